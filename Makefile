@@ -1,0 +1,172 @@
+# SPDX-License-Identifier: MIT
+# The one Makefile. Sources are found by wildcard: adding a file is adding a file. All output is under build/.
+#
+#   make                      build with gcc
+#   make CC=clang O=build/clang
+#   make SAN=address          (undefined, thread) in build/san-address/
+
+ifeq ($(origin CC),default)
+CC := gcc
+endif
+AR     := ar
+SAN    :=
+O      := build$(if $(SAN),/san-$(SAN))
+WERROR :=
+V      :=
+prefix := /usr/local
+
+# --- what is built of what ---------------------------------------------------------------------------------------
+
+# Folders whose code runs while guest vector state is live in the host's registers: general registers only, no libc.
+BARE_DIRS := cpu engine mem
+# Their exceptions: creation and destruction, and decoding, which is called after fpu_save().
+HOSTED := src/engine/decode.c src/engine/translate.c $(wildcard src/engine/trans_*.c) src/engine/emit.c \
+	src/engine/thunk.c src/engine/engine.c src/engine/cache_memory.c
+
+DIRS         := base x86 mem cpu irq hwpmu engine vm kvm
+CORE_SRCS    := $(foreach d,$(DIRS),$(wildcard src/$(d)/*.c src/$(d)/*.S))
+PRELOAD_SRCS := $(wildcard src/preload/*.c src/preload/*.S)
+CLI_SRCS     := $(wildcard cli/*.c)
+BENCH_SRCS   := $(wildcard bench/*_bench.c)
+TEST_SRCS    := $(wildcard tests/*/*_test.c)
+DEMO_SRCS    := tests/guest/demo.c
+# Whatever else lies in the folders of tests and benches is a library for all of them.
+TESTLIB_SRCS := $(filter-out $(TEST_SRCS) $(DEMO_SRCS) $(BENCH_SRCS), \
+	$(wildcard tests/*/*.c tests/*/*.S bench/*.c bench/*.S))
+# Tests that contain the border with libc instead of having it preloaded, so that a sanitizer sees everything.
+BORDER_TESTS := badinput_test
+
+BARE_SRCS := $(filter-out $(HOSTED),$(foreach d,$(BARE_DIRS),$(wildcard src/$(d)/*.c))) \
+	$(wildcard src/base/guarded.c)
+
+objects = $(patsubst %,$(O)/%.o,$(basename $(1)))
+
+CORE_OBJS    := $(call objects,$(CORE_SRCS))
+PRELOAD_OBJS := $(call objects,$(PRELOAD_SRCS))
+CLI_OBJS     := $(call objects,$(CLI_SRCS))
+TESTLIB_OBJS := $(call objects,$(TESTLIB_SRCS))
+BARE_OBJS    := $(call objects,$(BARE_SRCS))
+OBJS         := $(CORE_OBJS) $(PRELOAD_OBJS) $(CLI_OBJS) $(TESTLIB_OBJS) \
+	$(call objects,$(TEST_SRCS) $(DEMO_SRCS) $(BENCH_SRCS))
+
+TESTS   := $(patsubst tests/%.c,$(O)/tests/%,$(TEST_SRCS))
+BENCHES := $(patsubst bench/%.c,$(O)/bench/%,$(BENCH_SRCS))
+
+# --- how ---------------------------------------------------------------------------------------------------------
+
+LINUX := build/linux-6.12
+
+CPPFLAGS := -D_GNU_SOURCE= -Isrc -Itests -I. -isystem $(LINUX)/usr/include
+CFLAGS   := -O2 -g
+FLAGS    := -std=gnu11 -Wall -Wextra $(if $(WERROR),-Werror) -fno-omit-frame-pointer -fPIC -fvisibility=hidden
+FLAGS    += $(if $(SAN),-fsanitize=$(SAN) -fno-sanitize-recover=all)
+BARE     := -mgeneral-regs-only -fno-tree-loop-distribute-patterns
+LDLIBS   := -lZydis -pthread -ldl
+
+ifeq ($(findstring clang,$(CC)),clang)
+# clang's name for the gcc flag above.
+BARE := $(subst -fno-tree-loop-distribute-patterns,-fno-builtin,$(BARE))
+endif
+ifeq ($(SAN),thread)
+# The sanitizer's own functions use vector registers; engine code cannot call them.
+BARE += -fno-sanitize=thread
+endif
+
+comma := ,
+Q   := $(if $(V),,@)
+say  = @$(if $(V),true,echo '  $(1) $@')
+
+.PHONY: all tests demo test bench install clean help
+.DELETE_ON_ERROR:
+
+all: $(O)/libvpmu-kvm.so $(O)/vpmu
+
+tests: all $(TESTS) $(BENCHES) $(O)/tests/guest/demo
+
+$(BARE_OBJS): EXTRA := $(BARE)
+
+$(O)/%.o: %.c | $(LINUX)/.complete
+	@mkdir -p $(@D)
+	$(call say,CC)
+	$(Q)$(CC) $(FLAGS) $(CFLAGS) $(CPPFLAGS) $(EXTRA) -MMD -MP -c -o $@ $<
+
+$(O)/%.o: %.S | $(LINUX)/.complete
+	@mkdir -p $(@D)
+	$(call say,CC)
+	$(Q)$(CC) $(FLAGS) $(CFLAGS) $(CPPFLAGS) -MMD -MP -c -o $@ $<
+
+$(LINUX)/.complete:
+	scripts/linux
+
+$(O)/libvpmu-core.a: $(CORE_OBJS)
+	@rm -f $@
+	$(call say,AR)
+	$(Q)$(AR) rcs $@ $^
+
+$(O)/libtest.a: $(TESTLIB_OBJS)
+	@mkdir -p $(@D)
+	@rm -f $@
+	$(call say,AR)
+	$(Q)$(AR) rcs $@ $^
+
+$(O)/libvpmu-kvm.so: $(CORE_OBJS) $(PRELOAD_OBJS) src/preload/export.map
+	$(call say,LD)
+	$(Q)$(CC) $(FLAGS) $(CFLAGS) -shared $(if $(SAN),,-Wl$(comma)-z$(comma)defs) -Wl,--version-script=src/preload/export.map -o $@ \
+		$(CORE_OBJS) $(PRELOAD_OBJS) $(LDLIBS)
+
+$(O)/vpmu: $(CLI_OBJS) $(O)/libvpmu-core.a
+	$(call say,LD)
+	$(Q)$(CC) $(FLAGS) $(CFLAGS) -o $@ $^ $(LDLIBS)
+
+$(addprefix $(O)/tests/fuzz/,$(BORDER_TESTS)): BORDER := $(PRELOAD_OBJS)
+$(addprefix $(O)/tests/fuzz/,$(BORDER_TESTS)): $(PRELOAD_OBJS)
+
+$(TESTS): $(O)/tests/%: $(O)/tests/%.o $(O)/libtest.a $(O)/libvpmu-core.a
+	$(call say,LD)
+	$(Q)$(CC) $(FLAGS) $(CFLAGS) -o $@ $< $(BORDER) $(O)/libtest.a $(O)/libvpmu-core.a -lcmocka $(LDLIBS) -lm
+
+$(O)/tests/guest/demo: $(O)/tests/guest/demo.o $(O)/libtest.a
+	$(call say,LD)
+	$(Q)$(CC) $(FLAGS) $(CFLAGS) -o $@ $^
+
+$(BENCHES): $(O)/bench/%: $(O)/bench/%.o $(O)/libtest.a $(O)/libvpmu-core.a
+	$(call say,LD)
+	$(Q)$(CC) $(FLAGS) $(CFLAGS) -o $@ $< $(O)/libtest.a $(O)/libvpmu-core.a $(LDLIBS) -lm
+
+# What scripts/freestanding looks at.
+$(O)/bare-objects: Makefile $(BARE_OBJS)
+	@printf '%s\n' $(BARE_OBJS) >$@
+
+# --- what a user asks for ----------------------------------------------------------------------------------------
+
+demo:
+	scripts/deps
+	$(MAKE) all $(O)/tests/guest/demo
+	scripts/demo $(O)
+
+test:
+	scripts/deps
+	+tests/all $(SAN)
+
+bench:
+	scripts/deps
+	$(MAKE) all $(BENCHES)
+	bench/run $(O)
+
+install: all
+	install -D -m 755 $(O)/vpmu $(DESTDIR)$(prefix)/bin/vpmu
+	install -D -m 755 $(O)/libvpmu-kvm.so $(DESTDIR)$(prefix)/lib/vpmu/libvpmu-kvm.so
+
+clean:
+	rm -rf build
+
+help:
+	@echo 'make                 build build/vpmu and build/libvpmu-kvm.so'
+	@echo 'make demo            run a small guest on it and say what happened'
+	@echo 'make test            everything that CI checks (SAN=address, undefined, thread: with that sanitizer)'
+	@echo 'make bench           speed of native, vpmu and TCG side by side'
+	@echo 'make install         to $$(DESTDIR)$$(prefix), by default /usr/local'
+	@echo 'make clean           remove build/'
+	@echo 'variables            CC=gcc|clang  SAN=address|undefined|thread  O=folder  WERROR=1  V=1  CFLAGS="-O2 -g"'
+
+-include $(OBJS:.o=.d)

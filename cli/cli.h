@@ -1,0 +1,33 @@
+/* SPDX-License-Identifier: MIT */
+/*
+ * The vpmu command: one file per subcommand, a row each in main.c.
+ */
+#ifndef CLI_CLI_H
+#define CLI_CLI_H
+
+#define VPMU_VERSION "0.1.0"
+
+/* Exit codes of vpmu itself. A command that it has started has its own, as under env(1) and nice(1). */
+enum exit_code {
+	STATUS_OK = 0,
+	STATUS_BROKEN = 1,    /* a part of the installation is missing, or the system refused */
+	STATUS_USAGE = 2,     /* the command line makes no sense */
+	STATUS_CANNOT = 126,  /* the command was found, but cannot be started */
+	STATUS_MISSING = 127, /* no such command */
+};
+
+struct command {
+	const char *name, *synopsis, *summary;
+	int (*run)(int argc, char **argv); /* argv[0] is the subcommand's name */
+	void (*describe)(void);		   /* the body of its help text, to stdout */
+};
+
+extern const struct command command_kvm;
+
+/* Says what is wrong and where to read more, on stderr. Returns STATUS_USAGE. */
+__attribute__((format(printf, 2, 3))) int usage_error(const struct command *command, const char *fmt,
+						       ...);
+__attribute__((format(printf, 2, 3))) int failure(enum exit_code code, const char *fmt, ...);
+void command_help(const struct command *command);
+
+#endif

@@ -1,0 +1,131 @@
+// SPDX-License-Identifier: MIT
+/*
+ * vpmu kvm: starts a program with libvpmu-kvm.so preloaded. Nothing of vpmu stays behind in front of it: the
+ * program replaces this process.
+ */
+#include <errno.h>
+#include <limits.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <unistd.h>
+
+#include "cli.h"
+#include "x86/models.h"
+
+#define LIBRARY "libvpmu-kvm.so"
+
+/* Where the library is, seen from the command: beside it (build tree), or where `make install` puts it. */
+static const char *const places[] = { LIBRARY, "../lib/vpmu/" LIBRARY };
+
+static bool find_library(char path[PATH_MAX])
+{
+	char self[PATH_MAX], candidate[2 * PATH_MAX];
+	ssize_t n = readlink("/proc/self/exe", self, sizeof(self) - 1);
+	char *slash;
+
+	self[n < 0 ? 0 : n] = '\0';
+	slash = strrchr(self, '/');
+	if (!slash)
+		return false;
+	slash[1] = '\0';
+	for (u32 i = 0; i < ARRAY_SIZE(places); i++) {
+		snprintf(candidate, sizeof(candidate), "%s%s", self, places[i]);
+		if (realpath(candidate, path))
+			return true;
+	}
+	return false;
+}
+
+static int preload(const char *library)
+{
+	const char *others = getenv("LD_PRELOAD");
+	char *list;
+
+	if (strpbrk(library, ": "))
+		return failure(STATUS_BROKEN, "LD_PRELOAD cannot express '%s': move vpmu to a folder without ':' "
+					      "and spaces in its name", library);
+	if (asprintf(&list, "%s%s%s", library, others && *others ? ":" : "", others ? others : "") < 0 ||
+	    setenv("LD_PRELOAD", list, 1))
+		return failure(STATUS_BROKEN, "%s", strerror(errno));
+	free(list);
+	return STATUS_OK;
+}
+
+static int choose_model(const char *name)
+{
+	if (!name)
+		return usage_error(&command_kvm, "--cpu needs the name of a model");
+	if (!model_find(name))
+		return usage_error(&command_kvm, "there is no CPU model '%s'", name);
+	return setenv("VPMU_CPU", name, 1) ? failure(STATUS_BROKEN, "%s", strerror(errno)) : STATUS_OK;
+}
+
+static int start(char **argv)
+{
+	char library[PATH_MAX];
+	int status;
+
+	if (!find_library(library))
+		return failure(STATUS_BROKEN, LIBRARY " is not where it belongs, beside vpmu or in ../lib/vpmu: "
+					      "run 'make' or 'make install'");
+	status = preload(library);
+	if (status)
+		return status;
+	execvp(argv[0], argv);
+	return failure(errno == ENOENT ? STATUS_MISSING : STATUS_CANNOT, "cannot start '%s': %s", argv[0],
+		       strerror(errno));
+}
+
+static int run(int argc, char **argv)
+{
+	int i = 1, status;
+
+	for (; i < argc && argv[i][0] == '-'; i++) {
+		if (!strcmp(argv[i], "--")) {
+			i++;
+			break;
+		}
+		if (!strcmp(argv[i], "--help") || !strcmp(argv[i], "-h")) {
+			command_help(&command_kvm);
+			return STATUS_OK;
+		}
+		if (!strcmp(argv[i], "--cpu"))
+			status = choose_model(argv[++i]);
+		else if (!strncmp(argv[i], "--cpu=", 6))
+			status = choose_model(argv[i] + 6);
+		else
+			status = usage_error(&command_kvm, "unknown option '%s'; options of the command come after its name",
+					     argv[i]);
+		if (status)
+			return status;
+	}
+	if (i >= argc)
+		return usage_error(&command_kvm, "there is no command to run");
+	return start(argv + i);
+}
+
+static void describe(void)
+{
+	puts("options:\n"
+	     "  --cpu MODEL  the processor that guests get, and that the program's own CPUID shows;\n"
+	     "               without it: the model nearest to the host\n"
+	     "  --           end of options\n\n"
+	     "models:");
+	for (u32 i = 0; model_at(i); i++)
+		printf("  %-15s family %u, model %-3u  %s\n", model_at(i)->name, model_at(i)->family,
+		       model_at(i)->model, model_at(i)->brand);
+	puts("\nexamples:\n"
+	     "  vpmu kvm qemu-system-x86_64 -accel kvm -m 1G disk.img\n"
+	     "  vpmu kvm --cpu icelake ./set_sregs_test\n\n"
+	     "The command must be dynamically linked: the library stands between it and libc.\n"
+	     "VPMU_LOG=error|warn|info|debug chooses what vpmu reports on stderr.");
+}
+
+const struct command command_kvm = {
+	.name = "kvm",
+	.synopsis = "[--cpu MODEL] [--] COMMAND [ARGUMENTS]",
+	.summary = "Run a command that uses /dev/kvm on vpmu",
+	.run = run,
+	.describe = describe,
+};

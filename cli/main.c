@@ -1,0 +1,102 @@
+// SPDX-License-Identifier: MIT
+/*
+ * vpmu: finds the subcommand and runs it; answers --help and --version.
+ */
+#include "cli.h"
+
+#include <stdarg.h>
+#include <stdio.h>
+#include <string.h>
+
+#include "base/types.h"
+
+static const struct command *const commands[] = { &command_kvm };
+
+int usage_error(const struct command *command, const char *fmt, ...)
+{
+	va_list args;
+
+	fprintf(stderr, "vpmu%s%s: ", command ? " " : "", command ? command->name : "");
+	va_start(args, fmt);
+	vfprintf(stderr, fmt, args);
+	va_end(args);
+	fprintf(stderr, "\nTry 'vpmu help%s%s'.\n", command ? " " : "", command ? command->name : "");
+	return STATUS_USAGE;
+}
+
+int failure(enum exit_code code, const char *fmt, ...)
+{
+	va_list args;
+
+	fputs("vpmu: ", stderr);
+	va_start(args, fmt);
+	vfprintf(stderr, fmt, args);
+	va_end(args);
+	fputc('\n', stderr);
+	return code;
+}
+
+void command_help(const struct command *command)
+{
+	printf("usage: vpmu %s %s\n\n%s.\n\n", command->name, command->synopsis, command->summary);
+	command->describe();
+}
+
+static const struct command *find_command(const char *name)
+{
+	for (u32 i = 0; i < ARRAY_SIZE(commands); i++)
+		if (!strcmp(commands[i]->name, name))
+			return commands[i];
+	return NULL;
+}
+
+static int general_help(FILE *out)
+{
+	fputs("usage: vpmu COMMAND [ARGUMENTS]\n\n"
+	      "KVM in user space: runs QEMU and any other program that uses /dev/kvm without hardware\n"
+	      "virtualization, without a kernel module and without root.\n\n"
+	      "commands:\n",
+	      out);
+	for (u32 i = 0; i < ARRAY_SIZE(commands); i++)
+		fprintf(out, "  %-8s %s\n", commands[i]->name, commands[i]->summary);
+	fputs("  help     Explain a command: vpmu help COMMAND\n\n"
+	      "options:\n"
+	      "  --help     Show this text\n"
+	      "  --version  Show the version\n\n"
+	      "exit codes: 0 success, 1 a part of vpmu is missing or the system refused, 2 wrong usage,\n"
+	      "126 the command cannot be started, 127 there is no such command; otherwise those of the command.\n",
+	      out);
+	return out == stdout ? STATUS_OK : STATUS_USAGE;
+}
+
+static int help(int argc, char **argv)
+{
+	const struct command *command;
+
+	if (argc < 2)
+		return general_help(stdout);
+	command = find_command(argv[1]);
+	if (!command)
+		return usage_error(NULL, "there is no command '%s' to explain", argv[1]);
+	command_help(command);
+	return STATUS_OK;
+}
+
+int main(int argc, char **argv)
+{
+	const struct command *command;
+
+	if (argc < 2)
+		return general_help(stderr);
+	if (!strcmp(argv[1], "--help") || !strcmp(argv[1], "-h") || !strcmp(argv[1], "help"))
+		return help(argc - 1, argv + 1);
+	if (!strcmp(argv[1], "--version")) {
+		puts("vpmu " VPMU_VERSION);
+		return STATUS_OK;
+	}
+	command = find_command(argv[1]);
+	if (!command)
+		return usage_error(NULL, "unknown %s '%s'", argv[1][0] == '-' ? "option" : "command",
+				   argv[1]);
+	return command->run(argc - 1, argv + 1);
+}

@@ -1,0 +1,244 @@
+// SPDX-License-Identifier: MIT
+/*
+ * Guest memory accesses by C code: through the soft TLB where it serves, else page by page: RAM
+ * with notice to the dirty log, the translator and the debug registers, devices by the protocol of
+ * struct cpu_mmio. vCPU thread; general registers only.
+ */
+#include "cpu/priv.h"
+
+#include "base/guarded.h"
+#include "base/must.h"
+#include "cpu/code.h"
+
+/* The part of an access that lies on one page. */
+struct part {
+	u32 size;
+	bool unnoticed; /* found in the TLB: nobody wants to know of a write */
+	struct translation t;
+};
+
+struct parts {
+	u32 n;
+	struct part part[2];
+};
+
+/* The next page. Outside 64-bit mode the address space ends at 4G, but for system structures. */
+static gva_t next_page(const struct cpu *cpu, gva_t gva, u32 access)
+{
+	gva_t next = (gva & PAGE_MASK) + PAGE_SIZE;
+	bool wraps = !cpu_code64(cpu) && !(cpu_long_mode(cpu) && (access & ACCESS_SYSTEM));
+
+	return next == BIT(32) && wraps ? 0 : next;
+}
+
+static bool tlb_lookup(struct cpu *cpu, gva_t gva, u32 access, struct translation *out)
+{
+	const struct tlb_entry *entry = tlb_entry_of(cpu, gva, access);
+	u64 tag = access & ACCESS_WRITE ? entry->write : entry->read;
+
+	if (tag != (gva & PAGE_MASK) || (access & ACCESS_FETCH))
+		return false;
+	out->gpa = entry->gpa | (gva & ~PAGE_MASK);
+	out->host = (hva_t)entry->host + (gva & ~PAGE_MASK);
+	return true;
+}
+
+static enum guest_fault translate_part(struct cpu *cpu, gva_t gva, u32 access, struct part *part)
+{
+	part->unnoticed = tlb_lookup(cpu, gva, access, &part->t);
+	return part->unnoticed ? FAULT_NONE : mmu_fill(cpu, gva, access, &part->t);
+}
+
+/* Translates all of an access before any of it happens. */
+static enum guest_fault split(struct cpu *cpu, gva_t gva, u32 size, u32 access, struct parts *parts)
+{
+	must(size <= PAGE_SIZE);
+	for (parts->n = 0; size; parts->n++) {
+		struct part *part = &parts->part[parts->n];
+		u32 room = PAGE_SIZE - (gva & ~PAGE_MASK);
+		enum guest_fault fault;
+
+		part->size = size < room ? size : room;
+		fault = translate_part(cpu, gva, access, part);
+		if (fault)
+			return fault;
+		gva = next_page(cpu, gva, access);
+		size -= part->size;
+	}
+	return FAULT_NONE;
+}
+
+static void watch(struct cpu *cpu, gva_t gva, u32 size, u32 access)
+{
+	if (unlikely(cpu->watch_active) && !(access & (ACCESS_SYSTEM | ACCESS_FETCH)))
+		cpu_watch(cpu, gva, size, access);
+}
+
+static enum guest_fault unemulated(struct cpu *cpu, gpa_t gpa)
+{
+	cpu->exit.reason = EXIT_UNEMULATED;
+	cpu->exit.gpa = gpa;
+	return FAULT_EXIT;
+}
+
+/* How much of a device access goes into one fragment. */
+static u32 fragment_len(gpa_t gpa, u32 size)
+{
+	u32 room = 8 - (gpa & 7);
+
+	return size < room ? size : room;
+}
+
+static u32 fragment_count(gpa_t gpa, u32 size)
+{
+	return size ? ((gpa & 7) + size + 7) / 8 : 0;
+}
+
+/* The instruction will be executed from its start again, so writes that it queued are undone. */
+static enum guest_fault ask(struct cpu *cpu, gpa_t gpa, u32 len)
+{
+	struct cpu_mmio *m = &cpu->mmio;
+	struct mmio_fragment *f = &m->reads[m->nreads];
+
+	if (m->nreads == MMIO_FRAGMENTS)
+		return unemulated(cpu, gpa);
+	f->gpa = gpa;
+	f->len = len;
+	f->answered = false;
+	m->nreads++;
+	m->read_pos = 0;
+	m->nwrites = m->write_pos = 0;
+	cpu->exit.reason = EXIT_MMIO;
+	cpu->exit.gpa = gpa;
+	return FAULT_EXIT;
+}
+
+static enum guest_fault read_fragment(struct cpu *cpu, gpa_t gpa, void *buf, u32 len)
+{
+	struct cpu_mmio *m = &cpu->mmio;
+	const struct mmio_fragment *f = &m->reads[m->read_pos];
+
+	if (m->read_pos < m->nreads && f->answered && f->gpa == gpa && f->len == len) {
+		bytes_copy(buf, f->data, len);
+		m->read_pos++;
+		return FAULT_NONE;
+	}
+	m->nreads = m->read_pos; /* it reads something else this time */
+	return ask(cpu, gpa, len);
+}
+
+enum guest_fault mmio_read(struct cpu *cpu, gpa_t gpa, void *buf, u32 size)
+{
+	u8 *to = buf;
+
+	if (fragment_count(gpa, size) > MMIO_FRAGMENTS)
+		return unemulated(cpu, gpa);
+	while (size) {
+		u32 len = fragment_len(gpa, size);
+		enum guest_fault fault = read_fragment(cpu, gpa, to, len);
+
+		if (fault)
+			return fault;
+		gpa += len;
+		to += len;
+		size -= len;
+	}
+	return FAULT_NONE;
+}
+
+static u32 queue_room(struct cpu_mmio *m)
+{
+	if (m->write_pos == m->nwrites)
+		m->write_pos = m->nwrites = 0;
+	return MMIO_FRAGMENTS - m->nwrites;
+}
+
+enum guest_fault mmio_write(struct cpu *cpu, gpa_t gpa, const void *buf, u32 size)
+{
+	struct cpu_mmio *m = &cpu->mmio;
+	const u8 *from = buf;
+
+	if (fragment_count(gpa, size) > queue_room(m))
+		return unemulated(cpu, gpa);
+	while (size) {
+		struct mmio_fragment *f = &m->writes[m->nwrites++];
+
+		f->gpa = gpa;
+		f->len = fragment_len(gpa, size);
+		bytes_copy(f->data, from, f->len);
+		gpa += f->len;
+		from += f->len;
+		size -= f->len;
+	}
+	return FAULT_NONE;
+}
+
+/* For a read with the right to write (ACCESS_RMW) a read-only slot still is RAM. */
+static enum guest_fault read_part(struct cpu *cpu, const struct part *part, void *buf)
+{
+	const struct mem_slot *slot;
+	hva_t host = part->t.host;
+
+	if (!host) {
+		slot = mem_find(cpu->mem, part->t.gpa);
+		if (!slot)
+			return mmio_read(cpu, part->t.gpa, buf, part->size);
+		host = mem_hva(slot, part->t.gpa);
+	}
+	if (!guarded_read(buf, host, part->size))
+		return mmu_host_fault(cpu, part->t.gpa);
+	return FAULT_NONE;
+}
+
+enum guest_fault cpu_read(struct cpu *cpu, gva_t gva, void *buf, u32 size, u32 access)
+{
+	struct parts parts;
+	u8 *to = buf;
+	enum guest_fault fault = split(cpu, gva, size, access, &parts);
+
+	for (u32 i = 0; !fault && i < parts.n; i++) {
+		fault = read_part(cpu, &parts.part[i], to);
+		to += parts.part[i].size;
+	}
+	if (!fault)
+		watch(cpu, gva, size, access);
+	return fault;
+}
+
+static enum guest_fault write_part(struct cpu *cpu, const struct part *part, const void *buf)
+{
+	if (!part->t.host)
+		return mmio_write(cpu, part->t.gpa, buf, part->size);
+	if (!guarded_write(part->t.host, buf, part->size))
+		return mmu_host_fault(cpu, part->t.gpa);
+	if (!part->unnoticed && cpu->code)
+		code_written(cpu->code, part->t.gpa, part->size);
+	return FAULT_NONE;
+}
+
+static bool queue_takes(struct cpu *cpu, const struct parts *parts)
+{
+	u32 needed = 0;
+
+	for (u32 i = 0; i < parts->n; i++)
+		if (!parts->part[i].t.host)
+			needed += fragment_count(parts->part[i].t.gpa, parts->part[i].size);
+	return !needed || needed <= queue_room(&cpu->mmio);
+}
+
+enum guest_fault cpu_write(struct cpu *cpu, gva_t gva, const void *buf, u32 size, u32 access)
+{
+	struct parts parts;
+	const u8 *from = buf;
+	enum guest_fault fault = split(cpu, gva, size, access | ACCESS_WRITE, &parts);
+
+	if (!fault && !queue_takes(cpu, &parts))
+		return unemulated(cpu, parts.part[0].t.gpa);
+	for (u32 i = 0; !fault && i < parts.n; i++) {
+		fault = write_part(cpu, &parts.part[i], from);
+		from += parts.part[i].size;
+	}
+	if (!fault)
+		watch(cpu, gva, size, access | ACCESS_WRITE);
+	return fault;
+}

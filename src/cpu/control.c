@@ -1,0 +1,206 @@
+// SPDX-License-Identifier: MIT
+/*
+ * Control registers (SDM 3A 2.5, 4.1, 4.10.4; MOV to CR in SDM 2B; APM2 3.1): checks first, then the
+ * change with its effects on long mode, the PDPTEs, the TLB and the mode word. Privilege is checked by
+ * the caller. vCPU thread; general registers only.
+ *
+ * The TLB holds one address space without PCIDs: a write to CR3 always empties it, which the
+ * architecture allows at any time. CR3's bit 63 only says that it need not.
+ */
+#include "cpu/control.h"
+
+#include "base/guarded.h"
+#include "cpu/event.h"
+#include "cpu/mmu.h"
+#include "cpu/mode.h"
+#include "x86/paging.h"
+
+#define CR0_DEFINED                                                                           \
+	(CR0_PE | CR0_MP | CR0_EM | CR0_TS | CR0_ET | CR0_NE | CR0_WP | CR0_AM | CR0_NW | CR0_CD | \
+	 CR0_PG)
+#define CR3_PCID    MASK(11, 0)
+#define CR3_NOFLUSH BIT(63)
+
+/* Changes of these bits invalidate translations (SDM 3A 4.10.4.1), or what the TLB says of rights. */
+#define CR0_PAGING (CR0_PG | CR0_WP)
+#define CR4_PAGING                                                                           \
+	(CR4_PSE | CR4_PAE | CR4_PGE | CR4_LA57 | CR4_PCIDE | CR4_SMEP | CR4_SMAP)
+/* Changes of these bits load the PDPTEs (SDM 3A 4.4.1). */
+#define CR0_LOADS_PDPTES (CR0_CD | CR0_NW | CR0_PG)
+#define CR4_LOADS_PDPTES (CR4_PSE | CR4_PAE | CR4_PGE | CR4_SMEP)
+
+static enum guest_fault refuse(struct cpu *cpu)
+{
+	return cpu_raise_error(cpu, VEC_GP, 0);
+}
+
+/* PAE paging that is not long mode, for which the processor holds four PDPTEs. */
+static bool pae_paging(u64 cr0, u64 cr4, u64 efer)
+{
+	return (cr0 & CR0_PG) && (cr4 & CR4_PAE) && !(efer & EFER_LME);
+}
+
+static u64 beyond_physical(const struct cpu *cpu)
+{
+	return cpu->phys_bits < 64 ? ~0ull << cpu->phys_bits : 0;
+}
+
+/* False: a reserved bit is set, or there is no memory; then nothing changed. */
+static bool load_pdptes(struct cpu *cpu, u64 cr3)
+{
+	gpa_t gpa = cr3 & MASK(31, 5);
+	const struct mem_slot *slot = mem_find(cpu->mem, gpa);
+	u64 pdpte[4];
+
+	if (!slot || !guarded_read(pdpte, mem_hva(slot, gpa), sizeof(pdpte)))
+		return false;
+	for (u32 i = 0; i < 4; i++)
+		if ((pdpte[i] & PTE_P) && (pdpte[i] & (PDPTE_RSVD_LOW | beyond_physical(cpu))))
+			return false;
+	for (u32 i = 0; i < 4; i++)
+		cpu->pdptr[i] = pdpte[i];
+	return true;
+}
+
+static bool cr0_valid(u64 cr0)
+{
+	if (cr0 >> 32)
+		return false;
+	if ((cr0 & CR0_NW) && !(cr0 & CR0_CD))
+		return false;
+	return !(cr0 & CR0_PG) || (cr0 & CR0_PE);
+}
+
+/* Turning paging on with EFER.LME turns on long mode: SDM 3A 9.8.5. */
+static bool may_enable_paging(const struct cpu *cpu)
+{
+	if (!(cpu->efer & EFER_LME))
+		return true;
+	return (cpu->cr4 & CR4_PAE) && !(cpu->seg[CS].attr & SEG_L);
+}
+
+static bool may_disable_paging(const struct cpu *cpu)
+{
+	return !cpu_code64(cpu) && !(cpu->cr4 & CR4_PCIDE);
+}
+
+enum guest_fault cpu_write_cr0(struct cpu *cpu, u64 value)
+{
+	u64 changed;
+
+	if (!cr0_valid(value))
+		return refuse(cpu);
+	value = (value & CR0_DEFINED) | CR0_ET;
+	changed = cpu->cr0 ^ value;
+	if ((changed & CR0_PG) && !(value & CR0_PG ? may_enable_paging(cpu) : may_disable_paging(cpu)))
+		return refuse(cpu);
+	if ((changed & CR0_LOADS_PDPTES) && pae_paging(value, cpu->cr4, cpu->efer) &&
+	    !load_pdptes(cpu, cpu->cr3))
+		return refuse(cpu);
+	cpu->cr0 = value;
+	if ((value & CR0_PG) && (cpu->efer & EFER_LME))
+		cpu->efer |= EFER_LMA;
+	else
+		cpu->efer &= ~EFER_LMA;
+	if (changed & CR0_PAGING)
+		tlb_flush(cpu);
+	cpu_update_mode(cpu);
+	return FAULT_NONE;
+}
+
+enum guest_fault cpu_write_cr3(struct cpu *cpu, u64 value)
+{
+	if (cpu->cr4 & CR4_PCIDE)
+		value &= ~CR3_NOFLUSH;
+	if (cpu_long_mode(cpu) && (value & beyond_physical(cpu)))
+		return refuse(cpu);
+	if (!cpu_long_mode(cpu))
+		value = (u32)value;
+	if (pae_paging(cpu->cr0, cpu->cr4, cpu->efer) && !load_pdptes(cpu, value))
+		return refuse(cpu);
+	cpu->cr3 = value;
+	tlb_flush(cpu);
+	return FAULT_NONE;
+}
+
+static bool may_change_cr4(const struct cpu *cpu, u64 value)
+{
+	u64 changed = cpu->cr4 ^ value;
+
+	if (cpu_long_mode(cpu) && (!(value & CR4_PAE) || (changed & CR4_LA57)))
+		return false;
+	if ((changed & CR4_PCIDE) && (value & CR4_PCIDE))
+		return cpu_long_mode(cpu) && !(cpu->cr3 & CR3_PCID);
+	return true;
+}
+
+enum guest_fault cpu_write_cr4(struct cpu *cpu, u64 value)
+{
+	u64 changed = cpu->cr4 ^ value;
+
+	if ((value & ~cpu->cr4_allowed) || !may_change_cr4(cpu, value))
+		return refuse(cpu);
+	if ((changed & CR4_LOADS_PDPTES) && pae_paging(cpu->cr0, value, cpu->efer) &&
+	    !load_pdptes(cpu, cpu->cr3))
+		return refuse(cpu);
+	cpu->cr4 = value;
+	if (changed & CR4_PAGING)
+		tlb_flush(cpu);
+	cpu_update_mode(cpu);
+	return FAULT_NONE;
+}
+
+/* LMA is the processor's own: what is written there is ignored. */
+enum guest_fault cpu_write_efer(struct cpu *cpu, u64 value)
+{
+	u64 changed;
+
+	value = (value & ~EFER_LMA) | (cpu->efer & EFER_LMA);
+	changed = cpu->efer ^ value;
+	if (value & ~(cpu->efer_allowed | EFER_LMA))
+		return refuse(cpu);
+	if ((changed & EFER_LME) && (cpu->cr0 & CR0_PG))
+		return refuse(cpu);
+	cpu->efer = value;
+	if (changed & EFER_NX)
+		tlb_flush(cpu);
+	cpu_update_mode(cpu);
+	return FAULT_NONE;
+}
+
+/* SDM 1 13.3: x87 always, AVX only with SSE. */
+static bool xcr0_valid(const struct cpu *cpu, u64 value)
+{
+	if ((value & ~cpu->xcr0_allowed) || !(value & XCR0_X87))
+		return false;
+	return !(value & XCR0_AVX) || (value & XCR0_SSE);
+}
+
+enum guest_fault cpu_write_xcr(struct cpu *cpu, u32 n, u64 value)
+{
+	if (n != 0 || !xcr0_valid(cpu, value))
+		return refuse(cpu);
+	cpu->xcr0 = value;
+	cpu_update_mode(cpu);
+	return FAULT_NONE;
+}
+
+/* KVM: EFER's reserved bits are not looked at when a program sets the registers. */
+bool cpu_cr_valid(const struct cpu *cpu, u64 cr0, u64 cr3, u64 cr4, u64 efer)
+{
+	bool long_mode = (efer & EFER_LME) && (cr0 & CR0_PG);
+
+	if (long_mode != !!(efer & EFER_LMA))
+		return false;
+	if (long_mode && (!(cr4 & CR4_PAE) || (cr3 & beyond_physical(cpu))))
+		return false;
+	return cr0_valid(cr0) && !(cr4 & ~cpu->cr4_allowed);
+}
+
+void cpu_state_changed(struct cpu *cpu)
+{
+	cpu->fresh = 0;
+	tlb_flush(cpu);
+	cpu_watch_update(cpu);
+	cpu_update_mode(cpu);
+}

@@ -1,0 +1,297 @@
+/* SPDX-License-Identifier: MIT */
+/*
+ * struct cpu: everything architectural about one logical processor, and the few tables that
+ * translated code reaches off its stack pointer. Owned by the vCPU thread while it is inside
+ * engine_run(); by whoever holds the vCPU's lock otherwise. `attention` is the one field other
+ * threads may write (atomically).
+ *
+ * Below a struct cpu lies the stack on which translated code and its helpers run: while guest code
+ * executes, the host's RSP *is* the struct cpu pointer. cpu_create() lays this out.
+ */
+#ifndef CPU_CPU_H
+#define CPU_CPU_H
+
+#include "base/types.h"
+#include "hwpmu/retire.h"
+#include "mem/mem.h"
+#include "x86/features.h"
+#include "x86/regs.h"
+
+/* Segment attributes in the layout of VMX access rights (SDM 3C 24.4.1). */
+#define SEG_TYPE      0xfu
+#define SEG_S	      BIT(4)
+#define SEG_DPL	      (3u << 5)
+#define SEG_P	      BIT(7)
+#define SEG_AVL	      BIT(12)
+#define SEG_L	      BIT(13)
+#define SEG_DB	      BIT(14)
+#define SEG_G	      BIT(15)
+#define SEG_UNUSABLE  BIT(16)
+#define SEG_DPL_SHIFT 5
+
+struct segment {
+	u64 base;
+	u32 limit; /* in bytes, granularity applied */
+	u32 attr;
+	u16 sel;
+};
+
+struct descriptor_table {
+	u64 base;
+	u16 limit;
+};
+
+/*
+ * What a guest action came to. FAULT_RAISED: cpu->event holds an exception to deliver; the
+ * instruction did not retire. FAULT_EXIT: the action needs the hypervisor; cpu->exit says what, and
+ * the instruction will be executed again from its start.
+ */
+enum guest_fault { FAULT_NONE, FAULT_RAISED, FAULT_EXIT };
+
+enum event_kind {
+	EVENT_NONE,
+	EVENT_EXCEPTION, /* fault or trap: RIP as it stands is pushed */
+	EVENT_SOFT_INT,	 /* INT n: RIP already points behind it */
+	EVENT_SOFT_EXC,	 /* INT3, INTO: the same */
+	EVENT_INTR,	 /* external interrupt */
+	EVENT_NMI,
+};
+
+/* The one event to deliver before the next guest instruction (SDM 3A 6.14; like VM-entry event
+ * injection). */
+struct cpu_event {
+	u8 kind;
+	u8 vector;
+	bool has_error;
+	bool has_payload; /* payload: CR2 for #PF, the DR6 bits to set for #DB; applied at delivery
+			   */
+	bool injected;	  /* by the hypervisor: guest debugging does not claim it again */
+	u32 error;
+	u64 payload;
+};
+
+enum exit_reason {
+	EXIT_NONE,
+	EXIT_BUDGET,	/* as many instructions retired as were asked for */
+	EXIT_ATTENTION, /* cpu->attention is set */
+	EXIT_IO,	/* exit.io; done by engine re-execution once io.done is set */
+	EXIT_MMIO,	/* exit.mmio */
+	EXIT_HLT,	/* HLT retired */
+	EXIT_CPUID,	/* the following are for the hypervisor to do, then cpu_complete() */
+	EXIT_RDMSR,
+	EXIT_WRMSR,
+	EXIT_RDPMC,
+	EXIT_HYPERCALL, /* VMCALL or VMMCALL */
+	EXIT_MONITOR,
+	EXIT_MWAIT,
+	EXIT_XSETBV,	 /* ECX, EDX:EAX; not yet checked */
+	EXIT_CR8_WRITE,	 /* exit.value; checked */
+	EXIT_IRQ_WINDOW, /* cpu->want_irq_window and an interrupt could be taken now */
+	EXIT_NMI_WINDOW,
+	EXIT_DEBUG, /* guest debugging: exit.debug */
+	EXIT_TRIPLE_FAULT,
+	EXIT_UNEMULATED, /* an access no emulator does; exit.insn_bytes */
+	EXIT_HOST_FAULT, /* the program's memory behind exit.gpa cannot be accessed */
+	EXIT_BAD_STATE,	 /* guest state that no processor enters with */
+};
+
+enum io_state { IO_IDLE, IO_WANTED, IO_DONE };
+
+#define IO_DATA_MAX    1024
+#define MMIO_FRAGMENTS 16
+
+struct cpu_exit {
+	enum exit_reason reason;
+	u8 insn_len; /* of the instruction that caused it, 0 if none */
+	u8 insn_bytes[15];
+	gpa_t gpa;
+	u64 value;
+	struct {
+		u64 pc, dr6, dr7;
+		u32 exception; /* VEC_DB or VEC_BP */
+	} debug;
+};
+
+/*
+ * Port I/O in flight. The engine fills the request and exits; the owner answers by setting state to
+ * IO_DONE (IN: with data filled in) and re-enters; the engine executes the instruction again and
+ * finds its answer. A request whose rip no longer is the guest's is dropped.
+ */
+struct cpu_io {
+	enum io_state state;
+	bool in;
+	u8 size;
+	u16 port;
+	u32 count; /* elements; more than one for REP INS, REP OUTS */
+	u64 rip;
+	u8 data[IO_DATA_MAX];
+};
+
+/*
+ * MMIO in flight, in fragments of at most 8 bytes that do not cross 8-byte lines. Reads: the
+ * instruction exits at its first unanswered read and is executed again when the answer is there;
+ * earlier answers are kept until the instruction completes. Writes: queued while the instruction
+ * completes, then delivered one exit each.
+ */
+struct mmio_fragment {
+	gpa_t gpa;
+	u8 len;
+	bool answered;
+	u8 data[8];
+};
+
+struct cpu_mmio {
+	u32 nreads, read_pos;	/* answers held; how many of them this execution has consumed */
+	u32 nwrites, write_pos; /* queued; how many are delivered */
+	struct mmio_fragment reads[MMIO_FRAGMENTS], writes[MMIO_FRAGMENTS];
+};
+
+/* KVM_SET_GUEST_DEBUG as the processor sees it. */
+struct cpu_debug {
+	bool single_step; /* EXIT_DEBUG after each instruction */
+	bool software_bp; /* INT3 is EXIT_DEBUG */
+	bool hardware_bp; /* dr[], dr7 below replace the guest's for matching */
+	bool block_irq;
+	u64 dr[4], dr7;
+};
+
+/* The soft TLB: see cpu/mmu.h. */
+#define TLB_BITS 8
+#define TLB_SIZE (1u << TLB_BITS)
+
+struct tlb_entry {
+	u64 read, write; /* page address for which this entry serves the access; else a tag that
+			    never matches */
+	u64 host;	 /* host address of the page */
+	u64 gpa;	 /* guest physical address of the page */
+};
+
+enum tlb_set {
+	TLB_KERNEL,
+	TLB_KERNEL_AC,
+	TLB_USER,
+	NTLBS
+}; /* AC: supervisor that may touch user pages */
+
+/* Virtual address to translated code: see engine/runtime. */
+#define JUMP_BITS 12
+#define JUMP_SIZE (1u << JUMP_BITS)
+
+struct jump_entry {
+	u64 tag;
+	const void *code;
+};
+
+#define XSAVE_SIZE 4096
+
+/* What cpu/fpu.c knows of the host: found at creation, and its control words while guest state is
+ * live. */
+struct host_fpu {
+	u64 features; /* components saved and restored, as in XCR0; 0: only FXSAVE exists */
+	u32 mxcsr_mask;
+	u32 mxcsr;
+	u16 fcw;
+};
+
+struct engine;
+struct code_pages;
+
+struct cpu {
+	/* Hot for translated code: the first 128 bytes have one-byte displacements. */
+	u32 aflags; /* arithmetic flags while translated code runs: LAHF's byte in 15:8, OF in bit 0
+		     */
+	u32 attention; /* not 0: leave translated code at the next block. Written by any thread */
+	u64 regs[16];  /* complete outside translated code; inside only those it keeps in memory */
+	u64 rip;
+	u64 rflags;   /* the arithmetic flags are current outside translated code only */
+	u64 jump_key; /* XORed into addresses to look them up in jump[]; see engine/run.c */
+	u64 jump_generation; /* grows when no entry of jump[] may be used any more */
+	u64 spill[8]; /* scratch of translated code */
+	u64 host_rsp; /* the stack to return to */
+	u64 tsc_offset, tsc_scale; /* guest TSC = host TSC * scale >> 48, plus offset */
+
+	struct segment seg[NSEGS], ldtr, tr;
+	struct descriptor_table gdtr, idtr;
+	u64 cr0, cr2, cr3, cr4, cr8, efer;
+	u64 dr[4], dr6, dr7;
+	u64 xcr0, xss;
+	u64 star, lstar, cstar, sfmask, kernel_gs_base;
+	u64 sysenter_cs, sysenter_esp, sysenter_eip;
+	u64 pat, tsc_aux, debugctl;
+	u64 pdptr[4]; /* PAE paging without long mode */
+	u8 cpl;
+	bool nmi_masked;
+	u8 shadow; /* interrupt shadow: SHADOW_STI, SHADOW_SS. Begun with cpu_begin_shadow() */
+	u8 fresh;  /* FRESH_*: what the instruction that is completing has just begun */
+	bool a20_masked;
+	bool sti_window; /* engine's own */
+
+	/* What this processor can do: set by its owner from CPUID before the first run. */
+	u64 features[FEATURE_WORDS];
+	u64 cr4_allowed, efer_allowed, xcr0_allowed;
+	u8 phys_bits;
+	bool is_amd; /* where the vendors' manuals differ */
+
+	struct cpu_event event;
+	struct cpu_exit exit;
+	struct cpu_io io;
+	struct cpu_mmio mmio;
+	struct cpu_debug debug;
+	bool want_irq_window, want_nmi_window;
+	u32 pending_db;	 /* DR6 bits of traps (BS, data breakpoints) to raise when the instruction
+			    completes */
+	u64 pending_rip; /* guest debug: address of the trapped instruction */
+
+	struct retire_tally tally;
+	const struct mem_map *mem;
+	struct code_pages *code; /* pages this CPU has translations of: see cpu/code.h */
+	struct engine *engine;
+	u32 mode;	    /* MODE_* of cpu/mode.h, recomputed by cpu_update_mode() */
+	struct host_fpu host_fpu;
+	bool fpu_live;	    /* x87 and vector state is in the host's registers, not in xsave */
+	bool watch_active;  /* some data breakpoint is armed: pages in watch_page[] stay out of the
+			       TLB */
+	u64 last_fault_rip; /* used by nobody but a debugger */
+
+	struct tlb_entry tlb[NTLBS][TLB_SIZE];
+	u8 tlb_shift[NTLBS][TLB_SIZE]; /* size of the guest's page behind an entry: for INVLPG */
+	bool tlb_large;		       /* some entry is part of a large page */
+	struct jump_entry jump[JUMP_SIZE];
+	u8 bounce[256] __attribute__((aligned(64)));
+	u8 xsave[XSAVE_SIZE]
+		__attribute__((aligned(64))); /* standard format, as XSAVE64 writes it */
+};
+
+#define SHADOW_STI 1
+#define SHADOW_SS  2
+
+/* cpu_finish_instruction() ends what the previous instruction began, but not what this one did. */
+#define FRESH_SHADOW 1
+#define FRESH_RF     2 /* IRET loaded RF */
+#define FRESH_TF     4 /* SYSCALL, SYSRET, INT n: TF as it now is decides on a single-step trap */
+
+struct cpu *cpu_create(void); /* NULL: out of memory. In the state of a reset */
+void cpu_destroy(struct cpu *cpu);
+void cpu_reset(struct cpu *cpu); /* INIT/power-up values of SDM 3A 9.1.1 */
+
+static inline bool cpu_has(const struct cpu *cpu, enum feature f)
+{
+	return cpu->features[f / 64] >> (f % 64) & 1;
+}
+
+static inline enum retire_privilege cpu_privilege(const struct cpu *cpu)
+{
+	return cpu->cpl ? RETIRE_USR : RETIRE_OS;
+}
+
+static inline bool cpu_long_mode(const struct cpu *cpu)
+{
+	return cpu->efer & EFER_LMA;
+}
+
+static inline bool cpu_code64(const struct cpu *cpu)
+{
+	return cpu_long_mode(cpu) && (cpu->seg[CS].attr & SEG_L);
+}
+
+#endif

@@ -1,0 +1,86 @@
+// SPDX-License-Identifier: MIT
+/*
+ * Raising exceptions, and the end of an instruction: interrupt shadow, RF, single step and data
+ * breakpoints (SDM 3A 6.8, 3B 17.3.1). vCPU thread; general registers only.
+ */
+#include "cpu/event.h"
+
+enum guest_fault cpu_raise(struct cpu *cpu, enum vector vector)
+{
+	cpu->event = (struct cpu_event){ .kind = EVENT_EXCEPTION, .vector = vector };
+	return FAULT_RAISED;
+}
+
+enum guest_fault cpu_raise_error(struct cpu *cpu, enum vector vector, u32 error)
+{
+	cpu->event = (struct cpu_event){
+		.kind = EVENT_EXCEPTION,
+		.vector = vector,
+		.has_error = true,
+		.error = error,
+	};
+	return FAULT_RAISED;
+}
+
+enum guest_fault cpu_raise_pf(struct cpu *cpu, gva_t addr, u32 error)
+{
+	cpu_raise_error(cpu, VEC_PF, error);
+	cpu->event.has_payload = true;
+	cpu->event.payload = addr;
+	return FAULT_RAISED;
+}
+
+enum guest_fault cpu_raise_db(struct cpu *cpu, u32 dr6_bits)
+{
+	cpu_raise(cpu, VEC_DB);
+	cpu->event.has_payload = true;
+	cpu->event.payload = dr6_bits;
+	return FAULT_RAISED;
+}
+
+void cpu_begin_shadow(struct cpu *cpu, u8 shadow)
+{
+	cpu->shadow = shadow;
+	cpu->fresh |= FRESH_SHADOW;
+}
+
+/* The debugger steps over whatever the guest does with TF. */
+static bool stepped(const struct cpu *cpu, bool trap_flag_was_set, u8 fresh)
+{
+	bool trap_flag = fresh & FRESH_TF ? cpu->rflags & FL_TF : trap_flag_was_set;
+
+	return cpu->debug.single_step || trap_flag;
+}
+
+void cpu_finish_instruction(struct cpu *cpu, bool trap_flag_was_set)
+{
+	u8 fresh = cpu->fresh;
+	u32 traps = cpu->pending_db;
+
+	cpu->fresh = 0;
+	if (!(fresh & FRESH_SHADOW))
+		cpu->shadow = 0;
+	if (!(fresh & FRESH_RF))
+		cpu->rflags &= ~FL_RF;
+	if (cpu->shadow & SHADOW_SS)
+		return;
+	if (stepped(cpu, trap_flag_was_set, fresh))
+		traps |= DR6_BS;
+	/* An event that waits goes first; the traps then come behind its handler's first
+	 * instruction. */
+	if (!traps || cpu->event.kind != EVENT_NONE)
+		return;
+	cpu->pending_db = 0;
+	cpu_raise_db(cpu, traps);
+}
+
+void cpu_complete(struct cpu *cpu)
+{
+	bool trap = cpu->rflags & FL_TF;
+
+	cpu->rip += cpu->exit.insn_len;
+	if (!cpu_code64(cpu))
+		cpu->rip = (u32)cpu->rip;
+	cpu->tally.instructions[cpu_privilege(cpu)]++;
+	cpu_finish_instruction(cpu, trap);
+}

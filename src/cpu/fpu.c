@@ -1,0 +1,102 @@
+// SPDX-License-Identifier: MIT
+/*
+ * Moving x87, SSE and AVX state between cpu->xsave and the host's registers (SDM 1 13; APM2 11.5).
+ * While the guest's is live the host's control words wait in cpu->host_fpu; the rest of the host's
+ * vector state needs no saving, as no register of it survives a call. vCPU thread.
+ */
+#include "cpu/fpu.h"
+
+#include <cpuid.h>
+
+#include "base/bytes.h"
+
+#define OUR_FEATURES	   (XCR0_X87 | XCR0_SSE | XCR0_AVX)
+#define MXCSR_RESET	   0x1f80u
+#define MXCSR_MASK_DEFAULT 0xffbfu /* SDM 1 11.6.6: where the field is 0 */
+#define FCW_RESET	   0x37fu  /* KVM: that of FNINIT, not 0x40 as after power-up */
+
+static u32 *field32(struct cpu *cpu, enum xsave_offset at)
+{
+	return (u32 *)(cpu->xsave + at);
+}
+
+static u64 *field64(struct cpu *cpu, enum xsave_offset at)
+{
+	return (u64 *)(cpu->xsave + at);
+}
+
+static u64 host_xcr0(void)
+{
+	u32 eax, ebx, ecx, edx;
+
+	if (!__get_cpuid(1, &eax, &ebx, &ecx, &edx) || !(ecx & bit_OSXSAVE))
+		return 0;
+	__asm__("xgetbv" : "=a"(eax), "=d"(edx) : "c"(0));
+	return eax | (u64)edx << 32;
+}
+
+void fpu_probe(struct cpu *cpu)
+{
+	u8 image[512] __attribute__((aligned(16)));
+
+	bytes_fill(image, 0, sizeof(image));
+	__asm__("fxsave64 %0" : "+m"(image));
+	cpu->host_fpu.features = host_xcr0() & OUR_FEATURES;
+	cpu->host_fpu.mxcsr_mask = *(u32 *)(image + XSAVE_MXCSR_MASK);
+	if (!cpu->host_fpu.mxcsr_mask)
+		cpu->host_fpu.mxcsr_mask = MXCSR_MASK_DEFAULT;
+}
+
+void fpu_reset(struct cpu *cpu)
+{
+	bytes_fill(cpu->xsave, 0, XSAVE_END);
+	*field32(cpu, XSAVE_FCW) = FCW_RESET; /* and FSW: 0 */
+	*field32(cpu, XSAVE_MXCSR) = MXCSR_RESET;
+	*field32(cpu, XSAVE_MXCSR_MASK) = cpu->host_fpu.mxcsr_mask;
+	*field64(cpu, XSAVE_XSTATE_BV) = XCR0_X87 | XCR0_SSE;
+}
+
+void fpu_sanitise(struct cpu *cpu)
+{
+	*field32(cpu, XSAVE_MXCSR) &= cpu->host_fpu.mxcsr_mask;
+	*field64(cpu, XSAVE_XSTATE_BV) &= cpu->host_fpu.features;
+	bytes_fill(cpu->xsave + XSAVE_XCOMP_BV, 0, XSAVE_YMM0_HIGH - XSAVE_XCOMP_BV);
+}
+
+void fpu_load(struct cpu *cpu)
+{
+	struct host_fpu *host = &cpu->host_fpu;
+
+	if (cpu->fpu_live)
+		return;
+	fpu_sanitise(cpu);
+	__asm__ volatile("stmxcsr %0; fnstcw %1" : "=m"(host->mxcsr), "=m"(host->fcw));
+	if (likely(host->features))
+		__asm__ volatile("xrstor64 %0"
+				 :
+				 : "m"(cpu->xsave), "a"((u32)host->features), "d"(0)
+				 : "memory");
+	else
+		__asm__ volatile("fxrstor64 %0" : : "m"(cpu->xsave) : "memory");
+	cpu->fpu_live = true;
+}
+
+void fpu_save(struct cpu *cpu)
+{
+	const struct host_fpu *host = &cpu->host_fpu;
+
+	if (!cpu->fpu_live)
+		return;
+	if (likely(host->features))
+		__asm__ volatile("xsave64 %0"
+				 : "+m"(cpu->xsave)
+				 : "a"((u32)host->features), "d"(0)
+				 : "memory");
+	else
+		__asm__ volatile("fxsave64 %0" : "+m"(cpu->xsave) : : "memory");
+	if (host->features & XCR0_AVX)
+		__asm__ volatile("vzeroupper");
+	/* The ABI wants an empty x87 stack, and no exception may wait for the host's next FWAIT. */
+	__asm__ volatile("fninit; fldcw %0; ldmxcsr %1" : : "m"(host->fcw), "m"(host->mxcsr));
+	cpu->fpu_live = false;
+}

@@ -1,0 +1,34 @@
+/* SPDX-License-Identifier: MIT */
+/*
+ * x87, SSE and AVX state: in the host's registers while guest code runs and in the engine's own C
+ * code (built without vector instructions), in cpu->xsave elsewhere. vCPU thread.
+ */
+#ifndef CPU_FPU_H
+#define CPU_FPU_H
+
+#include "cpu/cpu.h"
+
+void fpu_save(struct cpu *cpu); /* to cpu->xsave, host control words restored; does nothing unless
+				   fpu_live */
+void fpu_load(struct cpu *cpu); /* the reverse; does nothing if fpu_live */
+
+void fpu_probe(struct cpu *cpu); /* at creation: what the host can save and restore */
+void fpu_reset(struct cpu *cpu); /* the state after power-up, in cpu->xsave; not while fpu_live */
+/* After cpu->xsave was filled from outside: clears what XRSTOR would refuse. fpu_load() does it,
+ * too. */
+void fpu_sanitise(struct cpu *cpu);
+
+/* Offsets in cpu->xsave (SDM 1 13.4). */
+enum xsave_offset {
+	XSAVE_FCW = 0,
+	XSAVE_MXCSR = 24,
+	XSAVE_MXCSR_MASK = 28,
+	XSAVE_ST0 = 32,
+	XSAVE_XMM0 = 160,
+	XSAVE_XSTATE_BV = 512,
+	XSAVE_XCOMP_BV = 520,
+	XSAVE_YMM0_HIGH = 576,
+	XSAVE_END = 832,
+};
+
+#endif

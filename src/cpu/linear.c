@@ -1,0 +1,74 @@
+// SPDX-License-Identifier: MIT
+/*
+ * Segmentation: segment and offset to a linear address (SDM 3A 3.3.7, 5.3, 5.5; APM2 4.5, 4.12).
+ * vCPU thread; general registers only.
+ */
+#include "cpu/mmu.h"
+
+#include "cpu/event.h"
+#include "x86/descriptor.h"
+
+bool cpu_canonical(const struct cpu *cpu, gva_t gva)
+{
+	u32 unused = cpu->cr4 & CR4_LA57 ? 7 : 16;
+
+	return (u64)((s64)(gva << unused) >> unused) == gva;
+}
+
+/* SDM 3A 6.15, #SS and #GP: which of them depends on the segment only. */
+static enum guest_fault violation(struct cpu *cpu, enum seg seg)
+{
+	return cpu_raise_error(cpu, seg == SS ? VEC_SS : VEC_GP, 0);
+}
+
+static enum guest_fault linear64(struct cpu *cpu, enum seg seg, u64 offset, u32 size, gva_t *out)
+{
+	gva_t base = seg == FS || seg == GS ? cpu->seg[seg].base : 0;
+	gva_t gva = base + offset;
+
+	if (!cpu_canonical(cpu, gva) || !cpu_canonical(cpu, gva + size - (size != 0)))
+		return violation(cpu, seg);
+	*out = gva;
+	return FAULT_NONE;
+}
+
+/* In real and virtual-8086 mode, the code segment can be written. */
+static bool type_allows(const struct cpu *cpu, u32 type, u32 access)
+{
+	bool protected = (cpu->cr0 & CR0_PE) && !(cpu->rflags & FL_VM);
+
+	if (access & ACCESS_FETCH)
+		return true;
+	if (access & ACCESS_WRITE)
+		return (type & TYPE_WRITABLE) && !((type & TYPE_CODE) && protected);
+	return !(type & TYPE_CODE) || (type & TYPE_WRITABLE);
+}
+
+/* A limit of 4G stops nothing: such accesses wrap around (SDM 3A 5.3: it depends on the model). */
+static bool limit_allows(const struct segment *s, u32 offset, u32 size)
+{
+	bool down = (s->attr & (TYPE_CODE | TYPE_EXPAND_DOWN)) == TYPE_EXPAND_DOWN;
+	u64 last = (u64)offset + size - (size != 0);
+	u32 top = s->limit;
+
+	if (down) {
+		if (offset <= s->limit)
+			return false;
+		top = s->attr & SEG_DB ? 0xffffffff : 0xffff;
+	}
+	return top == 0xffffffff || last <= top;
+}
+
+enum guest_fault cpu_linear(struct cpu *cpu, enum seg seg, u64 offset, u32 size, u32 access,
+			    gva_t *out)
+{
+	const struct segment *s = &cpu->seg[seg];
+
+	if (cpu_code64(cpu))
+		return linear64(cpu, seg, offset, size, out);
+	if ((s->attr & SEG_UNUSABLE) || !type_allows(cpu, s->attr & SEG_TYPE, access) ||
+	    !limit_allows(s, offset, size))
+		return violation(cpu, seg);
+	*out = (u32)(s->base + offset);
+	return FAULT_NONE;
+}

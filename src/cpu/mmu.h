@@ -1,0 +1,115 @@
+/* SPDX-License-Identifier: MIT */
+/*
+ * Linear to physical to host: the page walk (SDM 3A 4), the soft TLB and guest memory accesses by C
+ * code.
+ *
+ * The soft TLB is direct-mapped: entry (address >> 12) & (TLB_SIZE - 1) of the set for the
+ * privilege. Translated code XORs the address with the tag and compares the result with 4096 -
+ * size: one compare finds another page, a missing right and a page-crossing access alike. A tag
+ * that serves no address has the wrong index bits: tlb_none(i). An entry is usable without a call
+ * when the page is RAM, the right is granted, and no one watches: a write tag is absent while the
+ * page is not yet dirty (PTE or dirty log), holds translated code (cpu/code.h), is read-only, or
+ * carries a data breakpoint.
+ *
+ * Everything here runs on the vCPU thread while guest vector state is live: general registers only,
+ * no libc.
+ */
+#ifndef CPU_MMU_H
+#define CPU_MMU_H
+
+#include "base/bytes.h"
+#include "cpu/cpu.h"
+
+enum access_flags {
+	ACCESS_READ = 0,
+	ACCESS_WRITE = BIT(0),
+	ACCESS_FETCH = BIT(1),
+	ACCESS_SYSTEM =
+		BIT(2), /* implicit supervisor access: descriptor tables, TSS, event delivery */
+	ACCESS_RMW = BIT(
+		3), /* with ACCESS_WRITE: the same instruction reads it first (locked and not) */
+};
+
+static inline u64 tlb_none(u32 index)
+{
+	return (u64)(index ^ 1) << PAGE_SHIFT;
+}
+
+/* Makes all of jump[] miss: the engine derives jump_key from the generation before it enters code. */
+static inline void cpu_drop_jumps(struct cpu *cpu)
+{
+	cpu->jump_generation++;
+}
+
+void tlb_flush(struct cpu *cpu);		 /* drops jump[], too */
+void tlb_flush_page(struct cpu *cpu, gva_t gva); /* INVLPG: also drops jump[] */
+void tlb_protect(struct cpu *cpu, gpa_t page);	 /* drops the write tags of a physical page */
+
+struct translation {
+	gpa_t gpa;
+	const struct mem_slot *slot; /* NULL: MMIO; so is a write to a MEM_READONLY slot */
+	hva_t host;		     /* of gpa; NULL when slot is */
+};
+
+/*
+ * Translates one address for one access with all checks of paging; sets accessed and dirty bits,
+ * marks the dirty log on a write. Raises #PF (or #GP/#SS-free canonical faults are the caller's:
+ * see cpu_linear). Does not fill the TLB.
+ */
+enum guest_fault mmu_translate(struct cpu *cpu, gva_t gva, u32 access, struct translation *out);
+
+/* The same, and fills the TLB entry when the page allows direct access. */
+enum guest_fault mmu_fill(struct cpu *cpu, gva_t gva, u32 access, struct translation *out);
+
+/*
+ * Reads and writes guest linear memory for C code, any size up to 4096, page-crossing allowed, MMIO
+ * by the protocol of struct cpu_mmio, RAM with single-copy atomicity for naturally aligned 1, 2, 4,
+ * 8 bytes. A write checks all pages before it changes a byte. Writes to translated code are noted
+ * (code_written). Data breakpoints are matched into pending_db unless ACCESS_SYSTEM.
+ */
+enum guest_fault cpu_read(struct cpu *cpu, gva_t gva, void *buf, u32 size, u32 access);
+enum guest_fault cpu_write(struct cpu *cpu, gva_t gva, const void *buf, u32 size, u32 access);
+
+/*
+ * Device accesses by physical address, for whoever translated on its own. A read is answered from
+ * the answers held or ends in FAULT_EXIT with EXIT_MMIO; the last of mmio.reads[] is then the one
+ * wanted. A write is queued. More than MMIO_FRAGMENTS in one instruction: EXIT_UNEMULATED.
+ */
+enum guest_fault mmio_read(struct cpu *cpu, gpa_t gpa, void *buf, u32 size);
+enum guest_fault mmio_write(struct cpu *cpu, gpa_t gpa, const void *buf, u32 size);
+
+/* To be called when an instruction, or one iteration of a REP, has completed: the answers to its
+ * reads are used up. */
+static inline void mmio_completed(struct cpu *cpu)
+{
+	cpu->mmio.nreads = cpu->mmio.read_pos = 0;
+}
+
+/* To be called when it faulted instead: what it queued never happened. */
+static inline void mmio_abandoned(struct cpu *cpu)
+{
+	cpu->mmio.nreads = cpu->mmio.read_pos = 0;
+	cpu->mmio.nwrites = cpu->mmio.write_pos = 0;
+}
+
+/*
+ * Segmentation: segment:offset to linear with canonical (64-bit) or limit and type checks (SDM
+ * 3A 5.3, 5.5); raises #GP(0) or #SS(0). `access` has ACCESS_WRITE for stores.
+ */
+enum guest_fault cpu_linear(struct cpu *cpu, enum seg seg, u64 offset, u32 size, u32 access,
+			    gva_t *out);
+
+bool cpu_canonical(const struct cpu *cpu, gva_t gva);
+
+/* Matches an access against the armed data breakpoints, noting DR6 bits in pending_db. */
+void cpu_watch(struct cpu *cpu, gva_t gva, u32 size, u32 access);
+/* The same for a port access, when CR4.DE allows such breakpoints. */
+void cpu_watch_io(struct cpu *cpu, u16 port, u32 size);
+/* Recomputes watch_active and the mode after any change of DR0-7 or guest debugging; flushes the
+ * TLB if it is set. */
+void cpu_watch_update(struct cpu *cpu);
+/* Is an instruction breakpoint armed at this linear address? Returns DR6 bits, 0 if none. */
+u32 cpu_watch_fetch(const struct cpu *cpu, gva_t rip);
+bool cpu_watch_any_fetch(const struct cpu *cpu);
+
+#endif

@@ -1,0 +1,80 @@
+// SPDX-License-Identifier: MIT
+/*
+ * The mode word, computed from the registers it depends on. Whoever changes one of them calls
+ * cpu_update_mode(). vCPU thread; general registers only.
+ */
+#include "cpu/mode.h"
+
+#include "cpu/mmu.h"
+#include "x86/descriptor.h"
+
+static bool flat(const struct segment *s, bool code)
+{
+	u32 type = s->attr & SEG_TYPE;
+
+	if (s->base || s->limit != 0xffffffff || (s->attr & SEG_UNUSABLE) ||
+	    !(type & TYPE_WRITABLE))
+		return false;
+	return code || !(type & (TYPE_CODE | TYPE_EXPAND_DOWN));
+}
+
+static u32 code_mode(const struct cpu *cpu)
+{
+	u32 mode = 0;
+
+	if (cpu_code64(cpu))
+		return MODE_CODE64 | MODE_FLAT;
+	if (cpu->seg[CS].attr & SEG_DB)
+		mode |= MODE_CODE32;
+	if (cpu->seg[SS].attr & SEG_DB)
+		mode |= MODE_STACK32;
+	if (flat(&cpu->seg[CS], true) && flat(&cpu->seg[DS], false) && flat(&cpu->seg[ES], false) &&
+	    flat(&cpu->seg[SS], false))
+		mode |= MODE_FLAT;
+	return mode;
+}
+
+static u32 privilege_mode(const struct cpu *cpu)
+{
+	u32 mode = (u32)cpu->cpl << MODE_CPL_SHIFT;
+	bool ac = cpu->rflags & FL_AC;
+
+	if (cpu->cpl != 3 && (ac || !(cpu->cr4 & CR4_SMAP)))
+		mode |= MODE_USER_OK;
+	if (cpu->cpl == 3 && ac && (cpu->cr0 & CR0_AM))
+		mode |= MODE_ALIGN;
+	if (cpu->cpl <= (cpu->rflags & FL_IOPL) >> FL_IOPL_SHIFT)
+		mode |= MODE_IOPL_OK;
+	return mode;
+}
+
+static u32 fpu_mode(const struct cpu *cpu)
+{
+	u32 mode = 0;
+
+	if (cpu->cr0 & CR0_TS)
+		mode |= MODE_FPU_TS;
+	if (cpu->cr0 & CR0_EM)
+		mode |= MODE_FPU_EM;
+	if (cpu->cr0 & CR0_MP)
+		mode |= MODE_FPU_MP;
+	if (cpu->cr4 & CR4_OSFXSR)
+		mode |= MODE_SSE;
+	if ((cpu->cr4 & CR4_OSXSAVE) && (~cpu->xcr0 & (XCR0_SSE | XCR0_AVX)) == 0)
+		mode |= MODE_AVX;
+	return mode;
+}
+
+void cpu_update_mode(struct cpu *cpu)
+{
+	u32 mode = code_mode(cpu) | privilege_mode(cpu) | fpu_mode(cpu);
+
+	if (cpu_long_mode(cpu))
+		mode |= MODE_LONG;
+	if ((cpu->cr0 & CR0_PE) && !(cpu->rflags & FL_VM))
+		mode |= MODE_PROT;
+	if ((cpu->rflags & FL_TF) || cpu->debug.single_step || cpu->watch_active ||
+	    cpu_watch_any_fetch(cpu))
+		mode |= MODE_STEP;
+	cpu->mode = mode;
+}

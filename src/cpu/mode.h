@@ -1,0 +1,43 @@
+/* SPDX-License-Identifier: MIT */
+/*
+ * The mode word: every piece of state that changes what translated code for the same bytes looks
+ * like. It is part of the key of a block.
+ */
+#ifndef CPU_MODE_H
+#define CPU_MODE_H
+
+#include "cpu/cpu.h"
+
+#define MODE_CODE32    BIT(0) /* CS.D set; 16-bit code if neither this nor MODE_CODE64 */
+#define MODE_CODE64    BIT(1)
+#define MODE_CPL       (BIT(2) | BIT(3))
+#define MODE_CPL_SHIFT 2
+#define MODE_STACK32   BIT(4) /* SS.B; only without MODE_CODE64 */
+#define MODE_FLAT                                                                            \
+	BIT(5) /* CS, DS, ES, SS have base 0 and limit 4G and are usable, DS/ES/SS writable; \
+		  always in 64-bit code */
+#define MODE_USER_OK                                                                          \
+	BIT(6) /* supervisor code that may touch user pages: CR4.SMAP clear or EFLAGS.AC set. \
+		  Selects TLB_KERNEL_AC */
+#define MODE_FPU_TS BIT(7)  /* CR0.TS */
+#define MODE_FPU_EM BIT(8)  /* CR0.EM */
+#define MODE_FPU_MP BIT(9)  /* CR0.MP */
+#define MODE_SSE    BIT(10) /* CR4.OSFXSR */
+#define MODE_AVX    BIT(11) /* CR4.OSXSAVE and XCR0 has SSE and AVX */
+#define MODE_ALIGN  BIT(12) /* alignment checks: CR0.AM, EFLAGS.AC, CPL 3 */
+#define MODE_STEP \
+	BIT(13) /* one instruction a block: TF, guest debugging, instruction breakpoints */
+#define MODE_LONG    BIT(14) /* EFER.LMA: without MODE_CODE64 this is compatibility mode */
+#define MODE_PROT    BIT(15) /* CR0.PE and not virtual-8086 */
+#define MODE_IOPL_OK BIT(16) /* CPL <= IOPL */
+
+void cpu_update_mode(struct cpu *cpu);
+
+static inline enum tlb_set cpu_tlb_set(u32 mode)
+{
+	if ((mode & MODE_CPL) == MODE_CPL)
+		return TLB_USER;
+	return mode & MODE_USER_OK ? TLB_KERNEL_AC : TLB_KERNEL;
+}
+
+#endif

@@ -1,0 +1,265 @@
+// SPDX-License-Identifier: MIT
+/*
+ * The code cache of one processor: code memory, blocks by address, and what they were made from.
+ *
+ * Code memory is one memfd mapped twice, writable and executable: never both. Blocks and their tables are
+ * bump-allocated; a full cache is flushed as a whole. A block dies when the bytes it was made from change:
+ * this CPU's own writes are noted in cpu->code (cache_written); writes by others are found by
+ * comparing the page with its copy (cache_verify) the first time the page is entered in an epoch. Epochs begin at serializing instructions, at
+ * event delivery and at engine entry: that is where SDM 3A 8.1.3 lets a processor notice cross-modified code.
+ *
+ * vCPU thread; general registers only.
+ */
+#include "engine/priv.h"
+
+#include "base/bytes.h"
+#include "base/guarded.h"
+#include "cpu/mmu.h"
+
+/* Room that one translation may take; the cache counts as full below it. */
+#define CODE_RESERVE (64u << 10)
+#define META_RESERVE (64u << 10)
+#define LINE 64
+
+void cache_flush(struct cpu *cpu)
+{
+	struct engine *eng = cpu->engine;
+
+	eng->code_next = eng->code_first;
+	eng->meta_next = eng->meta;
+	eng->nblocks = 0;
+	eng->flushes++;
+	bytes_fill(eng->hash, 0, sizeof(eng->hash));
+	code_clear(cpu->code);
+	cpu_drop_jumps(cpu);
+}
+
+bool cache_room(const struct engine *eng)
+{
+	return eng->code_next + CODE_RESERVE < eng->code_limit &&
+	       eng->meta_next + META_RESERVE < eng->meta_limit && eng->nblocks < MAX_BLOCKS;
+}
+
+void *cache_alloc(struct engine *eng, size_t size)
+{
+	u8 *p = eng->meta_next;
+
+	size = (size + 15) & ~(size_t)15;
+	if (size > (size_t)(eng->meta_limit - p))
+		return NULL;
+	eng->meta_next += size;
+	return p;
+}
+
+static struct block **bucket(struct engine *eng, u64 rip)
+{
+	return &eng->hash[(rip * 0x9e3779b97f4a7c15ull) >> (64 - BLOCK_HASH_BITS)];
+}
+
+struct block *cache_find(struct engine *eng, u64 rip, gpa_t gpa, u32 mode)
+{
+	struct block *b = *bucket(eng, rip);
+
+	while (b && (b->rip != rip || b->gpa != gpa || b->mode != mode))
+		b = b->next_hash;
+	return b;
+}
+
+struct block *cache_by_code(const struct engine *eng, const u8 *host_pc)
+{
+	const u8 *rw = host_pc - (eng->code_rx - eng->code_rw);
+	u32 lo = 0, hi = eng->nblocks;
+
+	while (hi - lo > 1) {
+		u32 mid = (lo + hi) / 2;
+
+		if (eng->by_address[mid]->code <= rw)
+			lo = mid;
+		else
+			hi = mid;
+	}
+	return eng->by_address[lo];
+}
+
+/* Links: jumps from block to block in the same page. */
+
+static void patch(const struct link *link, const u8 *target)
+{
+	*(s32 __attribute__((aligned(1), may_alias)) *)link->site = target - (link->site + 4);
+}
+
+void link_set(struct link *link, struct block *to)
+{
+	link->to = to;
+	link->next_in = to->links_in;
+	to->links_in = link;
+	patch(link, to->code);
+}
+
+static void unlink_out(struct link *link)
+{
+	struct link **p;
+
+	if (!link->to)
+		return;
+	for (p = &link->to->links_in; *p != link; p = &(*p)->next_in)
+		;
+	*p = link->next_in;
+	link->to = NULL;
+}
+
+static void unlink_in(struct block *block)
+{
+	struct link *link = block->links_in;
+
+	for (; link; link = link->next_in) {
+		patch(link, link->stub);
+		link->to = NULL;
+	}
+	block->links_in = NULL;
+}
+
+/* Pages: which blocks were made from them, and of what bytes. */
+
+struct page_copy *cache_page(struct cpu *cpu, gpa_t gpa)
+{
+	struct code_page *page = code_add(cpu->code, gpa);
+
+	if (!page)
+		return NULL;
+	if (!page->blocks) {
+		struct page_copy *copy = cache_alloc(cpu->engine, sizeof(*copy));
+
+		if (!copy)
+			return NULL;
+		copy->blocks = NULL;
+		page->blocks = copy;
+		page->epoch = cpu->engine->epoch;
+	}
+	return page->blocks;
+}
+
+static struct block **next_on_page(struct block *b, gpa_t page)
+{
+	return (b->gpa & PAGE_MASK) == page ? &b->next_page : &b->next_page2;
+}
+
+static u64 lines_on_page(const struct block *b, gpa_t page)
+{
+	return (b->gpa & PAGE_MASK) == page ? b->lines : b->lines2;
+}
+
+static void add_to_page(struct cpu *cpu, struct block *block, gpa_t page)
+{
+	struct code_page *cp = code_find(cpu->code, page);
+	struct page_copy *copy = cp->blocks;
+
+	if (!cp->lines)
+		tlb_protect(cpu, page);
+	cp->lines |= lines_on_page(block, page);
+	*next_on_page(block, page) = copy->blocks;
+	copy->blocks = block;
+}
+
+void cache_insert(struct cpu *cpu, struct block *block)
+{
+	struct block **head = bucket(cpu->engine, block->rip);
+
+	block->next_hash = *head;
+	*head = block;
+	cpu->engine->by_address[cpu->engine->nblocks++] = block;
+	add_to_page(cpu, block, block->gpa & PAGE_MASK);
+	if (block->gpa2 != NO_GPA)
+		add_to_page(cpu, block, block->gpa2);
+}
+
+static void remove_from_page(struct cpu *cpu, struct block *block, gpa_t page)
+{
+	struct code_page *cp = code_find(cpu->code, page);
+	struct page_copy *copy = cp->blocks;
+	struct block **p = &copy->blocks;
+	u64 lines = 0;
+
+	while (*p != block)
+		p = next_on_page(*p, page);
+	*p = *next_on_page(block, page);
+	for (struct block *b = copy->blocks; b; b = *next_on_page(b, page))
+		lines |= lines_on_page(b, page);
+	cp->lines = lines;
+}
+
+static void kill_block(struct cpu *cpu, struct block *block)
+{
+	struct block **p = bucket(cpu->engine, block->rip);
+
+	while (*p != block)
+		p = &(*p)->next_hash;
+	*p = block->next_hash;
+	unlink_in(block);
+	for (u32 i = 0; i < ARRAY_SIZE(block->link); i++)
+		unlink_out(&block->link[i]);
+	remove_from_page(cpu, block, block->gpa & PAGE_MASK);
+	if (block->gpa2 != NO_GPA)
+		remove_from_page(cpu, block, block->gpa2);
+}
+
+static void kill_lines(struct cpu *cpu, struct code_page *cp, gpa_t page, u64 lines)
+{
+	struct page_copy *copy = cp->blocks;
+	struct block *b = copy->blocks, *next;
+
+	for (; b; b = next) {
+		next = *next_on_page(b, page);
+		if (lines_on_page(b, page) & lines)
+			kill_block(cpu, b);
+	}
+	cpu_drop_jumps(cpu);
+}
+
+void cache_drop(struct cpu *cpu, struct block *block)
+{
+	kill_block(cpu, block);
+	cpu_drop_jumps(cpu);
+}
+
+static bool line_changed(const struct page_copy *copy, const u8 *host, u32 line)
+{
+	u8 now[LINE];
+
+	return !guarded_read(now, host + line * LINE, LINE) ||
+	       !bytes_equal(now, copy->bytes + line * LINE, LINE);
+}
+
+void cache_verify(struct cpu *cpu, struct code_page *cp, const u8 *host)
+{
+	u64 changed = 0;
+
+	cp->epoch = cpu->engine->epoch;
+	for (u64 left = cp->lines; left; left &= left - 1) {
+		u32 line = __builtin_ctzll(left);
+
+		if (line_changed(cp->blocks, host, line))
+			changed |= BIT(line);
+	}
+	if (changed)
+		kill_lines(cpu, cp, (cp->gfn_plus_1 - 1) << PAGE_SHIFT, changed);
+}
+
+/* The notes are addresses of lines. */
+void cache_written(struct cpu *cpu)
+{
+	struct code_pages *code = cpu->code;
+
+	if (code->nwritten > ARRAY_SIZE(code->written)) {
+		cache_flush(cpu);
+		return;
+	}
+	for (u32 i = 0; i < code->nwritten; i++) {
+		gpa_t line = code->written[i];
+		struct code_page *cp = code_find(code, line);
+
+		if (cp && cp->lines)
+			kill_lines(cpu, cp, line & PAGE_MASK, BIT((line & ~PAGE_MASK) / LINE));
+	}
+	code->nwritten = 0;
+}

@@ -1,0 +1,68 @@
+// SPDX-License-Identifier: MIT
+/*
+ * The memory behind the code cache: made once, mapped lazily, so that a processor that runs little costs little.
+ * Not on a hot path: libc is allowed.
+ */
+#include "engine/priv.h"
+
+#include <errno.h>
+#include <sys/mman.h>
+#include <unistd.h>
+
+#define CODE_SIZE (32u << 20)
+#define META_SIZE (96u << 20)
+
+static void *map_lazily(size_t size, int prot, int fd)
+{
+	int flags = fd < 0 ? MAP_PRIVATE | MAP_ANONYMOUS | MAP_NORESERVE : MAP_SHARED;
+	void *p = mmap(NULL, size, prot, flags, fd, 0);
+
+	return p == MAP_FAILED ? NULL : p;
+}
+
+static int map_code(struct engine *eng)
+{
+	int fd = memfd_create("vpmu-code", MFD_CLOEXEC);
+
+	if (fd < 0)
+		return -errno;
+	if (ftruncate(fd, CODE_SIZE) == 0) {
+		eng->code_rw = map_lazily(CODE_SIZE, PROT_READ | PROT_WRITE, fd);
+		eng->code_rx = map_lazily(CODE_SIZE, PROT_READ | PROT_EXEC, fd);
+	}
+	close(fd);
+	return eng->code_rw && eng->code_rx ? 0 : -ENOMEM;
+}
+
+int cache_create(struct engine *eng)
+{
+	int ret = map_code(eng);
+
+	if (ret)
+		return ret;
+	eng->meta = map_lazily(META_SIZE, PROT_READ | PROT_WRITE, -1);
+	eng->by_address = map_lazily(MAX_BLOCKS * sizeof(*eng->by_address), PROT_READ | PROT_WRITE, -1);
+	if (!eng->meta || !eng->by_address)
+		return -ENOMEM;
+	eng->code_next = eng->code_rw;
+	eng->code_limit = eng->code_rw + CODE_SIZE;
+	eng->meta_next = eng->meta;
+	eng->meta_limit = eng->meta + META_SIZE;
+	if (!thunks_make(eng))
+		return -ENOMEM;
+	eng->code_first = eng->code_next;
+	return 0;
+}
+
+void cache_destroy(struct engine *eng)
+{
+	if (eng->code_rw)
+		munmap(eng->code_rw, CODE_SIZE);
+	if (eng->code_rx)
+		munmap(eng->code_rx, CODE_SIZE);
+	if (eng->meta)
+		munmap(eng->meta, META_SIZE);
+	if (eng->by_address)
+		munmap(eng->by_address, MAX_BLOCKS * sizeof(*eng->by_address));
+}
+

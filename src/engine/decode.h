@@ -1,0 +1,29 @@
+/* SPDX-License-Identifier: MIT */
+/*
+ * Bytes to struct insn, by Zydis. Runs on the vCPU thread after fpu_save(): Zydis may use vector
+ * registers.
+ *
+ * Operands are those an assembler would show, in its order: explicit ones and the implied register
+ * of forms like SHL r, CL or IN AL, DX. Relative branch targets stay relative (imm is added to the
+ * address of the next instruction).
+ */
+#ifndef ENGINE_DECODE_H
+#define ENGINE_DECODE_H
+
+#include <Zydis/Zydis.h>
+
+#include "engine/insn.h"
+
+enum decode_result {
+	DECODE_OK,
+	DECODE_SHORT,	 /* the instruction goes on behind the `avail` bytes */
+	DECODE_INVALID,	 /* #UD */
+	DECODE_TOO_LONG, /* more than 15 bytes: #GP(0) */
+};
+
+/* zops: ZYDIS_MAX_OPERAND_COUNT of them. mode: MODE_CODE32, MODE_CODE64, MODE_PROT of cpu/mode.h.
+ */
+enum decode_result decode_insn(const u8 *bytes, u32 avail, u64 rip, u32 mode, struct insn *out,
+			       ZydisDecodedInstruction *zi, ZydisDecodedOperand *zops);
+
+#endif

@@ -1,0 +1,215 @@
+// SPDX-License-Identifier: MIT
+/*
+ * The assembler (SDM 2A 2.1 to 2.3). vCPU thread, writes through the writable view of code memory only.
+ */
+#include "engine/emit.h"
+
+#include "base/must.h"
+
+void emit_u8(struct emitter *e, u8 v)
+{
+	if (e->p < e->limit)
+		*e->p++ = v;
+	else
+		e->full = true;
+}
+
+void emit_u32(struct emitter *e, u32 v)
+{
+	for (int i = 0; i < 4; i++)
+		emit_u8(e, v >> (8 * i));
+}
+
+void emit_u64(struct emitter *e, u64 v)
+{
+	emit_u32(e, v);
+	emit_u32(e, v >> 32);
+}
+
+static u8 mem_x(const struct enc *x)
+{
+	return x->is_mem && x->ea.index != NO_BASE ? x->ea.index >> 3 : 0;
+}
+
+static u8 rm_b(const struct enc *x)
+{
+	if (!x->is_mem)
+		return x->rm >> 3;
+	return x->ea.base != NO_BASE ? x->ea.base >> 3 : 0;
+}
+
+static void legacy_prefixes(struct emitter *e, const struct enc *x)
+{
+	u8 rex = x->w << 3 | (x->reg >> 3) << 2 | mem_x(x) << 1 | rm_b(x);
+
+	if (x->lock)
+		emit_u8(e, 0xf0);
+	if (x->p66)
+		emit_u8(e, 0x66);
+	if (x->rep)
+		emit_u8(e, x->rep);
+	if (rex || x->force_rex)
+		emit_u8(e, 0x40 | rex);
+	if (x->map != MAP_ONE)
+		emit_u8(e, 0x0f);
+	if (x->map == MAP_0F38)
+		emit_u8(e, 0x38);
+	if (x->map == MAP_0F3A)
+		emit_u8(e, 0x3a);
+}
+
+static void vex_prefix(struct emitter *e, const struct enc *x)
+{
+	emit_u8(e, 0xc4);
+	emit_u8(e, (~(x->reg >> 3) & 1) << 7 | (~mem_x(x) & 1) << 6 | (~rm_b(x) & 1) << 5 | x->map);
+	emit_u8(e, x->w << 7 | (~x->vvvv & 0xf) << 3 | x->vex_l << 2 | x->vex_pp);
+}
+
+static u8 scale_bits(u8 scale)
+{
+	return scale == 8 ? 3 : scale == 4 ? 2 : scale == 2 ? 1 : 0;
+}
+
+static void mem_operand(struct emitter *e, const struct enc *x)
+{
+	const struct ea *ea = &x->ea;
+	u8 reg = (x->reg & 7) << 3, base = ea->base & 7;
+	bool sib = ea->index != NO_BASE || base == 4;
+	u8 mod;
+
+	if (ea->base == NO_BASE) { /* [index*scale + disp32], or [disp32] */
+		emit_u8(e, reg | 4);
+		emit_u8(e, scale_bits(ea->scale) << 6 |
+				   (ea->index == NO_BASE ? 4 : ea->index & 7) << 3 | 5);
+		emit_u32(e, ea->disp);
+		return;
+	}
+	mod = ea->disp == 0 && base != 5 ? 0 : ea->disp == (s8)ea->disp ? 1 : 2;
+	emit_u8(e, mod << 6 | reg | (sib ? 4 : base));
+	if (sib)
+		emit_u8(e, scale_bits(ea->scale) << 6 |
+				   (ea->index == NO_BASE ? 4 : ea->index & 7) << 3 | base);
+	if (mod == 1)
+		emit_u8(e, ea->disp);
+	else if (mod == 2)
+		emit_u32(e, ea->disp);
+}
+
+void emit_insn(struct emitter *e, const struct enc *x)
+{
+	if (x->vex)
+		vex_prefix(e, x);
+	else
+		legacy_prefixes(e, x);
+	emit_u8(e, x->no_modrm ? x->opcode | (x->rm & 7) : x->opcode);
+	if (x->is_mem)
+		mem_operand(e, x);
+	else if (!x->no_modrm)
+		emit_u8(e, 0xc0 | (x->reg & 7) << 3 | (x->rm & 7));
+	for (int i = 0; i < x->imm_len; i++)
+		emit_u8(e, x->imm >> (8 * i));
+}
+
+void emit_rr(struct emitter *e, bool w, u8 opcode, u8 reg, u8 rm)
+{
+	emit_insn(e, &(struct enc){ .w = w, .opcode = opcode, .reg = reg, .rm = rm });
+}
+
+void emit_rm(struct emitter *e, bool w, u8 opcode, u8 reg, struct ea ea)
+{
+	emit_insn(e, &(struct enc){ .w = w, .opcode = opcode, .reg = reg, .is_mem = true, .ea = ea });
+}
+
+static struct enc group1(bool w, u8 ext, s32 imm)
+{
+	bool byte = imm == (s8)imm;
+
+	return (struct enc){ .w = w,
+			     .opcode = byte ? 0x83 : 0x81,
+			     .reg = ext,
+			     .imm_len = byte ? 1 : 4,
+			     .imm = (u32)imm };
+}
+
+void emit_group1(struct emitter *e, bool w, u8 ext, u8 rm, s32 imm)
+{
+	struct enc x = group1(w, ext, imm);
+
+	x.rm = rm;
+	emit_insn(e, &x);
+}
+
+void emit_group1_mem(struct emitter *e, bool w, u8 ext, struct ea ea, s32 imm)
+{
+	struct enc x = group1(w, ext, imm);
+
+	x.is_mem = true;
+	x.ea = ea;
+	emit_insn(e, &x);
+}
+
+void emit_shift(struct emitter *e, bool w, u8 ext, u8 rm, u8 count)
+{
+	emit_insn(e, &(struct enc){
+			     .w = w, .opcode = 0xc1, .reg = ext, .rm = rm, .imm_len = 1, .imm = count });
+}
+
+void emit_mov_imm(struct emitter *e, u8 reg, u64 imm)
+{
+	struct enc x = { .rm = reg, .opcode = 0xb8, .no_modrm = true, .imm = imm, .imm_len = 4 };
+
+	if ((s64)imm == (s32)imm && (s64)imm < 0) {
+		x = (struct enc){ .w = true, .opcode = 0xc7, .rm = reg, .imm = imm, .imm_len = 4 };
+	} else if (imm >> 32) {
+		x.w = true;
+		x.imm_len = 8;
+	}
+	emit_insn(e, &x);
+}
+
+void emit_mov_mem_imm(struct emitter *e, bool w, struct ea ea, s32 imm)
+{
+	emit_insn(e, &(struct enc){ .w = w,
+				    .opcode = 0xc7,
+				    .is_mem = true,
+				    .ea = ea,
+				    .imm_len = 4,
+				    .imm = (u32)imm });
+}
+
+static u8 *displacement(struct emitter *e)
+{
+	u8 *site = e->p;
+
+	emit_u32(e, 0);
+	return site;
+}
+
+u8 *emit_jcc(struct emitter *e, u8 cc)
+{
+	emit_u8(e, 0x0f);
+	emit_u8(e, 0x80 | cc);
+	return displacement(e);
+}
+
+u8 *emit_jmp(struct emitter *e)
+{
+	emit_u8(e, 0xe9);
+	return displacement(e);
+}
+
+u8 *emit_call(struct emitter *e)
+{
+	emit_u8(e, 0xe8);
+	return displacement(e);
+}
+
+void emit_patch(struct emitter *e, u8 *site, const u8 *target)
+{
+	s64 rel = target - (site + 4);
+
+	if (e->full)
+		return;
+	must(rel == (s32)rel);
+	*(s32 __attribute__((aligned(1), may_alias)) *)site = rel;
+}

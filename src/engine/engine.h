@@ -1,0 +1,36 @@
+/* SPDX-License-Identifier: MIT */
+/*
+ * The processor: executes guest code until something needs its owner. It knows the state in struct
+ * cpu and guest memory; it never calls up. One engine per struct cpu; engine_run() on the vCPU
+ * thread only.
+ */
+#ifndef ENGINE_ENGINE_H
+#define ENGINE_ENGINE_H
+
+#include <signal.h>
+
+#include "cpu/cpu.h"
+
+int engine_create(struct cpu *cpu); /* sets cpu->engine and cpu->code; 0 or -ENOMEM. Needed before
+				       engine_run */
+void engine_destroy(struct cpu *cpu);
+
+/*
+ * Delivers cpu->event, if any, then executes until an exit; at most `budget` instructions retire,
+ * exactly. Returns cpu->exit.reason. On return every register is in struct cpu and the vector state
+ * in cpu->xsave.
+ */
+enum exit_reason engine_run(struct cpu *cpu, u64 budget);
+
+/*
+ * For the owner's SIGSEGV, SIGBUS, SIGFPE, SIGILL and SIGTRAP handlers: true if the signal came
+ * from guest code or from a guarded access on this thread and has been dealt with (the context may
+ * be changed). Async-signal-safe.
+ */
+bool engine_signal(int sig, siginfo_t *info, void *ucontext);
+
+/* Forget everything translated (guest memory was changed behind the processor's back). Any state
+ * but running. */
+void engine_forget(struct cpu *cpu);
+
+#endif

@@ -1,0 +1,55 @@
+// SPDX-License-Identifier: MIT
+/*
+ * Instruction fetch: from a linear address to the bytes. A small cache of page translations stands in for the instruction TLB;
+ * it lives as long as jump[] does. vCPU thread; general registers only.
+ */
+#include "cpu/event.h"
+#include "cpu/mmu.h"
+#include "engine/priv.h"
+
+static struct fetch_entry *slot_for(struct engine *eng, u64 page)
+{
+	return &eng->fetch[(page >> PAGE_SHIFT) % FETCH_CACHE];
+}
+
+static enum guest_fault fetch_miss(struct cpu *cpu, u64 linear, struct fetch_entry *entry)
+{
+	struct translation t;
+	enum guest_fault fault;
+
+	if (!cpu_canonical(cpu, linear) && (cpu->mode & MODE_CODE64))
+		return cpu_raise_error(cpu, VEC_GP, 0);
+	fault = mmu_translate(cpu, linear, ACCESS_FETCH, &t);
+	if (fault != FAULT_NONE)
+		return fault;
+	if (!t.slot) { /* KVM: code in MMIO is not emulated */
+		cpu->exit.reason = EXIT_UNEMULATED;
+		cpu->exit.gpa = t.gpa;
+		cpu->exit.insn_len = 0;
+		return FAULT_EXIT;
+	}
+	*entry = (struct fetch_entry){ .page = linear & PAGE_MASK,
+				       .generation = cpu->jump_generation,
+				       .gpa = t.gpa & PAGE_MASK,
+				       .host = t.host - (t.gpa & ~PAGE_MASK),
+				       .cpl = cpu->cpl,
+				       .valid = true };
+	return FAULT_NONE;
+}
+
+enum guest_fault fetch_page(struct cpu *cpu, u64 linear, gpa_t *gpa, const u8 **host)
+{
+	u64 page = linear & PAGE_MASK;
+	struct fetch_entry *entry = slot_for(cpu->engine, page);
+
+	if (!entry->valid || entry->page != page || entry->cpl != cpu->cpl ||
+	    entry->generation != cpu->jump_generation) {
+		enum guest_fault fault = fetch_miss(cpu, linear, entry);
+
+		if (fault != FAULT_NONE)
+			return fault;
+	}
+	*gpa = entry->gpa + (linear & ~PAGE_MASK);
+	*host = entry->host + (linear & ~PAGE_MASK);
+	return FAULT_NONE;
+}

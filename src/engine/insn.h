@@ -1,0 +1,60 @@
+/* SPDX-License-Identifier: MIT */
+/*
+ * A decoded guest instruction, small enough to keep with a block. Decoding uses Zydis
+ * (engine/decode.c); the mnemonics are Zydis'.
+ */
+#ifndef ENGINE_INSN_H
+#define ENGINE_INSN_H
+
+#include "base/types.h"
+#include "x86/regs.h"
+
+enum operand_kind { OPERAND_NONE, OPERAND_REG, OPERAND_MEM, OPERAND_IMM, OPERAND_FAR };
+
+enum reg_class {
+	REG_GPR, /* reg 0-15, size 1, 2, 4, 8; high8 for AH, CH, DH, BH as reg 0-3 */
+	REG_SEG, /* enum seg */
+	REG_CR,
+	REG_DR,
+	REG_VEC, /* XMM and YMM, by size */
+	REG_MMX,
+	REG_X87,
+	REG_OTHER,
+};
+
+#define NO_REG 0xff
+
+struct operand {
+	u8 kind; /* enum operand_kind */
+	u8 size; /* in bytes; 0 when the instruction has no one size (XSAVE, FXSAVE: larger than
+		    255) */
+	u8 cls;	 /* enum reg_class */
+	u8 reg;
+	bool high8;
+	bool read, written;
+	u8 seg;		       /* memory: enum seg */
+	u8 base, index, scale; /* gpr or NO_REG; RIP-relative is folded into imm with base NO_REG */
+	u8 index_cls;	       /* REG_VEC for gathers */
+	s64 imm;	       /* displacement, immediate, or the offset of a far pointer */
+	u16 selector;	       /* of a far pointer */
+};
+
+enum insn_prefix { PREFIX_LOCK = 1, PREFIX_REP = 2, PREFIX_REPNE = 4, PREFIX_66 = 8 };
+
+#define INSN_OPERANDS 4
+
+struct insn {
+	u16 mnemonic; /* ZydisMnemonic */
+	u8 len;
+	u8 opsize;   /* effective operand size in bytes: 2, 4, 8 */
+	u8 addrsize; /* effective address size in bytes: 2, 4, 8 */
+	u8 prefixes;
+	u8 nops;	/* explicit operands only */
+	bool is_branch; /* counts in the branch tally */
+	bool far;	/* JMP, CALL, RET between segments */
+	u8 seg;		/* of implied memory operands (XLAT, MASKMOVQ): the override or DS */
+	u8 bytes[15];
+	struct operand ops[INSN_OPERANDS];
+};
+
+#endif

@@ -1,0 +1,47 @@
+// SPDX-License-Identifier: MIT
+/*
+ * From a host address in translated code back to the guest: which instruction it belongs to, and the precise
+ * state at its border. Called from slow paths and from signal handlers on the vCPU thread.
+ */
+#include "engine/priv.h"
+
+struct place *place_find(const struct engine *eng, const struct block *block, const u8 *host_pc)
+{
+	u32 offset = host_pc - exec_view(eng, block->code);
+	u32 lo = 0, hi = block->nplaces;
+
+	while (hi - lo > 1) {
+		u32 mid = (lo + hi) / 2;
+
+		if (block->places[mid].host <= offset)
+			lo = mid;
+		else
+			hi = mid;
+	}
+	return &block->places[lo];
+}
+
+/* The block charged all its instructions at its head: what did not retire is given back. */
+u64 place_refund(const struct block *block, u32 retired)
+{
+	u64 branches = retired < block->ninsns ? block->nbranches : 0;
+
+	return ((u64)(block->ninsns - retired) << COUNT_SHIFT) + branches;
+}
+
+static u16 guest_end(const struct block *block, u32 index)
+{
+	return index + 1 < block->ninsns ? block->places[index + 1].guest : block->nbytes;
+}
+
+void place_unwind(struct cpu *cpu, const struct block *block, const struct place *place,
+		  bool completed)
+{
+	u16 end = guest_end(block, place->index);
+
+	cpu->rip = block->rip + (completed ? end : place->guest);
+	if (!(block->mode & MODE_CODE64))
+		cpu->rip = (u32)cpu->rip;
+	cpu->exit.insn_len = end - place->guest;
+	cpu->spill[SPILL_R14] -= place_refund(block, place->index + completed);
+}

@@ -1,0 +1,223 @@
+/* SPDX-License-Identifier: MIT */
+/*
+ * The inside of the engine. See docs/architecture.md, "The engine", for the design.
+ *
+ * Host registers while translated code runs:
+ *
+ *	RSP		struct cpu; below it the stack of helpers and signal handlers
+ *	RCX RDX RBX RBP RSI RDI R8-R11	the guest's registers of the same name
+ *	R12		guest RAX
+ *	R15		guest RSP
+ *	R13, RAX	scratch (S0, S1); RAX because LAHF and SETO AL save the flags through it
+ *	R14		the countdown: see below
+ *	guest R12-R15	in cpu->regs[]
+ *
+ * The countdown holds two numbers: minus the instructions left (plus one) in its upper 40 bits, and the
+ * branches retired in its lower 24. A block adds its own constants once, at its head; the sign tells that it
+ * asks for more than is left. Slices are short enough that the branch field cannot overflow.
+ */
+#ifndef ENGINE_PRIV_H
+#define ENGINE_PRIV_H
+
+#include "cpu/code.h"
+#include "cpu/cpu.h"
+#include "cpu/mode.h"
+#include "engine/emit.h"
+#include "engine/engine.h"
+#include "engine/insn.h"
+
+#define S0 R13
+#define S1 RAX
+#define COUNTDOWN R14
+#define HOST_GUEST_RAX R12
+#define HOST_GUEST_RSP R15
+
+#define COUNT_SHIFT 24
+#define SLICE_MAX (1u << 22)
+
+#define BLOCK_INSNS 48
+
+/* Why translated code came back: the value it returns to enter(). */
+enum leave {
+	LEAVE_LOOKUP,	 /* cpu->rip is next; its code is not known here */
+	LEAVE_LINK,	 /* the same, and leave_arg is the link to patch */
+	LEAVE_COMPLEX,	 /* leave_arg is the struct insn for sys_execute(); cpu->rip is its address */
+	LEAVE_RAISE,	 /* leave_arg is a vector to raise at cpu->rip */
+	LEAVE_COUNTDOWN, /* leave_arg is the block that would overdraw; nothing of it ran */
+	LEAVE_ATTENTION, /* leave_arg is the block; cpu->attention is set */
+	LEAVE_STEP,	 /* a one-instruction block is done */
+	LEAVE_FAULT,	 /* a fault or exit in mid-block; state is complete */
+};
+
+/* A patchable jump out of a block. */
+struct link {
+	u8 *site;	     /* the displacement, writable view */
+	u8 *stub;	     /* where it goes while unlinked */
+	u64 rip;	     /* target */
+	struct block *from, *to;
+	struct link *next_in; /* in to->links_in */
+};
+
+/* Where an instruction's host code begins; for faults that come by signal or from helpers. */
+struct place {
+	u32 host;  /* offset in the block's code */
+	u16 guest; /* offset from the block's first byte */
+	u8 index;  /* of the instruction in the block */
+	u8 flags;  /* PLACE_* */
+};
+
+#define PLACE_FLAGS_IN_HOST 1 /* the arithmetic flags are in the host's flags, not in cpu->aflags */
+#define PLACE_SPILLED	    2 /* the countdown is in cpu->spill[SPILL_COUNTDOWN] */
+
+/* Uses of cpu->spill[]. */
+enum spill {
+	SPILL_HIGH8,	 /* a register whose second byte is wanted */
+	SPILL_TARGET,	 /* of an indirect call, while its return address is pushed */
+	SPILL_BIT,	 /* bit offset of BT and its kin */
+	SPILL_COUNTDOWN, /* R14 while it serves as a third scratch register */
+	SPILL_R14,	 /* R14 outside translated code */
+	SPILL_ARG,	 /* argument of enum leave; entry point on the way in */
+	SPILL_HOST,	 /* host address from slow_access() */
+};
+
+#define NO_GPA (~0ull)
+
+struct block {
+	u64 rip;
+	gpa_t gpa, gpa2; /* gpa2: page of the last instruction's tail if it crosses, else NO_GPA */
+	u32 mode;
+	u16 ninsns, nbytes;
+	u8 nbranches; /* 0 or 1: a branch ends a block */
+	u8 *code;	/* writable view */
+	u32 code_size;
+	u64 lines, lines2; /* 64-byte lines of the page(s) it was made from */
+	struct block *next_hash, *next_page, *next_page2;
+	struct link link[2];
+	struct link *links_in;
+	struct place *places; /* ninsns of them, then the out-of-line ones */
+	u32 nplaces;
+	struct insn *complex; /* the last instruction, if C executes it */
+};
+
+/* Our side of a struct code_page: what the bytes were when they were translated. */
+struct page_copy {
+	struct block *blocks;
+	u8 bytes[PAGE_SIZE];
+};
+
+/* A write that slow_commit() completes. */
+struct slow_state {
+	gva_t address;
+	u32 size;
+	bool bounced; /* the data is in the bounce buffer; else it is in place and only code is watched */
+	u8 *data;
+	gpa_t gpa[2]; /* the pages written, when not bounced */
+	u32 part[2];
+};
+
+#define BLOCK_HASH_BITS 15
+#define FETCH_CACHE 64
+
+struct fetch_entry {
+	u64 page, generation;
+	gpa_t gpa;
+	hva_t host;
+	u8 cpl;
+	bool valid;
+};
+
+struct engine {
+	/* Code memory: one memfd, mapped twice. */
+	u8 *code_rw, *code_rx;
+	u8 *code_first, *code_next, *code_limit; /* writable view; first: behind the thunks */
+	/* Everything else that belongs to blocks: bump-allocated, dropped as a whole. */
+	u8 *meta, *meta_next, *meta_limit;
+	struct block **by_address; /* blocks in order of code address */
+	u32 nblocks;
+	struct block *hash[1u << BLOCK_HASH_BITS];
+	struct fetch_entry fetch[FETCH_CACHE];
+
+	u64 epoch;	/* grows whenever code may have been changed by others */
+	u64 slice;	/* instructions the countdown started from */
+	u64 budget;	/* instructions that may retire beyond the slice */
+	bool stepping;	/* what is left of the budget is less than a block */
+	u64 exit_rip;	/* where engine_run() last returned: MMIO answers are for that instruction */
+	u64 link_epoch; /* flushes when a link asked for its target: its memory may be gone since */
+	u64 generation; /* cpu->jump_generation as jump_key has it */
+	u32 modes[16];	/* modes seen; their index is part of jump_key */
+	u32 nmodes;
+	enum guest_fault left;	   /* with LEAVE_FAULT: why; FAULT_NONE: the instruction is done */
+	struct slow_state pending; /* between slow_access() and slow_commit() */
+	/* Entry points of the generated runtime, executable view. */
+	u64 (*enter)(struct cpu *cpu, const void *code);
+	u8 *leave, *slow, *commit; /* writable view */
+	u64 blocks_made, flushes;
+};
+
+/* thunk.c */
+bool thunks_make(struct engine *eng);
+
+/* cache_memory.c, cache.c */
+#define MAX_BLOCKS (1u << 18)
+
+int cache_create(struct engine *eng);
+void cache_destroy(struct engine *eng);
+void cache_flush(struct cpu *cpu);
+void *cache_alloc(struct engine *eng, size_t size); /* NULL: full */
+bool cache_room(const struct engine *eng);	    /* for one more block, whatever its size */
+struct block *cache_find(struct engine *eng, u64 rip, gpa_t gpa, u32 mode);
+void cache_insert(struct cpu *cpu, struct block *block); /* its pages come from cache_page() */
+struct block *cache_by_code(const struct engine *eng, const u8 *host_pc); /* executable view */
+struct page_copy *cache_page(struct cpu *cpu, gpa_t gpa);		   /* NULL: full */
+void cache_verify(struct cpu *cpu, struct code_page *page, const u8 *host);
+void cache_written(struct cpu *cpu);
+void cache_drop(struct cpu *cpu, struct block *block);
+void link_set(struct link *link, struct block *to);
+
+static inline const u8 *exec_view(const struct engine *eng, const u8 *rw)
+{
+	return rw + (eng->code_rx - eng->code_rw);
+}
+
+/* fetch.c: where the code at a linear address is; checks that it may be executed. */
+enum guest_fault fetch_page(struct cpu *cpu, u64 linear, gpa_t *gpa, const u8 **host);
+
+/*
+ * translate.c: makes the block at cpu->rip, whose first byte is at gpa and host, for this mode. Returns NULL with *fault
+ * set when fetching faults, with FAULT_NONE when the cache is full. Not with guest vector state live.
+ */
+struct block *translate(struct cpu *cpu, u32 mode, gpa_t gpa, const u8 *host, enum guest_fault *fault);
+
+/* slow.c: called from translated code */
+u64 slow_access(struct cpu *cpu, u64 address, u32 desc, const u8 *return_pc);
+u64 slow_commit(struct cpu *cpu, u64 unused, u32 desc, const u8 *return_pc);
+
+/* What an access is, for the slow path: an immediate in translated code. */
+#define DESC_SIZE      0xffu	/* bytes */
+#define DESC_WRITE     BIT(8)
+#define DESC_READ      BIT(9)	/* with DESC_WRITE: read-modify-write */
+#define DESC_SEG_SHIFT 10	/* enum seg, with DESC_OFFSET */
+#define DESC_OFFSET    BIT(13)	/* the address is an offset in that segment */
+#define DESC_LAST      BIT(14)	/* the block's last instruction: leave at the next block instead */
+#define DESC_X87       BIT(15)	/* no emulator does x87 to MMIO: KVM */
+#define DESC_STACK     BIT(16)
+
+/* Results of slow_access, in RAX. */
+#define SLOW_DIRECT 0 /* go on in line with the host address */
+#define SLOW_COMMIT 1 /* execute on the host address out of line, then commit */
+#define SLOW_LEAVE  2 /* leave translated code: LEAVE_FAULT */
+
+/* place.c */
+struct place *place_find(const struct engine *eng, const struct block *block, const u8 *host_pc);
+u64 place_refund(const struct block *block, u32 retired);
+/* Sets RIP to the place's instruction (or the one behind, if it completed), exit.insn_len, and gives back the count. */
+void place_unwind(struct cpu *cpu, const struct block *block, const struct place *place,
+		  bool completed);
+
+/* signal.c: the processor whose code this thread is about to run, or NULL. */
+void signal_running(struct cpu *cpu);
+
+/* cpu->attention: a bit of the engine's own, cleared by it; the others are the owner's. */
+#define ATTENTION_ENGINE BIT(31)
+
+#endif

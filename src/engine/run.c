@@ -1,0 +1,383 @@
+// SPDX-License-Identifier: MIT
+/*
+ * The processor's main loop: deliver what is pending, find the block at RIP, enter it, deal with why it came
+ * back. One turn of engine_run() is one visit to translated code; chains of blocks make that rare.
+ *
+ * vCPU thread. Guest vector state is live throughout, but for translation; general registers only.
+ */
+#include "base/bytes.h"
+#include "cpu/event.h"
+#include "cpu/fpu.h"
+#include "cpu/mmu.h"
+#include "engine/count.h"
+#include "engine/priv.h"
+#include "engine/serialize.h"
+#include "engine/sys.h"
+
+/* What the loop does next. */
+enum turn { TURN_AGAIN, TURN_RETURN };
+
+static u64 linear_rip(const struct cpu *cpu)
+{
+	return cpu->mode & MODE_CODE64 ? cpu->rip : (u32)(cpu->seg[CS].base + cpu->rip);
+}
+
+/* Code may have been changed by others: pages are compared again when they are next entered. */
+static void new_epoch(struct cpu *cpu)
+{
+	cpu->engine->epoch++;
+	cpu_drop_jumps(cpu);
+}
+
+/* Flags: whole in rflags outside translated code, arithmetic ones in aflags inside. */
+
+static void flags_in(struct cpu *cpu)
+{
+	cpu->aflags = (cpu->rflags & 0xff) << 8 | !!(cpu->rflags & FL_OF);
+}
+
+static void flags_out(struct cpu *cpu)
+{
+	u64 arith = (cpu->aflags >> 8 & (FL_ARITH & 0xff)) | (cpu->aflags & 1 ? FL_OF : 0);
+
+	cpu->rflags = (cpu->rflags & ~FL_ARITH) | arith;
+}
+
+/* The jump cache's key: the generation in bits 63:52, the mode's index in 51:48. */
+
+#define KEY_GENERATION_BITS 12
+
+static void clear_jumps(struct cpu *cpu)
+{
+	for (u32 i = 0; i < JUMP_SIZE; i++)
+		cpu->jump[i].tag = 1ull << 47; /* of no canonical address, under no key */
+}
+
+static u32 mode_index(struct cpu *cpu, u32 mode)
+{
+	struct engine *eng = cpu->engine;
+
+	for (u32 i = 0; i < eng->nmodes; i++)
+		if (eng->modes[i] == mode)
+			return i;
+	if (eng->nmodes == ARRAY_SIZE(eng->modes)) {
+		eng->nmodes = 0;
+		cpu_drop_jumps(cpu);
+	}
+	eng->modes[eng->nmodes] = mode;
+	return eng->nmodes++;
+}
+
+static void update_jump_key(struct cpu *cpu, u32 mode)
+{
+	struct engine *eng = cpu->engine;
+	u64 index = mode_index(cpu, mode);
+
+	if (eng->generation >> KEY_GENERATION_BITS != cpu->jump_generation >> KEY_GENERATION_BITS)
+		clear_jumps(cpu);
+	eng->generation = cpu->jump_generation;
+	cpu->jump_key = eng->generation << (64 - KEY_GENERATION_BITS) | index << 48;
+}
+
+static void remember_jump(struct cpu *cpu, const struct block *block)
+{
+	struct jump_entry *entry = &cpu->jump[cpu->rip & (JUMP_SIZE - 1)];
+
+	entry->tag = cpu->rip ^ cpu->jump_key;
+	entry->code = exec_view(cpu->engine, block->code);
+}
+
+/* Finding blocks. */
+
+/* A block whose instruction crosses into another page: is that page still what follows? */
+static struct block *check_tail(struct cpu *cpu, u32 mode, struct block *block,
+				enum guest_fault *fault)
+{
+	u64 tail = (linear_rip(cpu) + PAGE_SIZE) & PAGE_MASK;
+	struct code_page *page;
+	const u8 *host;
+	gpa_t gpa;
+
+	*fault = fetch_page(cpu, tail, &gpa, &host);
+	if (*fault != FAULT_NONE)
+		return NULL;
+	page = code_find(cpu->code, gpa);
+	if (page && page->epoch != cpu->engine->epoch)
+		cache_verify(cpu, page, host);
+	block = cache_find(cpu->engine, cpu->rip, block->gpa, mode);
+	if (block && block->gpa2 != gpa) {
+		cache_drop(cpu, block);
+		block = NULL;
+	}
+	return block;
+}
+
+static struct block *make_block(struct cpu *cpu, u32 mode, gpa_t gpa, const u8 *host,
+				enum guest_fault *fault)
+{
+	struct block *block;
+
+	fpu_save(cpu);
+	block = translate(cpu, mode, gpa, host, fault);
+	if (!block && *fault == FAULT_NONE) {
+		cache_flush(cpu);
+		block = translate(cpu, mode, gpa, host, fault);
+	}
+	fpu_load(cpu);
+	return block;
+}
+
+static struct block *find_block(struct cpu *cpu, u32 mode, enum guest_fault *fault)
+{
+	struct engine *eng = cpu->engine;
+	struct code_page *page;
+	struct block *block = NULL;
+	const u8 *host;
+	gpa_t gpa;
+
+	*fault = fetch_page(cpu, linear_rip(cpu), &gpa, &host);
+	if (*fault != FAULT_NONE)
+		return NULL;
+	page = code_find(cpu->code, gpa);
+	if (page && page->epoch != eng->epoch)
+		cache_verify(cpu, page, host - (gpa & ~PAGE_MASK));
+	if (page)
+		block = cache_find(eng, cpu->rip, gpa, mode);
+	if (block && block->gpa2 != NO_GPA)
+		block = check_tail(cpu, mode, block, fault);
+	if (*fault != FAULT_NONE)
+		return NULL;
+	return block ? block : make_block(cpu, mode, gpa, host, fault);
+}
+
+/* Before entry: everything that keeps guest code from running now. */
+
+static enum turn exit_with(struct cpu *cpu, enum exit_reason reason)
+{
+	cpu->exit.reason = reason;
+	return TURN_RETURN;
+}
+
+static bool mmio_waiting(const struct cpu *cpu)
+{
+	return cpu->mmio.write_pos < cpu->mmio.nwrites;
+}
+
+static enum turn deliver(struct cpu *cpu)
+{
+	enum guest_fault fault;
+
+	if (cpu->event.kind == EVENT_NONE)
+		return TURN_AGAIN;
+	count_flush(cpu, cpu_privilege(cpu));
+	fault = cpu_deliver(cpu);
+	cpu_update_mode(cpu);
+	new_epoch(cpu);
+	return fault == FAULT_EXIT ? TURN_RETURN : TURN_AGAIN;
+}
+
+static enum turn windows(struct cpu *cpu)
+{
+	if (cpu->shadow || cpu->debug.block_irq)
+		return TURN_AGAIN;
+	if (cpu->want_nmi_window && !cpu->nmi_masked)
+		return exit_with(cpu, EXIT_NMI_WINDOW);
+	if (cpu->want_irq_window && (cpu->rflags & FL_IF))
+		return exit_with(cpu, EXIT_IRQ_WINDOW);
+	return TURN_AGAIN;
+}
+
+static enum turn before_entry(struct cpu *cpu)
+{
+	u32 attention;
+
+	if (cpu->code->nwritten)
+		cache_written(cpu);
+	if (mmio_waiting(cpu))
+		return exit_with(cpu, EXIT_MMIO);
+	if (deliver(cpu) == TURN_RETURN)
+		return TURN_RETURN;
+	attention = __atomic_and_fetch(&cpu->attention, ~(u32)ATTENTION_ENGINE, __ATOMIC_ACQUIRE);
+	if (attention)
+		return exit_with(cpu, EXIT_ATTENTION);
+	if (windows(cpu) == TURN_RETURN)
+		return TURN_RETURN;
+	return count_left(cpu) ? TURN_AGAIN : exit_with(cpu, EXIT_BUDGET);
+}
+
+/* Instruction breakpoints: a fault before the instruction, unless RF (SDM 3B 17.3.1.1). */
+static bool breakpoint_here(struct cpu *cpu)
+{
+	u32 hit;
+
+	if (!(cpu->mode & MODE_STEP) || (cpu->rflags & FL_RF))
+		return false;
+	hit = cpu_watch_fetch(cpu, linear_rip(cpu));
+	if (hit)
+		cpu_raise_db(cpu, hit);
+	return hit;
+}
+
+/*
+ * One instruction at a time: the guest or a debugger steps, an interrupt shadow or RF ends with the next
+ * instruction, MMIO answers belong to it alone, or a block is longer than what is left.
+ */
+static bool must_step(const struct cpu *cpu)
+{
+	return (cpu->mode & MODE_STEP) || cpu->shadow || (cpu->rflags & FL_RF) ||
+	       cpu->mmio.nreads || cpu->engine->stepping;
+}
+
+/* After translated code. */
+
+static void retired_step(struct cpu *cpu, bool trap_flag)
+{
+	mmio_completed(cpu);
+	cpu_finish_instruction(cpu, trap_flag);
+	cpu_update_mode(cpu);
+}
+
+static void note_instruction(struct cpu *cpu, const struct insn *insn)
+{
+	cpu->exit.insn_len = insn->len;
+	bytes_copy(cpu->exit.insn_bytes, insn->bytes, sizeof(cpu->exit.insn_bytes));
+}
+
+static u64 next_rip(const struct cpu *cpu, const struct insn *insn)
+{
+	u64 next = cpu->rip + insn->len;
+
+	return cpu->mode & MODE_CODE64 ? next : (u32)next;
+}
+
+/* The block's head has counted the instruction; it is given back when it did not retire. */
+static enum turn execute_complex(struct cpu *cpu, const struct insn *insn)
+{
+	enum retire_privilege privilege = cpu_privilege(cpu);
+	bool trap_flag = cpu->rflags & FL_TF;
+	enum sys_result result;
+
+	note_instruction(cpu, insn);
+	cpu->exit.reason = EXIT_NONE;
+	result = sys_execute(cpu, insn);
+	if (result == SYS_EXIT && cpu->exit.reason == EXIT_HLT)
+		result = SYS_NEXT; /* it retires, then sleeps */
+	if (result == SYS_NEXT)
+		cpu->rip = next_rip(cpu, insn);
+	if (result != SYS_NEXT && result != SYS_JUMP)
+		count_refund(cpu, insn->is_branch);
+	count_flush(cpu, privilege);
+	cpu_update_mode(cpu);
+	if (serializing(insn->mnemonic))
+		new_epoch(cpu);
+	switch (result) {
+	case SYS_NEXT:
+	case SYS_JUMP:
+		retired_step(cpu, trap_flag);
+		return cpu->exit.reason == EXIT_NONE ? TURN_AGAIN : TURN_RETURN;
+	case SYS_EXIT:
+		return TURN_RETURN;
+	case SYS_UNKNOWN:
+		cpu_raise(cpu, VEC_UD);
+		return TURN_AGAIN;
+	default:
+		return TURN_AGAIN;
+	}
+}
+
+static void link_to(struct cpu *cpu, struct link *link, u32 mode)
+{
+	enum guest_fault fault;
+	struct block *to;
+
+	/* The target is in the same page as the block just left, which is still valid. */
+	if (cpu->code->nwritten || link->to)
+		return;
+	to = find_block(cpu, mode, &fault);
+	if (to && to->gpa2 == NO_GPA && cpu->engine->link_epoch == cpu->engine->flushes)
+		link_set(link, to);
+}
+
+static enum turn after(struct cpu *cpu, enum leave why, u32 mode)
+{
+	struct engine *eng = cpu->engine;
+	void *arg = (void *)(uintptr_t)cpu->spill[SPILL_ARG];
+
+	switch (why) {
+	case LEAVE_LOOKUP:
+		return TURN_AGAIN;
+	case LEAVE_LINK:
+		eng->link_epoch = eng->flushes;
+		link_to(cpu, arg, mode);
+		return TURN_AGAIN;
+	case LEAVE_COMPLEX:
+		return execute_complex(cpu, arg);
+	case LEAVE_RAISE:
+		if ((u64)(uintptr_t)arg == VEC_GP)
+			cpu_raise_error(cpu, VEC_GP, 0);
+		else
+			cpu_raise(cpu, (u64)(uintptr_t)arg);
+		return TURN_AGAIN;
+	case LEAVE_COUNTDOWN:
+	case LEAVE_ATTENTION:
+		count_refund_block(cpu, arg);
+		if (why == LEAVE_COUNTDOWN)
+			count_renew(cpu, arg);
+		return TURN_AGAIN;
+	case LEAVE_STEP:
+		retired_step(cpu, cpu->rflags & FL_TF);
+		return TURN_AGAIN;
+	case LEAVE_FAULT:
+		if (eng->left == FAULT_NONE)
+			retired_step(cpu, cpu->rflags & FL_TF);
+		if (eng->left == FAULT_RAISED)
+			mmio_abandoned(cpu);
+		return eng->left == FAULT_EXIT ? TURN_RETURN : TURN_AGAIN;
+	}
+	return TURN_AGAIN;
+}
+
+static enum turn visit(struct cpu *cpu)
+{
+	struct engine *eng = cpu->engine;
+	u32 mode = cpu->mode & ~(u32)MODE_IOPL_OK;
+	enum guest_fault fault;
+	struct block *block;
+	enum leave why;
+
+	if (must_step(cpu))
+		mode |= MODE_STEP;
+	if (breakpoint_here(cpu))
+		return TURN_AGAIN;
+	block = find_block(cpu, mode, &fault);
+	if (!block)
+		return fault == FAULT_EXIT ? TURN_RETURN : TURN_AGAIN;
+	update_jump_key(cpu, mode);
+	if (!(mode & MODE_STEP))
+		remember_jump(cpu, block);
+	flags_in(cpu);
+	why = eng->enter(cpu, exec_view(eng, block->code));
+	flags_out(cpu);
+	return after(cpu, why, mode);
+}
+
+enum exit_reason engine_run(struct cpu *cpu, u64 budget)
+{
+	cpu->exit.reason = EXIT_NONE;
+	cpu->exit.insn_len = 0;
+	count_begin(cpu, budget);
+	cpu_update_mode(cpu);
+	new_epoch(cpu);
+	cpu->mmio.read_pos = 0;
+	if (cpu->engine->exit_rip != cpu->rip)
+		mmio_completed(cpu); /* the program moved on without that instruction */
+	signal_running(cpu);
+	fpu_load(cpu);
+	while (before_entry(cpu) == TURN_AGAIN && visit(cpu) == TURN_AGAIN)
+		;
+	fpu_save(cpu);
+	signal_running(NULL);
+	count_flush(cpu, cpu_privilege(cpu));
+	cpu->engine->exit_rip = cpu->rip;
+	return cpu->exit.reason;
+}

@@ -1,0 +1,106 @@
+// SPDX-License-Identifier: MIT
+/*
+ * Host signals that are guest events. An instruction that the host executes for the guest may fault there:
+ * division, unmasked floating-point exceptions, alignment of vector operands. The signal's context is the guest's
+ * state at that instruction; it is turned into the exception the guest would have seen. Async-signal-safe.
+ */
+#include <ucontext.h>
+
+#include "base/guarded.h"
+#include "cpu/event.h"
+#include "engine/priv.h"
+
+static __thread struct cpu *running __attribute__((tls_model("initial-exec")));
+
+void signal_running(struct cpu *cpu)
+{
+	running = cpu;
+	__atomic_signal_fence(__ATOMIC_SEQ_CST);
+}
+
+static bool in_code(const struct engine *eng, u64 pc)
+{
+	return pc >= (u64)(uintptr_t)exec_view(eng, eng->code_first) &&
+	       pc < (u64)(uintptr_t)exec_view(eng, eng->code_next);
+}
+
+/* The program's memory could not be accessed: which guest address was it? */
+static void host_fault(struct cpu *cpu, const siginfo_t *info)
+{
+	const u8 *at = info->si_addr;
+
+	cpu->exit.reason = EXIT_HOST_FAULT;
+	cpu->exit.gpa = NO_GPA;
+	for (u32 i = 0; i < cpu->mem->nslots; i++) {
+		const struct mem_slot *s = &cpu->mem->slots[i];
+
+		if (at >= s->hva && (u64)(at - s->hva) < s->npages << PAGE_SHIFT)
+			cpu->exit.gpa = s->base + (at - s->hva);
+	}
+	cpu->engine->left = FAULT_EXIT;
+}
+
+static bool to_exception(struct cpu *cpu, const siginfo_t *info, u32 trap)
+{
+	struct engine *eng = cpu->engine;
+
+	eng->left = FAULT_RAISED;
+	switch (trap) {
+	case VEC_DE:
+	case VEC_UD:
+	case VEC_MF:
+		cpu_raise(cpu, trap);
+		return true;
+	case VEC_XM: /* SDM 3A 6.15, interrupt 19 */
+		cpu_raise(cpu, cpu->cr4 & CR4_OSXMMEXCPT ? VEC_XM : VEC_UD);
+		return true;
+	case VEC_GP:
+		cpu_raise_error(cpu, VEC_GP, 0);
+		return true;
+	case VEC_PF:
+		host_fault(cpu, info);
+		return true;
+	default:
+		return false;
+	}
+}
+
+static u32 aflags_of(u64 eflags)
+{
+	return (eflags & 0xff) << 8 | !!(eflags & FL_OF);
+}
+
+static void unwind(struct cpu *cpu, greg_t *regs)
+{
+	struct engine *eng = cpu->engine;
+	const u8 *pc = (const u8 *)(uintptr_t)regs[REG_RIP];
+	struct block *block = cache_by_code(eng, pc);
+	struct place *place = place_find(eng, block, pc);
+
+	if (place->flags & PLACE_FLAGS_IN_HOST)
+		cpu->aflags = aflags_of(regs[REG_EFL]);
+	cpu->spill[SPILL_R14] =
+		place->flags & PLACE_SPILLED ? cpu->spill[SPILL_COUNTDOWN] : (u64)regs[REG_R14];
+	place_unwind(cpu, block, place, false);
+	regs[REG_R14] = cpu->spill[SPILL_R14];
+	regs[REG_RAX] = LEAVE_FAULT;
+	regs[REG_RIP] = (greg_t)(uintptr_t)exec_view(eng, eng->leave);
+}
+
+bool engine_signal(int sig, siginfo_t *info, void *context)
+{
+	greg_t *regs = ((ucontext_t *)context)->uc_mcontext.gregs;
+	struct cpu *cpu = running;
+	u64 pc = regs[REG_RIP];
+
+	if (sig != SIGTRAP && guarded_fixup(&pc)) {
+		regs[REG_RIP] = pc;
+		return true;
+	}
+	if (!cpu || !in_code(cpu->engine, pc) || info->si_code <= 0)
+		return false;
+	if (!to_exception(cpu, info, regs[REG_TRAPNO]))
+		return false;
+	unwind(cpu, regs);
+	return true;
+}

@@ -1,0 +1,187 @@
+// SPDX-License-Identifier: MIT
+/*
+ * The slow path of a guest memory access: called from translated code when the soft TLB does not answer.
+ *
+ * Most calls fill the TLB and let the access go on in line. An access to MMIO, to a read-only slot, or across
+ * two pages that are not neighbours on the host is executed on a bounce buffer: fetched here, executed out of line by the very
+ * same instruction, stored by slow_commit(). A write to a page that holds translated code is
+ * executed in place, so that it stays atomic, and noted afterwards.
+ *
+ * vCPU thread, guest vector state live: general registers only.
+ */
+#include "cpu/event.h"
+#include "cpu/mmu.h"
+#include "engine/priv.h"
+
+static u64 leave(struct cpu *cpu, const u8 *return_pc, enum guest_fault fault, bool completed)
+{
+	struct engine *eng = cpu->engine;
+	struct block *block = cache_by_code(eng, return_pc);
+
+	place_unwind(cpu, block, place_find(eng, block, return_pc), completed);
+	eng->left = fault;
+	return SLOW_LEAVE;
+}
+
+static enum guest_fault linear_address(struct cpu *cpu, u64 address, u32 desc, u32 access,
+				       gva_t *out)
+{
+	enum seg seg = desc >> DESC_SEG_SHIFT & 7;
+	u32 size = desc & DESC_SIZE;
+
+	*out = address;
+	if (desc & DESC_OFFSET)
+		return cpu_linear(cpu, seg, address, size, access, out);
+	if (!(cpu->mode & MODE_CODE64) ||
+	    (cpu_canonical(cpu, address) && cpu_canonical(cpu, address + size - 1)))
+		return FAULT_NONE;
+	return cpu_raise_error(cpu, seg == SS ? VEC_SS : VEC_GP, 0);
+}
+
+/* SDM 3A 6.15: alignment is checked after the page. Operands above 8 bytes have rules of their own. */
+static bool misaligned(const struct cpu *cpu, gva_t gva, u32 size)
+{
+	u32 natural = size == 2 || size == 4 || size == 8 ? size : size == 10 ? 8 : 1;
+
+	return (cpu->mode & MODE_ALIGN) && (gva & (natural - 1));
+}
+
+static bool is_mmio(const struct translation *t, u32 access)
+{
+	return !t->slot || ((access & ACCESS_WRITE) && (t->slot->flags & MEM_READONLY));
+}
+
+static u64 bounce(struct cpu *cpu, gva_t gva, u32 desc, u32 access, const u8 *return_pc)
+{
+	struct slow_state *pending = &cpu->engine->pending;
+	u32 size = desc & DESC_SIZE;
+	enum guest_fault fault;
+
+	/* The same alignment as the guest's address: the instruction may check it. */
+	*pending = (struct slow_state){ .address = gva,
+					.size = size,
+					.bounced = true,
+					.data = cpu->bounce + 64 + (gva & 63) };
+	if (desc & DESC_READ) {
+		fault = cpu_read(cpu, gva, pending->data, size, access & ACCESS_WRITE ? ACCESS_RMW : 0);
+		if (fault != FAULT_NONE)
+			return leave(cpu, return_pc, fault, false);
+	}
+	cpu->spill[SPILL_HOST] = (u64)(uintptr_t)pending->data;
+	return SLOW_COMMIT;
+}
+
+static u64 unemulated(struct cpu *cpu, gpa_t gpa, const u8 *return_pc)
+{
+	cpu->exit.reason = EXIT_UNEMULATED;
+	cpu->exit.gpa = gpa;
+	return leave(cpu, return_pc, FAULT_EXIT, false);
+}
+
+/* RAM, directly: notes what slow_commit() has to look at when the page holds translated code. */
+static u64 direct(struct cpu *cpu, hva_t host, const struct translation *t, const u32 *part,
+		  u32 nparts, u32 access)
+{
+	struct slow_state *pending = &cpu->engine->pending;
+	bool code = false;
+
+	cpu->spill[SPILL_HOST] = (u64)(uintptr_t)host;
+	if (!(access & ACCESS_WRITE))
+		return SLOW_DIRECT;
+	*pending = (struct slow_state){ .bounced = false };
+	for (u32 i = 0; i < nparts; i++) {
+		pending->gpa[i] = t[i].gpa;
+		pending->part[i] = part[i];
+		code |= code_touches(cpu->code, t[i].gpa, part[i]);
+	}
+	return code ? SLOW_COMMIT : SLOW_DIRECT;
+}
+
+static u64 one_page(struct cpu *cpu, gva_t gva, u32 desc, u32 access, const u8 *return_pc)
+{
+	u32 size = desc & DESC_SIZE;
+	struct translation t;
+	enum guest_fault fault = mmu_fill(cpu, gva, access, &t);
+
+	if (fault == FAULT_NONE && misaligned(cpu, gva, size))
+		fault = cpu_raise_error(cpu, VEC_AC, 0);
+	if (fault != FAULT_NONE)
+		return leave(cpu, return_pc, fault, false);
+	if (is_mmio(&t, access) && (desc & DESC_X87))
+		return unemulated(cpu, t.gpa, return_pc);
+	if (is_mmio(&t, access))
+		return bounce(cpu, gva, desc, access, return_pc);
+	if (cpu->watch_active)
+		cpu_watch(cpu, gva, size, access);
+	return direct(cpu, t.host, &t, &size, 1, access);
+}
+
+/* Both pages are checked before anything is touched; neighbours on the host need no bounce. */
+static u64 two_pages(struct cpu *cpu, gva_t gva, u32 desc, u32 access, const u8 *return_pc)
+{
+	u32 size = desc & DESC_SIZE;
+	u32 part[2] = { PAGE_SIZE - (gva & ~PAGE_MASK), 0 };
+	struct translation t[2];
+	enum guest_fault fault;
+
+	part[1] = size - part[0];
+	fault = mmu_translate(cpu, gva, access, &t[0]);
+	if (fault == FAULT_NONE)
+		fault = mmu_translate(cpu, gva + part[0], access, &t[1]);
+	if (fault == FAULT_NONE && misaligned(cpu, gva, size))
+		fault = cpu_raise_error(cpu, VEC_AC, 0);
+	if (fault != FAULT_NONE)
+		return leave(cpu, return_pc, fault, false);
+	if (is_mmio(&t[0], access) || is_mmio(&t[1], access) || t[0].host + part[0] != t[1].host)
+		return bounce(cpu, gva, desc, access, return_pc);
+	if (cpu->watch_active)
+		cpu_watch(cpu, gva, size, access);
+	return direct(cpu, t[0].host, t, part, 2, access);
+}
+
+u64 slow_access(struct cpu *cpu, u64 address, u32 desc, const u8 *return_pc)
+{
+	u32 access = desc & DESC_WRITE ? ACCESS_WRITE | (desc & DESC_READ ? ACCESS_RMW : 0) : 0;
+	u32 size = desc & DESC_SIZE;
+	enum guest_fault fault;
+	gva_t gva;
+
+	fault = linear_address(cpu, address, desc, access, &gva);
+	if (fault != FAULT_NONE)
+		return leave(cpu, return_pc, fault, false);
+	if (size <= PAGE_SIZE - (gva & ~PAGE_MASK))
+		return one_page(cpu, gva, desc, access, return_pc);
+	return two_pages(cpu, gva, desc, access, return_pc);
+}
+
+static enum guest_fault store(struct cpu *cpu)
+{
+	struct slow_state *pending = &cpu->engine->pending;
+
+	if (pending->bounced)
+		return cpu_write(cpu, pending->address, pending->data, pending->size, ACCESS_WRITE);
+	for (u32 i = 0; i < ARRAY_SIZE(pending->gpa); i++)
+		if (pending->part[i])
+			code_written(cpu->code, pending->gpa[i], pending->part[i]);
+	return FAULT_NONE;
+}
+
+/*
+ * The instruction has been executed; its store is made good. What follows in the block may be what was
+ * written, and a device may be waiting: then it is left behind this instruction, or, when that ends
+ * the block anyway, at the head of the next.
+ */
+u64 slow_commit(struct cpu *cpu, u64 unused, u32 desc, const u8 *return_pc)
+{
+	enum guest_fault fault = store(cpu);
+
+	(void)unused;
+	if (fault != FAULT_NONE)
+		return leave(cpu, return_pc, fault, false);
+	if (!cpu->code->nwritten && cpu->mmio.nwrites == cpu->mmio.write_pos)
+		return SLOW_DIRECT;
+	if (!(desc & DESC_LAST))
+		return leave(cpu, return_pc, FAULT_NONE, true);
+	__atomic_fetch_or(&cpu->attention, ATTENTION_ENGINE, __ATOMIC_RELAXED);
+	return SLOW_DIRECT;
+}

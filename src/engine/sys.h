@@ -1,0 +1,25 @@
+/* SPDX-License-Identifier: MIT */
+/*
+ * Instructions executed by C code on struct cpu: system instructions, far transfers, strings, I/O,
+ * XSAVE and whatever the translator does not rewrite. All registers are in struct cpu; flags in
+ * cpu->rflags. vCPU thread; general registers only, unless fpu_save() is called first.
+ */
+#ifndef ENGINE_SYS_H
+#define ENGINE_SYS_H
+
+#include "cpu/cpu.h"
+#include "engine/insn.h"
+
+enum sys_result {
+	SYS_NEXT,  /* retired; the engine moves RIP behind the instruction */
+	SYS_JUMP,  /* retired; RIP is set */
+	SYS_AGAIN, /* not finished (REP after some iterations): execute again, nothing retired */
+	SYS_FAULT, /* cpu->event holds the exception; RIP still points at the instruction */
+	SYS_EXIT,  /* cpu->exit.reason is set; not retired; the engine fills insn_len and insn_bytes
+		    */
+	SYS_UNKNOWN, /* no such instruction here: the engine raises #UD */
+};
+
+enum sys_result sys_execute(struct cpu *cpu, const struct insn *insn);
+
+#endif

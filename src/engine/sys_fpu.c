@@ -1,0 +1,167 @@
+// SPDX-License-Identifier: MIT
+/*
+ * The x87 and vector state as an image that C code works on, and FXSAVE and FXRSTOR, which move its
+ * oldest part (SDM 1 10.5, 13.6). vCPU thread; general registers only, behind fpu_save().
+ */
+#include "base/bytes.h"
+#include "cpu/fpu.h"
+#include "engine/sys_fpu.h"
+#include "engine/sys_priv.h"
+
+#define FCW_INIT 0x37fu
+
+static u64 *components_of(struct cpu *cpu)
+{
+	return (u64 *)(cpu->xsave + XSAVE_XSTATE_BV);
+}
+
+u32 sys_vector_count(const struct cpu *cpu)
+{
+	return sys_code64(cpu) ? 16 : 8;
+}
+
+static void init_components(struct cpu *cpu, u64 components, u32 vectors)
+{
+	if (components & XCR0_X87) {
+		bytes_fill(cpu->xsave, 0, XSAVE_MXCSR);
+		bytes_fill(cpu->xsave + XSAVE_ST0, 0, XSAVE_XMM0 - XSAVE_ST0);
+		*(u16 *)cpu->xsave = FCW_INIT;
+	}
+	if (components & XCR0_SSE)
+		bytes_fill(cpu->xsave + XSAVE_XMM0, 0, vectors);
+	if (components & XCR0_AVX)
+		bytes_fill(cpu->xsave + XSAVE_YMM0_HIGH, 0, vectors);
+}
+
+void sys_fpu_init(struct cpu *cpu, u64 components)
+{
+	init_components(cpu, components, sys_vector_count(cpu) * 16);
+}
+
+/* XSAVE leaves out of the header what the processor knows to be initial; whoever filled the image
+ * from outside may have left its bytes out, too. */
+void sys_fpu_image(struct cpu *cpu)
+{
+	u64 all = XCR0_X87 | XCR0_SSE | XCR0_AVX;
+	u64 missing;
+
+	fpu_save(cpu);
+	missing = all & ~*components_of(cpu);
+	init_components(cpu, missing, 256);
+	*components_of(cpu) = all;
+}
+
+static bool is_zero(const u8 *bytes, u32 n)
+{
+	for (u32 i = 0; i < n; i += 8)
+		if (*(const u64 *)(bytes + i))
+			return false;
+	return true;
+}
+
+static bool x87_in_use(const struct cpu *cpu)
+{
+	const u64 *words = (const u64 *)cpu->xsave;
+
+	return words[0] != FCW_INIT || !is_zero(cpu->xsave + 8, XSAVE_MXCSR - 8) ||
+	       !is_zero(cpu->xsave + XSAVE_ST0, XSAVE_XMM0 - XSAVE_ST0);
+}
+
+u64 sys_fpu_in_use(struct cpu *cpu)
+{
+	u32 vectors = sys_vector_count(cpu) * 16;
+	u64 in_use = 0;
+
+	sys_fpu_image(cpu);
+	if (x87_in_use(cpu))
+		in_use |= XCR0_X87;
+	if (!is_zero(cpu->xsave + XSAVE_XMM0, vectors))
+		in_use |= XCR0_SSE;
+	if (!is_zero(cpu->xsave + XSAVE_YMM0_HIGH, vectors))
+		in_use |= XCR0_AVX;
+	return in_use & cpu->xcr0;
+}
+
+/* Without REX.W the pointers have 32 bits, and selectors behind them that processors no longer
+ * record. */
+void sys_x87_pack(const struct cpu *cpu, const struct insn *insn, u8 to[XSAVE_MXCSR])
+{
+	bytes_copy(to, cpu->xsave, XSAVE_MXCSR);
+	if (insn->opsize == 8)
+		return;
+	bytes_fill(to + 12, 0, 4);
+	bytes_fill(to + 20, 0, 4);
+}
+
+void sys_x87_unpack(struct cpu *cpu, const struct insn *insn, const u8 from[XSAVE_MXCSR])
+{
+	bytes_copy(cpu->xsave, from, XSAVE_MXCSR);
+	cpu->xsave[5] = 0; /* reserved, behind the tags */
+	if (insn->opsize == 8)
+		return;
+	bytes_fill(cpu->xsave + 12, 0, 4);
+	bytes_fill(cpu->xsave + 20, 0, 4);
+}
+
+bool sys_mxcsr_valid(const struct cpu *cpu, const u8 *area)
+{
+	return !(*(const u32 *)(area + XSAVE_MXCSR) & ~cpu->host_fpu.mxcsr_mask);
+}
+
+#define FXSAVE_SIZE  512
+#define FXSAVE_ALIGN 15
+
+/* APM2 11.4.4: with EFER.FFXSR, 64-bit code at CPL 0 leaves the XMM registers out. */
+static u32 fx_vectors(const struct cpu *cpu)
+{
+	if ((cpu->efer & EFER_FFXSR) && sys_code64(cpu) && !cpu->cpl)
+		return 0;
+	return sys_vector_count(cpu) * 16;
+}
+
+static enum sys_result fx_address(struct cpu *cpu, const struct insn *insn, u32 access, gva_t *gva)
+{
+	enum guest_fault fault;
+
+	if (cpu->cr0 & (CR0_EM | CR0_TS))
+		return sys_raise(cpu, VEC_NM);
+	fault = sys_address(cpu, insn, &insn->ops[0], FXSAVE_SIZE, access, gva);
+	if (!fault && (*gva & FXSAVE_ALIGN))
+		fault = sys_gp(cpu);
+	return sys_done(fault);
+}
+
+enum sys_result sys_fxsave(struct cpu *cpu, const struct insn *insn)
+{
+	u8 area[XSAVE_XMM0 + 256];
+	gva_t gva;
+	enum sys_result result = fx_address(cpu, insn, ACCESS_WRITE, &gva);
+
+	if (result != SYS_NEXT)
+		return result;
+	sys_fpu_image(cpu);
+	bytes_copy(area, cpu->xsave, sizeof(area));
+	sys_x87_pack(cpu, insn, area);
+	return sys_done(cpu_write(cpu, gva, area, XSAVE_XMM0 + fx_vectors(cpu), ACCESS_WRITE));
+}
+
+enum sys_result sys_fxrstor(struct cpu *cpu, const struct insn *insn)
+{
+	u32 vectors = fx_vectors(cpu);
+	u8 area[FXSAVE_SIZE];
+	gva_t gva;
+	enum sys_result result = fx_address(cpu, insn, ACCESS_READ, &gva);
+
+	if (result == SYS_NEXT)
+		result = sys_done(cpu_read(cpu, gva, area, FXSAVE_SIZE, ACCESS_READ));
+	if (result != SYS_NEXT)
+		return result;
+	if (!sys_mxcsr_valid(cpu, area))
+		return sys_done(sys_gp(cpu));
+	sys_fpu_image(cpu);
+	sys_x87_unpack(cpu, insn, area);
+	bytes_copy(cpu->xsave + XSAVE_MXCSR, area + XSAVE_MXCSR, 4);
+	bytes_copy(cpu->xsave + XSAVE_ST0, area + XSAVE_ST0, XSAVE_XMM0 - XSAVE_ST0);
+	bytes_copy(cpu->xsave + XSAVE_XMM0, area + XSAVE_XMM0, vectors);
+	return SYS_NEXT;
+}

@@ -1,0 +1,25 @@
+/* SPDX-License-Identifier: MIT */
+/*
+ * The image of the x87 and vector state in cpu->xsave, for the instructions that save, restore or
+ * index into it. All but sys_fpu_image() and sys_fpu_in_use() expect one of these to have been
+ * called. vCPU thread.
+ */
+#ifndef ENGINE_SYS_FPU_H
+#define ENGINE_SYS_FPU_H
+
+#include "cpu/fpu.h"
+#include "engine/insn.h"
+
+/* Brings the state into cpu->xsave, complete: no component is left out as initial. */
+void sys_fpu_image(struct cpu *cpu);
+/* The components of XCR0 that are not in their initial state. */
+u64 sys_fpu_in_use(struct cpu *cpu);
+void sys_fpu_init(struct cpu *cpu, u64 components);
+u32 sys_vector_count(const struct cpu *cpu); /* vector registers this mode has */
+
+/* Control words and pointers of the x87, in the form the instruction asks for. */
+void sys_x87_pack(const struct cpu *cpu, const struct insn *insn, u8 to[XSAVE_MXCSR]);
+void sys_x87_unpack(struct cpu *cpu, const struct insn *insn, const u8 from[XSAVE_MXCSR]);
+bool sys_mxcsr_valid(const struct cpu *cpu, const u8 *area);
+
+#endif

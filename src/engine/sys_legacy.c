@@ -1,0 +1,335 @@
+// SPDX-License-Identifier: MIT
+/*
+ * Instructions older than the modes they still work in: ENTER, PUSHA, BOUND, decimal arithmetic
+ * (SDM 2A); and the wide compare-and-exchange, for memory that translated code cannot reach
+ * directly. vCPU thread; general registers only.
+ */
+#include "base/bytes.h"
+#include "base/guarded.h"
+#include "cpu/code.h"
+#include "engine/sys_priv.h"
+
+/* Copies the frame pointers of the enclosing levels, then pushes this one's. */
+static enum guest_fault enter_levels(struct cpu *cpu, u32 opsize, u32 levels, u64 frame, u64 *sp)
+{
+	enum guest_fault fault = FAULT_NONE;
+	u64 from = cpu->regs[RBP], value;
+
+	for (u32 i = 1; !fault && i < levels; i++) {
+		from -= opsize;
+		*sp -= opsize;
+		fault = sys_stack_read(cpu, from, opsize, &value);
+		if (!fault)
+			fault = sys_stack_write(cpu, *sp, opsize, value);
+	}
+	if (fault || !levels)
+		return fault;
+	*sp -= opsize;
+	return sys_stack_write(cpu, *sp, opsize, frame);
+}
+
+/* SDM 2A ENTER: faults as a write at the final stack pointer would. */
+static enum guest_fault probe_stack(struct cpu *cpu, u64 sp, u32 size)
+{
+	enum guest_fault fault;
+	gva_t gva;
+
+	sp &= sys_mask(sys_stack_width(cpu));
+	fault = cpu_linear(cpu, SS, sp, size, ACCESS_WRITE, &gva);
+	return fault ? fault : sys_probe(cpu, gva, size, ACCESS_WRITE);
+}
+
+enum sys_result sys_enter(struct cpu *cpu, const struct insn *insn)
+{
+	u32 opsize = insn->opsize, levels = insn->ops[1].imm & 31;
+	u64 sp = cpu->regs[RSP] - opsize, frame = sp;
+	enum guest_fault fault;
+
+	fault = sys_stack_write(cpu, sp, opsize, cpu->regs[RBP]);
+	if (!fault)
+		fault = enter_levels(cpu, opsize, levels, frame, &sp);
+	sp -= (u16)insn->ops[0].imm;
+	if (!fault)
+		fault = probe_stack(cpu, sp, opsize);
+	if (fault)
+		return sys_done(fault);
+	sys_set_reg(cpu, RBP, opsize, frame);
+	sys_set_reg(cpu, RSP, sys_stack_width(cpu), sp);
+	return SYS_NEXT;
+}
+
+enum sys_result sys_pusha(struct cpu *cpu, const struct insn *insn)
+{
+	enum guest_fault fault = FAULT_NONE;
+	u64 sp = cpu->regs[RSP];
+
+	for (u32 reg = RAX; !fault && reg <= RDI; reg++) {
+		sp -= insn->opsize;
+		fault = sys_stack_write(cpu, sp, insn->opsize, cpu->regs[reg]);
+	}
+	if (!fault)
+		sys_set_reg(cpu, RSP, sys_stack_width(cpu), sp);
+	return sys_done(fault);
+}
+
+enum sys_result sys_popa(struct cpu *cpu, const struct insn *insn)
+{
+	enum guest_fault fault = FAULT_NONE;
+	u64 sp = cpu->regs[RSP], values[8];
+
+	for (u32 reg = RDI + 1; !fault && reg-- > RAX; sp += insn->opsize)
+		fault = sys_stack_read(cpu, sp, insn->opsize, &values[reg]);
+	if (fault)
+		return sys_done(fault);
+	for (u32 reg = RAX; reg <= RDI; reg++)
+		if (reg != RSP)
+			sys_set_reg(cpu, reg, insn->opsize, values[reg]);
+	sys_set_reg(cpu, RSP, sys_stack_width(cpu), sp);
+	return SYS_NEXT;
+}
+
+static s64 sign_extend(u64 value, u32 size)
+{
+	return (s64)(value << (64 - 8 * size)) >> (64 - 8 * size);
+}
+
+enum sys_result sys_bound(struct cpu *cpu, const struct insn *insn)
+{
+	u32 size = insn->opsize;
+	s64 index = sign_extend(cpu->regs[insn->ops[0].reg], size);
+	u64 lower = 0, upper = 0;
+	enum guest_fault fault;
+	gva_t gva;
+
+	fault = sys_address(cpu, insn, &insn->ops[1], 2 * size, ACCESS_READ, &gva);
+	if (!fault)
+		fault = cpu_read(cpu, gva, &lower, size, ACCESS_READ);
+	if (!fault)
+		fault = cpu_read(cpu, gva + size, &upper, size, ACCESS_READ);
+	if (fault)
+		return sys_done(fault);
+	if (index < sign_extend(lower, size) || index > sign_extend(upper, size))
+		return sys_raise(cpu, VEC_BR);
+	return SYS_NEXT;
+}
+
+static void set_result_flags(struct cpu *cpu, u8 al)
+{
+	sys_set_flag(cpu, FL_PF, !__builtin_parity(al));
+	sys_set_flag(cpu, FL_ZF, !al);
+	sys_set_flag(cpu, FL_SF, al & 0x80);
+}
+
+/* DAA and DAS differ in the direction, and in that only DAA can clear CF again. */
+static enum sys_result adjust_decimal(struct cpu *cpu, bool subtract)
+{
+	u8 old = (u8)cpu->regs[RAX], al = old;
+	bool carry = cpu->rflags & FL_CF;
+	bool low = (old & 0xf) > 9 || (cpu->rflags & FL_AF);
+	bool high = old > 0x99 || carry;
+	bool borrow = subtract && low && (carry || old < 6);
+
+	if (low)
+		al = subtract ? al - 6 : al + 6;
+	if (high)
+		al = subtract ? al - 0x60 : al + 0x60;
+	sys_set_reg(cpu, RAX, 1, al);
+	sys_set_flag(cpu, FL_AF, low);
+	sys_set_flag(cpu, FL_CF, high || borrow);
+	set_result_flags(cpu, al);
+	return SYS_NEXT;
+}
+
+enum sys_result sys_daa(struct cpu *cpu, const struct insn *insn)
+{
+	(void)insn;
+	return adjust_decimal(cpu, false);
+}
+
+enum sys_result sys_das(struct cpu *cpu, const struct insn *insn)
+{
+	(void)insn;
+	return adjust_decimal(cpu, true);
+}
+
+/* Adds 6 to AL, with its carry into AH, and 1 to AH; or subtracts both. */
+static enum sys_result adjust_ascii(struct cpu *cpu, bool subtract)
+{
+	u16 ax = (u16)cpu->regs[RAX];
+	bool low = (ax & 0xf) > 9 || (cpu->rflags & FL_AF);
+
+	if (low)
+		ax = subtract ? ax - 0x106 : ax + 0x106;
+	sys_set_reg(cpu, RAX, 2, ax & 0xff0f);
+	sys_set_flag(cpu, FL_AF | FL_CF, low);
+	return SYS_NEXT;
+}
+
+enum sys_result sys_aaa(struct cpu *cpu, const struct insn *insn)
+{
+	(void)insn;
+	return adjust_ascii(cpu, false);
+}
+
+enum sys_result sys_aas(struct cpu *cpu, const struct insn *insn)
+{
+	(void)insn;
+	return adjust_ascii(cpu, true);
+}
+
+enum sys_result sys_aam(struct cpu *cpu, const struct insn *insn)
+{
+	u8 al = (u8)cpu->regs[RAX], base = (u8)insn->ops[0].imm;
+
+	if (!base)
+		return sys_raise(cpu, VEC_DE);
+	sys_set_reg(cpu, RAX, 2, (u64)(al / base) << 8 | al % base);
+	set_result_flags(cpu, al % base);
+	return SYS_NEXT;
+}
+
+enum sys_result sys_aad(struct cpu *cpu, const struct insn *insn)
+{
+	u16 ax = (u16)cpu->regs[RAX];
+	u8 al = (u8)(ax + (ax >> 8) * (u8)insn->ops[0].imm);
+
+	sys_set_reg(cpu, RAX, 2, al);
+	set_result_flags(cpu, al);
+	return SYS_NEXT;
+}
+
+/* Undocumented for long, never gone. */
+enum sys_result sys_salc(struct cpu *cpu, const struct insn *insn)
+{
+	(void)insn;
+	sys_set_reg(cpu, RAX, 1, cpu->rflags & FL_CF ? 0xff : 0);
+	return SYS_NEXT;
+}
+
+/* A wide compare-and-exchange on struct cpu's registers: rDX:rAX against memory, rCX:rBX the new
+ * value. */
+struct exchange {
+	struct cpu *cpu;
+	u32 half; /* 4 or 8 bytes */
+	u64 expected[2], desired[2];
+	bool equal;
+};
+
+static void exchange_start(struct exchange *x, struct cpu *cpu, u32 half)
+{
+	x->cpu = cpu;
+	x->half = half;
+	x->expected[0] = sys_reg(cpu, RAX, half);
+	x->expected[1] = sys_reg(cpu, RDX, half);
+	x->desired[0] = sys_reg(cpu, RBX, half);
+	x->desired[1] = sys_reg(cpu, RCX, half);
+}
+
+static bool exchange8(struct exchange *x, hva_t host)
+{
+	u64 expected = x->expected[1] << 32 | x->expected[0];
+	u64 desired = x->desired[1] << 32 | x->desired[0];
+	bool ok = guarded_cmpxchg64((u64 *)host, &expected, desired, &x->equal);
+
+	x->expected[0] = (u32)expected;
+	x->expected[1] = expected >> 32;
+	return ok;
+}
+
+/* There is no guarded form of 16 bytes: storing what is there shows whether the memory can be
+ * written. */
+static bool exchange16(struct exchange *x, hva_t host)
+{
+	u64 probe = 0;
+	bool done;
+
+	if (!guarded_cmpxchg64((u64 *)host, &probe, probe, &done))
+		return false;
+	__asm__ volatile("lock cmpxchg16b %2"
+			 : "+a"(x->expected[0]), "+d"(x->expected[1]),
+			   "+m"(*(unsigned __int128 *)host), "=@ccz"(x->equal)
+			 : "b"(x->desired[0]), "c"(x->desired[1])
+			 : "memory");
+	return true;
+}
+
+/* On RAM, in place: other processors see it happen at once. */
+static bool exchange_in_place(struct exchange *x, const struct translation *where)
+{
+	bool ok = x->half == 4 ? exchange8(x, where->host) : exchange16(x, where->host);
+
+	if (ok && x->cpu->code)
+		code_written(x->cpu->code, where->gpa, 2 * x->half);
+	return ok;
+}
+
+/* Across pages and on devices: read, compare, write back. */
+static enum guest_fault exchange_apart(struct exchange *x, gva_t gva)
+{
+	u8 bytes[16];
+	u64 found[2] = { 0, 0 };
+	const u64 *value;
+	enum guest_fault fault;
+
+	fault = cpu_read(x->cpu, gva, bytes, 2 * x->half, ACCESS_WRITE | ACCESS_RMW);
+	if (fault)
+		return fault;
+	bytes_copy(&found[0], bytes, x->half);
+	bytes_copy(&found[1], bytes + x->half, x->half);
+	x->equal = found[0] == x->expected[0] && found[1] == x->expected[1];
+	value = x->equal ? x->desired : found;
+	bytes_copy(bytes, &value[0], x->half);
+	bytes_copy(bytes + x->half, &value[1], x->half);
+	x->expected[0] = found[0];
+	x->expected[1] = found[1];
+	return cpu_write(x->cpu, gva, bytes, 2 * x->half, ACCESS_WRITE | ACCESS_RMW);
+}
+
+static enum guest_fault exchange(struct exchange *x, gva_t gva)
+{
+	struct cpu *cpu = x->cpu;
+	struct translation where;
+	u32 size = 2 * x->half;
+	enum guest_fault fault = mmu_fill(cpu, gva, ACCESS_WRITE | ACCESS_RMW, &where);
+	bool one_page = ((gva ^ (gva + size - 1)) & PAGE_MASK) == 0;
+
+	if (fault)
+		return fault;
+	if (!where.host || !one_page || !exchange_in_place(x, &where))
+		return exchange_apart(x, gva);
+	if (cpu->watch_active)
+		cpu_watch(cpu, gva, size, ACCESS_WRITE | ACCESS_RMW);
+	return FAULT_NONE;
+}
+
+static enum sys_result exchange_operand(struct cpu *cpu, const struct insn *insn, u32 half)
+{
+	struct exchange x;
+	enum guest_fault fault;
+	gva_t gva;
+
+	exchange_start(&x, cpu, half);
+	fault = sys_address(cpu, insn, &insn->ops[0], 2 * half, ACCESS_WRITE, &gva);
+	if (!fault && half == 8 && (gva & 15))
+		fault = sys_gp(cpu);
+	if (!fault)
+		fault = exchange(&x, gva);
+	if (fault)
+		return sys_done(fault);
+	sys_set_flag(cpu, FL_ZF, x.equal);
+	if (!x.equal) {
+		sys_set_reg(cpu, RAX, half, x.expected[0]);
+		sys_set_reg(cpu, RDX, half, x.expected[1]);
+	}
+	return SYS_NEXT;
+}
+
+enum sys_result sys_cmpxchg8b(struct cpu *cpu, const struct insn *insn)
+{
+	return exchange_operand(cpu, insn, 4);
+}
+
+enum sys_result sys_cmpxchg16b(struct cpu *cpu, const struct insn *insn)
+{
+	return exchange_operand(cpu, insn, 8);
+}

@@ -1,0 +1,400 @@
+// SPDX-License-Identifier: MIT
+/*
+ * String instructions (SDM 1 7.3.9; SDM 2B "REP"): an iteration at a time, each complete before the
+ * next begins, so that a fault finds the registers at the iteration that met it. MOVS and STOS on
+ * RAM go page by page. A long repetition pauses now and then to let interrupts in. vCPU thread;
+ * general registers only.
+ */
+#include "base/guarded.h"
+#include "cpu/code.h"
+#include "engine/sys_priv.h"
+
+#define PAUSE_BYTES	  (64 * 1024) /* this much in one go */
+#define COST_OF_ITERATION 64	      /* in bytes moved page-wise */
+
+struct string {
+	struct cpu *cpu;
+	const struct insn *insn;
+	u32 size; /* of an element */
+};
+
+typedef enum guest_fault iteration_fn(const struct string *s);
+/* Does up to `count` iterations at once; *done may come out as 0. */
+typedef enum guest_fault bulk_fn(const struct string *s, u64 count, u64 *done);
+
+/* Bit 0 of a string opcode, the last byte, tells bytes from larger elements. */
+static struct string string_of(struct cpu *cpu, const struct insn *insn)
+{
+	bool bytes = !(insn->bytes[insn->len - 1] & 1);
+
+	return (struct string){ cpu, insn, bytes ? 1 : insn->opsize };
+}
+
+static u64 pointer(const struct string *s, enum gpr reg)
+{
+	return sys_reg(s->cpu, reg, s->insn->addrsize);
+}
+
+static void advance(const struct string *s, enum gpr reg, u64 count)
+{
+	u64 bytes = count * s->size;
+
+	if (s->cpu->rflags & FL_DF)
+		bytes = -bytes;
+	sys_set_reg(s->cpu, reg, s->insn->addrsize, s->cpu->regs[reg] + bytes);
+}
+
+static enum guest_fault load(const struct string *s, enum seg seg, enum gpr reg, u64 *value)
+{
+	enum guest_fault fault;
+	gva_t gva;
+
+	*value = 0;
+	fault = cpu_linear(s->cpu, seg, pointer(s, reg), s->size, ACCESS_READ, &gva);
+	return fault ? fault : cpu_read(s->cpu, gva, value, s->size, ACCESS_READ);
+}
+
+static enum guest_fault store(const struct string *s, u64 value)
+{
+	enum guest_fault fault;
+	gva_t gva;
+
+	fault = cpu_linear(s->cpu, ES, pointer(s, RDI), s->size, ACCESS_WRITE, &gva);
+	return fault ? fault : cpu_write(s->cpu, gva, &value, s->size, ACCESS_WRITE);
+}
+
+static enum guest_fault movs_once(const struct string *s)
+{
+	u64 value;
+	enum guest_fault fault = load(s, s->insn->seg, RSI, &value);
+
+	if (!fault)
+		fault = store(s, value);
+	if (fault)
+		return fault;
+	advance(s, RSI, 1);
+	advance(s, RDI, 1);
+	return FAULT_NONE;
+}
+
+static enum guest_fault stos_once(const struct string *s)
+{
+	enum guest_fault fault = store(s, s->cpu->regs[RAX]);
+
+	if (!fault)
+		advance(s, RDI, 1);
+	return fault;
+}
+
+static enum guest_fault lods_once(const struct string *s)
+{
+	u64 value;
+	enum guest_fault fault = load(s, s->insn->seg, RSI, &value);
+
+	if (fault)
+		return fault;
+	sys_set_reg(s->cpu, RAX, s->size, value);
+	advance(s, RSI, 1);
+	return FAULT_NONE;
+}
+
+/* The flags of a - b. */
+static void compare(struct cpu *cpu, u64 a, u64 b, u32 size)
+{
+	u64 sign = BIT(8 * size - 1), diff;
+
+	a &= sys_mask(size);
+	b &= sys_mask(size);
+	diff = (a - b) & sys_mask(size);
+	cpu->rflags &= ~FL_ARITH;
+	sys_set_flag(cpu, FL_CF, a < b);
+	sys_set_flag(cpu, FL_PF, !__builtin_parity((u8)diff));
+	sys_set_flag(cpu, FL_AF, (a ^ b ^ diff) & 0x10);
+	sys_set_flag(cpu, FL_ZF, !diff);
+	sys_set_flag(cpu, FL_SF, diff & sign);
+	sys_set_flag(cpu, FL_OF, (a ^ b) & (a ^ diff) & sign);
+}
+
+static enum guest_fault scas_once(const struct string *s)
+{
+	u64 value;
+	enum guest_fault fault = load(s, ES, RDI, &value);
+
+	if (fault)
+		return fault;
+	compare(s->cpu, s->cpu->regs[RAX], value, s->size);
+	advance(s, RDI, 1);
+	return FAULT_NONE;
+}
+
+static enum guest_fault cmps_once(const struct string *s)
+{
+	u64 first, second;
+	enum guest_fault fault = load(s, s->insn->seg, RSI, &first);
+
+	if (!fault)
+		fault = load(s, ES, RDI, &second);
+	if (fault)
+		return fault;
+	compare(s->cpu, first, second, s->size);
+	advance(s, RSI, 1);
+	advance(s, RDI, 1);
+	return FAULT_NONE;
+}
+
+/* Bytes from an offset up to where the segment or the address size ends; 0: look closer. */
+static u64 segment_room(const struct string *s, enum seg seg, u64 offset)
+{
+	const struct segment *segment = &s->cpu->seg[seg];
+	u64 wrap = sys_mask(s->insn->addrsize) - offset, limit;
+
+	if (sys_code64(s->cpu))
+		return wrap;
+	if ((segment->attr & 0xc) == 4) /* expand-down data */
+		return 0;
+	limit = segment->limit - offset;
+	return (wrap < limit ? wrap : limit) + 1;
+}
+
+/* Guest memory that can be accessed in place. */
+struct window {
+	hva_t host; /* NULL: it cannot */
+	gpa_t gpa;
+	bool noticed; /* somebody wants to know of writes */
+	u64 count;    /* elements */
+};
+
+static enum guest_fault window_find(struct cpu *cpu, gva_t gva, u32 access, struct window *w)
+{
+	const struct tlb_entry *entry =
+		&cpu->tlb[cpu_tlb_set(cpu->mode)][(gva >> PAGE_SHIFT) % TLB_SIZE];
+	struct translation where;
+	enum guest_fault fault;
+
+	w->noticed = (access & ACCESS_WRITE ? entry->write : entry->read) != (gva & PAGE_MASK);
+	w->host = (hva_t)entry->host + (gva & ~PAGE_MASK);
+	w->gpa = entry->gpa + (gva & ~PAGE_MASK);
+	if (!w->noticed)
+		return FAULT_NONE;
+	fault = mmu_fill(cpu, gva, access, &where);
+	if (fault)
+		return fault;
+	w->host = where.host;
+	w->gpa = where.gpa;
+	return FAULT_NONE;
+}
+
+/* The elements from where a pointer points up to the end of its page, segment or address size. A
+ * fault is that of the first element. */
+static enum guest_fault window_open(const struct string *s, enum seg seg, enum gpr reg, u32 access,
+				    u64 count, struct window *w)
+{
+	u64 offset = pointer(s, reg), room = segment_room(s, seg, offset), page_room;
+	enum guest_fault fault;
+	gva_t gva;
+
+	fault = cpu_linear(s->cpu, seg, offset, s->size, access, &gva);
+	if (!fault)
+		fault = window_find(s->cpu, gva, access, w);
+	if (fault)
+		return fault;
+	page_room = PAGE_SIZE - (gva & ~PAGE_MASK);
+	if (room > page_room)
+		room = page_room;
+	w->count = !w->host ? 0 : count < room / s->size ? count : room / s->size;
+	return FAULT_NONE;
+}
+
+static void window_written(struct cpu *cpu, const struct window *w, u64 bytes)
+{
+	if (w->noticed && cpu->code)
+		code_written(cpu->code, w->gpa, bytes);
+}
+
+/*
+ * Overlapping moves to higher addresses repeat what they have written: as many elements are moved
+ * at once as lie between source and destination.
+ */
+static u64 movs_count(const struct string *s, const struct window *from, const struct window *to)
+{
+	u64 count = from->count < to->count ? from->count : to->count;
+	u64 distance = to->host - from->host;
+
+	if (to->host > from->host && distance < count * s->size)
+		count = distance / s->size;
+	return count;
+}
+
+static enum guest_fault movs_bulk(const struct string *s, u64 count, u64 *done)
+{
+	struct window from, to;
+	enum guest_fault fault = window_open(s, s->insn->seg, RSI, ACCESS_READ, count, &from);
+
+	if (fault || !from.count)
+		return fault;
+	fault = window_open(s, ES, RDI, ACCESS_WRITE, from.count, &to);
+	if (fault || !to.count)
+		return fault;
+	count = movs_count(s, &from, &to);
+	if (!count || !guarded_read(to.host, from.host, count * s->size))
+		return FAULT_NONE;
+	window_written(s->cpu, &to, count * s->size);
+	advance(s, RSI, count);
+	advance(s, RDI, count);
+	*done = count;
+	return FAULT_NONE;
+}
+
+static u64 repeat_pattern(u64 value, u32 size)
+{
+	value &= sys_mask(size);
+	for (u32 bits = 8 * size; bits < 64; bits *= 2)
+		value |= value << bits;
+	return value;
+}
+
+static enum guest_fault stos_bulk(const struct string *s, u64 count, u64 *done)
+{
+	u64 pattern = repeat_pattern(s->cpu->regs[RAX], s->size);
+	struct window to;
+	enum guest_fault fault = window_open(s, ES, RDI, ACCESS_WRITE, count, &to);
+
+	if (fault || !to.count || !guarded_fill(to.host, pattern, to.count * s->size))
+		return fault;
+	window_written(s->cpu, &to, to.count * s->size);
+	advance(s, RDI, to.count);
+	*done = to.count;
+	return FAULT_NONE;
+}
+
+/* Are there traps to take between two iterations (SDM 3B 17.3.1.1, 17.3.1.4)? */
+static bool steps(const struct cpu *cpu)
+{
+	return (cpu->rflags & FL_TF) || cpu->debug.single_step;
+}
+
+static enum sys_result trap(struct cpu *cpu)
+{
+	u32 bits = cpu->pending_db | (steps(cpu) ? DR6_BS : 0);
+
+	cpu->pending_db = 0;
+	return sys_done(cpu_raise_db(cpu, bits));
+}
+
+static bool bulk_possible(const struct cpu *cpu)
+{
+	return !(cpu->rflags & FL_DF) && !cpu->watch_active && !steps(cpu);
+}
+
+static enum guest_fault iterate(const struct string *s, iteration_fn *once, bulk_fn *bulk,
+				u64 count, u64 *done)
+{
+	enum guest_fault fault = FAULT_NONE;
+
+	*done = 0;
+	if (bulk && bulk_possible(s->cpu))
+		fault = bulk(s, count, done);
+	if (fault || *done)
+		return fault;
+	*done = 1;
+	return once(s);
+}
+
+/* An iteration is complete: the answers it got from devices are used up. */
+static u64 count_down(const struct string *s, u64 count, u64 done)
+{
+	s->cpu->mmio.nreads = s->cpu->mmio.read_pos = 0;
+	sys_set_reg(s->cpu, RCX, s->insn->addrsize, count - done);
+	return count - done;
+}
+
+static bool scan_ends(const struct string *s)
+{
+	bool equal = s->cpu->rflags & FL_ZF;
+
+	return equal == !!(s->insn->prefixes & PREFIX_REPNE);
+}
+
+static u64 cost(const struct string *s, u64 done)
+{
+	return done * s->size + COST_OF_ITERATION;
+}
+
+static bool should_pause(const struct cpu *cpu, u64 spent)
+{
+	return spent >= PAUSE_BYTES || READ_ONCE(cpu->attention) || cpu->mmio.nwrites;
+}
+
+static enum sys_result repeat(const struct string *s, iteration_fn *once, bulk_fn *bulk, bool scan)
+{
+	u64 count = pointer(s, RCX), spent = 0, done;
+
+	while (count) {
+		enum guest_fault fault = iterate(s, once, bulk, count, &done);
+
+		if (fault)
+			return sys_done(fault);
+		count = count_down(s, count, done);
+		if (!count || (scan && scan_ends(s)))
+			break;
+		if (steps(s->cpu) || s->cpu->pending_db)
+			return trap(s->cpu);
+		spent += cost(s, done);
+		if (should_pause(s->cpu, spent))
+			return SYS_AGAIN;
+	}
+	return SYS_NEXT;
+}
+
+static enum sys_result string_run(struct cpu *cpu, const struct insn *insn, iteration_fn *once,
+				  bulk_fn *bulk, bool scan)
+{
+	struct string s = string_of(cpu, insn);
+
+	if (insn->nops) /* MOVSD and CMPSD of SSE2 have the same names */
+		return SYS_UNKNOWN;
+	if (insn->prefixes & (PREFIX_REP | PREFIX_REPNE))
+		return repeat(&s, once, bulk, scan);
+	return sys_done(once(&s));
+}
+
+enum sys_result sys_movs(struct cpu *cpu, const struct insn *insn)
+{
+	return string_run(cpu, insn, movs_once, movs_bulk, false);
+}
+
+enum sys_result sys_stos(struct cpu *cpu, const struct insn *insn)
+{
+	return string_run(cpu, insn, stos_once, stos_bulk, false);
+}
+
+enum sys_result sys_lods(struct cpu *cpu, const struct insn *insn)
+{
+	return string_run(cpu, insn, lods_once, NULL, false);
+}
+
+enum sys_result sys_scas(struct cpu *cpu, const struct insn *insn)
+{
+	return string_run(cpu, insn, scas_once, NULL, true);
+}
+
+enum sys_result sys_cmps(struct cpu *cpu, const struct insn *insn)
+{
+	return string_run(cpu, insn, cmps_once, NULL, true);
+}
+
+/* AL = [rBX + AL] */
+enum sys_result sys_xlat(struct cpu *cpu, const struct insn *insn)
+{
+	u64 offset = (cpu->regs[RBX] + (u8)cpu->regs[RAX]) & sys_mask(insn->addrsize);
+	enum guest_fault fault;
+	gva_t gva;
+	u8 value;
+
+	fault = cpu_linear(cpu, insn->seg, offset, 1, ACCESS_READ, &gva);
+	if (!fault)
+		fault = cpu_read(cpu, gva, &value, 1, ACCESS_READ);
+	if (!fault)
+		sys_set_reg(cpu, RAX, 1, value);
+	return sys_done(fault);
+}

@@ -1,0 +1,300 @@
+// SPDX-License-Identifier: MIT
+/*
+ * Vector instructions that touch memory element by element: gathers and masked moves (SDM 2C
+ * VGATHER, VMASKMOV; SDM 2B MASKMOVDQU). Elements outside the mask touch nothing and never fault.
+ * They work on the image of the state in cpu->xsave. vCPU thread; general registers only, behind
+ * fpu_save().
+ */
+#include "base/bytes.h"
+#include "engine/sys_fpu.h"
+#include "engine/sys_priv.h"
+
+#include <Zydis/Mnemonic.h>
+
+#define VECTOR_MAX 32
+
+static void vector_read(const struct cpu *cpu, u32 reg, u8 to[VECTOR_MAX])
+{
+	bytes_copy(to, cpu->xsave + XSAVE_XMM0 + 16 * reg, 16);
+	bytes_copy(to + 16, cpu->xsave + XSAVE_YMM0_HIGH + 16 * reg, 16);
+}
+
+static void vector_write(struct cpu *cpu, u32 reg, const u8 from[VECTOR_MAX])
+{
+	bytes_copy(cpu->xsave + XSAVE_XMM0 + 16 * reg, from, 16);
+	bytes_copy(cpu->xsave + XSAVE_YMM0_HIGH + 16 * reg, from + 16, 16);
+}
+
+/* The most significant bit of an element is its mask. */
+static bool selected(const u8 *mask, u32 i, u32 size)
+{
+	return mask[(i + 1) * size - 1] & 0x80;
+}
+
+struct gather {
+	struct cpu *cpu;
+	const struct insn *insn;
+	u32 count, index_size, size;
+	u8 index[VECTOR_MAX], to[VECTOR_MAX], mask[VECTOR_MAX];
+};
+
+static u32 gather_index_size(u32 mnemonic)
+{
+	switch (mnemonic) {
+	case ZYDIS_MNEMONIC_VGATHERDPS:
+	case ZYDIS_MNEMONIC_VGATHERDPD:
+	case ZYDIS_MNEMONIC_VPGATHERDD:
+	case ZYDIS_MNEMONIC_VPGATHERDQ:
+		return 4;
+	default:
+		return 8;
+	}
+}
+
+static u32 gather_size(u32 mnemonic)
+{
+	switch (mnemonic) {
+	case ZYDIS_MNEMONIC_VGATHERDPS:
+	case ZYDIS_MNEMONIC_VGATHERQPS:
+	case ZYDIS_MNEMONIC_VPGATHERDD:
+	case ZYDIS_MNEMONIC_VPGATHERQD:
+		return 4;
+	default:
+		return 8;
+	}
+}
+
+/* VEX.L. Gathers are in opcode map 0F38, so their VEX prefix has three bytes; other prefixes before
+ * it are none that look like it. */
+static u32 vector_length(const struct insn *insn)
+{
+	u32 i = 0;
+
+	while (i < insn->len && insn->bytes[i] != 0xc4)
+		i++;
+	return i + 2 < insn->len && (insn->bytes[i + 2] & 4) ? 32 : 16;
+}
+
+static void gather_start(struct gather *g, struct cpu *cpu, const struct insn *insn)
+{
+	g->cpu = cpu;
+	g->insn = insn;
+	g->index_size = gather_index_size(insn->mnemonic);
+	g->size = gather_size(insn->mnemonic);
+	g->count = vector_length(insn) / (g->size > g->index_size ? g->size : g->index_size);
+	vector_read(cpu, insn->ops[1].index, g->index);
+	vector_read(cpu, insn->ops[0].reg, g->to);
+	vector_read(cpu, insn->ops[2].reg, g->mask);
+}
+
+/* Each element of the mask becomes all ones or zero, what is behind the last one zero. */
+static void gather_widen_mask(struct gather *g)
+{
+	for (u32 i = 0; i < g->count; i++)
+		bytes_fill(g->mask + i * g->size, selected(g->mask, i, g->size) ? 0xff : 0,
+			   g->size);
+	bytes_fill(g->mask + g->count * g->size, 0, VECTOR_MAX - g->count * g->size);
+}
+
+static enum guest_fault gather_element(struct gather *g, u32 i)
+{
+	const struct operand *op = &g->insn->ops[1];
+	u64 offset = sys_offset(g->cpu, g->insn, op);
+	enum guest_fault fault;
+	s64 index = 0;
+	gva_t gva;
+
+	bytes_copy(&index, g->index + i * g->index_size, g->index_size);
+	if (g->index_size == 4)
+		index = (s32)index;
+	offset = (offset + (u64)index * op->scale) & sys_mask(g->insn->addrsize);
+	fault = cpu_linear(g->cpu, op->seg, offset, g->size, ACCESS_READ, &gva);
+	return fault ? fault : cpu_read(g->cpu, gva, g->to + i * g->size, g->size, ACCESS_READ);
+}
+
+static enum guest_fault gather_elements(struct gather *g)
+{
+	for (u32 i = 0; i < g->count; i++) {
+		if (selected(g->mask, i, g->size)) {
+			enum guest_fault fault = gather_element(g, i);
+
+			if (fault)
+				return fault;
+		}
+		bytes_fill(g->mask + i * g->size, 0, g->size);
+	}
+	bytes_fill(g->to + g->count * g->size, 0, VECTOR_MAX - g->count * g->size);
+	return FAULT_NONE;
+}
+
+/* A fault leaves what was gathered before it, and only the rest in the mask. An exit leaves
+ * nothing: the instruction starts again, with the answers to its earlier reads. */
+enum sys_result sys_gather(struct cpu *cpu, const struct insn *insn)
+{
+	enum guest_fault fault;
+	struct gather g;
+
+	sys_fpu_image(cpu);
+	gather_start(&g, cpu, insn);
+	gather_widen_mask(&g);
+	fault = gather_elements(&g);
+	if (fault == FAULT_EXIT)
+		return SYS_EXIT;
+	vector_write(cpu, insn->ops[0].reg, g.to);
+	vector_write(cpu, insn->ops[2].reg, g.mask);
+	return sys_done(fault);
+}
+
+/* A masked move of `count` elements at an offset in a segment. */
+struct masked {
+	struct cpu *cpu;
+	enum seg seg;
+	u64 offset, wrap;
+	u32 count, size;
+	const u8 *mask;
+};
+
+static enum guest_fault element_address(const struct masked *m, u32 i, u32 access, gva_t *gva)
+{
+	u64 offset = (m->offset + i * m->size) & m->wrap;
+
+	return cpu_linear(m->cpu, m->seg, offset, m->size, access, gva);
+}
+
+static enum guest_fault masked_load(const struct masked *m, u8 *to)
+{
+	enum guest_fault fault = FAULT_NONE;
+	gva_t gva;
+
+	for (u32 i = 0; !fault && i < m->count; i++) {
+		if (!selected(m->mask, i, m->size))
+			continue;
+		fault = element_address(m, i, ACCESS_READ, &gva);
+		if (!fault)
+			fault = cpu_read(m->cpu, gva, to + i * m->size, m->size, ACCESS_READ);
+	}
+	return fault;
+}
+
+static enum guest_fault masked_store(const struct masked *m, const u8 *from, bool probe)
+{
+	enum guest_fault fault = FAULT_NONE;
+	gva_t gva;
+
+	for (u32 i = 0; !fault && i < m->count; i++) {
+		if (!selected(m->mask, i, m->size))
+			continue;
+		fault = element_address(m, i, ACCESS_WRITE, &gva);
+		if (!fault && probe)
+			fault = sys_probe(m->cpu, gva, m->size, ACCESS_WRITE);
+		else if (!fault)
+			fault = cpu_write(m->cpu, gva, from + i * m->size, m->size, ACCESS_WRITE);
+	}
+	return fault;
+}
+
+/* All selected elements are found writable before the first is written. */
+static enum guest_fault masked_store_all(const struct masked *m, const u8 *from)
+{
+	enum guest_fault fault = masked_store(m, from, true);
+
+	return fault ? fault : masked_store(m, from, false);
+}
+
+static enum sys_result maskmov(struct cpu *cpu, const struct insn *insn, u32 size)
+{
+	bool is_store = insn->ops[0].kind == OPERAND_MEM;
+	const struct operand *memory = &insn->ops[is_store ? 0 : 2];
+	const struct operand *vector = &insn->ops[is_store ? 2 : 0];
+	u8 mask[VECTOR_MAX], data[VECTOR_MAX];
+	struct masked m = { cpu,
+			    memory->seg,
+			    sys_offset(cpu, insn, memory),
+			    sys_mask(insn->addrsize),
+			    vector->size / size,
+			    size,
+			    mask };
+	enum guest_fault fault;
+
+	sys_fpu_image(cpu);
+	vector_read(cpu, insn->ops[1].reg, mask);
+	if (is_store) {
+		vector_read(cpu, vector->reg, data);
+		return sys_done(masked_store_all(&m, data));
+	}
+	bytes_fill(data, 0, sizeof(data));
+	fault = masked_load(&m, data);
+	if (!fault)
+		vector_write(cpu, vector->reg, data);
+	return sys_done(fault);
+}
+
+enum sys_result sys_maskmov32(struct cpu *cpu, const struct insn *insn)
+{
+	return maskmov(cpu, insn, 4);
+}
+
+enum sys_result sys_maskmov64(struct cpu *cpu, const struct insn *insn)
+{
+	return maskmov(cpu, insn, 8);
+}
+
+/* MASKMOVDQU, MASKMOVQ: bytes of the first operand to [rDI], as the second one selects. */
+static enum sys_result store_bytes(struct cpu *cpu, const struct insn *insn, const u8 *data,
+				   const u8 *mask, u32 count)
+{
+	struct masked m = {
+		cpu, insn->seg, cpu->regs[RDI], sys_mask(insn->addrsize), count, 1, mask
+	};
+
+	return sys_done(masked_store_all(&m, data));
+}
+
+enum sys_result sys_maskmov_bytes(struct cpu *cpu, const struct insn *insn)
+{
+	u8 data[VECTOR_MAX], mask[VECTOR_MAX];
+
+	sys_fpu_image(cpu);
+	vector_read(cpu, insn->ops[0].reg, data);
+	vector_read(cpu, insn->ops[1].reg, mask);
+	return store_bytes(cpu, insn, data, mask, 16);
+}
+
+#define FSW_ES	      BIT(7)
+#define FSW_TOP	      (7u << 11)
+#define FSW_TOP_SHIFT 11
+
+/*
+ * An MMX instruction sets TOP to 0 and all tags to valid. The image has the registers in stack
+ * order, so a change of TOP moves them (SDM 1 10.5.1).
+ */
+static void enter_mmx(struct cpu *cpu)
+{
+	u16 *fsw = (u16 *)(cpu->xsave + 2);
+	u32 top = (*fsw & FSW_TOP) >> FSW_TOP_SHIFT;
+	u8 old[128];
+
+	bytes_copy(old, cpu->xsave + XSAVE_ST0, sizeof(old));
+	for (u32 i = 0; i < 8; i++)
+		bytes_copy(cpu->xsave + XSAVE_ST0 + 16 * i, old + 16 * ((i - top) & 7), 16);
+	*fsw &= ~FSW_TOP;
+	cpu->xsave[4] = 0xff;
+}
+
+enum sys_result sys_maskmov_mmx(struct cpu *cpu, const struct insn *insn)
+{
+	const u8 *mmx = cpu->xsave + XSAVE_ST0;
+	u8 saved[XSAVE_XMM0];
+	enum sys_result result;
+
+	sys_fpu_image(cpu);
+	if (*(u16 *)(cpu->xsave + 2) & FSW_ES)
+		return sys_raise(cpu, VEC_MF);
+	bytes_copy(saved, cpu->xsave, sizeof(saved));
+	enter_mmx(cpu);
+	result =
+		store_bytes(cpu, insn, mmx + 16 * insn->ops[0].reg, mmx + 16 * insn->ops[1].reg, 8);
+	if (result != SYS_NEXT)
+		bytes_copy(cpu->xsave, saved, sizeof(saved));
+	return result;
+}

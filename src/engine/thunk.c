@@ -1,0 +1,119 @@
+// SPDX-License-Identifier: MIT
+/*
+ * The generated runtime at the start of code memory: the way into translated code, out of it, and from it to
+ * the slow paths in C. Generated rather than written in assembly so that code memory reaches it with 32-bit
+ * displacements wherever it is mapped.
+ */
+#include "engine/priv.h"
+
+#define CPU(field) ((s32)offsetof(struct cpu, field))
+#define SPILL(n)   (CPU(spill) + 8 * (n))
+
+/* Guest registers and where they live; guest R12-R15 never leave memory. */
+static const struct {
+	u8 guest, host;
+} resident[] = {
+	{ RAX, HOST_GUEST_RAX }, { RSP, HOST_GUEST_RSP }, { RCX, RCX }, { RDX, RDX },
+	{ RBX, RBX },		 { RBP, RBP },		  { RSI, RSI }, { RDI, RDI },
+	{ R8, R8 },		 { R9, R9 },		  { R10, R10 }, { R11, R11 },
+};
+
+static const u8 callee_saved[] = { RBX, RBP, R12, R13, R14, R15 };
+
+/* Moves all resident registers; `shift` is how far RSP is below the struct cpu. */
+static void move_registers(struct emitter *e, u8 opcode, s32 shift)
+{
+	for (u32 i = 0; i < ARRAY_SIZE(resident); i++)
+		emit_rm(e, true, opcode, resident[i].host,
+			ea_base(RSP, shift + CPU(regs) + 8 * resident[i].guest));
+	emit_rm(e, true, opcode, COUNTDOWN, ea_base(RSP, shift + SPILL(SPILL_R14)));
+}
+
+static void emit_push(struct emitter *e, u8 reg)
+{
+	emit_insn(e, &(struct enc){ .opcode = 0x50, .no_modrm = true, .rm = reg });
+}
+
+static void emit_pop(struct emitter *e, u8 reg)
+{
+	emit_insn(e, &(struct enc){ .opcode = 0x58, .no_modrm = true, .rm = reg });
+}
+
+static void emit_ret(struct emitter *e)
+{
+	emit_u8(e, 0xc3);
+}
+
+/* u64 enter(struct cpu *cpu (RDI), const void *code (RSI)) */
+static void make_enter(struct emitter *e)
+{
+	for (u32 i = 0; i < ARRAY_SIZE(callee_saved); i++)
+		emit_push(e, callee_saved[i]);
+	emit_rm(e, true, OP_MOV_STORE, RSP, ea_base(RDI, CPU(host_rsp)));
+	emit_rr(e, true, OP_MOV_LOAD, RSP, RDI);
+	emit_rm(e, true, OP_MOV_STORE, RSI, ea_base(RSP, SPILL(SPILL_ARG)));
+	move_registers(e, OP_MOV_LOAD, 0);
+	emit_insn(e, &(struct enc){ .opcode = 0xff,
+				    .reg = 4,
+				    .is_mem = true,
+				    .ea = ea_base(RSP, SPILL(SPILL_ARG)) });
+}
+
+/* Jumped to with RSP at the struct cpu, all registers stored, and the result of enter() in EAX. */
+static void make_return(struct emitter *e)
+{
+	emit_rm(e, true, OP_MOV_LOAD, RSP, ea_base(RSP, CPU(host_rsp)));
+	for (u32 i = ARRAY_SIZE(callee_saved); i-- > 0;)
+		emit_pop(e, callee_saved[i]);
+	emit_ret(e);
+}
+
+/*
+ * Called with the address in S0 and a DESC_* word in EAX. Stores the registers, so that a fault finds them,
+ * and calls C. Returns with the host address in S0 and ZF set for SLOW_DIRECT, or leaves.
+ */
+static void make_slow(struct emitter *e, const u8 *finish, u64 (*function)(struct cpu *, u64, u32, const u8 *))
+{
+	u8 *stay, *go;
+
+	move_registers(e, OP_MOV_STORE, 8);
+	emit_rm(e, true, OP_LEA, RDI, ea_base(RSP, 8));
+	emit_rr(e, true, OP_MOV_LOAD, RSI, S0);
+	emit_rr(e, false, OP_MOV_LOAD, RDX, RAX);
+	emit_rm(e, true, OP_MOV_LOAD, RCX, ea_base(RSP, 0));
+	emit_group1(e, true, GROUP_SUB, RSP, 8); /* the ABI's alignment */
+	emit_mov_imm(e, RAX, (u64)(uintptr_t)function);
+	emit_insn(e, &(struct enc){ .opcode = 0xff, .reg = 2, .rm = RAX });
+	emit_group1(e, true, GROUP_ADD, RSP, 8);
+	emit_group1(e, false, GROUP_CMP, RAX, SLOW_LEAVE);
+	stay = emit_jcc(e, CC_NE);
+	emit_group1(e, true, GROUP_ADD, RSP, 8); /* the return address */
+	emit_mov_imm(e, RAX, LEAVE_FAULT);
+	go = emit_jmp(e);
+	emit_patch(e, go, finish);
+	emit_patch(e, stay, e->p);
+	move_registers(e, OP_MOV_LOAD, 8);
+	emit_rm(e, true, OP_MOV_LOAD, S0, ea_base(RSP, 8 + SPILL(SPILL_HOST)));
+	emit_rr(e, false, 0x85, RAX, RAX); /* TEST */
+	emit_ret(e);
+}
+
+bool thunks_make(struct engine *eng)
+{
+	struct emitter e = { .p = eng->code_next, .limit = eng->code_limit };
+	u8 *entry = e.p;
+	u8 *finish;
+
+	make_enter(&e);
+	eng->leave = e.p;
+	move_registers(&e, OP_MOV_STORE, 0);
+	finish = e.p;
+	make_return(&e);
+	eng->slow = e.p;
+	make_slow(&e, finish, slow_access);
+	eng->commit = e.p;
+	make_slow(&e, finish, slow_commit);
+	eng->enter = (u64(*)(struct cpu *, const void *))(uintptr_t)exec_view(eng, entry);
+	eng->code_next = e.p;
+	return !e.full;
+}

@@ -1,0 +1,155 @@
+/* SPDX-License-Identifier: MIT */
+/*
+ * The inside of the translator: one struct trans per block being made.
+ *
+ * Every guest instruction becomes: flags to where they are wanted, the address of its memory operand
+ * through the soft TLB into S0, and the instruction itself with its registers renamed and its memory operand
+ * replaced by [S0]. That last part is a struct native, because it is emitted twice: in line, and out of line on
+ * the host address that slow_access() gave.
+ */
+#ifndef ENGINE_TRANS_H
+#define ENGINE_TRANS_H
+
+#include <Zydis/Zydis.h>
+
+#include "engine/priv.h"
+
+#define CPU(field) ((s32)offsetof(struct cpu, field))
+#define SPILL(n)   (CPU(spill) + 8 * (n))
+#define IN_MEMORY  0xff /* instead of a host register */
+
+/* Where the guest's arithmetic flags are. */
+enum flags_at { FLAGS_IN_CPU, FLAGS_IN_HOST, FLAGS_IN_BOTH };
+
+enum temp_kind {
+	TEMP_CPU,   /* a guest register or spill slot in struct cpu, at offset */
+	TEMP_HIGH8, /* bits 15:8 of a host register */
+	TEMP_IMM,   /* a constant */
+};
+
+/* A scratch register that stands for an operand during one native instruction. */
+struct temp {
+	u8 kind, host;
+	bool load, store;
+	u8 home;
+	s32 offset;
+	u64 imm;
+};
+
+#define NATIVE_TEMPS 3
+
+/* One host instruction with all it needs around it. */
+struct native {
+	struct enc x;
+	struct temp temp[NATIVE_TEMPS];
+	u8 ntemps;
+	bool wrap_rax, wrap_store; /* uses guest RAX implicitly; and writes it */
+	bool spill_countdown;	   /* R14 is one of the temps */
+	bool needs_flags, writes_flags;
+	s8 rsp_delta;		   /* the guest's RSP moves by this when the instruction succeeds */
+};
+
+/* A slow path to be emitted behind the block. */
+struct stub {
+	struct native op;
+	u8 *from;	  /* the displacement of the jump to it */
+	const u8 *inline_op, *done;
+	u32 desc;
+	s32 tag; /* offset in struct cpu of the tag column, to recover the address; 0: it is in S0 */
+	u8 index;
+};
+
+#define MAX_STUBS (2 * BLOCK_INSNS)
+
+/* The bytes a block is made from: always the page copies, so that what was translated is what is compared. */
+struct source {
+	struct page_copy *copy[2];
+	struct code_page *page[2];
+	const u8 *host[2]; /* of the pages */
+	u64 loaded[2];	   /* lines of the copies that are current */
+	u64 used[2];	   /* lines that decoding looked at */
+};
+
+struct trans {
+	struct cpu *cpu;
+	struct engine *eng;
+	struct block *block;
+	struct emitter e;
+	u32 mode;
+	enum flags_at flags;
+	u64 rip;    /* of the instruction at hand */
+	u64 linear_base; /* of the code segment */
+	u32 offset; /* of it from the block's first byte */
+	u8 index;   /* of it in the block */
+	bool last;  /* it ends the block */
+
+	struct source source;
+	struct insn insn;
+	ZydisDecodedInstruction zi;
+	ZydisDecodedOperand zops[ZYDIS_MAX_OPERAND_COUNT];
+
+	u32 nstubs, nplaces;
+	struct stub stubs[MAX_STUBS];
+	struct place places[BLOCK_INSNS + MAX_STUBS];
+};
+
+static inline u64 trans_next_rip(const struct trans *t)
+{
+	u64 next = t->rip + t->insn.len;
+
+	return t->mode & MODE_CODE64 ? next : (u32)next;
+}
+
+/* The host register of a guest register, or IN_MEMORY. */
+static inline u8 host_reg(u8 guest)
+{
+	return guest == RAX ? HOST_GUEST_RAX :
+	       guest == RSP ? HOST_GUEST_RSP :
+	       guest >= R12 ? IN_MEMORY :
+			      guest;
+}
+
+/* trans_flags.c */
+void flags_save(struct trans *t);    /* before the host's flags are destroyed */
+void flags_restore(struct trans *t); /* before they are needed */
+void flags_classify(const struct trans *t, struct native *n);
+
+/* trans_memory.c */
+/* Computes the effective address, without segment, into a host register. Destroys S1, not the flags. */
+void address_compute(struct trans *t, const struct operand *op, u8 dest);
+/* The address is in S0: turns it into a host address, in line or by a stub that executes n. */
+void access_begin(struct trans *t, u32 size, enum seg seg, u32 rw, const struct native *n);
+/* All of it for an operand: address, check, n. */
+void access_operand(struct trans *t, const struct operand *op, u32 size, u32 rw, const struct native *n);
+void emit_stubs(struct trans *t);
+
+/* trans_native.c */
+void native_emit(struct trans *t, const struct native *n);
+bool native_build(struct trans *t, struct native *n); /* false: not one that can be renamed */
+struct temp temp_guest(u8 guest, u8 host, bool load, bool store);
+bool native_allowed(const struct trans *t);
+/* Moves a guest register of `size` bytes (zero-extended) into a host register, and back. */
+void guest_get(struct trans *t, u8 guest, u8 host);
+void guest_set(struct trans *t, u8 guest, u8 host, u8 size);
+
+/* trans_source.c */
+bool source_open(struct trans *t, u32 which, gpa_t gpa, const u8 *host); /* false: cache full */
+/* Up to 15 bytes at an offset from the first page's start; how many, 0 if the program's memory faults. */
+u32 source_bytes(struct trans *t, u32 offset, u8 *out);
+bool source_spans(const struct trans *t); /* has the second page been opened? */
+
+/* trans_gate.c: may this instruction be executed now? Returns the vector to raise, or -1. */
+int gate_vector(const struct trans *t);
+
+/* trans_branch.c, trans_stack.c: each returns whether it knew the instruction. */
+bool branch_translate(struct trans *t);
+bool stack_translate(struct trans *t);
+void block_end_direct(struct trans *t, u32 link, u64 target);
+void block_end_indirect(struct trans *t); /* target in S0 */
+void emit_links(struct trans *t);
+void block_leave(struct trans *t, enum leave why, u64 arg, u64 rip);
+void push_value(struct trans *t, struct temp value, u8 size);
+/* from + delta, wrapped to the width of the stack, into a host register. Destroys S1, not the flags. */
+void stack_pointer(struct trans *t, u8 dest, u8 from, s32 delta);
+
+#endif

@@ -1,0 +1,314 @@
+// SPDX-License-Identifier: MIT
+/*
+ * Control transfers within a segment, and the ways out of a block. A target in the block's own page is linked
+ * directly once its block exists; anything else goes through the jump cache, so that a change of mapping
+ * needs to drop no links.
+ */
+#include "engine/trans.h"
+
+static void set_rip(struct trans *t, u64 rip)
+{
+	emit_mov_imm(&t->e, S0, rip);
+	emit_rm(&t->e, true, OP_MOV_STORE, S0, ea_base(RSP, CPU(rip)));
+}
+
+static void leave_with(struct trans *t, enum leave why)
+{
+	emit_mov_imm(&t->e, RAX, why);
+	emit_patch(&t->e, emit_jmp(&t->e), t->eng->leave);
+}
+
+void block_leave(struct trans *t, enum leave why, u64 arg, u64 rip)
+{
+	set_rip(t, rip);
+	emit_mov_imm(&t->e, S0, arg);
+	emit_rm(&t->e, true, OP_MOV_STORE, S0, ea_base(RSP, SPILL(SPILL_ARG)));
+	leave_with(t, why);
+}
+
+/* Non-flat code has one linear address for many RIPs: only the dispatcher sorts that out. */
+static bool jump_cache_usable(const struct trans *t)
+{
+	return t->mode & (MODE_CODE64 | MODE_FLAT);
+}
+
+static struct ea jump_ea(s32 column)
+{
+	return (struct ea){ .base = RSP, .index = S1, .scale = 1, .disp = CPU(jump) + column };
+}
+
+#define JUMP_ENTRY_SHIFT 4
+_Static_assert(sizeof(struct jump_entry) == 1 << JUMP_ENTRY_SHIFT, "see below");
+
+void block_end_indirect(struct trans *t)
+{
+	u8 *miss;
+
+	emit_rm(&t->e, true, OP_MOV_STORE, S0, ea_base(RSP, CPU(rip)));
+	if (t->mode & MODE_STEP) {
+		leave_with(t, LEAVE_STEP);
+		return;
+	}
+	if (!jump_cache_usable(t)) {
+		leave_with(t, LEAVE_LOOKUP);
+		return;
+	}
+	emit_rm(&t->e, true, OP_XOR, S0, ea_base(RSP, CPU(jump_key)));
+	emit_rr(&t->e, false, OP_MOV_LOAD, S1, S0);
+	emit_group1(&t->e, false, GROUP_AND, S1, JUMP_SIZE - 1);
+	emit_shift(&t->e, false, SHIFT_SHL, S1, JUMP_ENTRY_SHIFT);
+	emit_rm(&t->e, true, OP_CMP, S0, jump_ea(offsetof(struct jump_entry, tag)));
+	miss = emit_jcc(&t->e, CC_NE);
+	emit_insn(&t->e, &(struct enc){ .opcode = 0xff,
+					.reg = 4,
+					.is_mem = true,
+					.ea = jump_ea(offsetof(struct jump_entry, code)) });
+	emit_patch(&t->e, miss, t->e.p);
+	leave_with(t, LEAVE_LOOKUP);
+}
+
+static bool linkable(const struct trans *t, u64 target)
+{
+	return !(t->mode & MODE_STEP) && (target & PAGE_MASK) == (t->block->rip & PAGE_MASK);
+}
+
+static void new_link(struct trans *t, u32 i, u64 target, u8 *site)
+{
+	t->block->link[i] = (struct link){ .site = site, .rip = target };
+}
+
+void block_end_direct(struct trans *t, u32 link, u64 target)
+{
+	if (linkable(t, target)) {
+		new_link(t, link, target, emit_jmp(&t->e));
+		return;
+	}
+	emit_mov_imm(&t->e, S0, target);
+	block_end_indirect(t);
+}
+
+/* The stubs of the links, behind the block. */
+void emit_links(struct trans *t)
+{
+	for (u32 i = 0; i < ARRAY_SIZE(t->block->link); i++) {
+		struct link *link = &t->block->link[i];
+
+		if (!link->site)
+			continue;
+		link->stub = t->e.p;
+		emit_patch(&t->e, link->site, link->stub);
+		block_leave(t, LEAVE_LINK, (u64)(uintptr_t)link, link->rip);
+	}
+}
+
+static u64 wrap_target(const struct trans *t, u64 target)
+{
+	if (t->mode & MODE_CODE64)
+		return target;
+	return t->insn.opsize == 2 ? (u16)target : (u32)target;
+}
+
+static u64 relative_target(const struct trans *t)
+{
+	return wrap_target(t, trans_next_rip(t) + t->insn.ops[0].imm);
+}
+
+/* The condition holds: jump to the target; else to the next instruction. */
+static void end_conditional(struct trans *t, u8 cc, u64 target)
+{
+	u8 *taken = emit_jcc(&t->e, cc);
+
+	if (linkable(t, target)) {
+		new_link(t, 1, target, taken);
+		block_end_direct(t, 0, trans_next_rip(t));
+		return;
+	}
+	block_end_direct(t, 0, trans_next_rip(t));
+	emit_patch(&t->e, taken, t->e.p);
+	block_end_direct(t, 1, target);
+}
+
+static void jcc(struct trans *t)
+{
+	flags_restore(t);
+	flags_save(t);
+	end_conditional(t, t->zi.opcode & 0xf, relative_target(t));
+}
+
+/* LOOP, LOOPE, LOOPNE, JrCXZ: the flags are not changed, so ours are put away first. */
+static void test_counter(struct trans *t)
+{
+	bool wide = t->insn.addrsize == 8;
+
+	if (t->insn.addrsize == 2)
+		emit_insn(&t->e, &(struct enc){ .p66 = true, .opcode = 0x85, .reg = RCX, .rm = RCX });
+	else
+		emit_rr(&t->e, wide, 0x85, RCX, RCX);
+}
+
+static void decrement_counter(struct trans *t)
+{
+	if (t->insn.addrsize == 2)
+		emit_insn(&t->e, &(struct enc){ .p66 = true, .opcode = 0xff, .reg = 1, .rm = RCX });
+	else
+		emit_rm(&t->e, t->insn.addrsize == 8, OP_LEA, RCX, ea_base(RCX, -1));
+}
+
+/* Tests ZF in cpu->aflags, where LAHF put it in bit 6 of the second byte. */
+static void test_saved_zf(struct trans *t)
+{
+	emit_insn(&t->e, &(struct enc){ .opcode = 0xf6,
+					.is_mem = true,
+					.ea = ea_base(RSP, CPU(aflags) + 1),
+					.imm = 0x40,
+					.imm_len = 1 });
+}
+
+static void loop(struct trans *t, ZydisMnemonic mnemonic)
+{
+	u64 target = relative_target(t);
+	u8 *empty, *unequal;
+
+	flags_save(t);
+	t->flags = FLAGS_IN_CPU;
+	decrement_counter(t);
+	test_counter(t);
+	if (mnemonic == ZYDIS_MNEMONIC_LOOP) {
+		end_conditional(t, CC_NE, target);
+		return;
+	}
+	empty = emit_jcc(&t->e, CC_E);
+	test_saved_zf(t);
+	unequal = emit_jcc(&t->e, mnemonic == ZYDIS_MNEMONIC_LOOPE ? CC_E : CC_NE);
+	block_end_direct(t, 1, target);
+	emit_patch(&t->e, empty, t->e.p);
+	emit_patch(&t->e, unequal, t->e.p);
+	block_end_direct(t, 0, trans_next_rip(t));
+}
+
+static void jrcxz(struct trans *t)
+{
+	flags_save(t);
+	t->flags = FLAGS_IN_CPU;
+	test_counter(t);
+	end_conditional(t, CC_E, relative_target(t));
+}
+
+/* Loads the target of an indirect JMP or CALL into S0. */
+static void load_target(struct trans *t)
+{
+	const struct operand *op = &t->insn.ops[0];
+	u8 size = t->insn.opsize;
+	struct native n = { .x = { .w = size == 8,
+				   .p66 = size == 2,
+				   .opcode = OP_MOV_LOAD,
+				   .reg = S0,
+				   .is_mem = true,
+				   .ea = ea_base(S0, 0) } };
+
+	flags_save(t);
+	if (op->kind == OPERAND_MEM)
+		access_operand(t, op, size, DESC_READ, &n);
+	else
+		guest_get(t, op->reg, S0);
+}
+
+/* Near targets are cut to the operand size outside 64-bit code. */
+static void cut_target(struct trans *t)
+{
+	u8 size = t->insn.opsize;
+
+	if (size == 2)
+		emit_insn(&t->e, &(struct enc){ .map = MAP_0F, .opcode = 0xb7, .reg = S0, .rm = S0 });
+	else if (size == 4)
+		emit_rr(&t->e, false, OP_MOV_LOAD, S0, S0);
+}
+
+static void jmp(struct trans *t)
+{
+	if (t->insn.ops[0].kind == OPERAND_IMM) {
+		flags_save(t);
+		block_end_direct(t, 0, relative_target(t));
+		return;
+	}
+	load_target(t);
+	cut_target(t);
+	block_end_indirect(t);
+}
+
+static void call(struct trans *t)
+{
+	struct temp next = { .kind = TEMP_IMM, .host = S1, .load = true, .imm = trans_next_rip(t) };
+	struct ea target = ea_base(RSP, SPILL(SPILL_TARGET));
+	bool direct = t->insn.ops[0].kind == OPERAND_IMM;
+
+	if (!direct) {
+		load_target(t);
+		cut_target(t);
+		emit_rm(&t->e, true, OP_MOV_STORE, S0, target);
+	}
+	push_value(t, next, t->insn.opsize);
+	if (direct) {
+		block_end_direct(t, 0, relative_target(t));
+		return;
+	}
+	emit_rm(&t->e, true, OP_MOV_LOAD, S0, target);
+	block_end_indirect(t);
+}
+
+static void ret(struct trans *t)
+{
+	u8 size = t->insn.opsize;
+	u32 pop = t->insn.nops ? (u16)t->insn.ops[0].imm : 0;
+	struct native n = { .x = { .w = size == 8,
+				   .p66 = size == 2,
+				   .opcode = OP_MOV_LOAD,
+				   .reg = S0,
+				   .is_mem = true,
+				   .ea = ea_base(S0, 0) } };
+
+	flags_save(t);
+	stack_pointer(t, S0, HOST_GUEST_RSP, 0);
+	access_begin(t, size, SS, DESC_READ, &n);
+	stack_pointer(t, HOST_GUEST_RSP, HOST_GUEST_RSP, size + pop);
+	cut_target(t);
+	block_end_indirect(t);
+}
+
+static bool is_jcc(const struct trans *t)
+{
+	return (t->zi.opcode_map == ZYDIS_OPCODE_MAP_DEFAULT && (t->zi.opcode & 0xf0) == 0x70) ||
+	       (t->zi.opcode_map == ZYDIS_OPCODE_MAP_0F && (t->zi.opcode & 0xf0) == 0x80);
+}
+
+bool branch_translate(struct trans *t)
+{
+	if (t->insn.far)
+		return false;
+	switch (t->zi.mnemonic) {
+	case ZYDIS_MNEMONIC_JMP:
+		jmp(t);
+		return true;
+	case ZYDIS_MNEMONIC_CALL:
+		call(t);
+		return true;
+	case ZYDIS_MNEMONIC_RET:
+		ret(t);
+		return true;
+	case ZYDIS_MNEMONIC_LOOP:
+	case ZYDIS_MNEMONIC_LOOPE:
+	case ZYDIS_MNEMONIC_LOOPNE:
+		loop(t, t->zi.mnemonic);
+		return true;
+	case ZYDIS_MNEMONIC_JCXZ:
+	case ZYDIS_MNEMONIC_JECXZ:
+	case ZYDIS_MNEMONIC_JRCXZ:
+		jrcxz(t);
+		return true;
+	default:
+		if (!is_jcc(t))
+			return false;
+		jcc(t);
+		return true;
+	}
+}

@@ -1,0 +1,147 @@
+// SPDX-License-Identifier: MIT
+/*
+ * Which instructions exist now: CPUID features, and the control bits that enable x87, MMX, SSE and AVX (SDM 1
+ * 13.1, 3A 2.5, 3A 13.1; 2A 2.4 for the order of #UD and #NM).
+ */
+#include "engine/trans.h"
+
+static const struct {
+	u8 isa_set, feature;
+} isa_features[] = {
+	{ ZYDIS_ISA_SET_ADOX_ADCX, FEAT_ADX },
+	{ ZYDIS_ISA_SET_AES, FEAT_AES },
+	{ ZYDIS_ISA_SET_AVX, FEAT_AVX },
+	{ ZYDIS_ISA_SET_AVX2, FEAT_AVX2 },
+	{ ZYDIS_ISA_SET_AVX2GATHER, FEAT_AVX2 },
+	{ ZYDIS_ISA_SET_AVXAES, FEAT_AES },
+	{ ZYDIS_ISA_SET_AVX_GFNI, FEAT_GFNI },
+	{ ZYDIS_ISA_SET_BMI1, FEAT_BMI1 },
+	{ ZYDIS_ISA_SET_BMI2, FEAT_BMI2 },
+	{ ZYDIS_ISA_SET_CLFLUSHOPT, FEAT_CLFLUSHOPT },
+	{ ZYDIS_ISA_SET_CLFSH, FEAT_CLFLUSH },
+	{ ZYDIS_ISA_SET_CLWB, FEAT_CLWB },
+	{ ZYDIS_ISA_SET_CLZERO, FEAT_CLZERO },
+	{ ZYDIS_ISA_SET_CMOV, FEAT_CMOV },
+	{ ZYDIS_ISA_SET_CMPXCHG16B, FEAT_CX16 },
+	{ ZYDIS_ISA_SET_F16C, FEAT_F16C },
+	{ ZYDIS_ISA_SET_FCMOV, FEAT_CMOV },
+	{ ZYDIS_ISA_SET_FMA, FEAT_FMA },
+	{ ZYDIS_ISA_SET_FXSAVE, FEAT_FXSR },
+	{ ZYDIS_ISA_SET_FXSAVE64, FEAT_FXSR },
+	{ ZYDIS_ISA_SET_GFNI, FEAT_GFNI },
+	{ ZYDIS_ISA_SET_INVPCID, FEAT_INVPCID },
+	{ ZYDIS_ISA_SET_LZCNT, FEAT_LZCNT },
+	{ ZYDIS_ISA_SET_MOVBE, FEAT_MOVBE },
+	{ ZYDIS_ISA_SET_PCLMULQDQ, FEAT_PCLMUL },
+	{ ZYDIS_ISA_SET_PENTIUMMMX, FEAT_MMX },
+	{ ZYDIS_ISA_SET_POPCNT, FEAT_POPCNT },
+	{ ZYDIS_ISA_SET_RDPID, FEAT_RDPID },
+	{ ZYDIS_ISA_SET_RDRAND, FEAT_RDRAND },
+	{ ZYDIS_ISA_SET_RDSEED, FEAT_RDSEED },
+	{ ZYDIS_ISA_SET_RDTSCP, FEAT_RDTSCP },
+	{ ZYDIS_ISA_SET_RDWRFSGS, FEAT_FSGSBASE },
+	{ ZYDIS_ISA_SET_SHA, FEAT_SHA },
+	{ ZYDIS_ISA_SET_SMAP, FEAT_SMAP },
+	{ ZYDIS_ISA_SET_SSE, FEAT_SSE },
+	{ ZYDIS_ISA_SET_SSE2, FEAT_SSE2 },
+	{ ZYDIS_ISA_SET_SSE2MMX, FEAT_SSE2 },
+	{ ZYDIS_ISA_SET_SSE3, FEAT_SSE3 },
+	{ ZYDIS_ISA_SET_SSE3X87, FEAT_SSE3 },
+	{ ZYDIS_ISA_SET_SSE4, FEAT_SSE41 },
+	{ ZYDIS_ISA_SET_SSE42, FEAT_SSE42 },
+	{ ZYDIS_ISA_SET_SSE4A, FEAT_SSE4A },
+	{ ZYDIS_ISA_SET_SSEMXCSR, FEAT_SSE },
+	{ ZYDIS_ISA_SET_SSSE3, FEAT_SSSE3 },
+	{ ZYDIS_ISA_SET_SSSE3MMX, FEAT_SSSE3 },
+	{ ZYDIS_ISA_SET_VAES, FEAT_VAES },
+	{ ZYDIS_ISA_SET_VPCLMULQDQ, FEAT_VPCLMUL },
+	{ ZYDIS_ISA_SET_X87, FEAT_FPU },
+	{ ZYDIS_ISA_SET_XSAVE, FEAT_XSAVE },
+	{ ZYDIS_ISA_SET_XSAVEC, FEAT_XSAVEC },
+	{ ZYDIS_ISA_SET_XSAVEOPT, FEAT_XSAVEOPT },
+	{ ZYDIS_ISA_SET_XSAVES, FEAT_XSAVES },
+};
+
+static bool feature_missing(const struct trans *t)
+{
+	for (u32 i = 0; i < ARRAY_SIZE(isa_features); i++)
+		if (isa_features[i].isa_set == t->zi.meta.isa_set)
+			return !cpu_has(t->cpu, isa_features[i].feature);
+	return false;
+}
+
+static bool has_operand(const struct trans *t, enum reg_class cls)
+{
+	for (u32 i = 0; i < t->insn.nops; i++) {
+		const struct operand *op = &t->insn.ops[i];
+
+		if ((op->kind == OPERAND_REG && op->cls == cls) ||
+		    (op->kind == OPERAND_MEM && op->index != NO_REG && op->index_cls == cls))
+			return true;
+	}
+	return false;
+}
+
+enum unit { UNIT_NONE, UNIT_X87, UNIT_WAIT, UNIT_MMX, UNIT_SSE, UNIT_AVX };
+
+static enum unit unit_of(const struct trans *t)
+{
+	if (t->zi.encoding == ZYDIS_INSTRUCTION_ENCODING_VEX &&
+	    t->zi.meta.category != ZYDIS_CATEGORY_BMI1 &&
+	    t->zi.meta.category != ZYDIS_CATEGORY_BMI2)
+		return UNIT_AVX;
+	if (t->zi.mnemonic == ZYDIS_MNEMONIC_FWAIT)
+		return UNIT_WAIT;
+	switch (t->zi.meta.isa_set) {
+	case ZYDIS_ISA_SET_X87:
+	case ZYDIS_ISA_SET_FCMOV:
+	case ZYDIS_ISA_SET_SSE3X87:
+		return UNIT_X87;
+	case ZYDIS_ISA_SET_SSEMXCSR:
+		return UNIT_SSE;
+	default:
+		break;
+	}
+	if (has_operand(t, REG_VEC))
+		return UNIT_SSE;
+	if (has_operand(t, REG_MMX) || t->zi.mnemonic == ZYDIS_MNEMONIC_EMMS)
+		return UNIT_MMX;
+	return UNIT_NONE;
+}
+
+static bool unit_undefined(enum unit unit, u32 mode)
+{
+	switch (unit) {
+	case UNIT_MMX:
+		return mode & MODE_FPU_EM;
+	case UNIT_SSE:
+		return (mode & MODE_FPU_EM) || !(mode & MODE_SSE);
+	case UNIT_AVX: /* neither in real nor in virtual-8086 mode */
+		return !(mode & MODE_AVX) || !(mode & MODE_PROT);
+	default:
+		return false;
+	}
+}
+
+static bool unit_unavailable(enum unit unit, u32 mode)
+{
+	switch (unit) {
+	case UNIT_NONE:
+		return false;
+	case UNIT_WAIT:
+		return (mode & MODE_FPU_TS) && (mode & MODE_FPU_MP);
+	case UNIT_X87:
+		return mode & (MODE_FPU_TS | MODE_FPU_EM);
+	default:
+		return mode & MODE_FPU_TS;
+	}
+}
+
+int gate_vector(const struct trans *t)
+{
+	enum unit unit = unit_of(t);
+
+	if (feature_missing(t) || unit_undefined(unit, t->mode))
+		return VEC_UD;
+	return unit_unavailable(unit, t->mode) ? VEC_NM : -1;
+}

@@ -1,0 +1,180 @@
+// SPDX-License-Identifier: MIT
+/*
+ * Guest memory operands: effective address, soft TLB check, and the slow path behind the block.
+ */
+#include "engine/trans.h"
+
+/* A register of the address: resident, or fetched into a scratch register. */
+static u8 address_reg(struct trans *t, u8 guest, u8 scratch)
+{
+	u8 host = host_reg(guest);
+
+	if (host != IN_MEMORY)
+		return host;
+	emit_rm(&t->e, true, OP_MOV_LOAD, scratch, ea_base(RSP, CPU(regs) + 8 * guest));
+	return scratch;
+}
+
+static bool fits_s32(s64 v)
+{
+	return v == (s32)v;
+}
+
+/* With 32-bit addressing a 32-bit LEA wraps as the guest's does; 16-bit addresses are cut. */
+void address_compute(struct trans *t, const struct operand *op, u8 dest)
+{
+	bool wide = t->insn.addrsize == 8;
+	struct ea ea = { .base = NO_BASE, .index = NO_BASE, .scale = op->scale };
+	u64 imm = wide ? (u64)op->imm : (u32)op->imm;
+
+	if (op->base == NO_REG && op->index == NO_REG) {
+		emit_mov_imm(&t->e, dest, t->insn.addrsize == 2 ? (u16)imm : imm);
+		return;
+	}
+	if (op->base != NO_REG)
+		ea.base = address_reg(t, op->base, dest);
+	if (op->index != NO_REG)
+		ea.index = address_reg(t, op->index, S1);
+	ea.disp = fits_s32(op->imm) ? (s32)op->imm : (s32)(u32)imm;
+	if (wide && ea.index == NO_BASE && ea.disp == 0)
+		emit_rr(&t->e, true, OP_MOV_LOAD, dest, ea.base);
+	else
+		emit_rm(&t->e, wide, OP_LEA, dest, ea);
+	if (t->insn.addrsize == 2)
+		emit_insn(&t->e,
+			  &(struct enc){ .map = MAP_0F, .opcode = 0xb7, .reg = dest, .rm = dest });
+}
+
+static s32 tag_column(const struct trans *t, u32 rw)
+{
+	s32 set = CPU(tlb) + cpu_tlb_set(t->mode) * (s32)sizeof(t->cpu->tlb[0]);
+
+	return set + (rw & DESC_WRITE ? offsetof(struct tlb_entry, write) :
+					offsetof(struct tlb_entry, read));
+}
+
+static s32 host_column(const struct trans *t)
+{
+	return CPU(tlb) + cpu_tlb_set(t->mode) * (s32)sizeof(t->cpu->tlb[0]) +
+	       (s32)offsetof(struct tlb_entry, host);
+}
+
+static struct ea tlb_ea(s32 column)
+{
+	return (struct ea){ .base = RSP, .index = S1, .scale = 1, .disp = column };
+}
+
+static struct stub *new_stub(struct trans *t, u32 desc, s32 tag, const struct native *n)
+{
+	struct stub *stub = &t->stubs[t->nstubs++];
+
+	*stub = (struct stub){ .op = *n, .desc = desc, .tag = tag, .index = t->index };
+	return stub;
+}
+
+#define TLB_ENTRY_SHIFT 5 /* log2 of sizeof(struct tlb_entry) */
+_Static_assert(sizeof(struct tlb_entry) == 1 << TLB_ENTRY_SHIFT, "see the check below");
+
+/* The check of cpu/mmu.h: index, XOR with the tag, one compare for page, right and crossing. */
+static void inline_check(struct trans *t, u32 desc, const struct native *n)
+{
+	s32 tag = tag_column(t, desc);
+	struct stub *stub;
+
+	emit_rr(&t->e, false, OP_MOV_LOAD, S1, S0);
+	emit_shift(&t->e, false, SHIFT_SHR, S1, PAGE_SHIFT - TLB_ENTRY_SHIFT);
+	emit_group1(&t->e, false, GROUP_AND, S1, (TLB_SIZE - 1) << TLB_ENTRY_SHIFT);
+	emit_rm(&t->e, true, OP_XOR, S0, tlb_ea(tag));
+	emit_group1(&t->e, true, GROUP_CMP, S0, PAGE_SIZE + 1 - (desc & DESC_SIZE));
+	stub = new_stub(t, desc, tag, n);
+	stub->from = emit_jcc(&t->e, CC_AE);
+	emit_rm(&t->e, true, OP_ADD, S0, tlb_ea(host_column(t)));
+	stub->inline_op = t->e.p;
+}
+
+static void always_slow(struct trans *t, u32 desc, const struct native *n)
+{
+	struct stub *stub = new_stub(t, desc, 0, n);
+
+	stub->from = emit_jmp(&t->e);
+	stub->inline_op = t->e.p;
+}
+
+static bool needs_segment(const struct trans *t, enum seg seg)
+{
+	if (t->mode & MODE_CODE64)
+		return false;
+	return !(t->mode & MODE_FLAT) || seg == FS || seg == GS;
+}
+
+void access_begin(struct trans *t, u32 size, enum seg seg, u32 rw, const struct native *n)
+{
+	u32 desc = size | rw | (u32)seg << DESC_SEG_SHIFT | (t->last ? DESC_LAST : 0);
+
+	flags_save(t); /* a no-op when the caller had to do it before it used S1 */
+	if ((t->mode & MODE_CODE64) && (seg == FS || seg == GS))
+		emit_rm(&t->e, true, OP_ADD, S0,
+			ea_base(RSP, CPU(seg) + seg * (s32)sizeof(struct segment) +
+					     (s32)offsetof(struct segment, base)));
+	t->flags = FLAGS_IN_CPU;
+	if (needs_segment(t, seg))
+		always_slow(t, desc | DESC_OFFSET, n);
+	else if (t->mode & MODE_ALIGN)
+		always_slow(t, desc, n);
+	else
+		inline_check(t, desc, n);
+	native_emit(t, n);
+	t->stubs[t->nstubs - 1].done = t->e.p;
+}
+
+void access_operand(struct trans *t, const struct operand *op, u32 size, u32 rw,
+		    const struct native *n)
+{
+	flags_save(t);
+	address_compute(t, op, S0);
+	access_begin(t, size, op->seg, rw, n);
+}
+
+static void patch_to(struct trans *t, u8 *site, const u8 *target)
+{
+	emit_patch(&t->e, site, target);
+}
+
+static void call_runtime(struct trans *t, u32 desc, const u8 *entry)
+{
+	emit_mov_imm(&t->e, RAX, desc);
+	patch_to(t, emit_call(&t->e), entry);
+}
+
+static void emit_stub(struct trans *t, const struct stub *stub)
+{
+	t->index = stub->index;
+	patch_to(t, stub->from, t->e.p);
+	t->places[t->nplaces++] =
+		(struct place){ .host = t->e.p - t->block->code,
+				.guest = t->places[stub->index].guest,
+				.index = stub->index,
+				.flags = stub->op.spill_countdown ? PLACE_SPILLED : 0 };
+	if (stub->tag)
+		emit_rm(&t->e, true, OP_XOR, S0, tlb_ea(stub->tag));
+	call_runtime(t, stub->desc, t->eng->slow);
+	patch_to(t, emit_jcc(&t->e, CC_E), stub->inline_op);
+	t->flags = FLAGS_IN_CPU;
+	native_emit(t, &stub->op);
+	if (stub->desc & DESC_WRITE) {
+		bool live = t->flags != FLAGS_IN_CPU;
+
+		flags_save(t);
+		call_runtime(t, stub->desc, t->eng->commit);
+		t->flags = FLAGS_IN_CPU;
+		if (live)
+			flags_restore(t);
+	}
+	patch_to(t, emit_jmp(&t->e), stub->done);
+}
+
+void emit_stubs(struct trans *t)
+{
+	for (u32 i = 0; i < t->nstubs; i++)
+		emit_stub(t, &t->stubs[i]);
+}

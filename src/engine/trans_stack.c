@@ -1,0 +1,155 @@
+// SPDX-License-Identifier: MIT
+/*
+ * Stack instructions: PUSH, POP, LEAVE. The guest's RSP changes only after the access has succeeded.
+ */
+#include "engine/trans.h"
+
+void stack_pointer(struct trans *t, u8 dest, u8 from, s32 delta)
+{
+	bool wide = t->mode & MODE_CODE64;
+
+	if (!wide && !(t->mode & MODE_STACK32)) { /* only SP moves */
+		emit_rm(&t->e, false, OP_LEA, S1, ea_base(from, delta));
+		if (dest == HOST_GUEST_RSP)
+			emit_insn(&t->e, &(struct enc){ .p66 = true,
+							.opcode = OP_MOV_LOAD,
+							.reg = dest,
+							.rm = S1 });
+		else
+			emit_insn(&t->e, &(struct enc){
+						 .map = MAP_0F, .opcode = 0xb7, .reg = dest, .rm = S1 });
+		return;
+	}
+	emit_rm(&t->e, wide, OP_LEA, dest, ea_base(from, delta));
+}
+
+/* MOV [S0], value or MOV value, [S0] of a size. */
+static struct native move_native(u8 opcode, u8 reg, u8 size)
+{
+	return (struct native){ .x = { .p66 = size == 2,
+				       .w = size == 8,
+				       .opcode = opcode,
+				       .reg = reg,
+				       .is_mem = true,
+				       .ea = { .base = S0, .index = NO_BASE, .scale = 1 } } };
+}
+
+void push_value(struct trans *t, struct temp value, u8 size)
+{
+	struct native n = move_native(OP_MOV_STORE, value.host, size);
+
+	n.rsp_delta = -size;
+	if (value.load) {
+		n.temp[0] = value;
+		n.ntemps = 1;
+	}
+	flags_save(t);
+	stack_pointer(t, S0, HOST_GUEST_RSP, -size);
+	access_begin(t, size, SS, DESC_WRITE, &n);
+}
+
+static struct temp temp_spill(enum spill slot)
+{
+	return (struct temp){ .kind = TEMP_CPU, .host = S1, .load = true, .offset = SPILL(slot) };
+}
+
+static void push(struct trans *t)
+{
+	const struct operand *op = &t->insn.ops[0];
+	u8 size = t->insn.opsize;
+
+	if (op->kind == OPERAND_MEM) {
+		struct native n = move_native(OP_MOV_LOAD, S1, size);
+		bool last = t->last;
+
+		t->last = false;
+		access_operand(t, op, size, DESC_READ, &n);
+		t->last = last;
+		emit_rm(&t->e, true, OP_MOV_STORE, S1, ea_base(RSP, SPILL(SPILL_TARGET)));
+		push_value(t, temp_spill(SPILL_TARGET), size);
+	} else if (op->kind == OPERAND_IMM) {
+		push_value(t, (struct temp){ .kind = TEMP_IMM, .host = S1, .load = true, .imm = op->imm },
+			   size);
+	} else if (host_reg(op->reg) == IN_MEMORY) {
+		push_value(t, temp_guest(op->reg, S1, true, false), size);
+	} else {
+		push_value(t, (struct temp){ .host = host_reg(op->reg) }, size);
+	}
+}
+
+static void load_top(struct trans *t, u8 dest, u8 size)
+{
+	struct native n = move_native(OP_MOV_LOAD, dest, size);
+
+	flags_save(t);
+	stack_pointer(t, S0, HOST_GUEST_RSP, 0);
+	access_begin(t, size, SS, DESC_READ, &n);
+}
+
+/* An address with RSP in it is computed with RSP as it is after the pop (SDM 2B POP). */
+static void pop_memory(struct trans *t, u8 size)
+{
+	struct operand op = t->insn.ops[0];
+	struct native n = move_native(OP_MOV_STORE, S1, size);
+
+	load_top(t, S1, size);
+	emit_rm(&t->e, true, OP_MOV_STORE, S1, ea_base(RSP, SPILL(SPILL_TARGET)));
+	if (op.base == RSP)
+		op.imm += size;
+	n.temp[0] = temp_spill(SPILL_TARGET);
+	n.ntemps = 1;
+	n.rsp_delta = size;
+	access_operand(t, &op, size, DESC_WRITE, &n);
+}
+
+static void pop(struct trans *t)
+{
+	const struct operand *op = &t->insn.ops[0];
+	u8 size = t->insn.opsize;
+
+	if (op->kind == OPERAND_MEM) {
+		pop_memory(t, size);
+		return;
+	}
+	load_top(t, S0, size);
+	stack_pointer(t, HOST_GUEST_RSP, HOST_GUEST_RSP, size);
+	guest_set(t, op->reg, S0, size);
+}
+
+static void leave_frame(struct trans *t)
+{
+	u8 size = t->insn.opsize;
+	struct native n = move_native(OP_MOV_LOAD, S0, size);
+
+	flags_save(t);
+	stack_pointer(t, S0, RBP, 0);
+	access_begin(t, size, SS, DESC_READ, &n);
+	stack_pointer(t, HOST_GUEST_RSP, RBP, size);
+	guest_set(t, RBP, S0, size);
+}
+
+static bool is_gpr_or_memory(const struct operand *op)
+{
+	return op->kind != OPERAND_REG || op->cls == REG_GPR;
+}
+
+bool stack_translate(struct trans *t)
+{
+	switch (t->zi.mnemonic) {
+	case ZYDIS_MNEMONIC_PUSH:
+		if (!is_gpr_or_memory(&t->insn.ops[0]))
+			return false;
+		push(t);
+		return true;
+	case ZYDIS_MNEMONIC_POP:
+		if (!is_gpr_or_memory(&t->insn.ops[0]))
+			return false;
+		pop(t);
+		return true;
+	case ZYDIS_MNEMONIC_LEAVE:
+		leave_frame(t);
+		return true;
+	default:
+		return false;
+	}
+}

@@ -1,0 +1,333 @@
+// SPDX-License-Identifier: MIT
+/*
+ * The translator: guest instructions from one page become a block of host code.
+ *
+ * A block ends at a control transfer, at an instruction that C code executes, at the end of its page, or when it is
+ * long. An instruction that crosses into the next page is a block of its own, which remembers both pages.
+ * Runs on the vCPU thread with guest vector state saved: Zydis and libc may be used.
+ */
+#include "base/bytes.h"
+#include "cpu/event.h"
+#include "engine/decode.h"
+#include "engine/trans.h"
+
+enum step { STEP_GO_ON, STEP_END_HERE, STEP_ENDED, STEP_FAULT, STEP_FULL };
+
+static void emit_head(struct trans *t, u8 **count, u8 **jumps)
+{
+	emit_insn(&t->e, &(struct enc){
+				 .w = true, .opcode = 0x81, .reg = GROUP_ADD, .rm = COUNTDOWN, .imm_len = 4 });
+	*count = t->e.p - 4;
+	jumps[0] = emit_jcc(&t->e, CC_NS);
+	emit_group1_mem(&t->e, false, GROUP_CMP, ea_base(RSP, CPU(attention)), 0);
+	jumps[1] = emit_jcc(&t->e, CC_NE);
+}
+
+static void emit_head_exits(struct trans *t, u8 **jumps)
+{
+	u64 block = (u64)(uintptr_t)t->block;
+
+	emit_patch(&t->e, jumps[0], t->e.p);
+	block_leave(t, LEAVE_COUNTDOWN, block, t->block->rip);
+	emit_patch(&t->e, jumps[1], t->e.p);
+	block_leave(t, LEAVE_ATTENTION, block, t->block->rip);
+}
+
+static u32 memory_rw(const struct operand *op)
+{
+	return (op->written ? DESC_WRITE : 0) | (op->read ? DESC_READ : 0);
+}
+
+static const struct operand *memory_operand(const struct trans *t)
+{
+	for (u32 i = 0; i < t->insn.nops; i++)
+		if (t->insn.ops[i].kind == OPERAND_MEM)
+			return &t->insn.ops[i];
+	return NULL;
+}
+
+static bool is_x87(const struct trans *t)
+{
+	return t->zi.meta.isa_set == ZYDIS_ISA_SET_X87 || t->zi.meta.isa_set == ZYDIS_ISA_SET_SSE3X87;
+}
+
+static bool native(struct trans *t)
+{
+	const struct operand *mem = memory_operand(t);
+	struct native n;
+
+	if (!native_allowed(t) || !native_build(t, &n))
+		return false;
+	if (mem)
+		access_operand(t, mem, mem->size, memory_rw(mem) | (is_x87(t) ? DESC_X87 : 0), &n);
+	else
+		native_emit(t, &n);
+	return true;
+}
+
+/*
+ * BT, BTS, BTR, BTC with a memory operand and a bit offset in a register address a bit string: the operand
+ * that is accessed lies offset / bits operands away (SDM 2A 3.1.1.9).
+ */
+static bool bit_string(struct trans *t)
+{
+	struct operand *mem = &t->insn.ops[0];
+	const struct operand *offset = &t->insn.ops[1];
+	u8 size = mem->size;
+	u8 shift = size == 2 ? 4 : size == 4 ? 5 : 6;
+	struct ea slot = ea_base(RSP, SPILL(SPILL_BIT));
+	struct native n;
+
+	if (t->zi.meta.category != ZYDIS_CATEGORY_BITBYTE || mem->kind != OPERAND_MEM ||
+	    offset->kind != OPERAND_REG || !native_build(t, &n))
+		return false;
+	n.temp[0] = (struct temp){ .kind = TEMP_CPU, .host = S1, .load = true, .offset = slot.disp };
+	n.ntemps = 1;
+	n.spill_countdown = false;
+	n.x.reg = S1;
+	flags_save(t);
+	t->flags = FLAGS_IN_CPU;
+	address_compute(t, mem, S0);
+	guest_get(t, offset->reg, S1);
+	if (size == 2) /* sign-extend to 64 bits */
+		emit_insn(&t->e, &(struct enc){
+					 .w = true, .map = MAP_0F, .opcode = 0xbf, .reg = S1, .rm = S1 });
+	else if (size == 4)
+		emit_rr(&t->e, true, 0x63, S1, S1);
+	emit_rm(&t->e, true, OP_MOV_STORE, S1, slot);
+	emit_group1_mem(&t->e, false, GROUP_AND, slot, size * 8 - 1);
+	emit_shift(&t->e, true, SHIFT_SAR, S1, shift);
+	emit_rm(&t->e, t->insn.addrsize == 8, OP_LEA, S0,
+		(struct ea){ .base = S0, .index = S1, .scale = size });
+	access_begin(t, size, mem->seg, memory_rw(mem), &n);
+	return true;
+}
+
+static bool resident(u8 guest)
+{
+	return guest == NO_REG || host_reg(guest) != IN_MEMORY;
+}
+
+static bool lea(struct trans *t)
+{
+	const struct operand *dest = &t->insn.ops[0], *src = &t->insn.ops[1];
+
+	if (t->zi.mnemonic != ZYDIS_MNEMONIC_LEA)
+		return false;
+	if (t->insn.addrsize == 8 && dest->size == 8 && resident(dest->reg) && resident(src->base) &&
+	    resident(src->index)) {
+		address_compute(t, src, host_reg(dest->reg));
+		return true;
+	}
+	address_compute(t, src, S0);
+	guest_set(t, dest->reg, S0, dest->size);
+	return true;
+}
+
+static bool nop(const struct trans *t)
+{
+	switch (t->zi.meta.category) {
+	case ZYDIS_CATEGORY_NOP:
+	case ZYDIS_CATEGORY_WIDENOP:
+	case ZYDIS_CATEGORY_PREFETCH:
+		return true;
+	default:
+		return t->zi.mnemonic == ZYDIS_MNEMONIC_NOP;
+	}
+}
+
+static bool direction_flag(struct trans *t)
+{
+	bool set = t->zi.mnemonic == ZYDIS_MNEMONIC_STD;
+
+	if (!set && t->zi.mnemonic != ZYDIS_MNEMONIC_CLD)
+		return false;
+	flags_save(t);
+	t->flags = FLAGS_IN_CPU;
+	emit_group1_mem(&t->e, false, set ? 1 : GROUP_AND, ea_base(RSP, CPU(rflags)),
+			set ? (s32)FL_DF : ~(s32)FL_DF);
+	return true;
+}
+
+static enum step raise_here(struct trans *t, u32 vector)
+{
+	flags_save(t);
+	block_leave(t, LEAVE_RAISE, vector, t->rip);
+	return STEP_ENDED;
+}
+
+/* C code executes it: the block ends, and the instruction counts as one of it. */
+static enum step complex(struct trans *t)
+{
+	struct insn *copy = cache_alloc(t->eng, sizeof(*copy));
+
+	if (!copy)
+		return STEP_FULL;
+	*copy = t->insn;
+	t->block->complex = copy;
+	flags_save(t);
+	block_leave(t, LEAVE_COMPLEX, (u64)(uintptr_t)copy, t->rip);
+	return STEP_ENDED;
+}
+
+static void begin_place(struct trans *t)
+{
+	t->index = t->block->ninsns;
+	t->places[t->nplaces++] = (struct place){ .host = t->e.p - t->block->code,
+						  .guest = t->offset,
+						  .index = t->index };
+}
+
+static enum step translate_insn(struct trans *t)
+{
+	int vector = gate_vector(t);
+
+	if (vector >= 0)
+		return raise_here(t, vector);
+	begin_place(t);
+	t->block->ninsns++;
+	t->block->nbranches += t->insn.is_branch;
+	t->last = t->insn.is_branch;
+	if (branch_translate(t))
+		return STEP_ENDED;
+	if (nop(t) || lea(t) || stack_translate(t) || direction_flag(t) || bit_string(t) || native(t))
+		return STEP_GO_ON;
+	return complex(t);
+}
+
+/* The second page of an instruction that crosses. */
+static enum step open_tail(struct trans *t, enum guest_fault *fault)
+{
+	u64 tail = (t->rip + PAGE_SIZE) & PAGE_MASK;
+	const u8 *host;
+	gpa_t gpa;
+
+	if (t->offset)
+		return STEP_END_HERE; /* it will be a block of its own */
+	*fault = fetch_page(t->cpu, t->linear_base + tail, &gpa, &host);
+	if (*fault != FAULT_NONE)
+		return STEP_FAULT;
+	t->block->gpa2 = gpa;
+	return source_open(t, 1, gpa, host) ? STEP_GO_ON : STEP_FULL;
+}
+
+static enum step host_fault(struct trans *t, enum guest_fault *fault)
+{
+	t->cpu->exit.reason = EXIT_HOST_FAULT;
+	t->cpu->exit.gpa = t->block->gpa;
+	*fault = FAULT_EXIT;
+	return t->offset ? STEP_END_HERE : STEP_FAULT;
+}
+
+static enum step decode_and_translate(struct trans *t, enum guest_fault *fault)
+{
+	u32 at = (t->block->gpa & ~PAGE_MASK) + t->offset;
+	u8 bytes[15];
+	u32 n = source_bytes(t, at, bytes);
+
+	if (!n)
+		return host_fault(t, fault);
+	t->insn.len = 0; /* until it is known */
+	switch (decode_insn(bytes, n, t->rip, t->mode, &t->insn, &t->zi, t->zops)) {
+	case DECODE_OK:
+		return translate_insn(t);
+	case DECODE_INVALID:
+		return raise_here(t, VEC_UD);
+	case DECODE_TOO_LONG:
+		return raise_here(t, VEC_GP);
+	case DECODE_SHORT:
+		break;
+	}
+	if (source_spans(t))
+		return host_fault(t, fault);
+	{
+		enum step step = open_tail(t, fault);
+
+		return step == STEP_GO_ON ? decode_and_translate(t, fault) : step;
+	}
+}
+
+static bool page_left(const struct trans *t)
+{
+	return (t->block->gpa & ~PAGE_MASK) + t->offset >= PAGE_SIZE;
+}
+
+static enum step translate_insns(struct trans *t, enum guest_fault *fault)
+{
+	u32 limit = t->mode & MODE_STEP ? 1 : BLOCK_INSNS;
+	enum step step;
+
+	do {
+		step = decode_and_translate(t, fault);
+		if (step == STEP_GO_ON || step == STEP_ENDED) {
+			t->offset += t->insn.len;
+			t->rip = trans_next_rip(t);
+		}
+	} while (step == STEP_GO_ON && t->block->ninsns < limit && !page_left(t));
+	if (step == STEP_GO_ON || (step == STEP_END_HERE && t->offset)) {
+		*fault = FAULT_NONE;
+		flags_save(t);
+		block_end_direct(t, 0, t->rip);
+		step = STEP_ENDED;
+	}
+	return step;
+}
+
+static bool finish(struct trans *t, u8 *count)
+{
+	struct block *b = t->block;
+	u32 size;
+
+	emit_links(t);
+	emit_stubs(t);
+	size = t->nplaces * sizeof(*b->places);
+	b->places = cache_alloc(t->eng, size);
+	if (t->e.full || !b->places)
+		return false;
+	bytes_copy(b->places, t->places, size);
+	b->nplaces = t->nplaces;
+	b->nbytes = t->offset;
+	b->lines = t->source.used[0];
+	b->lines2 = t->source.used[1];
+	*(u32 __attribute__((aligned(1), may_alias)) *)count =
+		(u32)b->ninsns << COUNT_SHIFT | b->nbranches;
+	b->code_size = t->e.p - b->code;
+	t->eng->code_next = t->e.p;
+	t->eng->blocks_made++;
+	cache_insert(t->cpu, b);
+	return true;
+}
+
+struct block *translate(struct cpu *cpu, u32 mode, gpa_t gpa, const u8 *host,
+			enum guest_fault *fault)
+{
+	struct engine *eng = cpu->engine;
+	struct block *block = cache_alloc(eng, sizeof(*block));
+	struct trans t;
+	u8 *count, *jumps[2];
+
+	*fault = FAULT_NONE;
+	if (!block || !cache_room(eng))
+		return NULL;
+	*block = (struct block){
+		.rip = cpu->rip, .gpa = gpa, .gpa2 = NO_GPA, .mode = mode, .code = eng->code_next
+	};
+	t.cpu = cpu;
+	t.eng = eng;
+	t.block = block;
+	t.e = (struct emitter){ .p = eng->code_next, .limit = eng->code_limit };
+	t.mode = mode;
+	t.flags = FLAGS_IN_CPU;
+	t.rip = cpu->rip;
+	t.linear_base = mode & MODE_CODE64 ? 0 : cpu->seg[CS].base;
+	t.offset = t.index = 0;
+	t.nstubs = t.nplaces = 0;
+	t.source = (struct source){ 0 };
+	if (!source_open(&t, 0, gpa, host))
+		return NULL;
+	emit_head(&t, &count, jumps);
+	if (translate_insns(&t, fault) != STEP_ENDED)
+		return NULL;
+	emit_head_exits(&t, jumps);
+	return finish(&t, count) ? block : NULL;
+}

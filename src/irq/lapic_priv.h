@@ -1,0 +1,38 @@
+/* SPDX-License-Identifier: MIT */
+/*
+ * Between lapic.c and lapic_timer.c: register access and the timer's part of register writes.
+ */
+#ifndef IRQ_LAPIC_PRIV_H
+#define IRQ_LAPIC_PRIV_H
+
+#include <string.h>
+
+#include "irq/lapic.h"
+
+#define LVT_MASKED BIT(16)
+#define LVTS_BASIC 6
+
+static inline u32 lapic_reg(const struct lapic *lapic, u32 reg)
+{
+	return READ_ONCE(lapic->regs[reg / 4]);
+}
+
+static inline void lapic_set_reg(struct lapic *lapic, u32 reg, u32 value)
+{
+	WRITE_ONCE(lapic->regs[reg / 4], value);
+}
+
+static inline void lapic_state_put(struct kvm_lapic_state *state, u32 reg, u32 value)
+{
+	memcpy(state->regs + reg, &value, 4);
+}
+
+u32 lapic_timer_mode_bits(const struct lapic *lapic); /* of LVT timer that this CPU has */
+u32 lapic_timer_count(const struct lapic *lapic, struct lapic_now now);
+void lapic_timer_mode_changed(struct lapic *lapic);
+void lapic_timer_write_initial(struct lapic *lapic, u32 value, struct lapic_now now);
+void lapic_timer_write_divide(struct lapic *lapic, u32 value, struct lapic_now now);
+void lapic_timer_reset(struct lapic *lapic);
+void lapic_timer_restore(struct lapic *lapic, struct lapic_now now);
+
+#endif

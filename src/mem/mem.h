@@ -1,0 +1,59 @@
+/* SPDX-License-Identifier: MIT */
+/*
+ * Guest physical memory: the slots that the program registered, as an immutable sorted snapshot.
+ *
+ * A change builds a new snapshot, publishes it, and waits until no vCPU uses the old one (vm/). A
+ * vCPU thread reads the snapshot its struct cpu points at, without locks. Dirty bitmaps belong to
+ * the slot, live as long as it and are shared between snapshots; their bits are set atomically by
+ * vCPU threads.
+ */
+#ifndef MEM_MEM_H
+#define MEM_MEM_H
+
+#include "base/types.h"
+
+enum mem_flags {
+	MEM_LOG_DIRTY = BIT(0), /* same values as KVM_MEM_* */
+	MEM_READONLY = BIT(1),
+};
+
+struct mem_slot {
+	u32 id; /* address space in the upper half, as in the KVM API */
+	u32 flags;
+	gpa_t base;
+	u64 npages;
+	hva_t hva;
+	u64 *dirty; /* one bit a page, NULL unless MEM_LOG_DIRTY; atomically set */
+};
+
+struct mem_map {
+	u64 generation; /* differs between any two snapshots of a VM */
+	u32 nslots;
+	struct mem_slot slots[]; /* sorted by base, not overlapping */
+};
+
+/* The slot that holds a guest physical address, or NULL: MMIO. Any thread; no vector registers. */
+const struct mem_slot *mem_find(const struct mem_map *map, gpa_t gpa);
+
+static inline hva_t mem_hva(const struct mem_slot *slot, gpa_t gpa)
+{
+	return slot->hva + (gpa - slot->base);
+}
+
+static inline void mem_mark_dirty(const struct mem_slot *slot, gpa_t gpa)
+{
+	u64 page = (gpa - slot->base) >> PAGE_SHIFT;
+
+	if (slot->dirty)
+		__atomic_fetch_or(&slot->dirty[page / 64], BIT(page % 64), __ATOMIC_RELAXED);
+}
+
+/* The editor's side: see mem.c. Each returns a new map or NULL when memory is short. */
+struct mem_map *mem_map_empty(void);
+struct mem_map *mem_map_with(const struct mem_map *old,
+			     const struct mem_slot *slot); /* adds, or replaces by id */
+struct mem_map *mem_map_without(const struct mem_map *old, u32 id);
+const struct mem_slot *mem_find_id(const struct mem_map *map, u32 id);
+bool mem_overlaps(const struct mem_map *map, u32 except_id, gpa_t base, u64 npages);
+
+#endif

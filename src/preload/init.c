@@ -1,0 +1,60 @@
+// SPDX-License-Identifier: MIT
+/*
+ * Loading. The library is in every child of the program too (sh, addr2line), so that it does as little as
+ * possible until somebody opens /dev/kvm: it finds libc's functions and, if another CPU model was asked for, shows it to
+ * the program's own CPUID.
+ */
+#include <errno.h>
+#include <pthread.h>
+#include <stdlib.h>
+#include <unistd.h>
+
+#include "base/log.h"
+#include "preload/fdtab.h"
+#include "preload/preload.h"
+#include "preload/real.h"
+#include "vm/cpuid.h"
+
+static pid_t owner; /* the process whose memory this is */
+
+long preload_result(long result)
+{
+	if (result >= 0)
+		return result;
+	errno = -result;
+	return -1;
+}
+
+bool preload_is_vforked(void)
+{
+	return owner && owner != getpid();
+}
+
+const struct model *preload_model(void)
+{
+	const char *wanted = getenv("VPMU_CPU");
+	const struct model *model = cpuid_model(wanted);
+
+	if (!model)
+		log_once(LOG_ERROR, "VPMU_CPU=%s: no such CPU model; 'vpmu help kvm' lists them", wanted);
+	return model;
+}
+
+static void forked(void)
+{
+	owner = getpid();
+	fdtab_forked();
+	signals_fork_end();
+}
+
+__attribute__((constructor)) static void load(void)
+{
+	const char *wanted = getenv("VPMU_CPU");
+	const struct model *model = wanted && *wanted ? cpuid_model(wanted) : NULL;
+
+	real();
+	owner = getpid();
+	pthread_atfork(signals_fork_begin, signals_fork_end, forked);
+	if (model && cpuid_is_foreign(model))
+		native_patch(model);
+}

@@ -1,0 +1,334 @@
+// SPDX-License-Identifier: MIT
+/*
+ * Signals: shared between the program and us.
+ *
+ * Faults (SIGSEGV, SIGBUS, SIGFPE, SIGILL, SIGTRAP) come from guest code and from accesses to memory that the
+ * program gave us, so that from the first open of /dev/kvm on they arrive here, and only what is not ours goes to the
+ * program's handler, or has the effect of the program's SIG_DFL. All other signals stay the program's, but a
+ * handler is entered through on_signal(), because one that runs on a thread inside KVM_RUN makes that return EINTR. The
+ * program sees none of this: sigaction() reports what it asked for.
+ *
+ * While guest code runs, the stack pointer of the thread is inside a stack of ours: handlers without SA_ONSTACK run there.
+ */
+#include <errno.h>
+#include <string.h>
+#include <sys/syscall.h>
+#include <unistd.h>
+
+#include "kvm/kvm.h"
+#include "preload/preload.h"
+#include "preload/real.h"
+
+#define NSIGNALS 65
+
+static const int fault_signals[] = { SIGSEGV, SIGBUS, SIGFPE, SIGILL, SIGTRAP };
+
+/*
+ * What the program asked for. Readers are signal handlers: a sequence number tells them that they have read in the
+ * middle of a change. Writers hold `writing` with all signals blocked.
+ */
+static struct wish {
+	u32 seq;
+	struct sigaction act;
+} wishes[NSIGNALS];
+static u32 writing;
+
+static bool faults_taken;
+static __thread bool faults_unblocked __attribute__((tls_model("initial-exec")));
+
+static bool is_fault(int sig)
+{
+	for (u32 i = 0; i < ARRAY_SIZE(fault_signals); i++)
+		if (fault_signals[i] == sig)
+			return true;
+	return false;
+}
+
+static bool is_function(const struct sigaction *act)
+{
+	return act->sa_handler != SIG_DFL && act->sa_handler != SIG_IGN;
+}
+
+static struct sigaction wish_get(int sig)
+{
+	struct wish *wish = &wishes[sig];
+	struct sigaction act;
+	u32 seq;
+
+	do {
+		seq = __atomic_load_n(&wish->seq, __ATOMIC_ACQUIRE);
+		memcpy(&act, &wish->act, sizeof(act));
+		__atomic_thread_fence(__ATOMIC_ACQUIRE);
+	} while ((seq & 1) || seq != __atomic_load_n(&wish->seq, __ATOMIC_RELAXED));
+	return act;
+}
+
+static void wish_set(int sig, const struct sigaction *act)
+{
+	struct wish *wish = &wishes[sig];
+
+	__atomic_store_n(&wish->seq, wish->seq + 1, __ATOMIC_RELAXED);
+	__atomic_thread_fence(__ATOMIC_RELEASE);
+	memcpy(&wish->act, act, sizeof(*act));
+	__atomic_store_n(&wish->seq, wish->seq + 1, __ATOMIC_RELEASE);
+}
+
+static void write_begin(sigset_t *old)
+{
+	sigset_t all;
+
+	sigfillset(&all);
+	real()->pthread_sigmask(SIG_SETMASK, &all, old);
+	while (__atomic_exchange_n(&writing, 1, __ATOMIC_ACQUIRE))
+		__builtin_ia32_pause();
+}
+
+static void write_end(const sigset_t *old)
+{
+	__atomic_store_n(&writing, 0, __ATOMIC_RELEASE);
+	real()->pthread_sigmask(SIG_SETMASK, old, NULL);
+}
+
+/* A child must not start in the middle of another thread's change. */
+
+static sigset_t fork_mask;
+
+void signals_fork_begin(void)
+{
+	sigset_t old;
+
+	write_begin(&old);
+	fork_mask = old;
+}
+
+void signals_fork_end(void)
+{
+	sigset_t old = fork_mask;
+
+	write_end(&old);
+}
+
+/* SA_RESETHAND: the handler is entered with the default action already in place. In a handler; nothing is locked. */
+static void reset_if_asked(int sig, struct sigaction *act)
+{
+	struct sigaction def = { .sa_handler = SIG_DFL };
+	sigset_t old;
+
+	if (!(act->sa_flags & SA_RESETHAND))
+		return;
+	write_begin(&old);
+	wish_set(sig, &def);
+	write_end(&old);
+}
+
+/* The handlers of the program, both kinds: one that wants only the number ignores the rest. */
+static void enter(const struct sigaction *act, int sig, siginfo_t *info, void *ucontext)
+{
+	kvm_interrupt();
+	act->sa_sigaction(sig, info, ucontext);
+}
+
+static void on_signal(int sig, siginfo_t *info, void *ucontext)
+{
+	struct sigaction act = wish_get(sig);
+
+	reset_if_asked(sig, &act);
+	if (is_function(&act))
+		enter(&act, sig, info, ucontext);
+}
+
+/*
+ * The effect of SIG_DFL: our handler goes, and the same signal comes once more when this one returns and
+ * unblocks it. (To return only would repeat a fault, but not a trap or a kill().)
+ */
+static void die_of(int sig, siginfo_t *info)
+{
+	struct sigaction def = { .sa_handler = SIG_DFL };
+
+	real()->sigaction(sig, &def, NULL);
+	syscall(SYS_rt_tgsigqueueinfo, getpid(), gettid(), sig, info);
+}
+
+/* A fault cannot be ignored: SIG_IGN holds for signals that somebody sent (signal(7)). */
+static bool is_ignored(const struct sigaction *act, const siginfo_t *info)
+{
+	return act->sa_handler == SIG_IGN && info->si_code <= 0;
+}
+
+/* Entered with all signals blocked; the program's handler runs with the mask it asked for. */
+static void pass_on(int sig, siginfo_t *info, void *ucontext)
+{
+	struct sigaction act = wish_get(sig);
+	sigset_t mask = ((ucontext_t *)ucontext)->uc_sigmask;
+
+	if (is_ignored(&act, info))
+		return;
+	if (!is_function(&act)) {
+		die_of(sig, info);
+		return;
+	}
+	reset_if_asked(sig, &act);
+	sigorset(&mask, &mask, &act.sa_mask);
+	if (!(act.sa_flags & SA_NODEFER))
+		sigaddset(&mask, sig);
+	real()->pthread_sigmask(SIG_SETMASK, &mask, NULL);
+	enter(&act, sig, info, ucontext);
+}
+
+static void on_fault(int sig, siginfo_t *info, void *ucontext)
+{
+	int saved = errno;
+
+	if (native_signal(sig, ucontext) || kvm_signal(sig, info, ucontext))
+		errno = saved;
+	else
+		pass_on(sig, info, ucontext);
+}
+
+/* What the kernel is told, given what the program wants. */
+static struct sigaction kernel_action(int sig, const struct sigaction *wish)
+{
+	struct sigaction act = *wish;
+
+	if (faults_taken && is_fault(sig)) {
+		act.sa_sigaction = on_fault;
+		act.sa_flags = SA_SIGINFO | (is_function(wish) ? wish->sa_flags & (SA_ONSTACK | SA_RESTART)
+							       : SA_RESTART);
+		sigfillset(&act.sa_mask);
+	} else if (is_function(wish)) {
+		act.sa_sigaction = on_signal;
+		act.sa_flags |= SA_SIGINFO;
+	}
+	return act;
+}
+
+void signals_take_faults(void)
+{
+	struct sigaction now, taken;
+	sigset_t old;
+
+	if (__atomic_load_n(&faults_taken, __ATOMIC_ACQUIRE))
+		return;
+	write_begin(&old);
+	for (u32 i = 0; i < ARRAY_SIZE(fault_signals) && !faults_taken; i++) {
+		real()->sigaction(fault_signals[i], NULL, &now);
+		if (now.sa_sigaction != on_signal) /* set by exec, or behind our back */
+			wish_set(fault_signals[i], &now);
+	}
+	__atomic_store_n(&faults_taken, true, __ATOMIC_RELEASE);
+	for (u32 i = 0; i < ARRAY_SIZE(fault_signals); i++) {
+		taken = kernel_action(fault_signals[i], &wishes[fault_signals[i]].act);
+		real()->sigaction(fault_signals[i], &taken, NULL);
+	}
+	write_end(&old);
+}
+
+static void faults_remove(sigset_t *set)
+{
+	for (u32 i = 0; i < ARRAY_SIZE(fault_signals); i++)
+		sigdelset(set, fault_signals[i]);
+}
+
+void signals_unblock_faults(void)
+{
+	sigset_t faults;
+
+	if (faults_unblocked)
+		return;
+	sigemptyset(&faults);
+	for (u32 i = 0; i < ARRAY_SIZE(fault_signals); i++)
+		sigaddset(&faults, fault_signals[i]);
+	real()->pthread_sigmask(SIG_UNBLOCK, &faults, NULL);
+	faults_unblocked = true;
+}
+
+/* The functions of libc. */
+
+static int change(int sig, const struct sigaction *act, struct sigaction *old)
+{
+	struct sigaction wanted, kernel, before;
+	sigset_t mask;
+	int r;
+
+	write_begin(&mask);
+	wanted = act ? *act : wishes[sig].act;
+	kernel = kernel_action(sig, &wanted);
+	r = real()->sigaction(sig, act ? &kernel : NULL, &before);
+	if (!r && (before.sa_sigaction == on_signal || before.sa_sigaction == on_fault))
+		before = wishes[sig].act;
+	if (!r && act)
+		wish_set(sig, &wanted);
+	write_end(&mask);
+	if (!r && old)
+		*old = before;
+	return r;
+}
+
+LIBC int sigaction(int sig, const struct sigaction *act, struct sigaction *old)
+{
+	if (sig <= 0 || sig >= NSIGNALS || preload_is_vforked())
+		return real()->sigaction(sig, act, old);
+	return change(sig, act, old);
+}
+
+static sighandler_t simple(int sig, sighandler_t handler, int flags)
+{
+	struct sigaction act = { .sa_handler = handler, .sa_flags = flags }, old;
+
+	if (handler == SIG_ERR) {
+		errno = EINVAL;
+		return SIG_ERR;
+	}
+	if (!(flags & SA_NODEFER))
+		sigaddset(&act.sa_mask, sig);
+	return sigaction(sig, &act, &old) ? SIG_ERR : old.sa_handler;
+}
+
+LIBC sighandler_t signal(int sig, sighandler_t handler)
+{
+	return simple(sig, handler, SA_RESTART);
+}
+
+LIBC sighandler_t ssignal(int sig, sighandler_t handler)
+{
+	return simple(sig, handler, SA_RESTART);
+}
+
+sighandler_t bsd_signal(int sig, sighandler_t handler);
+
+LIBC sighandler_t bsd_signal(int sig, sighandler_t handler)
+{
+	return simple(sig, handler, SA_RESTART);
+}
+
+LIBC sighandler_t sysv_signal(int sig, sighandler_t handler)
+{
+	return simple(sig, handler, SA_RESETHAND | SA_NODEFER);
+}
+
+LIBC sighandler_t __sysv_signal(int sig, sighandler_t handler)
+{
+	return simple(sig, handler, SA_RESETHAND | SA_NODEFER);
+}
+
+/* A thread that has used KVM keeps the faults open, whatever mask it asks for. */
+static int mask_change(int how, const sigset_t *set, sigset_t *old)
+{
+	sigset_t without;
+
+	if (!set || how == SIG_UNBLOCK || !faults_unblocked)
+		return real()->pthread_sigmask(how, set, old);
+	without = *set;
+	faults_remove(&without);
+	return real()->pthread_sigmask(how, &without, old);
+}
+
+LIBC int pthread_sigmask(int how, const sigset_t *set, sigset_t *old)
+{
+	return mask_change(how, set, old);
+}
+
+LIBC int sigprocmask(int how, const sigset_t *set, sigset_t *old)
+{
+	return preload_result(-mask_change(how, set, old));
+}

@@ -1,0 +1,477 @@
+// SPDX-License-Identifier: MIT
+/*
+ * CPUID of the models (SDM 2A CPUID; APM3 appendix E): what a row of models.def offers on this host, as
+ * KVM_GET_SUPPORTED_CPUID lists it, and what a processor of that kind would answer to the program itself.
+ *
+ * Everything is computed from tables on each call; only the host's own feature words are kept, read once. Any
+ * thread, and signal handlers too.
+ */
+#include "vm/cpuid.h"
+
+#include <asm/kvm_para.h>
+#include <cpuid.h>
+#include <string.h>
+
+#include "x86/features.h"
+#include "x86/regs.h"
+
+enum source { HOST, SOFT, NATIVE };
+
+static const struct cpuid_bit {
+	u32 leaf, subleaf;
+	enum cpuid_reg reg;
+	u32 mask;
+	enum model_set models;
+	enum source source;
+} bits[] = {
+#define CPUID_BIT(name, leaf, subleaf, reg, bit, models, source) \
+	{ leaf, subleaf, CPUID_##reg, 1u << bit, models, source },
+#include "x86/cpuid_bits.def"
+#undef CPUID_BIT
+};
+
+static const u32 vendor_intel[3] = { 0x756e6547, 0x6c65746e, 0x49656e69 }; /* EBX ECX EDX */
+static const u32 vendor_amd[3] = { 0x68747541, 0x444d4163, 0x69746e65 };
+
+#define PV_FEATURES                                                          \
+	(1u << KVM_FEATURE_CLOCKSOURCE | 1u << KVM_FEATURE_NOP_IO_DELAY |    \
+	 1u << KVM_FEATURE_CLOCKSOURCE2 | 1u << KVM_FEATURE_STEAL_TIME |     \
+	 1u << KVM_FEATURE_PV_UNHALT | 1u << KVM_FEATURE_CLOCKSOURCE_STABLE_BIT)
+
+/* The host's feature words. Written by whoever comes first, with the same values by all who race. */
+
+static struct host_leaf {
+	u32 leaf, subleaf, regs[4];
+} host_leaves[] = {
+	{ .leaf = 0x1 },
+	{ .leaf = 0x7 },
+	{ .leaf = 0xd, .subleaf = 1 },
+	{ .leaf = 0x80000001 },
+	{ .leaf = 0x80000007 },
+	{ .leaf = 0x80000008 },
+};
+static bool host_known;
+
+static void host_cpuid(u32 leaf, u32 subleaf, u32 regs[4])
+{
+	regs[0] = regs[1] = regs[2] = regs[3] = 0;
+	if (leaf <= (u32)__get_cpuid_max(leaf & 0x80000000, NULL))
+		__cpuid_count(leaf, subleaf, regs[0], regs[1], regs[2], regs[3]);
+}
+
+static bool host_os_saves_avx(const u32 leaf1[4])
+{
+	u32 low, high;
+
+	if (!(leaf1[CPUID_ECX] & bit_OSXSAVE))
+		return false;
+	__asm__("xgetbv" : "=a"(low), "=d"(high) : "c"(0));
+	return (low & (XCR0_SSE | XCR0_AVX)) == (XCR0_SSE | XCR0_AVX);
+}
+
+static void host_learn(void)
+{
+	struct host_leaf known[ARRAY_SIZE(host_leaves)];
+
+	if (__atomic_load_n(&host_known, __ATOMIC_ACQUIRE))
+		return;
+	memcpy(known, host_leaves, sizeof(known));
+	for (u32 i = 0; i < ARRAY_SIZE(known); i++)
+		host_cpuid(known[i].leaf, known[i].subleaf, known[i].regs);
+	if (!host_os_saves_avx(known[0].regs)) {
+		known[0].regs[CPUID_ECX] &= ~(bit_XSAVE | bit_AVX | bit_F16C | bit_FMA);
+		known[1].regs[CPUID_EBX] &= ~bit_AVX2;
+		known[1].regs[CPUID_ECX] &= ~(bit_VAES | bit_VPCLMULQDQ);
+	}
+	memcpy(host_leaves, known, sizeof(known));
+	__atomic_store_n(&host_known, true, __ATOMIC_RELEASE);
+}
+
+static bool host_has(const struct cpuid_bit *bit)
+{
+	for (u32 i = 0; i < ARRAY_SIZE(host_leaves); i++)
+		if (host_leaves[i].leaf == bit->leaf && host_leaves[i].subleaf == bit->subleaf)
+			return host_leaves[i].regs[bit->reg] & bit->mask;
+	return false;
+}
+
+static bool can(const struct cpuid_bit *bit)
+{
+	return bit->source != HOST || host_has(bit);
+}
+
+/* The bits of one leaf that a model offers; `native`: also those it has and KVM does not offer. */
+static void leaf_bits(const struct model *model, bool native, u32 leaf, u32 subleaf, u32 regs[4])
+{
+	for (u32 i = 0; i < ARRAY_SIZE(bits); i++) {
+		const struct cpuid_bit *bit = &bits[i];
+
+		if (bit->leaf != leaf || bit->subleaf != subleaf || !(bit->models & model->set))
+			continue;
+		if (can(bit) && (native || bit->source != NATIVE))
+			regs[bit->reg] |= bit->mask;
+	}
+}
+
+bool cpuid_possible(u32 leaf, u32 subleaf, u32 reg, u32 bit)
+{
+	host_learn();
+	for (u32 i = 0; i < ARRAY_SIZE(bits); i++)
+		if (bits[i].leaf == leaf && bits[i].subleaf == subleaf && bits[i].reg == reg &&
+		    bits[i].mask == 1u << bit)
+			return can(&bits[i]);
+	return false;
+}
+
+u64 cpuid_xcr0(void)
+{
+	return XCR0_X87 | XCR0_SSE | (cpuid_possible(0x1, 0, CPUID_ECX, 28) ? XCR0_AVX : 0);
+}
+
+u32 cpuid_xsave_size(u64 xcr0)
+{
+	return xcr0 & XCR0_AVX ? 576 + 256 : 576; /* legacy area and header, then YMM_Hi128 */
+}
+
+/* The leaves that are more than bits. Each fills what it knows into zeroed registers. */
+
+static void fill_vendor(const struct model *model, u32 regs[4])
+{
+	const u32 *vendor = model->is_amd ? vendor_amd : vendor_intel;
+
+	regs[CPUID_EBX] = vendor[0];
+	regs[CPUID_ECX] = vendor[1];
+	regs[CPUID_EDX] = vendor[2];
+}
+
+/* Leaf 4 of Intel and 0x8000001D of AMD have one layout. */
+static void fill_caches(const struct model *model, u32 subleaf, u32 regs[4])
+{
+	static const u8 types[NCACHES] = { 1, 2, 3, 3 }, levels[NCACHES] = { 1, 1, 2, 3 };
+	const struct model_cache *cache;
+
+	if (subleaf >= NCACHES)
+		return;
+	cache = &model->cache[subleaf];
+	regs[CPUID_EAX] = types[subleaf] | levels[subleaf] << 5 | 1 << 8; /* self-initializing */
+	regs[CPUID_EBX] = (cache->ways - 1) << 22 | (64 - 1);
+	regs[CPUID_ECX] = cache->kbytes * 1024 / 64 / cache->ways - 1;
+	if (subleaf == CACHE_L2 && model->is_amd)
+		regs[CPUID_EDX] = BIT(1); /* includes the L1s */
+}
+
+static void fill_d(u32 subleaf, u32 regs[4])
+{
+	u64 xcr0 = cpuid_xcr0();
+
+	if (subleaf == 0) {
+		regs[CPUID_EAX] = xcr0;
+		regs[CPUID_EBX] = regs[CPUID_ECX] = cpuid_xsave_size(xcr0);
+	} else if (subleaf == 1 && (regs[CPUID_EAX] & (bit_XSAVEC | bit_XSAVES))) {
+		regs[CPUID_EBX] = cpuid_xsave_size(xcr0);
+	} else if (subleaf == 2 && (xcr0 & XCR0_AVX)) {
+		regs[CPUID_EAX] = 256;
+		regs[CPUID_EBX] = 576;
+	}
+}
+
+static void fill_80000001(const struct model *model, u32 regs[4])
+{
+	u32 basic[4] = { 0 };
+
+	leaf_bits(model, false, 0x1, 0, basic);
+	regs[CPUID_EAX] = model_signature(model->family, model->model, model->stepping);
+	regs[CPUID_EBX] = 4u << 28; /* package: SP3 */
+	regs[CPUID_EDX] |= basic[CPUID_EDX] & 0x0183f3ff; /* repeated from leaf 1: APM3 E.4.2 */
+}
+
+static void fill_brand(const struct model *model, u32 part, u32 regs[4])
+{
+	char brand[48] = { 0 };
+
+	memcpy(brand, model->brand, strnlen(model->brand, sizeof(brand) - 1));
+	memcpy(regs, brand + 16 * part, 16);
+}
+
+static u32 l1_word(const struct model_cache *cache)
+{
+	return cache->kbytes << 24 | (u32)cache->ways << 16 | 1 << 8 | 64;
+}
+
+static void fill_80000005(const struct model *model, u32 regs[4])
+{
+	regs[CPUID_EAX] = regs[CPUID_EBX] = 0xff40ff40; /* L1 TLBs: 64 entries, fully associative */
+	regs[CPUID_ECX] = l1_word(&model->cache[CACHE_L1D]);
+	regs[CPUID_EDX] = l1_word(&model->cache[CACHE_L1I]);
+}
+
+/* The four-bit code of an associativity (APM3 E.4.5); 9: leaf 0x8000001D knows. */
+static u32 ways_code(u8 ways)
+{
+	return ways == 8 ? 6 : ways == 16 ? 8 : 9;
+}
+
+static void fill_80000006(const struct model *model, u32 regs[4])
+{
+	const struct model_cache *l2 = &model->cache[CACHE_L2], *l3 = &model->cache[CACHE_L3];
+
+	regs[CPUID_ECX] = l2->kbytes << 16 | ways_code(l2->ways) << 12 | 64;
+	if (!model->is_amd)
+		return;
+	regs[CPUID_ECX] |= 1 << 8;
+	regs[CPUID_EDX] = l3->kbytes / 512 << 18 | ways_code(l3->ways) << 12 | 1 << 8 | 64;
+}
+
+static void fill_80000008(const struct model *model, u32 regs[4])
+{
+	u32 leaf7[4] = { 0 }, virt_bits = 48;
+
+	leaf_bits(model, false, 0x7, 0, leaf7);
+	if (leaf7[CPUID_ECX] & BIT(16)) /* LA57 */
+		virt_bits = 57;
+	regs[CPUID_EAX] = model->phys_bits | virt_bits << 8;
+	regs[CPUID_EAX] |= (u32)model->phys_bits << 16; /* KVM: all of it can be addressed */
+}
+
+static void fill_basic(const struct model *model, u32 leaf, u32 subleaf, u32 regs[4])
+{
+	switch (leaf) {
+	case 0x0:
+		fill_vendor(model, regs);
+		regs[CPUID_EAX] = model->max_basic_leaf;
+		break;
+	case 0x1:
+		regs[CPUID_EAX] = model_signature(model->family, model->model, model->stepping);
+		regs[CPUID_EBX] = 1 << 16 | 64 / 8 << 8; /* one processor; CLFLUSH of 64 bytes */
+		break;
+	case 0x2:
+		if (model->is_amd)
+			break;
+		regs[CPUID_EAX] = 0x00feff01; /* see leaf 4 for caches, leaf 0x18 for TLBs */
+		regs[CPUID_EBX] = 0xf0;	      /* 64-byte prefetch */
+		break;
+	case 0x4:
+		if (!model->is_amd)
+			fill_caches(model, subleaf, regs);
+		break;
+	case 0xd:
+		fill_d(subleaf, regs);
+		break;
+	case KVM_CPUID_SIGNATURE:
+		regs[CPUID_EAX] = KVM_CPUID_FEATURES;
+		memcpy(&regs[CPUID_EBX], "KVMKVMKVM\0\0", 12);
+		break;
+	case KVM_CPUID_FEATURES:
+		regs[CPUID_EAX] = PV_FEATURES;
+		break;
+	}
+}
+
+static void fill_extended(const struct model *model, u32 leaf, u32 regs[4])
+{
+	switch (leaf) {
+	case 0x80000000:
+		regs[CPUID_EAX] = model->max_extended_leaf;
+		break;
+	case 0x80000002:
+	case 0x80000003:
+	case 0x80000004:
+		fill_brand(model, leaf - 0x80000002, regs);
+		break;
+	case 0x80000006:
+		fill_80000006(model, regs);
+		break;
+	case 0x80000008:
+		fill_80000008(model, regs);
+		break;
+	}
+}
+
+/* Extended leaves that only AMD has, or fills with more. */
+static void fill_amd(const struct model *model, u32 leaf, u32 subleaf, u32 regs[4])
+{
+	switch (leaf) {
+	case 0x80000000:
+		fill_vendor(model, regs);
+		break;
+	case 0x80000001:
+		fill_80000001(model, regs);
+		break;
+	case 0x80000005:
+		fill_80000005(model, regs);
+		break;
+	case 0x8000001a:
+		regs[CPUID_EAX] = BIT(1) | BIT(2); /* fast MOVU, 256-bit datapath */
+		break;
+	case 0x8000001d:
+		fill_caches(model, subleaf, regs);
+		break;
+	}
+}
+
+static void model_leaf(const struct model *model, bool native, u32 leaf, u32 subleaf, u32 regs[4])
+{
+	regs[0] = regs[1] = regs[2] = regs[3] = 0;
+	host_learn();
+	leaf_bits(model, native, leaf, subleaf, regs);
+	fill_basic(model, leaf, subleaf, regs);
+	fill_extended(model, leaf, regs);
+	if (model->is_amd)
+		fill_amd(model, leaf, subleaf, regs);
+}
+
+/* The lists. */
+
+struct list {
+	struct kvm_cpuid_entry2 *out;
+	u32 max, n;
+};
+
+static bool leaf_is_indexed(u32 leaf)
+{
+	static const u32 indexed[] = { 0x4,  0x7,  0xb,	 0xd,  0xf,  0x10, 0x12,      0x14,
+				       0x17, 0x18, 0x1d, 0x1e, 0x1f, 0x24, 0x8000001d };
+
+	for (u32 i = 0; i < ARRAY_SIZE(indexed); i++)
+		if (indexed[i] == leaf)
+			return true;
+	return false;
+}
+
+static void list_add(struct list *list, u32 leaf, u32 subleaf, const u32 regs[4])
+{
+	if (list->n < list->max)
+		list->out[list->n] = (struct kvm_cpuid_entry2){
+			.function = leaf,
+			.index = subleaf,
+			.flags = leaf_is_indexed(leaf) ? KVM_CPUID_FLAG_SIGNIFCANT_INDEX : 0,
+			.eax = regs[CPUID_EAX],
+			.ebx = regs[CPUID_EBX],
+			.ecx = regs[CPUID_ECX],
+			.edx = regs[CPUID_EDX],
+		};
+	list->n++;
+}
+
+/* Is there a subleaf behind this one? Cache lists end with their first empty entry, which is listed too. */
+static bool more_subleaves(u32 leaf, u32 subleaf, const u32 regs[4])
+{
+	if (leaf == 0x4 || leaf == 0x8000001d)
+		return regs[CPUID_EAX] & 0x1f;
+	if (leaf == 0xd)
+		return subleaf < (cpuid_xcr0() & XCR0_AVX ? 2 : 1);
+	return false;
+}
+
+static void list_class(struct list *list, const struct model *model, u32 base)
+{
+	u32 regs[4], limit;
+
+	model_leaf(model, false, base, 0, regs);
+	limit = regs[CPUID_EAX];
+	for (u32 leaf = base; leaf <= limit; leaf++) {
+		u32 subleaf = 0;
+
+		do {
+			model_leaf(model, false, leaf, subleaf, regs);
+			list_add(list, leaf, subleaf, regs);
+		} while (more_subleaves(leaf, subleaf++, regs));
+	}
+}
+
+u32 cpuid_supported(const struct model *model, struct kvm_cpuid_entry2 *out, u32 max)
+{
+	struct list list = { .out = out, .max = max };
+
+	list_class(&list, model, 0);
+	list_class(&list, model, 0x80000000);
+	list_class(&list, model, KVM_CPUID_SIGNATURE);
+	return list.n;
+}
+
+/* KVM: MOVBE and RDPID are what its emulator knows; here they are as good as any other instruction. */
+u32 cpuid_emulated(const struct model *model, struct kvm_cpuid_entry2 *out, u32 max)
+{
+	struct list list = { .out = out, .max = max };
+
+	(void)model;
+	list_add(&list, 0x0, 0, (const u32[4]){ [CPUID_EAX] = 7 });
+	list_add(&list, 0x1, 0, (const u32[4]){ [CPUID_ECX] = bit_MOVBE });
+	list_add(&list, 0x7, 0, (const u32[4]){ [CPUID_ECX] = bit_RDPID });
+	return list.n;
+}
+
+/* The program's own CPUID. */
+
+static u32 native_leaf_limit(const struct model *model, u32 leaf)
+{
+	return leaf & 0x80000000 ? model->max_extended_leaf : model->max_basic_leaf;
+}
+
+void cpuid_native(const struct model *model, u32 leaf, u32 subleaf, u32 regs[4])
+{
+	u32 host[4];
+
+	if (leaf > native_leaf_limit(model, leaf)) {
+		regs[0] = regs[1] = regs[2] = regs[3] = 0;
+		if (model->is_amd)
+			return;
+		leaf = model->max_basic_leaf;
+	}
+	model_leaf(model, true, leaf, subleaf, regs);
+	host_cpuid(leaf, subleaf, host);
+	switch (leaf) {
+	case 0x1: /* the program runs on the host's operating system, and on bare metal as far as it knows */
+		regs[CPUID_ECX] &= ~(1u << 31);
+		regs[CPUID_ECX] |= host[CPUID_ECX] & bit_OSXSAVE;
+		regs[CPUID_EBX] = (regs[CPUID_EBX] & 0xffff) | (host[CPUID_EBX] & 0xffff0000);
+		break;
+	case 0x5: /* MONITOR: 64-byte lines, C-states as hints only */
+		regs[CPUID_EAX] = regs[CPUID_EBX] = 64;
+		regs[CPUID_ECX] = BIT(0) | BIT(1);
+		break;
+	case 0xb: /* topology and state sizes are the host's: the program's own XSAVE writes that much */
+	case 0xd:
+		memcpy(regs, host, sizeof(host));
+		break;
+	}
+}
+
+/* Choosing. */
+
+static bool host_is_amd(void)
+{
+	u32 regs[4];
+
+	host_cpuid(0, 0, regs);
+	return !memcmp(&regs[CPUID_EBX], vendor_amd, 4) || regs[CPUID_EBX] == 0x6f677948; /* Hygon */
+}
+
+static const struct model *host_model(void)
+{
+	u32 regs[4], family, model;
+
+	if (!host_is_amd())
+		return model_find("icelake");
+	host_cpuid(1, 0, regs);
+	family = model_family_of(regs[CPUID_EAX]);
+	model = model_model_of(regs[CPUID_EAX]) & 0xf0;
+	if (family > 0x19 ||
+	    (family == 0x19 && (model == 0x10 || model == 0x60 || model == 0x70 || model == 0xa0)))
+		return model_find("genoa"); /* Zen 4 and later */
+	return model_find("milan");
+}
+
+const struct model *cpuid_model(const char *wanted)
+{
+	return wanted && *wanted ? model_find(wanted) : host_model();
+}
+
+bool cpuid_is_foreign(const struct model *model)
+{
+	u32 regs[4];
+
+	host_cpuid(1, 0, regs);
+	return model->is_amd != host_is_amd() || model->family != model_family_of(regs[CPUID_EAX]) ||
+	       model->model != model_model_of(regs[CPUID_EAX]);
+}

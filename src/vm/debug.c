@@ -1,0 +1,68 @@
+// SPDX-License-Identifier: MIT
+/*
+ * Guest debugging from outside: KVM_SET_GUEST_DEBUG and KVM_TRANSLATE (api.rst 4.87, 4.16). vCPU lock held, inside a
+ * section.
+ */
+#include <errno.h>
+#include <string.h>
+
+#include "cpu/control.h"
+#include "cpu/mmu.h"
+#include "vm/vm.h"
+
+static int inject(struct cpu *cpu, u32 control)
+{
+	bool db = control & KVM_GUESTDBG_INJECT_DB;
+
+	if (cpu->event.kind == EVENT_EXCEPTION)
+		return -EBUSY;
+	if (!db)
+		cpu->rip += 1; /* a breakpoint of the guest's own: INT3 pushes the address behind it */
+	cpu->event = (struct cpu_event){
+		.kind = db ? EVENT_EXCEPTION : EVENT_SOFT_EXC,
+		.vector = db ? VEC_DB : VEC_BP,
+		.injected = true,
+	};
+	return 0;
+}
+
+int vcpu_set_guest_debug(struct vcpu *vcpu, const struct kvm_guest_debug *dbg)
+{
+	struct cpu *cpu = vcpu->cpu;
+	u32 control = dbg->control;
+	int r;
+
+	if (control & (KVM_GUESTDBG_INJECT_DB | KVM_GUESTDBG_INJECT_BP)) {
+		r = inject(cpu, control);
+		if (r)
+			return r;
+	}
+	vcpu->guest_debug = control & KVM_GUESTDBG_ENABLE ? control : 0;
+	control = vcpu->guest_debug;
+	cpu->debug = (struct cpu_debug){
+		.single_step = control & KVM_GUESTDBG_SINGLESTEP,
+		.software_bp = control & KVM_GUESTDBG_USE_SW_BP,
+		.hardware_bp = control & KVM_GUESTDBG_USE_HW_BP,
+		.block_irq = control & KVM_GUESTDBG_BLOCKIRQ,
+		.dr7 = dbg->arch.debugreg[7],
+	};
+	memcpy(cpu->debug.dr, dbg->arch.debugreg, sizeof(cpu->debug.dr));
+	cpu_state_changed(cpu);
+	return 0;
+}
+
+void vcpu_translate(struct vcpu *vcpu, struct kvm_translation *tr)
+{
+	struct cpu *cpu = vcpu->cpu;
+	struct cpu_event event = cpu->event; /* a failed walk raises #PF: not for the guest */
+	struct cpu_exit exit = cpu->exit;
+	struct translation t;
+	bool ok = mmu_translate(cpu, tr->linear_address, ACCESS_READ | ACCESS_SYSTEM, &t) == FAULT_NONE;
+
+	cpu->event = event;
+	cpu->exit = exit;
+	tr->physical_address = ok ? t.gpa : ~0ull;
+	tr->valid = ok;
+	tr->writeable = 1; /* KVM: not looked at */
+	tr->usermode = 0;
+}

@@ -1,0 +1,15 @@
+/* SPDX-License-Identifier: MIT */
+/*
+ * Guest physical memory as the hypervisor itself reads and writes it: clock pages, steal time,
+ * hypercall buffers. RAM only; pages may be crossed. False: no (writable) RAM there, or the
+ * program's memory behind it is gone. The caller is in a section or holds the map still otherwise.
+ */
+#ifndef VM_GUEST_H
+#define VM_GUEST_H
+
+#include "mem/mem.h"
+
+bool guest_read(const struct mem_map *map, gpa_t gpa, void *buf, u32 size);
+bool guest_write(const struct mem_map *map, gpa_t gpa, const void *buf, u32 size);
+
+#endif

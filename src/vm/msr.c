@@ -1,0 +1,259 @@
+// SPDX-License-Identifier: MIT
+/*
+ * Reading and writing MSRs by their rows (msr.def), and the lists that the rows make. vCPU's
+ * lock for accesses; any thread for lists.
+ */
+#include "vm/msr.h"
+
+#include <errno.h>
+
+#include "vm/msr_priv.h"
+#include "vm/pv.h"
+#include "vm/vm.h"
+
+#define ANY 4
+
+static const struct {
+	u8 n;
+	enum feature any[ANY];
+} gates[NGATES] = {
+	[GATE_SPEC_CTRL] = { 4, { FEAT_SPEC_CTRL, FEAT_AMD_STIBP, FEAT_AMD_IBRS, FEAT_AMD_SSBD } },
+	[GATE_PRED_CMD] = { 2, { FEAT_SPEC_CTRL, FEAT_AMD_IBPB } },
+	[GATE_FLUSH_CMD] = { 1, { FEAT_FLUSH_L1D } },
+	[GATE_ARCH_CAPABILITIES] = { 1, { FEAT_ARCH_CAPABILITIES } },
+	[GATE_PDCM] = { 1, { FEAT_PDCM } },
+	[GATE_XSAVES] = { 1, { FEAT_XSAVES } },
+	[GATE_TSC_AUX] = { 2, { FEAT_RDTSCP, FEAT_RDPID } },
+	[GATE_VIRT_SSBD] = { 1, { FEAT_VIRT_SSBD } },
+	[GATE_OSVW] = { 1, { FEAT_OSVW } },
+};
+
+const struct msr_row *msr_find(u32 index)
+{
+	u32 low = 0, high = msr_nrows;
+
+	while (low < high) {
+		u32 mid = (low + high) / 2;
+		const struct msr_row *row = &msr_rows[mid];
+
+		if (index < row->first)
+			high = mid;
+		else if (index > row->last)
+			low = mid + 1;
+		else
+			return row;
+	}
+	return NULL;
+}
+
+static bool on_vendor(const struct msr_row *row, bool amd)
+{
+	return !(row->flags & (amd ? INTEL : AMD));
+}
+
+static bool in_list(const struct msr_row *row, bool amd)
+{
+	return row->flags & (amd ? LIST_AMD : LIST_INTEL);
+}
+
+/* The row, if this VM has such an MSR at all. */
+static const struct msr_row *present(const struct vcpu *vcpu, u32 index)
+{
+	const struct msr_row *row = msr_find(index);
+
+	if (!row || !on_vendor(row, vcpu->vm->model->is_amd))
+		return NULL;
+	if (row->pv && !pv_allowed(vcpu, row->pv - 1))
+		return NULL;
+	return row;
+}
+
+static bool gate_open(const struct vcpu *vcpu, const struct msr_row *row, bool host)
+{
+	u32 n = gates[row->gate].n;
+
+	if ((row->flags & LAPIC) && !vcpu->has_lapic)
+		return false;
+	for (u32 i = 0; i < n; i++)
+		if (cpu_has(vcpu->cpu, gates[row->gate].any[i]))
+			return true;
+	return !n || host;
+}
+
+u64 *msr_home(struct vcpu *vcpu, const struct msr_row *row, u32 index)
+{
+	u8 *base = NULL;
+
+	switch (row->home) {
+	case HOME_NONE:
+		return NULL;
+	case HOME_OWN:
+		base = (u8 *)&vcpu->msrs;
+		break;
+	case HOME_CPU:
+		base = (u8 *)vcpu->cpu;
+		break;
+	case HOME_CLOCK:
+		base = (u8 *)&vcpu->clock;
+		break;
+	}
+	return (u64 *)(base + row->offset) + (index - row->first);
+}
+
+static enum msr_result read_row(struct vcpu *vcpu, u32 index, bool host, u64 *value)
+{
+	const struct msr_row *row = present(vcpu, index);
+
+	if (!row || (row->flags & WRITE_ONLY))
+		return MSR_UNKNOWN;
+	if (!gate_open(vcpu, row, host))
+		return MSR_FAULT;
+	if (row->read)
+		return row->read(vcpu, index, host, value) ? MSR_OK : MSR_FAULT;
+	*value = row->home ? *msr_home(vcpu, row, index) : row->value;
+	return MSR_OK;
+}
+
+/* Feature MSRs are part of the CPU model: after the first run the program may only confirm them. */
+static bool frozen(struct vcpu *vcpu, const struct msr_row *row, u32 index, u64 value)
+{
+	return (row->flags & FROZEN) && vcpu->ever_ran && *msr_home(vcpu, row, index) != value;
+}
+
+static enum msr_result write_row(struct vcpu *vcpu, u32 index, bool host, u64 value)
+{
+	const struct msr_row *row = present(vcpu, index);
+
+	if (!row || (row->flags & READ_ONLY))
+		return MSR_UNKNOWN;
+	if (!gate_open(vcpu, row, host) || (!host && (row->flags & HOST_WRITES)))
+		return MSR_FAULT;
+	if (host && frozen(vcpu, row, index, value))
+		return MSR_FAULT;
+	if ((value & row->reserved) || (row->check && !row->check(vcpu, index, host, &value)))
+		return MSR_FAULT;
+	if (row->write)
+		return row->write(vcpu, index, host, value) ? MSR_OK : MSR_FAULT;
+	if (!(row->flags & DROP_WRITES))
+		*msr_home(vcpu, row, index) = value;
+	return MSR_OK;
+}
+
+/* KVM: the program may read any listed MSR, and write 0 to it, even if this vCPU does not have it.
+ */
+static bool excused(const struct vcpu *vcpu, u32 index, bool host, u64 value)
+{
+	const struct msr_row *row = msr_find(index);
+
+	return host && !value && row && in_list(row, vcpu->vm->model->is_amd);
+}
+
+static bool filtered(const struct vcpu *vcpu, u32 index, bool write)
+{
+	const struct msr_filter *filter = __atomic_load_n(&vcpu->vm->msr_filter, __ATOMIC_ACQUIRE);
+
+	return !msr_filter_allows(filter, index, write);
+}
+
+enum msr_result msr_read(struct vcpu *vcpu, u32 index, bool host, u64 *value)
+{
+	enum msr_result r;
+
+	*value = 0;
+	if (!host && filtered(vcpu, index, false))
+		return MSR_FILTERED;
+	r = read_row(vcpu, index, host, value);
+	if (r != MSR_OK)
+		*value = 0;
+	return r == MSR_UNKNOWN && excused(vcpu, index, host, 0) ? MSR_OK : r;
+}
+
+enum msr_result msr_write(struct vcpu *vcpu, u32 index, bool host, u64 value)
+{
+	enum msr_result r;
+
+	if (!host && filtered(vcpu, index, true))
+		return MSR_FILTERED;
+	r = write_row(vcpu, index, host, value);
+	return r == MSR_UNKNOWN && excused(vcpu, index, host, value) ? MSR_OK : r;
+}
+
+u32 msr_exit_reason(enum msr_result result)
+{
+	switch (result) {
+	case MSR_UNKNOWN:
+		return KVM_MSR_EXIT_REASON_UNKNOWN;
+	case MSR_FILTERED:
+		return KVM_MSR_EXIT_REASON_FILTER;
+	default:
+		return KVM_MSR_EXIT_REASON_INVAL;
+	}
+}
+
+static void append(u32 *out, u32 max, u32 *n, u32 index)
+{
+	if (*n < max)
+		out[*n] = index;
+	++*n;
+}
+
+u32 msr_list(bool amd, u32 *out, u32 max)
+{
+	u32 n = 0;
+
+	for (u32 i = 0; i < msr_nrows; i++)
+		for (u32 index = msr_rows[i].first; index <= msr_rows[i].last; index++)
+			if (in_list(&msr_rows[i], amd))
+				append(out, max, &n, index);
+	return n;
+}
+
+static bool is_feature(const struct msr_row *row, bool amd)
+{
+	return (row->flags & FEATURE) && on_vendor(row, amd);
+}
+
+u32 msr_feature_list(bool amd, u32 *out, u32 max)
+{
+	u32 n = 0;
+
+	for (u32 i = 0; i < msr_nrows; i++)
+		if (is_feature(&msr_rows[i], amd))
+			append(out, max, &n, msr_rows[i].first);
+	return n;
+}
+
+enum msr_result msr_feature_read(bool amd, u32 index, u64 *value)
+{
+	const struct msr_row *row = msr_find(index);
+
+	*value = 0;
+	if (!row || !(is_feature(row, amd) || in_list(row, amd)))
+		return MSR_UNKNOWN;
+	if (is_feature(row, amd))
+		*value = msr_value(row, amd);
+	return MSR_OK;
+}
+
+u64 msr_mce_supported(bool amd)
+{
+	return MCG_CTL_P | MCG_SER_P | (amd ? 0 : MCG_CMCI_P) | MSR_MCE_BANKS;
+}
+
+/* KVM_X86_SETUP_MCE. All error reporting starts enabled. */
+int msr_setup_mce(struct vcpu *vcpu, u64 mcg_cap)
+{
+	struct vcpu_msrs *msrs = &vcpu->msrs;
+	u64 supported = msr_mce_supported(vcpu->vm->model->is_amd);
+	u32 banks = mcg_cap & 0xff;
+
+	if (!banks || banks > MSR_MCE_BANKS || (mcg_cap & ~(supported | 0xff | 0xff0000)))
+		return -EINVAL;
+	msrs->mcg_cap = mcg_cap;
+	if (mcg_cap & MCG_CTL_P)
+		msrs->mcg_ctl = ~0ull;
+	for (u32 i = 0; i < banks; i++)
+		msrs->mce_bank[4 * i] = ~0ull;
+	lapic_configure(&vcpu->lapic, mcg_cap & MCG_CMCI_P, vcpu->lapic.directed_eoi);
+	return 0;
+}

@@ -1,0 +1,373 @@
+// SPDX-License-Identifier: MIT
+/*
+ * KVM_RUN: the loop. One turn is: serve requests, inject, run the processor, handle its exit. A vCPU that is halted
+ * sleeps instead. The vCPU's thread, with its lock held.
+ *
+ * How it ends early: a signal handler of the program sets vcpu->signalled before anything else (kvm.h,
+ * kvm_interrupt), then cpu->attention and the futex word; the loop looks at it after clearing attention and after reading
+ * the word, so that no signal falls between the check and the wait. That is also how the program's handler may
+ * set run->immediate_exit while we run.
+ */
+#include <errno.h>
+#include <linux/futex.h>
+#include <sys/syscall.h>
+#include <time.h>
+#include <unistd.h>
+
+#include "cpu/control.h"
+#include "cpu/mmu.h"
+#include "engine/engine.h"
+#include "vm/apic.h"
+#include "vm/events.h"
+#include "vm/exit.h"
+#include "vm/vm.h"
+
+/* Without a timer to watch, instructions between looks at run->immediate_exit; nobody should need them. */
+#define BUDGET_MAX     (1ull << 24)
+#define BUDGET_MIN     2000ull
+#define SYNC_FIELDS    (KVM_SYNC_X86_REGS | KVM_SYNC_X86_SREGS | KVM_SYNC_X86_EVENTS)
+#define SLEEP_MAX_NS   1000000000ull
+
+static __thread struct vcpu *current __attribute__((tls_model("initial-exec")));
+
+struct vcpu *vcpu_current(void)
+{
+	return current;
+}
+
+void vcpu_interrupt_current(void)
+{
+	struct vcpu *vcpu = current;
+
+	if (!vcpu)
+		return;
+	__atomic_store_n(&vcpu->signalled, true, __ATOMIC_SEQ_CST);
+	vcpu_kick(vcpu, 0);
+}
+
+static bool interrupted(const struct vcpu *vcpu)
+{
+	return __atomic_load_n(&vcpu->signalled, __ATOMIC_SEQ_CST) || READ_ONCE(vcpu->run->immediate_exit);
+}
+
+/* --- one turn --- */
+
+/* Requests of other threads. 1 to enter, 0 for an exit to the program, or, as the state may change, a new turn. */
+static int serve_requests(struct vcpu *vcpu)
+{
+	u32 requests;
+
+	__atomic_store_n(&vcpu->cpu->attention, 0, __ATOMIC_SEQ_CST);
+	requests = __atomic_exchange_n(&vcpu->requests, 0, __ATOMIC_SEQ_CST);
+	if (requests & REQUEST_TLB_FLUSH)
+		tlb_flush(vcpu->cpu);
+	if (requests & REQUEST_CLOCK_UPDATE)
+		vcpu_clock_update(vcpu);
+	if (requests & REQUEST_STEAL_UPDATE)
+		vcpu_steal_update(vcpu);
+	if (vcpu->events.triple_fault) {
+		vcpu->events.triple_fault = false;
+		return exit_shutdown(vcpu);
+	}
+	return 1;
+}
+
+/*
+ * How many instructions to run before looking at the clock. While the LAPIC's timer counts, a guess of how many fit: at a
+ * tenth per nanosecond it is rather too few than too many, and the next guess is closer.
+ */
+static u64 budget(struct vcpu *vcpu)
+{
+	struct lapic_now now;
+	u64 expiry, n;
+
+	if (!vcpu->has_lapic)
+		return BUDGET_MAX;
+	now = apic_now(vcpu);
+	if (lapic_timer_poll(&vcpu->lapic, now))
+		events_inject(vcpu);
+	expiry = lapic_timer_expiry(&vcpu->lapic, now);
+	if (expiry == LAPIC_NO_EXPIRY)
+		return BUDGET_MAX;
+	n = expiry > now.ns ? (expiry - now.ns) / 10 : 0;
+	return n < BUDGET_MIN ? BUDGET_MIN : n > BUDGET_MAX ? BUDGET_MAX : n;
+}
+
+static int enter(struct vcpu *vcpu)
+{
+	struct cpu *cpu = vcpu->cpu;
+	u64 instructions;
+
+	events_inject(vcpu);
+	instructions = budget(vcpu);
+	cpu->cr8 = apic_get_cr8(vcpu);
+	if (interrupted(vcpu))
+		return 1;
+	vcpu->ever_ran = true;
+	return exit_handle(vcpu, engine_run(cpu, instructions));
+}
+
+static int turn(struct vcpu *vcpu)
+{
+	int r;
+
+	vcpu_section_begin(vcpu);
+	r = serve_requests(vcpu);
+	events_accept(vcpu);
+	if (r > 0 && vcpu->mp_state == KVM_MP_STATE_RUNNABLE)
+		r = enter(vcpu);
+	vcpu_section_end(vcpu);
+	return r;
+}
+
+/* --- sleeping --- */
+
+static u64 sleep_limit(struct vcpu *vcpu)
+{
+	struct lapic_now now;
+	u64 expiry;
+
+	if (!vcpu->has_lapic)
+		return SLEEP_MAX_NS;
+	now = apic_now(vcpu);
+	expiry = lapic_timer_expiry(&vcpu->lapic, now);
+	if (expiry == LAPIC_NO_EXPIRY)
+		return SLEEP_MAX_NS;
+	return expiry <= now.ns ? 0 : expiry - now.ns < SLEEP_MAX_NS ? expiry - now.ns : SLEEP_MAX_NS;
+}
+
+/* Waits until vcpu->wake is no longer `seen`, a signal comes, or the timer is due. */
+static void wait_on_wake(struct vcpu *vcpu, u32 seen)
+{
+	u64 limit = sleep_limit(vcpu), begun = clock_ns();
+	struct timespec ts = { .tv_sec = limit / 1000000000, .tv_nsec = limit % 1000000000 };
+
+	__atomic_store_n(&vcpu->sleeping, true, __ATOMIC_SEQ_CST);
+	if (limit && syscall(SYS_futex, &vcpu->wake, FUTEX_WAIT_PRIVATE, seen, &ts) < 0 && errno == EINTR)
+		__atomic_store_n(&vcpu->signalled, true, __ATOMIC_SEQ_CST);
+	__atomic_store_n(&vcpu->sleeping, false, __ATOMIC_SEQ_CST);
+	vcpu->stats.halt_wait_ns += clock_ns() - begun;
+}
+
+static void sleep_until_woken(struct vcpu *vcpu)
+{
+	int saved_errno = errno;
+
+	for (;;) {
+		u32 seen = __atomic_load_n(&vcpu->wake, __ATOMIC_SEQ_CST);
+
+		if (vcpu->has_lapic && lapic_timer_poll(&vcpu->lapic, apic_now(vcpu)))
+			continue;
+		if (vcpu->has_lapic && vcpu->lapic.events & (LAPIC_EVENT_NMI | LAPIC_EVENT_UNHALT))
+			break;
+		if (events_wake(vcpu) || interrupted(vcpu))
+			break;
+		wait_on_wake(vcpu, seen);
+	}
+	errno = saved_errno;
+}
+
+/* HALTED, or waiting for INIT or a start-up IPI. */
+static int halted(struct vcpu *vcpu)
+{
+	sleep_until_woken(vcpu);
+	vcpu_section_begin(vcpu);
+	events_accept(vcpu);
+	vcpu_section_end(vcpu);
+	if (vcpu->mp_state == KVM_MP_STATE_HALTED || vcpu->mp_state == KVM_MP_STATE_AP_RESET_HOLD) {
+		if (events_wake(vcpu)) {
+			vcpu->pv_unhalted = false;
+			vcpu->mp_state = KVM_MP_STATE_RUNNABLE;
+			vcpu->stats.halt_wakeup++;
+		}
+	}
+	return 1;
+}
+
+/* --- the loop --- */
+
+static int loop(struct vcpu *vcpu)
+{
+	int r;
+
+	vcpu->run->exit_reason = KVM_EXIT_UNKNOWN;
+	for (;;) {
+		r = vcpu->mp_state == KVM_MP_STATE_RUNNABLE ? turn(vcpu) : halted(vcpu);
+		if (r <= 0)
+			return r;
+		if (events_irq_wanted(vcpu) && events_ready_for_irq(vcpu)) {
+			vcpu->stats.request_irq_exits++;
+			vcpu->run->exit_reason = KVM_EXIT_IRQ_WINDOW_OPEN;
+			return 0;
+		}
+		if (interrupted(vcpu)) {
+			vcpu->stats.signal_exits++;
+			vcpu->run->exit_reason = KVM_EXIT_INTR;
+			return -EINTR;
+		}
+	}
+}
+
+/* An AP that was never started: KVM waits for its INIT here and makes the program call again. */
+static int wait_for_init(struct vcpu *vcpu)
+{
+	if (READ_ONCE(vcpu->run->immediate_exit))
+		return -EINTR;
+	sleep_until_woken(vcpu);
+	events_accept(vcpu);
+	if (!interrupted(vcpu))
+		return -EAGAIN;
+	vcpu->run->exit_reason = KVM_EXIT_INTR;
+	vcpu->stats.signal_exits++;
+	return -EINTR;
+}
+
+/* Registers that the program left in struct kvm_run: copied before they are looked at, since it may go on writing. */
+static int sync_in(struct vcpu *vcpu)
+{
+	struct kvm_run *run = vcpu->run;
+	u64 valid = READ_ONCE(run->kvm_valid_regs), dirty = READ_ONCE(run->kvm_dirty_regs);
+
+	if ((valid | dirty) & ~(u64)SYNC_FIELDS)
+		return -EINVAL;
+	if (dirty & KVM_SYNC_X86_REGS) {
+		struct kvm_regs regs = run->s.regs.regs;
+
+		vcpu_set_regs(vcpu, &regs);
+		run->kvm_dirty_regs &= ~(u64)KVM_SYNC_X86_REGS;
+	}
+	if (dirty & KVM_SYNC_X86_SREGS) {
+		struct kvm_sregs sregs = run->s.regs.sregs;
+
+		if (vcpu_set_sregs(vcpu, &sregs))
+			return -EINVAL;
+		run->kvm_dirty_regs &= ~(u64)KVM_SYNC_X86_SREGS;
+	}
+	if (dirty & KVM_SYNC_X86_EVENTS) {
+		struct kvm_vcpu_events events = run->s.regs.events;
+
+		if (vcpu_set_events(vcpu, &events))
+			return -EINVAL;
+		run->kvm_dirty_regs &= ~(u64)KVM_SYNC_X86_EVENTS;
+	}
+	return 0;
+}
+
+static void sync_out(struct vcpu *vcpu)
+{
+	struct kvm_run *run = vcpu->run;
+	u64 valid = READ_ONCE(run->kvm_valid_regs);
+
+	if (valid & KVM_SYNC_X86_REGS)
+		vcpu_get_regs(vcpu, &run->s.regs.regs);
+	if (valid & KVM_SYNC_X86_SREGS)
+		vcpu_get_sregs(vcpu, &run->s.regs.sregs);
+	if (valid & KVM_SYNC_X86_EVENTS)
+		vcpu_get_events(vcpu, &run->s.regs.events);
+	run->if_flag = !!(vcpu->cpu->rflags & FL_IF);
+	run->cr8 = apic_get_cr8(vcpu);
+	run->apic_base = vcpu->lapic.base;
+	run->ready_for_interrupt_injection = vcpu->vm->irqchip_kernel || events_ready_for_irq(vcpu);
+}
+
+/*
+ * What the program answered to the last exit. With immediate_exit the instruction is finished too and nothing
+ * else: that is how programs bring a vCPU to an instruction boundary.
+ */
+static int finish_last_exit(struct vcpu *vcpu)
+{
+	bool again;
+	int r = exit_complete(vcpu, &again);
+
+	if (r <= 0 || !again || !READ_ONCE(vcpu->run->immediate_exit))
+		return r;
+	__atomic_store_n(&vcpu->cpu->attention, 0, __ATOMIC_SEQ_CST);
+	vcpu->cpu->want_irq_window = vcpu->cpu->want_nmi_window = false;
+	r = exit_handle(vcpu, engine_run(vcpu->cpu, 1));
+	vcpu_kick(vcpu, 0); /* attention may have been somebody's */
+	return r;
+}
+
+static int prepare(struct vcpu *vcpu)
+{
+	u64 cr8 = READ_ONCE(vcpu->run->cr8);
+	int r = sync_in(vcpu);
+
+	if (r)
+		return r;
+	if (!vcpu->has_lapic) {
+		if (cr8 & ~0xfull)
+			return -EINVAL;
+		apic_set_cr8(vcpu, cr8);
+	}
+	r = finish_last_exit(vcpu);
+	if (r > 0 && READ_ONCE(vcpu->run->immediate_exit))
+		return -EINTR;
+	return r;
+}
+
+static int run(struct vcpu *vcpu)
+{
+	int r;
+
+	vcpu->run->flags = 0;
+	if (vcpu->mp_state == KVM_MP_STATE_UNINITIALIZED) {
+		r = wait_for_init(vcpu);
+	} else {
+		if (vcpu->clock.steal_msr)
+			__atomic_fetch_or(&vcpu->requests, REQUEST_STEAL_UPDATE, __ATOMIC_SEQ_CST);
+		vcpu_section_begin(vcpu);
+		r = prepare(vcpu);
+		vcpu_section_end(vcpu);
+		if (r > 0)
+			r = loop(vcpu);
+	}
+	vcpu_section_begin(vcpu);
+	vcpu_steal_preempted(vcpu);
+	sync_out(vcpu);
+	vcpu_section_end(vcpu);
+	return r;
+}
+
+/*
+ * The program's signal mask during KVM_RUN, if it set one, but never without the signals that guest code itself
+ * causes: blocked, they would kill the process. Returns whether `saved` is to be restored.
+ */
+static bool mask_signals(const struct vcpu *vcpu, sigset_t *saved)
+{
+	static const int ours[] = { SIGSEGV, SIGBUS, SIGFPE, SIGILL, SIGTRAP };
+	sigset_t set;
+	bool blocked = vcpu->sigmask_active;
+
+	sigemptyset(&set);
+	for (u32 i = 0; i < ARRAY_SIZE(ours); i++)
+		sigaddset(&set, ours[i]);
+	if (vcpu->sigmask_active)
+		pthread_sigmask(SIG_SETMASK, &vcpu->sigmask, saved);
+	pthread_sigmask(SIG_UNBLOCK, &set, vcpu->sigmask_active ? NULL : saved);
+	for (u32 i = 0; i < ARRAY_SIZE(ours); i++)
+		blocked |= sigismember(saved, ours[i]);
+	return blocked;
+}
+
+int vcpu_run(struct vcpu *vcpu)
+{
+	struct vcpu *outer = current;
+	sigset_t saved;
+	bool masked;
+	int r;
+
+	if (!vcpu->cpu->engine) {
+		r = engine_create(vcpu->cpu);
+		if (r)
+			return r;
+	}
+	__atomic_store_n(&vcpu->signalled, false, __ATOMIC_SEQ_CST);
+	current = vcpu;
+	masked = mask_signals(vcpu, &saved);
+	r = run(vcpu);
+	if (masked)
+		pthread_sigmask(SIG_SETMASK, &saved, NULL);
+	current = outer;
+	return r;
+}

@@ -1,0 +1,34 @@
+/* SPDX-License-Identifier: MIT */
+/*
+ * Statistics: stat.def as structs, and the file format that KVM_GET_STATS_FD promises. The counters
+ * are grown by the thread that owns their struct and read by anyone, without a lock.
+ */
+#ifndef VM_STATS_H
+#define VM_STATS_H
+
+#include "base/types.h"
+
+struct vm;
+struct vcpu;
+
+struct vm_stats {
+#define VM_STAT(name, type, unit) u64 name;
+#define VCPU_STAT(name, type, unit)
+#include "vm/stat.def"
+#undef VM_STAT
+#undef VCPU_STAT
+};
+
+struct vcpu_stats {
+#define VM_STAT(name, type, unit)
+#define VCPU_STAT(name, type, unit) u64 name;
+#include "vm/stat.def"
+#undef VM_STAT
+#undef VCPU_STAT
+};
+
+/* read() of a statistics file: bytes copied to the program's buffer, 0 behind the end, -EFAULT or -ENOMEM. */
+long vm_stats_read(struct vm *vm, void *user, size_t n, u64 offset);
+long vcpu_stats_read(struct vcpu *vcpu, void *user, size_t n, u64 offset);
+
+#endif

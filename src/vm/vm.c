@@ -1,0 +1,154 @@
+// SPDX-License-Identifier: MIT
+/*
+ * A VM: its life, its vCPUs, its settings, and how an editor of shared tables waits for vCPU threads. Any thread.
+ */
+#include "vm/vm.h"
+
+#include <errno.h>
+#include <linux/futex.h>
+#include <stdlib.h>
+#include <sys/syscall.h>
+#include <unistd.h>
+
+#include "base/must.h"
+#include "vm/apic.h"
+#include "vm/io.h"
+#include "vm/irqchip.h"
+
+struct vm *vm_create(const struct model *model)
+{
+	static u32 serial;
+	struct vm *vm = calloc(1, sizeof(*vm));
+
+	if (!vm)
+		return NULL;
+	vm->mem = mem_map_empty();
+	if (!vm->mem)
+		goto free_vm;
+	vm->model = model;
+	vm->refs = 1;
+	vm->owner = getpid();
+	vm->serial = __atomic_add_fetch(&serial, 1, __ATOMIC_RELAXED);
+	vm->set.apic_bus_cycle_ns = 1;
+	pthread_mutex_init(&vm->slots_lock, NULL);
+	pthread_mutex_init(&vm->lock, NULL);
+	pthread_mutex_init(&vm->ring_lock, NULL);
+	vm_clock_init(vm);
+	return vm;
+free_vm:
+	free(vm);
+	return NULL;
+}
+
+static void destroy(struct vm *vm)
+{
+	for (u32 i = 0; i < vm->nvcpus; i++)
+		vcpu_destroy(vm->vcpus[i]);
+	for (u32 i = 0; i < vm->mem->nslots; i++)
+		free(vm->mem->slots[i].dirty);
+	free((void *)vm->mem);
+	io_zones_destroy(vm);
+	irqchip_destroy(vm);
+	if (vm->msr_filter)
+		msr_filter_destroy(vm->msr_filter);
+	vm_clock_destroy(vm);
+	pthread_mutex_destroy(&vm->ring_lock);
+	pthread_mutex_destroy(&vm->lock);
+	pthread_mutex_destroy(&vm->slots_lock);
+	free(vm);
+}
+
+void vm_get(struct vm *vm)
+{
+	__atomic_add_fetch(&vm->refs, 1, __ATOMIC_RELAXED);
+}
+
+void vm_put(struct vm *vm)
+{
+	if (__atomic_sub_fetch(&vm->refs, 1, __ATOMIC_ACQ_REL) == 0)
+		destroy(vm);
+}
+
+struct vcpu *vm_vcpu_by_id(struct vm *vm, u32 id)
+{
+	u32 n = __atomic_load_n(&vm->nvcpus, __ATOMIC_ACQUIRE);
+
+	/* Most programs number their vCPUs from 0 without gaps. */
+	if (id < n && vm->vcpus[id]->id == id)
+		return vm->vcpus[id];
+	for (u32 i = 0; i < n; i++)
+		if (vm->vcpus[i]->id == id)
+			return vm->vcpus[i];
+	return NULL;
+}
+
+void vm_kick_all(struct vm *vm, u32 requests)
+{
+	u32 n = __atomic_load_n(&vm->nvcpus, __ATOMIC_ACQUIRE);
+
+	for (u32 i = 0; i < n; i++)
+		vcpu_kick(vm->vcpus[i], requests);
+}
+
+/* Waits until the vCPU has left the section numbered `seen`. */
+static void wait_for_section(struct vcpu *vcpu, u32 seen)
+{
+	__atomic_add_fetch(&vcpu->sync_waiting, 1, __ATOMIC_SEQ_CST);
+	while (__atomic_load_n(&vcpu->section, __ATOMIC_SEQ_CST) == seen)
+		syscall(SYS_futex, &vcpu->section, FUTEX_WAIT_PRIVATE, seen, NULL);
+	__atomic_sub_fetch(&vcpu->sync_waiting, 1, __ATOMIC_SEQ_CST);
+}
+
+void vm_synchronize(struct vm *vm)
+{
+	u32 n = __atomic_load_n(&vm->nvcpus, __ATOMIC_ACQUIRE);
+	bool waited = false;
+
+	/* What the caller published comes before what it now reads of the vCPUs: see vcpu_section_begin(). */
+	__atomic_thread_fence(__ATOMIC_SEQ_CST);
+	for (u32 i = 0; i < n; i++) {
+		struct vcpu *vcpu = vm->vcpus[i];
+		u32 seen = __atomic_load_n(&vcpu->section, __ATOMIC_SEQ_CST);
+
+		if (!(seen & 1) || vcpu == vcpu_current())
+			continue;
+		vcpu_kick(vcpu, REQUEST_LEAVE);
+		wait_for_section(vcpu, seen);
+		waited = true;
+	}
+	__atomic_add_fetch(&vm->stats.remote_tlb_flush_requests, 1, __ATOMIC_RELAXED);
+	if (waited)
+		__atomic_add_fetch(&vm->stats.remote_tlb_flush, 1, __ATOMIC_RELAXED);
+}
+
+int vm_set_boot_cpu(struct vm *vm, u64 id)
+{
+	int r = 0;
+
+	pthread_mutex_lock(&vm->lock);
+	if (vm->created_vcpus)
+		r = -EBUSY;
+	else if (id > VM_MAX_VCPU_IDS || (vm->set.max_vcpu_ids && id > vm->set.max_vcpu_ids))
+		r = -EINVAL;
+	else
+		vm->set.bsp_id = id;
+	pthread_mutex_unlock(&vm->lock);
+	return r;
+}
+
+int vm_set_msr_filter(struct vm *vm, const struct kvm_msr_filter *filter)
+{
+	struct msr_filter *new, *old;
+	int r = msr_filter_create(filter, &new);
+
+	if (r)
+		return r;
+	pthread_mutex_lock(&vm->lock);
+	old = vm->msr_filter;
+	__atomic_store_n(&vm->msr_filter, new, __ATOMIC_RELEASE);
+	pthread_mutex_unlock(&vm->lock);
+	vm_synchronize(vm);
+	if (old)
+		msr_filter_destroy(old);
+	return 0;
+}

@@ -1,0 +1,155 @@
+// SPDX-License-Identifier: MIT
+/*
+ * x87, SSE and AVX state and XCR0 as the API shows them: the standard XSAVE format (SDM 1 13.4), which is also how
+ * struct cpu keeps it. vCPU lock held.
+ */
+#include <errno.h>
+#include <string.h>
+
+#include "cpu/control.h"
+#include "vm/cpuid.h"
+#include "vm/vm.h"
+
+/* The legacy region (SDM 1 table 10-2) and the header of the XSAVE area (SDM 1 13.4.2). */
+struct fxsave {
+	u16 fcw, fsw;
+	u8 ftw, reserved;
+	u16 fop;
+	u64 fip, fdp;
+	u32 mxcsr, mxcsr_mask;
+	u8 st[8][16];
+	u8 xmm[16][16];
+	u8 unused[96];
+};
+
+struct xsave_area {
+	struct fxsave legacy;
+	u64 xstate_bv, xcomp_bv, reserved[6];
+	u8 ymmh[16][16];
+};
+
+#define XSTATE_LEGACY (XCR0_X87 | XCR0_SSE)
+#define FCW_INIT      0x37f
+
+static struct xsave_area *area_of(struct vcpu *vcpu)
+{
+	return (struct xsave_area *)vcpu->cpu->xsave;
+}
+
+/* Components that are in their initial state need not be in memory: put them there. */
+static void make_explicit(struct xsave_area *area)
+{
+	if (!(area->xstate_bv & XCR0_X87)) {
+		memset(&area->legacy, 0, offsetof(struct fxsave, mxcsr));
+		memset(area->legacy.st, 0, sizeof(area->legacy.st));
+		area->legacy.fcw = FCW_INIT;
+	}
+	if (!(area->xstate_bv & XCR0_SSE))
+		memset(area->legacy.xmm, 0, sizeof(area->legacy.xmm));
+	if (!(area->xstate_bv & XCR0_AVX))
+		memset(area->ymmh, 0, sizeof(area->ymmh));
+}
+
+void vcpu_get_fpu(struct vcpu *vcpu, struct kvm_fpu *fpu)
+{
+	struct fxsave *fx = &area_of(vcpu)->legacy;
+
+	make_explicit(area_of(vcpu));
+	memset(fpu, 0, sizeof(*fpu));
+	memcpy(fpu->fpr, fx->st, sizeof(fpu->fpr));
+	fpu->fcw = fx->fcw;
+	fpu->fsw = fx->fsw;
+	fpu->ftwx = fx->ftw;
+	fpu->last_opcode = fx->fop;
+	fpu->last_ip = fx->fip;
+	fpu->last_dp = fx->fdp;
+	memcpy(fpu->xmm, fx->xmm, sizeof(fpu->xmm));
+}
+
+/* KVM: neither direction transfers MXCSR. */
+void vcpu_set_fpu(struct vcpu *vcpu, const struct kvm_fpu *fpu)
+{
+	struct xsave_area *area = area_of(vcpu);
+	struct fxsave *fx = &area->legacy;
+
+	memcpy(fx->st, fpu->fpr, sizeof(fpu->fpr));
+	fx->fcw = fpu->fcw;
+	fx->fsw = fpu->fsw;
+	fx->ftw = fpu->ftwx;
+	fx->fop = fpu->last_opcode;
+	fx->fip = fpu->last_ip;
+	fx->fdp = fpu->last_dp;
+	memcpy(fx->xmm, fpu->xmm, sizeof(fpu->xmm));
+	area->xstate_bv |= XSTATE_LEGACY;
+}
+
+void vcpu_get_xsave(struct vcpu *vcpu, struct kvm_xsave *xsave)
+{
+	struct xsave_area *area = area_of(vcpu), *out = (struct xsave_area *)xsave->region;
+	u64 shown = vcpu->cpu->xcr0_allowed | XSTATE_LEGACY;
+
+	make_explicit(area);
+	memset(xsave->region, 0, sizeof(xsave->region));
+	memcpy(&out->legacy, &area->legacy, sizeof(out->legacy));
+	memset(out->legacy.unused, 0, sizeof(out->legacy.unused));
+	out->xstate_bv = area->xstate_bv & shown;
+	if (shown & XCR0_AVX)
+		memcpy(out->ymmh, area->ymmh, sizeof(out->ymmh));
+}
+
+/* KVM: what copy_uabi_to_xstate() refuses. */
+static bool xsave_valid(const struct vcpu *vcpu, const struct xsave_area *in)
+{
+	u32 mxcsr_mask = vcpu->cpu->host_fpu.mxcsr_mask;
+	u64 reserved = in->xcomp_bv;
+
+	for (u32 i = 0; i < ARRAY_SIZE(in->reserved); i++)
+		reserved |= in->reserved[i];
+	return !reserved && !(in->xstate_bv & ~(cpuid_xcr0() | XSTATE_LEGACY)) &&
+	       !(in->legacy.mxcsr & ~mxcsr_mask);
+}
+
+int vcpu_set_xsave(struct vcpu *vcpu, const struct kvm_xsave *xsave)
+{
+	const struct xsave_area *in = (const struct xsave_area *)xsave->region;
+	struct xsave_area *area = area_of(vcpu);
+	u32 mxcsr_mask = area->legacy.mxcsr_mask;
+
+	if (!xsave_valid(vcpu, in))
+		return -EINVAL;
+	memcpy(area, in, sizeof(*area));
+	area->legacy.mxcsr_mask = mxcsr_mask;
+	make_explicit(area);
+	return 0;
+}
+
+void vcpu_get_xcrs(struct vcpu *vcpu, struct kvm_xcrs *xcrs)
+{
+	memset(xcrs, 0, sizeof(*xcrs));
+	xcrs->nr_xcrs = 1;
+	xcrs->xcrs[0].value = vcpu->cpu->xcr0;
+}
+
+/* SDM 1 13.3: x87 always, AVX only with SSE. */
+static bool xcr0_valid(const struct cpu *cpu, u64 value)
+{
+	if (!(value & XCR0_X87) || value & ~cpu->xcr0_allowed)
+		return false;
+	return !(value & XCR0_AVX) || value & XCR0_SSE;
+}
+
+int vcpu_set_xcrs(struct vcpu *vcpu, const struct kvm_xcrs *xcrs)
+{
+	if (xcrs->nr_xcrs > KVM_MAX_XCRS || xcrs->flags)
+		return -EINVAL;
+	for (u32 i = 0; i < xcrs->nr_xcrs; i++) {
+		if (xcrs->xcrs[i].xcr != 0)
+			continue;
+		if (!xcr0_valid(vcpu->cpu, xcrs->xcrs[i].value))
+			return -EINVAL;
+		vcpu->cpu->xcr0 = xcrs->xcrs[i].value;
+		cpu_state_changed(vcpu->cpu);
+		break;
+	}
+	return 0;
+}

@@ -1,0 +1,271 @@
+// SPDX-License-Identifier: MIT
+/*
+ * Zones of port and memory space whose writes do not exit: coalesced into a ring that the program empties later
+ * (api.rst 4.116), or turned into a tick of an eventfd (api.rst 4.59). The table is an immutable snapshot.
+ */
+#include <errno.h>
+#include <fcntl.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <unistd.h>
+
+#include "vm/io.h"
+#include "vm/vm.h"
+
+#define MAX_ZONES     1000 /* KVM: NR_IOBUS_DEVS */
+#define RING_ENTRIES  ((PAGE_SIZE - sizeof(struct kvm_coalesced_mmio_ring)) / sizeof(struct kvm_coalesced_mmio))
+
+struct io_zone {
+	bool pio;
+	u64 addr;
+	u64 len; /* 0: an ioeventfd for a write of any size */
+	bool eventfd, match_data;
+	u64 data;
+	int fd;	  /* ours: the program may close its own */
+	int user_fd;
+};
+
+struct io_zones {
+	u32 n;
+	struct io_zone zone[];
+};
+
+static u32 count(const struct vm *vm)
+{
+	return vm->zones ? vm->zones->n : 0;
+}
+
+/* Publishes a table with `skip` (if any) left out and `add` (if any) appended. Slots lock held. */
+static int replace(struct vm *vm, const struct io_zone *skip, const struct io_zone *add)
+{
+	const struct io_zones *old = vm->zones;
+	struct io_zones *new = malloc(sizeof(*new) + (count(vm) + 1) * sizeof(new->zone[0]));
+
+	if (!new)
+		return -ENOMEM;
+	new->n = 0;
+	for (u32 i = 0; i < count(vm); i++)
+		if (&old->zone[i] != skip)
+			new->zone[new->n++] = old->zone[i];
+	if (add)
+		new->zone[new->n++] = *add;
+	__atomic_store_n(&vm->zones, new, __ATOMIC_SEQ_CST);
+	vm_synchronize(vm);
+	free((void *)old);
+	return 0;
+}
+
+static bool contains(const struct io_zone *z, u64 addr, u64 len)
+{
+	return addr >= z->addr && addr + len >= addr && addr + len <= z->addr + z->len;
+}
+
+int vm_register_coalesced(struct vm *vm, const struct kvm_coalesced_mmio_zone *zone)
+{
+	struct io_zone add = { .pio = zone->pio, .addr = zone->addr, .len = zone->size, .fd = -1 };
+	int r = -ENOSPC;
+
+	if (zone->pio > 1)
+		return -EINVAL;
+	pthread_mutex_lock(&vm->slots_lock);
+	if (count(vm) < MAX_ZONES)
+		r = replace(vm, NULL, &add);
+	pthread_mutex_unlock(&vm->slots_lock);
+	return r;
+}
+
+static const struct io_zone *find_coalesced(struct vm *vm, const struct kvm_coalesced_mmio_zone *zone)
+{
+	for (u32 i = 0; i < count(vm); i++) {
+		const struct io_zone *z = &vm->zones->zone[i];
+
+		if (!z->eventfd && z->pio == zone->pio && contains(z, zone->addr, zone->size))
+			return z;
+	}
+	return NULL;
+}
+
+int vm_unregister_coalesced(struct vm *vm, const struct kvm_coalesced_mmio_zone *zone)
+{
+	const struct io_zone *z;
+	int r = 0;
+
+	if (zone->pio > 1)
+		return -EINVAL;
+	pthread_mutex_lock(&vm->slots_lock);
+	while (!r && (z = find_coalesced(vm, zone)))
+		r = replace(vm, z, NULL);
+	pthread_mutex_unlock(&vm->slots_lock);
+	return r;
+}
+
+static bool is_eventfd(int fd)
+{
+	static const char wanted[] = "anon_inode:[eventfd]";
+	char path[32], target[sizeof(wanted)];
+
+	snprintf(path, sizeof(path), "/proc/self/fd/%d", fd);
+	return readlink(path, target, sizeof(target)) == (ssize_t)sizeof(wanted) - 1 &&
+	       !memcmp(target, wanted, sizeof(wanted) - 1);
+}
+
+/* KVM: kvm_assign_ioeventfd(). */
+static int eventfd_sane(const struct kvm_ioeventfd *args)
+{
+	u32 known = KVM_IOEVENTFD_FLAG_DATAMATCH | KVM_IOEVENTFD_FLAG_PIO | KVM_IOEVENTFD_FLAG_DEASSIGN;
+
+	if (args->flags & ~known)
+		return -EINVAL;
+	if (args->len > 8 || (args->len & (args->len - 1)))
+		return -EINVAL;
+	if (args->addr + args->len < args->addr)
+		return -EINVAL;
+	if (!args->len && args->flags & KVM_IOEVENTFD_FLAG_DATAMATCH)
+		return -EINVAL;
+	if (fcntl(args->fd, F_GETFD) < 0)
+		return -EBADF;
+	return is_eventfd(args->fd) ? 0 : -EINVAL;
+}
+
+static bool same_place(const struct io_zone *z, const struct kvm_ioeventfd *args)
+{
+	bool match = args->flags & KVM_IOEVENTFD_FLAG_DATAMATCH;
+
+	return z->eventfd && z->pio == !!(args->flags & KVM_IOEVENTFD_FLAG_PIO) &&
+	       z->addr == args->addr && z->len == args->len && z->match_data == match &&
+	       (!match || z->data == args->datamatch);
+}
+
+/* Two eventfds on one write are refused unless both look at its data. */
+static bool collides(const struct io_zone *z, const struct kvm_ioeventfd *args)
+{
+	bool match = args->flags & KVM_IOEVENTFD_FLAG_DATAMATCH;
+
+	if (!z->eventfd || z->pio != !!(args->flags & KVM_IOEVENTFD_FLAG_PIO) || z->addr != args->addr)
+		return false;
+	if (z->len && args->len && z->len != args->len)
+		return false;
+	return !z->match_data || !match || z->data == args->datamatch;
+}
+
+static int eventfd_assign(struct vm *vm, const struct kvm_ioeventfd *args)
+{
+	struct io_zone add = {
+		.pio = args->flags & KVM_IOEVENTFD_FLAG_PIO,
+		.addr = args->addr,
+		.len = args->len,
+		.eventfd = true,
+		.match_data = args->flags & KVM_IOEVENTFD_FLAG_DATAMATCH,
+		.data = args->datamatch,
+		.user_fd = args->fd,
+	};
+	int r;
+
+	for (u32 i = 0; i < count(vm); i++)
+		if (collides(&vm->zones->zone[i], args))
+			return -EEXIST;
+	if (count(vm) >= MAX_ZONES)
+		return -ENOSPC;
+	add.fd = fcntl(args->fd, F_DUPFD_CLOEXEC, 0);
+	if (add.fd < 0)
+		return -EMFILE;
+	r = replace(vm, NULL, &add);
+	if (r)
+		close(add.fd);
+	return r;
+}
+
+static int eventfd_deassign(struct vm *vm, const struct kvm_ioeventfd *args)
+{
+	for (u32 i = 0; i < count(vm); i++) {
+		const struct io_zone *z = &vm->zones->zone[i];
+		int fd = z->fd, r;
+
+		if (!same_place(z, args) || z->user_fd != args->fd)
+			continue;
+		r = replace(vm, z, NULL);
+		if (!r)
+			close(fd);
+		return r;
+	}
+	return -ENOENT;
+}
+
+int vm_ioeventfd(struct vm *vm, const struct kvm_ioeventfd *args)
+{
+	int r = eventfd_sane(args);
+
+	if (r)
+		return r;
+	pthread_mutex_lock(&vm->slots_lock);
+	r = args->flags & KVM_IOEVENTFD_FLAG_DEASSIGN ? eventfd_deassign(vm, args) :
+							eventfd_assign(vm, args);
+	pthread_mutex_unlock(&vm->slots_lock);
+	return r;
+}
+
+void io_zones_destroy(struct vm *vm)
+{
+	for (u32 i = 0; i < count(vm); i++)
+		if (vm->zones->zone[i].eventfd)
+			close(vm->zones->zone[i].fd);
+	free((void *)vm->zones);
+}
+
+static bool tick(const struct io_zone *z, u64 addr, u32 len, const void *data)
+{
+	u64 value = 0, one = 1;
+
+	if (addr != z->addr || (z->len && z->len != len))
+		return false;
+	memcpy(&value, data, len);
+	if (z->match_data && value != z->data)
+		return false;
+	return write(z->fd, &one, sizeof(one)) == sizeof(one);
+}
+
+/*
+ * The ring is one per VM. The kernel maps one page into every vCPU's file; here each file has its own, and
+ * the ring is the one of the vCPU that was created first, which is the one programs read.
+ */
+static bool coalesce(struct vm *vm, const struct io_zone *z, u64 addr, u32 len, const void *data)
+{
+	struct kvm_coalesced_mmio_ring *ring = vm->vcpus[0]->ring;
+	struct kvm_coalesced_mmio *entry;
+	u32 last, next;
+	bool room;
+
+	if (!contains(z, addr, len))
+		return false;
+	pthread_mutex_lock(&vm->ring_lock);
+	last = READ_ONCE(ring->last);
+	next = (last + 1) % RING_ENTRIES;
+	room = last < RING_ENTRIES && next != READ_ONCE(ring->first);
+	if (room) {
+		entry = &ring->coalesced_mmio[last];
+		entry->phys_addr = addr;
+		entry->len = len;
+		memcpy(entry->data, data, len);
+		entry->pio = z->pio;
+		__atomic_store_n(&ring->last, next, __ATOMIC_RELEASE);
+		vm->stats.coalesced_writes++;
+	}
+	pthread_mutex_unlock(&vm->ring_lock);
+	return room;
+}
+
+bool zones_write(struct vm *vm, bool pio, u64 addr, u32 len, const void *data)
+{
+	const struct io_zones *zones = __atomic_load_n(&vm->zones, __ATOMIC_SEQ_CST);
+
+	for (u32 i = 0; zones && i < zones->n; i++) {
+		const struct io_zone *z = &zones->zone[i];
+
+		if (z->pio != pio)
+			continue;
+		if (z->eventfd ? tick(z, addr, len, data) : coalesce(vm, z, addr, len, data))
+			return true;
+	}
+	return false;
+}

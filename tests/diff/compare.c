@@ -1,0 +1,209 @@
+// SPDX-License-Identifier: MIT
+/*
+ * One case on both sides, and what differs. Not compared: flags that the manual leaves undefined, and the x87
+ * instruction and data pointers.
+ */
+#include "diff.h"
+
+#include <stdarg.h>
+#include <stdio.h>
+#include <string.h>
+
+#define FLAGS_COMPARED (FL_ARITH | FL_TF | FL_DF | FL_NT | FL_RF | FL_AC | FL_ID)
+
+static const char *const gpr_names[16] = { "rax", "rcx", "rdx", "rbx", "rsp", "rbp", "rsi", "rdi",
+					   "r8",  "r9",	 "r10", "r11", "r12", "r13", "r14", "r15" };
+static const char *const seg_names[NSEGS] = { "es", "cs", "ss", "ds", "fs", "gs" };
+
+__attribute__((format(printf, 2, 3))) static void differ(struct verdict *v, const char *fmt, ...)
+{
+	va_list ap;
+
+	v->differs = true;
+	if (v->nlines == ARRAY_SIZE(v->lines))
+		return;
+	va_start(ap, fmt);
+	vsnprintf(v->lines[v->nlines++], sizeof(v->lines[0]), fmt, ap);
+	va_end(ap);
+}
+
+static void check(struct verdict *v, const char *what, u64 native, u64 engine)
+{
+	if (native != engine)
+		differ(v, "%-8s native %016llx engine %016llx", what, (unsigned long long)native,
+		       (unsigned long long)engine);
+}
+
+static void check_bytes(struct verdict *v, const char *what, u32 number, const u8 *native, const u8 *engine,
+			u32 size)
+{
+	char hex[2][40];
+
+	if (memcmp(native, engine, size) == 0)
+		return;
+	for (u32 i = 0; i < size; i++) {
+		sprintf(hex[0] + 2 * i, "%02x", native[size - 1 - i]);
+		sprintf(hex[1] + 2 * i, "%02x", engine[size - 1 - i]);
+	}
+	differ(v, "%s%-3u native %s engine %s", what, number, hex[0], hex[1]);
+}
+
+/* Which flags may be undefined where this outcome stopped. */
+static u32 undefined_at(const struct sequence *seq, const struct outcome *out)
+{
+	u8 bytes[SEQUENCE_MAX * 15 + 2];
+	u64 addr[SEQUENCE_MAX + 1];
+	u32 all = seq->undefined;
+
+	sequence_bytes(seq, bytes, addr);
+	for (u32 i = 0; i < seq->n; i++) {
+		if (addr[i] == out->state.rip)
+			return seq->items[i].undefined;
+		all |= seq->items[i].undefined;
+	}
+	return addr[seq->n] == out->state.rip ? seq->undefined : all;
+}
+
+static void check_integer(struct verdict *v, const struct sequence *seq, const struct outcome *n,
+			  const struct outcome *e)
+{
+	u64 flags = FLAGS_COMPARED & ~(u64)undefined_at(seq, n);
+
+	for (u32 i = 0; i < (seq->is32 ? 8 : 16); i++)
+		check(v, gpr_names[i], seq->is32 ? (u32)n->state.gpr[i] : n->state.gpr[i],
+		      seq->is32 ? (u32)e->state.gpr[i] : e->state.gpr[i]);
+	check(v, "rip", n->state.rip, e->state.rip);
+	check(v, "rflags", n->state.rflags & flags, e->state.rflags & flags);
+	for (u32 i = 0; i < NSEGS; i++)
+		check(v, seg_names[i], n->state.sel[i], e->state.sel[i]);
+	if (seq->is32)
+		return;
+	check(v, "fs.base", n->state.fs_base, e->state.fs_base);
+	check(v, "gs.base", n->state.gs_base, e->state.gs_base);
+}
+
+static void check_vector(struct verdict *v, const struct sequence *seq, const u8 *n, const u8 *e)
+{
+	check_bytes(v, "fcw", 0, n, e, 2);
+	check_bytes(v, "fsw", 0, n + 2, e + 2, 2);
+	check_bytes(v, "ftw", 0, n + 4, e + 4, 1);
+	check_bytes(v, "mxcsr", 0, n + 24, e + 24, 4);
+	for (u32 i = 0; i < 8; i++)
+		check_bytes(v, "st", i, n + 32 + 16 * i, e + 32 + 16 * i, 10);
+	for (u32 i = 0; i < (seq->is32 ? 8 : 16); i++) {
+		check_bytes(v, "xmm", i, n + 160 + 16 * i, e + 160 + 16 * i, 16);
+		check_bytes(v, "ymmh", i, n + XSAVE_YMM + 16 * i, e + XSAVE_YMM + 16 * i, 16);
+	}
+}
+
+static void check_memory(struct verdict *v)
+{
+	for (u32 page = 0; page < DATA_PAGES; page++) {
+		const u8 *n = native_data() + page * PAGE_SIZE, *e = guest_data_page(page);
+
+		if (memcmp(n, e, PAGE_SIZE) == 0)
+			continue;
+		for (u32 i = 0; i < PAGE_SIZE; i += 8)
+			if (memcmp(n + i, e + i, 8)) {
+				char what[20];
+
+				sprintf(what, "[%llx]", DATA_BASE + page * PAGE_SIZE + i);
+				check_bytes(v, what, 0, n + i, e + i, 8);
+			}
+	}
+}
+
+static void check_fault(struct verdict *v, const struct outcome *n, const struct outcome *e)
+{
+	check(v, "vector", n->vector, e->vector);
+	check(v, "error", n->error, e->error);
+	if (n->vector == VEC_PF)
+		check(v, "cr2", n->cr2, e->cr2);
+}
+
+/* Without branches, as many retire as lie before the end. */
+static void check_tally(struct verdict *v, const struct sequence *seq, const struct outcome *n,
+			const struct outcome *e)
+{
+	u8 bytes[SEQUENCE_MAX * 15 + 2];
+	u64 addr[SEQUENCE_MAX + 1];
+
+	if (!seq->straight)
+		return;
+	sequence_bytes(seq, bytes, addr);
+	for (u32 i = 0; i <= seq->n; i++)
+		if (addr[i] == n->state.rip)
+			check(v, "retired", i, e->retired);
+}
+
+static bool contains_last(const struct sequence *seq, ZydisMnemonic mnemonic)
+{
+	return seq->n && seq->items[seq->n - 1].mnemonic == mnemonic;
+}
+
+/* A bug put into the engine's results on purpose. */
+static void spoil(const struct sequence *seq, enum plant plant, struct outcome *e)
+{
+	if (plant == PLANT_FLAG && e->vector == VEC_UD && contains_last(seq, ZYDIS_MNEMONIC_SBB))
+		e->state.rflags ^= FL_OF;
+	if (plant == PLANT_FAULT && e->vector == VEC_DE && contains_last(seq, ZYDIS_MNEMONIC_IDIV))
+		e->vector = VEC_GP;
+}
+
+void case_load(const struct test_case *c)
+{
+	u8 bytes[SEQUENCE_MAX * 15 + 2];
+	u32 size = sequence_bytes(&c->seq, bytes, NULL);
+
+	native_load(bytes, size, c->seq.start);
+	guest_load(bytes, size, c->seq.start);
+}
+
+static void reset_data(const struct test_case *c)
+{
+	memcpy(native_data(), c->data, DATA_SIZE);
+	for (u32 i = 0; i < DATA_PAGES; i++)
+		memcpy(guest_data_page(i), c->data + i * PAGE_SIZE, PAGE_SIZE);
+}
+
+static void run_native_twice(const struct test_case *c, struct outcome *n, struct outcome *e)
+{
+	native_run(&c->in, e);
+	for (u32 i = 0; i < DATA_PAGES; i++)
+		memcpy(guest_data_page(i), native_data() + i * PAGE_SIZE, PAGE_SIZE);
+	memcpy(native_data(), c->data, DATA_SIZE);
+	native_run(&c->in, n);
+	e->retired = c->seq.n;
+}
+
+void case_run(const struct test_case *c, enum plant plant, struct verdict *v)
+{
+	struct outcome n, e;
+
+	v->differs = false;
+	v->nlines = 0;
+	reset_data(c);
+	if (c->self) {
+		run_native_twice(c, &n, &e);
+	} else {
+		native_run(&c->in, &n);
+		if (n.vector == NATIVE_TIMEOUT) {
+			v->executed = 0;
+			return;
+		}
+		guest_run(&c->in, c->budget, &e);
+	}
+	v->executed = e.retired;
+	if (e.ran_away) {
+		differ(v, "engine left with exit reason %u; native ended with vector %u at %llx", e.vector,
+		       n.vector, (unsigned long long)n.state.rip);
+		return;
+	}
+	spoil(&c->seq, plant, &e);
+	check_fault(v, &n, &e);
+	check_integer(v, &c->seq, &n, &e);
+	check_vector(v, &c->seq, n.state.xsave, e.state.xsave);
+	check_memory(v);
+	if (!c->self)
+		check_tally(v, &c->seq, &n, &e);
+}

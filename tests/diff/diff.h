@@ -1,0 +1,238 @@
+/* SPDX-License-Identifier: MIT */
+/*
+ * The differential test: random instructions run on the native CPU and on the engine, and everything
+ * architectural is compared. One worker process is single-threaded; nothing here is shared between
+ * processes but struct progress.
+ *
+ * A form is one encodable instruction shape, found by asking the decoder about every opcode. A sequence is
+ * a handful of instructions made of forms, ending in UD2. An input is the state a sequence starts with. An
+ * outcome is the state and the exception it ends with.
+ */
+#ifndef TESTS_DIFF_DIFF_H
+#define TESTS_DIFF_DIFF_H
+
+#include <Zydis/Zydis.h>
+
+#include "base/types.h"
+#include "x86/features.h"
+#include "x86/regs.h"
+
+/* The sandbox: the same addresses on both sides, below 2 GB so that absolute and 32-bit addresses reach. */
+#define CODE_BASE     0x10000000ull
+#define CODE_PAGES    2 /* executable, not writable; nothing before and behind */
+#define DATA_BASE     0x20000000ull
+#define DATA_PAGES    7 /* nothing before and behind */
+#define DATA_READONLY 4 /* the page of these that cannot be written */
+#define DATA_SIZE     (DATA_PAGES * PAGE_SIZE)
+
+#define SEL_USER32  0x23 /* Linux' selectors, used on both sides */
+#define SEL_USER_DS 0x2b
+#define SEL_USER64  0x33
+
+/* --- random numbers: rng.c ---------------------------------------------------------------------------------- */
+
+struct rng {
+	u64 s;
+};
+
+struct rng rng_for(u64 seed, u64 stream); /* independent streams for independent cases */
+u64 rng_next(struct rng *r);
+u32 rng_below(struct rng *r, u32 n);
+bool rng_one_in(struct rng *r, u32 n);
+u64 rng_value(struct rng *r); /* a 64-bit value of the kind that finds bugs */
+void rng_fill(struct rng *r, void *buf, size_t size);	 /* the same, as bytes */
+void rng_floats(struct rng *r, void *buf, size_t size); /* the same, leaning towards floating point */
+
+/* --- forms: forms.c ------------------------------------------------------------------------------------------ */
+
+enum family {
+#define FAMILY(name, ...) FAMILY_##name,
+#include "families.def"
+	NFAMILIES
+};
+
+extern const char *const family_names[NFAMILIES];
+
+enum encoding_map { MAP_1, MAP_0F, MAP_0F38, MAP_0F3A, NMAPS };
+
+struct form {
+	u16 mnemonic;
+	u8 family;
+	u8 map, opcode;
+	u8 pp; /* 0, 0x66, 0xf3, 0xf2 */
+	u8 modrm;
+	bool has_modrm, is_vex, w, l;
+};
+
+struct mode {
+	bool is32;
+	ZydisDecoder decoder;
+};
+
+/* The forms of one mnemonic are adjacent, and so are the mnemonics of one family. */
+struct form_table {
+	struct form *forms;
+	u32 nforms;
+	u32 *mnemonic_start; /* index into forms, one more than nmnemonics */
+	u32 nmnemonics;
+	u32 family_start[NFAMILIES + 1]; /* index into mnemonic_start */
+};
+
+void mode_init(struct mode *mode, bool is32);
+void forms_find(struct form_table *table, const struct mode *mode);
+const struct form *form_pick(const struct form_table *table, enum family family, struct rng *r);
+/* The family of a decoded instruction; NFAMILIES if the test keeps away from it. */
+enum family form_family(const ZydisDecodedInstruction *insn);
+bool host_has(enum feature f);
+
+/* --- sequences: generate.c, template.c ------------------------------------------------------------------------ */
+
+enum fix_kind {
+	FIX_NONE,
+	FIX_RIP,   /* 4 bytes: the address `target`, relative to the end of the instruction */
+	FIX_REL8,  /* the start of item `target`, relative */
+	FIX_REL32,
+	FIX_ABS32, /* the start of item `target`, absolute */
+};
+
+struct item {
+	u8 bytes[15];
+	u8 len;
+	u8 fix, fix_at;
+	u8 family;
+	bool pinned; /* without it a loop would not end */
+	u16 mnemonic;
+	u32 undefined; /* flags that may be undefined when it starts */
+	u64 target;
+};
+
+enum register_class { CLASS_ANY, CLASS_POINTER, CLASS_SMALL };
+
+#define SEQUENCE_MAX 40
+
+struct sequence {
+	bool is32;
+	bool straight; /* no branches: the number of retired instructions is known from the end */
+	u32 n;
+	struct item items[SEQUENCE_MAX];
+	u32 undefined; /* flags that may be undefined at the end */
+	u64 start;     /* address of the first instruction */
+	u8 gpr_class[16], vec_class[16];
+};
+
+/* What the generator knows while it appends. */
+struct generator {
+	struct rng *r;
+	const struct mode *mode;
+	const struct form_table *table;
+	struct sequence *seq;
+	bool written[16], vec_written[16]; /* no longer of the class it started with */
+	u32 branch_end;			   /* items before this may be skipped: they define nothing */
+	bool no_undefined;		   /* in a loop: nothing may leave flags undefined */
+	bool done;			   /* nothing can follow */
+};
+
+void generate(struct sequence *seq, struct rng *r, const struct mode *mode,
+	      const struct form_table *table, int only);
+bool append_random(struct generator *g, enum family family); /* false: nothing fitted */
+bool append_template(struct generator *g, enum family family);
+bool want_gpr(struct generator *g, u32 reg, enum register_class cls);
+/* Appends an instruction as it is, with its effect on what is known; NULL: it does not decode or fit. */
+struct item *append_item(struct generator *g, enum family family, const u8 *bytes, u32 len);
+/* Lays the sequence out at seq->start; returns its size, terminator included. addr: n + 1 entries or NULL. */
+u32 sequence_bytes(const struct sequence *seq, u8 *out, u64 *addr);
+void sequence_place(struct sequence *seq, struct rng *r);
+
+/* --- inputs: input.c ------------------------------------------------------------------------------------------ */
+
+#define XSAVE_HEADER 512
+#define XSAVE_YMM    576
+#define STATE_XSAVE  832
+
+struct state {
+	u64 gpr[16], rip, rflags, fs_base, gs_base;
+	u16 sel[NSEGS];
+	u8 xsave[STATE_XSAVE] __attribute__((aligned(64)));
+};
+
+void input_random(struct state *in, const struct sequence *seq, struct rng *r);
+
+/* --- the two sides: native.c, guest.c -------------------------------------------------------------------------- */
+
+struct outcome {
+	u32 vector;
+	u32 error;
+	u64 cr2;
+	bool ran_away; /* engine only: did not end in an exception; vector is the exit reason */
+	u64 retired;   /* engine only: user instructions */
+	struct state state;
+};
+
+#define NATIVE_TIMEOUT 0x10000 /* as a vector: a jump went where the code loops */
+
+bool native_supported(void);
+void native_init(void);
+void native_load(const u8 *code, u32 size, u64 address);
+void native_run(const struct state *in, struct outcome *out);
+u8 *native_data(void);
+
+void guest_init(void);
+void guest_load(const u8 *code, u32 size, u64 address);
+void guest_run(const struct state *in, u64 budget, struct outcome *out);
+u8 *guest_data_page(u32 page);
+bool guest_signal(int sig, void *info, void *ucontext);
+
+/* --- comparing and reporting: compare.c, shrink.c ---------------------------------------------------------------- */
+
+struct test_case {
+	struct sequence seq;
+	struct state in;
+	u8 data[DATA_SIZE];
+	u64 budget; /* per engine_run(): small ones make the engine stop and go on */
+	bool self;  /* the native CPU against itself: is the test sound? */
+};
+
+enum plant { PLANT_NONE, PLANT_FLAG, PLANT_FAULT };
+
+struct verdict {
+	bool differs;
+	u32 nlines;
+	char lines[24][120];
+	u64 executed; /* instructions */
+};
+
+/* Loads the code on both sides. */
+void case_load(const struct test_case *c);
+/* Runs both sides (code loaded) and compares. */
+void case_run(const struct test_case *c, enum plant plant, struct verdict *v);
+void case_shrink(struct test_case *c, enum plant plant, struct verdict *v);
+void case_print(const struct test_case *c, const struct verdict *v);
+
+/* --- the run: run.c ---------------------------------------------------------------------------------------------- */
+
+struct diff_options {
+	u64 seed;
+	u64 count;   /* instruction executions */
+	s64 one;     /* this case alone, or -1 */
+	int family;  /* or -1 */
+	int workers;
+	bool only32, only64;
+	bool keep_going;
+	bool self;
+	bool show; /* print each case before it runs */
+	enum plant plant;
+};
+
+/* Shared between the workers and their parent; each worker writes its own. */
+struct progress {
+	u64 index; /* of the case at work */
+	u64 executed, cases, mismatches, unstable;
+	u64 per_family[NFAMILIES];
+	u16 caught; /* the last mnemonic of the last mismatch, shrunk */
+	u32 caught_length;
+};
+
+/* Adds up what the workers did; false if one of them died. */
+bool diff_run(const struct diff_options *opt, struct progress *sum);
+
+#endif

@@ -1,0 +1,174 @@
+// SPDX-License-Identifier: MIT
+/*
+ * The differential test against the native CPU: at least a million random instruction executions, everything
+ * architectural compared. --help lists the options.
+ */
+#include "diff.h"
+
+#include <getopt.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <time.h>
+#include <unistd.h>
+
+#define EXIT_SKIP     4
+#define COUNT_DEFAULT 4000000ull
+#define COUNT_LONG    200000000ull
+
+static const char usage[] =
+	"usage: diff_test [options]\n"
+	"  --seed N        the random seed (default: the time; printed)\n"
+	"  --count N       so many instruction executions\n"
+	"  --long          two hundred million of them\n"
+	"  --family NAME   only instructions of this family (--list)\n"
+	"  --mode 32|64    only this mode\n"
+	"  --case N        only this case of the seed\n"
+	"  --keep-going    do not stop at the first mismatch\n"
+	"  --workers N     processes (default: one per CPU)\n"
+	"  --plant flag|fault  put a bug into the engine's results: it must be caught\n"
+	"  --self          the native CPU against itself\n"
+	"  --show          print every case before it runs\n"
+	"  --list          list the families\n";
+
+enum option_name {
+	OPT_SEED = 1,
+	OPT_COUNT,
+	OPT_LONG,
+	OPT_FAMILY,
+	OPT_MODE,
+	OPT_CASE,
+	OPT_KEEP_GOING,
+	OPT_WORKERS,
+	OPT_PLANT,
+	OPT_SELF,
+	OPT_SHOW,
+	OPT_LIST,
+	OPT_HELP,
+};
+
+static const struct option long_options[] = {
+	{ "seed", required_argument, NULL, OPT_SEED },	 { "count", required_argument, NULL, OPT_COUNT },
+	{ "long", no_argument, NULL, OPT_LONG },	 { "family", required_argument, NULL, OPT_FAMILY },
+	{ "mode", required_argument, NULL, OPT_MODE },	 { "case", required_argument, NULL, OPT_CASE },
+	{ "keep-going", no_argument, NULL, OPT_KEEP_GOING }, { "workers", required_argument, NULL, OPT_WORKERS },
+	{ "plant", required_argument, NULL, OPT_PLANT }, { "self", no_argument, NULL, OPT_SELF },
+	{ "list", no_argument, NULL, OPT_LIST },	 { "help", no_argument, NULL, OPT_HELP },
+	{ "show", no_argument, NULL, OPT_SHOW },
+	{ 0 },
+};
+
+__attribute__((noreturn)) static void bad_usage(int code)
+{
+	fputs(usage, code ? stderr : stdout);
+	exit(code);
+}
+
+static int family_named(const char *name)
+{
+	for (int i = 0; i < NFAMILIES; i++)
+		if (strcmp(name, family_names[i]) == 0)
+			return i;
+	bad_usage(2);
+}
+
+static void list_families(void)
+{
+	for (int i = 0; i < NFAMILIES; i++)
+		puts(family_names[i]);
+	exit(0);
+}
+
+static void apply_option(struct diff_options *opt, int option)
+{
+	switch (option) {
+	case OPT_SEED:
+		opt->seed = strtoull(optarg, NULL, 0);
+		break;
+	case OPT_COUNT:
+		opt->count = strtoull(optarg, NULL, 0);
+		break;
+	case OPT_LONG:
+		opt->count = COUNT_LONG;
+		break;
+	case OPT_FAMILY:
+		opt->family = family_named(optarg);
+		break;
+	case OPT_MODE:
+		opt->only32 = strcmp(optarg, "32") == 0;
+		opt->only64 = strcmp(optarg, "64") == 0;
+		break;
+	case OPT_CASE:
+		opt->one = strtoll(optarg, NULL, 0);
+		opt->workers = 1;
+		break;
+	case OPT_KEEP_GOING:
+		opt->keep_going = true;
+		break;
+	case OPT_WORKERS:
+		opt->workers = atoi(optarg);
+		break;
+	case OPT_PLANT:
+		opt->plant = strcmp(optarg, "flag") == 0 ? PLANT_FLAG : PLANT_FAULT;
+		break;
+	case OPT_SELF:
+		opt->self = true;
+		break;
+	case OPT_SHOW:
+		opt->show = true;
+		break;
+	case OPT_LIST:
+		list_families();
+		break;
+	default:
+		bad_usage(option == OPT_HELP ? 0 : 2);
+	}
+}
+
+static void print_families(const struct progress *sum)
+{
+	for (int i = 0; i < NFAMILIES; i++)
+		printf("%12s %9llu%s", family_names[i], (unsigned long long)sum->per_family[i],
+		       i % 5 == 4 || i == NFAMILIES - 1 ? "\n" : "");
+}
+
+static int conclude(const struct diff_options *opt, const struct progress *sum, bool fine)
+{
+	print_families(sum);
+	printf("seed %llu: %llu instruction executions in %llu sequences, %llu mismatches, %llu unstable\n",
+	       (unsigned long long)opt->seed, (unsigned long long)sum->executed,
+	       (unsigned long long)sum->cases, (unsigned long long)sum->mismatches,
+	       (unsigned long long)sum->unstable);
+	if (opt->plant != PLANT_NONE) {
+		printf("planted bug %s at %s, shrunk to %u instructions\n",
+		       sum->mismatches ? "caught" : "NOT caught", ZydisMnemonicGetString(sum->caught),
+		       sum->caught_length);
+		return fine && sum->mismatches ? 0 : 1;
+	}
+	return fine && !sum->mismatches ? 0 : 1;
+}
+
+int main(int argc, char **argv)
+{
+	struct diff_options opt = {
+		.seed = (u64)time(NULL),
+		.count = COUNT_DEFAULT,
+		.one = -1,
+		.family = -1,
+		.workers = (int)sysconf(_SC_NPROCESSORS_ONLN),
+	};
+	struct progress sum;
+	int option;
+	bool fine;
+
+	while ((option = getopt_long(argc, argv, "", long_options, NULL)) != -1)
+		apply_option(&opt, option);
+	if (optind != argc || opt.workers < 1 || opt.workers > 64)
+		bad_usage(2);
+	if (!native_supported()) {
+		puts("SKIP: this kernel does not let programs write the FS base (FSGSBASE)");
+		return EXIT_SKIP;
+	}
+	fine = diff_run(&opt, &sum);
+	return conclude(&opt, &sum, fine);
+}

@@ -1,0 +1,213 @@
+// SPDX-License-Identifier: MIT
+/*
+ * Every instruction shape there is: each opcode of each map with each mandatory prefix is shown to the
+ * decoder, and what it knows and families.def wants becomes a form. So nothing is forgotten by hand.
+ */
+#include "diff.h"
+
+#include <cpuid.h>
+#include <stdlib.h>
+#include <string.h>
+
+#include "base/must.h"
+
+const char *const family_names[NFAMILIES] = {
+#define FAMILY(name, feature) #name,
+#include "families.def"
+};
+
+static const enum feature family_feature[NFAMILIES] = {
+#define FAMILY(name, feature) FEAT_##feature,
+#include "families.def"
+};
+
+#define ZYDIS_CATEGORY_ANY (-1)
+
+static const struct match {
+	enum family family;
+	int ext, category;
+} matches[] = {
+#define MATCH(family, ext, category) \
+	{ FAMILY_##family, ZYDIS_ISA_EXT_##ext, ZYDIS_CATEGORY_##category },
+#include "families.def"
+};
+
+static const u16 excluded[] = {
+#define EXCLUDE(mnemonic) ZYDIS_MNEMONIC_##mnemonic,
+#include "families.def"
+};
+
+bool host_has(enum feature f)
+{
+	const struct feature_row *row = &feature_rows[f];
+	u32 reg[4] = { 0 };
+
+	__get_cpuid_count(row->leaf, row->subleaf, &reg[0], &reg[1], &reg[2], &reg[3]);
+	return reg[row->reg] >> row->bit & 1;
+}
+
+void mode_init(struct mode *mode, bool is32)
+{
+	mode->is32 = is32;
+	if (is32)
+		ZydisDecoderInit(&mode->decoder, ZYDIS_MACHINE_MODE_LONG_COMPAT_32,
+				 ZYDIS_STACK_WIDTH_32);
+	else
+		ZydisDecoderInit(&mode->decoder, ZYDIS_MACHINE_MODE_LONG_64, ZYDIS_STACK_WIDTH_64);
+}
+
+enum family form_family(const ZydisDecodedInstruction *insn)
+{
+	for (size_t i = 0; i < ARRAY_SIZE(excluded); i++)
+		if (insn->mnemonic == excluded[i])
+			return NFAMILIES;
+	if (insn->mnemonic == ZYDIS_MNEMONIC_POPCNT)
+		return FAMILY_popcnt;
+	for (size_t i = 0; i < ARRAY_SIZE(matches); i++)
+		if ((int)insn->meta.isa_ext == matches[i].ext &&
+		    (matches[i].category == ZYDIS_CATEGORY_ANY ||
+		     (int)insn->meta.category == matches[i].category))
+			return matches[i].family;
+	return NFAMILIES;
+}
+
+static bool family_offered(enum family family)
+{
+	static s8 known[NFAMILIES]; /* CPUID is slow under a hypervisor */
+
+	if (!known[family])
+		known[family] = host_has(family_feature[family]) ? 1 : -1;
+	return known[family] > 0;
+}
+
+/* vvvv is 6 for gathers, whose three registers must differ, and 0 otherwise. */
+static u32 opcode_bytes(const struct form *f, bool gather, u8 *out)
+{
+	u32 n = 0;
+
+	if (f->is_vex) {
+		u8 pp = f->pp == 0x66 ? 1 : f->pp == 0xf3 ? 2 : f->pp == 0xf2 ? 3 : 0;
+
+		out[n++] = 0xc4;
+		out[n++] = 0xe0 | f->map;
+		out[n++] = f->w << 7 | (gather ? 0x48 : 0x78) | f->l << 2 | pp;
+	} else {
+		if (f->pp)
+			out[n++] = f->pp;
+		if (f->w)
+			out[n++] = 0x48;
+		if (f->map)
+			out[n++] = 0x0f;
+		if (f->map >= MAP_0F38)
+			out[n++] = f->map == MAP_0F38 ? 0x38 : 0x3a;
+	}
+	out[n++] = f->opcode;
+	return n;
+}
+
+static bool decode_bytes(const struct form *f, const struct mode *mode, bool gather,
+			 ZydisDecodedInstruction *insn)
+{
+	u8 bytes[24] = { 0 };
+	u32 n = opcode_bytes(f, gather, bytes);
+
+	bytes[n] = f->modrm;
+	bytes[n + 1] = gather ? 7 << 3 : 0; /* SIB, if there is one */
+	return ZYAN_SUCCESS(ZydisDecoderDecodeInstruction(&mode->decoder, NULL, bytes,
+							  sizeof(bytes), insn));
+}
+
+static bool form_decode(struct form *f, const struct mode *mode)
+{
+	ZydisDecodedInstruction insn;
+
+	if (!decode_bytes(f, mode, false, &insn) && !(f->is_vex && decode_bytes(f, mode, true, &insn)))
+		return false;
+	f->mnemonic = insn.mnemonic;
+	f->family = form_family(&insn);
+	f->has_modrm = insn.attributes & ZYDIS_ATTRIB_HAS_MODRM;
+	if (f->family == NFAMILIES || !family_offered(f->family))
+		return false;
+	/* A prefix taken for an opcode, or a VEX prefix found by accident. */
+	if (insn.opcode != f->opcode || (insn.encoding == ZYDIS_INSTRUCTION_ENCODING_VEX) != f->is_vex)
+		return false;
+	return f->has_modrm || f->modrm == 4;
+}
+
+static int compare_forms(const void *a, const void *b)
+{
+	const struct form *x = a, *y = b;
+
+	if (x->family != y->family)
+		return x->family - y->family;
+	return x->mnemonic - y->mnemonic;
+}
+
+static void add_form(struct form_table *t, const struct form *f)
+{
+	if ((t->nforms & (t->nforms + 1)) == 0) {
+		t->forms = realloc(t->forms, (2 * t->nforms + 2) * sizeof(*t->forms));
+		must(t->forms);
+	}
+	t->forms[t->nforms++] = *f;
+}
+
+static void index_forms(struct form_table *t)
+{
+	u32 family = 0;
+
+	qsort(t->forms, t->nforms, sizeof(*t->forms), compare_forms);
+	t->mnemonic_start = calloc(t->nforms + 1, sizeof(u32));
+	must(t->mnemonic_start);
+	for (u32 i = 0; i < t->nforms; i++) {
+		if (i && compare_forms(&t->forms[i - 1], &t->forms[i]) == 0)
+			continue;
+		while (family <= t->forms[i].family)
+			t->family_start[family++] = t->nmnemonics;
+		t->mnemonic_start[t->nmnemonics++] = i;
+	}
+	t->mnemonic_start[t->nmnemonics] = t->nforms;
+	while (family <= NFAMILIES)
+		t->family_start[family++] = t->nmnemonics;
+}
+
+/* All registers, and one kind of address (with a SIB byte): the generator makes the others. */
+static bool modrm_redundant(u8 modrm)
+{
+	return modrm < 0xc0 && (modrm & ~0x38) != 4;
+}
+
+void forms_find(struct form_table *t, const struct mode *mode)
+{
+	static const u8 prefixes[] = { 0, 0x66, 0xf3, 0xf2 };
+
+	memset(t, 0, sizeof(*t));
+	for (u32 i = 0; i < 2 * NMAPS * 4 * 256; i++) {
+		struct form f = { .is_vex = i & 1, .map = i >> 1 & 3, .pp = prefixes[i >> 3 & 3], .opcode = i >> 5 };
+
+		if (f.is_vex && f.map == MAP_1)
+			continue;
+		for (u32 j = 0; j < 1024; j++) {
+			f.modrm = j;
+			f.w = j >> 8 & 1;
+			f.l = j >> 9 & 1;
+			if (modrm_redundant(f.modrm) || (f.l && !f.is_vex) || (f.w && !f.is_vex && mode->is32))
+				continue;
+			if (form_decode(&f, mode))
+				add_form(t, &f);
+		}
+	}
+	index_forms(t);
+}
+
+const struct form *form_pick(const struct form_table *t, enum family family, struct rng *r)
+{
+	u32 first = t->family_start[family], n = t->family_start[family + 1] - first;
+	u32 mnemonic;
+
+	if (n == 0)
+		return NULL;
+	mnemonic = first + rng_below(r, n);
+	first = t->mnemonic_start[mnemonic];
+	return &t->forms[first + rng_below(r, t->mnemonic_start[mnemonic + 1] - first)];
+}

@@ -1,0 +1,289 @@
+// SPDX-License-Identifier: MIT
+/*
+ * The engine's side: a long-mode guest that maps the sandbox at the same addresses for CPL 3. Every vector has
+ * a handler "hlt; iretq" at CPL 0: HLT ends the run with the exception on the kernel stack, and the next run
+ * writes a new frame there and goes on at the IRETQ. So the processor is never reset between runs.
+ */
+#include "diff.h"
+
+#include <cpuid.h>
+#include <stdlib.h>
+#include <string.h>
+#include <sys/mman.h>
+
+#include "base/must.h"
+#include "cpu/control.h"
+#include "engine/engine.h"
+#include "x86/descriptor.h"
+#include "x86/paging.h"
+
+#define KERNEL_BASE 0xffffffff80000000ull
+#define KERNEL_HALF 0x7ffffffff000ull
+#define SEL_KERNEL  0x10
+#define SEL_TSS	    0x40
+#define TSS_OFFSET  0x800 /* on the page of the GDT */
+#define RUN_LIMIT   100000
+
+/* Guest physical pages. Neighbours in the sandbox are no neighbours here. */
+enum page {
+	PAGE_PML4 = 1,
+	PAGE_PDPT_LOW,
+	PAGE_PD_LOW,
+	PAGE_PT_CODE,
+	PAGE_PT_DATA,
+	PAGE_PDPT_HIGH,
+	PAGE_PD_HIGH,
+	PAGE_PT_KERNEL,
+	PAGE_GDT, /* from here on mapped at KERNEL_BASE, in this order */
+	PAGE_IDT,
+	PAGE_HANDLERS,
+	PAGE_STACK,
+	PAGE_KERNEL_END,
+	PAGE_CODE = 20, /* in steps of 3 */
+	PAGE_DATA = 40, /* in steps of 5, modulo 11 */
+	NPAGES = 64,
+};
+
+#define KERNEL_ADDR(page) (KERNEL_BASE + ((page)-PAGE_GDT) * PAGE_SIZE)
+#define STACK_TOP	  KERNEL_ADDR(PAGE_STACK + 1)
+
+static struct {
+	u8 *ram;
+	struct cpu *cpu;
+} guest;
+
+static u8 *page_at(u32 page)
+{
+	return guest.ram + page * PAGE_SIZE;
+}
+
+static u32 data_page(u32 i)
+{
+	return PAGE_DATA + i * 5 % 11;
+}
+
+u8 *guest_data_page(u32 i)
+{
+	return page_at(data_page(i));
+}
+
+/* --- building --------------------------------------------------------------------------------------------------- */
+
+static void put64(u32 page, u32 offset, u64 value)
+{
+	memcpy(page_at(page) + offset, &value, 8);
+}
+
+static void map_entry(u32 table, u64 address, u32 level, u32 page, u64 bits)
+{
+	put64(table, (address >> (12 + 9 * level) & 511) * 8, page * PAGE_SIZE | PTE_P | bits);
+}
+
+static void build_paging(void)
+{
+	map_entry(PAGE_PML4, CODE_BASE, 3, PAGE_PDPT_LOW, PTE_W | PTE_U);
+	map_entry(PAGE_PDPT_LOW, CODE_BASE, 2, PAGE_PD_LOW, PTE_W | PTE_U);
+	map_entry(PAGE_PD_LOW, CODE_BASE, 1, PAGE_PT_CODE, PTE_W | PTE_U);
+	map_entry(PAGE_PD_LOW, DATA_BASE, 1, PAGE_PT_DATA, PTE_W | PTE_U);
+	for (u32 i = 0; i < CODE_PAGES; i++)
+		map_entry(PAGE_PT_CODE, CODE_BASE + i * PAGE_SIZE, 0, PAGE_CODE + 3 * i, PTE_U);
+	for (u32 i = 0; i < DATA_PAGES; i++)
+		map_entry(PAGE_PT_DATA, DATA_BASE + i * PAGE_SIZE, 0, data_page(i),
+			  PTE_U | PTE_NX | (i == DATA_READONLY ? 0 : PTE_W));
+	map_entry(PAGE_PML4, KERNEL_BASE, 3, PAGE_PDPT_HIGH, PTE_W);
+	map_entry(PAGE_PDPT_HIGH, KERNEL_BASE, 2, PAGE_PD_HIGH, PTE_W);
+	map_entry(PAGE_PD_HIGH, KERNEL_BASE, 1, PAGE_PT_KERNEL, PTE_W);
+	for (u32 page = PAGE_GDT; page < PAGE_KERNEL_END; page++)
+		map_entry(PAGE_PT_KERNEL, KERNEL_ADDR(page), 0, page, PTE_W | PTE_G);
+}
+
+/* As Linux has it, as far as programs can tell. */
+static void build_gdt(void)
+{
+	static const u64 gdt[] = { 0,
+				   0x00cf9b000000ffff,	/* 08 kernel, 32-bit */
+				   0x00af9b000000ffff,	/* 10 kernel code */
+				   0x00cf93000000ffff,	/* 18 kernel data */
+				   0x00cffb000000ffff,	/* 20 user, 32-bit */
+				   0x00cff3000000ffff,	/* 28 user data */
+				   0x00affb000000ffff }; /* 30 user code */
+	u64 tss = KERNEL_ADDR(PAGE_GDT) + TSS_OFFSET;
+
+	memcpy(page_at(PAGE_GDT), gdt, sizeof(gdt));
+	put64(PAGE_GDT, SEL_TSS, 0x67 | (tss & 0xffffff) << 16 | 0x8bull << 40 | (tss >> 24 & 0xff) << 56);
+	put64(PAGE_GDT, SEL_TSS + 8, tss >> 32);
+	put64(PAGE_GDT, TSS_OFFSET + TSS64_RSP(0), STACK_TOP);
+	memset(page_at(PAGE_GDT) + TSS_OFFSET + 0x66, 0xff, 2); /* no I/O bitmap */
+}
+
+static void build_idt(void)
+{
+	for (u32 i = 0; i < 256; i++) {
+		u64 handler = KERNEL_ADDR(PAGE_HANDLERS) + 16 * i;
+		u64 dpl = i == VEC_BP || i == VEC_OF ? 3 : 0;
+		u64 type = SEG_P | dpl << SEG_DPL_SHIFT | TYPE_INT_GATE;
+
+		put64(PAGE_IDT, 16 * i,
+		      (handler & 0xffff) | SEL_KERNEL << 16 | type << 40 | (handler >> 16 & 0xffff) << 48);
+		put64(PAGE_IDT, 16 * i + 8, handler >> 32);
+		memcpy(page_at(PAGE_HANDLERS) + 16 * i, "\xf4\x48\xcf", 3);
+	}
+}
+
+static bool host_is_amd(void)
+{
+	u32 eax, ebx, ecx, edx;
+
+	__cpuid(0, eax, ebx, ecx, edx);
+	return ebx == signature_AMD_ebx;
+}
+
+static void set_segment(struct segment *s, u16 sel, u32 attr)
+{
+	*s = (struct segment){ .sel = sel, .limit = 0xffffffff, .attr = attr };
+}
+
+static void build_cpu(struct cpu *cpu)
+{
+	const u32 data = 3 | SEG_S | SEG_P | SEG_DB | SEG_G;
+
+	for (u32 f = 0; f < NFEATURES; f++)
+		if (f != FEAT_VMX && f != FEAT_SVM && host_has(f))
+			cpu->features[f / 64] |= BIT(f % 64);
+	cpu->is_amd = host_is_amd();
+	cpu->phys_bits = 40;
+	cpu->cr4_allowed = ~0ull;
+	cpu->efer_allowed = EFER_SCE | EFER_LME | EFER_LMA | EFER_NX;
+	cpu->xcr0_allowed = XCR0_X87 | XCR0_SSE | XCR0_AVX;
+	cpu->cr0 = CR0_PE | CR0_MP | CR0_ET | CR0_NE | CR0_WP | CR0_AM | CR0_PG;
+	cpu->cr3 = PAGE_PML4 * PAGE_SIZE;
+	cpu->cr4 = CR4_PAE | CR4_PGE | CR4_DE | CR4_OSFXSR | CR4_OSXMMEXCPT | CR4_FSGSBASE | CR4_OSXSAVE |
+		   CR4_UMIP | CR4_SMEP | CR4_SMAP;
+	cpu->efer = cpu->efer_allowed;
+	cpu->xcr0 = cpu->xcr0_allowed;
+	for (u32 i = 0; i < NSEGS; i++)
+		set_segment(&cpu->seg[i], 0, SEG_UNUSABLE);
+	set_segment(&cpu->seg[CS], SEL_KERNEL, 0xb | SEG_S | SEG_P | SEG_L | SEG_G);
+	set_segment(&cpu->seg[SS], 0x18, data);
+	cpu->ldtr.attr = SEG_UNUSABLE;
+	cpu->tr = (struct segment){ .sel = SEL_TSS,
+				    .base = KERNEL_ADDR(PAGE_GDT) + TSS_OFFSET,
+				    .limit = 0x67,
+				    .attr = TYPE_TSS_BUSY | SEG_P };
+	cpu->gdtr = (struct descriptor_table){ KERNEL_ADDR(PAGE_GDT), 127 };
+	cpu->idtr = (struct descriptor_table){ KERNEL_ADDR(PAGE_IDT), 4095 };
+	cpu_state_changed(cpu);
+}
+
+void guest_init(void)
+{
+	struct mem_slot slot = { .npages = NPAGES };
+	struct mem_map *empty = mem_map_empty();
+
+	guest.ram = mmap(NULL, NPAGES * PAGE_SIZE, PROT_READ | PROT_WRITE,
+			 MAP_PRIVATE | MAP_ANONYMOUS | MAP_POPULATE, -1, 0);
+	guest.cpu = cpu_create();
+	must(guest.ram != MAP_FAILED && guest.cpu && empty);
+	slot.hva = guest.ram;
+	guest.cpu->mem = mem_map_with(empty, &slot);
+	must(guest.cpu->mem && engine_create(guest.cpu) == 0);
+	free(empty);
+	build_paging();
+	build_gdt();
+	build_idt();
+	build_cpu(guest.cpu);
+}
+
+/* --- running ------------------------------------------------------------------------------------------------------ */
+
+bool guest_signal(int sig, void *info, void *ucontext)
+{
+	return guest.cpu && engine_signal(sig, info, ucontext);
+}
+
+/* Behind the processor's back, as another CPU would: it has to notice by itself. */
+void guest_load(const u8 *code, u32 size, u64 address)
+{
+	for (u32 i = 0; i < size; i++) {
+		u64 offset = address + i - CODE_BASE;
+
+		if (offset < CODE_PAGES * PAGE_SIZE)
+			page_at(PAGE_CODE + 3 * (offset / PAGE_SIZE))[offset % PAGE_SIZE] = code[i];
+	}
+}
+
+static u64 *stack_slot(u32 words_from_top)
+{
+	return (u64 *)(page_at(PAGE_STACK) + PAGE_SIZE) - words_from_top;
+}
+
+static void set_data_segment(struct segment *s, u16 sel, u64 base)
+{
+	if (s->sel == sel && s->base == base)
+		return;
+	set_segment(s, sel, sel ? 3 | SEG_S | 3u << SEG_DPL_SHIFT | SEG_P | SEG_DB | SEG_G : SEG_UNUSABLE);
+	s->base = base;
+}
+
+static void load_state(struct cpu *cpu, const struct state *in)
+{
+	const u64 frame[] = { in->rip, in->sel[CS], in->rflags, in->gpr[RSP], in->sel[SS] };
+
+	memcpy(cpu->regs, in->gpr, sizeof(cpu->regs));
+	memcpy(stack_slot(5), frame, sizeof(frame));
+	cpu->regs[RSP] = STACK_TOP - sizeof(frame);
+	cpu->rip = KERNEL_ADDR(PAGE_HANDLERS) + 1;
+	set_data_segment(&cpu->seg[DS], in->sel[DS], 0);
+	set_data_segment(&cpu->seg[ES], in->sel[ES], 0);
+	set_data_segment(&cpu->seg[FS], in->sel[FS], in->fs_base);
+	set_data_segment(&cpu->seg[GS], in->sel[GS], in->gs_base);
+	must(!cpu->fpu_live);
+	memcpy(cpu->xsave, in->xsave, STATE_XSAVE);
+}
+
+static void store_state(const struct cpu *cpu, struct outcome *out)
+{
+	bool has_error = cpu->regs[RSP] == STACK_TOP - 6 * 8;
+	struct state *s = &out->state;
+
+	out->vector = (cpu->rip - KERNEL_ADDR(PAGE_HANDLERS)) / 16;
+	out->error = has_error ? *stack_slot(6) : 0;
+	out->cr2 = cpu->cr2;
+	memcpy(s->gpr, cpu->regs, sizeof(s->gpr));
+	s->rip = *stack_slot(5);
+	s->rflags = *stack_slot(3);
+	s->gpr[RSP] = *stack_slot(2);
+	s->fs_base = cpu->seg[FS].base;
+	s->gs_base = cpu->seg[GS].base;
+	for (u32 i = 0; i < NSEGS; i++)
+		s->sel[i] = cpu->seg[i].sel;
+	s->sel[CS] = *stack_slot(4);
+	s->sel[SS] = *stack_slot(1);
+	memcpy(s->xsave, cpu->xsave, STATE_XSAVE);
+	if (!(s->xsave[XSAVE_HEADER] & 4))
+		memset(s->xsave + XSAVE_YMM, 0, 256);
+}
+
+void guest_run(const struct state *in, u64 budget, struct outcome *out)
+{
+	struct cpu *cpu = guest.cpu;
+	u64 before = cpu->tally.instructions[RETIRE_USR];
+	enum exit_reason reason;
+
+	memset(out, 0, sizeof(*out));
+	load_state(cpu, in);
+	do
+		reason = engine_run(cpu, budget);
+	while (reason == EXIT_BUDGET && cpu->tally.instructions[RETIRE_USR] - before < RUN_LIMIT);
+	out->retired = cpu->tally.instructions[RETIRE_USR] - before;
+	if (reason != EXIT_HLT) {
+		out->ran_away = true;
+		out->vector = reason;
+		cpu_reset(cpu);
+		build_cpu(cpu);
+		return;
+	}
+	store_state(cpu, out);
+	if (out->vector == VEC_PF && out->cr2 >= KERNEL_HALF)
+		out->error |= PF_PRESENT; /* as native.c does */
+}

@@ -1,0 +1,147 @@
+// SPDX-License-Identifier: MIT
+/*
+ * What a sequence starts with: registers by the class the generator gave them, everything else random with a
+ * leaning towards the edges. Vector and x87 state is an XSAVE area in standard format.
+ */
+#include "diff.h"
+
+#include <string.h>
+
+/* Somewhere in the data pages; often aligned, sometimes right at the edge of a page or of the sandbox. */
+static u64 pointer(struct rng *r)
+{
+	u64 p = DATA_BASE + rng_below(r, DATA_SIZE);
+
+	switch (rng_below(r, 8)) {
+	case 0:
+		p = DATA_BASE + rng_below(r, DATA_PAGES + 1) * PAGE_SIZE - 64 + rng_below(r, 128);
+		break;
+	case 1:
+		return p;
+	default: /* away from the edges */
+		p = DATA_BASE + rng_below(r, 3) * PAGE_SIZE + 0x300 + rng_below(r, 0x1000);
+	}
+	return rng_one_in(r, 4) ? p : p & ~63ull;
+}
+
+static u64 small(struct rng *r)
+{
+	switch (rng_below(r, 16)) {
+	case 0:
+		return rng_value(r);
+	case 1:
+		return -(u64)rng_below(r, 64);
+	case 2:
+	case 3:
+		return rng_below(r, 80);
+	default:
+		return rng_below(r, 16) * 16;
+	}
+}
+
+static u64 gpr(struct rng *r, enum register_class cls)
+{
+	switch (cls) {
+	case CLASS_POINTER:
+		return pointer(r);
+	case CLASS_SMALL:
+		return small(r);
+	default:
+		return rng_one_in(r, 8) ? pointer(r) : rng_value(r);
+	}
+}
+
+static u64 flags(struct rng *r)
+{
+	u64 f = FL_FIX1 | FL_IF | (rng_next(r) & FL_ARITH);
+
+	if (rng_one_in(r, 8))
+		f |= FL_DF;
+	if (rng_one_in(r, 32))
+		f |= FL_AC;
+	return f;
+}
+
+static void x87(struct rng *r, u8 *area)
+{
+	u16 fcw = 0x37f, fsw;
+
+	if (rng_one_in(r, 3))
+		fcw = 0x40 | (rng_next(r) & 0xf00) | 0x3f;
+	if (rng_one_in(r, 6))
+		fcw &= ~(rng_next(r) & 0x3f);
+	fsw = rng_next(r) & 0x7f00; /* condition codes and TOP */
+	if (rng_one_in(r, 12))
+		fsw |= rng_next(r) & 0x3f;
+	if (fsw & ~fcw & 0x3f)
+		fsw |= 0x8080; /* ES and B follow from the rest */
+	memcpy(area, &fcw, 2);
+	memcpy(area + 2, &fsw, 2);
+	area[4] = rng_one_in(r, 3) ? rng_next(r) : 0xff;
+	for (u32 i = 0; i < 8; i++) {
+		u8 *st = area + 32 + 16 * i;
+		u16 exponent = rng_next(r);
+
+		rng_floats(r, st, 8);
+		if (!rng_one_in(r, 4))
+			st[7] |= 0x80; /* the integer bit of a normal number */
+		if (rng_one_in(r, 2))
+			exponent = (exponent & 0x801f) + 0x3ff0;
+		memcpy(st + 8, &exponent, 2);
+	}
+}
+
+static void mxcsr(struct rng *r, u8 *area)
+{
+	u32 v = 0x1f80;
+
+	if (rng_one_in(r, 3))
+		v |= rng_next(r) & 0xe07f; /* rounding, FTZ, DAZ, sticky flags */
+	if (rng_one_in(r, 12))
+		v &= ~(rng_next(r) & 0x1f80);
+	memcpy(area + 24, &v, 4);
+}
+
+static void vector(struct rng *r, enum register_class cls, u8 *low, u8 *high)
+{
+	u8 all[32];
+
+	rng_floats(r, all, 32);
+	if (cls == CLASS_SMALL)
+		for (u32 i = 0; i < 8; i++) {
+			u32 v = rng_one_in(r, 12) ? rng_next(r) : rng_below(r, 64) * 4;
+
+			memcpy(all + 4 * i, &v, 4);
+		}
+	if (cls == CLASS_SMALL && rng_one_in(r, 2)) /* indices of 64 bits */
+		for (u32 i = 4; i < 32; i += 8)
+			memset(all + i, 0, 4);
+	memcpy(low, all, 16);
+	memcpy(high, all + 16, 16);
+}
+
+void input_random(struct state *in, const struct sequence *seq, struct rng *r)
+{
+	memset(in, 0, sizeof(*in));
+	for (u32 i = 0; i < 16; i++) {
+		in->gpr[i] = gpr(r, seq->gpr_class[i]);
+		if (seq->is32)
+			in->gpr[i] = i < 8 ? (u32)in->gpr[i] : 0;
+		vector(r, seq->vec_class[i], in->xsave + 160 + 16 * i, in->xsave + XSAVE_YMM + 16 * i);
+	}
+	if (seq->is32) /* they do not exist there, and the two sides may keep them or not */
+		for (u32 i = 8; i < 16; i++) {
+			memset(in->xsave + 160 + 16 * i, 0, 16);
+			memset(in->xsave + XSAVE_YMM + 16 * i, 0, 16);
+		}
+	in->rip = seq->start;
+	in->rflags = flags(r);
+	in->fs_base = rng_below(r, 32) * 16;
+	in->gs_base = rng_one_in(r, 4) ? rng_value(r) & MASK(46, 0) : rng_below(r, 0x200);
+	in->sel[CS] = seq->is32 ? SEL_USER32 : SEL_USER64;
+	in->sel[SS] = SEL_USER_DS;
+	in->sel[DS] = in->sel[ES] = seq->is32 ? SEL_USER_DS : 0;
+	x87(r, in->xsave);
+	mxcsr(r, in->xsave);
+	in->xsave[XSAVE_HEADER] = 7;
+}

@@ -1,0 +1,208 @@
+// SPDX-License-Identifier: MIT
+/*
+ * The run: worker processes go through numbered cases, each of which follows from the seed and its number
+ * alone. A case is one sequence and a few inputs.
+ */
+#include "diff.h"
+
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <sys/mman.h>
+#include <sys/wait.h>
+#include <unistd.h>
+
+#include "base/must.h"
+
+#define INPUTS	     12
+#define DATA_CASES   64 /* so many cases in a row start with the same data pages */
+#define INPUT_SECONDS 4
+#define REPORT_MAX   20
+
+struct worker {
+	const struct diff_options *opt;
+	struct progress *progress;
+	struct mode modes[2];
+	struct form_table tables[2];
+	u64 data_block; /* which data c.data holds */
+	struct test_case c;
+};
+
+static void fill_data(struct worker *w, u64 index)
+{
+	struct rng r = rng_for(w->opt->seed ^ 0xda7a, index / DATA_CASES);
+
+	if (w->data_block == index / DATA_CASES)
+		return;
+	w->data_block = index / DATA_CASES;
+	for (u32 i = 0; i < DATA_SIZE; i += 256)
+		if (rng_one_in(&r, 2))
+			rng_floats(&r, w->c.data + i, 256);
+		else
+			rng_fill(&r, w->c.data + i, 256);
+}
+
+static void count_families(struct worker *w, u64 executed)
+{
+	const struct sequence *seq = &w->c.seq;
+
+	for (u32 i = 0; i < seq->n && i < executed; i++)
+		w->progress->per_family[seq->items[i].family]++;
+}
+
+static void print_repeat(const struct worker *w, u64 index)
+{
+	const struct diff_options *opt = w->opt;
+
+	printf("  repeat: build/tests/diff/diff_test --seed %llu --case %llu", (unsigned long long)opt->seed,
+	       (unsigned long long)index);
+	if (opt->family >= 0)
+		printf(" --family %s", family_names[opt->family]);
+	if (opt->only32 || opt->only64)
+		printf(" --mode %u", opt->only32 ? 32 : 64);
+	printf("\n");
+	fflush(stdout);
+}
+
+static void report(struct worker *w, u64 index, struct verdict *v)
+{
+	static struct test_case kept;
+	const struct sequence *seq = &w->c.seq;
+
+	kept = w->c;
+	case_run(&w->c, w->opt->plant, v);
+	if (!v->differs) { /* an interrupt in a bad moment: no bug that anyone could repeat */
+		w->progress->unstable++;
+		return;
+	}
+	w->progress->mismatches++;
+	if (w->progress->mismatches > REPORT_MAX)
+		return;
+	case_shrink(&w->c, w->opt->plant, v);
+	w->progress->caught = seq->n ? seq->items[seq->n - 1].mnemonic : 0;
+	w->progress->caught_length = seq->n;
+	if (w->opt->plant == PLANT_NONE) {
+		printf("mismatch in case %llu:\n", (unsigned long long)index);
+		case_print(&w->c, v);
+		print_repeat(w, index);
+	}
+	w->c = kept;
+	case_load(&w->c);
+}
+
+static u64 pick_budget(struct rng *r)
+{
+	return rng_one_in(r, 5) ? 1 + rng_below(r, 4) : ~0ull >> 1;
+}
+
+static void run_case(struct worker *w, u64 index)
+{
+	static struct verdict v;
+	struct rng r = rng_for(w->opt->seed, index);
+	bool is32 = w->opt->only32 || (!w->opt->only64 && rng_one_in(&r, 4));
+
+	fill_data(w, index);
+	generate(&w->c.seq, &r, &w->modes[is32], &w->tables[is32], w->opt->family);
+	case_load(&w->c);
+	for (u32 i = 0; i < INPUTS; i++) {
+		input_random(&w->c.in, &w->c.seq, &r);
+		w->c.budget = pick_budget(&r);
+		if (w->opt->show) {
+			v.nlines = 0;
+			case_print(&w->c, &v);
+			fflush(stdout);
+		}
+		alarm(INPUT_SECONDS);
+		case_run(&w->c, w->opt->plant, &v);
+		w->progress->executed += v.executed;
+		count_families(w, v.executed + 1);
+		if (v.differs) {
+			report(w, index, &v);
+			break;
+		}
+	}
+	w->progress->cases++;
+}
+
+static void work(struct worker *w, u32 number)
+{
+	const struct diff_options *opt = w->opt;
+	struct progress *p = w->progress;
+
+	native_init();
+	guest_init();
+	w->data_block = ~0ull;
+	w->c.self = opt->self;
+	for (u32 i = 0; i < 2; i++) {
+		mode_init(&w->modes[i], i);
+		forms_find(&w->tables[i], &w->modes[i]);
+	}
+	for (u64 i = number; p->executed < opt->count / opt->workers; i += opt->workers) {
+		p->index = opt->one >= 0 ? (u64)opt->one : i;
+		run_case(w, p->index);
+		if (opt->one >= 0 || (p->mismatches && !opt->keep_going))
+			break;
+	}
+}
+
+static void add_up(struct progress *sum, const struct progress *p)
+{
+	sum->executed += p->executed;
+	sum->cases += p->cases;
+	sum->mismatches += p->mismatches;
+	sum->unstable += p->unstable;
+	for (u32 i = 0; i < NFAMILIES; i++)
+		sum->per_family[i] += p->per_family[i];
+	if (p->mismatches) {
+		sum->caught = p->caught;
+		sum->caught_length = p->caught_length;
+	}
+}
+
+static pid_t start_worker(struct worker *w, u32 number)
+{
+	pid_t pid;
+
+	fflush(stdout);
+	pid = fork();
+	must(pid >= 0);
+	if (pid)
+		return pid;
+	work(w, number);
+	fflush(stdout);
+	_exit(0);
+}
+
+bool diff_run(const struct diff_options *opt, struct progress *sum)
+{
+	struct progress *all = mmap(NULL, opt->workers * sizeof(*all), PROT_READ | PROT_WRITE,
+				    MAP_SHARED | MAP_ANONYMOUS, -1, 0);
+	struct worker *w = calloc(1, sizeof(*w));
+	pid_t pids[64];
+	bool fine = true;
+
+	must(all != MAP_FAILED && w && opt->workers <= 64);
+	w->opt = opt;
+	for (int i = 0; i < opt->workers; i++) {
+		w->progress = &all[i];
+		pids[i] = start_worker(w, i);
+	}
+	memset(sum, 0, sizeof(*sum));
+	for (int i = 0; i < opt->workers; i++) {
+		int status;
+
+		must(waitpid(pids[i], &status, 0) == pids[i]);
+		add_up(sum, &all[i]);
+		if (status == 0)
+			continue;
+		fine = false;
+		printf("worker %d died (%s %d) in case %llu\n", i, WIFSIGNALED(status) ? "signal" : "exit",
+		       WIFSIGNALED(status) ? WTERMSIG(status) : WEXITSTATUS(status),
+		       (unsigned long long)all[i].index);
+		w->progress = &all[i];
+		print_repeat(w, all[i].index);
+	}
+	munmap(all, opt->workers * sizeof(*all));
+	free(w);
+	return fine;
+}

@@ -1,0 +1,164 @@
+// SPDX-License-Identifier: MIT
+/*
+ * Code that somebody else changes: the program through its mapping of guest memory, and another
+ * vCPU. The new bytes must be executed once the architecture says so: after an exit, and after a
+ * serializing instruction (SDM 3A 8.1.3). Run by `vpmu kvm`.
+ */
+#include <pthread.h>
+#include <setjmp.h>
+#include <stdarg.h>
+#include <string.h>
+#include <cmocka.h>
+
+#include "guest/kvm_guest.h"
+
+#define CODE(name) name##_start, (size_t)(name##_end - name##_start)
+#define ROUNDS	   2000
+#define PATCHED	   (IMAGE_CODE + 0x800)
+
+/* Calls the function at PATCHED (RDI) for ever and sends what it returns to a port. */
+GUEST_CODE(caller, "mov $0x10800, %edi\n"
+		   "1: call *%rdi\n"
+		   "out %eax, $0x20\n"
+		   "jmp 1b\n");
+
+/* mov $value, %eax; ret */
+static void write_function(u8 *ram, u32 value)
+{
+	u8 code[6] = { 0xb8 };
+
+	memcpy(code + 1, &value, 4);
+	code[5] = 0xc3;
+	memcpy(ram + PATCHED, code, sizeof(code));
+}
+
+static void the_program_may_change_code_between_runs(void **state)
+{
+	struct kvm_guest g;
+
+	(void)state;
+	kvm_guest_create(&g, CODE(caller), 1);
+	for (u32 i = 0; i < ROUNDS; i++) {
+		write_function(g.ram, i * 7);
+		assert_int_equal(kvm_guest_run(&g, 0), KVM_EXIT_IO);
+		assert_int_equal(*(u32 *)kvm_io_data(g.run[0]), i * 7);
+	}
+	kvm_guest_destroy(&g);
+}
+
+/*
+ * vCPU 0 writes a new immediate into the function, then the same number into the mailbox. vCPU 1
+ * waits for a new number, serializes, calls the function and compares. R8: rounds; R9: mailbox;
+ * RDI: the function. Ends with HLT; EBX counts what went wrong.
+ */
+GUEST_CODE(writer, "mov $0x10800, %edi\n"
+		   "mov $0x100000, %r9d\n"
+		   "mov $1, %r8d\n"
+		   "1: mov %r8d, 1(%rdi)\n"
+		   "mov %r8d, (%r9)\n"
+		   "2: pause\n"
+		   "cmp %r8d, 64(%r9)\n"
+		   "jne 2b\n"
+		   "inc %r8d\n"
+		   "cmp $2000, %r8d\n"
+		   "jbe 1b\n"
+		   "hlt\n"
+		   ".org writer_start + 0x400\n"
+		   "mov $0x10800, %edi\n"
+		   "mov $0x100000, %r9d\n"
+		   "mov $1, %r8d\n"
+		   "xor %esi, %esi\n"
+		   "3: pause\n"
+		   "cmp %r8d, (%r9)\n"
+		   "jne 3b\n"
+		   "xor %eax, %eax\n"
+		   "cpuid\n"
+		   "call *%rdi\n"
+		   "cmp %r8d, %eax\n"
+		   "je 4f\n"
+		   "inc %esi\n"
+		   "4: mov %r8d, 64(%r9)\n"
+		   "inc %r8d\n"
+		   "cmp $2000, %r8d\n"
+		   "jbe 3b\n"
+		   "mov %esi, %ebx\n"
+		   "hlt\n");
+
+struct runner {
+	struct kvm_guest *g;
+	int vcpu, reason;
+};
+
+static void *run(void *arg)
+{
+	struct runner *runner = arg;
+
+	runner->reason = kvm_guest_run(runner->g, runner->vcpu);
+	return NULL;
+}
+
+static void another_vcpu_may_change_code(void **state)
+{
+	struct kvm_guest g;
+	struct runner runners[2] = { { &g, 0, -1 }, { &g, 1, -1 } };
+	pthread_t threads[2];
+	struct kvm_regs regs;
+
+	(void)state;
+	kvm_guest_create(&g, CODE(writer), 2);
+	kvm_guest_set_rip(&g, 1, IMAGE_CODE + 0x400);
+	write_function(g.ram, 0);
+	for (int i = 0; i < 2; i++)
+		pthread_create(&threads[i], NULL, run, &runners[i]);
+	for (int i = 0; i < 2; i++) {
+		pthread_join(threads[i], NULL);
+		assert_int_equal(runners[i].reason, KVM_EXIT_HLT);
+	}
+	KVM_CALL(g.vcpu[1], KVM_GET_REGS, &regs);
+	assert_int_equal(regs.r8, ROUNDS + 1);
+	assert_int_equal(regs.rbx, 0);
+	kvm_guest_destroy(&g);
+}
+
+/* The program changes code while the guest runs it; the guest sees it once it serializes. */
+GUEST_CODE(poller, "mov $0x10800, %edi\n"
+		   "1: xor %eax, %eax\n"
+		   "cpuid\n"
+		   "call *%rdi\n"
+		   "cmp $77, %eax\n"
+		   "jne 1b\n"
+		   "hlt\n");
+
+static void *change_soon(void *ram)
+{
+	struct timespec pause = { 0, 20000000 };
+
+	nanosleep(&pause, NULL);
+	*(volatile u32 *)((u8 *)ram + PATCHED + 1) = 77;
+	return NULL;
+}
+
+static void the_program_may_change_code_while_it_runs(void **state)
+{
+	struct kvm_guest g;
+	pthread_t thread;
+
+	(void)state;
+	kvm_guest_create(&g, CODE(poller), 1);
+	write_function(g.ram, 1);
+	pthread_create(&thread, NULL, change_soon, g.ram);
+	assert_int_equal(kvm_guest_run(&g, 0), KVM_EXIT_HLT);
+	pthread_join(thread, NULL);
+	kvm_guest_destroy(&g);
+}
+
+int main(void)
+{
+	const struct CMUnitTest tests[] = {
+		cmocka_unit_test(the_program_may_change_code_between_runs),
+		cmocka_unit_test(another_vcpu_may_change_code),
+		cmocka_unit_test(the_program_may_change_code_while_it_runs),
+	};
+
+	return cmocka_run_group_tests(tests, NULL, NULL);
+}

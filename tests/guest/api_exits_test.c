@@ -1,0 +1,215 @@
+// SPDX-License-Identifier: MIT
+/*
+ * What a program sees of its guest through KVM_RUN: each exit with its data, kicks, and the
+ * registers in between. Run by `vpmu kvm`.
+ */
+#include <errno.h>
+#include <pthread.h>
+#include <setjmp.h>
+#include <signal.h>
+#include <stdarg.h>
+#include <string.h>
+#include <sys/ioctl.h>
+#include <unistd.h>
+#include <cmocka.h>
+
+#include "guest/kvm_guest.h"
+
+#define CODE(name) name##_start, (size_t)(name##_end - name##_start)
+
+/* OUT of three sizes, IN, and the value that IN gave. */
+GUEST_CODE(ports, "mov $0x11223344, %eax\n"
+		  "out %al, $0x20\n"
+		  "mov $0x1234, %dx\n"
+		  "out %ax, %dx\n"
+		  "out %eax, %dx\n"
+		  "in %dx, %eax\n"
+		  "out %eax, $0x21\n"
+		  "hlt\n");
+
+static void expect_out(struct kvm_guest *g, u16 port, u8 size, u32 value)
+{
+	struct kvm_run *run = g->run[0];
+
+	assert_int_equal(kvm_guest_run(g, 0), KVM_EXIT_IO);
+	assert_int_equal(run->io.direction, KVM_EXIT_IO_OUT);
+	assert_int_equal(run->io.port, port);
+	assert_int_equal(run->io.size, size);
+	assert_int_equal(run->io.count, 1);
+	assert_memory_equal(kvm_io_data(run), &value, size);
+}
+
+static void ports_exit_with_their_data(void **state)
+{
+	const u32 answer = 0xcafef00d;
+	struct kvm_guest g;
+
+	(void)state;
+	kvm_guest_create(&g, CODE(ports), 1);
+	expect_out(&g, 0x20, 1, 0x44);
+	expect_out(&g, 0x1234, 2, 0x3344);
+	expect_out(&g, 0x1234, 4, 0x11223344);
+	assert_int_equal(kvm_guest_run(&g, 0), KVM_EXIT_IO);
+	assert_int_equal(g.run[0]->io.direction, KVM_EXIT_IO_IN);
+	memcpy(kvm_io_data(g.run[0]), &answer, 4);
+	expect_out(&g, 0x21, 4, answer);
+	assert_int_equal(kvm_guest_run(&g, 0), KVM_EXIT_HLT);
+	kvm_guest_destroy(&g);
+}
+
+/* A load from a device, a store to it, and one that reads and writes. */
+GUEST_CODE(mmio, "mov 0x400010, %eax\n"
+		 "mov %ax, 0x400020\n"
+		 "addl $1, 0x400030\n"
+		 "hlt\n");
+
+static void expect_mmio(struct kvm_guest *g, u64 gpa, u32 len, bool write)
+{
+	assert_int_equal(kvm_guest_run(g, 0), KVM_EXIT_MMIO);
+	assert_int_equal(g->run[0]->mmio.phys_addr, gpa);
+	assert_int_equal(g->run[0]->mmio.len, len);
+	assert_int_equal(g->run[0]->mmio.is_write, write);
+}
+
+static void device_memory_exits_with_its_data(void **state)
+{
+	const u32 answer = 0x01020304;
+	struct kvm_guest g;
+
+	(void)state;
+	kvm_guest_create(&g, CODE(mmio), 1);
+	expect_mmio(&g, 0x400010, 4, false);
+	memcpy(g.run[0]->mmio.data, &answer, 4);
+	expect_mmio(&g, 0x400020, 2, true);
+	assert_memory_equal(g.run[0]->mmio.data, "\x04\x03", 2);
+	expect_mmio(&g, 0x400030, 4, false);
+	memcpy(g.run[0]->mmio.data, &answer, 4);
+	expect_mmio(&g, 0x400030, 4, true);
+	assert_memory_equal(g.run[0]->mmio.data, "\x05\x03\x02\x01", 4);
+	assert_int_equal(kvm_guest_run(&g, 0), KVM_EXIT_HLT);
+	kvm_guest_destroy(&g);
+}
+
+/* An undefined instruction with no IDT to deliver it by. */
+GUEST_CODE(triple_fault, "ud2\n");
+
+static void a_triple_fault_is_a_shutdown(void **state)
+{
+	struct kvm_guest g;
+	struct kvm_sregs sregs;
+
+	(void)state;
+	kvm_guest_create(&g, CODE(triple_fault), 1);
+	KVM_CALL(g.vcpu[0], KVM_GET_SREGS, &sregs);
+	sregs.idt.limit = 0;
+	KVM_CALL(g.vcpu[0], KVM_SET_SREGS, &sregs);
+	assert_int_equal(kvm_guest_run(&g, 0), KVM_EXIT_SHUTDOWN);
+	kvm_guest_destroy(&g);
+}
+
+/* Runs off the end of everything: an exception by way of the IDT, into its stub. */
+GUEST_CODE(unmapped, "mov $0x7fff00000000, %rax\n"
+		     "jmp *%rax\n");
+
+static void unmapped_code_is_a_page_fault(void **state)
+{
+	struct kvm_guest g;
+	struct kvm_regs regs;
+	struct kvm_sregs sregs;
+
+	(void)state;
+	kvm_guest_create(&g, CODE(unmapped), 1);
+	assert_int_equal(kvm_guest_run(&g, 0), KVM_EXIT_HLT);
+	KVM_CALL(g.vcpu[0], KVM_GET_REGS, &regs);
+	KVM_CALL(g.vcpu[0], KVM_GET_SREGS, &sregs);
+	assert_int_equal(regs.rip, IMAGE_STUBS + 14 * IMAGE_STUB_SIZE + 1);
+	assert_int_equal(sregs.cr2, 0x7fff00000000);
+	kvm_guest_destroy(&g);
+}
+
+GUEST_CODE(forever, "1: inc %rax\n"
+		    "jmp 1b\n");
+
+static void on_signal(int sig)
+{
+	(void)sig;
+}
+
+static void *kick_soon(void *thread)
+{
+	usleep(50000);
+	pthread_kill(*(pthread_t *)thread, SIGUSR1);
+	return NULL;
+}
+
+static void a_signal_interrupts_a_running_guest(void **state)
+{
+	struct sigaction action = { .sa_handler = on_signal };
+	pthread_t self = pthread_self(), kicker;
+	struct kvm_guest g;
+	struct kvm_regs regs;
+
+	(void)state;
+	sigaction(SIGUSR1, &action, NULL);
+	kvm_guest_create(&g, CODE(forever), 1);
+	pthread_create(&kicker, NULL, kick_soon, &self);
+	assert_int_equal(kvm_guest_run(&g, 0), -EINTR);
+	pthread_join(kicker, NULL);
+	KVM_CALL(g.vcpu[0], KVM_GET_REGS, &regs);
+	assert_true(regs.rax > 1000);
+	kvm_guest_destroy(&g);
+}
+
+static void immediate_exit_leaves_the_guest_untouched(void **state)
+{
+	struct kvm_guest g;
+	struct kvm_regs before, after;
+
+	(void)state;
+	kvm_guest_create(&g, CODE(forever), 1);
+	KVM_CALL(g.vcpu[0], KVM_GET_REGS, &before);
+	g.run[0]->immediate_exit = 1;
+	assert_int_equal(kvm_guest_run(&g, 0), -EINTR);
+	KVM_CALL(g.vcpu[0], KVM_GET_REGS, &after);
+	assert_memory_equal(&before, &after, sizeof(before));
+	kvm_guest_destroy(&g);
+}
+
+/* One instruction at a time, branches taken and not taken included. */
+GUEST_CODE(steps, "xor %eax, %eax\n"
+		  "jnz 1f\n"
+		  "jz 1f\n"
+		  "nop\n"
+		  "1: inc %eax\n"
+		  "hlt\n");
+
+static void single_steps_stop_at_each_instruction(void **state)
+{
+	static const u64 stops[] = { 2, 4, 7, 9 };
+	struct kvm_guest_debug debug = { .control = KVM_GUESTDBG_ENABLE | KVM_GUESTDBG_SINGLESTEP };
+	struct kvm_guest g;
+
+	(void)state;
+	kvm_guest_create(&g, CODE(steps), 1);
+	KVM_CALL(g.vcpu[0], KVM_SET_GUEST_DEBUG, &debug);
+	for (u32 i = 0; i < ARRAY_SIZE(stops); i++) {
+		assert_int_equal(kvm_guest_run(&g, 0), KVM_EXIT_DEBUG);
+		assert_int_equal(g.run[0]->debug.arch.pc, IMAGE_CODE + stops[i]);
+	}
+	kvm_guest_destroy(&g);
+}
+
+int main(void)
+{
+	const struct CMUnitTest tests[] = {
+		cmocka_unit_test(ports_exit_with_their_data),
+		cmocka_unit_test(device_memory_exits_with_its_data),
+		cmocka_unit_test(a_triple_fault_is_a_shutdown),
+		cmocka_unit_test(unmapped_code_is_a_page_fault),
+		cmocka_unit_test(a_signal_interrupts_a_running_guest),
+		cmocka_unit_test(immediate_exit_leaves_the_guest_untouched),
+		cmocka_unit_test(single_steps_stop_at_each_instruction),
+	};
+
+	return cmocka_run_group_tests(tests, NULL, NULL);
+}

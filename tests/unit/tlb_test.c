@@ -1,0 +1,219 @@
+// SPDX-License-Identifier: MIT
+/*
+ * The soft TLB: when an entry may grant an access without a call, and what drops it.
+ */
+#include <setjmp.h>
+#include <stdarg.h>
+#include <string.h>
+
+#include <cmocka.h>
+
+#include "cpu/mode.h"
+#include "unit/paged_cpu.h"
+
+#define GVA    0x40000000ull
+#define GPA    0x400000ull
+#define FULL   (PTE_P | PTE_W | PTE_U)
+#define READ   ACCESS_READ
+#define WRITE  ACCESS_WRITE
+#define FETCH  ACCESS_FETCH
+#define SYSTEM ACCESS_SYSTEM
+
+static struct tlb_entry *entry_of(struct paged_cpu *p, enum tlb_set set, gva_t gva)
+{
+	return &p->cpu->tlb[set][(gva >> PAGE_SHIFT) % TLB_SIZE];
+}
+
+/* As translated code does it. */
+static bool serves(u64 tag, gva_t gva, u32 size)
+{
+	return (tag ^ gva) <= PAGE_SIZE - size;
+}
+
+static bool reads(struct paged_cpu *p, enum tlb_set set, gva_t gva)
+{
+	return serves(entry_of(p, set, gva)->read, gva, 8);
+}
+
+static bool writes(struct paged_cpu *p, enum tlb_set set, gva_t gva)
+{
+	return serves(entry_of(p, set, gva)->write, gva, 8);
+}
+
+static void an_empty_tlb_serves_nothing(void **state)
+{
+	struct paged_cpu p;
+
+	(void)state;
+	paged_cpu_init(&p, FORMAT_4LEVEL);
+	for (u32 flushed = 0; flushed < 2; flushed++) {
+		for (u32 set = 0; set < NTLBS; set++)
+			for (gva_t gva = 0; gva < 4 * TLB_SIZE * PAGE_SIZE; gva += PAGE_SIZE) {
+				assert_false(reads(&p, set, gva) || writes(&p, set, gva));
+				assert_false(reads(&p, set, -1 - gva) || writes(&p, set, -1 - gva));
+			}
+		tlb_flush(p.cpu);
+	}
+	paged_cpu_free(&p);
+}
+
+static void fill(struct paged_cpu *p, gva_t gva, u32 access)
+{
+	struct translation t;
+
+	assert_int_equal(mmu_fill(p->cpu, gva, access, &t), FAULT_NONE);
+}
+
+static void a_read_grants_writes_only_when_dirty(void **state)
+{
+	struct paged_cpu p;
+
+	(void)state;
+	paged_cpu_init(&p, FORMAT_4LEVEL);
+	paged_cpu_map(&p, GVA, GPA, 1, FULL, FULL);
+	fill(&p, GVA + 5, READ);
+	assert_true(reads(&p, TLB_KERNEL_AC, GVA));
+	assert_false(writes(&p, TLB_KERNEL_AC, GVA));
+	assert_false(reads(&p, TLB_KERNEL, GVA) || reads(&p, TLB_USER, GVA));
+	fill(&p, GVA, WRITE);
+	assert_true(reads(&p, TLB_KERNEL_AC, GVA) && writes(&p, TLB_KERNEL_AC, GVA));
+	assert_int_equal(entry_of(&p, TLB_KERNEL_AC, GVA)->host, (u64)p.ram + GPA);
+	assert_int_equal(entry_of(&p, TLB_KERNEL_AC, GVA)->gpa, GPA);
+
+	tlb_flush(p.cpu);
+	assert_false(reads(&p, TLB_KERNEL_AC, GVA));
+	fill(&p, GVA, READ);
+	assert_true(writes(&p, TLB_KERNEL_AC, GVA));
+
+	tlb_flush(p.cpu); /* the dirty log was harvested */
+	memset(p.dirty, 0, sizeof(p.dirty));
+	fill(&p, GVA, READ);
+	assert_false(writes(&p, TLB_KERNEL_AC, GVA));
+	paged_cpu_free(&p);
+}
+
+static void set_privilege(struct cpu *cpu, u8 cpl, bool ac)
+{
+	cpu->cpl = cpl;
+	cpu->cr4 |= CR4_SMAP;
+	cpu->rflags = FL_FIX1 | (ac ? FL_AC : 0);
+	cpu_update_mode(cpu);
+	tlb_flush(cpu);
+}
+
+static void each_privilege_has_its_set(void **state)
+{
+	struct paged_cpu p;
+
+	(void)state;
+	paged_cpu_init(&p, FORMAT_4LEVEL);
+	paged_cpu_map(&p, GVA, GPA, 1, FULL, FULL);
+	paged_cpu_map(&p, GVA + PAGE_SIZE, GPA, 1, PTE_P | PTE_W, FULL);
+	set_privilege(p.cpu, 3, false);
+	fill(&p, GVA, READ);
+	assert_true(reads(&p, TLB_USER, GVA));
+	assert_false(reads(&p, TLB_KERNEL, GVA) || reads(&p, TLB_KERNEL_AC, GVA));
+	fill(&p, GVA + PAGE_SIZE, READ | SYSTEM);
+	assert_true(reads(&p, TLB_KERNEL, GVA + PAGE_SIZE));
+	assert_false(reads(&p, TLB_USER, GVA + PAGE_SIZE));
+	set_privilege(p.cpu, 0, true);
+	fill(&p, GVA, READ);
+	assert_true(reads(&p, TLB_KERNEL_AC, GVA));
+	assert_false(reads(&p, TLB_KERNEL, GVA));
+	paged_cpu_free(&p);
+}
+
+static void fetches_and_devices_stay_out(void **state)
+{
+	struct paged_cpu p;
+
+	(void)state;
+	paged_cpu_init(&p, FORMAT_4LEVEL);
+	paged_cpu_map(&p, GVA, GPA, 1, FULL, FULL);
+	paged_cpu_map(&p, GVA + PAGE_SIZE, MMIO_BASE, 1, FULL, FULL);
+	paged_cpu_map(&p, GVA + 2 * PAGE_SIZE, ROM_BASE, 1, FULL, FULL);
+	fill(&p, GVA, FETCH);
+	fill(&p, GVA + PAGE_SIZE, WRITE);
+	fill(&p, GVA + 2 * PAGE_SIZE, WRITE);
+	for (gva_t gva = GVA; gva < GVA + 3 * PAGE_SIZE; gva += PAGE_SIZE)
+		assert_false(reads(&p, TLB_KERNEL_AC, gva) || writes(&p, TLB_KERNEL_AC, gva));
+	fill(&p, GVA + 2 * PAGE_SIZE, READ);
+	assert_true(reads(&p, TLB_KERNEL_AC, GVA + 2 * PAGE_SIZE));
+	assert_false(writes(&p, TLB_KERNEL_AC, GVA + 2 * PAGE_SIZE));
+	paged_cpu_free(&p);
+}
+
+static void pages_with_code_are_not_writable(void **state)
+{
+	struct paged_cpu p;
+	struct code_page *page;
+
+	(void)state;
+	paged_cpu_init(&p, FORMAT_4LEVEL);
+	paged_cpu_map(&p, GVA, GPA, 1, FULL, FULL);
+	paged_cpu_map(&p, GVA + 5 * PAGE_SIZE, GPA, 1, FULL, FULL);
+	fill(&p, GVA, WRITE);
+	fill(&p, GVA + 5 * PAGE_SIZE, WRITE);
+	page = code_add(p.cpu->code, GPA + 0x40);
+	page->lines = BIT(1);
+	tlb_protect(p.cpu, GPA + 0x40);
+	assert_false(writes(&p, TLB_KERNEL_AC, GVA) ||
+		     writes(&p, TLB_KERNEL_AC, GVA + 5 * PAGE_SIZE));
+	assert_true(reads(&p, TLB_KERNEL_AC, GVA));
+	fill(&p, GVA, WRITE);
+	assert_false(writes(&p, TLB_KERNEL_AC, GVA));
+	page->lines = 0;
+	fill(&p, GVA, WRITE);
+	assert_true(writes(&p, TLB_KERNEL_AC, GVA));
+	paged_cpu_free(&p);
+}
+
+static void invlpg_drops_one_page_or_all_of_a_large_one(void **state)
+{
+	struct paged_cpu p;
+	const gva_t large = GVA + (2ull << 20);
+
+	(void)state;
+	paged_cpu_init(&p, FORMAT_4LEVEL);
+	paged_cpu_map(&p, GVA, GPA, 1, FULL, FULL);
+	paged_cpu_map(&p, large, GPA, 2, FULL, FULL);
+	fill(&p, GVA, WRITE);
+	fill(&p, large + 0x5000, READ);
+	fill(&p, large + 0x7000, READ);
+	tlb_flush_page(p.cpu, large + 0x1ff123);
+	assert_true(reads(&p, TLB_KERNEL_AC, GVA));
+	assert_false(reads(&p, TLB_KERNEL_AC, large + 0x5000));
+	assert_false(reads(&p, TLB_KERNEL_AC, large + 0x7000));
+	tlb_flush_page(p.cpu, GVA + 0x123);
+	assert_false(reads(&p, TLB_KERNEL_AC, GVA) || writes(&p, TLB_KERNEL_AC, GVA));
+	paged_cpu_free(&p);
+}
+
+static void every_flush_drops_the_jumps(void **state)
+{
+	struct cpu *cpu = cpu_create();
+	u64 before = cpu->jump_generation;
+
+	(void)state;
+	tlb_flush(cpu);
+	assert_int_not_equal(cpu->jump_generation, before);
+	before = cpu->jump_generation;
+	tlb_flush_page(cpu, GVA);
+	assert_int_not_equal(cpu->jump_generation, before);
+	cpu_destroy(cpu);
+}
+
+int main(void)
+{
+	const struct CMUnitTest tests[] = {
+		cmocka_unit_test(an_empty_tlb_serves_nothing),
+		cmocka_unit_test(a_read_grants_writes_only_when_dirty),
+		cmocka_unit_test(each_privilege_has_its_set),
+		cmocka_unit_test(fetches_and_devices_stay_out),
+		cmocka_unit_test(pages_with_code_are_not_writable),
+		cmocka_unit_test(invlpg_drops_one_page_or_all_of_a_large_one),
+		cmocka_unit_test(every_flush_drops_the_jumps),
+	};
+
+	return cmocka_run_group_tests(tests, NULL, NULL);
+}
