@@ -9,6 +9,7 @@
 #include "base/guarded.h"
 #include "base/must.h"
 #include "cpu/code.h"
+#include "cpu/event.h"
 
 /* The part of an access that lies on one page. */
 struct part {
@@ -52,6 +53,8 @@ static enum guest_fault translate_part(struct cpu *cpu, gva_t gva, u32 access, s
 /* Translates all of an access before any of it happens. */
 static enum guest_fault split(struct cpu *cpu, gva_t gva, u32 size, u32 access, struct parts *parts)
 {
+	if (!(access & ACCESS_SYSTEM) && cpu_misaligned(cpu, gva, size))
+		return cpu_raise_error(cpu, VEC_AC, 0);
 	must(size <= PAGE_SIZE);
 	for (parts->n = 0; size; parts->n++) {
 		struct part *part = &parts->part[parts->n];

@@ -1,8 +1,8 @@
 // SPDX-License-Identifier: MIT
 /*
- * Control registers (SDM 3A 2.5, 4.1, 4.10.4; MOV to CR in SDM 2B; APM2 3.1): checks first, then the
- * change with its effects on long mode, the PDPTEs, the TLB and the mode word. Privilege is checked by
- * the caller. vCPU thread; general registers only.
+ * Control registers (SDM 3A 2.5, 4.1, 4.10.4; MOV to CR in SDM 2B; APM2 3.1): checks first, then
+ * the change with its effects on long mode, the PDPTEs, the TLB and the mode word. Privilege is
+ * checked by the caller. vCPU thread; general registers only.
  *
  * The TLB holds one address space without PCIDs: a write to CR3 always empties it, which the
  * architecture allows at any time. CR3's bit 63 only says that it need not.
@@ -15,16 +15,15 @@
 #include "cpu/mode.h"
 #include "x86/paging.h"
 
-#define CR0_DEFINED                                                                           \
+#define CR0_DEFINED                                                                                \
 	(CR0_PE | CR0_MP | CR0_EM | CR0_TS | CR0_ET | CR0_NE | CR0_WP | CR0_AM | CR0_NW | CR0_CD | \
 	 CR0_PG)
 #define CR3_PCID    MASK(11, 0)
 #define CR3_NOFLUSH BIT(63)
 
-/* Changes of these bits invalidate translations (SDM 3A 4.10.4.1), or what the TLB says of rights. */
+/* Changes of these bits invalidate what the TLB says of addresses or rights (SDM 3A 4.10.4.1). */
 #define CR0_PAGING (CR0_PG | CR0_WP)
-#define CR4_PAGING                                                                           \
-	(CR4_PSE | CR4_PAE | CR4_PGE | CR4_LA57 | CR4_PCIDE | CR4_SMEP | CR4_SMAP)
+#define CR4_PAGING (CR4_PSE | CR4_PAE | CR4_PGE | CR4_LA57 | CR4_PCIDE | CR4_SMEP | CR4_SMAP)
 /* Changes of these bits load the PDPTEs (SDM 3A 4.4.1). */
 #define CR0_LOADS_PDPTES (CR0_CD | CR0_NW | CR0_PG)
 #define CR4_LOADS_PDPTES (CR4_PSE | CR4_PAE | CR4_PGE | CR4_SMEP)
@@ -92,7 +91,8 @@ enum guest_fault cpu_write_cr0(struct cpu *cpu, u64 value)
 		return refuse(cpu);
 	value = (value & CR0_DEFINED) | CR0_ET;
 	changed = cpu->cr0 ^ value;
-	if ((changed & CR0_PG) && !(value & CR0_PG ? may_enable_paging(cpu) : may_disable_paging(cpu)))
+	if ((changed & CR0_PG) &&
+	    !(value & CR0_PG ? may_enable_paging(cpu) : may_disable_paging(cpu)))
 		return refuse(cpu);
 	if ((changed & CR0_LOADS_PDPTES) && pae_paging(value, cpu->cr4, cpu->efer) &&
 	    !load_pdptes(cpu, cpu->cr3))

@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: MIT
 /*
- * Debug registers (SDM 3B 17.2; MOV to DR in SDM 2B). DR7.GD and privilege are checked by the caller.
- * vCPU thread; general registers only.
+ * Debug registers (SDM 3B 17.2; MOV to DR in SDM 2B). DR7.GD and privilege are checked by the
+ * caller. vCPU thread; general registers only.
  */
 #include "cpu/control.h"
 

@@ -1,8 +1,8 @@
 /* SPDX-License-Identifier: MIT */
 /*
- * Delivery of one event in each kind of mode, for deliver.c. Each returns FAULT_NONE with the handler
- * entered, or FAULT_RAISED with the second exception in cpu->event and nothing else changed, or
- * FAULT_EXIT. vCPU thread; general registers only.
+ * Delivery of one event in each kind of mode, for deliver.c. Each returns FAULT_NONE with the
+ * handler entered, or FAULT_RAISED with the second exception in cpu->event and nothing else
+ * changed, or FAULT_EXIT. vCPU thread; general registers only.
  */
 #ifndef CPU_DELIVER_H
 #define CPU_DELIVER_H

@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: MIT
 /*
- * Delivery through the IDT in long mode, from 64-bit and compatibility mode alike (SDM 3A 6.14; INT n
- * operation in SDM 2A; APM2 8.9). vCPU thread; general registers only.
+ * Delivery through the IDT in long mode, from 64-bit and compatibility mode alike (SDM 3A 6.14; INT
+ * n operation in SDM 2A; APM2 8.9). vCPU thread; general registers only.
  */
 #include "cpu/deliver.h"
 
@@ -101,7 +101,6 @@ enum guest_fault deliver_long(struct cpu *cpu, const struct cpu_event *event)
 	if (cpl != cpu->cpl)
 		cpu->seg[SS] = segment_null(cpl);
 	stack_store(cpu, &stack);
-	deliver_enter(cpu, &cs, cpl, rip,
-		      (descriptor_attr(gate.lo) & SEG_TYPE) == TYPE_INT_GATE);
+	deliver_enter(cpu, &cs, cpl, rip, (descriptor_attr(gate.lo) & SEG_TYPE) == TYPE_INT_GATE);
 	return FAULT_NONE;
 }

@@ -1,8 +1,8 @@
 // SPDX-License-Identifier: MIT
 /*
- * Delivery through the IDT in protected mode without long mode: 16- and 32-bit gates, from virtual-8086
- * mode too (SDM 3A 6.12; INT n operation in SDM 2A). Task gates are not emulated. vCPU thread; general
- * registers only.
+ * Delivery through the IDT in protected mode without long mode: 16- and 32-bit gates, from
+ * virtual-8086 mode too (SDM 3A 6.12; INT n operation in SDM 2A). Task gates are not emulated. vCPU
+ * thread; general registers only.
  */
 #include "cpu/deliver.h"
 
@@ -10,8 +10,8 @@
 #include "cpu/mmu.h"
 #include "cpu/stack.h"
 
-#define GATE_TYPES                                                                  \
-	(1u << TYPE_TASK_GATE | 1u << TYPE_INT_GATE16 | 1u << TYPE_TRAP_GATE16 |    \
+#define GATE_TYPES                                                               \
+	(1u << TYPE_TASK_GATE | 1u << TYPE_INT_GATE16 | 1u << TYPE_TRAP_GATE16 | \
 	 1u << TYPE_INT_GATE | 1u << TYPE_TRAP_GATE)
 
 static enum guest_fault read_gate(struct cpu *cpu, const struct cpu_event *event, u64 *gate)

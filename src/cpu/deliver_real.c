@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: MIT
 /*
- * Delivery through the vector table of real-address mode (SDM 3B 20.1.4). Error codes are not pushed.
- * vCPU thread; general registers only.
+ * Delivery through the vector table of real-address mode (SDM 3B 20.1.4). Error codes are not
+ * pushed. vCPU thread; general registers only.
  */
 #include "cpu/deliver.h"
 

@@ -103,7 +103,8 @@ struct segment descriptor_segment(const struct descriptor *d)
 /* KVM: a null segment keeps its RPL as DPL, which VM entry wants to see for SS. */
 struct segment segment_null(u16 sel)
 {
-	return (struct segment){ .attr = SEG_UNUSABLE | (sel & SEL_RPL) << SEG_DPL_SHIFT, .sel = sel };
+	return (struct segment){ .attr = SEG_UNUSABLE | (sel & SEL_RPL) << SEG_DPL_SHIFT,
+				 .sel = sel };
 }
 
 struct segment segment_flat_code(u16 sel, u8 dpl, bool code64)

@@ -37,8 +37,8 @@ struct segment segment_flat_code(u16 sel, u8 dpl, bool code64);
 struct segment segment_flat_stack(u16 sel, u8 dpl);
 
 /*
- * Checks and marks a stack segment for privilege `cpl` (not null): `vector` with the selector as error
- * code if it does not fit, #SS if it is not present.
+ * Checks and marks a stack segment for privilege `cpl` (not null): `vector` with the selector as
+ * error code if it does not fit, #SS if it is not present.
  */
 enum guest_fault descriptor_read_stack(struct cpu *cpu, u16 sel, u8 cpl, enum vector vector,
 				       u32 ext, struct descriptor *d);

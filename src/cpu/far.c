@@ -1,8 +1,8 @@
 // SPDX-License-Identifier: MIT
 /*
  * Far jumps, calls and returns (SDM 3A 5.8; JMP, CALL and RET operations in SDM 2): direct, between
- * 64-bit and compatibility mode, and back to an outer privilege level. Call gates are in gate.c, task
- * switches are not emulated. vCPU thread; general registers only.
+ * 64-bit and compatibility mode, and back to an outer privilege level. Call gates are in gate.c,
+ * task switches are not emulated. vCPU thread; general registers only.
  */
 #include "cpu/far.h"
 
@@ -24,12 +24,13 @@ u64 far_truncate(u64 offset, u8 opsize)
 	return opsize == 2 ? (u16)offset : opsize == 4 ? (u32)offset : offset;
 }
 
-enum guest_fault far_check_code(struct cpu *cpu, const struct descriptor *cs)
+/* Not a mixture of 64- and 32-bit code, and present. */
+static enum guest_fault check_code(struct cpu *cpu, const struct descriptor *cs)
 {
-	if (!(cs->attr & SEG_P))
-		return descriptor_fault(cpu, VEC_NP, cs->sel, 0);
 	if (descriptor_is_code64(cpu, cs) && (cs->attr & SEG_DB))
 		return descriptor_fault(cpu, VEC_GP, cs->sel, 0);
+	if (!(cs->attr & SEG_P))
+		return descriptor_fault(cpu, VEC_NP, cs->sel, 0);
 	return FAULT_NONE;
 }
 
@@ -46,7 +47,7 @@ static enum guest_fault check_direct(struct cpu *cpu, struct descriptor *cs)
 		ok = dpl == cpu->cpl && rpl <= cpu->cpl;
 	if (!ok)
 		return descriptor_fault(cpu, VEC_GP, cs->sel, 0);
-	fault = far_check_code(cpu, cs);
+	fault = check_code(cpu, cs);
 	return fault ? fault : descriptor_mark(cpu, cs, TYPE_ACCESSED);
 }
 
@@ -197,7 +198,7 @@ enum guest_fault far_read_return_code(struct cpu *cpu, u16 selector, struct desc
 		ok = descriptor_is_code(cs) && descriptor_dpl(cs) == rpl;
 	if (!ok || rpl < cpu->cpl)
 		return descriptor_fault(cpu, VEC_GP, selector, 0);
-	fault = far_check_code(cpu, cs);
+	fault = check_code(cpu, cs);
 	return fault ? fault : descriptor_mark(cpu, cs, TYPE_ACCESSED);
 }
 
@@ -209,8 +210,8 @@ enum guest_fault far_read_return_stack(struct cpu *cpu, u16 selector, const stru
 	struct descriptor d;
 
 	if (selector_null(selector)) {
-		bool allowed = descriptor_is_code64(cpu, cs) && cpl != 3 &&
-			       (selector & SEL_RPL) == cpl;
+		bool allowed =
+			descriptor_is_code64(cpu, cs) && cpl != 3 && (selector & SEL_RPL) == cpl;
 
 		*ss = segment_null(selector);
 		return allowed ? FAULT_NONE : cpu_raise_error(cpu, VEC_GP, 0);

@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: MIT */
 /*
- * What far.c, gate.c and iret.c share: the checks of returns, and entering a code segment. vCPU thread;
- * general registers only.
+ * What far.c, gate.c and iret.c share: the checks of returns, and entering a code segment. vCPU
+ * thread; general registers only.
  */
 #ifndef CPU_FAR_H
 #define CPU_FAR_H
@@ -12,8 +12,6 @@
 /* Loads CS, RIP and the privilege level. */
 void far_enter(struct cpu *cpu, const struct descriptor *cs, u8 cpl, u64 rip);
 u64 far_truncate(u64 offset, u8 opsize);
-/* Present, and not a mixture of 64- and 32-bit code. */
-enum guest_fault far_check_code(struct cpu *cpu, const struct descriptor *cs);
 /* A call that stays at its privilege, with the code segment already checked. */
 enum guest_fault far_call_same(struct cpu *cpu, const struct descriptor *cs, u64 rip, u8 opsize,
 			       u64 next_rip);

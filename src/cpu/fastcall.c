@@ -17,7 +17,7 @@
 #include "cpu/mmu.h"
 #include "cpu/mode.h"
 
-#define SYSRET_FLAGS                                                                         \
+#define SYSRET_FLAGS \
 	(FL_ARITH | FL_TF | FL_IF | FL_DF | FL_IOPL | FL_NT | FL_AC | FL_VIF | FL_VIP | FL_ID)
 #define STAR_SYSCALL(star) ((u16)((star) >> 32) & 0xfffc)
 #define STAR_SYSRET(star)  ((u16)((star) >> 48))

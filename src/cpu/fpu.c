@@ -81,6 +81,28 @@ void fpu_load(struct cpu *cpu)
 	cpu->fpu_live = true;
 }
 
+/* XSAVE leaves out components in their initial state; C code wants to find them in the image. */
+static void fill_initial(struct cpu *cpu, u64 missing)
+{
+	if (missing & XCR0_X87) {
+		bytes_fill(cpu->xsave + XSAVE_FCW, 0, XSAVE_MXCSR - XSAVE_FCW);
+		bytes_fill(cpu->xsave + XSAVE_ST0, 0, XSAVE_XMM0 - XSAVE_ST0);
+		*field32(cpu, XSAVE_FCW) = FCW_RESET;
+	}
+	if (missing & XCR0_SSE)
+		bytes_fill(cpu->xsave + XSAVE_XMM0, 0, XSAVE_LEGACY_END - XSAVE_XMM0);
+	if (missing & XCR0_AVX)
+		bytes_fill(cpu->xsave + XSAVE_YMM0_HIGH, 0, XSAVE_END - XSAVE_YMM0_HIGH);
+	*field64(cpu, XSAVE_XSTATE_BV) |= missing;
+}
+
+/* The last x87 instruction's and operand's addresses are the host's, of no use to the guest. */
+static void clear_pointers(struct cpu *cpu)
+{
+	*field64(cpu, XSAVE_FIP) = 0;
+	*field64(cpu, XSAVE_FDP) = 0;
+}
+
 void fpu_save(struct cpu *cpu)
 {
 	const struct host_fpu *host = &cpu->host_fpu;
@@ -99,4 +121,7 @@ void fpu_save(struct cpu *cpu)
 	/* The ABI wants an empty x87 stack, and no exception may wait for the host's next FWAIT. */
 	__asm__ volatile("fninit; fldcw %0; ldmxcsr %1" : : "m"(host->fcw), "m"(host->mxcsr));
 	cpu->fpu_live = false;
+	if (host->features)
+		fill_initial(cpu, host->features & ~*field64(cpu, XSAVE_XSTATE_BV));
+	clear_pointers(cpu);
 }

@@ -21,10 +21,13 @@ void fpu_sanitise(struct cpu *cpu);
 /* Offsets in cpu->xsave (SDM 1 13.4). */
 enum xsave_offset {
 	XSAVE_FCW = 0,
+	XSAVE_FIP = 8,
+	XSAVE_FDP = 16,
 	XSAVE_MXCSR = 24,
 	XSAVE_MXCSR_MASK = 28,
 	XSAVE_ST0 = 32,
 	XSAVE_XMM0 = 160,
+	XSAVE_LEGACY_END = 416,
 	XSAVE_XSTATE_BV = 512,
 	XSAVE_XCOMP_BV = 520,
 	XSAVE_YMM0_HIGH = 576,

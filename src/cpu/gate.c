@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: MIT
 /*
- * Call gates (SDM 3A 5.8.3 to 5.8.5): 64-bit ones in long mode, 32- and 16-bit ones elsewhere, with the
- * switch to an inner stack. vCPU thread; general registers only.
+ * Call gates (SDM 3A 5.8.3 to 5.8.5): 64-bit ones in long mode, 32- and 16-bit ones elsewhere, with
+ * the switch to an inner stack. vCPU thread; general registers only.
  */
 #include "cpu/far.h"
 
@@ -33,8 +33,20 @@ static enum guest_fault check_gate(struct cpu *cpu, struct descriptor *gate)
 	return cpu_long_mode(cpu) ? descriptor_extend(cpu, gate) : FAULT_NONE;
 }
 
-/* In long mode a call gate leads to 64-bit code only. */
-static enum guest_fault read_code(struct cpu *cpu, const struct descriptor *gate,
+/* May this code be reached? Only a call goes to a more privileged level. */
+static bool reachable(const struct cpu *cpu, const struct descriptor *cs, bool call)
+{
+	u8 dpl = descriptor_dpl(cs);
+
+	if (!descriptor_is_code(cs) || dpl > cpu->cpl)
+		return false;
+	/* In long mode a call gate leads to 64-bit code only. */
+	if (cpu_long_mode(cpu) && (cs->attr & (SEG_L | SEG_DB)) != SEG_L)
+		return false;
+	return call || descriptor_is_conforming(cs) || dpl == cpu->cpl;
+}
+
+static enum guest_fault read_code(struct cpu *cpu, const struct descriptor *gate, bool call,
 				  struct descriptor *cs)
 {
 	u16 sel = gate_selector(gate->lo);
@@ -45,11 +57,11 @@ static enum guest_fault read_code(struct cpu *cpu, const struct descriptor *gate
 	fault = descriptor_read(cpu, sel, VEC_GP, 0, cs);
 	if (fault)
 		return fault;
-	if (!descriptor_is_code(cs) || descriptor_dpl(cs) > cpu->cpl)
+	if (!reachable(cpu, cs, call))
 		return descriptor_fault(cpu, VEC_GP, sel, 0);
-	if (cpu_long_mode(cpu) && (cs->attr & (SEG_L | SEG_DB)) != SEG_L)
-		return descriptor_fault(cpu, VEC_GP, sel, 0);
-	return far_check_code(cpu, cs);
+	if (!(cs->attr & SEG_P))
+		return descriptor_fault(cpu, VEC_NP, sel, 0);
+	return descriptor_mark(cpu, cs, TYPE_ACCESSED);
 }
 
 enum guest_fault gate_jump(struct cpu *cpu, struct descriptor *gate)
@@ -61,12 +73,7 @@ enum guest_fault gate_jump(struct cpu *cpu, struct descriptor *gate)
 	fault = check_gate(cpu, gate);
 	if (fault)
 		return fault;
-	fault = read_code(cpu, gate, &cs);
-	if (fault)
-		return fault;
-	if (!descriptor_is_conforming(&cs) && descriptor_dpl(&cs) != cpu->cpl)
-		return descriptor_fault(cpu, VEC_GP, cs.sel, 0);
-	fault = descriptor_mark(cpu, &cs, TYPE_ACCESSED);
+	fault = read_code(cpu, gate, false, &cs);
 	if (fault)
 		return fault;
 	rip = gate_target(cpu, gate);
@@ -175,10 +182,7 @@ enum guest_fault gate_call(struct cpu *cpu, struct descriptor *gate, u64 next_ri
 	fault = check_gate(cpu, gate);
 	if (fault)
 		return fault;
-	fault = read_code(cpu, gate, &cs);
-	if (fault)
-		return fault;
-	fault = descriptor_mark(cpu, &cs, TYPE_ACCESSED);
+	fault = read_code(cpu, gate, true, &cs);
 	if (fault)
 		return fault;
 	if (!descriptor_is_conforming(&cs) && descriptor_dpl(&cs) < cpu->cpl)

@@ -1,7 +1,8 @@
 // SPDX-License-Identifier: MIT
 /*
- * IRET from every mode (SDM 2A, IRET operation; SDM 3A 6.14.3). It ends the blocking of NMIs, but only
- * when it succeeds: a faulting IRET leaves the state alone. vCPU thread; general registers only.
+ * IRET from every mode (SDM 2A, IRET operation; SDM 3A 6.14.3). It ends the blocking of NMIs, but
+ * only when it succeeds: a faulting IRET leaves the state alone. vCPU thread; general registers
+ * only.
  */
 #include "cpu/segment.h"
 

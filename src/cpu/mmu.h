@@ -19,6 +19,7 @@
 
 #include "base/bytes.h"
 #include "cpu/cpu.h"
+#include "cpu/mode.h"
 
 enum access_flags {
 	ACCESS_READ = 0,
@@ -98,6 +99,17 @@ static inline void mmio_abandoned(struct cpu *cpu)
  */
 enum guest_fault cpu_linear(struct cpu *cpu, enum seg seg, u64 offset, u32 size, u32 access,
 			    gva_t *out);
+
+/*
+ * Alignment checking (SDM 3A 6.15, interrupt 17), for accesses of the program: is this one against
+ * the rule? Checked before the page. Strings of bytes and structures have no alignment.
+ */
+static inline bool cpu_misaligned(const struct cpu *cpu, gva_t gva, u32 size)
+{
+	u32 natural = size == 10 ? 8 : size & (size - 1) || size > 32 ? 1 : size;
+
+	return unlikely(cpu->mode & MODE_ALIGN) && (gva & (natural - 1));
+}
 
 bool cpu_canonical(const struct cpu *cpu, gva_t gva);
 

@@ -29,8 +29,8 @@ static void load_real(struct cpu *cpu, enum seg seg, u16 selector)
 /* A null SS is for 64-bit code below privilege level 3 only. */
 static enum guest_fault load_null(struct cpu *cpu, enum seg seg, u16 selector)
 {
-	bool allowed = seg != SS || (cpu_code64(cpu) && cpu->cpl != 3 &&
-				     (selector & SEL_RPL) == cpu->cpl);
+	bool allowed =
+		seg != SS || (cpu_code64(cpu) && cpu->cpl != 3 && (selector & SEL_RPL) == cpu->cpl);
 
 	if (!allowed)
 		return cpu_raise_error(cpu, VEC_GP, 0);

@@ -120,7 +120,7 @@ static void decode_mem(const ZydisDecodedOperandMem *mem, u64 next, const struct
 	op->scale = mem->scale ? mem->scale : 1;
 	op->imm = mem->disp.value;
 	if (is_ip(mem->base))
-		op->imm += (s64)next;
+		op->imm = (s64)((u64)op->imm + next);
 	if (is_ip(mem->base) && insn->addrsize == 4)
 		op->imm = (u32)op->imm;
 }

@@ -39,7 +39,8 @@
 
 /* Why translated code came back: the value it returns to enter(). */
 enum leave {
-	LEAVE_LOOKUP,	 /* cpu->rip is next; its code is not known here */
+	LEAVE_LOOKUP,	 /* cpu->rip is next; its code is not known here. leave_arg is the block */
+	LEAVE_BAD_TARGET, /* the branch that ends block leave_arg has a non-canonical target */
 	LEAVE_LINK,	 /* the same, and leave_arg is the link to patch */
 	LEAVE_COMPLEX,	 /* leave_arg is the struct insn for sys_execute(); cpu->rip is its address */
 	LEAVE_RAISE,	 /* leave_arg is a vector to raise at cpu->rip */
@@ -88,6 +89,7 @@ struct block {
 	u32 mode;
 	u16 ninsns, nbytes;
 	u8 nbranches; /* 0 or 1: a branch ends a block */
+	s32 rsp_moved; /* by that branch, if its target may turn out to be bad */
 	u8 *code;	/* writable view */
 	u32 code_size;
 	u64 lines, lines2; /* 64-byte lines of the page(s) it was made from */
@@ -200,7 +202,7 @@ u64 slow_commit(struct cpu *cpu, u64 unused, u32 desc, const u8 *return_pc);
 #define DESC_OFFSET    BIT(13)	/* the address is an offset in that segment */
 #define DESC_LAST      BIT(14)	/* the block's last instruction: leave at the next block instead */
 #define DESC_X87       BIT(15)	/* no emulator does x87 to MMIO: KVM */
-#define DESC_STACK     BIT(16)
+#define DESC_ALIGN     BIT(16)	/* must be aligned to its size */
 
 /* Results of slow_access, in RAX. */
 #define SLOW_DIRECT 0 /* go on in line with the host address */

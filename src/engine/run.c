@@ -50,7 +50,7 @@ static void flags_out(struct cpu *cpu)
 static void clear_jumps(struct cpu *cpu)
 {
 	for (u32 i = 0; i < JUMP_SIZE; i++)
-		cpu->jump[i].tag = 1ull << 47; /* of no canonical address, under no key */
+		cpu->jump[i].tag = i ^ 1; /* an address looked up here has other low bits */
 }
 
 static u32 mode_index(struct cpu *cpu, u32 mode)
@@ -123,7 +123,6 @@ static struct block *make_block(struct cpu *cpu, u32 mode, gpa_t gpa, const u8 *
 		cache_flush(cpu);
 		block = translate(cpu, mode, gpa, host, fault);
 	}
-	fpu_load(cpu);
 	return block;
 }
 
@@ -237,6 +236,13 @@ static void retired_step(struct cpu *cpu, bool trap_flag)
 	cpu_update_mode(cpu);
 }
 
+/* It faulted: nothing it noted or queued has happened. */
+static void abandoned(struct cpu *cpu)
+{
+	mmio_abandoned(cpu);
+	cpu->pending_db = 0;
+}
+
 static void note_instruction(struct cpu *cpu, const struct insn *insn)
 {
 	cpu->exit.insn_len = insn->len;
@@ -279,10 +285,24 @@ static enum turn execute_complex(struct cpu *cpu, const struct insn *insn)
 		return TURN_RETURN;
 	case SYS_UNKNOWN:
 		cpu_raise(cpu, VEC_UD);
+		abandoned(cpu);
 		return TURN_AGAIN;
-	default:
+	case SYS_FAULT:
+		abandoned(cpu);
+		return TURN_AGAIN;
+	case SYS_AGAIN:
 		return TURN_AGAIN;
 	}
+	return TURN_AGAIN;
+}
+
+/* A near branch to a non-canonical address is #GP(0) on the branch itself (SDM 2A JMP, CALL; 2B RET). */
+static void bad_target(struct cpu *cpu, const struct block *block)
+{
+	cpu->rip = block->rip + block->places[block->ninsns - 1].guest;
+	cpu->regs[RSP] -= block->rsp_moved;
+	count_refund(cpu, true);
+	cpu_raise_error(cpu, VEC_GP, 0);
 }
 
 static void link_to(struct cpu *cpu, struct link *link, u32 mode)
@@ -298,13 +318,18 @@ static void link_to(struct cpu *cpu, struct link *link, u32 mode)
 		link_set(link, to);
 }
 
-static enum turn after(struct cpu *cpu, enum leave why, u32 mode)
+static enum turn after(struct cpu *cpu, enum leave why, u32 mode, const struct block *block)
 {
 	struct engine *eng = cpu->engine;
 	void *arg = (void *)(uintptr_t)cpu->spill[SPILL_ARG];
 
 	switch (why) {
 	case LEAVE_LOOKUP:
+		if ((mode & MODE_CODE64) && !cpu_canonical(cpu, cpu->rip))
+			bad_target(cpu, arg);
+		return TURN_AGAIN;
+	case LEAVE_BAD_TARGET:
+		bad_target(cpu, arg);
 		return TURN_AGAIN;
 	case LEAVE_LINK:
 		eng->link_epoch = eng->flushes;
@@ -325,13 +350,16 @@ static enum turn after(struct cpu *cpu, enum leave why, u32 mode)
 			count_renew(cpu, arg);
 		return TURN_AGAIN;
 	case LEAVE_STEP:
-		retired_step(cpu, cpu->rflags & FL_TF);
+		if ((mode & MODE_CODE64) && !cpu_canonical(cpu, cpu->rip) && block->nbranches)
+			bad_target(cpu, block);
+		else
+			retired_step(cpu, cpu->rflags & FL_TF);
 		return TURN_AGAIN;
 	case LEAVE_FAULT:
 		if (eng->left == FAULT_NONE)
 			retired_step(cpu, cpu->rflags & FL_TF);
 		if (eng->left == FAULT_RAISED)
-			mmio_abandoned(cpu);
+			abandoned(cpu);
 		return eng->left == FAULT_EXIT ? TURN_RETURN : TURN_AGAIN;
 	}
 	return TURN_AGAIN;
@@ -355,10 +383,11 @@ static enum turn visit(struct cpu *cpu)
 	update_jump_key(cpu, mode);
 	if (!(mode & MODE_STEP))
 		remember_jump(cpu, block);
+	fpu_load(cpu);
 	flags_in(cpu);
 	why = eng->enter(cpu, exec_view(eng, block->code));
 	flags_out(cpu);
-	return after(cpu, why, mode);
+	return after(cpu, why, mode, block);
 }
 
 enum exit_reason engine_run(struct cpu *cpu, u64 budget)
@@ -372,7 +401,6 @@ enum exit_reason engine_run(struct cpu *cpu, u64 budget)
 	if (cpu->engine->exit_rip != cpu->rip)
 		mmio_completed(cpu); /* the program moved on without that instruction */
 	signal_running(cpu);
-	fpu_load(cpu);
 	while (before_entry(cpu) == TURN_AGAIN && visit(cpu) == TURN_AGAIN)
 		;
 	fpu_save(cpu);

@@ -38,14 +38,6 @@ static enum guest_fault linear_address(struct cpu *cpu, u64 address, u32 desc, u
 	return cpu_raise_error(cpu, seg == SS ? VEC_SS : VEC_GP, 0);
 }
 
-/* SDM 3A 6.15: alignment is checked after the page. Operands above 8 bytes have rules of their own. */
-static bool misaligned(const struct cpu *cpu, gva_t gva, u32 size)
-{
-	u32 natural = size == 2 || size == 4 || size == 8 ? size : size == 10 ? 8 : 1;
-
-	return (cpu->mode & MODE_ALIGN) && (gva & (natural - 1));
-}
-
 static bool is_mmio(const struct translation *t, u32 access)
 {
 	return !t->slot || ((access & ACCESS_WRITE) && (t->slot->flags & MEM_READONLY));
@@ -103,8 +95,6 @@ static u64 one_page(struct cpu *cpu, gva_t gva, u32 desc, u32 access, const u8 *
 	struct translation t;
 	enum guest_fault fault = mmu_fill(cpu, gva, access, &t);
 
-	if (fault == FAULT_NONE && misaligned(cpu, gva, size))
-		fault = cpu_raise_error(cpu, VEC_AC, 0);
 	if (fault != FAULT_NONE)
 		return leave(cpu, return_pc, fault, false);
 	if (is_mmio(&t, access) && (desc & DESC_X87))
@@ -128,8 +118,6 @@ static u64 two_pages(struct cpu *cpu, gva_t gva, u32 desc, u32 access, const u8 
 	fault = mmu_translate(cpu, gva, access, &t[0]);
 	if (fault == FAULT_NONE)
 		fault = mmu_translate(cpu, gva + part[0], access, &t[1]);
-	if (fault == FAULT_NONE && misaligned(cpu, gva, size))
-		fault = cpu_raise_error(cpu, VEC_AC, 0);
 	if (fault != FAULT_NONE)
 		return leave(cpu, return_pc, fault, false);
 	if (is_mmio(&t[0], access) || is_mmio(&t[1], access) || t[0].host + part[0] != t[1].host)
@@ -139,6 +127,12 @@ static u64 two_pages(struct cpu *cpu, gva_t gva, u32 desc, u32 access, const u8 
 	return direct(cpu, t[0].host, t, part, 2, access);
 }
 
+/* Vector operands that must be aligned: that comes before all else. Segment bases are rarely odd. */
+static bool vector_misaligned(u64 address, u32 desc)
+{
+	return (desc & DESC_ALIGN) && (address & ((desc & DESC_SIZE) - 1));
+}
+
 u64 slow_access(struct cpu *cpu, u64 address, u32 desc, const u8 *return_pc)
 {
 	u32 access = desc & DESC_WRITE ? ACCESS_WRITE | (desc & DESC_READ ? ACCESS_RMW : 0) : 0;
@@ -146,7 +140,12 @@ u64 slow_access(struct cpu *cpu, u64 address, u32 desc, const u8 *return_pc)
 	enum guest_fault fault;
 	gva_t gva;
 
-	fault = linear_address(cpu, address, desc, access, &gva);
+	if (vector_misaligned(address, desc))
+		fault = cpu_raise_error(cpu, VEC_GP, 0);
+	else
+		fault = linear_address(cpu, address, desc, access, &gva);
+	if (fault == FAULT_NONE && cpu_misaligned(cpu, gva, size))
+		fault = cpu_raise_error(cpu, VEC_AC, 0);
 	if (fault != FAULT_NONE)
 		return leave(cpu, return_pc, fault, false);
 	if (size <= PAGE_SIZE - (gva & ~PAGE_MASK))

@@ -148,7 +148,7 @@ enum sys_result sys_fxsave(struct cpu *cpu, const struct insn *insn)
 enum sys_result sys_fxrstor(struct cpu *cpu, const struct insn *insn)
 {
 	u32 vectors = fx_vectors(cpu);
-	u8 area[FXSAVE_SIZE];
+	u8 area[FXSAVE_SIZE] __attribute__((aligned(8)));
 	gva_t gva;
 	enum sys_result result = fx_address(cpu, insn, ACCESS_READ, &gva);
 

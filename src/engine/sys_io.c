@@ -203,12 +203,15 @@ static enum guest_fault collect(const struct transfer *t, u32 *count)
 {
 	struct cpu *cpu = t->cpu;
 	u64 pointer = cpu->regs[t->pointer], left = cpu->regs[RCX];
-	enum guest_fault fault = FAULT_NONE;
+	enum guest_fault fault;
+	gva_t gva;
 	u32 i;
 
+	fault = element_address(t, ACCESS_READ, &gva);
+	if (fault)
+		return fault;
+	*count = batch(t, gva);
 	for (i = 0; !fault && i < *count; i++) {
-		gva_t gva;
-
 		fault = element_address(t, ACCESS_READ, &gva);
 		if (!fault)
 			fault = cpu_read(cpu, gva, cpu->io.data + i * t->size, t->size,
@@ -225,21 +228,30 @@ static enum guest_fault collect(const struct transfer *t, u32 *count)
 	return FAULT_NONE;
 }
 
-/* Asks for the next batch. INS finds out first whether its memory can be written at all. */
-static enum sys_result request(const struct transfer *t)
+/* What INS asks for it must be able to store: writable memory, or one element for a device. */
+static enum guest_fault prepare(const struct transfer *t, u32 *count)
 {
-	u32 access = t->in ? ACCESS_WRITE : ACCESS_READ, count;
+	struct translation where;
 	enum guest_fault fault;
 	gva_t gva;
 
-	fault = element_address(t, access, &gva);
+	fault = element_address(t, ACCESS_WRITE, &gva);
 	if (!fault)
-		fault = sys_probe(t->cpu, gva, t->size, access);
+		fault = sys_probe(t->cpu, gva, t->size, ACCESS_WRITE);
+	if (!fault)
+		fault = mmu_translate(t->cpu, gva, ACCESS_WRITE, &where);
 	if (fault)
-		return sys_done(fault);
-	count = batch(t, gva);
-	if (!t->in)
-		fault = collect(t, &count);
+		return fault;
+	*count = where.host ? batch(t, gva) : 1;
+	return FAULT_NONE;
+}
+
+static enum sys_result request(const struct transfer *t)
+{
+	enum guest_fault fault;
+	u32 count;
+
+	fault = t->in ? prepare(t, &count) : collect(t, &count);
 	if (fault)
 		return sys_done(fault);
 	return ask(t->cpu, t->in, t->port, t->size, count);

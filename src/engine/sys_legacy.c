@@ -267,13 +267,14 @@ static bool exchange_in_place(struct exchange *x, const struct translation *wher
 static enum guest_fault exchange_apart(struct exchange *x, gva_t gva)
 {
 	u8 bytes[16];
-	u64 found[2] = { 0, 0 };
+	u64 found[2];
 	const u64 *value;
 	enum guest_fault fault;
 
 	fault = cpu_read(x->cpu, gva, bytes, 2 * x->half, ACCESS_WRITE | ACCESS_RMW);
 	if (fault)
 		return fault;
+	found[0] = found[1] = 0;
 	bytes_copy(&found[0], bytes, x->half);
 	bytes_copy(&found[1], bytes + x->half, x->half);
 	x->equal = found[0] == x->expected[0] && found[1] == x->expected[1];

@@ -322,7 +322,7 @@ static u64 cost(const struct string *s, u64 done)
 
 static bool should_pause(const struct cpu *cpu, u64 spent)
 {
-	return spent >= PAUSE_BYTES || READ_ONCE(cpu->attention) || cpu->mmio.nwrites;
+	return spent >= PAUSE_BYTES || READ_ONCE(cpu->attention);
 }
 
 static enum sys_result repeat(const struct string *s, iteration_fn *once, bulk_fn *bulk, bool scan)
@@ -337,6 +337,8 @@ static enum sys_result repeat(const struct string *s, iteration_fn *once, bulk_f
 		count = count_down(s, count, done);
 		if (!count || (scan && scan_ends(s)))
 			break;
+		if (s->cpu->mmio.write_pos < s->cpu->mmio.nwrites)
+			return SYS_AGAIN; /* to be delivered before anything can fault */
 		if (steps(s->cpu) || s->cpu->pending_db)
 			return trap(s->cpu);
 		spent += cost(s, done);

@@ -36,8 +36,6 @@ enum sys_result sys_int1(struct cpu *cpu, const struct insn *insn)
 
 enum sys_result sys_iret(struct cpu *cpu, const struct insn *insn)
 {
-	if (sys_virtual_8086(cpu) && sys_iopl(cpu) < 3)
-		return sys_done(sys_gp(cpu));
 	return sys_jumped(cpu_iret(cpu, insn->opsize));
 }
 

@@ -18,11 +18,22 @@ static void leave_with(struct trans *t, enum leave why)
 	emit_patch(&t->e, emit_jmp(&t->e), t->eng->leave);
 }
 
+static void set_arg(struct trans *t, u64 arg)
+{
+	emit_mov_imm(&t->e, S0, arg);
+	emit_rm(&t->e, true, OP_MOV_STORE, S0, ea_base(RSP, SPILL(SPILL_ARG)));
+}
+
+static void leave_from_block(struct trans *t, enum leave why)
+{
+	set_arg(t, (u64)(uintptr_t)t->block);
+	leave_with(t, why);
+}
+
 void block_leave(struct trans *t, enum leave why, u64 arg, u64 rip)
 {
 	set_rip(t, rip);
-	emit_mov_imm(&t->e, S0, arg);
-	emit_rm(&t->e, true, OP_MOV_STORE, S0, ea_base(RSP, SPILL(SPILL_ARG)));
+	set_arg(t, arg);
 	leave_with(t, why);
 }
 
@@ -50,7 +61,7 @@ void block_end_indirect(struct trans *t)
 		return;
 	}
 	if (!jump_cache_usable(t)) {
-		leave_with(t, LEAVE_LOOKUP);
+		leave_from_block(t, LEAVE_LOOKUP);
 		return;
 	}
 	emit_rm(&t->e, true, OP_XOR, S0, ea_base(RSP, CPU(jump_key)));
@@ -64,7 +75,7 @@ void block_end_indirect(struct trans *t)
 					.is_mem = true,
 					.ea = jump_ea(offsetof(struct jump_entry, code)) });
 	emit_patch(&t->e, miss, t->e.p);
-	leave_with(t, LEAVE_LOOKUP);
+	leave_from_block(t, LEAVE_LOOKUP);
 }
 
 static bool linkable(const struct trans *t, u64 target)
@@ -236,6 +247,22 @@ static void jmp(struct trans *t)
 	block_end_indirect(t);
 }
 
+/* A call must not push before its target is known to be good; a jump or return finds out later. */
+static void check_target(struct trans *t)
+{
+	u8 *good;
+
+	if (!(t->mode & MODE_CODE64))
+		return;
+	emit_rr(&t->e, true, OP_MOV_LOAD, S1, S0);
+	emit_shift(&t->e, true, SHIFT_SHL, S1, 16);
+	emit_shift(&t->e, true, SHIFT_SAR, S1, 16);
+	emit_rr(&t->e, true, OP_CMP, S1, S0);
+	good = emit_jcc(&t->e, CC_E);
+	leave_from_block(t, LEAVE_BAD_TARGET);
+	emit_patch(&t->e, good, t->e.p);
+}
+
 static void call(struct trans *t)
 {
 	struct temp next = { .kind = TEMP_IMM, .host = S1, .load = true, .imm = trans_next_rip(t) };
@@ -245,6 +272,8 @@ static void call(struct trans *t)
 	if (!direct) {
 		load_target(t);
 		cut_target(t);
+		t->flags = FLAGS_IN_CPU;
+		check_target(t);
 		emit_rm(&t->e, true, OP_MOV_STORE, S0, target);
 	}
 	push_value(t, next, t->insn.opsize);
@@ -271,6 +300,7 @@ static void ret(struct trans *t)
 	stack_pointer(t, S0, HOST_GUEST_RSP, 0);
 	access_begin(t, size, SS, DESC_READ, &n);
 	stack_pointer(t, HOST_GUEST_RSP, HOST_GUEST_RSP, size + pop);
+	t->block->rsp_moved = size + pop;
 	cut_target(t);
 	block_end_indirect(t);
 }

@@ -88,7 +88,6 @@ static bool mnemonic_native(ZydisMnemonic mnemonic)
 	case ZYDIS_MNEMONIC_LFENCE:
 	case ZYDIS_MNEMONIC_MFENCE:
 	case ZYDIS_MNEMONIC_SFENCE:
-	case ZYDIS_MNEMONIC_PAUSE:
 	case ZYDIS_MNEMONIC_CRC32:
 		return true;
 	default:
@@ -237,6 +236,10 @@ static u8 rename(struct native *n, const struct operand *op, bool must_load)
 	s32 offset = high ? 0 : CPU(regs) + 8 * op->reg;
 	struct temp *temp;
 
+	if (op->reg == RAX && !high && n->wrap_rax) { /* named twice: CMPXCHG AL, BL */
+		n->wrap_store |= op->written;
+		return RAX;
+	}
 	if (host != IN_MEMORY && !high)
 		return host;
 	temp = find_temp(n, kind, offset, home);
@@ -360,7 +363,8 @@ static bool place_register(const struct trans *t, struct native *n, u32 i)
 {
 	const ZydisDecodedOperand *zop = &t->zops[i];
 	const struct operand *op = &t->insn.ops[i];
-	bool must_load = keeps_destination(t->zi.mnemonic);
+	bool must_load = keeps_destination(t->zi.mnemonic) ||
+			 (zop->actions & ZYDIS_OPERAND_ACTION_CONDWRITE);
 	u8 host;
 
 	if (op->cls == REG_SEG || op->cls == REG_CR || op->cls == REG_DR || op->cls == REG_OTHER)

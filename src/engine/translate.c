@@ -51,6 +51,59 @@ static bool is_x87(const struct trans *t)
 	return t->zi.meta.isa_set == ZYDIS_ISA_SET_X87 || t->zi.meta.isa_set == ZYDIS_ISA_SET_SSE3X87;
 }
 
+/* Which vector operands must be aligned (SDM 1 10.8.3, 14.9; APM4): legacy ones but for the moves that say so. */
+static bool must_be_aligned(const struct trans *t, const struct operand *mem)
+{
+	switch (t->zi.mnemonic) {
+	case ZYDIS_MNEMONIC_MOVUPS:
+	case ZYDIS_MNEMONIC_MOVUPD:
+	case ZYDIS_MNEMONIC_MOVDQU:
+	case ZYDIS_MNEMONIC_LDDQU:
+	case ZYDIS_MNEMONIC_PCMPESTRI:
+	case ZYDIS_MNEMONIC_PCMPESTRM:
+	case ZYDIS_MNEMONIC_PCMPISTRI:
+	case ZYDIS_MNEMONIC_PCMPISTRM:
+		return false;
+	case ZYDIS_MNEMONIC_VMOVAPS:
+	case ZYDIS_MNEMONIC_VMOVAPD:
+	case ZYDIS_MNEMONIC_VMOVDQA:
+	case ZYDIS_MNEMONIC_VMOVNTPS:
+	case ZYDIS_MNEMONIC_VMOVNTPD:
+	case ZYDIS_MNEMONIC_VMOVNTDQ:
+	case ZYDIS_MNEMONIC_VMOVNTDQA:
+	case ZYDIS_MNEMONIC_CMPXCHG16B:
+		return true;
+	default:
+		return mem->size == 16 && t->zi.encoding == ZYDIS_INSTRUCTION_ENCODING_LEGACY &&
+		       t->zi.meta.category != ZYDIS_CATEGORY_SHA; /* these fault for the page first */
+	}
+}
+
+/* Instructions that wait report a pending x87 exception before they touch memory (SDM 1 8.6). */
+static bool waits(const struct trans *t)
+{
+	switch (t->zi.mnemonic) {
+	case ZYDIS_MNEMONIC_FNSTCW:
+	case ZYDIS_MNEMONIC_FNSTSW:
+		return false;
+	default:
+		return is_x87(t) || t->insn.ops[0].cls == REG_MMX || t->insn.ops[1].cls == REG_MMX;
+	}
+}
+
+static void wait_for_x87(struct trans *t)
+{
+	if (!waits(t))
+		return;
+	flags_save(t);
+	emit_u8(&t->e, 0x9b); /* FWAIT */
+}
+
+static u32 access_rules(const struct trans *t, const struct operand *mem)
+{
+	return memory_rw(mem) | (is_x87(t) ? DESC_X87 : 0) | (must_be_aligned(t, mem) ? DESC_ALIGN : 0);
+}
+
 static bool native(struct trans *t)
 {
 	const struct operand *mem = memory_operand(t);
@@ -58,10 +111,12 @@ static bool native(struct trans *t)
 
 	if (!native_allowed(t) || !native_build(t, &n))
 		return false;
-	if (mem)
-		access_operand(t, mem, mem->size, memory_rw(mem) | (is_x87(t) ? DESC_X87 : 0), &n);
-	else
+	if (mem) {
+		wait_for_x87(t);
+		access_operand(t, mem, mem->size, access_rules(t, mem), &n);
+	} else {
 		native_emit(t, &n);
+	}
 	return true;
 }
 
@@ -95,7 +150,7 @@ static bool bit_string(struct trans *t)
 	else if (size == 4)
 		emit_rr(&t->e, true, 0x63, S1, S1);
 	emit_rm(&t->e, true, OP_MOV_STORE, S1, slot);
-	emit_group1_mem(&t->e, false, GROUP_AND, slot, size * 8 - 1);
+	emit_group1_mem(&t->e, true, GROUP_AND, slot, size * 8 - 1);
 	emit_shift(&t->e, true, SHIFT_SAR, S1, shift);
 	emit_rm(&t->e, t->insn.addrsize == 8, OP_LEA, S0,
 		(struct ea){ .base = S0, .index = S1, .scale = size });
@@ -134,6 +189,20 @@ static bool nop(const struct trans *t)
 	default:
 		return t->zi.mnemonic == ZYDIS_MNEMONIC_NOP;
 	}
+}
+
+/* F3 90 with REX.B is XCHG r8, rAX, not PAUSE as Zydis has it. */
+static bool pause_or_xchg(struct trans *t)
+{
+	bool wide = t->zi.raw.rex.W;
+
+	if (t->zi.mnemonic != ZYDIS_MNEMONIC_PAUSE)
+		return false;
+	if (t->zi.raw.rex.B)
+		emit_rr(&t->e, wide, 0x87, R8, HOST_GUEST_RAX);
+	else
+		emit_u8(&t->e, 0xf3), emit_u8(&t->e, 0x90);
+	return true;
 }
 
 static bool direction_flag(struct trans *t)
@@ -190,7 +259,7 @@ static enum step translate_insn(struct trans *t)
 	t->last = t->insn.is_branch;
 	if (branch_translate(t))
 		return STEP_ENDED;
-	if (nop(t) || lea(t) || stack_translate(t) || direction_flag(t) || bit_string(t) || native(t))
+	if (nop(t) || pause_or_xchg(t) || lea(t) || stack_translate(t) || direction_flag(t) || bit_string(t) || native(t))
 		return STEP_GO_ON;
 	return complex(t);
 }

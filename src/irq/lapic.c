@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: MIT
 /*
- * The local APIC's registers, priorities and message matching (SDM 3A 10; APM2 16), with the
- * choices that KVM made: see irq/lapic.h for threads and contracts. The timer is in lapic_timer.c.
+ * The local APIC's registers and priorities (SDM 3A 10; APM2 16), with the choices that KVM made:
+ * see irq/lapic.h for threads and contracts.
  */
 #include "irq/lapic.h"
 
@@ -14,56 +14,35 @@
 #define SVR_ENABLE   BIT(8)
 #define SVR_NO_BCAST BIT(12)
 #define ICR_BUSY     BIT(12)
-#define BROADCAST    0xffu
-#define X2_BROADCAST 0xffffffffu
 
-/* Which bits of an LVT a guest may set (SDM 3A figure 10-8); the timer's mode bits are added by
- * CPUID. */
+/* Which bits of an LVT a guest may set (SDM 3A figure 10-8). */
 #define LVT_BITS  (LVT_MASKED | BIT(12) | 0xff)
-#define LVT_MODE  (7u << 8)
 #define LINT_BITS (LVT_BITS | LVT_MODE | BIT(13) | BIT(14) | BIT(15))
 
+// clang-format off
 static const struct lvt_row {
 	u16 reg;
 	u32 writable;
 } lvts[] = {
-	{ LAPIC_LVT_TIMER, LVT_BITS },		 { LAPIC_LVT_THERMAL, LVT_BITS | LVT_MODE },
-	{ LAPIC_LVT_PERF, LVT_BITS | LVT_MODE }, { LAPIC_LVT_LINT0, LINT_BITS },
-	{ LAPIC_LVT_LINT1, LINT_BITS },		 { LAPIC_LVT_ERROR, LVT_BITS },
+	{ LAPIC_LVT_TIMER, LVT_BITS }, /* and mode bits: lapic_timer_mode_bits() */
+	{ LAPIC_LVT_THERMAL, LVT_BITS | LVT_MODE },
+	{ LAPIC_LVT_PERF, LVT_BITS | LVT_MODE },
+	{ LAPIC_LVT_LINT0, LINT_BITS },
+	{ LAPIC_LVT_LINT1, LINT_BITS },
+	{ LAPIC_LVT_ERROR, LVT_BITS },
 	{ LAPIC_LVT_CMCI, LVT_BITS | LVT_MODE }, /* last: there only with MCG_CMCI_P */
 };
+// clang-format on
 
 static u32 x2apic_ldr(u32 id)
 {
 	return (id >> 4) << 16 | 1u << (id & 0xf);
 }
 
-static const u32 *vector_word(const struct lapic *lapic, u32 set, u8 vector)
-{
-	return &lapic->regs[(set + vector / 32 * 0x10) / 4];
-}
-
-static bool test_vector(const struct lapic *lapic, u32 set, u8 vector)
-{
-	return READ_ONCE(*vector_word(lapic, set, vector)) >> (vector % 32) & 1;
-}
-
-static void set_vector(struct lapic *lapic, u32 set, u8 vector)
-{
-	__atomic_fetch_or((u32 *)vector_word(lapic, set, vector), 1u << (vector % 32),
-			  __ATOMIC_SEQ_CST);
-}
-
-static void clear_vector(struct lapic *lapic, u32 set, u8 vector)
-{
-	__atomic_fetch_and((u32 *)vector_word(lapic, set, vector), ~(1u << (vector % 32)),
-			   __ATOMIC_SEQ_CST);
-}
-
 static int highest_vector(const struct lapic *lapic, u32 set)
 {
 	for (int v = 224; v >= 0; v -= 32) {
-		u32 word = READ_ONCE(*vector_word(lapic, set, v));
+		u32 word = READ_ONCE(*lapic_vector_word(lapic, set, v));
 
 		if (word)
 			return v + 31 - __builtin_clz(word);
@@ -106,8 +85,8 @@ int lapic_pending(const struct lapic *lapic)
 
 void lapic_ack(struct lapic *lapic, u8 vector)
 {
-	clear_vector(lapic, LAPIC_IRR, vector);
-	set_vector(lapic, LAPIC_ISR, vector);
+	lapic_clear_vector(lapic, LAPIC_IRR, vector);
+	lapic_set_vector(lapic, LAPIC_ISR, vector);
 	update_priority(lapic);
 }
 
@@ -117,11 +96,11 @@ void lapic_eoi(struct lapic *lapic, struct lapic_actions *actions)
 
 	if (vector < 0)
 		return;
-	clear_vector(lapic, LAPIC_ISR, vector);
+	lapic_clear_vector(lapic, LAPIC_ISR, vector);
 	update_priority(lapic);
 	actions->what |= LAPIC_DO_EOI | LAPIC_DO_EVENT;
 	actions->eoi_vector = vector;
-	actions->eoi_level = test_vector(lapic, LAPIC_TMR, vector);
+	actions->eoi_level = lapic_test_vector(lapic, LAPIC_TMR, vector);
 }
 
 u64 lapic_get_cr8(const struct lapic *lapic)
@@ -142,147 +121,6 @@ bool lapic_accepts_pic(const struct lapic *lapic)
 	if (!lapic_hw_enabled(lapic))
 		return true;
 	return !(lint0 & LVT_MASKED) && (lint0 & LVT_MODE) >> 8 == LAPIC_EXTINT;
-}
-
-u32 lapic_take_events(struct lapic *lapic, u32 which)
-{
-	return __atomic_fetch_and(&lapic->events, ~which, __ATOMIC_SEQ_CST) & which;
-}
-
-void lapic_post(struct lapic *lapic, u32 events)
-{
-	__atomic_fetch_or(&lapic->events, events, __ATOMIC_SEQ_CST);
-}
-
-bool lapic_set_irq(struct lapic *lapic, u8 vector, bool level)
-{
-	if (!lapic_hw_enabled(lapic) || !lapic_sw_enabled(lapic))
-		return false;
-	if (test_vector(lapic, LAPIC_TMR, vector) != level) {
-		if (level)
-			set_vector(lapic, LAPIC_TMR, vector);
-		else
-			clear_vector(lapic, LAPIC_TMR, vector);
-	}
-	set_vector(lapic, LAPIC_IRR, vector);
-	return true;
-}
-
-static bool post(struct lapic *lapic, u32 event)
-{
-	lapic_post(lapic, event);
-	return true;
-}
-
-/* INIT forgets a STARTUP that came before it. */
-static bool post_init(struct lapic *lapic)
-{
-	lapic_take_events(lapic, LAPIC_EVENT_SIPI);
-	return post(lapic, LAPIC_EVENT_INIT);
-}
-
-static bool post_startup(struct lapic *lapic, u8 vector)
-{
-	__atomic_store_n(&lapic->sipi_vector, vector, __ATOMIC_RELEASE);
-	return post(lapic, LAPIC_EVENT_SIPI);
-}
-
-bool lapic_accept(struct lapic *lapic, const struct lapic_message *message)
-{
-	bool deassert = message->level && !message->assert;
-
-	switch (message->mode) {
-	case LAPIC_LOWEST:
-		__atomic_fetch_add(&lapic->arbitration, 1, __ATOMIC_RELAXED);
-		/* fallthrough */
-	case LAPIC_FIXED:
-		return !deassert && lapic_set_irq(lapic, message->vector, message->level);
-	case LAPIC_REMOTE_READ:
-		return post(lapic, LAPIC_EVENT_UNHALT);
-	case LAPIC_SMI:
-		return post(lapic, LAPIC_EVENT_SMI);
-	case LAPIC_NMI:
-		return post(lapic, LAPIC_EVENT_NMI);
-	case LAPIC_INIT:
-		return !deassert && post_init(lapic);
-	case LAPIC_STARTUP:
-		return post_startup(lapic, message->vector);
-	case LAPIC_EXTINT: /* the 8259's business: lapic_accepts_pic() */
-		break;
-	}
-	return false;
-}
-
-/* KVM: messages from devices cannot name the x2APIC broadcast, so 0xff means it, unless told
- * otherwise. */
-static u32 destination(const struct lapic *lapic, const struct lapic_message *message)
-{
-	if (!lapic->strict_broadcast && !message->ipi && message->dest == BROADCAST &&
-	    lapic_x2apic(lapic))
-		return X2_BROADCAST;
-	return message->dest;
-}
-
-/* KVM: an ID that xAPIC cannot express reaches an APIC in xAPIC mode by its x2APIC ID (hotplug). */
-static bool matches_physical(const struct lapic *lapic, u32 dest)
-{
-	if (lapic_x2apic(lapic) || dest > 0xff)
-		return dest == lapic->id;
-	return dest == lapic_reg(lapic, LAPIC_ID) >> 24;
-}
-
-/* SDM 3A 10.6.2.2 (flat and cluster model), 10.12.10.2 (x2APIC). */
-static bool matches_logical(const struct lapic *lapic, u32 dest)
-{
-	u32 ldr = lapic_reg(lapic, LAPIC_LDR);
-
-	if (lapic_x2apic(lapic))
-		return ldr >> 16 == dest >> 16 && (ldr & dest & 0xffff);
-	ldr >>= 24;
-	switch (lapic_reg(lapic, LAPIC_DFR) >> 28) {
-	case 0xf:
-		return ldr & dest;
-	case 0:
-		return ldr >> 4 == dest >> 4 && (ldr & dest & 0xf);
-	default:
-		return false;
-	}
-}
-
-bool lapic_matches(const struct lapic *lapic, const struct lapic_message *message)
-{
-	u32 dest = destination(lapic, message);
-
-	if (!lapic_hw_enabled(lapic))
-		return false;
-	if (dest == (lapic_x2apic(lapic) ? X2_BROADCAST : BROADCAST))
-		return true;
-	return message->logical ? matches_logical(lapic, dest) : matches_physical(lapic, dest);
-}
-
-bool lapic_local(struct lapic *lapic, enum lapic_reg lvt)
-{
-	u32 entry = lapic_reg(lapic, lvt);
-	struct lapic_message message = {
-		.mode = (entry & LVT_MODE) >> 8,
-		.vector = entry & 0xff,
-		.level = entry & BIT(15),
-		.assert = true,
-	};
-
-	if (!lapic_hw_enabled(lapic) || (entry & LVT_MASKED))
-		return false;
-	return lapic_accept(lapic, &message);
-}
-
-/* SDM 3A 10.5.1: Intel masks LVTPC when it delivers; the handler unmasks it. AMD does not. */
-bool lapic_perf_interrupt(struct lapic *lapic)
-{
-	bool taken = lapic_local(lapic, LAPIC_LVT_PERF);
-
-	if (taken && lapic->lvtpc_masks)
-		lapic->regs[LAPIC_LVT_PERF / 4] |= LVT_MASKED;
-	return taken;
 }
 
 /* Registers that read as something: one bit per 16 bytes of the page. */

@@ -1,6 +1,7 @@
 /* SPDX-License-Identifier: MIT */
 /*
- * Between lapic.c and lapic_timer.c: register access and the timer's part of register writes.
+ * Between lapic.c, lapic_message.c and lapic_timer.c: register access and the timer's part of
+ * register writes.
  */
 #ifndef IRQ_LAPIC_PRIV_H
 #define IRQ_LAPIC_PRIV_H
@@ -10,6 +11,7 @@
 #include "irq/lapic.h"
 
 #define LVT_MASKED BIT(16)
+#define LVT_MODE   (7u << 8) /* delivery mode */
 #define LVTS_BASIC 6
 
 static inline u32 lapic_reg(const struct lapic *lapic, u32 reg)
@@ -25,6 +27,29 @@ static inline void lapic_set_reg(struct lapic *lapic, u32 reg, u32 value)
 static inline void lapic_state_put(struct kvm_lapic_state *state, u32 reg, u32 value)
 {
 	memcpy(state->regs + reg, &value, 4);
+}
+
+/* IRR, ISR and TMR: 256 bits in eight registers, 16 bytes apart. */
+static inline const u32 *lapic_vector_word(const struct lapic *lapic, u32 set, u8 vector)
+{
+	return &lapic->regs[(set + vector / 32 * 0x10) / 4];
+}
+
+static inline bool lapic_test_vector(const struct lapic *lapic, u32 set, u8 vector)
+{
+	return READ_ONCE(*lapic_vector_word(lapic, set, vector)) >> (vector % 32) & 1;
+}
+
+static inline void lapic_set_vector(struct lapic *lapic, u32 set, u8 vector)
+{
+	__atomic_fetch_or((u32 *)lapic_vector_word(lapic, set, vector), 1u << (vector % 32),
+			  __ATOMIC_SEQ_CST);
+}
+
+static inline void lapic_clear_vector(struct lapic *lapic, u32 set, u8 vector)
+{
+	__atomic_fetch_and((u32 *)lapic_vector_word(lapic, set, vector), ~(1u << (vector % 32)),
+			   __ATOMIC_SEQ_CST);
 }
 
 u32 lapic_timer_mode_bits(const struct lapic *lapic); /* of LVT timer that this CPU has */

@@ -7,6 +7,8 @@
 
 #include <stdlib.h>
 
+#include "base/bytes.h"
+
 const struct mem_slot *mem_find(const struct mem_map *map, gpa_t gpa)
 {
 	u32 lo = 0, hi = map->nslots;
@@ -48,11 +50,19 @@ bool mem_overlaps(const struct mem_map *map, u32 except_id, gpa_t base, u64 npag
 	return false;
 }
 
+/*
+ * Room for at least nslots, rounded up: a program that adds slots one by one (some add 32764) then
+ * gets the same few sizes of memory again and again.
+ */
 static struct mem_map *map_alloc(u32 nslots)
 {
 	static u64 generation;
-	struct mem_map *map = malloc(sizeof(*map) + nslots * sizeof(map->slots[0]));
+	struct mem_map *map;
+	u64 room = 8;
 
+	while (room < nslots)
+		room *= 2;
+	map = malloc(sizeof(*map) + room * sizeof(map->slots[0]));
 	if (!map)
 		return NULL;
 	map->generation = __atomic_add_fetch(&generation, 1, __ATOMIC_RELAXED);
@@ -65,35 +75,60 @@ struct mem_map *mem_map_empty(void)
 	return map_alloc(0);
 }
 
+static void append(struct mem_map *map, const struct mem_slot *slots, u32 n)
+{
+	bytes_copy(&map->slots[map->nslots], slots, n * sizeof(*slots));
+	map->nslots += n;
+}
+
+/* How many slots begin below an address. */
+static u32 count_below(const struct mem_map *map, gpa_t base)
+{
+	u32 lo = 0, hi = map->nslots;
+
+	while (lo < hi) {
+		u32 mid = (lo + hi) / 2;
+
+		if (map->slots[mid].base < base)
+			lo = mid + 1;
+		else
+			hi = mid;
+	}
+	return lo;
+}
+
 struct mem_map *mem_map_with(const struct mem_map *old, const struct mem_slot *slot)
 {
-	struct mem_map *map = map_alloc(old->nslots + 1);
-	bool placed = false;
+	struct mem_map *map, *rest = NULL;
+	u32 below;
 
-	if (!map)
-		return NULL;
-	for (u32 i = 0; i < old->nslots; i++) {
-		if (old->slots[i].id == slot->id)
-			continue;
-		if (!placed && slot->base < old->slots[i].base) {
-			map->slots[map->nslots++] = *slot;
-			placed = true;
-		}
-		map->slots[map->nslots++] = old->slots[i];
+	if (mem_find_id(old, slot->id)) {
+		rest = mem_map_without(old, slot->id);
+		if (!rest)
+			return NULL;
+		old = rest;
 	}
-	if (!placed)
-		map->slots[map->nslots++] = *slot;
+	map = map_alloc(old->nslots + 1);
+	if (map) {
+		below = count_below(old, slot->base);
+		append(map, old->slots, below);
+		append(map, slot, 1);
+		append(map, old->slots + below, old->nslots - below);
+	}
+	free(rest);
 	return map;
 }
 
 struct mem_map *mem_map_without(const struct mem_map *old, u32 id)
 {
+	const struct mem_slot *gone = mem_find_id(old, id);
+	u32 at = gone ? gone - old->slots : old->nslots;
 	struct mem_map *map = map_alloc(old->nslots);
 
 	if (!map)
 		return NULL;
-	for (u32 i = 0; i < old->nslots; i++)
-		if (old->slots[i].id != id)
-			map->slots[map->nslots++] = old->slots[i];
+	append(map, old->slots, at);
+	if (gone)
+		append(map, gone + 1, old->nslots - at - 1);
 	return map;
 }

@@ -71,7 +71,7 @@ u64 clock_real_ns(u64 *host_tsc)
 struct clock_scale clock_scale_of(u64 hz)
 {
 	struct clock_scale scale = { .shift = 0 };
-	u64 freq = hz ? hz : 1;
+	u64 freq = hz;
 
 	/* Bring the frequency into (1e9, 2e9], so that the multiplier has all its 32 bits. */
 	for (; freq > 2 * NS_PER_SEC; freq /= 2)
@@ -81,7 +81,7 @@ struct clock_scale clock_scale_of(u64 hz)
 	if (scale.shift < 0)
 		scale.mul = ((unsigned __int128)NS_PER_SEC << (32 - scale.shift)) / hz;
 	else
-		scale.mul = ((unsigned __int128)NS_PER_SEC << 32) / freq;
+		scale.mul = ((unsigned __int128)NS_PER_SEC << 32) / (hz << scale.shift);
 	return scale;
 }
 

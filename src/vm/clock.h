@@ -61,7 +61,7 @@ struct clock_scale {
 	s8 shift;
 };
 
-struct clock_scale clock_scale_of(u64 hz);
+struct clock_scale clock_scale_of(u64 hz); /* not 0 */
 u64 clock_scale_apply(struct clock_scale scale, u64 cycles);
 
 u64 clock_ns(void); /* CLOCK_MONOTONIC: what lapic timers run on */

@@ -33,10 +33,13 @@ static const struct cpuid_bit {
 static const u32 vendor_intel[3] = { 0x756e6547, 0x6c65746e, 0x49656e69 }; /* EBX ECX EDX */
 static const u32 vendor_amd[3] = { 0x68747541, 0x444d4163, 0x69746e65 };
 
-#define PV_FEATURES                                                          \
-	(1u << KVM_FEATURE_CLOCKSOURCE | 1u << KVM_FEATURE_NOP_IO_DELAY |    \
-	 1u << KVM_FEATURE_CLOCKSOURCE2 | 1u << KVM_FEATURE_STEAL_TIME |     \
-	 1u << KVM_FEATURE_PV_UNHALT | 1u << KVM_FEATURE_CLOCKSOURCE_STABLE_BIT)
+/* What vm/pv.c and vm/pvclock.c do for a guest. */
+#define PV_FEATURES                                                                       \
+	(1u << KVM_FEATURE_CLOCKSOURCE | 1u << KVM_FEATURE_NOP_IO_DELAY |                 \
+	 1u << KVM_FEATURE_CLOCKSOURCE2 | 1u << KVM_FEATURE_STEAL_TIME |                  \
+	 1u << KVM_FEATURE_PV_UNHALT | 1u << KVM_FEATURE_PV_SEND_IPI |                    \
+	 1u << KVM_FEATURE_POLL_CONTROL | 1u << KVM_FEATURE_PV_SCHED_YIELD |              \
+	 1u << KVM_FEATURE_CLOCKSOURCE_STABLE_BIT)
 
 /* The host's feature words. Written by whoever comes first, with the same values by all who race. */
 

@@ -24,9 +24,11 @@
 
 /* Without a timer to watch, instructions between looks at run->immediate_exit; nobody should need them. */
 #define BUDGET_MAX     (1ull << 24)
+#define BUDGET_POLLING (1ull << 18) /* while signals are polled for */
 #define BUDGET_MIN     2000ull
-#define SYNC_FIELDS    (KVM_SYNC_X86_REGS | KVM_SYNC_X86_SREGS | KVM_SYNC_X86_EVENTS)
 #define SLEEP_MAX_NS   1000000000ull
+#define SLEEP_POLL_NS  2000000ull
+#define SYNC_FIELDS    (KVM_SYNC_X86_REGS | KVM_SYNC_X86_SREGS | KVM_SYNC_X86_EVENTS)
 
 static __thread struct vcpu *current __attribute__((tls_model("initial-exec")));
 
@@ -45,9 +47,26 @@ void vcpu_interrupt_current(void)
 	vcpu_kick(vcpu, 0);
 }
 
+/*
+ * KVM_SET_SIGNAL_MASK: a signal that the thread blocks but this mask does not ends KVM_RUN and stays pending, for the
+ * program to take with sigwait(). It is never unblocked, since it may have no handler; so it is polled for.
+ */
+static bool masked_signal_waits(const struct vcpu *vcpu)
+{
+	sigset_t pending;
+
+	if (!vcpu->sigmask_active || sigpending(&pending))
+		return false;
+	for (int sig = 1; sig < NSIG; sig++)
+		if (sigismember(&pending, sig) == 1 && !sigismember(&vcpu->sigmask, sig))
+			return true;
+	return false;
+}
+
 static bool interrupted(const struct vcpu *vcpu)
 {
-	return __atomic_load_n(&vcpu->signalled, __ATOMIC_SEQ_CST) || READ_ONCE(vcpu->run->immediate_exit);
+	return __atomic_load_n(&vcpu->signalled, __ATOMIC_SEQ_CST) ||
+	       READ_ONCE(vcpu->run->immediate_exit) || masked_signal_waits(vcpu);
 }
 
 /* --- one turn --- */
@@ -78,19 +97,19 @@ static int serve_requests(struct vcpu *vcpu)
  */
 static u64 budget(struct vcpu *vcpu)
 {
+	u64 expiry, n, most = vcpu->sigmask_active ? BUDGET_POLLING : BUDGET_MAX;
 	struct lapic_now now;
-	u64 expiry, n;
 
 	if (!vcpu->has_lapic)
-		return BUDGET_MAX;
+		return most;
 	now = apic_now(vcpu);
 	if (lapic_timer_poll(&vcpu->lapic, now))
 		events_inject(vcpu);
 	expiry = lapic_timer_expiry(&vcpu->lapic, now);
 	if (expiry == LAPIC_NO_EXPIRY)
-		return BUDGET_MAX;
+		return most;
 	n = expiry > now.ns ? (expiry - now.ns) / 10 : 0;
-	return n < BUDGET_MIN ? BUDGET_MIN : n > BUDGET_MAX ? BUDGET_MAX : n;
+	return n < BUDGET_MIN ? BUDGET_MIN : n > most ? most : n;
 }
 
 static int enter(struct vcpu *vcpu)
@@ -124,16 +143,16 @@ static int turn(struct vcpu *vcpu)
 
 static u64 sleep_limit(struct vcpu *vcpu)
 {
+	u64 expiry, most = vcpu->sigmask_active ? SLEEP_POLL_NS : SLEEP_MAX_NS;
 	struct lapic_now now;
-	u64 expiry;
 
 	if (!vcpu->has_lapic)
-		return SLEEP_MAX_NS;
+		return most;
 	now = apic_now(vcpu);
 	expiry = lapic_timer_expiry(&vcpu->lapic, now);
-	if (expiry == LAPIC_NO_EXPIRY)
-		return SLEEP_MAX_NS;
-	return expiry <= now.ns ? 0 : expiry - now.ns < SLEEP_MAX_NS ? expiry - now.ns : SLEEP_MAX_NS;
+	if (expiry <= now.ns)
+		return 0;
+	return expiry - now.ns < most ? expiry - now.ns : most;
 }
 
 /* Waits until vcpu->wake is no longer `seen`, a signal comes, or the timer is due. */
@@ -330,31 +349,23 @@ static int run(struct vcpu *vcpu)
 }
 
 /*
- * The program's signal mask during KVM_RUN, if it set one, but never without the signals that guest code itself
- * causes: blocked, they would kill the process. Returns whether `saved` is to be restored.
+ * Blocks what the program wants blocked during KVM_RUN, except the signals that guest code itself causes: blocked,
+ * they would kill the process. (Otherwise the border has seen to it that threads do not block them.)
  */
-static bool mask_signals(const struct vcpu *vcpu, sigset_t *saved)
+static void mask_signals(const struct vcpu *vcpu, sigset_t *saved)
 {
 	static const int ours[] = { SIGSEGV, SIGBUS, SIGFPE, SIGILL, SIGTRAP };
-	sigset_t set;
-	bool blocked = vcpu->sigmask_active;
+	sigset_t set = vcpu->sigmask;
 
-	sigemptyset(&set);
 	for (u32 i = 0; i < ARRAY_SIZE(ours); i++)
-		sigaddset(&set, ours[i]);
-	if (vcpu->sigmask_active)
-		pthread_sigmask(SIG_SETMASK, &vcpu->sigmask, saved);
-	pthread_sigmask(SIG_UNBLOCK, &set, vcpu->sigmask_active ? NULL : saved);
-	for (u32 i = 0; i < ARRAY_SIZE(ours); i++)
-		blocked |= sigismember(saved, ours[i]);
-	return blocked;
+		sigdelset(&set, ours[i]);
+	pthread_sigmask(SIG_BLOCK, &set, saved);
 }
 
 int vcpu_run(struct vcpu *vcpu)
 {
 	struct vcpu *outer = current;
 	sigset_t saved;
-	bool masked;
 	int r;
 
 	if (!vcpu->cpu->engine) {
@@ -364,9 +375,10 @@ int vcpu_run(struct vcpu *vcpu)
 	}
 	__atomic_store_n(&vcpu->signalled, false, __ATOMIC_SEQ_CST);
 	current = vcpu;
-	masked = mask_signals(vcpu, &saved);
+	if (vcpu->sigmask_active)
+		mask_signals(vcpu, &saved);
 	r = run(vcpu);
-	if (masked)
+	if (vcpu->sigmask_active)
 		pthread_sigmask(SIG_SETMASK, &saved, NULL);
 	current = outer;
 	return r;

@@ -48,6 +48,18 @@ static void check_bytes(struct verdict *v, const char *what, u32 number, const u
 	differ(v, "%s%-3u native %s engine %s", what, number, hex[0], hex[1]);
 }
 
+static u16 mnemonic_at(const struct sequence *seq, u64 rip)
+{
+	u8 bytes[SEQUENCE_MAX * 15 + 2];
+	u64 addr[SEQUENCE_MAX + 1];
+
+	sequence_bytes(seq, bytes, addr);
+	for (u32 i = 0; i < seq->n; i++)
+		if (addr[i] == rip)
+			return seq->items[i].mnemonic;
+	return ZYDIS_MNEMONIC_INVALID;
+}
+
 /* Which flags may be undefined where this outcome stopped. */
 static u32 undefined_at(const struct sequence *seq, const struct outcome *out)
 {
@@ -64,6 +76,12 @@ static u32 undefined_at(const struct sequence *seq, const struct outcome *out)
 	return addr[seq->n] == out->state.rip ? seq->undefined : all;
 }
 
+/* IRET clears the RPL of null selectors on its way to an outer ring (SDM 2A IRET), and that is Linux' way here. */
+static u16 plain_selector(u16 sel)
+{
+	return sel & ~3 ? sel : 0;
+}
+
 static void check_integer(struct verdict *v, const struct sequence *seq, const struct outcome *n,
 			  const struct outcome *e)
 {
@@ -75,7 +93,7 @@ static void check_integer(struct verdict *v, const struct sequence *seq, const s
 	check(v, "rip", n->state.rip, e->state.rip);
 	check(v, "rflags", n->state.rflags & flags, e->state.rflags & flags);
 	for (u32 i = 0; i < NSEGS; i++)
-		check(v, seg_names[i], n->state.sel[i], e->state.sel[i]);
+		check(v, seg_names[i], plain_selector(n->state.sel[i]), plain_selector(e->state.sel[i]));
 	if (seq->is32)
 		return;
 	check(v, "fs.base", n->state.fs_base, e->state.fs_base);
@@ -113,9 +131,37 @@ static void check_memory(struct verdict *v)
 	}
 }
 
-static void check_fault(struct verdict *v, const struct outcome *n, const struct outcome *e)
+/* Instructions of many accesses: which of them faults first is the processor's choice. */
+static bool accesses_many(const struct sequence *seq, u64 rip)
+{
+	switch (mnemonic_at(seq, rip)) {
+	case ZYDIS_MNEMONIC_FXRSTOR:
+	case ZYDIS_MNEMONIC_FXRSTOR64:
+	case ZYDIS_MNEMONIC_FXSAVE:
+	case ZYDIS_MNEMONIC_FXSAVE64:
+	case ZYDIS_MNEMONIC_XSAVE:
+	case ZYDIS_MNEMONIC_XSAVEC:
+	case ZYDIS_MNEMONIC_XRSTOR:
+	case ZYDIS_MNEMONIC_FNSAVE:
+	case ZYDIS_MNEMONIC_FRSTOR:
+	case ZYDIS_MNEMONIC_FNSTENV:
+	case ZYDIS_MNEMONIC_FLDENV:
+	case ZYDIS_MNEMONIC_PUSHA:
+	case ZYDIS_MNEMONIC_PUSHAD:
+	case ZYDIS_MNEMONIC_POPA:
+	case ZYDIS_MNEMONIC_POPAD:
+		return true;
+	default:
+		return false;
+	}
+}
+
+static void check_fault(struct verdict *v, const struct sequence *seq, const struct outcome *n,
+			const struct outcome *e)
 {
 	check(v, "vector", n->vector, e->vector);
+	if (n->vector == VEC_PF && accesses_many(seq, n->state.rip))
+		return;
 	check(v, "error", n->error, e->error);
 	if (n->vector == VEC_PF)
 		check(v, "cr2", n->cr2, e->cr2);
@@ -200,7 +246,7 @@ void case_run(const struct test_case *c, enum plant plant, struct verdict *v)
 		return;
 	}
 	spoil(&c->seq, plant, &e);
-	check_fault(v, &n, &e);
+	check_fault(v, &c->seq, &n, &e);
 	check_integer(v, &c->seq, &n, &e);
 	check_vector(v, &c->seq, n.state.xsave, e.state.xsave);
 	check_memory(v);

@@ -279,7 +279,7 @@ static bool address_holds(struct generator *g, const ZydisDecodedInstruction *in
 	return true;
 }
 
-/* Things to keep away from: they would leave the sandbox. */
+/* Things to keep away from: most would leave the sandbox. */
 static bool forbidden(const ZydisDecodedInstruction *insn, const ZydisDecodedOperand *ops)
 {
 	for (u32 i = 0; i < insn->operand_count; i++)
@@ -287,6 +287,9 @@ static bool forbidden(const ZydisDecodedInstruction *insn, const ZydisDecodedOpe
 		    ZydisRegisterGetClass(ops[i].reg.value) == ZYDIS_REGCLASS_SEGMENT &&
 		    (ops[i].actions & ZYDIS_OPERAND_ACTION_MASK_WRITE))
 			return true;
+	/* AMD: PREFETCH of a register is #UD; Intel and the decoder: NOP. */
+	if (insn->opcode_map == ZYDIS_OPCODE_MAP_0F && insn->opcode == 0x0d && insn->raw.modrm.mod == 3)
+		return true;
 	return insn->mnemonic == ZYDIS_MNEMONIC_INT && ops[0].imm.value.u == 0x80;
 }
 
@@ -514,10 +517,11 @@ void generate(struct sequence *seq, struct rng *r, const struct mode *mode, cons
 
 		if (only < 0 && rng_one_in(r, 8))
 			family = FAMILY_branch;
-		if (!append_random(&g, family) && only < 0)
-			theme = rng_below(r, NFAMILIES);
-		else if (seq->n == 0 && only >= 0 && rng_one_in(r, 50))
-			break;
+		if (append_random(&g, family))
+			continue;
+		if (only >= 0 && rng_one_in(r, 20))
+			break; /* perhaps there is none in this mode */
+		theme = only >= 0 ? (u32)only : rng_below(r, NFAMILIES);
 	}
 	for (u32 i = 0; i < seq->n; i++)
 		if ((seq->items[i].fix == FIX_REL8 || seq->items[i].fix == FIX_REL32 ||

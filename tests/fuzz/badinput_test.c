@@ -25,18 +25,21 @@
 #define SEED	      0xbad
 #define RANDOM_ROUNDS 40
 
+enum kind { KIND_SYSTEM, KIND_VM, KIND_VCPU, NKINDS };
+enum travel { TRAVEL_ZERO, TRAVEL_VALUE, TRAVEL_IN, TRAVEL_OUT, TRAVEL_INOUT, TRAVEL_PTR };
+
 struct request {
 	const char *name;
 	u32 number;
+	enum kind kind;
+	enum travel travel;
 };
 
 static const struct request requests[] = {
-#define IOCTL(name, ...) { #name, name },
+#define IOCTL(kind, name, travel, handler) { #name, name, KIND_##kind, TRAVEL_##travel },
 #include "kvm/ioctl.def"
 #undef IOCTL
 };
-
-enum kind { KIND_SYSTEM, KIND_VM, KIND_VCPU, NKINDS };
 
 /* What a request that a file does not know gets (KVM: kvm_arch_dev_ioctl, kvm_arch_vm_ioctl,
  * kvm_arch_vcpu_ioctl). */
@@ -96,12 +99,20 @@ static u32 with_size(u32 request, u32 size)
 	return _IOC(_IOC_DIR(request), _IOC_TYPE(request), _IOC_NR(request), size);
 }
 
-static bool is_known(u32 request)
+static bool is_known(enum kind kind, u32 request)
 {
 	for (u32 i = 0; i < ARRAY_SIZE(requests); i++)
-		if (requests[i].number == request)
+		if (requests[i].number == request && requests[i].kind == kind)
 			return true;
 	return false;
+}
+
+static void wrong_kind(struct world *w, u32 request)
+{
+	for (u32 kind = 0; kind < NKINDS; kind++)
+		if (!is_known(kind, request))
+			expect_error(w, "wrong kind of file", w->fd[kind], request, w->page,
+				     unknown_errno[kind]);
 }
 
 static void wrong_size(struct world *w, u32 request)
@@ -110,7 +121,7 @@ static void wrong_size(struct world *w, u32 request)
 
 	for (u32 i = 0; i < ARRAY_SIZE(sizes); i++)
 		for (u32 kind = 0; kind < NKINDS; kind++)
-			if (!is_known(with_size(request, sizes[i])))
+			if (!is_known(kind, with_size(request, sizes[i])))
 				expect_error(w, "wrong size", w->fd[kind],
 					     with_size(request, sizes[i]), w->page,
 					     unknown_errno[kind]);
@@ -128,24 +139,27 @@ static void closed_and_foreign(struct world *w, u32 request)
 	close(foreign);
 }
 
-/* With a pointer that cannot be read or written, nothing succeeds that has something to read or
- * write. */
-static void bad_pointers(struct world *w, u32 request)
+/*
+ * With a pointer that cannot be accessed, nothing succeeds that has something to read or write.
+ * What is read before anything else is looked at fails with EFAULT.
+ */
+static void bad_pointers(struct world *w, const struct request *request)
 {
-	const u8 *pointers[] = { NULL,	    (u8 *)1, w->hole, w->hole - 1, (u8 *)0xffff800000000000,
-				 (u8 *)-8ul };
+	const u8 *pointers[] = { w->hole,    w->hole - 1, (u8 *)1, (u8 *)0xffff800000000000,
+				 (u8 *)-8ul, NULL };
+	u32 n = ARRAY_SIZE(pointers);
 
-	if (!_IOC_SIZE(request))
+	if (request->travel == TRAVEL_ZERO || request->travel == TRAVEL_VALUE)
 		return;
-	for (u32 kind = 0; kind < NKINDS; kind++)
-		for (u32 i = 0; i < ARRAY_SIZE(pointers); i++) {
-			long result = call(w->fd[kind], request, pointers[i]);
+	if (request->number == KVM_SET_SIGNAL_MASK)
+		n--; /* NULL: no mask */
+	for (u32 i = 0; i < n; i++) {
+		long result = call(w->fd[request->kind], request->number, pointers[i]);
+		bool faults = request->travel == TRAVEL_IN || request->travel == TRAVEL_INOUT;
 
-			if (_IOC_SIZE(request) == 1 && pointers[i] == w->hole - 1)
-				continue;
-			if (result != -1)
-				complain(w, "bad pointer", result);
-		}
+		if (result != -1 || (faults && errno != EFAULT))
+			complain(w, "bad pointer", result);
+	}
 }
 
 /* An argument that ends where memory does: nothing behind it may be touched. */
@@ -220,9 +234,10 @@ static bool run(u64 seed, u32 number)
 	u32 before = count_fds(), after;
 
 	world_create(&w, request->name);
+	wrong_kind(&w, request->number);
 	wrong_size(&w, request->number);
 	closed_and_foreign(&w, request->number);
-	bad_pointers(&w, request->number);
+	bad_pointers(&w, request);
 	absurd_contents(&w, request->number, &r);
 	w.guest.run[0]->immediate_exit = 0;
 	run_what_is_left(&w);

@@ -91,6 +91,7 @@ static void check_slices(struct machine *m, u64 slice)
 
 static void tallies_are_exact(void **state)
 {
+	assert_true(tally_workloads_end - tally_workloads >= 10);
 	check_slices(*state, ONE_PIECE);
 }
 

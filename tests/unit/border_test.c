@@ -236,6 +236,7 @@ static void cpuid_shows_the_model(void **state)
 /* Signals. */
 
 static volatile sig_atomic_t seen;
+static volatile int *volatile nowhere = (volatile int *)16;
 static sigjmp_buf back;
 
 static void note(int sig)
@@ -247,7 +248,7 @@ static void jump_back(int sig, siginfo_t *info, void *ucontext)
 {
 	(void)ucontext;
 	seen = sig;
-	siglongjmp(back, info->si_addr == (void *)16 ? 1 : 2);
+	siglongjmp(back, info->si_addr == nowhere ? 1 : 2);
 }
 
 static void handlers_are_the_programs_own(void **state)
@@ -283,7 +284,7 @@ static void the_programs_own_faults_reach_its_handler(void **state)
 	assert_int_equal(sigaction(SIGSEGV, &act, &old), 0);
 	for (volatile u32 i = 0; i < 3; i++)
 		if (!sigsetjmp(back, 1))
-			*(volatile int *)16 = 1;
+			*nowhere = 1;
 	assert_int_equal(seen, SIGSEGV);
 	assert_int_equal(sigaction(SIGSEGV, &old, &act), 0);
 	assert_ptr_equal(act.sa_sigaction, jump_back);
@@ -309,7 +310,7 @@ static void fault(int sig)
 {
 	signal(sig, SIG_DFL);
 	if (sig == SIGSEGV)
-		*(volatile int *)16 = 1;
+		*nowhere = 1;
 	if (sig == SIGILL)
 		__asm__ volatile("ud2");
 	if (sig == SIGTRAP)

@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: MIT
 /*
- * Events in long mode: gates, stacks, frames, flags, combinations of faults, what guest debugging takes,
- * and what happens when an instruction completes.
+ * Events in long mode: gates, stacks, frames, flags, combinations of faults, what guest debugging
+ * takes, and what happens when an instruction completes.
  */
 #include <setjmp.h>
 #include <stdarg.h>
@@ -279,18 +279,12 @@ struct pair {
 };
 
 static const struct pair pairs[] = {
-	{ EVENT_EXCEPTION, VEC_UD, VEC_NP, VEC_NP },
-	{ EVENT_EXCEPTION, VEC_UD, VEC_PF, VEC_PF },
-	{ EVENT_EXCEPTION, VEC_DB, VEC_NP, VEC_NP },
-	{ EVENT_NMI, VEC_NMI, VEC_PF, VEC_PF },
-	{ EVENT_INTR, VEC_GP, VEC_NP, VEC_NP },
-	{ EVENT_EXCEPTION, VEC_DE, VEC_NP, VEC_DF },
-	{ EVENT_EXCEPTION, VEC_TS, VEC_NP, VEC_DF },
-	{ EVENT_EXCEPTION, VEC_SS, VEC_NP, VEC_DF },
-	{ EVENT_EXCEPTION, VEC_GP, VEC_NP, VEC_DF },
-	{ EVENT_EXCEPTION, VEC_GP, VEC_PF, VEC_PF },
-	{ EVENT_EXCEPTION, VEC_PF, VEC_NP, VEC_DF },
-	{ EVENT_EXCEPTION, VEC_AC, VEC_NP, VEC_NP },
+	{ EVENT_EXCEPTION, VEC_UD, VEC_NP, VEC_NP }, { EVENT_EXCEPTION, VEC_UD, VEC_PF, VEC_PF },
+	{ EVENT_EXCEPTION, VEC_DB, VEC_NP, VEC_NP }, { EVENT_NMI, VEC_NMI, VEC_PF, VEC_PF },
+	{ EVENT_INTR, VEC_GP, VEC_NP, VEC_NP },	     { EVENT_EXCEPTION, VEC_DE, VEC_NP, VEC_DF },
+	{ EVENT_EXCEPTION, VEC_TS, VEC_NP, VEC_DF }, { EVENT_EXCEPTION, VEC_SS, VEC_NP, VEC_DF },
+	{ EVENT_EXCEPTION, VEC_GP, VEC_NP, VEC_DF }, { EVENT_EXCEPTION, VEC_GP, VEC_PF, VEC_PF },
+	{ EVENT_EXCEPTION, VEC_PF, VEC_NP, VEC_DF }, { EVENT_EXCEPTION, VEC_AC, VEC_NP, VEC_NP },
 };
 
 static void spoil(struct paged_cpu *p, u8 vector, enum vector second)

@@ -61,8 +61,9 @@ void tables_descriptor(struct paged_cpu *p, u16 sel, u64 base, u32 limit, u32 at
 
 static void store_gate(struct paged_cpu *p, gpa_t at, u64 offset, u16 sel, u32 attr, u32 ist)
 {
-	tables_set_word(p, at, (offset & 0xffff) | (u64)sel << 16 | (u64)ist << 32 |
-				       (u64)attr << 40 | (offset & 0xffff0000) << 32);
+	tables_set_word(p, at,
+			(offset & 0xffff) | (u64)sel << 16 | (u64)ist << 32 | (u64)attr << 40 |
+				(offset & 0xffff0000) << 32);
 	tables_set_word(p, at + 8, offset >> 32);
 }
 

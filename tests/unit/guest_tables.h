@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: MIT */
 /*
- * A struct cpu in long mode with identity-mapped memory and the tables a small kernel would have: GDT,
- * LDT, IDT with a handler for every vector, TSS. For tests of segments and events.
+ * A struct cpu in long mode with identity-mapped memory and the tables a small kernel would have:
+ * GDT, LDT, IDT with a handler for every vector, TSS. For tests of segments and events.
  */
 #ifndef UNIT_GUEST_TABLES_H
 #define UNIT_GUEST_TABLES_H
@@ -50,7 +50,7 @@ enum {
 #define IST1	     0x330008 /* not aligned */
 #define UNMAPPED     0x40000000
 #define NONCANONICAL 0x900000000000ull
-#define CODE	     0x280000	   /* where RIP stands */
+#define CODE	     0x280000 /* where RIP stands */
 #define HANDLER(v)   (0x400000 + (v)*16ull)
 
 enum where { KERNEL64, KERNEL32, USER64, USER32, RING1 };

@@ -1,0 +1,151 @@
+// SPDX-License-Identifier: MIT
+/*
+ * What reaches a local APIC from outside and from its own LVTs: whom a message concerns (SDM
+ * 3A 10.6.2), and what becomes of it. Any thread, but for lapic_local() and lapic_perf_interrupt().
+ */
+#include "irq/lapic.h"
+#include "irq/lapic_priv.h"
+
+#define BROADCAST    0xffu
+#define X2_BROADCAST 0xffffffffu
+
+u32 lapic_take_events(struct lapic *lapic, u32 which)
+{
+	return __atomic_fetch_and(&lapic->events, ~which, __ATOMIC_SEQ_CST) & which;
+}
+
+void lapic_post(struct lapic *lapic, u32 events)
+{
+	__atomic_fetch_or(&lapic->events, events, __ATOMIC_SEQ_CST);
+}
+
+bool lapic_set_irq(struct lapic *lapic, u8 vector, bool level)
+{
+	if (!lapic_hw_enabled(lapic) || !lapic_sw_enabled(lapic))
+		return false;
+	if (lapic_test_vector(lapic, LAPIC_TMR, vector) != level) {
+		if (level)
+			lapic_set_vector(lapic, LAPIC_TMR, vector);
+		else
+			lapic_clear_vector(lapic, LAPIC_TMR, vector);
+	}
+	lapic_set_vector(lapic, LAPIC_IRR, vector);
+	return true;
+}
+
+static bool post(struct lapic *lapic, u32 event)
+{
+	lapic_post(lapic, event);
+	return true;
+}
+
+/* INIT forgets a STARTUP that came before it. */
+static bool post_init(struct lapic *lapic)
+{
+	lapic_take_events(lapic, LAPIC_EVENT_SIPI);
+	return post(lapic, LAPIC_EVENT_INIT);
+}
+
+static bool post_startup(struct lapic *lapic, u8 vector)
+{
+	__atomic_store_n(&lapic->sipi_vector, vector, __ATOMIC_RELEASE);
+	return post(lapic, LAPIC_EVENT_SIPI);
+}
+
+bool lapic_accept(struct lapic *lapic, const struct lapic_message *message)
+{
+	bool deassert = message->level && !message->assert;
+
+	switch (message->mode) {
+	case LAPIC_LOWEST:
+		__atomic_fetch_add(&lapic->arbitration, 1, __ATOMIC_RELAXED);
+		/* fallthrough */
+	case LAPIC_FIXED:
+		return !deassert && lapic_set_irq(lapic, message->vector, message->level);
+	case LAPIC_REMOTE_READ:
+		return post(lapic, LAPIC_EVENT_UNHALT);
+	case LAPIC_SMI:
+		return post(lapic, LAPIC_EVENT_SMI);
+	case LAPIC_NMI:
+		return post(lapic, LAPIC_EVENT_NMI);
+	case LAPIC_INIT:
+		return !deassert && post_init(lapic);
+	case LAPIC_STARTUP:
+		return post_startup(lapic, message->vector);
+	case LAPIC_EXTINT: /* the 8259's business: lapic_accepts_pic() */
+		break;
+	}
+	return false;
+}
+
+/* KVM: messages from devices cannot name the x2APIC broadcast, so 0xff means it, unless told
+ * otherwise. */
+static u32 destination(const struct lapic *lapic, const struct lapic_message *message)
+{
+	if (!lapic->strict_broadcast && !message->ipi && message->dest == BROADCAST &&
+	    lapic_x2apic(lapic))
+		return X2_BROADCAST;
+	return message->dest;
+}
+
+/* KVM: an ID that xAPIC cannot express reaches an APIC in xAPIC mode by its x2APIC ID (hotplug). */
+static bool matches_physical(const struct lapic *lapic, u32 dest)
+{
+	if (lapic_x2apic(lapic) || dest > 0xff)
+		return dest == lapic->id;
+	return dest == lapic_reg(lapic, LAPIC_ID) >> 24;
+}
+
+/* SDM 3A 10.6.2.2 (flat and cluster model), 10.12.10.2 (x2APIC). */
+static bool matches_logical(const struct lapic *lapic, u32 dest)
+{
+	u32 ldr = lapic_reg(lapic, LAPIC_LDR);
+
+	if (lapic_x2apic(lapic))
+		return ldr >> 16 == dest >> 16 && (ldr & dest & 0xffff);
+	ldr >>= 24;
+	switch (lapic_reg(lapic, LAPIC_DFR) >> 28) {
+	case 0xf:
+		return ldr & dest;
+	case 0:
+		return ldr >> 4 == dest >> 4 && (ldr & dest & 0xf);
+	default:
+		return false;
+	}
+}
+
+bool lapic_matches(const struct lapic *lapic, const struct lapic_message *message)
+{
+	u32 dest = destination(lapic, message);
+
+	if (!lapic_hw_enabled(lapic))
+		return false;
+	if (dest == (lapic_x2apic(lapic) ? X2_BROADCAST : BROADCAST))
+		return true;
+	return message->logical ? matches_logical(lapic, dest) : matches_physical(lapic, dest);
+}
+
+bool lapic_local(struct lapic *lapic, enum lapic_reg lvt)
+{
+	u32 entry = lapic_reg(lapic, lvt);
+	struct lapic_message message = {
+		.mode = (entry & LVT_MODE) >> 8,
+		.vector = entry & 0xff,
+		.level = entry & BIT(15),
+		.assert = true,
+	};
+
+	if (!lapic_hw_enabled(lapic) || (entry & LVT_MASKED))
+		return false;
+	return lapic_accept(lapic, &message);
+}
+
+/* SDM 3A 10.5.1: Intel masks LVTPC when it delivers; the handler unmasks it. AMD does not. */
+bool lapic_perf_interrupt(struct lapic *lapic)
+{
+	bool taken = lapic_local(lapic, LAPIC_LVT_PERF);
+
+	if (taken && lapic->lvtpc_masks)
+		lapic->regs[LAPIC_LVT_PERF / 4] |= LVT_MASKED;
+	return taken;
+}
