@@ -59,8 +59,7 @@ static enum guest_fault debug_exit(struct cpu *cpu, enum vector vector, u64 dr6_
 	return FAULT_EXIT;
 }
 
-/* KVM: with a debugger that steps or has breakpoints, every #DB the guest causes is the debugger's.
- */
+/* KVM: a debugger that steps or has breakpoints gets every #DB that the guest causes. */
 static bool debugger_claims(const struct cpu *cpu, const struct cpu_event *event)
 {
 	return event->kind == EVENT_EXCEPTION && event->vector == VEC_DB && !event->injected &&

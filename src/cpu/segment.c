@@ -161,7 +161,8 @@ enum guest_fault cpu_load_tr(struct cpu *cpu, u16 selector)
 #define LSL_TYPES_LONG (1u << TYPE_LDT | 1u << TYPE_TSS | 1u << TYPE_TSS_BUSY)
 #define LSL_TYPES      (LSL_TYPES_LONG | 1u << TYPE_TSS16 | 1u << TYPE_TSS16_BUSY)
 #define LAR_TYPES_LONG (LSL_TYPES_LONG | 1u << TYPE_CALL_GATE)
-#define LAR_TYPES      (LSL_TYPES | 1u << TYPE_CALL_GATE | 1u << TYPE_CALL_GATE16 | 1u << TYPE_TASK_GATE)
+#define LAR_TYPES_GATE (1u << TYPE_CALL_GATE | 1u << TYPE_CALL_GATE16 | 1u << TYPE_TASK_GATE)
+#define LAR_TYPES      (LSL_TYPES | LAR_TYPES_GATE)
 
 /* *ok: the selector names a descriptor that this privilege may see. */
 static enum guest_fault look_at(struct cpu *cpu, u16 selector, u32 types, struct descriptor *d,

@@ -3,6 +3,7 @@
  * From a host address in translated code back to the guest: which instruction it belongs to, and the precise
  * state at its border. Called from slow paths and from signal handlers on the vCPU thread.
  */
+#include "base/bytes.h"
 #include "engine/priv.h"
 
 struct place *place_find(const struct engine *eng, const struct block *block, const u8 *host_pc)
@@ -34,6 +35,18 @@ static u16 guest_end(const struct block *block, u32 index)
 	return index + 1 < block->ninsns ? block->places[index + 1].guest : block->nbytes;
 }
 
+/* For the owner, who may have to show what was executed. The tail of a crossing one is left out. */
+static void note_bytes(struct cpu *cpu, const struct block *block, const struct place *place)
+{
+	const struct code_page *page = code_find(cpu->code, block->gpa);
+	u32 at = (block->gpa & ~PAGE_MASK) + place->guest;
+	u32 room = PAGE_SIZE - at, n = sizeof(cpu->exit.insn_bytes);
+	const struct page_copy *copy = page->blocks;
+
+	bytes_fill(cpu->exit.insn_bytes, 0, n);
+	bytes_copy(cpu->exit.insn_bytes, copy->bytes + at, n < room ? n : room);
+}
+
 void place_unwind(struct cpu *cpu, const struct block *block, const struct place *place,
 		  bool completed)
 {
@@ -43,5 +56,6 @@ void place_unwind(struct cpu *cpu, const struct block *block, const struct place
 	if (!(block->mode & MODE_CODE64))
 		cpu->rip = (u32)cpu->rip;
 	cpu->exit.insn_len = end - place->guest;
+	note_bytes(cpu, block, place);
 	cpu->spill[SPILL_R14] -= place_refund(block, place->index + completed);
 }

@@ -40,14 +40,18 @@ static long adopt(long result, const struct kvm_newfd *made)
 	return -EMFILE;
 }
 
+/* A thread is not cancelled in the middle of a request, with our locks held: see pthread_cancel(). */
 static int kvm_request(int fd, struct kvm_file *file, u32 request, unsigned long arg)
 {
 	struct kvm_newfd made = { .fd = -1 };
+	int cancel_state;
 	long result;
 
 	signals_unblock_faults();
+	pthread_setcancelstate(PTHREAD_CANCEL_DISABLE, &cancel_state);
 	result = adopt(kvm_ioctl(file, request, arg, &made), &made);
 	fdtab_unpin(fd, file);
+	pthread_setcancelstate(cancel_state, NULL);
 	return preload_result(result);
 }
 

@@ -6,6 +6,7 @@
 #define PRELOAD_REAL_H
 
 #include <fcntl.h>
+#include <pthread.h>
 #include <signal.h>
 #include <stdio.h>
 #include <sys/stat.h>
@@ -28,7 +29,8 @@
 	REAL(ssize_t, read, (int fd, void *buf, size_t n))                                    \
 	REAL(ssize_t, pread, (int fd, void *buf, size_t n, off_t offset))                     \
 	REAL(int, sigaction, (int sig, const struct sigaction *act, struct sigaction *old))   \
-	REAL(int, pthread_sigmask, (int how, const sigset_t *set, sigset_t *old))
+	REAL(int, pthread_sigmask, (int how, const sigset_t *set, sigset_t *old))              \
+	REAL(int, pthread_cancel, (pthread_t thread))
 
 struct real_calls {
 #define REAL(ret, name, params) ret(*name) params;

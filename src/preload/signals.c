@@ -11,6 +11,7 @@
  * While guest code runs, the stack pointer of the thread is inside a stack of ours: handlers without SA_ONSTACK run there.
  */
 #include <errno.h>
+#include <pthread.h>
 #include <string.h>
 #include <sys/syscall.h>
 #include <unistd.h>
@@ -20,6 +21,8 @@
 #include "preload/real.h"
 
 #define NSIGNALS 65
+
+#define KICK_SIGNAL SIGTRAP
 
 static const int fault_signals[] = { SIGSEGV, SIGBUS, SIGFPE, SIGILL, SIGTRAP };
 
@@ -175,11 +178,21 @@ static void pass_on(int sig, siginfo_t *info, void *ucontext)
 	enter(&act, sig, info, ucontext);
 }
 
+/* Sent by pthread_cancel() below: only the address matters. */
+static char kick_mark;
+
+static bool is_kick(int sig, const siginfo_t *info)
+{
+	return sig == KICK_SIGNAL && info->si_code == SI_QUEUE && info->si_ptr == &kick_mark;
+}
+
 static void on_fault(int sig, siginfo_t *info, void *ucontext)
 {
 	int saved = errno;
 
-	if (native_signal(sig, ucontext) || kvm_signal(sig, info, ucontext))
+	if (is_kick(sig, info))
+		kvm_interrupt();
+	else if (native_signal(sig, ucontext) || kvm_signal(sig, info, ucontext))
 		errno = saved;
 	else
 		pass_on(sig, info, ucontext);
@@ -331,4 +344,17 @@ LIBC int pthread_sigmask(int how, const sigset_t *set, sigset_t *old)
 LIBC int sigprocmask(int how, const sigset_t *set, sigset_t *old)
 {
 	return preload_result(-mask_change(how, set, old));
+}
+
+/*
+ * A thread inside KVM_RUN has cancellation disabled, and would run its guest for ever: it is made to return, and then
+ * cancelled if its cancellation is asynchronous, as it would be in the kernel.
+ */
+LIBC int pthread_cancel(pthread_t thread)
+{
+	int r = real()->pthread_cancel(thread);
+
+	if (!r && __atomic_load_n(&faults_taken, __ATOMIC_ACQUIRE) && thread != pthread_self())
+		pthread_sigqueue(thread, KICK_SIGNAL, (union sigval){ .sival_ptr = &kick_mark });
+	return r;
 }

@@ -6,6 +6,7 @@
 #include <errno.h>
 #include <string.h>
 
+#include "base/guarded.h"
 #include "cpu/control.h"
 #include "cpu/mmu.h"
 #include "vm/vm.h"
@@ -51,18 +52,43 @@ int vcpu_set_guest_debug(struct vcpu *vcpu, const struct kvm_guest_debug *dbg)
 	return 0;
 }
 
-void vcpu_translate(struct vcpu *vcpu, struct kvm_translation *tr)
+/* A walk on behalf of the program: what it raises is not for the guest. */
+static bool translate(struct cpu *cpu, gva_t gva, struct translation *t)
 {
-	struct cpu *cpu = vcpu->cpu;
-	struct cpu_event event = cpu->event; /* a failed walk raises #PF: not for the guest */
+	struct cpu_event event = cpu->event;
 	struct cpu_exit exit = cpu->exit;
-	struct translation t;
-	bool ok = mmu_translate(cpu, tr->linear_address, ACCESS_READ | ACCESS_SYSTEM, &t) == FAULT_NONE;
+	bool ok = mmu_translate(cpu, gva, ACCESS_READ | ACCESS_SYSTEM, t) == FAULT_NONE;
 
 	cpu->event = event;
 	cpu->exit = exit;
+	return ok;
+}
+
+void vcpu_translate(struct vcpu *vcpu, struct kvm_translation *tr)
+{
+	struct translation t;
+	bool ok = translate(vcpu->cpu, tr->linear_address, &t);
+
 	tr->physical_address = ok ? t.gpa : ~0ull;
 	tr->valid = ok;
 	tr->writeable = 1; /* KVM: not looked at */
 	tr->usermode = 0;
+}
+
+u32 vcpu_peek_code(struct vcpu *vcpu, u8 *buf, u32 n)
+{
+	struct cpu *cpu = vcpu->cpu;
+	gva_t gva = cpu_code64(cpu) ? cpu->rip : (u32)(cpu->seg[CS].base + cpu->rip);
+	u32 got = 0;
+
+	while (got < n) {
+		u32 room = PAGE_SIZE - (gva & ~PAGE_MASK), part = n - got < room ? n - got : room;
+		struct translation t;
+
+		if (!translate(cpu, gva, &t) || !t.host || !guarded_read(buf + got, t.host, part))
+			break;
+		got += part;
+		gva += part;
+	}
+	return got;
 }

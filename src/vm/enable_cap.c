@@ -9,7 +9,7 @@
 
 static int disable_quirks(struct vm *vm, u64 arg)
 {
-	vm->set.disabled_quirks |= arg & VM_QUIRKS;
+	vm->set.disabled_quirks = arg & VM_QUIRKS; /* KVM 6.12: not in addition to earlier ones */
 	return 0;
 }
 

@@ -168,6 +168,13 @@ void events_apply_payload(struct vcpu *vcpu)
 	e->payload = 0;
 }
 
+bool events_exception_pending(const struct vcpu *vcpu)
+{
+	const struct cpu_event *e = &vcpu->cpu->event;
+
+	return e->kind == EVENT_EXCEPTION && (vcpu->events.exception_pending || !e->injected);
+}
+
 void vcpu_get_events(struct vcpu *vcpu, struct kvm_vcpu_events *out)
 {
 	const struct cpu *cpu = vcpu->cpu;
@@ -178,7 +185,7 @@ void vcpu_get_events(struct vcpu *vcpu, struct kvm_vcpu_events *out)
 	events_apply_payload(vcpu);
 	memset(out, 0, sizeof(*out));
 	if (exception) {
-		out->exception.pending = set->exception_payload && vcpu->events.exception_pending;
+		out->exception.pending = set->exception_payload && events_exception_pending(vcpu);
 		out->exception.injected = !out->exception.pending;
 		out->exception.nr = e->vector;
 		out->exception.has_error_code = e->has_error;

@@ -18,6 +18,8 @@ bool events_wake(const struct vcpu *vcpu);
 bool events_irq_allowed(const struct vcpu *vcpu); /* IF set and no interrupt shadow */
 bool events_irq_wanted(const struct vcpu *vcpu);  /* the program asked to know when it may inject */
 bool events_ready_for_irq(const struct vcpu *vcpu); /* ready_for_interrupt_injection */
+/* An exception that has been raised, but whose delivery has not begun. */
+bool events_exception_pending(const struct vcpu *vcpu);
 /* Without KVM_CAP_EXCEPTION_PAYLOAD: CR2 and DR6 get a waiting exception's payload now. */
 void events_apply_payload(struct vcpu *vcpu);
 

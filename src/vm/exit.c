@@ -201,29 +201,34 @@ int exit_shutdown(struct vcpu *vcpu)
 	return 0;
 }
 
+static void tell_emulation_failure(struct vcpu *vcpu)
+{
+	struct kvm_run *run = vcpu->run;
+	u8 bytes[sizeof(run->emulation_failure.insn_bytes)];
+	u32 n = vcpu_peek_code(vcpu, bytes, sizeof(bytes));
+
+	run->exit_reason = KVM_EXIT_INTERNAL_ERROR;
+	memset(&run->emulation_failure, 0, sizeof(run->emulation_failure));
+	run->emulation_failure.suberror = KVM_INTERNAL_ERROR_EMULATION;
+	run->emulation_failure.ndata = 1;
+	if (!n)
+		return;
+	run->emulation_failure.ndata = 3; /* in 64-bit words: the flags, then size and bytes */
+	run->emulation_failure.flags = KVM_INTERNAL_ERROR_EMULATION_FLAG_INSTRUCTION_BYTES;
+	run->emulation_failure.insn_size = n;
+	memset(run->emulation_failure.insn_bytes, 0x90, sizeof(run->emulation_failure.insn_bytes));
+	memcpy(run->emulation_failure.insn_bytes, bytes, n);
+}
+
 static int exit_emulation_failure(struct vcpu *vcpu)
 {
-	const struct cpu_exit *exit = &vcpu->cpu->exit;
-	struct kvm_run *run = vcpu->run;
-
 	/* KVM: user code cannot take the VM down with it, unless the program wants to see all. */
 	if (!vcpu->vm->set.exit_on_emulation_error) {
 		cpu_raise(vcpu->cpu, VEC_UD);
 		if (vcpu->cpu->cpl)
 			return 1;
 	}
-	run->exit_reason = KVM_EXIT_INTERNAL_ERROR;
-	memset(&run->emulation_failure, 0, sizeof(run->emulation_failure));
-	run->emulation_failure.suberror = KVM_INTERNAL_ERROR_EMULATION;
-	run->emulation_failure.ndata = 1;
-	if (exit->insn_len) {
-		run->emulation_failure.ndata = 3;
-		run->emulation_failure.flags = KVM_INTERNAL_ERROR_EMULATION_FLAG_INSTRUCTION_BYTES;
-		run->emulation_failure.insn_size = exit->insn_len;
-		memset(run->emulation_failure.insn_bytes, 0x90,
-		       sizeof(run->emulation_failure.insn_bytes));
-		memcpy(run->emulation_failure.insn_bytes, exit->insn_bytes, exit->insn_len);
-	}
+	tell_emulation_failure(vcpu);
 	return 0;
 }
 

@@ -37,7 +37,7 @@ void vcpu_set_regs(struct vcpu *vcpu, const struct kvm_regs *regs)
 		cpu->regs[gpr_order[i]] = in[i];
 	cpu->rip = regs->rip;
 	cpu->rflags = regs->rflags | FL_FIX1;
-	if (vcpu->events.exception_pending) { /* KVM: new registers drop an exception that has not begun */
+	if (events_exception_pending(vcpu)) { /* KVM: new registers drop an exception that has not begun */
 		cpu->event = (struct cpu_event){ 0 };
 		vcpu->events.exception_pending = false;
 	}

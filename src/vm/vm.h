@@ -226,6 +226,7 @@ int vcpu_get_mp_state(struct vcpu *vcpu, struct kvm_mp_state *state);
 int vcpu_set_mp_state(struct vcpu *vcpu, const struct kvm_mp_state *state);
 int vcpu_set_guest_debug(struct vcpu *vcpu, const struct kvm_guest_debug *debug);
 void vcpu_translate(struct vcpu *vcpu, struct kvm_translation *tr);
+u32 vcpu_peek_code(struct vcpu *vcpu, u8 *buf, u32 n); /* the bytes at RIP: how many of n can be read */
 
 /* irqchip.c */
 int vm_create_irqchip(struct vm *vm);

@@ -16,7 +16,7 @@
 #define CASES	  10000
 #define SEED	  0x5eed0001
 #define BUDGET	  2000 /* instructions of one life */
-#define LIVES	  12   /* an exception ends a life: the next one starts elsewhere in the garbage */
+#define LIVES	  4    /* an exception ends a life: the next one starts elsewhere in the garbage */
 #define MAX_EXITS 10000
 
 static struct machine machine;
@@ -148,12 +148,10 @@ static bool run(u64 seed, u32 number)
 	bool user = rng_one_in(&r, 3), compatible = rng_one_in(&r, 3);
 
 	garbage_fill(&r, code);
+	machine_load(m, code, sizeof(code));
+	if (rng_one_in(&r, 3))
+		break_tables(m->ram, &r);
 	for (u32 i = 0; i < LIVES; i++) {
-		if (i % 4 == 0) {
-			machine_load(m, code, sizeof(code));
-			if (rng_one_in(&r, 3))
-				break_tables(m->ram, &r);
-		}
 		begin_life(m, &r, user, compatible);
 		if (!live(m, number))
 			return false;

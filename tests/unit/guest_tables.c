@@ -72,6 +72,11 @@ void tables_gate(struct paged_cpu *p, u8 vector, u64 offset, u16 sel, u32 attr, 
 	store_gate(p, IDT + vector * 16, offset, sel, attr, ist);
 }
 
+void tables_call_gate(struct paged_cpu *p, u16 sel, u16 target)
+{
+	store_gate(p, GDT + sel, HANDLER(0), target, TYPE_CALL_GATE | SEG_P | RING(3), 0);
+}
+
 static void build_gdt(struct paged_cpu *p)
 {
 	for (u32 i = 0; i < ARRAY_SIZE(rows); i++)
@@ -82,7 +87,7 @@ static void build_gdt(struct paged_cpu *p)
 	tables_descriptor(p, SEL_LDT, LDT, LDT_LIMIT, TYPE_LDT | SEG_P);
 	tables_descriptor(p, SEL_LDT_ABSENT, LDT, LDT_LIMIT, TYPE_LDT);
 	tables_descriptor(p, SEL_IN_LDT, 0x12345000, 0xfffff, DATA_ATTR | RING(3));
-	store_gate(p, GDT + SEL_GATE, HANDLER(0), SEL_KCODE64, TYPE_CALL_GATE | SEG_P | RING(3), 0);
+	tables_call_gate(p, SEL_GATE, SEL_KCODE64);
 	store_gate(p, GDT + SEL_GATE_KERNEL, HANDLER(0), SEL_KCODE64, TYPE_CALL_GATE | SEG_P, 0);
 	store_gate(p, GDT + SEL_GATE_ABSENT, HANDLER(0), SEL_KCODE64, TYPE_CALL_GATE | RING(3), 0);
 }

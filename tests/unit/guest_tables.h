@@ -62,6 +62,8 @@ void tables_enter(struct paged_cpu *p, enum where where);
 /* Writes a descriptor: attr as in struct segment, limit in pages if it has SEG_G. */
 void tables_descriptor(struct paged_cpu *p, u16 sel, u64 base, u32 limit, u32 attr);
 void tables_gate(struct paged_cpu *p, u8 vector, u64 offset, u16 sel, u32 attr, u32 ist);
+/* A present call gate of DPL 3 in the GDT, to HANDLER(0). */
+void tables_call_gate(struct paged_cpu *p, u16 sel, u16 target);
 u64 tables_word(const struct paged_cpu *p, gpa_t at);
 void tables_set_word(struct paged_cpu *p, gpa_t at, u64 value);
 

@@ -45,16 +45,24 @@ struct place {
 
 static struct place place_of(const struct cpu *cpu)
 {
-	struct place place;
+	return (struct place){
+		.rip = cpu->rip,
+		.rsp = cpu->regs[RSP],
+		.rflags = cpu->rflags,
+		.cs = cpu->seg[CS].sel,
+		.ss = cpu->seg[SS].sel,
+		.cpl = cpu->cpl,
+	};
+}
 
-	memset(&place, 0, sizeof(place));
-	place.rip = cpu->rip;
-	place.rsp = cpu->regs[RSP];
-	place.rflags = cpu->rflags;
-	place.cs = cpu->seg[CS].sel;
-	place.ss = cpu->seg[SS].sel;
-	place.cpl = cpu->cpl;
-	return place;
+static void assert_same_place(struct place a, struct place b)
+{
+	assert_int_equal(a.rip, b.rip);
+	assert_int_equal(a.rsp, b.rsp);
+	assert_int_equal(a.rflags, b.rflags);
+	assert_int_equal(a.cs, b.cs);
+	assert_int_equal(a.ss, b.ss);
+	assert_int_equal(a.cpl, b.cpl);
 }
 
 struct jump {
@@ -110,7 +118,7 @@ static void far_jumps_raise_what_the_manual_says(void **state)
 			       row->outcome);
 		after = place_of(cpu);
 		if (row->outcome.vector >= 0) {
-			assert_memory_equal(&before, &after, sizeof(before));
+			assert_same_place(before, after);
 			continue;
 		}
 		assert_int_equal(after.rip, row->offset ? row->offset : HANDLER(0));
@@ -185,6 +193,25 @@ static void a_call_gate_enters_the_kernel_and_a_far_return_leaves_it(void **stat
 		assert_int_equal(cpu->seg[DS].sel, 0); /* the kernel's */
 		assert_int_equal(cpu->seg[ES].sel, SEL_UDATA | 3);
 	}
+}
+
+static void a_jump_through_a_gate_checks_privilege_before_presence(void **state)
+{
+	struct paged_cpu *p = *state;
+	struct cpu *cpu = p->cpu;
+
+	tables_enter(p, USER64);
+	tables_call_gate(p, SEL_GATE, SEL_ABSENT_CODE);
+	assert_outcome(outcome_of(cpu, cpu_far_jump(cpu, SEL_GATE | 3, 0, 4)),
+		       RAISES(VEC_GP, SEL_ABSENT_CODE));
+	assert_outcome(outcome_of(cpu, cpu_far_call(cpu, SEL_GATE | 3, 0, 4, 0)),
+		       RAISES(VEC_NP, SEL_ABSENT_CODE));
+	tables_call_gate(p, SEL_GATE, SEL_KCODE32); /* a 64-bit gate to 32-bit code */
+	assert_outcome(outcome_of(cpu, cpu_far_call(cpu, SEL_GATE | 3, 0, 4, 0)),
+		       RAISES(VEC_GP, SEL_KCODE32));
+	tables_call_gate(p, SEL_GATE, 0);
+	assert_outcome(outcome_of(cpu, cpu_far_call(cpu, SEL_GATE | 3, 0, 4, 0)),
+		       RAISES(VEC_GP, 0));
 }
 
 static void a_call_gate_checks_the_tss_and_the_new_stack(void **state)
@@ -282,7 +309,7 @@ static void iret_raises_what_the_manual_says(void **state)
 		after = place_of(cpu);
 		assert_int_equal(cpu->nmi_masked, row->outcome.vector >= 0);
 		if (row->outcome.vector >= 0) {
-			assert_memory_equal(&before, &after, sizeof(before));
+			assert_same_place(before, after);
 			continue;
 		}
 		assert_int_equal(after.rip, row->rip);
@@ -563,6 +590,7 @@ int main(void)
 		TEST(a_far_jump_to_compatibility_mode_truncates_and_checks_the_limit),
 		TEST(a_far_call_and_return_come_back),
 		TEST(a_call_gate_enters_the_kernel_and_a_far_return_leaves_it),
+		TEST(a_jump_through_a_gate_checks_privilege_before_presence),
 		TEST(a_call_gate_checks_the_tss_and_the_new_stack),
 		TEST(a_far_call_checks_its_stack_before_its_target),
 		TEST(iret_raises_what_the_manual_says),
