@@ -21,6 +21,8 @@ void fpu_sanitise(struct cpu *cpu);
 /* Offsets in cpu->xsave (SDM 1 13.4). */
 enum xsave_offset {
 	XSAVE_FCW = 0,
+	XSAVE_FSW = 2,
+	XSAVE_FTW = 4, /* a bit for each register that is not empty */
 	XSAVE_FIP = 8,
 	XSAVE_FDP = 16,
 	XSAVE_MXCSR = 24,

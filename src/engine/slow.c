@@ -38,6 +38,12 @@ static enum guest_fault linear_address(struct cpu *cpu, u64 address, u32 desc, u
 	return cpu_raise_error(cpu, seg == SS ? VEC_SS : VEC_GP, 0);
 }
 
+/* #AC comes before the page for general operands, behind it for larger ones: as the processor does. */
+static enum guest_fault check_alignment(struct cpu *cpu, gva_t gva, u32 size)
+{
+	return cpu_misaligned(cpu, gva, size) ? cpu_raise_error(cpu, VEC_AC, 0) : FAULT_NONE;
+}
+
 static bool is_mmio(const struct translation *t, u32 access)
 {
 	return !t->slot || ((access & ACCESS_WRITE) && (t->slot->flags & MEM_READONLY));
@@ -95,6 +101,8 @@ static u64 one_page(struct cpu *cpu, gva_t gva, u32 desc, u32 access, const u8 *
 	struct translation t;
 	enum guest_fault fault = mmu_fill(cpu, gva, access, &t);
 
+	if (fault == FAULT_NONE)
+		fault = check_alignment(cpu, gva, size);
 	if (fault != FAULT_NONE)
 		return leave(cpu, return_pc, fault, false);
 	if (is_mmio(&t, access) && (desc & DESC_X87))
@@ -118,6 +126,8 @@ static u64 two_pages(struct cpu *cpu, gva_t gva, u32 desc, u32 access, const u8 
 	fault = mmu_translate(cpu, gva, access, &t[0]);
 	if (fault == FAULT_NONE)
 		fault = mmu_translate(cpu, gva + part[0], access, &t[1]);
+	if (fault == FAULT_NONE)
+		fault = check_alignment(cpu, gva, size);
 	if (fault != FAULT_NONE)
 		return leave(cpu, return_pc, fault, false);
 	if (is_mmio(&t[0], access) || is_mmio(&t[1], access) || t[0].host + part[0] != t[1].host)
@@ -144,8 +154,8 @@ u64 slow_access(struct cpu *cpu, u64 address, u32 desc, const u8 *return_pc)
 		fault = cpu_raise_error(cpu, VEC_GP, 0);
 	else
 		fault = linear_address(cpu, address, desc, access, &gva);
-	if (fault == FAULT_NONE && cpu_misaligned(cpu, gva, size))
-		fault = cpu_raise_error(cpu, VEC_AC, 0);
+	if (fault == FAULT_NONE && size <= 8)
+		fault = check_alignment(cpu, gva, size);
 	if (fault != FAULT_NONE)
 		return leave(cpu, return_pc, fault, false);
 	if (size <= PAGE_SIZE - (gva & ~PAGE_MASK))

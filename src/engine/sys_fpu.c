@@ -8,8 +8,6 @@
 #include "engine/sys_fpu.h"
 #include "engine/sys_priv.h"
 
-#define FCW_INIT 0x37fu
-
 static u64 *components_of(struct cpu *cpu)
 {
 	return (u64 *)(cpu->xsave + XSAVE_XSTATE_BV);
@@ -101,6 +99,33 @@ void sys_x87_unpack(struct cpu *cpu, const struct insn *insn, const u8 from[XSAV
 		return;
 	bytes_fill(cpu->xsave + 12, 0, 4);
 	bytes_fill(cpu->xsave + 20, 0, 4);
+}
+
+u16 *sys_x87_fcw(struct cpu *cpu)
+{
+	return (u16 *)(cpu->xsave + XSAVE_FCW);
+}
+
+u16 *sys_x87_fsw(struct cpu *cpu)
+{
+	return (u16 *)(cpu->xsave + XSAVE_FSW);
+}
+
+u32 sys_x87_top(struct cpu *cpu)
+{
+	return (*sys_x87_fsw(cpu) & FSW_TOP) >> FSW_TOP_SHIFT;
+}
+
+void sys_x87_set_top(struct cpu *cpu, u32 top)
+{
+	u16 *fsw = sys_x87_fsw(cpu);
+	u32 moved = top - sys_x87_top(cpu);
+	u8 old[128], *registers = cpu->xsave + XSAVE_ST0;
+
+	bytes_copy(old, registers, sizeof(old));
+	for (u32 i = 0; i < 8; i++)
+		bytes_copy(registers + 16 * i, old + 16 * ((i + moved) & 7), 16);
+	*fsw = (*fsw & ~FSW_TOP) | top << FSW_TOP_SHIFT;
 }
 
 bool sys_mxcsr_valid(const struct cpu *cpu, const u8 *area)

@@ -20,6 +20,19 @@ u32 sys_vector_count(const struct cpu *cpu); /* vector registers this mode has *
 /* Control words and pointers of the x87, in the form the instruction asks for. */
 void sys_x87_pack(const struct cpu *cpu, const struct insn *insn, u8 to[XSAVE_MXCSR]);
 void sys_x87_unpack(struct cpu *cpu, const struct insn *insn, const u8 from[XSAVE_MXCSR]);
+
+/* The x87's control and status words and the stack's top in the image. */
+#define FCW_INIT      0x37fu
+#define FSW_ES	      BIT(7)
+#define FSW_TOP	      (7u << 11)
+#define FSW_TOP_SHIFT 11
+
+u16 *sys_x87_fcw(struct cpu *cpu);
+u16 *sys_x87_fsw(struct cpu *cpu);
+u32 sys_x87_top(struct cpu *cpu);
+/* The image has the registers in stack order: they move, so that each keeps its contents. */
+void sys_x87_set_top(struct cpu *cpu, u32 top);
+
 bool sys_mxcsr_valid(const struct cpu *cpu, const u8 *area);
 
 #endif

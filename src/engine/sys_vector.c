@@ -260,25 +260,11 @@ enum sys_result sys_maskmov_bytes(struct cpu *cpu, const struct insn *insn)
 	return store_bytes(cpu, insn, data, mask, 16);
 }
 
-#define FSW_ES	      BIT(7)
-#define FSW_TOP	      (7u << 11)
-#define FSW_TOP_SHIFT 11
-
-/*
- * An MMX instruction sets TOP to 0 and all tags to valid. The image has the registers in stack
- * order, so a change of TOP moves them (SDM 1 10.5.1).
- */
+/* An MMX instruction sets TOP to 0 and all tags to valid (SDM 1 9.6.2). */
 static void enter_mmx(struct cpu *cpu)
 {
-	u16 *fsw = (u16 *)(cpu->xsave + 2);
-	u32 top = (*fsw & FSW_TOP) >> FSW_TOP_SHIFT;
-	u8 old[128];
-
-	bytes_copy(old, cpu->xsave + XSAVE_ST0, sizeof(old));
-	for (u32 i = 0; i < 8; i++)
-		bytes_copy(cpu->xsave + XSAVE_ST0 + 16 * i, old + 16 * ((i - top) & 7), 16);
-	*fsw &= ~FSW_TOP;
-	cpu->xsave[4] = 0xff;
+	sys_x87_set_top(cpu, 0);
+	cpu->xsave[XSAVE_FTW] = 0xff;
 }
 
 enum sys_result sys_maskmov_mmx(struct cpu *cpu, const struct insn *insn)
@@ -288,7 +274,7 @@ enum sys_result sys_maskmov_mmx(struct cpu *cpu, const struct insn *insn)
 	enum sys_result result;
 
 	sys_fpu_image(cpu);
-	if (*(u16 *)(cpu->xsave + 2) & FSW_ES)
+	if (*sys_x87_fsw(cpu) & FSW_ES)
 		return sys_raise(cpu, VEC_MF);
 	bytes_copy(saved, cpu->xsave, sizeof(saved));
 	enter_mmx(cpu);

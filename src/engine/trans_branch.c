@@ -80,7 +80,9 @@ void block_end_indirect(struct trans *t)
 
 static bool linkable(const struct trans *t, u64 target)
 {
-	return !(t->mode & MODE_STEP) && (target & PAGE_MASK) == (t->block->rip & PAGE_MASK);
+	u64 from = t->linear_base + t->block->rip, to = t->linear_base + target;
+
+	return !(t->mode & MODE_STEP) && (from & PAGE_MASK) == (to & PAGE_MASK);
 }
 
 static void new_link(struct trans *t, u32 i, u64 target, u8 *site)

@@ -281,16 +281,35 @@ static bool implicit_operands(const struct trans *t, struct native *n)
 	return true;
 }
 
+static bool has_vector_operand(const struct trans *t)
+{
+	for (u32 i = 0; i < t->insn.nops; i++)
+		if (t->insn.ops[i].kind == OPERAND_REG && t->insn.ops[i].cls != REG_GPR)
+			return true;
+	return false;
+}
+
+/* The prefix 66: part of the opcode, or the operand size, whose default is the host's but in 16-bit code. */
+static bool operand_prefix(const struct trans *t, bool selects)
+{
+	if (selects || (t->mode & (MODE_CODE32 | MODE_CODE64)))
+		return selects || (t->insn.prefixes & PREFIX_66);
+	return t->zi.operand_width == 16 && !has_vector_operand(t);
+}
+
 static void legacy_fields(const struct trans *t, struct enc *x)
 {
+	bool selects_66 = false;
+
 	for (u32 i = 0; i < t->zi.raw.prefix_count; i++) {
 		u8 value = t->zi.raw.prefixes[i].value;
 		bool selects = t->zi.raw.prefixes[i].type == ZYDIS_PREFIX_TYPE_MANDATORY;
 
-		x->p66 |= value == 0x66;
+		selects_66 |= selects && value == 0x66;
 		if (selects && (value == 0xf2 || value == 0xf3))
 			x->rep = value;
 	}
+	x->p66 = operand_prefix(t, selects_66);
 	x->lock = !!(t->zi.attributes & ZYDIS_ATTRIB_HAS_LOCK);
 	x->w = (t->mode & MODE_CODE64) && t->zi.raw.rex.W;
 	x->map = t->zi.opcode_map;
@@ -343,6 +362,8 @@ static void short_forms(const struct trans *t, struct native *n)
 		x->reg = HOST_GUEST_RAX;
 		x->imm_len = 0;
 		x->no_modrm = false;
+	} else if (op == 0x82) { /* an alias that 64-bit code lost */
+		x->opcode = 0x80;
 	} else if ((op & 0xf0) == 0x40) { /* INC r, DEC r outside 64-bit code */
 		x->opcode = 0xff;
 		x->reg = op >> 3 & 1;

@@ -267,13 +267,13 @@ static enum step translate_insn(struct trans *t)
 /* The second page of an instruction that crosses. */
 static enum step open_tail(struct trans *t, enum guest_fault *fault)
 {
-	u64 tail = (t->rip + PAGE_SIZE) & PAGE_MASK;
+	u64 tail = (t->linear_base + t->rip + PAGE_SIZE) & PAGE_MASK;
 	const u8 *host;
 	gpa_t gpa;
 
 	if (t->offset)
 		return STEP_END_HERE; /* it will be a block of its own */
-	*fault = fetch_page(t->cpu, t->linear_base + tail, &gpa, &host);
+	*fault = fetch_page(t->cpu, t->mode & MODE_CODE64 ? tail : (u32)tail, &gpa, &host);
 	if (*fault != FAULT_NONE)
 		return STEP_FAULT;
 	t->block->gpa2 = gpa;

@@ -268,6 +268,11 @@ long ioctl_setup_mce(struct kvm_call *call)
 	return msr_setup_mce(call->vcpu, *(const u64 *)call->data);
 }
 
+long ioctl_set_mce(struct kvm_call *call)
+{
+	return msr_inject_mce(call->vcpu, call->data);
+}
+
 long ioctl_get_tsc_khz(struct kvm_call *call)
 {
 	return call->vcpu->clock.khz;

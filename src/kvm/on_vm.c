@@ -250,6 +250,10 @@ long ioctl_set_pit2(struct kvm_call *call)
 
 long ioctl_reinject_control(struct kvm_call *call)
 {
+	struct kvm_reinject_control control; /* KVM: an _IO, so that the request has no size */
+
+	if (!guarded_read(&control, user_ptr(call->arg), sizeof(control)))
+		return -EFAULT;
 	return call->vm->pit ? 0 : -ENXIO; /* ticks are not lost, so there are none to make up for */
 }
 

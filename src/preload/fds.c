@@ -40,18 +40,24 @@ static long adopt(long result, const struct kvm_newfd *made)
 	return -EMFILE;
 }
 
-/* A thread is not cancelled in the middle of a request, with our locks held: see pthread_cancel(). */
+/*
+ * A thread is not cancelled in the middle of a request, with our locks held: see pthread_cancel(). The order matters:
+ * glibc 2.36 forgets PTHREAD_CANCELED as the thread's result when enabling, not when changing the type, finds
+ * that the thread is cancelled.
+ */
 static int kvm_request(int fd, struct kvm_file *file, u32 request, unsigned long arg)
 {
 	struct kvm_newfd made = { .fd = -1 };
-	int cancel_state;
+	int state, type;
 	long result;
 
 	signals_unblock_faults();
-	pthread_setcancelstate(PTHREAD_CANCEL_DISABLE, &cancel_state);
+	pthread_setcancelstate(PTHREAD_CANCEL_DISABLE, &state);
+	pthread_setcanceltype(PTHREAD_CANCEL_DEFERRED, &type);
 	result = adopt(kvm_ioctl(file, request, arg, &made), &made);
 	fdtab_unpin(fd, file);
-	pthread_setcancelstate(cancel_state, NULL);
+	pthread_setcancelstate(state, NULL);
+	pthread_setcanceltype(type, NULL);
 	return preload_result(result);
 }
 

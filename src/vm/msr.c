@@ -5,8 +5,6 @@
  */
 #include "vm/msr.h"
 
-#include <errno.h>
-
 #include "vm/msr_priv.h"
 #include "vm/pv.h"
 #include "vm/vm.h"
@@ -233,27 +231,4 @@ enum msr_result msr_feature_read(bool amd, u32 index, u64 *value)
 	if (is_feature(row, amd))
 		*value = msr_value(row, amd);
 	return MSR_OK;
-}
-
-u64 msr_mce_supported(bool amd)
-{
-	return MCG_CTL_P | MCG_SER_P | (amd ? 0 : MCG_CMCI_P) | MSR_MCE_BANKS;
-}
-
-/* KVM_X86_SETUP_MCE. All error reporting starts enabled. */
-int msr_setup_mce(struct vcpu *vcpu, u64 mcg_cap)
-{
-	struct vcpu_msrs *msrs = &vcpu->msrs;
-	u64 supported = msr_mce_supported(vcpu->vm->model->is_amd);
-	u32 banks = mcg_cap & 0xff;
-
-	if (!banks || banks > MSR_MCE_BANKS || (mcg_cap & ~(supported | 0xff | 0xff0000)))
-		return -EINVAL;
-	msrs->mcg_cap = mcg_cap;
-	if (mcg_cap & MCG_CTL_P)
-		msrs->mcg_ctl = ~0ull;
-	for (u32 i = 0; i < banks; i++)
-		msrs->mce_bank[4 * i] = ~0ull;
-	lapic_configure(&vcpu->lapic, mcg_cap & MCG_CMCI_P, vcpu->lapic.directed_eoi);
-	return 0;
 }

@@ -77,8 +77,10 @@ enum msr_result msr_feature_read(bool amd, u32 index, u64 *value);
 /* Values after creation of the vCPU (init_event false) or INIT. */
 void msr_reset(struct vcpu *vcpu, bool init_event);
 
-/* KVM_X86_SETUP_MCE: 0 or -EINVAL. KVM_X86_GET_MCE_CAP_SUPPORTED. */
+/* mce.c. KVM_X86_SETUP_MCE: 0 or -EINVAL. KVM_X86_GET_MCE_CAP_SUPPORTED. */
 int msr_setup_mce(struct vcpu *vcpu, u64 mcg_cap);
 u64 msr_mce_supported(bool amd);
+/* KVM_X86_SET_MCE: 0 or -EINVAL. */
+int msr_inject_mce(struct vcpu *vcpu, const struct kvm_x86_mce *mce);
 
 #endif

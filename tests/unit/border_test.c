@@ -406,6 +406,36 @@ static void a_handler_ends_kvm_run(void **state)
 	munmap(ram, 0x4000);
 }
 
+static void *run_cancellable(void *vcpu)
+{
+	pthread_setcanceltype(PTHREAD_CANCEL_ASYNCHRONOUS, NULL);
+	while (ioctl(*(int *)vcpu, KVM_RUN, 0) < 0 && errno == EINTR)
+		;
+	return NULL;
+}
+
+static void a_thread_in_kvm_run_can_be_cancelled(void **state)
+{
+	int kvm = open_kvm(), vcpu;
+	struct kvm_regs regs;
+	pthread_t runner;
+	void *result;
+	u8 *ram;
+
+	(void)state;
+	vcpu = make_spinner(kvm, &ram);
+	pthread_create(&runner, NULL, run_cancellable, &vcpu);
+	usleep(20000);
+	assert_int_equal(pthread_cancel(runner), 0);
+	assert_int_equal(pthread_join(runner, &result), 0);
+	assert_ptr_equal(result, PTHREAD_CANCELED);
+	assert_int_equal(ioctl(vcpu, KVM_GET_REGS, &regs), 0); /* and leaves no lock behind */
+	assert_int_equal(regs.rip, 0x3000);
+	close(vcpu);
+	close(kvm);
+	munmap(ram, 0x4000);
+}
+
 static void bad_pointers_are_errors_also_with_all_signals_blocked(void **state)
 {
 	int kvm = open_kvm();
@@ -442,6 +472,7 @@ static int inside(void)
 		cmocka_unit_test(a_one_shot_handler_runs_once),
 		cmocka_unit_test(a_process_without_handlers_dies_of_the_right_signal),
 		cmocka_unit_test(a_handler_ends_kvm_run),
+		cmocka_unit_test(a_thread_in_kvm_run_can_be_cancelled),
 		cmocka_unit_test(bad_pointers_are_errors_also_with_all_signals_blocked),
 	};
 
