@@ -148,6 +148,8 @@ enum guest_fault cpu_int(struct cpu *cpu, enum event_kind kind, u8 vector, u8 in
 
 	if (kind == EVENT_SOFT_EXC && vector == VEC_BP && cpu->debug.software_bp)
 		return debug_exit(cpu, VEC_BP, 0);
+	if (debugger_claims(cpu, &event)) /* INT1 */
+		return debug_exit(cpu, VEC_DB, 0);
 	/* Virtual-8086 mode: INT n is sensitive to IOPL, INT3 and INTO are not (SDM 3B 20.2.7). */
 	if (kind == EVENT_SOFT_INT && (cpu->rflags & FL_VM) && (cpu->rflags & FL_IOPL) != FL_IOPL)
 		return cpu_raise_error(cpu, VEC_GP, 0);

@@ -24,10 +24,11 @@ enum guest_fault cpu_raise_db(struct cpu *cpu, u32 dr6_bits);
 enum guest_fault cpu_deliver(struct cpu *cpu);
 
 /*
- * INT n, INT3 (EVENT_SOFT_EXC, VEC_BP) and INTO, whole: delivers at once, with RIP moved behind the
+ * INT n, INT3 (EVENT_SOFT_EXC, VEC_BP), INTO and INT1 (EVENT_EXCEPTION, VEC_DB), whole: delivers at once, with RIP moved behind the
  * instruction. FAULT_NONE: RIP is the handler's; the caller counts one instruction and one branch
  * at the privilege before, and finishes the instruction. FAULT_RAISED: cpu->event holds the fault,
- * RIP stands at the instruction. FAULT_EXIT: as cpu_deliver(); EXIT_DEBUG has RIP at an INT3.
+ * RIP stands at the instruction. FAULT_EXIT: as cpu_deliver(); EXIT_DEBUG has RIP at an INT3 or
+ * INT1.
  */
 enum guest_fault cpu_int(struct cpu *cpu, enum event_kind kind, u8 vector, u8 insn_len);
 

@@ -1,8 +1,8 @@
 // SPDX-License-Identifier: MIT
 /*
- * IRET from every mode (SDM 2A, IRET operation; SDM 3A 6.14.3). It ends the blocking of NMIs, but
- * only when it succeeds: a faulting IRET leaves the state alone. vCPU thread; general registers
- * only.
+ * IRET from every mode (SDM 2A, IRET operation; SDM 3A 6.14.3). It ends the blocking of NMIs even
+ * when it faults (SDM 3A 6.7.1); all other state a faulting IRET leaves alone. vCPU thread; general
+ * registers only.
  */
 #include "cpu/segment.h"
 
@@ -36,7 +36,6 @@ static void finish(struct cpu *cpu, u64 image, u64 mask)
 	cpu->rflags = (cpu->rflags & ~mask) | (image & mask) | FL_FIX1;
 	if (mask & FL_RF)
 		cpu->fresh |= FRESH_RF;
-	cpu->nmi_masked = false;
 	cpu_update_mode(cpu);
 }
 
@@ -160,7 +159,7 @@ static enum guest_fault iret_protected(struct cpu *cpu, u8 opsize)
 	return return_same(cpu, &stack, frame, &cs, opsize);
 }
 
-enum guest_fault cpu_iret(struct cpu *cpu, u8 opsize)
+static enum guest_fault iret_in_mode(struct cpu *cpu, u8 opsize)
 {
 	if (!cpu_has_descriptors(cpu))
 		return iret_real(cpu, opsize);
@@ -168,4 +167,13 @@ enum guest_fault cpu_iret(struct cpu *cpu, u8 opsize)
 		return iret_protected(cpu, opsize);
 	/* A nested task: long mode has none, and a task switch is not emulated. */
 	return cpu_long_mode(cpu) ? cpu_raise_error(cpu, VEC_GP, 0) : cpu_unemulated(cpu);
+}
+
+enum guest_fault cpu_iret(struct cpu *cpu, u8 opsize)
+{
+	enum guest_fault fault = iret_in_mode(cpu, opsize);
+
+	if (fault != FAULT_EXIT)
+		cpu->nmi_masked = false;
+	return fault;
 }

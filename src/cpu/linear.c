@@ -44,7 +44,7 @@ static bool type_allows(const struct cpu *cpu, u32 type, u32 access)
 	return !(type & TYPE_CODE) || (type & TYPE_WRITABLE);
 }
 
-/* A limit of 4G stops nothing: such accesses wrap around (SDM 3A 5.3: it depends on the model). */
+/* Accesses across 4G are violations and do not wrap around (SDM 3A 5.3: it depends on the model). */
 static bool limit_allows(const struct segment *s, u32 offset, u32 size)
 {
 	bool down = (s->attr & (TYPE_CODE | TYPE_EXPAND_DOWN)) == TYPE_EXPAND_DOWN;
@@ -56,7 +56,7 @@ static bool limit_allows(const struct segment *s, u32 offset, u32 size)
 			return false;
 		top = s->attr & SEG_DB ? 0xffffffff : 0xffff;
 	}
-	return top == 0xffffffff || last <= top;
+	return last <= top;
 }
 
 enum guest_fault cpu_linear(struct cpu *cpu, enum seg seg, u64 offset, u32 size, u32 access,

@@ -102,11 +102,12 @@ enum guest_fault cpu_linear(struct cpu *cpu, enum seg seg, u64 offset, u32 size,
 
 /*
  * Alignment checking (SDM 3A 6.15, interrupt 17), for accesses of the program: is this one against
- * the rule? Checked before the page. Strings of bytes and structures have no alignment.
+ * the rule? Checked before the page. Strings of bytes and structures have no alignment, and vectors
+ * of 32 bytes that of their halves (so Zen 4).
  */
 static inline bool cpu_misaligned(const struct cpu *cpu, gva_t gva, u32 size)
 {
-	u32 natural = size == 10 ? 8 : size & (size - 1) || size > 32 ? 1 : size;
+	u32 natural = size == 10 ? 8 : size == 32 ? 16 : size & (size - 1) || size > 32 ? 1 : size;
 
 	return unlikely(cpu->mode & MODE_ALIGN) && (gva & (natural - 1));
 }

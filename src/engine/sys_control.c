@@ -96,10 +96,10 @@ enum sys_result sys_mov_dr(struct cpu *cpu, const struct insn *insn)
 	enum guest_fault fault;
 	u64 value;
 
+	if (cpu->cpl) /* before all else on AMD, where DR4 exists or not */
+		return sys_done(sys_gp(cpu));
 	if (!dr_exists(cpu, n))
 		return SYS_UNKNOWN;
-	if (cpu->cpl)
-		return sys_done(sys_gp(cpu));
 	if (general_detect(cpu))
 		return sys_done(cpu_raise_db(cpu, DR6_BD));
 	if (to->cls == REG_DR)

@@ -152,7 +152,7 @@ static enum sys_result fx_address(struct cpu *cpu, const struct insn *insn, u32 
 		return sys_raise(cpu, VEC_NM);
 	fault = sys_address(cpu, insn, &insn->ops[0], FXSAVE_SIZE, access, gva);
 	if (!fault && (*gva & FXSAVE_ALIGN))
-		fault = sys_gp(cpu);
+		fault = cpu_raise_error(cpu, cpu->mode & MODE_ALIGN ? VEC_AC : VEC_GP, 0);
 	return sys_done(fault);
 }
 
@@ -188,5 +188,6 @@ enum sys_result sys_fxrstor(struct cpu *cpu, const struct insn *insn)
 	bytes_copy(cpu->xsave + XSAVE_MXCSR, area + XSAVE_MXCSR, 4);
 	bytes_copy(cpu->xsave + XSAVE_ST0, area + XSAVE_ST0, XSAVE_XMM0 - XSAVE_ST0);
 	bytes_copy(cpu->xsave + XSAVE_XMM0, area + XSAVE_XMM0, vectors);
+	fpu_load(cpu); /* the processor derives reserved bits, ES and B again */
 	return SYS_NEXT;
 }

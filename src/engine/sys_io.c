@@ -262,11 +262,11 @@ static enum sys_result transfer(struct cpu *cpu, const struct insn *insn, bool i
 	struct transfer t = transfer_of(cpu, insn, in);
 	enum guest_fault fault;
 
-	if (!elements_left(&t))
-		return SYS_NEXT;
 	fault = check_port(cpu, t.port, t.size);
 	if (fault)
 		return sys_done(fault);
+	if (!elements_left(&t))
+		return SYS_NEXT;
 	if (answered(cpu, in, t.port, t.size))
 		return take(&t);
 	return request(&t);

@@ -130,10 +130,10 @@ static enum guest_fault scas_once(const struct string *s)
 static enum guest_fault cmps_once(const struct string *s)
 {
 	u64 first, second;
-	enum guest_fault fault = load(s, s->insn->seg, RSI, &first);
+	enum guest_fault fault = load(s, ES, RDI, &second); /* the order of Zen's microcode */
 
 	if (!fault)
-		fault = load(s, ES, RDI, &second);
+		fault = load(s, s->insn->seg, RSI, &first);
 	if (fault)
 		return fault;
 	compare(s->cpu, first, second, s->size);
@@ -283,7 +283,8 @@ static enum sys_result trap(struct cpu *cpu)
 
 static bool bulk_possible(const struct cpu *cpu)
 {
-	return !(cpu->rflags & FL_DF) && !cpu->watch_active && !steps(cpu);
+	return !(cpu->rflags & FL_DF) && !cpu->watch_active && !steps(cpu) &&
+	       !(cpu->mode & MODE_ALIGN);
 }
 
 static enum guest_fault iterate(const struct string *s, iteration_fn *once, bulk_fn *bulk,

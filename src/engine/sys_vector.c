@@ -87,15 +87,6 @@ static void gather_start(struct gather *g, struct cpu *cpu, const struct insn *i
 	vector_read(cpu, insn->ops[2].reg, g->mask);
 }
 
-/* Each element of the mask becomes all ones or zero, what is behind the last one zero. */
-static void gather_widen_mask(struct gather *g)
-{
-	for (u32 i = 0; i < g->count; i++)
-		bytes_fill(g->mask + i * g->size, selected(g->mask, i, g->size) ? 0xff : 0,
-			   g->size);
-	bytes_fill(g->mask + g->count * g->size, 0, VECTOR_MAX - g->count * g->size);
-}
-
 static enum guest_fault gather_element(struct gather *g, u32 i)
 {
 	const struct operand *op = &g->insn->ops[1];
@@ -124,6 +115,7 @@ static enum guest_fault gather_elements(struct gather *g)
 		bytes_fill(g->mask + i * g->size, 0, g->size);
 	}
 	bytes_fill(g->to + g->count * g->size, 0, VECTOR_MAX - g->count * g->size);
+	bytes_fill(g->mask + g->count * g->size, 0, VECTOR_MAX - g->count * g->size);
 	return FAULT_NONE;
 }
 
@@ -136,7 +128,6 @@ enum sys_result sys_gather(struct cpu *cpu, const struct insn *insn)
 
 	sys_fpu_image(cpu);
 	gather_start(&g, cpu, insn);
-	gather_widen_mask(&g);
 	fault = gather_elements(&g);
 	if (fault == FAULT_EXIT)
 		return SYS_EXIT;
@@ -260,7 +251,7 @@ enum sys_result sys_maskmov_bytes(struct cpu *cpu, const struct insn *insn)
 	return store_bytes(cpu, insn, data, mask, 16);
 }
 
-/* An MMX instruction sets TOP to 0 and all tags to valid (SDM 1 9.6.2). */
+/* An MMX instruction sets TOP to 0 and all tags to valid (SDM 1 9.5.1). */
 static void enter_mmx(struct cpu *cpu)
 {
 	sys_x87_set_top(cpu, 0);

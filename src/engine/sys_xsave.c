@@ -218,6 +218,7 @@ static enum guest_fault restore_checked(const struct area *a, const struct heade
 		bytes_copy(mxcsr, buffer + XSAVE_MXCSR, 4);
 	else if (is_compacted(h) && (a->rfbm & XCR0_SSE))
 		*mxcsr = MXCSR_INIT;
+	fpu_load(a->cpu); /* the processor derives reserved bits, ES and B again */
 	return FAULT_NONE;
 }
 

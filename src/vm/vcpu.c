@@ -147,6 +147,7 @@ static void lapic_setup(struct vcpu *vcpu, bool boot)
 	vcpu->lapic.ids32 = set->x2apic_api & KVM_X2APIC_API_USE_32BIT_IDS;
 	vcpu->lapic.strict_broadcast = set->x2apic_api & KVM_X2APIC_API_DISABLE_BROADCAST_QUIRK;
 	vcpu->lapic.bus_cycle_ns = set->apic_bus_cycle_ns;
+	vcpu->lapic.lint0_masked = !vm_has_quirk(vcpu->vm, KVM_X86_QUIRK_LINT0_REENABLED);
 }
 
 static struct vcpu *vcpu_alloc(struct vm *vm, u32 id, void *run)

@@ -290,6 +290,10 @@ static bool forbidden(const ZydisDecodedInstruction *insn, const ZydisDecodedOpe
 	/* AMD: PREFETCH of a register is #UD; Intel and the decoder: NOP. */
 	if (insn->opcode_map == ZYDIS_OPCODE_MAP_0F && insn->opcode == 0x0d && insn->raw.modrm.mod == 3)
 		return true;
+	/* AMD: #UD; Intel and the decoder: W is ignored outside 64-bit code. */
+	if ((insn->mnemonic == ZYDIS_MNEMONIC_VPINSRD || insn->mnemonic == ZYDIS_MNEMONIC_VPEXTRD) &&
+	    insn->raw.vex.W)
+		return true;
 	return insn->mnemonic == ZYDIS_MNEMONIC_INT && ops[0].imm.value.u == 0x80;
 }
 
@@ -571,7 +575,10 @@ void sequence_place(struct sequence *seq, struct rng *r)
 	u8 bytes[SEQUENCE_MAX * 15 + 2];
 	u32 size = sequence_bytes(seq, bytes, NULL);
 
-	switch (rng_below(r, 8)) {
+	/* How many bytes of a bad instruction are fetched before it is found bad is nobody's business. */
+	bool bad = seq->n && seq->items[seq->n - 1].mnemonic == ZYDIS_MNEMONIC_INVALID;
+
+	switch (bad ? 2 : rng_below(r, 8)) {
 	case 0:
 		seq->start = CODE_BASE + PAGE_SIZE - rng_below(r, size);
 		break;

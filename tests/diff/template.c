@@ -220,6 +220,7 @@ static bool far_return(struct generator *g)
 	u16 sel = rng_one_in(g->r, 3) ? pick_selector(g, true) : rng_one_in(g->r, 2) ? SEL_USER64 : SEL_USER32;
 
 	g->done = true;
+	sel |= 3; /* on a return to another ring, which there is not, Zen reads the stack before it checks */
 	append_item(g, FAMILY_segment, (u8[]){ 0x68, sel, sel >> 8, 0, 0 }, 5);
 	put(g, FAMILY_segment, (u8[]){ 0x68, 0, 0, 0, 0 }, 5, FIX_ABS32, 1, TO_THE_END);
 	if (g->mode->is32)
@@ -238,6 +239,7 @@ static bool interrupt_return(struct generator *g)
 	append_item(g, FAMILY_segment, (u8[]){ 0x6a, SEL_USER_DS }, 2);
 	append_item(g, FAMILY_segment, (u8[]){ 0x54 }, 1);
 	append_item(g, FAMILY_segment, (u8[]){ 0x9c }, 1);
+	sel |= 3;
 	append_item(g, FAMILY_segment, (u8[]){ 0x68, sel, sel >> 8, 0, 0 }, 5);
 	put(g, FAMILY_segment, (u8[]){ 0x68, 0, 0, 0, 0 }, 5, FIX_ABS32, 1, TO_THE_END);
 	return append_item(g, FAMILY_segment, (u8[]){ 0x48, 0xcf }, 2);
