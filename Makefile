@@ -27,12 +27,11 @@ DIRS         := base x86 mem cpu irq hwpmu engine vm kvm
 CORE_SRCS    := $(foreach d,$(DIRS),$(wildcard src/$(d)/*.c src/$(d)/*.S))
 PRELOAD_SRCS := $(wildcard src/preload/*.c src/preload/*.S)
 CLI_SRCS     := $(wildcard cli/*.c)
-BENCH_SRCS   := $(wildcard bench/*_bench.c)
+BENCH_SRCS   := $(wildcard bench/*.c)
 TEST_SRCS    := $(wildcard tests/*/*_test.c)
 DEMO_SRCS    := tests/guest/demo.c
-# Whatever else lies in the folders of tests and benches is a library for all of them.
-TESTLIB_SRCS := $(filter-out $(TEST_SRCS) $(DEMO_SRCS) $(BENCH_SRCS), \
-	$(wildcard tests/*/*.c tests/*/*.S bench/*.c bench/*.S))
+# Whatever else lies in the test folders is a library for all tests.
+TESTLIB_SRCS := $(filter-out $(TEST_SRCS) $(DEMO_SRCS),$(wildcard tests/*/*.c tests/*/*.S))
 # Tests that contain the border with libc instead of having it preloaded, so that a sanitizer sees everything.
 BORDER_TESTS := badinput_test
 
@@ -56,7 +55,7 @@ BENCHES := $(patsubst bench/%.c,$(O)/bench/%,$(BENCH_SRCS))
 
 LINUX := build/linux-6.12
 
-CPPFLAGS := -D_GNU_SOURCE= -Isrc -Itests -I. -isystem $(LINUX)/usr/include
+CPPFLAGS := -D_GNU_SOURCE= -Isrc -Itests -isystem $(LINUX)/usr/include
 CFLAGS   := -O2 -g
 FLAGS    := -std=gnu11 -Wall -Wextra $(if $(WERROR),-Werror) -fno-omit-frame-pointer -fPIC -fvisibility=hidden
 FLAGS    += $(if $(SAN),-fsanitize=$(SAN) -fno-sanitize-recover=all)
@@ -134,7 +133,7 @@ $(BENCHES): $(O)/bench/%: $(O)/bench/%.o $(O)/libtest.a $(O)/libvpmu-core.a
 	$(Q)$(CC) $(FLAGS) $(CFLAGS) -o $@ $< $(O)/libtest.a $(O)/libvpmu-core.a $(LDLIBS) -lm
 
 # What scripts/freestanding looks at.
-$(O)/bare-objects: Makefile $(BARE_OBJS)
+$(O)/bare-objects: Makefile $(O)/libvpmu-core.a
 	@printf '%s\n' $(BARE_OBJS) >$@
 
 # --- what a user asks for ----------------------------------------------------------------------------------------

@@ -7,7 +7,8 @@
 
 #define VPMU_VERSION "0.1.0"
 
-/* Exit codes of vpmu itself. A command that it has started has its own, as under env(1) and nice(1). */
+/* Exit codes of vpmu itself. A command that it has started has its own, as under env(1) and
+ * nice(1). */
 enum exit_code {
 	STATUS_OK = 0,
 	STATUS_BROKEN = 1,    /* a part of the installation is missing, or the system refused */
@@ -25,8 +26,8 @@ struct command {
 extern const struct command command_kvm;
 
 /* Says what is wrong and where to read more, on stderr. Returns STATUS_USAGE. */
-__attribute__((format(printf, 2, 3))) int usage_error(const struct command *command, const char *fmt,
-						       ...);
+__attribute__((format(printf, 2, 3))) int usage_error(const struct command *command,
+						      const char *fmt, ...);
 __attribute__((format(printf, 2, 3))) int failure(enum exit_code code, const char *fmt, ...);
 void command_help(const struct command *command);
 

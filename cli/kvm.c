@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: MIT
 /*
- * vpmu kvm: starts a program with libvpmu-kvm.so preloaded. Nothing of vpmu stays behind in front of it: the
- * program replaces this process.
+ * vpmu kvm: starts a program with libvpmu-kvm.so preloaded. Nothing of vpmu stays behind in front
+ * of it: the program replaces this process.
  */
 #include <errno.h>
 #include <limits.h>
@@ -15,7 +15,8 @@
 
 #define LIBRARY "libvpmu-kvm.so"
 
-/* Where the library is, seen from the command: beside it (build tree), or where `make install` puts it. */
+/* Where the library is, seen from the command: beside it (build tree), or where `make install` puts
+ * it. */
 static const char *const places[] = { LIBRARY, "../lib/vpmu/" LIBRARY };
 
 static bool find_library(char path[PATH_MAX])
@@ -43,9 +44,13 @@ static int preload(const char *library)
 	char *list;
 
 	if (strpbrk(library, ": "))
-		return failure(STATUS_BROKEN, "LD_PRELOAD cannot express '%s': move vpmu to a folder without ':' "
-					      "and spaces in its name", library);
-	if (asprintf(&list, "%s%s%s", library, others && *others ? ":" : "", others ? others : "") < 0 ||
+		return failure(STATUS_BROKEN,
+			       "LD_PRELOAD cannot express '%s': move vpmu to a folder without ':' "
+			       "and spaces in its name",
+			       library);
+	if (!others)
+		others = "";
+	if (asprintf(&list, "%s%s%s", library, *others ? ":" : "", others) < 0 ||
 	    setenv("LD_PRELOAD", list, 1))
 		return failure(STATUS_BROKEN, "%s", strerror(errno));
 	free(list);
@@ -58,7 +63,8 @@ static int choose_model(const char *name)
 		return usage_error(&command_kvm, "--cpu needs the name of a model");
 	if (!model_find(name))
 		return usage_error(&command_kvm, "there is no CPU model '%s'", name);
-	return setenv("VPMU_CPU", name, 1) ? failure(STATUS_BROKEN, "%s", strerror(errno)) : STATUS_OK;
+	return setenv("VPMU_CPU", name, 1) ? failure(STATUS_BROKEN, "%s", strerror(errno))
+					   : STATUS_OK;
 }
 
 static int start(char **argv)
@@ -67,14 +73,15 @@ static int start(char **argv)
 	int status;
 
 	if (!find_library(library))
-		return failure(STATUS_BROKEN, LIBRARY " is not where it belongs, beside vpmu or in ../lib/vpmu: "
-					      "run 'make' or 'make install'");
+		return failure(STATUS_BROKEN,
+			       LIBRARY " is not where it belongs, beside vpmu or in ../lib/vpmu: "
+				       "run 'make' or 'make install'");
 	status = preload(library);
 	if (status)
 		return status;
 	execvp(argv[0], argv);
-	return failure(errno == ENOENT ? STATUS_MISSING : STATUS_CANNOT, "cannot start '%s': %s", argv[0],
-		       strerror(errno));
+	return failure(errno == ENOENT ? STATUS_MISSING : STATUS_CANNOT, "cannot start '%s': %s",
+		       argv[0], strerror(errno));
 }
 
 static int run(int argc, char **argv)
@@ -95,7 +102,9 @@ static int run(int argc, char **argv)
 		else if (!strncmp(argv[i], "--cpu=", 6))
 			status = choose_model(argv[i] + 6);
 		else
-			status = usage_error(&command_kvm, "unknown option '%s'; options of the command come after its name",
+			status = usage_error(&command_kvm,
+					     "unknown option '%s'; options of the "
+					     "command come after its name",
 					     argv[i]);
 		if (status)
 			return status;
@@ -108,13 +117,13 @@ static int run(int argc, char **argv)
 static void describe(void)
 {
 	puts("options:\n"
-	     "  --cpu MODEL  the processor that guests get, and that the program's own CPUID shows;\n"
-	     "               without it: the model nearest to the host\n"
+	     "  --cpu MODEL  the processor that guests get, and that the program's own CPUID\n"
+	     "               shows; without it: the model nearest to the host\n"
 	     "  --           end of options\n\n"
 	     "models:");
 	for (u32 i = 0; model_at(i); i++)
-		printf("  %-15s family %u, model %-3u  %s\n", model_at(i)->name, model_at(i)->family,
-		       model_at(i)->model, model_at(i)->brand);
+		printf("  %-15s family %u, model %-3u  %s\n", model_at(i)->name,
+		       model_at(i)->family, model_at(i)->model, model_at(i)->brand);
 	puts("\nexamples:\n"
 	     "  vpmu kvm qemu-system-x86_64 -accel kvm -m 1G disk.img\n"
 	     "  vpmu kvm --cpu icelake ./set_sregs_test\n\n"

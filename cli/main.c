@@ -20,7 +20,8 @@ int usage_error(const struct command *command, const char *fmt, ...)
 	va_start(args, fmt);
 	vfprintf(stderr, fmt, args);
 	va_end(args);
-	fprintf(stderr, "\nTry 'vpmu help%s%s'.\n", command ? " " : "", command ? command->name : "");
+	fprintf(stderr, "\nTry 'vpmu help%s%s'.\n", command ? " " : "",
+		command ? command->name : "");
 	return STATUS_USAGE;
 }
 
@@ -53,8 +54,8 @@ static const struct command *find_command(const char *name)
 static int general_help(FILE *out)
 {
 	fputs("usage: vpmu COMMAND [ARGUMENTS]\n\n"
-	      "KVM in user space: runs QEMU and any other program that uses /dev/kvm without hardware\n"
-	      "virtualization, without a kernel module and without root.\n\n"
+	      "KVM in user space: runs QEMU and any other program that uses /dev/kvm without\n"
+	      "hardware virtualization, without a kernel module and without root.\n\n"
 	      "commands:\n",
 	      out);
 	for (u32 i = 0; i < ARRAY_SIZE(commands); i++)
@@ -63,8 +64,9 @@ static int general_help(FILE *out)
 	      "options:\n"
 	      "  --help     Show this text\n"
 	      "  --version  Show the version\n\n"
-	      "exit codes: 0 success, 1 a part of vpmu is missing or the system refused, 2 wrong usage,\n"
-	      "126 the command cannot be started, 127 there is no such command; otherwise those of the command.\n",
+	      "exit codes: 0 success, 1 a part of vpmu is missing or the system refused,\n"
+	      "2 wrong usage, 126 the command cannot be started, 127 there is no such command;\n"
+	      "otherwise those of the command.\n",
 	      out);
 	return out == stdout ? STATUS_OK : STATUS_USAGE;
 }
@@ -96,7 +98,7 @@ int main(int argc, char **argv)
 	}
 	command = find_command(argv[1]);
 	if (!command)
-		return usage_error(NULL, "unknown %s '%s'", argv[1][0] == '-' ? "option" : "command",
-				   argv[1]);
+		return usage_error(NULL, "unknown %s '%s'",
+				   argv[1][0] == '-' ? "option" : "command", argv[1]);
 	return command->run(argc - 1, argv + 1);
 }

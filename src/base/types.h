@@ -18,6 +18,10 @@ typedef int16_t s16;
 typedef int32_t s32;
 typedef int64_t s64;
 
+/* For fields at any address, whatever they lie in. */
+typedef s32 s32_unaligned __attribute__((aligned(1), may_alias));
+typedef u32 u32_unaligned __attribute__((aligned(1), may_alias));
+
 typedef u64 gpa_t; /* guest physical address */
 typedef u64 gva_t; /* guest linear address */
 typedef u8 *hva_t; /* where the program has mapped guest memory */

@@ -53,7 +53,7 @@ static enum guest_fault translate_part(struct cpu *cpu, gva_t gva, u32 access, s
 /* Translates all of an access before any of it happens. */
 static enum guest_fault split(struct cpu *cpu, gva_t gva, u32 size, u32 access, struct parts *parts)
 {
-	if (!(access & ACCESS_SYSTEM) && cpu_misaligned(cpu, gva, size))
+	if (!(access & (ACCESS_SYSTEM | ACCESS_UNALIGNED)) && cpu_misaligned(cpu, gva, size))
 		return cpu_raise_error(cpu, VEC_AC, 0);
 	must(size <= PAGE_SIZE);
 	for (parts->n = 0; size; parts->n++) {
@@ -193,12 +193,28 @@ static enum guest_fault read_part(struct cpu *cpu, const struct part *part, void
 	return FAULT_NONE;
 }
 
+/* Where an access on one page can be made as translated code would make it; NULL: look closer. */
+static hva_t direct(struct cpu *cpu, gva_t gva, u32 size, u32 access)
+{
+	const struct tlb_entry *entry = tlb_entry_of(cpu, gva, access);
+	u64 tag = access & ACCESS_WRITE ? entry->write : entry->read;
+
+	if ((gva ^ tag) > PAGE_SIZE - size || (access & ACCESS_FETCH) ||
+	    unlikely((cpu->mode & MODE_ALIGN) || cpu->watch_active))
+		return NULL;
+	return (hva_t)entry->host + (gva & ~PAGE_MASK);
+}
+
 enum guest_fault cpu_read(struct cpu *cpu, gva_t gva, void *buf, u32 size, u32 access)
 {
+	hva_t host = direct(cpu, gva, size, access);
 	struct parts parts;
 	u8 *to = buf;
-	enum guest_fault fault = split(cpu, gva, size, access, &parts);
+	enum guest_fault fault;
 
+	if (likely(host) && guarded_read(buf, host, size))
+		return FAULT_NONE;
+	fault = split(cpu, gva, size, access, &parts);
 	for (u32 i = 0; !fault && i < parts.n; i++) {
 		fault = read_part(cpu, &parts.part[i], to);
 		to += parts.part[i].size;
@@ -231,10 +247,14 @@ static bool queue_takes(struct cpu *cpu, const struct parts *parts)
 
 enum guest_fault cpu_write(struct cpu *cpu, gva_t gva, const void *buf, u32 size, u32 access)
 {
+	hva_t host = direct(cpu, gva, size, access | ACCESS_WRITE);
 	struct parts parts;
 	const u8 *from = buf;
-	enum guest_fault fault = split(cpu, gva, size, access | ACCESS_WRITE, &parts);
+	enum guest_fault fault;
 
+	if (likely(host) && guarded_write(host, buf, size))
+		return FAULT_NONE;
+	fault = split(cpu, gva, size, access | ACCESS_WRITE, &parts);
 	if (!fault && !queue_takes(cpu, &parts))
 		return unemulated(cpu, parts.part[0].t.gpa);
 	for (u32 i = 0; !fault && i < parts.n; i++) {

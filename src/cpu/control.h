@@ -16,6 +16,12 @@ enum guest_fault cpu_write_cr4(struct cpu *cpu, u64 value);
 enum guest_fault cpu_write_dr(struct cpu *cpu, u32 n,
 			      u64 value); /* 4, 5 alias 6, 7 unless CR4.DE */
 enum guest_fault cpu_read_dr(struct cpu *cpu, u32 n, u64 *value);
+/* The DR7 in force: a debugger may have put its own in the guest's place. */
+static inline u64 cpu_dr7(const struct cpu *cpu)
+{
+	return cpu->debug.hardware_bp ? cpu->debug.dr7 : cpu->dr7;
+}
+
 enum guest_fault cpu_write_xcr(struct cpu *cpu, u32 n, u64 value);
 enum guest_fault cpu_write_efer(struct cpu *cpu, u64 value);
 

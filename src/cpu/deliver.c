@@ -5,6 +5,7 @@
  */
 #include "cpu/deliver.h"
 
+#include "cpu/control.h"
 #include "cpu/event.h"
 #include "cpu/mmu.h"
 #include "cpu/mode.h"
@@ -41,11 +42,6 @@ static const u8 combinations[4][4] = {
 	[DOUBLE_FAULT] = { SERIAL, TRIPLE, TRIPLE, TRIPLE },
 };
 
-static u64 effective_dr7(const struct cpu *cpu)
-{
-	return cpu->debug.hardware_bp ? cpu->debug.dr7 : cpu->dr7;
-}
-
 static enum guest_fault debug_exit(struct cpu *cpu, enum vector vector, u64 dr6_bits)
 {
 	u64 base = cpu_code64(cpu) ? 0 : cpu->seg[CS].base;
@@ -55,7 +51,7 @@ static enum guest_fault debug_exit(struct cpu *cpu, enum vector vector, u64 dr6_
 	cpu->exit.debug.exception = vector;
 	cpu->exit.debug.pc = base + cpu->rip;
 	cpu->exit.debug.dr6 = DR6_FIXED1 | dr6_bits;
-	cpu->exit.debug.dr7 = effective_dr7(cpu);
+	cpu->exit.debug.dr7 = cpu_dr7(cpu);
 	return FAULT_EXIT;
 }
 

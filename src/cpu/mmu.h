@@ -29,6 +29,7 @@ enum access_flags {
 		BIT(2), /* implicit supervisor access: descriptor tables, TSS, event delivery */
 	ACCESS_RMW = BIT(
 		3), /* with ACCESS_WRITE: the same instruction reads it first (locked and not) */
+	ACCESS_UNALIGNED = BIT(4), /* not subject to alignment checks, or already checked */
 };
 
 static inline u64 tlb_none(u32 index)

@@ -5,6 +5,7 @@
  */
 #include "cpu/mode.h"
 
+#include "cpu/control.h"
 #include "cpu/mmu.h"
 #include "x86/descriptor.h"
 
@@ -74,7 +75,7 @@ void cpu_update_mode(struct cpu *cpu)
 	if ((cpu->cr0 & CR0_PE) && !(cpu->rflags & FL_VM))
 		mode |= MODE_PROT;
 	if ((cpu->rflags & FL_TF) || cpu->debug.single_step || cpu->watch_active ||
-	    cpu_watch_any_fetch(cpu))
+	    ((cpu_dr7(cpu) & DR7_ENABLE) && cpu_watch_any_fetch(cpu)))
 		mode |= MODE_STEP;
 	cpu->mode = mode;
 }

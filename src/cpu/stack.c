@@ -72,18 +72,22 @@ static enum guest_fault linear(struct cpu *cpu, const struct stack *s, u64 off, 
 	return ok ? FAULT_NONE : cpu_raise_error(cpu, VEC_SS, s->error);
 }
 
+/* Alignment is that of the elements of a frame. */
 static enum guest_fault access_run(struct cpu *cpu, const struct stack *s, u64 off, u8 *buf,
-				   u32 size, bool write)
+				   u32 size, u32 width, bool write)
 {
+	u32 access = s->access | ACCESS_UNALIGNED;
 	enum guest_fault fault;
 	gva_t gva;
 
 	fault = linear(cpu, s, off, size, &gva);
 	if (fault)
 		return fault;
+	if (!(access & ACCESS_SYSTEM) && cpu_misaligned(cpu, gva, width))
+		return cpu_raise_error(cpu, VEC_AC, 0);
 	if (write)
-		return cpu_write(cpu, gva, buf, size, s->access | ACCESS_WRITE);
-	return cpu_read(cpu, gva, buf, size, s->access);
+		return cpu_write(cpu, gva, buf, size, access | ACCESS_WRITE);
+	return cpu_read(cpu, gva, buf, size, access);
 }
 
 /* One access, unless the stack pointer wraps within the frame. */
@@ -94,9 +98,9 @@ static enum guest_fault access_frame(struct cpu *cpu, const struct stack *s, u64
 
 	off &= s->mask;
 	if (off <= off + size - 1 && off + size - 1 <= s->mask)
-		return access_run(cpu, s, off, buf, size, write);
+		return access_run(cpu, s, off, buf, size, width, write);
 	for (u32 i = 0; i < size && !fault; i += width)
-		fault = access_run(cpu, s, (off + i) & s->mask, buf + i, width, write);
+		fault = access_run(cpu, s, (off + i) & s->mask, buf + i, width, width, write);
 	return fault;
 }
 

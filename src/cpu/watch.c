@@ -7,6 +7,7 @@
  */
 #include "cpu/mmu.h"
 
+#include "cpu/control.h"
 #include "cpu/mode.h"
 #include "cpu/priv.h"
 
@@ -23,7 +24,7 @@ static bool breakpoint_get(const struct cpu *cpu, u32 n, struct breakpoint *out)
 {
 	static const u8 lengths[4] = { 1, 2, 8, 4 }; /* DR7.LEN */
 	const u64 *dr = cpu->debug.hardware_bp ? cpu->debug.dr : cpu->dr;
-	u64 dr7 = cpu->debug.hardware_bp ? cpu->debug.dr7 : cpu->dr7;
+	u64 dr7 = cpu_dr7(cpu);
 
 	if (!(dr7 >> (2 * n) & 3))
 		return false;

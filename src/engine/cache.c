@@ -85,7 +85,7 @@ struct block *cache_by_code(const struct engine *eng, const u8 *host_pc)
 
 static void patch(const struct link *link, const u8 *target)
 {
-	*(s32 __attribute__((aligned(1), may_alias)) *)link->site = target - (link->site + 4);
+	*(s32_unaligned *)link->site = target - (link->site + 4);
 }
 
 void link_set(struct link *link, struct block *to)

@@ -32,6 +32,10 @@ static void decoder_init(ZydisDecoder *decoder, u32 mode)
 	ZydisDecoderEnableMode(decoder, ZYDIS_DECODER_MODE_MPX, ZYAN_FALSE);
 	ZydisDecoderEnableMode(decoder, ZYDIS_DECODER_MODE_CET, ZYAN_FALSE);
 	ZydisDecoderEnableMode(decoder, ZYDIS_DECODER_MODE_CLDEMOTE, ZYAN_FALSE);
+	if (mode & DECODE_NO_TZCNT)
+		ZydisDecoderEnableMode(decoder, ZYDIS_DECODER_MODE_TZCNT, ZYAN_FALSE);
+	if (mode & DECODE_NO_LZCNT)
+		ZydisDecoderEnableMode(decoder, ZYDIS_DECODER_MODE_LZCNT, ZYAN_FALSE);
 }
 
 static enum decode_result failure(ZyanStatus status, u32 avail)

@@ -21,8 +21,13 @@ enum decode_result {
 	DECODE_TOO_LONG, /* more than 15 bytes: #GP(0) */
 };
 
-/* zops: ZYDIS_MAX_OPERAND_COUNT of them. mode: MODE_CODE32, MODE_CODE64, MODE_PROT of cpu/mode.h.
- */
+/* Together with the mode: a processor without these instructions ignores their prefix and executes
+ * BSF and BSR (SDM 2A LZCNT, 2B TZCNT). */
+#define DECODE_NO_TZCNT BIT(30)
+#define DECODE_NO_LZCNT BIT(31)
+
+/* zops: ZYDIS_MAX_OPERAND_COUNT of them. mode: MODE_CODE32, MODE_CODE64, MODE_STACK32, MODE_PROT of
+ * cpu/mode.h, and DECODE_*. */
 enum decode_result decode_insn(const u8 *bytes, u32 avail, u64 rip, u32 mode, struct insn *out,
 			       ZydisDecodedInstruction *zi, ZydisDecodedOperand *zops);
 

@@ -211,5 +211,5 @@ void emit_patch(struct emitter *e, u8 *site, const u8 *target)
 	if (e->full)
 		return;
 	must(rel == (s32)rel);
-	*(s32 __attribute__((aligned(1), may_alias)) *)site = rel;
+	*(s32_unaligned *)site = rel;
 }

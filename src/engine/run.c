@@ -196,7 +196,10 @@ static enum turn before_entry(struct cpu *cpu)
 		return exit_with(cpu, EXIT_MMIO);
 	if (deliver(cpu) == TURN_RETURN)
 		return TURN_RETURN;
-	attention = __atomic_and_fetch(&cpu->attention, ~(u32)ATTENTION_ENGINE, __ATOMIC_ACQUIRE);
+	attention = __atomic_load_n(&cpu->attention, __ATOMIC_ACQUIRE);
+	if (attention & ATTENTION_ENGINE)
+		attention = __atomic_and_fetch(&cpu->attention, ~(u32)ATTENTION_ENGINE,
+					       __ATOMIC_ACQUIRE);
 	if (attention)
 		return exit_with(cpu, EXIT_ATTENTION);
 	if (windows(cpu) == TURN_RETURN)
@@ -233,7 +236,6 @@ static void retired_step(struct cpu *cpu, bool trap_flag)
 {
 	mmio_completed(cpu);
 	cpu_finish_instruction(cpu, trap_flag);
-	cpu_update_mode(cpu);
 }
 
 /* It faulted: nothing it noted or queued has happened. */
@@ -241,12 +243,6 @@ static void abandoned(struct cpu *cpu)
 {
 	mmio_abandoned(cpu);
 	cpu->pending_db = 0;
-}
-
-static void note_instruction(struct cpu *cpu, const struct insn *insn)
-{
-	cpu->exit.insn_len = insn->len;
-	bytes_copy(cpu->exit.insn_bytes, insn->bytes, sizeof(cpu->exit.insn_bytes));
 }
 
 static u64 next_rip(const struct cpu *cpu, const struct insn *insn)
@@ -261,11 +257,14 @@ static enum turn execute_complex(struct cpu *cpu, const struct insn *insn)
 {
 	enum retire_privilege privilege = cpu_privilege(cpu);
 	bool trap_flag = cpu->rflags & FL_TF;
+	u64 code_base = cpu->seg[CS].base;
 	enum sys_result result;
 
-	note_instruction(cpu, insn);
+	cpu->exit.insn_len = insn->len;
 	cpu->exit.reason = EXIT_NONE;
 	result = sys_execute(cpu, insn);
+	if (cpu->exit.reason != EXIT_NONE)
+		bytes_copy(cpu->exit.insn_bytes, insn->bytes, sizeof(cpu->exit.insn_bytes));
 	if (result == SYS_EXIT && cpu->exit.reason == EXIT_HLT)
 		result = SYS_NEXT; /* it retires, then sleeps */
 	if (result == SYS_NEXT)
@@ -276,6 +275,8 @@ static enum turn execute_complex(struct cpu *cpu, const struct insn *insn)
 	cpu_update_mode(cpu);
 	if (serializing(insn->mnemonic))
 		new_epoch(cpu);
+	if (cpu->seg[CS].base != code_base)
+		cpu_drop_jumps(cpu); /* the same RIP now is another address */
 	switch (result) {
 	case SYS_NEXT:
 	case SYS_JUMP:
@@ -365,29 +366,49 @@ static enum turn after(struct cpu *cpu, enum leave why, u32 mode, const struct b
 	return TURN_AGAIN;
 }
 
+/* Where translated code would jump to from here, without asking us. */
+static const void *known_jump(struct cpu *cpu, u32 mode)
+{
+	const struct jump_entry *entry = &cpu->jump[cpu->rip & (JUMP_SIZE - 1)];
+
+	update_jump_key(cpu, mode);
+	return entry->tag == (cpu->rip ^ cpu->jump_key) ? entry->code : NULL;
+}
+
+static enum turn enter(struct cpu *cpu, u32 mode, const void *code, const struct block *block)
+{
+	enum leave why;
+
+	fpu_load(cpu);
+	flags_in(cpu);
+	why = cpu->engine->enter(cpu, code);
+	flags_out(cpu);
+	return after(cpu, why, mode, block);
+}
+
 static enum turn visit(struct cpu *cpu)
 {
 	struct engine *eng = cpu->engine;
 	u32 mode = cpu->mode & ~(u32)MODE_IOPL_OK;
+	const void *known = NULL;
 	enum guest_fault fault;
 	struct block *block;
-	enum leave why;
 
 	if (must_step(cpu))
 		mode |= MODE_STEP;
 	if (breakpoint_here(cpu))
 		return TURN_AGAIN;
+	if (!(mode & MODE_STEP))
+		known = known_jump(cpu, mode);
+	if (known)
+		return enter(cpu, mode, known, NULL);
 	block = find_block(cpu, mode, &fault);
 	if (!block)
 		return fault == FAULT_EXIT ? TURN_RETURN : TURN_AGAIN;
 	update_jump_key(cpu, mode);
 	if (!(mode & MODE_STEP))
 		remember_jump(cpu, block);
-	fpu_load(cpu);
-	flags_in(cpu);
-	why = eng->enter(cpu, exec_view(eng, block->code));
-	flags_out(cpu);
-	return after(cpu, why, mode, block);
+	return enter(cpu, mode, exec_view(eng, block->code), block);
 }
 
 enum exit_reason engine_run(struct cpu *cpu, u64 budget)

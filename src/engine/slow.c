@@ -60,7 +60,8 @@ static u64 bounce(struct cpu *cpu, gva_t gva, u32 desc, u32 access, const u8 *re
 					.size = size,
 					.bounced = true,
 					.data = cpu->bounce + 64 + (gva & 63) };
-	if (desc & DESC_READ) {
+	/* An x87 store that meets an unmasked exception stores nothing: what is there must stay. */
+	if (desc & (DESC_READ | DESC_X87)) {
 		fault = cpu_read(cpu, gva, pending->data, size, access & ACCESS_WRITE ? ACCESS_RMW : 0);
 		if (fault != FAULT_NONE)
 			return leave(cpu, return_pc, fault, false);
@@ -121,6 +122,7 @@ static u64 two_pages(struct cpu *cpu, gva_t gva, u32 desc, u32 access, const u8 
 	u32 part[2] = { PAGE_SIZE - (gva & ~PAGE_MASK), 0 };
 	struct translation t[2];
 	enum guest_fault fault;
+	bool mmio;
 
 	part[1] = size - part[0];
 	fault = mmu_translate(cpu, gva, access, &t[0]);
@@ -130,7 +132,10 @@ static u64 two_pages(struct cpu *cpu, gva_t gva, u32 desc, u32 access, const u8 
 		fault = check_alignment(cpu, gva, size);
 	if (fault != FAULT_NONE)
 		return leave(cpu, return_pc, fault, false);
-	if (is_mmio(&t[0], access) || is_mmio(&t[1], access) || t[0].host + part[0] != t[1].host)
+	mmio = is_mmio(&t[0], access) || is_mmio(&t[1], access);
+	if (mmio && (desc & DESC_X87))
+		return unemulated(cpu, t[0].gpa, return_pc);
+	if (mmio || t[0].host + part[0] != t[1].host)
 		return bounce(cpu, gva, desc, access, return_pc);
 	if (cpu->watch_active)
 		cpu_watch(cpu, gva, size, access);

@@ -13,7 +13,8 @@
 enum sys_result {
 	SYS_NEXT,  /* retired; the engine moves RIP behind the instruction */
 	SYS_JUMP,  /* retired; RIP is set */
-	SYS_AGAIN, /* not finished (REP after some iterations): execute again, nothing retired */
+	SYS_AGAIN, /* not finished (REP after some iterations): execute again, nothing retired. A
+		      trap between iterations is in cpu->event */
 	SYS_FAULT, /* cpu->event holds the exception; RIP still points at the instruction */
 	SYS_EXIT,  /* cpu->exit.reason is set; not retired; the engine fills insn_len and insn_bytes
 		    */

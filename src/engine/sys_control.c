@@ -77,16 +77,10 @@ enum sys_result sys_mov_cr(struct cpu *cpu, const struct insn *insn)
 	return SYS_NEXT;
 }
 
-static bool general_detect(const struct cpu *cpu)
+/* CR4.DE takes away the other names of DR6 and DR7. */
+static bool dr_missing(const struct cpu *cpu, u32 n)
 {
-	u64 dr7 = cpu->debug.hardware_bp ? cpu->debug.dr7 : cpu->dr7;
-
-	return dr7 & DR7_GD;
-}
-
-static bool dr_exists(const struct cpu *cpu, u32 n)
-{
-	return n < 8 && !((n == 4 || n == 5) && (cpu->cr4 & CR4_DE));
+	return (n == 4 || n == 5) && (cpu->cr4 & CR4_DE);
 }
 
 enum sys_result sys_mov_dr(struct cpu *cpu, const struct insn *insn)
@@ -96,11 +90,13 @@ enum sys_result sys_mov_dr(struct cpu *cpu, const struct insn *insn)
 	enum guest_fault fault;
 	u64 value;
 
-	if (cpu->cpl) /* before all else on AMD, where DR4 exists or not */
-		return sys_done(sys_gp(cpu));
-	if (!dr_exists(cpu, n))
+	if (n >= 8)
 		return SYS_UNKNOWN;
-	if (general_detect(cpu))
+	if (cpu->cpl)
+		return sys_done(sys_gp(cpu));
+	if (dr_missing(cpu, n))
+		return SYS_UNKNOWN;
+	if (cpu_dr7(cpu) & DR7_GD)
 		return sys_done(cpu_raise_db(cpu, DR6_BD));
 	if (to->cls == REG_DR)
 		return sys_done(cpu_write_dr(cpu, n, sys_reg(cpu, from->reg, full_width(cpu))));

@@ -152,7 +152,7 @@ static enum sys_result fx_address(struct cpu *cpu, const struct insn *insn, u32 
 		return sys_raise(cpu, VEC_NM);
 	fault = sys_address(cpu, insn, &insn->ops[0], FXSAVE_SIZE, access, gva);
 	if (!fault && (*gva & FXSAVE_ALIGN))
-		fault = cpu_raise_error(cpu, cpu->mode & MODE_ALIGN ? VEC_AC : VEC_GP, 0);
+		fault = cpu_raise_error(cpu, cpu_misaligned(cpu, *gva, 4) ? VEC_AC : VEC_GP, 0);
 	return sys_done(fault);
 }
 

@@ -5,6 +5,7 @@
  * request and the page (KVM: the same batches). vCPU thread; general registers only.
  */
 #include "base/bytes.h"
+#include "cpu/control.h"
 #include "engine/sys_priv.h"
 
 #define TSS_IO_MAP  0x66
@@ -93,6 +94,7 @@ enum sys_result sys_in(struct cpu *cpu, const struct insn *insn)
 		return ask(cpu, true, port, size, 1);
 	bytes_copy(&value, cpu->io.data, size);
 	sys_set_reg(cpu, RAX, size, value);
+	cpu_watch_io(cpu, port, size);
 	return SYS_NEXT;
 }
 
@@ -104,8 +106,10 @@ enum sys_result sys_out(struct cpu *cpu, const struct insn *insn)
 
 	if (fault)
 		return sys_done(fault);
-	if (answered(cpu, false, port, size))
+	if (answered(cpu, false, port, size)) {
+		cpu_watch_io(cpu, port, size);
 		return SYS_NEXT;
+	}
 	bytes_copy(cpu->io.data, &cpu->regs[RAX], size);
 	return ask(cpu, false, port, size, 1);
 }
@@ -141,6 +145,14 @@ static u64 elements_left(const struct transfer *t)
 	return repeats(t) ? sys_reg(t->cpu, RCX, t->insn->addrsize) : 1;
 }
 
+/* May there be a trap behind an element? */
+static bool traps(const struct cpu *cpu)
+{
+	bool port_breakpoints = (cpu->cr4 & CR4_DE) && (cpu_dr7(cpu) & DR7_ENABLE);
+
+	return sys_steps(cpu) || cpu->watch_active || port_breakpoints;
+}
+
 /* How many elements go into one request: what is left of the page, backwards if need be. */
 static u32 batch(const struct transfer *t, gva_t gva)
 {
@@ -148,6 +160,8 @@ static u32 batch(const struct transfer *t, gva_t gva)
 	u32 room = t->cpu->rflags & FL_DF ? before : PAGE_SIZE - (gva & ~PAGE_MASK);
 	u64 left = elements_left(t);
 
+	if (traps(t->cpu))
+		return 1;
 	if (room > IO_DATA_MAX)
 		room = IO_DATA_MAX;
 	room = room / t->size ? room / t->size : 1;
@@ -195,7 +209,8 @@ static enum sys_result take(const struct transfer *t)
 	}
 	if (fault)
 		return sys_done(fault);
-	return repeats(t) && elements_left(t) ? SYS_AGAIN : SYS_NEXT;
+	cpu_watch_io(t->cpu, t->port, t->size);
+	return repeats(t) && elements_left(t) ? sys_between_iterations(t->cpu) : SYS_NEXT;
 }
 
 /* Collects what OUTS sends; behind the first element a fault only ends the batch. */
@@ -257,12 +272,12 @@ static enum sys_result request(const struct transfer *t)
 	return ask(t->cpu, t->in, t->port, t->size, count);
 }
 
+/* The port must be allowed even if nothing is to be moved. */
 static enum sys_result transfer(struct cpu *cpu, const struct insn *insn, bool in)
 {
 	struct transfer t = transfer_of(cpu, insn, in);
-	enum guest_fault fault;
+	enum guest_fault fault = check_port(cpu, t.port, t.size);
 
-	fault = check_port(cpu, t.port, t.size);
 	if (fault)
 		return sys_done(fault);
 	if (!elements_left(&t))

@@ -72,18 +72,20 @@ enum sys_result sys_pusha(struct cpu *cpu, const struct insn *insn)
 	return sys_done(fault);
 }
 
+/* A fault leaves what was popped before it in the registers, but the stack pointer at its start:
+ * so Zen 4. */
 enum sys_result sys_popa(struct cpu *cpu, const struct insn *insn)
 {
-	enum guest_fault fault = FAULT_NONE;
-	u64 sp = cpu->regs[RSP], values[8];
+	u64 sp = cpu->regs[RSP], value;
 
-	for (u32 reg = RDI + 1; !fault && reg-- > RAX; sp += insn->opsize)
-		fault = sys_stack_read(cpu, sp, insn->opsize, &values[reg]);
-	if (fault)
-		return sys_done(fault);
-	for (u32 reg = RAX; reg <= RDI; reg++)
+	for (u32 reg = RDI + 1; reg-- > RAX; sp += insn->opsize) {
+		enum guest_fault fault = sys_stack_read(cpu, sp, insn->opsize, &value);
+
+		if (fault)
+			return sys_done(fault);
 		if (reg != RSP)
-			sys_set_reg(cpu, reg, insn->opsize, values[reg]);
+			sys_set_reg(cpu, reg, insn->opsize, value);
+	}
 	sys_set_reg(cpu, RSP, sys_stack_width(cpu), sp);
 	return SYS_NEXT;
 }

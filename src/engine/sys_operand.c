@@ -5,21 +5,6 @@
  */
 #include "engine/sys_priv.h"
 
-u64 sys_reg(const struct cpu *cpu, u32 reg, u32 size)
-{
-	return cpu->regs[reg] & sys_mask(size);
-}
-
-void sys_set_reg(struct cpu *cpu, u32 reg, u32 size, u64 value)
-{
-	u64 mask = sys_mask(size);
-
-	if (size == 4)
-		cpu->regs[reg] = (u32)value;
-	else
-		cpu->regs[reg] = (cpu->regs[reg] & ~mask) | (value & mask);
-}
-
 u64 sys_edx_eax(const struct cpu *cpu)
 {
 	return cpu->regs[RDX] << 32 | (u32)cpu->regs[RAX];

@@ -84,9 +84,32 @@ static inline void sys_set_flag(struct cpu *cpu, u64 flag, bool on)
 	cpu->rflags = on ? cpu->rflags | flag : cpu->rflags & ~flag;
 }
 
-/* sys_operand.c. Registers: sizes 1 to 8; a 4-byte write clears the upper half. */
-u64 sys_reg(const struct cpu *cpu, u32 reg, u32 size);
-void sys_set_reg(struct cpu *cpu, u32 reg, u32 size, u64 value);
+/* Is there a trap to take behind each instruction, and each iteration of a REP? */
+static inline bool sys_steps(const struct cpu *cpu)
+{
+	return (cpu->rflags & FL_TF) || cpu->debug.single_step;
+}
+
+/* sys_string.c: what a REP returns that has not reached its last iteration. */
+enum sys_result sys_between_iterations(struct cpu *cpu);
+
+/* Registers: sizes 1 to 8; a 4-byte write clears the upper half. */
+static inline u64 sys_reg(const struct cpu *cpu, u32 reg, u32 size)
+{
+	return cpu->regs[reg] & sys_mask(size);
+}
+
+static inline void sys_set_reg(struct cpu *cpu, u32 reg, u32 size, u64 value)
+{
+	u64 mask = sys_mask(size);
+
+	if (size == 4)
+		cpu->regs[reg] = (u32)value;
+	else
+		cpu->regs[reg] = (cpu->regs[reg] & ~mask) | (value & mask);
+}
+
+/* sys_operand.c */
 u64 sys_edx_eax(const struct cpu *cpu);
 void sys_set_edx_eax(struct cpu *cpu, u64 value);
 

@@ -1,8 +1,8 @@
 // SPDX-License-Identifier: MIT
 /*
  * String instructions (SDM 1 7.3.9; SDM 2B "REP"): an iteration at a time, each complete before the
- * next begins, so that a fault finds the registers at the iteration that met it. MOVS and STOS on
- * RAM go page by page. A long repetition pauses now and then to let interrupts in. vCPU thread;
+ * next begins, so that a fault finds the registers at the iteration that met it. On RAM, MOVS and
+ * STOS go page by page, SCAS and CMPS in chunks. A long repetition pauses now and then to let interrupts in. vCPU thread;
  * general registers only.
  */
 #include "base/guarded.h"
@@ -127,12 +127,22 @@ static enum guest_fault scas_once(const struct string *s)
 	return FAULT_NONE;
 }
 
+/* Which operand of CMPS may fault first is the processor's choice. This is Zen 4's. */
+static bool source_first(const struct string *s)
+{
+	return s->size == 1 && (s->insn->prefixes & PREFIX_REP);
+}
+
 static enum guest_fault cmps_once(const struct string *s)
 {
 	u64 first, second;
-	enum guest_fault fault = load(s, ES, RDI, &second); /* the order of Zen's microcode */
+	enum guest_fault fault = FAULT_NONE;
 
+	if (source_first(s))
+		fault = load(s, s->insn->seg, RSI, &first);
 	if (!fault)
+		fault = load(s, ES, RDI, &second);
+	if (!fault && !source_first(s))
 		fault = load(s, s->insn->seg, RSI, &first);
 	if (fault)
 		return fault;
@@ -267,23 +277,97 @@ static enum guest_fault stos_bulk(const struct string *s, u64 count, u64 *done)
 	return FAULT_NONE;
 }
 
-/* Are there traps to take between two iterations (SDM 3B 17.3.1.1, 17.3.1.4)? */
-static bool steps(const struct cpu *cpu)
+/* Traps are taken (SDM 3B 17.3.1.4), and whatever is delivered now pushes RF (SDM 3B 17.3.1.1). */
+enum sys_result sys_between_iterations(struct cpu *cpu)
 {
-	return (cpu->rflags & FL_TF) || cpu->debug.single_step;
+	u32 traps = cpu->pending_db | (sys_steps(cpu) ? DR6_BS : 0);
+
+	cpu->rflags |= FL_RF;
+	cpu->pending_db = 0;
+	if (traps)
+		cpu_raise_db(cpu, traps);
+	return SYS_AGAIN;
 }
 
-static enum sys_result trap(struct cpu *cpu)
-{
-	u32 bits = cpu->pending_db | (steps(cpu) ? DR6_BS : 0);
+#define CHUNK 128 /* bytes compared at once */
 
-	cpu->pending_db = 0;
-	return sys_done(cpu_raise_db(cpu, bits));
+/* Elements copied from where a pointer points: memory may change, or go away. 0 of them: look
+ * closer. */
+static enum guest_fault chunk_read(const struct string *s, enum seg seg, enum gpr reg, u64 count,
+				   u8 to[CHUNK + 8], u64 *n)
+{
+	u64 most = CHUNK / s->size;
+	struct window from;
+	enum guest_fault fault =
+		window_open(s, seg, reg, ACCESS_READ, count < most ? count : most, &from);
+
+	*n = 0;
+	if (!fault && from.count && guarded_read(to, from.host, from.count * s->size))
+		*n = from.count;
+	return fault;
+}
+
+static u64 element(const struct string *s, const u8 *chunk, u64 i)
+{
+	return *(const bytes_word *)(chunk + i * s->size) & sys_mask(s->size);
+}
+
+/* Does a repetition end behind elements that are, or are not, equal? */
+static bool ends_at(const struct string *s, bool equal)
+{
+	return equal == !!(s->insn->prefixes & PREFIX_REPNE);
+}
+
+static enum guest_fault scas_bulk(const struct string *s, u64 count, u64 *done)
+{
+	u64 key = sys_reg(s->cpu, RAX, s->size), n, i = 0;
+	u8 chunk[CHUNK + 8];
+	enum guest_fault fault = chunk_read(s, ES, RDI, count, chunk, &n);
+
+	if (fault || !n)
+		return fault;
+	while (i < n - 1 && !ends_at(s, element(s, chunk, i) == key))
+		i++;
+	compare(s->cpu, key, element(s, chunk, i), s->size);
+	advance(s, RDI, i + 1);
+	*done = i + 1;
+	return FAULT_NONE;
+}
+
+/* Both chunks, in the order in which their elements may fault. */
+static enum guest_fault cmps_read(const struct string *s, u64 count, u8 *source, u8 *dest, u64 *n)
+{
+	bool first = source_first(s);
+	enum guest_fault fault;
+
+	fault = first ? chunk_read(s, s->insn->seg, RSI, count, source, n) :
+			chunk_read(s, ES, RDI, count, dest, n);
+	if (fault || !*n)
+		return fault;
+	return first ? chunk_read(s, ES, RDI, *n, dest, n) :
+		       chunk_read(s, s->insn->seg, RSI, *n, source, n);
+}
+
+static enum guest_fault cmps_bulk(const struct string *s, u64 count, u64 *done)
+{
+	u8 source[CHUNK + 8], dest[CHUNK + 8];
+	u64 n, i = 0;
+	enum guest_fault fault = cmps_read(s, count, source, dest, &n);
+
+	if (fault || !n)
+		return fault;
+	while (i < n - 1 && !ends_at(s, element(s, source, i) == element(s, dest, i)))
+		i++;
+	compare(s->cpu, element(s, source, i), element(s, dest, i), s->size);
+	advance(s, RSI, i + 1);
+	advance(s, RDI, i + 1);
+	*done = i + 1;
+	return FAULT_NONE;
 }
 
 static bool bulk_possible(const struct cpu *cpu)
 {
-	return !(cpu->rflags & FL_DF) && !cpu->watch_active && !steps(cpu) &&
+	return !(cpu->rflags & FL_DF) && !cpu->watch_active && !sys_steps(cpu) &&
 	       !(cpu->mode & MODE_ALIGN);
 }
 
@@ -309,21 +393,16 @@ static u64 count_down(const struct string *s, u64 count, u64 done)
 	return count - done;
 }
 
-static bool scan_ends(const struct string *s)
-{
-	bool equal = s->cpu->rflags & FL_ZF;
-
-	return equal == !!(s->insn->prefixes & PREFIX_REPNE);
-}
-
 static u64 cost(const struct string *s, u64 done)
 {
 	return done * s->size + COST_OF_ITERATION;
 }
 
+/* What goes to a device is delivered before anything can fault. */
 static bool should_pause(const struct cpu *cpu, u64 spent)
 {
-	return spent >= PAUSE_BYTES || READ_ONCE(cpu->attention);
+	return cpu->mmio.nwrites != cpu->mmio.write_pos || sys_steps(cpu) || cpu->pending_db ||
+	       spent >= PAUSE_BYTES || READ_ONCE(cpu->attention);
 }
 
 static enum sys_result repeat(const struct string *s, iteration_fn *once, bulk_fn *bulk, bool scan)
@@ -336,15 +415,11 @@ static enum sys_result repeat(const struct string *s, iteration_fn *once, bulk_f
 		if (fault)
 			return sys_done(fault);
 		count = count_down(s, count, done);
-		if (!count || (scan && scan_ends(s)))
+		if (!count || (scan && ends_at(s, s->cpu->rflags & FL_ZF)))
 			break;
-		if (s->cpu->mmio.write_pos < s->cpu->mmio.nwrites)
-			return SYS_AGAIN; /* to be delivered before anything can fault */
-		if (steps(s->cpu) || s->cpu->pending_db)
-			return trap(s->cpu);
 		spent += cost(s, done);
 		if (should_pause(s->cpu, spent))
-			return SYS_AGAIN;
+			return sys_between_iterations(s->cpu);
 	}
 	return SYS_NEXT;
 }
@@ -378,12 +453,12 @@ enum sys_result sys_lods(struct cpu *cpu, const struct insn *insn)
 
 enum sys_result sys_scas(struct cpu *cpu, const struct insn *insn)
 {
-	return string_run(cpu, insn, scas_once, NULL, true);
+	return string_run(cpu, insn, scas_once, scas_bulk, true);
 }
 
 enum sys_result sys_cmps(struct cpu *cpu, const struct insn *insn)
 {
-	return string_run(cpu, insn, cmps_once, NULL, true);
+	return string_run(cpu, insn, cmps_once, cmps_bulk, true);
 }
 
 /* AL = [rBX + AL] */

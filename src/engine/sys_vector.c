@@ -11,7 +11,9 @@
 
 #include <Zydis/Mnemonic.h>
 
-#define VECTOR_MAX 32
+#define VECTOR_MAX    32
+#define ELEMENT_READ  (ACCESS_READ | ACCESS_UNALIGNED)
+#define ELEMENT_WRITE (ACCESS_WRITE | ACCESS_UNALIGNED)
 
 static void vector_read(const struct cpu *cpu, u32 reg, u8 to[VECTOR_MAX])
 {
@@ -87,6 +89,18 @@ static void gather_start(struct gather *g, struct cpu *cpu, const struct insn *i
 	vector_read(cpu, insn->ops[2].reg, g->mask);
 }
 
+/* Each element of the mask becomes all ones or zero, what is behind the last one zero. AMD's
+ * processors leave the mask of what they did not get to as it was. */
+static void gather_widen_mask(struct gather *g)
+{
+	if (g->cpu->is_amd)
+		return;
+	for (u32 i = 0; i < g->count; i++)
+		bytes_fill(g->mask + i * g->size, selected(g->mask, i, g->size) ? 0xff : 0,
+			   g->size);
+	bytes_fill(g->mask + g->count * g->size, 0, VECTOR_MAX - g->count * g->size);
+}
+
 static enum guest_fault gather_element(struct gather *g, u32 i)
 {
 	const struct operand *op = &g->insn->ops[1];
@@ -100,7 +114,7 @@ static enum guest_fault gather_element(struct gather *g, u32 i)
 		index = (s32)index;
 	offset = (offset + (u64)index * op->scale) & sys_mask(g->insn->addrsize);
 	fault = cpu_linear(g->cpu, op->seg, offset, g->size, ACCESS_READ, &gva);
-	return fault ? fault : cpu_read(g->cpu, gva, g->to + i * g->size, g->size, ACCESS_READ);
+	return fault ? fault : cpu_read(g->cpu, gva, g->to + i * g->size, g->size, ELEMENT_READ);
 }
 
 static enum guest_fault gather_elements(struct gather *g)
@@ -128,6 +142,7 @@ enum sys_result sys_gather(struct cpu *cpu, const struct insn *insn)
 
 	sys_fpu_image(cpu);
 	gather_start(&g, cpu, insn);
+	gather_widen_mask(&g);
 	fault = gather_elements(&g);
 	if (fault == FAULT_EXIT)
 		return SYS_EXIT;
@@ -162,7 +177,7 @@ static enum guest_fault masked_load(const struct masked *m, u8 *to)
 			continue;
 		fault = element_address(m, i, ACCESS_READ, &gva);
 		if (!fault)
-			fault = cpu_read(m->cpu, gva, to + i * m->size, m->size, ACCESS_READ);
+			fault = cpu_read(m->cpu, gva, to + i * m->size, m->size, ELEMENT_READ);
 	}
 	return fault;
 }
@@ -179,7 +194,7 @@ static enum guest_fault masked_store(const struct masked *m, const u8 *from, boo
 		if (!fault && probe)
 			fault = sys_probe(m->cpu, gva, m->size, ACCESS_WRITE);
 		else if (!fault)
-			fault = cpu_write(m->cpu, gva, from + i * m->size, m->size, ACCESS_WRITE);
+			fault = cpu_write(m->cpu, gva, from + i * m->size, m->size, ELEMENT_WRITE);
 	}
 	return fault;
 }
@@ -230,6 +245,18 @@ enum sys_result sys_maskmov64(struct cpu *cpu, const struct insn *insn)
 	return maskmov(cpu, insn, 8);
 }
 
+/* AMD's processors check the whole operand, whatever the mask. */
+static enum guest_fault masked_check_all(const struct masked *m)
+{
+	enum guest_fault fault;
+	gva_t gva;
+
+	fault = cpu_linear(m->cpu, m->seg, m->offset & m->wrap, m->count, ACCESS_WRITE, &gva);
+	if (!fault && cpu_misaligned(m->cpu, gva, m->count))
+		fault = cpu_raise_error(m->cpu, VEC_AC, 0);
+	return fault ? fault : sys_probe(m->cpu, gva, m->count, ACCESS_WRITE);
+}
+
 /* MASKMOVDQU, MASKMOVQ: bytes of the first operand to [rDI], as the second one selects. */
 static enum sys_result store_bytes(struct cpu *cpu, const struct insn *insn, const u8 *data,
 				   const u8 *mask, u32 count)
@@ -237,8 +264,9 @@ static enum sys_result store_bytes(struct cpu *cpu, const struct insn *insn, con
 	struct masked m = {
 		cpu, insn->seg, cpu->regs[RDI], sys_mask(insn->addrsize), count, 1, mask
 	};
+	enum guest_fault fault = cpu->is_amd ? masked_check_all(&m) : FAULT_NONE;
 
-	return sys_done(masked_store_all(&m, data));
+	return sys_done(fault ? fault : masked_store_all(&m, data));
 }
 
 enum sys_result sys_maskmov_bytes(struct cpu *cpu, const struct insn *insn)
@@ -258,20 +286,14 @@ static void enter_mmx(struct cpu *cpu)
 	cpu->xsave[XSAVE_FTW] = 0xff;
 }
 
+/* Even a fault leaves the x87's registers to MMX: so Zen 4. */
 enum sys_result sys_maskmov_mmx(struct cpu *cpu, const struct insn *insn)
 {
 	const u8 *mmx = cpu->xsave + XSAVE_ST0;
-	u8 saved[XSAVE_XMM0];
-	enum sys_result result;
 
 	sys_fpu_image(cpu);
 	if (*sys_x87_fsw(cpu) & FSW_ES)
 		return sys_raise(cpu, VEC_MF);
-	bytes_copy(saved, cpu->xsave, sizeof(saved));
 	enter_mmx(cpu);
-	result =
-		store_bytes(cpu, insn, mmx + 16 * insn->ops[0].reg, mmx + 16 * insn->ops[1].reg, 8);
-	if (result != SYS_NEXT)
-		bytes_copy(cpu->xsave, saved, sizeof(saved));
-	return result;
+	return store_bytes(cpu, insn, mmx + 16 * insn->ops[0].reg, mmx + 16 * insn->ops[1].reg, 8);
 }

@@ -288,6 +288,17 @@ static enum step host_fault(struct trans *t, enum guest_fault *fault)
 	return t->offset ? STEP_END_HERE : STEP_FAULT;
 }
 
+static enum decode_result decode(struct trans *t, const u8 *bytes, u32 n)
+{
+	u32 mode = t->mode;
+
+	if (!cpu_has(t->cpu, FEAT_BMI1))
+		mode |= DECODE_NO_TZCNT;
+	if (!cpu_has(t->cpu, FEAT_LZCNT))
+		mode |= DECODE_NO_LZCNT;
+	return decode_insn(bytes, n, t->rip, mode, &t->insn, &t->zi, t->zops);
+}
+
 static enum step decode_and_translate(struct trans *t, enum guest_fault *fault)
 {
 	u32 at = (t->block->gpa & ~PAGE_MASK) + t->offset;
@@ -297,7 +308,7 @@ static enum step decode_and_translate(struct trans *t, enum guest_fault *fault)
 	if (!n)
 		return host_fault(t, fault);
 	t->insn.len = 0; /* until it is known */
-	switch (decode_insn(bytes, n, t->rip, t->mode, &t->insn, &t->zi, t->zops)) {
+	switch (decode(t, bytes, n)) {
 	case DECODE_OK:
 		return translate_insn(t);
 	case DECODE_INVALID:
@@ -358,7 +369,7 @@ static bool finish(struct trans *t, u8 *count)
 	b->nbytes = t->offset;
 	b->lines = t->source.used[0];
 	b->lines2 = t->source.used[1];
-	*(u32 __attribute__((aligned(1), may_alias)) *)count =
+	*(u32_unaligned *)count =
 		(u32)b->ninsns << COUNT_SHIFT | b->nbranches;
 	b->code_size = t->e.p - b->code;
 	t->eng->code_next = t->e.p;

@@ -1,8 +1,8 @@
 // SPDX-License-Identifier: MIT
 /*
- * The functions of libc that take a descriptor: ioctl() goes to the KVM API, close() and the dup() family keep
- * the table, read() serves statistics files. A descriptor that is not ours costs one look-up. Any thread; ioctl() and
- * close() also in signal handlers, as with the kernel.
+ * The functions of libc that take a descriptor: ioctl() goes to the KVM API, close() and the dup()
+ * family keep the table, read() serves statistics files. A descriptor that is not ours costs one
+ * look-up. Any thread; ioctl() and close() also in signal handlers, as with the kernel.
  */
 #undef _FORTIFY_SOURCE /* it turns some of the functions below into inlines */
 
@@ -25,7 +25,8 @@ ssize_t __pread64_chk(int fd, void *buf, size_t n, off64_t offset, size_t size);
 /* Requests that the kernel serves for every kind of file before it asks the file. */
 static bool is_generic(u32 request)
 {
-	return request == FIOCLEX || request == FIONCLEX || request == FIONBIO || request == FIOASYNC;
+	return request == FIOCLEX || request == FIONCLEX || request == FIONBIO ||
+	       request == FIOASYNC;
 }
 
 /* Files the descriptor that a request made; it is the request's result. */
@@ -40,21 +41,35 @@ static long adopt(long result, const struct kvm_newfd *made)
 	return -EMFILE;
 }
 
+struct call {
+	struct kvm_file *file;
+	u32 request;
+	unsigned long arg;
+};
+
+static long serve(void *arg)
+{
+	const struct call *call = arg;
+	struct kvm_newfd made = { .fd = -1 };
+
+	return adopt(kvm_ioctl(call->file, call->request, call->arg, &made), &made);
+}
+
 /*
- * A thread is not cancelled in the middle of a request, with our locks held: see pthread_cancel(). The order matters:
- * glibc 2.36 forgets PTHREAD_CANCELED as the thread's result when enabling, not when changing the type, finds
- * that the thread is cancelled.
+ * A thread is not cancelled in the middle of a request, with our locks held: see pthread_cancel().
+ * The order matters: glibc 2.36 forgets PTHREAD_CANCELED as the thread's result when enabling, not
+ * when changing the type, finds that the thread is cancelled.
  */
 static int kvm_request(int fd, struct kvm_file *file, u32 request, unsigned long arg)
 {
-	struct kvm_newfd made = { .fd = -1 };
+	struct call call = { .file = file, .request = request, .arg = arg };
 	int state, type;
 	long result;
 
 	signals_unblock_faults();
 	pthread_setcancelstate(PTHREAD_CANCEL_DISABLE, &state);
 	pthread_setcanceltype(PTHREAD_CANCEL_DEFERRED, &type);
-	result = adopt(kvm_ioctl(file, request, arg, &made), &made);
+	result = stack_call(serve, &call);
 	fdtab_unpin(fd, file);
 	pthread_setcancelstate(state, NULL);
 	pthread_setcanceltype(type, NULL);
@@ -178,7 +193,8 @@ LIBC int fcntl64(int fd, int cmd, ...)
 	return control(fd, cmd, arg);
 }
 
-/* A file of ours, pinned, is read at an offset; offset < 0: where the descriptor stands, which then moves. */
+/* A file of ours, pinned, is read at an offset; offset < 0: where the descriptor stands, which then
+ * moves. */
 static ssize_t read_file(int fd, struct kvm_file *file, void *buf, size_t n, off_t offset)
 {
 	off_t at = offset < 0 ? lseek(fd, 0, SEEK_CUR) : offset;
@@ -211,7 +227,8 @@ LIBC ssize_t pread64(int fd, void *buf, size_t n, off64_t offset)
 	return pread(fd, buf, n, offset);
 }
 
-/* The check is the compiler's, of what it knows of buf's size: too small ends the process, as in glibc. */
+/* The check is the compiler's, of what it knows of buf's size: too small ends the process, as in
+ * glibc. */
 #define CHECK(n, size) ((n) > (size) ? __builtin_trap() : (void)0)
 
 LIBC ssize_t __read_chk(int fd, void *buf, size_t n, size_t size)

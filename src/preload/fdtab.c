@@ -1,13 +1,13 @@
 // SPDX-License-Identifier: MIT
 /*
- * A table in two levels, the second made on demand and never freed. An entry is one word:
+ * A table in two levels, the second made on demand and never freed. An entry is one word: pins in
+ * bits 63..48, the pointer, and in bit 0 whether it was inherited by a fork().
  *
- *	63..48 pins   47..1 pointer   0 inherited
- *
- * A look-up adds one pin and gets the pointer in the same atomic addition. A pin is a reference that the entry lends:
- * whoever empties the entry turns its pins into references of the file, and an unpin that finds another file in
- * the entry gives such a reference back. Pins and lent references of the same file are interchangeable, so it does not
- * matter if a file has left its entry and come back in between.
+ * A look-up adds one pin and gets the pointer in the same atomic addition. A pin is a reference
+ * that the entry lends: whoever empties the entry turns its pins into references of the file, and
+ * an unpin that finds another file in the entry gives such a reference back. Pins and lent
+ * references of the same file are interchangeable, so it does not matter if a file has left its
+ * entry and come back in between.
  */
 #include "preload/fdtab.h"
 
@@ -49,7 +49,8 @@ static u64 *make_entry(int fd)
 
 	if (entry_of(fd) || (u32)fd >= NCHUNKS * CHUNK_SIZE)
 		return entry_of(fd);
-	fresh = mmap(NULL, sizeof(*fresh), PROT_READ | PROT_WRITE, MAP_PRIVATE | MAP_ANONYMOUS, -1, 0);
+	fresh = mmap(NULL, sizeof(*fresh), PROT_READ | PROT_WRITE, MAP_PRIVATE | MAP_ANONYMOUS, -1,
+		     0);
 	if (fresh == MAP_FAILED)
 		return NULL;
 	if (!__atomic_compare_exchange_n(&chunks[(u32)fd >> CHUNK_BITS], &expected, fresh, false,
@@ -124,7 +125,8 @@ void fdtab_drop_range(unsigned first, unsigned last)
 	each_fd(first, last, drop);
 }
 
-/* The threads that held pins do not exist in the child. Their references stay: the memory is the parent's. */
+/* The threads that held pins do not exist in the child. Their references stay: the memory is the
+ * parent's. */
 static void inherit(int fd)
 {
 	u64 *entry = entry_of(fd);

@@ -1,8 +1,8 @@
 // SPDX-License-Identifier: MIT
 /*
- * Loading. The library is in every child of the program too (sh, addr2line), so that it does as little as
- * possible until somebody opens /dev/kvm: it finds libc's functions and, if another CPU model was asked for, shows it to
- * the program's own CPUID.
+ * Loading. The library is in every child of the program too (sh, addr2line), so that it does as
+ * little as possible until somebody opens /dev/kvm: it finds libc's functions and, if another CPU
+ * model was asked for, shows it to the program's own CPUID.
  */
 #include <errno.h>
 #include <pthread.h>
@@ -36,7 +36,8 @@ const struct model *preload_model(void)
 	const struct model *model = cpuid_model(wanted);
 
 	if (!model)
-		log_once(LOG_ERROR, "VPMU_CPU=%s: no such CPU model; 'vpmu help kvm' lists them", wanted);
+		log_once(LOG_ERROR, "VPMU_CPU=%s: no such CPU model; 'vpmu help kvm' lists them",
+			 wanted);
 	return model;
 }
 

@@ -1,13 +1,15 @@
 // SPDX-License-Identifier: MIT
 /*
- * The program's own CPUID. Programs that use KVM execute CPUID natively to learn the vendor, and would see the
- * host's although another model was asked for. There is no way to intercept it everywhere (CPUID faulting is rarely
- * there inside a VM), so that it is replaced in the main executable, at load time, before the executable's first
- * instruction: each CPUID becomes a UD2, answered in the SIGILL handler with the model's values.
+ * The program's own CPUID. Programs that use KVM execute CPUID natively to learn the vendor, and
+ * would see the host's although another model was asked for. There is no way to intercept it
+ * everywhere (CPUID faulting is rarely there inside a VM), so that it is replaced in the main
+ * executable, at load time, before the executable's first instruction: each CPUID becomes a UD2,
+ * answered in the SIGILL handler with the model's values.
  *
- * Which bytes are instructions is found by decoding functions from their start; the starts and lengths are those of
- * the unwind table (.eh_frame_hdr, LSB 5.0 10.6.2), which stripped executables have too. A function that does not decode
- * from start to end is left alone behind the failure: data is never changed.
+ * Which bytes are instructions is found by decoding functions from their start; the starts and
+ * lengths are those of the unwind table (.eh_frame_hdr, LSB 5.0 10.6.2), which stripped executables
+ * have too. A function that does not decode from start to end is left alone behind the failure:
+ * data is never changed.
  *
  * QEMU has one function, host_cpuid(), which is replaced as a whole.
  */
@@ -90,7 +92,8 @@ static void patch_function(const ZydisDecoder *decoder, u8 *start, size_t n)
 	if (!memmem(start, n, cpuid_bytes, sizeof(cpuid_bytes)))
 		return;
 	for (size_t at = 0; at < n; at += insn.length) {
-		if (ZYAN_FAILED(ZydisDecoderDecodeInstruction(decoder, NULL, start + at, n - at, &insn)))
+		if (ZYAN_FAILED(ZydisDecoderDecodeInstruction(decoder, NULL, start + at, n - at,
+							      &insn)))
 			return;
 		if (insn.mnemonic == ZYDIS_MNEMONIC_CPUID && insn.length == sizeof(cpuid_bytes))
 			patch_site(start + at);
@@ -107,7 +110,8 @@ struct function_table {
 	} entry[];
 };
 
-/* An unwind record (FDE) whose pointers are 32 bits, relative to where they stand: start, length. */
+/* An unwind record (FDE) whose pointers are 32 bits, relative to where they stand: start, length.
+ */
 struct unwind_record {
 	u32 length, cie;
 	s32 start;
@@ -116,7 +120,8 @@ struct unwind_record {
 
 static size_t function_size(const struct function_table *table, u32 i)
 {
-	const struct unwind_record *record = (const void *)((const u8 *)table + table->entry[i].unwind);
+	const struct unwind_record *record =
+		(const void *)((const u8 *)table + table->entry[i].unwind);
 	const u8 *start = (const u8 *)table + table->entry[i].start;
 
 	return (const u8 *)&record->start + record->start == start ? record->size : 0;
@@ -127,8 +132,10 @@ static void patch_executable(const struct image *image)
 	const struct function_table *table = (const void *)image->functions;
 	ZydisDecoder decoder;
 
-	if (!table || table->version != 1 || table->count_form != 0x03 || table->entry_form != 0x3b) {
-		log_warn("the program has no unwind table: its own CPUID shows the host, not the model");
+	if (!table || table->version != 1 || table->count_form != 0x03 ||
+	    table->entry_form != 0x3b) {
+		log_warn("the program has no unwind table: its own CPUID shows the host, not the "
+			 "model");
 		return;
 	}
 	ZydisDecoderInit(&decoder, ZYDIS_MACHINE_MODE_LONG_64, ZYDIS_STACK_WIDTH_64);

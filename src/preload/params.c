@@ -1,7 +1,8 @@
 // SPDX-License-Identifier: MIT
 /*
- * The paths that are ours: /dev/kvm and what /sys says about KVM's modules. A host may have a KVM of its
- * own, with other parameters and of the other vendor; nothing of it shows. Any thread; no state.
+ * The paths that are ours: /dev/kvm and what /sys says about KVM's modules. A host may have a KVM
+ * of its own, with other parameters and of the other vendor; nothing of it shows. Any thread; no
+ * state.
  */
 #include <string.h>
 

@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: MIT
 /*
- * The functions of libc that take a path. Those of /dev/kvm open a memfd that stands for the file; those of a
- * module parameter a memfd with its text. Any thread.
+ * The functions of libc that take a path. Those of /dev/kvm open a memfd that stands for the file;
+ * those of a module parameter a memfd with its text. Any thread.
  */
 #undef _FORTIFY_SOURCE /* it turns some of the functions below into inlines */
 
@@ -15,7 +15,8 @@
 #include "preload/preload.h"
 #include "preload/real.h"
 
-/* glibc's fortified open() and its like, for programs built with _FORTIFY_SOURCE; no header shows them. */
+/* glibc's fortified open() and its like, for programs built with _FORTIFY_SOURCE; no header shows
+ * them. */
 int __open_2(const char *path, int flags);
 int __open64_2(const char *path, int flags);
 int __openat_2(int dir, const char *path, int flags);
@@ -78,16 +79,16 @@ static int open_path(int dir, const char *path, int flags, mode_t mode)
 }
 
 /* The mode argument, which is there only with flags that can create a file. */
-#define MODE_OF(flags)                                                 \
-	({                                                             \
-		mode_t mode_ = 0;                                      \
+#define MODE_OF(flags)                                                  \
+	({                                                              \
+		mode_t mode_ = 0;                                       \
 		if ((flags) & (O_CREAT | (O_TMPFILE & ~O_DIRECTORY))) { \
-			va_list args_;                                 \
-			va_start(args_, flags);                        \
-			mode_ = va_arg(args_, mode_t);                 \
-			va_end(args_);                                 \
-		}                                                      \
-		mode_;                                                 \
+			va_list args_;                                  \
+			va_start(args_, flags);                         \
+			mode_ = va_arg(args_, mode_t);                  \
+			va_end(args_);                                  \
+		}                                                       \
+		mode_;                                                  \
 	})
 
 LIBC int open(const char *path, int flags, ...)
@@ -150,7 +151,8 @@ static FILE *open_stream(const char *path, const char *mode)
 
 	if (path_lookup(path, &text) == PATH_OTHER)
 		return real()->fopen(path, mode);
-	return stream(open_path(AT_FDCWD, path, flags | (strchr(mode, 'e') ? O_CLOEXEC : 0), 0), mode);
+	return stream(open_path(AT_FDCWD, path, flags | (strchr(mode, 'e') ? O_CLOEXEC : 0), 0),
+		      mode);
 }
 
 LIBC FILE *fopen(const char *path, const char *mode)

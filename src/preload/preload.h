@@ -1,7 +1,8 @@
 /* SPDX-License-Identifier: MIT */
 /*
- * The border between a program and vpmu: libvpmu-kvm.so stands between the program and libc, knows which
- * descriptors and paths are ours, and turns -errno into errno. Nothing below this folder knows that it exists.
+ * The border between a program and vpmu: libvpmu-kvm.so stands between the program and libc, knows
+ * which descriptors and paths are ours, and turns -errno into errno. Nothing below this folder
+ * knows that it exists.
  *
  * The functions of libc that are defined here are exported by export.map and marked LIBC.
  */
@@ -18,8 +19,8 @@
 /* init.c */
 const struct model *preload_model(void); /* NULL: VPMU_CPU names none; the user has been told */
 /*
- * Does this process share our memory without being the one that it belongs to: the child of a vfork()? It may use
- * its copy of the descriptors, but our tables are not its own.
+ * Does this process share our memory without being the one that it belongs to: the child of a
+ * vfork()? It may use its copy of the descriptors, but our tables are not its own.
  */
 bool preload_is_vforked(void);
 
@@ -35,9 +36,11 @@ enum path_kind {
 enum path_kind path_lookup(const char *path, const char **text);
 
 /* signals.c */
-/* Takes SIGSEGV, SIGBUS, SIGFPE, SIGILL and SIGTRAP, and passes on what is not ours. More than once is once. */
+/* Takes SIGSEGV, SIGBUS, SIGFPE, SIGILL and SIGTRAP, and passes on what is not ours. More than once
+ * is once. */
 void signals_take_faults(void);
-/* Lets these signals through on this thread: a fault while its signal is blocked ends the process. */
+/* Lets these signals through on this thread: a fault while its signal is blocked ends the process.
+ */
 void signals_unblock_faults(void);
 /* Around a fork(), in the parent before and in both after. */
 void signals_fork_begin(void);
@@ -46,6 +49,9 @@ void signals_fork_end(void);
 /* native.c: the program's own CPUID. */
 void native_patch(const struct model *model);
 bool native_signal(int sig, void *ucontext); /* true: it was one of our UD2s, now answered */
+
+/* stack.c: calls function(arg) on this thread's stack for requests, or here when it has none. */
+long stack_call(long (*function)(void *), void *arg);
 
 /* Returns result, or -1 with errno. */
 long preload_result(long result);

@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: MIT
 /*
- * Finds libc's functions. The table is filled before the constructor of ours returns, so that signal handlers never
- * come here first; racing first calls store the same pointers.
+ * Finds libc's functions. The table is filled before the constructor of ours returns, so that
+ * signal handlers never come here first; racing first calls store the same pointers.
  */
 #include "preload/real.h"
 

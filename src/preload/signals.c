@@ -2,13 +2,15 @@
 /*
  * Signals: shared between the program and us.
  *
- * Faults (SIGSEGV, SIGBUS, SIGFPE, SIGILL, SIGTRAP) come from guest code and from accesses to memory that the
- * program gave us, so that from the first open of /dev/kvm on they arrive here, and only what is not ours goes to the
- * program's handler, or has the effect of the program's SIG_DFL. All other signals stay the program's, but a
- * handler is entered through on_signal(), because one that runs on a thread inside KVM_RUN makes that return EINTR. The
- * program sees none of this: sigaction() reports what it asked for.
+ * Faults (SIGSEGV, SIGBUS, SIGFPE, SIGILL, SIGTRAP) come from guest code and from accesses to
+ * memory that the program gave us, so that from the first open of /dev/kvm on they arrive here, and
+ * only what is not ours goes to the program's handler, or has the effect of the program's SIG_DFL.
+ * All other signals stay the program's, but a handler is entered through on_signal(), because one
+ * that runs on a thread inside KVM_RUN makes that return EINTR. The program sees none of this:
+ * sigaction() reports what it asked for.
  *
- * While guest code runs, the stack pointer of the thread is inside a stack of ours: handlers without SA_ONSTACK run there.
+ * While guest code runs, the stack pointer of the thread is inside a stack of ours: handlers
+ * without SA_ONSTACK run there.
  */
 #include <errno.h>
 #include <pthread.h>
@@ -27,8 +29,8 @@
 static const int fault_signals[] = { SIGSEGV, SIGBUS, SIGFPE, SIGILL, SIGTRAP };
 
 /*
- * What the program asked for. Readers are signal handlers: a sequence number tells them that they have read in the
- * middle of a change. Writers hold `writing` with all signals blocked.
+ * What the program asked for. Readers are signal handlers: a sequence number tells them that they
+ * have read in the middle of a change. Writers hold `writing` with all signals blocked.
  */
 static struct wish {
 	u32 seq;
@@ -111,7 +113,8 @@ void signals_fork_end(void)
 	write_end(&old);
 }
 
-/* SA_RESETHAND: the handler is entered with the default action already in place. In a handler; nothing is locked. */
+/* SA_RESETHAND: the handler is entered with the default action already in place. In a handler;
+ * nothing is locked. */
 static void reset_if_asked(int sig, struct sigaction *act)
 {
 	struct sigaction def = { .sa_handler = SIG_DFL };
@@ -141,8 +144,8 @@ static void on_signal(int sig, siginfo_t *info, void *ucontext)
 }
 
 /*
- * The effect of SIG_DFL: our handler goes, and the same signal comes once more when this one returns and
- * unblocks it. (To return only would repeat a fault, but not a trap or a kill().)
+ * The effect of SIG_DFL: our handler goes, and the same signal comes once more when this one
+ * returns and unblocks it. (To return only would repeat a fault, but not a trap or a kill().)
  */
 static void die_of(int sig, siginfo_t *info)
 {
@@ -205,8 +208,9 @@ static struct sigaction kernel_action(int sig, const struct sigaction *wish)
 
 	if (faults_taken && is_fault(sig)) {
 		act.sa_sigaction = on_fault;
-		act.sa_flags = SA_SIGINFO | (is_function(wish) ? wish->sa_flags & (SA_ONSTACK | SA_RESTART)
-							       : SA_RESTART);
+		act.sa_flags =
+			SA_SIGINFO | (is_function(wish) ? wish->sa_flags & (SA_ONSTACK | SA_RESTART)
+							: SA_RESTART);
 		sigfillset(&act.sa_mask);
 	} else if (is_function(wish)) {
 		act.sa_sigaction = on_signal;
@@ -347,8 +351,8 @@ LIBC int sigprocmask(int how, const sigset_t *set, sigset_t *old)
 }
 
 /*
- * A thread inside KVM_RUN has cancellation disabled, and would run its guest for ever: it is made to return, and then
- * cancelled if its cancellation is asynchronous, as it would be in the kernel.
+ * A thread inside KVM_RUN has cancellation disabled, and would run its guest for ever: it is made
+ * to return, and then cancelled if its cancellation is asynchronous, as it would be in the kernel.
  */
 LIBC int pthread_cancel(pthread_t thread)
 {

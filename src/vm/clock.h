@@ -8,8 +8,9 @@
  * function of the host's TSC plus an offset; all clock pages of a VM start from one anchor, so that
  * no vCPU sees another's future.
  *
- * struct vm_clock has its own lock, since vCPUs compare their TSCs; it is the innermost lock.
- * struct vcpu_clock belongs to the holder of the vCPU's lock.
+ * struct vm_clock has its own lock, since vCPUs compare their TSCs; it is the innermost lock, held
+ * for moments only, also inside a section. struct vcpu_clock belongs to the holder of the vCPU's
+ * lock.
  */
 #ifndef VM_CLOCK_H
 #define VM_CLOCK_H

@@ -1,7 +1,8 @@
 // SPDX-License-Identifier: MIT
 /*
- * CPUID of a vCPU: the list that KVM_SET_CPUID2 gave it, what it makes of struct cpu, and how the guest's CPUID
- * instruction reads it (KVM: arch/x86/kvm/cpuid.c; SDM 2A CPUID). The holder of the vCPU's lock, or its thread.
+ * CPUID of a vCPU: the list that KVM_SET_CPUID2 gave it, what it makes of struct cpu, and how the
+ * guest's CPUID instruction reads it (KVM: arch/x86/kvm/cpuid.c; SDM 2A CPUID). The holder of the
+ * vCPU's lock, or its thread.
  */
 #include "vm/cpuid.h"
 
@@ -17,7 +18,7 @@
 #define LEAF1_EDX_APIC	       BIT(9)
 #define MISC_ENABLE_MWAIT      BIT(18)
 
-#define CR4_ALWAYS                                                                              \
+#define CR4_ALWAYS                                                                                \
 	(CR4_VME | CR4_PVI | CR4_TSD | CR4_DE | CR4_PSE | CR4_PAE | CR4_MCE | CR4_PGE | CR4_PCE | \
 	 CR4_OSFXSR | CR4_OSXMMEXCPT) /* KVM: allowed whatever CPUID says */
 
@@ -73,16 +74,19 @@ int cpuid_check(const struct kvm_cpuid_entry2 *entries, u32 n)
 	return virt_bits == 0 || virt_bits == 48 || virt_bits == 57 ? 0 : -EINVAL;
 }
 
-/* What the guest may use: what its CPUID says, as far as we can do it here. No CPUID yet: all of that. */
+/*
+ * What the guest may use: what its CPUID says, as far as we can do it here. Before it has a CPUID,
+ * all that the model offers (KVM: SET_SREGS is then not restricted by CPUID).
+ */
 static bool guest_has(const struct vcpu *vcpu, enum feature f)
 {
 	const struct feature_row *row = &feature_rows[f];
 	const struct kvm_cpuid_entry2 *e;
 
+	if (!vcpu->cpuid)
+		return cpuid_offered(vcpu->vm->model, row->leaf, row->subleaf, row->reg, row->bit);
 	if (!cpuid_possible(row->leaf, row->subleaf, row->reg, row->bit))
 		return false;
-	if (!vcpu->cpuid)
-		return true;
 	e = entry_of(vcpu, row->leaf, row->subleaf);
 	return e && reg_of(e, row->reg) >> row->bit & 1;
 }
@@ -211,9 +215,9 @@ void cpuid_refresh(struct vcpu *vcpu)
 }
 
 /*
- * A leaf that is not listed. Intel answers a leaf beyond the limit of its class (basic, extended, each 256
- * hypervisor leaves) like the last basic leaf, with the subleaf that was asked for; AMD with zeros (KVM:
- * get_out_of_range_cpuid_entry).
+ * A leaf that is not listed. Intel answers a leaf beyond the limit of its class (basic, extended,
+ * each 256 hypervisor leaves) like the last basic leaf, with the subleaf that was asked for; AMD
+ * with zeros (KVM: get_out_of_range_cpuid_entry).
  */
 static struct kvm_cpuid_entry2 *beyond_limit(const struct vcpu *vcpu, u32 *leaf, u32 subleaf)
 {

@@ -1,8 +1,8 @@
 /* SPDX-License-Identifier: MIT */
 /*
- * CPUID: what KVM_GET_SUPPORTED_CPUID offers for a model on this host, what a vCPU's CPUID means for its
- * struct cpu, what the guest's CPUID instruction answers, and what the program's own CPUID instruction answers when it
- * was told to believe that it runs on the model.
+ * CPUID: what KVM_GET_SUPPORTED_CPUID offers for a model on this host, what a vCPU's CPUID means
+ * for its struct cpu, what the guest's CPUID instruction answers, and what the program's own CPUID
+ * instruction answers when it was told to believe that it runs on the model.
  */
 #ifndef VM_CPUID_H
 #define VM_CPUID_H
@@ -16,7 +16,8 @@ struct vcpu;
 
 #define CPUID_MAX_ENTRIES 256 /* KVM_MAX_CPUID_ENTRIES; more than that is E2BIG in SET_CPUID2 */
 
-/* The model of this process: VPMU_CPU, or the one nearest to the host. NULL: VPMU_CPU names no model. */
+/* The model of this process: VPMU_CPU, or the one nearest to the host. NULL: VPMU_CPU names no
+ * model. */
 const struct model *cpuid_model(const char *wanted);
 /* Is the host of another vendor, family or model than this? */
 bool cpuid_is_foreign(const struct model *model);
@@ -25,15 +26,18 @@ bool cpuid_is_foreign(const struct model *model);
 u32 cpuid_supported(const struct model *model, struct kvm_cpuid_entry2 *out, u32 max);
 u32 cpuid_emulated(const struct model *model, struct kvm_cpuid_entry2 *out, u32 max);
 
-/* Can the engine do what this feature bit promises, on this host? Whether or not a model offers it. */
+/* Can the engine do what this feature bit promises, on this host? Whether or not a model offers it.
+ */
 bool cpuid_possible(u32 leaf, u32 subleaf, u32 reg, u32 bit);
-u64 cpuid_xcr0(void);		    /* the state components there are */
-u32 cpuid_xsave_size(u64 xcr0);	    /* of the standard and the compacted format: the same for these */
+/* Does cpuid_supported() have this feature bit? */
+bool cpuid_offered(const struct model *model, u32 leaf, u32 subleaf, u32 reg, u32 bit);
+u64 cpuid_xcr0(void);		/* the state components there are */
+u32 cpuid_xsave_size(u64 xcr0); /* of the standard and the compacted format: the same for these */
 
 /*
- * To be called when vcpu->cpuid and vcpu->ncpuid were replaced (also by nothing: ncpuid 0), before the next
- * entry: derives cpu->features, cr4_allowed, efer_allowed, xcr0_allowed, phys_bits and is_amd. 0 or -EINVAL when no
- * processor could be like that; then nothing was changed.
+ * To be called when vcpu->cpuid and vcpu->ncpuid were replaced (also by nothing: ncpuid 0), before
+ * the next entry: derives cpu->features, cr4_allowed, efer_allowed, xcr0_allowed, phys_bits and
+ * is_amd. 0 or -EINVAL when no processor could be like that; then nothing was changed.
  */
 int cpuid_apply(struct vcpu *vcpu);
 
@@ -43,12 +47,13 @@ int cpuid_apply(struct vcpu *vcpu);
 int cpuid_check(const struct kvm_cpuid_entry2 *entries, u32 n);
 
 /*
- * Refreshes the bits of vcpu->cpuid that follow the vCPU's state: OSXSAVE, APIC, MWAIT, the sizes of
- * leaf 0xD (KVM: kvm_update_cpuid_runtime). KVM_GET_CPUID2 calls it before it copies.
+ * Refreshes the bits of vcpu->cpuid that follow the vCPU's state: OSXSAVE, APIC, MWAIT, the sizes
+ * of leaf 0xD (KVM: kvm_update_cpuid_runtime). KVM_GET_CPUID2 calls it before it copies.
  */
 void cpuid_refresh(struct vcpu *vcpu);
 
-/* The guest's CPUID instruction: eax, ebx, ecx, edx. Any leaf is answered. vCPU thread or lock held. */
+/* The guest's CPUID instruction: eax, ebx, ecx, edx. Any leaf is answered. vCPU thread or lock
+ * held. */
 void cpuid_query(struct vcpu *vcpu, u32 leaf, u32 subleaf, u32 regs[4]);
 
 /* What a processor of this model would answer to the program's own CPUID. Async-signal-safe. */

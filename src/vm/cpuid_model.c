@@ -1,10 +1,11 @@
 // SPDX-License-Identifier: MIT
 /*
- * CPUID of the models (SDM 2A CPUID; APM3 appendix E): what a row of models.def offers on this host, as
- * KVM_GET_SUPPORTED_CPUID lists it, and what a processor of that kind would answer to the program itself.
+ * CPUID of the models (SDM 2A CPUID; APM3 appendix E): what a row of models.def offers on this
+ * host, as KVM_GET_SUPPORTED_CPUID lists it, and what a processor of that kind would answer to the
+ * program itself.
  *
- * Everything is computed from tables on each call; only the host's own feature words are kept, read once. Any
- * thread, and signal handlers too.
+ * Everything is computed from tables on each call; only the host's own feature words are kept, read
+ * once. Any thread, and signal handlers too.
  */
 #include "vm/cpuid.h"
 
@@ -34,24 +35,21 @@ static const u32 vendor_intel[3] = { 0x756e6547, 0x6c65746e, 0x49656e69 }; /* EB
 static const u32 vendor_amd[3] = { 0x68747541, 0x444d4163, 0x69746e65 };
 
 /* What vm/pv.c and vm/pvclock.c do for a guest. */
-#define PV_FEATURES                                                                       \
-	(1u << KVM_FEATURE_CLOCKSOURCE | 1u << KVM_FEATURE_NOP_IO_DELAY |                 \
-	 1u << KVM_FEATURE_CLOCKSOURCE2 | 1u << KVM_FEATURE_STEAL_TIME |                  \
-	 1u << KVM_FEATURE_PV_UNHALT | 1u << KVM_FEATURE_PV_SEND_IPI |                    \
-	 1u << KVM_FEATURE_POLL_CONTROL | 1u << KVM_FEATURE_PV_SCHED_YIELD |              \
+#define PV_FEATURES                                                          \
+	(1u << KVM_FEATURE_CLOCKSOURCE | 1u << KVM_FEATURE_NOP_IO_DELAY |    \
+	 1u << KVM_FEATURE_CLOCKSOURCE2 | 1u << KVM_FEATURE_STEAL_TIME |     \
+	 1u << KVM_FEATURE_PV_UNHALT | 1u << KVM_FEATURE_PV_SEND_IPI |       \
+	 1u << KVM_FEATURE_POLL_CONTROL | 1u << KVM_FEATURE_PV_SCHED_YIELD | \
 	 1u << KVM_FEATURE_CLOCKSOURCE_STABLE_BIT)
 
-/* The host's feature words. Written by whoever comes first, with the same values by all who race. */
+/* The host's feature words. Written by whoever comes first, with the same values by all who race.
+ */
 
 static struct host_leaf {
 	u32 leaf, subleaf, regs[4];
 } host_leaves[] = {
-	{ .leaf = 0x1 },
-	{ .leaf = 0x7 },
-	{ .leaf = 0xd, .subleaf = 1 },
-	{ .leaf = 0x80000001 },
-	{ .leaf = 0x80000007 },
-	{ .leaf = 0x80000008 },
+	{ .leaf = 0x1 },	{ .leaf = 0x7 },	{ .leaf = 0xd, .subleaf = 1 },
+	{ .leaf = 0x80000001 }, { .leaf = 0x80000007 }, { .leaf = 0x80000008 },
 };
 static bool host_known;
 
@@ -116,14 +114,29 @@ static void leaf_bits(const struct model *model, bool native, u32 leaf, u32 subl
 	}
 }
 
-bool cpuid_possible(u32 leaf, u32 subleaf, u32 reg, u32 bit)
+static const struct cpuid_bit *find_bit(u32 leaf, u32 subleaf, u32 reg, u32 bit)
 {
-	host_learn();
 	for (u32 i = 0; i < ARRAY_SIZE(bits); i++)
 		if (bits[i].leaf == leaf && bits[i].subleaf == subleaf && bits[i].reg == reg &&
 		    bits[i].mask == 1u << bit)
-			return can(&bits[i]);
-	return false;
+			return &bits[i];
+	return NULL;
+}
+
+bool cpuid_possible(u32 leaf, u32 subleaf, u32 reg, u32 bit)
+{
+	const struct cpuid_bit *row = find_bit(leaf, subleaf, reg, bit);
+
+	host_learn();
+	return row && can(row);
+}
+
+bool cpuid_offered(const struct model *model, u32 leaf, u32 subleaf, u32 reg, u32 bit)
+{
+	const struct cpuid_bit *row = find_bit(leaf, subleaf, reg, bit);
+
+	host_learn();
+	return row && (row->models & model->set) && row->source != NATIVE && can(row);
 }
 
 u64 cpuid_xcr0(void)
@@ -184,7 +197,7 @@ static void fill_80000001(const struct model *model, u32 regs[4])
 
 	leaf_bits(model, false, 0x1, 0, basic);
 	regs[CPUID_EAX] = model_signature(model->family, model->model, model->stepping);
-	regs[CPUID_EBX] = 4u << 28; /* package: SP3 */
+	regs[CPUID_EBX] = 4u << 28;			  /* package: SP3 */
 	regs[CPUID_EDX] |= basic[CPUID_EDX] & 0x0183f3ff; /* repeated from leaf 1: APM3 E.4.2 */
 }
 
@@ -356,7 +369,8 @@ static void list_add(struct list *list, u32 leaf, u32 subleaf, const u32 regs[4]
 	list->n++;
 }
 
-/* Is there a subleaf behind this one? Cache lists end with their first empty entry, which is listed too. */
+/* Is there a subleaf behind this one? Cache lists end with their first empty entry, which is listed
+ * too. */
 static bool more_subleaves(u32 leaf, u32 subleaf, const u32 regs[4])
 {
 	if (leaf == 0x4 || leaf == 0x8000001d)
@@ -392,7 +406,8 @@ u32 cpuid_supported(const struct model *model, struct kvm_cpuid_entry2 *out, u32
 	return list.n;
 }
 
-/* KVM: MOVBE and RDPID are what its emulator knows; here they are as good as any other instruction. */
+/* KVM: MOVBE and RDPID are what its emulator knows; here they are as good as any other instruction.
+ */
 u32 cpuid_emulated(const struct model *model, struct kvm_cpuid_entry2 *out, u32 max)
 {
 	struct list list = { .out = out, .max = max };
@@ -424,7 +439,8 @@ void cpuid_native(const struct model *model, u32 leaf, u32 subleaf, u32 regs[4])
 	model_leaf(model, true, leaf, subleaf, regs);
 	host_cpuid(leaf, subleaf, host);
 	switch (leaf) {
-	case 0x1: /* the program runs on the host's operating system, and on bare metal as far as it knows */
+	case 0x1: /* the program runs on the host's operating system, and on bare metal as far as it
+		     knows */
 		regs[CPUID_ECX] &= ~(1u << 31);
 		regs[CPUID_ECX] |= host[CPUID_ECX] & bit_OSXSAVE;
 		regs[CPUID_EBX] = (regs[CPUID_EBX] & 0xffff) | (host[CPUID_EBX] & 0xffff0000);
@@ -433,7 +449,8 @@ void cpuid_native(const struct model *model, u32 leaf, u32 subleaf, u32 regs[4])
 		regs[CPUID_EAX] = regs[CPUID_EBX] = 64;
 		regs[CPUID_ECX] = BIT(0) | BIT(1);
 		break;
-	case 0xb: /* topology and state sizes are the host's: the program's own XSAVE writes that much */
+	case 0xb: /* topology and state sizes are the host's: the program's own XSAVE writes that
+		     much */
 	case 0xd:
 		memcpy(regs, host, sizeof(host));
 		break;
@@ -447,7 +464,8 @@ static bool host_is_amd(void)
 	u32 regs[4];
 
 	host_cpuid(0, 0, regs);
-	return !memcmp(&regs[CPUID_EBX], vendor_amd, 4) || regs[CPUID_EBX] == 0x6f677948; /* Hygon */
+	return !memcmp(&regs[CPUID_EBX], vendor_amd, 4) ||
+	       regs[CPUID_EBX] == 0x6f677948; /* Hygon */
 }
 
 static const struct model *host_model(void)
@@ -475,6 +493,7 @@ bool cpuid_is_foreign(const struct model *model)
 	u32 regs[4];
 
 	host_cpuid(1, 0, regs);
-	return model->is_amd != host_is_amd() || model->family != model_family_of(regs[CPUID_EAX]) ||
+	return model->is_amd != host_is_amd() ||
+	       model->family != model_family_of(regs[CPUID_EAX]) ||
 	       model->model != model_model_of(regs[CPUID_EAX]);
 }

@@ -1,6 +1,7 @@
 /* SPDX-License-Identifier: MIT */
 /*
- * The CPU models: a row each in models.def. Which one a process uses is chosen by VPMU_CPU, which `vpmu kvm --cpu` sets.
+ * The CPU models: a row each in models.def. Which one a process uses is chosen by VPMU_CPU, which
+ * `vpmu kvm --cpu` sets.
  */
 #ifndef X86_MODELS_H
 #define X86_MODELS_H

@@ -79,6 +79,7 @@ enum seg { ES, CS, SS, DS, FS, GS, NSEGS }; /* encoding order */
 #define DR6_BT	   BIT(15)
 #define DR7_FIXED1 0x400ull
 #define DR7_GD	   BIT(13)
+#define DR7_ENABLE 0xffull /* of all four breakpoints, locally and globally */
 
 /* Exception vectors (SDM 3A 6.3.1). */
 enum vector {

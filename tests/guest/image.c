@@ -46,10 +46,11 @@ static void build_gdt(u8 *ram)
 		[5] = DESC_CODE64 | DESC_DPL3,
 		[6] = (u64)IMAGE_TSS << 16 | 0x8b0000000067ull, /* busy 64-bit TSS, upper half 0 */
 	};
+	const u64 rsp0 = IMAGE_INT_STACK;
 
 	memcpy(ram + IMAGE_GDT, gdt, sizeof(gdt));
-	*(u64 *)(ram + IMAGE_TSS + 4) = IMAGE_INT_STACK; /* RSP0 */
-	*(u16 *)(ram + IMAGE_TSS + 102) = 0x68;		 /* no I/O bitmap */
+	memcpy(ram + IMAGE_TSS + 4, &rsp0, sizeof(rsp0));
+	*(u16 *)(ram + IMAGE_TSS + 102) = 0x68; /* no I/O bitmap */
 }
 
 void image_gate(u8 *ram, u32 vector, u64 handler, u32 dpl)

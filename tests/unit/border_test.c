@@ -1,7 +1,8 @@
 // SPDX-License-Identifier: MIT
 /*
- * The border with libc. Without arguments the program starts itself under `vpmu kvm`, once per CPU model; inside, it
- * does to /dev/kvm, to the module parameters, to signals and to CPUID what other programs do.
+ * The border with libc. Without arguments the program starts itself under `vpmu kvm`, once per CPU
+ * model; inside, it does to /dev/kvm, to the module parameters, to signals and to CPUID what other
+ * programs do.
  */
 #include <setjmp.h>
 #include <stdarg.h>
@@ -152,7 +153,8 @@ static void a_child_has_kvm_but_not_the_parents_vms(void **state)
 	assert_true(vm >= 0);
 	if (!child) {
 		int own = ioctl(kvm, KVM_CREATE_VM, 0);
-		bool ok = api(kvm) == 12 && ioctl(vm, KVM_CHECK_EXTENSION, KVM_CAP_IRQCHIP) == -1 && errno == EIO;
+		bool ok = api(kvm) == 12 && ioctl(vm, KVM_CHECK_EXTENSION, KVM_CAP_IRQCHIP) == -1 &&
+			  errno == EIO;
 
 		ok = ok && own >= 0 && ioctl(own, KVM_CHECK_EXTENSION, KVM_CAP_USER_MEMORY) == 1;
 		ok = ok && !close(vm) && !close(own) && !close(kvm);

@@ -120,11 +120,12 @@ static void nothing_is_offered_that_the_host_lacks(void **state)
 	for (u32 m = 0; model_at(m); m++) {
 		struct fixture *f = make(model_at(m)->name);
 
-		assert_int_equal(entry(f, 7, 0)->ebx & ~ebx & (bit_SHA | bit_ADX | bit_AVX2 | bit_BMI2), 0);
+		assert_int_equal(
+			entry(f, 7, 0)->ebx & ~ebx & (bit_SHA | bit_ADX | bit_AVX2 | bit_BMI2), 0);
 		assert_int_equal(entry(f, 7, 0)->ebx & (bit_AVX512F | bit_RTM), 0);
 		assert_int_equal(entry(f, 7, 0)->ecx & (bit_PKU | bit_SHSTK), 0);
 		assert_int_equal(entry(f, 0xd, 0)->eax & ~(XCR0_X87 | XCR0_SSE | XCR0_AVX), 0);
-		assert_int_equal(entry(f, 1, 0)->ecx & BIT(5), 0);	     /* VMX */
+		assert_int_equal(entry(f, 1, 0)->ecx & BIT(5), 0);	    /* VMX */
 		assert_int_equal(entry(f, 0x80000001, 0)->ecx & BIT(2), 0); /* SVM */
 		free(f);
 	}
@@ -155,7 +156,7 @@ static void a_vcpu_gets_the_features_of_its_list(void **state)
 	free(f);
 }
 
-static void before_set_cpuid_everything_possible_is_allowed(void **state)
+static void before_set_cpuid_all_that_the_model_offers_is_allowed(void **state)
 {
 	struct fixture *f = make("milan");
 
@@ -164,8 +165,12 @@ static void before_set_cpuid_everything_possible_is_allowed(void **state)
 	f->vcpu.ncpuid = 0;
 	assert_int_equal(cpuid_apply(&f->vcpu), 0);
 	assert_true(f->cpu.cr4_allowed & CR4_SMAP);
+	assert_true(f->cpu.cr4_allowed & CR4_UMIP);
 	assert_true(f->cpu.is_amd);
 	assert_int_equal(f->cpu.phys_bits, 48);
+	f->vm.model = model_find("skylake");
+	assert_int_equal(cpuid_apply(&f->vcpu), 0);
+	assert_false(f->cpu.cr4_allowed & CR4_UMIP);
 	free(f);
 }
 
@@ -284,7 +289,8 @@ static void the_program_sees_the_model_but_not_more_than_the_host(void **state)
 	(void)state;
 	for (u32 m = 0; model_at(m); m++) {
 		cpuid_native(model_at(m), 0, 0, r);
-		assert_int_equal(r[CPUID_EBX], model_at(m)->is_amd ? signature_AMD_ebx : signature_INTEL_ebx);
+		assert_int_equal(r[CPUID_EBX],
+				 model_at(m)->is_amd ? signature_AMD_ebx : signature_INTEL_ebx);
 		cpuid_native(model_at(m), 1, 0, r);
 		__cpuid(1, eax, ebx, ecx, edx);
 		assert_int_equal(r[CPUID_ECX] & bit_OSXSAVE, ecx & bit_OSXSAVE);
@@ -308,7 +314,7 @@ int main(void)
 		cmocka_unit_test(a_short_list_is_counted_but_not_written),
 		cmocka_unit_test(nothing_is_offered_that_the_host_lacks),
 		cmocka_unit_test(a_vcpu_gets_the_features_of_its_list),
-		cmocka_unit_test(before_set_cpuid_everything_possible_is_allowed),
+		cmocka_unit_test(before_set_cpuid_all_that_the_model_offers_is_allowed),
 		cmocka_unit_test(an_impossible_address_width_is_refused),
 		cmocka_unit_test(the_guest_sees_its_own_state_in_cpuid),
 		cmocka_unit_test(mwait_follows_misc_enable_only_without_the_quirk),

@@ -113,7 +113,7 @@ static void a_child_frees_nothing_of_its_parent(void **state)
 
 	(void)state;
 	fdtab_set(7, &a);
-	fdtab_pin(7);	/* by a thread that the child does not have */
+	fdtab_pin(7); /* by a thread that the child does not have */
 	fdtab_forked();
 	assert_ptr_equal(fdtab_pin(7), &a);
 	fdtab_set(7, NULL);

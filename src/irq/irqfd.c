@@ -1,0 +1,268 @@
+// SPDX-License-Identifier: MIT
+/*
+ * irqfds: see irq/irqfd.h. Each is a duplicate of the program's eventfd in one epoll set, next to the
+ * timer and the fd that ends the wait. The program may close its own at any time.
+ */
+#include "irq/irqfd.h"
+
+#include <errno.h>
+#include <fcntl.h>
+#include <linux/kcmp.h>
+#include <stdlib.h>
+#include <sys/epoll.h>
+#include <sys/eventfd.h>
+#include <sys/syscall.h>
+#include <sys/timerfd.h>
+#include <unistd.h>
+
+#define EVENTS_MAX 32
+
+struct irqfd {
+	struct irqfd *next;
+	u32 gsi;
+	int fd, user_fd;
+	int resample; /* -1: none */
+};
+
+static int watch(struct irqfds *irqfds, int fd)
+{
+	struct epoll_event event = { .events = EPOLLIN, .data.fd = fd };
+
+	return epoll_ctl(irqfds->epoll, EPOLL_CTL_ADD, fd, &event) ? -errno : 0;
+}
+
+static void close_if_open(int fd)
+{
+	if (fd >= 0)
+		close(fd);
+}
+
+int irqfd_open(struct irqfds *irqfds)
+{
+	int r;
+
+	*irqfds = (struct irqfds){
+		.epoll = epoll_create1(EPOLL_CLOEXEC),
+		.timer = timerfd_create(CLOCK_MONOTONIC, TFD_NONBLOCK | TFD_CLOEXEC),
+		.stop = eventfd(0, EFD_NONBLOCK | EFD_CLOEXEC),
+	};
+	r = irqfds->epoll < 0 || irqfds->timer < 0 || irqfds->stop < 0 ? -EMFILE : 0;
+	if (!r)
+		r = watch(irqfds, irqfds->timer);
+	if (!r)
+		r = watch(irqfds, irqfds->stop);
+	if (!r)
+		r = -pthread_mutex_init(&irqfds->lock, NULL);
+	if (!r)
+		return 0;
+	close_if_open(irqfds->epoll);
+	close_if_open(irqfds->timer);
+	close_if_open(irqfds->stop);
+	return r;
+}
+
+static void irqfd_free(struct irqfd *irqfd)
+{
+	close_if_open(irqfd->fd);
+	close_if_open(irqfd->resample);
+	free(irqfd);
+}
+
+void irqfd_close(struct irqfds *irqfds)
+{
+	while (irqfds->first) {
+		struct irqfd *irqfd = irqfds->first;
+
+		irqfds->first = irqfd->next;
+		irqfd_free(irqfd);
+	}
+	close(irqfds->epoll);
+	close(irqfds->timer);
+	close(irqfds->stop);
+	pthread_mutex_destroy(&irqfds->lock);
+}
+
+/* --- what the program asks for --- */
+
+static struct irqfd *find_user(const struct irqfds *irqfds, int user_fd)
+{
+	struct irqfd *irqfd = irqfds->first;
+
+	while (irqfd && irqfd->user_fd != user_fd)
+		irqfd = irqfd->next;
+	return irqfd;
+}
+
+/* EFD_SEMAPHORE or not, a resample fd is only ever written; any fd that is none fails when used. */
+static int duplicate(int fd)
+{
+	int copy = fcntl(fd, F_DUPFD_CLOEXEC, 0);
+
+	return copy < 0 ? (errno == EBADF ? -EBADF : -EMFILE) : copy;
+}
+
+static int open_pair(struct irqfd *irqfd, const struct kvm_irqfd *args)
+{
+	irqfd->resample = -1;
+	irqfd->fd = duplicate(args->fd);
+	if (irqfd->fd < 0)
+		return irqfd->fd;
+	if (!(args->flags & KVM_IRQFD_FLAG_RESAMPLE))
+		return 0;
+	irqfd->resample = duplicate(args->resamplefd);
+	return irqfd->resample < 0 ? irqfd->resample : 0;
+}
+
+/* If the host cannot say, the same number is the same file. */
+static bool same_file(int a, int b)
+{
+	return syscall(SYS_kcmp, getpid(), getpid(), KCMP_FILE, a, b) <= 0;
+}
+
+static void forget(struct irqfds *irqfds, struct irqfd *irqfd)
+{
+	struct irqfd **link = &irqfds->first;
+
+	while (*link != irqfd)
+		link = &(*link)->next;
+	*link = irqfd->next;
+	__atomic_fetch_sub(&irqfds->resampling, irqfd->resample >= 0, __ATOMIC_RELEASE);
+	epoll_ctl(irqfds->epoll, EPOLL_CTL_DEL, irqfd->fd, NULL);
+	irqfd_free(irqfd);
+}
+
+static int link_irqfd(struct irqfds *irqfds, struct irqfd *irqfd)
+{
+	struct irqfd *old;
+	int r = 0;
+
+	pthread_mutex_lock(&irqfds->lock);
+	old = find_user(irqfds, irqfd->user_fd);
+	if (old && same_file(old->fd, irqfd->fd))
+		r = -EBUSY; /* KVM: an eventfd stands for one interrupt */
+	else if (old)
+		forget(irqfds, old); /* the program has closed it, and the number has a new meaning */
+	if (!r)
+		r = watch(irqfds, irqfd->fd);
+	if (!r) {
+		irqfd->next = irqfds->first;
+		irqfds->first = irqfd;
+		__atomic_fetch_add(&irqfds->resampling, irqfd->resample >= 0, __ATOMIC_RELEASE);
+	}
+	pthread_mutex_unlock(&irqfds->lock);
+	return r;
+}
+
+int irqfd_assign(struct irqfds *irqfds, const struct kvm_irqfd *args)
+{
+	struct irqfd *irqfd = malloc(sizeof(*irqfd));
+	int r;
+
+	if (!irqfd)
+		return -ENOMEM;
+	*irqfd = (struct irqfd){ .gsi = args->gsi, .user_fd = args->fd };
+	r = open_pair(irqfd, args);
+	if (!r)
+		r = link_irqfd(irqfds, irqfd);
+	if (r)
+		irqfd_free(irqfd);
+	return r;
+}
+
+static bool resampled(const struct irqfds *irqfds, u32 gsi)
+{
+	for (const struct irqfd *f = irqfds->first; f; f = f->next)
+		if (f->gsi == gsi && f->resample >= 0)
+			return true;
+	return false;
+}
+
+int irqfd_deassign(struct irqfds *irqfds, const struct kvm_irqfd *args, bool *last_of_level)
+{
+	struct irqfd *irqfd;
+
+	*last_of_level = false;
+	pthread_mutex_lock(&irqfds->lock);
+	irqfd = find_user(irqfds, args->fd);
+	if (irqfd && irqfd->gsi == args->gsi) {
+		bool level = irqfd->resample >= 0;
+
+		forget(irqfds, irqfd);
+		*last_of_level = level && !resampled(irqfds, args->gsi);
+	}
+	pthread_mutex_unlock(&irqfds->lock);
+	return 0; /* KVM: also if there was none */
+}
+
+/* --- waiting --- */
+
+void irqfd_set_timer(struct irqfds *irqfds, u64 expiry)
+{
+	struct itimerspec spec = { 0 };
+
+	if (expiry != IRQFD_NEVER) {
+		expiry = expiry ? expiry : 1; /* 0 would disarm it */
+		spec.it_value.tv_sec = expiry / 1000000000;
+		spec.it_value.tv_nsec = expiry % 1000000000;
+	}
+	timerfd_settime(irqfds->timer, TFD_TIMER_ABSTIME, &spec, NULL);
+}
+
+void irqfd_stop(struct irqfds *irqfds)
+{
+	eventfd_write(irqfds->stop, 1);
+}
+
+/* What a readable fd means; false: it was taken away meanwhile. */
+static bool decode(struct irqfds *irqfds, int fd, struct irqfd_event *event)
+{
+	struct irqfd *irqfd;
+	eventfd_t count;
+
+	if (fd == irqfds->stop) {
+		*event = (struct irqfd_event){ .what = IRQFD_STOP };
+		return true;
+	}
+	if (fd == irqfds->timer) {
+		*event = (struct irqfd_event){ .what = IRQFD_TIMER };
+		return eventfd_read(fd, &count) == 0; /* eight bytes as well */
+	}
+	for (irqfd = irqfds->first; irqfd && irqfd->fd != fd; irqfd = irqfd->next)
+		;
+	if (!irqfd)
+		return false;
+	event->what = irqfd->resample >= 0 ? IRQFD_LEVEL : IRQFD_EDGE;
+	event->gsi = irqfd->gsi;
+	return eventfd_read(fd, &count) == 0;
+}
+
+u32 irqfd_wait(struct irqfds *irqfds, struct irqfd_event *events, u32 n)
+{
+	struct epoll_event ready[EVENTS_MAX];
+	u32 filled = 0;
+	int nready = epoll_wait(irqfds->epoll, ready, n < EVENTS_MAX ? n : EVENTS_MAX, -1);
+
+	pthread_mutex_lock(&irqfds->lock);
+	for (int i = 0; i < nready; i++)
+		filled += decode(irqfds, ready[i].data.fd, &events[filled]);
+	pthread_mutex_unlock(&irqfds->lock);
+	return filled;
+}
+
+bool irqfd_resample(struct irqfds *irqfds, u32 gsi, bool tell)
+{
+	bool found = false;
+
+	if (!__atomic_load_n(&irqfds->resampling, __ATOMIC_ACQUIRE))
+		return false;
+	pthread_mutex_lock(&irqfds->lock);
+	for (const struct irqfd *f = irqfds->first; f; f = f->next) {
+		if (f->gsi != gsi || f->resample < 0)
+			continue;
+		found = true;
+		if (tell)
+			eventfd_write(f->resample, 1);
+	}
+	pthread_mutex_unlock(&irqfds->lock);
+	return found;
+}

@@ -1,0 +1,53 @@
+/* SPDX-License-Identifier: MIT */
+/*
+ * irqfds: eventfds that stand for interrupts, those that resample (a level stays up until its service
+ * ends, and then another eventfd asks the device whether it still wants it), and one timer, for a
+ * thread of the owner that waits for all of them (Documentation/virt/kvm/api.rst 4.75).
+ *
+ * A leaf: it knows numbers of interrupts (GSIs), not what they do. The owner's thread calls
+ * irqfd_wait() and acts on what it returns.
+ *
+ * Threads: any; irqfd_wait() from one thread only.
+ */
+#ifndef IRQ_IRQFD_H
+#define IRQ_IRQFD_H
+
+#include <linux/kvm.h>
+#include <pthread.h>
+
+#include "base/types.h"
+
+#define IRQFD_NEVER (~0ull)
+
+struct irqfd;
+
+struct irqfds {
+	pthread_mutex_t lock;
+	int epoll, timer, stop;
+	struct irqfd *first;
+	u32 resampling; /* how many of them */
+};
+
+enum irqfd_what { IRQFD_STOP, IRQFD_TIMER, IRQFD_EDGE, IRQFD_LEVEL };
+
+struct irqfd_event {
+	enum irqfd_what what;
+	u32 gsi;
+};
+
+int irqfd_open(struct irqfds *irqfds); /* 0 or -errno */
+void irqfd_close(struct irqfds *irqfds);
+
+/* KVM_IRQFD: 0 or -errno. Resampling GSIs are the caller's to check. */
+int irqfd_assign(struct irqfds *irqfds, const struct kvm_irqfd *args);
+int irqfd_deassign(struct irqfds *irqfds, const struct kvm_irqfd *args, bool *last_of_level);
+
+void irqfd_set_timer(struct irqfds *irqfds, u64 expiry); /* CLOCK_MONOTONIC, ns, or IRQFD_NEVER */
+void irqfd_stop(struct irqfds *irqfds);			 /* makes irqfd_wait() return IRQFD_STOP */
+/* Sleeps until something happened: how many of up to n events were filled in. */
+u32 irqfd_wait(struct irqfds *irqfds, struct irqfd_event *events, u32 n);
+
+/* The service of a GSI has ended: true if somebody resamples it (and has been told, if tell). */
+bool irqfd_resample(struct irqfds *irqfds, u32 gsi, bool tell);
+
+#endif

@@ -1,0 +1,108 @@
+// SPDX-License-Identifier: MIT
+/*
+ * The vpmu command as a user meets it: exit codes, messages, and what it hands to the program it
+ * starts.
+ */
+#include <setjmp.h>
+#include <stdarg.h>
+#include <stddef.h>
+
+#include <cmocka.h>
+
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <sys/wait.h>
+#include <unistd.h>
+
+#include "base/types.h"
+
+static char folder[512]; /* of the build, with a slash at its end */
+
+/* Runs `vpmu arguments` in a shell; *output gets what it says, on stdout and stderr. */
+static int vpmu(const char *arguments, char output[4096])
+{
+	char line[1024];
+	size_t n;
+	FILE *f;
+
+	snprintf(line, sizeof(line), "%svpmu %s 2>&1", folder, arguments);
+	f = popen(line, "r");
+	assert_non_null(f);
+	n = fread(output, 1, 4095, f);
+	output[n] = '\0';
+	return WEXITSTATUS(pclose(f));
+}
+
+static const struct call {
+	const char *arguments;
+	int status;
+	const char *says;
+} calls[] = {
+	{ "", 2, "usage: vpmu" },
+	{ "--help", 0, "usage: vpmu" },
+	{ "help", 0, "commands:" },
+	{ "help kvm", 0, "sapphirerapids" },
+	{ "help frob", 2, "no command 'frob'" },
+	{ "--version", 0, "vpmu " },
+	{ "--frob", 2, "unknown option '--frob'" },
+	{ "frob", 2, "unknown command 'frob'" },
+	{ "kvm", 2, "no command to run" },
+	{ "kvm --help", 0, "--cpu MODEL" },
+	{ "kvm --cpu", 2, "needs the name" },
+	{ "kvm --cpu 486 true", 2, "no CPU model '486'" },
+	{ "kvm --frob true", 2, "vpmu help kvm" },
+	{ "kvm /no/such/command", 127, "cannot start '/no/such/command'" },
+	{ "kvm /", 126, "cannot start '/'" },
+	{ "kvm true", 0, "" },
+	{ "kvm -- false", 1, "" },
+	{ "kvm sh -c 'exit 42'", 42, "" },
+	{ "kvm --cpu milan sh -c 'echo $VPMU_CPU'", 0, "milan" },
+	{ "kvm --cpu=genoa sh -c 'echo $VPMU_CPU'", 0, "genoa" },
+	{ "kvm sh -c 'echo $LD_PRELOAD'", 0, "/libvpmu-kvm.so" },
+	{ "kvm cat /sys/module/kvm/parameters/ignore_msrs", 0, "N\n" },
+};
+
+static void every_call_ends_with_its_code_and_says_why(void **state)
+{
+	char output[4096];
+
+	(void)state;
+	for (u32 i = 0; i < ARRAY_SIZE(calls); i++) {
+		int status = vpmu(calls[i].arguments, output);
+
+		if (status != calls[i].status || !strstr(output, calls[i].says))
+			fail_msg("vpmu %s: exit code %d, says: %s", calls[i].arguments, status,
+				 output);
+	}
+}
+
+static void other_preloaded_libraries_stay(void **state)
+{
+	char output[4096];
+
+	(void)state;
+	setenv("LD_PRELOAD", "libc.so.6", 1);
+	assert_int_equal(vpmu("kvm sh -c 'echo $LD_PRELOAD'", output), 0);
+	unsetenv("LD_PRELOAD");
+	assert_non_null(strstr(output, "libvpmu-kvm.so:libc.so.6\n"));
+}
+
+#define SKIPPED 4
+
+int main(void)
+{
+	const struct CMUnitTest tests[] = {
+		cmocka_unit_test(every_call_ends_with_its_code_and_says_why),
+		cmocka_unit_test(other_preloaded_libraries_stay),
+	};
+
+#if defined(__SANITIZE_ADDRESS__) || defined(__SANITIZE_THREAD__)
+	puts("SKIP: a sanitizer's runtime cannot be loaded behind a preloaded library");
+	return SKIPPED;
+#endif
+	if (readlink("/proc/self/exe", folder, sizeof(folder) - 32) < 0)
+		return 1;
+	strcpy(strrchr(folder, '/') + 1, "../../");
+	return cmocka_run_group_tests(tests, NULL, NULL);
+}
