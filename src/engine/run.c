@@ -298,11 +298,16 @@ static enum turn execute_complex(struct cpu *cpu, const struct insn *insn)
 }
 
 /* A near branch to a non-canonical address is #GP(0) on the branch itself (SDM 2A JMP, CALL; 2B RET). */
-static void bad_target(struct cpu *cpu, const struct block *block)
+static void bad_target(struct cpu *cpu, const struct block *block, bool call)
 {
+	struct translation stack;
+
 	cpu->rip = block->rip + block->places[block->ninsns - 1].guest;
 	cpu->regs[RSP] -= block->rsp_moved;
 	count_refund(cpu, true);
+	/* A call tries its stack first. */
+	if (call && mmu_translate(cpu, cpu->regs[RSP] - 8, ACCESS_WRITE, &stack) == FAULT_RAISED)
+		return;
 	cpu_raise_error(cpu, VEC_GP, 0);
 }
 
@@ -327,10 +332,10 @@ static enum turn after(struct cpu *cpu, enum leave why, u32 mode, const struct b
 	switch (why) {
 	case LEAVE_LOOKUP:
 		if ((mode & MODE_CODE64) && !cpu_canonical(cpu, cpu->rip))
-			bad_target(cpu, arg);
+			bad_target(cpu, arg, false);
 		return TURN_AGAIN;
 	case LEAVE_BAD_TARGET:
-		bad_target(cpu, arg);
+		bad_target(cpu, arg, true);
 		return TURN_AGAIN;
 	case LEAVE_LINK:
 		eng->link_epoch = eng->flushes;
@@ -352,7 +357,7 @@ static enum turn after(struct cpu *cpu, enum leave why, u32 mode, const struct b
 		return TURN_AGAIN;
 	case LEAVE_STEP:
 		if ((mode & MODE_CODE64) && !cpu_canonical(cpu, cpu->rip) && block->nbranches)
-			bad_target(cpu, block);
+			bad_target(cpu, block, false);
 		else
 			retired_step(cpu, cpu->rflags & FL_TF);
 		return TURN_AGAIN;

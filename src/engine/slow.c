@@ -30,18 +30,12 @@ static enum guest_fault linear_address(struct cpu *cpu, u64 address, u32 desc, u
 	u32 size = desc & DESC_SIZE;
 
 	*out = address;
-	if (desc & DESC_OFFSET)
+	if ((desc & DESC_OFFSET) || (!(cpu->mode & MODE_CODE64) && address + size > BIT(32)))
 		return cpu_linear(cpu, seg, address, size, access, out);
 	if (!(cpu->mode & MODE_CODE64) ||
 	    (cpu_canonical(cpu, address) && cpu_canonical(cpu, address + size - 1)))
 		return FAULT_NONE;
 	return cpu_raise_error(cpu, seg == SS ? VEC_SS : VEC_GP, 0);
-}
-
-/* #AC comes before the page for general operands, behind it for larger ones: as the processor does. */
-static enum guest_fault check_alignment(struct cpu *cpu, gva_t gva, u32 size)
-{
-	return cpu_misaligned(cpu, gva, size) ? cpu_raise_error(cpu, VEC_AC, 0) : FAULT_NONE;
 }
 
 static bool is_mmio(const struct translation *t, u32 access)
@@ -102,8 +96,6 @@ static u64 one_page(struct cpu *cpu, gva_t gva, u32 desc, u32 access, const u8 *
 	struct translation t;
 	enum guest_fault fault = mmu_fill(cpu, gva, access, &t);
 
-	if (fault == FAULT_NONE)
-		fault = check_alignment(cpu, gva, size);
 	if (fault != FAULT_NONE)
 		return leave(cpu, return_pc, fault, false);
 	if (is_mmio(&t, access) && (desc & DESC_X87))
@@ -128,8 +120,6 @@ static u64 two_pages(struct cpu *cpu, gva_t gva, u32 desc, u32 access, const u8 
 	fault = mmu_translate(cpu, gva, access, &t[0]);
 	if (fault == FAULT_NONE)
 		fault = mmu_translate(cpu, gva + part[0], access, &t[1]);
-	if (fault == FAULT_NONE)
-		fault = check_alignment(cpu, gva, size);
 	if (fault != FAULT_NONE)
 		return leave(cpu, return_pc, fault, false);
 	mmio = is_mmio(&t[0], access) || is_mmio(&t[1], access);
@@ -159,8 +149,8 @@ u64 slow_access(struct cpu *cpu, u64 address, u32 desc, const u8 *return_pc)
 		fault = cpu_raise_error(cpu, VEC_GP, 0);
 	else
 		fault = linear_address(cpu, address, desc, access, &gva);
-	if (fault == FAULT_NONE && size <= 8)
-		fault = check_alignment(cpu, gva, size);
+	if (fault == FAULT_NONE && cpu_misaligned(cpu, gva, size))
+		fault = cpu_raise_error(cpu, VEC_AC, 0);
 	if (fault != FAULT_NONE)
 		return leave(cpu, return_pc, fault, false);
 	if (size <= PAGE_SIZE - (gva & ~PAGE_MASK))

@@ -100,11 +100,12 @@ static void always_slow(struct trans *t, u32 desc, const struct native *n)
 	stub->inline_op = t->e.p;
 }
 
-static bool needs_segment(const struct trans *t, enum seg seg)
+/* Flat segments need no check; but code segments are never writable. */
+static bool needs_segment(const struct trans *t, enum seg seg, u32 rw)
 {
 	if (t->mode & MODE_CODE64)
 		return false;
-	return !(t->mode & MODE_FLAT) || seg == FS || seg == GS;
+	return !(t->mode & MODE_FLAT) || seg == FS || seg == GS || (seg == CS && (rw & DESC_WRITE));
 }
 
 void access_begin(struct trans *t, u32 size, enum seg seg, u32 rw, const struct native *n)
@@ -117,7 +118,7 @@ void access_begin(struct trans *t, u32 size, enum seg seg, u32 rw, const struct 
 			ea_base(RSP, CPU(seg) + seg * (s32)sizeof(struct segment) +
 					     (s32)offsetof(struct segment, base)));
 	t->flags = FLAGS_IN_CPU;
-	if (needs_segment(t, seg))
+	if (needs_segment(t, seg, rw))
 		always_slow(t, desc | DESC_OFFSET, n);
 	else if (t->mode & MODE_ALIGN)
 		always_slow(t, desc, n);

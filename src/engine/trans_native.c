@@ -315,24 +315,51 @@ static void legacy_fields(const struct trans *t, struct enc *x)
 	x->map = t->zi.opcode_map;
 }
 
+/* VEX.W widens general registers, and memory in their place, in 64-bit code only. */
+static bool vex_w_ignored(const struct trans *t)
+{
+	if (t->mode & MODE_CODE64)
+		return false;
+	switch (t->zi.mnemonic) {
+	case ZYDIS_MNEMONIC_VCVTSI2SS:
+	case ZYDIS_MNEMONIC_VCVTSI2SD:
+	case ZYDIS_MNEMONIC_VMOVD:
+	case ZYDIS_MNEMONIC_VPCMPESTRI:
+	case ZYDIS_MNEMONIC_VPCMPESTRM:
+	case ZYDIS_MNEMONIC_VPEXTRD:
+	case ZYDIS_MNEMONIC_VPINSRD:
+		return true;
+	default:
+		return false;
+	}
+}
+
 static void vex_fields(const struct trans *t, struct enc *x)
 {
 	x->vex = true;
-	x->w = t->zi.raw.vex.W;
+	x->w = t->zi.raw.vex.W && !vex_w_ignored(t);
 	x->vex_l = t->zi.raw.vex.L;
 	x->vex_pp = t->zi.raw.vex.pp;
 	x->map = t->zi.raw.vex.m_mmmm;
+}
+
+static bool has_is4(const struct trans *t)
+{
+	for (u32 i = 0; i < t->zi.operand_count; i++)
+		if (t->zops[i].encoding == ZYDIS_OPERAND_ENCODING_IS4)
+			return true;
+	return false;
 }
 
 static void immediate_fields(const struct trans *t, struct enc *x)
 {
 	u32 len = t->zi.raw.imm[0].size / 8, offset = t->zi.raw.imm[0].offset;
 
-	for (u32 i = 0; i < t->zi.operand_count; i++)
-		if (t->zops[i].encoding == ZYDIS_OPERAND_ENCODING_IS4) {
-			len = 1; /* a register in the last byte */
-			offset = t->insn.len - 1;
-		}
+	if (has_is4(t)) { /* a register in the last byte; of eight outside 64-bit code */
+		x->imm_len = 1;
+		x->imm = t->insn.bytes[t->insn.len - 1] & (t->mode & MODE_CODE64 ? 0xff : 0x7f);
+		return;
+	}
 	x->imm_len = len + t->zi.raw.imm[1].size / 8;
 	for (u32 i = 0; i < x->imm_len; i++)
 		x->imm |= (u64)t->insn.bytes[offset + i] << (8 * i);

@@ -194,12 +194,14 @@ static bool nop(const struct trans *t)
 /* F3 90 with REX.B is XCHG r8, rAX, not PAUSE as Zydis has it. */
 static bool pause_or_xchg(struct trans *t)
 {
-	bool wide = t->zi.raw.rex.W;
-
 	if (t->zi.mnemonic != ZYDIS_MNEMONIC_PAUSE)
 		return false;
 	if (t->zi.raw.rex.B)
-		emit_rr(&t->e, wide, 0x87, R8, HOST_GUEST_RAX);
+		emit_insn(&t->e, &(struct enc){ .p66 = t->insn.opsize == 2,
+						.w = t->zi.raw.rex.W,
+						.opcode = 0x87,
+						.reg = R8,
+						.rm = HOST_GUEST_RAX });
 	else
 		emit_u8(&t->e, 0xf3), emit_u8(&t->e, 0x90);
 	return true;

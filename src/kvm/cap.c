@@ -6,9 +6,10 @@
 
 #include "kvm/priv.h"
 
-#define GUEST_DEBUG_CONTROLS                                                                      \
-	(KVM_GUESTDBG_ENABLE | KVM_GUESTDBG_SINGLESTEP | KVM_GUESTDBG_USE_HW_BP |                 \
-	 KVM_GUESTDBG_USE_SW_BP | KVM_GUESTDBG_INJECT_BP | KVM_GUESTDBG_INJECT_DB | KVM_GUESTDBG_BLOCKIRQ)
+#define GUEST_DEBUG_CONTROLS                                                        \
+	(KVM_GUESTDBG_ENABLE | KVM_GUESTDBG_SINGLESTEP | KVM_GUESTDBG_USE_HW_BP |   \
+	 KVM_GUESTDBG_USE_SW_BP | KVM_GUESTDBG_INJECT_BP | KVM_GUESTDBG_INJECT_DB | \
+	 KVM_GUESTDBG_BLOCKIRQ)
 
 static int online_cpus(void)
 {

@@ -1,7 +1,8 @@
 // SPDX-License-Identifier: MIT
 /*
- * Open files of the KVM API: references, descriptors and what a read() of them gives. The descriptors are memfds, so that
- * close(), dup(), fstat() and mmap() of the program need no help: a vCPU's holds the pages of its struct kvm_run. Any thread.
+ * Open files of the KVM API: references, descriptors and what a read() of them gives. The
+ * descriptors are memfds, so that close(), dup(), fstat() and mmap() of the program need no help: a
+ * vCPU's holds the pages of its struct kvm_run. Any thread.
  */
 #include <errno.h>
 #include <fcntl.h>

@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: MIT
 /*
- * From an ioctl to its handler: looks the request up in ioctl.def, copies the argument, takes the vCPU's lock, calls.
- * Any thread.
+ * From an ioctl to its handler: looks the request up in ioctl.def, copies the argument, takes the
+ * vCPU's lock, calls. Any thread.
  */
 #include <errno.h>
 #include <string.h>
@@ -21,14 +21,16 @@ struct row {
 };
 
 static const struct row rows[] = {
-#define IOCTL(kind, request, copy, handler) { KVM_FILE_##kind, (u32)(request), COPY_##copy, handler },
+#define IOCTL(kind, request, copy, handler) \
+	{ KVM_FILE_##kind, (u32)(request), COPY_##copy, handler },
 #include "kvm/ioctl.def"
 #undef IOCTL
 };
 
-#define IOCTL(kind, request, copy, handler)                                                     \
-	_Static_assert((COPY_##copy != COPY_IN && COPY_##copy != COPY_OUT && COPY_##copy != COPY_INOUT) || \
-			       _IOC_SIZE(request) <= KVM_ARG_MAX,                               \
+#define IOCTL(kind, request, copy, handler)                                  \
+	_Static_assert((COPY_##copy != COPY_IN && COPY_##copy != COPY_OUT && \
+			COPY_##copy != COPY_INOUT) ||                        \
+			       _IOC_SIZE(request) <= KVM_ARG_MAX,            \
 		       "fits the buffer");
 #include "kvm/ioctl.def"
 #undef IOCTL
@@ -82,7 +84,8 @@ static long call_vcpu(const struct row *row, struct kvm_call *call)
 	struct vcpu *vcpu = call->vcpu;
 	long r;
 
-	/* A signal handler inside KVM_RUN: the kernel would run it after KVM_RUN; here the vCPU is busy. */
+	/* A signal handler inside KVM_RUN: the kernel would run it after KVM_RUN; here the vCPU is
+	 * busy. */
 	if (vcpu_current() == vcpu)
 		return -EINTR;
 	pthread_mutex_lock(&vcpu->lock);

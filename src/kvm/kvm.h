@@ -1,11 +1,13 @@
 /* SPDX-License-Identifier: MIT */
 /*
- * The KVM API as functions: what the border with libc (preload/) needs to know of everything below it.
+ * The KVM API as functions: what the border with libc (preload/) needs to know of everything below
+ * it.
  *
- * A struct kvm_file is what an open file of the kernel's KVM is: the system (/dev/kvm), a VM, a vCPU, a
- * statistics file or a device. It is reference-counted: the fd table holds one reference while at least one
- * descriptor is open, and every call in flight holds one of its own, so that a close() in another thread never
- * pulls a file away under an ioctl(). A vCPU, stats or device file keeps its VM alive, as in the kernel.
+ * A struct kvm_file is what an open file of the kernel's KVM is: the system (/dev/kvm), a VM, a
+ * vCPU, a statistics file or a device. It is reference-counted: the fd table holds one reference
+ * while at least one descriptor is open, and every call in flight holds one of its own, so that a
+ * close() in another thread never pulls a file away under an ioctl(). A vCPU, stats or device file
+ * keeps its VM alive, as in the kernel.
  *
  * All functions may be called from any thread. errno is not touched: failures are -errno.
  */
@@ -18,9 +20,10 @@
 
 struct kvm_file;
 
-/* A descriptor that an ioctl made. The fd (a memfd, close-on-exec) is already open; the caller files it. */
+/* A descriptor that an ioctl made. The fd (a memfd, close-on-exec) is already open; the caller
+ * files it. */
 struct kvm_newfd {
-	int fd; /* -1: none was made */
+	int fd;		       /* -1: none was made */
 	struct kvm_file *file; /* the caller's reference */
 };
 
@@ -30,8 +33,9 @@ void kvm_get(struct kvm_file *file);
 void kvm_put(struct kvm_file *file);
 
 /*
- * One ioctl. `request` is the lower 32 bits of what the program passed. Returns what ioctl() returns, or -errno. *newfd is
- * always written. When it holds an fd, the result is that fd; a caller that cannot file it closes both.
+ * One ioctl. `request` is the lower 32 bits of what the program passed. Returns what ioctl()
+ * returns, or -errno. *newfd is always written. When it holds an fd, the result is that fd; a
+ * caller that cannot file it closes both.
  */
 long kvm_ioctl(struct kvm_file *file, u32 request, unsigned long arg, struct kvm_newfd *newfd);
 
@@ -40,14 +44,16 @@ bool kvm_readable(const struct kvm_file *file);
 long kvm_read(struct kvm_file *file, void *buf, size_t n, u64 offset);
 
 /*
- * For the process's SIGSEGV, SIGBUS, SIGFPE, SIGILL and SIGTRAP handlers: true if the signal was caused by guest
- * code or by a guarded access to the program's memory, and has been dealt with. Async-signal-safe.
+ * For the process's SIGSEGV, SIGBUS, SIGFPE, SIGILL and SIGTRAP handlers: true if the signal was
+ * caused by guest code or by a guarded access to the program's memory, and has been dealt with.
+ * Async-signal-safe.
  */
 bool kvm_signal(int sig, siginfo_t *info, void *ucontext);
 
 /*
- * To be called on a thread that is about to run one of the program's own signal handlers: a KVM_RUN in progress on this
- * thread then returns -EINTR as soon as it can. Does nothing elsewhere. Async-signal-safe.
+ * To be called on a thread that is about to run one of the program's own signal handlers: a KVM_RUN
+ * in progress on this thread then returns -EINTR as soon as it can. Does nothing elsewhere.
+ * Async-signal-safe.
  */
 void kvm_interrupt(void);
 

@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: MIT
 /*
- * Lists of MSRs: copied in, done one by one until one fails, copied back (KVM: msr_io). Any thread, with the
- * vCPU's lock if there is one.
+ * Lists of MSRs: copied in, done one by one until one fails, copied back (KVM: msr_io). Any thread,
+ * with the vCPU's lock if there is one.
  */
 #include "kvm/msrs.h"
 

@@ -1,6 +1,7 @@
 /* SPDX-License-Identifier: MIT */
 /*
- * Lists of MSRs in the program's memory: KVM_GET_MSRS and KVM_SET_MSRS, on the system and on a vCPU.
+ * Lists of MSRs in the program's memory: KVM_GET_MSRS and KVM_SET_MSRS, on the system and on a
+ * vCPU.
  */
 #ifndef KVM_MSRS_H
 #define KVM_MSRS_H

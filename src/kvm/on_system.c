@@ -43,7 +43,8 @@ long ioctl_create_vm(struct kvm_call *call)
 	return r;
 }
 
-/* A list whose length the program guesses: the right length comes back with E2BIG until the guess is good. */
+/* A list whose length the program guesses: the right length comes back with E2BIG until the guess
+ * is good. */
 static long msr_index_list(struct kvm_call *call, u32 (*list)(bool amd, u32 *out, u32 max))
 {
 	struct kvm_msr_list *user = user_ptr(call->arg);

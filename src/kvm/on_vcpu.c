@@ -18,15 +18,15 @@ long ioctl_run(struct kvm_call *call)
 }
 
 /* The registers: each a struct in, or a struct out. */
-#define GET(name)                                            \
-	long ioctl_get_##name(struct kvm_call *call)         \
-	{                                                    \
-		vcpu_get_##name(call->vcpu, call->data);     \
-		return 0;                                    \
+#define GET(name)                                        \
+	long ioctl_get_##name(struct kvm_call *call)     \
+	{                                                \
+		vcpu_get_##name(call->vcpu, call->data); \
+		return 0;                                \
 	}
-#define SET(name)                                            \
-	long ioctl_set_##name(struct kvm_call *call)         \
-	{                                                    \
+#define SET(name)                                               \
+	long ioctl_set_##name(struct kvm_call *call)            \
+	{                                                       \
 		return vcpu_set_##name(call->vcpu, call->data); \
 	}
 
@@ -130,7 +130,8 @@ long ioctl_set_lapic(struct kvm_call *call)
 	return lapic_set_state(&vcpu->lapic, apic_now(vcpu), &state);
 }
 
-/* The page through which 32-bit Windows patched by its hypervisor sees the TPR: accepted, never needed. */
+/* The page through which 32-bit Windows patched by its hypervisor sees the TPR: accepted, never
+ * needed. */
 long ioctl_set_vapic_addr(struct kvm_call *call)
 {
 	struct kvm_vapic_addr va;

@@ -254,7 +254,8 @@ long ioctl_reinject_control(struct kvm_call *call)
 
 	if (!guarded_read(&control, user_ptr(call->arg), sizeof(control)))
 		return -EFAULT;
-	return call->vm->pit ? 0 : -ENXIO; /* ticks are not lost, so there are none to make up for */
+	return call->vm->pit ? 0
+			     : -ENXIO; /* ticks are not lost, so there are none to make up for */
 }
 
 long ioctl_set_boot_cpu_id(struct kvm_call *call)

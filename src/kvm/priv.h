@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: MIT */
 /*
- * Inside kvm/: an open file, and one call on its way from the table (ioctl.def) to its handler. Handlers copy, check what
- * the table cannot, and call vm/; they have no behaviour of their own.
+ * Inside kvm/: an open file, and one call on its way from the table (ioctl.def) to its handler.
+ * Handlers copy, check what the table cannot, and call vm/; they have no behaviour of their own.
  */
 #ifndef KVM_PRIV_H
 #define KVM_PRIV_H
@@ -9,7 +9,13 @@
 #include "kvm/kvm.h"
 #include "vm/vm.h"
 
-enum kvm_file_kind { KVM_FILE_SYSTEM, KVM_FILE_VM, KVM_FILE_VCPU, KVM_FILE_VM_STATS, KVM_FILE_VCPU_STATS };
+enum kvm_file_kind {
+	KVM_FILE_SYSTEM,
+	KVM_FILE_VM,
+	KVM_FILE_VCPU,
+	KVM_FILE_VM_STATS,
+	KVM_FILE_VCPU_STATS
+};
 
 struct kvm_file {
 	enum kvm_file_kind kind;
@@ -42,7 +48,8 @@ static inline void *user_ptr(u64 address)
 /* A copy of n bytes of the program's memory, to be freed. 0, -ENOMEM or -EFAULT. n may be 0. */
 int kvm_copy_in(const void *user, size_t n, void **out);
 
-/* file.c: a file of this kind with a reference on the VM (if any), and its descriptor in *newfd. The fd or -errno. */
+/* file.c: a file of this kind with a reference on the VM (if any), and its descriptor in *newfd.
+ * The fd or -errno. */
 long kvm_new_file(struct kvm_call *call, enum kvm_file_kind kind, struct vm *vm, struct vcpu *vcpu);
 struct kvm_file *kvm_file_alloc(enum kvm_file_kind kind, const struct model *model);
 int kvm_new_fd(enum kvm_file_kind kind); /* a memfd, or -errno */

@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: MIT
 /*
- * Guest debugging from outside: KVM_SET_GUEST_DEBUG and KVM_TRANSLATE (api.rst 4.87, 4.16). vCPU lock held, inside a
- * section.
+ * Guest debugging from outside: KVM_SET_GUEST_DEBUG and KVM_TRANSLATE (api.rst 4.87, 4.16). vCPU
+ * lock held, inside a section.
  */
 #include <errno.h>
 #include <string.h>
@@ -18,7 +18,8 @@ static int inject(struct cpu *cpu, u32 control)
 	if (cpu->event.kind == EVENT_EXCEPTION)
 		return -EBUSY;
 	if (!db)
-		cpu->rip += 1; /* a breakpoint of the guest's own: INT3 pushes the address behind it */
+		cpu->rip +=
+			1; /* a breakpoint of the guest's own: INT3 pushes the address behind it */
 	cpu->event = (struct cpu_event){
 		.kind = db ? EVENT_EXCEPTION : EVENT_SOFT_EXC,
 		.vector = db ? VEC_DB : VEC_BP,

@@ -3,9 +3,9 @@
  * The dirty log: KVM_GET_DIRTY_LOG, which also clears unless the program took that over, and
  * KVM_CLEAR_DIRTY_LOG (api.rst 4.8, 4.117, 7.28). Any thread.
  *
- * A vCPU marks a page when it first writes it and then writes through its TLB without asking. So bits are cleared
- * first, then every TLB is flushed, and only then does the program learn of them: a write in between belongs to a page
- * that is reported now, and a later one marks the page anew.
+ * A vCPU marks a page when it first writes it and then writes through its TLB without asking. So
+ * bits are cleared first, then every TLB is flushed, and only then does the program learn of them:
+ * a write in between belongs to a page that is reported now, and a later one marks the page anew.
  */
 #include <errno.h>
 #include <stdlib.h>
@@ -66,7 +66,8 @@ int vm_get_dirty_log(struct vm *vm, const struct kvm_dirty_log *log)
 		goto unlock;
 	if (!vm->set.manual_dirty_log)
 		r = get_and_clear(vm, slot, log->dirty_bitmap);
-	else if (!guarded_write(log->dirty_bitmap, slot->dirty, (slot->npages + 63) / 64 * sizeof(u64)))
+	else if (!guarded_write(log->dirty_bitmap, slot->dirty,
+				(slot->npages + 63) / 64 * sizeof(u64)))
 		r = -EFAULT;
 unlock:
 	pthread_mutex_unlock(&vm->slots_lock);

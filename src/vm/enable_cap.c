@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: MIT
 /*
- * KVM_ENABLE_CAP on a VM and on a vCPU: a row names a capability, the arguments it takes and where the
- * setting lives; what depends on the VM's state has a function. Any thread.
+ * KVM_ENABLE_CAP on a VM and on a vCPU: a row names a capability, the arguments it takes and where
+ * the setting lives; what depends on the VM's state has a function. Any thread.
  */
 #include <errno.h>
 
@@ -73,7 +73,8 @@ static int triple_fault_event(struct vm *vm, u64 on)
 
 static int user_space_msr(struct vm *vm, u64 reasons)
 {
-	u64 known = KVM_MSR_EXIT_REASON_INVAL | KVM_MSR_EXIT_REASON_UNKNOWN | KVM_MSR_EXIT_REASON_FILTER;
+	u64 known = KVM_MSR_EXIT_REASON_INVAL | KVM_MSR_EXIT_REASON_UNKNOWN |
+		    KVM_MSR_EXIT_REASON_FILTER;
 
 	if (reasons & ~known)
 		return -EINVAL;

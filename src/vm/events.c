@@ -1,7 +1,8 @@
 // SPDX-License-Identifier: MIT
 /*
- * Events: what waits to be injected, in which order it gets its turn (SDM 3A 6.9, KVM: kvm_check_and_inject_events), and
- * how the program sees and sets it (KVM_GET_VCPU_EVENTS, KVM_INTERRUPT). vCPU thread, or vCPU lock held.
+ * Events: what waits to be injected, in which order it gets its turn (SDM 3A 6.9, KVM:
+ * kvm_check_and_inject_events), and how the program sees and sets it (KVM_GET_VCPU_EVENTS,
+ * KVM_INTERRUPT). vCPU thread, or vCPU lock held.
  */
 #include "vm/events.h"
 
@@ -109,9 +110,11 @@ bool events_wake(const struct vcpu *vcpu)
 
 	if (vcpu->has_lapic && __atomic_load_n(&vcpu->lapic.events, __ATOMIC_ACQUIRE) & starts)
 		return true;
-	if (vcpu->mp_state == KVM_MP_STATE_UNINITIALIZED || vcpu->mp_state == KVM_MP_STATE_INIT_RECEIVED)
+	if (vcpu->mp_state == KVM_MP_STATE_UNINITIALIZED ||
+	    vcpu->mp_state == KVM_MP_STATE_INIT_RECEIVED)
 		return false;
-	if (vcpu->pv_unhalted || vcpu->cpu->event.kind != EVENT_NONE || e->irq_injected || e->nmi_injected)
+	if (vcpu->pv_unhalted || vcpu->cpu->event.kind != EVENT_NONE || e->irq_injected ||
+	    e->nmi_injected)
 		return true;
 	if (__atomic_load_n(&vcpu->nmis, __ATOMIC_ACQUIRE) && !vcpu->cpu->nmi_masked)
 		return true;
@@ -135,7 +138,8 @@ void events_accept(struct vcpu *vcpu)
 
 	if (!vcpu->has_lapic)
 		return;
-	events = lapic_take_events(&vcpu->lapic, LAPIC_EVENT_NMI | LAPIC_EVENT_INIT | LAPIC_EVENT_UNHALT);
+	events = lapic_take_events(&vcpu->lapic,
+				   LAPIC_EVENT_NMI | LAPIC_EVENT_INIT | LAPIC_EVENT_UNHALT);
 	if (events & LAPIC_EVENT_NMI)
 		vcpu_nmi(vcpu);
 	if (events & LAPIC_EVENT_UNHALT)
@@ -152,7 +156,8 @@ void events_accept(struct vcpu *vcpu)
 		start_up(vcpu, vcpu->lapic.sipi_vector);
 }
 
-/* KVM: without KVM_CAP_EXCEPTION_PAYLOAD the program may lose a payload, so it is applied before it looks. */
+/* KVM: without KVM_CAP_EXCEPTION_PAYLOAD the program may lose a payload, so it is applied before it
+ * looks. */
 void events_apply_payload(struct vcpu *vcpu)
 {
 	struct cpu *cpu = vcpu->cpu;
@@ -288,7 +293,8 @@ int vcpu_set_events(struct vcpu *vcpu, const struct kvm_vcpu_events *user)
 			      (in.interrupt.shadow & KVM_X86_SHADOW_INT_MOV_SS ? SHADOW_SS : 0);
 	vcpu->events.nmi_injected = in.nmi.injected;
 	if (in.flags & KVM_VCPUEVENT_VALID_NMI_PENDING)
-		__atomic_store_n(&vcpu->nmis, in.nmi.pending > 2 ? 2 : in.nmi.pending, __ATOMIC_RELEASE);
+		__atomic_store_n(&vcpu->nmis, in.nmi.pending > 2 ? 2 : in.nmi.pending,
+				 __ATOMIC_RELEASE);
 	cpu->nmi_masked = in.nmi.masked;
 	if (vcpu->has_lapic)
 		set_latched(vcpu, &in);
@@ -317,9 +323,9 @@ int vcpu_interrupt(struct vcpu *vcpu, u32 vector)
 int vcpu_get_mp_state(struct vcpu *vcpu, struct kvm_mp_state *state)
 {
 	events_accept(vcpu);
-	state->mp_state = vcpu->mp_state == KVM_MP_STATE_HALTED && vcpu->pv_unhalted ?
-				  KVM_MP_STATE_RUNNABLE :
-				  vcpu->mp_state;
+	state->mp_state = vcpu->mp_state == KVM_MP_STATE_HALTED && vcpu->pv_unhalted
+				  ? KVM_MP_STATE_RUNNABLE
+				  : vcpu->mp_state;
 	return 0;
 }
 

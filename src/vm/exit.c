@@ -1,8 +1,8 @@
 // SPDX-License-Identifier: MIT
 /*
- * Exits: one function each, and at the end the switch that reads like a table of contents. What the hypervisor does
- * for the guest is done on struct cpu, followed by cpu_complete(); what it cannot do becomes a KVM_EXIT_* for
- * the program (api.rst 5). vCPU thread, inside a section.
+ * Exits: one function each, and at the end the switch that reads like a table of contents. What the
+ * hypervisor does for the guest is done on struct cpu, followed by cpu_complete(); what it cannot
+ * do becomes a KVM_EXIT_* for the program (api.rst 5). vCPU thread, inside a section.
  */
 #include "vm/exit.h"
 
@@ -18,8 +18,9 @@
 #include "vm/pv.h"
 #include "vm/vm.h"
 
-#define CPUID_FAULTING	    BIT(0)	/* MSR_MISC_FEATURES_ENABLES */
-#define INVALID_GUEST_STATE 0x80000021u /* SDM 3C 27.8: VM-entry failure due to invalid guest state */
+#define CPUID_FAULTING BIT(0) /* MSR_MISC_FEATURES_ENABLES */
+#define INVALID_GUEST_STATE \
+	0x80000021u /* SDM 3C 27.8: VM-entry failure due to invalid guest state */
 
 static int complete(struct vcpu *vcpu)
 {
@@ -152,7 +153,8 @@ static int exit_monitor_mwait(struct vcpu *vcpu)
 	u32 regs[4];
 
 	cpuid_query(vcpu, 1, 0, regs);
-	if (!vm_has_quirk(vcpu->vm, KVM_X86_QUIRK_MWAIT_NEVER_UD_FAULTS) && !(regs[CPUID_ECX] & BIT(3))) {
+	if (!vm_has_quirk(vcpu->vm, KVM_X86_QUIRK_MWAIT_NEVER_UD_FAULTS) &&
+	    !(regs[CPUID_ECX] & BIT(3))) {
 		cpu_raise(vcpu->cpu, VEC_UD);
 		return 1;
 	}

@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: MIT */
 /*
- * Why the processor stopped, and what is done about it. Both return 1 to go on, 0 when vcpu->run tells the program
- * what to do, or -errno. vCPU thread, inside a section.
+ * Why the processor stopped, and what is done about it. Both return 1 to go on, 0 when vcpu->run
+ * tells the program what to do, or -errno. vCPU thread, inside a section.
  */
 #ifndef VM_EXIT_H
 #define VM_EXIT_H
@@ -11,7 +11,8 @@
 struct vcpu;
 
 int exit_handle(struct vcpu *vcpu, enum exit_reason reason);
-/* The program is back from an exit that it had to answer. *again: the instruction is still to be executed. */
+/* The program is back from an exit that it had to answer. *again: the instruction is still to be
+ * executed. */
 int exit_complete(struct vcpu *vcpu, bool *again);
 /* KVM_EXIT_SHUTDOWN. */
 int exit_shutdown(struct vcpu *vcpu);

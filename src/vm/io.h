@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: MIT */
 /*
- * Port I/O and MMIO between the guest and the program: what is answered inside (LAPIC, coalescing zones,
- * ioeventfds) and what exits. See io.c.
+ * Port I/O and MMIO between the guest and the program: what is answered inside (LAPIC, coalescing
+ * zones, ioeventfds) and what exits. See io.c.
  */
 #ifndef VM_IO_H
 #define VM_IO_H
@@ -13,10 +13,12 @@
 struct vcpu;
 struct vm;
 
-/* EXIT_IO, EXIT_MMIO: 1 answered, go on; 0 vcpu->run tells the program. vCPU thread, inside a section. */
+/* EXIT_IO, EXIT_MMIO: 1 answered, go on; 0 vcpu->run tells the program. vCPU thread, inside a
+ * section. */
 int io_port_exit(struct vcpu *vcpu);
 int io_mmio_exit(struct vcpu *vcpu);
-/* The program is back from such an exit: takes its answer over. 1, or 0 if there is more to tell it. */
+/* The program is back from such an exit: takes its answer over. 1, or 0 if there is more to tell
+ * it. */
 int io_port_complete(struct vcpu *vcpu);
 int io_mmio_complete(struct vcpu *vcpu);
 

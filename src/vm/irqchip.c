@@ -1,10 +1,10 @@
 // SPDX-License-Identifier: MIT
 /*
- * Interrupt controllers of the VM and the routes to them: creation, their state as the program saves and restores it,
- * GSI routing, MSIs (api.rst 4.24-4.26, 4.52, 4.70). Any thread.
+ * Interrupt controllers of the VM and the routes to them: creation, their state as the program
+ * saves and restores it, GSI routing, MSIs (api.rst 4.24-4.26, 4.52, 4.70). Any thread.
  *
- * Local APICs and MSIs are real. The 8259s, the I/O APIC and the 8254 keep the state that the program gives
- * them and do not act on it yet: a pin that is raised interrupts nobody.
+ * Local APICs and MSIs are real. The 8259s, the I/O APIC and the 8254 keep the state that the
+ * program gives them and do not act on it yet: a pin that is raised interrupts nobody.
  */
 #include "vm/irqchip.h"
 
@@ -156,9 +156,9 @@ static bool route_sane(const struct vm *vm, const struct kvm_irq_routing_entry *
 	case KVM_IRQ_ROUTING_IRQCHIP:
 		if (!vm->irqchip_kernel || e->flags)
 			return false;
-		return e->u.irqchip.irqchip == KVM_IRQCHIP_IOAPIC ?
-			       e->u.irqchip.pin < VM_IOAPIC_PINS :
-			       e->u.irqchip.irqchip < KVM_IRQCHIP_IOAPIC && e->u.irqchip.pin < 8;
+		return e->u.irqchip.irqchip == KVM_IRQCHIP_IOAPIC
+			       ? e->u.irqchip.pin < VM_IOAPIC_PINS
+			       : e->u.irqchip.irqchip < KVM_IRQCHIP_IOAPIC && e->u.irqchip.pin < 8;
 	case KVM_IRQ_ROUTING_MSI:
 		/* With 32-bit ids the upper destination bits are in address_hi's upper 24 (KVM). */
 		return !e->flags && !(vm->set.x2apic_api & KVM_X2APIC_API_USE_32BIT_IDS &&

@@ -1,12 +1,12 @@
 // SPDX-License-Identifier: MIT
 /*
- * KVM_RUN: the loop. One turn is: serve requests, inject, run the processor, handle its exit. A vCPU that is halted
- * sleeps instead. The vCPU's thread, with its lock held.
+ * KVM_RUN: the loop. One turn is: serve requests, inject, run the processor, handle its exit. A
+ * vCPU that is halted sleeps instead. The vCPU's thread, with its lock held.
  *
- * How it ends early: a signal handler of the program sets vcpu->signalled before anything else (kvm.h,
- * kvm_interrupt), then cpu->attention and the futex word; the loop looks at it after clearing attention and after reading
- * the word, so that no signal falls between the check and the wait. That is also how the program's handler may
- * set run->immediate_exit while we run.
+ * How it ends early: a signal handler of the program sets vcpu->signalled before anything else
+ * (kvm.h, kvm_interrupt), then cpu->attention and the futex word; the loop looks at it after
+ * clearing attention and after reading the word, so that no signal falls between the check and the
+ * wait. That is also how the program's handler may set run->immediate_exit while we run.
  */
 #include <errno.h>
 #include <linux/futex.h>
@@ -22,7 +22,8 @@
 #include "vm/exit.h"
 #include "vm/vm.h"
 
-/* Without a timer to watch, instructions between looks at run->immediate_exit; nobody should need them. */
+/* Without a timer to watch, instructions between looks at run->immediate_exit; nobody should need
+ * them. */
 #define BUDGET_MAX     (1ull << 24)
 #define BUDGET_POLLING (1ull << 18) /* while signals are polled for */
 #define BUDGET_MIN     2000ull
@@ -48,8 +49,9 @@ void vcpu_interrupt_current(void)
 }
 
 /*
- * KVM_SET_SIGNAL_MASK: a signal that the thread blocks but this mask does not ends KVM_RUN and stays pending, for the
- * program to take with sigwait(). It is never unblocked, since it may have no handler; so it is polled for.
+ * KVM_SET_SIGNAL_MASK: a signal that the thread blocks but this mask does not ends KVM_RUN and
+ * stays pending, for the program to take with sigwait(). It is never unblocked, since it may have
+ * no handler; so it is polled for.
  */
 static bool masked_signal_waits(const struct vcpu *vcpu)
 {
@@ -71,7 +73,8 @@ static bool interrupted(const struct vcpu *vcpu)
 
 /* --- one turn --- */
 
-/* Requests of other threads. 1 to enter, 0 for an exit to the program, or, as the state may change, a new turn. */
+/* Requests of other threads. 1 to enter, 0 for an exit to the program, or, as the state may change,
+ * a new turn. */
 static int serve_requests(struct vcpu *vcpu)
 {
 	u32 requests;
@@ -92,8 +95,9 @@ static int serve_requests(struct vcpu *vcpu)
 }
 
 /*
- * How many instructions to run before looking at the clock. While the LAPIC's timer counts, a guess of how many fit: at a
- * tenth per nanosecond it is rather too few than too many, and the next guess is closer.
+ * How many instructions to run before looking at the clock. While the LAPIC's timer counts, a guess
+ * of how many fit: at a tenth per nanosecond it is rather too few than too many, and the next guess
+ * is closer.
  */
 static u64 budget(struct vcpu *vcpu)
 {
@@ -162,7 +166,8 @@ static void wait_on_wake(struct vcpu *vcpu, u32 seen)
 	struct timespec ts = { .tv_sec = limit / 1000000000, .tv_nsec = limit % 1000000000 };
 
 	__atomic_store_n(&vcpu->sleeping, true, __ATOMIC_SEQ_CST);
-	if (limit && syscall(SYS_futex, &vcpu->wake, FUTEX_WAIT_PRIVATE, seen, &ts) < 0 && errno == EINTR)
+	if (limit && syscall(SYS_futex, &vcpu->wake, FUTEX_WAIT_PRIVATE, seen, &ts) < 0 &&
+	    errno == EINTR)
 		__atomic_store_n(&vcpu->signalled, true, __ATOMIC_SEQ_CST);
 	__atomic_store_n(&vcpu->sleeping, false, __ATOMIC_SEQ_CST);
 	vcpu->stats.halt_wait_ns += clock_ns() - begun;
@@ -241,7 +246,8 @@ static int wait_for_init(struct vcpu *vcpu)
 	return -EINTR;
 }
 
-/* Registers that the program left in struct kvm_run: copied before they are looked at, since it may go on writing. */
+/* Registers that the program left in struct kvm_run: copied before they are looked at, since it may
+ * go on writing. */
 static int sync_in(struct vcpu *vcpu)
 {
 	struct kvm_run *run = vcpu->run;
@@ -290,8 +296,8 @@ static void sync_out(struct vcpu *vcpu)
 }
 
 /*
- * What the program answered to the last exit. With immediate_exit the instruction is finished too and nothing
- * else: that is how programs bring a vCPU to an instruction boundary.
+ * What the program answered to the last exit. With immediate_exit the instruction is finished too
+ * and nothing else: that is how programs bring a vCPU to an instruction boundary.
  */
 static int finish_last_exit(struct vcpu *vcpu)
 {
@@ -349,8 +355,9 @@ static int run(struct vcpu *vcpu)
 }
 
 /*
- * Blocks what the program wants blocked during KVM_RUN, except the signals that guest code itself causes: blocked,
- * they would kill the process. (Otherwise the border has seen to it that threads do not block them.)
+ * Blocks what the program wants blocked during KVM_RUN, except the signals that guest code itself
+ * causes: blocked, they would kill the process. (Otherwise the border has seen to it that threads
+ * do not block them.)
  */
 static void mask_signals(const struct vcpu *vcpu, sigset_t *saved)
 {

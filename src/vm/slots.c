@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: MIT
 /*
- * Memory slots: KVM_SET_USER_MEMORY_REGION and its successor (api.rst 4.35, 4.140). A change builds a new
- * snapshot of the table, publishes it and waits until no vCPU reads the old one. Any thread.
+ * Memory slots: KVM_SET_USER_MEMORY_REGION and its successor (api.rst 4.35, 4.140). A change builds
+ * a new snapshot of the table, publishes it and waits until no vCPU reads the old one. Any thread.
  */
 #include <errno.h>
 #include <stdlib.h>
@@ -25,7 +25,8 @@ static bool region_sane(const struct kvm_userspace_memory_region2 *r)
 		return false;
 	if (r->slot >= VM_MAX_SLOTS) /* the upper half would be an address space: there is one */
 		return false;
-	return r->guest_phys_addr + size >= r->guest_phys_addr && size >> PAGE_SHIFT <= SLOT_MAX_PAGES;
+	return r->guest_phys_addr + size >= r->guest_phys_addr &&
+	       size >> PAGE_SHIFT <= SLOT_MAX_PAGES;
 }
 
 static u64 *dirty_create(const struct vm *vm, u64 npages)

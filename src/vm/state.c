@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: MIT
 /*
- * General, segment, control and debug registers as the API shows them (KVM: arch/x86/kvm/x86.c, __set_sregs).
- * vCPU lock held, inside a section.
+ * General, segment, control and debug registers as the API shows them (KVM: arch/x86/kvm/x86.c,
+ * __set_sregs). vCPU lock held, inside a section.
  */
 #include <errno.h>
 #include <string.h>
@@ -37,7 +37,8 @@ void vcpu_set_regs(struct vcpu *vcpu, const struct kvm_regs *regs)
 		cpu->regs[gpr_order[i]] = in[i];
 	cpu->rip = regs->rip;
 	cpu->rflags = regs->rflags | FL_FIX1;
-	if (events_exception_pending(vcpu)) { /* KVM: new registers drop an exception that has not begun */
+	if (events_exception_pending(
+		    vcpu)) { /* KVM: new registers drop an exception that has not begun */
 		cpu->event = (struct cpu_event){ 0 };
 		vcpu->events.exception_pending = false;
 	}
@@ -72,9 +73,10 @@ static void segment_in(struct segment *seg, const struct kvm_segment *in)
 	seg->base = in->base;
 	seg->limit = in->limit;
 	seg->sel = in->selector;
-	seg->attr = (in->type & SEG_TYPE) | (in->s & 1 ? SEG_S : 0) | (in->dpl & 3u) << SEG_DPL_SHIFT |
-		    (in->present & 1 ? SEG_P : 0) | (in->avl & 1 ? SEG_AVL : 0) |
-		    (in->l & 1 ? SEG_L : 0) | (in->db & 1 ? SEG_DB : 0) | (in->g & 1 ? SEG_G : 0) |
+	seg->attr = (in->type & SEG_TYPE) | (in->s & 1 ? SEG_S : 0) |
+		    (in->dpl & 3u) << SEG_DPL_SHIFT | (in->present & 1 ? SEG_P : 0) |
+		    (in->avl & 1 ? SEG_AVL : 0) | (in->l & 1 ? SEG_L : 0) |
+		    (in->db & 1 ? SEG_DB : 0) | (in->g & 1 ? SEG_G : 0) |
 		    (unusable ? SEG_UNUSABLE : 0);
 }
 
@@ -225,7 +227,8 @@ int vcpu_set_sregs2(struct vcpu *vcpu, const struct kvm_sregs2 *sregs)
 		return -EINVAL;
 	if (has_pdptrs && !pae_paging(sregs->cr0, sregs->cr4, sregs->efer))
 		return -EINVAL;
-	return common_in(vcpu, (const struct kvm_sregs *)sregs, has_pdptrs ? (const u64 *)sregs->pdptrs : NULL);
+	return common_in(vcpu, (const struct kvm_sregs *)sregs,
+			 has_pdptrs ? (const u64 *)sregs->pdptrs : NULL);
 }
 
 void vcpu_get_debugregs(struct vcpu *vcpu, struct kvm_debugregs *regs)

@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: MIT
 /*
- * Statistics files (Documentation/virt/kvm/api.rst, KVM_GET_STATS_FD): a header, an id, descriptors and
- * data, made anew for each read so that the data are current. Any thread.
+ * Statistics files (Documentation/virt/kvm/api.rst, KVM_GET_STATS_FD): a header, an id, descriptors
+ * and data, made anew for each read so that the data are current. Any thread.
  */
 #include "vm/stats.h"
 
@@ -33,12 +33,12 @@ struct stat_desc {
 };
 
 static const struct stat_desc vm_descs[] = {
-#define VM_STAT(stat, type, unit)                             \
-	{ KVM_STATS_TYPE_##type | STAT_UNIT_##unit,           \
-	  STAT_EXP_##unit,                                    \
-	  1,                                                  \
-	  offsetof(struct vm_stats, stat),                    \
-	  0,                                                  \
+#define VM_STAT(stat, type, unit)                   \
+	{ KVM_STATS_TYPE_##type | STAT_UNIT_##unit, \
+	  STAT_EXP_##unit,                          \
+	  1,                                        \
+	  offsetof(struct vm_stats, stat),          \
+	  0,                                        \
 	  #stat },
 #define VCPU_STAT(stat, type, unit)
 #include "vm/stat.def"
@@ -48,12 +48,12 @@ static const struct stat_desc vm_descs[] = {
 
 static const struct stat_desc vcpu_descs[] = {
 #define VM_STAT(stat, type, unit)
-#define VCPU_STAT(stat, type, unit)                           \
-	{ KVM_STATS_TYPE_##type | STAT_UNIT_##unit,           \
-	  STAT_EXP_##unit,                                    \
-	  1,                                                  \
-	  offsetof(struct vcpu_stats, stat),                  \
-	  0,                                                  \
+#define VCPU_STAT(stat, type, unit)                 \
+	{ KVM_STATS_TYPE_##type | STAT_UNIT_##unit, \
+	  STAT_EXP_##unit,                          \
+	  1,                                        \
+	  offsetof(struct vcpu_stats, stat),        \
+	  0,                                        \
 	  #stat },
 #include "vm/stat.def"
 #undef VM_STAT
@@ -63,10 +63,11 @@ static const struct stat_desc vcpu_descs[] = {
 struct stat_file {
 	struct kvm_stats_header header;
 	char id[STAT_NAME_SIZE];
-	struct stat_desc descs[ARRAY_SIZE(vcpu_descs) > ARRAY_SIZE(vm_descs) ? ARRAY_SIZE(vcpu_descs) :
-									       ARRAY_SIZE(vm_descs)];
-	u64 data[ARRAY_SIZE(vcpu_descs) > ARRAY_SIZE(vm_descs) ? ARRAY_SIZE(vcpu_descs) :
-								 ARRAY_SIZE(vm_descs)];
+	struct stat_desc descs[ARRAY_SIZE(vcpu_descs) > ARRAY_SIZE(vm_descs)
+				       ? ARRAY_SIZE(vcpu_descs)
+				       : ARRAY_SIZE(vm_descs)];
+	u64 data[ARRAY_SIZE(vcpu_descs) > ARRAY_SIZE(vm_descs) ? ARRAY_SIZE(vcpu_descs)
+							       : ARRAY_SIZE(vm_descs)];
 };
 
 static void fill(struct stat_file *file, const struct stat_desc *descs, u32 n, const void *data)

@@ -27,7 +27,8 @@ struct vcpu_stats {
 #undef VCPU_STAT
 };
 
-/* read() of a statistics file: bytes copied to the program's buffer, 0 behind the end, -EFAULT or -ENOMEM. */
+/* read() of a statistics file: bytes copied to the program's buffer, 0 behind the end, -EFAULT or
+ * -ENOMEM. */
 long vm_stats_read(struct vm *vm, void *user, size_t n, u64 offset);
 long vcpu_stats_read(struct vcpu *vcpu, void *user, size_t n, u64 offset);
 

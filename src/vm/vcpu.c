@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: MIT
 /*
- * A vCPU: its life, reset, CPUID, and how other threads reach it. Creation and state changes on any thread with the
- * vCPU's lock; vcpu_kick() and vcpu_nmi() anywhere.
+ * A vCPU: its life, reset, CPUID, and how other threads reach it. Creation and state changes on any
+ * thread with the vCPU's lock; vcpu_kick() and vcpu_nmi() anywhere.
  */
 #include <errno.h>
 #include <limits.h>
@@ -50,7 +50,8 @@ void vcpu_section_begin(struct vcpu *vcpu)
 {
 	const struct mem_map *mem;
 
-	/* Odd before the table is read: an editor that sees it even has published before we look. */
+	/* Odd before the table is read: an editor that sees it even has published before we look.
+	 */
 	__atomic_add_fetch(&vcpu->section, 1, __ATOMIC_SEQ_CST);
 	mem = __atomic_load_n(&vcpu->vm->mem, __ATOMIC_SEQ_CST);
 	vcpu->cpu->mem = mem;
@@ -168,7 +169,8 @@ static struct vcpu *vcpu_alloc(struct vm *vm, u32 id, void *run)
 	vcpu->pio_data = (u8 *)run + KVM_PIO_PAGE_OFFSET * PAGE_SIZE;
 	vcpu->ring = (void *)((u8 *)run + KVM_COALESCED_MMIO_PAGE_OFFSET * PAGE_SIZE);
 	vcpu->has_lapic = vm_has_lapic(vm);
-	vcpu->mp_state = boot || !vcpu->has_lapic ? KVM_MP_STATE_RUNNABLE : KVM_MP_STATE_UNINITIALIZED;
+	vcpu->mp_state =
+		boot || !vcpu->has_lapic ? KVM_MP_STATE_RUNNABLE : KVM_MP_STATE_UNINITIALIZED;
 	pthread_mutex_init(&vcpu->lock, NULL);
 	vcpu_section_begin(vcpu);
 	lapic_setup(vcpu, boot);
@@ -282,7 +284,8 @@ int vcpu_set_cpuid(struct vcpu *vcpu, struct kvm_cpuid_entry2 *entries, u32 n)
 {
 	int r;
 
-	/* KVM: the model is fixed by the first run, but a program that reuses the vCPU may say it again. */
+	/* KVM: the model is fixed by the first run, but a program that reuses the vCPU may say it
+	 * again. */
 	if (vcpu->ever_ran) {
 		if (!same_cpuid(vcpu, entries, n))
 			return -EINVAL;

@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: MIT
 /*
- * A VM: its life, its vCPUs, its settings, and how an editor of shared tables waits for vCPU threads. Any thread.
+ * A VM: its life, its vCPUs, its settings, and how an editor of shared tables waits for vCPU
+ * threads. Any thread.
  */
 #include "vm/vm.h"
 
@@ -104,8 +105,8 @@ void vm_synchronize(struct vm *vm)
 	u32 n = __atomic_load_n(&vm->nvcpus, __ATOMIC_ACQUIRE);
 	bool waited = false;
 
-	/* What the caller published comes before what it now reads of the vCPUs: see vcpu_section_begin(). */
-	__atomic_thread_fence(__ATOMIC_SEQ_CST);
+	/* What the caller published, in the one order of all such accesses, comes before these
+	 * loads. */
 	for (u32 i = 0; i < n; i++) {
 		struct vcpu *vcpu = vm->vcpus[i];
 		u32 seen = __atomic_load_n(&vcpu->section, __ATOMIC_SEQ_CST);
@@ -145,7 +146,7 @@ int vm_set_msr_filter(struct vm *vm, const struct kvm_msr_filter *filter)
 		return r;
 	pthread_mutex_lock(&vm->lock);
 	old = vm->msr_filter;
-	__atomic_store_n(&vm->msr_filter, new, __ATOMIC_RELEASE);
+	__atomic_store_n(&vm->msr_filter, new, __ATOMIC_SEQ_CST);
 	pthread_mutex_unlock(&vm->lock);
 	vm_synchronize(vm);
 	if (old)

@@ -1,17 +1,18 @@
 /* SPDX-License-Identifier: MIT */
 /*
- * The hypervisor: struct vm and struct vcpu, where the parts meet. See docs/architecture.md for the walk of a
- * KVM_RUN.
+ * The hypervisor: struct vm and struct vcpu, where the parts meet. See docs/architecture.md for the
+ *walk of a KVM_RUN.
  *
  * Locks, in the order in which they may be taken:
  *	vcpu->lock	the vCPU; held for the whole of an ioctl on it, KVM_RUN included
  *	vm->slots_lock	who edits memory slots, dirty logs, coalescing zones and ioeventfds
- *	vm->lock	everything else that the VM owns: its settings, irqchip, filters, the list of vCPUs
+ *	vm->lock	everything else that the VM owns: its settings, irqchip, filters, the list of
+ *vCPUs
  *
- * Guest memory and the tables that vCPU threads read without a lock (slots, zones, the MSR filter) are
- * snapshots: vCPU threads read them inside a *section* (vcpu_section_begin/end); an editor publishes a new one, calls
- * vm_synchronize() and frees the old one. No lock but vm->lock is taken inside a section, and
- * vm_synchronize() is never called with vm->lock held.
+ * Guest memory and the tables that vCPU threads read without a lock (slots, zones, the MSR filter)
+ *are snapshots: vCPU threads read them inside a *section* (vcpu_section_begin/end); an editor
+ *publishes a new one, calls vm_synchronize() and frees the old one. No lock but vm->lock is taken
+ *inside a section, and vm_synchronize() is never called with vm->lock held.
  */
 #ifndef VM_VM_H
 #define VM_VM_H
@@ -37,19 +38,28 @@
 #define VM_IOAPIC_PINS	24
 
 /* The quirks of KVM that a program may switch off. */
-#define VM_QUIRKS                                                                                      \
-	(KVM_X86_QUIRK_LINT0_REENABLED | KVM_X86_QUIRK_CD_NW_CLEARED | KVM_X86_QUIRK_LAPIC_MMIO_HOLE | \
-	 KVM_X86_QUIRK_OUT_7E_INC_RIP | KVM_X86_QUIRK_MISC_ENABLE_NO_MWAIT |                           \
-	 KVM_X86_QUIRK_FIX_HYPERCALL_INSN | KVM_X86_QUIRK_MWAIT_NEVER_UD_FAULTS |                      \
-	 KVM_X86_QUIRK_SLOT_ZAP_ALL | KVM_X86_QUIRK_STUFF_FEATURE_MSRS)
+#define VM_QUIRKS                                                                \
+	(KVM_X86_QUIRK_LINT0_REENABLED | KVM_X86_QUIRK_CD_NW_CLEARED |           \
+	 KVM_X86_QUIRK_LAPIC_MMIO_HOLE | KVM_X86_QUIRK_OUT_7E_INC_RIP |          \
+	 KVM_X86_QUIRK_MISC_ENABLE_NO_MWAIT | KVM_X86_QUIRK_FIX_HYPERCALL_INSN | \
+	 KVM_X86_QUIRK_MWAIT_NEVER_UD_FAULTS | KVM_X86_QUIRK_SLOT_ZAP_ALL |      \
+	 KVM_X86_QUIRK_STUFF_FEATURE_MSRS)
 
 /* The pages that a program maps from a vCPU: struct kvm_run, port I/O data, the coalescing ring. */
 #define VCPU_MMAP_SIZE (3 * PAGE_SIZE)
 
 struct vm;
 
-/* What the program must answer, or has been shown, before the instruction that exited is finished. */
-enum vcpu_pending { PENDING_NONE, PENDING_IO, PENDING_MMIO, PENDING_RDMSR, PENDING_WRMSR, PENDING_HYPERCALL };
+/* What the program must answer, or has been shown, before the instruction that exited is finished.
+ */
+enum vcpu_pending {
+	PENDING_NONE,
+	PENDING_IO,
+	PENDING_MMIO,
+	PENDING_RDMSR,
+	PENDING_WRMSR,
+	PENDING_HYPERCALL
+};
 
 /* Events that wait for cpu->event to be free or for the guest to allow them. vCPU lock. */
 struct vcpu_events {
@@ -72,12 +82,12 @@ struct vcpu {
 	struct kvm_coalesced_mmio_ring *ring;
 
 	/* Written by any thread, atomically. */
-	u32 requests;	 /* REQUEST_*: served before the next entry */
-	u32 wake;	 /* a futex: grows with every kick and signal */
-	u32 nmis;	 /* NMIs asked for and not yet taken, at most 2 */
-	u32 section;	 /* odd: inside a section. A futex for vm_synchronize() */
+	u32 requests;	  /* REQUEST_*: served before the next entry */
+	u32 wake;	  /* a futex: grows with every kick and signal */
+	u32 nmis;	  /* NMIs asked for and not yet taken, at most 2 */
+	u32 section;	  /* odd: inside a section. A futex for vm_synchronize() */
 	u32 sync_waiting; /* somebody waits for the end of this section */
-	bool signalled;	 /* a handler of the program ran on this thread: KVM_RUN returns EINTR */
+	bool signalled;	  /* a handler of the program ran on this thread: KVM_RUN returns EINTR */
 	bool sleeping;
 
 	u32 mp_state; /* KVM_MP_STATE_* */
@@ -103,14 +113,14 @@ struct vcpu {
 
 /* Settings made with KVM_ENABLE_CAP and its relatives. Changed under vm->lock, read anywhere. */
 struct vm_settings {
-	u64 disabled_quirks;	/* KVM_X86_QUIRK_* */
-	u64 disabled_exits;	/* KVM_X86_DISABLE_EXITS_* */
-	u64 user_msr_exits;	/* KVM_MSR_EXIT_REASON_* */
-	u64 hypercall_exits;	/* bit per hypercall number */
-	u64 x2apic_api;		/* KVM_X2APIC_API_* */
-	u64 manual_dirty_log;	/* KVM_DIRTY_LOG_MANUAL_* */
+	u64 disabled_quirks;  /* KVM_X86_QUIRK_* */
+	u64 disabled_exits;   /* KVM_X86_DISABLE_EXITS_* */
+	u64 user_msr_exits;   /* KVM_MSR_EXIT_REASON_* */
+	u64 hypercall_exits;  /* bit per hypercall number */
+	u64 x2apic_api;	      /* KVM_X2APIC_API_* */
+	u64 manual_dirty_log; /* KVM_DIRTY_LOG_MANUAL_* */
 	u64 apic_bus_cycle_ns;
-	u32 max_vcpu_ids;	/* 0: not limited by the program */
+	u32 max_vcpu_ids; /* 0: not limited by the program */
 	u32 bsp_id;
 	u32 reserved_ioapic_pins;
 	bool exception_payload, triple_fault_event, exit_on_emulation_error;
@@ -173,26 +183,31 @@ void vm_put(struct vm *vm);
 struct vcpu *vm_vcpu_by_id(struct vm *vm, u32 id); /* NULL: none. Any thread */
 /* Sets request bits on every vCPU and kicks them. */
 void vm_kick_all(struct vm *vm, u32 requests);
-/* Returns once every vCPU has left the section it was in, if any. Not inside a section, nor with vm->lock. */
+/* Returns once every vCPU has left the section it was in, if any. Not inside a section, nor with
+ * vm->lock. */
 void vm_synchronize(struct vm *vm);
 int vm_enable_cap(struct vm *vm, const struct kvm_enable_cap *cap);
 int vm_set_boot_cpu(struct vm *vm, u64 id);
-int vm_set_msr_filter(struct vm *vm, const struct kvm_msr_filter *filter); /* bitmaps are the program's pointers */
+int vm_set_msr_filter(struct vm *vm,
+		      const struct kvm_msr_filter *filter); /* bitmaps are the program's pointers */
 
 /* slots.c, dirty.c */
 int vm_set_memory_region(struct vm *vm, const struct kvm_userspace_memory_region2 *region);
 int vm_get_dirty_log(struct vm *vm, const struct kvm_dirty_log *log);
 int vm_clear_dirty_log(struct vm *vm, const struct kvm_clear_dirty_log *log);
 
-/* vcpu.c. `run` is VCPU_MMAP_SIZE bytes of zeroes shared with the program; the vCPU owns the mapping. */
+/* vcpu.c. `run` is VCPU_MMAP_SIZE bytes of zeroes shared with the program; the vCPU owns the
+ * mapping. */
 int vcpu_create(struct vm *vm, u32 id, void *run, struct vcpu **out);
 void vcpu_destroy(struct vcpu *vcpu);
-/* Sets request bits and makes the vCPU notice: out of translated code, out of HLT. Any thread, signal-safe. */
+/* Sets request bits and makes the vCPU notice: out of translated code, out of HLT. Any thread,
+ * signal-safe. */
 void vcpu_kick(struct vcpu *vcpu, u32 requests);
 void vcpu_section_begin(struct vcpu *vcpu);
 void vcpu_section_end(struct vcpu *vcpu);
 void vcpu_reset(struct vcpu *vcpu, bool init);
-int vcpu_set_cpuid(struct vcpu *vcpu, struct kvm_cpuid_entry2 *entries, u32 n); /* takes entries over on success */
+int vcpu_set_cpuid(struct vcpu *vcpu, struct kvm_cpuid_entry2 *entries,
+		   u32 n); /* takes entries over on success */
 int vcpu_enable_cap(struct vcpu *vcpu, const struct kvm_enable_cap *cap);
 /* Hands an NMI to the vCPU. Any thread. */
 void vcpu_nmi(struct vcpu *vcpu);
@@ -226,7 +241,8 @@ int vcpu_get_mp_state(struct vcpu *vcpu, struct kvm_mp_state *state);
 int vcpu_set_mp_state(struct vcpu *vcpu, const struct kvm_mp_state *state);
 int vcpu_set_guest_debug(struct vcpu *vcpu, const struct kvm_guest_debug *debug);
 void vcpu_translate(struct vcpu *vcpu, struct kvm_translation *tr);
-u32 vcpu_peek_code(struct vcpu *vcpu, u8 *buf, u32 n); /* the bytes at RIP: how many of n can be read */
+u32 vcpu_peek_code(struct vcpu *vcpu, u8 *buf,
+		   u32 n); /* the bytes at RIP: how many of n can be read */
 
 /* irqchip.c */
 int vm_create_irqchip(struct vm *vm);

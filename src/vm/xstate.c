@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: MIT
 /*
- * x87, SSE and AVX state and XCR0 as the API shows them: the standard XSAVE format (SDM 1 13.4), which is also how
- * struct cpu keeps it. vCPU lock held.
+ * x87, SSE and AVX state and XCR0 as the API shows them: the standard XSAVE format (SDM 1 13.4),
+ * which is also how struct cpu keeps it. vCPU lock held.
  */
 #include <errno.h>
 #include <string.h>

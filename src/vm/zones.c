@@ -1,7 +1,8 @@
 // SPDX-License-Identifier: MIT
 /*
- * Zones of port and memory space whose writes do not exit: coalesced into a ring that the program empties later
- * (api.rst 4.116), or turned into a tick of an eventfd (api.rst 4.59). The table is an immutable snapshot.
+ * Zones of port and memory space whose writes do not exit: coalesced into a ring that the program
+ * empties later (api.rst 4.116), or turned into a tick of an eventfd (api.rst 4.59). The table is
+ * an immutable snapshot.
  */
 #include <errno.h>
 #include <fcntl.h>
@@ -13,8 +14,9 @@
 #include "vm/io.h"
 #include "vm/vm.h"
 
-#define MAX_ZONES     1000 /* KVM: NR_IOBUS_DEVS */
-#define RING_ENTRIES  ((PAGE_SIZE - sizeof(struct kvm_coalesced_mmio_ring)) / sizeof(struct kvm_coalesced_mmio))
+#define MAX_ZONES 1000 /* KVM: NR_IOBUS_DEVS */
+#define RING_ENTRIES \
+	((PAGE_SIZE - sizeof(struct kvm_coalesced_mmio_ring)) / sizeof(struct kvm_coalesced_mmio))
 
 struct io_zone {
 	bool pio;
@@ -22,7 +24,7 @@ struct io_zone {
 	u64 len; /* 0: an ioeventfd for a write of any size */
 	bool eventfd, match_data;
 	u64 data;
-	int fd;	  /* ours: the program may close its own */
+	int fd; /* ours: the program may close its own */
 	int user_fd;
 };
 
@@ -75,7 +77,8 @@ int vm_register_coalesced(struct vm *vm, const struct kvm_coalesced_mmio_zone *z
 	return r;
 }
 
-static const struct io_zone *find_coalesced(struct vm *vm, const struct kvm_coalesced_mmio_zone *zone)
+static const struct io_zone *find_coalesced(struct vm *vm,
+					    const struct kvm_coalesced_mmio_zone *zone)
 {
 	for (u32 i = 0; i < count(vm); i++) {
 		const struct io_zone *z = &vm->zones->zone[i];
@@ -113,7 +116,8 @@ static bool is_eventfd(int fd)
 /* KVM: kvm_assign_ioeventfd(). */
 static int eventfd_sane(const struct kvm_ioeventfd *args)
 {
-	u32 known = KVM_IOEVENTFD_FLAG_DATAMATCH | KVM_IOEVENTFD_FLAG_PIO | KVM_IOEVENTFD_FLAG_DEASSIGN;
+	u32 known =
+		KVM_IOEVENTFD_FLAG_DATAMATCH | KVM_IOEVENTFD_FLAG_PIO | KVM_IOEVENTFD_FLAG_DEASSIGN;
 
 	if (args->flags & ~known)
 		return -EINVAL;
@@ -142,7 +146,8 @@ static bool collides(const struct io_zone *z, const struct kvm_ioeventfd *args)
 {
 	bool match = args->flags & KVM_IOEVENTFD_FLAG_DATAMATCH;
 
-	if (!z->eventfd || z->pio != !!(args->flags & KVM_IOEVENTFD_FLAG_PIO) || z->addr != args->addr)
+	if (!z->eventfd || z->pio != !!(args->flags & KVM_IOEVENTFD_FLAG_PIO) ||
+	    z->addr != args->addr)
 		return false;
 	if (z->len && args->len && z->len != args->len)
 		return false;
@@ -199,8 +204,8 @@ int vm_ioeventfd(struct vm *vm, const struct kvm_ioeventfd *args)
 	if (r)
 		return r;
 	pthread_mutex_lock(&vm->slots_lock);
-	r = args->flags & KVM_IOEVENTFD_FLAG_DEASSIGN ? eventfd_deassign(vm, args) :
-							eventfd_assign(vm, args);
+	r = args->flags & KVM_IOEVENTFD_FLAG_DEASSIGN ? eventfd_deassign(vm, args)
+						      : eventfd_assign(vm, args);
 	pthread_mutex_unlock(&vm->slots_lock);
 	return r;
 }
@@ -226,8 +231,8 @@ static bool tick(const struct io_zone *z, u64 addr, u32 len, const void *data)
 }
 
 /*
- * The ring is one per VM. The kernel maps one page into every vCPU's file; here each file has its own, and
- * the ring is the one of the vCPU that was created first, which is the one programs read.
+ * The ring is one per VM. The kernel maps one page into every vCPU's file; here each file has its
+ * own, and the ring is the one of the vCPU that was created first, which is the one programs read.
  */
 static bool coalesce(struct vm *vm, const struct io_zone *z, u64 addr, u32 len, const void *data)
 {

@@ -17,7 +17,7 @@
 #define INPUTS	     12
 #define DATA_CASES   64 /* so many cases in a row start with the same data pages */
 #define INPUT_SECONDS 4
-#define REPORT_MAX   20
+#define REPORT_MAX   100
 
 struct worker {
 	const struct diff_options *opt;

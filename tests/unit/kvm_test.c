@@ -1,8 +1,8 @@
 // SPDX-License-Identifier: MIT
 /*
- * The KVM API as functions (kvm/kvm.h): every request of ioctl.def with hostile arguments and on the wrong kind of
- * file, how long things live, statistics files, and what interrupts a run. Which errno a refused value gets is
- * in tests/guest/api_errno_test.c.
+ * The KVM API as functions (kvm/kvm.h): every request of ioctl.def with hostile arguments and on
+ * the wrong kind of file, how long things live, statistics files, and what interrupts a run. Which
+ * errno a refused value gets is in tests/guest/api_errno_test.c.
  */
 #include <dirent.h>
 #include <errno.h>
@@ -282,7 +282,8 @@ static void statistics_outlive_vm_and_vcpu(void **state)
 		char id[64] = "";
 
 		assert_true(kvm_readable(stats[i].file));
-		assert_int_equal(kvm_read(stats[i].file, &header, sizeof(header), 0), sizeof(header));
+		assert_int_equal(kvm_read(stats[i].file, &header, sizeof(header), 0),
+				 sizeof(header));
 		assert_true(header.num_desc > 0 && header.name_size <= sizeof(id));
 		kvm_read(stats[i].file, id, header.name_size, header.id_offset);
 		assert_memory_equal(id, "kvm-", 4);
@@ -320,7 +321,8 @@ static u8 *rom_of_hlts(struct world *w)
 						      .userspace_addr = (unsigned long)rom };
 
 	memset(rom, 0xf4, 65536);
-	assert_int_equal(call(w->open[VM].file, KVM_SET_USER_MEMORY_REGION, (unsigned long)&region), 0);
+	assert_int_equal(call(w->open[VM].file, KVM_SET_USER_MEMORY_REGION, (unsigned long)&region),
+			 0);
 	return rom;
 }
 
@@ -374,8 +376,8 @@ static void *sleep_and_count(void *arg)
 }
 
 /*
- * The kick comes at every moment around falling asleep. One that comes before KVM_RUN begins is not its business,
- * so the kicker goes on until the run is over.
+ * The kick comes at every moment around falling asleep. One that comes before KVM_RUN begins is not
+ * its business, so the kicker goes on until the run is over.
  */
 static void a_signal_always_wakes_a_halted_vcpu(void **state)
 {
@@ -404,23 +406,29 @@ static void a_signal_always_wakes_a_halted_vcpu(void **state)
 int main(void)
 {
 	const struct CMUnitTest tests[] = {
-		cmocka_unit_test_setup_teardown(a_struct_that_is_not_there_is_a_fault, setup, teardown),
-		cmocka_unit_test_setup_teardown(an_answer_that_cannot_be_stored_fails, setup, teardown),
-		cmocka_unit_test_setup_teardown(a_request_on_the_wrong_kind_of_file_is_unknown_to_it,
-						setup, teardown),
+		cmocka_unit_test_setup_teardown(a_struct_that_is_not_there_is_a_fault, setup,
+						teardown),
+		cmocka_unit_test_setup_teardown(an_answer_that_cannot_be_stored_fails, setup,
+						teardown),
+		cmocka_unit_test_setup_teardown(
+			a_request_on_the_wrong_kind_of_file_is_unknown_to_it, setup, teardown),
 		cmocka_unit_test_setup_teardown(a_request_of_another_size_is_another_request, setup,
 						teardown),
-		cmocka_unit_test_setup_teardown(a_vcpu_lives_longer_than_its_vm_fd, setup, teardown),
-		cmocka_unit_test_setup_teardown(a_vcpu_number_stays_taken_when_its_fd_is_closed, setup,
+		cmocka_unit_test_setup_teardown(a_vcpu_lives_longer_than_its_vm_fd, setup,
 						teardown),
+		cmocka_unit_test_setup_teardown(a_vcpu_number_stays_taken_when_its_fd_is_closed,
+						setup, teardown),
 		cmocka_unit_test(a_thousand_vms_leave_nothing_behind),
-		cmocka_unit_test_setup_teardown(a_failed_creation_leaves_no_descriptor, setup, teardown),
+		cmocka_unit_test_setup_teardown(a_failed_creation_leaves_no_descriptor, setup,
+						teardown),
 		cmocka_unit_test_setup_teardown(a_child_of_fork_has_no_vm, setup, teardown),
 		cmocka_unit_test_setup_teardown(statistics_outlive_vm_and_vcpu, setup, teardown),
 		cmocka_unit_test_setup_teardown(a_statistics_file_ends_and_refuses_the_rest, setup,
 						teardown),
-		cmocka_unit_test_setup_teardown(a_halt_without_an_irqchip_is_the_programs, setup, teardown),
-		cmocka_unit_test_setup_teardown(an_immediate_exit_executes_nothing, setup, teardown),
+		cmocka_unit_test_setup_teardown(a_halt_without_an_irqchip_is_the_programs, setup,
+						teardown),
+		cmocka_unit_test_setup_teardown(an_immediate_exit_executes_nothing, setup,
+						teardown),
 		cmocka_unit_test(a_signal_always_wakes_a_halted_vcpu),
 	};
 

@@ -158,7 +158,8 @@ static void thousands_of_slots_are_kept_and_found(void **state)
 int main(void)
 {
 	const struct CMUnitTest tests[] = {
-		cmocka_unit_test_setup_teardown(slots_are_sorted_however_they_come, setup, teardown),
+		cmocka_unit_test_setup_teardown(slots_are_sorted_however_they_come, setup,
+						teardown),
 		cmocka_unit_test_setup_teardown(an_address_is_found_from_its_first_to_its_last_byte,
 						setup, teardown),
 		cmocka_unit_test(an_empty_map_holds_nothing),

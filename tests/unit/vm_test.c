@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: MIT
 /*
- * The hypervisor's own parts without a guest: slots and their dirty logs, waiting for vCPUs, events and registers as they
- * go in and come out.
+ * The hypervisor's own parts without a guest: slots and their dirty logs, waiting for vCPUs, events
+ * and registers as they go in and come out.
  */
 #include <errno.h>
 #include <pthread.h>
@@ -30,7 +30,8 @@ struct machine {
 static int setup(void **state)
 {
 	static struct machine m;
-	void *run = mmap(NULL, VCPU_MMAP_SIZE, PROT_READ | PROT_WRITE, MAP_SHARED | MAP_ANONYMOUS, -1, 0);
+	void *run = mmap(NULL, VCPU_MMAP_SIZE, PROT_READ | PROT_WRITE, MAP_SHARED | MAP_ANONYMOUS,
+			 -1, 0);
 
 	m.vm = vm_create(cpuid_model("icelake"));
 	assert_non_null(m.vm);
@@ -85,7 +86,8 @@ static int clear_log(struct vm *vm, u64 first, u32 n, u64 *bits)
 
 static void manual(struct vm *vm, u64 options)
 {
-	struct kvm_enable_cap cap = { .cap = KVM_CAP_MANUAL_DIRTY_LOG_PROTECT2, .args = { options } };
+	struct kvm_enable_cap cap = { .cap = KVM_CAP_MANUAL_DIRTY_LOG_PROTECT2,
+				      .args = { options } };
 
 	assert_int_equal(vm_enable_cap(vm, &cap), 0);
 }
@@ -222,7 +224,7 @@ static void registers_come_out_as_they_went_in(void **state)
 
 	vcpu_section_begin(vcpu);
 	for (u32 i = 0; i < sizeof(in) / 8; i++)
-		((u64 *)&in)[i] = 0x1111111111111111 * i;
+		((u64 *)&in)[i] = 0x1111111111111111ull * i;
 	in.rflags = FL_FIX1 | FL_ZF;
 	vcpu_set_regs(vcpu, &in);
 	vcpu_get_regs(vcpu, &out);
@@ -249,10 +251,10 @@ static void registers_that_no_processor_has_are_refused(void **state)
 
 	vcpu_section_begin(vcpu);
 	vcpu_get_sregs(vcpu, &good);
-#define REFUSED(change)                                          \
-	do {                                                     \
-		bad = good;                                      \
-		change;                                          \
+#define REFUSED(change)                                                \
+	do {                                                           \
+		bad = good;                                            \
+		change;                                                \
 		assert_int_equal(vcpu_set_sregs(vcpu, &bad), -EINVAL); \
 	} while (0)
 	REFUSED(bad.cr0 |= CR0_PG);
