@@ -2,11 +2,12 @@
 /*
  * The code cache of one processor: code memory, blocks by address, and what they were made from.
  *
- * Code memory is one memfd mapped twice, writable and executable: never both. Blocks and their tables are
- * bump-allocated; a full cache is flushed as a whole. A block dies when the bytes it was made from change:
- * this CPU's own writes are noted in cpu->code (cache_written); writes by others are found by
- * comparing the page with its copy (cache_verify) the first time the page is entered in an epoch. Epochs begin at serializing instructions, at
- * event delivery and at engine entry: that is where SDM 3A 8.1.3 lets a processor notice cross-modified code.
+ * Code memory is one memfd mapped twice, writable and executable: never both. Blocks and their
+ * tables are bump-allocated; a full cache is flushed as a whole. A block dies when the bytes it was
+ * made from change: this CPU's own writes are noted in cpu->code (cache_written); writes by others
+ * are found by comparing the page with its copy (cache_verify) the first time the page is entered
+ * in an epoch. Epochs begin at serializing instructions, at event delivery and at engine entry:
+ * that is where SDM 3A 8.1.3 lets a processor notice cross-modified code.
  *
  * vCPU thread; general registers only.
  */
@@ -19,7 +20,7 @@
 /* Room that one translation may take; the cache counts as full below it. */
 #define CODE_RESERVE (64u << 10)
 #define META_RESERVE (64u << 10)
-#define LINE 64
+#define LINE	     64
 
 void cache_flush(struct cpu *cpu)
 {

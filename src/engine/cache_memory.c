@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: MIT
 /*
- * The memory behind the code cache: made once, mapped lazily, so that a processor that runs little costs little.
- * Not on a hot path: libc is allowed.
+ * The memory behind the code cache: made once, mapped lazily, so that a processor that runs little
+ * costs little. Not on a hot path: libc is allowed.
  */
 #include "engine/priv.h"
 
@@ -41,7 +41,8 @@ int cache_create(struct engine *eng)
 	if (ret)
 		return ret;
 	eng->meta = map_lazily(META_SIZE, PROT_READ | PROT_WRITE, -1);
-	eng->by_address = map_lazily(MAX_BLOCKS * sizeof(*eng->by_address), PROT_READ | PROT_WRITE, -1);
+	eng->by_address =
+		map_lazily(MAX_BLOCKS * sizeof(*eng->by_address), PROT_READ | PROT_WRITE, -1);
 	if (!eng->meta || !eng->by_address)
 		return -ENOMEM;
 	eng->code_next = eng->code_rw;
@@ -65,4 +66,3 @@ void cache_destroy(struct engine *eng)
 	if (eng->by_address)
 		munmap(eng->by_address, MAX_BLOCKS * sizeof(*eng->by_address));
 }
-

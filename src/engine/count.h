@@ -1,6 +1,7 @@
 /* SPDX-License-Identifier: MIT */
 /*
- * Counting: the countdown of translated code (priv.h) against the budget of engine_run(), and the tallies.
+ * Counting: the countdown of translated code (priv.h) against the budget of engine_run(), and the
+ * tallies.
  */
 #ifndef ENGINE_COUNT_H
 #define ENGINE_COUNT_H
@@ -13,7 +14,8 @@ void count_refund(struct cpu *cpu, bool branch);
 void count_refund_block(struct cpu *cpu, const struct block *block);
 /* Moves what retired since the last call into the tallies. Before the privilege changes. */
 void count_flush(struct cpu *cpu, enum retire_privilege privilege);
-/* A block asked for more than the slice has: a new slice, or single steps for the rest of the budget. */
+/* A block asked for more than the slice has: a new slice, or single steps for the rest of the
+ * budget. */
 void count_renew(struct cpu *cpu, const struct block *block);
 
 #endif

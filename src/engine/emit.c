@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: MIT
 /*
- * The assembler (SDM 2A 2.1 to 2.3). vCPU thread, writes through the writable view of code memory only.
+ * The assembler (SDM 2A 2.1 to 2.3). vCPU thread, writes through the writable view of code memory
+ * only.
  */
 #include "engine/emit.h"
 
@@ -117,7 +118,8 @@ void emit_rr(struct emitter *e, bool w, u8 opcode, u8 reg, u8 rm)
 
 void emit_rm(struct emitter *e, bool w, u8 opcode, u8 reg, struct ea ea)
 {
-	emit_insn(e, &(struct enc){ .w = w, .opcode = opcode, .reg = reg, .is_mem = true, .ea = ea });
+	emit_insn(e,
+		  &(struct enc){ .w = w, .opcode = opcode, .reg = reg, .is_mem = true, .ea = ea });
 }
 
 static struct enc group1(bool w, u8 ext, s32 imm)
@@ -150,8 +152,10 @@ void emit_group1_mem(struct emitter *e, bool w, u8 ext, struct ea ea, s32 imm)
 
 void emit_shift(struct emitter *e, bool w, u8 ext, u8 rm, u8 count)
 {
-	emit_insn(e, &(struct enc){
-			     .w = w, .opcode = 0xc1, .reg = ext, .rm = rm, .imm_len = 1, .imm = count });
+	emit_insn(
+		e,
+		&(struct enc){
+			.w = w, .opcode = 0xc1, .reg = ext, .rm = rm, .imm_len = 1, .imm = count });
 }
 
 void emit_mov_imm(struct emitter *e, u8 reg, u64 imm)

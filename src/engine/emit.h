@@ -1,7 +1,8 @@
 /* SPDX-License-Identifier: MIT */
 /*
- * The assembler: one encoder for all instructions that translated code consists of (SDM 2A 2), and short
- * names for the ones used most. An emitter that runs out of room stops writing and says so at the end.
+ * The assembler: one encoder for all instructions that translated code consists of (SDM 2A 2), and
+ * short names for the ones used most. An emitter that runs out of room stops writing and says so at
+ * the end.
  */
 #ifndef ENGINE_EMIT_H
 #define ENGINE_EMIT_H
@@ -49,11 +50,12 @@ void emit_u64(struct emitter *e, u64 v);
 /* op reg, rm on registers; op reg, [ea]. Opcodes of the one-byte map. */
 void emit_rr(struct emitter *e, bool w, u8 opcode, u8 reg, u8 rm);
 void emit_rm(struct emitter *e, bool w, u8 opcode, u8 reg, struct ea ea);
-/* The immediate group: /ext with a 32-bit (or 8-bit, where it fits) immediate; 0 ADD 1 OR 4 AND 5 SUB 6 XOR 7 CMP. */
+/* The immediate group: /ext with a 32-bit (or 8-bit, where it fits) immediate; 0 ADD 1 OR 4 AND 5
+ * SUB 6 XOR 7 CMP. */
 void emit_group1(struct emitter *e, bool w, u8 ext, u8 rm, s32 imm);
 void emit_group1_mem(struct emitter *e, bool w, u8 ext, struct ea ea, s32 imm);
 void emit_shift(struct emitter *e, bool w, u8 ext, u8 rm, u8 count); /* 4 SHL 5 SHR 7 SAR */
-void emit_mov_imm(struct emitter *e, u8 reg, u64 imm);		      /* the shortest; flags untouched */
+void emit_mov_imm(struct emitter *e, u8 reg, u64 imm); /* the shortest; flags untouched */
 void emit_mov_mem_imm(struct emitter *e, bool w, struct ea ea, s32 imm);
 
 #define OP_MOV_STORE 0x89
@@ -62,15 +64,16 @@ void emit_mov_mem_imm(struct emitter *e, bool w, struct ea ea, s32 imm);
 #define OP_ADD	     0x03
 #define OP_XOR	     0x33
 #define OP_CMP	     0x3b
-#define GROUP_ADD 0
-#define GROUP_AND 4
-#define GROUP_SUB 5
-#define GROUP_CMP 7
-#define SHIFT_SHL 4
-#define SHIFT_SHR 5
-#define SHIFT_SAR 7
+#define GROUP_ADD    0
+#define GROUP_AND    4
+#define GROUP_SUB    5
+#define GROUP_CMP    7
+#define SHIFT_SHL    4
+#define SHIFT_SHR    5
+#define SHIFT_SAR    7
 
-/* Conditional and unconditional jumps with a 32-bit displacement; return the place of the displacement. */
+/* Conditional and unconditional jumps with a 32-bit displacement; return the place of the
+ * displacement. */
 u8 *emit_jcc(struct emitter *e, u8 cc);
 u8 *emit_jmp(struct emitter *e);
 u8 *emit_call(struct emitter *e);

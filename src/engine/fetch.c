@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: MIT
 /*
- * Instruction fetch: from a linear address to the bytes. A small cache of page translations stands in for the instruction TLB;
- * it lives as long as jump[] does. vCPU thread; general registers only.
+ * Instruction fetch: from a linear address to the bytes. A small cache of page translations stands
+ * in for the instruction TLB; it lives as long as jump[] does. vCPU thread; general registers only.
  */
 #include "cpu/event.h"
 #include "cpu/mmu.h"

@@ -1,7 +1,8 @@
 // SPDX-License-Identifier: MIT
 /*
- * From a host address in translated code back to the guest: which instruction it belongs to, and the precise
- * state at its border. Called from slow paths and from signal handlers on the vCPU thread.
+ * From a host address in translated code back to the guest: which instruction it belongs to, and
+ * the precise state at its border. Called from slow paths and from signal handlers on the vCPU
+ * thread.
  */
 #include "base/bytes.h"
 #include "engine/priv.h"

@@ -12,9 +12,10 @@
  *	R14		the countdown: see below
  *	guest R12-R15	in cpu->regs[]
  *
- * The countdown holds two numbers: minus the instructions left (plus one) in its upper 40 bits, and the
- * branches retired in its lower 24. A block adds its own constants once, at its head; the sign tells that it
- * asks for more than is left. Slices are short enough that the branch field cannot overflow.
+ * The countdown holds two numbers: minus the instructions left (plus one) in its upper 40 bits, and
+ *the branches retired in its lower 24. A block adds its own constants once, at its head; the sign
+ *tells that it asks for more than is left. Slices are short enough that the branch field cannot
+ *overflow.
  */
 #ifndef ENGINE_PRIV_H
 #define ENGINE_PRIV_H
@@ -26,24 +27,24 @@
 #include "engine/engine.h"
 #include "engine/insn.h"
 
-#define S0 R13
-#define S1 RAX
-#define COUNTDOWN R14
+#define S0	       R13
+#define S1	       RAX
+#define COUNTDOWN      R14
 #define HOST_GUEST_RAX R12
 #define HOST_GUEST_RSP R15
 
 #define COUNT_SHIFT 24
-#define SLICE_MAX (1u << 22)
+#define SLICE_MAX   (1u << 22)
 
 #define BLOCK_INSNS 48
 
 /* Why translated code came back: the value it returns to enter(). */
 enum leave {
-	LEAVE_LOOKUP,	 /* cpu->rip is next; its code is not known here. leave_arg is the block */
+	LEAVE_LOOKUP,	  /* cpu->rip is next; its code is not known here. leave_arg is the block */
 	LEAVE_BAD_TARGET, /* the branch that ends block leave_arg has a non-canonical target */
-	LEAVE_LINK,	 /* the same, and leave_arg is the link to patch */
-	LEAVE_COMPLEX,	 /* leave_arg is the struct insn for sys_execute(); cpu->rip is its address */
-	LEAVE_RAISE,	 /* leave_arg is a vector to raise at cpu->rip */
+	LEAVE_LINK,	  /* the same, and leave_arg is the link to patch */
+	LEAVE_COMPLEX, /* leave_arg is the struct insn for sys_execute(); cpu->rip is its address */
+	LEAVE_RAISE,   /* leave_arg is a vector to raise at cpu->rip */
 	LEAVE_COUNTDOWN, /* leave_arg is the block that would overdraw; nothing of it ran */
 	LEAVE_ATTENTION, /* leave_arg is the block; cpu->attention is set */
 	LEAVE_STEP,	 /* a one-instruction block is done */
@@ -52,9 +53,9 @@ enum leave {
 
 /* A patchable jump out of a block. */
 struct link {
-	u8 *site;	     /* the displacement, writable view */
-	u8 *stub;	     /* where it goes while unlinked */
-	u64 rip;	     /* target */
+	u8 *site; /* the displacement, writable view */
+	u8 *stub; /* where it goes while unlinked */
+	u64 rip;  /* target */
 	struct block *from, *to;
 	struct link *next_in; /* in to->links_in */
 };
@@ -67,8 +68,9 @@ struct place {
 	u8 flags;  /* PLACE_* */
 };
 
-#define PLACE_FLAGS_IN_HOST 1 /* the arithmetic flags are in the host's flags, not in cpu->aflags */
-#define PLACE_SPILLED	    2 /* the countdown is in cpu->spill[SPILL_COUNTDOWN] */
+#define PLACE_FLAGS_IN_HOST 1 /* the arithmetic flags are in the host's flags, not in cpu->aflags \
+			       */
+#define PLACE_SPILLED 2	      /* the countdown is in cpu->spill[SPILL_COUNTDOWN] */
 
 /* Uses of cpu->spill[]. */
 enum spill {
@@ -88,9 +90,9 @@ struct block {
 	gpa_t gpa, gpa2; /* gpa2: page of the last instruction's tail if it crosses, else NO_GPA */
 	u32 mode;
 	u16 ninsns, nbytes;
-	u8 nbranches; /* 0 or 1: a branch ends a block */
+	u8 nbranches;  /* 0 or 1: a branch ends a block */
 	s32 rsp_moved; /* by that branch, if its target may turn out to be bad */
-	u8 *code;	/* writable view */
+	u8 *code;      /* writable view */
 	u32 code_size;
 	u64 lines, lines2; /* 64-byte lines of the page(s) it was made from */
 	struct block *next_hash, *next_page, *next_page2;
@@ -111,14 +113,15 @@ struct page_copy {
 struct slow_state {
 	gva_t address;
 	u32 size;
-	bool bounced; /* the data is in the bounce buffer; else it is in place and only code is watched */
+	bool bounced; /* the data is in the bounce buffer; else it is in place and only code is
+			 watched */
 	u8 *data;
 	gpa_t gpa[2]; /* the pages written, when not bounced */
 	u32 part[2];
 };
 
 #define BLOCK_HASH_BITS 15
-#define FETCH_CACHE 64
+#define FETCH_CACHE	64
 
 struct fetch_entry {
 	u64 page, generation;
@@ -139,11 +142,11 @@ struct engine {
 	struct block *hash[1u << BLOCK_HASH_BITS];
 	struct fetch_entry fetch[FETCH_CACHE];
 
-	u64 epoch;	/* grows whenever code may have been changed by others */
-	u64 slice;	/* instructions the countdown started from */
-	u64 budget;	/* instructions that may retire beyond the slice */
-	bool stepping;	/* what is left of the budget is less than a block */
-	u64 exit_rip;	/* where engine_run() last returned: MMIO answers are for that instruction */
+	u64 epoch;     /* grows whenever code may have been changed by others */
+	u64 slice;     /* instructions the countdown started from */
+	u64 budget;    /* instructions that may retire beyond the slice */
+	bool stepping; /* what is left of the budget is less than a block */
+	u64 exit_rip;  /* where engine_run() last returned: MMIO answers are for that instruction */
 	u64 link_epoch; /* flushes when a link asked for its target: its memory may be gone since */
 	u64 generation; /* cpu->jump_generation as jump_key has it */
 	u32 modes[16];	/* modes seen; their index is part of jump_key */
@@ -170,7 +173,7 @@ bool cache_room(const struct engine *eng);	    /* for one more block, whatever i
 struct block *cache_find(struct engine *eng, u64 rip, gpa_t gpa, u32 mode);
 void cache_insert(struct cpu *cpu, struct block *block); /* its pages come from cache_page() */
 struct block *cache_by_code(const struct engine *eng, const u8 *host_pc); /* executable view */
-struct page_copy *cache_page(struct cpu *cpu, gpa_t gpa);		   /* NULL: full */
+struct page_copy *cache_page(struct cpu *cpu, gpa_t gpa);		  /* NULL: full */
 void cache_verify(struct cpu *cpu, struct code_page *page, const u8 *host);
 void cache_written(struct cpu *cpu);
 void cache_drop(struct cpu *cpu, struct block *block);
@@ -185,24 +188,26 @@ static inline const u8 *exec_view(const struct engine *eng, const u8 *rw)
 enum guest_fault fetch_page(struct cpu *cpu, u64 linear, gpa_t *gpa, const u8 **host);
 
 /*
- * translate.c: makes the block at cpu->rip, whose first byte is at gpa and host, for this mode. Returns NULL with *fault
- * set when fetching faults, with FAULT_NONE when the cache is full. Not with guest vector state live.
+ * translate.c: makes the block at cpu->rip, whose first byte is at gpa and host, for this mode.
+ * Returns NULL with *fault set when fetching faults, with FAULT_NONE when the cache is full. Not
+ * with guest vector state live.
  */
-struct block *translate(struct cpu *cpu, u32 mode, gpa_t gpa, const u8 *host, enum guest_fault *fault);
+struct block *translate(struct cpu *cpu, u32 mode, gpa_t gpa, const u8 *host,
+			enum guest_fault *fault);
 
 /* slow.c: called from translated code */
 u64 slow_access(struct cpu *cpu, u64 address, u32 desc, const u8 *return_pc);
 u64 slow_commit(struct cpu *cpu, u64 unused, u32 desc, const u8 *return_pc);
 
 /* What an access is, for the slow path: an immediate in translated code. */
-#define DESC_SIZE      0xffu	/* bytes */
+#define DESC_SIZE      0xffu /* bytes */
 #define DESC_WRITE     BIT(8)
-#define DESC_READ      BIT(9)	/* with DESC_WRITE: read-modify-write */
-#define DESC_SEG_SHIFT 10	/* enum seg, with DESC_OFFSET */
-#define DESC_OFFSET    BIT(13)	/* the address is an offset in that segment */
-#define DESC_LAST      BIT(14)	/* the block's last instruction: leave at the next block instead */
-#define DESC_X87       BIT(15)	/* no emulator does x87 to MMIO: KVM */
-#define DESC_ALIGN     BIT(16)	/* must be aligned to its size */
+#define DESC_READ      BIT(9)  /* with DESC_WRITE: read-modify-write */
+#define DESC_SEG_SHIFT 10      /* enum seg, with DESC_OFFSET */
+#define DESC_OFFSET    BIT(13) /* the address is an offset in that segment */
+#define DESC_LAST      BIT(14) /* the block's last instruction: leave at the next block instead */
+#define DESC_X87       BIT(15) /* no emulator does x87 to MMIO: KVM */
+#define DESC_ALIGN     BIT(16) /* must be aligned to its size */
 
 /* Results of slow_access, in RAX. */
 #define SLOW_DIRECT 0 /* go on in line with the host address */
@@ -212,7 +217,8 @@ u64 slow_commit(struct cpu *cpu, u64 unused, u32 desc, const u8 *return_pc);
 /* place.c */
 struct place *place_find(const struct engine *eng, const struct block *block, const u8 *host_pc);
 u64 place_refund(const struct block *block, u32 retired);
-/* Sets RIP to the place's instruction (or the one behind, if it completed), exit.insn_len, and gives back the count. */
+/* Sets RIP to the place's instruction (or the one behind, if it completed), exit.insn_len, and
+ * gives back the count. */
 void place_unwind(struct cpu *cpu, const struct block *block, const struct place *place,
 		  bool completed);
 

@@ -1,7 +1,8 @@
 // SPDX-License-Identifier: MIT
 /*
- * The processor's main loop: deliver what is pending, find the block at RIP, enter it, deal with why it came
- * back. One turn of engine_run() is one visit to translated code; chains of blocks make that rare.
+ * The processor's main loop: deliver what is pending, find the block at RIP, enter it, deal with
+ * why it came back. One turn of engine_run() is one visit to translated code; chains of blocks make
+ * that rare.
  *
  * vCPU thread. Guest vector state is live throughout, but for translation; general registers only.
  */
@@ -221,8 +222,8 @@ static bool breakpoint_here(struct cpu *cpu)
 }
 
 /*
- * One instruction at a time: the guest or a debugger steps, an interrupt shadow or RF ends with the next
- * instruction, MMIO answers belong to it alone, or a block is longer than what is left.
+ * One instruction at a time: the guest or a debugger steps, an interrupt shadow or RF ends with the
+ * next instruction, MMIO answers belong to it alone, or a block is longer than what is left.
  */
 static bool must_step(const struct cpu *cpu)
 {
@@ -297,7 +298,8 @@ static enum turn execute_complex(struct cpu *cpu, const struct insn *insn)
 	return TURN_AGAIN;
 }
 
-/* A near branch to a non-canonical address is #GP(0) on the branch itself (SDM 2A JMP, CALL; 2B RET). */
+/* A near branch to a non-canonical address is #GP(0) on the branch itself (SDM 2A JMP, CALL; 2B
+ * RET). */
 static void bad_target(struct cpu *cpu, const struct block *block, bool call)
 {
 	struct translation stack;

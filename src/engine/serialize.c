@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: MIT
 /*
- * The serializing instructions. CPUID, WRMSR and other exits are not listed: engine entry is an epoch anyway.
+ * The serializing instructions. CPUID, WRMSR and other exits are not listed: engine entry is an
+ * epoch anyway.
  */
 #include "engine/serialize.h"
 

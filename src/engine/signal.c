@@ -1,8 +1,9 @@
 // SPDX-License-Identifier: MIT
 /*
- * Host signals that are guest events. An instruction that the host executes for the guest may fault there:
- * division, unmasked floating-point exceptions, alignment of vector operands. The signal's context is the guest's
- * state at that instruction; it is turned into the exception the guest would have seen. Async-signal-safe.
+ * Host signals that are guest events. An instruction that the host executes for the guest may fault
+ * there: division, unmasked floating-point exceptions, alignment of vector operands. The signal's
+ * context is the guest's state at that instruction; it is turned into the exception the guest would
+ * have seen. Async-signal-safe.
  */
 #include <ucontext.h>
 

@@ -1,11 +1,13 @@
 // SPDX-License-Identifier: MIT
 /*
- * The slow path of a guest memory access: called from translated code when the soft TLB does not answer.
+ * The slow path of a guest memory access: called from translated code when the soft TLB does not
+ * answer.
  *
- * Most calls fill the TLB and let the access go on in line. An access to MMIO, to a read-only slot, or across
- * two pages that are not neighbours on the host is executed on a bounce buffer: fetched here, executed out of line by the very
- * same instruction, stored by slow_commit(). A write to a page that holds translated code is
- * executed in place, so that it stays atomic, and noted afterwards.
+ * Most calls fill the TLB and let the access go on in line. An access to MMIO, to a read-only slot,
+ * or across two pages that are not neighbours on the host is executed on a bounce buffer: fetched
+ * here, executed out of line by the very same instruction, stored by slow_commit(). A write to a
+ * page that holds translated code is executed in place, so that it stays atomic, and noted
+ * afterwards.
  *
  * vCPU thread, guest vector state live: general registers only.
  */
@@ -50,13 +52,13 @@ static u64 bounce(struct cpu *cpu, gva_t gva, u32 desc, u32 access, const u8 *re
 	enum guest_fault fault;
 
 	/* The same alignment as the guest's address: the instruction may check it. */
-	*pending = (struct slow_state){ .address = gva,
-					.size = size,
-					.bounced = true,
-					.data = cpu->bounce + 64 + (gva & 63) };
+	*pending = (struct slow_state){
+		.address = gva, .size = size, .bounced = true, .data = cpu->bounce + 64 + (gva & 63)
+	};
 	/* An x87 store that meets an unmasked exception stores nothing: what is there must stay. */
 	if (desc & (DESC_READ | DESC_X87)) {
-		fault = cpu_read(cpu, gva, pending->data, size, access & ACCESS_WRITE ? ACCESS_RMW : 0);
+		fault = cpu_read(cpu, gva, pending->data, size,
+				 access & ACCESS_WRITE ? ACCESS_RMW : 0);
 		if (fault != FAULT_NONE)
 			return leave(cpu, return_pc, fault, false);
 	}
@@ -132,7 +134,8 @@ static u64 two_pages(struct cpu *cpu, gva_t gva, u32 desc, u32 access, const u8 
 	return direct(cpu, t[0].host, t, part, 2, access);
 }
 
-/* Vector operands that must be aligned: that comes before all else. Segment bases are rarely odd. */
+/* Vector operands that must be aligned: that comes before all else. Segment bases are rarely odd.
+ */
 static bool vector_misaligned(u64 address, u32 desc)
 {
 	return (desc & DESC_ALIGN) && (address & ((desc & DESC_SIZE) - 1));
@@ -171,9 +174,9 @@ static enum guest_fault store(struct cpu *cpu)
 }
 
 /*
- * The instruction has been executed; its store is made good. What follows in the block may be what was
- * written, and a device may be waiting: then it is left behind this instruction, or, when that ends
- * the block anyway, at the head of the next.
+ * The instruction has been executed; its store is made good. What follows in the block may be what
+ * was written, and a device may be waiting: then it is left behind this instruction, or, when that
+ * ends the block anyway, at the head of the next.
  */
 u64 slow_commit(struct cpu *cpu, u64 unused, u32 desc, const u8 *return_pc)
 {

@@ -1,8 +1,8 @@
 // SPDX-License-Identifier: MIT
 /*
- * The generated runtime at the start of code memory: the way into translated code, out of it, and from it to
- * the slow paths in C. Generated rather than written in assembly so that code memory reaches it with 32-bit
- * displacements wherever it is mapped.
+ * The generated runtime at the start of code memory: the way into translated code, out of it, and
+ * from it to the slow paths in C. Generated rather than written in assembly so that code memory
+ * reaches it with 32-bit displacements wherever it is mapped.
  */
 #include "engine/priv.h"
 
@@ -13,9 +13,18 @@
 static const struct {
 	u8 guest, host;
 } resident[] = {
-	{ RAX, HOST_GUEST_RAX }, { RSP, HOST_GUEST_RSP }, { RCX, RCX }, { RDX, RDX },
-	{ RBX, RBX },		 { RBP, RBP },		  { RSI, RSI }, { RDI, RDI },
-	{ R8, R8 },		 { R9, R9 },		  { R10, R10 }, { R11, R11 },
+	{ RAX, HOST_GUEST_RAX },
+	{ RSP, HOST_GUEST_RSP },
+	{ RCX, RCX },
+	{ RDX, RDX },
+	{ RBX, RBX },
+	{ RBP, RBP },
+	{ RSI, RSI },
+	{ RDI, RDI },
+	{ R8, R8 },
+	{ R9, R9 },
+	{ R10, R10 },
+	{ R11, R11 },
 };
 
 static const u8 callee_saved[] = { RBX, RBP, R12, R13, R14, R15 };
@@ -69,10 +78,12 @@ static void make_return(struct emitter *e)
 }
 
 /*
- * Called with the address in S0 and a DESC_* word in EAX. Stores the registers, so that a fault finds them,
- * and calls C. Returns with the host address in S0 and ZF set for SLOW_DIRECT, or leaves.
+ * Called with the address in S0 and a DESC_* word in EAX. Stores the registers, so that a fault
+ * finds them, and calls C. Returns with the host address in S0 and ZF set for SLOW_DIRECT, or
+ * leaves.
  */
-static void make_slow(struct emitter *e, const u8 *finish, u64 (*function)(struct cpu *, u64, u32, const u8 *))
+static void make_slow(struct emitter *e, const u8 *finish,
+		      u64 (*function)(struct cpu *, u64, u32, const u8 *))
 {
 	u8 *stay, *go;
 

@@ -2,10 +2,10 @@
 /*
  * The inside of the translator: one struct trans per block being made.
  *
- * Every guest instruction becomes: flags to where they are wanted, the address of its memory operand
- * through the soft TLB into S0, and the instruction itself with its registers renamed and its memory operand
- * replaced by [S0]. That last part is a struct native, because it is emitted twice: in line, and out of line on
- * the host address that slow_access() gave.
+ * Every guest instruction becomes: flags to where they are wanted, the address of its memory
+ * operand through the soft TLB into S0, and the instruction itself with its registers renamed and
+ * its memory operand replaced by [S0]. That last part is a struct native, because it is emitted
+ * twice: in line, and out of line on the host address that slow_access() gave.
  */
 #ifndef ENGINE_TRANS_H
 #define ENGINE_TRANS_H
@@ -46,22 +46,24 @@ struct native {
 	bool wrap_rax, wrap_store; /* uses guest RAX implicitly; and writes it */
 	bool spill_countdown;	   /* R14 is one of the temps */
 	bool needs_flags, writes_flags;
-	s8 rsp_delta;		   /* the guest's RSP moves by this when the instruction succeeds */
+	s8 rsp_delta; /* the guest's RSP moves by this when the instruction succeeds */
 };
 
 /* A slow path to be emitted behind the block. */
 struct stub {
 	struct native op;
-	u8 *from;	  /* the displacement of the jump to it */
+	u8 *from; /* the displacement of the jump to it */
 	const u8 *inline_op, *done;
 	u32 desc;
-	s32 tag; /* offset in struct cpu of the tag column, to recover the address; 0: it is in S0 */
+	s32 tag; /* offset in struct cpu of the tag column, to recover the address; 0: it is in S0
+		  */
 	u8 index;
 };
 
 #define MAX_STUBS (2 * BLOCK_INSNS)
 
-/* The bytes a block is made from: always the page copies, so that what was translated is what is compared. */
+/* The bytes a block is made from: always the page copies, so that what was translated is what is
+ * compared. */
 struct source {
 	struct page_copy *copy[2];
 	struct code_page *page[2];
@@ -77,11 +79,11 @@ struct trans {
 	struct emitter e;
 	u32 mode;
 	enum flags_at flags;
-	u64 rip;    /* of the instruction at hand */
+	u64 rip;	 /* of the instruction at hand */
 	u64 linear_base; /* of the code segment */
-	u32 offset; /* of it from the block's first byte */
-	u8 index;   /* of it in the block */
-	bool last;  /* it ends the block */
+	u32 offset;	 /* of it from the block's first byte */
+	u8 index;	 /* of it in the block */
+	bool last;	 /* it ends the block */
 
 	struct source source;
 	struct insn insn;
@@ -103,10 +105,10 @@ static inline u64 trans_next_rip(const struct trans *t)
 /* The host register of a guest register, or IN_MEMORY. */
 static inline u8 host_reg(u8 guest)
 {
-	return guest == RAX ? HOST_GUEST_RAX :
-	       guest == RSP ? HOST_GUEST_RSP :
-	       guest >= R12 ? IN_MEMORY :
-			      guest;
+	return guest == RAX   ? HOST_GUEST_RAX
+	       : guest == RSP ? HOST_GUEST_RSP
+	       : guest >= R12 ? IN_MEMORY
+			      : guest;
 }
 
 /* trans_flags.c */
@@ -115,12 +117,14 @@ void flags_restore(struct trans *t); /* before they are needed */
 void flags_classify(const struct trans *t, struct native *n);
 
 /* trans_memory.c */
-/* Computes the effective address, without segment, into a host register. Destroys S1, not the flags. */
+/* Computes the effective address, without segment, into a host register. Destroys S1, not the
+ * flags. */
 void address_compute(struct trans *t, const struct operand *op, u8 dest);
 /* The address is in S0: turns it into a host address, in line or by a stub that executes n. */
 void access_begin(struct trans *t, u32 size, enum seg seg, u32 rw, const struct native *n);
 /* All of it for an operand: address, check, n. */
-void access_operand(struct trans *t, const struct operand *op, u32 size, u32 rw, const struct native *n);
+void access_operand(struct trans *t, const struct operand *op, u32 size, u32 rw,
+		    const struct native *n);
 void emit_stubs(struct trans *t);
 
 /* trans_native.c */
@@ -134,7 +138,8 @@ void guest_set(struct trans *t, u8 guest, u8 host, u8 size);
 
 /* trans_source.c */
 bool source_open(struct trans *t, u32 which, gpa_t gpa, const u8 *host); /* false: cache full */
-/* Up to 15 bytes at an offset from the first page's start; how many, 0 if the program's memory faults. */
+/* Up to 15 bytes at an offset from the first page's start; how many, 0 if the program's memory
+ * faults. */
 u32 source_bytes(struct trans *t, u32 offset, u8 *out);
 bool source_spans(const struct trans *t); /* has the second page been opened? */
 
@@ -149,7 +154,8 @@ void block_end_indirect(struct trans *t); /* target in S0 */
 void emit_links(struct trans *t);
 void block_leave(struct trans *t, enum leave why, u64 arg, u64 rip);
 void push_value(struct trans *t, struct temp value, u8 size);
-/* from + delta, wrapped to the width of the stack, into a host register. Destroys S1, not the flags. */
+/* from + delta, wrapped to the width of the stack, into a host register. Destroys S1, not the
+ * flags. */
 void stack_pointer(struct trans *t, u8 dest, u8 from, s32 delta);
 
 #endif

@@ -1,8 +1,8 @@
 // SPDX-License-Identifier: MIT
 /*
- * Control transfers within a segment, and the ways out of a block. A target in the block's own page is linked
- * directly once its block exists; anything else goes through the jump cache, so that a change of mapping
- * needs to drop no links.
+ * Control transfers within a segment, and the ways out of a block. A target in the block's own page
+ * is linked directly once its block exists; anything else goes through the jump cache, so that a
+ * change of mapping needs to drop no links.
  */
 #include "engine/trans.h"
 
@@ -154,7 +154,8 @@ static void test_counter(struct trans *t)
 	bool wide = t->insn.addrsize == 8;
 
 	if (t->insn.addrsize == 2)
-		emit_insn(&t->e, &(struct enc){ .p66 = true, .opcode = 0x85, .reg = RCX, .rm = RCX });
+		emit_insn(&t->e,
+			  &(struct enc){ .p66 = true, .opcode = 0x85, .reg = RCX, .rm = RCX });
 	else
 		emit_rr(&t->e, wide, 0x85, RCX, RCX);
 }
@@ -232,7 +233,8 @@ static void cut_target(struct trans *t)
 	u8 size = t->insn.opsize;
 
 	if (size == 2)
-		emit_insn(&t->e, &(struct enc){ .map = MAP_0F, .opcode = 0xb7, .reg = S0, .rm = S0 });
+		emit_insn(&t->e,
+			  &(struct enc){ .map = MAP_0F, .opcode = 0xb7, .reg = S0, .rm = S0 });
 	else if (size == 4)
 		emit_rr(&t->e, false, OP_MOV_LOAD, S0, S0);
 }

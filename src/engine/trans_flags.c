@@ -1,13 +1,14 @@
 // SPDX-License-Identifier: MIT
 /*
- * Arithmetic flags in translated code. They are in the host's flags after an instruction that writes them,
- * and saved (LAHF, SETO) only when something of ours is about to destroy them; restored only for an
- * instruction that reads them or leaves some of them alone. At block borders they are in cpu->aflags.
+ * Arithmetic flags in translated code. They are in the host's flags after an instruction that
+ * writes them, and saved (LAHF, SETO) only when something of ours is about to destroy them;
+ * restored only for an instruction that reads them or leaves some of them alone. At block borders
+ * they are in cpu->aflags.
  */
 #include "engine/trans.h"
 
-#define ALL_FLAGS                                                                                  \
-	(ZYDIS_CPUFLAG_CF | ZYDIS_CPUFLAG_PF | ZYDIS_CPUFLAG_AF | ZYDIS_CPUFLAG_ZF |               \
+#define ALL_FLAGS                                                                    \
+	(ZYDIS_CPUFLAG_CF | ZYDIS_CPUFLAG_PF | ZYDIS_CPUFLAG_AF | ZYDIS_CPUFLAG_ZF | \
 	 ZYDIS_CPUFLAG_SF | ZYDIS_CPUFLAG_OF)
 
 void flags_save(struct trans *t)
@@ -47,8 +48,8 @@ static bool may_keep_flags(const struct trans *t)
 }
 
 /*
- * Undefined flags count as kept: what an instruction leaves of them must not depend on the flags that our own
- * code left behind, or two runs would differ.
+ * Undefined flags count as kept: what an instruction leaves of them must not depend on the flags
+ * that our own code left behind, or two runs would differ.
  */
 void flags_classify(const struct trans *t, struct native *n)
 {
@@ -62,6 +63,6 @@ void flags_classify(const struct trans *t, struct native *n)
 		written |= ZYDIS_CPUFLAG_AF;
 	kept = ALL_FLAGS & ~written;
 	n->writes_flags = written || (f->undefined & ALL_FLAGS);
-	n->needs_flags = (f->tested & ALL_FLAGS) ||
-			 (n->writes_flags && (kept || may_keep_flags(t)));
+	n->needs_flags =
+		(f->tested & ALL_FLAGS) || (n->writes_flags && (kept || may_keep_flags(t)));
 }

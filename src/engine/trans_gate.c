@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: MIT
 /*
- * Which instructions exist now: CPUID features, and the control bits that enable x87, MMX, SSE and AVX (SDM 1
- * 13.1, 3A 2.5, 3A 13.1; 2A 2.4 for the order of #UD and #NM).
+ * Which instructions exist now: CPUID features, and the control bits that enable x87, MMX, SSE and
+ * AVX (SDM 1 13.1, 3A 2.5, 3A 13.1; 2A 2.4 for the order of #UD and #NM).
  */
 #include "engine/trans.h"
 

@@ -49,8 +49,8 @@ static s32 tag_column(const struct trans *t, u32 rw)
 {
 	s32 set = CPU(tlb) + cpu_tlb_set(t->mode) * (s32)sizeof(t->cpu->tlb[0]);
 
-	return set + (rw & DESC_WRITE ? offsetof(struct tlb_entry, write) :
-					offsetof(struct tlb_entry, read));
+	return set + (rw & DESC_WRITE ? offsetof(struct tlb_entry, write)
+				      : offsetof(struct tlb_entry, read));
 }
 
 static s32 host_column(const struct trans *t)

@@ -1,8 +1,8 @@
 // SPDX-License-Identifier: MIT
 /*
- * Instructions that the host executes itself: registers renamed, the memory operand replaced by [S0], all else as it
- * was. What may go this way is a list; whatever is not on it ends the block and is executed by C code
- * (engine/sys.h), or is #UD.
+ * Instructions that the host executes itself: registers renamed, the memory operand replaced by
+ * [S0], all else as it was. What may go this way is a list; whatever is not on it ends the block
+ * and is executed by C code (engine/sys.h), or is #UD.
  */
 #include "engine/trans.h"
 
@@ -99,7 +99,8 @@ bool native_allowed(const struct trans *t)
 {
 	ZydisInstructionEncoding encoding = t->zi.encoding;
 
-	if (encoding != ZYDIS_INSTRUCTION_ENCODING_LEGACY && encoding != ZYDIS_INSTRUCTION_ENCODING_VEX)
+	if (encoding != ZYDIS_INSTRUCTION_ENCODING_LEGACY &&
+	    encoding != ZYDIS_INSTRUCTION_ENCODING_VEX)
 		return false;
 	if (mnemonic_native(t->zi.mnemonic))
 		return true;
@@ -289,7 +290,8 @@ static bool has_vector_operand(const struct trans *t)
 	return false;
 }
 
-/* The prefix 66: part of the opcode, or the operand size, whose default is the host's but in 16-bit code. */
+/* The prefix 66: part of the opcode, or the operand size, whose default is the host's but in 16-bit
+ * code. */
 static bool operand_prefix(const struct trans *t, bool selects)
 {
 	if (selects || (t->mode & (MODE_CODE32 | MODE_CODE64)))
@@ -365,7 +367,8 @@ static void immediate_fields(const struct trans *t, struct enc *x)
 		x->imm |= (u64)t->insn.bytes[offset + i] << (8 * i);
 }
 
-/* Instruction forms that name the accumulator or a register in the opcode byte, turned into ModRM forms. */
+/* Instruction forms that name the accumulator or a register in the opcode byte, turned into ModRM
+ * forms. */
 static void short_forms(const struct trans *t, struct native *n)
 {
 	struct enc *x = &n->x;
@@ -374,8 +377,13 @@ static void short_forms(const struct trans *t, struct native *n)
 	if (x->vex || x->map != MAP_ONE)
 		return;
 	if ((op & 0xc6) == 0x04) { /* ALU AL/eAX, imm */
-		*x = (struct enc){ .p66 = x->p66, .w = x->w, .imm = x->imm, .imm_len = x->imm_len,
-				   .opcode = 0x80 | (op & 1), .reg = op >> 3, .rm = HOST_GUEST_RAX };
+		*x = (struct enc){ .p66 = x->p66,
+				   .w = x->w,
+				   .imm = x->imm,
+				   .imm_len = x->imm_len,
+				   .opcode = 0x80 | (op & 1),
+				   .reg = op >> 3,
+				   .rm = HOST_GUEST_RAX };
 	} else if ((op & 0xfe) == 0xa8) { /* TEST AL/eAX, imm */
 		x->opcode = 0xf6 | (op & 1);
 		x->rm = HOST_GUEST_RAX;
@@ -473,8 +481,8 @@ bool native_build(struct trans *t, struct native *n)
 
 		if (op->kind == OPERAND_MEM && (op->index_cls == REG_VEC || !op->size))
 			return false; /* gathers; FXSAVE */
-		if (op->kind == OPERAND_REG &&
-		    t->zops[i].encoding != ZYDIS_OPERAND_ENCODING_NONE && !place_register(t, n, i))
+		if (op->kind == OPERAND_REG && t->zops[i].encoding != ZYDIS_OPERAND_ENCODING_NONE &&
+		    !place_register(t, n, i))
 			return false;
 	}
 	flags_classify(t, n);

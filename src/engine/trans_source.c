@@ -1,8 +1,8 @@
 // SPDX-License-Identifier: MIT
 /*
- * The bytes that are translated. They are copied line by line from guest memory into the page's copy, and
- * decoded from there: a concurrent writer can make the copy old, which cache_verify() finds, but never
- * make the translation differ from it.
+ * The bytes that are translated. They are copied line by line from guest memory into the page's
+ * copy, and decoded from there: a concurrent writer can make the copy old, which cache_verify()
+ * finds, but never make the translation differ from it.
  */
 #include "base/guarded.h"
 #include "engine/trans.h"

@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: MIT
 /*
- * Stack instructions: PUSH, POP, LEAVE. The guest's RSP changes only after the access has succeeded.
+ * Stack instructions: PUSH, POP, LEAVE. The guest's RSP changes only after the access has
+ * succeeded.
  */
 #include "engine/trans.h"
 
@@ -16,8 +17,9 @@ void stack_pointer(struct trans *t, u8 dest, u8 from, s32 delta)
 							.reg = dest,
 							.rm = S1 });
 		else
-			emit_insn(&t->e, &(struct enc){
-						 .map = MAP_0F, .opcode = 0xb7, .reg = dest, .rm = S1 });
+			emit_insn(&t->e,
+				  &(struct enc){
+					  .map = MAP_0F, .opcode = 0xb7, .reg = dest, .rm = S1 });
 		return;
 	}
 	emit_rm(&t->e, wide, OP_LEA, dest, ea_base(from, delta));
@@ -68,8 +70,10 @@ static void push(struct trans *t)
 		emit_rm(&t->e, true, OP_MOV_STORE, S1, ea_base(RSP, SPILL(SPILL_TARGET)));
 		push_value(t, temp_spill(SPILL_TARGET), size);
 	} else if (op->kind == OPERAND_IMM) {
-		push_value(t, (struct temp){ .kind = TEMP_IMM, .host = S1, .load = true, .imm = op->imm },
-			   size);
+		push_value(
+			t,
+			(struct temp){ .kind = TEMP_IMM, .host = S1, .load = true, .imm = op->imm },
+			size);
 	} else if (host_reg(op->reg) == IN_MEMORY) {
 		push_value(t, temp_guest(op->reg, S1, true, false), size);
 	} else {

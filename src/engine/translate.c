@@ -2,9 +2,10 @@
 /*
  * The translator: guest instructions from one page become a block of host code.
  *
- * A block ends at a control transfer, at an instruction that C code executes, at the end of its page, or when it is
- * long. An instruction that crosses into the next page is a block of its own, which remembers both pages.
- * Runs on the vCPU thread with guest vector state saved: Zydis and libc may be used.
+ * A block ends at a control transfer, at an instruction that C code executes, at the end of its
+ * page, or when it is long. An instruction that crosses into the next page is a block of its own,
+ * which remembers both pages. Runs on the vCPU thread with guest vector state saved: Zydis and libc
+ * may be used.
  */
 #include "base/bytes.h"
 #include "cpu/event.h"
@@ -15,8 +16,11 @@ enum step { STEP_GO_ON, STEP_END_HERE, STEP_ENDED, STEP_FAULT, STEP_FULL };
 
 static void emit_head(struct trans *t, u8 **count, u8 **jumps)
 {
-	emit_insn(&t->e, &(struct enc){
-				 .w = true, .opcode = 0x81, .reg = GROUP_ADD, .rm = COUNTDOWN, .imm_len = 4 });
+	emit_insn(&t->e, &(struct enc){ .w = true,
+					.opcode = 0x81,
+					.reg = GROUP_ADD,
+					.rm = COUNTDOWN,
+					.imm_len = 4 });
 	*count = t->e.p - 4;
 	jumps[0] = emit_jcc(&t->e, CC_NS);
 	emit_group1_mem(&t->e, false, GROUP_CMP, ea_base(RSP, CPU(attention)), 0);
@@ -48,10 +52,12 @@ static const struct operand *memory_operand(const struct trans *t)
 
 static bool is_x87(const struct trans *t)
 {
-	return t->zi.meta.isa_set == ZYDIS_ISA_SET_X87 || t->zi.meta.isa_set == ZYDIS_ISA_SET_SSE3X87;
+	return t->zi.meta.isa_set == ZYDIS_ISA_SET_X87 ||
+	       t->zi.meta.isa_set == ZYDIS_ISA_SET_SSE3X87;
 }
 
-/* Which vector operands must be aligned (SDM 1 10.8.3, 14.9; APM4): legacy ones but for the moves that say so. */
+/* Which vector operands must be aligned (SDM 1 10.8.3, 14.9; APM4): legacy ones but for the moves
+ * that say so. */
 static bool must_be_aligned(const struct trans *t, const struct operand *mem)
 {
 	switch (t->zi.mnemonic) {
@@ -75,7 +81,8 @@ static bool must_be_aligned(const struct trans *t, const struct operand *mem)
 		return true;
 	default:
 		return mem->size == 16 && t->zi.encoding == ZYDIS_INSTRUCTION_ENCODING_LEGACY &&
-		       t->zi.meta.category != ZYDIS_CATEGORY_SHA; /* these fault for the page first */
+		       t->zi.meta.category !=
+			       ZYDIS_CATEGORY_SHA; /* these fault for the page first */
 	}
 }
 
@@ -101,7 +108,8 @@ static void wait_for_x87(struct trans *t)
 
 static u32 access_rules(const struct trans *t, const struct operand *mem)
 {
-	return memory_rw(mem) | (is_x87(t) ? DESC_X87 : 0) | (must_be_aligned(t, mem) ? DESC_ALIGN : 0);
+	return memory_rw(mem) | (is_x87(t) ? DESC_X87 : 0) |
+	       (must_be_aligned(t, mem) ? DESC_ALIGN : 0);
 }
 
 static bool native(struct trans *t)
@@ -121,8 +129,8 @@ static bool native(struct trans *t)
 }
 
 /*
- * BT, BTS, BTR, BTC with a memory operand and a bit offset in a register address a bit string: the operand
- * that is accessed lies offset / bits operands away (SDM 2A 3.1.1.9).
+ * BT, BTS, BTR, BTC with a memory operand and a bit offset in a register address a bit string: the
+ * operand that is accessed lies offset / bits operands away (SDM 2A 3.1.1.9).
  */
 static bool bit_string(struct trans *t)
 {
@@ -136,7 +144,8 @@ static bool bit_string(struct trans *t)
 	if (t->zi.meta.category != ZYDIS_CATEGORY_BITBYTE || mem->kind != OPERAND_MEM ||
 	    offset->kind != OPERAND_REG || !native_build(t, &n))
 		return false;
-	n.temp[0] = (struct temp){ .kind = TEMP_CPU, .host = S1, .load = true, .offset = slot.disp };
+	n.temp[0] =
+		(struct temp){ .kind = TEMP_CPU, .host = S1, .load = true, .offset = slot.disp };
 	n.ntemps = 1;
 	n.spill_countdown = false;
 	n.x.reg = S1;
@@ -145,8 +154,9 @@ static bool bit_string(struct trans *t)
 	address_compute(t, mem, S0);
 	guest_get(t, offset->reg, S1);
 	if (size == 2) /* sign-extend to 64 bits */
-		emit_insn(&t->e, &(struct enc){
-					 .w = true, .map = MAP_0F, .opcode = 0xbf, .reg = S1, .rm = S1 });
+		emit_insn(&t->e,
+			  &(struct enc){
+				  .w = true, .map = MAP_0F, .opcode = 0xbf, .reg = S1, .rm = S1 });
 	else if (size == 4)
 		emit_rr(&t->e, true, 0x63, S1, S1);
 	emit_rm(&t->e, true, OP_MOV_STORE, S1, slot);
@@ -169,8 +179,8 @@ static bool lea(struct trans *t)
 
 	if (t->zi.mnemonic != ZYDIS_MNEMONIC_LEA)
 		return false;
-	if (t->insn.addrsize == 8 && dest->size == 8 && resident(dest->reg) && resident(src->base) &&
-	    resident(src->index)) {
+	if (t->insn.addrsize == 8 && dest->size == 8 && resident(dest->reg) &&
+	    resident(src->base) && resident(src->index)) {
 		address_compute(t, src, host_reg(dest->reg));
 		return true;
 	}
@@ -261,7 +271,8 @@ static enum step translate_insn(struct trans *t)
 	t->last = t->insn.is_branch;
 	if (branch_translate(t))
 		return STEP_ENDED;
-	if (nop(t) || pause_or_xchg(t) || lea(t) || stack_translate(t) || direction_flag(t) || bit_string(t) || native(t))
+	if (nop(t) || pause_or_xchg(t) || lea(t) || stack_translate(t) || direction_flag(t) ||
+	    bit_string(t) || native(t))
 		return STEP_GO_ON;
 	return complex(t);
 }
@@ -371,8 +382,7 @@ static bool finish(struct trans *t, u8 *count)
 	b->nbytes = t->offset;
 	b->lines = t->source.used[0];
 	b->lines2 = t->source.used[1];
-	*(u32_unaligned *)count =
-		(u32)b->ninsns << COUNT_SHIFT | b->nbranches;
+	*(u32_unaligned *)count = (u32)b->ninsns << COUNT_SHIFT | b->nbranches;
 	b->code_size = t->e.p - b->code;
 	t->eng->code_next = t->e.p;
 	t->eng->blocks_made++;

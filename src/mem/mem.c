@@ -8,6 +8,7 @@
 #include <stdlib.h>
 
 #include "base/bytes.h"
+#include "base/must.h"
 
 const struct mem_slot *mem_find(const struct mem_map *map, gpa_t gpa)
 {
@@ -29,24 +30,44 @@ const struct mem_slot *mem_find(const struct mem_map *map, gpa_t gpa)
 
 const struct mem_slot *mem_find_id(const struct mem_map *map, u32 id)
 {
+	if (id >= MEM_MAX_IDS || !(map->ids[id / 64] >> (id % 64) & 1))
+		return NULL;
 	for (u32 i = 0; i < map->nslots; i++)
 		if (map->slots[i].id == id)
 			return &map->slots[i];
 	return NULL;
 }
 
+/* How many slots begin below an address. */
+static u32 count_below(const struct mem_map *map, gpa_t base)
+{
+	u32 lo = 0, hi = map->nslots;
+
+	while (lo < hi) {
+		u32 mid = (lo + hi) / 2;
+
+		if (map->slots[mid].base < base)
+			lo = mid + 1;
+		else
+			hi = mid;
+	}
+	return lo;
+}
+
+static bool overlaps(const struct mem_slot *s, gpa_t base, u64 npages)
+{
+	return base < s->base + (s->npages << PAGE_SHIFT) &&
+	       s->base < base + (npages << PAGE_SHIFT);
+}
+
+/* Slots do not overlap each other, so the one that begins below and the next two say it all. */
 bool mem_overlaps(const struct mem_map *map, u32 except_id, gpa_t base, u64 npages)
 {
-	for (u32 i = 0; i < map->nslots; i++) {
-		const struct mem_slot *s = &map->slots[i];
+	u32 below = count_below(map, base);
 
-		/* The address spaces (upper half of the id) do not see each other. */
-		if (s->id == except_id || s->id >> 16 != except_id >> 16)
-			continue;
-		if (base < s->base + (s->npages << PAGE_SHIFT) &&
-		    s->base < base + (npages << PAGE_SHIFT))
+	for (u32 i = below ? below - 1 : 0; i < map->nslots && i < below + 2; i++)
+		if (map->slots[i].id != except_id && overlaps(&map->slots[i], base, npages))
 			return true;
-	}
 	return false;
 }
 
@@ -67,6 +88,7 @@ static struct mem_map *map_alloc(u32 nslots)
 		return NULL;
 	map->generation = __atomic_add_fetch(&generation, 1, __ATOMIC_RELAXED);
 	map->nslots = 0;
+	bytes_fill(map->ids, 0, sizeof(map->ids));
 	return map;
 }
 
@@ -81,27 +103,12 @@ static void append(struct mem_map *map, const struct mem_slot *slots, u32 n)
 	map->nslots += n;
 }
 
-/* How many slots begin below an address. */
-static u32 count_below(const struct mem_map *map, gpa_t base)
-{
-	u32 lo = 0, hi = map->nslots;
-
-	while (lo < hi) {
-		u32 mid = (lo + hi) / 2;
-
-		if (map->slots[mid].base < base)
-			lo = mid + 1;
-		else
-			hi = mid;
-	}
-	return lo;
-}
-
 struct mem_map *mem_map_with(const struct mem_map *old, const struct mem_slot *slot)
 {
 	struct mem_map *map, *rest = NULL;
 	u32 below;
 
+	must(slot->id < MEM_MAX_IDS);
 	if (mem_find_id(old, slot->id)) {
 		rest = mem_map_without(old, slot->id);
 		if (!rest)
@@ -114,6 +121,8 @@ struct mem_map *mem_map_with(const struct mem_map *old, const struct mem_slot *s
 		append(map, old->slots, below);
 		append(map, slot, 1);
 		append(map, old->slots + below, old->nslots - below);
+		bytes_copy(map->ids, old->ids, sizeof(map->ids));
+		map->ids[slot->id / 64] |= BIT(slot->id % 64);
 	}
 	free(rest);
 	return map;
@@ -128,7 +137,10 @@ struct mem_map *mem_map_without(const struct mem_map *old, u32 id)
 	if (!map)
 		return NULL;
 	append(map, old->slots, at);
-	if (gone)
+	bytes_copy(map->ids, old->ids, sizeof(map->ids));
+	if (gone) {
 		append(map, gone + 1, old->nslots - at - 1);
+		map->ids[id / 64] &= ~BIT(id % 64);
+	}
 	return map;
 }

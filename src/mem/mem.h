@@ -18,7 +18,7 @@ enum mem_flags {
 };
 
 struct mem_slot {
-	u32 id; /* address space in the upper half, as in the KVM API */
+	u32 id; /* below MEM_MAX_IDS: there is one address space */
 	u32 flags;
 	gpa_t base;
 	u64 npages;
@@ -26,9 +26,12 @@ struct mem_slot {
 	u64 *dirty; /* one bit a page, NULL unless MEM_LOG_DIRTY; atomically set */
 };
 
+#define MEM_MAX_IDS 32768
+
 struct mem_map {
 	u64 generation; /* differs between any two snapshots of a VM */
 	u32 nslots;
+	u64 ids[MEM_MAX_IDS / 64]; /* the ids that are there, one bit each */
 	struct mem_slot slots[]; /* sorted by base, not overlapping */
 };
 

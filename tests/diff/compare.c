@@ -156,11 +156,20 @@ static bool accesses_many(const struct sequence *seq, u64 rip)
 	}
 }
 
+static bool is_memory_fault(u32 vector)
+{
+	return vector == VEC_PF || vector == VEC_GP || vector == VEC_SS;
+}
+
 static void check_fault(struct verdict *v, const struct sequence *seq, const struct outcome *n,
 			const struct outcome *e)
 {
+	bool many = accesses_many(seq, n->state.rip);
+
+	if (many && seq->is32 && is_memory_fault(n->vector) && is_memory_fault(e->vector))
+		return; /* one access may hit a limit and another a page */
 	check(v, "vector", n->vector, e->vector);
-	if (n->vector == VEC_PF && accesses_many(seq, n->state.rip))
+	if (many && n->vector == VEC_PF)
 		return;
 	check(v, "error", n->error, e->error);
 	if (n->vector == VEC_PF)
@@ -222,6 +231,24 @@ static void run_native_twice(const struct test_case *c, struct outcome *n, struc
 	e->retired = c->seq.n;
 }
 
+/* Zen takes single-step traps between the elements of a gather, as between those of a repeated string. */
+static bool stepped_inside(const struct sequence *seq, const struct outcome *n)
+{
+	switch (mnemonic_at(seq, n->state.rip)) {
+	case ZYDIS_MNEMONIC_VGATHERDPS:
+	case ZYDIS_MNEMONIC_VGATHERDPD:
+	case ZYDIS_MNEMONIC_VGATHERQPS:
+	case ZYDIS_MNEMONIC_VGATHERQPD:
+	case ZYDIS_MNEMONIC_VPGATHERDD:
+	case ZYDIS_MNEMONIC_VPGATHERDQ:
+	case ZYDIS_MNEMONIC_VPGATHERQD:
+	case ZYDIS_MNEMONIC_VPGATHERQQ:
+		return n->vector == VEC_DB;
+	default:
+		return false;
+	}
+}
+
 void case_run(const struct test_case *c, enum plant plant, struct verdict *v)
 {
 	struct outcome n, e;
@@ -233,7 +260,7 @@ void case_run(const struct test_case *c, enum plant plant, struct verdict *v)
 		run_native_twice(c, &n, &e);
 	} else {
 		native_run(&c->in, &n);
-		if (n.vector == NATIVE_TIMEOUT) {
+		if (n.vector == NATIVE_TIMEOUT || stepped_inside(&c->seq, &n)) {
 			v->executed = 0;
 			return;
 		}

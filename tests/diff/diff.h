@@ -100,7 +100,7 @@ struct item {
 	u8 len;
 	u8 fix, fix_at;
 	u8 family;
-	bool pinned; /* without it a loop would not end */
+	bool pinned; /* without it a loop would not end, or XSAVE do something else: never left out */
 	u16 mnemonic;
 	u32 undefined; /* flags that may be undefined when it starts */
 	u64 target;

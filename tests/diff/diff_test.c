@@ -13,7 +13,7 @@
 #include <unistd.h>
 
 #define EXIT_SKIP     4
-#define COUNT_DEFAULT 4000000ull
+#define COUNT_DEFAULT 3000000ull
 #define COUNT_LONG    200000000ull
 
 static const char usage[] =

@@ -569,16 +569,24 @@ u32 sequence_bytes(const struct sequence *seq, u8 *out, u64 *addr_out)
 	return size + 2;
 }
 
+/* State areas are overwritten in part by what follows; and how many bytes of a bad instruction are fetched before it
+ * is found bad is nobody's business. */
+static bool must_not_break_off(const struct sequence *seq)
+{
+	for (u32 i = 0; i < seq->n; i++)
+		if (seq->items[i].family == FAMILY_xsave || seq->items[i].mnemonic == ZYDIS_MNEMONIC_INVALID)
+			return true;
+	return false;
+}
+
 /* Mostly anywhere on the first page; sometimes across the two; sometimes running into the hole behind them. */
 void sequence_place(struct sequence *seq, struct rng *r)
 {
 	u8 bytes[SEQUENCE_MAX * 15 + 2];
 	u32 size = sequence_bytes(seq, bytes, NULL);
 
-	/* How many bytes of a bad instruction are fetched before it is found bad is nobody's business. */
-	bool bad = seq->n && seq->items[seq->n - 1].mnemonic == ZYDIS_MNEMONIC_INVALID;
 
-	switch (bad ? 2 : rng_below(r, 8)) {
+	switch (must_not_break_off(seq) ? 2 : rng_below(r, 8)) {
 	case 0:
 		seq->start = CODE_BASE + PAGE_SIZE - rng_below(r, size);
 		break;

@@ -282,13 +282,28 @@ static bool put_area(struct generator *g, const u8 *opcode, u32 n, u8 reg, u64 t
 static void overwrite(struct generator *g, u64 target, u32 size)
 {
 	for (u32 i = 0; i < size; i += 4)
-		put_area(g, (u8[]){ 0xc7 }, 1, 0, target + i, rng_below(g->r, 1000));
+		if (put_area(g, (u8[]){ 0xc7 }, 1, 0, target + i, rng_below(g->r, 1000)))
+			g->seq->items[g->seq->n - 1].pinned = true;
 }
 
+/* May something have set TF? A trap behind the store would show what is to be overwritten. */
+static bool may_trap(const struct generator *g)
+{
+	for (u32 i = 0; i < g->seq->n; i++)
+		switch (g->seq->items[i].mnemonic) {
+		case ZYDIS_MNEMONIC_POPF:
+		case ZYDIS_MNEMONIC_POPFD:
+		case ZYDIS_MNEMONIC_POPFQ:
+			return true;
+		}
+	return false;
+}
+
+/* The host's XCR0 has more components than the guest's: they must not be asked for. */
 static void set_mask(struct generator *g, u32 mask)
 {
-	append_item(g, FAMILY_xsave, (u8[]){ 0xb8, mask, 0, 0, 0 }, 5);
-	append_item(g, FAMILY_xsave, (u8[]){ 0xba, 0, 0, 0, 0 }, 5);
+	append_item(g, FAMILY_xsave, (u8[]){ 0xb8, mask, 0, 0, 0 }, 5)->pinned = true;
+	append_item(g, FAMILY_xsave, (u8[]){ 0xba, 0, 0, 0, 0 }, 5)->pinned = true;
 }
 
 /* The area is mostly where it fits; sometimes it starts before a page that cannot be written. */
@@ -364,7 +379,7 @@ static bool append_xsave(struct generator *g)
 {
 	u64 area = pick_area(g);
 
-	if (g->seq->n + 16 > SEQUENCE_MAX)
+	if (g->seq->n + 16 > SEQUENCE_MAX || g->seq->n < g->branch_end || may_trap(g))
 		return false;
 	switch (rng_below(g->r, 3)) {
 	case 0:
