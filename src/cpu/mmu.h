@@ -87,6 +87,15 @@ static inline void mmio_completed(struct cpu *cpu)
 	cpu->mmio.nreads = cpu->mmio.read_pos = 0;
 }
 
+/*
+ * Is an answer of the hypervisor waiting for the instruction that asked? Until it has been executed
+ * no event may come between: the device would be asked again.
+ */
+static inline bool cpu_holds_answer(const struct cpu *cpu)
+{
+	return cpu->io.state == IO_DONE || cpu->mmio.nreads;
+}
+
 /* To be called when it faulted instead: what it queued never happened. */
 static inline void mmio_abandoned(struct cpu *cpu)
 {

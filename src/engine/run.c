@@ -178,7 +178,7 @@ static enum turn deliver(struct cpu *cpu)
 
 static enum turn windows(struct cpu *cpu)
 {
-	if (cpu->shadow || cpu->debug.block_irq)
+	if (cpu->shadow || cpu->debug.block_irq || cpu_holds_answer(cpu))
 		return TURN_AGAIN;
 	if (cpu->want_nmi_window && !cpu->nmi_masked)
 		return exit_with(cpu, EXIT_NMI_WINDOW);
@@ -298,19 +298,29 @@ static enum turn execute_complex(struct cpu *cpu, const struct insn *insn)
 	return TURN_AGAIN;
 }
 
+/* A call tries its stack before it looks at its target. */
+static enum guest_fault try_push(struct cpu *cpu)
+{
+	struct translation stack;
+	gva_t gva;
+	enum guest_fault fault = cpu_linear(cpu, SS, cpu->regs[RSP] - 8, 8, ACCESS_WRITE, &gva);
+
+	if (fault == FAULT_NONE && cpu_misaligned(cpu, gva, 8))
+		fault = cpu_raise_error(cpu, VEC_AC, 0);
+	if (fault == FAULT_NONE)
+		fault = mmu_translate(cpu, gva, ACCESS_WRITE, &stack);
+	return fault;
+}
+
 /* A near branch to a non-canonical address is #GP(0) on the branch itself (SDM 2A JMP, CALL; 2B
  * RET). */
 static void bad_target(struct cpu *cpu, const struct block *block, bool call)
 {
-	struct translation stack;
-
 	cpu->rip = block->rip + block->places[block->ninsns - 1].guest;
 	cpu->regs[RSP] -= block->rsp_moved;
 	count_refund(cpu, true);
-	/* A call tries its stack first. */
-	if (call && mmu_translate(cpu, cpu->regs[RSP] - 8, ACCESS_WRITE, &stack) == FAULT_RAISED)
-		return;
-	cpu_raise_error(cpu, VEC_GP, 0);
+	if (!call || try_push(cpu) == FAULT_NONE)
+		cpu_raise_error(cpu, VEC_GP, 0);
 }
 
 static void link_to(struct cpu *cpu, struct link *link, u32 mode)
@@ -426,8 +436,10 @@ enum exit_reason engine_run(struct cpu *cpu, u64 budget)
 	cpu_update_mode(cpu);
 	new_epoch(cpu);
 	cpu->mmio.read_pos = 0;
-	if (cpu->engine->exit_rip != cpu->rip)
-		mmio_completed(cpu); /* the program moved on without that instruction */
+	if (cpu->engine->exit_rip != cpu->rip) { /* the program moved on without that instruction */
+		mmio_completed(cpu);
+		cpu->io.state = IO_IDLE;
+	}
 	signal_running(cpu);
 	while (before_entry(cpu) == TURN_AGAIN && visit(cpu) == TURN_AGAIN)
 		;

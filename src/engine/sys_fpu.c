@@ -162,6 +162,8 @@ enum sys_result sys_fxsave(struct cpu *cpu, const struct insn *insn)
 	gva_t gva;
 	enum sys_result result = fx_address(cpu, insn, ACCESS_WRITE, &gva);
 
+	if (result == SYS_NEXT) /* all of it must be writable, also what is not written */
+		result = sys_done(sys_probe(cpu, gva, FXSAVE_SIZE, ACCESS_WRITE));
 	if (result != SYS_NEXT)
 		return result;
 	sys_fpu_image(cpu);

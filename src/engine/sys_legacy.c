@@ -36,6 +36,8 @@ static enum guest_fault probe_stack(struct cpu *cpu, u64 sp, u32 size)
 
 	sp &= sys_mask(sys_stack_width(cpu));
 	fault = cpu_linear(cpu, SS, sp, size, ACCESS_WRITE, &gva);
+	if (!fault && cpu_misaligned(cpu, gva, size))
+		fault = cpu_raise_error(cpu, VEC_AC, 0);
 	return fault ? fault : sys_probe(cpu, gva, size, ACCESS_WRITE);
 }
 

@@ -92,10 +92,11 @@ static enum unit unit_of(const struct trans *t)
 		return UNIT_AVX;
 	if (t->zi.mnemonic == ZYDIS_MNEMONIC_FWAIT)
 		return UNIT_WAIT;
+	if (t->zi.mnemonic == ZYDIS_MNEMONIC_FISTTP) /* Zydis counts it among SSE3 */
+		return UNIT_X87;
 	switch (t->zi.meta.isa_set) {
 	case ZYDIS_ISA_SET_X87:
 	case ZYDIS_ISA_SET_FCMOV:
-	case ZYDIS_ISA_SET_SSE3X87:
 		return UNIT_X87;
 	case ZYDIS_ISA_SET_SSEMXCSR:
 		return UNIT_SSE;

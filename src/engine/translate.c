@@ -52,8 +52,7 @@ static const struct operand *memory_operand(const struct trans *t)
 
 static bool is_x87(const struct trans *t)
 {
-	return t->zi.meta.isa_set == ZYDIS_ISA_SET_X87 ||
-	       t->zi.meta.isa_set == ZYDIS_ISA_SET_SSE3X87;
+	return t->zi.meta.isa_set == ZYDIS_ISA_SET_X87 || t->zi.mnemonic == ZYDIS_MNEMONIC_FISTTP;
 }
 
 /* Which vector operands must be aligned (SDM 1 10.8.3, 14.9; APM4): legacy ones but for the moves

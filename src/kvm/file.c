@@ -6,6 +6,7 @@
  */
 #include <errno.h>
 #include <fcntl.h>
+#include <pthread.h>
 #include <stdlib.h>
 #include <sys/mman.h>
 #include <unistd.h>
@@ -14,6 +15,24 @@
 #include "engine/engine.h"
 #include "kvm/priv.h"
 #include "vm/cpuid.h"
+
+/* Which process this is, counted in forks: cheaper to ask than getpid(). */
+static u32 process;
+
+static void count_fork(void)
+{
+	process++;
+}
+
+static void watch_forks(void)
+{
+	pthread_atfork(NULL, NULL, count_fork);
+}
+
+bool kvm_file_foreign(const struct kvm_file *file)
+{
+	return file->process != process;
+}
 
 struct kvm_file *kvm_file_alloc(enum kvm_file_kind kind, const struct model *model)
 {
@@ -24,13 +43,16 @@ struct kvm_file *kvm_file_alloc(enum kvm_file_kind kind, const struct model *mod
 	file->kind = kind;
 	file->refs = 1;
 	file->model = model;
+	file->process = process;
 	return file;
 }
 
 struct kvm_file *kvm_open(void)
 {
+	static pthread_once_t once = PTHREAD_ONCE_INIT;
 	const struct model *model = cpuid_model(getenv("VPMU_CPU"));
 
+	pthread_once(&once, watch_forks);
 	return model ? kvm_file_alloc(KVM_FILE_SYSTEM, model) : NULL;
 }
 

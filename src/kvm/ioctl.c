@@ -6,7 +6,6 @@
 #include <errno.h>
 #include <string.h>
 #include <sys/ioctl.h>
-#include <unistd.h>
 
 #include "base/guarded.h"
 #include "kvm/priv.h"
@@ -116,7 +115,7 @@ long kvm_ioctl(struct kvm_file *file, u32 request, unsigned long arg, struct kvm
 	*newfd = (struct kvm_newfd){ -1, NULL };
 	if (kvm_readable(file))
 		return -ENOTTY;
-	if (file->vm && file->vm->owner != getpid())
+	if (file->vm && kvm_file_foreign(file))
 		return -EIO; /* KVM: a VM belongs to the address space that made it */
 	row = find(file->kind, request);
 	if (!row)

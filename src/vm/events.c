@@ -9,6 +9,7 @@
 #include <errno.h>
 #include <string.h>
 
+#include "cpu/mmu.h"
 #include "vm/vm.h"
 
 static void set_event(struct cpu *cpu, enum event_kind kind, u8 vector)
@@ -80,7 +81,7 @@ void events_inject(struct vcpu *vcpu)
 	struct cpu *cpu = vcpu->cpu;
 	bool blocked = vcpu->guest_debug & KVM_GUESTDBG_BLOCKIRQ;
 
-	if (cpu->event.kind == EVENT_NONE)
+	if (cpu->event.kind == EVENT_NONE && !cpu_holds_answer(cpu))
 		inject_one(vcpu);
 	vcpu->events.exception_pending = false;
 	cpu->want_nmi_window = !blocked && __atomic_load_n(&vcpu->nmis, __ATOMIC_ACQUIRE);

@@ -6,8 +6,8 @@
  * Locks, in the order in which they may be taken:
  *	vcpu->lock	the vCPU; held for the whole of an ioctl on it, KVM_RUN included
  *	vm->slots_lock	who edits memory slots, dirty logs, coalescing zones and ioeventfds
- *	vm->lock	everything else that the VM owns: its settings, irqchip, filters, the list of
- *vCPUs
+ *	vm->lock	everything else that the VM owns: its settings, irqchip, filters, the list
+ *of vCPUs
  *
  * Guest memory and the tables that vCPU threads read without a lock (slots, zones, the MSR filter)
  *are snapshots: vCPU threads read them inside a *section* (vcpu_section_begin/end); an editor
@@ -134,7 +134,7 @@ struct irq_routes; /* vm/irqchip.c */
 struct vm {
 	const struct model *model;
 	u32 refs;
-	pid_t owner; /* the process that created it: a child of fork() has no VM */
+	pid_t owner; /* the process that created it, for names */
 	u32 serial;
 
 	pthread_mutex_t slots_lock, lock;

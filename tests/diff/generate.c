@@ -585,7 +585,6 @@ void sequence_place(struct sequence *seq, struct rng *r)
 	u8 bytes[SEQUENCE_MAX * 15 + 2];
 	u32 size = sequence_bytes(seq, bytes, NULL);
 
-
 	switch (must_not_break_off(seq) ? 2 : rng_below(r, 8)) {
 	case 0:
 		seq->start = CODE_BASE + PAGE_SIZE - rng_below(r, size);
