@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: MIT
 /*
- * The loops of loops.h in a virtual machine of /dev/kvm, which under `vpmu kvm` is ours. Time is taken between the
- * exits for the guest's markers. Prints a line "name MIPS" each.
+ * The loops of loops.h in a virtual machine of /dev/kvm, which under `vpmu kvm` is ours. Time is
+ * taken between the exits for the guest's markers. Prints a line "name MIPS" each.
  */
 #include <fcntl.h>
 #include <linux/kvm.h>
@@ -33,7 +33,8 @@ static void set_long_mode(int vcpu)
 	const struct kvm_segment data = {
 		.selector = 16, .limit = ~0u, .type = 3, .present = 1, .s = 1, .db = 1, .g = 1
 	};
-	struct kvm_regs regs = { .rip = BLOB_ADDRESS + (u64)(blob_main - blob_start), .rflags = FL_FIX1 };
+	struct kvm_regs regs = { .rip = BLOB_ADDRESS + (u64)(blob_main - blob_start),
+				 .rflags = FL_FIX1 };
 	struct kvm_sregs sregs;
 
 	check(ioctl(vcpu, KVM_GET_SREGS, &sregs), "KVM_GET_SREGS");
@@ -49,7 +50,8 @@ static void set_long_mode(int vcpu)
 
 static void set_cpuid(int kvm, int vcpu)
 {
-	struct kvm_cpuid2 *cpuid = calloc(1, sizeof(*cpuid) + CPUID_COUNT * sizeof(cpuid->entries[0]));
+	struct kvm_cpuid2 *cpuid =
+		calloc(1, sizeof(*cpuid) + CPUID_COUNT * sizeof(cpuid->entries[0]));
 
 	if (!cpuid)
 		exit(1);
@@ -93,7 +95,8 @@ static bool take_marker(const struct kvm_run *run, double *start)
 	if (marker < NLOOPS)
 		*start = seconds();
 	else
-		printf("%s %.1f\n", loops[marker % NLOOPS].name, mips(marker % NLOOPS, 1, seconds() - *start));
+		printf("%s %.1f\n", loops[marker % NLOOPS].name,
+		       mips(marker % NLOOPS, 1, seconds() - *start));
 	return true;
 }
 

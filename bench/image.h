@@ -1,7 +1,8 @@
 /* SPDX-License-Identifier: MIT */
 /*
- * The flat image that vpmu and QEMU load at IMAGE_ADDRESS: a multiboot header (Multiboot 0.6.96, 3.1, with the
- * address fields), page tables that map the first gigabyte one to one, and the blob of loops.h. And the clock.
+ * The flat image that vpmu and QEMU load at IMAGE_ADDRESS: a multiboot header (Multiboot
+ * 0.6.96, 3.1, with the address fields), page tables that map the first gigabyte one to one, and
+ * the blob of loops.h. And the clock.
  */
 #ifndef BENCH_IMAGE_H
 #define BENCH_IMAGE_H
@@ -11,20 +12,26 @@
 
 #include "loops.h"
 
-#define IMAGE_SIZE	 0x6000
-#define IMAGE_PML4	 (IMAGE_ADDRESS + 0x1000)
-#define MULTIBOOT_MAGIC	 0x1badb002u
-#define MULTIBOOT_FLAGS	 0x00010000u /* the address fields are valid */
-#define PAGE_PRESENT_RW	 3ull
-#define PAGE_LARGE	 0x80ull
+#define IMAGE_SIZE	0x6000
+#define IMAGE_PML4	(IMAGE_ADDRESS + 0x1000)
+#define MULTIBOOT_MAGIC 0x1badb002u
+#define MULTIBOOT_FLAGS 0x00010000u /* the address fields are valid */
+#define PAGE_PRESENT_RW 3ull
+#define PAGE_LARGE	0x80ull
 
 static inline void image_build(u8 image[IMAGE_SIZE], u32 divisor)
 {
 	const u32 entry = BLOB_ADDRESS + (u32)(blob_boot - blob_start);
-	const u32 header[] = { MULTIBOOT_MAGIC, MULTIBOOT_FLAGS, 0u - MULTIBOOT_MAGIC - MULTIBOOT_FLAGS,
-			       IMAGE_ADDRESS,	IMAGE_ADDRESS,	 IMAGE_ADDRESS + IMAGE_SIZE,
-			       IMAGE_ADDRESS + IMAGE_SIZE, entry };
-	u64 *pml4 = (u64 *)(image + 0x1000), *pdpt = (u64 *)(image + 0x2000), *pd = (u64 *)(image + 0x3000);
+	const u32 header[] = { MULTIBOOT_MAGIC,
+			       MULTIBOOT_FLAGS,
+			       0u - MULTIBOOT_MAGIC - MULTIBOOT_FLAGS,
+			       IMAGE_ADDRESS,
+			       IMAGE_ADDRESS,
+			       IMAGE_ADDRESS + IMAGE_SIZE,
+			       IMAGE_ADDRESS + IMAGE_SIZE,
+			       entry };
+	u64 *pml4 = (u64 *)(image + 0x1000), *pdpt = (u64 *)(image + 0x2000),
+	    *pd = (u64 *)(image + 0x3000);
 	u64 *plan = (u64 *)(image + BLOB_OFFSET + (blob_plan - blob_start));
 
 	memset(image, 0, IMAGE_SIZE);
@@ -49,7 +56,8 @@ static inline double seconds(void)
 /* Million instructions a second. */
 static inline double mips(u32 loop, u32 divisor, double took)
 {
-	return (double)loops[loop].instructions * (double)(loops[loop].iterations / divisor) / took * 1e-6;
+	return (double)loops[loop].instructions * (double)(loops[loop].iterations / divisor) /
+	       took * 1e-6;
 }
 
 #endif

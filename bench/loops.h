@@ -1,13 +1,14 @@
 /* SPDX-License-Identifier: MIT */
 /*
- * What the benchmark measures: four loops of known length, and around them a tiny machine that runs them in
- * long mode. One flat blob, position-independent, so that the very same bytes run natively (called), on vpmu
- * and on QEMU's TCG (booted). A loop gets its iterations in RDI and 64 KB of memory in RSI and may destroy
- * every register but RBX, RBP, RSP and R12 to R15.
+ * What the benchmark measures: four loops of known length, and around them a tiny machine that runs
+ * them in long mode. One flat blob, position-independent, so that the very same bytes run natively
+ * (called), on vpmu and on QEMU's TCG (booted). A loop gets its iterations in RDI and 64 KB of
+ * memory in RSI and may destroy every register but RBX, RBP, RSP and R12 to R15.
  *
- * The blob is loaded at BLOB_ADDRESS, right behind the page tables that image.h makes. Booting is multiboot's
- * way (32-bit, paging off) at `boot`; a hypervisor that loads long-mode state itself starts at `main`, which runs
- * each row of the plan and writes the row's number to COM1 before and 128 plus the number after it.
+ * The blob is loaded at BLOB_ADDRESS, right behind the page tables that image.h makes. Booting is
+ * multiboot's way (32-bit, paging off) at `boot`; a hypervisor that loads long-mode state itself
+ * starts at `main`, which runs each row of the plan and writes the row's number to COM1 before and
+ * 128 plus the number after it.
  */
 #ifndef BENCH_LOOPS_H
 #define BENCH_LOOPS_H
@@ -15,7 +16,8 @@
 #include "base/types.h"
 
 #define IMAGE_ADDRESS 0x100000
-#define BLOB_OFFSET   0x4000 /* behind PML4, PDPT and PD, the first of which the multiboot header precedes */
+#define BLOB_OFFSET \
+	0x4000 /* behind PML4, PDPT and PD, the first of which the multiboot header precedes */
 #define BLOB_ADDRESS  (IMAGE_ADDRESS + BLOB_OFFSET)
 #define DATA_ADDRESS  0x200000
 #define DATA_SIZE     0x10000

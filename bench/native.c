@@ -9,7 +9,8 @@
 
 int main(void)
 {
-	static void (*const run[NLOOPS])(u64, void *) = { loop_integer, loop_memory, loop_indirect, loop_sse };
+	static void (*const run[NLOOPS])(u64, void *) = { loop_integer, loop_memory, loop_indirect,
+							  loop_sse };
 	void *data = aligned_alloc(4096, DATA_SIZE);
 
 	if (!data)

@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: MIT
 /*
- * The loops of loops.h under `qemu-system-x86_64 -accel tcg`. The guest's markers come through its serial port;
- * time is taken when they arrive. Prints a line "name MIPS" each.
+ * The loops of loops.h under `qemu-system-x86_64 -accel tcg`. The guest's markers come through its
+ * serial port; time is taken when they arrive. Prints a line "name MIPS" each.
  */
 #include <signal.h>
 #include <stdio.h>
@@ -12,7 +12,7 @@
 
 #include "image.h"
 
-#define DIVISOR 10 /* of the iterations: it is slower, and not the one that is being measured */
+#define DIVISOR	    10 /* of the iterations: it is slower, and not the one that is being measured */
 #define SECONDS_MAX 120
 
 static void write_image(const char *path)
@@ -45,8 +45,8 @@ static void exec_qemu(const char *image, int out)
 {
 	prctl(PR_SET_PDEATHSIG, SIGKILL);
 	dup2(out, STDOUT_FILENO);
-	execlp("qemu-system-x86_64", "qemu-system-x86_64", "-accel", "tcg", "-cpu", "max", "-m", "64",
-	       "-nodefaults", "-display", "none", "-no-reboot", "-serial", "stdio", "-device",
+	execlp("qemu-system-x86_64", "qemu-system-x86_64", "-accel", "tcg", "-cpu", "max", "-m",
+	       "64", "-nodefaults", "-display", "none", "-no-reboot", "-serial", "stdio", "-device",
 	       "isa-debug-exit,iobase=0xf4,iosize=4", "-kernel", image, (char *)NULL);
 	perror("qemu-system-x86_64");
 	_exit(127);
@@ -72,5 +72,7 @@ int main(int argc, char **argv)
 	close(pipefd[1]);
 	read_markers(pipefd[0]);
 	waitpid(pid, &status, 0);
-	return WIFEXITED(status) && WEXITSTATUS(status) == 1 ? 0 : 1; /* isa-debug-exit: 2 * value + 1 */
+	return WIFEXITED(status) && WEXITSTATUS(status) == 1
+		       ? 0
+		       : 1; /* isa-debug-exit: 2 * value + 1 */
 }

@@ -137,10 +137,22 @@ static enum guest_fault real_call(struct cpu *cpu, u16 selector, u64 rip, u8 ops
 	return real_transfer(cpu, selector, rip);
 }
 
+/* From 64-bit to compatibility mode the frame goes where the latter's ESP points (seen on Zen 4). */
+static struct stack stack_of_target(const struct cpu *cpu, const struct descriptor *cs)
+{
+	struct stack stack = stack_current(cpu);
+
+	if (cpu_code64(cpu) && !descriptor_is_code64(cpu, cs)) {
+		stack.mask = 0xffffffff;
+		stack.seg = (struct segment){ .limit = 0xffffffff };
+	}
+	return stack;
+}
+
 enum guest_fault far_call_same(struct cpu *cpu, const struct descriptor *cs, u64 rip, u8 opsize,
 			       u64 next_rip)
 {
-	struct stack stack = stack_current(cpu);
+	struct stack stack = stack_of_target(cpu, cs);
 	u64 frame[2] = { cpu->seg[CS].sel, next_rip };
 	enum guest_fault fault;
 

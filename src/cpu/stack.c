@@ -72,35 +72,32 @@ static enum guest_fault linear(struct cpu *cpu, const struct stack *s, u64 off, 
 	return ok ? FAULT_NONE : cpu_raise_error(cpu, VEC_SS, s->error);
 }
 
-/* Alignment is that of the elements of a frame. */
-static enum guest_fault access_run(struct cpu *cpu, const struct stack *s, u64 off, u8 *buf,
-				   u32 size, u32 width, bool write)
+/* Reads elements that lie together; their alignment is that of one. */
+static enum guest_fault read_run(struct cpu *cpu, const struct stack *s, u64 off, u8 *buf, u32 size,
+				 u32 width)
 {
-	u32 access = s->access | ACCESS_UNALIGNED;
 	enum guest_fault fault;
 	gva_t gva;
 
 	fault = linear(cpu, s, off, size, &gva);
 	if (fault)
 		return fault;
-	if (!(access & ACCESS_SYSTEM) && cpu_misaligned(cpu, gva, width))
+	if (!(s->access & ACCESS_SYSTEM) && cpu_misaligned(cpu, gva, width))
 		return cpu_raise_error(cpu, VEC_AC, 0);
-	if (write)
-		return cpu_write(cpu, gva, buf, size, access | ACCESS_WRITE);
-	return cpu_read(cpu, gva, buf, size, access);
+	return cpu_read(cpu, gva, buf, size, s->access | ACCESS_UNALIGNED);
 }
 
 /* One access, unless the stack pointer wraps within the frame. */
-static enum guest_fault access_frame(struct cpu *cpu, const struct stack *s, u64 off, u8 *buf,
-				     u32 size, u32 width, bool write)
+static enum guest_fault read_frame(struct cpu *cpu, const struct stack *s, u8 *buf, u32 size,
+				   u32 width)
 {
+	u64 off = s->sp & s->mask;
 	enum guest_fault fault = FAULT_NONE;
 
-	off &= s->mask;
 	if (off <= off + size - 1 && off + size - 1 <= s->mask)
-		return access_run(cpu, s, off, buf, size, width, write);
+		return read_run(cpu, s, off, buf, size, width);
 	for (u32 i = 0; i < size && !fault; i += width)
-		fault = access_run(cpu, s, (off + i) & s->mask, buf + i, width, width, write);
+		fault = read_run(cpu, s, (off + i) & s->mask, buf + i, width, width);
 	return fault;
 }
 
@@ -117,17 +114,21 @@ enum guest_fault stack_room(struct cpu *cpu, const struct stack *s, u32 size)
 
 enum guest_fault stack_push(struct cpu *cpu, struct stack *s, const u64 *values, u32 n, u32 width)
 {
-	u8 frame[FRAME_MAX * 8];
-	u32 size = n * width;
-	enum guest_fault fault;
+	u64 sp = s->sp;
 
-	must(n <= FRAME_MAX);
-	for (u32 i = 0; i < size; i++)
-		frame[i] = values[n - 1 - i / width] >> i % width * 8;
-	fault = access_frame(cpu, s, s->sp - size, frame, size, width, true);
-	if (!fault)
-		s->sp -= size;
-	return fault;
+	for (u32 i = 0; i < n; i++) {
+		enum guest_fault fault;
+		gva_t gva;
+
+		sp -= width;
+		fault = linear(cpu, s, sp & s->mask, width, &gva);
+		if (!fault)
+			fault = cpu_write(cpu, gva, &values[i], width, s->access | ACCESS_WRITE);
+		if (fault)
+			return fault;
+	}
+	s->sp = sp;
+	return FAULT_NONE;
 }
 
 enum guest_fault stack_pop(struct cpu *cpu, struct stack *s, u64 *values, u32 n, u32 width)
@@ -137,7 +138,7 @@ enum guest_fault stack_pop(struct cpu *cpu, struct stack *s, u64 *values, u32 n,
 	enum guest_fault fault;
 
 	must(n <= FRAME_MAX);
-	fault = access_frame(cpu, s, s->sp, frame, size, width, false);
+	fault = read_frame(cpu, s, frame, size, width);
 	if (fault)
 		return fault;
 	for (u32 i = 0; i < n; i++)

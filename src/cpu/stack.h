@@ -28,7 +28,8 @@ struct stack stack_switch(const struct segment *seg, u64 sp, u32 error);
 
 /* Is there room for `size` bytes more? Raises #SS. */
 enum guest_fault stack_room(struct cpu *cpu, const struct stack *s, u32 size);
-/* Pushes values[0] first. All or nothing, but for a stack that wraps around its 64 KB. */
+/* Pushes values[0] first, one by one: a fault leaves those before it in memory, below the stack
+ * pointer. */
 enum guest_fault stack_push(struct cpu *cpu, struct stack *s, const u64 *values, u32 n, u32 width);
 /* Pops values[0] first, each zero-extended. */
 enum guest_fault stack_pop(struct cpu *cpu, struct stack *s, u64 *values, u32 n, u32 width);

@@ -266,6 +266,24 @@ static void fill(const u8 *bytes, u64 rip, u32 mode, struct insn *insn,
 		insn->seg = DS;
 }
 
+/* A SIB byte that says "no base, but a displacement" says so with any REX.B. Zydis 4.0 takes R13D for the
+ * base when addresses have 32 bits, and drops the displacement. */
+static void correct_address(const ZydisDecodedInstruction *zi, ZydisDecodedOperand *zops)
+{
+	bool no_base = (zi->attributes & ZYDIS_ATTRIB_HAS_SIB) && zi->raw.modrm.mod == 0 &&
+		       zi->raw.sib.base == 5;
+
+	for (u32 i = 0; no_base && i < zi->operand_count; i++) {
+		ZydisDecodedOperandMem *mem = &zops[i].mem;
+
+		if (zops[i].type != ZYDIS_OPERAND_TYPE_MEMORY || mem->base != ZYDIS_REGISTER_R13D)
+			continue;
+		mem->base = ZYDIS_REGISTER_NONE;
+		mem->disp.has_displacement = ZYAN_TRUE;
+		mem->disp.value = zi->raw.disp.value;
+	}
+}
+
 enum decode_result decode_insn(const u8 *bytes, u32 avail, u64 rip, u32 mode, struct insn *out,
 			       ZydisDecodedInstruction *zi, ZydisDecodedOperand *zops)
 {
@@ -277,6 +295,7 @@ enum decode_result decode_insn(const u8 *bytes, u32 avail, u64 rip, u32 mode, st
 					zops);
 	if (!ZYAN_SUCCESS(status))
 		return failure(status, avail);
+	correct_address(zi, zops);
 	fill(bytes, rip, mode, out, zi, zops);
 	return DECODE_OK;
 }

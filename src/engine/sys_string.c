@@ -2,8 +2,8 @@
 /*
  * String instructions (SDM 1 7.3.9; SDM 2B "REP"): an iteration at a time, each complete before the
  * next begins, so that a fault finds the registers at the iteration that met it. On RAM, MOVS and
- * STOS go page by page, SCAS and CMPS in chunks. A long repetition pauses now and then to let interrupts in. vCPU thread;
- * general registers only.
+ * STOS go page by page, SCAS and CMPS in chunks. A long repetition pauses now and then to let
+ * interrupts in. vCPU thread; general registers only.
  */
 #include "base/guarded.h"
 #include "cpu/code.h"
@@ -277,12 +277,14 @@ static enum guest_fault stos_bulk(const struct string *s, u64 count, u64 *done)
 	return FAULT_NONE;
 }
 
-/* Traps are taken (SDM 3B 17.3.1.4), and whatever is delivered now pushes RF (SDM 3B 17.3.1.1). */
+/* Traps are taken (SDM 3B 17.3.1.4), and whatever is delivered now pushes RF (SDM 3B 17.3.1.1), but
+ * for the trap itself on AMD (seen on Zen 4). */
 enum sys_result sys_between_iterations(struct cpu *cpu)
 {
 	u32 traps = cpu->pending_db | (sys_steps(cpu) ? DR6_BS : 0);
 
-	cpu->rflags |= FL_RF;
+	if (!traps || !cpu->is_amd)
+		cpu->rflags |= FL_RF;
 	cpu->pending_db = 0;
 	if (traps)
 		cpu_raise_db(cpu, traps);
@@ -340,12 +342,12 @@ static enum guest_fault cmps_read(const struct string *s, u64 count, u8 *source,
 	bool first = source_first(s);
 	enum guest_fault fault;
 
-	fault = first ? chunk_read(s, s->insn->seg, RSI, count, source, n) :
-			chunk_read(s, ES, RDI, count, dest, n);
+	fault = first ? chunk_read(s, s->insn->seg, RSI, count, source, n)
+		      : chunk_read(s, ES, RDI, count, dest, n);
 	if (fault || !*n)
 		return fault;
-	return first ? chunk_read(s, ES, RDI, *n, dest, n) :
-		       chunk_read(s, s->insn->seg, RSI, *n, source, n);
+	return first ? chunk_read(s, ES, RDI, *n, dest, n)
+		     : chunk_read(s, s->insn->seg, RSI, *n, source, n);
 }
 
 static enum guest_fault cmps_bulk(const struct string *s, u64 count, u64 *done)

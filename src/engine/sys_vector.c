@@ -245,14 +245,15 @@ enum sys_result sys_maskmov64(struct cpu *cpu, const struct insn *insn)
 	return maskmov(cpu, insn, 8);
 }
 
-/* AMD's processors check the whole operand, whatever the mask. */
+/* AMD's processors check the whole operand, which is stored in pieces of 8 bytes, whatever the
+ * mask. */
 static enum guest_fault masked_check_all(const struct masked *m)
 {
 	enum guest_fault fault;
 	gva_t gva;
 
 	fault = cpu_linear(m->cpu, m->seg, m->offset & m->wrap, m->count, ACCESS_WRITE, &gva);
-	if (!fault && cpu_misaligned(m->cpu, gva, m->count))
+	if (!fault && cpu_misaligned(m->cpu, gva, 8))
 		fault = cpu_raise_error(m->cpu, VEC_AC, 0);
 	return fault ? fault : sys_probe(m->cpu, gva, m->count, ACCESS_WRITE);
 }

@@ -163,6 +163,9 @@ static bool bit_string(struct trans *t)
 	emit_shift(&t->e, true, SHIFT_SAR, S1, shift);
 	emit_rm(&t->e, t->insn.addrsize == 8, OP_LEA, S0,
 		(struct ea){ .base = S0, .index = S1, .scale = size });
+	if (t->insn.addrsize == 2)
+		emit_insn(&t->e,
+			  &(struct enc){ .map = MAP_0F, .opcode = 0xb7, .reg = S0, .rm = S0 });
 	access_begin(t, size, mem->seg, memory_rw(mem), &n);
 	return true;
 }

@@ -7,8 +7,8 @@
  * call that can mark (lines, writes, EOI, state) the owner looks at acked and reopened, and then
  * sends: while ((pin = ioapic_next(...)) >= 0) ioapic_sent(..., how many took it).
  *
- * Threads: all under one lock of the owner, except ioapic_has_address() and ioapic_uses(), which any
- * thread may call.
+ * Threads: all under one lock of the owner, except ioapic_has_address() and ioapic_uses(), which
+ * any thread may call.
  */
 #ifndef IRQ_IOAPIC_H
 #define IRQ_IOAPIC_H
@@ -35,7 +35,8 @@ struct ioapic {
 	u32 due;
 	u32 acked;    /* service has ended: the owner clears them */
 	u32 unmasked; /* a write let the pin through again: the owner clears them */
-	u32 reopened; /* the same, while its level is up: it may be worth asking whether it still is */
+	u32 reopened; /* the same, while its level is up: it may be worth asking whether it still is
+		       */
 
 	u64 vectors[4]; /* that entries name */
 };

@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: MIT
 /*
- * irqfds: see irq/irqfd.h. Each is a duplicate of the program's eventfd in one epoll set, next to the
- * timer and the fd that ends the wait. The program may close its own at any time.
+ * irqfds: see irq/irqfd.h. Each is a duplicate of the program's eventfd in one epoll set, next to
+ * the timer and the fd that ends the wait. The program may close its own at any time.
  */
 #include "irq/irqfd.h"
 
@@ -141,7 +141,8 @@ static int link_irqfd(struct irqfds *irqfds, struct irqfd *irqfd)
 	if (old && same_file(old->fd, irqfd->fd))
 		r = -EBUSY; /* KVM: an eventfd stands for one interrupt */
 	else if (old)
-		forget(irqfds, old); /* the program has closed it, and the number has a new meaning */
+		forget(irqfds,
+		       old); /* the program has closed it, and the number has a new meaning */
 	if (!r)
 		r = watch(irqfds, irqfd->fd);
 	if (!r) {

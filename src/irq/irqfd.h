@@ -1,8 +1,8 @@
 /* SPDX-License-Identifier: MIT */
 /*
- * irqfds: eventfds that stand for interrupts, those that resample (a level stays up until its service
- * ends, and then another eventfd asks the device whether it still wants it), and one timer, for a
- * thread of the owner that waits for all of them (Documentation/virt/kvm/api.rst 4.75).
+ * irqfds: eventfds that stand for interrupts, those that resample (a level stays up until its
+ * service ends, and then another eventfd asks the device whether it still wants it), and one timer,
+ * for a thread of the owner that waits for all of them (Documentation/virt/kvm/api.rst 4.75).
  *
  * A leaf: it knows numbers of interrupts (GSIs), not what they do. The owner's thread calls
  * irqfd_wait() and acts on what it returns.

@@ -1,11 +1,11 @@
 /* SPDX-License-Identifier: MIT */
 /*
- * The two 8259A interrupt controllers of a PC, the second on IRQ 2 of the first, with the edge/level
- * control registers (ELCR) of a PIIX. Modes that PC software uses: fully nested, special fully
- * nested, special mask, automatic EOI, rotation, polling.
+ * The two 8259A interrupt controllers of a PC, the second on IRQ 2 of the first, with the
+ * edge/level control registers (ELCR) of a PIIX. Modes that PC software uses: fully nested, special
+ * fully nested, special mask, automatic EOI, rotation, polling.
  *
- * A leaf: output says whether INTR is up; what the owner may want to know besides is marked in acked
- * and unmasked, and the owner clears what it has seen.
+ * A leaf: output says whether INTR is up; what the owner may want to know besides is marked in
+ * acked and unmasked, and the owner clears what it has seen.
  *
  * Threads: all under one lock of the owner, except pic_output(), which any thread may call.
  */

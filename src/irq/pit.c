@@ -1,18 +1,20 @@
 // SPDX-License-Identifier: MIT
 /*
- * The 8254 (Intel 231164) and port 0x61 (82371SB PIIX3 2.5.5.1): see irq/pit.h. Any thread, under the
- * owner's lock.
+ * The 8254 (Intel 231164) and port 0x61 (82371SB PIIX3 2.5.5.1): see irq/pit.h. Any thread, under
+ * the owner's lock.
  */
 #include "irq/pit.h"
 
 #include <string.h>
 
-#define NS_PER_S      1000000000ull
-#define PERIOD_MIN_NS 200000ull /* KVM: min_timer_period_us, so that a guest cannot drown the host */
-#define MODE_NONE     0xff	/* not programmed yet */
-#define REFRESH_SHIFT 14	/* the refresh clock toggles about every 15 us */
+#define NS_PER_S 1000000000ull
+#define PERIOD_MIN_NS \
+	200000ull	   /* KVM: min_timer_period_us, so that a guest cannot drown the host */
+#define MODE_NONE     0xff /* not programmed yet */
+#define REFRESH_SHIFT 14   /* the refresh clock toggles about every 15 us */
 
-/* How a counter's bytes are read and written: control word, bits 5:4, and the word's second half. */
+/* How a counter's bytes are read and written: control word, bits 5:4, and the word's second half.
+ */
 enum access { ACCESS_LATCH, ACCESS_LOW, ACCESS_HIGH, ACCESS_WORD, ACCESS_WORD_HIGH };
 
 /* a * b / c without overflow in between. */

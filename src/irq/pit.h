@@ -1,12 +1,12 @@
 /* SPDX-License-Identifier: MIT */
 /*
- * The 8254 interval timer of a PC with the speaker's port, as KVM models it: counter 0 drives IRQ 0,
- * counter 2 the speaker, binary counting only, and gates of counters 0 and 1 are always on.
+ * The 8254 interval timer of a PC with the speaker's port, as KVM models it: counter 0 drives IRQ
+ * 0, counter 2 the speaker, binary counting only, and gates of counters 0 and 1 are always on.
  *
- * A leaf: time comes in as the owner's monotonic nanoseconds. The owner waits until pit_expiry(), calls
- * pit_poll() and, when that says so, pulses IRQ 0; it reports the end of that interrupt's service
- * with pit_acked(). While reinject is on, no tick is lost: one that falls due while its predecessor
- * is not acknowledged yet is raised after it.
+ * A leaf: time comes in as the owner's monotonic nanoseconds. The owner waits until pit_expiry(),
+ * calls pit_poll() and, when that says so, pulses IRQ 0; it reports the end of that interrupt's
+ * service with pit_acked(). While reinject is on, no tick is lost: one that falls due while its
+ * predecessor is not acknowledged yet is raised after it.
  *
  * Threads: all under one lock of the owner.
  */
@@ -41,7 +41,7 @@ void pit_write(struct pit *pit, u32 port, u8 value, u64 now);
 u8 pit_speaker_read(const struct pit *pit, u64 now);
 void pit_speaker_write(struct pit *pit, u8 value, u64 now);
 
-u64 pit_expiry(const struct pit *pit); /* ns, or PIT_NO_EXPIRY */
+u64 pit_expiry(const struct pit *pit);	 /* ns, or PIT_NO_EXPIRY */
 bool pit_poll(struct pit *pit, u64 now); /* true: raise IRQ 0 now */
 bool pit_acked(struct pit *pit);	 /* true: raise it again now */
 void pit_forget_ticks(struct pit *pit);	 /* IRQ 0 was unmasked: late ticks are of no use */

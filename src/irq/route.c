@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: MIT
 /*
- * The routing table: see irq/route.h. The sequence count is a seqlock with the data in relaxed atomics,
- * as in H. Boehm, "Can seqlocks get along with programming language memory models?", 2012.
+ * The routing table: see irq/route.h. The sequence count is a seqlock with the data in relaxed
+ * atomics, as in H. Boehm, "Can seqlocks get along with programming language memory models?", 2012.
  */
 #include "irq/route.h"
 
@@ -79,7 +79,8 @@ static void publish(struct route_table *table, const struct route_table *new)
 			__atomic_store_n(&table->row[i][k], new->row[i][k], __ATOMIC_RELAXED);
 	for (u32 i = 0; i < ROUTE_CHIPS; i++)
 		for (u32 pin = 0; pin < ROUTE_MAX_PINS; pin++)
-			__atomic_store_n(&table->gsi_of[i][pin], new->gsi_of[i][pin], __ATOMIC_RELAXED);
+			__atomic_store_n(&table->gsi_of[i][pin], new->gsi_of[i][pin],
+					 __ATOMIC_RELAXED);
 	__atomic_store_n(&table->sequence, seq + 2, __ATOMIC_RELEASE);
 }
 

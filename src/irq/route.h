@@ -1,10 +1,11 @@
 /* SPDX-License-Identifier: MIT */
 /*
  * GSI routes: where each of the VM's global interrupts goes, either to pins of the interrupt
- * controllers (one of each at most) or as an MSI to a local APIC (Documentation/virt/kvm/api.rst 4.52).
+ * controllers (one of each at most) or as an MSI to a local APIC
+ * (Documentation/virt/kvm/api.rst 4.52).
  *
- * Threads: readers take no lock; a sequence count tells them to look again if the table was replaced
- * meanwhile. Writers hold a lock of the owner.
+ * Threads: readers take no lock; a sequence count tells them to look again if the table was
+ * replaced meanwhile. Writers hold a lock of the owner.
  */
 #ifndef IRQ_ROUTE_H
 #define IRQ_ROUTE_H
@@ -33,7 +34,8 @@ struct route_table {
 };
 
 void route_init(struct route_table *table);
-/* Replaces all routes. 0, -EINVAL if a GSI has a route twice, -ENOMEM. Entries are sane one by one. */
+/* Replaces all routes. 0, -EINVAL if a GSI has a route twice, -ENOMEM. Entries are sane one by one.
+ */
 int route_set(struct route_table *table, const struct kvm_irq_routing_entry *entries, u32 n);
 /* Pins 0 to 15 of the 8259s and 0 to 23 of the I/O APIC under their own numbers. */
 int route_set_default(struct route_table *table);

@@ -131,6 +131,11 @@ long ioctl_signal_msi(struct kvm_call *call)
 	return vm_signal_msi(call->vm, call->data);
 }
 
+long ioctl_irqfd(struct kvm_call *call)
+{
+	return vm_irqfd(call->vm, call->data);
+}
+
 long ioctl_irq_line(struct kvm_call *call)
 {
 	return vm_irq_line(call->vm, call->data);
@@ -254,8 +259,7 @@ long ioctl_reinject_control(struct kvm_call *call)
 
 	if (!guarded_read(&control, user_ptr(call->arg), sizeof(control)))
 		return -EFAULT;
-	return call->vm->pit ? 0
-			     : -ENXIO; /* ticks are not lost, so there are none to make up for */
+	return vm_reinject_control(call->vm, control.pit_reinject);
 }
 
 long ioctl_set_boot_cpu_id(struct kvm_call *call)

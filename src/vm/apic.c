@@ -8,6 +8,7 @@
 #include <string.h>
 
 #include "vm/cpuid.h"
+#include "vm/irqchip.h"
 #include "vm/vm.h"
 
 struct lapic_now apic_now(const struct vcpu *vcpu)
@@ -99,6 +100,8 @@ void apic_act(struct vcpu *vcpu, const struct lapic_actions *actions)
 {
 	if (actions->what & LAPIC_DO_SEND)
 		apic_deliver(vcpu->vm, &actions->message, vcpu);
+	if (actions->what & LAPIC_DO_EOI)
+		irqchip_eoi(vcpu, actions->eoi_vector, actions->eoi_level);
 	if (actions->what & LAPIC_DO_MODE)
 		cpuid_refresh(vcpu);
 	if (actions->what & (LAPIC_DO_EVENT | LAPIC_DO_TIMER | LAPIC_DO_MODE))

@@ -5,6 +5,7 @@
  */
 #include <errno.h>
 
+#include "vm/irqchip.h"
 #include "vm/vm.h"
 
 static int disable_quirks(struct vm *vm, u64 arg)
@@ -25,8 +26,7 @@ static int split_irqchip(struct vm *vm, u64 pins)
 	if (vm_has_lapic(vm) || vm->created_vcpus)
 		return -EEXIST;
 	vm->set.reserved_ioapic_pins = pins;
-	vm->irqchip_split = true;
-	return 0;
+	return irqchip_create(vm, true);
 }
 
 static int x2apic_api(struct vm *vm, u64 flags)

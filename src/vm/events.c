@@ -10,6 +10,7 @@
 #include <string.h>
 
 #include "cpu/mmu.h"
+#include "vm/irqchip.h"
 #include "vm/vm.h"
 
 static void set_event(struct cpu *cpu, enum event_kind kind, u8 vector)
@@ -34,7 +35,10 @@ bool events_irq_allowed(const struct vcpu *vcpu)
 
 static bool extint_waits(const struct vcpu *vcpu)
 {
-	return vcpu->events.extint >= 0 && lapic_accepts_pic(&vcpu->lapic);
+	bool waits =
+		vcpu->vm->irqchip_kernel ? irqchip_has_extint(vcpu->vm) : vcpu->events.extint >= 0;
+
+	return waits && lapic_accepts_pic(&vcpu->lapic);
 }
 
 static bool irq_waits(const struct vcpu *vcpu)
@@ -42,14 +46,23 @@ static bool irq_waits(const struct vcpu *vcpu)
 	return vcpu->has_lapic && (extint_waits(vcpu) || lapic_pending(&vcpu->lapic) >= 0);
 }
 
+static u8 take_extint(struct vcpu *vcpu)
+{
+	u8 vector = vcpu->events.extint;
+
+	if (vcpu->vm->irqchip_kernel)
+		return irqchip_take_extint(vcpu->vm);
+	vcpu->events.extint = -1;
+	return vector;
+}
+
+/* KVM: the 8259's before the local APIC's. */
 static void take_irq(struct vcpu *vcpu)
 {
 	bool extint = extint_waits(vcpu);
-	u8 vector = extint ? vcpu->events.extint : lapic_pending(&vcpu->lapic);
+	u8 vector = extint ? take_extint(vcpu) : lapic_pending(&vcpu->lapic);
 
-	if (extint)
-		vcpu->events.extint = -1;
-	else
+	if (!extint)
 		lapic_ack(&vcpu->lapic, vector);
 	set_event(vcpu->cpu, EVENT_INTR, vector);
 	vcpu->stats.irq_injections++;

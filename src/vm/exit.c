@@ -203,6 +203,13 @@ int exit_shutdown(struct vcpu *vcpu)
 	return 0;
 }
 
+int exit_ioapic_eoi(struct vcpu *vcpu)
+{
+	vcpu->run->exit_reason = KVM_EXIT_IOAPIC_EOI;
+	vcpu->run->eoi.vector = vcpu->events.ioapic_eoi;
+	return 0;
+}
+
 static void tell_emulation_failure(struct vcpu *vcpu)
 {
 	struct kvm_run *run = vcpu->run;

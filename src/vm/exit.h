@@ -16,5 +16,6 @@ int exit_handle(struct vcpu *vcpu, enum exit_reason reason);
 int exit_complete(struct vcpu *vcpu, bool *again);
 /* KVM_EXIT_SHUTDOWN. */
 int exit_shutdown(struct vcpu *vcpu);
+int exit_ioapic_eoi(struct vcpu *vcpu);
 
 #endif

@@ -11,13 +11,26 @@
 #include <string.h>
 
 #include "vm/apic.h"
+#include "vm/irqchip.h"
 #include "vm/vm.h"
 
 static bool port_write(struct vcpu *vcpu, const struct cpu_io *io)
 {
-	for (u32 i = 0; i < io->count; i++)
-		if (!zones_write(vcpu->vm, true, io->port, io->size, io->data + i * io->size))
+	for (u32 i = 0; i < io->count; i++) {
+		const u8 *data = io->data + i * io->size;
+
+		if (!irqchip_port_write(vcpu->vm, io->port, io->size, data) &&
+		    !zones_write(vcpu->vm, true, io->port, io->size, data))
 			return i > 0; /* KVM: what a zone began it is made to finish */
+	}
+	return true;
+}
+
+static bool port_read(struct vcpu *vcpu, struct cpu_io *io)
+{
+	for (u32 i = 0; i < io->count; i++)
+		if (!irqchip_port_read(vcpu->vm, io->port, io->size, io->data + i * io->size))
+			return false;
 	return true;
 }
 
@@ -26,7 +39,7 @@ int io_port_exit(struct vcpu *vcpu)
 	struct cpu_io *io = &vcpu->cpu->io;
 	struct kvm_run *run = vcpu->run;
 
-	if (!io->in && port_write(vcpu, io)) {
+	if (io->in ? port_read(vcpu, io) : port_write(vcpu, io)) {
 		io->state = IO_DONE;
 		return 1;
 	}
@@ -75,9 +88,16 @@ static struct mmio_fragment *next_read(struct cpu_mmio *m)
 	return last && !last->answered ? last : NULL;
 }
 
+static bool mmio_read(struct vcpu *vcpu, struct mmio_fragment *f)
+{
+	return apic_mmio_read(vcpu, f->gpa, f->len, f->data) ||
+	       irqchip_mmio_read(vcpu->vm, f->gpa, f->len, f->data);
+}
+
 static bool mmio_write(struct vcpu *vcpu, const struct mmio_fragment *f)
 {
 	return apic_mmio_write(vcpu, f->gpa, f->len, f->data) ||
+	       irqchip_mmio_write(vcpu->vm, f->gpa, f->len, f->data) ||
 	       zones_write(vcpu->vm, false, f->gpa, f->len, f->data);
 }
 
@@ -90,7 +110,7 @@ int io_mmio_exit(struct vcpu *vcpu)
 		if (!mmio_write(vcpu, &m->writes[m->write_pos]))
 			return ask(vcpu, &m->writes[m->write_pos], true);
 	f = next_read(m);
-	if (f && !apic_mmio_read(vcpu, f->gpa, f->len, f->data))
+	if (f && !mmio_read(vcpu, f))
 		return ask(vcpu, f, false);
 	if (f)
 		f->answered = true;

@@ -26,6 +26,7 @@ int io_mmio_complete(struct vcpu *vcpu);
 int vm_register_coalesced(struct vm *vm, const struct kvm_coalesced_mmio_zone *zone);
 int vm_unregister_coalesced(struct vm *vm, const struct kvm_coalesced_mmio_zone *zone);
 int vm_ioeventfd(struct vm *vm, const struct kvm_ioeventfd *args);
+int io_eventfd_sane(int fd); /* 0, -EBADF, or -EINVAL if it is no eventfd */
 /* A guest write: true if a zone took it. vCPU thread, inside a section. */
 bool zones_write(struct vm *vm, bool pio, u64 addr, u32 len, const void *data);
 void io_zones_destroy(struct vm *vm);

@@ -87,6 +87,8 @@ static int serve_requests(struct vcpu *vcpu)
 		vcpu_clock_update(vcpu);
 	if (requests & REQUEST_STEAL_UPDATE)
 		vcpu_steal_update(vcpu);
+	if (requests & REQUEST_IOAPIC_EOI)
+		return exit_ioapic_eoi(vcpu);
 	if (vcpu->events.triple_fault) {
 		vcpu->events.triple_fault = false;
 		return exit_shutdown(vcpu);

@@ -35,7 +35,6 @@
 #define VM_MAX_VCPU_IDS (4 * VM_MAX_VCPUS) /* KVM: ids are sparse when they encode a topology */
 #define VM_MAX_SLOTS	32764		   /* KVM: 32767, less the three it keeps for itself */
 #define VM_MAX_ROUTES	4096
-#define VM_IOAPIC_PINS	24
 
 /* The quirks of KVM that a program may switch off. */
 #define VM_QUIRKS                                                                \
@@ -68,7 +67,8 @@ struct vcpu_events {
 	u8 irq_vector;
 	bool nmi_injected;
 	bool triple_fault;
-	int extint; /* an ExtINT vector from the program (split irqchip), or -1 */
+	int extint;    /* an ExtINT vector from the program (split irqchip), or -1 */
+	u8 ioapic_eoi; /* REQUEST_IOAPIC_EOI: which vector has ended */
 	u8 sipi_vector;
 };
 
@@ -128,8 +128,8 @@ struct vm_settings {
 	bool pmu_disabled;
 };
 
-struct io_zones;   /* vm/io.c: coalescing zones and ioeventfds */
-struct irq_routes; /* vm/irqchip.c */
+struct io_zones; /* vm/io.c: coalescing zones and ioeventfds */
+struct irqchip;	 /* vm/irqchip.h */
 
 struct vm {
 	const struct model *model;
@@ -143,13 +143,10 @@ struct vm {
 	const struct io_zones *zones;
 	pthread_mutex_t ring_lock;
 	struct msr_filter *msr_filter; /* NULL: none */
-	struct irq_routes *routes;
 
 	struct vm_settings set;
 	bool irqchip_kernel, irqchip_split; /* at most one */
-	bool pit;
-	struct kvm_irqchip chips[KVM_NR_IRQCHIPS];
-	struct kvm_pit_state2 pit_state;
+	struct irqchip *irqchip;	    /* with either; written before it */
 
 	struct vm_clock clock;
 	struct vm_stats stats;
@@ -164,6 +161,7 @@ enum vcpu_request {
 	REQUEST_STEAL_UPDATE = BIT(3),
 	REQUEST_EVENT = BIT(4), /* the LAPIC or the program has something to inject */
 	REQUEST_LEAVE = BIT(5), /* somebody waits in vm_synchronize() */
+	REQUEST_IOAPIC_EOI = BIT(6), /* the program's I/O APIC hears that a level has ended */
 };
 
 static inline bool vm_has_lapic(const struct vm *vm)
@@ -244,15 +242,17 @@ void vcpu_translate(struct vcpu *vcpu, struct kvm_translation *tr);
 u32 vcpu_peek_code(struct vcpu *vcpu, u8 *buf,
 		   u32 n); /* the bytes at RIP: how many of n can be read */
 
-/* irqchip.c */
+/* irqchip_state.c */
 int vm_create_irqchip(struct vm *vm);
 int vm_create_pit(struct vm *vm, u32 flags);
 int vm_get_irqchip(struct vm *vm, struct kvm_irqchip *chip);
 int vm_set_irqchip(struct vm *vm, const struct kvm_irqchip *chip);
 int vm_get_pit(struct vm *vm, struct kvm_pit_state2 *pit);
 int vm_set_pit(struct vm *vm, const struct kvm_pit_state2 *pit);
+int vm_reinject_control(struct vm *vm, bool reinject);
 int vm_irq_line(struct vm *vm, struct kvm_irq_level *irq);
 int vm_set_routes(struct vm *vm, const struct kvm_irq_routing_entry *entries, u32 n);
 int vm_signal_msi(struct vm *vm, const struct kvm_msi *msi);
+int vm_irqfd(struct vm *vm, const struct kvm_irqfd *args);
 
 #endif

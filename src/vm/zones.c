@@ -113,6 +113,13 @@ static bool is_eventfd(int fd)
 	       !memcmp(target, wanted, sizeof(wanted) - 1);
 }
 
+int io_eventfd_sane(int fd)
+{
+	if (fcntl(fd, F_GETFD) < 0)
+		return -EBADF;
+	return is_eventfd(fd) ? 0 : -EINVAL;
+}
+
 /* KVM: kvm_assign_ioeventfd(). */
 static int eventfd_sane(const struct kvm_ioeventfd *args)
 {
@@ -127,9 +134,7 @@ static int eventfd_sane(const struct kvm_ioeventfd *args)
 		return -EINVAL;
 	if (!args->len && args->flags & KVM_IOEVENTFD_FLAG_DATAMATCH)
 		return -EINVAL;
-	if (fcntl(args->fd, F_GETFD) < 0)
-		return -EBADF;
-	return is_eventfd(args->fd) ? 0 : -EINVAL;
+	return io_eventfd_sane(args->fd);
 }
 
 static bool same_place(const struct io_zone *z, const struct kvm_ioeventfd *args)

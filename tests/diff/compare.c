@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: MIT
 /*
- * One case on both sides, and what differs. Not compared: flags that the manual leaves undefined, and the x87
- * instruction and data pointers.
+ * One case on both sides, and what differs. Not compared: flags that the manual leaves undefined,
+ * and the x87 instruction and data pointers.
  */
 #include "diff.h"
 
@@ -34,8 +34,8 @@ static void check(struct verdict *v, const char *what, u64 native, u64 engine)
 		       (unsigned long long)engine);
 }
 
-static void check_bytes(struct verdict *v, const char *what, u32 number, const u8 *native, const u8 *engine,
-			u32 size)
+static void check_bytes(struct verdict *v, const char *what, u32 number, const u8 *native,
+			const u8 *engine, u32 size)
 {
 	char hex[2][40];
 
@@ -48,7 +48,7 @@ static void check_bytes(struct verdict *v, const char *what, u32 number, const u
 	differ(v, "%s%-3u native %s engine %s", what, number, hex[0], hex[1]);
 }
 
-static u16 mnemonic_at(const struct sequence *seq, u64 rip)
+static const struct item *item_at(const struct sequence *seq, u64 rip)
 {
 	u8 bytes[SEQUENCE_MAX * 15 + 2];
 	u64 addr[SEQUENCE_MAX + 1];
@@ -56,8 +56,22 @@ static u16 mnemonic_at(const struct sequence *seq, u64 rip)
 	sequence_bytes(seq, bytes, addr);
 	for (u32 i = 0; i < seq->n; i++)
 		if (addr[i] == rip)
-			return seq->items[i].mnemonic;
-	return ZYDIS_MNEMONIC_INVALID;
+			return &seq->items[i];
+	return NULL;
+}
+
+static u16 mnemonic_at(const struct sequence *seq, u64 rip)
+{
+	const struct item *item = item_at(seq, rip);
+
+	return item ? item->mnemonic : ZYDIS_MNEMONIC_INVALID;
+}
+
+static enum family family_at(const struct sequence *seq, u64 rip)
+{
+	const struct item *item = item_at(seq, rip);
+
+	return item ? item->family : NFAMILIES;
 }
 
 /* Which flags may be undefined where this outcome stopped. */
@@ -76,7 +90,8 @@ static u32 undefined_at(const struct sequence *seq, const struct outcome *out)
 	return addr[seq->n] == out->state.rip ? seq->undefined : all;
 }
 
-/* IRET clears the RPL of null selectors on its way to an outer ring (SDM 2A IRET), and that is Linux' way here. */
+/* IRET clears the RPL of null selectors on its way to an outer ring (SDM 2A IRET), and that is
+ * Linux' way here. */
 static u16 plain_selector(u16 sel)
 {
 	return sel & ~3 ? sel : 0;
@@ -93,7 +108,8 @@ static void check_integer(struct verdict *v, const struct sequence *seq, const s
 	check(v, "rip", n->state.rip, e->state.rip);
 	check(v, "rflags", n->state.rflags & flags, e->state.rflags & flags);
 	for (u32 i = 0; i < NSEGS; i++)
-		check(v, seg_names[i], plain_selector(n->state.sel[i]), plain_selector(e->state.sel[i]));
+		check(v, seg_names[i], plain_selector(n->state.sel[i]),
+		      plain_selector(e->state.sel[i]));
 	if (seq->is32)
 		return;
 	check(v, "fs.base", n->state.fs_base, e->state.fs_base);
@@ -151,6 +167,8 @@ static bool accesses_many(const struct sequence *seq, u64 rip)
 	case ZYDIS_MNEMONIC_POPA:
 	case ZYDIS_MNEMONIC_POPAD:
 		return true;
+	case ZYDIS_MNEMONIC_CALL: /* far: two pushes */
+		return family_at(seq, rip) == FAMILY_segment;
 	default:
 		return false;
 	}
@@ -231,7 +249,8 @@ static void run_native_twice(const struct test_case *c, struct outcome *n, struc
 	e->retired = c->seq.n;
 }
 
-/* Zen takes single-step traps between the elements of a gather, as between those of a repeated string. */
+/* Zen takes single-step traps between the elements of a gather, as between those of a repeated
+ * string. */
 static bool stepped_inside(const struct sequence *seq, const struct outcome *n)
 {
 	switch (mnemonic_at(seq, n->state.rip)) {
@@ -268,8 +287,8 @@ void case_run(const struct test_case *c, enum plant plant, struct verdict *v)
 	}
 	v->executed = e.retired;
 	if (e.ran_away) {
-		differ(v, "engine left with exit reason %u; native ended with vector %u at %llx", e.vector,
-		       n.vector, (unsigned long long)n.state.rip);
+		differ(v, "engine left with exit reason %u; native ended with vector %u at %llx",
+		       e.vector, n.vector, (unsigned long long)n.state.rip);
 		return;
 	}
 	spoil(&c->seq, plant, &e);

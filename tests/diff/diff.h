@@ -1,12 +1,12 @@
 /* SPDX-License-Identifier: MIT */
 /*
- * The differential test: random instructions run on the native CPU and on the engine, and everything
- * architectural is compared. One worker process is single-threaded; nothing here is shared between
- * processes but struct progress.
+ * The differential test: random instructions run on the native CPU and on the engine, and
+ * everything architectural is compared. One worker process is single-threaded; nothing here is
+ * shared between processes but struct progress.
  *
- * A form is one encodable instruction shape, found by asking the decoder about every opcode. A sequence is
- * a handful of instructions made of forms, ending in UD2. An input is the state a sequence starts with. An
- * outcome is the state and the exception it ends with.
+ * A form is one encodable instruction shape, found by asking the decoder about every opcode. A
+ * sequence is a handful of instructions made of forms, ending in UD2. An input is the state a
+ * sequence starts with. An outcome is the state and the exception it ends with.
  */
 #ifndef TESTS_DIFF_DIFF_H
 #define TESTS_DIFF_DIFF_H
@@ -17,7 +17,8 @@
 #include "x86/features.h"
 #include "x86/regs.h"
 
-/* The sandbox: the same addresses on both sides, below 2 GB so that absolute and 32-bit addresses reach. */
+/* The sandbox: the same addresses on both sides, below 2 GB so that absolute and 32-bit addresses
+ * reach. */
 #define CODE_BASE     0x10000000ull
 #define CODE_PAGES    2 /* executable, not writable; nothing before and behind */
 #define DATA_BASE     0x20000000ull
@@ -29,7 +30,8 @@
 #define SEL_USER_DS 0x2b
 #define SEL_USER64  0x33
 
-/* --- random numbers: rng.c ---------------------------------------------------------------------------------- */
+/* --- random numbers: rng.c
+ * ---------------------------------------------------------------------------------- */
 
 struct rng {
 	u64 s;
@@ -40,10 +42,12 @@ u64 rng_next(struct rng *r);
 u32 rng_below(struct rng *r, u32 n);
 bool rng_one_in(struct rng *r, u32 n);
 u64 rng_value(struct rng *r); /* a 64-bit value of the kind that finds bugs */
-void rng_fill(struct rng *r, void *buf, size_t size);	 /* the same, as bytes */
-void rng_floats(struct rng *r, void *buf, size_t size); /* the same, leaning towards floating point */
+void rng_fill(struct rng *r, void *buf, size_t size); /* the same, as bytes */
+void rng_floats(struct rng *r, void *buf,
+		size_t size); /* the same, leaning towards floating point */
 
-/* --- forms: forms.c ------------------------------------------------------------------------------------------ */
+/* --- forms: forms.c
+ * ------------------------------------------------------------------------------------------ */
 
 enum family {
 #define FAMILY(name, ...) FAMILY_##name,
@@ -85,12 +89,13 @@ const struct form *form_pick(const struct form_table *table, enum family family,
 enum family form_family(const ZydisDecodedInstruction *insn);
 bool host_has(enum feature f);
 
-/* --- sequences: generate.c, template.c ------------------------------------------------------------------------ */
+/* --- sequences: generate.c, encode.c, template.c
+ * ------------------------------------------------------------------------ */
 
 enum fix_kind {
 	FIX_NONE,
-	FIX_RIP,   /* 4 bytes: the address `target`, relative to the end of the instruction */
-	FIX_REL8,  /* the start of item `target`, relative */
+	FIX_RIP,  /* 4 bytes: the address `target`, relative to the end of the instruction */
+	FIX_REL8, /* the start of item `target`, relative */
 	FIX_REL32,
 	FIX_ABS32, /* the start of item `target`, absolute */
 };
@@ -99,8 +104,10 @@ struct item {
 	u8 bytes[15];
 	u8 len;
 	u8 fix, fix_at;
+	bool ends_with_end; /* besides, the last 4 bytes are the address of the terminator */
 	u8 family;
-	bool pinned; /* without it a loop would not end, or XSAVE do something else: never left out */
+	bool pinned; /* without it a loop would not end, or XSAVE do something else: never left out
+		      */
 	u16 mnemonic;
 	u32 undefined; /* flags that may be undefined when it starts */
 	u64 target;
@@ -127,23 +134,41 @@ struct generator {
 	const struct form_table *table;
 	struct sequence *seq;
 	bool written[16], vec_written[16]; /* no longer of the class it started with */
-	u32 branch_end;			   /* items before this may be skipped: they define nothing */
-	bool no_undefined;		   /* in a loop: nothing may leave flags undefined */
-	bool done;			   /* nothing can follow */
+	u32 branch_end;	   /* items before this may be skipped: they define nothing */
+	bool no_undefined; /* in a loop: nothing may leave flags undefined */
+	bool done;	   /* nothing can follow */
 };
 
+struct candidate {
+	u8 bytes[40]; /* with random bytes behind, for the immediate */
+	u32 rip_at;   /* 0: not RIP-relative */
+	u64 target;
+};
+
+u64 pick_target(struct generator *g, u32 align); /* an address in the data pages */
+void encode_form(struct generator *g, const struct form *f, struct candidate *c);
 void generate(struct sequence *seq, struct rng *r, const struct mode *mode,
 	      const struct form_table *table, int only);
 bool append_random(struct generator *g, enum family family); /* false: nothing fitted */
 bool append_template(struct generator *g, enum family family);
 bool want_gpr(struct generator *g, u32 reg, enum register_class cls);
-/* Appends an instruction as it is, with its effect on what is known; NULL: it does not decode or fit. */
+/* Appends an instruction as it is, with its effect on what is known; NULL: it does not decode or
+ * fit. */
 struct item *append_item(struct generator *g, enum family family, const u8 *bytes, u32 len);
-/* Lays the sequence out at seq->start; returns its size, terminator included. addr: n + 1 entries or NULL. */
+bool put_item(struct generator *g, enum family family, const u8 *bytes, u32 len, enum fix_kind fix,
+	      u32 fix_at, u64 target);
+/* opcode /reg at an absolute address, with an immediate of 4 bytes unless that is -1. */
+bool put_absolute(struct generator *g, enum family family, const u8 *opcode, u32 n, u8 reg,
+		  u64 target, s64 imm);
+bool append_segment(struct generator *g);
+bool append_state(struct generator *g);
+/* Lays the sequence out at seq->start; returns its size, terminator included. addr: n + 1 entries
+ * or NULL. */
 u32 sequence_bytes(const struct sequence *seq, u8 *out, u64 *addr);
 void sequence_place(struct sequence *seq, struct rng *r);
 
-/* --- inputs: input.c ------------------------------------------------------------------------------------------ */
+/* --- inputs: input.c
+ * ------------------------------------------------------------------------------------------ */
 
 #define XSAVE_HEADER 512
 #define XSAVE_YMM    576
@@ -157,7 +182,8 @@ struct state {
 
 void input_random(struct state *in, const struct sequence *seq, struct rng *r);
 
-/* --- the two sides: native.c, guest.c -------------------------------------------------------------------------- */
+/* --- the two sides: native.c, guest.c
+ * -------------------------------------------------------------------------- */
 
 struct outcome {
 	u32 vector;
@@ -179,10 +205,12 @@ u8 *native_data(void);
 void guest_init(void);
 void guest_load(const u8 *code, u32 size, u64 address);
 void guest_run(const struct state *in, u64 budget, struct outcome *out);
+void guest_forget(void); /* translations */
 u8 *guest_data_page(u32 page);
 bool guest_signal(int sig, void *info, void *ucontext);
 
-/* --- comparing and reporting: compare.c, shrink.c ---------------------------------------------------------------- */
+/* --- comparing and reporting: compare.c, shrink.c
+ * ---------------------------------------------------------------- */
 
 struct test_case {
 	struct sequence seq;
@@ -208,13 +236,15 @@ void case_run(const struct test_case *c, enum plant plant, struct verdict *v);
 void case_shrink(struct test_case *c, enum plant plant, struct verdict *v);
 void case_print(const struct test_case *c, const struct verdict *v);
 
-/* --- the run: run.c ---------------------------------------------------------------------------------------------- */
+/* --- the run: run.c
+ * ---------------------------------------------------------------------------------------------- */
 
 struct diff_options {
 	u64 seed;
-	u64 count;   /* instruction executions */
-	s64 one;     /* this case alone, or -1 */
-	int family;  /* or -1 */
+	u64 count;  /* instruction executions */
+	u64 first;  /* start with this case */
+	s64 one;    /* this case alone, or -1 */
+	int family; /* or -1 */
 	int workers;
 	bool only32, only64;
 	bool keep_going;

@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: MIT
 /*
- * The differential test against the native CPU: at least a million random instruction executions, everything
- * architectural compared. --help lists the options.
+ * The differential test against the native CPU: at least a million random instruction executions,
+ * everything architectural compared. --help lists the options.
  */
 #include "diff.h"
 
@@ -24,6 +24,7 @@ static const char usage[] =
 	"  --family NAME   only instructions of this family (--list)\n"
 	"  --mode 32|64    only this mode\n"
 	"  --case N        only this case of the seed\n"
+	"  --first N       start with this case: for mismatches that need a history\n"
 	"  --keep-going    do not stop at the first mismatch\n"
 	"  --workers N     processes (default: one per CPU)\n"
 	"  --plant flag|fault  put a bug into the engine's results: it must be caught\n"
@@ -43,18 +44,26 @@ enum option_name {
 	OPT_PLANT,
 	OPT_SELF,
 	OPT_SHOW,
+	OPT_FIRST,
 	OPT_LIST,
 	OPT_HELP,
 };
 
 static const struct option long_options[] = {
-	{ "seed", required_argument, NULL, OPT_SEED },	 { "count", required_argument, NULL, OPT_COUNT },
-	{ "long", no_argument, NULL, OPT_LONG },	 { "family", required_argument, NULL, OPT_FAMILY },
-	{ "mode", required_argument, NULL, OPT_MODE },	 { "case", required_argument, NULL, OPT_CASE },
-	{ "keep-going", no_argument, NULL, OPT_KEEP_GOING }, { "workers", required_argument, NULL, OPT_WORKERS },
-	{ "plant", required_argument, NULL, OPT_PLANT }, { "self", no_argument, NULL, OPT_SELF },
-	{ "list", no_argument, NULL, OPT_LIST },	 { "help", no_argument, NULL, OPT_HELP },
+	{ "seed", required_argument, NULL, OPT_SEED },
+	{ "count", required_argument, NULL, OPT_COUNT },
+	{ "long", no_argument, NULL, OPT_LONG },
+	{ "family", required_argument, NULL, OPT_FAMILY },
+	{ "mode", required_argument, NULL, OPT_MODE },
+	{ "case", required_argument, NULL, OPT_CASE },
+	{ "keep-going", no_argument, NULL, OPT_KEEP_GOING },
+	{ "workers", required_argument, NULL, OPT_WORKERS },
+	{ "plant", required_argument, NULL, OPT_PLANT },
+	{ "self", no_argument, NULL, OPT_SELF },
+	{ "list", no_argument, NULL, OPT_LIST },
+	{ "help", no_argument, NULL, OPT_HELP },
 	{ "show", no_argument, NULL, OPT_SHOW },
+	{ "first", required_argument, NULL, OPT_FIRST },
 	{ 0 },
 };
 
@@ -114,6 +123,9 @@ static void apply_option(struct diff_options *opt, int option)
 	case OPT_SELF:
 		opt->self = true;
 		break;
+	case OPT_FIRST:
+		opt->first = strtoull(optarg, NULL, 0);
+		break;
 	case OPT_SHOW:
 		opt->show = true;
 		break;
@@ -135,14 +147,15 @@ static void print_families(const struct progress *sum)
 static int conclude(const struct diff_options *opt, const struct progress *sum, bool fine)
 {
 	print_families(sum);
-	printf("seed %llu: %llu instruction executions in %llu sequences, %llu mismatches, %llu unstable\n",
+	printf("seed %llu: %llu instruction executions in %llu sequences, %llu mismatches, %llu "
+	       "unstable\n",
 	       (unsigned long long)opt->seed, (unsigned long long)sum->executed,
 	       (unsigned long long)sum->cases, (unsigned long long)sum->mismatches,
 	       (unsigned long long)sum->unstable);
 	if (opt->plant != PLANT_NONE) {
 		printf("planted bug %s at %s, shrunk to %u instructions\n",
-		       sum->mismatches ? "caught" : "NOT caught", ZydisMnemonicGetString(sum->caught),
-		       sum->caught_length);
+		       sum->mismatches ? "caught" : "NOT caught",
+		       ZydisMnemonicGetString(sum->caught), sum->caught_length);
 		return fine && sum->mismatches ? 0 : 1;
 	}
 	return fine && !sum->mismatches ? 0 : 1;

@@ -1,7 +1,8 @@
 // SPDX-License-Identifier: MIT
 /*
- * Every instruction shape there is: each opcode of each map with each mandatory prefix is shown to the
- * decoder, and what it knows and families.def wants becomes a form. So nothing is forgotten by hand.
+ * Every instruction shape there is: each opcode of each map with each mandatory prefix is shown to
+ * the decoder, and what it knows and families.def wants becomes a form. So nothing is forgotten by
+ * hand.
  */
 #include "diff.h"
 
@@ -113,15 +114,16 @@ static bool decode_bytes(const struct form *f, const struct mode *mode, bool gat
 
 	bytes[n] = f->modrm;
 	bytes[n + 1] = gather ? 7 << 3 : 0; /* SIB, if there is one */
-	return ZYAN_SUCCESS(ZydisDecoderDecodeInstruction(&mode->decoder, NULL, bytes,
-							  sizeof(bytes), insn));
+	return ZYAN_SUCCESS(
+		ZydisDecoderDecodeInstruction(&mode->decoder, NULL, bytes, sizeof(bytes), insn));
 }
 
 static bool form_decode(struct form *f, const struct mode *mode)
 {
 	ZydisDecodedInstruction insn;
 
-	if (!decode_bytes(f, mode, false, &insn) && !(f->is_vex && decode_bytes(f, mode, true, &insn)))
+	if (!decode_bytes(f, mode, false, &insn) &&
+	    !(f->is_vex && decode_bytes(f, mode, true, &insn)))
 		return false;
 	f->mnemonic = insn.mnemonic;
 	f->family = form_family(&insn);
@@ -129,7 +131,8 @@ static bool form_decode(struct form *f, const struct mode *mode)
 	if (f->family == NFAMILIES || !family_offered(f->family))
 		return false;
 	/* A prefix taken for an opcode, or a VEX prefix found by accident. */
-	if (insn.opcode != f->opcode || (insn.encoding == ZYDIS_INSTRUCTION_ENCODING_VEX) != f->is_vex)
+	if (insn.opcode != f->opcode ||
+	    (insn.encoding == ZYDIS_INSTRUCTION_ENCODING_VEX) != f->is_vex)
 		return false;
 	return f->has_modrm || f->modrm == 4;
 }
@@ -183,7 +186,10 @@ void forms_find(struct form_table *t, const struct mode *mode)
 
 	memset(t, 0, sizeof(*t));
 	for (u32 i = 0; i < 2 * NMAPS * 4 * 256; i++) {
-		struct form f = { .is_vex = i & 1, .map = i >> 1 & 3, .pp = prefixes[i >> 3 & 3], .opcode = i >> 5 };
+		struct form f = { .is_vex = i & 1,
+				  .map = i >> 1 & 3,
+				  .pp = prefixes[i >> 3 & 3],
+				  .opcode = i >> 5 };
 
 		if (f.is_vex && f.map == MAP_1)
 			continue;
@@ -191,7 +197,8 @@ void forms_find(struct form_table *t, const struct mode *mode)
 			f.modrm = j;
 			f.w = j >> 8 & 1;
 			f.l = j >> 9 & 1;
-			if (modrm_redundant(f.modrm) || (f.l && !f.is_vex) || (f.w && !f.is_vex && mode->is32))
+			if (modrm_redundant(f.modrm) || (f.l && !f.is_vex) ||
+			    (f.w && !f.is_vex && mode->is32))
 				continue;
 			if (form_decode(&f, mode))
 				add_form(t, &f);

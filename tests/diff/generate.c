@@ -1,11 +1,11 @@
 // SPDX-License-Identifier: MIT
 /*
- * Sequences of random instructions. A form gets random registers, an address, prefixes and an immediate; the
- * decoder says what came of it, and the generator keeps what is worth running: addresses that mostly lie in the
- * sandbox, and no instruction that reads a flag which an earlier one left undefined.
+ * Sequences of random instructions. encode.c makes one of a form; the decoder says what came of it,
+ * and what is worth running is kept: addresses that mostly lie in the sandbox, and no instruction
+ * that reads a flag which an earlier one left undefined.
  *
- * To make addresses meaningful, registers have classes (pointer into the data pages, small number) that
- * input.c honours; a register is worth its class until something writes it.
+ * To make addresses meaningful, registers have classes (pointer into the data pages, small number)
+ * that input.c honours; a register is worth its class until something writes it.
  */
 #include "diff.h"
 
@@ -32,211 +32,16 @@ static bool want_vec(struct generator *g, u32 reg)
 	return !g->vec_written[reg];
 }
 
-static u32 pick_gpr(struct generator *g, enum register_class cls)
-{
-	u32 nregs = g->mode->is32 ? 8 : 16;
-
-	for (u32 i = 0; i < 24; i++) {
-		u32 reg = rng_below(g->r, nregs);
-		bool already = g->seq->gpr_class[reg] == cls;
-
-		if ((already || i >= 4) && want_gpr(g, reg, cls))
-			return reg;
-	}
-	return RSP;
-}
-
-/* --- encoding ------------------------------------------------------------------------------------------------ */
-
-struct address {
-	u8 mod, rm, sib;
-	bool has_sib;
-	u8 x, b;
-	u8 disp_size;
-	s32 disp;
-	bool is_rip;
-	u64 target;
-};
-
-static s32 pick_disp(struct generator *g, u32 size, u32 align)
-{
-	s32 disp = size == 1 ? (s8)rng_next(g->r) : (s32)rng_below(g->r, 0x400) - 0x200;
-
-	return rng_one_in(g->r, 2) ? disp & -(s32)align : disp;
-}
-
-static u64 pick_target(struct generator *g, u32 align)
-{
-	return DATA_BASE + (rng_below(g->r, DATA_SIZE) & -align);
-}
-
-static void pick_address_absolute(struct generator *g, struct address *a, u32 align)
-{
-	a->disp_size = 4;
-	a->target = pick_target(g, align);
-	a->disp = (s32)a->target;
-	a->rm = 5; /* RIP-relative in 64-bit mode */
-	a->is_rip = !g->mode->is32;
-	if (!g->mode->is32 && rng_one_in(g->r, 2)) {
-		a->is_rip = false;
-		a->has_sib = true;
-		a->rm = 4;
-		a->sib = 4 << 3 | 5;
-	}
-}
-
-static void pick_address_scaled(struct generator *g, struct address *a, u32 index, u32 align)
-{
-	a->disp_size = 4;
-	a->disp = (s32)pick_target(g, align);
-	a->has_sib = true;
-	a->rm = 4;
-	a->sib = rng_below(g->r, 4) << 6 | (index & 7) << 3 | 5;
-	a->x = index >> 3;
-}
-
-static void pick_address_based(struct generator *g, struct address *a, bool indexed, u32 index, u32 align)
-{
-	static const u8 sizes[] = { 0, 1, 1, 4 };
-	u32 base = pick_gpr(g, CLASS_POINTER);
-
-	a->disp_size = sizes[rng_below(g->r, 4)];
-	if (a->disp_size == 0 && (base & 7) == RBP)
-		a->disp_size = 1;
-	a->mod = a->disp_size == 0 ? 0 : a->disp_size == 1 ? 1 : 2;
-	a->disp = a->disp_size ? pick_disp(g, a->disp_size, align) : 0;
-	a->has_sib = indexed || (base & 7) == RSP;
-	a->rm = a->has_sib ? 4 : base & 7;
-	a->sib = (indexed ? rng_below(g->r, 4) << 6 | (index & 7) << 3 : 4 << 3) | (base & 7);
-	a->x = indexed ? index >> 3 : 0;
-	a->b = base >> 3;
-}
-
-static void pick_address(struct generator *g, struct address *a, bool vsib, u32 align)
-{
-	u32 kind = rng_below(g->r, 8);
-	bool indexed = vsib || kind < 3;
-	u32 index = 0;
-
-	memset(a, 0, sizeof(*a));
-	if (vsib)
-		index = rng_below(g->r, g->mode->is32 ? 8 : 16);
-	else if (indexed)
-		index = pick_gpr(g, CLASS_SMALL);
-	if (!vsib && index == RSP)
-		indexed = false;
-	if (kind == 7 && !vsib)
-		pick_address_absolute(g, a, align);
-	else if (kind == 0 && indexed)
-		pick_address_scaled(g, a, index, align);
-	else
-		pick_address_based(g, a, indexed, index, align);
-}
-
-static u32 put_prefixes(struct generator *g, const struct form *f, bool memory, u8 *out)
-{
-	static const u8 segments[] = { 0x64, 0x65, 0x64, 0x65, 0x2e, 0x3e, 0x26, 0x36 };
-	u32 n = 0;
-
-	if (memory && rng_one_in(g->r, 12))
-		out[n++] = segments[rng_below(g->r, 8)];
-	if (memory && rng_one_in(g->r, g->mode->is32 ? 200 : 20))
-		out[n++] = 0x67;
-	if (f->is_vex)
-		return n;
-	if (memory && f->family <= FAMILY_semaphore && rng_one_in(g->r, 3))
-		out[n++] = 0xf0;
-	if ((f->pp == 0xf3 || f->pp == 0xf2) && rng_one_in(g->r, 5))
-		out[n++] = 0x66;
-	if (f->pp)
-		out[n++] = f->pp;
-	return n;
-}
-
-static u32 put_vex(struct generator *g, const struct form *f, const struct address *a, u8 *out)
-{
-	u8 pp = f->pp == 0x66 ? 1 : f->pp == 0xf3 ? 2 : f->pp == 0xf2 ? 3 : 0;
-	u8 r = g->mode->is32 ? 0 : rng_below(g->r, 2);
-	u8 vvvv = rng_one_in(g->r, 3) ? 0 : rng_below(g->r, g->mode->is32 ? 8 : 16);
-	u8 last = (~vvvv & 15) << 3 | f->l << 2 | pp;
-
-	if (f->map == MAP_0F && !f->w && !a->x && !a->b && rng_one_in(g->r, 2)) {
-		out[0] = 0xc5;
-		out[1] = (!r) << 7 | last;
-		return 2;
-	}
-	out[0] = 0xc4;
-	out[1] = (!r) << 7 | (!a->x) << 6 | (!a->b) << 5 | f->map;
-	out[2] = f->w << 7 | last;
-	return 3;
-}
-
-static u32 put_legacy(struct generator *g, const struct form *f, const struct address *a, u8 *out)
-{
-	u8 rex = 0x40 | f->w << 3 | rng_below(g->r, 2) << 2 | a->x << 1 | a->b;
-	u32 n = 0;
-
-	/* Half the time without, for AH to BH. */
-	if (!g->mode->is32 && (f->w || a->x || a->b || rng_one_in(g->r, 2)))
-		out[n++] = rex;
-	if (f->map)
-		out[n++] = 0x0f;
-	if (f->map >= MAP_0F38)
-		out[n++] = f->map == MAP_0F38 ? 0x38 : 0x3a;
-	return n;
-}
-
-/* Returns where in the bytes the displacement is. */
-static u32 put_modrm(const struct form *f, const struct address *a, u8 *out, u32 *n)
-{
-	u32 disp_at;
-
-	if (f->modrm >= 0xc0) {
-		out[(*n)++] = f->modrm;
-		return 0;
-	}
-	out[(*n)++] = a->mod << 6 | (f->modrm & 0x38) | a->rm;
-	if (a->has_sib)
-		out[(*n)++] = a->sib;
-	disp_at = *n;
-	memcpy(out + *n, &a->disp, a->disp_size);
-	*n += a->disp_size;
-	return disp_at;
-}
-
-struct candidate {
-	u8 bytes[40]; /* with random bytes behind, for the immediate */
-	u32 rip_at;   /* 0: not RIP-relative */
-	u64 target;
-};
-
-static void encode(struct generator *g, const struct form *f, struct candidate *c)
-{
-	bool memory = !f->has_modrm || f->modrm < 0xc0;
-	u32 align = f->family >= FAMILY_x87 ? 16 : 4;
-	struct address a = { 0 };
-	u32 n, disp_at;
-
-	if (f->has_modrm && memory)
-		pick_address(g, &a, f->family == FAMILY_gather, align);
-	else if (!g->mode->is32)
-		a.b = rng_below(g->r, 2);
-	rng_fill(g->r, c->bytes, sizeof(c->bytes));
-	n = put_prefixes(g, f, memory, c->bytes);
-	n += f->is_vex ? put_vex(g, f, &a, c->bytes + n) : put_legacy(g, f, &a, c->bytes + n);
-	c->bytes[n++] = f->opcode;
-	disp_at = f->has_modrm ? put_modrm(f, &a, c->bytes, &n) : 0;
-	c->rip_at = a.is_rip ? disp_at : 0;
-	c->target = a.target;
-}
-
-/* --- judging ------------------------------------------------------------------------------------------------- */
+/* --- judging
+ * -------------------------------------------------------------------------------------------------
+ */
 
 static int gpr_of(const struct generator *g, ZydisRegister reg)
 {
 	ZydisRegister whole = ZydisRegisterGetLargestEnclosing(g->mode->decoder.machine_mode, reg);
 
-	if (ZydisRegisterGetClass(whole) != (g->mode->is32 ? ZYDIS_REGCLASS_GPR32 : ZYDIS_REGCLASS_GPR64))
+	if (ZydisRegisterGetClass(whole) !=
+	    (g->mode->is32 ? ZYDIS_REGCLASS_GPR32 : ZYDIS_REGCLASS_GPR64))
 		return -1;
 	return ZydisRegisterGetId(whole);
 }
@@ -269,10 +74,11 @@ static bool address_holds(struct generator *g, const ZydisDecodedInstruction *in
 			return false;
 	}
 	if (insn->meta.category == ZYDIS_CATEGORY_STRINGOP &&
-	    (insn->attributes & (ZYDIS_ATTRIB_HAS_REP | ZYDIS_ATTRIB_HAS_REPE | ZYDIS_ATTRIB_HAS_REPNE)))
+	    (insn->attributes &
+	     (ZYDIS_ATTRIB_HAS_REP | ZYDIS_ATTRIB_HAS_REPE | ZYDIS_ATTRIB_HAS_REPNE)))
 		return want_gpr(g, RCX, CLASS_SMALL);
-	if (insn->meta.category == ZYDIS_CATEGORY_BITBYTE && ops[0].type == ZYDIS_OPERAND_TYPE_MEMORY &&
-	    ops[1].type == ZYDIS_OPERAND_TYPE_REGISTER)
+	if (insn->meta.category == ZYDIS_CATEGORY_BITBYTE &&
+	    ops[0].type == ZYDIS_OPERAND_TYPE_MEMORY && ops[1].type == ZYDIS_OPERAND_TYPE_REGISTER)
 		return want_gpr(g, gpr_of(g, ops[1].reg.value), CLASS_SMALL);
 	if (insn->mnemonic == ZYDIS_MNEMONIC_DIV || insn->mnemonic == ZYDIS_MNEMONIC_IDIV)
 		return want_gpr(g, RDX, CLASS_SMALL);
@@ -288,10 +94,12 @@ static bool forbidden(const ZydisDecodedInstruction *insn, const ZydisDecodedOpe
 		    (ops[i].actions & ZYDIS_OPERAND_ACTION_MASK_WRITE))
 			return true;
 	/* AMD: PREFETCH of a register is #UD; Intel and the decoder: NOP. */
-	if (insn->opcode_map == ZYDIS_OPCODE_MAP_0F && insn->opcode == 0x0d && insn->raw.modrm.mod == 3)
+	if (insn->opcode_map == ZYDIS_OPCODE_MAP_0F && insn->opcode == 0x0d &&
+	    insn->raw.modrm.mod == 3)
 		return true;
 	/* AMD: #UD; Intel and the decoder: W is ignored outside 64-bit code. */
-	if ((insn->mnemonic == ZYDIS_MNEMONIC_VPINSRD || insn->mnemonic == ZYDIS_MNEMONIC_VPEXTRD) &&
+	if ((insn->mnemonic == ZYDIS_MNEMONIC_VPINSRD ||
+	     insn->mnemonic == ZYDIS_MNEMONIC_VPEXTRD) &&
 	    insn->raw.vex.W)
 		return true;
 	return insn->mnemonic == ZYDIS_MNEMONIC_INT && ops[0].imm.value.u == 0x80;
@@ -314,7 +122,8 @@ static bool moves_pointer(const ZydisDecodedInstruction *insn, int reg)
 }
 
 /* Does it spoil a register that addresses use? Sometimes that is welcome. */
-static bool spoils(struct generator *g, const ZydisDecodedInstruction *insn, const ZydisDecodedOperand *ops)
+static bool spoils(struct generator *g, const ZydisDecodedInstruction *insn,
+		   const ZydisDecodedOperand *ops)
 {
 	for (u32 i = 0; i < insn->operand_count; i++) {
 		int reg;
@@ -411,7 +220,9 @@ struct item *append_item(struct generator *g, enum family family, const u8 *byte
 	return add_item(g, family, bytes, &insn);
 }
 
-/* --- appending ----------------------------------------------------------------------------------------------- */
+/* --- appending
+ * -----------------------------------------------------------------------------------------------
+ */
 
 static void fix_moffs(struct generator *g, struct candidate *c, const ZydisDecodedInstruction *insn)
 {
@@ -428,7 +239,7 @@ static bool try_form(struct generator *g, const struct form *f)
 	ZydisDecodedOperand ops[ZYDIS_MAX_OPERAND_COUNT];
 	struct item *item;
 
-	encode(g, f, &c);
+	encode_form(g, f, &c);
 	if (!ZYAN_SUCCESS(ZydisDecoderDecodeFull(&g->mode->decoder, c.bytes, 15, &insn, ops)))
 		return false;
 	if (form_family(&insn) != f->family || forbidden(&insn, ops) || !flags_fit(g, &insn))
@@ -451,7 +262,8 @@ static bool try_form(struct generator *g, const struct form *f)
 /* Bytes without a plan, prefixes first. What does not decode must be #UD on both sides. */
 static bool try_raw(struct generator *g)
 {
-	static const u8 prefixes[] = { 0x66, 0xf2, 0xf3, 0xf0, 0x67, 0x64, 0x0f, 0x40, 0x48, 0xc5, 0xc4, 0x0f };
+	static const u8 prefixes[] = { 0x66, 0xf2, 0xf3, 0xf0, 0x67, 0x64,
+				       0x0f, 0x40, 0x48, 0xc5, 0xc4, 0x0f };
 	u8 bytes[15];
 	ZydisDecodedInstruction insn;
 	ZydisDecodedOperand ops[ZYDIS_MAX_OPERAND_COUNT];
@@ -460,16 +272,22 @@ static bool try_raw(struct generator *g)
 
 	for (u32 i = 0; i < 15; i++)
 		bytes[i] = i < n ? prefixes[rng_below(g->r, ARRAY_SIZE(prefixes))] : rng_next(g->r);
+	/* EVEX, XOP, and what of VEX belongs to AVX-512: the host may have it, the guest does not.
+	 * MPX is all NOPs. */
 	for (u32 i = 0; i < 6; i++)
-		if (bytes[i] == 0x62 || bytes[i] == 0x8f) /* EVEX: the host has it, the guest not; XOP */
+		if (bytes[i] == 0x62 || bytes[i] == 0x8f || bytes[i] == 0x1a || bytes[i] == 0x1b)
 			return false;
 	if (ZYAN_SUCCESS(ZydisDecoderDecodeFull(&g->mode->decoder, bytes, 15, &insn, ops))) {
-		if (form_family(&insn) == NFAMILIES || forbidden(&insn, ops) || !flags_fit(g, &insn))
+		if (form_family(&insn) == NFAMILIES || forbidden(&insn, ops) ||
+		    !flags_fit(g, &insn))
 			return false;
 		note_writes(g, &insn, ops);
 		add_item(g, FAMILY_raw, bytes, &insn);
 		return true;
 	}
+	for (u32 i = 0; i < 6; i++)
+		if (bytes[i] == 0xc4 || bytes[i] == 0xc5)
+			return false;
 	item = &g->seq->items[g->seq->n++];
 	memset(item, 0, sizeof(*item));
 	memcpy(item->bytes, bytes, 15);
@@ -508,8 +326,8 @@ static void start(struct generator *g)
 	g->seq->gpr_class[RSP] = CLASS_POINTER;
 }
 
-void generate(struct sequence *seq, struct rng *r, const struct mode *mode, const struct form_table *table,
-	      int only)
+void generate(struct sequence *seq, struct rng *r, const struct mode *mode,
+	      const struct form_table *table, int only)
 {
 	struct generator g = { .r = r, .mode = mode, .table = table, .seq = seq };
 	u32 want = rng_one_in(r, 4) ? 1 : 1 + rng_below(r, 10);
@@ -535,7 +353,9 @@ void generate(struct sequence *seq, struct rng *r, const struct mode *mode, cons
 	sequence_place(seq, r);
 }
 
-/* --- layout -------------------------------------------------------------------------------------------------- */
+/* --- layout
+ * --------------------------------------------------------------------------------------------------
+ */
 
 static void apply_fix(const struct item *item, u8 *out, u64 here, const u64 *addr)
 {
@@ -561,6 +381,8 @@ u32 sequence_bytes(const struct sequence *seq, u8 *out, u64 *addr_out)
 		memcpy(out + size, seq->items[i].bytes, seq->items[i].len);
 		if (seq->items[i].fix)
 			apply_fix(&seq->items[i], out + size, addr[i], addr);
+		if (seq->items[i].ends_with_end)
+			memcpy(out + size + seq->items[i].len - 4, &addr[seq->n], 4);
 		size += seq->items[i].len;
 	}
 	memcpy(out + size, "\x0f\x0b", 2);
@@ -569,17 +391,19 @@ u32 sequence_bytes(const struct sequence *seq, u8 *out, u64 *addr_out)
 	return size + 2;
 }
 
-/* State areas are overwritten in part by what follows; and how many bytes of a bad instruction are fetched before it
- * is found bad is nobody's business. */
+/* State areas are overwritten in part by what follows; and how many bytes of a bad instruction are
+ * fetched before it is found bad is nobody's business. */
 static bool must_not_break_off(const struct sequence *seq)
 {
 	for (u32 i = 0; i < seq->n; i++)
-		if (seq->items[i].family == FAMILY_xsave || seq->items[i].mnemonic == ZYDIS_MNEMONIC_INVALID)
+		if (seq->items[i].family == FAMILY_xsave ||
+		    seq->items[i].mnemonic == ZYDIS_MNEMONIC_INVALID)
 			return true;
 	return false;
 }
 
-/* Mostly anywhere on the first page; sometimes across the two; sometimes running into the hole behind them. */
+/* Mostly anywhere on the first page; sometimes across the two; sometimes running into the hole
+ * behind them. */
 void sequence_place(struct sequence *seq, struct rng *r)
 {
 	u8 bytes[SEQUENCE_MAX * 15 + 2];
@@ -590,7 +414,8 @@ void sequence_place(struct sequence *seq, struct rng *r)
 		seq->start = CODE_BASE + PAGE_SIZE - rng_below(r, size);
 		break;
 	case 1:
-		seq->start = CODE_BASE + CODE_PAGES * PAGE_SIZE - size + rng_below(r, 2) * rng_below(r, size);
+		seq->start = CODE_BASE + CODE_PAGES * PAGE_SIZE - size +
+			     rng_below(r, 2) * rng_below(r, size);
 		break;
 	default:
 		seq->start = CODE_BASE + rng_below(r, PAGE_SIZE - size);

@@ -1,8 +1,9 @@
 // SPDX-License-Identifier: MIT
 /*
- * The engine's side: a long-mode guest that maps the sandbox at the same addresses for CPL 3. Every vector has
- * a handler "hlt; iretq" at CPL 0: HLT ends the run with the exception on the kernel stack, and the next run
- * writes a new frame there and goes on at the IRETQ. So the processor is never reset between runs.
+ * The engine's side: a long-mode guest that maps the sandbox at the same addresses for CPL 3. Every
+ * vector has a handler "hlt; iretq" at CPL 0: HLT ends the run with the exception on the kernel
+ * stack, and the next run writes a new frame there and goes on at the IRETQ. So the processor is
+ * never reset between runs.
  */
 #include "diff.h"
 
@@ -67,7 +68,9 @@ u8 *guest_data_page(u32 i)
 	return page_at(data_page(i));
 }
 
-/* --- building --------------------------------------------------------------------------------------------------- */
+/* --- building
+ * ---------------------------------------------------------------------------------------------------
+ */
 
 static void put64(u32 page, u32 offset, u64 value)
 {
@@ -101,16 +104,17 @@ static void build_paging(void)
 static void build_gdt(void)
 {
 	static const u64 gdt[] = { 0,
-				   0x00cf9b000000ffff,	/* 08 kernel, 32-bit */
-				   0x00af9b000000ffff,	/* 10 kernel code */
-				   0x00cf93000000ffff,	/* 18 kernel data */
-				   0x00cffb000000ffff,	/* 20 user, 32-bit */
-				   0x00cff3000000ffff,	/* 28 user data */
+				   0x00cf9b000000ffff,	 /* 08 kernel, 32-bit */
+				   0x00af9b000000ffff,	 /* 10 kernel code */
+				   0x00cf93000000ffff,	 /* 18 kernel data */
+				   0x00cffb000000ffff,	 /* 20 user, 32-bit */
+				   0x00cff3000000ffff,	 /* 28 user data */
 				   0x00affb000000ffff }; /* 30 user code */
 	u64 tss = KERNEL_ADDR(PAGE_GDT) + TSS_OFFSET;
 
 	memcpy(page_at(PAGE_GDT), gdt, sizeof(gdt));
-	put64(PAGE_GDT, SEL_TSS, 0x67 | (tss & 0xffffff) << 16 | 0x8bull << 40 | (tss >> 24 & 0xff) << 56);
+	put64(PAGE_GDT, SEL_TSS,
+	      0x67 | (tss & 0xffffff) << 16 | 0x8bull << 40 | (tss >> 24 & 0xff) << 56);
 	put64(PAGE_GDT, SEL_TSS + 8, tss >> 32);
 	put64(PAGE_GDT, TSS_OFFSET + TSS64_RSP(0), STACK_TOP);
 	memset(page_at(PAGE_GDT) + TSS_OFFSET + 0x66, 0xff, 2); /* no I/O bitmap */
@@ -124,7 +128,8 @@ static void build_idt(void)
 		u64 type = SEG_P | dpl << SEG_DPL_SHIFT | TYPE_INT_GATE;
 
 		put64(PAGE_IDT, 16 * i,
-		      (handler & 0xffff) | SEL_KERNEL << 16 | type << 40 | (handler >> 16 & 0xffff) << 48);
+		      (handler & 0xffff) | SEL_KERNEL << 16 | type << 40 |
+			      (handler >> 16 & 0xffff) << 48);
 		put64(PAGE_IDT, 16 * i + 8, handler >> 32);
 		memcpy(page_at(PAGE_HANDLERS) + 16 * i, "\xf4\x48\xcf", 3);
 	}
@@ -157,8 +162,8 @@ static void build_cpu(struct cpu *cpu)
 	cpu->xcr0_allowed = XCR0_X87 | XCR0_SSE | XCR0_AVX;
 	cpu->cr0 = CR0_PE | CR0_MP | CR0_ET | CR0_NE | CR0_WP | CR0_AM | CR0_PG;
 	cpu->cr3 = PAGE_PML4 * PAGE_SIZE;
-	cpu->cr4 = CR4_PAE | CR4_PGE | CR4_DE | CR4_OSFXSR | CR4_OSXMMEXCPT | CR4_FSGSBASE | CR4_OSXSAVE |
-		   CR4_UMIP | CR4_SMEP | CR4_SMAP;
+	cpu->cr4 = CR4_PAE | CR4_PGE | CR4_DE | CR4_OSFXSR | CR4_OSXMMEXCPT | CR4_FSGSBASE |
+		   CR4_OSXSAVE | CR4_UMIP | CR4_SMEP | CR4_SMAP;
 	cpu->efer = cpu->efer_allowed;
 	cpu->xcr0 = cpu->xcr0_allowed;
 	for (u32 i = 0; i < NSEGS; i++)
@@ -194,7 +199,9 @@ void guest_init(void)
 	build_cpu(guest.cpu);
 }
 
-/* --- running ------------------------------------------------------------------------------------------------------ */
+/* --- running
+ * ------------------------------------------------------------------------------------------------------
+ */
 
 bool guest_signal(int sig, void *info, void *ucontext)
 {
@@ -212,6 +219,11 @@ void guest_load(const u8 *code, u32 size, u64 address)
 	}
 }
 
+void guest_forget(void)
+{
+	engine_forget(guest.cpu);
+}
+
 static u64 *stack_slot(u32 words_from_top)
 {
 	return (u64 *)(page_at(PAGE_STACK) + PAGE_SIZE) - words_from_top;
@@ -221,7 +233,8 @@ static void set_data_segment(struct segment *s, u16 sel, u64 base)
 {
 	if (s->sel == sel && s->base == base)
 		return;
-	set_segment(s, sel, sel ? 3 | SEG_S | 3u << SEG_DPL_SHIFT | SEG_P | SEG_DB | SEG_G : SEG_UNUSABLE);
+	set_segment(s, sel,
+		    sel ? 3 | SEG_S | 3u << SEG_DPL_SHIFT | SEG_P | SEG_DB | SEG_G : SEG_UNUSABLE);
 	s->base = base;
 }
 

@@ -1,13 +1,15 @@
 // SPDX-License-Identifier: MIT
 /*
- * What a sequence starts with: registers by the class the generator gave them, everything else random with a
- * leaning towards the edges. Vector and x87 state is an XSAVE area in standard format.
+ * What a sequence starts with: registers by the class the generator gave them, everything else
+ * random with a leaning towards the edges. Vector and x87 state is an XSAVE area in standard
+ * format.
  */
 #include "diff.h"
 
 #include <string.h>
 
-/* Somewhere in the data pages; often aligned, sometimes right at the edge of a page or of the sandbox. */
+/* Somewhere in the data pages; often aligned, sometimes right at the edge of a page or of the
+ * sandbox. */
 static u64 pointer(struct rng *r)
 {
 	u64 p = DATA_BASE + rng_below(r, DATA_SIZE);
@@ -127,7 +129,8 @@ void input_random(struct state *in, const struct sequence *seq, struct rng *r)
 		in->gpr[i] = gpr(r, seq->gpr_class[i]);
 		if (seq->is32)
 			in->gpr[i] = i < 8 ? (u32)in->gpr[i] : 0;
-		vector(r, seq->vec_class[i], in->xsave + 160 + 16 * i, in->xsave + XSAVE_YMM + 16 * i);
+		vector(r, seq->vec_class[i], in->xsave + 160 + 16 * i,
+		       in->xsave + XSAVE_YMM + 16 * i);
 	}
 	if (seq->is32) /* they do not exist there, and the two sides may keep them or not */
 		for (u32 i = 8; i < 16; i++) {

@@ -1,8 +1,8 @@
 // SPDX-License-Identifier: MIT
 /*
- * The native CPU as the oracle. The sandbox is mapped at its addresses in this process; a sequence is entered
- * through native_entry.S with all registers loaded, and ends in a signal whose frame holds all registers, the
- * exception, its error code and CR2.
+ * The native CPU as the oracle. The sandbox is mapped at its addresses in this process; a sequence
+ * is entered through native_entry.S with all registers loaded, and ends in a signal whose frame
+ * holds all registers, the exception, its error code and CR2.
  */
 #include "diff.h"
 
@@ -17,11 +17,11 @@
 
 #include "base/must.h"
 
-#define FPSTATE_MAX   (16 * 1024)
-#define FPSTATE_SIZE  468 /* extended_size of struct _fpx_sw_bytes in the frame */
-#define SIGNAL_STACK  (64 * 1024)
+#define FPSTATE_MAX	(16 * 1024)
+#define FPSTATE_SIZE	468 /* extended_size of struct _fpx_sw_bytes in the frame */
+#define SIGNAL_STACK	(64 * 1024)
 #define HWCAP2_FSGSBASE BIT(1)
-#define KERNEL_HALF   0x7ffffffff000ull
+#define KERNEL_HALF	0x7ffffffff000ull
 
 extern void native_enter(void *frame, u64 fs_base, u64 gs_base, u32 ds, u32 es);
 extern void native_signal(int sig, siginfo_t *info, void *ucontext);
@@ -32,8 +32,9 @@ extern u64 native_fs_base, native_gs_base;
 extern u16 native_sel[NSEGS];
 
 /* Where ucontext keeps what the processor numbers. */
-static const u8 greg_of[16] = { REG_RAX, REG_RCX, REG_RDX, REG_RBX, REG_RSP, REG_RBP, REG_RSI, REG_RDI,
-				REG_R8,	 REG_R9,  REG_R10, REG_R11, REG_R12, REG_R13, REG_R14, REG_R15 };
+static const u8 greg_of[16] = { REG_RAX, REG_RCX, REG_RDX, REG_RBX, REG_RSP, REG_RBP,
+				REG_RSI, REG_RDI, REG_R8,  REG_R9,  REG_R10, REG_R11,
+				REG_R12, REG_R13, REG_R14, REG_R15 };
 
 static const int fault_signals[] = { SIGSEGV, SIGBUS, SIGFPE, SIGILL, SIGTRAP, SIGALRM };
 
@@ -66,16 +67,18 @@ static u8 *map_sandbox(const char *name, u64 base, u64 size, int prot)
 	void *there, *alias;
 
 	must(fd >= 0 && ftruncate(fd, size) == 0);
-	there = mmap((void *)base, size, prot, MAP_SHARED | MAP_POPULATE | MAP_FIXED_NOREPLACE, fd, 0);
+	there = mmap((void *)base, size, prot, MAP_SHARED | MAP_POPULATE | MAP_FIXED_NOREPLACE, fd,
+		     0);
 	alias = mmap(NULL, size, PROT_READ | PROT_WRITE, MAP_SHARED | MAP_POPULATE, fd, 0);
 	must(there == (void *)base && alias != MAP_FAILED);
 	close(fd);
 	return alias;
 }
 
-static void catch(int sig, void (*handler)(int, siginfo_t *, void *))
+static void catch (int sig, void (*handler)(int, siginfo_t *, void *))
 {
-	struct sigaction sa = { .sa_sigaction = handler, .sa_flags = SA_SIGINFO | SA_ONSTACK | SA_NODEFER };
+	struct sigaction sa = { .sa_sigaction = handler,
+				.sa_flags = SA_SIGINFO | SA_ONSTACK | SA_NODEFER };
 
 	must(sigaction(sig, &sa, NULL) == 0);
 }
@@ -93,10 +96,10 @@ void native_init(void)
 	native.code = map_sandbox("code", CODE_BASE, CODE_PAGES * PAGE_SIZE, PROT_READ | PROT_EXEC);
 	native.data = map_sandbox("data", DATA_BASE, DATA_SIZE, PROT_READ | PROT_WRITE);
 	must(mprotect((void *)(DATA_BASE + DATA_READONLY * PAGE_SIZE), PAGE_SIZE, PROT_READ) == 0);
-	catch(SIGUSR1, learn_frame);
+	catch (SIGUSR1, learn_frame);
 	raise(SIGUSR1);
 	for (size_t i = 0; i < ARRAY_SIZE(fault_signals); i++)
-		catch(fault_signals[i], native_signal);
+		catch (fault_signals[i], native_signal);
 }
 
 u8 *native_data(void)

@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: MIT
 /*
- * Is the differential test worth anything? A wrong flag and a wrong fault put into the engine's results must
- * both be found, and shrunk to the one instruction that has them.
+ * Is the differential test worth anything? A wrong flag and a wrong fault put into the engine's
+ * results must both be found, and shrunk to the one instruction that has them.
  */
 #include "diff.h"
 
@@ -14,7 +14,12 @@
 static void expect_caught(enum plant plant, ZydisMnemonic mnemonic)
 {
 	struct diff_options opt = {
-		.seed = 1, .count = 20000000, .one = -1, .family = FAMILY_arith, .workers = 1, .plant = plant,
+		.seed = 1,
+		.count = 20000000,
+		.one = -1,
+		.family = FAMILY_arith,
+		.workers = 1,
+		.plant = plant,
 	};
 	struct progress sum;
 

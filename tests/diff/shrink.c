@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: MIT
 /*
- * Making a mismatch small: instructions are left out and inputs made plain as long as the mismatch stays.
+ * Making a mismatch small: instructions are left out and inputs made plain as long as the mismatch
+ * stays.
  */
 #include "diff.h"
 
@@ -48,8 +49,10 @@ static bool shrink_sequence(struct test_case *c, enum plant plant)
 	return any;
 }
 
-/* Parts of the input to try without: offsets into struct state, and the plain value of each byte there. */
-static void plain_part(struct test_case *c, enum plant plant, size_t offset, size_t size, const void *plain)
+/* Parts of the input to try without: offsets into struct state, and the plain value of each byte
+ * there. */
+static void plain_part(struct test_case *c, enum plant plant, size_t offset, size_t size,
+		       const void *plain)
 {
 	static struct test_case smaller;
 
@@ -103,11 +106,14 @@ void case_shrink(struct test_case *c, enum plant plant, struct verdict *v)
 	case_run(c, plant, v);
 }
 
-/* --- printing ----------------------------------------------------------------------------------------------------- */
+/* --- printing
+ * -----------------------------------------------------------------------------------------------------
+ */
 
 static void print_code(const struct sequence *seq)
 {
-	ZydisMachineMode mode = seq->is32 ? ZYDIS_MACHINE_MODE_LONG_COMPAT_32 : ZYDIS_MACHINE_MODE_LONG_64;
+	ZydisMachineMode mode =
+		seq->is32 ? ZYDIS_MACHINE_MODE_LONG_COMPAT_32 : ZYDIS_MACHINE_MODE_LONG_64;
 	u8 bytes[SEQUENCE_MAX * 15 + 2];
 	u64 addr[SEQUENCE_MAX + 1];
 
@@ -128,8 +134,9 @@ static void print_code(const struct sequence *seq)
 
 static void print_input(const struct state *in)
 {
-	static const char *const names[16] = { "rax", "rcx", "rdx", "rbx", "rsp", "rbp", "rsi", "rdi",
-					       "r8",  "r9",  "r10", "r11", "r12", "r13", "r14", "r15" };
+	static const char *const names[16] = { "rax", "rcx", "rdx", "rbx", "rsp", "rbp",
+					       "rsi", "rdi", "r8",  "r9",  "r10", "r11",
+					       "r12", "r13", "r14", "r15" };
 
 	printf("  with");
 	for (u32 i = 0; i < 16; i++)

@@ -146,6 +146,19 @@ static void incomplete_and_overlong_are_not_invalid(void **state)
 	assert_int_equal(DECODE(CODE64, 0xf0, 0x90), DECODE_INVALID); /* lock nop */
 }
 
+static void counting_zeros_was_scanning_once(void **state)
+{
+	(void)state;
+	DECODED(CODE64, 0xf3, 0x0f, 0xbc, 0xc1);
+	assert_int_equal(insn.mnemonic, ZYDIS_MNEMONIC_TZCNT);
+	DECODED(CODE64 | DECODE_NO_LZCNT, 0xf3, 0x0f, 0xbc, 0xc1);
+	assert_int_equal(insn.mnemonic, ZYDIS_MNEMONIC_TZCNT);
+	DECODED(CODE64 | DECODE_NO_TZCNT, 0xf3, 0x0f, 0xbc, 0xc1);
+	assert_int_equal(insn.mnemonic, ZYDIS_MNEMONIC_BSF);
+	DECODED(CODE64 | DECODE_NO_LZCNT, 0xf3, 0x0f, 0xbd, 0xc1);
+	assert_int_equal(insn.mnemonic, ZYDIS_MNEMONIC_BSR);
+}
+
 static void gathers_have_a_vector_index(void **state)
 {
 	(void)state;
@@ -167,6 +180,7 @@ int main(void)
 		cmocka_unit_test(far_transfers_are_marked),
 		cmocka_unit_test(branches_are_what_the_tally_counts),
 		cmocka_unit_test(incomplete_and_overlong_are_not_invalid),
+		cmocka_unit_test(counting_zeros_was_scanning_once),
 		cmocka_unit_test(gathers_have_a_vector_index),
 	};
 

@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: MIT
 /*
- * The I/O APIC alone: its registers, messages of edges and levels, remote IRR and the end of service, and
- * the state image.
+ * The I/O APIC alone: its registers, messages of edges and levels, remote IRR and the end of
+ * service, and the state image.
  */
 #include <setjmp.h>
 #include <stdarg.h>
@@ -230,7 +230,8 @@ int main(void)
 		cmocka_unit_test_setup(the_end_of_an_edge_changes_no_level, fresh),
 		cmocka_unit_test_setup(a_pin_is_up_while_any_source_holds_it, fresh),
 		cmocka_unit_test_setup(unmasking_sends_a_level_that_is_up, fresh),
-		cmocka_unit_test_setup(status_bits_are_read_only_and_an_edge_has_no_remote_irr, fresh),
+		cmocka_unit_test_setup(status_bits_are_read_only_and_an_edge_has_no_remote_irr,
+				       fresh),
 		cmocka_unit_test_setup(it_knows_which_vectors_it_uses, fresh),
 		cmocka_unit_test_setup(the_state_image_carries_entries_and_levels, fresh),
 	};

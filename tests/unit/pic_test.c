@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: MIT
 /*
- * The 8259 pair alone: initialization, priorities, edges and levels, ends of interrupt, the modes that
- * PC software uses, and the state image.
+ * The 8259 pair alone: initialization, priorities, edges and levels, ends of interrupt, the modes
+ * that PC software uses, and the state image.
  */
 #include <setjmp.h>
 #include <stdarg.h>
@@ -273,14 +273,18 @@ int main(void)
 		cmocka_unit_test_setup(an_edge_that_waits_is_coalesced, initialized),
 		cmocka_unit_test_setup(a_level_interrupts_until_it_falls, initialized),
 		cmocka_unit_test_setup(a_line_is_up_while_any_source_holds_it, initialized),
-		cmocka_unit_test_setup(elcr_leaves_the_timer_and_the_keyboard_edge_triggered, fresh),
-		cmocka_unit_test_setup(lower_numbers_go_first_and_interrupt_higher_ones, initialized),
+		cmocka_unit_test_setup(elcr_leaves_the_timer_and_the_keyboard_edge_triggered,
+				       fresh),
+		cmocka_unit_test_setup(lower_numbers_go_first_and_interrupt_higher_ones,
+				       initialized),
 		cmocka_unit_test_setup(the_second_chip_comes_through_irq_2, initialized),
 		cmocka_unit_test_setup(a_cause_that_went_away_is_spurious, initialized),
 		cmocka_unit_test_setup(masked_requests_wait, initialized),
 		cmocka_unit_test_setup(automatic_eoi_leaves_nothing_in_service, initialized),
-		cmocka_unit_test_setup(rotation_gives_the_served_one_the_lowest_priority, initialized),
-		cmocka_unit_test_setup(special_mask_mode_lets_lower_priorities_through, initialized),
+		cmocka_unit_test_setup(rotation_gives_the_served_one_the_lowest_priority,
+				       initialized),
+		cmocka_unit_test_setup(special_mask_mode_lets_lower_priorities_through,
+				       initialized),
 		cmocka_unit_test_setup(special_fully_nested_mode_lets_the_second_chip_nest,
 				       initialized),
 		cmocka_unit_test_setup(polling_replaces_the_acknowledge_cycle, initialized),

@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: MIT
 /*
- * The 8254 alone: counting in its modes, latches, the speaker's port, ticks of counter 0 with and without
- * reinjection, and the state image.
+ * The 8254 alone: counting in its modes, latches, the speaker's port, ticks of counter 0 with and
+ * without reinjection, and the state image.
  */
 #include <setjmp.h>
 #include <stdarg.h>
@@ -240,7 +240,8 @@ int main(void)
 		cmocka_unit_test_setup(an_unprogrammed_timer_never_expires, fresh),
 		cmocka_unit_test_setup(a_one_shot_ticks_once, fresh),
 		cmocka_unit_test_setup(a_periodic_timer_keeps_its_phase, fresh),
-		cmocka_unit_test_setup(reinjection_makes_up_for_ticks_that_fell_due_meanwhile, fresh),
+		cmocka_unit_test_setup(reinjection_makes_up_for_ticks_that_fell_due_meanwhile,
+				       fresh),
 		cmocka_unit_test_setup(a_guest_cannot_ask_for_too_many_ticks, fresh),
 		cmocka_unit_test_setup(hpet_legacy_mode_stops_ticks, fresh),
 		cmocka_unit_test_setup(the_state_image_starts_the_counters_again, fresh),

@@ -92,7 +92,8 @@ static void an_msi_keeps_all_its_bits(void **state)
 static void a_gsi_may_not_have_two_routes_of_a_kind(void **state)
 {
 	const struct kvm_irq_routing_entry twice[] = { to_pin(1, 2, 1), to_pin(1, 2, 2) };
-	const struct kvm_irq_routing_entry mixed[] = { to_pin(1, 2, 1), to_msi(1, 0xfee00000, 0x40) };
+	const struct kvm_irq_routing_entry mixed[] = { to_pin(1, 2, 1),
+						       to_msi(1, 0xfee00000, 0x40) };
 	const struct kvm_irq_routing_entry msis[] = { to_msi(1, 0xfee00000, 0x40),
 						      to_msi(1, 0xfee00000, 0x41) };
 

@@ -12,90 +12,7 @@
 
 #include "cpu/fpu.h"
 #include "cpu/mode.h"
-#include "engine/decode.h"
-#include "engine/sys.h"
-#include "unit/paged_cpu.h"
-
-#define GVA  0x40000000ull
-#define GPA  0x400000ull
-#define FULL (PTE_P | PTE_W | PTE_U)
-#define RIP  0x1000
-
-/* Sixteen pages of RAM at GVA; behind them nothing, and a device after that. */
-#define NPAGES		 16
-#define HOLE		 NPAGES
-#define DEVICE		 (NPAGES + 1)
-#define AT(page, offset) (GVA + (page)*PAGE_SIZE + (offset))
-
-static struct paged_cpu machine;
-static struct cpu *cpu;
-
-static u8 *ram(u32 page, u32 offset)
-{
-	return machine.ram + GPA + page * PAGE_SIZE + offset;
-}
-
-static int setup(void **state)
-{
-	(void)state;
-	paged_cpu_init(&machine, FORMAT_4LEVEL);
-	for (u32 i = 0; i < NPAGES; i++)
-		paged_cpu_map(&machine, AT(i, 0), GPA + i * PAGE_SIZE, 1, FULL, FULL);
-	paged_cpu_map(&machine, AT(DEVICE, 0), MMIO_BASE, 1, FULL, FULL);
-	cpu = machine.cpu;
-	cpu->rip = RIP;
-	cpu->xcr0 = XCR0_X87 | XCR0_SSE | XCR0_AVX;
-	cpu->cr4 |= CR4_OSXSAVE | CR4_OSFXSR;
-	cpu_update_mode(cpu);
-	return 0;
-}
-
-static int teardown(void **state)
-{
-	(void)state;
-	paged_cpu_free(&machine);
-	return 0;
-}
-
-static enum sys_result execute(const u8 *bytes, u32 n)
-{
-	ZydisDecodedOperand zops[ZYDIS_MAX_OPERAND_COUNT];
-	ZydisDecodedInstruction zi;
-	enum sys_result result;
-	struct insn insn;
-
-	cpu->event.kind = EVENT_NONE;
-	assert_int_equal(decode_insn(bytes, n, cpu->rip, cpu->mode, &insn, &zi, zops), DECODE_OK);
-	assert_int_equal(insn.len, n);
-	result = sys_execute(cpu, &insn);
-	fpu_save(cpu); /* restoring instructions leave the guest's state live */
-	return result;
-}
-
-#define EXECUTE(...) execute((const u8[]){ __VA_ARGS__ }, sizeof((const u8[]){ __VA_ARGS__ }))
-
-#define REP_MOVSB  0xf3, 0xa4
-#define REP_MOVSQ  0xf3, 0x48, 0xa5
-#define REP_STOSD  0xf3, 0xab
-#define REPE_CMPSB 0xf3, 0xa6
-#define REPNE_SCAS 0xf2, 0xae
-#define REP_INSB   0xf3, 0x6c
-#define REP_OUTSW  0xf3, 0x66, 0x6f
-
-static void assert_raised(enum sys_result result, enum vector vector)
-{
-	assert_int_equal(result, SYS_FAULT);
-	assert_int_equal(cpu->event.kind, EVENT_EXCEPTION);
-	assert_int_equal(cpu->event.vector, vector);
-	assert_int_equal(cpu->rip, RIP);
-}
-
-static void set_string(u64 rsi, u64 rdi, u64 rcx)
-{
-	cpu->regs[RSI] = rsi;
-	cpu->regs[RDI] = rdi;
-	cpu->regs[RCX] = rcx;
-}
+#include "unit/sys_cpu.h"
 
 static void fill_pattern(u8 *to, u32 n)
 {
@@ -267,12 +184,6 @@ static void set_tss(u32 limit)
 	cpu->tr.attr = 0xb | SEG_P;
 	*(u16 *)ram(NPAGES - 1, 0x66) = 0x68;
 	memset(ram(NPAGES - 1, 0x68), 0xff, 0x100);
-}
-
-static void to_user_mode(void)
-{
-	cpu->cpl = 3;
-	cpu_update_mode(cpu);
 }
 
 static void ports_need_iopl_or_a_clear_bit_in_the_map(void **state)
@@ -543,6 +454,17 @@ static void gathers_that_fault_keep_what_they_have(void **state)
 	assert_int_equal(lanes(0, true)[1], 105);
 }
 
+/* Intel's processors make each element of the mask all ones or zero, even behind a fault. */
+static void a_gathers_mask_behind_a_fault_depends_on_the_vendor(void **state)
+{
+	(void)state;
+	cpu->is_amd = true;
+	set_gather(-1024);
+	assert_raised(EXECUTE(VPGATHERDD), VEC_PF);
+	for (u32 i = 0; i < 8; i++)
+		assert_int_equal(lanes(2, i > 3)[i & 3], i < 5 ? 0 : 0x80000000);
+}
+
 static void gathers_from_devices_read_each_element_once(void **state)
 {
 	(void)state;
@@ -694,7 +616,7 @@ static void cr8_writes_are_the_hypervisors(void **state)
 	assert_int_equal(cpu->regs[RAX], 7);
 }
 
-#define T(name) cmocka_unit_test_setup_teardown(name, setup, teardown)
+#define T(name) cmocka_unit_test_setup_teardown(name, sys_cpu_setup, sys_cpu_teardown)
 
 int main(void)
 {
@@ -724,6 +646,7 @@ int main(void)
 		T(fxrstor_checks_mxcsr),
 		T(gathers_load_what_the_mask_selects),
 		T(gathers_that_fault_keep_what_they_have),
+		T(a_gathers_mask_behind_a_fault_depends_on_the_vendor),
 		T(gathers_from_devices_read_each_element_once),
 		T(masked_moves_touch_only_what_is_selected),
 		T(maskmovq_enters_mmx_state),

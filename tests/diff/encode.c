@@ -1,0 +1,200 @@
+// SPDX-License-Identifier: MIT
+/*
+ * From a form to bytes: random registers, an address that mostly lies in the sandbox, prefixes.
+ * What follows the encoded part is random, too: the decoder takes from it what it needs for an
+ * immediate.
+ */
+#include "diff.h"
+
+#include <string.h>
+
+static u32 pick_gpr(struct generator *g, enum register_class cls)
+{
+	u32 nregs = g->mode->is32 ? 8 : 16;
+
+	for (u32 i = 0; i < 24; i++) {
+		u32 reg = rng_below(g->r, nregs);
+		bool already = g->seq->gpr_class[reg] == cls;
+
+		if ((already || i >= 4) && want_gpr(g, reg, cls))
+			return reg;
+	}
+	return RSP;
+}
+
+struct address {
+	u8 mod, rm, sib;
+	bool has_sib;
+	u8 x, b;
+	u8 disp_size;
+	s32 disp;
+	bool is_rip;
+	u64 target;
+};
+
+static s32 pick_disp(struct generator *g, u32 size, u32 align)
+{
+	s32 disp = size == 1 ? (s8)rng_next(g->r) : (s32)rng_below(g->r, 0x400) - 0x200;
+
+	return rng_one_in(g->r, 2) ? disp & -(s32)align : disp;
+}
+
+u64 pick_target(struct generator *g, u32 align)
+{
+	return DATA_BASE + (rng_below(g->r, DATA_SIZE) & -align);
+}
+
+static void pick_address_absolute(struct generator *g, struct address *a, u32 align)
+{
+	a->disp_size = 4;
+	a->target = pick_target(g, align);
+	a->disp = (s32)a->target;
+	a->rm = 5; /* RIP-relative in 64-bit mode */
+	a->is_rip = !g->mode->is32;
+	if (!g->mode->is32 && rng_one_in(g->r, 2)) {
+		a->is_rip = false;
+		a->has_sib = true;
+		a->rm = 4;
+		a->sib = 4 << 3 | 5;
+	}
+}
+
+static void pick_address_scaled(struct generator *g, struct address *a, u32 index, u32 align)
+{
+	a->disp_size = 4;
+	a->disp = (s32)pick_target(g, align);
+	a->has_sib = true;
+	a->rm = 4;
+	a->sib = rng_below(g->r, 4) << 6 | (index & 7) << 3 | 5;
+	a->x = index >> 3;
+}
+
+static void pick_address_based(struct generator *g, struct address *a, bool indexed, u32 index,
+			       u32 align)
+{
+	static const u8 sizes[] = { 0, 1, 1, 4 };
+	u32 base = pick_gpr(g, CLASS_POINTER);
+
+	a->disp_size = sizes[rng_below(g->r, 4)];
+	if (a->disp_size == 0 && (base & 7) == RBP)
+		a->disp_size = 1;
+	a->mod = a->disp_size == 0 ? 0 : a->disp_size == 1 ? 1 : 2;
+	a->disp = a->disp_size ? pick_disp(g, a->disp_size, align) : 0;
+	a->has_sib = indexed || (base & 7) == RSP;
+	a->rm = a->has_sib ? 4 : base & 7;
+	a->sib = (indexed ? rng_below(g->r, 4) << 6 | (index & 7) << 3 : 4 << 3) | (base & 7);
+	a->x = indexed ? index >> 3 : 0;
+	a->b = base >> 3;
+}
+
+static void pick_address(struct generator *g, struct address *a, bool vsib, u32 align)
+{
+	u32 kind = rng_below(g->r, 8);
+	bool indexed = vsib || kind < 3;
+	u32 index = 0;
+
+	memset(a, 0, sizeof(*a));
+	if (vsib)
+		index = rng_below(g->r, g->mode->is32 ? 8 : 16);
+	else if (indexed)
+		index = pick_gpr(g, CLASS_SMALL);
+	if (!vsib && index == RSP)
+		indexed = false;
+	if (kind == 7 && !vsib)
+		pick_address_absolute(g, a, align);
+	else if (kind == 0 && indexed)
+		pick_address_scaled(g, a, index, align);
+	else
+		pick_address_based(g, a, indexed, index, align);
+}
+
+static u32 put_prefixes(struct generator *g, const struct form *f, bool memory, u8 *out)
+{
+	static const u8 segments[] = { 0x64, 0x65, 0x64, 0x65, 0x2e, 0x3e, 0x26, 0x36 };
+	u32 n = 0;
+
+	if (memory && rng_one_in(g->r, 12))
+		out[n++] = segments[rng_below(g->r, 8)];
+	if (memory && rng_one_in(g->r, g->mode->is32 ? 200 : 20))
+		out[n++] = 0x67;
+	if (f->is_vex)
+		return n;
+	if (memory && f->family <= FAMILY_semaphore && rng_one_in(g->r, 3))
+		out[n++] = 0xf0;
+	if ((f->pp == 0xf3 || f->pp == 0xf2) && rng_one_in(g->r, 5))
+		out[n++] = 0x66;
+	if (f->pp)
+		out[n++] = f->pp;
+	return n;
+}
+
+static u32 put_vex(struct generator *g, const struct form *f, const struct address *a, u8 *out)
+{
+	u8 pp = f->pp == 0x66 ? 1 : f->pp == 0xf3 ? 2 : f->pp == 0xf2 ? 3 : 0;
+	u8 r = g->mode->is32 ? 0 : rng_below(g->r, 2);
+	u8 vvvv = rng_one_in(g->r, 3) ? 0 : rng_below(g->r, g->mode->is32 ? 8 : 16);
+	u8 last = (~vvvv & 15) << 3 | f->l << 2 | pp;
+
+	if (f->map == MAP_0F && !f->w && !a->x && !a->b && rng_one_in(g->r, 2)) {
+		out[0] = 0xc5;
+		out[1] = (!r) << 7 | last;
+		return 2;
+	}
+	out[0] = 0xc4;
+	out[1] = (!r) << 7 | (!a->x) << 6 | (!a->b) << 5 | f->map;
+	out[2] = f->w << 7 | last;
+	return 3;
+}
+
+static u32 put_legacy(struct generator *g, const struct form *f, const struct address *a, u8 *out)
+{
+	u8 rex = 0x40 | f->w << 3 | rng_below(g->r, 2) << 2 | a->x << 1 | a->b;
+	u32 n = 0;
+
+	/* Half the time without, for AH to BH. */
+	if (!g->mode->is32 && (f->w || a->x || a->b || rng_one_in(g->r, 2)))
+		out[n++] = rex;
+	if (f->map)
+		out[n++] = 0x0f;
+	if (f->map >= MAP_0F38)
+		out[n++] = f->map == MAP_0F38 ? 0x38 : 0x3a;
+	return n;
+}
+
+/* Returns where in the bytes the displacement is. */
+static u32 put_modrm(const struct form *f, const struct address *a, u8 *out, u32 *n)
+{
+	u32 disp_at;
+
+	if (f->modrm >= 0xc0) {
+		out[(*n)++] = f->modrm;
+		return 0;
+	}
+	out[(*n)++] = a->mod << 6 | (f->modrm & 0x38) | a->rm;
+	if (a->has_sib)
+		out[(*n)++] = a->sib;
+	disp_at = *n;
+	memcpy(out + *n, &a->disp, a->disp_size);
+	*n += a->disp_size;
+	return disp_at;
+}
+
+void encode_form(struct generator *g, const struct form *f, struct candidate *c)
+{
+	bool memory = !f->has_modrm || f->modrm < 0xc0;
+	u32 align = f->family >= FAMILY_x87 ? 16 : 4;
+	struct address a = { 0 };
+	u32 n, disp_at;
+
+	if (f->has_modrm && memory)
+		pick_address(g, &a, f->family == FAMILY_gather, align);
+	else if (!g->mode->is32)
+		a.b = rng_below(g->r, 2);
+	rng_fill(g->r, c->bytes, sizeof(c->bytes));
+	n = put_prefixes(g, f, memory, c->bytes);
+	n += f->is_vex ? put_vex(g, f, &a, c->bytes + n) : put_legacy(g, f, &a, c->bytes + n);
+	c->bytes[n++] = f->opcode;
+	disp_at = f->has_modrm ? put_modrm(f, &a, c->bytes, &n) : 0;
+	c->rip_at = a.is_rip ? disp_at : 0;
+	c->target = a.target;
+}

@@ -1,0 +1,145 @@
+// SPDX-License-Identifier: MIT
+/*
+ * Selectors: loads of segment registers and transfers between code segments. The selectors are
+ * those of Linux, which the guest's GDT has, too; those of its own tables are kept away from.
+ */
+#include "diff.h"
+
+#define TO_THE_END SEQUENCE_MAX
+
+static u16 pick_selector(struct generator *g, bool null_allowed)
+{
+	static const u16 selectors[] = { SEL_USER_DS, SEL_USER_DS, SEL_USER_DS, SEL_USER32,
+					 SEL_USER64,  0x28,	   0x10,	0x1b,
+					 0x18,	      0x43,	   0xfff8,	0x2f };
+
+	if (null_allowed && rng_one_in(g->r, 4))
+		return rng_below(g->r, 4);
+	if (rng_one_in(g->r, 4))
+		return 0x80 | rng_next(g->r);
+	return selectors[rng_below(g->r, ARRAY_SIZE(selectors))];
+}
+
+/* mov $selector, %eax; mov %eax, %sreg */
+static bool move_to_segment(struct generator *g)
+{
+	static const u8 segments[] = { ES, SS, DS, FS, GS };
+	u8 seg = segments[rng_below(g->r, 5)];
+	u16 sel = pick_selector(g, seg != FS && seg != GS);
+
+	append_item(g, FAMILY_segment, (u8[]){ 0xb8, sel, sel >> 8, 0, 0 }, 5);
+	return append_item(g, FAMILY_segment, (u8[]){ 0x8e, 0xc0 | seg << 3 }, 2);
+}
+
+/* push $selector; pop %sreg. Another base makes FS and GS worth nothing to what follows, which is
+ * fine. */
+static bool pop_segment(struct generator *g)
+{
+	u8 seg = rng_one_in(g->r, 2) ? FS : GS;
+	u16 sel = pick_selector(g, false);
+
+	append_item(g, FAMILY_segment, (u8[]){ 0x68, sel, sel >> 8, 0, 0 }, 5);
+	return append_item(g, FAMILY_segment, (u8[]){ 0x0f, seg == FS ? 0xa1 : 0xa9 }, 2);
+}
+
+/* push $selector; push $end; retf: code behind may be of another mode, so this is the last thing.
+ */
+static bool far_return(struct generator *g)
+{
+	u16 sel = rng_one_in(g->r, 3)	? pick_selector(g, true)
+		  : rng_one_in(g->r, 2) ? SEL_USER64
+					: SEL_USER32;
+
+	g->done = true;
+	sel |= 3; /* on a return to another ring, which there is not, Zen reads the stack before it
+		     checks */
+	append_item(g, FAMILY_segment, (u8[]){ 0x68, sel, sel >> 8, 0, 0 }, 5);
+	put_item(g, FAMILY_segment, (u8[]){ 0x68, 0, 0, 0, 0 }, 5, FIX_ABS32, 1, TO_THE_END);
+	if (g->mode->is32)
+		return append_item(g, FAMILY_segment, (u8[]){ 0xcb }, 1);
+	return append_item(g, FAMILY_segment, (u8[]){ 0x48, 0xcb }, 2);
+}
+
+/* push $ss; push %rsp; pushf; push $cs; push $end; iret */
+static bool interrupt_return(struct generator *g)
+{
+	u16 sel = rng_one_in(g->r, 4)	? pick_selector(g, true)
+		  : rng_one_in(g->r, 2) ? SEL_USER64
+					: SEL_USER32;
+
+	if (g->seq->undefined || g->mode->is32)
+		return false;
+	g->done = true;
+	append_item(g, FAMILY_segment, (u8[]){ 0x6a, SEL_USER_DS }, 2);
+	append_item(g, FAMILY_segment, (u8[]){ 0x54 }, 1);
+	append_item(g, FAMILY_segment, (u8[]){ 0x9c }, 1);
+	sel |= 3;
+	append_item(g, FAMILY_segment, (u8[]){ 0x68, sel, sel >> 8, 0, 0 }, 5);
+	put_item(g, FAMILY_segment, (u8[]){ 0x68, 0, 0, 0, 0 }, 5, FIX_ABS32, 1, TO_THE_END);
+	return append_item(g, FAMILY_segment, (u8[]){ 0x48, 0xcf }, 2);
+}
+
+/* Stores a far pointer to the end, or to nothing in particular, for the next instruction. */
+static u64 store_far_pointer(struct generator *g, u16 sel, bool to_end)
+{
+	u64 at = DATA_BASE + rng_below(g->r, 3 * PAGE_SIZE);
+
+	put_absolute(g, FAMILY_segment, (u8[]){ 0xc7 }, 1, 0, at + 4, sel);
+	put_absolute(g, FAMILY_segment, (u8[]){ 0xc7 }, 1, 0, at, 0);
+	if (to_end) {
+		struct item *item = &g->seq->items[g->seq->n - 1];
+
+		item->ends_with_end = true; /* the immediate is the address of the end */
+	}
+	return at;
+}
+
+/* jmp far [pointer] or call far [pointer] */
+static bool far_jump(struct generator *g)
+{
+	u16 sel = rng_one_in(g->r, 3)	? pick_selector(g, true)
+		  : rng_one_in(g->r, 2) ? SEL_USER64
+					: SEL_USER32;
+	u64 at = store_far_pointer(g, sel, true);
+
+	g->done = true;
+	return put_absolute(g, FAMILY_segment, (u8[]){ 0xff }, 1, rng_one_in(g->r, 2) ? 5 : 3, at,
+			    -1);
+}
+
+/* LSS, LFS, LGS; LDS and LES outside 64-bit code */
+static bool load_far_pointer(struct generator *g)
+{
+	static const u8 opcodes[] = { 0xb2, 0xb4, 0xb5 };
+	u8 reg = rng_below(g->r, 8);
+	u64 at = store_far_pointer(g, pick_selector(g, false), false);
+
+	if (reg == RSP)
+		reg = RAX;
+	if (g->mode->is32 && rng_one_in(g->r, 2))
+		return put_absolute(g, FAMILY_segment, (u8[]){ 0xc4 + rng_below(g->r, 2) }, 1, reg,
+				    at, -1);
+	return put_absolute(g, FAMILY_segment, (u8[]){ 0x0f, opcodes[rng_below(g->r, 3)] }, 2, reg,
+			    at, -1);
+}
+
+bool append_segment(struct generator *g)
+{
+	if (g->seq->n + 6 > SEQUENCE_MAX || g->seq->n < g->branch_end)
+		return false;
+	switch (rng_below(g->r, 9)) {
+	case 0:
+		return far_return(g);
+	case 1:
+		return interrupt_return(g);
+	case 2:
+		return pop_segment(g);
+	case 3:
+		return far_jump(g);
+	case 4:
+	case 5:
+		return load_far_pointer(g);
+	default:
+		return move_to_segment(g);
+	}
+}

@@ -1,0 +1,2 @@
+# A 32-bit program under the 64-bit kernel.
+/bin/user32
