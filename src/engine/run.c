@@ -309,8 +309,8 @@ static enum guest_fault try_push(struct cpu *cpu)
 		fault = cpu_raise_error(cpu, VEC_AC, 0);
 	if (fault == FAULT_NONE)
 		fault = mmu_translate(cpu, gva, ACCESS_WRITE, &stack);
-	if (fault == FAULT_NONE)
-		fault = mmu_translate(cpu, gva + 7, ACCESS_WRITE, &stack);
+	if (fault == FAULT_NONE && (gva ^ (gva + 7)) & PAGE_MASK)
+		fault = mmu_translate(cpu, (gva + 7) & PAGE_MASK, ACCESS_WRITE, &stack);
 	return fault;
 }
 

@@ -55,6 +55,16 @@ int lapic_highest_irr(const struct lapic *lapic)
 	return highest_vector(lapic, LAPIC_IRR);
 }
 
+int lapic_highest_isr(const struct lapic *lapic)
+{
+	return highest_vector(lapic, LAPIC_ISR);
+}
+
+bool lapic_is_level(const struct lapic *lapic, u8 vector)
+{
+	return lapic_test_vector(lapic, LAPIC_TMR, vector);
+}
+
 /* Processor priority: the higher class of TPR and the vector in service (SDM 3A 10.8.3.1). */
 static u32 priority(const struct lapic *lapic)
 {

@@ -31,4 +31,8 @@ u32 pv_features(const struct vcpu *vcpu);
  */
 bool pv_allowed(const struct vcpu *vcpu, u32 feature);
 
+/* pv_eoi.c: right before the guest is entered, and right after it has left. Inside a section. */
+void pv_eoi_offer(struct vcpu *vcpu);
+void pv_eoi_collect(struct vcpu *vcpu);
+
 #endif

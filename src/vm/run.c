@@ -20,6 +20,7 @@
 #include "vm/apic.h"
 #include "vm/events.h"
 #include "vm/exit.h"
+#include "vm/pv.h"
 #include "vm/vm.h"
 
 /* Without a timer to watch, instructions between looks at run->immediate_exit; nobody should need
@@ -121,6 +122,7 @@ static u64 budget(struct vcpu *vcpu)
 static int enter(struct vcpu *vcpu)
 {
 	struct cpu *cpu = vcpu->cpu;
+	enum exit_reason reason;
 	u64 instructions;
 
 	events_inject(vcpu);
@@ -129,7 +131,10 @@ static int enter(struct vcpu *vcpu)
 	if (interrupted(vcpu))
 		return 1;
 	vcpu->ever_ran = true;
-	return exit_handle(vcpu, engine_run(cpu, instructions));
+	pv_eoi_offer(vcpu);
+	reason = engine_run(cpu, instructions);
+	pv_eoi_collect(vcpu);
+	return exit_handle(vcpu, reason);
 }
 
 static int turn(struct vcpu *vcpu)

@@ -1,18 +1,18 @@
 /* SPDX-License-Identifier: MIT */
 /*
  * The hypervisor: struct vm and struct vcpu, where the parts meet. See docs/architecture.md for the
- *walk of a KVM_RUN.
+ * walk of a KVM_RUN.
  *
  * Locks, in the order in which they may be taken:
  *	vcpu->lock	the vCPU; held for the whole of an ioctl on it, KVM_RUN included
  *	vm->slots_lock	who edits memory slots, dirty logs, coalescing zones and ioeventfds
- *	vm->lock	everything else that the VM owns: its settings, irqchip, filters, the list
- *of vCPUs
+ *	vm->lock	everything else that the VM owns: settings, routes, filters, list of vCPUs
+ *	irqchip->lock	the 8259s, the I/O APIC and the 8254
  *
  * Guest memory and the tables that vCPU threads read without a lock (slots, zones, the MSR filter)
- *are snapshots: vCPU threads read them inside a *section* (vcpu_section_begin/end); an editor
- *publishes a new one, calls vm_synchronize() and frees the old one. No lock but vm->lock is taken
- *inside a section, and vm_synchronize() is never called with vm->lock held.
+ * are snapshots: vCPU threads read them inside a *section* (vcpu_section_begin/end); an editor
+ * publishes a new one, calls vm_synchronize() and frees the old one. No lock but the last two is
+ * taken inside a section, and vm_synchronize() is never called with either of them held.
  */
 #ifndef VM_VM_H
 #define VM_VM_H
@@ -94,6 +94,7 @@ struct vcpu {
 	bool ever_ran;
 	bool has_lapic; /* an irqchip existed when this vCPU was created */
 	bool pv_unhalted;
+	bool eoi_offered;      /* pv_eoi.c: the flag in guest memory is up */
 	bool enforce_pv_cpuid; /* KVM_CAP_ENFORCE_PV_FEATURE_CPUID */
 	bool sigmask_active;
 	sigset_t sigmask;

@@ -48,6 +48,12 @@ static void check_bytes(struct verdict *v, const char *what, u32 number, const u
 	differ(v, "%s%-3u native %s engine %s", what, number, hex[0], hex[1]);
 }
 
+/* Jumps to absolute addresses lead to the lower alias. */
+static bool same_place(u64 a, u64 b)
+{
+	return !((a ^ b) & ~HIGH_ALIAS);
+}
+
 static const struct item *item_at(const struct sequence *seq, u64 rip)
 {
 	u8 bytes[SEQUENCE_MAX * 15 + 2];
@@ -55,7 +61,7 @@ static const struct item *item_at(const struct sequence *seq, u64 rip)
 
 	sequence_bytes(seq, bytes, addr);
 	for (u32 i = 0; i < seq->n; i++)
-		if (addr[i] == rip)
+		if (same_place(addr[i], rip))
 			return &seq->items[i];
 	return NULL;
 }
@@ -83,11 +89,11 @@ static u32 undefined_at(const struct sequence *seq, const struct outcome *out)
 
 	sequence_bytes(seq, bytes, addr);
 	for (u32 i = 0; i < seq->n; i++) {
-		if (addr[i] == out->state.rip)
+		if (same_place(addr[i], out->state.rip))
 			return seq->items[i].undefined;
 		all |= seq->items[i].undefined;
 	}
-	return addr[seq->n] == out->state.rip ? seq->undefined : all;
+	return same_place(addr[seq->n], out->state.rip) ? seq->undefined : all;
 }
 
 /* IRET clears the RPL of null selectors on its way to an outer ring (SDM 2A IRET), and that is
@@ -101,10 +107,11 @@ static void check_integer(struct verdict *v, const struct sequence *seq, const s
 			  const struct outcome *e)
 {
 	u64 flags = FLAGS_COMPARED & ~(u64)undefined_at(seq, n);
+	/* Outside 64-bit code the upper halves are undefined (SDM 1 3.4.1.1). */
+	u64 mask = n->state.sel[CS] == SEL_USER64 ? ~0ull : 0xffffffff;
 
 	for (u32 i = 0; i < (seq->is32 ? 8 : 16); i++)
-		check(v, gpr_names[i], seq->is32 ? (u32)n->state.gpr[i] : n->state.gpr[i],
-		      seq->is32 ? (u32)e->state.gpr[i] : e->state.gpr[i]);
+		check(v, gpr_names[i], n->state.gpr[i] & mask, e->state.gpr[i] & mask);
 	check(v, "rip", n->state.rip, e->state.rip);
 	check(v, "rflags", n->state.rflags & flags, e->state.rflags & flags);
 	for (u32 i = 0; i < NSEGS; i++)
@@ -174,6 +181,13 @@ static bool accesses_many(const struct sequence *seq, u64 rip)
 	}
 }
 
+/* Zen's far call makes its pushes one by one; the engine makes all or none. */
+static bool wrote_in_part(const struct sequence *seq, const struct outcome *n)
+{
+	return n->vector != VEC_UD && mnemonic_at(seq, n->state.rip) == ZYDIS_MNEMONIC_CALL &&
+	       family_at(seq, n->state.rip) == FAMILY_segment;
+}
+
 static bool is_memory_fault(u32 vector)
 {
 	return vector == VEC_PF || vector == VEC_GP || vector == VEC_SS;
@@ -239,6 +253,13 @@ static void reset_data(const struct test_case *c)
 		memcpy(guest_data_page(i), c->data + i * PAGE_SIZE, PAGE_SIZE);
 }
 
+/* Linux has something of its own there. */
+static bool in_vsyscall(const struct outcome *n)
+{
+	return (n->state.rip & PAGE_MASK) == 0xffffffffff600000 ||
+	       (n->cr2 & PAGE_MASK) == 0xffffffffff600000;
+}
+
 static void run_native_twice(const struct test_case *c, struct outcome *n, struct outcome *e)
 {
 	native_run(&c->in, e);
@@ -279,7 +300,7 @@ void case_run(const struct test_case *c, enum plant plant, struct verdict *v)
 		run_native_twice(c, &n, &e);
 	} else {
 		native_run(&c->in, &n);
-		if (n.vector == NATIVE_TIMEOUT || stepped_inside(&c->seq, &n)) {
+		if (n.vector == NATIVE_TIMEOUT || stepped_inside(&c->seq, &n) || in_vsyscall(&n)) {
 			v->executed = 0;
 			return;
 		}
@@ -295,7 +316,8 @@ void case_run(const struct test_case *c, enum plant plant, struct verdict *v)
 	check_fault(v, &c->seq, &n, &e);
 	check_integer(v, &c->seq, &n, &e);
 	check_vector(v, &c->seq, n.state.xsave, e.state.xsave);
-	check_memory(v);
+	if (!wrote_in_part(&c->seq, &n))
+		check_memory(v);
 	if (!c->self)
 		check_tally(v, &c->seq, &n, &e);
 }

@@ -20,11 +20,15 @@
 /* The sandbox: the same addresses on both sides, below 2 GB so that absolute and 32-bit addresses
  * reach. */
 #define CODE_BASE     0x10000000ull
-#define CODE_PAGES    2 /* executable, not writable; nothing before and behind */
+#define CODE_PAGES    2	   /* executable, not writable; nothing before and behind */
+#define CODE_FILL     0xcc /* INT3, where no sequence is */
 #define DATA_BASE     0x20000000ull
 #define DATA_PAGES    7 /* nothing before and behind */
 #define DATA_READONLY 4 /* the page of these that cannot be written */
 #define DATA_SIZE     (DATA_PAGES * PAGE_SIZE)
+
+/* For 64-bit code all of it is there a second time, this much higher. */
+#define HIGH_ALIAS 0x600000000000ull
 
 #define SEL_USER32  0x23 /* Linux' selectors, used on both sides */
 #define SEL_USER_DS 0x2b
@@ -88,6 +92,7 @@ const struct form *form_pick(const struct form_table *table, enum family family,
 /* The family of a decoded instruction; NFAMILIES if the test keeps away from it. */
 enum family form_family(const ZydisDecodedInstruction *insn);
 bool host_has(enum feature f);
+bool family_offered(enum family family); /* by the host's CPUID */
 
 /* --- sequences: generate.c, encode.c, template.c
  * ------------------------------------------------------------------------ */
@@ -256,7 +261,7 @@ struct diff_options {
 /* Shared between the workers and their parent; each worker writes its own. */
 struct progress {
 	u64 index; /* of the case at work */
-	u64 executed, cases, mismatches, unstable;
+	u64 executed, cases, mismatches;
 	u64 per_family[NFAMILIES];
 	u16 caught; /* the last mnemonic of the last mismatch, shrunk */
 	u32 caught_length;

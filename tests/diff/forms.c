@@ -38,13 +38,21 @@ static const u16 excluded[] = {
 #include "families.def"
 };
 
-bool host_has(enum feature f)
+static bool cpuid_says(const struct feature_row *row)
 {
-	const struct feature_row *row = &feature_rows[f];
 	u32 reg[4] = { 0 };
 
 	__get_cpuid_count(row->leaf, row->subleaf, &reg[0], &reg[1], &reg[2], &reg[3]);
 	return reg[row->reg] >> row->bit & 1;
+}
+
+bool host_has(enum feature f)
+{
+	static s8 known[NFEATURES]; /* CPUID is slow under a hypervisor */
+
+	if (!known[f])
+		known[f] = cpuid_says(&feature_rows[f]) ? 1 : -1;
+	return known[f] > 0;
 }
 
 void mode_init(struct mode *mode, bool is32)
@@ -72,13 +80,9 @@ enum family form_family(const ZydisDecodedInstruction *insn)
 	return NFAMILIES;
 }
 
-static bool family_offered(enum family family)
+bool family_offered(enum family family)
 {
-	static s8 known[NFAMILIES]; /* CPUID is slow under a hypervisor */
-
-	if (!known[family])
-		known[family] = host_has(family_feature[family]) ? 1 : -1;
-	return known[family] > 0;
+	return host_has(family_feature[family]);
 }
 
 /* vvvv is 6 for gathers, whose three registers must differ, and 0 otherwise. */

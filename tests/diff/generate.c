@@ -286,7 +286,8 @@ static bool try_raw(struct generator *g)
 		return true;
 	}
 	for (u32 i = 0; i < 6; i++)
-		if (bytes[i] == 0xc4 || bytes[i] == 0xc5)
+		if (bytes[i] == 0xc4 || bytes[i] == 0xc5 ||
+		    bytes[i] == 0xf0) /* LOCK MOV CR0 is CR8 on AMD */
 			return false;
 	item = &g->seq->items[g->seq->n++];
 	memset(item, 0, sizeof(*item));
@@ -360,7 +361,8 @@ void generate(struct sequence *seq, struct rng *r, const struct mode *mode,
 static void apply_fix(const struct item *item, u8 *out, u64 here, const u64 *addr)
 {
 	u64 end = here + item->len;
-	u64 target = item->fix == FIX_RIP ? item->target : addr[item->target];
+	u64 alias = here & HIGH_ALIAS;
+	u64 target = item->fix == FIX_RIP ? item->target + alias : addr[item->target];
 	u64 value = item->fix == FIX_ABS32 ? target : target - end;
 
 	memcpy(out + item->fix_at, &value, item->fix == FIX_REL8 ? 1 : 4);
@@ -420,6 +422,8 @@ void sequence_place(struct sequence *seq, struct rng *r)
 	default:
 		seq->start = CODE_BASE + rng_below(r, PAGE_SIZE - size);
 	}
+	if (!seq->is32 && rng_one_in(r, 3))
+		seq->start += HIGH_ALIAS;
 	seq->straight = true;
 	for (u32 i = 0; i < seq->n; i++)
 		if (seq->items[i].fix != FIX_NONE && seq->items[i].fix != FIX_RIP)

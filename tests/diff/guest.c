@@ -93,6 +93,7 @@ static void build_paging(void)
 	for (u32 i = 0; i < DATA_PAGES; i++)
 		map_entry(PAGE_PT_DATA, DATA_BASE + i * PAGE_SIZE, 0, data_page(i),
 			  PTE_U | PTE_NX | (i == DATA_READONLY ? 0 : PTE_W));
+	map_entry(PAGE_PML4, HIGH_ALIAS, 3, PAGE_PDPT_LOW, PTE_W | PTE_U);
 	map_entry(PAGE_PML4, KERNEL_BASE, 3, PAGE_PDPT_HIGH, PTE_W);
 	map_entry(PAGE_PDPT_HIGH, KERNEL_BASE, 2, PAGE_PD_HIGH, PTE_W);
 	map_entry(PAGE_PD_HIGH, KERNEL_BASE, 1, PAGE_PT_KERNEL, PTE_W);
@@ -211,8 +212,10 @@ bool guest_signal(int sig, void *info, void *ucontext)
 /* Behind the processor's back, as another CPU would: it has to notice by itself. */
 void guest_load(const u8 *code, u32 size, u64 address)
 {
+	for (u32 i = 0; i < CODE_PAGES; i++)
+		memset(page_at(PAGE_CODE + 3 * i), CODE_FILL, PAGE_SIZE);
 	for (u32 i = 0; i < size; i++) {
-		u64 offset = address + i - CODE_BASE;
+		u64 offset = (u32)address + i - CODE_BASE;
 
 		if (offset < CODE_PAGES * PAGE_SIZE)
 			page_at(PAGE_CODE + 3 * (offset / PAGE_SIZE))[offset % PAGE_SIZE] = code[i];

@@ -45,7 +45,7 @@ static u64 gpr(struct rng *r, enum register_class cls)
 {
 	switch (cls) {
 	case CLASS_POINTER:
-		return pointer(r);
+		return pointer(r) + (rng_one_in(r, 3) ? HIGH_ALIAS : 0);
 	case CLASS_SMALL:
 		return small(r);
 	default:
@@ -139,8 +139,8 @@ void input_random(struct state *in, const struct sequence *seq, struct rng *r)
 		}
 	in->rip = seq->start;
 	in->rflags = flags(r);
-	in->fs_base = rng_below(r, 32) * 16;
-	in->gs_base = rng_one_in(r, 4) ? rng_value(r) & MASK(46, 0) : rng_below(r, 0x200);
+	in->fs_base = rng_below(r, 32) * 16 + (rng_one_in(r, 8) ? HIGH_ALIAS : 0);
+	in->gs_base = rng_one_in(r, 4) ? rng_value(r) & MASK(43, 0) : rng_below(r, 0x200);
 	in->sel[CS] = seq->is32 ? SEL_USER32 : SEL_USER64;
 	in->sel[SS] = SEL_USER_DS;
 	in->sel[DS] = in->sel[ES] = seq->is32 ? SEL_USER_DS : 0;

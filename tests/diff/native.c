@@ -61,18 +61,33 @@ static void learn_frame(int sig, siginfo_t *info, void *ucontext)
 	native.frame.uc_mcontext.fpregs = (fpregset_t)native.fpstate;
 }
 
+static void map_at(int fd, u64 base, u64 size, int prot)
+{
+	void *there = mmap((void *)base, size, prot,
+			   MAP_SHARED | MAP_POPULATE | MAP_FIXED_NOREPLACE, fd, 0);
+
+	must(there == (void *)base);
+}
+
 static u8 *map_sandbox(const char *name, u64 base, u64 size, int prot)
 {
 	int fd = memfd_create(name, 0);
-	void *there, *alias;
+	void *alias;
 
 	must(fd >= 0 && ftruncate(fd, size) == 0);
-	there = mmap((void *)base, size, prot, MAP_SHARED | MAP_POPULATE | MAP_FIXED_NOREPLACE, fd,
-		     0);
+	map_at(fd, base, size, prot);
+	map_at(fd, base + HIGH_ALIAS, size, prot);
 	alias = mmap(NULL, size, PROT_READ | PROT_WRITE, MAP_SHARED | MAP_POPULATE, fd, 0);
-	must(there == (void *)base && alias != MAP_FAILED);
+	must(alias != MAP_FAILED);
 	close(fd);
 	return alias;
+}
+
+static void protect_readonly(u64 alias)
+{
+	void *page = (void *)(DATA_BASE + alias + DATA_READONLY * PAGE_SIZE);
+
+	must(mprotect(page, PAGE_SIZE, PROT_READ) == 0);
 }
 
 static void catch (int sig, void (*handler)(int, siginfo_t *, void *))
@@ -95,7 +110,8 @@ void native_init(void)
 	must(stack.ss_sp && sigaltstack(&stack, NULL) == 0);
 	native.code = map_sandbox("code", CODE_BASE, CODE_PAGES * PAGE_SIZE, PROT_READ | PROT_EXEC);
 	native.data = map_sandbox("data", DATA_BASE, DATA_SIZE, PROT_READ | PROT_WRITE);
-	must(mprotect((void *)(DATA_BASE + DATA_READONLY * PAGE_SIZE), PAGE_SIZE, PROT_READ) == 0);
+	protect_readonly(0);
+	protect_readonly(HIGH_ALIAS);
 	catch (SIGUSR1, learn_frame);
 	raise(SIGUSR1);
 	for (size_t i = 0; i < ARRAY_SIZE(fault_signals); i++)
@@ -109,10 +125,11 @@ u8 *native_data(void)
 
 void native_load(const u8 *code, u32 size, u64 address)
 {
-	u64 offset = address - CODE_BASE;
+	u64 offset = (u32)address - CODE_BASE;
 
 	if (size > CODE_PAGES * PAGE_SIZE - offset)
 		size = CODE_PAGES * PAGE_SIZE - offset;
+	memset(native.code, CODE_FILL, CODE_PAGES * PAGE_SIZE);
 	memcpy(native.code + offset, code, size);
 }
 

@@ -37,7 +37,7 @@ native_enter:
 	.type native_signal, @function
 native_signal:
 	pushfq
-	andl	$~0x244000, (%rsp)	/* AC, ID, NT: the way in does not load the last two */
+	andl	$~0x244000, (%rsp)	/* AC, ID, NT */
 	popfq
 	cmpb	$0, native_active(%rip)
 	je	native_foreign_signal

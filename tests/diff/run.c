@@ -77,29 +77,44 @@ static void print_history(const struct worker *w)
 		       "cases earlier\n");
 }
 
-static void report(struct worker *w, u64 index, struct verdict *v)
+/* Something that only a first execution shows: there is nothing to shrink. */
+static bool goes_away(struct worker *w, u64 index, const struct verdict *first)
 {
-	static struct test_case kept;
+	static struct verdict again;
+
+	case_run(&w->c, w->opt->plant, &again);
+	if (again.differs)
+		return false;
+	printf("mismatch in case %llu, not repeated by a second run:\n", (unsigned long long)index);
+	case_print(&w->c, first);
+	print_repeat(w, index);
+	return true;
+}
+
+static void shrink_and_print(struct worker *w, u64 index, struct verdict *v)
+{
 	const struct sequence *seq = &w->c.seq;
 
-	kept = w->c;
-	case_run(&w->c, w->opt->plant, v);
-	if (!v->differs) { /* an interrupt in a bad moment: no bug that anyone could repeat */
-		w->progress->unstable++;
-		return;
-	}
-	w->progress->mismatches++;
-	if (w->progress->mismatches > REPORT_MAX)
-		return;
 	case_shrink(&w->c, w->opt->plant, v);
 	w->progress->caught = seq->n ? seq->items[seq->n - 1].mnemonic : 0;
 	w->progress->caught_length = seq->n;
-	if (w->opt->plant == PLANT_NONE) {
-		printf("mismatch in case %llu:\n", (unsigned long long)index);
-		case_print(&w->c, v);
-		print_history(w);
-		print_repeat(w, index);
-	}
+	if (w->opt->plant != PLANT_NONE)
+		return;
+	printf("mismatch in case %llu:\n", (unsigned long long)index);
+	case_print(&w->c, v);
+	print_history(w);
+	print_repeat(w, index);
+}
+
+static void report(struct worker *w, u64 index, struct verdict *v)
+{
+	static struct test_case kept;
+
+	w->progress->mismatches++;
+	if (w->progress->mismatches > REPORT_MAX || goes_away(w, index, v))
+		return;
+	kept = w->c;
+	shrink_and_print(w, index, v);
 	w->c = kept;
 	case_load(&w->c);
 }
@@ -167,7 +182,6 @@ static void add_up(struct progress *sum, const struct progress *p)
 	sum->executed += p->executed;
 	sum->cases += p->cases;
 	sum->mismatches += p->mismatches;
-	sum->unstable += p->unstable;
 	for (u32 i = 0; i < NFAMILIES; i++)
 		sum->per_family[i] += p->per_family[i];
 	if (p->mismatches) {

@@ -34,14 +34,21 @@ static void overwrite(struct generator *g, u64 target, u32 size)
 			g->seq->items[g->seq->n - 1].pinned = true;
 }
 
-/* May something have set TF? A trap behind the store would show what is to be overwritten. */
-static bool may_trap(const struct generator *g)
+/*
+ * May something have set TF? A trap behind the store would show what is to be overwritten. Or have
+ * components been made initial? When they are in use again without having changed is up to the
+ * processor (SDM 1 13.6).
+ */
+static bool unsuitable(const struct generator *g)
 {
 	for (u32 i = 0; i < g->seq->n; i++)
 		switch (g->seq->items[i].mnemonic) {
 		case ZYDIS_MNEMONIC_POPF:
 		case ZYDIS_MNEMONIC_POPFD:
 		case ZYDIS_MNEMONIC_POPFQ:
+		case ZYDIS_MNEMONIC_VZEROALL:
+		case ZYDIS_MNEMONIC_VZEROUPPER:
+		case ZYDIS_MNEMONIC_XRSTOR:
 			return true;
 		}
 	return false;
@@ -87,6 +94,18 @@ static bool fxsave(struct generator *g, u64 area)
 	return true;
 }
 
+/* XSTATE_BV, of which XSAVE keeps what it is not asked for: no components that only the host knows.
+ */
+static void put_header(struct generator *g, u64 area)
+{
+	u64 at = area + XSAVE_HEADER;
+
+	if (put_absolute(g, FAMILY_xsave, (u8[]){ 0xc7 }, 1, 0, at, rng_below(g->r, 8)))
+		g->seq->items[g->seq->n - 1].pinned = true;
+	if (put_absolute(g, FAMILY_xsave, (u8[]){ 0xc7 }, 1, 0, at + 4, 0))
+		g->seq->items[g->seq->n - 1].pinned = true;
+}
+
 static bool xsave(struct generator *g, u64 area)
 {
 	static const struct {
@@ -101,6 +120,7 @@ static bool xsave(struct generator *g, u64 area)
 
 	if (!host_has(kinds[kind].feature))
 		return false;
+	put_header(g, area);
 	set_mask(g, mask);
 	put_absolute(g, FAMILY_xsave, (u8[]){ 0x0f, kinds[kind].opcode }, 2, kinds[kind].reg, area,
 		     -1);
@@ -129,7 +149,7 @@ bool append_state(struct generator *g)
 {
 	u64 area = pick_area(g);
 
-	if (g->seq->n + 16 > SEQUENCE_MAX || g->seq->n < g->branch_end || may_trap(g))
+	if (g->seq->n + 18 > SEQUENCE_MAX || g->seq->n < g->branch_end || unsuitable(g))
 		return false;
 	switch (rng_below(g->r, 3)) {
 	case 0:

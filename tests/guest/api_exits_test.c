@@ -160,6 +160,39 @@ static void a_signal_interrupts_a_running_guest(void **state)
 	kvm_guest_destroy(&g);
 }
 
+/* The handler of #UD returns to the instruction that raised it. */
+GUEST_CODE(fault_loop, "ud2\n"
+		       ".org fault_loop_start + 16\n"
+		       "iretq\n");
+
+static void endless_faults_can_be_interrupted(void **state)
+{
+	pthread_t self = pthread_self(), kicker;
+	struct kvm_guest g;
+
+	(void)state;
+	kvm_guest_create(&g, CODE(fault_loop), 1);
+	image_gate(g.ram, 6, IMAGE_CODE + 16, 0);
+	pthread_create(&kicker, NULL, kick_soon, &self);
+	assert_int_equal(kvm_guest_run(&g, 0), -EINTR);
+	pthread_join(kicker, NULL);
+	kvm_guest_destroy(&g);
+}
+
+GUEST_CODE(device_code, "mov $0x400000, %eax\n"
+			"jmp *%rax\n");
+
+static void code_in_device_memory_is_an_internal_error(void **state)
+{
+	struct kvm_guest g;
+
+	(void)state;
+	kvm_guest_create(&g, CODE(device_code), 1);
+	assert_int_equal(kvm_guest_run(&g, 0), KVM_EXIT_INTERNAL_ERROR);
+	assert_int_equal(g.run[0]->internal.suberror, KVM_INTERNAL_ERROR_EMULATION);
+	kvm_guest_destroy(&g);
+}
+
 static void immediate_exit_leaves_the_guest_untouched(void **state)
 {
 	struct kvm_guest g;
@@ -206,7 +239,9 @@ int main(void)
 		cmocka_unit_test(device_memory_exits_with_its_data),
 		cmocka_unit_test(a_triple_fault_is_a_shutdown),
 		cmocka_unit_test(unmapped_code_is_a_page_fault),
+		cmocka_unit_test(code_in_device_memory_is_an_internal_error),
 		cmocka_unit_test(a_signal_interrupts_a_running_guest),
+		cmocka_unit_test(endless_faults_can_be_interrupted),
 		cmocka_unit_test(immediate_exit_leaves_the_guest_untouched),
 		cmocka_unit_test(single_steps_stop_at_each_instruction),
 	};

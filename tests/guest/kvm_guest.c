@@ -92,7 +92,8 @@ static void create_vcpu(struct kvm_guest *g, int i)
 	kvm_guest_set_rip(g, i, IMAGE_CODE);
 }
 
-void kvm_guest_create(struct kvm_guest *g, const void *code, size_t size, int nvcpus)
+void kvm_guest_create_with(struct kvm_guest *g, const void *code, size_t size, int nvcpus,
+			   void (*prepare)(int vm))
 {
 	struct kvm_userspace_memory_region region = { .memory_size = IMAGE_RAM };
 
@@ -109,8 +110,15 @@ void kvm_guest_create(struct kvm_guest *g, const void *code, size_t size, int nv
 	image_build(g->ram, code, size);
 	region.userspace_addr = (u64)g->ram;
 	KVM_CALL(g->vm, KVM_SET_USER_MEMORY_REGION, &region);
+	if (prepare)
+		prepare(g->vm);
 	for (int i = 0; i < nvcpus; i++)
 		create_vcpu(g, i);
+}
+
+void kvm_guest_create(struct kvm_guest *g, const void *code, size_t size, int nvcpus)
+{
+	kvm_guest_create_with(g, code, size, nvcpus, NULL);
 }
 
 void kvm_guest_destroy(struct kvm_guest *g)

@@ -22,6 +22,9 @@ struct kvm_guest {
 };
 
 void kvm_guest_create(struct kvm_guest *g, const void *code, size_t size, int nvcpus);
+/* The same with something to do to the VM before it has vCPUs: create an irqchip, say. */
+void kvm_guest_create_with(struct kvm_guest *g, const void *code, size_t size, int nvcpus,
+			   void (*prepare)(int vm));
 void kvm_guest_destroy(struct kvm_guest *g);
 
 /* ioctl() that must succeed. */

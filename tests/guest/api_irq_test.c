@@ -1,0 +1,374 @@
+// SPDX-License-Identifier: MIT
+/*
+ * Interrupts from a program to its guest, through each of the controllers and by each way in:
+ * lines, MSIs, irqfds, the 8254; and what the program hears back. Run by `vpmu kvm`.
+ *
+ * The guest tells each vector that it takes by an OUT to PORT, then ends the interrupt as its kind
+ * wants it.
+ */
+#include <poll.h>
+#include <setjmp.h>
+#include <stdarg.h>
+#include <string.h>
+#include <sys/eventfd.h>
+#include <time.h>
+#include <unistd.h>
+#include <cmocka.h>
+
+#include "guest/kvm_guest.h"
+
+#define PORT	 0xf4
+#define EOI_PORT 0xf5
+#define READY	 0xff
+
+#define PIC_BASE 0x30 /* vectors of the 8259s */
+#define EDGE	 0x45
+#define LEVEL	 0x4a
+#define MSI	 0x50
+#define EDGE_PIN 5
+#define HIGH_PIN 10
+
+/* The 8259s at PIC_BASE, the local APIC in x2APIC mode; counter 0 at 100 Hz if there is an 8254. */
+GUEST_CODE(waiting, "mov $0x11, %al; out %al, $0x20; out %al, $0xa0\n"
+		    "mov $0x30, %al; out %al, $0x21; mov $0x38, %al; out %al, $0xa1\n"
+		    "mov $0x04, %al; out %al, $0x21; mov $0x02, %al; out %al, $0xa1\n"
+		    "mov $0x01, %al; out %al, $0x21; out %al, $0xa1\n"
+		    "mov $0x00, %al; out %al, $0x21; out %al, $0xa1\n"
+		    "mov $0x1b, %ecx; rdmsr; or $0x400, %eax; wrmsr\n"
+		    "mov $0x80f, %ecx; mov $0x1ff, %eax; xor %edx, %edx; wrmsr\n"
+		    "mov $0xff, %al; out %al, $0xf4\n"
+		    "mov $0x34, %al; out %al, $0x43\n"
+		    "mov $0x9c, %al; out %al, $0x40; mov $0x2e, %al; out %al, $0x40\n"
+		    "sti\n"
+		    "1: hlt; jmp 1b\n"
+		    "end_pic:\n"
+		    "mov $0x20, %al; out %al, $0x20\n"
+		    "pop %rax; iretq\n"
+		    "end_apic:\n"
+		    "push %rcx; push %rdx\n"
+		    "mov $0x80b, %ecx; xor %eax, %eax; xor %edx, %edx; wrmsr\n"
+		    "pop %rdx; pop %rcx; pop %rax; iretq\n"
+		    "end_nothing:\n"
+		    "pop %rax; iretq\n");
+
+/* Ends interrupts by clearing the flag at IMAGE_DATA, and tells whether it was up. */
+GUEST_CODE(pv_waiting, "mov $0x4b564d04, %ecx; mov $0x100001, %eax; xor %edx, %edx; wrmsr\n"
+		       "mov $0x1b, %ecx; rdmsr; or $0x400, %eax; wrmsr\n"
+		       "mov $0x80f, %ecx; mov $0x1ff, %eax; xor %edx, %edx; wrmsr\n"
+		       "mov $0xff, %al; out %al, $0xf4\n"
+		       "sti\n"
+		       "1: hlt; jmp 1b\n"
+		       "end_by_flag:\n"
+		       "btrl $0, 0x100000\n"
+		       "setc %al; out %al, $0xf5\n"
+		       "pop %rax; iretq\n");
+
+extern const u8 end_pic[], end_apic[], end_nothing[], end_by_flag[];
+
+static struct kvm_guest g;
+
+/* push %rax; mov $vector, %al; out %al, $PORT; jmp end */
+static void handle(u32 vector, u64 end)
+{
+	u64 at = IMAGE_STUBS + vector * IMAGE_STUB_SIZE;
+	u8 code[] = { 0x50, 0xb0, vector, 0xe6, PORT, 0xe9, 0, 0, 0, 0 };
+	u32 distance = end - (at + sizeof(code));
+
+	memcpy(code + 6, &distance, sizeof(distance));
+	memcpy(g.ram + at, code, sizeof(code));
+}
+
+/* The next byte that the guest sends to a port; other ports are as if nobody were there. */
+static int next(u16 port)
+{
+	const struct kvm_run *run = g.run[0];
+	int reason;
+
+	do
+		reason = kvm_guest_run(&g, 0);
+	while (reason == KVM_EXIT_IO && run->io.port != port);
+	return reason == KVM_EXIT_IO ? *(u8 *)kvm_io_data(g.run[0]) : -reason;
+}
+
+static u64 in_guest(const u8 *label)
+{
+	return IMAGE_CODE + (label - waiting_start);
+}
+
+static void start(void (*prepare)(int vm))
+{
+	kvm_guest_create_with(&g, waiting_start, waiting_end - waiting_start, 1, prepare);
+	for (u32 v = 0x20; v < 0x100; v++)
+		handle(v, in_guest(v < PIC_BASE + 16 ? end_pic : end_apic));
+	handle(2, in_guest(end_nothing));
+	assert_int_equal(next(PORT), READY);
+}
+
+static void with_irqchip(int vm)
+{
+	KVM_CALL(vm, KVM_CREATE_IRQCHIP, NULL);
+}
+
+static void with_pit(int vm)
+{
+	struct kvm_pit_config config = { .flags = KVM_PIT_SPEAKER_DUMMY };
+
+	with_irqchip(vm);
+	KVM_CALL(vm, KVM_CREATE_PIT2, &config);
+}
+
+static void with_split_irqchip(int vm)
+{
+	struct kvm_enable_cap cap = { .cap = KVM_CAP_SPLIT_IRQCHIP, .args = { 24 } };
+
+	KVM_CALL(vm, KVM_ENABLE_CAP, &cap);
+}
+
+/* Pins EDGE_PIN and HIGH_PIN of the I/O APIC to vectors EDGE and LEVEL; all of the 8259s masked. */
+static void use_ioapic(void)
+{
+	struct kvm_irqchip chip = { .chip_id = KVM_IRQCHIP_IOAPIC };
+
+	KVM_CALL(g.vm, KVM_GET_IRQCHIP, &chip);
+	chip.chip.ioapic.redirtbl[EDGE_PIN].bits = EDGE;
+	chip.chip.ioapic.redirtbl[HIGH_PIN].bits = LEVEL | BIT(15);
+	KVM_CALL(g.vm, KVM_SET_IRQCHIP, &chip);
+	for (chip.chip_id = 0; chip.chip_id < 2; chip.chip_id++) {
+		KVM_CALL(g.vm, KVM_GET_IRQCHIP, &chip);
+		chip.chip.pic.imr = 0xff;
+		KVM_CALL(g.vm, KVM_SET_IRQCHIP, &chip);
+	}
+}
+
+static int line(u32 irq, u32 level)
+{
+	struct kvm_irq_level arg = { .irq = irq, .level = level };
+
+	KVM_CALL(g.vm, KVM_IRQ_LINE_STATUS, &arg);
+	return arg.status;
+}
+
+static void msi(u32 data)
+{
+	struct kvm_msi arg = { .address_lo = 0xfee00000, .data = data };
+
+	assert_int_equal(KVM_CALL(g.vm, KVM_SIGNAL_MSI, &arg), 1);
+}
+
+static void a_line_interrupts_through_the_8259(void **state)
+{
+	(void)state;
+	start(with_irqchip);
+	assert_int_equal(line(12, 1), 1);
+	assert_int_equal(next(PORT), PIC_BASE + 12);
+	line(12, 0);
+	line(4, 1);
+	line(4, 0); /* an edge is enough */
+	assert_int_equal(next(PORT), PIC_BASE + 4);
+	kvm_guest_destroy(&g);
+}
+
+static void an_edge_interrupts_through_the_io_apic(void **state)
+{
+	(void)state;
+	start(with_irqchip);
+	use_ioapic();
+	assert_int_equal(line(EDGE_PIN, 1), 1);
+	assert_int_equal(line(EDGE_PIN, 1), 0);
+	assert_int_equal(next(PORT), EDGE);
+	line(EDGE_PIN, 0);
+	line(EDGE_PIN, 1);
+	assert_int_equal(next(PORT), EDGE);
+	kvm_guest_destroy(&g);
+}
+
+static void a_level_interrupts_until_it_is_lowered(void **state)
+{
+	(void)state;
+	start(with_irqchip);
+	use_ioapic();
+	line(HIGH_PIN, 1);
+	for (u32 i = 0; i < 3; i++)
+		assert_int_equal(next(PORT), LEVEL);
+	line(HIGH_PIN, 0);
+	line(EDGE_PIN, 1);
+	assert_int_equal(next(PORT), EDGE);
+	kvm_guest_destroy(&g);
+}
+
+static void an_msi_and_a_route_to_one_interrupt(void **state)
+{
+	struct {
+		struct kvm_irq_routing table;
+		struct kvm_irq_routing_entry entry;
+	} routes = {
+		.table.nr = 1,
+		.entry = { .gsi = 100,
+			   .type = KVM_IRQ_ROUTING_MSI,
+			   .u.msi = { .address_lo = 0xfee00000, .data = MSI + 1 } },
+	};
+
+	(void)state;
+	start(with_irqchip);
+	msi(MSI);
+	assert_int_equal(next(PORT), MSI);
+	KVM_CALL(g.vm, KVM_SET_GSI_ROUTING, &routes);
+	assert_int_equal(line(100, 1), 1);
+	assert_int_equal(next(PORT), MSI + 1);
+	assert_int_equal(line(EDGE_PIN, 1), -1); /* the table was replaced */
+	kvm_guest_destroy(&g);
+}
+
+static void an_irqfd_interrupts_a_halted_guest(void **state)
+{
+	struct kvm_irqfd arg = { .fd = eventfd(0, EFD_NONBLOCK), .gsi = EDGE_PIN };
+
+	(void)state;
+	start(with_irqchip);
+	use_ioapic();
+	KVM_CALL(g.vm, KVM_IRQFD, &arg);
+	for (u32 i = 0; i < 20; i++) {
+		eventfd_write(arg.fd, 1);
+		assert_int_equal(next(PORT), EDGE);
+	}
+	arg.flags = KVM_IRQFD_FLAG_DEASSIGN;
+	KVM_CALL(g.vm, KVM_IRQFD, &arg);
+	kvm_guest_destroy(&g);
+	close(arg.fd);
+}
+
+static void a_resampling_irqfd_hears_of_the_end(void **state)
+{
+	struct kvm_irqfd arg = { .fd = eventfd(0, EFD_NONBLOCK),
+				 .gsi = HIGH_PIN,
+				 .flags = KVM_IRQFD_FLAG_RESAMPLE,
+				 .resamplefd = eventfd(0, EFD_NONBLOCK) };
+	struct pollfd again = { .fd = arg.resamplefd, .events = POLLIN };
+
+	(void)state;
+	start(with_irqchip);
+	use_ioapic();
+	KVM_CALL(g.vm, KVM_IRQFD, &arg);
+	eventfd_write(arg.fd, 1);
+	assert_int_equal(next(PORT), LEVEL);
+	assert_int_equal(poll(&again, 1, 0), 0);
+	line(EDGE_PIN, 1); /* waits behind the level's end */
+	assert_int_equal(next(PORT), EDGE);
+	assert_int_equal(poll(&again, 1, 0), 1);
+	kvm_guest_destroy(&g);
+	close(arg.fd);
+	close(arg.resamplefd);
+}
+
+static void a_split_irqchip_tells_of_the_end_of_levels(void **state)
+{
+	(void)state;
+	start(with_split_irqchip);
+	msi(MSI);
+	assert_int_equal(next(PORT), MSI);
+	msi(LEVEL | BIT(15) | BIT(14));
+	assert_int_equal(next(PORT), LEVEL);
+	assert_int_equal(kvm_guest_run(&g, 0), KVM_EXIT_IOAPIC_EOI);
+	assert_int_equal(g.run[0]->eoi.vector, LEVEL);
+	msi(MSI);
+	assert_int_equal(next(PORT), MSI);
+	kvm_guest_destroy(&g);
+}
+
+static void a_split_irqchip_takes_the_program_8259_vectors(void **state)
+{
+	struct kvm_interrupt irq = { .irq = PIC_BASE };
+
+	(void)state;
+	start(with_split_irqchip);
+	g.run[0]->request_interrupt_window = 1;
+	while (kvm_guest_run(&g, 0) != KVM_EXIT_IRQ_WINDOW_OPEN)
+		assert_int_equal(g.run[0]->exit_reason, KVM_EXIT_IO);
+	assert_true(g.run[0]->ready_for_interrupt_injection);
+	g.run[0]->request_interrupt_window = 0;
+	KVM_CALL(g.vcpu[0], KVM_INTERRUPT, &irq);
+	assert_int_equal(next(PORT), PIC_BASE);
+	kvm_guest_destroy(&g);
+}
+
+static void an_nmi_needs_no_permission(void **state)
+{
+	(void)state;
+	start(with_irqchip);
+	KVM_CALL(g.vcpu[0], KVM_NMI, NULL);
+	assert_int_equal(next(PORT), 2);
+	kvm_guest_destroy(&g);
+}
+
+static u64 now_ms(void)
+{
+	struct timespec ts;
+
+	clock_gettime(CLOCK_MONOTONIC, &ts);
+	return ts.tv_sec * 1000ull + ts.tv_nsec / 1000000;
+}
+
+static void the_8254_ticks_in_real_time(void **state)
+{
+	u64 begun;
+
+	(void)state;
+	start(with_pit);
+	assert_int_equal(next(PORT), PIC_BASE);
+	begun = now_ms();
+	for (u32 i = 0; i < 30; i++)
+		assert_int_equal(next(PORT), PIC_BASE);
+	assert_in_range(now_ms() - begun, 270, 3000);
+	kvm_guest_destroy(&g);
+}
+
+static void the_8254_makes_up_for_a_pause(void **state)
+{
+	u64 begun;
+
+	(void)state;
+	start(with_pit);
+	assert_int_equal(next(PORT), PIC_BASE);
+	begun = now_ms();
+	usleep(1000000); /* a hundred ticks fall due meanwhile */
+	for (u32 i = 0; i < 100; i++)
+		assert_int_equal(next(PORT), PIC_BASE);
+	assert_in_range(now_ms() - begun, 990, 1900);
+	kvm_guest_destroy(&g);
+}
+
+static void clearing_a_flag_ends_an_interrupt(void **state)
+{
+	(void)state;
+	kvm_guest_create_with(&g, pv_waiting_start, pv_waiting_end - pv_waiting_start, 1,
+			      with_irqchip);
+	handle(MSI, IMAGE_CODE + (end_by_flag - pv_waiting_start));
+	assert_int_equal(next(PORT), READY);
+	for (u32 i = 0; i < 3; i++) {
+		msi(MSI);
+		assert_int_equal(next(PORT), MSI);
+		assert_int_equal(g.ram[IMAGE_DATA], 0); /* not up while the program looks */
+		assert_int_equal(next(EOI_PORT), 1);
+	}
+	kvm_guest_destroy(&g);
+}
+
+int main(void)
+{
+	const struct CMUnitTest tests[] = {
+		cmocka_unit_test(a_line_interrupts_through_the_8259),
+		cmocka_unit_test(an_edge_interrupts_through_the_io_apic),
+		cmocka_unit_test(a_level_interrupts_until_it_is_lowered),
+		cmocka_unit_test(an_msi_and_a_route_to_one_interrupt),
+		cmocka_unit_test(an_irqfd_interrupts_a_halted_guest),
+		cmocka_unit_test(a_resampling_irqfd_hears_of_the_end),
+		cmocka_unit_test(a_split_irqchip_tells_of_the_end_of_levels),
+		cmocka_unit_test(a_split_irqchip_takes_the_program_8259_vectors),
+		cmocka_unit_test(an_nmi_needs_no_permission),
+		cmocka_unit_test(the_8254_ticks_in_real_time),
+		cmocka_unit_test(the_8254_makes_up_for_a_pause),
+		cmocka_unit_test(clearing_a_flag_ends_an_interrupt),
+	};
+
+	return cmocka_run_group_tests(tests, NULL, NULL);
+}

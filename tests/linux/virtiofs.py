@@ -1,0 +1,44 @@
+# SPDX-License-Identifier: MIT
+"""QEMU's virtiofsd: shares a folder of the host with a guest, over a socket and the guest's memory."""
+
+import os
+import signal
+import subprocess
+import sys
+import tempfile
+import time
+
+from machine import log
+
+DAEMON = "/usr/lib/qemu/virtiofsd"
+
+
+class Share:
+    def __init__(self, folder):
+        if os.getuid():
+            log("SKIP: virtiofsd of QEMU 7.2 needs root")
+            sys.exit(4)
+        self.folder = folder
+
+    def __enter__(self):
+        self.work = tempfile.TemporaryDirectory(prefix="vpmu-virtiofs-")
+        self.socket = self.work.name + "/socket"
+        # chroot: containers often have no right to make the namespaces of the default.
+        self.process = subprocess.Popen([DAEMON, f"--socket-path={self.socket}", "-o", f"source={self.folder}",
+                                         "-o", "sandbox=chroot", "-o", "cache=auto"], start_new_session=True,
+                                        stderr=subprocess.DEVNULL)
+        while not os.path.exists(self.socket) and self.process.poll() is None:
+            time.sleep(0.02)
+        return self
+
+    def __exit__(self, *_):
+        try:
+            os.killpg(self.process.pid, signal.SIGKILL)
+        except ProcessLookupError:
+            pass
+        self.process.wait()
+        self.work.cleanup()
+
+    def arguments(self):
+        """For a machine whose memory is shared."""
+        return ["-chardev", f"socket,id=share,path={self.socket}", "-device", "vhost-user-fs-pci,chardev=share,tag=host"]
