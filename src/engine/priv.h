@@ -120,7 +120,7 @@ struct slow_state {
 	u32 part[2];
 };
 
-#define BLOCK_HASH_BITS 15
+#define BLOCK_HASH_BITS 17
 #define FETCH_CACHE	64
 
 struct fetch_entry {

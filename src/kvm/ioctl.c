@@ -8,6 +8,7 @@
 #include <sys/ioctl.h>
 
 #include "base/guarded.h"
+#include "base/log.h"
 #include "kvm/priv.h"
 
 enum copy { COPY_ZERO, COPY_VALUE, COPY_IN, COPY_OUT, COPY_INOUT, COPY_PTR };
@@ -118,7 +119,9 @@ long kvm_ioctl(struct kvm_file *file, u32 request, unsigned long arg, struct kvm
 	if (file->vm && kvm_file_foreign(file))
 		return -EIO; /* KVM: a VM belongs to the address space that made it */
 	row = find(file->kind, request);
-	if (!row)
+	if (!row) {
+		log_info("ioctl %#x is not known for this kind of descriptor", request);
 		return unknown(file->kind);
+	}
 	return file->kind == KVM_FILE_VCPU ? call_vcpu(row, &call) : call_with_copy(row, &call);
 }

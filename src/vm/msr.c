@@ -5,6 +5,7 @@
  */
 #include "vm/msr.h"
 
+#include "base/log.h"
 #include "vm/msr_priv.h"
 #include "vm/pv.h"
 #include "vm/vm.h"
@@ -163,6 +164,8 @@ enum msr_result msr_read(struct vcpu *vcpu, u32 index, bool host, u64 *value)
 	r = read_row(vcpu, index, host, value);
 	if (r != MSR_OK)
 		*value = 0;
+	if (r == MSR_UNKNOWN)
+		log_info("vCPU %u: read of MSR %#x, which is not known", vcpu->id, index);
 	return r == MSR_UNKNOWN && excused(vcpu, index, host, 0) ? MSR_OK : r;
 }
 
@@ -173,6 +176,9 @@ enum msr_result msr_write(struct vcpu *vcpu, u32 index, bool host, u64 value)
 	if (!host && filtered(vcpu, index, true))
 		return MSR_FILTERED;
 	r = write_row(vcpu, index, host, value);
+	if (r == MSR_UNKNOWN)
+		log_info("vCPU %u: write of %#llx to MSR %#x, which is not known", vcpu->id,
+			 (unsigned long long)value, index);
 	return r == MSR_UNKNOWN && excused(vcpu, index, host, value) ? MSR_OK : r;
 }
 

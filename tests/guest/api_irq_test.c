@@ -198,21 +198,20 @@ static void a_level_interrupts_until_it_is_lowered(void **state)
 
 static void an_msi_and_a_route_to_one_interrupt(void **state)
 {
-	struct {
-		struct kvm_irq_routing table;
-		struct kvm_irq_routing_entry entry;
-	} routes = {
-		.table.nr = 1,
-		.entry = { .gsi = 100,
-			   .type = KVM_IRQ_ROUTING_MSI,
-			   .u.msi = { .address_lo = 0xfee00000, .data = MSI + 1 } },
-	};
+	static u64 memory[16]; /* the table, and one entry behind it */
+	struct kvm_irq_routing *routes = (void *)memory;
 
+	routes->nr = 1;
+	routes->entries[0] = (struct kvm_irq_routing_entry){
+		.gsi = 100,
+		.type = KVM_IRQ_ROUTING_MSI,
+		.u.msi = { .address_lo = 0xfee00000, .data = MSI + 1 },
+	};
 	(void)state;
 	start(with_irqchip);
 	msi(MSI);
 	assert_int_equal(next(PORT), MSI);
-	KVM_CALL(g.vm, KVM_SET_GSI_ROUTING, &routes);
+	KVM_CALL(g.vm, KVM_SET_GSI_ROUTING, routes);
 	assert_int_equal(line(100, 1), 1);
 	assert_int_equal(next(PORT), MSI + 1);
 	assert_int_equal(line(EDGE_PIN, 1), -1); /* the table was replaced */
