@@ -243,6 +243,7 @@ struct cpu {
 	u64 pending_rip; /* guest debug: address of the trapped instruction */
 
 	struct retire_tally tally;
+	retire_wanted wanted; /* which classes of it must grow; the owner's, read at engine_run() */
 	const struct mem_map *mem;
 	struct code_pages *code; /* pages this CPU has translations of: see cpu/code.h */
 	struct engine *engine;
@@ -277,6 +278,14 @@ void cpu_reset(struct cpu *cpu); /* INIT/power-up values of SDM 3A 9.1.1 */
 static inline bool cpu_has(const struct cpu *cpu, enum feature f)
 {
 	return cpu->features[f / 64] >> (f % 64) & 1;
+}
+
+/* Adds to every class of a set, for an instruction that C completes or takes back. */
+static inline void cpu_tally(struct cpu *cpu, enum retire_privilege privilege, retire_wanted classes,
+			     u64 n)
+{
+	for (; classes; classes &= classes - 1)
+		((u64 *)&cpu->tally)[2 * __builtin_ctz(classes) + privilege] += n;
 }
 
 static inline enum retire_privilege cpu_privilege(const struct cpu *cpu)

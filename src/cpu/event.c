@@ -74,6 +74,10 @@ void cpu_finish_instruction(struct cpu *cpu, bool trap_flag_was_set)
 	cpu_raise_db(cpu, traps);
 }
 
+/* What an instruction that the hypervisor completes costs, by the model: see docs/model.md. */
+#define CYCLE_CLASSES	(RETIRE_BIT(RETIRE_CYCLES) | RETIRE_BIT(RETIRE_REF_CYCLES))
+#define COMPLETE_CYCLES 16
+
 void cpu_complete(struct cpu *cpu)
 {
 	bool trap = cpu->rflags & FL_TF;
@@ -81,6 +85,7 @@ void cpu_complete(struct cpu *cpu)
 	cpu->rip += cpu->exit.insn_len;
 	if (!cpu_code64(cpu))
 		cpu->rip = (u32)cpu->rip;
-	cpu->tally.instructions[cpu_privilege(cpu)]++;
+	cpu_tally(cpu, cpu_privilege(cpu), RETIRE_BIT(RETIRE_INSTRUCTIONS), 1);
+	cpu_tally(cpu, cpu_privilege(cpu), cpu->wanted & CYCLE_CLASSES, COMPLETE_CYCLES);
 	cpu_finish_instruction(cpu, trap);
 }

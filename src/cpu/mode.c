@@ -66,9 +66,16 @@ static u32 fpu_mode(const struct cpu *cpu)
 	return mode;
 }
 
+static u32 count_mode(const struct cpu *cpu)
+{
+	return (cpu->wanted & COUNT_BRANCHES ? MODE_COUNT_BRANCHES : 0) |
+	       (cpu->wanted & COUNT_MEMORY ? MODE_COUNT_MEMORY : 0) |
+	       (cpu->wanted & COUNT_CYCLES ? MODE_COUNT_CYCLES : 0);
+}
+
 void cpu_update_mode(struct cpu *cpu)
 {
-	u32 mode = code_mode(cpu) | privilege_mode(cpu) | fpu_mode(cpu);
+	u32 mode = code_mode(cpu) | privilege_mode(cpu) | fpu_mode(cpu) | count_mode(cpu);
 
 	if (cpu_long_mode(cpu))
 		mode |= MODE_LONG;

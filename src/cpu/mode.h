@@ -31,7 +31,31 @@
 #define MODE_PROT    BIT(15) /* CR0.PE and not virtual-8086 */
 #define MODE_IOPL_OK BIT(16) /* CPL <= IOPL */
 
+/* What translated code counts besides instructions and branches: groups of classes that somebody
+ * wants (cpu->wanted). */
+#define MODE_COUNT_BRANCHES BIT(17)
+#define MODE_COUNT_MEMORY   BIT(18)
+#define MODE_COUNT_CYCLES   BIT(19)
+
+#define COUNT_BRANCHES                                                                           \
+	(RETIRE_BIT(RETIRE_CONDITIONAL) | RETIRE_BIT(RETIRE_TAKEN) |                             \
+	 RETIRE_BIT(RETIRE_COND_TAKEN) | RETIRE_BIT(RETIRE_CALLS) | RETIRE_BIT(RETIRE_RETURNS) | \
+	 RETIRE_BIT(RETIRE_INDIRECT) | RETIRE_BIT(RETIRE_FAR))
+#define COUNT_MEMORY                                                                             \
+	(RETIRE_BIT(RETIRE_LOADS) | RETIRE_BIT(RETIRE_STORES) | RETIRE_BIT(RETIRE_LOAD_STORES) | \
+	 RETIRE_BIT(RETIRE_ACCESSES))
+#define COUNT_CYCLES \
+	(RETIRE_BIT(RETIRE_CYCLES) | RETIRE_BIT(RETIRE_REF_CYCLES) | RETIRE_BIT(RETIRE_STALLS))
+
 void cpu_update_mode(struct cpu *cpu);
+
+/* The classes that code of this mode counts. */
+static inline retire_wanted mode_counts(u32 mode)
+{
+	return (mode & MODE_COUNT_BRANCHES ? COUNT_BRANCHES : 0) |
+	       (mode & MODE_COUNT_MEMORY ? COUNT_MEMORY : 0) |
+	       (mode & MODE_COUNT_CYCLES ? COUNT_CYCLES : 0);
+}
 
 static inline enum tlb_set cpu_tlb_set(u32 mode)
 {

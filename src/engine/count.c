@@ -43,9 +43,10 @@ bool count_left(struct cpu *cpu)
 	return slice_left(cpu) || cpu->engine->budget;
 }
 
-void count_refund(struct cpu *cpu, bool branch)
+void count_refund(struct cpu *cpu, u32 mode, bool branch, const struct weight *weight)
 {
 	cpu->spill[SPILL_R14] -= BIT(COUNT_SHIFT) + branch;
+	weight_refund(cpu, mode, weight);
 }
 
 void count_refund_block(struct cpu *cpu, const struct block *block)

@@ -7,6 +7,7 @@
 #define ENGINE_INSN_H
 
 #include "base/types.h"
+#include "hwpmu/retire.h"
 #include "x86/regs.h"
 
 enum operand_kind { OPERAND_NONE, OPERAND_REG, OPERAND_MEM, OPERAND_IMM, OPERAND_FAR };
@@ -41,6 +42,14 @@ struct operand {
 
 enum insn_prefix { PREFIX_LOCK = 1, PREFIX_REP = 2, PREFIX_REPNE = 4, PREFIX_66 = 8 };
 
+/* What an instruction adds to the tallies when it retires, besides itself and its being a branch.
+ */
+struct weight {
+	retire_wanted
+		classes; /* one each; a conditional branch adds its being taken on that path */
+	u8 cycles;	 /* by the static model */
+};
+
 #define INSN_OPERANDS 4
 
 struct insn {
@@ -54,6 +63,7 @@ struct insn {
 	bool far;	/* JMP, CALL, RET between segments */
 	u8 seg;		/* of implied memory operands (XLAT, MASKMOVQ): the override or DS */
 	u8 bytes[15];
+	struct weight weight; /* set by the translator */
 	struct operand ops[INSN_OPERANDS];
 };
 

@@ -31,6 +31,23 @@ u64 place_refund(const struct block *block, u32 retired)
 	return ((u64)(block->ninsns - retired) << COUNT_SHIFT) + branches;
 }
 
+void weight_refund(struct cpu *cpu, u32 mode, const struct weight *weight)
+{
+	enum retire_privilege privilege = mode & MODE_CPL ? RETIRE_USR : RETIRE_OS;
+	retire_wanted counted = mode_counts(mode);
+
+	cpu_tally(cpu, privilege, weight->classes & counted, -1ull);
+	cpu_tally(cpu, privilege, COUNT_CYCLES & counted, -(u64)weight->cycles);
+	if (counted & RETIRE_BIT(RETIRE_STALLS))
+		cpu_tally(cpu, privilege, RETIRE_BIT(RETIRE_STALLS), 1);
+}
+
+static void refund_weights(struct cpu *cpu, const struct block *block, u32 retired)
+{
+	for (u32 i = retired; block->weights && i < block->ninsns; i++)
+		weight_refund(cpu, block->mode, &block->weights[i]);
+}
+
 static u16 guest_end(const struct block *block, u32 index)
 {
 	return index + 1 < block->ninsns ? block->places[index + 1].guest : block->nbytes;
@@ -59,4 +76,5 @@ void place_unwind(struct cpu *cpu, const struct block *block, const struct place
 	cpu->exit.insn_len = end - place->guest;
 	note_bytes(cpu, block, place);
 	cpu->spill[SPILL_R14] -= place_refund(block, place->index + completed);
+	refund_weights(cpu, block, place->index + completed);
 }

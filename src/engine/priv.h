@@ -68,9 +68,10 @@ struct place {
 	u8 flags;  /* PLACE_* */
 };
 
-#define PLACE_FLAGS_IN_HOST 1 /* the arithmetic flags are in the host's flags, not in cpu->aflags \
-			       */
-#define PLACE_SPILLED 2	      /* the countdown is in cpu->spill[SPILL_COUNTDOWN] */
+#define PLACE_FLAGS_IN_HOST                                                                 \
+	1		/* the arithmetic flags are in the host's flags, not in cpu->aflags \
+			 */
+#define PLACE_SPILLED 2 /* the countdown is in cpu->spill[SPILL_COUNTDOWN] */
 
 /* Uses of cpu->spill[]. */
 enum spill {
@@ -100,7 +101,8 @@ struct block {
 	struct link *links_in;
 	struct place *places; /* ninsns of them, then the out-of-line ones */
 	u32 nplaces;
-	struct insn *complex; /* the last instruction, if C executes it */
+	struct weight *weights; /* one an instruction; NULL: nothing of them is counted */
+	struct insn *complex;	/* the last instruction, if C executes it */
 };
 
 /* Our side of a struct code_page: what the bytes were when they were translated. */
@@ -217,6 +219,8 @@ u64 slow_commit(struct cpu *cpu, u64 unused, u32 desc, const u8 *return_pc);
 /* place.c */
 struct place *place_find(const struct engine *eng, const struct block *block, const u8 *host_pc);
 u64 place_refund(const struct block *block, u32 retired);
+/* Takes back what a weight added to the classes that code of this mode counts. */
+void weight_refund(struct cpu *cpu, u32 mode, const struct weight *weight);
 /* Sets RIP to the place's instruction (or the one behind, if it completed), exit.insn_len, and
  * gives back the count. */
 void place_unwind(struct cpu *cpu, const struct block *block, const struct place *place,

@@ -165,12 +165,16 @@ static bool mmio_waiting(const struct cpu *cpu)
 
 static enum turn deliver(struct cpu *cpu)
 {
+	enum retire_privilege privilege = cpu_privilege(cpu);
+	bool interrupt = cpu->event.kind == EVENT_INTR;
 	enum guest_fault fault;
 
 	if (cpu->event.kind == EVENT_NONE)
 		return TURN_AGAIN;
-	count_flush(cpu, cpu_privilege(cpu));
+	count_flush(cpu, privilege);
 	fault = cpu_deliver(cpu);
+	if (interrupt && fault == FAULT_NONE)
+		cpu->tally.interrupts[privilege]++;
 	cpu_update_mode(cpu);
 	new_epoch(cpu);
 	return fault == FAULT_EXIT ? TURN_RETURN : TURN_AGAIN;
@@ -254,7 +258,7 @@ static u64 next_rip(const struct cpu *cpu, const struct insn *insn)
 }
 
 /* The block's head has counted the instruction; it is given back when it did not retire. */
-static enum turn execute_complex(struct cpu *cpu, const struct insn *insn)
+static enum turn execute_complex(struct cpu *cpu, const struct insn *insn, u32 mode)
 {
 	enum retire_privilege privilege = cpu_privilege(cpu);
 	bool trap_flag = cpu->rflags & FL_TF;
@@ -271,7 +275,7 @@ static enum turn execute_complex(struct cpu *cpu, const struct insn *insn)
 	if (result == SYS_NEXT)
 		cpu->rip = next_rip(cpu, insn);
 	if (result != SYS_NEXT && result != SYS_JUMP)
-		count_refund(cpu, insn->is_branch);
+		count_refund(cpu, mode, insn->is_branch, &insn->weight);
 	count_flush(cpu, privilege);
 	cpu_update_mode(cpu);
 	if (serializing(insn->mnemonic))
@@ -318,9 +322,13 @@ static enum guest_fault try_push(struct cpu *cpu)
  * RET). */
 static void bad_target(struct cpu *cpu, const struct block *block, bool call)
 {
+	struct weight weight = { 0 };
+
+	if (block->weights)
+		weight = block->weights[block->ninsns - 1];
 	cpu->rip = block->rip + block->places[block->ninsns - 1].guest;
 	cpu->regs[RSP] -= block->rsp_moved;
-	count_refund(cpu, true);
+	count_refund(cpu, block->mode, true, &weight);
 	if (!call || try_push(cpu) == FAULT_NONE)
 		cpu_raise_error(cpu, VEC_GP, 0);
 }
@@ -356,7 +364,7 @@ static enum turn after(struct cpu *cpu, enum leave why, u32 mode, const struct b
 		link_to(cpu, arg, mode);
 		return TURN_AGAIN;
 	case LEAVE_COMPLEX:
-		return execute_complex(cpu, arg);
+		return execute_complex(cpu, arg, mode);
 	case LEAVE_RAISE:
 		if ((u64)(uintptr_t)arg == VEC_GP)
 			cpu_raise_error(cpu, VEC_GP, 0);

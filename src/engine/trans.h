@@ -90,9 +90,12 @@ struct trans {
 	ZydisDecodedInstruction zi;
 	ZydisDecodedOperand zops[ZYDIS_MAX_OPERAND_COUNT];
 
+	u8 *count_from;	      /* the jump to the code that counts; NULL: none */
+	const u8 *count_back; /* where that goes on */
 	u32 nstubs, nplaces;
 	struct stub stubs[MAX_STUBS];
 	struct place places[BLOCK_INSNS + MAX_STUBS];
+	struct weight weights[BLOCK_INSNS];
 };
 
 static inline u64 trans_next_rip(const struct trans *t)
@@ -135,6 +138,12 @@ bool native_allowed(const struct trans *t);
 /* Moves a guest register of `size` bytes (zero-extended) into a host register, and back. */
 void guest_get(struct trans *t, u8 guest, u8 host);
 void guest_set(struct trans *t, u8 guest, u8 host, u8 size);
+
+/* trans_count.c */
+void count_weigh(struct trans *t);	 /* the instruction at hand */
+void count_taken(struct trans *t);	 /* on the path where a conditional branch is taken */
+void count_begin_block(struct trans *t); /* at the head, behind the checks */
+bool count_end_block(struct trans *t);	 /* behind the block; false: cache full */
 
 /* trans_source.c */
 bool source_open(struct trans *t, u32 which, gpa_t gpa, const u8 *host); /* false: cache full */

@@ -131,13 +131,14 @@ static void end_conditional(struct trans *t, u8 cc, u64 target)
 {
 	u8 *taken = emit_jcc(&t->e, cc);
 
-	if (linkable(t, target)) {
+	if (linkable(t, target) && !(t->mode & MODE_COUNT_BRANCHES)) {
 		new_link(t, 1, target, taken);
 		block_end_direct(t, 0, trans_next_rip(t));
 		return;
 	}
 	block_end_direct(t, 0, trans_next_rip(t));
 	emit_patch(&t->e, taken, t->e.p);
+	count_taken(t);
 	block_end_direct(t, 1, target);
 }
 
@@ -194,6 +195,7 @@ static void loop(struct trans *t, ZydisMnemonic mnemonic)
 	empty = emit_jcc(&t->e, CC_E);
 	test_saved_zf(t);
 	unequal = emit_jcc(&t->e, mnemonic == ZYDIS_MNEMONIC_LOOPE ? CC_E : CC_NE);
+	count_taken(t);
 	block_end_direct(t, 1, target);
 	emit_patch(&t->e, empty, t->e.p);
 	emit_patch(&t->e, unequal, t->e.p);

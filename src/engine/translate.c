@@ -25,6 +25,7 @@ static void emit_head(struct trans *t, u8 **count, u8 **jumps)
 	jumps[0] = emit_jcc(&t->e, CC_NS);
 	emit_group1_mem(&t->e, false, GROUP_CMP, ea_base(RSP, CPU(attention)), 0);
 	jumps[1] = emit_jcc(&t->e, CC_NE);
+	count_begin_block(t);
 }
 
 static void emit_head_exits(struct trans *t, u8 **jumps)
@@ -268,6 +269,7 @@ static enum step translate_insn(struct trans *t)
 	if (vector >= 0)
 		return raise_here(t, vector);
 	begin_place(t);
+	count_weigh(t);
 	t->block->ninsns++;
 	t->block->nbranches += t->insn.is_branch;
 	t->last = t->insn.is_branch;
@@ -374,6 +376,8 @@ static bool finish(struct trans *t, u8 *count)
 	u32 size;
 
 	emit_links(t);
+	if (!count_end_block(t))
+		return false;
 	emit_stubs(t);
 	size = t->nplaces * sizeof(*b->places);
 	b->places = cache_alloc(t->eng, size);

@@ -5,7 +5,7 @@
  *
  * Branches are the instructions of SDM 3B "BR_INST_RETIRED.ALL_BRANCHES": Jcc (taken or not), JMP,
  * CALL, RET, near and far, LOOPcc, JrCXZ, INT n, INT3, INTO, IRET, SYSCALL, SYSRET, SYSENTER,
- * SYSEXIT.
+ * SYSEXIT. The other classes are rows of retire.def.
  */
 #ifndef HWPMU_RETIRE_H
 #define HWPMU_RETIRE_H
@@ -14,9 +14,32 @@
 
 enum retire_privilege { RETIRE_OS, RETIRE_USR }; /* CPL 0; CPL 1 to 3 */
 
-struct retire_tally {
-	u64 instructions[2]; /* by enum retire_privilege */
-	u64 branches[2];
+enum retire_class {
+#define RETIRE(field, NAME, most) RETIRE_##NAME,
+#include "hwpmu/retire.def"
+#undef RETIRE
+	NRETIRE,
+	RETIRE_NOTHING = NRETIRE /* the class of an event that is never counted */
 };
+
+/* A set of classes: what somebody counts now. Only these need to grow. */
+typedef u32 retire_wanted;
+
+#define RETIRE_BIT(class) ((retire_wanted)(BIT(class) & MASK(NRETIRE - 1, 0)))
+
+struct retire_tally {
+#define RETIRE(field, NAME, most) u64 field[2]; /* by enum retire_privilege */
+#include "hwpmu/retire.def"
+#undef RETIRE
+};
+
+static inline u64 retire_count(const struct retire_tally *tally, enum retire_class class,
+			       enum retire_privilege privilege)
+{
+	return ((const u64 *)tally)[2 * class + privilege];
+}
+
+_Static_assert(sizeof(struct retire_tally) == NRETIRE * 2 * sizeof(u64), "no holes");
+_Static_assert(NRETIRE < 32, "a class is a bit of retire_wanted");
 
 #endif

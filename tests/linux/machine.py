@@ -107,18 +107,26 @@ class Machine:
 
     def __init__(self, name, kernel="6.12-cloud", machine="q35", cpus=1, model="icelake", loader="bzImage", irqchip="on",
                  memory=512, test=None, variables=None, append="", extra=(), accel="kvm", restarts=False, linux=True,
-                 shared=False, cpu="host,migratable=off"):
+                 shared=False, cpu="host,migratable=off",
+                 stub=False):
         self.name, self.kernel, self.machine, self.cpus, self.model = name, kernel, machine, cpus, model
         self.loader, self.irqchip, self.memory, self.test = loader, irqchip, memory, test
         self.variables, self.append, self.extra, self.accel = variables or {}, append, list(extra), accel
         self.restarts, self.linux, self.shared, self.cpu = restarts, linux, shared, cpu
         self.folder = tempfile.mkdtemp(prefix="vpmu-linux-")
+        if stub:
+            self.extra += ["-gdb", f"unix:{self.stub},server=on,wait=off"]
         self.log_name = os.path.join(RESULTS, name.replace("/", "-") + ".serial")
         self.lines = []
         self.news = threading.Condition()
         self.ended = False
         self.process = None
         self.own_monitor = None
+
+    @property
+    def stub(self):
+        """The socket of QEMU's gdb stub."""
+        return self.folder + "/gdb"
 
     def kernel_arguments(self):
         if not self.linux:

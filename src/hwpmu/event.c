@@ -1,0 +1,113 @@
+// SPDX-License-Identifier: MIT
+/*
+ * What an event select counts: a class of retire.def, some times for each occurrence, or nothing.
+ * Pure functions on the rows of x86/events.def.
+ *
+ * CMASK, INV and EDGE (SDM 3B 20.2.1.1) speak of occurrences per cycle. The timing model's machine
+ * retires one instruction a cycle at most, so that there is one occurrence in a cycle, or none, and
+ * never in two neighbouring ones. Of that follows:
+ *
+ *   CMASK 1            the occurrences               larger         nothing
+ *   CMASK 1, INV       cycles without an occurrence  larger, INV    all cycles
+ *   EDGE               nothing changes for what comes and goes; what is there in each cycle never rises
+ *
+ * Slots occur several times in each cycle. Cycles without an occurrence are known for instructions
+ * only; for rarer classes all cycles stand for them.
+ */
+#include "hwpmu/priv.h"
+
+#include "x86/events.h"
+
+enum unit { ONE, SLOTS };
+
+static const struct row {
+	enum model_set models;
+	u32 code; /* as eventsel_code() */
+	enum retire_class class;
+	enum unit unit;
+} rows[] = {
+#define EVENT(models, event, umask, name, class, unit, kind, where) \
+	{ models, (event) | (umask) << 12, RETIRE_##class, unit },
+#include "x86/events.def"
+#undef EVENT
+};
+
+static const struct hwpmu_event nothing = { .class = RETIRE_NOTHING };
+
+static const struct row *find(const struct pmu_model *model, u32 code)
+{
+	for (u32 i = 0; i < ARRAY_SIZE(rows); i++)
+		if ((rows[i].models & model->set) && rows[i].code == code)
+			return &rows[i];
+	return NULL;
+}
+
+static struct hwpmu_event of_class(const struct pmu_model *model, enum retire_class class,
+				   enum unit unit)
+{
+	return (struct hwpmu_event){ .class = class, .times = unit == SLOTS ? model->slots : 1 };
+}
+
+static bool in_each_cycle(enum retire_class class)
+{
+	return class == RETIRE_CYCLES || class == RETIRE_REF_CYCLES;
+}
+
+/* Cycles in which the event occurs less than CMASK times. */
+static struct hwpmu_event below(struct hwpmu_event event, u32 cmask)
+{
+	enum retire_class class = RETIRE_CYCLES;
+
+	if (cmask <= event.times) {
+		if (in_each_cycle(event.class))
+			return nothing;
+		if (event.class == RETIRE_INSTRUCTIONS)
+			class = RETIRE_STALLS;
+	}
+	return (struct hwpmu_event){ .class = class, .times = 1 };
+}
+
+static struct hwpmu_event compare(struct hwpmu_event event, u64 select)
+{
+	u32 cmask = eventsel_cmask(select);
+
+	if (cmask && (select & EVENTSEL_INV))
+		event = below(event, cmask);
+	else if (cmask > event.times)
+		event = nothing;
+	else if (cmask)
+		event.times = 1;
+	if ((select & EVENTSEL_EDGE) && in_each_cycle(event.class))
+		event = nothing;
+	return event;
+}
+
+struct hwpmu_event hwpmu_event(const struct pmu_model *model, u64 select)
+{
+	const struct row *row = find(model, eventsel_code(select, model->is_amd));
+
+	if (!row)
+		return (struct hwpmu_event){ .class = RETIRE_NOTHING, .unknown = true };
+	/* There are no transactions to count in. */
+	if (!model->is_amd && (select & EVENTSEL_IN_TX))
+		return nothing;
+	if (row->class == RETIRE_NOTHING)
+		return nothing;
+	return compare(of_class(model, row->class, row->unit), select);
+}
+
+struct hwpmu_event hwpmu_fixed_event(const struct pmu_model *model, u32 i)
+{
+	/* SDM 3B table 20-2. */
+	static const struct {
+		enum retire_class class;
+		enum unit unit;
+	} fixed[HWPMU_FIXED] = {
+		{ RETIRE_INSTRUCTIONS, ONE },
+		{ RETIRE_CYCLES, ONE },
+		{ RETIRE_REF_CYCLES, ONE },
+		{ RETIRE_CYCLES, SLOTS },
+	};
+
+	return of_class(model, fixed[i].class, fixed[i].unit);
+}

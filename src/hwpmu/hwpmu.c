@@ -1,0 +1,309 @@
+// SPDX-License-Identifier: MIT
+/*
+ * The counters of a logical processor: which of them run, what they read, when they overflow. A
+ * running counter is its value at a mark plus what its tallies grew since; settling moves the mark
+ * to now, and an overflow on the way is noticed. Whatever changes how a counter counts settles it
+ * first. vCPU thread.
+ */
+#include "hwpmu/hwpmu.h"
+
+#include "base/must.h"
+#include "hwpmu/port.h"
+#include "hwpmu/priv.h"
+
+#define NEVER (~0ull)
+
+static u32 next_bit(u64 *bits)
+{
+	u32 bit = __builtin_ctzll(*bits);
+
+	*bits &= *bits - 1;
+	return bit;
+}
+
+static bool is_fixed(u32 counter)
+{
+	return counter >= PMU_FIXED_BASE;
+}
+
+static u32 slot(u32 counter)
+{
+	return is_fixed(counter) ? counter - PMU_FIXED_BASE + HWPMU_GENERAL : counter;
+}
+
+static u64 wrap(const struct hwpmu *pmu, u32 counter)
+{
+	return BIT(is_fixed(counter) ? pmu->model->fixed_width : pmu->model->general_width);
+}
+
+u64 hwpmu_all(const struct hwpmu *pmu)
+{
+	return (BIT(pmu->model->general) - 1) | (BIT(pmu->model->fixed) - 1) << PMU_FIXED_BASE;
+}
+
+/* What the counter's tallies add up to now. */
+static u64 sum(const struct hwpmu *pmu, const struct hwpmu_counter *c)
+{
+	u64 n = 0;
+
+	for (u32 privilege = RETIRE_OS; privilege <= RETIRE_USR; privilege++)
+		if (c->privileges & BIT(privilege))
+			n += retire_count(pmu->tally, c->class, privilege);
+	return n * c->times;
+}
+
+/* The value, with what has carried out of the counter's width still on top. */
+static u64 unwrapped(const struct hwpmu *pmu, u32 counter)
+{
+	const struct hwpmu_counter *c = &pmu->counter[slot(counter)];
+
+	return pmu->running & BIT(counter) ? c->value + (sum(pmu, c) - c->mark) : c->value;
+}
+
+static bool wants_pmi(const struct hwpmu *pmu, u32 counter)
+{
+	if (is_fixed(counter))
+		return fixed_ctrl_field(pmu->fixed_ctrl, counter - PMU_FIXED_BASE) & FIXED_CTRL_PMI;
+	return pmu->select[counter] & EVENTSEL_INT;
+}
+
+static void settle(struct hwpmu *pmu, u32 counter)
+{
+	struct hwpmu_counter *c = &pmu->counter[slot(counter)];
+	u64 value = unwrapped(pmu, counter);
+
+	if (!(pmu->running & BIT(counter)))
+		return;
+	if (value >= wrap(pmu, counter)) {
+		pmu->global_status |= BIT(counter);
+		pmu->pmi |= wants_pmi(pmu, counter);
+	}
+	c->value = value & (wrap(pmu, counter) - 1);
+	c->mark = sum(pmu, c);
+}
+
+/* --- what counts --- */
+
+static void tell_unknown(struct hwpmu *pmu, u64 select)
+{
+	u32 code = eventsel_code(select, pmu->model->is_amd);
+
+	for (u32 i = 0; i < HWPMU_UNKNOWN; i++)
+		if (pmu->unknown[i] == code + 1)
+			return;
+	pmu->unknown[pmu->nunknown++ % HWPMU_UNKNOWN] = code + 1;
+	hwpmu_port_unknown_event(pmu, code & MASK(11, 0), code >> 12);
+}
+
+static void decode_general(struct hwpmu *pmu, u32 i)
+{
+	u64 select = pmu->select[i];
+	struct hwpmu_event event = hwpmu_event(pmu->model, select);
+	struct hwpmu_counter *c = &pmu->counter[i];
+
+	c->class = event.class;
+	c->times = event.times;
+	c->privileges = 0;
+	if (!(select & EVENTSEL_EN))
+		return;
+	if (event.unknown)
+		tell_unknown(pmu, select);
+	if (select & EVENTSEL_OS)
+		c->privileges |= BIT(RETIRE_OS);
+	if (select & EVENTSEL_USR)
+		c->privileges |= BIT(RETIRE_USR);
+}
+
+static void decode_fixed(struct hwpmu *pmu, u32 i)
+{
+	struct hwpmu_event event = hwpmu_fixed_event(pmu->model, i);
+	u64 field = fixed_ctrl_field(pmu->fixed_ctrl, i);
+	struct hwpmu_counter *c = &pmu->counter[HWPMU_GENERAL + i];
+
+	c->class = event.class;
+	c->times = event.times;
+	c->privileges = 0;
+	if (field & FIXED_CTRL_OS)
+		c->privileges |= BIT(RETIRE_OS);
+	if (field & FIXED_CTRL_USR)
+		c->privileges |= BIT(RETIRE_USR);
+}
+
+/* Has a settled counter count, from now on, what its registers say. */
+static void restart(struct hwpmu *pmu, u32 counter)
+{
+	struct hwpmu_counter *c = &pmu->counter[slot(counter)];
+	bool frozen = pmu->global_status & GLOBAL_STATUS_CTR_FRZ;
+
+	if (is_fixed(counter))
+		decode_fixed(pmu, counter - PMU_FIXED_BASE);
+	else
+		decode_general(pmu, counter);
+	pmu->running &= ~BIT(counter);
+	if (frozen || !c->privileges || c->class == RETIRE_NOTHING)
+		return;
+	pmu->running |= pmu->global_ctrl & BIT(counter);
+	c->mark = sum(pmu, c);
+}
+
+static void update_wanted(struct hwpmu *pmu)
+{
+	pmu->wanted = 0;
+	for (u64 left = pmu->running; left;)
+		pmu->wanted |= RETIRE_BIT(pmu->counter[slot(next_bit(&left))].class);
+}
+
+static void settle_all(struct hwpmu *pmu)
+{
+	for (u64 left = pmu->running; left;)
+		settle(pmu, next_bit(&left));
+}
+
+static void restart_all(struct hwpmu *pmu)
+{
+	for (u64 left = hwpmu_all(pmu); left;)
+		restart(pmu, next_bit(&left));
+	update_wanted(pmu);
+}
+
+/* --- registers --- */
+
+void hwpmu_init(struct hwpmu *pmu, const struct pmu_model *model, const struct retire_tally *tally)
+{
+	must(model->general <= HWPMU_GENERAL && model->fixed <= HWPMU_FIXED);
+	must(model->general_width < 64 && model->fixed_width < 64);
+	*pmu = (struct hwpmu){ .model = model, .tally = tally };
+	pmu->global_ctrl = hwpmu_all(pmu);
+	restart_all(pmu);
+}
+
+u64 hwpmu_read(const struct hwpmu *pmu, u32 counter)
+{
+	must(hwpmu_all(pmu) & BIT(counter));
+	return unwrapped(pmu, counter) & (wrap(pmu, counter) - 1);
+}
+
+void hwpmu_write(struct hwpmu *pmu, u32 counter, u64 value)
+{
+	struct hwpmu_counter *c = &pmu->counter[slot(counter)];
+
+	must(hwpmu_all(pmu) & BIT(counter));
+	settle(pmu, counter);
+	c->value = value & (wrap(pmu, counter) - 1);
+}
+
+void hwpmu_write_select(struct hwpmu *pmu, u32 i, u64 value)
+{
+	must(i < pmu->model->general);
+	settle(pmu, i);
+	pmu->select[i] = value;
+	restart(pmu, i);
+	update_wanted(pmu);
+}
+
+void hwpmu_write_fixed_ctrl(struct hwpmu *pmu, u64 value)
+{
+	settle_all(pmu);
+	pmu->fixed_ctrl = value;
+	restart_all(pmu);
+}
+
+void hwpmu_write_global_ctrl(struct hwpmu *pmu, u64 value)
+{
+	settle_all(pmu);
+	pmu->global_ctrl = value & hwpmu_all(pmu);
+	restart_all(pmu);
+}
+
+void hwpmu_set_status(struct hwpmu *pmu, u64 bits)
+{
+	settle_all(pmu);
+	pmu->global_status |= bits;
+	restart_all(pmu);
+}
+
+void hwpmu_reset_status(struct hwpmu *pmu, u64 bits)
+{
+	settle_all(pmu);
+	pmu->global_status &= ~bits;
+	restart_all(pmu);
+}
+
+void hwpmu_write_freeze(struct hwpmu *pmu, bool freeze)
+{
+	pmu->freeze_on_pmi = freeze;
+}
+
+/* --- overflow --- */
+
+/* SDM 3B 18.4.7. */
+static void freeze(struct hwpmu *pmu)
+{
+	if (pmu->model->is_amd || pmu->model->version >= 4)
+		pmu->global_status |= GLOBAL_STATUS_CTR_FRZ;
+	else
+		pmu->global_ctrl = 0;
+	restart_all(pmu);
+}
+
+bool hwpmu_retire(struct hwpmu *pmu)
+{
+	bool pmi;
+
+	settle_all(pmu);
+	pmi = pmu->pmi;
+	pmu->pmi = false;
+	if (pmi && pmu->freeze_on_pmi)
+		freeze(pmu);
+	return pmi;
+}
+
+/* Occurrences until the counter overflows, or NEVER if none at this privilege counts. */
+static u64 distance(const struct hwpmu *pmu, u32 counter, enum retire_privilege privilege)
+{
+	const struct hwpmu_counter *c = &pmu->counter[slot(counter)];
+	u64 value = unwrapped(pmu, counter);
+
+	if (!(c->privileges & BIT(privilege)))
+		return NEVER;
+	if (value >= wrap(pmu, counter))
+		return 0;
+	return (wrap(pmu, counter) - value - 1) / c->times + 1;
+}
+
+u64 hwpmu_horizon(const struct hwpmu *pmu, enum retire_privilege privilege, retire_wanted classes)
+{
+	static const u8 most[NRETIRE] = {
+#define RETIRE(field, NAME, most) most,
+#include "hwpmu/retire.def"
+#undef RETIRE
+	};
+	u64 horizon = NEVER;
+
+	for (u64 left = pmu->running; left;) {
+		u32 counter = next_bit(&left);
+		enum retire_class class = pmu->counter[slot(counter)].class;
+		u64 n = distance(pmu, counter, privilege);
+
+		if (!(classes & RETIRE_BIT(class)) || n == NEVER)
+			continue;
+		n = (n + most[class] - 1) / most[class];
+		if (n < horizon)
+			horizon = n;
+	}
+	return horizon;
+}
+
+u64 hwpmu_trip(const struct hwpmu *pmu, enum retire_privilege privilege, enum retire_class class)
+{
+	u64 trip = NEVER, now = retire_count(pmu->tally, class, privilege);
+
+	for (u64 left = pmu->running; left;) {
+		u32 counter = next_bit(&left);
+		u64 n = distance(pmu, counter, privilege);
+
+		if (pmu->counter[slot(counter)].class == class && n != NEVER && now + n < trip)
+			trip = now + n;
+	}
+	return trip;
+}

@@ -1,0 +1,93 @@
+/* SPDX-License-Identifier: MIT */
+/*
+ * The physical PMU of one logical processor (SDM 3B 20; APM2 13.2): silicon, it knows nothing of
+ * guests. Registers take effect at once. Counters are evaluated lazily from the engine's tallies:
+ * nothing here runs while the processor does.
+ *
+ * A run of the processor is: hwpmu_retire(), since completing an instruction may have counted;
+ * hwpmu_horizon(); the run; hwpmu_retire(). An overflow thus comes with the last instruction of a
+ * run, never inside one.
+ *
+ * Counters are named by their bit in GLOBAL_CTRL. Freestanding; needs port.h. Everything belongs to
+ * the vCPU thread.
+ */
+#ifndef HWPMU_HWPMU_H
+#define HWPMU_HWPMU_H
+
+#include "base/types.h"
+#include "hwpmu/retire.h"
+#include "x86/pmu_models.h"
+#include "x86/pmu_regs.h"
+
+#define HWPMU_GENERAL  8
+#define HWPMU_FIXED    4
+#define HWPMU_COUNTERS (HWPMU_GENERAL + HWPMU_FIXED)
+
+struct hwpmu_counter {
+	u64 value; /* when the tallies were at mark */
+	u64 mark;
+	enum retire_class class;
+	u8 times;      /* what each occurrence adds */
+	u8 privileges; /* bits of enum retire_privilege */
+};
+
+#define HWPMU_UNKNOWN 8
+
+struct hwpmu {
+	const struct pmu_model *model;
+	const struct retire_tally *tally;
+	u64 select[HWPMU_GENERAL], fixed_ctrl, global_ctrl;
+	u64 global_status; /* kept on every model, also where software has no such register */
+	bool freeze_on_pmi;
+	bool pmi; /* wanted, for the next hwpmu_retire() */
+	u64 running; /* counters that count now */
+	retire_wanted wanted;
+	struct hwpmu_counter counter[HWPMU_COUNTERS]; /* general, then fixed */
+	u32 unknown[HWPMU_UNKNOWN]; /* events the owner was told of, plus one */
+	u32 nunknown;
+};
+
+/* Reset: everything 0 and stopped, but GLOBAL_CTRL enables all counters. */
+void hwpmu_init(struct hwpmu *pmu, const struct pmu_model *model, const struct retire_tally *tally);
+
+/* The counters of this model. */
+u64 hwpmu_all(const struct hwpmu *pmu);
+
+u64 hwpmu_read(const struct hwpmu *pmu, u32 counter);
+void hwpmu_write(struct hwpmu *pmu, u32 counter, u64 value); /* bits above the width are dropped */
+
+void hwpmu_write_select(struct hwpmu *pmu, u32 i, u64 value);
+void hwpmu_write_fixed_ctrl(struct hwpmu *pmu, u64 value);
+void hwpmu_write_global_ctrl(struct hwpmu *pmu, u64 value);
+/* GLOBAL_STATUS_SET and GLOBAL_STATUS_RESET (AMD: StatusSet, StatusClr). */
+void hwpmu_set_status(struct hwpmu *pmu, u64 bits);
+void hwpmu_reset_status(struct hwpmu *pmu, u64 bits);
+/*
+ * DEBUGCTL.FREEZE_PERFMON_ON_PMI. A PMI then stops all counters: from version 4 on and on AMD by
+ * setting CTR_FRZ in the status, before that by clearing GLOBAL_CTRL.
+ */
+void hwpmu_write_freeze(struct hwpmu *pmu, bool freeze);
+
+/* Finds the overflows up to now and sets their status bits. True: a PMI is to be delivered. */
+bool hwpmu_retire(struct hwpmu *pmu);
+
+/*
+ * How many instructions may retire at this privilege, so that the first overflow comes with the last
+ * of them at the earliest: while the privilege does not change, that many are certain. Only for
+ * counters of these classes; ~0: none can overflow. 0: one has, call hwpmu_retire().
+ */
+u64 hwpmu_horizon(const struct hwpmu *pmu, enum retire_privilege privilege, retire_wanted classes);
+
+/*
+ * The same for a class whose every occurrence the engine sees anyway: the tally at which the first
+ * of its counters overflows. It may then leave that class out of the horizon.
+ */
+u64 hwpmu_trip(const struct hwpmu *pmu, enum retire_privilege privilege, enum retire_class class);
+
+/* The classes that somebody counts now. Changes only in the functions that write. */
+static inline retire_wanted hwpmu_wanted(const struct hwpmu *pmu)
+{
+	return pmu->wanted;
+}
+
+#endif

@@ -1,0 +1,20 @@
+/* SPDX-License-Identifier: MIT */
+/*
+ * Between the files of hwpmu.
+ */
+#ifndef HWPMU_PRIV_H
+#define HWPMU_PRIV_H
+
+#include "hwpmu/hwpmu.h"
+
+/* What a counter adds up. */
+struct hwpmu_event {
+	enum retire_class class;
+	u8 times;
+	bool unknown; /* not in events.def */
+};
+
+struct hwpmu_event hwpmu_event(const struct pmu_model *model, u64 select);
+struct hwpmu_event hwpmu_fixed_event(const struct pmu_model *model, u32 i);
+
+#endif

@@ -1,0 +1,28 @@
+/* SPDX-License-Identifier: MIT */
+/*
+ * The events of the models, as events.def lists them: for people. What they count is hwpmu's.
+ */
+#ifndef X86_EVENTS_H
+#define X86_EVENTS_H
+
+#include "x86/models.h"
+
+/* Sets of models that rows of events.def name. */
+#define INTEL_SLOTS   (MODEL_ICELAKE | MODEL_SAPPHIRERAPIDS)
+#define INTEL_OLD_TLB (MODEL_SKYLAKE | MODEL_ICELAKE)
+
+enum event_kind { EVENT_EXACT, EVENT_MODELLED };
+
+struct event {
+	enum model_set models;
+	u16 event; /* 12 bits */
+	u8 umask;
+	enum event_kind kind;
+	const char *name;
+	const char *where; /* documented */
+};
+
+const struct event *event_at(u32 i); /* for lists; NULL behind the last */
+const struct event *event_find(enum model_set model, u32 event, u32 umask); /* NULL: unknown */
+
+#endif

@@ -1,0 +1,67 @@
+/* SPDX-License-Identifier: MIT */
+/*
+ * Bits of the performance monitoring registers (SDM 3B 20.2; APM2 13.2). Where both vendors have a
+ * field it has one name.
+ */
+#ifndef X86_PMU_REGS_H
+#define X86_PMU_REGS_H
+
+#include "base/types.h"
+
+/* Counters are numbered as the bits of GLOBAL_CTRL: general ones from 0, fixed ones from 32. */
+#define PMU_FIXED_BASE 32
+
+/* Event selects: IA32_PERFEVTSELx, PERF_CTLx. */
+#define EVENTSEL_EVENT	MASK(7, 0)
+#define EVENTSEL_UMASK	MASK(15, 8)
+#define EVENTSEL_USR	BIT(16)
+#define EVENTSEL_OS	BIT(17)
+#define EVENTSEL_EDGE	BIT(18)
+#define EVENTSEL_PC	BIT(19)
+#define EVENTSEL_INT	BIT(20)
+#define EVENTSEL_ANY	BIT(21)
+#define EVENTSEL_EN	BIT(22)
+#define EVENTSEL_INV	BIT(23)
+#define EVENTSEL_CMASK	MASK(31, 24)
+#define EVENTSEL_IN_TX	 BIT(32) /* Intel */
+#define EVENTSEL_IN_TXCP BIT(33)
+#define EVENTSEL_EVENT_HIGH MASK(35, 32) /* AMD: bits 11:8 of the event */
+
+/* The four bits that a fixed counter has in IA32_FIXED_CTR_CTRL. */
+#define FIXED_CTRL_OS	BIT(0)
+#define FIXED_CTRL_USR	BIT(1)
+#define FIXED_CTRL_ANY	BIT(2)
+#define FIXED_CTRL_PMI	BIT(3)
+#define FIXED_CTRL_BITS 4
+
+/* IA32_PERF_GLOBAL_STATUS, PerfCntrGlobalStatus. */
+#define GLOBAL_STATUS_LBR_FRZ BIT(58)
+#define GLOBAL_STATUS_CTR_FRZ BIT(59)
+#define GLOBAL_STATUS_DS      BIT(62)
+#define GLOBAL_STATUS_CHANGED BIT(63)
+
+/* IA32_PERF_CAPABILITIES. */
+#define PERF_CAP_FULL_WIDTH BIT(13)
+
+/* The event and its unit mask, as one number: event in 11:0, unit mask in 19:12. */
+static inline u32 eventsel_code(u64 select, bool is_amd)
+{
+	u32 event = select & EVENTSEL_EVENT;
+
+	if (is_amd)
+		event |= (select & EVENTSEL_EVENT_HIGH) >> 32 << 8;
+	return event | (select & EVENTSEL_UMASK) >> 8 << 12;
+}
+
+static inline u32 eventsel_cmask(u64 select)
+{
+	return (select & EVENTSEL_CMASK) >> 24;
+}
+
+/* The field of fixed counter i. */
+static inline u64 fixed_ctrl_field(u64 fixed_ctrl, u32 i)
+{
+	return fixed_ctrl >> FIXED_CTRL_BITS * i & MASK(FIXED_CTRL_BITS - 1, 0);
+}
+
+#endif
