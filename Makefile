@@ -23,7 +23,7 @@ BARE_DIRS := cpu engine mem
 HOSTED := src/engine/decode.c src/engine/translate.c $(wildcard src/engine/trans_*.c) src/engine/emit.c \
 	src/engine/thunk.c src/engine/engine.c src/engine/cache_memory.c
 
-DIRS         := base x86 mem cpu irq hwpmu engine vm kvm
+DIRS         := base x86 mem cpu irq hwpmu pmu hostperf engine vm kvm
 CORE_SRCS    := $(foreach d,$(DIRS),$(wildcard src/$(d)/*.c src/$(d)/*.S))
 PRELOAD_SRCS := $(wildcard src/preload/*.c src/preload/*.S)
 CLI_SRCS     := $(wildcard cli/*.c)
@@ -35,6 +35,11 @@ TESTLIB_SRCS := $(filter-out $(TEST_SRCS) $(DEMO_SRCS),$(wildcard tests/*/*.c te
 # Tests that contain the border with libc instead of having it preloaded, so that a sanitizer sees everything.
 BORDER_TESTS := badinput_test
 
+# The embeddable core: freestanding, with headers that include one another from one folder.
+LIB_SRCS    := $(wildcard src/hwpmu/*.c src/pmu/*.c) src/hostperf/backend_mediated.c src/x86/events.c src/x86/pmu_models.c
+LIB_HEADERS := vpmu.h base/must.h base/types.h hostperf/hostperf.h hwpmu/hwpmu.h hwpmu/port.h hwpmu/retire.def \
+	hwpmu/retire.h pmu/backend.h pmu/filter.h pmu/pmu.h x86/events.h x86/models.h x86/pmu_models.h x86/pmu_regs.h
+
 BARE_SRCS := $(filter-out $(HOSTED),$(foreach d,$(BARE_DIRS),$(wildcard src/$(d)/*.c))) \
 	$(wildcard src/base/guarded.c)
 
@@ -45,7 +50,9 @@ PRELOAD_OBJS := $(call objects,$(PRELOAD_SRCS))
 CLI_OBJS     := $(call objects,$(CLI_SRCS))
 TESTLIB_OBJS := $(call objects,$(TESTLIB_SRCS))
 BARE_OBJS    := $(call objects,$(BARE_SRCS))
-OBJS         := $(CORE_OBJS) $(PRELOAD_OBJS) $(CLI_OBJS) $(TESTLIB_OBJS) \
+LIB_OBJS     := $(call objects,$(LIB_SRCS))
+EXAMPLE_OBJS := $(call objects,$(wildcard examples/*/*.c))
+OBJS         := $(CORE_OBJS) $(PRELOAD_OBJS) $(CLI_OBJS) $(TESTLIB_OBJS) $(EXAMPLE_OBJS) \
 	$(call objects,$(TEST_SRCS) $(DEMO_SRCS) $(BENCH_SRCS))
 
 TESTS   := $(patsubst tests/%.c,$(O)/tests/%,$(TEST_SRCS))
@@ -69,6 +76,7 @@ endif
 ifeq ($(SAN),thread)
 # The sanitizer's own functions use vector registers; engine code cannot call them.
 BARE += -fno-sanitize=thread
+FLAGS += -Wno-tsan # says that it does not understand fences
 endif
 
 comma := ,
@@ -78,11 +86,16 @@ say  = @$(if $(V),true,echo '  $(1) $@')
 .PHONY: all tests demo test bench install clean help
 .DELETE_ON_ERROR:
 
-all: $(O)/libvpmu-kvm.so $(O)/vpmu
+all: $(O)/libvpmu-kvm.so $(O)/vpmu $(O)/libvpmu.a $(O)/vpmu.pc
 
-tests: all $(TESTS) $(BENCHES) $(O)/tests/guest/demo
+tests: all $(TESTS) $(BENCHES) $(O)/tests/guest/demo $(O)/examples/toy/toy
 
 $(BARE_OBJS): EXTRA := $(BARE)
+ifeq ($(SAN),undefined)
+# Programs may pass misaligned pointers; nothing but addresses is computed from them.
+$(call objects,$(wildcard src/kvm/*.c)): EXTRA := -fno-sanitize=alignment
+endif
+$(LIB_OBJS): EXTRA := -ffreestanding -mgeneral-regs-only
 
 $(O)/%.o: %.c | $(LINUX)/.complete
 	@mkdir -p $(@D)
@@ -101,6 +114,16 @@ $(O)/libvpmu-core.a: $(CORE_OBJS)
 	@rm -f $@
 	$(call say,AR)
 	$(Q)$(AR) rcs $@ $^
+
+$(O)/libvpmu.a: $(LIB_OBJS)
+	@rm -f $@
+	$(call say,AR)
+	$(Q)$(AR) rcs $@ $^
+
+$(O)/vpmu.pc: src/vpmu.pc.in cli/cli.h
+	$(call say,GEN)
+	$(Q)version=$$(sed -n 's/^#define VPMU_VERSION "\(.*\)"/\1/p' cli/cli.h) && \
+		sed -e 's|@prefix@|$(prefix)|' -e "s|@version@|$$version|" $< >$@
 
 $(O)/libtest.a: $(TESTLIB_OBJS)
 	@mkdir -p $(@D)
@@ -125,6 +148,10 @@ $(TESTS): $(O)/tests/%: $(O)/tests/%.o $(O)/libtest.a $(O)/libvpmu-core.a
 	$(Q)$(CC) $(FLAGS) $(CFLAGS) -o $@ $< $(BORDER) $(O)/libtest.a $(O)/libvpmu-core.a -lcmocka $(LDLIBS) -lm
 
 $(O)/tests/guest/demo: $(O)/tests/guest/demo.o $(O)/libtest.a
+	$(call say,LD)
+	$(Q)$(CC) $(FLAGS) $(CFLAGS) -o $@ $^
+
+$(O)/examples/toy/toy: $(O)/examples/toy/toy.o $(O)/libvpmu.a
 	$(call say,LD)
 	$(Q)$(CC) $(FLAGS) $(CFLAGS) -o $@ $^
 
@@ -155,6 +182,9 @@ bench:
 install: all
 	install -D -m 755 $(O)/vpmu $(DESTDIR)$(prefix)/bin/vpmu
 	install -D -m 755 $(O)/libvpmu-kvm.so $(DESTDIR)$(prefix)/lib/vpmu/libvpmu-kvm.so
+	install -D -m 644 $(O)/libvpmu.a $(DESTDIR)$(prefix)/lib/libvpmu.a
+	install -D -m 644 $(O)/vpmu.pc $(DESTDIR)$(prefix)/lib/pkgconfig/vpmu.pc
+	for h in $(LIB_HEADERS); do install -D -m 644 src/$$h $(DESTDIR)$(prefix)/include/vpmu/$$h || exit; done
 
 clean:
 	rm -rf build

@@ -174,7 +174,7 @@ enum tlb_set {
 }; /* AC: supervisor that may touch user pages */
 
 /* Virtual address to translated code: see engine/runtime. */
-#define JUMP_BITS 12
+#define JUMP_BITS 14
 #define JUMP_SIZE (1u << JUMP_BITS)
 
 struct jump_entry {
@@ -243,8 +243,12 @@ struct cpu {
 	u64 pending_rip; /* guest debug: address of the trapped instruction */
 
 	struct retire_tally tally;
+	bool alone;	      /* no other processor writes this memory */
+	bool same_memory;     /* the owner's, for one engine_run(): nobody else has had a turn since the last */
 	retire_wanted wanted; /* which classes of it must grow; the owner's, read at engine_run() */
 	const struct mem_map *mem;
+	const struct mem_slot *last_slot; /* found last, in the map of this generation: cpu_slot() */
+	u64 last_generation;
 	struct code_pages *code; /* pages this CPU has translations of: see cpu/code.h */
 	struct engine *engine;
 	u32 mode;	    /* MODE_* of cpu/mode.h, recomputed by cpu_update_mode() */

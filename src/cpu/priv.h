@@ -41,4 +41,18 @@ static inline struct tlb_entry *tlb_entry_of(struct cpu *cpu, gva_t gva, u32 acc
 	return &cpu->tlb[tlb_set_of(cpu, access)][(gva >> PAGE_SHIFT) % TLB_SIZE];
 }
 
+/* mem_find(), faster when it is the same slot again, which it nearly always is. */
+static inline const struct mem_slot *cpu_slot(struct cpu *cpu, gpa_t gpa)
+{
+	const struct mem_slot *slot = cpu->last_slot;
+
+	if (cpu->last_generation == cpu->mem->generation && slot &&
+	    gpa - slot->base < slot->npages << PAGE_SHIFT)
+		return slot;
+	slot = mem_find(cpu->mem, gpa);
+	cpu->last_generation = cpu->mem->generation;
+	cpu->last_slot = slot;
+	return slot;
+}
+
 #endif

@@ -91,7 +91,7 @@ static enum guest_fault translate(struct cpu *cpu, gva_t gva, u32 access, struct
 	if (fault)
 		return fault;
 	out->gpa = walk->gpa;
-	out->slot = mem_find(cpu->mem, walk->gpa);
+	out->slot = cpu_slot(cpu, walk->gpa);
 	if (out->slot && (access & ACCESS_WRITE)) {
 		if (out->slot->flags & MEM_READONLY)
 			out->slot = NULL;

@@ -159,7 +159,7 @@ static enum step read_entry(struct walker *w, gpa_t table)
 {
 	u32 index = w->gva >> level_shift(w, w->level) & (BIT(w->paging->index_bits) - 1);
 	gpa_t gpa = mask_a20(w->cpu, table + index * w->paging->entry_size);
-	const struct mem_slot *slot = mem_find(w->cpu->mem, gpa);
+	const struct mem_slot *slot = cpu_slot(w->cpu, gpa);
 
 	w->gpa[w->level] = gpa;
 	w->entry[w->level] = 0;
@@ -237,7 +237,7 @@ static enum step set_bits(struct walker *w, u32 level, u64 bits)
 {
 	struct cpu *cpu = w->cpu;
 	gpa_t gpa = w->gpa[level];
-	const struct mem_slot *slot = mem_find(cpu->mem, gpa);
+	const struct mem_slot *slot = cpu_slot(cpu, gpa);
 	u64 entry = w->entry[level];
 	bool done;
 

@@ -30,7 +30,6 @@ void cache_flush(struct cpu *cpu)
 	eng->meta_next = eng->meta;
 	eng->nblocks = 0;
 	eng->flushes++;
-	bytes_fill(eng->hash, 0, sizeof(eng->hash));
 	code_clear(cpu->code);
 	cpu_drop_jumps(cpu);
 }
@@ -52,17 +51,20 @@ void *cache_alloc(struct engine *eng, size_t size)
 	return p;
 }
 
-static struct block **bucket(struct engine *eng, u64 rip)
+/* Blocks are looked up by the page and the line in which they begin. */
+static struct block **bucket(const struct code_page *page, gpa_t gpa)
 {
-	return &eng->hash[(rip * 0x9e3779b97f4a7c15ull) >> (64 - BLOCK_HASH_BITS)];
+	struct page_copy *copy = page->blocks;
+
+	return &copy->by_line[(gpa & ~PAGE_MASK) / LINE];
 }
 
-struct block *cache_find(struct engine *eng, u64 rip, gpa_t gpa, u32 mode)
+struct block *cache_find(const struct code_page *page, u64 rip, gpa_t gpa, u32 mode)
 {
-	struct block *b = *bucket(eng, rip);
+	struct block *b = page->blocks ? *bucket(page, gpa) : NULL;
 
 	while (b && (b->rip != rip || b->gpa != gpa || b->mode != mode))
-		b = b->next_hash;
+		b = b->next_in_line;
 	return b;
 }
 
@@ -134,6 +136,7 @@ struct page_copy *cache_page(struct cpu *cpu, gpa_t gpa)
 		if (!copy)
 			return NULL;
 		copy->blocks = NULL;
+		bytes_fill(copy->by_line, 0, sizeof(copy->by_line));
 		page->blocks = copy;
 		page->epoch = cpu->engine->epoch;
 	}
@@ -164,9 +167,9 @@ static void add_to_page(struct cpu *cpu, struct block *block, gpa_t page)
 
 void cache_insert(struct cpu *cpu, struct block *block)
 {
-	struct block **head = bucket(cpu->engine, block->rip);
+	struct block **head = bucket(code_find(cpu->code, block->gpa), block->gpa);
 
-	block->next_hash = *head;
+	block->next_in_line = *head;
 	*head = block;
 	cpu->engine->by_address[cpu->engine->nblocks++] = block;
 	add_to_page(cpu, block, block->gpa & PAGE_MASK);
@@ -191,11 +194,11 @@ static void remove_from_page(struct cpu *cpu, struct block *block, gpa_t page)
 
 static void kill_block(struct cpu *cpu, struct block *block)
 {
-	struct block **p = bucket(cpu->engine, block->rip);
+	struct block **p = bucket(code_find(cpu->code, block->gpa), block->gpa);
 
 	while (*p != block)
-		p = &(*p)->next_hash;
-	*p = block->next_hash;
+		p = &(*p)->next_in_line;
+	*p = block->next_in_line;
 	unlink_in(block);
 	for (u32 i = 0; i < ARRAY_SIZE(block->link); i++)
 		unlink_out(&block->link[i]);
@@ -223,23 +226,16 @@ void cache_drop(struct cpu *cpu, struct block *block)
 	cpu_drop_jumps(cpu);
 }
 
-static bool line_changed(const struct page_copy *copy, const u8 *host, u32 line)
-{
-	u8 now[LINE];
-
-	return !guarded_read(now, host + line * LINE, LINE) ||
-	       !bytes_equal(now, copy->bytes + line * LINE, LINE);
-}
-
 void cache_verify(struct cpu *cpu, struct code_page *cp, const u8 *host)
 {
+	const struct page_copy *copy = cp->blocks;
 	u64 changed = 0;
 
 	cp->epoch = cpu->engine->epoch;
 	for (u64 left = cp->lines; left; left &= left - 1) {
 		u32 line = __builtin_ctzll(left);
 
-		if (line_changed(cp->blocks, host, line))
+		if (!guarded_same_line(copy->bytes + line * LINE, host + line * LINE))
 			changed |= BIT(line);
 	}
 	if (changed)

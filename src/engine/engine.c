@@ -14,7 +14,7 @@
 
 int engine_create(struct cpu *cpu)
 {
-	/* Mapped, not allocated: most of the hash table stays untouched in a short-lived VM. */
+	/* Mapped, not allocated: zeroed, and given back to the system at once. */
 	struct engine *eng = mmap(NULL, sizeof(*eng), PROT_READ | PROT_WRITE,
 				  MAP_PRIVATE | MAP_ANONYMOUS | MAP_NORESERVE, -1, 0);
 	int ret;

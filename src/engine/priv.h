@@ -96,7 +96,7 @@ struct block {
 	u8 *code;      /* writable view */
 	u32 code_size;
 	u64 lines, lines2; /* 64-byte lines of the page(s) it was made from */
-	struct block *next_hash, *next_page, *next_page2;
+	struct block *next_in_line, *next_page, *next_page2;
 	struct link link[2];
 	struct link *links_in;
 	struct place *places; /* ninsns of them, then the out-of-line ones */
@@ -108,6 +108,7 @@ struct block {
 /* Our side of a struct code_page: what the bytes were when they were translated. */
 struct page_copy {
 	struct block *blocks;
+	struct block *by_line[PAGE_SIZE / 64]; /* those that begin there */
 	u8 bytes[PAGE_SIZE];
 };
 
@@ -122,8 +123,7 @@ struct slow_state {
 	u32 part[2];
 };
 
-#define BLOCK_HASH_BITS 17
-#define FETCH_CACHE	64
+#define FETCH_CACHE 64
 
 struct fetch_entry {
 	u64 page, generation;
@@ -141,7 +141,6 @@ struct engine {
 	u8 *meta, *meta_next, *meta_limit;
 	struct block **by_address; /* blocks in order of code address */
 	u32 nblocks;
-	struct block *hash[1u << BLOCK_HASH_BITS];
 	struct fetch_entry fetch[FETCH_CACHE];
 
 	u64 epoch;     /* grows whenever code may have been changed by others */
@@ -172,7 +171,7 @@ void cache_destroy(struct engine *eng);
 void cache_flush(struct cpu *cpu);
 void *cache_alloc(struct engine *eng, size_t size); /* NULL: full */
 bool cache_room(const struct engine *eng);	    /* for one more block, whatever its size */
-struct block *cache_find(struct engine *eng, u64 rip, gpa_t gpa, u32 mode);
+struct block *cache_find(const struct code_page *page, u64 rip, gpa_t gpa, u32 mode);
 void cache_insert(struct cpu *cpu, struct block *block); /* its pages come from cache_page() */
 struct block *cache_by_code(const struct engine *eng, const u8 *host_pc); /* executable view */
 struct page_copy *cache_page(struct cpu *cpu, gpa_t gpa);		  /* NULL: full */

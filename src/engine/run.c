@@ -105,7 +105,7 @@ static struct block *check_tail(struct cpu *cpu, u32 mode, struct block *block,
 	page = code_find(cpu->code, gpa);
 	if (page && page->epoch != cpu->engine->epoch)
 		cache_verify(cpu, page, host);
-	block = cache_find(cpu->engine, cpu->rip, block->gpa, mode);
+	block = cache_find(code_find(cpu->code, block->gpa), cpu->rip, block->gpa, mode);
 	if (block && block->gpa2 != gpa) {
 		cache_drop(cpu, block);
 		block = NULL;
@@ -142,7 +142,7 @@ static struct block *find_block(struct cpu *cpu, u32 mode, enum guest_fault *fau
 	if (page && page->epoch != eng->epoch)
 		cache_verify(cpu, page, host - (gpa & ~PAGE_MASK));
 	if (page)
-		block = cache_find(eng, cpu->rip, gpa, mode);
+		block = cache_find(page, cpu->rip, gpa, mode);
 	if (block && block->gpa2 != NO_GPA)
 		block = check_tail(cpu, mode, block, fault);
 	if (*fault != FAULT_NONE)
@@ -167,6 +167,8 @@ static enum turn deliver(struct cpu *cpu)
 {
 	enum retire_privilege privilege = cpu_privilege(cpu);
 	bool interrupt = cpu->event.kind == EVENT_INTR;
+	bool foreign =
+		interrupt || cpu->event.kind == EVENT_NMI; /* it may tell of a device's write */
 	enum guest_fault fault;
 
 	if (cpu->event.kind == EVENT_NONE)
@@ -176,7 +178,8 @@ static enum turn deliver(struct cpu *cpu)
 	if (interrupt && fault == FAULT_NONE)
 		cpu->tally.interrupts[privilege]++;
 	cpu_update_mode(cpu);
-	new_epoch(cpu);
+	if (foreign)
+		new_epoch(cpu);
 	return fault == FAULT_EXIT ? TURN_RETURN : TURN_AGAIN;
 }
 
@@ -278,7 +281,7 @@ static enum turn execute_complex(struct cpu *cpu, const struct insn *insn, u32 m
 		count_refund(cpu, mode, insn->is_branch, &insn->weight);
 	count_flush(cpu, privilege);
 	cpu_update_mode(cpu);
-	if (serializing(insn->mnemonic))
+	if (serializing(insn, cpu->alone))
 		new_epoch(cpu);
 	if (cpu->seg[CS].base != code_base)
 		cpu_drop_jumps(cpu); /* the same RIP now is another address */
@@ -444,7 +447,9 @@ enum exit_reason engine_run(struct cpu *cpu, u64 budget)
 	cpu->exit.insn_len = 0;
 	count_begin(cpu, budget);
 	cpu_update_mode(cpu);
-	new_epoch(cpu);
+	if (!cpu->same_memory)
+		new_epoch(cpu);
+	cpu->same_memory = false;
 	cpu->mmio.read_pos = 0;
 	if (cpu->engine->exit_rip != cpu->rip) { /* the program moved on without that instruction */
 		mmio_completed(cpu);

@@ -1,18 +1,22 @@
 // SPDX-License-Identifier: MIT
 /*
- * The serializing instructions. CPUID, WRMSR and other exits are not listed: engine entry is an
- * epoch anyway.
+ * The serializing instructions.
  */
 #include "engine/serialize.h"
 
 #include <Zydis/Zydis.h>
 
-bool serializing(u16 mnemonic)
+/* To a control register but CR8, or to a debug register. */
+static bool writes_control(const struct operand *to)
 {
-	switch (mnemonic) {
-	case ZYDIS_MNEMONIC_IRET:
-	case ZYDIS_MNEMONIC_IRETD:
-	case ZYDIS_MNEMONIC_IRETQ:
+	return to->kind == OPERAND_REG &&
+	       ((to->cls == REG_CR && to->reg != 8) || to->cls == REG_DR);
+}
+
+bool serializing(const struct insn *insn, bool alone)
+{
+	switch (insn->mnemonic) {
+	case ZYDIS_MNEMONIC_CPUID:
 	case ZYDIS_MNEMONIC_INVD:
 	case ZYDIS_MNEMONIC_INVLPG:
 	case ZYDIS_MNEMONIC_INVPCID:
@@ -20,10 +24,18 @@ bool serializing(u16 mnemonic)
 	case ZYDIS_MNEMONIC_LIDT:
 	case ZYDIS_MNEMONIC_LLDT:
 	case ZYDIS_MNEMONIC_LTR:
-	case ZYDIS_MNEMONIC_MOV: /* only forms with control and debug registers come this way */
-	case ZYDIS_MNEMONIC_WBINVD:
 	case ZYDIS_MNEMONIC_SERIALIZE:
+	case ZYDIS_MNEMONIC_WBINVD:
+	case ZYDIS_MNEMONIC_WRMSR:
 		return true;
+	/* Too frequent to be worth it for the sake of one's own writes, which are noticed anyway.
+	 */
+	case ZYDIS_MNEMONIC_IRET:
+	case ZYDIS_MNEMONIC_IRETD:
+	case ZYDIS_MNEMONIC_IRETQ:
+		return !alone;
+	case ZYDIS_MNEMONIC_MOV:
+		return writes_control(&insn->ops[0]);
 	default:
 		return false;
 	}

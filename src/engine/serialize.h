@@ -6,8 +6,9 @@
 #ifndef ENGINE_SERIALIZE_H
 #define ENGINE_SERIALIZE_H
 
-#include "base/types.h"
+#include "engine/insn.h"
 
-bool serializing(u16 mnemonic); /* ZydisMnemonic */
+/* alone: no other processor is there. Device writes are noticed at interrupts and the like. */
+bool serializing(const struct insn *insn, bool alone);
 
 #endif

@@ -82,6 +82,8 @@ static int serve_requests(struct vcpu *vcpu)
 
 	__atomic_store_n(&vcpu->cpu->attention, 0, __ATOMIC_SEQ_CST);
 	requests = __atomic_exchange_n(&vcpu->requests, 0, __ATOMIC_SEQ_CST);
+	if (requests)
+		vcpu->cpu->same_memory = false;
 	if (requests & REQUEST_TLB_FLUSH)
 		tlb_flush(vcpu->cpu);
 	if (requests & REQUEST_CLOCK_UPDATE)
@@ -131,6 +133,7 @@ static int enter(struct vcpu *vcpu)
 	if (interrupted(vcpu))
 		return 1;
 	vcpu->ever_ran = true;
+	cpu->alone = __atomic_load_n(&vcpu->vm->nvcpus, __ATOMIC_ACQUIRE) == 1;
 	pv_eoi_offer(vcpu);
 	reason = engine_run(cpu, instructions);
 	pv_eoi_collect(vcpu);
@@ -222,10 +225,14 @@ static int loop(struct vcpu *vcpu)
 	int r;
 
 	vcpu->run->exit_reason = KVM_EXIT_UNKNOWN;
+	vcpu->cpu->same_memory = false; /* the program has had its turn */
 	for (;;) {
-		r = vcpu->mp_state == KVM_MP_STATE_RUNNABLE ? turn(vcpu) : halted(vcpu);
+		bool running = vcpu->mp_state == KVM_MP_STATE_RUNNABLE;
+
+		r = running ? turn(vcpu) : halted(vcpu);
 		if (r <= 0)
 			return r;
+		vcpu->cpu->same_memory = running;
 		if (events_irq_wanted(vcpu) && events_ready_for_irq(vcpu)) {
 			vcpu->stats.request_irq_exits++;
 			vcpu->run->exit_reason = KVM_EXIT_IRQ_WINDOW_OPEN;

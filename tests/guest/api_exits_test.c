@@ -135,26 +135,50 @@ static void on_signal(int sig)
 	(void)sig;
 }
 
-static void *kick_soon(void *thread)
+struct kicker {
+	pthread_t target, thread;
+	bool done;
+};
+
+/* More than once: on a busy machine the first may come before KVM_RUN. */
+static void *kick(void *arg)
 {
-	usleep(50000);
-	pthread_kill(*(pthread_t *)thread, SIGUSR1);
+	struct kicker *kicker = arg;
+
+	while (!__atomic_load_n(&kicker->done, __ATOMIC_ACQUIRE)) {
+		usleep(50000);
+		pthread_kill(kicker->target, SIGUSR1);
+	}
 	return NULL;
+}
+
+static void kicker_start(struct kicker *kicker)
+{
+	struct sigaction action = { .sa_handler = on_signal };
+
+	sigaction(SIGUSR1, &action, NULL);
+	kicker->target = pthread_self();
+	kicker->done = false;
+	pthread_create(&kicker->thread, NULL, kick, kicker);
+}
+
+static void kicker_stop(struct kicker *kicker)
+{
+	__atomic_store_n(&kicker->done, true, __ATOMIC_RELEASE);
+	pthread_join(kicker->thread, NULL);
 }
 
 static void a_signal_interrupts_a_running_guest(void **state)
 {
-	struct sigaction action = { .sa_handler = on_signal };
-	pthread_t self = pthread_self(), kicker;
+	struct kicker kicker;
 	struct kvm_guest g;
 	struct kvm_regs regs;
 
 	(void)state;
-	sigaction(SIGUSR1, &action, NULL);
 	kvm_guest_create(&g, CODE(forever), 1);
-	pthread_create(&kicker, NULL, kick_soon, &self);
+	kicker_start(&kicker);
 	assert_int_equal(kvm_guest_run(&g, 0), -EINTR);
-	pthread_join(kicker, NULL);
+	kicker_stop(&kicker);
 	KVM_CALL(g.vcpu[0], KVM_GET_REGS, &regs);
 	assert_true(regs.rax > 1000);
 	kvm_guest_destroy(&g);
@@ -167,15 +191,15 @@ GUEST_CODE(fault_loop, "ud2\n"
 
 static void endless_faults_can_be_interrupted(void **state)
 {
-	pthread_t self = pthread_self(), kicker;
+	struct kicker kicker;
 	struct kvm_guest g;
 
 	(void)state;
 	kvm_guest_create(&g, CODE(fault_loop), 1);
 	image_gate(g.ram, 6, IMAGE_CODE + 16, 0);
-	pthread_create(&kicker, NULL, kick_soon, &self);
+	kicker_start(&kicker);
 	assert_int_equal(kvm_guest_run(&g, 0), -EINTR);
-	pthread_join(kicker, NULL);
+	kicker_stop(&kicker);
 	kvm_guest_destroy(&g);
 }
 

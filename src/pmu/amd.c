@@ -1,0 +1,141 @@
+// SPDX-License-Identifier: MIT
+/*
+ * The core performance counters of AMD64 (APM2 13.2): four at the addresses of K7, six with
+ * PerfCtrExtCore, global registers with PerfMonV2. Registers ignore what they do not know; nothing
+ * a guest writes here faults.
+ */
+#include "pmu/priv.h"
+
+/* KVM: reserved bits, and GuestOnly and HostOnly, read back as 0. */
+#define SELECT_IGNORED (MASK(63, 36) | EVENTSEL_ANY | EVENTSEL_PC)
+
+#define K7_COUNTERS 4
+
+static u64 read_counter(const struct pmu *pmu, u32 i)
+{
+	return pmu_counter_read(pmu, i);
+}
+
+static bool write_counter(struct pmu *pmu, u32 i, u64 value, bool host)
+{
+	(void)host;
+	pmu_counter_write(pmu, i, value);
+	return true;
+}
+
+static u64 read_select(const struct pmu *pmu, u32 i)
+{
+	return pmu->select[i];
+}
+
+static bool write_select(struct pmu *pmu, u32 i, u64 value, bool host)
+{
+	(void)host;
+	value &= ~SELECT_IGNORED;
+	if (value != pmu->select[i])
+		pmu->dirty |= BIT(i);
+	pmu->select[i] = value;
+	return true;
+}
+
+static u64 read_status(const struct pmu *pmu, u32 i)
+{
+	(void)i;
+	return pmu->global_status;
+}
+
+static bool write_status(struct pmu *pmu, u32 i, u64 value, bool host)
+{
+	(void)i;
+	if (!host)
+		return true;
+	if (value & ~pmu->all)
+		return false;
+	pmu->global_status = value;
+	return true;
+}
+
+static u64 read_global_ctl(const struct pmu *pmu, u32 i)
+{
+	(void)i;
+	return pmu->global_ctrl;
+}
+
+static bool write_global_ctl(struct pmu *pmu, u32 i, u64 value, bool host)
+{
+	(void)i, (void)host;
+	value &= pmu->all;
+	pmu->dirty |= value ^ pmu->global_ctrl;
+	pmu->global_ctrl = value;
+	return true;
+}
+
+/* Linux writes nearly all ones. */
+static bool write_status_clr(struct pmu *pmu, u32 i, u64 value, bool host)
+{
+	(void)i;
+	if (!host)
+		pmu->global_status &= ~value;
+	return true;
+}
+
+static bool write_status_set(struct pmu *pmu, u32 i, u64 value, bool host)
+{
+	(void)i;
+	if (!host)
+		pmu->global_status |= value & pmu->all;
+	return true;
+}
+
+static const struct pmu_row rows[] = {
+	{ "PerfCtr", 0xc0010004, 1, K7_COUNTERS, PER_GENERAL, 1, ROW_LISTED, read_counter,
+	  write_counter },
+	{ "PERF_CTR", 0xc0010201, 2, PMU_GENERAL_AMD, PER_GENERAL, 1, ROW_LISTED | ROW_CORE_EXT,
+	  read_counter, write_counter },
+	{ "PerfEvtSel", 0xc0010000, 1, K7_COUNTERS, PER_GENERAL, 1, ROW_LISTED, read_select,
+	  write_select },
+	{ "PERF_CTL", 0xc0010200, 2, PMU_GENERAL_AMD, PER_GENERAL, 1, ROW_LISTED | ROW_CORE_EXT,
+	  read_select, write_select },
+	{ "PerfCntrGlobalStatus", 0xc0000300, 1, 1, PER_CPU, 2, ROW_LISTED, read_status,
+	  write_status },
+	{ "PerfCntrGlobalCtl", 0xc0000301, 1, 1, PER_CPU, 2, ROW_LISTED, read_global_ctl,
+	  write_global_ctl },
+	{ "PerfCntrGlobalStatusClr", 0xc0000302, 1, 1, PER_CPU, 2, ROW_LISTED, NULL,
+	  write_status_clr },
+	{ "PerfCntrGlobalStatusSet", 0xc0000303, 1, 1, PER_CPU, 2, ROW_LISTED, NULL,
+	  write_status_set },
+};
+
+static u32 counters_of(const struct pmu_guest *guest)
+{
+	if (guest->leaf_22_eax & 1)
+		return guest->leaf_22_ebx & MASK(3, 0);
+	return guest->core_ext ? PMU_GENERAL_AMD : K7_COUNTERS;
+}
+
+static void derive(struct pmu *pmu)
+{
+	u32 counters = counters_of(&pmu->guest), most = PMU_GENERAL_AMD;
+
+	if (pmu->model->general < most)
+		most = pmu->model->general;
+	pmu->version = pmu->guest.leaf_22_eax & 1 ? 2 : 1;
+	pmu->general = counters < most ? counters : most;
+	pmu->general_mask = BIT(pmu->model->general_width) - 1;
+}
+
+static bool rdpmc_counter(const struct pmu *pmu, u32 ecx, u32 *counter)
+{
+	*counter = ecx;
+	return ecx < pmu->general;
+}
+
+const struct pmu_vendor pmu_amd = {
+	.name = "AMD",
+	.rows = rows,
+	.nrows = ARRAY_SIZE(rows),
+	/* Linux never unmasks LVTPC on PerfMonV2: it would see a single PMI. */
+	.masks_lvtpc = false,
+	.derive = derive,
+	.rdpmc_counter = rdpmc_counter,
+};

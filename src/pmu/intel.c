@@ -1,0 +1,233 @@
+// SPDX-License-Identifier: MIT
+/*
+ * Architectural performance monitoring (SDM 3B 20.2), version 1 and 2: registers that fault when a
+ * reserved bit is written. KVM: later versions are accepted and behave as 2.
+ */
+#include "pmu/priv.h"
+
+/* --- IA32_PERF_CAPABILITIES: part of the CPU model, the program's to choose --- */
+
+static u64 read_capabilities(const struct pmu *pmu, u32 i)
+{
+	(void)i;
+	return pmu->perf_capabilities;
+}
+
+static bool write_capabilities(struct pmu *pmu, u32 i, u64 value, bool host)
+{
+	struct pmu_guest guest = pmu->guest;
+
+	(void)i;
+	if (!host || (value & ~pmu_supported_capabilities(pmu->model)))
+		return false;
+	if (value == pmu->perf_capabilities)
+		return true;
+	if (pmu->ran || (value && !pmu->version))
+		return false;
+	pmu->perf_capabilities = value;
+	pmu_configure(pmu, &guest);
+	return true;
+}
+
+/* --- counters --- */
+
+static u64 read_counter(const struct pmu *pmu, u32 i)
+{
+	return pmu_counter_read(pmu, i);
+}
+
+/* SDM 3B 20.2.8: 32 bits, sign-extended. The program restores what it has read. */
+static bool write_counter(struct pmu *pmu, u32 i, u64 value, bool host)
+{
+	pmu_counter_write(pmu, i, host ? value : (u64)(s64)(s32)value);
+	return true;
+}
+
+static bool write_full_counter(struct pmu *pmu, u32 i, u64 value, bool host)
+{
+	(void)host;
+	if (value & ~pmu->general_mask)
+		return false;
+	pmu_counter_write(pmu, i, value);
+	return true;
+}
+
+static u64 read_fixed_counter(const struct pmu *pmu, u32 i)
+{
+	return pmu_counter_read(pmu, PMU_FIXED_BASE + i);
+}
+
+/* KVM: high bits are dropped; the manual has them fault. */
+static bool write_fixed_counter(struct pmu *pmu, u32 i, u64 value, bool host)
+{
+	(void)host;
+	pmu_counter_write(pmu, PMU_FIXED_BASE + i, value);
+	return true;
+}
+
+/* --- controls --- */
+
+static u64 read_select(const struct pmu *pmu, u32 i)
+{
+	return pmu->select[i];
+}
+
+static u64 select_reserved(const struct pmu *pmu, u32 i)
+{
+	u64 reserved = MASK(63, 32) | EVENTSEL_ANY;
+
+	if (pmu->guest.tsx)
+		reserved &= ~(EVENTSEL_IN_TX | (i == 2 ? EVENTSEL_IN_TXCP : 0));
+	return reserved;
+}
+
+static bool write_select(struct pmu *pmu, u32 i, u64 value, bool host)
+{
+	(void)host;
+	if (value & select_reserved(pmu, i))
+		return false;
+	if (value != pmu->select[i])
+		pmu->dirty |= BIT(i);
+	pmu->select[i] = value;
+	return true;
+}
+
+static u64 read_fixed_ctrl(const struct pmu *pmu, u32 i)
+{
+	(void)i;
+	return pmu->fixed_ctrl;
+}
+
+static bool write_fixed_ctrl(struct pmu *pmu, u32 i, u64 value, bool host)
+{
+	const u64 field = FIXED_CTRL_OS | FIXED_CTRL_USR | FIXED_CTRL_PMI;
+	u64 legal = 0;
+
+	(void)host;
+	for (i = 0; i < pmu->fixed; i++)
+		legal |= field << FIXED_CTRL_BITS * i;
+	if (value & ~legal)
+		return false;
+	for (i = 0; i < pmu->fixed; i++)
+		if (fixed_ctrl_field(value ^ pmu->fixed_ctrl, i))
+			pmu->dirty |= BIT(PMU_FIXED_BASE + i);
+	pmu->fixed_ctrl = value;
+	return true;
+}
+
+/* --- the global registers --- */
+
+static u64 status_legal(const struct pmu *pmu)
+{
+	return pmu->all | GLOBAL_STATUS_DS | GLOBAL_STATUS_CHANGED;
+}
+
+static u64 read_status(const struct pmu *pmu, u32 i)
+{
+	(void)i;
+	return pmu->global_status;
+}
+
+static bool write_status(struct pmu *pmu, u32 i, u64 value, bool host)
+{
+	(void)i;
+	if (!host || (value & ~status_legal(pmu)))
+		return false;
+	pmu->global_status = value;
+	return true;
+}
+
+static u64 read_global_ctrl(const struct pmu *pmu, u32 i)
+{
+	(void)i;
+	return pmu->global_ctrl;
+}
+
+static bool write_global_ctrl(struct pmu *pmu, u32 i, u64 value, bool host)
+{
+	(void)i, (void)host;
+	if (value & ~pmu->all)
+		return false;
+	pmu->dirty |= value ^ pmu->global_ctrl;
+	pmu->global_ctrl = value;
+	return true;
+}
+
+/* KVM: status is restored by writing it, so that nothing happens here on the program's behalf. */
+static bool write_ovf_ctrl(struct pmu *pmu, u32 i, u64 value, bool host)
+{
+	(void)i;
+	if (value & ~status_legal(pmu))
+		return false;
+	if (!host)
+		pmu->global_status &= ~value;
+	return true;
+}
+
+/* --- the rows --- */
+
+static const struct pmu_row rows[] = {
+	{ "IA32_PERF_CAPABILITIES", 0x345, 1, 1, PER_CPU, 0, ROW_LISTED | ROW_PDCM,
+	  read_capabilities, write_capabilities },
+	{ "IA32_PMC", 0xc1, 1, PMU_GENERAL, PER_GENERAL, 1, ROW_LISTED, read_counter,
+	  write_counter },
+	{ "IA32_A_PMC", 0x4c1, 1, PMU_GENERAL, PER_GENERAL, 1, ROW_FULL_WIDTH, read_counter,
+	  write_full_counter },
+	{ "IA32_FIXED_CTR", 0x309, 1, PMU_FIXED, PER_FIXED, 2, ROW_LISTED, read_fixed_counter,
+	  write_fixed_counter },
+	{ "IA32_PERFEVTSEL", 0x186, 1, PMU_GENERAL, PER_GENERAL, 1, ROW_LISTED, read_select,
+	  write_select },
+	{ "IA32_FIXED_CTR_CTRL", 0x38d, 1, 1, PER_CPU, 2, ROW_LISTED, read_fixed_ctrl,
+	  write_fixed_ctrl },
+	{ "IA32_PERF_GLOBAL_STATUS", 0x38e, 1, 1, PER_CPU, 2, ROW_LISTED, read_status,
+	  write_status },
+	{ "IA32_PERF_GLOBAL_CTRL", 0x38f, 1, 1, PER_CPU, 2, ROW_LISTED, read_global_ctrl,
+	  write_global_ctrl },
+	{ "IA32_PERF_GLOBAL_OVF_CTRL", 0x390, 1, 1, PER_CPU, 2, 0, NULL, write_ovf_ctrl },
+};
+
+/* --- what CPUID.0AH gives --- */
+
+static u32 field(u32 reg, u32 high, u32 low)
+{
+	return (reg & MASK(high, low)) >> low;
+}
+
+static u32 least(u32 a, u32 b)
+{
+	return a < b ? a : b;
+}
+
+static void derive(struct pmu *pmu)
+{
+	const struct pmu_model *model = pmu->model;
+	u32 eax = pmu->guest.leaf_a_eax, edx = pmu->guest.leaf_a_edx;
+
+	pmu->version = field(eax, 7, 0);
+	if (!pmu->version)
+		return;
+	pmu->general = least(field(eax, 15, 8), least(model->general, PMU_GENERAL));
+	pmu->general_mask = BIT(least(field(eax, 23, 16), model->general_width)) - 1;
+	if (pmu->version < 2)
+		return;
+	pmu->fixed = least(field(edx, 4, 0), least(model->fixed, PMU_FIXED));
+	pmu->fixed_mask = BIT(least(field(edx, 12, 5), model->fixed_width)) - 1;
+}
+
+/* RDPMC: the type in 31:16 (4000H: fixed), the number in 15:0. The "fast" bit 31 is a type we lack. */
+static bool rdpmc_counter(const struct pmu *pmu, u32 ecx, u32 *counter)
+{
+	u32 type = ecx >> 16, i = ecx & 0xffff;
+
+	*counter = type ? PMU_FIXED_BASE + i : i;
+	return type == 0x4000 ? i < pmu->fixed : !type && i < pmu->general;
+}
+
+const struct pmu_vendor pmu_intel = {
+	.name = "Intel",
+	.rows = rows,
+	.nrows = ARRAY_SIZE(rows),
+	.masks_lvtpc = true, /* SDM 3A 10.5.1 */
+	.derive = derive,
+	.rdpmc_counter = rdpmc_counter,
+};

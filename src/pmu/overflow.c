@@ -1,0 +1,40 @@
+// SPDX-License-Identifier: MIT
+/*
+ * Overflows: the status they leave, the interrupt they ask for, and the two moments at which the
+ * backend is asked about them.
+ */
+#include "pmu/priv.h"
+
+bool pmu_overflow(struct pmu *pmu, u64 counters)
+{
+	/* What the backend counted before the guest wrote the counter is void. */
+	counters &= pmu->counting & ~pmu->stale;
+	if (pmu->version > 1)
+		pmu->global_status |= counters;
+	/* Their next round begins with the bits that the guest does not see. */
+	pmu->dirty |= counters & pmu->narrow;
+	while (counters)
+		pmu->pmi |= pmu_event_wants_pmi(pmu, pmu_next(&counters));
+	return pmu->pmi;
+}
+
+void pmu_enter(struct pmu *pmu)
+{
+	pmu->ran = true;
+	/* The instruction that the owner completed may have been the one to overflow. */
+	pmu_overflow(pmu, pmu->backend->overflowed(pmu->world));
+	pmu_sync(pmu);
+}
+
+void pmu_leave(struct pmu *pmu)
+{
+	pmu_overflow(pmu, pmu->backend->overflowed(pmu->world));
+}
+
+u32 pmu_take_requests(struct pmu *pmu)
+{
+	if (!pmu->pmi)
+		return 0;
+	pmu->pmi = false;
+	return PMU_REQUEST_PMI | (pmu->vendor->masks_lvtpc ? PMU_REQUEST_MASK_LVTPC : 0);
+}

@@ -1,0 +1,97 @@
+// SPDX-License-Identifier: MIT
+/*
+ * The life of a virtual PMU: the one that a model offers, the one that a guest's CPUID makes of it.
+ */
+#include "pmu/priv.h"
+
+void pmu_init(struct pmu *pmu, const struct pmu_model *model, const struct pmu_backend *backend,
+	      void *world)
+{
+	*pmu = (struct pmu){
+		.model = model,
+		.vendor = pmu_vendor_of(model),
+		.backend = backend,
+		.world = world,
+		.perf_capabilities = pmu_supported_capabilities(model),
+	};
+}
+
+static u64 narrow(const struct pmu *pmu)
+{
+	u64 counters = 0;
+
+	if (pmu->general_mask != BIT(pmu->model->general_width) - 1)
+		counters |= pmu_counters(pmu->general, 0);
+	if (pmu->fixed_mask != BIT(pmu->model->fixed_width) - 1)
+		counters |= pmu_counters(0, pmu->fixed);
+	return counters;
+}
+
+static void reset(struct pmu *pmu)
+{
+	for (u32 i = 0; i < PMU_GENERAL; i++)
+		pmu->select[i] = 0;
+	for (u32 i = 0; i < PMU_COUNTERS; i++)
+		pmu->value[i] = 0;
+	pmu->fixed_ctrl = 0;
+	/* KVM: not 0, as firmware would leave it to systems that do not know the register. */
+	pmu->global_ctrl = pmu->version > 1 ? pmu_counters(pmu->general, 0) : 0;
+	pmu->global_status = 0;
+	pmu->dirty = 0;
+	pmu->pmi = false;
+}
+
+void pmu_configure(struct pmu *pmu, const struct pmu_guest *guest)
+{
+	pmu_counters_stop(pmu);
+	pmu->guest = *guest;
+	pmu->version = pmu->general = pmu->fixed = 0;
+	pmu->general_mask = pmu->fixed_mask = 0;
+	if (!guest->disabled)
+		pmu->vendor->derive(pmu);
+	pmu->all = pmu_counters(pmu->general, pmu->fixed);
+	pmu->narrow = narrow(pmu);
+	reset(pmu);
+}
+
+static u32 least(u32 a, u32 b)
+{
+	return a < b ? a : b;
+}
+
+static void cpuid_intel(const struct pmu_model *model, u32 regs[4])
+{
+	u32 general = least(model->general, PMU_GENERAL), fixed = least(model->fixed, PMU_FIXED);
+
+	regs[0] = least(model->version, PMU_VERSION) | general << 8 | model->general_width << 16 |
+		  (u32)model->arch_events << 24;
+	regs[3] = fixed | model->fixed_width << 5 | 1 << 15; /* AnyThread is deprecated */
+}
+
+static void cpuid_amd(const struct pmu_model *model, u32 regs[4])
+{
+	if (model->version < 2)
+		return;
+	regs[0] = 1;
+	regs[1] = least(model->general, PMU_GENERAL_AMD);
+}
+
+void pmu_cpuid(const struct pmu_model *model, u32 leaf, u32 regs[4])
+{
+	regs[0] = regs[1] = regs[2] = regs[3] = 0;
+	if (leaf == 0xa && !model->is_amd)
+		cpuid_intel(model, regs);
+	if (leaf == 0x80000022 && model->is_amd)
+		cpuid_amd(model, regs);
+}
+
+u64 pmu_supported_capabilities(const struct pmu_model *model)
+{
+	return model->is_amd ? 0 : PERF_CAP_FULL_WIDTH;
+}
+
+void pmu_set_filter(struct pmu *pmu, const struct pmu_filter *filter)
+{
+	pmu->filter = filter;
+	pmu->dirty |= pmu->all;
+}

@@ -1,0 +1,118 @@
+/* SPDX-License-Identifier: MIT */
+/*
+ * The virtual PMU of one vCPU: what a guest sees. Registers, faults and CPUID are those that KVM
+ * 6.12 gives (KVM:), of the Intel or the AMD kind as the model says.
+ *
+ * Mark, then act: a register write marks counters; pmu_sync() has the backend count what they now
+ * say. A turn of the owner's loop is
+ *
+ *	pmu_enter()  the guest runs  pmu_leave()  pmu_take_requests()  the exit's handler
+ *
+ * Instructions that the owner completes for the guest are in the same tallies as all others, and so
+ * are counted once. Of the two WRMSRs that open and close a stretch of counting one is counted: the
+ * closing one if pmu_sync() comes after its completion, otherwise the opening one as in KVM.
+ *
+ * Freestanding. Everything belongs to the vCPU thread, or the holder of its lock.
+ */
+#ifndef PMU_PMU_H
+#define PMU_PMU_H
+
+#include "base/types.h"
+#include "pmu/backend.h"
+#include "pmu/filter.h"
+#include "x86/pmu_models.h"
+#include "x86/pmu_regs.h"
+
+/* KVM: no guest has more. */
+#define PMU_GENERAL	8
+#define PMU_GENERAL_AMD 6
+#define PMU_FIXED	3
+#define PMU_COUNTERS	(PMU_GENERAL + PMU_FIXED)
+#define PMU_VERSION	2
+
+/* The CPUID of a guest, as far as it makes the PMU. */
+struct pmu_guest {
+	bool disabled; /* KVM_PMU_CAP_DISABLE: no PMU, whatever CPUID says */
+	u32 leaf_a_eax, leaf_a_edx;
+	bool pdcm;     /* 01H:ECX[15] */
+	bool tsx;      /* 07H.0:EBX: HLE or RTM */
+	bool core_ext; /* 80000001H:ECX[23] */
+	u32 leaf_22_eax, leaf_22_ebx;
+};
+
+struct pmu_vendor;
+
+struct pmu {
+	const struct pmu_model *model;
+	const struct pmu_vendor *vendor;
+	const struct pmu_backend *backend;
+	void *world; /* the backend's */
+	const struct pmu_filter *filter;
+	struct pmu_guest guest;
+
+	/* What the guest has; version 0: nothing. */
+	u8 version, general, fixed;
+	u64 all; /* its counters */
+	u64 general_mask, fixed_mask;
+	u64 narrow; /* counters with fewer bits than the model's */
+
+	u64 select[PMU_GENERAL], fixed_ctrl, global_ctrl, global_status, perf_capabilities;
+	u64 value[PMU_COUNTERS]; /* general, then fixed; of those that the backend does not count */
+
+	u64 dirty;    /* counters whose control has changed since the last sync */
+	u64 counting; /* the backend counts them */
+	u64 stale;    /* it does, and value[] has been written since */
+	bool pmi;
+	bool ran; /* the model is final */
+};
+
+/* world: handed to the backend. The guest has no PMU before pmu_configure(). */
+void pmu_init(struct pmu *pmu, const struct pmu_model *model, const struct pmu_backend *backend,
+	      void *world);
+/* Gives the guest the PMU of its CPUID, clamped to the model's, and resets all of its state. */
+void pmu_configure(struct pmu *pmu, const struct pmu_guest *guest);
+
+/* Leaves 0AH and 80000022H as KVM_GET_SUPPORTED_CPUID has them; others are zeros. */
+void pmu_cpuid(const struct pmu_model *model, u32 leaf, u32 regs[4]);
+u64 pmu_supported_capabilities(const struct pmu_model *model);
+
+enum pmu_result {
+	PMU_OK,
+	PMU_FAULT,   /* #GP(0); a short count for KVM_GET_MSRS, KVM_SET_MSRS */
+	PMU_UNKNOWN, /* the same, unless the owner has such an MSR elsewhere */
+};
+
+/* host: on behalf of the program that owns the VM, which may do more than the guest. */
+enum pmu_result pmu_rdmsr(struct pmu *pmu, u32 index, bool host, u64 *value);
+enum pmu_result pmu_wrmsr(struct pmu *pmu, u32 index, bool host, u64 value);
+/* allowed: the guest is at CPL 0, in real mode, or has CR4.PCE. */
+enum pmu_result pmu_rdpmc(struct pmu *pmu, u32 ecx, bool allowed, u64 *value);
+
+/* The MSRs that make up the state, in an order in which they can be restored. */
+struct pmu_msr {
+	u32 index;
+	u64 value;
+};
+#define PMU_MSRS 32
+
+u32 pmu_msr_list(const struct pmu_model *model, u32 *out, u32 max); /* number available */
+u32 pmu_save(struct pmu *pmu, struct pmu_msr out[PMU_MSRS]);	    /* number of them */
+u32 pmu_restore(struct pmu *pmu, const struct pmu_msr *in, u32 n); /* number accepted, then stops */
+
+/* Takes effect on running counters at the next sync. The filter must outlive its use. */
+void pmu_set_filter(struct pmu *pmu, const struct pmu_filter *filter);
+
+void pmu_sync(struct pmu *pmu);
+void pmu_enter(struct pmu *pmu);
+void pmu_leave(struct pmu *pmu);
+/* These counters overflowed. Only sets bits; true: a PMI is wanted. */
+bool pmu_overflow(struct pmu *pmu, u64 counters);
+
+/* What the owner has to do: overflows until it asks make one PMI. */
+enum pmu_request {
+	PMU_REQUEST_PMI = BIT(0),	 /* deliver LVTPC, unless it is masked: then the PMI is lost */
+	PMU_REQUEST_MASK_LVTPC = BIT(1), /* set its mask bit, once delivered */
+};
+u32 pmu_take_requests(struct pmu *pmu);
+
+#endif

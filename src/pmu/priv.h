@@ -1,0 +1,96 @@
+/* SPDX-License-Identifier: MIT */
+/*
+ * Between the files of pmu: what a vendor is, what a register's row says, and the counters.
+ */
+#ifndef PMU_PRIV_H
+#define PMU_PRIV_H
+
+#include "pmu/pmu.h"
+
+/* --- registers: rows of intel.c and amd.c --- */
+
+enum pmu_row_flags {
+	ROW_LISTED = BIT(0),	 /* KVM_GET_MSR_INDEX_LIST: part of the saved state */
+	ROW_FULL_WIDTH = BIT(1), /* needs PERF_CAPABILITIES[13] */
+	ROW_PDCM = BIT(2),	 /* the guest needs PDCM to read it */
+	ROW_CORE_EXT = BIT(3),	 /* needs PerfCtrExtCore */
+};
+
+enum pmu_row_per { PER_CPU, PER_GENERAL, PER_FIXED };
+
+struct pmu_row {
+	const char *name;
+	u32 first;
+	u8 step, most; /* registers at first, first + step, ... */
+	enum pmu_row_per per;
+	u8 version; /* from which on it exists */
+	u32 flags;
+	u64 (*read)(const struct pmu *pmu, u32 i); /* NULL: 0 */
+	/* False: #GP. */
+	bool (*write)(struct pmu *pmu, u32 i, u64 value, bool host);
+};
+
+/* A register of a model that may have it: its row, and which one of the row's it is. */
+struct pmu_reg {
+	const struct pmu_row *row;
+	u32 i;
+};
+
+/* How many of a row's registers there are in a model, and in a guest. */
+u32 pmu_row_offered(const struct pmu_row *row, const struct pmu_model *model);
+u32 pmu_row_present(const struct pmu_row *row, const struct pmu *pmu);
+
+struct pmu_vendor {
+	const char *name;
+	const struct pmu_row *rows; /* in an order in which they can be restored */
+	u32 nrows;
+	bool masks_lvtpc; /* when a PMI is delivered */
+	/* Fills version, general, fixed and the masks from pmu->guest. */
+	void (*derive)(struct pmu *pmu);
+	bool (*rdpmc_counter)(const struct pmu *pmu, u32 ecx, u32 *counter); /* false: #GP */
+};
+
+extern const struct pmu_vendor pmu_intel, pmu_amd;
+
+static inline const struct pmu_vendor *pmu_vendor_of(const struct pmu_model *model)
+{
+	return model->is_amd ? &pmu_amd : &pmu_intel;
+}
+
+/* --- counters --- */
+
+static inline bool pmu_is_fixed(u32 counter)
+{
+	return counter >= PMU_FIXED_BASE;
+}
+
+static inline u64 pmu_counters(u32 general, u32 fixed)
+{
+	return (BIT(general) - 1) | (BIT(fixed) - 1) << PMU_FIXED_BASE;
+}
+
+/* Takes the lowest bit out of a set of counters. */
+static inline u32 pmu_next(u64 *counters)
+{
+	u32 counter = __builtin_ctzll(*counters);
+
+	*counters &= *counters - 1;
+	return counter;
+}
+
+static inline u64 pmu_mask(const struct pmu *pmu, u32 counter)
+{
+	return pmu_is_fixed(counter) ? pmu->fixed_mask : pmu->general_mask;
+}
+
+u64 pmu_counter_read(const struct pmu *pmu, u32 counter);
+void pmu_counter_write(struct pmu *pmu, u32 counter, u64 value);
+void pmu_counters_stop(struct pmu *pmu);
+
+/* What a counter is told to count: see pmu_backend.start. */
+u64 pmu_event_control(const struct pmu *pmu, u32 counter);
+/* Whether it counts now: enabled, globally too, and not filtered. */
+bool pmu_event_enabled(const struct pmu *pmu, u32 counter);
+bool pmu_event_wants_pmi(const struct pmu *pmu, u32 counter);
+
+#endif

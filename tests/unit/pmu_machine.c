@@ -1,0 +1,90 @@
+// SPDX-License-Identifier: MIT
+#include "unit/pmu_machine.h"
+
+#include <string.h>
+
+#include "base/must.h"
+#include "hostperf/hostperf.h"
+
+struct pmu_guest pmu_machine_guest(enum model_set model)
+{
+	u32 a[4], leaf_22[4];
+
+	pmu_cpuid(pmu_model_of(model), 0xa, a);
+	pmu_cpuid(pmu_model_of(model), 0x80000022, leaf_22);
+	return (struct pmu_guest){
+		.leaf_a_eax = a[0],
+		.leaf_a_edx = a[3],
+		.pdcm = true,
+		.core_ext = true,
+		.leaf_22_eax = leaf_22[0],
+		.leaf_22_ebx = leaf_22[1],
+	};
+}
+
+void pmu_machine_create(struct pmu_machine *m, enum model_set model)
+{
+	struct pmu_guest guest = pmu_machine_guest(model);
+
+	memset(m, 0, sizeof(*m));
+	hwpmu_init(&m->hw, pmu_model_of(model), &m->tally);
+	pmu_init(&m->pmu, pmu_model_of(model), &hostperf_mediated, &m->hw);
+	pmu_configure(&m->pmu, &guest);
+}
+
+u32 pmu_machine_run(struct pmu_machine *m, u64 instructions)
+{
+	u32 pmis = 0;
+
+	while (instructions) {
+		u64 n;
+
+		pmu_enter(&m->pmu);
+		n = hwpmu_horizon(&m->hw, RETIRE_USR, ~(retire_wanted)0);
+		must(n);
+		n = n < instructions ? n : instructions;
+		m->tally.instructions[RETIRE_USR] += n;
+		instructions -= n;
+		pmu_leave(&m->pmu);
+		pmis += pmu_take_requests(&m->pmu) & PMU_REQUEST_PMI;
+	}
+	return pmis;
+}
+
+static void complete(struct pmu_machine *m)
+{
+	if (!m->apart)
+		m->tally.instructions[RETIRE_OS]++;
+	pmu_enter(&m->pmu);
+}
+
+enum pmu_result guest_wrmsr(struct pmu_machine *m, u32 index, u64 value)
+{
+	enum pmu_result result = pmu_wrmsr(&m->pmu, index, false, value);
+
+	if (result == PMU_OK)
+		complete(m);
+	return result;
+}
+
+enum pmu_result guest_rdmsr(struct pmu_machine *m, u32 index, u64 *value)
+{
+	enum pmu_result result = pmu_rdmsr(&m->pmu, index, false, value);
+
+	if (result == PMU_OK)
+		complete(m);
+	return result;
+}
+
+enum pmu_result host_wrmsr(struct pmu_machine *m, u32 index, u64 value)
+{
+	return pmu_wrmsr(&m->pmu, index, true, value);
+}
+
+u64 host_rdmsr(struct pmu_machine *m, u32 index)
+{
+	u64 value;
+
+	must(pmu_rdmsr(&m->pmu, index, true, &value) == PMU_OK);
+	return value;
+}
