@@ -86,14 +86,14 @@ say  = @$(if $(V),true,echo '  $(1) $@')
 .PHONY: all tests demo test bench install clean help
 .DELETE_ON_ERROR:
 
-all: $(O)/libvpmu-kvm.so $(O)/vpmu $(O)/libvpmu.a $(O)/vpmu.pc
+all: $(O)/libvpmu-kvm.so $(O)/vpmu $(O)/libvpmu.a
 
 tests: all $(TESTS) $(BENCHES) $(O)/tests/guest/demo $(O)/examples/toy/toy
 
 $(BARE_OBJS): EXTRA := $(BARE)
 ifeq ($(SAN),undefined)
-# Programs may pass misaligned pointers; nothing but addresses is computed from them.
-$(call objects,$(wildcard src/kvm/*.c)): EXTRA := -fno-sanitize=alignment
+# Programs may pass misaligned and null pointers; nothing but addresses is computed from them.
+$(call objects,$(wildcard src/kvm/*.c)): EXTRA := -fno-sanitize=alignment,null
 endif
 $(LIB_OBJS): EXTRA := -ffreestanding -mgeneral-regs-only
 
@@ -119,11 +119,6 @@ $(O)/libvpmu.a: $(LIB_OBJS)
 	@rm -f $@
 	$(call say,AR)
 	$(Q)$(AR) rcs $@ $^
-
-$(O)/vpmu.pc: src/vpmu.pc.in cli/cli.h
-	$(call say,GEN)
-	$(Q)version=$$(sed -n 's/^#define VPMU_VERSION "\(.*\)"/\1/p' cli/cli.h) && \
-		sed -e 's|@prefix@|$(prefix)|' -e "s|@version@|$$version|" $< >$@
 
 $(O)/libtest.a: $(TESTLIB_OBJS)
 	@mkdir -p $(@D)
@@ -178,12 +173,16 @@ bench:
 	scripts/deps
 	$(MAKE) all $(BENCHES)
 	bench/run $(O)
+	scripts/kernels
+	bench/boot
 
 install: all
 	install -D -m 755 $(O)/vpmu $(DESTDIR)$(prefix)/bin/vpmu
 	install -D -m 755 $(O)/libvpmu-kvm.so $(DESTDIR)$(prefix)/lib/vpmu/libvpmu-kvm.so
 	install -D -m 644 $(O)/libvpmu.a $(DESTDIR)$(prefix)/lib/libvpmu.a
-	install -D -m 644 $(O)/vpmu.pc $(DESTDIR)$(prefix)/lib/pkgconfig/vpmu.pc
+	version=$$(sed -n 's/^#define VPMU_VERSION "\(.*\)"/\1/p' cli/cli.h) && \
+		sed -e 's|@prefix@|$(prefix)|' -e "s|@version@|$$version|" src/vpmu.pc.in | \
+		install -D -m 644 /dev/stdin $(DESTDIR)$(prefix)/lib/pkgconfig/vpmu.pc
 	for h in $(LIB_HEADERS); do install -D -m 644 src/$$h $(DESTDIR)$(prefix)/include/vpmu/$$h || exit; done
 
 clean:

@@ -23,7 +23,7 @@ struct command {
 	void (*describe)(void);		   /* the body of its help text, to stdout */
 };
 
-extern const struct command command_kvm;
+extern const struct command command_kvm, command_events;
 
 /* Says what is wrong and where to read more, on stderr. Returns STATUS_USAGE. */
 __attribute__((format(printf, 2, 3))) int usage_error(const struct command *command,

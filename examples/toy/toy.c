@@ -44,8 +44,7 @@ struct insn {
 #define PERIOD		 1000
 
 /* Instructions retired, both privileges, interrupt. */
-#define COUNT_INSTRUCTIONS \
-	(0xc0 | EVENTSEL_USR | EVENTSEL_OS | EVENTSEL_INT | EVENTSEL_EN)
+#define COUNT_INSTRUCTIONS (0xc0 | EVENTSEL_USR | EVENTSEL_OS | EVENTSEL_INT | EVENTSEL_EN)
 
 static const struct insn program[] = {
 	{ WRMSR, 0, PERF_GLOBAL_CTRL },

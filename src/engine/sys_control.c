@@ -3,6 +3,8 @@
  * Control and debug registers, the TLB and the caches (SDM 3A 2.5, 2.8, 4.10.4, 17.2; SDM 2).
  * vCPU thread; general registers only.
  */
+#include <Zydis/Mnemonic.h>
+
 #include "base/bytes.h"
 #include "cpu/control.h"
 #include "engine/sys_priv.h"
@@ -201,6 +203,14 @@ enum sys_result sys_nothing(struct cpu *cpu, const struct insn *insn)
 	return SYS_NEXT;
 }
 
+/*
+ * The model of caches, for now (docs/model.md): a line that was flushed comes from memory when it is
+ * used next, and that is counted here.
+ */
+#define FLUSHED                                                                      \
+	(RETIRE_BIT(RETIRE_L1D_MISSES) | RETIRE_BIT(RETIRE_L2_REFERENCES) |          \
+	 RETIRE_BIT(RETIRE_LLC_REFERENCES) | RETIRE_BIT(RETIRE_LLC_MISSES))
+
 /* Faults as a load of one byte would; there is no cache to flush. */
 enum sys_result sys_clflush(struct cpu *cpu, const struct insn *insn)
 {
@@ -209,7 +219,11 @@ enum sys_result sys_clflush(struct cpu *cpu, const struct insn *insn)
 	gva_t gva;
 
 	fault = sys_address(cpu, insn, &insn->ops[0], 1, ACCESS_READ, &gva);
-	return sys_done(fault ? fault : mmu_translate(cpu, gva, ACCESS_READ, &where));
+	if (!fault)
+		fault = mmu_translate(cpu, gva, ACCESS_READ, &where);
+	if (!fault && insn->mnemonic != ZYDIS_MNEMONIC_CLWB)
+		cpu_tally(cpu, cpu_privilege(cpu), FLUSHED, 1);
+	return sys_done(fault);
 }
 
 enum sys_result sys_clzero(struct cpu *cpu, const struct insn *insn)

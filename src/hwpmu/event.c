@@ -9,7 +9,7 @@
  *
  *   CMASK 1            the occurrences               larger         nothing
  *   CMASK 1, INV       cycles without an occurrence  larger, INV    all cycles
- *   EDGE               nothing changes for what comes and goes; what is there in each cycle never rises
+ *   EDGE               the same for what comes and goes; what is there in each cycle never rises
  *
  * Slots occur several times in each cycle. Cycles without an occurrence are known for instructions
  * only; for rarer classes all cycles stand for them.

@@ -236,7 +236,7 @@ void hwpmu_write_freeze(struct hwpmu *pmu, bool freeze)
 
 /* --- overflow --- */
 
-/* SDM 3B 18.4.7. */
+/* SDM 3B, "Freezing LBR and Performance Counters on PMI". */
 static void freeze(struct hwpmu *pmu)
 {
 	if (pmu->model->is_amd || pmu->model->version >= 4)

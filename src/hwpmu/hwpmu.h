@@ -39,12 +39,11 @@ struct hwpmu {
 	u64 select[HWPMU_GENERAL], fixed_ctrl, global_ctrl;
 	u64 global_status; /* kept on every model, also where software has no such register */
 	bool freeze_on_pmi;
-	bool pmi; /* wanted, for the next hwpmu_retire() */
+	bool pmi;    /* wanted, for the next hwpmu_retire() */
 	u64 running; /* counters that count now */
 	retire_wanted wanted;
 	struct hwpmu_counter counter[HWPMU_COUNTERS]; /* general, then fixed */
-	u32 unknown[HWPMU_UNKNOWN]; /* events the owner was told of, plus one */
-	u32 nunknown;
+	u32 nunknown, unknown[HWPMU_UNKNOWN];	      /* events the owner was told of, plus one */
 };
 
 /* Reset: everything 0 and stopped, but GLOBAL_CTRL enables all counters. */
@@ -72,9 +71,9 @@ void hwpmu_write_freeze(struct hwpmu *pmu, bool freeze);
 bool hwpmu_retire(struct hwpmu *pmu);
 
 /*
- * How many instructions may retire at this privilege, so that the first overflow comes with the last
- * of them at the earliest: while the privilege does not change, that many are certain. Only for
- * counters of these classes; ~0: none can overflow. 0: one has, call hwpmu_retire().
+ * How many instructions may retire at this privilege, so that the first overflow comes with the
+ * last of them at the earliest: while the privilege does not change, that many are certain. Only
+ * for counters of these classes; ~0: none can overflow. 0: one has, call hwpmu_retire().
  */
 u64 hwpmu_horizon(const struct hwpmu *pmu, enum retire_privilege privilege, retire_wanted classes);
 

@@ -45,10 +45,11 @@ long ioctl_create_vm(struct kvm_call *call)
 
 /* A list whose length the program guesses: the right length comes back with E2BIG until the guess
  * is good. */
-static long msr_index_list(struct kvm_call *call, u32 (*list)(bool amd, u32 *out, u32 max))
+static long msr_index_list(struct kvm_call *call,
+			   u32 (*list)(const struct model *model, u32 *out, u32 max))
 {
 	struct kvm_msr_list *user = user_ptr(call->arg);
-	u32 indices[1024], n = list(call->model->is_amd, indices, ARRAY_SIZE(indices)), room;
+	u32 indices[1024], n = list(call->model, indices, ARRAY_SIZE(indices)), room;
 
 	if (!guarded_read(&room, &user->nmsrs, sizeof(room)) ||
 	    !guarded_write(&user->nmsrs, &n, sizeof(n)))
@@ -71,7 +72,7 @@ long ioctl_get_msr_feature_index_list(struct kvm_call *call)
 static int feature_msr(struct vcpu *vcpu, const struct model *model, u32 index, u64 *data)
 {
 	(void)vcpu;
-	return msr_feature_read(model->is_amd, index, data) == MSR_OK ? 0 : -EINVAL;
+	return msr_feature_read(model, index, data) == MSR_OK ? 0 : -EINVAL;
 }
 
 long ioctl_get_feature_msrs(struct kvm_call *call)

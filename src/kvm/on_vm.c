@@ -292,3 +292,31 @@ long ioctl_set_msr_filter(struct kvm_call *call)
 {
 	return vm_set_msr_filter(call->vm, call->data);
 }
+
+long ioctl_set_pmu_event_filter(struct kvm_call *call)
+{
+	const struct kvm_pmu_event_filter *user = user_ptr(call->arg);
+	struct kvm_pmu_event_filter head;
+	struct pmu_filter_args args;
+	void *events;
+	long r;
+
+	if (!guarded_read(&head, user, sizeof(head)))
+		return -EFAULT;
+	args = (struct pmu_filter_args){
+		.action = head.action,
+		.nevents = head.nevents,
+		.fixed_bitmap = head.fixed_counter_bitmap,
+		.flags = head.flags,
+	};
+	r = vm_check_pmu_filter(&args);
+	if (r)
+		return r;
+	r = kvm_copy_in(user->events, head.nevents * sizeof(user->events[0]), &events);
+	if (r)
+		return r;
+	args.events = events;
+	r = vm_set_pmu_filter(call->vm, &args);
+	free(events);
+	return r;
+}

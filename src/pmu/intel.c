@@ -36,7 +36,7 @@ static u64 read_counter(const struct pmu *pmu, u32 i)
 	return pmu_counter_read(pmu, i);
 }
 
-/* SDM 3B 20.2.8: 32 bits, sign-extended. The program restores what it has read. */
+/* SDM 3B 20.2, "Full-Width Writes": 32 bits with sign. The program restores what it has read. */
 static bool write_counter(struct pmu *pmu, u32 i, u64 value, bool host)
 {
 	pmu_counter_write(pmu, i, host ? value : (u64)(s64)(s32)value);
@@ -214,7 +214,7 @@ static void derive(struct pmu *pmu)
 	pmu->fixed_mask = BIT(least(field(edx, 12, 5), model->fixed_width)) - 1;
 }
 
-/* RDPMC: the type in 31:16 (4000H: fixed), the number in 15:0. The "fast" bit 31 is a type we lack. */
+/* The type is in 31:16 (4000H: fixed), the number in 15:0. The "fast" bit 31 is a type we lack. */
 static bool rdpmc_counter(const struct pmu *pmu, u32 ecx, u32 *counter)
 {
 	u32 type = ecx >> 16, i = ecx & 0xffff;

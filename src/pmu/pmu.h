@@ -110,7 +110,7 @@ bool pmu_overflow(struct pmu *pmu, u64 counters);
 
 /* What the owner has to do: overflows until it asks make one PMI. */
 enum pmu_request {
-	PMU_REQUEST_PMI = BIT(0),	 /* deliver LVTPC, unless it is masked: then the PMI is lost */
+	PMU_REQUEST_PMI = BIT(0),	 /* deliver LVTPC; if it is masked, the PMI is lost */
 	PMU_REQUEST_MASK_LVTPC = BIT(1), /* set its mask bit, once delivered */
 };
 u32 pmu_take_requests(struct pmu *pmu);

@@ -155,6 +155,23 @@ static void apply_to_lapic(struct vcpu *vcpu)
 			cpu_has(vcpu->cpu, FEAT_X2APIC) && !vcpu->vm->irqchip_kernel);
 }
 
+static void apply_to_pmu(struct vcpu *vcpu)
+{
+	const struct kvm_cpuid_entry2 *a = entry_of(vcpu, 0xa, 0);
+	const struct kvm_cpuid_entry2 *v2 = entry_of(vcpu, 0x80000022, 0);
+	struct pmu_guest guest = {
+		.disabled = vcpu->vm->set.pmu_disabled,
+		.leaf_a_eax = a ? a->eax : 0,
+		.leaf_a_edx = a ? a->edx : 0,
+		.pdcm = cpu_has(vcpu->cpu, FEAT_PDCM),
+		.core_ext = cpu_has(vcpu->cpu, FEAT_PERFCTR_CORE),
+		.leaf_22_eax = v2 ? v2->eax : 0,
+		.leaf_22_ebx = v2 ? v2->ebx : 0,
+	};
+
+	pmu_configure(&vcpu->pmu.guest, &guest);
+}
+
 int cpuid_apply(struct vcpu *vcpu)
 {
 	struct cpu *cpu = vcpu->cpu;
@@ -168,6 +185,7 @@ int cpuid_apply(struct vcpu *vcpu)
 	cpu->phys_bits = guest_phys_bits(vcpu);
 	cpu->is_amd = guest_is_amd(vcpu);
 	apply_to_lapic(vcpu);
+	apply_to_pmu(vcpu);
 	cpuid_refresh(vcpu);
 	return 0;
 }

@@ -13,6 +13,7 @@
 #include <cpuid.h>
 #include <string.h>
 
+#include "pmu/pmu.h"
 #include "x86/features.h"
 #include "x86/regs.h"
 
@@ -326,6 +327,29 @@ static void fill_amd(const struct model *model, u32 leaf, u32 subleaf, u32 regs[
 	}
 }
 
+/* Without KVM's limits: SDM 3B 20.2; of AMD's leaf there is nothing to limit. */
+static void native_perfmon(const struct pmu_model *pmu, u32 regs[4])
+{
+	regs[CPUID_EAX] = pmu->version | pmu->general << 8 | pmu->general_width << 16 |
+			  (u32)pmu->arch_events << 24;
+	regs[CPUID_EDX] = pmu->fixed | pmu->fixed_width << 5;
+	if (pmu->version >= 5) {
+		regs[CPUID_ECX] = MASK(pmu->fixed - 1, 0);
+		regs[CPUID_EDX] |= BIT(15); /* AnyThread is deprecated */
+	}
+}
+
+static void fill_pmu(const struct model *model, bool native, u32 leaf, u32 regs[4])
+{
+	const struct pmu_model *pmu = pmu_model_of(model->set);
+
+	if (leaf != 0xa && leaf != 0x80000022)
+		return;
+	pmu_cpuid(pmu, leaf, regs);
+	if (native && leaf == 0xa && !model->is_amd)
+		native_perfmon(pmu, regs);
+}
+
 static void model_leaf(const struct model *model, bool native, u32 leaf, u32 subleaf, u32 regs[4])
 {
 	regs[0] = regs[1] = regs[2] = regs[3] = 0;
@@ -333,6 +357,7 @@ static void model_leaf(const struct model *model, bool native, u32 leaf, u32 sub
 	leaf_bits(model, native, leaf, subleaf, regs);
 	fill_basic(model, leaf, subleaf, regs);
 	fill_extended(model, leaf, regs);
+	fill_pmu(model, native, leaf, regs);
 	if (model->is_amd)
 		fill_amd(model, leaf, subleaf, regs);
 }

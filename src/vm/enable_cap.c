@@ -135,6 +135,15 @@ static int manual_dirty_log(struct vm *vm, u64 options)
 	return 0;
 }
 
+/* KVM: for vCPUs to come only. */
+static int pmu_capability(struct vm *vm, u64 flags)
+{
+	if ((flags & ~(u64)KVM_PMU_CAP_DISABLE) || vm->created_vcpus)
+		return -EINVAL;
+	vm->set.pmu_disabled = flags & KVM_PMU_CAP_DISABLE;
+	return 0;
+}
+
 static int halt_poll(struct vm *vm, u64 ns)
 {
 	(void)vm; /* we never poll: any limit is kept */
@@ -159,6 +168,7 @@ static const struct {
 	{ KVM_CAP_MAX_VCPU_ID, max_vcpu_id },
 	{ KVM_CAP_X86_APIC_BUS_CYCLES_NS, apic_bus_cycles },
 	{ KVM_CAP_MANUAL_DIRTY_LOG_PROTECT2, manual_dirty_log },
+	{ KVM_CAP_PMU_CAPABILITY, pmu_capability },
 	{ KVM_CAP_HALT_POLL, halt_poll },
 };
 

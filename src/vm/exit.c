@@ -116,6 +116,17 @@ static int exit_wrmsr(struct vcpu *vcpu)
 	return complete(vcpu);
 }
 
+/* The engine has looked at CR4.PCE. */
+static int exit_rdpmc(struct vcpu *vcpu)
+{
+	u64 value;
+
+	if (pmu_rdpmc(&vcpu->pmu.guest, vcpu->cpu->regs[RCX], true, &value) != PMU_OK)
+		return gp_fault(vcpu);
+	set_edx_eax(vcpu->cpu, value);
+	return complete(vcpu);
+}
+
 static int complete_msr(struct vcpu *vcpu, bool read)
 {
 	if (READ_ONCE(vcpu->run->msr.error))
@@ -281,7 +292,7 @@ int exit_handle(struct vcpu *vcpu, enum exit_reason reason)
 	case EXIT_WRMSR:
 		return exit_wrmsr(vcpu);
 	case EXIT_RDPMC:
-		return gp_fault(vcpu); /* no counter is offered yet */
+		return exit_rdpmc(vcpu);
 	case EXIT_HYPERCALL:
 		return exit_hypercall(vcpu);
 	case EXIT_MONITOR:

@@ -60,7 +60,7 @@ static const struct msr_row *present(const struct vcpu *vcpu, u32 index)
 {
 	const struct msr_row *row = msr_find(index);
 
-	if (!row || !on_vendor(row, vcpu->vm->model->is_amd))
+	if (!row || !on_vendor(row, vcpu->vm->model->is_amd) || (row->flags & PMU))
 		return NULL;
 	if (row->pv && !pv_allowed(vcpu, row->pv - 1))
 		return NULL;
@@ -99,11 +99,20 @@ u64 *msr_home(struct vcpu *vcpu, const struct msr_row *row, u32 index)
 	return (u64 *)(base + row->offset) + (index - row->first);
 }
 
+static const enum msr_result of_pmu[] = {
+	[PMU_OK] = MSR_OK,
+	[PMU_FAULT] = MSR_FAULT,
+	[PMU_UNKNOWN] = MSR_UNKNOWN,
+};
+
+/* What has no row may be the PMU's. */
 static enum msr_result read_row(struct vcpu *vcpu, u32 index, bool host, u64 *value)
 {
 	const struct msr_row *row = present(vcpu, index);
 
-	if (!row || (row->flags & WRITE_ONLY))
+	if (!row)
+		return of_pmu[pmu_rdmsr(&vcpu->pmu.guest, index, host, value)];
+	if (row->flags & WRITE_ONLY)
 		return MSR_UNKNOWN;
 	if (!gate_open(vcpu, row, host))
 		return MSR_FAULT;
@@ -123,7 +132,9 @@ static enum msr_result write_row(struct vcpu *vcpu, u32 index, bool host, u64 va
 {
 	const struct msr_row *row = present(vcpu, index);
 
-	if (!row || (row->flags & READ_ONLY))
+	if (!row)
+		return of_pmu[pmu_wrmsr(&vcpu->pmu.guest, index, host, value)];
+	if (row->flags & READ_ONLY)
 		return MSR_UNKNOWN;
 	if (!gate_open(vcpu, row, host) || (!host && (row->flags & HOST_WRITES)))
 		return MSR_FAULT;
@@ -201,13 +212,13 @@ static void append(u32 *out, u32 max, u32 *n, u32 index)
 	++*n;
 }
 
-u32 msr_list(bool amd, u32 *out, u32 max)
+u32 msr_list(const struct model *model, u32 *out, u32 max)
 {
-	u32 n = 0;
+	u32 n = pmu_msr_list(pmu_model_of(model->set), out, max);
 
 	for (u32 i = 0; i < msr_nrows; i++)
 		for (u32 index = msr_rows[i].first; index <= msr_rows[i].last; index++)
-			if (in_list(&msr_rows[i], amd))
+			if (in_list(&msr_rows[i], model->is_amd))
 				append(out, max, &n, index);
 	return n;
 }
@@ -217,24 +228,36 @@ static bool is_feature(const struct msr_row *row, bool amd)
 	return (row->flags & FEATURE) && on_vendor(row, amd);
 }
 
-u32 msr_feature_list(bool amd, u32 *out, u32 max)
+u32 msr_feature_list(const struct model *model, u32 *out, u32 max)
 {
 	u32 n = 0;
 
 	for (u32 i = 0; i < msr_nrows; i++)
-		if (is_feature(&msr_rows[i], amd))
+		if (is_feature(&msr_rows[i], model->is_amd))
 			append(out, max, &n, msr_rows[i].first);
 	return n;
 }
 
-enum msr_result msr_feature_read(bool amd, u32 index, u64 *value)
+static bool pmu_lists(const struct model *model, u32 index)
+{
+	u32 list[PMU_MSRS], n = pmu_msr_list(pmu_model_of(model->set), list, PMU_MSRS);
+
+	for (u32 i = 0; i < n; i++)
+		if (list[i] == index)
+			return true;
+	return false;
+}
+
+enum msr_result msr_feature_read(const struct model *model, u32 index, u64 *value)
 {
 	const struct msr_row *row = msr_find(index);
 
 	*value = 0;
-	if (!row || !(is_feature(row, amd) || in_list(row, amd)))
-		return MSR_UNKNOWN;
-	if (is_feature(row, amd))
-		*value = msr_value(row, amd);
-	return MSR_OK;
+	if (row && is_feature(row, model->is_amd)) {
+		*value = msr_value(row, model->is_amd);
+		return MSR_OK;
+	}
+	if ((row && in_list(row, model->is_amd)) || pmu_lists(model, index))
+		return MSR_OK;
+	return MSR_UNKNOWN;
 }

@@ -10,6 +10,7 @@
 
 #include "base/types.h"
 
+struct model;
 struct vcpu;
 struct vm;
 
@@ -25,7 +26,7 @@ struct vm;
  * lock. */
 struct vcpu_msrs {
 	u64 misc_enable, platform_info, misc_features_enables;
-	u64 arch_capabilities, perf_capabilities, ucode_rev;
+	u64 arch_capabilities, ucode_rev;
 	u64 spec_ctrl, virt_spec_ctrl, feat_ctl, power_ctl, smi_count;
 	u64 hwcr, de_cfg, vm_cr, osvw_length, osvw_status;
 	u64 pv_eoi, poll_control, async_pf, async_pf_int;
@@ -68,11 +69,12 @@ int msr_filter_create(const struct kvm_msr_filter *user, struct msr_filter **out
 void msr_filter_destroy(struct msr_filter *filter);
 bool msr_filter_allows(const struct msr_filter *filter, u32 index, bool write);
 
-/* KVM_GET_MSR_INDEX_LIST and KVM_GET_MSR_FEATURE_INDEX_LIST: for the VM's model vendor. */
-u32 msr_list(bool amd, u32 *out, u32 max); /* number available; writes at most max */
-u32 msr_feature_list(bool amd, u32 *out, u32 max);
+/* KVM_GET_MSR_INDEX_LIST and KVM_GET_MSR_FEATURE_INDEX_LIST. Number available; at most max are
+ * written. */
+u32 msr_list(const struct model *model, u32 *out, u32 max);
+u32 msr_feature_list(const struct model *model, u32 *out, u32 max);
 /* KVM_GET_MSRS on the system fd. */
-enum msr_result msr_feature_read(bool amd, u32 index, u64 *value);
+enum msr_result msr_feature_read(const struct model *model, u32 index, u64 *value);
 
 /* Values after creation of the vCPU (init_event false) or INIT. */
 void msr_reset(struct vcpu *vcpu, bool init_event);

@@ -20,6 +20,7 @@ enum msr_flags {
 	DROP_WRITES = BIT(8), /* any value is accepted and forgotten */
 	HOST_WRITES = BIT(9), /* #GP when the guest writes it */
 	LAPIC = BIT(10),      /* #GP without an in-kernel local APIC */
+	PMU = BIT(11),	      /* the PMU's: here for its value as a feature MSR only */
 };
 
 /* Who the guest's CPUID must name, for the guest to have it. */
@@ -48,9 +49,9 @@ struct msr_row {
 	u8 pv; /* KVM_FEATURE_* plus one */
 	enum msr_home home;
 	u32 offset;
-	u64 value;     /* what reads give without a home; a feature MSR's at reset */
-	u64 amd_value; /* the same on AMD models, if not 0 */
-	u64 reserved;  /* bits that nobody may set */
+	u64 value;		    /* what reads give without a home; a feature MSR's at reset */
+	u64 amd_value, intel_value; /* the same on such models, if not 0 */
+	u64 reserved;		    /* bits that nobody may set */
 
 	/* May change the value to be stored; false is #GP. */
 	bool (*check)(struct vcpu *vcpu, u32 index, bool host, u64 *value);
@@ -67,7 +68,9 @@ u64 *msr_home(struct vcpu *vcpu, const struct msr_row *row, u32 index); /* NULL:
 
 static inline u64 msr_value(const struct msr_row *row, bool amd)
 {
-	return amd && row->amd_value ? row->amd_value : row->value;
+	u64 own = amd ? row->amd_value : row->intel_value;
+
+	return own ? own : row->value;
 }
 
 #endif

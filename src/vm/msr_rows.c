@@ -397,18 +397,19 @@ static bool check_async_pf(struct vcpu *vcpu, u32 index, bool host, u64 *value)
 	 BIT(24) /* PBRSB_NO */ | BIT(26) /* GDS_NO */ | BIT(27) /* RFDS_NO */ |        \
 	 BIT(62) /* ITS_NO */)
 
-#define GATE(g)	     .gate = GATE_##g
-#define PV(feature)  .pv = KVM_FEATURE_##feature + 1
-#define OWN(field)   .home = HOME_OWN, .offset = offsetof(struct vcpu_msrs, field)
-#define CPU(field)   .home = HOME_CPU, .offset = offsetof(struct cpu, field)
-#define CLOCK(field) .home = HOME_CLOCK, .offset = offsetof(struct vcpu_clock, field)
-#define VALUE(v)     .value = v
-#define AMD_VALUE(v) .amd_value = v
-#define RESERVED(m)  .reserved = m
-#define CHECK(f)     .check = check_##f
-#define READ(f)	     .read = read_##f
-#define WRITE(f)     .write = write_##f
-#define RW(f)	     READ(f), WRITE(f)
+#define GATE(g)	       .gate = GATE_##g
+#define PV(feature)    .pv = KVM_FEATURE_##feature + 1
+#define OWN(field)     .home = HOME_OWN, .offset = offsetof(struct vcpu_msrs, field)
+#define CPU(field)     .home = HOME_CPU, .offset = offsetof(struct cpu, field)
+#define CLOCK(field)   .home = HOME_CLOCK, .offset = offsetof(struct vcpu_clock, field)
+#define VALUE(v)       .value = v
+#define AMD_VALUE(v)   .amd_value = v
+#define INTEL_VALUE(v) .intel_value = v
+#define RESERVED(m)    .reserved = m
+#define CHECK(f)       .check = check_##f
+#define READ(f)	       .read = read_##f
+#define WRITE(f)       .write = write_##f
+#define RW(f)	       READ(f), WRITE(f)
 
 #define MSRS(first_, last_, name_, flags_, ...) \
 	{ .first = first_, .last = last_, .name = #name_, .flags = flags_, ##__VA_ARGS__ },
@@ -437,7 +438,7 @@ void msr_reset(struct vcpu *vcpu, bool init_event)
 	if (init_event)
 		return;
 	for (u32 i = 0; i < msr_nrows; i++)
-		if (msr_rows[i].flags & FEATURE)
+		if ((msr_rows[i].flags & FEATURE) && msr_rows[i].home)
 			*msr_home(vcpu, &msr_rows[i], msr_rows[i].first) =
 				msr_value(&msr_rows[i], amd);
 	msrs->misc_features_enables = 0;

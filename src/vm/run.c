@@ -121,6 +121,22 @@ static u64 budget(struct vcpu *vcpu)
 	return n < BUDGET_MIN ? BUDGET_MIN : n > most ? most : n;
 }
 
+/* Runs the processor, in as many pieces as the horizons of its counters make of it: while they only
+ * draw nearer, there is nothing else to be done between two of them. */
+static enum exit_reason run_processor(struct vcpu *vcpu, u64 instructions)
+{
+	for (;;) {
+		u64 piece = vcpu_pmu_horizon(vcpu, instructions);
+		enum exit_reason reason = engine_run(vcpu->cpu, piece);
+		bool news = vcpu_pmu_leave(vcpu);
+
+		instructions -= piece;
+		if (reason != EXIT_BUDGET || !instructions || news)
+			return reason;
+		vcpu->cpu->same_memory = true;
+	}
+}
+
 static int enter(struct vcpu *vcpu)
 {
 	struct cpu *cpu = vcpu->cpu;
@@ -135,7 +151,7 @@ static int enter(struct vcpu *vcpu)
 	vcpu->ever_ran = true;
 	cpu->alone = __atomic_load_n(&vcpu->vm->nvcpus, __ATOMIC_ACQUIRE) == 1;
 	pv_eoi_offer(vcpu);
-	reason = engine_run(cpu, instructions);
+	reason = run_processor(vcpu, instructions);
 	pv_eoi_collect(vcpu);
 	return exit_handle(vcpu, reason);
 }
@@ -146,6 +162,7 @@ static int turn(struct vcpu *vcpu)
 
 	vcpu_section_begin(vcpu);
 	r = serve_requests(vcpu);
+	vcpu_pmu_enter(vcpu);
 	events_accept(vcpu);
 	if (r > 0 && vcpu->mp_state == KVM_MP_STATE_RUNNABLE)
 		r = enter(vcpu);
@@ -315,6 +332,7 @@ static void sync_out(struct vcpu *vcpu)
  */
 static int finish_last_exit(struct vcpu *vcpu)
 {
+	enum exit_reason reason;
 	bool again;
 	int r = exit_complete(vcpu, &again);
 
@@ -322,7 +340,10 @@ static int finish_last_exit(struct vcpu *vcpu)
 		return r;
 	__atomic_store_n(&vcpu->cpu->attention, 0, __ATOMIC_SEQ_CST);
 	vcpu->cpu->want_irq_window = vcpu->cpu->want_nmi_window = false;
-	r = exit_handle(vcpu, engine_run(vcpu->cpu, 1));
+	vcpu_pmu_enter(vcpu);
+	reason = engine_run(vcpu->cpu, 1);
+	vcpu_pmu_leave(vcpu);
+	r = exit_handle(vcpu, reason);
 	vcpu_kick(vcpu, 0); /* attention may have been somebody's */
 	return r;
 }

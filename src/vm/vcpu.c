@@ -174,6 +174,7 @@ static struct vcpu *vcpu_alloc(struct vm *vm, u32 id, void *run)
 	pthread_mutex_init(&vcpu->lock, NULL);
 	vcpu_section_begin(vcpu);
 	lapic_setup(vcpu, boot);
+	vcpu_pmu_init(vcpu);
 	must(cpuid_apply(vcpu) == 0); /* no CPUID is a CPUID */
 	vcpu_reset(vcpu, false);
 	vcpu_clock_init(vcpu);

@@ -52,6 +52,7 @@ static void destroy(struct vm *vm)
 	irqchip_destroy(vm);
 	if (vm->msr_filter)
 		msr_filter_destroy(vm->msr_filter);
+	free(vm->pmu_filter);
 	vm_clock_destroy(vm);
 	pthread_mutex_destroy(&vm->ring_lock);
 	pthread_mutex_destroy(&vm->lock);

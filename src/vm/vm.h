@@ -28,6 +28,7 @@
 #include "mem/mem.h"
 #include "vm/clock.h"
 #include "vm/msr.h"
+#include "vm/pmu.h"
 #include "vm/stats.h"
 #include "x86/models.h"
 
@@ -107,6 +108,7 @@ struct vcpu {
 	struct lapic lapic;
 	struct vcpu_clock clock;
 	struct vcpu_msrs msrs;
+	struct vcpu_pmu pmu;
 	u32 ncpuid;
 	struct kvm_cpuid_entry2 *cpuid;
 	struct vcpu_stats stats;
@@ -143,7 +145,8 @@ struct vm {
 	u32 nslots;
 	const struct io_zones *zones;
 	pthread_mutex_t ring_lock;
-	struct msr_filter *msr_filter; /* NULL: none */
+	struct msr_filter *msr_filter;	  /* NULL: none */
+	struct vm_pmu_filter *pmu_filter; /* the same */
 
 	struct vm_settings set;
 	bool irqchip_kernel, irqchip_split; /* at most one */
@@ -160,8 +163,8 @@ enum vcpu_request {
 	REQUEST_TLB_FLUSH = BIT(0),
 	REQUEST_CLOCK_UPDATE = BIT(2),
 	REQUEST_STEAL_UPDATE = BIT(3),
-	REQUEST_EVENT = BIT(4), /* the LAPIC or the program has something to inject */
-	REQUEST_LEAVE = BIT(5), /* somebody waits in vm_synchronize() */
+	REQUEST_EVENT = BIT(4),	     /* the LAPIC or the program has something to inject */
+	REQUEST_LEAVE = BIT(5),	     /* somebody waits in vm_synchronize() */
 	REQUEST_IOAPIC_EOI = BIT(6), /* the program's I/O APIC hears that a level has ended */
 };
 

@@ -10,6 +10,7 @@
 /* Sets of models that rows of events.def name. */
 #define INTEL_SLOTS   (MODEL_ICELAKE | MODEL_SAPPHIRERAPIDS)
 #define INTEL_OLD_TLB (MODEL_SKYLAKE | MODEL_ICELAKE)
+#define INTEL_L2_ALL  (MODEL_SKYLAKE | MODEL_SAPPHIRERAPIDS)
 
 enum event_kind { EVENT_EXACT, EVENT_MODELLED };
 

@@ -12,19 +12,19 @@
 #define PMU_FIXED_BASE 32
 
 /* Event selects: IA32_PERFEVTSELx, PERF_CTLx. */
-#define EVENTSEL_EVENT	MASK(7, 0)
-#define EVENTSEL_UMASK	MASK(15, 8)
-#define EVENTSEL_USR	BIT(16)
-#define EVENTSEL_OS	BIT(17)
-#define EVENTSEL_EDGE	BIT(18)
-#define EVENTSEL_PC	BIT(19)
-#define EVENTSEL_INT	BIT(20)
-#define EVENTSEL_ANY	BIT(21)
-#define EVENTSEL_EN	BIT(22)
-#define EVENTSEL_INV	BIT(23)
-#define EVENTSEL_CMASK	MASK(31, 24)
-#define EVENTSEL_IN_TX	 BIT(32) /* Intel */
-#define EVENTSEL_IN_TXCP BIT(33)
+#define EVENTSEL_EVENT	    MASK(7, 0)
+#define EVENTSEL_UMASK	    MASK(15, 8)
+#define EVENTSEL_USR	    BIT(16)
+#define EVENTSEL_OS	    BIT(17)
+#define EVENTSEL_EDGE	    BIT(18)
+#define EVENTSEL_PC	    BIT(19)
+#define EVENTSEL_INT	    BIT(20)
+#define EVENTSEL_ANY	    BIT(21)
+#define EVENTSEL_EN	    BIT(22)
+#define EVENTSEL_INV	    BIT(23)
+#define EVENTSEL_CMASK	    MASK(31, 24)
+#define EVENTSEL_IN_TX	    BIT(32) /* Intel */
+#define EVENTSEL_IN_TXCP    BIT(33)
 #define EVENTSEL_EVENT_HIGH MASK(35, 32) /* AMD: bits 11:8 of the event */
 
 /* The four bits that a fixed counter has in IA32_FIXED_CTR_CTRL. */

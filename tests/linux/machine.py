@@ -25,7 +25,7 @@ BOOT_SECONDS = int(os.environ.get("BOOT_SECONDS", 240))
 TROUBLE = re.compile(
     r"WARNING: CPU|BUG: |Oops|Call Trace:|Kernel panic|general protection|soft lockup|hard LOCKUP|rcu.*stall"
     r"|rcu_.*detected|Clocksource .* skewed|[Cc]locksource.*unstable|Marking TSC unstable|TSC synchronization.*warp"
-    r"|hung_task|blocked for more than|unchecked MSR access|MP-BIOS bug|spurious.*vector|perfctr"
+    r"|hung_task|blocked for more than|unchecked MSR access|MP-BIOS bug|spurious.*vector|Failed to access perfctr"
     r"|invalid opcode|stack guard|segfault|not responding|No irq handler|nobody cared|Unhandled"
 )
 

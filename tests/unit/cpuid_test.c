@@ -34,6 +34,7 @@ static struct fixture *make(const char *model)
 	f->vcpu.cpu = &f->cpu;
 	f->vcpu.lapic.base = LAPIC_DEFAULT_BASE | APIC_BASE_ENABLE;
 	f->cpu.xcr0 = XCR0_X87;
+	vcpu_pmu_init(&f->vcpu);
 	f->vcpu.cpuid = f->list;
 	f->vcpu.ncpuid = cpuid_supported(f->vm.model, f->list, CPUID_MAX_ENTRIES);
 	assert_in_range(f->vcpu.ncpuid, 1, CPUID_MAX_ENTRIES);

@@ -111,8 +111,7 @@ static void the_same_code_differs_between_generations(void **state)
 	(void)state;
 	assert_string_equal(event_find(MODEL_SKYLAKE, 0xc4, 1)->name,
 			    "BR_INST_RETIRED.CONDITIONAL");
-	assert_string_equal(event_find(MODEL_ICELAKE, 0xc4, 1)->name,
-			    "BR_INST_RETIRED.COND_TAKEN");
+	assert_string_equal(event_find(MODEL_ICELAKE, 0xc4, 1)->name, "BR_INST_RETIRED.COND_TAKEN");
 	assert_null(event_find(MODEL_MILAN, 0xc4, 1));
 	assert_null(event_find(MODEL_MILAN, 0x120, 1));
 }

@@ -141,7 +141,8 @@ static void a_full_list_is_searched_completely(void **state)
 
 	(void)state;
 	for (u32 i = 0; n < PMU_FILTER_EVENTS - 3; i++)
-		events[n++] = i % 2 ? MASKED(i & 0xcf, 0xff, i >> 8) : EXCLUDE(i & 0xcf, 0xff, 0xfe);
+		events[n++] =
+			i % 2 ? MASKED(i & 0xcf, 0xff, i >> 8) : EXCLUDE(i & 0xcf, 0xff, 0xfe);
 	events[n++] = MASKED(0xd0, 0xff, 0x83);
 	events[n++] = MASKED(0xd0, 0xff, 0x81);
 	events[n++] = MASKED(0xd0, 0xff, 0x82);

@@ -124,29 +124,32 @@ static void rows_are_sorted_and_do_not_overlap(void **state)
 static void every_listed_msr_can_be_saved_and_restored(void **state)
 {
 	struct machine *m = *state;
-	u32 list[256], n = msr_list(m->vm->model->is_amd, list, ARRAY_SIZE(list));
+	u32 list[256], n = msr_list(m->vm->model, list, ARRAY_SIZE(list));
 
 	assert_in_range(n, 30, ARRAY_SIZE(list));
 	for (u32 i = 0; i < n; i++)
 		assert_int_equal(host_write(m->vcpu, list[i], host_read(m->vcpu, list[i])), MSR_OK);
-	assert_int_equal(msr_list(m->vm->model->is_amd, NULL, 0), n);
+	assert_int_equal(msr_list(m->vm->model, NULL, 0), n);
 }
 
 static void feature_msrs_belong_to_the_vendor(void **state)
 {
+	const struct model *intel = model_find("icelake"), *amd = model_find("milan");
 	u32 list[16];
 	u64 value;
 
 	(void)state;
-	assert_int_equal(msr_feature_list(false, list, ARRAY_SIZE(list)), 3);
-	assert_int_equal(msr_feature_list(true, list, ARRAY_SIZE(list)), 4);
+	assert_int_equal(msr_feature_list(intel, list, ARRAY_SIZE(list)), 3);
+	assert_int_equal(msr_feature_list(amd, list, ARRAY_SIZE(list)), 4);
 	assert_int_equal(list[3], DE_CFG);
 	for (u32 i = 0; i < 4; i++)
-		assert_int_equal(msr_feature_read(true, list[i], &value), MSR_OK);
-	assert_int_equal(msr_feature_read(false, DE_CFG, &value), MSR_UNKNOWN);
-	assert_int_equal(msr_feature_read(false, PERF_CAPS, &value), MSR_OK);
+		assert_int_equal(msr_feature_read(amd, list[i], &value), MSR_OK);
+	assert_int_equal(msr_feature_read(intel, DE_CFG, &value), MSR_UNKNOWN);
+	assert_int_equal(msr_feature_read(intel, PERF_CAPS, &value), MSR_OK);
+	assert_int_equal(value, PERF_CAP_FULL_WIDTH);
+	assert_int_equal(msr_feature_read(amd, PERF_CAPS, &value), MSR_OK);
 	assert_int_equal(value, 0);
-	assert_int_equal(msr_feature_read(false, 0x480, &value), MSR_UNKNOWN); /* VMX_BASIC */
+	assert_int_equal(msr_feature_read(intel, 0x480, &value), MSR_UNKNOWN); /* VMX_BASIC */
 }
 
 static void feature_msrs_freeze_when_the_vcpu_has_run(void **state)

@@ -1,4 +1,7 @@
 // SPDX-License-Identifier: MIT
+/*
+ * The vCPU of pmu_machine.h.
+ */
 #include "unit/pmu_machine.h"
 
 #include <string.h>
@@ -51,28 +54,13 @@ u32 pmu_machine_run(struct pmu_machine *m, u64 instructions)
 	return pmis;
 }
 
-static void complete(struct pmu_machine *m)
-{
-	if (!m->apart)
-		m->tally.instructions[RETIRE_OS]++;
-	pmu_enter(&m->pmu);
-}
-
 enum pmu_result guest_wrmsr(struct pmu_machine *m, u32 index, u64 value)
 {
 	enum pmu_result result = pmu_wrmsr(&m->pmu, index, false, value);
 
-	if (result == PMU_OK)
-		complete(m);
-	return result;
-}
-
-enum pmu_result guest_rdmsr(struct pmu_machine *m, u32 index, u64 *value)
-{
-	enum pmu_result result = pmu_rdmsr(&m->pmu, index, false, value);
-
-	if (result == PMU_OK)
-		complete(m);
+	if (result == PMU_OK && !m->apart)
+		m->tally.instructions[RETIRE_OS]++;
+	pmu_enter(&m->pmu);
 	return result;
 }
 

@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: MIT */
 /*
  * A vCPU as far as its PMU is concerned: tallies that a test adds to, the physical and the virtual
- * PMU. Guest accesses are completed like a hypervisor's: done, then counted as one instruction.
+ * PMU. Guest writes are completed as by a hypervisor: done, then counted as one instruction.
  */
 #ifndef TESTS_PMU_MACHINE_H
 #define TESTS_PMU_MACHINE_H
@@ -17,18 +17,17 @@ struct pmu_machine {
 	struct retire_tally tally;
 	struct hwpmu hw;
 	struct pmu pmu;
-	bool apart; /* guest_rdmsr() and guest_wrmsr() do not count themselves */
+	bool apart; /* guest_wrmsr() does not count itself */
 };
 
 /* With what the model's CPUID offers; pdcm and the AMD bits set. */
 struct pmu_guest pmu_machine_guest(enum model_set model);
 void pmu_machine_create(struct pmu_machine *m, enum model_set model);
 
-/* Lets the guest retire instructions in user mode, obeying the horizon; PMIs on the way are counted. */
+/* Lets the guest retire instructions in user mode, obeying the horizon. The number of PMIs. */
 u32 pmu_machine_run(struct pmu_machine *m, u64 instructions);
 
 enum pmu_result guest_wrmsr(struct pmu_machine *m, u32 index, u64 value);
-enum pmu_result guest_rdmsr(struct pmu_machine *m, u32 index, u64 *value);
 enum pmu_result host_wrmsr(struct pmu_machine *m, u32 index, u64 value);
 u64 host_rdmsr(struct pmu_machine *m, u32 index);
 

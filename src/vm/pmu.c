@@ -1,0 +1,123 @@
+// SPDX-License-Identifier: MIT
+/*
+ * The PMU's part in a turn of the run loop (docs/architecture.md), and the event filter. vCPU
+ * thread; filters on any.
+ */
+#include "vm/pmu.h"
+
+#include <errno.h>
+#include <stdlib.h>
+
+#include "hostperf/hostperf.h"
+#include "vm/vm.h"
+
+/*
+ * Events that may stay away for long. The horizon of a counter that is one occurrence from its
+ * overflow is a single instruction, over and over until it comes; theirs is not made shorter than
+ * SKID, so that their PMI may come that much late.
+ */
+#define SELDOM                                                                                \
+	(RETIRE_BIT(RETIRE_FAR) | RETIRE_BIT(RETIRE_INTERRUPTS) | RETIRE_BIT(RETIRE_STALLS) | \
+	 RETIRE_BIT(RETIRE_BRANCH_MISSES) | RETIRE_BIT(RETIRE_L1D_MISSES) |                   \
+	 RETIRE_BIT(RETIRE_L1I_MISSES) | RETIRE_BIT(RETIRE_L2_REFERENCES) |                   \
+	 RETIRE_BIT(RETIRE_LLC_REFERENCES) | RETIRE_BIT(RETIRE_LLC_MISSES) |                  \
+	 RETIRE_BIT(RETIRE_DTLB_LOAD_MISSES) | RETIRE_BIT(RETIRE_DTLB_STORE_MISSES) |         \
+	 RETIRE_BIT(RETIRE_ITLB_MISSES))
+#define SKID 200
+
+void vcpu_pmu_init(struct vcpu *vcpu)
+{
+	const struct pmu_model *model = pmu_model_of(vcpu->vm->model->set);
+
+	hwpmu_init(&vcpu->pmu.hw, model, &vcpu->cpu->tally);
+	pmu_init(&vcpu->pmu.guest, model, &hostperf_mediated, &vcpu->pmu.hw);
+}
+
+/* SDM 3A 10.5.1. Without an in-kernel APIC a PMI has nowhere to go (KVM: the same). */
+static bool deliver(struct vcpu *vcpu)
+{
+	bool pmi = pmu_take_requests(&vcpu->pmu.guest) & PMU_REQUEST_PMI;
+
+	if (pmi && vcpu->has_lapic)
+		lapic_perf_interrupt(&vcpu->lapic);
+	return pmi;
+}
+
+static void take_filter(struct vcpu *vcpu)
+{
+	const struct vm_pmu_filter *f = __atomic_load_n(&vcpu->vm->pmu_filter, __ATOMIC_ACQUIRE);
+
+	if (!f || f->serial == vcpu->pmu.filter_serial)
+		return;
+	pmu_set_filter(&vcpu->pmu.guest, &f->filter);
+	vcpu->pmu.filter_serial = f->serial;
+}
+
+void vcpu_pmu_enter(struct vcpu *vcpu)
+{
+	take_filter(vcpu);
+	pmu_enter(&vcpu->pmu.guest);
+	deliver(vcpu);
+	vcpu->cpu->wanted = hwpmu_wanted(&vcpu->pmu.hw);
+}
+
+static u64 least(u64 a, u64 b)
+{
+	return a < b ? a : b;
+}
+
+static u64 horizon(const struct hwpmu *hw, retire_wanted classes)
+{
+	/* The privilege may change on the way. */
+	return least(hwpmu_horizon(hw, RETIRE_OS, classes), hwpmu_horizon(hw, RETIRE_USR, classes));
+}
+
+u64 vcpu_pmu_horizon(const struct vcpu *vcpu, u64 budget)
+{
+	const struct hwpmu *hw = &vcpu->pmu.hw;
+	u64 often, seldom;
+
+	if (!hwpmu_wanted(hw))
+		return budget;
+	often = horizon(hw, (retire_wanted)~SELDOM);
+	seldom = horizon(hw, SELDOM);
+	return least(budget, least(often, seldom < SKID ? SKID : seldom));
+}
+
+bool vcpu_pmu_leave(struct vcpu *vcpu)
+{
+	pmu_leave(&vcpu->pmu.guest);
+	return deliver(vcpu) || vcpu->pmu.guest.dirty;
+}
+
+static int filter_errno(enum pmu_filter_error error)
+{
+	return error == PMU_FILTER_OK ? 0 : error == PMU_FILTER_TOO_BIG ? -E2BIG : -EINVAL;
+}
+
+int vm_check_pmu_filter(const struct pmu_filter_args *args)
+{
+	return filter_errno(pmu_filter_check(args));
+}
+
+int vm_set_pmu_filter(struct vm *vm, const struct pmu_filter_args *args)
+{
+	struct vm_pmu_filter *new = malloc(sizeof(*new)), *old;
+	int r;
+
+	if (!new)
+		return -ENOMEM;
+	r = filter_errno(pmu_filter_make(&new->filter, args, vm->model->is_amd));
+	if (r) {
+		free(new);
+		return r;
+	}
+	pthread_mutex_lock(&vm->lock);
+	old = vm->pmu_filter;
+	new->serial = old ? old->serial + 1 : 1;
+	__atomic_store_n(&vm->pmu_filter, new, __ATOMIC_SEQ_CST);
+	pthread_mutex_unlock(&vm->lock);
+	vm_synchronize(vm); /* who runs enters anew, and sees it */
+	free(old);
+	return 0;
+}

@@ -1,0 +1,244 @@
+// SPDX-License-Identifier: MIT
+/*
+ * The PMU through the KVM API: the program sets the counters of either vendor with KVM_SET_MSRS,
+ * the guest counts and is interrupted. Run by `vpmu kvm`.
+ */
+#include <pthread.h>
+#include <setjmp.h>
+#include <stdarg.h>
+#include <stdlib.h>
+#include <string.h>
+#include <sys/ioctl.h>
+#include <unistd.h>
+#include <cmocka.h>
+
+#include "guest/kvm_guest.h"
+
+#define PORT	     0xf4
+#define READY	     0xff
+#define VECTOR	     0x60
+#define LVTPC	     0x340
+#define LVT_MASKED   BIT(16)
+#define GP_VECTOR    13
+#define INSTRUCTIONS 0xc0 /* of both vendors */
+#define COUNT_OS     (BIT(17) | BIT(22))
+#define INTERRUPT    BIT(20)
+
+/* Tells READY, then goes round a loop of four instructions. The handler leaves the address that it
+ * interrupted at IMAGE_DATA. */
+GUEST_CODE(looping, "mov $0x1b, %ecx; rdmsr; or $0x400, %eax; wrmsr\n"
+		    "mov $0x80f, %ecx; mov $0x1ff, %eax; xor %edx, %edx; wrmsr\n"
+		    "mov $0x834, %ecx; mov $0x60, %eax; xor %edx, %edx; wrmsr\n"
+		    "sti\n"
+		    "mov $0xff, %al; out %al, $0xf4\n"
+		    "looping_round: nop; nop; nop; jmp looping_round\n"
+		    "looping_handler:\n"
+		    "pop %rbx; mov %rbx, 0x100000; mov $0x60, %al; out %al, $0xf4; hlt\n");
+
+/* Once the byte at IMAGE_DATA is set: what a counter grows by in a thousand rounds, in RBX. */
+GUEST_CODE(asking, "mov $0xff, %al; out %al, $0xf4\n"
+		   "1: cmpb $0, 0x100000; je 1b\n"
+		   "xor %ecx, %ecx; rdpmc; mov %eax, %ebx\n"
+		   "mov $1000, %ecx; 2: loop 2b\n"
+		   "rdpmc; sub %ebx, %eax; mov %eax, %ebx\n"
+		   "mov $0, %al; out %al, $0xf4\n");
+
+GUEST_CODE(reading, "xor %ecx, %ecx; rdpmc; out %al, $0xf4\n");
+
+extern const u8 looping_round[], looping_handler[];
+
+static struct kvm_guest g;
+static bool amd;
+
+/* --- the two vendors --- */
+
+static void find_vendor(void)
+{
+	struct kvm_cpuid2 *cpuid = calloc(1, sizeof(*cpuid) + 256 * sizeof(cpuid->entries[0]));
+
+	cpuid->nent = 256;
+	KVM_CALL(g.kvm, KVM_GET_SUPPORTED_CPUID, cpuid);
+	amd = cpuid->entries[0].ebx == 0x68747541;
+	free(cpuid);
+}
+
+static u32 counter_msr(void)
+{
+	return amd ? 0xc0010004 : 0xc1;
+}
+
+static u32 select_msr(void)
+{
+	return amd ? 0xc0010000 : 0x186;
+}
+
+static u64 access_msr(int vcpu, unsigned long request, u32 index, u64 value)
+{
+	struct kvm_msrs *msrs = calloc(1, sizeof(*msrs) + sizeof(msrs->entries[0]));
+
+	msrs->nmsrs = 1;
+	msrs->entries[0] = (struct kvm_msr_entry){ .index = index, .data = value };
+	assert_int_equal(KVM_CALL(g.vcpu[vcpu], request, msrs), 1);
+	value = msrs->entries[0].data;
+	free(msrs);
+	return value;
+}
+
+static void set_msr(int vcpu, u32 index, u64 value)
+{
+	access_msr(vcpu, KVM_SET_MSRS, index, value);
+}
+
+static u64 get_msr(int vcpu, u32 index)
+{
+	return access_msr(vcpu, KVM_GET_MSRS, index, 0);
+}
+
+/* Counts instructions of the kernel from `value` on. */
+static void count_instructions(u64 value, u64 flags)
+{
+	set_msr(0, counter_msr(), value & MASK(47, 0));
+	set_msr(0, select_msr(), INSTRUCTIONS | COUNT_OS | flags);
+}
+
+static int next(void)
+{
+	int reason = kvm_guest_run(&g, 0);
+
+	return reason == KVM_EXIT_IO ? *(u8 *)kvm_io_data(g.run[0]) : -reason;
+}
+
+static void with_irqchip(int vm)
+{
+	KVM_CALL(vm, KVM_CREATE_IRQCHIP, NULL);
+}
+
+static void without_pmu(int vm)
+{
+	struct kvm_enable_cap cap = { .cap = KVM_CAP_PMU_CAPABILITY,
+				      .args = { KVM_PMU_CAP_DISABLE } };
+
+	KVM_CALL(vm, KVM_ENABLE_CAP, &cap);
+}
+
+/* --- the tests --- */
+
+static u64 in_looping(const u8 *label)
+{
+	return IMAGE_CODE + (label - looping_start);
+}
+
+/* The OUT that told READY is completed first, and counts. */
+static u64 interrupted_after(u64 instructions)
+{
+	struct kvm_lapic_state lapic;
+	u64 rip;
+	u32 lvt;
+
+	kvm_guest_create_with(&g, looping_start, looping_end - looping_start, 1, with_irqchip);
+	find_vendor();
+	image_gate(g.ram, VECTOR, in_looping(looping_handler), 0);
+	assert_int_equal(next(), READY);
+	count_instructions(-instructions, INTERRUPT);
+	assert_int_equal(next(), VECTOR);
+	memcpy(&rip, g.ram + IMAGE_DATA, sizeof(rip));
+	KVM_CALL(g.vcpu[0], KVM_GET_LAPIC, &lapic);
+	memcpy(&lvt, lapic.regs + LVTPC, sizeof(lvt));
+	assert_int_equal(lvt, VECTOR | (amd ? 0 : LVT_MASKED)); /* SDM 3A 10.5.1 */
+	kvm_guest_destroy(&g);
+	return rip;
+}
+
+static void a_pmi_comes_behind_the_instruction_that_overflowed(void **state)
+{
+	(void)state;
+	for (u32 i = 0; i < 8; i++)
+		assert_int_equal(interrupted_after(1001 + i), in_looping(looping_round) + i % 4);
+	assert_int_equal(interrupted_after(40000001), in_looping(looping_round));
+}
+
+static void the_program_reads_what_the_guest_counted(void **state)
+{
+	(void)state;
+	kvm_guest_create(&g, asking_start, asking_end - asking_start, 2);
+	find_vendor();
+	assert_int_equal(next(), READY);
+	g.ram[IMAGE_DATA] = 1;
+	count_instructions(0, 0);
+	assert_int_equal(next(), 0);
+	/* OUT, CMP, JE; XOR, RDPMC, MOV; MOV and the rounds; RDPMC, SUB, MOV, MOV; not the last OUT
+	 */
+	assert_int_equal(get_msr(0, counter_msr()), 3 + 3 + 1 + 1000 + 4);
+	set_msr(1, counter_msr(), get_msr(0, counter_msr()));
+	set_msr(1, select_msr(), get_msr(0, select_msr()));
+	assert_int_equal(get_msr(1, counter_msr()), get_msr(0, counter_msr()));
+	assert_int_equal(get_msr(1, select_msr()), INSTRUCTIONS | COUNT_OS);
+	kvm_guest_destroy(&g);
+}
+
+static void deny_instructions(void)
+{
+	struct kvm_pmu_event_filter *filter = calloc(1, sizeof(*filter) + sizeof(u64));
+
+	filter->action = KVM_PMU_EVENT_DENY;
+	filter->nevents = 1;
+	filter->events[0] = INSTRUCTIONS;
+	KVM_CALL(g.vm, KVM_SET_PMU_EVENT_FILTER, filter);
+	free(filter);
+}
+
+static void *run_on(void *unused)
+{
+	(void)unused;
+	return next() == 0 ? &g : NULL;
+}
+
+static void a_filter_stops_a_counter_that_runs(void **state)
+{
+	struct kvm_regs regs;
+	pthread_t thread;
+	void *done;
+
+	(void)state;
+	kvm_guest_create(&g, asking_start, asking_end - asking_start, 1);
+	find_vendor();
+	assert_int_equal(next(), READY);
+	count_instructions(0, 0);
+	assert_int_equal(pthread_create(&thread, NULL, run_on, NULL), 0);
+	usleep(20000);
+	deny_instructions();
+	__atomic_store_n(&g.ram[IMAGE_DATA], 1, __ATOMIC_SEQ_CST);
+	pthread_join(thread, &done);
+	assert_ptr_equal(done, &g);
+	KVM_CALL(g.vcpu[0], KVM_GET_REGS, &regs);
+	assert_int_equal(regs.rbx, 0);
+	assert_true(get_msr(0, counter_msr()) > 0);
+	kvm_guest_destroy(&g);
+}
+
+static void without_a_pmu_rdpmc_faults(void **state)
+{
+	struct kvm_regs regs;
+
+	(void)state;
+	kvm_guest_create_with(&g, reading_start, reading_end - reading_start, 1, without_pmu);
+	find_vendor();
+	assert_int_equal(kvm_guest_run(&g, 0), KVM_EXIT_HLT);
+	KVM_CALL(g.vcpu[0], KVM_GET_REGS, &regs);
+	assert_int_equal(regs.rip & ~(IMAGE_STUB_SIZE - 1ull),
+			 IMAGE_STUBS + GP_VECTOR * IMAGE_STUB_SIZE);
+	assert_int_equal(get_msr(0, counter_msr()), 0);
+	kvm_guest_destroy(&g);
+}
+
+int main(void)
+{
+	const struct CMUnitTest tests[] = {
+		cmocka_unit_test(a_pmi_comes_behind_the_instruction_that_overflowed),
+		cmocka_unit_test(the_program_reads_what_the_guest_counted),
+		cmocka_unit_test(a_filter_stops_a_counter_that_runs),
+		cmocka_unit_test(without_a_pmu_rdpmc_faults),
+	};
+
+	return cmocka_run_group_tests(tests, NULL, NULL);
+}
