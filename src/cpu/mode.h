@@ -37,9 +37,10 @@
 #define MODE_COUNT_MEMORY   BIT(18)
 #define MODE_COUNT_CYCLES   BIT(19)
 
-#define COUNT_BRANCHES                                                                           \
-	(RETIRE_BIT(RETIRE_CONDITIONAL) | RETIRE_BIT(RETIRE_TAKEN) |                             \
-	 RETIRE_BIT(RETIRE_COND_TAKEN) | RETIRE_BIT(RETIRE_CALLS) | RETIRE_BIT(RETIRE_RETURNS) | \
+#define COUNT_BRANCHES                                                                          \
+	(RETIRE_BIT(RETIRE_CONDITIONAL) | RETIRE_BIT(RETIRE_TAKEN) |                            \
+	 RETIRE_BIT(RETIRE_NEAR_TAKEN) | RETIRE_BIT(RETIRE_COND_TAKEN) |                        \
+	 RETIRE_BIT(RETIRE_NOT_TAKEN) | RETIRE_BIT(RETIRE_CALLS) | RETIRE_BIT(RETIRE_RETURNS) | \
 	 RETIRE_BIT(RETIRE_INDIRECT) | RETIRE_BIT(RETIRE_FAR))
 #define COUNT_MEMORY                                                                             \
 	(RETIRE_BIT(RETIRE_LOADS) | RETIRE_BIT(RETIRE_STORES) | RETIRE_BIT(RETIRE_LOAD_STORES) | \

@@ -142,6 +142,7 @@ void guest_set(struct trans *t, u8 guest, u8 host, u8 size);
 /* trans_count.c */
 void count_weigh(struct trans *t);	 /* the instruction at hand */
 void count_taken(struct trans *t);	 /* on the path where a conditional branch is taken */
+void count_not_taken(struct trans *t);	 /* and on the other */
 void count_begin_block(struct trans *t); /* at the head, behind the checks */
 bool count_end_block(struct trans *t);	 /* behind the block; false: cache full */
 

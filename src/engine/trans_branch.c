@@ -136,6 +136,7 @@ static void end_conditional(struct trans *t, u8 cc, u64 target)
 		block_end_direct(t, 0, trans_next_rip(t));
 		return;
 	}
+	count_not_taken(t);
 	block_end_direct(t, 0, trans_next_rip(t));
 	emit_patch(&t->e, taken, t->e.p);
 	count_taken(t);
@@ -199,6 +200,7 @@ static void loop(struct trans *t, ZydisMnemonic mnemonic)
 	block_end_direct(t, 1, target);
 	emit_patch(&t->e, empty, t->e.p);
 	emit_patch(&t->e, unequal, t->e.p);
+	count_not_taken(t);
 	block_end_direct(t, 0, trans_next_rip(t));
 }
 

@@ -9,30 +9,32 @@
 
 #include "engine/trans.h"
 
+#define NEAR_TAKEN (RETIRE_BIT(RETIRE_TAKEN) | RETIRE_BIT(RETIRE_NEAR_TAKEN))
+#define FAR_TAKEN  (RETIRE_BIT(RETIRE_TAKEN) | RETIRE_BIT(RETIRE_FAR))
+
 static retire_wanted branch_classes(const struct trans *t)
 {
-	bool indirect = t->insn.ops[0].kind != OPERAND_IMM;
+	retire_wanted indirect =
+		t->insn.ops[0].kind != OPERAND_IMM ? RETIRE_BIT(RETIRE_INDIRECT) : 0;
 
 	if (!t->insn.is_branch)
 		return 0;
 	if (t->insn.far)
-		return RETIRE_BIT(RETIRE_FAR) | RETIRE_BIT(RETIRE_TAKEN);
+		return FAR_TAKEN;
 	switch (t->zi.meta.category) {
 	case ZYDIS_CATEGORY_COND_BR:
 		return RETIRE_BIT(RETIRE_CONDITIONAL);
 	case ZYDIS_CATEGORY_CALL:
-		return RETIRE_BIT(RETIRE_CALLS) | RETIRE_BIT(RETIRE_TAKEN) |
-		       (indirect ? RETIRE_BIT(RETIRE_INDIRECT) : 0);
-	case ZYDIS_CATEGORY_RET:
-		if (t->zi.mnemonic != ZYDIS_MNEMONIC_RET)
-			break;
-		return RETIRE_BIT(RETIRE_RETURNS) | RETIRE_BIT(RETIRE_TAKEN);
+		return RETIRE_BIT(RETIRE_CALLS) | NEAR_TAKEN | indirect;
+	case ZYDIS_CATEGORY_RET: /* IRET is one of them */
+		return t->zi.mnemonic == ZYDIS_MNEMONIC_RET
+			       ? RETIRE_BIT(RETIRE_RETURNS) | NEAR_TAKEN
+			       : FAR_TAKEN;
 	case ZYDIS_CATEGORY_UNCOND_BR:
-		return RETIRE_BIT(RETIRE_TAKEN) | (indirect ? RETIRE_BIT(RETIRE_INDIRECT) : 0);
+		return NEAR_TAKEN | indirect;
 	default:
-		break;
+		return FAR_TAKEN;
 	}
-	return RETIRE_BIT(RETIRE_FAR) | RETIRE_BIT(RETIRE_TAKEN);
 }
 
 /* Hidden operands included: the stack, strings. LEA, NOP and PREFETCH name memory without accessing
@@ -111,7 +113,14 @@ void count_taken(struct trans *t)
 	if (!(t->mode & MODE_COUNT_BRANCHES))
 		return;
 	add_to_class(t, RETIRE_TAKEN, 1);
+	add_to_class(t, RETIRE_NEAR_TAKEN, 1);
 	add_to_class(t, RETIRE_COND_TAKEN, 1);
+}
+
+void count_not_taken(struct trans *t)
+{
+	if (t->mode & MODE_COUNT_BRANCHES)
+		add_to_class(t, RETIRE_NOT_TAKEN, 1);
 }
 
 static u32 class_total(const struct trans *t, enum retire_class class)

@@ -77,6 +77,8 @@ static void check_loop(struct machine *m, u64 slice)
 	assert_int_equal(t->cond_taken[RETIRE_OS], ROUNDS / 2 + ROUNDS - 1);
 	assert_int_equal(t->indirect[RETIRE_OS], 1);
 	assert_int_equal(t->taken[RETIRE_OS], t->cond_taken[RETIRE_OS] + 2 * ROUNDS + 1);
+	assert_int_equal(t->near_taken[RETIRE_OS], t->taken[RETIRE_OS]);
+	assert_int_equal(t->not_taken[RETIRE_OS], 2 * ROUNDS - t->cond_taken[RETIRE_OS]);
 	assert_int_equal(t->far[RETIRE_OS], 0);
 	assert_int_equal(t->loads[RETIRE_USR], 0);
 }
