@@ -100,7 +100,6 @@ static void reset_in_flight(struct cpu *cpu)
 	cpu->pending_db = 0;
 	cpu->nmi_masked = false;
 	cpu->shadow = cpu->fresh = 0;
-	cpu->sti_window = false;
 }
 
 void cpu_reset(struct cpu *cpu)

@@ -224,7 +224,6 @@ struct cpu {
 	u8 shadow; /* interrupt shadow: SHADOW_STI, SHADOW_SS. Begun with cpu_begin_shadow() */
 	u8 fresh;  /* FRESH_*: what the instruction that is completing has just begun */
 	bool a20_masked;
-	bool sti_window; /* engine's own */
 
 	/* What this processor can do: set by its owner from CPUID before the first run. */
 	u64 features[FEATURE_WORDS];
@@ -240,7 +239,6 @@ struct cpu {
 	bool want_irq_window, want_nmi_window;
 	u32 pending_db;	 /* DR6 bits of traps (BS, data breakpoints) to raise when the instruction
 			    completes */
-	u64 pending_rip; /* guest debug: address of the trapped instruction */
 
 	struct retire_tally tally;
 	bool alone;	      /* no other processor writes this memory */
@@ -256,7 +254,6 @@ struct cpu {
 	bool fpu_live;	    /* x87 and vector state is in the host's registers, not in xsave */
 	bool watch_active;  /* some data breakpoint is armed: pages in watch_page[] stay out of the
 			       TLB */
-	u64 last_fault_rip; /* used by nobody but a debugger */
 
 	struct tlb_entry tlb[NTLBS][TLB_SIZE];
 	u8 tlb_shift[NTLBS][TLB_SIZE]; /* size of the guest's page behind an entry: for INVLPG */

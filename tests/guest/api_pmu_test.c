@@ -35,9 +35,10 @@ GUEST_CODE(looping, "mov $0x1b, %ecx; rdmsr; or $0x400, %eax; wrmsr\n"
 		    "looping_handler:\n"
 		    "pop %rbx; mov %rbx, 0x100000; mov $0x60, %al; out %al, $0xf4; hlt\n");
 
-/* Once the byte at IMAGE_DATA is set: what a counter grows by in a thousand rounds, in RBX. */
+/* Sets the byte behind IMAGE_DATA. Once that at IMAGE_DATA is set: what a counter grows by in a
+ * thousand rounds, in RBX. */
 GUEST_CODE(asking, "mov $0xff, %al; out %al, $0xf4\n"
-		   "1: cmpb $0, 0x100000; je 1b\n"
+		   "1: movb $1, 0x100001; cmpb $0, 0x100000; je 1b\n"
 		   "xor %ecx, %ecx; rdpmc; mov %eax, %ebx\n"
 		   "mov $1000, %ecx; 2: loop 2b\n"
 		   "rdpmc; sub %ebx, %eax; mov %eax, %ebx\n"
@@ -166,9 +167,9 @@ static void the_program_reads_what_the_guest_counted(void **state)
 	g.ram[IMAGE_DATA] = 1;
 	count_instructions(0, 0);
 	assert_int_equal(next(), 0);
-	/* OUT, CMP, JE; XOR, RDPMC, MOV; MOV and the rounds; RDPMC, SUB, MOV, MOV; not the last OUT
-	 */
-	assert_int_equal(get_msr(0, counter_msr()), 3 + 3 + 1 + 1000 + 4);
+	/* OUT, MOV, CMP, JE; XOR, RDPMC, MOV; MOV and the rounds; RDPMC, SUB, MOV, MOV; not the
+	 * last OUT */
+	assert_int_equal(get_msr(0, counter_msr()), 4 + 3 + 1 + 1000 + 4);
 	set_msr(1, counter_msr(), get_msr(0, counter_msr()));
 	set_msr(1, select_msr(), get_msr(0, select_msr()));
 	assert_int_equal(get_msr(1, counter_msr()), get_msr(0, counter_msr()));
@@ -193,6 +194,13 @@ static void *run_on(void *unused)
 	return next() == 0 ? &g : NULL;
 }
 
+/* Ten seconds at most: the test then fails for want of counts. */
+static void wait_until_running(void)
+{
+	for (u32 i = 0; i < 10000 && !READ_ONCE(g.ram[IMAGE_DATA + 1]); i++)
+		usleep(1000);
+}
+
 static void a_filter_stops_a_counter_that_runs(void **state)
 {
 	struct kvm_regs regs;
@@ -205,7 +213,7 @@ static void a_filter_stops_a_counter_that_runs(void **state)
 	assert_int_equal(next(), READY);
 	count_instructions(0, 0);
 	assert_int_equal(pthread_create(&thread, NULL, run_on, NULL), 0);
-	usleep(20000);
+	wait_until_running();
 	deny_instructions();
 	__atomic_store_n(&g.ram[IMAGE_DATA], 1, __ATOMIC_SEQ_CST);
 	pthread_join(thread, &done);
