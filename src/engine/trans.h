@@ -164,6 +164,8 @@ void block_end_indirect(struct trans *t); /* target in S0 */
 void emit_links(struct trans *t);
 void block_leave(struct trans *t, enum leave why, u64 arg, u64 rip);
 void push_value(struct trans *t, struct temp value, u8 size);
+/* MOV [S0], reg or MOV reg, [S0], by the opcode, of a size. */
+struct native native_move(u8 opcode, u8 reg, u8 size);
 /* from + delta, wrapped to the width of the stack, into a host register. Destroys S1, not the
  * flags. */
 void stack_pointer(struct trans *t, u8 dest, u8 from, s32 delta);

@@ -217,12 +217,7 @@ static void load_target(struct trans *t)
 {
 	const struct operand *op = &t->insn.ops[0];
 	u8 size = t->insn.opsize;
-	struct native n = { .x = { .w = size == 8,
-				   .p66 = size == 2,
-				   .opcode = OP_MOV_LOAD,
-				   .reg = S0,
-				   .is_mem = true,
-				   .ea = ea_base(S0, 0) } };
+	struct native n = native_move(OP_MOV_LOAD, S0, size);
 
 	flags_save(t);
 	if (op->kind == OPERAND_MEM)
@@ -297,12 +292,7 @@ static void ret(struct trans *t)
 {
 	u8 size = t->insn.opsize;
 	u32 pop = t->insn.nops ? (u16)t->insn.ops[0].imm : 0;
-	struct native n = { .x = { .w = size == 8,
-				   .p66 = size == 2,
-				   .opcode = OP_MOV_LOAD,
-				   .reg = S0,
-				   .is_mem = true,
-				   .ea = ea_base(S0, 0) } };
+	struct native n = native_move(OP_MOV_LOAD, S0, size);
 
 	flags_save(t);
 	stack_pointer(t, S0, HOST_GUEST_RSP, 0);

@@ -25,8 +25,7 @@ void stack_pointer(struct trans *t, u8 dest, u8 from, s32 delta)
 	emit_rm(&t->e, wide, OP_LEA, dest, ea_base(from, delta));
 }
 
-/* MOV [S0], value or MOV value, [S0] of a size. */
-static struct native move_native(u8 opcode, u8 reg, u8 size)
+struct native native_move(u8 opcode, u8 reg, u8 size)
 {
 	return (struct native){ .x = { .p66 = size == 2,
 				       .w = size == 8,
@@ -38,7 +37,7 @@ static struct native move_native(u8 opcode, u8 reg, u8 size)
 
 void push_value(struct trans *t, struct temp value, u8 size)
 {
-	struct native n = move_native(OP_MOV_STORE, value.host, size);
+	struct native n = native_move(OP_MOV_STORE, value.host, size);
 
 	n.rsp_delta = -size;
 	if (value.load) {
@@ -61,7 +60,7 @@ static void push(struct trans *t)
 	u8 size = t->insn.opsize;
 
 	if (op->kind == OPERAND_MEM) {
-		struct native n = move_native(OP_MOV_LOAD, S1, size);
+		struct native n = native_move(OP_MOV_LOAD, S1, size);
 		bool last = t->last;
 
 		t->last = false;
@@ -83,7 +82,7 @@ static void push(struct trans *t)
 
 static void load_top(struct trans *t, u8 dest, u8 size)
 {
-	struct native n = move_native(OP_MOV_LOAD, dest, size);
+	struct native n = native_move(OP_MOV_LOAD, dest, size);
 
 	flags_save(t);
 	stack_pointer(t, S0, HOST_GUEST_RSP, 0);
@@ -94,7 +93,7 @@ static void load_top(struct trans *t, u8 dest, u8 size)
 static void pop_memory(struct trans *t, u8 size)
 {
 	struct operand op = t->insn.ops[0];
-	struct native n = move_native(OP_MOV_STORE, S1, size);
+	struct native n = native_move(OP_MOV_STORE, S1, size);
 
 	load_top(t, S1, size);
 	emit_rm(&t->e, true, OP_MOV_STORE, S1, ea_base(RSP, SPILL(SPILL_TARGET)));
@@ -123,7 +122,7 @@ static void pop(struct trans *t)
 static void leave_frame(struct trans *t)
 {
 	u8 size = t->insn.opsize;
-	struct native n = move_native(OP_MOV_LOAD, S0, size);
+	struct native n = native_move(OP_MOV_LOAD, S0, size);
 
 	flags_save(t);
 	stack_pointer(t, S0, RBP, 0);

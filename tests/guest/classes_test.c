@@ -121,21 +121,6 @@ static void what_nobody_wants_does_not_grow(void **state)
 	assert_int_equal(m->cpu->tally.cycles[RETIRE_OS], 0);
 }
 
-static int set_up(void **state)
-{
-	static struct machine machine;
-
-	machine_create(&machine);
-	*state = &machine;
-	return 0;
-}
-
-static int tear_down(void **state)
-{
-	machine_destroy(*state);
-	return 0;
-}
-
 int main(void)
 {
 	const struct CMUnitTest tests[] = {
@@ -145,5 +130,5 @@ int main(void)
 		cmocka_unit_test(what_nobody_wants_does_not_grow),
 	};
 
-	return cmocka_run_group_tests(tests, set_up, tear_down);
+	return cmocka_run_group_tests(tests, machine_set_up, machine_tear_down);
 }

@@ -112,6 +112,21 @@ static void set_segments(struct cpu *cpu)
 	cpu->cpl = 0;
 }
 
+int machine_set_up(void **state)
+{
+	static struct machine machine;
+
+	machine_create(&machine);
+	*state = &machine;
+	return 0;
+}
+
+int machine_tear_down(void **state)
+{
+	machine_destroy(*state);
+	return 0;
+}
+
 void machine_load(struct machine *m, const void *code, size_t size)
 {
 	must(madvise(m->ram, IMAGE_RAM, MADV_DONTNEED) == 0); /* zeros, faster than writing them */

@@ -20,6 +20,10 @@ struct machine {
 void machine_create(struct machine *m); /* ends the test program when memory is short */
 void machine_destroy(struct machine *m);
 
+/* The same for a group of cmocka tests: *state is the machine. */
+int machine_set_up(void **state);
+int machine_tear_down(void **state);
+
 /* A fresh guest: memory as image_build() makes it, and a processor as machine_start() leaves it. */
 void machine_load(struct machine *m, const void *code, size_t size);
 /* Only the processor: 64-bit mode, CPL 0, RIP at the code, tallies 0. Memory and translations stay.

@@ -112,21 +112,6 @@ static void a_second_run_counts_the_same(void **state)
 	check_slices(*state, ONE_PIECE);
 }
 
-static int set_up(void **state)
-{
-	static struct machine machine;
-
-	machine_create(&machine);
-	*state = &machine;
-	return 0;
-}
-
-static int tear_down(void **state)
-{
-	machine_destroy(*state);
-	return 0;
-}
-
 int main(void)
 {
 	const struct CMUnitTest tests[] = {
@@ -136,5 +121,5 @@ int main(void)
 		cmocka_unit_test(a_second_run_counts_the_same),
 	};
 
-	return cmocka_run_group_tests(tests, set_up, tear_down);
+	return cmocka_run_group_tests(tests, machine_set_up, machine_tear_down);
 }
