@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: MIT
 # Says when a second of busybox's date begins, for as long as the host listens: an edge is as exact as a fork is short.
 seconds=${seconds:-60}
 end=$(($(date +%s) + seconds + 2))

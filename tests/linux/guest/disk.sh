@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: MIT
 # The first boot writes a file to an ext4 disk and restarts the machine; the second compares it with its checksum.
 modprobe -a virtio_pci virtio_mmio virtio_blk ext4
 mount -t ext4 /dev/vda /mnt || exit 1

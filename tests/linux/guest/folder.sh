@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: MIT
 # A folder of the host over virtiofs: read what the host wrote, write for the host, and file system operations between.
 modprobe -a virtio_pci virtiofs
 mount -t virtiofs host /mnt || exit 1

@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: MIT
 # Not a test: mounts the host's files read-only at /mnt, with what is not to be shared on top, ready for chroot.
 modprobe -a virtio_pci virtiofs
 mount -t virtiofs -o ro host /mnt || exit 1

@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: MIT
 # Sends random bytes to the host over TCP, receives others from it, and tells it the checksums of both.
 modprobe -a virtio_pci virtio_mmio virtio_net
 ip link set eth0 up || exit 1

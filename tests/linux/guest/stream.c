@@ -1,7 +1,8 @@
 // SPDX-License-Identifier: MIT
 /*
- * The guest's end of the network test: sends random megabytes over TCP, or receives until the other end closes, and
- * prints the CRC-32 of what went through. (busybox's nc moves a kilobyte at a time.)
+ * The guest's end of the network test: sends random megabytes over TCP, or receives until the other
+ * end closes, and prints the CRC-32 of what went through. (busybox's nc moves a kilobyte at a
+ * time.)
  *
  * usage: stream send|receive ADDRESS PORT [MEGABYTES]
  */

@@ -1,13 +1,20 @@
 // SPDX-License-Identifier: MIT
 /*
- * A 32-bit program for a 64-bit guest kernel, without a C library: system calls by INT 0x80 and through
- * the vDSO (SYSENTER or SYSCALL), thread-local storage through GS, a signal handler, 32-bit string and
- * x87 instructions, and a fault at a bad address. Prints what failed; exits 0 when nothing did.
+ * A 32-bit program for a 64-bit guest kernel, without a C library: system calls by INT 0x80 and
+ * through the vDSO (SYSENTER or SYSCALL), thread-local storage through GS, a signal handler, 32-bit
+ * string and x87 instructions, and a fault at a bad address. Prints what failed; exits 0 when
+ * nothing did.
  */
 typedef unsigned int u32;
 typedef unsigned long long u64;
 
-enum { SYS_exit = 1, SYS_write = 4, SYS_getpid = 20, SYS_rt_sigaction = 174, SYS_set_thread_area = 243 };
+enum {
+	SYS_exit = 1,
+	SYS_write = 4,
+	SYS_getpid = 20,
+	SYS_rt_sigaction = 174,
+	SYS_set_thread_area = 243
+};
 enum { SIGUSR1 = 10, SIGSEGV = 11, SYS_kill = 37 };
 enum { AT_NULL = 0, AT_SYSINFO = 32 };
 
@@ -19,16 +26,23 @@ static int call(int number, u32 a, u32 b, u32 c, u32 d)
 {
 	int result;
 
-	asm volatile("int $0x80" : "=a"(result) : "a"(number), "b"(a), "c"(b), "d"(c), "S"(d) : "memory");
+	asm volatile("int $0x80"
+		     : "=a"(result)
+		     : "a"(number), "b"(a), "c"(b), "d"(c), "S"(d)
+		     : "memory");
 	return result;
 }
 
-/* The fast way, as the C library does it: the kernel's code at AT_SYSINFO knows which instruction to use. */
+/* The fast way, as the C library does it: the kernel's code at AT_SYSINFO knows which instruction
+ * to use. */
 static int fast_call(int number)
 {
 	int result;
 
-	asm volatile("call *%2" : "=a"(result) : "a"(number), "m"(vsyscall) : "memory", "ecx", "edx");
+	asm volatile("call *%2"
+		     : "=a"(result)
+		     : "a"(number), "m"(vsyscall)
+		     : "memory", "ecx", "edx");
 	return result;
 }
 
@@ -56,7 +70,8 @@ static void on_signal(int number)
 	signals |= 1u << number;
 }
 
-/* Steps over the two-byte instruction that faulted; the frame is the kernel's sigcontext behind the argument. */
+/* Steps over the two-byte instruction that faulted; the frame is the kernel's sigcontext behind the
+ * argument. */
 static void on_fault(int number, void *info, void *context)
 {
 	u32 *gregs = (u32 *)((char *)context + 20);
@@ -71,7 +86,8 @@ extern char restorer[];
 
 static void handle(int number, void *handler)
 {
-	/* struct sigaction of the kernel: handler, flags (SA_RESTORER | SA_SIGINFO), restorer, mask */
+	/* struct sigaction of the kernel: handler, flags (SA_RESTORER | SA_SIGINFO), restorer, mask
+	 */
 	struct {
 		u32 handler, flags, restorer, mask[2];
 	} action = { (u32)handler, 0x04000004, (u32)restorer, { 0, 0 } };
@@ -97,7 +113,9 @@ static void check_thread_area(void)
 	u32 value;
 
 	expect(!call(SYS_set_thread_area, (u32)descriptor, 0, 0, 0), "set_thread_area");
-	asm volatile("movw %w1, %%gs\n\tmovl %%gs:4, %0" : "=r"(value) : "r"(descriptor[0] * 8 + 3));
+	asm volatile("movw %w1, %%gs\n\tmovl %%gs:4, %0"
+		     : "=r"(value)
+		     : "r"(descriptor[0] * 8 + 3));
 	expect(value == storage[1], "GS addresses the thread area");
 }
 
@@ -135,7 +153,8 @@ __attribute__((used)) static void run(u32 *stack)
 	check_signals();
 	check_thread_area();
 	if (vsyscall)
-		expect(fast_call(SYS_getpid) == call(SYS_getpid, 0, 0, 0, 0), "a system call through the vDSO");
+		expect(fast_call(SYS_getpid) == call(SYS_getpid, 0, 0, 0, 0),
+		       "a system call through the vDSO");
 	say(failures ? "user32: failed\n" : "user32: fine\n");
 	call(SYS_exit, failures, 0, 0, 0);
 }

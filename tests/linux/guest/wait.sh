@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: MIT
 # Counts on the console until the host has done what it wants to do with the machine, and says so: the word "enough".
 # Checks on the way that time goes forward and memory keeps its content.
 if [ -n "$symbols" ]; then
