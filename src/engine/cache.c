@@ -6,8 +6,8 @@
  * tables are bump-allocated; a full cache is flushed as a whole. A block dies when the bytes it was
  * made from change: this CPU's own writes are noted in cpu->code (cache_written); writes by others
  * are found by comparing the page with its copy (cache_verify) the first time the page is entered
- * in an epoch. Epochs begin at serializing instructions, at event delivery and at engine entry:
- * that is where SDM 3A 8.1.3 lets a processor notice cross-modified code.
+ * in an epoch. Epochs begin after the program had its turn, at interrupts and at serializing
+ * instructions: that is where SDM 3A 8.1.3 lets a processor notice cross-modified code.
  *
  * vCPU thread; general registers only.
  */
