@@ -14,21 +14,6 @@
 
 #define CR0_BASE (CR0_PE | CR0_ET | CR0_WP | CR0_PG)
 
-static int setup(void **state)
-{
-	static struct paged_cpu p;
-
-	tables_init(&p);
-	*state = &p;
-	return 0;
-}
-
-static int teardown(void **state)
-{
-	paged_cpu_free(*state);
-	return 0;
-}
-
 /* Protected mode without paging, ready to enable long mode. */
 static void leave_long_mode(struct cpu *cpu)
 {
@@ -238,7 +223,7 @@ static void states_no_processor_has_are_recognized(void **state)
 
 int main(void)
 {
-#define TEST(name) cmocka_unit_test_setup_teardown(name, setup, teardown)
+#define TEST(name) cmocka_unit_test_setup_teardown(name, tables_setup, tables_teardown)
 	const struct CMUnitTest tests[] = {
 		TEST(cr0_refuses_impossible_combinations),
 		TEST(paging_turns_long_mode_on_and_off),

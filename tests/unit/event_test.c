@@ -18,21 +18,6 @@
 #define GATE_ERROR (VECTOR * 8 | ERROR_IDT)
 #define VECTOR	   0x50
 
-static int setup(void **state)
-{
-	static struct paged_cpu p;
-
-	tables_init(&p);
-	*state = &p;
-	return 0;
-}
-
-static int teardown(void **state)
-{
-	paged_cpu_free(*state);
-	return 0;
-}
-
 static void queue(struct cpu *cpu, enum event_kind kind, u8 vector)
 {
 	cpu->event = (struct cpu_event){ .kind = kind, .vector = vector };
@@ -480,7 +465,7 @@ static void int_n_is_not_stepped_into(void **state)
 
 int main(void)
 {
-#define TEST(name) cmocka_unit_test_setup_teardown(name, setup, teardown)
+#define TEST(name) cmocka_unit_test_setup_teardown(name, tables_setup, tables_teardown)
 	const struct CMUnitTest tests[] = {
 		TEST(an_interrupt_of_user_code_switches_to_rsp0),
 		TEST(an_event_in_the_kernel_stays_on_its_stack_aligned),

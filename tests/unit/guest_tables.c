@@ -164,3 +164,18 @@ struct outcome outcome_of(const struct cpu *cpu, enum guest_fault fault)
 		return RAISES(-2, cpu->exit.reason);
 	return RAISES(cpu->event.vector, cpu->event.has_error ? cpu->event.error : 0);
 }
+
+int tables_setup(void **state)
+{
+	static struct paged_cpu p;
+
+	tables_init(&p);
+	*state = &p;
+	return 0;
+}
+
+int tables_teardown(void **state)
+{
+	paged_cpu_free(*state);
+	return 0;
+}

@@ -56,6 +56,9 @@ enum {
 enum where { KERNEL64, KERNEL32, USER64, USER32, RING1 };
 
 void tables_init(struct paged_cpu *p);
+/* The same for cmocka, where the state of a test is its struct paged_cpu. */
+int tables_setup(void **state);
+int tables_teardown(void **state);
 /* Puts the processor there: CS, SS, data segments, RSP, RIP at CODE, flags with IF. */
 void tables_enter(struct paged_cpu *p, enum where where);
 

@@ -12,21 +12,6 @@
 #include "cpu/segment.h"
 #include "unit/guest_tables.h"
 
-static int setup(void **state)
-{
-	static struct paged_cpu p;
-
-	tables_init(&p);
-	*state = &p;
-	return 0;
-}
-
-static int teardown(void **state)
-{
-	paged_cpu_free(*state);
-	return 0;
-}
-
 struct load {
 	enum where where;
 	enum seg seg;
@@ -273,7 +258,7 @@ static void real_mode_keeps_limits_and_virtual_8086_mode_sets_them(void **state)
 
 int main(void)
 {
-#define TEST(name) cmocka_unit_test_setup_teardown(name, setup, teardown)
+#define TEST(name) cmocka_unit_test_setup_teardown(name, tables_setup, tables_teardown)
 	const struct CMUnitTest tests[] = {
 		TEST(loads_raise_what_the_manual_says),
 		TEST(a_load_fills_the_hidden_part_and_marks_the_descriptor),

@@ -16,21 +16,6 @@
 
 #define TARGET 0x290000
 
-static int setup(void **state)
-{
-	static struct paged_cpu p;
-
-	tables_init(&p);
-	*state = &p;
-	return 0;
-}
-
-static int teardown(void **state)
-{
-	paged_cpu_free(*state);
-	return 0;
-}
-
 static void assert_outcome(struct outcome got, struct outcome wanted)
 {
 	assert_int_equal(got.vector, wanted.vector);
@@ -584,7 +569,7 @@ static void sysexit_returns_to_either_mode(void **state)
 
 int main(void)
 {
-#define TEST(name) cmocka_unit_test_setup_teardown(name, setup, teardown)
+#define TEST(name) cmocka_unit_test_setup_teardown(name, tables_setup, tables_teardown)
 	const struct CMUnitTest tests[] = {
 		TEST(far_jumps_raise_what_the_manual_says),
 		TEST(a_far_jump_to_compatibility_mode_truncates_and_checks_the_limit),
