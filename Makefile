@@ -18,12 +18,12 @@ prefix := /usr/local
 # --- what is built of what ---------------------------------------------------------------------------------------
 
 # Folders whose code runs while guest vector state is live in the host's registers: general registers only, no libc.
-BARE_DIRS := cpu engine mem
+BARE_DIRS := cpu engine mem timing
 # Their exceptions: creation and destruction, and decoding, which is called after fpu_save().
 HOSTED := src/engine/decode.c src/engine/translate.c $(wildcard src/engine/trans_*.c) src/engine/emit.c \
 	src/engine/thunk.c src/engine/engine.c src/engine/cache_memory.c
 
-DIRS         := base x86 mem cpu irq hwpmu pmu hostperf engine vm kvm
+DIRS         := base x86 mem timing cpu irq hwpmu pmu hostperf engine vm kvm
 CORE_SRCS    := $(foreach d,$(DIRS),$(wildcard src/$(d)/*.c src/$(d)/*.S))
 PRELOAD_SRCS := $(wildcard src/preload/*.c src/preload/*.S)
 CLI_SRCS     := $(wildcard cli/*.c)
@@ -37,7 +37,7 @@ BORDER_TESTS := badinput_test
 
 # The embeddable core: freestanding, with headers that include one another from one folder.
 LIB_SRCS    := $(wildcard src/hwpmu/*.c src/pmu/*.c) src/hostperf/backend_mediated.c src/x86/events.c src/x86/pmu_models.c
-LIB_HEADERS := vpmu.h base/must.h base/types.h hostperf/hostperf.h hwpmu/hwpmu.h hwpmu/port.h hwpmu/retire.def \
+LIB_HEADERS := vpmu.h base/must.h base/types.h hostperf/hostperf.h hwpmu/hwpmu.h hwpmu/observe.h hwpmu/port.h hwpmu/retire.def \
 	hwpmu/retire.h pmu/backend.h pmu/filter.h pmu/pmu.h x86/events.h x86/models.h x86/pmu_models.h x86/pmu_regs.h
 
 BARE_SRCS := $(filter-out $(HOSTED),$(foreach d,$(BARE_DIRS),$(wildcard src/$(d)/*.c))) \

@@ -286,7 +286,7 @@ static inline void cpu_tally(struct cpu *cpu, enum retire_privilege privilege, r
 			     u64 n)
 {
 	for (; classes; classes &= classes - 1)
-		((u64 *)&cpu->tally)[2 * __builtin_ctz(classes) + privilege] += n;
+		((u64 *)&cpu->tally)[2 * __builtin_ctzll(classes) + privilege] += n;
 }
 
 static inline enum retire_privilege cpu_privilege(const struct cpu *cpu)

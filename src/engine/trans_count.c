@@ -161,7 +161,7 @@ bool count_end_block(struct trans *t)
 		return true;
 	emit_patch(&t->e, t->count_from, t->e.p);
 	for (retire_wanted left = counted & ~COUNT_CYCLES; left; left &= left - 1)
-		add_to_class(t, __builtin_ctz(left), class_total(t, __builtin_ctz(left)));
+		add_to_class(t, __builtin_ctzll(left), class_total(t, __builtin_ctzll(left)));
 	if (counted & COUNT_CYCLES)
 		add_cycles(t);
 	emit_patch(&t->e, emit_jmp(&t->e), t->count_back);

@@ -285,7 +285,7 @@ u64 hwpmu_horizon(const struct hwpmu *pmu, enum retire_privilege privilege, reti
 		enum retire_class class = pmu->counter[slot(counter)].class;
 		u64 n = distance(pmu, counter, privilege);
 
-		if (!(classes & RETIRE_BIT(class)) || n == NEVER)
+		if (!(classes & RETIRE_BIT(class)) || !most[class] || n == NEVER)
 			continue;
 		n = (n + most[class] - 1) / most[class];
 		if (n < horizon)

@@ -23,7 +23,7 @@ enum retire_class {
 };
 
 /* A set of classes: what somebody counts now. Only these need to grow. */
-typedef u32 retire_wanted;
+typedef u64 retire_wanted;
 
 #define RETIRE_BIT(class) ((retire_wanted)(BIT(class) & MASK(NRETIRE - 1, 0)))
 
@@ -40,6 +40,6 @@ static inline u64 retire_count(const struct retire_tally *tally, enum retire_cla
 }
 
 _Static_assert(sizeof(struct retire_tally) == NRETIRE * 2 * sizeof(u64), "no holes");
-_Static_assert(NRETIRE < 32, "a class is a bit of retire_wanted");
+_Static_assert(NRETIRE < 64, "a class is a bit of retire_wanted");
 
 #endif

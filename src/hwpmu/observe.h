@@ -1,0 +1,42 @@
+/* SPDX-License-Identifier: MIT */
+/*
+ * What the processor saw of one instruction: the data access and the branch of the last instruction
+ * that was observed. For whoever describes a sampled instruction: PEBS records (SDM 3B 20.3.4.4),
+ * branch records (SDM 3B 18.12), IBS (APM2 13.3).
+ *
+ * Filled by engine/observe.c while cpu->wanted, or cpu->observe, asks for the timing model. Code
+ * that runs a block at a time only notes what its fast path does not know: an access that misses
+ * the line buffer, a branch that is not predicted with confidence. An instruction that runs alone
+ * (MODE_STEP; the last of a budget does when engine->stepping is set) always notes everything. So
+ * the way to describe a sampled instruction is to end the run in front of it, to clear
+ * `access.valid`, and to run it as a budget of one. `mispredicted` is current behind every branch.
+ *
+ * Owned by the vCPU thread.
+ */
+#ifndef HWPMU_OBSERVE_H
+#define HWPMU_OBSERVE_H
+
+#include "base/types.h"
+
+enum observed_level { OBSERVED_L1 = 1, OBSERVED_L2, OBSERVED_LLC, OBSERVED_MEMORY };
+enum observed_tlb { OBSERVED_TLB_L1 = 1, OBSERVED_TLB_L2, OBSERVED_TLB_WALK };
+
+/* One operand. An instruction with two leaves its last; one that crosses lines leaves its first
+ * line's address and the worse of both levels. Devices are not observed. */
+struct observed_access {
+	bool valid;
+	bool store; /* it wrote; a read-modify-write counts as a store */
+	u8 level;   /* enum observed_level: where the line was */
+	u8 tlb;	    /* enum observed_tlb: where its translation was */
+	u16 size;
+	u16 latency; /* cycles by the timing model: level and translation */
+	gva_t linear;
+	gpa_t physical;
+};
+
+struct observed {
+	struct observed_access access;
+	bool mispredicted; /* the last near branch was */
+};
+
+#endif

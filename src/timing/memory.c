@@ -1,0 +1,292 @@
+// SPDX-License-Identifier: MIT
+/*
+ * Caches and TLBs of the timing model: three levels of cache, filled on the way, none of which
+ * takes lines from another; two levels of TLB. vCPU thread; general registers only.
+ */
+#include "base/bytes.h"
+#include "timing/params.h"
+#include "timing/sets.h"
+
+static void add(struct timing *t, enum retire_class class)
+{
+	t->count[class]++;
+}
+
+/* --- translation --- */
+
+/*
+ * A TLB's tag: the page's number, size and address space. With CR4.PGE kernels make their half
+ * global; that is taken for granted here, so that one tag serves all address spaces.
+ */
+#define SPACE_SHIFT  52
+#define SPACE_GLOBAL 0xfffull
+#define SIZE_SHIFT   47 /* log2 of the size; above the 45 bits of a page's number */
+
+static bool is_upper(gva_t linear)
+{
+	return linear >> 63;
+}
+
+static u64 page_number(gva_t linear, u8 shift)
+{
+	return (linear & MASK(56, 0)) >> shift;
+}
+
+static u64 tlb_tag(gva_t linear, u8 shift, u16 space)
+{
+	u64 owner = is_upper(linear) ? SPACE_GLOBAL : space & (SPACE_GLOBAL - 1);
+
+	return owner << SPACE_SHIFT | (u64)shift << SIZE_SHIFT | (page_number(linear, shift) + 1);
+}
+
+static void forget_page(u64 lines[TIMING_LINES], const u64 pages[TIMING_LINES], u64 tag)
+{
+	for (u32 i = 0; i < TIMING_LINES; i++)
+		if (pages[i] == tag)
+			lines[i] = 0;
+}
+
+struct side {
+	const struct timing_sets *first, *second;
+	u64 *lines, *pages; /* its line buffers */
+};
+
+static enum observed_tlb translate(const struct side *side, u64 number, u64 tag)
+{
+	u64 lost;
+
+	if (sets_use(side->first, number, tag, &lost))
+		return OBSERVED_TLB_L1;
+	if (lost)
+		forget_page(side->lines, side->pages, lost);
+	return sets_use(side->second, number, tag, &lost) ? OBSERVED_TLB_L2 : OBSERVED_TLB_WALK;
+}
+
+static void count_data_tlb(struct timing *t, enum observed_tlb tlb, bool store)
+{
+	if (tlb == OBSERVED_TLB_L1)
+		return;
+	add(t, RETIRE_DTLB_L1_MISSES);
+	if (tlb == OBSERVED_TLB_L2) {
+		add(t, store ? RETIRE_DTLB_STORE_STLB : RETIRE_DTLB_LOAD_STLB);
+		return;
+	}
+	add(t, RETIRE_DTLB_MISSES);
+	add(t, store ? RETIRE_DTLB_STORE_MISSES : RETIRE_DTLB_LOAD_MISSES);
+}
+
+/* --- lines --- */
+
+/* What the first level missed. */
+static enum observed_level outer_levels(struct timing *t, u64 line)
+{
+	u64 lost;
+
+	add(t, RETIRE_L2_REFERENCES);
+	if (sets_use(&t->l2, line, line + 1, &lost))
+		return OBSERVED_L2;
+	add(t, RETIRE_LLC_REFERENCES);
+	if (sets_use(&t->llc, line, line + 1, &lost))
+		return OBSERVED_LLC;
+	add(t, RETIRE_LLC_MISSES);
+	return OBSERVED_MEMORY;
+}
+
+static void count_load(struct timing *t, enum observed_level level)
+{
+	if (level == OBSERVED_L1)
+		return;
+	add(t, RETIRE_LOAD_L1_MISSES);
+	add(t, level == OBSERVED_L2 ? RETIRE_LOAD_L2_HITS : RETIRE_LOAD_L2_MISSES);
+	if (level == OBSERVED_L2)
+		return;
+	add(t, level == OBSERVED_LLC ? RETIRE_LOAD_LLC_HITS : RETIRE_LOAD_LLC_MISSES);
+}
+
+static enum observed_level data_line(struct timing *t, gpa_t physical, bool store)
+{
+	u64 line = physical >> LINE_SHIFT, lost;
+	enum observed_level level = OBSERVED_L1;
+
+	if (!sets_use(&t->l1d, line, line + 1, &lost)) {
+		add(t, RETIRE_L1D_MISSES);
+		level = outer_levels(t, line);
+	}
+	if (!store)
+		count_load(t, level);
+	return level;
+}
+
+/* --- data --- */
+
+static u16 latency(const struct timing *t, enum observed_level level, enum observed_tlb tlb)
+{
+	u16 cycles = t->params->latency[level - OBSERVED_L1];
+
+	if (tlb == OBSERVED_TLB_L2)
+		cycles += t->params->second;
+	if (tlb == OBSERVED_TLB_WALK)
+		cycles += t->params->walk;
+	return cycles;
+}
+
+static void note(struct timing *t, const struct timing_access *a, enum observed_level level,
+		 enum observed_tlb tlb)
+{
+	t->seen.access = (struct observed_access){ .valid = true,
+						   .store = a->store,
+						   .level = level,
+						   .tlb = tlb,
+						   .size = a->size,
+						   .latency = latency(t, level, tlb),
+						   .linear = a->linear,
+						   .physical = a->physical };
+}
+
+/* One line of an access, `offset` bytes into it. */
+static void one_line(struct timing *t, const struct timing_access *a, u64 tag, u32 offset,
+		     enum observed_level *level, enum observed_tlb *tlb)
+{
+	const struct side side = { &t->dtlb, &t->stlb, t->data_line, t->data_page };
+	u64 host = (a->host + offset) & ~(u64)(LINE_SIZE - 1);
+	u32 set = timing_set(a->physical + offset);
+	enum observed_level here;
+	enum observed_tlb how;
+
+	if (t->data_line[set] == host)
+		return;
+	how = translate(&side, page_number(a->linear, a->page_shift), tag);
+	count_data_tlb(t, how, a->store);
+	here = data_line(t, a->physical + offset, a->store);
+	t->data_line[set] = host;
+	t->data_page[set] = tag;
+	*level = here > *level ? here : *level;
+	*tlb = how > *tlb ? how : *tlb;
+}
+
+void timing_data(struct timing *t, const struct timing_access *a)
+{
+	u32 first = LINE_SIZE - (a->physical & (LINE_SIZE - 1));
+	u64 tag = tlb_tag(a->linear, a->page_shift, a->space);
+	enum observed_level level = OBSERVED_L1;
+	enum observed_tlb tlb = OBSERVED_TLB_L1;
+
+	one_line(t, a, tag, 0, &level, &tlb);
+	for (u32 offset = first; offset < a->size; offset += LINE_SIZE)
+		one_line(t, a, tag, offset, &level, &tlb);
+	note(t, a, level, tlb);
+}
+
+/* --- instructions --- */
+
+void timing_fetch(struct timing *t, const struct timing_access *a)
+{
+	const struct side side = { &t->itlb, &t->istlb, t->code_line, t->code_page };
+	u64 line = a->physical >> LINE_SHIFT, tag = tlb_tag(a->linear, a->page_shift, a->space),
+	    lost;
+	u32 set = timing_set(a->physical);
+	enum observed_tlb tlb;
+
+	if (t->code_line[set] == timing_code_key(a->physical))
+		return;
+	tlb = translate(&side, page_number(a->linear, a->page_shift), tag);
+	if (tlb == OBSERVED_TLB_L2)
+		add(t, RETIRE_ITLB_STLB);
+	if (tlb == OBSERVED_TLB_WALK)
+		add(t, RETIRE_ITLB_MISSES);
+	if (!sets_use(&t->l1i, line, line + 1, &lost)) {
+		add(t, RETIRE_L1I_MISSES);
+		outer_levels(t, line);
+	}
+	t->code_line[set] = timing_code_key(a->physical);
+	t->code_page[set] = tag;
+}
+
+/* --- what software takes out --- */
+
+static void forget_lines(struct timing *t)
+{
+	bytes_fill(t->data_line, 0, sizeof(t->data_line));
+	bytes_fill(t->code_line, 0, sizeof(t->code_line));
+}
+
+void timing_flush_line(struct timing *t, gpa_t physical)
+{
+	u64 line = physical >> LINE_SHIFT;
+	const struct timing_sets *all[] = { &t->l1d, &t->l1i, &t->l2, &t->llc };
+
+	for (u32 i = 0; i < ARRAY_SIZE(all); i++)
+		sets_drop(all[i], line, line + 1);
+	t->data_line[timing_set(physical)] = 0;
+	t->code_line[timing_set(physical)] = 0;
+}
+
+static void empty(const struct timing_sets *s)
+{
+	bytes_fill(s->tags, 0, (u64)s->sets * s->ways * sizeof(u64));
+}
+
+void timing_flush_caches(struct timing *t)
+{
+	empty(&t->l1d);
+	empty(&t->l1i);
+	empty(&t->l2);
+	empty(&t->llc);
+	forget_lines(t);
+}
+
+static bool is_page(u64 tag, gva_t linear)
+{
+	u8 shift = tag >> SIZE_SHIFT & MASK(SPACE_SHIFT - SIZE_SHIFT - 1, 0);
+	u64 number = (tag & MASK(SIZE_SHIFT - 1, 0)) - 1;
+
+	return tag && number == page_number(linear, shift);
+}
+
+static void flush_page(const struct timing_sets *s, gva_t linear)
+{
+	for (u64 i = 0; i < (u64)s->sets * s->ways; i++)
+		while (is_page(s->tags[i], linear))
+			sets_drop(s, i / s->ways, s->tags[i]);
+}
+
+void timing_flush_page(struct timing *t, gva_t linear)
+{
+	flush_page(&t->dtlb, linear);
+	flush_page(&t->itlb, linear);
+	flush_page(&t->stlb, linear);
+	if (t->istlb.tags != t->stlb.tags)
+		flush_page(&t->istlb, linear);
+	forget_lines(t);
+}
+
+static void flush_space(const struct timing_sets *s, u64 owner)
+{
+	for (u64 i = 0; i < (u64)s->sets * s->ways; i++)
+		while (s->tags[i] && s->tags[i] >> SPACE_SHIFT == owner)
+			sets_drop(s, i / s->ways, s->tags[i]);
+}
+
+void timing_flush_space(struct timing *t, u16 space)
+{
+	flush_space(&t->dtlb, space);
+	flush_space(&t->itlb, space);
+	flush_space(&t->stlb, space);
+	if (t->istlb.tags != t->stlb.tags)
+		flush_space(&t->istlb, space);
+	forget_lines(t);
+}
+
+void timing_flush_tlbs(struct timing *t)
+{
+	empty(&t->dtlb);
+	empty(&t->itlb);
+	empty(&t->stlb);
+	empty(&t->istlb);
+	forget_lines(t);
+}
+
+void timing_switch_space(struct timing *t)
+{
+	forget_lines(t);
+}

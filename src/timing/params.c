@@ -1,0 +1,89 @@
+// SPDX-License-Identifier: MIT
+/*
+ * Looking up the rows of params.def, and laying out what they describe.
+ */
+#include "timing/params.h"
+
+#include "base/must.h"
+
+static const struct timing_params params[] = {
+#define TIMING(...) { __VA_ARGS__ },
+#include "timing/params.def"
+#undef TIMING
+};
+
+const struct timing_params *timing_params_of(enum model_set set)
+{
+	for (u32 i = 0; i < ARRAY_SIZE(params); i++)
+		if (params[i].set == set)
+			return &params[i];
+	must(!"a row for each model");
+	return NULL;
+}
+
+static struct timing_sets cache_sets(const struct model_cache *cache)
+{
+	return (struct timing_sets){ .sets = cache->kbytes * 1024 / LINE_SIZE / cache->ways,
+				     .ways = cache->ways };
+}
+
+static struct timing_sets tlb_sets(const struct timing_tlb_size *tlb)
+{
+	return (struct timing_sets){ .sets = tlb->ways ? tlb->entries / tlb->ways : 0,
+				     .ways = tlb->ways };
+}
+
+#define NSETS 8
+
+/* In the order of their addresses. */
+static void layout(const struct model *model, struct timing_sets out[NSETS])
+{
+	const struct timing_params *p = timing_params_of(model->set);
+
+	for (u32 i = 0; i < NCACHES; i++)
+		out[i] = cache_sets(&model->cache[i]);
+	out[NCACHES] = tlb_sets(&p->dtlb);
+	out[NCACHES + 1] = tlb_sets(&p->itlb);
+	out[NCACHES + 2] = tlb_sets(&p->stlb);
+	out[NCACHES + 3] = tlb_sets(&p->istlb);
+}
+
+static u64 ntags(const struct timing_sets *sets)
+{
+	return (u64)sets->sets * sets->ways;
+}
+
+size_t timing_memory(const struct model *model)
+{
+	struct timing_sets sets[NSETS];
+	size_t n = 0;
+
+	layout(model, sets);
+	for (u32 i = 0; i < NSETS; i++)
+		n += ntags(&sets[i]);
+	return n * sizeof(u64);
+}
+
+void timing_init(struct timing *t, const struct model *model, void *memory, u64 *count)
+{
+	struct timing_sets sets[NSETS];
+	u64 *next = memory;
+
+	layout(model, sets);
+	for (u32 i = 0; i < NSETS; i++) {
+		sets[i].tags = next;
+		next += ntags(&sets[i]);
+	}
+	must(sets[CACHE_L1D].sets == TIMING_LINES && sets[CACHE_L1I].sets == TIMING_LINES);
+	t->params = timing_params_of(model->set);
+	t->rsb_mask = t->params->rsb - 1u;
+	t->count = count;
+	t->l1d = sets[CACHE_L1D];
+	t->l1i = sets[CACHE_L1I];
+	t->l2 = sets[CACHE_L2];
+	t->llc = sets[CACHE_L3];
+	t->dtlb = sets[NCACHES];
+	t->itlb = sets[NCACHES + 1];
+	t->stlb = sets[NCACHES + 2];
+	t->istlb = sets[NCACHES + 3].ways ? sets[NCACHES + 3] : t->stlb;
+}

@@ -1,0 +1,25 @@
+/* SPDX-License-Identifier: MIT */
+/*
+ * The numbers of the timing model: a row each in params.def.
+ */
+#ifndef TIMING_PARAMS_H
+#define TIMING_PARAMS_H
+
+#include "timing/timing.h"
+
+struct timing_tlb_size {
+	u16 entries;
+	u8 ways;
+};
+
+struct timing_params {
+	enum model_set set;
+	struct timing_tlb_size dtlb, itlb, stlb, istlb;
+	u8 rsb;		  /* entries, a power of two */
+	u16 latency[4];	  /* by enum observed_level, from OBSERVED_L1 */
+	u16 walk, second; /* added by a page walk, by a hit in the second level */
+};
+
+const struct timing_params *timing_params_of(enum model_set set); /* exactly one bit of it */
+
+#endif

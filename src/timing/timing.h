@@ -1,0 +1,120 @@
+/* SPDX-License-Identifier: MIT */
+/*
+ * The timing model of one logical processor: caches, TLBs, branch prediction. Part of the silicon:
+ * it is shown lines, pages and branches and says what missed. docs/model.md describes the machine
+ * it stands for; params.def has its numbers.
+ *
+ * It is a function of what it is shown and of nothing else, so that the same guest code gives the
+ * same counts in whatever slices it runs. Translated code does by itself what changes no state but
+ * the fields marked `inline`; the functions here do the same and more, and both may be mixed at
+ * will.
+ *
+ * Line buffers. The line used last in each set of a first-level cache needs no look-up: it is the
+ * youngest of its set, and using it again changes nothing. That is a rule of the model and not just
+ * a short cut: such an access does not touch the TLB either. A line leaves its buffer when another
+ * line of the set is used, when the first-level TLB loses its page, and with every change of
+ * address space.
+ *
+ * Freestanding: general registers only, no libc. Owned by the vCPU thread.
+ */
+#ifndef TIMING_TIMING_H
+#define TIMING_TIMING_H
+
+#include "hwpmu/observe.h"
+#include "hwpmu/retire.h"
+#include "x86/models.h"
+
+#define LINE_SHIFT   6
+#define LINE_SIZE    64u
+#define TIMING_LINES 64u /* sets of the first-level caches, on all models */
+
+#define PATTERN_BITS 14 /* two-bit counters of conditional branches */
+#define TARGET_BITS  12 /* remembered targets of indirect ones */
+#define RSB_MAX	     32
+
+/* Sets of tags, the youngest of a set first. A tag of 0 is an empty way. */
+struct timing_sets {
+	u64 *tags;
+	u32 sets;
+	u8 ways;
+};
+
+struct timing_params;
+
+struct timing {
+	/* --- inline --- */
+	u64 data_line[TIMING_LINES]; /* buffers: host addresses of lines; 0: none */
+	u64 code_line[TIMING_LINES]; /* timing_code_key() of lines; 0: none */
+	u32 history;		     /* outcomes of conditional branches, the last in bit 0 */
+	u32 path;		     /* of targets of indirect branches */
+	u32 rsb_top;		     /* the return address to come */
+	u32 rsb_mask;
+	u64 rsb[RSB_MAX];
+	s8 pattern[1u << PATTERN_BITS]; /* -2, -1: not taken; 0, 1: taken. -2 and 1 are sure */
+	u64 target[1u << TARGET_BITS];
+	/* --- */
+	const struct timing_params *params; /* NULL: no model; nothing here may be called */
+	u64 *count;			    /* by enum retire_class: where misses are added */
+	struct observed seen;
+	struct timing_sets l1d, l1i, l2, llc;
+	struct timing_sets dtlb, itlb, stlb, istlb; /* istlb is stlb's where they are one */
+	u64 data_page[TIMING_LINES], code_page[TIMING_LINES]; /* the TLB's tags for the buffers */
+};
+
+/* An access on one page. */
+struct timing_access {
+	gva_t linear;
+	gpa_t physical;
+	u64 host;      /* address of it: the line buffer's name for the line */
+	u16 size;      /* at most to the end of the page */
+	u8 page_shift; /* of the guest's page */
+	bool store;
+	u16 space; /* address space: PCID */
+};
+
+/* How many bytes of zeroed memory the tags of this model take. */
+size_t timing_memory(const struct model *model);
+void timing_init(struct timing *t, const struct model *model, void *memory, u64 *count);
+
+void timing_data(struct timing *t, const struct timing_access *a);
+/* The line that an instruction's bytes lie on. `host` and `size` play no part. */
+void timing_fetch(struct timing *t, const struct timing_access *a);
+
+/* CLFLUSH, CLFLUSHOPT: the line is in no cache. */
+void timing_flush_line(struct timing *t, gpa_t physical);
+/* WBINVD, INVD. */
+void timing_flush_caches(struct timing *t);
+
+/* INVLPG, INVPCID. Page sizes are matched all. */
+void timing_flush_page(struct timing *t, gva_t linear);
+void timing_flush_space(struct timing *t, u16 space); /* but not its upper half, which is global */
+void timing_flush_tlbs(struct timing *t);
+/* MOV to CR3 that keeps what the TLBs hold. */
+void timing_switch_space(struct timing *t);
+
+/* Branches, at the address of the instruction. */
+void timing_conditional(struct timing *t, u64 from, bool taken);
+void timing_indirect(struct timing *t, u64 from, u64 to); /* JMP or CALL */
+void timing_call(struct timing *t, u64 next);		  /* any near call, besides */
+void timing_return(struct timing *t, u64 to);
+void timing_forget_branches(struct timing *t); /* IBPB: indirect branches and returns */
+
+/* For translated code. */
+
+static inline u32 timing_set(u64 address)
+{
+	return address >> LINE_SHIFT & (TIMING_LINES - 1);
+}
+
+static inline u64 timing_code_key(gpa_t line)
+{
+	return (line >> LINE_SHIFT) + 1;
+}
+
+/* What a branch's address contributes to the index of its pattern, and of its target. */
+static inline u32 timing_hash(u64 from)
+{
+	return (u32)(from ^ from >> PATTERN_BITS);
+}
+
+#endif

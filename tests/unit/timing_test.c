@@ -1,0 +1,436 @@
+// SPDX-License-Identifier: MIT
+/*
+ * The timing model alone: sequences of accesses and branches whose hits and misses can be counted
+ * by hand. Host addresses are physical ones plus HOST.
+ */
+#include <setjmp.h>
+#include <stdarg.h>
+#include <stddef.h>
+#include <stdint.h>
+#include <stdlib.h>
+#include <string.h>
+
+#include <cmocka.h>
+
+#include "timing/params.h"
+
+#define HOST	  0x7f0000000000ull
+#define LINE	  64ull
+#define DIRECT(x) (0xffff888000000000ull + (x)) /* as Linux maps physical memory */
+
+static u64 count[NRETIRE];
+static struct timing *timing;
+static void *memory;
+static const struct model *model;
+
+static int on_model(void **state)
+{
+	model = model_find(*state);
+	timing = calloc(1, sizeof(*timing));
+	memory = calloc(1, timing_memory(model));
+	assert_true(model && timing && memory);
+	memset(count, 0, sizeof(count));
+	timing_init(timing, model, memory, count);
+	return 0;
+}
+
+static int done(void **state)
+{
+	(void)state;
+	free(timing);
+	free(memory);
+	return 0;
+}
+
+static struct timing_access at(gva_t linear, gpa_t physical)
+{
+	return (struct timing_access){ .linear = linear,
+				       .physical = physical,
+				       .host = HOST + physical,
+				       .size = 8,
+				       .page_shift = PAGE_SHIFT,
+				       .space = 1 };
+}
+
+static void load(u64 address)
+{
+	struct timing_access a = at(address, address);
+
+	timing_data(timing, &a);
+}
+
+/* On a page so large that translation plays no part. */
+static void load_large(u64 address)
+{
+	struct timing_access a = at(address, address);
+
+	a.page_shift = 30;
+	timing_data(timing, &a);
+}
+
+static void fetch(u64 address)
+{
+	struct timing_access a = at(address, address);
+
+	timing_fetch(timing, &a);
+}
+
+static u64 taken(enum retire_class class)
+{
+	u64 n = count[class];
+
+	count[class] = 0;
+	return n;
+}
+
+static u64 lines_of(enum model_cache_kind kind)
+{
+	return model->cache[kind].kbytes * 1024ull / LINE;
+}
+
+static void a_line_is_missed_once(void **state)
+{
+	(void)state;
+	load(0x1000);
+	load(0x1038);
+	assert_int_equal(taken(RETIRE_L1D_MISSES), 1);
+	assert_int_equal(taken(RETIRE_L2_REFERENCES), 1);
+	assert_int_equal(taken(RETIRE_LLC_REFERENCES), 1);
+	assert_int_equal(taken(RETIRE_LLC_MISSES), 1);
+	assert_int_equal(taken(RETIRE_LOAD_L1_MISSES), 1);
+	assert_int_equal(taken(RETIRE_LOAD_LLC_MISSES), 1);
+	assert_int_equal(taken(RETIRE_LOAD_L2_HITS), 0);
+}
+
+static void an_access_across_lines_touches_both(void **state)
+{
+	(void)state;
+	load(0x103c);
+	assert_int_equal(taken(RETIRE_L1D_MISSES), 2);
+	load(0x1000);
+	load(0x1040);
+	assert_int_equal(taken(RETIRE_L1D_MISSES), 0);
+}
+
+/* One line more than a set has ways, in turn: least recently used means that none is ever found. */
+static void a_set_holds_as_many_lines_as_it_has_ways(void **state)
+{
+	u64 way = LINE * TIMING_LINES, ways = model->cache[CACHE_L1D].ways;
+
+	(void)state;
+	for (u64 round = 0; round < 3; round++)
+		for (u64 i = 0; i < ways; i++)
+			load_large(i * way);
+	assert_int_equal(taken(RETIRE_L1D_MISSES), ways);
+	for (u64 round = 0; round < 3; round++)
+		for (u64 i = 0; i <= ways; i++)
+			load_large(i * way);
+	assert_int_equal(taken(RETIRE_L1D_MISSES), 3 * (ways + 1) - ways);
+}
+
+/* Twice through as many lines as one level holds: the second time it is the one that answers. */
+static void each_level_holds_its_size(void **state)
+{
+	static const enum model_cache_kind kinds[] = { CACHE_L1D, CACHE_L2 };
+
+	(void)state;
+	for (u32 k = 0; k < ARRAY_SIZE(kinds); k++) {
+		u64 lines = lines_of(kinds[k]);
+
+		timing_flush_caches(timing);
+		for (u64 i = 0; i < lines; i++)
+			load_large(i * LINE);
+		assert_int_equal(taken(RETIRE_L1D_MISSES), lines);
+		assert_int_equal(taken(RETIRE_LLC_MISSES), lines);
+		taken(RETIRE_LLC_REFERENCES);
+		for (u64 i = 0; i < lines; i++)
+			load_large(i * LINE);
+		assert_int_equal(taken(RETIRE_L1D_MISSES), k ? lines : 0);
+		assert_int_equal(taken(RETIRE_LLC_REFERENCES), 0);
+		assert_int_equal(taken(RETIRE_LLC_MISSES), 0);
+	}
+}
+
+static void a_flushed_line_comes_from_memory(void **state)
+{
+	(void)state;
+	load(0x2000);
+	fetch(0x2040);
+	memset(count, 0, sizeof(count));
+	timing_flush_line(timing, 0x2010);
+	load(0x2000);
+	assert_int_equal(taken(RETIRE_LLC_MISSES), 1);
+	fetch(0x2040);
+	assert_int_equal(taken(RETIRE_L1I_MISSES), 0);
+	timing_flush_line(timing, 0x2040);
+	fetch(0x2040);
+	assert_int_equal(taken(RETIRE_L1I_MISSES), 1);
+	assert_int_equal(taken(RETIRE_LLC_MISSES), 1);
+}
+
+/* Code and data meet in the second level. */
+static void data_finds_what_code_brought(void **state)
+{
+	(void)state;
+	fetch(0x3000);
+	assert_int_equal(taken(RETIRE_LLC_MISSES), 1);
+	load(0x3000);
+	assert_int_equal(taken(RETIRE_L1D_MISSES), 1);
+	assert_int_equal(taken(RETIRE_LOAD_L2_HITS), 1);
+	assert_int_equal(taken(RETIRE_LLC_MISSES), 0);
+}
+
+static u64 sets(const struct timing_tlb_size *tlb)
+{
+	return tlb->entries / tlb->ways;
+}
+
+/* Pages of one set of the first level, each with a line of its own. */
+static void touch_pages(u64 n, u64 stride)
+{
+	for (u64 i = 0; i < n; i++)
+		load(i * stride * PAGE_SIZE + i % TIMING_LINES * LINE);
+}
+
+static void a_page_is_walked_once(void **state)
+{
+	const struct timing_tlb_size *tlb = &timing->params->dtlb;
+	u64 ways = tlb->ways, stride = sets(tlb);
+
+	(void)state;
+	touch_pages(ways, stride);
+	assert_int_equal(taken(RETIRE_DTLB_L1_MISSES), ways);
+	assert_int_equal(taken(RETIRE_DTLB_LOAD_MISSES), ways);
+	memset(timing->data_line, 0, sizeof(timing->data_line));
+	touch_pages(ways, stride);
+	assert_int_equal(taken(RETIRE_DTLB_L1_MISSES), 0);
+	touch_pages(ways + 1, stride);
+	touch_pages(ways + 1, stride);
+	assert_int_equal(taken(RETIRE_DTLB_LOAD_MISSES), 1);
+	assert_true(taken(RETIRE_DTLB_LOAD_STLB) > 0);
+}
+
+/* Else a line that stays in the buffer would hide that its translation is gone. */
+static void a_page_that_leaves_the_tlb_takes_its_lines_along(void **state)
+{
+	const struct timing_tlb_size *tlb = &timing->params->dtlb;
+	u64 stride = sets(tlb);
+
+	(void)state;
+	load(0);
+	for (u64 i = 1; i <= tlb->ways; i++)
+		load(i * stride * PAGE_SIZE + LINE);
+	taken(RETIRE_DTLB_L1_MISSES);
+	load(0);
+	assert_int_equal(taken(RETIRE_DTLB_L1_MISSES), 1);
+	assert_int_equal(taken(RETIRE_L1D_MISSES), tlb->ways + 1);
+}
+
+static void stores_and_loads_walk_apart(void **state)
+{
+	struct timing_access a = at(0x5000, 0x5000);
+
+	(void)state;
+	a.store = true;
+	timing_data(timing, &a);
+	assert_int_equal(taken(RETIRE_DTLB_STORE_MISSES), 1);
+	assert_int_equal(taken(RETIRE_DTLB_LOAD_MISSES), 0);
+	assert_int_equal(taken(RETIRE_LOAD_L1_MISSES), 0);
+	assert_int_equal(taken(RETIRE_L1D_MISSES), 1);
+	load(0x5000);
+	assert_int_equal(taken(RETIRE_L1D_MISSES), 0);
+}
+
+static void a_large_page_is_one_entry(void **state)
+{
+	struct timing_access a = at(0x200000, 0x200000);
+
+	(void)state;
+	a.page_shift = 21;
+	timing_data(timing, &a);
+	a.linear += 5 * PAGE_SIZE;
+	a.physical += 5 * PAGE_SIZE;
+	a.host += 5 * PAGE_SIZE;
+	timing_data(timing, &a);
+	assert_int_equal(taken(RETIRE_DTLB_MISSES), 1);
+	timing_flush_page(timing, 0x3ff000);
+	timing_data(timing, &a);
+	assert_int_equal(taken(RETIRE_DTLB_MISSES), 1);
+}
+
+static void flushes_take_what_they_name(void **state)
+{
+	struct timing_access user = at(0x7000, 0x7000), kernel = at(DIRECT(0x9000), 0x9000);
+
+	(void)state;
+	timing_data(timing, &user);
+	timing_data(timing, &kernel);
+	assert_int_equal(taken(RETIRE_DTLB_MISSES), 2);
+	timing_switch_space(timing);
+	user.space = 2;
+	timing_data(timing, &user);
+	timing_data(timing, &kernel);
+	assert_int_equal(taken(RETIRE_DTLB_MISSES), 1); /* another space, but one kernel */
+	timing_flush_space(timing, 2);
+	timing_data(timing, &user);
+	timing_data(timing, &kernel);
+	assert_int_equal(taken(RETIRE_DTLB_MISSES), 1);
+	user.space = 1;
+	timing_switch_space(timing);
+	timing_data(timing, &user);
+	assert_int_equal(taken(RETIRE_DTLB_MISSES), 0);
+	timing_flush_page(timing, 0x7000);
+	timing_data(timing, &user);
+	assert_int_equal(taken(RETIRE_DTLB_MISSES), 1);
+	timing_flush_tlbs(timing);
+	timing_data(timing, &user);
+	timing_data(timing, &kernel);
+	assert_int_equal(taken(RETIRE_DTLB_MISSES), 2);
+}
+
+static void instruction_pages_are_walked_on_their_own(void **state)
+{
+	(void)state;
+	fetch(0x4000);
+	fetch(0x4040);
+	assert_int_equal(taken(RETIRE_ITLB_MISSES), 1);
+	assert_int_equal(taken(RETIRE_L1I_MISSES), 2);
+	assert_int_equal(taken(RETIRE_DTLB_MISSES), 0);
+}
+
+static void the_last_access_is_described(void **state)
+{
+	const struct timing_params *p = timing->params;
+	const struct observed_access *seen = &timing->seen.access;
+
+	(void)state;
+	load(0x6008);
+	assert_true(seen->valid && !seen->store);
+	assert_int_equal(seen->linear, 0x6008);
+	assert_int_equal(seen->physical, 0x6008);
+	assert_int_equal(seen->level, OBSERVED_MEMORY);
+	assert_int_equal(seen->tlb, OBSERVED_TLB_WALK);
+	assert_int_equal(seen->latency, p->latency[3] + p->walk);
+	load(0x6010);
+	assert_int_equal(seen->level, OBSERVED_L1);
+	assert_int_equal(seen->tlb, OBSERVED_TLB_L1);
+	assert_int_equal(seen->latency, p->latency[0]);
+}
+
+/* --- branches --- */
+
+#define LOOP 0x401000ull
+
+static u64 misses_of_loop(u32 rounds, u32 length)
+{
+	count[RETIRE_BRANCH_MISSES] = 0;
+	for (u32 round = 0; round < rounds; round++)
+		for (u32 i = 0; i < length; i++)
+			timing_conditional(timing, LOOP, i + 1 < length);
+	return count[RETIRE_BRANCH_MISSES];
+}
+
+/* Shorter than the history, its end is foreseen; longer, it comes as a surprise each time. */
+static void a_short_loop_is_learned_and_a_long_one_is_not(void **state)
+{
+	(void)state;
+	misses_of_loop(20, 8);
+	assert_int_equal(misses_of_loop(100, 8), 0);
+	misses_of_loop(20, 100);
+	assert_int_equal(misses_of_loop(100, 100), 100);
+}
+
+static void an_alternating_branch_is_learned(void **state)
+{
+	(void)state;
+	for (u32 i = 0; i < 64; i++)
+		timing_conditional(timing, LOOP, i & 1);
+	assert_true(taken(RETIRE_BRANCH_MISSES) > 0);
+	for (u32 i = 0; i < 64; i++)
+		timing_conditional(timing, LOOP, i & 1);
+	assert_int_equal(taken(RETIRE_BRANCH_MISSES), 0);
+}
+
+static void an_indirect_branch_is_as_good_as_its_last_target(void **state)
+{
+	(void)state;
+	timing_indirect(timing, LOOP, 0x5000);
+	assert_true(timing->seen.mispredicted);
+	for (u32 i = 0; i < 40; i++)
+		timing_indirect(timing, LOOP, 0x5000);
+	taken(RETIRE_INDIRECT_MISSES);
+	timing_indirect(timing, LOOP, 0x5000);
+	assert_false(timing->seen.mispredicted);
+	assert_int_equal(taken(RETIRE_INDIRECT_MISSES), 0);
+	timing_forget_branches(timing);
+	timing_indirect(timing, LOOP, 0x5000);
+	assert_true(timing->seen.mispredicted);
+	assert_int_equal(taken(RETIRE_INDIRECT_MISSES), 1);
+}
+
+static u64 misses_of_nest(u32 depth)
+{
+	count[RETIRE_RETURN_MISSES] = 0;
+	for (u32 i = 0; i < depth; i++)
+		timing_call(timing, 0x1000 + i);
+	for (u32 i = depth; i-- > 0;)
+		timing_return(timing, 0x1000 + i);
+	return count[RETIRE_RETURN_MISSES];
+}
+
+static void returns_are_predicted_as_deep_as_the_stack(void **state)
+{
+	u32 depth = timing->params->rsb;
+
+	(void)state;
+	assert_int_equal(misses_of_nest(depth), 0);
+	assert_int_equal(misses_of_nest(depth + 5), 5);
+	assert_int_equal(taken(RETIRE_BRANCH_MISSES), 5);
+}
+
+static void every_model_has_its_numbers(void **state)
+{
+	(void)state;
+	for (u32 i = 0; model_at(i); i++) {
+		const struct timing_params *p = timing_params_of(model_at(i)->set);
+
+		assert_true(p->rsb <= RSB_MAX && !(p->rsb & (p->rsb - 1)));
+		assert_int_equal(p->dtlb.entries % p->dtlb.ways, 0);
+		assert_int_equal(p->itlb.entries % p->itlb.ways, 0);
+		assert_int_equal(p->stlb.entries % p->stlb.ways, 0);
+	}
+}
+
+#define ON(name, on)                                        \
+	{                                                   \
+#name " (" on ")", name, on_model, done, on \
+	}
+#define TEST(name)                                                                               \
+	ON(name, "skylake"), ON(name, "icelake"), ON(name, "sapphirerapids"), ON(name, "milan"), \
+		ON(name, "genoa")
+
+int main(void)
+{
+	static const struct CMUnitTest tests[] = {
+		cmocka_unit_test(every_model_has_its_numbers),
+		TEST(a_line_is_missed_once),
+		TEST(an_access_across_lines_touches_both),
+		TEST(a_set_holds_as_many_lines_as_it_has_ways),
+		TEST(each_level_holds_its_size),
+		TEST(a_flushed_line_comes_from_memory),
+		TEST(data_finds_what_code_brought),
+		TEST(a_page_is_walked_once),
+		TEST(a_page_that_leaves_the_tlb_takes_its_lines_along),
+		TEST(stores_and_loads_walk_apart),
+		TEST(a_large_page_is_one_entry),
+		TEST(flushes_take_what_they_name),
+		TEST(instruction_pages_are_walked_on_their_own),
+		TEST(the_last_access_is_described),
+		TEST(a_short_loop_is_learned_and_a_long_one_is_not),
+		TEST(an_alternating_branch_is_learned),
+		TEST(an_indirect_branch_is_as_good_as_its_last_target),
+		TEST(returns_are_predicted_as_deep_as_the_stack),
+	};
+
+	return cmocka_run_group_tests(tests, NULL, NULL);
+}
