@@ -27,7 +27,7 @@ DIRS         := base x86 mem timing cpu irq hwpmu pmu hostperf engine vm kvm
 CORE_SRCS    := $(foreach d,$(DIRS),$(wildcard src/$(d)/*.c src/$(d)/*.S))
 PRELOAD_SRCS := $(wildcard src/preload/*.c src/preload/*.S)
 CLI_SRCS     := $(wildcard cli/*.c)
-BENCH_SRCS   := $(wildcard bench/*.c)
+WORK_SRCS    := $(wildcard bench/work/*.c)
 TEST_SRCS    := $(wildcard tests/*/*_test.c)
 DEMO_SRCS    := tests/guest/demo.c
 # Whatever else lies in the test folders is a library for all tests.
@@ -53,10 +53,9 @@ BARE_OBJS    := $(call objects,$(BARE_SRCS))
 LIB_OBJS     := $(call objects,$(LIB_SRCS))
 EXAMPLE_OBJS := $(call objects,$(wildcard examples/*/*.c))
 OBJS         := $(CORE_OBJS) $(PRELOAD_OBJS) $(CLI_OBJS) $(TESTLIB_OBJS) $(EXAMPLE_OBJS) \
-	$(call objects,$(TEST_SRCS) $(DEMO_SRCS) $(BENCH_SRCS))
+	$(call objects,$(TEST_SRCS) $(DEMO_SRCS))
 
 TESTS   := $(patsubst tests/%.c,$(O)/tests/%,$(TEST_SRCS))
-BENCHES := $(patsubst bench/%.c,$(O)/bench/%,$(BENCH_SRCS))
 
 # --- how ---------------------------------------------------------------------------------------------------------
 
@@ -88,7 +87,7 @@ say  = @$(if $(V),true,echo '  $(1) $@')
 
 all: $(O)/libvpmu-kvm.so $(O)/vpmu $(O)/libvpmu.a
 
-tests: all $(TESTS) $(BENCHES) $(O)/tests/guest/demo $(O)/examples/toy/toy
+tests: all $(TESTS) $(O)/tests/guest/demo $(O)/examples/toy/toy
 
 $(BARE_OBJS): EXTRA := $(BARE)
 ifeq ($(SAN),undefined)
@@ -150,9 +149,14 @@ $(O)/examples/toy/toy: $(O)/examples/toy/toy.o $(O)/libvpmu.a
 	$(call say,LD)
 	$(Q)$(CC) $(FLAGS) $(CFLAGS) -o $@ $^
 
-$(BENCHES): $(O)/bench/%: $(O)/bench/%.o $(O)/libtest.a $(O)/libvpmu-core.a
-	$(call say,LD)
-	$(Q)$(CC) $(FLAGS) $(CFLAGS) -o $@ $< $(O)/libtest.a $(O)/libvpmu-core.a $(LDLIBS) -lm
+# The workloads of the benchmark: one static program, the same on the host and in guests. Its size is what fork and exec
+# see, its text is what the compressors compress, so it is the same for every build folder and sanitizer.
+# SQLite may load extensions and the linker warns that this needs the shared C library; nobody here does.
+build/bench/work: $(WORK_SRCS) $(wildcard bench/work/*.h bench/work/*.def)
+	@mkdir -p $(@D)
+	$(call say,CC)
+	$(Q)gcc -std=gnu11 -O2 -Wall -Wextra -D_GNU_SOURCE -static -o $@ $(WORK_SRCS) -lsqlite3 -lz -llzma -lm -pthread \
+		-Wl,--no-warnings
 
 # What scripts/freestanding looks at.
 $(O)/bare-objects: Makefile $(O)/libvpmu-core.a
@@ -171,10 +175,9 @@ test:
 
 bench:
 	scripts/deps
-	$(MAKE) all $(BENCHES)
-	bench/run $(O)
+	$(MAKE) all build/bench/work
 	scripts/kernels
-	bench/boot
+	bench/all
 
 install: all
 	install -D -m 755 $(O)/vpmu $(DESTDIR)$(prefix)/bin/vpmu
@@ -192,7 +195,7 @@ help:
 	@echo 'make                 build build/vpmu and build/libvpmu-kvm.so'
 	@echo 'make demo            run a small guest on it and say what happened'
 	@echo 'make test            everything that CI checks (SAN=address, undefined, thread: with that sanitizer)'
-	@echo 'make bench           speed of native, vpmu and TCG side by side'
+	@echo 'make bench           speed of native, vpmu and TCG side by side, into build/bench/'
 	@echo 'make install         to $$(DESTDIR)$$(prefix), by default /usr/local'
 	@echo 'make clean           remove build/'
 	@echo 'variables            CC=gcc|clang  SAN=address|undefined|thread  O=folder  WERROR=1  V=1  CFLAGS="-O2 -g"'

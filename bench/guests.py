@@ -1,0 +1,150 @@
+# SPDX-License-Identifier: MIT
+"""The machines of the benchmark: the host itself, and guests that wait for a word on their console and measure what it
+names. All of them stay up for the whole run, idle but for the one that is asked, so that every round can ask each in turn."""
+
+import contextlib
+import dataclasses
+import io
+import os
+import re
+import subprocess
+import sys
+import time
+
+sys.dont_write_bytecode = True
+TOP = os.path.realpath(os.path.join(os.path.dirname(os.path.realpath(__file__)), ".."))
+sys.path.insert(0, os.path.join(TOP, "tests/linux"))
+
+from machine import Failure, Machine  # noqa: E402
+
+OUT = os.path.join(TOP, "build/bench")
+WORK = os.path.join(OUT, "work")
+ANSWER = re.compile(r"work: (\w+) (\w+) (?:(\d+) (\d+) ([0-9a-f]{16})|failed)(.*)")
+START_SECONDS = 120  # limit for a boot
+ASK_SECONDS = 300  # limit for one measurement
+# A guest's clock may differ from ours by what it takes to hand over a line, on a machine that may be busy.
+CLOCK_SLACK = 0.1
+
+
+@dataclasses.dataclass
+class Sample:
+    """One measurement: seconds of a unit of work, its checksum, what the kernel's perf counted meanwhile."""
+
+    seconds: float
+    checksum: str
+    details: str = ""
+    waited: float = 0.0  # share of the time that the host had no processor for it
+
+
+def tsc_khz():
+    """Of the host, which vpmu and TCG show to guests. TCG has no clock to measure it by on microvm: Linux must be told."""
+    with open("/proc/cpuinfo") as lines:
+        return next(int(float(line.split(":")[1]) * 1000) for line in lines if line.startswith("cpu MHz"))
+
+
+def microvm():
+    return {"machine": "microvm,pit=on,pic=on,rtc=on", "loader": "vmlinux", "append": f"tsc_early_khz={tsc_khz()}"}
+
+
+@contextlib.contextmanager
+def silence():
+    """Machine says what it starts: good for one, too much for a benchmark."""
+    with contextlib.redirect_stdout(io.StringIO()):
+        yield
+
+
+def parse(text):
+    match = ANSWER.search(text)
+    if not match or not match[3]:
+        raise Failure(text.strip() or "no answer")
+    units, nanoseconds = int(match[3]), int(match[4])
+    return Sample(nanoseconds / units / 1e9, match[5], match[6].strip()), nanoseconds / 1e9
+
+
+class Native:
+    """The host."""
+
+    def ask(self, name, state, milliseconds):
+        environment = dict(os.environ, COMPILE_FOLDER=os.path.join(OUT, "compile"))
+        done = subprocess.run([WORK, "run", name, state, str(milliseconds)], capture_output=True, text=True,
+                              env=environment, timeout=ASK_SECONDS)
+        return parse(done.stdout + done.stderr)[0]
+
+    def close(self):
+        pass
+
+
+class Guest(Machine):
+    """A Linux guest whose first process is the program of the workloads."""
+
+    def __init__(self, name, cpus=1, vpmu=None, **arguments):
+        arguments = microvm() | arguments
+        arguments["append"] += " cryptomgr.notests quiet loglevel=1 rdinit=/init"
+        super().__init__(f"bench-{name}-{cpus}", cpus=cpus, extra=["-name", "bench,debug-threads=on"], **arguments)
+        self.vpmu, self.began = vpmu, False
+
+    def kernel_arguments(self):
+        arguments = super().kernel_arguments()
+        files = "work.cpio" if self.cpus == 1 else "compile.cpio"
+        arguments[arguments.index("-initrd") + 1] = os.path.join(OUT, files)
+        return [word.replace("ignore_loglevel ", "") for word in arguments]
+
+    def command(self):
+        command = super().command()
+        if self.vpmu and self.accel == "kvm":
+            command[0] = self.vpmu
+        return command
+
+    def start(self):
+        with silence():
+            self.__enter__()
+            self.began = True
+            self.expect("work: ready", START_SECONDS)
+
+    def close(self):
+        with silence():
+            if self.began:
+                self.__exit__(None, None, None)
+
+    def waited(self):
+        """Seconds that the host's scheduler had the guest's processors waiting for one of its own."""
+        total = 0
+        for task in os.listdir(f"/proc/{self.process.pid}/task"):
+            folder = f"/proc/{self.process.pid}/task/{task}"
+            with open(folder + "/comm") as comm, open(folder + "/schedstat") as schedstat:
+                if comm.read().startswith("CPU "):
+                    total += int(schedstat.read().split()[1])
+        return total / 1e9
+
+    def ask(self, name, state, milliseconds):
+        if not self.began:
+            self.start()
+        number, waited, begun = len(self.lines), self.waited(), time.monotonic()
+        self.send(f"run {name} {state} {milliseconds}\n")
+        _, _, match = self.expect(rf"work: {name} {state} .*", ASK_SECONDS, number)
+        wall = time.monotonic() - begun
+        sample, timed = parse(match[0])
+        if timed > wall + CLOCK_SLACK:
+            raise Failure(f"{self.name}: the guest says {timed:.3f} s, but {wall:.3f} s have passed")
+        sample.waited = min((self.waited() - waited) / wall / self.cpus, 0.99)
+        sample.seconds *= 1 - sample.waited
+        return sample
+
+
+def boot_seconds(accel, vpmu=None, **arguments):
+    """From start to user space, of a test guest as it comes."""
+
+    class Boot(Guest):
+        def __init__(self):
+            Machine.__init__(self, f"bench-boot-{accel}", accel=accel, **arguments)
+            self.vpmu = vpmu
+            self.extra = ["-name", "bench,debug-threads=on"]
+
+        kernel_arguments = Machine.kernel_arguments
+
+    with silence():
+        begun = time.monotonic()
+        with Boot() as machine:
+            machine.reached_user_space(START_SECONDS)
+            wall = time.monotonic() - begun
+            return Sample(wall - min(machine.waited(), wall / 2), "booted")
