@@ -93,6 +93,7 @@ enum exit_reason {
 	EXIT_UNEMULATED, /* an access no emulator does; exit.insn_bytes */
 	EXIT_HOST_FAULT, /* the program's memory behind exit.gpa cannot be accessed */
 	EXIT_BAD_STATE,	 /* guest state that no processor enters with */
+	EXIT_COUNTING,	 /* no exit at all: the guest wrote its PMU, so that the budget is void */
 };
 
 enum io_state { IO_IDLE, IO_WANTED, IO_DONE };
@@ -195,6 +196,8 @@ struct host_fpu {
 
 struct engine;
 struct code_pages;
+struct hwpmu;
+struct intercepts;
 
 struct cpu {
 	/* Hot for translated code: the first 128 bytes have one-byte displacements. */
@@ -244,6 +247,8 @@ struct cpu {
 	bool alone;	      /* no other processor writes this memory */
 	bool same_memory;     /* the owner's, for one engine_run(): nobody else has had a turn since the last */
 	retire_wanted wanted; /* which classes of it must grow; the owner's, read at engine_run() */
+	struct hwpmu *pmu;	       /* this processor's own; the owner's, as is the next */
+	struct intercepts *intercepts; /* which MSRs it reaches there; NULL: none */
 	const struct mem_map *mem;
 	const struct mem_slot *last_slot; /* found last, in the map of this generation: cpu_slot() */
 	u64 last_generation;

@@ -49,6 +49,12 @@ void count_refund(struct cpu *cpu, u32 mode, bool branch, const struct weight *w
 	weight_refund(cpu, mode, weight);
 }
 
+void count_spend(struct cpu *cpu)
+{
+	cpu->engine->slice--;
+	cpu->spill[SPILL_R14] += BIT(COUNT_SHIFT);
+}
+
 void count_refund_block(struct cpu *cpu, const struct block *block)
 {
 	cpu->spill[SPILL_R14] -= place_refund(block, 0);

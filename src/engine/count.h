@@ -12,6 +12,8 @@ void count_begin(struct cpu *cpu, u64 budget);
 bool count_left(struct cpu *cpu); /* may one more instruction retire? Renews the slice */
 /* One instruction of code in this mode did not retire after all. */
 void count_refund(struct cpu *cpu, u32 mode, bool branch, const struct weight *weight);
+/* One instruction retired that is in the tallies already. */
+void count_spend(struct cpu *cpu);
 void count_refund_block(struct cpu *cpu, const struct block *block);
 /* Moves what retired since the last call into the tallies. Before the privilege changes. */
 void count_flush(struct cpu *cpu, enum retire_privilege privilege);

@@ -11,6 +11,7 @@
 #include "cpu/fpu.h"
 #include "cpu/mmu.h"
 #include "engine/count.h"
+#include "engine/pass.h"
 #include "engine/priv.h"
 #include "engine/serialize.h"
 #include "engine/sys.h"
@@ -260,6 +261,24 @@ static u64 next_rip(const struct cpu *cpu, const struct insn *insn)
 	return cpu->mode & MODE_CODE64 ? next : (u32)next;
 }
 
+/* An instruction for the hypervisor, unless it left that to the processor. */
+static enum turn leave_or_pass(struct cpu *cpu)
+{
+	switch (pass_access(cpu)) {
+	case PASS_EXIT:
+		return TURN_RETURN;
+	case PASS_RECKON:
+		return exit_with(cpu, EXIT_COUNTING);
+	case PASS_FAULT:
+		abandoned(cpu);
+		break;
+	case PASS_DONE:
+		break;
+	}
+	cpu->exit.reason = EXIT_NONE;
+	return TURN_AGAIN;
+}
+
 /* The block's head has counted the instruction; it is given back when it did not retire. */
 static enum turn execute_complex(struct cpu *cpu, const struct insn *insn, u32 mode)
 {
@@ -291,7 +310,7 @@ static enum turn execute_complex(struct cpu *cpu, const struct insn *insn, u32 m
 		retired_step(cpu, trap_flag);
 		return cpu->exit.reason == EXIT_NONE ? TURN_AGAIN : TURN_RETURN;
 	case SYS_EXIT:
-		return TURN_RETURN;
+		return leave_or_pass(cpu);
 	case SYS_UNKNOWN:
 		cpu_raise(cpu, VEC_UD);
 		abandoned(cpu);

@@ -1,59 +1,115 @@
 // SPDX-License-Identifier: MIT
 /*
- * The mediated backend: each virtual counter is the physical one of the same number. The physical
- * GLOBAL_CTRL stays all ones and its status is taken over at once: enabling and status are the
- * virtual PMU's. vCPU thread.
+ * The mediated backend: the guest owns the physical PMU while it runs, and its registers are the
+ * physical ones of the same number. What the hypervisor's filter denies has its EN bit, its field
+ * of FIXED_CTR_CTRL cleared in the hardware's copy; GLOBAL_CTRL and status are the guest's own.
+ *
+ * Loading and saving are lazy: registers stay in the hardware over exits, only what was written in
+ * between is loaded, and only who asks saves. vCPU thread.
  */
 #include "hostperf/hostperf.h"
 
 #include "hwpmu/hwpmu.h"
+#include "pmu/pmu.h"
 
-static void set_control(struct hwpmu *hw, u32 counter, u64 control)
+static u32 next_bit(u64 *bits)
 {
-	if (counter < PMU_FIXED_BASE) {
-		hwpmu_write_select(hw, counter, control);
-	} else {
-		u32 shift = (counter - PMU_FIXED_BASE) * FIXED_CTRL_BITS;
-		u64 others = hw->fixed_ctrl & ~(MASK(FIXED_CTRL_BITS - 1, 0) << shift);
+	u32 bit = __builtin_ctzll(*bits);
 
-		hwpmu_write_fixed_ctrl(hw, others | control << shift);
+	*bits &= *bits - 1;
+	return bit;
+}
+
+static u64 fixed_ctrl_copy(const struct pmu *pmu)
+{
+	u64 copy = 0;
+
+	for (u32 i = 0; i < pmu->fixed; i++)
+		copy |= pmu_hardware_control(pmu, PMU_FIXED_BASE + i) << FIXED_CTRL_BITS * i;
+	return copy;
+}
+
+static u64 global_ctrl_copy(const struct pmu *pmu)
+{
+	return pmu->version > 1 ? pmu->global_ctrl : pmu->all;
+}
+
+static void load_status(struct hwpmu *hw, u64 status)
+{
+	if (hw->global_status & ~status)
+		hwpmu_reset_status(hw, hw->global_status & ~status);
+	if (status & ~hw->global_status)
+		hwpmu_set_status(hw, status & ~hw->global_status);
+}
+
+static void load(void *world, struct pmu *pmu, u64 controls, u64 values)
+{
+	struct hwpmu *hw = world;
+
+	for (u64 left = values; left;) {
+		u32 counter = next_bit(&left);
+
+		hwpmu_write(hw, counter, pmu_value(pmu, counter));
 	}
+	for (u64 left = controls & MASK(PMU_FIXED_BASE - 1, 0); left;) {
+		u32 counter = next_bit(&left);
+
+		hwpmu_write_select(hw, counter, pmu_hardware_control(pmu, counter));
+	}
+	if (hw->fixed_ctrl != fixed_ctrl_copy(pmu))
+		hwpmu_write_fixed_ctrl(hw, fixed_ctrl_copy(pmu));
+	if (pmu->version > 1)
+		load_status(hw, pmu->global_status);
+	if (hw->global_ctrl != global_ctrl_copy(pmu))
+		hwpmu_write_global_ctrl(hw, global_ctrl_copy(pmu));
 }
 
-static void start(void *world, u32 counter, u64 control, u64 value)
+static void save_selects(const struct hwpmu *hw, struct pmu *pmu)
 {
-	hwpmu_write(world, counter, value);
-	set_control(world, counter, control);
+	for (u32 i = 0; i < pmu->general; i++)
+		if (!(pmu->dirty & BIT(i)))
+			pmu->select[i] = hw->select[i];
 }
 
-/* An overflow that nobody has asked about is void, or it would be the next user's. */
-static void stop(void *world, u32 counter)
+static void save(void *world, struct pmu *pmu)
 {
-	set_control(world, counter, 0);
-	hwpmu_reset_status(world, BIT(counter));
+	const struct hwpmu *hw = world;
+
+	for (u64 left = pmu->all & ~pmu->stale; left;) {
+		u32 counter = next_bit(&left);
+
+		pmu_set_value(pmu, counter, hwpmu_read(hw, counter));
+	}
+	if (pmu_passes_selects(pmu))
+		save_selects(hw, pmu);
+	if (pmu_passes_fixed_ctrl(pmu) && !(pmu->dirty & pmu->all & ~MASK(PMU_FIXED_BASE - 1, 0)))
+		pmu->fixed_ctrl = hw->fixed_ctrl;
+	if (pmu->version < 2)
+		return;
+	if (!(pmu->dirty & PMU_DIRTY_GLOBAL))
+		pmu->global_ctrl = hw->global_ctrl;
+	if (!(pmu->dirty & PMU_DIRTY_STATUS))
+		pmu->global_status = hw->global_status;
 }
 
-static u64 read(const void *world, u32 counter)
+static void unload(void *world)
 {
-	return hwpmu_read(world, counter);
+	struct hwpmu *hw = world;
+
+	hwpmu_init(hw, hw->model, hw->tally);
 }
 
 static u64 overflowed(void *world)
 {
-	struct hwpmu *hw = world;
-	u64 counters;
-
-	hwpmu_retire(hw);
-	counters = hw->global_status & hwpmu_all(hw);
-	if (counters)
-		hwpmu_reset_status(hw, counters);
-	return counters;
+	hwpmu_retire(world);
+	return hwpmu_take_overflows(world);
 }
 
 const struct pmu_backend hostperf_mediated = {
 	.name = "mediated",
-	.start = start,
-	.stop = stop,
-	.read = read,
+	.owns_hardware = true,
+	.load = load,
+	.save = save,
+	.unload = unload,
 	.overflowed = overflowed,
 };

@@ -76,6 +76,7 @@ static void settle(struct hwpmu *pmu, u32 counter)
 		return;
 	if (value >= wrap(pmu, counter)) {
 		pmu->global_status |= BIT(counter);
+		pmu->overflowed |= BIT(counter);
 		pmu->pmi |= wants_pmi(pmu, counter);
 	}
 	c->value = value & (wrap(pmu, counter) - 1);
@@ -84,7 +85,7 @@ static void settle(struct hwpmu *pmu, u32 counter)
 
 /* --- what counts --- */
 
-static void tell_unknown(struct hwpmu *pmu, u64 select)
+static void note_unknown(struct hwpmu *pmu, u64 select)
 {
 	u32 code = eventsel_code(select, pmu->model->is_amd);
 
@@ -92,7 +93,20 @@ static void tell_unknown(struct hwpmu *pmu, u64 select)
 		if (pmu->unknown[i] == code + 1)
 			return;
 	pmu->unknown[pmu->nunknown++ % HWPMU_UNKNOWN] = code + 1;
-	hwpmu_port_unknown_event(pmu, code & MASK(11, 0), code >> 12);
+	pmu->untold++;
+}
+
+/* Not at once: registers may be written where the owner can say nothing. */
+static void tell_unknown(struct hwpmu *pmu)
+{
+	u32 n = pmu->untold < HWPMU_UNKNOWN ? pmu->untold : HWPMU_UNKNOWN;
+
+	for (; n; n--) {
+		u32 code = pmu->unknown[(pmu->nunknown - n) % HWPMU_UNKNOWN] - 1;
+
+		hwpmu_port_unknown_event(pmu, code & MASK(11, 0), code >> 12);
+	}
+	pmu->untold = 0;
 }
 
 static void decode_general(struct hwpmu *pmu, u32 i)
@@ -107,7 +121,7 @@ static void decode_general(struct hwpmu *pmu, u32 i)
 	if (!(select & EVENTSEL_EN))
 		return;
 	if (event.unknown)
-		tell_unknown(pmu, select);
+		note_unknown(pmu, select);
 	if (select & EVENTSEL_OS)
 		c->privileges |= BIT(RETIRE_OS);
 	if (select & EVENTSEL_USR)
@@ -251,11 +265,21 @@ bool hwpmu_retire(struct hwpmu *pmu)
 	bool pmi;
 
 	settle_all(pmu);
+	if (pmu->untold)
+		tell_unknown(pmu);
 	pmi = pmu->pmi;
 	pmu->pmi = false;
 	if (pmi && pmu->freeze_on_pmi)
 		freeze(pmu);
 	return pmi;
+}
+
+u64 hwpmu_take_overflows(struct hwpmu *pmu)
+{
+	u64 counters = pmu->overflowed;
+
+	pmu->overflowed = 0;
+	return counters;
 }
 
 /* Occurrences until the counter overflows, or NEVER if none at this privilege counts. */

@@ -39,11 +39,13 @@ struct hwpmu {
 	u64 select[HWPMU_GENERAL], fixed_ctrl, global_ctrl;
 	u64 global_status; /* kept on every model, also where software has no such register */
 	bool freeze_on_pmi;
-	bool pmi;    /* wanted, for the next hwpmu_retire() */
+	bool pmi;	/* wanted, for the next hwpmu_retire() */
+	u64 overflowed; /* counters, for hwpmu_take_overflows() */
 	u64 running; /* counters that count now */
 	retire_wanted wanted;
 	struct hwpmu_counter counter[HWPMU_COUNTERS]; /* general, then fixed */
-	u32 nunknown, unknown[HWPMU_UNKNOWN];	      /* events the owner was told of, plus one */
+	u32 nunknown, unknown[HWPMU_UNKNOWN];	      /* events nobody knows, plus one */
+	u32 untold;				      /* how many of them the owner has not been told */
 };
 
 /* Reset: everything 0 and stopped, but GLOBAL_CTRL enables all counters. */
@@ -69,6 +71,8 @@ void hwpmu_write_freeze(struct hwpmu *pmu, bool freeze);
 
 /* Finds the overflows up to now and sets their status bits. True: a PMI is to be delivered. */
 bool hwpmu_retire(struct hwpmu *pmu);
+/* The counters that overflowed since the last call, whatever their status bits are by now. */
+u64 hwpmu_take_overflows(struct hwpmu *pmu);
 
 /*
  * How many instructions may retire at this privilege, so that the first overflow comes with the

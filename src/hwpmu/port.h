@@ -15,7 +15,8 @@ struct hwpmu;
 
 /*
  * A counter was set to an event that the model does not have: it counts nothing. Told once for
- * each event, as long as there are not many. `event` and `umask` as in the event select.
+ * each event, as long as there are not many, by the hwpmu_retire() that follows. `event` and
+ * `umask` as in the event select.
  */
 void hwpmu_port_unknown_event(const struct hwpmu *pmu, u32 event, u32 umask);
 

@@ -52,6 +52,7 @@ static bool write_status(struct pmu *pmu, u32 i, u64 value, bool host)
 	if (value & ~pmu->all)
 		return false;
 	pmu->global_status = value;
+	pmu->dirty |= PMU_DIRTY_STATUS;
 	return true;
 }
 
@@ -65,7 +66,7 @@ static bool write_global_ctl(struct pmu *pmu, u32 i, u64 value, bool host)
 {
 	(void)i, (void)host;
 	value &= pmu->all;
-	pmu->dirty |= value ^ pmu->global_ctrl;
+	pmu->dirty |= (value ^ pmu->global_ctrl) | PMU_DIRTY_GLOBAL;
 	pmu->global_ctrl = value;
 	return true;
 }
@@ -74,35 +75,39 @@ static bool write_global_ctl(struct pmu *pmu, u32 i, u64 value, bool host)
 static bool write_status_clr(struct pmu *pmu, u32 i, u64 value, bool host)
 {
 	(void)i;
-	if (!host)
-		pmu->global_status &= ~value;
+	if (host)
+		return true;
+	pmu->global_status &= ~value;
+	pmu->dirty |= PMU_DIRTY_STATUS;
 	return true;
 }
 
 static bool write_status_set(struct pmu *pmu, u32 i, u64 value, bool host)
 {
 	(void)i;
-	if (!host)
-		pmu->global_status |= value & pmu->all;
+	if (host)
+		return true;
+	pmu->global_status |= value & pmu->all;
+	pmu->dirty |= PMU_DIRTY_STATUS;
 	return true;
 }
 
 static const struct pmu_row rows[] = {
-	{ "PerfCtr", 0xc0010004, 1, K7_COUNTERS, PER_GENERAL, 1, ROW_LISTED, read_counter,
-	  write_counter },
-	{ "PERF_CTR", 0xc0010201, 2, PMU_GENERAL_AMD, PER_GENERAL, 1, ROW_LISTED | ROW_CORE_EXT,
+	{ "PerfCtr", 0xc0010004, 1, K7_COUNTERS, PER_GENERAL, 1, ROW_LISTED, PASS_COUNTER,
 	  read_counter, write_counter },
-	{ "PerfEvtSel", 0xc0010000, 1, K7_COUNTERS, PER_GENERAL, 1, ROW_LISTED, read_select,
-	  write_select },
-	{ "PERF_CTL", 0xc0010200, 2, PMU_GENERAL_AMD, PER_GENERAL, 1, ROW_LISTED | ROW_CORE_EXT,
+	{ "PERF_CTR", 0xc0010201, 2, PMU_GENERAL_AMD, PER_GENERAL, 1, ROW_LISTED | ROW_CORE_EXT,
+	  PASS_COUNTER, read_counter, write_counter },
+	{ "PerfEvtSel", 0xc0010000, 1, K7_COUNTERS, PER_GENERAL, 1, ROW_LISTED, PASS_SELECT,
 	  read_select, write_select },
-	{ "PerfCntrGlobalStatus", 0xc0000300, 1, 1, PER_CPU, 2, ROW_LISTED, read_status,
-	  write_status },
-	{ "PerfCntrGlobalCtl", 0xc0000301, 1, 1, PER_CPU, 2, ROW_LISTED, read_global_ctl,
-	  write_global_ctl },
-	{ "PerfCntrGlobalStatusClr", 0xc0000302, 1, 1, PER_CPU, 2, ROW_LISTED, NULL,
+	{ "PERF_CTL", 0xc0010200, 2, PMU_GENERAL_AMD, PER_GENERAL, 1, ROW_LISTED | ROW_CORE_EXT,
+	  PASS_SELECT, read_select, write_select },
+	{ "PerfCntrGlobalStatus", 0xc0000300, 1, 1, PER_CPU, 2, ROW_LISTED, PASS_GLOBAL,
+	  read_status, write_status },
+	{ "PerfCntrGlobalCtl", 0xc0000301, 1, 1, PER_CPU, 2, ROW_LISTED, PASS_GLOBAL,
+	  read_global_ctl, write_global_ctl },
+	{ "PerfCntrGlobalStatusClr", 0xc0000302, 1, 1, PER_CPU, 2, ROW_LISTED, PASS_GLOBAL, NULL,
 	  write_status_clr },
-	{ "PerfCntrGlobalStatusSet", 0xc0000303, 1, 1, PER_CPU, 2, ROW_LISTED, NULL,
+	{ "PerfCntrGlobalStatusSet", 0xc0000303, 1, 1, PER_CPU, 2, ROW_LISTED, PASS_GLOBAL, NULL,
 	  write_status_set },
 };
 

@@ -1,28 +1,52 @@
 /* SPDX-License-Identifier: MIT */
 /*
- * How counting gets done. The virtual PMU decides what each of its counters counts and from which
- * value; a backend does it, with a physical counter that the guest owns or with an event of the
- * host. Counters are named by their bit in GLOBAL_CTRL.
+ * How counting gets done. The virtual PMU has the guest's registers; a backend counts what they
+ * say, with physical counters that the guest owns or with events of the host. Counters are named by
+ * their bit in GLOBAL_CTRL.
+ *
+ * While a backend counts, it has the newer values; struct pmu has the newer of what was written to
+ * it since (pmu->dirty, pmu->stale).
  */
 #ifndef PMU_BACKEND_H
 #define PMU_BACKEND_H
 
 #include "base/types.h"
 
+struct pmu;
+
 struct pmu_backend {
 	const char *name;
+	/* It is the hardware of the model that counts: what the guest does to that is done. */
+	bool owns_hardware;
 
 	/*
-	 * Counts what `control` says, from `value` on: an event select with EN set for a general
-	 * counter, its field of FIXED_CTR_CTRL for a fixed one. The counter is stopped. It
+	 * Before an entry: counts what pmu's registers now say. `controls` and `values` are the
+	 * counters whose control, whose value is newer in pmu; the others go on. A counter
 	 * overflows when it wraps at the model's width.
 	 */
-	void (*start)(void *world, u32 counter, u64 control, u64 value);
-	void (*stop)(void *world, u32 counter);
-	u64 (*read)(const void *world, u32 counter);
-
+	void (*load)(void *world, struct pmu *pmu, u64 controls, u64 values);
+	/* Brings what is not newer in pmu up to date: values, and registers that the guest reached
+	 * without an exit. Counting goes on. */
+	void (*save)(void *world, struct pmu *pmu);
+	/* Counts nothing any more, and forgets what it counted. */
+	void (*unload)(void *world);
 	/* The counters that overflowed since the last call, whatever their INT bits. */
 	u64 (*overflowed)(void *world);
 };
+
+/* --- what a backend asks the virtual PMU --- */
+
+/* An event select or the field of FIXED_CTR_CTRL, as the hardware may have it: disabled if the
+ * filter denies it. */
+u64 pmu_hardware_control(const struct pmu *pmu, u32 counter);
+/* The same if it counts now, enabled by GLOBAL_CTRL too; else 0. */
+u64 pmu_counting_control(const struct pmu *pmu, u32 counter);
+/* The value to count from: bits that the guest's counter lacks are set, so that both wrap at once.
+ */
+u64 pmu_value(const struct pmu *pmu, u32 counter);
+void pmu_set_value(struct pmu *pmu, u32 counter, u64 value);
+/* May the guest reach these without an exit? */
+bool pmu_passes_selects(const struct pmu *pmu);
+bool pmu_passes_fixed_ctrl(const struct pmu *pmu);
 
 #endif

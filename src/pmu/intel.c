@@ -134,6 +134,7 @@ static bool write_status(struct pmu *pmu, u32 i, u64 value, bool host)
 	if (!host || (value & ~status_legal(pmu)))
 		return false;
 	pmu->global_status = value;
+	pmu->dirty |= PMU_DIRTY_STATUS;
 	return true;
 }
 
@@ -148,7 +149,7 @@ static bool write_global_ctrl(struct pmu *pmu, u32 i, u64 value, bool host)
 	(void)i, (void)host;
 	if (value & ~pmu->all)
 		return false;
-	pmu->dirty |= value ^ pmu->global_ctrl;
+	pmu->dirty |= (value ^ pmu->global_ctrl) | PMU_DIRTY_GLOBAL;
 	pmu->global_ctrl = value;
 	return true;
 }
@@ -159,31 +160,34 @@ static bool write_ovf_ctrl(struct pmu *pmu, u32 i, u64 value, bool host)
 	(void)i;
 	if (value & ~status_legal(pmu))
 		return false;
-	if (!host)
-		pmu->global_status &= ~value;
+	if (host)
+		return true;
+	pmu->global_status &= ~value;
+	pmu->dirty |= PMU_DIRTY_STATUS;
 	return true;
 }
 
 /* --- the rows --- */
 
 static const struct pmu_row rows[] = {
-	{ "IA32_PERF_CAPABILITIES", 0x345, 1, 1, PER_CPU, 0, ROW_LISTED | ROW_PDCM,
+	{ "IA32_PERF_CAPABILITIES", 0x345, 1, 1, PER_CPU, 0, ROW_LISTED | ROW_PDCM, PASS_NEVER,
 	  read_capabilities, write_capabilities },
-	{ "IA32_PMC", 0xc1, 1, PMU_GENERAL, PER_GENERAL, 1, ROW_LISTED, read_counter,
+	{ "IA32_PMC", 0xc1, 1, PMU_GENERAL, PER_GENERAL, 1, ROW_LISTED, PASS_COUNTER, read_counter,
 	  write_counter },
-	{ "IA32_A_PMC", 0x4c1, 1, PMU_GENERAL, PER_GENERAL, 1, ROW_FULL_WIDTH, read_counter,
-	  write_full_counter },
-	{ "IA32_FIXED_CTR", 0x309, 1, PMU_FIXED, PER_FIXED, 2, ROW_LISTED, read_fixed_counter,
-	  write_fixed_counter },
-	{ "IA32_PERFEVTSEL", 0x186, 1, PMU_GENERAL, PER_GENERAL, 1, ROW_LISTED, read_select,
-	  write_select },
-	{ "IA32_FIXED_CTR_CTRL", 0x38d, 1, 1, PER_CPU, 2, ROW_LISTED, read_fixed_ctrl,
-	  write_fixed_ctrl },
-	{ "IA32_PERF_GLOBAL_STATUS", 0x38e, 1, 1, PER_CPU, 2, ROW_LISTED, read_status,
+	{ "IA32_A_PMC", 0x4c1, 1, PMU_GENERAL, PER_GENERAL, 1, ROW_FULL_WIDTH, PASS_COUNTER,
+	  read_counter, write_full_counter },
+	{ "IA32_FIXED_CTR", 0x309, 1, PMU_FIXED, PER_FIXED, 2, ROW_LISTED, PASS_COUNTER,
+	  read_fixed_counter, write_fixed_counter },
+	{ "IA32_PERFEVTSEL", 0x186, 1, PMU_GENERAL, PER_GENERAL, 1, ROW_LISTED, PASS_SELECT,
+	  read_select, write_select },
+	{ "IA32_FIXED_CTR_CTRL", 0x38d, 1, 1, PER_CPU, 2, ROW_LISTED, PASS_FIXED_CTRL,
+	  read_fixed_ctrl, write_fixed_ctrl },
+	{ "IA32_PERF_GLOBAL_STATUS", 0x38e, 1, 1, PER_CPU, 2, ROW_LISTED, PASS_GLOBAL, read_status,
 	  write_status },
-	{ "IA32_PERF_GLOBAL_CTRL", 0x38f, 1, 1, PER_CPU, 2, ROW_LISTED, read_global_ctrl,
-	  write_global_ctrl },
-	{ "IA32_PERF_GLOBAL_OVF_CTRL", 0x390, 1, 1, PER_CPU, 2, 0, NULL, write_ovf_ctrl },
+	{ "IA32_PERF_GLOBAL_CTRL", 0x38f, 1, 1, PER_CPU, 2, ROW_LISTED, PASS_GLOBAL,
+	  read_global_ctrl, write_global_ctrl },
+	{ "IA32_PERF_GLOBAL_OVF_CTRL", 0x390, 1, 1, PER_CPU, 2, 0, PASS_GLOBAL, NULL,
+	  write_ovf_ctrl },
 };
 
 /* --- what CPUID.0AH gives --- */

@@ -50,10 +50,10 @@ u32 pmu_row_present(const struct pmu_row *row, const struct pmu *pmu)
 	return count(row, pmu->general, pmu->fixed);
 }
 
-static struct pmu_reg find(const struct pmu *pmu, u32 index)
+static struct pmu_reg find(const struct pmu_vendor *vendor, u32 index)
 {
-	for (u32 i = 0; i < pmu->vendor->nrows; i++) {
-		const struct pmu_row *row = &pmu->vendor->rows[i];
+	for (u32 i = 0; i < vendor->nrows; i++) {
+		const struct pmu_row *row = &vendor->rows[i];
 		u32 offset = index - row->first;
 
 		if (offset % row->step == 0 && offset / row->step < row->most)
@@ -85,13 +85,14 @@ static bool present(const struct pmu *pmu, struct pmu_reg reg)
 
 enum pmu_result pmu_rdmsr(struct pmu *pmu, u32 index, bool host, u64 *value)
 {
-	struct pmu_reg reg = find(pmu, index);
+	struct pmu_reg reg = find(pmu->vendor, index);
 
 	*value = 0;
 	if (!present(pmu, reg))
 		return absent(pmu, reg, index, host, 0);
 	if ((reg.row->flags & ROW_PDCM) && !pmu->guest.pdcm && !host)
 		return PMU_FAULT;
+	pmu_fetch(pmu);
 	if (reg.row->read)
 		*value = reg.row->read(pmu, reg.i);
 	return PMU_OK;
@@ -99,10 +100,11 @@ enum pmu_result pmu_rdmsr(struct pmu *pmu, u32 index, bool host, u64 *value)
 
 enum pmu_result pmu_wrmsr(struct pmu *pmu, u32 index, bool host, u64 value)
 {
-	struct pmu_reg reg = find(pmu, index);
+	struct pmu_reg reg = find(pmu->vendor, index);
 
 	if (!present(pmu, reg))
 		return absent(pmu, reg, index, host, value);
+	pmu_fetch(pmu);
 	return reg.row->write(pmu, reg.i, value, host) ? PMU_OK : PMU_FAULT;
 }
 
@@ -113,6 +115,15 @@ enum pmu_result pmu_rdpmc(struct pmu *pmu, u32 ecx, bool allowed, u64 *value)
 	*value = 0;
 	if (!pmu->version || !allowed || !pmu->vendor->rdpmc_counter(pmu, ecx, &counter))
 		return PMU_FAULT;
+	pmu_fetch(pmu);
 	*value = pmu_counter_read(pmu, counter);
 	return PMU_OK;
+}
+
+const char *pmu_msr_name(const struct pmu_model *model, u32 index, u32 *i)
+{
+	struct pmu_reg reg = find(pmu_vendor_of(model), index);
+
+	*i = reg.i;
+	return reg.row ? reg.row->name : NULL;
 }

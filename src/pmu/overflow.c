@@ -8,11 +8,14 @@
 bool pmu_overflow(struct pmu *pmu, u64 counters)
 {
 	/* What the backend counted before the guest wrote the counter is void. */
-	counters &= pmu->counting & ~pmu->stale;
+	counters &= pmu->all & ~pmu->stale;
+	if (!counters)
+		return pmu->pmi;
+	pmu_fetch(pmu);
 	if (pmu->version > 1)
 		pmu->global_status |= counters;
 	/* Their next round begins with the bits that the guest does not see. */
-	pmu->dirty |= counters & pmu->narrow;
+	pmu->stale |= counters & pmu->narrow;
 	while (counters)
 		pmu->pmi |= pmu_event_wants_pmi(pmu, pmu_next(&counters));
 	return pmu->pmi;

@@ -37,13 +37,13 @@ static void reset(struct pmu *pmu)
 	/* KVM: not 0, as firmware would leave it to systems that do not know the register. */
 	pmu->global_ctrl = pmu->version > 1 ? pmu_counters(pmu->general, 0) : 0;
 	pmu->global_status = 0;
-	pmu->dirty = 0;
 	pmu->pmi = false;
+	pmu_tell_all(pmu);
 }
 
 void pmu_configure(struct pmu *pmu, const struct pmu_guest *guest)
 {
-	pmu_counters_stop(pmu);
+	pmu->backend->unload(pmu->world);
 	pmu->guest = *guest;
 	pmu->version = pmu->general = pmu->fixed = 0;
 	pmu->general_mask = pmu->fixed_mask = 0;
@@ -51,6 +51,7 @@ void pmu_configure(struct pmu *pmu, const struct pmu_guest *guest)
 		pmu->vendor->derive(pmu);
 	pmu->all = pmu_counters(pmu->general, pmu->fixed);
 	pmu->narrow = narrow(pmu);
+	pmu->shape++;
 	reset(pmu);
 }
 
@@ -92,6 +93,20 @@ u64 pmu_supported_capabilities(const struct pmu_model *model)
 
 void pmu_set_filter(struct pmu *pmu, const struct pmu_filter *filter)
 {
+	/* With another filter the backend may no longer have the guest's event selects. */
+	pmu_fetch(pmu);
 	pmu->filter = filter;
 	pmu->dirty |= pmu->all;
+	pmu->shape++;
+}
+
+void pmu_set_backend(struct pmu *pmu, const struct pmu_backend *backend, void *world)
+{
+	pmu_overflow(pmu, pmu->backend->overflowed(pmu->world));
+	pmu_fetch(pmu);
+	pmu->backend->unload(pmu->world);
+	pmu->backend = backend;
+	pmu->world = world;
+	pmu->shape++;
+	pmu_tell_all(pmu);
 }

@@ -10,7 +10,7 @@
  *
  * Instructions that the owner completes for the guest are in the same tallies as all others, and so
  * are counted once. Of the two WRMSRs that open and close a stretch of counting one is counted: the
- * closing one if pmu_sync() comes after its completion, otherwise the opening one as in KVM.
+ * opening one if pmu_sync() comes before its completion, as in KVM, otherwise the closing one.
  *
  * Freestanding. Everything belongs to the vCPU thread, or the holder of its lock.
  */
@@ -42,6 +42,9 @@ struct pmu_guest {
 
 struct pmu_vendor;
 
+#define PMU_DIRTY_GLOBAL BIT(62) /* GLOBAL_CTRL */
+#define PMU_DIRTY_STATUS BIT(63) /* GLOBAL_STATUS */
+
 struct pmu {
 	const struct pmu_model *model;
 	const struct pmu_vendor *vendor;
@@ -57,11 +60,11 @@ struct pmu {
 	u64 narrow; /* counters with fewer bits than the model's */
 
 	u64 select[PMU_GENERAL], fixed_ctrl, global_ctrl, global_status, perf_capabilities;
-	u64 value[PMU_COUNTERS]; /* general, then fixed; of those that the backend does not count */
+	u64 value[PMU_COUNTERS]; /* general, then fixed; see backend.h for who has the newest */
 
-	u64 dirty;    /* counters whose control has changed since the last sync */
-	u64 counting; /* the backend counts them */
-	u64 stale;    /* it does, and value[] has been written since */
+	u64 dirty; /* what the backend has not been told: controls of counters, PMU_DIRTY_* */
+	u64 stale; /* counters whose value it has not been told */
+	u32 shape; /* grows when what pmu_passes() says may have changed */
 	bool pmi;
 	bool ran; /* the model is final */
 };
@@ -101,6 +104,25 @@ u32 pmu_restore(struct pmu *pmu, const struct pmu_msr *in, u32 n); /* number acc
 
 /* Takes effect on running counters at the next sync. The filter must outlive its use. */
 void pmu_set_filter(struct pmu *pmu, const struct pmu_filter *filter);
+/* From the next sync on another backend counts. No count is lost. */
+void pmu_set_backend(struct pmu *pmu, const struct pmu_backend *backend, void *world);
+
+/*
+ * What need not exit: the registers of a backend that owns the hardware, as far as the guest has
+ * the same ones (7.5 of the specification). Changes with the filter, the backend and the guest's
+ * CPUID.
+ */
+struct pmu_pass {
+	u32 index;
+	bool read, write;
+};
+#define PMU_PASSES 48
+
+u32 pmu_passes(const struct pmu *pmu, struct pmu_pass out[PMU_PASSES]); /* number of them */
+bool pmu_passes_rdpmc(const struct pmu *pmu);
+
+/* The name of a register of the PMU, and which one of several it is; NULL: not of the PMU. */
+const char *pmu_msr_name(const struct pmu_model *model, u32 index, u32 *i);
 
 void pmu_sync(struct pmu *pmu);
 void pmu_enter(struct pmu *pmu);

@@ -18,6 +18,15 @@ enum pmu_row_flags {
 
 enum pmu_row_per { PER_CPU, PER_GENERAL, PER_FIXED };
 
+/* What a register must have in common with the hardware's for a guest to reach that. */
+enum pmu_row_pass {
+	PASS_NEVER,
+	PASS_COUNTER,	 /* the width */
+	PASS_SELECT,	 /* no filter looks at it */
+	PASS_FIXED_CTRL, /* the same, and the number of fixed counters */
+	PASS_GLOBAL,	 /* the number of counters */
+};
+
 struct pmu_row {
 	const char *name;
 	u32 first;
@@ -25,6 +34,7 @@ struct pmu_row {
 	enum pmu_row_per per;
 	u8 version; /* from which on it exists */
 	u32 flags;
+	enum pmu_row_pass pass;
 	u64 (*read)(const struct pmu *pmu, u32 i); /* NULL: 0 */
 	/* False: #GP. */
 	bool (*write)(struct pmu *pmu, u32 i, u64 value, bool host);
@@ -83,14 +93,19 @@ static inline u64 pmu_mask(const struct pmu *pmu, u32 counter)
 	return pmu_is_fixed(counter) ? pmu->fixed_mask : pmu->general_mask;
 }
 
+/* Where a counter is in value[]. */
+static inline u32 pmu_slot(u32 counter)
+{
+	return pmu_is_fixed(counter) ? counter - PMU_FIXED_BASE + PMU_GENERAL : counter;
+}
+
+/* Registers in struct pmu: up to date after pmu_fetch(). */
+void pmu_fetch(struct pmu *pmu);
 u64 pmu_counter_read(const struct pmu *pmu, u32 counter);
 void pmu_counter_write(struct pmu *pmu, u32 counter, u64 value);
-void pmu_counters_stop(struct pmu *pmu);
+/* Everything is news to the backend. */
+void pmu_tell_all(struct pmu *pmu);
 
-/* What a counter is told to count: see pmu_backend.start. */
-u64 pmu_event_control(const struct pmu *pmu, u32 counter);
-/* Whether it counts now: enabled, globally too, and not filtered. */
-bool pmu_event_enabled(const struct pmu *pmu, u32 counter);
 bool pmu_event_wants_pmi(const struct pmu *pmu, u32 counter);
 
 #endif

@@ -113,6 +113,8 @@ static int exit_wrmsr(struct vcpu *vcpu)
 	vcpu->stats.msr_exits++;
 	if (result != MSR_OK)
 		return msr_failed(vcpu, result, KVM_EXIT_X86_WRMSR, value);
+	/* Now, so that an instruction which starts a counter is counted by it (KVM: the same). */
+	pmu_sync(&vcpu->pmu.guest);
 	return complete(vcpu);
 }
 
@@ -277,6 +279,7 @@ int exit_handle(struct vcpu *vcpu, enum exit_reason reason)
 	switch (reason) {
 	case EXIT_NONE:
 	case EXIT_BUDGET:
+	case EXIT_COUNTING:
 	case EXIT_ATTENTION:
 		return 1;
 	case EXIT_IO:

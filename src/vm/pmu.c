@@ -31,6 +31,8 @@ void vcpu_pmu_init(struct vcpu *vcpu)
 
 	hwpmu_init(&vcpu->pmu.hw, model, &vcpu->cpu->tally);
 	pmu_init(&vcpu->pmu.guest, model, &hostperf_mediated, &vcpu->pmu.hw);
+	vcpu->cpu->pmu = &vcpu->pmu.hw;
+	vcpu->cpu->intercepts = &vcpu->pmu.intercepts;
 }
 
 /* SDM 3A 10.5.1. Without an in-kernel APIC a PMI has nowhere to go (KVM: the same). */
@@ -53,9 +55,40 @@ static void take_filter(struct vcpu *vcpu)
 	vcpu->pmu.filter_serial = f->serial;
 }
 
+static void pass(struct vcpu *vcpu, u32 index, enum intercept_access access)
+{
+	const struct msr_filter *filter = __atomic_load_n(&vcpu->vm->msr_filter, __ATOMIC_ACQUIRE);
+
+	if (msr_filter_allows(filter, index, access == INTERCEPT_WRITE))
+		intercept_pass(&vcpu->pmu.intercepts, index, access);
+}
+
+/* What the guest may do to its PMU without an exit, where the program does not want to see it. */
+static void update_intercepts(struct vcpu *vcpu)
+{
+	u32 msr_serial = __atomic_load_n(&vcpu->vm->msr_filter_serial, __ATOMIC_ACQUIRE);
+	struct pmu_pass passes[PMU_PASSES];
+	u32 n;
+
+	if (vcpu->pmu.shape == vcpu->pmu.guest.shape && vcpu->pmu.msr_serial == msr_serial)
+		return;
+	vcpu->pmu.shape = vcpu->pmu.guest.shape;
+	vcpu->pmu.msr_serial = msr_serial;
+	intercept_all(&vcpu->pmu.intercepts);
+	n = pmu_passes(&vcpu->pmu.guest, passes);
+	for (u32 i = 0; i < n; i++) {
+		if (passes[i].read)
+			pass(vcpu, passes[i].index, INTERCEPT_READ);
+		if (passes[i].write)
+			pass(vcpu, passes[i].index, INTERCEPT_WRITE);
+	}
+	vcpu->pmu.intercepts.pass_rdpmc = pmu_passes_rdpmc(&vcpu->pmu.guest);
+}
+
 void vcpu_pmu_enter(struct vcpu *vcpu)
 {
 	take_filter(vcpu);
+	update_intercepts(vcpu);
 	pmu_enter(&vcpu->pmu.guest);
 	deliver(vcpu);
 	vcpu->cpu->wanted = hwpmu_wanted(&vcpu->pmu.hw);
@@ -87,7 +120,7 @@ u64 vcpu_pmu_horizon(const struct vcpu *vcpu, u64 budget)
 bool vcpu_pmu_leave(struct vcpu *vcpu)
 {
 	pmu_leave(&vcpu->pmu.guest);
-	return deliver(vcpu) || vcpu->pmu.guest.dirty;
+	return deliver(vcpu) || vcpu->pmu.guest.dirty || vcpu->pmu.guest.stale;
 }
 
 static int filter_errno(enum pmu_filter_error error)

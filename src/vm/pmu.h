@@ -6,6 +6,7 @@
 #ifndef VM_PMU_H
 #define VM_PMU_H
 
+#include "cpu/intercept.h"
 #include "hwpmu/hwpmu.h"
 #include "pmu/pmu.h"
 
@@ -17,6 +18,8 @@ struct vcpu_pmu {
 	struct pmu guest;
 	struct hwpmu hw;
 	u64 filter_serial; /* of guest.filter, since another one may come to lie where it was */
+	struct intercepts intercepts;
+	u32 shape, msr_serial; /* what the intercepts were made from */
 };
 
 /* Immutable: a new one replaces it under vm->lock, and the old one is freed after vm_synchronize().

@@ -121,18 +121,28 @@ static u64 budget(struct vcpu *vcpu)
 	return n < BUDGET_MIN ? BUDGET_MIN : n > most ? most : n;
 }
 
+static u64 retired(const struct vcpu *vcpu)
+{
+	const u64 *instructions = vcpu->cpu->tally.instructions;
+
+	return instructions[RETIRE_OS] + instructions[RETIRE_USR];
+}
+
 /* Runs the processor, in as many pieces as the horizons of its counters make of it: while they only
- * draw nearer, there is nothing else to be done between two of them. */
+ * draw nearer, or the guest writes them itself, there is nothing else to be done between two. */
 static enum exit_reason run_processor(struct vcpu *vcpu, u64 instructions)
 {
+	u64 end = retired(vcpu) + instructions;
+
 	for (;;) {
-		u64 piece = vcpu_pmu_horizon(vcpu, instructions);
+		u64 piece = vcpu_pmu_horizon(vcpu, end - retired(vcpu));
 		enum exit_reason reason = engine_run(vcpu->cpu, piece);
 		bool news = vcpu_pmu_leave(vcpu);
 
-		instructions -= piece;
-		if (reason != EXIT_BUDGET || !instructions || news)
+		if (reason != EXIT_BUDGET && reason != EXIT_COUNTING)
 			return reason;
+		if (retired(vcpu) >= end || news)
+			return EXIT_BUDGET;
 		vcpu->cpu->same_memory = true;
 	}
 }

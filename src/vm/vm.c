@@ -148,6 +148,7 @@ int vm_set_msr_filter(struct vm *vm, const struct kvm_msr_filter *filter)
 	pthread_mutex_lock(&vm->lock);
 	old = vm->msr_filter;
 	__atomic_store_n(&vm->msr_filter, new, __ATOMIC_SEQ_CST);
+	__atomic_add_fetch(&vm->msr_filter_serial, 1, __ATOMIC_SEQ_CST);
 	pthread_mutex_unlock(&vm->lock);
 	vm_synchronize(vm);
 	if (old)

@@ -146,6 +146,7 @@ struct vm {
 	const struct io_zones *zones;
 	pthread_mutex_t ring_lock;
 	struct msr_filter *msr_filter;	  /* NULL: none */
+	u32 msr_filter_serial;		  /* grows with each change, behind it */
 	struct vm_pmu_filter *pmu_filter; /* the same */
 
 	struct vm_settings set;

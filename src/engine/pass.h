@@ -1,0 +1,21 @@
+/* SPDX-License-Identifier: MIT */
+/*
+ * Accesses of MSRs and counters that need not leave the processor.
+ */
+#ifndef ENGINE_PASS_H
+#define ENGINE_PASS_H
+
+#include "engine/priv.h"
+
+enum pass_result {
+	PASS_EXIT,   /* intercepted: cpu->exit stands */
+	PASS_DONE,   /* done and retired */
+	PASS_FAULT,  /* #GP is raised */
+	PASS_RECKON, /* done and retired, and counters run: the budget may be too long by now */
+};
+
+/* Behind an instruction that ended in EXIT_RDMSR, EXIT_WRMSR or EXIT_RDPMC and has not been
+ * counted. */
+enum pass_result pass_access(struct cpu *cpu);
+
+#endif

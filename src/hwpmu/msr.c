@@ -1,0 +1,181 @@
+// SPDX-License-Identifier: MIT
+/*
+ * The registers of the physical PMU by address: rows of both vendors (SDM 4 table 2-2; APM2
+ * appendix A). KVM: where it is laxer than the manual, for registers that it emulates, this silicon
+ * is too, so that a guest cannot tell who serves it.
+ */
+#include "hwpmu/msr.h"
+
+#include "hwpmu/hwpmu.h"
+
+enum kind { COUNTER, COUNTER_SIGNED, SELECT, FIXED_CTRL, GLOBAL_CTRL, STATUS, CLEAR, SET };
+
+struct row {
+	u32 first;
+	u8 step, n; /* at most: the model may have fewer */
+	u8 base;    /* the counter that `first` belongs to */
+	enum kind kind;
+};
+
+static const struct row intel[] = {
+	{ 0xc1, 1, HWPMU_GENERAL, 0, COUNTER_SIGNED },
+	{ 0x186, 1, HWPMU_GENERAL, 0, SELECT },
+	{ 0x309, 1, HWPMU_FIXED, PMU_FIXED_BASE, COUNTER },
+	{ 0x38d, 1, 1, 0, FIXED_CTRL },
+	{ 0x38e, 1, 1, 0, STATUS },
+	{ 0x38f, 1, 1, 0, GLOBAL_CTRL },
+	{ 0x390, 1, 1, 0, CLEAR },
+	{ 0x4c1, 1, HWPMU_GENERAL, 0, COUNTER },
+};
+
+static const struct row amd[] = {
+	{ 0xc0000300, 1, 1, 0, STATUS },      { 0xc0000301, 1, 1, 0, GLOBAL_CTRL },
+	{ 0xc0000302, 1, 1, 0, CLEAR },	      { 0xc0000303, 1, 1, 0, SET },
+	{ 0xc0010000, 1, 4, 0, SELECT },      { 0xc0010004, 1, 4, 0, COUNTER },
+	{ 0xc0010200, 2, 6, 0, SELECT },      { 0xc0010201, 2, 6, 0, COUNTER },
+};
+
+static const struct row *find(const struct hwpmu *pmu, u32 index, u32 *counter)
+{
+	const struct row *rows = pmu->model->is_amd ? amd : intel;
+	u32 n = pmu->model->is_amd ? ARRAY_SIZE(amd) : ARRAY_SIZE(intel);
+
+	for (u32 i = 0; i < n; i++) {
+		u32 offset = index - rows[i].first;
+
+		if (offset % rows[i].step || offset / rows[i].step >= rows[i].n)
+			continue;
+		*counter = rows[i].base + offset / rows[i].step;
+		return rows[i].kind > SELECT || (hwpmu_all(pmu) & BIT(*counter)) ? &rows[i] : NULL;
+	}
+	return NULL;
+}
+
+enum hwpmu_access hwpmu_rdmsr(const struct hwpmu *pmu, u32 index, u64 *value)
+{
+	u32 counter;
+	const struct row *row = find(pmu, index, &counter);
+
+	*value = 0;
+	if (!row)
+		return HWPMU_FAULT;
+	switch (row->kind) {
+	case COUNTER:
+	case COUNTER_SIGNED:
+		*value = hwpmu_read(pmu, counter);
+		break;
+	case SELECT:
+		*value = pmu->select[counter];
+		break;
+	case FIXED_CTRL:
+		*value = pmu->fixed_ctrl;
+		break;
+	case GLOBAL_CTRL:
+		*value = pmu->global_ctrl;
+		break;
+	case STATUS:
+		*value = pmu->global_status;
+		break;
+	case CLEAR:
+	case SET:
+		break;
+	}
+	return HWPMU_DONE;
+}
+
+static enum hwpmu_access write_counter(struct hwpmu *pmu, u32 index, u32 counter, u64 value)
+{
+	/* Full-width writes check; KVM: those to fixed counters and AMD's drop. */
+	if (!pmu->model->is_amd && index >= 0x4c1 && (value >> pmu->model->general_width))
+		return HWPMU_FAULT;
+	hwpmu_write(pmu, counter, value);
+	return HWPMU_DONE;
+}
+
+static enum hwpmu_access write_select(struct hwpmu *pmu, u32 i, u64 value)
+{
+	if (pmu->model->is_amd)
+		value &= ~(MASK(63, 36) | EVENTSEL_ANY | EVENTSEL_PC);
+	else if (value & (MASK(63, 32) | EVENTSEL_ANY))
+		return HWPMU_FAULT;
+	hwpmu_write_select(pmu, i, value);
+	return HWPMU_DONE;
+}
+
+static enum hwpmu_access write_fixed_ctrl(struct hwpmu *pmu, u64 value)
+{
+	u64 legal = 0;
+
+	for (u32 i = 0; i < pmu->model->fixed; i++)
+		legal |= (FIXED_CTRL_OS | FIXED_CTRL_USR | FIXED_CTRL_PMI) << FIXED_CTRL_BITS * i;
+	if (value & ~legal)
+		return HWPMU_FAULT;
+	hwpmu_write_fixed_ctrl(pmu, value);
+	return HWPMU_DONE;
+}
+
+static enum hwpmu_access write_global_ctrl(struct hwpmu *pmu, u64 value)
+{
+	if (!pmu->model->is_amd && (value & ~hwpmu_all(pmu)))
+		return HWPMU_FAULT;
+	hwpmu_write_global_ctrl(pmu, value);
+	return HWPMU_DONE;
+}
+
+static enum hwpmu_access clear_status(struct hwpmu *pmu, u64 value)
+{
+	u64 legal = hwpmu_all(pmu) | GLOBAL_STATUS_DS | GLOBAL_STATUS_CHANGED;
+
+	if (!pmu->model->is_amd && (value & ~legal))
+		return HWPMU_FAULT;
+	hwpmu_reset_status(pmu, value);
+	return HWPMU_DONE;
+}
+
+enum hwpmu_access hwpmu_wrmsr(struct hwpmu *pmu, u32 index, u64 value)
+{
+	u32 counter;
+	const struct row *row = find(pmu, index, &counter);
+
+	if (!row)
+		return HWPMU_FAULT;
+	switch (row->kind) {
+	case COUNTER_SIGNED:
+		value = (u64)(s64)(s32)value;
+		__attribute__((fallthrough));
+	case COUNTER:
+		return write_counter(pmu, index, counter, value);
+	case SELECT:
+		return write_select(pmu, counter, value);
+	case FIXED_CTRL:
+		return write_fixed_ctrl(pmu, value);
+	case GLOBAL_CTRL:
+		return write_global_ctrl(pmu, value);
+	case STATUS:
+		return pmu->model->is_amd ? HWPMU_DONE : HWPMU_FAULT;
+	case CLEAR:
+		return clear_status(pmu, value);
+	case SET:
+		hwpmu_set_status(pmu, value & hwpmu_all(pmu));
+		return HWPMU_DONE;
+	}
+	return HWPMU_FAULT;
+}
+
+/* Intel: the type in 31:16 (4000H: fixed), the number in 15:0. */
+enum hwpmu_access hwpmu_rdpmc(const struct hwpmu *pmu, u32 ecx, u64 *value)
+{
+	u32 type = ecx >> 16, i = ecx & 0xffff;
+	bool fixed = !pmu->model->is_amd && type == 0x4000;
+
+	*value = 0;
+	if ((type && !fixed) || i >= (fixed ? pmu->model->fixed : pmu->model->general))
+		return HWPMU_FAULT;
+	*value = hwpmu_read(pmu, fixed ? PMU_FIXED_BASE + i : i);
+	return HWPMU_DONE;
+}
+
+retire_wanted hwpmu_classes(const struct hwpmu *pmu)
+{
+	return pmu->wanted;
+}

@@ -1,0 +1,29 @@
+/* SPDX-License-Identifier: MIT */
+/*
+ * The physical PMU by the addresses of its registers: what RDMSR, WRMSR and RDPMC of the processor
+ * do where nobody intercepts them. All that the engine sees of the PMU besides retire.h.
+ * Freestanding, general registers only, and tells the owner nothing (port.h) on the way. Owned by
+ * the vCPU thread.
+ */
+#ifndef HWPMU_MSR_H
+#define HWPMU_MSR_H
+
+#include "base/types.h"
+#include "hwpmu/retire.h"
+
+struct hwpmu;
+
+enum hwpmu_access {
+	HWPMU_DONE,
+	HWPMU_FAULT, /* #GP(0): no such register, or a reserved bit */
+};
+
+enum hwpmu_access hwpmu_rdmsr(const struct hwpmu *pmu, u32 index, u64 *value);
+enum hwpmu_access hwpmu_wrmsr(struct hwpmu *pmu, u32 index, u64 value);
+/* CPL and CR4.PCE have been looked at. */
+enum hwpmu_access hwpmu_rdpmc(const struct hwpmu *pmu, u32 ecx, u64 *value);
+
+/* The classes that somebody counts now. */
+retire_wanted hwpmu_classes(const struct hwpmu *pmu);
+
+#endif
