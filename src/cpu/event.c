@@ -87,5 +87,7 @@ void cpu_complete(struct cpu *cpu)
 		cpu->rip = (u32)cpu->rip;
 	cpu_tally(cpu, cpu_privilege(cpu), RETIRE_BIT(RETIRE_INSTRUCTIONS), 1);
 	cpu_tally(cpu, cpu_privilege(cpu), cpu->wanted & CYCLE_CLASSES, COMPLETE_CYCLES);
+	cpu_tally(cpu, cpu_privilege(cpu), cpu->wanted & RETIRE_BIT(RETIRE_STALLS),
+		  COMPLETE_CYCLES - 1);
 	cpu_finish_instruction(cpu, trap);
 }

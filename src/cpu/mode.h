@@ -36,6 +36,8 @@
 #define MODE_COUNT_BRANCHES BIT(17)
 #define MODE_COUNT_MEMORY   BIT(18)
 #define MODE_COUNT_CYCLES   BIT(19)
+#define MODE_COUNT_STALLS   BIT(20)
+#define MODE_TRIP_BRANCHES  BIT(21) /* all branches once more: their trip is near */
 
 #define COUNT_BRANCHES                                                                          \
 	(RETIRE_BIT(RETIRE_CONDITIONAL) | RETIRE_BIT(RETIRE_TAKEN) |                            \
@@ -45,17 +47,19 @@
 #define COUNT_MEMORY                                                                             \
 	(RETIRE_BIT(RETIRE_LOADS) | RETIRE_BIT(RETIRE_STORES) | RETIRE_BIT(RETIRE_LOAD_STORES) | \
 	 RETIRE_BIT(RETIRE_ACCESSES))
-#define COUNT_CYCLES \
-	(RETIRE_BIT(RETIRE_CYCLES) | RETIRE_BIT(RETIRE_REF_CYCLES) | RETIRE_BIT(RETIRE_STALLS))
+#define COUNT_CYCLES (RETIRE_BIT(RETIRE_CYCLES) | RETIRE_BIT(RETIRE_REF_CYCLES))
+#define COUNT_STALLS RETIRE_BIT(RETIRE_STALLS)
 
 void cpu_update_mode(struct cpu *cpu);
 
-/* The classes that code of this mode counts. */
+/* The classes that code of this mode adds to cpu->live. Reference cycles are cycles. */
 static inline retire_wanted mode_counts(u32 mode)
 {
 	return (mode & MODE_COUNT_BRANCHES ? COUNT_BRANCHES : 0) |
 	       (mode & MODE_COUNT_MEMORY ? COUNT_MEMORY : 0) |
-	       (mode & MODE_COUNT_CYCLES ? COUNT_CYCLES : 0);
+	       (mode & MODE_COUNT_CYCLES ? RETIRE_BIT(RETIRE_CYCLES) : 0) |
+	       (mode & MODE_COUNT_STALLS ? COUNT_STALLS : 0) |
+	       (mode & MODE_TRIP_BRANCHES ? RETIRE_BIT(RETIRE_BRANCHES) : 0);
 }
 
 static inline enum tlb_set cpu_tlb_set(u32 mode)

@@ -5,14 +5,49 @@
 #include "engine/count.h"
 
 #define BRANCH_MASK (BIT(COUNT_SHIFT) - 1)
+#define FAR_AWAY    BIT(62) /* nothing is counted up to this in one slice */
 
-static void start_slice(struct cpu *cpu)
+static u64 least(u64 a, u64 b)
 {
-	struct engine *eng = cpu->engine;
+	return a < b ? a : b;
+}
 
-	eng->slice = eng->budget < SLICE_MAX ? eng->budget : SLICE_MAX;
-	eng->budget -= eng->slice;
-	cpu->spill[SPILL_R14] = -((eng->slice + 1) << COUNT_SHIFT);
+static u32 next_class(retire_wanted *classes)
+{
+	u32 class = __builtin_ctzll(*classes);
+
+	*classes &= *classes - 1;
+	return class;
+}
+
+static u64 up_to(u64 trip, u64 now)
+{
+	return trip > now ? trip - now : 0;
+}
+
+/* Occurrences up to the class's nearest trip while the privilege stays what it is. */
+static u64 distance(const struct cpu *cpu, enum retire_class class, enum retire_privilege privilege)
+{
+	const u64 *trip = cpu->trips.at[class];
+	u64 os, usr;
+
+	if (!(cpu->trips.armed & RETIRE_BIT(class)))
+		return FAR_AWAY;
+	os = retire_count(&cpu->tally, class, RETIRE_OS);
+	usr = retire_count(&cpu->tally, class, RETIRE_USR);
+	return least(FAR_AWAY, least(up_to(trip[privilege], privilege == RETIRE_OS ? os : usr),
+				     up_to(trip[RETIRE_IN_BOTH], os + usr)));
+}
+
+static void start_class(struct cpu *cpu, enum retire_class class, u64 distance)
+{
+	cpu->live[class] = cpu->engine->live_from[class] = -(s64)distance;
+}
+
+static void set_slice(struct cpu *cpu, u64 slice)
+{
+	cpu->engine->slice = slice;
+	cpu->spill[SPILL_R14] = -((slice + 1) << COUNT_SHIFT);
 }
 
 static u64 slice_left(const struct cpu *cpu)
@@ -20,27 +55,89 @@ static u64 slice_left(const struct cpu *cpu)
 	return -((s64)cpu->spill[SPILL_R14] >> COUNT_SHIFT) - 1;
 }
 
+/* Interrupts are counted by no code. */
+static bool at_trip(const struct cpu *cpu, enum retire_privilege privilege)
+{
+	return !distance(cpu, RETIRE_INTERRUPTS, privilege);
+}
+
+static void start(struct cpu *cpu)
+{
+	enum retire_privilege privilege = cpu_privilege(cpu);
+	struct engine *eng = cpu->engine;
+	u64 instructions = distance(cpu, RETIRE_INSTRUCTIONS, privilege);
+
+	eng->counted = mode_counts(cpu->mode);
+	for (retire_wanted left = eng->counted; left;) {
+		enum retire_class class = next_class(&left);
+
+		start_class(cpu, class, distance(cpu, class, privilege));
+	}
+	if (eng->counted & RETIRE_BIT(RETIRE_CYCLES))
+		start_class(cpu, RETIRE_CYCLES,
+			    least(distance(cpu, RETIRE_CYCLES, privilege),
+				  distance(cpu, RETIRE_REF_CYCLES, privilege)));
+	set_slice(cpu,
+		  at_trip(cpu, privilege) ? 0 : least(least(eng->budget, SLICE_MAX), instructions));
+	eng->budget -= eng->slice;
+	eng->counting = true;
+}
+
+static void add(struct cpu *cpu, enum retire_class class, enum retire_privilege privilege, u64 n)
+{
+	cpu_tally(cpu, privilege, RETIRE_BIT(class), n);
+}
+
 void count_flush(struct cpu *cpu, enum retire_privilege privilege)
 {
 	struct engine *eng = cpu->engine;
 	u64 left = slice_left(cpu);
 
-	cpu->tally.instructions[privilege] += eng->slice - left;
-	cpu->tally.branches[privilege] += cpu->spill[SPILL_R14] & BRANCH_MASK;
+	if (!eng->counting)
+		return;
+	add(cpu, RETIRE_INSTRUCTIONS, privilege, eng->slice - left);
+	add(cpu, RETIRE_BRANCHES, privilege, cpu->spill[SPILL_R14] & BRANCH_MASK);
+	for (retire_wanted classes = eng->counted & ~RETIRE_BIT(RETIRE_BRANCHES); classes;) {
+		enum retire_class class = next_class(&classes);
+		u64 n = cpu->live[class] - eng->live_from[class];
+
+		add(cpu, class, privilege, n);
+		if (class == RETIRE_CYCLES)
+			add(cpu, RETIRE_REF_CYCLES, privilege, n);
+	}
 	eng->budget += left;
-	start_slice(cpu);
+	eng->counting = false;
+	set_slice(cpu, 0);
 }
 
 void count_begin(struct cpu *cpu, u64 budget)
 {
-	cpu->engine->budget = budget;
-	cpu->engine->stepping = false;
-	start_slice(cpu);
+	struct engine *eng = cpu->engine;
+
+	eng->budget = budget;
+	eng->steps = 0;
+	eng->counting = false;
+	set_slice(cpu, 0);
+}
+
+static bool tripped(const struct cpu *cpu)
+{
+	for (retire_wanted left = cpu->engine->counted & cpu->trips.armed; left;)
+		if (cpu->live[next_class(&left)] >= 0)
+			return true;
+	/* Reference cycles have their trips in the class of cycles. */
+	return (cpu->engine->counted & RETIRE_BIT(RETIRE_CYCLES)) && cpu->live[RETIRE_CYCLES] >= 0;
 }
 
 bool count_left(struct cpu *cpu)
 {
-	return slice_left(cpu) || cpu->engine->budget;
+	struct engine *eng = cpu->engine;
+
+	if (eng->counting && !slice_left(cpu))
+		count_flush(cpu, cpu_privilege(cpu));
+	if (!eng->counting)
+		start(cpu);
+	return slice_left(cpu) && !tripped(cpu);
 }
 
 void count_refund(struct cpu *cpu, u32 mode, bool branch, const struct weight *weight)
@@ -51,8 +148,7 @@ void count_refund(struct cpu *cpu, u32 mode, bool branch, const struct weight *w
 
 void count_spend(struct cpu *cpu)
 {
-	cpu->engine->slice--;
-	cpu->spill[SPILL_R14] += BIT(COUNT_SHIFT);
+	cpu->engine->budget--;
 }
 
 void count_refund_block(struct cpu *cpu, const struct block *block)
@@ -63,6 +159,13 @@ void count_refund_block(struct cpu *cpu, const struct block *block)
 void count_renew(struct cpu *cpu, const struct block *block)
 {
 	count_flush(cpu, cpu_privilege(cpu));
+	start(cpu);
 	if (block->ninsns > slice_left(cpu))
-		cpu->engine->stepping = true;
+		cpu->engine->steps = block->ninsns;
+}
+
+void count_tripped(struct cpu *cpu, const struct block *block)
+{
+	place_refund_weights(cpu, block, 0);
+	cpu->engine->steps = block->ninsns;
 }

@@ -1,7 +1,11 @@
 /* SPDX-License-Identifier: MIT */
 /*
- * Counting: the countdown of translated code (priv.h) against the budget of engine_run(), and the
- * tallies.
+ * Counting: the countdown of translated code (priv.h) against the budget of engine_run(), the other
+ * classes against their trips, and the tallies.
+ *
+ * While guest code runs, what it retires is in the countdown and in cpu->live[]: a class begins at
+ * minus the number of occurrences up to its nearest trip at this privilege, so that its sign tells
+ * of a trip. count_flush() moves it all into the tallies; count_left() starts anew.
  */
 #ifndef ENGINE_COUNT_H
 #define ENGINE_COUNT_H
@@ -9,16 +13,19 @@
 #include "engine/priv.h"
 
 void count_begin(struct cpu *cpu, u64 budget);
-bool count_left(struct cpu *cpu); /* may one more instruction retire? Renews the slice */
+/* May one more instruction retire? To be asked before guest code is entered, when it is known at
+ * which privilege. */
+bool count_left(struct cpu *cpu);
 /* One instruction of code in this mode did not retire after all. */
 void count_refund(struct cpu *cpu, u32 mode, bool branch, const struct weight *weight);
-/* One instruction retired that is in the tallies already. */
+/* One instruction retired that is in the tallies already. Behind count_flush(). */
 void count_spend(struct cpu *cpu);
 void count_refund_block(struct cpu *cpu, const struct block *block);
 /* Moves what retired since the last call into the tallies. Before the privilege changes. */
 void count_flush(struct cpu *cpu, enum retire_privilege privilege);
-/* A block asked for more than the slice has: a new slice, or single steps for the rest of the
- * budget. */
+/* A block asked for more than the slice has: a new slice, or its instructions one at a time. */
 void count_renew(struct cpu *cpu, const struct block *block);
+/* A block would reach a trip, and has taken nothing back: its instructions one at a time. */
+void count_tripped(struct cpu *cpu, const struct block *block);
 
 #endif

@@ -62,6 +62,7 @@ void emit_mov_mem_imm(struct emitter *e, bool w, struct ea ea, s32 imm);
 #define OP_MOV_LOAD  0x8b
 #define OP_LEA	     0x8d
 #define OP_ADD	     0x03
+#define OP_AND	     0x23
 #define OP_XOR	     0x33
 #define OP_CMP	     0x3b
 #define GROUP_ADD    0
@@ -83,6 +84,7 @@ void emit_patch(struct emitter *e, u8 *site, const u8 *target); /* both in the w
 #define CC_AE 3
 #define CC_E  4
 #define CC_NE 5
+#define CC_S  8
 #define CC_NS 9
 
 static inline struct ea ea_base(u8 base, s32 disp)

@@ -33,16 +33,17 @@ u64 place_refund(const struct block *block, u32 retired)
 
 void weight_refund(struct cpu *cpu, u32 mode, const struct weight *weight)
 {
-	enum retire_privilege privilege = mode & MODE_CPL ? RETIRE_USR : RETIRE_OS;
 	retire_wanted counted = mode_counts(mode);
 
-	cpu_tally(cpu, privilege, weight->classes & counted, -1ull);
-	cpu_tally(cpu, privilege, COUNT_CYCLES & counted, -(u64)weight->cycles);
+	for (retire_wanted left = weight->classes & counted; left; left &= left - 1)
+		cpu->live[__builtin_ctzll(left)]--;
+	if (counted & RETIRE_BIT(RETIRE_CYCLES))
+		cpu->live[RETIRE_CYCLES] -= weight->cycles;
 	if (counted & RETIRE_BIT(RETIRE_STALLS))
-		cpu_tally(cpu, privilege, RETIRE_BIT(RETIRE_STALLS), 1);
+		cpu->live[RETIRE_STALLS] -= weight->cycles - 1;
 }
 
-static void refund_weights(struct cpu *cpu, const struct block *block, u32 retired)
+void place_refund_weights(struct cpu *cpu, const struct block *block, u32 retired)
 {
 	for (u32 i = retired; block->weights && i < block->ninsns; i++)
 		weight_refund(cpu, block->mode, &block->weights[i]);
@@ -76,5 +77,5 @@ void place_unwind(struct cpu *cpu, const struct block *block, const struct place
 	cpu->exit.insn_len = end - place->guest;
 	note_bytes(cpu, block, place);
 	cpu->spill[SPILL_R14] -= place_refund(block, place->index + completed);
-	refund_weights(cpu, block, place->index + completed);
+	place_refund_weights(cpu, block, place->index + completed);
 }

@@ -46,6 +46,7 @@ enum leave {
 	LEAVE_COMPLEX, /* leave_arg is the struct insn for sys_execute(); cpu->rip is its address */
 	LEAVE_RAISE,   /* leave_arg is a vector to raise at cpu->rip */
 	LEAVE_COUNTDOWN, /* leave_arg is the block that would overdraw; nothing of it ran */
+	LEAVE_TRIP,	 /* the same, and it would reach a trip; its weights are added */
 	LEAVE_ATTENTION, /* leave_arg is the block; cpu->attention is set */
 	LEAVE_STEP,	 /* a one-instruction block is done */
 	LEAVE_FAULT,	 /* a fault or exit in mid-block; state is complete */
@@ -146,7 +147,10 @@ struct engine {
 	u64 epoch;     /* grows whenever code may have been changed by others */
 	u64 slice;     /* instructions the countdown started from */
 	u64 budget;    /* instructions that may retire beyond the slice */
-	bool stepping; /* what is left of the budget is less than a block */
+	u32 steps;     /* instructions to be executed one at a time: a block would go too far */
+	bool counting; /* the countdown and cpu->live[] have begun: count.h */
+	retire_wanted counted; /* the classes that are in cpu->live[] */
+	s64 live_from[NRETIRE];	/* what they began at */
 	u64 exit_rip;  /* where engine_run() last returned: MMIO answers are for that instruction */
 	u64 link_epoch; /* flushes when a link asked for its target: its memory may be gone since */
 	u64 generation; /* cpu->jump_generation as jump_key has it */
@@ -220,6 +224,8 @@ struct place *place_find(const struct engine *eng, const struct block *block, co
 u64 place_refund(const struct block *block, u32 retired);
 /* Takes back what a weight added to the classes that code of this mode counts. */
 void weight_refund(struct cpu *cpu, u32 mode, const struct weight *weight);
+/* The same for what follows the first `retired` instructions of a block. */
+void place_refund_weights(struct cpu *cpu, const struct block *block, u32 retired);
 /* Sets RIP to the place's instruction (or the one behind, if it completed), exit.insn_len, and
  * gives back the count. */
 void place_unwind(struct cpu *cpu, const struct block *block, const struct place *place,

@@ -236,7 +236,7 @@ static bool breakpoint_here(struct cpu *cpu)
 static bool must_step(const struct cpu *cpu)
 {
 	return (cpu->mode & MODE_STEP) || cpu->shadow || (cpu->rflags & FL_RF) ||
-	       cpu->mmio.nreads || cpu->engine->stepping;
+	       cpu->mmio.nreads || cpu->engine->steps;
 }
 
 /* After translated code. */
@@ -394,10 +394,13 @@ static enum turn after(struct cpu *cpu, enum leave why, u32 mode, const struct b
 			cpu_raise(cpu, (u64)(uintptr_t)arg);
 		return TURN_AGAIN;
 	case LEAVE_COUNTDOWN:
+	case LEAVE_TRIP:
 	case LEAVE_ATTENTION:
 		count_refund_block(cpu, arg);
 		if (why == LEAVE_COUNTDOWN)
 			count_renew(cpu, arg);
+		if (why == LEAVE_TRIP)
+			count_tripped(cpu, arg);
 		return TURN_AGAIN;
 	case LEAVE_STEP:
 		if ((mode & MODE_CODE64) && !cpu_canonical(cpu, cpu->rip) && block->nbranches)
@@ -445,6 +448,8 @@ static enum turn visit(struct cpu *cpu)
 
 	if (must_step(cpu))
 		mode |= MODE_STEP;
+	if (eng->steps)
+		eng->steps--;
 	if (breakpoint_here(cpu))
 		return TURN_AGAIN;
 	if (!(mode & MODE_STEP))
@@ -464,8 +469,8 @@ enum exit_reason engine_run(struct cpu *cpu, u64 budget)
 {
 	cpu->exit.reason = EXIT_NONE;
 	cpu->exit.insn_len = 0;
-	count_begin(cpu, budget);
 	cpu_update_mode(cpu);
+	count_begin(cpu, budget);
 	if (!cpu->same_memory)
 		new_epoch(cpu);
 	cpu->same_memory = false;

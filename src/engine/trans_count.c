@@ -96,77 +96,142 @@ void count_weigh(struct trans *t)
 {
 	t->insn.weight = (struct weight){ .classes = branch_classes(t) | memory_classes(t),
 					  .cycles = static_cycles(t) };
+	if (t->insn.is_branch)
+		t->insn.weight.classes |= RETIRE_BIT(RETIRE_BRANCHES);
 	t->weights[t->index] = t->insn.weight;
 }
 
-static void add_to_class(struct trans *t, enum retire_class class, u32 n)
+static struct ea live(enum retire_class class)
 {
-	u32 privilege = t->mode & MODE_CPL ? RETIRE_USR : RETIRE_OS;
-	s32 at = CPU(tally) + 8 * (2 * (s32) class + (s32)privilege);
+	return ea_base(RSP, CPU(live) + 8 * (s32) class);
+}
 
-	if (n)
-		emit_group1_mem(&t->e, true, GROUP_ADD, ea_base(RSP, at), n);
+/* On one way out of a block: its last instruction is done, and if it reached a trip the next block
+ * shall not begin. */
+static void add_at_end(struct trans *t, enum retire_class class)
+{
+	u8 *below;
+
+	emit_group1_mem(&t->e, true, GROUP_ADD, live(class), 1);
+	below = emit_jcc(&t->e, CC_S);
+	emit_insn(&t->e, &(struct enc){ .lock = true,
+					.opcode = 0x81,
+					.reg = 1, /* OR */
+					.is_mem = true,
+					.ea = ea_base(RSP, CPU(attention)),
+					.imm = ATTENTION_ENGINE,
+					.imm_len = 4 });
+	emit_patch(&t->e, below, t->e.p);
 }
 
 void count_taken(struct trans *t)
 {
 	if (!(t->mode & MODE_COUNT_BRANCHES))
 		return;
-	add_to_class(t, RETIRE_TAKEN, 1);
-	add_to_class(t, RETIRE_NEAR_TAKEN, 1);
-	add_to_class(t, RETIRE_COND_TAKEN, 1);
+	add_at_end(t, RETIRE_TAKEN);
+	add_at_end(t, RETIRE_NEAR_TAKEN);
+	add_at_end(t, RETIRE_COND_TAKEN);
 }
 
 void count_not_taken(struct trans *t)
 {
 	if (t->mode & MODE_COUNT_BRANCHES)
-		add_to_class(t, RETIRE_NOT_TAKEN, 1);
+		add_at_end(t, RETIRE_NOT_TAKEN);
 }
 
 static u32 class_total(const struct trans *t, enum retire_class class)
 {
 	u32 total = 0;
 
-	for (u32 i = 0; i < t->block->ninsns; i++)
-		total += t->weights[i].classes >> class & 1;
+	for (u32 i = 0; i < t->block->ninsns; i++) {
+		const struct weight *w = &t->weights[i];
+
+		if (class == RETIRE_CYCLES)
+			total += w->cycles;
+		else if (class == RETIRE_STALLS)
+			total += w->cycles - 1;
+		else
+			total += w->classes >> class & 1;
+	}
 	return total;
 }
 
-static void add_cycles(struct trans *t)
+/* Cycles alone are what is counted most: in line, with a constant that is known at the end. */
+static bool only_cycles(const struct trans *t)
 {
-	u32 total = 0;
+	return mode_counts(t->mode) == RETIRE_BIT(RETIRE_CYCLES);
+}
 
-	for (u32 i = 0; i < t->block->ninsns; i++)
-		total += t->weights[i].cycles;
-	add_to_class(t, RETIRE_CYCLES, total);
-	add_to_class(t, RETIRE_REF_CYCLES, total);
-	add_to_class(t, RETIRE_STALLS, total - t->block->ninsns);
+static void begin_cycles(struct trans *t)
+{
+	emit_insn(&t->e, &(struct enc){ .w = true,
+					.opcode = 0x81,
+					.reg = GROUP_ADD,
+					.is_mem = true,
+					.ea = live(RETIRE_CYCLES),
+					.imm_len = 4 });
+	t->count_from = t->e.p - 4;
+	t->trip_from = t->mode & MODE_STEP ? NULL : emit_jcc(&t->e, CC_NS);
 }
 
 void count_begin_block(struct trans *t)
 {
-	t->count_from = NULL;
-	if (!mode_counts(t->mode))
-		return;
-	t->count_from = emit_jmp(&t->e);
-	t->count_back = t->e.p;
+	t->count_from = t->trip_from = NULL;
+	if (only_cycles(t)) {
+		begin_cycles(t);
+	} else if (mode_counts(t->mode)) {
+		t->count_from = emit_jmp(&t->e);
+		t->count_back = t->e.p;
+	}
 }
 
-bool count_end_block(struct trans *t)
+/* Adds up the block; the sign of all that was added, ANDed, is 0 if a trip is reached. */
+static void add_totals(struct trans *t)
 {
-	retire_wanted counted = mode_counts(t->mode);
+	enum retire_class added[NRETIRE];
+	u32 n = 0;
+
+	for (retire_wanted left = mode_counts(t->mode); left; left &= left - 1) {
+		enum retire_class class = __builtin_ctzll(left);
+		u32 total = class_total(t, class);
+
+		if (!total)
+			continue;
+		emit_group1_mem(&t->e, true, GROUP_ADD, live(class), total);
+		added[n++] = class;
+	}
+	if (!n || (t->mode & MODE_STEP))
+		return;
+	for (u32 i = 0; n > 1 && i < n; i++)
+		emit_rm(&t->e, true, i ? OP_AND : OP_MOV_LOAD, S1, live(added[i]));
+	t->trip_from = emit_jcc(&t->e, CC_NS);
+}
+
+static bool keep_weights(struct trans *t)
+{
 	u32 size = t->block->ninsns * sizeof(struct weight);
 
-	if (!counted)
-		return true;
-	emit_patch(&t->e, t->count_from, t->e.p);
-	for (retire_wanted left = counted & ~COUNT_CYCLES; left; left &= left - 1)
-		add_to_class(t, __builtin_ctzll(left), class_total(t, __builtin_ctzll(left)));
-	if (counted & COUNT_CYCLES)
-		add_cycles(t);
-	emit_patch(&t->e, emit_jmp(&t->e), t->count_back);
 	t->block->weights = cache_alloc(t->eng, size);
 	if (t->block->weights)
 		memcpy(t->block->weights, t->weights, size);
 	return t->block->weights;
+}
+
+/* One at a time there is no way around a trip: it is reached, and the run ends. */
+bool count_end_block(struct trans *t)
+{
+	if (!mode_counts(t->mode))
+		return true;
+	if (only_cycles(t)) {
+		*(u32_unaligned *)t->count_from = class_total(t, RETIRE_CYCLES);
+	} else {
+		emit_patch(&t->e, t->count_from, t->e.p);
+		add_totals(t);
+		emit_patch(&t->e, emit_jmp(&t->e), t->count_back);
+	}
+	if (t->trip_from) {
+		emit_patch(&t->e, t->trip_from, t->e.p);
+		block_leave(t, LEAVE_TRIP, (u64)(uintptr_t)t->block, t->block->rip);
+	}
+	return keep_weights(t);
 }

@@ -11,7 +11,7 @@
 #include "hwpmu/port.h"
 #include "hwpmu/priv.h"
 
-#define NEVER (~0ull)
+#define NEVER RETIRE_NEVER
 
 static u32 next_bit(u64 *bits)
 {
@@ -41,15 +41,21 @@ u64 hwpmu_all(const struct hwpmu *pmu)
 	return (BIT(pmu->model->general) - 1) | (BIT(pmu->model->fixed) - 1) << PMU_FIXED_BASE;
 }
 
-/* What the counter's tallies add up to now. */
-static u64 sum(const struct hwpmu *pmu, const struct hwpmu_counter *c)
+/* How often what the counter counts has occurred up to now. */
+static u64 occurrences(const struct hwpmu *pmu, const struct hwpmu_counter *c)
 {
 	u64 n = 0;
 
 	for (u32 privilege = RETIRE_OS; privilege <= RETIRE_USR; privilege++)
 		if (c->privileges & BIT(privilege))
 			n += retire_count(pmu->tally, c->class, privilege);
-	return n * c->times;
+	return n;
+}
+
+/* What the counter's tallies add up to now. */
+static u64 sum(const struct hwpmu *pmu, const struct hwpmu_counter *c)
+{
+	return occurrences(pmu, c) * c->times;
 }
 
 /* The value, with what has carried out of the counter's width still on top. */
@@ -318,16 +324,24 @@ u64 hwpmu_horizon(const struct hwpmu *pmu, enum retire_privilege privilege, reti
 	return horizon;
 }
 
-u64 hwpmu_trip(const struct hwpmu *pmu, enum retire_privilege privilege, enum retire_class class)
+static void arm(const struct hwpmu *pmu, u32 counter, struct retire_trips *trips)
 {
-	u64 trip = NEVER, now = retire_count(pmu->tally, class, privilege);
+	const struct hwpmu_counter *c = &pmu->counter[slot(counter)];
+	enum retire_privilege any = c->privileges & BIT(RETIRE_OS) ? RETIRE_OS : RETIRE_USR;
+	u64 at = occurrences(pmu, c) + distance(pmu, counter, any);
+	u64 *trip = trips->at[c->class];
 
-	for (u64 left = pmu->running; left;) {
-		u32 counter = next_bit(&left);
-		u64 n = distance(pmu, counter, privilege);
+	if (!(trips->armed & RETIRE_BIT(c->class)))
+		trip[RETIRE_IN_OS] = trip[RETIRE_IN_USR] = trip[RETIRE_IN_BOTH] = RETIRE_NEVER;
+	trips->armed |= RETIRE_BIT(c->class);
+	trip += c->privileges - 1; /* enum retire_domain, of the bits of enum retire_privilege */
+	if (at < *trip)
+		*trip = at;
+}
 
-		if (pmu->counter[slot(counter)].class == class && n != NEVER && now + n < trip)
-			trip = now + n;
-	}
-	return trip;
+void hwpmu_trips(const struct hwpmu *pmu, struct retire_trips *trips)
+{
+	trips->armed = 0;
+	for (u64 left = pmu->running; left;)
+		arm(pmu, next_bit(&left), trips);
 }

@@ -5,8 +5,8 @@
  * nothing here runs while the processor does.
  *
  * A run of the processor is: hwpmu_retire(), since completing an instruction may have counted;
- * hwpmu_horizon(); the run; hwpmu_retire(). An overflow thus comes with the last instruction of a
- * run, never inside one.
+ * hwpmu_trips() or hwpmu_horizon(); the run; hwpmu_retire(). An overflow thus comes with the last
+ * instruction of a run, never inside one.
  *
  * Counters are named by their bit in GLOBAL_CTRL. Freestanding; needs port.h. Everything belongs to
  * the vCPU thread.
@@ -82,10 +82,10 @@ u64 hwpmu_take_overflows(struct hwpmu *pmu);
 u64 hwpmu_horizon(const struct hwpmu *pmu, enum retire_privilege privilege, retire_wanted classes);
 
 /*
- * The same for a class whose every occurrence the engine sees anyway: the tally at which the first
- * of its counters overflows. It may then leave that class out of the horizon.
+ * The same for a processor that can stop at tallies: those with which the counters that run now
+ * overflow. It then needs no horizon.
  */
-u64 hwpmu_trip(const struct hwpmu *pmu, enum retire_privilege privilege, enum retire_class class);
+void hwpmu_trips(const struct hwpmu *pmu, struct retire_trips *trips);
 
 /* The classes that somebody counts now. Changes only in the functions that write. */
 static inline retire_wanted hwpmu_wanted(const struct hwpmu *pmu)

@@ -39,6 +39,19 @@ static inline u64 retire_count(const struct retire_tally *tally, enum retire_cla
 	return ((const u64 *)tally)[2 * class + privilege];
 }
 
+/*
+ * Where the owner wants the processor to stop: behind the instruction with which a tally reaches a
+ * value. A counter of both privileges stops at a value of their sum.
+ */
+enum retire_domain { RETIRE_IN_OS, RETIRE_IN_USR, RETIRE_IN_BOTH, NRETIRE_DOMAINS };
+
+#define RETIRE_NEVER (~0ull)
+
+struct retire_trips {
+	retire_wanted armed; /* the others are not looked at */
+	u64 at[NRETIRE][NRETIRE_DOMAINS];
+};
+
 _Static_assert(sizeof(struct retire_tally) == NRETIRE * 2 * sizeof(u64), "no holes");
 _Static_assert(NRETIRE < 64, "a class is a bit of retire_wanted");
 

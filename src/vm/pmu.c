@@ -11,19 +11,9 @@
 #include "hostperf/hostperf.h"
 #include "vm/vm.h"
 
-/*
- * Events that may stay away for long. The horizon of a counter that is one occurrence from its
- * overflow is a single instruction, over and over until it comes; theirs is not made shorter than
- * SKID, so that their PMI may come that much late.
- */
-#define SELDOM                                                                                \
-	(RETIRE_BIT(RETIRE_FAR) | RETIRE_BIT(RETIRE_INTERRUPTS) | RETIRE_BIT(RETIRE_STALLS) | \
-	 RETIRE_BIT(RETIRE_BRANCH_MISSES) | RETIRE_BIT(RETIRE_L1D_MISSES) |                   \
-	 RETIRE_BIT(RETIRE_L1I_MISSES) | RETIRE_BIT(RETIRE_L2_REFERENCES) |                   \
-	 RETIRE_BIT(RETIRE_LLC_REFERENCES) | RETIRE_BIT(RETIRE_LLC_MISSES) |                  \
-	 RETIRE_BIT(RETIRE_DTLB_LOAD_MISSES) | RETIRE_BIT(RETIRE_DTLB_STORE_MISSES) |         \
-	 RETIRE_BIT(RETIRE_ITLB_MISSES))
-#define SKID 200
+/* Trips of branches cost something while they are armed (MODE_TRIP_BRANCHES): those that no run of
+ * the processor can reach are not. */
+#define TRIP_FAR BIT(30)
 
 void vcpu_pmu_init(struct vcpu *vcpu)
 {
@@ -94,27 +84,22 @@ void vcpu_pmu_enter(struct vcpu *vcpu)
 	vcpu->cpu->wanted = hwpmu_wanted(&vcpu->pmu.hw);
 }
 
-static u64 least(u64 a, u64 b)
+static u64 nearest(const struct retire_trips *trips, enum retire_class class)
 {
-	return a < b ? a : b;
+	const u64 *at = trips->at[class];
+	u64 least = at[RETIRE_IN_OS] < at[RETIRE_IN_USR] ? at[RETIRE_IN_OS] : at[RETIRE_IN_USR];
+
+	return least < at[RETIRE_IN_BOTH] ? least : at[RETIRE_IN_BOTH];
 }
 
-static u64 horizon(const struct hwpmu *hw, retire_wanted classes)
+void vcpu_pmu_arm(struct vcpu *vcpu)
 {
-	/* The privilege may change on the way. */
-	return least(hwpmu_horizon(hw, RETIRE_OS, classes), hwpmu_horizon(hw, RETIRE_USR, classes));
-}
+	struct cpu *cpu = vcpu->cpu;
+	u64 branches = cpu->tally.branches[RETIRE_OS] + cpu->tally.branches[RETIRE_USR];
 
-u64 vcpu_pmu_horizon(const struct vcpu *vcpu, u64 budget)
-{
-	const struct hwpmu *hw = &vcpu->pmu.hw;
-	u64 often, seldom;
-
-	if (!hwpmu_wanted(hw))
-		return budget;
-	often = horizon(hw, (retire_wanted)~SELDOM);
-	seldom = horizon(hw, SELDOM);
-	return least(budget, least(often, seldom < SKID ? SKID : seldom));
+	hwpmu_trips(&vcpu->pmu.hw, &cpu->trips);
+	if (nearest(&cpu->trips, RETIRE_BRANCHES) > branches + TRIP_FAR)
+		cpu->trips.armed &= ~RETIRE_BIT(RETIRE_BRANCHES);
 }
 
 bool vcpu_pmu_leave(struct vcpu *vcpu)

@@ -34,8 +34,8 @@ void vcpu_pmu_init(struct vcpu *vcpu);
 /* The vCPU's thread, inside a section. Before an entry: counters count what their registers say;
  * PMIs of what the hypervisor completed go to the local APIC. */
 void vcpu_pmu_enter(struct vcpu *vcpu);
-/* How many instructions to run, so that an overflow is not run past. */
-u64 vcpu_pmu_horizon(const struct vcpu *vcpu, u64 budget);
+/* Has the processor stop where a counter overflows. */
+void vcpu_pmu_arm(struct vcpu *vcpu);
 /* After it: PMIs of what the guest did. True: vcpu_pmu_enter() or the local APIC is needed next. */
 bool vcpu_pmu_leave(struct vcpu *vcpu);
 

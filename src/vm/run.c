@@ -128,17 +128,19 @@ static u64 retired(const struct vcpu *vcpu)
 	return instructions[RETIRE_OS] + instructions[RETIRE_USR];
 }
 
-/* Runs the processor, in as many pieces as the horizons of its counters make of it: while they only
- * draw nearer, or the guest writes them itself, there is nothing else to be done between two. */
+/* Runs the processor, in as many pieces as its counters overflow: an overflow of which nobody wants
+ * to know, or the guest writing them itself, is no reason to do anything else in between. */
 static enum exit_reason run_processor(struct vcpu *vcpu, u64 instructions)
 {
 	u64 end = retired(vcpu) + instructions;
 
 	for (;;) {
-		u64 piece = vcpu_pmu_horizon(vcpu, end - retired(vcpu));
-		enum exit_reason reason = engine_run(vcpu->cpu, piece);
-		bool news = vcpu_pmu_leave(vcpu);
+		enum exit_reason reason;
+		bool news;
 
+		vcpu_pmu_arm(vcpu);
+		reason = engine_run(vcpu->cpu, end - retired(vcpu));
+		news = vcpu_pmu_leave(vcpu);
 		if (reason != EXIT_BUDGET && reason != EXIT_COUNTING)
 			return reason;
 		if (retired(vcpu) >= end || news)
@@ -351,6 +353,7 @@ static int finish_last_exit(struct vcpu *vcpu)
 	__atomic_store_n(&vcpu->cpu->attention, 0, __ATOMIC_SEQ_CST);
 	vcpu->cpu->want_irq_window = vcpu->cpu->want_nmi_window = false;
 	vcpu_pmu_enter(vcpu);
+	vcpu_pmu_arm(vcpu);
 	reason = engine_run(vcpu->cpu, 1);
 	vcpu_pmu_leave(vcpu);
 	r = exit_handle(vcpu, reason);

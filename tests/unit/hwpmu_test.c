@@ -174,13 +174,35 @@ static void the_horizon_is_certain_for_modelled_classes(void **state)
 
 static void a_trip_is_the_tally_of_the_overflow(void **state)
 {
+	struct retire_trips trips;
+
 	(void)state;
 	tally.far[RETIRE_OS] = 40;
+	tally.far[RETIRE_USR] = 7;
 	hwpmu_write(&pmu, 0, TOP - 2);
 	hwpmu_write_select(&pmu, 0, EVENTSEL_EN | EVENTSEL_OS | 0x40c4);
-	assert_int_equal(hwpmu_trip(&pmu, RETIRE_OS, RETIRE_FAR), 42);
-	assert_int_equal(hwpmu_trip(&pmu, RETIRE_USR, RETIRE_FAR), ~0ull);
-	assert_int_equal(hwpmu_trip(&pmu, RETIRE_OS, RETIRE_CALLS), ~0ull);
+	hwpmu_trips(&pmu, &trips);
+	assert_int_equal(trips.armed, RETIRE_BIT(RETIRE_FAR));
+	assert_int_equal(trips.at[RETIRE_FAR][RETIRE_IN_OS], 42);
+	assert_int_equal(trips.at[RETIRE_FAR][RETIRE_IN_USR], RETIRE_NEVER);
+	assert_int_equal(trips.at[RETIRE_FAR][RETIRE_IN_BOTH], RETIRE_NEVER);
+	hwpmu_write(&pmu, 1, TOP - 9);
+	hwpmu_write_select(&pmu, 1, COUNTING | 0x40c4);
+	hwpmu_trips(&pmu, &trips);
+	assert_int_equal(trips.at[RETIRE_FAR][RETIRE_IN_OS], 42);
+	assert_int_equal(trips.at[RETIRE_FAR][RETIRE_IN_BOTH], 47 + 9);
+}
+
+/* An occurrence may count several times: the trip is the first that carries. */
+static void a_trip_of_slots_is_a_cycle(void **state)
+{
+	struct retire_trips trips;
+
+	(void)state;
+	hwpmu_write(&pmu, 0, TOP - 11);
+	hwpmu_write_select(&pmu, 0, COUNTING | 0x01a4);
+	hwpmu_trips(&pmu, &trips);
+	assert_int_equal(trips.at[RETIRE_CYCLES][RETIRE_IN_BOTH], 3); /* five slots a cycle */
 }
 
 /* A period of 1000 on a loop with a branch every 5 instructions, run by the horizon. */
@@ -343,6 +365,7 @@ int main(void)
 		TEST(the_horizon_is_the_nearest_overflow),
 		TEST(the_horizon_is_certain_for_modelled_classes),
 		TEST(a_trip_is_the_tally_of_the_overflow),
+		TEST(a_trip_of_slots_is_a_cycle),
 		TEST(following_the_horizon_every_overflow_is_exact),
 		TEST(only_classes_that_are_counted_are_wanted),
 		TEST(a_pmi_freezes_by_status_from_version_4_on),
