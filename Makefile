@@ -26,7 +26,9 @@ HOSTED := src/engine/decode.c src/engine/translate.c $(wildcard src/engine/trans
 DIRS         := base x86 mem timing cpu irq hwpmu pmu hostperf engine vm kvm
 CORE_SRCS    := $(foreach d,$(DIRS),$(wildcard src/$(d)/*.c src/$(d)/*.S))
 PRELOAD_SRCS := $(wildcard src/preload/*.c src/preload/*.S)
-CLI_SRCS     := $(wildcard cli/*.c)
+CLI_SRCS     := $(wildcard cli/*.c exec/*.c)
+# The first process of vpmu exec's guests, and what it shares with vpmu.
+INIT_SRCS    := $(wildcard exec/guest/*.c) exec/wire.c
 WORK_SRCS    := $(wildcard bench/work/*.c)
 TEST_SRCS    := $(wildcard tests/*/*_test.c)
 DEMO_SRCS    := tests/guest/demo.c
@@ -61,7 +63,7 @@ TESTS   := $(patsubst tests/%.c,$(O)/tests/%,$(TEST_SRCS))
 
 LINUX := build/linux-6.12
 
-CPPFLAGS := -D_GNU_SOURCE= -Isrc -Itests -isystem $(LINUX)/usr/include
+CPPFLAGS := -D_GNU_SOURCE= -Isrc -Itests -I. -isystem $(LINUX)/usr/include
 CFLAGS   := -O2 -g
 FLAGS    := -std=gnu11 -Wall -Wextra $(if $(WERROR),-Werror) -fno-omit-frame-pointer -fPIC -fvisibility=hidden
 FLAGS    += $(if $(SAN),-fsanitize=$(SAN) -fno-sanitize-recover=all)
@@ -85,7 +87,7 @@ say  = @$(if $(V),true,echo '  $(1) $@')
 .PHONY: all tests demo test bench install clean help
 .DELETE_ON_ERROR:
 
-all: $(O)/libvpmu-kvm.so $(O)/vpmu $(O)/libvpmu.a
+all: $(O)/libvpmu-kvm.so $(O)/vpmu $(O)/vpmu-init $(O)/vpmu-kernel $(O)/libvpmu.a
 
 tests: all $(TESTS) $(O)/tests/guest/demo $(O)/examples/toy/toy
 
@@ -133,6 +135,15 @@ $(O)/libvpmu-kvm.so: $(CORE_OBJS) $(PRELOAD_OBJS) src/preload/export.map
 $(O)/vpmu: $(CLI_OBJS) $(O)/libvpmu-core.a
 	$(call say,LD)
 	$(Q)$(CC) $(FLAGS) $(CFLAGS) -o $@ $^ $(LDLIBS)
+
+# Never with a sanitizer: it runs alone in a guest.
+$(O)/vpmu-init: $(INIT_SRCS) $(wildcard exec/*.h exec/guest/*.h)
+	@mkdir -p $(@D)
+	$(call say,LD)
+	$(Q)$(CC) -std=gnu11 -Wall -Wextra $(if $(WERROR),-Werror) -O2 $(CPPFLAGS) -static -s -o $@ $(INIT_SRCS)
+
+$(O)/vpmu-kernel: scripts/vpmu-kernel
+	$(Q)install -D -m 755 $< $@
 
 $(addprefix $(O)/tests/fuzz/,$(BORDER_TESTS)): BORDER := $(PRELOAD_OBJS)
 $(addprefix $(O)/tests/fuzz/,$(BORDER_TESTS)): $(PRELOAD_OBJS)
@@ -182,6 +193,8 @@ bench:
 install: all
 	install -D -m 755 $(O)/vpmu $(DESTDIR)$(prefix)/bin/vpmu
 	install -D -m 755 $(O)/libvpmu-kvm.so $(DESTDIR)$(prefix)/lib/vpmu/libvpmu-kvm.so
+	install -D -m 755 $(O)/vpmu-init $(DESTDIR)$(prefix)/lib/vpmu/vpmu-init
+	install -D -m 755 $(O)/vpmu-kernel $(DESTDIR)$(prefix)/lib/vpmu/vpmu-kernel
 	install -D -m 644 $(O)/libvpmu.a $(DESTDIR)$(prefix)/lib/libvpmu.a
 	version=$$(sed -n 's/^#define VPMU_VERSION "\(.*\)"/\1/p' cli/cli.h) && \
 		sed -e 's|@prefix@|$(prefix)|' -e "s|@version@|$$version|" src/vpmu.pc.in | \

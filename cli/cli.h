@@ -5,6 +5,9 @@
 #ifndef CLI_CLI_H
 #define CLI_CLI_H
 
+#include <limits.h>
+#include <stdbool.h>
+
 #define VPMU_VERSION "0.1.0"
 
 /* Exit codes of vpmu itself. A command that it has started has its own, as under env(1) and
@@ -23,12 +26,15 @@ struct command {
 	void (*describe)(void);		   /* the body of its help text, to stdout */
 };
 
-extern const struct command command_kvm, command_events;
+extern const struct command command_exec, command_kvm, command_events;
 
 /* Says what is wrong and where to read more, on stderr. Returns STATUS_USAGE. */
 __attribute__((format(printf, 2, 3))) int usage_error(const struct command *command,
 						      const char *fmt, ...);
 __attribute__((format(printf, 2, 3))) int failure(enum exit_code code, const char *fmt, ...);
 void command_help(const struct command *command);
+
+/* Where a part of the installation is. */
+bool find_part(const char *name, char path[PATH_MAX]);
 
 #endif

@@ -15,29 +15,6 @@
 
 #define LIBRARY "libvpmu-kvm.so"
 
-/* Where the library is, seen from the command: beside it (build tree), or where `make install` puts
- * it. */
-static const char *const places[] = { LIBRARY, "../lib/vpmu/" LIBRARY };
-
-static bool find_library(char path[PATH_MAX])
-{
-	char self[PATH_MAX], candidate[2 * PATH_MAX];
-	ssize_t n = readlink("/proc/self/exe", self, sizeof(self) - 1);
-	char *slash;
-
-	self[n < 0 ? 0 : n] = '\0';
-	slash = strrchr(self, '/');
-	if (!slash)
-		return false;
-	slash[1] = '\0';
-	for (u32 i = 0; i < ARRAY_SIZE(places); i++) {
-		snprintf(candidate, sizeof(candidate), "%s%s", self, places[i]);
-		if (realpath(candidate, path))
-			return true;
-	}
-	return false;
-}
-
 static int preload(const char *library)
 {
 	const char *others = getenv("LD_PRELOAD");
@@ -72,7 +49,7 @@ static int start(char **argv)
 	char library[PATH_MAX];
 	int status;
 
-	if (!find_library(library))
+	if (!find_part(LIBRARY, library))
 		return failure(STATUS_BROKEN,
 			       LIBRARY " is not where it belongs, beside vpmu or in ../lib/vpmu: "
 				       "run 'make' or 'make install'");

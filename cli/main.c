@@ -10,7 +10,7 @@
 
 #include "base/types.h"
 
-static const struct command *const commands[] = { &command_kvm, &command_events };
+static const struct command *const commands[] = { &command_exec, &command_kvm, &command_events };
 
 int usage_error(const struct command *command, const char *fmt, ...)
 {

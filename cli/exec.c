@@ -1,0 +1,229 @@
+// SPDX-License-Identifier: MIT
+/*
+ * vpmu exec: boots a guest that sees the host's files, runs one command in it, and is gone.
+ */
+#include <errno.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <sys/stat.h>
+#include <unistd.h>
+
+#include "exec.h"
+#include "x86/models.h"
+
+static int set_cpu(struct exec_options *options, const char *value)
+{
+	options->cpu = value;
+	return model_find(value) ? STATUS_OK
+				 : usage_error(&command_exec, "there is no CPU model '%s'", value);
+}
+
+static int set_machine(struct exec_options *options, const char *value)
+{
+	options->machine = value;
+	return STATUS_OK;
+}
+
+static int set_kernel(struct exec_options *options, const char *value)
+{
+	options->kernel = value;
+	return STATUS_OK;
+}
+
+static bool parse_number(const char *text, const char *suffixes, u32 low, u32 high, u32 *number)
+{
+	char *end;
+	unsigned long n = strtoul(text, &end, 10);
+
+	if (end == text || text[0] == '-')
+		return false;
+	if (*end == 'G' && strchr(suffixes, 'G'))
+		n *= 1024, end++;
+	else if (*end && strchr(suffixes, *end))
+		end++;
+	*number = n;
+	return !*end && n >= low && n <= high;
+}
+
+static int set_cpus(struct exec_options *options, const char *value)
+{
+	return parse_number(value, "", 1, 64, &options->cpus)
+		       ? STATUS_OK
+		       : usage_error(&command_exec, "--cpus wants a number from 1 to 64, not '%s'",
+				     value);
+}
+
+static int set_memory(struct exec_options *options, const char *value)
+{
+	return parse_number(value, "MG", 192, 1 << 20, &options->memory)
+		       ? STATUS_OK
+		       : usage_error(&command_exec,
+				     "--memory wants at least 192 MiB, as in 512M or 2G, not '%s'",
+				     value);
+}
+
+static int set_timeout(struct exec_options *options, const char *value)
+{
+	return parse_number(value, "s", 1, 1000000, &options->timeout)
+		       ? STATUS_OK
+		       : usage_error(&command_exec, "--timeout wants a number of seconds, not '%s'",
+				     value);
+}
+
+static int set_shared(struct exec_options *options, const char *value)
+{
+	char *path = realpath(value, NULL);
+	struct stat st;
+
+	if (!path)
+		return failure(STATUS_USAGE, "cannot share '%s': %s", value, strerror(errno));
+	if (stat(path, &st) || !S_ISDIR(st.st_mode))
+		return failure(STATUS_USAGE, "cannot share '%s': it is no folder", value);
+	if (options->shared_count == MAX_SHARED)
+		return usage_error(&command_exec, "at most %u folders can be shared", MAX_SHARED);
+	options->shared[options->shared_count++] = path;
+	return STATUS_OK;
+}
+
+static int set_network(struct exec_options *options, const char *value)
+{
+	(void)value;
+	options->network = true;
+	return STATUS_OK;
+}
+
+static int set_verbose(struct exec_options *options, const char *value)
+{
+	(void)value;
+	options->verbose = true;
+	return STATUS_OK;
+}
+
+static int set_dry_run(struct exec_options *options, const char *value)
+{
+	(void)value;
+	options->dry_run = true;
+	return STATUS_OK;
+}
+
+static const struct option {
+	const char *name;
+	char letter;
+	const char *value, *text; /* value: what to call it in the help; NULL: it has none */
+	int (*set)(struct exec_options *options, const char *value);
+} options_table[] = {
+	{ "cpu", 0, "MODEL", "the guest's processor: see vpmu help kvm", set_cpu },
+	{ "cpus", 'c', "N", "how many of them (1)", set_cpus },
+	{ "memory", 'm', "SIZE", "the guest's memory (512M)", set_memory },
+	{ "rw", 0, "DIR", "share a folder for writing; may be given again", set_shared },
+	{ "net", 0, NULL, "a network: the host's, behind QEMU's address translation", set_network },
+	{ "timeout", 0, "SECONDS", "end the guest after this time, with exit code 124",
+	  set_timeout },
+	{ "kernel", 0, "KERNEL", "cloud, full (Debian's 6.12), or a file (cloud)", set_kernel },
+	{ "machine", 0, "TYPE", "microvm or q35 (microvm)", set_machine },
+	{ "verbose", 'v', NULL, "show QEMU's command and the guest's console on stderr",
+	  set_verbose },
+	{ "dry-run", 0, NULL, "print QEMU's command and do nothing", set_dry_run },
+};
+
+static const struct option *find_option(const char *word)
+{
+	size_t length = strcspn(word + 2, "=");
+
+	for (u32 i = 0; i < ARRAY_SIZE(options_table); i++) {
+		const struct option *option = &options_table[i];
+
+		if (word[1] == '-'
+			    ? !strncmp(option->name, word + 2, length) && !option->name[length]
+			    : word[1] == option->letter)
+			return option;
+	}
+	return NULL;
+}
+
+/* One option, and its value: behind '=', behind its letter, or the next word. */
+static int take_option(struct exec_options *options, char **argv, int *i)
+{
+	const char *word = argv[*i], *value = NULL;
+	const struct option *option = find_option(word);
+
+	if (!option)
+		return usage_error(&command_exec,
+				   "unknown option '%s'; those of the command come after '--'",
+				   word);
+	if (word[1] == '-' && strchr(word, '='))
+		value = strchr(word, '=') + 1;
+	else if (word[1] != '-' && word[2])
+		value = word + 2;
+	if (!option->value && value)
+		return usage_error(&command_exec, "--%s takes no value", option->name);
+	if (option->value && !value)
+		value = argv[++*i];
+	if (option->value && !value)
+		return usage_error(&command_exec, "--%s needs a value: %s", option->name,
+				   option->value);
+	return option->set(options, value);
+}
+
+static int run(int argc, char **argv)
+{
+	struct exec_options options = {
+		.machine = "microvm", .kernel = "cloud", .cpus = 1, .memory = 512
+	};
+	struct exec_machine machine = { 0 };
+	int i = 1, status;
+
+	for (; i < argc && argv[i][0] == '-' && argv[i][1]; i++) {
+		if (!strcmp(argv[i], "--")) {
+			i++;
+			break;
+		}
+		if (!strcmp(argv[i], "--help") || !strcmp(argv[i], "-h")) {
+			command_help(&command_exec);
+			return STATUS_OK;
+		}
+		status = take_option(&options, argv, &i);
+		if (status)
+			return status;
+	}
+	if (i >= argc)
+		return usage_error(&command_exec, "there is no command to run");
+	options.command = argv + i;
+	status = machine_start(&options, &machine);
+	if (!status && !options.dry_run)
+		status = session_run(&options, &machine);
+	machine_stop(&machine);
+	return status;
+}
+
+static void describe(void)
+{
+	puts("options:");
+	for (u32 i = 0; i < ARRAY_SIZE(options_table); i++) {
+		const struct option *option = &options_table[i];
+		char name[64];
+
+		snprintf(name, sizeof(name), "%c%c%s--%s%s%s", option->letter ? '-' : ' ',
+			 option->letter ?: ' ', option->letter ? ", " : "  ", option->name,
+			 option->value ? " " : "", option->value ?: "");
+		printf("  %-24s %s\n", name, option->text);
+	}
+	puts("  --                       end of options\n\n"
+	     "The guest sees the host's files as they are. What the command writes is gone with\n"
+	     "the guest, except in folders shared with --rw. Arguments, environment, working\n"
+	     "directory, user, terminal and standard files are those of vpmu; so is the exit "
+	     "code.\n\n"
+	     "examples:\n"
+	     "  vpmu exec -- perf stat -e instructions:u ls\n"
+	     "  vpmu exec --cpu milan --rw . -- perf record -o perf.data ./my-program\n"
+	     "  vpmu exec -- bash");
+}
+
+const struct command command_exec = {
+	.name = "exec",
+	.synopsis = "[OPTIONS] [--] COMMAND [ARGUMENTS]",
+	.summary = "Run a command in a throw-away Linux guest that has a PMU",
+	.run = run,
+	.describe = describe,
+};

@@ -1,0 +1,91 @@
+// SPDX-License-Identifier: MIT
+/*
+ * The guest's first file system: /init and the modules that it loads, as a cpio archive
+ * (Documentation/driver-api/early-userspace/buffer-format.rst in Linux) that exists in memory only.
+ */
+#include <dirent.h>
+#include <errno.h>
+#include <fcntl.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <sys/mman.h>
+#include <sys/sendfile.h>
+#include <sys/stat.h>
+#include <unistd.h>
+
+#include "exec.h"
+
+static bool pad(FILE *out)
+{
+	while (ftell(out) % 4)
+		if (fputc(0, out) == EOF)
+			return false;
+	return true;
+}
+
+static bool add_entry(FILE *out, const char *name, u32 mode, const void *bytes, u32 size)
+{
+	static u32 inode;
+
+	fprintf(out, "070701%08x%08x%08x%08x%08x%08x%08x%08x%08x%08x%08x%08x%08x", ++inode, mode, 0,
+		0, 1, 0, size, 0, 0, 0, 0, (u32)strlen(name) + 1, 0);
+	return fwrite(name, 1, strlen(name) + 1, out) && pad(out) &&
+	       fwrite(bytes, 1, size, out) == size && pad(out);
+}
+
+static bool add_file(FILE *out, const char *name, const char *path)
+{
+	int fd = open(path, O_RDONLY | O_CLOEXEC);
+	bool ok = false;
+	struct stat st;
+	void *bytes;
+
+	if (fd >= 0 && !fstat(fd, &st) && st.st_size) {
+		bytes = mmap(NULL, st.st_size, PROT_READ, MAP_PRIVATE, fd, 0);
+		if (bytes != MAP_FAILED) {
+			ok = add_entry(out, name, S_IFREG | 0755, bytes, st.st_size);
+			munmap(bytes, st.st_size);
+		}
+	}
+	if (fd >= 0)
+		close(fd);
+	return ok;
+}
+
+/* Modules whose name says "net" are for machines with a network only. */
+static bool add_modules(FILE *out, const char *folder, bool network)
+{
+	struct dirent **entries;
+	int count = scandir(folder, &entries, NULL, alphasort);
+	char path[PATH_MAX + 256], name[256 + 16];
+	bool ok = true;
+
+	for (int i = 0; ok && i < count; i++) {
+		const char *entry = entries[i]->d_name;
+
+		if (entry[0] == '.' || (strstr(entry, "-net-") && !network))
+			continue;
+		snprintf(path, sizeof(path), "%s/%s", folder, entry);
+		snprintf(name, sizeof(name), "modules/%s", entry);
+		ok = add_file(out, name, path);
+	}
+	return ok;
+}
+
+int initramfs_make(const char *init, const char *modules, bool network)
+{
+	int fd = memfd_create("initramfs", 0);
+	FILE *out = fd < 0 ? NULL : fdopen(dup(fd), "w");
+	bool ok = out && add_file(out, "init", init) &&
+		  add_entry(out, "modules", S_IFDIR | 0755, "", 0) &&
+		  add_modules(out, modules, network) && add_entry(out, "TRAILER!!!", 0, "", 0);
+
+	if (out && fclose(out))
+		ok = false;
+	if (ok)
+		return fd;
+	if (fd >= 0)
+		close(fd);
+	return -1;
+}

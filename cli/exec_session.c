@@ -1,0 +1,462 @@
+// SPDX-License-Identifier: MIT
+/*
+ * The host's side of a session: hands the command to the guest, carries bytes between it and our
+ * own standard files, passes signals and the terminal's size on, and ends with the command's exit
+ * code. A terminal is raw while the command runs: its keys are the guest terminal's to interpret.
+ */
+#include <errno.h>
+#include <fcntl.h>
+#include <grp.h>
+#include <poll.h>
+#include <signal.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <sys/ioctl.h>
+#include <sys/random.h>
+#include <sys/resource.h>
+#include <sys/signalfd.h>
+#include <sys/stat.h>
+#include <sys/syscall.h>
+#include <sys/wait.h>
+#include <termios.h>
+#include <time.h>
+#include <unistd.h>
+
+#include "exec.h"
+#include "exec/wire.h"
+
+#define STATUS_TIMEOUT 124 /* as timeout(1) */
+#define STATUS_SIGNAL  128 /* plus its number, as in sh(1) */
+
+struct session {
+	const struct exec_options *options;
+	struct exec_machine *machine;
+	struct wire wire;
+	struct source input;   /* STREAM_IN or STREAM_TERMINAL */
+	struct sink output[3]; /* STREAM_OUT, STREAM_ERR, STREAM_TERMINAL */
+	u32 terminals;	       /* bit n: standard file n */
+	int signals, qemu;     /* signalfd, pidfd */
+	bool started, raw;
+	u32 interrupts;
+	u64 deadline; /* monotonic milliseconds, 0: none */
+	struct termios before;
+	bool ended;
+	int status;
+};
+
+static u64 now(void)
+{
+	struct timespec time;
+
+	clock_gettime(CLOCK_MONOTONIC, &time);
+	return time.tv_sec * 1000ull + time.tv_nsec / 1000000;
+}
+
+static void end(struct session *session, int status)
+{
+	session->ended = true;
+	session->status = status;
+}
+
+/* --- the terminal ------------------------------------------------------------------------------
+ */
+
+static int terminal_fd(const struct session *session)
+{
+	static const int preferred[] = { 1, 2, 0 }; /* for writing */
+
+	for (u32 i = 0; i < ARRAY_SIZE(preferred); i++)
+		if (session->terminals & 1u << preferred[i])
+			return preferred[i];
+	return -1;
+}
+
+static void make_raw(struct session *session)
+{
+	struct termios raw;
+
+	if (!(session->terminals & 1) || session->raw)
+		return;
+	raw = session->before;
+	cfmakeraw(&raw);
+	session->raw = !tcsetattr(0, TCSADRAIN, &raw);
+}
+
+static void restore_terminal(struct session *session)
+{
+	if (session->raw)
+		tcsetattr(0, TCSADRAIN, &session->before);
+	session->raw = false;
+}
+
+static struct size terminal_size(const struct session *session)
+{
+	struct winsize size = { 24, 80, 0, 0 };
+
+	ioctl(terminal_fd(session), TIOCGWINSZ, &size);
+	return (struct size){ size.ws_row, size.ws_col };
+}
+
+/* --- the order ---------------------------------------------------------------------------------
+ */
+
+struct text {
+	char *bytes;
+	size_t size;
+	FILE *out;
+};
+
+static void put_string(struct text *text, const char *string)
+{
+	fwrite(string, 1, strlen(string) + 1, text->out);
+}
+
+static u32 put_strings(struct text *text, char *const *list)
+{
+	u32 count = 0;
+
+	for (; list[count]; count++)
+		put_string(text, list[count]);
+	return count;
+}
+
+static u32 count_strings(char *const *list)
+{
+	u32 count = 0;
+
+	while (list[count])
+		count++;
+	return count;
+}
+
+static void describe_terminal(const struct session *session, struct start *start)
+{
+	struct { /* of the kernel, and not glibc's struct termios */
+		u32 input, output, control, local;
+		u8 rest[20];
+	} modes = { 0 };
+
+	if (!session->terminals)
+		return;
+	start->size = terminal_size(session);
+	ioctl(terminal_fd(session), TCGETS, &modes);
+	if (!(session->terminals & 1))
+		modes.output &= ~OPOST; /* ours stays as it is, and does that */
+	memcpy(start->modes, &modes, sizeof(start->modes));
+}
+
+static void fill_start(const struct session *session, struct start *start)
+{
+	struct rlimit stack = { 8 << 20, 8 << 20 };
+	struct timespec time;
+	mode_t mask = umask(0);
+
+	umask(mask);
+	clock_gettime(CLOCK_REALTIME, &time);
+	getrlimit(RLIMIT_STACK, &stack);
+	*start = (struct start){
+		.version = WIRE_VERSION,
+		.uid = geteuid(),
+		.gid = getegid(),
+		.umask = mask,
+		.terminals = session->terminals,
+		.network = session->options->network,
+		.stack_limit = stack.rlim_cur,
+		.seconds = time.tv_sec,
+		.nanoseconds = time.tv_nsec,
+		.arguments = count_strings(session->options->command),
+		.variables = count_strings(environ),
+		.folders = session->options->shared_count,
+	};
+	describe_terminal(session, start);
+	if (getrandom(start->seed, sizeof(start->seed), 0) < 0)
+		memset(start->seed, 0, sizeof(start->seed));
+}
+
+static int send_order(struct session *session)
+{
+	struct start start;
+	struct text text = { 0 };
+	gid_t groups[1024];
+	int count = getgroups(ARRAY_SIZE(groups), groups);
+	char host[256] = "vpmu", folder[PATH_MAX];
+
+	if (!getcwd(folder, sizeof(folder)))
+		return failure(STATUS_BROKEN, "the working directory has no path: %s",
+			       strerror(errno));
+	gethostname(host, sizeof(host) - 1);
+	fill_start(session, &start);
+	start.groups = count > 0 ? count : 0;
+	text.out = open_memstream(&text.bytes, &text.size);
+	if (!text.out)
+		return failure(STATUS_BROKEN, "%s", strerror(errno));
+	fwrite(&start, sizeof(start), 1, text.out);
+	fwrite(groups, sizeof(u32), start.groups, text.out);
+	put_string(&text, host);
+	put_string(&text, folder);
+	put_strings(&text, session->options->command);
+	put_strings(&text, environ);
+	for (u32 i = 0; i < start.folders; i++)
+		put_string(&text, session->options->shared[i]);
+	fclose(text.out);
+	if (text.size > WIRE_MAX_FRAME)
+		return failure(STATUS_CANNOT, "arguments and environment are too long: %zu bytes",
+			       text.size);
+	wire_send(&session->wire, FRAME_START, 0, text.bytes, text.size);
+	free(text.bytes);
+	return STATUS_OK;
+}
+
+/* --- what the guest says -----------------------------------------------------------------------
+ */
+
+static void command_failed(struct session *session, const u8 *body, u32 size)
+{
+	const char *name = session->options->command[0];
+	struct failed failed = { .step = FAILED_SET_UP };
+	const char *what = "";
+
+	if (size > sizeof(failed)) {
+		memcpy(&failed, body, sizeof(failed));
+		what = (const char *)body + sizeof(failed);
+	}
+	if (failed.step == FAILED_EXEC)
+		end(session,
+		    failure(failed.error == ENOENT ? STATUS_MISSING : STATUS_CANNOT,
+			    "cannot start '%s' in the guest: %s", name, strerror(failed.error)));
+	else if (failed.step == FAILED_FOLDER)
+		end(session,
+		    failure(STATUS_CANNOT, "the guest cannot enter the working directory: %s",
+			    strerror(failed.error)));
+	else
+		end(session,
+		    failure(STATUS_BROKEN, "the guest could not be set up: %s%s%s", what,
+			    failed.error ? ": " : "", failed.error ? strerror(failed.error) : ""));
+}
+
+static void command_ended(struct session *session, u32 status)
+{
+	end(session, WIFSIGNALED(status) ? STATUS_SIGNAL + WTERMSIG(status) : WEXITSTATUS(status));
+}
+
+/* The command stopped (Ctrl-Z): so do we, and it goes on when we do. */
+static void command_stopped(struct session *session)
+{
+	u32 signal = SIGCONT;
+
+	restore_terminal(session);
+	kill(0, SIGSTOP);
+	make_raw(session);
+	wire_send(&session->wire, FRAME_SIGNAL, 0, &signal, sizeof(signal));
+}
+
+static void hear(struct session *session, const struct frame *frame, const u8 *body)
+{
+	struct sink *sink = frame->stream ? &session->output[frame->stream - STREAM_OUT] : NULL;
+	u32 number = 0;
+
+	if (frame->size >= sizeof(number))
+		memcpy(&number, body, sizeof(number));
+	switch (frame->type) {
+	case FRAME_READY:
+		if (send_order(session))
+			end(session, STATUS_CANNOT);
+		session->input.credit = WIRE_WINDOW;
+		break;
+	case FRAME_STARTED:
+		session->started = true;
+		make_raw(session);
+		break;
+	case FRAME_FAILED:
+		command_failed(session, body, frame->size);
+		break;
+	case FRAME_EXIT:
+		command_ended(session, number);
+		break;
+	case FRAME_STOPPED:
+		command_stopped(session);
+		break;
+	case FRAME_DATA:
+		if (sink)
+			sink_take(sink, body, frame->size);
+		break;
+	case FRAME_END:
+		if (sink)
+			sink->ended = true;
+		break;
+	case FRAME_CREDIT:
+		session->input.credit += number;
+		break;
+	case FRAME_CLOSED:
+		session->input.fd = -1;
+		break;
+	}
+}
+
+/* --- what we hear ------------------------------------------------------------------------------
+ */
+
+static const int forwarded[] = { SIGINT, SIGTERM, SIGHUP, SIGQUIT, SIGUSR1, SIGUSR2 };
+
+#define PATIENCE 3 /* interrupts that a guest may ignore */
+
+static void forward(struct session *session, u32 signal)
+{
+	bool final = signal == SIGTERM || signal == SIGHUP;
+
+	if (!session->started || (signal == SIGINT && ++session->interrupts > PATIENCE)) {
+		end(session, STATUS_SIGNAL + signal);
+		return;
+	}
+	wire_send(&session->wire, FRAME_SIGNAL, 0, &signal, sizeof(signal));
+	if (final && !session->deadline)
+		session->deadline = now() + 5000;
+}
+
+static void take_signal(struct session *session)
+{
+	struct signalfd_siginfo info;
+	struct size size;
+
+	if (read(session->signals, &info, sizeof(info)) != sizeof(info))
+		return;
+	if (info.ssi_signo != SIGWINCH) {
+		forward(session, info.ssi_signo);
+	} else if (session->terminals && session->started) {
+		size = terminal_size(session);
+		wire_send(&session->wire, FRAME_RESIZE, 0, &size, sizeof(size));
+	}
+}
+
+static void check_deadline(struct session *session)
+{
+	if (!session->deadline || now() < session->deadline || session->ended)
+		return;
+	restore_terminal(session);
+	if (session->options->timeout)
+		end(session, failure(STATUS_TIMEOUT, "the time limit of %u s has passed",
+				     session->options->timeout));
+	else
+		end(session, STATUS_SIGNAL + SIGTERM);
+}
+
+static int milliseconds_left(const struct session *session)
+{
+	u64 at = now();
+
+	if (!session->deadline)
+		return -1;
+	return session->deadline <= at ? 0 : session->deadline - at;
+}
+
+static void guest_gone(struct session *session)
+{
+	restore_terminal(session);
+	failure(STATUS_BROKEN, "the guest ended before the command did%s",
+		session->options->verbose ? "" : "; -v shows more. It said:");
+	machine_explain(session->machine);
+	end(session, STATUS_BROKEN);
+}
+
+/* --- the loop ----------------------------------------------------------------------------------
+ */
+
+static void turn(struct session *session)
+{
+	struct wire *wire = &session->wire;
+	struct pollfd wait[7] = { { wire->fd, wire_events(wire), 0 },
+				  { session->signals, POLLIN, 0 },
+				  { session->qemu, POLLIN, 0 },
+				  { source_is_ready(&session->input) ? session->input.fd : -1,
+				    POLLIN, 0 } };
+	const struct frame *frame;
+	const u8 *body;
+
+	for (u32 i = 0; i < 3; i++)
+		wait[4 + i] = (struct pollfd){ sink_is_waiting(&session->output[i])
+						       ? session->output[i].fd
+						       : -1,
+					       POLLOUT, 0 };
+	if (poll(wait, ARRAY_SIZE(wait), milliseconds_left(session)) < 0)
+		return;
+	if (wait[0].revents & (POLLIN | POLLHUP))
+		wire_fill(wire);
+	while (!session->ended && (frame = wire_next(wire, &body)))
+		hear(session, frame, body);
+	for (u32 i = 0; i < 3; i++)
+		if (wait[4 + i].revents || !sink_is_waiting(&session->output[i]))
+			sink_pump(&session->output[i], wire);
+	if (wait[3].revents)
+		source_pump(&session->input, wire);
+	if (wait[1].revents)
+		take_signal(session);
+	wire_flush(wire);
+	check_deadline(session);
+	if (!session->ended && (wire->closed || wait[2].revents))
+		guest_gone(session);
+}
+
+/* What has come but is not yet written when the command ends. */
+static void write_rest(struct session *session)
+{
+	for (u32 i = 0; i < 3; i++)
+		while (sink_is_waiting(&session->output[i])) {
+			struct pollfd wait = { session->output[i].fd, POLLOUT, 0 };
+
+			if (poll(&wait, 1, milliseconds_left(session)) > 0)
+				sink_pump(&session->output[i], &session->wire);
+			else if (errno != EINTR)
+				break;
+		}
+}
+
+static void open_streams(struct session *session)
+{
+	for (int i = 0; i < 3; i++)
+		if (isatty(i))
+			session->terminals |= 1u << i;
+	if (session->terminals & 1)
+		tcgetattr(0, &session->before);
+	session->input.stream = session->terminals & 1 ? STREAM_TERMINAL : STREAM_IN;
+	session->output[0] = (struct sink){ .fd = 1, .stream = STREAM_OUT, .is_shared = true };
+	session->output[1] = (struct sink){ .fd = 2, .stream = STREAM_ERR, .is_shared = true };
+	session->output[2] = (struct sink){ .fd = terminal_fd(session),
+					    .stream = STREAM_TERMINAL,
+					    .is_shared = true };
+}
+
+static void catch_signals(struct session *session)
+{
+	sigset_t set;
+
+	sigemptyset(&set);
+	for (u32 i = 0; i < ARRAY_SIZE(forwarded); i++) {
+		struct sigaction old;
+
+		/* What whoever started us has set to be ignored stays so, as with nohup(1). */
+		if (!sigaction(forwarded[i], NULL, &old) && old.sa_handler != SIG_IGN)
+			sigaddset(&set, forwarded[i]);
+	}
+	sigaddset(&set, SIGWINCH);
+	sigprocmask(SIG_BLOCK, &set, NULL);
+	signal(SIGPIPE, SIG_IGN);
+	session->signals = signalfd(-1, &set, SFD_CLOEXEC | SFD_NONBLOCK);
+}
+
+int session_run(const struct exec_options *options, struct exec_machine *machine)
+{
+	struct session session = { .options = options, .machine = machine };
+
+	session.wire.fd = machine->link;
+	session.qemu = syscall(SYS_pidfd_open, machine->qemu, 0);
+	if (options->timeout)
+		session.deadline = now() + 1000ull * options->timeout;
+	open_streams(&session);
+	catch_signals(&session);
+	while (!session.ended)
+		turn(&session);
+	write_rest(&session);
+	restore_terminal(&session);
+	return session.status;
+}

@@ -1,0 +1,35 @@
+/* SPDX-License-Identifier: MIT */
+/*
+ * The first process of a guest of `vpmu exec`: makes a root of the host's files, runs one command
+ * in it and stands between it and the host. Statically linked; the only file of its initramfs but
+ * for kernel modules.
+ */
+#ifndef EXEC_GUEST_GUEST_H
+#define EXEC_GUEST_GUEST_H
+
+#include "exec/wire.h"
+
+/* What the host asked for; the strings lie in its frame. */
+struct order {
+	struct start start;
+	const u32 *groups;
+	const char *host, *folder;
+	char **arguments, **variables, **shared;
+};
+
+/* Says what went wrong to the host, and waits for the end. */
+_Noreturn void give_up(struct wire *wire, enum failed_step step, const char *what);
+
+/* root.c */
+void root_mount_early(void);
+void root_load_modules(void);
+const char *root_build(void); /* NULL, or what could not be done (errno) */
+const char *root_enter(const struct order *order);
+
+/* settings.c: clock, random numbers, names, limits, network */
+void settings_apply(const struct order *order);
+
+/* session.c: runs the command and carries its bytes until it ends. */
+_Noreturn void session_run(struct wire *wire, const struct order *order);
+
+#endif

@@ -1,0 +1,128 @@
+// SPDX-License-Identifier: MIT
+/*
+ * From the kernel's start to the command's: see guest.h.
+ */
+#include <errno.h>
+#include <fcntl.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <time.h>
+#include <unistd.h>
+
+#include "exec/guest/guest.h"
+
+#define PORT "/dev/vport0p1"
+
+_Noreturn void give_up(struct wire *wire, enum failed_step step, const char *what)
+{
+	u8 body[sizeof(struct failed) + 4096];
+	struct failed failed = { step, errno };
+	size_t length = strnlen(what, 4095);
+
+	memcpy(body, &failed, sizeof(failed));
+	memcpy(body + sizeof(failed), what, length);
+	body[sizeof(failed) + length] = '\0';
+	wire_send(wire, FRAME_FAILED, 0, body, sizeof(failed) + length + 1);
+	for (;;) {
+		struct pollfd wait = { wire->fd, wire_events(wire), 0 };
+
+		wire_flush(wire);
+		poll(&wait, 1, 1000);
+	}
+}
+
+/* The device's ports appear some time after its driver. */
+static int open_port(void)
+{
+	const struct timespec pause = { .tv_nsec = 1000000 };
+	int fd;
+
+	while ((fd = open(PORT, O_RDWR | O_NONBLOCK | O_CLOEXEC)) < 0)
+		nanosleep(&pause, NULL);
+	return fd;
+}
+
+static char **take_strings(const char **at, const char *end, u32 count)
+{
+	char **list = calloc(count + 1, sizeof(*list));
+
+	for (u32 i = 0; list && i < count; i++) {
+		const char *next = *at < end ? memchr(*at, '\0', end - *at) : NULL;
+
+		if (!next)
+			return NULL;
+		list[i] = (char *)*at;
+		*at = next + 1;
+	}
+	return list;
+}
+
+/* Takes an order apart; false if it is not whole. */
+static bool read_order(struct order *order, const u8 *body, u32 size)
+{
+	const char *at = (const char *)body + sizeof(order->start),
+		   *end = (const char *)body + size;
+	char **names;
+
+	if (size < sizeof(order->start))
+		return false;
+	memcpy(&order->start, body, sizeof(order->start));
+	if (order->start.version != WIRE_VERSION || order->start.groups > 65536 ||
+	    order->start.groups * sizeof(u32) > (size_t)(end - at))
+		return false;
+	order->groups = (const u32 *)at;
+	at += order->start.groups * sizeof(u32);
+	names = take_strings(&at, end, 2);
+	order->arguments = take_strings(&at, end, order->start.arguments);
+	order->variables = take_strings(&at, end, order->start.variables);
+	order->shared = take_strings(&at, end, order->start.folders);
+	if (!names || !order->arguments || !order->variables || !order->shared)
+		return false;
+	order->host = names[0];
+	order->folder = names[1];
+	return order->start.arguments;
+}
+
+static void wait_for_order(struct wire *wire, struct order *order)
+{
+	const struct frame *frame;
+	const u8 *body;
+
+	wire_send(wire, FRAME_READY, 0, NULL, 0);
+	while (!(frame = wire_next(wire, &body))) {
+		struct pollfd wait = { wire->fd, POLLIN, 0 };
+
+		wire_flush(wire);
+		poll(&wait, 1, -1);
+		wire_fill(wire);
+	}
+	u8 *copy = malloc(frame->size);
+
+	errno = EPROTO;
+	if (frame->type != FRAME_START || !copy)
+		give_up(wire, FAILED_SET_UP, "an unknown message came first");
+	memcpy(copy, body, frame->size);
+	if (!read_order(order, copy, frame->size))
+		give_up(wire, FAILED_SET_UP, "this guest and vpmu are not of the same version");
+}
+
+int main(void)
+{
+	struct wire wire = { .fd = -1 };
+	struct order order;
+	const char *problem;
+
+	root_mount_early();
+	root_load_modules();
+	wire.fd = open_port();
+	problem = root_build();
+	if (problem)
+		give_up(&wire, FAILED_SET_UP, problem);
+	wait_for_order(&wire, &order);
+	problem = root_enter(&order);
+	if (problem)
+		give_up(&wire, FAILED_SET_UP, problem);
+	settings_apply(&order);
+	session_run(&wire, &order);
+}

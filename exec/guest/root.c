@@ -1,0 +1,141 @@
+// SPDX-License-Identifier: MIT
+/*
+ * The guest's root: the host's files below, memory above, so that everything can be written and
+ * nothing reaches the host; folders shared for writing are the host's own. Devices, processes and
+ * the like are the guest's.
+ */
+#include <dirent.h>
+#include <errno.h>
+#include <fcntl.h>
+#include <limits.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <sys/mount.h>
+#include <sys/stat.h>
+#include <sys/syscall.h>
+#include <unistd.h>
+
+#include "exec/guest/guest.h"
+
+#define MODULES "/modules"
+#define LOWER	"/host"
+#define UPPER	"/memory"
+#define ROOT	"/root"
+
+void root_mount_early(void)
+{
+	mkdir("/dev", 0755);
+	mkdir("/proc", 0555);
+	mkdir("/sys", 0555);
+	mount("dev", "/dev", "devtmpfs", MS_NOSUID, "mode=755");
+	mount("proc", "/proc", "proc", MS_NOSUID | MS_NODEV | MS_NOEXEC, NULL);
+	mount("sysfs", "/sys", "sysfs", MS_NOSUID | MS_NODEV | MS_NOEXEC, NULL);
+}
+
+/* Their names begin with the order that they depend on each other in. Whether one is missing is
+ * seen by what does not work then. */
+void root_load_modules(void)
+{
+	struct dirent **entries;
+	int count = scandir(MODULES, &entries, NULL, alphasort);
+	char path[PATH_MAX];
+
+	for (int i = 0; i < count; i++) {
+		int fd;
+
+		snprintf(path, sizeof(path), MODULES "/%s", entries[i]->d_name);
+		fd = open(path, O_RDONLY | O_CLOEXEC);
+		syscall(SYS_finit_module, fd, "", 0);
+		close(fd);
+	}
+}
+
+/* The cloud kernel has it built in; whatever is there when its device is not is an error. */
+const char *root_build(void)
+{
+	mkdir(LOWER, 0755);
+	mkdir(UPPER, 0755);
+	mkdir(ROOT, 0755);
+	if (mount("root", LOWER, "virtiofs", MS_NOSUID | MS_NODEV, NULL))
+		return "cannot mount the host's files (virtiofs)";
+	if (mount("memory", UPPER, "tmpfs", 0, "mode=755,size=80%"))
+		return "cannot mount a file system in memory (tmpfs)";
+	mkdir(UPPER "/files", 0755);
+	mkdir(UPPER "/work", 0755);
+	if (mount("root", ROOT, "overlay", 0,
+		  "lowerdir=" LOWER ",upperdir=" UPPER "/files,workdir=" UPPER "/work,volatile"))
+		return "cannot lay memory over the host's files (overlay)";
+	return NULL;
+}
+
+static void carry_over(const char *from)
+{
+	char to[64];
+
+	snprintf(to, sizeof(to), ROOT "%s", from);
+	mkdir(to, 0755);
+	mount(from, to, NULL, MS_MOVE, NULL);
+}
+
+static const struct extra {
+	const char *name, *folder, *options;
+	unsigned long flags;
+} extras[] = {
+	{ "devpts", "/dev/pts", "gid=5,mode=620,ptmxmode=666", MS_NOSUID | MS_NOEXEC },
+	{ "tmpfs", "/dev/shm", "mode=1777", MS_NOSUID | MS_NODEV },
+	{ "tracefs", "/sys/kernel/tracing", "mode=755", MS_NOSUID | MS_NODEV | MS_NOEXEC },
+	{ "debugfs", "/sys/kernel/debug", "mode=755", MS_NOSUID | MS_NODEV | MS_NOEXEC },
+};
+
+static const struct link {
+	const char *target, *name;
+} links[] = {
+	{ "/proc/self/fd", "/dev/fd" },
+	{ "/proc/self/fd/0", "/dev/stdin" },
+	{ "/proc/self/fd/1", "/dev/stdout" },
+	{ "/proc/self/fd/2", "/dev/stderr" },
+};
+
+static void add_extras(void)
+{
+	for (u32 i = 0; i < ARRAY_SIZE(extras); i++) {
+		mkdir(extras[i].folder, 0755);
+		mount(extras[i].name, extras[i].folder, extras[i].name, extras[i].flags,
+		      extras[i].options);
+	}
+	for (u32 i = 0; i < ARRAY_SIZE(links); i++)
+		if (symlink(links[i].target, links[i].name))
+			continue; /* the kernel made it */
+	chmod("/dev/fuse", 0666);
+}
+
+static const char *share(const char *folder)
+{
+	char from[PATH_MAX], to[PATH_MAX];
+	static char problem[PATH_MAX + 64];
+
+	snprintf(from, sizeof(from), LOWER "%s", folder);
+	snprintf(to, sizeof(to), ROOT "%s", folder);
+	if (!mount(from, to, NULL, MS_BIND, NULL))
+		return NULL;
+	snprintf(problem, sizeof(problem), "cannot share '%s' for writing", folder);
+	return problem;
+}
+
+const char *root_enter(const struct order *order)
+{
+	carry_over("/dev");
+	carry_over("/proc");
+	carry_over("/sys");
+	for (u32 i = 0; i < order->start.folders; i++) {
+		const char *problem = share(order->shared[i]);
+
+		if (problem)
+			return problem;
+	}
+	if (chdir(ROOT) || mount(".", "/", NULL, MS_MOVE, NULL) || chroot(".") || chdir("/"))
+		return "cannot enter the guest's root";
+	add_extras();
+	return NULL;
+}

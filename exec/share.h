@@ -1,0 +1,202 @@
+/* SPDX-License-Identifier: MIT */
+/*
+ * A virtio-fs device served over vhost-user: shows the host's file system to a guest with nothing
+ * but the rights of whoever runs it. All of it can be read, the folders that were named can be
+ * written. QEMU's own daemon cannot run without root or user namespaces; this one needs neither.
+ *
+ *   share.c        the vhost-user messages, one turn of the device
+ *   share_queue.c  the virtqueue: requests out of guest memory, answers into it
+ *   share_node.c   what the guest has looked up, and where it is
+ *   share_fuse.c   the table of FUSE requests, and what their functions share
+ *   share_file.c   requests that read
+ *   share_change.c requests that write
+ *
+ * The guest is not trusted: everything that is read from its memory is copied once and then
+ * checked. One thread serves everything.
+ */
+#ifndef EXEC_SHARE_H
+#define EXEC_SHARE_H
+
+#include <limits.h>
+#include <sys/stat.h>
+#include <sys/uio.h>
+
+#include "base/types.h"
+
+/* --- guest memory and the queue ----------------------------------------------------------------
+ */
+
+#define MAX_REGIONS 8
+#define MAX_QUEUES  2	       /* one for FORGET, one for requests */
+#define MAX_PIECES  512	       /* of a request: 1 MiB in pages, and headers */
+#define MAX_BODY    (1u << 20) /* of a READ or WRITE */
+
+struct region {
+	gpa_t gpa;
+	u64 size, qemu_address; /* where QEMU has mapped it: vrings are named by that */
+	u8 *map;
+	u64 map_size;
+};
+
+struct queue {
+	u32 size; /* in descriptors */
+	struct vring_desc *desc;
+	struct vring_avail *avail;
+	struct vring_used *used;
+	u64 desc_address, avail_address, used_address;
+	u16 next;	/* in avail */
+	int kick, call; /* event descriptors, -1 until set */
+	bool enabled;
+};
+
+/* A request: what the guest wrote, and where the answer belongs. */
+struct request {
+	u16 head;
+	u8 *in; /* copied */
+	u32 in_size;
+	struct iovec out[MAX_PIECES];
+	u32 out_count;
+	u64 out_size;
+};
+
+struct share;
+
+/* Guest memory as ours, NULL unless all of [address, address + size) is RAM. */
+void *share_guest(const struct share *share, gpa_t address, u64 size);
+/* As share_guest(), for an address of QEMU's. */
+void *share_qemu(const struct share *share, u64 address, u64 size);
+
+/* Takes the next request off a queue. False: there is none. A chain that makes no sense comes as a
+ * request without any bytes. */
+bool queue_next(const struct share *share, struct queue *queue, struct request *request);
+/* Hands the answer, `written` bytes of it, back to the guest. */
+void queue_done(struct queue *queue, const struct request *request, u32 written);
+/* Interrupts the guest, if it wants that. */
+void queue_notify(const struct queue *queue);
+/* Puts bytes at an offset of the answer; returns how many fitted. */
+u32 request_put(struct request *request, u32 offset, const void *bytes, u32 size);
+
+/* --- what the guest knows ----------------------------------------------------------------------
+ */
+
+/* A name that the guest has looked up. It is known by its place in the tree and not by an open
+ * descriptor, so that the number of files that a guest looks at is not limited by ours. */
+struct node {
+	u32 parent, next; /* in its hash chain; 0: none */
+	u32 children;
+	int fd; /* one of the descriptors that have it open, for when its name is gone; or -1 */
+	u64 lookups; /* that the guest has not forgotten */
+	bool gone;   /* unlinked or replaced */
+	char *name;
+};
+
+#define NODE_BUCKETS 4096
+
+struct nodes {
+	struct node *node; /* by id; 0 is unused, 1 the root */
+	u32 count, free;   /* free: first of the unused ones, by `next` */
+	u32 bucket[NODE_BUCKETS];
+};
+
+bool nodes_start(struct nodes *nodes);
+/* The node of an id that the guest sent, or NULL. */
+struct node *node_get(struct nodes *nodes, u64 id);
+/* Finds or makes the node of a name, and counts a look-up. 0: out of memory. */
+u32 node_lookup(struct nodes *nodes, u32 parent, const char *name);
+void node_forget(struct nodes *nodes, u64 id, u64 lookups);
+/* The name was removed, or now is another one's. */
+void node_drop_name(struct nodes *nodes, u32 parent, const char *name);
+void node_rename(struct nodes *nodes, u32 parent, const char *name, u32 new_parent,
+		 const char *new_name);
+/* Its path from the root without a leading slash ("." for the root), or an errno. */
+int node_path(struct nodes *nodes, u64 id, char path[PATH_MAX]);
+
+/* --- the file system ---------------------------------------------------------------------------
+ */
+
+struct handle {
+	int fd; /* -1: unused */
+	u32 node;
+	bool writable;
+};
+
+struct share {
+	int socket;
+	int root;		     /* descriptor of / */
+	const char *const *writable; /* paths without a leading slash, "" for everything */
+	u32 writable_count;
+	struct region region[MAX_REGIONS];
+	u32 region_count;
+	struct queue queue[MAX_QUEUES];
+	struct nodes nodes;
+	struct handle *handle;
+	u32 handle_count;
+	dev_t device[64]; /* host devices seen; a file's is part of its inode number */
+	u32 device_count;
+	u8 *in; /* the request being served */
+};
+
+/* A request as the functions of the file system see it. */
+struct call {
+	struct share *share;
+	struct request *request;
+	u64 id; /* of the node it is about */
+	u32 uid, gid;
+	const u8 *body; /* of the request, with a NUL behind it */
+	u32 size;
+	u8 *answer; /* MAX_ANSWER bytes */
+	u32 answer_size;
+};
+
+#define MAX_ANSWER (64u << 10) /* but READs, which go straight to the guest */
+
+/* share_file.c: requests that only read, or are about open files. Each returns 0 or an errno. */
+int fuse_getattr(struct call *call);
+int fuse_lookup(struct call *call);
+int fuse_readlink(struct call *call);
+int fuse_open(struct call *call);
+int fuse_opendir(struct call *call);
+int fuse_read(struct call *call);
+int fuse_readdir(struct call *call);
+int fuse_release(struct call *call);
+int fuse_statfs(struct call *call);
+/* share_change.c: requests that change files. */
+int fuse_create(struct call *call);
+int fuse_mknod(struct call *call);
+int fuse_mkdir(struct call *call);
+int fuse_symlink(struct call *call);
+int fuse_link(struct call *call);
+int fuse_unlink(struct call *call);
+int fuse_rmdir(struct call *call);
+int fuse_rename(struct call *call);
+int fuse_rename2(struct call *call);
+int fuse_setattr(struct call *call);
+int fuse_write(struct call *call);
+int fuse_fsync(struct call *call);
+int fuse_fallocate(struct call *call);
+
+/* What they share. */
+/* An O_PATH descriptor of a node, which may be a symbolic link, or minus an errno. Nothing on the
+ * way to it is one: names lead where they say. */
+int share_locate(struct share *share, u64 id);
+/* The same of the folder that a name of the guest is in; -EINVAL for what is no name. */
+int share_locate_parent(struct share *share, u64 id, const char *name);
+/* Whether the guest may change what is in this folder, or this file. */
+bool share_may_write(struct share *share, u64 id);
+/* Opens what an O_PATH descriptor stands for; a descriptor or minus an errno. */
+int share_reopen(int path, int flags);
+struct handle *share_handle(struct share *share, u64 number);
+/* Takes over a descriptor; its number, or minus an errno. */
+s64 share_add_handle(struct share *share, u64 id, int fd, bool writable);
+/* Answers with a node for a name that exists. Counts a look-up. */
+int share_put_entry(struct call *call, int parent, const char *name);
+void *call_answer(struct call *call, u32 size);
+
+/* Serves one request; returns the size of the answer, 0 for none. */
+u32 fuse_serve(struct share *share, struct request *request);
+
+/* Serves the device whose vhost-user socket is `socket` until QEMU closes it. Writable are the
+ * folders named, absolute and free of symbolic links. Returns an errno if it could not start. */
+int share_serve(int socket, const char *const *writable, u32 count);
+
+#endif

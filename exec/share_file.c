@@ -1,0 +1,304 @@
+// SPDX-License-Identifier: MIT
+/*
+ * Requests that read: attributes, names, links, file contents and folders. What nobody can change
+ * through the guest is cached by it as long as it lives; in folders that it can write, for a
+ * second.
+ */
+#include <dirent.h>
+#include <errno.h>
+#include <fcntl.h>
+#include <linux/fuse.h>
+#include <string.h>
+#include <sys/statvfs.h>
+#include <sys/sysmacros.h>
+#include <sys/syscall.h>
+#include <unistd.h>
+
+#include "exec/share.h"
+
+#define CACHED_FOREVER 86400
+#define CACHED_BRIEFLY 1
+
+/* How long the guest may believe attributes: not at all if they have a second name, by which they
+ * may change unnoticed. */
+static u64 validity(struct share *share, u64 id, const struct stat *st)
+{
+	if (!share_may_write(share, id))
+		return CACHED_FOREVER;
+	return S_ISREG(st->st_mode) && st->st_nlink > 1 ? 0 : CACHED_BRIEFLY;
+}
+
+/* Inode numbers are unique within a device of the host; the guest sees one device only. */
+static u64 inode_number(struct share *share, const struct stat *st)
+{
+	u32 i = 0;
+
+	while (i < share->device_count && share->device[i] != st->st_dev)
+		i++;
+	if (i == share->device_count && i < ARRAY_SIZE(share->device))
+		share->device[share->device_count++] = st->st_dev;
+	return st->st_ino ^ (u64)i << 48;
+}
+
+static void fill_attributes(struct share *share, const struct stat *st, struct fuse_attr *attr)
+{
+	*attr = (struct fuse_attr){
+		.ino = inode_number(share, st),
+		.size = st->st_size,
+		.blocks = st->st_blocks,
+		.atime = st->st_atim.tv_sec,
+		.mtime = st->st_mtim.tv_sec,
+		.ctime = st->st_ctim.tv_sec,
+		.atimensec = st->st_atim.tv_nsec,
+		.mtimensec = st->st_mtim.tv_nsec,
+		.ctimensec = st->st_ctim.tv_nsec,
+		.mode = st->st_mode,
+		.nlink = st->st_nlink,
+		.uid = st->st_uid,
+		.gid = st->st_gid,
+		.rdev = makedev(major(st->st_rdev), minor(st->st_rdev)),
+		.blksize = st->st_blksize,
+	};
+}
+
+int fuse_getattr(struct call *call)
+{
+	struct fuse_attr_out *out = call_answer(call, sizeof(*out));
+	int fd = share_locate(call->share, call->id), r;
+	struct stat st;
+
+	if (fd < 0)
+		return -fd;
+	r = fstatat(fd, "", &st, AT_EMPTY_PATH) ? errno : 0;
+	close(fd);
+	if (r)
+		return r;
+	out->attr_valid = validity(call->share, call->id, &st);
+	fill_attributes(call->share, &st, &out->attr);
+	return 0;
+}
+
+int share_put_entry(struct call *call, int parent, const char *name)
+{
+	struct fuse_entry_out *out = call_answer(call, sizeof(*out));
+	struct share *share = call->share;
+	struct stat st;
+	u32 id;
+
+	if (fstatat(parent, name, &st, AT_SYMLINK_NOFOLLOW))
+		return errno;
+	id = node_lookup(&share->nodes, call->id, name);
+	if (!id)
+		return ENOMEM;
+	out->nodeid = id;
+	out->attr_valid = validity(share, id, &st);
+	out->entry_valid = share_may_write(share, id) ? CACHED_BRIEFLY : CACHED_FOREVER;
+	fill_attributes(share, &st, &out->attr);
+	return 0;
+}
+
+/* A name that does not exist is worth remembering too: an entry without a node. */
+static int put_absence(struct call *call)
+{
+	struct fuse_entry_out *out = call_answer(call, sizeof(*out));
+
+	out->entry_valid = share_may_write(call->share, call->id) ? 0 : CACHED_FOREVER;
+	return 0;
+}
+
+int fuse_lookup(struct call *call)
+{
+	const char *name = (const char *)call->body;
+	int parent = share_locate_parent(call->share, call->id, name), r;
+
+	if (parent < 0)
+		return -parent;
+	r = share_put_entry(call, parent, name);
+	close(parent);
+	return r == ENOENT ? put_absence(call) : r;
+}
+
+int fuse_readlink(struct call *call)
+{
+	int fd = share_locate(call->share, call->id);
+	ssize_t n;
+
+	if (fd < 0)
+		return -fd;
+	n = readlinkat(fd, "", (char *)call->answer, PATH_MAX);
+	close(fd);
+	if (n < 0)
+		return errno;
+	call->answer_size = n;
+	return 0;
+}
+
+static int open_file(struct call *call, int flags, int *fd)
+{
+	int path = share_locate(call->share, call->id);
+	struct stat st;
+
+	if (path < 0)
+		return -path;
+	if (fstatat(path, "", &st, AT_EMPTY_PATH) || !S_ISREG(st.st_mode)) {
+		close(path);
+		return EACCES; /* devices and pipes are the guest's own */
+	}
+	*fd = share_reopen(path, flags);
+	close(path);
+	return *fd < 0 ? -*fd : 0;
+}
+
+static int put_handle(struct call *call, int fd, bool writable, u32 flags)
+{
+	s64 number = share_add_handle(call->share, call->id, fd, writable);
+	struct fuse_open_out *out = call_answer(call, sizeof(*out));
+
+	if (number < 0)
+		return -number;
+	out->fh = number;
+	out->open_flags = flags;
+	return 0;
+}
+
+int fuse_open(struct call *call)
+{
+	const struct fuse_open_in *in = (const void *)call->body;
+	bool may_write = share_may_write(call->share, call->id);
+	bool write = (in->flags & O_ACCMODE) != O_RDONLY || in->flags & O_TRUNC;
+	/* A guest that writes parts of pages reads them first, also through this handle. */
+	int fd, r, mode = write ? O_RDWR | (in->flags & O_TRUNC) : O_RDONLY;
+
+	if (write && !may_write)
+		return EROFS;
+	r = open_file(call, mode, &fd);
+	if (r == EACCES && write)
+		r = open_file(call, O_WRONLY | (in->flags & O_TRUNC), &fd);
+	return r ? r : put_handle(call, fd, write, may_write ? 0 : FOPEN_KEEP_CACHE);
+}
+
+int fuse_opendir(struct call *call)
+{
+	int path = share_locate(call->share, call->id), fd;
+	u32 flags = share_may_write(call->share, call->id) ? 0 : FOPEN_CACHE_DIR | FOPEN_KEEP_CACHE;
+
+	if (path < 0)
+		return -path;
+	fd = share_reopen(path, O_RDONLY | O_DIRECTORY);
+	close(path);
+	return fd < 0 ? -fd : put_handle(call, fd, false, flags);
+}
+
+/* Straight into the guest's memory, behind the header. */
+int fuse_read(struct call *call)
+{
+	const struct fuse_read_in *in = (const void *)call->body;
+	const struct handle *handle = share_handle(call->share, in->fh);
+	struct request *request = call->request;
+	u64 skip = sizeof(struct fuse_out_header), left = in->size;
+	struct iovec piece[MAX_PIECES];
+	u32 count = 0;
+	ssize_t n;
+
+	if (!handle)
+		return EBADF;
+	for (u32 i = 0; i < request->out_count && left; i++) {
+		struct iovec out = request->out[i];
+		u64 cut = skip < out.iov_len ? skip : out.iov_len;
+
+		skip -= cut;
+		out.iov_base = (u8 *)out.iov_base + cut;
+		out.iov_len -= cut;
+		if (out.iov_len > left)
+			out.iov_len = left;
+		left -= out.iov_len;
+		if (out.iov_len)
+			piece[count++] = out;
+	}
+	n = preadv(handle->fd, piece, count, in->offset);
+	if (n < 0)
+		return errno;
+	call->answer = NULL; /* it is in place */
+	call->answer_size = n;
+	return 0;
+}
+
+struct host_entry { /* getdents64(2) */
+	u64 ino, offset;
+	u16 size;
+	u8 type;
+	char name[];
+};
+
+/* As many as fit; the guest asks again from the offset behind the last one. */
+int fuse_readdir(struct call *call)
+{
+	const struct fuse_read_in *in = (const void *)call->body;
+	const struct handle *handle = share_handle(call->share, in->fh);
+	u8 buffer[16 << 10] __attribute__((aligned(8)));
+	u32 room = in->size < MAX_ANSWER ? in->size : MAX_ANSWER;
+	long n;
+
+	if (!handle)
+		return EBADF;
+	if (lseek(handle->fd, in->offset, SEEK_SET) < 0)
+		return errno;
+	n = syscall(SYS_getdents64, handle->fd, buffer, sizeof(buffer));
+	if (n < 0)
+		return errno;
+	for (long at = 0; at < n;) {
+		const struct host_entry *from = (const void *)(buffer + at);
+		struct fuse_dirent *to = (void *)(call->answer + call->answer_size);
+		u32 length = strlen(from->name), size;
+
+		size = FUSE_DIRENT_ALIGN(FUSE_NAME_OFFSET + length);
+		if (size > room - call->answer_size)
+			break;
+		memset(to, 0, size);
+		*to = (struct fuse_dirent){ from->ino, from->offset, length, from->type };
+		memcpy(to->name, from->name, length);
+		call->answer_size += size;
+		at += from->size;
+	}
+	return 0;
+}
+
+int fuse_release(struct call *call)
+{
+	const struct fuse_release_in *in = (const void *)call->body;
+	struct handle *handle = share_handle(call->share, in->fh);
+	struct node *node;
+
+	if (!handle)
+		return EBADF;
+	node = node_get(&call->share->nodes, handle->node);
+	if (node && node->fd == handle->fd)
+		node->fd = -1;
+	close(handle->fd);
+	handle->fd = -1;
+	node_forget(&call->share->nodes, handle->node, 1);
+	return 0;
+}
+
+int fuse_statfs(struct call *call)
+{
+	struct fuse_statfs_out *out = call_answer(call, sizeof(*out));
+	int fd = share_locate(call->share, call->id), r;
+	struct statvfs st;
+
+	if (fd < 0)
+		return -fd;
+	r = fstatvfs(fd, &st) ? errno : 0;
+	close(fd);
+	out->st = (struct fuse_kstatfs){
+		.blocks = st.f_blocks,
+		.bfree = st.f_bfree,
+		.bavail = st.f_bavail,
+		.files = st.f_files,
+		.ffree = st.f_ffree,
+		.bsize = st.f_bsize,
+		.namelen = st.f_namemax,
+		.frsize = st.f_frsize,
+	};
+	return r;
+}

@@ -1,0 +1,178 @@
+// SPDX-License-Identifier: MIT
+/*
+ * Frames and streams: see wire.h. Linked into vpmu and into the guest's first process.
+ */
+#include "exec/wire.h"
+
+#include <errno.h>
+#include <limits.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <unistd.h>
+
+static void make_room(struct buffer *buffer, size_t size)
+{
+	if (buffer->start) {
+		memmove(buffer->bytes, buffer->bytes + buffer->start, buffer->end - buffer->start);
+		buffer->end -= buffer->start;
+		buffer->start = 0;
+	}
+	if (buffer->room - buffer->end >= size)
+		return;
+	buffer->room = 2 * (buffer->end + size);
+	buffer->bytes = realloc(buffer->bytes, buffer->room);
+	if (!buffer->bytes) {
+		fputs("vpmu: out of memory\n", stderr);
+		exit(1);
+	}
+}
+
+static void append(struct buffer *buffer, const void *bytes, size_t size)
+{
+	if (buffer->room - buffer->end < size)
+		make_room(buffer, size);
+	if (size)
+		memcpy(buffer->bytes + buffer->end, bytes, size);
+	buffer->end += size;
+}
+
+static size_t held(const struct buffer *buffer)
+{
+	return buffer->end - buffer->start;
+}
+
+/* Writes to a descriptor what a buffer holds, at most `limit` bytes at a time; false if that will
+ * never work again. */
+static bool drain(struct buffer *buffer, int fd, size_t limit)
+{
+	size_t size = held(buffer) < limit ? held(buffer) : limit;
+	ssize_t n = size ? write(fd, buffer->bytes + buffer->start, size) : 0;
+
+	if (n < 0)
+		return errno == EAGAIN || errno == EINTR;
+	buffer->start += n;
+	if (!held(buffer))
+		buffer->start = buffer->end = 0;
+	return true;
+}
+
+void wire_send(struct wire *wire, enum frame_type type, enum stream stream, const void *body,
+	       u32 size)
+{
+	struct frame frame = { type, stream, size };
+
+	append(&wire->out, &frame, sizeof(frame));
+	append(&wire->out, body, size);
+}
+
+void wire_flush(struct wire *wire)
+{
+	if (!wire->closed && !drain(&wire->out, wire->fd, SIZE_MAX))
+		wire->closed = true;
+}
+
+void wire_fill(struct wire *wire)
+{
+	ssize_t n;
+
+	make_room(&wire->in, 64 << 10);
+	n = read(wire->fd, wire->in.bytes + wire->in.end, wire->in.room - wire->in.end);
+	if (n > 0)
+		wire->in.end += n;
+	else if (!n || (errno != EAGAIN && errno != EINTR))
+		wire->closed = true;
+}
+
+const struct frame *wire_next(struct wire *wire, const u8 **body)
+{
+	static struct frame frame;
+	struct buffer *in = &wire->in;
+
+	if (held(in) < sizeof(frame))
+		return NULL;
+	memcpy(&frame, in->bytes + in->start, sizeof(frame));
+	if (frame.size > WIRE_MAX_FRAME || frame.stream >= STREAMS) {
+		wire->closed = true;
+		return NULL;
+	}
+	if (held(in) < sizeof(frame) + frame.size)
+		return NULL;
+	*body = in->bytes + in->start + sizeof(frame);
+	in->start += sizeof(frame) + frame.size;
+	return &frame;
+}
+
+short wire_events(const struct wire *wire)
+{
+	return POLLIN | (held(&wire->out) ? POLLOUT : 0);
+}
+
+bool source_is_ready(const struct source *source)
+{
+	return source->fd >= 0 && source->credit;
+}
+
+void source_pump(struct source *source, struct wire *wire)
+{
+	static u8 bytes[64 << 10];
+	size_t size = source->credit < sizeof(bytes) ? source->credit : sizeof(bytes);
+	ssize_t n = read(source->fd, bytes, size);
+
+	if (n > 0) {
+		wire_send(wire, FRAME_DATA, source->stream, bytes, n);
+		source->credit -= n;
+	} else if (!n || (errno != EAGAIN && errno != EINTR)) {
+		/* EIO of a terminal whose last user has gone is its end, too. */
+		wire_send(wire, FRAME_END, source->stream, NULL, 0);
+		source->fd = -1;
+	}
+}
+
+bool sink_is_waiting(const struct sink *sink)
+{
+	return sink->fd >= 0 && held(&sink->waiting);
+}
+
+void sink_take(struct sink *sink, const u8 *bytes, u32 size)
+{
+	if (sink->fd >= 0)
+		append(&sink->waiting, bytes, size);
+	else
+		sink->taken += size; /* to nowhere */
+}
+
+static void close_sink(struct sink *sink)
+{
+	if (!sink->is_shared)
+		close(sink->fd);
+	sink->fd = -1;
+	sink->taken += held(&sink->waiting);
+	sink->waiting.start = sink->waiting.end = 0;
+}
+
+static void report(struct sink *sink, struct wire *wire)
+{
+	if (sink->taken < WIRE_WINDOW / 8 && held(&sink->waiting))
+		return;
+	if (sink->taken)
+		wire_send(wire, FRAME_CREDIT, sink->stream, &sink->taken, sizeof(sink->taken));
+	sink->taken = 0;
+}
+
+void sink_pump(struct sink *sink, struct wire *wire)
+{
+	size_t before = held(&sink->waiting);
+
+	if (sink->fd >= 0) {
+		/* poll() promises room for this much in a pipe that others have made. */
+		bool ok = drain(&sink->waiting, sink->fd, sink->is_shared ? PIPE_BUF : SIZE_MAX);
+
+		sink->taken += before - held(&sink->waiting);
+		if (!ok)
+			wire_send(wire, FRAME_CLOSED, sink->stream, NULL, 0);
+		if (!ok || (sink->ended && !held(&sink->waiting)))
+			close_sink(sink);
+	}
+	report(sink, wire);
+}

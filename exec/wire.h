@@ -1,0 +1,117 @@
+/* SPDX-License-Identifier: MIT */
+/*
+ * What `vpmu exec` and the first process of its guest say to each other over a virtio serial port:
+ * frames with a header. Streams of bytes (the command's standard files and its terminal) have
+ * a window each, so that one that nobody reads holds up no other, and never the messages beside
+ * them. Both sides link this file; both are single-threaded and poll.
+ */
+#ifndef EXEC_WIRE_H
+#define EXEC_WIRE_H
+
+#include <poll.h>
+
+#include "base/types.h"
+
+enum frame_type {
+	/* to the guest */
+	FRAME_START = 1, /* struct start and its strings */
+	FRAME_RESIZE,	 /* struct size */
+	FRAME_SIGNAL,	 /* u32: to the command's process group */
+	/* from the guest */
+	FRAME_READY,   /* waits for FRAME_START */
+	FRAME_STARTED, /* the command runs */
+	FRAME_FAILED,  /* struct failed: the command could not be started */
+	FRAME_EXIT,    /* u32: status as wait(2) gives it; nothing follows */
+	FRAME_STOPPED, /* the command stopped, as by Ctrl-Z */
+	/* both ways */
+	FRAME_DATA,   /* of a stream */
+	FRAME_END,    /* of a stream: no more will be sent */
+	FRAME_CLOSED, /* of a stream: no more is wanted */
+	FRAME_CREDIT, /* u32: so many bytes of a stream were taken */
+};
+
+enum stream { STREAM_IN, STREAM_OUT, STREAM_ERR, STREAM_TERMINAL, STREAMS };
+
+struct frame {
+	u16 type, stream;
+	u32 size; /* of what follows */
+};
+
+struct size {
+	u16 rows, columns;
+};
+
+#define WIRE_VERSION 1
+#define SEED_SIZE    32
+
+/* Followed by NUL-terminated strings: the host's name, the working directory, arguments,
+ * environment, folders shared for writing; before them the supplementary groups. */
+struct start {
+	u32 version;
+	u32 uid, gid, umask;
+	u32 terminals; /* bit n: standard file n is the terminal */
+	u8 modes[36];  /* of the terminal, as TCGETS gives them */
+	struct size size;
+	u32 network; /* configure it */
+	u64 stack_limit;
+	u64 seconds, nanoseconds; /* the time of day */
+	u8 seed[SEED_SIZE];	  /* for the guest's random numbers */
+	u32 groups, arguments, variables, folders;
+};
+
+enum failed_step { FAILED_EXEC, FAILED_FOLDER, FAILED_SET_UP };
+
+struct failed {
+	u32 step, error; /* enum failed_step, errno; a string may follow: what failed */
+};
+
+#define WIRE_WINDOW    (256u << 10) /* bytes of a stream on their way */
+#define WIRE_MAX_FRAME (8u << 20)
+
+struct buffer {
+	u8 *bytes;
+	size_t start, end, room;
+};
+
+struct wire {
+	int fd;
+	struct buffer in, out;
+	bool closed; /* by the other side, or broken */
+};
+
+/* Where a stream comes from, and what may still be sent of it. */
+struct source {
+	int fd; /* -1: none, or ended */
+	enum stream stream;
+	u32 credit;
+};
+
+/* Where a stream goes to. */
+struct sink {
+	int fd; /* -1: none, or closed */
+	enum stream stream;
+	struct buffer waiting;
+	u32 taken; /* bytes that were written and not yet reported */
+	bool ended;
+	bool is_shared; /* with others: it may block, and is not ours to close */
+};
+
+/* Queues a frame. Out of memory ends the process: neither side has anything better to do. */
+void wire_send(struct wire *wire, enum frame_type type, enum stream stream, const void *body,
+	       u32 size);
+/* Writes what is queued, as far as the other side takes it; reads what has come. */
+void wire_flush(struct wire *wire);
+void wire_fill(struct wire *wire);
+/* The next whole frame and its body, or NULL. Valid until the next wire_fill(). */
+const struct frame *wire_next(struct wire *wire, const u8 **body);
+short wire_events(const struct wire *wire);
+
+/* Reads once from the source's file and sends it. */
+void source_pump(struct source *source, struct wire *wire);
+bool source_is_ready(const struct source *source);
+/* Takes a frame's bytes in; writes what its file takes; reports. */
+void sink_take(struct sink *sink, const u8 *bytes, u32 size);
+void sink_pump(struct sink *sink, struct wire *wire);
+bool sink_is_waiting(const struct sink *sink);
+
+#endif
