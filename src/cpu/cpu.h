@@ -12,6 +12,7 @@
 #define CPU_CPU_H
 
 #include "base/types.h"
+#include "hwpmu/branch.h"
 #include "hwpmu/retire.h"
 #include "mem/mem.h"
 #include "x86/features.h"
@@ -246,6 +247,7 @@ struct cpu {
 	struct retire_tally tally;
 	s64 live[NRETIRE]; /* what grows of it while guest code runs, from minus what is left to a trip: engine/count.h */
 	struct retire_trips trips; /* where to end the run; the owner's, read at engine_run() */
+	struct branch_ring branches;
 	bool alone;	      /* no other processor writes this memory */
 	bool same_memory;     /* the owner's, for one engine_run(): nobody else has had a turn since the last */
 	retire_wanted wanted; /* which classes of it must grow; the owner's, read at engine_run() */

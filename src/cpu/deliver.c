@@ -9,9 +9,8 @@
 #include "cpu/event.h"
 #include "cpu/mmu.h"
 #include "cpu/mode.h"
+#include "x86/pmu_regs.h"
 
-#define DEBUGCTL_LBR BIT(0)
-#define DEBUGCTL_BTF BIT(1)
 #define DR6_B0_3     0xfull
 
 /* SDM 3A table 6-4. */
@@ -74,6 +73,8 @@ static void apply_payload(struct cpu *cpu, const struct cpu_event *event)
 	if (event->has_payload)
 		cpu->dr6 = (cpu->dr6 & ~DR6_B0_3) | DR6_FIXED1 | event->payload;
 	cpu->dr7 &= ~DR7_GD;
+	if (cpu->debugctl & DEBUGCTL_LBR)
+		cpu->branches.kinds[RETIRE_OS] = cpu->branches.kinds[RETIRE_USR] = 0;
 	cpu->debugctl &= ~(DEBUGCTL_LBR | DEBUGCTL_BTF);
 }
 

@@ -79,6 +79,8 @@ void cpu_update_mode(struct cpu *cpu)
 {
 	u32 mode = code_mode(cpu) | privilege_mode(cpu) | fpu_mode(cpu) | count_mode(cpu);
 
+	if (branch_wanted(&cpu->branches))
+		mode |= MODE_LBR;
 	if (cpu_long_mode(cpu))
 		mode |= MODE_LONG;
 	if ((cpu->cr0 & CR0_PE) && !(cpu->rflags & FL_VM))

@@ -50,6 +50,8 @@
 #define COUNT_CYCLES (RETIRE_BIT(RETIRE_CYCLES) | RETIRE_BIT(RETIRE_REF_CYCLES))
 #define COUNT_STALLS RETIRE_BIT(RETIRE_STALLS)
 
+#define MODE_LBR BIT(24) /* near branches are recorded: branch_wanted() */
+
 void cpu_update_mode(struct cpu *cpu);
 
 /* The classes that code of this mode adds to cpu->live. Reference cycles are cycles. */

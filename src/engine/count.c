@@ -61,6 +61,14 @@ static bool at_trip(const struct cpu *cpu, enum retire_privilege privilege)
 	return !distance(cpu, RETIRE_INTERRUPTS, privilege);
 }
 
+/* Branch records have the cycles up to them: those of the tallies and the live ones. */
+static void start_records(struct cpu *cpu)
+{
+	const u64 *cycles = cpu->tally.cycles;
+
+	cpu->branches.cycles_from = cycles[RETIRE_OS] + cycles[RETIRE_USR] - cpu->live[RETIRE_CYCLES];
+}
+
 static void start(struct cpu *cpu)
 {
 	enum retire_privilege privilege = cpu_privilege(cpu);
@@ -77,6 +85,7 @@ static void start(struct cpu *cpu)
 		start_class(cpu, RETIRE_CYCLES,
 			    least(distance(cpu, RETIRE_CYCLES, privilege),
 				  distance(cpu, RETIRE_REF_CYCLES, privilege)));
+	start_records(cpu);
 	set_slice(cpu,
 		  at_trip(cpu, privilege) ? 0 : least(least(eng->budget, SLICE_MAX), instructions));
 	eng->budget -= eng->slice;

@@ -161,11 +161,13 @@ struct engine {
 	/* Entry points of the generated runtime, executable view. */
 	u64 (*enter)(struct cpu *cpu, const void *code);
 	u8 *leave, *slow, *commit; /* writable view */
+	u8 *record[BRANCH_FAR], *record_no_call; /* the same: of near branches, trans_lbr.c */
 	u64 blocks_made, flushes;
 };
 
-/* thunk.c */
+/* thunk.c, trans_lbr.c */
 bool thunks_make(struct engine *eng);
+void lbr_thunks_make(struct engine *eng, struct emitter *e);
 
 /* cache_memory.c, cache.c */
 #define MAX_BLOCKS (1u << 18)

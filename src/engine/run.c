@@ -164,9 +164,23 @@ static bool mmio_waiting(const struct cpu *cpu)
 	return cpu->mmio.write_pos < cpu->mmio.nwrites;
 }
 
+/* A far branch, an interrupt or an exception has come from there to here. */
+static void record_far(struct cpu *cpu, u64 from, enum retire_privilege before)
+{
+	struct branch branch = { .kind = BRANCH_FAR,
+				 .from = from,
+				 .to = cpu->rip,
+				 .before = before,
+				 .after = cpu_privilege(cpu) };
+
+	if (branch_wanted(&cpu->branches))
+		branch_record(&cpu->branches, &cpu->tally, &branch);
+}
+
 static enum turn deliver(struct cpu *cpu)
 {
 	enum retire_privilege privilege = cpu_privilege(cpu);
+	u64 from = cpu->rip;
 	bool interrupt = cpu->event.kind == EVENT_INTR;
 	bool foreign =
 		interrupt || cpu->event.kind == EVENT_NMI; /* it may tell of a device's write */
@@ -178,6 +192,8 @@ static enum turn deliver(struct cpu *cpu)
 	fault = cpu_deliver(cpu);
 	if (interrupt && fault == FAULT_NONE)
 		cpu->tally.interrupts[privilege]++;
+	if (fault == FAULT_NONE)
+		record_far(cpu, from, privilege);
 	cpu_update_mode(cpu);
 	if (foreign)
 		new_epoch(cpu);
@@ -284,7 +300,7 @@ static enum turn execute_complex(struct cpu *cpu, const struct insn *insn, u32 m
 {
 	enum retire_privilege privilege = cpu_privilege(cpu);
 	bool trap_flag = cpu->rflags & FL_TF;
-	u64 code_base = cpu->seg[CS].base;
+	u64 code_base = cpu->seg[CS].base, from = cpu->rip;
 	enum sys_result result;
 
 	cpu->exit.insn_len = insn->len;
@@ -299,6 +315,8 @@ static enum turn execute_complex(struct cpu *cpu, const struct insn *insn, u32 m
 	if (result != SYS_NEXT && result != SYS_JUMP)
 		count_refund(cpu, mode, insn->is_branch, &insn->weight);
 	count_flush(cpu, privilege);
+	if (result == SYS_JUMP)
+		record_far(cpu, from, privilege);
 	cpu_update_mode(cpu);
 	if (serializing(insn, cpu->alone))
 		new_epoch(cpu);

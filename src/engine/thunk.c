@@ -124,6 +124,7 @@ bool thunks_make(struct engine *eng)
 	make_slow(&e, finish, slow_access);
 	eng->commit = e.p;
 	make_slow(&e, finish, slow_commit);
+	lbr_thunks_make(eng, &e);
 	eng->enter = (u64(*)(struct cpu *, const void *))(uintptr_t)exec_view(eng, entry);
 	eng->code_next = e.p;
 	return !e.full;

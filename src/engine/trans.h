@@ -147,6 +147,10 @@ void count_not_taken(struct trans *t);	 /* and on the other */
 void count_begin_block(struct trans *t); /* at the head, behind the checks */
 bool count_end_block(struct trans *t);	 /* behind the block; false: cache full */
 
+/* trans_lbr.c: a near branch is taken. Destroys the flags and S1; S0 too, or keeps the target in it. */
+void lbr_record_direct(struct trans *t, enum branch_kind kind, u64 target);
+void lbr_record_indirect(struct trans *t, enum branch_kind kind);
+
 /* trans_source.c */
 bool source_open(struct trans *t, u32 which, gpa_t gpa, const u8 *host); /* false: cache full */
 /* Up to 15 bytes at an offset from the first page's start; how many, 0 if the program's memory

@@ -131,7 +131,7 @@ static void end_conditional(struct trans *t, u8 cc, u64 target)
 {
 	u8 *taken = emit_jcc(&t->e, cc);
 
-	if (linkable(t, target) && !(t->mode & MODE_COUNT_BRANCHES)) {
+	if (linkable(t, target) && !(t->mode & (MODE_COUNT_BRANCHES | MODE_LBR))) {
 		new_link(t, 1, target, taken);
 		block_end_direct(t, 0, trans_next_rip(t));
 		return;
@@ -140,6 +140,7 @@ static void end_conditional(struct trans *t, u8 cc, u64 target)
 	block_end_direct(t, 0, trans_next_rip(t));
 	emit_patch(&t->e, taken, t->e.p);
 	count_taken(t);
+	lbr_record_direct(t, BRANCH_JCC, target);
 	block_end_direct(t, 1, target);
 }
 
@@ -197,6 +198,7 @@ static void loop(struct trans *t, ZydisMnemonic mnemonic)
 	test_saved_zf(t);
 	unequal = emit_jcc(&t->e, mnemonic == ZYDIS_MNEMONIC_LOOPE ? CC_E : CC_NE);
 	count_taken(t);
+	lbr_record_direct(t, BRANCH_JCC, target);
 	block_end_direct(t, 1, target);
 	emit_patch(&t->e, empty, t->e.p);
 	emit_patch(&t->e, unequal, t->e.p);
@@ -242,11 +244,13 @@ static void jmp(struct trans *t)
 {
 	if (t->insn.ops[0].kind == OPERAND_IMM) {
 		flags_save(t);
+		lbr_record_direct(t, BRANCH_REL_JMP, relative_target(t));
 		block_end_direct(t, 0, relative_target(t));
 		return;
 	}
 	load_target(t);
 	cut_target(t);
+	lbr_record_indirect(t, BRANCH_IND_JMP);
 	block_end_indirect(t);
 }
 
@@ -281,10 +285,12 @@ static void call(struct trans *t)
 	}
 	push_value(t, next, t->insn.opsize);
 	if (direct) {
+		lbr_record_direct(t, BRANCH_REL_CALL, relative_target(t));
 		block_end_direct(t, 0, relative_target(t));
 		return;
 	}
 	emit_rm(&t->e, true, OP_MOV_LOAD, S0, target);
+	lbr_record_indirect(t, BRANCH_IND_CALL);
 	block_end_indirect(t);
 }
 
@@ -300,6 +306,7 @@ static void ret(struct trans *t)
 	stack_pointer(t, HOST_GUEST_RSP, HOST_GUEST_RSP, size + pop);
 	t->block->rsp_moved = size + pop;
 	cut_target(t);
+	lbr_record_indirect(t, BRANCH_RET);
 	block_end_indirect(t);
 }
 

@@ -166,9 +166,11 @@ static void restart(struct hwpmu *pmu, u32 counter)
 	c->mark = sum(pmu, c);
 }
 
-static void update_wanted(struct hwpmu *pmu)
+void hwpmu_update_wanted(struct hwpmu *pmu)
 {
-	pmu->wanted = 0;
+	bool records = pmu->branches && branch_wanted(pmu->branches);
+
+	pmu->wanted = records ? RETIRE_BIT(RETIRE_CYCLES) : 0;
 	for (u64 left = pmu->running; left;)
 		pmu->wanted |= RETIRE_BIT(pmu->counter[slot(next_bit(&left))].class);
 }
@@ -183,7 +185,7 @@ static void restart_all(struct hwpmu *pmu)
 {
 	for (u64 left = hwpmu_all(pmu); left;)
 		restart(pmu, next_bit(&left));
-	update_wanted(pmu);
+	hwpmu_update_wanted(pmu);
 }
 
 /* --- registers --- */
@@ -218,7 +220,7 @@ void hwpmu_write_select(struct hwpmu *pmu, u32 i, u64 value)
 	settle(pmu, i);
 	pmu->select[i] = value;
 	restart(pmu, i);
-	update_wanted(pmu);
+	hwpmu_update_wanted(pmu);
 }
 
 void hwpmu_write_fixed_ctrl(struct hwpmu *pmu, u64 value)
@@ -240,6 +242,7 @@ void hwpmu_set_status(struct hwpmu *pmu, u64 bits)
 	settle_all(pmu);
 	pmu->global_status |= bits;
 	restart_all(pmu);
+	hwpmu_update_lbr(pmu);
 }
 
 void hwpmu_reset_status(struct hwpmu *pmu, u64 bits)
@@ -247,6 +250,7 @@ void hwpmu_reset_status(struct hwpmu *pmu, u64 bits)
 	settle_all(pmu);
 	pmu->global_status &= ~bits;
 	restart_all(pmu);
+	hwpmu_update_lbr(pmu);
 }
 
 void hwpmu_write_freeze(struct hwpmu *pmu, bool freeze)

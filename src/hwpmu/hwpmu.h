@@ -15,7 +15,9 @@
 #define HWPMU_HWPMU_H
 
 #include "base/types.h"
+#include "hwpmu/branch.h"
 #include "hwpmu/retire.h"
+#include "x86/lbr.h"
 #include "x86/pmu_models.h"
 #include "x86/pmu_regs.h"
 
@@ -36,6 +38,8 @@ struct hwpmu_counter {
 struct hwpmu {
 	const struct pmu_model *model;
 	const struct retire_tally *tally;
+	struct branch_ring *branches; /* the processor's; NULL: it records none */
+	struct lbr_control lbr;
 	u64 select[HWPMU_GENERAL], fixed_ctrl, global_ctrl;
 	u64 global_status; /* kept on every model, also where software has no such register */
 	bool freeze_on_pmi;
@@ -68,6 +72,18 @@ void hwpmu_reset_status(struct hwpmu *pmu, u64 bits);
  * setting CTR_FRZ in the status, before that by clearing GLOBAL_CTRL.
  */
 void hwpmu_write_freeze(struct hwpmu *pmu, bool freeze);
+
+/* Where the processor records branches; without it the PMU has no branch records. */
+void hwpmu_attach_branches(struct hwpmu *pmu, struct branch_ring *branches);
+
+/*
+ * Branch records, of a model that has them. Entries and INFO are as the model's registers show them;
+ * i below the depth. Cycles are counted while branches are recorded.
+ */
+void hwpmu_write_lbr(struct hwpmu *pmu, const struct lbr_control *control);
+u64 hwpmu_read_lbr(const struct hwpmu *pmu, enum lbr_field field, u32 i);
+void hwpmu_write_lbr_entry(struct hwpmu *pmu, enum lbr_field field, u32 i, u64 value);
+void hwpmu_clear_lbr(struct hwpmu *pmu);
 
 /* Finds the overflows up to now and sets their status bits. True: a PMI is to be delivered. */
 bool hwpmu_retire(struct hwpmu *pmu);

@@ -17,4 +17,7 @@ struct hwpmu_event {
 struct hwpmu_event hwpmu_event(const struct pmu_model *model, u64 select);
 struct hwpmu_event hwpmu_fixed_event(const struct pmu_model *model, u32 i);
 
+void hwpmu_update_wanted(struct hwpmu *pmu);
+void hwpmu_update_lbr(struct hwpmu *pmu);
+
 #endif

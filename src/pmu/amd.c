@@ -49,7 +49,7 @@ static bool write_status(struct pmu *pmu, u32 i, u64 value, bool host)
 	(void)i;
 	if (!host)
 		return true;
-	if (value & ~pmu->all)
+	if (value & ~(pmu->all | pmu_lbr_status_bits(pmu)))
 		return false;
 	pmu->global_status = value;
 	pmu->dirty |= PMU_DIRTY_STATUS;
@@ -109,11 +109,20 @@ static const struct pmu_row rows[] = {
 	  write_status_clr },
 	{ "PerfCntrGlobalStatusSet", 0xc0000303, 1, 1, PER_CPU, 2, ROW_LISTED, PASS_GLOBAL, NULL,
 	  write_status_set },
+
+	{ "SAMP_BR_FROM", 0xc0010300, 2, 16, PER_RECORD, 1, ROW_LISTED | ROW_AMD, PASS_NEVER,
+	  pmu_lbr_read_from, pmu_lbr_write_from },
+	{ "SAMP_BR_TO", 0xc0010301, 2, 16, PER_RECORD, 1, ROW_LISTED | ROW_AMD, PASS_NEVER,
+	  pmu_lbr_read_to, pmu_lbr_write_to },
+	{ "LBR_SELECT", 0xc000010e, 1, 1, PER_CPU, 1, ROW_LISTED | ROW_AMD, PASS_NEVER,
+	  pmu_lbr_read_select, pmu_lbr_write_select_amd },
+	{ "DBG_EXTN_CFG", 0xc000010f, 1, 1, PER_CPU, 1, ROW_LISTED | ROW_AMD, PASS_NEVER,
+	  pmu_lbr_read_extn, pmu_lbr_write_extn },
 };
 
 static u32 counters_of(const struct pmu_guest *guest)
 {
-	if (guest->leaf_22_eax & 1)
+	if (guest->leaf_22_eax & LEAF_22_V2)
 		return guest->leaf_22_ebx & MASK(3, 0);
 	return guest->core_ext ? PMU_GENERAL_AMD : K7_COUNTERS;
 }
@@ -124,7 +133,7 @@ static void derive(struct pmu *pmu)
 
 	if (pmu->model->general < most)
 		most = pmu->model->general;
-	pmu->version = pmu->guest.leaf_22_eax & 1 ? 2 : 1;
+	pmu->version = pmu->guest.leaf_22_eax & LEAF_22_V2 ? 2 : 1;
 	pmu->general = counters < most ? counters : most;
 	pmu->general_mask = BIT(pmu->model->general_width) - 1;
 }

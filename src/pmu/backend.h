@@ -10,7 +10,7 @@
 #ifndef PMU_BACKEND_H
 #define PMU_BACKEND_H
 
-#include "base/types.h"
+#include "x86/lbr.h"
 
 struct pmu;
 
@@ -32,6 +32,15 @@ struct pmu_backend {
 	void (*unload)(void *world);
 	/* The counters that overflowed since the last call, whatever their INT bits. */
 	u64 (*overflowed)(void *world);
+
+	/*
+	 * Branch records, as the model's registers show them. All four or none: without them the
+	 * guest has none.
+	 */
+	void (*record)(void *world, const struct lbr_control *control);
+	u64 (*read_record)(const void *world, enum lbr_field field, u32 i);
+	void (*write_record)(void *world, enum lbr_field field, u32 i, u64 value);
+	void (*clear_records)(void *world);
 };
 
 /* --- what a backend asks the virtual PMU --- */

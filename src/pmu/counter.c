@@ -46,6 +46,8 @@ void pmu_sync(struct pmu *pmu)
 {
 	u64 controls = pmu->dirty & pmu->all, values = pmu->stale;
 
+	if (pmu->lbr_dirty || (pmu->dirty & PMU_DIRTY_STATUS))
+		pmu_lbr_sync(pmu);
 	if (!(pmu->dirty | pmu->stale))
 		return;
 	/* What is not newer here is newer there. */

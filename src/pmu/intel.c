@@ -13,12 +13,21 @@ static u64 read_capabilities(const struct pmu *pmu, u32 i)
 	return pmu->perf_capabilities;
 }
 
+/* A format is the model's, or none. */
+static bool capabilities_legal(const struct pmu *pmu, u64 value)
+{
+	u64 supported = pmu_supported_capabilities(pmu->model);
+	u64 lbr = value & PERF_CAP_LBR_FORMAT;
+
+	return !(value & ~supported) && (!lbr || lbr == (supported & PERF_CAP_LBR_FORMAT));
+}
+
 static bool write_capabilities(struct pmu *pmu, u32 i, u64 value, bool host)
 {
 	struct pmu_guest guest = pmu->guest;
 
 	(void)i;
-	if (!host || (value & ~pmu_supported_capabilities(pmu->model)))
+	if (!host || !capabilities_legal(pmu, value))
 		return false;
 	if (value == pmu->perf_capabilities)
 		return true;
@@ -119,7 +128,7 @@ static bool write_fixed_ctrl(struct pmu *pmu, u32 i, u64 value, bool host)
 
 static u64 status_legal(const struct pmu *pmu)
 {
-	return pmu->all | GLOBAL_STATUS_DS | GLOBAL_STATUS_CHANGED;
+	return pmu->all | GLOBAL_STATUS_DS | GLOBAL_STATUS_CHANGED | pmu_lbr_status_bits(pmu);
 }
 
 static u64 read_status(const struct pmu *pmu, u32 i)
@@ -169,6 +178,8 @@ static bool write_ovf_ctrl(struct pmu *pmu, u32 i, u64 value, bool host)
 
 /* --- the rows --- */
 
+#define LBR_REG(name) pmu_lbr_read_##name, pmu_lbr_write_##name
+
 static const struct pmu_row rows[] = {
 	{ "IA32_PERF_CAPABILITIES", 0x345, 1, 1, PER_CPU, 0, ROW_LISTED | ROW_PDCM, PASS_NEVER,
 	  read_capabilities, write_capabilities },
@@ -188,6 +199,28 @@ static const struct pmu_row rows[] = {
 	  read_global_ctrl, write_global_ctrl },
 	{ "IA32_PERF_GLOBAL_OVF_CTRL", 0x390, 1, 1, PER_CPU, 2, 0, PASS_GLOBAL, NULL,
 	  write_ovf_ctrl },
+
+	{ "MSR_LASTBRANCH_TOS", 0x1c9, 1, 1, PER_CPU, 1, ROW_LISTED | ROW_LEGACY, PASS_NEVER,
+	  LBR_REG(top) },
+	{ "MSR_LASTBRANCH_FROM", 0x680, 1, 32, PER_RECORD, 1, ROW_LISTED | ROW_LEGACY, PASS_NEVER,
+	  LBR_REG(from) },
+	{ "MSR_LASTBRANCH_TO", 0x6c0, 1, 32, PER_RECORD, 1, ROW_LISTED | ROW_LEGACY, PASS_NEVER,
+	  LBR_REG(to) },
+	{ "MSR_LBR_INFO", 0xdc0, 1, 32, PER_RECORD, 1, ROW_LISTED | ROW_LEGACY, PASS_NEVER,
+	  LBR_REG(info) },
+	{ "MSR_LBR_SELECT", 0x1c8, 1, 1, PER_CPU, 1, ROW_LISTED | ROW_LEGACY, PASS_NEVER,
+	  LBR_REG(select) },
+
+	{ "IA32_LBR_DEPTH", 0x14cf, 1, 1, PER_CPU, 1, ROW_LISTED | ROW_ARCH, PASS_NEVER,
+	  LBR_REG(depth) },
+	{ "IA32_LBR_FROM", 0x1500, 1, 32, PER_RECORD, 1, ROW_LISTED | ROW_ARCH, PASS_NEVER,
+	  LBR_REG(from) },
+	{ "IA32_LBR_TO", 0x1600, 1, 32, PER_RECORD, 1, ROW_LISTED | ROW_ARCH, PASS_NEVER,
+	  LBR_REG(to) },
+	{ "IA32_LBR_INFO", 0x1200, 1, 32, PER_RECORD, 1, ROW_LISTED | ROW_ARCH, PASS_NEVER,
+	  LBR_REG(info) },
+	{ "IA32_LBR_CTL", 0x14ce, 1, 1, PER_CPU, 1, ROW_LISTED | ROW_ARCH, PASS_NEVER,
+	  pmu_lbr_read_select, pmu_lbr_write_ctl },
 };
 
 /* --- what CPUID.0AH gives --- */

@@ -21,13 +21,15 @@ static u32 least(u32 a, u32 b)
 	return a < b ? a : b;
 }
 
-static u32 count(const struct pmu_row *row, u32 general, u32 fixed)
+static u32 count(const struct pmu_row *row, u32 general, u32 fixed, u32 records)
 {
 	switch (row->per) {
 	case PER_GENERAL:
 		return least(row->most, general);
 	case PER_FIXED:
 		return least(row->most, fixed);
+	case PER_RECORD:
+		return least(row->most, records);
 	default:
 		return row->most;
 	}
@@ -35,11 +37,17 @@ static u32 count(const struct pmu_row *row, u32 general, u32 fixed)
 
 u32 pmu_row_offered(const struct pmu_row *row, const struct pmu_model *model)
 {
-	return model->version >= row->version ? count(row, model->general, model->fixed) : 0;
+	enum pmu_lbr lbr = pmu_row_lbr(row->flags);
+
+	if (model->version < row->version || (lbr && lbr != model->lbr))
+		return 0;
+	return count(row, model->general, model->fixed, model->lbr_depth);
 }
 
 u32 pmu_row_present(const struct pmu_row *row, const struct pmu *pmu)
 {
+	enum pmu_lbr lbr = pmu_row_lbr(row->flags);
+
 	if (pmu->version < row->version)
 		return 0;
 	if ((row->flags & ROW_FULL_WIDTH) &&
@@ -47,7 +55,9 @@ u32 pmu_row_present(const struct pmu_row *row, const struct pmu *pmu)
 		return 0;
 	if ((row->flags & ROW_CORE_EXT) && !pmu->guest.core_ext)
 		return 0;
-	return count(row, pmu->general, pmu->fixed);
+	if (lbr && lbr != pmu->lbr)
+		return 0;
+	return count(row, pmu->general, pmu->fixed, pmu->model->lbr_depth);
 }
 
 static struct pmu_reg find(const struct pmu_vendor *vendor, u32 index)

@@ -7,6 +7,8 @@
 
 bool pmu_overflow(struct pmu *pmu, u64 counters)
 {
+	bool asked = pmu->pmi;
+
 	/* What the backend counted before the guest wrote the counter is void. */
 	counters &= pmu->all & ~pmu->stale;
 	if (!counters)
@@ -18,6 +20,8 @@ bool pmu_overflow(struct pmu *pmu, u64 counters)
 	pmu->stale |= counters & pmu->narrow;
 	while (counters)
 		pmu->pmi |= pmu_event_wants_pmi(pmu, pmu_next(&counters));
+	if (pmu->pmi && !asked)
+		pmu_lbr_freeze(pmu);
 	return pmu->pmi;
 }
 

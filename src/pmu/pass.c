@@ -25,10 +25,16 @@ bool pmu_passes_fixed_ctrl(const struct pmu *pmu)
 	return pmu->backend->owns_hardware && !pmu->filter && pmu->fixed == pmu->model->fixed;
 }
 
+/* KVM: bits that a guest of this version lacks fault; the hardware has no versions. */
+static bool same_status(const struct pmu *pmu)
+{
+	return pmu->model->is_amd || !pmu_lbr_status_bits(pmu);
+}
+
 static bool passes(const struct pmu *pmu, const struct pmu_row *row)
 {
-	u64 counters = row->per == PER_FIXED ? pmu_counters(0, pmu->fixed)
-					     : pmu_counters(pmu->general, 0);
+	u64 counters =
+		row->per == PER_FIXED ? pmu_counters(0, pmu->fixed) : pmu_counters(pmu->general, 0);
 
 	switch (row->pass) {
 	case PASS_COUNTER:
@@ -38,7 +44,7 @@ static bool passes(const struct pmu *pmu, const struct pmu_row *row)
 	case PASS_FIXED_CTRL:
 		return pmu_passes_fixed_ctrl(pmu);
 	case PASS_GLOBAL:
-		return same_counters(pmu);
+		return same_counters(pmu) && same_status(pmu);
 	default:
 		return false;
 	}

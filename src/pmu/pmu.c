@@ -53,6 +53,7 @@ void pmu_configure(struct pmu *pmu, const struct pmu_guest *guest)
 	pmu->narrow = narrow(pmu);
 	pmu->shape++;
 	reset(pmu);
+	pmu_lbr_reset(pmu);
 }
 
 static u32 least(u32 a, u32 b)
@@ -73,8 +74,21 @@ static void cpuid_amd(const struct pmu_model *model, u32 regs[4])
 {
 	if (model->version < 2)
 		return;
-	regs[0] = 1;
+	regs[0] = LEAF_22_V2;
 	regs[1] = least(model->general, PMU_GENERAL_AMD);
+	if (model->lbr == LBR_AMD) {
+		regs[0] |= LEAF_22_LBR | LEAF_22_LBR_FREEZE;
+		regs[1] |= model->lbr_depth << 4;
+	}
+}
+
+/* SDM 3B 18.1.5: depths 8, 16 and 32; all filters; mispredictions, cycles and kinds of branches. */
+static void cpuid_arch_lbr(const struct pmu_model *model, u32 regs[4])
+{
+	if (model->lbr != LBR_ARCH)
+		return;
+	regs[0] = BIT(0) | BIT(1) | BIT(3);
+	regs[1] = regs[2] = MASK(2, 0);
 }
 
 void pmu_cpuid(const struct pmu_model *model, u32 leaf, u32 regs[4])
@@ -82,13 +96,15 @@ void pmu_cpuid(const struct pmu_model *model, u32 leaf, u32 regs[4])
 	regs[0] = regs[1] = regs[2] = regs[3] = 0;
 	if (leaf == 0xa && !model->is_amd)
 		cpuid_intel(model, regs);
+	if (leaf == 0x1c)
+		cpuid_arch_lbr(model, regs);
 	if (leaf == 0x80000022 && model->is_amd)
 		cpuid_amd(model, regs);
 }
 
 u64 pmu_supported_capabilities(const struct pmu_model *model)
 {
-	return model->is_amd ? 0 : PERF_CAP_FULL_WIDTH;
+	return model->is_amd ? 0 : PERF_CAP_FULL_WIDTH | model->perf_capabilities;
 }
 
 void pmu_set_filter(struct pmu *pmu, const struct pmu_filter *filter)
@@ -96,6 +112,7 @@ void pmu_set_filter(struct pmu *pmu, const struct pmu_filter *filter)
 	/* With another filter the backend may no longer have the guest's event selects. */
 	pmu_fetch(pmu);
 	pmu->filter = filter;
+	pmu->lbr_dirty = true;
 	pmu->dirty |= pmu->all;
 	pmu->shape++;
 }
@@ -108,5 +125,6 @@ void pmu_set_backend(struct pmu *pmu, const struct pmu_backend *backend, void *w
 	pmu->backend = backend;
 	pmu->world = world;
 	pmu->shape++;
+	pmu->lbr_dirty = true;
 	pmu_tell_all(pmu);
 }

@@ -38,6 +38,7 @@ struct pmu_guest {
 	bool tsx;      /* 07H.0:EBX: HLE or RTM */
 	bool core_ext; /* 80000001H:ECX[23] */
 	u32 leaf_22_eax, leaf_22_ebx;
+	bool arch_lbr; /* 07H.0:EDX[19] */
 };
 
 struct pmu_vendor;
@@ -62,6 +63,13 @@ struct pmu {
 	u64 select[PMU_GENERAL], fixed_ctrl, global_ctrl, global_status, perf_capabilities;
 	u64 value[PMU_COUNTERS]; /* general, then fixed; see backend.h for who has the newest */
 
+	/* Branch records. */
+	enum pmu_lbr lbr; /* what the guest has */
+	u8 lbr_depth;
+	bool lbr_dirty;
+	u64 lbr_select, dbg_extn_cfg; /* MSR_LBR_SELECT, IA32_LBR_CTL or LBR_SELECT; AMD */
+	u64 debugctl;		      /* as pmu_set_debugctl() has it; a PMI may clear a bit */
+
 	u64 dirty; /* what the backend has not been told: controls of counters, PMU_DIRTY_* */
 	u64 stale; /* counters whose value it has not been told */
 	u32 shape; /* grows when what pmu_passes() says may have changed */
@@ -75,7 +83,7 @@ void pmu_init(struct pmu *pmu, const struct pmu_model *model, const struct pmu_b
 /* Gives the guest the PMU of its CPUID, clamped to the model's, and resets all of its state. */
 void pmu_configure(struct pmu *pmu, const struct pmu_guest *guest);
 
-/* Leaves 0AH and 80000022H as KVM_GET_SUPPORTED_CPUID has them; others are zeros. */
+/* Leaves 0AH, 1CH and 80000022H as KVM_GET_SUPPORTED_CPUID has them; others are zeros. */
 void pmu_cpuid(const struct pmu_model *model, u32 leaf, u32 regs[4]);
 u64 pmu_supported_capabilities(const struct pmu_model *model);
 
@@ -96,7 +104,7 @@ struct pmu_msr {
 	u32 index;
 	u64 value;
 };
-#define PMU_MSRS 32
+#define PMU_MSRS 160
 
 u32 pmu_msr_list(const struct pmu_model *model, u32 *out, u32 max); /* number available */
 u32 pmu_save(struct pmu *pmu, struct pmu_msr out[PMU_MSRS]);	    /* number of them */
@@ -123,6 +131,10 @@ bool pmu_passes_rdpmc(const struct pmu *pmu);
 
 /* The name of a register of the PMU, and which one of several it is; NULL: not of the PMU. */
 const char *pmu_msr_name(const struct pmu_model *model, u32 index, u32 *i);
+
+/* IA32_DEBUGCTL: the bits that branch records give a meaning, and their value. */
+u64 pmu_debugctl_legal(const struct pmu *pmu);
+void pmu_set_debugctl(struct pmu *pmu, u64 value);
 
 void pmu_sync(struct pmu *pmu);
 void pmu_enter(struct pmu *pmu);

@@ -14,9 +14,24 @@ enum pmu_row_flags {
 	ROW_FULL_WIDTH = BIT(1), /* needs PERF_CAPABILITIES[13] */
 	ROW_PDCM = BIT(2),	 /* the guest needs PDCM to read it */
 	ROW_CORE_EXT = BIT(3),	 /* needs PerfCtrExtCore */
+	/* Exists with such branch records only. */
+	ROW_LBR_SHIFT = 8,
+	ROW_LEGACY = LBR_LEGACY << ROW_LBR_SHIFT,
+	ROW_ARCH = LBR_ARCH << ROW_LBR_SHIFT,
+	ROW_AMD = LBR_AMD << ROW_LBR_SHIFT,
 };
 
-enum pmu_row_per { PER_CPU, PER_GENERAL, PER_FIXED };
+static inline enum pmu_lbr pmu_row_lbr(u32 flags)
+{
+	return flags >> ROW_LBR_SHIFT & 3;
+}
+
+enum pmu_row_per { PER_CPU, PER_GENERAL, PER_FIXED, PER_RECORD };
+
+/* 80000022H:EAX */
+#define LEAF_22_V2	   BIT(0)
+#define LEAF_22_LBR	   BIT(1)
+#define LEAF_22_LBR_FREEZE BIT(2)
 
 /* What a register must have in common with the hardware's for a guest to reach that. */
 enum pmu_row_pass {
@@ -101,6 +116,29 @@ static inline u32 pmu_slot(u32 counter)
 
 /* Registers in struct pmu: up to date after pmu_fetch(). */
 void pmu_fetch(struct pmu *pmu);
+
+/* --- lbr.c --- */
+
+enum pmu_lbr pmu_lbr_of(const struct pmu *pmu);
+void pmu_lbr_reset(struct pmu *pmu);
+void pmu_lbr_sync(struct pmu *pmu);
+void pmu_lbr_freeze(struct pmu *pmu); /* a PMI is asked for */
+u64 pmu_lbr_status_bits(const struct pmu *pmu);
+
+/* For rows. */
+#define PMU_LBR_REGISTER(name)                                 \
+	u64 pmu_lbr_read_##name(const struct pmu *pmu, u32 i); \
+	bool pmu_lbr_write_##name(struct pmu *pmu, u32 i, u64 value, bool host)
+PMU_LBR_REGISTER(select);
+PMU_LBR_REGISTER(depth);
+PMU_LBR_REGISTER(extn);
+PMU_LBR_REGISTER(from);
+PMU_LBR_REGISTER(to);
+PMU_LBR_REGISTER(info);
+PMU_LBR_REGISTER(top);
+bool pmu_lbr_write_ctl(struct pmu *pmu, u32 i, u64 value, bool host);
+bool pmu_lbr_write_select_amd(struct pmu *pmu, u32 i, u64 value, bool host);
+
 u64 pmu_counter_read(const struct pmu *pmu, u32 counter);
 void pmu_counter_write(struct pmu *pmu, u32 counter, u64 value);
 /* Everything is news to the backend. */

@@ -167,6 +167,7 @@ static void apply_to_pmu(struct vcpu *vcpu)
 		.core_ext = cpu_has(vcpu->cpu, FEAT_PERFCTR_CORE),
 		.leaf_22_eax = v2 ? v2->eax : 0,
 		.leaf_22_ebx = v2 ? v2->ebx : 0,
+		.arch_lbr = cpu_has(vcpu->cpu, FEAT_ARCH_LBR),
 	};
 
 	pmu_configure(&vcpu->pmu.guest, &guest);
@@ -225,6 +226,8 @@ void cpuid_refresh(struct vcpu *vcpu)
 	e = entry_of(vcpu, 0xd, 1);
 	if (e && (e->eax & (BIT(1) | BIT(3)))) /* XSAVEC, XSAVES */
 		e->ebx = cpuid_xsave_size(vcpu->cpu->xcr0);
+	if (e)
+		e->ecx = e->edx = 0; /* no supervisor state; QEMU adds that of Arch LBR by itself */
 	if (READ_ONCE(vcpu->vm->set.disabled_exits) & KVM_X86_DISABLE_EXITS_HLT) {
 		e = pv_leaf(vcpu); /* a HLT that does not exit cannot be ended by a kick */
 		if (e)

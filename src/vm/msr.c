@@ -254,7 +254,8 @@ enum msr_result msr_feature_read(const struct model *model, u32 index, u64 *valu
 
 	*value = 0;
 	if (row && is_feature(row, model->is_amd)) {
-		*value = msr_value(row, model->is_amd);
+		*value = row->flags & PMU ? pmu_supported_capabilities(pmu_model_of(model->set)) :
+					    msr_value(row, model->is_amd);
 		return MSR_OK;
 	}
 	if ((row && in_list(row, model->is_amd)) || pmu_lists(model, index))

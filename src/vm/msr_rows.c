@@ -314,11 +314,13 @@ static bool check_feat_ctl(struct vcpu *vcpu, u32 index, bool host, u64 *value)
 /* KVM: LBR and BTF are accepted and not kept while there is no LBR; so are AMD's pin controls. */
 static bool check_debugctl(struct vcpu *vcpu, u32 index, bool host, u64 *value)
 {
+	u64 legal = pmu_debugctl_legal(&vcpu->pmu.guest);
+
 	(void)index, (void)host;
-	*value &= ~DEBUGCTL_LBR_BTF;
+	*value &= legal | ~DEBUGCTL_LBR_BTF;
 	if (vcpu->cpu->is_amd)
 		*value &= ~DEBUGCTL_PINS;
-	return !*value;
+	return !(*value & ~legal);
 }
 
 /* KVM: cache and TLB quirk bits are ignored. */

@@ -20,6 +20,7 @@ void vcpu_pmu_init(struct vcpu *vcpu)
 	const struct pmu_model *model = pmu_model_of(vcpu->vm->model->set);
 
 	hwpmu_init(&vcpu->pmu.hw, model, &vcpu->cpu->tally);
+	hwpmu_attach_branches(&vcpu->pmu.hw, &vcpu->cpu->branches);
 	pmu_init(&vcpu->pmu.guest, model, &hostperf_mediated, &vcpu->pmu.hw);
 	vcpu->cpu->pmu = &vcpu->pmu.hw;
 	vcpu->cpu->intercepts = &vcpu->pmu.intercepts;
@@ -79,7 +80,9 @@ void vcpu_pmu_enter(struct vcpu *vcpu)
 {
 	take_filter(vcpu);
 	update_intercepts(vcpu);
+	pmu_set_debugctl(&vcpu->pmu.guest, vcpu->cpu->debugctl);
 	pmu_enter(&vcpu->pmu.guest);
+	vcpu->cpu->debugctl = vcpu->pmu.guest.debugctl;
 	deliver(vcpu);
 	vcpu->cpu->wanted = hwpmu_wanted(&vcpu->pmu.hw);
 }
@@ -104,8 +107,11 @@ void vcpu_pmu_arm(struct vcpu *vcpu)
 
 bool vcpu_pmu_leave(struct vcpu *vcpu)
 {
+	pmu_set_debugctl(&vcpu->pmu.guest, vcpu->cpu->debugctl);
 	pmu_leave(&vcpu->pmu.guest);
-	return deliver(vcpu) || vcpu->pmu.guest.dirty || vcpu->pmu.guest.stale;
+	vcpu->cpu->debugctl = vcpu->pmu.guest.debugctl;
+	return deliver(vcpu) || vcpu->pmu.guest.dirty || vcpu->pmu.guest.stale ||
+	       vcpu->pmu.guest.lbr_dirty;
 }
 
 static int filter_errno(enum pmu_filter_error error)

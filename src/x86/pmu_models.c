@@ -5,6 +5,7 @@
 #include "x86/pmu_models.h"
 
 #include "base/must.h"
+#include "x86/pmu_regs.h"
 
 static const struct pmu_model models[] = {
 #define PMU_MODEL(...) { __VA_ARGS__ },

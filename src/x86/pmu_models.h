@@ -7,6 +7,14 @@
 
 #include "x86/models.h"
 
+/* What keeps the last branches (SDM 3B 17; APM2 13.1). */
+enum pmu_lbr {
+	LBR_NONE,
+	LBR_LEGACY, /* MSR_LASTBRANCH_n_FROM, TO, INFO and TOS */
+	LBR_ARCH,   /* IA32_LBR_CTL */
+	LBR_AMD,    /* LbrExtV2 */
+};
+
 struct pmu_model {
 	enum model_set set; /* the one bit of this model */
 	bool is_amd;
@@ -15,6 +23,9 @@ struct pmu_model {
 	u8 fixed, fixed_width;
 	u8 arch_events;
 	u8 slots;
+	enum pmu_lbr lbr;
+	u8 lbr_depth;
+	u16 perf_capabilities; /* what PERF_CAPABILITIES says of branch records and PEBS */
 };
 
 const struct pmu_model *pmu_model_of(enum model_set model); /* exactly one bit of it */

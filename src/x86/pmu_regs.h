@@ -41,7 +41,42 @@
 #define GLOBAL_STATUS_CHANGED BIT(63)
 
 /* IA32_PERF_CAPABILITIES. */
+#define PERF_CAP_LBR_FORMAT MASK(5, 0)
+#define LBR_FORMAT_INFO	    5 /* FROM and TO are addresses; flags and cycles in INFO */
 #define PERF_CAP_FULL_WIDTH BIT(13)
+
+/* IA32_DEBUGCTL. */
+#define DEBUGCTL_LBR	     BIT(0)
+#define DEBUGCTL_BTF	     BIT(1)
+#define DEBUGCTL_FREEZE_LBRS BIT(11) /* on PMI */
+
+/*
+ * MSR_LBR_SELECT (SDM 3B 17.5.2), and LBR_SELECT of AMD without the last: all but that one suppress
+ * branches.
+ */
+#define LBR_SELECT_OS	      BIT(0) /* that end at CPL 0 */
+#define LBR_SELECT_USR	      BIT(1) /* that end above */
+#define LBR_SELECT_KINDS      2	     /* from this bit on in the order of enum branch_kind */
+#define LBR_SELECT_CALL_STACK BIT(9)
+
+/* IA32_LBR_CTL (SDM 3B 18.1.1): bits that enable. */
+#define LBR_CTL_EN	   BIT(0)
+#define LBR_CTL_OS	   BIT(1)
+#define LBR_CTL_USR	   BIT(2)
+#define LBR_CTL_CALL_STACK BIT(3)
+#define LBR_CTL_KINDS	   MASK(22, 16)
+
+/* MSR_LBR_INFO_x, IA32_LBR_x_INFO. */
+#define LBR_INFO_CYCLES	      MASK(15, 0)
+#define LBR_INFO_TYPE_SHIFT   56 /* of Arch LBR, as bit 60 is */
+#define LBR_INFO_CYCLES_VALID BIT(60)
+#define LBR_INFO_MISPREDICTED BIT(63)
+
+/* Entries of AMD's stack. */
+#define LBR_AMD_IP		  MASK(57, 0)
+#define LBR_AMD_FROM_MISPREDICTED BIT(63)
+#define LBR_AMD_TO_VALID	  BIT(63)
+#define DBG_EXTN_CFG_LBR	  BIT(6)
 
 /* The event and its unit mask, as one number: event in 11:0, unit mask in 19:12. */
 static inline u32 eventsel_code(u64 select, bool is_amd)

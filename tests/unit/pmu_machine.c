@@ -22,6 +22,7 @@ struct pmu_guest pmu_machine_guest(enum model_set model)
 		.core_ext = true,
 		.leaf_22_eax = leaf_22[0],
 		.leaf_22_ebx = leaf_22[1],
+		.arch_lbr = true,
 	};
 }
 
@@ -31,6 +32,7 @@ void pmu_machine_create(struct pmu_machine *m, enum model_set model)
 
 	memset(m, 0, sizeof(*m));
 	hwpmu_init(&m->hw, pmu_model_of(model), &m->tally);
+	hwpmu_attach_branches(&m->hw, &m->branches);
 	pmu_init(&m->pmu, pmu_model_of(model), &hostperf_mediated, &m->hw);
 	pmu_configure(&m->pmu, &guest);
 }

@@ -15,6 +15,7 @@
 
 struct pmu_machine {
 	struct retire_tally tally;
+	struct branch_ring branches;
 	struct hwpmu hw;
 	struct pmu pmu;
 	bool apart; /* guest_wrmsr() does not count itself */

@@ -101,10 +101,8 @@ static void intel_registers_take_what_they_should(void **state)
 		  1 | BIT(32) | BIT(62) | BIT(63) },
 		{ STATUS, HOST, BIT(8), PMU_FAULT, 0 },
 		{ STATUS, HOST, BIT(55), PMU_FAULT, 0 },
-		{ STATUS, HOST, BIT(58), PMU_FAULT, 0 },
+		{ STATUS, HOST, BIT(59), PMU_FAULT, 0 },
 		/* PERF_CAPABILITIES is the program's. */
-		{ PERF_CAPS, GUEST, PERF_CAP_FULL_WIDTH, PMU_FAULT, PERF_CAP_FULL_WIDTH },
-		{ PERF_CAPS, GUEST, 0, PMU_FAULT, PERF_CAP_FULL_WIDTH },
 		{ PERF_CAPS, HOST, 0, PMU_OK, 0 },
 		{ PERF_CAPS, HOST, PERF_CAP_FULL_WIDTH, PMU_OK, PERF_CAP_FULL_WIDTH },
 	};
@@ -258,6 +256,8 @@ static void fixed_counters_and_globals_need_version_2(void **state)
 	assert_int_equal(guest_reads(0x392), PMU_UNKNOWN);
 }
 
+#define SUPPORTED pmu_supported_capabilities(m.pmu.model)
+
 static void full_width_needs_the_capability_and_pdcm(void **state)
 {
 	struct pmu_guest guest = pmu_machine_guest(MODEL_SKYLAKE);
@@ -273,23 +273,26 @@ static void full_width_needs_the_capability_and_pdcm(void **state)
 	pmu_configure(&m.pmu, &guest);
 	assert_int_equal(guest_reads(A_PMC), PMU_UNKNOWN);
 	assert_int_equal(guest_reads(PERF_CAPS), PMU_FAULT);
-	assert_int_equal(host_rdmsr(&m, PERF_CAPS), PERF_CAP_FULL_WIDTH);
+	assert_int_equal(host_rdmsr(&m, PERF_CAPS), SUPPORTED);
 }
 
 static void capabilities_are_final_after_the_first_run(void **state)
 {
 	(void)state;
 	pmu_machine_create(&m, MODEL_ICELAKE);
+	assert_int_equal(guest_wrmsr(&m, PERF_CAPS, SUPPORTED), PMU_FAULT);
+	assert_int_equal(guest_wrmsr(&m, PERF_CAPS, 0), PMU_FAULT);
+	pmu_machine_create(&m, MODEL_ICELAKE);
 	for (u32 bit = 0; bit < 64; bit++)
-		if (bit != 13)
+		if (BIT(bit) != PERF_CAP_FULL_WIDTH)
 			assert_int_equal(host_wrmsr(&m, PERF_CAPS, BIT(bit)), PMU_FAULT);
 	pmu_enter(&m.pmu);
-	assert_int_equal(host_wrmsr(&m, PERF_CAPS, PERF_CAP_FULL_WIDTH), PMU_OK);
+	assert_int_equal(host_wrmsr(&m, PERF_CAPS, SUPPORTED), PMU_OK);
 	assert_int_equal(host_wrmsr(&m, PERF_CAPS, 0), PMU_FAULT);
 	/* Without a PMU they keep their value, and only 0 can be written. */
 	pmu_machine_create(&m, MODEL_ICELAKE);
 	with_leaf_a(0, 0, 0);
-	assert_int_equal(host_rdmsr(&m, PERF_CAPS), PERF_CAP_FULL_WIDTH);
+	assert_int_equal(host_rdmsr(&m, PERF_CAPS), SUPPORTED);
 	assert_int_equal(host_wrmsr(&m, PERF_CAPS, 0), PMU_OK);
 	assert_int_equal(host_wrmsr(&m, PERF_CAPS, PERF_CAP_FULL_WIDTH), PMU_FAULT);
 }
@@ -367,8 +370,8 @@ static void cpuid_offers_what_kvm_would(void **state)
 	pmu_cpuid(pmu_model_of(MODEL_MILAN), 0x80000022, regs);
 	assert_int_equal(regs[0] | regs[1], 0);
 	pmu_cpuid(pmu_model_of(MODEL_GENOA), 0x80000022, regs);
-	assert_int_equal(regs[0], 1);
-	assert_int_equal(regs[1], 6);
+	assert_int_equal(regs[0], 7);
+	assert_int_equal(regs[1], 16 << 4 | 6);
 	pmu_cpuid(pmu_model_of(MODEL_GENOA), 0xa, regs);
 	assert_int_equal(regs[0], 0);
 }

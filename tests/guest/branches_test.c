@@ -1,0 +1,233 @@
+// SPDX-License-Identifier: MIT
+/*
+ * Branch records that translated code writes: a program with every kind of branch, whose path is
+ * written beside it, run in one piece and in slices, with each filter alone, and as a call stack.
+ */
+#include <setjmp.h>
+#include <stdarg.h>
+#include <stddef.h>
+#include <stdint.h>
+#include <cmocka.h>
+
+#include "guest/machine.h"
+
+#define WHOLE (~0ull >> 1)
+
+/* Labels fN are branches, tN where they go. f9 is taken the first time only, and so is f5. */
+GUEST_CODE(path, "f1: jmp t1\n"
+		 "ud2\n"
+		 "t1: lea t2(%rip), %rax\n"
+		 "f2: jmp *%rax\n"
+		 "ud2\n"
+		 "t2: mov $2, %ecx\n"
+		 "t5:\n"
+		 "f3: call t3\n"
+		 "t4: cmp $1, %ecx\n"
+		 "f9: ja t9\n"
+		 "nop\n"
+		 "t9: dec %ecx\n"
+		 "f5: jnz t5\n"
+		 "lea t3(%rip), %rax\n"
+		 "push %rax\n"
+		 "f6: call *(%rsp)\n"
+		 "t6: pop %rax\n"
+		 "f7: call t7\n" /* of the next instruction */
+		 "t7: pop %rax\n"
+		 "mov $2, %ecx\n"
+		 "t8: nop\n"
+		 "f8: loop t8\n"
+		 "fint: int $0x20\n"
+		 "tiret: mov $1, %eax\n"
+		 "xor %edx, %edx\n"
+		 "xor %ebx, %ebx\n"
+		 "fdiv: div %ebx\n" /* the handler returns behind it */
+		 "tdiv: out %al, $0xf4\n"
+		 ".balign 16\n"
+		 "t3: nop\n"
+		 "f4: ret\n"
+		 ".org path_start + 0x100\n"
+		 "fi: iretq\n"
+		 ".org path_start + 0x200\n"
+		 "addq $2, (%rsp)\n"
+		 "fd: iretq\n");
+
+#pragma GCC visibility push(hidden)
+extern const u8 f1[], f2[], f3[], f4[], f5[], f6[], f7[], f8[], f9[], fint[], fdiv[], fi[], fd[];
+extern const u8 t1[], t2[], t3[], t4[], t5[], t6[], t7[], t8[], t9[], tiret[], tdiv[];
+#pragma GCC visibility pop
+
+#define AT(label) (IMAGE_CODE + (u64)(label - path_start))
+#define NPATH	  16
+
+static void build_path(struct branch out[NPATH])
+{
+	const struct branch taken[NPATH] = {
+		{ .kind = BRANCH_REL_JMP, .from = AT(f1), .to = AT(t1) },
+		{ .kind = BRANCH_IND_JMP, .from = AT(f2), .to = AT(t2) },
+		{ .kind = BRANCH_REL_CALL, .from = AT(f3), .to = AT(t3) },
+		{ .kind = BRANCH_RET, .from = AT(f4), .to = AT(t4) },
+		{ .kind = BRANCH_JCC, .from = AT(f9), .to = AT(t9) },
+		{ .kind = BRANCH_JCC, .from = AT(f5), .to = AT(t5) },
+		{ .kind = BRANCH_REL_CALL, .from = AT(f3), .to = AT(t3) },
+		{ .kind = BRANCH_RET, .from = AT(f4), .to = AT(t4) },
+		{ .kind = BRANCH_IND_CALL, .from = AT(f6), .to = AT(t3) },
+		{ .kind = BRANCH_RET, .from = AT(f4), .to = AT(t6) },
+		{ .kind = BRANCH_REL_CALL, .from = AT(f7), .to = AT(t7) },
+		{ .kind = BRANCH_JCC, .from = AT(f8), .to = AT(t8) },
+		{ .kind = BRANCH_FAR, .from = AT(fint), .to = IMAGE_CODE + 0x100 },
+		{ .kind = BRANCH_FAR, .from = AT(fi), .to = AT(tiret) },
+		{ .kind = BRANCH_FAR, .from = AT(fdiv), .to = IMAGE_CODE + 0x200 },
+		{ .kind = BRANCH_FAR, .from = AT(fd), .to = AT(tdiv) },
+	};
+
+	for (u32 i = 0; i < NPATH; i++)
+		out[i] = taken[i];
+}
+
+static void load(struct machine *m, u8 kinds, bool call_stack)
+{
+	machine_load(m, path_start, (size_t)(path_end - path_start));
+	image_gate(m->ram, 0x20, IMAGE_CODE + 0x100, 0);
+	image_gate(m->ram, VEC_DE, IMAGE_CODE + 0x200, 0);
+	m->cpu->wanted = RETIRE_BIT(RETIRE_CYCLES);
+	m->cpu->branches = (struct branch_ring){ .mask = BRANCH_DEPTH - 1,
+						 .top = BRANCH_DEPTH - 1,
+						 .kinds = { kinds, kinds },
+						 .call_stack = call_stack };
+}
+
+static void run(struct machine *m, u64 slice)
+{
+	while (machine_run(m, slice) == EXIT_BUDGET)
+		;
+	assert_int_equal(m->cpu->rip, AT(tdiv));
+	m->cpu->branches.kinds[RETIRE_OS] = m->cpu->branches.kinds[RETIRE_USR] = 0;
+	m->cpu->wanted = 0;
+}
+
+static void check_path(const struct machine *m, u8 kinds)
+{
+	const struct branch_ring *ring = &m->cpu->branches;
+	struct branch path[NPATH];
+	u32 n = 0;
+
+	build_path(path);
+	for (u32 i = 0; i < NPATH; i++) {
+		const struct branch_entry *e = &ring->entry[n];
+
+		if (!(kinds >> path[i].kind & 1))
+			continue;
+		assert_int_equal(e->from, path[i].from);
+		assert_int_equal(e->to, path[i].to);
+		assert_int_equal(e->kind, path[i].kind + 1);
+		n++;
+	}
+	assert_int_equal(ring->top, (n - 1) & ring->mask);
+	assert_int_equal(ring->entry[n].kind, 0);
+}
+
+#define EVERY (BIT(NBRANCHES) - 1)
+
+static void every_branch_is_recorded_once_and_in_order(void **state)
+{
+	static const u64 slices[] = { WHOLE, 1, 2, 3, 7 };
+
+	for (u32 i = 0; i < ARRAY_SIZE(slices); i++) {
+		load(*state, EVERY, false);
+		run(*state, slices[i]);
+		check_path(*state, EVERY);
+	}
+}
+
+static void each_filter_keeps_its_kind(void **state)
+{
+	for (u32 kind = 0; kind < NBRANCHES; kind++) {
+		load(*state, BIT(kind), false);
+		run(*state, WHOLE);
+		check_path(*state, BIT(kind));
+		load(*state, EVERY & ~BIT(kind), false);
+		run(*state, 3);
+		check_path(*state, EVERY & ~BIT(kind));
+	}
+}
+
+static void nothing_is_recorded_unless_wanted(void **state)
+{
+	struct machine *m = *state;
+
+	load(m, 0, false);
+	run(m, WHOLE);
+	for (u32 i = 0; i < BRANCH_DEPTH; i++)
+		assert_int_equal(m->cpu->branches.entry[i].from, 0);
+}
+
+/* Cycles are those of the static model: each instruction here costs one, but for these. */
+static void entries_know_the_cycles_between_them(void **state)
+{
+	struct machine *m = *state;
+	const struct branch_entry *e = m->cpu->branches.entry;
+
+	load(m, EVERY, false);
+	run(m, WHOLE);
+	for (u32 i = 1; i < NPATH; i++)
+		assert_int_equal(e[i].since, e[i - 1].cycles);
+	assert_true(e[1].cycles - e[1].since >= 2); /* LEA, JMP */
+}
+
+static void calls_push_and_returns_pop(void **state)
+{
+	const u8 calls = BIT(BRANCH_REL_CALL) | BIT(BRANCH_IND_CALL) | BIT(BRANCH_RET);
+	static const u64 slices[] = { WHOLE, 1 };
+	struct machine *m = *state;
+	const struct branch_ring *ring = &m->cpu->branches;
+
+	for (u32 i = 0; i < ARRAY_SIZE(slices); i++) {
+		load(m, calls, true);
+		/* Up to the first function's NOP: its call is on the stack. */
+		while (m->cpu->rip != AT(t3))
+			assert_int_equal(machine_run(m, 1), EXIT_BUDGET);
+		assert_int_equal(ring->top, 0);
+		assert_int_equal(ring->entry[0].from, AT(f3));
+		run(m, slices[i]);
+		/* All have returned, and the call of the next instruction was none. */
+		assert_int_equal(ring->top, BRANCH_DEPTH - 1);
+		for (u32 j = 0; j < BRANCH_DEPTH; j++)
+			assert_int_equal(ring->entry[j].from | ring->entry[j].kind, 0);
+	}
+}
+
+/* A return to a non-canonical address faults, and so never retires. */
+GUEST_CODE(bad, "mov $1, %eax\n"
+		"shl $62, %rax\n"
+		"push %rax\n"
+		"ret\n"
+		".org bad_start + 0x100\n"
+		"out %al, $0xf4\n");
+
+static void a_branch_that_faults_is_not_recorded(void **state)
+{
+	struct machine *m = *state;
+
+	load(m, EVERY, false);
+	machine_load(m, bad_start, (size_t)(bad_end - bad_start));
+	image_gate(m->ram, VEC_GP, IMAGE_CODE + 0x100, 0);
+	assert_int_equal(machine_run(m, WHOLE), EXIT_IO);
+	assert_int_equal(m->cpu->branches.top, 0); /* the exception itself */
+	assert_int_equal(m->cpu->branches.entry[0].kind, BRANCH_FAR + 1);
+	assert_int_equal(m->cpu->branches.entry[0].to, IMAGE_CODE + 0x100);
+	m->cpu->branches.kinds[RETIRE_OS] = m->cpu->branches.kinds[RETIRE_USR] = 0;
+}
+
+int main(void)
+{
+	const struct CMUnitTest tests[] = {
+		cmocka_unit_test(every_branch_is_recorded_once_and_in_order),
+		cmocka_unit_test(each_filter_keeps_its_kind),
+		cmocka_unit_test(nothing_is_recorded_unless_wanted),
+		cmocka_unit_test(entries_know_the_cycles_between_them),
+		cmocka_unit_test(calls_push_and_returns_pop),
+		cmocka_unit_test(a_branch_that_faults_is_not_recorded),
+	};
+
+	return cmocka_run_group_tests(tests, machine_set_up, machine_tear_down);
+}
