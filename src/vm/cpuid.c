@@ -34,6 +34,7 @@ static const struct control_bit {
 	{ FEAT_SYSCALL, EFER_SCE },
 	{ FEAT_LM, EFER_LME | EFER_LMA },
 	{ FEAT_NX, EFER_NX },
+	{ FEAT_AUTOIBRS, EFER_AIBRSE },
 };
 
 /* The first entry for a leaf, of any subleaf where the list says that subleaves do not matter. */

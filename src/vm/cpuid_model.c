@@ -35,14 +35,15 @@ static const struct cpuid_bit {
 static const u32 vendor_intel[3] = { 0x756e6547, 0x6c65746e, 0x49656e69 }; /* EBX ECX EDX */
 static const u32 vendor_amd[3] = { 0x68747541, 0x444d4163, 0x69746e65 };
 
+#define LEAF7_SUBLEAVES 2 /* of Intel's: the last one; AMD has none */
+
 /* What vm/pv.c and vm/pvclock.c do for a guest. */
-#define PV_FEATURES                                                          \
-	(1u << KVM_FEATURE_CLOCKSOURCE | 1u << KVM_FEATURE_NOP_IO_DELAY |    \
-	 1u << KVM_FEATURE_CLOCKSOURCE2 | 1u << KVM_FEATURE_STEAL_TIME |     \
-	 1u << KVM_FEATURE_PV_UNHALT | 1u << KVM_FEATURE_PV_SEND_IPI |       \
-	 1u << KVM_FEATURE_ASYNC_PF | 1u << KVM_FEATURE_PV_EOI |             \
-	 1u << KVM_FEATURE_POLL_CONTROL | 1u << KVM_FEATURE_PV_SCHED_YIELD | \
-	 1u << KVM_FEATURE_CLOCKSOURCE_STABLE_BIT)
+#define PV_FEATURES                                                                               \
+	(1u << KVM_FEATURE_CLOCKSOURCE | 1u << KVM_FEATURE_NOP_IO_DELAY |                         \
+	 1u << KVM_FEATURE_CLOCKSOURCE2 | 1u << KVM_FEATURE_STEAL_TIME |                          \
+	 1u << KVM_FEATURE_PV_UNHALT | 1u << KVM_FEATURE_PV_SEND_IPI |                            \
+	 1u << KVM_FEATURE_ASYNC_PF | 1u << KVM_FEATURE_PV_EOI | 1u << KVM_FEATURE_POLL_CONTROL | \
+	 1u << KVM_FEATURE_PV_SCHED_YIELD | 1u << KVM_FEATURE_CLOCKSOURCE_STABLE_BIT)
 
 /* The host's feature words. Written by whoever comes first, with the same values by all who race.
  */
@@ -272,6 +273,10 @@ static void fill_basic(const struct model *model, u32 leaf, u32 subleaf, u32 reg
 		if (!model->is_amd)
 			fill_caches(model, subleaf, regs);
 		break;
+	case 0x7:
+		if (!model->is_amd && !subleaf)
+			regs[CPUID_EAX] = LEAF7_SUBLEAVES;
+		break;
 	case 0xd:
 		fill_d(subleaf, regs);
 		break;
@@ -401,6 +406,8 @@ static bool more_subleaves(u32 leaf, u32 subleaf, const u32 regs[4])
 {
 	if (leaf == 0x4 || leaf == 0x8000001d)
 		return regs[CPUID_EAX] & 0x1f;
+	if (leaf == 0x7)
+		return subleaf < LEAF7_SUBLEAVES && (subleaf || regs[CPUID_EAX]);
 	if (leaf == 0xd)
 		return subleaf < (cpuid_xcr0() & XCR0_AVX ? 2 : 1);
 	return false;
