@@ -44,6 +44,12 @@ static int choose_model(const char *name)
 					   : STATUS_OK;
 }
 
+static int strict_cpuid(void)
+{
+	return setenv("VPMU_STRICT_CPUID", "1", 1) ? failure(STATUS_BROKEN, "%s", strerror(errno))
+						   : STATUS_OK;
+}
+
 static int start(char **argv)
 {
 	char library[PATH_MAX];
@@ -78,6 +84,8 @@ static int run(int argc, char **argv)
 			status = choose_model(argv[++i]);
 		else if (!strncmp(argv[i], "--cpu=", 6))
 			status = choose_model(argv[i] + 6);
+		else if (!strcmp(argv[i], "--strict-cpuid"))
+			status = strict_cpuid();
 		else
 			status = usage_error(&command_kvm,
 					     "unknown option '%s'; options of the "
@@ -96,6 +104,9 @@ static void describe(void)
 	puts("options:\n"
 	     "  --cpu MODEL  the processor that guests get, and that the program's own CPUID\n"
 	     "               shows; without it: the model nearest to the host\n"
+	     "  --strict-cpuid\n"
+	     "               guests see just the CPUID that the program passed; without this,\n"
+	     "               leaves of the model that the program does not know are filled in\n"
 	     "  --           end of options\n\n"
 	     "models:");
 	for (u32 i = 0; model_at(i); i++)
@@ -110,7 +121,7 @@ static void describe(void)
 
 const struct command command_kvm = {
 	.name = "kvm",
-	.synopsis = "[--cpu MODEL] [--] COMMAND [ARGUMENTS]",
+	.synopsis = "[--cpu MODEL] [--strict-cpuid] [--] COMMAND [ARGUMENTS]",
 	.summary = "Run a command that uses /dev/kvm on vpmu",
 	.run = run,
 	.describe = describe,

@@ -38,6 +38,7 @@ long ioctl_create_vm(struct kvm_call *call)
 	vm = vm_create(call->model);
 	if (!vm)
 		return -ENOMEM;
+	vm->set.strict_cpuid = getenv("VPMU_STRICT_CPUID");
 	r = kvm_new_file(call, KVM_FILE_VM, vm, NULL);
 	vm_put(vm); /* the file has its own reference */
 	return r;

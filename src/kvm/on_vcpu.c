@@ -167,21 +167,6 @@ long ioctl_smi(struct kvm_call *call)
 	return -ENOTTY; /* KVM built without SMM */
 }
 
-/* Takes `entries` over. */
-static long set_cpuid(struct vcpu *vcpu, struct kvm_cpuid_entry2 *entries, u32 n)
-{
-	long r;
-
-	if (!n) {
-		free(entries);
-		entries = NULL;
-	}
-	r = vcpu_set_cpuid(vcpu, entries, n);
-	if (r)
-		free(entries);
-	return r;
-}
-
 long ioctl_set_cpuid2(struct kvm_call *call)
 {
 	const struct kvm_cpuid2 *user = user_ptr(call->arg);
@@ -194,7 +179,7 @@ long ioctl_set_cpuid2(struct kvm_call *call)
 	if (head.nent > CPUID_MAX_ENTRIES)
 		return -E2BIG;
 	r = kvm_copy_in(user->entries, head.nent * sizeof(user->entries[0]), &entries);
-	return r ? r : set_cpuid(call->vcpu, entries, head.nent);
+	return r ? r : vcpu_set_cpuid(call->vcpu, entries, head.nent);
 }
 
 /* The older form has no subleaves. */
@@ -222,7 +207,7 @@ long ioctl_set_cpuid(struct kvm_call *call)
 		entries[i].edx = old[i].edx;
 	}
 	free(old);
-	return entries ? set_cpuid(call->vcpu, entries, head.nent) : -ENOMEM;
+	return entries ? vcpu_set_cpuid(call->vcpu, entries, head.nent) : -ENOMEM;
 }
 
 long ioctl_get_cpuid2(struct kvm_call *call)

@@ -13,6 +13,7 @@
 #include "x86/models.h"
 
 struct vcpu;
+struct vm;
 
 #define CPUID_MAX_ENTRIES 256 /* KVM_MAX_CPUID_ENTRIES; more than that is E2BIG in SET_CPUID2 */
 
@@ -45,6 +46,12 @@ int cpuid_apply(struct vcpu *vcpu);
  * The same check on a list that is not the vCPU's yet: 0 or -EINVAL (KVM: kvm_check_cpuid).
  */
 int cpuid_check(const struct kvm_cpuid_entry2 *entries, u32 n);
+
+/*
+ * Fills in what the program does not know of the model that its list names (cpuid_newer.c); the
+ * list may grow and move. 1 if anything was filled in, else 0, or -ENOMEM.
+ */
+int cpuid_fill_newer(const struct vm *vm, struct kvm_cpuid_entry2 **entries, u32 *n);
 
 /*
  * Refreshes the bits of vcpu->cpuid that follow the vCPU's state: OSXSAVE, APIC, MWAIT, the sizes

@@ -78,6 +78,8 @@ enum msr_result msr_feature_read(const struct model *model, u32 index, u64 *valu
 
 /* Values after creation of the vCPU (init_event false) or INIT. */
 void msr_reset(struct vcpu *vcpu, bool init_event);
+/* For a program that cpuid_fill_newer() helped: what it would write if it were newer. */
+void msr_fill_newer(struct vcpu *vcpu);
 
 /* mce.c. KVM_X86_SETUP_MCE: 0 or -EINVAL. KVM_X86_GET_MCE_CAP_SUPPORTED. */
 int msr_setup_mce(struct vcpu *vcpu, u64 mcg_cap);

@@ -20,6 +20,8 @@
 #define FEATURES_CPUID_FAULT	 BIT(0)
 #define FEAT_CTL_LOCKED		 BIT(0)
 #define HWCR_MC_STATUS_WRITE	 BIT(18)
+#define HWCR_TSC_FREQ_SEL	 BIT(24) /* the TSC counts at the P0 frequency */
+#define SPEC_CTRL_BHI_DIS_S	 BIT(10)
 #define DEBUGCTL_LBR_BTF	 MASK(1, 0)
 #define DEBUGCTL_PINS		 MASK(5, 2)
 
@@ -179,7 +181,7 @@ static bool write_efer(struct vcpu *vcpu, u32 index, bool host, u64 value)
 
 	(void)index;
 	if (host) {
-		if (value & ~(EFER_SCE | EFER_LME | EFER_LMA | EFER_NX))
+		if (value & ~(EFER_SCE | EFER_LME | EFER_LMA | EFER_NX | EFER_AIBRSE))
 			return false;
 		cpu->efer = (value & ~EFER_LMA) | (cpu->efer & EFER_LMA);
 		cpu_state_changed(cpu);
@@ -328,7 +330,7 @@ static bool check_hwcr(struct vcpu *vcpu, u32 index, bool host, u64 *value)
 {
 	(void)vcpu, (void)index, (void)host;
 	*value &= ~(BIT(3) | BIT(6) | BIT(8));
-	return !(*value & ~(HWCR_MC_STATUS_WRITE | BIT(24)));
+	return !(*value & ~(HWCR_MC_STATUS_WRITE | HWCR_TSC_FREQ_SEL));
 }
 
 /* APM2 15.30.1: once SVM is disabled and locked, both bits stay. */
@@ -392,12 +394,12 @@ static bool check_async_pf(struct vcpu *vcpu, u32 index, bool host, u64 *value)
 }
 
 /* What the guest's own mitigations would act on does not exist here: its code is translated. */
-#define ARCH_CAPABILITIES_VALUE                                                         \
-	(BIT(0) /* RDCL_NO */ | BIT(3) /* SKIP_L1DFL_VMENTRY */ | BIT(4) /* SSB_NO */ | \
-	 BIT(5) /* MDS_NO */ | BIT(6) /* PSCHANGE_MC_NO */ | BIT(8) /* TAA_NO */ |      \
-	 BIT(13) /* SBDR_SSDP_NO */ | BIT(14) /* FBSDP_NO */ | BIT(15) /* PSDP_NO */ |  \
-	 BIT(24) /* PBRSB_NO */ | BIT(26) /* GDS_NO */ | BIT(27) /* RFDS_NO */ |        \
-	 BIT(62) /* ITS_NO */)
+#define ARCH_CAPABILITIES_VALUE                                                           \
+	(BIT(0) /* RDCL_NO */ | BIT(1) /* IBRS_ALL */ | BIT(3) /* SKIP_L1DFL_VMENTRY */ | \
+	 BIT(4) /* SSB_NO */ | BIT(5) /* MDS_NO */ | BIT(6) /* PSCHANGE_MC_NO */ |        \
+	 BIT(8) /* TAA_NO */ | BIT(13) /* SBDR_SSDP_NO */ | BIT(14) /* FBSDP_NO */ |      \
+	 BIT(15) /* PSDP_NO */ | BIT(24) /* PBRSB_NO */ | BIT(26) /* GDS_NO */ |          \
+	 BIT(27) /* RFDS_NO */ | BIT(62) /* ITS_NO */)
 
 #define GATE(g)	       .gate = GATE_##g
 #define PV(feature)    .pv = KVM_FEATURE_##feature + 1
@@ -423,11 +425,30 @@ const struct msr_row msr_rows[] = {
 
 const u32 msr_nrows = ARRAY_SIZE(msr_rows);
 
+/* Feature MSRs begin with what the model has; without the quirk it is the program that gives it. */
+static void reset_features(struct vcpu *vcpu)
+{
+	bool amd = vcpu->vm->model->is_amd;
+	bool stuff = vm_has_quirk(vcpu->vm, KVM_X86_QUIRK_STUFF_FEATURE_MSRS);
+
+	for (u32 i = 0; i < msr_nrows; i++)
+		if ((msr_rows[i].flags & FEATURE) && msr_rows[i].home)
+			*msr_home(vcpu, &msr_rows[i], msr_rows[i].first) =
+				stuff ? msr_value(&msr_rows[i], amd) : 0;
+	vcpu->msrs.platform_info = stuff ? PLATFORM_CPUID_FAULT : 0;
+}
+
+/* The invariant TSC of AMD runs at the P0 frequency; programs leave HWCR at KVM's 0. */
+void msr_fill_newer(struct vcpu *vcpu)
+{
+	if (vcpu->vm->model->is_amd)
+		vcpu->msrs.hwcr |= HWCR_TSC_FREQ_SEL;
+}
+
 /* INIT leaves most of them (SDM 3A table 9-1). */
 void msr_reset(struct vcpu *vcpu, bool init_event)
 {
 	struct vcpu_msrs *msrs = &vcpu->msrs;
-	bool amd = vcpu->vm->model->is_amd;
 
 	msrs->smi_count = 0;
 	msrs->spec_ctrl = 0;
@@ -439,13 +460,9 @@ void msr_reset(struct vcpu *vcpu, bool init_event)
 	vcpu->clock.system_time = 0;
 	if (init_event)
 		return;
-	for (u32 i = 0; i < msr_nrows; i++)
-		if ((msr_rows[i].flags & FEATURE) && msr_rows[i].home)
-			*msr_home(vcpu, &msr_rows[i], msr_rows[i].first) =
-				msr_value(&msr_rows[i], amd);
+	reset_features(vcpu);
 	msrs->misc_features_enables = 0;
 	msrs->misc_enable = MISC_ENABLE_PEBS_UNAVAIL | MISC_ENABLE_BTS_UNAVAIL;
-	msrs->platform_info = PLATFORM_CPUID_FAULT;
 	msrs->poll_control = 1;
 	msrs->feat_ctl = 0;
 	if (!msrs->mcg_cap)

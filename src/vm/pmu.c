@@ -24,6 +24,8 @@ void vcpu_pmu_init(struct vcpu *vcpu)
 	pmu_init(&vcpu->pmu.guest, model, &hostperf_mediated, &vcpu->pmu.hw);
 	vcpu->cpu->pmu = &vcpu->pmu.hw;
 	vcpu->cpu->intercepts = &vcpu->pmu.intercepts;
+	if (!vm_has_quirk(vcpu->vm, KVM_X86_QUIRK_STUFF_FEATURE_MSRS))
+		vcpu->pmu.guest.perf_capabilities = 0; /* until the program writes it */
 }
 
 /* SDM 3A 10.5.1. Without an in-kernel APIC a PMI has nowhere to go (KVM: the same). */

@@ -282,28 +282,40 @@ static bool same_cpuid(struct vcpu *vcpu, struct kvm_cpuid_entry2 *entries, u32 
 	return same;
 }
 
+/* Leaves in *entries what is to be freed: the new list if it was refused, else the old one. */
+static int replace_cpuid(struct vcpu *vcpu, struct kvm_cpuid_entry2 **entries, u32 n)
+{
+	int r = cpuid_check(*entries, n);
+
+	if (r)
+		return r;
+	r = cpuid_fill_newer(vcpu->vm, entries, &n);
+	if (r < 0)
+		return r;
+	if (r)
+		msr_fill_newer(vcpu);
+	/* KVM: the model is fixed by the first run, but a program that reuses the vCPU may say it
+	 * again. */
+	if (vcpu->ever_ran)
+		return same_cpuid(vcpu, *entries, n) ? 0 : -EINVAL;
+	swap_cpuid(vcpu, entries, &n);
+	r = cpuid_apply(vcpu);
+	if (r)
+		swap_cpuid(vcpu, entries, &n);
+	else
+		cpu_state_changed(vcpu->cpu);
+	return r;
+}
+
 int vcpu_set_cpuid(struct vcpu *vcpu, struct kvm_cpuid_entry2 *entries, u32 n)
 {
 	int r;
 
-	/* KVM: the model is fixed by the first run, but a program that reuses the vCPU may say it
-	 * again. */
-	if (vcpu->ever_ran) {
-		if (!same_cpuid(vcpu, entries, n))
-			return -EINVAL;
+	if (!n) { /* no list, not an empty one */
 		free(entries);
-		return 0;
+		entries = NULL;
 	}
-	r = cpuid_check(entries, n);
-	if (r)
-		return r;
-	swap_cpuid(vcpu, &entries, &n);
-	r = cpuid_apply(vcpu);
-	if (r) {
-		swap_cpuid(vcpu, &entries, &n);
-		return r;
-	}
-	cpu_state_changed(vcpu->cpu);
+	r = replace_cpuid(vcpu, &entries, n);
 	free(entries);
-	return 0;
+	return r;
 }

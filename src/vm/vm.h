@@ -129,6 +129,7 @@ struct vm_settings {
 	bool exception_payload, triple_fault_event, exit_on_emulation_error;
 	bool platform_info_hidden; /* KVM_CAP_MSR_PLATFORM_INFO 0 */
 	bool pmu_disabled;
+	bool strict_cpuid; /* VPMU_STRICT_CPUID: guests get the program's list as it is */
 };
 
 struct io_zones; /* vm/io.c: coalescing zones and ioeventfds */
@@ -209,8 +210,8 @@ void vcpu_kick(struct vcpu *vcpu, u32 requests);
 void vcpu_section_begin(struct vcpu *vcpu);
 void vcpu_section_end(struct vcpu *vcpu);
 void vcpu_reset(struct vcpu *vcpu, bool init);
-int vcpu_set_cpuid(struct vcpu *vcpu, struct kvm_cpuid_entry2 *entries,
-		   u32 n); /* takes entries over on success */
+/* KVM_SET_CPUID2. `entries` is from malloc() and taken over, whatever the outcome. */
+int vcpu_set_cpuid(struct vcpu *vcpu, struct kvm_cpuid_entry2 *entries, u32 n);
 int vcpu_enable_cap(struct vcpu *vcpu, const struct kvm_enable_cap *cap);
 /* Hands an NMI to the vCPU. Any thread. */
 void vcpu_nmi(struct vcpu *vcpu);

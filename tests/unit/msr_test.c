@@ -195,6 +195,24 @@ static void the_program_may_zero_what_it_was_told_of(void **state)
 	}
 }
 
+static void without_the_quirk_feature_msrs_are_the_programs_to_give(void **state)
+{
+	struct machine *m = *state;
+	u32 list[64], n = msr_feature_list(m->vm->model, list, ARRAY_SIZE(list));
+	struct vcpu *bare;
+
+	m->vm->set.disabled_quirks = KVM_X86_QUIRK_STUFF_FEATURE_MSRS;
+	bare = add_vcpu(m->vm, 1);
+	assert_in_range(n, 1, ARRAY_SIZE(list));
+	for (u32 i = 0; i < n; i++) {
+		u64 value;
+
+		assert_int_equal(msr_feature_read(m->vm->model, list[i], &value), MSR_OK);
+		assert_int_equal(host_read(bare, list[i]), 0);
+		assert_int_equal(host_read(m->vcpu, list[i]), value);
+	}
+}
+
 static void hwcr_keeps_two_bits_and_ignores_three(void **state)
 {
 	struct machine *m = *state;
@@ -482,6 +500,7 @@ int main(void)
 		BOTH(every_listed_msr_can_be_saved_and_restored),
 		cmocka_unit_test(feature_msrs_belong_to_the_vendor),
 		BOTH(feature_msrs_freeze_when_the_vcpu_has_run),
+		BOTH(without_the_quirk_feature_msrs_are_the_programs_to_give),
 		BOTH(an_unknown_msr_is_told_from_a_bad_value),
 		BOTH(the_program_may_zero_what_it_was_told_of),
 		BOTH(hwcr_keeps_two_bits_and_ignores_three),
