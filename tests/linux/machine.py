@@ -103,12 +103,11 @@ class Monitor:
 
 class Machine:
     """One QEMU process. The arguments are those of tests/linux/boot; test names a script of tests/linux/guest, and
-    variables are handed to it. A CPU that may migrate has no invariant TSC, which Linux complains about on AMD models."""
+    variables are handed to it."""
 
     def __init__(self, name, kernel="6.12-cloud", machine="q35", cpus=1, model="icelake", loader="bzImage", irqchip="on",
                  memory=512, test=None, variables=None, append="", extra=(), accel="kvm", restarts=False, linux=True,
-                 shared=False, cpu="host,migratable=off",
-                 stub=False):
+                 shared=False, cpu="host", stub=False):
         self.name, self.kernel, self.machine, self.cpus, self.model = name, kernel, machine, cpus, model
         self.loader, self.irqchip, self.memory, self.test = loader, irqchip, memory, test
         self.variables, self.append, self.extra, self.accel = variables or {}, append, list(extra), accel
