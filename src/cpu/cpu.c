@@ -21,7 +21,6 @@
 #define PAT_RESET	0x0007040600070406ull
 #define RDX_RESET	0x600 /* KVM: family 6 where CPUID does not say better */
 #define PHYS_BITS	36    /* KVM: until CPUID says */
-#define TSC_SCALE_UNITY BIT(48)
 
 _Static_assert(BELOW % 64 == 0 && PAGE_SIZE % 64 == 0, "struct cpu is 64-byte aligned");
 
@@ -38,7 +37,7 @@ struct cpu *cpu_create(void)
 		return NULL;
 	}
 	cpu->phys_bits = PHYS_BITS;
-	cpu->tsc_scale = TSC_SCALE_UNITY;
+	cpu->tsc_scale = TSC_SCALE_ONE;
 	fpu_probe(cpu);
 	cpu_reset(cpu);
 	return cpu;

@@ -195,6 +195,9 @@ struct host_fpu {
 	u16 fcw;
 };
 
+#define TSC_SCALE_SHIFT 48
+#define TSC_SCALE_ONE	BIT(TSC_SCALE_SHIFT)
+
 struct engine;
 struct code_pages;
 struct hwpmu;

@@ -83,6 +83,8 @@ void cpu_update_mode(struct cpu *cpu)
 		mode |= MODE_LBR;
 	if (cpu_long_mode(cpu))
 		mode |= MODE_LONG;
+	if (cpu->tsc_scale == TSC_SCALE_ONE && (!cpu->cpl || !(cpu->cr4 & CR4_TSD)))
+		mode |= MODE_TSC;
 	if ((cpu->cr0 & CR0_PE) && !(cpu->rflags & FL_VM))
 		mode |= MODE_PROT;
 	if ((cpu->rflags & FL_TF) || cpu->debug.single_step || cpu->watch_active ||

@@ -31,6 +31,8 @@
 #define MODE_PROT    BIT(15) /* CR0.PE and not virtual-8086 */
 #define MODE_IOPL_OK BIT(16) /* CPL <= IOPL */
 
+#define MODE_TSC BIT(27) /* RDTSC is allowed, and the host's but for an offset */
+
 /* What translated code counts besides instructions and branches: groups of classes that somebody
  * wants (cpu->wanted). */
 #define MODE_COUNT_BRANCHES BIT(17)

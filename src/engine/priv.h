@@ -157,10 +157,11 @@ struct engine {
 	u32 modes[16];	/* modes seen; their index is part of jump_key */
 	u32 nmodes;
 	enum guest_fault left;	   /* with LEAVE_FAULT: why; FAULT_NONE: the instruction is done */
+	bool again;		   /* but it is not: it is to be executed again */
 	struct slow_state pending; /* between slow_access() and slow_commit() */
 	/* Entry points of the generated runtime, executable view. */
 	u64 (*enter)(struct cpu *cpu, const void *code);
-	u8 *leave, *slow, *commit; /* writable view */
+	u8 *leave, *slow, *commit, *call; /* writable view */
 	u8 *record[BRANCH_FAR], *record_no_call; /* the same: of near branches, trans_lbr.c */
 	u64 blocks_made, flushes;
 };
@@ -205,6 +206,22 @@ struct block *translate(struct cpu *cpu, u32 mode, gpa_t gpa, const u8 *host,
 /* slow.c: called from translated code */
 u64 slow_access(struct cpu *cpu, u64 address, u32 desc, const u8 *return_pc);
 u64 slow_commit(struct cpu *cpu, u64 unused, u32 desc, const u8 *return_pc);
+
+/* call.c: the same; executes a struct insn */
+u64 call_insn(struct cpu *cpu, u64 insn, u32 unused, const u8 *return_pc);
+
+/* Flags: whole in rflags outside translated code, arithmetic ones in aflags inside. */
+static inline void flags_in(struct cpu *cpu)
+{
+	cpu->aflags = (cpu->rflags & 0xff) << 8 | !!(cpu->rflags & FL_OF);
+}
+
+static inline void flags_out(struct cpu *cpu)
+{
+	u64 arith = (cpu->aflags >> 8 & (FL_ARITH & 0xff)) | (cpu->aflags & 1 ? FL_OF : 0);
+
+	cpu->rflags = (cpu->rflags & ~FL_ARITH) | arith;
+}
 
 /* What an access is, for the slow path: an immediate in translated code. */
 #define DESC_SIZE      0xffu /* bytes */

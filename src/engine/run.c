@@ -31,20 +31,6 @@ static void new_epoch(struct cpu *cpu)
 	cpu_drop_jumps(cpu);
 }
 
-/* Flags: whole in rflags outside translated code, arithmetic ones in aflags inside. */
-
-static void flags_in(struct cpu *cpu)
-{
-	cpu->aflags = (cpu->rflags & 0xff) << 8 | !!(cpu->rflags & FL_OF);
-}
-
-static void flags_out(struct cpu *cpu)
-{
-	u64 arith = (cpu->aflags >> 8 & (FL_ARITH & 0xff)) | (cpu->aflags & 1 ? FL_OF : 0);
-
-	cpu->rflags = (cpu->rflags & ~FL_ARITH) | arith;
-}
-
 /* The jump cache's key: the generation in bits 63:52, the mode's index in 51:48. */
 
 #define KEY_GENERATION_BITS 12
@@ -427,6 +413,8 @@ static enum turn after(struct cpu *cpu, enum leave why, u32 mode, const struct b
 			retired_step(cpu, cpu->rflags & FL_TF);
 		return TURN_AGAIN;
 	case LEAVE_FAULT:
+		if (eng->again)
+			return TURN_AGAIN;
 		if (eng->left == FAULT_NONE)
 			retired_step(cpu, cpu->rflags & FL_TF);
 		if (eng->left == FAULT_RAISED)

@@ -22,6 +22,7 @@ static u64 leave(struct cpu *cpu, const u8 *return_pc, enum guest_fault fault, b
 
 	place_unwind(cpu, block, place_find(eng, block, return_pc), completed);
 	eng->left = fault;
+	eng->again = false;
 	return SLOW_LEAVE;
 }
 

@@ -125,6 +125,8 @@ bool thunks_make(struct engine *eng)
 	eng->commit = e.p;
 	make_slow(&e, finish, slow_commit);
 	lbr_thunks_make(eng, &e);
+	eng->call = e.p;
+	make_slow(&e, finish, call_insn);
 	eng->enter = (u64(*)(struct cpu *, const void *))(uintptr_t)exec_view(eng, entry);
 	eng->code_next = e.p;
 	return !e.full;

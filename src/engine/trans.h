@@ -84,6 +84,8 @@ struct trans {
 	u32 offset;	 /* of it from the block's first byte */
 	u8 index;	 /* of it in the block */
 	bool last;	 /* it ends the block */
+	bool shadow;	 /* the one before it was STI */
+	bool opened;	 /* STI was one of the block */
 
 	struct source source;
 	struct insn insn;
@@ -160,6 +162,11 @@ bool source_spans(const struct trans *t); /* has the second page been opened? */
 
 /* trans_gate.c: may this instruction be executed now? Returns the vector to raise, or -1. */
 int gate_vector(const struct trans *t);
+
+/* trans_system.c */
+bool system_translate(struct trans *t);		  /* whether it knew the instruction */
+bool system_ends_before(const struct trans *t);	  /* must the instruction begin a block? */
+void system_shadow_ends(struct trans *t);
 
 /* trans_branch.c, trans_stack.c: each returns whether it knew the instruction. */
 bool branch_translate(struct trans *t);

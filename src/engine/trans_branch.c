@@ -60,7 +60,7 @@ void block_end_indirect(struct trans *t)
 		leave_with(t, LEAVE_STEP);
 		return;
 	}
-	if (!jump_cache_usable(t)) {
+	if (!jump_cache_usable(t) || t->mode != t->block->mode) {
 		leave_from_block(t, LEAVE_LOOKUP);
 		return;
 	}
@@ -82,7 +82,7 @@ static bool linkable(const struct trans *t, u64 target)
 {
 	u64 from = t->linear_base + t->block->rip, to = t->linear_base + target;
 
-	return !(t->mode & MODE_STEP) && (from & PAGE_MASK) == (to & PAGE_MASK);
+	return !(t->mode & MODE_STEP) && t->mode == t->block->mode && (from & PAGE_MASK) == (to & PAGE_MASK);
 }
 
 static void new_link(struct trans *t, u32 i, u64 target, u8 *site)

@@ -265,20 +265,28 @@ static void begin_place(struct trans *t)
 static enum step translate_insn(struct trans *t)
 {
 	int vector = gate_vector(t);
+	bool shadow = t->shadow;
 
+	if (system_ends_before(t))
+		return STEP_END_HERE;
 	if (vector >= 0)
 		return raise_here(t, vector);
+	t->shadow = false;
 	begin_place(t);
 	count_weigh(t);
 	t->block->ninsns++;
 	t->block->nbranches += t->insn.is_branch;
 	t->last = t->insn.is_branch;
+	if (shadow && t->last)
+		system_shadow_ends(t);
 	if (branch_translate(t))
 		return STEP_ENDED;
-	if (nop(t) || pause_or_xchg(t) || lea(t) || stack_translate(t) || direction_flag(t) ||
-	    bit_string(t) || native(t))
-		return STEP_GO_ON;
-	return complex(t);
+	if (!(nop(t) || pause_or_xchg(t) || lea(t) || stack_translate(t) || direction_flag(t) ||
+	      bit_string(t) || system_translate(t) || native(t)))
+		return complex(t);
+	if (shadow)
+		system_shadow_ends(t);
+	return STEP_GO_ON;
 }
 
 /* The second page of an instruction that crosses. */
@@ -364,7 +372,10 @@ static enum step translate_insns(struct trans *t, enum guest_fault *fault)
 	if (step == STEP_GO_ON || (step == STEP_END_HERE && t->offset)) {
 		*fault = FAULT_NONE;
 		flags_save(t);
-		block_end_direct(t, 0, t->rip);
+		if (t->shadow) /* the next instruction is stepped */
+			block_leave(t, LEAVE_LOOKUP, (u64)(uintptr_t)t->block, t->rip);
+		else
+			block_end_direct(t, 0, t->rip);
 		step = STEP_ENDED;
 	}
 	return step;
@@ -420,6 +431,7 @@ struct block *translate(struct cpu *cpu, u32 mode, gpa_t gpa, const u8 *host,
 	t.linear_base = mode & MODE_CODE64 ? 0 : cpu->seg[CS].base;
 	t.offset = t.index = 0;
 	t.nstubs = t.nplaces = 0;
+	t.shadow = t.opened = false;
 	t.source = (struct source){ 0 };
 	if (!source_open(&t, 0, gpa, host))
 		return NULL;

@@ -18,13 +18,10 @@
 #include <linux/kvm.h>
 #include <pthread.h>
 
-#include "base/types.h"
+#include "cpu/cpu.h"
 
 struct vcpu;
 struct vm;
-
-#define TSC_SCALE_SHIFT 48
-#define TSC_SCALE_ONE	BIT(TSC_SCALE_SHIFT)
 
 struct vm_clock {
 	pthread_mutex_t lock;

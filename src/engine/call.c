@@ -1,0 +1,49 @@
+// SPDX-License-Identifier: MIT
+/*
+ * Instructions that C executes from within a block, which goes on behind them: the string
+ * instructions. Called by translated code with all registers stored; whatever keeps the block from
+ * going on leaves it, behind the instruction or, if that has to be executed again, before it. vCPU
+ * thread, guest vector state live: general registers only.
+ */
+#include "cpu/event.h"
+#include "cpu/mmu.h"
+#include "engine/priv.h"
+#include "engine/sys.h"
+
+/* The call is the last of the instruction's code: what it returns to belongs to the next one. */
+static u64 leave(struct cpu *cpu, const u8 *return_pc, enum guest_fault fault, bool completed)
+{
+	struct engine *eng = cpu->engine;
+	struct block *block = cache_by_code(eng, return_pc - 1);
+
+	place_unwind(cpu, block, place_find(eng, block, return_pc - 1), completed);
+	eng->left = fault;
+	return SLOW_LEAVE;
+}
+
+/* Something is to be done before the next instruction: a device waits, code was changed. */
+static bool has_news(const struct cpu *cpu)
+{
+	return cpu->code->nwritten || cpu->mmio.nwrites != cpu->mmio.write_pos ||
+	       cpu->mmio.nreads || cpu->pending_db;
+}
+
+u64 call_insn(struct cpu *cpu, u64 insn, u32 unused, const u8 *return_pc)
+{
+	enum sys_result result;
+
+	(void)unused;
+	flags_out(cpu);
+	result = sys_execute(cpu, (const struct insn *)(uintptr_t)insn);
+	flags_in(cpu);
+	cpu->engine->again = result == SYS_AGAIN;
+	if (result == SYS_NEXT && !has_news(cpu))
+		return SLOW_DIRECT;
+	if (result == SYS_NEXT)
+		return leave(cpu, return_pc, FAULT_NONE, true);
+	if (result == SYS_AGAIN)
+		return leave(cpu, return_pc, FAULT_NONE, false);
+	if (result == SYS_UNKNOWN)
+		cpu_raise(cpu, VEC_UD);
+	return leave(cpu, return_pc, result == SYS_EXIT ? FAULT_EXIT : FAULT_RAISED, false);
+}

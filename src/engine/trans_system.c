@@ -1,0 +1,268 @@
+// SPDX-License-Identifier: MIT
+/*
+ * System instructions of 64-bit kernel code that need not leave the block: the interrupt flag, the
+ * alignment flag as SMAP uses it, PUSHF, SWAPGS, RDTSC, selectors (SDM 2), and the string
+ * instructions, which C executes from within the block (call.c). A kernel spends most of its system
+ * instructions on these. Whatever is not plain here goes the long way through sys_execute(), which
+ * has all the rules; so does everything when one instruction is stepped at a time.
+ */
+#include "engine/trans.h"
+
+#define SEGMENT(n, field) \
+	(CPU(seg) + (n) * (s32)sizeof(struct segment) + (s32)offsetof(struct segment, field))
+#define GROUP_OR  1
+#define OP_OR	  0x0b
+#define FLAG_MASK (~(s32)(FL_ARITH | FL_VM | FL_RF))
+
+static bool in_kernel(const struct trans *t)
+{
+	return (t->mode & (MODE_CODE64 | MODE_CPL)) == MODE_CODE64;
+}
+
+/* Room for flags in the host's is wanted: the guest's go to cpu->aflags. */
+static void flags_away(struct trans *t)
+{
+	flags_save(t);
+	t->flags = FLAGS_IN_CPU;
+}
+
+static void store_byte(struct trans *t, s32 offset, u8 value)
+{
+	emit_insn(&t->e, &(struct enc){ .opcode = 0xc6,
+					.is_mem = true,
+					.ea = ea_base(RSP, offset),
+					.imm = value,
+					.imm_len = 1 });
+}
+
+/* CLI behind an STI of the same block would close the window before anybody could look. */
+bool system_ends_before(const struct trans *t)
+{
+	return t->opened && t->zi.mnemonic == ZYDIS_MNEMONIC_CLI;
+}
+
+static void cli(struct trans *t)
+{
+	flags_away(t);
+	emit_group1_mem(&t->e, false, GROUP_AND, ea_base(RSP, CPU(rflags)), ~(s32)FL_IF);
+}
+
+static void call_attention(struct trans *t)
+{
+	emit_insn(&t->e, &(struct enc){ .lock = true,
+					.opcode = 0x81,
+					.reg = GROUP_OR,
+					.is_mem = true,
+					.ea = ea_base(RSP, CPU(attention)),
+					.imm = ATTENTION_ENGINE,
+					.imm_len = 4 });
+}
+
+/*
+ * STI: nothing if IF is set. Else the shadow begins, which system_shadow_ends() ends behind the
+ * next instruction; and if an interrupt waits for its window, the next block looks for it.
+ */
+static void sti(struct trans *t)
+{
+	u8 *set, *unwanted;
+
+	flags_away(t);
+	emit_insn(&t->e, &(struct enc){ .opcode = 0xf6, /* TEST */
+					.is_mem = true,
+					.ea = ea_base(RSP, CPU(rflags) + 1),
+					.imm = FL_IF >> 8,
+					.imm_len = 1 });
+	set = emit_jcc(&t->e, CC_NE);
+	emit_group1_mem(&t->e, false, GROUP_OR, ea_base(RSP, CPU(rflags)), FL_IF);
+	store_byte(t, CPU(shadow), SHADOW_STI);
+	emit_insn(&t->e, &(struct enc){ .opcode = 0x80,
+					.reg = GROUP_CMP,
+					.is_mem = true,
+					.ea = ea_base(RSP, CPU(want_irq_window)),
+					.imm_len = 1 });
+	unwanted = emit_jcc(&t->e, CC_E);
+	call_attention(t);
+	emit_patch(&t->e, set, t->e.p);
+	emit_patch(&t->e, unwanted, t->e.p);
+	t->shadow = t->opened = true;
+}
+
+void system_shadow_ends(struct trans *t)
+{
+	store_byte(t, CPU(shadow), 0);
+}
+
+/* SMAP is known to be on when code that may not touch user pages executes STAC. */
+static bool stac(struct trans *t)
+{
+	if (t->mode & MODE_USER_OK)
+		return false;
+	flags_away(t);
+	emit_group1_mem(&t->e, false, GROUP_OR, ea_base(RSP, CPU(rflags)), FL_AC);
+	emit_group1_mem(&t->e, false, GROUP_OR, ea_base(RSP, CPU(mode)), MODE_USER_OK);
+	t->mode |= MODE_USER_OK;
+	return true;
+}
+
+/* And it still is when the same block ends what STAC began. */
+static bool clac(struct trans *t)
+{
+	if (!(t->mode & MODE_USER_OK) || (t->block->mode & MODE_USER_OK))
+		return false;
+	flags_away(t);
+	emit_group1_mem(&t->e, false, GROUP_AND, ea_base(RSP, CPU(rflags)), ~(s32)FL_AC);
+	emit_group1_mem(&t->e, false, GROUP_AND, ea_base(RSP, CPU(mode)), ~(s32)MODE_USER_OK);
+	t->mode &= ~(u32)MODE_USER_OK;
+	return true;
+}
+
+/* cpu->aflags has LAHF's byte in 15:8 and OF in bit 0. */
+static void pushf(struct trans *t)
+{
+	struct temp image = {
+		.kind = TEMP_CPU, .host = S1, .load = true, .offset = SPILL(SPILL_TARGET)
+	};
+
+	flags_away(t);
+	emit_rm(&t->e, false, OP_MOV_LOAD, S0, ea_base(RSP, CPU(aflags)));
+	emit_rr(&t->e, false, OP_MOV_LOAD, S1, S0);
+	emit_shift(&t->e, false, SHIFT_SHL, S0, 11);
+	emit_group1(&t->e, false, GROUP_AND, S0, FL_OF);
+	emit_shift(&t->e, false, SHIFT_SHR, S1, 8);
+	emit_group1(&t->e, false, GROUP_AND, S1, FL_ARITH & 0xff);
+	emit_rr(&t->e, false, OP_OR, S1, S0);
+	emit_rm(&t->e, true, OP_MOV_LOAD, S0, ea_base(RSP, CPU(rflags)));
+	emit_group1(&t->e, true, GROUP_AND, S0, FLAG_MASK);
+	emit_group1(&t->e, true, GROUP_OR, S0, FL_FIX1);
+	emit_rr(&t->e, true, OP_OR, S0, S1);
+	emit_rm(&t->e, true, OP_MOV_STORE, S0, ea_base(RSP, image.offset));
+	push_value(t, image, 8);
+}
+
+static void swapgs(struct trans *t)
+{
+	struct ea base = ea_base(RSP, SEGMENT(GS, base));
+	struct ea other = ea_base(RSP, CPU(kernel_gs_base));
+
+	flags_save(t);
+	emit_rm(&t->e, true, OP_MOV_LOAD, S0, base);
+	emit_rm(&t->e, true, OP_MOV_LOAD, S1, other);
+	emit_rm(&t->e, true, OP_MOV_STORE, S1, base);
+	emit_rm(&t->e, true, OP_MOV_STORE, S0, other);
+}
+
+/* The host's RDTSC writes RAX, which is scratch, and RDX, which is the guest's as well. */
+static bool rdtsc(struct trans *t, bool aux)
+{
+	if (!(t->mode & MODE_TSC))
+		return false;
+	flags_away(t);
+	emit_insn(&t->e, &(struct enc){ .map = MAP_0F, .opcode = 0xae, .reg = 5 }); /* LFENCE */
+	emit_u8(&t->e, 0x0f);
+	emit_u8(&t->e, 0x31);
+	emit_shift(&t->e, true, SHIFT_SHL, RDX, 32);
+	emit_rr(&t->e, true, OP_OR, RDX, RAX);
+	emit_rm(&t->e, true, OP_ADD, RDX, ea_base(RSP, CPU(tsc_offset)));
+	emit_rr(&t->e, false, OP_MOV_LOAD, HOST_GUEST_RAX, RDX);
+	emit_shift(&t->e, true, SHIFT_SHR, RDX, 32);
+	if (aux)
+		emit_rm(&t->e, false, OP_MOV_LOAD, RCX, ea_base(RSP, CPU(tsc_aux)));
+	return true;
+}
+
+static bool selector_read(struct trans *t)
+{
+	const struct operand *to = &t->insn.ops[0], *from = &t->insn.ops[1];
+
+	if (to->kind != OPERAND_REG || to->cls != REG_GPR || from->kind != OPERAND_REG ||
+	    from->cls != REG_SEG)
+		return false;
+	flags_save(t);
+	emit_insn(&t->e, &(struct enc){ .map = MAP_0F,
+					.opcode = 0xb7,
+					.reg = S0,
+					.is_mem = true,
+					.ea = ea_base(RSP, SEGMENT(from->reg, sel)) });
+	guest_set(t, to->reg, S0, to->size);
+	return true;
+}
+
+/* MOVSD and CMPSD of SSE2 have operands. */
+static bool string(struct trans *t)
+{
+	struct insn *copy;
+
+	if (t->insn.nops)
+		return false;
+	copy = cache_alloc(t->eng, sizeof(*copy));
+	if (!copy)
+		return false; /* complex() then finds the cache full */
+	*copy = t->insn;
+	flags_away(t);
+	emit_mov_imm(&t->e, S0, (u64)(uintptr_t)copy);
+	emit_patch(&t->e, emit_call(&t->e), t->eng->call);
+	return true;
+}
+
+static bool kernel_translate(struct trans *t)
+{
+	switch (t->zi.mnemonic) {
+	case ZYDIS_MNEMONIC_CLI:
+		cli(t);
+		return true;
+	case ZYDIS_MNEMONIC_STI:
+		sti(t);
+		return true;
+	case ZYDIS_MNEMONIC_STAC:
+		return stac(t);
+	case ZYDIS_MNEMONIC_CLAC:
+		return clac(t);
+	case ZYDIS_MNEMONIC_SWAPGS:
+		swapgs(t);
+		return true;
+	default:
+		return false;
+	}
+}
+
+bool system_translate(struct trans *t)
+{
+	if (t->mode & MODE_STEP)
+		return false;
+	switch (t->zi.mnemonic) {
+	case ZYDIS_MNEMONIC_MOVSB:
+	case ZYDIS_MNEMONIC_MOVSW:
+	case ZYDIS_MNEMONIC_MOVSD:
+	case ZYDIS_MNEMONIC_MOVSQ:
+	case ZYDIS_MNEMONIC_STOSB:
+	case ZYDIS_MNEMONIC_STOSW:
+	case ZYDIS_MNEMONIC_STOSD:
+	case ZYDIS_MNEMONIC_STOSQ:
+	case ZYDIS_MNEMONIC_LODSB:
+	case ZYDIS_MNEMONIC_LODSW:
+	case ZYDIS_MNEMONIC_LODSD:
+	case ZYDIS_MNEMONIC_LODSQ:
+	case ZYDIS_MNEMONIC_SCASB:
+	case ZYDIS_MNEMONIC_SCASW:
+	case ZYDIS_MNEMONIC_SCASD:
+	case ZYDIS_MNEMONIC_SCASQ:
+	case ZYDIS_MNEMONIC_CMPSB:
+	case ZYDIS_MNEMONIC_CMPSW:
+	case ZYDIS_MNEMONIC_CMPSD:
+	case ZYDIS_MNEMONIC_CMPSQ:
+		return string(t);
+	case ZYDIS_MNEMONIC_RDTSC:
+		return (t->mode & MODE_CODE64) && rdtsc(t, false);
+	case ZYDIS_MNEMONIC_RDTSCP:
+		return (t->mode & MODE_CODE64) && rdtsc(t, true);
+	case ZYDIS_MNEMONIC_PUSHFQ:
+		if (!(t->mode & MODE_CODE64) || t->insn.opsize != 8)
+			return false;
+		pushf(t);
+		return true;
+	case ZYDIS_MNEMONIC_MOV:
+		return (t->mode & MODE_CODE64) && selector_read(t);
+	default:
+		return in_kernel(t) && kernel_translate(t);
+	}
+}
