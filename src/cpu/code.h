@@ -18,6 +18,7 @@ struct code_page {
 	u64 lines;
 	void *blocks; /* the engine's list of blocks on this page */
 	u64 epoch;    /* when the engine last compared the bytes */
+	u64 entered;  /* cpu->drops when jump[] first led here */
 };
 
 struct code_pages {

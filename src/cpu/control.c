@@ -4,8 +4,8 @@
  * the change with its effects on long mode, the PDPTEs, the TLB and the mode word. Privilege is
  * checked by the caller. vCPU thread; general registers only.
  *
- * The TLB holds one address space without PCIDs: a write to CR3 always empties it, which the
- * architecture allows at any time. CR3's bit 63 only says that it need not.
+ * The TLB holds one address space besides what is global: a write to CR3 drops the rest, which the
+ * architecture allows at any time. What is known of code is kept for PCIDs, as CR3's bit 63 allows.
  */
 #include "cpu/control.h"
 
@@ -110,6 +110,9 @@ enum guest_fault cpu_write_cr0(struct cpu *cpu, u64 value)
 
 enum guest_fault cpu_write_cr3(struct cpu *cpu, u64 value)
 {
+	bool keep = (cpu->cr4 & CR4_PCIDE) && (value & CR3_NOFLUSH);
+	u64 old = cpu->cr3;
+
 	if (cpu->cr4 & CR4_PCIDE)
 		value &= ~CR3_NOFLUSH;
 	if (cpu_long_mode(cpu) && (value & beyond_physical(cpu)))
@@ -119,7 +122,7 @@ enum guest_fault cpu_write_cr3(struct cpu *cpu, u64 value)
 	if (pae_paging(cpu->cr0, cpu->cr4, cpu->efer) && !load_pdptes(cpu, value))
 		return refuse(cpu);
 	cpu->cr3 = value;
-	tlb_flush(cpu);
+	tlb_switch(cpu, old, keep);
 	return FAULT_NONE;
 }
 

@@ -158,7 +158,7 @@ struct cpu_debug {
 };
 
 /* The soft TLB: see cpu/mmu.h. */
-#define TLB_BITS 8
+#define TLB_BITS 10
 #define TLB_SIZE (1u << TLB_BITS)
 
 struct tlb_entry {
@@ -175,8 +175,27 @@ enum tlb_set {
 	NTLBS
 }; /* AC: supervisor that may touch user pages */
 
+/*
+ * Whose code: what is known of the linear addresses of user code goes with its address space, what is
+ * known of the kernel's usually stays.
+ */
+enum space { SPACE_OS, SPACE_USR, NSPACES };
+
+/* Address spaces that user code may come back to: CR3 with its PCID (SDM 3A 4.10.1). */
+#define SPACES_KEPT 8
+
+struct space_kept {
+	u64 cr3;
+	u64 jump_generation, map_generation; /* 0: none */
+};
+
+/* Pages, by a hash of their numbers, that code was fetched from. */
+struct page_filter {
+	u64 bits[64];
+};
+
 /* Virtual address to translated code: see engine/runtime. */
-#define JUMP_BITS 14
+#define JUMP_BITS 16
 #define JUMP_SIZE (1u << JUMP_BITS)
 
 struct jump_entry {
@@ -212,7 +231,7 @@ struct cpu {
 	u64 rip;
 	u64 rflags;   /* the arithmetic flags are current outside translated code only */
 	u64 jump_key; /* XORed into addresses to look them up in jump[]; see engine/run.c */
-	u64 jump_generation; /* grows when no entry of jump[] may be used any more */
+	u64 jump_generation[NSPACES]; /* another number when no entry of jump[] may be used any more */
 	u64 spill[8]; /* scratch of translated code */
 	u64 host_rsp; /* the stack to return to */
 	u64 tsc_offset, tsc_scale; /* guest TSC = host TSC * scale >> 48, plus offset */
@@ -253,6 +272,7 @@ struct cpu {
 	struct branch_ring branches;
 	bool alone;	      /* no other processor writes this memory */
 	bool same_memory;     /* the owner's, for one engine_run(): nobody else has had a turn since the last */
+	bool loose;	      /* the owner's, for one engine_run(): the budget may end up to a block early */
 	retire_wanted wanted; /* which classes of it must grow; the owner's, read at engine_run() */
 	struct hwpmu *pmu;	       /* this processor's own; the owner's, as is the next */
 	struct intercepts *intercepts; /* which MSRs it reaches there; NULL: none */
@@ -269,7 +289,16 @@ struct cpu {
 
 	struct tlb_entry tlb[NTLBS][TLB_SIZE];
 	u8 tlb_shift[NTLBS][TLB_SIZE]; /* size of the guest's page behind an entry: for INVLPG */
-	bool tlb_large;		       /* some entry is part of a large page */
+	u64 tlb_local[NTLBS][TLB_SIZE / 64]; /* entries of pages that are not global */
+	u64 tlb_large; /* a hash of the gigabytes that entries of large pages lie in */
+	u64 map_generation[NSPACES]; /* another number when linear addresses of code are to be walked
+					again */
+	u64 last_jump, last_map;     /* numbers of generations given so far */
+	u64 drops;		     /* how often all of jump[] has become useless */
+	bool kernel_code_local;	     /* some of the kernel's code is on pages that are not global */
+	struct space_kept kept[SPACES_KEPT];
+	u32 next_kept;
+	struct page_filter fetched, fetched_large; /* pages; 2M regions with code on large pages */
 	struct jump_entry jump[JUMP_SIZE];
 	u8 bounce[256] __attribute__((aligned(64)));
 	u8 xsave[XSAVE_SIZE]

@@ -37,20 +37,38 @@ static inline u64 tlb_none(u32 index)
 	return (u64)(index ^ 1) << PAGE_SHIFT;
 }
 
-/* Makes all of jump[] miss: the engine derives jump_key from the generation before it enters code. */
+/*
+ * Generations: jump[] and the engine's cache of fetched pages are not emptied, but given another
+ * number, which the engine makes part of what it looks up. A number is never used for two things, so
+ * that user code can return to the one of its address space.
+ */
+
+/* Makes all of jump[] miss: code was changed. */
 static inline void cpu_drop_jumps(struct cpu *cpu)
 {
-	cpu->jump_generation++;
+	for (u32 space = 0; space < NSPACES; space++)
+		cpu->jump_generation[space] = ++cpu->last_jump;
+	for (u32 i = 0; i < SPACES_KEPT; i++)
+		cpu->kept[i].jump_generation = 0;
+	cpu->drops++;
 }
 
-void tlb_flush(struct cpu *cpu);		 /* drops jump[], too */
-void tlb_flush_page(struct cpu *cpu, gva_t gva); /* INVLPG: also drops jump[] */
+void tlb_flush(struct cpu *cpu);		 /* everything, and with it all that is known of code */
+void tlb_flush_local(struct cpu *cpu);		 /* what is not global */
+void tlb_flush_page(struct cpu *cpu, gva_t gva); /* INVLPG */
+/* CR3 has been written: user code is now that of another address space. keep: it may be one that was
+ * there before (CR3's bit 63). */
+void tlb_switch(struct cpu *cpu, u64 old_cr3, bool keep);
+/* INVPCID for PCIDs other than the current one. */
+void tlb_forget_others(struct cpu *cpu);
 void tlb_protect(struct cpu *cpu, gpa_t page);	 /* drops the write tags of a physical page */
 
 struct translation {
 	gpa_t gpa;
 	const struct mem_slot *slot; /* NULL: MMIO; so is a write to a MEM_READONLY slot */
 	hva_t host;		     /* of gpa; NULL when slot is */
+	u8 shift;		     /* log2 of the page's size */
+	bool global;		     /* the translation is every address space's */
 };
 
 /*
@@ -62,6 +80,9 @@ enum guest_fault mmu_translate(struct cpu *cpu, gva_t gva, u32 access, struct tr
 
 /* The same, and fills the TLB entry when the page allows direct access. */
 enum guest_fault mmu_fill(struct cpu *cpu, gva_t gva, u32 access, struct translation *out);
+
+/* Code was fetched from this page: flushing it is then more than flushing data. */
+void tlb_fetched(struct cpu *cpu, gva_t gva, const struct translation *t);
 
 /*
  * Reads and writes guest linear memory for C code, any size up to 4096, page-crossing allowed, MMIO

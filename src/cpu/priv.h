@@ -12,6 +12,7 @@ struct walk {
 	gpa_t gpa;
 	u8 shift;      /* log2 of the page's size */
 	bool writable; /* this privilege may write here, and the dirty bit is set */
+	bool global;   /* it stays when CR3 is written */
 };
 
 /* The page walk: rights checked, accessed and dirty bits set. Raises #PF; knows no slots but those

@@ -13,14 +13,138 @@ static void drop(struct tlb_entry *entry, u32 index)
 	entry->read = entry->write = tlb_none(index);
 }
 
+/* What a hash of page numbers may hold. */
+
+static u32 filter_hash(u64 number)
+{
+	return number * 0x9e3779b97f4a7c15ull >> (64 - 12);
+}
+
+static void filter_add(struct page_filter *filter, u64 number)
+{
+	u32 hash = filter_hash(number);
+
+	filter->bits[hash / 64] |= BIT(hash % 64);
+}
+
+static bool filter_has(const struct page_filter *filter, u64 number)
+{
+	u32 hash = filter_hash(number);
+
+	return filter->bits[hash / 64] & BIT(hash % 64);
+}
+
+/* Code: what is known of where it is. */
+
+void tlb_forget_others(struct cpu *cpu)
+{
+	bytes_fill(cpu->kept, 0, sizeof(cpu->kept));
+}
+
+static void forget_code(struct cpu *cpu)
+{
+	cpu_drop_jumps(cpu);
+	for (u32 space = 0; space < NSPACES; space++)
+		cpu->map_generation[space] = ++cpu->last_map;
+	bytes_fill(&cpu->fetched, 0, sizeof(cpu->fetched));
+	bytes_fill(&cpu->fetched_large, 0, sizeof(cpu->fetched_large));
+	cpu->kernel_code_local = false;
+}
+
 void tlb_flush(struct cpu *cpu)
 {
 	/* A tag of 0 has the right index bits in entry 0 alone. */
 	bytes_fill(cpu->tlb, 0, sizeof(cpu->tlb));
 	for (u32 set = 0; set < NTLBS; set++)
 		drop(&cpu->tlb[set][0], 0);
-	cpu->tlb_large = false;
-	cpu_drop_jumps(cpu);
+	bytes_fill(cpu->tlb_local, 0, sizeof(cpu->tlb_local));
+	cpu->tlb_large = 0;
+	forget_code(cpu);
+}
+
+static void drop_local(struct cpu *cpu)
+{
+	for (u32 set = 0; set < NTLBS; set++)
+		for (u32 word = 0; word < TLB_SIZE / 64; word++) {
+			for (u64 left = cpu->tlb_local[set][word]; left; left &= left - 1) {
+				u32 i = 64 * word + __builtin_ctzll(left);
+
+				drop(&cpu->tlb[set][i], i);
+			}
+			cpu->tlb_local[set][word] = 0;
+		}
+}
+
+void tlb_flush_local(struct cpu *cpu)
+{
+	drop_local(cpu);
+	cpu->jump_generation[SPACE_USR] = ++cpu->last_jump;
+	cpu->map_generation[SPACE_USR] = ++cpu->last_map;
+	if (cpu->kernel_code_local)
+		forget_code(cpu);
+}
+
+static struct space_kept *kept_of(struct cpu *cpu, u64 cr3)
+{
+	for (u32 i = 0; i < SPACES_KEPT; i++)
+		if (cpu->kept[i].cr3 == cr3 && cpu->kept[i].jump_generation)
+			return &cpu->kept[i];
+	return NULL;
+}
+
+static void keep_space(struct cpu *cpu, u64 cr3)
+{
+	struct space_kept *kept = kept_of(cpu, cr3);
+
+	if (!kept)
+		kept = &cpu->kept[cpu->next_kept++ % SPACES_KEPT];
+	*kept = (struct space_kept){ cr3, cpu->jump_generation[SPACE_USR],
+				     cpu->map_generation[SPACE_USR] };
+}
+
+/* PCIDs name address spaces; two CR3 with the same PCID are one as far as a processor can tell. */
+static void forget_pcid(struct cpu *cpu, u64 pcid)
+{
+	for (u32 i = 0; i < SPACES_KEPT; i++)
+		if ((cpu->kept[i].cr3 & ~PAGE_MASK) == pcid)
+			cpu->kept[i].jump_generation = 0;
+}
+
+void tlb_switch(struct cpu *cpu, u64 old_cr3, bool keep)
+{
+	const struct space_kept *kept = NULL;
+
+	if (cpu->cr4 & CR4_PCIDE)
+		keep_space(cpu, old_cr3);
+	if (keep)
+		kept = kept_of(cpu, cpu->cr3);
+	else
+		forget_pcid(cpu, cpu->cr3 & ~PAGE_MASK);
+	if (!kept) {
+		tlb_flush_local(cpu);
+		return;
+	}
+	drop_local(cpu);
+	cpu->jump_generation[SPACE_USR] = kept->jump_generation;
+	cpu->map_generation[SPACE_USR] = kept->map_generation;
+	if (cpu->kernel_code_local)
+		forget_code(cpu);
+}
+
+void tlb_fetched(struct cpu *cpu, gva_t gva, const struct translation *t)
+{
+	filter_add(&cpu->fetched, gva >> PAGE_SHIFT);
+	if (t->shift > PAGE_SHIFT)
+		filter_add(&cpu->fetched_large, gva >> 21);
+	if (t->shift > 22) /* a gigabyte: too many regions to name */
+		bytes_fill(&cpu->fetched_large, 0xff, sizeof(cpu->fetched_large));
+	if (!t->global && cpu->cpl != 3)
+		cpu->kernel_code_local = true;
+}
+
+static u64 large_hash(gva_t gva)
+{
+	return BIT((gva >> 30) % 64);
 }
 
 /* SDM 3A 4.10.4.1: INVLPG drops all of a large page, of which there may be many entries here. */
@@ -39,9 +163,11 @@ void tlb_flush_page(struct cpu *cpu, gva_t gva)
 
 	for (u32 set = 0; set < NTLBS; set++)
 		drop(&cpu->tlb[set][i], i);
-	if (cpu->tlb_large)
+	if (cpu->tlb_large & large_hash(gva))
 		flush_large(cpu, gva);
-	cpu_drop_jumps(cpu);
+	if (filter_has(&cpu->fetched, gva >> PAGE_SHIFT) ||
+	    filter_has(&cpu->fetched_large, gva >> 21))
+		forget_code(cpu);
 }
 
 void tlb_protect(struct cpu *cpu, gpa_t page)
@@ -80,7 +206,11 @@ static void fill(struct cpu *cpu, gva_t gva, u32 access, const struct walk *walk
 	entry->host = (u64)t->host & PAGE_MASK;
 	cpu->tlb_shift[set][i] = walk->shift;
 	if (walk->shift > PAGE_SHIFT)
-		cpu->tlb_large = true;
+		cpu->tlb_large |= large_hash(page);
+	if (walk->global)
+		cpu->tlb_local[set][i / 64] &= ~BIT(i % 64);
+	else
+		cpu->tlb_local[set][i / 64] |= BIT(i % 64);
 }
 
 static enum guest_fault translate(struct cpu *cpu, gva_t gva, u32 access, struct walk *walk,
@@ -91,6 +221,8 @@ static enum guest_fault translate(struct cpu *cpu, gva_t gva, u32 access, struct
 	if (fault)
 		return fault;
 	out->gpa = walk->gpa;
+	out->shift = walk->shift;
+	out->global = walk->global;
 	out->slot = cpu_slot(cpu, walk->gpa);
 	if (out->slot && (access & ACCESS_WRITE)) {
 		if (out->slot->flags & MEM_READONLY)

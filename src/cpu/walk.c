@@ -237,11 +237,14 @@ static enum step set_bits(struct walker *w, u32 level, u64 bits)
 {
 	struct cpu *cpu = w->cpu;
 	gpa_t gpa = w->gpa[level];
-	const struct mem_slot *slot = cpu_slot(cpu, gpa);
 	u64 entry = w->entry[level];
+	const struct mem_slot *slot;
 	bool done;
 
-	if ((entry & bits) == bits || (slot->flags & MEM_READONLY))
+	if ((entry & bits) == bits)
+		return STEP_ON;
+	slot = cpu_slot(cpu, gpa);
+	if (slot->flags & MEM_READONLY)
 		return STEP_ON;
 	if (!exchange(w, mem_hva(slot, gpa), entry, entry | bits, &done)) {
 		mmu_host_fault(cpu, gpa);
@@ -290,7 +293,7 @@ enum guest_fault mmu_walk(struct cpu *cpu, gva_t gva, u32 access, struct walk *o
 	if (!(cpu->cr0 & CR0_PG)) {
 		out->gpa = mask_a20(cpu, w.gva);
 		out->shift = PAGE_SHIFT;
-		out->writable = true;
+		out->writable = out->global = true;
 		return FAULT_NONE;
 	}
 	do
@@ -300,6 +303,7 @@ enum guest_fault mmu_walk(struct cpu *cpu, gva_t gva, u32 access, struct walk *o
 		return step == STEP_FAULT ? FAULT_RAISED : FAULT_EXIT;
 	out->gpa = mask_a20(cpu, leaf_address(&w));
 	out->shift = level_shift(&w, w.level);
+	out->global = (w.entry[w.level] & PTE_G) && (cpu->cr4 & CR4_PGE);
 	out->writable = (access & ACCESS_WRITE) ||
 			((w.entry[w.level] & PTE_D) && allows(&w, ACCESS_WRITE | access));
 	return FAULT_NONE;

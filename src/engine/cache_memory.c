@@ -9,8 +9,14 @@
 #include <sys/mman.h>
 #include <unistd.h>
 
-#define CODE_SIZE (32u << 20)
-#define META_SIZE (96u << 20)
+#ifndef MADV_POPULATE_READ /* Linux 5.14 */
+#define MADV_POPULATE_READ  22
+#define MADV_POPULATE_WRITE 23
+#endif
+
+#define CODE_SIZE (128u << 20)
+#define META_SIZE (256u << 20)
+#define STRIDE	  (256u << 10) /* mapped at once */
 
 static void *map_lazily(size_t size, int prot, int fd)
 {
@@ -45,14 +51,35 @@ int cache_create(struct engine *eng)
 		map_lazily(MAX_BLOCKS * sizeof(*eng->by_address), PROT_READ | PROT_WRITE, -1);
 	if (!eng->meta || !eng->by_address)
 		return -ENOMEM;
-	eng->code_next = eng->code_rw;
+	eng->code_next = eng->code_ready = eng->code_rw;
 	eng->code_limit = eng->code_rw + CODE_SIZE;
-	eng->meta_next = eng->meta;
+	eng->meta_next = eng->meta_ready = eng->meta;
 	eng->meta_limit = eng->meta + META_SIZE;
 	if (!thunks_make(eng))
 		return -ENOMEM;
 	eng->code_first = eng->code_next;
 	return 0;
+}
+
+/* A fault for each page would take longer than filling it. Where the host cannot do it the faults
+ * do. */
+static void populate(const u8 *next, u8 **ready, const u8 *limit)
+{
+	while (*ready < next + STRIDE && *ready < limit) {
+		madvise(*ready, STRIDE, MADV_POPULATE_WRITE);
+		*ready += STRIDE;
+	}
+}
+
+void cache_populate(struct engine *eng)
+{
+	u8 *code = eng->code_ready;
+
+	populate(eng->code_next, &eng->code_ready, eng->code_limit);
+	if (eng->code_ready != code)
+		madvise(eng->code_rx + (code - eng->code_rw), eng->code_ready - code,
+			MADV_POPULATE_READ);
+	populate(eng->meta_next, &eng->meta_ready, eng->meta_limit);
 }
 
 void cache_destroy(struct engine *eng)

@@ -125,6 +125,7 @@ void count_begin(struct cpu *cpu, u64 budget)
 
 	eng->budget = budget;
 	eng->steps = 0;
+	eng->spent = false;
 	eng->counting = false;
 	set_slice(cpu, 0);
 }
@@ -146,7 +147,7 @@ bool count_left(struct cpu *cpu)
 		count_flush(cpu, cpu_privilege(cpu));
 	if (!eng->counting)
 		start(cpu);
-	return slice_left(cpu) && !tripped(cpu);
+	return slice_left(cpu) && !eng->spent && !tripped(cpu);
 }
 
 void count_refund(struct cpu *cpu, u32 mode, bool branch, const struct weight *weight)
@@ -165,12 +166,23 @@ void count_refund_block(struct cpu *cpu, const struct block *block)
 	cpu->spill[SPILL_R14] -= place_refund(block, 0);
 }
 
+static u64 up_to_trip(const struct cpu *cpu)
+{
+	return distance(cpu, RETIRE_INSTRUCTIONS, cpu_privilege(cpu));
+}
+
 void count_renew(struct cpu *cpu, const struct block *block)
 {
+	struct engine *eng = cpu->engine;
+
 	count_flush(cpu, cpu_privilege(cpu));
 	start(cpu);
-	if (block->ninsns > slice_left(cpu))
-		cpu->engine->steps = block->ninsns;
+	if (block->ninsns <= slice_left(cpu))
+		return;
+	if (cpu->loose && !eng->budget && up_to_trip(cpu) > eng->slice)
+		eng->spent = true;
+	else
+		eng->steps = block->ninsns;
 }
 
 void count_tripped(struct cpu *cpu, const struct block *block)

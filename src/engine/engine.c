@@ -28,7 +28,7 @@ int engine_create(struct cpu *cpu)
 		engine_destroy(cpu);
 		return ret;
 	}
-	cpu->jump_generation = 1ull << 12; /* so that the first key clears jump[] */
+	cpu_drop_jumps(cpu);
 	return 0;
 }
 

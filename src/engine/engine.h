@@ -11,13 +11,15 @@
 
 #include "cpu/cpu.h"
 
+#define ENGINE_BLOCK_INSNS 48 /* instructions in one block at most */
+
 int engine_create(struct cpu *cpu); /* sets cpu->engine and cpu->code; 0 or -ENOMEM. Needed before
 				       engine_run */
 void engine_destroy(struct cpu *cpu);
 
 /*
  * Delivers cpu->event, if any, then executes until an exit; at most `budget` instructions retire,
- * exactly. Returns cpu->exit.reason. On return every register is in struct cpu and the vector state
+ * exactly, or, with cpu->loose, up to a block less. Returns cpu->exit.reason. On return every register is in struct cpu and the vector state
  * in cpu->xsave.
  */
 enum exit_reason engine_run(struct cpu *cpu, u64 budget);

@@ -1,11 +1,16 @@
 // SPDX-License-Identifier: MIT
 /*
  * Instruction fetch: from a linear address to the bytes. A small cache of page translations stands
- * in for the instruction TLB; it lives as long as jump[] does. vCPU thread; general registers only.
+ * in for the instruction TLB. vCPU thread; general registers only.
  */
 #include "cpu/event.h"
 #include "cpu/mmu.h"
 #include "engine/priv.h"
+
+static u64 generation(const struct cpu *cpu)
+{
+	return cpu->map_generation[cpu->cpl == 3 ? SPACE_USR : SPACE_OS];
+}
 
 static struct fetch_entry *slot_for(struct engine *eng, u64 page)
 {
@@ -28,8 +33,9 @@ static enum guest_fault fetch_miss(struct cpu *cpu, u64 linear, struct fetch_ent
 		cpu->exit.insn_len = 0;
 		return FAULT_EXIT;
 	}
+	tlb_fetched(cpu, linear, &t);
 	*entry = (struct fetch_entry){ .page = linear & PAGE_MASK,
-				       .generation = cpu->jump_generation,
+				       .generation = generation(cpu),
 				       .gpa = t.gpa & PAGE_MASK,
 				       .host = t.host - (t.gpa & ~PAGE_MASK),
 				       .cpl = cpu->cpl,
@@ -43,7 +49,7 @@ enum guest_fault fetch_page(struct cpu *cpu, u64 linear, gpa_t *gpa, const u8 **
 	struct fetch_entry *entry = slot_for(cpu->engine, page);
 
 	if (!entry->valid || entry->page != page || entry->cpl != cpu->cpl ||
-	    entry->generation != cpu->jump_generation) {
+	    entry->generation != generation(cpu)) {
 		enum guest_fault fault = fetch_miss(cpu, linear, entry);
 
 		if (fault != FAULT_NONE)

@@ -36,7 +36,7 @@
 #define COUNT_SHIFT 24
 #define SLICE_MAX   (1u << 22)
 
-#define BLOCK_INSNS 48
+#define BLOCK_INSNS ENGINE_BLOCK_INSNS
 
 /* Why translated code came back: the value it returns to enter(). */
 enum leave {
@@ -90,6 +90,7 @@ enum spill {
 struct block {
 	u64 rip;
 	gpa_t gpa, gpa2; /* gpa2: page of the last instruction's tail if it crosses, else NO_GPA */
+	const u8 *host2; /* where that page is */
 	u32 mode;
 	u16 ninsns, nbytes;
 	u8 nbranches;  /* 0 or 1: a branch ends a block */
@@ -124,7 +125,15 @@ struct slow_state {
 	u32 part[2];
 };
 
-#define FETCH_CACHE 64
+/* Pages that jump[] leads to; more than these: it is dropped rather than they compared. */
+#define ENTERED_MAX 64
+
+struct entered {
+	struct code_page *page;
+	const u8 *host;
+};
+
+#define FETCH_CACHE 256
 
 struct fetch_entry {
 	u64 page, generation;
@@ -140,20 +149,26 @@ struct engine {
 	u8 *code_first, *code_next, *code_limit; /* writable view; first: behind the thunks */
 	/* Everything else that belongs to blocks: bump-allocated, dropped as a whole. */
 	u8 *meta, *meta_next, *meta_limit;
+	u8 *code_ready, *meta_ready; /* what lies before these is mapped */
 	struct block **by_address; /* blocks in order of code address */
 	u32 nblocks;
 	struct fetch_entry fetch[FETCH_CACHE];
+
+	struct entered entered[ENTERED_MAX];
+	u32 nentered;
+	u64 entered_drops; /* cpu->drops that these are of */
 
 	u64 epoch;     /* grows whenever code may have been changed by others */
 	u64 slice;     /* instructions the countdown started from */
 	u64 budget;    /* instructions that may retire beyond the slice */
 	u32 steps;     /* instructions to be executed one at a time: a block would go too far */
+	bool spent;    /* what is left of the budget is less than a block, and need not be used */
 	bool counting; /* the countdown and cpu->live[] have begun: count.h */
 	retire_wanted counted; /* the classes that are in cpu->live[] */
 	s64 live_from[NRETIRE];	/* what they began at */
 	u64 exit_rip;  /* where engine_run() last returned: MMIO answers are for that instruction */
 	u64 link_epoch; /* flushes when a link asked for its target: its memory may be gone since */
-	u64 generation; /* cpu->jump_generation as jump_key has it */
+	u64 cleared;	/* the upper bits of generations that jump[] may hold */
 	u32 modes[16];	/* modes seen; their index is part of jump_key */
 	u32 nmodes;
 	enum guest_fault left;	   /* with LEAVE_FAULT: why; FAULT_NONE: the instruction is done */
@@ -171,10 +186,12 @@ bool thunks_make(struct engine *eng);
 void lbr_thunks_make(struct engine *eng, struct emitter *e);
 
 /* cache_memory.c, cache.c */
-#define MAX_BLOCKS (1u << 18)
+#define MAX_BLOCKS (1u << 19)
 
 int cache_create(struct engine *eng);
 void cache_destroy(struct engine *eng);
+void cache_populate(struct engine *eng); /* maps what the next blocks will take. Not with guest vector
+					    state live */
 void cache_flush(struct cpu *cpu);
 void *cache_alloc(struct engine *eng, size_t size); /* NULL: full */
 bool cache_room(const struct engine *eng);	    /* for one more block, whatever its size */

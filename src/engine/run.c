@@ -24,14 +24,41 @@ static u64 linear_rip(const struct cpu *cpu)
 	return cpu->mode & MODE_CODE64 ? cpu->rip : (u32)(cpu->seg[CS].base + cpu->rip);
 }
 
-/* Code may have been changed by others: pages are compared again when they are next entered. */
+/*
+ * Code may have been changed by others. The pages that jump[] leads to are compared now, if they
+ * are few, so that it remains; all others when they are next entered.
+ */
 static void new_epoch(struct cpu *cpu)
 {
-	cpu->engine->epoch++;
-	cpu_drop_jumps(cpu);
+	struct engine *eng = cpu->engine;
+
+	eng->epoch++;
+	if (eng->entered_drops != cpu->drops)
+		return; /* it leads nowhere */
+	if (eng->nentered > ENTERED_MAX)
+		cpu_drop_jumps(cpu);
+	for (u32 i = 0; i < eng->nentered && eng->entered_drops == cpu->drops; i++)
+		cache_verify(cpu, eng->entered[i].page, eng->entered[i].host);
 }
 
-/* The jump cache's key: the generation in bits 63:52, the mode's index in 51:48. */
+static void note_entered(struct cpu *cpu, struct code_page *page, const u8 *host)
+{
+	struct engine *eng = cpu->engine;
+
+	if (eng->entered_drops != cpu->drops)
+		eng->nentered = 0;
+	eng->entered_drops = cpu->drops;
+	if (page->entered == cpu->drops)
+		return;
+	page->entered = cpu->drops;
+	if (eng->nentered < ENTERED_MAX)
+		eng->entered[eng->nentered] = (struct entered){ page, host };
+	if (eng->nentered <= ENTERED_MAX)
+		eng->nentered++;
+}
+
+/* The jump cache's key: the generation in bits 63:52, the mode's index in 51:48. When the numbers
+ * of generations no longer fit, jump[] is emptied and they all are new. */
 
 #define KEY_GENERATION_BITS 12
 
@@ -60,17 +87,23 @@ static void update_jump_key(struct cpu *cpu, u32 mode)
 {
 	struct engine *eng = cpu->engine;
 	u64 index = mode_index(cpu, mode);
+	enum space space = (mode & MODE_CPL) == MODE_CPL ? SPACE_USR : SPACE_OS;
 
-	if (eng->generation >> KEY_GENERATION_BITS != cpu->jump_generation >> KEY_GENERATION_BITS)
+	if (eng->cleared != cpu->last_jump >> KEY_GENERATION_BITS) {
+		cpu->last_jump = (cpu->last_jump | (BIT(KEY_GENERATION_BITS) - 1)) + 1;
+		cpu_drop_jumps(cpu);
 		clear_jumps(cpu);
-	eng->generation = cpu->jump_generation;
-	cpu->jump_key = eng->generation << (64 - KEY_GENERATION_BITS) | index << 48;
+		eng->cleared = cpu->last_jump >> KEY_GENERATION_BITS;
+	}
+	cpu->jump_key = cpu->jump_generation[space] << (64 - KEY_GENERATION_BITS) | index << 48;
 }
 
 static void remember_jump(struct cpu *cpu, const struct block *block)
 {
 	struct jump_entry *entry = &cpu->jump[cpu->rip & (JUMP_SIZE - 1)];
 
+	if (cpu->engine->entered_drops != cpu->drops)
+		return; /* it has just been emptied: its page is no longer noted */
 	entry->tag = cpu->rip ^ cpu->jump_key;
 	entry->code = exec_view(cpu->engine, block->code);
 }
@@ -95,8 +128,10 @@ static struct block *check_tail(struct cpu *cpu, u32 mode, struct block *block,
 	block = cache_find(code_find(cpu->code, block->gpa), cpu->rip, block->gpa, mode);
 	if (block && block->gpa2 != gpa) {
 		cache_drop(cpu, block);
-		block = NULL;
+		return NULL;
 	}
+	if (block)
+		block->host2 = host;
 	return block;
 }
 
@@ -106,12 +141,20 @@ static struct block *make_block(struct cpu *cpu, u32 mode, gpa_t gpa, const u8 *
 	struct block *block;
 
 	fpu_save(cpu);
+	cache_populate(cpu->engine);
 	block = translate(cpu, mode, gpa, host, fault);
 	if (!block && *fault == FAULT_NONE) {
 		cache_flush(cpu);
 		block = translate(cpu, mode, gpa, host, fault);
 	}
 	return block;
+}
+
+static void note_block(struct cpu *cpu, const struct block *block, const u8 *host)
+{
+	note_entered(cpu, code_find(cpu->code, block->gpa), host);
+	if (block->gpa2 != NO_GPA)
+		note_entered(cpu, code_find(cpu->code, block->gpa2), block->host2);
 }
 
 static struct block *find_block(struct cpu *cpu, u32 mode, enum guest_fault *fault)
@@ -134,7 +177,11 @@ static struct block *find_block(struct cpu *cpu, u32 mode, enum guest_fault *fau
 		block = check_tail(cpu, mode, block, fault);
 	if (*fault != FAULT_NONE)
 		return NULL;
-	return block ? block : make_block(cpu, mode, gpa, host, fault);
+	if (!block)
+		block = make_block(cpu, mode, gpa, host, fault);
+	if (block)
+		note_block(cpu, block, host - (gpa & ~PAGE_MASK));
+	return block;
 }
 
 /* Before entry: everything that keeps guest code from running now. */
@@ -368,8 +415,11 @@ static void link_to(struct cpu *cpu, struct link *link, u32 mode)
 	if (cpu->code->nwritten || link->to)
 		return;
 	to = find_block(cpu, mode, &fault);
-	if (to && to->gpa2 == NO_GPA && cpu->engine->link_epoch == cpu->engine->flushes)
-		link_set(link, to);
+	if (!to || to->gpa2 != NO_GPA || cpu->engine->link_epoch != cpu->engine->flushes)
+		return;
+	link_set(link, to);
+	update_jump_key(cpu, mode);
+	remember_jump(cpu, to); /* for the visit that is next */
 }
 
 static enum turn after(struct cpu *cpu, enum leave why, u32 mode, const struct block *block)
@@ -492,5 +542,6 @@ enum exit_reason engine_run(struct cpu *cpu, u64 budget)
 	signal_running(NULL);
 	count_flush(cpu, cpu_privilege(cpu));
 	cpu->engine->exit_rip = cpu->rip;
+	cpu->loose = false;
 	return cpu->exit.reason;
 }

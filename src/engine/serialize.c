@@ -13,29 +13,28 @@ static bool writes_control(const struct operand *to)
 	       ((to->cls == REG_CR && to->reg != 8) || to->cls == REG_DR);
 }
 
+/* Frequent ones are not worth it for the sake of one's own writes, which are noticed anyway. */
 bool serializing(const struct insn *insn, bool alone)
 {
 	switch (insn->mnemonic) {
 	case ZYDIS_MNEMONIC_CPUID:
 	case ZYDIS_MNEMONIC_INVD:
-	case ZYDIS_MNEMONIC_INVLPG:
-	case ZYDIS_MNEMONIC_INVPCID:
 	case ZYDIS_MNEMONIC_LGDT:
 	case ZYDIS_MNEMONIC_LIDT:
 	case ZYDIS_MNEMONIC_LLDT:
 	case ZYDIS_MNEMONIC_LTR:
 	case ZYDIS_MNEMONIC_SERIALIZE:
 	case ZYDIS_MNEMONIC_WBINVD:
-	case ZYDIS_MNEMONIC_WRMSR:
 		return true;
-	/* Too frequent to be worth it for the sake of one's own writes, which are noticed anyway.
-	 */
+	case ZYDIS_MNEMONIC_INVLPG:
+	case ZYDIS_MNEMONIC_INVPCID:
 	case ZYDIS_MNEMONIC_IRET:
 	case ZYDIS_MNEMONIC_IRETD:
 	case ZYDIS_MNEMONIC_IRETQ:
+	case ZYDIS_MNEMONIC_WRMSR:
 		return !alone;
 	case ZYDIS_MNEMONIC_MOV:
-		return writes_control(&insn->ops[0]);
+		return !alone && writes_control(&insn->ops[0]);
 	default:
 		return false;
 	}

@@ -164,16 +164,20 @@ static bool invpcid_valid(const struct cpu *cpu, u64 type, const u64 descriptor[
 	return type != INVPCID_ADDRESS || cpu_canonical(cpu, descriptor[1]);
 }
 
-/* The soft TLB holds the current PCID only. */
+/* The soft TLB holds the current PCID only; what is known of the others' code is dropped as a
+ * whole. */
 static void invpcid(struct cpu *cpu, u64 type, const u64 descriptor[2])
 {
 	u64 current = cpu->cr4 & CR4_PCIDE ? cpu->cr3 & 0xfff : 0;
+	bool own = descriptor[0] == current;
 
-	if (type > INVPCID_CONTEXT)
+	if (type == INVPCID_ALL_GLOBAL)
 		tlb_flush(cpu);
-	else if (descriptor[0] == current && type == INVPCID_CONTEXT)
-		tlb_flush(cpu);
-	else if (descriptor[0] == current)
+	if (type == INVPCID_ALL || !own)
+		tlb_forget_others(cpu);
+	if (type == INVPCID_ALL || (type == INVPCID_CONTEXT && own))
+		tlb_flush_local(cpu);
+	if (type == INVPCID_ADDRESS && own)
 		tlb_flush_page(cpu, descriptor[1]);
 }
 
@@ -204,11 +208,11 @@ enum sys_result sys_nothing(struct cpu *cpu, const struct insn *insn)
 }
 
 /*
- * The model of caches, for now (docs/model.md): a line that was flushed comes from memory when it is
- * used next, and that is counted here.
+ * The model of caches, for now (docs/model.md): a line that was flushed comes from memory when it
+ * is used next, and that is counted here.
  */
-#define FLUSHED                                                                      \
-	(RETIRE_BIT(RETIRE_L1D_MISSES) | RETIRE_BIT(RETIRE_L2_REFERENCES) |          \
+#define FLUSHED                                                             \
+	(RETIRE_BIT(RETIRE_L1D_MISSES) | RETIRE_BIT(RETIRE_L2_REFERENCES) | \
 	 RETIRE_BIT(RETIRE_LLC_REFERENCES) | RETIRE_BIT(RETIRE_LLC_MISSES))
 
 /* Faults as a load of one byte would; there is no cache to flush. */

@@ -302,6 +302,7 @@ static enum step open_tail(struct trans *t, enum guest_fault *fault)
 	if (*fault != FAULT_NONE)
 		return STEP_FAULT;
 	t->block->gpa2 = gpa;
+	t->block->host2 = host;
 	return source_open(t, 1, gpa, host) ? STEP_GO_ON : STEP_FULL;
 }
 

@@ -50,6 +50,7 @@ struct vcpu_clock {
 	u64 wall_clock;	    /* where to write the wall clock at the next update, or 0 */
 	u64 steal_msr;	    /* MSR_KVM_STEAL_TIME */
 	u64 steal_seen;	    /* run delay already accounted, ns */
+	u64 steal_asked;    /* host TSC when it was last asked for */
 };
 
 /* A frequency as pvclock wants it: ns = (cycles << shift) * mul >> 32; a negative shift goes right.

@@ -196,6 +196,18 @@ static u64 newly_stolen(struct vcpu_clock *clock)
 	return since;
 }
 
+/* Asking the host takes longer than most turns of the program: once a tenth of a millisecond will
+ * do. */
+static bool ask_too_soon(struct vcpu_clock *clock)
+{
+	u64 now = clock_host_tsc();
+
+	if (now - clock->steal_asked < clock_host_khz() / 10)
+		return true;
+	clock->steal_asked = now;
+	return false;
+}
+
 void vcpu_steal_update(struct vcpu *vcpu)
 {
 	const struct mem_map *map = vcpu->cpu->mem;
@@ -204,7 +216,8 @@ void vcpu_steal_update(struct vcpu *vcpu)
 
 	if (!(vcpu->clock.steal_msr & KVM_MSR_ENABLED) || !take_preempted(vcpu, gpa))
 		return;
-	if (!guest_read(map, gpa, &page, offsetof(struct kvm_steal_time, flags)))
+	if (ask_too_soon(&vcpu->clock) ||
+	    !guest_read(map, gpa, &page, offsetof(struct kvm_steal_time, flags)))
 		return;
 	page.version = (page.version + 1) | 1;
 	guest_write(map, gpa + 8, &page.version, sizeof(page.version));

@@ -189,17 +189,77 @@ static void invlpg_drops_one_page_or_all_of_a_large_one(void **state)
 	paged_cpu_free(&p);
 }
 
-static void every_flush_drops_the_jumps(void **state)
+static const struct translation code_global = { .shift = PAGE_SHIFT, .global = true };
+static const struct translation code_local = { .shift = PAGE_SHIFT };
+static const struct translation code_large = { .shift = 21, .global = true };
+
+static void a_flush_drops_the_jumps(void **state)
 {
 	struct cpu *cpu = cpu_create();
-	u64 before = cpu->jump_generation;
+	u64 os = cpu->jump_generation[SPACE_OS], usr = cpu->jump_generation[SPACE_USR];
 
 	(void)state;
 	tlb_flush(cpu);
-	assert_int_not_equal(cpu->jump_generation, before);
-	before = cpu->jump_generation;
+	assert_int_not_equal(cpu->jump_generation[SPACE_OS], os);
+	assert_int_not_equal(cpu->jump_generation[SPACE_USR], usr);
+	cpu_destroy(cpu);
+}
+
+static void invlpg_drops_the_jumps_of_code_alone(void **state)
+{
+	struct cpu *cpu = cpu_create();
+	u64 before = cpu->jump_generation[SPACE_OS];
+
+	(void)state;
 	tlb_flush_page(cpu, GVA);
-	assert_int_not_equal(cpu->jump_generation, before);
+	assert_int_equal(cpu->jump_generation[SPACE_OS], before);
+	tlb_fetched(cpu, GVA, &code_global);
+	tlb_flush_page(cpu, GVA + 0x123);
+	assert_int_not_equal(cpu->jump_generation[SPACE_OS], before);
+	before = cpu->jump_generation[SPACE_OS];
+	tlb_fetched(cpu, GVA, &code_large);
+	tlb_flush_page(cpu, GVA ^ 0x100000);
+	assert_int_not_equal(cpu->jump_generation[SPACE_OS], before);
+	cpu_destroy(cpu);
+}
+
+static void another_address_space_drops_what_is_not_global(void **state)
+{
+	struct cpu *cpu = cpu_create();
+	u64 os = cpu->jump_generation[SPACE_OS], usr = cpu->jump_generation[SPACE_USR];
+
+	(void)state;
+	tlb_fetched(cpu, GVA, &code_global);
+	tlb_switch(cpu, 0x1000, false);
+	assert_int_equal(cpu->jump_generation[SPACE_OS], os);
+	assert_int_not_equal(cpu->jump_generation[SPACE_USR], usr);
+	tlb_fetched(cpu, GVA, &code_local);
+	tlb_switch(cpu, 0x1000, false);
+	assert_int_not_equal(cpu->jump_generation[SPACE_OS], os);
+	cpu_destroy(cpu);
+}
+
+static void a_pcid_comes_back_to_its_jumps_unless_flushed(void **state)
+{
+	struct cpu *cpu = cpu_create();
+	u64 first;
+
+	(void)state;
+	cpu->cr4 |= CR4_PCIDE;
+	first = cpu->jump_generation[SPACE_USR];
+	cpu->cr3 = 0x2002;
+	tlb_switch(cpu, 0x1001, true);
+	assert_int_not_equal(cpu->jump_generation[SPACE_USR], first);
+	cpu->cr3 = 0x1001;
+	tlb_switch(cpu, 0x2002, true);
+	assert_int_equal(cpu->jump_generation[SPACE_USR], first);
+	tlb_switch(cpu, 0x1001, false);
+	assert_int_not_equal(cpu->jump_generation[SPACE_USR], first);
+	cpu_drop_jumps(cpu); /* code was changed: nobody's are good */
+	cpu->cr3 = 0x2002;
+	first = cpu->jump_generation[SPACE_USR];
+	tlb_switch(cpu, 0x1001, true);
+	assert_true(cpu->jump_generation[SPACE_USR] > first);
 	cpu_destroy(cpu);
 }
 
@@ -212,7 +272,10 @@ int main(void)
 		cmocka_unit_test(fetches_and_devices_stay_out),
 		cmocka_unit_test(pages_with_code_are_not_writable),
 		cmocka_unit_test(invlpg_drops_one_page_or_all_of_a_large_one),
-		cmocka_unit_test(every_flush_drops_the_jumps),
+		cmocka_unit_test(a_flush_drops_the_jumps),
+		cmocka_unit_test(invlpg_drops_the_jumps_of_code_alone),
+		cmocka_unit_test(another_address_space_drops_what_is_not_global),
+		cmocka_unit_test(a_pcid_comes_back_to_its_jumps_unless_flushed),
 	};
 
 	return cmocka_run_group_tests(tests, NULL, NULL);
