@@ -186,19 +186,8 @@ static bool take_preempted(struct vcpu *vcpu, gpa_t gpa)
 	return true;
 }
 
-static u64 newly_stolen(struct vcpu_clock *clock)
-{
-	u64 delay = run_delay(), since = delay - clock->steal_seen;
-
-	if (delay < clock->steal_seen) /* another thread runs this vCPU now */
-		since = 0;
-	clock->steal_seen = delay;
-	return since;
-}
-
-/* Asking the host takes longer than most turns of the program: once a tenth of a millisecond will
- * do. */
-static bool ask_too_soon(struct vcpu_clock *clock)
+/* Asking the host takes longer than most turns of the program: ten times a millisecond will do. */
+static bool asked_just_now(struct vcpu_clock *clock)
 {
 	u64 now = clock_host_tsc();
 
@@ -206,6 +195,17 @@ static bool ask_too_soon(struct vcpu_clock *clock)
 		return true;
 	clock->steal_asked = now;
 	return false;
+}
+
+static u64 newly_stolen(struct vcpu_clock *clock)
+{
+	u64 delay = asked_just_now(clock) ? clock->steal_seen : run_delay();
+	u64 since = delay - clock->steal_seen;
+
+	if (delay < clock->steal_seen) /* another thread runs this vCPU now */
+		since = 0;
+	clock->steal_seen = delay;
+	return since;
 }
 
 void vcpu_steal_update(struct vcpu *vcpu)
@@ -216,8 +216,7 @@ void vcpu_steal_update(struct vcpu *vcpu)
 
 	if (!(vcpu->clock.steal_msr & KVM_MSR_ENABLED) || !take_preempted(vcpu, gpa))
 		return;
-	if (ask_too_soon(&vcpu->clock) ||
-	    !guest_read(map, gpa, &page, offsetof(struct kvm_steal_time, flags)))
+	if (!guest_read(map, gpa, &page, offsetof(struct kvm_steal_time, flags)))
 		return;
 	page.version = (page.version + 1) | 1;
 	guest_write(map, gpa + 8, &page.version, sizeof(page.version));

@@ -58,7 +58,7 @@ static void a_cpu_starts_at_the_reset_vector(void **state)
 		assert_int_equal(cpu->dr6, 0xffff0ff0);
 		assert_int_equal(cpu->dr7, 0x400);
 		assert_int_equal(cpu->xcr0, 1);
-		assert_int_equal(cpu->mode, MODE_USER_OK | MODE_IOPL_OK);
+		assert_int_equal(cpu->mode, MODE_USER_OK | MODE_IOPL_OK | MODE_TSC);
 		assert_int_equal(*(u32 *)(cpu->xsave + XSAVE_MXCSR), 0x1f80);
 		cpu->cr0 = cpu->rip = cpu->rflags = cpu->dr6 = cpu->xcr0 = 0x155;
 		cpu->cpl = 3;
@@ -175,13 +175,14 @@ static void the_mode_word_follows_the_registers(void **state)
 	(void)state;
 	paged_cpu_init(&p, FORMAT_4LEVEL);
 	assert_int_equal(p.cpu->mode, MODE_CODE64 | MODE_FLAT | MODE_LONG | MODE_PROT |
-					      MODE_USER_OK | MODE_IOPL_OK);
+					      MODE_USER_OK | MODE_IOPL_OK | MODE_TSC);
 	p.cpu->cr4 |= CR4_SMAP | CR4_OSFXSR | CR4_OSXSAVE;
 	p.cpu->xcr0 = 7;
 	p.cpu->cr0 |= CR0_TS | CR0_AM;
 	cpu_update_mode(p.cpu);
 	assert_int_equal(p.cpu->mode, MODE_CODE64 | MODE_FLAT | MODE_LONG | MODE_PROT |
-					      MODE_IOPL_OK | MODE_SSE | MODE_AVX | MODE_FPU_TS);
+					      MODE_IOPL_OK | MODE_TSC | MODE_SSE | MODE_AVX |
+					      MODE_FPU_TS);
 	assert_int_equal(cpu_tlb_set(p.cpu->mode), TLB_KERNEL);
 	p.cpu->rflags |= FL_AC;
 	cpu_update_mode(p.cpu);
