@@ -7,18 +7,7 @@
  * Loading and saving are lazy: registers stay in the hardware over exits, only what was written in
  * between is loaded, and only who asks saves. vCPU thread.
  */
-#include "hostperf/hostperf.h"
-
-#include "hwpmu/hwpmu.h"
-#include "pmu/pmu.h"
-
-static u32 next_bit(u64 *bits)
-{
-	u32 bit = __builtin_ctzll(*bits);
-
-	*bits &= *bits - 1;
-	return bit;
-}
+#include "hostperf/priv.h"
 
 static u64 fixed_ctrl_copy(const struct pmu *pmu)
 {
@@ -94,49 +83,13 @@ static void save(void *world, struct pmu *pmu)
 
 static void unload(void *world)
 {
-	struct hwpmu *hw = world;
-	struct branch_ring *branches = hw->branches;
-
-	hwpmu_init(hw, hw->model, hw->tally);
-	if (branches)
-		hwpmu_attach_branches(hw, branches);
+	hwpmu_reset(world);
 }
 
 static u64 overflowed(void *world)
 {
 	hwpmu_retire(world);
 	return hwpmu_take_overflows(world);
-}
-
-static void record(void *world, const struct lbr_control *control)
-{
-	struct hwpmu *hw = world;
-
-	if (hw->branches)
-		hwpmu_write_lbr(hw, control);
-}
-
-static u64 read_record(const void *world, enum lbr_field field, u32 i)
-{
-	const struct hwpmu *hw = world;
-
-	return hw->branches ? hwpmu_read_lbr(hw, field, i) : 0;
-}
-
-static void write_record(void *world, enum lbr_field field, u32 i, u64 value)
-{
-	struct hwpmu *hw = world;
-
-	if (hw->branches)
-		hwpmu_write_lbr_entry(hw, field, i, value);
-}
-
-static void clear_records(void *world)
-{
-	struct hwpmu *hw = world;
-
-	if (hw->branches)
-		hwpmu_clear_lbr(hw);
 }
 
 const struct pmu_backend hostperf_mediated = {
@@ -146,8 +99,8 @@ const struct pmu_backend hostperf_mediated = {
 	.save = save,
 	.unload = unload,
 	.overflowed = overflowed,
-	.record = record,
-	.read_record = read_record,
-	.write_record = write_record,
-	.clear_records = clear_records,
+	.record = hostperf_record,
+	.read_record = hostperf_read_record,
+	.write_record = hostperf_write_record,
+	.clear_records = hostperf_clear_records,
 };

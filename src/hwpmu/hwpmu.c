@@ -41,14 +41,25 @@ u64 hwpmu_all(const struct hwpmu *pmu)
 	return (BIT(pmu->model->general) - 1) | (BIT(pmu->model->fixed) - 1) << PMU_FIXED_BASE;
 }
 
-/* How often what the counter counts has occurred up to now. */
-static u64 occurrences(const struct hwpmu *pmu, const struct hwpmu_counter *c)
+/* How often what the counter counts has occurred up to now, in one world. */
+static u64 occurrences_in(const struct retire_tally *tally, const struct hwpmu_counter *c)
 {
 	u64 n = 0;
 
 	for (u32 privilege = RETIRE_OS; privilege <= RETIRE_USR; privilege++)
 		if (c->privileges & BIT(privilege))
-			n += retire_count(pmu->tally, c->class, privilege);
+			n += retire_count(tally, c->class, privilege);
+	return n;
+}
+
+static u64 occurrences(const struct hwpmu *pmu, const struct hwpmu_counter *c)
+{
+	u64 n = 0;
+
+	if (c->worlds & HWPMU_GUEST)
+		n += occurrences_in(pmu->tally, c);
+	if ((c->worlds & HWPMU_HOST) && pmu->host)
+		n += occurrences_in(pmu->host, c);
 	return n;
 }
 
@@ -149,16 +160,13 @@ static void decode_fixed(struct hwpmu *pmu, u32 i)
 		c->privileges |= BIT(RETIRE_USR);
 }
 
-/* Has a settled counter count, from now on, what its registers say. */
+/* Has a settled counter count, from now on, what its registers say: decoded when they were written.
+ */
 static void restart(struct hwpmu *pmu, u32 counter)
 {
 	struct hwpmu_counter *c = &pmu->counter[slot(counter)];
 	bool frozen = pmu->global_status & GLOBAL_STATUS_CTR_FRZ;
 
-	if (is_fixed(counter))
-		decode_fixed(pmu, counter - PMU_FIXED_BASE);
-	else
-		decode_general(pmu, counter);
 	pmu->running &= ~BIT(counter);
 	if (frozen || !c->privileges || c->class == RETIRE_NOTHING)
 		return;
@@ -171,8 +179,12 @@ void hwpmu_update_wanted(struct hwpmu *pmu)
 	bool records = pmu->branches && branch_wanted(pmu->branches);
 
 	pmu->wanted = records ? RETIRE_BIT(RETIRE_CYCLES) : 0;
-	for (u64 left = pmu->running; left;)
-		pmu->wanted |= RETIRE_BIT(pmu->counter[slot(next_bit(&left))].class);
+	for (u64 left = pmu->running; left;) {
+		const struct hwpmu_counter *c = &pmu->counter[slot(next_bit(&left))];
+
+		if (c->worlds & HWPMU_GUEST)
+			pmu->wanted |= RETIRE_BIT(c->class);
+	}
 }
 
 static void settle_all(struct hwpmu *pmu)
@@ -195,7 +207,20 @@ void hwpmu_init(struct hwpmu *pmu, const struct pmu_model *model, const struct r
 	must(model->general <= HWPMU_GENERAL && model->fixed <= HWPMU_FIXED);
 	must(model->general_width < 64 && model->fixed_width < 64);
 	*pmu = (struct hwpmu){ .model = model, .tally = tally };
+	hwpmu_reset(pmu);
+}
+
+void hwpmu_reset(struct hwpmu *pmu)
+{
+	for (u32 i = 0; i < HWPMU_GENERAL; i++)
+		pmu->select[i] = 0;
+	for (u32 i = 0; i < HWPMU_COUNTERS; i++)
+		pmu->counter[i] = (struct hwpmu_counter){ .worlds = HWPMU_GUEST };
+	pmu->fixed_ctrl = pmu->global_status = pmu->overflowed = 0;
+	pmu->freeze_on_pmi = pmu->pmi = false;
 	pmu->global_ctrl = hwpmu_all(pmu);
+	pmu->lbr.enabled = false; /* entries stay what they are */
+	hwpmu_update_lbr(pmu);
 	restart_all(pmu);
 }
 
@@ -214,11 +239,21 @@ void hwpmu_write(struct hwpmu *pmu, u32 counter, u64 value)
 	c->value = value & (wrap(pmu, counter) - 1);
 }
 
+void hwpmu_write_worlds(struct hwpmu *pmu, u32 counter, u8 worlds)
+{
+	must(hwpmu_all(pmu) & BIT(counter));
+	settle(pmu, counter);
+	pmu->counter[slot(counter)].worlds = worlds;
+	restart(pmu, counter);
+	hwpmu_update_wanted(pmu);
+}
+
 void hwpmu_write_select(struct hwpmu *pmu, u32 i, u64 value)
 {
 	must(i < pmu->model->general);
 	settle(pmu, i);
 	pmu->select[i] = value;
+	decode_general(pmu, i);
 	restart(pmu, i);
 	hwpmu_update_wanted(pmu);
 }
@@ -227,6 +262,8 @@ void hwpmu_write_fixed_ctrl(struct hwpmu *pmu, u64 value)
 {
 	settle_all(pmu);
 	pmu->fixed_ctrl = value;
+	for (u32 i = 0; i < pmu->model->fixed; i++)
+		decode_fixed(pmu, i);
 	restart_all(pmu);
 }
 
@@ -298,7 +335,7 @@ static u64 distance(const struct hwpmu *pmu, u32 counter, enum retire_privilege 
 	const struct hwpmu_counter *c = &pmu->counter[slot(counter)];
 	u64 value = unwrapped(pmu, counter);
 
-	if (!(c->privileges & BIT(privilege)))
+	if (!(c->privileges & BIT(privilege)) || !(c->worlds & HWPMU_GUEST))
 		return NEVER;
 	if (value >= wrap(pmu, counter))
 		return 0;

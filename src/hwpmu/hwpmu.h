@@ -31,29 +31,38 @@ struct hwpmu_counter {
 	enum retire_class class;
 	u8 times;      /* what each occurrence adds */
 	u8 privileges; /* bits of enum retire_privilege */
+	u8 worlds;     /* HWPMU_GUEST, HWPMU_HOST */
 };
+
+/*
+ * In which operation of the processor a counter counts. AMD has bits for it in the event select
+ * (APM2 13.2.1, GuestOnly and HostOnly); Intel switches GLOBAL_CTRL when a guest is entered and left.
+ */
+#define HWPMU_GUEST BIT(0)
+#define HWPMU_HOST  BIT(1)
 
 #define HWPMU_UNKNOWN 8
 
 struct hwpmu {
 	const struct pmu_model *model;
-	const struct retire_tally *tally;
-	struct branch_ring *branches; /* the processor's; NULL: it records none */
+	const struct retire_tally *tally, *host; /* of guest code, and of the host's; or NULL */
+	struct branch_ring *branches;		 /* the processor's; NULL: it records none */
 	struct lbr_control lbr;
 	u64 select[HWPMU_GENERAL], fixed_ctrl, global_ctrl;
 	u64 global_status; /* kept on every model, also where software has no such register */
 	bool freeze_on_pmi;
 	bool pmi;	/* wanted, for the next hwpmu_retire() */
 	u64 overflowed; /* counters, for hwpmu_take_overflows() */
-	u64 running; /* counters that count now */
-	retire_wanted wanted;
+	u64 running;	/* counters that count now */
+	retire_wanted wanted, also; /* what they count, and what the owner wants counted besides */
 	struct hwpmu_counter counter[HWPMU_COUNTERS]; /* general, then fixed */
 	u32 nunknown, unknown[HWPMU_UNKNOWN];	      /* events nobody knows, plus one */
 	u32 untold;				      /* how many of them the owner has not been told */
 };
 
-/* Reset: everything 0 and stopped, but GLOBAL_CTRL enables all counters. */
+/* Reset: everything 0 and stopped, but GLOBAL_CTRL enables all counters; they count guest code. */
 void hwpmu_init(struct hwpmu *pmu, const struct pmu_model *model, const struct retire_tally *tally);
+void hwpmu_reset(struct hwpmu *pmu);
 
 /* The counters of this model. */
 u64 hwpmu_all(const struct hwpmu *pmu);
@@ -61,6 +70,7 @@ u64 hwpmu_all(const struct hwpmu *pmu);
 u64 hwpmu_read(const struct hwpmu *pmu, u32 counter);
 void hwpmu_write(struct hwpmu *pmu, u32 counter, u64 value); /* bits above the width are dropped */
 
+void hwpmu_write_worlds(struct hwpmu *pmu, u32 counter, u8 worlds);
 void hwpmu_write_select(struct hwpmu *pmu, u32 i, u64 value);
 void hwpmu_write_fixed_ctrl(struct hwpmu *pmu, u64 value);
 void hwpmu_write_global_ctrl(struct hwpmu *pmu, u64 value);
@@ -106,7 +116,7 @@ void hwpmu_trips(const struct hwpmu *pmu, struct retire_trips *trips);
 /* The classes that somebody counts now. Changes only in the functions that write. */
 static inline retire_wanted hwpmu_wanted(const struct hwpmu *pmu)
 {
-	return pmu->wanted;
+	return pmu->wanted | pmu->also;
 }
 
 #endif

@@ -177,5 +177,5 @@ enum hwpmu_access hwpmu_rdpmc(const struct hwpmu *pmu, u32 ecx, u64 *value)
 
 retire_wanted hwpmu_classes(const struct hwpmu *pmu)
 {
-	return pmu->wanted;
+	return hwpmu_wanted(pmu);
 }

@@ -40,6 +40,7 @@ void pmu_tell_all(struct pmu *pmu)
 {
 	pmu->dirty = pmu->all | PMU_DIRTY_GLOBAL | PMU_DIRTY_STATUS;
 	pmu->stale = pmu->all;
+	pmu->lbr_dirty = true;
 }
 
 void pmu_sync(struct pmu *pmu)

@@ -117,14 +117,18 @@ void pmu_set_filter(struct pmu *pmu, const struct pmu_filter *filter)
 	pmu->shape++;
 }
 
-void pmu_set_backend(struct pmu *pmu, const struct pmu_backend *backend, void *world)
+void pmu_put(struct pmu *pmu)
 {
 	pmu_overflow(pmu, pmu->backend->overflowed(pmu->world));
 	pmu_fetch(pmu);
 	pmu->backend->unload(pmu->world);
+	pmu_tell_all(pmu);
+}
+
+void pmu_set_backend(struct pmu *pmu, const struct pmu_backend *backend, void *world)
+{
+	pmu_put(pmu);
 	pmu->backend = backend;
 	pmu->world = world;
 	pmu->shape++;
-	pmu->lbr_dirty = true;
-	pmu_tell_all(pmu);
 }

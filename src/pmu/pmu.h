@@ -112,7 +112,9 @@ u32 pmu_restore(struct pmu *pmu, const struct pmu_msr *in, u32 n); /* number acc
 
 /* Takes effect on running counters at the next sync. The filter must outlive its use. */
 void pmu_set_filter(struct pmu *pmu, const struct pmu_filter *filter);
-/* From the next sync on another backend counts. No count is lost. */
+/* Takes the hardware back until the next sync. No count is lost. */
+void pmu_put(struct pmu *pmu);
+/* From the next sync on another backend counts. */
 void pmu_set_backend(struct pmu *pmu, const struct pmu_backend *backend, void *world);
 
 /*

@@ -82,6 +82,11 @@ static u64 adds(u32 counter, enum retire_privilege privilege, const u64 counts[3
 		return pmu_filter_allows_fixed(filter, 0) ? counts[0] : 0;
 	}
 	select = host_rdmsr(&t.m, t.at->select + counter * t.at->step);
+	/* Four counters of the host can count loads: who comes later goes without. */
+	if (hostperf_starved(&t.m.events) & BIT(counter)) {
+		assert_int_equal(select & 0xffff, t.at->events[2]);
+		return 0;
+	}
 	if (!(select & EVENTSEL_EN) || !(select & on))
 		return 0;
 	if (!pmu_filter_allows(filter, select, t.m.pmu.model->is_amd))
@@ -258,12 +263,14 @@ static void agree(u32 n)
 			 (unsigned long)host_rdmsr(&t.m, t.at->status), (unsigned long)t.status);
 }
 
+static void (*create)(struct pmu_machine *m, enum model_set model);
+
 static void random_steps(enum model_set model, const struct layout *at)
 {
 	struct rng r = rng_for(seed, model);
 
 	t = (struct machine){ .at = at };
-	pmu_machine_create(&t.m, model);
+	create(&t.m, model);
 	t.m.apart = true;
 	for (u32 n = 0; n < STEPS; n++) {
 		step(&r);
@@ -293,5 +300,9 @@ int main(int argc, char **argv)
 
 	if (argc > 1)
 		seed = strtoull(argv[1], NULL, 0);
-	return cmocka_run_group_tests(tests, NULL, NULL);
+	create = pmu_machine_create;
+	if (cmocka_run_group_tests_name("mediated", tests, NULL, NULL))
+		return 1;
+	create = pmu_machine_create_event;
+	return cmocka_run_group_tests_name("event", tests, NULL, NULL);
 }

@@ -26,14 +26,32 @@ struct pmu_guest pmu_machine_guest(enum model_set model)
 	};
 }
 
+static void create(struct pmu_machine *m, enum model_set model)
+{
+	memset(m, 0, sizeof(*m));
+	hwpmu_init(&m->hw, pmu_model_of(model), &m->tally);
+	m->hw.host = &m->host_tally;
+	hwpmu_attach_branches(&m->hw, &m->branches);
+	hostperf_init(&m->host, &m->hw);
+	m->events.host = &m->host;
+}
+
 void pmu_machine_create(struct pmu_machine *m, enum model_set model)
 {
 	struct pmu_guest guest = pmu_machine_guest(model);
 
-	memset(m, 0, sizeof(*m));
-	hwpmu_init(&m->hw, pmu_model_of(model), &m->tally);
-	hwpmu_attach_branches(&m->hw, &m->branches);
+	create(m, model);
+	m->host.away = true;
 	pmu_init(&m->pmu, pmu_model_of(model), &hostperf_mediated, &m->hw);
+	pmu_configure(&m->pmu, &guest);
+}
+
+void pmu_machine_create_event(struct pmu_machine *m, enum model_set model)
+{
+	struct pmu_guest guest = pmu_machine_guest(model);
+
+	create(m, model);
+	pmu_init(&m->pmu, pmu_model_of(model), &hostperf_event, &m->events);
 	pmu_configure(&m->pmu, &guest);
 }
 

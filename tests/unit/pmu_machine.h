@@ -6,6 +6,7 @@
 #ifndef TESTS_PMU_MACHINE_H
 #define TESTS_PMU_MACHINE_H
 
+#include "hostperf/hostperf.h"
 #include "hwpmu/hwpmu.h"
 #include "pmu/pmu.h"
 
@@ -14,9 +15,11 @@
 #define WIDTH	 MASK(47, 0)
 
 struct pmu_machine {
-	struct retire_tally tally;
+	struct retire_tally tally, host_tally;
 	struct branch_ring branches;
 	struct hwpmu hw;
+	struct hostperf host;
+	struct hostperf_guest events;
 	struct pmu pmu;
 	bool apart; /* guest_wrmsr() does not count itself */
 };
@@ -24,6 +27,8 @@ struct pmu_machine {
 /* With what the model's CPUID offers; pdcm and the AMD bits set. */
 struct pmu_guest pmu_machine_guest(enum model_set model);
 void pmu_machine_create(struct pmu_machine *m, enum model_set model);
+/* The same, with events of the host behind the counters. */
+void pmu_machine_create_event(struct pmu_machine *m, enum model_set model);
 
 /* Lets the guest retire instructions in user mode, obeying the horizon. The number of PMIs. */
 u32 pmu_machine_run(struct pmu_machine *m, u64 instructions);

@@ -1,0 +1,145 @@
+// SPDX-License-Identifier: MIT
+/*
+ * The event backend: each counter of the guest that counts is an event of the host, which competes
+ * with the host's own for a physical counter and may get another one than its number says. As in
+ * KVM it is pinned, belongs to the vCPU's task and excludes the host; fixed counters ask for the
+ * equivalent event. Whether it got a counter the guest never learns: hostperf_starved() tells who
+ * may be told. vCPU thread.
+ */
+#include "hostperf/priv.h"
+
+static u32 slot(u32 counter)
+{
+	return counter < PMU_FIXED_BASE ? counter : counter - PMU_FIXED_BASE + PMU_GENERAL;
+}
+
+static u32 counter_at(u32 i)
+{
+	return i < PMU_GENERAL ? i : PMU_FIXED_BASE + i - PMU_GENERAL;
+}
+
+/* What a counter is told to count, as an event select. */
+static u64 select_of(u32 counter, u64 control)
+{
+	static const u64 fixed[] = { 0x00c0, 0x003c, 0x0300, 0x0400 };
+
+	if (counter < PMU_FIXED_BASE)
+		return control & ~(EVENTSEL_EN | EVENTSEL_INT | EVENTSEL_PC);
+	return fixed[counter - PMU_FIXED_BASE] | (control & FIXED_CTRL_OS ? EVENTSEL_OS : 0) |
+	       (control & FIXED_CTRL_USR ? EVENTSEL_USR : 0);
+}
+
+static void restart(struct hostperf_guest *guest, struct pmu *pmu, u32 counter, bool written)
+{
+	struct host_event *event = &guest->event[slot(counter)];
+	u64 control = pmu_counting_control(pmu, counter);
+
+	hostperf_remove(guest->host, event);
+	*event = (struct host_event){
+		.select = select_of(counter, control),
+		.flags = HOST_PINNED | HOST_TASK | HOST_EXCLUDE_HOST,
+		.value = written ? pmu_value(pmu, counter) : event->value,
+	};
+	if (control)
+		hostperf_add(guest->host, event);
+}
+
+static void load(void *world, struct pmu *pmu, u64 controls, u64 values)
+{
+	struct hostperf_guest *guest = world;
+
+	for (u64 left = controls | values; left;) {
+		u32 counter = next_bit(&left);
+
+		restart(guest, pmu, counter, values & BIT(counter));
+	}
+	if (controls | values)
+		hostperf_schedule(guest->host);
+}
+
+static void save(void *world, struct pmu *pmu)
+{
+	struct hostperf_guest *guest = world;
+
+	for (u64 left = pmu->all & ~pmu->stale; left;) {
+		u32 counter = next_bit(&left);
+
+		pmu_set_value(pmu, counter,
+			      hostperf_read(guest->host, &guest->event[slot(counter)]));
+	}
+}
+
+static void unload(void *world)
+{
+	struct hostperf_guest *guest = world;
+
+	for (u32 i = 0; i < PMU_COUNTERS; i++) {
+		hostperf_remove(guest->host, &guest->event[i]);
+		guest->event[i] = (struct host_event){ 0 };
+	}
+	hostperf_schedule(guest->host);
+}
+
+static u64 overflowed(void *world)
+{
+	struct hostperf_guest *guest = world;
+	u64 counters = 0;
+
+	hostperf_collect(guest->host);
+	for (u32 i = 0; i < PMU_COUNTERS; i++)
+		if (guest->event[i].overflows) {
+			guest->event[i].overflows = 0;
+			counters |= BIT(counter_at(i));
+		}
+	return counters;
+}
+
+static struct hwpmu *hw_of(const void *world)
+{
+	const struct hostperf_guest *guest = world;
+
+	return guest->host->hw;
+}
+
+static void record(void *world, const struct lbr_control *control)
+{
+	hostperf_record(hw_of(world), control);
+}
+
+static u64 read_record(const void *world, enum lbr_field field, u32 i)
+{
+	return hostperf_read_record(hw_of(world), field, i);
+}
+
+static void write_record(void *world, enum lbr_field field, u32 i, u64 value)
+{
+	hostperf_write_record(hw_of(world), field, i, value);
+}
+
+static void clear_records(void *world)
+{
+	hostperf_clear_records(hw_of(world));
+}
+
+u64 hostperf_starved(const struct hostperf_guest *guest)
+{
+	u64 counters = 0;
+
+	for (u32 i = 0; i < PMU_COUNTERS; i++)
+		if (guest->event[i].state == HOST_ERROR)
+			counters |= BIT(counter_at(i));
+	return counters;
+}
+
+const struct pmu_backend hostperf_event = {
+	.name = "event",
+	.owns_hardware = false,
+	.load = load,
+	.save = save,
+	.unload = unload,
+	.overflowed = overflowed,
+	.record = record,
+	.read_record = read_record,
+	.write_record = write_record,
+	.clear_records = clear_records,
+};

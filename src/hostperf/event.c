@@ -1,0 +1,90 @@
+// SPDX-License-Identifier: MIT
+/*
+ * Events of the host: their life, what they read, and their times. vCPU thread.
+ */
+#include "base/must.h"
+#include "hostperf/priv.h"
+
+void hostperf_init(struct hostperf *host, struct hwpmu *hw)
+{
+	*host = (struct hostperf){ .hw = hw };
+}
+
+bool hostperf_add(struct hostperf *host, struct host_event *event)
+{
+	must(event->state == HOST_OFF);
+	if (host->nevents == HOST_EVENTS) {
+		event->state = HOST_ERROR;
+		return false;
+	}
+	host->event[host->nevents++] = event;
+	event->state = HOST_WAITING;
+	return true;
+}
+
+void hostperf_remove(struct hostperf *host, struct host_event *event)
+{
+	u32 i = 0;
+
+	if (event->state == HOST_OFF)
+		return;
+	if (event->state == HOST_COUNTING) {
+		hostperf_collect(host);
+		event->value = hostperf_read(host, event);
+		hostperf_set_control(host->hw, event->counter, 0);
+	}
+	event->state = HOST_OFF;
+	while (i < host->nevents && host->event[i] != event)
+		i++;
+	if (i == host->nevents)
+		return; /* it found no room */
+	for (host->nevents--; i < host->nevents; i++)
+		host->event[i] = host->event[i + 1];
+}
+
+u64 hostperf_read(const struct hostperf *host, const struct host_event *event)
+{
+	return event->state == HOST_COUNTING ? hwpmu_read(host->hw, event->counter) : event->value;
+}
+
+void hostperf_collect(struct hostperf *host)
+{
+	u64 counters;
+
+	hwpmu_retire(host->hw);
+	counters = hwpmu_take_overflows(host->hw);
+	for (u32 i = 0; counters && i < host->nevents; i++)
+		if (host->event[i]->state == HOST_COUNTING &&
+		    (counters & BIT(host->event[i]->counter)))
+			host->event[i]->overflows++;
+}
+
+void hostperf_advance(struct hostperf *host, u64 now)
+{
+	u64 passed = now - host->now;
+
+	host->now = now;
+	for (u32 i = 0; i < host->nevents; i++) {
+		struct host_event *event = host->event[i];
+
+		if (event->state == HOST_ERROR)
+			continue;
+		event->enabled += passed;
+		if (event->state == HOST_COUNTING)
+			event->running += passed;
+	}
+}
+
+bool hostperf_multiplexes(const struct hostperf *host)
+{
+	for (u32 i = 0; i < host->nevents && !host->away; i++)
+		if (host->event[i]->state == HOST_WAITING)
+			return true;
+	return false;
+}
+
+void hostperf_rotate(struct hostperf *host)
+{
+	host->turn++;
+	hostperf_schedule(host);
+}

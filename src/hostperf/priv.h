@@ -1,0 +1,27 @@
+/* SPDX-License-Identifier: MIT */
+/*
+ * Between the files of hostperf.
+ */
+#ifndef HOSTPERF_PRIV_H
+#define HOSTPERF_PRIV_H
+
+#include "hostperf/hostperf.h"
+
+static inline u32 next_bit(u64 *bits)
+{
+	u32 bit = __builtin_ctzll(*bits);
+
+	*bits &= *bits - 1;
+	return bit;
+}
+
+/* sched.c: has a counter count what an event select says, or with 0 nothing. */
+void hostperf_set_control(struct hwpmu *hw, u32 counter, u64 select);
+
+/* records.c: the functions of struct pmu_backend, on a struct hwpmu. */
+void hostperf_record(void *world, const struct lbr_control *control);
+u64 hostperf_read_record(const void *world, enum lbr_field field, u32 i);
+void hostperf_write_record(void *world, enum lbr_field field, u32 i, u64 value);
+void hostperf_clear_records(void *world);
+
+#endif
