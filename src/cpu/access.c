@@ -10,6 +10,7 @@
 #include "base/must.h"
 #include "cpu/code.h"
 #include "cpu/event.h"
+#include "cpu/observe.h"
 
 /* The part of an access that lies on one page. */
 struct part {
@@ -34,13 +35,17 @@ static gva_t next_page(const struct cpu *cpu, gva_t gva, u32 access)
 
 static bool tlb_lookup(struct cpu *cpu, gva_t gva, u32 access, struct translation *out)
 {
-	const struct tlb_entry *entry = tlb_entry_of(cpu, gva, access);
+	enum tlb_set set = tlb_set_of(cpu, access);
+	u32 index = (gva >> PAGE_SHIFT) % TLB_SIZE;
+	const struct tlb_entry *entry = &cpu->tlb[set][index];
 	u64 tag = access & ACCESS_WRITE ? entry->write : entry->read;
 
 	if (tag != (gva & PAGE_MASK) || (access & ACCESS_FETCH))
 		return false;
 	out->gpa = entry->gpa | (gva & ~PAGE_MASK);
 	out->host = (hva_t)entry->host + (gva & ~PAGE_MASK);
+	out->shift = cpu->tlb_shift[set][index];
+	out->global = tlb_global(cpu, set, index);
 	return true;
 }
 
@@ -75,6 +80,20 @@ static void watch(struct cpu *cpu, gva_t gva, u32 size, u32 access)
 {
 	if (unlikely(cpu->watch_active) && !(access & (ACCESS_SYSTEM | ACCESS_FETCH)))
 		cpu_watch(cpu, gva, size, access);
+}
+
+/* What the processor reads and writes on its own account is not observed. */
+static void observe(struct cpu *cpu, gva_t gva, const struct parts *parts, u32 access)
+{
+	if (!cpu_observes(cpu) || (access & (ACCESS_SYSTEM | ACCESS_FETCH)))
+		return;
+	for (u32 i = 0; i < parts->n; i++) {
+		const struct part *part = &parts->part[i];
+
+		if (part->t.host)
+			cpu_observe_at(cpu, gva, &part->t, part->size, access & ACCESS_WRITE);
+		gva = next_page(cpu, gva, access);
+	}
 }
 
 static enum guest_fault unemulated(struct cpu *cpu, gpa_t gpa)
@@ -200,7 +219,7 @@ static hva_t direct(struct cpu *cpu, gva_t gva, u32 size, u32 access)
 	u64 tag = access & ACCESS_WRITE ? entry->write : entry->read;
 
 	if ((gva ^ tag) > PAGE_SIZE - size || (access & ACCESS_FETCH) ||
-	    unlikely((cpu->mode & MODE_ALIGN) || cpu->watch_active))
+	    unlikely((cpu->mode & (MODE_ALIGN | MODE_OBSERVE_MEMORY)) || cpu->watch_active))
 		return NULL;
 	return (hva_t)entry->host + (gva & ~PAGE_MASK);
 }
@@ -219,9 +238,11 @@ enum guest_fault cpu_read(struct cpu *cpu, gva_t gva, void *buf, u32 size, u32 a
 		fault = read_part(cpu, &parts.part[i], to);
 		to += parts.part[i].size;
 	}
-	if (!fault)
-		watch(cpu, gva, size, access);
-	return fault;
+	if (fault)
+		return fault;
+	watch(cpu, gva, size, access);
+	observe(cpu, gva, &parts, access);
+	return FAULT_NONE;
 }
 
 static enum guest_fault write_part(struct cpu *cpu, const struct part *part, const void *buf)
@@ -261,7 +282,9 @@ enum guest_fault cpu_write(struct cpu *cpu, gva_t gva, const void *buf, u32 size
 		fault = write_part(cpu, &parts.part[i], from);
 		from += parts.part[i].size;
 	}
-	if (!fault)
-		watch(cpu, gva, size, access | ACCESS_WRITE);
-	return fault;
+	if (fault)
+		return fault;
+	watch(cpu, gva, size, access | ACCESS_WRITE);
+	observe(cpu, gva, &parts, access | ACCESS_WRITE);
+	return FAULT_NONE;
 }

@@ -12,6 +12,7 @@
 #include "base/guarded.h"
 #include "cpu/event.h"
 #include "cpu/mmu.h"
+#include "cpu/observe.h"
 #include "cpu/mode.h"
 #include "x86/paging.h"
 
@@ -102,8 +103,10 @@ enum guest_fault cpu_write_cr0(struct cpu *cpu, u64 value)
 		cpu->efer |= EFER_LMA;
 	else
 		cpu->efer &= ~EFER_LMA;
-	if (changed & CR0_PAGING)
+	if (changed & CR0_PAGING) {
 		tlb_flush(cpu);
+		cpu_observe_flush(cpu);
+	}
 	cpu_update_mode(cpu);
 	return FAULT_NONE;
 }
@@ -123,6 +126,7 @@ enum guest_fault cpu_write_cr3(struct cpu *cpu, u64 value)
 		return refuse(cpu);
 	cpu->cr3 = value;
 	tlb_switch(cpu, old, keep);
+	cpu_observe_cr3(cpu, !keep);
 	return FAULT_NONE;
 }
 
@@ -147,8 +151,10 @@ enum guest_fault cpu_write_cr4(struct cpu *cpu, u64 value)
 	    !load_pdptes(cpu, cpu->cr3))
 		return refuse(cpu);
 	cpu->cr4 = value;
-	if (changed & CR4_PAGING)
+	if (changed & CR4_PAGING) {
 		tlb_flush(cpu);
+		cpu_observe_flush(cpu);
+	}
 	cpu_update_mode(cpu);
 	return FAULT_NONE;
 }

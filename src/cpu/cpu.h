@@ -15,6 +15,7 @@
 #include "hwpmu/branch.h"
 #include "hwpmu/retire.h"
 #include "mem/mem.h"
+#include "timing/timing.h"
 #include "x86/features.h"
 #include "x86/regs.h"
 
@@ -286,6 +287,13 @@ struct cpu {
 	bool fpu_live;	    /* x87 and vector state is in the host's registers, not in xsave */
 	bool watch_active;  /* some data breakpoint is armed: pages in watch_page[] stay out of the
 			       TLB */
+
+	const struct model *model; /* whose timing is modelled; set by the owner before engine_create(). NULL: none */
+	struct timing timing;
+	bool timing_stale;    /* its TLBs do not know of all changes: cpu/observe.h */
+	u32 observe;	      /* MODE_OBSERVE_*, besides what `wanted` needs; the owner's, read at engine_run() */
+	u32 observed_tlb;     /* from translated code to engine/observe.c: offset of a TLB entry in its set */
+	u64 observed_arg;     /* the same: key of a line, or address of a branch */
 
 	struct tlb_entry tlb[NTLBS][TLB_SIZE];
 	u8 tlb_shift[NTLBS][TLB_SIZE]; /* size of the guest's page behind an entry: for INVLPG */

@@ -75,9 +75,20 @@ static u32 count_mode(const struct cpu *cpu)
 	       (cpu->trips.armed & RETIRE_BIT(RETIRE_BRANCHES) ? MODE_TRIP_BRANCHES : 0);
 }
 
+static u32 observe_mode(const struct cpu *cpu)
+{
+	if (!cpu->timing.params)
+		return 0;
+	return cpu->observe | (cpu->wanted & OBSERVED_IN_MEMORY ? MODE_OBSERVE_MEMORY : 0) |
+	       (cpu->wanted & OBSERVED_IN_BRANCHES || branch_wanted(&cpu->branches)
+			? MODE_OBSERVE_BRANCHES
+			: 0);
+}
+
 void cpu_update_mode(struct cpu *cpu)
 {
-	u32 mode = code_mode(cpu) | privilege_mode(cpu) | fpu_mode(cpu) | count_mode(cpu);
+	u32 mode = code_mode(cpu) | privilege_mode(cpu) | fpu_mode(cpu) | count_mode(cpu) |
+		   observe_mode(cpu);
 
 	if (branch_wanted(&cpu->branches))
 		mode |= MODE_LBR;

@@ -41,6 +41,25 @@
 #define MODE_COUNT_STALLS   BIT(20)
 #define MODE_TRIP_BRANCHES  BIT(21) /* all branches once more: their trip is near */
 
+/* What translated code shows to the timing model. All of memory, or nothing of it: what a cache holds
+ * depends on everything that went through it. */
+#define MODE_OBSERVE_MEMORY   BIT(22)
+#define MODE_OBSERVE_BRANCHES BIT(23)
+
+#define OBSERVED_IN_MEMORY                                                                      \
+	(RETIRE_BIT(RETIRE_L1D_MISSES) | RETIRE_BIT(RETIRE_L1I_MISSES) |                        \
+	 RETIRE_BIT(RETIRE_L2_REFERENCES) | RETIRE_BIT(RETIRE_LLC_REFERENCES) |                 \
+	 RETIRE_BIT(RETIRE_LLC_MISSES) | RETIRE_BIT(RETIRE_LOAD_L1_MISSES) |                    \
+	 RETIRE_BIT(RETIRE_LOAD_L2_HITS) | RETIRE_BIT(RETIRE_LOAD_L2_MISSES) |                  \
+	 RETIRE_BIT(RETIRE_LOAD_LLC_HITS) | RETIRE_BIT(RETIRE_LOAD_LLC_MISSES) |                \
+	 RETIRE_BIT(RETIRE_DTLB_L1_MISSES) | RETIRE_BIT(RETIRE_DTLB_MISSES) |                   \
+	 RETIRE_BIT(RETIRE_DTLB_LOAD_STLB) | RETIRE_BIT(RETIRE_DTLB_STORE_STLB) |               \
+	 RETIRE_BIT(RETIRE_DTLB_LOAD_MISSES) | RETIRE_BIT(RETIRE_DTLB_STORE_MISSES) |           \
+	 RETIRE_BIT(RETIRE_ITLB_STLB) | RETIRE_BIT(RETIRE_ITLB_MISSES))
+#define OBSERVED_IN_BRANCHES                                                        \
+	(RETIRE_BIT(RETIRE_BRANCH_MISSES) | RETIRE_BIT(RETIRE_COND_MISSES) |        \
+	 RETIRE_BIT(RETIRE_INDIRECT_MISSES) | RETIRE_BIT(RETIRE_RETURN_MISSES))
+
 #define COUNT_BRANCHES                                                                          \
 	(RETIRE_BIT(RETIRE_CONDITIONAL) | RETIRE_BIT(RETIRE_TAKEN) |                            \
 	 RETIRE_BIT(RETIRE_NEAR_TAKEN) | RETIRE_BIT(RETIRE_COND_TAKEN) |                        \
@@ -64,6 +83,13 @@ static inline retire_wanted mode_counts(u32 mode)
 	       (mode & MODE_COUNT_CYCLES ? RETIRE_BIT(RETIRE_CYCLES) : 0) |
 	       (mode & MODE_COUNT_STALLS ? COUNT_STALLS : 0) |
 	       (mode & MODE_TRIP_BRANCHES ? RETIRE_BIT(RETIRE_BRANCHES) : 0);
+}
+
+/* The classes that the timing model adds to cpu->live. */
+static inline retire_wanted mode_observes(u32 mode)
+{
+	return (mode & MODE_OBSERVE_MEMORY ? OBSERVED_IN_MEMORY : 0) |
+	       (mode & MODE_OBSERVE_BRANCHES ? OBSERVED_IN_BRANCHES : 0);
 }
 
 static inline enum tlb_set cpu_tlb_set(u32 mode)

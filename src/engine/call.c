@@ -7,6 +7,8 @@
  */
 #include "cpu/event.h"
 #include "cpu/mmu.h"
+#include "cpu/observe.h"
+#include "engine/count.h"
 #include "engine/priv.h"
 #include "engine/sys.h"
 
@@ -21,11 +23,12 @@ static u64 leave(struct cpu *cpu, const u8 *return_pc, enum guest_fault fault, b
 	return SLOW_LEAVE;
 }
 
-/* Something is to be done before the next instruction: a device waits, code was changed. */
+/* Something is to be done before the next instruction: a device waits, code was changed, a trip
+ * reached. */
 static bool has_news(const struct cpu *cpu)
 {
 	return cpu->code->nwritten || cpu->mmio.nwrites != cpu->mmio.write_pos ||
-	       cpu->mmio.nreads || cpu->pending_db;
+	       cpu->mmio.nreads || cpu->pending_db || (cpu_observes(cpu) && count_at_trip(cpu));
 }
 
 u64 call_insn(struct cpu *cpu, u64 insn, u32 unused, const u8 *return_pc)

@@ -75,7 +75,7 @@ static void start(struct cpu *cpu)
 	struct engine *eng = cpu->engine;
 	u64 instructions = distance(cpu, RETIRE_INSTRUCTIONS, privilege);
 
-	eng->counted = mode_counts(cpu->mode);
+	eng->counted = mode_counts(cpu->mode) | (mode_observes(cpu->mode) & cpu->wanted);
 	for (retire_wanted left = eng->counted; left;) {
 		enum retire_class class = next_class(&left);
 
@@ -126,11 +126,12 @@ void count_begin(struct cpu *cpu, u64 budget)
 	eng->budget = budget;
 	eng->steps = 0;
 	eng->spent = false;
+	eng->owed = false;
 	eng->counting = false;
 	set_slice(cpu, 0);
 }
 
-static bool tripped(const struct cpu *cpu)
+bool count_at_trip(const struct cpu *cpu)
 {
 	for (retire_wanted left = cpu->engine->counted & cpu->trips.armed; left;)
 		if (cpu->live[next_class(&left)] >= 0)
@@ -147,7 +148,7 @@ bool count_left(struct cpu *cpu)
 		count_flush(cpu, cpu_privilege(cpu));
 	if (!eng->counting)
 		start(cpu);
-	return slice_left(cpu) && !eng->spent && !tripped(cpu);
+	return slice_left(cpu) && !eng->spent && !count_at_trip(cpu);
 }
 
 void count_refund(struct cpu *cpu, u32 mode, bool branch, const struct weight *weight)

@@ -16,6 +16,8 @@ void count_begin(struct cpu *cpu, u64 budget);
 /* May one more instruction retire? To be asked before guest code is entered, when it is known at
  * which privilege. */
 bool count_left(struct cpu *cpu);
+/* Has a class reached its trip? */
+bool count_at_trip(const struct cpu *cpu);
 /* One instruction of code in this mode did not retire after all. */
 void count_refund(struct cpu *cpu, u32 mode, bool branch, const struct weight *weight);
 /* One instruction retired that is in the tallies already. Behind count_flush(). */

@@ -68,6 +68,7 @@ void emit_mov_mem_imm(struct emitter *e, bool w, struct ea ea, s32 imm);
 #define GROUP_ADD    0
 #define GROUP_AND    4
 #define GROUP_SUB    5
+#define GROUP_XOR    6
 #define GROUP_CMP    7
 #define SHIFT_SHL    4
 #define SHIFT_SHR    5

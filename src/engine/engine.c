@@ -12,6 +12,28 @@
 #include "cpu/mmu.h"
 #include "engine/priv.h"
 
+/* The tags of the timing model: zero pages until somebody counts what needs them. */
+static int timing_create(struct cpu *cpu)
+{
+	void *memory;
+
+	if (!cpu->model)
+		return 0;
+	memory = mmap(NULL, timing_memory(cpu->model), PROT_READ | PROT_WRITE,
+		      MAP_PRIVATE | MAP_ANONYMOUS | MAP_NORESERVE, -1, 0);
+	if (memory == MAP_FAILED)
+		return -ENOMEM;
+	timing_init(&cpu->timing, cpu->model, memory, (u64 *)cpu->live);
+	return 0;
+}
+
+static void timing_destroy(struct cpu *cpu)
+{
+	if (cpu->timing.params)
+		munmap(cpu->timing.l1d.tags, timing_memory(cpu->model));
+	cpu->timing.params = NULL;
+}
+
 int engine_create(struct cpu *cpu)
 {
 	/* Mapped, not allocated: zeroed, and given back to the system at once. */
@@ -24,6 +46,8 @@ int engine_create(struct cpu *cpu)
 	cpu->engine = eng;
 	cpu->code = code_create();
 	ret = cpu->code ? cache_create(eng) : -ENOMEM;
+	if (!ret)
+		ret = timing_create(cpu);
 	if (ret) {
 		engine_destroy(cpu);
 		return ret;
@@ -36,6 +60,7 @@ void engine_destroy(struct cpu *cpu)
 {
 	if (!cpu->engine)
 		return;
+	timing_destroy(cpu);
 	cache_destroy(cpu->engine);
 	munmap(cpu->engine, sizeof(*cpu->engine));
 	code_destroy(cpu->code);

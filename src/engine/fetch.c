@@ -39,17 +39,35 @@ static enum guest_fault fetch_miss(struct cpu *cpu, u64 linear, struct fetch_ent
 				       .gpa = t.gpa & PAGE_MASK,
 				       .host = t.host - (t.gpa & ~PAGE_MASK),
 				       .cpl = cpu->cpl,
+				       .kind = { t.shift, t.global },
 				       .valid = true };
 	return FAULT_NONE;
 }
 
+static bool serves(const struct cpu *cpu, const struct fetch_entry *entry, u64 linear)
+{
+	return entry->valid && entry->page == (linear & PAGE_MASK) && entry->cpl == cpu->cpl &&
+	       entry->generation == generation(cpu);
+}
+
+/* Page tables that changed under running code, with no INVLPG yet, may have nothing to say. */
+struct fetch_kind fetch_kind(struct cpu *cpu, u64 linear)
+{
+	struct fetch_entry *entry = slot_for(cpu->engine, linear);
+	struct cpu_event event = cpu->event;
+
+	if (serves(cpu, entry, linear) || fetch_miss(cpu, linear, entry) == FAULT_NONE)
+		return entry->kind;
+	cpu->event = event;
+	cpu->exit.reason = EXIT_NONE;
+	return (struct fetch_kind){ .shift = PAGE_SHIFT };
+}
+
 enum guest_fault fetch_page(struct cpu *cpu, u64 linear, gpa_t *gpa, const u8 **host)
 {
-	u64 page = linear & PAGE_MASK;
-	struct fetch_entry *entry = slot_for(cpu->engine, page);
+	struct fetch_entry *entry = slot_for(cpu->engine, linear);
 
-	if (!entry->valid || entry->page != page || entry->cpl != cpu->cpl ||
-	    entry->generation != generation(cpu)) {
+	if (!serves(cpu, entry, linear)) {
 		enum guest_fault fault = fetch_miss(cpu, linear, entry);
 
 		if (fault != FAULT_NONE)

@@ -135,11 +135,17 @@ struct entered {
 
 #define FETCH_CACHE 256
 
+struct fetch_kind {
+	u8 shift; /* log2 of the guest's page */
+	bool global;
+};
+
 struct fetch_entry {
 	u64 page, generation;
 	gpa_t gpa;
 	hva_t host;
 	u8 cpl;
+	struct fetch_kind kind;
 	bool valid;
 };
 
@@ -163,6 +169,7 @@ struct engine {
 	u64 budget;    /* instructions that may retire beyond the slice */
 	u32 steps;     /* instructions to be executed one at a time: a block would go too far */
 	bool spent;    /* what is left of the budget is less than a block, and need not be used */
+	bool owed;     /* an instruction that reached a trip before it was done: execute it, whatever comes */
 	bool counting; /* the countdown and cpu->live[] have begun: count.h */
 	retire_wanted counted; /* the classes that are in cpu->live[] */
 	s64 live_from[NRETIRE];	/* what they began at */
@@ -178,6 +185,7 @@ struct engine {
 	u64 (*enter)(struct cpu *cpu, const void *code);
 	u8 *leave, *slow, *commit, *call; /* writable view */
 	u8 *record[BRANCH_FAR], *record_no_call; /* the same: of near branches, trans_lbr.c */
+	u8 *observe_access, *observe_fetch, *observe_branch;
 	u64 blocks_made, flushes;
 };
 
@@ -211,6 +219,8 @@ static inline const u8 *exec_view(const struct engine *eng, const u8 *rw)
 
 /* fetch.c: where the code at a linear address is; checks that it may be executed. */
 enum guest_fault fetch_page(struct cpu *cpu, u64 linear, gpa_t *gpa, const u8 **host);
+/* Of the page that code which is being executed lies on. */
+struct fetch_kind fetch_kind(struct cpu *cpu, u64 linear);
 
 /*
  * translate.c: makes the block at cpu->rip, whose first byte is at gpa and host, for this mode.
@@ -249,6 +259,18 @@ static inline void flags_out(struct cpu *cpu)
 #define DESC_LAST      BIT(14) /* the block's last instruction: leave at the next block instead */
 #define DESC_X87       BIT(15) /* no emulator does x87 to MMIO: KVM */
 #define DESC_ALIGN     BIT(16) /* must be aligned to its size */
+#define DESC_STEP      BIT(17) /* for observe.c: the instruction is executed alone */
+#define DESC_SET_SHIFT 20      /* for observe.c: enum tlb_set */
+
+/* observe.c: called from translated code, like slow_access(); fetches and branches have their line's
+ * key or their address in cpu->observed_arg. */
+enum observe_kind { OBSERVE_TAKEN, OBSERVE_NOT_TAKEN, OBSERVE_INDIRECT, OBSERVE_RETURN };
+
+u64 observe_access(struct cpu *cpu, u64 host, u32 desc, const u8 *return_pc);
+u64 observe_fetch(struct cpu *cpu, u64 linear, u32 desc, const u8 *return_pc);
+u64 observe_branch(struct cpu *cpu, u64 target, u32 kind, const u8 *return_pc);
+/* Behind an access that C observed: leaves translated code if a trip is reached. */
+u64 observe_end(struct cpu *cpu, u32 desc, const u8 *return_pc, u64 otherwise);
 
 /* Results of slow_access, in RAX. */
 #define SLOW_DIRECT 0 /* go on in line with the host address */

@@ -10,6 +10,7 @@
 #include "cpu/event.h"
 #include "cpu/fpu.h"
 #include "cpu/mmu.h"
+#include "cpu/observe.h"
 #include "engine/count.h"
 #include "engine/pass.h"
 #include "engine/priv.h"
@@ -252,6 +253,11 @@ static enum turn before_entry(struct cpu *cpu)
 		cache_written(cpu);
 	if (mmio_waiting(cpu))
 		return exit_with(cpu, EXIT_MMIO);
+	if (cpu->engine->owed) {
+		cpu->engine->owed = false;
+		cpu->engine->steps = 1;
+		return TURN_AGAIN;
+	}
 	if (deliver(cpu) == TURN_RETURN)
 		return TURN_RETURN;
 	attention = __atomic_load_n(&cpu->attention, __ATOMIC_ACQUIRE);
@@ -465,7 +471,7 @@ static enum turn after(struct cpu *cpu, enum leave why, u32 mode, const struct b
 	case LEAVE_FAULT:
 		if (eng->again)
 			return TURN_AGAIN;
-		if (eng->left == FAULT_NONE)
+		if (eng->left == FAULT_NONE && !eng->owed)
 			retired_step(cpu, cpu->rflags & FL_TF);
 		if (eng->left == FAULT_RAISED)
 			abandoned(cpu);
@@ -526,6 +532,7 @@ enum exit_reason engine_run(struct cpu *cpu, u64 budget)
 	cpu->exit.reason = EXIT_NONE;
 	cpu->exit.insn_len = 0;
 	cpu_update_mode(cpu);
+	cpu_observe_begin(cpu);
 	count_begin(cpu, budget);
 	if (!cpu->same_memory)
 		new_epoch(cpu);

@@ -13,6 +13,8 @@
  */
 #include "cpu/event.h"
 #include "cpu/mmu.h"
+#include "cpu/observe.h"
+#include "engine/count.h"
 #include "engine/priv.h"
 
 static u64 leave(struct cpu *cpu, const u8 *return_pc, enum guest_fault fault, bool completed)
@@ -64,7 +66,7 @@ static u64 bounce(struct cpu *cpu, gva_t gva, u32 desc, u32 access, const u8 *re
 			return leave(cpu, return_pc, fault, false);
 	}
 	cpu->spill[SPILL_HOST] = (u64)(uintptr_t)pending->data;
-	return SLOW_COMMIT;
+	return observe_end(cpu, desc, return_pc, SLOW_COMMIT);
 }
 
 static u64 unemulated(struct cpu *cpu, gpa_t gpa, const u8 *return_pc)
@@ -75,13 +77,15 @@ static u64 unemulated(struct cpu *cpu, gpa_t gpa, const u8 *return_pc)
 }
 
 /* RAM, directly: notes what slow_commit() has to look at when the page holds translated code. */
-static u64 direct(struct cpu *cpu, hva_t host, const struct translation *t, const u32 *part,
+static u64 direct(struct cpu *cpu, gva_t gva, const struct translation *t, const u32 *part,
 		  u32 nparts, u32 access)
 {
 	struct slow_state *pending = &cpu->engine->pending;
 	bool code = false;
 
-	cpu->spill[SPILL_HOST] = (u64)(uintptr_t)host;
+	cpu->spill[SPILL_HOST] = (u64)(uintptr_t)t->host;
+	for (u32 i = 0; cpu_observes(cpu) && i < nparts; i++, gva = (gva & PAGE_MASK) + PAGE_SIZE)
+		cpu_observe_at(cpu, gva, &t[i], part[i], access & ACCESS_WRITE);
 	if (!(access & ACCESS_WRITE))
 		return SLOW_DIRECT;
 	*pending = (struct slow_state){ .bounced = false };
@@ -107,7 +111,7 @@ static u64 one_page(struct cpu *cpu, gva_t gva, u32 desc, u32 access, const u8 *
 		return bounce(cpu, gva, desc, access, return_pc);
 	if (cpu->watch_active)
 		cpu_watch(cpu, gva, size, access);
-	return direct(cpu, t.host, &t, &size, 1, access);
+	return observe_end(cpu, desc, return_pc, direct(cpu, gva, &t, &size, 1, access));
 }
 
 /* Both pages are checked before anything is touched; neighbours on the host need no bounce. */
@@ -132,7 +136,7 @@ static u64 two_pages(struct cpu *cpu, gva_t gva, u32 desc, u32 access, const u8 
 		return bounce(cpu, gva, desc, access, return_pc);
 	if (cpu->watch_active)
 		cpu_watch(cpu, gva, size, access);
-	return direct(cpu, t[0].host, t, part, 2, access);
+	return observe_end(cpu, desc, return_pc, direct(cpu, gva, t, part, 2, access));
 }
 
 /* Vector operands that must be aligned: that comes before all else. Segment bases are rarely odd.
@@ -186,7 +190,8 @@ u64 slow_commit(struct cpu *cpu, u64 unused, u32 desc, const u8 *return_pc)
 	(void)unused;
 	if (fault != FAULT_NONE)
 		return leave(cpu, return_pc, fault, false);
-	if (!cpu->code->nwritten && cpu->mmio.nwrites == cpu->mmio.write_pos)
+	if (!cpu->code->nwritten && cpu->mmio.nwrites == cpu->mmio.write_pos &&
+	    !(cpu_observes(cpu) && count_at_trip(cpu)))
 		return SLOW_DIRECT;
 	if (!(desc & DESC_LAST))
 		return leave(cpu, return_pc, FAULT_NONE, true);

@@ -7,6 +7,7 @@
 
 #include "base/bytes.h"
 #include "cpu/control.h"
+#include "cpu/observe.h"
 #include "engine/sys_priv.h"
 
 #define CR8_MASK  0xfull
@@ -145,8 +146,10 @@ enum sys_result sys_invlpg(struct cpu *cpu, const struct insn *insn)
 		gva = (u32)(gva + cpu->seg[op->seg].base);
 	else if (op->seg == FS || op->seg == GS)
 		gva += cpu->seg[op->seg].base;
-	if (cpu_canonical(cpu, gva))
+	if (cpu_canonical(cpu, gva)) {
 		tlb_flush_page(cpu, gva);
+		cpu_observe_invlpg(cpu, gva);
+	}
 	return SYS_NEXT;
 }
 
@@ -162,6 +165,17 @@ static bool invpcid_valid(const struct cpu *cpu, u64 type, const u64 descriptor[
 	if (descriptor[0] && !(cpu->cr4 & CR4_PCIDE))
 		return false;
 	return type != INVPCID_ADDRESS || cpu_canonical(cpu, descriptor[1]);
+}
+
+/* What the timing model's TLBs lose by it. */
+static void observe_invpcid(struct cpu *cpu, u64 type, const u64 descriptor[2])
+{
+	if (type == INVPCID_ADDRESS)
+		cpu_observe_invlpg(cpu, descriptor[1]);
+	else if (type == INVPCID_CONTEXT)
+		cpu_observe_invpcid(cpu, descriptor[0]);
+	else
+		cpu_observe_flush(cpu);
 }
 
 /* The soft TLB holds the current PCID only; what is known of the others' code is dropped as a
@@ -197,6 +211,7 @@ enum sys_result sys_invpcid(struct cpu *cpu, const struct insn *insn)
 	if (!invpcid_valid(cpu, type, descriptor))
 		return sys_done(sys_gp(cpu));
 	invpcid(cpu, type, descriptor);
+	observe_invpcid(cpu, type, descriptor);
 	return SYS_NEXT;
 }
 
@@ -207,15 +222,15 @@ enum sys_result sys_nothing(struct cpu *cpu, const struct insn *insn)
 	return SYS_NEXT;
 }
 
-/*
- * The model of caches, for now (docs/model.md): a line that was flushed comes from memory when it
- * is used next, and that is counted here.
- */
-#define FLUSHED                                                             \
-	(RETIRE_BIT(RETIRE_L1D_MISSES) | RETIRE_BIT(RETIRE_L2_REFERENCES) | \
-	 RETIRE_BIT(RETIRE_LLC_REFERENCES) | RETIRE_BIT(RETIRE_LLC_MISSES))
+/* There is no cache but the timing model's. */
+enum sys_result sys_wbinvd(struct cpu *cpu, const struct insn *insn)
+{
+	(void)insn;
+	cpu_observe_wbinvd(cpu);
+	return SYS_NEXT;
+}
 
-/* Faults as a load of one byte would; there is no cache to flush. */
+/* Faults as a load of one byte would. */
 enum sys_result sys_clflush(struct cpu *cpu, const struct insn *insn)
 {
 	struct translation where;
@@ -226,7 +241,7 @@ enum sys_result sys_clflush(struct cpu *cpu, const struct insn *insn)
 	if (!fault)
 		fault = mmu_translate(cpu, gva, ACCESS_READ, &where);
 	if (!fault && insn->mnemonic != ZYDIS_MNEMONIC_CLWB)
-		cpu_tally(cpu, cpu_privilege(cpu), FLUSHED, 1);
+		cpu_observe_clflush(cpu, where.gpa);
 	return sys_done(fault);
 }
 

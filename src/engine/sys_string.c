@@ -7,6 +7,7 @@
  */
 #include "base/guarded.h"
 #include "cpu/code.h"
+#include "cpu/observe.h"
 #include "engine/sys_priv.h"
 
 #define PAUSE_BYTES	  (64 * 1024) /* this much in one go */
@@ -169,21 +170,28 @@ static u64 segment_room(const struct string *s, enum seg seg, u64 offset)
 /* Guest memory that can be accessed in place. */
 struct window {
 	hva_t host; /* NULL: it cannot */
+	gva_t gva;
 	gpa_t gpa;
+	u8 shift; /* of the guest's page */
+	bool global;
 	bool noticed; /* somebody wants to know of writes */
 	u64 count;    /* elements */
 };
 
 static enum guest_fault window_find(struct cpu *cpu, gva_t gva, u32 access, struct window *w)
 {
-	const struct tlb_entry *entry =
-		&cpu->tlb[cpu_tlb_set(cpu->mode)][(gva >> PAGE_SHIFT) % TLB_SIZE];
+	enum tlb_set set = cpu_tlb_set(cpu->mode);
+	u32 index = (gva >> PAGE_SHIFT) % TLB_SIZE;
+	const struct tlb_entry *entry = &cpu->tlb[set][index];
 	struct translation where;
 	enum guest_fault fault;
 
 	w->noticed = (access & ACCESS_WRITE ? entry->write : entry->read) != (gva & PAGE_MASK);
 	w->host = (hva_t)entry->host + (gva & ~PAGE_MASK);
+	w->gva = gva;
 	w->gpa = entry->gpa + (gva & ~PAGE_MASK);
+	w->shift = cpu->tlb_shift[set][index];
+	w->global = tlb_global(cpu, set, index);
 	if (!w->noticed)
 		return FAULT_NONE;
 	fault = mmu_fill(cpu, gva, access, &where);
@@ -191,6 +199,8 @@ static enum guest_fault window_find(struct cpu *cpu, gva_t gva, u32 access, stru
 		return fault;
 	w->host = where.host;
 	w->gpa = where.gpa;
+	w->shift = where.shift;
+	w->global = where.global;
 	return FAULT_NONE;
 }
 
@@ -213,6 +223,17 @@ static enum guest_fault window_open(const struct string *s, enum seg seg, enum g
 		room = page_room;
 	w->count = !w->host ? 0 : count < room / s->size ? count : room / s->size;
 	return FAULT_NONE;
+}
+
+/* The timing model sees the lines of a window one after the other. */
+static void window_observe(const struct string *s, const struct window *w, u64 count, bool store)
+{
+	const struct translation where = {
+		.gpa = w->gpa, .host = w->host, .shift = w->shift, .global = w->global
+	};
+
+	if (cpu_observes(s->cpu))
+		cpu_observe_at(s->cpu, w->gva, &where, count * s->size, store);
 }
 
 static void window_written(struct cpu *cpu, const struct window *w, u64 bytes)
@@ -248,6 +269,8 @@ static enum guest_fault movs_bulk(const struct string *s, u64 count, u64 *done)
 	count = movs_count(s, &from, &to);
 	if (!count || !guarded_read(to.host, from.host, count * s->size))
 		return FAULT_NONE;
+	window_observe(s, &from, count, false);
+	window_observe(s, &to, count, true);
 	window_written(s->cpu, &to, count * s->size);
 	advance(s, RSI, count);
 	advance(s, RDI, count);
@@ -271,6 +294,7 @@ static enum guest_fault stos_bulk(const struct string *s, u64 count, u64 *done)
 
 	if (fault || !to.count || !guarded_fill(to.host, pattern, to.count * s->size))
 		return fault;
+	window_observe(s, &to, to.count, true);
 	window_written(s->cpu, &to, to.count * s->size);
 	advance(s, RDI, to.count);
 	*done = to.count;
@@ -299,11 +323,13 @@ static enum guest_fault chunk_read(const struct string *s, enum seg seg, enum gp
 				   u8 to[CHUNK + 8], u64 *n)
 {
 	u64 most = CHUNK / s->size;
+	enum guest_fault fault;
 	struct window from;
-	enum guest_fault fault =
-		window_open(s, seg, reg, ACCESS_READ, count < most ? count : most, &from);
 
 	*n = 0;
+	if (cpu_observes(s->cpu)) /* only what is compared is accessed */
+		return FAULT_NONE;
+	fault = window_open(s, seg, reg, ACCESS_READ, count < most ? count : most, &from);
 	if (!fault && from.count && guarded_read(to, from.host, from.count * s->size))
 		*n = from.count;
 	return fault;

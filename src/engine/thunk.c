@@ -127,6 +127,12 @@ bool thunks_make(struct engine *eng)
 	lbr_thunks_make(eng, &e);
 	eng->call = e.p;
 	make_slow(&e, finish, call_insn);
+	eng->observe_access = e.p;
+	make_slow(&e, finish, observe_access);
+	eng->observe_fetch = e.p;
+	make_slow(&e, finish, observe_fetch);
+	eng->observe_branch = e.p;
+	make_slow(&e, finish, observe_branch);
 	eng->enter = (u64(*)(struct cpu *, const void *))(uintptr_t)exec_view(eng, entry);
 	eng->code_next = e.p;
 	return !e.full;

@@ -62,6 +62,19 @@ struct stub {
 
 #define MAX_STUBS (2 * BLOCK_INSNS)
 
+/* A call of observe.c, to be emitted behind the block. */
+struct observe_stub {
+	const u8 *entry;
+	u8 *from;	/* the displacement of the jump to it */
+	const u8 *back;
+	u32 desc;
+	u8 index;	/* of the instruction */
+	bool arg_in_rax, load_arg, load_s0;
+	u64 arg, s0;	/* for cpu->observed_arg, for S0 */
+};
+
+#define MAX_OBSERVE_STUBS (MAX_STUBS + 2 * BLOCK_INSNS + 2) /* accesses, lines, ways out */
+
 /* The bytes a block is made from: always the page copies, so that what was translated is what is
  * compared. */
 struct source {
@@ -97,8 +110,12 @@ struct trans {
 	const u8 *count_back; /* where that goes on */
 	u32 nstubs, nplaces;
 	struct stub stubs[MAX_STUBS];
-	struct place places[BLOCK_INSNS + MAX_STUBS];
+	struct place places[BLOCK_INSNS + MAX_STUBS + MAX_OBSERVE_STUBS];
 	struct weight weights[BLOCK_INSNS];
+
+	gpa_t observed_line; /* of the instruction before; NO_GPA: none */
+	u32 nobserve_stubs;
+	struct observe_stub observe_stubs[MAX_OBSERVE_STUBS];
 };
 
 static inline u64 trans_next_rip(const struct trans *t)
@@ -152,6 +169,15 @@ bool count_end_block(struct trans *t);	 /* behind the block; false: cache full *
 /* trans_lbr.c: a near branch is taken. Destroys the flags and S1; S0 too, or keeps the target in it. */
 void lbr_record_direct(struct trans *t, enum branch_kind kind, u64 target);
 void lbr_record_indirect(struct trans *t, enum branch_kind kind);
+/* trans_observe.c: each does nothing unless the mode asks for it. Destroy S1 and the flags. */
+void observe_insn(struct trans *t);	       /* at the start of each */
+void observe_data(struct trans *t, u32 desc);  /* host address in S0, offset of its TLB entry in S1 */
+void observe_conditional(struct trans *t, bool taken); /* destroys S0 */
+void observe_indirect(struct trans *t);	       /* target in S0 */
+void observe_call(struct trans *t);	       /* besides observe_indirect(); destroys S0 */
+void observe_return(struct trans *t);	       /* target in S0 */
+void observe_jump(struct trans *t);	       /* direct */
+void observe_emit_stubs(struct trans *t);
 
 /* trans_source.c */
 bool source_open(struct trans *t, u32 which, gpa_t gpa, const u8 *host); /* false: cache full */

@@ -126,22 +126,35 @@ static u64 relative_target(const struct trans *t)
 	return wrap_target(t, trans_next_rip(t) + t->insn.ops[0].imm);
 }
 
+static void taken_path(struct trans *t, u64 target)
+{
+	count_taken(t);
+	observe_conditional(t, true);
+	lbr_record_direct(t, BRANCH_JCC, target);
+	block_end_direct(t, 1, target);
+}
+
+static void not_taken_path(struct trans *t)
+{
+	count_not_taken(t);
+	observe_conditional(t, false);
+	block_end_direct(t, 0, trans_next_rip(t));
+}
+
 /* The condition holds: jump to the target; else to the next instruction. */
 static void end_conditional(struct trans *t, u8 cc, u64 target)
 {
 	u8 *taken = emit_jcc(&t->e, cc);
 
-	if (linkable(t, target) && !(t->mode & (MODE_COUNT_BRANCHES | MODE_LBR))) {
+	if (linkable(t, target) &&
+	    !(t->mode & (MODE_COUNT_BRANCHES | MODE_OBSERVE_BRANCHES | MODE_LBR))) {
 		new_link(t, 1, target, taken);
 		block_end_direct(t, 0, trans_next_rip(t));
 		return;
 	}
-	count_not_taken(t);
-	block_end_direct(t, 0, trans_next_rip(t));
+	not_taken_path(t);
 	emit_patch(&t->e, taken, t->e.p);
-	count_taken(t);
-	lbr_record_direct(t, BRANCH_JCC, target);
-	block_end_direct(t, 1, target);
+	taken_path(t, target);
 }
 
 static void jcc(struct trans *t)
@@ -197,13 +210,10 @@ static void loop(struct trans *t, ZydisMnemonic mnemonic)
 	empty = emit_jcc(&t->e, CC_E);
 	test_saved_zf(t);
 	unequal = emit_jcc(&t->e, mnemonic == ZYDIS_MNEMONIC_LOOPE ? CC_E : CC_NE);
-	count_taken(t);
-	lbr_record_direct(t, BRANCH_JCC, target);
-	block_end_direct(t, 1, target);
+	taken_path(t, target);
 	emit_patch(&t->e, empty, t->e.p);
 	emit_patch(&t->e, unequal, t->e.p);
-	count_not_taken(t);
-	block_end_direct(t, 0, trans_next_rip(t));
+	not_taken_path(t);
 }
 
 static void jrcxz(struct trans *t)
@@ -244,12 +254,14 @@ static void jmp(struct trans *t)
 {
 	if (t->insn.ops[0].kind == OPERAND_IMM) {
 		flags_save(t);
+		observe_jump(t);
 		lbr_record_direct(t, BRANCH_REL_JMP, relative_target(t));
 		block_end_direct(t, 0, relative_target(t));
 		return;
 	}
 	load_target(t);
 	cut_target(t);
+	observe_indirect(t);
 	lbr_record_indirect(t, BRANCH_IND_JMP);
 	block_end_indirect(t);
 }
@@ -284,12 +296,14 @@ static void call(struct trans *t)
 		emit_rm(&t->e, true, OP_MOV_STORE, S0, target);
 	}
 	push_value(t, next, t->insn.opsize);
+	observe_call(t);
 	if (direct) {
 		lbr_record_direct(t, BRANCH_REL_CALL, relative_target(t));
 		block_end_direct(t, 0, relative_target(t));
 		return;
 	}
 	emit_rm(&t->e, true, OP_MOV_LOAD, S0, target);
+	observe_indirect(t);
 	lbr_record_indirect(t, BRANCH_IND_CALL);
 	block_end_indirect(t);
 }
@@ -306,6 +320,7 @@ static void ret(struct trans *t)
 	stack_pointer(t, HOST_GUEST_RSP, HOST_GUEST_RSP, size + pop);
 	t->block->rsp_moved = size + pop;
 	cut_target(t);
+	observe_return(t);
 	lbr_record_indirect(t, BRANCH_RET);
 	block_end_indirect(t);
 }

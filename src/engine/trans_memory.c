@@ -89,6 +89,7 @@ static void inline_check(struct trans *t, u32 desc, const struct native *n)
 	stub = new_stub(t, desc, tag, n);
 	stub->from = emit_jcc(&t->e, CC_AE);
 	emit_rm(&t->e, true, OP_ADD, S0, tlb_ea(host_column(t)));
+	observe_data(t, desc);
 	stub->inline_op = t->e.p;
 }
 
@@ -110,7 +111,8 @@ static bool needs_segment(const struct trans *t, enum seg seg, u32 rw)
 
 void access_begin(struct trans *t, u32 size, enum seg seg, u32 rw, const struct native *n)
 {
-	u32 desc = size | rw | (u32)seg << DESC_SEG_SHIFT | (t->last ? DESC_LAST : 0);
+	u32 desc = size | rw | (u32)seg << DESC_SEG_SHIFT | (t->last ? DESC_LAST : 0) |
+		   (t->mode & MODE_STEP ? DESC_STEP : 0);
 
 	flags_save(t); /* a no-op when the caller had to do it before it used S1 */
 	if ((t->mode & MODE_CODE64) && (seg == FS || seg == GS))
@@ -178,4 +180,5 @@ void emit_stubs(struct trans *t)
 {
 	for (u32 i = 0; i < t->nstubs; i++)
 		emit_stub(t, &t->stubs[i]);
+	observe_emit_stubs(t);
 }

@@ -273,6 +273,7 @@ static enum step translate_insn(struct trans *t)
 		return raise_here(t, vector);
 	t->shadow = false;
 	begin_place(t);
+	observe_insn(t);
 	count_weigh(t);
 	t->block->ninsns++;
 	t->block->nbranches += t->insn.is_branch;
@@ -431,7 +432,8 @@ struct block *translate(struct cpu *cpu, u32 mode, gpa_t gpa, const u8 *host,
 	t.rip = cpu->rip;
 	t.linear_base = mode & MODE_CODE64 ? 0 : cpu->seg[CS].base;
 	t.offset = t.index = 0;
-	t.nstubs = t.nplaces = 0;
+	t.nstubs = t.nplaces = t.nobserve_stubs = 0;
+	t.observed_line = NO_GPA;
 	t.shadow = t.opened = false;
 	t.source = (struct source){ 0 };
 	if (!source_open(&t, 0, gpa, host))

@@ -14,29 +14,22 @@ static void add(struct timing *t, enum retire_class class)
 
 /* --- translation --- */
 
-/*
- * A TLB's tag: the page's number, size and address space. With CR4.PGE kernels make their half
- * global; that is taken for granted here, so that one tag serves all address spaces.
- */
+/* A TLB's tag: the page's number, size and address space. */
 #define SPACE_SHIFT  52
 #define SPACE_GLOBAL 0xfffull
 #define SIZE_SHIFT   47 /* log2 of the size; above the 45 bits of a page's number */
-
-static bool is_upper(gva_t linear)
-{
-	return linear >> 63;
-}
 
 static u64 page_number(gva_t linear, u8 shift)
 {
 	return (linear & MASK(56, 0)) >> shift;
 }
 
-static u64 tlb_tag(gva_t linear, u8 shift, u16 space)
+static u64 tlb_tag(const struct timing_access *a)
 {
-	u64 owner = is_upper(linear) ? SPACE_GLOBAL : space & (SPACE_GLOBAL - 1);
+	u64 owner = a->global ? SPACE_GLOBAL : a->space & (SPACE_GLOBAL - 1);
 
-	return owner << SPACE_SHIFT | (u64)shift << SIZE_SHIFT | (page_number(linear, shift) + 1);
+	return owner << SPACE_SHIFT | (u64)a->page_shift << SIZE_SHIFT |
+	       (page_number(a->linear, a->page_shift) + 1);
 }
 
 static void forget_page(u64 lines[TIMING_LINES], const u64 pages[TIMING_LINES], u64 tag)
@@ -167,7 +160,7 @@ static void one_line(struct timing *t, const struct timing_access *a, u64 tag, u
 void timing_data(struct timing *t, const struct timing_access *a)
 {
 	u32 first = LINE_SIZE - (a->physical & (LINE_SIZE - 1));
-	u64 tag = tlb_tag(a->linear, a->page_shift, a->space);
+	u64 tag = tlb_tag(a);
 	enum observed_level level = OBSERVED_L1;
 	enum observed_tlb tlb = OBSERVED_TLB_L1;
 
@@ -182,8 +175,7 @@ void timing_data(struct timing *t, const struct timing_access *a)
 void timing_fetch(struct timing *t, const struct timing_access *a)
 {
 	const struct side side = { &t->itlb, &t->istlb, t->code_line, t->code_page };
-	u64 line = a->physical >> LINE_SHIFT, tag = tlb_tag(a->linear, a->page_shift, a->space),
-	    lost;
+	u64 line = a->physical >> LINE_SHIFT, tag = tlb_tag(a), lost;
 	u32 set = timing_set(a->physical);
 	enum observed_tlb tlb;
 

@@ -68,6 +68,7 @@ struct timing_access {
 	u64 host;      /* address of it: the line buffer's name for the line */
 	u16 size;      /* at most to the end of the page */
 	u8 page_shift; /* of the guest's page */
+	bool global;   /* the translation is every address space's */
 	bool store;
 	u16 space; /* address space: PCID */
 };
@@ -87,7 +88,7 @@ void timing_flush_caches(struct timing *t);
 
 /* INVLPG, INVPCID. Page sizes are matched all. */
 void timing_flush_page(struct timing *t, gva_t linear);
-void timing_flush_space(struct timing *t, u16 space); /* but not its upper half, which is global */
+void timing_flush_space(struct timing *t, u16 space); /* but not what is global */
 void timing_flush_tlbs(struct timing *t);
 /* MOV to CR3 that keeps what the TLBs hold. */
 void timing_switch_space(struct timing *t);

@@ -58,8 +58,20 @@ void machine_create(struct machine *m)
 	m->map = mem_map_with(empty, &slot);
 	free(empty);
 	m->cpu = cpu_create();
-	must(m->map && m->cpu && engine_create(m->cpu) == 0);
+	must(m->map && m->cpu);
+	m->cpu->model = model_find("icelake");
+	must(engine_create(m->cpu) == 0);
 	m->cpu->mem = m->map;
+}
+
+void machine_cold(struct machine *m)
+{
+	struct timing *t = &m->cpu->timing;
+	void *tags = t->l1d.tags;
+
+	memset(tags, 0, timing_memory(m->cpu->model));
+	memset(t, 0, sizeof(*t));
+	timing_init(t, m->cpu->model, tags, (u64 *)m->cpu->live);
 }
 
 void machine_destroy(struct machine *m)

@@ -24,6 +24,9 @@ void machine_destroy(struct machine *m);
 int machine_set_up(void **state);
 int machine_tear_down(void **state);
 
+/* Empties the caches, TLBs and predictors of the timing model, which is icelake's. */
+void machine_cold(struct machine *m);
+
 /* A fresh guest: memory as image_build() makes it, and a processor as machine_start() leaves it. */
 void machine_load(struct machine *m, const void *code, size_t size);
 /* Only the processor: 64-bit mode, CPL 0, RIP at the code, tallies 0. Memory and translations stay.

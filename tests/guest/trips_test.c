@@ -13,14 +13,29 @@
 #include "cpu/mode.h"
 #include "guest/machine.h"
 
-#define FOREVER	 (~0ull >> 1)
-#define MOST	 4000
-#define WANT_ALL (COUNT_BRANCHES | COUNT_MEMORY | COUNT_CYCLES | COUNT_STALLS)
+#define FOREVER (~0ull >> 1)
+#define MOST	8000
+#define WANT_ALL                                                                            \
+	(COUNT_BRANCHES | COUNT_MEMORY | COUNT_CYCLES | COUNT_STALLS | OBSERVED_IN_MEMORY | \
+	 OBSERVED_IN_BRANCHES)
 
-/* Loads, stores, calls, jumps taken and not, divisions that fault and are skipped, long blocks. */
+/* Loads, stores, calls, jumps taken and not, divisions that fault and are skipped, long blocks; and
+ * strings, and accesses to page after page, across lines and across pages. */
 GUEST_CODE(work, "mov $60, %ecx\n"
+		 "mov $0x100ffa, %r8d\n"
 		 "1: mov (%rsp), %rax\n"
 		 "addq $1, -72(%rsp)\n"
+		 "add $4100, %r8\n"
+		 "mov (%r8), %rdx\n"
+		 "addq $1, 60(%r8)\n"
+		 "pushq (%r8)\n"
+		 "popq 128(%r8)\n"
+		 "push %rcx\n"
+		 "lea 256(%r8), %rsi\n"
+		 "lea 0x40000(%r8), %rdi\n"
+		 "mov $100, %ecx\n"
+		 "rep movsb\n"
+		 "pop %rcx\n"
 		 "imul %rax, %rax\n"
 		 "call 2f\n"
 		 "test $3, %cl\n"
@@ -54,6 +69,7 @@ static void load(struct machine *m)
 	image_gate(m->ram, VEC_DE, IMAGE_CODE + 0x100, 0);
 	m->cpu->wanted = WANT_ALL;
 	m->cpu->trips.armed = 0;
+	machine_cold(m);
 }
 
 static int reference(void **state)

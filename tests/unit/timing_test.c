@@ -263,6 +263,7 @@ static void flushes_take_what_they_name(void **state)
 	struct timing_access user = at(0x7000, 0x7000), kernel = at(DIRECT(0x9000), 0x9000);
 
 	(void)state;
+	kernel.global = true;
 	timing_data(timing, &user);
 	timing_data(timing, &kernel);
 	assert_int_equal(taken(RETIRE_DTLB_MISSES), 2);

@@ -1,0 +1,66 @@
+// SPDX-License-Identifier: MIT
+/*
+ * Showing the timing model what C code does. vCPU thread; general registers only.
+ */
+#include "cpu/observe.h"
+
+void cpu_observe(struct cpu *cpu, struct timing_access access)
+{
+	access.space = cpu_space(cpu);
+	timing_data(&cpu->timing, &access);
+}
+
+/* Is the model looking? If not, its TLBs are no longer right. */
+static bool looking(struct cpu *cpu)
+{
+	cpu->timing_stale |= !cpu_observes(cpu);
+	return cpu_observes(cpu);
+}
+
+void cpu_observe_begin(struct cpu *cpu)
+{
+	if (cpu_observes(cpu) && cpu->timing_stale)
+		timing_flush_tlbs(&cpu->timing);
+	if (cpu_observes(cpu))
+		cpu->timing_stale = false;
+}
+
+void cpu_observe_cr3(struct cpu *cpu, bool flush)
+{
+	if (!looking(cpu))
+		return;
+	if (flush)
+		timing_flush_space(&cpu->timing, cpu_space(cpu));
+	else
+		timing_switch_space(&cpu->timing);
+}
+
+void cpu_observe_invlpg(struct cpu *cpu, gva_t gva)
+{
+	if (looking(cpu))
+		timing_flush_page(&cpu->timing, gva);
+}
+
+void cpu_observe_invpcid(struct cpu *cpu, u16 space)
+{
+	if (looking(cpu))
+		timing_flush_space(&cpu->timing, space);
+}
+
+void cpu_observe_flush(struct cpu *cpu)
+{
+	if (looking(cpu))
+		timing_flush_tlbs(&cpu->timing);
+}
+
+void cpu_observe_clflush(struct cpu *cpu, gpa_t gpa)
+{
+	if (cpu_observes(cpu))
+		timing_flush_line(&cpu->timing, gpa);
+}
+
+void cpu_observe_wbinvd(struct cpu *cpu)
+{
+	if (cpu_observes(cpu))
+		timing_flush_caches(&cpu->timing);
+}

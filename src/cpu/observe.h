@@ -1,0 +1,54 @@
+/* SPDX-License-Identifier: MIT */
+/*
+ * How the processor shows the timing model (timing/timing.h) what C code does for the guest: data
+ * accesses, and what takes translations and lines away. Translated code has its own ways
+ * (engine/observe.c). Nothing happens while nobody counts what needs the model.
+ */
+#ifndef CPU_OBSERVE_H
+#define CPU_OBSERVE_H
+
+#include "cpu/mmu.h"
+
+static inline bool cpu_observes(const struct cpu *cpu)
+{
+	return unlikely(cpu->mode & MODE_OBSERVE_MEMORY);
+}
+
+static inline u16 cpu_space(const struct cpu *cpu)
+{
+	return cpu->cr4 & CR4_PCIDE ? cpu->cr3 & 0xfff : 0;
+}
+
+/* An access to RAM that lies on one page; the address space is filled in. */
+void cpu_observe(struct cpu *cpu, struct timing_access access);
+
+/* The same, of what a walk or the soft TLB said. */
+static inline void cpu_observe_at(struct cpu *cpu, gva_t gva, const struct translation *t, u32 size,
+				  bool store)
+{
+	cpu_observe(cpu, (struct timing_access){ .linear = gva,
+						 .physical = t->gpa,
+						 .host = (u64)(uintptr_t)t->host,
+						 .size = size,
+						 .page_shift = t->shift,
+						 .global = t->global,
+						 .store = store });
+}
+
+/* What an entry of the soft TLB says of the page, besides where it is. */
+static inline bool tlb_global(const struct cpu *cpu, enum tlb_set set, u32 index)
+{
+	return !(cpu->tlb_local[set][index / 64] >> index % 64 & 1);
+}
+
+/* The model was not looking while translations changed: it is told when it next is. */
+void cpu_observe_begin(struct cpu *cpu);
+
+void cpu_observe_cr3(struct cpu *cpu, bool flush);
+void cpu_observe_invlpg(struct cpu *cpu, gva_t gva);
+void cpu_observe_invpcid(struct cpu *cpu, u16 space);
+void cpu_observe_flush(struct cpu *cpu); /* all translations */
+void cpu_observe_clflush(struct cpu *cpu, gpa_t gpa);
+void cpu_observe_wbinvd(struct cpu *cpu);
+
+#endif

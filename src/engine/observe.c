@@ -1,0 +1,88 @@
+// SPDX-License-Identifier: MIT
+/*
+ * Showing the timing model what translated code does, where its fast path (trans_observe.c) does
+ * not know the outcome. A miss that reaches a trip ends the run behind the instruction that caused
+ * it: the instruction is taken back, executed alone, and misses nothing then. Behind a branch the
+ * next block does not begin.
+ *
+ * Called from translated code; vCPU thread, guest vector state live: general registers only.
+ */
+#include "cpu/mmu.h"
+#include "cpu/observe.h"
+#include "engine/count.h"
+#include "engine/priv.h"
+
+static u64 take_back(struct cpu *cpu, const u8 *return_pc)
+{
+	struct engine *eng = cpu->engine;
+	struct block *block = cache_by_code(eng, return_pc);
+
+	place_unwind(cpu, block, place_find(eng, block, return_pc), false);
+	eng->left = FAULT_NONE;
+	eng->again = false;
+	eng->owed = true;
+	return SLOW_LEAVE;
+}
+
+u64 observe_end(struct cpu *cpu, u32 desc, const u8 *return_pc, u64 otherwise)
+{
+	if ((desc & DESC_STEP) || !cpu_observes(cpu) || !count_at_trip(cpu))
+		return otherwise;
+	return take_back(cpu, return_pc);
+}
+
+u64 observe_access(struct cpu *cpu, u64 host, u32 desc, const u8 *return_pc)
+{
+	enum tlb_set set = desc >> DESC_SET_SHIFT & 3;
+	u32 index = cpu->observed_tlb / sizeof(struct tlb_entry);
+	const struct tlb_entry *entry = &cpu->tlb[set][index];
+	u64 offset = host - entry->host;
+
+	cpu_observe(cpu, (struct timing_access){ .linear = entry->read + offset,
+						 .physical = entry->gpa + offset,
+						 .host = host,
+						 .size = desc & DESC_SIZE,
+						 .page_shift = cpu->tlb_shift[set][index],
+						 .global = tlb_global(cpu, set, index),
+						 .store = desc & DESC_WRITE });
+	cpu->spill[SPILL_HOST] = host;
+	return observe_end(cpu, desc, return_pc, SLOW_DIRECT);
+}
+
+u64 observe_fetch(struct cpu *cpu, u64 linear, u32 desc, const u8 *return_pc)
+{
+	struct fetch_kind page = fetch_kind(cpu, linear);
+	const struct timing_access line = { .linear = linear,
+					    .physical = (cpu->observed_arg - 1) << LINE_SHIFT,
+					    .page_shift = page.shift,
+					    .global = page.global,
+					    .space = cpu_space(cpu) };
+
+	timing_fetch(&cpu->timing, &line);
+	return observe_end(cpu, desc, return_pc, SLOW_DIRECT);
+}
+
+u64 observe_branch(struct cpu *cpu, u64 target, u32 kind, const u8 *return_pc)
+{
+	struct timing *t = &cpu->timing;
+	u64 from = cpu->observed_arg;
+
+	(void)return_pc;
+	switch (kind) {
+	case OBSERVE_TAKEN:
+	case OBSERVE_NOT_TAKEN:
+		timing_conditional(t, from, kind == OBSERVE_TAKEN);
+		break;
+	case OBSERVE_INDIRECT:
+		timing_indirect(t, from, target);
+		break;
+	case OBSERVE_RETURN:
+		timing_return(t, target);
+		break;
+	}
+	cpu->branches.missed = t->seen.mispredicted;
+	cpu->spill[SPILL_HOST] = target;
+	if (count_at_trip(cpu))
+		__atomic_fetch_or(&cpu->attention, ATTENTION_ENGINE, __ATOMIC_RELAXED);
+	return SLOW_DIRECT;
+}
