@@ -1,0 +1,256 @@
+// SPDX-License-Identifier: MIT
+/*
+ * The timing model under guest code: what a working set misses can be computed from the model's
+ * sizes, mispredictions are those of the model when it is shown the same branches by hand, and
+ * neither slices nor a second run change a count.
+ */
+#include <setjmp.h>
+#include <stdarg.h>
+#include <stddef.h>
+#include <stdint.h>
+#include <stdlib.h>
+#include <string.h>
+#include <cmocka.h>
+
+#include "cpu/mode.h"
+#include "guest/machine.h"
+
+#define FOREVER (~0ull >> 1)
+#define WANTED	(OBSERVED_IN_MEMORY | OBSERVED_IN_BRANCHES)
+
+/* Follows RCX pointers, from RSI. */
+GUEST_CODE(chase, "1: mov (%rsi), %rsi\n"
+		  "dec %ecx\n"
+		  "jnz 1b\n"
+		  "out %al, $0xf4\n");
+
+/* One branch that is taken as the bits of a table say, ECX times, and the loop's own. */
+#define PATTERN_AT 0x1000 /* from IMAGE_CODE: the table */
+GUEST_CODE(pattern, "pattern_first: xor %edx, %edx\n"
+		    "1: bt %edx, (%rsi)\n"
+		    "pattern_branch: jc 2f\n"
+		    "nop\n"
+		    "2: inc %edx\n"
+		    "dec %ecx\n"
+		    "pattern_loop: jnz 1b\n"
+		    "out %al, $0xf4\n");
+extern const u8 pattern_branch[] __attribute__((visibility("hidden")));
+extern const u8 pattern_loop[] __attribute__((visibility("hidden")));
+
+/* Calls through a table of four, in turn, each of which calls deeper than the return stack. */
+GUEST_CODE(calls, "mov $200, %ebx\n"
+		  "1: lea 5f(%rip), %rsi\n"
+		  "mov %ebx, %eax\n"
+		  "and $3, %eax\n"
+		  "movslq (%rsi,%rax,4), %rax\n"
+		  "add %rsi, %rax\n"
+		  "call *%rax\n"
+		  "dec %ebx\n"
+		  "jnz 1b\n"
+		  "out %al, $0xf4\n"
+		  "2: mov $3, %ecx\n"
+		  "jmp 4f\n"
+		  "3: mov $20, %ecx\n"
+		  "4: dec %ecx\n"
+		  "jz 6f\n"
+		  "call 4b\n"
+		  "6: mov $64, %ecx\n"
+		  "lea 0x120010, %rdi\n"
+		  "lea 0x130001, %rsi\n"
+		  "rep movsb\n"
+		  "clflush -8(%rsp)\n"
+		  "mov $0, %ecx\n"
+		  "ret\n"
+		  ".balign 4\n"
+		  "5: .long 2b - 5b, 3b - 5b, 2b - 5b, 3b - 5b\n");
+
+static void load(struct machine *m, const u8 *start, const u8 *end)
+{
+	machine_load(m, start, (size_t)(end - start));
+	machine_cold(m);
+	m->cpu->wanted = WANTED;
+	m->cpu->trips.armed = 0;
+}
+
+static void run(struct machine *m, u64 slice)
+{
+	enum exit_reason reason;
+
+	while ((reason = machine_run(m, slice)) == EXIT_BUDGET)
+		;
+	assert_int_equal(reason, EXIT_IO);
+}
+
+static u64 count(const struct machine *m, enum retire_class class)
+{
+	return retire_count(&m->cpu->tally, class, RETIRE_OS);
+}
+
+/* A ring of `n` pointers, a line each, `stride` bytes apart. */
+static void make_ring(struct machine *m, u64 base, u64 stride, u64 n)
+{
+	for (u64 i = 0; i < n; i++) {
+		u64 next = base + (i + 1) % n * stride;
+
+		memcpy(m->ram + base + i * stride, &next, 8);
+	}
+}
+
+static void chase_ring(struct machine *m, u64 base, u64 stride, u64 n, u32 rounds)
+{
+	load(m, chase_start, chase_end);
+	make_ring(m, base, stride, n);
+	m->cpu->regs[RSI] = base;
+	m->cpu->regs[RCX] = rounds * n;
+	run(m, FOREVER);
+}
+
+#define LARGE_PAGE 0x200000
+
+static void a_ring_that_fits_is_missed_once(void **state)
+{
+	struct machine *m = *state;
+	u64 lines = m->cpu->model->cache[CACHE_L1D].kbytes * 1024 / LINE_SIZE;
+
+	chase_ring(m, LARGE_PAGE, LINE_SIZE, lines, 5);
+	assert_int_equal(count(m, RETIRE_L1D_MISSES), lines);
+	assert_int_equal(count(m, RETIRE_LOAD_L1_MISSES), lines);
+	assert_int_equal(count(m, RETIRE_LOAD_LLC_MISSES), lines);
+	assert_int_equal(count(m, RETIRE_DTLB_LOAD_MISSES), 1);
+}
+
+/* One line too many: least recently used is the worst that can be done to a ring. Only the sets
+ * that have one more than they have ways are hurt. */
+static void a_ring_of_one_line_more_is_missed_for_ever(void **state)
+{
+	struct machine *m = *state;
+	u64 ways = m->cpu->model->cache[CACHE_L1D].ways;
+	u64 lines = ways * TIMING_LINES + 1, rounds = 5;
+
+	chase_ring(m, LARGE_PAGE, LINE_SIZE, lines, rounds);
+	assert_int_equal(count(m, RETIRE_L1D_MISSES), lines + (rounds - 1) * (ways + 1));
+	assert_int_equal(count(m, RETIRE_LOAD_L2_HITS), (rounds - 1) * (ways + 1));
+	assert_int_equal(count(m, RETIRE_LLC_MISSES), lines + count(m, RETIRE_L1I_MISSES));
+}
+
+/* 100 pages with a pointer each, on a line set of its own: more pages than the first TLB has
+ * entries. Those that share a set of it with too many others come from the second each time. */
+static void pages_beyond_the_first_tlb_hit_the_second(void **state)
+{
+	struct machine *m = *state;
+	u64 pages = 100, rounds = 4;
+	u64 stride = PAGE_SIZE + LINE_SIZE, last = (IMAGE_DATA + (pages - 1) * stride) / PAGE_SIZE;
+
+	assert_int_equal(last, IMAGE_DATA / PAGE_SIZE + pages); /* one page has no pointer */
+	chase_ring(m, IMAGE_DATA, stride, pages, rounds);
+	assert_int_equal(count(m, RETIRE_DTLB_LOAD_MISSES), pages);
+	assert_int_equal(count(m, RETIRE_DTLB_LOAD_STLB), (rounds - 1) * pages);
+}
+
+static void code_is_fetched_by_the_line(void **state)
+{
+	struct machine *m = *state;
+
+	chase_ring(m, LARGE_PAGE, LINE_SIZE, 10, 100);
+	assert_int_equal(count(m, RETIRE_L1I_MISSES), 1); /* IMAGE_CODE begins a line */
+	assert_int_equal(count(m, RETIRE_ITLB_MISSES), 1);
+}
+
+/* The same branches, shown to a model of its own. */
+static u64 misses_by_hand(const u8 *table, u32 n)
+{
+	const struct model *model = model_find("icelake");
+	struct timing *t = calloc(1, sizeof(*t));
+	void *memory = calloc(1, timing_memory(model));
+	u64 counts[NRETIRE] = { 0 };
+
+	assert_true(t && memory);
+	timing_init(t, model, memory, counts);
+	for (u32 i = 0; i < n; i++) {
+		timing_conditional(t, IMAGE_CODE + (pattern_branch - pattern_start),
+				   table[i / 8] >> i % 8 & 1);
+		timing_conditional(t, IMAGE_CODE + (pattern_loop - pattern_start), i + 1 < n);
+	}
+	free(memory);
+	free(t);
+	return counts[RETIRE_BRANCH_MISSES];
+}
+
+static u64 misses_of_guest(struct machine *m, const u8 *table, u32 n)
+{
+	load(m, pattern_start, pattern_end);
+	memcpy(m->ram + IMAGE_DATA, table, n / 8);
+	m->cpu->regs[RSI] = IMAGE_DATA;
+	m->cpu->regs[RCX] = n;
+	run(m, FOREVER);
+	assert_int_equal(count(m, RETIRE_COND_MISSES), count(m, RETIRE_BRANCH_MISSES));
+	return count(m, RETIRE_BRANCH_MISSES);
+}
+
+static void branches_are_mispredicted_as_the_model_says(void **state)
+{
+	enum { N = 8000 };
+	static u8 regular[N / 8], random[N / 8];
+	u64 known, chance;
+	u32 seed = 1;
+
+	for (u32 i = 0; i < N / 8; i++) {
+		regular[i] = 0x11;
+		random[i] = (seed = seed * 1103515245 + 12345) >> 16;
+	}
+	known = misses_by_hand(regular, N);
+	chance = misses_by_hand(random, N);
+	assert_true(known < N / 50 && chance > N / 4);
+	assert_int_equal(misses_of_guest(*state, regular, N), known);
+	assert_int_equal(misses_of_guest(*state, random, N), chance);
+}
+
+static void neither_slices_nor_a_second_run_change_a_count(void **state)
+{
+	static const u64 slices[] = { FOREVER, 1, 2, 7, 100 };
+	static const enum retire_class missed[] = { RETIRE_L1D_MISSES,	    RETIRE_L1I_MISSES,
+						    RETIRE_LLC_MISSES,	    RETIRE_DTLB_MISSES,
+						    RETIRE_INDIRECT_MISSES, RETIRE_RETURN_MISSES,
+						    RETIRE_COND_MISSES };
+	struct machine *m = *state;
+	struct retire_tally first;
+
+	load(m, calls_start, calls_end);
+	run(m, FOREVER);
+	first = m->cpu->tally;
+	for (u32 i = 0; i < ARRAY_SIZE(missed); i++)
+		assert_true(retire_count(&first, missed[i], RETIRE_OS) > 0);
+	for (u32 i = 0; i < ARRAY_SIZE(slices); i++) {
+		load(m, calls_start, calls_end);
+		run(m, slices[i]);
+		assert_memory_equal(&m->cpu->tally, &first, sizeof(first));
+	}
+}
+
+static void without_anybody_who_counts_nothing_is_observed(void **state)
+{
+	struct machine *m = *state;
+	struct timing before;
+
+	load(m, calls_start, calls_end);
+	m->cpu->wanted = 0;
+	memcpy(&before, &m->cpu->timing, sizeof(before));
+	run(m, FOREVER);
+	assert_memory_equal(&m->cpu->timing, &before, sizeof(before));
+	assert_int_equal(count(m, RETIRE_L1D_MISSES), 0);
+}
+
+int main(void)
+{
+	const struct CMUnitTest tests[] = {
+		cmocka_unit_test(a_ring_that_fits_is_missed_once),
+		cmocka_unit_test(a_ring_of_one_line_more_is_missed_for_ever),
+		cmocka_unit_test(pages_beyond_the_first_tlb_hit_the_second),
+		cmocka_unit_test(code_is_fetched_by_the_line),
+		cmocka_unit_test(branches_are_mispredicted_as_the_model_says),
+		cmocka_unit_test(neither_slices_nor_a_second_run_change_a_count),
+		cmocka_unit_test(without_anybody_who_counts_nothing_is_observed),
+	};
+
+	return cmocka_run_group_tests(tests, machine_set_up, machine_tear_down);
+}
