@@ -34,20 +34,64 @@ static int preload(const char *library)
 	return STATUS_OK;
 }
 
-static int choose_model(const char *name)
+static int export(const char *variable, const char *value)
 {
-	if (!name)
-		return usage_error(&command_kvm, "--cpu needs the name of a model");
-	if (!model_find(name))
-		return usage_error(&command_kvm, "there is no CPU model '%s'", name);
-	return setenv("VPMU_CPU", name, 1) ? failure(STATUS_BROKEN, "%s", strerror(errno))
-					   : STATUS_OK;
+	return setenv(variable, value, 1) ? failure(STATUS_BROKEN, "%s", strerror(errno))
+					  : STATUS_OK;
 }
 
-static int strict_cpuid(void)
+static int choose_model(const char *name)
 {
-	return setenv("VPMU_STRICT_CPUID", "1", 1) ? failure(STATUS_BROKEN, "%s", strerror(errno))
-						   : STATUS_OK;
+	if (!model_find(name))
+		return usage_error(&command_kvm, "there is no CPU model '%s'", name);
+	return export("VPMU_CPU", name);
+}
+
+/* Options that become a variable of the environment, which the library reads. */
+static const struct option {
+	const char *name, *variable;
+	const char *choices[4]; /* none: it takes no value */
+} options[] = {
+	{ "--cpu", "VPMU_CPU", { "MODEL" } },
+	{ "--pmu", "VPMU_PMU", { "mediated", "event", "off" } },
+	{ "--accounting", "VPMU_ACCOUNTING", { "guest", "vcpu" } },
+	{ "--host-view", "VPMU_HOST_VIEW", { NULL } },
+	{ "--strict-cpuid", "VPMU_STRICT_CPUID", { NULL } },
+};
+
+static int choose(const struct option *option, const char *value)
+{
+	if (!strcmp(option->name, "--cpu"))
+		return choose_model(value);
+	for (u32 i = 0; i < ARRAY_SIZE(option->choices) && option->choices[i]; i++)
+		if (!strcmp(option->choices[i], value))
+			return export(option->variable, value);
+	return usage_error(&command_kvm, "%s cannot be '%s'", option->name, value);
+}
+
+/* The option at argv[*i], with its value behind it or behind a '='. */
+static int take_option(char **argv, int *i)
+{
+	for (u32 o = 0; o < ARRAY_SIZE(options); o++) {
+		const struct option *option = &options[o];
+		size_t n = strlen(option->name);
+		const char *arg = argv[*i];
+
+		if (strncmp(arg, option->name, n) || (arg[n] && arg[n] != '='))
+			continue;
+		if (!option->choices[0])
+			return arg[n] ? usage_error(&command_kvm, "%s takes no value", option->name)
+				      : export(option->variable, "1");
+		if (arg[n])
+			return choose(option, arg + n + 1);
+		if (!argv[++*i])
+			return usage_error(&command_kvm, "%s needs %s", option->name,
+					   o ? "a value" : "the name of a model");
+		return choose(option, argv[*i]);
+	}
+	return usage_error(&command_kvm,
+			   "unknown option '%s'; options of the command come after its name",
+			   argv[*i]);
 }
 
 static int start(char **argv)
@@ -80,17 +124,7 @@ static int run(int argc, char **argv)
 			command_help(&command_kvm);
 			return STATUS_OK;
 		}
-		if (!strcmp(argv[i], "--cpu"))
-			status = choose_model(argv[++i]);
-		else if (!strncmp(argv[i], "--cpu=", 6))
-			status = choose_model(argv[i] + 6);
-		else if (!strcmp(argv[i], "--strict-cpuid"))
-			status = strict_cpuid();
-		else
-			status = usage_error(&command_kvm,
-					     "unknown option '%s'; options of the "
-					     "command come after its name",
-					     argv[i]);
+		status = take_option(argv, &i);
 		if (status)
 			return status;
 	}
@@ -104,6 +138,13 @@ static void describe(void)
 	puts("options:\n"
 	     "  --cpu MODEL  the processor that guests get, and that the program's own CPUID\n"
 	     "               shows; without it: the model nearest to the host\n"
+	     "  --pmu mediated|event|off\n"
+	     "               who owns the physical counters while a guest runs: the guest\n"
+	     "               (without this option), or events of the host; off: no PMU\n"
+	     "  --accounting guest|vcpu\n"
+	     "               what is counted as the guest's: what it executes, or also what\n"
+	     "               is done for it outside, charged to the instruction that exited\n"
+	     "  --host-view  a second set of counters, for events of the host that count guests\n"
 	     "  --strict-cpuid\n"
 	     "               guests see just the CPUID that the program passed; without this,\n"
 	     "               leaves of the model that the program does not know are filled in\n"
@@ -121,7 +162,7 @@ static void describe(void)
 
 const struct command command_kvm = {
 	.name = "kvm",
-	.synopsis = "[--cpu MODEL] [--strict-cpuid] [--] COMMAND [ARGUMENTS]",
+	.synopsis = "[OPTIONS] [--] COMMAND [ARGUMENTS]",
 	.summary = "Run a command that uses /dev/kvm on vpmu",
 	.run = run,
 	.describe = describe,

@@ -50,8 +50,9 @@ static enum hwpmu_access access_register(struct cpu *cpu, u32 index)
 
 static bool concerns(const struct cpu *cpu)
 {
-	return cpu->intercepts && (cpu->exit.reason == EXIT_RDMSR || cpu->exit.reason == EXIT_WRMSR ||
-				   cpu->exit.reason == EXIT_RDPMC);
+	return cpu->intercepts &&
+	       (cpu->exit.reason == EXIT_RDMSR || cpu->exit.reason == EXIT_WRMSR ||
+		cpu->exit.reason == EXIT_RDPMC);
 }
 
 enum pass_result pass_access(struct cpu *cpu)

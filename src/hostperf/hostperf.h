@@ -5,8 +5,8 @@
  *
  * Events rank as in Linux: pinned ones of the CPU, pinned ones of the task (the vCPU's thread),
  * flexible ones of the CPU, flexible ones of the task. A pinned event that finds no counter goes to
- * an error state and stays there until it is added again. Flexible ones share what is left by turns,
- * and their times tell how much of it they had.
+ * an error state and stays there until it is added again. Flexible ones share what is left by
+ * turns, and their times tell how much of it they had.
  *
  * A logical CPU here is what a vCPU's thread runs on: each vCPU has one of its own, with its own
  * physical PMU. Freestanding; everything belongs to the vCPU thread.

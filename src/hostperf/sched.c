@@ -1,8 +1,8 @@
 // SPDX-License-Identifier: MIT
 /*
  * Placing events on counters. A plan is made from nothing each time, rank by rank, as a matching of
- * events and counters: who is placed already may move to another counter that suits it, but is never
- * put out by a lower rank. Then the hardware is made to follow the plan. vCPU thread.
+ * events and counters: who is placed already may move to another counter that suits it, but is
+ * never put out by a lower rank. Then the hardware is made to follow the plan. vCPU thread.
  */
 #include "hostperf/priv.h"
 
@@ -19,8 +19,8 @@ static u32 slot(u32 counter)
 
 #define PLAIN (EVENTSEL_EVENT | EVENTSEL_UMASK | EVENTSEL_EDGE | EVENTSEL_INV | EVENTSEL_CMASK)
 
-/* What the fixed counters count, as an event select. The last two exist there only: codes of event 0
- * are Linux's way to name them. */
+/* What the fixed counters count, as an event select. The last two exist there only: codes of event
+ * 0 are Linux's way to name them. */
 static const struct {
 	u64 code;
 	bool general_too;

@@ -369,9 +369,11 @@ static void arm(const struct hwpmu *pmu, u32 counter, struct retire_trips *trips
 {
 	const struct hwpmu_counter *c = &pmu->counter[slot(counter)];
 	enum retire_privilege any = c->privileges & BIT(RETIRE_OS) ? RETIRE_OS : RETIRE_USR;
-	u64 at = occurrences(pmu, c) + distance(pmu, counter, any);
+	u64 at = occurrences_in(pmu->tally, c) + distance(pmu, counter, any);
 	u64 *trip = trips->at[c->class];
 
+	if (!(c->worlds & HWPMU_GUEST))
+		return;
 	if (!(trips->armed & RETIRE_BIT(c->class)))
 		trip[RETIRE_IN_OS] = trip[RETIRE_IN_USR] = trip[RETIRE_IN_BOTH] = RETIRE_NEVER;
 	trips->armed |= RETIRE_BIT(c->class);

@@ -29,10 +29,10 @@ static const struct row intel[] = {
 };
 
 static const struct row amd[] = {
-	{ 0xc0000300, 1, 1, 0, STATUS },      { 0xc0000301, 1, 1, 0, GLOBAL_CTRL },
-	{ 0xc0000302, 1, 1, 0, CLEAR },	      { 0xc0000303, 1, 1, 0, SET },
-	{ 0xc0010000, 1, 4, 0, SELECT },      { 0xc0010004, 1, 4, 0, COUNTER },
-	{ 0xc0010200, 2, 6, 0, SELECT },      { 0xc0010201, 2, 6, 0, COUNTER },
+	{ 0xc0000300, 1, 1, 0, STATUS }, { 0xc0000301, 1, 1, 0, GLOBAL_CTRL },
+	{ 0xc0000302, 1, 1, 0, CLEAR },	 { 0xc0000303, 1, 1, 0, SET },
+	{ 0xc0010000, 1, 4, 0, SELECT }, { 0xc0010004, 1, 4, 0, COUNTER },
+	{ 0xc0010200, 2, 6, 0, SELECT }, { 0xc0010201, 2, 6, 0, COUNTER },
 };
 
 static const struct row *find(const struct hwpmu *pmu, u32 index, u32 *counter)

@@ -10,6 +10,7 @@
 #include "kvm/msrs.h"
 #include "kvm/priv.h"
 #include "vm/cpuid.h"
+#include "vm/pmu_config.h"
 
 long ioctl_get_api_version(struct kvm_call *call)
 {
@@ -39,6 +40,7 @@ long ioctl_create_vm(struct kvm_call *call)
 	if (!vm)
 		return -ENOMEM;
 	vm->set.strict_cpuid = getenv("VPMU_STRICT_CPUID");
+	pmu_config_environment(vm);
 	r = kvm_new_file(call, KVM_FILE_VM, vm, NULL);
 	vm_put(vm); /* the file has its own reference */
 	return r;
@@ -119,9 +121,18 @@ static long get_cpuid(struct kvm_call *call,
 	return 0;
 }
 
+static u32 supported(const struct model *model, struct kvm_cpuid_entry2 *out, u32 max)
+{
+	u32 n = cpuid_supported(model, out, max);
+
+	if (pmu_config_off())
+		pmu_config_hide(out, n < max ? n : max);
+	return n;
+}
+
 long ioctl_get_supported_cpuid(struct kvm_call *call)
 {
-	return get_cpuid(call, cpuid_supported);
+	return get_cpuid(call, supported);
 }
 
 long ioctl_get_emulated_cpuid(struct kvm_call *call)

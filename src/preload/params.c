@@ -4,6 +4,7 @@
  * of its own, with other parameters and of the other vendor; nothing of it shows. Any thread; no
  * state.
  */
+#include <stdlib.h>
 #include <string.h>
 
 #include "preload/preload.h"
@@ -38,6 +39,16 @@ static bool is_module(const char *name)
 	return model && !strcmp(name, model->is_amd ? "kvm_amd" : "kvm_intel");
 }
 
+/* One of them is a choice of the user's: `vpmu kvm --pmu off`. */
+static const char *text_of(const struct param *param)
+{
+	const char *pmu = getenv("VPMU_PMU");
+
+	if (!strcmp(param->name, "enable_pmu") && pmu && !strcmp(pmu, "off"))
+		return "N\n";
+	return param->text;
+}
+
 /* rest: what follows /sys/module/kvm, /sys/module/kvm_intel or /sys/module/kvm_amd. */
 static enum path_kind module_lookup(const char *module, const char *rest, const char **text)
 {
@@ -50,7 +61,7 @@ static enum path_kind module_lookup(const char *module, const char *rest, const 
 		return PATH_ABSENT;
 	for (u32 i = 0; i < ARRAY_SIZE(params); i++)
 		if (!strcmp(params[i].module, module) && !strcmp(params[i].name, rest + 1)) {
-			*text = params[i].text;
+			*text = text_of(&params[i]);
 			return PATH_PARAM;
 		}
 	return PATH_ABSENT;

@@ -8,7 +8,7 @@
 #include <errno.h>
 #include <stdlib.h>
 
-#include "hostperf/hostperf.h"
+#include "vm/pmu_host.h"
 #include "vm/vm.h"
 
 /* Trips of branches cost something while they are armed (MODE_TRIP_BRANCHES): those that no run of
@@ -25,6 +25,7 @@ void vcpu_pmu_init(struct vcpu *vcpu)
 	pmu_init(&vcpu->pmu.guest, model, &hostperf_mediated, &vcpu->pmu.hw);
 	vcpu->cpu->pmu = &vcpu->pmu.hw;
 	vcpu->cpu->intercepts = &vcpu->pmu.intercepts;
+	vcpu_host_init(vcpu);
 	if (!vm_has_quirk(vcpu->vm, KVM_X86_QUIRK_STUFF_FEATURE_MSRS))
 		vcpu->pmu.guest.perf_capabilities = 0; /* until the program writes it */
 }
@@ -81,11 +82,13 @@ static void update_intercepts(struct vcpu *vcpu)
 
 void vcpu_pmu_enter(struct vcpu *vcpu)
 {
+	vcpu_host_enter(vcpu);
 	take_filter(vcpu);
 	update_intercepts(vcpu);
 	pmu_set_debugctl(&vcpu->pmu.guest, vcpu->cpu->debugctl);
 	pmu_enter(&vcpu->pmu.guest);
 	vcpu->cpu->debugctl = vcpu->pmu.guest.debugctl;
+	vcpu_host_report(vcpu);
 	deliver(vcpu);
 	vcpu->cpu->wanted = hwpmu_wanted(&vcpu->pmu.hw);
 }

@@ -7,16 +7,51 @@
 #define VM_PMU_H
 
 #include "cpu/intercept.h"
+#include "hostperf/hostperf.h"
 #include "hwpmu/hwpmu.h"
 #include "pmu/pmu.h"
 
 struct vcpu;
 struct vm;
 
+/* Who owns the physical counters while a guest runs: see docs/ownership.md. */
+enum vm_pmu_mode { VM_PMU_MEDIATED, VM_PMU_EVENT };
+/* What is counted as the guest's: what it executes, or what its vCPU's thread does for it as well. */
+enum vm_accounting { VM_ACCOUNT_GUEST, VM_ACCOUNT_VCPU };
+
+/* An event of somebody at the control socket: see vm/host_events.h. */
+#define VCPU_HOST_EVENTS 32
+
+struct vcpu_host_event {
+	u32 session; /* 0: free */
+	u32 id;	     /* of the session's events */
+	bool view;   /* it counts on the second set */
+	struct host_event event;
+};
+
+/* The host on this vCPU's thread. The vCPU's lock. */
+struct vcpu_host {
+	struct retire_tally tally; /* what the thread did outside of the guest: estimated */
+	struct hostperf perf;
+	struct hostperf_guest guest; /* of event mode */
+	struct hwpmu view_hw;	     /* the second set of counters: --host-view */
+	struct hostperf view;
+	struct vcpu_host_event event[VCPU_HOST_EVENTS];
+	u32 nevents;
+	u64 left_ns;	/* the thread's time when the guest was left; 0: not noted */
+	u64 time_ns;	/* outside of the guest, since somebody wants to know */
+	u64 rotated_ns; /* when flexible events last took turns */
+	u64 charged[2]; /* instructions of it that the guest was charged, by privilege */
+};
+
 /* The vCPU's lock. */
 struct vcpu_pmu {
 	struct pmu guest;
 	struct hwpmu hw;
+	struct vcpu_host host;
+	enum vm_pmu_mode mode;
+	u64 starved;	 /* counters of the guest, now; written by the vCPU thread, read by anyone */
+	u64 starvations; /* how often a counter began to starve */
 	u64 filter_serial; /* of guest.filter, since another one may come to lie where it was */
 	struct intercepts intercepts;
 	u32 shape, msr_serial; /* what the intercepts were made from */

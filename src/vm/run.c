@@ -20,6 +20,7 @@
 #include "vm/apic.h"
 #include "vm/events.h"
 #include "vm/exit.h"
+#include "vm/pmu_host.h"
 #include "vm/pv.h"
 #include "vm/vm.h"
 
@@ -165,6 +166,7 @@ static int enter(struct vcpu *vcpu)
 	cpu->alone = __atomic_load_n(&vcpu->vm->nvcpus, __ATOMIC_ACQUIRE) == 1;
 	pv_eoi_offer(vcpu);
 	reason = run_processor(vcpu, instructions);
+	vcpu_host_left(vcpu);
 	pv_eoi_collect(vcpu);
 	return exit_handle(vcpu, reason);
 }
@@ -357,6 +359,7 @@ static int finish_last_exit(struct vcpu *vcpu)
 	vcpu_pmu_arm(vcpu);
 	reason = engine_run(vcpu->cpu, 1);
 	vcpu_pmu_leave(vcpu);
+	vcpu_host_left(vcpu);
 	r = exit_handle(vcpu, reason);
 	vcpu_kick(vcpu, 0); /* attention may have been somebody's */
 	return r;

@@ -105,14 +105,21 @@ long vm_stats_read(struct vm *vm, void *user, size_t n, u64 offset)
 	return copy_out(&file, user, n, offset);
 }
 
+/* Without what accounting has added (vm/pmu_host.c). */
+static u64 executed(const struct vcpu *vcpu, enum retire_privilege privilege)
+{
+	return READ_ONCE(vcpu->cpu->tally.instructions[privilege]) -
+	       READ_ONCE(vcpu->pmu.host.charged[privilege]);
+}
+
 long vcpu_stats_read(struct vcpu *vcpu, void *user, size_t n, u64 offset)
 {
 	const struct retire_tally *tally = &vcpu->cpu->tally;
 	struct stat_file file = { 0 };
 	struct vcpu_stats stats = vcpu->stats;
 
-	stats.instructions_os = READ_ONCE(tally->instructions[RETIRE_OS]);
-	stats.instructions_user = READ_ONCE(tally->instructions[RETIRE_USR]);
+	stats.instructions_os = executed(vcpu, RETIRE_OS);
+	stats.instructions_user = executed(vcpu, RETIRE_USR);
 	stats.branches_os = READ_ONCE(tally->branches[RETIRE_OS]);
 	stats.branches_user = READ_ONCE(tally->branches[RETIRE_USR]);
 	stats.blocking = READ_ONCE(vcpu->sleeping);

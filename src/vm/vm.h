@@ -129,6 +129,9 @@ struct vm_settings {
 	bool exception_payload, triple_fault_event, exit_on_emulation_error;
 	bool platform_info_hidden; /* KVM_CAP_MSR_PLATFORM_INFO 0 */
 	bool pmu_disabled;
+	bool host_view; /* events of the host may count the guest, on counters of their own */
+	enum vm_pmu_mode pmu_mode;
+	enum vm_accounting accounting;
 	bool strict_cpuid; /* VPMU_STRICT_CPUID: guests get the program's list as it is */
 };
 

@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: MIT
 /*
- * The host's perf core on a physical PMU: who gets a counter, who waits, who fails, and what a guest
- * makes of it in either mode.
+ * The host's perf core on a physical PMU: who gets a counter, who waits, who fails, and what a
+ * guest makes of it in either mode.
  */
 #include <setjmp.h>
 #include <stdarg.h>

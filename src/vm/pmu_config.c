@@ -1,0 +1,164 @@
+// SPDX-License-Identifier: MIT
+/*
+ * The choices about a VM's PMU. Any thread: settings change under vm->lock, and vCPUs take them
+ * over at their next entry (vm/pmu_host.c).
+ */
+#include "vm/pmu_config.h"
+
+#include <stdlib.h>
+#include <string.h>
+
+#include "base/log.h"
+#include "vm/vm.h"
+
+#define LEAF_1_PDCM	     BIT(15)
+#define LEAF_81_PERFCTR_CORE BIT(23)
+
+static const char *const modes[] = { [VM_PMU_MEDIATED] = "mediated", [VM_PMU_EVENT] = "event" };
+static const char *const accountings[] = {
+	[VM_ACCOUNT_GUEST] = "guest",
+	[VM_ACCOUNT_VCPU] = "vcpu",
+};
+
+static int index_of(const char *const *names, u32 n, const char *name)
+{
+	for (u32 i = 0; i < n; i++)
+		if (!strcmp(names[i], name))
+			return i;
+	return -1;
+}
+
+static int mode_of(const char *name)
+{
+	return index_of(modes, ARRAY_SIZE(modes), name);
+}
+
+static int accounting_of(const char *name)
+{
+	return index_of(accountings, ARRAY_SIZE(accountings), name);
+}
+
+const char *pmu_config_mode(const struct vm *vm)
+{
+	return vm->set.pmu_disabled ? "off" : modes[READ_ONCE(vm->set.pmu_mode)];
+}
+
+const char *pmu_config_accounting(const struct vm *vm)
+{
+	return accountings[READ_ONCE(vm->set.accounting)];
+}
+
+bool pmu_config_off(void)
+{
+	const char *mode = getenv("VPMU_PMU");
+
+	return mode && !strcmp(mode, "off");
+}
+
+void pmu_config_hide(struct kvm_cpuid_entry2 *entries, u32 n)
+{
+	for (u32 i = 0; i < n; i++) {
+		struct kvm_cpuid_entry2 *e = &entries[i];
+
+		if (e->function == 0xa || e->function == 0x80000022 || e->function == 0x1c)
+			e->eax = e->ebx = e->ecx = e->edx = 0;
+		if (e->function == 1)
+			e->ecx &= ~LEAF_1_PDCM;
+		if (e->function == 0x80000001)
+			e->ecx &= ~LEAF_81_PERFCTR_CORE;
+	}
+}
+
+/* A choice from the environment: its index, or 0 with a line in the log. */
+static u32 chosen(const char *variable, int (*find)(const char *name))
+{
+	const char *name = getenv(variable);
+	int i = name && *name ? find(name) : 0;
+
+	if (i < 0)
+		log_warn("%s=%s: there is no such choice", variable, name);
+	return i < 0 ? 0 : i;
+}
+
+void pmu_config_environment(struct vm *vm)
+{
+	vm->set.pmu_disabled = pmu_config_off();
+	if (!vm->set.pmu_disabled)
+		vm->set.pmu_mode = chosen("VPMU_PMU", mode_of);
+	vm->set.accounting = chosen("VPMU_ACCOUNTING", accounting_of);
+	vm->set.host_view = getenv("VPMU_HOST_VIEW");
+}
+
+/* KVM refuses to make a mediated VM while events of the host count guests. */
+static bool host_counts_guest(const struct vm *vm)
+{
+	u32 n = __atomic_load_n(&vm->nvcpus, __ATOMIC_ACQUIRE);
+
+	for (u32 i = 0; i < n; i++)
+		for (u32 e = 0; e < VCPU_HOST_EVENTS; e++) {
+			const struct vcpu_host_event *event = &vm->vcpus[i]->pmu.host.event[e];
+
+			if (READ_ONCE(event->session) && !event->view &&
+			    !(event->event.flags & HOST_EXCLUDE_GUEST))
+				return true;
+		}
+	return false;
+}
+
+static const char *set_mode(struct vm *vm, const char *value)
+{
+	int mode = mode_of(value);
+
+	if (mode < 0)
+		return "pmu can be mediated or event";
+	if (vm->set.pmu_disabled)
+		return "this VM was made without a PMU";
+	if (mode == VM_PMU_MEDIATED && host_counts_guest(vm))
+		return "events of the host count this guest: end them first";
+	WRITE_ONCE(vm->set.pmu_mode, mode);
+	return NULL;
+}
+
+static const char *set_accounting(struct vm *vm, const char *value)
+{
+	int accounting = accounting_of(value);
+
+	if (accounting < 0)
+		return "accounting can be guest or vcpu";
+	WRITE_ONCE(vm->set.accounting, accounting);
+	return NULL;
+}
+
+static const char *set_host_view(struct vm *vm, const char *value)
+{
+	if (strcmp(value, "on") && strcmp(value, "off"))
+		return "host-view can be on or off";
+	WRITE_ONCE(vm->set.host_view, !strcmp(value, "on"));
+	return NULL;
+}
+
+const char *pmu_config_set(struct vm *vm, const char *key, const char *value)
+{
+	static const struct {
+		const char *key;
+		const char *(*set)(struct vm *vm, const char *value);
+	} settings[] = {
+		{ "pmu", set_mode },
+		{ "accounting", set_accounting },
+		{ "host-view", set_host_view },
+	};
+
+	for (u32 i = 0; i < ARRAY_SIZE(settings); i++) {
+		const char *wrong;
+
+		if (strcmp(settings[i].key, key))
+			continue;
+		pthread_mutex_lock(&vm->lock);
+		wrong = settings[i].set(vm, value);
+		pthread_mutex_unlock(&vm->lock);
+		if (!wrong)
+			vm_synchronize(vm); /* who runs enters anew, and sees it */
+		return wrong;
+	}
+	return "there are pmu, accounting and host-view to set";
+}

@@ -1,0 +1,241 @@
+// SPDX-License-Identifier: MIT
+/*
+ * The host on a vCPU's thread (docs/ownership.md). What it does between two residencies of the
+ * guest is measured as CPU time of the thread, since there is no PMU to count it: cycles are that
+ * time at the rate of the guest's TSC, instructions one a cycle. Only while somebody wants to know.
+ */
+#include "vm/pmu_host.h"
+
+#include <errno.h>
+#include <time.h>
+
+#include "base/log.h"
+#include "vm/vm.h"
+
+/* Linux rotates with its tick. */
+#define TURN_NS 4000000ull
+
+void vcpu_host_init(struct vcpu *vcpu)
+{
+	struct vcpu_host *host = &vcpu->pmu.host;
+
+	vcpu->pmu.hw.host = &host->tally;
+	hostperf_init(&host->perf, &vcpu->pmu.hw);
+	host->perf.away = true; /* mediated, until the first entry says otherwise */
+	host->guest.host = &host->perf;
+	hwpmu_init(&host->view_hw, vcpu->pmu.hw.model, &vcpu->cpu->tally);
+	host->view_hw.host = &host->tally;
+	hostperf_init(&host->view, &host->view_hw);
+}
+
+/* --- time --- */
+
+static u64 thread_ns(void)
+{
+	struct timespec ts;
+
+	clock_gettime(CLOCK_THREAD_CPUTIME_ID, &ts);
+	return ts.tv_sec * 1000000000ull + ts.tv_nsec;
+}
+
+static bool charges(const struct vcpu *vcpu)
+{
+	return READ_ONCE(vcpu->vm->set.accounting) == VM_ACCOUNT_VCPU;
+}
+
+void vcpu_host_left(struct vcpu *vcpu)
+{
+	if (vcpu->pmu.host.nevents || charges(vcpu))
+		vcpu->pmu.host.left_ns = thread_ns();
+}
+
+static void tally(struct retire_tally *tally, enum retire_privilege privilege, u64 cycles)
+{
+	tally->instructions[privilege] += cycles;
+	tally->cycles[privilege] += cycles;
+	tally->ref_cycles[privilege] += cycles;
+}
+
+/*
+ * What the thread did since the guest was left. It is the host's; and the guest's too, charged to
+ * the instruction that exited, if it is to pay for what is done for it.
+ */
+static void account(struct vcpu *vcpu)
+{
+	struct vcpu_host *host = &vcpu->pmu.host;
+	enum retire_privilege privilege = cpu_privilege(vcpu->cpu);
+	u64 ns, cycles;
+
+	if (!host->left_ns)
+		return;
+	ns = thread_ns() - host->left_ns;
+	host->left_ns = 0;
+	host->time_ns += ns;
+	cycles = ns * vcpu->clock.khz / 1000000;
+	tally(&host->tally, RETIRE_OS, cycles);
+	if (!charges(vcpu))
+		return;
+	tally(&vcpu->cpu->tally, privilege, cycles);
+	host->charged[privilege] += cycles;
+}
+
+/* The clock that times of events are told by. A mediated guest stops that of the host's events. */
+static void advance(struct vcpu *vcpu)
+{
+	struct vcpu_host *host = &vcpu->pmu.host;
+	u64 now = clock_ns();
+
+	hostperf_advance(&host->view, now);
+	hostperf_advance(&host->perf, vcpu->pmu.mode == VM_PMU_EVENT ? now : host->time_ns);
+}
+
+/* --- modes --- */
+
+static void take_mode(struct vcpu *vcpu)
+{
+	enum vm_pmu_mode mode = READ_ONCE(vcpu->vm->set.pmu_mode);
+	struct vcpu_host *host = &vcpu->pmu.host;
+
+	if (mode == vcpu->pmu.mode)
+		return;
+	advance(vcpu);
+	vcpu->pmu.mode = mode;
+	host->perf.now = mode == VM_PMU_EVENT ? clock_ns() : host->time_ns;
+	if (mode == VM_PMU_EVENT) {
+		pmu_set_backend(&vcpu->pmu.guest, &hostperf_event, &host->guest);
+		hostperf_resume(&host->perf);
+	} else {
+		pmu_set_backend(&vcpu->pmu.guest, &hostperf_mediated, &vcpu->pmu.hw);
+		hostperf_yield(&host->perf);
+	}
+}
+
+/* A mediated guest is about to take the counters: what the host's events counted since it gave them
+ * back is read, and they are scheduled out. */
+static void hand_over(struct vcpu *vcpu)
+{
+	struct vcpu_host *host = &vcpu->pmu.host;
+
+	pmu_put(&vcpu->pmu.guest);
+	hostperf_resume(&host->perf);
+	account(vcpu);
+	advance(vcpu);
+	hostperf_yield(&host->perf);
+}
+
+static void take_turns(struct vcpu *vcpu)
+{
+	struct vcpu_host *host = &vcpu->pmu.host;
+	u64 now = clock_ns();
+
+	if (now - host->rotated_ns < TURN_NS)
+		return;
+	host->rotated_ns = now;
+	advance(vcpu);
+	if (hostperf_multiplexes(&host->perf))
+		hostperf_rotate(&host->perf);
+	if (hostperf_multiplexes(&host->view))
+		hostperf_rotate(&host->view);
+}
+
+void vcpu_host_enter(struct vcpu *vcpu)
+{
+	take_mode(vcpu);
+	if (vcpu->pmu.host.nevents && vcpu->pmu.mode == VM_PMU_MEDIATED)
+		hand_over(vcpu);
+	else
+		account(vcpu);
+	if (vcpu->pmu.host.nevents)
+		take_turns(vcpu);
+}
+
+void vcpu_host_report(struct vcpu *vcpu)
+{
+	u64 starved, fresh;
+
+	if (vcpu->pmu.mode != VM_PMU_EVENT && !vcpu->pmu.starved)
+		return;
+	starved = vcpu->pmu.mode == VM_PMU_EVENT ? hostperf_starved(&vcpu->pmu.host.guest) : 0;
+	fresh = starved & ~vcpu->pmu.starved;
+	WRITE_ONCE(vcpu->pmu.starved, starved);
+	if (!fresh)
+		return;
+	vcpu->pmu.starvations += __builtin_popcountll(fresh);
+	log_warn("vCPU %u: the host has no counter for the guest's %#llx (bits of GLOBAL_CTRL): it "
+		 "counts nothing until it is set up anew",
+		 vcpu->id, (unsigned long long)fresh);
+}
+
+/* --- events of the control socket --- */
+
+static struct vcpu_host_event *find(struct vcpu *vcpu, u32 session, u32 id)
+{
+	struct vcpu_host_event *event = vcpu->pmu.host.event;
+
+	for (u32 i = 0; i < VCPU_HOST_EVENTS; i++)
+		if (event[i].session == session && (!session || event[i].id == id))
+			return &event[i];
+	return NULL;
+}
+
+static struct hostperf *perf_of(struct vcpu *vcpu, const struct vcpu_host_event *event)
+{
+	return event->view ? &vcpu->pmu.host.view : &vcpu->pmu.host.perf;
+}
+
+int vcpu_host_open(struct vcpu *vcpu, u32 session, u32 id, const struct host_event *wanted)
+{
+	bool counts_guest = !(wanted->flags & HOST_EXCLUDE_GUEST);
+	bool owned = READ_ONCE(vcpu->vm->set.pmu_mode) == VM_PMU_MEDIATED;
+	struct vcpu_host_event *event = find(vcpu, 0, 0);
+
+	if (counts_guest && owned && !vcpu->vm->set.host_view)
+		return -EOPNOTSUPP;
+	if (!event)
+		return -ENOSPC;
+	advance(vcpu);
+	*event = (struct vcpu_host_event){
+		.session = session,
+		.id = id,
+		.view = counts_guest && vcpu->vm->set.host_view,
+		.event = *wanted,
+	};
+	if (!hostperf_add(perf_of(vcpu, event), &event->event)) {
+		event->session = 0;
+		return -ENOSPC;
+	}
+	vcpu->pmu.host.nevents++;
+	hostperf_schedule(perf_of(vcpu, event));
+	vcpu->pmu.hw.also = hwpmu_wanted(&vcpu->pmu.host.view_hw);
+	return 0;
+}
+
+void vcpu_host_close(struct vcpu *vcpu, u32 session)
+{
+	struct vcpu_host *host = &vcpu->pmu.host;
+
+	for (u32 i = 0; i < VCPU_HOST_EVENTS; i++) {
+		struct vcpu_host_event *event = &host->event[i];
+
+		if (event->session != session)
+			continue;
+		hostperf_remove(perf_of(vcpu, event), &event->event);
+		event->session = 0;
+		host->nevents--;
+	}
+	hostperf_schedule(&host->perf);
+	hostperf_schedule(&host->view);
+	vcpu->pmu.hw.also = hwpmu_wanted(&host->view_hw);
+}
+
+bool vcpu_host_read(struct vcpu *vcpu, u32 session, u32 id, struct host_event *out)
+{
+	struct vcpu_host_event *event = find(vcpu, session, id);
+
+	if (!event)
+		return false;
+	advance(vcpu);
+	*out = event->event;
+	out->value = hostperf_read(perf_of(vcpu, event), &event->event);
+	return true;
+}
