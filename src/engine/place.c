@@ -74,6 +74,8 @@ void place_unwind(struct cpu *cpu, const struct block *block, const struct place
 	cpu->rip = block->rip + (completed ? end : place->guest);
 	if (!(block->mode & MODE_CODE64))
 		cpu->rip = (u32)cpu->rip;
+	if (place->recipe)
+		cpu->aflags = recipe_flags(&block->recipes[place->recipe - 1], cpu->regs);
 	cpu->exit.insn_len = end - place->guest;
 	note_bytes(cpu, block, place);
 	cpu->spill[SPILL_R14] -= place_refund(block, place->index + completed);

@@ -26,6 +26,7 @@
 #include "engine/emit.h"
 #include "engine/engine.h"
 #include "engine/insn.h"
+#include "engine/recipe.h"
 
 #define S0	       R13
 #define S1	       RAX
@@ -67,6 +68,7 @@ struct place {
 	u16 guest; /* offset from the block's first byte */
 	u8 index;  /* of the instruction in the block */
 	u8 flags;  /* PLACE_* */
+	u8 recipe; /* of the arithmetic flags: index + 1 in block->recipes; 0: none */
 };
 
 #define PLACE_FLAGS_IN_HOST                                                                 \
@@ -103,6 +105,7 @@ struct block {
 	struct link *links_in;
 	struct place *places; /* ninsns of them, then the out-of-line ones */
 	u32 nplaces;
+	struct recipe *recipes;
 	struct weight *weights; /* one an instruction; NULL: nothing of them is counted */
 	struct insn *complex;	/* the last instruction, if C executes it */
 };

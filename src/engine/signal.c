@@ -71,6 +71,21 @@ static u32 aflags_of(u64 eflags)
 	return (eflags & 0xff) << 8 | !!(eflags & FL_OF);
 }
 
+/* Guest registers where priv.h has them; for those who compute with them before they are stored. */
+static void read_registers(struct cpu *cpu, const greg_t *regs)
+{
+	static const struct {
+		u8 guest, from;
+	} rows[] = {
+		{ RAX, REG_R12 }, { RCX, REG_RCX }, { RDX, REG_RDX }, { RBX, REG_RBX },
+		{ RSP, REG_R15 }, { RBP, REG_RBP }, { RSI, REG_RSI }, { RDI, REG_RDI },
+		{ R8, REG_R8 },	  { R9, REG_R9 },   { R10, REG_R10 }, { R11, REG_R11 },
+	};
+
+	for (u32 i = 0; i < ARRAY_SIZE(rows); i++)
+		cpu->regs[rows[i].guest] = regs[rows[i].from];
+}
+
 static void unwind(struct cpu *cpu, greg_t *regs)
 {
 	struct engine *eng = cpu->engine;
@@ -82,6 +97,7 @@ static void unwind(struct cpu *cpu, greg_t *regs)
 		cpu->aflags = aflags_of(regs[REG_EFL]);
 	cpu->spill[SPILL_R14] =
 		place->flags & PLACE_SPILLED ? cpu->spill[SPILL_COUNTDOWN] : (u64)regs[REG_R14];
+	read_registers(cpu, regs);
 	place_unwind(cpu, block, place, false);
 	regs[REG_R14] = cpu->spill[SPILL_R14];
 	regs[REG_RAX] = LEAVE_FAULT;

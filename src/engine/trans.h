@@ -13,13 +13,20 @@
 #include <Zydis/Zydis.h>
 
 #include "engine/priv.h"
+#include "engine/recipe.h"
 
 #define CPU(field) ((s32)offsetof(struct cpu, field))
 #define SPILL(n)   (CPU(spill) + 8 * (n))
 #define IN_MEMORY  0xff /* instead of a host register */
 
 /* Where the guest's arithmetic flags are. */
-enum flags_at { FLAGS_IN_CPU, FLAGS_IN_HOST, FLAGS_IN_BOTH };
+enum flags_at {
+	FLAGS_IN_CPU,
+	FLAGS_IN_HOST,
+	FLAGS_IN_BOTH,
+	FLAGS_BY_RECIPE, /* nowhere; nobody reads them, and an exception computes them: t->recipe */
+	FLAGS_DEAD,	 /* nowhere, and nobody will ever see them */
+};
 
 enum temp_kind {
 	TEMP_CPU,   /* a guest register or spill slot in struct cpu, at offset */
@@ -57,7 +64,8 @@ struct stub {
 	u32 desc;
 	s32 tag; /* offset in struct cpu of the tag column, to recover the address; 0: it is in S0
 		  */
-	u8 index;
+	u8 index, recipe;
+	enum flags_at flags;
 };
 
 #define MAX_STUBS (2 * BLOCK_INSNS)
@@ -74,6 +82,28 @@ struct observe_stub {
 };
 
 #define MAX_OBSERVE_STUBS (MAX_STUBS + 2 * BLOCK_INSNS + 2) /* accesses, lines, ways out */
+
+/*
+ * An instruction of the block as decoding and the analysis of the whole block left it. The flags are masks of FL_ARITH.
+ */
+struct scan {
+	struct insn insn;
+	ZydisDecodedInstruction zi;
+	ZydisDecodedOperand zops[ZYDIS_MAX_OPERAND_COUNT];
+	u64 rip;
+	u32 offset;	/* from the block's first byte */
+	int vector;	/* raised instead of executing it, or -1 */
+	bool ends;	/* the block ends with it */
+	bool may_fault; /* before it has written anything */
+	bool stores;	/* to memory */
+	u16 reads, writes;
+	u16 keeps; /* an instruction that writes some: those it leaves as they were */
+	u16 regs_written; /* one bit a general register */
+	/* Of the flags before it: some are read later; some are seen if something faults. */
+	u16 live, exposed;
+	bool merges; /* writes some and keeps others that matter */
+	struct recipe recipe; /* of the flags it leaves */
+};
 
 /* The bytes a block is made from: always the page copies, so that what was translated is what is
  * compared. */
@@ -100,6 +130,14 @@ struct trans {
 	bool shadow;	 /* the one before it was STI */
 	bool opened;	 /* STI was one of the block */
 
+	struct scan scan[BLOCK_INSNS];
+	u32 nscan, at;	      /* how many; which is being translated */
+	struct recipe recipe; /* of the flags now in the host's flags */
+	u32 recipe_at;	      /* which instruction left them */
+	struct recipe recipes[BLOCK_INSNS];
+	u32 nrecipes;
+	u8 recipe_id; /* with FLAGS_BY_RECIPE: number of it, from 1 */
+
 	struct source source;
 	struct insn insn;
 	ZydisDecodedInstruction zi;
@@ -110,7 +148,7 @@ struct trans {
 	const u8 *count_back; /* where that goes on */
 	u32 nstubs, nplaces;
 	struct stub stubs[MAX_STUBS];
-	struct place places[BLOCK_INSNS + MAX_STUBS + MAX_OBSERVE_STUBS];
+	struct place places[BLOCK_INSNS + 2 * MAX_STUBS + MAX_OBSERVE_STUBS];
 	struct weight weights[BLOCK_INSNS];
 
 	gpa_t observed_line; /* of the instruction before; NO_GPA: none */
@@ -134,10 +172,23 @@ static inline u8 host_reg(u8 guest)
 			      : guest;
 }
 
+/* What a place says of the flags. */
+static inline u8 trans_recipe(const struct trans *t)
+{
+	return t->flags == FLAGS_BY_RECIPE ? t->recipe_id : 0;
+}
+
+/* trans_scan.c: decodes the instructions of the block. */
+enum scan_result { SCAN_OK, SCAN_FAULT, SCAN_FULL };
+enum scan_result scan_block(struct trans *t, enum guest_fault *fault);
+void scan_select(struct trans *t, u32 i); /* makes it the instruction at hand */
+
 /* trans_flags.c */
-void flags_save(struct trans *t);    /* before the host's flags are destroyed */
+void flags_classify(const struct trans *t, struct scan *s);
+void flags_analyse(struct trans *t); /* of the block */
+void flags_keep(struct trans *t);    /* before the host's flags are destroyed: saves them if they matter */
+void flags_save(struct trans *t);    /* before others look for them in cpu->aflags */
 void flags_restore(struct trans *t); /* before they are needed */
-void flags_classify(const struct trans *t, struct native *n);
 
 /* trans_memory.c */
 /* Computes the effective address, without segment, into a host register. Destroys S1, not the
@@ -192,11 +243,16 @@ int gate_vector(const struct trans *t);
 /* trans_system.c */
 bool system_translate(struct trans *t);		  /* whether it knew the instruction */
 bool system_ends_before(const struct trans *t);	  /* must the instruction begin a block? */
+bool system_candidate(const struct trans *t);	  /* may system_translate() know it? */
 void system_shadow_ends(struct trans *t);
+
+/* translate.c: may the block go on behind the instruction at hand? If not, C executes it. */
+bool translatable(struct trans *t);
 
 /* trans_branch.c, trans_stack.c: each returns whether it knew the instruction. */
 bool branch_translate(struct trans *t);
 bool stack_translate(struct trans *t);
+bool stack_known(const struct trans *t);
 void block_end_direct(struct trans *t, u32 link, u64 target);
 void block_end_indirect(struct trans *t); /* target in S0 */
 void emit_links(struct trans *t);

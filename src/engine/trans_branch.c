@@ -199,8 +199,7 @@ static void loop(struct trans *t, ZydisMnemonic mnemonic)
 	u64 target = relative_target(t);
 	u8 *empty, *unequal;
 
-	flags_save(t);
-	t->flags = FLAGS_IN_CPU;
+	flags_keep(t);
 	decrement_counter(t);
 	test_counter(t);
 	if (mnemonic == ZYDIS_MNEMONIC_LOOP) {
@@ -218,8 +217,7 @@ static void loop(struct trans *t, ZydisMnemonic mnemonic)
 
 static void jrcxz(struct trans *t)
 {
-	flags_save(t);
-	t->flags = FLAGS_IN_CPU;
+	flags_keep(t);
 	test_counter(t);
 	end_conditional(t, CC_E, relative_target(t));
 }
@@ -231,7 +229,7 @@ static void load_target(struct trans *t)
 	u8 size = t->insn.opsize;
 	struct native n = native_move(OP_MOV_LOAD, S0, size);
 
-	flags_save(t);
+	flags_keep(t);
 	if (op->kind == OPERAND_MEM)
 		access_operand(t, op, size, DESC_READ, &n);
 	else
@@ -291,7 +289,6 @@ static void call(struct trans *t)
 	if (!direct) {
 		load_target(t);
 		cut_target(t);
-		t->flags = FLAGS_IN_CPU;
 		check_target(t);
 		emit_rm(&t->e, true, OP_MOV_STORE, S0, target);
 	}
@@ -314,7 +311,7 @@ static void ret(struct trans *t)
 	u32 pop = t->insn.nops ? (u16)t->insn.ops[0].imm : 0;
 	struct native n = native_move(OP_MOV_LOAD, S0, size);
 
-	flags_save(t);
+	flags_keep(t);
 	stack_pointer(t, S0, HOST_GUEST_RSP, 0);
 	access_begin(t, size, SS, DESC_READ, &n);
 	stack_pointer(t, HOST_GUEST_RSP, HOST_GUEST_RSP, size + pop);

@@ -1,28 +1,76 @@
 // SPDX-License-Identifier: MIT
 /*
- * Arithmetic flags in translated code. They are in the host's flags after an instruction that
- * writes them, and saved (LAHF, SETO) only when something of ours is about to destroy them;
- * restored only for an instruction that reads them or leaves some of them alone. At block borders
- * they are in cpu->aflags.
+ * Arithmetic flags in translated code. They are in the host's flags after an instruction that writes them. What becomes
+ * of them when something of ours is about to destroy them depends on the instructions behind: if one reads them they are
+ * saved (LAHF, SETO) and restored for it; if none does, but an exception may show them before they are overwritten, a
+ * recipe is kept where there is one; else they are forgotten. At block borders they are in cpu->aflags.
  */
 #include "engine/trans.h"
 
-#define ALL_FLAGS                                                                    \
-	(ZYDIS_CPUFLAG_CF | ZYDIS_CPUFLAG_PF | ZYDIS_CPUFLAG_AF | ZYDIS_CPUFLAG_ZF | \
-	 ZYDIS_CPUFLAG_SF | ZYDIS_CPUFLAG_OF)
+#include "base/must.h"
 
-void flags_save(struct trans *t)
+static void emit_save(struct trans *t)
 {
-	if (t->flags != FLAGS_IN_HOST)
-		return;
 	emit_u8(&t->e, 0x9f); /* LAHF */
 	emit_insn(&t->e, &(struct enc){ .map = MAP_0F, .opcode = 0x90 | CC_O, .rm = RAX });
 	emit_rm(&t->e, false, OP_MOV_STORE, RAX, ea_base(RSP, CPU(aflags)));
+}
+
+void flags_save(struct trans *t)
+{
+	must(t->flags != FLAGS_BY_RECIPE && t->flags != FLAGS_DEAD);
+	if (t->flags != FLAGS_IN_HOST)
+		return;
+	emit_save(t);
 	t->flags = FLAGS_IN_BOTH;
+}
+
+/* Do the recipe's registers hold what it needs wherever something may fault before flags are written again? */
+static bool recipe_holds(const struct trans *t)
+{
+	const struct recipe *r = &t->recipe;
+	u16 uses = (r->a != NO_REG ? BIT(r->a) : 0) | (r->b != NO_REG ? BIT(r->b) : 0);
+	bool lost = false;
+
+	if (r->kind == RECIPE_NONE)
+		return false;
+	for (u32 i = t->recipe_at + 1; i < t->nscan; i++) {
+		const struct scan *s = &t->scan[i];
+
+		if (lost && s->may_fault)
+			return false;
+		if (s->writes || s->keeps)
+			return true;
+		lost |= s->regs_written & uses;
+		if (lost && s->stores)
+			return false; /* it may be left behind the instruction */
+	}
+	return true;
+}
+
+void flags_keep(struct trans *t)
+{
+	const struct scan *s = &t->scan[t->at];
+
+	if (t->flags == FLAGS_IN_BOTH)
+		t->flags = FLAGS_IN_CPU;
+	if (t->flags != FLAGS_IN_HOST)
+		return;
+	if (!s->live && !s->exposed) {
+		t->flags = FLAGS_DEAD;
+	} else if (!s->live && recipe_holds(t)) {
+		t->recipes[t->nrecipes++] = t->recipe;
+		t->recipe_id = t->nrecipes;
+		t->flags = FLAGS_BY_RECIPE;
+	} else {
+		emit_save(t);
+		t->flags = FLAGS_IN_CPU;
+	}
 }
 
 void flags_restore(struct trans *t)
 {
+	must(t->flags != FLAGS_BY_RECIPE && t->flags != FLAGS_DEAD);
 	if (t->flags != FLAGS_IN_CPU)
 		return;
 	emit_rm(&t->e, false, OP_MOV_LOAD, RAX, ea_base(RSP, CPU(aflags)));
@@ -47,22 +95,101 @@ static bool may_keep_flags(const struct trans *t)
 	return category == ZYDIS_CATEGORY_SHIFT || category == ZYDIS_CATEGORY_ROTATE;
 }
 
+static bool plain_register(const struct operand *op)
+{
+	return op->kind == OPERAND_REG && op->cls == REG_GPR && !op->high8;
+}
+
+/* CMP, TEST, and what can be undone: a is the first operand, b the second. */
+static struct recipe recipe_of(const struct trans *t)
+{
+	const struct operand *a = &t->insn.ops[0], *b = &t->insn.ops[1];
+	bool same = plain_register(b) && a->reg == b->reg;
+	struct recipe r = { .kind = RECIPE_NONE, .size = a->size, .a = a->reg, .b = b->reg };
+
+	if (!plain_register(a) || !(t->insn.nops == 2))
+		return r;
+	switch (t->zi.mnemonic) {
+	case ZYDIS_MNEMONIC_AND:
+	case ZYDIS_MNEMONIC_OR:
+	case ZYDIS_MNEMONIC_XOR:
+		r.kind = RECIPE_AND;
+		r.b = r.a;
+		if (same && t->zi.mnemonic == ZYDIS_MNEMONIC_XOR)
+			r.a = r.b = NO_REG; /* 0 */
+		return r;
+	default:
+		break;
+	}
+	if (b->kind == OPERAND_IMM) {
+		if (b->imm != (s32)b->imm)
+			return r;
+		r.b = NO_REG;
+		r.imm = b->imm;
+	} else if (!plain_register(b)) {
+		return r;
+	}
+	switch (t->zi.mnemonic) {
+	case ZYDIS_MNEMONIC_CMP:
+		r.kind = RECIPE_COMPARE;
+		break;
+	case ZYDIS_MNEMONIC_TEST:
+		r.kind = RECIPE_AND;
+		break;
+	case ZYDIS_MNEMONIC_ADD:
+		r.kind = same ? RECIPE_NONE : RECIPE_ADDED;
+		break;
+	case ZYDIS_MNEMONIC_SUB:
+		r.kind = same ? RECIPE_NONE : RECIPE_TAKEN;
+		break;
+	default:
+		break;
+	}
+	return r;
+}
+
 /*
  * Undefined flags count as kept: what an instruction leaves of them must not depend on the flags
- * that our own code left behind, or two runs would differ.
+ * that our own code left behind, or two runs would differ. So do all of a shift, whose count may be 0.
  */
-void flags_classify(const struct trans *t, struct native *n)
+void flags_classify(const struct trans *t, struct scan *s)
 {
 	const ZydisAccessedFlags *f = t->zi.cpu_flags;
-	u32 written, kept;
+	bool all = s->ends || system_candidate(t);
 
-	if (!f)
+	s->recipe = recipe_of(t);
+	s->reads = all ? FL_ARITH : 0;
+	s->writes = s->keeps = 0;
+	if (!f || all)
 		return;
-	written = (f->modified | f->set_0 | f->set_1) & ALL_FLAGS;
+	s->reads |= f->tested & FL_ARITH;
+	s->writes = (f->modified | f->set_0 | f->set_1) & FL_ARITH;
 	if (clears_af(t->zi.mnemonic))
-		written |= ZYDIS_CPUFLAG_AF;
-	kept = ALL_FLAGS & ~written;
-	n->writes_flags = written || (f->undefined & ALL_FLAGS);
-	n->needs_flags =
-		(f->tested & ALL_FLAGS) || (n->writes_flags && (kept || may_keep_flags(t)));
+		s->writes |= FL_AF;
+	s->keeps = s->writes || (f->undefined & FL_ARITH) ? FL_ARITH & ~s->writes : 0;
+	if (may_keep_flags(t))
+		s->keeps = FL_ARITH;
+}
+
+/* Backwards from the end, where they are all needed. */
+void flags_analyse(struct trans *t)
+{
+	u16 live = FL_ARITH, exposed = 0;
+
+	for (u32 i = t->nscan; i-- > 0;) {
+		struct scan *s = &t->scan[i];
+
+		s->merges = s->keeps & (live | exposed);
+		if (s->writes || s->keeps) {
+			live = s->merges ? s->keeps : 0;
+			exposed = 0;
+		}
+		live |= s->reads;
+		if (t->mode & MODE_OBSERVE_MEMORY)
+			live = FL_ARITH; /* who looks on uses them before every instruction */
+		if (s->may_fault)
+			exposed = FL_ARITH;
+		s->live = live;
+		s->exposed = exposed;
+	}
 }

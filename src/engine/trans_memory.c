@@ -68,7 +68,12 @@ static struct stub *new_stub(struct trans *t, u32 desc, s32 tag, const struct na
 {
 	struct stub *stub = &t->stubs[t->nstubs++];
 
-	*stub = (struct stub){ .op = *n, .desc = desc, .tag = tag, .index = t->index };
+	*stub = (struct stub){ .op = *n,
+			       .desc = desc,
+			       .tag = tag,
+			       .index = t->index,
+			       .recipe = trans_recipe(t),
+			       .flags = t->flags };
 	return stub;
 }
 
@@ -114,12 +119,11 @@ void access_begin(struct trans *t, u32 size, enum seg seg, u32 rw, const struct 
 	u32 desc = size | rw | (u32)seg << DESC_SEG_SHIFT | (t->last ? DESC_LAST : 0) |
 		   (t->mode & MODE_STEP ? DESC_STEP : 0);
 
-	flags_save(t); /* a no-op when the caller had to do it before it used S1 */
+	flags_keep(t); /* a no-op when the caller had to do it before it used S1 */
 	if ((t->mode & MODE_CODE64) && (seg == FS || seg == GS))
 		emit_rm(&t->e, true, OP_ADD, S0,
 			ea_base(RSP, CPU(seg) + seg * (s32)sizeof(struct segment) +
 					     (s32)offsetof(struct segment, base)));
-	t->flags = FLAGS_IN_CPU;
 	if (needs_segment(t, seg, rw))
 		always_slow(t, desc | DESC_OFFSET, n);
 	else if (t->mode & MODE_ALIGN)
@@ -133,7 +137,7 @@ void access_begin(struct trans *t, u32 size, enum seg seg, u32 rw, const struct 
 void access_operand(struct trans *t, const struct operand *op, u32 size, u32 rw,
 		    const struct native *n)
 {
-	flags_save(t);
+	flags_keep(t);
 	address_compute(t, op, S0);
 	access_begin(t, size, op->seg, rw, n);
 }
@@ -149,30 +153,44 @@ static void call_runtime(struct trans *t, u32 desc, const u8 *entry)
 	patch_to(t, emit_call(&t->e), entry);
 }
 
+static void stub_place(struct trans *t, const struct stub *stub, u8 recipe)
+{
+	t->places[t->nplaces++] = (struct place){ .host = t->e.p - t->block->code,
+						  .guest = t->places[stub->index].guest,
+						  .index = stub->index,
+						  .flags = stub->op.spill_countdown ? PLACE_SPILLED : 0,
+						  .recipe = recipe };
+}
+
+/* The instruction has been executed; slow_commit() may leave behind it. */
+static void emit_commit(struct trans *t, const struct stub *stub)
+{
+	bool in_host = t->flags == FLAGS_IN_HOST || t->flags == FLAGS_IN_BOTH;
+
+	if (t->flags == FLAGS_IN_HOST) {
+		stub_place(t, stub, 0);
+		flags_save(t);
+	}
+	call_runtime(t, stub->desc, t->eng->commit);
+	t->flags = FLAGS_IN_CPU;
+	if (in_host)
+		flags_restore(t);
+}
+
 static void emit_stub(struct trans *t, const struct stub *stub)
 {
-	t->index = stub->index;
+	t->index = t->at = stub->index;
 	patch_to(t, stub->from, t->e.p);
-	t->places[t->nplaces++] =
-		(struct place){ .host = t->e.p - t->block->code,
-				.guest = t->places[stub->index].guest,
-				.index = stub->index,
-				.flags = stub->op.spill_countdown ? PLACE_SPILLED : 0 };
+	stub_place(t, stub, stub->recipe);
 	if (stub->tag)
 		emit_rm(&t->e, true, OP_XOR, S0, tlb_ea(stub->tag));
 	call_runtime(t, stub->desc, t->eng->slow);
 	patch_to(t, emit_jcc(&t->e, CC_E), stub->inline_op);
-	t->flags = FLAGS_IN_CPU;
+	t->flags = stub->flags;
+	t->recipe_id = stub->recipe;
 	native_emit(t, &stub->op);
-	if (stub->desc & DESC_WRITE) {
-		bool live = t->flags != FLAGS_IN_CPU;
-
-		flags_save(t);
-		call_runtime(t, stub->desc, t->eng->commit);
-		t->flags = FLAGS_IN_CPU;
-		if (live)
-			flags_restore(t);
-	}
+	if (stub->desc & DESC_WRITE)
+		emit_commit(t, stub);
 	patch_to(t, emit_jmp(&t->e), stub->done);
 }
 

@@ -170,6 +170,7 @@ static void note_place(struct trans *t, const struct native *n)
 		place->flags |= PLACE_FLAGS_IN_HOST;
 	if (n->spill_countdown)
 		place->flags |= PLACE_SPILLED;
+	place->recipe = trans_recipe(t);
 }
 
 /* Nothing between the loads and the stores but the instruction itself may touch flags or temps. */
@@ -195,8 +196,11 @@ void native_emit(struct trans *t, const struct native *n)
 		emit_rm(&t->e, true, OP_MOV_LOAD, COUNTDOWN, countdown);
 	if (n->rsp_delta)
 		stack_pointer(t, HOST_GUEST_RSP, HOST_GUEST_RSP, n->rsp_delta);
-	if (n->writes_flags)
+	if (n->writes_flags) {
 		t->flags = FLAGS_IN_HOST;
+		t->recipe = t->scan[t->at].recipe;
+		t->recipe_at = t->at;
+	}
 }
 
 /* A scratch register for one more operand. */
@@ -466,6 +470,8 @@ static void base_fields(const struct trans *t, struct native *n)
 /* insn.ops[i] and zops[i] are the same operand: both list the visible ones first. */
 bool native_build(struct trans *t, struct native *n)
 {
+	const struct scan *s = &t->scan[t->at];
+
 	*n = (struct native){ 0 };
 	base_fields(t, n);
 	if (t->zi.encoding == ZYDIS_INSTRUCTION_ENCODING_VEX)
@@ -485,7 +491,8 @@ bool native_build(struct trans *t, struct native *n)
 		    !place_register(t, n, i))
 			return false;
 	}
-	flags_classify(t, n);
+	n->needs_flags = s->reads || s->merges;
+	n->writes_flags = s->writes || s->keeps;
 	return true;
 }
 

@@ -44,7 +44,7 @@ void push_value(struct trans *t, struct temp value, u8 size)
 		n.temp[0] = value;
 		n.ntemps = 1;
 	}
-	flags_save(t);
+	flags_keep(t);
 	stack_pointer(t, S0, HOST_GUEST_RSP, -size);
 	access_begin(t, size, SS, DESC_WRITE, &n);
 }
@@ -84,7 +84,7 @@ static void load_top(struct trans *t, u8 dest, u8 size)
 {
 	struct native n = native_move(OP_MOV_LOAD, dest, size);
 
-	flags_save(t);
+	flags_keep(t);
 	stack_pointer(t, S0, HOST_GUEST_RSP, 0);
 	access_begin(t, size, SS, DESC_READ, &n);
 }
@@ -124,7 +124,7 @@ static void leave_frame(struct trans *t)
 	u8 size = t->insn.opsize;
 	struct native n = native_move(OP_MOV_LOAD, S0, size);
 
-	flags_save(t);
+	flags_keep(t);
 	stack_pointer(t, S0, RBP, 0);
 	access_begin(t, size, SS, DESC_READ, &n);
 	stack_pointer(t, HOST_GUEST_RSP, RBP, size);
@@ -136,23 +136,28 @@ static bool is_gpr_or_memory(const struct operand *op)
 	return op->kind != OPERAND_REG || op->cls == REG_GPR;
 }
 
-bool stack_translate(struct trans *t)
+bool stack_known(const struct trans *t)
 {
 	switch (t->zi.mnemonic) {
 	case ZYDIS_MNEMONIC_PUSH:
-		if (!is_gpr_or_memory(&t->insn.ops[0]))
-			return false;
-		push(t);
-		return true;
 	case ZYDIS_MNEMONIC_POP:
-		if (!is_gpr_or_memory(&t->insn.ops[0]))
-			return false;
-		pop(t);
-		return true;
+		return is_gpr_or_memory(&t->insn.ops[0]);
 	case ZYDIS_MNEMONIC_LEAVE:
-		leave_frame(t);
 		return true;
 	default:
 		return false;
 	}
+}
+
+bool stack_translate(struct trans *t)
+{
+	if (!stack_known(t))
+		return false;
+	if (t->zi.mnemonic == ZYDIS_MNEMONIC_PUSH)
+		push(t);
+	else if (t->zi.mnemonic == ZYDIS_MNEMONIC_POP)
+		pop(t);
+	else
+		leave_frame(t);
+	return true;
 }

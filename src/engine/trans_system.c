@@ -188,13 +188,38 @@ static bool selector_read(struct trans *t)
 }
 
 /* MOVSD and CMPSD of SSE2 have operands. */
+static bool is_string(const struct trans *t)
+{
+	switch (t->zi.mnemonic) {
+	case ZYDIS_MNEMONIC_MOVSB:
+	case ZYDIS_MNEMONIC_MOVSW:
+	case ZYDIS_MNEMONIC_MOVSD:
+	case ZYDIS_MNEMONIC_MOVSQ:
+	case ZYDIS_MNEMONIC_STOSB:
+	case ZYDIS_MNEMONIC_STOSW:
+	case ZYDIS_MNEMONIC_STOSD:
+	case ZYDIS_MNEMONIC_STOSQ:
+	case ZYDIS_MNEMONIC_LODSB:
+	case ZYDIS_MNEMONIC_LODSW:
+	case ZYDIS_MNEMONIC_LODSD:
+	case ZYDIS_MNEMONIC_LODSQ:
+	case ZYDIS_MNEMONIC_SCASB:
+	case ZYDIS_MNEMONIC_SCASW:
+	case ZYDIS_MNEMONIC_SCASD:
+	case ZYDIS_MNEMONIC_SCASQ:
+	case ZYDIS_MNEMONIC_CMPSB:
+	case ZYDIS_MNEMONIC_CMPSW:
+	case ZYDIS_MNEMONIC_CMPSD:
+	case ZYDIS_MNEMONIC_CMPSQ:
+		return !t->insn.nops;
+	default:
+		return false;
+	}
+}
+
 static bool string(struct trans *t)
 {
-	struct insn *copy;
-
-	if (t->insn.nops)
-		return false;
-	copy = cache_alloc(t->eng, sizeof(*copy));
+	struct insn *copy = cache_alloc(t->eng, sizeof(*copy));
 	if (!copy)
 		return false; /* complex() then finds the cache full */
 	*copy = t->insn;
@@ -229,28 +254,9 @@ bool system_translate(struct trans *t)
 {
 	if (t->mode & MODE_STEP)
 		return false;
-	switch (t->zi.mnemonic) {
-	case ZYDIS_MNEMONIC_MOVSB:
-	case ZYDIS_MNEMONIC_MOVSW:
-	case ZYDIS_MNEMONIC_MOVSD:
-	case ZYDIS_MNEMONIC_MOVSQ:
-	case ZYDIS_MNEMONIC_STOSB:
-	case ZYDIS_MNEMONIC_STOSW:
-	case ZYDIS_MNEMONIC_STOSD:
-	case ZYDIS_MNEMONIC_STOSQ:
-	case ZYDIS_MNEMONIC_LODSB:
-	case ZYDIS_MNEMONIC_LODSW:
-	case ZYDIS_MNEMONIC_LODSD:
-	case ZYDIS_MNEMONIC_LODSQ:
-	case ZYDIS_MNEMONIC_SCASB:
-	case ZYDIS_MNEMONIC_SCASW:
-	case ZYDIS_MNEMONIC_SCASD:
-	case ZYDIS_MNEMONIC_SCASQ:
-	case ZYDIS_MNEMONIC_CMPSB:
-	case ZYDIS_MNEMONIC_CMPSW:
-	case ZYDIS_MNEMONIC_CMPSD:
-	case ZYDIS_MNEMONIC_CMPSQ:
+	if (is_string(t))
 		return string(t);
+	switch (t->zi.mnemonic) {
 	case ZYDIS_MNEMONIC_RDTSC:
 		return (t->mode & MODE_CODE64) && rdtsc(t, false);
 	case ZYDIS_MNEMONIC_RDTSCP:
@@ -264,5 +270,26 @@ bool system_translate(struct trans *t)
 		return (t->mode & MODE_CODE64) && selector_read(t);
 	default:
 		return in_kernel(t) && kernel_translate(t);
+	}
+}
+
+bool system_candidate(const struct trans *t)
+{
+	if (t->mode & MODE_STEP)
+		return false;
+	switch (t->zi.mnemonic) {
+	case ZYDIS_MNEMONIC_RDTSC:
+	case ZYDIS_MNEMONIC_RDTSCP:
+	case ZYDIS_MNEMONIC_PUSHFQ:
+	case ZYDIS_MNEMONIC_CLI:
+	case ZYDIS_MNEMONIC_STI:
+	case ZYDIS_MNEMONIC_STAC:
+	case ZYDIS_MNEMONIC_CLAC:
+	case ZYDIS_MNEMONIC_SWAPGS:
+		return true;
+	case ZYDIS_MNEMONIC_MOV:
+		return t->insn.ops[1].kind == OPERAND_REG && t->insn.ops[1].cls == REG_SEG;
+	default:
+		return is_string(t);
 	}
 }

@@ -9,10 +9,9 @@
  */
 #include "base/bytes.h"
 #include "cpu/event.h"
-#include "engine/decode.h"
 #include "engine/trans.h"
 
-enum step { STEP_GO_ON, STEP_END_HERE, STEP_ENDED, STEP_FAULT, STEP_FULL };
+enum step { STEP_GO_ON, STEP_END_HERE, STEP_ENDED, STEP_FULL };
 
 static void emit_head(struct trans *t, u8 **count, u8 **jumps)
 {
@@ -102,7 +101,8 @@ static void wait_for_x87(struct trans *t)
 {
 	if (!waits(t))
 		return;
-	flags_save(t);
+	flags_keep(t);
+	t->places[t->index].recipe = trans_recipe(t);
 	emit_u8(&t->e, 0x9b); /* FWAIT */
 }
 
@@ -149,8 +149,7 @@ static bool bit_string(struct trans *t)
 	n.ntemps = 1;
 	n.spill_countdown = false;
 	n.x.reg = S1;
-	flags_save(t);
-	t->flags = FLAGS_IN_CPU;
+	flags_keep(t);
 	address_compute(t, mem, S0);
 	guest_get(t, offset->reg, S1);
 	if (size == 2) /* sign-extend to 64 bits */
@@ -226,8 +225,7 @@ static bool direction_flag(struct trans *t)
 
 	if (!set && t->zi.mnemonic != ZYDIS_MNEMONIC_CLD)
 		return false;
-	flags_save(t);
-	t->flags = FLAGS_IN_CPU;
+	flags_keep(t);
 	emit_group1_mem(&t->e, false, set ? 1 : GROUP_AND, ea_base(RSP, CPU(rflags)),
 			set ? (s32)FL_DF : ~(s32)FL_DF);
 	return true;
@@ -264,7 +262,7 @@ static void begin_place(struct trans *t)
 
 static enum step translate_insn(struct trans *t)
 {
-	int vector = gate_vector(t);
+	int vector = t->scan[t->at].vector;
 	bool shadow = t->shadow;
 
 	if (system_ends_before(t))
@@ -290,89 +288,28 @@ static enum step translate_insn(struct trans *t)
 	return STEP_GO_ON;
 }
 
-/* The second page of an instruction that crosses. */
-static enum step open_tail(struct trans *t, enum guest_fault *fault)
+bool translatable(struct trans *t)
 {
-	u64 tail = (t->linear_base + t->rip + PAGE_SIZE) & PAGE_MASK;
-	const u8 *host;
-	gpa_t gpa;
+	struct native n;
 
-	if (t->offset)
-		return STEP_END_HERE; /* it will be a block of its own */
-	*fault = fetch_page(t->cpu, t->mode & MODE_CODE64 ? tail : (u32)tail, &gpa, &host);
-	if (*fault != FAULT_NONE)
-		return STEP_FAULT;
-	t->block->gpa2 = gpa;
-	t->block->host2 = host;
-	return source_open(t, 1, gpa, host) ? STEP_GO_ON : STEP_FULL;
+	return nop(t) || t->zi.mnemonic == ZYDIS_MNEMONIC_PAUSE || t->zi.mnemonic == ZYDIS_MNEMONIC_LEA ||
+	       t->zi.mnemonic == ZYDIS_MNEMONIC_STD || t->zi.mnemonic == ZYDIS_MNEMONIC_CLD || stack_known(t) ||
+	       system_candidate(t) || (native_allowed(t) && native_build(t, &n));
 }
 
-static enum step host_fault(struct trans *t, enum guest_fault *fault)
+static enum step translate_insns(struct trans *t)
 {
-	t->cpu->exit.reason = EXIT_HOST_FAULT;
-	t->cpu->exit.gpa = t->block->gpa;
-	*fault = FAULT_EXIT;
-	return t->offset ? STEP_END_HERE : STEP_FAULT;
-}
+	enum step step = STEP_GO_ON;
 
-static enum decode_result decode(struct trans *t, const u8 *bytes, u32 n)
-{
-	u32 mode = t->mode;
-
-	if (!cpu_has(t->cpu, FEAT_BMI1))
-		mode |= DECODE_NO_TZCNT;
-	if (!cpu_has(t->cpu, FEAT_LZCNT))
-		mode |= DECODE_NO_LZCNT;
-	return decode_insn(bytes, n, t->rip, mode, &t->insn, &t->zi, t->zops);
-}
-
-static enum step decode_and_translate(struct trans *t, enum guest_fault *fault)
-{
-	u32 at = (t->block->gpa & ~PAGE_MASK) + t->offset;
-	u8 bytes[15];
-	u32 n = source_bytes(t, at, bytes);
-
-	if (!n)
-		return host_fault(t, fault);
-	t->insn.len = 0; /* until it is known */
-	switch (decode(t, bytes, n)) {
-	case DECODE_OK:
-		return translate_insn(t);
-	case DECODE_INVALID:
-		return raise_here(t, VEC_UD);
-	case DECODE_TOO_LONG:
-		return raise_here(t, VEC_GP);
-	case DECODE_SHORT:
-		break;
-	}
-	if (source_spans(t))
-		return host_fault(t, fault);
-	{
-		enum step step = open_tail(t, fault);
-
-		return step == STEP_GO_ON ? decode_and_translate(t, fault) : step;
-	}
-}
-
-static bool page_left(const struct trans *t)
-{
-	return (t->block->gpa & ~PAGE_MASK) + t->offset >= PAGE_SIZE;
-}
-
-static enum step translate_insns(struct trans *t, enum guest_fault *fault)
-{
-	u32 limit = t->mode & MODE_STEP ? 1 : BLOCK_INSNS;
-	enum step step;
-
-	do {
-		step = decode_and_translate(t, fault);
-		if (step == STEP_GO_ON || step == STEP_ENDED) {
+	for (u32 i = 0; i < t->nscan && step == STEP_GO_ON; i++) {
+		scan_select(t, i);
+		step = translate_insn(t);
+		if (step != STEP_END_HERE) {
 			t->offset += t->insn.len;
 			t->rip = trans_next_rip(t);
 		}
-	} while (step == STEP_GO_ON && t->block->ninsns < limit && !page_left(t));
-	if (step == STEP_GO_ON || (step == STEP_END_HERE && t->offset)) {
-		*fault = FAULT_NONE;
+	}
+	if (step == STEP_GO_ON || step == STEP_END_HERE) {
 		flags_save(t);
 		if (t->shadow) /* the next instruction is stepped */
 			block_leave(t, LEAVE_LOOKUP, (u64)(uintptr_t)t->block, t->rip);
@@ -383,20 +320,28 @@ static enum step translate_insns(struct trans *t, enum guest_fault *fault)
 	return step;
 }
 
+/* A copy that lives as long as the block; NULL: cache full. */
+static void *keep(struct trans *t, const void *data, u32 size)
+{
+	void *copy = cache_alloc(t->eng, size);
+
+	if (copy)
+		bytes_copy(copy, data, size);
+	return copy;
+}
+
 static bool finish(struct trans *t, u8 *count)
 {
 	struct block *b = t->block;
-	u32 size;
 
 	emit_links(t);
 	if (!count_end_block(t))
 		return false;
 	emit_stubs(t);
-	size = t->nplaces * sizeof(*b->places);
-	b->places = cache_alloc(t->eng, size);
-	if (t->e.full || !b->places)
+	b->places = keep(t, t->places, t->nplaces * sizeof(*b->places));
+	b->recipes = keep(t, t->recipes, t->nrecipes * sizeof(*b->recipes));
+	if (t->e.full || !b->places || !b->recipes)
 		return false;
-	bytes_copy(b->places, t->places, size);
 	b->nplaces = t->nplaces;
 	b->nbytes = t->offset;
 	b->lines = t->source.used[0];
@@ -432,14 +377,17 @@ struct block *translate(struct cpu *cpu, u32 mode, gpa_t gpa, const u8 *host,
 	t.rip = cpu->rip;
 	t.linear_base = mode & MODE_CODE64 ? 0 : cpu->seg[CS].base;
 	t.offset = t.index = 0;
-	t.nstubs = t.nplaces = t.nobserve_stubs = 0;
+	t.nstubs = t.nplaces = t.nobserve_stubs = t.nrecipes = t.at = 0;
 	t.observed_line = NO_GPA;
 	t.shadow = t.opened = false;
 	t.source = (struct source){ 0 };
 	if (!source_open(&t, 0, gpa, host))
 		return NULL;
+	if (scan_block(&t, fault) != SCAN_OK)
+		return NULL;
+	flags_analyse(&t);
 	emit_head(&t, &count, jumps);
-	if (translate_insns(&t, fault) != STEP_ENDED)
+	if (translate_insns(&t) != STEP_ENDED)
 		return NULL;
 	emit_head_exits(&t, jumps);
 	return finish(&t, count) ? block : NULL;

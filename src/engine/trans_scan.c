@@ -1,0 +1,203 @@
+// SPDX-License-Identifier: MIT
+/*
+ * Decoding a block: from its first instruction to the one that ends it. What can be known of an instruction by itself
+ * is found here; what depends on those behind it is found by flags_analyse() before anything is emitted.
+ */
+#include "engine/decode.h"
+#include "engine/trans.h"
+
+#include <string.h>
+
+void scan_select(struct trans *t, u32 i)
+{
+	const struct scan *s = &t->scan[i];
+
+	t->at = i;
+	t->rip = s->rip;
+	t->offset = s->offset;
+	t->insn = s->insn;
+	t->zi = s->zi;
+	memcpy(t->zops, s->zops, s->zi.operand_count * sizeof(t->zops[0]));
+}
+
+static u16 register_bit(ZydisRegister reg)
+{
+	ZydisRegister whole = ZydisRegisterGetLargestEnclosing(ZYDIS_MACHINE_MODE_LONG_64, reg);
+
+	if (ZydisRegisterGetClass(whole) != ZYDIS_REGCLASS_GPR64)
+		return 0;
+	return BIT(ZydisRegisterGetId(whole));
+}
+
+/* Hidden operands included. */
+static u16 registers_written(const struct trans *t)
+{
+	u16 bits = 0;
+
+	for (u32 i = 0; i < t->zi.operand_count; i++)
+		if (t->zops[i].type == ZYDIS_OPERAND_TYPE_REGISTER &&
+		    (t->zops[i].actions & ZYDIS_OPERAND_ACTION_MASK_WRITE))
+			bits |= register_bit(t->zops[i].reg.value);
+	return bits;
+}
+
+static bool touches_memory(const struct trans *t, ZydisOperandActions how)
+{
+	for (u32 i = 0; i < t->zi.operand_count; i++)
+		if (t->zops[i].type == ZYDIS_OPERAND_TYPE_MEMORY &&
+		    t->zops[i].mem.type != ZYDIS_MEMOP_TYPE_AGEN && (t->zops[i].actions & how))
+			return true;
+	return false;
+}
+
+#define ANY_ACCESS (ZYDIS_OPERAND_ACTION_MASK_READ | ZYDIS_OPERAND_ACTION_MASK_WRITE)
+
+/* Integer instructions on registers cannot fault, but for divisions. */
+static bool cannot_fault(const struct trans *t)
+{
+	if (t->zi.mnemonic == ZYDIS_MNEMONIC_DIV || t->zi.mnemonic == ZYDIS_MNEMONIC_IDIV || touches_memory(t, ANY_ACCESS))
+		return false;
+	switch (t->zi.meta.category) {
+	case ZYDIS_CATEGORY_BINARY:
+	case ZYDIS_CATEGORY_BITBYTE:
+	case ZYDIS_CATEGORY_BMI1:
+	case ZYDIS_CATEGORY_BMI2:
+	case ZYDIS_CATEGORY_CMOV:
+	case ZYDIS_CATEGORY_COND_BR:
+	case ZYDIS_CATEGORY_CONVERT:
+	case ZYDIS_CATEGORY_FLAGOP:
+	case ZYDIS_CATEGORY_LOGICAL:
+	case ZYDIS_CATEGORY_LZCNT:
+	case ZYDIS_CATEGORY_MISC: /* LEA */
+	case ZYDIS_CATEGORY_NOP:
+	case ZYDIS_CATEGORY_ROTATE:
+	case ZYDIS_CATEGORY_SETCC:
+	case ZYDIS_CATEGORY_SHIFT:
+	case ZYDIS_CATEGORY_WIDENOP:
+		return t->zi.meta.isa_ext == ZYDIS_ISA_EXT_BASE || t->insn.ops[0].cls == REG_GPR;
+	case ZYDIS_CATEGORY_DATAXFER:
+		return t->insn.ops[0].cls == REG_GPR && t->insn.ops[1].kind != OPERAND_NONE;
+	default:
+		return false;
+	}
+}
+
+/* The instruction at hand, decoded. */
+static void classify(struct trans *t, struct scan *s)
+{
+	s->vector = gate_vector(t);
+	s->ends = s->vector >= 0 || t->insn.is_branch || !translatable(t);
+	s->may_fault = !cannot_fault(t);
+	s->stores = touches_memory(t, ZYDIS_OPERAND_ACTION_MASK_WRITE);
+	s->regs_written = registers_written(t);
+	flags_classify(t, s);
+	s->insn = t->insn;
+	s->zi = t->zi;
+	memcpy(s->zops, t->zops, t->zi.operand_count * sizeof(t->zops[0]));
+}
+
+static void raise_here(struct trans *t, struct scan *s, int vector)
+{
+	*s = (struct scan){ .vector = vector, .ends = true, .may_fault = true };
+	s->rip = t->rip;
+	s->offset = t->offset;
+}
+
+enum step { STEP_TAKEN, STEP_END_HERE, STEP_FAULT, STEP_FULL };
+
+/* The second page of an instruction that crosses. */
+static enum step open_tail(struct trans *t, enum guest_fault *fault)
+{
+	u64 tail = (t->linear_base + t->rip + PAGE_SIZE) & PAGE_MASK;
+	const u8 *host;
+	gpa_t gpa;
+
+	if (t->offset)
+		return STEP_END_HERE; /* it will be a block of its own */
+	*fault = fetch_page(t->cpu, t->mode & MODE_CODE64 ? tail : (u32)tail, &gpa, &host);
+	if (*fault != FAULT_NONE)
+		return STEP_FAULT;
+	t->block->gpa2 = gpa;
+	t->block->host2 = host;
+	return source_open(t, 1, gpa, host) ? STEP_TAKEN : STEP_FULL;
+}
+
+static enum step host_fault(struct trans *t, enum guest_fault *fault)
+{
+	if (t->offset)
+		return STEP_END_HERE;
+	t->cpu->exit.reason = EXIT_HOST_FAULT;
+	t->cpu->exit.gpa = t->block->gpa;
+	*fault = FAULT_EXIT;
+	return STEP_FAULT;
+}
+
+static enum decode_result decode(struct trans *t, const u8 *bytes, u32 n)
+{
+	u32 mode = t->mode;
+
+	if (!cpu_has(t->cpu, FEAT_BMI1))
+		mode |= DECODE_NO_TZCNT;
+	if (!cpu_has(t->cpu, FEAT_LZCNT))
+		mode |= DECODE_NO_LZCNT;
+	return decode_insn(bytes, n, t->rip, mode, &t->insn, &t->zi, t->zops);
+}
+
+static enum step scan_one(struct trans *t, struct scan *s, enum guest_fault *fault)
+{
+	u32 at = (t->block->gpa & ~PAGE_MASK) + t->offset;
+	u8 bytes[15];
+	u32 n = source_bytes(t, at, bytes);
+	enum step step;
+
+	if (!n)
+		return host_fault(t, fault);
+	s->rip = t->rip;
+	s->offset = t->offset;
+	switch (decode(t, bytes, n)) {
+	case DECODE_OK:
+		classify(t, s);
+		return STEP_TAKEN;
+	case DECODE_INVALID:
+		raise_here(t, s, VEC_UD);
+		return STEP_TAKEN;
+	case DECODE_TOO_LONG:
+		raise_here(t, s, VEC_GP);
+		return STEP_TAKEN;
+	case DECODE_SHORT:
+		break;
+	}
+	if (source_spans(t))
+		return host_fault(t, fault);
+	step = open_tail(t, fault);
+	return step == STEP_TAKEN ? scan_one(t, s, fault) : step;
+}
+
+static bool page_left(const struct trans *t)
+{
+	return (t->block->gpa & ~PAGE_MASK) + t->offset >= PAGE_SIZE;
+}
+
+enum scan_result scan_block(struct trans *t, enum guest_fault *fault)
+{
+	u32 limit = t->mode & MODE_STEP ? 1 : BLOCK_INSNS;
+
+	for (t->nscan = 0; t->nscan < limit && !page_left(t); t->nscan++) {
+		struct scan *s = &t->scan[t->nscan];
+		enum step step = scan_one(t, s, fault);
+
+		if (step == STEP_FULL)
+			return SCAN_FULL;
+		if (step == STEP_FAULT)
+			return SCAN_FAULT;
+		if (step == STEP_END_HERE)
+			return SCAN_OK;
+		if (s->ends) {
+			t->nscan++;
+			return SCAN_OK;
+		}
+		t->offset += t->insn.len;
+		t->rip = trans_next_rip(t);
+	}
+	return SCAN_OK;
+}
