@@ -88,21 +88,19 @@ bool code_touches(struct code_pages *pages, gpa_t gpa, u32 size)
 	return lines_hit(pages, gpa, size);
 }
 
-static void note_line(struct code_pages *pages, gpa_t line)
-{
-	u32 n = pages->nwritten;
-
-	if (n > NWRITTEN || (n && pages->written[n - 1] == line))
-		return;
-	if (n < NWRITTEN)
-		pages->written[n] = line;
-	pages->nwritten = n + 1;
-}
-
 void code_written(struct code_pages *pages, gpa_t gpa, u32 size)
 {
 	u64 lines = lines_hit(pages, gpa, size);
+	gpa_t page = gpa & PAGE_MASK;
+	u32 n = pages->nwritten;
 
-	for (; lines; lines &= lines - 1)
-		note_line(pages, (gpa & PAGE_MASK) | (u64)__builtin_ctzll(lines) << LINE_BITS);
+	if (!lines || n > NWRITTEN)
+		return;
+	if (n && pages->written[n - 1].page == page) {
+		pages->written[n - 1].lines |= lines;
+		return;
+	}
+	if (n < NWRITTEN)
+		pages->written[n] = (struct code_note){ page, lines };
+	pages->nwritten = n + 1;
 }

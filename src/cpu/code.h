@@ -21,10 +21,16 @@ struct code_page {
 	u64 entered;  /* cpu->drops when jump[] first led here */
 };
 
+/* Lines of a page that were written. */
+struct code_note {
+	gpa_t page;
+	u64 lines;
+};
+
 struct code_pages {
 	u32 count;
 	u32 nwritten; /* notes below; more than fit: everything counts as written */
-	gpa_t written[16];
+	struct code_note written[16];
 	struct code_page page[1u << CODE_PAGES_BITS];
 };
 

@@ -298,6 +298,7 @@ struct cpu {
 	struct tlb_entry tlb[NTLBS][TLB_SIZE];
 	u8 tlb_shift[NTLBS][TLB_SIZE]; /* size of the guest's page behind an entry: for INVLPG */
 	u64 tlb_local[NTLBS][TLB_SIZE / 64]; /* entries of pages that are not global */
+	u64 tlb_code[NTLBS][TLB_SIZE / 64]; /* those that lack a write tag for translated code alone */
 	u64 tlb_large; /* a hash of the gigabytes that entries of large pages lie in */
 	u64 map_generation[NSPACES]; /* another number when linear addresses of code are to be walked
 					again */

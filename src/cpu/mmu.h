@@ -78,7 +78,10 @@ struct translation {
  */
 enum guest_fault mmu_translate(struct cpu *cpu, gva_t gva, u32 access, struct translation *out);
 
-/* The same, and fills the TLB entry when the page allows direct access. */
+/* A write that would go through the TLB but for the translated code on its page: where it goes. */
+bool tlb_writes_code(struct cpu *cpu, gva_t gva, u32 access, gpa_t *gpa, hva_t *host);
+
+/* mmu_translate(), and fills the TLB entry when the page allows direct access. */
 enum guest_fault mmu_fill(struct cpu *cpu, gva_t gva, u32 access, struct translation *out);
 
 /* Code was fetched from this page: flushing it is then more than flushing data. */

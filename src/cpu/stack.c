@@ -138,6 +138,11 @@ enum guest_fault stack_pop(struct cpu *cpu, struct stack *s, u64 *values, u32 n,
 	enum guest_fault fault;
 
 	must(n <= FRAME_MAX);
+	if (width == 8) {
+		fault = read_frame(cpu, s, (u8 *)values, size, width);
+		s->sp += fault ? 0 : size;
+		return fault;
+	}
 	fault = read_frame(cpu, s, frame, size, width);
 	if (fault)
 		return fault;

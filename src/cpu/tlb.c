@@ -170,26 +170,43 @@ void tlb_flush_page(struct cpu *cpu, gva_t gva)
 		forget_code(cpu);
 }
 
+static void set_bit(u64 *bits, u32 i, bool on)
+{
+	bits[i / 64] = on ? bits[i / 64] | BIT(i % 64) : bits[i / 64] & ~BIT(i % 64);
+}
+
+static void protect(struct cpu *cpu, enum tlb_set set, u32 i)
+{
+	struct tlb_entry *entry = &cpu->tlb[set][i];
+
+	if (entry->write == entry->read)
+		set_bit(cpu->tlb_code[set], i, true);
+	entry->write = tlb_none(i);
+}
+
 void tlb_protect(struct cpu *cpu, gpa_t page)
 {
 	page &= PAGE_MASK;
 	for (u32 set = 0; set < NTLBS; set++)
 		for (u32 i = 0; i < TLB_SIZE; i++)
 			if (cpu->tlb[set][i].gpa == page)
-				cpu->tlb[set][i].write = tlb_none(i);
+				protect(cpu, set, i);
 }
 
-/* A write needs no notice: not for the dirty log, nor by the translator. */
-static bool writes_unnoticed(const struct cpu *cpu, const struct translation *t)
+/* A write needs no notice: not for the dirty log. */
+static bool dirty_already(const struct translation *t)
 {
 	u64 page = (t->gpa - t->slot->base) >> PAGE_SHIFT;
 	const u64 *dirty = t->slot->dirty;
 
 	if (t->slot->flags & MEM_READONLY)
 		return false;
-	if (dirty && !(__atomic_load_n(&dirty[page / 64], __ATOMIC_RELAXED) & BIT(page % 64)))
-		return false;
-	return !cpu->code || !code_touches(cpu->code, t->gpa & PAGE_MASK, PAGE_SIZE);
+	return !dirty || (__atomic_load_n(&dirty[page / 64], __ATOMIC_RELAXED) & BIT(page % 64));
+}
+
+static bool has_code(const struct cpu *cpu, gpa_t gpa)
+{
+	return cpu->code && code_touches(cpu->code, gpa & PAGE_MASK, PAGE_SIZE);
 }
 
 static void fill(struct cpu *cpu, gva_t gva, u32 access, const struct walk *walk,
@@ -199,18 +216,31 @@ static void fill(struct cpu *cpu, gva_t gva, u32 access, const struct walk *walk
 	enum tlb_set set = tlb_set_of(cpu, access);
 	u32 i = (page >> PAGE_SHIFT) % TLB_SIZE;
 	struct tlb_entry *entry = &cpu->tlb[set][i];
+	bool writable = walk->writable && dirty_already(t), code = has_code(cpu, t->gpa);
 
 	entry->read = page;
-	entry->write = walk->writable && writes_unnoticed(cpu, t) ? page : tlb_none(i);
+	entry->write = writable && !code ? page : tlb_none(i);
 	entry->gpa = t->gpa & PAGE_MASK;
 	entry->host = (u64)t->host & PAGE_MASK;
 	cpu->tlb_shift[set][i] = walk->shift;
 	if (walk->shift > PAGE_SHIFT)
 		cpu->tlb_large |= large_hash(page);
-	if (walk->global)
-		cpu->tlb_local[set][i / 64] &= ~BIT(i % 64);
-	else
-		cpu->tlb_local[set][i / 64] |= BIT(i % 64);
+	set_bit(cpu->tlb_local[set], i, !walk->global);
+	set_bit(cpu->tlb_code[set], i, writable && code);
+}
+
+bool tlb_writes_code(struct cpu *cpu, gva_t gva, u32 access, gpa_t *gpa, hva_t *host)
+{
+	enum tlb_set set = tlb_set_of(cpu, access);
+	u32 i = (gva >> PAGE_SHIFT) % TLB_SIZE;
+	const struct tlb_entry *entry = &cpu->tlb[set][i];
+
+	if (entry->read != (gva & PAGE_MASK) || !(cpu->tlb_code[set][i / 64] & BIT(i % 64)) ||
+	    !has_code(cpu, entry->gpa))
+		return false;
+	*gpa = entry->gpa + (gva & ~PAGE_MASK);
+	*host = (hva_t)entry->host + (gva & ~PAGE_MASK);
+	return true;
 }
 
 static enum guest_fault translate(struct cpu *cpu, gva_t gva, u32 access, struct walk *walk,

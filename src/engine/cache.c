@@ -177,22 +177,26 @@ void cache_insert(struct cpu *cpu, struct block *block)
 		add_to_page(cpu, block, block->gpa2);
 }
 
+/* What other blocks of the page were made from is all that remains of it. */
 static void remove_from_page(struct cpu *cpu, struct block *block, gpa_t page)
 {
 	struct code_page *cp = code_find(cpu->code, page);
 	struct page_copy *copy = cp->blocks;
 	struct block **p = &copy->blocks;
-	u64 lines = 0;
 
-	while (*p != block)
+	cp->lines = 0;
+	while (*p) {
+		if (*p == block) {
+			*p = *next_on_page(block, page);
+			continue;
+		}
+		cp->lines |= lines_on_page(*p, page);
 		p = next_on_page(*p, page);
-	*p = *next_on_page(block, page);
-	for (struct block *b = copy->blocks; b; b = *next_on_page(b, page))
-		lines |= lines_on_page(b, page);
-	cp->lines = lines;
+	}
 }
 
-static void kill_block(struct cpu *cpu, struct block *block)
+/* Takes it out of everything but the lists of its pages. */
+static void detach(struct cpu *cpu, struct block *block)
 {
 	struct block **p = bucket(code_find(cpu->code, block->gpa), block->gpa);
 
@@ -202,27 +206,39 @@ static void kill_block(struct cpu *cpu, struct block *block)
 	unlink_in(block);
 	for (u32 i = 0; i < ARRAY_SIZE(block->link); i++)
 		unlink_out(&block->link[i]);
-	remove_from_page(cpu, block, block->gpa & PAGE_MASK);
-	if (block->gpa2 != NO_GPA)
-		remove_from_page(cpu, block, block->gpa2);
+}
+
+static gpa_t other_page(const struct block *block, gpa_t page)
+{
+	return (block->gpa & PAGE_MASK) == page ? block->gpa2 : block->gpa & PAGE_MASK;
 }
 
 static void kill_lines(struct cpu *cpu, struct code_page *cp, gpa_t page, u64 lines)
 {
 	struct page_copy *copy = cp->blocks;
-	struct block *b = copy->blocks, *next;
+	struct block **p = &copy->blocks, *b;
 
-	for (; b; b = next) {
-		next = *next_on_page(b, page);
-		if (lines_on_page(b, page) & lines)
-			kill_block(cpu, b);
+	cp->lines = 0;
+	while ((b = *p)) {
+		if (!(lines_on_page(b, page) & lines)) {
+			cp->lines |= lines_on_page(b, page);
+			p = next_on_page(b, page);
+			continue;
+		}
+		*p = *next_on_page(b, page);
+		detach(cpu, b);
+		if (other_page(b, page) != NO_GPA)
+			remove_from_page(cpu, b, other_page(b, page));
 	}
 	cpu_drop_jumps(cpu);
 }
 
 void cache_drop(struct cpu *cpu, struct block *block)
 {
-	kill_block(cpu, block);
+	detach(cpu, block);
+	remove_from_page(cpu, block, block->gpa & PAGE_MASK);
+	if (block->gpa2 != NO_GPA)
+		remove_from_page(cpu, block, block->gpa2);
 	cpu_drop_jumps(cpu);
 }
 
@@ -242,7 +258,6 @@ void cache_verify(struct cpu *cpu, struct code_page *cp, const u8 *host)
 		kill_lines(cpu, cp, (cp->gfn_plus_1 - 1) << PAGE_SHIFT, changed);
 }
 
-/* The notes are addresses of lines. */
 void cache_written(struct cpu *cpu)
 {
 	struct code_pages *code = cpu->code;
@@ -252,11 +267,11 @@ void cache_written(struct cpu *cpu)
 		return;
 	}
 	for (u32 i = 0; i < code->nwritten; i++) {
-		gpa_t line = code->written[i];
-		struct code_page *cp = code_find(code, line);
+		const struct code_note *note = &code->written[i];
+		struct code_page *cp = code_find(code, note->page);
 
-		if (cp && cp->lines)
-			kill_lines(cpu, cp, line & PAGE_MASK, BIT((line & ~PAGE_MASK) / LINE));
+		if (cp && cp->lines & note->lines)
+			kill_lines(cpu, cp, note->page, note->lines);
 	}
 	code->nwritten = 0;
 }

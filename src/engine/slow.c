@@ -101,8 +101,11 @@ static u64 one_page(struct cpu *cpu, gva_t gva, u32 desc, u32 access, const u8 *
 {
 	u32 size = desc & DESC_SIZE;
 	struct translation t;
-	enum guest_fault fault = mmu_fill(cpu, gva, access, &t);
+	enum guest_fault fault;
 
+	if ((access & ACCESS_WRITE) && tlb_writes_code(cpu, gva, access, &t.gpa, &t.host))
+		return direct(cpu, t.host, &t, &size, 1, access);
+	fault = mmu_fill(cpu, gva, access, &t);
 	if (fault != FAULT_NONE)
 		return leave(cpu, return_pc, fault, false);
 	if (is_mmio(&t, access) && (desc & DESC_X87))

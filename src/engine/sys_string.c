@@ -194,6 +194,8 @@ static enum guest_fault window_find(struct cpu *cpu, gva_t gva, u32 access, stru
 	w->global = tlb_global(cpu, set, index);
 	if (!w->noticed)
 		return FAULT_NONE;
+	if ((access & ACCESS_WRITE) && tlb_writes_code(cpu, gva, access, &w->gpa, &w->host))
+		return FAULT_NONE;
 	fault = mmu_fill(cpu, gva, access, &where);
 	if (fault)
 		return fault;

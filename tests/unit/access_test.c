@@ -347,13 +347,14 @@ static void writes_to_code_are_noted_by_line(void **state)
 	cpu_write(p->cpu, AT(RAM0, 0), &value, 8, 0);
 	assert_int_equal(code->nwritten, 0);
 	cpu_write(p->cpu, AT(RAM0, 0x7c), &value, 8, 0);
-	assert_int_equal(code->nwritten, 2);
-	assert_int_equal(code->written[0], GPA + 0x40);
-	assert_int_equal(code->written[1], GPA + 0x80);
+	assert_int_equal(code->nwritten, 1);
+	assert_int_equal(code->written[0].page, GPA);
+	assert_int_equal(code->written[0].lines, BIT(1) | BIT(2));
 	cpu_write(p->cpu, AT(RAM0, 0x90), &value, 8, 0);
-	assert_int_equal(code->nwritten, 2);
+	assert_int_equal(code->nwritten, 1);
+	code_add(code, RAM1_GPA)->lines = BIT(1);
 	for (u32 i = 0; i < 40; i++)
-		cpu_write(p->cpu, AT(RAM0, 0x40 + (i & 1) * 0x40), &value, 8, 0);
+		cpu_write(p->cpu, AT(i % 2 ? RAM0 : RAM1, 0x40), &value, 8, 0);
 	assert_true(code->nwritten > ARRAY_SIZE(code->written));
 }
 
