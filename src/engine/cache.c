@@ -51,6 +51,16 @@ void *cache_alloc(struct engine *eng, size_t size)
 	return p;
 }
 
+/* Each begins a line of the host's cache. */
+struct block *cache_alloc_block(struct engine *eng)
+{
+	size_t skip = -(uintptr_t)eng->meta_next % LINE;
+
+	if (skip && !cache_alloc(eng, skip))
+		return NULL;
+	return cache_alloc(eng, sizeof(struct block));
+}
+
 /* Blocks are looked up by the page and the line in which they begin. */
 static struct block **bucket(const struct code_page *page, gpa_t gpa)
 {
@@ -195,6 +205,15 @@ static void remove_from_page(struct cpu *cpu, struct block *block, gpa_t page)
 	}
 }
 
+/* jump[] can lead to a block from one entry only. */
+static void forget_jump(struct cpu *cpu, const struct block *block)
+{
+	u32 i = block->rip & (JUMP_SIZE - 1);
+
+	if (cpu->jump[i].code == exec_view(cpu->engine, block->code))
+		cpu->jump[i].tag = jump_none(i);
+}
+
 /* Takes it out of everything but the lists of its pages. */
 static void detach(struct cpu *cpu, struct block *block)
 {
@@ -203,6 +222,7 @@ static void detach(struct cpu *cpu, struct block *block)
 	while (*p != block)
 		p = &(*p)->next_in_line;
 	*p = block->next_in_line;
+	forget_jump(cpu, block);
 	unlink_in(block);
 	for (u32 i = 0; i < ARRAY_SIZE(block->link); i++)
 		unlink_out(&block->link[i]);
@@ -230,7 +250,6 @@ static void kill_lines(struct cpu *cpu, struct code_page *cp, gpa_t page, u64 li
 		if (other_page(b, page) != NO_GPA)
 			remove_from_page(cpu, b, other_page(b, page));
 	}
-	cpu_drop_jumps(cpu);
 }
 
 void cache_drop(struct cpu *cpu, struct block *block)
@@ -239,7 +258,6 @@ void cache_drop(struct cpu *cpu, struct block *block)
 	remove_from_page(cpu, block, block->gpa & PAGE_MASK);
 	if (block->gpa2 != NO_GPA)
 		remove_from_page(cpu, block, block->gpa2);
-	cpu_drop_jumps(cpu);
 }
 
 void cache_verify(struct cpu *cpu, struct code_page *cp, const u8 *host)

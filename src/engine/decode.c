@@ -8,6 +8,8 @@
 #include "cpu/mode.h"
 
 #define INSN_MAX 15
+#define DECODE_MODES \
+	(MODE_CODE32 | MODE_CODE64 | MODE_STACK32 | MODE_PROT | DECODE_NO_TZCNT | DECODE_NO_LZCNT)
 
 static ZydisMachineMode machine_mode(u32 mode)
 {
@@ -266,8 +268,8 @@ static void fill(const u8 *bytes, u64 rip, u32 mode, struct insn *insn,
 		insn->seg = DS;
 }
 
-/* A SIB byte that says "no base, but a displacement" says so with any REX.B. Zydis 4.0 takes R13D for the
- * base when addresses have 32 bits, and drops the displacement. */
+/* A SIB byte that says "no base, but a displacement" says so with any REX.B. Zydis 4.0 takes R13D
+ * for the base when addresses have 32 bits, and drops the displacement. */
 static void correct_address(const ZydisDecodedInstruction *zi, ZydisDecodedOperand *zops)
 {
 	bool no_base = (zi->attributes & ZYDIS_ATTRIB_HAS_SIB) && zi->raw.modrm.mod == 0 &&
@@ -287,10 +289,15 @@ static void correct_address(const ZydisDecodedInstruction *zi, ZydisDecodedOpera
 enum decode_result decode_insn(const u8 *bytes, u32 avail, u64 rip, u32 mode, struct insn *out,
 			       ZydisDecodedInstruction *zi, ZydisDecodedOperand *zops)
 {
-	ZydisDecoder decoder;
+	/* Code of one mode comes in runs. */
+	static __thread ZydisDecoder decoder __attribute__((tls_model("initial-exec")));
+	static __thread u32 made_for __attribute__((tls_model("initial-exec"))) = ~0u;
 	ZyanStatus status;
 
-	decoder_init(&decoder, mode);
+	mode &= DECODE_MODES;
+	if (mode != made_for)
+		decoder_init(&decoder, mode);
+	made_for = mode;
 	status = ZydisDecoderDecodeFull(&decoder, bytes, avail < INSN_MAX ? avail : INSN_MAX, zi,
 					zops);
 	if (!ZYAN_SUCCESS(status))

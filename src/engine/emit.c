@@ -39,31 +39,35 @@ static u8 rm_b(const struct enc *x)
 	return x->ea.base != NO_BASE ? x->ea.base >> 3 : 0;
 }
 
-static void legacy_prefixes(struct emitter *e, const struct enc *x)
+/* The parts of an instruction: each writes at p and returns where it ended. */
+
+static u8 *legacy_prefixes(u8 *p, const struct enc *x)
 {
 	u8 rex = x->w << 3 | (x->reg >> 3) << 2 | mem_x(x) << 1 | rm_b(x);
 
 	if (x->lock)
-		emit_u8(e, 0xf0);
+		*p++ = 0xf0;
 	if (x->p66)
-		emit_u8(e, 0x66);
+		*p++ = 0x66;
 	if (x->rep)
-		emit_u8(e, x->rep);
+		*p++ = x->rep;
 	if (rex || x->force_rex)
-		emit_u8(e, 0x40 | rex);
+		*p++ = 0x40 | rex;
 	if (x->map != MAP_ONE)
-		emit_u8(e, 0x0f);
+		*p++ = 0x0f;
 	if (x->map == MAP_0F38)
-		emit_u8(e, 0x38);
+		*p++ = 0x38;
 	if (x->map == MAP_0F3A)
-		emit_u8(e, 0x3a);
+		*p++ = 0x3a;
+	return p;
 }
 
-static void vex_prefix(struct emitter *e, const struct enc *x)
+static u8 *vex_prefix(u8 *p, const struct enc *x)
 {
-	emit_u8(e, 0xc4);
-	emit_u8(e, (~(x->reg >> 3) & 1) << 7 | (~mem_x(x) & 1) << 6 | (~rm_b(x) & 1) << 5 | x->map);
-	emit_u8(e, x->w << 7 | (~x->vvvv & 0xf) << 3 | x->vex_l << 2 | x->vex_pp);
+	*p++ = 0xc4;
+	*p++ = (~(x->reg >> 3) & 1) << 7 | (~mem_x(x) & 1) << 6 | (~rm_b(x) & 1) << 5 | x->map;
+	*p++ = x->w << 7 | (~x->vvvv & 0xf) << 3 | x->vex_l << 2 | x->vex_pp;
+	return p;
 }
 
 static u8 scale_bits(u8 scale)
@@ -71,44 +75,60 @@ static u8 scale_bits(u8 scale)
 	return scale == 8 ? 3 : scale == 4 ? 2 : scale == 2 ? 1 : 0;
 }
 
-static void mem_operand(struct emitter *e, const struct enc *x)
+static u8 *put_u32(u8 *p, u32 v)
+{
+	*(u32_unaligned *)p = v;
+	return p + 4;
+}
+
+static u8 *mem_operand(u8 *p, const struct enc *x)
 {
 	const struct ea *ea = &x->ea;
 	u8 reg = (x->reg & 7) << 3, base = ea->base & 7;
-	bool sib = ea->index != NO_BASE || base == 4;
+	u8 sib = scale_bits(ea->scale) << 6 | (ea->index == NO_BASE ? 4 : ea->index & 7) << 3;
+	bool has_sib = ea->index != NO_BASE || base == 4;
 	u8 mod;
 
 	if (ea->base == NO_BASE) { /* [index*scale + disp32], or [disp32] */
-		emit_u8(e, reg | 4);
-		emit_u8(e, scale_bits(ea->scale) << 6 |
-				   (ea->index == NO_BASE ? 4 : ea->index & 7) << 3 | 5);
-		emit_u32(e, ea->disp);
-		return;
+		*p++ = reg | 4;
+		*p++ = sib | 5;
+		return put_u32(p, ea->disp);
 	}
 	mod = ea->disp == 0 && base != 5 ? 0 : ea->disp == (s8)ea->disp ? 1 : 2;
-	emit_u8(e, mod << 6 | reg | (sib ? 4 : base));
-	if (sib)
-		emit_u8(e, scale_bits(ea->scale) << 6 |
-				   (ea->index == NO_BASE ? 4 : ea->index & 7) << 3 | base);
+	*p++ = mod << 6 | reg | (has_sib ? 4 : base);
+	if (has_sib)
+		*p++ = sib | base;
 	if (mod == 1)
-		emit_u8(e, ea->disp);
-	else if (mod == 2)
-		emit_u32(e, ea->disp);
+		*p++ = ea->disp;
+	return mod == 2 ? put_u32(p, ea->disp) : p;
 }
+
+static u8 *immediate(u8 *p, const struct enc *x)
+{
+	u64 imm = x->imm;
+
+	for (u32 i = 0; i < x->imm_len; i++, imm >>= 8)
+		*p++ = imm;
+	return p;
+}
+
+#define ENC_MAX 24 /* prefixes, opcode, ModRM, SIB, displacement and 8 bytes of immediate */
 
 void emit_insn(struct emitter *e, const struct enc *x)
 {
-	if (x->vex)
-		vex_prefix(e, x);
-	else
-		legacy_prefixes(e, x);
-	emit_u8(e, x->no_modrm ? x->opcode | (x->rm & 7) : x->opcode);
+	u8 *p = e->p;
+
+	if (e->limit - p < ENC_MAX) {
+		e->full = true;
+		return;
+	}
+	p = x->vex ? vex_prefix(p, x) : legacy_prefixes(p, x);
+	*p++ = x->no_modrm ? x->opcode | (x->rm & 7) : x->opcode;
 	if (x->is_mem)
-		mem_operand(e, x);
+		p = mem_operand(p, x);
 	else if (!x->no_modrm)
-		emit_u8(e, 0xc0 | (x->reg & 7) << 3 | (x->rm & 7));
-	for (int i = 0; i < x->imm_len; i++)
-		emit_u8(e, x->imm >> (8 * i));
+		*p++ = 0xc0 | (x->reg & 7) << 3 | (x->rm & 7);
+	e->p = immediate(p, x);
 }
 
 void emit_rr(struct emitter *e, bool w, u8 opcode, u8 reg, u8 rm)

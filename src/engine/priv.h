@@ -90,17 +90,19 @@ enum spill {
 #define NO_GPA (~0ull)
 
 struct block {
+	/* What looking for a block needs is in its first line of the cache. */
 	u64 rip;
 	gpa_t gpa, gpa2; /* gpa2: page of the last instruction's tail if it crosses, else NO_GPA */
-	const u8 *host2; /* where that page is */
 	u32 mode;
 	u16 ninsns, nbytes;
+	u8 *code; /* writable view */
+	struct block *next_in_line;
+	u32 code_size;
 	u8 nbranches;  /* 0 or 1: a branch ends a block */
 	s32 rsp_moved; /* by that branch, if its target may turn out to be bad */
-	u8 *code;      /* writable view */
-	u32 code_size;
+	const u8 *host2; /* where the page of gpa2 is */
 	u64 lines, lines2; /* 64-byte lines of the page(s) it was made from */
-	struct block *next_in_line, *next_page, *next_page2;
+	struct block *next_page, *next_page2;
 	struct link link[2];
 	struct link *links_in;
 	struct place *places; /* ninsns of them, then the out-of-line ones */
@@ -205,6 +207,7 @@ void cache_populate(struct engine *eng); /* maps what the next blocks will take.
 					    state live */
 void cache_flush(struct cpu *cpu);
 void *cache_alloc(struct engine *eng, size_t size); /* NULL: full */
+struct block *cache_alloc_block(struct engine *eng); /* the same */
 bool cache_room(const struct engine *eng);	    /* for one more block, whatever its size */
 struct block *cache_find(const struct code_page *page, u64 rip, gpa_t gpa, u32 mode);
 void cache_insert(struct cpu *cpu, struct block *block); /* its pages come from cache_page() */
@@ -214,6 +217,12 @@ void cache_verify(struct cpu *cpu, struct code_page *page, const u8 *host);
 void cache_written(struct cpu *cpu);
 void cache_drop(struct cpu *cpu, struct block *block);
 void link_set(struct link *link, struct block *to);
+
+/* A tag of jump[] that never matches: an address looked up there has other low bits. */
+static inline u64 jump_none(u32 index)
+{
+	return index ^ 1;
+}
 
 static inline const u8 *exec_view(const struct engine *eng, const u8 *rw)
 {

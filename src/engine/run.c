@@ -66,7 +66,7 @@ static void note_entered(struct cpu *cpu, struct code_page *page, const u8 *host
 static void clear_jumps(struct cpu *cpu)
 {
 	for (u32 i = 0; i < JUMP_SIZE; i++)
-		cpu->jump[i].tag = i ^ 1; /* an address looked up here has other low bits */
+		cpu->jump[i].tag = jump_none(i);
 }
 
 static u32 mode_index(struct cpu *cpu, u32 mode)

@@ -4,6 +4,8 @@
  * copy, and decoded from there: a concurrent writer can make the copy old, which cache_verify()
  * finds, but never make the translation differ from it.
  */
+#include <string.h>
+
 #include "base/guarded.h"
 #include "engine/trans.h"
 
@@ -47,12 +49,16 @@ u32 source_bytes(struct trans *t, u32 offset, u8 *out)
 	struct source *s = &t->source;
 	u32 end = source_spans(t) ? 2 * PAGE_SIZE : PAGE_SIZE, n = 0;
 
-	for (; n < INSN_MAX && offset < end; n++, offset++) {
-		u32 which = offset / PAGE_SIZE, at = offset % PAGE_SIZE;
+	while (n < INSN_MAX && offset < end) {
+		u32 which = offset / PAGE_SIZE, at = offset % PAGE_SIZE, room = LINE - at % LINE;
 
 		if (!load_line(s, which, at / LINE))
 			return n;
-		out[n] = s->copy[which]->bytes[at];
+		if (room > INSN_MAX - n)
+			room = INSN_MAX - n;
+		memcpy(out + n, s->copy[which]->bytes + at, room);
+		n += room;
+		offset += room;
 	}
 	return n;
 }

@@ -358,7 +358,7 @@ struct block *translate(struct cpu *cpu, u32 mode, gpa_t gpa, const u8 *host,
 			enum guest_fault *fault)
 {
 	struct engine *eng = cpu->engine;
-	struct block *block = cache_alloc(eng, sizeof(*block));
+	struct block *block = cache_alloc_block(eng);
 	struct trans t;
 	u8 *count, *jumps[2];
 
