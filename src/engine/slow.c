@@ -103,8 +103,9 @@ static u64 one_page(struct cpu *cpu, gva_t gva, u32 desc, u32 access, const u8 *
 	struct translation t;
 	enum guest_fault fault;
 
-	if ((access & ACCESS_WRITE) && tlb_writes_code(cpu, gva, access, &t.gpa, &t.host))
-		return direct(cpu, t.host, &t, &size, 1, access);
+	if ((access & ACCESS_WRITE) && !cpu_observes(cpu) &&
+	    tlb_writes_code(cpu, gva, access, &t.gpa, &t.host))
+		return direct(cpu, gva, &t, &size, 1, access);
 	fault = mmu_fill(cpu, gva, access, &t);
 	if (fault != FAULT_NONE)
 		return leave(cpu, return_pc, fault, false);
