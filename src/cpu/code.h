@@ -11,7 +11,7 @@
 
 #include "cpu/cpu.h"
 
-#define CODE_PAGES_BITS 14
+#define CODE_PAGES_BITS 16
 
 struct code_page {
 	u64 gfn_plus_1; /* 0: empty */

@@ -29,6 +29,7 @@ void cache_flush(struct cpu *cpu)
 	eng->code_next = eng->code_first;
 	eng->meta_next = eng->meta;
 	eng->nblocks = 0;
+	bytes_fill(eng->by_hash, 0, BLOCK_HASHES * sizeof(*eng->by_hash));
 	eng->flushes++;
 	code_clear(cpu->code);
 	cpu_drop_jumps(cpu);
@@ -61,20 +62,23 @@ struct block *cache_alloc_block(struct engine *eng)
 	return cache_alloc(eng, sizeof(struct block));
 }
 
-/* Blocks are looked up by the page and the line in which they begin. */
-static struct block **bucket(const struct code_page *page, gpa_t gpa)
+/*
+ * Blocks are looked up by all that tells them apart. A program that is started again and again has
+ * its libraries at other addresses each time, so there are many of one physical address.
+ */
+static struct block **bucket(const struct engine *eng, u64 rip, gpa_t gpa, u32 mode)
 {
-	struct page_copy *copy = page->blocks;
+	u64 key = (rip ^ gpa << 20 ^ (u64)mode << 40) * 0x9e3779b97f4a7c15ull;
 
-	return &copy->by_line[(gpa & ~PAGE_MASK) / LINE];
+	return &eng->by_hash[key >> (64 - BLOCK_HASH_BITS)];
 }
 
-struct block *cache_find(const struct code_page *page, u64 rip, gpa_t gpa, u32 mode)
+struct block *cache_find(const struct engine *eng, u64 rip, gpa_t gpa, u32 mode)
 {
-	struct block *b = page->blocks ? *bucket(page, gpa) : NULL;
+	struct block *b = *bucket(eng, rip, gpa, mode);
 
 	while (b && (b->rip != rip || b->gpa != gpa || b->mode != mode))
-		b = b->next_in_line;
+		b = b->next_hash;
 	return b;
 }
 
@@ -146,7 +150,6 @@ struct page_copy *cache_page(struct cpu *cpu, gpa_t gpa)
 		if (!copy)
 			return NULL;
 		copy->blocks = NULL;
-		bytes_fill(copy->by_line, 0, sizeof(copy->by_line));
 		page->blocks = copy;
 		page->epoch = cpu->engine->epoch;
 	}
@@ -177,9 +180,9 @@ static void add_to_page(struct cpu *cpu, struct block *block, gpa_t page)
 
 void cache_insert(struct cpu *cpu, struct block *block)
 {
-	struct block **head = bucket(code_find(cpu->code, block->gpa), block->gpa);
+	struct block **head = bucket(cpu->engine, block->rip, block->gpa, block->mode);
 
-	block->next_in_line = *head;
+	block->next_hash = *head;
 	*head = block;
 	cpu->engine->by_address[cpu->engine->nblocks++] = block;
 	add_to_page(cpu, block, block->gpa & PAGE_MASK);
@@ -217,11 +220,11 @@ static void forget_jump(struct cpu *cpu, const struct block *block)
 /* Takes it out of everything but the lists of its pages. */
 static void detach(struct cpu *cpu, struct block *block)
 {
-	struct block **p = bucket(code_find(cpu->code, block->gpa), block->gpa);
+	struct block **p = bucket(cpu->engine, block->rip, block->gpa, block->mode);
 
 	while (*p != block)
-		p = &(*p)->next_in_line;
-	*p = block->next_in_line;
+		p = &(*p)->next_hash;
+	*p = block->next_hash;
 	forget_jump(cpu, block);
 	unlink_in(block);
 	for (u32 i = 0; i < ARRAY_SIZE(block->link); i++)

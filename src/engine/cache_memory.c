@@ -14,8 +14,8 @@
 #define MADV_POPULATE_WRITE 23
 #endif
 
-#define CODE_SIZE (128u << 20)
-#define META_SIZE (256u << 20)
+#define CODE_SIZE (256u << 20)
+#define META_SIZE (512u << 20)
 #define STRIDE	  (256u << 10) /* mapped at once */
 
 static void *map_lazily(size_t size, int prot, int fd)
@@ -49,7 +49,8 @@ int cache_create(struct engine *eng)
 	eng->meta = map_lazily(META_SIZE, PROT_READ | PROT_WRITE, -1);
 	eng->by_address =
 		map_lazily(MAX_BLOCKS * sizeof(*eng->by_address), PROT_READ | PROT_WRITE, -1);
-	if (!eng->meta || !eng->by_address)
+	eng->by_hash = map_lazily(BLOCK_HASHES * sizeof(*eng->by_hash), PROT_READ | PROT_WRITE, -1);
+	if (!eng->meta || !eng->by_address || !eng->by_hash)
 		return -ENOMEM;
 	eng->code_next = eng->code_ready = eng->code_rw;
 	eng->code_limit = eng->code_rw + CODE_SIZE;
@@ -92,4 +93,6 @@ void cache_destroy(struct engine *eng)
 		munmap(eng->meta, META_SIZE);
 	if (eng->by_address)
 		munmap(eng->by_address, MAX_BLOCKS * sizeof(*eng->by_address));
+	if (eng->by_hash)
+		munmap(eng->by_hash, BLOCK_HASHES * sizeof(*eng->by_hash));
 }

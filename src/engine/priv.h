@@ -96,7 +96,7 @@ struct block {
 	u32 mode;
 	u16 ninsns, nbytes;
 	u8 *code; /* writable view */
-	struct block *next_in_line;
+	struct block *next_hash;
 	u32 code_size;
 	u8 nbranches;  /* 0 or 1: a branch ends a block */
 	s32 rsp_moved; /* by that branch, if its target may turn out to be bad */
@@ -115,7 +115,6 @@ struct block {
 /* Our side of a struct code_page: what the bytes were when they were translated. */
 struct page_copy {
 	struct block *blocks;
-	struct block *by_line[PAGE_SIZE / 64]; /* those that begin there */
 	u8 bytes[PAGE_SIZE];
 };
 
@@ -162,6 +161,7 @@ struct engine {
 	u8 *meta, *meta_next, *meta_limit;
 	u8 *code_ready, *meta_ready; /* what lies before these is mapped */
 	struct block **by_address; /* blocks in order of code address */
+	struct block **by_hash;	   /* BLOCK_HASHES chains */
 	u32 nblocks;
 	struct fetch_entry fetch[FETCH_CACHE];
 
@@ -199,7 +199,9 @@ bool thunks_make(struct engine *eng);
 void lbr_thunks_make(struct engine *eng, struct emitter *e);
 
 /* cache_memory.c, cache.c */
-#define MAX_BLOCKS (1u << 19)
+#define MAX_BLOCKS	(1u << 20)
+#define BLOCK_HASH_BITS 17
+#define BLOCK_HASHES	(1u << BLOCK_HASH_BITS)
 
 int cache_create(struct engine *eng);
 void cache_destroy(struct engine *eng);
@@ -209,7 +211,7 @@ void cache_flush(struct cpu *cpu);
 void *cache_alloc(struct engine *eng, size_t size); /* NULL: full */
 struct block *cache_alloc_block(struct engine *eng); /* the same */
 bool cache_room(const struct engine *eng);	    /* for one more block, whatever its size */
-struct block *cache_find(const struct code_page *page, u64 rip, gpa_t gpa, u32 mode);
+struct block *cache_find(const struct engine *eng, u64 rip, gpa_t gpa, u32 mode);
 void cache_insert(struct cpu *cpu, struct block *block); /* its pages come from cache_page() */
 struct block *cache_by_code(const struct engine *eng, const u8 *host_pc); /* executable view */
 struct page_copy *cache_page(struct cpu *cpu, gpa_t gpa);		  /* NULL: full */

@@ -126,7 +126,7 @@ static struct block *check_tail(struct cpu *cpu, u32 mode, struct block *block,
 	page = code_find(cpu->code, gpa);
 	if (page && page->epoch != cpu->engine->epoch)
 		cache_verify(cpu, page, host);
-	block = cache_find(code_find(cpu->code, block->gpa), cpu->rip, block->gpa, mode);
+	block = cache_find(cpu->engine, cpu->rip, block->gpa, mode);
 	if (block && block->gpa2 != gpa) {
 		cache_drop(cpu, block);
 		return NULL;
@@ -173,7 +173,7 @@ static struct block *find_block(struct cpu *cpu, u32 mode, enum guest_fault *fau
 	if (page && page->epoch != eng->epoch)
 		cache_verify(cpu, page, host - (gpa & ~PAGE_MASK));
 	if (page)
-		block = cache_find(page, cpu->rip, gpa, mode);
+		block = cache_find(eng, cpu->rip, gpa, mode);
 	if (block && block->gpa2 != NO_GPA)
 		block = check_tail(cpu, mode, block, fault);
 	if (*fault != FAULT_NONE)
