@@ -10,7 +10,10 @@
 
 #include "base/types.h"
 
-static const struct command *const commands[] = { &command_exec, &command_kvm, &command_events };
+static const struct command *const commands[] = {
+	&command_exec, &command_kvm,  &command_events, &command_ps,
+	&command_stat, &command_set, &command_filter,
+};
 
 int usage_error(const struct command *command, const char *fmt, ...)
 {

@@ -43,17 +43,38 @@ bool intercept_passes(const struct intercepts *set, u32 index, enum intercept_ac
 	return find(index, &range, &bit) && (set->pass[range][access][bit / 64] >> bit % 64 & 1);
 }
 
-/* A guest has few MSRs that it goes on using, and they come early. */
+#define COUNTS_MASK (INTERCEPT_COUNTS - 1)
+
+static u32 hash(u32 index)
+{
+	return index * 0x9e3779b1u >> 24 & COUNTS_MASK;
+}
+
 struct intercept_count *intercept_count(struct intercepts *set, u32 index)
 {
-	u32 n = set->ncounts;
+	for (u32 i = 0, at = hash(index); i < INTERCEPT_COUNTS; i++, at = (at + 1) & COUNTS_MASK) {
+		struct intercept_count *count = &set->count[at];
 
-	for (u32 i = 0; i < n; i++)
-		if (set->count[i].index == index)
-			return &set->count[i];
-	if (n == INTERCEPT_COUNTS)
-		return &set->other;
-	set->count[n].index = index;
-	__atomic_store_n(&set->ncounts, n + 1, __ATOMIC_RELEASE); /* readers have no lock */
-	return &set->count[n];
+		if (count->used && count->index != index)
+			continue;
+		if (!count->used) {
+			count->index = index;
+			__atomic_store_n(&count->used, true, __ATOMIC_RELEASE); /* for readers */
+		}
+		return count;
+	}
+	return &set->other;
+}
+
+const struct intercept_count *intercept_counted(const struct intercepts *set, u32 index)
+{
+	for (u32 i = 0, at = hash(index); i < INTERCEPT_COUNTS; i++, at = (at + 1) & COUNTS_MASK) {
+		const struct intercept_count *count = &set->count[at];
+
+		if (!__atomic_load_n(&count->used, __ATOMIC_ACQUIRE))
+			return NULL;
+		if (count->index == index)
+			return count;
+	}
+	return NULL;
 }

@@ -21,17 +21,17 @@ enum intercept_access { INTERCEPT_READ, INTERCEPT_WRITE };
 /* Accesses of one MSR, by enum intercept_access. */
 struct intercept_count {
 	u32 index;
+	bool used;
 	u64 exits[2], passed[2];
 };
 
-#define INTERCEPT_COUNTS 128
+#define INTERCEPT_COUNTS 256 /* a power of two */
 
 struct intercepts {
 	u64 pass[INTERCEPT_RANGES][2][INTERCEPT_WORDS];
 	bool pass_rdpmc;
 
-	/* In order of first access; those that find no room are in `other`. */
-	u32 ncounts;
+	/* By a hash of the index; those that find no room are in `other`. */
 	struct intercept_count count[INTERCEPT_COUNTS], other, rdpmc;
 };
 
@@ -40,7 +40,9 @@ void intercept_all(struct intercepts *set);
 void intercept_pass(struct intercepts *set, u32 index, enum intercept_access access);
 bool intercept_passes(const struct intercepts *set, u32 index, enum intercept_access access);
 
-/* Where accesses of an MSR are counted. */
+/* Where accesses of an MSR are counted. vCPU thread. */
 struct intercept_count *intercept_count(struct intercepts *set, u32 index);
+/* What is counted so far, or NULL. Any thread. */
+const struct intercept_count *intercept_counted(const struct intercepts *set, u32 index);
 
 #endif

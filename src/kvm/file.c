@@ -14,6 +14,7 @@
 #include "base/guarded.h"
 #include "engine/engine.h"
 #include "kvm/priv.h"
+#include "vm/control.h"
 #include "vm/cpuid.h"
 
 /* Which process this is, counted in forks: cheaper to ask than getpid(). */
@@ -138,6 +139,21 @@ long kvm_read(struct kvm_file *file, void *buf, size_t n, u64 offset)
 	default:
 		return -EINVAL;
 	}
+}
+
+u32 kvm_vm_number(const struct kvm_file *file)
+{
+	return file->kind == KVM_FILE_VM && !kvm_file_foreign(file) ? file->vm->serial : 0;
+}
+
+size_t kvm_control(struct kvm_file *file, u32 session, char *line, char *out, size_t size)
+{
+	return control_do(file->vm, session, line, out, size);
+}
+
+void kvm_control_end(struct kvm_file *file, u32 session)
+{
+	control_end(file->vm, session);
 }
 
 bool kvm_signal(int sig, siginfo_t *info, void *ucontext)

@@ -32,10 +32,15 @@ static bool is_generic(u32 request)
 /* Files the descriptor that a request made; it is the request's result. */
 static long adopt(long result, const struct kvm_newfd *made)
 {
+	bool is_vm = made->fd >= 0 && kvm_vm_number(made->file);
+
 	if (made->fd < 0)
 		return result;
-	if (!fdtab_set(made->fd, made->file))
+	if (!fdtab_set(made->fd, made->file)) {
+		if (is_vm)
+			control_start();
 		return made->fd;
+	}
 	real()->close(made->fd);
 	kvm_put(made->file);
 	return -EMFILE;

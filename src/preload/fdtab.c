@@ -125,6 +125,25 @@ void fdtab_drop_range(unsigned first, unsigned last)
 	each_fd(first, last, drop);
 }
 
+void fdtab_each(bool (*visit)(struct kvm_file *file, void *arg), void *arg)
+{
+	bool more = true;
+
+	for (unsigned fd = 0; more && fd < NCHUNKS * CHUNK_SIZE; fd++) {
+		struct kvm_file *file;
+
+		if (!entry_of(fd)) {
+			fd |= CHUNK_SIZE - 1;
+			continue;
+		}
+		file = fdtab_pin(fd);
+		if (!file)
+			continue;
+		more = visit(file, arg);
+		fdtab_unpin(fd, file);
+	}
+}
+
 /* The threads that held pins do not exist in the child. Their references stay: the memory is the
  * parent's. */
 static void inherit(int fd)

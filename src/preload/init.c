@@ -45,6 +45,7 @@ static void forked(void)
 {
 	owner = getpid();
 	fdtab_forked();
+	control_forked();
 	signals_fork_end();
 }
 

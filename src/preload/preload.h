@@ -53,6 +53,10 @@ bool native_signal(int sig, void *ucontext); /* true: it was one of our UD2s, no
 /* stack.c: calls function(arg) on this thread's stack for requests, or here when it has none. */
 long stack_call(long (*function)(void *), void *arg);
 
+/* control.c: the control socket, from the first VM on; and in the child of a fork(). */
+void control_start(void);
+void control_forked(void);
+
 /* Returns result, or -1 with errno. */
 long preload_result(long result);
 

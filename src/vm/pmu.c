@@ -40,13 +40,19 @@ static bool deliver(struct vcpu *vcpu)
 	return pmi;
 }
 
+/* A filter that denies nothing need not see anything either. */
+static bool denies(const struct pmu_filter *filter)
+{
+	return filter->action == PMU_FILTER_ALLOW || filter->nentries || filter->fixed_bitmap;
+}
+
 static void take_filter(struct vcpu *vcpu)
 {
 	const struct vm_pmu_filter *f = __atomic_load_n(&vcpu->vm->pmu_filter, __ATOMIC_ACQUIRE);
 
 	if (!f || f->serial == vcpu->pmu.filter_serial)
 		return;
-	pmu_set_filter(&vcpu->pmu.guest, &f->filter);
+	pmu_set_filter(&vcpu->pmu.guest, denies(&f->filter) ? &f->filter : NULL);
 	vcpu->pmu.filter_serial = f->serial;
 }
 

@@ -18,6 +18,7 @@
 #include "cpu/mmu.h"
 #include "engine/engine.h"
 #include "vm/apic.h"
+#include "vm/ask.h"
 #include "vm/events.h"
 #include "vm/exit.h"
 #include "vm/pmu_host.h"
@@ -85,6 +86,7 @@ static int serve_requests(struct vcpu *vcpu)
 	requests = __atomic_exchange_n(&vcpu->requests, 0, __ATOMIC_SEQ_CST);
 	if (requests)
 		vcpu->cpu->same_memory = false;
+	vcpu_answer(vcpu);
 	if (requests & REQUEST_TLB_FLUSH)
 		tlb_flush(vcpu->cpu);
 	if (requests & REQUEST_CLOCK_UPDATE)
@@ -222,6 +224,7 @@ static void sleep_until_woken(struct vcpu *vcpu)
 	for (;;) {
 		u32 seen = __atomic_load_n(&vcpu->wake, __ATOMIC_SEQ_CST);
 
+		vcpu_answer(vcpu);
 		if (vcpu->has_lapic && lapic_timer_poll(&vcpu->lapic, apic_now(vcpu)))
 			continue;
 		if (vcpu->has_lapic && vcpu->lapic.events & (LAPIC_EVENT_NMI | LAPIC_EVENT_UNHALT))

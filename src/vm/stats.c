@@ -112,17 +112,24 @@ static u64 executed(const struct vcpu *vcpu, enum retire_privilege privilege)
 	       READ_ONCE(vcpu->pmu.host.charged[privilege]);
 }
 
-long vcpu_stats_read(struct vcpu *vcpu, void *user, size_t n, u64 offset)
+void vcpu_stats_get(const struct vcpu *vcpu, struct vcpu_stats *out)
 {
 	const struct retire_tally *tally = &vcpu->cpu->tally;
-	struct stat_file file = { 0 };
-	struct vcpu_stats stats = vcpu->stats;
 
-	stats.instructions_os = executed(vcpu, RETIRE_OS);
-	stats.instructions_user = executed(vcpu, RETIRE_USR);
-	stats.branches_os = READ_ONCE(tally->branches[RETIRE_OS]);
-	stats.branches_user = READ_ONCE(tally->branches[RETIRE_USR]);
-	stats.blocking = READ_ONCE(vcpu->sleeping);
+	*out = vcpu->stats;
+	out->instructions_os = executed(vcpu, RETIRE_OS);
+	out->instructions_user = executed(vcpu, RETIRE_USR);
+	out->branches_os = READ_ONCE(tally->branches[RETIRE_OS]);
+	out->branches_user = READ_ONCE(tally->branches[RETIRE_USR]);
+	out->blocking = READ_ONCE(vcpu->sleeping);
+}
+
+long vcpu_stats_read(struct vcpu *vcpu, void *user, size_t n, u64 offset)
+{
+	struct stat_file file = { 0 };
+	struct vcpu_stats stats;
+
+	vcpu_stats_get(vcpu, &stats);
 	snprintf(file.id, sizeof(file.id), "kvm-%d-%u/vcpu-%u", (int)vcpu->vm->owner,
 		 vcpu->vm->serial, vcpu->id);
 	fill(&file, vcpu_descs, ARRAY_SIZE(vcpu_descs), &stats);

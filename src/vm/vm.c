@@ -34,6 +34,8 @@ struct vm *vm_create(const struct model *model)
 	pthread_mutex_init(&vm->slots_lock, NULL);
 	pthread_mutex_init(&vm->lock, NULL);
 	pthread_mutex_init(&vm->ring_lock, NULL);
+	pthread_mutex_init(&vm->ask_lock, NULL);
+	vm->created_ns = clock_ns();
 	vm_clock_init(vm);
 	return vm;
 free_vm:
@@ -54,6 +56,7 @@ static void destroy(struct vm *vm)
 		msr_filter_destroy(vm->msr_filter);
 	free(vm->pmu_filter);
 	vm_clock_destroy(vm);
+	pthread_mutex_destroy(&vm->ask_lock);
 	pthread_mutex_destroy(&vm->ring_lock);
 	pthread_mutex_destroy(&vm->lock);
 	pthread_mutex_destroy(&vm->slots_lock);

@@ -50,6 +50,8 @@
 
 struct vm;
 
+struct vcpu_asked;
+
 /* What the program must answer, or has been shown, before the instruction that exited is finished.
  */
 enum vcpu_pending {
@@ -88,6 +90,7 @@ struct vcpu {
 	u32 nmis;	  /* NMIs asked for and not yet taken, at most 2 */
 	u32 section;	  /* odd: inside a section. A futex for vm_synchronize() */
 	u32 sync_waiting; /* somebody waits for the end of this section */
+	struct vcpu_asked *asked; /* vm/ask.c */
 	bool signalled;	  /* a handler of the program ran on this thread: KVM_RUN returns EINTR */
 	bool sleeping;
 
@@ -145,6 +148,8 @@ struct vm {
 	u32 serial;
 
 	pthread_mutex_t slots_lock, lock;
+	pthread_mutex_t ask_lock; /* one question at a time; outermost */
+	u64 created_ns;
 	const struct mem_map *mem;
 	u32 nslots;
 	const struct io_zones *zones;
@@ -171,6 +176,7 @@ enum vcpu_request {
 	REQUEST_EVENT = BIT(4),	     /* the LAPIC or the program has something to inject */
 	REQUEST_LEAVE = BIT(5),	     /* somebody waits in vm_synchronize() */
 	REQUEST_IOAPIC_EOI = BIT(6), /* the program's I/O APIC hears that a level has ended */
+	REQUEST_ASK = BIT(7),	     /* vcpu_answer() */
 };
 
 static inline bool vm_has_lapic(const struct vm *vm)

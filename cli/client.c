@@ -1,0 +1,216 @@
+// SPDX-License-Identifier: MIT
+/*
+ * Talking to running VMs. The sockets have abstract names, "vpmu/UID/PID", which the kernel lists
+ * in /proc/net/unix; who is at the other end is asked of the kernel too, since anybody may take a
+ * name.
+ */
+#include "client.h"
+
+#include <errno.h>
+#include <stdarg.h>
+#include <stddef.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <sys/socket.h>
+#include <sys/time.h>
+#include <sys/un.h>
+#include <unistd.h>
+
+#define PATIENCE 10 /* seconds */
+
+void client_each(void (*visit)(int pid, void *arg), void *arg)
+{
+	FILE *f = fopen("/proc/net/unix", "r");
+	char line[512], prefix[64];
+	int last = 0;
+
+	snprintf(prefix, sizeof(prefix), "@vpmu/%u/", (unsigned)getuid());
+	while (f && fgets(line, sizeof(line), f)) {
+		const char *name = strstr(line, prefix);
+		int pid = name ? atoi(name + strlen(prefix)) : 0;
+
+		/* Connections have the name of the socket that took them. */
+		if (pid > 0 && pid != last && strstr(line, " 00010000 "))
+			visit(pid, arg);
+		if (pid > 0)
+			last = pid;
+	}
+	if (f)
+		fclose(f);
+}
+
+static bool is_friend(int fd)
+{
+	struct ucred peer;
+	socklen_t size = sizeof(peer);
+
+	return !getsockopt(fd, SOL_SOCKET, SO_PEERCRED, &peer, &size) && peer.uid == getuid();
+}
+
+bool client_open(struct client *client, int pid)
+{
+	struct sockaddr_un address = { .sun_family = AF_UNIX };
+	struct timeval patience = { .tv_sec = PATIENCE };
+	int n = snprintf(address.sun_path + 1, sizeof(address.sun_path) - 1, "vpmu/%u/%d",
+			 (unsigned)getuid(), pid);
+
+	*client = (struct client){ .pid = pid };
+	client->fd = socket(AF_UNIX, SOCK_STREAM | SOCK_CLOEXEC, 0);
+	if (client->fd < 0)
+		return false;
+	setsockopt(client->fd, SOL_SOCKET, SO_RCVTIMEO, &patience, sizeof(patience));
+	setsockopt(client->fd, SOL_SOCKET, SO_SNDTIMEO, &patience, sizeof(patience));
+	if (!connect(client->fd, (void *)&address,
+		     offsetof(struct sockaddr_un, sun_path) + 1 + n) &&
+	    is_friend(client->fd))
+		return true;
+	client_close(client);
+	return false;
+}
+
+void client_close(struct client *client)
+{
+	close(client->fd);
+	client->fd = -1;
+}
+
+/* The next line of the answer, without its end; false: none came. */
+static bool next_line(struct client *client, char *out, size_t size)
+{
+	size_t used = 0;
+
+	for (;;) {
+		if (client->at == client->nin) {
+			ssize_t n = recv(client->fd, client->in, sizeof(client->in), 0);
+
+			if (n <= 0)
+				return false;
+			client->nin = n;
+			client->at = 0;
+		}
+		if (client->in[client->at] == '\n')
+			break;
+		if (used + 1 < size)
+			out[used++] = client->in[client->at];
+		client->at++;
+	}
+	client->at++;
+	out[used] = '\0';
+	return true;
+}
+
+bool client_ask(struct client *client, void (*line)(char *line, void *arg), void *arg,
+		const char *fmt, ...)
+{
+	char text[8192];
+	bool ok = true;
+	va_list args;
+	int n = snprintf(text, sizeof(text), "%u ", client->vm);
+
+	va_start(args, fmt);
+	n += vsnprintf(text + n, sizeof(text) - n - 1, fmt, args);
+	va_end(args);
+	if (n >= (int)sizeof(text) - 2) {
+		failure(STATUS_USAGE, "that is too much for one request");
+		return false;
+	}
+	text[n++] = '\n';
+	if (send(client->fd, text, n, MSG_NOSIGNAL) != n)
+		return false;
+	for (;;) {
+		if (!next_line(client, text, sizeof(text)))
+			return false;
+		if (!strcmp(text, "."))
+			return ok;
+		if (!strncmp(text, "error: ", 7)) {
+			failure(STATUS_BROKEN, "%s", text + 7);
+			ok = false;
+		} else if (line) {
+			line(text, arg);
+		}
+	}
+}
+
+const char *client_word(const char *line, const char *key, char *out, size_t size)
+{
+	size_t n = strlen(key);
+
+	for (const char *at = line; (at = strstr(at, key)); at += n) {
+		if ((at != line && at[-1] != ' ') || at[n] != ' ')
+			continue;
+		at += n + 1;
+		snprintf(out, size, "%.*s", (int)strcspn(at, " "), at);
+		return out;
+	}
+	return NULL;
+}
+
+u64 client_number(const char *line, const char *key)
+{
+	char word[32];
+
+	return client_word(line, key, word, sizeof(word)) ? strtoull(word, NULL, 0) : 0;
+}
+
+/* --- which VM --- */
+
+struct search {
+	struct client *client;
+	u32 found;
+	int pid; /* of the only one */
+};
+
+static void note_process(int pid, void *arg)
+{
+	struct search *search = arg;
+
+	search->found++;
+	search->pid = pid;
+}
+
+static void note_vm(char *line, void *arg)
+{
+	struct search *search = arg;
+	struct client *client = search->client;
+
+	search->found++;
+	client->vm = client_number(line, "vm");
+	client_word(line, "model", client->model, sizeof(client->model));
+	client_word(line, "pmu", client->mode, sizeof(client->mode));
+	client_word(line, "accounting", client->accounting, sizeof(client->accounting));
+}
+
+int client_find(struct client *client, const struct command *command, const char *word)
+{
+	struct search search = { .client = client };
+	u32 wanted = 0;
+	char *end;
+
+	if (word) {
+		search.pid = strtol(word, &end, 10);
+		if (*end == '.')
+			wanted = strtoul(end + 1, &end, 10);
+		if (*end || search.pid <= 0)
+			return usage_error(command,
+					   "'%s' names no VM: PID or PID.NUMBER, as vpmu ps "
+					   "shows them",
+					   word);
+	} else {
+		client_each(note_process, &search);
+		if (search.found != 1)
+			return usage_error(command, search.found
+							    ? "there are several VMs: say which"
+							    : "there is no VM");
+	}
+	if (!client_open(client, search.pid))
+		return failure(STATUS_BROKEN, "there is no VM in process %d", search.pid);
+	client->vm = wanted;
+	search.found = 0;
+	if (!client_ask(client, note_vm, &search, "list"))
+		return STATUS_BROKEN;
+	if (search.found != 1)
+		return usage_error(command, "process %d has %u VMs: say which, %d.NUMBER",
+				   client->pid, search.found, client->pid);
+	return STATUS_OK;
+}

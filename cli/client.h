@@ -1,0 +1,53 @@
+/* SPDX-License-Identifier: MIT */
+/*
+ * The other end of the control socket (docs/control.md), for the commands that talk to running VMs.
+ */
+#ifndef CLI_CLIENT_H
+#define CLI_CLIENT_H
+
+#include "base/types.h"
+#include "cli.h"
+
+/* A process with VMs, and which of them: 0 is all. */
+struct client {
+	int fd;
+	int pid;
+	u32 vm;
+	char model[32], mode[16], accounting[16];
+	u32 nin, at;
+	char in[4096];
+};
+
+/* Calls visit() with the pid of each vpmu process of this user. */
+void client_each(void (*visit)(int pid, void *arg), void *arg);
+
+/* The process `pid`. False: it is not there, or is another user's. */
+bool client_open(struct client *client, int pid);
+void client_close(struct client *client);
+
+/*
+ * Finds the VM that a word names: PID, PID.N for the Nth of a process, or the only one there is if
+ * the word is NULL. STATUS_OK, or another code and the user has been told.
+ */
+int client_find(struct client *client, const struct command *command, const char *word);
+
+/*
+ * Asks, and calls line() with each line of the answer. False: it ended, or the answer was an error,
+ * which the user has been told.
+ */
+__attribute__((format(printf, 4, 5))) bool client_ask(struct client *client,
+						      void (*line)(char *line, void *arg),
+						      void *arg, const char *fmt, ...);
+
+/* The word behind `key` in a line of words "KEY VALUE KEY VALUE…", or NULL. */
+const char *client_word(const char *line, const char *key, char *out, size_t size);
+u64 client_number(const char *line, const char *key);
+
+/* event.c: an event as perf writes it, "NAME[:MODIFIERS]", for a model: u, k, H, G, D, or rHEX. */
+struct event_wanted {
+	u64 select;
+	u32 flags; /* enum host_event_flags */
+};
+bool event_parse(const char *text, const char *model, struct event_wanted *out);
+
+#endif

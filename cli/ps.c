@@ -1,0 +1,139 @@
+// SPDX-License-Identifier: MIT
+/*
+ * vpmu ps: the VMs of this user that run on vpmu.
+ */
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <time.h>
+
+#include "client.h"
+
+#define MOST	  256
+#define SAMPLE_NS 250000000
+
+struct vm_row {
+	int pid;
+	u32 vm, vcpus;
+	char model[32], mode[16], accounting[16], command[20];
+	u64 uptime_ns, instructions, starved;
+	u64 before_ns, before;
+};
+
+struct table {
+	int pid; /* being asked */
+	u32 n;
+	struct vm_row row[MOST];
+};
+
+static struct vm_row *find(struct table *table, int pid, u32 vm)
+{
+	for (u32 i = 0; i < table->n; i++)
+		if (table->row[i].pid == pid && table->row[i].vm == vm)
+			return &table->row[i];
+	if (table->n == MOST)
+		return NULL;
+	table->row[table->n] = (struct vm_row){ .pid = pid, .vm = vm };
+	return &table->row[table->n++];
+}
+
+static void name_process(int pid, char *out, size_t size)
+{
+	char path[64];
+	FILE *f;
+
+	snprintf(path, sizeof(path), "/proc/%d/comm", pid);
+	f = fopen(path, "r");
+	if (!f || !fgets(out, size, f))
+		snprintf(out, size, "?");
+	out[strcspn(out, "\n")] = '\0';
+	if (f)
+		fclose(f);
+}
+
+static void note(char *line, void *arg)
+{
+	struct table *table = arg;
+	struct vm_row *row = find(table, table->pid, client_number(line, "vm"));
+
+	if (!row)
+		return;
+	row->before_ns = row->uptime_ns;
+	row->before = row->instructions;
+	client_word(line, "model", row->model, sizeof(row->model));
+	client_word(line, "pmu", row->mode, sizeof(row->mode));
+	client_word(line, "accounting", row->accounting, sizeof(row->accounting));
+	row->vcpus = client_number(line, "vcpus");
+	row->uptime_ns = client_number(line, "uptime_ns");
+	row->instructions = client_number(line, "instructions");
+	row->starved = client_number(line, "starved");
+	name_process(row->pid, row->command, sizeof(row->command));
+}
+
+static void ask(int pid, void *arg)
+{
+	struct table *table = arg;
+	struct client client;
+
+	if (!client_open(&client, pid))
+		return;
+	table->pid = pid;
+	client_ask(&client, note, table, "list");
+	client_close(&client);
+}
+
+static void print(const struct vm_row *row)
+{
+	u64 ns = row->uptime_ns - row->before_ns, s = row->uptime_ns / 1000000000;
+	char name[32];
+
+	snprintf(name, sizeof(name), "%d.%u", row->pid, row->vm);
+	printf("%-12s %-16s %-15s %-9s %-10s %5u %3llu:%02llu:%02llu %7llu", name, row->command,
+	       row->model, row->mode, row->accounting, row->vcpus, (unsigned long long)(s / 3600),
+	       (unsigned long long)(s / 60 % 60), (unsigned long long)(s % 60),
+	       ns ? (unsigned long long)((row->instructions - row->before) * 1000 / ns) : 0);
+	if (row->starved)
+		printf("  %llu counters of the guest starve", (unsigned long long)row->starved);
+	puts("");
+}
+
+static int run(int argc, char **argv)
+{
+	struct table *table = calloc(1, sizeof(*table));
+	struct timespec pause = { .tv_nsec = SAMPLE_NS };
+
+	if (argc > 1 && (!strcmp(argv[1], "--help") || !strcmp(argv[1], "-h"))) {
+		command_help(&command_ps);
+		free(table);
+		return STATUS_OK;
+	}
+	if (argc > 1 || !table) {
+		free(table);
+		return usage_error(&command_ps, "cannot make sense of '%s'", argv[argc - 1]);
+	}
+	client_each(ask, table);
+	if (table->n) {
+		nanosleep(&pause, NULL); /* speed is what happens between two looks */
+		client_each(ask, table);
+	}
+	printf("%-12s %-16s %-15s %-9s %-10s %5s %9s %7s\n", "VM", "COMMAND", "MODEL", "PMU",
+	       "ACCOUNTING", "VCPUS", "UPTIME", "MIPS");
+	for (u32 i = 0; i < table->n; i++)
+		print(&table->row[i]);
+	free(table);
+	return STATUS_OK;
+}
+
+static void describe(void)
+{
+	puts("VM is what other commands take: the process, and which of its VMs. MIPS is how many\n"
+	     "million guest instructions a second retire now.");
+}
+
+const struct command command_ps = {
+	.name = "ps",
+	.synopsis = "",
+	.summary = "List the VMs that run on vpmu",
+	.run = run,
+	.describe = describe,
+};

@@ -1,0 +1,115 @@
+// SPDX-License-Identifier: MIT
+/*
+ * vpmu set and vpmu filter: change a VM while it runs.
+ */
+#include <stdio.h>
+#include <string.h>
+
+#include "client.h"
+
+static bool wants_help(int argc, char **argv)
+{
+	return argc > 1 && (!strcmp(argv[1], "--help") || !strcmp(argv[1], "-h"));
+}
+
+static int run_set(int argc, char **argv)
+{
+	struct client client;
+	int status;
+
+	if (wants_help(argc, argv)) {
+		command_help(&command_set);
+		return STATUS_OK;
+	}
+	if (argc < 3)
+		return usage_error(&command_set, "a VM and KEY=VALUE are needed");
+	status = client_find(&client, &command_set, argv[1]);
+	for (int i = 2; !status && i < argc; i++)
+		if (!client_ask(&client, NULL, NULL, "set %s", argv[i]))
+			status = STATUS_BROKEN;
+	return status;
+}
+
+static void describe_set(void)
+{
+	puts("settings:\n"
+	     "  pmu=mediated|event     who owns the physical counters while the guest runs\n"
+	     "  accounting=guest|vcpu  what is counted as the guest's\n"
+	     "  host-view=on|off       a second set of counters for events of the host\n\n"
+	     "vCPUs follow before they enter the guest again. No count is lost.\n\n"
+	     "examples:\n"
+	     "  vpmu set 1234 pmu=event accounting=vcpu");
+}
+
+const struct command command_set = {
+	.name = "set",
+	.synopsis = "VM KEY=VALUE…",
+	.summary = "Change settings of a running VM",
+	.run = run_set,
+	.describe = describe_set,
+};
+
+/* EVENT as perf writes it; the filter of KVM has 16 bits of a code, and AMD's upper ones. */
+static int add_event(const struct client *client, const char *name, char *list, size_t size)
+{
+	size_t used = strlen(list);
+	struct event_wanted event;
+
+	if (!event_parse(name, client->model, &event))
+		return usage_error(&command_filter, "there is no event '%s' on %s", name,
+				   client->model);
+	snprintf(list + used, size - used, " %#llx",
+		 (unsigned long long)(event.select & 0xf0000ffffull));
+	return STATUS_OK;
+}
+
+static int run_filter(int argc, char **argv)
+{
+	char list[6000] = "";
+	struct client client;
+	unsigned fixed = 0;
+	int status;
+
+	if (wants_help(argc, argv)) {
+		command_help(&command_filter);
+		return STATUS_OK;
+	}
+	if (argc < 3 ||
+	    (strcmp(argv[2], "off") && strcmp(argv[2], "allow") && strcmp(argv[2], "deny")))
+		return usage_error(&command_filter, "a VM and off, allow or deny are needed");
+	status = client_find(&client, &command_filter, argv[1]);
+	for (int i = 3; !status && i < argc; i++) {
+		if (!strncmp(argv[i], "fixed", 5) && argv[i][5] >= '0' && argv[i][5] <= '3' &&
+		    !argv[i][6])
+			fixed |= 1u << (argv[i][5] - '0');
+		else
+			status = add_event(&client, argv[i], list, sizeof(list));
+	}
+	if (status)
+		return status;
+	if (!strcmp(argv[2], "off"))
+		return client_ask(&client, NULL, NULL, "filter off") ? STATUS_OK : STATUS_BROKEN;
+	return client_ask(&client, NULL, NULL, "filter %s %#x%s", argv[2], fixed, list)
+		       ? STATUS_OK
+		       : STATUS_BROKEN;
+}
+
+static void describe_filter(void)
+{
+	puts("The guest may count the listed events only (allow), all but them (deny), or all "
+	     "(off).\n"
+	     "fixed0 to fixed3 are the fixed counters. The filter is that of\n"
+	     "KVM_SET_PMU_EVENT_FILTER and replaces what the program has set; counters that run\n"
+	     "obey it at once.\n\n"
+	     "examples:\n"
+	     "  vpmu filter 1234 allow instructions cycles fixed0 fixed1\n"
+	     "  vpmu filter 1234 off");
+}
+
+const struct command command_filter = {
+	.name = "filter",
+	.synopsis = "VM off|allow|deny [EVENT…]",
+	.summary = "Choose what a running guest may count",
+	.run = run_filter,
+	.describe = describe_filter,
+};

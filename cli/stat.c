@@ -1,0 +1,420 @@
+// SPDX-License-Identifier: MIT
+/*
+ * vpmu stat: what a VM exits for, which accesses of its PMU exit and which pass, and events of the
+ * host on its vCPUs' threads. Like perf kvm stat, from outside the guest.
+ */
+#include <errno.h>
+#include <signal.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <time.h>
+
+#include "client.h"
+
+#define ROWS   320
+#define EVENTS 16
+
+struct options {
+	const char *vm;
+	u32 interval_ms;
+	double seconds; /* 0: not limited */
+	bool live, json;
+	u32 nevents;
+	const char *event[EVENTS];
+};
+
+/* One look at the VM. */
+struct look {
+	u64 uptime_ns;
+	u32 nstats, nmsrs, nevents;
+	u64 starved, starvations;
+	struct {
+		char name[40];
+		u64 value;
+	} stat[ROWS];
+	struct msr_row {
+		char name[48], index[16];
+		bool pmu;
+		u64 exits[2], passed[2]; /* read, write */
+	} msr[ROWS];
+	struct {
+		u64 value, enabled, running;
+		char state[12];
+	} event[EVENTS];
+};
+
+static volatile sig_atomic_t ended;
+
+static void end(int sig)
+{
+	(void)sig;
+	ended = 1;
+}
+
+static u64 now_ns(void)
+{
+	struct timespec ts;
+
+	clock_gettime(CLOCK_MONOTONIC, &ts);
+	return ts.tv_sec * 1000000000ull + ts.tv_nsec;
+}
+
+/* --- looking --- */
+
+static void note_msr(struct look *look, const char *line)
+{
+	unsigned long long n[4];
+	char kind[8] = "pmu";
+	u32 i = look->nmsrs;
+
+	if (i == ROWS)
+		return;
+	if (!strncmp(line, "rdpmc ", 6)) {
+		strcpy(look->msr[i].name, "RDPMC");
+		strcpy(look->msr[i].index, "-");
+		line += 6;
+	} else if (!strncmp(line, "msrs besides ", 13)) {
+		strcpy(look->msr[i].name, "others");
+		strcpy(look->msr[i].index, "-");
+		strcpy(kind, "other");
+		line += 13;
+	} else {
+		if (sscanf(line, "msr %15s %7s %47s", look->msr[i].index, kind,
+			   look->msr[i].name) != 3)
+			return;
+		line = strstr(line, " exits ");
+		line = line ? line + 1 : "";
+	}
+	if (sscanf(line, "exits %llu %llu passed %llu %llu", &n[0], &n[1], &n[2], &n[3]) != 4)
+		return;
+	look->msr[i].pmu = !strcmp(kind, "pmu");
+	for (u32 k = 0; k < 2; k++) {
+		look->msr[i].exits[k] = n[k];
+		look->msr[i].passed[k] = n[k + 2];
+	}
+	look->nmsrs++;
+}
+
+static void note(char *line, void *arg)
+{
+	struct look *look = arg;
+	unsigned long long value;
+
+	if (!strncmp(line, "vm ", 3)) {
+		look->uptime_ns = client_number(line, "uptime_ns");
+	} else if (!strncmp(line, "vcpu ", 5)) {
+		look->starved += __builtin_popcountll(client_number(line, "starved"));
+		look->starvations += client_number(line, "starvations");
+	} else if (!strncmp(line, "event ", 6) && look->nevents < EVENTS) {
+		u32 i = look->nevents++;
+
+		look->event[i].value = client_number(line, "value");
+		look->event[i].enabled = client_number(line, "enabled");
+		look->event[i].running = client_number(line, "running");
+		client_word(line, "state", look->event[i].state, sizeof(look->event[i].state));
+	} else if (!strncmp(line, "stat ", 5) && look->nstats < ROWS) {
+		if (sscanf(line, "stat %39s %llu", look->stat[look->nstats].name, &value) == 2)
+			look->stat[look->nstats++].value = value;
+	} else {
+		note_msr(look, line);
+	}
+}
+
+static int by_index(const void *a, const void *b)
+{
+	u64 x = strtoull(((const struct msr_row *)a)->index, NULL, 16);
+	u64 y = strtoull(((const struct msr_row *)b)->index, NULL, 16);
+
+	return x < y ? -1 : x > y;
+}
+
+static bool take_look(struct client *client, const struct options *options, struct look *look)
+{
+	*look = (struct look){ 0 };
+	if (!client_ask(client, note, look, "stat"))
+		return false;
+	qsort(look->msr, look->nmsrs, sizeof(look->msr[0]), by_index);
+	for (u32 i = 0; i < options->nevents; i++)
+		if (!client_ask(client, note, look, "read %u", i))
+			return false;
+	return true;
+}
+
+/* What happened between two looks: rows only come to exist. */
+static void subtract(struct look *now, const struct look *before)
+{
+	now->starvations -= before->starvations;
+	for (u32 i = 0; i < now->nstats && i < before->nstats; i++)
+		now->stat[i].value -= before->stat[i].value;
+	for (u32 i = 0; i < now->nmsrs; i++)
+		for (u32 j = 0; j < before->nmsrs; j++) {
+			if (strcmp(now->msr[i].name, before->msr[j].name) ||
+			    strcmp(now->msr[i].index, before->msr[j].index))
+				continue;
+			for (u32 k = 0; k < 2; k++) {
+				now->msr[i].exits[k] -= before->msr[j].exits[k];
+				now->msr[i].passed[k] -= before->msr[j].passed[k];
+			}
+		}
+	for (u32 i = 0; i < now->nevents && i < before->nevents; i++) {
+		now->event[i].value -= before->event[i].value;
+		now->event[i].enabled -= before->event[i].enabled;
+		now->event[i].running -= before->event[i].running;
+	}
+}
+
+/* --- showing --- */
+
+static void show_events(const struct options *options, const struct look *look)
+{
+	if (look->nevents)
+		puts("\n  events of the host");
+	for (u32 i = 0; i < look->nevents; i++) {
+		u64 enabled = look->event[i].enabled, running = look->event[i].running;
+
+		if (!strcmp(look->event[i].state, "error"))
+			printf("  %20s  %s\n", "<no counter>", options->event[i]);
+		else
+			printf("  %20llu  %-28s %5.1f %% of the time\n",
+			       (unsigned long long)look->event[i].value, options->event[i],
+			       enabled ? 100.0 * running / enabled : 0.0);
+	}
+}
+
+static void show_msr(const struct look *look, u32 i)
+{
+	printf("  %-26s %12s %9llu %9llu %9llu %9llu\n", look->msr[i].name, look->msr[i].index,
+	       (unsigned long long)look->msr[i].exits[0], (unsigned long long)look->msr[i].exits[1],
+	       (unsigned long long)look->msr[i].passed[0],
+	       (unsigned long long)look->msr[i].passed[1]);
+}
+
+static void show_msrs(const struct look *look, bool pmu)
+{
+	u64 exits = 0, passed = 0;
+
+	printf("\n  %-26s %12s %9s %9s %9s %9s\n", pmu ? "accesses of the PMU" : "other MSRs",
+	       "MSR", "exits: rd", "wr", "passed: rd", "wr");
+	for (u32 i = 0; i < look->nmsrs; i++) {
+		u64 all = look->msr[i].exits[0] + look->msr[i].exits[1];
+
+		if (look->msr[i].pmu != pmu)
+			continue;
+		exits += all;
+		passed += look->msr[i].passed[0] + look->msr[i].passed[1];
+		if (all + look->msr[i].passed[0] + look->msr[i].passed[1])
+			show_msr(look, i);
+	}
+	printf("  %-26s %12s %9llu exits, %llu passed\n", "all", "", (unsigned long long)exits,
+	       (unsigned long long)passed);
+}
+
+static void show(const struct client *client, const struct options *options,
+		 const struct look *look, double seconds)
+{
+	if (options->live)
+		fputs("\033[H\033[2J", stdout);
+	printf("VM %d.%u, %s, pmu %s, accounting %s, %.3f s\n\n", client->pid, client->vm,
+	       client->model, client->mode, client->accounting, seconds);
+	for (u32 i = 0; i < look->nstats; i++)
+		if (look->stat[i].value)
+			printf("  %20llu  %s\n", (unsigned long long)look->stat[i].value,
+			       look->stat[i].name);
+	show_events(options, look);
+	show_msrs(look, true);
+	show_msrs(look, false);
+	if (look->starved || look->starvations)
+		printf("\n  %llu counters of the guest starve: the host has no physical counter "
+		       "for "
+		       "them (%llu times)\n",
+		       (unsigned long long)look->starved, (unsigned long long)look->starvations);
+	fflush(stdout);
+}
+
+static void show_json(const struct client *client, const struct options *options,
+		      const struct look *look, double seconds)
+{
+	printf("{\"vm\": \"%d.%u\", \"model\": \"%s\", \"pmu\": \"%s\", \"accounting\": \"%s\", "
+	       "\"seconds\": %.6f, \"starved\": %llu, \"starvations\": %llu, \"stats\": {",
+	       client->pid, client->vm, client->model, client->mode, client->accounting, seconds,
+	       (unsigned long long)look->starved, (unsigned long long)look->starvations);
+	for (u32 i = 0; i < look->nstats; i++)
+		printf("%s\"%s\": %llu", i ? ", " : "", look->stat[i].name,
+		       (unsigned long long)look->stat[i].value);
+	printf("}, \"msrs\": [");
+	for (u32 i = 0; i < look->nmsrs; i++)
+		printf("%s{\"name\": \"%s\", \"msr\": \"%s\", \"pmu\": %s, \"exits\": [%llu, "
+		       "%llu], "
+		       "\"passed\": [%llu, %llu]}",
+		       i ? ", " : "", look->msr[i].name, look->msr[i].index,
+		       look->msr[i].pmu ? "true" : "false",
+		       (unsigned long long)look->msr[i].exits[0],
+		       (unsigned long long)look->msr[i].exits[1],
+		       (unsigned long long)look->msr[i].passed[0],
+		       (unsigned long long)look->msr[i].passed[1]);
+	printf("], \"events\": [");
+	for (u32 i = 0; i < look->nevents; i++)
+		printf("%s{\"name\": \"%s\", \"value\": %llu, \"enabled\": %llu, \"running\": "
+		       "%llu, "
+		       "\"state\": \"%s\"}",
+		       i ? ", " : "", options->event[i], (unsigned long long)look->event[i].value,
+		       (unsigned long long)look->event[i].enabled,
+		       (unsigned long long)look->event[i].running, look->event[i].state);
+	puts("]}");
+	fflush(stdout);
+}
+
+/* --- counting --- */
+
+static int open_events(struct client *client, const struct options *options)
+{
+	for (u32 i = 0; i < options->nevents; i++) {
+		struct event_wanted event;
+
+		if (!event_parse(options->event[i], client->model, &event))
+			return usage_error(&command_stat, "there is no event '%s' on %s",
+					   options->event[i], client->model);
+		if (!client_ask(client, NULL, NULL, "open %u %#llx %u 0", i,
+				(unsigned long long)event.select, event.flags))
+			return STATUS_BROKEN;
+	}
+	return STATUS_OK;
+}
+
+static void pause_ms(u64 ms)
+{
+	struct timespec ts = { .tv_sec = ms / 1000, .tv_nsec = ms % 1000 * 1000000 };
+
+	nanosleep(&ts, NULL); /* a signal ends it */
+}
+
+/* Until a signal, the end of the time, or the VM's. */
+static int watch(struct client *client, const struct options *options)
+{
+	u64 begun = now_ns(), step = options->interval_ms ? options->interval_ms : 100;
+	struct look *before = calloc(1, sizeof(*before)), *now = calloc(1, sizeof(*now));
+	struct look *last = calloc(1, sizeof(*last));
+	bool ok = before && now && last && take_look(client, options, before);
+
+	*last = *before;
+	while (ok && !ended && (!options->seconds || now_ns() - begun < options->seconds * 1e9)) {
+		pause_ms(step);
+		ok = take_look(client, options, now);
+		if (!ok)
+			break;
+		*last = *now;
+		if (!options->interval_ms)
+			continue;
+		subtract(now, before);
+		*before = *last;
+		(options->json ? show_json : show)(client, options, now, (now_ns() - begun) / 1e9);
+	}
+	if (!options->interval_ms) {
+		subtract(last, before);
+		(options->json ? show_json : show)(client, options, last, (now_ns() - begun) / 1e9);
+	}
+	free(before);
+	free(now);
+	free(last);
+	return STATUS_OK;
+}
+
+static int since_the_beginning(struct client *client, const struct options *options)
+{
+	struct look *look = calloc(1, sizeof(*look));
+	bool ok = look && take_look(client, options, look);
+
+	if (ok)
+		(options->json ? show_json : show)(client, options, look, look->uptime_ns / 1e9);
+	free(look);
+	return ok ? STATUS_OK : STATUS_BROKEN;
+}
+
+static int count(const struct options *options)
+{
+	struct sigaction action = { .sa_handler = end };
+	struct client client;
+	int status = client_find(&client, &command_stat, options->vm);
+
+	if (status)
+		return status;
+	sigaction(SIGINT, &action, NULL);
+	sigaction(SIGTERM, &action, NULL);
+	status = open_events(&client, options);
+	if (status)
+		return status;
+	if (!options->nevents && !options->interval_ms && !options->seconds)
+		return since_the_beginning(&client, options);
+	return watch(&client, options);
+}
+
+/* --- the command line --- */
+
+static void add_events(struct options *options, char *list)
+{
+	char *save = NULL;
+
+	for (char *name = strtok_r(list, ",", &save); name && options->nevents < EVENTS;
+	     name = strtok_r(NULL, ",", &save))
+		options->event[options->nevents++] = name;
+}
+
+static int run(int argc, char **argv)
+{
+	struct options options = { 0 };
+
+	for (int i = 1; i < argc; i++) {
+		const char *arg = argv[i];
+		char *value = argv[i + 1];
+
+		if (!strcmp(arg, "--help") || !strcmp(arg, "-h")) {
+			command_help(&command_stat);
+			return STATUS_OK;
+		}
+		if (!strcmp(arg, "--live")) {
+			options.live = true;
+			options.interval_ms = options.interval_ms ? options.interval_ms : 1000;
+		} else if (!strcmp(arg, "--json")) {
+			options.json = true;
+		} else if (!strcmp(arg, "-e") && value) {
+			add_events(&options, argv[++i]);
+		} else if (!strcmp(arg, "-I") && value && atoi(value) > 0) {
+			options.interval_ms = atoi(argv[++i]);
+		} else if (!strcmp(arg, "--for") && value && atof(value) > 0) {
+			options.seconds = atof(argv[++i]);
+		} else if (arg[0] != '-' && !options.vm) {
+			options.vm = arg;
+		} else {
+			return usage_error(&command_stat, "cannot make sense of '%s'", arg);
+		}
+	}
+	return count(&options);
+}
+
+static void describe(void)
+{
+	puts("options:\n"
+	     "  -e EVENTS       events of the host on the VM's vCPUs: names as for perf, with :u "
+	     ":k,\n"
+	     "                  :H (the host only), :G (the guest only), :D (pinned)\n"
+	     "  -I MS           print what happened, every so many milliseconds\n"
+	     "  --live          the same, once a second in place\n"
+	     "  --for SECONDS   end after this time; without it, with Ctrl-C\n"
+	     "  --json          for programs: one object a look\n\n"
+	     "Without options: everything since the VM was created. VM may be left out if there is "
+	     "one\n"
+	     "only.\n\n"
+	     "examples:\n"
+	     "  vpmu stat 1234\n"
+	     "  vpmu stat 1234 -I 1000\n"
+	     "  vpmu stat 1234 -e instructions:H,cycles:H --for 10");
+}
+
+const struct command command_stat = {
+	.name = "stat",
+	.synopsis = "[-e EVENTS] [-I MS] [--live] [--for SECONDS] [--json] [VM]",
+	.summary = "Show what a running VM exits for, and events of the host",
+	.run = run,
+	.describe = describe,
+};

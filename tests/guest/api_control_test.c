@@ -1,0 +1,324 @@
+// SPDX-License-Identifier: MIT
+/*
+ * The control socket of a process with a guest that counts: garbage, half messages, clients that
+ * stall or die, many at once, a stranger, and thousands of changes of everything that can be
+ * changed. Whatever comes, the guest counts on and is exact. Run by `vpmu kvm`.
+ */
+#include <poll.h>
+#include <pthread.h>
+#include <setjmp.h>
+#include <stdarg.h>
+#include <stddef.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <sys/ioctl.h>
+#include <sys/socket.h>
+#include <sys/un.h>
+#include <sys/wait.h>
+#include <unistd.h>
+
+#include <cmocka.h>
+
+#include "diff/diff.h"
+#include "guest/kvm_guest.h"
+
+#define CHANGES	 10000
+#define COUNT_OS (BIT(17) | BIT(22))
+#define PATIENCE 20000 /* ms, for an answer */
+
+/*
+ * Until the byte at IMAGE_DATA is set: rounds in RBX, each with one branch, and a look at counter
+ * 0, which must not go back. Then OUT 0, or 1 if it did.
+ */
+GUEST_CODE(counting, "xor %ebx, %ebx; xor %ecx, %ecx; xor %esi, %esi\n"
+		     "1: inc %rbx\n"
+		     "rdpmc; shl $32, %rdx; or %rdx, %rax\n"
+		     "cmp %rsi, %rax; mov %rax, %rsi; setb %dil; or %dil, 0x100001\n"
+		     "cmpb $0, 0x100000; je 1b\n"
+		     "mov 0x100001, %al; out %al, $0xf4\n");
+
+static struct kvm_guest g;
+static bool amd;
+static pthread_t thread;
+
+/* --- the guest --- */
+
+static void find_vendor(void)
+{
+	struct kvm_cpuid2 *cpuid = calloc(1, sizeof(*cpuid) + 256 * sizeof(cpuid->entries[0]));
+
+	cpuid->nent = 256;
+	KVM_CALL(g.kvm, KVM_GET_SUPPORTED_CPUID, cpuid);
+	amd = cpuid->entries[0].ebx == 0x68747541;
+	free(cpuid);
+}
+
+static u64 access_msr(unsigned long request, u32 index, u64 value)
+{
+	struct kvm_msrs *msrs = calloc(1, sizeof(*msrs) + sizeof(msrs->entries[0]));
+
+	msrs->nmsrs = 1;
+	msrs->entries[0] = (struct kvm_msr_entry){ .index = index, .data = value };
+	assert_int_equal(KVM_CALL(g.vcpu[0], request, msrs), 1);
+	value = msrs->entries[0].data;
+	free(msrs);
+	return value;
+}
+
+static void *run_guest(void *arg)
+{
+	(void)arg;
+	return (void *)(long)kvm_guest_run(&g, 0);
+}
+
+static int start(void **state)
+{
+	(void)state;
+	kvm_guest_create(&g, counting_start, counting_end - counting_start, 1);
+	find_vendor();
+	access_msr(KVM_SET_MSRS, amd ? 0xc0010004 : 0xc1, 0);
+	access_msr(KVM_SET_MSRS, amd ? 0xc0010000 : 0x186, (amd ? 0xc2 : 0xc4) | COUNT_OS);
+	assert_int_equal(pthread_create(&thread, NULL, run_guest, NULL), 0);
+	return 0;
+}
+
+/* Ends the guest: it counted each of its branches. */
+static int finish(void **state)
+{
+	struct kvm_regs regs;
+	void *reason;
+
+	(void)state;
+	__atomic_store_n(&g.ram[IMAGE_DATA], 1, __ATOMIC_SEQ_CST);
+	assert_int_equal(pthread_join(thread, &reason), 0);
+	assert_int_equal((long)reason, KVM_EXIT_IO);
+	assert_int_equal(*(u8 *)kvm_io_data(g.run[0]), 0);
+	KVM_CALL(g.vcpu[0], KVM_GET_REGS, &regs);
+	assert_true(regs.rbx > 1000);
+	assert_int_equal(access_msr(KVM_GET_MSRS, amd ? 0xc0010004 : 0xc1, 0), regs.rbx);
+	kvm_guest_destroy(&g);
+	return 0;
+}
+
+/* --- a client --- */
+
+static int dial(void)
+{
+	struct sockaddr_un address = { .sun_family = AF_UNIX };
+	struct timeval patience = { .tv_sec = PATIENCE / 1000 };
+	int fd = socket(AF_UNIX, SOCK_STREAM | SOCK_CLOEXEC, 0);
+	int n = sprintf(address.sun_path + 1, "vpmu/%u/%d", geteuid(), getpid());
+
+	assert_true(fd >= 0);
+	setsockopt(fd, SOL_SOCKET, SO_RCVTIMEO, &patience, sizeof(patience));
+	assert_int_equal(
+		connect(fd, (void *)&address, offsetof(struct sockaddr_un, sun_path) + 1 + n), 0);
+	return fd;
+}
+
+static void say(int fd, const char *text)
+{
+	assert_int_equal(send(fd, text, strlen(text), MSG_NOSIGNAL), strlen(text));
+}
+
+/* Up to the dot; the first line is left in `out`. */
+static void hear(int fd, char *out, size_t size)
+{
+	char c, last = '\n', first_of_line = 0;
+	size_t n = 0;
+	bool first = true;
+
+	while (recv(fd, &c, 1, 0) == 1) {
+		if (last == '\n')
+			first_of_line = c;
+		if (c == '\n' && last == '.' && first_of_line == '.')
+			goto done;
+		first &= c != '\n';
+		if (first && n + 1 < size)
+			out[n++] = c;
+		last = c;
+	}
+	fail_msg("no answer");
+done:
+	out[n] = '\0';
+}
+
+static void ask(int fd, const char *line, const char *expected)
+{
+	char answer[256];
+
+	say(fd, line);
+	hear(fd, answer, sizeof(answer));
+	if (strncmp(answer, expected, strlen(expected)))
+		fail_msg("'%s' was answered '%s'", line, answer);
+}
+
+/* --- the tests --- */
+
+static void a_vm_can_be_asked(void **state)
+{
+	int fd = dial();
+
+	(void)state;
+	ask(fd, "0 list\n", "vm ");
+	ask(fd, "0 stat\n", "vm ");
+	ask(fd, "0 nonsense\n", "error: there is no command");
+	ask(fd, "77777 list\n", "error: there is no such VM");
+	ask(fd, "0 set colour=blue\n", "error: ");
+	ask(fd, "0 set pmu=none\n", "error: ");
+	ask(fd, "0 filter maybe\n", "error: ");
+	ask(fd, "0 filter allow 0 zebra\n", "error: ");
+	ask(fd, "\n", ".");
+	close(fd);
+}
+
+static void ten_thousand_changes_lose_no_count(void **state)
+{
+	static const char *const changes[] = {
+		"0 set pmu=event\n",
+		"0 filter deny 0 0xc0\n",
+		"0 set accounting=vcpu\n",
+		"0 set pmu=mediated\n",
+		"0 filter off\n",
+		"0 set accounting=guest\n",
+		"0 filter allow 0 0xc4 0xc2\n",
+	};
+	int fd = dial();
+
+	(void)state;
+	for (u32 i = 0; i < CHANGES; i++)
+		ask(fd, changes[i % ARRAY_SIZE(changes)], "ok");
+	ask(fd, "0 filter off\n", "ok");
+	close(fd);
+}
+
+/* Pinned events of the host that exclude the guest, while it owns the counters. */
+static void events_of_the_host_come_and_go(void **state)
+{
+	(void)state;
+	for (u32 i = 0; i < 200; i++) {
+		int fd = dial();
+
+		ask(fd, "0 open 0 0x300c0 9 0\n", "ok");
+		ask(fd, "0 open 1 0x30076 9 0\n", "ok");
+		ask(fd, "0 open 2 0x300c0 1 0\n", "error: a mediated guest owns its counters");
+		ask(fd, "0 read 0\n", "event 0 value ");
+		ask(fd, "0 read 9\n", "event 9 value 0 ");
+		close(fd); /* and the events are gone */
+	}
+}
+
+static void garbage_is_no_message(void **state)
+{
+	struct rng r = rng_for(1, 1);
+	u8 bytes[4096];
+
+	(void)state;
+	for (u32 i = 0; i < 300; i++) {
+		int fd = dial();
+		u32 n = 1 + rng_below(&r, sizeof(bytes));
+
+		for (u32 b = 0; b < n; b++)
+			bytes[b] = rng_next(&r);
+		send(fd, bytes, n, MSG_NOSIGNAL | MSG_DONTWAIT);
+		close(fd);
+	}
+}
+
+static void a_line_without_end_is_hung_up_on(void **state)
+{
+	char bytes[4096], c;
+	int fd = dial();
+
+	(void)state;
+	memset(bytes, 'x', sizeof(bytes));
+	for (u32 i = 0; i < 8; i++)
+		send(fd, bytes, sizeof(bytes), MSG_NOSIGNAL | MSG_DONTWAIT);
+	assert_true(recv(fd, &c, 1, 0) <= 0);
+	close(fd);
+}
+
+/* Some stall in a line, some never read what they asked for, some die. */
+static void clients_that_stall_or_die_disturb_nobody(void **state)
+{
+	int fd[60], other = dial();
+
+	(void)state;
+	for (u32 i = 0; i < ARRAY_SIZE(fd); i++) {
+		fd[i] = dial();
+		say(fd[i], i % 3 ? "0 stat\n0 stat\n0 stat\n0 sta" : "0 li");
+		if (i % 5 == 0) {
+			close(fd[i]);
+			fd[i] = -1;
+		}
+	}
+	for (u32 i = 0; i < 20; i++)
+		ask(other, "0 list\n", "vm ");
+	for (u32 i = 0; i < ARRAY_SIZE(fd); i++)
+		if (fd[i] >= 0)
+			close(fd[i]);
+	close(other);
+}
+
+static void a_hundred_clients_are_served(void **state)
+{
+	int fd[100];
+	char answer[256];
+
+	(void)state;
+	for (u32 i = 0; i < ARRAY_SIZE(fd); i++) {
+		fd[i] = dial();
+		say(fd[i], "0 list\n");
+	}
+	for (u32 i = 0; i < ARRAY_SIZE(fd); i++) {
+		hear(fd[i], answer, sizeof(answer));
+		assert_memory_equal(answer, "vm ", 3);
+		close(fd[i]);
+	}
+}
+
+static void strangers_are_hung_up_on(void **state)
+{
+	pid_t child;
+	int status;
+
+	(void)state;
+	if (geteuid()) {
+		print_message("not root: cannot be somebody else\n");
+		skip();
+	}
+	child = getpid();
+	if (!fork()) {
+		struct sockaddr_un address = { .sun_family = AF_UNIX };
+		int fd = socket(AF_UNIX, SOCK_STREAM, 0);
+		int n = sprintf(address.sun_path + 1, "vpmu/0/%d", child);
+		char c;
+
+		if (setuid(65534) ||
+		    connect(fd, (void *)&address, offsetof(struct sockaddr_un, sun_path) + 1 + n))
+			_exit(0);
+		send(fd, "0 list\n", 7, MSG_NOSIGNAL);
+		_exit(recv(fd, &c, 1, 0) == 1 ? 1 : 0);
+	}
+	wait(&status);
+	assert_int_equal(status, 0);
+}
+
+#define TEST(name) cmocka_unit_test_setup_teardown(name, start, finish)
+
+int main(void)
+{
+	static const struct CMUnitTest tests[] = {
+		TEST(a_vm_can_be_asked),
+		TEST(ten_thousand_changes_lose_no_count),
+		TEST(events_of_the_host_come_and_go),
+		TEST(garbage_is_no_message),
+		TEST(a_line_without_end_is_hung_up_on),
+		TEST(clients_that_stall_or_die_disturb_nobody),
+		TEST(a_hundred_clients_are_served),
+		TEST(strangers_are_hung_up_on),
+	};
+
+	return cmocka_run_group_tests(tests, NULL, NULL);
+}
