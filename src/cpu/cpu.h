@@ -288,6 +288,7 @@ struct cpu {
 	bool watch_active;  /* some data breakpoint is armed: pages in watch_page[] stay out of the
 			       TLB */
 
+	u8 slots; /* that a cycle has to issue instructions; at least 1 */
 	const struct model *model; /* whose timing is modelled; set by the owner before engine_create(). NULL: none */
 	struct timing timing;
 	bool timing_stale;    /* its TLBs do not know of all changes: cpu/observe.h */

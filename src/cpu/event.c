@@ -89,5 +89,7 @@ void cpu_complete(struct cpu *cpu)
 	cpu_tally(cpu, cpu_privilege(cpu), cpu->wanted & CYCLE_CLASSES, COMPLETE_CYCLES);
 	cpu_tally(cpu, cpu_privilege(cpu), cpu->wanted & RETIRE_BIT(RETIRE_STALLS),
 		  COMPLETE_CYCLES - 1);
+	cpu_tally(cpu, cpu_privilege(cpu), cpu->wanted & RETIRE_BIT(RETIRE_IDLE_SLOTS),
+		  COMPLETE_CYCLES * cpu->slots - 1);
 	cpu_finish_instruction(cpu, trap);
 }

@@ -39,8 +39,10 @@ void weight_refund(struct cpu *cpu, u32 mode, const struct weight *weight)
 		cpu->live[__builtin_ctzll(left)]--;
 	if (counted & RETIRE_BIT(RETIRE_CYCLES))
 		cpu->live[RETIRE_CYCLES] -= weight->cycles;
-	if (counted & RETIRE_BIT(RETIRE_STALLS))
+	if (counted & COUNT_STALLS) {
 		cpu->live[RETIRE_STALLS] -= weight->cycles - 1;
+		cpu->live[RETIRE_IDLE_SLOTS] -= weight->cycles * cpu->slots - 1;
+	}
 }
 
 void place_refund_weights(struct cpu *cpu, const struct block *block, u32 retired)

@@ -150,6 +150,8 @@ static u32 class_total(const struct trans *t, enum retire_class class)
 			total += w->cycles;
 		else if (class == RETIRE_STALLS)
 			total += w->cycles - 1;
+		else if (class == RETIRE_IDLE_SLOTS)
+			total += w->cycles * t->cpu->slots - 1;
 		else
 			total += w->classes >> class & 1;
 	}

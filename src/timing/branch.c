@@ -9,10 +9,11 @@
 #include "base/bytes.h"
 #include "timing/timing.h"
 
-static void outcome(struct timing *t, bool wrong)
+static void outcome(struct timing *t, bool wrong, bool taken)
 {
 	t->seen.mispredicted = wrong;
 	t->count[RETIRE_BRANCH_MISSES] += wrong;
+	t->count[RETIRE_TAKEN_MISSES] += wrong && taken;
 }
 
 void timing_conditional(struct timing *t, u64 from, bool taken)
@@ -25,8 +26,9 @@ void timing_conditional(struct timing *t, u64 from, bool taken)
 	if (!taken && *counter > -2)
 		--*counter;
 	t->history = t->history << 1 | taken;
-	outcome(t, wrong);
+	outcome(t, wrong, taken);
 	t->count[RETIRE_COND_MISSES] += wrong;
+	t->count[taken ? RETIRE_COND_TAKEN_MISSES : RETIRE_NOT_TAKEN_MISSES] += wrong;
 }
 
 void timing_indirect(struct timing *t, u64 from, u64 to)
@@ -36,7 +38,7 @@ void timing_indirect(struct timing *t, u64 from, u64 to)
 
 	*target = to;
 	t->path = t->path << 2 ^ (u32)to;
-	outcome(t, wrong);
+	outcome(t, wrong, true);
 	t->count[RETIRE_INDIRECT_MISSES] += wrong;
 }
 
@@ -51,7 +53,7 @@ void timing_return(struct timing *t, u64 to)
 	bool wrong = t->rsb[t->rsb_top] != to;
 
 	t->rsb_top = (t->rsb_top - 1) & t->rsb_mask;
-	outcome(t, wrong);
+	outcome(t, wrong, true);
 	t->count[RETIRE_RETURN_MISSES] += wrong;
 }
 

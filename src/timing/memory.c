@@ -76,8 +76,10 @@ static enum observed_level outer_levels(struct timing *t, u64 line)
 	u64 lost;
 
 	add(t, RETIRE_L2_REFERENCES);
-	if (sets_use(&t->l2, line, line + 1, &lost))
+	if (sets_use(&t->l2, line, line + 1, &lost)) {
+		add(t, RETIRE_L2_HITS);
 		return OBSERVED_L2;
+	}
 	add(t, RETIRE_LLC_REFERENCES);
 	if (sets_use(&t->llc, line, line + 1, &lost))
 		return OBSERVED_LLC;
@@ -85,27 +87,47 @@ static enum observed_level outer_levels(struct timing *t, u64 line)
 	return OBSERVED_MEMORY;
 }
 
+/* A data access that the first level missed, in the columns of what it was. */
+static void count_data(struct timing *t, enum observed_level level, bool store)
+{
+	add(t, RETIRE_L1D_MISSES);
+	add(t, store ? RETIRE_STORE_L1_MISSES : RETIRE_LOAD_L1_MISSES);
+	add(t, level == OBSERVED_L2 ? RETIRE_DATA_L2_HITS : RETIRE_DATA_L2_MISSES);
+	if (level == OBSERVED_LLC)
+		add(t, RETIRE_DATA_LLC_HITS);
+	if (level == OBSERVED_MEMORY)
+		add(t, RETIRE_DATA_LLC_MISSES);
+}
+
 static void count_load(struct timing *t, enum observed_level level)
 {
-	if (level == OBSERVED_L1)
-		return;
-	add(t, RETIRE_LOAD_L1_MISSES);
 	add(t, level == OBSERVED_L2 ? RETIRE_LOAD_L2_HITS : RETIRE_LOAD_L2_MISSES);
-	if (level == OBSERVED_L2)
-		return;
-	add(t, level == OBSERVED_LLC ? RETIRE_LOAD_LLC_HITS : RETIRE_LOAD_LLC_MISSES);
+	if (level == OBSERVED_LLC)
+		add(t, RETIRE_LOAD_LLC_HITS);
+	if (level == OBSERVED_MEMORY)
+		add(t, RETIRE_LOAD_LLC_MISSES);
+}
+
+static void count_store(struct timing *t, enum observed_level level)
+{
+	if (level != OBSERVED_L2)
+		add(t, RETIRE_STORE_L2_MISSES);
+	if (level == OBSERVED_MEMORY)
+		add(t, RETIRE_STORE_LLC_MISSES);
 }
 
 static enum observed_level data_line(struct timing *t, gpa_t physical, bool store)
 {
 	u64 line = physical >> LINE_SHIFT, lost;
-	enum observed_level level = OBSERVED_L1;
+	enum observed_level level;
 
-	if (!sets_use(&t->l1d, line, line + 1, &lost)) {
-		add(t, RETIRE_L1D_MISSES);
-		level = outer_levels(t, line);
-	}
-	if (!store)
+	if (sets_use(&t->l1d, line, line + 1, &lost))
+		return OBSERVED_L1;
+	level = outer_levels(t, line);
+	count_data(t, level, store);
+	if (store)
+		count_store(t, level);
+	else
 		count_load(t, level);
 	return level;
 }
@@ -187,8 +209,10 @@ void timing_fetch(struct timing *t, const struct timing_access *a)
 	if (tlb == OBSERVED_TLB_WALK)
 		add(t, RETIRE_ITLB_MISSES);
 	if (!sets_use(&t->l1i, line, line + 1, &lost)) {
+		bool near = outer_levels(t, line) == OBSERVED_L2;
+
 		add(t, RETIRE_L1I_MISSES);
-		outer_levels(t, line);
+		add(t, near ? RETIRE_CODE_L2_HITS : RETIRE_CODE_L2_MISSES);
 	}
 	t->code_line[set] = timing_code_key(a->physical);
 	t->code_page[set] = tag;

@@ -264,6 +264,16 @@ static bool write_tsc_adjust(struct vcpu *vcpu, u32 index, bool host, u64 value)
 	return true;
 }
 
+/* IBPB (SDM 4 "IA32_PRED_CMD"): the one thing that there is to forget is the timing model's. */
+static bool write_pred_cmd(struct vcpu *vcpu, u32 index, bool host, u64 value)
+{
+	(void)index;
+	(void)host;
+	if (value && vcpu->cpu->timing.params)
+		timing_forget_branches(&vcpu->cpu->timing);
+	return true;
+}
+
 static bool check_misc_enable(struct vcpu *vcpu, u32 index, bool host, u64 *value)
 {
 	u64 old = vcpu->msrs.misc_enable, changed = old ^ *value;

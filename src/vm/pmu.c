@@ -20,6 +20,7 @@ void vcpu_pmu_init(struct vcpu *vcpu)
 	const struct pmu_model *model = pmu_model_of(vcpu->vm->model->set);
 
 	vcpu->cpu->model = vcpu->vm->model;
+	vcpu->cpu->slots = model->slots;
 	hwpmu_init(&vcpu->pmu.hw, model, &vcpu->cpu->tally);
 	hwpmu_attach_branches(&vcpu->pmu.hw, &vcpu->cpu->branches);
 	pmu_init(&vcpu->pmu.guest, model, &hostperf_mediated, &vcpu->pmu.hw);
