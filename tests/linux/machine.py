@@ -107,11 +107,11 @@ class Machine:
 
     def __init__(self, name, kernel="6.12-cloud", machine="q35", cpus=1, model="icelake", loader="bzImage", irqchip="on",
                  memory=512, test=None, variables=None, append="", extra=(), accel="kvm", restarts=False, linux=True,
-                 shared=False, cpu="host", stub=False):
+                 shared=False, cpu="host", stub=False, quiet=False):
         self.name, self.kernel, self.machine, self.cpus, self.model = name, kernel, machine, cpus, model
         self.loader, self.irqchip, self.memory, self.test = loader, irqchip, memory, test
         self.variables, self.append, self.extra, self.accel = variables or {}, append, list(extra), accel
-        self.restarts, self.linux, self.shared, self.cpu = restarts, linux, shared, cpu
+        self.restarts, self.linux, self.shared, self.cpu, self.quiet = restarts, linux, shared, cpu, quiet
         self.folder = tempfile.mkdtemp(prefix="vpmu-linux-")
         if stub:
             self.extra += ["-gdb", f"unix:{self.stub},server=on,wait=off"]
@@ -130,7 +130,7 @@ class Machine:
     def kernel_arguments(self):
         if not self.linux:
             return []
-        parts = ["console=ttyS0", "panic=-1", "ignore_loglevel", self.append]
+        parts = ["console=ttyS0", "panic=-1", "loglevel=6" if self.quiet else "ignore_loglevel", self.append]
         if self.test:
             parts += [f"test={self.test}"]
         parts += [f"{key}={value}" for key, value in self.variables.items()]

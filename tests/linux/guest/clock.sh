@@ -9,5 +9,5 @@ while [ "$now" -lt $end ]; do
 		:
 	done
 	echo "edge $now"
-	sleep 0.5
+	sleep 0.8
 done
