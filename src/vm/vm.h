@@ -96,6 +96,8 @@ struct vcpu {
 
 	u32 mp_state; /* KVM_MP_STATE_* */
 	bool ever_ran;
+	bool active;	  /* in vm->nactive; others read it */
+	bool had_company; /* others may have changed code since memory was last compared */
 	bool has_lapic; /* an irqchip existed when this vCPU was created */
 	bool pv_unhalted;
 	bool eoi_offered;      /* pv_eoi.c: the flag in guest memory is up */
@@ -165,6 +167,7 @@ struct vm {
 	struct vm_clock clock;
 	struct vm_stats stats;
 	u32 created_vcpus; /* includes those being made */
+	u32 nactive;	   /* of them, those that are not asleep: vm/run.c */
 	u32 nvcpus;	   /* vcpus[0..nvcpus-1] exist; written after the entry */
 	struct vcpu *vcpus[VM_MAX_VCPUS];
 };
@@ -175,6 +178,7 @@ enum vcpu_request {
 	REQUEST_STEAL_UPDATE = BIT(3),
 	REQUEST_EVENT = BIT(4),	     /* the LAPIC or the program has something to inject */
 	REQUEST_LEAVE = BIT(5),	     /* somebody waits in vm_synchronize() */
+	REQUEST_COMPANY = BIT(7),    /* another vCPU executes guest code, too */
 	REQUEST_IOAPIC_EOI = BIT(6), /* the program's I/O APIC hears that a level has ended */
 	REQUEST_ASK = BIT(7),	     /* vcpu_answer() */
 };
