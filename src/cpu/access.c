@@ -288,3 +288,43 @@ enum guest_fault cpu_write(struct cpu *cpu, gva_t gva, const void *buf, u32 size
 	observe(cpu, gva, &parts, access | ACCESS_WRITE);
 	return FAULT_NONE;
 }
+
+static bool all_memory(const struct parts *parts)
+{
+	for (u32 i = 0; i < parts->n; i++)
+		if (!parts->part[i].t.host)
+			return false;
+	return true;
+}
+
+static bool access_parts(struct cpu *cpu, const struct parts *parts, u8 *buf, u32 access)
+{
+	for (u32 i = 0; i < parts->n; i++) {
+		const struct part *part = &parts->part[i];
+		enum guest_fault fault = access & ACCESS_WRITE ? write_part(cpu, part, buf)
+							       : read_part(cpu, part, buf);
+
+		if (fault)
+			return false;
+		buf += part->size;
+	}
+	return true;
+}
+
+bool cpu_access_quietly(struct cpu *cpu, gva_t gva, void *buf, u32 size, u32 access)
+{
+	struct cpu_event event = cpu->event;
+	struct cpu_exit exit = cpu->exit;
+	struct parts parts;
+	bool done;
+
+	if (!size || size > PAGE_SIZE || !cpu_canonical(cpu, gva) ||
+	    !cpu_canonical(cpu, gva + size - 1))
+		return false;
+	access |= ACCESS_SYSTEM;
+	done = split(cpu, gva, size, access, &parts) == FAULT_NONE && all_memory(&parts) &&
+	       access_parts(cpu, &parts, buf, access);
+	cpu->event = event;
+	cpu->exit = exit;
+	return done;
+}

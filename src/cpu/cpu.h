@@ -271,6 +271,8 @@ struct cpu {
 	s64 live[NRETIRE]; /* what grows of it while guest code runs, from minus what is left to a trip: engine/count.h */
 	struct retire_trips trips; /* where to end the run; the owner's, read at engine_run() */
 	struct branch_ring branches;
+	bool precise;	/* last_rip is wanted; the owner's, read at engine_run() */
+	u64 last_rip;	/* where the instruction with which a run ended at a trip is */
 	bool alone;	      /* no other processor writes this memory */
 	bool same_memory;     /* the owner's, for one engine_run(): nobody else has had a turn since the last */
 	bool loose;	      /* the owner's, for one engine_run(): the budget may end up to a block early */

@@ -97,6 +97,13 @@ enum guest_fault cpu_read(struct cpu *cpu, gva_t gva, void *buf, u32 size, u32 a
 enum guest_fault cpu_write(struct cpu *cpu, gva_t gva, const void *buf, u32 size, u32 access);
 
 /*
+ * The same for what the processor does on its own account, at supervisor privilege and without an
+ * instruction that could fault: the debug store. False: not all of it is memory with that right, and
+ * nothing was accessed. ACCESS_READ or ACCESS_WRITE.
+ */
+bool cpu_access_quietly(struct cpu *cpu, gva_t gva, void *buf, u32 size, u32 access);
+
+/*
  * Device accesses by physical address, for whoever translated on its own. A read is answered from
  * the answers held or ends in FAULT_EXIT with EXIT_MMIO; the last of mmio.reads[] is then the one
  * wanted. A write is queued. More than MMIO_FRAGMENTS in one instruction: EXIT_UNEMULATED.

@@ -86,6 +86,9 @@ static void start(struct cpu *cpu)
 			    least(distance(cpu, RETIRE_CYCLES, privilege),
 				  distance(cpu, RETIRE_REF_CYCLES, privilege)));
 	start_records(cpu);
+	/* The last one is to run alone. */
+	if (cpu->precise && instructions > 1)
+		instructions--;
 	set_slice(cpu,
 		  at_trip(cpu, privilege) ? 0 : least(least(eng->budget, SLICE_MAX), instructions));
 	eng->budget -= eng->slice;

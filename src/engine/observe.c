@@ -28,7 +28,19 @@ u64 observe_end(struct cpu *cpu, u32 desc, const u8 *return_pc, u64 otherwise)
 {
 	if ((desc & DESC_STEP) || !cpu_observes(cpu) || !count_at_trip(cpu))
 		return otherwise;
+	/* An access that is taken back is not the miss any more that it was: what was seen of it
+	 * stays. */
+	if (desc & DESC_SIZE)
+		cpu->timing.keep = 2;
 	return take_back(cpu, return_pc);
+}
+
+void observe_alone(struct cpu *cpu)
+{
+	cpu->last_rip = cpu->rip;
+	if (cpu->timing.keep && --cpu->timing.keep)
+		return;
+	cpu->timing.seen.access.valid = false;
 }
 
 u64 observe_access(struct cpu *cpu, u64 host, u32 desc, const u8 *return_pc)
@@ -82,6 +94,7 @@ u64 observe_branch(struct cpu *cpu, u64 target, u32 kind, const u8 *return_pc)
 	}
 	cpu->branches.missed = t->seen.mispredicted;
 	cpu->spill[SPILL_HOST] = target;
+	cpu->last_rip = from;
 	if (count_at_trip(cpu))
 		__atomic_fetch_or(&cpu->attention, ATTENTION_ENGINE, __ATOMIC_RELAXED);
 	return SLOW_DIRECT;

@@ -283,6 +283,8 @@ enum observe_kind { OBSERVE_TAKEN, OBSERVE_NOT_TAKEN, OBSERVE_INDIRECT, OBSERVE_
 u64 observe_access(struct cpu *cpu, u64 host, u32 desc, const u8 *return_pc);
 u64 observe_fetch(struct cpu *cpu, u64 linear, u32 desc, const u8 *return_pc);
 u64 observe_branch(struct cpu *cpu, u64 target, u32 kind, const u8 *return_pc);
+/* Before an instruction that may be described when it has run. */
+void observe_alone(struct cpu *cpu);
 /* Behind an access that C observed: leaves translated code if a trip is reached. */
 u64 observe_end(struct cpu *cpu, u32 desc, const u8 *return_pc, u64 otherwise);
 

@@ -342,6 +342,7 @@ static enum turn execute_complex(struct cpu *cpu, const struct insn *insn, u32 m
 	u64 code_base = cpu->seg[CS].base, from = cpu->rip;
 	enum sys_result result;
 
+	cpu->last_rip = from;
 	cpu->exit.insn_len = insn->len;
 	cpu->exit.reason = EXIT_NONE;
 	result = sys_execute(cpu, insn);
@@ -508,6 +509,8 @@ static enum turn visit(struct cpu *cpu)
 	enum guest_fault fault;
 	struct block *block;
 
+	if (unlikely(cpu->precise))
+		observe_alone(cpu);
 	if (must_step(cpu))
 		mode |= MODE_STEP;
 	if (eng->steps)

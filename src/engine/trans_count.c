@@ -114,6 +114,8 @@ static void add_at_end(struct trans *t, enum retire_class class)
 
 	emit_group1_mem(&t->e, true, GROUP_ADD, live(class), 1);
 	below = emit_jcc(&t->e, CC_S);
+	emit_mov_imm(&t->e, S0, t->rip);
+	emit_rm(&t->e, true, OP_MOV_STORE, S0, ea_base(RSP, CPU(last_rip)));
 	emit_insn(&t->e, &(struct enc){ .lock = true,
 					.opcode = 0x81,
 					.reg = 1, /* OR */

@@ -14,7 +14,8 @@ static u64 fixed_ctrl_copy(const struct pmu *pmu)
 	u64 copy = 0;
 
 	for (u32 i = 0; i < pmu->fixed; i++)
-		copy |= pmu_hardware_control(pmu, PMU_FIXED_BASE + i) << FIXED_CTRL_BITS * i;
+		copy |= pmu_hardware_control(pmu, PMU_FIXED_BASE + i) << FIXED_CTRL_BITS * i |
+			(pmu->fixed_ctrl & FIXED_CTRL_ADAPTIVE(i));
 	return copy;
 }
 
@@ -103,4 +104,5 @@ const struct pmu_backend hostperf_mediated = {
 	.read_record = hostperf_read_record,
 	.write_record = hostperf_write_record,
 	.clear_records = hostperf_clear_records,
+	.pebs = hostperf_pebs,
 };

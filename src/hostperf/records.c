@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: MIT
 /*
  * Branch records: there is one stack, and it is the guest's in both modes, since no event of the
- * host asks for it. The world is a struct hwpmu. vCPU thread.
+ * host asks for it. PEBS likewise. The world is a struct hwpmu. vCPU thread.
  */
 #include "hostperf/priv.h"
 
@@ -34,4 +34,9 @@ void hostperf_clear_records(void *world)
 
 	if (hw->branches)
 		hwpmu_clear_lbr(hw);
+}
+
+void hostperf_pebs(void *world, const struct pebs_control *control)
+{
+	hwpmu_write_pebs(world, control);
 }

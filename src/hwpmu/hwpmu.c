@@ -91,7 +91,9 @@ static void settle(struct hwpmu *pmu, u32 counter)
 
 	if (!(pmu->running & BIT(counter)))
 		return;
-	if (value >= wrap(pmu, counter)) {
+	if (value >= wrap(pmu, counter) && (hwpmu_pebs_counters(pmu) & BIT(counter))) {
+		pmu->pebs_pending |= BIT(counter);
+	} else if (value >= wrap(pmu, counter)) {
 		pmu->global_status |= BIT(counter);
 		pmu->overflowed |= BIT(counter);
 		pmu->pmi |= wants_pmi(pmu, counter);
@@ -132,6 +134,9 @@ static void decode_general(struct hwpmu *pmu, u32 i)
 	struct hwpmu_event event = hwpmu_event(pmu->model, select);
 	struct hwpmu_counter *c = &pmu->counter[i];
 
+	/* No load takes less. */
+	if (event.class == RETIRE_SLOW_LOADS && pmu->pebs.latency <= PEBS_LATENCY_LEAST)
+		event.class = RETIRE_LOADS;
 	c->class = event.class;
 	c->times = event.times;
 	c->privileges = 0;
@@ -219,6 +224,8 @@ void hwpmu_reset(struct hwpmu *pmu)
 	pmu->fixed_ctrl = pmu->global_status = pmu->overflowed = 0;
 	pmu->freeze_on_pmi = pmu->pmi = false;
 	pmu->global_ctrl = hwpmu_all(pmu);
+	pmu->pebs = (struct pebs_control){ 0 };
+	pmu->pebs_pending = 0;
 	pmu->lbr.enabled = false; /* entries stay what they are */
 	hwpmu_update_lbr(pmu);
 	restart_all(pmu);
@@ -312,6 +319,8 @@ bool hwpmu_retire(struct hwpmu *pmu)
 	bool pmi;
 
 	settle_all(pmu);
+	if (pmu->pebs_pending)
+		hwpmu_pebs_assist(pmu);
 	if (pmu->untold)
 		tell_unknown(pmu);
 	pmi = pmu->pmi;

@@ -16,6 +16,7 @@
 
 #include "base/types.h"
 #include "hwpmu/branch.h"
+#include "hwpmu/pebs.h"
 #include "hwpmu/retire.h"
 #include "x86/lbr.h"
 #include "x86/pmu_models.h"
@@ -36,28 +37,45 @@ struct hwpmu_counter {
 
 /*
  * In which operation of the processor a counter counts. AMD has bits for it in the event select
- * (APM2 13.2.1, GuestOnly and HostOnly); Intel switches GLOBAL_CTRL when a guest is entered and left.
+ * (APM2 13.2.1, GuestOnly and HostOnly); Intel switches GLOBAL_CTRL when a guest is entered and
+ * left.
  */
 #define HWPMU_GUEST BIT(0)
 #define HWPMU_HOST  BIT(1)
 
 #define HWPMU_UNKNOWN 8
 
+/*
+ * What PEBS needs of the processor: guest memory by linear addresses at supervisor privilege, which
+ * must not fault (false: nothing was read or written), and the last instruction. `cfg` says what of
+ * it is wanted, as MSR_PEBS_DATA_CFG; branches are not.
+ */
+struct hwpmu_store {
+	bool (*read)(void *owner, u64 linear, void *to, u32 size);
+	bool (*write)(void *owner, u64 linear, const void *from, u32 size);
+	void (*sample)(void *owner, u64 cfg, struct pebs_sample *sample);
+};
+
 struct hwpmu {
 	const struct pmu_model *model;
 	const struct retire_tally *tally, *host; /* of guest code, and of the host's; or NULL */
 	struct branch_ring *branches;		 /* the processor's; NULL: it records none */
 	struct lbr_control lbr;
+	const struct hwpmu_store *store; /* NULL: no PEBS */
+	void *owner;			 /* the store's */
+	struct pebs_control pebs;
+	u64 pebs_pending; /* counters that overflowed and want a record */
+	u64 records;	  /* PEBS assists */
 	u64 select[HWPMU_GENERAL], fixed_ctrl, global_ctrl;
 	u64 global_status; /* kept on every model, also where software has no such register */
 	bool freeze_on_pmi;
-	bool pmi;	/* wanted, for the next hwpmu_retire() */
-	u64 overflowed; /* counters, for hwpmu_take_overflows() */
-	u64 running;	/* counters that count now */
+	bool pmi;		    /* wanted, for the next hwpmu_retire() */
+	u64 overflowed;		    /* counters, for hwpmu_take_overflows() */
+	u64 running;		    /* counters that count now */
 	retire_wanted wanted, also; /* what they count, and what the owner wants counted besides */
 	struct hwpmu_counter counter[HWPMU_COUNTERS]; /* general, then fixed */
 	u32 nunknown, unknown[HWPMU_UNKNOWN];	      /* events nobody knows, plus one */
-	u32 untold;				      /* how many of them the owner has not been told */
+	u32 untold; /* how many of them the owner has not been told */
 };
 
 /* Reset: everything 0 and stopped, but GLOBAL_CTRL enables all counters; they count guest code. */
@@ -87,17 +105,25 @@ void hwpmu_write_freeze(struct hwpmu *pmu, bool freeze);
 void hwpmu_attach_branches(struct hwpmu *pmu, struct branch_ring *branches);
 
 /*
- * Branch records, of a model that has them. Entries and INFO are as the model's registers show them;
- * i below the depth. Cycles are counted while branches are recorded.
+ * Branch records, of a model that has them. Entries and INFO are as the model's registers show
+ * them; i below the depth. Cycles are counted while branches are recorded.
  */
 void hwpmu_write_lbr(struct hwpmu *pmu, const struct lbr_control *control);
 u64 hwpmu_read_lbr(const struct hwpmu *pmu, enum lbr_field field, u32 i);
 void hwpmu_write_lbr_entry(struct hwpmu *pmu, enum lbr_field field, u32 i, u64 value);
 void hwpmu_clear_lbr(struct hwpmu *pmu);
 
+/* PEBS, of a model that has it. */
+void hwpmu_attach_store(struct hwpmu *pmu, const struct hwpmu_store *store, void *owner);
+void hwpmu_write_pebs(struct hwpmu *pmu, const struct pebs_control *control);
+bool hwpmu_pebs_wants_access(const struct hwpmu *pmu); /* records tell of the data access */
+
 /* Finds the overflows up to now and sets their status bits. True: a PMI is to be delivered. */
 bool hwpmu_retire(struct hwpmu *pmu);
-/* The counters that overflowed since the last call, whatever their status bits are by now. */
+/*
+ * The counters that overflowed since the last call, whatever their status bits are by now, but for
+ * those that PEBS made records of; GLOBAL_STATUS_DS if their store reached its threshold.
+ */
 u64 hwpmu_take_overflows(struct hwpmu *pmu);
 
 /*

@@ -94,9 +94,11 @@ static enum hwpmu_access write_counter(struct hwpmu *pmu, u32 index, u32 counter
 
 static enum hwpmu_access write_select(struct hwpmu *pmu, u32 i, u64 value)
 {
+	u64 adaptive = pmu->pebs.adaptive ? EVENTSEL_ADAPTIVE : 0;
+
 	if (pmu->model->is_amd)
 		value &= ~(MASK(63, 36) | EVENTSEL_ANY | EVENTSEL_PC);
-	else if (value & (MASK(63, 32) | EVENTSEL_ANY))
+	else if (value & ((MASK(63, 32) & ~adaptive) | EVENTSEL_ANY))
 		return HWPMU_FAULT;
 	hwpmu_write_select(pmu, i, value);
 	return HWPMU_DONE;

@@ -19,5 +19,7 @@ struct hwpmu_event hwpmu_fixed_event(const struct pmu_model *model, u32 i);
 
 void hwpmu_update_wanted(struct hwpmu *pmu);
 void hwpmu_update_lbr(struct hwpmu *pmu);
+u64 hwpmu_pebs_counters(const struct hwpmu *pmu); /* whose overflow is a record */
+void hwpmu_pebs_assist(struct hwpmu *pmu);
 
 #endif

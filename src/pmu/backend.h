@@ -11,6 +11,7 @@
 #define PMU_BACKEND_H
 
 #include "x86/lbr.h"
+#include "x86/pebs.h"
 
 struct pmu;
 
@@ -41,6 +42,8 @@ struct pmu_backend {
 	u64 (*read_record)(const void *world, enum lbr_field field, u32 i);
 	void (*write_record)(void *world, enum lbr_field field, u32 i, u64 value);
 	void (*clear_records)(void *world);
+	/* NULL: the guest has no PEBS. */
+	void (*pebs)(void *world, const struct pebs_control *control);
 };
 
 /* --- what a backend asks the virtual PMU --- */

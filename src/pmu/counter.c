@@ -40,7 +40,7 @@ void pmu_tell_all(struct pmu *pmu)
 {
 	pmu->dirty = pmu->all | PMU_DIRTY_GLOBAL | PMU_DIRTY_STATUS;
 	pmu->stale = pmu->all;
-	pmu->lbr_dirty = true;
+	pmu->lbr_dirty = pmu->pebs_dirty = true;
 }
 
 void pmu_sync(struct pmu *pmu)
@@ -49,6 +49,8 @@ void pmu_sync(struct pmu *pmu)
 
 	if (pmu->lbr_dirty || (pmu->dirty & PMU_DIRTY_STATUS))
 		pmu_lbr_sync(pmu);
+	if (pmu->pebs_dirty || (pmu->dirty & pmu->all))
+		pmu_pebs_sync(pmu);
 	if (!(pmu->dirty | pmu->stale))
 		return;
 	/* What is not newer here is newer there. */

@@ -17,9 +17,13 @@ static u64 read_capabilities(const struct pmu *pmu, u32 i)
 static bool capabilities_legal(const struct pmu *pmu, u64 value)
 {
 	u64 supported = pmu_supported_capabilities(pmu->model);
-	u64 lbr = value & PERF_CAP_LBR_FORMAT;
+	u64 lbr = value & PERF_CAP_LBR_FORMAT, pebs = value & PERF_CAP_PEBS;
 
-	return !(value & ~supported) && (!lbr || lbr == (supported & PERF_CAP_LBR_FORMAT));
+	if ((value & ~supported) || (lbr && lbr != (supported & PERF_CAP_LBR_FORMAT)))
+		return false;
+	if (!(value & PERF_CAP_PEBS_FORMAT))
+		return true;
+	return pebs == (supported & PERF_CAP_PEBS) && pmu->guest.ds;
 }
 
 static bool write_capabilities(struct pmu *pmu, u32 i, u64 value, bool host)
@@ -87,6 +91,8 @@ static u64 select_reserved(const struct pmu *pmu, u32 i)
 
 	if (pmu->guest.tsx)
 		reserved &= ~(EVENTSEL_IN_TX | (i == 2 ? EVENTSEL_IN_TXCP : 0));
+	if (pmu_pebs_adaptive(pmu))
+		reserved &= ~EVENTSEL_ADAPTIVE;
 	return reserved;
 }
 
@@ -114,11 +120,14 @@ static bool write_fixed_ctrl(struct pmu *pmu, u32 i, u64 value, bool host)
 
 	(void)host;
 	for (i = 0; i < pmu->fixed; i++)
-		legal |= field << FIXED_CTRL_BITS * i;
+		if (pmu->fixed_set >> i & 1)
+			legal |= field << FIXED_CTRL_BITS * i |
+				 (pmu_pebs_adaptive(pmu) ? FIXED_CTRL_ADAPTIVE(i) : 0);
 	if (value & ~legal)
 		return false;
 	for (i = 0; i < pmu->fixed; i++)
-		if (fixed_ctrl_field(value ^ pmu->fixed_ctrl, i))
+		if (fixed_ctrl_field(value ^ pmu->fixed_ctrl, i) ||
+		    ((value ^ pmu->fixed_ctrl) & FIXED_CTRL_ADAPTIVE(i)))
 			pmu->dirty |= BIT(PMU_FIXED_BASE + i);
 	pmu->fixed_ctrl = value;
 	return true;
@@ -176,9 +185,47 @@ static bool write_ovf_ctrl(struct pmu *pmu, u32 i, u64 value, bool host)
 	return true;
 }
 
+/* Version 4. */
+static bool write_status_set(struct pmu *pmu, u32 i, u64 value, bool host)
+{
+	(void)i;
+	if (value & ~status_legal(pmu))
+		return false;
+	if (host)
+		return true;
+	pmu->global_status |= value;
+	pmu->dirty |= PMU_DIRTY_STATUS;
+	return true;
+}
+
+/* SDM 3B 20.2.4.3: who uses what. Bit 63 is the interrupt. */
+static u64 read_inuse(const struct pmu *pmu, u32 i)
+{
+	u64 inuse = 0;
+
+	for (i = 0; i < pmu->general; i++) {
+		inuse |= pmu->select[i] & EVENTSEL_EVENT ? BIT(i) : 0;
+		inuse |= pmu->select[i] & EVENTSEL_INT ? BIT(63) : 0;
+	}
+	for (i = 0; i < pmu->fixed; i++) {
+		u64 control = fixed_ctrl_field(pmu->fixed_ctrl, i);
+
+		inuse |= control & (FIXED_CTRL_OS | FIXED_CTRL_USR) ? BIT(PMU_FIXED_BASE + i) : 0;
+		inuse |= control & FIXED_CTRL_PMI ? BIT(63) : 0;
+	}
+	return pmu->pebs_enable ? inuse | BIT(63) : inuse;
+}
+
+static bool write_never(struct pmu *pmu, u32 i, u64 value, bool host)
+{
+	(void)pmu, (void)i, (void)value, (void)host;
+	return false;
+}
+
 /* --- the rows --- */
 
-#define LBR_REG(name) pmu_lbr_read_##name, pmu_lbr_write_##name
+#define LBR_REG(name)  pmu_lbr_read_##name, pmu_lbr_write_##name
+#define PEBS_REG(name) pmu_pebs_read_##name, pmu_pebs_write_##name
 
 static const struct pmu_row rows[] = {
 	{ "IA32_PERF_CAPABILITIES", 0x345, 1, 1, PER_CPU, 0, ROW_LISTED | ROW_PDCM, PASS_NEVER,
@@ -199,6 +246,20 @@ static const struct pmu_row rows[] = {
 	  read_global_ctrl, write_global_ctrl },
 	{ "IA32_PERF_GLOBAL_OVF_CTRL", 0x390, 1, 1, PER_CPU, 2, 0, PASS_GLOBAL, NULL,
 	  write_ovf_ctrl },
+
+	{ "IA32_PERF_GLOBAL_STATUS_SET", 0x391, 1, 1, PER_CPU, 4, 0, PASS_NEVER, NULL,
+	  write_status_set },
+	{ "IA32_PERF_GLOBAL_INUSE", 0x392, 1, 1, PER_CPU, 4, 0, PASS_NEVER, read_inuse,
+	  write_never },
+
+	{ "IA32_DS_AREA", 0x600, 1, 1, PER_CPU, 0, ROW_LISTED | ROW_DS, PASS_NEVER,
+	  PEBS_REG(ds_area) },
+	{ "MSR_PEBS_DATA_CFG", 0x3f2, 1, 1, PER_CPU, 2, ROW_LISTED | ROW_BASELINE, PASS_NEVER,
+	  PEBS_REG(data_cfg) },
+	{ "MSR_PEBS_LD_LAT_THRESHOLD", 0x3f6, 1, 1, PER_CPU, 2, ROW_LISTED | ROW_PEBS, PASS_NEVER,
+	  PEBS_REG(ld_lat) },
+	{ "IA32_PEBS_ENABLE", 0x3f1, 1, 1, PER_CPU, 2, ROW_LISTED | ROW_PEBS, PASS_NEVER,
+	  PEBS_REG(enable) },
 
 	{ "MSR_LASTBRANCH_TOS", 0x1c9, 1, 1, PER_CPU, 1, ROW_LISTED | ROW_LEGACY, PASS_NEVER,
 	  LBR_REG(top) },
@@ -239,6 +300,7 @@ static void derive(struct pmu *pmu)
 {
 	const struct pmu_model *model = pmu->model;
 	u32 eax = pmu->guest.leaf_a_eax, edx = pmu->guest.leaf_a_edx;
+	u32 most = least(model->fixed, PMU_FIXED);
 
 	pmu->version = field(eax, 7, 0);
 	if (!pmu->version)
@@ -247,7 +309,11 @@ static void derive(struct pmu *pmu)
 	pmu->general_mask = BIT(least(field(eax, 23, 16), model->general_width)) - 1;
 	if (pmu->version < 2)
 		return;
-	pmu->fixed = least(field(edx, 4, 0), least(model->fixed, PMU_FIXED));
+	pmu->fixed_set = BIT(least(field(edx, 4, 0), most)) - 1;
+	if (pmu->version >= 5)
+		pmu->fixed_set |= pmu->guest.leaf_a_ecx & (BIT(most) - 1);
+	while (pmu->fixed_set >> pmu->fixed)
+		pmu->fixed++;
 	pmu->fixed_mask = BIT(least(field(edx, 12, 5), model->fixed_width)) - 1;
 }
 
@@ -257,7 +323,8 @@ static bool rdpmc_counter(const struct pmu *pmu, u32 ecx, u32 *counter)
 	u32 type = ecx >> 16, i = ecx & 0xffff;
 
 	*counter = type ? PMU_FIXED_BASE + i : i;
-	return type == 0x4000 ? i < pmu->fixed : !type && i < pmu->general;
+	return type == 0x4000 ? i < pmu->fixed && (pmu->fixed_set >> i & 1)
+			      : !type && i < pmu->general;
 }
 
 const struct pmu_vendor pmu_intel = {

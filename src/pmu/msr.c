@@ -41,6 +41,8 @@ u32 pmu_row_offered(const struct pmu_row *row, const struct pmu_model *model)
 
 	if (model->version < row->version || (lbr && lbr != model->lbr))
 		return 0;
+	if ((row->flags & ROW_BASELINE) && !(model->perf_capabilities & PERF_CAP_BASELINE))
+		return 0;
 	return count(row, model->general, model->fixed, model->lbr_depth);
 }
 
@@ -54,6 +56,10 @@ u32 pmu_row_present(const struct pmu_row *row, const struct pmu *pmu)
 	    !(pmu->guest.pdcm && (pmu->perf_capabilities & PERF_CAP_FULL_WIDTH)))
 		return 0;
 	if ((row->flags & ROW_CORE_EXT) && !pmu->guest.core_ext)
+		return 0;
+	if (((row->flags & ROW_PEBS) && !pmu->has_pebs) ||
+	    ((row->flags & ROW_BASELINE) && !pmu_pebs_adaptive(pmu)) ||
+	    ((row->flags & ROW_DS) && !pmu->guest.ds))
 		return 0;
 	if (lbr && lbr != pmu->lbr)
 		return 0;
@@ -90,7 +96,9 @@ static enum pmu_result absent(const struct pmu *pmu, struct pmu_reg reg, u32 ind
 
 static bool present(const struct pmu *pmu, struct pmu_reg reg)
 {
-	return reg.row && reg.i < pmu_row_present(reg.row, pmu);
+	if (!reg.row || reg.i >= pmu_row_present(reg.row, pmu))
+		return false;
+	return reg.row->per != PER_FIXED || (pmu->fixed_set >> reg.i & 1);
 }
 
 enum pmu_result pmu_rdmsr(struct pmu *pmu, u32 index, bool host, u64 *value)

@@ -7,15 +7,19 @@
 
 bool pmu_overflow(struct pmu *pmu, u64 counters)
 {
-	bool asked = pmu->pmi;
+	bool asked = pmu->pmi, store = counters & GLOBAL_STATUS_DS;
 
 	/* What the backend counted before the guest wrote the counter is void. */
 	counters &= pmu->all & ~pmu->stale;
-	if (!counters)
+	if (!counters && !store)
 		return pmu->pmi;
 	pmu_fetch(pmu);
 	if (pmu->version > 1)
 		pmu->global_status |= counters;
+	if (store) {
+		pmu->global_status |= GLOBAL_STATUS_DS;
+		pmu->pmi = true;
+	}
 	/* Their next round begins with the bits that the guest does not see. */
 	pmu->stale |= counters & pmu->narrow;
 	while (counters)
@@ -44,4 +48,10 @@ u32 pmu_take_requests(struct pmu *pmu)
 		return 0;
 	pmu->pmi = false;
 	return PMU_REQUEST_PMI | (pmu->vendor->masks_lvtpc ? PMU_REQUEST_MASK_LVTPC : 0);
+}
+
+bool pmu_tells_overflow(struct pmu *pmu)
+{
+	pmu_fetch(pmu);
+	return pmu->global_status & (pmu->all | GLOBAL_STATUS_DS);
 }

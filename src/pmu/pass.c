@@ -11,7 +11,7 @@
 
 static bool same_counters(const struct pmu *pmu)
 {
-	return pmu->general == pmu->model->general && pmu->fixed == pmu->model->fixed;
+	return pmu->all == pmu_counters(pmu->model->general, pmu->model->fixed);
 }
 
 /* The hardware has no transactions, whose bits a guest with them may set. */
@@ -38,7 +38,7 @@ static bool passes(const struct pmu *pmu, const struct pmu_row *row)
 
 	switch (row->pass) {
 	case PASS_COUNTER:
-		return !(pmu->narrow & counters);
+		return !(pmu->narrow & counters) && !(counters & ~pmu->all);
 	case PASS_SELECT:
 		return pmu_passes_selects(pmu);
 	case PASS_FIXED_CTRL:

@@ -45,15 +45,16 @@ void pmu_configure(struct pmu *pmu, const struct pmu_guest *guest)
 {
 	pmu->backend->unload(pmu->world);
 	pmu->guest = *guest;
-	pmu->version = pmu->general = pmu->fixed = 0;
+	pmu->version = pmu->general = pmu->fixed = pmu->fixed_set = 0;
 	pmu->general_mask = pmu->fixed_mask = 0;
 	if (!guest->disabled)
 		pmu->vendor->derive(pmu);
-	pmu->all = pmu_counters(pmu->general, pmu->fixed);
+	pmu->all = pmu_counters(pmu->general, 0) | (u64)pmu->fixed_set << PMU_FIXED_BASE;
 	pmu->narrow = narrow(pmu);
 	pmu->shape++;
 	reset(pmu);
 	pmu_lbr_reset(pmu);
+	pmu_pebs_reset(pmu);
 }
 
 static u32 least(u32 a, u32 b)
@@ -65,8 +66,12 @@ static void cpuid_intel(const struct pmu_model *model, u32 regs[4])
 {
 	u32 general = least(model->general, PMU_GENERAL), fixed = least(model->fixed, PMU_FIXED);
 
-	regs[0] = least(model->version, PMU_VERSION) | general << 8 | model->general_width << 16 |
-		  (u32)model->arch_events << 24;
+	bool adaptive = model->perf_capabilities & PERF_CAP_BASELINE;
+	u32 version = least(model->version, adaptive ? PMU_VERSION_ADAPTIVE : PMU_VERSION);
+
+	regs[0] =
+		version | general << 8 | model->general_width << 16 | (u32)model->arch_events << 24;
+	regs[2] = version >= 5 ? BIT(fixed) - 1 : 0;
 	regs[3] = fixed | model->fixed_width << 5 | 1 << 15; /* AnyThread is deprecated */
 }
 

@@ -28,17 +28,22 @@
 #define PMU_GENERAL_AMD 6
 #define PMU_FIXED	3
 #define PMU_COUNTERS	(PMU_GENERAL + PMU_FIXED)
-#define PMU_VERSION	2
+/* Adaptive PEBS needs more: where Linux sees less than 5 it uses bits of PEBS_ENABLE for the
+ * latency of loads that then belong to fixed counters. */
+#define PMU_VERSION	     2
+#define PMU_VERSION_ADAPTIVE 5
 
 /* The CPUID of a guest, as far as it makes the PMU. */
 struct pmu_guest {
 	bool disabled; /* KVM_PMU_CAP_DISABLE: no PMU, whatever CPUID says */
-	u32 leaf_a_eax, leaf_a_edx;
+	u32 leaf_a_eax, leaf_a_ecx, leaf_a_edx;
 	bool pdcm;     /* 01H:ECX[15] */
 	bool tsx;      /* 07H.0:EBX: HLE or RTM */
 	bool core_ext; /* 80000001H:ECX[23] */
 	u32 leaf_22_eax, leaf_22_ebx;
 	bool arch_lbr; /* 07H.0:EDX[19] */
+	bool ds;       /* 01H: DS and DTES64 */
+	bool la57;     /* 07H.0:ECX[16] */
 };
 
 struct pmu_vendor;
@@ -55,8 +60,10 @@ struct pmu {
 	struct pmu_guest guest;
 
 	/* What the guest has; version 0: nothing. */
-	u8 version, general, fixed;
-	u64 all; /* its counters */
+	u8 version, general;
+	u8 fixed;     /* up to the last one */
+	u8 fixed_set; /* which of them exist: all, unless version 5 says otherwise */
+	u64 all;      /* its counters */
 	u64 general_mask, fixed_mask;
 	u64 narrow; /* counters with fewer bits than the model's */
 
@@ -69,6 +76,9 @@ struct pmu {
 	bool lbr_dirty;
 	u64 lbr_select, dbg_extn_cfg; /* MSR_LBR_SELECT, IA32_LBR_CTL or LBR_SELECT; AMD */
 	u64 debugctl;		      /* as pmu_set_debugctl() has it; a PMI may clear a bit */
+
+	bool has_pebs, pebs_dirty;
+	u64 pebs_enable, ds_area, pebs_data_cfg, pebs_ld_lat;
 
 	u64 dirty; /* what the backend has not been told: controls of counters, PMU_DIRTY_* */
 	u64 stale; /* counters whose value it has not been told */
@@ -141,7 +151,8 @@ void pmu_set_debugctl(struct pmu *pmu, u64 value);
 void pmu_sync(struct pmu *pmu);
 void pmu_enter(struct pmu *pmu);
 void pmu_leave(struct pmu *pmu);
-/* These counters overflowed. Only sets bits; true: a PMI is wanted. */
+/* These counters overflowed, or GLOBAL_STATUS_DS: the debug store reached its threshold. Only sets
+ * bits; true: a PMI is wanted. */
 bool pmu_overflow(struct pmu *pmu, u64 counters);
 
 /* What the owner has to do: overflows until it asks make one PMI. */
@@ -150,5 +161,6 @@ enum pmu_request {
 	PMU_REQUEST_MASK_LVTPC = BIT(1), /* set its mask bit, once delivered */
 };
 u32 pmu_take_requests(struct pmu *pmu);
+bool pmu_tells_overflow(struct pmu *pmu); /* the status does */
 
 #endif

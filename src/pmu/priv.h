@@ -14,6 +14,9 @@ enum pmu_row_flags {
 	ROW_FULL_WIDTH = BIT(1), /* needs PERF_CAPABILITIES[13] */
 	ROW_PDCM = BIT(2),	 /* the guest needs PDCM to read it */
 	ROW_CORE_EXT = BIT(3),	 /* needs PerfCtrExtCore */
+	ROW_PEBS = BIT(4),	 /* needs a PEBS format */
+	ROW_BASELINE = BIT(5),	 /* and adaptive records */
+	ROW_DS = BIT(6),	 /* needs a debug store, with or without a PMU */
 	/* Exists with such branch records only. */
 	ROW_LBR_SHIFT = 8,
 	ROW_LEGACY = LBR_LEGACY << ROW_LBR_SHIFT,
@@ -124,6 +127,20 @@ void pmu_lbr_reset(struct pmu *pmu);
 void pmu_lbr_sync(struct pmu *pmu);
 void pmu_lbr_freeze(struct pmu *pmu); /* a PMI is asked for */
 u64 pmu_lbr_status_bits(const struct pmu *pmu);
+
+/* --- pebs.c --- */
+
+void pmu_pebs_reset(struct pmu *pmu);
+void pmu_pebs_sync(struct pmu *pmu);
+bool pmu_pebs_adaptive(const struct pmu *pmu); /* the guest has adaptive records */
+
+#define PMU_PEBS_REGISTER(name)                                 \
+	u64 pmu_pebs_read_##name(const struct pmu *pmu, u32 i); \
+	bool pmu_pebs_write_##name(struct pmu *pmu, u32 i, u64 value, bool host)
+PMU_PEBS_REGISTER(enable);
+PMU_PEBS_REGISTER(ds_area);
+PMU_PEBS_REGISTER(data_cfg);
+PMU_PEBS_REGISTER(ld_lat);
 
 /* For rows. */
 #define PMU_LBR_REGISTER(name)                                 \

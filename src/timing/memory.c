@@ -145,9 +145,20 @@ static u16 latency(const struct timing *t, enum observed_level level, enum obser
 	return cycles;
 }
 
+/* Of the first level nothing is slow: its hits need not come here. */
+static void count_slow(struct timing *t, u16 cycles)
+{
+	if (cycles > t->slow && cycles > t->params->latency[0])
+		add(t, RETIRE_SLOW_LOADS);
+}
+
 static void note(struct timing *t, const struct timing_access *a, enum observed_level level,
 		 enum observed_tlb tlb)
 {
+	if (!a->store)
+		count_slow(t, latency(t, level, tlb));
+	if (t->keep)
+		return;
 	t->seen.access = (struct observed_access){ .valid = true,
 						   .store = a->store,
 						   .level = level,

@@ -56,6 +56,8 @@ struct timing {
 	const struct timing_params *params; /* NULL: no model; nothing here may be called */
 	u64 *count;			    /* by enum retire_class: where misses are added */
 	struct observed seen;
+	u8 keep;  /* not 0: what is seen of an access stays as it is; see engine/observe.c */
+	u16 slow; /* a load that takes longer counts as slow; the owner's */
 	struct timing_sets l1d, l1i, l2, llc;
 	struct timing_sets dtlb, itlb, stlb, istlb; /* istlb is stlb's where they are one */
 	u64 data_page[TIMING_LINES], code_page[TIMING_LINES]; /* the TLB's tags for the buffers */

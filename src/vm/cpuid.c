@@ -163,12 +163,15 @@ static void apply_to_pmu(struct vcpu *vcpu)
 	struct pmu_guest guest = {
 		.disabled = vcpu->vm->set.pmu_disabled,
 		.leaf_a_eax = a ? a->eax : 0,
+		.leaf_a_ecx = a ? a->ecx : 0,
 		.leaf_a_edx = a ? a->edx : 0,
 		.pdcm = cpu_has(vcpu->cpu, FEAT_PDCM),
 		.core_ext = cpu_has(vcpu->cpu, FEAT_PERFCTR_CORE),
 		.leaf_22_eax = v2 ? v2->eax : 0,
 		.leaf_22_ebx = v2 ? v2->ebx : 0,
 		.arch_lbr = cpu_has(vcpu->cpu, FEAT_ARCH_LBR),
+		.ds = cpu_has(vcpu->cpu, FEAT_DS) && cpu_has(vcpu->cpu, FEAT_DTES64),
+		.la57 = cpu_has(vcpu->cpu, FEAT_LA57),
 	};
 
 	pmu_configure(&vcpu->pmu.guest, &guest);

@@ -12,6 +12,8 @@
 
 #define ANY 4
 
+#define MSR_PERF_CAPABILITIES 0x345
+
 static const struct {
 	u8 n;
 	enum feature any[ANY];
@@ -132,6 +134,8 @@ static enum msr_result write_row(struct vcpu *vcpu, u32 index, bool host, u64 va
 {
 	const struct msr_row *row = present(vcpu, index);
 
+	if (host && index == MSR_PERF_CAPABILITIES)
+		value = vcpu_pmu_capabilities(vcpu, value);
 	if (!row)
 		return of_pmu[pmu_wrmsr(&vcpu->pmu.guest, index, host, value)];
 	if (row->flags & READ_ONLY)

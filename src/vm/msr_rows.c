@@ -274,6 +274,7 @@ static bool write_pred_cmd(struct vcpu *vcpu, u32 index, bool host, u64 value)
 	return true;
 }
 
+/* There is no branch trace store, whatever the program writes: QEMU clears the bit that says so. */
 static bool check_misc_enable(struct vcpu *vcpu, u32 index, bool host, u64 *value)
 {
 	u64 old = vcpu->msrs.misc_enable, changed = old ^ *value;
@@ -284,6 +285,7 @@ static bool check_misc_enable(struct vcpu *vcpu, u32 index, bool host, u64 *valu
 			return false;
 		*value = (*value & ~MISC_ENABLE_EMON) | (old & MISC_ENABLE_EMON);
 	}
+	*value |= MISC_ENABLE_BTS_UNAVAIL;
 	if (!(changed & MISC_ENABLE_MWAIT) ||
 	    vm_has_quirk(vcpu->vm, KVM_X86_QUIRK_MISC_ENABLE_NO_MWAIT))
 		return true;

@@ -8,6 +8,7 @@
 #include <errno.h>
 #include <stdlib.h>
 
+#include "cpu/mode.h"
 #include "vm/pmu_host.h"
 #include "vm/vm.h"
 
@@ -23,6 +24,7 @@ void vcpu_pmu_init(struct vcpu *vcpu)
 	vcpu->cpu->slots = model->slots;
 	hwpmu_init(&vcpu->pmu.hw, model, &vcpu->cpu->tally);
 	hwpmu_attach_branches(&vcpu->pmu.hw, &vcpu->cpu->branches);
+	hwpmu_attach_store(&vcpu->pmu.hw, &vcpu_store, vcpu);
 	pmu_init(&vcpu->pmu.guest, model, &hostperf_mediated, &vcpu->pmu.hw);
 	vcpu->cpu->pmu = &vcpu->pmu.hw;
 	vcpu->cpu->intercepts = &vcpu->pmu.intercepts;
@@ -31,13 +33,24 @@ void vcpu_pmu_init(struct vcpu *vcpu)
 		vcpu->pmu.guest.perf_capabilities = 0; /* until the program writes it */
 }
 
-/* SDM 3A 10.5.1. Without an in-kernel APIC a PMI has nowhere to go (KVM: the same). */
+/*
+ * SDM 3A 10.5.1. Without an in-kernel APIC a PMI has nowhere to go (KVM: the same).
+ *
+ * Linux unmasks LVTPC behind enabling the counters; one that overflows in between would be lost, and
+ * with it all that come. The processor interrupts then, if the status still tells of it (Linux: "only
+ * unmask the NMI after the overflow counters have been reset" says that it does). Not so on AMD,
+ * where a PMI does not mask.
+ */
 static bool deliver(struct vcpu *vcpu)
 {
-	bool pmi = pmu_take_requests(&vcpu->pmu.guest) & PMU_REQUEST_PMI;
+	struct vcpu_pmu *pmu = &vcpu->pmu;
+	bool pmi = pmu_take_requests(&pmu->guest) & PMU_REQUEST_PMI;
 
-	if (pmi && vcpu->has_lapic)
-		lapic_perf_interrupt(&vcpu->lapic);
+	if (!vcpu->has_lapic)
+		return pmi;
+	pmu->pmi_held = pmi || (pmu->pmi_held && pmu_tells_overflow(&pmu->guest));
+	if (pmu->pmi_held)
+		pmu->pmi_held = !lapic_perf_interrupt(&vcpu->lapic) && vcpu->lapic.lvtpc_masks;
 	return pmi;
 }
 
@@ -108,12 +121,37 @@ static u64 nearest(const struct retire_trips *trips, enum retire_class class)
 	return least < at[RETIRE_IN_BOTH] ? least : at[RETIRE_IN_BOTH];
 }
 
+u64 vcpu_pmu_capabilities(const struct vcpu *vcpu, u64 value)
+{
+	u64 supported = pmu_supported_capabilities(vcpu->pmu.guest.model);
+
+	if (!vcpu->cpuid_filled || value != PERF_CAP_FULL_WIDTH)
+		return value;
+	return vcpu->pmu.guest.guest.ds ? supported : supported & ~PERF_CAP_PEBS;
+}
+
+/* What records tell, the processor has to look at. */
+static void arm_observation(struct vcpu *vcpu)
+{
+	const struct hwpmu *hw = &vcpu->pmu.hw;
+	struct cpu *cpu = vcpu->cpu;
+
+	cpu->precise = hw->pebs.enable;
+	cpu->timing.slow = hw->pebs.latency;
+	cpu->observe = 0;
+	if (cpu->precise && hwpmu_pebs_wants_access(hw))
+		cpu->observe |= MODE_OBSERVE_MEMORY;
+	if (branch_wanted(&cpu->branches))
+		cpu->observe |= MODE_OBSERVE_BRANCHES;
+}
+
 void vcpu_pmu_arm(struct vcpu *vcpu)
 {
 	struct cpu *cpu = vcpu->cpu;
 	u64 branches = cpu->tally.branches[RETIRE_OS] + cpu->tally.branches[RETIRE_USR];
 
 	hwpmu_trips(&vcpu->pmu.hw, &cpu->trips);
+	arm_observation(vcpu);
 	if (nearest(&cpu->trips, RETIRE_BRANCHES) > branches + TRIP_FAR)
 		cpu->trips.armed &= ~RETIRE_BIT(RETIRE_BRANCHES);
 }

@@ -52,6 +52,7 @@ struct vcpu_pmu {
 	enum vm_pmu_mode mode;
 	u64 starved;	 /* counters of the guest, now; written by the vCPU thread, read by anyone */
 	u64 starvations; /* how often a counter began to starve */
+	bool pmi_held; /* asked for while LVTPC was masked */
 	u64 filter_serial; /* of guest.filter, since another one may come to lie where it was */
 	struct intercepts intercepts;
 	u32 shape, msr_serial; /* what the intercepts were made from */
@@ -64,7 +65,16 @@ struct vm_pmu_filter {
 	struct pmu_filter filter;
 };
 
+extern const struct hwpmu_store vcpu_store; /* pebs.c; its owner is the vCPU */
+
 void vcpu_pmu_init(struct vcpu *vcpu);
+
+/*
+ * PERF_CAPABILITIES as the program means it. Where its CPUID list had to be completed it is a QEMU
+ * whose guest may migrate: that has no name for the formats of branch records and PEBS, and so
+ * leaves them out (docs/cpuid.md).
+ */
+u64 vcpu_pmu_capabilities(const struct vcpu *vcpu, u64 value);
 
 /* The vCPU's thread, inside a section. Before an entry: counters count what their registers say;
  * PMIs of what the hypervisor completed go to the local APIC. */

@@ -292,6 +292,7 @@ static int replace_cpuid(struct vcpu *vcpu, struct kvm_cpuid_entry2 **entries, u
 	r = cpuid_fill_newer(vcpu->vm, entries, &n);
 	if (r < 0)
 		return r;
+	vcpu->cpuid_filled = r;
 	if (r)
 		msr_fill_newer(vcpu);
 	/* KVM: the model is fixed by the first run, but a program that reuses the vCPU may say it

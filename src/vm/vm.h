@@ -116,6 +116,7 @@ struct vcpu {
 	struct vcpu_pmu pmu;
 	u32 ncpuid;
 	struct kvm_cpuid_entry2 *cpuid;
+	bool cpuid_filled; /* by cpuid_fill_newer() */
 	struct vcpu_stats stats;
 };
 

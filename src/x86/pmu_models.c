@@ -7,6 +7,8 @@
 #include "base/must.h"
 #include "x86/pmu_regs.h"
 
+#define PEBS(format) (PERF_CAP_PEBS_TRAP | PERF_CAP_PEBS_REGS | (format) << PERF_CAP_PEBS_SHIFT)
+
 static const struct pmu_model models[] = {
 #define PMU_MODEL(...) { __VA_ARGS__ },
 #include "x86/pmu_models.def"

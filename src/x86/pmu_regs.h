@@ -25,14 +25,16 @@
 #define EVENTSEL_CMASK	    MASK(31, 24)
 #define EVENTSEL_IN_TX	    BIT(32) /* Intel */
 #define EVENTSEL_IN_TXCP    BIT(33)
+#define EVENTSEL_ADAPTIVE   BIT(34)
 #define EVENTSEL_EVENT_HIGH MASK(35, 32) /* AMD: bits 11:8 of the event */
 
 /* The four bits that a fixed counter has in IA32_FIXED_CTR_CTRL. */
-#define FIXED_CTRL_OS	BIT(0)
-#define FIXED_CTRL_USR	BIT(1)
-#define FIXED_CTRL_ANY	BIT(2)
-#define FIXED_CTRL_PMI	BIT(3)
-#define FIXED_CTRL_BITS 4
+#define FIXED_CTRL_OS	       BIT(0)
+#define FIXED_CTRL_USR	       BIT(1)
+#define FIXED_CTRL_ANY	       BIT(2)
+#define FIXED_CTRL_PMI	       BIT(3)
+#define FIXED_CTRL_BITS	       4
+#define FIXED_CTRL_ADAPTIVE(i) BIT(32 + FIXED_CTRL_BITS * (i)) /* of counter i */
 
 /* IA32_PERF_GLOBAL_STATUS, PerfCntrGlobalStatus. */
 #define GLOBAL_STATUS_LBR_FRZ BIT(58)
@@ -41,7 +43,14 @@
 #define GLOBAL_STATUS_CHANGED BIT(63)
 
 /* IA32_PERF_CAPABILITIES. */
-#define PERF_CAP_LBR_FORMAT MASK(5, 0)
+#define PERF_CAP_LBR_FORMAT  MASK(5, 0)
+#define PERF_CAP_PEBS_TRAP   BIT(6) /* records come behind the instruction */
+#define PERF_CAP_PEBS_REGS   BIT(7)
+#define PERF_CAP_PEBS_FORMAT MASK(11, 8)
+#define PERF_CAP_PEBS_SHIFT  8
+#define PERF_CAP_BASELINE    BIT(14) /* adaptive records, on all counters */
+#define PERF_CAP_PEBS \
+	(PERF_CAP_PEBS_TRAP | PERF_CAP_PEBS_REGS | PERF_CAP_PEBS_FORMAT | PERF_CAP_BASELINE)
 #define LBR_FORMAT_INFO	    5 /* FROM and TO are addresses; flags and cycles in INFO */
 #define PERF_CAP_FULL_WIDTH BIT(13)
 

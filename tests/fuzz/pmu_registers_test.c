@@ -199,8 +199,8 @@ static void write_garbage(struct rng *r)
 	u64 value = rng_value(r);
 	u64 per_cycle = EVENTSEL_CMASK | EVENTSEL_INV | EVENTSEL_EDGE;
 
-	/* Not clearing status or writing counters: those steps are told the model. */
-	if (index == t.at->clear || (index >= 0x4c1 && index < 0x4d0))
+	/* Not clearing or setting status, or writing counters: those steps are told the model. */
+	if (index == t.at->clear || index == 0x391 || (index >= 0x4c1 && index < 0x4d0))
 		return;
 	if (index > 0xc0010200 && index % 2)
 		return;

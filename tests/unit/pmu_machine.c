@@ -17,12 +17,14 @@ struct pmu_guest pmu_machine_guest(enum model_set model)
 	pmu_cpuid(pmu_model_of(model), 0x80000022, leaf_22);
 	return (struct pmu_guest){
 		.leaf_a_eax = a[0],
+		.leaf_a_ecx = a[2],
 		.leaf_a_edx = a[3],
 		.pdcm = true,
 		.core_ext = true,
 		.leaf_22_eax = leaf_22[0],
 		.leaf_22_ebx = leaf_22[1],
 		.arch_lbr = true,
+		.ds = true,
 	};
 }
 

@@ -85,12 +85,27 @@ static void intel_registers_take_what_they_should(void **state)
 		{ EVNTSEL, HOST, EVENTSEL_ANY, PMU_FAULT, 0 },
 		{ EVNTSEL, GUEST, EVENTSEL_IN_TX, PMU_FAULT, 0 },
 		{ EVNTSEL + 2, GUEST, EVENTSEL_IN_TXCP, PMU_FAULT, 0 },
-		{ EVNTSEL, GUEST, BIT(34), PMU_FAULT, 0 },
+		{ EVNTSEL, GUEST, EVENTSEL_ADAPTIVE, PMU_OK, EVENTSEL_ADAPTIVE },
+		{ EVNTSEL, GUEST, BIT(35), PMU_FAULT, 0 },
 		{ EVNTSEL, GUEST, BIT(63), PMU_FAULT, 0 },
 		{ FIXED_CTRL, GUEST, 0xbbb, PMU_OK, 0xbbb },
 		{ FIXED_CTRL, GUEST, 0x004, PMU_FAULT, 0 },
 		{ FIXED_CTRL, GUEST, 0x1000, PMU_FAULT, 0 },
-		{ FIXED_CTRL, HOST, BIT(32), PMU_FAULT, 0 },
+		{ FIXED_CTRL, HOST, BIT(32) | BIT(36) | BIT(40), PMU_OK, BIT(32) | BIT(36) | BIT(40) },
+		{ FIXED_CTRL, HOST, BIT(33), PMU_FAULT, 0 },
+		{ FIXED_CTRL, HOST, BIT(44), PMU_FAULT, 0 },
+		/* PEBS: also the bits by which Linux asks for latencies. */
+		{ 0x3f1, GUEST, 0xf000000ff, PMU_OK, 0xf000000ff },
+		{ 0x3f1, GUEST, BIT(8), PMU_FAULT, 0 },
+		{ 0x3f1, HOST, BIT(63), PMU_FAULT, 0 },
+		{ 0x3f2, GUEST, 0xff00000f, PMU_OK, 0xff00000f },
+		{ 0x3f2, GUEST, BIT(4), PMU_FAULT, 0 },
+		{ 0x3f2, HOST, BIT(32), PMU_FAULT, 0 },
+		{ 0x3f6, GUEST, 0xffff, PMU_OK, 0xffff },
+		{ 0x3f6, GUEST, BIT(16), PMU_FAULT, 0 },
+		{ 0x600, GUEST, 0xffff800000000000, PMU_OK, 0xffff800000000000 },
+		{ 0x600, GUEST, 0x0000800000000000, PMU_FAULT, 0 },
+		{ 0x600, HOST, 0x0000800000000000, PMU_FAULT, 0 },
 		/* Global registers. */
 		{ GLOBAL_CTRL, GUEST, 0x7000000ff, PMU_OK, 0x7000000ff },
 		{ GLOBAL_CTRL, GUEST, BIT(8), PMU_FAULT, 0xff },
@@ -204,6 +219,7 @@ static void with_leaf_a(u32 version, u32 general, u32 fixed)
 	struct pmu_guest guest = pmu_machine_guest(MODEL_ICELAKE);
 
 	guest.leaf_a_eax = version | general << 8 | 48 << 16 | 7u << 24;
+	guest.leaf_a_ecx = 0;
 	guest.leaf_a_edx = fixed | 48 << 5;
 	pmu_configure(&m.pmu, &guest);
 }
@@ -235,7 +251,7 @@ static void fixed_counters_and_globals_need_version_2(void **state)
 
 	(void)state;
 	pmu_machine_create(&m, MODEL_ICELAKE);
-	for (u32 version = 0; version <= 3; version++)
+	for (u32 version = 0; version <= 5; version++)
 		for (u32 fixed = 0; fixed <= 4; fixed++) {
 			with_leaf_a(version, 4, fixed);
 			for (u32 i = 0; i < 4; i++) {
@@ -252,8 +268,46 @@ static void fixed_counters_and_globals_need_version_2(void **state)
 				assert_int_equal(guest_reads(globals[i]),
 						 version > 1 ? PMU_OK : PMU_UNKNOWN);
 		}
+	with_leaf_a(3, 4, 3);
 	assert_int_equal(guest_reads(0x391), PMU_UNKNOWN);
 	assert_int_equal(guest_reads(0x392), PMU_UNKNOWN);
+}
+
+static void fixed_counters_of_version_5_are_a_set(void **state)
+{
+	struct pmu_guest guest = pmu_machine_guest(MODEL_ICELAKE);
+
+	(void)state;
+	pmu_machine_create(&m, MODEL_ICELAKE);
+	for (u32 set = 0; set < 16; set++) {
+		guest.leaf_a_ecx = set;
+		guest.leaf_a_edx = 1 | 48 << 5; /* the first one besides */
+		pmu_configure(&m.pmu, &guest);
+		for (u32 i = 0; i < 4; i++) {
+			bool has = i < PMU_FIXED && ((set | 1) >> i & 1);
+
+			assert_int_equal(guest_reads(FIXED_CTR + i), has ? PMU_OK : PMU_UNKNOWN);
+			assert_int_equal(guest_wrmsr(&m, FIXED_CTRL, 1ull << 4 * i),
+					 has ? PMU_OK : PMU_FAULT);
+			assert_int_equal(guest_wrmsr(&m, GLOBAL_CTRL, BIT(32 + i)),
+					 has ? PMU_OK : PMU_FAULT);
+		}
+	}
+}
+
+static void version_4_sets_status_and_says_who_uses_what(void **state)
+{
+	(void)state;
+	pmu_machine_create(&m, MODEL_ICELAKE);
+	assert_int_equal(guest_wrmsr(&m, 0x391, BIT(58) | 5), PMU_OK);
+	assert_int_equal(host_rdmsr(&m, STATUS), BIT(58) | 5);
+	assert_int_equal(guest_wrmsr(&m, 0x391, BIT(57)), PMU_FAULT);
+	guest_wrmsr(&m, EVNTSEL + 2, 0xc0);
+	guest_wrmsr(&m, FIXED_CTRL, 0x10);
+	assert_int_equal(host_rdmsr(&m, 0x392), BIT(2) | BIT(33));
+	guest_wrmsr(&m, FIXED_CTRL, 0x80);
+	assert_int_equal(host_rdmsr(&m, 0x392), BIT(2) | BIT(63));
+	assert_int_equal(guest_wrmsr(&m, 0x392, 0), PMU_FAULT);
 }
 
 #define SUPPORTED pmu_supported_capabilities(m.pmu.model)
@@ -284,7 +338,7 @@ static void capabilities_are_final_after_the_first_run(void **state)
 	assert_int_equal(guest_wrmsr(&m, PERF_CAPS, 0), PMU_FAULT);
 	pmu_machine_create(&m, MODEL_ICELAKE);
 	for (u32 bit = 0; bit < 64; bit++)
-		if (BIT(bit) != PERF_CAP_FULL_WIDTH)
+		if (!(BIT(bit) & (PERF_CAP_FULL_WIDTH | PERF_CAP_PEBS)))
 			assert_int_equal(host_wrmsr(&m, PERF_CAPS, BIT(bit)), PMU_FAULT);
 	pmu_enter(&m.pmu);
 	assert_int_equal(host_wrmsr(&m, PERF_CAPS, SUPPORTED), PMU_OK);
@@ -364,7 +418,8 @@ static void cpuid_offers_what_kvm_would(void **state)
 	assert_int_equal(regs[1] | regs[2], 0);
 	assert_int_equal(regs[3], 0x8603);
 	pmu_cpuid(pmu_model_of(MODEL_SAPPHIRERAPIDS), 0xa, regs);
-	assert_int_equal(regs[0], 0x08300802);
+	assert_int_equal(regs[0], 0x08300805); /* KVM: 2; see PMU_VERSION_ADAPTIVE */
+	assert_int_equal(regs[2], 7);
 	pmu_cpuid(pmu_model_of(MODEL_SAPPHIRERAPIDS), 0x80000022, regs);
 	assert_int_equal(regs[0] | regs[1], 0);
 	pmu_cpuid(pmu_model_of(MODEL_MILAN), 0x80000022, regs);
@@ -386,6 +441,8 @@ int main(void)
 		cmocka_unit_test(transactions_make_two_bits_legal),
 		cmocka_unit_test(counters_exist_as_cpuid_says),
 		cmocka_unit_test(fixed_counters_and_globals_need_version_2),
+		cmocka_unit_test(fixed_counters_of_version_5_are_a_set),
+		cmocka_unit_test(version_4_sets_status_and_says_who_uses_what),
 		cmocka_unit_test(full_width_needs_the_capability_and_pdcm),
 		cmocka_unit_test(capabilities_are_final_after_the_first_run),
 		cmocka_unit_test(a_disabled_pmu_has_only_what_never_faults),
