@@ -7,7 +7,7 @@
  *   list                       prints name, group and CPUs of each workload
  *   run NAME STATE MILLISECONDS
  *
- * answers "work: NAME STATE UNITS NANOSECONDS CHECKSUM …" or "work: NAME STATE failed …".
+ * answers "work: NAME STATE UNITS NANOSECONDS WAITED CHECKSUM …" or "work: NAME STATE failed …".
  */
 #include <fcntl.h>
 #include <stdio.h>
@@ -64,8 +64,9 @@ static int run(const char *name, const char *state, const char *milliseconds)
 		printf("work: %s %s failed%s\n", name, state, details);
 		return 1;
 	}
-	printf("work: %s %s %llu %llu %016llx%s\n", name, state, (unsigned long long)outcome.units,
-	       (unsigned long long)outcome.nanoseconds, (unsigned long long)outcome.checksum, details);
+	printf("work: %s %s %llu %llu %llu %016llx%s\n", name, state,
+	       (unsigned long long)outcome.units, (unsigned long long)outcome.nanoseconds,
+	       (unsigned long long)outcome.waited, (unsigned long long)outcome.checksum, details);
 	return 0;
 }
 

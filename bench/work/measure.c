@@ -44,13 +44,26 @@ uint64_t nanoseconds(void)
 
 /* --- the process that works --- */
 
+/* Nanoseconds that this process was ready to run and did not: the second number of schedstat. */
+static uint64_t waited(void)
+{
+	unsigned long long ran, waited;
+	FILE *f = fopen("/proc/self/schedstat", "re");
+	int found = f ? fscanf(f, "%llu %llu", &ran, &waited) : 0;
+
+	if (f)
+		fclose(f);
+	return found == 2 ? waited : 0;
+}
+
 static void work(const struct workload *w, uint64_t span, struct outcome *outcome)
 {
-	uint64_t begun, expected;
+	uint64_t begun, waited_before, expected;
 
 	if (w->setup)
 		w->setup();
 	expected = w->unit();
+	waited_before = waited();
 	begun = nanoseconds();
 	do {
 		if (w->unit() != expected)
@@ -58,6 +71,7 @@ static void work(const struct workload *w, uint64_t span, struct outcome *outcom
 		outcome->units++;
 		outcome->nanoseconds = nanoseconds() - begun;
 	} while (outcome->nanoseconds < span);
+	outcome->waited = waited() - waited_before;
 	outcome->checksum = expected;
 }
 

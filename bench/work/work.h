@@ -37,6 +37,7 @@ extern const unsigned workload_count;
 /* What a workload found out, for the process that started it. */
 struct outcome {
 	uint64_t units, nanoseconds, checksum;
+	uint64_t waited; /* of these, how many the process waited for a CPU */
 	bool failed; /* two units had different checksums */
 };
 
