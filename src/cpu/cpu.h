@@ -68,6 +68,7 @@ struct cpu_event {
 	bool has_payload; /* payload: CR2 for #PF, the DR6 bits to set for #DB; applied at delivery
 			   */
 	bool injected;	  /* by the hypervisor: guest debugging does not claim it again */
+	bool own;	  /* of this processor's timer or counters: tells nothing of what others wrote */
 	u32 error;
 	u64 payload;
 };

@@ -279,6 +279,18 @@ void cache_verify(struct cpu *cpu, struct code_page *cp, const u8 *host)
 		kill_lines(cpu, cp, (cp->gfn_plus_1 - 1) << PAGE_SHIFT, changed);
 }
 
+/*
+ * A page that is fetched from through a new mapping may have had another life in between, filled by
+ * a device that had no reason to interrupt.
+ */
+void cache_doubt(struct cpu *cpu, gpa_t gpa)
+{
+	struct code_page *cp = code_find(cpu->code, gpa);
+
+	if (cp)
+		cp->epoch = cpu->engine->epoch - 1;
+}
+
 void cache_written(struct cpu *cpu)
 {
 	struct code_pages *code = cpu->code;

@@ -216,6 +216,7 @@ void cache_insert(struct cpu *cpu, struct block *block); /* its pages come from 
 struct block *cache_by_code(const struct engine *eng, const u8 *host_pc); /* executable view */
 struct page_copy *cache_page(struct cpu *cpu, gpa_t gpa);		  /* NULL: full */
 void cache_verify(struct cpu *cpu, struct code_page *page, const u8 *host);
+void cache_doubt(struct cpu *cpu, gpa_t gpa); /* the page is to be verified when next entered */
 void cache_written(struct cpu *cpu);
 void cache_drop(struct cpu *cpu, struct block *block);
 void link_set(struct link *link, struct block *to);

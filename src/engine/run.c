@@ -216,8 +216,9 @@ static enum turn deliver(struct cpu *cpu)
 	enum retire_privilege privilege = cpu_privilege(cpu);
 	u64 from = cpu->rip;
 	bool interrupt = cpu->event.kind == EVENT_INTR;
-	bool foreign =
-		interrupt || cpu->event.kind == EVENT_NMI; /* it may tell of a device's write */
+	/* It may tell of a device's write, or another processor's. */
+	bool foreign = (interrupt || cpu->event.kind == EVENT_NMI) &&
+		       !(cpu->event.own && cpu->alone);
 	enum guest_fault fault;
 
 	if (cpu->event.kind == EVENT_NONE)

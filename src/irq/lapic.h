@@ -138,6 +138,8 @@ struct lapic {
 	bool strict_broadcast; /* KVM_X2APIC_API_DISABLE_BROADCAST_QUIRK */
 	bool boot;	       /* the bootstrap processor */
 	bool lint0_masked;     /* KVM_X86_QUIRK_LINT0_REENABLED is off */
+	u32 outside[8];	  /* vectors that came as messages, not from this APIC's own LVTs; lapic_from_outside() */
+	bool outside_nmi; /* the same of NMIs */
 	u32 arbitration;  /* grows with each lowest-priority interrupt: the smallest takes the next
 			     one */
 	u32 bus_cycle_ns; /* 1; KVM_CAP_X86_APIC_BUS_CYCLES_NS */
@@ -209,6 +211,13 @@ void lapic_eoi(struct lapic *lapic, struct lapic_actions *actions);
 /* IA32_APIC_BASE. False: #GP(0). valid_bits: which bits may be set, by MAXPHYADDR and CPUID. */
 bool lapic_set_base(struct lapic *lapic, u64 value, u64 valid_bits, bool host,
 		    struct lapic_actions *actions);
+
+/*
+ * Did anybody else have a part in the interrupt that is now taken, or in the NMI, since the last one
+ * asked about? The timer and the counters have nothing to say of what others wrote to memory.
+ */
+bool lapic_from_outside(struct lapic *lapic, u8 vector);
+bool lapic_nmi_from_outside(struct lapic *lapic);
 
 /* KVM_GET_LAPIC, KVM_SET_LAPIC. set: 0 or -EINVAL. */
 void lapic_get_state(struct lapic *lapic, struct lapic_now now, struct kvm_lapic_state *state);

@@ -19,7 +19,19 @@ void lapic_post(struct lapic *lapic, u32 events)
 	__atomic_fetch_or(&lapic->events, events, __ATOMIC_SEQ_CST);
 }
 
-bool lapic_set_irq(struct lapic *lapic, u8 vector, bool level)
+bool lapic_from_outside(struct lapic *lapic, u8 vector)
+{
+	u32 bit = BIT(vector % 32);
+
+	return __atomic_fetch_and(&lapic->outside[vector / 32], ~bit, __ATOMIC_SEQ_CST) & bit;
+}
+
+bool lapic_nmi_from_outside(struct lapic *lapic)
+{
+	return __atomic_exchange_n(&lapic->outside_nmi, false, __ATOMIC_SEQ_CST);
+}
+
+static bool set_irq(struct lapic *lapic, u8 vector, bool level)
 {
 	if (!lapic_hw_enabled(lapic) || !lapic_sw_enabled(lapic))
 		return false;
@@ -31,6 +43,18 @@ bool lapic_set_irq(struct lapic *lapic, u8 vector, bool level)
 	}
 	lapic_set_vector(lapic, LAPIC_IRR, vector);
 	return true;
+}
+
+/* Before the interrupt itself: whoever takes that may ask. */
+static void mark_outside(struct lapic *lapic, u8 vector)
+{
+	__atomic_fetch_or(&lapic->outside[vector / 32], (u32)BIT(vector % 32), __ATOMIC_SEQ_CST);
+}
+
+bool lapic_set_irq(struct lapic *lapic, u8 vector, bool level)
+{
+	mark_outside(lapic, vector);
+	return set_irq(lapic, vector, level);
 }
 
 static bool post(struct lapic *lapic, u32 event)
@@ -52,7 +76,8 @@ static bool post_startup(struct lapic *lapic, u8 vector)
 	return post(lapic, LAPIC_EVENT_SIPI);
 }
 
-bool lapic_accept(struct lapic *lapic, const struct lapic_message *message)
+/* What an LVT and a message have in common. */
+static bool accept(struct lapic *lapic, const struct lapic_message *message)
 {
 	bool deassert = message->level && !message->assert;
 
@@ -61,7 +86,7 @@ bool lapic_accept(struct lapic *lapic, const struct lapic_message *message)
 		__atomic_fetch_add(&lapic->arbitration, 1, __ATOMIC_RELAXED);
 		/* fallthrough */
 	case LAPIC_FIXED:
-		return !deassert && lapic_set_irq(lapic, message->vector, message->level);
+		return !deassert && set_irq(lapic, message->vector, message->level);
 	case LAPIC_REMOTE_READ:
 		return post(lapic, LAPIC_EVENT_UNHALT);
 	case LAPIC_SMI:
@@ -76,6 +101,15 @@ bool lapic_accept(struct lapic *lapic, const struct lapic_message *message)
 		break;
 	}
 	return false;
+}
+
+bool lapic_accept(struct lapic *lapic, const struct lapic_message *message)
+{
+	if (message->mode == LAPIC_NMI)
+		__atomic_store_n(&lapic->outside_nmi, true, __ATOMIC_SEQ_CST);
+	else
+		mark_outside(lapic, message->vector);
+	return accept(lapic, message);
 }
 
 /* KVM: messages from devices cannot name the x2APIC broadcast, so 0xff means it, unless told
@@ -137,7 +171,7 @@ bool lapic_local(struct lapic *lapic, enum lapic_reg lvt)
 
 	if (!lapic_hw_enabled(lapic) || (entry & LVT_MASKED))
 		return false;
-	return lapic_accept(lapic, &message);
+	return accept(lapic, &message);
 }
 
 /* SDM 3A 10.5.1: Intel masks LVTPC when it delivers; the handler unmasks it. AMD does not. */

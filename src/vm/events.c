@@ -18,6 +18,13 @@ static void set_event(struct cpu *cpu, enum event_kind kind, u8 vector)
 	cpu->event = (struct cpu_event){ .kind = kind, .vector = vector, .injected = true };
 }
 
+static bool own_nmi(struct vcpu *vcpu)
+{
+	bool outside = __atomic_exchange_n(&vcpu->outside_nmi, false, __ATOMIC_SEQ_CST);
+
+	return !lapic_nmi_from_outside(&vcpu->lapic) && !outside;
+}
+
 static bool take_nmi(struct vcpu *vcpu)
 {
 	u32 n = __atomic_load_n(&vcpu->nmis, __ATOMIC_ACQUIRE);
@@ -65,6 +72,7 @@ static void take_irq(struct vcpu *vcpu)
 	if (!extint)
 		lapic_ack(&vcpu->lapic, vector);
 	set_event(vcpu->cpu, EVENT_INTR, vector);
+	vcpu->cpu->event.own = !extint && !lapic_from_outside(&vcpu->lapic, vector);
 	vcpu->stats.irq_injections++;
 }
 
@@ -83,6 +91,7 @@ static void inject_one(struct vcpu *vcpu)
 		vcpu->stats.irq_injections++;
 	} else if (!blocked && take_nmi(vcpu)) {
 		set_event(vcpu->cpu, EVENT_NMI, VEC_NMI);
+		vcpu->cpu->event.own = own_nmi(vcpu);
 		vcpu->stats.nmi_injections++;
 	} else if (!blocked && events_irq_allowed(vcpu) && irq_waits(vcpu)) {
 		take_irq(vcpu);
@@ -155,7 +164,7 @@ void events_accept(struct vcpu *vcpu)
 	events = lapic_take_events(&vcpu->lapic,
 				   LAPIC_EVENT_NMI | LAPIC_EVENT_INIT | LAPIC_EVENT_UNHALT);
 	if (events & LAPIC_EVENT_NMI)
-		vcpu_nmi(vcpu);
+		vcpu_latch_nmi(vcpu);
 	if (events & LAPIC_EVENT_UNHALT)
 		vcpu->pv_unhalted = true;
 	if (events & LAPIC_EVENT_INIT) {

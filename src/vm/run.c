@@ -84,7 +84,7 @@ static int serve_requests(struct vcpu *vcpu)
 
 	__atomic_store_n(&vcpu->cpu->attention, 0, __ATOMIC_SEQ_CST);
 	requests = __atomic_exchange_n(&vcpu->requests, 0, __ATOMIC_SEQ_CST);
-	if (requests)
+	if (requests & ~(u32)REQUEST_EVENT) /* events speak for themselves when they are taken */
 		vcpu->cpu->same_memory = false;
 	vcpu_answer(vcpu);
 	if (requests & REQUEST_COMPANY)

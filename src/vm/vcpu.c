@@ -35,7 +35,7 @@ void vcpu_kick(struct vcpu *vcpu, u32 requests)
 		futex_wake(&vcpu->wake);
 }
 
-void vcpu_nmi(struct vcpu *vcpu)
+void vcpu_latch_nmi(struct vcpu *vcpu)
 {
 	u32 n = __atomic_load_n(&vcpu->nmis, __ATOMIC_RELAXED);
 
@@ -44,6 +44,12 @@ void vcpu_nmi(struct vcpu *vcpu)
 						     __ATOMIC_RELAXED))
 		;
 	vcpu_kick(vcpu, REQUEST_EVENT);
+}
+
+void vcpu_nmi(struct vcpu *vcpu)
+{
+	__atomic_store_n(&vcpu->outside_nmi, true, __ATOMIC_SEQ_CST);
+	vcpu_latch_nmi(vcpu);
 }
 
 void vcpu_section_begin(struct vcpu *vcpu)

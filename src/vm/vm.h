@@ -88,6 +88,7 @@ struct vcpu {
 	u32 requests;	  /* REQUEST_*: served before the next entry */
 	u32 wake;	  /* a futex: grows with every kick and signal */
 	u32 nmis;	  /* NMIs asked for and not yet taken, at most 2 */
+	bool outside_nmi; /* the program asked for one of them */
 	u32 section;	  /* odd: inside a section. A futex for vm_synchronize() */
 	u32 sync_waiting; /* somebody waits for the end of this section */
 	struct vcpu_asked *asked; /* vm/ask.c */
@@ -228,7 +229,8 @@ void vcpu_reset(struct vcpu *vcpu, bool init);
 int vcpu_set_cpuid(struct vcpu *vcpu, struct kvm_cpuid_entry2 *entries, u32 n);
 int vcpu_enable_cap(struct vcpu *vcpu, const struct kvm_enable_cap *cap);
 /* Hands an NMI to the vCPU. Any thread. */
-void vcpu_nmi(struct vcpu *vcpu);
+void vcpu_nmi(struct vcpu *vcpu);	 /* of the program */
+void vcpu_latch_nmi(struct vcpu *vcpu); /* of the local APIC */
 /* The vCPU whose KVM_RUN this thread is inside of, or NULL. Async-signal-safe. */
 struct vcpu *vcpu_current(void);
 

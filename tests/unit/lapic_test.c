@@ -114,6 +114,25 @@ static void the_highest_vector_is_delivered_and_blocks_lower_ones(void **state)
 	assert_int_equal(lapic_pending(&lapic), 0x70);
 }
 
+static void an_interrupt_is_the_processors_own_unless_a_message_brought_it(void **state)
+{
+	const struct lapic_message message = { .mode = LAPIC_FIXED, .vector = 0x45, .assert = true };
+	const struct lapic_message nmi = { .mode = LAPIC_NMI, .assert = true };
+
+	(void)state;
+	write_reg(LAPIC_LVT_PERF, 0x45);
+	assert_true(lapic_perf_interrupt(&lapic));
+	assert_false(lapic_from_outside(&lapic, 0x45));
+	assert_true(lapic_accept(&lapic, &message)); /* the same vector, once more */
+	assert_true(lapic_from_outside(&lapic, 0x45));
+	assert_false(lapic_from_outside(&lapic, 0x45));
+	write_reg(LAPIC_LVT_PERF, LAPIC_NMI << 8);
+	assert_true(lapic_perf_interrupt(&lapic));
+	assert_false(lapic_nmi_from_outside(&lapic));
+	assert_true(lapic_accept(&lapic, &nmi));
+	assert_true(lapic_nmi_from_outside(&lapic));
+}
+
 static void eoi_ends_the_highest_vector_in_service(void **state)
 {
 	(void)state;
@@ -458,6 +477,8 @@ int main(void)
 		cmocka_unit_test_setup(a_software_disabled_apic_takes_no_interrupt, fresh),
 		cmocka_unit_test_setup(the_highest_vector_is_delivered_and_blocks_lower_ones,
 				       enabled),
+		cmocka_unit_test_setup(
+			an_interrupt_is_the_processors_own_unless_a_message_brought_it, enabled),
 		cmocka_unit_test_setup(eoi_ends_the_highest_vector_in_service, enabled),
 		cmocka_unit_test_setup(the_task_priority_masks_its_class_and_below, enabled),
 		cmocka_unit_test_setup(an_icr_write_comes_back_as_a_message, enabled),
