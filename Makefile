@@ -87,7 +87,7 @@ say  = @$(if $(V),true,echo '  $(1) $@')
 .PHONY: all tests demo test bench install clean help
 .DELETE_ON_ERROR:
 
-all: $(O)/libvpmu-kvm.so $(O)/vpmu $(O)/vpmu-init $(O)/vpmu-kernel $(O)/libvpmu.a
+all: $(O)/lab $(O)/libvpmu-kvm.so $(O)/vpmu $(O)/vpmu-init $(O)/vpmu-kernel $(O)/libvpmu.a
 
 tests: all $(TESTS) $(O)/tests/guest/demo $(O)/examples/toy/toy
 
@@ -110,6 +110,11 @@ $(O)/%.o: %.S | $(LINUX)/.complete
 
 $(LINUX)/.complete:
 	scripts/linux
+
+# The lab is a script, found beside the command.
+$(O)/lab:
+	@mkdir -p $(O)
+	@ln -sfn $(CURDIR)/lab $@
 
 $(O)/libvpmu-core.a: $(CORE_OBJS)
 	@rm -f $@
@@ -195,6 +200,8 @@ install: all
 	install -D -m 755 $(O)/libvpmu-kvm.so $(DESTDIR)$(prefix)/lib/vpmu/libvpmu-kvm.so
 	install -D -m 755 $(O)/vpmu-init $(DESTDIR)$(prefix)/lib/vpmu/vpmu-init
 	install -D -m 755 $(O)/vpmu-kernel $(DESTDIR)$(prefix)/lib/vpmu/vpmu-kernel
+	install -D -t $(DESTDIR)$(prefix)/lib/vpmu/lab -m 644 $(wildcard lab/*.py)
+	install -D -t $(DESTDIR)$(prefix)/lib/vpmu/lab -m 755 lab/vpmu-lab
 	install -D -m 644 $(O)/libvpmu.a $(DESTDIR)$(prefix)/lib/libvpmu.a
 	version=$$(sed -n 's/^#define VPMU_VERSION "\(.*\)"/\1/p' cli/cli.h) && \
 		sed -e 's|@prefix@|$(prefix)|' -e "s|@version@|$$version|" src/vpmu.pc.in | \

@@ -1,0 +1,56 @@
+// SPDX-License-Identifier: MIT
+/*
+ * vpmu lab: the field's experiments, a program of its own (lab/) that uses the other commands.
+ */
+#include <errno.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <unistd.h>
+
+#include "cli.h"
+
+static int run(int argc, char **argv)
+{
+	char program[PATH_MAX], self[PATH_MAX];
+	ssize_t n = readlink("/proc/self/exe", self, sizeof(self) - 1);
+
+	if (argc < 2)
+		return usage_error(&command_lab,
+				   "there is no experiment to run; 'vpmu lab list' lists "
+				   "them");
+	if (!strcmp(argv[1], "--help") || !strcmp(argv[1], "-h")) {
+		command_help(&command_lab);
+		return STATUS_OK;
+	}
+	if (n < 0 || !find_part("lab/vpmu-lab", program))
+		return failure(STATUS_BROKEN,
+			       "lab/vpmu-lab is not where it belongs, beside vpmu or in "
+			       "../lib/vpmu: run 'make' or 'make install'");
+	self[n] = '\0';
+	setenv("VPMU", self, 1);
+	argv[0] = program;
+	execv(program, argv);
+	return failure(STATUS_BROKEN, "cannot start %s: %s", program, strerror(errno));
+}
+
+static void describe(void)
+{
+	puts("  NAME         an experiment; all; quick: those of about a minute; list: what there "
+	     "is\n"
+	     "  --json FILE  write the figures there\n"
+	     "  --html FILE  write a report with plots there, one file that needs no network\n\n"
+	     "Each experiment runs Linux guests with 'vpmu exec', prints published and measured "
+	     "figures\n"
+	     "side by side, and says whether ours meet what they must. The exit code is 0 if all "
+	     "do.\n"
+	     "It needs python3, and perf for the guests.");
+}
+
+const struct command command_lab = {
+	.name = "lab",
+	.synopsis = "NAME… [--json FILE] [--html FILE]",
+	.summary = "Repeat the field's experiments and compare",
+	.run = run,
+	.describe = describe,
+};

@@ -1,0 +1,187 @@
+# SPDX-License-Identifier: MIT
+"""The experiments: each a function that runs guests and returns a Result. docs/lab.md says where they come from."""
+
+import json
+import os
+
+from guest import perf_counts
+
+
+class Result:
+    """Published and measured figures side by side, and whether ours meet what they must."""
+
+    def __init__(self):
+        self.tables, self.criteria, self.notes, self.figures, self.plots = [], [], [], {}, []
+
+    def table(self, title, head, rows):
+        self.tables.append({"title": title, "head": head, "rows": [[str(cell) for cell in row] for row in rows]})
+
+    def plot(self, title, unit, bars):
+        self.plots.append({"title": title, "unit": unit, "bars": [[name, float(value)] for name, value in bars]})
+
+    def must(self, text, holds):
+        self.criteria.append({"text": text, "holds": bool(holds)})
+
+    def note(self, text):
+        self.notes.append(text)
+
+    @property
+    def holds(self):
+        return bool(self.criteria) and all(c["holds"] for c in self.criteria)
+
+
+EXPERIMENTS = {}
+
+
+def experiment(name, source, published, quick=False):
+    def register(function):
+        EXPERIMENTS[name] = {"run": function, "source": source, "published": published, "quick": quick,
+                             "title": function.__doc__.strip().split("\n")[0]}
+        return function
+    return register
+
+
+# --- contention ---
+
+CONTENTION = "setarch -R perf stat -e cycles:u,instructions:u,branches:u,cache-misses:u sleep 1"
+EVENTS = ["cycles", "instructions", "branches", "cache-misses"]
+PUBLISHED_CONTENTION = {
+    "alone": [377066, 311251, 69108, 6206], "event": [375834, 311372, 0, 0], "mediated": [375852, 311497, 69157, 6233],
+}
+
+
+def count_sleep(guest):
+    counts = perf_counts(guest.run(CONTENTION))
+    return [counts.get(f"{event}:u") for event in EVENTS]
+
+
+@experiment("contention", "AMD 2026", "event mode loses branches and cache-misses, mediated loses nothing", quick=True)
+def contention(lab):
+    """A guest counts while the host holds pinned events"""
+    result, measured = Result(), {}
+    guest = lab.guests.get("genoa", "event")
+    count_sleep(guest)  # once, so that files are cached
+    measured["alone"], before = count_sleep(guest), guest.stat()["starvations"]
+    with guest.hold(",".join(["instructions:D"] * 4)):
+        measured["event"] = count_sleep(guest)
+    starved = guest.stat()["starvations"] - before
+    lab.progress("event mode: done")
+    guest = lab.guests.get("genoa", "mediated")
+    alone = count_sleep(guest)
+    with guest.hold(",".join(["instructions:HD"] * 4 + ["cycles:HD"] * 2)) as holder:
+        measured["mediated"] = count_sleep(guest)
+    rest = holder.said
+    host = [json.loads(line) for line in rest.splitlines() if line.startswith("{")]
+    running = [event for look in host for event in look["events"]]
+    lost = [e for e in running if e["state"] == "error" or e["running"] != e["enabled"]]
+    result.table("user-space counts of `sleep 1`", ["", *EVENTS, "published"],
+                 [[name, *measured[name], " / ".join(f"{n:,}" for n in PUBLISHED_CONTENTION[name])] for name in measured])
+    result.figures = {"measured": measured, "starvations": starved, "mediated alone": alone}
+    result.must("event mode: branches and cache-misses read 0, cycles and instructions do not",
+                measured["event"][2] in (0, None) and measured["event"][3] in (0, None) and measured["event"][1])
+    result.must(f"event mode says that counters starved ({starved} times)", starved >= 2)
+    for i in (1, 2):
+        result.must(f"mediated, contended: {EVENTS[i]} within 0.1 % of uncontended",
+                    alone[i] and abs(measured["mediated"][i] - alone[i]) <= alone[i] / 1000)
+    result.must("the host's exclude_guest events had their counters all of the host's time", running and not lost)
+    result.plot("branches:u counted", "", [[name, measured[name][2] or 0] for name in measured])
+    return result
+
+
+# --- exits ---
+
+# The events of perf's metric group PipelineL1 on Zen 4 (PPR 55901): perf 6.1 does not know the group.
+PIPELINE = ("cpu/event=0x1a0,umask=0x1e/,cpu/event=0x1a0,umask=0x01/,cpu/event=0x1a0,umask=0x60/,"
+            "cpu/event=0xaa,umask=0x07/,cpu/event=0xc1/,cpu/event=0x76/")
+
+
+# What AMD's own count of exits looked at: the counters, their selects and the four global registers.
+def is_counted(msr):
+    if msr == "-":
+        return False
+    index = int(msr, 16)
+    return (0xc0010000 <= index <= 0xc0010007 or 0xc0010200 <= index <= 0xc001020b or 0xc0000300 <= index <= 0xc0000303)
+
+
+def split(grown):
+    """(MSR exits, RDPMC exits, accesses that passed) of what Guest.exits() found."""
+    msr = sum(exits for (_, index), (exits, _) in grown.items() if is_counted(index))
+    rdpmc = sum(exits for (name, _), (exits, _) in grown.items() if name == "RDPMC")
+    passed = sum(p for (name, index), (_, p) in grown.items() if is_counted(index) or name == "RDPMC")
+    return msr, rdpmc, passed
+
+
+def compare_exits(lab, command, published, most):
+    result, grown, sums = Result(), {}, {}
+    for mode in ("event", "mediated"):
+        _, grown[mode] = lab.guests.get("genoa", mode).exits(command)
+        sums[mode] = split(grown[mode])
+        lab.progress(f"{mode} mode: {sums[mode][0]} MSR exits, {sums[mode][1]} RDPMC exits")
+    names = sorted(set(grown["event"]) | set(grown["mediated"]), key=lambda k: (k[1] == "-", k[1]))
+    result.table("accesses by register", ["register", "MSR", "event: exits", "mediated: exits", "mediated: passed"],
+                 [[name, msr, grown["event"].get((name, msr), (0, 0))[0], *grown["mediated"].get((name, msr), (0, 0))]
+                  for name, msr in names])
+    result.table("exits", ["", "MSR", "RDPMC", "sum", "published"],
+                 [[mode, sums[mode][0], sums[mode][1], sum(sums[mode][:2]), published[mode]] for mode in sums])
+    result.plot("PMU exits", "", [[f"{mode}, {kind}", n] for mode in sums
+                                  for kind, n in (("ours", sum(sums[mode][:2])), ("published", published[mode]))])
+    result.figures = {mode: {"msr": sums[mode][0], "rdpmc": sums[mode][1], "passed": sums[mode][2]} for mode in sums}
+    result.must(f"mediated: at most {most} exits", sum(sums["mediated"][:2]) <= most)
+    result.must("mediated: no RDPMC exit", sums["mediated"][1] == 0)
+    result.must("event mode: every access exits", sums["event"][2] == 0 and sums["event"][0] > 0)
+    result.must("mediated: the guest did access its PMU", sums["mediated"][2] > 0)
+    return result
+
+
+@experiment("exits-topdown", "AMD 2026", "63 MSR + 11 RDPMC = 74 exits in event mode, 22 mediated", quick=True)
+def exits_topdown(lab):
+    """PMU exits of a top-down analysis of `true`"""
+    return compare_exits(lab, f"perf stat -e {PIPELINE} true", {"event": 74, "mediated": 22}, 22)
+
+
+@experiment("exits-dashboard", "AMD 2026", "49 exits in event mode, 6 mediated", quick=True)
+def exits_dashboard(lab):
+    """PMU exits of ten system-wide intervals"""
+    milliseconds = 300 if lab.quick else 1000
+    command = f"perf stat -e cycles,instructions --interval-print {milliseconds} -a sleep {milliseconds / 100:g}"
+    return compare_exits(lab, command, {"event": 49, "mediated": 6}, 6)
+
+
+# --- PerfMonV2 ---
+
+TURNS = 200
+TOGGLE = os.path.join(os.path.dirname(os.path.realpath(__file__)), "toggle.py")
+
+
+def toggling(guest, k):
+    """Accesses of (selects, the global control) for a stop and a start of k counters."""
+    counts = {}
+    for turns in (0, TURNS):
+        _, grown = guest.exits(f"python3 {TOGGLE} {k} {turns}")
+        counts[turns] = [sum(exits + passed for (name, _), (exits, passed) in grown.items() if name.startswith(start))
+                         for start in (("PERF_CTL", "PerfEvtSel"), "PerfCntrGlobalCtl")]
+    return [(counts[TURNS][i] - counts[0][i]) / TURNS for i in (0, 1)]
+
+
+@experiment("perfmon-v2", "Tencent 2023", "enabling k counters: k selector writes become one write of the global control",
+            quick=True)
+def perfmon_v2(lab):
+    """Register writes to stop and start k counters, without and with PerfMonV2"""
+    result, figures = Result(), {}
+    for model in ("milan", "genoa"):
+        guest = lab.guests.get(model, "event")
+        guest.run(f"python3 {TOGGLE} 1 1")
+        figures[model] = {k: toggling(guest, k) for k in ((1, 6) if lab.quick else range(1, 7))}
+        lab.progress(f"{model}: done")
+    result.table("accesses for a stop and a start of k counters",
+                 ["k", "without: selects", "without: control", "with: selects", "with: control"],
+                 [[k, *(f"{n:.1f}" for n in figures["milan"][k] + figures["genoa"][k])] for k in figures["milan"]])
+    result.figures = figures
+    result.plot("selector accesses for six counters", "", [["without PerfMonV2", figures["milan"][6][0]],
+                                                            ["with PerfMonV2", figures["genoa"][6][0]]])
+    result.must("without PerfMonV2 selector accesses grow with every counter",
+                all(figures["milan"][k][0] >= figures["milan"][1][0] + 2 * (k - 1) for k in figures["milan"]))
+    result.must("with PerfMonV2 selector accesses do not grow: one write stops and starts all",
+                figures["genoa"][6][0] < figures["genoa"][1][0] + 1 and
+                abs(figures["genoa"][6][1] - figures["genoa"][1][1]) < 1)
+    return result

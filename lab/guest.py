@@ -1,0 +1,184 @@
+# SPDX-License-Identifier: MIT
+"""A guest of `vpmu exec` with a shell in it, and the view of it from the host's side (`vpmu stat`)."""
+
+import json
+import os
+import re
+import select
+import subprocess
+import time
+
+
+class Failure(Exception):
+    """An experiment could not be run; says why."""
+
+
+VPMU = os.environ.get("VPMU", "vpmu")
+
+
+def _parent(pid):
+    try:
+        with open(f"/proc/{pid}/stat") as stat:
+            return int(stat.read().rsplit(")", 1)[1].split()[1])
+    except (OSError, IndexError, ValueError):
+        return 0
+
+
+def _descends(pid, ancestor):
+    while pid > 1:
+        if pid == ancestor:
+            return True
+        pid = _parent(pid)
+    return False
+
+
+class Guest:
+    """One throw-away guest. Commands run in a shell in it, one after the other."""
+
+    def __init__(self, model="genoa", pmu="mediated", accounting="guest", cpus=1, options=(), seconds=900):
+        self.seconds = seconds
+        self.environment = dict(os.environ, VPMU_PMU=pmu, VPMU_ACCOUNTING=accounting)
+        self.command = [VPMU, "exec", "--cpu", model, "--cpus", str(cpus), "--timeout", str(seconds), *options, "--", "sh"]
+        self.commands = 0
+        self.waiting = b""
+
+    def __enter__(self):
+        self.errors = open("/dev/null", "w") if not os.environ.get("LAB_VERBOSE") else None
+        self.process = subprocess.Popen(self.command, stdin=subprocess.PIPE, stdout=subprocess.PIPE,
+                                        stderr=self.errors, env=self.environment)
+        self.run("true")
+        self.pid = self._find()
+        return self
+
+    def __exit__(self, *_):
+        self.process.stdin.close()
+        try:
+            self.process.wait(30)
+        except subprocess.TimeoutExpired:
+            self.process.kill()
+            self.process.wait()
+        self.process.stdout.close()
+
+    def _find(self):
+        """The process of the VM: its control socket is a descendant's of ours."""
+        with open("/proc/net/unix") as names:
+            for line in names:
+                match = re.search(rf"@vpmu/{os.getuid()}/(\d+)", line)
+                if match and _descends(int(match[1]), self.process.pid):
+                    return int(match[1])
+        raise Failure("the VM has no control socket")
+
+    def start(self, command):
+        """Starts a command; finish() waits for it."""
+        self.commands += 1
+        mark = f"lab-mark-{self.commands}"
+        text = f"{{ {command}\n}} 2>&1; echo {mark} $?\n"
+        self.process.stdin.write(text.encode())
+        self.process.stdin.flush()
+        self.mark = mark
+
+    def finish(self):
+        """What the command printed. It must have succeeded."""
+        end, pattern = time.monotonic() + self.seconds, re.compile(rb"(?:^|\n)" + self.mark.encode() + rb" (\d+)\n")
+        while True:
+            match = pattern.search(self.waiting)
+            if match:
+                output = self.waiting[: match.start()].decode(errors="replace")
+                self.waiting = self.waiting[match.end():]
+                if int(match[1]):
+                    raise Failure(f"in the guest, code {int(match[1])}: {output.strip()[-400:]}")
+                return output
+            if not select.select([self.process.stdout], [], [], max(0, end - time.monotonic()))[0]:
+                raise Failure("the guest does not answer")
+            more = os.read(self.process.stdout.fileno(), 65536)
+            if not more:
+                raise Failure("the guest has ended: " + self.waiting.decode(errors="replace")[-400:])
+            self.waiting += more
+
+    def run(self, command):
+        self.start(command)
+        return self.finish()
+
+    # --- from the host's side ---
+
+    def vpmu(self, *words):
+        return subprocess.run([VPMU, words[0], str(self.pid), *words[1:]], check=True, text=True,
+                              stdout=subprocess.PIPE, stderr=subprocess.PIPE).stdout
+
+    def stat(self):
+        return json.loads(self.vpmu("stat", "--json"))
+
+    def hold(self, events):
+        """Events of the host, while the with-statement lasts."""
+        return Holder(self.pid, events)
+
+    def exits(self, command):
+        """PMU accesses of a command, by name: (exits, passed)."""
+        before = self.stat()
+        output = self.run(command)
+        return output, difference(before, self.stat())
+
+
+class Holder:
+    """A `vpmu stat` that holds events of the host; what it said is in .said, as JSON lines."""
+
+    def __init__(self, pid, events):
+        self.command = [VPMU, "stat", str(pid), "-e", events, "-I", "100", "--json"]
+
+    def __enter__(self):
+        self.process = subprocess.Popen(self.command, text=True, stdout=subprocess.PIPE, stderr=subprocess.PIPE)
+        self.said = self.process.stdout.readline()  # they count by now
+        if not self.said:
+            raise Failure(self.process.stderr.read().strip())
+        return self
+
+    def __exit__(self, *_):
+        self.process.terminate()
+        self.said += self.process.communicate()[0]
+
+
+class Guests:
+    """Guests that experiments share, since booting is most of the time: one for each model and set of options. Who asks for
+    one says which mode it is to be in."""
+
+    def __init__(self):
+        self.running = {}
+
+    def get(self, model="genoa", pmu="mediated", accounting="guest", cpus=1, options=()):
+        key = (model, cpus, tuple(options))
+        if key not in self.running:
+            self.running[key] = Guest(model, cpus=cpus, options=options).__enter__()
+            self.running[key].run("perf stat -e instructions true")  # whatever happens only once
+        guest = self.running[key]
+        guest.vpmu("set", f"pmu={pmu}", f"accounting={accounting}")
+        return guest
+
+    def close(self):
+        for guest in self.running.values():
+            guest.__exit__()
+        self.running = {}
+
+
+def accesses(stat):
+    return {(row["name"], row["msr"]): (sum(row["exits"]), sum(row["passed"])) for row in stat["msrs"] if row["pmu"]}
+
+
+def difference(before, after):
+    then = accesses(before)
+    grown = {}
+    for key, (exits, passed) in accesses(after).items():
+        was = then.get(key, (0, 0))
+        if (exits, passed) != was:
+            grown[key] = (exits - was[0], passed - was[1])
+    return grown
+
+
+def perf_counts(text):
+    """{event: count} of what perf stat printed; None: not counted."""
+    counts = {}
+    for line in text.splitlines():
+        match = re.match(r"\s*([\d,.]+|<not counted>|<not supported>)\s+([\w./=:,-]+)", line)
+        if match and "seconds" not in line:
+            number = match[1].replace(",", "")
+            counts.setdefault(match[2], int(number) if number.isdigit() else None)
+    return counts
