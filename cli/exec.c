@@ -107,6 +107,13 @@ static int set_dry_run(struct exec_options *options, const char *value)
 	return STATUS_OK;
 }
 
+static int set_cold(struct exec_options *options, const char *value)
+{
+	(void)value;
+	options->cold = true;
+	return STATUS_OK;
+}
+
 static const struct option {
 	const char *name;
 	char letter;
@@ -122,6 +129,7 @@ static const struct option {
 	  set_timeout },
 	{ "kernel", 0, "KERNEL", "cloud, full (Debian's 6.12), or a file (cloud)", set_kernel },
 	{ "machine", 0, "TYPE", "microvm or q35 (microvm)", set_machine },
+	{ "cold", 0, NULL, "boot, and do not resume a machine that was saved", set_cold },
 	{ "verbose", 'v', NULL, "show QEMU's command and the guest's console on stderr",
 	  set_verbose },
 	{ "dry-run", 0, NULL, "print QEMU's command and do nothing", set_dry_run },

@@ -6,10 +6,11 @@
 #define CLI_EXEC_H
 
 #include <limits.h>
+#include <stdio.h>
 #include <sys/types.h>
 
-#include "cli.h"
 #include "base/types.h"
+#include "cli.h"
 
 #define MAX_SHARED 16
 
@@ -17,35 +18,108 @@ struct exec_options {
 	const char *cpu, *machine, *kernel;
 	u32 cpus, memory; /* memory in MiB */
 	u32 timeout;	  /* in seconds, 0: none */
-	bool network, verbose, dry_run;
+	bool network, verbose, dry_run, cold;
 	char *shared[MAX_SHARED]; /* folders to write, resolved */
 	u32 shared_count;
 	char **command;
 };
 
-/* exec_kernel.c: where a kernel and its modules are. Fetches it, if it is one of Debian's that was
- * not used before. An exit code; it has said what went wrong. */
+/* --- exec_kernel.c: where a kernel and its modules are -----------------------------------------
+ */
+
 struct exec_kernel {
 	char image[PATH_MAX];
 	char modules[PATH_MAX]; /* folder of the modules to load, may not exist */
 };
+
+/* Fetches it, if it is one of Debian's that was not used before. An exit code; it has said what
+ * went wrong. */
 int kernel_find(const char *wanted, struct exec_kernel *kernel);
+/* The user's own folder for what can be made again; false if there is none that can be written. */
+bool kernel_cache(char path[PATH_MAX]);
 
-/* exec_initramfs.c: a descriptor of the guest's first file system, or -1. */
-int initramfs_make(const char *init, const char *modules, bool network);
+/* --- exec_initramfs.c: the guest's first file system -------------------------------------------
+ */
 
-/* exec_machine.c: QEMU and the server of the host's files. */
+struct initramfs {
+	const char *init, *modules;
+	bool network; /* with the modules for it */
+};
+
+/* A descriptor of it, or -1. */
+int initramfs_make(const struct initramfs *initramfs);
+
+/* --- exec_line.c: QEMU's command line ----------------------------------------------------------
+ */
+
+#define MAX_WORDS 80
+
+struct line {
+	char *word[MAX_WORDS + 1];
+	u32 count;
+};
+
+/* Descriptors of ours that QEMU inherits, -1 where it does without. */
+struct wiring {
+	int link, files;  /* sockets: to the guest's first process, to the server of files */
+	int monitor;	  /* a socket; machines that are saved or resumed have one */
+	int initramfs;	  /* a file; machines that are resumed have none */
+	int ram, console; /* files */
+};
+
+#define NO_WIRING                      \
+	{                              \
+		-1, -1, -1, -1, -1, -1 \
+	}
+
+bool line_has_machine(const char *name);
+bool line_can_resume(const char *machine);
+/* khz: of the guest's TSC. */
+void line_make(struct line *line, const struct exec_options *options, const char *image, u32 khz,
+	       const struct wiring *wiring);
+void line_print(FILE *out, const struct line *line);
+
+/* --- exec_state.c: machines that have booted, kept for the next start --------------------------
+ */
+
+struct exec_state {
+	int ram, device; /* files in memory */
+	u32 khz;
+};
+
+#define NO_STATE                        \
+	{                               \
+		.ram = -1, .device = -1 \
+	}
+
+/* Finds the state of such a machine, or makes it. False: start without one; nothing is wrong. */
+bool state_get(const struct exec_options *options, const struct exec_kernel *kernel,
+	       const char *init, struct exec_state *state);
+/* It is of no use. */
+void state_forget(const struct exec_options *options, const struct exec_kernel *kernel,
+		  const char *init);
+
+/* --- exec_machine.c: QEMU and the server of the host's files -----------------------------------
+ */
+
 struct exec_machine {
 	pid_t qemu, share;
-	int link;    /* to the guest's first process */
-	int console; /* what QEMU and the guest's kernel have said */
+	int link;     /* to the guest's first process */
+	bool resumed; /* which waits, and does not say so again */
+	int console;  /* what QEMU and the guest's kernel have said */
 };
+
 int machine_start(const struct exec_options *options, struct exec_machine *machine);
+/* QEMU alone, on a command line. */
+pid_t machine_start_qemu(const struct line *line, const struct wiring *wiring, bool verbose);
 void machine_stop(struct exec_machine *machine);
 /* What QEMU and the guest said, to stderr. */
 void machine_explain(const struct exec_machine *machine);
 
-/* exec_session.c: hands the command over and carries its bytes; returns the exit code. */
+/* --- exec_session.c ----------------------------------------------------------------------------
+ */
+
+/* Hands the command over and carries its bytes; returns the exit code. */
 int session_run(const struct exec_options *options, struct exec_machine *machine);
 
 #endif

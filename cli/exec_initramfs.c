@@ -10,7 +10,6 @@
 #include <stdlib.h>
 #include <string.h>
 #include <sys/mman.h>
-#include <sys/sendfile.h>
 #include <sys/stat.h>
 #include <unistd.h>
 
@@ -73,13 +72,18 @@ static bool add_modules(FILE *out, const char *folder, bool network)
 	return ok;
 }
 
-int initramfs_make(const char *init, const char *modules, bool network)
+static bool add_folder(FILE *out, const char *name)
 {
-	int fd = memfd_create("initramfs", 0);
+	return add_entry(out, name, S_IFDIR | 0755, "", 0);
+}
+
+int initramfs_make(const struct initramfs *initramfs)
+{
+	int fd = memfd_create("initramfs", MFD_CLOEXEC);
 	FILE *out = fd < 0 ? NULL : fdopen(dup(fd), "w");
-	bool ok = out && add_file(out, "init", init) &&
-		  add_entry(out, "modules", S_IFDIR | 0755, "", 0) &&
-		  add_modules(out, modules, network) && add_entry(out, "TRAILER!!!", 0, "", 0);
+	bool ok = out && add_file(out, "init", initramfs->init) && add_folder(out, "modules") &&
+		  add_modules(out, initramfs->modules, initramfs->network) &&
+		  add_entry(out, "TRAILER!!!", 0, "", 0);
 
 	if (out && fclose(out))
 		ok = false;

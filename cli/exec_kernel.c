@@ -52,7 +52,7 @@ static bool try_cache(char path[PATH_MAX], const char *base, const char *rest)
 }
 
 /* The user's cache folder; where the home cannot be written, one in /var/tmp. */
-static bool find_cache(char path[PATH_MAX])
+bool kernel_cache(char path[PATH_MAX])
 {
 	char own[64];
 
@@ -108,7 +108,7 @@ static int find_debian(const char *name, char folder[PATH_MAX])
 
 	if (find_kept(name, folder))
 		return STATUS_OK;
-	if (!find_cache(cache))
+	if (!kernel_cache(cache))
 		return failure(STATUS_BROKEN,
 			       "no folder to keep a guest kernel in can be written: "
 			       "neither $XDG_CACHE_HOME/vpmu nor ~/.cache/vpmu nor "

@@ -7,8 +7,6 @@
 #include <errno.h>
 #include <fcntl.h>
 #include <signal.h>
-#include <stdarg.h>
-#include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
 #include <sys/mman.h>
@@ -18,128 +16,11 @@
 #include <unistd.h>
 
 #include "exec.h"
+#include "exec_monitor.h"
 #include "exec/share.h"
+#include "vm/clock.h"
 
 #define QEMU "qemu-system-x86_64"
-
-#define MAX_WORDS 80
-
-struct line {
-	char *word[MAX_WORDS + 1];
-	u32 count;
-};
-
-__attribute__((format(printf, 2, 3))) static void add(struct line *line, const char *fmt, ...)
-{
-	va_list args;
-
-	va_start(args, fmt);
-	if (line->count < MAX_WORDS && vasprintf(&line->word[line->count], fmt, args) >= 0)
-		line->count++;
-	va_end(args);
-}
-
-static void add_words(struct line *line, const char *const *words)
-{
-	for (; *words; words++)
-		add(line, "%s", *words);
-}
-
-/* What of a machine type is its own: options of -M, the names of its virtio devices, and what Linux
- * need not look for on it. */
-static const struct machine_type {
-	const char *name, *options, *suffix, *append;
-} types[] = {
-	{ "microvm", "microvm,pit=off,pic=off,rtc=off,x-option-roms=off", "device", "" },
-	{ "q35", "q35,smm=off,vmport=off", "pci", "" },
-};
-
-static const struct machine_type *find_type(const char *name)
-{
-	for (u32 i = 0; i < ARRAY_SIZE(types); i++)
-		if (!strcmp(types[i].name, name))
-			return &types[i];
-	return NULL;
-}
-
-/* Descriptors of ours that QEMU inherits. */
-struct inherited {
-	int link, share, initramfs, console;
-};
-
-static void add_machine(struct line *line, const struct exec_options *options)
-{
-	const struct machine_type *type = find_type(options->machine);
-	static const char *const plain[] = { "-nodefaults", "-no-user-config",
-					     "-no-reboot",  "-display",
-					     "none",	    NULL };
-
-	add_words(line, plain);
-	add(line, "-M");
-	add(line, "%s,accel=kvm,memory-backend=ram", type->options);
-	add(line, "-cpu");
-	add(line, "host,migratable=off");
-	add(line, "-smp");
-	add(line, "%u", options->cpus);
-	add(line, "-m");
-	add(line, "%u", options->memory);
-	add(line, "-object");
-	add(line, "memory-backend-memfd,id=ram,size=%uM,share=on", options->memory);
-	add(line, "-global");
-	add(line, "virtio-mmio.force-legacy=false");
-}
-
-static void add_devices(struct line *line, const struct exec_options *options,
-			const struct inherited *fds)
-{
-	const char *suffix = find_type(options->machine)->suffix;
-
-	add(line, "-chardev");
-	add(line, "socket,id=link,fd=%d", fds->link);
-	add(line, "-device");
-	add(line, "virtio-serial-%s,max_ports=2", suffix);
-	add(line, "-device");
-	add(line, "virtserialport,chardev=link,name=vpmu");
-	add(line, "-chardev");
-	add(line, "socket,id=files,fd=%d", fds->share);
-	add(line, "-device");
-	add(line, "vhost-user-fs-%s,chardev=files,tag=root", suffix);
-	add(line, "-chardev");
-	add(line, "file,id=console,path=/dev/fd/%d,append=on", options->verbose ? 2 : fds->console);
-	add(line, "-serial");
-	add(line, "chardev:console");
-	if (options->network) {
-		add(line, "-netdev");
-		add(line, "user,id=net");
-		add(line, "-device");
-		add(line, "virtio-net-%s,netdev=net", suffix);
-	}
-}
-
-static void add_kernel(struct line *line, const struct exec_options *options, const char *image,
-		       const struct inherited *fds)
-{
-	add(line, "-kernel");
-	add(line, "%s", image);
-	add(line, "-initrd");
-	add(line, "/dev/fd/%d", fds->initramfs);
-	add(line, "-append");
-	add(line,
-	    "console=ttyS0 %s panic=-1 nowatchdog nokaslr mitigations=off cryptomgr.notests "
-	    "random.trust_cpu=on rcupdate.rcu_expedited=1 audit=0 selinux=0 apparmor=0%s",
-	    options->verbose ? "ignore_loglevel" : "quiet", find_type(options->machine)->append);
-}
-
-static void print_line(FILE *out, const struct line *line)
-{
-	for (u32 i = 0; i < line->count; i++) {
-		bool quote = strpbrk(line->word[i], " '\"\\$&;()<>|*?") || !line->word[i][0];
-
-		fprintf(out, "%s%s%s%s", i ? " " : "", quote ? "'" : "", line->word[i],
-			quote ? "'" : "");
-	}
-	fputc('\n', out);
-}
 
 /* In a child: it goes when we go, and the keyboard's signals are not for it. */
 static void attach_to_parent(pid_t parent)
@@ -150,12 +31,17 @@ static void attach_to_parent(pid_t parent)
 	setsid();
 }
 
-static void keep_open(int fd)
+static void inherit(const struct wiring *wiring)
 {
-	fcntl(fd, F_SETFD, 0);
+	const int fds[] = { wiring->link,      wiring->files, wiring->monitor,
+			    wiring->initramfs, wiring->ram,   wiring->console };
+
+	for (u32 i = 0; i < ARRAY_SIZE(fds); i++)
+		if (fds[i] >= 0)
+			fcntl(fds[i], F_SETFD, 0);
 }
 
-static pid_t start_qemu(const struct line *line, const struct inherited *fds, bool verbose)
+pid_t machine_start_qemu(const struct line *line, const struct wiring *wiring, bool verbose)
 {
 	pid_t parent = getpid(), pid = fork();
 	int null;
@@ -167,11 +53,8 @@ static pid_t start_qemu(const struct line *line, const struct inherited *fds, bo
 	dup2(null, 0);
 	dup2(null, 1);
 	if (!verbose)
-		dup2(fds->console, 2);
-	keep_open(fds->link);
-	keep_open(fds->share);
-	keep_open(fds->initramfs);
-	keep_open(fds->console);
+		dup2(wiring->console, 2);
+	inherit(wiring);
 	execv("/proc/self/exe", line->word);
 	_exit(STATUS_BROKEN);
 }
@@ -184,9 +67,11 @@ static pid_t start_share(int socket, const struct exec_options *options)
 	if (pid)
 		return pid;
 	attach_to_parent(parent);
+	dup2(socket, 3);
+	close_range(4, ~0u, 0); /* QEMU's ends of sockets are QEMU's alone, or nobody sees it end */
 	for (u32 i = 0; i < options->shared_count; i++)
 		writable[i] = options->shared[i] + 1; /* without its slash */
-	_exit(share_serve(socket, writable, options->shared_count) ? 1 : 0);
+	_exit(share_serve(3, writable, options->shared_count) ? 1 : 0);
 }
 
 static bool is_in_path(const char *name)
@@ -203,48 +88,44 @@ static bool is_in_path(const char *name)
 	return found;
 }
 
-static void make_line(struct line *line, const struct exec_options *options, const char *image,
-		      const struct inherited *fds)
-{
-	add(line, "vpmu");
-	add(line, "kvm");
-	if (options->cpu) {
-		add(line, "--cpu");
-		add(line, "%s", options->cpu);
-	}
-	add(line, QEMU);
-	add_machine(line, options);
-	add_devices(line, options, fds);
-	add_kernel(line, options, image, fds);
-}
+/* Our ends of QEMU's sockets. */
+struct ends {
+	int link, files, monitor;
+};
 
-static bool make_descriptors(const struct exec_options *options, const struct exec_kernel *kernel,
-			     const char *init, struct inherited *fds, int ours[2])
+static bool connect_ends(int *ours, int *theirs)
 {
-	int link[2], share[2];
+	int pair[2];
 
-	if (socketpair(AF_UNIX, SOCK_STREAM | SOCK_CLOEXEC, 0, link) ||
-	    socketpair(AF_UNIX, SOCK_STREAM | SOCK_CLOEXEC, 0, share))
+	if (socketpair(AF_UNIX, SOCK_STREAM | SOCK_CLOEXEC, 0, pair))
 		return false;
-	fcntl(link[0], F_SETFL, O_NONBLOCK);
-	ours[0] = link[0];
-	ours[1] = share[0];
-	fds->link = link[1];
-	fds->share = share[1];
-	fds->console = memfd_create("console", MFD_CLOEXEC);
-	fds->initramfs = initramfs_make(init, kernel->modules, options->network);
-	return fds->console >= 0 && fds->initramfs >= 0;
+	*ours = pair[0];
+	*theirs = pair[1];
+	return true;
 }
 
-int machine_start(const struct exec_options *options, struct exec_machine *machine)
+static bool make_wiring(const struct exec_options *options, const struct exec_kernel *kernel,
+			const char *init, const struct exec_state *state, struct wiring *wiring,
+			struct ends *ends)
 {
-	struct exec_kernel kernel;
-	struct inherited fds;
-	struct line line = { .count = 0 };
-	char init[PATH_MAX];
-	int status, ours[2];
+	struct initramfs initramfs = { init, kernel->modules, options->network };
 
-	if (!find_type(options->machine))
+	if (!connect_ends(&ends->link, &wiring->link) ||
+	    !connect_ends(&ends->files, &wiring->files))
+		return false;
+	fcntl(ends->link, F_SETFL, O_NONBLOCK);
+	wiring->console = memfd_create("console", MFD_CLOEXEC);
+	wiring->ram = state->ram;
+	if (state->device >= 0)
+		return connect_ends(&ends->monitor, &wiring->monitor) && wiring->console >= 0;
+	wiring->initramfs = initramfs_make(&initramfs);
+	wiring->ram = memfd_create("ram", MFD_CLOEXEC);
+	return wiring->console >= 0 && wiring->ram >= 0 && wiring->initramfs >= 0;
+}
+
+static int check_parts(const struct exec_options *options, char init[PATH_MAX])
+{
+	if (!line_has_machine(options->machine))
 		return failure(STATUS_USAGE, "there is no machine '%s': microvm or q35",
 			       options->machine);
 	if (!find_part("vpmu-init", init))
@@ -254,29 +135,81 @@ int machine_start(const struct exec_options *options, struct exec_machine *machi
 	if (!is_in_path(QEMU))
 		return failure(STATUS_BROKEN,
 			       "there is no " QEMU ": run 'apt install qemu-system-x86'");
-	status = kernel_find(options->kernel, &kernel);
+	return STATUS_OK;
+}
+
+/* Starts both processes; what they inherited is closed here. */
+static int start_processes(const struct exec_options *options, const struct line *line,
+			   const struct wiring *wiring, const struct ends *ends,
+			   struct exec_machine *machine)
+{
+	const int closed[] = { ends->files,	wiring->link,	   wiring->files,
+			       wiring->monitor, wiring->initramfs, wiring->ram };
+
+	machine->share = start_share(ends->files, options);
+	machine->qemu = machine_start_qemu(line, wiring, options->verbose);
+	machine->link = ends->link;
+	machine->console = wiring->console;
+	for (u32 i = 0; i < ARRAY_SIZE(closed); i++)
+		if (closed[i] >= 0)
+			close(closed[i]);
+	if (machine->qemu > 0 && machine->share > 0)
+		return STATUS_OK;
+	return failure(STATUS_BROKEN, "cannot start a process: %s", strerror(errno));
+}
+
+/* What a machine is made of. */
+struct parts {
+	char init[PATH_MAX];
+	struct exec_kernel kernel;
+};
+
+static int start_from(const struct exec_options *options, const struct parts *parts,
+		      const struct exec_state *state, struct exec_machine *machine)
+{
+	struct wiring wiring = NO_WIRING;
+	struct ends ends = { -1, -1, -1 };
+	struct line line = { .count = 0 };
+	int status;
+
+	if (!make_wiring(options, &parts->kernel, parts->init, state, &wiring, &ends))
+		return failure(STATUS_BROKEN, "cannot prepare a guest: %s", strerror(errno));
+	line_make(&line, options, parts->kernel.image, state->khz, &wiring);
+	if (options->dry_run || options->verbose)
+		line_print(options->dry_run ? stdout : stderr, &line);
+	if (options->dry_run)
+		return STATUS_OK;
+	status = start_processes(options, &line, &wiring, &ends, machine);
+	if (status || state->device < 0)
+		return status;
+	machine->resumed = monitor_resume(ends.monitor, state->device);
+	close(state->device);
+	return STATUS_OK; /* the monitor stays open: QEMU would not notice, but need not */
+}
+
+int machine_start(const struct exec_options *options, struct exec_machine *machine)
+{
+	struct exec_state state = NO_STATE;
+	struct parts parts;
+	int status = check_parts(options, parts.init);
+
+	if (!status)
+		status = kernel_find(options->kernel, &parts.kernel);
 	if (status)
 		return status;
-	if (!make_descriptors(options, &kernel, init, &fds, ours))
-		return failure(STATUS_BROKEN, "cannot prepare a guest: %s", strerror(errno));
-	make_line(&line, options, kernel.image, &fds);
-	if (options->dry_run) {
-		print_line(stdout, &line);
-		return STATUS_OK;
-	}
-	if (options->verbose)
-		print_line(stderr, &line);
-	machine->share = start_share(ours[1], options);
-	machine->qemu = start_qemu(&line, &fds, options->verbose);
-	machine->link = ours[0];
-	machine->console = fds.console;
-	close(ours[1]);
-	close(fds.link);
-	close(fds.share);
-	close(fds.initramfs);
-	return machine->qemu > 0 && machine->share > 0
-		       ? STATUS_OK
-		       : failure(STATUS_BROKEN, "%s", strerror(errno));
+	state.khz = clock_host_khz();
+	if (!line_can_resume(options->machine) || options->cold || options->dry_run ||
+	    !state_get(options, &parts.kernel, parts.init, &state))
+		return start_from(options, &parts, &state, machine);
+	status = start_from(options, &parts, &state, machine);
+	if (status || machine->resumed)
+		return status;
+	/* Whatever is wrong with it, booting needs none. */
+	machine_stop(machine);
+	state_forget(options, &parts.kernel, parts.init);
+	state = (struct exec_state)NO_STATE;
+	state.khz = clock_host_khz();
+	return start_from(options, &parts, &state, machine);
 }
 
 static void stop(pid_t pid)

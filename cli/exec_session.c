@@ -162,6 +162,7 @@ static void fill_start(const struct session *session, struct start *start)
 		.umask = mask,
 		.terminals = session->terminals,
 		.network = session->options->network,
+		.resumed = session->machine->resumed,
 		.stack_limit = stack.rlim_cur,
 		.seconds = time.tv_sec,
 		.nanoseconds = time.tv_nsec,
@@ -174,7 +175,7 @@ static void fill_start(const struct session *session, struct start *start)
 		memset(start->seed, 0, sizeof(start->seed));
 }
 
-static int send_order(struct session *session)
+static int build_order(struct session *session)
 {
 	struct start start;
 	struct text text = { 0 };
@@ -206,6 +207,15 @@ static int send_order(struct session *session)
 	wire_send(&session->wire, FRAME_START, 0, text.bytes, text.size);
 	free(text.bytes);
 	return STATUS_OK;
+}
+
+static void give_order(struct session *session)
+{
+	int status = build_order(session);
+
+	if (status)
+		end(session, status);
+	session->input.credit = WIRE_WINDOW;
 }
 
 /* --- what the guest says -----------------------------------------------------------------------
@@ -260,9 +270,7 @@ static void hear(struct session *session, const struct frame *frame, const u8 *b
 		memcpy(&number, body, sizeof(number));
 	switch (frame->type) {
 	case FRAME_READY:
-		if (send_order(session))
-			end(session, STATUS_CANNOT);
-		session->input.credit = WIRE_WINDOW;
+		give_order(session);
 		break;
 	case FRAME_STARTED:
 		session->started = true;
@@ -454,6 +462,8 @@ int session_run(const struct exec_options *options, struct exec_machine *machine
 		session.deadline = now() + 1000ull * options->timeout;
 	open_streams(&session);
 	catch_signals(&session);
+	if (machine->resumed)
+		give_order(&session);
 	while (!session.ended)
 		turn(&session);
 	write_rest(&session);

@@ -53,6 +53,7 @@ struct start {
 	u8 modes[36];  /* of the terminal, as TCGETS gives them */
 	struct size size;
 	u32 network; /* configure it */
+	u32 resumed; /* devices have come since the machine was saved */
 	u64 stack_limit;
 	u64 seconds, nanoseconds; /* the time of day */
 	u8 seed[SEED_SIZE];	  /* for the guest's random numbers */

@@ -22,7 +22,10 @@ _Noreturn void give_up(struct wire *wire, enum failed_step step, const char *wha
 
 /* root.c */
 void root_mount_early(void);
-void root_load_modules(void);
+/* devices.c */
+void devices_load(void);
+int devices_open_port(void);
+void devices_look_again(void);
 const char *root_build(void); /* NULL, or what could not be done (errno) */
 const char *root_enter(const struct order *order);
 

@@ -3,16 +3,10 @@
  * From the kernel's start to the command's: see guest.h.
  */
 #include <errno.h>
-#include <fcntl.h>
-#include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
-#include <time.h>
-#include <unistd.h>
 
 #include "exec/guest/guest.h"
-
-#define PORT "/dev/vport0p1"
 
 _Noreturn void give_up(struct wire *wire, enum failed_step step, const char *what)
 {
@@ -30,17 +24,6 @@ _Noreturn void give_up(struct wire *wire, enum failed_step step, const char *wha
 		wire_flush(wire);
 		poll(&wait, 1, 1000);
 	}
-}
-
-/* The device's ports appear some time after its driver. */
-static int open_port(void)
-{
-	const struct timespec pause = { .tv_nsec = 1000000 };
-	int fd;
-
-	while ((fd = open(PORT, O_RDWR | O_NONBLOCK | O_CLOEXEC)) < 0)
-		nanosleep(&pause, NULL);
-	return fd;
 }
 
 static char **take_strings(const char **at, const char *end, u32 count)
@@ -91,7 +74,7 @@ static void wait_for_order(struct wire *wire, struct order *order)
 
 	wire_send(wire, FRAME_READY, 0, NULL, 0);
 	while (!(frame = wire_next(wire, &body))) {
-		struct pollfd wait = { wire->fd, POLLIN, 0 };
+		struct pollfd wait = { wire->fd, wire_events(wire), 0 };
 
 		wire_flush(wire);
 		poll(&wait, 1, -1);
@@ -107,6 +90,7 @@ static void wait_for_order(struct wire *wire, struct order *order)
 		give_up(wire, FAILED_SET_UP, "this guest and vpmu are not of the same version");
 }
 
+/* A machine that is to be saved is saved while it waits for its order. */
 int main(void)
 {
 	struct wire wire = { .fd = -1 };
@@ -114,13 +98,14 @@ int main(void)
 	const char *problem;
 
 	root_mount_early();
-	root_load_modules();
-	wire.fd = open_port();
-	problem = root_build();
-	if (problem)
-		give_up(&wire, FAILED_SET_UP, problem);
+	devices_load();
+	wire.fd = devices_open_port();
 	wait_for_order(&wire, &order);
-	problem = root_enter(&order);
+	if (order.start.resumed)
+		devices_look_again();
+	problem = root_build();
+	if (!problem)
+		problem = root_enter(&order);
 	if (problem)
 		give_up(&wire, FAILED_SET_UP, problem);
 	settings_apply(&order);

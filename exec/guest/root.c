@@ -4,7 +4,6 @@
  * nothing reaches the host; folders shared for writing are the host's own. Devices, processes and
  * the like are the guest's.
  */
-#include <dirent.h>
 #include <errno.h>
 #include <fcntl.h>
 #include <limits.h>
@@ -13,15 +12,13 @@
 #include <string.h>
 #include <sys/mount.h>
 #include <sys/stat.h>
-#include <sys/syscall.h>
 #include <unistd.h>
 
 #include "exec/guest/guest.h"
 
-#define MODULES "/modules"
-#define LOWER	"/host"
-#define UPPER	"/memory"
-#define ROOT	"/root"
+#define LOWER "/host"
+#define UPPER "/memory"
+#define ROOT  "/root"
 
 void root_mount_early(void)
 {
@@ -31,24 +28,6 @@ void root_mount_early(void)
 	mount("dev", "/dev", "devtmpfs", MS_NOSUID, "mode=755");
 	mount("proc", "/proc", "proc", MS_NOSUID | MS_NODEV | MS_NOEXEC, NULL);
 	mount("sysfs", "/sys", "sysfs", MS_NOSUID | MS_NODEV | MS_NOEXEC, NULL);
-}
-
-/* Their names begin with the order that they depend on each other in. Whether one is missing is
- * seen by what does not work then. */
-void root_load_modules(void)
-{
-	struct dirent **entries;
-	int count = scandir(MODULES, &entries, NULL, alphasort);
-	char path[PATH_MAX];
-
-	for (int i = 0; i < count; i++) {
-		int fd;
-
-		snprintf(path, sizeof(path), MODULES "/%s", entries[i]->d_name);
-		fd = open(path, O_RDONLY | O_CLOEXEC);
-		syscall(SYS_finit_module, fd, "", 0);
-		close(fd);
-	}
 }
 
 /* The cloud kernel has it built in; whatever is there when its device is not is an error. */

@@ -1,0 +1,142 @@
+// SPDX-License-Identifier: MIT
+/*
+ * QMP, as much as it takes to save a machine (docs/interop/qmp-spec.txt in QEMU): a command is a
+ * line, and so is its answer, which begins with "return" or "error"; events come between them.
+ */
+#include "exec_monitor.h"
+
+#include <poll.h>
+#include <stdio.h>
+#include <string.h>
+#include <sys/socket.h>
+#include <time.h>
+#include <unistd.h>
+
+#define ANSWER_SECONDS 30
+
+static u64 now(void)
+{
+	struct timespec time;
+
+	clock_gettime(CLOCK_MONOTONIC, &time);
+	return time.tv_sec * 1000ull + time.tv_nsec / 1000000;
+}
+
+/* The next line without its end; a longer one is cut. False: none came in time. */
+static bool read_line(int fd, char *line, u32 room, u64 deadline)
+{
+	u32 size = 0;
+	char byte;
+
+	for (;;) {
+		struct pollfd wait = { fd, POLLIN, 0 };
+		u64 at = now();
+
+		if (at >= deadline || poll(&wait, 1, deadline - at) <= 0 || read(fd, &byte, 1) != 1)
+			return false;
+		if (byte == '\n')
+			break;
+		if (size < room - 1)
+			line[size++] = byte;
+	}
+	line[size] = '\0';
+	return true;
+}
+
+static bool send_with(int fd, const char *text, int attached)
+{
+	union {
+		char bytes[CMSG_SPACE(sizeof(attached))];
+		struct cmsghdr header;
+	} control = { .header = { CMSG_LEN(sizeof(attached)), SOL_SOCKET, SCM_RIGHTS } };
+	struct iovec piece = { (void *)text, strlen(text) };
+	struct msghdr message = { .msg_iov = &piece, .msg_iovlen = 1 };
+
+	if (attached >= 0) {
+		message.msg_control = &control;
+		message.msg_controllen = sizeof(control);
+		memcpy(CMSG_DATA(&control.header), &attached, sizeof(attached));
+	}
+	return sendmsg(fd, &message, MSG_NOSIGNAL) == (ssize_t)piece.iov_len;
+}
+
+static bool wait_answer(int fd, char *answer, u32 room)
+{
+	u64 deadline = now() + ANSWER_SECONDS * 1000ull;
+
+	while (read_line(fd, answer, room, deadline)) {
+		if (!strncmp(answer, "{\"return\"", 9))
+			return true;
+		if (!strncmp(answer, "{\"error\"", 8))
+			return false;
+	}
+	return false;
+}
+
+static bool command(int fd, const char *text, char *answer, u32 room)
+{
+	return send_with(fd, text, -1) && wait_answer(fd, answer, room);
+}
+
+/* Memory is a file that we have, and not part of the state. */
+static bool begin(int fd, char *answer, u32 room)
+{
+	return command(fd, "{\"execute\":\"qmp_capabilities\"}\n", answer, room) &&
+	       command(fd,
+		       "{\"execute\":\"migrate-set-capabilities\",\"arguments\":{\"capabilities\":"
+		       "[{\"capability\":\"x-ignore-shared\",\"state\":true}]}}\n",
+		       answer, room);
+}
+
+/* Hands the descriptor over, and names it as where the state goes to or comes from. */
+static bool transfer(int fd, const char *how, int state, char *answer, u32 room)
+{
+	return send_with(fd, "{\"execute\":\"getfd\",\"arguments\":{\"fdname\":\"state\"}}\n",
+			 state) &&
+	       wait_answer(fd, answer, room) && command(fd, how, answer, room);
+}
+
+static bool wait_saved(int fd, char *answer, u32 room)
+{
+	const struct timespec pause = { .tv_nsec = 2000000 };
+	u64 deadline = now() + ANSWER_SECONDS * 1000ull;
+
+	while (now() < deadline) {
+		if (!command(fd, "{\"execute\":\"query-migrate\"}\n", answer, room) ||
+		    strstr(answer, "\"failed\""))
+			return false;
+		if (strstr(answer, "\"completed\""))
+			return true;
+		nanosleep(&pause, NULL);
+	}
+	return false;
+}
+
+bool monitor_save(int fd, int state)
+{
+	char answer[4096];
+
+	return begin(fd, answer, sizeof(answer)) &&
+	       command(fd, "{\"execute\":\"stop\"}\n", answer, sizeof(answer)) &&
+	       transfer(fd, "{\"execute\":\"migrate\",\"arguments\":{\"uri\":\"fd:state\"}}\n",
+			state, answer, sizeof(answer)) &&
+	       wait_saved(fd, answer, sizeof(answer));
+}
+
+/* It was stopped when it was saved, and stays so until told otherwise. */
+bool monitor_resume(int fd, int state)
+{
+	char answer[4096];
+
+	return begin(fd, answer, sizeof(answer)) &&
+	       transfer(fd,
+			"{\"execute\":\"migrate-incoming\",\"arguments\":{\"uri\":\"fd:state\"}}\n",
+			state, answer, sizeof(answer)) &&
+	       wait_saved(fd, answer, sizeof(answer)) &&
+	       command(fd,
+		       "{\"execute\":\"device_add\",\"arguments\":{\"driver\":\"vhost-user-fs-"
+		       "pci\","
+		       "\"bus\":\"socket\",\"chardev\":\"files\",\"tag\":\"root\"}}\n",
+		       answer, sizeof(answer)) &&
+	       command(fd, "{\"execute\":\"cont\"}\n", answer, sizeof(answer));
+}

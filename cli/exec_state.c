@@ -1,0 +1,375 @@
+// SPDX-License-Identifier: MIT
+/*
+ * Machines that have booted, kept for the next start. A state is one file in the user's cache
+ * folder: QEMU's migration stream without memory, and the memory, with holes where it is zero. Its
+ * key is everything that the state depends on (files, options, the host's processor); a machine
+ * with another key has another file. A state that cannot be made or read is no error: the machine
+ * boots.
+ */
+#include <dirent.h>
+#include <errno.h>
+#include <fcntl.h>
+#include <poll.h>
+#include <signal.h>
+#include <stdlib.h>
+#include <string.h>
+#include <sys/mman.h>
+#include <sys/socket.h>
+#include <sys/stat.h>
+#include <sys/wait.h>
+#include <unistd.h>
+
+#include "exec.h"
+#include "exec_monitor.h"
+#include "exec/wire.h"
+
+#define MAGIC	     "vpmu-st1"
+#define BOOT_SECONDS 120
+#define KEPT	     4 /* states; the least recently used one goes */
+
+struct header {
+	char magic[8];
+	u32 khz, key_size;
+	u64 device_offset, device_size, ram_offset, ram_size; /* whole pages */
+};
+
+/* --- the key -----------------------------------------------------------------------------------
+ */
+
+static void put_file(FILE *out, const char *path)
+{
+	struct stat st = { 0 };
+
+	stat(path, &st);
+	fprintf(out, "%s %ju %ju %ju.%09ld\n", path, (uintmax_t)st.st_ino, (uintmax_t)st.st_size,
+		(uintmax_t)st.st_mtim.tv_sec, st.st_mtim.tv_nsec);
+}
+
+/* What the host's processor is: a state has seen its features. */
+static void put_processor(FILE *out)
+{
+	FILE *in = fopen("/proc/cpuinfo", "re");
+	char line[8192];
+
+	while (in && fgets(line, sizeof(line), in) && line[0] != '\n')
+		if (!strncmp(line, "model name", 10) || !strncmp(line, "flags", 5) ||
+		    !strncmp(line, "microcode", 9))
+			fputs(line, out);
+	if (in)
+		fclose(in);
+}
+
+static void put_modules(FILE *out, const char *folder)
+{
+	char path[PATH_MAX + 300];
+	struct dirent **entries;
+	int count = scandir(folder, &entries, NULL, alphasort);
+
+	for (int i = 0; i < count; i++) {
+		snprintf(path, sizeof(path), "%s/%s", folder, entries[i]->d_name);
+		if (entries[i]->d_name[0] != '.')
+			put_file(out, path);
+	}
+}
+
+static char *make_key(const struct exec_options *options, const struct exec_kernel *kernel,
+		      const char *init)
+{
+	struct wiring wiring = { 0 }; /* all there: both that saves and that resumes are like it */
+	struct line line = { .count = 0 };
+	char *key = NULL, library[PATH_MAX] = "";
+	size_t size;
+	FILE *out = open_memstream(&key, &size);
+
+	if (!out)
+		return NULL;
+	line_make(&line, options, kernel->image, 0, &wiring);
+	line_print(out, &line);
+	find_part("libvpmu-kvm.so", library);
+	put_file(out, library);
+	put_file(out, init);
+	put_file(out, kernel->image);
+	put_file(out, "/usr/bin/qemu-system-x86_64");
+	put_modules(out, kernel->modules);
+	put_processor(out);
+	fclose(out);
+	return key;
+}
+
+static void name_state(const char *key, const char *cache, char path[PATH_MAX])
+{
+	u64 hash = 14695981039346656037ull; /* FNV-1a */
+
+	for (; *key; key++)
+		hash = (hash ^ (u8)*key) * 1099511628211ull;
+	snprintf(path, PATH_MAX, "%.*s/%016llx.state", PATH_MAX - 64, cache,
+		 (unsigned long long)hash);
+}
+
+/* --- reading -----------------------------------------------------------------------------------
+ */
+
+/* Copies what is no hole; the target is new and all hole. */
+static bool copy_data(int from, u64 offset, u64 size, int to)
+{
+	u64 end = offset + size, at = offset;
+
+	if (ftruncate(to, size))
+		return false;
+	while (at < end) {
+		off_t data = lseek(from, at, SEEK_DATA), hole, n = 0;
+
+		if (data < 0)
+			return errno == ENXIO;
+		if ((u64)data >= end)
+			return true;
+		hole = lseek(from, data, SEEK_HOLE);
+		if (hole < 0)
+			return false;
+		if ((u64)hole > end)
+			hole = end;
+		void *map =
+			mmap(NULL, hole - data, PROT_READ, MAP_PRIVATE | MAP_POPULATE, from, data);
+
+		if (map == MAP_FAILED)
+			return false;
+		for (off_t done = 0; n >= 0 && done < hole - data; done += n)
+			n = pwrite(to, (u8 *)map + done, hole - data - done, data - offset + done);
+		munmap(map, hole - data);
+		if (n < 0)
+			return false;
+		at = hole;
+	}
+	return true;
+}
+
+static bool key_matches(int fd, const struct header *header, const char *key)
+{
+	size_t size = strlen(key);
+	char *found = malloc(size + 1);
+	bool same = found && header->key_size == size &&
+		    pread(fd, found, size, sizeof(*header)) == (ssize_t)size &&
+		    !memcmp(found, key, size);
+
+	free(found);
+	return same;
+}
+
+static bool read_state(const char *path, const char *key, struct exec_state *state)
+{
+	int fd = open(path, O_RDONLY | O_CLOEXEC);
+	struct header header;
+	bool ok;
+
+	if (fd < 0)
+		return false;
+	ok = pread(fd, &header, sizeof(header), 0) == sizeof(header) &&
+	     !memcmp(header.magic, MAGIC, sizeof(header.magic)) && key_matches(fd, &header, key);
+	if (ok) {
+		state->khz = header.khz;
+		state->ram = memfd_create("ram", MFD_CLOEXEC);
+		state->device = memfd_create("device", MFD_CLOEXEC);
+		ok = copy_data(fd, header.ram_offset, header.ram_size, state->ram) &&
+		     copy_data(fd, header.device_offset, header.device_size, state->device);
+	}
+	if (ok)
+		futimens(fd, NULL); /* for what is least recently used; may be read-only */
+	close(fd);
+	return ok;
+}
+
+/* --- making ------------------------------------------------------------------------------------
+ */
+
+static bool is_zero(const u8 *page)
+{
+	return !page[0] && !memcmp(page, page + 1, PAGE_SIZE - 1);
+}
+
+/* Writes the pages of a file in memory that are not zero. */
+static bool write_pages(int from, int to, u64 offset, u64 size)
+{
+	u8 *map = mmap(NULL, size, PROT_READ, MAP_SHARED, from, 0);
+	bool ok = map != MAP_FAILED;
+
+	for (u64 at = 0, end; ok && at < size; at = end) {
+		off_t data = lseek(from, at, SEEK_DATA);
+
+		if (data < 0 || (u64)data >= size)
+			break;
+		at = data & PAGE_MASK;
+		for (end = at; end < size && end - at < 1 << 20 && !is_zero(map + end);)
+			end += PAGE_SIZE;
+		if (end == at)
+			end += PAGE_SIZE;
+		else
+			ok = pwrite(to, map + at, end - at, offset + at) == (ssize_t)(end - at);
+	}
+	if (map != MAP_FAILED)
+		munmap(map, size);
+	return ok && !ftruncate(to, offset + size);
+}
+
+static u64 whole_pages(u64 size)
+{
+	return (size + PAGE_SIZE - 1) & PAGE_MASK;
+}
+
+static bool write_state(int fd, const char *key, const struct exec_state *state)
+{
+	struct stat device, ram;
+	struct header header = { .magic = MAGIC, .khz = state->khz, .key_size = strlen(key) };
+
+	if (fstat(state->device, &device) || fstat(state->ram, &ram))
+		return false;
+	header.device_offset = whole_pages(sizeof(header) + header.key_size);
+	header.device_size = whole_pages(device.st_size);
+	header.ram_offset = header.device_offset + header.device_size;
+	header.ram_size = ram.st_size;
+	return !ftruncate(state->device, header.device_size) &&
+	       pwrite(fd, &header, sizeof(header), 0) == sizeof(header) &&
+	       pwrite(fd, key, header.key_size, sizeof(header)) == (ssize_t)header.key_size &&
+	       write_pages(state->device, fd, header.device_offset, header.device_size) &&
+	       write_pages(state->ram, fd, header.ram_offset, header.ram_size);
+}
+
+/* The file has no name until it is whole: nothing is left of one that was given up. */
+static bool keep_state(const char *cache, const char *path, const char *key,
+		       const struct exec_state *state)
+{
+	int fd = open(cache, O_TMPFILE | O_RDWR | O_CLOEXEC, 0600);
+	char name[64];
+	bool ok;
+
+	if (fd < 0)
+		return false;
+	snprintf(name, sizeof(name), "/proc/self/fd/%d", fd);
+	ok = write_state(fd, key, state);
+	if (ok) {
+		unlink(path); /* one that could not be read */
+		ok = !linkat(AT_FDCWD, name, AT_FDCWD, path, AT_SYMLINK_FOLLOW);
+	}
+	close(fd);
+	return ok;
+}
+
+/* The guest's first process says when it waits for its order. */
+static bool wait_ready(int fd)
+{
+	struct frame frame;
+	struct pollfd wait = { fd, POLLIN, 0 };
+
+	return poll(&wait, 1, BOOT_SECONDS * 1000) == 1 &&
+	       recv(fd, &frame, sizeof(frame), MSG_WAITALL) == sizeof(frame) &&
+	       frame.type == FRAME_READY;
+}
+
+static bool boot_and_save(const struct exec_options *options, const struct exec_kernel *kernel,
+			  const char *init, struct exec_state *state)
+{
+	struct initramfs initramfs = { init, kernel->modules, options->network };
+	struct wiring wiring = NO_WIRING;
+	struct line line = { .count = 0 };
+	int link[2], monitor[2];
+	pid_t qemu;
+	bool ok;
+
+	if (socketpair(AF_UNIX, SOCK_STREAM | SOCK_CLOEXEC, 0, link) ||
+	    socketpair(AF_UNIX, SOCK_STREAM | SOCK_CLOEXEC, 0, monitor))
+		return false;
+	wiring.link = link[1];
+	wiring.monitor = monitor[1];
+	wiring.console = memfd_create("console", MFD_CLOEXEC);
+	wiring.initramfs = initramfs_make(&initramfs);
+	wiring.ram = state->ram = memfd_create("ram", MFD_CLOEXEC);
+	state->device = memfd_create("device", MFD_CLOEXEC);
+	line_make(&line, options, kernel->image, state->khz, &wiring);
+	qemu = machine_start_qemu(&line, &wiring, options->verbose);
+	close(link[1]);
+	close(monitor[1]);
+	ok = qemu > 0 && wait_ready(link[0]) && monitor_save(monitor[0], state->device);
+	if (qemu > 0) {
+		kill(qemu, SIGKILL);
+		waitpid(qemu, NULL, 0);
+	}
+	close(link[0]);
+	close(monitor[0]);
+	close(wiring.console);
+	close(wiring.initramfs);
+	return ok;
+}
+
+/* --- the cache ---------------------------------------------------------------------------------
+ */
+
+static int is_state(const struct dirent *entry)
+{
+	size_t length = strlen(entry->d_name);
+
+	return length > 6 && !strcmp(entry->d_name + length - 6, ".state");
+}
+
+static void remove_oldest(const char *cache)
+{
+	struct dirent **entries;
+	int count = scandir(cache, &entries, is_state, alphasort);
+	char path[PATH_MAX + 300], oldest[PATH_MAX + 300] = "";
+	struct timespec age = { 0 };
+
+	for (int i = 0; i < count; i++) {
+		struct stat st;
+
+		snprintf(path, sizeof(path), "%s/%s", cache, entries[i]->d_name);
+		if (!stat(path, &st) && (!*oldest || st.st_mtim.tv_sec < age.tv_sec)) {
+			strcpy(oldest, path);
+			age = st.st_mtim;
+		}
+	}
+	if (count > KEPT)
+		unlink(oldest);
+}
+
+static void no_state(struct exec_state *state, u32 khz)
+{
+	if (state->ram >= 0)
+		close(state->ram);
+	if (state->device >= 0)
+		close(state->device);
+	*state = (struct exec_state){ -1, -1, khz };
+}
+
+bool state_get(const struct exec_options *options, const struct exec_kernel *kernel,
+	       const char *init, struct exec_state *state)
+{
+	char *key = make_key(options, kernel, init), cache[PATH_MAX], path[PATH_MAX];
+	u32 khz = state->khz;
+	bool ok = key && kernel_cache(cache);
+
+	if (ok) {
+		name_state(key, cache, path);
+		if (!read_state(path, key, state)) {
+			no_state(state, khz);
+			ok = boot_and_save(options, kernel, init, state) &&
+			     keep_state(cache, path, key, state);
+			no_state(state, khz);
+			ok = ok && read_state(path, key, state);
+			remove_oldest(cache);
+		}
+	}
+	if (!ok)
+		no_state(state, khz);
+	free(key);
+	return ok;
+}
+
+void state_forget(const struct exec_options *options, const struct exec_kernel *kernel,
+		  const char *init)
+{
+	char *key = make_key(options, kernel, init), cache[PATH_MAX], path[PATH_MAX];
+
+	if (key && kernel_cache(cache)) {
+		name_state(key, cache, path);
+		unlink(path);
+	}
+	free(key);
+}
