@@ -71,7 +71,6 @@ static u32 count_mode(const struct cpu *cpu)
 	return (cpu->wanted & COUNT_BRANCHES ? MODE_COUNT_BRANCHES : 0) |
 	       (cpu->wanted & COUNT_MEMORY ? MODE_COUNT_MEMORY : 0) |
 	       (cpu->wanted & COUNT_CYCLES ? MODE_COUNT_CYCLES : 0) |
-	       (cpu->wanted & COUNT_STALLS ? MODE_COUNT_STALLS : 0) |
 	       (cpu->trips.armed & RETIRE_BIT(RETIRE_BRANCHES) ? MODE_TRIP_BRANCHES : 0);
 }
 

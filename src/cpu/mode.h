@@ -38,7 +38,6 @@
 #define MODE_COUNT_BRANCHES BIT(17)
 #define MODE_COUNT_MEMORY   BIT(18)
 #define MODE_COUNT_CYCLES   BIT(19)
-#define MODE_COUNT_STALLS   BIT(20)
 #define MODE_TRIP_BRANCHES  BIT(21) /* all branches once more: their trip is near */
 
 /* What translated code shows to the timing model. All of memory, or nothing of it: what a cache holds
@@ -58,20 +57,21 @@
 #define COUNT_MEMORY                                                                             \
 	(RETIRE_BIT(RETIRE_LOADS) | RETIRE_BIT(RETIRE_STORES) | RETIRE_BIT(RETIRE_LOAD_STORES) | \
 	 RETIRE_BIT(RETIRE_ACCESSES))
-#define COUNT_CYCLES (RETIRE_BIT(RETIRE_CYCLES) | RETIRE_BIT(RETIRE_REF_CYCLES))
-#define COUNT_STALLS (RETIRE_BIT(RETIRE_STALLS) | RETIRE_BIT(RETIRE_IDLE_SLOTS))
+#define COUNT_CYCLES                                                                               \
+	(RETIRE_BIT(RETIRE_CYCLES) | RETIRE_BIT(RETIRE_REF_CYCLES) | RETIRE_BIT(RETIRE_STALLS) | \
+	 RETIRE_BIT(RETIRE_IDLE_SLOTS))
 
 #define MODE_LBR BIT(24) /* near branches are recorded: branch_wanted() */
 
 void cpu_update_mode(struct cpu *cpu);
 
-/* The classes that code of this mode adds to cpu->live. Reference cycles are cycles. */
+/* The classes that code of this mode adds to cpu->live. Of cycles it is the stalls: the others follow
+ * of them and of the instructions. */
 static inline retire_wanted mode_counts(u32 mode)
 {
 	return (mode & MODE_COUNT_BRANCHES ? COUNT_BRANCHES : 0) |
 	       (mode & MODE_COUNT_MEMORY ? COUNT_MEMORY : 0) |
-	       (mode & MODE_COUNT_CYCLES ? RETIRE_BIT(RETIRE_CYCLES) : 0) |
-	       (mode & MODE_COUNT_STALLS ? COUNT_STALLS : 0) |
+	       (mode & MODE_COUNT_CYCLES ? RETIRE_BIT(RETIRE_STALLS) : 0) |
 	       (mode & MODE_TRIP_BRANCHES ? RETIRE_BIT(RETIRE_BRANCHES) : 0);
 }
 

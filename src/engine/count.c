@@ -61,19 +61,48 @@ static bool at_trip(const struct cpu *cpu, enum retire_privilege privilege)
 	return !distance(cpu, RETIRE_INTERRUPTS, privilege);
 }
 
-/* Branch records have the cycles up to them: those of the tallies and the live ones. */
+/* Branch records have the cycles up to them: those of the tallies, and of the countdown and the
+ * stalls since. */
 static void start_records(struct cpu *cpu)
 {
 	const u64 *cycles = cpu->tally.cycles;
 
-	cpu->branches.cycles_from = cycles[RETIRE_OS] + cycles[RETIRE_USR] - cpu->live[RETIRE_CYCLES];
+	cpu->branches.cycles_from = cycles[RETIRE_OS] + cycles[RETIRE_USR] + cpu->engine->slice +
+				    1 - cpu->live[RETIRE_STALLS];
+}
+
+/* A cycle leaves at most all its slots idle, and an instruction at least all but one. */
+static u64 cycles_to_slots(const struct cpu *cpu, u64 slots)
+{
+	return slots && slots < cpu->slots ? 1 : slots / cpu->slots;
+}
+
+static u64 cycles_left(const struct cpu *cpu, enum retire_privilege privilege)
+{
+	u64 idle = distance(cpu, RETIRE_IDLE_SLOTS, privilege);
+
+	return least(cycles_to_slots(cpu, idle),
+		     least(distance(cpu, RETIRE_CYCLES, privilege),
+			   distance(cpu, RETIRE_REF_CYCLES, privilege)));
+}
+
+/*
+ * Cycles are instructions and stalls. Each is given its part of what is left up to the trip, most
+ * of it to the instructions; whoever has used his part up asks for another slice.
+ */
+static u64 share_cycles(struct cpu *cpu, enum retire_privilege privilege)
+{
+	u64 cycles = cycles_left(cpu, privilege), stalls = cycles / 8;
+
+	start_class(cpu, RETIRE_STALLS, least(distance(cpu, RETIRE_STALLS, privilege), stalls + 1));
+	return cycles - stalls;
 }
 
 static void start(struct cpu *cpu)
 {
 	enum retire_privilege privilege = cpu_privilege(cpu);
 	struct engine *eng = cpu->engine;
-	u64 instructions = distance(cpu, RETIRE_INSTRUCTIONS, privilege);
+	u64 trip = distance(cpu, RETIRE_INSTRUCTIONS, privilege);
 
 	eng->counted = mode_counts(cpu->mode) | (mode_observes(cpu->mode) & cpu->wanted);
 	for (retire_wanted left = eng->counted; left;) {
@@ -81,23 +110,30 @@ static void start(struct cpu *cpu)
 
 		start_class(cpu, class, distance(cpu, class, privilege));
 	}
-	if (eng->counted & RETIRE_BIT(RETIRE_CYCLES))
-		start_class(cpu, RETIRE_CYCLES,
-			    least(distance(cpu, RETIRE_CYCLES, privilege),
-				  distance(cpu, RETIRE_REF_CYCLES, privilege)));
-	start_records(cpu);
+	if (eng->counted & RETIRE_BIT(RETIRE_STALLS))
+		trip = least(trip, share_cycles(cpu, privilege));
 	/* The last one is to run alone. */
-	if (cpu->precise && instructions > 1)
-		instructions--;
-	set_slice(cpu,
-		  at_trip(cpu, privilege) ? 0 : least(least(eng->budget, SLICE_MAX), instructions));
+	if (cpu->precise && trip > 1)
+		trip--;
+	set_slice(cpu, at_trip(cpu, privilege) ? 0 : least(least(eng->budget, SLICE_MAX), trip));
 	eng->budget -= eng->slice;
 	eng->counting = true;
+	start_records(cpu);
 }
 
 static void add(struct cpu *cpu, enum retire_class class, enum retire_privilege privilege, u64 n)
 {
 	cpu_tally(cpu, privilege, RETIRE_BIT(class), n);
+}
+
+static void add_cycles(struct cpu *cpu, enum retire_privilege privilege, u64 instructions)
+{
+	u64 stalls = cpu->live[RETIRE_STALLS] - cpu->engine->live_from[RETIRE_STALLS];
+	u64 cycles = instructions + stalls;
+
+	add(cpu, RETIRE_CYCLES, privilege, cycles);
+	add(cpu, RETIRE_REF_CYCLES, privilege, cycles);
+	add(cpu, RETIRE_IDLE_SLOTS, privilege, cycles * cpu->slots - instructions);
 }
 
 void count_flush(struct cpu *cpu, enum retire_privilege privilege)
@@ -111,12 +147,11 @@ void count_flush(struct cpu *cpu, enum retire_privilege privilege)
 	add(cpu, RETIRE_BRANCHES, privilege, cpu->spill[SPILL_R14] & BRANCH_MASK);
 	for (retire_wanted classes = eng->counted & ~RETIRE_BIT(RETIRE_BRANCHES); classes;) {
 		enum retire_class class = next_class(&classes);
-		u64 n = cpu->live[class] - eng->live_from[class];
 
-		add(cpu, class, privilege, n);
-		if (class == RETIRE_CYCLES)
-			add(cpu, RETIRE_REF_CYCLES, privilege, n);
+		add(cpu, class, privilege, cpu->live[class] - eng->live_from[class]);
 	}
+	if (eng->counted & RETIRE_BIT(RETIRE_STALLS))
+		add_cycles(cpu, privilege, eng->slice - left);
 	eng->budget += left;
 	eng->counting = false;
 	set_slice(cpu, 0);
@@ -136,19 +171,18 @@ void count_begin(struct cpu *cpu, u64 budget)
 
 bool count_at_trip(const struct cpu *cpu)
 {
-	for (retire_wanted left = cpu->engine->counted & cpu->trips.armed; left;)
+	for (retire_wanted left = cpu->engine->counted; left;)
 		if (cpu->live[next_class(&left)] >= 0)
 			return true;
-	/* Reference cycles have their trips in the class of cycles. */
-	return (cpu->engine->counted & RETIRE_BIT(RETIRE_CYCLES)) && cpu->live[RETIRE_CYCLES] >= 0;
+	return false;
 }
 
 bool count_left(struct cpu *cpu)
 {
 	struct engine *eng = cpu->engine;
 
-	if (eng->counting && !slice_left(cpu))
-		count_flush(cpu, cpu_privilege(cpu));
+	if (eng->counting && (!slice_left(cpu) || count_at_trip(cpu)))
+		count_flush(cpu, cpu_privilege(cpu)); /* a share may be used up, and not all */
 	if (!eng->counting)
 		start(cpu);
 	return slice_left(cpu) && !eng->spent && !count_at_trip(cpu);
@@ -189,8 +223,32 @@ void count_renew(struct cpu *cpu, const struct block *block)
 		eng->steps = block->ninsns;
 }
 
+static u64 block_total(const struct block *block, enum retire_class class)
+{
+	u64 total = 0;
+
+	for (u32 i = 0; i < block->ninsns; i++)
+		total += weight_of(&block->weights[i], class);
+	return total;
+}
+
+static bool reaches_trip(const struct cpu *cpu, const struct block *block)
+{
+	for (retire_wanted left = mode_counts(block->mode); left;) {
+		enum retire_class class = next_class(&left);
+		u64 total = block_total(block, class);
+
+		if (total && cpu->live[class] + (s64)total >= 0)
+			return true;
+	}
+	return false;
+}
+
 void count_tripped(struct cpu *cpu, const struct block *block)
 {
 	place_refund_weights(cpu, block, 0);
-	cpu->engine->steps = block->ninsns;
+	count_flush(cpu, cpu_privilege(cpu));
+	start(cpu);
+	if (reaches_trip(cpu, block))
+		cpu->engine->steps = block->ninsns;
 }

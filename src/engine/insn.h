@@ -50,6 +50,11 @@ struct weight {
 	u8 cycles;	 /* by the static model */
 };
 
+static inline u32 weight_of(const struct weight *weight, enum retire_class class)
+{
+	return class == RETIRE_STALLS ? weight->cycles - 1u : weight->classes >> class & 1;
+}
+
 #define INSN_OPERANDS 4
 
 struct insn {

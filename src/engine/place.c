@@ -37,12 +37,8 @@ void weight_refund(struct cpu *cpu, u32 mode, const struct weight *weight)
 
 	for (retire_wanted left = weight->classes & counted; left; left &= left - 1)
 		cpu->live[__builtin_ctzll(left)]--;
-	if (counted & RETIRE_BIT(RETIRE_CYCLES))
-		cpu->live[RETIRE_CYCLES] -= weight->cycles;
-	if (counted & COUNT_STALLS) {
+	if (counted & RETIRE_BIT(RETIRE_STALLS))
 		cpu->live[RETIRE_STALLS] -= weight->cycles - 1;
-		cpu->live[RETIRE_IDLE_SLOTS] -= weight->cycles * cpu->slots - 1;
-	}
 }
 
 void place_refund_weights(struct cpu *cpu, const struct block *block, u32 retired)

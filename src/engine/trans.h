@@ -143,7 +143,7 @@ struct trans {
 	ZydisDecodedInstruction zi;
 	ZydisDecodedOperand zops[ZYDIS_MAX_OPERAND_COUNT];
 
-	u8 *count_from;	      /* the jump to the code that counts, or its constant; NULL: none */
+	u8 *count_from;	      /* the jump to the code that counts; NULL: none */
 	u8 *trip_from;	      /* the jump for a block that would reach a trip */
 	const u8 *count_back; /* where that goes on */
 	u32 nstubs, nplaces;

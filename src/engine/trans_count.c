@@ -98,7 +98,6 @@ void count_weigh(struct trans *t)
 					  .cycles = static_cycles(t) };
 	if (t->insn.is_branch)
 		t->insn.weight.classes |= RETIRE_BIT(RETIRE_BRANCHES);
-	t->weights[t->index] = t->insn.weight;
 }
 
 static struct ea live(enum retire_class class)
@@ -145,48 +144,29 @@ static u32 class_total(const struct trans *t, enum retire_class class)
 {
 	u32 total = 0;
 
-	for (u32 i = 0; i < t->block->ninsns; i++) {
-		const struct weight *w = &t->weights[i];
-
-		if (class == RETIRE_CYCLES)
-			total += w->cycles;
-		else if (class == RETIRE_STALLS)
-			total += w->cycles - 1;
-		else if (class == RETIRE_IDLE_SLOTS)
-			total += w->cycles * t->cpu->slots - 1;
-		else
-			total += w->classes >> class & 1;
-	}
+	for (u32 i = 0; i < t->block->ninsns; i++)
+		total += weight_of(&t->weights[i], class);
 	return total;
 }
 
-/* Cycles alone are what is counted most: in line, with a constant that is known at the end. */
-static bool only_cycles(const struct trans *t)
+/* Has the block, as far as it is known by now, anything to count? Most have no stalls. */
+static bool counts(const struct trans *t)
 {
-	return mode_counts(t->mode) == RETIRE_BIT(RETIRE_CYCLES);
-}
-
-static void begin_cycles(struct trans *t)
-{
-	emit_insn(&t->e, &(struct enc){ .w = true,
-					.opcode = 0x81,
-					.reg = GROUP_ADD,
-					.is_mem = true,
-					.ea = live(RETIRE_CYCLES),
-					.imm_len = 4 });
-	t->count_from = t->e.p - 4;
-	t->trip_from = t->mode & MODE_STEP ? NULL : emit_jcc(&t->e, CC_NS);
+	for (retire_wanted left = mode_counts(t->mode); left; left &= left - 1)
+		for (u32 i = 0; i < t->nscan; i++)
+			if (t->scan[i].vector < 0 &&
+			    weight_of(&t->scan[i].insn.weight, __builtin_ctzll(left)))
+				return true;
+	return false;
 }
 
 void count_begin_block(struct trans *t)
 {
 	t->count_from = t->trip_from = NULL;
-	if (only_cycles(t)) {
-		begin_cycles(t);
-	} else if (mode_counts(t->mode)) {
-		t->count_from = emit_jmp(&t->e);
-		t->count_back = t->e.p;
-	}
+	if (!counts(t))
+		return;
+	t->count_from = emit_jmp(&t->e);
+	t->count_back = t->e.p;
 }
 
 /* Adds up the block; the sign of all that was added, ANDed, is 0 if a trip is reached. */
@@ -224,15 +204,11 @@ static bool keep_weights(struct trans *t)
 /* One at a time there is no way around a trip: it is reached, and the run ends. */
 bool count_end_block(struct trans *t)
 {
-	if (!mode_counts(t->mode))
+	if (!t->count_from)
 		return true;
-	if (only_cycles(t)) {
-		*(u32_unaligned *)t->count_from = class_total(t, RETIRE_CYCLES);
-	} else {
-		emit_patch(&t->e, t->count_from, t->e.p);
-		add_totals(t);
-		emit_patch(&t->e, emit_jmp(&t->e), t->count_back);
-	}
+	emit_patch(&t->e, t->count_from, t->e.p);
+	add_totals(t);
+	emit_patch(&t->e, emit_jmp(&t->e), t->count_back);
 	if (t->trip_from) {
 		emit_patch(&t->e, t->trip_from, t->e.p);
 		block_leave(t, LEAVE_TRIP, (u64)(uintptr_t)t->block, t->block->rip);

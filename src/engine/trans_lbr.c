@@ -27,7 +27,9 @@ static struct ea entry_ea(s32 offset)
 
 static void load_cycles(struct emitter *e)
 {
-	emit_rm(e, true, OP_MOV_LOAD, S1, ring_ea(CPU(live) + 8 * RETIRE_CYCLES));
+	emit_rr(e, true, OP_MOV_LOAD, S1, COUNTDOWN);
+	emit_shift(e, true, SHIFT_SAR, S1, COUNT_SHIFT);
+	emit_rm(e, true, OP_ADD, S1, ring_ea(CPU(live) + 8 * RETIRE_STALLS));
 	emit_rm(e, true, OP_ADD, S1, ring_ea(RING(cycles_from)));
 }
 

@@ -90,6 +90,7 @@ static void classify(struct trans *t, struct scan *s)
 	s->may_fault = !cannot_fault(t);
 	s->stores = touches_memory(t, ZYDIS_OPERAND_ACTION_MASK_WRITE);
 	s->regs_written = registers_written(t);
+	count_weigh(t);
 	flags_classify(t, s);
 	s->insn = t->insn;
 	s->zi = t->zi;

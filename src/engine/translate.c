@@ -272,7 +272,7 @@ static enum step translate_insn(struct trans *t)
 	t->shadow = false;
 	begin_place(t);
 	observe_insn(t);
-	count_weigh(t);
+	t->weights[t->index] = t->insn.weight;
 	t->block->ninsns++;
 	t->block->nbranches += t->insn.is_branch;
 	t->last = t->insn.is_branch;

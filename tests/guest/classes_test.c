@@ -13,7 +13,7 @@
 #include "guest/machine.h"
 
 #define ROUNDS	 100
-#define WANT_ALL (COUNT_BRANCHES | COUNT_MEMORY | COUNT_CYCLES | COUNT_STALLS)
+#define WANT_ALL (COUNT_BRANCHES | COUNT_MEMORY | COUNT_CYCLES)
 
 /*
  * Each round: 2 loads and the one of RET, 2 stores and the one of CALL, of which one instruction

@@ -15,9 +15,8 @@
 
 #define FOREVER (~0ull >> 1)
 #define MOST	8000
-#define WANT_ALL                                                                            \
-	(COUNT_BRANCHES | COUNT_MEMORY | COUNT_CYCLES | COUNT_STALLS | OBSERVED_IN_MEMORY | \
-	 OBSERVED_IN_BRANCHES)
+#define WANT_ALL \
+	(COUNT_BRANCHES | COUNT_MEMORY | COUNT_CYCLES | OBSERVED_IN_MEMORY | OBSERVED_IN_BRANCHES)
 
 /* Loads, stores, calls, jumps taken and not, divisions that fault and are skipped, long blocks; and
  * strings, and accesses to page after page, across lines and across pages. */
