@@ -100,6 +100,13 @@ static int set_verbose(struct exec_options *options, const char *value)
 	return STATUS_OK;
 }
 
+static int set_qemu(struct exec_options *options, const char *value)
+{
+	options->qemu = value;
+	options->cold = true; /* a machine with other devices was not saved */
+	return STATUS_OK;
+}
+
 static int set_dry_run(struct exec_options *options, const char *value)
 {
 	(void)value;
@@ -130,6 +137,7 @@ static const struct option {
 	{ "kernel", 0, "KERNEL", "cloud, full (Debian's 6.12), or a file (cloud)", set_kernel },
 	{ "machine", 0, "TYPE", "microvm or q35 (microvm)", set_machine },
 	{ "cold", 0, NULL, "boot, and do not resume a machine that was saved", set_cold },
+	{ "qemu", 0, "WORDS", "more arguments for QEMU: devices, say", set_qemu },
 	{ "verbose", 'v', NULL, "show QEMU's command and the guest's console on stderr",
 	  set_verbose },
 	{ "dry-run", 0, NULL, "print QEMU's command and do nothing", set_dry_run },

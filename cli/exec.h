@@ -21,6 +21,7 @@ struct exec_options {
 	bool network, verbose, dry_run, cold;
 	char *shared[MAX_SHARED]; /* folders to write, resolved */
 	u32 shared_count;
+	const char *qemu; /* more arguments for QEMU, words with spaces between them; or NULL */
 	char **command;
 };
 

@@ -6,6 +6,7 @@
  * resumed; others need no PCI.
  */
 #include <stdarg.h>
+#include <stdlib.h>
 #include <string.h>
 
 #include "exec.h"
@@ -115,6 +116,16 @@ static void add_kernel(struct line *line, const struct exec_options *options, co
 		   options->verbose ? "ignore_loglevel" : "quiet");
 }
 
+static void add_own_words(struct line *line, const char *words)
+{
+	char *list = words ? strdup(words) : NULL, *rest = list, *word;
+
+	while (list && (word = strsep(&rest, " ")))
+		if (*word)
+			add(line, "%s", word);
+	free(list);
+}
+
 void line_make(struct line *line, const struct exec_options *options, const char *image, u32 khz,
 	       const struct wiring *wiring)
 {
@@ -129,6 +140,7 @@ void line_make(struct line *line, const struct exec_options *options, const char
 		add_option(line, "-incoming", "defer");
 	else
 		add_kernel(line, options, image, wiring);
+	add_own_words(line, options->qemu);
 }
 
 void line_print(FILE *out, const struct line *line)
