@@ -114,7 +114,8 @@ static void say_msr(struct command *c, u32 index)
 	u32 i;
 
 	for (u32 v = 0; v < nvcpus(c->vm); v++) {
-		const struct intercept_count *count = intercept_counted(&c->vm->vcpus[v]->pmu.intercepts, index);
+		const struct intercept_count *count =
+			intercept_counted(&c->vm->vcpus[v]->pmu.intercepts, index);
 
 		if (count)
 			add_counts(&sum, count);
@@ -193,6 +194,102 @@ static void stat(struct command *c)
 		    (unsigned long long)READ_ONCE(vcpu->pmu.starved),
 		    (unsigned long long)READ_ONCE(vcpu->pmu.starvations));
 	}
+}
+
+/* --- sample --- */
+
+struct sample {
+	u64 rip, cr3;
+	u8 cpl;
+};
+
+static void do_sample(struct vcpu *vcpu, void *arg)
+{
+	const struct cpu *cpu = vcpu->cpu;
+
+	*(struct sample *)arg = (struct sample){ cpu->rip, cpu->cr3, cpu->cpl };
+}
+
+/* R, S and so on, as /proc has it: a program's thread that waits is no sample. */
+static char thread_state(const struct vcpu *vcpu)
+{
+	char path[64], text[512], *end;
+	FILE *f;
+
+	snprintf(path, sizeof(path), "/proc/self/task/%d/stat", (int)READ_ONCE(vcpu->tid));
+	f = fopen(path, "re");
+	if (!f || !fgets(text, sizeof(text), f))
+		text[0] = '\0';
+	if (f)
+		fclose(f);
+	end = strrchr(text, ')');
+	return end && end[1] ? end[2] : '?';
+}
+
+static void sample_vmm(struct command *c, const struct vcpu *vcpu)
+{
+	const struct kvm_run *run = vcpu->run;
+	u32 reason = READ_ONCE(run->exit_reason);
+	u64 at = 0;
+
+	if (reason == KVM_EXIT_IO)
+		at = READ_ONCE(run->io.port);
+	else if (reason == KVM_EXIT_MMIO)
+		at = READ_ONCE(run->mmio.phys_addr);
+	say(c, "sample %u vmm %c exit %u at %#llx\n", vcpu->id, thread_state(vcpu), reason,
+	    (unsigned long long)at);
+}
+
+static const char *exit_name(enum exit_reason reason)
+{
+	static const char *const names[] = {
+		[EXIT_NONE] = "none",
+		[EXIT_BUDGET] = "timer",
+		[EXIT_ATTENTION] = "kick",
+		[EXIT_IO] = "io",
+		[EXIT_MMIO] = "mmio",
+		[EXIT_HLT] = "hlt",
+		[EXIT_CPUID] = "cpuid",
+		[EXIT_RDMSR] = "rdmsr",
+		[EXIT_WRMSR] = "wrmsr",
+		[EXIT_RDPMC] = "rdpmc",
+		[EXIT_HYPERCALL] = "hypercall",
+		[EXIT_IRQ_WINDOW] = "irq-window",
+		[EXIT_NMI_WINDOW] = "nmi-window",
+	};
+
+	return reason < ARRAY_SIZE(names) && names[reason] ? names[reason] : "other";
+}
+
+static void sample_vcpu(struct command *c, struct vcpu *vcpu)
+{
+	struct sample sample;
+
+	switch (READ_ONCE(vcpu->where)) {
+	case WHERE_VMM:
+		sample_vmm(c, vcpu);
+		break;
+	case WHERE_HYPERVISOR:
+		say(c, "sample %u hypervisor exit %s\n", vcpu->id,
+		    exit_name(READ_ONCE(vcpu->last_exit)));
+		break;
+	case WHERE_GUEST:
+		if (vcpu_ask(vcpu, do_sample, &sample))
+			say(c, "sample %u guest rip %#llx cr3 %#llx cpl %u\n", vcpu->id,
+			    (unsigned long long)sample.rip, (unsigned long long)sample.cr3,
+			    sample.cpl);
+		break;
+	case WHERE_IDLE:
+		say(c, "sample %u idle\n", vcpu->id);
+		break;
+	}
+}
+
+/* Where every vCPU's thread is now. */
+static void sample_all(struct command *c)
+{
+	for (u32 v = 0; v < nvcpus(c->vm); v++)
+		sample_vcpu(c, c->vm->vcpus[v]);
 }
 
 /* --- settings --- */
@@ -372,9 +469,9 @@ static const struct {
 	const char *name;
 	void (*run)(struct command *c);
 } commands[] = {
-	{ "list", list },	   { "stat", stat },	   { "set", set },
-	{ "filter", filter },	   { "open", open_event }, { "read", read_event },
-	{ "close", close_events },
+	{ "list", list },	   { "stat", stat },	     { "set", set },
+	{ "filter", filter },	   { "open", open_event },   { "read", read_event },
+	{ "close", close_events }, { "sample", sample_all },
 };
 
 static void split(struct command *c, char *line)

@@ -209,7 +209,10 @@ static int enter(struct vcpu *vcpu)
 	vcpu->ever_ran = true;
 	look_for_company(vcpu);
 	pv_eoi_offer(vcpu);
+	WRITE_ONCE(vcpu->where, WHERE_GUEST);
 	reason = run_processor(vcpu, instructions);
+	WRITE_ONCE(vcpu->last_exit, reason);
+	WRITE_ONCE(vcpu->where, WHERE_HYPERVISOR);
 	vcpu_host_left(vcpu);
 	pv_eoi_collect(vcpu);
 	return exit_handle(vcpu, reason);
@@ -276,6 +279,7 @@ static void sleep_until_woken(struct vcpu *vcpu)
 			break;
 		wait_on_wake(vcpu, seen);
 	}
+	WRITE_ONCE(vcpu->where, WHERE_HYPERVISOR);
 	errno = saved_errno;
 }
 
@@ -467,6 +471,14 @@ static void mask_signals(const struct vcpu *vcpu, sigset_t *saved)
 	pthread_sigmask(SIG_BLOCK, &set, saved);
 }
 
+static void note_thread(struct vcpu *vcpu)
+{
+	if (vcpu->tid && pthread_equal(vcpu->thread, pthread_self()))
+		return;
+	vcpu->thread = pthread_self();
+	WRITE_ONCE(vcpu->tid, syscall(SYS_gettid));
+}
+
 int vcpu_run(struct vcpu *vcpu)
 {
 	struct vcpu *outer = current;
@@ -479,6 +491,8 @@ int vcpu_run(struct vcpu *vcpu)
 			return r;
 	}
 	__atomic_store_n(&vcpu->signalled, false, __ATOMIC_SEQ_CST);
+	note_thread(vcpu);
+	WRITE_ONCE(vcpu->where, WHERE_HYPERVISOR);
 	current = vcpu;
 	if (vcpu->sigmask_active)
 		mask_signals(vcpu, &saved);
@@ -486,5 +500,6 @@ int vcpu_run(struct vcpu *vcpu)
 	if (vcpu->sigmask_active)
 		pthread_sigmask(SIG_SETMASK, &saved, NULL);
 	current = outer;
+	WRITE_ONCE(vcpu->where, WHERE_VMM);
 	return r;
 }

@@ -75,6 +75,14 @@ struct vcpu_events {
 	u8 sipi_vector;
 };
 
+/* Where a vCPU's thread is, as far as vpmu knows: written by it, read by anyone. */
+enum vcpu_where {
+	WHERE_VMM, /* not in KVM_RUN; kvm_run says what for */
+	WHERE_HYPERVISOR,
+	WHERE_GUEST,
+	WHERE_IDLE, /* the guest has halted */
+};
+
 struct vcpu {
 	struct vm *vm;
 	u32 id, index; /* index: in order of creation */
@@ -92,6 +100,10 @@ struct vcpu {
 	u32 section;	  /* odd: inside a section. A futex for vm_synchronize() */
 	u32 sync_waiting; /* somebody waits for the end of this section */
 	struct vcpu_asked *asked; /* vm/ask.c */
+	enum vcpu_where where;
+	enum exit_reason last_exit; /* what the hypervisor is busy with */
+	pid_t tid;		    /* of the thread that was last in KVM_RUN */
+	pthread_t thread;	    /* the same */
 	bool signalled;	  /* a handler of the program ran on this thread: KVM_RUN returns EINTR */
 	bool sleeping;
 

@@ -1,0 +1,93 @@
+// SPDX-License-Identifier: MIT
+/*
+ * vpmu record and vpmu report: a program of its own (lab/vpmu-profile), which talks to the control
+ * socket as the other commands do.
+ */
+#include <errno.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <unistd.h>
+
+#include "cli.h"
+
+#define PROGRAM "lab/vpmu-profile"
+
+static int start(int argc, char **argv)
+{
+	char program[PATH_MAX], self[PATH_MAX];
+	ssize_t n = readlink("/proc/self/exe", self, sizeof(self) - 1);
+	char **words = calloc(argc + 2, sizeof(*words));
+
+	if (n < 0 || !words || !find_part(PROGRAM, program))
+		return failure(STATUS_BROKEN, PROGRAM " is not where it belongs, beside vpmu or in "
+						      "../lib/vpmu: run 'make' or 'make install'");
+	self[n] = '\0';
+	setenv("VPMU", self, 1);
+	words[0] = program;
+	memcpy(words + 1, argv, argc * sizeof(*words));
+	execv(program, words);
+	return failure(STATUS_BROKEN, "cannot start %s: %s", program, strerror(errno));
+}
+
+static int run_record(int argc, char **argv)
+{
+	if (argc > 1 && (!strcmp(argv[1], "--help") || !strcmp(argv[1], "-h"))) {
+		command_help(&command_record);
+		return STATUS_OK;
+	}
+	return start(argc, argv);
+}
+
+static void describe_record(void)
+{
+	puts("options:\n"
+	     "  -o FILE        where to write the samples (vpmu.data)\n"
+	     "  -F HZ          how many a second, of each vCPU (499)\n"
+	     "  --for SECONDS  without it, until Ctrl-C\n\n"
+	     "A sample says where a vCPU's thread is: in the guest (address, privilege, address "
+	     "space),\n"
+	     "in the hypervisor (for which exit), in the VMM (for which access), or idle. The "
+	     "guest is\n"
+	     "not told, and its counters are not used.");
+}
+
+const struct command command_record = {
+	.name = "record",
+	.synopsis = "[-o FILE] [-F HZ] [--for SECONDS] [VM]",
+	.summary = "Sample what a VM's vCPUs do, from outside of the guest",
+	.run = run_record,
+	.describe = describe_record,
+};
+
+static int run_report(int argc, char **argv)
+{
+	if (argc > 1 && (!strcmp(argv[1], "--help") || !strcmp(argv[1], "-h"))) {
+		command_help(&command_report);
+		return STATUS_OK;
+	}
+	return start(argc, argv);
+}
+
+static void describe_report(void)
+{
+	puts("options:\n"
+	     "  -i FILE          the samples (vpmu.data)\n"
+	     "  --kallsyms FILE  names of the guest's kernel: its /proc/kallsyms, read by its "
+	     "root, or\n"
+	     "                   a System.map\n"
+	     "  --elf FILE       names of a program in the guest; it must not be "
+	     "position-independent\n"
+	     "  --folded         print stacks in lines, for other tools\n"
+	     "  --script         print samples as perf script does\n"
+	     "  --html FILE      write a flame graph there, one file that needs no network\n"
+	     "  --pprof FILE     write a profile for pprof there");
+}
+
+const struct command command_report = {
+	.name = "report",
+	.synopsis = "[-i FILE] [--kallsyms FILE] [--elf FILE] [--folded|--script] [--html FILE]",
+	.summary = "Show a profile: guest user and kernel, hypervisor and VMM",
+	.run = run_report,
+	.describe = describe_report,
+};

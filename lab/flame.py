@@ -1,0 +1,67 @@
+# SPDX-License-Identifier: MIT
+"""A flame graph as one HTML file: click to zoom, type to search."""
+
+import html
+import json
+
+
+def tree(stacks):
+    """{("a", "b"): n} as nested [name, total, children]."""
+    root = ["all", 0, {}]
+    for stack, count in stacks.items():
+        node = root
+        node[1] += count
+        for name in stack:
+            node = node[2].setdefault(name, [name, 0, {}])
+            node[1] += count
+
+    def plain(node):
+        return [node[0], node[1], [plain(child) for child in sorted(node[2].values(), key=lambda c: c[0])]]
+    return plain(root)
+
+
+PAGE = """<!doctype html><html lang=en><meta charset=utf-8><title>%(title)s</title><style>
+body{font:13px system-ui,sans-serif;margin:1em;background:#fff;color:#222}
+#graph{position:relative;overflow:hidden}
+.frame{position:absolute;height:17px;line-height:17px;box-sizing:border-box;border-right:1px solid #fff;overflow:hidden;
+white-space:nowrap;padding:0 3px;cursor:pointer;color:#222}
+.found{outline:2px solid #6a1b9a;outline-offset:-2px}#detail{min-height:1.5em}
+@media(prefers-color-scheme:dark){body{background:#161616;color:#ddd}.frame{border-color:#161616}}
+</style><h1>%(title)s</h1><p><input id=search type=search placeholder='search' aria-label=search>
+<button id=reset>whole graph</button> <span id=matched></span></p><div id=graph></div><p id=detail></p>
+<script type='application/json' id=data>%(data)s</script><script>
+const root=JSON.parse(document.getElementById('data').textContent),graph=document.getElementById('graph');
+const colours={'guest user':'#f4b183','guest kernel':'#ffd966','hypervisor':'#9dc3e6','VMM':'#a9d18e','idle':'#d0cece'};
+let zoomed=root,wanted='';
+function depth(n){return 1+Math.max(0,...n[2].map(depth))}
+function draw(){
+  graph.textContent='';const path=pathTo(root,zoomed)||[root];
+  let matched=0;graph.style.height=17*(path.length-1+depth(zoomed))+'px';
+  path.slice(0,-1).forEach((n,i)=>frame(n,0,1,i,colourOf(path.slice(0,i+1))));
+  (function put(n,x,y,hit,above){
+    const here=hit||(wanted&&n[0].toLowerCase().includes(wanted));
+    if(here&&!hit)matched+=n[1];
+    frame(n,x,n[1]/zoomed[1],y,colourOf(above.concat([n])));
+    let at=x;n[2].forEach(c=>{if(c[1]/zoomed[1]>0.0004)put(c,at,y+1,here,above.concat([n]));at+=c[1]/zoomed[1];});
+  })(zoomed,0,path.length-1,false,path.slice(0,-1));
+  document.getElementById('matched').textContent=wanted?(100*matched/zoomed[1]).toFixed(1)+' %% match':'';
+}
+function colourOf(path){for(const n of path)if(colours[n[0]])return colours[n[0]];return '#e8e8e8'}
+function frame(n,x,w,y,colour){
+  const f=document.createElement('div');f.className='frame';f.textContent=n[0];
+  f.style.cssText=`left:${100*x}%%;width:${100*w}%%;top:${17*y}px;background:${colour}`;
+  if(wanted&&n[0].toLowerCase().includes(wanted))f.classList.add('found');
+  f.onmouseenter=()=>document.getElementById('detail').textContent=`${n[0]}: ${n[1]} samples, ${(100*n[1]/root[1]).toFixed(2)} %%`;
+  f.onclick=()=>{zoomed=n;draw()};graph.append(f);
+}
+function pathTo(n,to){if(n===to)return[n];for(const c of n[2]){const p=pathTo(c,to);if(p)return[n,...p]}return null}
+document.getElementById('search').oninput=e=>{wanted=e.target.value.toLowerCase();draw()};
+document.getElementById('reset').onclick=()=>{zoomed=root;draw()};
+draw();
+</script></html>
+"""
+
+
+def page(title, stacks):
+    data = json.dumps(tree(stacks)).replace("<", "\\u003c")
+    return PAGE % {"title": html.escape(title), "data": data}
