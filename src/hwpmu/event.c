@@ -18,7 +18,8 @@
 
 #include "x86/events.h"
 
-enum unit { ONE, SLOTS };
+/* OFFCORE: the class is in a register. */
+enum unit { ONE, SLOTS, OFFCORE_0, OFFCORE_1 };
 
 static const struct row {
 	enum model_set models;
@@ -82,18 +83,27 @@ static struct hwpmu_event compare(struct hwpmu_event event, u64 select)
 	return event;
 }
 
-struct hwpmu_event hwpmu_event(const struct pmu_model *model, u64 select)
+static enum retire_class class_of(const struct row *row, const u64 *offcore)
+{
+	if (row->unit < OFFCORE_0)
+		return row->class;
+	return offcore ? hwpmu_offcore_class(offcore[row->unit - OFFCORE_0]) : RETIRE_NOTHING;
+}
+
+struct hwpmu_event hwpmu_event(const struct pmu_model *model, u64 select, const u64 *offcore)
 {
 	const struct row *row = find(model, eventsel_code(select, model->is_amd));
+	enum retire_class class;
 
 	if (!row)
 		return (struct hwpmu_event){ .class = RETIRE_NOTHING, .unknown = true };
 	/* There are no transactions to count in. */
 	if (!model->is_amd && (select & EVENTSEL_IN_TX))
 		return nothing;
-	if (row->class == RETIRE_NOTHING)
+	class = class_of(row, offcore);
+	if (class == RETIRE_NOTHING)
 		return nothing;
-	return compare(of_class(model, row->class, row->unit), select);
+	return compare(of_class(model, class, row->unit), select);
 }
 
 struct hwpmu_event hwpmu_fixed_event(const struct pmu_model *model, u32 i)

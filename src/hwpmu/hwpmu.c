@@ -131,7 +131,7 @@ static void tell_unknown(struct hwpmu *pmu)
 static void decode_general(struct hwpmu *pmu, u32 i)
 {
 	u64 select = pmu->select[i];
-	struct hwpmu_event event = hwpmu_event(pmu->model, select);
+	struct hwpmu_event event = hwpmu_event(pmu->model, select, pmu->offcore);
 	struct hwpmu_counter *c = &pmu->counter[i];
 
 	/* No load takes less. */

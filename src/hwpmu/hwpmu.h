@@ -63,6 +63,7 @@ struct hwpmu {
 	struct lbr_control lbr;
 	const struct hwpmu_store *store; /* NULL: no PEBS */
 	void *owner;			 /* the store's */
+	const u64 *offcore; /* the owner's two OFFCORE_RSP registers, looked at when a select is written */
 	struct pebs_control pebs;
 	u64 pebs_pending; /* counters that overflowed and want a record */
 	u64 records;	  /* PEBS assists */

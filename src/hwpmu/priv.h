@@ -14,7 +14,9 @@ struct hwpmu_event {
 	bool unknown; /* not in events.def */
 };
 
-struct hwpmu_event hwpmu_event(const struct pmu_model *model, u64 select);
+/* `offcore`: the two OFFCORE_RSP registers, or NULL. */
+struct hwpmu_event hwpmu_event(const struct pmu_model *model, u64 select, const u64 *offcore);
+enum retire_class hwpmu_offcore_class(u64 response);
 struct hwpmu_event hwpmu_fixed_event(const struct pmu_model *model, u32 i);
 
 void hwpmu_update_wanted(struct hwpmu *pmu);

@@ -133,6 +133,26 @@ static bool write_fixed_ctrl(struct pmu *pmu, u32 i, u64 value, bool host)
 	return true;
 }
 
+/* SDM 3B, "Off-core Response Performance Monitoring"; KVM has none. Whatever counts such an event
+ * counts something else from now on. */
+#define OFFCORE_RSP_BITS MASK(37, 0)
+
+static u64 read_offcore(const struct pmu *pmu, u32 i)
+{
+	return pmu->offcore[i];
+}
+
+static bool write_offcore(struct pmu *pmu, u32 i, u64 value, bool host)
+{
+	(void)host;
+	if (value & ~OFFCORE_RSP_BITS)
+		return false;
+	if (value != pmu->offcore[i])
+		pmu->dirty |= pmu->all & MASK(PMU_FIXED_BASE - 1, 0);
+	pmu->offcore[i] = value;
+	return true;
+}
+
 /* --- the global registers --- */
 
 static u64 status_legal(const struct pmu *pmu)
@@ -238,6 +258,8 @@ static const struct pmu_row rows[] = {
 	  read_fixed_counter, write_fixed_counter },
 	{ "IA32_PERFEVTSEL", 0x186, 1, PMU_GENERAL, PER_GENERAL, 1, ROW_LISTED, PASS_SELECT,
 	  read_select, write_select },
+	{ "MSR_OFFCORE_RSP", 0x1a6, 1, 2, PER_CPU, 1, ROW_LISTED, PASS_NEVER, read_offcore,
+	  write_offcore },
 	{ "IA32_FIXED_CTR_CTRL", 0x38d, 1, 1, PER_CPU, 2, ROW_LISTED, PASS_FIXED_CTRL,
 	  read_fixed_ctrl, write_fixed_ctrl },
 	{ "IA32_PERF_GLOBAL_STATUS", 0x38e, 1, 1, PER_CPU, 2, ROW_LISTED, PASS_GLOBAL, read_status,

@@ -79,6 +79,7 @@ struct pmu {
 
 	bool has_pebs, pebs_dirty;
 	u64 pebs_enable, ds_area, pebs_data_cfg, pebs_ld_lat;
+	u64 offcore[2]; /* MSR_OFFCORE_RSP: what the events of that name mean */
 
 	u64 dirty; /* what the backend has not been told: controls of counters, PMU_DIRTY_* */
 	u64 stale; /* counters whose value it has not been told */

@@ -26,6 +26,7 @@ void vcpu_pmu_init(struct vcpu *vcpu)
 	hwpmu_attach_branches(&vcpu->pmu.hw, &vcpu->cpu->branches);
 	hwpmu_attach_store(&vcpu->pmu.hw, &vcpu_store, vcpu);
 	pmu_init(&vcpu->pmu.guest, model, &hostperf_mediated, &vcpu->pmu.hw);
+	vcpu->pmu.hw.offcore = vcpu->pmu.guest.offcore;
 	vcpu->cpu->pmu = &vcpu->pmu.hw;
 	vcpu->cpu->intercepts = &vcpu->pmu.intercepts;
 	vcpu_host_init(vcpu);

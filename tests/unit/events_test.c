@@ -59,6 +59,8 @@ static const struct {
 	{ MODELS_AMD, 0xf045 },
 	{ MODELS_AMD, 0x84 },
 	{ MODELS_AMD, 0xff85 },
+	{ INTEL_OLD_TLB, 0x1b7 },
+	{ MODEL_SAPPHIRERAPIDS, 0x12a },
 	/* rr */
 	{ MODEL_SKYLAKE, 0x1c4 },
 	{ INTEL_SLOTS, 0x11c4 },

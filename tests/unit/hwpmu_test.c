@@ -340,6 +340,37 @@ static void amd_events_have_twelve_bits(void **state)
 	assert_int_equal(hwpmu_read(&pmu, 5), 8);
 }
 
+/* The values that Linux writes for LLC-loads, its misses, LLC-stores, and all that the LLC saw. */
+static void an_offcore_event_is_what_its_register_says(void **state)
+{
+	static const struct {
+		enum model_set model;
+		u64 select, response;
+		enum retire_class class;
+	} rows[] = {
+		{ MODEL_SKYLAKE, 0x1b7, 0x3f80010001, RETIRE_LOAD_L2_MISSES },
+		{ MODEL_SKYLAKE, 0x1b7, 0x3fbc020001, RETIRE_LOAD_LLC_MISSES },
+		{ MODEL_SKYLAKE, 0x1b7, 0x3f80010002, RETIRE_STORE_L2_MISSES },
+		{ MODEL_ICELAKE, 0x1b7, 0x3f803c0001, RETIRE_LOAD_LLC_HITS },
+		{ MODEL_SAPPHIRERAPIDS, 0x12a, 0x10001, RETIRE_LOAD_L2_MISSES },
+		{ MODEL_SAPPHIRERAPIDS, 0x12a, 0x3fbfc00001, RETIRE_LOAD_LLC_MISSES },
+		{ MODEL_SAPPHIRERAPIDS, 0x12a, 0x10007, RETIRE_LLC_REFERENCES },
+	};
+	u64 offcore[2] = { 0 };
+
+	(void)state;
+	for (u32 i = 0; i < ARRAY_SIZE(rows); i++) {
+		on_model(rows[i].model);
+		pmu.offcore = offcore;
+		offcore[0] = rows[i].response;
+		hwpmu_write_select(&pmu, 0, COUNTING | rows[i].select);
+		assert_int_equal(hwpmu_wanted(&pmu), RETIRE_BIT(rows[i].class));
+		offcore[0] = 0x1; /* answered by nobody */
+		hwpmu_write_select(&pmu, 0, COUNTING | rows[i].select);
+		assert_int_equal(hwpmu_wanted(&pmu), 0);
+	}
+}
+
 static void unknown_events_count_nothing(void **state)
 {
 	(void)state;
@@ -373,6 +404,7 @@ int main(void)
 		TEST(counters_are_as_wide_as_the_model_says),
 		TEST(per_cycle_conditions_pick_a_class),
 		TEST(amd_events_have_twelve_bits),
+		TEST(an_offcore_event_is_what_its_register_says),
 		TEST(unknown_events_count_nothing),
 	};
 

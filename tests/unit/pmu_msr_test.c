@@ -94,6 +94,10 @@ static void intel_registers_take_what_they_should(void **state)
 		{ FIXED_CTRL, HOST, BIT(32) | BIT(36) | BIT(40), PMU_OK, BIT(32) | BIT(36) | BIT(40) },
 		{ FIXED_CTRL, HOST, BIT(33), PMU_FAULT, 0 },
 		{ FIXED_CTRL, HOST, BIT(44), PMU_FAULT, 0 },
+		/* Off-core responses: any that some model has. */
+		{ 0x1a6, GUEST, MASK(37, 0), PMU_OK, MASK(37, 0) },
+		{ 0x1a7, HOST, 0x10001, PMU_OK, 0x10001 },
+		{ 0x1a7, GUEST, BIT(38), PMU_FAULT, 0 },
 		/* PEBS: also the bits by which Linux asks for latencies. */
 		{ 0x3f1, GUEST, 0xf000000ff, PMU_OK, 0xf000000ff },
 		{ 0x3f1, GUEST, BIT(8), PMU_FAULT, 0 },
