@@ -192,7 +192,7 @@ enum vcpu_request {
 	REQUEST_STEAL_UPDATE = BIT(3),
 	REQUEST_EVENT = BIT(4),	     /* the LAPIC or the program has something to inject */
 	REQUEST_LEAVE = BIT(5),	     /* somebody waits in vm_synchronize() */
-	REQUEST_COMPANY = BIT(7),    /* another vCPU executes guest code, too */
+	REQUEST_COMPANY = BIT(8),    /* another vCPU executes guest code, too */
 	REQUEST_IOAPIC_EOI = BIT(6), /* the program's I/O APIC hears that a level has ended */
 	REQUEST_ASK = BIT(7),	     /* vcpu_answer() */
 };
