@@ -8,9 +8,9 @@
 
 #include "base/guarded.h"
 #include "base/must.h"
-#include "cpu/code.h"
 #include "cpu/event.h"
 #include "cpu/observe.h"
+#include "cpu/shared.h"
 
 /* The part of an access that lies on one page. */
 struct part {
@@ -251,8 +251,8 @@ static enum guest_fault write_part(struct cpu *cpu, const struct part *part, con
 		return mmio_write(cpu, part->t.gpa, buf, part->size);
 	if (!guarded_write(part->t.host, buf, part->size))
 		return mmu_host_fault(cpu, part->t.gpa);
-	if (!part->unnoticed && cpu->code)
-		code_written(cpu->code, part->t.gpa, part->size);
+	if (!part->unnoticed)
+		shared_written(cpu, part->t.gpa, part->size);
 	return FAULT_NONE;
 }
 

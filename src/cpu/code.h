@@ -19,6 +19,7 @@ struct code_page {
 	void *blocks; /* the engine's list of blocks on this page */
 	u64 epoch;    /* when the engine last compared the bytes */
 	u64 entered;  /* cpu->drops when jump[] first led here */
+	u64 claim;    /* claims_id of the slot in which it is claimed; 0: it is not (cpu/shared.h) */
 };
 
 /* Lines of a page that were written. */

@@ -221,6 +221,7 @@ struct host_fpu {
 
 struct engine;
 struct code_pages;
+struct shared_code;
 struct hwpmu;
 struct intercepts;
 
@@ -274,7 +275,6 @@ struct cpu {
 	struct branch_ring branches;
 	bool precise;	/* last_rip is wanted; the owner's, read at engine_run() */
 	u64 last_rip;	/* where the instruction with which a run ended at a trip is */
-	bool alone;	      /* no other processor writes this memory */
 	bool same_memory;     /* the owner's, for one engine_run(): nobody else has had a turn since the last */
 	bool loose;	      /* the owner's, for one engine_run(): the budget may end up to a block early */
 	retire_wanted wanted; /* which classes of it must grow; the owner's, read at engine_run() */
@@ -283,6 +283,9 @@ struct cpu {
 	const struct mem_map *mem;
 	const struct mem_slot *last_slot; /* found last, in the map of this generation: cpu_slot() */
 	u64 last_generation;
+	struct shared_code *shared; /* the owner's, of the whole machine: cpu/shared.h. NULL: always look */
+	u32 shared_index;	    /* of this processor there */
+	u64 news_seen, acknowledged;
 	struct code_pages *code; /* pages this CPU has translations of: see cpu/code.h */
 	struct engine *engine;
 	u32 mode;	    /* MODE_* of cpu/mode.h, recomputed by cpu_update_mode() */

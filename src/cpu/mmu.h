@@ -62,6 +62,7 @@ void tlb_switch(struct cpu *cpu, u64 old_cr3, bool keep);
 /* INVPCID for PCIDs other than the current one. */
 void tlb_forget_others(struct cpu *cpu);
 void tlb_protect(struct cpu *cpu, gpa_t page);	 /* drops the write tags of a physical page */
+void tlb_protect_claimed(struct cpu *cpu);	 /* of all that somebody has claimed: cpu/shared.h */
 
 struct translation {
 	gpa_t gpa;

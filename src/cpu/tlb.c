@@ -7,6 +7,7 @@
 #include "cpu/priv.h"
 
 #include "cpu/code.h"
+#include "cpu/shared.h"
 
 static void drop(struct tlb_entry *entry, u32 index)
 {
@@ -193,6 +194,18 @@ void tlb_protect(struct cpu *cpu, gpa_t page)
 				protect(cpu, set, i);
 }
 
+void tlb_protect_claimed(struct cpu *cpu)
+{
+	for (u32 set = 0; set < NTLBS; set++)
+		for (u32 i = 0; i < TLB_SIZE; i++) {
+			const struct tlb_entry *entry = &cpu->tlb[set][i];
+
+			if (entry->write == entry->read && entry->read != tlb_none(i) &&
+			    shared_claimed(cpu, entry->gpa))
+				protect(cpu, set, i);
+		}
+}
+
 /* A write needs no notice: not for the dirty log. */
 static bool dirty_already(const struct translation *t)
 {
@@ -204,9 +217,9 @@ static bool dirty_already(const struct translation *t)
 	return !dirty || (__atomic_load_n(&dirty[page / 64], __ATOMIC_RELAXED) & BIT(page % 64));
 }
 
-static bool has_code(const struct cpu *cpu, gpa_t gpa)
+static bool has_code(struct cpu *cpu, gpa_t gpa)
 {
-	return cpu->code && code_touches(cpu->code, gpa & PAGE_MASK, PAGE_SIZE);
+	return shared_watched(cpu, gpa & PAGE_MASK, PAGE_SIZE);
 }
 
 static void fill(struct cpu *cpu, gva_t gva, u32 access, const struct walk *walk,

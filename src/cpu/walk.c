@@ -8,7 +8,7 @@
 #include "cpu/priv.h"
 
 #include "base/guarded.h"
-#include "cpu/code.h"
+#include "cpu/shared.h"
 #include "cpu/event.h"
 #include "x86/paging.h"
 
@@ -254,8 +254,7 @@ static enum step set_bits(struct walker *w, u32 level, u64 bits)
 		return STEP_AGAIN;
 	w->entry[level] |= bits;
 	mem_mark_dirty(slot, gpa);
-	if (cpu->code)
-		code_written(cpu->code, gpa, w->paging->entry_size);
+	shared_written(cpu, gpa, w->paging->entry_size);
 	return STEP_ON;
 }
 

@@ -16,6 +16,7 @@
 #include "base/bytes.h"
 #include "base/guarded.h"
 #include "cpu/mmu.h"
+#include "cpu/shared.h"
 
 /* Room that one translation may take; the cache counts as full below it. */
 #define CODE_RESERVE (64u << 10)
@@ -26,6 +27,10 @@ void cache_flush(struct cpu *cpu)
 {
 	struct engine *eng = cpu->engine;
 
+	for (u32 i = 0; i < ARRAY_SIZE(cpu->code->page); i++)
+		if (cpu->code->page[i].claim)
+			shared_release(cpu, &cpu->code->page[i]);
+	eng->nunheard = eng->unheard_more = 0;
 	eng->code_next = eng->code_first;
 	eng->meta_next = eng->meta;
 	eng->nblocks = 0;
@@ -166,13 +171,39 @@ static u64 lines_on_page(const struct block *b, gpa_t page)
 	return (b->gpa & PAGE_MASK) == page ? b->lines : b->lines2;
 }
 
+static void note_unheard(struct engine *eng, struct code_page *cp, u64 number)
+{
+	if (eng->nunheard == UNHEARD_MAX) { /* from now on they are treated as one */
+		eng->unheard_more = eng->unheard[UNHEARD_MAX - 1].number;
+		eng->nunheard = 0;
+	}
+	eng->unheard[eng->nunheard++] = (struct unheard){ cp, number };
+}
+
+/* Nobody writes to it unnoticed any more, once all have heard of it. */
+static void claim(struct cpu *cpu, struct code_page *cp)
+{
+	u64 number = shared_claim(cpu, cp);
+
+	tlb_protect(cpu, (cp->gfn_plus_1 - 1) << PAGE_SHIFT);
+	if (number)
+		note_unheard(cpu->engine, cp, number);
+}
+
+static void set_lines(struct cpu *cpu, struct code_page *cp, u64 lines)
+{
+	if (cp->lines && !lines)
+		shared_release(cpu, cp);
+	cp->lines = lines;
+}
+
 static void add_to_page(struct cpu *cpu, struct block *block, gpa_t page)
 {
 	struct code_page *cp = code_find(cpu->code, page);
 	struct page_copy *copy = cp->blocks;
 
 	if (!cp->lines)
-		tlb_protect(cpu, page);
+		claim(cpu, cp);
 	cp->lines |= lines_on_page(block, page);
 	*next_on_page(block, page) = copy->blocks;
 	copy->blocks = block;
@@ -196,16 +227,17 @@ static void remove_from_page(struct cpu *cpu, struct block *block, gpa_t page)
 	struct code_page *cp = code_find(cpu->code, page);
 	struct page_copy *copy = cp->blocks;
 	struct block **p = &copy->blocks;
+	u64 lines = 0;
 
-	cp->lines = 0;
 	while (*p) {
 		if (*p == block) {
 			*p = *next_on_page(block, page);
 			continue;
 		}
-		cp->lines |= lines_on_page(*p, page);
+		lines |= lines_on_page(*p, page);
 		p = next_on_page(*p, page);
 	}
+	set_lines(cpu, cp, lines);
 }
 
 /* jump[] can lead to a block from one entry only. */
@@ -240,11 +272,11 @@ static void kill_lines(struct cpu *cpu, struct code_page *cp, gpa_t page, u64 li
 {
 	struct page_copy *copy = cp->blocks;
 	struct block **p = &copy->blocks, *b;
+	u64 kept = 0;
 
-	cp->lines = 0;
 	while ((b = *p)) {
 		if (!(lines_on_page(b, page) & lines)) {
-			cp->lines |= lines_on_page(b, page);
+			kept |= lines_on_page(b, page);
 			p = next_on_page(b, page);
 			continue;
 		}
@@ -253,6 +285,7 @@ static void kill_lines(struct cpu *cpu, struct code_page *cp, gpa_t page, u64 li
 		if (other_page(b, page) != NO_GPA)
 			remove_from_page(cpu, b, other_page(b, page));
 	}
+	set_lines(cpu, cp, kept);
 }
 
 void cache_drop(struct cpu *cpu, struct block *block)
@@ -289,6 +322,66 @@ void cache_doubt(struct cpu *cpu, gpa_t gpa)
 
 	if (cp)
 		cp->epoch = cpu->engine->epoch - 1;
+}
+
+/* Slots have changed: claims in those that are gone are made anew. */
+static void claim_again(struct cpu *cpu)
+{
+	for (u32 i = 0; i < ARRAY_SIZE(cpu->code->page); i++) {
+		struct code_page *cp = &cpu->code->page[i];
+
+		if (cp->lines && shared_claim_gone(cpu, cp))
+			claim(cpu, cp);
+	}
+}
+
+static void verify_unheard(struct cpu *cpu)
+{
+	struct engine *eng = cpu->engine;
+
+	for (u32 i = 0; i < eng->nunheard; i++) {
+		struct code_page *cp = eng->unheard[i].page;
+		gpa_t gpa = (cp->gfn_plus_1 - 1) << PAGE_SHIFT;
+		const struct mem_slot *slot = mem_find(cpu->mem, gpa);
+
+		if (slot)
+			cache_verify(cpu, cp, mem_hva(slot, gpa));
+	}
+}
+
+/* What all have heard of, up to a number, is watched by them from now on. */
+static void forget_heard(struct engine *eng, u64 heard)
+{
+	u32 n = 0;
+
+	if (eng->unheard_more <= heard)
+		eng->unheard_more = 0;
+	while (n < eng->nunheard && eng->unheard[n].number <= heard)
+		n++;
+	eng->nunheard -= n;
+	for (u32 i = 0; n && i < eng->nunheard; i++)
+		eng->unheard[i] = eng->unheard[i + n];
+}
+
+bool cache_notice(struct cpu *cpu)
+{
+	struct engine *eng = cpu->engine;
+	bool news;
+	u64 heard;
+
+	if (eng->mem_generation != cpu->mem->generation)
+		claim_again(cpu);
+	eng->mem_generation = cpu->mem->generation;
+	shared_acknowledge(cpu);
+	news = shared_news(cpu);
+	if (!eng->nunheard && !eng->unheard_more)
+		return news;
+	heard = shared_acknowledged(cpu);
+	news |= eng->unheard_more != 0;
+	if (!news)
+		verify_unheard(cpu);
+	forget_heard(eng, heard);
+	return news;
 }
 
 void cache_written(struct cpu *cpu)

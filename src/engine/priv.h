@@ -137,6 +137,14 @@ struct entered {
 	const u8 *host;
 };
 
+/* A page that was claimed, and some processor may not know yet: cpu/shared.h. */
+struct unheard {
+	struct code_page *page;
+	u64 number;
+};
+
+#define UNHEARD_MAX 256
+
 #define FETCH_CACHE 256
 
 struct fetch_kind {
@@ -168,6 +176,10 @@ struct engine {
 	struct entered entered[ENTERED_MAX];
 	u32 nentered;
 	u64 entered_drops; /* cpu->drops that these are of */
+	struct unheard unheard[UNHEARD_MAX]; /* in the order of their numbers */
+	u32 nunheard;
+	u64 unheard_more; /* the number of the last that did not fit; 0: none */
+	u64 mem_generation; /* of the slots that claims are in */
 
 	u64 epoch;     /* grows whenever code may have been changed by others */
 	u64 slice;     /* instructions the countdown started from */
@@ -218,6 +230,9 @@ struct page_copy *cache_page(struct cpu *cpu, gpa_t gpa);		  /* NULL: full */
 void cache_verify(struct cpu *cpu, struct code_page *page, const u8 *host);
 void cache_doubt(struct cpu *cpu, gpa_t gpa); /* the page is to be verified when next entered */
 void cache_written(struct cpu *cpu);
+/* Others may have changed code: compares what they may have changed unnoticed. Returns whether it may
+ * be anything at all. */
+bool cache_notice(struct cpu *cpu);
 void cache_drop(struct cpu *cpu, struct block *block);
 void link_set(struct link *link, struct block *to);
 

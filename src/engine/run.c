@@ -42,6 +42,13 @@ static void new_epoch(struct cpu *cpu)
 		cache_verify(cpu, eng->entered[i].page, eng->entered[i].host);
 }
 
+/* The places where a processor has to notice it, if anything has been changed. */
+static void notice(struct cpu *cpu)
+{
+	if (!cpu->shared || cache_notice(cpu))
+		new_epoch(cpu);
+}
+
 static void note_entered(struct cpu *cpu, struct code_page *page, const u8 *host)
 {
 	struct engine *eng = cpu->engine;
@@ -217,8 +224,7 @@ static enum turn deliver(struct cpu *cpu)
 	u64 from = cpu->rip;
 	bool interrupt = cpu->event.kind == EVENT_INTR;
 	/* It may tell of a device's write, or another processor's. */
-	bool foreign = (interrupt || cpu->event.kind == EVENT_NMI) &&
-		       !(cpu->event.own && cpu->alone);
+	bool foreign = (interrupt || cpu->event.kind == EVENT_NMI) && !cpu->event.own;
 	enum guest_fault fault;
 
 	if (cpu->event.kind == EVENT_NONE)
@@ -231,7 +237,7 @@ static enum turn deliver(struct cpu *cpu)
 		record_far(cpu, from, privilege);
 	cpu_update_mode(cpu);
 	if (foreign)
-		new_epoch(cpu);
+		notice(cpu);
 	return fault == FAULT_EXIT ? TURN_RETURN : TURN_AGAIN;
 }
 
@@ -359,7 +365,9 @@ static enum turn execute_complex(struct cpu *cpu, const struct insn *insn, u32 m
 	if (result == SYS_JUMP)
 		record_far(cpu, from, privilege);
 	cpu_update_mode(cpu);
-	if (serializing(insn, cpu->alone))
+	if (serializing(insn) == SERIALIZING_OFTEN)
+		notice(cpu);
+	if (serializing(insn) == SERIALIZING_RARELY)
 		new_epoch(cpu);
 	if (cpu->seg[CS].base != code_base)
 		cpu_drop_jumps(cpu); /* the same RIP now is another address */
@@ -539,7 +547,7 @@ enum exit_reason engine_run(struct cpu *cpu, u64 budget)
 	cpu_observe_begin(cpu);
 	count_begin(cpu, budget);
 	if (!cpu->same_memory)
-		new_epoch(cpu);
+		notice(cpu);
 	cpu->same_memory = false;
 	cpu->mmio.read_pos = 0;
 	if (cpu->engine->exit_rip != cpu->rip) { /* the program moved on without that instruction */

@@ -13,8 +13,7 @@ static bool writes_control(const struct operand *to)
 	       ((to->cls == REG_CR && to->reg != 8) || to->cls == REG_DR);
 }
 
-/* Frequent ones are not worth it for the sake of one's own writes, which are noticed anyway. */
-bool serializing(const struct insn *insn, bool alone)
+enum serializing serializing(const struct insn *insn)
 {
 	switch (insn->mnemonic) {
 	case ZYDIS_MNEMONIC_CPUID:
@@ -25,17 +24,17 @@ bool serializing(const struct insn *insn, bool alone)
 	case ZYDIS_MNEMONIC_LTR:
 	case ZYDIS_MNEMONIC_SERIALIZE:
 	case ZYDIS_MNEMONIC_WBINVD:
-		return true;
+		return SERIALIZING_RARELY;
 	case ZYDIS_MNEMONIC_INVLPG:
 	case ZYDIS_MNEMONIC_INVPCID:
 	case ZYDIS_MNEMONIC_IRET:
 	case ZYDIS_MNEMONIC_IRETD:
 	case ZYDIS_MNEMONIC_IRETQ:
 	case ZYDIS_MNEMONIC_WRMSR:
-		return !alone;
+		return SERIALIZING_OFTEN;
 	case ZYDIS_MNEMONIC_MOV:
-		return !alone && writes_control(&insn->ops[0]);
+		return writes_control(&insn->ops[0]) ? SERIALIZING_OFTEN : SERIALIZING_NOT;
 	default:
-		return false;
+		return SERIALIZING_NOT;
 	}
 }

@@ -8,7 +8,13 @@
 
 #include "engine/insn.h"
 
-/* alone: no other processor is there. Device writes are noticed at interrupts and the like. */
-bool serializing(const struct insn *insn, bool alone);
+/*
+ * Programs execute the rare ones for the sake of serializing, or at least can afford it: behind them everything
+ * is compared. Behind the frequent ones only what other processors or somebody who made himself heard
+ * may have changed (cpu/shared.h).
+ */
+enum serializing { SERIALIZING_NOT, SERIALIZING_OFTEN, SERIALIZING_RARELY };
+
+enum serializing serializing(const struct insn *insn);
 
 #endif

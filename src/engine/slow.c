@@ -15,6 +15,7 @@
 #include "cpu/mmu.h"
 #include "cpu/observe.h"
 #include "engine/count.h"
+#include "cpu/shared.h"
 #include "engine/priv.h"
 
 static u64 leave(struct cpu *cpu, const u8 *return_pc, enum guest_fault fault, bool completed)
@@ -92,7 +93,7 @@ static u64 direct(struct cpu *cpu, gva_t gva, const struct translation *t, const
 	for (u32 i = 0; i < nparts; i++) {
 		pending->gpa[i] = t[i].gpa;
 		pending->part[i] = part[i];
-		code |= code_touches(cpu->code, t[i].gpa, part[i]);
+		code |= shared_watched(cpu, t[i].gpa, part[i]);
 	}
 	return code ? SLOW_COMMIT : SLOW_DIRECT;
 }
@@ -178,7 +179,7 @@ static enum guest_fault store(struct cpu *cpu)
 		return cpu_write(cpu, pending->address, pending->data, pending->size, ACCESS_WRITE);
 	for (u32 i = 0; i < ARRAY_SIZE(pending->gpa); i++)
 		if (pending->part[i])
-			code_written(cpu->code, pending->gpa[i], pending->part[i]);
+			shared_written(cpu, pending->gpa[i], pending->part[i]);
 	return FAULT_NONE;
 }
 

@@ -6,7 +6,7 @@
  */
 #include "base/bytes.h"
 #include "base/guarded.h"
-#include "cpu/code.h"
+#include "cpu/shared.h"
 #include "engine/sys_priv.h"
 
 /* Copies the frame pointers of the enclosing levels, then pushes this one's. */
@@ -262,8 +262,8 @@ static bool exchange_in_place(struct exchange *x, const struct translation *wher
 {
 	bool ok = x->half == 4 ? exchange8(x, where->host) : exchange16(x, where->host);
 
-	if (ok && x->cpu->code)
-		code_written(x->cpu->code, where->gpa, 2 * x->half);
+	if (ok)
+		shared_written(x->cpu, where->gpa, 2 * x->half);
 	return ok;
 }
 

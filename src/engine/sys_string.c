@@ -6,8 +6,8 @@
  * interrupts in. vCPU thread; general registers only.
  */
 #include "base/guarded.h"
-#include "cpu/code.h"
 #include "cpu/observe.h"
+#include "cpu/shared.h"
 #include "engine/sys_priv.h"
 
 #define PAUSE_BYTES	  (64 * 1024) /* this much in one go */
@@ -240,8 +240,8 @@ static void window_observe(const struct string *s, const struct window *w, u64 c
 
 static void window_written(struct cpu *cpu, const struct window *w, u64 bytes)
 {
-	if (w->noticed && cpu->code)
-		code_written(cpu->code, w->gpa, bytes);
+	if (w->noticed)
+		shared_written(cpu, w->gpa, bytes);
 }
 
 /*

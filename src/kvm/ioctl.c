@@ -123,5 +123,7 @@ long kvm_ioctl(struct kvm_file *file, u32 request, unsigned long arg, struct kvm
 		log_info("ioctl %#x is not known for this kind of descriptor", request);
 		return unknown(file->kind);
 	}
+	if (file->vm)
+		shared_outside(&file->vm->code); /* the program has had its turn */
 	return file->kind == KVM_FILE_VCPU ? call_vcpu(row, &call) : call_with_copy(row, &call);
 }

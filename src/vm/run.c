@@ -16,6 +16,7 @@
 
 #include "cpu/control.h"
 #include "cpu/mmu.h"
+#include "cpu/shared.h"
 #include "engine/engine.h"
 #include "vm/apic.h"
 #include "vm/ask.h"
@@ -87,8 +88,6 @@ static int serve_requests(struct vcpu *vcpu)
 	if (requests & ~(u32)REQUEST_EVENT) /* events speak for themselves when they are taken */
 		vcpu->cpu->same_memory = false;
 	vcpu_answer(vcpu);
-	if (requests & REQUEST_COMPANY)
-		vcpu->had_company = true;
 	if (requests & REQUEST_TLB_FLUSH)
 		tlb_flush(vcpu->cpu);
 	if (requests & REQUEST_CLOCK_UPDATE)
@@ -155,46 +154,6 @@ static enum exit_reason run_processor(struct vcpu *vcpu, u64 instructions)
 	}
 }
 
-/*
- * A vCPU that executes guest code while all others sleep is alone with its memory, which spares its
- * engine much comparing. Whoever wakes tells a vCPU that was alone before it executes anything; it
- * takes notice at the next block, so that what the other writes is noticed behind serializing
- * instructions. When it is alone again, what others have written is compared once more.
- */
-static void become_active(struct vcpu *vcpu)
-{
-	struct vm *vm = vcpu->vm;
-	u32 n = __atomic_load_n(&vm->nvcpus, __ATOMIC_ACQUIRE);
-
-	__atomic_store_n(&vcpu->active, true, __ATOMIC_SEQ_CST);
-	if (__atomic_add_fetch(&vm->nactive, 1, __ATOMIC_SEQ_CST) != 2)
-		return;
-	for (u32 i = 0; i < n; i++)
-		if (vm->vcpus[i] != vcpu &&
-		    __atomic_load_n(&vm->vcpus[i]->active, __ATOMIC_SEQ_CST))
-			vcpu_kick(vm->vcpus[i], REQUEST_COMPANY);
-}
-
-static void become_inactive(struct vcpu *vcpu)
-{
-	if (!vcpu->active)
-		return;
-	__atomic_store_n(&vcpu->active, false, __ATOMIC_SEQ_CST);
-	__atomic_sub_fetch(&vcpu->vm->nactive, 1, __ATOMIC_SEQ_CST);
-}
-
-static void look_for_company(struct vcpu *vcpu)
-{
-	struct cpu *cpu = vcpu->cpu;
-
-	if (!vcpu->active)
-		become_active(vcpu);
-	cpu->alone = __atomic_load_n(&vcpu->vm->nactive, __ATOMIC_SEQ_CST) == 1;
-	if (cpu->alone && vcpu->had_company)
-		cpu->same_memory = false;
-	vcpu->had_company = !cpu->alone;
-}
-
 static int enter(struct vcpu *vcpu)
 {
 	struct cpu *cpu = vcpu->cpu;
@@ -207,7 +166,6 @@ static int enter(struct vcpu *vcpu)
 	if (interrupted(vcpu))
 		return 1;
 	vcpu->ever_ran = true;
-	look_for_company(vcpu);
 	pv_eoi_offer(vcpu);
 	WRITE_ONCE(vcpu->where, WHERE_GUEST);
 	reason = run_processor(vcpu, instructions);
@@ -266,7 +224,7 @@ static void sleep_until_woken(struct vcpu *vcpu)
 {
 	int saved_errno = errno;
 
-	become_inactive(vcpu);
+	shared_sleep(vcpu->cpu);
 	for (;;) {
 		u32 seen = __atomic_load_n(&vcpu->wake, __ATOMIC_SEQ_CST);
 
@@ -280,6 +238,7 @@ static void sleep_until_woken(struct vcpu *vcpu)
 		wait_on_wake(vcpu, seen);
 	}
 	WRITE_ONCE(vcpu->where, WHERE_HYPERVISOR);
+	shared_wake(vcpu->cpu);
 	errno = saved_errno;
 }
 
@@ -496,7 +455,9 @@ int vcpu_run(struct vcpu *vcpu)
 	current = vcpu;
 	if (vcpu->sigmask_active)
 		mask_signals(vcpu, &saved);
+	shared_wake(vcpu->cpu);
 	r = run(vcpu);
+	shared_sleep(vcpu->cpu);
 	if (vcpu->sigmask_active)
 		pthread_sigmask(SIG_SETMASK, &saved, NULL);
 	current = outer;

@@ -42,6 +42,15 @@ static u64 *dirty_create(const struct vm *vm, u64 npages)
 	return dirty;
 }
 
+static bool claims_create(struct mem_slot *slot)
+{
+	static u64 last_id;
+
+	slot->claims = calloc(slot->npages, sizeof(*slot->claims));
+	slot->claims_id = __atomic_add_fetch(&last_id, 1, __ATOMIC_RELAXED);
+	return slot->claims;
+}
+
 /* Makes `map` the VM's table; when this returns, nobody uses the old one. Slots lock held. */
 static void publish(struct vm *vm, struct mem_map *map)
 {
@@ -55,6 +64,7 @@ static void publish(struct vm *vm, struct mem_map *map)
 
 static int slot_delete(struct vm *vm, const struct mem_slot *old)
 {
+	u16 *claims = old->claims;
 	u64 *dirty = old->dirty;
 	struct mem_map *map = mem_map_without(vm->mem, old->id);
 
@@ -62,6 +72,7 @@ static int slot_delete(struct vm *vm, const struct mem_slot *old)
 		return -ENOMEM;
 	publish(vm, map);
 	free(dirty);
+	free(claims);
 	return 0;
 }
 
@@ -69,23 +80,31 @@ static int slot_delete(struct vm *vm, const struct mem_slot *old)
 static int slot_put(struct vm *vm, const struct mem_slot *old, struct mem_slot *slot)
 {
 	u64 *had = old ? old->dirty : NULL;
+	u16 *claims = old ? old->claims : NULL;
 	struct mem_map *map;
 
+	if (!claims_create(slot))
+		return -ENOMEM;
 	if (slot->flags & MEM_LOG_DIRTY) {
 		slot->dirty = had ? had : dirty_create(vm, slot->npages);
 		if (!slot->dirty)
-			return -ENOMEM;
+			goto free_claims;
 	}
 	map = mem_map_with(vm->mem, slot);
-	if (!map) {
-		if (slot->dirty != had)
-			free(slot->dirty);
-		return -ENOMEM;
-	}
+	if (!map)
+		goto free_dirty;
 	publish(vm, map);
 	if (had != slot->dirty)
 		free(had);
+	free(claims);
 	return 0;
+
+free_dirty:
+	if (slot->dirty != had)
+		free(slot->dirty);
+free_claims:
+	free(slot->claims);
+	return -ENOMEM;
 }
 
 static int slot_change(struct vm *vm, const struct kvm_userspace_memory_region2 *r)

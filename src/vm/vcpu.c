@@ -228,9 +228,9 @@ static int enlist(struct vm *vm, struct vcpu *vcpu)
 		r = -EEXIST;
 	} else {
 		vcpu->index = vm->nvcpus;
+		shared_join(vcpu->cpu, &vm->code, vcpu->index);
 		vm->vcpus[vm->nvcpus] = vcpu;
 		__atomic_store_n(&vm->nvcpus, vm->nvcpus + 1, __ATOMIC_RELEASE);
-		vcpu_kick(vm->vcpus[0], 0); /* it may have to learn that it is not alone */
 	}
 	pthread_mutex_unlock(&vm->lock);
 	return r;

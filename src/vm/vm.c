@@ -47,8 +47,10 @@ static void destroy(struct vm *vm)
 {
 	for (u32 i = 0; i < vm->nvcpus; i++)
 		vcpu_destroy(vm->vcpus[i]);
-	for (u32 i = 0; i < vm->mem->nslots; i++)
+	for (u32 i = 0; i < vm->mem->nslots; i++) {
 		free(vm->mem->slots[i].dirty);
+		free(vm->mem->slots[i].claims);
+	}
 	free((void *)vm->mem);
 	io_zones_destroy(vm);
 	irqchip_destroy(vm);

@@ -24,6 +24,7 @@
 
 #include "base/types.h"
 #include "cpu/cpu.h"
+#include "cpu/shared.h"
 #include "irq/lapic.h"
 #include "mem/mem.h"
 #include "vm/clock.h"
@@ -32,7 +33,7 @@
 #include "vm/stats.h"
 #include "x86/models.h"
 
-#define VM_MAX_VCPUS	1024
+#define VM_MAX_VCPUS	SHARED_CPUS
 #define VM_MAX_VCPU_IDS (4 * VM_MAX_VCPUS) /* KVM: ids are sparse when they encode a topology */
 #define VM_MAX_SLOTS	32764		   /* KVM: 32767, less the three it keeps for itself */
 #define VM_MAX_ROUTES	4096
@@ -109,8 +110,6 @@ struct vcpu {
 
 	u32 mp_state; /* KVM_MP_STATE_* */
 	bool ever_ran;
-	bool active;	  /* in vm->nactive; others read it */
-	bool had_company; /* others may have changed code since memory was last compared */
 	bool has_lapic; /* an irqchip existed when this vCPU was created */
 	bool pv_unhalted;
 	bool eoi_offered;      /* pv_eoi.c: the flag in guest memory is up */
@@ -181,7 +180,7 @@ struct vm {
 	struct vm_clock clock;
 	struct vm_stats stats;
 	u32 created_vcpus; /* includes those being made */
-	u32 nactive;	   /* of them, those that are not asleep: vm/run.c */
+	struct shared_code code; /* what they tell each other of changed code */
 	u32 nvcpus;	   /* vcpus[0..nvcpus-1] exist; written after the entry */
 	struct vcpu *vcpus[VM_MAX_VCPUS];
 };
@@ -192,7 +191,6 @@ enum vcpu_request {
 	REQUEST_STEAL_UPDATE = BIT(3),
 	REQUEST_EVENT = BIT(4),	     /* the LAPIC or the program has something to inject */
 	REQUEST_LEAVE = BIT(5),	     /* somebody waits in vm_synchronize() */
-	REQUEST_COMPANY = BIT(8),    /* another vCPU executes guest code, too */
 	REQUEST_IOAPIC_EOI = BIT(6), /* the program's I/O APIC hears that a level has ended */
 	REQUEST_ASK = BIT(7),	     /* vcpu_answer() */
 };

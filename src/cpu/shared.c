@@ -1,0 +1,145 @@
+// SPDX-License-Identifier: MIT
+/*
+ * Code in memory that several processors share: see cpu/shared.h.
+ */
+#include "cpu/shared.h"
+
+#include "cpu/code.h"
+#include "cpu/priv.h"
+
+/* The count of a page's claims, or NULL: nobody shares it. */
+static u16 *count_of(struct cpu *cpu, gpa_t gpa)
+{
+	const struct mem_slot *slot = cpu->shared ? cpu_slot(cpu, gpa) : NULL;
+
+	return slot && slot->claims ? &slot->claims[(gpa - slot->base) >> PAGE_SHIFT] : NULL;
+}
+
+static gpa_t page_gpa(const struct code_page *page)
+{
+	return (page->gfn_plus_1 - 1) << PAGE_SHIFT;
+}
+
+bool shared_news(struct cpu *cpu)
+{
+	u64 now = __atomic_load_n(&cpu->shared->outside, __ATOMIC_SEQ_CST) +
+		  __atomic_load_n(&cpu->shared->written, __ATOMIC_SEQ_CST);
+	bool news = now != cpu->news_seen;
+
+	cpu->news_seen = now;
+	return news;
+}
+
+u64 shared_claim(struct cpu *cpu, struct code_page *page)
+{
+	gpa_t gpa = page_gpa(page);
+	u16 *count = count_of(cpu, gpa);
+
+	page->claim = 0;
+	if (!count)
+		return 0;
+	page->claim = cpu_slot(cpu, gpa)->claims_id;
+	__atomic_add_fetch(count, 1, __ATOMIC_SEQ_CST);
+	return __atomic_add_fetch(&cpu->shared->claims, 1, __ATOMIC_SEQ_CST);
+}
+
+bool shared_claim_gone(struct cpu *cpu, const struct code_page *page)
+{
+	const struct mem_slot *slot = cpu_slot(cpu, page_gpa(page));
+
+	return page->claim != (slot && slot->claims ? slot->claims_id : 0);
+}
+
+void shared_release(struct cpu *cpu, struct code_page *page)
+{
+	u16 *count = count_of(cpu, page_gpa(page));
+
+	if (page->claim && count && !shared_claim_gone(cpu, page))
+		__atomic_sub_fetch(count, 1, __ATOMIC_SEQ_CST);
+	page->claim = 0;
+}
+
+bool shared_claimed(struct cpu *cpu, gpa_t gpa)
+{
+	const u16 *count = count_of(cpu, gpa);
+
+	return count && __atomic_load_n(count, __ATOMIC_SEQ_CST);
+}
+
+void shared_acknowledge(struct cpu *cpu)
+{
+	struct shared_code *shared = cpu->shared;
+	u64 claims = __atomic_load_n(&shared->claims, __ATOMIC_SEQ_CST);
+
+	if (claims == cpu->acknowledged)
+		return;
+	tlb_protect_claimed(cpu);
+	cpu->acknowledged = claims;
+	__atomic_store_n(&shared->ack[cpu->shared_index].upto, claims, __ATOMIC_SEQ_CST);
+}
+
+u64 shared_acknowledged(const struct cpu *cpu)
+{
+	u32 n = __atomic_load_n(&cpu->shared->ncpus, __ATOMIC_ACQUIRE);
+	u64 least = SHARED_ASLEEP;
+
+	for (u32 i = 0; i < n; i++) {
+		u64 ack = __atomic_load_n(&cpu->shared->ack[i].upto, __ATOMIC_SEQ_CST);
+
+		if (i != cpu->shared_index && ack < least)
+			least = ack;
+	}
+	return least;
+}
+
+static void set_ack(struct cpu *cpu, u64 upto)
+{
+	__atomic_store_n(&cpu->shared->ack[cpu->shared_index].upto, upto, __ATOMIC_SEQ_CST);
+}
+
+void shared_join(struct cpu *cpu, struct shared_code *shared, u32 index)
+{
+	cpu->shared = shared;
+	cpu->shared_index = index;
+	shared_sleep(cpu);
+	__atomic_store_n(&shared->ncpus, index + 1, __ATOMIC_RELEASE);
+}
+
+void shared_sleep(struct cpu *cpu)
+{
+	set_ack(cpu, SHARED_ASLEEP);
+}
+
+/* What it acknowledged before holds; what came since is looked at before anything is executed. */
+void shared_wake(struct cpu *cpu)
+{
+	set_ack(cpu, cpu->acknowledged);
+}
+
+/* One's own translations are dropped by the notes in cpu->code. */
+static bool claimed_by_others(struct cpu *cpu, gpa_t gpa)
+{
+	const u16 *count = count_of(cpu, gpa);
+	const struct code_page *own;
+	u16 n = count ? __atomic_load_n(count, __ATOMIC_SEQ_CST) : 0;
+
+	if (!n)
+		return false;
+	own = cpu->code ? code_find(cpu->code, gpa) : NULL;
+	return n > (own && own->claim ? 1 : 0);
+}
+
+bool shared_watched(struct cpu *cpu, gpa_t gpa, u32 size)
+{
+	return (cpu->code && code_touches(cpu->code, gpa, size)) || claimed_by_others(cpu, gpa);
+}
+
+void shared_written(struct cpu *cpu, gpa_t gpa, u32 size)
+{
+	if (cpu->code)
+		code_written(cpu->code, gpa, size);
+	if (!claimed_by_others(cpu, gpa))
+		return;
+	__atomic_add_fetch(&cpu->shared->written, 1, __ATOMIC_SEQ_CST);
+	cpu->news_seen++; /* it is no news to the writer */
+}
