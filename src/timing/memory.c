@@ -24,9 +24,15 @@ static u64 page_number(gva_t linear, u8 shift)
 	return (linear & MASK(56, 0)) >> shift;
 }
 
+/* The last PCID is taken for the first: its number stands for what is global. */
+static u64 owner_of(u16 space)
+{
+	return space % SPACE_GLOBAL;
+}
+
 static u64 tlb_tag(const struct timing_access *a)
 {
-	u64 owner = a->global ? SPACE_GLOBAL : a->space & (SPACE_GLOBAL - 1);
+	u64 owner = a->global ? SPACE_GLOBAL : owner_of(a->space);
 
 	return owner << SPACE_SHIFT | (u64)a->page_shift << SIZE_SHIFT |
 	       (page_number(a->linear, a->page_shift) + 1);
@@ -296,11 +302,11 @@ static void flush_space(const struct timing_sets *s, u64 owner)
 
 void timing_flush_space(struct timing *t, u16 space)
 {
-	flush_space(&t->dtlb, space);
-	flush_space(&t->itlb, space);
-	flush_space(&t->stlb, space);
+	flush_space(&t->dtlb, owner_of(space));
+	flush_space(&t->itlb, owner_of(space));
+	flush_space(&t->stlb, owner_of(space));
 	if (t->istlb.tags != t->stlb.tags)
-		flush_space(&t->istlb, space);
+		flush_space(&t->istlb, owner_of(space));
 	forget_lines(t);
 }
 

@@ -289,6 +289,25 @@ static void flushes_take_what_they_name(void **state)
 	assert_int_equal(taken(RETIRE_DTLB_MISSES), 2);
 }
 
+/* Every PCID, odd ones and the last too. */
+static void each_space_is_flushed_by_its_number(void **state)
+{
+	struct timing_access user = at(0x7000, 0x7000);
+
+	(void)state;
+	for (u32 space = 0; space < 0x1000; space += 0x333) {
+		user.space = space;
+		timing_flush_tlbs(timing);
+		timing_data(timing, &user);
+		timing_flush_space(timing, space ^ 1);
+		timing_data(timing, &user);
+		assert_int_equal(taken(RETIRE_DTLB_MISSES), 1);
+		timing_flush_space(timing, space);
+		timing_data(timing, &user);
+		assert_int_equal(taken(RETIRE_DTLB_MISSES), 1);
+	}
+}
+
 static void instruction_pages_are_walked_on_their_own(void **state)
 {
 	(void)state;
@@ -425,6 +444,7 @@ int main(void)
 		TEST(stores_and_loads_walk_apart),
 		TEST(a_large_page_is_one_entry),
 		TEST(flushes_take_what_they_name),
+		TEST(each_space_is_flushed_by_its_number),
 		TEST(instruction_pages_are_walked_on_their_own),
 		TEST(the_last_access_is_described),
 		TEST(a_short_loop_is_learned_and_a_long_one_is_not),
