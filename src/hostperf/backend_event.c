@@ -19,14 +19,16 @@ static u32 counter_at(u32 i)
 }
 
 /* What a counter is told to count, as an event select. */
-static u64 select_of(u32 counter, u64 control)
+static u64 select_of(const struct pmu *pmu, u32 counter, u64 control)
 {
 	static const u64 fixed[] = { 0x00c0, 0x003c, 0x0300, 0x0400 };
+	u32 i = counter - PMU_FIXED_BASE;
 
 	if (counter < PMU_FIXED_BASE)
 		return control & ~(EVENTSEL_EN | EVENTSEL_INT | EVENTSEL_PC);
-	return fixed[counter - PMU_FIXED_BASE] | (control & FIXED_CTRL_OS ? EVENTSEL_OS : 0) |
-	       (control & FIXED_CTRL_USR ? EVENTSEL_USR : 0);
+	return fixed[i] | (control & FIXED_CTRL_OS ? EVENTSEL_OS : 0) |
+	       (control & FIXED_CTRL_USR ? EVENTSEL_USR : 0) |
+	       (pmu->fixed_ctrl & FIXED_CTRL_ADAPTIVE(i) ? EVENTSEL_ADAPTIVE : 0);
 }
 
 static void restart(struct hostperf_guest *guest, struct pmu *pmu, u32 counter, bool written)
@@ -36,12 +38,21 @@ static void restart(struct hostperf_guest *guest, struct pmu *pmu, u32 counter, 
 
 	hostperf_remove(guest->host, event);
 	*event = (struct host_event){
-		.select = select_of(counter, control),
+		.select = select_of(pmu, counter, control),
 		.flags = HOST_PINNED | HOST_TASK | HOST_EXCLUDE_HOST,
+		.preferred = BIT(counter),
 		.value = written ? pmu_value(pmu, counter) : event->value,
 	};
 	if (control)
 		hostperf_add(guest->host, event);
+}
+
+static void note_latency(struct hostperf_guest *guest, const struct pmu *pmu)
+{
+	guest->latency = 0;
+	for (u32 i = 0; i < pmu->general; i++)
+		if ((pmu->select[i] & (EVENTSEL_EVENT | EVENTSEL_UMASK)) == PEBS_LOAD_LATENCY)
+			guest->latency |= BIT(i);
 }
 
 static void load(void *world, struct pmu *pmu, u64 controls, u64 values)
@@ -55,6 +66,11 @@ static void load(void *world, struct pmu *pmu, u64 controls, u64 values)
 	}
 	if (controls | values)
 		hostperf_schedule(guest->host);
+	if (!(pmu->global_status & GLOBAL_STATUS_DS) &&
+	    (guest->host->hw->global_status & GLOBAL_STATUS_DS))
+		hwpmu_reset_status(guest->host->hw, GLOBAL_STATUS_DS);
+	note_latency(guest, pmu);
+	hostperf_settle_pebs(guest);
 }
 
 static void save(void *world, struct pmu *pmu)
@@ -77,6 +93,8 @@ static void unload(void *world)
 		hostperf_remove(guest->host, &guest->event[i]);
 		guest->event[i] = (struct host_event){ 0 };
 	}
+	guest->pebs = (struct pebs_control){ 0 };
+	hwpmu_write_pebs(guest->host->hw, &guest->pebs);
 	hostperf_schedule(guest->host);
 }
 
@@ -91,7 +109,50 @@ static u64 overflowed(void *world)
 			guest->event[i].overflows = 0;
 			counters |= BIT(counter_at(i));
 		}
+	if (guest->host->store_is_full)
+		counters |= GLOBAL_STATUS_DS;
+	guest->host->store_is_full = false;
 	return counters;
+}
+
+/* --- PEBS --- */
+
+/* Physical counters that count something else than the guest's of the same number. KVM: a record
+ * names the physical counter, so that there is none for an event on another one. */
+static u64 taken(const struct hostperf_guest *guest)
+{
+	const struct hostperf *host = guest->host;
+	u64 counters = 0;
+
+	for (u32 i = 0; i < host->nevents; i++) {
+		const struct host_event *event = host->event[i];
+
+		if (event->state == HOST_COUNTING &&
+		    event != &guest->event[slot(event->counter)])
+			counters |= BIT(event->counter);
+	}
+	return counters;
+}
+
+void hostperf_settle_pebs(struct hostperf_guest *guest)
+{
+	struct pebs_control control = guest->pebs;
+
+	/* Bit 32+i of a counter i that samples by latency is no fixed counter's. The hardware looks
+	 * at selects for that, but has only those that count. */
+	control.enable &= ~((control.enable & guest->latency) << PMU_FIXED_BASE);
+	control.enable &= ~taken(guest);
+	if (guest->host->hw->pebs.enable != control.enable)
+		hwpmu_write_pebs(guest->host->hw, &control);
+}
+
+static void pebs(void *world, const struct pebs_control *control)
+{
+	struct hostperf_guest *guest = world;
+
+	guest->pebs = *control;
+	hwpmu_write_pebs(guest->host->hw, control);
+	hostperf_settle_pebs(guest);
 }
 
 static struct hwpmu *hw_of(const void *world)
@@ -142,4 +203,5 @@ const struct pmu_backend hostperf_event = {
 	.read_record = read_record,
 	.write_record = write_record,
 	.clear_records = clear_records,
+	.pebs = pebs,
 };

@@ -53,6 +53,7 @@ void hostperf_collect(struct hostperf *host)
 
 	hwpmu_retire(host->hw);
 	counters = hwpmu_take_overflows(host->hw);
+	host->store_is_full |= !!(counters & GLOBAL_STATUS_DS);
 	for (u32 i = 0; counters && i < host->nevents; i++)
 		if (host->event[i]->state == HOST_COUNTING &&
 		    (counters & BIT(host->event[i]->counter)))

@@ -33,7 +33,8 @@ struct host_event {
 	/* What the owner wants, before it adds the event. */
 	u64 select; /* event, unit mask, CMASK, INV, EDGE, OS and USR */
 	u32 flags;
-	u32 group; /* not 0: events of the same number count together or not at all */
+	u32 group;     /* not 0: events of the same number count together or not at all */
+	u64 preferred; /* counters that it would rather have */
 
 	u64 value; /* modulo the counters' width; of one that counts: hostperf_read() */
 	enum host_event_state state;
@@ -47,7 +48,8 @@ struct hostperf {
 	u32 nevents, turn;
 	struct host_event *event[HOST_EVENTS]; /* in the order in which they were added */
 	u64 now;
-	bool away; /* the hardware is somebody else's */
+	bool away;	     /* the hardware is somebody else's */
+	bool store_is_full; /* PEBS has reached its threshold: for the guest */
 };
 
 void hostperf_init(struct hostperf *host, struct hwpmu *hw);
@@ -86,9 +88,13 @@ extern const struct pmu_backend hostperf_event;
 struct hostperf_guest {
 	struct hostperf *host;
 	struct host_event event[PMU_COUNTERS]; /* general, then fixed */
+	struct pebs_control pebs;	       /* as the guest has it */
+	u64 latency;			       /* counters whose select is that of load latency */
 };
 
 /* The guest's counters that should count and have no physical one. KVM leaves that unsaid. */
 u64 hostperf_starved(const struct hostperf_guest *guest);
+/* To be called when events of the host have come or gone: no record is made of theirs. */
+void hostperf_settle_pebs(struct hostperf_guest *guest);
 
 #endif

@@ -92,7 +92,8 @@ static bool place(const struct hostperf *host, struct plan *plan, struct host_ev
 {
 	u64 counters = possible(host->hw->model, event->select);
 
-	if (place_free(plan, event, counters & ~*tried))
+	if (place_free(plan, event, counters & ~*tried & event->preferred) ||
+	    place_free(plan, event, counters & ~*tried))
 		return true;
 	for (u64 left = counters & ~*tried; left;) {
 		u32 counter = next_bit(&left);
@@ -182,9 +183,11 @@ void hostperf_set_control(struct hwpmu *hw, u32 counter, u64 select)
 		u32 shift = (counter - PMU_FIXED_BASE) * FIXED_CTRL_BITS;
 		u64 field = (select & EVENTSEL_OS ? FIXED_CTRL_OS : 0) |
 			    (select & EVENTSEL_USR ? FIXED_CTRL_USR : 0);
-		u64 others = hw->fixed_ctrl & ~(MASK(FIXED_CTRL_BITS - 1, 0) << shift);
+		u64 adaptive = FIXED_CTRL_ADAPTIVE(counter - PMU_FIXED_BASE);
+		u64 others = hw->fixed_ctrl & ~(MASK(FIXED_CTRL_BITS - 1, 0) << shift | adaptive);
 
-		hwpmu_write_fixed_ctrl(hw, others | field << shift);
+		hwpmu_write_fixed_ctrl(hw, others | field << shift |
+						   (select & EVENTSEL_ADAPTIVE ? adaptive : 0));
 	}
 }
 

@@ -155,6 +155,8 @@ void vcpu_host_report(struct vcpu *vcpu)
 
 	if (vcpu->pmu.mode != VM_PMU_EVENT && !vcpu->pmu.starved)
 		return;
+	if (vcpu->pmu.mode == VM_PMU_EVENT)
+		hostperf_settle_pebs(&vcpu->pmu.host.guest);
 	starved = vcpu->pmu.mode == VM_PMU_EVENT ? hostperf_starved(&vcpu->pmu.host.guest) : 0;
 	fresh = starved & ~vcpu->pmu.starved;
 	WRITE_ONCE(vcpu->pmu.starved, starved);

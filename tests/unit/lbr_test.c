@@ -34,25 +34,26 @@
 #define ARCH_ALL (LBR_CTL_EN | LBR_CTL_OS | LBR_CTL_USR | LBR_CTL_KINDS)
 
 static struct pmu_machine m;
+static void (*create)(struct pmu_machine *m, enum model_set model);
 
 static int on_skylake(void **state)
 {
 	(void)state;
-	pmu_machine_create(&m, MODEL_SKYLAKE);
+	create(&m, MODEL_SKYLAKE);
 	return 0;
 }
 
 static int on_sapphirerapids(void **state)
 {
 	(void)state;
-	pmu_machine_create(&m, MODEL_SAPPHIRERAPIDS);
+	create(&m, MODEL_SAPPHIRERAPIDS);
 	return 0;
 }
 
 static int on_genoa(void **state)
 {
 	(void)state;
-	pmu_machine_create(&m, MODEL_GENOA);
+	create(&m, MODEL_GENOA);
 	return 0;
 }
 
@@ -409,7 +410,7 @@ static void a_stack_survives_save_and_restore(void **state)
 	for (u32 i = 0; i < ARRAY_SIZE(models); i++) {
 		u32 n;
 
-		pmu_machine_create(&m, models[i]);
+		create(&m, models[i]);
 		guest_wrmsr(&m, LBR_SELECT, 0);
 		guest_wrmsr(&m, ARCH_CTL, ARCH_ALL);
 		guest_wrmsr(&m, AMD_EXTN, DBG_EXTN_CFG_LBR);
@@ -418,7 +419,7 @@ static void a_stack_survives_save_and_restore(void **state)
 		for (u32 j = 0; j < 11; j++)
 			retire(j % NBRANCHES, 0x1000 + j, 0x2000 + j);
 		n = pmu_save(&m.pmu, saved);
-		pmu_machine_create(&m, models[i]);
+		create(&m, models[i]);
 		assert_int_equal(pmu_restore(&m.pmu, saved, n), n);
 		assert_int_equal(pmu_save(&m.pmu, again), n);
 		assert_memory_equal(saved, again, n * sizeof(saved[0]));
@@ -453,5 +454,9 @@ int main(void)
 		ON(on_genoa, a_stack_survives_save_and_restore),
 	};
 
-	return cmocka_run_group_tests(tests, NULL, NULL);
+	create = pmu_machine_create;
+	if (cmocka_run_group_tests_name("mediated", tests, NULL, NULL))
+		return 1;
+	create = pmu_machine_create_event;
+	return cmocka_run_group_tests_name("event", tests, NULL, NULL);
 }

@@ -147,6 +147,7 @@ static void adaptive_records_have_the_groups_asked_for(void **state)
 #define OVF	 0x390
 
 static struct pmu_machine m;
+static void (*make_machine)(struct pmu_machine *m, enum model_set model);
 static u8 memory[SIZE];
 static u64 readonly_from; /* no writes from here on */
 
@@ -207,7 +208,7 @@ static void set_word(u64 linear, u64 value)
 
 static void create(enum model_set model)
 {
-	pmu_machine_create(&m, model);
+	make_machine(&m, model);
 	m.apart = true;
 	hwpmu_attach_store(&m.hw, &store, NULL);
 	memset(memory, 0, sizeof(memory));
@@ -438,5 +439,9 @@ int main(void)
 		cmocka_unit_test(latency_bits_are_not_fixed_counters),
 	};
 
-	return cmocka_run_group_tests(tests, NULL, NULL);
+	make_machine = pmu_machine_create;
+	if (cmocka_run_group_tests_name("mediated", tests, NULL, NULL))
+		return 1;
+	make_machine = pmu_machine_create_event;
+	return cmocka_run_group_tests_name("event", tests, NULL, NULL);
 }
