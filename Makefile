@@ -200,7 +200,7 @@ install: all
 	install -D -m 755 $(O)/libvpmu-kvm.so $(DESTDIR)$(prefix)/lib/vpmu/libvpmu-kvm.so
 	install -D -m 755 $(O)/vpmu-init $(DESTDIR)$(prefix)/lib/vpmu/vpmu-init
 	install -D -m 755 $(O)/vpmu-kernel $(DESTDIR)$(prefix)/lib/vpmu/vpmu-kernel
-	install -D -t $(DESTDIR)$(prefix)/lib/vpmu/lab -m 644 $(wildcard lab/*.py)
+	install -D -t $(DESTDIR)$(prefix)/lib/vpmu/lab -m 644 $(wildcard lab/*.py lab/*.c)
 	install -D -t $(DESTDIR)$(prefix)/lib/vpmu/lab -m 755 lab/vpmu-lab lab/vpmu-profile
 	install -D -m 644 $(O)/libvpmu.a $(DESTDIR)$(prefix)/lib/libvpmu.a
 	version=$$(sed -n 's/^#define VPMU_VERSION "\(.*\)"/\1/p' cli/cli.h) && \

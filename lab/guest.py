@@ -149,6 +149,8 @@ class Guests:
         if key not in self.running:
             self.running[key] = Guest(model, cpus=cpus, options=options).__enter__()
             self.running[key].run("perf stat -e instructions true")  # whatever happens only once
+            # Linux samples less when samples take long, as here: an experiment wants the periods that it asked for.
+            self.running[key].run("cd /proc/sys/kernel; echo 1000000 >perf_event_max_sample_rate; echo 0 >perf_cpu_time_max_percent")
         guest = self.running[key]
         guest.vpmu("set", f"pmu={pmu}", f"accounting={accounting}")
         return guest

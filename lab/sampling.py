@@ -1,0 +1,311 @@
+# SPDX-License-Identifier: MIT
+"""Experiments that sample in the guest: mispredictions, branch records, PEBS, top-down, overhead, and the view from outside."""
+
+import collections
+import os
+import re
+import shutil
+import subprocess
+import tempfile
+
+from experiments import PIPELINE, TOGGLE, Result, experiment
+from guest import VPMU, Failure
+
+HERE = os.path.dirname(os.path.realpath(__file__))
+
+
+def program(lab, name):
+    """A program of this folder, built for the guest, which sees the host's files."""
+    if not hasattr(lab, "built"):
+        if not shutil.which("cc"):
+            raise Failure("there is no C compiler: run 'apt install gcc libc6-dev'")
+        lab.built = tempfile.mkdtemp(prefix="vpmu-lab-", dir="/var/tmp")
+    path = f"{lab.built}/{name}"
+    if not os.path.exists(path):
+        subprocess.run(["cc", "-O1", "-g", "-static", "-no-pie", "-fno-pie", "-fno-omit-frame-pointer", "-o", path, f"{HERE}/{name}.c"], check=True)
+    return path
+
+
+def shares(guest, data="/tmp/lab.data", options=""):
+    """{symbol: percent} of a recording in the guest."""
+    text = guest.run(f"perf report -i {data} --stdio --no-children --sort symbol {options} 2>/dev/null")
+    return {name: float(percent) for percent, name in re.findall(r"^\s*([\d.]+)%\s+\[[.k]\] (\S+)", text, re.M)}
+
+
+def only(found, names):
+    """Shares among these alone."""
+    total = sum(found.get(name, 0) for name in names)
+    if not total:
+        raise Failure("there are no samples of the program")
+    return {name: 100 * found.get(name, 0) / total for name in names}
+
+
+# --- branch-miss ---
+
+FUNCTIONS = ["main", "bar", "foo", "qux"]
+
+
+@experiment("branch-miss", "Intel 2019", "host: main 48.19, bar 21.21, foo 18.44, qux 11.64 %; guest: 46.18, 22.29, 20.29, 10.47 %")
+def branch_miss(lab):
+    """Where mispredictions are, sampled in a guest"""
+    result, found = Result(), {}
+    ftest = program(lab, "ftest")
+    for name, mode, period in (("exact", "mediated", 13), ("mediated", "mediated", 1009), ("event", "event", 1009)):
+        guest = lab.guests.get("icelake", mode)
+        turns = 20 if period == 13 else 400
+        guest.run(f"perf record -q -e branch-misses:u -c {period} -o /tmp/lab.data {ftest} {turns}")
+        found[name] = only(shares(guest), FUNCTIONS)
+        lab.progress(f"{name}: done")
+    published = {"main": 48.19, "bar": 21.21, "foo": 18.44, "qux": 11.64}
+    result.table("shares of mispredictions, %", ["function", *found, "published host"],
+                 [[f, *(f"{found[n][f]:.2f}" for n in found), published[f]] for f in FUNCTIONS])
+    result.note("The program is our own of the described shape; exact is every 13th misprediction.")
+    result.figures = found
+    result.plot("mediated", " %", [[f, found["mediated"][f]] for f in FUNCTIONS])
+    result.must("event and mediated mode within 2 points of each other",
+                all(abs(found["event"][f] - found["mediated"][f]) <= 2 for f in FUNCTIONS))
+    result.must("both within 2 points of the exact shares",
+                all(abs(found[n][f] - found["exact"][f]) <= 2 for n in ("event", "mediated") for f in FUNCTIONS))
+    return result
+
+
+# --- branch records ---
+
+@experiment("lbr-callgraph", "Intel 2019", "full call chains from _start; self main 13.23, qux 37.26, bar 12.28, foo 16.57 % in the guest")
+def lbr_callgraph(lab):
+    """Call chains from branch records"""
+    result = Result()
+    guest = lab.guests.get("icelake", "mediated")
+    ftest = program(lab, "ftest")
+    names = FUNCTIONS + ["next"]
+    guest.run(f"perf record -q -e instructions:u -c 10007 --call-graph lbr -o /tmp/lab.data {ftest} 200")
+    sampled = only(shares(guest, options="-g none"), names)
+    chains = guest.run("perf script -i /tmp/lab.data -F ip,sym 2>/dev/null").split("\n\n")
+    stacks = [re.findall(r"^\s*[0-9a-f]+ (\S+)", chain, re.M) for chain in chains if chain.strip()]
+    inner = [stack for stack in stacks if stack and stack[0] in ("qux", "bar", "foo", "next")]
+    good = [stack for stack in inner if "main" in stack and stack[-1] in ("_start", "__libc_start_main", "__libc_start_call_main", "main")]
+    guest.run(f"perf record -q -e instructions:u -c 97 -o /tmp/lab.data {ftest} 10")
+    exact = only(shares(guest), names)
+    result.table("self, % of instructions", ["function", "with call graph", "exact"],
+                 [[f, f"{sampled[f]:.2f}", f"{exact[f]:.2f}"] for f in names])
+    deep = collections.Counter(len(stack) for stack in inner)
+    result.table("depth of chains", ["frames", "samples"], sorted(deep.items()))
+    result.figures = {"sampled": sampled, "exact": exact, "chains": len(inner), "complete": len(good)}
+    result.must("self shares within 2 points of the exact ones", all(abs(sampled[f] - exact[f]) <= 2 for f in names))
+    result.must(f"chains lead through main ({len(good)} of {len(inner)})", inner and len(good) >= 0.95 * len(inner))
+    return result
+
+
+@experiment("lbr-branches", "Intel LBR v14", "12.12/12.03, 11.05/11.09, 8.81/8.57 % host/guest: shares agree")
+def lbr_branches(lab):
+    """Shares of taken branches in branch records"""
+    result = Result()
+    guest = lab.guests.get("icelake", "mediated")
+    guest.run(f"perf record -q -e instructions:u -c 10007 -b -o /tmp/lab.data {program(lab, 'br_instr')} 20")
+    text = guest.run("perf script -i /tmp/lab.data -F brstacksym 2>/dev/null")
+    found = collections.Counter()
+    for source, target in re.findall(r"(\S+?)\+0x[0-9a-f]+/(\S+?)\+0x[0-9a-f]+/", text):
+        found[(source, target)] += 1
+    # Of a turn: 59 of hot, 39 of warm, two calls, two returns, one back in main.
+    per_turn = {("hot", "hot"): 59, ("warm", "warm"): 39, ("main", "hot"): 1, ("main", "warm"): 1, ("hot", "main"): 1,
+                ("warm", "main"): 1, ("main", "main"): 1}
+    total, all_of = sum(found[k] for k in per_turn), sum(per_turn.values())
+    if not total:
+        raise Failure("there are no branch records of the program")
+    rows = [[f"{a} to {b}", 100 * found[(a, b)] / total, 100 * n / all_of] for (a, b), n in per_turn.items()]
+    result.table("shares of branches, %", ["branch", "measured", "exact"], [[n, f"{m:.2f}", f"{e:.2f}"] for n, m, e in rows])
+    result.figures = {name: [measured, exact] for name, measured, exact in rows}
+    result.plot("measured", " %", [[name, measured] for name, measured, _ in rows])
+    result.must("all within 1 point of the exact ones", all(abs(measured - exact) <= 1 for _, measured, exact in rows))
+    return result
+
+
+# --- PEBS ---
+
+def skids(guest, event, path):
+    """{instructions between a sample and the next branch before it: samples} for samples of taken branches."""
+    guest.run(f"perf record -q -e {event} -c 1009 -o /tmp/lab.data {path} 20")
+    text = guest.run("perf script -i /tmp/lab.data -F ip,sym,symoff 2>/dev/null")
+    return re.findall(r"(hot|warm)\+0x([0-9a-f]+)", text)
+
+
+@experiment("pebs-precision", "Tencent 2022", "instructions:ppp: 57.74 / 41.40 % in the guest, 57.90 / 41.95 % on the host")
+def pebs_precision(lab):
+    """Which instruction a sample names, by precision"""
+    result, histograms = Result(), {}
+    path = program(lab, "br_instr")
+    guest = lab.guests.get("icelake", "mediated")
+    listing = subprocess.run(["objdump", "-d", "--no-show-raw-insn", "--disassemble=hot", path], text=True, stdout=subprocess.PIPE).stdout
+    at = [int(a, 16) for a in re.findall(r"^\s*([0-9a-f]+):\t", listing, re.M)]
+    ends = [int(a, 16) for a in re.findall(r"^\s*([0-9a-f]+):\t(?:jne|ret)", listing, re.M)]
+    order = {address - at[0]: i for i, address in enumerate(at)}
+    jump = order[ends[0] - at[0]]
+    first = order[at[1] - at[0]]
+    for event in ("branches:u", "branches:up", "branches:upp", "branches:uppp"):
+        histogram = collections.Counter()
+        try:
+            for name, offset in skids(guest, event, path):
+                place = order.get(int(offset, 16))
+                if name != "hot" or place is None:
+                    continue
+                # Behind the jump is the loop's first instruction, or what follows the loop.
+                histogram[0 if place in (jump, len(at) - 1) else place - first + 1 if place < jump else place - jump] += 1
+        except Failure as failure:
+            result.note(f"{event}: {failure}")
+        histograms[event] = histogram
+        lab.progress(f"{event}: {sum(histogram.values())} samples")
+    kinds = sorted({skid for h in histograms.values() for skid in h})
+    result.table("samples by skid, in instructions", ["event", *kinds], [[e, *(h[k] for k in kinds)] for e, h in histograms.items()])
+    guest.run(f"perf record -q -e instructions:uppp -c 10007 -o /tmp/lab.data {path} 50")
+    measured = only(shares(guest), ["hot", "warm"])
+    exact = {"hot": 100 * 603 / 1006, "warm": 100 * 403 / 1006}
+    result.table("shares of instructions, %", ["function", "measured", "exact"],
+                 [[f, f"{measured[f]:.2f}", f"{exact[f]:.2f}"] for f in exact])
+    result.figures = {"skid": {e: dict(h) for e, h in histograms.items()}, "shares": measured}
+    for event in ("branches:upp", "branches:uppp"):
+        h = histograms[event]
+        result.must(f"{event}: no skid", h[0] > 100 and h[0] == sum(h.values()))
+    result.must("shares within 0.5 point of the exact ones", all(abs(measured[f] - exact[f]) <= 0.5 for f in exact))
+    return result
+
+
+def interrupts(guest):
+    return sum(int(n) for n in re.findall(r"\d+", guest.run("grep PMI: /proc/interrupts").split("Performance")[0].split(":")[1]))
+
+
+def cpu_seconds(pid):
+    with open(f"/proc/{pid}/stat") as stat:
+        fields = stat.read().rsplit(")", 1)[1].split()
+    return (int(fields[11]) + int(fields[12])) / os.sysconf("SC_CLK_TCK")
+
+
+@experiment("pebs-cost", "Tencent 2022", "about 200 ns a record; one PMI for a buffer instead of one for each sample")
+def pebs_cost(lab):
+    """PMIs and time of samples, one by one and by the buffer"""
+    result, rows = Result(), []
+    path = program(lab, "br_instr")
+    guest = lab.guests.get("icelake", "mediated")
+    begun = cpu_seconds(guest.pid)
+    guest.run(f"{path} 200")
+    alone = cpu_seconds(guest.pid) - begun
+    for name, event in (("one by one", "instructions:u"), ("large PEBS", "instructions:uppp")):
+        before, begun = interrupts(guest), cpu_seconds(guest.pid)
+        guest.run(f"perf record -q -e {event} -c 20011 --no-timestamp -o /tmp/lab.data {path} 200")
+        seconds = cpu_seconds(guest.pid) - begun - alone
+        pmis = interrupts(guest) - before
+        samples = int(guest.run("perf script -i /tmp/lab.data -F ip 2>/dev/null | wc -l"))
+        rows.append([name, samples, pmis, 1000 * pmis / max(samples, 1), 1e9 * seconds / max(samples, 1)])
+        lab.progress(f"{name}: {samples} samples, {pmis} PMIs")
+    result.table("samples", ["", "samples", "PMIs", "PMIs per 1000", "host ns per sample, perf's own work included"],
+                 [[n, s, p, f"{k:.1f}", f"{ns:.0f}"] for n, s, p, k, ns in rows])
+    result.figures = {n: {"samples": s, "pmis": p} for n, s, p, _, _ in rows}
+    result.plot("PMIs per 1000 samples", "", [[n, k] for n, _, _, k, _ in rows])
+    result.must("one by one: a PMI for each sample", rows[0][3] > 900)
+    result.must("large PEBS: at most one PMI for ten samples", rows[1][1] > 100 and rows[1][3] <= 100)
+    return result
+
+
+# --- the view from outside ---
+
+@experiment("system-wide", "EPFL 2010", "the host's view of a guest is one line: 98.55 % vmx_vcpu_run")
+def system_wide(lab):
+    """One profile of guest user, guest kernel, hypervisor and VMM"""
+    result = Result()
+    guest, path = lab.guests.get("genoa", "mediated"), program(lab, "ftest")
+    with tempfile.TemporaryDirectory(prefix="vpmu-lab-") as folder:
+        with open(folder + "/kallsyms", "w") as out:
+            out.write(guest.run("cat /proc/kallsyms"))
+        guest.start(f"timeout 8 sh -c 'while :; do {path} 300; find /usr/share -maxdepth 2 >/dev/null; done' || true")
+        subprocess.run([VPMU, "record", str(guest.pid), "--for", "6", "-o", folder + "/data"], check=True, stderr=subprocess.DEVNULL)
+        guest.finish()
+        command = [VPMU, "report", "-i", folder + "/data", "--kallsyms", folder + "/kallsyms", "--elf", path]
+        text = subprocess.run(command, text=True, check=True, stdout=subprocess.PIPE).stdout
+    rows = re.findall(r"^\s*([\d.]+) %\s+(\d+)\s+(guest user|guest kernel|hypervisor|VMM)\s+(.*)$", text, re.M)
+    worlds = collections.Counter()
+    for _, count, world, _ in rows:
+        worlds[world] += int(count)
+    total = sum(worlds.values())
+    named = sum(int(c) for _, c, world, what in rows if world == "guest kernel" and not what.startswith("0x"))
+    user = [what for _, _, world, what in rows if world == "guest user"]
+    result.table("samples", ["share, %", "where", "what"], [[share, world, what] for share, _, world, what in rows[:20]])
+    result.plot("where", " %", [[world, 100 * n / max(total, 1)] for world, n in worlds.most_common()])
+    result.figures = dict(worlds)
+    result.must("guest user, guest kernel and hypervisor are told apart", all(worlds[w] for w in ("guest user", "guest kernel", "hypervisor")))
+    result.must("nearly all of the guest's kernel has names", worlds["guest kernel"] and named > 0.9 * worlds["guest kernel"])
+    result.must("the program's functions have names", any(what.startswith("ftest ") for what in user))
+    return result
+
+
+# --- cost ---
+
+SIX = "cycles,instructions,branches,branch-misses,cache-references,cache-misses"
+TEN = SIX + ",r0729,r0129,r00c4,r00c3"
+
+
+@experiment("overhead", "mediated RFC 2024", "6 events at 1000 Hz: 33.6 % to 6.2 %; 10 events, multiplexed: 79.3 % to 10.5 %")
+def overhead(lab):
+    """What sampling costs, in both modes"""
+    result, cost = Result(), {}
+    path = program(lab, "ftest")
+    for mode in ("event", "mediated"):
+        for name, events in (("6 events", SIX), ("10 events", TEN)):
+            guest, best = lab.guests.get("genoa", mode), {}
+            for _ in range(3):
+                for what, command in (("plain", f"{path} 3000"), ("sampled", f"perf record -q -F 1000 -e {events} -o /tmp/lab.data {path} 3000")):
+                    begun = cpu_seconds(guest.pid)
+                    guest.run(command)
+                    best[what] = min(best.get(what, 1e9), cpu_seconds(guest.pid) - begun)
+            cost[(mode, name)] = 100 * (best["sampled"] / best["plain"] - 1)
+            lab.progress(f"{mode}, {name}: {cost[(mode, name)]:.1f} %")
+    published = {("event", "6 events"): 33.6, ("mediated", "6 events"): 6.2, ("event", "10 events"): 79.3, ("mediated", "10 events"): 10.5}
+    result.table("overhead, % of CPU time", ["", "6 events", "10 events", "published"],
+                 [[m, f"{cost[(m, '6 events')]:.1f}", f"{cost[(m, '10 events')]:.1f}", f"{published[(m, '6 events')]}, {published[(m, '10 events')]}"]
+                  for m in ("event", "mediated")])
+    result.plot("overhead", " %", [[f"{m}, {n}", c] for (m, n), c in cost.items()])
+    result.figures = {f"{m}, {n}": c for (m, n), c in cost.items()}
+    for n in ("6 events", "10 events"):
+        result.must(f"{n}: mediated is at least 3 times cheaper", cost[("event", n)] >= 3 * cost[("mediated", n)])
+    return result
+
+
+@experiment("pmi-latency", "Intel 2018/2019", "2,500,000 ns to 300-400 ns for a PMI or a change of control")
+def pmi_latency(lab):
+    """Time of a change of control, in both modes"""
+    result, ns = Result(), {}
+    for mode in ("event", "mediated"):
+        guest, best = lab.guests.get("genoa", mode), {}
+        for turns in (0, 20000) * 3:
+            begun = cpu_seconds(guest.pid)
+            guest.run(f"python3 {TOGGLE} 4 {turns}")
+            best[turns] = min(best.get(turns, 1e9), cpu_seconds(guest.pid) - begun)
+        ns[mode] = 1e9 * (best[20000] - best[0]) / 20000
+        lab.progress(f"{mode}: {ns[mode]:.0f} ns")
+    result.table("stopping and starting four counters, Linux's own work included", ["mode", "ns", "published"],
+                 [["event", f"{ns['event']:.0f}", "2,500,000"], ["mediated", f"{ns['mediated']:.0f}", "300-400"]])
+    result.plot("ns", "", list(ns.items()))
+    result.figures = ns
+    result.must("mediated is quicker than event mode", 0 < ns["mediated"] < ns["event"])
+    return result
+
+
+@experiment("topdown", "Intel 2026", "host/guest: frontend 32.0/34.0, bad speculation 5.2/4.6, retiring 13.8/11.7, backend 49.0/49.7 %")
+def topdown(lab):
+    """Top-down level 1 from the model"""
+    result = Result()
+    guest = lab.guests.get("genoa", "mediated")
+    text = guest.run(f"perf stat -x, -e '{{{PIPELINE}}}:u' {program(lab, 'ftest')} 300")
+    numbers = [int(line.split(",")[0]) for line in text.splitlines() if re.match(r"\d+,", line)]
+    if len(numbers) != 6:
+        raise Failure(f"perf did not count six events: {text[:200]}")
+    backend, frontend, smt, dispatched, retired, cycles = numbers
+    slots = 6 * cycles
+    share = {"frontend": 100 * frontend / slots, "bad speculation": 100 * (dispatched - retired) / slots,
+             "retiring": 100 * retired / slots, "backend": 100 * backend / slots, "SMT contention": 100 * smt / slots}
+    published = {"frontend": "32.0/34.0", "bad speculation": "5.2/4.6", "retiring": "13.8/11.7", "backend": "49.0/49.7", "SMT contention": ""}
+    result.table("slots, %", ["", "measured", "published host/guest, another workload"], [[n, f"{s:.1f}", published[n]] for n, s in share.items()])
+    result.plot("slots", " %", list(share.items()))
+    result.figures = share
+    result.must("slots sum to 100 %", abs(sum(share.values()) - 100) < 1)
+    result.must("no share is negative", all(s >= 0 for s in share.values()))
+    return result
+
