@@ -205,6 +205,8 @@ struct jump_entry {
 	const void *code;
 };
 
+#define SHARE_SLOTS 8
+
 #define XSAVE_SIZE 4096
 
 /* What cpu/fpu.c knows of the host: found at creation, and its control words while guest state is
@@ -236,6 +238,7 @@ struct cpu {
 	u64 jump_key; /* XORed into addresses to look them up in jump[]; see engine/run.c */
 	u64 jump_generation[NSPACES]; /* another number when no entry of jump[] may be used any more */
 	u64 spill[8]; /* scratch of translated code */
+	u64 share[SHARE_SLOTS]; /* the same: host addresses that accesses share */
 	u64 host_rsp; /* the stack to return to */
 	u64 tsc_offset, tsc_scale; /* guest TSC = host TSC * scale >> 48, plus offset */
 

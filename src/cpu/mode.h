@@ -61,6 +61,9 @@
 	(RETIRE_BIT(RETIRE_CYCLES) | RETIRE_BIT(RETIRE_REF_CYCLES) | RETIRE_BIT(RETIRE_STALLS) | \
 	 RETIRE_BIT(RETIRE_IDLE_SLOTS))
 
+/* A block whose memory accesses share no checks; never in cpu->mode. */
+#define MODE_APART BIT(28)
+
 #define MODE_LBR BIT(24) /* near branches are recorded: branch_wanted() */
 
 void cpu_update_mode(struct cpu *cpu);

@@ -259,7 +259,7 @@ static void detach(struct cpu *cpu, struct block *block)
 	*p = block->next_hash;
 	forget_jump(cpu, block);
 	unlink_in(block);
-	for (u32 i = 0; i < ARRAY_SIZE(block->link); i++)
+	for (u32 i = 0; i < block->nlinks; i++)
 		unlink_out(&block->link[i]);
 }
 

@@ -58,7 +58,8 @@ struct link {
 	u8 *site; /* the displacement, writable view */
 	u8 *stub; /* where it goes while unlinked */
 	u64 rip;  /* target */
-	struct block *from, *to;
+	u32 apart; /* MODE_APART: the block there is one of that kind */
+	struct block *to;
 	struct link *next_in; /* in to->links_in */
 };
 
@@ -103,7 +104,8 @@ struct block {
 	const u8 *host2; /* where the page of gpa2 is */
 	u64 lines, lines2; /* 64-byte lines of the page(s) it was made from */
 	struct block *next_page, *next_page2;
-	struct link link[2];
+	struct link *link; /* nlinks of them */
+	u32 nlinks;
 	struct link *links_in;
 	struct place *places; /* ninsns of them, then the out-of-line ones */
 	u32 nplaces;
@@ -200,7 +202,7 @@ struct engine {
 	struct slow_state pending; /* between slow_access() and slow_commit() */
 	/* Entry points of the generated runtime, executable view. */
 	u64 (*enter)(struct cpu *cpu, const void *code);
-	u8 *leave, *slow, *commit, *call; /* writable view */
+	u8 *leave, *slow, *share, *commit, *call; /* writable view */
 	u8 *record[BRANCH_FAR], *record_no_call; /* the same: of near branches, trans_lbr.c */
 	u8 *observe_access, *observe_fetch, *observe_branch;
 	u64 blocks_made, flushes;
@@ -262,6 +264,7 @@ struct block *translate(struct cpu *cpu, u32 mode, gpa_t gpa, const u8 *host,
 
 /* slow.c: called from translated code */
 u64 slow_access(struct cpu *cpu, u64 address, u32 desc, const u8 *return_pc);
+u64 slow_share(struct cpu *cpu, u64 address, u32 desc, const u8 *return_pc);
 u64 slow_commit(struct cpu *cpu, u64 unused, u32 desc, const u8 *return_pc);
 
 /* call.c: the same; executes a struct insn */
@@ -290,6 +293,7 @@ static inline void flags_out(struct cpu *cpu)
 #define DESC_X87       BIT(15) /* no emulator does x87 to MMIO: KVM */
 #define DESC_ALIGN     BIT(16) /* must be aligned to its size */
 #define DESC_STEP      BIT(17) /* for observe.c: the instruction is executed alone */
+#define DESC_GROUP_WRITE BIT(18) /* for slow_share(): the page must be writable as well */
 #define DESC_SET_SHIFT 20      /* for observe.c: enum tlb_set */
 
 /* observe.c: called from translated code, like slow_access(); fetches and branches have their line's

@@ -430,10 +430,12 @@ static void link_to(struct cpu *cpu, struct link *link, u32 mode)
 	/* The target is in the same page as the block just left, which is still valid. */
 	if (cpu->code->nwritten || link->to)
 		return;
-	to = find_block(cpu, mode, &fault);
+	to = find_block(cpu, mode | link->apart, &fault);
 	if (!to || to->gpa2 != NO_GPA || cpu->engine->link_epoch != cpu->engine->flushes)
 		return;
 	link_set(link, to);
+	if (link->apart)
+		return;
 	update_jump_key(cpu, mode);
 	remember_jump(cpu, to); /* for the visit that is next */
 }

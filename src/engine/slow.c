@@ -171,6 +171,38 @@ u64 slow_access(struct cpu *cpu, u64 address, u32 desc, const u8 *return_pc)
 	return two_pages(cpu, gva, desc, access, return_pc);
 }
 
+/* Does the TLB let code of this mode access the page, for writing or only for reading? */
+static bool tlb_grants(const struct cpu *cpu, gva_t gva, bool write)
+{
+	const struct tlb_entry *entry =
+		&cpu->tlb[cpu_tlb_set(cpu->mode)][(gva >> PAGE_SHIFT) % TLB_SIZE];
+
+	return ((write ? entry->write : entry->read) ^ gva) < PAGE_SIZE;
+}
+
+/*
+ * The first of a group of accesses to one page did not find the rights of all in the TLB. Its own are asked for; when
+ * that brings those of the others, the check is made again (with the same address), else they are checked apart.
+ */
+u64 slow_share(struct cpu *cpu, u64 address, u32 desc, const u8 *return_pc)
+{
+	u32 access = desc & DESC_WRITE ? ACCESS_WRITE | (desc & DESC_READ ? ACCESS_RMW : 0) : 0;
+	enum guest_fault fault;
+	struct translation t;
+	gva_t gva;
+
+	if (vector_misaligned(address, desc))
+		fault = cpu_raise_error(cpu, VEC_GP, 0);
+	else
+		fault = linear_address(cpu, address, desc, access, &gva);
+	if (fault == FAULT_NONE)
+		fault = mmu_fill(cpu, gva, access, &t);
+	if (fault != FAULT_NONE)
+		return leave(cpu, return_pc, fault, false);
+	cpu->spill[SPILL_HOST] = address;
+	return tlb_grants(cpu, gva, desc & DESC_GROUP_WRITE) ? SLOW_DIRECT : SLOW_COMMIT;
+}
+
 static enum guest_fault store(struct cpu *cpu)
 {
 	struct slow_state *pending = &cpu->engine->pending;

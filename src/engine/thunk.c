@@ -122,6 +122,8 @@ bool thunks_make(struct engine *eng)
 	make_return(&e);
 	eng->slow = e.p;
 	make_slow(&e, finish, slow_access);
+	eng->share = e.p;
+	make_slow(&e, finish, slow_share);
 	eng->commit = e.p;
 	make_slow(&e, finish, slow_commit);
 	lbr_thunks_make(eng, &e);

@@ -66,6 +66,7 @@ struct stub {
 		  */
 	u8 index, recipe;
 	enum flags_at flags;
+	const u8 *retry; /* a leader's: where its check begins; else NULL */
 };
 
 #define MAX_STUBS (2 * BLOCK_INSNS)
@@ -96,6 +97,7 @@ struct scan {
 	bool ends;	/* the block ends with it */
 	bool may_fault; /* before it has written anything */
 	bool stores;	/* to memory */
+	bool quiet;	/* a NOP or PREFETCH, which may name memory */
 	u16 reads, writes;
 	u16 keeps; /* an instruction that writes some: those it leaves as they were */
 	u16 regs_written; /* one bit a general register */
@@ -103,7 +105,21 @@ struct scan {
 	u16 live, exposed;
 	bool merges; /* writes some and keeps others that matter */
 	struct recipe recipe; /* of the flags it leaves */
+	u8 group;	      /* in t->groups, or NO_GROUP */
+	s64 at_offset;	      /* where its access is, as seen from the group's leader */
 };
+
+#define NO_GROUP 0xff
+
+/* Accesses that share a check: trans_share.c. Offsets from the registers as the leader has them. */
+struct group {
+	u8 leader; /* which instruction */
+	u8 members;
+	bool write;
+	s64 lo, hi;
+};
+
+#define MAX_LINKS (2 + SHARE_SLOTS)
 
 /* The bytes a block is made from: always the page copies, so that what was translated is what is
  * compared. */
@@ -137,6 +153,11 @@ struct trans {
 	struct recipe recipes[BLOCK_INSNS];
 	u32 nrecipes;
 	u8 recipe_id; /* with FLAGS_BY_RECIPE: number of it, from 1 */
+
+	struct group groups[SHARE_SLOTS];
+	u32 ngroups;
+	struct link links[MAX_LINKS];
+	u32 nlinks;
 
 	struct source source;
 	struct insn insn;
@@ -189,6 +210,7 @@ void flags_analyse(struct trans *t); /* of the block */
 void flags_keep(struct trans *t);    /* before the host's flags are destroyed: saves them if they matter */
 void flags_save(struct trans *t);    /* before others look for them in cpu->aflags */
 void flags_restore(struct trans *t); /* before they are needed */
+void flags_cook(struct trans *t);    /* a recipe at last: into cpu->aflags. Destroys S0, S1 and the host's flags */
 
 /* trans_memory.c */
 /* Computes the effective address, without segment, into a host register. Destroys S1, not the
@@ -196,10 +218,22 @@ void flags_restore(struct trans *t); /* before they are needed */
 void address_compute(struct trans *t, const struct operand *op, u8 dest);
 /* The address is in S0: turns it into a host address, in line or by a stub that executes n. */
 void access_begin(struct trans *t, u32 size, enum seg seg, u32 rw, const struct native *n);
-/* All of it for an operand: address, check, n. */
+/* All of it for a place at the stack pointer plus delta: address, check, n. */
+void access_stack(struct trans *t, s32 delta, u32 size, u32 rw, const struct native *n);
+/* And for an operand. */
 void access_operand(struct trans *t, const struct operand *op, u32 size, u32 rw,
 		    const struct native *n);
 void emit_stubs(struct trans *t);
+
+/* trans_share.c */
+void share_analyse(struct trans *t);
+bool share_leads(const struct trans *t);   /* is the access at hand the first of a group? */
+bool share_follows(const struct trans *t); /* one of the others? */
+void share_reach(struct trans *t, struct native *n); /* for those: makes n use the group's address */
+s64 share_shift(const struct trans *t); /* from the leader's operand to the group's first byte */
+u32 share_span(const struct trans *t);
+/* The host address of the group's first byte is in S0: for the others, and for n. */
+void share_keep(struct trans *t, struct native *n);
 
 /* trans_native.c */
 void native_emit(struct trans *t, const struct native *n);
@@ -214,6 +248,7 @@ void guest_set(struct trans *t, u8 guest, u8 host, u8 size);
 void count_weigh(struct trans *t);	 /* the instruction at hand */
 void count_taken(struct trans *t);	 /* on the path where a conditional branch is taken */
 void count_not_taken(struct trans *t);	 /* and on the other */
+void count_give_back(struct trans *t, u32 index); /* emits: that instruction and those behind it do not retire */
 void count_begin_block(struct trans *t); /* at the head, behind the checks */
 bool count_end_block(struct trans *t);	 /* behind the block; false: cache full */
 
@@ -243,8 +278,12 @@ int gate_vector(const struct trans *t);
 /* trans_system.c */
 bool system_translate(struct trans *t);		  /* whether it knew the instruction */
 bool system_ends_before(const struct trans *t);	  /* must the instruction begin a block? */
-bool system_candidate(const struct trans *t);	  /* may system_translate() know it? */
+/* May system_translate() know it? */
+bool system_candidate(const struct trans *t, const struct insn *insn);
 void system_shadow_ends(struct trans *t);
+
+/* translate.c: an instruction that does nothing. */
+bool does_nothing(const struct trans *t);
 
 /* translate.c: may the block go on behind the instruction at hand? If not, C executes it. */
 bool translatable(struct trans *t);
@@ -253,9 +292,10 @@ bool translatable(struct trans *t);
 bool branch_translate(struct trans *t);
 bool stack_translate(struct trans *t);
 bool stack_known(const struct trans *t);
-void block_end_direct(struct trans *t, u32 link, u64 target);
+void block_end_direct(struct trans *t, u64 target);
+void block_link(struct trans *t, u64 target, u8 *site, u32 apart); /* site: a jump to be linked */
 void block_end_indirect(struct trans *t); /* target in S0 */
-void emit_links(struct trans *t);
+bool emit_links(struct trans *t); /* false: cache full */
 void block_leave(struct trans *t, enum leave why, u64 arg, u64 rip);
 void push_value(struct trans *t, struct temp value, u8 size);
 /* MOV [S0], reg or MOV reg, [S0], by the opcode, of a size. */

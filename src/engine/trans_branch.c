@@ -85,15 +85,15 @@ static bool linkable(const struct trans *t, u64 target)
 	return !(t->mode & MODE_STEP) && t->mode == t->block->mode && (from & PAGE_MASK) == (to & PAGE_MASK);
 }
 
-static void new_link(struct trans *t, u32 i, u64 target, u8 *site)
+void block_link(struct trans *t, u64 target, u8 *site, u32 apart)
 {
-	t->block->link[i] = (struct link){ .site = site, .rip = target };
+	t->links[t->nlinks++] = (struct link){ .site = site, .rip = target, .apart = apart };
 }
 
-void block_end_direct(struct trans *t, u32 link, u64 target)
+void block_end_direct(struct trans *t, u64 target)
 {
 	if (linkable(t, target)) {
-		new_link(t, link, target, emit_jmp(&t->e));
+		block_link(t, target, emit_jmp(&t->e), 0);
 		return;
 	}
 	emit_mov_imm(&t->e, S0, target);
@@ -101,17 +101,21 @@ void block_end_direct(struct trans *t, u32 link, u64 target)
 }
 
 /* The stubs of the links, behind the block. */
-void emit_links(struct trans *t)
+bool emit_links(struct trans *t)
 {
-	for (u32 i = 0; i < ARRAY_SIZE(t->block->link); i++) {
-		struct link *link = &t->block->link[i];
+	struct block *b = t->block;
 
-		if (!link->site)
-			continue;
+	b->nlinks = t->nlinks;
+	b->link = cache_alloc(t->eng, t->nlinks * sizeof(*b->link));
+	for (u32 i = 0; b->link && i < b->nlinks; i++) {
+		struct link *link = &b->link[i];
+
+		*link = t->links[i];
 		link->stub = t->e.p;
 		emit_patch(&t->e, link->site, link->stub);
 		block_leave(t, LEAVE_LINK, (u64)(uintptr_t)link, link->rip);
 	}
+	return b->link;
 }
 
 static u64 wrap_target(const struct trans *t, u64 target)
@@ -131,14 +135,14 @@ static void taken_path(struct trans *t, u64 target)
 	count_taken(t);
 	observe_conditional(t, true);
 	lbr_record_direct(t, BRANCH_JCC, target);
-	block_end_direct(t, 1, target);
+	block_end_direct(t, target);
 }
 
 static void not_taken_path(struct trans *t)
 {
 	count_not_taken(t);
 	observe_conditional(t, false);
-	block_end_direct(t, 0, trans_next_rip(t));
+	block_end_direct(t, trans_next_rip(t));
 }
 
 /* The condition holds: jump to the target; else to the next instruction. */
@@ -148,8 +152,8 @@ static void end_conditional(struct trans *t, u8 cc, u64 target)
 
 	if (linkable(t, target) &&
 	    !(t->mode & (MODE_COUNT_BRANCHES | MODE_OBSERVE_BRANCHES | MODE_LBR))) {
-		new_link(t, 1, target, taken);
-		block_end_direct(t, 0, trans_next_rip(t));
+		block_link(t, target, taken, 0);
+		block_end_direct(t, trans_next_rip(t));
 		return;
 	}
 	not_taken_path(t);
@@ -254,7 +258,7 @@ static void jmp(struct trans *t)
 		flags_save(t);
 		observe_jump(t);
 		lbr_record_direct(t, BRANCH_REL_JMP, relative_target(t));
-		block_end_direct(t, 0, relative_target(t));
+		block_end_direct(t, relative_target(t));
 		return;
 	}
 	load_target(t);
@@ -293,10 +297,11 @@ static void call(struct trans *t)
 		emit_rm(&t->e, true, OP_MOV_STORE, S0, target);
 	}
 	push_value(t, next, t->insn.opsize);
+	flags_save(t);
 	observe_call(t);
 	if (direct) {
 		lbr_record_direct(t, BRANCH_REL_CALL, relative_target(t));
-		block_end_direct(t, 0, relative_target(t));
+		block_end_direct(t, relative_target(t));
 		return;
 	}
 	emit_rm(&t->e, true, OP_MOV_LOAD, S0, target);
@@ -311,9 +316,8 @@ static void ret(struct trans *t)
 	u32 pop = t->insn.nops ? (u16)t->insn.ops[0].imm : 0;
 	struct native n = native_move(OP_MOV_LOAD, S0, size);
 
+	access_stack(t, 0, size, DESC_READ, &n);
 	flags_keep(t);
-	stack_pointer(t, S0, HOST_GUEST_RSP, 0);
-	access_begin(t, size, SS, DESC_READ, &n);
 	stack_pointer(t, HOST_GUEST_RSP, HOST_GUEST_RSP, size + pop);
 	t->block->rsp_moved = size + pop;
 	cut_target(t);

@@ -140,13 +140,28 @@ void count_not_taken(struct trans *t)
 		add_at_end(t, RETIRE_NOT_TAKEN);
 }
 
-static u32 class_total(const struct trans *t, enum retire_class class)
+/* Of the instructions from this one on. */
+static u32 class_total(const struct trans *t, enum retire_class class, u32 from)
 {
 	u32 total = 0;
 
-	for (u32 i = 0; i < t->block->ninsns; i++)
+	for (u32 i = from; i < t->block->ninsns; i++)
 		total += weight_of(&t->weights[i], class);
 	return total;
+}
+
+void count_give_back(struct trans *t, u32 index)
+{
+	u64 given = (u64)(t->block->ninsns - index) << COUNT_SHIFT | t->block->nbranches;
+
+	for (retire_wanted left = mode_counts(t->mode); left; left &= left - 1) {
+		enum retire_class class = __builtin_ctzll(left);
+		u32 total = class_total(t, class, index);
+
+		if (total)
+			emit_group1_mem(&t->e, true, GROUP_SUB, live(class), total);
+	}
+	emit_rm(&t->e, true, OP_LEA, COUNTDOWN, ea_base(COUNTDOWN, -(s32)given));
 }
 
 /* Has the block, as far as it is known by now, anything to count? Most have no stalls. */
@@ -177,7 +192,7 @@ static void add_totals(struct trans *t)
 
 	for (retire_wanted left = mode_counts(t->mode); left; left &= left - 1) {
 		enum retire_class class = __builtin_ctzll(left);
-		u32 total = class_total(t, class);
+		u32 total = class_total(t, class, 0);
 
 		if (!total)
 			continue;

@@ -80,6 +80,53 @@ void flags_restore(struct trans *t)
 	t->flags = FLAGS_IN_BOTH;
 }
 
+static void alu(struct trans *t, u8 opcode, u8 size)
+{
+	emit_insn(&t->e, &(struct enc){ .p66 = size == 2,
+					.w = size == 8,
+					.opcode = opcode - (size == 1),
+					.reg = S0,
+					.rm = S1,
+					.force_rex = true });
+}
+
+#define OP_SUB	0x2b
+#define OP_TEST 0x85
+
+void flags_cook(struct trans *t)
+{
+	const struct recipe *r = &t->recipes[t->recipe_id - 1];
+
+	if (t->flags != FLAGS_BY_RECIPE)
+		return;
+	if (r->a == NO_REG)
+		emit_mov_imm(&t->e, S0, (s64)r->imm);
+	else
+		guest_get(t, r->a, S0);
+	if (r->b == NO_REG)
+		emit_mov_imm(&t->e, S1, (s64)r->imm);
+	else
+		guest_get(t, r->b, S1);
+	switch (r->kind) {
+	case RECIPE_COMPARE:
+		alu(t, OP_CMP, r->size);
+		break;
+	case RECIPE_ADDED:
+		alu(t, OP_SUB, r->size);
+		alu(t, OP_ADD, r->size);
+		break;
+	case RECIPE_TAKEN:
+		alu(t, OP_ADD, r->size);
+		alu(t, OP_SUB, r->size);
+		break;
+	default:
+		alu(t, OP_TEST, r->size);
+		break;
+	}
+	emit_save(t);
+	t->flags = FLAGS_IN_CPU;
+}
+
 /* Logic instructions leave AF undefined on paper; every processor clears it. */
 static bool clears_af(ZydisMnemonic m)
 {
@@ -155,7 +202,7 @@ static struct recipe recipe_of(const struct trans *t)
 void flags_classify(const struct trans *t, struct scan *s)
 {
 	const ZydisAccessedFlags *f = t->zi.cpu_flags;
-	bool all = s->ends || system_candidate(t);
+	bool all = s->ends || system_candidate(t, &t->insn);
 
 	s->recipe = recipe_of(t);
 	s->reads = all ? FL_ARITH : 0;

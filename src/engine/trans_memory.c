@@ -45,11 +45,11 @@ void address_compute(struct trans *t, const struct operand *op, u8 dest)
 			  &(struct enc){ .map = MAP_0F, .opcode = 0xb7, .reg = dest, .rm = dest });
 }
 
-static s32 tag_column(const struct trans *t, u32 rw)
+static s32 tag_column(const struct trans *t, bool write)
 {
 	s32 set = CPU(tlb) + cpu_tlb_set(t->mode) * (s32)sizeof(t->cpu->tlb[0]);
 
-	return set + (rw & DESC_WRITE ? offsetof(struct tlb_entry, write)
+	return set + (write ? offsetof(struct tlb_entry, write)
 				      : offsetof(struct tlb_entry, read));
 }
 
@@ -80,22 +80,42 @@ static struct stub *new_stub(struct trans *t, u32 desc, s32 tag, const struct na
 #define TLB_ENTRY_SHIFT 5 /* log2 of sizeof(struct tlb_entry) */
 _Static_assert(sizeof(struct tlb_entry) == 1 << TLB_ENTRY_SHIFT, "see the check below");
 
-/* The check of cpu/mmu.h: index, XOR with the tag, one compare for page, right and crossing. */
-static void inline_check(struct trans *t, u32 desc, const struct native *n)
+/*
+ * The check of cpu/mmu.h for the address in S0: index, XOR with the tag, one compare for page, right and crossing.
+ * Returns the jump to be patched for a miss.
+ */
+static u8 *check(struct trans *t, s32 tag, u32 size)
 {
-	s32 tag = tag_column(t, desc);
-	struct stub *stub;
+	u8 *miss;
 
 	emit_rr(&t->e, false, OP_MOV_LOAD, S1, S0);
 	emit_shift(&t->e, false, SHIFT_SHR, S1, PAGE_SHIFT - TLB_ENTRY_SHIFT);
 	emit_group1(&t->e, false, GROUP_AND, S1, (TLB_SIZE - 1) << TLB_ENTRY_SHIFT);
 	emit_rm(&t->e, true, OP_XOR, S0, tlb_ea(tag));
-	emit_group1(&t->e, true, GROUP_CMP, S0, PAGE_SIZE + 1 - (desc & DESC_SIZE));
-	stub = new_stub(t, desc, tag, n);
-	stub->from = emit_jcc(&t->e, CC_AE);
+	emit_group1(&t->e, true, GROUP_CMP, S0, PAGE_SIZE + 1 - size);
+	miss = emit_jcc(&t->e, CC_AE);
 	emit_rm(&t->e, true, OP_ADD, S0, tlb_ea(host_column(t)));
+	return miss;
+}
+
+static void inline_check(struct trans *t, u32 desc, const struct native *n)
+{
+	struct stub *stub = new_stub(t, desc, tag_column(t, desc & DESC_WRITE), n);
+
+	stub->from = check(t, stub->tag, desc & DESC_SIZE);
 	observe_data(t, desc);
 	stub->inline_op = t->e.p;
+}
+
+/* For the leader of a group; S0 has the address of its first byte. */
+static void group_check(struct trans *t, u32 desc, struct native *n)
+{
+	bool write = t->groups[t->scan[t->at].group].write;
+	struct stub *stub = new_stub(t, desc | (write ? DESC_GROUP_WRITE : 0), tag_column(t, write), n);
+
+	stub->retry = t->e.p;
+	stub->from = check(t, stub->tag, share_span(t));
+	share_keep(t, n);
 }
 
 static void always_slow(struct trans *t, u32 desc, const struct native *n)
@@ -114,8 +134,9 @@ static bool needs_segment(const struct trans *t, enum seg seg, u32 rw)
 	return !(t->mode & MODE_FLAT) || seg == FS || seg == GS || (seg == CS && (rw & DESC_WRITE));
 }
 
-void access_begin(struct trans *t, u32 size, enum seg seg, u32 rw, const struct native *n)
+void access_begin(struct trans *t, u32 size, enum seg seg, u32 rw, const struct native *op)
 {
+	struct native n = *op;
 	u32 desc = size | rw | (u32)seg << DESC_SEG_SHIFT | (t->last ? DESC_LAST : 0) |
 		   (t->mode & MODE_STEP ? DESC_STEP : 0);
 
@@ -125,20 +146,49 @@ void access_begin(struct trans *t, u32 size, enum seg seg, u32 rw, const struct 
 			ea_base(RSP, CPU(seg) + seg * (s32)sizeof(struct segment) +
 					     (s32)offsetof(struct segment, base)));
 	if (needs_segment(t, seg, rw))
-		always_slow(t, desc | DESC_OFFSET, n);
+		always_slow(t, desc | DESC_OFFSET, &n);
 	else if (t->mode & MODE_ALIGN)
-		always_slow(t, desc, n);
+		always_slow(t, desc, &n);
+	else if (share_leads(t))
+		group_check(t, desc, &n);
 	else
-		inline_check(t, desc, n);
-	native_emit(t, n);
+		inline_check(t, desc, &n);
+	native_emit(t, &n);
 	t->stubs[t->nstubs - 1].done = t->e.p;
+}
+
+/* An access that another has checked. */
+static bool shared(struct trans *t, const struct native *op)
+{
+	struct native n = *op;
+
+	if (!share_follows(t))
+		return false;
+	share_reach(t, &n);
+	native_emit(t, &n);
+	return true;
+}
+
+void access_stack(struct trans *t, s32 delta, u32 size, u32 rw, const struct native *n)
+{
+	if (shared(t, n))
+		return;
+	flags_keep(t);
+	stack_pointer(t, S0, HOST_GUEST_RSP, delta + (share_leads(t) ? share_shift(t) : 0));
+	access_begin(t, size, SS, rw, n);
 }
 
 void access_operand(struct trans *t, const struct operand *op, u32 size, u32 rw,
 		    const struct native *n)
 {
+	struct operand at = *op;
+
+	if (shared(t, n))
+		return;
 	flags_keep(t);
-	address_compute(t, op, S0);
+	if (share_leads(t))
+		at.imm += share_shift(t);
+	address_compute(t, &at, S0);
 	access_begin(t, size, op->seg, rw, n);
 }
 
@@ -177,11 +227,41 @@ static void emit_commit(struct trans *t, const struct stub *stub)
 		flags_restore(t);
 }
 
+/*
+ * A group's check missed. If the group crosses a page there is nothing to be had from a page walk; if not, that of the
+ * leader may bring what all want. Otherwise the same instructions are executed with a check each.
+ */
+static void emit_group_stub(struct trans *t, const struct stub *stub)
+{
+	s32 ahead = -(s32)share_shift(t);
+	u8 *crosses;
+
+	emit_rm(&t->e, true, OP_XOR, S0, tlb_ea(stub->tag));
+	emit_rr(&t->e, false, OP_MOV_LOAD, S1, S0);
+	emit_group1(&t->e, false, GROUP_AND, S1, PAGE_SIZE - 1);
+	emit_group1(&t->e, false, GROUP_CMP, S1, PAGE_SIZE + 1 - share_span(t));
+	crosses = emit_jcc(&t->e, CC_AE);
+	emit_rm(&t->e, true, OP_LEA, S0, ea_base(S0, ahead));
+	call_runtime(t, stub->desc, t->eng->share);
+	emit_rm(&t->e, true, OP_LEA, S0, ea_base(S0, -ahead));
+	patch_to(t, emit_jcc(&t->e, CC_E), stub->retry);
+	patch_to(t, crosses, t->e.p);
+	t->flags = stub->flags;
+	t->recipe_id = stub->recipe;
+	flags_cook(t);
+	count_give_back(t, stub->index);
+	block_link(t, t->block->rip + t->places[stub->index].guest, emit_jmp(&t->e), MODE_APART);
+}
+
 static void emit_stub(struct trans *t, const struct stub *stub)
 {
 	t->index = t->at = stub->index;
 	patch_to(t, stub->from, t->e.p);
 	stub_place(t, stub, stub->recipe);
+	if (stub->retry) {
+		emit_group_stub(t, stub);
+		return;
+	}
 	if (stub->tag)
 		emit_rm(&t->e, true, OP_XOR, S0, tlb_ea(stub->tag));
 	call_runtime(t, stub->desc, t->eng->slow);

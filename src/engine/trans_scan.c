@@ -87,6 +87,7 @@ static void classify(struct trans *t, struct scan *s)
 {
 	s->vector = gate_vector(t);
 	s->ends = s->vector >= 0 || t->insn.is_branch || !translatable(t);
+	s->quiet = does_nothing(t);
 	s->may_fault = !cannot_fault(t);
 	s->stores = touches_memory(t, ZYDIS_OPERAND_ACTION_MASK_WRITE);
 	s->regs_written = registers_written(t);

@@ -44,9 +44,7 @@ void push_value(struct trans *t, struct temp value, u8 size)
 		n.temp[0] = value;
 		n.ntemps = 1;
 	}
-	flags_keep(t);
-	stack_pointer(t, S0, HOST_GUEST_RSP, -size);
-	access_begin(t, size, SS, DESC_WRITE, &n);
+	access_stack(t, -(s32)size, size, DESC_WRITE, &n);
 }
 
 static struct temp temp_spill(enum spill slot)
@@ -84,9 +82,7 @@ static void load_top(struct trans *t, u8 dest, u8 size)
 {
 	struct native n = native_move(OP_MOV_LOAD, dest, size);
 
-	flags_keep(t);
-	stack_pointer(t, S0, HOST_GUEST_RSP, 0);
-	access_begin(t, size, SS, DESC_READ, &n);
+	access_stack(t, 0, size, DESC_READ, &n);
 }
 
 /* An address with RSP in it is computed with RSP as it is after the pop (SDM 2B POP). */

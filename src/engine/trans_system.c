@@ -188,9 +188,9 @@ static bool selector_read(struct trans *t)
 }
 
 /* MOVSD and CMPSD of SSE2 have operands. */
-static bool is_string(const struct trans *t)
+static bool is_string(const struct insn *insn)
 {
-	switch (t->zi.mnemonic) {
+	switch (insn->mnemonic) {
 	case ZYDIS_MNEMONIC_MOVSB:
 	case ZYDIS_MNEMONIC_MOVSW:
 	case ZYDIS_MNEMONIC_MOVSD:
@@ -211,7 +211,7 @@ static bool is_string(const struct trans *t)
 	case ZYDIS_MNEMONIC_CMPSW:
 	case ZYDIS_MNEMONIC_CMPSD:
 	case ZYDIS_MNEMONIC_CMPSQ:
-		return !t->insn.nops;
+		return !insn->nops;
 	default:
 		return false;
 	}
@@ -254,7 +254,7 @@ bool system_translate(struct trans *t)
 {
 	if (t->mode & MODE_STEP)
 		return false;
-	if (is_string(t))
+	if (is_string(&t->insn))
 		return string(t);
 	switch (t->zi.mnemonic) {
 	case ZYDIS_MNEMONIC_RDTSC:
@@ -273,11 +273,11 @@ bool system_translate(struct trans *t)
 	}
 }
 
-bool system_candidate(const struct trans *t)
+bool system_candidate(const struct trans *t, const struct insn *insn)
 {
 	if (t->mode & MODE_STEP)
 		return false;
-	switch (t->zi.mnemonic) {
+	switch (insn->mnemonic) {
 	case ZYDIS_MNEMONIC_RDTSC:
 	case ZYDIS_MNEMONIC_RDTSCP:
 	case ZYDIS_MNEMONIC_PUSHFQ:
@@ -288,8 +288,8 @@ bool system_candidate(const struct trans *t)
 	case ZYDIS_MNEMONIC_SWAPGS:
 		return true;
 	case ZYDIS_MNEMONIC_MOV:
-		return t->insn.ops[1].kind == OPERAND_REG && t->insn.ops[1].cls == REG_SEG;
+		return insn->ops[1].kind == OPERAND_REG && insn->ops[1].cls == REG_SEG;
 	default:
-		return is_string(t);
+		return is_string(insn);
 	}
 }

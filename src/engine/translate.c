@@ -191,7 +191,7 @@ static bool lea(struct trans *t)
 	return true;
 }
 
-static bool nop(const struct trans *t)
+bool does_nothing(const struct trans *t)
 {
 	switch (t->zi.meta.category) {
 	case ZYDIS_CATEGORY_NOP:
@@ -280,7 +280,7 @@ static enum step translate_insn(struct trans *t)
 		system_shadow_ends(t);
 	if (branch_translate(t))
 		return STEP_ENDED;
-	if (!(nop(t) || pause_or_xchg(t) || lea(t) || stack_translate(t) || direction_flag(t) ||
+	if (!(does_nothing(t) || pause_or_xchg(t) || lea(t) || stack_translate(t) || direction_flag(t) ||
 	      bit_string(t) || system_translate(t) || native(t)))
 		return complex(t);
 	if (shadow)
@@ -292,9 +292,9 @@ bool translatable(struct trans *t)
 {
 	struct native n;
 
-	return nop(t) || t->zi.mnemonic == ZYDIS_MNEMONIC_PAUSE || t->zi.mnemonic == ZYDIS_MNEMONIC_LEA ||
+	return does_nothing(t) || t->zi.mnemonic == ZYDIS_MNEMONIC_PAUSE || t->zi.mnemonic == ZYDIS_MNEMONIC_LEA ||
 	       t->zi.mnemonic == ZYDIS_MNEMONIC_STD || t->zi.mnemonic == ZYDIS_MNEMONIC_CLD || stack_known(t) ||
-	       system_candidate(t) || (native_allowed(t) && native_build(t, &n));
+	       system_candidate(t, &t->insn) || (native_allowed(t) && native_build(t, &n));
 }
 
 static enum step translate_insns(struct trans *t)
@@ -314,7 +314,7 @@ static enum step translate_insns(struct trans *t)
 		if (t->shadow) /* the next instruction is stepped */
 			block_leave(t, LEAVE_LOOKUP, (u64)(uintptr_t)t->block, t->rip);
 		else
-			block_end_direct(t, 0, t->rip);
+			block_end_direct(t, t->rip);
 		step = STEP_ENDED;
 	}
 	return step;
@@ -334,10 +334,11 @@ static bool finish(struct trans *t, u8 *count)
 {
 	struct block *b = t->block;
 
-	emit_links(t);
 	if (!count_end_block(t))
 		return false;
 	emit_stubs(t);
+	if (!emit_links(t))
+		return false;
 	b->places = keep(t, t->places, t->nplaces * sizeof(*b->places));
 	b->recipes = keep(t, t->recipes, t->nrecipes * sizeof(*b->recipes));
 	if (t->e.full || !b->places || !b->recipes)
@@ -377,7 +378,7 @@ struct block *translate(struct cpu *cpu, u32 mode, gpa_t gpa, const u8 *host,
 	t.rip = cpu->rip;
 	t.linear_base = mode & MODE_CODE64 ? 0 : cpu->seg[CS].base;
 	t.offset = t.index = 0;
-	t.nstubs = t.nplaces = t.nobserve_stubs = t.nrecipes = t.at = 0;
+	t.nstubs = t.nplaces = t.nobserve_stubs = t.nrecipes = t.nlinks = t.at = 0;
 	t.observed_line = NO_GPA;
 	t.shadow = t.opened = false;
 	t.source = (struct source){ 0 };
@@ -386,6 +387,7 @@ struct block *translate(struct cpu *cpu, u32 mode, gpa_t gpa, const u8 *host,
 	if (scan_block(&t, fault) != SCAN_OK)
 		return NULL;
 	flags_analyse(&t);
+	share_analyse(&t);
 	emit_head(&t, &count, jumps);
 	if (translate_insns(&t) != STEP_ENDED)
 		return NULL;
