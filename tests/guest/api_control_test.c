@@ -32,7 +32,7 @@
  * 0, which must not go back. Then OUT 0, or 1 if it did.
  */
 GUEST_CODE(counting, "xor %ebx, %ebx; xor %ecx, %ecx; xor %esi, %esi\n"
-		     "1: inc %rbx\n"
+		     "1: inc %rbx; mov %rbx, 0x100008\n"
 		     "rdpmc; shl $32, %rdx; or %rdx, %rax\n"
 		     "cmp %rsi, %rax; mov %rax, %rsi; setb %dil; or %dil, 0x100001\n"
 		     "cmpb $0, 0x100000; je 1b\n"
@@ -83,6 +83,19 @@ static int start(void **state)
 	return 0;
 }
 
+/* Rounds the guest has made; it writes them down. */
+static bool has_run(void)
+{
+	const u64 *rounds = (const u64 *)&g.ram[IMAGE_DATA + 8];
+
+	for (u32 ms = 0; __atomic_load_n(rounds, __ATOMIC_SEQ_CST) <= 1000; ms++) {
+		if (ms == PATIENCE)
+			return false;
+		usleep(1000);
+	}
+	return true;
+}
+
 /* Ends the guest: it counted each of its branches. */
 static int finish(void **state)
 {
@@ -90,6 +103,7 @@ static int finish(void **state)
 	void *reason;
 
 	(void)state;
+	assert_true(has_run());
 	__atomic_store_n(&g.ram[IMAGE_DATA], 1, __ATOMIC_SEQ_CST);
 	assert_int_equal(pthread_join(thread, &reason), 0);
 	assert_int_equal((long)reason, KVM_EXIT_IO);
