@@ -36,6 +36,18 @@ class Sample:
     waited: float = 0.0  # share of the time that the host had no processor for it
 
 
+def prepare():
+    """Makes what the guests are made of."""
+    subprocess.run(["make", "-s", "build/bench/work"], cwd=TOP, check=True)
+    subprocess.run([os.path.join(TOP, "bench/initramfs")], check=True)
+
+
+def workloads():
+    """(name, group, CPUs) of each workload of the program."""
+    lines = subprocess.check_output([WORK, "list"], text=True).splitlines()
+    return [(name, group, int(cpus)) for name, group, cpus in map(str.split, lines)]
+
+
 def tsc_khz():
     """Of the host, which vpmu and TCG show to guests. TCG has no clock to measure it by on microvm: Linux must be told."""
     with open("/proc/cpuinfo") as lines:
@@ -63,21 +75,17 @@ def parse(text):
 
 
 class Native:
-    """The host. What a workload waits for a processor is not its fault, unless it is one of several processes that
-    wait for each other."""
+    """The host. What a workload waits for a processor is not its fault; of those that are several processes it is not
+    known what they waited for."""
 
-    ALONE = ("integer", "vector")
-
-    def __init__(self):
-        lines = subprocess.check_output([WORK, "list"], text=True).splitlines()
-        self.alone = [name for name, group, _ in map(str.split, lines) if group in self.ALONE]
+    TOGETHER = ("fork", "pipe", "pipe2", "compile1", "compile2")
 
     def ask(self, name, state, milliseconds):
         environment = dict(os.environ, COMPILE_FOLDER=os.path.join(OUT, "compile"))
         done = subprocess.run([WORK, "run", name, state, str(milliseconds)], capture_output=True, text=True,
                               env=environment, timeout=ASK_SECONDS)
         sample, timed, waited = parse(done.stdout + done.stderr)
-        if name in self.alone:
+        if name not in self.TOGETHER:
             sample.waited = min(waited / timed, 0.99)
             sample.seconds *= 1 - sample.waited
         return sample

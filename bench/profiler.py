@@ -54,6 +54,8 @@ def sources(library, addresses):
             address = int(line, 16)
             continue
         path = next(lines).split(":")[0]
+        if line.startswith("guarded_"):
+            path = "base/guarded.c"  # in assembly, which has no line numbers
         if path.endswith((".c", ".S")) and address not in found:
             found[address] = (path.split("/src/")[-1], line)
     return found

@@ -14,6 +14,7 @@
 #include "work.h"
 
 #define FILES_MAX 64
+#define FILES_FEW 2
 #define NAME_MAX_ 128
 
 const char *compile_folder = "/compile";
@@ -70,7 +71,7 @@ static int count_files(void)
 	char path[NAME_MAX_];
 	int n = 0;
 
-	for (; n < FILES_MAX; n++) {
+	for (; n < (only_check ? FILES_FEW : FILES_MAX); n++) {
 		name(path, n, compile_folder, "i");
 		if (access(path, R_OK))
 			break;
@@ -93,7 +94,7 @@ static uint64_t compile(int jobs)
 			wait_for_one();
 		start(i, folder);
 	}
-	for (int i = 0; i < jobs; i++)
+	for (int i = 0; i < jobs; i++) /* there are more files than jobs */
 		wait_for_one();
 	for (int i = 0; i < files; i++)
 		sum = take(sum, i, folder);

@@ -34,6 +34,8 @@ struct events {
 	unsigned count;
 };
 
+bool only_check;
+
 uint64_t nanoseconds(void)
 {
 	struct timespec ts;
@@ -60,9 +62,14 @@ static void work(const struct workload *w, uint64_t span, struct outcome *outcom
 {
 	uint64_t begun, waited_before, expected;
 
+	only_check = !span;
 	if (w->setup)
 		w->setup();
 	expected = w->unit();
+	if (only_check) {
+		*outcome = (struct outcome){ .units = 1, .nanoseconds = 1, .checksum = expected };
+		return;
+	}
 	waited_before = waited();
 	begun = nanoseconds();
 	do {

@@ -47,6 +47,9 @@ struct outcome {
 int measure(const struct workload *w, const char *state, unsigned milliseconds,
 	    struct outcome *outcome, char *details, size_t size);
 
+/* Only the checksum is wanted, of as little as will do: the time asked for is 0. */
+extern bool only_check;
+
 /* compile.c: where its compiler and the preprocessed sources lie. */
 extern const char *compile_folder;
 
