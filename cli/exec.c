@@ -7,16 +7,55 @@
 #include <stdlib.h>
 #include <string.h>
 #include <sys/stat.h>
+#include <time.h>
 #include <unistd.h>
 
 #include "exec.h"
 #include "x86/models.h"
+
+u64 milliseconds(void)
+{
+	struct timespec time;
+
+	clock_gettime(CLOCK_MONOTONIC, &time);
+	return time.tv_sec * 1000ull + time.tv_nsec / 1000000;
+}
+
+static bool is_one_of(const char *value, const char *a, const char *b, const char *c)
+{
+	return !strcmp(value, a) || !strcmp(value, b) || !strcmp(value, c);
+}
 
 static int set_cpu(struct exec_options *options, const char *value)
 {
 	options->cpu = value;
 	return model_find(value) ? STATUS_OK
 				 : usage_error(&command_exec, "there is no CPU model '%s'", value);
+}
+
+static int set_pmu(struct exec_options *options, const char *value)
+{
+	options->pmu = value;
+	return is_one_of(value, "mediated", "event", "off")
+		       ? STATUS_OK
+		       : usage_error(&command_exec, "--pmu is mediated, event or off, not '%s'",
+				     value);
+}
+
+static int set_accounting(struct exec_options *options, const char *value)
+{
+	options->accounting = value;
+	return is_one_of(value, "guest", "vcpu", "vcpu")
+		       ? STATUS_OK
+		       : usage_error(&command_exec, "--accounting is guest or vcpu, not '%s'",
+				     value);
+}
+
+/* What it means depends on the model, which may be named later. */
+static int set_filter(struct exec_options *options, const char *value)
+{
+	options->filter = (char *)value;
+	return STATUS_OK;
 }
 
 static int set_machine(struct exec_options *options, const char *value)
@@ -128,6 +167,10 @@ static const struct option {
 	int (*set)(struct exec_options *options, const char *value);
 } options_table[] = {
 	{ "cpu", 0, "MODEL", "the guest's processor: see vpmu help kvm", set_cpu },
+	{ "pmu", 0, "MODE", "mediated, event or off: see vpmu help kvm", set_pmu },
+	{ "accounting", 0, "MODE", "guest or vcpu: see vpmu help kvm", set_accounting },
+	{ "filter", 0, "FILTER", "what may be counted: a name of the list below, or a file",
+	  set_filter },
 	{ "cpus", 'c', "N", "how many of them (1)", set_cpus },
 	{ "memory", 'm', "SIZE", "the guest's memory (512M)", set_memory },
 	{ "rw", 0, "DIR", "share a folder for writing; may be given again", set_shared },
@@ -190,6 +233,7 @@ static int run(int argc, char **argv)
 	struct exec_machine machine = { 0 };
 	int i = 1, status;
 
+	options.started = milliseconds();
 	for (; i < argc && argv[i][0] == '-' && argv[i][1]; i++) {
 		if (!strcmp(argv[i], "--")) {
 			i++;
@@ -206,6 +250,11 @@ static int run(int argc, char **argv)
 	if (i >= argc)
 		return usage_error(&command_exec, "there is no command to run");
 	options.command = argv + i;
+	if (options.filter) {
+		status = filter_choose(options.filter, options.cpu, &options.filter);
+		if (status)
+			return status;
+	}
 	status = machine_start(&options, &machine);
 	if (!status && !options.dry_run)
 		status = session_run(&options, &machine);
@@ -230,6 +279,14 @@ static void describe(void)
 	     "the guest, except in folders shared with --rw. Arguments, environment, working\n"
 	     "directory, user, terminal and standard files are those of vpmu; so is the exit "
 	     "code.\n\n"
+	     "filters:\n"
+	     "  ipc            instructions and cycles\n"
+	     "  architectural  Intel's architectural events, or AMD's counterparts\n"
+	     "  standard       these and the caches, TLBs and branches that perf has names for\n"
+	     "  full           everything that vpmu events lists\n"
+	     "  off            everything\n"
+	     "  FILE           'allow' or 'deny', then events, as perf names them, and fixed0\n"
+	     "                 to fixed3, separated by blanks; # begins a comment\n\n"
 	     "examples:\n"
 	     "  vpmu exec -- perf stat -e instructions:u ls\n"
 	     "  vpmu exec --cpu milan --rw . -- perf record -o perf.data ./my-program\n"

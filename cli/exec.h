@@ -15,9 +15,12 @@
 #define MAX_SHARED 16
 
 struct exec_options {
-	const char *cpu, *machine, *kernel;
+	const char *cpu, *pmu, *accounting; /* NULL: as vpmu kvm chooses */
+	const char *machine, *kernel;
+	char *filter;	  /* a request of the control socket, or NULL */
 	u32 cpus, memory; /* memory in MiB */
 	u32 timeout;	  /* in seconds, 0: none */
+	u64 started;	  /* when that began, monotonic milliseconds */
 	bool network, verbose, dry_run, cold;
 	char *shared[MAX_SHARED]; /* folders to write, resolved */
 	u32 shared_count;
@@ -116,6 +119,16 @@ pid_t machine_start_qemu(const struct line *line, const struct wiring *wiring, b
 void machine_stop(struct exec_machine *machine);
 /* What QEMU and the guest said, to stderr. */
 void machine_explain(const struct exec_machine *machine);
+
+/* --- exec_filter.c: what the guest may count ---------------------------------------------------
+ */
+
+/* Turns the name of a filter, or of a file with one, into a request; an exit code. */
+int filter_choose(const char *wanted, const char *cpu, char **request);
+/* Before the command starts. */
+int filter_apply(const char *request, pid_t qemu);
+
+u64 milliseconds(void); /* of the monotonic clock */
 
 /* --- exec_session.c ----------------------------------------------------------------------------
  */

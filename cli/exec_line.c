@@ -133,6 +133,10 @@ void line_make(struct line *line, const struct exec_options *options, const char
 	add(line, "kvm");
 	if (options->cpu)
 		add_option(line, "--cpu", "%s", options->cpu);
+	if (options->pmu)
+		add_option(line, "--pmu", "%s", options->pmu);
+	if (options->accounting)
+		add_option(line, "--accounting", "%s", options->accounting);
 	add(line, "qemu-system-x86_64");
 	add_machine(line, options, khz, wiring);
 	add_devices(line, options, wiring);

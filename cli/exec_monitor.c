@@ -12,15 +12,9 @@
 #include <time.h>
 #include <unistd.h>
 
+#include "exec.h"
+
 #define ANSWER_SECONDS 30
-
-static u64 now(void)
-{
-	struct timespec time;
-
-	clock_gettime(CLOCK_MONOTONIC, &time);
-	return time.tv_sec * 1000ull + time.tv_nsec / 1000000;
-}
 
 /* The next line without its end; a longer one is cut. False: none came in time. */
 static bool read_line(int fd, char *line, u32 room, u64 deadline)
@@ -30,7 +24,7 @@ static bool read_line(int fd, char *line, u32 room, u64 deadline)
 
 	for (;;) {
 		struct pollfd wait = { fd, POLLIN, 0 };
-		u64 at = now();
+		u64 at = milliseconds();
 
 		if (at >= deadline || poll(&wait, 1, deadline - at) <= 0 || read(fd, &byte, 1) != 1)
 			return false;
@@ -62,7 +56,7 @@ static bool send_with(int fd, const char *text, int attached)
 
 static bool wait_answer(int fd, char *answer, u32 room)
 {
-	u64 deadline = now() + ANSWER_SECONDS * 1000ull;
+	u64 deadline = milliseconds() + ANSWER_SECONDS * 1000ull;
 
 	while (read_line(fd, answer, room, deadline)) {
 		if (!strncmp(answer, "{\"return\"", 9))
@@ -99,9 +93,9 @@ static bool transfer(int fd, const char *how, int state, char *answer, u32 room)
 static bool wait_saved(int fd, char *answer, u32 room)
 {
 	const struct timespec pause = { .tv_nsec = 2000000 };
-	u64 deadline = now() + ANSWER_SECONDS * 1000ull;
+	u64 deadline = milliseconds() + ANSWER_SECONDS * 1000ull;
 
-	while (now() < deadline) {
+	while (milliseconds() < deadline) {
 		if (!command(fd, "{\"execute\":\"query-migrate\"}\n", answer, room) ||
 		    strstr(answer, "\"failed\""))
 			return false;

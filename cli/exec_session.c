@@ -45,14 +45,6 @@ struct session {
 	int status;
 };
 
-static u64 now(void)
-{
-	struct timespec time;
-
-	clock_gettime(CLOCK_MONOTONIC, &time);
-	return time.tv_sec * 1000ull + time.tv_nsec / 1000000;
-}
-
 static void end(struct session *session, int status)
 {
 	session->ended = true;
@@ -211,8 +203,12 @@ static int build_order(struct session *session)
 
 static void give_order(struct session *session)
 {
-	int status = build_order(session);
+	int status = STATUS_OK;
 
+	if (session->options->filter)
+		status = filter_apply(session->options->filter, session->machine->qemu);
+	if (!status)
+		status = build_order(session);
 	if (status)
 		end(session, status);
 	session->input.credit = WIRE_WINDOW;
@@ -319,7 +315,7 @@ static void forward(struct session *session, u32 signal)
 	}
 	wire_send(&session->wire, FRAME_SIGNAL, 0, &signal, sizeof(signal));
 	if (final && !session->deadline)
-		session->deadline = now() + 5000;
+		session->deadline = milliseconds() + 5000;
 }
 
 static void take_signal(struct session *session)
@@ -339,7 +335,7 @@ static void take_signal(struct session *session)
 
 static void check_deadline(struct session *session)
 {
-	if (!session->deadline || now() < session->deadline || session->ended)
+	if (!session->deadline || milliseconds() < session->deadline || session->ended)
 		return;
 	restore_terminal(session);
 	if (session->options->timeout)
@@ -351,7 +347,7 @@ static void check_deadline(struct session *session)
 
 static int milliseconds_left(const struct session *session)
 {
-	u64 at = now();
+	u64 at = milliseconds();
 
 	if (!session->deadline)
 		return -1;
@@ -459,7 +455,7 @@ int session_run(const struct exec_options *options, struct exec_machine *machine
 	session.wire.fd = machine->link;
 	session.qemu = syscall(SYS_pidfd_open, machine->qemu, 0);
 	if (options->timeout)
-		session.deadline = now() + 1000ull * options->timeout;
+		session.deadline = options->started + 1000ull * options->timeout;
 	open_streams(&session);
 	catch_signals(&session);
 	if (machine->resumed)

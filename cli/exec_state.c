@@ -254,12 +254,12 @@ static bool keep_state(const char *cache, const char *path, const char *key,
 }
 
 /* The guest's first process says when it waits for its order. */
-static bool wait_ready(int fd)
+static bool wait_ready(int fd, u32 seconds)
 {
 	struct frame frame;
 	struct pollfd wait = { fd, POLLIN, 0 };
 
-	return poll(&wait, 1, BOOT_SECONDS * 1000) == 1 &&
+	return poll(&wait, 1, seconds * 1000) == 1 &&
 	       recv(fd, &frame, sizeof(frame), MSG_WAITALL) == sizeof(frame) &&
 	       frame.type == FRAME_READY;
 }
@@ -287,7 +287,8 @@ static bool boot_and_save(const struct exec_options *options, const struct exec_
 	qemu = machine_start_qemu(&line, &wiring, options->verbose);
 	close(link[1]);
 	close(monitor[1]);
-	ok = qemu > 0 && wait_ready(link[0]) && monitor_save(monitor[0], state->device);
+	ok = qemu > 0 && wait_ready(link[0], options->timeout ?: BOOT_SECONDS) &&
+	     monitor_save(monitor[0], state->device);
 	if (qemu > 0) {
 		kill(qemu, SIGKILL);
 		waitpid(qemu, NULL, 0);

@@ -4,6 +4,7 @@
  * of it: the program replaces this process.
  */
 #include <errno.h>
+#include <fcntl.h>
 #include <limits.h>
 #include <stdio.h>
 #include <stdlib.h>
@@ -15,21 +16,32 @@
 
 #define LIBRARY "libvpmu-kvm.so"
 
+/* Colons and blanks separate the names in LD_PRELOAD, and nothing quotes them. A descriptor has a
+ * name without them; it stays open for the command and its children. */
+static bool name_without_blanks(const char *library, char name[PATH_MAX])
+{
+	int fd;
+
+	if (!strpbrk(library, ": ")) {
+		strcpy(name, library);
+		return true;
+	}
+	fd = open(library, O_RDONLY);
+	snprintf(name, PATH_MAX, "/proc/self/fd/%d", fd);
+	return fd >= 0;
+}
+
 static int preload(const char *library)
 {
 	const char *others = getenv("LD_PRELOAD");
-	char *list;
+	char name[PATH_MAX], *list;
 
-	if (strpbrk(library, ": "))
-		return failure(STATUS_BROKEN,
-			       "LD_PRELOAD cannot express '%s': move vpmu to a folder without ':' "
-			       "and spaces in its name",
-			       library);
 	if (!others)
 		others = "";
-	if (asprintf(&list, "%s%s%s", library, *others ? ":" : "", others) < 0 ||
+	if (!name_without_blanks(library, name) ||
+	    asprintf(&list, "%s%s%s", name, *others ? ":" : "", others) < 0 ||
 	    setenv("LD_PRELOAD", list, 1))
-		return failure(STATUS_BROKEN, "%s", strerror(errno));
+		return failure(STATUS_BROKEN, "%s: %s", library, strerror(errno));
 	free(list);
 	return STATUS_OK;
 }
