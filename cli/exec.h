@@ -39,6 +39,8 @@ struct exec_kernel {
 /* Fetches it, if it is one of Debian's that was not used before. An exit code; it has said what
  * went wrong. */
 int kernel_find(const char *wanted, struct exec_kernel *kernel);
+/* Whether one of Debian's is there already, and where. */
+bool kernel_is_kept(const char *wanted, char folder[PATH_MAX]);
 /* The user's own folder for what can be made again; false if there is none that can be written. */
 bool kernel_cache(char path[PATH_MAX]);
 

@@ -4,9 +4,11 @@
  * vpmu-kernel, a script, fetches and unpacks them.
  */
 #include <errno.h>
+#include <signal.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
+#include <sys/prctl.h>
 #include <sys/stat.h>
 #include <sys/wait.h>
 #include <unistd.h>
@@ -67,6 +69,7 @@ static int run_script(const char *script, const char *name, const char *folder)
 	int status;
 
 	if (!pid) {
+		prctl(PR_SET_PDEATHSIG, SIGTERM);
 		dup2(2, 1); /* progress is no output of the command */
 		execl(script, SCRIPT, name, folder, NULL);
 		_exit(127);
@@ -100,6 +103,14 @@ static bool find_kept(const char *name, char folder[PATH_MAX])
 	       is_there(getenv("HOME"), "/.cache/vpmu", name, folder) ||
 	       is_there("/var/cache", "/vpmu", name, folder) ||
 	       (is_own(own) && is_there(own, "", name, folder));
+}
+
+bool kernel_is_kept(const char *wanted, char folder[PATH_MAX])
+{
+	for (u32 i = 0; i < ARRAY_SIZE(flavours); i++)
+		if (!strcmp(wanted, flavours[i].option))
+			return find_kept(flavours[i].name, folder);
+	return false;
 }
 
 static int find_debian(const char *name, char folder[PATH_MAX])

@@ -11,8 +11,9 @@
 #include "base/types.h"
 
 static const struct command *const commands[] = {
-	&command_exec, &command_kvm,	&command_events, &command_ps,	  &command_stat,
-	&command_set,  &command_filter, &command_record, &command_report, &command_lab,
+	&command_exec,	 &command_doctor, &command_kvm, &command_events,
+	&command_ps,	 &command_stat,	  &command_set, &command_filter,
+	&command_record, &command_report, &command_lab,
 };
 
 int usage_error(const struct command *command, const char *fmt, ...)
