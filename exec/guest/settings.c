@@ -40,13 +40,13 @@ static void write_file(const char *name, const char *text)
 /* A guest that was resumed from a saved state knows the random numbers of all others. */
 static void seed(const u8 bytes[SEED_SIZE])
 {
-	struct {
-		struct rand_pool_info info;
+	struct { /* struct rand_pool_info with its bytes */
+		int entropy_count, buf_size;
 		u8 bytes[SEED_SIZE];
-	} pool = { .info = { .entropy_count = 8 * SEED_SIZE, .buf_size = SEED_SIZE } };
+	} pool = { 8 * SEED_SIZE, SEED_SIZE, { 0 } };
 	int fd = open("/dev/urandom", O_RDWR | O_CLOEXEC);
 
-	memcpy(pool.info.buf, bytes, SEED_SIZE);
+	memcpy(pool.bytes, bytes, SEED_SIZE);
 	ioctl(fd, RNDADDENTROPY, &pool);
 	ioctl(fd, RNDRESEEDCRNG);
 	close(fd);
