@@ -36,6 +36,8 @@ u64 call_insn(struct cpu *cpu, u64 insn, u32 unused, const u8 *return_pc)
 	enum sys_result result;
 
 	(void)unused;
+	if (sys_quick(cpu, (const struct insn *)(uintptr_t)insn))
+		return SLOW_DIRECT;
 	flags_out(cpu);
 	result = sys_execute(cpu, (const struct insn *)(uintptr_t)insn);
 	flags_in(cpu);

@@ -131,8 +131,8 @@ struct slow_state {
 	u32 part[2];
 };
 
-/* Pages that jump[] leads to; more than these: it is dropped rather than they compared. */
-#define ENTERED_MAX 64
+/* Pages that jump[] leads to. */
+#define ENTERED_MAX 1024
 
 struct entered {
 	struct code_page *page;
@@ -178,6 +178,8 @@ struct engine {
 	struct entered entered[ENTERED_MAX];
 	u32 nentered;
 	u64 entered_drops; /* cpu->drops that these are of */
+	u64 lookups;	   /* since jump[] was last dropped */
+	u64 epoch_began;   /* with so many instructions retired */
 	struct unheard unheard[UNHEARD_MAX]; /* in the order of their numbers */
 	u32 nunheard;
 	u64 unheard_more; /* the number of the last that did not fit; 0: none */

@@ -26,9 +26,25 @@ static u64 linear_rip(const struct cpu *cpu)
 }
 
 /*
- * Code may have been changed by others. The pages that jump[] leads to are compared now, if they
- * are few, so that it remains; all others when they are next entered.
+ * Code may have been changed by others. The pages that jump[] leads to are compared now, so that it
+ * remains; all others when they are next entered. But when these are more than the look-ups that it
+ * saves, which are no more than there were, and few when epochs are short, it is cheaper to begin
+ * anew.
  */
+#define INSNS_PER_LOOKUP 64
+
+static bool worth_comparing(struct cpu *cpu)
+{
+	struct engine *eng = cpu->engine;
+	u64 now = cpu->tally.instructions[RETIRE_OS] + cpu->tally.instructions[RETIRE_USR];
+	u64 saved = (now - eng->epoch_began) / INSNS_PER_LOOKUP;
+
+	eng->epoch_began = now;
+	if (saved > eng->lookups)
+		saved = eng->lookups;
+	return eng->nentered <= ENTERED_MAX && eng->nentered <= 2 * saved + 8;
+}
+
 static void new_epoch(struct cpu *cpu)
 {
 	struct engine *eng = cpu->engine;
@@ -36,7 +52,7 @@ static void new_epoch(struct cpu *cpu)
 	eng->epoch++;
 	if (eng->entered_drops != cpu->drops)
 		return; /* it leads nowhere */
-	if (eng->nentered > ENTERED_MAX)
+	if (!worth_comparing(cpu))
 		cpu_drop_jumps(cpu);
 	for (u32 i = 0; i < eng->nentered && eng->entered_drops == cpu->drops; i++)
 		cache_verify(cpu, eng->entered[i].page, eng->entered[i].host);
@@ -54,8 +70,9 @@ static void note_entered(struct cpu *cpu, struct code_page *page, const u8 *host
 	struct engine *eng = cpu->engine;
 
 	if (eng->entered_drops != cpu->drops)
-		eng->nentered = 0;
+		eng->nentered = eng->lookups = 0;
 	eng->entered_drops = cpu->drops;
+	eng->lookups++;
 	if (page->entered == cpu->drops)
 		return;
 	page->entered = cpu->drops;

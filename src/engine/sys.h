@@ -23,4 +23,8 @@ enum sys_result {
 
 enum sys_result sys_execute(struct cpu *cpu, const struct insn *insn);
 
+/* A string instruction that needs none of it: false if it does, and then nothing has happened. The flags stay
+ * as they are. */
+bool sys_quick(struct cpu *cpu, const struct insn *insn);
+
 #endif
