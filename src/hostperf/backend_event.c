@@ -182,6 +182,17 @@ static void clear_records(void *world)
 	hostperf_clear_records(hw_of(world));
 }
 
+/* IBS has counters of its own, which no event of the host wants. */
+static u64 read_ibs(const void *world, enum ibs_register reg)
+{
+	return hostperf_read_ibs(hw_of(world), reg);
+}
+
+static void write_ibs(void *world, enum ibs_register reg, u64 value)
+{
+	hostperf_write_ibs(hw_of(world), reg, value);
+}
+
 u64 hostperf_starved(const struct hostperf_guest *guest)
 {
 	u64 counters = 0;
@@ -204,4 +215,6 @@ const struct pmu_backend hostperf_event = {
 	.write_record = write_record,
 	.clear_records = clear_records,
 	.pebs = pebs,
+	.read_ibs = read_ibs,
+	.write_ibs = write_ibs,
 };

@@ -105,4 +105,6 @@ const struct pmu_backend hostperf_mediated = {
 	.write_record = hostperf_write_record,
 	.clear_records = hostperf_clear_records,
 	.pebs = hostperf_pebs,
+	.read_ibs = hostperf_read_ibs,
+	.write_ibs = hostperf_write_ibs,
 };

@@ -23,6 +23,8 @@ void hostperf_record(void *world, const struct lbr_control *control);
 u64 hostperf_read_record(const void *world, enum lbr_field field, u32 i);
 void hostperf_write_record(void *world, enum lbr_field field, u32 i, u64 value);
 void hostperf_clear_records(void *world);
+u64 hostperf_read_ibs(const void *world, enum ibs_register reg);
+void hostperf_write_ibs(void *world, enum ibs_register reg, u64 value);
 void hostperf_pebs(void *world, const struct pebs_control *control);
 
 #endif

@@ -36,6 +36,16 @@ void hostperf_clear_records(void *world)
 		hwpmu_clear_lbr(hw);
 }
 
+u64 hostperf_read_ibs(const void *world, enum ibs_register reg)
+{
+	return hwpmu_read_ibs(world, reg);
+}
+
+void hostperf_write_ibs(void *world, enum ibs_register reg, u64 value)
+{
+	hwpmu_write_ibs(world, reg, value);
+}
+
 void hostperf_pebs(void *world, const struct pebs_control *control)
 {
 	hwpmu_write_pebs(world, control);

@@ -183,7 +183,7 @@ void hwpmu_update_wanted(struct hwpmu *pmu)
 {
 	bool records = pmu->branches && branch_wanted(pmu->branches);
 
-	pmu->wanted = records ? RETIRE_BIT(RETIRE_CYCLES) : 0;
+	pmu->wanted = (records ? RETIRE_BIT(RETIRE_CYCLES) : 0) | hwpmu_ibs_wanted(pmu);
 	for (u64 left = pmu->running; left;) {
 		const struct hwpmu_counter *c = &pmu->counter[slot(next_bit(&left))];
 
@@ -226,6 +226,7 @@ void hwpmu_reset(struct hwpmu *pmu)
 	pmu->global_ctrl = hwpmu_all(pmu);
 	pmu->pebs = (struct pebs_control){ 0 };
 	pmu->pebs_pending = 0;
+	pmu->ibs = (struct hwpmu_ibs){ 0 };
 	pmu->lbr.enabled = false; /* entries stay what they are */
 	hwpmu_update_lbr(pmu);
 	restart_all(pmu);
@@ -321,6 +322,8 @@ bool hwpmu_retire(struct hwpmu *pmu)
 	settle_all(pmu);
 	if (pmu->pebs_pending)
 		hwpmu_pebs_assist(pmu);
+	if (hwpmu_ibs_runs(pmu))
+		hwpmu_ibs_retire(pmu);
 	if (pmu->untold)
 		tell_unknown(pmu);
 	pmi = pmu->pmi;
@@ -396,4 +399,6 @@ void hwpmu_trips(const struct hwpmu *pmu, struct retire_trips *trips)
 	trips->armed = 0;
 	for (u64 left = pmu->running; left;)
 		arm(pmu, next_bit(&left), trips);
+	if (hwpmu_ibs_runs(pmu))
+		hwpmu_ibs_arm(pmu, trips);
 }

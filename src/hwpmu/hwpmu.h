@@ -16,6 +16,7 @@
 
 #include "base/types.h"
 #include "hwpmu/branch.h"
+#include "hwpmu/ibs.h"
 #include "hwpmu/pebs.h"
 #include "hwpmu/retire.h"
 #include "x86/lbr.h"
@@ -54,6 +55,7 @@ struct hwpmu_store {
 	bool (*read)(void *owner, u64 linear, void *to, u32 size);
 	bool (*write)(void *owner, u64 linear, const void *from, u32 size);
 	void (*sample)(void *owner, u64 cfg, struct pebs_sample *sample);
+	void (*ibs)(void *owner, struct ibs_sample *sample);
 };
 
 struct hwpmu {
@@ -67,6 +69,7 @@ struct hwpmu {
 	struct pebs_control pebs;
 	u64 pebs_pending; /* counters that overflowed and want a record */
 	u64 records;	  /* PEBS assists */
+	struct hwpmu_ibs ibs;
 	u64 select[HWPMU_GENERAL], fixed_ctrl, global_ctrl;
 	u64 global_status; /* kept on every model, also where software has no such register */
 	bool freeze_on_pmi;

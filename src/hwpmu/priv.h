@@ -24,4 +24,9 @@ void hwpmu_update_lbr(struct hwpmu *pmu);
 u64 hwpmu_pebs_counters(const struct hwpmu *pmu); /* whose overflow is a record */
 void hwpmu_pebs_assist(struct hwpmu *pmu);
 
+/* ibs.c: its part in the functions of hwpmu.h */
+retire_wanted hwpmu_ibs_wanted(const struct hwpmu *pmu);
+void hwpmu_ibs_arm(const struct hwpmu *pmu, struct retire_trips *trips);
+void hwpmu_ibs_retire(struct hwpmu *pmu);
+
 #endif

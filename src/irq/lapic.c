@@ -171,7 +171,9 @@ static u32 reg_value(const struct lapic *lapic, u32 reg, struct lapic_now now)
 
 static bool reg_read(const struct lapic *lapic, u32 reg, struct lapic_now now, u32 *value)
 {
-	if (reg >= sizeof(lapic->regs) || !(readable(lapic) >> (reg / 16) & 1))
+	if (reg >= sizeof(lapic->regs))
+		return lapic_extended_read(lapic, reg, value);
+	if (!(readable(lapic) >> (reg / 16) & 1))
 		return false;
 	*value = reg_value(lapic, reg, now);
 	return true;
@@ -273,6 +275,8 @@ static bool reg_write(struct lapic *lapic, u32 reg, u32 value, struct lapic_now 
 
 	if (lvt)
 		return write_lvt(lapic, lvt, value, actions);
+	if (reg >= sizeof(lapic->regs))
+		return lapic_extended_write(lapic, reg, value);
 	switch (reg) {
 	case LAPIC_ID:
 	case LAPIC_LDR:
@@ -327,7 +331,7 @@ bool lapic_mmio_write(struct lapic *lapic, u32 offset, u32 len, struct lapic_now
 
 	if (!lapic_hw_enabled(lapic) || lapic_x2apic(lapic))
 		return false;
-	if (len != 4 || (offset & 0xf) || offset >= sizeof(lapic->regs))
+	if (len != 4 || (offset & 0xf))
 		return true;
 	memcpy(&value, data, 4);
 	reg_write(lapic, offset, value, now, actions);
@@ -467,6 +471,7 @@ void lapic_reset(struct lapic *lapic, bool init_event)
 		set_xapic_id(lapic);
 	}
 	reset_registers(lapic);
+	lapic_extended_reset(lapic);
 	lapic->arbitration = 0;
 	lapic_timer_reset(lapic);
 }

@@ -144,6 +144,9 @@ struct lapic {
 			     one */
 	u32 bus_cycle_ns; /* 1; KVM_CAP_X86_APIC_BUS_CYCLES_NS */
 	struct lapic_timer timer;
+	bool extended; /* AMD's extended local vectors: lapic_extended.c */
+#define LAPIC_EILVTS 4u
+	u32 eilvt[LAPIC_EILVTS];
 };
 
 /* Power-up state. id is the x2APIC ID; boot: this is the bootstrap processor. */
@@ -190,6 +193,7 @@ void lapic_post(struct lapic *lapic, u32 events);
 /* Interrupts of the local vector table. */
 bool lapic_local(struct lapic *lapic, enum lapic_reg lvt);
 bool lapic_perf_interrupt(struct lapic *lapic); /* a PMI: through LVTPC */
+bool lapic_extended_interrupt(struct lapic *lapic, u32 i); /* through extended LVT i */
 
 /* CR8: bits 7:4 of TPR. */
 u64 lapic_get_cr8(const struct lapic *lapic);

@@ -159,9 +159,8 @@ bool lapic_matches(const struct lapic *lapic, const struct lapic_message *messag
 	return message->logical ? matches_logical(lapic, dest) : matches_physical(lapic, dest);
 }
 
-bool lapic_local(struct lapic *lapic, enum lapic_reg lvt)
+bool lapic_entry(struct lapic *lapic, u32 entry)
 {
-	u32 entry = lapic_reg(lapic, lvt);
 	struct lapic_message message = {
 		.mode = (entry & LVT_MODE) >> 8,
 		.vector = entry & 0xff,
@@ -172,6 +171,11 @@ bool lapic_local(struct lapic *lapic, enum lapic_reg lvt)
 	if (!lapic_hw_enabled(lapic) || (entry & LVT_MASKED))
 		return false;
 	return accept(lapic, &message);
+}
+
+bool lapic_local(struct lapic *lapic, enum lapic_reg lvt)
+{
+	return lapic_entry(lapic, lapic_reg(lapic, lvt));
 }
 
 /* SDM 3A 10.5.1: Intel masks LVTPC when it delivers; the handler unmasks it. AMD does not. */

@@ -60,4 +60,12 @@ void lapic_timer_write_divide(struct lapic *lapic, u32 value, struct lapic_now n
 void lapic_timer_reset(struct lapic *lapic);
 void lapic_timer_restore(struct lapic *lapic, struct lapic_now now);
 
+/* lapic_message.c: the interrupt of an entry of a local vector table. */
+bool lapic_entry(struct lapic *lapic, u32 entry);
+
+/* lapic_extended.c */
+bool lapic_extended_read(const struct lapic *lapic, u32 reg, u32 *value);
+bool lapic_extended_write(struct lapic *lapic, u32 reg, u32 value);
+void lapic_extended_reset(struct lapic *lapic);
+
 #endif

@@ -10,6 +10,7 @@
 #ifndef PMU_BACKEND_H
 #define PMU_BACKEND_H
 
+#include "x86/ibs.h"
 #include "x86/lbr.h"
 #include "x86/pebs.h"
 
@@ -44,6 +45,9 @@ struct pmu_backend {
 	void (*clear_records)(void *world);
 	/* NULL: the guest has no PEBS. */
 	void (*pebs)(void *world, const struct pebs_control *control);
+	/* Both or none: without them the guest has no IBS. */
+	u64 (*read_ibs)(const void *world, enum ibs_register reg);
+	void (*write_ibs)(void *world, enum ibs_register reg, u64 value);
 };
 
 /* --- what a backend asks the virtual PMU --- */

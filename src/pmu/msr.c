@@ -57,6 +57,8 @@ u32 pmu_row_present(const struct pmu_row *row, const struct pmu *pmu)
 		return 0;
 	if ((row->flags & ROW_CORE_EXT) && !pmu->guest.core_ext)
 		return 0;
+	if ((row->flags & ROW_IBS) && !(pmu->guest.ibs && pmu->backend->write_ibs))
+		return 0;
 	if (((row->flags & ROW_PEBS) && !pmu->has_pebs) ||
 	    ((row->flags & ROW_BASELINE) && !pmu_pebs_adaptive(pmu)) ||
 	    ((row->flags & ROW_DS) && !pmu->guest.ds))

@@ -44,6 +44,7 @@ struct pmu_guest {
 	bool arch_lbr; /* 07H.0:EDX[19] */
 	bool ds;       /* 01H: DS and DTES64 */
 	bool la57;     /* 07H.0:ECX[16] */
+	bool ibs;      /* 80000001H:ECX[10] */
 };
 
 struct pmu_vendor;
@@ -94,7 +95,7 @@ void pmu_init(struct pmu *pmu, const struct pmu_model *model, const struct pmu_b
 /* Gives the guest the PMU of its CPUID, clamped to the model's, and resets all of its state. */
 void pmu_configure(struct pmu *pmu, const struct pmu_guest *guest);
 
-/* Leaves 0AH, 1CH and 80000022H as KVM_GET_SUPPORTED_CPUID has them; others are zeros. */
+/* Leaves 0AH, 1CH, 8000001BH and 80000022H as KVM_GET_SUPPORTED_CPUID has them; others are zeros. */
 void pmu_cpuid(const struct pmu_model *model, u32 leaf, u32 regs[4]);
 u64 pmu_supported_capabilities(const struct pmu_model *model);
 

@@ -17,6 +17,7 @@ enum pmu_row_flags {
 	ROW_PEBS = BIT(4),	 /* needs a PEBS format */
 	ROW_BASELINE = BIT(5),	 /* and adaptive records */
 	ROW_DS = BIT(6),	 /* needs a debug store, with or without a PMU */
+	ROW_IBS = BIT(7),	 /* needs IBS */
 	/* Exists with such branch records only. */
 	ROW_LBR_SHIFT = 8,
 	ROW_LEGACY = LBR_LEGACY << ROW_LBR_SHIFT,
@@ -127,6 +128,12 @@ void pmu_lbr_reset(struct pmu *pmu);
 void pmu_lbr_sync(struct pmu *pmu);
 void pmu_lbr_freeze(struct pmu *pmu); /* a PMI is asked for */
 u64 pmu_lbr_status_bits(const struct pmu *pmu);
+
+/* --- ibs.c --- */
+
+u64 pmu_ibs_read(const struct pmu *pmu, u32 i);
+bool pmu_ibs_write(struct pmu *pmu, u32 i, u64 value, bool host);
+void pmu_ibs_filter(struct pmu *pmu); /* the filter is another one */
 
 /* --- pebs.c --- */
 

@@ -152,6 +152,7 @@ static void apply_to_lapic(struct vcpu *vcpu)
 		return;
 	vcpu->lapic.deadline_mode = e->ecx & LEAF1_ECX_TSC_DEADLINE;
 	vcpu->lapic.lvtpc_masks = !vcpu->cpu->is_amd;
+	vcpu->lapic.extended = cpu_has(vcpu->cpu, FEAT_IBS);
 	lapic_configure(&vcpu->lapic, vcpu->lapic.nlvts > 6,
 			cpu_has(vcpu->cpu, FEAT_X2APIC) && !vcpu->vm->irqchip_kernel);
 }
@@ -172,6 +173,7 @@ static void apply_to_pmu(struct vcpu *vcpu)
 		.arch_lbr = cpu_has(vcpu->cpu, FEAT_ARCH_LBR),
 		.ds = cpu_has(vcpu->cpu, FEAT_DS) && cpu_has(vcpu->cpu, FEAT_DTES64),
 		.la57 = cpu_has(vcpu->cpu, FEAT_LA57),
+		.ibs = cpu_has(vcpu->cpu, FEAT_IBS),
 	};
 
 	pmu_configure(&vcpu->pmu.guest, &guest);

@@ -348,7 +348,7 @@ static void fill_pmu(const struct model *model, bool native, u32 leaf, u32 regs[
 {
 	const struct pmu_model *pmu = pmu_model_of(model->set);
 
-	if (leaf != 0xa && leaf != 0x1c && leaf != 0x80000022)
+	if (leaf != 0xa && leaf != 0x1c && leaf != 0x8000001b && leaf != 0x80000022)
 		return;
 	pmu_cpuid(pmu, leaf, regs);
 	if (native && leaf == 0xa && !model->is_amd)

@@ -14,6 +14,7 @@
 
 #define LEAF7_MAX_SUBLEAF 2
 #define PERFCTR_CORE	  BIT(23) /* 0x80000001.ECX */
+#define IBS		  BIT(10)
 
 /*
  * QEMU hides 0x80000007 because another host's TSC may run at another rate. Ours keeps its rate
@@ -24,6 +25,7 @@ static const struct {
 } newer[] = {
 	{ 0x7, 2 },	   /* BHI_CTRL */
 	{ 0x80000007, 0 }, /* INVTSC */
+	{ 0x8000001b, 0 }, /* IBS, whose bit QEMU knows */
 	{ 0x80000021, 0 }, /* SRSO_NO, AUTOIBRS and others: QEMU 8.1 */
 	{ 0x80000022, 0 }, /* PerfMonV2: QEMU 10.1 */
 };
@@ -63,6 +65,13 @@ static bool wants_perfmon(const struct list *list, const struct vm *vm)
 	return e && (e->ecx & PERFCTR_CORE) && !vm->set.pmu_disabled;
 }
 
+static bool has_ibs(const struct list *list)
+{
+	const struct kvm_cpuid_entry2 *e = find(list, 0x80000001, 0);
+
+	return e && (e->ecx & IBS);
+}
+
 static void raise_limit(struct list *list, u32 leaf)
 {
 	struct kvm_cpuid_entry2 *limit = find(list, leaf == 0x7 ? 0x7 : leaf & 0x80000000, 0);
@@ -92,6 +101,8 @@ static bool fill_leaves(struct list *list, const struct list *own, const struct 
 		if (is_empty(from) || !is_empty(find(list, newer[i].leaf, newer[i].subleaf)))
 			continue;
 		if (newer[i].leaf == 0x80000022 && !wants_perfmon(list, vm))
+			continue;
+		if (newer[i].leaf == 0x8000001b && !has_ibs(list))
 			continue;
 		fill(list, from);
 		filled = true;

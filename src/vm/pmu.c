@@ -45,14 +45,18 @@ void vcpu_pmu_init(struct vcpu *vcpu)
 static bool deliver(struct vcpu *vcpu)
 {
 	struct vcpu_pmu *pmu = &vcpu->pmu;
-	bool pmi = pmu_take_requests(&pmu->guest) & PMU_REQUEST_PMI;
+	bool pmi = pmu_take_requests(&pmu->guest) & PMU_REQUEST_PMI, news = pmi;
 
+	if (hwpmu_take_ibs(&pmu->hw) && vcpu->has_lapic) {
+		lapic_extended_interrupt(&vcpu->lapic, IBS_LVT);
+		news = true;
+	}
 	if (!vcpu->has_lapic)
 		return pmi;
 	pmu->pmi_held = pmi || (pmu->pmi_held && pmu_tells_overflow(&pmu->guest));
 	if (pmu->pmi_held)
 		pmu->pmi_held = !lapic_perf_interrupt(&vcpu->lapic) && vcpu->lapic.lvtpc_masks;
-	return pmi;
+	return news;
 }
 
 /* A filter that denies nothing need not see anything either. */
@@ -137,10 +141,12 @@ static void arm_observation(struct vcpu *vcpu)
 	const struct hwpmu *hw = &vcpu->pmu.hw;
 	struct cpu *cpu = vcpu->cpu;
 
-	cpu->precise = hw->pebs.enable;
+	bool ibs = hwpmu_ibs_runs(hw);
+
+	cpu->precise = hw->pebs.enable || ibs;
 	cpu->timing.slow = hw->pebs.latency;
-	cpu->observe = 0;
-	if (cpu->precise && hwpmu_pebs_wants_access(hw))
+	cpu->observe = ibs ? MODE_OBSERVE_MEMORY | MODE_OBSERVE_BRANCHES : 0;
+	if (hw->pebs.enable && hwpmu_pebs_wants_access(hw))
 		cpu->observe |= MODE_OBSERVE_MEMORY;
 	if (branch_wanted(&cpu->branches))
 		cpu->observe |= MODE_OBSERVE_BRANCHES;

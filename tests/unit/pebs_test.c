@@ -190,7 +190,9 @@ static void store_sample(void *owner, u64 cfg, struct pebs_sample *s)
 	s->tsc = m.tally.instructions[RETIRE_USR];
 }
 
-static const struct hwpmu_store store = { store_read, store_write, store_sample };
+static const struct hwpmu_store store = { .read = store_read,
+					  .write = store_write,
+					  .sample = store_sample };
 
 static u64 word(u64 linear)
 {

@@ -25,6 +25,7 @@ struct pmu_guest pmu_machine_guest(enum model_set model)
 		.leaf_22_ebx = leaf_22[1],
 		.arch_lbr = true,
 		.ds = true,
+		.ibs = true,
 	};
 }
 

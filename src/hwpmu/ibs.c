@@ -1,0 +1,259 @@
+// SPDX-License-Identifier: MIT
+/*
+ * Instruction-based sampling (APM2 13.3). Ops are instructions, and so are fetches: the model has
+ * no smaller ones. A sample is of the very instruction with which the count ended; of a fetch it
+ * says where, and not how it went.
+ *
+ * After a sample the low bits of the count are random, as on hardware, so that a loop's length and
+ * a period do not conspire; periods in cycles begin with such bits likewise. The same numbers come
+ * in every run. vCPU thread, behind a run of the processor.
+ */
+#include "hwpmu/ibs.h"
+
+#include "hwpmu/hwpmu.h"
+#include "hwpmu/priv.h"
+
+enum unit { FETCH, OP };
+
+static bool runs(const struct hwpmu *pmu, enum unit unit)
+{
+	u64 ctl = pmu->ibs.reg[unit == OP ? IBS_OP_CTL : IBS_FETCH_CTL];
+
+	if (unit == OP)
+		return (ctl & IBS_OP_EN) && !(ctl & IBS_OP_VAL) &&
+		       (ctl & (IBS_OP_MAX | IBS_OP_MAX_HIGH));
+	return (ctl & IBS_FETCH_EN) && !(ctl & IBS_FETCH_VAL) && (ctl & IBS_FETCH_MAX);
+}
+
+bool hwpmu_ibs_runs(const struct hwpmu *pmu)
+{
+	return runs(pmu, FETCH) || runs(pmu, OP);
+}
+
+static u64 most(const struct hwpmu *pmu, enum unit unit)
+{
+	u64 ctl = pmu->ibs.reg[IBS_OP_CTL];
+
+	if (unit == FETCH)
+		return (pmu->ibs.reg[IBS_FETCH_CTL] & IBS_FETCH_MAX) << 4;
+	return (ctl & IBS_OP_MAX) << 4 | (ctl & IBS_OP_MAX_HIGH);
+}
+
+static enum retire_class class_of(const struct hwpmu *pmu, enum unit unit)
+{
+	bool cycles = unit == OP && !(pmu->ibs.reg[IBS_OP_CTL] & IBS_OP_COUNTS_OPS);
+
+	return cycles ? RETIRE_CYCLES : RETIRE_INSTRUCTIONS;
+}
+
+static u64 occurrences(const struct hwpmu *pmu, enum unit unit)
+{
+	enum retire_class class = class_of(pmu, unit);
+
+	return retire_count(pmu->tally, class, RETIRE_OS) +
+	       retire_count(pmu->tally, class, RETIRE_USR);
+}
+
+static u64 count(const struct hwpmu *pmu, enum unit unit)
+{
+	u64 since = runs(pmu, unit) ? occurrences(pmu, unit) - pmu->ibs.mark[unit] : 0;
+
+	return pmu->ibs.count[unit] + since;
+}
+
+static void start(struct hwpmu *pmu, enum unit unit, u64 from)
+{
+	pmu->ibs.count[unit] = from;
+	pmu->ibs.mark[unit] = occurrences(pmu, unit);
+}
+
+static u32 random_bits(struct hwpmu *pmu)
+{
+	pmu->ibs.random = pmu->ibs.random * 1103515245 + 12345;
+	return pmu->ibs.random >> 16 & IBS_RANDOM;
+}
+
+/* --- registers --- */
+
+u64 hwpmu_read_ibs(const struct hwpmu *pmu, enum ibs_register reg)
+{
+	u64 value = pmu->ibs.reg[reg];
+
+	switch (reg) {
+	case IBS_FETCH_CTL:
+		return value | (count(pmu, FETCH) >> 4 << IBS_FETCH_CNT_AT & IBS_FETCH_CNT);
+	case IBS_OP_CTL:
+		return value | (count(pmu, OP) << IBS_OP_CNT_AT & IBS_OP_CNT);
+	case IBS_CTL:
+		return IBS_CTL_VALID | IBS_LVT;
+	default:
+		return value;
+	}
+}
+
+static u64 first_count(struct hwpmu *pmu, u64 ctl)
+{
+	u64 from = (ctl & IBS_OP_CNT) >> IBS_OP_CNT_AT;
+	bool cycles = !(ctl & IBS_OP_COUNTS_OPS);
+
+	return cycles && !from && most(pmu, OP) > 2 * IBS_RANDOM ? random_bits(pmu) : from;
+}
+
+void hwpmu_write_ibs(struct hwpmu *pmu, enum ibs_register reg, u64 value)
+{
+	switch (reg) {
+	case IBS_FETCH_CTL:
+		pmu->ibs.reg[reg] = value & ~IBS_FETCH_CNT;
+		start(pmu, FETCH, (value & IBS_FETCH_CNT) >> IBS_FETCH_CNT_AT << 4);
+		break;
+	case IBS_OP_CTL:
+		pmu->ibs.reg[reg] = value & ~IBS_OP_CNT;
+		start(pmu, OP, first_count(pmu, value));
+		break;
+	case IBS_CTL:
+		return;
+	default:
+		pmu->ibs.reg[reg] = value;
+		return;
+	}
+	hwpmu_update_wanted(pmu);
+}
+
+/* --- samples --- */
+
+static u64 branch_data(const struct ibs_sample *s)
+{
+	if (!s->branch)
+		return 0;
+	return IBS_DATA_BRANCH | (s->taken ? IBS_DATA_TAKEN : 0) |
+	       (s->is_return ? IBS_DATA_RETURN : 0) | (s->mispredicted ? IBS_DATA_MISPREDICTED : 0);
+}
+
+static u64 source(const struct hwpmu *pmu, const struct observed_access *access)
+{
+	u64 l3 = pmu->model->set == MODEL_MILAN ? IBS_SOURCE_L3_ZEN3 : IBS_SOURCE_L3_ZEN4;
+
+	if (!access->valid || access->store || access->level < OBSERVED_LLC)
+		return 0;
+	return access->level == OBSERVED_LLC ? l3 : IBS_SOURCE_MEMORY;
+}
+
+/* Its logarithm plus one. */
+static u64 width(u32 size)
+{
+	u64 log = 0;
+
+	while (size >> log > 1)
+		log++;
+	return log + 1;
+}
+
+static u64 access_data(const struct observed_access *access)
+{
+	u64 data = IBS_DATA3_LINEAR | IBS_DATA3_PHYSICAL;
+
+	if (!access->valid)
+		return 0;
+	data |= access->store ? IBS_DATA3_STORE : IBS_DATA3_LOAD;
+	data |= width(access->size) << IBS_DATA3_WIDTH_AT;
+	if (access->tlb >= OBSERVED_TLB_L2)
+		data |= IBS_DATA3_L1TLB_MISS;
+	if (access->tlb == OBSERVED_TLB_WALK)
+		data |= IBS_DATA3_L2TLB_MISS;
+	if (access->level >= OBSERVED_LLC)
+		data |= IBS_DATA3_L2_MISS;
+	if (access->level > OBSERVED_L1)
+		data |= IBS_DATA3_DC_MISS | (u64)access->latency << IBS_DATA3_MISS_LAT_AT;
+	return data;
+}
+
+static void describe_op(struct hwpmu *pmu, const struct ibs_sample *s)
+{
+	u64 *reg = pmu->ibs.reg;
+	u64 latency = s->access.valid ? s->access.latency : 1;
+
+	reg[IBS_OP_RIP] = s->rip;
+	reg[IBS_OP_DATA] = latency << IBS_DATA_TAG_TO_RETIRE_AT | branch_data(s);
+	reg[IBS_OP_DATA2] = source(pmu, &s->access);
+	reg[IBS_OP_DATA3] = access_data(&s->access);
+	reg[IBS_DC_LINEAR] = s->access.valid ? s->access.linear : 0;
+	reg[IBS_DC_PHYSICAL] = s->access.valid ? s->access.physical : 0;
+	reg[IBS_BRANCH_TARGET] = s->branch && s->taken ? s->target : 0;
+}
+
+static bool wanted(const struct hwpmu *pmu, const struct ibs_sample *s)
+{
+	if (!(pmu->ibs.reg[IBS_OP_CTL] & IBS_OP_L3_MISS))
+		return true;
+	return s->access.valid && s->access.level == OBSERVED_MEMORY;
+}
+
+static void end_op(struct hwpmu *pmu)
+{
+	struct ibs_sample s = { 0 };
+
+	pmu->store->ibs(pmu->owner, &s);
+	if (!wanted(pmu, &s)) {
+		start(pmu, OP, random_bits(pmu));
+		return;
+	}
+	describe_op(pmu, &s);
+	pmu->ibs.reg[IBS_OP_CTL] |= IBS_OP_VAL;
+	pmu->ibs.count[OP] = random_bits(pmu);
+	pmu->ibs.interrupt = true;
+}
+
+static void end_fetch(struct hwpmu *pmu)
+{
+	struct ibs_sample s = { 0 };
+
+	pmu->store->ibs(pmu->owner, &s);
+	pmu->ibs.reg[IBS_FETCH_LINEAR] = s.rip;
+	pmu->ibs.reg[IBS_FETCH_CTL] |= IBS_FETCH_VAL | IBS_FETCH_COMPLETE;
+	pmu->ibs.count[FETCH] = most(pmu, FETCH);
+	pmu->ibs.interrupt = true;
+}
+
+void hwpmu_ibs_retire(struct hwpmu *pmu)
+{
+	if (runs(pmu, FETCH) && count(pmu, FETCH) >= most(pmu, FETCH))
+		end_fetch(pmu);
+	if (runs(pmu, OP) && count(pmu, OP) >= most(pmu, OP))
+		end_op(pmu);
+	hwpmu_update_wanted(pmu);
+}
+
+bool hwpmu_take_ibs(struct hwpmu *pmu)
+{
+	bool interrupt = pmu->ibs.interrupt;
+
+	pmu->ibs.interrupt = false;
+	return interrupt;
+}
+
+retire_wanted hwpmu_ibs_wanted(const struct hwpmu *pmu)
+{
+	return runs(pmu, OP) ? RETIRE_BIT(class_of(pmu, OP)) : 0;
+}
+
+static void arm(const struct hwpmu *pmu, enum unit unit, struct retire_trips *trips)
+{
+	enum retire_class class = class_of(pmu, unit);
+	u64 now = count(pmu, unit), end = most(pmu, unit);
+	u64 at = occurrences(pmu, unit) + (now < end ? end - now : 0);
+	u64 *trip = trips->at[class];
+
+	if (!runs(pmu, unit))
+		return;
+	if (!(trips->armed & RETIRE_BIT(class)))
+		trip[RETIRE_IN_OS] = trip[RETIRE_IN_USR] = trip[RETIRE_IN_BOTH] = RETIRE_NEVER;
+	trips->armed |= RETIRE_BIT(class);
+	if (at < trip[RETIRE_IN_BOTH])
+		trip[RETIRE_IN_BOTH] = at;
+}
+
+void hwpmu_ibs_arm(const struct hwpmu *pmu, struct retire_trips *trips)
+{
+	arm(pmu, FETCH, trips);
+	arm(pmu, OP, trips);
+}

@@ -1,0 +1,36 @@
+/* SPDX-License-Identifier: MIT */
+/*
+ * Instruction-based sampling: two counters of their own, for ops and for fetches, which describe
+ * the instruction that they end at in registers, interrupt, and wait until software has read them.
+ */
+#ifndef HWPMU_IBS_H
+#define HWPMU_IBS_H
+
+#include "base/types.h"
+#include "hwpmu/observe.h"
+#include "x86/ibs.h"
+
+/* The instruction with which a count ended. */
+struct ibs_sample {
+	u64 rip;
+	bool branch, taken, is_return, mispredicted;
+	u64 target; /* of a branch that was taken */
+	struct observed_access access;
+};
+
+struct hwpmu_ibs {
+	u64 reg[NIBS]; /* as written; the count fields are in count[] */
+	u64 count[2];  /* of fetches, of ops, when the tallies were at mark[] */
+	u64 mark[2];
+	u32 random;
+	bool interrupt; /* wanted */
+};
+
+struct hwpmu;
+
+u64 hwpmu_read_ibs(const struct hwpmu *pmu, enum ibs_register reg);
+void hwpmu_write_ibs(struct hwpmu *pmu, enum ibs_register reg, u64 value);
+bool hwpmu_ibs_runs(const struct hwpmu *pmu);
+bool hwpmu_take_ibs(struct hwpmu *pmu); /* an interrupt is to be delivered */
+
+#endif
