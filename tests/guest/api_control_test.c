@@ -109,7 +109,7 @@ static int finish(void **state)
 	assert_int_equal((long)reason, KVM_EXIT_IO);
 	assert_int_equal(*(u8 *)kvm_io_data(g.run[0]), 0);
 	KVM_CALL(g.vcpu[0], KVM_GET_REGS, &regs);
-	assert_true(regs.rbx > 1000);
+	assert_true(regs.rbx > 0); /* how many depends on how busy the machine is */
 	assert_int_equal(access_msr(KVM_GET_MSRS, amd ? 0xc0010004 : 0xc1, 0), regs.rbx);
 	kvm_guest_destroy(&g);
 	return 0;
