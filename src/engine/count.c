@@ -118,6 +118,8 @@ static void start(struct cpu *cpu)
 	set_slice(cpu, at_trip(cpu, privilege) ? 0 : least(least(eng->budget, SLICE_MAX), trip));
 	eng->budget -= eng->slice;
 	eng->counting = true;
+	if (cpu->precise && eng->slice == 1)
+		eng->steps = 1; /* also one that is a block of its own */
 	start_records(cpu);
 }
 

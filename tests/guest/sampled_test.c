@@ -1,0 +1,153 @@
+// SPDX-License-Identifier: MIT
+/*
+ * When the processor stops at a trip it knows which instruction that was, and what it accessed:
+ * what PEBS records and IBS samples are made of. The truth comes from a run of single instructions;
+ * then the same code runs with trips of every class.
+ */
+#include <setjmp.h>
+#include <stdarg.h>
+#include <stddef.h>
+#include <stdint.h>
+#include <cmocka.h>
+
+#include "cpu/mode.h"
+#include "guest/machine.h"
+
+#define FOREVER (~0ull >> 1)
+#define MOST	4000
+#define WANT_ALL \
+	(COUNT_BRANCHES | COUNT_MEMORY | COUNT_CYCLES | OBSERVED_IN_MEMORY | OBSERVED_IN_BRANCHES)
+
+/* Loads and stores over pages, calls, branches of all kinds, some not predicted, and a fault. */
+GUEST_CODE(sampled, "mov $40, %ecx\n"
+		    "mov $0x100000, %r8d\n"
+		    "1: mov (%r8), %rax\n"
+		    "mov %rax, 0x2000(%r8)\n"
+		    "lea 0x40(%rcx), %rdx\n"
+		    "add $0xfc0, %r8\n"
+		    "addq $1, 8(%r8)\n"
+		    "imul %rax, %rax\n"
+		    "call 2f\n"
+		    "test $5, %cl\n"
+		    "jz 3f\n"
+		    "nop\n"
+		    "nop\n"
+		    "3: xor %edx, %edx\n"
+		    "xor %ebx, %ebx\n"
+		    "div %ebx\n"
+		    "lea 5f(%rip), %rax\n"
+		    "jmp *%rax\n"
+		    "5: dec %ecx\n"
+		    "jnz 1b\n"
+		    "out %al, $0xf4\n"
+		    "2: push %rbx\n"
+		    "pop %rbx\n"
+		    "ret\n"
+		    ".org sampled_start + 0x100\n"
+		    "addq $2, (%rsp)\n"
+		    "iretq\n");
+
+static struct step {
+	u64 rip;
+	struct retire_tally tally; /* behind it */
+	struct observed_access access;
+} steps[MOST];
+static u64 nsteps;
+
+static void load(struct machine *m)
+{
+	machine_load(m, sampled_start, (size_t)(sampled_end - sampled_start));
+	image_gate(m->ram, VEC_DE, IMAGE_CODE + 0x100, 0);
+	m->cpu->wanted = WANT_ALL;
+	m->cpu->trips.armed = 0;
+	m->cpu->precise = true;
+	machine_cold(m);
+}
+
+static int reference(void **state)
+{
+	struct machine *m;
+
+	machine_set_up(state);
+	m = *state;
+	load(m);
+	for (nsteps = 0; nsteps < MOST && machine_run(m, 1) == EXIT_BUDGET; nsteps++)
+		steps[nsteps] = (struct step){ .rip = m->cpu->last_rip,
+					       .tally = m->cpu->tally,
+					       .access = m->cpu->timing.seen.access };
+	return nsteps < 500 || nsteps == MOST;
+}
+
+static u64 first_at(enum retire_class class, u64 value)
+{
+	u64 i = 0;
+
+	while (i < nsteps && retire_count(&steps[i].tally, class, RETIRE_OS) < value)
+		i++;
+	return i;
+}
+
+static void arm(struct cpu *cpu, enum retire_class class, u64 at)
+{
+	cpu->trips.at[class][RETIRE_IN_OS] = cpu->trips.at[class][RETIRE_IN_USR] = RETIRE_NEVER;
+	cpu->trips.at[class][RETIRE_IN_BOTH] = at;
+	cpu->trips.armed = RETIRE_BIT(class);
+}
+
+static void check_step(const struct machine *m, enum retire_class class, u64 i)
+{
+	const struct observed_access *seen = &m->cpu->timing.seen.access, *want = &steps[i].access;
+
+	if (m->cpu->last_rip != steps[i].rip)
+		fail_msg("class %d, instruction %lu: at %#lx, not %#lx", class, (unsigned long)i,
+			 (unsigned long)m->cpu->last_rip, (unsigned long)steps[i].rip);
+	/* A branch that ends a block in full speed has not been looked at alone. */
+	if (RETIRE_BIT(class) & (COUNT_BRANCHES | OBSERVED_IN_BRANCHES))
+		return;
+	if (seen->valid != want->valid)
+		fail_msg("class %d, instruction %lu at %#lx: access %d of %#lx, not %d", class,
+			 (unsigned long)i, (unsigned long)steps[i].rip, seen->valid,
+			 (unsigned long)seen->linear, want->valid);
+	if (!want->valid)
+		return;
+	assert_int_equal(seen->linear, want->linear);
+	assert_int_equal(seen->store, want->store);
+	assert_int_equal(seen->level, want->level);
+	assert_int_equal(seen->latency, want->latency);
+}
+
+static u64 check_class(struct machine *m, enum retire_class class, u64 period)
+{
+	u64 trips = 0;
+
+	load(m);
+	for (u64 at = period;; at += period, trips++) {
+		u64 i = first_at(class, at);
+
+		arm(m->cpu, class, at);
+		if (machine_run(m, FOREVER) != EXIT_BUDGET)
+			return trips;
+		check_step(m, class, i);
+		at = retire_count(&steps[i].tally, class, RETIRE_OS) / period * period;
+	}
+}
+
+static void the_instruction_of_each_trip_is_known(void **state)
+{
+	u64 trips = 0;
+
+	for (enum retire_class class = 0; class < NRETIRE; class ++)
+		if (class != RETIRE_INTERRUPTS)
+			for (u64 period = 1; period <= 7; period += 2)
+				trips += check_class(*state, class, period);
+	assert_true(trips > 5000);
+}
+
+int main(void)
+{
+	const struct CMUnitTest tests[] = {
+		cmocka_unit_test(the_instruction_of_each_trip_is_known),
+	};
+
+	return cmocka_run_group_tests(tests, reference, machine_tear_down);
+}
