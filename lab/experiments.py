@@ -17,7 +17,7 @@ class Result:
         self.tables, self.criteria, self.notes, self.figures, self.plots = [], [], [], {}, []
 
     def table(self, title, head, rows):
-        self.tables.append({"title": title, "head": head, "rows": [[str(cell) for cell in row] for row in rows]})
+        self.tables.append({"title": title, "head": [str(cell) for cell in head], "rows": [[str(cell) for cell in row] for row in rows]})
 
     def plot(self, title, unit, bars):
         self.plots.append({"title": title, "unit": unit, "bars": [[name, float(value)] for name, value in bars]})

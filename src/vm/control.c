@@ -210,7 +210,7 @@ static void do_sample(struct vcpu *vcpu, void *arg)
 	*(struct sample *)arg = (struct sample){ cpu->rip, cpu->cr3, cpu->cpl };
 }
 
-/* R, S and so on, as /proc has it: a program's thread that waits is no sample. */
+/* R, S and so on, as /proc has it: a thread that waits is no sample. */
 static char thread_state(const struct vcpu *vcpu)
 {
 	char path[64], text[512], *end;
@@ -270,7 +270,7 @@ static void sample_vcpu(struct command *c, struct vcpu *vcpu)
 		sample_vmm(c, vcpu);
 		break;
 	case WHERE_HYPERVISOR:
-		say(c, "sample %u hypervisor exit %s\n", vcpu->id,
+		say(c, "sample %u hypervisor %c exit %s\n", vcpu->id, thread_state(vcpu),
 		    exit_name(READ_ONCE(vcpu->last_exit)));
 		break;
 	case WHERE_GUEST:
