@@ -238,6 +238,7 @@ void share_keep(struct trans *t, struct native *n);
 /* trans_native.c */
 void native_emit(struct trans *t, const struct native *n);
 bool native_build(struct trans *t, struct native *n); /* false: not one that can be renamed */
+void native_flags(const struct trans *t, struct native *n); /* behind flags_analyse() */
 struct temp temp_guest(u8 guest, u8 host, bool load, bool store);
 bool native_allowed(const struct trans *t);
 /* Moves a guest register of `size` bytes (zero-extended) into a host register, and back. */

@@ -207,7 +207,6 @@ void flags_classify(const struct trans *t, struct scan *s)
 	s->recipe = recipe_of(t);
 	s->reads = all ? FL_ARITH : 0;
 	s->writes = s->keeps = 0;
-	s->merges = false; /* until flags_analyse() */
 	if (!f || all)
 		return;
 	s->reads |= f->tested & FL_ARITH;

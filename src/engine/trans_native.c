@@ -470,8 +470,6 @@ static void base_fields(const struct trans *t, struct native *n)
 /* insn.ops[i] and zops[i] are the same operand: both list the visible ones first. */
 bool native_build(struct trans *t, struct native *n)
 {
-	const struct scan *s = &t->scan[t->at];
-
 	*n = (struct native){ 0 };
 	base_fields(t, n);
 	if (t->zi.encoding == ZYDIS_INSTRUCTION_ENCODING_VEX)
@@ -491,9 +489,15 @@ bool native_build(struct trans *t, struct native *n)
 		    !place_register(t, n, i))
 			return false;
 	}
+	return true;
+}
+
+void native_flags(const struct trans *t, struct native *n)
+{
+	const struct scan *s = &t->scan[t->at];
+
 	n->needs_flags = s->reads || s->merges;
 	n->writes_flags = s->writes || s->keeps;
-	return true;
 }
 
 void guest_get(struct trans *t, u8 guest, u8 host)

@@ -119,6 +119,7 @@ static bool native(struct trans *t)
 
 	if (!native_allowed(t) || !native_build(t, &n))
 		return false;
+	native_flags(t, &n);
 	if (mem) {
 		wait_for_x87(t);
 		access_operand(t, mem, mem->size, access_rules(t, mem), &n);
@@ -144,6 +145,7 @@ static bool bit_string(struct trans *t)
 	if (t->zi.meta.category != ZYDIS_CATEGORY_BITBYTE || mem->kind != OPERAND_MEM ||
 	    offset->kind != OPERAND_REG || !native_build(t, &n))
 		return false;
+	native_flags(t, &n);
 	n.temp[0] =
 		(struct temp){ .kind = TEMP_CPU, .host = S1, .load = true, .offset = slot.disp };
 	n.ntemps = 1;
