@@ -31,9 +31,8 @@ CLI_SRCS     := $(wildcard cli/*.c exec/*.c)
 INIT_SRCS    := $(wildcard exec/guest/*.c) exec/wire.c
 WORK_SRCS    := $(wildcard bench/work/*.c)
 TEST_SRCS    := $(wildcard tests/*/*_test.c)
-DEMO_SRCS    := tests/guest/demo.c
 # Whatever else lies in the test folders is a library for all tests.
-TESTLIB_SRCS := $(filter-out $(TEST_SRCS) $(DEMO_SRCS),$(wildcard tests/*/*.c tests/*/*.S))
+TESTLIB_SRCS := $(filter-out $(TEST_SRCS),$(wildcard tests/*/*.c tests/*/*.S))
 # Tests that contain the border with libc instead of having it preloaded, so that a sanitizer sees everything.
 BORDER_TESTS := badinput_test
 
@@ -55,7 +54,7 @@ BARE_OBJS    := $(call objects,$(BARE_SRCS))
 LIB_OBJS     := $(call objects,$(LIB_SRCS))
 EXAMPLE_OBJS := $(call objects,$(wildcard examples/*/*.c))
 OBJS         := $(CORE_OBJS) $(PRELOAD_OBJS) $(CLI_OBJS) $(TESTLIB_OBJS) $(EXAMPLE_OBJS) \
-	$(call objects,$(TEST_SRCS) $(DEMO_SRCS))
+	$(call objects,$(TEST_SRCS))
 
 TESTS   := $(patsubst tests/%.c,$(O)/tests/%,$(TEST_SRCS))
 
@@ -84,12 +83,12 @@ comma := ,
 Q   := $(if $(V),,@)
 say  = @$(if $(V),true,echo '  $(1) $@')
 
-.PHONY: all tests demo test bench install clean help
+.PHONY: all tests demo test bench install deb clean help
 .DELETE_ON_ERROR:
 
 all: $(O)/lab $(O)/libvpmu-kvm.so $(O)/vpmu $(O)/vpmu-init $(O)/vpmu-kernel $(O)/libvpmu.a
 
-tests: all $(TESTS) $(O)/tests/guest/demo $(O)/examples/toy/toy
+tests: all $(TESTS) $(O)/examples/toy/toy
 
 $(BARE_OBJS): EXTRA := $(BARE)
 ifeq ($(SAN),undefined)
@@ -157,10 +156,6 @@ $(TESTS): $(O)/tests/%: $(O)/tests/%.o $(O)/libtest.a $(O)/libvpmu-core.a
 	$(call say,LD)
 	$(Q)$(CC) $(FLAGS) $(CFLAGS) -o $@ $< $(BORDER) $(O)/libtest.a $(O)/libvpmu-core.a -lcmocka $(LDLIBS) -lm
 
-$(O)/tests/guest/demo: $(O)/tests/guest/demo.o $(O)/libtest.a
-	$(call say,LD)
-	$(Q)$(CC) $(FLAGS) $(CFLAGS) -o $@ $^
-
 $(O)/examples/toy/toy: $(O)/examples/toy/toy.o $(O)/libvpmu.a
 	$(call say,LD)
 	$(Q)$(CC) $(FLAGS) $(CFLAGS) -o $@ $^
@@ -181,8 +176,8 @@ $(O)/bare-objects: Makefile $(O)/libvpmu-core.a
 # --- what a user asks for ----------------------------------------------------------------------------------------
 
 demo:
-	scripts/deps
-	$(MAKE) all $(O)/tests/guest/demo
+	scripts/deps demo
+	$(MAKE) -j$$(nproc) all
 	scripts/demo $(O)
 
 test:
@@ -194,6 +189,7 @@ bench:
 	$(MAKE) all build/bench/work
 	scripts/kernels
 	bench/all
+	bench/exec
 
 install: all
 	install -D -m 755 $(O)/vpmu $(DESTDIR)$(prefix)/bin/vpmu
@@ -202,21 +198,28 @@ install: all
 	install -D -m 755 $(O)/vpmu-kernel $(DESTDIR)$(prefix)/lib/vpmu/vpmu-kernel
 	install -D -t $(DESTDIR)$(prefix)/lib/vpmu/lab -m 644 $(wildcard lab/*.py lab/*.c)
 	install -D -t $(DESTDIR)$(prefix)/lib/vpmu/lab -m 755 lab/vpmu-lab lab/vpmu-profile
+	install -D -t $(DESTDIR)$(prefix)/share/man/man1 -m 644 docs/man/*.1
+	install -D -m 644 scripts/vpmu.bash-completion $(DESTDIR)$(prefix)/share/bash-completion/completions/vpmu
 	install -D -m 644 $(O)/libvpmu.a $(DESTDIR)$(prefix)/lib/libvpmu.a
 	version=$$(sed -n 's/^#define VPMU_VERSION "\(.*\)"/\1/p' cli/cli.h) && \
 		sed -e 's|@prefix@|$(prefix)|' -e "s|@version@|$$version|" src/vpmu.pc.in | \
 		install -D -m 644 /dev/stdin $(DESTDIR)$(prefix)/lib/pkgconfig/vpmu.pc
 	for h in $(LIB_HEADERS); do install -D -m 644 src/$$h $(DESTDIR)$(prefix)/include/vpmu/$$h || exit; done
 
+deb: all
+	scripts/deps deb
+	scripts/deb $(O)
+
 clean:
 	rm -rf build
 
 help:
 	@echo 'make                 build build/vpmu and build/libvpmu-kvm.so'
-	@echo 'make demo            run a small guest on it and say what happened'
+	@echo 'make demo            perf on this host and in a guest, side by side'
 	@echo 'make test            everything that CI checks (SAN=address, undefined, thread: with that sanitizer)'
 	@echo 'make bench           speed of native, vpmu and TCG side by side, into build/bench/'
 	@echo 'make install         to $$(DESTDIR)$$(prefix), by default /usr/local'
+	@echo 'make deb             a Debian package of it, build/vpmu_VERSION_amd64.deb'
 	@echo 'make clean           remove build/'
 	@echo 'variables            CC=gcc|clang  SAN=address|undefined|thread  O=folder  WERROR=1  V=1  CFLAGS="-O2 -g"'
 
