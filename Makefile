@@ -26,7 +26,8 @@ HOSTED := src/engine/decode.c src/engine/translate.c $(wildcard src/engine/trans
 DIRS         := base x86 mem timing cpu irq hwpmu pmu hostperf engine vm kvm
 CORE_SRCS    := $(foreach d,$(DIRS),$(wildcard src/$(d)/*.c src/$(d)/*.S))
 PRELOAD_SRCS := $(wildcard src/preload/*.c src/preload/*.S)
-CLI_SRCS     := $(wildcard cli/*.c exec/*.c)
+CLI_SRCS     := $(wildcard cli/*.c)
+EXEC_SRCS    := $(wildcard exec/*.c)
 # The first process of vpmu exec's guests, and what it shares with vpmu.
 INIT_SRCS    := $(wildcard exec/guest/*.c) exec/wire.c
 WORK_SRCS    := $(wildcard bench/work/*.c)
@@ -49,11 +50,12 @@ objects = $(patsubst %,$(O)/%.o,$(basename $(1)))
 CORE_OBJS    := $(call objects,$(CORE_SRCS))
 PRELOAD_OBJS := $(call objects,$(PRELOAD_SRCS))
 CLI_OBJS     := $(call objects,$(CLI_SRCS))
+EXEC_OBJS    := $(call objects,$(EXEC_SRCS))
 TESTLIB_OBJS := $(call objects,$(TESTLIB_SRCS))
 BARE_OBJS    := $(call objects,$(BARE_SRCS))
 LIB_OBJS     := $(call objects,$(LIB_SRCS))
 EXAMPLE_OBJS := $(call objects,$(wildcard examples/*/*.c))
-OBJS         := $(CORE_OBJS) $(PRELOAD_OBJS) $(CLI_OBJS) $(TESTLIB_OBJS) $(EXAMPLE_OBJS) \
+OBJS         := $(CORE_OBJS) $(PRELOAD_OBJS) $(CLI_OBJS) $(EXEC_OBJS) $(TESTLIB_OBJS) $(EXAMPLE_OBJS) \
 	$(call objects,$(TEST_SRCS))
 
 TESTS   := $(patsubst tests/%.c,$(O)/tests/%,$(TEST_SRCS))
@@ -125,6 +127,11 @@ $(O)/libvpmu.a: $(LIB_OBJS)
 	$(call say,AR)
 	$(Q)$(AR) rcs $@ $^
 
+$(O)/libexec.a: $(EXEC_OBJS)
+	@rm -f $@
+	$(call say,AR)
+	$(Q)$(AR) rcs $@ $^
+
 $(O)/libtest.a: $(TESTLIB_OBJS)
 	@mkdir -p $(@D)
 	@rm -f $@
@@ -136,7 +143,7 @@ $(O)/libvpmu-kvm.so: $(CORE_OBJS) $(PRELOAD_OBJS) src/preload/export.map
 	$(Q)$(CC) $(FLAGS) $(CFLAGS) -shared $(if $(SAN),,-Wl$(comma)-z$(comma)defs) -Wl,--version-script=src/preload/export.map -o $@ \
 		$(CORE_OBJS) $(PRELOAD_OBJS) $(LDLIBS)
 
-$(O)/vpmu: $(CLI_OBJS) $(O)/libvpmu-core.a
+$(O)/vpmu: $(CLI_OBJS) $(O)/libexec.a $(O)/libvpmu-core.a
 	$(call say,LD)
 	$(Q)$(CC) $(FLAGS) $(CFLAGS) -o $@ $^ $(LDLIBS)
 
@@ -152,9 +159,9 @@ $(O)/vpmu-kernel: scripts/vpmu-kernel
 $(addprefix $(O)/tests/fuzz/,$(BORDER_TESTS)): BORDER := $(PRELOAD_OBJS)
 $(addprefix $(O)/tests/fuzz/,$(BORDER_TESTS)): $(PRELOAD_OBJS)
 
-$(TESTS): $(O)/tests/%: $(O)/tests/%.o $(O)/libtest.a $(O)/libvpmu-core.a
+$(TESTS): $(O)/tests/%: $(O)/tests/%.o $(O)/libtest.a $(O)/libexec.a $(O)/libvpmu-core.a
 	$(call say,LD)
-	$(Q)$(CC) $(FLAGS) $(CFLAGS) -o $@ $< $(BORDER) $(O)/libtest.a $(O)/libvpmu-core.a -lcmocka $(LDLIBS) -lm
+	$(Q)$(CC) $(FLAGS) $(CFLAGS) -o $@ $< $(BORDER) $(O)/libtest.a $(O)/libexec.a $(O)/libvpmu-core.a -lcmocka $(LDLIBS) -lm
 
 $(O)/examples/toy/toy: $(O)/examples/toy/toy.o $(O)/libvpmu.a
 	$(call say,LD)
