@@ -1,0 +1,134 @@
+# SPDX-License-Identifier: MIT
+# What perf's users do, under bash with the host's perf: each check is a sentence. /tmp has work and spin. With all set,
+# all of it.
+cd /tmp || exit 1
+export PAGER=cat
+failures=0
+
+fail() {
+	echo "FAILED: ${FUNCNAME[1]}: $*"
+	failures=$((failures + 1))
+}
+
+# stat EVENTS COMMAND…: lines of "event value running%", from perf's fields value, unit, event, time, percent.
+stat() {
+	perf stat -x, -o stat.out -e "$@" >/dev/null 2>stat.err || fail "perf stat: $(cat stat.err)"
+	awk -F, '/^[^#]/ && NF > 3 { print $3, $1, $5 }' stat.out
+}
+
+value() { # EVENT, of the lines on stdin
+	awk -v event="$1" '$1 == event { print $2; exit }'
+}
+
+counts_make_sense() {
+	local events=instructions,cycles,ref-cycles,branches,branch-misses,cache-references,cache-misses,L1-dcache-loads,dTLB-load-misses
+	local out event n
+	out=$(stat $events ls -R /usr/share/perl)
+	echo "$out"
+	for event in ${events//,/ }; do
+		n=$(value "$event" <<<"$out")
+		# Linux has no such event for Zen 3, nor 6.1 for Zen 4.
+		[ "$event $n $vendor" != "ref-cycles <not AMD" ] || continue
+		[ "${n:-0}" -gt 0 ] 2>/dev/null || fail "$event: $n"
+	done
+	below branch-misses branches
+	below cache-misses cache-references
+	below dTLB-load-misses L1-dcache-loads
+	below L1-dcache-loads instructions
+}
+
+below() { # fewer of this EVENT than of that, in $out
+	[ "$(value "$1" <<<"$out")" -lt "$(value "$2" <<<"$out")" ] || fail "$1 not below $2"
+}
+
+# Without random addresses: where its stack is decides about a few instructions of libc's.
+loops_count_exactly() {
+	local once twice
+	once=$(stat instructions:u,branches:u setarch -R ./spin 1000000)
+	twice=$(stat instructions:u,branches:u setarch -R ./spin 2000000)
+	[ $(($(value instructions:u <<<"$twice") - $(value instructions:u <<<"$once"))) = 4000000 ] || fail "$once; $twice"
+	[ $(($(value branches:u <<<"$twice") - $(value branches:u <<<"$once"))) = 1000000 ] || fail "$once; $twice"
+}
+
+groups_count_what_single_events_count() {
+	local group single
+	group=$(stat '{instructions:u,branches:u}' ./work 3)
+	single=$(stat instructions:u ./work 3; stat branches:u ./work 3)
+	[ "$group" = "$single" ] || fail "$group; $single"
+}
+
+more_events_than_counters_take_turns() {
+	local out
+	out=$(stat branches,branches,branches,branches,branches,branches,branches,branches,branches,branches,instructions,cycles ./spin 100000000)
+	[ "$(wc -l <<<"$out")" = 12 ] || fail "$out"
+	awk '$2 == 0 { none = 1 } $3 < 99 { shared = 1 } END { exit none || !shared }' <<<"$out" || fail "$out"
+}
+
+children_are_counted() {
+	local alone family
+	alone=$(stat instructions:u ./spin 1000000 | value instructions:u)
+	family=$(stat instructions:u ./spin 1000000 4 | value instructions:u)
+	[ $((family - alone)) -ge 12000000 ] && [ $((family - alone)) -lt 12100000 ] || fail "$alone, $family"
+	family=$(stat instructions:u -i ./spin 1000000 4 | value instructions:u)
+	[ "$family" -lt 4100000 ] || fail "not inherited, and yet $family"
+}
+
+intervals_are_printed() {
+	perf stat -a -I 1000 -x, -o stat.out -e instructions sleep 2.5 || fail "perf stat"
+	[ "$(awk -F, '/instructions/ && $2 > 0' stat.out | wc -l)" -ge 2 ] || fail "$(cat stat.out)"
+}
+
+each_cpu_is_counted() {
+	perf stat -a -A -x, -o stat.out -e instructions ls -R /usr/share/perl >/dev/null || fail "perf stat"
+	[ "$(awk -F, '/instructions/ && $2 > 0 { print $1 }' stat.out | sort -u | wc -l)" = "$(nproc)" ] || fail "$(cat stat.out)"
+}
+
+a_thread_is_counted_while_it_runs() {
+	./spin 100000000000 &
+	perf stat --per-thread -x, -o stat.out -e instructions:u -p $! sleep 0.5 || fail "perf stat"
+	kill $!
+	wait $! 2>/dev/null
+	grep -q "^spin-" stat.out && awk -F, '/^spin-/ && $2 < 1000000 { exit 1 }' stat.out || fail "$(cat stat.out)"
+}
+
+record_finds_the_hot_loop() {
+	local out
+	perf record -o perf.data ./spin 200000000 >record.out 2>&1 || fail "$(cat record.out)"
+	out=$(perf report -i perf.data --stdio 2>/dev/null | grep -v '^#' | grep . | head -5)
+	awk '/hot_loop/ && $1 + 0 > 80 { found = 1 } END { exit !found }' <<<"$out" || fail "$out"
+}
+
+samples_come_at_their_period() {
+	local samples
+	echo 100000 >/proc/sys/kernel/perf_event_max_sample_rate
+	echo 0 >/proc/sys/kernel/perf_cpu_time_max_percent # no throttling, however long a sample takes
+	perf record -o perf.data -e instructions:u -c 1000000 ./spin 100000000 >record.out 2>&1 || fail "$(cat record.out)"
+	samples=$(perf script -i perf.data -F ip 2>/dev/null | wc -l)
+	[ "$samples" -ge 400 ] && [ "$samples" -le 402 ] || fail "$samples samples"
+}
+
+top_finds_the_hot_loop() {
+	local i
+	./spin 100000000000 &
+	sleep 1000 | perf top --stdio -d 1 >top.out 2>&1 &
+	for i in $(seq 120); do
+		! grep -q 'spin  *\[.\] hot_loop' top.out || break
+		sleep 0.5
+	done
+	kill %1 %2
+	wait 2>/dev/null
+	[ "$i" -lt 120 ] || fail "$(tail -5 top.out)"
+}
+
+vendor=$(awk '/vendor_id/ { print /AMD/ ? "AMD" : "Intel"; exit }' /proc/cpuinfo)
+checks=(counts_make_sense loops_count_exactly record_finds_the_hot_loop)
+if [ -n "$all" ]; then
+	checks+=(groups_count_what_single_events_count more_events_than_counters_take_turns children_are_counted
+		intervals_are_printed each_cpu_is_counted a_thread_is_counted_while_it_runs top_finds_the_hot_loop
+		samples_come_at_their_period)
+fi
+for check in "${checks[@]}"; do
+	$check
+	echo "perf: $check"
+done
+[ $failures = 0 ]
