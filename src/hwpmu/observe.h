@@ -7,9 +7,8 @@
  * Filled by engine/observe.c while cpu->wanted, or cpu->observe, asks for the timing model. Code
  * that runs a block at a time only notes what its fast path does not know: an access that misses
  * the line buffer, a branch that is not predicted with confidence. An instruction that runs alone
- * (MODE_STEP; the last of a budget does when engine->stepping is set) always notes everything. So
- * the way to describe a sampled instruction is to end the run in front of it, to clear
- * `access.valid`, and to run it as a budget of one. `mispredicted` is current behind every branch.
+ * (MODE_STEP) notes everything, and that is how the one with which a counter overflows is run; so
+ * whoever describes it has only to clear `access.valid` before.
  *
  * Owned by the vCPU thread.
  */
@@ -36,7 +35,7 @@ struct observed_access {
 
 struct observed {
 	struct observed_access access;
-	bool mispredicted; /* the last near branch was */
+	bool mispredicted; /* the last near branch was, if it ran alone; else see struct branch_ring */
 };
 
 #endif

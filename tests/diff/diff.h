@@ -207,7 +207,7 @@ void native_load(const u8 *code, u32 size, u64 address);
 void native_run(const struct state *in, struct outcome *out);
 u8 *native_data(void);
 
-void guest_init(void);
+void guest_init(bool observed);
 void guest_load(const u8 *code, u32 size, u64 address);
 void guest_run(const struct state *in, u64 budget, struct outcome *out);
 void guest_forget(void); /* translations */
@@ -253,6 +253,7 @@ struct diff_options {
 	int workers;
 	bool only32, only64;
 	bool keep_going;
+	bool observed; /* guest code is counted and shown to the timing model */
 	bool self;
 	bool show; /* print each case before it runs */
 	enum plant plant;

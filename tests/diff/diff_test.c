@@ -29,6 +29,7 @@ static const char usage[] =
 	"  --keep-going    do not stop at the first mismatch\n"
 	"  --workers N     processes (default: one per CPU)\n"
 	"  --plant flag|fault  put a bug into the engine's results: it must be caught\n"
+	"  --observed      with everything counted and the timing model on\n"
 	"  --self          the native CPU against itself\n"
 	"  --show          print every case before it runs\n"
 	"  --list          list the families\n";
@@ -43,6 +44,7 @@ enum option_name {
 	OPT_KEEP_GOING,
 	OPT_WORKERS,
 	OPT_PLANT,
+	OPT_OBSERVED,
 	OPT_SELF,
 	OPT_SHOW,
 	OPT_FIRST,
@@ -60,6 +62,7 @@ static const struct option long_options[] = {
 	{ "keep-going", no_argument, NULL, OPT_KEEP_GOING },
 	{ "workers", required_argument, NULL, OPT_WORKERS },
 	{ "plant", required_argument, NULL, OPT_PLANT },
+	{ "observed", no_argument, NULL, OPT_OBSERVED },
 	{ "self", no_argument, NULL, OPT_SELF },
 	{ "list", no_argument, NULL, OPT_LIST },
 	{ "help", no_argument, NULL, OPT_HELP },
@@ -121,6 +124,9 @@ static void apply_option(struct diff_options *opt, int option)
 		break;
 	case OPT_PLANT:
 		opt->plant = strcmp(optarg, "flag") == 0 ? PLANT_FLAG : PLANT_FAULT;
+		break;
+	case OPT_OBSERVED:
+		opt->observed = true;
 		break;
 	case OPT_SELF:
 		opt->self = true;

@@ -181,7 +181,7 @@ static void build_cpu(struct cpu *cpu)
 	cpu_state_changed(cpu);
 }
 
-void guest_init(void)
+void guest_init(bool observed)
 {
 	struct mem_slot slot = { .npages = NPAGES };
 	struct mem_map *empty = mem_map_empty();
@@ -192,6 +192,8 @@ void guest_init(void)
 	must(guest.ram != MAP_FAILED && guest.cpu && empty);
 	slot.hva = guest.ram;
 	guest.cpu->mem = mem_map_with(empty, &slot);
+	guest.cpu->model = model_find("icelake");
+	guest.cpu->wanted = observed ? ~(retire_wanted)0 : 0;
 	must(guest.cpu->mem && engine_create(guest.cpu) == 0);
 	free(empty);
 	build_paging();

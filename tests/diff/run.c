@@ -159,7 +159,7 @@ static void work(struct worker *w, u32 number)
 	struct progress *p = w->progress;
 
 	native_init();
-	guest_init();
+	guest_init(opt->observed);
 	w->data_block = ~0ull;
 	w->c.self = opt->self;
 	for (u32 i = 0; i < 2; i++) {
