@@ -95,10 +95,11 @@ static void alu(struct trans *t, u8 opcode, u8 size)
 
 void flags_cook(struct trans *t)
 {
-	const struct recipe *r = &t->recipes[t->recipe_id - 1];
+	const struct recipe *r;
 
 	if (t->flags != FLAGS_BY_RECIPE)
 		return;
+	r = &t->recipes[t->recipe_id - 1];
 	if (r->a == NO_REG)
 		emit_mov_imm(&t->e, S0, (s64)r->imm);
 	else
