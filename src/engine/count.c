@@ -25,17 +25,24 @@ static u64 up_to(u64 trip, u64 now)
 	return trip > now ? trip - now : 0;
 }
 
-/* Occurrences up to the class's nearest trip while the privilege stays what it is. */
+/*
+ * Occurrences up to the class's nearest trip while the privilege stays what it is. None, if one was
+ * reached: also one of the other privilege, by the instruction that changed it.
+ */
 static u64 distance(const struct cpu *cpu, enum retire_class class, enum retire_privilege privilege)
 {
 	const u64 *trip = cpu->trips.at[class];
-	u64 os, usr;
+	u64 os, usr, to_os, to_usr;
 
 	if (!(cpu->trips.armed & RETIRE_BIT(class)))
 		return FAR_AWAY;
 	os = retire_count(&cpu->tally, class, RETIRE_OS);
 	usr = retire_count(&cpu->tally, class, RETIRE_USR);
-	return least(FAR_AWAY, least(up_to(trip[privilege], privilege == RETIRE_OS ? os : usr),
+	to_os = up_to(trip[RETIRE_IN_OS], os);
+	to_usr = up_to(trip[RETIRE_IN_USR], usr);
+	if (!to_os || !to_usr)
+		return 0;
+	return least(FAR_AWAY, least(privilege == RETIRE_OS ? to_os : to_usr,
 				     up_to(trip[RETIRE_IN_BOTH], os + usr)));
 }
 
