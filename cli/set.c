@@ -35,7 +35,9 @@ static void describe_set(void)
 	puts("settings:\n"
 	     "  pmu=mediated|event     who owns the physical counters while the guest runs\n"
 	     "  accounting=guest|vcpu  what is counted as the guest's\n"
-	     "  host-view=on|off       a second set of counters for events of the host\n\n"
+	     "  host-view=on|off       a second set of counters for events of the host\n"
+	     "  watchdog=on|off        the host's watchdog: a pinned event of cycles, as Linux "
+	     "has\n\n"
 	     "vCPUs follow before they enter the guest again. No count is lost.\n\n"
 	     "examples:\n"
 	     "  vpmu set 1234 pmu=event accounting=vcpu");

@@ -294,6 +294,13 @@ static void sample_all(struct command *c)
 
 /* --- settings --- */
 
+static const char *set_watchdog(struct vm *vm, const char *value);
+
+static const char *set_one(struct vm *vm, const char *key, const char *value)
+{
+	return strcmp(key, "watchdog") ? pmu_config_set(vm, key, value) : set_watchdog(vm, value);
+}
+
 static void set(struct command *c)
 {
 	for (u32 i = 0; i < c->nwords; i++) {
@@ -305,7 +312,7 @@ static void set(struct command *c)
 			return;
 		}
 		*value++ = '\0';
-		wrong = pmu_config_set(c->vm, c->word[i], value);
+		wrong = set_one(c->vm, c->word[i], value);
 		if (wrong) {
 			say(c, "error: %s\n", wrong);
 			return;
@@ -414,6 +421,30 @@ static void open_event(struct command *c)
 	say(c, "ok\n");
 }
 
+/*
+ * The host's NMI watchdog: a pinned event of cycles on every CPU, which takes a counter away from
+ * guests in event mode, and which a mediated guest does not tolerate.
+ */
+#define WATCHDOG_SESSION (~0u)
+
+static const char *set_watchdog(struct vm *vm, const char *value)
+{
+	struct host_question q = { .session = WATCHDOG_SESSION };
+
+	if (strcmp(value, "on") && strcmp(value, "off"))
+		return "watchdog can be on or off";
+	control_end(vm, WATCHDOG_SESSION);
+	for (u32 v = 0; !strcmp(value, "on") && v < nvcpus(vm); v++) {
+		q.result = -ETIMEDOUT;
+		q.event = (struct host_event){ .select = (vm->model->is_amd ? 0x76 : 0x3c) |
+							 EVENTSEL_OS | EVENTSEL_USR,
+					       .flags = HOST_PINNED };
+		if (!vcpu_ask(vm->vcpus[v], do_open, &q) || q.result)
+			return open_error(q.result);
+	}
+	return NULL;
+}
+
 static const char *state_name(const struct host_event *event)
 {
 	return event->state == HOST_ERROR ? "error" : event->running ? "counted" : "waiting";
@@ -449,12 +480,22 @@ static void read_event(struct command *c)
 	    (unsigned long long)sum.running, state_name(&sum));
 }
 
+/* Without asking: a vCPU is not disturbed for sessions that only looked. */
+static bool has_events(const struct vcpu *vcpu, u32 session)
+{
+	for (u32 i = 0; i < VCPU_HOST_EVENTS; i++)
+		if (READ_ONCE(vcpu->pmu.host.event[i].session) == session)
+			return true;
+	return false;
+}
+
 void control_end(struct vm *vm, u32 session)
 {
 	struct host_question q = { .session = session };
 
 	for (u32 v = 0; v < nvcpus(vm); v++)
-		vcpu_ask(vm->vcpus[v], do_close, &q);
+		if (has_events(vm->vcpus[v], session))
+			vcpu_ask(vm->vcpus[v], do_close, &q);
 }
 
 static void close_events(struct command *c)

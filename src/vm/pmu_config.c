@@ -160,5 +160,5 @@ const char *pmu_config_set(struct vm *vm, const char *key, const char *value)
 			vm_synchronize(vm); /* who runs enters anew, and sees it */
 		return wrong;
 	}
-	return "there are pmu, accounting and host-view to set";
+	return "there are pmu, accounting, host-view and watchdog to set";
 }

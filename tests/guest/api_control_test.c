@@ -223,6 +223,41 @@ static void events_of_the_host_come_and_go(void **state)
 	}
 }
 
+/* On a second set of counters: the guest's own count is exact all the same. */
+static void the_hosts_view_counts_a_mediated_guest(void **state)
+{
+	unsigned long long value = 0;
+	char answer[256];
+	int fd = dial();
+
+	(void)state;
+	ask(fd, "0 set host-view=on\n", "ok");
+	ask(fd, amd ? "0 open 0 0x300c2 4 0\n" : "0 open 0 0x300c4 4 0\n", "ok");
+	for (u32 i = 0; i < 10000 && !value; i++) {
+		say(fd, "0 read 0\n");
+		hear(fd, answer, sizeof(answer));
+		assert_int_equal(sscanf(answer, "event 0 value %llu", &value), 1);
+	}
+	assert_true(value > 0);
+	ask(fd, "0 set host-view=off\n", "ok");
+	close(fd);
+}
+
+/* It counts guests: a mediated one does not tolerate it, one in event mode loses a counter. */
+static void the_watchdog_takes_a_counter(void **state)
+{
+	int fd = dial();
+
+	(void)state;
+	ask(fd, "0 set watchdog=on\n", "error: a mediated guest owns its counters");
+	ask(fd, "0 set pmu=event\n", "ok");
+	ask(fd, "0 set watchdog=on\n", "ok");
+	ask(fd, "0 set pmu=mediated\n", "error: events of the host count this guest");
+	ask(fd, "0 set watchdog=off\n", "ok");
+	ask(fd, "0 set pmu=mediated\n", "ok");
+	close(fd);
+}
+
 static void garbage_is_no_message(void **state)
 {
 	struct rng r = rng_for(1, 1);
@@ -327,6 +362,8 @@ int main(void)
 		TEST(a_vm_can_be_asked),
 		TEST(ten_thousand_changes_lose_no_count),
 		TEST(events_of_the_host_come_and_go),
+		TEST(the_hosts_view_counts_a_mediated_guest),
+		TEST(the_watchdog_takes_a_counter),
 		TEST(garbage_is_no_message),
 		TEST(a_line_without_end_is_hung_up_on),
 		TEST(clients_that_stall_or_die_disturb_nobody),
