@@ -6,6 +6,7 @@
  *
  *   list                       prints name, group and CPUs of each workload
  *   run NAME STATE MILLISECONDS
+ *   now                        prints the clock that times are taken from
  *
  * answers "work: NAME STATE UNITS NANOSECONDS WAITED CHECKSUM …" or "work: NAME STATE failed …".
  */
@@ -74,9 +75,11 @@ static int obey(int words, char *word[])
 {
 	if (words == 1 && !strcmp(word[0], "list"))
 		return list();
+	if (words == 1 && !strcmp(word[0], "now"))
+		return printf("work: now %llu\n", (unsigned long long)nanoseconds()) < 0;
 	if (words == 4 && !strcmp(word[0], "run"))
 		return run(word[1], word[2], word[3]);
-	fprintf(stderr, "usage: work list | run NAME STATE MILLISECONDS\n");
+	fprintf(stderr, "usage: work list | now | run NAME STATE MILLISECONDS\n");
 	return 2;
 }
 
