@@ -3,6 +3,7 @@
  * vpmu exec: boots a guest that sees the host's files, runs one command in it, and is gone.
  */
 #include <errno.h>
+#include <fcntl.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
@@ -225,6 +226,17 @@ static int take_option(struct exec_options *options, char **argv, int *i)
 	return option->set(options, value);
 }
 
+/* Descriptors 0 to 2 are ours to read and write, and must not become something else. */
+static void fill_standard_files(void)
+{
+	int fd;
+
+	do
+		fd = open("/dev/null", O_RDWR | O_CLOEXEC);
+	while (fd >= 0 && fd <= 2);
+	close(fd);
+}
+
 static int run(int argc, char **argv)
 {
 	struct exec_options options = {
@@ -233,6 +245,7 @@ static int run(int argc, char **argv)
 	struct exec_machine machine = { 0 };
 	int i = 1, status;
 
+	fill_standard_files();
 	options.started = milliseconds();
 	for (; i < argc && argv[i][0] == '-' && argv[i][1]; i++) {
 		if (!strcmp(argv[i], "--")) {

@@ -119,6 +119,8 @@ int machine_start(const struct exec_options *options, struct exec_machine *machi
 /* QEMU alone, on a command line. */
 pid_t machine_start_qemu(const struct line *line, const struct wiring *wiring, bool verbose);
 void machine_stop(struct exec_machine *machine);
+/* Where it is, as execvp() would find it. */
+bool machine_find_qemu(char path[PATH_MAX]);
 /* What QEMU and the guest said, to stderr. */
 void machine_explain(const struct exec_machine *machine);
 

@@ -74,14 +74,13 @@ static pid_t start_share(int socket, const struct exec_options *options)
 	_exit(share_serve(3, writable, options->shared_count) ? 1 : 0);
 }
 
-static bool is_in_path(const char *name)
+bool machine_find_qemu(char path[PATH_MAX])
 {
 	char *list = strdup(getenv("PATH") ?: "/usr/bin:/bin"), *rest = list, *folder;
-	char path[PATH_MAX];
 	bool found = false;
 
 	while (!found && (folder = strsep(&rest, ":"))) {
-		snprintf(path, sizeof(path), "%s/%s", folder, name);
+		snprintf(path, PATH_MAX, "%s/" QEMU, folder);
 		found = !access(path, X_OK);
 	}
 	free(list);
@@ -125,6 +124,8 @@ static bool make_wiring(const struct exec_options *options, const struct exec_ke
 
 static int check_parts(const struct exec_options *options, char init[PATH_MAX])
 {
+	char qemu[PATH_MAX];
+
 	if (!line_has_machine(options->machine))
 		return failure(STATUS_USAGE, "there is no machine '%s': microvm or q35",
 			       options->machine);
@@ -132,7 +133,7 @@ static int check_parts(const struct exec_options *options, char init[PATH_MAX])
 		return failure(STATUS_BROKEN,
 			       "vpmu-init is not where it belongs, beside vpmu or in "
 			       "../lib/vpmu: run 'make' or 'make install'");
-	if (!is_in_path(QEMU))
+	if (!machine_find_qemu(qemu))
 		return failure(STATUS_BROKEN,
 			       "there is no " QEMU ": run 'apt install qemu-system-x86'");
 	return STATUS_OK;
@@ -184,7 +185,8 @@ static int start_from(const struct exec_options *options, const struct parts *pa
 		return status;
 	machine->resumed = monitor_resume(ends.monitor, state->device);
 	close(state->device);
-	return STATUS_OK; /* the monitor stays open: QEMU would not notice, but need not */
+	close(ends.monitor);
+	return STATUS_OK;
 }
 
 int machine_start(const struct exec_options *options, struct exec_machine *machine)

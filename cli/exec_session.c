@@ -37,7 +37,7 @@ struct session {
 	struct sink output[3]; /* STREAM_OUT, STREAM_ERR, STREAM_TERMINAL */
 	u32 terminals;	       /* bit n: standard file n */
 	int signals, qemu;     /* signalfd, pidfd */
-	bool started, raw;
+	bool ordered, started, raw;
 	u32 interrupts;
 	u64 deadline; /* monotonic milliseconds, 0: none */
 	struct termios before;
@@ -211,6 +211,7 @@ static void give_order(struct session *session)
 		status = build_order(session);
 	if (status)
 		end(session, status);
+	session->ordered = true;
 	session->input.credit = WIRE_WINDOW;
 }
 
@@ -221,11 +222,11 @@ static void command_failed(struct session *session, const u8 *body, u32 size)
 {
 	const char *name = session->options->command[0];
 	struct failed failed = { .step = FAILED_SET_UP };
-	const char *what = "";
+	int length = 0;
 
-	if (size > sizeof(failed)) {
+	if (size >= sizeof(failed)) {
 		memcpy(&failed, body, sizeof(failed));
-		what = (const char *)body + sizeof(failed);
+		length = size - sizeof(failed);
 	}
 	if (failed.step == FAILED_EXEC)
 		end(session,
@@ -237,8 +238,8 @@ static void command_failed(struct session *session, const u8 *body, u32 size)
 			    strerror(failed.error)));
 	else
 		end(session,
-		    failure(STATUS_BROKEN, "the guest could not be set up: %s%s%s", what,
-			    failed.error ? ": " : "", failed.error ? strerror(failed.error) : ""));
+		    failure(STATUS_BROKEN, "the guest could not be set up: %.*s: %s", length,
+			    (const char *)body + sizeof(failed), strerror(failed.error)));
 }
 
 static void command_ended(struct session *session, u32 status)
@@ -266,7 +267,8 @@ static void hear(struct session *session, const struct frame *frame, const u8 *b
 		memcpy(&number, body, sizeof(number));
 	switch (frame->type) {
 	case FRAME_READY:
-		give_order(session);
+		if (!session->ordered)
+			give_order(session);
 		break;
 	case FRAME_STARTED:
 		session->started = true;
@@ -282,8 +284,8 @@ static void hear(struct session *session, const struct frame *frame, const u8 *b
 		command_stopped(session);
 		break;
 	case FRAME_DATA:
-		if (sink)
-			sink_take(sink, body, frame->size);
+		if (sink && !sink_take(sink, body, frame->size))
+			session->wire.closed = true;
 		break;
 	case FRAME_END:
 		if (sink)
@@ -401,17 +403,17 @@ static void turn(struct session *session)
 		guest_gone(session);
 }
 
-/* What has come but is not yet written when the command ends. */
+/* What has come but is not yet written when the command ends; a signal ends that, too. */
 static void write_rest(struct session *session)
 {
 	for (u32 i = 0; i < 3; i++)
 		while (sink_is_waiting(&session->output[i])) {
-			struct pollfd wait = { session->output[i].fd, POLLOUT, 0 };
+			struct pollfd wait[] = { { session->output[i].fd, POLLOUT, 0 },
+						 { session->signals, POLLIN, 0 } };
 
-			if (poll(&wait, 1, milliseconds_left(session)) > 0)
-				sink_pump(&session->output[i], &session->wire);
-			else if (errno != EINTR)
-				break;
+			if (poll(wait, 2, milliseconds_left(session)) <= 0 || wait[1].revents)
+				return;
+			sink_pump(&session->output[i], &session->wire);
 		}
 }
 

@@ -77,7 +77,7 @@ static char *make_key(const struct exec_options *options, const struct exec_kern
 {
 	struct wiring wiring = { 0 }; /* all there: both that saves and that resumes are like it */
 	struct line line = { .count = 0 };
-	char *key = NULL, library[PATH_MAX] = "";
+	char *key = NULL, library[PATH_MAX] = "", qemu[PATH_MAX];
 	size_t size;
 	FILE *out = open_memstream(&key, &size);
 
@@ -89,7 +89,8 @@ static char *make_key(const struct exec_options *options, const struct exec_kern
 	put_file(out, library);
 	put_file(out, init);
 	put_file(out, kernel->image);
-	put_file(out, "/usr/bin/qemu-system-x86_64");
+	if (machine_find_qemu(qemu))
+		put_file(out, qemu);
 	put_modules(out, kernel->modules);
 	put_processor(out);
 	fclose(out);

@@ -91,6 +91,7 @@ struct node {
 };
 
 #define NODE_BUCKETS 4096
+#define MAX_NODES    (4u << 20) /* Linux forgets some when its memory is short; a liar does not */
 
 struct nodes {
 	struct node *node; /* by id; 0 is unused, 1 the root */

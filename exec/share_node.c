@@ -23,8 +23,11 @@ static u32 bucket_of(u32 parent, const char *name)
 static bool grow(struct nodes *nodes)
 {
 	u32 count = nodes->count ? 2 * nodes->count : 1024;
-	struct node *node = realloc(nodes->node, count * sizeof(*node));
+	struct node *node;
 
+	if (count > MAX_NODES)
+		return false;
+	node = realloc(nodes->node, count * sizeof(*node));
 	if (!node)
 		return false;
 	for (u32 i = count - 1; i >= nodes->count && i > FUSE_ROOT_ID; i--) {

@@ -134,12 +134,15 @@ bool sink_is_waiting(const struct sink *sink)
 	return sink->fd >= 0 && held(&sink->waiting);
 }
 
-void sink_take(struct sink *sink, const u8 *bytes, u32 size)
+bool sink_take(struct sink *sink, const u8 *bytes, u32 size)
 {
+	if (held(&sink->waiting) + size > WIRE_WINDOW)
+		return false;
 	if (sink->fd >= 0)
 		append(&sink->waiting, bytes, size);
 	else
 		sink->taken += size; /* to nowhere */
+	return true;
 }
 
 static void close_sink(struct sink *sink)

@@ -110,8 +110,9 @@ short wire_events(const struct wire *wire);
 /* Reads once from the source's file and sends it. */
 void source_pump(struct source *source, struct wire *wire);
 bool source_is_ready(const struct source *source);
-/* Takes a frame's bytes in; writes what its file takes; reports. */
-void sink_take(struct sink *sink, const u8 *bytes, u32 size);
+/* Takes a frame's bytes in. False: more than the window came, which nobody may send. */
+bool sink_take(struct sink *sink, const u8 *bytes, u32 size);
+/* Writes what its file takes, and reports. */
 void sink_pump(struct sink *sink, struct wire *wire);
 bool sink_is_waiting(const struct sink *sink);
 

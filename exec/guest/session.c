@@ -172,7 +172,8 @@ static void obey(struct session *session, const struct frame *frame, const u8 *b
 		memcpy(&number, body, sizeof(number));
 	switch (frame->type) {
 	case FRAME_DATA:
-		sink_take(&session->input, body, frame->size);
+		if (!sink_take(&session->input, body, frame->size))
+			session->wire->closed = true;
 		break;
 	case FRAME_END:
 		if (session->input.stream == STREAM_TERMINAL)
