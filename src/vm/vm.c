@@ -8,6 +8,7 @@
 #include <errno.h>
 #include <linux/futex.h>
 #include <stdlib.h>
+#include <string.h>
 #include <sys/syscall.h>
 #include <unistd.h>
 
@@ -19,10 +20,11 @@
 struct vm *vm_create(const struct model *model)
 {
 	static u32 serial;
-	struct vm *vm = calloc(1, sizeof(*vm));
+	struct vm *vm = aligned_alloc(_Alignof(struct vm), sizeof(*vm));
 
 	if (!vm)
 		return NULL;
+	memset(vm, 0, sizeof(*vm));
 	vm->mem = mem_map_empty();
 	if (!vm->mem)
 		goto free_vm;
