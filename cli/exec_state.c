@@ -85,6 +85,8 @@ static char *make_key(const struct exec_options *options, const struct exec_kern
 		return NULL;
 	line_make(&line, options, kernel->image, 0, &wiring);
 	line_print(out, &line);
+	/* Modes of the PMU may change while a machine runs, but not whether it has one. */
+	fprintf(out, "pmu %s\n", strcmp(getenv("VPMU_PMU") ?: "", "off") ? "on" : "off");
 	find_part("libvpmu-kvm.so", library);
 	put_file(out, library);
 	put_file(out, init);
