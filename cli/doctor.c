@@ -22,8 +22,7 @@
 
 #define IN_GUEST "--in-guest"
 
-/* --- lines of the report -----------------------------------------------------------------------
- */
+/* --- lines of the report --- */
 
 static u32 problems;
 
@@ -58,8 +57,7 @@ static bool first_line(const char *command, char *line, u32 room)
 	return ok;
 }
 
-/* --- counting ----------------------------------------------------------------------------------
- */
+/* --- counting --- */
 
 static int open_counter(void)
 {
@@ -128,8 +126,7 @@ static void self_test(void)
 		missing(true, "self-test", line, "vpmu exec -v -- true shows more");
 }
 
-/* --- what there is -----------------------------------------------------------------------------
- */
+/* --- what there is --- */
 
 static void check_processor(void)
 {

@@ -28,8 +28,7 @@ struct exec_options {
 	char **command;
 };
 
-/* --- exec_kernel.c: where a kernel and its modules are -----------------------------------------
- */
+/* --- exec_kernel.c: where a kernel and its modules are --- */
 
 struct exec_kernel {
 	char image[PATH_MAX];
@@ -44,8 +43,7 @@ bool kernel_is_kept(const char *wanted, char folder[PATH_MAX]);
 /* The user's own folder for what can be made again; false if there is none that can be written. */
 bool kernel_cache(char path[PATH_MAX]);
 
-/* --- exec_initramfs.c: the guest's first file system -------------------------------------------
- */
+/* --- exec_initramfs.c: the guest's first file system --- */
 
 struct initramfs {
 	const char *init, *modules;
@@ -55,8 +53,7 @@ struct initramfs {
 /* A descriptor of it, or -1. */
 int initramfs_make(const struct initramfs *initramfs);
 
-/* --- exec_line.c: QEMU's command line ----------------------------------------------------------
- */
+/* --- exec_line.c: QEMU's command line --- */
 
 #define MAX_WORDS 80
 
@@ -85,8 +82,7 @@ void line_make(struct line *line, const struct exec_options *options, const char
 	       const struct wiring *wiring);
 void line_print(FILE *out, const struct line *line);
 
-/* --- exec_state.c: machines that have booted, kept for the next start --------------------------
- */
+/* --- exec_state.c: machines that have booted, kept for the next start --- */
 
 struct exec_state {
 	int ram, device; /* files in memory */
@@ -105,8 +101,7 @@ bool state_get(const struct exec_options *options, const struct exec_kernel *ker
 void state_forget(const struct exec_options *options, const struct exec_kernel *kernel,
 		  const char *init);
 
-/* --- exec_machine.c: QEMU and the server of the host's files -----------------------------------
- */
+/* --- exec_machine.c: QEMU and the server of the host's files --- */
 
 struct exec_machine {
 	pid_t qemu, share;
@@ -124,8 +119,7 @@ bool machine_find_qemu(char path[PATH_MAX]);
 /* What QEMU and the guest said, to stderr. */
 void machine_explain(const struct exec_machine *machine);
 
-/* --- exec_filter.c: what the guest may count ---------------------------------------------------
- */
+/* --- exec_filter.c: what the guest may count --- */
 
 /* Turns the name of a filter, or of a file with one, into a request; an exit code. */
 int filter_choose(const char *wanted, const char *cpu, char **request);
@@ -134,8 +128,7 @@ int filter_apply(const char *request, pid_t qemu);
 
 u64 milliseconds(void); /* of the monotonic clock */
 
-/* --- exec_session.c ----------------------------------------------------------------------------
- */
+/* --- exec_session.c --- */
 
 /* Hands the command over and carries its bytes; returns the exit code. */
 int session_run(const struct exec_options *options, struct exec_machine *machine);

@@ -6,7 +6,6 @@
  */
 #include <errno.h>
 #include <fcntl.h>
-#include <grp.h>
 #include <poll.h>
 #include <signal.h>
 #include <stdio.h>
@@ -51,8 +50,7 @@ static void end(struct session *session, int status)
 	session->status = status;
 }
 
-/* --- the terminal ------------------------------------------------------------------------------
- */
+/* --- the terminal --- */
 
 static int terminal_fd(const struct session *session)
 {
@@ -90,8 +88,7 @@ static struct size terminal_size(const struct session *session)
 	return (struct size){ size.ws_row, size.ws_col };
 }
 
-/* --- the order ---------------------------------------------------------------------------------
- */
+/* --- the order --- */
 
 struct text {
 	char *bytes;
@@ -104,13 +101,10 @@ static void put_string(struct text *text, const char *string)
 	fwrite(string, 1, strlen(string) + 1, text->out);
 }
 
-static u32 put_strings(struct text *text, char *const *list)
+static void put_strings(struct text *text, char *const *list)
 {
-	u32 count = 0;
-
-	for (; list[count]; count++)
-		put_string(text, list[count]);
-	return count;
+	for (; *list; list++)
+		put_string(text, *list);
 }
 
 static u32 count_strings(char *const *list)
@@ -215,8 +209,7 @@ static void give_order(struct session *session)
 	session->input.credit = WIRE_WINDOW;
 }
 
-/* --- what the guest says -----------------------------------------------------------------------
- */
+/* --- what the guest says --- */
 
 static void command_failed(struct session *session, const u8 *body, u32 size)
 {
@@ -247,17 +240,6 @@ static void command_ended(struct session *session, u32 status)
 	end(session, WIFSIGNALED(status) ? STATUS_SIGNAL + WTERMSIG(status) : WEXITSTATUS(status));
 }
 
-/* The command stopped (Ctrl-Z): so do we, and it goes on when we do. */
-static void command_stopped(struct session *session)
-{
-	u32 signal = SIGCONT;
-
-	restore_terminal(session);
-	kill(0, SIGSTOP);
-	make_raw(session);
-	wire_send(&session->wire, FRAME_SIGNAL, 0, &signal, sizeof(signal));
-}
-
 static void hear(struct session *session, const struct frame *frame, const u8 *body)
 {
 	struct sink *sink = frame->stream ? &session->output[frame->stream - STREAM_OUT] : NULL;
@@ -280,9 +262,6 @@ static void hear(struct session *session, const struct frame *frame, const u8 *b
 	case FRAME_EXIT:
 		command_ended(session, number);
 		break;
-	case FRAME_STOPPED:
-		command_stopped(session);
-		break;
 	case FRAME_DATA:
 		if (sink && !sink_take(sink, body, frame->size))
 			session->wire.closed = true;
@@ -300,8 +279,7 @@ static void hear(struct session *session, const struct frame *frame, const u8 *b
 	}
 }
 
-/* --- what we hear ------------------------------------------------------------------------------
- */
+/* --- what we hear --- */
 
 static const int forwarded[] = { SIGINT, SIGTERM, SIGHUP, SIGQUIT, SIGUSR1, SIGUSR2 };
 
@@ -365,8 +343,7 @@ static void guest_gone(struct session *session)
 	end(session, STATUS_BROKEN);
 }
 
-/* --- the loop ----------------------------------------------------------------------------------
- */
+/* --- the loop --- */
 
 static void turn(struct session *session)
 {

@@ -33,8 +33,7 @@ struct header {
 	u64 device_offset, device_size, ram_offset, ram_size; /* whole pages */
 };
 
-/* --- the key -----------------------------------------------------------------------------------
- */
+/* --- the key --- */
 
 static void put_file(FILE *out, const char *path)
 {
@@ -109,8 +108,7 @@ static void name_state(const char *key, const char *cache, char path[PATH_MAX])
 		 (unsigned long long)hash);
 }
 
-/* --- reading -----------------------------------------------------------------------------------
- */
+/* --- reading --- */
 
 /* Copies what is no hole; the target is new and all hole. */
 static bool copy_data(int from, u64 offset, u64 size, int to)
@@ -181,8 +179,7 @@ static bool read_state(const char *path, const char *key, struct exec_state *sta
 	return ok;
 }
 
-/* --- making ------------------------------------------------------------------------------------
- */
+/* --- making --- */
 
 static bool is_zero(const u8 *page)
 {
@@ -303,8 +300,7 @@ static bool boot_and_save(const struct exec_options *options, const struct exec_
 	return ok;
 }
 
-/* --- the cache ---------------------------------------------------------------------------------
- */
+/* --- the cache --- */
 
 static int is_state(const struct dirent *entry)
 {

@@ -23,8 +23,7 @@
 
 #include "base/types.h"
 
-/* --- guest memory and the queue ----------------------------------------------------------------
- */
+/* --- guest memory and the queue --- */
 
 #define MAX_REGIONS 8
 #define MAX_QUEUES  2	       /* one for FORGET, one for requests */
@@ -76,8 +75,7 @@ void queue_notify(const struct queue *queue);
 /* Puts bytes at an offset of the answer; returns how many fitted. */
 u32 request_put(struct request *request, u32 offset, const void *bytes, u32 size);
 
-/* --- what the guest knows ----------------------------------------------------------------------
- */
+/* --- what the guest knows --- */
 
 /* A name that the guest has looked up. It is known by its place in the tree and not by an open
  * descriptor, so that the number of files that a guest looks at is not limited by ours. */
@@ -112,8 +110,7 @@ void node_rename(struct nodes *nodes, u32 parent, const char *name, u32 new_pare
 /* Its path from the root without a leading slash ("." for the root), or an errno. */
 int node_path(struct nodes *nodes, u64 id, char path[PATH_MAX]);
 
-/* --- the file system ---------------------------------------------------------------------------
- */
+/* --- the file system --- */
 
 struct handle {
 	int fd; /* -1: unused */

@@ -22,7 +22,6 @@ enum frame_type {
 	FRAME_STARTED, /* the command runs */
 	FRAME_FAILED,  /* struct failed: the command could not be started */
 	FRAME_EXIT,    /* u32: status as wait(2) gives it; nothing follows */
-	FRAME_STOPPED, /* the command stopped, as by Ctrl-Z */
 	/* both ways */
 	FRAME_DATA,   /* of a stream */
 	FRAME_END,    /* of a stream: no more will be sent */

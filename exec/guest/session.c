@@ -205,13 +205,9 @@ static void reap(struct session *session)
 
 	if (read(session->children, &info, sizeof(info)) < 0)
 		return;
-	while ((pid = waitpid(-1, &status, WNOHANG | WUNTRACED)) > 0) {
+	while ((pid = waitpid(-1, &status, WNOHANG)) > 0) {
 		if (pid != session->command)
 			continue;
-		if (WIFSTOPPED(status)) {
-			wire_send(session->wire, FRAME_STOPPED, 0, NULL, 0);
-			continue;
-		}
 		session->ended = true;
 		session->status = status;
 	}

@@ -35,8 +35,7 @@ static u32 any(u32 below)
 	return (state >> 16) % below;
 }
 
-/* --- a small tree: inside/ may be written, outside/ may not -------------------------------------
- */
+/* --- a small tree: inside/ may be written, outside/ may not --- */
 
 static char folder[] = "/tmp/vpmu-share-XXXXXX";
 
@@ -81,8 +80,7 @@ static struct share *make_share(void)
 	return share;
 }
 
-/* --- requests ----------------------------------------------------------------------------------
- */
+/* --- requests --- */
 
 static const char *const names[] = { "inside", "outside", "a",	      "b", "c",	   "l",	      "s",
 				     "f",      "secret",  "d",	      ".", "..",   "",	      "x/y",
@@ -170,8 +168,7 @@ static void no_request_changes_what_is_not_shared(void **unused)
 	shell("rm -rf inside outside && rmdir \"$PWD\"");
 }
 
-/* --- rings -------------------------------------------------------------------------------------
- */
+/* --- rings --- */
 
 #define RAM	  (64u << 10)
 #define GUEST_RAM 0x10000u
