@@ -235,7 +235,7 @@ struct cpu {
 	u64 regs[16];  /* complete outside translated code; inside only those it keeps in memory */
 	u64 rip;
 	u64 rflags;   /* the arithmetic flags are current outside translated code only */
-	u64 jump_key; /* XORed into addresses to look them up in jump[]; see engine/run.c */
+	u64 jump_key; /* XORed into addresses to look them up in jump[]; see engine/jump.c */
 	u64 jump_generation[NSPACES]; /* another number when no entry of jump[] may be used any more */
 	u64 spill[8]; /* scratch of translated code */
 	u64 share[SHARE_SLOTS]; /* the same: host addresses that accesses share */

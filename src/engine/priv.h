@@ -251,6 +251,16 @@ static inline const u8 *exec_view(const struct engine *eng, const u8 *rw)
 	return rw + (eng->code_rx - eng->code_rw);
 }
 
+/* jump.c: the jump cache, and epochs. */
+void epoch_begin(struct cpu *cpu);  /* others may have changed code */
+void epoch_notice(struct cpu *cpu); /* the same, if somebody has made himself heard: cpu/shared.h */
+void jump_update_key(struct cpu *cpu, u32 mode);
+/* Where translated code would jump to from here without asking, or NULL. Updates the key. */
+const void *jump_known(struct cpu *cpu, u32 mode);
+/* This block is at RIP. Its pages must have been noted. */
+void jump_remember(struct cpu *cpu, const struct block *block);
+void jump_note_page(struct cpu *cpu, struct code_page *page, const u8 *host);
+
 /* fetch.c: where the code at a linear address is; checks that it may be executed. */
 enum guest_fault fetch_page(struct cpu *cpu, u64 linear, gpa_t *gpa, const u8 **host);
 /* Of the page that code which is being executed lies on. */

@@ -25,114 +25,6 @@ static u64 linear_rip(const struct cpu *cpu)
 	return cpu->mode & MODE_CODE64 ? cpu->rip : (u32)(cpu->seg[CS].base + cpu->rip);
 }
 
-/*
- * Code may have been changed by others. The pages that jump[] leads to are compared now, so that it
- * remains; all others when they are next entered. But when these are more than the look-ups that it
- * saves, which are no more than there were, and few when epochs are short, it is cheaper to begin
- * anew.
- */
-#define INSNS_PER_LOOKUP 64
-
-static bool worth_comparing(struct cpu *cpu)
-{
-	struct engine *eng = cpu->engine;
-	u64 now = cpu->tally.instructions[RETIRE_OS] + cpu->tally.instructions[RETIRE_USR];
-	u64 saved = (now - eng->epoch_began) / INSNS_PER_LOOKUP;
-
-	eng->epoch_began = now;
-	if (saved > eng->lookups)
-		saved = eng->lookups;
-	return eng->nentered <= ENTERED_MAX && eng->nentered <= 2 * saved + 8;
-}
-
-static void new_epoch(struct cpu *cpu)
-{
-	struct engine *eng = cpu->engine;
-
-	eng->epoch++;
-	if (eng->entered_drops != cpu->drops)
-		return; /* it leads nowhere */
-	if (!worth_comparing(cpu))
-		cpu_drop_jumps(cpu);
-	for (u32 i = 0; i < eng->nentered && eng->entered_drops == cpu->drops; i++)
-		cache_verify(cpu, eng->entered[i].page, eng->entered[i].host);
-}
-
-/* The places where a processor has to notice it, if anything has been changed. */
-static void notice(struct cpu *cpu)
-{
-	if (!cpu->shared || cache_notice(cpu))
-		new_epoch(cpu);
-}
-
-static void note_entered(struct cpu *cpu, struct code_page *page, const u8 *host)
-{
-	struct engine *eng = cpu->engine;
-
-	if (eng->entered_drops != cpu->drops)
-		eng->nentered = eng->lookups = 0;
-	eng->entered_drops = cpu->drops;
-	eng->lookups++;
-	if (page->entered == cpu->drops)
-		return;
-	page->entered = cpu->drops;
-	if (eng->nentered < ENTERED_MAX)
-		eng->entered[eng->nentered] = (struct entered){ page, host };
-	if (eng->nentered <= ENTERED_MAX)
-		eng->nentered++;
-}
-
-/* The jump cache's key: the generation in bits 63:52, the mode's index in 51:48. When the numbers
- * of generations no longer fit, jump[] is emptied and they all are new. */
-
-#define KEY_GENERATION_BITS 12
-
-static void clear_jumps(struct cpu *cpu)
-{
-	for (u32 i = 0; i < JUMP_SIZE; i++)
-		cpu->jump[i].tag = jump_none(i);
-}
-
-static u32 mode_index(struct cpu *cpu, u32 mode)
-{
-	struct engine *eng = cpu->engine;
-
-	for (u32 i = 0; i < eng->nmodes; i++)
-		if (eng->modes[i] == mode)
-			return i;
-	if (eng->nmodes == ARRAY_SIZE(eng->modes)) {
-		eng->nmodes = 0;
-		cpu_drop_jumps(cpu);
-	}
-	eng->modes[eng->nmodes] = mode;
-	return eng->nmodes++;
-}
-
-static void update_jump_key(struct cpu *cpu, u32 mode)
-{
-	struct engine *eng = cpu->engine;
-	u64 index = mode_index(cpu, mode);
-	enum space space = (mode & MODE_CPL) == MODE_CPL ? SPACE_USR : SPACE_OS;
-
-	if (eng->cleared != cpu->last_jump >> KEY_GENERATION_BITS) {
-		cpu->last_jump = (cpu->last_jump | (BIT(KEY_GENERATION_BITS) - 1)) + 1;
-		cpu_drop_jumps(cpu);
-		clear_jumps(cpu);
-		eng->cleared = cpu->last_jump >> KEY_GENERATION_BITS;
-	}
-	cpu->jump_key = cpu->jump_generation[space] << (64 - KEY_GENERATION_BITS) | index << 48;
-}
-
-static void remember_jump(struct cpu *cpu, const struct block *block)
-{
-	struct jump_entry *entry = &cpu->jump[cpu->rip & (JUMP_SIZE - 1)];
-
-	if (cpu->engine->entered_drops != cpu->drops)
-		return; /* it has just been emptied: its page is no longer noted */
-	entry->tag = cpu->rip ^ cpu->jump_key;
-	entry->code = exec_view(cpu->engine, block->code);
-}
-
 /* Finding blocks. */
 
 /* A block whose instruction crosses into another page: is that page still what follows? */
@@ -177,9 +69,9 @@ static struct block *make_block(struct cpu *cpu, u32 mode, gpa_t gpa, const u8 *
 
 static void note_block(struct cpu *cpu, const struct block *block, const u8 *host)
 {
-	note_entered(cpu, code_find(cpu->code, block->gpa), host);
+	jump_note_page(cpu, code_find(cpu->code, block->gpa), host);
 	if (block->gpa2 != NO_GPA)
-		note_entered(cpu, code_find(cpu->code, block->gpa2), block->host2);
+		jump_note_page(cpu, code_find(cpu->code, block->gpa2), block->host2);
 }
 
 static struct block *find_block(struct cpu *cpu, u32 mode, enum guest_fault *fault)
@@ -254,7 +146,7 @@ static enum turn deliver(struct cpu *cpu)
 		record_far(cpu, from, privilege);
 	cpu_update_mode(cpu);
 	if (foreign)
-		notice(cpu);
+		epoch_notice(cpu);
 	return fault == FAULT_EXIT ? TURN_RETURN : TURN_AGAIN;
 }
 
@@ -383,9 +275,9 @@ static enum turn execute_complex(struct cpu *cpu, const struct insn *insn, u32 m
 		record_far(cpu, from, privilege);
 	cpu_update_mode(cpu);
 	if (serializing(insn) == SERIALIZING_OFTEN)
-		notice(cpu);
+		epoch_notice(cpu);
 	if (serializing(insn) == SERIALIZING_RARELY)
-		new_epoch(cpu);
+		epoch_begin(cpu);
 	if (cpu->seg[CS].base != code_base)
 		cpu_drop_jumps(cpu); /* the same RIP now is another address */
 	switch (result) {
@@ -453,8 +345,8 @@ static void link_to(struct cpu *cpu, struct link *link, u32 mode)
 	link_set(link, to);
 	if (link->apart)
 		return;
-	update_jump_key(cpu, mode);
-	remember_jump(cpu, to); /* for the visit that is next */
+	jump_update_key(cpu, mode);
+	jump_remember(cpu, to); /* for the visit that is next */
 }
 
 static enum turn after(struct cpu *cpu, enum leave why, u32 mode, const struct block *block)
@@ -509,15 +401,6 @@ static enum turn after(struct cpu *cpu, enum leave why, u32 mode, const struct b
 	return TURN_AGAIN;
 }
 
-/* Where translated code would jump to from here, without asking us. */
-static const void *known_jump(struct cpu *cpu, u32 mode)
-{
-	const struct jump_entry *entry = &cpu->jump[cpu->rip & (JUMP_SIZE - 1)];
-
-	update_jump_key(cpu, mode);
-	return entry->tag == (cpu->rip ^ cpu->jump_key) ? entry->code : NULL;
-}
-
 static enum turn enter(struct cpu *cpu, u32 mode, const void *code, const struct block *block)
 {
 	enum leave why;
@@ -546,15 +429,15 @@ static enum turn visit(struct cpu *cpu)
 	if (breakpoint_here(cpu))
 		return TURN_AGAIN;
 	if (!(mode & MODE_STEP))
-		known = known_jump(cpu, mode);
+		known = jump_known(cpu, mode);
 	if (known)
 		return enter(cpu, mode, known, NULL);
 	block = find_block(cpu, mode, &fault);
 	if (!block)
 		return fault == FAULT_EXIT ? TURN_RETURN : TURN_AGAIN;
-	update_jump_key(cpu, mode);
+	jump_update_key(cpu, mode);
 	if (!(mode & MODE_STEP))
-		remember_jump(cpu, block);
+		jump_remember(cpu, block);
 	return enter(cpu, mode, exec_view(eng, block->code), block);
 }
 
@@ -566,7 +449,7 @@ enum exit_reason engine_run(struct cpu *cpu, u64 budget)
 	cpu_observe_begin(cpu);
 	count_begin(cpu, budget);
 	if (!cpu->same_memory)
-		notice(cpu);
+		epoch_notice(cpu);
 	cpu->same_memory = false;
 	cpu->mmio.read_pos = 0;
 	if (cpu->engine->exit_rip != cpu->rip) { /* the program moved on without that instruction */
