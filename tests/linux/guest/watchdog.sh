@@ -1,0 +1,20 @@
+# SPDX-License-Identifier: MIT
+# The NMI watchdog is a counter of cycles that overflows on every CPU that is busy for a second's worth of them. When it
+# has, CPU 0 goes on spinning in user mode until the host has done what it wants.
+dmesg | grep 'NMI watchdog: Enabled. Permanently consumes one hw-PMU counter' || exit 1
+echo 1 >/proc/sys/kernel/watchdog_thresh
+nmis() {
+	awk '/NMI:/ { print $2, $3 }' /proc/interrupts
+}
+before=$(nmis)
+taskset 1 /bin/spin 1000000000000 &
+taskset 2 /bin/spin 1000000000000 &
+other=$!
+until [ "$(echo "$before $(nmis)" | awk '{ print ($3 > $1 + 1 && $4 > $2 + 1) }')" = 1 ]; do
+	sleep 0.5
+done
+kill $other
+echo "NMIs $before, now $(nmis)"
+while :; do
+	sleep 1
+done
