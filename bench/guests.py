@@ -157,12 +157,15 @@ class Guest(Machine):
     def ask(self, name, state, milliseconds):
         if not self.began:
             self.start()
-        number, waited, begun = len(self.lines), self.waited(), time.monotonic()
+        answer, number = rf"work: {name} {state} .*", len(self.lines)
         self.send(f"run {name} {state} {milliseconds}\n")
-        _, _, match = self.expect(rf"work: {name} {state} .*", ASK_SECONDS, number)
-        wall = time.monotonic() - begun
-        sample, _, _ = parse(match[0])
-        sample.waited = min((self.waited() - waited) / wall / self.cpus, 0.99)
+        number, _, match = self.expect(f"work: begun|{answer}", ASK_SECONDS, number)
+        waited, begun = self.waited(), time.monotonic()
+        if match[0] == "work: begun":
+            _, _, match = self.expect(answer, ASK_SECONDS, number)
+        waited, wall = self.waited() - waited, time.monotonic() - begun
+        sample, timed, _ = parse(match[0])
+        sample.waited = waited / max(timed, wall) / self.cpus
         sample.seconds *= 1 - sample.waited
         return sample
 

@@ -8,7 +8,7 @@
  *   run NAME STATE MILLISECONDS
  *   now                        prints the clock that times are taken from
  *
- * answers "work: NAME STATE UNITS NANOSECONDS WAITED CHECKSUM …" or "work: NAME STATE failed …".
+ * says "work: begun" when the time begins and answers "work: NAME STATE UNITS NANOSECONDS WAITED CHECKSUM …" or "work: NAME STATE failed …".
  */
 #include <fcntl.h>
 #include <stdio.h>
