@@ -103,7 +103,7 @@ class Guest(Machine):
 
     def __init__(self, name, cpus=1, vpmu=None, **arguments):
         arguments = microvm() | arguments
-        arguments["append"] += " cryptomgr.notests quiet loglevel=1 rdinit=/init"
+        arguments["append"] += " cryptomgr.notests norandmaps quiet loglevel=1 rdinit=/init"
         super().__init__(f"bench-{name}-{cpus}", cpus=cpus, extra=["-name", "bench,debug-threads=on"], **arguments)
         self.vpmu, self.began = vpmu, False
 
