@@ -332,7 +332,8 @@ static void derive(struct pmu *pmu)
 	if (pmu->version < 2)
 		return;
 	pmu->fixed_set = BIT(least(field(edx, 4, 0), most)) - 1;
-	if (pmu->version >= 5)
+	/* KVM: a version above the one that is offered behaves as that one. */
+	if (pmu->version >= 5 && (model->perf_capabilities & PERF_CAP_BASELINE))
 		pmu->fixed_set |= pmu->guest.leaf_a_ecx & (BIT(most) - 1);
 	while (pmu->fixed_set >> pmu->fixed)
 		pmu->fixed++;
