@@ -67,17 +67,17 @@ static void describe_outside(char text[4096])
 static struct share *make_share(void)
 {
 	static const char *const writable[] = { "inside" };
-	struct share *share = calloc(1, sizeof(*share));
+	static struct share share; /* lives as long as its process, as in vpmu exec */
 
 	assert_non_null(mkdtemp(folder));
 	shell("mkdir -p inside/b outside/d && echo kept >outside/secret && echo x >inside/a && "
 	      "ln -s ../outside inside/l && ln -s ../../outside/secret inside/b/s && mkfifo "
 	      "inside/f");
-	share->root = open(folder, O_PATH | O_DIRECTORY | O_CLOEXEC);
-	share->writable = writable;
-	share->writable_count = 1;
-	assert_true(nodes_start(&share->nodes));
-	return share;
+	share.root = open(folder, O_PATH | O_DIRECTORY | O_CLOEXEC);
+	share.writable = writable;
+	share.writable_count = 1;
+	assert_true(nodes_start(&share.nodes));
+	return &share;
 }
 
 /* --- requests --- */
