@@ -1,0 +1,247 @@
+// SPDX-License-Identifier: MIT
+/*
+ * The commands of the control socket that only look (docs/control.md): lists, statistics, samples.
+ * Any thread; counters that anyone may read are read, the rest is asked of vCPUs (vm/ask.h).
+ */
+#include <stdio.h>
+#include <string.h>
+
+#include "vm/ask.h"
+#include "vm/control_priv.h"
+#include "vm/pmu_config.h"
+
+/* --- list --- */
+
+static u64 executed(const struct vcpu *vcpu)
+{
+	const struct retire_tally *tally = &vcpu->cpu->tally;
+	const u64 *charged = vcpu->pmu.host.charged;
+
+	return READ_ONCE(tally->instructions[RETIRE_OS]) - READ_ONCE(charged[RETIRE_OS]) +
+	       READ_ONCE(tally->instructions[RETIRE_USR]) - READ_ONCE(charged[RETIRE_USR]);
+}
+
+void control_list(struct control_request *c)
+{
+	const struct vm *vm = c->vm;
+	u64 instructions = 0, starved = 0;
+
+	for (u32 i = 0; i < control_nvcpus(vm); i++) {
+		instructions += executed(vm->vcpus[i]);
+		starved += __builtin_popcountll(READ_ONCE(vm->vcpus[i]->pmu.starved));
+	}
+	control_say(c,
+		    "vm %u model %s pmu %s accounting %s vcpus %u uptime_ns %llu instructions %llu "
+		    "starved "
+		    "%llu\n",
+		    vm->serial, vm->model->name, pmu_config_mode(vm), pmu_config_accounting(vm),
+		    control_nvcpus(vm), (unsigned long long)(clock_ns() - vm->created_ns),
+		    (unsigned long long)instructions, (unsigned long long)starved);
+}
+
+/* --- stat --- */
+
+/* Accesses of an MSR, of all vCPUs. */
+static void add_counts(struct intercept_count *sum, const struct intercept_count *count)
+{
+	for (u32 access = INTERCEPT_READ; access <= INTERCEPT_WRITE; access++) {
+		sum->exits[access] += READ_ONCE(count->exits[access]);
+		sum->passed[access] += READ_ONCE(count->passed[access]);
+	}
+}
+
+static void say_counts(struct control_request *c, const char *name,
+		       const struct intercept_count *sum)
+{
+	control_say(c, "%s exits %llu %llu passed %llu %llu\n", name,
+		    (unsigned long long)sum->exits[INTERCEPT_READ],
+		    (unsigned long long)sum->exits[INTERCEPT_WRITE],
+		    (unsigned long long)sum->passed[INTERCEPT_READ],
+		    (unsigned long long)sum->passed[INTERCEPT_WRITE]);
+}
+
+static void say_msr(struct control_request *c, u32 index)
+{
+	struct intercept_count sum = { 0 };
+	char name[80];
+	const char *known;
+	u32 i;
+
+	for (u32 v = 0; v < control_nvcpus(c->vm); v++) {
+		const struct intercept_count *count =
+			intercept_counted(&c->vm->vcpus[v]->pmu.intercepts, index);
+
+		if (count)
+			add_counts(&sum, count);
+	}
+	known = pmu_msr_name(pmu_model_of(c->vm->model->set), index, &i);
+	if (known)
+		snprintf(name, sizeof(name), "msr %#x pmu %s%u", index, known, i);
+	else
+		snprintf(name, sizeof(name), "msr %#x other -", index);
+	say_counts(c, name, &sum);
+}
+
+static bool said_before(const struct vm *vm, u32 v, u32 index)
+{
+	for (u32 before = 0; before < v; before++)
+		if (intercept_counted(&vm->vcpus[before]->pmu.intercepts, index))
+			return true;
+	return false;
+}
+
+/* Each MSR with the first vCPU that has it. */
+static void say_msrs(struct control_request *c)
+{
+	struct intercept_count rdpmc = { 0 }, other = { 0 };
+
+	for (u32 v = 0; v < control_nvcpus(c->vm); v++) {
+		const struct intercepts *set = &c->vm->vcpus[v]->pmu.intercepts;
+
+		for (u32 i = 0; i < INTERCEPT_COUNTS; i++)
+			if (__atomic_load_n(&set->count[i].used, __ATOMIC_ACQUIRE) &&
+			    !said_before(c->vm, v, set->count[i].index))
+				say_msr(c, set->count[i].index);
+		add_counts(&rdpmc, &set->rdpmc);
+		add_counts(&other, &set->other);
+	}
+	say_counts(c, "rdpmc", &rdpmc);
+	say_counts(c, "msrs besides", &other);
+}
+
+static void say_stats(struct control_request *c)
+{
+	static const struct {
+		const char *name;
+		size_t offset;
+	} rows[] = {
+#define VM_STAT(stat, type, unit)
+#define VCPU_STAT(stat, type, unit) { #stat, offsetof(struct vcpu_stats, stat) },
+#include "vm/stat.def"
+#undef VM_STAT
+#undef VCPU_STAT
+	};
+
+	for (u32 i = 0; i < ARRAY_SIZE(rows); i++) {
+		u64 sum = 0;
+
+		for (u32 v = 0; v < control_nvcpus(c->vm); v++) {
+			struct vcpu_stats stats;
+
+			vcpu_stats_get(c->vm->vcpus[v], &stats);
+			sum += *(const u64 *)((const u8 *)&stats + rows[i].offset);
+		}
+		control_say(c, "stat %s %llu\n", rows[i].name, (unsigned long long)sum);
+	}
+}
+
+void control_stat(struct control_request *c)
+{
+	control_list(c);
+	say_stats(c);
+	say_msrs(c);
+	for (u32 v = 0; v < control_nvcpus(c->vm); v++) {
+		const struct vcpu *vcpu = c->vm->vcpus[v];
+
+		control_say(c, "vcpu %u instructions %llu starved %#llx starvations %llu\n",
+			    vcpu->id, (unsigned long long)executed(vcpu),
+			    (unsigned long long)READ_ONCE(vcpu->pmu.starved),
+			    (unsigned long long)READ_ONCE(vcpu->pmu.starvations));
+	}
+}
+
+/* --- sample --- */
+
+struct sample {
+	u64 rip, cr3;
+	u8 cpl;
+};
+
+static void do_sample(struct vcpu *vcpu, void *arg)
+{
+	const struct cpu *cpu = vcpu->cpu;
+
+	*(struct sample *)arg = (struct sample){ cpu->rip, cpu->cr3, cpu->cpl };
+}
+
+/* R, S and so on, as /proc has it: a thread that waits is no sample. */
+static char thread_state(const struct vcpu *vcpu)
+{
+	char path[64], text[512], *end;
+	FILE *f;
+
+	snprintf(path, sizeof(path), "/proc/self/task/%d/stat", (int)READ_ONCE(vcpu->tid));
+	f = fopen(path, "re");
+	if (!f || !fgets(text, sizeof(text), f))
+		text[0] = '\0';
+	if (f)
+		fclose(f);
+	end = strrchr(text, ')');
+	return end && end[1] ? end[2] : '?';
+}
+
+static void sample_vmm(struct control_request *c, const struct vcpu *vcpu)
+{
+	const struct kvm_run *run = vcpu->run;
+	u32 reason = READ_ONCE(run->exit_reason);
+	u64 at = 0;
+
+	if (reason == KVM_EXIT_IO)
+		at = READ_ONCE(run->io.port);
+	else if (reason == KVM_EXIT_MMIO)
+		at = READ_ONCE(run->mmio.phys_addr);
+	control_say(c, "sample %u vmm %c exit %u at %#llx\n", vcpu->id, thread_state(vcpu), reason,
+		    (unsigned long long)at);
+}
+
+static const char *exit_name(enum exit_reason reason)
+{
+	static const char *const names[] = {
+		[EXIT_NONE] = "none",
+		[EXIT_BUDGET] = "timer",
+		[EXIT_ATTENTION] = "kick",
+		[EXIT_IO] = "io",
+		[EXIT_MMIO] = "mmio",
+		[EXIT_HLT] = "hlt",
+		[EXIT_CPUID] = "cpuid",
+		[EXIT_RDMSR] = "rdmsr",
+		[EXIT_WRMSR] = "wrmsr",
+		[EXIT_RDPMC] = "rdpmc",
+		[EXIT_HYPERCALL] = "hypercall",
+		[EXIT_IRQ_WINDOW] = "irq-window",
+		[EXIT_NMI_WINDOW] = "nmi-window",
+	};
+
+	return reason < ARRAY_SIZE(names) && names[reason] ? names[reason] : "other";
+}
+
+static void sample_vcpu(struct control_request *c, struct vcpu *vcpu)
+{
+	struct sample sample;
+
+	switch (READ_ONCE(vcpu->where)) {
+	case WHERE_VMM:
+		sample_vmm(c, vcpu);
+		break;
+	case WHERE_HYPERVISOR:
+		control_say(c, "sample %u hypervisor %c exit %s\n", vcpu->id, thread_state(vcpu),
+			    exit_name(READ_ONCE(vcpu->last_exit)));
+		break;
+	case WHERE_GUEST:
+		if (vcpu_ask(vcpu, do_sample, &sample))
+			control_say(c, "sample %u guest rip %#llx cr3 %#llx cpl %u\n", vcpu->id,
+				    (unsigned long long)sample.rip, (unsigned long long)sample.cr3,
+				    sample.cpl);
+		break;
+	case WHERE_IDLE:
+		control_say(c, "sample %u idle\n", vcpu->id);
+		break;
+	}
+}
+
+/* Where every vCPU's thread is now. */
+void control_sample(struct control_request *c)
+{
+	for (u32 v = 0; v < control_nvcpus(c->vm); v++)
+		sample_vcpu(c, c->vm->vcpus[v]);
+}
