@@ -226,7 +226,6 @@ void hwpmu_reset(struct hwpmu *pmu)
 	pmu->global_ctrl = hwpmu_all(pmu);
 	pmu->pebs = (struct pebs_control){ 0 };
 	pmu->pebs_pending = 0;
-	pmu->ibs = (struct hwpmu_ibs){ 0 };
 	pmu->lbr.enabled = false; /* entries stay what they are */
 	hwpmu_update_lbr(pmu);
 	restart_all(pmu);

@@ -84,6 +84,7 @@ struct hwpmu {
 
 /* Reset: everything 0 and stopped, but GLOBAL_CTRL enables all counters; they count guest code. */
 void hwpmu_init(struct hwpmu *pmu, const struct pmu_model *model, const struct retire_tally *tally);
+/* The same for the counters, which change hands: branch records and IBS stay what they are. */
 void hwpmu_reset(struct hwpmu *pmu);
 
 /* The counters of this model. */

@@ -46,3 +46,9 @@ void pmu_ibs_filter(struct pmu *pmu)
 			pmu_ibs_write(pmu, controls[i], value, true);
 	}
 }
+
+void pmu_ibs_reset(struct pmu *pmu)
+{
+	for (u32 i = 0; pmu->backend->write_ibs && i < NIBS; i++)
+		pmu->backend->write_ibs(pmu->world, i, 0);
+}

@@ -44,6 +44,7 @@ static void reset(struct pmu *pmu)
 void pmu_configure(struct pmu *pmu, const struct pmu_guest *guest)
 {
 	pmu->backend->unload(pmu->world);
+	pmu_ibs_reset(pmu);
 	pmu->guest = *guest;
 	pmu->version = pmu->general = pmu->fixed = pmu->fixed_set = 0;
 	pmu->general_mask = pmu->fixed_mask = 0;

@@ -134,6 +134,7 @@ u64 pmu_lbr_status_bits(const struct pmu *pmu);
 u64 pmu_ibs_read(const struct pmu *pmu, u32 i);
 bool pmu_ibs_write(struct pmu *pmu, u32 i, u64 value, bool host);
 void pmu_ibs_filter(struct pmu *pmu); /* the filter is another one */
+void pmu_ibs_reset(struct pmu *pmu);
 
 /* --- pebs.c --- */
 

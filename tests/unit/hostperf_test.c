@@ -25,6 +25,9 @@
 #define PERF_CTR   0xc0010201
 #define GLOBAL_CTL 0xc0000301
 
+#define IBS_OP_CONTROL 0xc0011033
+#define IBS_OP_RIP_MSR 0xc0011034
+
 static struct pmu_machine m;
 static struct host_event event[HOST_EVENTS];
 
@@ -282,6 +285,30 @@ static void a_mediated_guest_counts_as_if_alone(void **state)
 		assert_int_equal(hostperf_read(&m.host, &event[i]), 70);
 }
 
+/* Events of the host use counters only: what else the guest has is not touched. */
+static void ibs_survives_a_change_of_hands(void **state)
+{
+	struct pmu_guest guest = pmu_machine_guest(MODEL_GENOA);
+	u64 before;
+
+	(void)state;
+	guest.ibs = true;
+	pmu_configure(&m.pmu, &guest);
+	guest_wrmsr(&m, IBS_OP_CONTROL, IBS_OP_EN | 0x1000);
+	guest_wrmsr(&m, IBS_OP_RIP_MSR, 0x1234);
+	before = host_rdmsr(&m, IBS_OP_CONTROL);
+	assert_true(before & IBS_OP_EN);
+	mediated_turn(7);
+	pmu_set_backend(&m.pmu, &hostperf_event, &m.events);
+	hostperf_resume(&m.host);
+	guest_runs();
+	assert_int_equal(host_rdmsr(&m, IBS_OP_CONTROL) & (IBS_OP_EN | 0xffff),
+			 before & (IBS_OP_EN | 0xffff));
+	assert_int_equal(host_rdmsr(&m, IBS_OP_RIP_MSR), 0x1234);
+	pmu_configure(&m.pmu, &guest);
+	assert_int_equal(host_rdmsr(&m, IBS_OP_CONTROL), 0);
+}
+
 static void no_count_is_lost_when_the_mode_changes(void **state)
 {
 	(void)state;
@@ -319,6 +346,7 @@ int main(void)
 		GENOA(flexible_host_events_do_not_disturb_a_guest),
 		GENOA(guest_interrupts_are_exact_on_any_physical_counter),
 		cmocka_unit_test_setup(a_mediated_guest_counts_as_if_alone, on_mediated_genoa),
+		cmocka_unit_test_setup(ibs_survives_a_change_of_hands, on_mediated_genoa),
 		cmocka_unit_test_setup(no_count_is_lost_when_the_mode_changes, on_mediated_genoa),
 	};
 
