@@ -43,7 +43,7 @@ LIB_HEADERS := vpmu.h base/must.h base/types.h hostperf/hostperf.h hwpmu/branch.
 	hwpmu/retire.def hwpmu/retire.h pmu/backend.h pmu/filter.h pmu/pmu.h x86/events.h x86/ibs.h x86/lbr.h x86/models.h x86/pebs.h x86/pmu_models.h x86/pmu_regs.h
 
 BARE_SRCS := $(filter-out $(HOSTED),$(foreach d,$(BARE_DIRS),$(wildcard src/$(d)/*.c))) \
-	$(wildcard src/base/guarded.c)
+	$(wildcard src/base/guarded.c) src/vm/pmu_store.c
 
 objects = $(patsubst %,$(O)/%.o,$(basename $(1)))
 
@@ -162,6 +162,16 @@ $(addprefix $(O)/tests/fuzz/,$(BORDER_TESTS)): $(PRELOAD_OBJS)
 $(TESTS): $(O)/tests/%: $(O)/tests/%.o $(O)/libtest.a $(O)/libexec.a $(O)/libvpmu-core.a
 	$(call say,LD)
 	$(Q)$(CC) $(FLAGS) $(CFLAGS) -o $@ $< $(BORDER) $(O)/libtest.a $(O)/libexec.a $(O)/libvpmu-core.a -lcmocka $(LDLIBS) -lm
+	$(Q)$(CC) $(FLAGS) $(CFLAGS) -o $@ $< $(BORDER) $(O)/libtest.a $(O)/libvpmu-core.a -lcmocka $(LDLIBS) -lm
+
+# Benchmarks on the bare engine: bench/precise asks for them.
+$(O)/bench/%: $(O)/bench/%.o $(O)/libtest.a $(O)/libvpmu-core.a
+	$(call say,LD)
+	$(Q)$(CC) $(FLAGS) $(CFLAGS) -o $@ $< $(O)/libtest.a $(O)/libvpmu-core.a $(LDLIBS) -lm
+
+$(O)/tests/guest/demo: $(O)/tests/guest/demo.o $(O)/libtest.a
+	$(call say,LD)
+	$(Q)$(CC) $(FLAGS) $(CFLAGS) -o $@ $^
 
 $(O)/examples/toy/toy: $(O)/examples/toy/toy.o $(O)/libvpmu.a
 	$(call say,LD)

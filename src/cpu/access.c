@@ -311,20 +311,36 @@ static bool access_parts(struct cpu *cpu, const struct parts *parts, u8 *buf, u3
 	return true;
 }
 
-bool cpu_access_quietly(struct cpu *cpu, gva_t gva, void *buf, u32 size, u32 access)
+static bool access_directly(struct cpu *cpu, gva_t gva, void *buf, u32 size, u32 access)
+{
+	hva_t host = direct(cpu, gva, size, access);
+
+	if (!host)
+		return false;
+	return access & ACCESS_WRITE ? guarded_write(host, buf, size)
+				     : guarded_read(buf, host, size);
+}
+
+static bool access_slowly(struct cpu *cpu, gva_t gva, void *buf, u32 size, u32 access)
 {
 	struct cpu_event event = cpu->event;
 	struct cpu_exit exit = cpu->exit;
 	struct parts parts;
 	bool done;
 
-	if (!size || size > PAGE_SIZE || !cpu_canonical(cpu, gva) ||
-	    !cpu_canonical(cpu, gva + size - 1))
-		return false;
-	access |= ACCESS_SYSTEM;
 	done = split(cpu, gva, size, access, &parts) == FAULT_NONE && all_memory(&parts) &&
 	       access_parts(cpu, &parts, buf, access);
 	cpu->event = event;
 	cpu->exit = exit;
 	return done;
+}
+
+bool cpu_access_quietly(struct cpu *cpu, gva_t gva, void *buf, u32 size, u32 access)
+{
+	if (!size || size > PAGE_SIZE || !cpu_canonical(cpu, gva) ||
+	    !cpu_canonical(cpu, gva + size - 1))
+		return false;
+	access |= ACCESS_SYSTEM;
+	return access_directly(cpu, gva, buf, size, access) ||
+	       access_slowly(cpu, gva, buf, size, access);
 }

@@ -276,6 +276,12 @@ struct cpu {
 	s64 live[NRETIRE]; /* what grows of it while guest code runs, from minus what is left to a trip: engine/count.h */
 	struct retire_trips trips; /* where to end the run; the owner's, read at engine_run() */
 	struct branch_ring branches;
+	/*
+	 * Called when a trip is reached, between two instructions and with all state but the vectors'
+	 * complete. True: go on, to the trips as they now are. NULL: the run ends. The owner's.
+	 */
+	bool (*assist)(struct cpu *cpu, void *owner);
+	void *assist_owner;
 	bool precise;	/* last_rip is wanted; the owner's, read at engine_run() */
 	u64 last_rip;	/* where the instruction with which a run ended at a trip is */
 	bool same_memory;     /* the owner's, for one engine_run(): nobody else has had a turn since the last */

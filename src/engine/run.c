@@ -161,6 +161,16 @@ static enum turn windows(struct cpu *cpu)
 	return TURN_AGAIN;
 }
 
+/* What silicon does by itself when a counter overflows. */
+static bool assisted(struct cpu *cpu)
+{
+	if (likely(!cpu->assist))
+		return false;
+	count_flush(cpu, cpu_privilege(cpu));
+	cpu->engine->steps = 0;
+	return cpu->assist(cpu, cpu->assist_owner) && count_left(cpu);
+}
+
 static enum turn before_entry(struct cpu *cpu)
 {
 	u32 attention;
@@ -184,7 +194,9 @@ static enum turn before_entry(struct cpu *cpu)
 		return exit_with(cpu, EXIT_ATTENTION);
 	if (windows(cpu) == TURN_RETURN)
 		return TURN_RETURN;
-	return count_left(cpu) ? TURN_AGAIN : exit_with(cpu, EXIT_BUDGET);
+	if (count_left(cpu) || assisted(cpu))
+		return TURN_AGAIN;
+	return exit_with(cpu, EXIT_BUDGET);
 }
 
 /* Instruction breakpoints: a fault before the instruction, unless RF (SDM 3B 17.3.1.1). */

@@ -13,8 +13,8 @@ struct writer {
 
 static void put(struct writer *w, u64 value)
 {
-	for (u32 i = 0; i < 8; i++)
-		*w->p++ = value >> 8 * i;
+	__builtin_memcpy(w->p, &value, sizeof(value)); /* little-endian, as the guest is */
+	w->p += sizeof(value);
 }
 
 static void put_regs(struct writer *w, const struct pebs_sample *s, const u8 order[16])

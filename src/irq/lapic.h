@@ -145,7 +145,8 @@ struct lapic {
 	u32 bus_cycle_ns; /* 1; KVM_CAP_X86_APIC_BUS_CYCLES_NS */
 	struct lapic_timer timer;
 	bool extended; /* AMD's extended local vectors: lapic_extended.c */
-#define LAPIC_EILVTS 4u
+#define LAPIC_EILVTS	4u
+#define LAPIC_EILVT_IBS 1u
 	u32 eilvt[LAPIC_EILVTS];
 };
 

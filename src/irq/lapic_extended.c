@@ -39,10 +39,12 @@ bool lapic_extended_write(struct lapic *lapic, u32 reg, u32 value)
 	return true;
 }
 
+/* IBS's as firmware leaves it, and Linux sets it again: an NMI. A guest that was saved, without
+ * these registers, so goes on to be interrupted. */
 void lapic_extended_reset(struct lapic *lapic)
 {
 	for (u32 i = 0; i < LAPIC_EILVTS; i++)
-		lapic->eilvt[i] = LVT_MASKED;
+		lapic->eilvt[i] = i == LAPIC_EILVT_IBS ? LAPIC_NMI << 8 : LVT_MASKED;
 }
 
 bool lapic_extended_interrupt(struct lapic *lapic, u32 i)

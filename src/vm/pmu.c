@@ -10,11 +10,10 @@
 
 #include "cpu/mode.h"
 #include "vm/pmu_host.h"
+#include "vm/pmu_store.h"
 #include "vm/vm.h"
 
-/* Trips of branches cost something while they are armed (MODE_TRIP_BRANCHES): those that no run of
- * the processor can reach are not. */
-#define TRIP_FAR BIT(30)
+_Static_assert(LAPIC_EILVT_IBS == IBS_LVT, "what IBS_CTL says");
 
 void vcpu_pmu_init(struct vcpu *vcpu)
 {
@@ -48,7 +47,7 @@ static bool deliver(struct vcpu *vcpu)
 	bool pmi = pmu_take_requests(&pmu->guest) & PMU_REQUEST_PMI, news = pmi;
 
 	if (hwpmu_take_ibs(&pmu->hw) && vcpu->has_lapic) {
-		lapic_extended_interrupt(&vcpu->lapic, IBS_LVT);
+		lapic_extended_interrupt(&vcpu->lapic, LAPIC_EILVT_IBS);
 		news = true;
 	}
 	if (!vcpu->has_lapic)
@@ -118,14 +117,6 @@ void vcpu_pmu_enter(struct vcpu *vcpu)
 	vcpu->cpu->wanted = hwpmu_wanted(&vcpu->pmu.hw);
 }
 
-static u64 nearest(const struct retire_trips *trips, enum retire_class class)
-{
-	const u64 *at = trips->at[class];
-	u64 least = at[RETIRE_IN_OS] < at[RETIRE_IN_USR] ? at[RETIRE_IN_OS] : at[RETIRE_IN_USR];
-
-	return least < at[RETIRE_IN_BOTH] ? least : at[RETIRE_IN_BOTH];
-}
-
 u64 vcpu_pmu_capabilities(const struct vcpu *vcpu, u64 value)
 {
 	u64 supported = pmu_supported_capabilities(vcpu->pmu.guest.model);
@@ -140,9 +131,10 @@ static void arm_observation(struct vcpu *vcpu)
 {
 	const struct hwpmu *hw = &vcpu->pmu.hw;
 	struct cpu *cpu = vcpu->cpu;
-
 	bool ibs = hwpmu_ibs_runs(hw);
 
+	cpu->assist = hw->pebs.enable && !ibs ? vcpu_assist : NULL;
+	cpu->assist_owner = vcpu;
 	cpu->precise = hw->pebs.enable || ibs;
 	cpu->timing.slow = hw->pebs.latency;
 	cpu->observe = ibs ? MODE_OBSERVE_MEMORY | MODE_OBSERVE_BRANCHES : 0;
@@ -154,13 +146,8 @@ static void arm_observation(struct vcpu *vcpu)
 
 void vcpu_pmu_arm(struct vcpu *vcpu)
 {
-	struct cpu *cpu = vcpu->cpu;
-	u64 branches = cpu->tally.branches[RETIRE_OS] + cpu->tally.branches[RETIRE_USR];
-
-	hwpmu_trips(&vcpu->pmu.hw, &cpu->trips);
+	vcpu_set_trips(vcpu);
 	arm_observation(vcpu);
-	if (nearest(&cpu->trips, RETIRE_BRANCHES) > branches + TRIP_FAR)
-		cpu->trips.armed &= ~RETIRE_BIT(RETIRE_BRANCHES);
 }
 
 bool vcpu_pmu_leave(struct vcpu *vcpu)

@@ -65,8 +65,6 @@ struct vm_pmu_filter {
 	struct pmu_filter filter;
 };
 
-extern const struct hwpmu_store vcpu_store; /* pmu_sample.c; its owner is the vCPU */
-
 void vcpu_pmu_init(struct vcpu *vcpu);
 
 /*

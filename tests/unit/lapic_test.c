@@ -116,7 +116,9 @@ static void the_highest_vector_is_delivered_and_blocks_lower_ones(void **state)
 
 static void an_interrupt_is_the_processors_own_unless_a_message_brought_it(void **state)
 {
-	const struct lapic_message message = { .mode = LAPIC_FIXED, .vector = 0x45, .assert = true };
+	const struct lapic_message message = { .mode = LAPIC_FIXED,
+					       .vector = 0x45,
+					       .assert = true };
 	const struct lapic_message nmi = { .mode = LAPIC_NMI, .assert = true };
 
 	(void)state;
@@ -311,6 +313,30 @@ static void lvts_keep_their_bits_and_are_masked_while_disabled(void **state)
 	assert_int_equal(read_reg(LAPIC_LVT_CMCI), 0x10000);
 }
 
+/* APM2 16.3.4 */
+static void extended_lvts_exist_where_amd_has_them(void **state)
+{
+	(void)state;
+	assert_int_equal(read_reg(0x400), 0);
+	write_reg(0x520, 0x4ff);
+	assert_int_equal(read_reg(0x520), 0);
+	assert_false(lapic_extended_interrupt(&lapic, LAPIC_EILVT_IBS));
+	lapic.extended = true;
+	assert_int_equal(read_reg(0x400), 4 << 16);
+	assert_int_equal(read_reg(0x500), 0x10000);
+	assert_int_equal(read_reg(0x510), 0x400); /* firmware's choice for IBS: NMI */
+	assert_int_equal(read_reg(0x540), 0);
+	assert_true(lapic_extended_interrupt(&lapic, LAPIC_EILVT_IBS));
+	assert_int_equal(lapic_take_events(&lapic, ~0u), LAPIC_EVENT_NMI);
+	write_reg(0x510, 0x10400);
+	assert_false(lapic_extended_interrupt(&lapic, LAPIC_EILVT_IBS));
+	write_reg(0x510, 0xffffffff & ~0x10000u);
+	assert_int_equal(read_reg(0x510), 0x7ff);
+	write_reg(0x510, 0x55);
+	assert_true(lapic_extended_interrupt(&lapic, LAPIC_EILVT_IBS));
+	assert_int_equal(lapic_pending(&lapic), 0x55);
+}
+
 static void a_pmi_is_delivered_once_and_masks_lvtpc_on_intel(void **state)
 {
 	(void)state;
@@ -499,6 +525,7 @@ int main(void)
 		cmocka_unit_test_setup(a_new_divisor_scales_what_remains, enabled),
 		cmocka_unit_test_setup(the_tsc_deadline_fires_when_the_tsc_gets_there, enabled),
 		cmocka_unit_test_setup(a_masked_timer_expires_silently, enabled),
+		cmocka_unit_test_setup(extended_lvts_exist_where_amd_has_them, enabled),
 		cmocka_unit_test_setup(the_state_image_restores_registers_and_timer, enabled),
 		cmocka_unit_test_setup(the_x2apic_id_in_the_image_is_read_only, enabled_x2apic),
 		cmocka_unit_test_setup(init_keeps_id_and_base, enabled),
