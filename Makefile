@@ -162,16 +162,11 @@ $(addprefix $(O)/tests/fuzz/,$(BORDER_TESTS)): $(PRELOAD_OBJS)
 $(TESTS): $(O)/tests/%: $(O)/tests/%.o $(O)/libtest.a $(O)/libexec.a $(O)/libvpmu-core.a
 	$(call say,LD)
 	$(Q)$(CC) $(FLAGS) $(CFLAGS) -o $@ $< $(BORDER) $(O)/libtest.a $(O)/libexec.a $(O)/libvpmu-core.a -lcmocka $(LDLIBS) -lm
-	$(Q)$(CC) $(FLAGS) $(CFLAGS) -o $@ $< $(BORDER) $(O)/libtest.a $(O)/libvpmu-core.a -lcmocka $(LDLIBS) -lm
 
 # Benchmarks on the bare engine: bench/precise asks for them.
 $(O)/bench/%: $(O)/bench/%.o $(O)/libtest.a $(O)/libvpmu-core.a
 	$(call say,LD)
 	$(Q)$(CC) $(FLAGS) $(CFLAGS) -o $@ $< $(O)/libtest.a $(O)/libvpmu-core.a $(LDLIBS) -lm
-
-$(O)/tests/guest/demo: $(O)/tests/guest/demo.o $(O)/libtest.a
-	$(call say,LD)
-	$(Q)$(CC) $(FLAGS) $(CFLAGS) -o $@ $^
 
 $(O)/examples/toy/toy: $(O)/examples/toy/toy.o $(O)/libvpmu.a
 	$(call say,LD)
