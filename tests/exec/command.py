@@ -20,7 +20,7 @@ BUILD = os.path.join(TOP, "build")
 VPMU = os.environ.get("VPMU", os.path.join(BUILD, "vpmu"))
 KERNEL = os.path.join(BUILD, "kernels/6.12-cloud")
 CACHE = os.path.join(BUILD, "results/exec-cache")
-SECONDS = 120  # for machines that are busy: no test measures with it
+SECONDS = 240  # for machines that are busy: no test measures with it
 
 
 def make_cache(folder):
