@@ -26,8 +26,10 @@ struct place *place_find(const struct engine *eng, const struct block *block, co
 /* The block charged all its instructions at its head: what did not retire is given back. */
 u64 place_refund(const struct block *block, u32 retired)
 {
-	u64 branches = retired < block->ninsns ? block->nbranches : 0;
+	u64 branches = 0;
 
+	for (u32 i = retired; i < block->ninsns; i++)
+		branches += !!(block->places[i].flags & PLACE_BRANCH);
 	return ((u64)(block->ninsns - retired) << COUNT_SHIFT) + branches;
 }
 
@@ -47,11 +49,6 @@ void place_refund_weights(struct cpu *cpu, const struct block *block, u32 retire
 		weight_refund(cpu, block->mode, &block->weights[i]);
 }
 
-static u16 guest_end(const struct block *block, u32 index)
-{
-	return index + 1 < block->ninsns ? block->places[index + 1].guest : block->nbytes;
-}
-
 /* For the owner, who may have to show what was executed. The tail of a crossing one is left out. */
 static void note_bytes(struct cpu *cpu, const struct block *block, const struct place *place)
 {
@@ -67,14 +64,12 @@ static void note_bytes(struct cpu *cpu, const struct block *block, const struct 
 void place_unwind(struct cpu *cpu, const struct block *block, const struct place *place,
 		  bool completed)
 {
-	u16 end = guest_end(block, place->index);
-
-	cpu->rip = block->rip + (completed ? end : place->guest);
+	cpu->rip = block->rip + (completed ? place->next : place->guest);
 	if (!(block->mode & MODE_CODE64))
 		cpu->rip = (u32)cpu->rip;
 	if (place->recipe)
 		cpu->aflags = recipe_flags(&block->recipes[place->recipe - 1], cpu->regs);
-	cpu->exit.insn_len = end - place->guest;
+	cpu->exit.insn_len = place->len;
 	note_bytes(cpu, block, place);
 	cpu->spill[SPILL_R14] -= place_refund(block, place->index + completed);
 	place_refund_weights(cpu, block, place->index + completed);

@@ -48,6 +48,7 @@ enum leave {
 	LEAVE_RAISE,   /* leave_arg is a vector to raise at cpu->rip */
 	LEAVE_COUNTDOWN, /* leave_arg is the block that would overdraw; nothing of it ran */
 	LEAVE_TRIP,	 /* the same, and it would reach a trip; its weights are added */
+	LEAVE_HOT,	 /* leave_arg is the block; it has been executed often; nothing of it ran */
 	LEAVE_ATTENTION, /* leave_arg is the block; cpu->attention is set */
 	LEAVE_STEP,	 /* a one-instruction block is done */
 	LEAVE_FAULT,	 /* a fault or exit in mid-block; state is complete */
@@ -66,7 +67,9 @@ struct link {
 /* Where an instruction's host code begins; for faults that come by signal or from helpers. */
 struct place {
 	u32 host;  /* offset in the block's code */
-	u16 guest; /* offset from the block's first byte */
+	s16 guest; /* offset from the block's first byte */
+	s16 next;  /* the same, of the instruction that the block executes behind it */
+	u8 len;
 	u8 index;  /* of the instruction in the block */
 	u8 flags;  /* PLACE_* */
 	u8 recipe; /* of the arithmetic flags: index + 1 in block->recipes; 0: none */
@@ -75,6 +78,7 @@ struct place {
 #define PLACE_FLAGS_IN_HOST                                                                 \
 	1		/* the arithmetic flags are in the host's flags, not in cpu->aflags \
 			 */
+#define PLACE_BRANCH  4 /* it is a branch */
 #define PLACE_SPILLED 2 /* the countdown is in cpu->spill[SPILL_COUNTDOWN] */
 
 /* Uses of cpu->spill[]. */
@@ -95,11 +99,13 @@ struct block {
 	u64 rip;
 	gpa_t gpa, gpa2; /* gpa2: page of the last instruction's tail if it crosses, else NO_GPA */
 	u32 mode;
-	u16 ninsns, nbytes;
+	u16 ninsns;
+	bool hot; /* made after it had been executed often: goes on behind branches */
 	u8 *code; /* writable view */
 	struct block *next_hash;
 	u32 code_size;
-	u8 nbranches;  /* 0 or 1: a branch ends a block */
+	u8 nbranches;
+	s32 heat;      /* executions until it is hot */
 	s32 rsp_moved; /* by that branch, if its target may turn out to be bad */
 	const u8 *host2; /* where the page of gpa2 is */
 	u64 lines, lines2; /* 64-byte lines of the page(s) it was made from */
@@ -200,6 +206,7 @@ struct engine {
 	u32 modes[16];	/* modes seen; their index is part of jump_key */
 	u32 nmodes;
 	enum guest_fault left;	   /* with LEAVE_FAULT: why; FAULT_NONE: the instruction is done */
+	bool heating;		   /* the block being made is to be a hot one */
 	bool again;		   /* but it is not: it is to be executed again */
 	struct slow_state pending; /* between slow_access() and slow_commit() */
 	/* Entry points of the generated runtime, executable view. */

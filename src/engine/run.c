@@ -361,6 +361,24 @@ static void link_to(struct cpu *cpu, struct link *link, u32 mode)
 	jump_remember(cpu, to); /* for the visit that is next */
 }
 
+/* A block that is executed often is made again, with what usually follows it. */
+static void heat_up(struct cpu *cpu, struct block *block, u32 mode)
+{
+	struct engine *eng = cpu->engine;
+	enum guest_fault fault;
+
+	if (cpu->code->nwritten)
+		return;
+	cache_drop(cpu, block);
+	eng->heating = true;
+	block = find_block(cpu, mode, &fault);
+	eng->heating = false;
+	if (!block)
+		return;
+	update_jump_key(cpu, mode);
+	remember_jump(cpu, block); /* for the visit that is next */
+}
+
 static enum turn after(struct cpu *cpu, enum leave why, u32 mode, const struct block *block)
 {
 	struct engine *eng = cpu->engine;
@@ -385,6 +403,10 @@ static enum turn after(struct cpu *cpu, enum leave why, u32 mode, const struct b
 			cpu_raise_error(cpu, VEC_GP, 0);
 		else
 			cpu_raise(cpu, (u64)(uintptr_t)arg);
+		return TURN_AGAIN;
+	case LEAVE_HOT:
+		count_refund_block(cpu, arg);
+		heat_up(cpu, arg, mode);
 		return TURN_AGAIN;
 	case LEAVE_COUNTDOWN:
 	case LEAVE_TRIP:

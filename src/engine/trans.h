@@ -19,6 +19,8 @@
 #define SPILL(n)   (CPU(spill) + 8 * (n))
 #define IN_MEMORY  0xff /* instead of a host register */
 
+#define HEAT 48 /* executions after which a block is made again */
+
 /* Where the guest's arithmetic flags are. */
 enum flags_at {
 	FLAGS_IN_CPU,
@@ -92,9 +94,12 @@ struct scan {
 	ZydisDecodedInstruction zi;
 	ZydisDecodedOperand zops[ZYDIS_MAX_OPERAND_COUNT];
 	u64 rip;
-	u32 offset;	/* from the block's first byte */
+	s32 offset;	/* from the block's first byte */
 	int vector;	/* raised instead of executing it, or -1 */
 	bool ends;	/* the block ends with it */
+	bool through;	/* a branch that the block goes on behind, at next; if it goes elsewhere, to side */
+	bool inverted;	/* it goes on where the branch is taken */
+	u64 next, side;
 	bool may_fault; /* before it has written anything */
 	bool stores;	/* to memory */
 	bool quiet;	/* a NOP or PREFETCH, which may name memory */
@@ -119,7 +124,16 @@ struct group {
 	s64 lo, hi;
 };
 
-#define MAX_LINKS (2 + SHARE_SLOTS)
+/* A branch out of the middle of a block. */
+struct side {
+	u8 *site; /* the displacement of the jump */
+	u64 target;
+	enum flags_at flags;
+	u8 index;
+};
+
+#define MAX_SIDES 8
+#define MAX_LINKS (2 + SHARE_SLOTS + MAX_SIDES)
 
 /* The bytes a block is made from: always the page copies, so that what was translated is what is
  * compared. */
@@ -140,11 +154,12 @@ struct trans {
 	enum flags_at flags;
 	u64 rip;	 /* of the instruction at hand */
 	u64 linear_base; /* of the code segment */
-	u32 offset;	 /* of it from the block's first byte */
+	s32 offset;	 /* of it from the block's first byte */
 	u8 index;	 /* of it in the block */
 	bool last;	 /* it ends the block */
 	bool shadow;	 /* the one before it was STI */
 	bool opened;	 /* STI was one of the block */
+	bool special;	 /* the block changes mode or shadow: it goes on behind no branch */
 
 	struct scan scan[BLOCK_INSNS];
 	u32 nscan, at;	      /* how many; which is being translated */
@@ -158,6 +173,8 @@ struct trans {
 	u32 ngroups;
 	struct link links[MAX_LINKS];
 	u32 nlinks;
+	struct side sides[MAX_SIDES];
+	u32 nsides;
 
 	struct source source;
 	struct insn insn;
@@ -202,6 +219,7 @@ static inline u8 trans_recipe(const struct trans *t)
 /* trans_scan.c: decodes the instructions of the block. */
 enum scan_result { SCAN_OK, SCAN_FAULT, SCAN_FULL };
 enum scan_result scan_block(struct trans *t, enum guest_fault *fault);
+bool scan_could_go_on(const struct trans *t); /* if the block were a hot one */
 void scan_select(struct trans *t, u32 i); /* makes it the instruction at hand */
 
 /* trans_flags.c */
@@ -296,7 +314,11 @@ bool stack_known(const struct trans *t);
 void block_end_direct(struct trans *t, u64 target);
 void block_link(struct trans *t, u64 target, u8 *site, u32 apart); /* site: a jump to be linked */
 void block_end_indirect(struct trans *t); /* target in S0 */
+void emit_sides(struct trans *t);
 bool emit_links(struct trans *t); /* false: cache full */
+/* Of a direct branch: where it goes. */
+bool branch_conditional(const struct trans *t);
+u64 branch_target(const struct trans *t);
 void block_leave(struct trans *t, enum leave why, u64 arg, u64 rip);
 void push_value(struct trans *t, struct temp value, u8 size);
 /* MOV [S0], reg or MOV reg, [S0], by the opcode, of a size. */

@@ -125,7 +125,7 @@ static u64 wrap_target(const struct trans *t, u64 target)
 	return t->insn.opsize == 2 ? (u16)target : (u32)target;
 }
 
-static u64 relative_target(const struct trans *t)
+u64 branch_target(const struct trans *t)
 {
 	return wrap_target(t, trans_next_rip(t) + t->insn.ops[0].imm);
 }
@@ -161,11 +161,40 @@ static void end_conditional(struct trans *t, u8 cc, u64 target)
 	taken_path(t, target);
 }
 
-static void jcc(struct trans *t)
+/* In the middle of a block: out of it if the branch goes where the block does not. */
+static void jcc_through(struct trans *t, const struct scan *s)
 {
 	flags_restore(t);
+	t->sides[t->nsides++] = (struct side){ .site = emit_jcc(&t->e, (t->zi.opcode & 0xf) ^ s->inverted),
+					       .target = s->side,
+					       .flags = t->flags,
+					       .index = t->index };
+}
+
+/* The ways out of the middle, behind the block. */
+void emit_sides(struct trans *t)
+{
+	t->mode = t->block->mode; /* nothing has changed it before a branch */
+	for (u32 i = 0; i < t->nsides; i++) {
+		const struct side *side = &t->sides[i];
+
+		emit_patch(&t->e, side->site, t->e.p);
+		t->flags = side->flags;
+		flags_save(t);
+		count_give_back(t, side->index + 1);
+		block_end_direct(t, side->target);
+	}
+}
+
+static void jcc(struct trans *t)
+{
+	if (t->scan[t->at].through) {
+		jcc_through(t, &t->scan[t->at]);
+		return;
+	}
+	flags_restore(t);
 	flags_save(t);
-	end_conditional(t, t->zi.opcode & 0xf, relative_target(t));
+	end_conditional(t, t->zi.opcode & 0xf, branch_target(t));
 }
 
 /* LOOP, LOOPE, LOOPNE, JrCXZ: the flags are not changed, so ours are put away first. */
@@ -200,7 +229,7 @@ static void test_saved_zf(struct trans *t)
 
 static void loop(struct trans *t, ZydisMnemonic mnemonic)
 {
-	u64 target = relative_target(t);
+	u64 target = branch_target(t);
 	u8 *empty, *unequal;
 
 	flags_keep(t);
@@ -223,7 +252,7 @@ static void jrcxz(struct trans *t)
 {
 	flags_keep(t);
 	test_counter(t);
-	end_conditional(t, CC_E, relative_target(t));
+	end_conditional(t, CC_E, branch_target(t));
 }
 
 /* Loads the target of an indirect JMP or CALL into S0. */
@@ -254,11 +283,13 @@ static void cut_target(struct trans *t)
 
 static void jmp(struct trans *t)
 {
+	if (t->scan[t->at].through)
+		return;
 	if (t->insn.ops[0].kind == OPERAND_IMM) {
 		flags_save(t);
 		observe_jump(t);
-		lbr_record_direct(t, BRANCH_REL_JMP, relative_target(t));
-		block_end_direct(t, relative_target(t));
+		lbr_record_direct(t, BRANCH_REL_JMP, branch_target(t));
+		block_end_direct(t, branch_target(t));
 		return;
 	}
 	load_target(t);
@@ -297,11 +328,13 @@ static void call(struct trans *t)
 		emit_rm(&t->e, true, OP_MOV_STORE, S0, target);
 	}
 	push_value(t, next, t->insn.opsize);
+	if (t->scan[t->at].through)
+		return;
 	flags_save(t);
 	observe_call(t);
 	if (direct) {
-		lbr_record_direct(t, BRANCH_REL_CALL, relative_target(t));
-		block_end_direct(t, relative_target(t));
+		lbr_record_direct(t, BRANCH_REL_CALL, branch_target(t));
+		block_end_direct(t, branch_target(t));
 		return;
 	}
 	emit_rm(&t->e, true, OP_MOV_LOAD, S0, target);
@@ -326,7 +359,7 @@ static void ret(struct trans *t)
 	block_end_indirect(t);
 }
 
-static bool is_jcc(const struct trans *t)
+bool branch_conditional(const struct trans *t)
 {
 	return (t->zi.opcode_map == ZYDIS_OPCODE_MAP_DEFAULT && (t->zi.opcode & 0xf0) == 0x70) ||
 	       (t->zi.opcode_map == ZYDIS_OPCODE_MAP_0F && (t->zi.opcode & 0xf0) == 0x80);
@@ -357,7 +390,7 @@ bool branch_translate(struct trans *t)
 		jrcxz(t);
 		return true;
 	default:
-		if (!is_jcc(t))
+		if (!branch_conditional(t))
 			return false;
 		jcc(t);
 		return true;

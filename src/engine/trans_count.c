@@ -152,8 +152,10 @@ static u32 class_total(const struct trans *t, enum retire_class class, u32 from)
 
 void count_give_back(struct trans *t, u32 index)
 {
-	u64 given = (u64)(t->block->ninsns - index) << COUNT_SHIFT | t->block->nbranches;
+	u64 given = (u64)(t->block->ninsns - index) << COUNT_SHIFT;
 
+	for (u32 i = index; i < t->block->ninsns; i++)
+		given += !!(t->places[i].flags & PLACE_BRANCH);
 	for (retire_wanted left = mode_counts(t->mode); left; left &= left - 1) {
 		enum retire_class class = __builtin_ctzll(left);
 		u32 total = class_total(t, class, index);

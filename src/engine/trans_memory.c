@@ -207,6 +207,8 @@ static void stub_place(struct trans *t, const struct stub *stub, u8 recipe)
 {
 	t->places[t->nplaces++] = (struct place){ .host = t->e.p - t->block->code,
 						  .guest = t->places[stub->index].guest,
+						  .next = t->places[stub->index].next,
+						  .len = t->places[stub->index].len,
 						  .index = stub->index,
 						  .flags = stub->op.spill_countdown ? PLACE_SPILLED : 0,
 						  .recipe = recipe };

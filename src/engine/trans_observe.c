@@ -236,6 +236,8 @@ static void emit_stub(struct trans *t, const struct observe_stub *stub)
 	emit_patch(&t->e, stub->from, t->e.p);
 	t->places[t->nplaces++] = (struct place){ .host = t->e.p - t->block->code,
 						  .guest = t->places[stub->index].guest,
+						  .next = t->places[stub->index].next,
+						  .len = t->places[stub->index].len,
 						  .index = stub->index };
 	if (stub->load_arg)
 		emit_mov_imm(&t->e, S1, stub->arg);

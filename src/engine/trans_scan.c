@@ -82,9 +82,17 @@ static bool cannot_fault(const struct trans *t)
 	}
 }
 
+/* Where the branch at hand can go. */
+static void branch_ways(const struct trans *t, struct scan *s)
+{
+	s->next = branch_target(t);
+	s->side = branch_conditional(t) ? trans_next_rip(t) : s->next;
+}
+
 /* The instruction at hand, decoded. */
 static void classify(struct trans *t, struct scan *s)
 {
+	s->through = s->inverted = false;
 	s->vector = gate_vector(t);
 	s->ends = s->vector >= 0 || t->insn.is_branch || !translatable(t);
 	s->quiet = does_nothing(t);
@@ -93,6 +101,8 @@ static void classify(struct trans *t, struct scan *s)
 	s->regs_written = registers_written(t);
 	count_weigh(t);
 	flags_classify(t, s);
+	if (t->insn.is_branch && t->insn.ops[0].kind == OPERAND_IMM)
+		branch_ways(t, s);
 	s->insn = t->insn;
 	s->zi = t->zi;
 	memcpy(s->zops, t->zops, t->zi.operand_count * sizeof(t->zops[0]));
@@ -114,7 +124,7 @@ static enum step open_tail(struct trans *t, enum guest_fault *fault)
 	const u8 *host;
 	gpa_t gpa;
 
-	if (t->offset)
+	if (t->nscan)
 		return STEP_END_HERE; /* it will be a block of its own */
 	*fault = fetch_page(t->cpu, t->mode & MODE_CODE64 ? tail : (u32)tail, &gpa, &host);
 	if (*fault != FAULT_NONE)
@@ -126,7 +136,7 @@ static enum step open_tail(struct trans *t, enum guest_fault *fault)
 
 static enum step host_fault(struct trans *t, enum guest_fault *fault)
 {
-	if (t->offset)
+	if (t->nscan)
 		return STEP_END_HERE;
 	t->cpu->exit.reason = EXIT_HOST_FAULT;
 	t->cpu->exit.gpa = t->block->gpa;
@@ -180,10 +190,84 @@ static bool page_left(const struct trans *t)
 	return (t->block->gpa & ~PAGE_MASK) + t->offset >= PAGE_SIZE;
 }
 
+/* --- behind branches --- */
+
+#define NOT_BEHIND_BRANCHES                                                                          \
+	(MODE_STEP | MODE_APART | MODE_LBR | MODE_COUNT_BRANCHES | MODE_TRIP_BRANCHES | MODE_OBSERVE_MEMORY | \
+	 MODE_OBSERVE_BRANCHES)
+
+/* A direct branch that a block could go on behind. */
+static bool followable(const struct trans *t, const struct scan *s)
+{
+	if (!(t->mode & MODE_CODE64) || (t->mode & NOT_BEHIND_BRANCHES) || s->vector >= 0 || !s->insn.is_branch ||
+	    s->insn.far || s->insn.ops[0].kind != OPERAND_IMM)
+		return false;
+	return s->zi.mnemonic == ZYDIS_MNEMONIC_JMP || s->zi.mnemonic == ZYDIS_MNEMONIC_CALL ||
+	       branch_conditional(t);
+}
+
+static bool same_page(const struct trans *t, u64 rip)
+{
+	return !((rip ^ t->block->rip) & PAGE_MASK);
+}
+
+/* In this page, and not part of the block already. */
+static bool reachable(const struct trans *t, u64 rip)
+{
+	if (!same_page(t, rip))
+		return false;
+	for (u32 i = 0; i <= t->nscan; i++)
+		if (t->scan[i].rip == rip)
+			return false;
+	return true;
+}
+
+/* How often the block at an address has been executed, as far as is known. */
+static s32 warmth(const struct trans *t, u64 rip)
+{
+	const struct block *b;
+
+	if (!same_page(t, rip))
+		return 0;
+	b = cache_find(t->eng, rip, t->block->gpa + (rip - t->block->rip), t->mode);
+	return !b ? 0 : b->hot ? HEAT + 1 : HEAT - b->heat;
+}
+
+bool scan_could_go_on(const struct trans *t)
+{
+	const struct scan *s = &t->scan[t->nscan - 1];
+
+	return s->ends && followable(t, s) && (same_page(t, s->next) || same_page(t, s->side));
+}
+
+/* Goes on where a branch usually goes, if the block may. */
+static bool go_on(struct trans *t, struct scan *s)
+{
+	bool conditional = branch_conditional(t);
+	u64 taken = s->next, other = s->side;
+
+	if (!t->block->hot || t->special || !followable(t, s) || t->nsides == MAX_SIDES || t->nscan + 1 == BLOCK_INSNS)
+		return false;
+	s->inverted = conditional && warmth(t, taken) > warmth(t, other);
+	s->next = !conditional || s->inverted ? taken : other;
+	s->side = s->inverted ? other : taken;
+	if (!reachable(t, s->next))
+		return false;
+	t->nsides += conditional;
+	s->through = true;
+	s->ends = false;
+	s->reads = conditional ? FL_ARITH : 0;
+	s->may_fault = s->zi.mnemonic == ZYDIS_MNEMONIC_CALL;
+	t->rip = s->next;
+	t->offset = s->next - t->block->rip;
+	return true;
+}
+
 enum scan_result scan_block(struct trans *t, enum guest_fault *fault)
 {
 	u32 limit = t->mode & MODE_STEP ? 1 : BLOCK_INSNS;
 
+	t->special = false;
 	for (t->nscan = 0; t->nscan < limit && !page_left(t); t->nscan++) {
 		struct scan *s = &t->scan[t->nscan];
 		enum step step = scan_one(t, s, fault);
@@ -193,13 +277,17 @@ enum scan_result scan_block(struct trans *t, enum guest_fault *fault)
 		if (step == STEP_FAULT)
 			return SCAN_FAULT;
 		if (step == STEP_END_HERE)
-			return SCAN_OK;
+			break;
+		if (s->insn.is_branch && s->vector < 0 && go_on(t, s))
+			continue;
+		t->special |= system_candidate(t, &s->insn);
 		if (s->ends) {
 			t->nscan++;
-			return SCAN_OK;
+			break;
 		}
 		t->offset += t->insn.len;
 		t->rip = trans_next_rip(t);
 	}
+	t->nsides = 0;
 	return SCAN_OK;
 }

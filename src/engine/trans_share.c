@@ -35,6 +35,7 @@ static bool moves_by(const struct scan *s, u8 *reg, s64 *delta)
 	*reg = RSP;
 	switch (s->zi.mnemonic) {
 	case ZYDIS_MNEMONIC_PUSH:
+	case ZYDIS_MNEMONIC_CALL:
 		*delta = -(s64)s->insn.opsize;
 		return true;
 	case ZYDIS_MNEMONIC_POP:

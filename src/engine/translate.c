@@ -13,6 +13,17 @@
 
 enum step { STEP_GO_ON, STEP_END_HERE, STEP_ENDED, STEP_FULL };
 
+/* Counts the executions of a block that could go on behind its last instruction. */
+static u8 *emit_heat(struct trans *t)
+{
+	if (t->block->hot || !scan_could_go_on(t))
+		return NULL;
+	t->block->heat = HEAT;
+	emit_mov_imm(&t->e, S0, (u64)(uintptr_t)&t->block->heat);
+	emit_group1_mem(&t->e, false, GROUP_SUB, ea_base(S0, 0), 1);
+	return emit_jcc(&t->e, CC_S);
+}
+
 static void emit_head(struct trans *t, u8 **count, u8 **jumps)
 {
 	emit_insn(&t->e, &(struct enc){ .w = true,
@@ -24,6 +35,7 @@ static void emit_head(struct trans *t, u8 **count, u8 **jumps)
 	jumps[0] = emit_jcc(&t->e, CC_NS);
 	emit_group1_mem(&t->e, false, GROUP_CMP, ea_base(RSP, CPU(attention)), 0);
 	jumps[1] = emit_jcc(&t->e, CC_NE);
+	jumps[2] = emit_heat(t);
 	count_begin_block(t);
 }
 
@@ -35,6 +47,10 @@ static void emit_head_exits(struct trans *t, u8 **jumps)
 	block_leave(t, LEAVE_COUNTDOWN, block, t->block->rip);
 	emit_patch(&t->e, jumps[1], t->e.p);
 	block_leave(t, LEAVE_ATTENTION, block, t->block->rip);
+	if (!jumps[2])
+		return;
+	emit_patch(&t->e, jumps[2], t->e.p);
+	block_leave(t, LEAVE_HOT, block, t->block->rip);
 }
 
 static u32 memory_rw(const struct operand *op)
@@ -256,10 +272,16 @@ static enum step complex(struct trans *t)
 
 static void begin_place(struct trans *t)
 {
+	const struct scan *s = &t->scan[t->at];
+	s32 next = s->through ? (s32)(s->next - t->block->rip) : t->offset + t->insn.len;
+
 	t->index = t->block->ninsns;
 	t->places[t->nplaces++] = (struct place){ .host = t->e.p - t->block->code,
 						  .guest = t->offset,
-						  .index = t->index };
+						  .next = next,
+						  .len = t->insn.len,
+						  .index = t->index,
+						  .flags = t->insn.is_branch ? PLACE_BRANCH : 0 };
 }
 
 static enum step translate_insn(struct trans *t)
@@ -277,11 +299,11 @@ static enum step translate_insn(struct trans *t)
 	t->weights[t->index] = t->insn.weight;
 	t->block->ninsns++;
 	t->block->nbranches += t->insn.is_branch;
-	t->last = t->insn.is_branch;
+	t->last = t->insn.is_branch && !t->scan[t->at].through;
 	if (shadow && t->last)
 		system_shadow_ends(t);
 	if (branch_translate(t))
-		return STEP_ENDED;
+		return t->scan[t->at].through ? STEP_GO_ON : STEP_ENDED;
 	if (!(does_nothing(t) || pause_or_xchg(t) || lea(t) || stack_translate(t) || direction_flag(t) ||
 	      bit_string(t) || system_translate(t) || native(t)))
 		return complex(t);
@@ -306,10 +328,8 @@ static enum step translate_insns(struct trans *t)
 	for (u32 i = 0; i < t->nscan && step == STEP_GO_ON; i++) {
 		scan_select(t, i);
 		step = translate_insn(t);
-		if (step != STEP_END_HERE) {
-			t->offset += t->insn.len;
-			t->rip = trans_next_rip(t);
-		}
+		if (step != STEP_END_HERE)
+			t->rip = t->scan[i].through ? t->scan[i].next : trans_next_rip(t);
 	}
 	if (step == STEP_GO_ON || step == STEP_END_HERE) {
 		flags_save(t);
@@ -339,6 +359,7 @@ static bool finish(struct trans *t, u8 *count)
 	if (!count_end_block(t))
 		return false;
 	emit_stubs(t);
+	emit_sides(t);
 	if (!emit_links(t))
 		return false;
 	b->places = keep(t, t->places, t->nplaces * sizeof(*b->places));
@@ -346,7 +367,6 @@ static bool finish(struct trans *t, u8 *count)
 	if (t->e.full || !b->places || !b->recipes)
 		return false;
 	b->nplaces = t->nplaces;
-	b->nbytes = t->offset;
 	b->lines = t->source.used[0];
 	b->lines2 = t->source.used[1];
 	*(u32_unaligned *)count = (u32)b->ninsns << COUNT_SHIFT | b->nbranches;
@@ -363,13 +383,13 @@ struct block *translate(struct cpu *cpu, u32 mode, gpa_t gpa, const u8 *host,
 	struct engine *eng = cpu->engine;
 	struct block *block = cache_alloc_block(eng);
 	struct trans t;
-	u8 *count, *jumps[2];
+	u8 *count, *jumps[3];
 
 	*fault = FAULT_NONE;
 	if (!block || !cache_room(eng))
 		return NULL;
 	*block = (struct block){
-		.rip = cpu->rip, .gpa = gpa, .gpa2 = NO_GPA, .mode = mode, .code = eng->code_next
+		.rip = cpu->rip, .gpa = gpa, .gpa2 = NO_GPA, .mode = mode, .code = eng->code_next, .hot = eng->heating
 	};
 	t.cpu = cpu;
 	t.eng = eng;
@@ -380,7 +400,7 @@ struct block *translate(struct cpu *cpu, u32 mode, gpa_t gpa, const u8 *host,
 	t.rip = cpu->rip;
 	t.linear_base = mode & MODE_CODE64 ? 0 : cpu->seg[CS].base;
 	t.offset = t.index = 0;
-	t.nstubs = t.nplaces = t.nobserve_stubs = t.nrecipes = t.nlinks = t.at = 0;
+	t.nstubs = t.nplaces = t.nobserve_stubs = t.nrecipes = t.nlinks = t.nsides = t.at = 0;
 	t.observed_line = NO_GPA;
 	t.shadow = t.opened = false;
 	t.source = (struct source){ 0 };

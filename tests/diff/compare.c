@@ -298,6 +298,18 @@ static bool stepped_inside(const struct sequence *seq, const struct outcome *n)
 	}
 }
 
+/* The native CPU does not say what retired; but one instruction at a time it is beyond doubt. */
+static void check_counts(const struct test_case *c, const struct outcome *e, struct verdict *v)
+{
+	struct outcome steps;
+
+	for (u32 i = 0; i < DATA_PAGES; i++)
+		memcpy(guest_data_page(i), c->data + i * PAGE_SIZE, PAGE_SIZE);
+	guest_run(&c->in, 1, &steps);
+	check(v, "retired", steps.retired, e->retired);
+	check(v, "branches", steps.branches, e->branches);
+}
+
 void case_run(const struct test_case *c, enum plant plant, struct verdict *v)
 {
 	struct outcome n, e;
@@ -330,4 +342,6 @@ void case_run(const struct test_case *c, enum plant plant, struct verdict *v)
 		check_memory(v);
 	if (!c->self)
 		check_tally(v, &c->seq, &n, &e);
+	if (!c->self && c->recount)
+		check_counts(c, &e, v);
 }

@@ -5,7 +5,8 @@
  * shared between processes but struct progress.
  *
  * A form is one encodable instruction shape, found by asking the decoder about every opcode. A
- * sequence is a handful of instructions made of forms, ending in UD2. An input is the state a
+ * sequence is a handful of instructions made of forms, ending in UD2; a program is a longer one with
+ * many branches, run often enough for the engine to chain and reorder its blocks. An input is the state a
  * sequence starts with. An outcome is the state and the exception it ends with.
  */
 #ifndef TESTS_DIFF_DIFF_H
@@ -153,7 +154,7 @@ struct candidate {
 u64 pick_target(struct generator *g, u32 align); /* an address in the data pages */
 void encode_form(struct generator *g, const struct form *f, struct candidate *c);
 void generate(struct sequence *seq, struct rng *r, const struct mode *mode,
-	      const struct form_table *table, int only);
+	      const struct form_table *table, int only, bool program);
 bool append_random(struct generator *g, enum family family); /* false: nothing fitted */
 bool append_template(struct generator *g, enum family family);
 bool want_gpr(struct generator *g, u32 reg, enum register_class cls);
@@ -195,7 +196,7 @@ struct outcome {
 	u32 error;
 	u64 cr2;
 	bool ran_away; /* engine only: did not end in an exception; vector is the exit reason */
-	u64 retired;   /* engine only: user instructions */
+	u64 retired, branches; /* engine only: of user code */
 	struct state state;
 };
 
@@ -222,6 +223,7 @@ struct test_case {
 	struct state in;
 	u8 data[DATA_SIZE];
 	u64 budget; /* per engine_run(): small ones make the engine stop and go on */
+	bool recount; /* what retires, once more one instruction at a time */
 	bool self;  /* the native CPU against itself: is the test sound? */
 };
 

@@ -320,6 +320,15 @@ bool append_random(struct generator *g, enum family family)
 	return false;
 }
 
+/* What programs are mostly made of. */
+static enum family program_family(struct rng *r)
+{
+	static const u8 families[] = { FAMILY_arith, FAMILY_arith, FAMILY_logic, FAMILY_move,
+				       FAMILY_move,  FAMILY_stack, FAMILY_cond,	 FAMILY_shift };
+
+	return families[rng_below(r, ARRAY_SIZE(families))];
+}
+
 static void start(struct generator *g)
 {
 	memset(g->seq, 0, sizeof(*g->seq));
@@ -328,17 +337,19 @@ static void start(struct generator *g)
 }
 
 void generate(struct sequence *seq, struct rng *r, const struct mode *mode,
-	      const struct form_table *table, int only)
+	      const struct form_table *table, int only, bool program)
 {
 	struct generator g = { .r = r, .mode = mode, .table = table, .seq = seq };
-	u32 want = rng_one_in(r, 4) ? 1 : 1 + rng_below(r, 10);
+	u32 want = program ? 12 + rng_below(r, 24) : rng_one_in(r, 4) ? 1 : 1 + rng_below(r, 10);
 	u32 theme = only >= 0 ? (u32)only : rng_below(r, NFAMILIES);
 
 	start(&g);
 	while (seq->n < want && !g.done) {
 		u32 family = only >= 0 || rng_one_in(r, 2) ? theme : rng_below(r, NFAMILIES);
 
-		if (only < 0 && rng_one_in(r, 8))
+		if (program && rng_one_in(r, 2))
+			family = program_family(r);
+		if (only < 0 && rng_one_in(r, program ? 4 : 8))
 			family = FAMILY_branch;
 		if (append_random(&g, family))
 			continue;

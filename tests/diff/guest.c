@@ -286,6 +286,7 @@ void guest_run(const struct state *in, u64 budget, struct outcome *out)
 {
 	struct cpu *cpu = guest.cpu;
 	u64 before = cpu->tally.instructions[RETIRE_USR];
+	u64 branches = cpu->tally.branches[RETIRE_USR];
 	enum exit_reason reason;
 
 	memset(out, 0, sizeof(*out));
@@ -294,6 +295,7 @@ void guest_run(const struct state *in, u64 budget, struct outcome *out)
 		reason = engine_run(cpu, budget);
 	while (reason == EXIT_BUDGET && cpu->tally.instructions[RETIRE_USR] - before < RUN_LIMIT);
 	out->retired = cpu->tally.instructions[RETIRE_USR] - before;
+	out->branches = cpu->tally.branches[RETIRE_USR] - branches;
 	if (reason != EXIT_HLT) {
 		out->ran_away = true;
 		out->vector = reason;

@@ -15,6 +15,7 @@
 #include "base/must.h"
 
 #define INPUTS	      12
+#define PROGRAM_INPUTS 72 /* the engine takes a block for hot after 48 executions */
 #define DATA_CASES    64 /* so many cases in a row start with the same data pages */
 #define INPUT_SECONDS 4
 #define REPORT_MAX    100
@@ -130,12 +131,15 @@ static void run_case(struct worker *w, u64 index)
 	struct rng r = rng_for(w->opt->seed, index);
 	bool is32 = w->opt->only32 || (!w->opt->only64 && rng_one_in(&r, 4));
 
+	bool program = w->opt->family < 0 && rng_one_in(&r, 8);
+
 	fill_data(w, index);
-	generate(&w->c.seq, &r, &w->modes[is32], &w->tables[is32], w->opt->family);
+	generate(&w->c.seq, &r, &w->modes[is32], &w->tables[is32], w->opt->family, program);
 	case_load(&w->c);
-	for (u32 i = 0; i < INPUTS; i++) {
+	for (u32 i = 0; i < (program ? PROGRAM_INPUTS : INPUTS); i++) {
 		input_random(&w->c.in, &w->c.seq, &r);
 		w->c.budget = pick_budget(&r);
+		w->c.recount = program && rng_one_in(&r, 8);
 		if (w->opt->show) {
 			v.nlines = 0;
 			case_print(&w->c, &v);
