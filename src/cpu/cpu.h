@@ -342,6 +342,12 @@ struct cpu *cpu_create(void); /* NULL: out of memory. In the state of a reset */
 void cpu_destroy(struct cpu *cpu);
 void cpu_reset(struct cpu *cpu); /* INIT/power-up values of SDM 3A 9.1.1 */
 
+/* Where an address is looked up in jump[]. */
+static inline u32 cpu_jump_index(u64 rip)
+{
+	return rip >> 1 & (JUMP_SIZE - 1);
+}
+
 static inline bool cpu_has(const struct cpu *cpu, enum feature f)
 {
 	return cpu->features[f / 64] >> (f % 64) & 1;

@@ -243,7 +243,7 @@ static void remove_from_page(struct cpu *cpu, struct block *block, gpa_t page)
 /* jump[] can lead to a block from one entry only. */
 static void forget_jump(struct cpu *cpu, const struct block *block)
 {
-	u32 i = block->rip & (JUMP_SIZE - 1);
+	u32 i = cpu_jump_index(block->rip);
 
 	if (cpu->jump[i].code == exec_view(cpu->engine, block->code))
 		cpu->jump[i].tag = jump_none(i);

@@ -108,7 +108,7 @@ void jump_update_key(struct cpu *cpu, u32 mode)
 
 void jump_remember(struct cpu *cpu, const struct block *block)
 {
-	struct jump_entry *entry = &cpu->jump[cpu->rip & (JUMP_SIZE - 1)];
+	struct jump_entry *entry = &cpu->jump[cpu_jump_index(cpu->rip)];
 
 	if (cpu->engine->entered_drops != cpu->drops)
 		return; /* it has just been emptied: its page is no longer noted */
@@ -118,7 +118,7 @@ void jump_remember(struct cpu *cpu, const struct block *block)
 
 const void *jump_known(struct cpu *cpu, u32 mode)
 {
-	const struct jump_entry *entry = &cpu->jump[cpu->rip & (JUMP_SIZE - 1)];
+	const struct jump_entry *entry = &cpu->jump[cpu_jump_index(cpu->rip)];
 
 	jump_update_key(cpu, mode);
 	return entry->tag == (cpu->rip ^ cpu->jump_key) ? entry->code : NULL;

@@ -210,6 +210,7 @@ struct engine {
 	bool again;		   /* but it is not: it is to be executed again */
 	struct slow_state pending; /* between slow_access() and slow_commit() */
 	/* Entry points of the generated runtime, executable view. */
+	bool has_rorx; /* the host has */
 	u64 (*enter)(struct cpu *cpu, const void *code);
 	u8 *leave, *slow, *share, *commit, *call; /* writable view */
 	u8 *record[BRANCH_FAR], *record_no_call; /* the same: of near branches, trans_lbr.c */
@@ -250,7 +251,7 @@ void link_set(struct link *link, struct block *to);
 /* A tag of jump[] that never matches: an address looked up there has other low bits. */
 static inline u64 jump_none(u32 index)
 {
-	return index ^ 1;
+	return (u64)(index ^ 1) << 1;
 }
 
 static inline const u8 *exec_view(const struct engine *eng, const u8 *rw)

@@ -375,8 +375,8 @@ static void heat_up(struct cpu *cpu, struct block *block, u32 mode)
 	eng->heating = false;
 	if (!block)
 		return;
-	update_jump_key(cpu, mode);
-	remember_jump(cpu, block); /* for the visit that is next */
+	jump_update_key(cpu, mode);
+	jump_remember(cpu, block); /* for the visit that is next */
 }
 
 static enum turn after(struct cpu *cpu, enum leave why, u32 mode, const struct block *block)

@@ -115,6 +115,7 @@ bool thunks_make(struct engine *eng)
 	u8 *entry = e.p;
 	u8 *finish;
 
+	eng->has_rorx = __builtin_cpu_supports("bmi2");
 	make_enter(&e);
 	eng->leave = e.p;
 	move_registers(&e, OP_MOV_STORE, 0);

@@ -171,6 +171,8 @@ struct trans {
 
 	struct group groups[SHARE_SLOTS];
 	u32 ngroups;
+	u8 reached; /* the group whose address is in S0 behind instruction reached_at, or NO_GROUP */
+	u32 reached_at;
 	struct link links[MAX_LINKS];
 	u32 nlinks;
 	struct side sides[MAX_SIDES];
@@ -234,6 +236,8 @@ void flags_cook(struct trans *t);    /* a recipe at last: into cpu->aflags. Dest
 /* Computes the effective address, without segment, into a host register. Destroys S1, not the
  * flags. */
 void address_compute(struct trans *t, const struct operand *op, u8 dest);
+/* The same, of 64 or only 32 bits. */
+void address_compute_sized(struct trans *t, const struct operand *op, u8 dest, bool wide);
 /* The address is in S0: turns it into a host address, in line or by a stub that executes n. */
 void access_begin(struct trans *t, u32 size, enum seg seg, u32 rw, const struct native *n);
 /* All of it for a place at the stack pointer plus delta: address, check, n. */
@@ -248,6 +252,7 @@ void share_analyse(struct trans *t);
 bool share_leads(const struct trans *t);   /* is the access at hand the first of a group? */
 bool share_follows(const struct trans *t); /* one of the others? */
 void share_reach(struct trans *t, struct native *n); /* for those: makes n use the group's address */
+void share_reached(struct trans *t, const struct native *n); /* S0 is still what it was */
 s64 share_shift(const struct trans *t); /* from the leader's operand to the group's first byte */
 u32 share_span(const struct trans *t);
 /* The host address of the group's first byte is in S0: for the others, and for n. */

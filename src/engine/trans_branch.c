@@ -45,29 +45,34 @@ static bool jump_cache_usable(const struct trans *t)
 
 static struct ea jump_ea(s32 column)
 {
-	return (struct ea){ .base = RSP, .index = S1, .scale = 1, .disp = CPU(jump) + column };
+	return (struct ea){ .base = RSP, .index = S1, .scale = 8, .disp = CPU(jump) + column };
 }
 
-#define JUMP_ENTRY_SHIFT 4
-_Static_assert(sizeof(struct jump_entry) == 1 << JUMP_ENTRY_SHIFT, "see below");
+/* The index is in bits 1 and up of the address, scaled by 8: cpu_jump_index(). */
+_Static_assert(sizeof(struct jump_entry) == 2 * 8, "see below");
+
+/* The target is in S0. */
+static void leave_to_target(struct trans *t, enum leave why)
+{
+	emit_rm(&t->e, true, OP_MOV_STORE, S0, ea_base(RSP, CPU(rip)));
+	leave_from_block(t, why);
+}
 
 void block_end_indirect(struct trans *t)
 {
 	u8 *miss;
 
-	emit_rm(&t->e, true, OP_MOV_STORE, S0, ea_base(RSP, CPU(rip)));
 	if (t->mode & MODE_STEP) {
-		leave_with(t, LEAVE_STEP);
+		leave_to_target(t, LEAVE_STEP);
 		return;
 	}
 	if (!jump_cache_usable(t) || t->mode != t->block->mode) {
-		leave_from_block(t, LEAVE_LOOKUP);
+		leave_to_target(t, LEAVE_LOOKUP);
 		return;
 	}
 	emit_rm(&t->e, true, OP_XOR, S0, ea_base(RSP, CPU(jump_key)));
 	emit_rr(&t->e, false, OP_MOV_LOAD, S1, S0);
-	emit_group1(&t->e, false, GROUP_AND, S1, JUMP_SIZE - 1);
-	emit_shift(&t->e, false, SHIFT_SHL, S1, JUMP_ENTRY_SHIFT);
+	emit_group1(&t->e, false, GROUP_AND, S1, (JUMP_SIZE - 1) << 1);
 	emit_rm(&t->e, true, OP_CMP, S0, jump_ea(offsetof(struct jump_entry, tag)));
 	miss = emit_jcc(&t->e, CC_NE);
 	emit_insn(&t->e, &(struct enc){ .opcode = 0xff,
@@ -75,7 +80,8 @@ void block_end_indirect(struct trans *t)
 					.is_mem = true,
 					.ea = jump_ea(offsetof(struct jump_entry, code)) });
 	emit_patch(&t->e, miss, t->e.p);
-	leave_from_block(t, LEAVE_LOOKUP);
+	emit_rm(&t->e, true, OP_XOR, S0, ea_base(RSP, CPU(jump_key)));
+	leave_to_target(t, LEAVE_LOOKUP);
 }
 
 static bool linkable(const struct trans *t, u64 target)
@@ -326,6 +332,7 @@ static void call(struct trans *t)
 		cut_target(t);
 		check_target(t);
 		emit_rm(&t->e, true, OP_MOV_STORE, S0, target);
+		t->reached = NO_GROUP; /* S0 was */
 	}
 	push_value(t, next, t->insn.opsize);
 	if (t->scan[t->at].through)

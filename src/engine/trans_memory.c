@@ -20,10 +20,14 @@ static bool fits_s32(s64 v)
 	return v == (s32)v;
 }
 
-/* With 32-bit addressing a 32-bit LEA wraps as the guest's does; 16-bit addresses are cut. */
 void address_compute(struct trans *t, const struct operand *op, u8 dest)
 {
-	bool wide = t->insn.addrsize == 8;
+	address_compute_sized(t, op, dest, t->insn.addrsize == 8);
+}
+
+/* With 32-bit addressing a 32-bit LEA wraps as the guest's does; 16-bit addresses are cut. */
+void address_compute_sized(struct trans *t, const struct operand *op, u8 dest, bool wide)
+{
 	struct ea ea = { .base = NO_BASE, .index = NO_BASE, .scale = op->scale };
 	u64 imm = wide ? (u64)op->imm : (u32)op->imm;
 
@@ -36,8 +40,8 @@ void address_compute(struct trans *t, const struct operand *op, u8 dest)
 	if (op->index != NO_REG)
 		ea.index = address_reg(t, op->index, S1);
 	ea.disp = fits_s32(op->imm) ? (s32)op->imm : (s32)(u32)imm;
-	if (wide && ea.index == NO_BASE && ea.disp == 0)
-		emit_rr(&t->e, true, OP_MOV_LOAD, dest, ea.base);
+	if (t->insn.addrsize == 8 && ea.index == NO_BASE && ea.disp == 0)
+		emit_rr(&t->e, wide, OP_MOV_LOAD, dest, ea.base);
 	else
 		emit_rm(&t->e, wide, OP_LEA, dest, ea);
 	if (t->insn.addrsize == 2)
@@ -88,8 +92,19 @@ static u8 *check(struct trans *t, s32 tag, u32 size)
 {
 	u8 *miss;
 
-	emit_rr(&t->e, false, OP_MOV_LOAD, S1, S0);
-	emit_shift(&t->e, false, SHIFT_SHR, S1, PAGE_SHIFT - TLB_ENTRY_SHIFT);
+	if (t->eng->has_rorx) {
+		emit_insn(&t->e, &(struct enc){ .vex = true,
+						.vex_pp = 3,
+						.map = MAP_0F3A,
+						.opcode = 0xf0, /* RORX */
+						.reg = S1,
+						.rm = S0,
+						.imm = PAGE_SHIFT - TLB_ENTRY_SHIFT,
+						.imm_len = 1 });
+	} else {
+		emit_rr(&t->e, false, OP_MOV_LOAD, S1, S0);
+		emit_shift(&t->e, false, SHIFT_SHR, S1, PAGE_SHIFT - TLB_ENTRY_SHIFT);
+	}
 	emit_group1(&t->e, false, GROUP_AND, S1, (TLB_SIZE - 1) << TLB_ENTRY_SHIFT);
 	emit_rm(&t->e, true, OP_XOR, S0, tlb_ea(tag));
 	emit_group1(&t->e, true, GROUP_CMP, S0, PAGE_SIZE + 1 - size);
@@ -155,6 +170,8 @@ void access_begin(struct trans *t, u32 size, enum seg seg, u32 rw, const struct 
 		inline_check(t, desc, &n);
 	native_emit(t, &n);
 	t->stubs[t->nstubs - 1].done = t->e.p;
+	if (share_leads(t))
+		share_reached(t, &n);
 }
 
 /* An access that another has checked. */
@@ -166,6 +183,7 @@ static bool shared(struct trans *t, const struct native *op)
 		return false;
 	share_reach(t, &n);
 	native_emit(t, &n);
+	share_reached(t, &n);
 	return true;
 }
 

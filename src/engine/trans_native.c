@@ -419,6 +419,36 @@ static bool keeps_destination(ZydisMnemonic m)
 	return m == ZYDIS_MNEMONIC_BSF || m == ZYDIS_MNEMONIC_BSR;
 }
 
+/* Instructions that do the same to a register in memory, named by ModRM.rm, as to one in the host's. */
+static bool same_in_memory(const struct trans *t)
+{
+	switch (t->zi.meta.category) {
+	case ZYDIS_CATEGORY_BINARY:
+	case ZYDIS_CATEGORY_LOGICAL:
+	case ZYDIS_CATEGORY_SHIFT:
+	case ZYDIS_CATEGORY_ROTATE:
+	case ZYDIS_CATEGORY_CMOV:
+	case ZYDIS_CATEGORY_SETCC:
+		return t->zi.encoding == ZYDIS_INSTRUCTION_ENCODING_LEGACY;
+	case ZYDIS_CATEGORY_DATAXFER:
+		return t->zi.mnemonic == ZYDIS_MNEMONIC_MOV || t->zi.mnemonic == ZYDIS_MNEMONIC_MOVZX ||
+		       t->zi.mnemonic == ZYDIS_MNEMONIC_MOVSX || t->zi.mnemonic == ZYDIS_MNEMONIC_MOVSXD;
+	default:
+		return false;
+	}
+}
+
+/* A guest register that is in memory anyway, as the memory operand: but one of 32 bits is zero-extended when written. */
+static bool place_in_memory(const struct trans *t, struct native *n, const struct operand *op)
+{
+	if (op->cls != REG_GPR || op->high8 || host_reg(op->reg) != IN_MEMORY || n->x.is_mem || n->x.no_modrm ||
+	    (op->written && op->size == 4) || !same_in_memory(t))
+		return false;
+	n->x.is_mem = true;
+	n->x.ea = ea_base(RSP, CPU(regs) + 8 * op->reg);
+	return true;
+}
+
 static bool place_register(const struct trans *t, struct native *n, u32 i)
 {
 	const ZydisDecodedOperand *zop = &t->zops[i];
@@ -429,6 +459,8 @@ static bool place_register(const struct trans *t, struct native *n, u32 i)
 
 	if (op->cls == REG_SEG || op->cls == REG_CR || op->cls == REG_DR || op->cls == REG_OTHER)
 		return false;
+	if (zop->encoding == ZYDIS_OPERAND_ENCODING_MODRM_RM && place_in_memory(t, n, op))
+		return true;
 	host = op->cls == REG_GPR ? rename(n, op, must_load) : op->reg;
 	if (op->cls == REG_GPR && !(t->mode & MODE_CODE64))
 		n->x.w = false; /* VEX.W means nothing to general registers there */

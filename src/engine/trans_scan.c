@@ -211,15 +211,12 @@ static bool same_page(const struct trans *t, u64 rip)
 	return !((rip ^ t->block->rip) & PAGE_MASK);
 }
 
-/* In this page, and not part of the block already. */
-static bool reachable(const struct trans *t, u64 rip)
+static bool contains(const struct trans *t, u64 rip)
 {
-	if (!same_page(t, rip))
-		return false;
 	for (u32 i = 0; i <= t->nscan; i++)
 		if (t->scan[i].rip == rip)
-			return false;
-	return true;
+			return true;
+	return false;
 }
 
 /* How often the block at an address has been executed, as far as is known. */
@@ -240,18 +237,18 @@ bool scan_could_go_on(const struct trans *t)
 	return s->ends && followable(t, s) && (same_page(t, s->next) || same_page(t, s->side));
 }
 
-/* Goes on where a branch usually goes, if the block may. */
+/* Goes on where a branch usually goes, if the block may. A branch back into the block is a loop, and ends it. */
 static bool go_on(struct trans *t, struct scan *s)
 {
 	bool conditional = branch_conditional(t);
 	u64 taken = s->next, other = s->side;
 
-	if (!t->block->hot || t->special || !followable(t, s) || t->nsides == MAX_SIDES || t->nscan + 1 == BLOCK_INSNS)
+	if (!t->block->hot || t->special || !followable(t, s) || contains(t, taken) || t->nsides == MAX_SIDES || t->nscan + 1 == BLOCK_INSNS)
 		return false;
 	s->inverted = conditional && warmth(t, taken) > warmth(t, other);
 	s->next = !conditional || s->inverted ? taken : other;
 	s->side = s->inverted ? other : taken;
-	if (!reachable(t, s->next))
+	if (!same_page(t, s->next) || contains(t, s->next))
 		return false;
 	t->nsides += conditional;
 	s->through = true;

@@ -176,6 +176,7 @@ void share_analyse(struct trans *t)
 	struct open open[SHARE_SLOTS];
 
 	t->ngroups = 0;
+	t->reached = NO_GROUP;
 	for (u32 i = 0; i < t->nscan; i++)
 		t->scan[i].group = NO_GROUP;
 	for (u32 i = 0; i < t->nscan && sharing_allowed(t); i++) {
@@ -234,8 +235,17 @@ u32 share_span(const struct trans *t)
 
 void share_reach(struct trans *t, struct native *n)
 {
-	emit_rm(&t->e, true, OP_MOV_LOAD, S0, slot(t->scan[t->at].group));
+	u8 id = t->scan[t->at].group;
+
+	if (t->reached != id || t->reached_at + 1 != t->at)
+		emit_rm(&t->e, true, OP_MOV_LOAD, S0, slot(id));
 	n->x.ea.disp = in_group(t);
+}
+
+void share_reached(struct trans *t, const struct native *n)
+{
+	t->reached = n->x.reg == S0 ? NO_GROUP : t->scan[t->at].group;
+	t->reached_at = t->at;
 }
 
 void share_keep(struct trans *t, struct native *n)

@@ -110,6 +110,11 @@ static void pop(struct trans *t)
 		pop_memory(t, size);
 		return;
 	}
+	if (size == 8 && op->reg != RSP && host_reg(op->reg) != IN_MEMORY) {
+		load_top(t, host_reg(op->reg), size);
+		stack_pointer(t, HOST_GUEST_RSP, HOST_GUEST_RSP, size);
+		return;
+	}
 	load_top(t, S0, size);
 	stack_pointer(t, HOST_GUEST_RSP, HOST_GUEST_RSP, size);
 	guest_set(t, op->reg, S0, size);

@@ -199,9 +199,9 @@ static bool lea(struct trans *t)
 
 	if (t->zi.mnemonic != ZYDIS_MNEMONIC_LEA)
 		return false;
-	if (t->insn.addrsize == 8 && dest->size == 8 && resident(dest->reg) &&
+	if (t->insn.addrsize == 8 && dest->size >= 4 && resident(dest->reg) &&
 	    resident(src->base) && resident(src->index)) {
-		address_compute(t, src, host_reg(dest->reg));
+		address_compute_sized(t, src, host_reg(dest->reg), dest->size == 8);
 		return true;
 	}
 	address_compute(t, src, S0);
