@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: MIT
 /*
- * Flags from operands (SDM 1 3.4.3.1, and the instructions' own pages). vCPU thread, signal handlers included; general
- * registers only.
+ * Flags from operands (SDM 1 3.4.3.1, and the instructions' own pages). vCPU thread, signal
+ * handlers included; general registers only.
  */
 #include "engine/recipe.h"
 
@@ -22,7 +22,10 @@ static u32 flags_of(u64 left, u64 right, u64 result, u32 size, bool subtract)
 {
 	u32 top = 8 * size - 1;
 	u64 carry = subtract ? left < right : result < left;
-	u64 overflow = (subtract ? (left ^ right) & (left ^ result) : (left ^ result) & (right ^ result)) >> top & 1;
+	u64 overflow = (subtract ? (left ^ right) & (left ^ result)
+				 : (left ^ result) & (right ^ result)) >>
+			       top &
+		       1;
 	u64 adjust = (left ^ right ^ result) >> 4 & 1;
 	u64 low = carry * FL_CF | !__builtin_parity(result & 0xff) * FL_PF | adjust * FL_AF |
 		  !result * FL_ZF | (result >> top & 1) * FL_SF;

@@ -1,8 +1,9 @@
 /* SPDX-License-Identifier: MIT */
 /*
- * Flags that nobody saved. Translated code does not save the arithmetic flags where the program never reads them; but
- * an exception there pushes them. A recipe says how to compute them from registers that still hold what they held: the
- * operands of a CMP or TEST, or the result of an ADD and what was added.
+ * Flags that nobody saved. Translated code does not save the arithmetic flags where the program
+ * never reads them; but an exception there pushes them. A recipe says how to compute them from
+ * registers that still hold what they held: the operands of a CMP or TEST, or the result of an ADD
+ * and what was added.
  */
 #ifndef ENGINE_RECIPE_H
 #define ENGINE_RECIPE_H
@@ -18,10 +19,10 @@ enum recipe_kind {
 };
 
 struct recipe {
-	u8 kind;    /* enum recipe_kind */
-	u8 size;    /* in bytes */
-	u8 a, b;    /* guest registers; NO_REG: imm */
-	s32 imm;    /* sign-extended */
+	u8 kind; /* enum recipe_kind */
+	u8 size; /* in bytes */
+	u8 a, b; /* guest registers; NO_REG: imm */
+	s32 imm; /* sign-extended */
 };
 
 /* In the form of cpu->aflags. */

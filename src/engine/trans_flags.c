@@ -1,9 +1,10 @@
 // SPDX-License-Identifier: MIT
 /*
- * Arithmetic flags in translated code. They are in the host's flags after an instruction that writes them. What becomes
- * of them when something of ours is about to destroy them depends on the instructions behind: if one reads them they are
- * saved (LAHF, SETO) and restored for it; if none does, but an exception may show them before they are overwritten, a
- * recipe is kept where there is one; else they are forgotten. At block borders they are in cpu->aflags.
+ * Arithmetic flags in translated code. They are in the host's flags after an instruction that
+ * writes them. What becomes of them when something of ours is about to destroy them depends on the
+ * instructions behind: if one reads them they are saved (LAHF, SETO) and restored for it; if none
+ * does, but an exception may show them before they are overwritten, a recipe is kept where there is
+ * one; else they are forgotten. At block borders they are in cpu->aflags.
  */
 #include "engine/trans.h"
 
@@ -25,7 +26,8 @@ void flags_save(struct trans *t)
 	t->flags = FLAGS_IN_BOTH;
 }
 
-/* Do the recipe's registers hold what it needs wherever something may fault before flags are written again? */
+/* Do the recipe's registers hold what it needs wherever something may fault before flags are
+ * written again? */
 static bool recipe_holds(const struct trans *t)
 {
 	const struct recipe *r = &t->recipe;
@@ -198,7 +200,8 @@ static struct recipe recipe_of(const struct trans *t)
 
 /*
  * Undefined flags count as kept: what an instruction leaves of them must not depend on the flags
- * that our own code left behind, or two runs would differ. So do all of a shift, whose count may be 0.
+ * that our own code left behind, or two runs would differ. So do all of a shift, whose count may be
+ * 0.
  */
 void flags_classify(const struct trans *t, struct scan *s)
 {

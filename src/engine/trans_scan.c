@@ -1,7 +1,8 @@
 // SPDX-License-Identifier: MIT
 /*
- * Decoding a block: from its first instruction to the one that ends it. What can be known of an instruction by itself
- * is found here; what depends on those behind it is found by flags_analyse() before anything is emitted.
+ * Decoding a block: from its first instruction to the one that ends it. What can be known of an
+ * instruction by itself is found here; what depends on those behind it is found by flags_analyse()
+ * before anything is emitted.
  */
 #include "engine/decode.h"
 #include "engine/trans.h"
@@ -55,7 +56,8 @@ static bool touches_memory(const struct trans *t, ZydisOperandActions how)
 /* Integer instructions on registers cannot fault, but for divisions. */
 static bool cannot_fault(const struct trans *t)
 {
-	if (t->zi.mnemonic == ZYDIS_MNEMONIC_DIV || t->zi.mnemonic == ZYDIS_MNEMONIC_IDIV || touches_memory(t, ANY_ACCESS))
+	if (t->zi.mnemonic == ZYDIS_MNEMONIC_DIV || t->zi.mnemonic == ZYDIS_MNEMONIC_IDIV ||
+	    touches_memory(t, ANY_ACCESS))
 		return false;
 	switch (t->zi.meta.category) {
 	case ZYDIS_CATEGORY_BINARY:
@@ -192,15 +194,15 @@ static bool page_left(const struct trans *t)
 
 /* --- behind branches --- */
 
-#define NOT_BEHIND_BRANCHES                                                                          \
-	(MODE_STEP | MODE_APART | MODE_LBR | MODE_COUNT_BRANCHES | MODE_TRIP_BRANCHES | MODE_OBSERVE_MEMORY | \
-	 MODE_OBSERVE_BRANCHES)
+#define NOT_BEHIND_BRANCHES                                                             \
+	(MODE_STEP | MODE_APART | MODE_LBR | MODE_COUNT_BRANCHES | MODE_TRIP_BRANCHES | \
+	 MODE_OBSERVE_MEMORY | MODE_OBSERVE_BRANCHES)
 
 /* A direct branch that a block could go on behind. */
 static bool followable(const struct trans *t, const struct scan *s)
 {
-	if (!(t->mode & MODE_CODE64) || (t->mode & NOT_BEHIND_BRANCHES) || s->vector >= 0 || !s->insn.is_branch ||
-	    s->insn.far || s->insn.ops[0].kind != OPERAND_IMM)
+	if (!(t->mode & MODE_CODE64) || (t->mode & NOT_BEHIND_BRANCHES) || s->vector >= 0 ||
+	    !s->insn.is_branch || s->insn.far || s->insn.ops[0].kind != OPERAND_IMM)
 		return false;
 	return s->zi.mnemonic == ZYDIS_MNEMONIC_JMP || s->zi.mnemonic == ZYDIS_MNEMONIC_CALL ||
 	       branch_conditional(t);
@@ -237,13 +239,15 @@ bool scan_could_go_on(const struct trans *t)
 	return s->ends && followable(t, s) && (same_page(t, s->next) || same_page(t, s->side));
 }
 
-/* Goes on where a branch usually goes, if the block may. A branch back into the block is a loop, and ends it. */
+/* Goes on where a branch usually goes, if the block may. A branch back into the block is a loop,
+ * and ends it. */
 static bool go_on(struct trans *t, struct scan *s)
 {
 	bool conditional = branch_conditional(t);
 	u64 taken = s->next, other = s->side;
 
-	if (!t->block->hot || t->special || !followable(t, s) || contains(t, taken) || t->nsides == MAX_SIDES || t->nscan + 1 == BLOCK_INSNS)
+	if (!t->block->hot || t->special || !followable(t, s) || contains(t, taken) ||
+	    t->nsides == MAX_SIDES || t->nscan + 1 == BLOCK_INSNS)
 		return false;
 	s->inverted = conditional && warmth(t, taken) > warmth(t, other);
 	s->next = !conditional || s->inverted ? taken : other;

@@ -1,17 +1,18 @@
 // SPDX-License-Identifier: MIT
 /*
- * Accesses of a block that share one check. Those with the same base and index registers lie a known distance apart:
- * the first of them, the leader, checks that all of them lie in one page that the most demanding may access, and keeps
- * the host address; the others use it, with no check and no harm to the flags. Registers that move by a constant, as the
- * stack pointer does, keep their group.
+ * Accesses of a block that share one check. Those with the same base and index registers lie a
+ * known distance apart: the first of them, the leader, checks that all of them lie in one page that
+ * the most demanding may access, and keeps the host address; the others use it, with no check and
+ * no harm to the flags. Registers that move by a constant, as the stack pointer does, keep their
+ * group.
  *
- * A group that does not fit its page, or whose page does not grant what all members want, goes on in another block that
- * begins with the leader and checks each access apart (MODE_APART). What a leader learned holds to the end of the block:
- * nothing within a block changes a mapping.
+ * A group that does not fit its page, or whose page does not grant what all members want, goes on
+ * in another block that begins with the leader and checks each access apart (MODE_APART). What a
+ * leader learned holds to the end of the block: nothing within a block changes a mapping.
  */
 #include "engine/trans.h"
 
-#define GROUP_SPAN 512 /* bytes at most: the wider, the less often it fits */
+#define GROUP_SPAN 512	   /* bytes at most: the wider, the less often it fits */
 #define FAR	   BIT(30) /* displacements from -FAR to FAR are safe to be moved within 32 bits */
 
 /* One access of an instruction. */
@@ -45,11 +46,13 @@ static bool moves_by(const struct scan *s, u8 *reg, s64 *delta)
 	case ZYDIS_MNEMONIC_SUB:
 		*reg = to->reg;
 		*delta = s->zi.mnemonic == ZYDIS_MNEMONIC_ADD ? by->imm : -by->imm;
-		return to->kind == OPERAND_REG && to->cls == REG_GPR && to->size == 8 && by->kind == OPERAND_IMM;
+		return to->kind == OPERAND_REG && to->cls == REG_GPR && to->size == 8 &&
+		       by->kind == OPERAND_IMM;
 	case ZYDIS_MNEMONIC_LEA:
 		*reg = to->reg;
 		*delta = by->imm;
-		return to->size == 8 && s->insn.addrsize == 8 && by->base == to->reg && by->index == NO_REG;
+		return to->size == 8 && s->insn.addrsize == 8 && by->base == to->reg &&
+		       by->index == NO_REG;
 	default:
 		return false;
 	}
@@ -57,7 +60,12 @@ static bool moves_by(const struct scan *s, u8 *reg, s64 *delta)
 
 static struct access stack_access(s64 offset, u8 size, bool write)
 {
-	return (struct access){ .base = RSP, .index = NO_REG, .scale = 1, .offset = offset, .size = size, .write = write };
+	return (struct access){ .base = RSP,
+				.index = NO_REG,
+				.scale = 1,
+				.offset = offset,
+				.size = size,
+				.write = write };
 }
 
 /* What an instruction accesses; false: nothing, or more or other things than can be shared. */
@@ -85,7 +93,8 @@ static bool access_of(const struct scan *s, struct access *a)
 	}
 	if (s->quiet)
 		return false;
-	if (!mem || !mem->size || s->insn.addrsize != 8 || mem->base == NO_REG || !shareable_seg(mem) || s->insn.far)
+	if (!mem || !mem->size || s->insn.addrsize != 8 || mem->base == NO_REG ||
+	    !shareable_seg(mem) || s->insn.far)
 		return false;
 	if (s->zi.meta.category == ZYDIS_CATEGORY_BITBYTE && s->insn.ops[1].kind == OPERAND_REG)
 		return false; /* a bit string: the operand lies elsewhere */
@@ -125,7 +134,8 @@ static void join(struct trans *t, struct open *open, u32 i, u8 id, const struct 
 
 static bool same_key(const struct access *a, const struct access *b)
 {
-	return a->base == b->base && a->index == b->index && (a->index == NO_REG || a->scale == b->scale);
+	return a->base == b->base && a->index == b->index &&
+	       (a->index == NO_REG || a->scale == b->scale);
 }
 
 static void assign(struct trans *t, struct open *open, u32 i, const struct access *a)
@@ -133,7 +143,8 @@ static void assign(struct trans *t, struct open *open, u32 i, const struct acces
 	for (u32 id = 0; id < t->ngroups; id++) {
 		s64 lo = a->offset + open[id].moved;
 
-		if (open[id].usable && same_key(&open[id].key, a) && fits(&t->groups[id], lo, lo + a->size)) {
+		if (open[id].usable && same_key(&open[id].key, a) &&
+		    fits(&t->groups[id], lo, lo + a->size)) {
 			join(t, &open[id], i, id, a);
 			return;
 		}
@@ -161,14 +172,16 @@ static void follow(struct trans *t, struct open *open, const struct scan *s)
 			open[id].moved += delta;
 			written &= ~BIT(reg);
 		}
-		if ((written & BIT(key->base)) || (key->index != NO_REG && (written & BIT(key->index))))
+		if ((written & BIT(key->base)) ||
+		    (key->index != NO_REG && (written & BIT(key->index))))
 			open[id].usable = false;
 	}
 }
 
 static bool sharing_allowed(const struct trans *t)
 {
-	return (t->mode & MODE_CODE64) && !(t->mode & (MODE_STEP | MODE_ALIGN | MODE_OBSERVE_MEMORY | MODE_APART));
+	return (t->mode & MODE_CODE64) &&
+	       !(t->mode & (MODE_STEP | MODE_ALIGN | MODE_OBSERVE_MEMORY | MODE_APART));
 }
 
 void share_analyse(struct trans *t)
