@@ -192,8 +192,10 @@ struct space_kept {
 };
 
 /* Pages, by a hash of their numbers, that code was fetched from. */
+#define FILTER_BITS 16
+
 struct page_filter {
-	u64 bits[64];
+	u64 bits[(1u << FILTER_BITS) / 64];
 };
 
 /* Virtual address to translated code: see engine/runtime. */
@@ -321,6 +323,7 @@ struct cpu {
 	u64 last_jump, last_map;     /* numbers of generations given so far */
 	u64 drops;		     /* how often all of jump[] has become useless */
 	bool kernel_code_local;	     /* some of the kernel's code is on pages that are not global */
+	bool kernel_code_low;	     /* or at addresses that are usually the user's */
 	struct space_kept kept[SPACES_KEPT];
 	u32 next_kept;
 	struct page_filter fetched, fetched_large; /* pages; 2M regions with code on large pages */

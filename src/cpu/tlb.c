@@ -18,7 +18,7 @@ static void drop(struct tlb_entry *entry, u32 index)
 
 static u32 filter_hash(u64 number)
 {
-	return number * 0x9e3779b97f4a7c15ull >> (64 - 12);
+	return number * 0x9e3779b97f4a7c15ull >> (64 - FILTER_BITS);
 }
 
 static void filter_add(struct page_filter *filter, u64 number)
@@ -49,7 +49,13 @@ static void forget_code(struct cpu *cpu)
 		cpu->map_generation[space] = ++cpu->last_map;
 	bytes_fill(&cpu->fetched, 0, sizeof(cpu->fetched));
 	bytes_fill(&cpu->fetched_large, 0, sizeof(cpu->fetched_large));
-	cpu->kernel_code_local = false;
+	cpu->kernel_code_local = cpu->kernel_code_low = false;
+}
+
+static void forget_user_code(struct cpu *cpu)
+{
+	cpu->jump_generation[SPACE_USR] = ++cpu->last_jump;
+	cpu->map_generation[SPACE_USR] = ++cpu->last_map;
 }
 
 void tlb_flush(struct cpu *cpu)
@@ -79,8 +85,7 @@ static void drop_local(struct cpu *cpu)
 void tlb_flush_local(struct cpu *cpu)
 {
 	drop_local(cpu);
-	cpu->jump_generation[SPACE_USR] = ++cpu->last_jump;
-	cpu->map_generation[SPACE_USR] = ++cpu->last_map;
+	forget_user_code(cpu);
 	if (cpu->kernel_code_local)
 		forget_code(cpu);
 }
@@ -141,6 +146,8 @@ void tlb_fetched(struct cpu *cpu, gva_t gva, const struct translation *t)
 		bytes_fill(&cpu->fetched_large, 0xff, sizeof(cpu->fetched_large));
 	if (!t->global && cpu->cpl != 3)
 		cpu->kernel_code_local = true;
+	if (!(gva >> 63) && cpu->cpl != 3)
+		cpu->kernel_code_low = true;
 }
 
 static u64 large_hash(gva_t gva)
@@ -166,9 +173,13 @@ void tlb_flush_page(struct cpu *cpu, gva_t gva)
 		drop(&cpu->tlb[set][i], i);
 	if (cpu->tlb_large & large_hash(gva))
 		flush_large(cpu, gva);
-	if (filter_has(&cpu->fetched, gva >> PAGE_SHIFT) ||
-	    filter_has(&cpu->fetched_large, gva >> 21))
+	if (!filter_has(&cpu->fetched, gva >> PAGE_SHIFT) &&
+	    !filter_has(&cpu->fetched_large, gva >> 21))
+		return;
+	if (gva >> 63 || cpu->kernel_code_low)
 		forget_code(cpu);
+	else
+		forget_user_code(cpu);
 }
 
 static void set_bit(u64 *bits, u32 i, bool on)

@@ -223,6 +223,24 @@ static void invlpg_drops_the_jumps_of_code_alone(void **state)
 	cpu_destroy(cpu);
 }
 
+static void invlpg_of_user_code_leaves_the_kernels(void **state)
+{
+	struct cpu *cpu = cpu_create();
+	u64 os = cpu->jump_generation[SPACE_OS], usr = cpu->jump_generation[SPACE_USR];
+
+	(void)state;
+	cpu->cpl = 3;
+	tlb_fetched(cpu, GVA, &code_local);
+	tlb_flush_page(cpu, GVA);
+	assert_int_equal(cpu->jump_generation[SPACE_OS], os);
+	assert_int_not_equal(cpu->jump_generation[SPACE_USR], usr);
+	cpu->cpl = 0; /* without SMEP the kernel may execute it, too */
+	tlb_fetched(cpu, GVA, &code_local);
+	tlb_flush_page(cpu, GVA);
+	assert_int_not_equal(cpu->jump_generation[SPACE_OS], os);
+	cpu_destroy(cpu);
+}
+
 static void another_address_space_drops_what_is_not_global(void **state)
 {
 	struct cpu *cpu = cpu_create();
@@ -274,6 +292,7 @@ int main(void)
 		cmocka_unit_test(invlpg_drops_one_page_or_all_of_a_large_one),
 		cmocka_unit_test(a_flush_drops_the_jumps),
 		cmocka_unit_test(invlpg_drops_the_jumps_of_code_alone),
+		cmocka_unit_test(invlpg_of_user_code_leaves_the_kernels),
 		cmocka_unit_test(another_address_space_drops_what_is_not_global),
 		cmocka_unit_test(a_pcid_comes_back_to_its_jumps_unless_flushed),
 	};
