@@ -274,10 +274,23 @@ static bool write_pred_cmd(struct vcpu *vcpu, u32 index, bool host, u64 value)
 	return true;
 }
 
-/* There is no branch trace store, whatever the program writes: QEMU clears the bit that says so. */
+/* There is no branch trace store, whatever the program wrote: QEMU clears the bit that says so. */
+static u64 misc_enable_of_guest(const struct vcpu *vcpu)
+{
+	return vcpu->msrs.misc_enable | MISC_ENABLE_BTS_UNAVAIL;
+}
+
+static bool read_misc_enable(struct vcpu *vcpu, u32 index, bool host, u64 *value)
+{
+	(void)index;
+	*value = host ? vcpu->msrs.misc_enable : misc_enable_of_guest(vcpu);
+	return true;
+}
+
 static bool check_misc_enable(struct vcpu *vcpu, u32 index, bool host, u64 *value)
 {
-	u64 old = vcpu->msrs.misc_enable, changed = old ^ *value;
+	u64 old = host ? vcpu->msrs.misc_enable : misc_enable_of_guest(vcpu);
+	u64 changed = old ^ *value;
 
 	(void)index;
 	if (!host) {
@@ -285,7 +298,6 @@ static bool check_misc_enable(struct vcpu *vcpu, u32 index, bool host, u64 *valu
 			return false;
 		*value = (*value & ~MISC_ENABLE_EMON) | (old & MISC_ENABLE_EMON);
 	}
-	*value |= MISC_ENABLE_BTS_UNAVAIL;
 	if (!(changed & MISC_ENABLE_MWAIT) ||
 	    vm_has_quirk(vcpu->vm, KVM_X86_QUIRK_MISC_ENABLE_NO_MWAIT))
 		return true;
