@@ -10,9 +10,10 @@ fail() {
 	failures=$((failures + 1))
 }
 
-# stat EVENTS COMMAND…: lines of "event value running%", from perf's fields value, unit, event, time, percent.
+# stat EVENTS COMMAND…: lines of "event value running%", from perf's fields value, unit, event, time, percent. Without
+# random addresses: where the stack is decides about a few instructions of libc's.
 stat() {
-	perf stat -x, -o stat.out -e "$@" >/dev/null 2>stat.err || fail "perf stat: $(cat stat.err)"
+	setarch -R perf stat -x, -o stat.out -e "$@" >/dev/null 2>stat.err || fail "perf stat: $(cat stat.err)"
 	awk -F, '/^[^#]/ && NF > 3 { print $3, $1, $5 }' stat.out
 }
 
@@ -41,11 +42,10 @@ below() { # fewer of this EVENT than of that, in $out
 	[ "$(value "$1" <<<"$out")" -lt "$(value "$2" <<<"$out")" ] || fail "$1 not below $2"
 }
 
-# Without random addresses: where its stack is decides about a few instructions of libc's.
 loops_count_exactly() {
 	local once twice
-	once=$(stat instructions:u,branches:u setarch -R ./spin 1000000)
-	twice=$(stat instructions:u,branches:u setarch -R ./spin 2000000)
+	once=$(stat instructions:u,branches:u ./spin 1000000)
+	twice=$(stat instructions:u,branches:u ./spin 2000000)
 	[ $(($(value instructions:u <<<"$twice") - $(value instructions:u <<<"$once"))) = 4000000 ] || fail "$once; $twice"
 	[ $(($(value branches:u <<<"$twice") - $(value branches:u <<<"$once"))) = 1000000 ] || fail "$once; $twice"
 }
