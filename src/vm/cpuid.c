@@ -16,6 +16,7 @@
 #define LEAF1_ECX_TSC_DEADLINE BIT(24)
 #define LEAF1_ECX_OSXSAVE      BIT(27)
 #define LEAF1_EDX_APIC	       BIT(9)
+#define EXT1_ECX_IBS	       BIT(10)
 #define MISC_ENABLE_MWAIT      BIT(18)
 
 #define CR4_ALWAYS                                                                                \
@@ -179,12 +180,23 @@ static void apply_to_pmu(struct vcpu *vcpu)
 	pmu_configure(&vcpu->pmu.guest, &guest);
 }
 
+/* IBS interrupts by the extended LVT of our local APIC; a program's own need not have one. */
+static void drop_ibs(const struct vcpu *vcpu)
+{
+	struct kvm_cpuid_entry2 *e = entry_of(vcpu, 0x80000001, 0);
+
+	if (e)
+		set_bit(&e->ecx, EXT1_ECX_IBS, false);
+}
+
 int cpuid_apply(struct vcpu *vcpu)
 {
 	struct cpu *cpu = vcpu->cpu;
 
 	if (cpuid_check(vcpu->cpuid, vcpu->ncpuid))
 		return -EINVAL;
+	if (!vcpu->has_lapic && guest_is_amd(vcpu))
+		drop_ibs(vcpu);
 	apply_features(vcpu);
 	cpu->cr4_allowed = CR4_ALWAYS | control_bits(cpu, cr4_bits, ARRAY_SIZE(cr4_bits));
 	cpu->efer_allowed = control_bits(cpu, efer_bits, ARRAY_SIZE(efer_bits));
