@@ -348,6 +348,9 @@ static void link_to(struct cpu *cpu, struct link *link, u32 mode)
 	enum guest_fault fault;
 	struct block *to;
 
+	/* A visit that finds no link would come back here: the instruction is stepped over. */
+	if (link->apart)
+		cpu->engine->steps = 1;
 	/* The target is in the same page as the block just left, which is still valid. */
 	if (cpu->code->nwritten || link->to)
 		return;
