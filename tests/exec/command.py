@@ -1,6 +1,6 @@
 # SPDX-License-Identifier: MIT
-"""`vpmu exec` as a user runs it, for the tests of this folder. All of them share one cache, so that a guest boots once per
-kind of machine and is resumed after that."""
+"""`vpmu exec` as a user runs it, for the tests of this folder. Each program has one cache for all its tests, so that a guest
+boots once per kind of machine and is resumed after that; programs run side by side."""
 
 import fcntl
 import os
@@ -19,7 +19,7 @@ TOP = os.path.realpath(os.path.join(os.path.dirname(__file__), "../.."))
 BUILD = os.path.join(TOP, "build")
 VPMU = os.environ.get("VPMU", os.path.join(BUILD, "vpmu"))
 KERNEL = os.path.join(BUILD, "kernels/6.12-cloud")
-CACHE = os.path.join(BUILD, "results/exec-cache")
+CACHE = os.path.join(BUILD, "results/exec-cache", os.path.basename(sys.argv[0]))
 SECONDS = 240  # for machines that are busy: no test measures with it
 
 
