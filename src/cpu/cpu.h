@@ -321,7 +321,7 @@ struct cpu {
 	u64 map_generation[NSPACES]; /* another number when linear addresses of code are to be walked
 					again */
 	u64 last_jump, last_map;     /* numbers of generations given so far */
-	u64 drops;		     /* how often all of jump[] has become useless */
+	u64 drops[NSPACES];	     /* how often what jump[] knows of a space has become useless */
 	bool kernel_code_local;	     /* some of the kernel's code is on pages that are not global */
 	bool kernel_code_low;	     /* or at addresses that are usually the user's */
 	struct space_kept kept[SPACES_KEPT];

@@ -43,14 +43,19 @@ static inline u64 tlb_none(u32 index)
  * that user code can return to the one of its address space.
  */
 
-/* Makes all of jump[] miss: code was changed. */
+/* Makes all of jump[] miss that leads to code of a space, that which CR3 may come back to as well. */
+static inline void cpu_drop_jumps_of(struct cpu *cpu, enum space space)
+{
+	cpu->jump_generation[space] = ++cpu->last_jump;
+	for (u32 i = 0; space == SPACE_USR && i < SPACES_KEPT; i++)
+		cpu->kept[i].jump_generation = 0;
+	cpu->drops[space]++;
+}
+
 static inline void cpu_drop_jumps(struct cpu *cpu)
 {
 	for (u32 space = 0; space < NSPACES; space++)
-		cpu->jump_generation[space] = ++cpu->last_jump;
-	for (u32 i = 0; i < SPACES_KEPT; i++)
-		cpu->kept[i].jump_generation = 0;
-	cpu->drops++;
+		cpu_drop_jumps_of(cpu, space);
 }
 
 void tlb_flush(struct cpu *cpu);		 /* everything, and with it all that is known of code */

@@ -321,7 +321,7 @@ void cache_doubt(struct cpu *cpu, gpa_t gpa)
 	struct code_page *cp = code_find(cpu->code, gpa);
 
 	if (cp)
-		cp->epoch = cpu->engine->epoch - 1;
+		cp->epoch = 0;
 }
 
 /* Slots have changed: claims in those that are gone are made anew. */

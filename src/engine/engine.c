@@ -43,6 +43,7 @@ int engine_create(struct cpu *cpu)
 
 	if (eng == MAP_FAILED)
 		return -ENOMEM;
+	eng->epoch = eng->since[SPACE_OS] = eng->since[SPACE_USR] = 1;
 	cpu->engine = eng;
 	cpu->code = code_create();
 	ret = cpu->code ? cache_create(eng) : -ENOMEM;

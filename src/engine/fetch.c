@@ -9,7 +9,7 @@
 
 static u64 generation(const struct cpu *cpu)
 {
-	return cpu->map_generation[cpu->cpl == 3 ? SPACE_USR : SPACE_OS];
+	return cpu->map_generation[space_of(cpu)];
 }
 
 static struct fetch_entry *slot_for(struct engine *eng, u64 page)

@@ -17,52 +17,56 @@
  */
 #define INSNS_PER_LOOKUP 64
 
-static bool worth_comparing(struct cpu *cpu)
+static bool worth_comparing(struct cpu *cpu, enum space space)
 {
-	struct engine *eng = cpu->engine;
+	struct entered *entered = &cpu->engine->entered[space];
 	u64 now = cpu->tally.instructions[RETIRE_OS] + cpu->tally.instructions[RETIRE_USR];
-	u64 saved = (now - eng->epoch_began) / INSNS_PER_LOOKUP;
+	u64 saved = (now - entered->since) / INSNS_PER_LOOKUP;
 
-	eng->epoch_began = now;
-	if (saved > eng->lookups)
-		saved = eng->lookups;
-	return eng->nentered <= ENTERED_MAX && eng->nentered <= 2 * saved + 8;
+	entered->since = now;
+	if (saved > entered->lookups)
+		saved = entered->lookups;
+	return entered->n <= ENTERED_MAX && entered->n <= 2 * saved + 8;
 }
 
-void epoch_begin(struct cpu *cpu)
+void epoch_begin(struct cpu *cpu, enum space space)
 {
 	struct engine *eng = cpu->engine;
+	struct entered *entered = &eng->entered[space];
 
-	eng->epoch++;
-	if (eng->entered_drops != cpu->drops)
+	eng->since[space] = ++eng->epoch;
+	if (entered->drops != cpu->drops[space])
 		return; /* it leads nowhere */
-	if (!worth_comparing(cpu))
-		cpu_drop_jumps(cpu);
-	for (u32 i = 0; i < eng->nentered && eng->entered_drops == cpu->drops; i++)
-		cache_verify(cpu, eng->entered[i].page, eng->entered[i].host);
+	if (!worth_comparing(cpu, space))
+		cpu_drop_jumps_of(cpu, space);
+	for (u32 i = 0; i < entered->n && entered->drops == cpu->drops[space]; i++)
+		cache_verify(cpu, entered->page[i].page, entered->page[i].host);
 }
 
 void epoch_notice(struct cpu *cpu)
 {
-	if (!cpu->shared || cache_notice(cpu))
-		epoch_begin(cpu);
+	if (cpu->shared && !cache_notice(cpu))
+		return;
+	for (u32 space = 0; space < NSPACES; space++)
+		epoch_begin(cpu, space);
 }
 
 void jump_note_page(struct cpu *cpu, struct code_page *page, const u8 *host)
 {
-	struct engine *eng = cpu->engine;
+	enum space space = space_of(cpu);
+	struct entered *entered = &cpu->engine->entered[space];
 
-	if (eng->entered_drops != cpu->drops)
-		eng->nentered = eng->lookups = 0;
-	eng->entered_drops = cpu->drops;
-	eng->lookups++;
-	if (page->entered == cpu->drops)
+	if (entered->drops != cpu->drops[space])
+		entered->n = entered->lookups = 0;
+	entered->drops = cpu->drops[space];
+	entered->lookups++;
+	if (page->entered[space] == entered->drops)
 		return;
-	page->entered = cpu->drops;
-	if (eng->nentered < ENTERED_MAX)
-		eng->entered[eng->nentered] = (struct entered){ page, host };
-	if (eng->nentered <= ENTERED_MAX)
-		eng->nentered++;
+	page->entered[space] = entered->drops;
+	if (entered->n < ENTERED_MAX)
+		entered->page[entered->n] = (struct entered_page){ page, host };
+	if (entered->n <= ENTERED_MAX)
+		entered->n++;
 }
 
 /* The jump cache's key: the generation in bits 63:52, the mode's index in 51:48. When the numbers
@@ -109,8 +113,9 @@ void jump_update_key(struct cpu *cpu, u32 mode)
 void jump_remember(struct cpu *cpu, const struct block *block)
 {
 	struct jump_entry *entry = &cpu->jump[cpu_jump_index(cpu->rip)];
+	enum space space = space_of(cpu);
 
-	if (cpu->engine->entered_drops != cpu->drops)
+	if (cpu->engine->entered[space].drops != cpu->drops[space])
 		return; /* it has just been emptied: its page is no longer noted */
 	entry->tag = cpu->rip ^ cpu->jump_key;
 	entry->code = exec_view(cpu->engine, block->code);

@@ -141,8 +141,14 @@ struct slow_state {
 #define ENTERED_MAX 1024
 
 struct entered {
-	struct code_page *page;
-	const u8 *host;
+	u64 drops;   /* cpu->drops that these are of */
+	u64 lookups; /* since jump[] was last dropped */
+	u64 since;   /* with so many instructions retired the epoch began */
+	u32 n;
+	struct entered_page {
+		struct code_page *page;
+		const u8 *host;
+	} page[ENTERED_MAX];
 };
 
 /* A page that was claimed, and some processor may not know yet: cpu/shared.h. */
@@ -181,17 +187,14 @@ struct engine {
 	u32 nblocks;
 	struct fetch_entry fetch[FETCH_CACHE];
 
-	struct entered entered[ENTERED_MAX];
-	u32 nentered;
-	u64 entered_drops; /* cpu->drops that these are of */
-	u64 lookups;	   /* since jump[] was last dropped */
-	u64 epoch_began;   /* with so many instructions retired */
+	struct entered entered[NSPACES];
 	struct unheard unheard[UNHEARD_MAX]; /* in the order of their numbers */
 	u32 nunheard;
 	u64 unheard_more; /* the number of the last that did not fit; 0: none */
 	u64 mem_generation; /* of the slots that claims are in */
 
-	u64 epoch;     /* grows whenever code may have been changed by others */
+	u64 epoch; /* grows whenever code may have been changed by others; not 0 */
+	u64 since[NSPACES]; /* the last one in which that may have been code of the space */
 	u64 slice;     /* instructions the countdown started from */
 	u64 budget;    /* instructions that may retire beyond the slice */
 	u32 steps;     /* instructions to be executed one at a time: a block would go too far */
@@ -260,7 +263,7 @@ static inline const u8 *exec_view(const struct engine *eng, const u8 *rw)
 }
 
 /* jump.c: the jump cache, and epochs. */
-void epoch_begin(struct cpu *cpu);  /* others may have changed code */
+void epoch_begin(struct cpu *cpu, enum space space); /* others may have changed code of the space */
 void epoch_notice(struct cpu *cpu); /* the same, if somebody has made himself heard: cpu/shared.h */
 void jump_update_key(struct cpu *cpu, u32 mode);
 /* Where translated code would jump to from here without asking, or NULL. Updates the key. */
@@ -268,6 +271,18 @@ const void *jump_known(struct cpu *cpu, u32 mode);
 /* This block is at RIP. Its pages must have been noted. */
 void jump_remember(struct cpu *cpu, const struct block *block);
 void jump_note_page(struct cpu *cpu, struct code_page *page, const u8 *host);
+
+/* Whose code this processor executes. */
+static inline enum space space_of(const struct cpu *cpu)
+{
+	return cpu->cpl == 3 ? SPACE_USR : SPACE_OS;
+}
+
+/* Has it been compared since code like that which is executed may have been changed? */
+static inline bool page_fresh(const struct cpu *cpu, const struct code_page *page)
+{
+	return page->epoch >= cpu->engine->since[space_of(cpu)];
+}
 
 /* fetch.c: where the code at a linear address is; checks that it may be executed. */
 enum guest_fault fetch_page(struct cpu *cpu, u64 linear, gpa_t *gpa, const u8 **host);

@@ -40,7 +40,7 @@ static struct block *check_tail(struct cpu *cpu, u32 mode, struct block *block,
 	if (*fault != FAULT_NONE)
 		return NULL;
 	page = code_find(cpu->code, gpa);
-	if (page && page->epoch != cpu->engine->epoch)
+	if (page && !page_fresh(cpu, page))
 		cache_verify(cpu, page, host);
 	block = cache_find(cpu->engine, cpu->rip, block->gpa, mode);
 	if (block && block->gpa2 != gpa) {
@@ -86,7 +86,7 @@ static struct block *find_block(struct cpu *cpu, u32 mode, enum guest_fault *fau
 	if (*fault != FAULT_NONE)
 		return NULL;
 	page = code_find(cpu->code, gpa);
-	if (page && page->epoch != eng->epoch)
+	if (page && !page_fresh(cpu, page))
 		cache_verify(cpu, page, host - (gpa & ~PAGE_MASK));
 	if (page)
 		block = cache_find(eng, cpu->rip, gpa, mode);
@@ -262,11 +262,25 @@ static enum turn leave_or_pass(struct cpu *cpu)
 	return TURN_AGAIN;
 }
 
+/* A program's CPUID is not for the kernel's sake: each one that starts executes some forty of them. */
+static void serialized(struct cpu *cpu, const struct insn *insn, enum space space)
+{
+	enum serializing how = serializing(insn);
+
+	if (how != SERIALIZING_NOT)
+		epoch_notice(cpu);
+	if (how == SERIALIZING_RARELY)
+		epoch_begin(cpu, SPACE_USR);
+	if (how == SERIALIZING_RARELY && space == SPACE_OS)
+		epoch_begin(cpu, SPACE_OS);
+}
+
 /* The block's head has counted the instruction; it is given back when it did not retire. */
 static enum turn execute_complex(struct cpu *cpu, const struct insn *insn, u32 mode)
 {
 	enum retire_privilege privilege = cpu_privilege(cpu);
 	bool trap_flag = cpu->rflags & FL_TF;
+	enum space space = space_of(cpu);
 	u64 code_base = cpu->seg[CS].base, from = cpu->rip;
 	enum sys_result result;
 
@@ -286,10 +300,7 @@ static enum turn execute_complex(struct cpu *cpu, const struct insn *insn, u32 m
 	if (result == SYS_JUMP)
 		record_far(cpu, from, privilege);
 	cpu_update_mode(cpu);
-	if (serializing(insn) == SERIALIZING_OFTEN)
-		epoch_notice(cpu);
-	if (serializing(insn) == SERIALIZING_RARELY)
-		epoch_begin(cpu);
+	serialized(cpu, insn, space);
 	if (cpu->seg[CS].base != code_base)
 		cpu_drop_jumps(cpu); /* the same RIP now is another address */
 	switch (result) {

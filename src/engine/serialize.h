@@ -9,9 +9,10 @@
 #include "engine/insn.h"
 
 /*
- * Programs execute the rare ones for the sake of serializing, or at least can afford it: behind them everything
- * is compared. Behind the frequent ones only what other processors or somebody who made himself heard
- * may have changed (cpu/shared.h).
+ * The rare ones are executed for the sake of serializing, or at least those who do can afford it:
+ * behind them everything is compared that they execute, which is all code for a kernel, and that of
+ * programs for a program. Behind the frequent ones only what other processors or somebody who made
+ * himself heard may have changed (cpu/shared.h).
  */
 enum serializing { SERIALIZING_NOT, SERIALIZING_OFTEN, SERIALIZING_RARELY };
 

@@ -20,7 +20,7 @@ bool source_open(struct trans *t, u32 which, gpa_t gpa, const u8 *host)
 		return false;
 	s->page[which] = code_find(t->cpu->code, gpa);
 	s->host[which] = host - (gpa & ~PAGE_MASK);
-	if (s->page[which]->epoch != t->eng->epoch)
+	if (!page_fresh(t->cpu, s->page[which]))
 		cache_verify(t->cpu, s->page[which], s->host[which]);
 	s->loaded[which] = s->page[which]->lines;
 	return true;

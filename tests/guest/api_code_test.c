@@ -138,18 +138,45 @@ static void *change_soon(void *ram)
 	return NULL;
 }
 
-static void the_program_may_change_code_while_it_runs(void **state)
+/* The same at CPL 3, where HLT faults, and the handler has one. */
+GUEST_CODE(user_poller, "push $0x23\n"
+			"push $0xa0000\n"
+			"push $2\n"
+			"push $0x2b\n"
+			"lea 1f(%rip), %rax\n"
+			"push %rax\n"
+			"mov $0x10800, %edi\n"
+			"iretq\n"
+			"1: xor %eax, %eax\n"
+			"cpuid\n"
+			"call *%rdi\n"
+			"cmp $77, %eax\n"
+			"jne 1b\n"
+			"hlt\n");
+
+static void change_while_it_runs(const void *code, size_t size)
 {
 	struct kvm_guest g;
 	pthread_t thread;
 
-	(void)state;
-	kvm_guest_create(&g, CODE(poller), 1);
+	kvm_guest_create(&g, code, size, 1);
 	write_function(g.ram, 1);
 	pthread_create(&thread, NULL, change_soon, g.ram);
 	assert_int_equal(kvm_guest_run(&g, 0), KVM_EXIT_HLT);
 	pthread_join(thread, NULL);
 	kvm_guest_destroy(&g);
+}
+
+static void the_program_may_change_code_while_it_runs(void **state)
+{
+	(void)state;
+	change_while_it_runs(CODE(poller));
+}
+
+static void the_program_may_change_user_code_while_it_runs(void **state)
+{
+	(void)state;
+	change_while_it_runs(CODE(user_poller));
 }
 
 int main(void)
@@ -158,6 +185,7 @@ int main(void)
 		cmocka_unit_test(the_program_may_change_code_between_runs),
 		cmocka_unit_test(another_vcpu_may_change_code),
 		cmocka_unit_test(the_program_may_change_code_while_it_runs),
+		cmocka_unit_test(the_program_may_change_user_code_while_it_runs),
 	};
 
 	return cmocka_run_group_tests(tests, NULL, NULL);
