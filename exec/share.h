@@ -156,6 +156,7 @@ int fuse_open(struct call *call);
 int fuse_opendir(struct call *call);
 int fuse_read(struct call *call);
 int fuse_readdir(struct call *call);
+int fuse_readdirplus(struct call *call);
 int fuse_release(struct call *call);
 int fuse_statfs(struct call *call);
 /* share_change.c: requests that change files. */

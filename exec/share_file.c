@@ -78,16 +78,16 @@ int fuse_getattr(struct call *call)
 	return 0;
 }
 
-int share_put_entry(struct call *call, int parent, const char *name)
+/* What a folder, open and of this node, has by a name. */
+static int fill_entry(struct share *share, u64 node, int folder, const char *name,
+		      struct fuse_entry_out *out)
 {
-	struct fuse_entry_out *out = call_answer(call, sizeof(*out));
-	struct share *share = call->share;
 	struct stat st;
 	u32 id;
 
-	if (fstatat(parent, name, &st, AT_SYMLINK_NOFOLLOW))
+	if (fstatat(folder, name, &st, AT_SYMLINK_NOFOLLOW))
 		return errno;
-	id = node_lookup(&share->nodes, call->id, name);
+	id = node_lookup(&share->nodes, node, name);
 	if (!id)
 		return ENOMEM;
 	out->nodeid = id;
@@ -95,6 +95,12 @@ int share_put_entry(struct call *call, int parent, const char *name)
 	out->entry_valid = share_may_write(share, id) ? CACHED_BRIEFLY : CACHED_FOREVER;
 	fill_attributes(share, &st, &out->attr);
 	return 0;
+}
+
+int share_put_entry(struct call *call, int parent, const char *name)
+{
+	return fill_entry(call->share, call->id, parent, name,
+			  call_answer(call, sizeof(struct fuse_entry_out)));
 }
 
 /* A name that does not exist is worth remembering too: an entry without a node. */
@@ -230,11 +236,27 @@ struct host_entry { /* getdents64(2) */
 	char name[];
 };
 
+static void put_dirent(struct fuse_dirent *to, const struct host_entry *from, u32 length)
+{
+	*to = (struct fuse_dirent){ from->ino, from->offset, length, from->type };
+	memcpy(to->name, from->name, length);
+}
+
+/* The guest looks nothing up for itself and its parent, nor for an entry without a node. */
+static void put_direntplus(struct share *share, const struct handle *folder,
+			   struct fuse_direntplus *to, const struct host_entry *from, u32 length)
+{
+	if (strcmp(from->name, ".") && strcmp(from->name, ".."))
+		fill_entry(share, folder->node, folder->fd, from->name, &to->entry_out);
+	put_dirent(&to->dirent, from, length);
+}
+
 /* As many as fit; the guest asks again from the offset behind the last one. */
-int fuse_readdir(struct call *call)
+static int list(struct call *call, bool plus)
 {
 	const struct fuse_read_in *in = (const void *)call->body;
 	const struct handle *handle = share_handle(call->share, in->fh);
+	const u32 fixed = plus ? FUSE_NAME_OFFSET_DIRENTPLUS : FUSE_NAME_OFFSET;
 	u8 buffer[16 << 10] __attribute__((aligned(8)));
 	u32 room = in->size < MAX_ANSWER ? in->size : MAX_ANSWER;
 	long n;
@@ -248,19 +270,31 @@ int fuse_readdir(struct call *call)
 		return errno;
 	for (long at = 0; at < n;) {
 		const struct host_entry *from = (const void *)(buffer + at);
-		struct fuse_dirent *to = (void *)(call->answer + call->answer_size);
-		u32 length = strlen(from->name), size;
+		u32 length = strlen(from->name), size = FUSE_DIRENT_ALIGN(fixed + length);
+		u8 *to = call->answer + call->answer_size;
 
-		size = FUSE_DIRENT_ALIGN(FUSE_NAME_OFFSET + length);
 		if (size > room - call->answer_size)
 			break;
 		memset(to, 0, size);
-		*to = (struct fuse_dirent){ from->ino, from->offset, length, from->type };
-		memcpy(to->name, from->name, length);
+		if (plus)
+			put_direntplus(call->share, handle, (void *)to, from, length);
+		else
+			put_dirent((void *)to, from, length);
 		call->answer_size += size;
 		at += from->size;
 	}
 	return 0;
+}
+
+int fuse_readdir(struct call *call)
+{
+	return list(call, false);
+}
+
+/* With what a look-up of each name would answer: one request instead of thousands. */
+int fuse_readdirplus(struct call *call)
+{
+	return list(call, true);
 }
 
 int fuse_release(struct call *call)

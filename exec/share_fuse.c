@@ -37,6 +37,7 @@ static const struct row {
 	[FUSE_OPENDIR] = { fuse_opendir, sizeof(struct fuse_open_in) },
 	[FUSE_READ] = { fuse_read, sizeof(struct fuse_read_in) },
 	[FUSE_READDIR] = { fuse_readdir, sizeof(struct fuse_read_in) },
+	[FUSE_READDIRPLUS] = { fuse_readdirplus, sizeof(struct fuse_read_in) },
 	[FUSE_RELEASE] = { fuse_release, sizeof(struct fuse_release_in) },
 	[FUSE_RELEASEDIR] = { fuse_release, sizeof(struct fuse_release_in) },
 	[FUSE_STATFS] = { fuse_statfs, 0 },
@@ -68,7 +69,7 @@ static int fuse_init(struct call *call)
 	struct fuse_init_out *out = call_answer(call, sizeof(*out));
 	const u32 wanted = FUSE_ASYNC_READ | FUSE_BIG_WRITES | FUSE_ATOMIC_O_TRUNC |
 			   FUSE_AUTO_INVAL_DATA | FUSE_PARALLEL_DIROPS | FUSE_MAX_PAGES |
-			   FUSE_CACHE_SYMLINKS;
+			   FUSE_CACHE_SYMLINKS | FUSE_DO_READDIRPLUS | FUSE_READDIRPLUS_AUTO;
 
 	if (in->major != FUSE_KERNEL_VERSION)
 		return EPROTO;
