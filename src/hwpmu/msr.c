@@ -106,10 +106,12 @@ static enum hwpmu_access write_select(struct hwpmu *pmu, u32 i, u64 value)
 
 static enum hwpmu_access write_fixed_ctrl(struct hwpmu *pmu, u64 value)
 {
+	const u64 field = FIXED_CTRL_OS | FIXED_CTRL_USR | FIXED_CTRL_PMI;
 	u64 legal = 0;
 
 	for (u32 i = 0; i < pmu->model->fixed; i++)
-		legal |= (FIXED_CTRL_OS | FIXED_CTRL_USR | FIXED_CTRL_PMI) << FIXED_CTRL_BITS * i;
+		legal |= field << FIXED_CTRL_BITS * i |
+			 (pmu->pebs.adaptive ? FIXED_CTRL_ADAPTIVE(i) : 0);
 	if (value & ~legal)
 		return HWPMU_FAULT;
 	hwpmu_write_fixed_ctrl(pmu, value);

@@ -22,7 +22,9 @@ bool pmu_passes_selects(const struct pmu *pmu)
 
 bool pmu_passes_fixed_ctrl(const struct pmu *pmu)
 {
-	return pmu->backend->owns_hardware && !pmu->filter && pmu->fixed == pmu->model->fixed;
+	u64 fixed = pmu_counters(0, pmu->model->fixed);
+
+	return pmu->backend->owns_hardware && !pmu->filter && (pmu->all & fixed) == fixed;
 }
 
 /* KVM: bits that a guest of this version lacks fault; the hardware has no versions. */
@@ -44,6 +46,8 @@ static bool passes(const struct pmu *pmu, const struct pmu_row *row)
 	case PASS_FIXED_CTRL:
 		return pmu_passes_fixed_ctrl(pmu);
 	case PASS_GLOBAL:
+		return same_counters(pmu);
+	case PASS_STATUS:
 		return same_counters(pmu) && same_status(pmu);
 	default:
 		return false;

@@ -23,10 +23,11 @@
 #include "x86/pmu_models.h"
 #include "x86/pmu_regs.h"
 
-/* KVM: no guest has more. */
+/* KVM: no guest has more, but for the fourth fixed counter (slots), which later versions give. With
+ * it the guest's counters are the hardware's, and who takes it for granted counts right. */
 #define PMU_GENERAL	8
 #define PMU_GENERAL_AMD 6
-#define PMU_FIXED	3
+#define PMU_FIXED	4
 #define PMU_COUNTERS	(PMU_GENERAL + PMU_FIXED)
 /* Adaptive PEBS needs more: where Linux sees less than 5 it uses bits of PEBS_ENABLE for the
  * latency of loads that then belong to fixed counters. */

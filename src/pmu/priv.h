@@ -42,8 +42,9 @@ enum pmu_row_pass {
 	PASS_NEVER,
 	PASS_COUNTER,	 /* the width */
 	PASS_SELECT,	 /* no filter looks at it */
-	PASS_FIXED_CTRL, /* the same, and the number of fixed counters */
-	PASS_GLOBAL,	 /* the number of counters */
+	PASS_FIXED_CTRL, /* the same, and all fixed counters */
+	PASS_GLOBAL,	 /* all counters */
+	PASS_STATUS,	 /* the same, and the bits that are no counter's */
 };
 
 struct pmu_row {

@@ -78,7 +78,7 @@ static void intel_registers_take_what_they_should(void **state)
 		{ A_PMC, HOST, BIT(63), PMU_FAULT, 0 },
 		/* Fixed counters drop what is too wide. */
 		{ FIXED_CTR, GUEST, ~0ull, PMU_OK, WIDTH },
-		{ FIXED_CTR + 2, HOST, 5, PMU_OK, 5 },
+		{ FIXED_CTR + 3, HOST, 5, PMU_OK, 5 },
 		/* Event selects. */
 		{ EVNTSEL, GUEST, 0xffdfffff, PMU_OK, 0xffdfffff },
 		{ EVNTSEL, GUEST, EVENTSEL_ANY, PMU_FAULT, 0 },
@@ -88,12 +88,12 @@ static void intel_registers_take_what_they_should(void **state)
 		{ EVNTSEL, GUEST, EVENTSEL_ADAPTIVE, PMU_OK, EVENTSEL_ADAPTIVE },
 		{ EVNTSEL, GUEST, BIT(35), PMU_FAULT, 0 },
 		{ EVNTSEL, GUEST, BIT(63), PMU_FAULT, 0 },
-		{ FIXED_CTRL, GUEST, 0xbbb, PMU_OK, 0xbbb },
+		{ FIXED_CTRL, GUEST, 0xbbbb, PMU_OK, 0xbbbb },
 		{ FIXED_CTRL, GUEST, 0x004, PMU_FAULT, 0 },
-		{ FIXED_CTRL, GUEST, 0x1000, PMU_FAULT, 0 },
-		{ FIXED_CTRL, HOST, BIT(32) | BIT(36) | BIT(40), PMU_OK, BIT(32) | BIT(36) | BIT(40) },
+		{ FIXED_CTRL, GUEST, 0x10000, PMU_FAULT, 0 },
+		{ FIXED_CTRL, HOST, 0x1111ull << 32, PMU_OK, 0x1111ull << 32 },
 		{ FIXED_CTRL, HOST, BIT(33), PMU_FAULT, 0 },
-		{ FIXED_CTRL, HOST, BIT(44), PMU_FAULT, 0 },
+		{ FIXED_CTRL, HOST, BIT(48), PMU_FAULT, 0 },
 		/* Off-core responses: any that some model has. */
 		{ 0x1a6, GUEST, MASK(37, 0), PMU_OK, MASK(37, 0) },
 		{ 0x1a7, HOST, 0x10001, PMU_OK, 0x10001 },
@@ -111,9 +111,9 @@ static void intel_registers_take_what_they_should(void **state)
 		{ 0x600, GUEST, 0x0000800000000000, PMU_FAULT, 0 },
 		{ 0x600, HOST, 0x0000800000000000, PMU_FAULT, 0 },
 		/* Global registers. */
-		{ GLOBAL_CTRL, GUEST, 0x7000000ff, PMU_OK, 0x7000000ff },
+		{ GLOBAL_CTRL, GUEST, 0xf000000ff, PMU_OK, 0xf000000ff },
 		{ GLOBAL_CTRL, GUEST, BIT(8), PMU_FAULT, 0xff },
-		{ GLOBAL_CTRL, GUEST, BIT(35), PMU_FAULT, 0xff },
+		{ GLOBAL_CTRL, GUEST, BIT(36), PMU_FAULT, 0xff },
 		{ GLOBAL_CTRL, HOST, BIT(48), PMU_FAULT, 0xff },
 		{ STATUS, GUEST, 0, PMU_FAULT, 0 },
 		{ STATUS, HOST, 1 | BIT(32) | BIT(62) | BIT(63), PMU_OK,
@@ -423,7 +423,8 @@ static void cpuid_offers_what_kvm_would(void **state)
 	assert_int_equal(regs[3], 0x8603);
 	pmu_cpuid(pmu_model_of(MODEL_SAPPHIRERAPIDS), 0xa, regs);
 	assert_int_equal(regs[0], 0x08300805); /* KVM: 2; see PMU_VERSION_ADAPTIVE */
-	assert_int_equal(regs[2], 7);
+	assert_int_equal(regs[2], 0xf);
+	assert_int_equal(regs[3], 0x8604); /* KVM: 3; see PMU_FIXED */
 	pmu_cpuid(pmu_model_of(MODEL_SAPPHIRERAPIDS), 0x80000022, regs);
 	assert_int_equal(regs[0] | regs[1], 0);
 	pmu_cpuid(pmu_model_of(MODEL_MILAN), 0x80000022, regs);
