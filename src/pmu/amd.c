@@ -11,11 +11,6 @@
 
 #define K7_COUNTERS 4
 
-static u64 read_counter(const struct pmu *pmu, u32 i)
-{
-	return pmu_counter_read(pmu, i);
-}
-
 static bool write_counter(struct pmu *pmu, u32 i, u64 value, bool host)
 {
 	(void)host;
@@ -23,25 +18,11 @@ static bool write_counter(struct pmu *pmu, u32 i, u64 value, bool host)
 	return true;
 }
 
-static u64 read_select(const struct pmu *pmu, u32 i)
-{
-	return pmu->select[i];
-}
-
 static bool write_select(struct pmu *pmu, u32 i, u64 value, bool host)
 {
 	(void)host;
-	value &= ~SELECT_IGNORED;
-	if (value != pmu->select[i])
-		pmu->dirty |= BIT(i);
-	pmu->select[i] = value;
+	pmu_put_select(pmu, i, value & ~SELECT_IGNORED);
 	return true;
-}
-
-static u64 read_status(const struct pmu *pmu, u32 i)
-{
-	(void)i;
-	return pmu->global_status;
 }
 
 static bool write_status(struct pmu *pmu, u32 i, u64 value, bool host)
@@ -51,23 +32,14 @@ static bool write_status(struct pmu *pmu, u32 i, u64 value, bool host)
 		return true;
 	if (value & ~(pmu->all | pmu_lbr_status_bits(pmu)))
 		return false;
-	pmu->global_status = value;
-	pmu->dirty |= PMU_DIRTY_STATUS;
+	pmu_put_status(pmu, value);
 	return true;
-}
-
-static u64 read_global_ctl(const struct pmu *pmu, u32 i)
-{
-	(void)i;
-	return pmu->global_ctrl;
 }
 
 static bool write_global_ctl(struct pmu *pmu, u32 i, u64 value, bool host)
 {
 	(void)i, (void)host;
-	value &= pmu->all;
-	pmu->dirty |= (value ^ pmu->global_ctrl) | PMU_DIRTY_GLOBAL;
-	pmu->global_ctrl = value;
+	pmu_put_global_ctrl(pmu, value & pmu->all);
 	return true;
 }
 
@@ -75,36 +47,32 @@ static bool write_global_ctl(struct pmu *pmu, u32 i, u64 value, bool host)
 static bool write_status_clr(struct pmu *pmu, u32 i, u64 value, bool host)
 {
 	(void)i;
-	if (host)
-		return true;
-	pmu->global_status &= ~value;
-	pmu->dirty |= PMU_DIRTY_STATUS;
+	if (!host)
+		pmu_put_status(pmu, pmu->global_status & ~value);
 	return true;
 }
 
 static bool write_status_set(struct pmu *pmu, u32 i, u64 value, bool host)
 {
 	(void)i;
-	if (host)
-		return true;
-	pmu->global_status |= value & pmu->all;
-	pmu->dirty |= PMU_DIRTY_STATUS;
+	if (!host)
+		pmu_put_status(pmu, pmu->global_status | (value & pmu->all));
 	return true;
 }
 
 static const struct pmu_row rows[] = {
 	{ "PerfCtr", 0xc0010004, 1, K7_COUNTERS, PER_GENERAL, 1, ROW_LISTED, PASS_COUNTER,
-	  read_counter, write_counter },
+	  pmu_read_counter, write_counter },
 	{ "PERF_CTR", 0xc0010201, 2, PMU_GENERAL_AMD, PER_GENERAL, 1, ROW_LISTED | ROW_CORE_EXT,
-	  PASS_COUNTER, read_counter, write_counter },
+	  PASS_COUNTER, pmu_read_counter, write_counter },
 	{ "PerfEvtSel", 0xc0010000, 1, K7_COUNTERS, PER_GENERAL, 1, ROW_LISTED, PASS_SELECT,
-	  read_select, write_select },
+	  pmu_read_select, write_select },
 	{ "PERF_CTL", 0xc0010200, 2, PMU_GENERAL_AMD, PER_GENERAL, 1, ROW_LISTED | ROW_CORE_EXT,
-	  PASS_SELECT, read_select, write_select },
+	  PASS_SELECT, pmu_read_select, write_select },
 	{ "PerfCntrGlobalStatus", 0xc0000300, 1, 1, PER_CPU, 2, ROW_LISTED, PASS_STATUS,
-	  read_status, write_status },
+	  pmu_read_status, write_status },
 	{ "PerfCntrGlobalCtl", 0xc0000301, 1, 1, PER_CPU, 2, ROW_LISTED, PASS_GLOBAL,
-	  read_global_ctl, write_global_ctl },
+	  pmu_read_global_ctrl, write_global_ctl },
 	{ "PerfCntrGlobalStatusClr", 0xc0000302, 1, 1, PER_CPU, 2, ROW_LISTED, PASS_STATUS, NULL,
 	  write_status_clr },
 	{ "PerfCntrGlobalStatusSet", 0xc0000303, 1, 1, PER_CPU, 2, ROW_LISTED, PASS_STATUS, NULL,

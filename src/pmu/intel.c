@@ -44,11 +44,6 @@ static bool write_capabilities(struct pmu *pmu, u32 i, u64 value, bool host)
 
 /* --- counters --- */
 
-static u64 read_counter(const struct pmu *pmu, u32 i)
-{
-	return pmu_counter_read(pmu, i);
-}
-
 /* SDM 3B 20.2, "Full-Width Writes": 32 bits with sign. The program restores what it has read. */
 static bool write_counter(struct pmu *pmu, u32 i, u64 value, bool host)
 {
@@ -80,11 +75,6 @@ static bool write_fixed_counter(struct pmu *pmu, u32 i, u64 value, bool host)
 
 /* --- controls --- */
 
-static u64 read_select(const struct pmu *pmu, u32 i)
-{
-	return pmu->select[i];
-}
-
 static u64 select_reserved(const struct pmu *pmu, u32 i)
 {
 	u64 reserved = MASK(63, 32) | EVENTSEL_ANY;
@@ -101,9 +91,7 @@ static bool write_select(struct pmu *pmu, u32 i, u64 value, bool host)
 	(void)host;
 	if (value & select_reserved(pmu, i))
 		return false;
-	if (value != pmu->select[i])
-		pmu->dirty |= BIT(i);
-	pmu->select[i] = value;
+	pmu_put_select(pmu, i, value);
 	return true;
 }
 
@@ -160,26 +148,13 @@ static u64 status_legal(const struct pmu *pmu)
 	return pmu->all | GLOBAL_STATUS_DS | GLOBAL_STATUS_CHANGED | pmu_lbr_status_bits(pmu);
 }
 
-static u64 read_status(const struct pmu *pmu, u32 i)
-{
-	(void)i;
-	return pmu->global_status;
-}
-
 static bool write_status(struct pmu *pmu, u32 i, u64 value, bool host)
 {
 	(void)i;
 	if (!host || (value & ~status_legal(pmu)))
 		return false;
-	pmu->global_status = value;
-	pmu->dirty |= PMU_DIRTY_STATUS;
+	pmu_put_status(pmu, value);
 	return true;
-}
-
-static u64 read_global_ctrl(const struct pmu *pmu, u32 i)
-{
-	(void)i;
-	return pmu->global_ctrl;
 }
 
 static bool write_global_ctrl(struct pmu *pmu, u32 i, u64 value, bool host)
@@ -187,8 +162,7 @@ static bool write_global_ctrl(struct pmu *pmu, u32 i, u64 value, bool host)
 	(void)i, (void)host;
 	if (value & ~pmu->all)
 		return false;
-	pmu->dirty |= (value ^ pmu->global_ctrl) | PMU_DIRTY_GLOBAL;
-	pmu->global_ctrl = value;
+	pmu_put_global_ctrl(pmu, value);
 	return true;
 }
 
@@ -198,10 +172,8 @@ static bool write_ovf_ctrl(struct pmu *pmu, u32 i, u64 value, bool host)
 	(void)i;
 	if (value & ~status_legal(pmu))
 		return false;
-	if (host)
-		return true;
-	pmu->global_status &= ~value;
-	pmu->dirty |= PMU_DIRTY_STATUS;
+	if (!host)
+		pmu_put_status(pmu, pmu->global_status & ~value);
 	return true;
 }
 
@@ -211,10 +183,8 @@ static bool write_status_set(struct pmu *pmu, u32 i, u64 value, bool host)
 	(void)i;
 	if (value & ~status_legal(pmu))
 		return false;
-	if (host)
-		return true;
-	pmu->global_status |= value;
-	pmu->dirty |= PMU_DIRTY_STATUS;
+	if (!host)
+		pmu_put_status(pmu, pmu->global_status | value);
 	return true;
 }
 
@@ -250,22 +220,22 @@ static bool write_never(struct pmu *pmu, u32 i, u64 value, bool host)
 static const struct pmu_row rows[] = {
 	{ "IA32_PERF_CAPABILITIES", 0x345, 1, 1, PER_CPU, 0, ROW_LISTED | ROW_PDCM, PASS_NEVER,
 	  read_capabilities, write_capabilities },
-	{ "IA32_PMC", 0xc1, 1, PMU_GENERAL, PER_GENERAL, 1, ROW_LISTED, PASS_COUNTER, read_counter,
-	  write_counter },
+	{ "IA32_PMC", 0xc1, 1, PMU_GENERAL, PER_GENERAL, 1, ROW_LISTED, PASS_COUNTER,
+	  pmu_read_counter, write_counter },
 	{ "IA32_A_PMC", 0x4c1, 1, PMU_GENERAL, PER_GENERAL, 1, ROW_FULL_WIDTH, PASS_COUNTER,
-	  read_counter, write_full_counter },
+	  pmu_read_counter, write_full_counter },
 	{ "IA32_FIXED_CTR", 0x309, 1, PMU_FIXED, PER_FIXED, 2, ROW_LISTED, PASS_COUNTER,
 	  read_fixed_counter, write_fixed_counter },
 	{ "IA32_PERFEVTSEL", 0x186, 1, PMU_GENERAL, PER_GENERAL, 1, ROW_LISTED, PASS_SELECT,
-	  read_select, write_select },
+	  pmu_read_select, write_select },
 	{ "MSR_OFFCORE_RSP", 0x1a6, 1, 2, PER_CPU, 1, ROW_LISTED, PASS_NEVER, read_offcore,
 	  write_offcore },
 	{ "IA32_FIXED_CTR_CTRL", 0x38d, 1, 1, PER_CPU, 2, ROW_LISTED, PASS_FIXED_CTRL,
 	  read_fixed_ctrl, write_fixed_ctrl },
-	{ "IA32_PERF_GLOBAL_STATUS", 0x38e, 1, 1, PER_CPU, 2, ROW_LISTED, PASS_STATUS, read_status,
-	  write_status },
+	{ "IA32_PERF_GLOBAL_STATUS", 0x38e, 1, 1, PER_CPU, 2, ROW_LISTED, PASS_STATUS,
+	  pmu_read_status, write_status },
 	{ "IA32_PERF_GLOBAL_CTRL", 0x38f, 1, 1, PER_CPU, 2, ROW_LISTED, PASS_GLOBAL,
-	  read_global_ctrl, write_global_ctrl },
+	  pmu_read_global_ctrl, write_global_ctrl },
 	{ "IA32_PERF_GLOBAL_OVF_CTRL", 0x390, 1, 1, PER_CPU, 2, 0, PASS_STATUS, NULL,
 	  write_ovf_ctrl },
 

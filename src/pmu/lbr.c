@@ -95,8 +95,7 @@ void pmu_lbr_freeze(struct pmu *pmu)
 	if (!(pmu->debugctl & DEBUGCTL_FREEZE_LBRS))
 		return;
 	if (freezes_by_status(pmu)) {
-		pmu->global_status |= GLOBAL_STATUS_LBR_FRZ;
-		pmu->dirty |= PMU_DIRTY_STATUS;
+		pmu_put_status(pmu, pmu->global_status | GLOBAL_STATUS_LBR_FRZ);
 	} else {
 		pmu->debugctl &= ~DEBUGCTL_LBR;
 	}

@@ -122,6 +122,16 @@ static inline u32 pmu_slot(u32 counter)
 /* Registers in struct pmu: up to date after pmu_fetch(). */
 void pmu_fetch(struct pmu *pmu);
 
+/* --- global.c: for rows; the vendor says what may be put --- */
+
+u64 pmu_read_counter(const struct pmu *pmu, u32 i);
+u64 pmu_read_select(const struct pmu *pmu, u32 i);
+u64 pmu_read_status(const struct pmu *pmu, u32 i);
+u64 pmu_read_global_ctrl(const struct pmu *pmu, u32 i);
+void pmu_put_select(struct pmu *pmu, u32 i, u64 value);
+void pmu_put_status(struct pmu *pmu, u64 value);
+void pmu_put_global_ctrl(struct pmu *pmu, u64 value);
+
 /* --- lbr.c --- */
 
 enum pmu_lbr pmu_lbr_of(const struct pmu *pmu);

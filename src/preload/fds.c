@@ -187,16 +187,7 @@ LIBC int fcntl(int fd, int cmd, ...)
 	return control(fd, cmd, arg);
 }
 
-LIBC int fcntl64(int fd, int cmd, ...)
-{
-	unsigned long arg;
-	va_list args;
-
-	va_start(args, cmd);
-	arg = va_arg(args, unsigned long);
-	va_end(args);
-	return control(fd, cmd, arg);
-}
+LIBC int fcntl64(int fd, int cmd, ...) __attribute__((alias("fcntl")));
 
 /* A file of ours, pinned, is read at an offset; offset < 0: where the descriptor stands, which then
  * moves. */

@@ -172,7 +172,8 @@ static u64 any_value(struct rng *r)
 	case 2:
 		return rng_below(r, 64) | BIT(PMU_FIXED_BASE) * rng_below(r, 16);
 	case 3:
-		return (rng_next(r) & 0xbbbb) | (rng_one_in(r, 2) ? rng_next(r) & 0x1111ull << 32 : 0);
+		return (rng_next(r) & 0xbbbb) |
+		       (rng_one_in(r, 2) ? rng_next(r) & 0x1111ull << 32 : 0);
 	default:
 		return (rng_below(r, 2) ? 0xc0 : 0xc4) | (rng_next(r) & (COUNTING | EVENTSEL_INT));
 	}
