@@ -64,9 +64,11 @@ static void note_bytes(struct cpu *cpu, const struct block *block, const struct 
 void place_unwind(struct cpu *cpu, const struct block *block, const struct place *place,
 		  bool completed)
 {
-	cpu->rip = block->rip + (completed ? place->next : place->guest);
-	if (!(block->mode & MODE_CODE64))
-		cpu->rip = (u32)cpu->rip;
+	u64 mask = block->mode & MODE_CODE64 ? ~0ull : ~0u;
+
+	cpu->rip = (block->rip + (completed ? place->next : place->guest)) & mask;
+	if (completed)
+		cpu->last_rip = (block->rip + place->guest) & mask;
 	if (place->recipe)
 		cpu->aflags = recipe_flags(&block->recipes[place->recipe - 1], cpu->regs);
 	cpu->exit.insn_len = place->len;

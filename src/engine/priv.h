@@ -355,8 +355,8 @@ u64 place_refund(const struct block *block, u32 retired);
 void weight_refund(struct cpu *cpu, u32 mode, const struct weight *weight);
 /* The same for what follows the first `retired` instructions of a block. */
 void place_refund_weights(struct cpu *cpu, const struct block *block, u32 retired);
-/* Sets RIP to the place's instruction (or the one behind, if it completed), exit.insn_len, and
- * gives back the count. */
+/* Sets RIP to the place's instruction (or the one behind, if it completed: then last_rip to the
+ * place's), exit.insn_len, and gives back the count. */
 void place_unwind(struct cpu *cpu, const struct block *block, const struct place *place,
 		  bool completed);
 

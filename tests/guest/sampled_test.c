@@ -10,42 +10,7 @@
 #include <stdint.h>
 #include <cmocka.h>
 
-#include "cpu/mode.h"
-#include "guest/machine.h"
-
-#define FOREVER (~0ull >> 1)
-#define MOST	4000
-#define WANT_ALL \
-	(COUNT_BRANCHES | COUNT_MEMORY | COUNT_CYCLES | OBSERVED_IN_MEMORY | OBSERVED_IN_BRANCHES)
-
-/* Loads and stores over pages, calls, branches of all kinds, some not predicted, and a fault. */
-GUEST_CODE(sampled, "mov $40, %ecx\n"
-		    "mov $0x100000, %r8d\n"
-		    "1: mov (%r8), %rax\n"
-		    "mov %rax, 0x2000(%r8)\n"
-		    "lea 0x40(%rcx), %rdx\n"
-		    "add $0xfc0, %r8\n"
-		    "addq $1, 8(%r8)\n"
-		    "imul %rax, %rax\n"
-		    "call 2f\n"
-		    "test $5, %cl\n"
-		    "jz 3f\n"
-		    "nop\n"
-		    "nop\n"
-		    "3: xor %edx, %edx\n"
-		    "xor %ebx, %ebx\n"
-		    "div %ebx\n"
-		    "lea 5f(%rip), %rax\n"
-		    "jmp *%rax\n"
-		    "5: dec %ecx\n"
-		    "jnz 1b\n"
-		    "out %al, $0xf4\n"
-		    "2: push %rbx\n"
-		    "pop %rbx\n"
-		    "ret\n"
-		    ".org sampled_start + 0x100\n"
-		    "addq $2, (%rsp)\n"
-		    "iretq\n");
+#include "guest/trips.h"
 
 static struct step {
 	u64 rip;
@@ -56,7 +21,7 @@ static u64 nsteps;
 
 static void load(struct machine *m)
 {
-	machine_load(m, sampled_start, (size_t)(sampled_end - sampled_start));
+	machine_load(m, work_start, (size_t)(work_end - work_start));
 	image_gate(m->ram, VEC_DE, IMAGE_CODE + 0x100, 0);
 	m->cpu->wanted = WANT_ALL;
 	m->cpu->trips.armed = 0;
