@@ -29,15 +29,35 @@ static u64 leave(struct cpu *cpu, const u8 *return_pc, enum guest_fault fault, b
 	return SLOW_LEAVE;
 }
 
+/*
+ * Operands of 80 bits are accessed as 64 and 16: the first part may miss its page before the second
+ * is found to be outside of the segment.
+ */
+static enum guest_fault long_double(struct cpu *cpu, u64 offset, enum seg seg, u32 access)
+{
+	struct translation t;
+	gva_t gva;
+	enum guest_fault fault = cpu_linear(cpu, seg, offset, 8, access, &gva);
+
+	if (fault == FAULT_NONE)
+		fault = mmu_translate(cpu, gva, access, &t);
+	return fault == FAULT_NONE ? mmu_translate(cpu, gva + 7, access, &t) : fault;
+}
+
 static enum guest_fault linear_address(struct cpu *cpu, u64 address, u32 desc, u32 access,
 				       gva_t *out)
 {
 	enum seg seg = desc >> DESC_SEG_SHIFT & 7;
 	u32 size = desc & DESC_SIZE;
+	enum guest_fault fault = FAULT_NONE;
 
 	*out = address;
-	if ((desc & DESC_OFFSET) || (!(cpu->mode & MODE_CODE64) && address + size > BIT(32)))
-		return cpu_linear(cpu, seg, address, size, access, out);
+	if ((desc & DESC_OFFSET) || (!(cpu->mode & MODE_CODE64) && address + size > BIT(32))) {
+		if ((desc & DESC_X87) && size == 10)
+			fault = long_double(cpu, address, seg, access);
+		return fault == FAULT_NONE ? cpu_linear(cpu, seg, address, size, access, out)
+					   : fault;
+	}
 	if (!(cpu->mode & MODE_CODE64) ||
 	    (cpu_canonical(cpu, address) && cpu_canonical(cpu, address + size - 1)))
 		return FAULT_NONE;
@@ -181,8 +201,9 @@ static bool tlb_grants(const struct cpu *cpu, gva_t gva, bool write)
 }
 
 /*
- * The first of a group of accesses to one page did not find the rights of all in the TLB. Its own are asked for; when
- * that brings those of the others, the check is made again (with the same address), else they are checked apart.
+ * The first of a group of accesses to one page did not find the rights of all in the TLB. Its own
+ * are asked for; when that brings those of the others, the check is made again (with the same
+ * address), else they are checked apart.
  */
 u64 slow_share(struct cpu *cpu, u64 address, u32 desc, const u8 *return_pc)
 {
