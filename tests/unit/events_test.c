@@ -61,6 +61,10 @@ static const struct {
 	{ MODELS_AMD, 0xff85 },
 	{ INTEL_OLD_TLB, 0x1b7 },
 	{ MODEL_SAPPHIRERAPIDS, 0x12a },
+	/* perf's metrics: whether a core's other thread ran */
+	{ MODELS_INTEL, 0x23c },
+	{ INTEL_SLOTS, 0x83c },
+	{ INTEL_SLOTS, 0x2ec },
 	/* rr */
 	{ MODEL_SKYLAKE, 0x1c4 },
 	{ INTEL_SLOTS, 0x11c4 },

@@ -94,6 +94,18 @@ a_thread_is_counted_while_it_runs() {
 	grep -q "^spin-" stat.out && awk -F, '/^spin-/ && $2 < 1000000 { exit 1 }' stat.out || fail "$(cat stat.out)"
 }
 
+# r400 is perf's code for fixed counter 3.
+slots_are_the_width_times_cycles() {
+	local width out
+	case $(awk -F: '/^model\t/ { print $2 + 0; exit }' /proc/cpuinfo) in
+	106) width=5 ;; # icelake
+	143) width=6 ;; # sapphirerapids
+	*) return ;;
+	esac
+	out=$(stat '{r400:u,cycles:u}' ./work 3)
+	[ "$(value r400:u <<<"$out")" = $((width * $(value cycles:u <<<"$out"))) ] || fail "$out"
+}
+
 record_finds_the_hot_loop() {
 	local out
 	perf record -o perf.data ./spin 200000000 >record.out 2>&1 || fail "$(cat record.out)"
@@ -127,8 +139,8 @@ vendor=$(awk '/vendor_id/ { print /AMD/ ? "AMD" : "Intel"; exit }' /proc/cpuinfo
 checks=(counts_make_sense loops_count_exactly record_finds_the_hot_loop)
 if [ -n "$all" ]; then
 	checks+=(groups_count_what_single_events_count more_events_than_counters_take_turns children_are_counted
-		intervals_are_printed each_cpu_is_counted a_thread_is_counted_while_it_runs top_finds_the_hot_loop
-		samples_come_at_their_period)
+		slots_are_the_width_times_cycles intervals_are_printed each_cpu_is_counted a_thread_is_counted_while_it_runs
+		top_finds_the_hot_loop samples_come_at_their_period)
 fi
 for check in "${checks[@]}"; do
 	$check
