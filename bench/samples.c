@@ -18,14 +18,13 @@
 #include "hostperf/hostperf.h"
 
 #define FOREVER	   (~0ull >> 1)
-#define ITERATIONS 300000
 #define PERIOD	   1009
 #define STORE	   0x110000ull
 #define BUFFER	   0x111000ull
 #define ROOM	   (64 * 1024)
 
 /* A block of some twenty instructions with a call: what a profiler meets. */
-GUEST_CODE(loop, "mov $300000, %ecx\n"
+GUEST_CODE(loop, "mov $2000000, %ecx\n"
 		 "1: mov (%rsp), %rax\n"
 		 "add %rcx, %rax\n"
 		 "mov %rax, -64(%rsp)\n"

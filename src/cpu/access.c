@@ -337,10 +337,11 @@ static bool access_slowly(struct cpu *cpu, gva_t gva, void *buf, u32 size, u32 a
 
 bool cpu_access_quietly(struct cpu *cpu, gva_t gva, void *buf, u32 size, u32 access)
 {
-	if (!size || size > PAGE_SIZE || !cpu_canonical(cpu, gva) ||
-	    !cpu_canonical(cpu, gva + size - 1))
+	if (!size || size > PAGE_SIZE)
 		return false;
 	access |= ACCESS_SYSTEM;
-	return access_directly(cpu, gva, buf, size, access) ||
+	if (access_directly(cpu, gva, buf, size, access))
+		return true; /* the soft TLB has canonical addresses only */
+	return cpu_canonical(cpu, gva) && cpu_canonical(cpu, gva + size - 1) &&
 	       access_slowly(cpu, gva, buf, size, access);
 }

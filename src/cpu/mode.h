@@ -64,6 +64,9 @@
 /* A block whose memory accesses share no checks; never in cpu->mode. */
 #define MODE_APART BIT(28)
 
+/* One instruction a block, linked to the next: on the way to an exact end. Never in cpu->mode. */
+#define MODE_CUT BIT(29)
+
 #define MODE_LBR BIT(24) /* near branches are recorded: branch_wanted() */
 
 void cpu_update_mode(struct cpu *cpu);

@@ -73,7 +73,7 @@ struct block *cache_alloc_block(struct engine *eng)
  */
 static struct block **bucket(const struct engine *eng, u64 rip, gpa_t gpa, u32 mode)
 {
-	u64 key = (rip ^ gpa << 20 ^ (u64)mode << 40) * 0x9e3779b97f4a7c15ull;
+	u64 key = (rip ^ gpa << 20 ^ (u64)mode << 32) * 0x9e3779b97f4a7c15ull;
 
 	return &eng->by_hash[key >> (64 - BLOCK_HASH_BITS)];
 }

@@ -29,7 +29,7 @@ static u64 up_to(u64 trip, u64 now)
  * Occurrences up to the class's nearest trip while the privilege stays what it is. None, if one was
  * reached: also one of the other privilege, by the instruction that changed it.
  */
-static u64 distance(const struct cpu *cpu, enum retire_class class, enum retire_privilege privilege)
+static inline u64 distance(const struct cpu *cpu, enum retire_class class, enum retire_privilege privilege)
 {
 	const u64 *trip = cpu->trips.at[class];
 	u64 os, usr, to_os, to_usr;
@@ -105,11 +105,35 @@ static u64 share_cycles(struct cpu *cpu, enum retire_privilege privilege)
 	return cycles - stalls;
 }
 
+/* Of an instruction that the timing model looks at it is to be known what it did, and that only one
+ * that is executed alone says. Of others code in blocks of one says where they are. */
+static bool alone(const struct cpu *cpu)
+{
+	return cpu->precise && mode_observes(cpu->mode);
+}
+
+/* The last instruction of a slice that ends at a trip is held back from blocks that do not say where
+ * it is. */
+static void hold_last(struct cpu *cpu, u64 trip)
+{
+	struct engine *eng = cpu->engine;
+
+	eng->held = eng->near = false;
+	if (!cpu->precise)
+		return;
+	if (alone(cpu))
+		eng->step |= eng->slice == 1; /* also one that is a block of its own */
+	else if (eng->slice == 1)
+		eng->near = true;
+	else
+		eng->held = eng->slice && eng->slice == trip && eng->budget;
+}
+
 static void start(struct cpu *cpu)
 {
 	enum retire_privilege privilege = cpu_privilege(cpu);
 	struct engine *eng = cpu->engine;
-	u64 trip = distance(cpu, RETIRE_INSTRUCTIONS, privilege);
+	u64 trip = distance(cpu, RETIRE_INSTRUCTIONS, privilege), share = FAR_AWAY;
 
 	eng->counted = mode_counts(cpu->mode) | (mode_observes(cpu->mode) & cpu->wanted);
 	for (retire_wanted left = eng->counted; left;) {
@@ -118,15 +142,16 @@ static void start(struct cpu *cpu)
 		start_class(cpu, class, distance(cpu, class, privilege));
 	}
 	if (eng->counted & RETIRE_BIT(RETIRE_STALLS))
-		trip = least(trip, share_cycles(cpu, privilege));
-	/* The last one is to run alone. */
+		share = share_cycles(cpu, privilege);
+	eng->whole = trip <= share;
+	trip = least(trip, share);
 	if (cpu->precise && trip > 1)
 		trip--;
 	set_slice(cpu, at_trip(cpu, privilege) ? 0 : least(least(eng->budget, SLICE_MAX), trip));
+	eng->whole &= eng->slice < SLICE_MAX;
 	eng->budget -= eng->slice;
 	eng->counting = true;
-	if (cpu->precise && eng->slice == 1)
-		eng->steps = 1; /* also one that is a block of its own */
+	hold_last(cpu, trip);
 	start_records(cpu);
 }
 
@@ -171,7 +196,7 @@ void count_begin(struct cpu *cpu, u64 budget)
 	struct engine *eng = cpu->engine;
 
 	eng->budget = budget;
-	eng->steps = 0;
+	eng->step = false;
 	eng->spent = false;
 	eng->owed = false;
 	eng->counting = false;
@@ -186,14 +211,27 @@ bool count_at_trip(const struct cpu *cpu)
 	return false;
 }
 
+static bool trip_reached(const struct cpu *cpu)
+{
+	enum retire_privilege privilege = cpu_privilege(cpu);
+
+	for (retire_wanted left = cpu->trips.armed; left;)
+		if (!distance(cpu, next_class(&left), privilege))
+			return true;
+	return false;
+}
+
 bool count_left(struct cpu *cpu)
 {
 	struct engine *eng = cpu->engine;
 
 	if (eng->counting && (!slice_left(cpu) || count_at_trip(cpu)))
 		count_flush(cpu, cpu_privilege(cpu)); /* a share may be used up, and not all */
-	if (!eng->counting)
+	if (!eng->counting) {
+		if (trip_reached(cpu))
+			return false;
 		start(cpu);
+	}
 	return slice_left(cpu) && !eng->spent && !count_at_trip(cpu);
 }
 
@@ -210,7 +248,22 @@ void count_spend(struct cpu *cpu)
 
 void count_refund_block(struct cpu *cpu, const struct block *block)
 {
-	cpu->spill[SPILL_R14] -= place_refund(block, 0);
+	cpu->spill[SPILL_R14] -= ((u64)block->ninsns << COUNT_SHIFT) + block->nbranches;
+}
+
+/* Blocks of one instruction are next: the last one of the slice may be one of them. */
+static void go_near(struct cpu *cpu)
+{
+	struct engine *eng = cpu->engine;
+
+	eng->near = true;
+	if (!eng->held)
+		return;
+	eng->held = false;
+	eng->budget--;
+	eng->slice++;
+	cpu->spill[SPILL_R14] -= BIT(COUNT_SHIFT);
+	cpu->branches.cycles_from++;
 }
 
 static u64 up_to_trip(const struct cpu *cpu)
@@ -222,42 +275,69 @@ void count_renew(struct cpu *cpu, const struct block *block)
 {
 	struct engine *eng = cpu->engine;
 
-	count_flush(cpu, cpu_privilege(cpu));
-	start(cpu);
+	if (!eng->whole) {
+		count_flush(cpu, cpu_privilege(cpu));
+		start(cpu);
+	}
 	if (block->ninsns <= slice_left(cpu))
 		return;
 	if (cpu->loose && !eng->budget && up_to_trip(cpu) > eng->slice)
 		eng->spent = true;
 	else
-		eng->steps = block->ninsns;
+		go_near(cpu);
 }
 
-static u64 block_total(const struct block *block, enum retire_class class)
+/* How many instructions of the block are in front of the one that reaches the class's trip. */
+static u32 before_class(const struct cpu *cpu, const struct block *block, enum retire_class class)
 {
-	u64 total = 0;
+	s64 live = cpu->live[class];
 
-	for (u32 i = 0; i < block->ninsns; i++)
-		total += weight_of(&block->weights[i], class);
-	return total;
-}
+	for (u32 i = 0; i < block->ninsns; i++) {
+		u32 weight = weight_of(&block->weights[i], class);
 
-static bool reaches_trip(const struct cpu *cpu, const struct block *block)
-{
-	for (retire_wanted left = mode_counts(block->mode); left;) {
-		enum retire_class class = next_class(&left);
-		u64 total = block_total(block, class);
-
-		if (total && cpu->live[class] + (s64)total >= 0)
-			return true;
+		live += weight;
+		if (weight && live >= 0)
+			return i;
 	}
-	return false;
+	return block->ninsns;
+}
+
+static u32 before_trip(const struct cpu *cpu, const struct block *block)
+{
+	u32 n = block->ninsns;
+
+	for (retire_wanted left = mode_counts(block->mode); left;)
+		n = least(n, before_class(cpu, block, next_class(&left)));
+	return n;
+}
+
+/* Nothing of the slice has been used. */
+static void shorten_slice(struct cpu *cpu, u64 slice)
+{
+	struct engine *eng = cpu->engine;
+
+	if (slice >= eng->slice)
+		return;
+	eng->budget += eng->slice - slice;
+	set_slice(cpu, slice);
+	eng->held = false;
+	start_records(cpu);
 }
 
 void count_tripped(struct cpu *cpu, const struct block *block)
 {
+	struct engine *eng = cpu->engine;
+	u32 before;
+
 	place_refund_weights(cpu, block, 0);
 	count_flush(cpu, cpu_privilege(cpu));
 	start(cpu);
-	if (reaches_trip(cpu, block))
-		cpu->engine->steps = block->ninsns;
+	before = before_trip(cpu, block);
+	if (before == block->ninsns)
+		return;
+	if (before)
+		shorten_slice(cpu, before);
+	else
+		eng->step = true;
+	eng->near = true;
 }

@@ -25,9 +25,10 @@ void count_spend(struct cpu *cpu);
 void count_refund_block(struct cpu *cpu, const struct block *block);
 /* Moves what retired since the last call into the tallies. Before the privilege changes. */
 void count_flush(struct cpu *cpu, enum retire_privilege privilege);
-/* A block asked for more than the slice has: a new slice, or its instructions one at a time. */
+/* A block asked for more than the slice has: a new slice, or blocks of one instruction. */
 void count_renew(struct cpu *cpu, const struct block *block);
-/* A block would reach a trip, and has taken nothing back: its instructions one at a time. */
+/* A block would reach a trip, and has taken nothing back: a slice up to the instruction that does,
+ * or that one alone. */
 void count_tripped(struct cpu *cpu, const struct block *block);
 
 #endif

@@ -197,7 +197,10 @@ struct engine {
 	u64 since[NSPACES]; /* the last one in which that may have been code of the space */
 	u64 slice;     /* instructions the countdown started from */
 	u64 budget;    /* instructions that may retire beyond the slice */
-	u32 steps;     /* instructions to be executed one at a time: a block would go too far */
+	bool step;     /* the next instruction is to be executed alone */
+	bool whole;    /* the slice is not a part of what is left: the next one would not be longer */
+	bool held;     /* it ends one instruction in front of a trip: count.c */
+	bool near;     /* the slice ends within a block: it is executed in blocks of one instruction */
 	bool spent;    /* what is left of the budget is less than a block, and need not be used */
 	bool owed;     /* an instruction that reached a trip before it was done: execute it, whatever comes */
 	bool counting; /* the countdown and cpu->live[] have begun: count.h */
@@ -266,6 +269,12 @@ static inline const u8 *exec_view(const struct engine *eng, const u8 *rw)
 void epoch_begin(struct cpu *cpu, enum space space); /* others may have changed code of the space */
 void epoch_notice(struct cpu *cpu); /* the same, if somebody has made himself heard: cpu/shared.h */
 void jump_update_key(struct cpu *cpu, u32 mode);
+/* Code of this mode looks into the jump cache; what is short-lived does not, and leaves its entries
+ * to the others. */
+static inline bool jump_usable(u32 mode)
+{
+	return !(mode & (MODE_STEP | MODE_CUT));
+}
 /* Where translated code would jump to from here without asking, or NULL. Updates the key. */
 const void *jump_known(struct cpu *cpu, u32 mode);
 /* This block is at RIP. Its pages must have been noted. */

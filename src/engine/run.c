@@ -96,7 +96,7 @@ static struct block *find_block(struct cpu *cpu, u32 mode, enum guest_fault *fau
 		return NULL;
 	if (!block)
 		block = make_block(cpu, mode, gpa, host, fault);
-	if (block)
+	if (block && jump_usable(mode))
 		note_block(cpu, block, host - (gpa & ~PAGE_MASK));
 	return block;
 }
@@ -167,7 +167,7 @@ static bool assisted(struct cpu *cpu)
 	if (likely(!cpu->assist))
 		return false;
 	count_flush(cpu, cpu_privilege(cpu));
-	cpu->engine->steps = 0;
+	cpu->engine->step = false;
 	return cpu->assist(cpu, cpu->assist_owner) && count_left(cpu);
 }
 
@@ -181,7 +181,7 @@ static enum turn before_entry(struct cpu *cpu)
 		return exit_with(cpu, EXIT_MMIO);
 	if (cpu->engine->owed) {
 		cpu->engine->owed = false;
-		cpu->engine->steps = 1;
+		cpu->engine->step = true;
 		return TURN_AGAIN;
 	}
 	if (deliver(cpu) == TURN_RETURN)
@@ -214,12 +214,12 @@ static bool breakpoint_here(struct cpu *cpu)
 
 /*
  * One instruction at a time: the guest or a debugger steps, an interrupt shadow or RF ends with the
- * next instruction, MMIO answers belong to it alone, or a block is longer than what is left.
+ * next instruction, MMIO answers belong to it alone, or a run ends with it.
  */
 static bool must_step(const struct cpu *cpu)
 {
 	return (cpu->mode & MODE_STEP) || cpu->shadow || (cpu->rflags & FL_RF) ||
-	       cpu->mmio.nreads || cpu->engine->steps;
+	       cpu->mmio.nreads || cpu->engine->step;
 }
 
 /* After translated code. */
@@ -361,7 +361,7 @@ static void link_to(struct cpu *cpu, struct link *link, u32 mode)
 
 	/* A visit that finds no link would come back here: the instruction is stepped over. */
 	if (link->apart)
-		cpu->engine->steps = 1;
+		cpu->engine->step = true;
 	/* The target is in the same page as the block just left, which is still valid. */
 	if (cpu->code->nwritten || link->to)
 		return;
@@ -369,7 +369,7 @@ static void link_to(struct cpu *cpu, struct link *link, u32 mode)
 	if (!to || to->gpa2 != NO_GPA || cpu->engine->link_epoch != cpu->engine->flushes)
 		return;
 	link_set(link, to);
-	if (link->apart)
+	if (link->apart || !jump_usable(mode))
 		return;
 	jump_update_key(cpu, mode);
 	jump_remember(cpu, to); /* for the visit that is next */
@@ -472,20 +472,22 @@ static enum turn visit(struct cpu *cpu)
 		observe_alone(cpu);
 	if (must_step(cpu))
 		mode |= MODE_STEP;
-	if (eng->steps)
-		eng->steps--;
+	else if (eng->near)
+		mode |= MODE_CUT;
+	eng->step = false;
 	if (breakpoint_here(cpu))
 		return TURN_AGAIN;
-	if (!(mode & MODE_STEP))
+	if (jump_usable(mode))
 		known = jump_known(cpu, mode);
 	if (known)
 		return enter(cpu, mode, known, NULL);
 	block = find_block(cpu, mode, &fault);
 	if (!block)
 		return fault == FAULT_EXIT ? TURN_RETURN : TURN_AGAIN;
-	jump_update_key(cpu, mode);
-	if (!(mode & MODE_STEP))
+	if (jump_usable(mode)) {
+		jump_update_key(cpu, mode);
 		jump_remember(cpu, block);
+	}
 	return enter(cpu, mode, exec_view(eng, block->code), block);
 }
 

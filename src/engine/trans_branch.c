@@ -40,7 +40,7 @@ void block_leave(struct trans *t, enum leave why, u64 arg, u64 rip)
 /* Non-flat code has one linear address for many RIPs: only the dispatcher sorts that out. */
 static bool jump_cache_usable(const struct trans *t)
 {
-	return t->mode & (MODE_CODE64 | MODE_FLAT);
+	return jump_usable(t->mode) && (t->mode & (MODE_CODE64 | MODE_FLAT));
 }
 
 static struct ea jump_ea(s32 column)

@@ -105,6 +105,12 @@ static struct ea live(enum retire_class class)
 	return ea_base(RSP, CPU(live) + 8 * (s32) class);
 }
 
+void emit_last_rip(struct trans *t, u64 rip)
+{
+	emit_mov_imm(&t->e, S0, rip);
+	emit_rm(&t->e, true, OP_MOV_STORE, S0, ea_base(RSP, CPU(last_rip)));
+}
+
 /* On one way out of a block: its last instruction is done, and if it reached a trip the next block
  * shall not begin. */
 static void add_at_end(struct trans *t, enum retire_class class)
@@ -113,8 +119,7 @@ static void add_at_end(struct trans *t, enum retire_class class)
 
 	emit_group1_mem(&t->e, true, GROUP_ADD, live(class), 1);
 	below = emit_jcc(&t->e, CC_S);
-	emit_mov_imm(&t->e, S0, t->rip);
-	emit_rm(&t->e, true, OP_MOV_STORE, S0, ea_base(RSP, CPU(last_rip)));
+	emit_last_rip(t, t->rip);
 	emit_insn(&t->e, &(struct enc){ .lock = true,
 					.opcode = 0x81,
 					.reg = 1, /* OR */

@@ -195,7 +195,7 @@ static bool page_left(const struct trans *t)
 /* --- behind branches --- */
 
 #define NOT_BEHIND_BRANCHES                                                             \
-	(MODE_STEP | MODE_APART | MODE_LBR | MODE_COUNT_BRANCHES | MODE_TRIP_BRANCHES | \
+	(MODE_STEP | MODE_CUT | MODE_APART | MODE_LBR | MODE_COUNT_BRANCHES | MODE_TRIP_BRANCHES | \
 	 MODE_OBSERVE_MEMORY | MODE_OBSERVE_BRANCHES)
 
 /* A direct branch that a block could go on behind. */
@@ -264,9 +264,14 @@ static bool go_on(struct trans *t, struct scan *s)
 	return true;
 }
 
+static u32 most_insns(u32 mode)
+{
+	return mode & (MODE_STEP | MODE_CUT) ? 1 : BLOCK_INSNS;
+}
+
 enum scan_result scan_block(struct trans *t, enum guest_fault *fault)
 {
-	u32 limit = t->mode & MODE_STEP ? 1 : BLOCK_INSNS;
+	u32 limit = most_insns(t->mode);
 
 	t->special = false;
 	for (t->nscan = 0; t->nscan < limit && !page_left(t); t->nscan++) {

@@ -36,6 +36,8 @@ static void emit_head(struct trans *t, u8 **count, u8 **jumps)
 	emit_group1_mem(&t->e, false, GROUP_CMP, ea_base(RSP, CPU(attention)), 0);
 	jumps[1] = emit_jcc(&t->e, CC_NE);
 	jumps[2] = emit_heat(t);
+	if (t->mode & MODE_CUT)
+		emit_last_rip(t, t->block->rip);
 	count_begin_block(t);
 }
 

@@ -26,12 +26,12 @@ static bool is_fixed(u32 counter)
 	return counter >= PMU_FIXED_BASE;
 }
 
-static u32 slot(u32 counter)
+static inline u32 slot(u32 counter)
 {
 	return is_fixed(counter) ? counter - PMU_FIXED_BASE + HWPMU_GENERAL : counter;
 }
 
-static u64 wrap(const struct hwpmu *pmu, u32 counter)
+static inline u64 wrap(const struct hwpmu *pmu, u32 counter)
 {
 	return BIT(is_fixed(counter) ? pmu->model->fixed_width : pmu->model->general_width);
 }
@@ -42,17 +42,14 @@ u64 hwpmu_all(const struct hwpmu *pmu)
 }
 
 /* How often what the counter counts has occurred up to now, in one world. */
-static u64 occurrences_in(const struct retire_tally *tally, const struct hwpmu_counter *c)
+static inline u64 occurrences_in(const struct retire_tally *tally, const struct hwpmu_counter *c)
 {
-	u64 n = 0;
+	u64 os = retire_count(tally, c->class, RETIRE_OS), usr = retire_count(tally, c->class, RETIRE_USR);
 
-	for (u32 privilege = RETIRE_OS; privilege <= RETIRE_USR; privilege++)
-		if (c->privileges & BIT(privilege))
-			n += retire_count(tally, c->class, privilege);
-	return n;
+	return (c->privileges & BIT(RETIRE_OS) ? os : 0) + (c->privileges & BIT(RETIRE_USR) ? usr : 0);
 }
 
-static u64 occurrences(const struct hwpmu *pmu, const struct hwpmu_counter *c)
+static inline u64 occurrences(const struct hwpmu *pmu, const struct hwpmu_counter *c)
 {
 	u64 n = 0;
 
@@ -64,13 +61,13 @@ static u64 occurrences(const struct hwpmu *pmu, const struct hwpmu_counter *c)
 }
 
 /* What the counter's tallies add up to now. */
-static u64 sum(const struct hwpmu *pmu, const struct hwpmu_counter *c)
+static inline u64 sum(const struct hwpmu *pmu, const struct hwpmu_counter *c)
 {
 	return occurrences(pmu, c) * c->times;
 }
 
 /* The value, with what has carried out of the counter's width still on top. */
-static u64 unwrapped(const struct hwpmu *pmu, u32 counter)
+static inline u64 unwrapped(const struct hwpmu *pmu, u32 counter)
 {
 	const struct hwpmu_counter *c = &pmu->counter[slot(counter)];
 
@@ -84,7 +81,7 @@ static bool wants_pmi(const struct hwpmu *pmu, u32 counter)
 	return pmu->select[counter] & EVENTSEL_INT;
 }
 
-static void settle(struct hwpmu *pmu, u32 counter)
+static inline void settle(struct hwpmu *pmu, u32 counter)
 {
 	struct hwpmu_counter *c = &pmu->counter[slot(counter)];
 	u64 value = unwrapped(pmu, counter);
@@ -246,6 +243,15 @@ void hwpmu_write(struct hwpmu *pmu, u32 counter, u64 value)
 	c->value = value & (wrap(pmu, counter) - 1);
 }
 
+void hwpmu_add(struct hwpmu *pmu, u32 counter, u64 value)
+{
+	struct hwpmu_counter *c = &pmu->counter[slot(counter)];
+
+	must(hwpmu_all(pmu) & BIT(counter));
+	settle(pmu, counter);
+	c->value = (c->value + value) & (wrap(pmu, counter) - 1);
+}
+
 void hwpmu_write_worlds(struct hwpmu *pmu, u32 counter, u8 worlds)
 {
 	must(hwpmu_all(pmu) & BIT(counter));
@@ -341,7 +347,7 @@ u64 hwpmu_take_overflows(struct hwpmu *pmu)
 }
 
 /* Occurrences until the counter overflows, or NEVER if none at this privilege counts. */
-static u64 distance(const struct hwpmu *pmu, u32 counter, enum retire_privilege privilege)
+static inline u64 distance(const struct hwpmu *pmu, u32 counter, enum retire_privilege privilege)
 {
 	const struct hwpmu_counter *c = &pmu->counter[slot(counter)];
 	u64 value = unwrapped(pmu, counter);
@@ -376,7 +382,7 @@ u64 hwpmu_horizon(const struct hwpmu *pmu, enum retire_privilege privilege, reti
 	return horizon;
 }
 
-static void arm(const struct hwpmu *pmu, u32 counter, struct retire_trips *trips)
+static inline void arm(const struct hwpmu *pmu, u32 counter, struct retire_trips *trips)
 {
 	const struct hwpmu_counter *c = &pmu->counter[slot(counter)];
 	enum retire_privilege any = c->privileges & BIT(RETIRE_OS) ? RETIRE_OS : RETIRE_USR;

@@ -92,6 +92,7 @@ u64 hwpmu_all(const struct hwpmu *pmu);
 
 u64 hwpmu_read(const struct hwpmu *pmu, u32 counter);
 void hwpmu_write(struct hwpmu *pmu, u32 counter, u64 value); /* bits above the width are dropped */
+void hwpmu_add(struct hwpmu *pmu, u32 counter, u64 value);   /* the same; never overflows by it */
 
 void hwpmu_write_worlds(struct hwpmu *pmu, u32 counter, u8 worlds);
 void hwpmu_write_select(struct hwpmu *pmu, u32 i, u64 value);

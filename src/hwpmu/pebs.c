@@ -43,7 +43,7 @@ static void reload(struct hwpmu *pmu, u64 counters)
 
 		counters &= counters - 1;
 		if (read_word(pmu, reset_address(pmu, counter), &value))
-			hwpmu_write(pmu, counter, value + hwpmu_read(pmu, counter));
+			hwpmu_add(pmu, counter, value);
 	}
 }
 

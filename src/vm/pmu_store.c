@@ -71,7 +71,8 @@ static void sample(void *owner, u64 cfg, struct pebs_sample *sample)
 
 	sample->rflags = cpu->rflags;
 	sample->rip = cpu->rip;
-	bytes_copy(sample->regs, cpu->regs, sizeof(sample->regs));
+	for (u32 i = 0; i < ARRAY_SIZE(sample->regs); i++)
+		sample->regs[i] = cpu->regs[i];
 	sample->eventing_rip = cpu->last_rip;
 	sample->tsc = guest_tsc(cpu);
 	sample_access(vcpu, sample);
