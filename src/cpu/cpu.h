@@ -278,6 +278,7 @@ struct cpu {
 	s64 live[NRETIRE]; /* what grows of it while guest code runs, from minus what is left to a trip: engine/count.h */
 	struct retire_trips trips; /* where to end the run; the owner's, read at engine_run() */
 	struct branch_ring branches;
+	struct branch_log branch_log; /* empty outside translated code */
 	/*
 	 * Called when a trip is reached, between two instructions and with all state but the vectors'
 	 * complete. True: go on, to the trips as they now are. NULL: the run ends. The owner's.

@@ -71,7 +71,19 @@ static u32 count_mode(const struct cpu *cpu)
 	return (cpu->wanted & COUNT_BRANCHES ? MODE_COUNT_BRANCHES : 0) |
 	       (cpu->wanted & COUNT_MEMORY ? MODE_COUNT_MEMORY : 0) |
 	       (cpu->wanted & COUNT_CYCLES ? MODE_COUNT_CYCLES : 0) |
+	       (cpu->wanted & OBSERVED_IN_BRANCHES ? MODE_COUNT_MISSES : 0) |
 	       (cpu->trips.armed & RETIRE_BIT(RETIRE_BRANCHES) ? MODE_TRIP_BRANCHES : 0);
+}
+
+static u32 record_mode(const struct cpu *cpu)
+{
+	const u32 near = BIT(BRANCH_FAR) - 1;
+	u32 kinds = cpu->branches.kinds[cpu_privilege(cpu)] & near;
+
+	if (!kinds)
+		return 0;
+	return MODE_LBR | (kinds == near ? MODE_LBR_ANY : 0) |
+	       (cpu->branches.call_stack ? MODE_LBR_STACK : 0);
 }
 
 static u32 observe_mode(const struct cpu *cpu)
@@ -87,10 +99,8 @@ static u32 observe_mode(const struct cpu *cpu)
 void cpu_update_mode(struct cpu *cpu)
 {
 	u32 mode = code_mode(cpu) | privilege_mode(cpu) | fpu_mode(cpu) | count_mode(cpu) |
-		   observe_mode(cpu);
+		   observe_mode(cpu) | record_mode(cpu);
 
-	if (branch_wanted(&cpu->branches))
-		mode |= MODE_LBR;
 	if (cpu_long_mode(cpu))
 		mode |= MODE_LONG;
 	if (cpu->tsc_scale == TSC_SCALE_ONE && (!cpu->cpl || !(cpu->cr4 & CR4_TSD)))

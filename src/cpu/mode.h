@@ -38,6 +38,7 @@
 #define MODE_COUNT_BRANCHES BIT(17)
 #define MODE_COUNT_MEMORY   BIT(18)
 #define MODE_COUNT_CYCLES   BIT(19)
+#define MODE_COUNT_MISSES   BIT(20) /* of branches: the timing model counts them */
 #define MODE_TRIP_BRANCHES  BIT(21) /* all branches once more: their trip is near */
 
 /* What translated code shows to the timing model. All of memory, or nothing of it: what a cache holds
@@ -67,7 +68,10 @@
 /* One instruction a block, linked to the next: on the way to an exact end. Never in cpu->mode. */
 #define MODE_CUT BIT(29)
 
-#define MODE_LBR BIT(24) /* near branches are recorded: branch_wanted() */
+/* Near branches are recorded at this privilege: branch_wanted(). */
+#define MODE_LBR       BIT(24)
+#define MODE_LBR_ANY   BIT(25) /* all kinds of them */
+#define MODE_LBR_STACK BIT(26) /* as a call stack */
 
 void cpu_update_mode(struct cpu *cpu);
 

@@ -74,6 +74,28 @@ u64 observe_fetch(struct cpu *cpu, u64 linear, u32 desc, const u8 *return_pc)
 	return observe_end(cpu, desc, return_pc, SLOW_DIRECT);
 }
 
+/* For the note that may come of the branch. */
+static void note_miss(struct cpu *cpu, u64 from)
+{
+	struct branch_note *note = branch_next_note(&cpu->branch_log);
+
+	note->missed_count = cpu->spill[SPILL_R14];
+	note->missed_from = from;
+}
+
+void observe_settle(struct cpu *cpu)
+{
+	branch_settle(&cpu->branches, &cpu->branch_log, cpu->engine->meta, COUNT_SHIFT);
+}
+
+u64 observe_log_full(struct cpu *cpu, u64 s0, u32 unused, const u8 *return_pc)
+{
+	(void)unused, (void)return_pc;
+	observe_settle(cpu);
+	cpu->spill[SPILL_HOST] = s0;
+	return SLOW_DIRECT;
+}
+
 u64 observe_branch(struct cpu *cpu, u64 target, u32 kind, const u8 *return_pc)
 {
 	struct timing *t = &cpu->timing;
@@ -92,7 +114,8 @@ u64 observe_branch(struct cpu *cpu, u64 target, u32 kind, const u8 *return_pc)
 		timing_return(t, target);
 		break;
 	}
-	cpu->branches.missed = t->seen.mispredicted;
+	if (t->seen.mispredicted)
+		note_miss(cpu, from);
 	cpu->spill[SPILL_HOST] = target;
 	cpu->last_rip = from;
 	if (count_at_trip(cpu))

@@ -219,14 +219,13 @@ struct engine {
 	bool has_rorx; /* the host has */
 	u64 (*enter)(struct cpu *cpu, const void *code);
 	u8 *leave, *slow, *share, *commit, *call; /* writable view */
-	u8 *record[BRANCH_FAR], *record_no_call; /* the same: of near branches, trans_lbr.c */
+	u8 *log_full; /* the same */
 	u8 *observe_access, *observe_fetch, *observe_branch;
 	u64 blocks_made, flushes;
 };
 
-/* thunk.c, trans_lbr.c */
+/* thunk.c */
 bool thunks_make(struct engine *eng);
-void lbr_thunks_make(struct engine *eng, struct emitter *e);
 
 /* cache_memory.c, cache.c */
 #define MAX_BLOCKS	(1u << 20)
@@ -347,6 +346,9 @@ enum observe_kind { OBSERVE_TAKEN, OBSERVE_NOT_TAKEN, OBSERVE_INDIRECT, OBSERVE_
 u64 observe_access(struct cpu *cpu, u64 host, u32 desc, const u8 *return_pc);
 u64 observe_fetch(struct cpu *cpu, u64 linear, u32 desc, const u8 *return_pc);
 u64 observe_branch(struct cpu *cpu, u64 target, u32 kind, const u8 *return_pc);
+/* The log of branches is full; S0 stays what it is. */
+u64 observe_log_full(struct cpu *cpu, u64 s0, u32 unused, const u8 *return_pc);
+void observe_settle(struct cpu *cpu); /* makes records of what translated code noted */
 /* Before an instruction that may be described when it has run. */
 void observe_alone(struct cpu *cpu);
 /* Behind an access that C observed: leaves translated code if a trip is reached. */

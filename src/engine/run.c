@@ -457,6 +457,8 @@ static enum turn enter(struct cpu *cpu, u32 mode, const void *code, const struct
 	flags_in(cpu);
 	why = cpu->engine->enter(cpu, code);
 	flags_out(cpu);
+	if (unlikely(branch_noted(&cpu->branch_log)))
+		observe_settle(cpu);
 	return after(cpu, why, mode, block);
 }
 

@@ -127,7 +127,6 @@ bool thunks_make(struct engine *eng)
 	make_slow(&e, finish, slow_share);
 	eng->commit = e.p;
 	make_slow(&e, finish, slow_commit);
-	lbr_thunks_make(eng, &e);
 	eng->call = e.p;
 	make_slow(&e, finish, call_insn);
 	eng->observe_access = e.p;
@@ -136,6 +135,8 @@ bool thunks_make(struct engine *eng)
 	make_slow(&e, finish, observe_fetch);
 	eng->observe_branch = e.p;
 	make_slow(&e, finish, observe_branch);
+	eng->log_full = e.p;
+	make_slow(&e, finish, observe_log_full);
 	eng->enter = (u64(*)(struct cpu *, const void *))(uintptr_t)exec_view(eng, entry);
 	eng->code_next = e.p;
 	return !e.full;

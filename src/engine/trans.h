@@ -132,6 +132,13 @@ struct side {
 	u8 index;
 };
 
+/* A branch that is noted where it is taken: trans_lbr.c. */
+struct placed_site {
+	struct branch_site *site;
+	u8 index;
+};
+
+#define MAX_SITES (BLOCK_INSNS + 2)
 #define MAX_SIDES 8
 #define MAX_LINKS (2 + SHARE_SLOTS + MAX_SIDES)
 
@@ -177,6 +184,8 @@ struct trans {
 	u32 nlinks;
 	struct side sides[MAX_SIDES];
 	u32 nsides;
+	struct placed_site sites[MAX_SITES];
+	u32 nsites;
 
 	struct source source;
 	struct insn insn;
@@ -280,6 +289,7 @@ bool count_end_block(struct trans *t);	 /* behind the block; false: cache full *
 /* trans_lbr.c: a near branch is taken. Destroys the flags and S1; S0 too, or keeps the target in it. */
 void lbr_record_direct(struct trans *t, enum branch_kind kind, u64 target);
 void lbr_record_indirect(struct trans *t, enum branch_kind kind);
+void lbr_end_block(struct trans *t);
 /* trans_observe.c: each does nothing unless the mode asks for it. Destroy S1 and the flags. */
 void observe_insn(struct trans *t);	       /* at the start of each */
 void observe_data(struct trans *t, u32 desc);  /* host address in S0, offset of its TLB entry in S1 */
@@ -288,6 +298,7 @@ void observe_indirect(struct trans *t);	       /* target in S0 */
 void observe_call(struct trans *t);	       /* besides observe_indirect(); destroys S0 */
 void observe_return(struct trans *t);	       /* target in S0 */
 void observe_jump(struct trans *t);	       /* direct */
+void observe_log(struct trans *t, u8 *from);   /* from: a jump if it is full */
 void observe_emit_stubs(struct trans *t);
 
 /* trans_source.c */

@@ -167,6 +167,36 @@ static void end_conditional(struct trans *t, u8 cc, u64 target)
 	taken_path(t, target);
 }
 
+/* In the middle of a block somebody looks on: the flags are kept for the next instruction. */
+static bool looked_at(struct trans *t)
+{
+	if (!(t->mode & (MODE_OBSERVE_BRANCHES | MODE_LBR)))
+		return false;
+	t->at += t->at + 1 < t->nscan;
+	flags_keep(t);
+	t->at = t->index;
+	t->reached = NO_GROUP; /* S0 was */
+	return true;
+}
+
+static void follow_conditional(struct trans *t, bool taken)
+{
+	if (!looked_at(t))
+		return;
+	observe_conditional(t, taken);
+	if (taken)
+		lbr_record_direct(t, BRANCH_JCC, branch_target(t));
+}
+
+static void follow_direct(struct trans *t, enum branch_kind kind)
+{
+	if (!looked_at(t))
+		return;
+	if (kind == BRANCH_REL_CALL)
+		observe_call(t);
+	lbr_record_direct(t, kind, branch_target(t));
+}
+
 /* In the middle of a block: out of it if the branch goes where the block does not. */
 static void jcc_through(struct trans *t, const struct scan *s)
 {
@@ -175,18 +205,22 @@ static void jcc_through(struct trans *t, const struct scan *s)
 					       .target = s->side,
 					       .flags = t->flags,
 					       .index = t->index };
+	follow_conditional(t, s->inverted);
 }
 
 /* The ways out of the middle, behind the block. */
 void emit_sides(struct trans *t)
 {
-	t->mode = t->block->mode; /* nothing has changed it before a branch */
 	for (u32 i = 0; i < t->nsides; i++) {
 		const struct side *side = &t->sides[i];
 
+		t->mode = t->block->mode; /* nothing has changed it before a branch */
+		scan_select(t, side->index);
+		t->index = side->index;
 		emit_patch(&t->e, side->site, t->e.p);
 		t->flags = side->flags;
 		flags_save(t);
+		follow_conditional(t, !t->scan[side->index].inverted);
 		count_give_back(t, side->index + 1);
 		block_end_direct(t, side->target);
 	}
@@ -289,8 +323,10 @@ static void cut_target(struct trans *t)
 
 static void jmp(struct trans *t)
 {
-	if (t->scan[t->at].through)
+	if (t->scan[t->at].through) {
+		follow_direct(t, BRANCH_REL_JMP);
 		return;
+	}
 	if (t->insn.ops[0].kind == OPERAND_IMM) {
 		flags_save(t);
 		observe_jump(t);
@@ -335,8 +371,10 @@ static void call(struct trans *t)
 		t->reached = NO_GROUP; /* S0 was */
 	}
 	push_value(t, next, t->insn.opsize);
-	if (t->scan[t->at].through)
+	if (t->scan[t->at].through) {
+		follow_direct(t, BRANCH_REL_CALL);
 		return;
+	}
 	flags_save(t);
 	observe_call(t);
 	if (direct) {

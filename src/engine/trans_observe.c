@@ -126,9 +126,6 @@ static bool observes_branches(const struct trans *t)
 /* One at a time the model's own note is kept up, for whoever describes the instruction. */
 static void predicted(struct trans *t)
 {
-	if (t->mode & MODE_LBR)
-		emit_mov_mem_imm(&t->e, true,
-				 at(CPU(branches) + (s32)offsetof(struct branch_ring, missed)), 0);
 	if (t->mode & MODE_STEP)
 		emit_insn(&t->e, &(struct enc){ .opcode = 0xc6,
 						.is_mem = true,
@@ -227,6 +224,12 @@ void observe_jump(struct trans *t)
 {
 	if (observes_branches(t))
 		predicted(t);
+}
+
+/* The log of branches is full. */
+void observe_log(struct trans *t, u8 *from)
+{
+	new_stub(t, t->eng->log_full, 0, from)->back = t->e.p;
 }
 
 /* --- behind the block --- */

@@ -195,8 +195,8 @@ static bool page_left(const struct trans *t)
 /* --- behind branches --- */
 
 #define NOT_BEHIND_BRANCHES                                                             \
-	(MODE_STEP | MODE_CUT | MODE_APART | MODE_LBR | MODE_COUNT_BRANCHES | MODE_TRIP_BRANCHES | \
-	 MODE_OBSERVE_MEMORY | MODE_OBSERVE_BRANCHES)
+	(MODE_STEP | MODE_CUT | MODE_APART | MODE_COUNT_BRANCHES | MODE_COUNT_MISSES |          \
+	 MODE_TRIP_BRANCHES | MODE_OBSERVE_MEMORY)
 
 /* A direct branch that a block could go on behind. */
 static bool followable(const struct trans *t, const struct scan *s)

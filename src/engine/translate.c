@@ -360,8 +360,9 @@ static bool finish(struct trans *t, u8 *count)
 
 	if (!count_end_block(t))
 		return false;
-	emit_stubs(t);
 	emit_sides(t);
+	emit_stubs(t);
+	lbr_end_block(t);
 	if (!emit_links(t))
 		return false;
 	b->places = keep(t, t->places, t->nplaces * sizeof(*b->places));
@@ -402,7 +403,7 @@ struct block *translate(struct cpu *cpu, u32 mode, gpa_t gpa, const u8 *host,
 	t.rip = cpu->rip;
 	t.linear_base = mode & MODE_CODE64 ? 0 : cpu->seg[CS].base;
 	t.offset = t.index = 0;
-	t.nstubs = t.nplaces = t.nobserve_stubs = t.nrecipes = t.nlinks = t.nsides = t.at = 0;
+	t.nstubs = t.nplaces = t.nobserve_stubs = t.nrecipes = t.nlinks = t.nsides = t.nsites = t.at = 0;
 	t.observed_line = NO_GPA;
 	t.shadow = t.opened = false;
 	t.source = (struct source){ 0 };

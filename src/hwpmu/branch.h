@@ -1,9 +1,9 @@
 /* SPDX-License-Identifier: MIT */
 /*
  * The last branches: what the processor writes when a branch retires, and the physical PMU reads.
- * The other half of what silicon shares with its PMU, besides retire.h. Translated code appends to
- * the ring itself (engine/trans_lbr.c); branch_record() says what that code has to do, and is what
- * C code calls.
+ * The other half of what silicon shares with its PMU, besides retire.h. C code calls
+ * branch_record(). Translated code notes its near branches in a log (engine/trans_lbr.c), which
+ * branch_settle() moves to the ring whenever that code is left: nobody else ever sees the log.
  *
  * Owned by the vCPU thread. Freestanding.
  */
@@ -34,9 +34,7 @@ struct branch_entry {
 	u64 unused;
 };
 
-#define BRANCH_DEPTH	   32
-#define BRANCH_ENTRY_SHIFT 6
-_Static_assert(sizeof(struct branch_entry) == 1 << BRANCH_ENTRY_SHIFT, "translated code shifts");
+#define BRANCH_DEPTH 32
 
 struct branch_ring {
 	u8 kinds[2];	 /* to record, by the privilege after the branch; all 0: nothing is */
@@ -46,7 +44,7 @@ struct branch_ring {
 	u32 mask;	 /* the depth, a power of two, minus one */
 	u64 cycles;	 /* of the last record */
 	u64 cycles_from; /* what to add to the processor's live count of cycles */
-	u64 missed;	 /* the branch that is about to be recorded; the timing model's */
+	u64 missed;	 /* the branch that is about to be recorded was mispredicted */
 	struct branch_entry entry[BRANCH_DEPTH];
 };
 
@@ -54,6 +52,34 @@ static inline bool branch_wanted(const struct branch_ring *ring)
 {
 	return ring->kinds[RETIRE_OS] | ring->kinds[RETIRE_USR];
 }
+
+/* What is known of a near branch when it is translated. */
+struct branch_site {
+	u64 from, to;	   /* to: of a direct one */
+	u32 cycles_behind; /* of its block, that are in the count already */
+	u8 kind;
+	bool indirect, no_call; /* no_call: of the next instruction */
+};
+
+/* A near branch that was taken. Those of a visit to translated code differ in count or address; a
+ * count is never 0. */
+struct branch_note {
+	u64 site; /* offset of a struct branch_site; 0: none */
+	s64 count, stalls;
+	u64 to; /* of an indirect one */
+	s64 missed_count;
+	u64 missed_from; /* a branch with this count and address was mispredicted; the timing model's */
+	u64 unused[2];
+};
+
+/* A ring of notes. It may run over, but for a call stack: what is not among the last is no record. */
+#define BRANCH_NOTES 64
+_Static_assert(BRANCH_NOTES > BRANCH_DEPTH && !(BRANCH_NOTES % BRANCH_DEPTH), "see branch.c");
+
+struct branch_log {
+	u64 at; /* where the next note goes, in bytes */
+	struct branch_note note[BRANCH_NOTES];
+};
 
 /* A branch retired. The privileges are those before and after it. */
 struct branch {
@@ -64,5 +90,18 @@ struct branch {
 
 void branch_record(struct branch_ring *ring, const struct retire_tally *tally,
 		   const struct branch *branch);
+
+static inline struct branch_note *branch_next_note(struct branch_log *log)
+{
+	return (struct branch_note *)((u8 *)log->note + log->at);
+}
+
+static inline bool branch_noted(const struct branch_log *log)
+{
+	return log->at || log->note[0].missed_count || log->note[BRANCH_NOTES - 1].site;
+}
+
+/* Makes records of the notes. A count is shifted to get instructions; sites are offsets from there. */
+void branch_settle(struct branch_ring *ring, struct branch_log *log, const u8 *sites, u32 count_shift);
 
 #endif

@@ -218,6 +218,121 @@ static void a_branch_that_faults_is_not_recorded(void **state)
 	m->cpu->branches.kinds[RETIRE_OS] = m->cpu->branches.kinds[RETIRE_USR] = 0;
 }
 
+/* Branches of every kind, some of them predicted badly, in a loop that becomes hot, and faults in the
+ * middle of it. The handler goes on behind the DIV. */
+GUEST_CODE(often, "mov $300, %ecx\n"
+		  "mov $7, %edx\n"
+		  "1: imul $1103515245, %edx, %edx\n"
+		  "add $12345, %edx\n"
+		  "call 2f\n"
+		  "test $0x10000, %edx\n"
+		  "jz 3f\n"
+		  "add $7, %edi\n"
+		  "jmp 4f\n"
+		  "3: sub $3, %edi\n"
+		  "4: adc $1, %esi\n"
+		  "test $0x60000, %edx\n"
+		  "jnz 5f\n"
+		  "xor %ebx, %ebx\n"
+		  "div %ebx\n"
+		  "5: lea 6f(%rip), %rax\n"
+		  "test $0x80000, %edx\n"
+		  "jz 7f\n"
+		  "lea 8f(%rip), %rax\n"
+		  "7: jmp *%rax\n"
+		  "6: nop\n"
+		  "8: call 9f\n"
+		  "9: pop %rax\n"
+		  "dec %ecx\n"
+		  "jnz 1b\n"
+		  "out %al, $0xf4\n"
+		  "2: push %rbx\n"
+		  "lea 10f(%rip), %rbx\n"
+		  "call *%rbx\n"
+		  "pop %rbx\n"
+		  "ret\n"
+		  "10: ret\n"
+		  ".org often_start + 0x200\n"
+		  "addq $2, (%rsp)\n"
+		  "iretq\n");
+
+#define MOST 16000
+
+static u64 add_to_hash(u64 hash, u64 value)
+{
+	return (hash ^ value) * 0x100000001b3ull;
+}
+
+static u64 hash_of(const struct branch_ring *ring)
+{
+	u64 hash = ring->top;
+
+	for (u32 i = 0; i < BRANCH_DEPTH; i++) {
+		const struct branch_entry *e = &ring->entry[i];
+
+		hash = add_to_hash(hash, e->from);
+		hash = add_to_hash(hash, e->to);
+		hash = add_to_hash(hash, e->kind << 1 | !!e->missed);
+		hash = add_to_hash(hash, e->cycles);
+		hash = add_to_hash(hash, e->since);
+	}
+	return hash;
+}
+
+static void begin_often(struct machine *m, u8 kinds, bool call_stack)
+{
+	machine_start(m);
+	machine_cold(m);
+	m->cpu->wanted = RETIRE_BIT(RETIRE_CYCLES);
+	m->cpu->branches = (struct branch_ring){ .mask = BRANCH_DEPTH - 1,
+						 .kinds = { kinds, kinds },
+						 .call_stack = call_stack };
+}
+
+/* The records behind each instruction, and how many of them tell of a misprediction. */
+static u64 step_often(struct machine *m, u64 hash[MOST])
+{
+	const struct branch_ring *ring = &m->cpu->branches;
+	u64 missed = 0;
+
+	while (machine_run(m, 1) == EXIT_BUDGET) {
+		assert_true(machine_retired(m) < MOST);
+		hash[machine_retired(m)] = hash_of(ring);
+		missed += !!ring->entry[ring->top].missed;
+	}
+	return missed;
+}
+
+static void check_often(struct machine *m, u8 kinds, bool call_stack)
+{
+	static const u64 slices[] = { WHOLE, WHOLE, 4099, 997, 101, 13 };
+	static u64 hash[MOST];
+	u64 missed;
+
+	machine_load(m, often_start, (size_t)(often_end - often_start));
+	image_gate(m->ram, VEC_DE, IMAGE_CODE + 0x200, 0);
+	begin_often(m, kinds, call_stack);
+	missed = step_often(m, hash);
+	assert_true(missed || call_stack || !(kinds & BIT(BRANCH_JCC)));
+	for (u32 i = 0; i < ARRAY_SIZE(slices); i++) {
+		begin_often(m, kinds, call_stack);
+		while (machine_run(m, slices[i]) == EXIT_BUDGET)
+			assert_int_equal(hash_of(&m->cpu->branches), hash[machine_retired(m)]);
+		assert_int_equal(hash_of(&m->cpu->branches), hash[machine_retired(m)]);
+	}
+}
+
+static void records_are_those_of_single_steps(void **state)
+{
+	struct machine *m = *state;
+
+	check_often(m, EVERY, false);
+	for (u32 kind = 0; kind < NBRANCHES; kind++)
+		check_often(m, BIT(kind), false);
+	check_often(m, BIT(BRANCH_REL_CALL) | BIT(BRANCH_IND_CALL) | BIT(BRANCH_RET), true);
+	m->cpu->branches.kinds[RETIRE_OS] = m->cpu->branches.kinds[RETIRE_USR] = 0;
+}
+
 int main(void)
 {
 	const struct CMUnitTest tests[] = {
@@ -227,6 +342,7 @@ int main(void)
 		cmocka_unit_test(entries_know_the_cycles_between_them),
 		cmocka_unit_test(calls_push_and_returns_pop),
 		cmocka_unit_test(a_branch_that_faults_is_not_recorded),
+		cmocka_unit_test(records_are_those_of_single_steps),
 	};
 
 	return cmocka_run_group_tests(tests, machine_set_up, machine_tear_down);
