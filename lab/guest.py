@@ -99,6 +99,14 @@ class Guest:
         self.start(command)
         return self.finish()
 
+    def background(self, command):
+        """Starts a command that runs until end() and writes its process's number to /tmp/begun when it is under way."""
+        self.run(f"rm -f /tmp/begun; {command} >/dev/null 2>&1 &")
+        self.run("until [ -s /tmp/begun ]; do kill -0 $! || exit 1; sleep 0.1; done")
+
+    def end(self):
+        self.run("kill $(cat /tmp/begun); wait")
+
     # --- from the host's side ---
 
     def vpmu(self, *words):
@@ -107,6 +115,17 @@ class Guest:
 
     def stat(self):
         return json.loads(self.vpmu("stat", "--json"))
+
+    def cpu_seconds(self):
+        """CPU time of all threads of the VM's process."""
+        total = 0
+        for task in os.listdir(f"/proc/{self.pid}/task"):
+            try:
+                with open(f"/proc/{self.pid}/task/{task}/schedstat") as times:
+                    total += int(times.read().split()[0])
+            except FileNotFoundError:
+                pass  # it has just ended
+        return total / 1e9
 
     def hold(self, events):
         """Events of the host, while the with-statement lasts."""
@@ -145,6 +164,8 @@ class Guests:
         self.running = {}
 
     def get(self, model="genoa", pmu="mediated", accounting="guest", cpus=1, options=()):
+        if pmu == "off":
+            options = [*options, "--pmu", "off"]
         key = (model, cpus, tuple(options))
         if key not in self.running:
             self.running[key] = Guest(model, cpus=cpus, options=options).__enter__()
@@ -152,7 +173,8 @@ class Guests:
             # Linux samples less when samples take long, as here: an experiment wants the periods that it asked for.
             self.running[key].run("cd /proc/sys/kernel; echo 1000000 >perf_event_max_sample_rate; echo 0 >perf_cpu_time_max_percent")
         guest = self.running[key]
-        guest.vpmu("set", f"pmu={pmu}", f"accounting={accounting}")
+        if pmu != "off":
+            guest.vpmu("set", f"pmu={pmu}", f"accounting={accounting}")
         return guest
 
     def close(self):
