@@ -275,6 +275,57 @@ static void garbage_is_no_message(void **state)
 	}
 }
 
+/* Lines of words that have a meaning, in orders that have none: each is answered. None of them can
+ * deny the guest its counter. */
+static void any_order_of_words_is_answered(void **state)
+{
+	static const char *const words[] = {
+		"list",
+		"stat",
+		"set",
+		"filter",
+		"deny",
+		"open",
+		"read",
+		"close",
+		"sample",
+		"off",
+		"pmu=mediated",
+		"pmu=",
+		"watchdog=",
+		"=",
+		"accounting=vcpu",
+		"host-view=on",
+		"host-view=off",
+		"0",
+		"1",
+		"-1",
+		"0x300c0",
+		"0x7fffffffffffffff",
+		"18446744073709551616",
+		"4294967295",
+		"9",
+		"%s%n",
+		"\t",
+		"\"",
+	};
+	struct rng r = rng_for(2, 1);
+	int fd = dial();
+
+	(void)state;
+	for (u32 i = 0; i < 3000; i++) {
+		char line[512] = "0";
+
+		for (u32 n = rng_below(&r, 9); n; n--) {
+			strcat(line, " ");
+			strcat(line, words[rng_below(&r, ARRAY_SIZE(words))]);
+		}
+		strcat(line, "\n");
+		ask(fd, line, "");
+	}
+	close(fd);
+}
+
 static void a_line_without_end_is_hung_up_on(void **state)
 {
 	char bytes[4096], c;
@@ -365,6 +416,7 @@ int main(void)
 		TEST(the_hosts_view_counts_a_mediated_guest),
 		TEST(the_watchdog_takes_a_counter),
 		TEST(garbage_is_no_message),
+		TEST(any_order_of_words_is_answered),
 		TEST(a_line_without_end_is_hung_up_on),
 		TEST(clients_that_stall_or_die_disturb_nobody),
 		TEST(a_hundred_clients_are_served),
