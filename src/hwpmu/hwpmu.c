@@ -125,10 +125,32 @@ static void tell_unknown(struct hwpmu *pmu)
 	pmu->untold = 0;
 }
 
+static bool is_decoded(const struct hwpmu *pmu, const struct hwpmu_decoded *d, u64 select)
+{
+	if (!d->valid || d->select != select)
+		return false;
+	return !pmu->offcore || (d->offcore[0] == pmu->offcore[0] && d->offcore[1] == pmu->offcore[1]);
+}
+
+static struct hwpmu_event event_of(struct hwpmu *pmu, u32 i)
+{
+	u64 select = pmu->select[i] & ~(EVENTSEL_EN | EVENTSEL_INT | EVENTSEL_OS | EVENTSEL_USR);
+	struct hwpmu_decoded *d = &pmu->decoded[i];
+
+	if (is_decoded(pmu, d, select))
+		return d->event;
+	*d = (struct hwpmu_decoded){ .valid = true,
+				     .select = select,
+				     .event = hwpmu_event(pmu->model, select, pmu->offcore) };
+	for (u32 k = 0; pmu->offcore && k < ARRAY_SIZE(d->offcore); k++)
+		d->offcore[k] = pmu->offcore[k];
+	return d->event;
+}
+
 static void decode_general(struct hwpmu *pmu, u32 i)
 {
 	u64 select = pmu->select[i];
-	struct hwpmu_event event = hwpmu_event(pmu->model, select, pmu->offcore);
+	struct hwpmu_event event = event_of(pmu, i);
 	struct hwpmu_counter *c = &pmu->counter[i];
 
 	/* No load takes less. */

@@ -36,6 +36,21 @@ struct hwpmu_counter {
 	u8 worlds;     /* HWPMU_GUEST, HWPMU_HOST */
 };
 
+/* What a counter adds up. */
+struct hwpmu_event {
+	enum retire_class class;
+	u8 times;
+	bool unknown; /* not in events.def */
+};
+
+/* An event select that was looked up, with the registers that its meaning depends on. Operating
+ * systems write the same one again and again, at each switch of processes. */
+struct hwpmu_decoded {
+	bool valid;
+	u64 select, offcore[2];
+	struct hwpmu_event event;
+};
+
 /*
  * In which operation of the processor a counter counts. AMD has bits for it in the event select
  * (APM2 13.2.1, GuestOnly and HostOnly); Intel switches GLOBAL_CTRL when a guest is entered and
@@ -78,6 +93,7 @@ struct hwpmu {
 	u64 running;		    /* counters that count now */
 	retire_wanted wanted, also; /* what they count, and what the owner wants counted besides */
 	struct hwpmu_counter counter[HWPMU_COUNTERS]; /* general, then fixed */
+	struct hwpmu_decoded decoded[HWPMU_GENERAL];
 	u32 nunknown, unknown[HWPMU_UNKNOWN];	      /* events nobody knows, plus one */
 	u32 untold; /* how many of them the owner has not been told */
 };

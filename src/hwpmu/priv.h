@@ -7,13 +7,6 @@
 
 #include "hwpmu/hwpmu.h"
 
-/* What a counter adds up. */
-struct hwpmu_event {
-	enum retire_class class;
-	u8 times;
-	bool unknown; /* not in events.def */
-};
-
 /* `offcore`: the two OFFCORE_RSP registers, or NULL. */
 struct hwpmu_event hwpmu_event(const struct pmu_model *model, u64 select, const u64 *offcore);
 enum retire_class hwpmu_offcore_class(u64 response);

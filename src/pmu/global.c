@@ -40,8 +40,11 @@ u64 pmu_read_global_ctrl(const struct pmu *pmu, u32 i)
 	return pmu->global_ctrl;
 }
 
+/* The hardware has such a register; events of the host begin and end one by one. */
 void pmu_put_global_ctrl(struct pmu *pmu, u64 value)
 {
-	pmu->dirty |= (value ^ pmu->global_ctrl) | PMU_DIRTY_GLOBAL;
+	if (!pmu->backend->owns_hardware)
+		pmu->dirty |= value ^ pmu->global_ctrl;
+	pmu->dirty |= PMU_DIRTY_GLOBAL;
 	pmu->global_ctrl = value;
 }
