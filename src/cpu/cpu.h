@@ -346,10 +346,10 @@ struct cpu *cpu_create(void); /* NULL: out of memory. In the state of a reset */
 void cpu_destroy(struct cpu *cpu);
 void cpu_reset(struct cpu *cpu); /* INIT/power-up values of SDM 3A 9.1.1 */
 
-/* Where an address is looked up in jump[]. */
-static inline u32 cpu_jump_index(u64 rip)
+/* Where a tag, which is an address and the key, is looked up in jump[]. */
+static inline u32 cpu_jump_index(u64 tag)
 {
-	return rip >> 1 & (JUMP_SIZE - 1);
+	return tag >> 1 & (JUMP_SIZE - 1);
 }
 
 static inline bool cpu_has(const struct cpu *cpu, enum feature f)

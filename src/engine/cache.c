@@ -240,15 +240,6 @@ static void remove_from_page(struct cpu *cpu, struct block *block, gpa_t page)
 	set_lines(cpu, cp, lines);
 }
 
-/* jump[] can lead to a block from one entry only. */
-static void forget_jump(struct cpu *cpu, const struct block *block)
-{
-	u32 i = cpu_jump_index(block->rip);
-
-	if (cpu->jump[i].code == exec_view(cpu->engine, block->code))
-		cpu->jump[i].tag = jump_none(i);
-}
-
 /* Takes it out of everything but the lists of its pages. */
 static void detach(struct cpu *cpu, struct block *block)
 {
@@ -257,7 +248,7 @@ static void detach(struct cpu *cpu, struct block *block)
 	while (*p != block)
 		p = &(*p)->next_hash;
 	*p = block->next_hash;
-	forget_jump(cpu, block);
+	jump_forget(cpu, block);
 	unlink_in(block);
 	for (u32 i = 0; i < block->nlinks; i++)
 		unlink_out(&block->link[i]);

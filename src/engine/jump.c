@@ -69,10 +69,22 @@ void jump_note_page(struct cpu *cpu, struct code_page *page, const u8 *host)
 		entered->n++;
 }
 
-/* The jump cache's key: the generation in bits 63:52, the mode's index in 51:48. When the numbers
- * of generations no longer fit, jump[] is emptied and they all are new. */
+/*
+ * The jump cache's key: the generation in bits 63:52, the mode's index in 51:48. When the numbers
+ * of generations no longer fit, jump[] is emptied and they all are new. The low bits spread what has
+ * the same address: processes of one program, and code that is counted now and not then.
+ */
 
 #define KEY_GENERATION_BITS 12
+#define KEY_MODE_BITS	    4
+
+static u64 key_of(u64 generation, u64 mode)
+{
+	u64 key = generation << KEY_MODE_BITS | mode;
+	u32 spread = (u32)key * 0x9e3779b1u;
+
+	return key << 48 | (spread >> 15 & (JUMP_SIZE - 1) << 1);
+}
 
 static void clear_jumps(struct cpu *cpu)
 {
@@ -80,13 +92,23 @@ static void clear_jumps(struct cpu *cpu)
 		cpu->jump[i].tag = jump_none(i);
 }
 
+/* nmodes: there is no such. */
+static u32 find_mode(const struct engine *eng, u32 mode)
+{
+	u32 i = 0;
+
+	while (i < eng->nmodes && eng->modes[i] != mode)
+		i++;
+	return i;
+}
+
 static u32 mode_index(struct cpu *cpu, u32 mode)
 {
 	struct engine *eng = cpu->engine;
+	u32 i = find_mode(eng, mode);
 
-	for (u32 i = 0; i < eng->nmodes; i++)
-		if (eng->modes[i] == mode)
-			return i;
+	if (i < eng->nmodes)
+		return i;
 	if (eng->nmodes == ARRAY_SIZE(eng->modes)) {
 		eng->nmodes = 0;
 		cpu_drop_jumps(cpu);
@@ -95,11 +117,15 @@ static u32 mode_index(struct cpu *cpu, u32 mode)
 	return eng->nmodes++;
 }
 
+static enum space mode_space(u32 mode)
+{
+	return (mode & MODE_CPL) == MODE_CPL ? SPACE_USR : SPACE_OS;
+}
+
 void jump_update_key(struct cpu *cpu, u32 mode)
 {
 	struct engine *eng = cpu->engine;
-	u64 index = mode_index(cpu, mode);
-	enum space space = (mode & MODE_CPL) == MODE_CPL ? SPACE_USR : SPACE_OS;
+	u32 index = mode_index(cpu, mode);
 
 	if (eng->cleared != cpu->last_jump >> KEY_GENERATION_BITS) {
 		cpu->last_jump = (cpu->last_jump | (BIT(KEY_GENERATION_BITS) - 1)) + 1;
@@ -107,24 +133,51 @@ void jump_update_key(struct cpu *cpu, u32 mode)
 		clear_jumps(cpu);
 		eng->cleared = cpu->last_jump >> KEY_GENERATION_BITS;
 	}
-	cpu->jump_key = cpu->jump_generation[space] << (64 - KEY_GENERATION_BITS) | index << 48;
+	cpu->jump_key = key_of(cpu->jump_generation[mode_space(mode)], index);
 }
 
 void jump_remember(struct cpu *cpu, const struct block *block)
 {
-	struct jump_entry *entry = &cpu->jump[cpu_jump_index(cpu->rip)];
+	u64 tag = cpu->rip ^ cpu->jump_key;
 	enum space space = space_of(cpu);
 
 	if (cpu->engine->entered[space].drops != cpu->drops[space])
 		return; /* it has just been emptied: its page is no longer noted */
-	entry->tag = cpu->rip ^ cpu->jump_key;
-	entry->code = exec_view(cpu->engine, block->code);
+	cpu->jump[cpu_jump_index(tag)] =
+		(struct jump_entry){ tag, exec_view(cpu->engine, block->code) };
 }
 
 const void *jump_known(struct cpu *cpu, u32 mode)
 {
-	const struct jump_entry *entry = &cpu->jump[cpu_jump_index(cpu->rip)];
+	const struct jump_entry *entry;
+	u64 tag;
 
 	jump_update_key(cpu, mode);
-	return entry->tag == (cpu->rip ^ cpu->jump_key) ? entry->code : NULL;
+	tag = cpu->rip ^ cpu->jump_key;
+	entry = &cpu->jump[cpu_jump_index(tag)];
+	return entry->tag == tag ? entry->code : NULL;
+}
+
+static void forget_with(struct cpu *cpu, const struct block *block, u64 generation, u32 mode)
+{
+	u64 tag = block->rip ^ key_of(generation, mode);
+	u32 i = cpu_jump_index(tag);
+
+	if (cpu->jump[i].tag == tag && cpu->jump[i].code == exec_view(cpu->engine, block->code))
+		cpu->jump[i].tag = jump_none(i);
+}
+
+/* User code may be known in each address space that may come back. */
+void jump_forget(struct cpu *cpu, const struct block *block)
+{
+	u32 mode = find_mode(cpu->engine, block->mode);
+
+	if (mode == cpu->engine->nmodes)
+		return;
+	forget_with(cpu, block, cpu->jump_generation[mode_space(block->mode)], mode);
+	if (mode_space(block->mode) == SPACE_OS)
+		return;
+	for (u32 i = 0; i < SPACES_KEPT; i++)
+		if (cpu->kept[i].jump_generation)
+			forget_with(cpu, block, cpu->kept[i].jump_generation, mode);
 }

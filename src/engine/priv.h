@@ -253,7 +253,7 @@ bool cache_notice(struct cpu *cpu);
 void cache_drop(struct cpu *cpu, struct block *block);
 void link_set(struct link *link, struct block *to);
 
-/* A tag of jump[] that never matches: an address looked up there has other low bits. */
+/* A tag of jump[] that never matches: what is looked up there has other low bits. */
 static inline u64 jump_none(u32 index)
 {
 	return (u64)(index ^ 1) << 1;
@@ -278,6 +278,7 @@ static inline bool jump_usable(u32 mode)
 const void *jump_known(struct cpu *cpu, u32 mode);
 /* This block is at RIP. Its pages must have been noted. */
 void jump_remember(struct cpu *cpu, const struct block *block);
+void jump_forget(struct cpu *cpu, const struct block *block); /* it is to be no more */
 void jump_note_page(struct cpu *cpu, struct code_page *page, const u8 *host);
 
 /* Whose code this processor executes. */
