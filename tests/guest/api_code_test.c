@@ -179,6 +179,72 @@ static void the_program_may_change_user_code_while_it_runs(void **state)
 	change_while_it_runs(CODE(user_poller));
 }
 
+/*
+ * Two address spaces that PCIDs keep apart and that are the same but for that. User code at 20000
+ * calls the function at 21000 in both, in both again, the kernel changes it, and in both it must be
+ * the new one. The kernel's page is global. R12, R13: CR3 of one and the other, with bit 63; R15:
+ * where the gate returns to. EBX adds up what the function returned.
+ */
+#define USER_CODE     0x20000
+#define USER_FUNCTION 0x21000
+#define SPACES_GATE   (IMAGE_CODE + 0x200)
+#define PTE_GLOBAL    BIT(8)
+
+GUEST_CODE(spaces, "mov 0x4000, %rax\n"
+		   "mov %rax, 0xb000\n"
+		   "mov %cr4, %rax\n"
+		   "or $0x20080, %eax\n" /* PCIDE, PGE */
+		   "mov %rax, %cr4\n"
+		   "mov $0x4001, %r12d\n"
+		   "bts $63, %r12\n"
+		   "mov $0xb002, %r13d\n"
+		   "bts $63, %r13\n"
+		   "mov $0x21000, %edi\n"
+		   "xor %ebx, %ebx\n"
+		   "mov $2, %ebp\n"
+		   "1: mov $3, %esi\n" /* rounds over both: to know it, to know it again, once more */
+		   "2: mov %r12, %cr3\n"
+		   "lea 3f(%rip), %r15\n"
+		   "jmp 5f\n"
+		   "3: mov %r13, %cr3\n"
+		   "lea 4f(%rip), %r15\n"
+		   "jmp 5f\n"
+		   "4: dec %esi\n"
+		   "jnz 2b\n"
+		   "movl $100, 0x21001\n"
+		   "dec %ebp\n"
+		   "jnz 1b\n"
+		   "hlt\n"
+		   "5: push $0x23\n"
+		   "push $0xa0000\n"
+		   "push $2\n"
+		   "push $0x2b\n"
+		   "push $0x20000\n"
+		   "iretq\n"
+		   ".org spaces_start + 0x200\n"
+		   "add $40, %rsp\n"
+		   "add %eax, %ebx\n"
+		   "jmp *%r15\n");
+
+static void code_changes_in_all_address_spaces(void **state)
+{
+	static const u8 user[] = { 0xff, 0xd7, 0xcd, 0x80 }; /* call *%rdi; int $0x80 */
+	static const u8 function[] = { 0xb8, 1, 0, 0, 0, 0xc3 }; /* mov $1, %eax; ret */
+	struct kvm_guest g;
+	struct kvm_regs regs;
+
+	(void)state;
+	kvm_guest_create(&g, CODE(spaces), 1);
+	memcpy(g.ram + USER_CODE, user, sizeof(user));
+	memcpy(g.ram + USER_FUNCTION, function, sizeof(function));
+	image_gate(g.ram, 0x80, SPACES_GATE, 3);
+	*image_pte(g.ram, IMAGE_CODE) |= PTE_GLOBAL;
+	assert_int_equal(kvm_guest_run(&g, 0), KVM_EXIT_HLT);
+	KVM_CALL(g.vcpu[0], KVM_GET_REGS, &regs);
+	assert_int_equal(regs.rbx, 6 * 1 + 6 * 100);
+	kvm_guest_destroy(&g);
+}
+
 int main(void)
 {
 	const struct CMUnitTest tests[] = {
@@ -186,6 +252,7 @@ int main(void)
 		cmocka_unit_test(another_vcpu_may_change_code),
 		cmocka_unit_test(the_program_may_change_code_while_it_runs),
 		cmocka_unit_test(the_program_may_change_user_code_while_it_runs),
+		cmocka_unit_test(code_changes_in_all_address_spaces),
 	};
 
 	return cmocka_run_group_tests(tests, NULL, NULL);
