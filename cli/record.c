@@ -44,6 +44,7 @@ static void describe_record(void)
 	puts("options:\n"
 	     "  -o FILE        where to write the samples (vpmu.data)\n"
 	     "  -F HZ          how many a second, of each vCPU (499)\n"
+	     "  -g             callers too, of 64-bit code that keeps frame pointers\n"
 	     "  --for SECONDS  without it, until Ctrl-C\n\n"
 	     "A sample says where a vCPU's thread is: in the guest (address, privilege, address "
 	     "space),\n"
@@ -54,7 +55,7 @@ static void describe_record(void)
 
 const struct command command_record = {
 	.name = "record",
-	.synopsis = "[-o FILE] [-F HZ] [--for SECONDS] [VM]",
+	.synopsis = "[-o FILE] [-F HZ] [-g] [--for SECONDS] [VM]",
 	.summary = "Sample what a VM's vCPUs do, from outside of the guest",
 	.run = run_record,
 	.describe = describe_record,

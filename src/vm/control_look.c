@@ -8,6 +8,7 @@
 
 #include "vm/ask.h"
 #include "vm/control_priv.h"
+#include "vm/frames.h"
 #include "vm/pmu_config.h"
 
 /* --- list --- */
@@ -152,16 +153,43 @@ void control_stat(struct control_request *c)
 
 /* --- sample --- */
 
+#define SAMPLE_FRAMES 64
+
 struct sample {
+	bool stack; /* wanted */
 	u64 rip, cr3;
 	u8 cpl;
+	u32 nframes;
+	u64 frame[SAMPLE_FRAMES];
 };
 
+/* Whoever answers outside of a section must not look at guest memory: there is no stack then. */
 static void do_sample(struct vcpu *vcpu, void *arg)
 {
 	const struct cpu *cpu = vcpu->cpu;
+	struct sample *sample = arg;
 
-	*(struct sample *)arg = (struct sample){ cpu->rip, cpu->cr3, cpu->cpl };
+	sample->rip = cpu->rip;
+	sample->cr3 = cpu->cr3;
+	sample->cpl = cpu->cpl;
+	if (sample->stack && vcpu_in_section(vcpu))
+		sample->nframes = vcpu_frames(vcpu, sample->frame, SAMPLE_FRAMES);
+}
+
+static void sample_guest(struct control_request *c, struct vcpu *vcpu)
+{
+	struct sample sample = { .stack = c->nwords && !strcmp(c->word[0], "stacks") };
+	char stack[SAMPLE_FRAMES * 20 + 16] = "";
+	size_t n = 0;
+
+	if (!vcpu_ask(vcpu, do_sample, &sample))
+		return;
+	for (u32 i = 0; i < sample.nframes; i++)
+		n += snprintf(stack + n, sizeof(stack) - n, "%s %#llx", i ? "" : " stack",
+			      (unsigned long long)sample.frame[i]);
+	control_say(c, "sample %u guest rip %#llx cr3 %#llx cpl %u%s\n", vcpu->id,
+		    (unsigned long long)sample.rip, (unsigned long long)sample.cr3, sample.cpl,
+		    stack);
 }
 
 /* R, S and so on, as /proc has it: a thread that waits is no sample. */
@@ -217,8 +245,6 @@ static const char *exit_name(enum exit_reason reason)
 
 static void sample_vcpu(struct control_request *c, struct vcpu *vcpu)
 {
-	struct sample sample;
-
 	switch (READ_ONCE(vcpu->where)) {
 	case WHERE_VMM:
 		sample_vmm(c, vcpu);
@@ -228,10 +254,7 @@ static void sample_vcpu(struct control_request *c, struct vcpu *vcpu)
 			    exit_name(READ_ONCE(vcpu->last_exit)));
 		break;
 	case WHERE_GUEST:
-		if (vcpu_ask(vcpu, do_sample, &sample))
-			control_say(c, "sample %u guest rip %#llx cr3 %#llx cpl %u\n", vcpu->id,
-				    (unsigned long long)sample.rip, (unsigned long long)sample.cr3,
-				    sample.cpl);
+		sample_guest(c, vcpu);
 		break;
 	case WHERE_IDLE:
 		control_say(c, "sample %u idle\n", vcpu->id);

@@ -213,9 +213,11 @@ static void wait_on_wake(struct vcpu *vcpu, u32 seen)
 	struct timespec ts = { .tv_sec = limit / 1000000000, .tv_nsec = limit % 1000000000 };
 
 	__atomic_store_n(&vcpu->sleeping, true, __ATOMIC_SEQ_CST);
+	WRITE_ONCE(vcpu->where, WHERE_IDLE);
 	if (limit && syscall(SYS_futex, &vcpu->wake, FUTEX_WAIT_PRIVATE, seen, &ts) < 0 &&
 	    errno == EINTR)
 		__atomic_store_n(&vcpu->signalled, true, __ATOMIC_SEQ_CST);
+	WRITE_ONCE(vcpu->where, WHERE_HYPERVISOR);
 	__atomic_store_n(&vcpu->sleeping, false, __ATOMIC_SEQ_CST);
 	vcpu->stats.halt_wait_ns += clock_ns() - begun;
 }
@@ -237,7 +239,6 @@ static void sleep_until_woken(struct vcpu *vcpu)
 			break;
 		wait_on_wake(vcpu, seen);
 	}
-	WRITE_ONCE(vcpu->where, WHERE_HYPERVISOR);
 	shared_wake(vcpu->cpu);
 	errno = saved_errno;
 }

@@ -234,6 +234,11 @@ void vcpu_destroy(struct vcpu *vcpu);
 void vcpu_kick(struct vcpu *vcpu, u32 requests);
 void vcpu_section_begin(struct vcpu *vcpu);
 void vcpu_section_end(struct vcpu *vcpu);
+/* Of the vCPU's own thread, or with its lock held. */
+static inline bool vcpu_in_section(const struct vcpu *vcpu)
+{
+	return vcpu->section & 1;
+}
 void vcpu_reset(struct vcpu *vcpu, bool init);
 /* KVM_SET_CPUID2. `entries` is from malloc() and taken over, whatever the outcome. */
 int vcpu_set_cpuid(struct vcpu *vcpu, struct kvm_cpuid_entry2 *entries, u32 n);

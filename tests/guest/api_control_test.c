@@ -29,10 +29,11 @@
 
 /*
  * Until the byte at IMAGE_DATA is set: rounds in RBX, each with one branch, and a look at counter
- * 0, which must not go back. Then OUT 0, or 1 if it did.
+ * 0, which must not go back. Then OUT 0, or 1 if it did. RBP is what the test leaves at
+ * IMAGE_DATA + 16.
  */
 GUEST_CODE(counting, "xor %ebx, %ebx; xor %ecx, %ecx; xor %esi, %esi\n"
-		     "1: inc %rbx; mov %rbx, 0x100008\n"
+		     "1: mov 0x100010, %rbp; inc %rbx; mov %rbx, 0x100008\n"
 		     "rdpmc; shl $32, %rdx; or %rdx, %rax\n"
 		     "cmp %rsi, %rax; mov %rax, %rsi; setb %dil; or %dil, 0x100001\n"
 		     "cmpb $0, 0x100000; je 1b\n"
@@ -83,12 +84,13 @@ static int start(void **state)
 	return 0;
 }
 
-/* Rounds the guest has made; it writes them down. */
+/* It makes a thousand rounds, which it writes down. */
 static bool has_run(void)
 {
 	const u64 *rounds = (const u64 *)&g.ram[IMAGE_DATA + 8];
+	u64 enough = __atomic_load_n(rounds, __ATOMIC_SEQ_CST) + 1000;
 
-	for (u32 ms = 0; __atomic_load_n(rounds, __ATOMIC_SEQ_CST) <= 1000; ms++) {
+	for (u32 ms = 0; __atomic_load_n(rounds, __ATOMIC_SEQ_CST) <= enough; ms++) {
 		if (ms == PATIENCE)
 			return false;
 		usleep(1000);
@@ -258,6 +260,62 @@ static void the_watchdog_takes_a_counter(void **state)
 	close(fd);
 }
 
+/* A sample of the guest, with RBP as it is told: how many callers it has. */
+static u32 callers(int fd, u64 rbp)
+{
+	char answer[4096];
+	const char *stack;
+	u32 n = 0;
+
+	__atomic_store_n((u64 *)&g.ram[IMAGE_DATA + 16], rbp, __ATOMIC_SEQ_CST);
+	assert_true(has_run());
+	do {
+		say(fd, "0 sample stacks\n");
+		hear(fd, answer, sizeof(answer));
+	} while (!strstr(answer, " guest rip "));
+	for (stack = strstr(answer, " stack"); stack && *stack; stack++)
+		n += !strncmp(stack, " 0x", 3);
+	return n;
+}
+
+static void plant_frame(u64 at, u64 next, u64 address)
+{
+	u64 frame[] = { next, address };
+
+	memcpy(&g.ram[at], frame, sizeof(frame));
+}
+
+/* Frames wherever RBP leads to: only what can be a stack is one. */
+static void stacks_are_walked_with_care(void **state)
+{
+	const u64 frames = 0x110000, call = 0x120000, no_call = 0x130000;
+	int fd = dial();
+
+	(void)state;
+	g.ram[call - 5] = 0xe8;
+	plant_frame(frames, frames + 0x100, call);
+	plant_frame(frames + 0x100, frames + 0x200, call);
+	plant_frame(frames + 0x200, 0, call);
+	assert_int_equal(callers(fd, frames), 3);
+	assert_int_equal(callers(fd, frames + 0x100), 2);
+	plant_frame(frames + 0x200, frames, call); /* back to the start */
+	assert_int_equal(callers(fd, frames), 3);
+	plant_frame(frames + 0x100, frames + 0x200, no_call);
+	assert_int_equal(callers(fd, frames), 1);
+	plant_frame(frames, frames, call); /* to itself */
+	assert_int_equal(callers(fd, frames), 1);
+	for (u32 i = 0; i < 1000; i++)
+		plant_frame(frames + 16 * i, frames + 16 * (i + 1), call);
+	assert_int_equal(callers(fd, frames), 64);
+	assert_int_equal(callers(fd, frames + 1), 0);
+	assert_int_equal(callers(fd, IMAGE_STACK - 16), 0); /* below RSP */
+	assert_int_equal(callers(fd, IMAGE_RAM - 8), 0);    /* half of it is no memory */
+	assert_int_equal(callers(fd, IMAGE_MMIO), 0);
+	assert_int_equal(callers(fd, BIT(47)), 0);
+	assert_int_equal(callers(fd, -8ull), 0);
+	close(fd);
+}
+
 static void garbage_is_no_message(void **state)
 {
 	struct rng r = rng_for(1, 1);
@@ -289,6 +347,7 @@ static void any_order_of_words_is_answered(void **state)
 		"read",
 		"close",
 		"sample",
+		"stacks",
 		"off",
 		"pmu=mediated",
 		"pmu=",
@@ -415,6 +474,7 @@ int main(void)
 		TEST(events_of_the_host_come_and_go),
 		TEST(the_hosts_view_counts_a_mediated_guest),
 		TEST(the_watchdog_takes_a_counter),
+		TEST(stacks_are_walked_with_care),
 		TEST(garbage_is_no_message),
 		TEST(any_order_of_words_is_answered),
 		TEST(a_line_without_end_is_hung_up_on),

@@ -1,0 +1,16 @@
+/* SPDX-License-Identifier: MIT */
+/*
+ * The guest's stack, for samples of the control socket.
+ */
+#ifndef VM_FRAMES_H
+#define VM_FRAMES_H
+
+#include "vm/vm.h"
+
+/*
+ * Return addresses on the stack of 64-bit code that keeps frame pointers, innermost first; as many
+ * as there are up to `most`. vCPU thread, inside a section.
+ */
+u32 vcpu_frames(struct vcpu *vcpu, u64 *out, u32 most);
+
+#endif
