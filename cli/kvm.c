@@ -3,6 +3,7 @@
  * vpmu kvm: starts a program with libvpmu-kvm.so preloaded. Nothing of vpmu stays behind in front
  * of it: the program replaces this process.
  */
+#include <elf.h>
 #include <errno.h>
 #include <fcntl.h>
 #include <limits.h>
@@ -106,6 +107,60 @@ static int take_option(char **argv, int *i)
 			   argv[*i]);
 }
 
+/* --- programs that cannot be served --- */
+
+/* Where execvp() finds a command. */
+static bool find_command(const char *name, char path[PATH_MAX])
+{
+	const char *folders = getenv("PATH");
+
+	if (strchr(name, '/') || !folders)
+		return snprintf(path, PATH_MAX, "%s", name) < PATH_MAX;
+	for (size_t n; *folders; folders += n + !!folders[n]) {
+		n = strcspn(folders, ":");
+		if (snprintf(path, PATH_MAX, "%.*s/%s", n ? (int)n : 1, n ? folders : ".", name) <
+			    PATH_MAX &&
+		    !access(path, X_OK))
+			return true;
+	}
+	return false;
+}
+
+/* No dynamic linker loads it, or anything into it. Not so where it is no 64-bit program at all. */
+static bool is_static(int fd)
+{
+	Elf64_Phdr part;
+	Elf64_Ehdr head;
+
+	if (pread(fd, &head, sizeof(head), 0) != sizeof(head) ||
+	    memcmp(head.e_ident, ELFMAG, SELFMAG) || head.e_ident[EI_CLASS] != ELFCLASS64 ||
+	    head.e_phentsize != sizeof(part))
+		return false;
+	for (u32 i = 0; i < head.e_phnum; i++)
+		if (pread(fd, &part, sizeof(part), head.e_phoff + i * sizeof(part)) !=
+			    sizeof(part) ||
+		    part.p_type == PT_INTERP)
+			return false;
+	return true;
+}
+
+/* It would find the host's own /dev/kvm, if there is one, and nobody would know. What it starts may
+ * be dynamic. */
+static void warn_of_static(const char *name)
+{
+	char path[PATH_MAX];
+	int fd = find_command(name, path) ? open(path, O_RDONLY | O_CLOEXEC) : -1;
+
+	if (fd < 0)
+		return;
+	if (is_static(fd))
+		fprintf(stderr,
+			"vpmu: '%s' is statically linked: vpmu serves what it starts, but not the "
+			"program itself\n",
+			name);
+	close(fd);
+}
+
 static int start(char **argv)
 {
 	char library[PATH_MAX];
@@ -118,6 +173,7 @@ static int start(char **argv)
 	status = preload(library);
 	if (status)
 		return status;
+	warn_of_static(argv[0]);
 	execvp(argv[0], argv);
 	return failure(errno == ENOENT ? STATUS_MISSING : STATUS_CANNOT, "cannot start '%s': %s",
 		       argv[0], strerror(errno));

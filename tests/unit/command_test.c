@@ -63,6 +63,7 @@ static const struct call {
 	{ "kvm /", 126, "cannot start '/'" },
 	{ "kvm true", 0, "" },
 	{ "kvm -- false", 1, "" },
+	{ "kvm /sbin/ldconfig --version", 0, "'/sbin/ldconfig' is statically linked" },
 	{ "kvm sh -c 'exit 42'", 42, "" },
 	{ "kvm --cpu milan sh -c 'echo $VPMU_CPU'", 0, "milan" },
 	{ "kvm --cpu=genoa sh -c 'echo $VPMU_CPU'", 0, "genoa" },
