@@ -40,32 +40,9 @@ GUEST_CODE(counting, "xor %ebx, %ebx; xor %ecx, %ecx; xor %esi, %esi\n"
 		     "mov 0x100001, %al; out %al, $0xf4\n");
 
 static struct kvm_guest g;
-static bool amd;
 static pthread_t thread;
 
 /* --- the guest --- */
-
-static void find_vendor(void)
-{
-	struct kvm_cpuid2 *cpuid = calloc(1, sizeof(*cpuid) + 256 * sizeof(cpuid->entries[0]));
-
-	cpuid->nent = 256;
-	KVM_CALL(g.kvm, KVM_GET_SUPPORTED_CPUID, cpuid);
-	amd = cpuid->entries[0].ebx == 0x68747541;
-	free(cpuid);
-}
-
-static u64 access_msr(unsigned long request, u32 index, u64 value)
-{
-	struct kvm_msrs *msrs = calloc(1, sizeof(*msrs) + sizeof(msrs->entries[0]));
-
-	msrs->nmsrs = 1;
-	msrs->entries[0] = (struct kvm_msr_entry){ .index = index, .data = value };
-	assert_int_equal(KVM_CALL(g.vcpu[0], request, msrs), 1);
-	value = msrs->entries[0].data;
-	free(msrs);
-	return value;
-}
 
 static void *run_guest(void *arg)
 {
@@ -77,9 +54,8 @@ static int start(void **state)
 {
 	(void)state;
 	kvm_guest_create(&g, counting_start, counting_end - counting_start, 1);
-	find_vendor();
-	access_msr(KVM_SET_MSRS, amd ? 0xc0010004 : 0xc1, 0);
-	access_msr(KVM_SET_MSRS, amd ? 0xc0010000 : 0x186, (amd ? 0xc2 : 0xc4) | COUNT_OS);
+	kvm_guest_set_msr(&g, 0, kvm_guest_counter(&g), 0);
+	kvm_guest_set_msr(&g, 0, kvm_guest_select(&g), (g.amd ? 0xc2 : 0xc4) | COUNT_OS);
 	assert_int_equal(pthread_create(&thread, NULL, run_guest, NULL), 0);
 	return 0;
 }
@@ -112,7 +88,7 @@ static int finish(void **state)
 	assert_int_equal(*(u8 *)kvm_io_data(g.run[0]), 0);
 	KVM_CALL(g.vcpu[0], KVM_GET_REGS, &regs);
 	assert_true(regs.rbx > 0); /* how many depends on how busy the machine is */
-	assert_int_equal(access_msr(KVM_GET_MSRS, amd ? 0xc0010004 : 0xc1, 0), regs.rbx);
+	assert_int_equal(kvm_guest_get_msr(&g, 0, kvm_guest_counter(&g)), regs.rbx);
 	kvm_guest_destroy(&g);
 	return 0;
 }
@@ -234,7 +210,7 @@ static void the_hosts_view_counts_a_mediated_guest(void **state)
 
 	(void)state;
 	ask(fd, "0 set host-view=on\n", "ok");
-	ask(fd, amd ? "0 open 0 0x300c2 4 0\n" : "0 open 0 0x300c4 4 0\n", "ok");
+	ask(fd, g.amd ? "0 open 0 0x300c2 4 0\n" : "0 open 0 0x300c4 4 0\n", "ok");
 	for (u32 i = 0; i < 10000 && !value; i++) {
 		say(fd, "0 read 0\n");
 		hear(fd, answer, sizeof(answer));

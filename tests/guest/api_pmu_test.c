@@ -49,57 +49,12 @@ GUEST_CODE(reading, "xor %ecx, %ecx; rdpmc; out %al, $0xf4\n");
 extern const u8 looping_round[], looping_handler[];
 
 static struct kvm_guest g;
-static bool amd;
-
-/* --- the two vendors --- */
-
-static void find_vendor(void)
-{
-	struct kvm_cpuid2 *cpuid = calloc(1, sizeof(*cpuid) + 256 * sizeof(cpuid->entries[0]));
-
-	cpuid->nent = 256;
-	KVM_CALL(g.kvm, KVM_GET_SUPPORTED_CPUID, cpuid);
-	amd = cpuid->entries[0].ebx == 0x68747541;
-	free(cpuid);
-}
-
-static u32 counter_msr(void)
-{
-	return amd ? 0xc0010004 : 0xc1;
-}
-
-static u32 select_msr(void)
-{
-	return amd ? 0xc0010000 : 0x186;
-}
-
-static u64 access_msr(int vcpu, unsigned long request, u32 index, u64 value)
-{
-	struct kvm_msrs *msrs = calloc(1, sizeof(*msrs) + sizeof(msrs->entries[0]));
-
-	msrs->nmsrs = 1;
-	msrs->entries[0] = (struct kvm_msr_entry){ .index = index, .data = value };
-	assert_int_equal(KVM_CALL(g.vcpu[vcpu], request, msrs), 1);
-	value = msrs->entries[0].data;
-	free(msrs);
-	return value;
-}
-
-static void set_msr(int vcpu, u32 index, u64 value)
-{
-	access_msr(vcpu, KVM_SET_MSRS, index, value);
-}
-
-static u64 get_msr(int vcpu, u32 index)
-{
-	return access_msr(vcpu, KVM_GET_MSRS, index, 0);
-}
 
 /* Counts instructions of the kernel from `value` on. */
 static void count_instructions(u64 value, u64 flags)
 {
-	set_msr(0, counter_msr(), value & MASK(47, 0));
-	set_msr(0, select_msr(), INSTRUCTIONS | COUNT_OS | flags);
+	kvm_guest_set_msr(&g, 0, kvm_guest_counter(&g), value & MASK(47, 0));
+	kvm_guest_set_msr(&g, 0, kvm_guest_select(&g), INSTRUCTIONS | COUNT_OS | flags);
 }
 
 static int next(void)
@@ -137,7 +92,6 @@ static u64 interrupted_after(u64 instructions)
 	u32 lvt;
 
 	kvm_guest_create_with(&g, looping_start, looping_end - looping_start, 1, with_irqchip);
-	find_vendor();
 	image_gate(g.ram, VECTOR, in_looping(looping_handler), 0);
 	assert_int_equal(next(), READY);
 	count_instructions(-instructions, INTERRUPT);
@@ -145,7 +99,7 @@ static u64 interrupted_after(u64 instructions)
 	memcpy(&rip, g.ram + IMAGE_DATA, sizeof(rip));
 	KVM_CALL(g.vcpu[0], KVM_GET_LAPIC, &lapic);
 	memcpy(&lvt, lapic.regs + LVTPC, sizeof(lvt));
-	assert_int_equal(lvt, VECTOR | (amd ? 0 : LVT_MASKED)); /* SDM 3A 10.5.1 */
+	assert_int_equal(lvt, VECTOR | (g.amd ? 0 : LVT_MASKED)); /* SDM 3A 10.5.1 */
 	kvm_guest_destroy(&g);
 	return rip;
 }
@@ -162,18 +116,20 @@ static void the_program_reads_what_the_guest_counted(void **state)
 {
 	(void)state;
 	kvm_guest_create(&g, asking_start, asking_end - asking_start, 2);
-	find_vendor();
 	assert_int_equal(next(), READY);
 	g.ram[IMAGE_DATA] = 1;
 	count_instructions(0, 0);
 	assert_int_equal(next(), 0);
 	/* OUT, MOV, CMP, JE; XOR, RDPMC, MOV; MOV and the rounds; RDPMC, SUB, MOV, MOV; not the
 	 * last OUT */
-	assert_int_equal(get_msr(0, counter_msr()), 4 + 3 + 1 + 1000 + 4);
-	set_msr(1, counter_msr(), get_msr(0, counter_msr()));
-	set_msr(1, select_msr(), get_msr(0, select_msr()));
-	assert_int_equal(get_msr(1, counter_msr()), get_msr(0, counter_msr()));
-	assert_int_equal(get_msr(1, select_msr()), INSTRUCTIONS | COUNT_OS);
+	assert_int_equal(kvm_guest_get_msr(&g, 0, kvm_guest_counter(&g)), 4 + 3 + 1 + 1000 + 4);
+	kvm_guest_set_msr(&g, 1, kvm_guest_counter(&g),
+			  kvm_guest_get_msr(&g, 0, kvm_guest_counter(&g)));
+	kvm_guest_set_msr(&g, 1, kvm_guest_select(&g),
+			  kvm_guest_get_msr(&g, 0, kvm_guest_select(&g)));
+	assert_int_equal(kvm_guest_get_msr(&g, 1, kvm_guest_counter(&g)),
+			 kvm_guest_get_msr(&g, 0, kvm_guest_counter(&g)));
+	assert_int_equal(kvm_guest_get_msr(&g, 1, kvm_guest_select(&g)), INSTRUCTIONS | COUNT_OS);
 	kvm_guest_destroy(&g);
 }
 
@@ -209,7 +165,6 @@ static void a_filter_stops_a_counter_that_runs(void **state)
 
 	(void)state;
 	kvm_guest_create(&g, asking_start, asking_end - asking_start, 1);
-	find_vendor();
 	assert_int_equal(next(), READY);
 	count_instructions(0, 0);
 	assert_int_equal(pthread_create(&thread, NULL, run_on, NULL), 0);
@@ -220,7 +175,7 @@ static void a_filter_stops_a_counter_that_runs(void **state)
 	assert_ptr_equal(done, &g);
 	KVM_CALL(g.vcpu[0], KVM_GET_REGS, &regs);
 	assert_int_equal(regs.rbx, 0);
-	assert_true(get_msr(0, counter_msr()) > 0);
+	assert_true(kvm_guest_get_msr(&g, 0, kvm_guest_counter(&g)) > 0);
 	kvm_guest_destroy(&g);
 }
 
@@ -230,12 +185,11 @@ static void without_a_pmu_rdpmc_faults(void **state)
 
 	(void)state;
 	kvm_guest_create_with(&g, reading_start, reading_end - reading_start, 1, without_pmu);
-	find_vendor();
 	assert_int_equal(kvm_guest_run(&g, 0), KVM_EXIT_HLT);
 	KVM_CALL(g.vcpu[0], KVM_GET_REGS, &regs);
 	assert_int_equal(regs.rip & ~(IMAGE_STUB_SIZE - 1ull),
 			 IMAGE_STUBS + GP_VECTOR * IMAGE_STUB_SIZE);
-	assert_int_equal(get_msr(0, counter_msr()), 0);
+	assert_int_equal(kvm_guest_get_msr(&g, 0, kvm_guest_counter(&g)), 0);
 	kvm_guest_destroy(&g);
 }
 

@@ -40,6 +40,7 @@ static void set_cpuid(struct kvm_guest *g, int vcpu)
 	cpuid->nent = CPUID_ENTRIES;
 	KVM_CALL(g->kvm, KVM_GET_SUPPORTED_CPUID, cpuid);
 	KVM_CALL(vcpu, KVM_SET_CPUID2, cpuid);
+	g->amd = cpuid->entries[0].ebx == 0x68747541; /* "Auth" */
 	free(cpuid);
 }
 
@@ -79,6 +80,33 @@ void kvm_guest_set_rip(struct kvm_guest *g, int vcpu, u64 rip)
 	struct kvm_regs regs = { .rip = rip, .rsp = IMAGE_STACK - vcpu * PAGE_SIZE, .rflags = 2 };
 
 	KVM_CALL(g->vcpu[vcpu], KVM_SET_REGS, &regs);
+}
+
+static u64 access_msr(int vcpu, unsigned long request, u32 index, u64 value)
+{
+	struct kvm_msrs *msrs = calloc(1, sizeof(*msrs) + sizeof(msrs->entries[0]));
+
+	if (!msrs)
+		die("calloc");
+	msrs->nmsrs = 1;
+	msrs->entries[0] = (struct kvm_msr_entry){ .index = index, .data = value };
+	if (KVM_CALL(vcpu, request, msrs) != 1) {
+		fprintf(stderr, "MSR %#x is refused\n", index);
+		exit(1);
+	}
+	value = msrs->entries[0].data;
+	free(msrs);
+	return value;
+}
+
+void kvm_guest_set_msr(struct kvm_guest *g, int vcpu, u32 index, u64 value)
+{
+	access_msr(g->vcpu[vcpu], KVM_SET_MSRS, index, value);
+}
+
+u64 kvm_guest_get_msr(struct kvm_guest *g, int vcpu, u32 index)
+{
+	return access_msr(g->vcpu[vcpu], KVM_GET_MSRS, index, 0);
 }
 
 static void create_vcpu(struct kvm_guest *g, int i)

@@ -18,7 +18,8 @@ struct kvm_guest {
 	int vcpu[KVM_GUEST_VCPUS];
 	struct kvm_run *run[KVM_GUEST_VCPUS];
 	size_t run_size;
-	u8 *ram; /* IMAGE_RAM bytes at guest physical 0 */
+	u8 *ram;  /* IMAGE_RAM bytes at guest physical 0 */
+	bool amd; /* what its CPUID says */
 };
 
 void kvm_guest_create(struct kvm_guest *g, const void *code, size_t size, int nvcpus);
@@ -34,6 +35,20 @@ int kvm_call(int fd, unsigned long request, void *arg, const char *name);
 /* One KVM_RUN of a vCPU; the exit reason, or -errno. */
 int kvm_guest_run(struct kvm_guest *g, int vcpu);
 void kvm_guest_set_rip(struct kvm_guest *g, int vcpu, u64 rip);
+
+void kvm_guest_set_msr(struct kvm_guest *g, int vcpu, u32 index, u64 value);
+u64 kvm_guest_get_msr(struct kvm_guest *g, int vcpu, u32 index);
+
+/* The first counter and its event select. */
+static inline u32 kvm_guest_counter(const struct kvm_guest *g)
+{
+	return g->amd ? 0xc0010004 : 0xc1;
+}
+
+static inline u32 kvm_guest_select(const struct kvm_guest *g)
+{
+	return g->amd ? 0xc0010000 : 0x186;
+}
 
 static inline void *kvm_io_data(struct kvm_run *run)
 {
