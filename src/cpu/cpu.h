@@ -209,6 +209,9 @@ struct jump_entry {
 
 #define SHARE_SLOTS 8
 
+/* Where calls will be returned to, by the stack pointer: see engine/trans_return.c. */
+#define RETURN_SLOTS 256
+
 #define XSAVE_SIZE 4096
 
 /* What cpu/fpu.c knows of the host: found at creation, and its control words while guest state is
@@ -242,6 +245,7 @@ struct cpu {
 	u64 spill[8]; /* scratch of translated code */
 	u64 share[SHARE_SLOTS]; /* the same: host addresses that accesses share */
 	u64 host_rsp; /* the stack to return to */
+	u32 returned_from; /* number of the block whose return is under way */
 	u64 tsc_offset, tsc_scale; /* guest TSC = host TSC * scale >> 48, plus offset */
 
 	struct segment seg[NSEGS], ldtr, tr;
@@ -314,6 +318,7 @@ struct cpu {
 	u32 observed_tlb;     /* from translated code to engine/observe.c: offset of a TLB entry in its set */
 	u64 observed_arg;     /* the same: key of a line, or address of a branch */
 
+	const void *returns[NTLBS][RETURN_SLOTS];
 	struct tlb_entry tlb[NTLBS][TLB_SIZE];
 	u8 tlb_shift[NTLBS][TLB_SIZE]; /* size of the guest's page behind an entry: for INVLPG */
 	u64 tlb_local[NTLBS][TLB_SIZE / 64]; /* entries of pages that are not global */

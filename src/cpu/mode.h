@@ -92,6 +92,11 @@ static inline retire_wanted mode_observes(u32 mode)
 	       (mode & MODE_OBSERVE_BRANCHES ? OBSERVED_IN_BRANCHES : 0);
 }
 
+static inline enum space mode_space(u32 mode)
+{
+	return (mode & MODE_CPL) == MODE_CPL ? SPACE_USR : SPACE_OS;
+}
+
 static inline enum tlb_set cpu_tlb_set(u32 mode)
 {
 	if ((mode & MODE_CPL) == MODE_CPL)

@@ -36,6 +36,7 @@ void cache_flush(struct cpu *cpu)
 	eng->nblocks = 0;
 	bytes_fill(eng->by_hash, 0, BLOCK_HASHES * sizeof(*eng->by_hash));
 	eng->flushes++;
+	returns_forget(eng);
 	code_clear(cpu->code);
 	cpu_drop_jumps(cpu);
 }
@@ -103,7 +104,7 @@ struct block *cache_by_code(const struct engine *eng, const u8 *host_pc)
 	return eng->by_address[lo];
 }
 
-/* Links: jumps from block to block in the same page. */
+/* Links: jumps from block to block. */
 
 static void patch(const struct link *link, const u8 *target)
 {
@@ -128,6 +129,34 @@ static void unlink_out(struct link *link)
 		;
 	*p = link->next_in;
 	link->to = NULL;
+}
+
+#define PATIENCE_SHIFT 3
+#define PATIENCE_MAX   12
+
+void link_renew(const struct cpu *cpu, struct link *link, struct block *to)
+{
+	enum space space = mode_space(to->mode);
+
+	unlink_out(link);
+	link_set(link, to);
+	*(u32_unaligned *)link->guard = (u32)cpu->jump_generation[space];
+	link->linked += link->linked < PATIENCE_MAX - PATIENCE_SHIFT;
+	link->patience = 1 << (link->linked + PATIENCE_SHIFT);
+}
+
+void links_forget(struct engine *eng)
+{
+	for (u32 i = 0; i < eng->nblocks; i++) {
+		const struct block *b = eng->by_address[i];
+
+		for (u32 k = 0; k < b->nlinks; k++) {
+			if (!b->link[k].guard || !b->link[k].to)
+				continue;
+			unlink_out(&b->link[k]);
+			patch(&b->link[k], b->link[k].stub);
+		}
+	}
 }
 
 static void unlink_in(struct block *block)
@@ -249,6 +278,7 @@ static void detach(struct cpu *cpu, struct block *block)
 		p = &(*p)->next_hash;
 	*p = block->next_hash;
 	jump_forget(cpu, block);
+	returns_forget(cpu->engine);
 	unlink_in(block);
 	for (u32 i = 0; i < block->nlinks; i++)
 		unlink_out(&block->link[i]);

@@ -7,7 +7,6 @@
 
 #include "cpu/mode.h"
 
-#define INSN_MAX 15
 #define DECODE_MODES \
 	(MODE_CODE32 | MODE_CODE64 | MODE_STACK32 | MODE_PROT | DECODE_NO_TZCNT | DECODE_NO_LZCNT)
 

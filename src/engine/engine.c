@@ -54,6 +54,7 @@ int engine_create(struct cpu *cpu)
 		return ret;
 	}
 	cpu_drop_jumps(cpu);
+	returns_forget(eng);
 	return 0;
 }
 

@@ -10,6 +10,8 @@
 #include "hwpmu/retire.h"
 #include "x86/regs.h"
 
+#define INSN_MAX 15 /* bytes */
+
 enum operand_kind { OPERAND_NONE, OPERAND_REG, OPERAND_MEM, OPERAND_IMM, OPERAND_FAR };
 
 enum reg_class {
@@ -67,7 +69,7 @@ struct insn {
 	bool is_branch; /* counts in the branch tally */
 	bool far;	/* JMP, CALL, RET between segments */
 	u8 seg;		/* of implied memory operands (XLAT, MASKMOVQ): the override or DS */
-	u8 bytes[15];
+	u8 bytes[INSN_MAX];
 	struct weight weight; /* set by the translator */
 	struct operand ops[INSN_OPERANDS];
 };

@@ -72,7 +72,8 @@ void jump_note_page(struct cpu *cpu, struct code_page *page, const u8 *host)
 /*
  * The jump cache's key: the generation in bits 63:52, the mode's index in 51:48. When the numbers
  * of generations no longer fit, jump[] is emptied and they all are new. The low bits spread what has
- * the same address: processes of one program, and code that is counted now and not then.
+ * the same address: processes of one program, and code that is counted now and not then. Guards of
+ * links have 32 bits of the generation.
  */
 
 #define KEY_GENERATION_BITS 12
@@ -117,9 +118,22 @@ static u32 mode_index(struct cpu *cpu, u32 mode)
 	return eng->nmodes++;
 }
 
-static enum space mode_space(u32 mode)
+void returns_forget(struct engine *eng)
 {
-	return (mode & MODE_CPL) == MODE_CPL ? SPACE_USR : SPACE_OS;
+	for (u32 set = 0; set < NTLBS; set++)
+		eng->returns_key[set] = NO_KEY;
+}
+
+static void returns_check(struct cpu *cpu, u32 mode)
+{
+	struct engine *eng = cpu->engine;
+	enum tlb_set set = cpu_tlb_set(mode);
+
+	if (likely(eng->returns_key[set] == cpu->jump_key))
+		return;
+	for (u32 i = 0; i < RETURN_SLOTS; i++)
+		cpu->returns[set][i] = exec_view(eng, eng->look_up);
+	eng->returns_key[set] = cpu->jump_key;
 }
 
 void jump_update_key(struct cpu *cpu, u32 mode)
@@ -131,18 +145,28 @@ void jump_update_key(struct cpu *cpu, u32 mode)
 		cpu->last_jump = (cpu->last_jump | (BIT(KEY_GENERATION_BITS) - 1)) + 1;
 		cpu_drop_jumps(cpu);
 		clear_jumps(cpu);
+		returns_forget(eng);
+		if ((eng->cleared ^ cpu->last_jump >> KEY_GENERATION_BITS) >> (32 - KEY_GENERATION_BITS))
+			links_forget(eng);
 		eng->cleared = cpu->last_jump >> KEY_GENERATION_BITS;
 	}
 	cpu->jump_key = key_of(cpu->jump_generation[mode_space(mode)], index);
+	returns_check(cpu, mode);
+}
+
+bool jump_noted(const struct cpu *cpu)
+{
+	enum space space = space_of(cpu);
+
+	return cpu->engine->entered[space].drops == cpu->drops[space];
 }
 
 void jump_remember(struct cpu *cpu, const struct block *block)
 {
 	u64 tag = cpu->rip ^ cpu->jump_key;
-	enum space space = space_of(cpu);
 
-	if (cpu->engine->entered[space].drops != cpu->drops[space])
-		return; /* it has just been emptied: its page is no longer noted */
+	if (!jump_noted(cpu))
+		return; /* it has just been emptied */
 	cpu->jump[cpu_jump_index(tag)] =
 		(struct jump_entry){ tag, exec_view(cpu->engine, block->code) };
 }

@@ -42,6 +42,7 @@
 /* Why translated code came back: the value it returns to enter(). */
 enum leave {
 	LEAVE_LOOKUP,	  /* cpu->rip is next; its code is not known here. leave_arg is the block */
+	LEAVE_RETURN,	  /* the same, by the return that ends block cpu->returned_from */
 	LEAVE_BAD_TARGET, /* the branch that ends block leave_arg has a non-canonical target */
 	LEAVE_LINK,	  /* the same, and leave_arg is the link to patch */
 	LEAVE_COMPLEX, /* leave_arg is the struct insn for sys_execute(); cpu->rip is its address */
@@ -54,12 +55,19 @@ enum leave {
 	LEAVE_FAULT,	 /* a fault or exit in mid-block; state is complete */
 };
 
-/* A patchable jump out of a block. */
+/*
+ * A patchable jump out of a block. One to another page is guarded: it is taken only while all that is
+ * known of code is as old as when it was linked. Where it is not, as in another address space, the
+ * jump cache serves; if that goes on, the link is made anew.
+ */
 struct link {
-	u8 *site; /* the displacement, writable view */
-	u8 *stub; /* where it goes while unlinked */
-	u64 rip;  /* target */
+	u8 *site;  /* the displacement, writable view */
+	u8 *guard; /* the number of the generation that it holds for, the same view; NULL: it always does */
+	u8 *stub;  /* where it goes while unlinked */
+	u64 rip;   /* target */
 	u32 apart; /* MODE_APART: the block there is one of that kind */
+	s32 patience; /* how often the guard may still fail before it is linked again */
+	u32 linked;   /* how often it has been */
 	struct block *to;
 	struct link *next_in; /* in to->links_in */
 };
@@ -103,7 +111,6 @@ struct block {
 	bool hot; /* made after it had been executed often: goes on behind branches */
 	u8 *code; /* writable view */
 	struct block *next_hash;
-	u32 code_size;
 	u8 nbranches;
 	s32 heat;      /* executions until it is hot */
 	s32 rsp_moved; /* by that branch, if its target may turn out to be bad */
@@ -209,6 +216,7 @@ struct engine {
 	u64 exit_rip;  /* where engine_run() last returned: MMIO answers are for that instruction */
 	u64 link_epoch; /* flushes when a link asked for its target: its memory may be gone since */
 	u64 cleared;	/* the upper bits of generations that jump[] may hold */
+	u64 returns_key[NTLBS]; /* jump_key with which cpu->returns[] hold; NO_KEY: with none */
 	u32 modes[16];	/* modes seen; their index is part of jump_key */
 	u32 nmodes;
 	enum guest_fault left;	   /* with LEAVE_FAULT: why; FAULT_NONE: the instruction is done */
@@ -218,6 +226,7 @@ struct engine {
 	/* Entry points of the generated runtime, executable view. */
 	bool has_rorx; /* the host has */
 	u64 (*enter)(struct cpu *cpu, const void *code);
+	u8 *look_up; /* writable view: goes where S0 says */
 	u8 *leave, *slow, *share, *commit, *call; /* writable view */
 	u8 *log_full; /* the same */
 	u8 *observe_access, *observe_fetch, *observe_branch;
@@ -252,6 +261,10 @@ void cache_written(struct cpu *cpu);
 bool cache_notice(struct cpu *cpu);
 void cache_drop(struct cpu *cpu, struct block *block);
 void link_set(struct link *link, struct block *to);
+void link_renew(const struct cpu *cpu, struct link *link, struct block *to); /* a guarded one */
+void links_forget(struct engine *eng); /* all that are guarded */
+
+#define NO_KEY 1ull /* no jump_key is odd */
 
 /* A tag of jump[] that never matches: what is looked up there has other low bits. */
 static inline u64 jump_none(u32 index)
@@ -265,6 +278,7 @@ static inline const u8 *exec_view(const struct engine *eng, const u8 *rw)
 }
 
 /* jump.c: the jump cache, and epochs. */
+void returns_forget(struct engine *eng); /* before the next entry */
 void epoch_begin(struct cpu *cpu, enum space space); /* others may have changed code of the space */
 void epoch_notice(struct cpu *cpu); /* the same, if somebody has made himself heard: cpu/shared.h */
 void jump_update_key(struct cpu *cpu, u32 mode);
@@ -280,6 +294,8 @@ const void *jump_known(struct cpu *cpu, u32 mode);
 void jump_remember(struct cpu *cpu, const struct block *block);
 void jump_forget(struct cpu *cpu, const struct block *block); /* it is to be no more */
 void jump_note_page(struct cpu *cpu, struct code_page *page, const u8 *host);
+/* Do the notes hold still? Not if everything has been dropped since. */
+bool jump_noted(const struct cpu *cpu);
 
 /* Whose code this processor executes. */
 static inline enum space space_of(const struct cpu *cpu)

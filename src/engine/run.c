@@ -362,16 +362,19 @@ static void link_to(struct cpu *cpu, struct link *link, u32 mode)
 	/* A visit that finds no link would come back here: the instruction is stepped over. */
 	if (link->apart)
 		cpu->engine->step = true;
-	/* The target is in the same page as the block just left, which is still valid. */
-	if (cpu->code->nwritten || link->to)
+	/* Without a guard, the target is in the same page as the block just left, which is still valid. */
+	if (cpu->code->nwritten || (link->to && !link->guard))
 		return;
 	to = find_block(cpu, mode | link->apart, &fault);
-	if (!to || to->gpa2 != NO_GPA || cpu->engine->link_epoch != cpu->engine->flushes)
+	if (!to || (to->gpa2 != NO_GPA && !link->guard) || cpu->engine->link_epoch != cpu->engine->flushes)
 		return;
-	link_set(link, to);
+	if (!link->guard)
+		link_set(link, to);
 	if (link->apart || !jump_usable(mode))
 		return;
 	jump_update_key(cpu, mode);
+	if (link->guard && jump_noted(cpu))
+		link_renew(cpu, link, to);
 	jump_remember(cpu, to); /* for the visit that is next */
 }
 
@@ -402,6 +405,10 @@ static enum turn after(struct cpu *cpu, enum leave why, u32 mode, const struct b
 	case LEAVE_LOOKUP:
 		if ((mode & MODE_CODE64) && !cpu_canonical(cpu, cpu->rip))
 			bad_target(cpu, arg, false);
+		return TURN_AGAIN;
+	case LEAVE_RETURN:
+		if ((mode & MODE_CODE64) && !cpu_canonical(cpu, cpu->rip))
+			bad_target(cpu, eng->by_address[cpu->returned_from], false);
 		return TURN_AGAIN;
 	case LEAVE_BAD_TARGET:
 		bad_target(cpu, arg, true);

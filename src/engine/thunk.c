@@ -109,6 +109,26 @@ static void make_slow(struct emitter *e, const u8 *finish,
 	emit_ret(e);
 }
 
+/* Jumped to with the address in S0, by a return for which no landing is known. */
+static void make_look_up(struct emitter *e, const u8 *leave)
+{
+	struct ea entry = { .base = RSP, .index = S1, .scale = 8, .disp = CPU(jump) };
+	u8 *miss;
+
+	emit_rm(e, true, OP_XOR, S0, ea_base(RSP, CPU(jump_key)));
+	emit_rr(e, false, OP_MOV_LOAD, S1, S0);
+	emit_group1(e, false, GROUP_AND, S1, (JUMP_SIZE - 1) << 1);
+	emit_rm(e, true, OP_CMP, S0, entry);
+	miss = emit_jcc(e, CC_NE);
+	entry.disp += offsetof(struct jump_entry, code);
+	emit_insn(e, &(struct enc){ .opcode = 0xff, .reg = 4, .is_mem = true, .ea = entry });
+	emit_patch(e, miss, e->p);
+	emit_rm(e, true, OP_XOR, S0, ea_base(RSP, CPU(jump_key)));
+	emit_rm(e, true, OP_MOV_STORE, S0, ea_base(RSP, CPU(rip)));
+	emit_mov_imm(e, RAX, LEAVE_RETURN);
+	emit_patch(e, emit_jmp(e), leave);
+}
+
 bool thunks_make(struct engine *eng)
 {
 	struct emitter e = { .p = eng->code_next, .limit = eng->code_limit };
@@ -121,6 +141,8 @@ bool thunks_make(struct engine *eng)
 	move_registers(&e, OP_MOV_STORE, 0);
 	finish = e.p;
 	make_return(&e);
+	eng->look_up = e.p;
+	make_look_up(&e, eng->leave);
 	eng->slow = e.p;
 	make_slow(&e, finish, slow_access);
 	eng->share = e.p;

@@ -140,7 +140,8 @@ struct placed_site {
 
 #define MAX_SITES (BLOCK_INSNS + 2)
 #define MAX_SIDES 8
-#define MAX_LINKS (2 + SHARE_SLOTS + MAX_SIDES)
+#define MAX_LINKS (3 + SHARE_SLOTS + MAX_SIDES)
+#define MAX_MISSES (1 + MAX_LINKS)
 
 /* The bytes a block is made from: always the page copies, so that what was translated is what is
  * compared. */
@@ -184,6 +185,8 @@ struct trans {
 	u32 nlinks;
 	struct side sides[MAX_SIDES];
 	u32 nsides;
+	u8 *misses[MAX_MISSES]; /* jumps out of the block for targets that have to be looked up */
+	u32 nmisses;
 	struct placed_site sites[MAX_SITES];
 	u32 nsites;
 
@@ -308,6 +311,10 @@ bool source_open(struct trans *t, u32 which, gpa_t gpa, const u8 *host); /* fals
 u32 source_bytes(struct trans *t, u32 offset, u8 *out);
 bool source_spans(const struct trans *t); /* has the second page been opened? */
 
+/* trans_return.c */
+void return_note(struct trans *t); /* a call has pushed: destroys S0, S1 and the flags */
+bool return_jump(struct trans *t, u32 popped); /* a return to S0 has; false: not this way */
+
 /* trans_gate.c: may this instruction be executed now? Returns the vector to raise, or -1. */
 int gate_vector(const struct trans *t);
 
@@ -332,6 +339,7 @@ void block_end_direct(struct trans *t, u64 target);
 void block_link(struct trans *t, u64 target, u8 *site, u32 apart); /* site: a jump to be linked */
 void block_end_indirect(struct trans *t); /* target in S0 */
 void emit_sides(struct trans *t);
+void emit_misses(struct trans *t);
 bool emit_links(struct trans *t); /* false: cache full */
 /* Of a direct branch: where it goes. */
 bool branch_conditional(const struct trans *t);

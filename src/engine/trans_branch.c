@@ -1,8 +1,9 @@
 // SPDX-License-Identifier: MIT
 /*
- * Control transfers within a segment, and the ways out of a block. A target in the block's own page
- * is linked directly once its block exists; anything else goes through the jump cache, so that a
- * change of mapping needs to drop no links.
+ * Control transfers within a segment, and the ways out of a block. A known target is linked
+ * directly once its block exists. In the block's own page that holds as long as both do; elsewhere a
+ * guard compares generations, so that a change of mapping needs to drop no links. Other targets go
+ * through the jump cache.
  */
 #include "engine/trans.h"
 
@@ -60,8 +61,6 @@ static void leave_to_target(struct trans *t, enum leave why)
 
 void block_end_indirect(struct trans *t)
 {
-	u8 *miss;
-
 	if (t->mode & MODE_STEP) {
 		leave_to_target(t, LEAVE_STEP);
 		return;
@@ -74,26 +73,65 @@ void block_end_indirect(struct trans *t)
 	emit_rr(&t->e, false, OP_MOV_LOAD, S1, S0);
 	emit_group1(&t->e, false, GROUP_AND, S1, (JUMP_SIZE - 1) << 1);
 	emit_rm(&t->e, true, OP_CMP, S0, jump_ea(offsetof(struct jump_entry, tag)));
-	miss = emit_jcc(&t->e, CC_NE);
+	t->misses[t->nmisses++] = emit_jcc(&t->e, CC_NE);
 	emit_insn(&t->e, &(struct enc){ .opcode = 0xff,
 					.reg = 4,
 					.is_mem = true,
 					.ea = jump_ea(offsetof(struct jump_entry, code)) });
-	emit_patch(&t->e, miss, t->e.p);
+}
+
+/* The jump cache does not know the target. */
+void emit_misses(struct trans *t)
+{
+	if (!t->nmisses)
+		return;
+	for (u32 i = 0; i < t->nmisses; i++)
+		emit_patch(&t->e, t->misses[i], t->e.p);
 	emit_rm(&t->e, true, OP_XOR, S0, ea_base(RSP, CPU(jump_key)));
 	leave_to_target(t, LEAVE_LOOKUP);
+}
+
+/* May a block begin there that lies on two pages? */
+static bool may_cross(u64 linear)
+{
+	return (linear & ~PAGE_MASK) > PAGE_SIZE - INSN_MAX;
 }
 
 static bool linkable(const struct trans *t, u64 target)
 {
 	u64 from = t->linear_base + t->block->rip, to = t->linear_base + target;
 
-	return !(t->mode & MODE_STEP) && t->mode == t->block->mode && (from & PAGE_MASK) == (to & PAGE_MASK);
+	return !(t->mode & MODE_STEP) && t->mode == t->block->mode && (from & PAGE_MASK) == (to & PAGE_MASK) &&
+	       !may_cross(to);
+}
+
+static bool linkable_guarded(const struct trans *t)
+{
+	return (t->mode & MODE_CODE64) && jump_usable(t->mode) && t->mode == t->block->mode;
 }
 
 void block_link(struct trans *t, u64 target, u8 *site, u32 apart)
 {
 	t->links[t->nlinks++] = (struct link){ .site = site, .rip = target, .apart = apart };
+}
+
+static struct ea generation(const struct trans *t)
+{
+	return ea_base(RSP, CPU(jump_generation) + 8 * (s32)mode_space(t->mode));
+}
+
+static void end_guarded(struct trans *t, u64 target)
+{
+	struct link *link = &t->links[t->nlinks++];
+
+	emit_insn(&t->e, &(struct enc){ .opcode = 0x81,
+					.reg = GROUP_CMP,
+					.is_mem = true,
+					.ea = generation(t),
+					.imm_len = 4 });
+	*link = (struct link){ .rip = target, .guard = t->e.p - 4 };
+	link->site = emit_jcc(&t->e, CC_E);
+	link->stub = emit_jmp(&t->e);
 }
 
 void block_end_direct(struct trans *t, u64 target)
@@ -102,8 +140,26 @@ void block_end_direct(struct trans *t, u64 target)
 		block_link(t, target, emit_jmp(&t->e), 0);
 		return;
 	}
+	if (linkable_guarded(t)) {
+		end_guarded(t, target);
+		return;
+	}
 	emit_mov_imm(&t->e, S0, target);
 	block_end_indirect(t);
+}
+
+/* Its generation is not the one that it was linked in. */
+static u8 *emit_guard_failed(struct trans *t, const struct link *link)
+{
+	u8 *enough;
+
+	emit_patch(&t->e, link->stub, t->e.p);
+	emit_mov_imm(&t->e, S0, (u64)(uintptr_t)&link->patience);
+	emit_group1_mem(&t->e, false, GROUP_SUB, ea_base(S0, 0), 1);
+	enough = emit_jcc(&t->e, CC_S);
+	emit_mov_imm(&t->e, S0, link->rip);
+	block_end_indirect(t);
+	return enough;
 }
 
 /* The stubs of the links, behind the block. */
@@ -115,8 +171,13 @@ bool emit_links(struct trans *t)
 	b->link = cache_alloc(t->eng, t->nlinks * sizeof(*b->link));
 	for (u32 i = 0; b->link && i < b->nlinks; i++) {
 		struct link *link = &b->link[i];
+		u8 *enough = NULL;
 
 		*link = t->links[i];
+		if (link->guard)
+			enough = emit_guard_failed(t, link);
+		if (enough)
+			emit_patch(&t->e, enough, t->e.p);
 		link->stub = t->e.p;
 		emit_patch(&t->e, link->site, link->stub);
 		block_leave(t, LEAVE_LINK, (u64)(uintptr_t)link, link->rip);
@@ -373,10 +434,12 @@ static void call(struct trans *t)
 	push_value(t, next, t->insn.opsize);
 	if (t->scan[t->at].through) {
 		follow_direct(t, BRANCH_REL_CALL);
+		return_note(t);
 		return;
 	}
 	flags_save(t);
 	observe_call(t);
+	return_note(t);
 	if (direct) {
 		lbr_record_direct(t, BRANCH_REL_CALL, branch_target(t));
 		block_end_direct(t, branch_target(t));
@@ -401,7 +464,8 @@ static void ret(struct trans *t)
 	cut_target(t);
 	observe_return(t);
 	lbr_record_indirect(t, BRANCH_RET);
-	block_end_indirect(t);
+	if (!return_jump(t, size + pop))
+		block_end_indirect(t);
 }
 
 bool branch_conditional(const struct trans *t)

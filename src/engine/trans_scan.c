@@ -254,7 +254,7 @@ static bool go_on(struct trans *t, struct scan *s)
 	s->side = s->inverted ? other : taken;
 	if (!same_page(t, s->next) || contains(t, s->next))
 		return false;
-	t->nsides += conditional;
+	t->nsides += conditional || s->zi.mnemonic == ZYDIS_MNEMONIC_CALL;
 	s->through = true;
 	s->ends = false;
 	s->reads = conditional ? FL_ARITH : 0;

@@ -42,7 +42,6 @@ static bool load_line(struct source *s, u32 which, u32 line)
 	return true;
 }
 
-#define INSN_MAX 15
 
 u32 source_bytes(struct trans *t, u32 offset, u8 *out)
 {

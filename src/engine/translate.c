@@ -365,6 +365,7 @@ static bool finish(struct trans *t, u8 *count)
 	lbr_end_block(t);
 	if (!emit_links(t))
 		return false;
+	emit_misses(t);
 	b->places = keep(t, t->places, t->nplaces * sizeof(*b->places));
 	b->recipes = keep(t, t->recipes, t->nrecipes * sizeof(*b->recipes));
 	if (t->e.full || !b->places || !b->recipes)
@@ -373,7 +374,6 @@ static bool finish(struct trans *t, u8 *count)
 	b->lines = t->source.used[0];
 	b->lines2 = t->source.used[1];
 	*(u32_unaligned *)count = (u32)b->ninsns << COUNT_SHIFT | b->nbranches;
-	b->code_size = t->e.p - b->code;
 	t->eng->code_next = t->e.p;
 	t->eng->blocks_made++;
 	cache_insert(t->cpu, b);
@@ -403,7 +403,8 @@ struct block *translate(struct cpu *cpu, u32 mode, gpa_t gpa, const u8 *host,
 	t.rip = cpu->rip;
 	t.linear_base = mode & MODE_CODE64 ? 0 : cpu->seg[CS].base;
 	t.offset = t.index = 0;
-	t.nstubs = t.nplaces = t.nobserve_stubs = t.nrecipes = t.nlinks = t.nsides = t.nsites = t.at = 0;
+	t.nstubs = t.nplaces = t.nobserve_stubs = t.nrecipes = 0;
+	t.nlinks = t.nsides = t.nmisses = t.nsites = t.at = 0;
 	t.observed_line = NO_GPA;
 	t.shadow = t.opened = false;
 	t.source = (struct source){ 0 };
