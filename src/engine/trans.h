@@ -171,6 +171,9 @@ struct trans {
 
 	struct scan scan[BLOCK_INSNS];
 	u32 nscan, at;	      /* how many; which is being translated */
+	u32 turn;	      /* a block that is a loop: the first of the turn at hand */
+	u32 turns;	      /* that it usually has */
+	u32 turn_insns, turn_sides; /* of one; sides but for the way back */
 	struct recipe recipe; /* of the flags now in the host's flags */
 	u32 recipe_at;	      /* which instruction left them */
 	struct recipe recipes[BLOCK_INSNS];

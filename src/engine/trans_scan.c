@@ -213,9 +213,10 @@ static bool same_page(const struct trans *t, u64 rip)
 	return !((rip ^ t->block->rip) & PAGE_MASK);
 }
 
+/* In this turn of its loop, if it is one. */
 static bool contains(const struct trans *t, u64 rip)
 {
-	for (u32 i = 0; i <= t->nscan; i++)
+	for (u32 i = t->turn; i <= t->nscan; i++)
 		if (t->scan[i].rip == rip)
 			return true;
 	return false;
@@ -239,20 +240,62 @@ bool scan_could_go_on(const struct trans *t)
 	return s->ends && followable(t, s) && (same_page(t, s->next) || same_page(t, s->side));
 }
 
-/* Goes on where a branch usually goes, if the block may. A branch back into the block is a loop,
- * and ends it. */
-static bool go_on(struct trans *t, struct scan *s)
+/*
+ * The branch at hand goes back to the block's beginning. How often it usually does is known from how
+ * often the way out has been taken when the block became hot.
+ */
+static void begin_loop(struct trans *t, const struct scan *s, bool conditional)
 {
-	bool conditional = branch_conditional(t);
+	u32 left = conditional ? warmth(t, s->side) : 0;
+
+	t->turns = left ? HEAT / left : BLOCK_INSNS;
+	t->turn_insns = t->nscan + 1;
+	t->turn_sides = t->nsides;
+}
+
+static bool room_for_turn(const struct trans *t, bool conditional)
+{
+	return t->nscan + 1 + t->turn_insns <= BLOCK_INSNS &&
+	       t->nsides + conditional + t->turn_sides <= MAX_SIDES;
+}
+
+/* Behind that branch: with another turn, or, when it has had its usual turns, on the way out. */
+static bool go_on_in_loop(struct trans *t, struct scan *s, bool conditional)
+{
+	if (!t->turn)
+		begin_loop(t, s, conditional);
+	if (s->zi.mnemonic == ZYDIS_MNEMONIC_CALL || t->turns < 2)
+		return false;
+	if (t->turn + t->turn_insns < t->turns * t->turn_insns) {
+		s->inverted = conditional;
+		t->turn = t->nscan + 1;
+		return room_for_turn(t, conditional);
+	}
+	s->next = s->side;
+	s->side = t->block->rip;
+	return same_page(t, s->next) && !contains(t, s->next);
+}
+
+static bool go_on_ahead(const struct trans *t, struct scan *s, bool conditional)
+{
 	u64 taken = s->next, other = s->side;
 
-	if (!t->block->hot || t->special || !followable(t, s) || contains(t, taken) ||
-	    t->nsides == MAX_SIDES || t->nscan + 1 == BLOCK_INSNS)
-		return false;
 	s->inverted = conditional && warmth(t, taken) > warmth(t, other);
 	s->next = !conditional || s->inverted ? taken : other;
 	s->side = s->inverted ? other : taken;
-	if (!same_page(t, s->next) || contains(t, s->next))
+	return same_page(t, s->next) && !contains(t, taken) && !contains(t, s->next);
+}
+
+/* Goes on where a branch usually goes, if the block may. A branch back to its beginning is a loop,
+ * of which it takes in some turns; one back into its middle ends it. */
+static bool go_on(struct trans *t, struct scan *s)
+{
+	bool conditional = branch_conditional(t);
+
+	if (!t->block->hot || t->special || !followable(t, s) || t->nsides == MAX_SIDES ||
+	    t->nscan + 1 == BLOCK_INSNS)
+		return false;
+	if (!(s->next == t->block->rip ? go_on_in_loop(t, s, conditional) : go_on_ahead(t, s, conditional)))
 		return false;
 	t->nsides += conditional || s->zi.mnemonic == ZYDIS_MNEMONIC_CALL;
 	s->through = true;
@@ -274,6 +317,7 @@ enum scan_result scan_block(struct trans *t, enum guest_fault *fault)
 	u32 limit = most_insns(t->mode);
 
 	t->special = false;
+	t->turn = 0;
 	for (t->nscan = 0; t->nscan < limit && !page_left(t); t->nscan++) {
 		struct scan *s = &t->scan[t->nscan];
 		enum step step = scan_one(t, s, fault);

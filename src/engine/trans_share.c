@@ -48,6 +48,11 @@ static bool moves_by(const struct scan *s, u8 *reg, s64 *delta)
 		*delta = s->zi.mnemonic == ZYDIS_MNEMONIC_ADD ? by->imm : -by->imm;
 		return to->kind == OPERAND_REG && to->cls == REG_GPR && to->size == 8 &&
 		       by->kind == OPERAND_IMM;
+	case ZYDIS_MNEMONIC_INC:
+	case ZYDIS_MNEMONIC_DEC:
+		*reg = to->reg;
+		*delta = s->zi.mnemonic == ZYDIS_MNEMONIC_INC ? 1 : -1;
+		return to->kind == OPERAND_REG && to->cls == REG_GPR && to->size == 8;
 	case ZYDIS_MNEMONIC_LEA:
 		*reg = to->reg;
 		*delta = by->imm;
@@ -170,6 +175,9 @@ static void follow(struct trans *t, struct open *open, const struct scan *s)
 
 		if (moves && key->base == reg && key->index != reg) {
 			open[id].moved += delta;
+			written &= ~BIT(reg);
+		} else if (moves && key->index == reg && key->base != reg) {
+			open[id].moved += delta * key->scale;
 			written &= ~BIT(reg);
 		}
 		if ((written & BIT(key->base)) ||

@@ -1,0 +1,351 @@
+// SPDX-License-Identifier: MIT
+/*
+ * Blocks that lead to other blocks without a look-up: links to other pages, returns, loops that a
+ * block takes in. Each program is executed until it is hot, in slices of different lengths, and
+ * must leave what it leaves when its instructions are executed one at a time, counts included.
+ */
+#include <setjmp.h>
+#include <stdarg.h>
+#include <stddef.h>
+#include <stdint.h>
+#include <string.h>
+#include <cmocka.h>
+
+#include "guest/machine.h"
+#include "x86/paging.h"
+
+#define ALL	  10000000
+#define SEEN	  IMAGE_DATA /* what programs leave in memory */
+#define SEEN_SIZE (3 * PAGE_SIZE)
+
+/* Functions on other pages, called directly and not, of one level and of many; returns that pop. */
+GUEST_CODE(calls, "mov $300, %ecx\n"
+		  "1: call calls_start + 0x1000\n"
+		  "add %rax, %rbx\n"
+		  "lea calls_start + 0x1100(%rip), %rdx\n"
+		  "push %rcx\n"
+		  "push $5\n"
+		  "call *%rdx\n"
+		  "adc %rax, %rbp\n"
+		  "mov $6, %edi\n"
+		  "call 3f\n"
+		  "pop %rcx\n"
+		  "cmp $100, %ecx\n"
+		  "jmp calls_start + 0x2000\n"
+		  "2: dec %ecx\n"
+		  "jnz 1b\n"
+		  "out %al, $0xf4\n"
+		  "3: dec %edi\n" /* recursion */
+		  "jz 4f\n"
+		  "sub $40, %rsp\n"
+		  "call 3b\n"
+		  "add $40, %rsp\n"
+		  "4: add %edi, %esi\n"
+		  "ret\n"
+		  ".org calls_start + 0x1000\n"
+		  "lea 7(%rcx), %rax\n"
+		  "call calls_start + 0x2100\n"
+		  "ret\n"
+		  ".org calls_start + 0x1100\n"
+		  "mov 8(%rsp), %rax\n"
+		  "imul %rcx, %rax\n"
+		  "ret $8\n"
+		  ".org calls_start + 0x2000\n"
+		  "adc $0, %r8\n"
+		  "jmp 2b\n"
+		  ".org calls_start + 0x2100\n"
+		  "inc %r9\n"
+		  "ret\n");
+
+/* Returns to where no call was, and calls that are never returned from. */
+GUEST_CODE(unpaired, "mov $300, %ecx\n"
+		     "1: lea 2f(%rip), %rax\n"
+		     "push %rax\n"
+		     "ret\n"
+		     "ud2\n"
+		     "2: call 3f\n"
+		     "ud2\n"
+		     "3: pop %rax\n" /* the address of a UD2 */
+		     "sub %rsp, %rbx\n"
+		     "call 4f\n"
+		     "add $3, %r8\n"
+		     "jmp 5f\n"
+		     "4: testb $1, %cl\n"
+		     "jz 6f\n"
+		     "addq $4, (%rsp)\n" /* behind the ADD */
+		     "6: ret\n"
+		     "5: dec %ecx\n"
+		     "jnz 1b\n"
+		     "out %al, $0xf4\n");
+
+/* The function called changes what it returns to. */
+GUEST_CODE(patched, "mov $300, %ecx\n"
+		    "1: call 9f\n"
+		    "mov $0x11223344, %eax\n"
+		    "add %rax, %rbx\n"
+		    "dec %ecx\n"
+		    "jnz 1b\n"
+		    "out %al, $0xf4\n"
+		    "9: testb $7, %cl\n"
+		    "jnz 2f\n"
+		    "mov %ecx, patched_start + 11(%rip)\n"
+		    "2: ret\n");
+
+/* Loops: up and down, by base and by index, over borders of pages, with branches inside, of few turns
+ * and of many; flags that are read behind them. */
+GUEST_CODE(loops, "mov $0x100ff0, %esi\n"
+		  "mov $60, %r8d\n"
+		  "1: xor %ecx, %ecx\n"
+		  "2: mov (%rsi,%rcx,8), %rax\n"
+		  "add %rcx, %rax\n"
+		  "mov %rax, 8(%rsi,%rcx,8)\n"
+		  "inc %rcx\n"
+		  "cmp $100, %rcx\n"
+		  "jne 2b\n"
+		  "sbb %rax, %rbx\n"
+		  "lea 0x200(%rsi), %rdi\n"
+		  "3: movzbl (%rdi), %eax\n"
+		  "add $3, %al\n"
+		  "test $4, %al\n"
+		  "jz 4f\n"
+		  "xor %edi, %eax\n"
+		  "4: mov %al, -1(%rdi)\n"
+		  "sub $1, %rdi\n"
+		  "cmp %rsi, %rdi\n"
+		  "ja 3b\n"
+		  "adc %rdi, %rbp\n"
+		  "mov $3, %edx\n"
+		  "5: addw $77, (%rsi,%rdx,2)\n"
+		  "lea -1(%rdx), %rdx\n"
+		  "add %edx, %ebx\n"
+		  "test %edx, %edx\n"
+		  "jnz 5b\n"
+		  "add $0x31, %rsi\n"
+		  "dec %r8d\n"
+		  "jnz 1b\n"
+		  "out %al, $0xf4\n");
+
+/* A loop into a page that is not there. The handler lets it go on, and takes the page away again. */
+GUEST_CODE(faults, "mov $200, %ebp\n"
+		   "1: mov $0x14ffc0, %esi\n"
+		   "invlpg 0x150000\n"
+		   "xor %eax, %eax\n"
+		   "2: add (%rsi), %rax\n"
+		   "adc %rax, %rbx\n"
+		   "mov %rbx, 8(%rsi)\n"
+		   "add $8, %rsi\n"
+		   "cmp $0x150040, %rsi\n"
+		   "jb 2b\n"
+		   "movq $0, 0x7a80\n" /* its entry */
+		   "dec %ebp\n"
+		   "jnz 1b\n"
+		   "out %al, $0xf4\n"
+		   ".org faults_start + 0x800\n"
+		   "pop %r8\n" /* error code */
+		   "add (%rsp), %r9\n"
+		   "xor %rsi, %r10\n"
+		   "mov 16(%rsp), %r8\n" /* flags */
+		   "add %r8, %r11\n"
+		   "movq $0x150007, 0x7a80\n"
+		   "iretq\n");
+
+static const u64 slices[] = { 2, 3, 7, 31, 48, 49, 333, ALL };
+
+struct outcome {
+	u64 regs[16], rip, rflags;
+	struct retire_tally tally;
+	u8 memory[SEEN_SIZE];
+};
+
+static void run(struct machine *m, const u8 *start, const u8 *end, u64 slice, struct outcome *o)
+{
+	machine_load(m, start, (size_t)(end - start));
+	image_gate(m->ram, VEC_PF, IMAGE_CODE + 0x800, 0);
+	*image_pte(m->ram, IMAGE_HOLE) = 0;
+	while (machine_run(m, slice) == EXIT_BUDGET)
+		assert_true(machine_retired(m) < ALL);
+	assert_int_equal(m->cpu->exit.reason, EXIT_IO);
+	memset(o, 0, sizeof(*o));
+	memcpy(o->regs, m->cpu->regs, sizeof(o->regs));
+	o->rip = m->cpu->rip;
+	o->rflags = m->cpu->rflags;
+	o->tally = m->cpu->tally;
+	memcpy(o->memory, m->ram + SEEN, sizeof(o->memory));
+}
+
+static void same_in_all_slices(struct machine *m, const u8 *start, const u8 *end)
+{
+	static struct outcome stepped, o;
+
+	run(m, start, end, 1, &stepped);
+	for (u32 i = 0; i < ARRAY_SIZE(slices); i++) {
+		run(m, start, end, slices[i], &o);
+		assert_memory_equal(&o, &stepped, sizeof(o));
+	}
+}
+
+#define SAME(code, name)                                              \
+	static void name(void **state)                                \
+	{                                                             \
+		same_in_all_slices(*state, code##_start, code##_end); \
+	}
+
+SAME(calls, calls_return_to_their_callers)
+SAME(unpaired, returns_need_no_call)
+SAME(patched, a_function_may_change_its_caller)
+SAME(loops, loops_are_as_one_turn_at_a_time)
+SAME(faults, a_loop_faults_where_it_should)
+
+/*
+ * The page of a function changes under its caller, 300 times: by INVLPG, by writing CR3, and with
+ * it to an address space where the page is another. Which of the functions it is shows in RBX.
+ */
+#define OTHER_PML4 0x200000 /* and its tables behind it */
+#define FUNCTION   (IMAGE_CODE + PAGE_SIZE)
+#define FIRST	   0x20000 /* physical pages of the functions */
+#define SECOND	   0x21000
+
+GUEST_CODE(by_invlpg, "mov $300, %ecx\n"
+		      "1: call by_invlpg_start + 0x1000\n"
+		      "xorq $0x1000, 0x7088\n"
+		      "invlpg 0x11000\n"
+		      "dec %ecx\n"
+		      "jnz 1b\n"
+		      "out %al, $0xf4\n");
+
+GUEST_CODE(by_flush, "mov $300, %ecx\n"
+		     "mov %cr3, %rdx\n"
+		     "1: call by_flush_start + 0x1000\n"
+		     "xorq $0x1000, 0x7088\n"
+		     "mov %rdx, %cr3\n"
+		     "dec %ecx\n"
+		     "jnz 1b\n"
+		     "out %al, $0xf4\n");
+
+GUEST_CODE(by_space, "mov $300, %ecx\n"
+		     "mov %cr3, %rdx\n"
+		     "1: call by_space_start + 0x1000\n"
+		     "xor $0x204000, %rdx\n" /* IMAGE_PML4 ^ OTHER_PML4 */
+		     "mov %rdx, %cr3\n"
+		     "dec %ecx\n"
+		     "jnz 1b\n"
+		     "out %al, $0xf4\n");
+
+static const u8 add_1[] = { 0x48, 0x83, 0xc3, 0x01, 0xc3 }; /* ADD RBX, 1; RET */
+static const u8 add_100[] = { 0x48, 0x83, 0xc3, 0x64, 0xc3 };
+
+/* Copies of the tables, where the function's page is the second. */
+static void make_other_space(struct machine *m)
+{
+	u64 *table = (u64 *)(m->ram + OTHER_PML4);
+
+	memcpy(table, m->ram + IMAGE_PML4, 4 * PAGE_SIZE); /* PML4, PDPT, PD, PT */
+	for (u32 level = 0; level < 3; level++)
+		table[512 * level] += OTHER_PML4 - IMAGE_PML4;
+	table[512 * 3 + FUNCTION / PAGE_SIZE] ^= FIRST ^ SECOND;
+}
+
+struct program {
+	const u8 *start, *end, *first, *second;
+	size_t function_size;
+};
+
+/* Returns RBX. */
+static u64 function_changes(struct machine *m, const struct program *p, u64 slice)
+{
+	machine_load(m, p->start, (size_t)(p->end - p->start));
+	memcpy(m->ram + FIRST, p->first, p->function_size);
+	memcpy(m->ram + SECOND, p->second, p->function_size);
+	*image_pte(m->ram, FUNCTION) = FIRST | 7;
+	make_other_space(m);
+	while (machine_run(m, slice) == EXIT_BUDGET)
+		assert_true(machine_retired(m) < ALL);
+	assert_int_equal(m->cpu->exit.reason, EXIT_IO);
+	return m->cpu->regs[RBX];
+}
+
+static void links_follow_the_page_tables(void **state)
+{
+	static const struct program programs[] = {
+		{ by_invlpg_start, by_invlpg_end, add_1, add_100, sizeof(add_1) },
+		{ by_flush_start, by_flush_end, add_1, add_100, sizeof(add_1) },
+		{ by_space_start, by_space_end, add_1, add_100, sizeof(add_1) },
+	};
+
+	for (u32 i = 0; i < ARRAY_SIZE(slices); i++)
+		for (u32 k = 0; k < ARRAY_SIZE(programs); k++)
+			assert_int_equal(function_changes(*state, &programs[k], slices[i]), 150 * 101);
+}
+
+/* Here the function calls back, and may have another page when that returns. The order shows in RBX. */
+GUEST_CODE(back, "mov $300, %ecx\n"
+		 "mov %cr3, %rdx\n"
+		 "1: call back_start + 0x1000\n"
+		 "dec %ecx\n"
+		 "jnz 1b\n"
+		 "out %al, $0xf4\n"
+		 ".org back_start + 0x800\n"
+		 "testb $3, %cl\n"
+		 "jz 2f\n"
+		 "xor $0x204000, %rdx\n"
+		 "mov %rdx, %cr3\n"
+		 "2: ret\n");
+
+/* CALL 800h bytes back from its page; LEA RBX, [RBX + 2 * RBX]; ADD RBX, n; RET */
+#define CALLS_BACK(n) { 0xe8, 0xfb, 0xf7, 0xff, 0xff, 0x48, 0x8d, 0x1c, 0x5b, 0x48, 0x83, 0xc3, n, 0xc3 }
+
+static void returns_follow_the_page_tables(void **state)
+{
+	static const u8 first[] = CALLS_BACK(1), second[] = CALLS_BACK(100);
+	static const struct program program = { back_start, back_end, first, second, sizeof(first) };
+	bool other = false;
+	u64 expected = 0;
+
+	for (u32 ecx = 300; ecx; ecx--) {
+		other ^= !!(ecx & 3);
+		expected = 3 * expected + (other ? 100 : 1);
+	}
+	for (u32 i = 0; i < ARRAY_SIZE(slices); i++)
+		assert_int_equal(function_changes(*state, &program, slices[i]), expected);
+}
+
+/* A return to a bad address is a fault of the return: RSP and RIP are what they were (SDM 2B RET). */
+GUEST_CODE(bad_return, "mov $100, %ecx\n"
+		       "1: call 2f\n"
+		       "dec %ecx\n"
+		       "jnz 1b\n"
+		       "movabs $0x8000000000001000, %rax\n"
+		       "call 3f\n"
+		       "2: ret\n"
+		       "3: mov %rax, (%rsp)\n"
+		       "jmp 2b\n");
+#define BAD_RETURN_AT 29 /* of the RET */
+
+static void a_bad_return_faults(void **state)
+{
+	struct machine *m = *state;
+	const u64 *frame = (const u64 *)(m->ram + IMAGE_STACK) - 8; /* error, RIP, CS, flags, RSP, SS */
+
+	machine_load(m, bad_return_start, (size_t)(bad_return_end - bad_return_start));
+	assert_int_equal(machine_run(m, ALL), EXIT_HLT);
+	assert_int_equal(frame[1], IMAGE_CODE + BAD_RETURN_AT);
+	assert_int_equal(frame[4], IMAGE_STACK - 8);
+	/* 1, then 4 a turn, the last part but the return, HLT */
+	assert_int_equal(machine_retired(m), 1 + 100 * 4 + 4 + 1);
+}
+
+int main(void)
+{
+	const struct CMUnitTest tests[] = {
+		cmocka_unit_test(calls_return_to_their_callers),
+		cmocka_unit_test(returns_need_no_call),
+		cmocka_unit_test(a_function_may_change_its_caller),
+		cmocka_unit_test(loops_are_as_one_turn_at_a_time),
+		cmocka_unit_test(a_loop_faults_where_it_should),
+		cmocka_unit_test(links_follow_the_page_tables),
+		cmocka_unit_test(returns_follow_the_page_tables),
+		cmocka_unit_test(a_bad_return_faults),
+	};
+
+	return cmocka_run_group_tests(tests, machine_set_up, machine_tear_down);
+}
