@@ -167,6 +167,7 @@ bool emit_links(struct trans *t)
 {
 	struct block *b = t->block;
 
+	t->mode = b->mode; /* of the code that was linked, whatever came behind */
 	b->nlinks = t->nlinks;
 	b->link = cache_alloc(t->eng, t->nlinks * sizeof(*b->link));
 	for (u32 i = 0; b->link && i < b->nlinks; i++) {

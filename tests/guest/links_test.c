@@ -11,6 +11,7 @@
 #include <string.h>
 #include <cmocka.h>
 
+#include "cpu/mode.h"
 #include "guest/machine.h"
 #include "x86/paging.h"
 
@@ -157,9 +158,11 @@ struct outcome {
 	u8 memory[SEEN_SIZE];
 };
 
-static void run(struct machine *m, const u8 *start, const u8 *end, u64 slice, struct outcome *o)
+static void run(struct machine *m, const u8 *start, const u8 *end, retire_wanted wanted, u64 slice,
+		struct outcome *o)
 {
 	machine_load(m, start, (size_t)(end - start));
+	m->cpu->wanted = wanted;
 	image_gate(m->ram, VEC_PF, IMAGE_CODE + 0x800, 0);
 	*image_pte(m->ram, IMAGE_HOLE) = 0;
 	while (machine_run(m, slice) == EXIT_BUDGET)
@@ -171,16 +174,20 @@ static void run(struct machine *m, const u8 *start, const u8 *end, u64 slice, st
 	o->rflags = m->cpu->rflags;
 	o->tally = m->cpu->tally;
 	memcpy(o->memory, m->ram + SEEN, sizeof(o->memory));
+	m->cpu->wanted = 0;
 }
 
 static void same_in_all_slices(struct machine *m, const u8 *start, const u8 *end)
 {
+	static const retire_wanted wanted[] = { 0, COUNT_MEMORY | COUNT_CYCLES, COUNT_BRANCHES };
 	static struct outcome stepped, o;
 
-	run(m, start, end, 1, &stepped);
-	for (u32 i = 0; i < ARRAY_SIZE(slices); i++) {
-		run(m, start, end, slices[i], &o);
-		assert_memory_equal(&o, &stepped, sizeof(o));
+	for (u32 k = 0; k < ARRAY_SIZE(wanted); k++) {
+		run(m, start, end, wanted[k], 1, &stepped);
+		for (u32 i = 0; i < ARRAY_SIZE(slices); i++) {
+			run(m, start, end, wanted[k], slices[i], &o);
+			assert_memory_equal(&o, &stepped, sizeof(o));
+		}
 	}
 }
 
