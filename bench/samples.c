@@ -17,11 +17,11 @@
 #include "guest/machine.h"
 #include "hostperf/hostperf.h"
 
-#define FOREVER	   (~0ull >> 1)
-#define PERIOD	   1009
-#define STORE	   0x110000ull
-#define BUFFER	   0x111000ull
-#define ROOM	   (64 * 1024)
+#define FOREVER (~0ull >> 1)
+#define PERIOD	1009
+#define STORE	0x110000ull
+#define BUFFER	0x111000ull
+#define ROOM	(64 * 1024)
 
 /* A block of some twenty instructions with a call: what a profiler meets. */
 GUEST_CODE(loop, "mov $2000000, %ecx\n"

@@ -29,7 +29,8 @@ static u64 up_to(u64 trip, u64 now)
  * Occurrences up to the class's nearest trip while the privilege stays what it is. None, if one was
  * reached: also one of the other privilege, by the instruction that changed it.
  */
-static inline u64 distance(const struct cpu *cpu, enum retire_class class, enum retire_privilege privilege)
+static inline u64 distance(const struct cpu *cpu, enum retire_class class,
+			   enum retire_privilege privilege)
 {
 	const u64 *trip = cpu->trips.at[class];
 	u64 os, usr, to_os, to_usr;
@@ -112,8 +113,8 @@ static bool alone(const struct cpu *cpu)
 	return cpu->precise && mode_observes(cpu->mode);
 }
 
-/* The last instruction of a slice that ends at a trip is held back from blocks that do not say where
- * it is. */
+/* The last instruction of a slice that ends at a trip is held back from blocks that do not say
+ * where it is. */
 static void hold_last(struct cpu *cpu, u64 trip)
 {
 	struct engine *eng = cpu->engine;

@@ -205,9 +205,9 @@ struct engine {
 	u64 slice;     /* instructions the countdown started from */
 	u64 budget;    /* instructions that may retire beyond the slice */
 	bool step;     /* the next instruction is to be executed alone */
-	bool whole;    /* the slice is not a part of what is left: the next one would not be longer */
+	bool whole;    /* the slice is all that is left, and not a part of it */
 	bool held;     /* it ends one instruction in front of a trip: count.c */
-	bool near;     /* the slice ends within a block: it is executed in blocks of one instruction */
+	bool near;     /* the slice ends within a block: its rest is executed in blocks of one */
 	bool spent;    /* what is left of the budget is less than a block, and need not be used */
 	bool owed;     /* an instruction that reached a trip before it was done: execute it, whatever comes */
 	bool counting; /* the countdown and cpu->live[] have begun: count.h */

@@ -288,7 +288,8 @@ void count_weigh(struct trans *t);	 /* the instruction at hand */
 void count_taken(struct trans *t);	 /* on the path where a conditional branch is taken */
 void count_not_taken(struct trans *t);	 /* and on the other */
 void count_give_back(struct trans *t, u32 index); /* emits: that instruction and those behind it do not retire */
-void emit_last_rip(struct trans *t, u64 rip); /* that instruction may be the last of a run. Destroys S0 */
+/* That instruction may be the last of a run. Destroys S0. */
+void emit_last_rip(struct trans *t, u64 rip);
 void count_begin_block(struct trans *t); /* at the head, behind the checks */
 bool count_end_block(struct trans *t);	 /* behind the block; false: cache full */
 

@@ -24,7 +24,8 @@ static struct ea note(u8 at, s32 field)
 	return (struct ea){ .base = RSP,
 			    .index = at,
 			    .scale = 1,
-			    .disp = CPU(branch_log) + (s32)offsetof(struct branch_log, note) + field };
+			    .disp = CPU(branch_log) + (s32)offsetof(struct branch_log, note) +
+				    field };
 }
 
 #define NOTE(at, field) note(at, (s32)offsetof(struct branch_note, field))
@@ -41,7 +42,8 @@ static s32 new_site(struct trans *t, enum branch_kind kind, bool indirect, u64 t
 				      .to = target,
 				      .kind = kind,
 				      .indirect = indirect,
-				      .no_call = kind == BRANCH_REL_CALL && target == trans_next_rip(t) };
+				      .no_call = kind == BRANCH_REL_CALL &&
+						 target == trans_next_rip(t) };
 	t->sites[t->nsites++] = (struct placed_site){ site, t->index };
 	return (u8 *)site - t->eng->meta;
 }

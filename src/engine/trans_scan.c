@@ -194,8 +194,8 @@ static bool page_left(const struct trans *t)
 
 /* --- behind branches --- */
 
-#define NOT_BEHIND_BRANCHES                                                             \
-	(MODE_STEP | MODE_CUT | MODE_APART | MODE_COUNT_BRANCHES | MODE_COUNT_MISSES |          \
+#define NOT_BEHIND_BRANCHES                                                            \
+	(MODE_STEP | MODE_CUT | MODE_APART | MODE_COUNT_BRANCHES | MODE_COUNT_MISSES | \
 	 MODE_TRIP_BRANCHES | MODE_OBSERVE_MEMORY)
 
 /* A direct branch that a block could go on behind. */

@@ -19,7 +19,7 @@ static void push(struct branch_ring *ring, u64 cycles, const struct branch *bran
 {
 	ring->top = (ring->top + 1) & ring->mask;
 	ring->entry[ring->top] = (struct branch_entry){
-		.from = visible_from(ring, branch),
+		.from = branch->from,
 		.to = branch->to,
 		.cycles = cycles,
 		.since = ring->cycles,
@@ -45,12 +45,15 @@ static bool is_no_call(const struct branch_ring *ring, const struct branch *bran
 void branch_record(struct branch_ring *ring, const struct retire_tally *tally,
 		   const struct branch *branch)
 {
+	struct branch visible = *branch;
+
 	if (!(ring->kinds[branch->after] >> branch->kind & 1) || is_no_call(ring, branch))
 		return;
+	visible.from = visible_from(ring, branch);
 	if (ring->call_stack && branch->kind == BRANCH_RET)
 		pop(ring);
 	else
-		push(ring, both(tally->cycles), branch);
+		push(ring, both(tally->cycles), &visible);
 }
 
 /* --- the log --- */
@@ -76,8 +79,8 @@ static const struct branch_site *site_of(const struct notes *notes, const struct
 
 static u64 cycles_at(const struct notes *notes, const struct branch_note *note)
 {
-	return (u64)(note->count >> notes->count_shift) + (u64)note->stalls + notes->ring->cycles_from -
-	       site_of(notes, note)->cycles_behind;
+	return (u64)(note->count >> notes->count_shift) + (u64)note->stalls +
+	       notes->ring->cycles_from - site_of(notes, note)->cycles_behind;
 }
 
 static bool canonical(u64 address)
@@ -85,7 +88,7 @@ static bool canonical(u64 address)
 	return (u64)((s64)(address << 16) >> 16) == address;
 }
 
-/* A jump or return to an address that is not canonical faults, and is the last thing that was noted. */
+/* A jump or return to an address that is not canonical faults: it is the last that was noted. */
 static bool faults(const struct notes *notes, const struct branch_note *note)
 {
 	const struct branch_site *site = site_of(notes, note);
@@ -93,7 +96,8 @@ static bool faults(const struct notes *notes, const struct branch_note *note)
 	return site->indirect && site->kind != BRANCH_IND_CALL && !canonical(note->to);
 }
 
-static void settle_note(struct branch_ring *ring, const struct notes *notes, const struct branch_note *note)
+static void settle_note(struct branch_ring *ring, const struct notes *notes,
+			const struct branch_note *note)
 {
 	const struct branch_site *site = site_of(notes, note);
 	struct branch branch = { .kind = site->kind,
@@ -133,7 +137,8 @@ static void clear_notes(struct branch_log *log, u32 n)
 	log->at = 0;
 }
 
-void branch_settle(struct branch_ring *ring, struct branch_log *log, const u8 *sites, u32 count_shift)
+void branch_settle(struct branch_ring *ring, struct branch_log *log, const u8 *sites,
+		   u32 count_shift)
 {
 	u32 end = log->at / sizeof(struct branch_note);
 	bool over = log->note[BRANCH_NOTES - 1].site;

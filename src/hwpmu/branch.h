@@ -66,13 +66,13 @@ struct branch_site {
 struct branch_note {
 	u64 site; /* offset of a struct branch_site; 0: none */
 	s64 count, stalls;
-	u64 to; /* of an indirect one */
-	s64 missed_count;
-	u64 missed_from; /* a branch with this count and address was mispredicted; the timing model's */
+	u64 to;		  /* of an indirect one */
+	s64 missed_count; /* this one and the next: of a branch that was mispredicted */
+	u64 missed_from;
 	u64 unused[2];
 };
 
-/* A ring of notes. It may run over, but for a call stack: what is not among the last is no record. */
+/* A ring of notes. Unless they are of a call stack it may run over: only the last are records. */
 #define BRANCH_NOTES 64
 _Static_assert(BRANCH_NOTES > BRANCH_DEPTH && !(BRANCH_NOTES % BRANCH_DEPTH), "see branch.c");
 
@@ -101,7 +101,9 @@ static inline bool branch_noted(const struct branch_log *log)
 	return log->at || log->note[0].missed_count || log->note[BRANCH_NOTES - 1].site;
 }
 
-/* Makes records of the notes. A count is shifted to get instructions; sites are offsets from there. */
-void branch_settle(struct branch_ring *ring, struct branch_log *log, const u8 *sites, u32 count_shift);
+/* Makes records of the notes. Counts are shifted to get instructions; `sites` is where sites are.
+ */
+void branch_settle(struct branch_ring *ring, struct branch_log *log, const u8 *sites,
+		   u32 count_shift);
 
 #endif

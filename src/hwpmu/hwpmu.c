@@ -44,9 +44,11 @@ u64 hwpmu_all(const struct hwpmu *pmu)
 /* How often what the counter counts has occurred up to now, in one world. */
 static inline u64 occurrences_in(const struct retire_tally *tally, const struct hwpmu_counter *c)
 {
-	u64 os = retire_count(tally, c->class, RETIRE_OS), usr = retire_count(tally, c->class, RETIRE_USR);
+	u64 os = retire_count(tally, c->class, RETIRE_OS),
+	    usr = retire_count(tally, c->class, RETIRE_USR);
 
-	return (c->privileges & BIT(RETIRE_OS) ? os : 0) + (c->privileges & BIT(RETIRE_USR) ? usr : 0);
+	return (c->privileges & BIT(RETIRE_OS) ? os : 0) +
+	       (c->privileges & BIT(RETIRE_USR) ? usr : 0);
 }
 
 static inline u64 occurrences(const struct hwpmu *pmu, const struct hwpmu_counter *c)

@@ -47,6 +47,10 @@ enum pmu_row_pass {
 	PASS_STATUS,	 /* the same, and the bits that are no counter's */
 };
 
+/* Of the i-th register of a row. */
+typedef u64 pmu_read_register(const struct pmu *pmu, u32 i);
+typedef bool pmu_write_register(struct pmu *pmu, u32 i, u64 value, bool host); /* false: #GP */
+
 struct pmu_row {
 	const char *name;
 	u32 first;
@@ -55,9 +59,8 @@ struct pmu_row {
 	u8 version; /* from which on it exists */
 	u32 flags;
 	enum pmu_row_pass pass;
-	u64 (*read)(const struct pmu *pmu, u32 i); /* NULL: 0 */
-	/* False: #GP. */
-	bool (*write)(struct pmu *pmu, u32 i, u64 value, bool host);
+	pmu_read_register *read; /* NULL: 0 */
+	pmu_write_register *write;
 };
 
 /* A register of a model that may have it: its row, and which one of the row's it is. */
@@ -140,10 +143,16 @@ void pmu_lbr_sync(struct pmu *pmu);
 void pmu_lbr_freeze(struct pmu *pmu); /* a PMI is asked for */
 u64 pmu_lbr_status_bits(const struct pmu *pmu);
 
+pmu_read_register pmu_lbr_read_select, pmu_lbr_read_depth, pmu_lbr_read_extn, pmu_lbr_read_from,
+	pmu_lbr_read_to, pmu_lbr_read_info, pmu_lbr_read_top;
+pmu_write_register pmu_lbr_write_select, pmu_lbr_write_select_amd, pmu_lbr_write_ctl,
+	pmu_lbr_write_depth, pmu_lbr_write_extn, pmu_lbr_write_from, pmu_lbr_write_to,
+	pmu_lbr_write_info, pmu_lbr_write_top;
+
 /* --- ibs.c --- */
 
-u64 pmu_ibs_read(const struct pmu *pmu, u32 i);
-bool pmu_ibs_write(struct pmu *pmu, u32 i, u64 value, bool host);
+pmu_read_register pmu_ibs_read;
+pmu_write_register pmu_ibs_write;
 void pmu_ibs_filter(struct pmu *pmu); /* the filter is another one */
 void pmu_ibs_reset(struct pmu *pmu);
 
@@ -153,27 +162,10 @@ void pmu_pebs_reset(struct pmu *pmu);
 void pmu_pebs_sync(struct pmu *pmu);
 bool pmu_pebs_adaptive(const struct pmu *pmu); /* the guest has adaptive records */
 
-#define PMU_PEBS_REGISTER(name)                                 \
-	u64 pmu_pebs_read_##name(const struct pmu *pmu, u32 i); \
-	bool pmu_pebs_write_##name(struct pmu *pmu, u32 i, u64 value, bool host)
-PMU_PEBS_REGISTER(enable);
-PMU_PEBS_REGISTER(ds_area);
-PMU_PEBS_REGISTER(data_cfg);
-PMU_PEBS_REGISTER(ld_lat);
-
-/* For rows. */
-#define PMU_LBR_REGISTER(name)                                 \
-	u64 pmu_lbr_read_##name(const struct pmu *pmu, u32 i); \
-	bool pmu_lbr_write_##name(struct pmu *pmu, u32 i, u64 value, bool host)
-PMU_LBR_REGISTER(select);
-PMU_LBR_REGISTER(depth);
-PMU_LBR_REGISTER(extn);
-PMU_LBR_REGISTER(from);
-PMU_LBR_REGISTER(to);
-PMU_LBR_REGISTER(info);
-PMU_LBR_REGISTER(top);
-bool pmu_lbr_write_ctl(struct pmu *pmu, u32 i, u64 value, bool host);
-bool pmu_lbr_write_select_amd(struct pmu *pmu, u32 i, u64 value, bool host);
+pmu_read_register pmu_pebs_read_enable, pmu_pebs_read_ds_area, pmu_pebs_read_data_cfg,
+	pmu_pebs_read_ld_lat;
+pmu_write_register pmu_pebs_write_enable, pmu_pebs_write_ds_area, pmu_pebs_write_data_cfg,
+	pmu_pebs_write_ld_lat;
 
 u64 pmu_counter_read(const struct pmu *pmu, u32 counter);
 void pmu_counter_write(struct pmu *pmu, u32 counter, u64 value);

@@ -263,14 +263,12 @@ static void agree(u32 n)
 			 (unsigned long)host_rdmsr(&t.m, t.at->status), (unsigned long)t.status);
 }
 
-static void (*create)(struct pmu_machine *m, enum model_set model);
-
 static void random_steps(enum model_set model, const struct layout *at)
 {
 	struct rng r = rng_for(seed, model);
 
 	t = (struct machine){ .at = at };
-	create(&t.m, model);
+	pmu_machine_create_either(&t.m, model);
 	t.m.apart = true;
 	for (u32 n = 0; n < STEPS; n++) {
 		step(&r);
@@ -300,9 +298,5 @@ int main(int argc, char **argv)
 
 	if (argc > 1)
 		seed = strtoull(argv[1], NULL, 0);
-	create = pmu_machine_create;
-	if (cmocka_run_group_tests_name("mediated", tests, NULL, NULL))
-		return 1;
-	create = pmu_machine_create_event;
-	return cmocka_run_group_tests_name("event", tests, NULL, NULL);
+	return pmu_machine_test_both(tests);
 }

@@ -218,8 +218,8 @@ static void a_branch_that_faults_is_not_recorded(void **state)
 	m->cpu->branches.kinds[RETIRE_OS] = m->cpu->branches.kinds[RETIRE_USR] = 0;
 }
 
-/* Branches of every kind, some of them predicted badly, in a loop that becomes hot, and faults in the
- * middle of it. The handler goes on behind the DIV. */
+/* Branches of every kind, some of them predicted badly, in a loop that becomes hot, and faults in
+ * the middle of it. The handler goes on behind the DIV. */
 GUEST_CODE(often, "mov $300, %ecx\n"
 		  "mov $7, %edx\n"
 		  "1: imul $1103515245, %edx, %edx\n"

@@ -21,8 +21,6 @@
 #define REF_CYCLES   (0x300 | BOTH)
 #define LOADS	     (0x81d0 | BOTH)
 
-#define PERF_CTL   0xc0010200
-#define PERF_CTR   0xc0010201
 #define GLOBAL_CTL 0xc0000301
 
 #define IBS_OP_CONTROL 0xc0011033

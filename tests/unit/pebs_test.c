@@ -140,14 +140,8 @@ static void adaptive_records_have_the_groups_asked_for(void **state)
 #define ENABLE	 0x3f1
 #define DS_AREA	 0x600
 #define DATA_CFG 0x3f2
-#define EVNTSEL	 0x186
-#define PMC	 0xc1
-#define STATUS	 0x38e
-#define GLOBAL	 0x38f
-#define OVF	 0x390
 
 static struct pmu_machine m;
-static void (*make_machine)(struct pmu_machine *m, enum model_set model);
 static u8 memory[SIZE];
 static u64 readonly_from; /* no writes from here on */
 
@@ -210,7 +204,7 @@ static void set_word(u64 linear, u64 value)
 
 static void create(enum model_set model)
 {
-	make_machine(&m, model);
+	pmu_machine_create_either(&m, model);
 	m.apart = true;
 	hwpmu_attach_store(&m.hw, &store, NULL);
 	memset(memory, 0, sizeof(memory));
@@ -220,12 +214,12 @@ static void create(enum model_set model)
 	set_word(STORE + DS_PEBS_MAXIMUM, BUFFER + 0x1000);
 	set_word(STORE + DS_PEBS_LIMIT, BUFFER + 0x1000);
 	set_word(STORE + DS_RESET, -(u64)PERIOD & WIDTH);
-	guest_wrmsr(&m, GLOBAL, 0);
+	guest_wrmsr(&m, GLOBAL_CTRL, 0);
 	assert_int_equal(guest_wrmsr(&m, DS_AREA, STORE), PMU_OK);
 	assert_int_equal(guest_wrmsr(&m, ENABLE, 1), PMU_OK);
 	host_wrmsr(&m, PMC, -(u64)PERIOD);
 	guest_wrmsr(&m, EVNTSEL, COUNTING | 0xc0);
-	guest_wrmsr(&m, GLOBAL, 1);
+	guest_wrmsr(&m, GLOBAL_CTRL, 1);
 }
 
 static u64 records(u32 size)
@@ -262,7 +256,7 @@ static void the_threshold_interrupts_once(void **state)
 	assert_int_equal(host_rdmsr(&m, STATUS), GLOBAL_STATUS_DS);
 	assert_int_equal(pmu_machine_run(&m, 2 * PERIOD), 0);
 	assert_int_equal(records(FORMAT3), 5);
-	guest_wrmsr(&m, OVF, GLOBAL_STATUS_DS);
+	guest_wrmsr(&m, OVF_CTRL, GLOBAL_STATUS_DS);
 	assert_int_equal(host_rdmsr(&m, STATUS), 0);
 	assert_int_equal(pmu_machine_run(&m, PERIOD), 1);
 }
@@ -321,7 +315,7 @@ static void fixed_counters_have_their_own_resets(void **state)
 		guest_wrmsr(&m, ENABLE, BIT(32));
 		guest_wrmsr(&m, 0x309, -5ull);
 		guest_wrmsr(&m, 0x38d, 0x3);
-		guest_wrmsr(&m, GLOBAL, BIT(32));
+		guest_wrmsr(&m, GLOBAL_CTRL, BIT(32));
 		pmu_machine_run(&m, 21);
 		assert_int_equal(records(32), 4);
 		assert_int_equal(word(BUFFER + 0x10), BIT(32));
@@ -367,7 +361,7 @@ static void two_counters_may_share_a_record(void **state)
 	host_wrmsr(&m, PMC + 1, -(u64)PERIOD);
 	guest_wrmsr(&m, ENABLE, 3);
 	guest_wrmsr(&m, EVNTSEL + 1, COUNTING | 0xc0);
-	guest_wrmsr(&m, GLOBAL, 3);
+	guest_wrmsr(&m, GLOBAL_CTRL, 3);
 	pmu_machine_run(&m, PERIOD);
 	assert_int_equal(records(32), 1);
 	assert_int_equal(word(BUFFER + 0x10), 3);
@@ -417,7 +411,7 @@ static void latency_bits_are_not_fixed_counters(void **state)
 	guest_wrmsr(&m, ENABLE, 1 | BIT(32));
 	guest_wrmsr(&m, 0x309, -3ull);
 	guest_wrmsr(&m, 0x38d, 0x3);
-	guest_wrmsr(&m, GLOBAL, BIT(32));
+	guest_wrmsr(&m, GLOBAL_CTRL, BIT(32));
 	pmu_machine_run(&m, 3);
 	assert_int_equal(records(32), 0);
 	assert_int_equal(host_rdmsr(&m, STATUS), BIT(32));
@@ -441,9 +435,5 @@ int main(void)
 		cmocka_unit_test(latency_bits_are_not_fixed_counters),
 	};
 
-	make_machine = pmu_machine_create;
-	if (cmocka_run_group_tests_name("mediated", tests, NULL, NULL))
-		return 1;
-	make_machine = pmu_machine_create_event;
-	return cmocka_run_group_tests_name("event", tests, NULL, NULL);
+	return pmu_machine_test_both(tests);
 }

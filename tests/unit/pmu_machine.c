@@ -4,7 +4,13 @@
  */
 #include "unit/pmu_machine.h"
 
+#include <setjmp.h>
+#include <stdarg.h>
+#include <stddef.h>
+#include <stdint.h>
 #include <string.h>
+
+#include <cmocka.h>
 
 #include "base/must.h"
 #include "hostperf/hostperf.h"
@@ -56,6 +62,22 @@ void pmu_machine_create_event(struct pmu_machine *m, enum model_set model)
 	create(m, model);
 	pmu_init(&m->pmu, pmu_model_of(model), &hostperf_event, &m->events);
 	pmu_configure(&m->pmu, &guest);
+}
+
+static void (*chosen)(struct pmu_machine *m, enum model_set model);
+
+void pmu_machine_create_either(struct pmu_machine *m, enum model_set model)
+{
+	chosen(m, model);
+}
+
+int pmu_machine_test(const struct CMUnitTest *tests, size_t n)
+{
+	chosen = pmu_machine_create;
+	if (_cmocka_run_group_tests("mediated", tests, n, NULL, NULL))
+		return 1;
+	chosen = pmu_machine_create_event;
+	return _cmocka_run_group_tests("event", tests, n, NULL, NULL);
 }
 
 u32 pmu_machine_run(struct pmu_machine *m, u64 instructions)

@@ -13,23 +13,6 @@
 
 #include "unit/pmu_machine.h"
 
-#define PMC	    0xc1
-#define A_PMC	    0x4c1
-#define EVNTSEL	    0x186
-#define FIXED_CTR   0x309
-#define PERF_CAPS   0x345
-#define FIXED_CTRL  0x38d
-#define STATUS	    0x38e
-#define GLOBAL_CTRL 0x38f
-#define OVF_CTRL    0x390
-#define K7_EVNTSEL  0xc0010000
-#define K7_PMC	    0xc0010004
-#define PERF_CTL    0xc0010200
-#define PERF_CTR    0xc0010201
-#define AMD_STATUS  0xc0000300
-#define AMD_CTL	    0xc0000301
-#define AMD_CLR	    0xc0000302
-#define AMD_SET	    0xc0000303
 
 static struct pmu_machine m;
 

@@ -13,27 +13,14 @@
 
 #include "unit/pmu_machine.h"
 
-#define PMC	    0xc1
-#define EVNTSEL	    0x186
-#define FIXED_CTR   0x309
-#define FIXED_CTRL  0x38d
-#define STATUS	    0x38e
-#define GLOBAL_CTRL 0x38f
-#define OVF_CTRL    0x390
-#define K7_EVNTSEL  0xc0010000
-#define K7_PMC	    0xc0010004
-#define AMD_STATUS  0xc0000300
-#define AMD_CTL	    0xc0000301
-
 #define INSTRUCTIONS 0xc0ull
 #define INT	     EVENTSEL_INT
 
 static struct pmu_machine m;
-static void (*create)(struct pmu_machine *m, enum model_set model);
 
 static int on(enum model_set model)
 {
-	create(&m, model);
+	pmu_machine_create_either(&m, model);
 	m.apart = true;
 	return 0;
 }
@@ -370,9 +357,5 @@ int main(void)
 		AMD(amd_state_survives_a_move),
 	};
 
-	create = pmu_machine_create;
-	if (cmocka_run_group_tests_name("mediated", tests, NULL, NULL))
-		return 1;
-	create = pmu_machine_create_event;
-	return cmocka_run_group_tests_name("event", tests, NULL, NULL);
+	return pmu_machine_test_both(tests);
 }
