@@ -58,8 +58,10 @@ static int add_event(const struct client *client, const char *name, char *list, 
 	struct event_wanted event;
 
 	if (!event_parse(name, client->model, &event))
-		return usage_error(&command_filter, "there is no event '%s' on %s", name,
-				   client->model);
+		return usage_error(
+			&command_filter,
+			"there is no event '%s' on %s: vpmu events lists them, rUUEE is a raw one",
+			name, client->model);
 	snprintf(list + used, size - used, " %#llx",
 		 (unsigned long long)(event.select & 0xf0000ffffull));
 	return STATUS_OK;

@@ -273,7 +273,9 @@ static int open_events(struct client *client, const struct options *options)
 		struct event_wanted event;
 
 		if (!event_parse(options->event[i], client->model, &event))
-			return usage_error(&command_stat, "there is no event '%s' on %s",
+			return usage_error(&command_stat,
+					   "there is no event '%s' on %s: vpmu events lists them, "
+					   "rUUEE is a raw one",
 					   options->event[i], client->model);
 		if (!client_ask(client, NULL, NULL, "open %u %#llx %u 0", i,
 				(unsigned long long)event.select, event.flags))
@@ -360,6 +362,18 @@ static void add_events(struct options *options, char *list)
 		options->event[options->nevents++] = name;
 }
 
+/* What is wrong with an argument that was not taken. */
+static const char *needs(const char *arg)
+{
+	if (!strcmp(arg, "-e"))
+		return "a list of events is missing behind";
+	if (!strcmp(arg, "-I"))
+		return "a number of milliseconds is missing behind";
+	if (!strcmp(arg, "--for"))
+		return "a number of seconds is missing behind";
+	return "cannot make sense of";
+}
+
 static int run(int argc, char **argv)
 {
 	struct options options = { 0 };
@@ -386,7 +400,7 @@ static int run(int argc, char **argv)
 		} else if (arg[0] != '-' && !options.vm) {
 			options.vm = arg;
 		} else {
-			return usage_error(&command_stat, "cannot make sense of '%s'", arg);
+			return usage_error(&command_stat, "%s '%s'", needs(arg), arg);
 		}
 	}
 	return count(&options);

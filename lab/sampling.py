@@ -51,16 +51,17 @@ def branch_miss(lab):
     """Where mispredictions are, sampled in a guest"""
     result, found = Result(), {}
     ftest = program(lab, "ftest")
+    # Some twenty thousand samples each: 2 points are then five times what chance makes of a share.
     for name, mode, period in (("exact", "mediated", 2003), ("mediated", "mediated", 499), ("event", "event", 499)):
         guest = lab.guests.get("icelake", mode)
-        turns = 6000 if name == "exact" else 600
+        turns = 9000 if name == "exact" else 2400
         guest.run(f"perf record -q -e branch-misses:u -c {period} -o /tmp/lab.data {ftest} {turns}")
         found[name] = only(shares(guest), FUNCTIONS)
         lab.progress(f"{name}: done")
     published = {"main": 48.19, "bar": 21.21, "foo": 18.44, "qux": 11.64}
     result.table("shares of mispredictions, %", ["function", *found, "published host"],
                  [[f, *(f"{found[n][f]:.2f}" for n in found), published[f]] for f in FUNCTIONS])
-    result.note("The program is our own of the described shape; exact are ten times as many turns, sampled so seldom that the samples do not disturb the predictor.")
+    result.note("The program is our own of the described shape; exact are four times as many turns, sampled so seldom that the samples do not disturb the predictor.")
     result.figures = found
     result.plot("mediated", " %", [[f, found["mediated"][f]] for f in FUNCTIONS])
     result.must("event and mediated mode within 2 points of each other",
@@ -84,7 +85,7 @@ def lbr_callgraph(lab):
     chains = guest.run("perf script -i /tmp/lab.data -F ip,sym 2>/dev/null").split("\n\n")
     stacks = [re.findall(r"^\s*[0-9a-f]+ (\S+)", chain, re.M) for chain in chains if chain.strip()]
     inner = [stack for stack in stacks if stack and stack[0] in ("qux", "bar", "foo", "next")]
-    good = [stack for stack in inner if "main" in stack and stack[-1] in ("_start", "__libc_start_main", "__libc_start_call_main", "main")]
+    good = [stack for stack in inner if "main" in stack and stack[-1] == "_start"]
     guest.run(f"perf record -q -e instructions:u -c 997 -o /tmp/lab.data {ftest} 200")
     exact = only(shares(guest), names)
     result.table("self, % of instructions", ["function", "with call graph", "exact"],
@@ -93,7 +94,7 @@ def lbr_callgraph(lab):
     result.table("depth of chains", ["frames", "samples"], sorted(deep.items()))
     result.figures = {"sampled": sampled, "exact": exact, "chains": len(inner), "complete": len(good)}
     result.must("self shares within 2 points of the exact ones", all(abs(sampled[f] - exact[f]) <= 2 for f in names))
-    result.must(f"chains lead through main ({len(good)} of {len(inner)})", inner and len(good) >= 0.95 * len(inner))
+    result.must(f"chains lead from _start through main ({len(good)} of {len(inner)})", inner and len(good) >= 0.95 * len(inner))
     return result
 
 
@@ -157,6 +158,7 @@ def pebs_precision(lab):
         lab.progress(f"{event}: {sum(histogram.values())} samples")
     kinds = sorted({skid for h in histograms.values() for skid in h})
     result.table("samples by skid, in instructions", ["event", *kinds], [[e, *(h[k] for k in kinds)] for e, h in histograms.items()])
+    result.note("With :p Linux asks for the instruction behind the one that overflowed.")
     guest.run(f"perf record -q -e instructions:uppp -c 10007 -o /tmp/lab.data {path} 50")
     measured = only(shares(guest), ["hot", "warm"])
     exact = {"hot": 100 * 603 / 1006, "warm": 100 * 403 / 1006}
@@ -170,33 +172,25 @@ def pebs_precision(lab):
     return result
 
 
-def interrupts(guest):
-    return sum(int(n) for n in re.findall(r"\d+", guest.run("grep PMI: /proc/interrupts").split("Performance")[0].split(":")[1]))
-
-
 @experiment("pebs-cost", "Tencent 2022", "about 200 ns a record; one PMI for a buffer instead of one for each sample")
 def pebs_cost(lab):
     """PMIs and time of samples, one by one and by the buffer"""
-    result, rows = Result(), []
-    path = program(lab, "br_instr")
-    guest = lab.guests.get("icelake", "mediated")
-    begun = guest.cpu_seconds()
-    guest.run(f"{path} 200")
-    alone = guest.cpu_seconds() - begun
+    result, rows, period = Result(), [], 20_011
+    guest, work = lab.guests.get("icelake", "mediated"), program(lab, "br_instr") + " 100000000"
+    counted = Pace(guest, "perf stat -e instructions:u", work)
     for name, event in (("one by one", "instructions:u"), ("large PEBS", "instructions:uppp")):
-        before, begun = interrupts(guest), guest.cpu_seconds()
-        guest.run(f"perf record -q -e {event} -c 20011 --no-timestamp -o /tmp/lab.data {path} 200")
-        seconds = guest.cpu_seconds() - begun - alone
-        pmis = interrupts(guest) - before
-        samples = int(guest.run("perf script -i /tmp/lab.data -F ip 2>/dev/null | wc -l"))
-        rows.append([name, samples, pmis, 1000 * pmis / max(samples, 1), 1e9 * seconds / max(samples, 1)])
-        lab.progress(f"{name}: {samples} samples, {pmis} PMIs")
-    result.table("samples", ["", "samples", "PMIs", "PMIs per 1000", "host ns per sample, perf's own work included"],
-                 [[n, s, p, f"{k:.1f}", f"{ns:.0f}"] for n, s, p, k, ns in rows])
-    result.figures = {n: {"samples": s, "pmis": p} for n, s, p, _, _ in rows}
+        sampled = Pace(guest, f"perf record -e {event} -c {period} --no-timestamp -o /tmp/lab.data", work)
+        samples = sampled.rate / period
+        rows.append([name, samples, sampled.pmis, 1000 * sampled.pmis / samples, 1e9 * (1 - sampled.rate / counted.rate) / samples])
+        lab.progress(f"{name}: {samples:.0f} samples, {sampled.pmis:.0f} PMIs in a second")
+    result.table("in a second of CPU time", ["", "samples", "PMIs", "PMIs per 1000", "ns per sample beside counting"],
+                 [[n, f"{s:.0f}", f"{p:.0f}", f"{k:.1f}", f"{ns:.0f}"] for n, s, p, k, ns in rows])
+    result.note("A sample's time has in it what perf does with it, and for large PEBS the way to the very instruction.")
+    result.figures = {n: {"samples": s, "pmis": p, "ns": ns} for n, s, p, _, ns in rows}
     result.plot("PMIs per 1000 samples", "", [[n, k] for n, _, _, k, _ in rows])
-    result.must("one by one: a PMI for each sample", rows[0][3] > 900)
+    result.must("one by one: a PMI for each sample", 900 < rows[0][3] < 1100)
     result.must("large PEBS: at most one PMI for ten samples", rows[1][1] > 100 and rows[1][3] <= 100)
+    result.must("a record costs less than a PMI", rows[1][4] < rows[0][4])
     return result
 
 
@@ -337,7 +331,8 @@ def pmi_latency(lab):
     result.figures = {"event": event, "mediated": mediated}
     result.must("every access is at least 3 times cheaper mediated",
                 all(0 < 3 * mediated[name][0] <= event[name][0] for name in event if name != PMI))
-    result.must("a PMI is not dearer mediated", 0 < mediated[PMI][0] <= 1.05 * event[PMI][0])
+    result.must("a PMI, which takes the same way in both, is no dearer mediated (by more than a fifth)",
+                0 < mediated[PMI][0] <= 1.2 * event[PMI][0])
     result.must("a change of control and a PMI take less than the published 2,500,000 ns",
                 all(costs[name][0] < 2_500_000 for costs in (event, mediated) for name in costs))
     return result
