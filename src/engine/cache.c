@@ -90,13 +90,13 @@ struct block *cache_find(const struct engine *eng, u64 rip, gpa_t gpa, u32 mode)
 
 struct block *cache_by_code(const struct engine *eng, const u8 *host_pc)
 {
-	const u8 *rw = host_pc - (eng->code_rx - eng->code_rw);
+	u64 offset = host_pc - eng->code_rx;
 	u32 lo = 0, hi = eng->nblocks;
 
 	while (hi - lo > 1) {
 		u32 mid = (lo + hi) / 2;
 
-		if (eng->by_address[mid]->code <= rw)
+		if (eng->begins[mid] <= offset)
 			lo = mid;
 		else
 			hi = mid;
@@ -240,37 +240,27 @@ static void add_to_page(struct cpu *cpu, struct block *block, gpa_t page)
 
 void cache_insert(struct cpu *cpu, struct block *block)
 {
-	struct block **head = bucket(cpu->engine, block->rip, block->gpa, block->mode);
+	struct engine *eng = cpu->engine;
+	struct block **head = bucket(eng, block->rip, block->gpa, block->mode);
 
 	block->next_hash = *head;
 	*head = block;
-	cpu->engine->by_address[cpu->engine->nblocks++] = block;
-	add_to_page(cpu, block, block->gpa & PAGE_MASK);
-	if (block->gpa2 != NO_GPA)
+	eng->begins[eng->nblocks] = block->code - eng->code_rw;
+	eng->by_address[eng->nblocks++] = block;
+	/* Neighbours in linear memory may be one page. */
+	if (block->gpa2 == (block->gpa & PAGE_MASK))
+		block->lines |= block->lines2;
+	else if (block->gpa2 != NO_GPA)
 		add_to_page(cpu, block, block->gpa2);
+	add_to_page(cpu, block, block->gpa & PAGE_MASK);
 }
 
-/* What other blocks of the page were made from is all that remains of it. */
-static void remove_from_page(struct cpu *cpu, struct block *block, gpa_t page)
-{
-	struct code_page *cp = code_find(cpu->code, page);
-	struct page_copy *copy = cp->blocks;
-	struct block **p = &copy->blocks;
-	u64 lines = 0;
-
-	while (*p) {
-		if (*p == block) {
-			*p = *next_on_page(block, page);
-			continue;
-		}
-		lines |= lines_on_page(*p, page);
-		p = next_on_page(*p, page);
-	}
-	set_lines(cpu, cp, lines);
-}
-
-/* Takes it out of everything but the lists of its pages. */
-static void detach(struct cpu *cpu, struct block *block)
+/*
+ * Takes it out of everything but the lists of its pages, where it is one that was made from nothing:
+ * to look for it there would take longer than all the rest. What it alone was made from is watched
+ * in vain until kill_lines() comes by.
+ */
+void cache_drop(struct cpu *cpu, struct block *block)
 {
 	struct block **p = bucket(cpu->engine, block->rip, block->gpa, block->mode);
 
@@ -282,11 +272,7 @@ static void detach(struct cpu *cpu, struct block *block)
 	unlink_in(block);
 	for (u32 i = 0; i < block->nlinks; i++)
 		unlink_out(&block->link[i]);
-}
-
-static gpa_t other_page(const struct block *block, gpa_t page)
-{
-	return (block->gpa & PAGE_MASK) == page ? block->gpa2 : block->gpa & PAGE_MASK;
+	block->lines = block->lines2 = 0;
 }
 
 static void kill_lines(struct cpu *cpu, struct code_page *cp, gpa_t page, u64 lines)
@@ -296,25 +282,18 @@ static void kill_lines(struct cpu *cpu, struct code_page *cp, gpa_t page, u64 li
 	u64 kept = 0;
 
 	while ((b = *p)) {
-		if (!(lines_on_page(b, page) & lines)) {
-			kept |= lines_on_page(b, page);
+		u64 own = lines_on_page(b, page);
+
+		if (own && !(own & lines)) {
+			kept |= own;
 			p = next_on_page(b, page);
 			continue;
 		}
 		*p = *next_on_page(b, page);
-		detach(cpu, b);
-		if (other_page(b, page) != NO_GPA)
-			remove_from_page(cpu, b, other_page(b, page));
+		if (own)
+			cache_drop(cpu, b);
 	}
 	set_lines(cpu, cp, kept);
-}
-
-void cache_drop(struct cpu *cpu, struct block *block)
-{
-	detach(cpu, block);
-	remove_from_page(cpu, block, block->gpa & PAGE_MASK);
-	if (block->gpa2 != NO_GPA)
-		remove_from_page(cpu, block, block->gpa2);
 }
 
 void cache_verify(struct cpu *cpu, struct code_page *cp, const u8 *host)

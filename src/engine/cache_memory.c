@@ -49,8 +49,9 @@ int cache_create(struct engine *eng)
 	eng->meta = map_lazily(META_SIZE, PROT_READ | PROT_WRITE, -1);
 	eng->by_address =
 		map_lazily(MAX_BLOCKS * sizeof(*eng->by_address), PROT_READ | PROT_WRITE, -1);
+	eng->begins = map_lazily(MAX_BLOCKS * sizeof(*eng->begins), PROT_READ | PROT_WRITE, -1);
 	eng->by_hash = map_lazily(BLOCK_HASHES * sizeof(*eng->by_hash), PROT_READ | PROT_WRITE, -1);
-	if (!eng->meta || !eng->by_address || !eng->by_hash)
+	if (!eng->meta || !eng->by_address || !eng->begins || !eng->by_hash)
 		return -ENOMEM;
 	eng->code_next = eng->code_ready = eng->code_rw;
 	eng->code_limit = eng->code_rw + CODE_SIZE;
@@ -93,6 +94,8 @@ void cache_destroy(struct engine *eng)
 		munmap(eng->meta, META_SIZE);
 	if (eng->by_address)
 		munmap(eng->by_address, MAX_BLOCKS * sizeof(*eng->by_address));
+	if (eng->begins)
+		munmap(eng->begins, MAX_BLOCKS * sizeof(*eng->begins));
 	if (eng->by_hash)
 		munmap(eng->by_hash, BLOCK_HASHES * sizeof(*eng->by_hash));
 }

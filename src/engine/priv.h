@@ -190,6 +190,7 @@ struct engine {
 	u8 *meta, *meta_next, *meta_limit;
 	u8 *code_ready, *meta_ready; /* what lies before these is mapped */
 	struct block **by_address; /* blocks in order of code address */
+	u32 *begins;		   /* where the code of each begins: an array to search in */
 	struct block **by_hash;	   /* BLOCK_HASHES chains */
 	u32 nblocks;
 	struct fetch_entry fetch[FETCH_CACHE];

@@ -245,6 +245,39 @@ static void code_changes_in_all_address_spaces(void **state)
 	kvm_guest_destroy(&g);
 }
 
+/* A function whose first instruction goes on in the next page, which is the same page again. */
+#define DOUBLE 0x30000
+
+GUEST_CODE(crossing, "mov $0x30ffd, %edi\n"
+		     "mov $3, %ecx\n"
+		     "xor %ebx, %ebx\n"
+		     "1: call *%rdi\n"
+		     "add %eax, %ebx\n"
+		     "movb $10, 1(%rdi)\n"
+		     "call *%rdi\n"
+		     "add %eax, %ebx\n"
+		     "movb $1, 1(%rdi)\n"
+		     "dec %ecx\n"
+		     "jnz 1b\n"
+		     "hlt\n");
+
+static void a_page_may_follow_itself(void **state)
+{
+	static const u8 head[] = { 0xb8, 1, 0 }, tail[] = { 0, 0, 0xc3 }; /* mov $1, %eax; ret */
+	struct kvm_guest g;
+	struct kvm_regs regs;
+
+	(void)state;
+	kvm_guest_create(&g, CODE(crossing), 1);
+	memcpy(g.ram + DOUBLE + PAGE_SIZE - sizeof(head), head, sizeof(head));
+	memcpy(g.ram + DOUBLE, tail, sizeof(tail));
+	*image_pte(g.ram, DOUBLE + PAGE_SIZE) = *image_pte(g.ram, DOUBLE);
+	assert_int_equal(kvm_guest_run(&g, 0), KVM_EXIT_HLT);
+	KVM_CALL(g.vcpu[0], KVM_GET_REGS, &regs);
+	assert_int_equal(regs.rbx, 3 * (1 + 10));
+	kvm_guest_destroy(&g);
+}
+
 int main(void)
 {
 	const struct CMUnitTest tests[] = {
@@ -253,6 +286,7 @@ int main(void)
 		cmocka_unit_test(the_program_may_change_code_while_it_runs),
 		cmocka_unit_test(the_program_may_change_user_code_while_it_runs),
 		cmocka_unit_test(code_changes_in_all_address_spaces),
+		cmocka_unit_test(a_page_may_follow_itself),
 	};
 
 	return cmocka_run_group_tests(tests, NULL, NULL);
