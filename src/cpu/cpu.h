@@ -302,6 +302,7 @@ struct cpu {
 	struct shared_code *shared; /* the owner's, of the whole machine: cpu/shared.h. NULL: always look */
 	u32 shared_index;	    /* of this processor there */
 	u64 news_seen, acknowledged;
+	u64 claims_generation; /* of the slots that this processor's claims are in */
 	struct code_pages *code; /* pages this CPU has translations of: see cpu/code.h */
 	struct engine *engine;
 	u32 mode;	    /* MODE_* of cpu/mode.h, recomputed by cpu_update_mode() */

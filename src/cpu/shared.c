@@ -129,8 +129,19 @@ static bool claimed_by_others(struct cpu *cpu, gpa_t gpa)
 	return n > (own && own->claim ? 1 : 0);
 }
 
+/* One look at the slot tells that nobody has translated from a page, which is the usual case. */
+static bool claimed_by_none(struct cpu *cpu, gpa_t gpa)
+{
+	const u16 *count = count_of(cpu, gpa);
+
+	return count && cpu->claims_generation == cpu->mem->generation &&
+	       !__atomic_load_n(count, __ATOMIC_SEQ_CST);
+}
+
 bool shared_watched(struct cpu *cpu, gpa_t gpa, u32 size)
 {
+	if (claimed_by_none(cpu, gpa))
+		return false;
 	return (cpu->code && code_touches(cpu->code, gpa, size)) || claimed_by_others(cpu, gpa);
 }
 

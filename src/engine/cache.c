@@ -369,9 +369,9 @@ bool cache_notice(struct cpu *cpu)
 	bool news;
 	u64 heard;
 
-	if (eng->mem_generation != cpu->mem->generation)
+	if (cpu->claims_generation != cpu->mem->generation)
 		claim_again(cpu);
-	eng->mem_generation = cpu->mem->generation;
+	cpu->claims_generation = cpu->mem->generation;
 	shared_acknowledge(cpu);
 	news = shared_news(cpu);
 	if (!eng->nunheard && !eng->unheard_more)

@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: MIT
 /*
- * Instructions that C executes from within a block, which goes on behind them: the string
- * instructions. Called by translated code with all registers stored; whatever keeps the block from
+ * Instructions that C executes from within a block, which goes on behind them: trans_system.c says
+ * which. Called by translated code with all registers stored; whatever keeps the block from
  * going on leaves it, behind the instruction or, if that has to be executed again, before it. vCPU
  * thread, guest vector state live: general registers only.
  */

@@ -199,7 +199,6 @@ struct engine {
 	struct unheard unheard[UNHEARD_MAX]; /* in the order of their numbers */
 	u32 nunheard;
 	u64 unheard_more; /* the number of the last that did not fit; 0: none */
-	u64 mem_generation; /* of the slots that claims are in */
 
 	u64 epoch; /* grows whenever code may have been changed by others; not 0 */
 	u64 since[NSPACES]; /* the last one in which that may have been code of the space */

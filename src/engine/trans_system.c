@@ -1,10 +1,11 @@
 // SPDX-License-Identifier: MIT
 /*
  * System instructions of 64-bit kernel code that need not leave the block: the interrupt flag, the
- * alignment flag as SMAP uses it, PUSHF, SWAPGS, RDTSC, selectors (SDM 2), and the string
- * instructions, which C executes from within the block (call.c). A kernel spends most of its system
- * instructions on these. Whatever is not plain here goes the long way through sys_execute(), which
- * has all the rules; so does everything when one instruction is stepped at a time.
+ * alignment flag as SMAP uses it, PUSHF, SWAPGS, RDTSC, selectors, control registers that are read
+ * (SDM 2), and the string instructions and those on the bases of FS and GS, which C executes from
+ * within the block (call.c). A kernel spends most of its system instructions on these. Whatever is
+ * not plain here goes the long way through sys_execute(), which has all the rules; so does everything
+ * when one instruction is stepped at a time.
  */
 #include "engine/trans.h"
 
@@ -104,10 +105,13 @@ static bool stac(struct trans *t)
 	return true;
 }
 
-/* And it still is when the same block ends what STAC began. */
+/* And it still is when the same block ends what STAC began. Where nothing was begun nothing is to be
+ * done: handlers of exceptions execute it just in case. */
 static bool clac(struct trans *t)
 {
-	if (!(t->mode & MODE_USER_OK) || (t->block->mode & MODE_USER_OK))
+	if (!(t->mode & MODE_USER_OK))
+		return true;
+	if (t->block->mode & MODE_USER_OK)
 		return false;
 	flags_away(t);
 	emit_group1_mem(&t->e, false, GROUP_AND, ea_base(RSP, CPU(rflags)), ~(s32)FL_AC);
@@ -187,6 +191,27 @@ static bool selector_read(struct trans *t)
 	return true;
 }
 
+/* Those that are read as they are. */
+static s32 control_offset(u32 n)
+{
+	static const s32 offsets[] = { [0] = CPU(cr0), [2] = CPU(cr2), [3] = CPU(cr3), [4] = CPU(cr4) };
+
+	return n < ARRAY_SIZE(offsets) ? offsets[n] : 0;
+}
+
+static bool control_read(struct trans *t)
+{
+	const struct operand *to = &t->insn.ops[0], *from = &t->insn.ops[1];
+	s32 offset = from->cls == REG_CR ? control_offset(from->reg) : 0;
+
+	if (!offset)
+		return false;
+	flags_save(t);
+	emit_rm(&t->e, true, OP_MOV_LOAD, S0, ea_base(RSP, offset));
+	guest_set(t, to->reg, S0, 8);
+	return true;
+}
+
 /* MOVSD and CMPSD of SSE2 have operands. */
 static bool is_string(const struct insn *insn)
 {
@@ -217,9 +242,28 @@ static bool is_string(const struct insn *insn)
 	}
 }
 
-static bool string(struct trans *t)
+static bool is_base(const struct insn *insn)
+{
+	switch (insn->mnemonic) {
+	case ZYDIS_MNEMONIC_RDFSBASE:
+	case ZYDIS_MNEMONIC_RDGSBASE:
+	case ZYDIS_MNEMONIC_WRFSBASE:
+	case ZYDIS_MNEMONIC_WRGSBASE:
+		return true;
+	default:
+		return false;
+	}
+}
+
+static bool is_called(const struct insn *insn)
+{
+	return is_string(insn) || is_base(insn);
+}
+
+static bool call(struct trans *t)
 {
 	struct insn *copy = cache_alloc(t->eng, sizeof(*copy));
+
 	if (!copy)
 		return false; /* complex() then finds the cache full */
 	*copy = t->insn;
@@ -254,8 +298,8 @@ bool system_translate(struct trans *t)
 {
 	if (t->mode & MODE_STEP)
 		return false;
-	if (is_string(&t->insn))
-		return string(t);
+	if (is_called(&t->insn))
+		return call(t);
 	switch (t->zi.mnemonic) {
 	case ZYDIS_MNEMONIC_RDTSC:
 		return (t->mode & MODE_CODE64) && rdtsc(t, false);
@@ -267,7 +311,7 @@ bool system_translate(struct trans *t)
 		pushf(t);
 		return true;
 	case ZYDIS_MNEMONIC_MOV:
-		return (t->mode & MODE_CODE64) && selector_read(t);
+		return (t->mode & MODE_CODE64) && (selector_read(t) || (in_kernel(t) && control_read(t)));
 	default:
 		return in_kernel(t) && kernel_translate(t);
 	}
@@ -288,8 +332,9 @@ bool system_candidate(const struct trans *t, const struct insn *insn)
 	case ZYDIS_MNEMONIC_SWAPGS:
 		return true;
 	case ZYDIS_MNEMONIC_MOV:
-		return insn->ops[1].kind == OPERAND_REG && insn->ops[1].cls == REG_SEG;
+		return insn->ops[1].kind == OPERAND_REG &&
+		       (insn->ops[1].cls == REG_SEG || insn->ops[1].cls == REG_CR);
 	default:
-		return is_string(insn);
+		return is_called(insn);
 	}
 }

@@ -82,6 +82,35 @@ GUEST_CODE(segments, "mov $50, %ecx\n"
 		     "jnz 1b\n"
 		     "out %al, $0xf4\n");
 
+/* Control registers that are read, the bases of FS and GS, and CLAC with nothing to end. */
+GUEST_CODE(controls, "mov %cr4, %rax\n"
+		     "or $0x10000, %eax\n" /* FSGSBASE */
+		     "mov %rax, %cr4\n"
+		     "mov $0x1234567, %eax\n"
+		     "mov %rax, %cr2\n"
+		     "mov $50, %ecx\n"
+		     "1: cmp $9, %ecx\n"
+		     "mov %cr0, %rax\n"
+		     "adc %rax, %r8\n"
+		     "mov %cr2, %r15\n"
+		     "mov %cr3, %rbx\n"
+		     "sbb %rbx, %r9\n"
+		     "mov %cr4, %r12\n"
+		     "clac\n"
+		     "adc %r12, %r9\n"
+		     "lea 0x20000(,%rcx,8), %rdx\n"
+		     "wrgsbase %rdx\n"
+		     "adc %gs:0x100, %r10\n"
+		     "rdgsbase %r13\n"
+		     "wrfsbase %ecx\n"
+		     "adc %fs:0x20000, %r10\n"
+		     "rdfsbase %eax\n"
+		     "sbb %rax, %r11\n"
+		     "rdfsbase %r14\n"
+		     "dec %ecx\n"
+		     "jnz 1b\n"
+		     "out %al, $0xf4\n");
+
 /* Short and long strings in the middle of blocks, with flags alive around them. */
 GUEST_CODE(strings, "mov $40, %ebp\n"
 		    "mov $0x20000, %esi\n"
@@ -175,6 +204,34 @@ SAME(flags)
 SAME(access)
 SAME(segments)
 SAME(strings)
+SAME(controls)
+
+/* In the middle of a block; its handler, in place of the stub, tells where. */
+GUEST_CODE(bad_base, "mov %cr4, %rax\n"
+		     "or $0x10000, %eax\n"
+		     "mov %rax, %cr4\n"
+		     "mov $1, %eax\n"
+		     "shl $63, %rax\n"
+		     "nop\n"
+		     "wrgsbase %rax\n"
+		     "inc %ebx\n"
+		     "out %al, $0xf4\n");
+
+static void a_base_that_is_no_address_faults_in_its_place(void **state)
+{
+	struct machine *m = *state;
+	u64 *frame;
+
+	machine_load(m, bad_base_start, (size_t)(bad_base_end - bad_base_start));
+	m->cpu->regs[RBX] = 0;
+	assert_int_equal(machine_run(m, ALL), EXIT_HLT);
+	frame = (u64 *)(m->ram + m->cpu->regs[RSP]);
+	assert_int_equal(m->cpu->rip & ~0xfull, IMAGE_STUBS + VEC_GP * IMAGE_STUB_SIZE);
+	assert_int_equal(frame[0], 0);
+	assert_memory_equal(m->ram + frame[1], "\xf3\x48\x0f\xae\xd8", 5); /* WRGSBASE */
+	assert_int_equal(m->cpu->regs[RBX], 0);
+	assert_int_equal(machine_retired(m), 7); /* six of them, and HLT */
+}
 
 /* Where is the first chance for an interrupt that waits? */
 GUEST_CODE(window, "cli\n"
@@ -222,6 +279,8 @@ int main(void)
 		cmocka_unit_test(access_in_line_are_as_c_has_them),
 		cmocka_unit_test(segments_in_line_are_as_c_has_them),
 		cmocka_unit_test(strings_in_line_are_as_c_has_them),
+		cmocka_unit_test(controls_in_line_are_as_c_has_them),
+		cmocka_unit_test(a_base_that_is_no_address_faults_in_its_place),
 		cmocka_unit_test(an_open_window_is_not_missed),
 		cmocka_unit_test(the_shadow_of_sti_is_seen),
 	};
