@@ -323,8 +323,10 @@ struct cpu {
 	struct tlb_entry tlb[NTLBS][TLB_SIZE];
 	u8 tlb_shift[NTLBS][TLB_SIZE]; /* size of the guest's page behind an entry: for INVLPG */
 	u64 tlb_local[NTLBS][TLB_SIZE / 64]; /* entries of pages that are not global */
+	u64 tlb_larger[NTLBS][TLB_SIZE / 64]; /* and of pages larger than these */
 	u64 tlb_code[NTLBS][TLB_SIZE / 64]; /* those that lack a write tag for translated code alone */
-	u64 tlb_large; /* a hash of the gigabytes that entries of large pages lie in */
+	u64 tlb_large; /* a hash of the gigabytes that entries of pages larger than 2 MB lie in */
+	struct page_filter tlb_2m; /* pages of 2 MB that there are entries of */
 	u64 map_generation[NSPACES]; /* another number when linear addresses of code are to be walked
 					again */
 	u64 last_jump, last_map;     /* numbers of generations given so far */

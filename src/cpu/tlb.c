@@ -66,6 +66,7 @@ void tlb_flush(struct cpu *cpu)
 		drop(&cpu->tlb[set][0], 0);
 	bytes_fill(cpu->tlb_local, 0, sizeof(cpu->tlb_local));
 	cpu->tlb_large = 0;
+	bytes_fill(&cpu->tlb_2m, 0, sizeof(cpu->tlb_2m));
 	forget_code(cpu);
 }
 
@@ -150,19 +151,38 @@ void tlb_fetched(struct cpu *cpu, gva_t gva, const struct translation *t)
 		cpu->kernel_code_low = true;
 }
 
+/* Large pages of which there may be entries: those of 2 MB by their numbers, larger ones by the
+ * gigabytes they lie in. */
+
 static u64 large_hash(gva_t gva)
 {
 	return BIT((gva >> 30) % 64);
+}
+
+static void note_large(struct cpu *cpu, gva_t gva, u8 shift)
+{
+	if (shift == 21)
+		filter_add(&cpu->tlb_2m, gva >> 21);
+	else if (shift > PAGE_SHIFT)
+		cpu->tlb_large |= large_hash(gva);
+}
+
+static bool may_be_large(const struct cpu *cpu, gva_t gva)
+{
+	return (cpu->tlb_large & large_hash(gva)) || filter_has(&cpu->tlb_2m, gva >> 21);
 }
 
 /* SDM 3A 4.10.4.1: INVLPG drops all of a large page, of which there may be many entries here. */
 static void flush_large(struct cpu *cpu, gva_t gva)
 {
 	for (u32 set = 0; set < NTLBS; set++)
-		for (u32 i = 0; i < TLB_SIZE; i++)
-			if (cpu->tlb_shift[set][i] > PAGE_SHIFT &&
-			    !((cpu->tlb[set][i].read ^ gva) >> cpu->tlb_shift[set][i]))
-				drop(&cpu->tlb[set][i], i);
+		for (u32 word = 0; word < TLB_SIZE / 64; word++)
+			for (u64 left = cpu->tlb_larger[set][word]; left; left &= left - 1) {
+				u32 i = 64 * word + __builtin_ctzll(left);
+
+				if (!((cpu->tlb[set][i].read ^ gva) >> cpu->tlb_shift[set][i]))
+					drop(&cpu->tlb[set][i], i);
+			}
 }
 
 void tlb_flush_page(struct cpu *cpu, gva_t gva)
@@ -171,7 +191,7 @@ void tlb_flush_page(struct cpu *cpu, gva_t gva)
 
 	for (u32 set = 0; set < NTLBS; set++)
 		drop(&cpu->tlb[set][i], i);
-	if (cpu->tlb_large & large_hash(gva))
+	if (may_be_large(cpu, gva))
 		flush_large(cpu, gva);
 	if (!filter_has(&cpu->fetched, gva >> PAGE_SHIFT) &&
 	    !filter_has(&cpu->fetched_large, gva >> 21))
@@ -247,8 +267,8 @@ static void fill(struct cpu *cpu, gva_t gva, u32 access, const struct walk *walk
 	entry->gpa = t->gpa & PAGE_MASK;
 	entry->host = (u64)t->host & PAGE_MASK;
 	cpu->tlb_shift[set][i] = walk->shift;
-	if (walk->shift > PAGE_SHIFT)
-		cpu->tlb_large |= large_hash(page);
+	note_large(cpu, page, walk->shift);
+	set_bit(cpu->tlb_larger[set], i, walk->shift > PAGE_SHIFT);
 	set_bit(cpu->tlb_local[set], i, !walk->global);
 	set_bit(cpu->tlb_code[set], i, writable && code);
 }

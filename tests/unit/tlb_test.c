@@ -171,7 +171,7 @@ static void pages_with_code_are_not_writable(void **state)
 static void invlpg_drops_one_page_or_all_of_a_large_one(void **state)
 {
 	struct paged_cpu p;
-	const gva_t large = GVA + (2ull << 20);
+	const gva_t large = GVA + (2ull << 20), huge = GVA + (1ull << 30);
 
 	(void)state;
 	paged_cpu_init(&p, FORMAT_4LEVEL);
@@ -186,6 +186,11 @@ static void invlpg_drops_one_page_or_all_of_a_large_one(void **state)
 	assert_false(reads(&p, TLB_KERNEL_AC, large + 0x7000));
 	tlb_flush_page(p.cpu, GVA + 0x123);
 	assert_false(reads(&p, TLB_KERNEL_AC, GVA) || writes(&p, TLB_KERNEL_AC, GVA));
+
+	paged_cpu_map(&p, huge, 0, 3, FULL, FULL);
+	fill(&p, huge + GPA, READ);
+	tlb_flush_page(p.cpu, huge + 0x3ff00123);
+	assert_false(reads(&p, TLB_KERNEL_AC, huge + GPA));
 	paged_cpu_free(&p);
 }
 
