@@ -7,7 +7,7 @@ import re
 import socket
 import threading
 
-from guest import Failure, VPMU, perf_counts
+from guest import Failure, VPMU, perf_counts, program
 
 
 class Result:
@@ -153,14 +153,13 @@ def exits_dashboard(lab):
 # --- PerfMonV2 ---
 
 TURNS = 200
-TOGGLE = os.path.join(os.path.dirname(os.path.realpath(__file__)), "toggle.py")
 
 
-def toggling(guest, k):
+def toggling(guest, toggle, k):
     """Accesses of (selects, the global control) for a stop and a start of k counters."""
     counts = {}
     for turns in (0, TURNS):
-        _, grown = guest.exits(f"python3 {TOGGLE} {k} {turns}")
+        _, grown = guest.exits(f"{toggle} {k} {turns}")
         counts[turns] = [sum(exits + passed for (name, _), (exits, passed) in grown.items() if name.startswith(start))
                          for start in (("PERF_CTL", "PerfEvtSel"), "PerfCntrGlobalCtl")]
     return [(counts[TURNS][i] - counts[0][i]) / TURNS for i in (0, 1)]
@@ -172,9 +171,9 @@ def perfmon_v2(lab):
     """Register writes to stop and start k counters, without and with PerfMonV2"""
     result, figures = Result(), {}
     for model in ("milan", "genoa"):
-        guest = lab.guests.get(model, "event")
-        guest.run(f"python3 {TOGGLE} 1 1")
-        figures[model] = {k: toggling(guest, k) for k in ((1, 6) if lab.quick else range(1, 7))}
+        guest, toggle = lab.guests.get(model, "event"), program(lab, "toggle")
+        guest.run(f"{toggle} 1 1")
+        figures[model] = {k: toggling(guest, toggle, k) for k in ((1, 6) if lab.quick else range(1, 7))}
         lab.progress(f"{model}: done")
     result.table("accesses for a stop and a start of k counters",
                  ["k", "without: selects", "without: control", "with: selects", "with: control"],

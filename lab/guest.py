@@ -5,7 +5,9 @@ import json
 import os
 import re
 import select
+import shutil
 import subprocess
+import tempfile
 import time
 
 
@@ -14,6 +16,7 @@ class Failure(Exception):
 
 
 VPMU = os.environ.get("VPMU", "vpmu")
+HERE = os.path.dirname(os.path.realpath(__file__))
 
 
 def _parent(pid):
@@ -206,3 +209,15 @@ def perf_counts(text):
             number = match[1].replace(",", "")
             counts.setdefault(match[2], int(number) if number.isdigit() else None)
     return counts
+
+
+def program(lab, name, flags=("-static", "-no-pie", "-fno-pie")):
+    """A program of this folder, built for the guest, which sees the host's files."""
+    if not hasattr(lab, "built"):
+        if not shutil.which("cc"):
+            raise Failure("there is no C compiler: run 'apt install gcc libc6-dev'")
+        lab.built = tempfile.mkdtemp(prefix="vpmu-lab-", dir="/var/tmp")
+    path = f"{lab.built}/{name}"
+    if not os.path.exists(path):
+        subprocess.run(["cc", "-O1", "-g", *flags, "-fno-omit-frame-pointer", "-o", path, f"{HERE}/{name}.c"], check=True)
+    return path

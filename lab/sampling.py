@@ -2,29 +2,13 @@
 """Experiments that sample in the guest: mispredictions, branch records, PEBS, top-down, overhead, and the view from outside."""
 
 import collections
-import os
 import re
-import shutil
 import subprocess
 import tempfile
 import time
 
 from experiments import PIPELINE, Result, experiment
-from guest import VPMU, Failure, difference
-
-HERE = os.path.dirname(os.path.realpath(__file__))
-
-
-def program(lab, name, flags=("-static", "-no-pie", "-fno-pie")):
-    """A program of this folder, built for the guest, which sees the host's files."""
-    if not hasattr(lab, "built"):
-        if not shutil.which("cc"):
-            raise Failure("there is no C compiler: run 'apt install gcc libc6-dev'")
-        lab.built = tempfile.mkdtemp(prefix="vpmu-lab-", dir="/var/tmp")
-    path = f"{lab.built}/{name}"
-    if not os.path.exists(path):
-        subprocess.run(["cc", "-O1", "-g", *flags, "-fno-omit-frame-pointer", "-o", path, f"{HERE}/{name}.c"], check=True)
-    return path
+from guest import VPMU, Failure, difference, program
 
 
 def shares(guest, data="/tmp/lab.data", options=""):
