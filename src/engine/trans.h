@@ -81,6 +81,7 @@ struct observe_stub {
 	u32 desc;
 	u8 index;	/* of the instruction */
 	bool arg_in_rax, load_arg, load_s0;
+	bool alone;	/* no call: a conditional branch that the model was wrong about */
 	u64 arg, s0;	/* for cpu->observed_arg, for S0 */
 };
 
@@ -296,6 +297,7 @@ bool count_end_block(struct trans *t);	 /* behind the block; false: cache full *
 /* trans_lbr.c: a near branch is taken. Destroys the flags and S1; S0 too, or keeps the target in it. */
 void lbr_record_direct(struct trans *t, enum branch_kind kind, u64 target);
 void lbr_record_indirect(struct trans *t, enum branch_kind kind);
+void lbr_note_miss(struct trans *t, u64 from); /* the next note may be of that branch. Destroys S0, S1 */
 void lbr_end_block(struct trans *t);
 /* trans_observe.c: each does nothing unless the mode asks for it. Destroy S1 and the flags. */
 void observe_insn(struct trans *t);	       /* at the start of each */

@@ -48,6 +48,14 @@ static s32 new_site(struct trans *t, enum branch_kind kind, bool indirect, u64 t
 	return (u8 *)site - t->eng->meta;
 }
 
+void lbr_note_miss(struct trans *t, u64 from)
+{
+	emit_rm(&t->e, true, OP_MOV_LOAD, S0, log_at());
+	emit_rm(&t->e, true, OP_MOV_STORE, COUNTDOWN, NOTE(S0, missed_count));
+	emit_mov_imm(&t->e, S1, from);
+	emit_rm(&t->e, true, OP_MOV_STORE, S1, NOTE(S0, missed_from));
+}
+
 /* How much of the block was counted too early is known when its end is. */
 void lbr_end_block(struct trans *t)
 {

@@ -2,8 +2,9 @@
 /*
  * Code that shows the timing model what the guest does, in blocks of a mode that asks for it. In
  * line is only what changes nothing but a line buffer's, a history's or a stack's idea of what came
- * last: accesses to the line used last of its set, branches that went the way the model was sure
- * of. The rest calls observe.c from behind the block.
+ * last: accesses to the line used last of its set, branches that went the way the model said. The
+ * rest calls observe.c from behind the block, but for conditional branches while nobody counts
+ * mispredictions.
  */
 #include "engine/trans.h"
 
@@ -142,6 +143,25 @@ static struct observe_stub *branch_stub(struct trans *t, enum observe_kind kind,
 	return stub;
 }
 
+/* The counter of the pattern whose index is in S0. */
+static void on_pattern(struct trans *t, u8 opcode, u8 reg, u8 imm_len, s8 imm)
+{
+	emit_insn(&t->e, &(struct enc){ .opcode = opcode,
+					.reg = reg,
+					.is_mem = true,
+					.ea = element(S0, 1, TIMING(pattern)),
+					.imm = (u8)imm,
+					.imm_len = imm_len });
+}
+
+/* It is in S1. */
+static void add_to_history(struct trans *t, bool taken)
+{
+	emit_rm(&t->e, false, OP_LEA, S1,
+		(struct ea){ .base = S1, .index = S1, .scale = 1, .disp = taken });
+	emit_rm(&t->e, false, OP_MOV_STORE, S1, at(TIMING(history)));
+}
+
 /* On one way out of a conditional branch. */
 void observe_conditional(struct trans *t, bool taken)
 {
@@ -153,18 +173,27 @@ void observe_conditional(struct trans *t, bool taken)
 	emit_rr(&t->e, false, OP_MOV_LOAD, S0, S1);
 	emit_group1(&t->e, false, GROUP_XOR, S0, (s32)timing_hash(t->rip));
 	emit_group1(&t->e, false, GROUP_AND, S0, (s32)MASK(PATTERN_BITS - 1, 0));
-	emit_insn(&t->e, &(struct enc){ .opcode = 0x80,
-					.reg = GROUP_CMP,
-					.is_mem = true,
-					.ea = element(S0, 1, TIMING(pattern)),
-					.imm = (u8)(taken ? 1 : -2),
-					.imm_len = 1 });
-	stub = branch_stub(t, taken ? OBSERVE_TAKEN : OBSERVE_NOT_TAKEN, emit_jcc(&t->e, CC_NE));
-	emit_rm(&t->e, false, OP_LEA, S1,
-		(struct ea){ .base = S1, .index = S1, .scale = 1, .disp = taken });
-	emit_rm(&t->e, false, OP_MOV_STORE, S1, at(TIMING(history)));
+	on_pattern(t, 0x80, GROUP_CMP, 1, 0);
+	stub = branch_stub(t, taken ? OBSERVE_TAKEN : OBSERVE_NOT_TAKEN,
+			   emit_jcc(&t->e, taken ? CC_S : CC_NS));
+	stub->alone = !(t->mode & (MODE_STEP | MODE_COUNT_MISSES | MODE_OBSERVE_MEMORY));
+	on_pattern(t, 0xc6, 0, 1, taken ? 1 : -2); /* right: sure of it now */
+	add_to_history(t, taken);
 	predicted(t);
 	stub->back = t->e.p;
+}
+
+/* It went the other way, and nobody counts that. */
+static void conditional_missed(struct trans *t, const struct observe_stub *stub)
+{
+	bool taken = stub->desc == OBSERVE_TAKEN;
+
+	emit_patch(&t->e, stub->from, t->e.p);
+	on_pattern(t, 0xfe, taken ? 0 : 1, 0, 0); /* INC, DEC */
+	add_to_history(t, taken);
+	if (taken && (t->mode & MODE_LBR))
+		lbr_note_miss(t, stub->arg);
+	emit_patch(&t->e, emit_jmp(&t->e), stub->back);
 }
 
 /* The target is in S0, and stays there. */
@@ -255,6 +284,12 @@ static void emit_stub(struct trans *t, const struct observe_stub *stub)
 
 void observe_emit_stubs(struct trans *t)
 {
-	for (u32 i = 0; i < t->nobserve_stubs; i++)
-		emit_stub(t, &t->observe_stubs[i]);
+	for (u32 i = 0; i < t->nobserve_stubs; i++) {
+		const struct observe_stub *stub = &t->observe_stubs[i];
+
+		if (stub->alone)
+			conditional_missed(t, stub);
+		else
+			emit_stub(t, stub);
+	}
 }
