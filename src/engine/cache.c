@@ -132,7 +132,7 @@ static void unlink_out(struct link *link)
 }
 
 #define PATIENCE_SHIFT 3
-#define PATIENCE_MAX   12
+#define PATIENCE_MAX   6
 
 void link_renew(const struct cpu *cpu, struct link *link, struct block *to)
 {
