@@ -212,11 +212,12 @@ bool diff_run(const struct diff_options *opt, struct progress *sum)
 {
 	struct progress *all = mmap(NULL, opt->workers * sizeof(*all), PROT_READ | PROT_WRITE,
 				    MAP_SHARED | MAP_ANONYMOUS, -1, 0);
-	struct worker *w = calloc(1, sizeof(*w));
+	struct worker *w = aligned_alloc(_Alignof(struct worker), sizeof(*w));
 	pid_t pids[64];
 	bool fine = true;
 
 	must(all != MAP_FAILED && w && opt->workers <= 64);
+	memset(w, 0, sizeof(*w));
 	w->opt = opt;
 	for (int i = 0; i < opt->workers; i++) {
 		w->progress = &all[i];
