@@ -201,7 +201,6 @@ bench:
 	$(MAKE) all build/bench/work
 	scripts/kernels
 	bench/all
-	bench/exec
 
 install: all
 	install -D -m 755 $(O)/vpmu $(DESTDIR)$(prefix)/bin/vpmu
