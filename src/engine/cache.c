@@ -256,9 +256,9 @@ void cache_insert(struct cpu *cpu, struct block *block)
 }
 
 /*
- * Takes it out of everything but the lists of its pages, where it is one that was made from nothing:
- * to look for it there would take longer than all the rest. What it alone was made from is watched
- * in vain until kill_lines() comes by.
+ * Takes it out of everything but the lists of its pages, where it is one that was made from
+ * nothing: to look for it there would take longer than all the rest. What it alone was made from is
+ * watched in vain until kill_lines() comes by.
  */
 void cache_drop(struct cpu *cpu, struct block *block)
 {

@@ -71,9 +71,9 @@ void jump_note_page(struct cpu *cpu, struct code_page *page, const u8 *host)
 
 /*
  * The jump cache's key: the generation in bits 63:52, the mode's index in 51:48. When the numbers
- * of generations no longer fit, jump[] is emptied and they all are new. The low bits spread what has
- * the same address: processes of one program, and code that is counted now and not then. Guards of
- * links have 32 bits of the generation.
+ * of generations no longer fit, jump[] is emptied and they all are new. The low bits spread what
+ * has the same address: processes of one program, and code that is counted now and not then. Guards
+ * of links have 32 bits of the generation.
  */
 
 #define KEY_GENERATION_BITS 12
@@ -146,7 +146,8 @@ void jump_update_key(struct cpu *cpu, u32 mode)
 		cpu_drop_jumps(cpu);
 		clear_jumps(cpu);
 		returns_forget(eng);
-		if ((eng->cleared ^ cpu->last_jump >> KEY_GENERATION_BITS) >> (32 - KEY_GENERATION_BITS))
+		if ((eng->cleared ^ cpu->last_jump >> KEY_GENERATION_BITS) >>
+		    (32 - KEY_GENERATION_BITS))
 			links_forget(eng);
 		eng->cleared = cpu->last_jump >> KEY_GENERATION_BITS;
 	}

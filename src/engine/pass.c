@@ -76,8 +76,8 @@ enum pass_result pass_access(struct cpu *cpu)
 	cpu_complete(cpu);
 	count_spend(cpu);
 	cpu->wanted = hwpmu_classes(cpu->pmu);
-	/* No counter runs that could reach a trip: code need not look for one. Those of instructions
-	 * may be IBS's, and cost nothing. */
+	/* No counter runs that could reach a trip: code need not look for one. Those of
+	 * instructions may be IBS's, and cost nothing. */
 	if (!cpu->wanted)
 		cpu->trips.armed &= RETIRE_BIT(RETIRE_INSTRUCTIONS);
 	cpu_update_mode(cpu);

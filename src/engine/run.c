@@ -363,11 +363,13 @@ static void link_to(struct cpu *cpu, struct link *link, u32 mode)
 	/* A visit that finds no link would come back here: the instruction is stepped over. */
 	if (link->apart)
 		cpu->engine->step = true;
-	/* Without a guard, the target is in the same page as the block just left, which is still valid. */
+	/* Without a guard, the target is in the same page as the block just left, which is still
+	 * valid. */
 	if (cpu->code->nwritten || (link->to && !link->guard))
 		return;
 	to = find_block(cpu, mode | link->apart, &fault);
-	if (!to || (to->gpa2 != NO_GPA && !link->guard) || cpu->engine->link_epoch != cpu->engine->flushes)
+	if (!to || (to->gpa2 != NO_GPA && !link->guard) ||
+	    cpu->engine->link_epoch != cpu->engine->flushes)
 		return;
 	if (!link->guard)
 		link_set(link, to);

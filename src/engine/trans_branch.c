@@ -1,9 +1,9 @@
 // SPDX-License-Identifier: MIT
 /*
  * Control transfers within a segment, and the ways out of a block. A known target is linked
- * directly once its block exists. In the block's own page that holds as long as both do; elsewhere a
- * guard compares generations, so that a change of mapping needs to drop no links. Other targets go
- * through the jump cache.
+ * directly once its block exists. In the block's own page that holds as long as both do; elsewhere
+ * a guard compares generations, so that a change of mapping needs to drop no links. Other targets
+ * go through the jump cache.
  */
 #include "engine/trans.h"
 
@@ -101,8 +101,8 @@ static bool linkable(const struct trans *t, u64 target)
 {
 	u64 from = t->linear_base + t->block->rip, to = t->linear_base + target;
 
-	return !(t->mode & MODE_STEP) && t->mode == t->block->mode && (from & PAGE_MASK) == (to & PAGE_MASK) &&
-	       !may_cross(to);
+	return !(t->mode & MODE_STEP) && t->mode == t->block->mode &&
+	       (from & PAGE_MASK) == (to & PAGE_MASK) && !may_cross(to);
 }
 
 static bool linkable_guarded(const struct trans *t)
@@ -263,10 +263,11 @@ static void follow_direct(struct trans *t, enum branch_kind kind)
 static void jcc_through(struct trans *t, const struct scan *s)
 {
 	flags_restore(t);
-	t->sides[t->nsides++] = (struct side){ .site = emit_jcc(&t->e, (t->zi.opcode & 0xf) ^ s->inverted),
-					       .target = s->side,
-					       .flags = t->flags,
-					       .index = t->index };
+	t->sides[t->nsides++] =
+		(struct side){ .site = emit_jcc(&t->e, (t->zi.opcode & 0xf) ^ s->inverted),
+			       .target = s->side,
+			       .flags = t->flags,
+			       .index = t->index };
 	follow_conditional(t, s->inverted);
 }
 

@@ -53,8 +53,7 @@ static s32 tag_column(const struct trans *t, bool write)
 {
 	s32 set = CPU(tlb) + cpu_tlb_set(t->mode) * (s32)sizeof(t->cpu->tlb[0]);
 
-	return set + (write ? offsetof(struct tlb_entry, write)
-				      : offsetof(struct tlb_entry, read));
+	return set + (write ? offsetof(struct tlb_entry, write) : offsetof(struct tlb_entry, read));
 }
 
 static s32 host_column(const struct trans *t)
@@ -85,8 +84,8 @@ static struct stub *new_stub(struct trans *t, u32 desc, s32 tag, const struct na
 _Static_assert(sizeof(struct tlb_entry) == 1 << TLB_ENTRY_SHIFT, "see the check below");
 
 /*
- * The check of cpu/mmu.h for the address in S0: index, XOR with the tag, one compare for page, right and crossing.
- * Returns the jump to be patched for a miss.
+ * The check of cpu/mmu.h for the address in S0: index, XOR with the tag, one compare for page,
+ * right and crossing. Returns the jump to be patched for a miss.
  */
 static u8 *check(struct trans *t, s32 tag, u32 size)
 {
@@ -126,7 +125,8 @@ static void inline_check(struct trans *t, u32 desc, const struct native *n)
 static void group_check(struct trans *t, u32 desc, struct native *n)
 {
 	bool write = t->groups[t->scan[t->at].group].write;
-	struct stub *stub = new_stub(t, desc | (write ? DESC_GROUP_WRITE : 0), tag_column(t, write), n);
+	struct stub *stub =
+		new_stub(t, desc | (write ? DESC_GROUP_WRITE : 0), tag_column(t, write), n);
 
 	stub->retry = t->e.p;
 	stub->from = check(t, stub->tag, share_span(t));
@@ -223,13 +223,14 @@ static void call_runtime(struct trans *t, u32 desc, const u8 *entry)
 
 static void stub_place(struct trans *t, const struct stub *stub, u8 recipe)
 {
-	t->places[t->nplaces++] = (struct place){ .host = t->e.p - t->block->code,
-						  .guest = t->places[stub->index].guest,
-						  .next = t->places[stub->index].next,
-						  .len = t->places[stub->index].len,
-						  .index = stub->index,
-						  .flags = stub->op.spill_countdown ? PLACE_SPILLED : 0,
-						  .recipe = recipe };
+	t->places[t->nplaces++] =
+		(struct place){ .host = t->e.p - t->block->code,
+				.guest = t->places[stub->index].guest,
+				.next = t->places[stub->index].next,
+				.len = t->places[stub->index].len,
+				.index = stub->index,
+				.flags = stub->op.spill_countdown ? PLACE_SPILLED : 0,
+				.recipe = recipe };
 }
 
 /* The instruction has been executed; slow_commit() may leave behind it. */
@@ -248,8 +249,9 @@ static void emit_commit(struct trans *t, const struct stub *stub)
 }
 
 /*
- * A group's check missed. If the group crosses a page there is nothing to be had from a page walk; if not, that of the
- * leader may bring what all want. Otherwise the same instructions are executed with a check each.
+ * A group's check missed. If the group crosses a page there is nothing to be had from a page walk;
+ * if not, that of the leader may bring what all want. Otherwise the same instructions are executed
+ * with a check each.
  */
 static void emit_group_stub(struct trans *t, const struct stub *stub)
 {

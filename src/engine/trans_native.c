@@ -419,7 +419,8 @@ static bool keeps_destination(ZydisMnemonic m)
 	return m == ZYDIS_MNEMONIC_BSF || m == ZYDIS_MNEMONIC_BSR;
 }
 
-/* Instructions that do the same to a register in memory, named by ModRM.rm, as to one in the host's. */
+/* Instructions that do the same to a register in memory, named by ModRM.rm, as to one in the
+ * host's. */
 static bool same_in_memory(const struct trans *t)
 {
 	switch (t->zi.meta.category) {
@@ -431,18 +432,21 @@ static bool same_in_memory(const struct trans *t)
 	case ZYDIS_CATEGORY_SETCC:
 		return t->zi.encoding == ZYDIS_INSTRUCTION_ENCODING_LEGACY;
 	case ZYDIS_CATEGORY_DATAXFER:
-		return t->zi.mnemonic == ZYDIS_MNEMONIC_MOV || t->zi.mnemonic == ZYDIS_MNEMONIC_MOVZX ||
-		       t->zi.mnemonic == ZYDIS_MNEMONIC_MOVSX || t->zi.mnemonic == ZYDIS_MNEMONIC_MOVSXD;
+		return t->zi.mnemonic == ZYDIS_MNEMONIC_MOV ||
+		       t->zi.mnemonic == ZYDIS_MNEMONIC_MOVZX ||
+		       t->zi.mnemonic == ZYDIS_MNEMONIC_MOVSX ||
+		       t->zi.mnemonic == ZYDIS_MNEMONIC_MOVSXD;
 	default:
 		return false;
 	}
 }
 
-/* A guest register that is in memory anyway, as the memory operand: but one of 32 bits is zero-extended when written. */
+/* A guest register that is in memory anyway, as the memory operand: but one of 32 bits is
+ * zero-extended when written. */
 static bool place_in_memory(const struct trans *t, struct native *n, const struct operand *op)
 {
-	if (op->cls != REG_GPR || op->high8 || host_reg(op->reg) != IN_MEMORY || n->x.is_mem || n->x.no_modrm ||
-	    (op->written && op->size == 4) || !same_in_memory(t))
+	if (op->cls != REG_GPR || op->high8 || host_reg(op->reg) != IN_MEMORY || n->x.is_mem ||
+	    n->x.no_modrm || (op->written && op->size == 4) || !same_in_memory(t))
 		return false;
 	n->x.is_mem = true;
 	n->x.ea = ea_base(RSP, CPU(regs) + 8 * op->reg);

@@ -76,7 +76,8 @@ bool return_jump(struct trans *t, u32 popped)
 		return false;
 	slot = find_slot(t, -(s32)popped);
 	emit_mov_mem_imm(&t->e, false, ea_base(RSP, CPU(returned_from)), (s32)t->eng->nblocks);
-	emit_insn(&t->e, &(struct enc){ .opcode = 0xff, .reg = 6, .is_mem = true, .ea = slot }); /* PUSH */
+	emit_insn(&t->e,
+		  &(struct enc){ .opcode = 0xff, .reg = 6, .is_mem = true, .ea = slot }); /* PUSH */
 	emit_u8(&t->e, 0xc3);
 	return true;
 }

@@ -241,8 +241,8 @@ bool scan_could_go_on(const struct trans *t)
 }
 
 /*
- * The branch at hand goes back to the block's beginning. How often it usually does is known from how
- * often the way out has been taken when the block became hot.
+ * The branch at hand goes back to the block's beginning. How often it usually does is known from
+ * how often the way out has been taken when the block became hot.
  */
 static void begin_loop(struct trans *t, const struct scan *s, bool conditional)
 {
@@ -295,7 +295,8 @@ static bool go_on(struct trans *t, struct scan *s)
 	if (!t->block->hot || t->special || !followable(t, s) || t->nsides == MAX_SIDES ||
 	    t->nscan + 1 == BLOCK_INSNS)
 		return false;
-	if (!(s->next == t->block->rip ? go_on_in_loop(t, s, conditional) : go_on_ahead(t, s, conditional)))
+	if (!(s->next == t->block->rip ? go_on_in_loop(t, s, conditional)
+				       : go_on_ahead(t, s, conditional)))
 		return false;
 	t->nsides += conditional || s->zi.mnemonic == ZYDIS_MNEMONIC_CALL;
 	s->through = true;

@@ -4,8 +4,8 @@
  * alignment flag as SMAP uses it, PUSHF, SWAPGS, RDTSC, selectors, control registers that are read
  * (SDM 2), and the string instructions and those on the bases of FS and GS, which C executes from
  * within the block (call.c). A kernel spends most of its system instructions on these. Whatever is
- * not plain here goes the long way through sys_execute(), which has all the rules; so does everything
- * when one instruction is stepped at a time.
+ * not plain here goes the long way through sys_execute(), which has all the rules; so does
+ * everything when one instruction is stepped at a time.
  */
 #include "engine/trans.h"
 
@@ -105,8 +105,8 @@ static bool stac(struct trans *t)
 	return true;
 }
 
-/* And it still is when the same block ends what STAC began. Where nothing was begun nothing is to be
- * done: handlers of exceptions execute it just in case. */
+/* And it still is when the same block ends what STAC began. Where nothing was begun nothing is to
+ * be done: handlers of exceptions execute it just in case. */
 static bool clac(struct trans *t)
 {
 	if (!(t->mode & MODE_USER_OK))
@@ -194,7 +194,9 @@ static bool selector_read(struct trans *t)
 /* Those that are read as they are. */
 static s32 control_offset(u32 n)
 {
-	static const s32 offsets[] = { [0] = CPU(cr0), [2] = CPU(cr2), [3] = CPU(cr3), [4] = CPU(cr4) };
+	static const s32 offsets[] = {
+		[0] = CPU(cr0), [2] = CPU(cr2), [3] = CPU(cr3), [4] = CPU(cr4)
+	};
 
 	return n < ARRAY_SIZE(offsets) ? offsets[n] : 0;
 }
@@ -311,7 +313,8 @@ bool system_translate(struct trans *t)
 		pushf(t);
 		return true;
 	case ZYDIS_MNEMONIC_MOV:
-		return (t->mode & MODE_CODE64) && (selector_read(t) || (in_kernel(t) && control_read(t)));
+		return (t->mode & MODE_CODE64) &&
+		       (selector_read(t) || (in_kernel(t) && control_read(t)));
 	default:
 		return in_kernel(t) && kernel_translate(t);
 	}

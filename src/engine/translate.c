@@ -306,8 +306,8 @@ static enum step translate_insn(struct trans *t)
 		system_shadow_ends(t);
 	if (branch_translate(t))
 		return t->scan[t->at].through ? STEP_GO_ON : STEP_ENDED;
-	if (!(does_nothing(t) || pause_or_xchg(t) || lea(t) || stack_translate(t) || direction_flag(t) ||
-	      bit_string(t) || system_translate(t) || native(t)))
+	if (!(does_nothing(t) || pause_or_xchg(t) || lea(t) || stack_translate(t) ||
+	      direction_flag(t) || bit_string(t) || system_translate(t) || native(t)))
 		return complex(t);
 	if (shadow)
 		system_shadow_ends(t);
@@ -318,8 +318,9 @@ bool translatable(struct trans *t)
 {
 	struct native n;
 
-	return does_nothing(t) || t->zi.mnemonic == ZYDIS_MNEMONIC_PAUSE || t->zi.mnemonic == ZYDIS_MNEMONIC_LEA ||
-	       t->zi.mnemonic == ZYDIS_MNEMONIC_STD || t->zi.mnemonic == ZYDIS_MNEMONIC_CLD || stack_known(t) ||
+	return does_nothing(t) || t->zi.mnemonic == ZYDIS_MNEMONIC_PAUSE ||
+	       t->zi.mnemonic == ZYDIS_MNEMONIC_LEA || t->zi.mnemonic == ZYDIS_MNEMONIC_STD ||
+	       t->zi.mnemonic == ZYDIS_MNEMONIC_CLD || stack_known(t) ||
 	       system_candidate(t, &t->insn) || (native_allowed(t) && native_build(t, &n));
 }
 
@@ -391,9 +392,12 @@ struct block *translate(struct cpu *cpu, u32 mode, gpa_t gpa, const u8 *host,
 	*fault = FAULT_NONE;
 	if (!block || !cache_room(eng))
 		return NULL;
-	*block = (struct block){
-		.rip = cpu->rip, .gpa = gpa, .gpa2 = NO_GPA, .mode = mode, .code = eng->code_next, .hot = eng->heating
-	};
+	*block = (struct block){ .rip = cpu->rip,
+				 .gpa = gpa,
+				 .gpa2 = NO_GPA,
+				 .mode = mode,
+				 .code = eng->code_next,
+				 .hot = eng->heating };
 	t.cpu = cpu;
 	t.eng = eng;
 	t.block = block;

@@ -131,7 +131,8 @@ static bool is_decoded(const struct hwpmu *pmu, const struct hwpmu_decoded *d, u
 {
 	if (!d->valid || d->select != select)
 		return false;
-	return !pmu->offcore || (d->offcore[0] == pmu->offcore[0] && d->offcore[1] == pmu->offcore[1]);
+	return !pmu->offcore ||
+	       (d->offcore[0] == pmu->offcore[0] && d->offcore[1] == pmu->offcore[1]);
 }
 
 static struct hwpmu_event event_of(struct hwpmu *pmu, u32 i)

@@ -97,9 +97,9 @@ static void cpuid_arch_lbr(const struct pmu_model *model, u32 regs[4])
 	regs[1] = regs[2] = MASK(2, 0);
 }
 
-/* 8000001BH:EAX: fetch and op sampling, the count's registers and its wide form, branch targets, RIPs
- * that may be invalid (none is), IBS_FETCH_EXTENDED. */
-#define IBS_FEATURES	  (MASK(7, 0) | BIT(9))
+/* 8000001BH:EAX: fetch and op sampling, the count's registers and its wide form, branch targets,
+ * RIPs that may be invalid (none is), IBS_FETCH_EXTENDED. */
+#define IBS_FEATURES	 (MASK(7, 0) | BIT(9))
 #define IBS_FEATURE_ZEN4 BIT(11)
 
 void pmu_cpuid(const struct pmu_model *model, u32 leaf, u32 regs[4])
@@ -110,7 +110,8 @@ void pmu_cpuid(const struct pmu_model *model, u32 leaf, u32 regs[4])
 	if (leaf == 0x1c)
 		cpuid_arch_lbr(model, regs);
 	if (leaf == 0x8000001b && model->is_amd)
-		regs[0] = model->set == MODEL_MILAN ? IBS_FEATURES : IBS_FEATURES | IBS_FEATURE_ZEN4;
+		regs[0] =
+			model->set == MODEL_MILAN ? IBS_FEATURES : IBS_FEATURES | IBS_FEATURE_ZEN4;
 	if (leaf == 0x80000022 && model->is_amd)
 		cpuid_amd(model, regs);
 }

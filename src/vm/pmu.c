@@ -36,10 +36,10 @@ void vcpu_pmu_init(struct vcpu *vcpu)
 /*
  * SDM 3A 10.5.1. Without an in-kernel APIC a PMI has nowhere to go (KVM: the same).
  *
- * Linux unmasks LVTPC behind enabling the counters; one that overflows in between would be lost, and
- * with it all that come. The processor interrupts then, if the status still tells of it (Linux: "only
- * unmask the NMI after the overflow counters have been reset" says that it does). Not so on AMD,
- * where a PMI does not mask.
+ * Linux unmasks LVTPC behind enabling the counters; one that overflows in between would be lost,
+ * and with it all that come. The processor interrupts then, if the status still tells of it (Linux:
+ * "only unmask the NMI after the overflow counters have been reset" says that it does). Not so on
+ * AMD, where a PMI does not mask.
  */
 static bool deliver(struct vcpu *vcpu)
 {

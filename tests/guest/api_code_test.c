@@ -190,45 +190,46 @@ static void the_program_may_change_user_code_while_it_runs(void **state)
 #define SPACES_GATE   (IMAGE_CODE + 0x200)
 #define PTE_GLOBAL    BIT(8)
 
-GUEST_CODE(spaces, "mov 0x4000, %rax\n"
-		   "mov %rax, 0xb000\n"
-		   "mov %cr4, %rax\n"
-		   "or $0x20080, %eax\n" /* PCIDE, PGE */
-		   "mov %rax, %cr4\n"
-		   "mov $0x4001, %r12d\n"
-		   "bts $63, %r12\n"
-		   "mov $0xb002, %r13d\n"
-		   "bts $63, %r13\n"
-		   "mov $0x21000, %edi\n"
-		   "xor %ebx, %ebx\n"
-		   "mov $2, %ebp\n"
-		   "1: mov $3, %esi\n" /* rounds over both: to know it, to know it again, once more */
-		   "2: mov %r12, %cr3\n"
-		   "lea 3f(%rip), %r15\n"
-		   "jmp 5f\n"
-		   "3: mov %r13, %cr3\n"
-		   "lea 4f(%rip), %r15\n"
-		   "jmp 5f\n"
-		   "4: dec %esi\n"
-		   "jnz 2b\n"
-		   "movl $100, 0x21001\n"
-		   "dec %ebp\n"
-		   "jnz 1b\n"
-		   "hlt\n"
-		   "5: push $0x23\n"
-		   "push $0xa0000\n"
-		   "push $2\n"
-		   "push $0x2b\n"
-		   "push $0x20000\n"
-		   "iretq\n"
-		   ".org spaces_start + 0x200\n"
-		   "add $40, %rsp\n"
-		   "add %eax, %ebx\n"
-		   "jmp *%r15\n");
+GUEST_CODE(spaces,
+	   "mov 0x4000, %rax\n"
+	   "mov %rax, 0xb000\n"
+	   "mov %cr4, %rax\n"
+	   "or $0x20080, %eax\n" /* PCIDE, PGE */
+	   "mov %rax, %cr4\n"
+	   "mov $0x4001, %r12d\n"
+	   "bts $63, %r12\n"
+	   "mov $0xb002, %r13d\n"
+	   "bts $63, %r13\n"
+	   "mov $0x21000, %edi\n"
+	   "xor %ebx, %ebx\n"
+	   "mov $2, %ebp\n"
+	   "1: mov $3, %esi\n" /* rounds over both: to know it, to know it again, once more */
+	   "2: mov %r12, %cr3\n"
+	   "lea 3f(%rip), %r15\n"
+	   "jmp 5f\n"
+	   "3: mov %r13, %cr3\n"
+	   "lea 4f(%rip), %r15\n"
+	   "jmp 5f\n"
+	   "4: dec %esi\n"
+	   "jnz 2b\n"
+	   "movl $100, 0x21001\n"
+	   "dec %ebp\n"
+	   "jnz 1b\n"
+	   "hlt\n"
+	   "5: push $0x23\n"
+	   "push $0xa0000\n"
+	   "push $2\n"
+	   "push $0x2b\n"
+	   "push $0x20000\n"
+	   "iretq\n"
+	   ".org spaces_start + 0x200\n"
+	   "add $40, %rsp\n"
+	   "add %eax, %ebx\n"
+	   "jmp *%r15\n");
 
 static void code_changes_in_all_address_spaces(void **state)
 {
-	static const u8 user[] = { 0xff, 0xd7, 0xcd, 0x80 }; /* call *%rdi; int $0x80 */
+	static const u8 user[] = { 0xff, 0xd7, 0xcd, 0x80 };	 /* call *%rdi; int $0x80 */
 	static const u8 function[] = { 0xb8, 1, 0, 0, 0, 0xc3 }; /* mov $1, %eax; ret */
 	struct kvm_guest g;
 	struct kvm_regs regs;

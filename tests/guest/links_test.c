@@ -92,8 +92,8 @@ GUEST_CODE(patched, "mov $300, %ecx\n"
 		    "mov %ecx, patched_start + 11(%rip)\n"
 		    "2: ret\n");
 
-/* Loops: up and down, by base and by index, over borders of pages, with branches inside, of few turns
- * and of many; flags that are read behind them. */
+/* Loops: up and down, by base and by index, over borders of pages, with branches inside, of few
+ * turns and of many; flags that are read behind them. */
 GUEST_CODE(loops, "mov $0x100ff0, %esi\n"
 		  "mov $60, %r8d\n"
 		  "1: xor %ecx, %ecx\n"
@@ -126,7 +126,8 @@ GUEST_CODE(loops, "mov $0x100ff0, %esi\n"
 		  "jnz 1b\n"
 		  "out %al, $0xf4\n");
 
-/* A loop into a page that is not there. The handler lets it go on, and takes the page away again. */
+/* A loop into a page that is not there. The handler lets it go on, and takes the page away again.
+ */
 GUEST_CODE(faults, "mov $200, %ebp\n"
 		   "1: mov $0x14ffc0, %esi\n"
 		   "invlpg 0x150000\n"
@@ -281,10 +282,12 @@ static void links_follow_the_page_tables(void **state)
 
 	for (u32 i = 0; i < ARRAY_SIZE(slices); i++)
 		for (u32 k = 0; k < ARRAY_SIZE(programs); k++)
-			assert_int_equal(function_changes(*state, &programs[k], slices[i]), 150 * 101);
+			assert_int_equal(function_changes(*state, &programs[k], slices[i]),
+					 150 * 101);
 }
 
-/* Here the function calls back, and may have another page when that returns. The order shows in RBX. */
+/* Here the function calls back, and may have another page when that returns. The order shows in
+ * RBX. */
 GUEST_CODE(back, "mov $300, %ecx\n"
 		 "mov %cr3, %rdx\n"
 		 "1: call back_start + 0x1000\n"
@@ -299,12 +302,16 @@ GUEST_CODE(back, "mov $300, %ecx\n"
 		 "2: ret\n");
 
 /* CALL 800h bytes back from its page; LEA RBX, [RBX + 2 * RBX]; ADD RBX, n; RET */
-#define CALLS_BACK(n) { 0xe8, 0xfb, 0xf7, 0xff, 0xff, 0x48, 0x8d, 0x1c, 0x5b, 0x48, 0x83, 0xc3, n, 0xc3 }
+#define CALLS_BACK(n)                                                                           \
+	{                                                                                       \
+		0xe8, 0xfb, 0xf7, 0xff, 0xff, 0x48, 0x8d, 0x1c, 0x5b, 0x48, 0x83, 0xc3, n, 0xc3 \
+	}
 
 static void returns_follow_the_page_tables(void **state)
 {
 	static const u8 first[] = CALLS_BACK(1), second[] = CALLS_BACK(100);
-	static const struct program program = { back_start, back_end, first, second, sizeof(first) };
+	static const struct program program = { back_start, back_end, first, second,
+						sizeof(first) };
 	bool other = false;
 	u64 expected = 0;
 
@@ -316,7 +323,8 @@ static void returns_follow_the_page_tables(void **state)
 		assert_int_equal(function_changes(*state, &program, slices[i]), expected);
 }
 
-/* A return to a bad address is a fault of the return: RSP and RIP are what they were (SDM 2B RET). */
+/* A return to a bad address is a fault of the return: RSP and RIP are what they were (SDM 2B RET).
+ */
 GUEST_CODE(bad_return, "mov $100, %ecx\n"
 		       "1: call 2f\n"
 		       "dec %ecx\n"
@@ -331,7 +339,8 @@ GUEST_CODE(bad_return, "mov $100, %ecx\n"
 static void a_bad_return_faults(void **state)
 {
 	struct machine *m = *state;
-	const u64 *frame = (const u64 *)(m->ram + IMAGE_STACK) - 8; /* error, RIP, CS, flags, RSP, SS */
+	const u64 *frame =
+		(const u64 *)(m->ram + IMAGE_STACK) - 8; /* error, RIP, CS, flags, RSP, SS */
 
 	machine_load(m, bad_return_start, (size_t)(bad_return_end - bad_return_start));
 	assert_int_equal(machine_run(m, ALL), EXIT_HLT);
