@@ -42,7 +42,6 @@ static bool load_line(struct source *s, u32 which, u32 line)
 	return true;
 }
 
-
 u32 source_bytes(struct trans *t, u32 offset, u8 *out)
 {
 	struct source *s = &t->source;

@@ -121,13 +121,15 @@ static void another_vcpu_may_change_code(void **state)
 }
 
 /* The program changes code while the guest runs it; the guest sees it once it serializes. */
-GUEST_CODE(poller, "mov $0x10800, %edi\n"
-		   "1: xor %eax, %eax\n"
-		   "cpuid\n"
-		   "call *%rdi\n"
-		   "cmp $77, %eax\n"
-		   "jne 1b\n"
-		   "hlt\n");
+#define CALL_UNTIL_CHANGED    \
+	"1: xor %eax, %eax\n" \
+	"cpuid\n"             \
+	"call *%rdi\n"        \
+	"cmp $77, %eax\n"     \
+	"jne 1b\n"            \
+	"hlt\n"
+
+GUEST_CODE(poller, "mov $0x10800, %edi\n" CALL_UNTIL_CHANGED);
 
 static void *change_soon(void *ram)
 {
@@ -146,13 +148,7 @@ GUEST_CODE(user_poller, "push $0x23\n"
 			"lea 1f(%rip), %rax\n"
 			"push %rax\n"
 			"mov $0x10800, %edi\n"
-			"iretq\n"
-			"1: xor %eax, %eax\n"
-			"cpuid\n"
-			"call *%rdi\n"
-			"cmp $77, %eax\n"
-			"jne 1b\n"
-			"hlt\n");
+			"iretq\n" CALL_UNTIL_CHANGED);
 
 static void change_while_it_runs(const void *code, size_t size)
 {
