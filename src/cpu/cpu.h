@@ -160,8 +160,14 @@ struct cpu_debug {
 };
 
 /* The soft TLB: see cpu/mmu.h. */
-#define TLB_BITS 10
+#define TLB_BITS 14
 #define TLB_SIZE (1u << TLB_BITS)
+
+/* A bit an entry, and one for each 64 of them: few are quickly found among many. */
+struct tlb_bits {
+	u64 some[TLB_SIZE / 4096];
+	u64 bit[TLB_SIZE / 64];
+};
 
 struct tlb_entry {
 	u64 read, write; /* page address for which this entry serves the access; else a tag that
@@ -322,11 +328,12 @@ struct cpu {
 	const void *returns[NTLBS][RETURN_SLOTS];
 	struct tlb_entry tlb[NTLBS][TLB_SIZE];
 	u8 tlb_shift[NTLBS][TLB_SIZE]; /* size of the guest's page behind an entry: for INVLPG */
-	u64 tlb_local[NTLBS][TLB_SIZE / 64]; /* entries of pages that are not global */
-	u64 tlb_larger[NTLBS][TLB_SIZE / 64]; /* and of pages larger than these */
+	struct tlb_bits tlb_used[NTLBS];  /* entries that may serve an address */
+	struct tlb_bits tlb_local[NTLBS]; /* of these, entries of pages that are not global */
 	u64 tlb_code[NTLBS][TLB_SIZE / 64]; /* those that lack a write tag for translated code alone */
 	u64 tlb_large; /* a hash of the gigabytes that entries of pages larger than 2 MB lie in */
 	struct page_filter tlb_2m; /* pages of 2 MB that there are entries of */
+	struct page_filter tlb_writable; /* physical pages with a write tag in some entry */
 	u64 map_generation[NSPACES]; /* another number when linear addresses of code are to be walked
 					again */
 	u64 last_jump, last_map;     /* numbers of generations given so far */

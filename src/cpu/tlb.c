@@ -14,6 +14,43 @@ static void drop(struct tlb_entry *entry, u32 index)
 	entry->read = entry->write = tlb_none(index);
 }
 
+/* Which entries there are. */
+
+static void note(struct tlb_bits *bits, u32 i)
+{
+	bits->some[i / 4096] |= BIT(i / 64 % 64);
+	bits->bit[i / 64] |= BIT(i % 64);
+}
+
+static void forget(struct tlb_bits *bits, u32 i)
+{
+	bits->bit[i / 64] &= ~BIT(i % 64);
+}
+
+typedef void visit(struct cpu *cpu, enum tlb_set set, u32 i, u64 arg);
+
+static inline void for_word(struct cpu *cpu, const struct tlb_bits *bits, enum tlb_set set, u32 word,
+			    visit *visit, u64 arg)
+{
+	for (u64 left = bits[set].bit[word]; left; left &= left - 1)
+		visit(cpu, set, 64 * word + __builtin_ctzll(left), arg);
+}
+
+static inline void for_each(struct cpu *cpu, const struct tlb_bits *bits, visit *visit, u64 arg)
+{
+	for (u32 set = 0; set < NTLBS; set++)
+		for (u32 i = 0; i < TLB_SIZE / 4096; i++)
+			for (u64 some = bits[set].some[i]; some; some &= some - 1)
+				for_word(cpu, bits, set, 64 * i + __builtin_ctzll(some), visit, arg);
+}
+
+static void drop_entry(struct cpu *cpu, enum tlb_set set, u32 i, u64 unused)
+{
+	(void)unused;
+	drop(&cpu->tlb[set][i], i);
+	forget(&cpu->tlb_used[set], i);
+}
+
 /* What a hash of page numbers may hold. */
 
 static u32 filter_hash(u64 number)
@@ -60,11 +97,12 @@ static void forget_user_code(struct cpu *cpu)
 
 void tlb_flush(struct cpu *cpu)
 {
-	/* A tag of 0 has the right index bits in entry 0 alone. */
-	bytes_fill(cpu->tlb, 0, sizeof(cpu->tlb));
-	for (u32 set = 0; set < NTLBS; set++)
+	for_each(cpu, cpu->tlb_used, drop_entry, 0);
+	for (u32 set = 0; set < NTLBS; set++) /* a tag of 0 has the index bits of this one alone */
 		drop(&cpu->tlb[set][0], 0);
+	bytes_fill(cpu->tlb_used, 0, sizeof(cpu->tlb_used));
 	bytes_fill(cpu->tlb_local, 0, sizeof(cpu->tlb_local));
+	bytes_fill(&cpu->tlb_writable, 0, sizeof(cpu->tlb_writable));
 	cpu->tlb_large = 0;
 	bytes_fill(&cpu->tlb_2m, 0, sizeof(cpu->tlb_2m));
 	forget_code(cpu);
@@ -72,15 +110,8 @@ void tlb_flush(struct cpu *cpu)
 
 static void drop_local(struct cpu *cpu)
 {
-	for (u32 set = 0; set < NTLBS; set++)
-		for (u32 word = 0; word < TLB_SIZE / 64; word++) {
-			for (u64 left = cpu->tlb_local[set][word]; left; left &= left - 1) {
-				u32 i = 64 * word + __builtin_ctzll(left);
-
-				drop(&cpu->tlb[set][i], i);
-			}
-			cpu->tlb_local[set][word] = 0;
-		}
+	for_each(cpu, cpu->tlb_local, drop_entry, 0);
+	bytes_fill(cpu->tlb_local, 0, sizeof(cpu->tlb_local));
 }
 
 void tlb_flush_local(struct cpu *cpu)
@@ -172,17 +203,27 @@ static bool may_be_large(const struct cpu *cpu, gva_t gva)
 	return (cpu->tlb_large & large_hash(gva)) || filter_has(&cpu->tlb_2m, gva >> 21);
 }
 
-/* SDM 3A 4.10.4.1: INVLPG drops all of a large page, of which there may be many entries here. */
+static void drop_if_large(struct cpu *cpu, enum tlb_set set, u32 i, u64 gva)
+{
+	u8 shift = cpu->tlb_shift[set][i];
+
+	if (shift > PAGE_SHIFT && !((cpu->tlb[set][i].read ^ gva) >> shift))
+		drop_entry(cpu, set, i, 0);
+}
+
+/* SDM 3A 4.10.4.1: INVLPG drops all of a large page, of which there may be many entries here. Those
+ * of 2 MB lie side by side. */
 static void flush_large(struct cpu *cpu, gva_t gva)
 {
-	for (u32 set = 0; set < NTLBS; set++)
-		for (u32 word = 0; word < TLB_SIZE / 64; word++)
-			for (u64 left = cpu->tlb_larger[set][word]; left; left &= left - 1) {
-				u32 i = 64 * word + __builtin_ctzll(left);
+	u32 first = (gva >> 21 << (21 - PAGE_SHIFT)) % TLB_SIZE / 64;
 
-				if (!((cpu->tlb[set][i].read ^ gva) >> cpu->tlb_shift[set][i]))
-					drop(&cpu->tlb[set][i], i);
-			}
+	if (cpu->tlb_large & large_hash(gva)) {
+		for_each(cpu, cpu->tlb_used, drop_if_large, gva);
+		return;
+	}
+	for (u32 set = 0; set < NTLBS; set++)
+		for (u32 word = first; word < first + BIT(21 - PAGE_SHIFT) / 64; word++)
+			for_word(cpu, cpu->tlb_used, set, word, drop_if_large, gva);
 }
 
 void tlb_flush_page(struct cpu *cpu, gva_t gva)
@@ -216,25 +257,38 @@ static void protect(struct cpu *cpu, enum tlb_set set, u32 i)
 	entry->write = tlb_none(i);
 }
 
+static void protect_page(struct cpu *cpu, enum tlb_set set, u32 i, u64 page)
+{
+	const struct tlb_entry *entry = &cpu->tlb[set][i];
+
+	if (entry->write != entry->read)
+		return;
+	if (entry->gpa == page)
+		protect(cpu, set, i);
+	else
+		filter_add(&cpu->tlb_writable, entry->gpa >> PAGE_SHIFT);
+}
+
 void tlb_protect(struct cpu *cpu, gpa_t page)
 {
-	page &= PAGE_MASK;
-	for (u32 set = 0; set < NTLBS; set++)
-		for (u32 i = 0; i < TLB_SIZE; i++)
-			if (cpu->tlb[set][i].gpa == page)
-				protect(cpu, set, i);
+	if (!filter_has(&cpu->tlb_writable, page >> PAGE_SHIFT))
+		return;
+	bytes_fill(&cpu->tlb_writable, 0, sizeof(cpu->tlb_writable));
+	for_each(cpu, cpu->tlb_used, protect_page, page & PAGE_MASK);
+}
+
+static void protect_claimed(struct cpu *cpu, enum tlb_set set, u32 i, u64 unused)
+{
+	const struct tlb_entry *entry = &cpu->tlb[set][i];
+
+	(void)unused;
+	if (entry->write == entry->read && entry->read != tlb_none(i) && shared_claimed(cpu, entry->gpa))
+		protect(cpu, set, i);
 }
 
 void tlb_protect_claimed(struct cpu *cpu)
 {
-	for (u32 set = 0; set < NTLBS; set++)
-		for (u32 i = 0; i < TLB_SIZE; i++) {
-			const struct tlb_entry *entry = &cpu->tlb[set][i];
-
-			if (entry->write == entry->read && entry->read != tlb_none(i) &&
-			    shared_claimed(cpu, entry->gpa))
-				protect(cpu, set, i);
-		}
+	for_each(cpu, cpu->tlb_used, protect_claimed, 0);
 }
 
 /* A write needs no notice: not for the dirty log. */
@@ -268,8 +322,13 @@ static void fill(struct cpu *cpu, gva_t gva, u32 access, const struct walk *walk
 	entry->host = (u64)t->host & PAGE_MASK;
 	cpu->tlb_shift[set][i] = walk->shift;
 	note_large(cpu, page, walk->shift);
-	set_bit(cpu->tlb_larger[set], i, walk->shift > PAGE_SHIFT);
-	set_bit(cpu->tlb_local[set], i, !walk->global);
+	note(&cpu->tlb_used[set], i);
+	if (walk->global)
+		forget(&cpu->tlb_local[set], i);
+	else
+		note(&cpu->tlb_local[set], i);
+	if (entry->write == page)
+		filter_add(&cpu->tlb_writable, t->gpa >> PAGE_SHIFT);
 	set_bit(cpu->tlb_code[set], i, writable && code);
 }
 

@@ -154,12 +154,17 @@ static void pages_with_code_are_not_writable(void **state)
 	paged_cpu_map(&p, GVA + 5 * PAGE_SIZE, GPA, 1, FULL, FULL);
 	fill(&p, GVA, WRITE);
 	fill(&p, GVA + 5 * PAGE_SIZE, WRITE);
+	paged_cpu_map(&p, GVA + 6 * PAGE_SIZE, GPA + PAGE_SIZE, 1, FULL, FULL);
+	fill(&p, GVA + 6 * PAGE_SIZE, WRITE);
 	page = code_add(p.cpu->code, GPA + 0x40);
 	page->lines = BIT(1);
 	tlb_protect(p.cpu, GPA + 0x40);
 	assert_false(writes(&p, TLB_KERNEL_AC, GVA) ||
 		     writes(&p, TLB_KERNEL_AC, GVA + 5 * PAGE_SIZE));
 	assert_true(reads(&p, TLB_KERNEL_AC, GVA));
+	assert_true(writes(&p, TLB_KERNEL_AC, GVA + 6 * PAGE_SIZE));
+	tlb_protect(p.cpu, GPA + PAGE_SIZE); /* what was looked through before is still known */
+	assert_false(writes(&p, TLB_KERNEL_AC, GVA + 6 * PAGE_SIZE));
 	fill(&p, GVA, WRITE);
 	assert_false(writes(&p, TLB_KERNEL_AC, GVA));
 	page->lines = 0;
