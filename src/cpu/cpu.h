@@ -238,6 +238,8 @@ struct shared_code;
 struct hwpmu;
 struct intercepts;
 
+#define COUNT_SETS 16
+
 struct cpu {
 	/* Hot for translated code: the first 128 bytes have one-byte displacements. */
 	u32 aflags; /* arithmetic flags while translated code runs: LAHF's byte in 15:8, OF in bit 0
@@ -287,6 +289,8 @@ struct cpu {
 	struct retire_tally tally;
 	s64 live[NRETIRE]; /* what grows of it while guest code runs, from minus what is left to a trip: engine/count.h */
 	struct retire_trips trips; /* where to end the run; the owner's, read at engine_run() */
+	bool branches_near;	   /* to one of their trips: code counts them itself */
+	retire_wanted count_sets[COUNT_SETS]; /* that translated code counts, by their number in the mode */
 	struct branch_ring branches;
 	struct branch_log branch_log; /* empty outside translated code */
 	/*

@@ -66,13 +66,29 @@ static u32 fpu_mode(const struct cpu *cpu)
 	return mode;
 }
 
-static u32 count_mode(const struct cpu *cpu)
+/*
+ * The number of a set of classes that translated code counts. Number 0 is the empty one. Numbers
+ * are never given to another set, since blocks have them; who comes when none is left has the last
+ * one, which is all classes.
+ */
+static u32 count_set(struct cpu *cpu)
 {
-	return (cpu->wanted & COUNT_BRANCHES ? MODE_COUNT_BRANCHES : 0) |
-	       (cpu->wanted & COUNT_MEMORY ? MODE_COUNT_MEMORY : 0) |
+	const retire_wanted all = COUNT_BRANCHES | COUNT_MEMORY;
+	retire_wanted *sets = cpu->count_sets, wanted = cpu->wanted & all;
+	u32 i = 0;
+
+	while (i < COUNT_SETS - 1 && sets[i] != wanted && (sets[i] || !i))
+		i++;
+	sets[i] = i < COUNT_SETS - 1 ? wanted : all;
+	return i;
+}
+
+static u32 count_mode(struct cpu *cpu)
+{
+	return count_set(cpu) << MODE_COUNT_SHIFT |
 	       (cpu->wanted & COUNT_CYCLES ? MODE_COUNT_CYCLES : 0) |
 	       (cpu->wanted & OBSERVED_IN_BRANCHES ? MODE_COUNT_MISSES : 0) |
-	       (cpu->trips.armed & RETIRE_BIT(RETIRE_BRANCHES) ? MODE_TRIP_BRANCHES : 0);
+	       (cpu->branches_near ? MODE_TRIP_BRANCHES : 0);
 }
 
 static u32 record_mode(const struct cpu *cpu)

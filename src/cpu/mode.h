@@ -33,10 +33,9 @@
 
 #define MODE_TSC BIT(27) /* RDTSC is allowed, and the host's but for an offset */
 
-/* What translated code counts besides instructions and branches: groups of classes that somebody
- * wants (cpu->wanted). */
-#define MODE_COUNT_BRANCHES BIT(17)
-#define MODE_COUNT_MEMORY   BIT(18)
+/* What translated code counts besides instructions and branches, as far as somebody wants it
+ * (cpu->wanted): the number of a set of classes (cpu->count_sets), and the stalls. */
+#define MODE_COUNT_SHIFT    28 /* to bit 31 */
 #define MODE_COUNT_CYCLES   BIT(19)
 #define MODE_COUNT_MISSES   BIT(20) /* of branches: the timing model counts them */
 #define MODE_TRIP_BRANCHES  BIT(21) /* all branches once more: their trip is near */
@@ -63,10 +62,10 @@
 	 RETIRE_BIT(RETIRE_IDLE_SLOTS))
 
 /* A block whose memory accesses share no checks; never in cpu->mode. */
-#define MODE_APART BIT(28)
+#define MODE_APART BIT(17)
 
 /* One instruction a block, linked to the next: on the way to an exact end. Never in cpu->mode. */
-#define MODE_CUT BIT(29)
+#define MODE_CUT BIT(18)
 
 /* Near branches are recorded at this privilege: branch_wanted(). */
 #define MODE_LBR       BIT(24)
@@ -77,10 +76,9 @@ void cpu_update_mode(struct cpu *cpu);
 
 /* The classes that code of this mode adds to cpu->live. Of cycles it is the stalls: the others follow
  * of them and of the instructions. */
-static inline retire_wanted mode_counts(u32 mode)
+static inline retire_wanted cpu_counts(const struct cpu *cpu, u32 mode)
 {
-	return (mode & MODE_COUNT_BRANCHES ? COUNT_BRANCHES : 0) |
-	       (mode & MODE_COUNT_MEMORY ? COUNT_MEMORY : 0) |
+	return cpu->count_sets[mode >> MODE_COUNT_SHIFT] |
 	       (mode & MODE_COUNT_CYCLES ? RETIRE_BIT(RETIRE_STALLS) : 0) |
 	       (mode & MODE_TRIP_BRANCHES ? RETIRE_BIT(RETIRE_BRANCHES) : 0);
 }

@@ -7,6 +7,9 @@
 #define BRANCH_MASK (BIT(COUNT_SHIFT) - 1)
 #define FAR_AWAY    BIT(62) /* nothing is counted up to this in one slice */
 
+/* A slice less costs as much as some hundred branches that are counted twice. */
+#define BRANCHES_NEAR 1024
+
 static u64 least(u64 a, u64 b)
 {
 	return a < b ? a : b;
@@ -106,6 +109,22 @@ static u64 share_cycles(struct cpu *cpu, enum retire_privilege privilege)
 	return cycles - stalls;
 }
 
+/*
+ * The countdown has the branches, but tells of instructions only. So far from a trip of branches a
+ * slice is as long as if all that is left were branches; code counts them once more when few are.
+ */
+static u64 share_branches(struct cpu *cpu, enum retire_privilege privilege)
+{
+	u64 branches = distance(cpu, RETIRE_BRANCHES, privilege);
+	bool near = branches <= BRANCHES_NEAR;
+
+	if (near != cpu->branches_near) {
+		cpu->branches_near = near;
+		cpu_update_mode(cpu);
+	}
+	return near ? FAR_AWAY : branches - BRANCHES_NEAR;
+}
+
 /* Of an instruction that the timing model looks at it is to be known what it did, and that only one
  * that is executed alone says. Of others code in blocks of one says where they are. */
 static bool alone(const struct cpu *cpu)
@@ -134,16 +153,17 @@ static void start(struct cpu *cpu)
 {
 	enum retire_privilege privilege = cpu_privilege(cpu);
 	struct engine *eng = cpu->engine;
-	u64 trip = distance(cpu, RETIRE_INSTRUCTIONS, privilege), share = FAR_AWAY;
+	u64 trip = distance(cpu, RETIRE_INSTRUCTIONS, privilege);
+	u64 share = share_branches(cpu, privilege);
 
-	eng->counted = mode_counts(cpu->mode) | (mode_observes(cpu->mode) & cpu->wanted);
+	eng->counted = cpu_counts(cpu, cpu->mode) | (mode_observes(cpu->mode) & cpu->wanted);
 	for (retire_wanted left = eng->counted; left;) {
 		enum retire_class class = next_class(&left);
 
 		start_class(cpu, class, distance(cpu, class, privilege));
 	}
 	if (eng->counted & RETIRE_BIT(RETIRE_STALLS))
-		share = share_cycles(cpu, privilege);
+		share = least(share, share_cycles(cpu, privilege));
 	eng->whole = trip <= share;
 	trip = least(trip, share);
 	if (cpu->precise && trip > 1)
@@ -307,7 +327,7 @@ static u32 before_trip(const struct cpu *cpu, const struct block *block)
 {
 	u32 n = block->ninsns;
 
-	for (retire_wanted left = mode_counts(block->mode); left;)
+	for (retire_wanted left = cpu_counts(cpu, block->mode); left;)
 		n = least(n, before_class(cpu, block, next_class(&left)));
 	return n;
 }

@@ -35,7 +35,7 @@ u64 place_refund(const struct block *block, u32 retired)
 
 void weight_refund(struct cpu *cpu, u32 mode, const struct weight *weight)
 {
-	retire_wanted counted = mode_counts(mode);
+	retire_wanted counted = cpu_counts(cpu, mode);
 
 	for (retire_wanted left = weight->classes & counted; left; left &= left - 1)
 		cpu->live[__builtin_ctzll(left)]--;

@@ -286,8 +286,11 @@ void guest_set(struct trans *t, u8 guest, u8 host, u8 size);
 
 /* trans_count.c */
 void count_weigh(struct trans *t);	 /* the instruction at hand */
-void count_taken(struct trans *t);	 /* on the path where a conditional branch is taken */
-void count_not_taken(struct trans *t);	 /* and on the other */
+/* The classes that a conditional branch is of by the way it goes. */
+retire_wanted count_way(bool taken);
+bool count_ways(const struct trans *t);		  /* does somebody want one of them? */
+void count_went(struct trans *t, bool taken);	  /* on one way out of a block */
+void count_went_not(struct trans *t, bool taken); /* takes back what the block assumed */
 void count_give_back(struct trans *t, u32 index); /* emits: that instruction and those behind it do not retire */
 /* That instruction may be the last of a run. Destroys S0. */
 void emit_last_rip(struct trans *t, u64 rip);

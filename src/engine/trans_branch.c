@@ -200,7 +200,7 @@ u64 branch_target(const struct trans *t)
 
 static void taken_path(struct trans *t, u64 target)
 {
-	count_taken(t);
+	count_went(t, true);
 	observe_conditional(t, true);
 	lbr_record_direct(t, BRANCH_JCC, target);
 	block_end_direct(t, target);
@@ -208,7 +208,7 @@ static void taken_path(struct trans *t, u64 target)
 
 static void not_taken_path(struct trans *t)
 {
-	count_not_taken(t);
+	count_went(t, false);
 	observe_conditional(t, false);
 	block_end_direct(t, trans_next_rip(t));
 }
@@ -219,7 +219,7 @@ static void end_conditional(struct trans *t, u8 cc, u64 target)
 	u8 *taken = emit_jcc(&t->e, cc);
 
 	if (linkable(t, target) &&
-	    !(t->mode & (MODE_COUNT_BRANCHES | MODE_OBSERVE_BRANCHES | MODE_LBR))) {
+	    !(t->mode & (MODE_OBSERVE_BRANCHES | MODE_LBR)) && !count_ways(t)) {
 		block_link(t, target, taken, 0);
 		block_end_direct(t, trans_next_rip(t));
 		return;
@@ -276,6 +276,7 @@ void emit_sides(struct trans *t)
 {
 	for (u32 i = 0; i < t->nsides; i++) {
 		const struct side *side = &t->sides[i];
+		bool taken = !t->scan[side->index].inverted;
 
 		t->mode = t->block->mode; /* nothing has changed it before a branch */
 		scan_select(t, side->index);
@@ -283,8 +284,10 @@ void emit_sides(struct trans *t)
 		emit_patch(&t->e, side->site, t->e.p);
 		t->flags = side->flags;
 		flags_save(t);
-		follow_conditional(t, !t->scan[side->index].inverted);
+		follow_conditional(t, taken);
 		count_give_back(t, side->index + 1);
+		count_went_not(t, !taken);
+		count_went(t, taken);
 		block_end_direct(t, side->target);
 	}
 }

@@ -130,19 +130,26 @@ static void add_at_end(struct trans *t, enum retire_class class)
 	emit_patch(&t->e, below, t->e.p);
 }
 
-void count_taken(struct trans *t)
+retire_wanted count_way(bool taken)
 {
-	if (!(t->mode & MODE_COUNT_BRANCHES))
-		return;
-	add_at_end(t, RETIRE_TAKEN);
-	add_at_end(t, RETIRE_NEAR_TAKEN);
-	add_at_end(t, RETIRE_COND_TAKEN);
+	return taken ? NEAR_TAKEN | RETIRE_BIT(RETIRE_COND_TAKEN) : RETIRE_BIT(RETIRE_NOT_TAKEN);
 }
 
-void count_not_taken(struct trans *t)
+bool count_ways(const struct trans *t)
 {
-	if (t->mode & MODE_COUNT_BRANCHES)
-		add_at_end(t, RETIRE_NOT_TAKEN);
+	return cpu_counts(t->cpu, t->mode) & (count_way(true) | count_way(false));
+}
+
+void count_went(struct trans *t, bool taken)
+{
+	for (retire_wanted left = cpu_counts(t->cpu, t->mode) & count_way(taken); left; left &= left - 1)
+		add_at_end(t, __builtin_ctzll(left));
+}
+
+void count_went_not(struct trans *t, bool taken)
+{
+	for (retire_wanted left = cpu_counts(t->cpu, t->mode) & count_way(taken); left; left &= left - 1)
+		emit_group1_mem(&t->e, true, GROUP_SUB, live(__builtin_ctzll(left)), 1);
 }
 
 /* Of the instructions from this one on. */
@@ -161,7 +168,7 @@ void count_give_back(struct trans *t, u32 index)
 
 	for (u32 i = index; i < t->block->ninsns; i++)
 		given += !!(t->places[i].flags & PLACE_BRANCH);
-	for (retire_wanted left = mode_counts(t->mode); left; left &= left - 1) {
+	for (retire_wanted left = cpu_counts(t->cpu, t->mode); left; left &= left - 1) {
 		enum retire_class class = __builtin_ctzll(left);
 		u32 total = class_total(t, class, index);
 
@@ -174,7 +181,7 @@ void count_give_back(struct trans *t, u32 index)
 /* Has the block, as far as it is known by now, anything to count? Most have no stalls. */
 static bool counts(const struct trans *t)
 {
-	for (retire_wanted left = mode_counts(t->mode); left; left &= left - 1)
+	for (retire_wanted left = cpu_counts(t->cpu, t->mode); left; left &= left - 1)
 		for (u32 i = 0; i < t->nscan; i++)
 			if (t->scan[i].vector < 0 &&
 			    weight_of(&t->scan[i].insn.weight, __builtin_ctzll(left)))
@@ -197,7 +204,7 @@ static void add_totals(struct trans *t)
 	enum retire_class added[NRETIRE];
 	u32 n = 0;
 
-	for (retire_wanted left = mode_counts(t->mode); left; left &= left - 1) {
+	for (retire_wanted left = cpu_counts(t->cpu, t->mode); left; left &= left - 1) {
 		enum retire_class class = __builtin_ctzll(left);
 		u32 total = class_total(t, class, 0);
 

@@ -194,9 +194,8 @@ static bool page_left(const struct trans *t)
 
 /* --- behind branches --- */
 
-#define NOT_BEHIND_BRANCHES                                                            \
-	(MODE_STEP | MODE_CUT | MODE_APART | MODE_COUNT_BRANCHES | MODE_COUNT_MISSES | \
-	 MODE_TRIP_BRANCHES | MODE_OBSERVE_MEMORY)
+#define NOT_BEHIND_BRANCHES \
+	(MODE_STEP | MODE_CUT | MODE_APART | MODE_COUNT_MISSES | MODE_OBSERVE_MEMORY)
 
 /* A direct branch that a block could go on behind. */
 static bool followable(const struct trans *t, const struct scan *s)
@@ -299,6 +298,8 @@ static bool go_on(struct trans *t, struct scan *s)
 				       : go_on_ahead(t, s, conditional)))
 		return false;
 	t->nsides += conditional || s->zi.mnemonic == ZYDIS_MNEMONIC_CALL;
+	if (conditional)
+		s->insn.weight.classes |= count_way(s->inverted);
 	s->through = true;
 	s->ends = false;
 	s->reads = conditional ? FL_ARITH : 0;

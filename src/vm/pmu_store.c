@@ -12,10 +12,6 @@
 #include "cpu/mmu.h"
 #include "vm/vm.h"
 
-/* Trips of branches cost something while they are armed (MODE_TRIP_BRANCHES): those that no run of
- * the processor can reach are not. */
-#define TRIP_FAR BIT(30)
-
 static bool read_store(void *owner, u64 linear, void *to, u32 size)
 {
 	struct vcpu *vcpu = owner;
@@ -89,22 +85,9 @@ const struct hwpmu_store vcpu_store = {
 	.ibs = vcpu_sample_ibs,
 };
 
-static u64 nearest(const struct retire_trips *trips, enum retire_class class)
-{
-	const u64 *at = trips->at[class];
-	u64 least = at[RETIRE_IN_OS] < at[RETIRE_IN_USR] ? at[RETIRE_IN_OS] : at[RETIRE_IN_USR];
-
-	return least < at[RETIRE_IN_BOTH] ? least : at[RETIRE_IN_BOTH];
-}
-
 void vcpu_set_trips(struct vcpu *vcpu)
 {
-	struct cpu *cpu = vcpu->cpu;
-	u64 branches = cpu->tally.branches[RETIRE_OS] + cpu->tally.branches[RETIRE_USR];
-
-	hwpmu_trips(&vcpu->pmu.hw, &cpu->trips);
-	if (nearest(&cpu->trips, RETIRE_BRANCHES) > branches + TRIP_FAR)
-		cpu->trips.armed &= ~RETIRE_BIT(RETIRE_BRANCHES);
+	hwpmu_trips(&vcpu->pmu.hw, &vcpu->cpu->trips);
 }
 
 /* What the hypervisor has to see ends the run as ever; a record alone does not. */

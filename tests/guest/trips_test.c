@@ -41,6 +41,30 @@ GUEST_CODE(crossing, "pushq $0x23\n"	/* IMAGE_UDS */
 		     ".org crossing_start + 0x180\n"
 		     "out %al, $0xf4\n");
 
+/* Branches that go one way or the other by chance, often enough that its blocks become hot and that
+ * a trip of branches is far away at first. */
+GUEST_CODE(chance, "mov $0x7e57, %eax\n"
+		   "mov $900, %ecx\n"
+		   "1: imul $69069, %eax, %eax\n"
+		   "inc %eax\n"
+		   "bt $30, %eax\n"
+		   "jc 2f\n"
+		   "mov %eax, -64(%rsp)\n"
+		   "2: bt $29, %eax\n"
+		   "jnc 3f\n"
+		   "call 5f\n"
+		   "addl $1, -64(%rsp)\n"
+		   "3: test $7, %cl\n"
+		   "jnz 4f\n"
+		   "mov -64(%rsp), %edx\n"
+		   "4: dec %ecx\n"
+		   "jnz 1b\n"
+		   "out %al, $0xf4\n"
+		   "5: bt $28, %eax\n"
+		   "jc 6f\n"
+		   "jmp 6f\n"
+		   "6: ret\n");
+
 struct program {
 	const u8 *start, *end;
 	struct {
@@ -53,7 +77,10 @@ static const struct program in_both = { crossing_start,
 					crossing_end,
 					{ { 0x80, 0x100, 3 }, { 0x81, 0x180, 3 } } };
 
+static const struct program by_chance = { chance_start, chance_end, { { 0 } } };
+
 static const struct program *program;
+static retire_wanted wanted;
 static struct retire_tally after[MOST]; /* each instruction of the reference */
 static u64 ninsns;
 
@@ -64,7 +91,7 @@ static void load(struct machine *m)
 		if (program->gate[i].at)
 			image_gate(m->ram, program->gate[i].vector,
 				   IMAGE_CODE + program->gate[i].at, program->gate[i].dpl);
-	m->cpu->wanted = WANT_ALL;
+	m->cpu->wanted = wanted;
 	m->cpu->trips.armed = 0;
 	machine_cold(m);
 }
@@ -72,6 +99,7 @@ static void load(struct machine *m)
 static void reference(struct machine *m, const struct program *of)
 {
 	program = of;
+	wanted = WANT_ALL;
 	load(m);
 	for (ninsns = 0; machine_run(m, 1) == EXIT_BUDGET; ninsns++) {
 		assert_true(ninsns < MOST);
@@ -158,6 +186,24 @@ static void trips_are_of_a_privilege_or_of_both(void **state)
 	assert_true(check_classes(*state, RETIRE_IN_BOTH) > 10);
 }
 
+/* A class that nobody else is counted with: blocks go on behind branches. */
+static void hot_blocks_stop_at_a_trip(void **state)
+{
+	static const u64 periods[] = { 1, 3, 40, 1100 };
+	static const retire_wanted beside[] = { 0, COUNT_CYCLES, COUNT_BRANCHES | COUNT_MEMORY };
+
+	reference(*state, &by_chance);
+	for (enum retire_class class = 0; class < RETIRE_CYCLES; class ++)
+		for (u32 i = 0; i < ARRAY_SIZE(periods) * ARRAY_SIZE(beside); i++) {
+			u64 period = periods[i / ARRAY_SIZE(beside)];
+			u64 total = sum(&after[ninsns - 1], class, RETIRE_IN_BOTH);
+
+			wanted = RETIRE_BIT(class) | beside[i % ARRAY_SIZE(beside)];
+			assert_int_equal(check_trips(*state, class, RETIRE_IN_BOTH, period),
+					 total / period);
+		}
+}
+
 static void the_nearest_of_several_trips_comes_first(void **state)
 {
 	struct machine *m = *state;
@@ -178,6 +224,7 @@ int main(void)
 {
 	const struct CMUnitTest tests[] = {
 		cmocka_unit_test(every_class_stops_at_its_trip),
+		cmocka_unit_test(hot_blocks_stop_at_a_trip),
 		cmocka_unit_test(the_nearest_of_several_trips_comes_first),
 		cmocka_unit_test(trips_are_of_a_privilege_or_of_both),
 	};
