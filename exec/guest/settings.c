@@ -22,6 +22,9 @@ static const struct setting {
 } settings[] = {
 	/* Everybody may count and sample everything: it is a machine for that. */
 	{ "/proc/sys/kernel/perf_event_paranoid", "-1" },
+	/* Time that the host takes away in the middle of a sample would look like a dear one, and
+	 * Linux allow fewer and fewer: down to one a tick, which then is all that they find. */
+	{ "/proc/sys/kernel/perf_cpu_time_max_percent", "0" },
 	{ "/proc/sys/kernel/kptr_restrict", "0" },
 	{ "/proc/sys/kernel/nmi_watchdog", "0" },
 	{ "/proc/sys/kernel/yama/ptrace_scope", "0" },

@@ -20,9 +20,8 @@ static bool runs(const struct hwpmu *pmu, enum unit unit)
 	u64 ctl = pmu->ibs.reg[unit == OP ? IBS_OP_CTL : IBS_FETCH_CTL];
 
 	if (unit == OP)
-		return (ctl & IBS_OP_EN) && !(ctl & IBS_OP_VAL) &&
-		       (ctl & (IBS_OP_MAX | IBS_OP_MAX_HIGH));
-	return (ctl & IBS_FETCH_EN) && !(ctl & IBS_FETCH_VAL) && (ctl & IBS_FETCH_MAX);
+		return (ctl & IBS_OP_EN) && !(ctl & IBS_OP_VAL);
+	return (ctl & IBS_FETCH_EN) && !(ctl & IBS_FETCH_VAL);
 }
 
 bool hwpmu_ibs_runs(const struct hwpmu *pmu)
@@ -30,13 +29,20 @@ bool hwpmu_ibs_runs(const struct hwpmu *pmu)
 	return runs(pmu, FETCH) || runs(pmu, OP);
 }
 
+/*
+ * Where a count ends. Hardware leaves open what less than the least does, 0 included. Linux before
+ * 6.15 goes below while it looks for the period that makes a frequency, and then waits for samples:
+ * they come.
+ */
 static u64 most(const struct hwpmu *pmu, enum unit unit)
 {
-	u64 ctl = pmu->ibs.reg[IBS_OP_CTL];
+	u64 ctl = pmu->ibs.reg[unit == OP ? IBS_OP_CTL : IBS_FETCH_CTL];
+	u64 least = unit == OP ? IBS_OP_LEAST : IBS_FETCH_LEAST;
+	u64 end = (ctl & IBS_OP_MAX) << 4 | (ctl & IBS_OP_MAX_HIGH);
 
 	if (unit == FETCH)
-		return (pmu->ibs.reg[IBS_FETCH_CTL] & IBS_FETCH_MAX) << 4;
-	return (ctl & IBS_OP_MAX) << 4 | (ctl & IBS_OP_MAX_HIGH);
+		end = (ctl & IBS_FETCH_MAX) << 4;
+	return end > least ? end : least;
 }
 
 static enum retire_class class_of(const struct hwpmu *pmu, enum unit unit)

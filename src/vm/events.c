@@ -203,6 +203,14 @@ bool events_exception_pending(const struct vcpu *vcpu)
 	return e->kind == EVENT_EXCEPTION && (vcpu->events.exception_pending || !e->injected);
 }
 
+/* What its local APIC has for it is pending too (KVM: process_nmi). The PMI of the last instruction
+ * before a guest is saved would be lost else, and on Intel all that come: LVTPC is masked by it. */
+static void accept_nmi(struct vcpu *vcpu)
+{
+	if (vcpu->has_lapic && lapic_take_events(&vcpu->lapic, LAPIC_EVENT_NMI))
+		vcpu_latch_nmi(vcpu);
+}
+
 void vcpu_get_events(struct vcpu *vcpu, struct kvm_vcpu_events *out)
 {
 	const struct cpu *cpu = vcpu->cpu;
@@ -211,6 +219,7 @@ void vcpu_get_events(struct vcpu *vcpu, struct kvm_vcpu_events *out)
 	bool exception = e->kind == EVENT_EXCEPTION;
 
 	events_apply_payload(vcpu);
+	accept_nmi(vcpu);
 	memset(out, 0, sizeof(*out));
 	if (exception) {
 		out->exception.pending = set->exception_payload && events_exception_pending(vcpu);

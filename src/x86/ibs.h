@@ -46,6 +46,10 @@ enum ibs_register {
 #define IBS_OP_CNT_AT	  32
 #define IBS_RANDOM	  MASK(6, 0) /* of the count, after a sample */
 
+/* What may be counted to at least: of ops, more than the random bits are. */
+#define IBS_FETCH_LEAST 0x10
+#define IBS_OP_LEAST	0x90
+
 #define IBS_DATA_TAG_TO_RETIRE_AT 16
 #define IBS_DATA_RETURN		  BIT(34)
 #define IBS_DATA_TAKEN		  BIT(35)

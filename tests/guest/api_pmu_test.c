@@ -3,12 +3,15 @@
  * The PMU through the KVM API: the program sets the counters of either vendor with KVM_SET_MSRS,
  * the guest counts and is interrupted. Run by `vpmu kvm`.
  */
+#include <errno.h>
 #include <pthread.h>
 #include <setjmp.h>
+#include <signal.h>
 #include <stdarg.h>
 #include <stdlib.h>
 #include <string.h>
 #include <sys/ioctl.h>
+#include <sys/time.h>
 #include <unistd.h>
 #include <cmocka.h>
 
@@ -19,6 +22,7 @@
 #define VECTOR	     0x60
 #define LVTPC	     0x340
 #define LVT_MASKED   BIT(16)
+#define NMI_VECTOR   2
 #define GP_VECTOR    13
 #define INSTRUCTIONS 0xc0 /* of both vendors */
 #define COUNT_OS     (BIT(17) | BIT(22))
@@ -46,7 +50,39 @@ GUEST_CODE(asking, "mov $0xff, %al; out %al, $0xf4\n"
 
 GUEST_CODE(reading, "xor %ecx, %ecx; rdpmc; out %al, $0xf4\n");
 
-extern const u8 looping_round[], looping_handler[];
+/*
+ * NMIs every 4096 instructions of ten million rounds: by IBS, and by a counter. The handlers count
+ * themselves at IMAGE_DATA, and behind it when nothing tells of a sample.
+ */
+GUEST_CODE(ibs, "mov $0x1b, %ecx; rdmsr; or $0x400, %eax; wrmsr\n"
+		"mov $0x80f, %ecx; mov $0x1ff, %eax; xor %edx, %edx; wrmsr\n"
+		"mov $0xc0011033, %ecx; mov $0xa0100, %eax; wrmsr\n"
+		"mov $10000000, %ebx; 1: nop; dec %ebx; jnz 1b\n"
+		"xor %eax, %eax; wrmsr\n"
+		"out %al, $0xf4\n"
+		"ibs_handler:\n"
+		"push %rax; push %rcx; push %rdx; incl 0x100000\n"
+		"mov $0xc0011033, %ecx; rdmsr; bt $18, %eax; jc 2f; incl 0x100004\n"
+		"2: mov $0xa0100, %eax; xor %edx, %edx; wrmsr\n"
+		"pop %rdx; pop %rcx; pop %rax; iretq\n");
+
+GUEST_CODE(counter, "mov $0x1b, %ecx; rdmsr; or $0x400, %eax; wrmsr\n"
+		    "mov $0x80f, %ecx; mov $0x1ff, %eax; xor %edx, %edx; wrmsr\n"
+		    "mov $0x834, %ecx; mov $0x400, %eax; wrmsr\n"
+		    "mov $0xc1, %ecx; mov $-4096, %eax; wrmsr\n"
+		    "mov $0x186, %ecx; mov $0x5200c0, %eax; wrmsr\n"
+		    "mov $10000000, %ebx; 1: nop; dec %ebx; jnz 1b\n"
+		    "xor %eax, %eax; wrmsr\n"
+		    "out %al, $0xf4\n"
+		    "counter_handler:\n"
+		    "push %rax; push %rcx; push %rdx; incl 0x100000\n"
+		    "mov $0x38e, %ecx; rdmsr; bt $0, %eax; jc 2f; incl 0x100004\n"
+		    "2: mov $0x390, %ecx; mov $1, %eax; xor %edx, %edx; wrmsr\n"
+		    "mov $0xc1, %ecx; mov $-4096, %eax; wrmsr\n"
+		    "mov $0x834, %ecx; mov $0x400, %eax; wrmsr\n"
+		    "pop %rdx; pop %rcx; pop %rax; iretq\n");
+
+extern const u8 looping_round[], looping_handler[], ibs_handler[], counter_handler[];
 
 static struct kvm_guest g;
 
@@ -110,6 +146,114 @@ static void a_pmi_comes_behind_the_instruction_that_overflowed(void **state)
 	for (u32 i = 0; i < 8; i++)
 		assert_int_equal(interrupted_after(1001 + i), in_looping(looping_round) + i % 4);
 	assert_int_equal(interrupted_after(40000001), in_looping(looping_round));
+}
+
+static void interrupt_by_nmi(void)
+{
+	const u32 nmi = 4 << 8;
+	struct kvm_lapic_state lapic;
+
+	KVM_CALL(g.vcpu[0], KVM_GET_LAPIC, &lapic);
+	memcpy(lapic.regs + LVTPC, &nmi, sizeof(nmi));
+	KVM_CALL(g.vcpu[0], KVM_SET_LAPIC, &lapic);
+}
+
+/* The OUT overflows, and is all that is finished before the program looks. */
+static void an_nmi_of_the_last_instruction_is_saved(void **state)
+{
+	struct kvm_vcpu_events events;
+	u64 rip;
+
+	(void)state;
+	kvm_guest_create_with(&g, looping_start, looping_end - looping_start, 1, with_irqchip);
+	image_gate(g.ram, NMI_VECTOR, in_looping(looping_handler), 0);
+	assert_int_equal(next(), READY);
+	interrupt_by_nmi();
+	count_instructions(-1, INTERRUPT);
+	g.run[0]->immediate_exit = 1;
+	assert_int_equal(next(), EINTR);
+	g.run[0]->immediate_exit = 0;
+	KVM_CALL(g.vcpu[0], KVM_GET_VCPU_EVENTS, &events);
+	assert_int_equal(events.nmi.pending, 1);
+	KVM_CALL(g.vcpu[0], KVM_SET_VCPU_EVENTS, &events);
+	assert_int_equal(next(), VECTOR);
+	memcpy(&rip, g.ram + IMAGE_DATA, sizeof(rip));
+	assert_int_equal(rip, in_looping(looping_round));
+	kvm_guest_destroy(&g);
+}
+
+static void save_and_restore(void)
+{
+	struct kvm_vcpu_events events;
+	struct kvm_lapic_state lapic;
+
+	KVM_CALL(g.vcpu[0], KVM_GET_VCPU_EVENTS, &events);
+	KVM_CALL(g.vcpu[0], KVM_GET_LAPIC, &lapic);
+	KVM_CALL(g.vcpu[0], KVM_SET_LAPIC, &lapic);
+	KVM_CALL(g.vcpu[0], KVM_SET_VCPU_EVENTS, &events);
+}
+
+static void on_signal(int sig)
+{
+	(void)sig;
+}
+
+/* 0: no more. */
+static void signal_every(u32 us)
+{
+	struct itimerval timer = { .it_interval.tv_usec = us, .it_value.tv_usec = us };
+
+	signal(SIGALRM, on_signal);
+	setitimer(ITIMER_REAL, &timer, NULL);
+}
+
+struct sampler {
+	const u8 *start, *end, *handler;
+	u32 samples;
+};
+
+/* Rounds have three instructions, and a period has so many of the handler: behind the write of the
+ * control and with it, or of the counter. */
+#define SAMPLES(handler) (3 * 10000000 / (4096 - (handler)))
+
+static const struct sampler by_ibs = { ibs_start, ibs_end, ibs_handler, SAMPLES(5) };
+static const struct sampler by_counter = { counter_start, counter_end, counter_handler, SAMPLES(8) };
+
+static const struct sampler *sampler(void)
+{
+	kvm_guest_create(&g, reading_start, reading_end - reading_start, 1);
+	kvm_guest_destroy(&g);
+	return g.amd ? &by_ibs : &by_counter;
+}
+
+/* Has signals end KVM_RUN; returns how many did. */
+static u32 take_samples(const struct sampler *s, u32 us)
+{
+	u32 seen[2], signals = 0;
+	int exit;
+
+	kvm_guest_create_with(&g, s->start, s->end - s->start, 1, with_irqchip);
+	image_gate(g.ram, NMI_VECTOR, IMAGE_CODE + (s->handler - s->start), 0);
+	signal_every(us);
+	for (; (exit = next()) == EINTR; signals++)
+		save_and_restore();
+	signal_every(0);
+	assert_int_equal(exit, 0);
+	memcpy(seen, g.ram + IMAGE_DATA, sizeof(seen));
+	assert_int_equal(seen[0], s->samples);
+	assert_int_equal(seen[1], 0);
+	kvm_guest_destroy(&g);
+	return signals;
+}
+
+/* One that is lost would be the last: it waits for its handler. */
+static void no_sample_is_lost_to_signals(void **state)
+{
+	const struct sampler *s = sampler();
+
+	(void)state;
+	assert_int_equal(take_samples(s, 0), 0);
+	assert_int_not_equal(take_samples(s, 50), 0);
 }
 
 static void the_program_reads_what_the_guest_counted(void **state)
@@ -197,6 +341,8 @@ int main(void)
 {
 	const struct CMUnitTest tests[] = {
 		cmocka_unit_test(a_pmi_comes_behind_the_instruction_that_overflowed),
+		cmocka_unit_test(an_nmi_of_the_last_instruction_is_saved),
+		cmocka_unit_test(no_sample_is_lost_to_signals),
 		cmocka_unit_test(the_program_reads_what_the_guest_counted),
 		cmocka_unit_test(a_filter_stops_a_counter_that_runs),
 		cmocka_unit_test(without_a_pmu_rdpmc_faults),

@@ -105,6 +105,36 @@ static void a_count_may_begin_anywhere_and_be_wide(void **state)
 	assert_true(run(8));
 }
 
+/* Linux reckons with samples, whatever period it came to. */
+static void no_period_is_too_short_for_a_sample(void **state)
+{
+	(void)state;
+	for (u64 period = 0; period < IBS_OP_LEAST; period += 0x10) {
+		set(IBS_OP_CTL, IBS_OP_EN | IBS_OP_COUNTS_OPS | MAX(period));
+		assert_int_equal(get(IBS_OP_CTL) & IBS_OP_MAX, MAX(period));
+		assert_false(run(IBS_OP_LEAST - 1));
+		assert_true(run(1));
+		set(IBS_OP_CTL, IBS_OP_EN | MAX(period));
+		assert_true(run(IBS_OP_LEAST / 2));
+	}
+	set(IBS_OP_CTL, 0);
+	set(IBS_FETCH_CTL, IBS_FETCH_EN);
+	assert_false(run(IBS_FETCH_LEAST - 1));
+	assert_true(run(1));
+}
+
+static void a_sample_that_is_not_wanted_costs_a_period(void **state)
+{
+	(void)state;
+	set(IBS_OP_CTL, IBS_OP_EN | IBS_OP_COUNTS_OPS | IBS_OP_L3_MISS | MAX(0x10));
+	for (u32 i = 0; i < 100; i++) {
+		u64 now = m.tally.instructions[RETIRE_USR], end = trip(RETIRE_INSTRUCTIONS);
+
+		assert_in_range(end - now, 1, IBS_OP_LEAST);
+		assert_false(run(end - now));
+	}
+}
+
 static void the_rest_of_a_count_is_random_and_small(void **state)
 {
 	u64 seen = 0;
@@ -135,8 +165,8 @@ static void cycles_are_counted_else(void **state)
 static void describe(struct observed_access access)
 {
 	next.access = access;
-	set(IBS_OP_CTL, IBS_OP_EN | IBS_OP_COUNTS_OPS | MAX(0x10));
-	assert_true(run(0x10));
+	set(IBS_OP_CTL, IBS_OP_EN | IBS_OP_COUNTS_OPS | MAX(IBS_OP_LEAST));
+	assert_true(run(IBS_OP_LEAST));
 }
 
 static void loads_and_stores_are_described(void **state)
@@ -270,6 +300,8 @@ int main(void)
 	static const struct CMUnitTest tests[] = {
 		ON(on_milan, ops_are_counted_to_the_very_one),
 		ON(on_milan, a_count_may_begin_anywhere_and_be_wide),
+		ON(on_milan, no_period_is_too_short_for_a_sample),
+		ON(on_genoa, a_sample_that_is_not_wanted_costs_a_period),
 		ON(on_milan, the_rest_of_a_count_is_random_and_small),
 		ON(on_milan, cycles_are_counted_else),
 		ON(on_milan, loads_and_stores_are_described),
