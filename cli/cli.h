@@ -22,7 +22,7 @@ enum exit_code {
 
 struct command {
 	const char *name, *synopsis, *summary;
-	int (*run)(int argc, char **argv); /* argv[0] is the subcommand's name */
+	int (*run)(int argc, char **argv); /* argv[0] is the subcommand's name, argv[-1] vpmu's */
 	void (*describe)(void);		   /* the body of its help text, to stdout */
 };
 
@@ -33,9 +33,13 @@ extern const struct command command_exec, command_doctor, command_kvm, command_e
 __attribute__((format(printf, 2, 3))) int usage_error(const struct command *command,
 						      const char *fmt, ...);
 __attribute__((format(printf, 2, 3))) int failure(enum exit_code code, const char *fmt, ...);
+int out_of_memory(void);
 void command_help(const struct command *command);
 
-/* Where a part of the installation is. */
+/* Where a part of the installation is; need_part() is an exit code, and has said what is wrong. */
 bool find_part(const char *name, char path[PATH_MAX]);
+int need_part(const char *name, char path[PATH_MAX]);
+/* Becomes a part that is a program, which finds vpmu in $VPMU. argv[0] is replaced. */
+int start_part(const char *name, char **argv);
 
 #endif

@@ -18,6 +18,7 @@
 #include <unistd.h>
 
 #define PATIENCE 10 /* seconds */
+#define REQUEST	 8192
 
 void client_each(void (*visit)(int pid, void *arg), void *arg)
 {
@@ -103,18 +104,14 @@ static bool next_line(struct client *client, char *out, size_t size)
 bool client_ask(struct client *client, void (*line)(char *line, void *arg), void *arg,
 		const char *fmt, ...)
 {
-	char text[8192];
-	bool ok = true;
+	char text[REQUEST];
 	va_list args;
 	int n = snprintf(text, sizeof(text), "%u ", client->vm);
 
+	client->refused = false;
 	va_start(args, fmt);
 	n += vsnprintf(text + n, sizeof(text) - n - 1, fmt, args);
 	va_end(args);
-	if (n >= (int)sizeof(text) - 2) {
-		failure(STATUS_USAGE, "that is too much for one request");
-		return false;
-	}
 	text[n++] = '\n';
 	if (send(client->fd, text, n, MSG_NOSIGNAL) != n)
 		return false;
@@ -122,14 +119,35 @@ bool client_ask(struct client *client, void (*line)(char *line, void *arg), void
 		if (!next_line(client, text, sizeof(text)))
 			return false;
 		if (!strcmp(text, "."))
-			return ok;
+			return !client->refused;
 		if (!strncmp(text, "error: ", 7)) {
 			failure(STATUS_BROKEN, "%s", text + 7);
-			ok = false;
+			client->refused = true;
 		} else if (line) {
 			line(text, arg);
 		}
 	}
+}
+
+int client_failed(const struct client *client)
+{
+	if (client->refused)
+		return STATUS_BROKEN;
+	return failure(STATUS_BROKEN, "process %d does not answer: has the VM ended?", client->pid);
+}
+
+int client_tell(struct client *client, const char *fmt, ...)
+{
+	char text[REQUEST];
+	va_list args;
+	int n;
+
+	va_start(args, fmt);
+	n = vsnprintf(text, sizeof(text), fmt, args);
+	va_end(args);
+	if (n >= REQUEST - 16)
+		return failure(STATUS_USAGE, "that is too much for one request");
+	return client_ask(client, NULL, NULL, "%s", text) ? STATUS_OK : client_failed(client);
 }
 
 const char *client_word(const char *line, const char *key, char *out, size_t size)
@@ -199,16 +217,19 @@ int client_find(struct client *client, const struct command *command, const char
 	} else {
 		client_each(note_process, &search);
 		if (search.found != 1)
-			return usage_error(command, search.found
-							    ? "there are several VMs: say which"
-							    : "there is no VM");
+			return usage_error(command,
+					   search.found ? "there are several VMs: say which; vpmu "
+							  "ps lists them"
+							: "there is no VM: vpmu exec or vpmu kvm "
+							  "starts one");
 	}
 	if (!client_open(client, search.pid))
-		return failure(STATUS_BROKEN, "there is no VM in process %d", search.pid);
+		return failure(STATUS_BROKEN, "there is no VM in process %d: vpmu ps lists them",
+			       search.pid);
 	client->vm = wanted;
 	search.found = 0;
 	if (!client_ask(client, note_vm, &search, "list"))
-		return STATUS_BROKEN;
+		return client_failed(client);
 	if (search.found != 1)
 		return usage_error(command, "process %d has %u VMs: say which, %d.NUMBER",
 				   client->pid, search.found, client->pid);

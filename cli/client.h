@@ -7,6 +7,7 @@
 
 #include "base/types.h"
 #include "cli.h"
+#include "pmu/filter.h"
 
 /* A process with VMs, and which of them: 0 is all. */
 struct client {
@@ -14,6 +15,7 @@ struct client {
 	int pid;
 	u32 vm;
 	char model[32], mode[16], accounting[16];
+	bool refused; /* the last answer was an error */
 	u32 nin, at;
 	char in[4096];
 };
@@ -32,12 +34,16 @@ void client_close(struct client *client);
 int client_find(struct client *client, const struct command *command, const char *word);
 
 /*
- * Asks, and calls line() with each line of the answer. False: it ended, or the answer was an error,
- * which the user has been told.
+ * Asks, and calls line() with each line of the answer. False: the VM has ended, or the answer was
+ * an error, which the user has been told.
  */
 __attribute__((format(printf, 4, 5))) bool client_ask(struct client *client,
 						      void (*line)(char *line, void *arg),
 						      void *arg, const char *fmt, ...);
+/* Asks for something to be done: an exit code, and the user has been told. */
+__attribute__((format(printf, 2, 3))) int client_tell(struct client *client, const char *fmt, ...);
+/* After client_ask() has failed: says so, if that was no error that was told. STATUS_BROKEN. */
+int client_failed(const struct client *client);
 
 /* The word behind `key` in a line of words "KEY VALUE KEY VALUE…", or NULL. */
 const char *client_word(const char *line, const char *key, char *out, size_t size);
@@ -49,5 +55,13 @@ struct event_wanted {
 	u32 flags; /* enum host_event_flags */
 };
 bool event_parse(const char *text, const char *model, struct event_wanted *out);
+
+/* The events of a filter, as the request has them. */
+struct event_list {
+	u32 count;
+	char text[PMU_FILTER_EVENTS * sizeof(" 0xf0000ffff")];
+};
+/* False: it is full. The filter of KVM has 16 bits of a code, and AMD's upper ones. */
+bool event_list_add(struct event_list *list, u64 select);
 
 #endif

@@ -2,6 +2,7 @@
 /*
  * Events as perf writes them: the generic names, the vendor's names of x86/events.def, raw codes.
  */
+#include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
 #include <strings.h>
@@ -78,5 +79,17 @@ bool event_parse(const char *text, const char *model_name, struct event_wanted *
 			return false;
 		}
 	out->select |= privileges ? privileges : EVENTSEL_OS | EVENTSEL_USR;
+	return true;
+}
+
+bool event_list_add(struct event_list *list, u64 select)
+{
+	size_t used = strlen(list->text);
+
+	if (list->count == PMU_FILTER_EVENTS)
+		return false;
+	list->count++;
+	snprintf(list->text + used, sizeof(list->text) - used, " %#llx",
+		 (unsigned long long)(select & 0xf0000ffffull));
 	return true;
 }

@@ -50,8 +50,8 @@ struct initramfs {
 	bool network; /* with the modules for it */
 };
 
-/* A descriptor of it, or -1. */
-int initramfs_make(const struct initramfs *initramfs);
+/* A descriptor of it, or -1 with errno; `failed` is the file that could not be read then, or "". */
+int initramfs_make(const struct initramfs *initramfs, char failed[PATH_MAX]);
 
 /* --- exec_line.c: QEMU's command line --- */
 
@@ -60,6 +60,7 @@ int initramfs_make(const struct initramfs *initramfs);
 struct line {
 	char *word[MAX_WORDS + 1];
 	u32 count;
+	bool is_short; /* a word is missing: they were too many, or memory was out */
 };
 
 /* Descriptors of ours that QEMU inherits, -1 where it does without. */

@@ -31,14 +31,13 @@ static const struct preset {
 };
 
 struct request {
-	char text[7000];
+	struct event_list events;
 	u32 fixed;
 	bool deny;
 };
 
 static int add_word(struct request *request, const char *word, const struct model *model)
 {
-	size_t used = strlen(request->text);
 	struct event_wanted event;
 
 	if (!strncmp(word, "fixed", 5) && word[5] >= '0' && word[5] <= '3' && !word[6]) {
@@ -48,9 +47,10 @@ static int add_word(struct request *request, const char *word, const struct mode
 	if (!event_parse(word, model->name, &event))
 		return failure(STATUS_USAGE, "the filter names '%s', which is no event of %s", word,
 			       model->name);
-	snprintf(request->text + used, sizeof(request->text) - used, " %#llx",
-		 (unsigned long long)(event.select & 0xf0000ffffull));
-	return STATUS_OK;
+	return event_list_add(&request->events, event.select)
+		       ? STATUS_OK
+		       : failure(STATUS_USAGE, "the filter names more than %u events",
+				 PMU_FILTER_EVENTS);
 }
 
 static int add_words(struct request *request, char *words, const struct model *model)
@@ -70,17 +70,19 @@ static int add_file(struct request *request, const char *name, const struct mode
 {
 	FILE *in = fopen(name, "re");
 	int status = STATUS_OK;
-	char line[1024];
+	char *line = NULL;
+	size_t room = 0;
 
 	if (!in)
 		return failure(STATUS_USAGE,
 			       "'%s' is neither a filter (off, ipc, architectural, standard, full) "
 			       "nor a file: %s",
 			       name, strerror(errno));
-	while (!status && fgets(line, sizeof(line), in)) {
+	while (!status && getline(&line, &room, in) >= 0) {
 		line[strcspn(line, "#")] = '\0';
 		status = add_words(request, line, model);
 	}
+	free(line);
 	fclose(in);
 	return status;
 }
@@ -91,14 +93,10 @@ static void add_all(struct request *request, const struct model *model)
 
 	request->fixed = 15;
 	for (u32 i = 0; (event = event_at(i)); i++)
-		if (event->models & model->set) {
-			size_t used = strlen(request->text);
-			u64 select = (event->event & 0xff) | (u64)(event->event >> 8) << 32 |
-				     (u64)event->umask << 8;
-
-			snprintf(request->text + used, sizeof(request->text) - used, " %#llx",
-				 (unsigned long long)select);
-		}
+		if (event->models & model->set)
+			event_list_add(&request->events, (event->event & 0xff) |
+								 (u64)(event->event >> 8) << 32 |
+								 (u64)event->umask << 8);
 }
 
 static int add_named(struct request *request, const char *wanted, const struct model *model)
@@ -119,7 +117,7 @@ static int add_named(struct request *request, const char *wanted, const struct m
 int filter_choose(const char *wanted, const char *cpu, char **request)
 {
 	const struct model *model = cpuid_model(cpu);
-	struct request built = { .text = "" };
+	struct request built = { .fixed = 0 };
 	int status;
 
 	if (!strcmp(wanted, "off")) {
@@ -128,8 +126,8 @@ int filter_choose(const char *wanted, const char *cpu, char **request)
 	}
 	status = add_named(&built, wanted, model);
 	if (!status && asprintf(request, "filter %s %#x%s", built.deny ? "deny" : "allow",
-				built.fixed, built.text) < 0)
-		status = failure(STATUS_BROKEN, "%s", strerror(errno));
+				built.fixed, built.events.text) < 0)
+		status = out_of_memory();
 	return status;
 }
 
@@ -137,16 +135,17 @@ int filter_apply(const char *request, pid_t qemu)
 {
 	const struct timespec pause = { .tv_nsec = 10000000 };
 	struct client client = { .fd = -1, .vm = 0 };
+	int status;
 
 	for (u32 i = 0; !client_open(&client, qemu); i++) {
 		if (i == PATIENCE)
-			return failure(STATUS_BROKEN, "the guest cannot be told what it may count: "
-						      "VPMU_CONTROL is off?");
+			return failure(STATUS_BROKEN,
+				       "the guest cannot be told what it may count: it has no "
+				       "control socket. Is VPMU_CONTROL off?");
 		nanosleep(&pause, NULL);
 	}
 	client.vm = 0; /* all: there is one */
-	if (!client_ask(&client, NULL, NULL, "%s", request))
-		return STATUS_BROKEN;
+	status = client_tell(&client, "%s", request);
 	client_close(&client);
-	return STATUS_OK;
+	return status;
 }

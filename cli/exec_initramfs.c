@@ -33,27 +33,42 @@ static bool add_entry(FILE *out, const char *name, u32 mode, const void *bytes, 
 	       fwrite(bytes, 1, size, out) == size && pad(out);
 }
 
-static bool add_file(FILE *out, const char *name, const char *path)
+/* What a file has, or MAP_FAILED. */
+static void *map_file(const char *path, size_t *size)
 {
 	int fd = open(path, O_RDONLY | O_CLOEXEC);
-	bool ok = false;
+	void *bytes = MAP_FAILED;
 	struct stat st;
-	void *bytes;
 
-	if (fd >= 0 && !fstat(fd, &st) && st.st_size) {
-		bytes = mmap(NULL, st.st_size, PROT_READ, MAP_PRIVATE, fd, 0);
-		if (bytes != MAP_FAILED) {
-			ok = add_entry(out, name, S_IFREG | 0755, bytes, st.st_size);
-			munmap(bytes, st.st_size);
-		}
+	if (fd < 0)
+		return MAP_FAILED;
+	if (!fstat(fd, &st)) {
+		*size = st.st_size;
+		errno = ENODATA;
+		if (*size)
+			bytes = mmap(NULL, *size, PROT_READ, MAP_PRIVATE, fd, 0);
 	}
-	if (fd >= 0)
-		close(fd);
+	close(fd);
+	return bytes;
+}
+
+static bool add_file(FILE *out, const char *name, const char *path, char failed[PATH_MAX])
+{
+	size_t size;
+	void *bytes = map_file(path, &size);
+	bool ok;
+
+	if (bytes == MAP_FAILED) {
+		snprintf(failed, PATH_MAX, "%s", path);
+		return false;
+	}
+	ok = add_entry(out, name, S_IFREG | 0755, bytes, size);
+	munmap(bytes, size);
 	return ok;
 }
 
 /* Modules whose name says "net" are for machines with a network only. */
-static bool add_modules(FILE *out, const char *folder, bool network)
+static bool add_modules(FILE *out, const char *folder, bool network, char failed[PATH_MAX])
 {
 	struct dirent **entries;
 	int count = scandir(folder, &entries, NULL, alphasort);
@@ -67,7 +82,7 @@ static bool add_modules(FILE *out, const char *folder, bool network)
 			continue;
 		snprintf(path, sizeof(path), "%s/%s", folder, entry);
 		snprintf(name, sizeof(name), "modules/%s", entry);
-		ok = add_file(out, name, path);
+		ok = add_file(out, name, path, failed);
 	}
 	return ok;
 }
@@ -77,19 +92,25 @@ static bool add_folder(FILE *out, const char *name)
 	return add_entry(out, name, S_IFDIR | 0755, "", 0);
 }
 
-int initramfs_make(const struct initramfs *initramfs)
+int initramfs_make(const struct initramfs *initramfs, char failed[PATH_MAX])
 {
 	int fd = memfd_create("initramfs", MFD_CLOEXEC);
 	FILE *out = fd < 0 ? NULL : fdopen(dup(fd), "w");
-	bool ok = out && add_file(out, "init", initramfs->init) && add_folder(out, "modules") &&
-		  add_modules(out, initramfs->modules, initramfs->network) &&
+	bool ok = out && add_file(out, "init", initramfs->init, failed) &&
+		  add_folder(out, "modules") &&
+		  add_modules(out, initramfs->modules, initramfs->network, failed) &&
 		  add_entry(out, "TRAILER!!!", 0, "", 0);
 
-	if (out && fclose(out))
+	int error = errno;
+
+	if (out && fclose(out) && ok) {
+		error = errno;
 		ok = false;
+	}
 	if (ok)
 		return fd;
 	if (fd >= 0)
 		close(fd);
+	errno = error;
 	return -1;
 }

@@ -72,7 +72,7 @@ static int run_script(const char *script, const char *name, const char *folder)
 		prctl(PR_SET_PDEATHSIG, SIGTERM);
 		dup2(2, 1); /* progress is no output of the command */
 		execl(script, SCRIPT, name, folder, NULL);
-		_exit(127);
+		_exit(failure(STATUS_MISSING, "cannot run %s: %s", script, strerror(errno)));
 	}
 	if (pid < 0 || waitpid(pid, &status, 0) < 0)
 		return failure(STATUS_BROKEN, "cannot run %s: %s", script, strerror(errno));
@@ -116,6 +116,7 @@ bool kernel_is_kept(const char *wanted, char folder[PATH_MAX])
 static int find_debian(const char *name, char folder[PATH_MAX])
 {
 	char cache[PATH_MAX], script[PATH_MAX];
+	int status;
 
 	if (find_kept(name, folder))
 		return STATUS_OK;
@@ -125,11 +126,9 @@ static int find_debian(const char *name, char folder[PATH_MAX])
 			       "neither $XDG_CACHE_HOME/vpmu nor ~/.cache/vpmu nor "
 			       "/var/tmp/vpmu-%u; set XDG_CACHE_HOME",
 			       geteuid());
-	if (!find_part(SCRIPT, script))
-		return failure(STATUS_BROKEN, SCRIPT " is not where it belongs, beside vpmu or in "
-						     "../lib/vpmu: run 'make' or 'make install'");
+	status = need_part(SCRIPT, script);
 	snprintf(folder, PATH_MAX, "%.*s/%s", PATH_MAX - 32, cache, name);
-	return run_script(script, name, folder);
+	return status ? status : run_script(script, name, folder);
 }
 
 /* A kernel of the user's: the file itself, or a folder as vpmu-kernel makes them. */
@@ -138,11 +137,9 @@ static int find_file(const char *path, struct exec_kernel *kernel)
 	char folder[PATH_MAX];
 	struct stat st;
 
-	if (stat(path, &st))
+	if (!realpath(path, folder) || stat(folder, &st))
 		return failure(STATUS_USAGE, "cannot use the kernel '%s': %s", path,
 			       strerror(errno));
-	if (!realpath(path, folder))
-		return failure(STATUS_BROKEN, "%s: %s", path, strerror(errno));
 	if (S_ISDIR(st.st_mode)) {
 		snprintf(kernel->image, PATH_MAX, "%.*s/vmlinux", PATH_MAX - 16, folder);
 	} else {

@@ -18,6 +18,8 @@ __attribute__((format(printf, 2, 3))) static void add(struct line *line, const c
 	va_start(args, fmt);
 	if (line->count < MAX_WORDS && vasprintf(&line->word[line->count], fmt, args) >= 0)
 		line->count++;
+	else
+		line->is_short = true;
 	va_end(args);
 }
 

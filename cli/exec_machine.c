@@ -103,12 +103,9 @@ static bool connect_ends(int *ours, int *theirs)
 	return true;
 }
 
-static bool make_wiring(const struct exec_options *options, const struct exec_kernel *kernel,
-			const char *init, const struct exec_state *state, struct wiring *wiring,
-			struct ends *ends)
+static bool make_wiring(const struct initramfs *initramfs, const struct exec_state *state,
+			struct wiring *wiring, struct ends *ends, char failed[PATH_MAX])
 {
-	struct initramfs initramfs = { init, kernel->modules, options->network };
-
 	if (!connect_ends(&ends->link, &wiring->link) ||
 	    !connect_ends(&ends->files, &wiring->files))
 		return false;
@@ -117,22 +114,26 @@ static bool make_wiring(const struct exec_options *options, const struct exec_ke
 	wiring->ram = state->ram;
 	if (state->device >= 0)
 		return connect_ends(&ends->monitor, &wiring->monitor) && wiring->console >= 0;
-	wiring->initramfs = initramfs_make(&initramfs);
 	wiring->ram = memfd_create("ram", MFD_CLOEXEC);
-	return wiring->console >= 0 && wiring->ram >= 0 && wiring->initramfs >= 0;
+	if (wiring->console < 0 || wiring->ram < 0)
+		return false;
+	wiring->initramfs = initramfs_make(initramfs, failed);
+	return wiring->initramfs >= 0;
 }
 
 static int check_parts(const struct exec_options *options, char init[PATH_MAX])
 {
-	char qemu[PATH_MAX];
+	char library[PATH_MAX], qemu[PATH_MAX];
+	int status;
 
 	if (!line_has_machine(options->machine))
 		return failure(STATUS_USAGE, "there is no machine '%s': microvm or q35",
 			       options->machine);
-	if (!find_part("vpmu-init", init))
-		return failure(STATUS_BROKEN,
-			       "vpmu-init is not where it belongs, beside vpmu or in "
-			       "../lib/vpmu: run 'make' or 'make install'");
+	status = need_part("vpmu-init", init);
+	if (!status)
+		status = need_part("libvpmu-kvm.so", library);
+	if (status)
+		return status;
 	if (!machine_find_qemu(qemu))
 		return failure(STATUS_BROKEN,
 			       "there is no " QEMU ": run 'apt install qemu-system-x86'");
@@ -168,14 +169,20 @@ struct parts {
 static int start_from(const struct exec_options *options, const struct parts *parts,
 		      const struct exec_state *state, struct exec_machine *machine)
 {
+	struct initramfs initramfs = { parts->init, parts->kernel.modules, options->network };
 	struct wiring wiring = NO_WIRING;
 	struct ends ends = { -1, -1, -1 };
 	struct line line = { .count = 0 };
+	char failed[PATH_MAX] = "";
 	int status;
 
-	if (!make_wiring(options, &parts->kernel, parts->init, state, &wiring, &ends))
-		return failure(STATUS_BROKEN, "cannot prepare a guest: %s", strerror(errno));
+	if (!make_wiring(&initramfs, state, &wiring, &ends, failed))
+		return failure(STATUS_BROKEN, "cannot prepare a guest: %s%s%s", failed,
+			       *failed ? ": " : "", strerror(errno));
 	line_make(&line, options, parts->kernel.image, state->khz, &wiring);
+	if (line.is_short)
+		return failure(STATUS_USAGE,
+			       "--qemu has too many words: QEMU's command may have %u", MAX_WORDS);
 	if (options->dry_run || options->verbose)
 		line_print(options->dry_run ? stdout : stderr, &line);
 	if (options->dry_run)

@@ -163,9 +163,9 @@ static void fill_start(const struct session *session, struct start *start)
 
 static int build_order(struct session *session)
 {
+	static gid_t groups[NGROUPS_MAX];
 	struct start start;
 	struct text text = { 0 };
-	gid_t groups[1024];
 	int count = getgroups(ARRAY_SIZE(groups), groups);
 	char host[256] = "vpmu", folder[PATH_MAX];
 
@@ -177,7 +177,7 @@ static int build_order(struct session *session)
 	start.groups = count > 0 ? count : 0;
 	text.out = open_memstream(&text.bytes, &text.size);
 	if (!text.out)
-		return failure(STATUS_BROKEN, "%s", strerror(errno));
+		return out_of_memory();
 	fwrite(&start, sizeof(start), 1, text.out);
 	fwrite(groups, sizeof(u32), start.groups, text.out);
 	put_string(&text, host);
@@ -186,10 +186,8 @@ static int build_order(struct session *session)
 	put_strings(&text, environ);
 	for (u32 i = 0; i < start.folders; i++)
 		put_string(&text, session->options->shared[i]);
-	fclose(text.out);
-	if (text.size > WIRE_MAX_FRAME)
-		return failure(STATUS_CANNOT, "arguments and environment are too long: %zu bytes",
-			       text.size);
+	if (fclose(text.out))
+		return out_of_memory();
 	wire_send(&session->wire, FRAME_START, 0, text.bytes, text.size);
 	free(text.bytes);
 	return STATUS_OK;
@@ -227,12 +225,15 @@ static void command_failed(struct session *session, const u8 *body, u32 size)
 			    "cannot start '%s' in the guest: %s", name, strerror(failed.error)));
 	else if (failed.step == FAILED_FOLDER)
 		end(session,
-		    failure(STATUS_CANNOT, "the guest cannot enter the working directory: %s",
+		    failure(STATUS_CANNOT,
+			    "the guest cannot enter the working directory: %s; what is in /dev, "
+			    "/proc and /sys is the guest's own",
 			    strerror(failed.error)));
 	else
 		end(session,
-		    failure(STATUS_BROKEN, "the guest could not be set up: %.*s: %s", length,
-			    (const char *)body + sizeof(failed), strerror(failed.error)));
+		    failure(STATUS_BROKEN, "the guest could not be set up: %.*s: %s%s", length,
+			    (const char *)body + sizeof(failed), strerror(failed.error),
+			    session->options->verbose ? "" : "; -v shows the guest's console"));
 }
 
 static void command_ended(struct session *session, u32 status)

@@ -270,6 +270,7 @@ static bool boot_and_save(const struct exec_options *options, const struct exec_
 	struct initramfs initramfs = { init, kernel->modules, options->network };
 	struct wiring wiring = NO_WIRING;
 	struct line line = { .count = 0 };
+	char failed[PATH_MAX] = "";
 	int link[2], monitor[2];
 	pid_t qemu;
 	bool ok;
@@ -280,7 +281,7 @@ static bool boot_and_save(const struct exec_options *options, const struct exec_
 	wiring.link = link[1];
 	wiring.monitor = monitor[1];
 	wiring.console = memfd_create("console", MFD_CLOEXEC);
-	wiring.initramfs = initramfs_make(&initramfs);
+	wiring.initramfs = initramfs_make(&initramfs, failed);
 	wiring.ram = state->ram = memfd_create("ram", MFD_CLOEXEC);
 	state->device = memfd_create("device", MFD_CLOEXEC);
 	line_make(&line, options, kernel->image, state->khz, &wiring);

@@ -32,25 +32,26 @@ static bool name_without_blanks(const char *library, char name[PATH_MAX])
 	return fd >= 0;
 }
 
+static int export(const char *variable, const char *value)
+{
+	return setenv(variable, value, 1) ? out_of_memory() : STATUS_OK;
+}
+
 static int preload(const char *library)
 {
 	const char *others = getenv("LD_PRELOAD");
 	char name[PATH_MAX], *list;
+	int status;
 
-	if (!others)
-		others = "";
-	if (!name_without_blanks(library, name) ||
-	    asprintf(&list, "%s%s%s", name, *others ? ":" : "", others) < 0 ||
-	    setenv("LD_PRELOAD", list, 1))
-		return failure(STATUS_BROKEN, "%s: %s", library, strerror(errno));
+	if (!name_without_blanks(library, name))
+		return failure(STATUS_BROKEN, "cannot open %s: %s", library, strerror(errno));
+	if (!others || !*others)
+		return export("LD_PRELOAD", name);
+	if (asprintf(&list, "%s:%s", name, others) < 0)
+		return out_of_memory();
+	status = export("LD_PRELOAD", list);
 	free(list);
-	return STATUS_OK;
-}
-
-static int export(const char *variable, const char *value)
-{
-	return setenv(variable, value, 1) ? failure(STATUS_BROKEN, "%s", strerror(errno))
-					  : STATUS_OK;
+	return status;
 }
 
 static int choose_model(const char *name)
@@ -79,7 +80,10 @@ static int choose(const struct option *option, const char *value)
 	for (u32 i = 0; i < ARRAY_SIZE(option->choices) && option->choices[i]; i++)
 		if (!strcmp(option->choices[i], value))
 			return export(option->variable, value);
-	return usage_error(&command_kvm, "%s cannot be '%s'", option->name, value);
+	return usage_error(&command_kvm, "%s is %s%s%s or %s, not '%s'", option->name,
+			   option->choices[0], option->choices[2] ? ", " : "",
+			   option->choices[2] ? option->choices[1] : "",
+			   option->choices[option->choices[2] ? 2 : 1], value);
 }
 
 /* The option at argv[*i], with its value behind it or behind a '='. */
@@ -166,11 +170,9 @@ static int start(char **argv)
 	char library[PATH_MAX];
 	int status;
 
-	if (!find_part(LIBRARY, library))
-		return failure(STATUS_BROKEN,
-			       LIBRARY " is not where it belongs, beside vpmu or in ../lib/vpmu: "
-				       "run 'make' or 'make install'");
-	status = preload(library);
+	status = need_part(LIBRARY, library);
+	if (!status)
+		status = preload(library);
 	if (status)
 		return status;
 	warn_of_static(argv[0]);

@@ -2,19 +2,13 @@
 /*
  * vpmu lab: the field's experiments, a program of its own (lab/) that uses the other commands.
  */
-#include <errno.h>
 #include <stdio.h>
-#include <stdlib.h>
 #include <string.h>
-#include <unistd.h>
 
 #include "cli.h"
 
 static int run(int argc, char **argv)
 {
-	char program[PATH_MAX], self[PATH_MAX];
-	ssize_t n = readlink("/proc/self/exe", self, sizeof(self) - 1);
-
 	if (argc < 2)
 		return usage_error(&command_lab,
 				   "there is no experiment to run; 'vpmu lab list' lists "
@@ -23,15 +17,7 @@ static int run(int argc, char **argv)
 		command_help(&command_lab);
 		return STATUS_OK;
 	}
-	if (n < 0 || !find_part("lab/vpmu-lab", program))
-		return failure(STATUS_BROKEN,
-			       "lab/vpmu-lab is not where it belongs, beside vpmu or in "
-			       "../lib/vpmu: run 'make' or 'make install'");
-	self[n] = '\0';
-	setenv("VPMU", self, 1);
-	argv[0] = program;
-	execv(program, argv);
-	return failure(STATUS_BROKEN, "cannot start %s: %s", program, strerror(errno));
+	return start_part("lab/vpmu-lab", argv);
 }
 
 static void describe(void)

@@ -41,6 +41,11 @@ int failure(enum exit_code code, const char *fmt, ...)
 	return code;
 }
 
+int out_of_memory(void)
+{
+	return failure(STATUS_BROKEN, "out of memory");
+}
+
 void command_help(const struct command *command)
 {
 	printf("usage: vpmu %s %s\n\n%s.\n\n", command->name, command->synopsis, command->summary);

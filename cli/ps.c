@@ -3,7 +3,6 @@
  * vpmu ps: the VMs of this user that run on vpmu.
  */
 #include <stdio.h>
-#include <stdlib.h>
 #include <string.h>
 #include <time.h>
 
@@ -99,28 +98,24 @@ static void print(const struct vm_row *row)
 
 static int run(int argc, char **argv)
 {
-	struct table *table = calloc(1, sizeof(*table));
+	static struct table table;
 	struct timespec pause = { .tv_nsec = SAMPLE_NS };
 
 	if (argc > 1 && (!strcmp(argv[1], "--help") || !strcmp(argv[1], "-h"))) {
 		command_help(&command_ps);
-		free(table);
 		return STATUS_OK;
 	}
-	if (argc > 1 || !table) {
-		free(table);
-		return usage_error(&command_ps, "cannot make sense of '%s'", argv[argc - 1]);
-	}
-	client_each(ask, table);
-	if (table->n) {
+	if (argc > 1)
+		return usage_error(&command_ps, "cannot make sense of '%s'", argv[1]);
+	client_each(ask, &table);
+	if (table.n) {
 		nanosleep(&pause, NULL); /* speed is what happens between two looks */
-		client_each(ask, table);
+		client_each(ask, &table);
 	}
 	printf("%-12s %-16s %-15s %-9s %-10s %5s %9s %7s\n", "VM", "COMMAND", "MODEL", "PMU",
 	       "ACCOUNTING", "VCPUS", "UPTIME", "MIPS");
-	for (u32 i = 0; i < table->n; i++)
-		print(&table->row[i]);
-	free(table);
+	for (u32 i = 0; i < table.n; i++)
+		print(&table.row[i]);
 	return STATUS_OK;
 }
 

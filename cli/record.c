@@ -3,32 +3,12 @@
  * vpmu record and vpmu report: a program of its own (lab/vpmu-profile), which talks to the control
  * socket as the other commands do.
  */
-#include <errno.h>
 #include <stdio.h>
-#include <stdlib.h>
 #include <string.h>
-#include <unistd.h>
 
 #include "cli.h"
 
 #define PROGRAM "lab/vpmu-profile"
-
-static int start(int argc, char **argv)
-{
-	char program[PATH_MAX], self[PATH_MAX];
-	ssize_t n = readlink("/proc/self/exe", self, sizeof(self) - 1);
-	char **words = calloc(argc + 2, sizeof(*words));
-
-	if (n < 0 || !words || !find_part(PROGRAM, program))
-		return failure(STATUS_BROKEN, PROGRAM " is not where it belongs, beside vpmu or in "
-						      "../lib/vpmu: run 'make' or 'make install'");
-	self[n] = '\0';
-	setenv("VPMU", self, 1);
-	words[0] = program;
-	memcpy(words + 1, argv, argc * sizeof(*words));
-	execv(program, words);
-	return failure(STATUS_BROKEN, "cannot start %s: %s", program, strerror(errno));
-}
 
 static int run_record(int argc, char **argv)
 {
@@ -36,7 +16,7 @@ static int run_record(int argc, char **argv)
 		command_help(&command_record);
 		return STATUS_OK;
 	}
-	return start(argc, argv);
+	return start_part(PROGRAM, argv - 1);
 }
 
 static void describe_record(void)
@@ -67,7 +47,7 @@ static int run_report(int argc, char **argv)
 		command_help(&command_report);
 		return STATUS_OK;
 	}
-	return start(argc, argv);
+	return start_part(PROGRAM, argv - 1);
 }
 
 static void describe_report(void)

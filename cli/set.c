@@ -25,8 +25,7 @@ static int run_set(int argc, char **argv)
 		return usage_error(&command_set, "a VM and KEY=VALUE are needed");
 	status = client_find(&client, &command_set, argv[1]);
 	for (int i = 2; !status && i < argc; i++)
-		if (!client_ask(&client, NULL, NULL, "set %s", argv[i]))
-			status = STATUS_BROKEN;
+		status = client_tell(&client, "set %s", argv[i]);
 	return status;
 }
 
@@ -51,10 +50,9 @@ const struct command command_set = {
 	.describe = describe_set,
 };
 
-/* EVENT as perf writes it; the filter of KVM has 16 bits of a code, and AMD's upper ones. */
-static int add_event(const struct client *client, const char *name, char *list, size_t size)
+/* EVENT as perf writes it. */
+static int add_event(const struct client *client, const char *name, struct event_list *list)
 {
-	size_t used = strlen(list);
 	struct event_wanted event;
 
 	if (!event_parse(name, client->model, &event))
@@ -62,14 +60,15 @@ static int add_event(const struct client *client, const char *name, char *list, 
 			&command_filter,
 			"there is no event '%s' on %s: vpmu events lists them, rUUEE is a raw one",
 			name, client->model);
-	snprintf(list + used, size - used, " %#llx",
-		 (unsigned long long)(event.select & 0xf0000ffffull));
-	return STATUS_OK;
+	return event_list_add(list, event.select)
+		       ? STATUS_OK
+		       : usage_error(&command_filter, "these are more than %u events",
+				     PMU_FILTER_EVENTS);
 }
 
 static int run_filter(int argc, char **argv)
 {
-	char list[6000] = "";
+	struct event_list list = { .count = 0 };
 	struct client client;
 	unsigned fixed = 0;
 	int status;
@@ -87,15 +86,13 @@ static int run_filter(int argc, char **argv)
 		    !argv[i][6])
 			fixed |= 1u << (argv[i][5] - '0');
 		else
-			status = add_event(&client, argv[i], list, sizeof(list));
+			status = add_event(&client, argv[i], &list);
 	}
 	if (status)
 		return status;
 	if (!strcmp(argv[2], "off"))
-		return client_ask(&client, NULL, NULL, "filter off") ? STATUS_OK : STATUS_BROKEN;
-	return client_ask(&client, NULL, NULL, "filter %s %#x%s", argv[2], fixed, list)
-		       ? STATUS_OK
-		       : STATUS_BROKEN;
+		return client_tell(&client, "filter off");
+	return client_tell(&client, "filter %s %#x%s", argv[2], fixed, list.text);
 }
 
 static void describe_filter(void)

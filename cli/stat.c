@@ -271,15 +271,17 @@ static int open_events(struct client *client, const struct options *options)
 {
 	for (u32 i = 0; i < options->nevents; i++) {
 		struct event_wanted event;
+		int status;
 
 		if (!event_parse(options->event[i], client->model, &event))
 			return usage_error(&command_stat,
 					   "there is no event '%s' on %s: vpmu events lists them, "
 					   "rUUEE is a raw one",
 					   options->event[i], client->model);
-		if (!client_ask(client, NULL, NULL, "open %u %#llx %u 0", i,
-				(unsigned long long)event.select, event.flags))
-			return STATUS_BROKEN;
+		status = client_tell(client, "open %u %#llx %u 0", i,
+				     (unsigned long long)event.select, event.flags);
+		if (status)
+			return status;
 	}
 	return STATUS_OK;
 }
@@ -294,11 +296,13 @@ static void pause_ms(u64 ms)
 /* Until a signal, the end of the time, or the VM's. */
 static int watch(struct client *client, const struct options *options)
 {
+	static struct look looks[3];
+	struct look *before = &looks[0], *now = &looks[1], *last = &looks[2];
 	u64 begun = now_ns(), step = options->interval_ms ? options->interval_ms : 100;
-	struct look *before = calloc(1, sizeof(*before)), *now = calloc(1, sizeof(*now));
-	struct look *last = calloc(1, sizeof(*last));
-	bool ok = before && now && last && take_look(client, options, before);
+	bool ok = take_look(client, options, before);
 
+	if (!ok)
+		return client_failed(client);
 	*last = *before;
 	while (ok && !ended && (!options->seconds || now_ns() - begun < options->seconds * 1e9)) {
 		pause_ms(step);
@@ -316,21 +320,17 @@ static int watch(struct client *client, const struct options *options)
 		subtract(last, before);
 		(options->json ? show_json : show)(client, options, last, (now_ns() - begun) / 1e9);
 	}
-	free(before);
-	free(now);
-	free(last);
 	return STATUS_OK;
 }
 
 static int since_the_beginning(struct client *client, const struct options *options)
 {
-	struct look *look = calloc(1, sizeof(*look));
-	bool ok = look && take_look(client, options, look);
+	static struct look look;
 
-	if (ok)
-		(options->json ? show_json : show)(client, options, look, look->uptime_ns / 1e9);
-	free(look);
-	return ok ? STATUS_OK : STATUS_BROKEN;
+	if (!take_look(client, options, &look))
+		return client_failed(client);
+	(options->json ? show_json : show)(client, options, &look, look.uptime_ns / 1e9);
+	return STATUS_OK;
 }
 
 static int count(const struct options *options)
@@ -353,13 +353,18 @@ static int count(const struct options *options)
 
 /* --- the command line --- */
 
-static void add_events(struct options *options, char *list)
+/* False: there are too many. */
+static bool add_events(struct options *options, char *list)
 {
-	char *save = NULL;
+	char *save = NULL, *name;
 
-	for (char *name = strtok_r(list, ",", &save); name && options->nevents < EVENTS;
-	     name = strtok_r(NULL, ",", &save))
+	while ((name = strtok_r(list, ",", &save))) {
+		if (options->nevents == EVENTS)
+			return false;
 		options->event[options->nevents++] = name;
+		list = NULL;
+	}
+	return true;
 }
 
 /* What is wrong with an argument that was not taken. */
@@ -392,7 +397,9 @@ static int run(int argc, char **argv)
 		} else if (!strcmp(arg, "--json")) {
 			options.json = true;
 		} else if (!strcmp(arg, "-e") && value) {
-			add_events(&options, argv[++i]);
+			if (!add_events(&options, argv[++i]))
+				return usage_error(&command_stat, "-e takes at most %u events",
+						   EVENTS);
 		} else if (!strcmp(arg, "-I") && value && atoi(value) > 0) {
 			options.interval_ms = atoi(argv[++i]);
 		} else if (!strcmp(arg, "--for") && value && atof(value) > 0) {

@@ -66,7 +66,7 @@ struct failed {
 };
 
 #define WIRE_WINDOW    (256u << 10) /* bytes of a stream on their way */
-#define WIRE_MAX_FRAME (8u << 20)
+#define WIRE_MAX_FRAME (8u << 20)   /* Linux allows arguments and environment of 6 MB */
 
 struct buffer {
 	u8 *bytes;

@@ -1,6 +1,7 @@
 # SPDX-License-Identifier: MIT
 """A guest of `vpmu exec` with a shell in it, and the view of it from the host's side (`vpmu stat`)."""
 
+import contextlib
 import json
 import os
 import re
@@ -46,21 +47,28 @@ class Guest:
         self.waiting = b""
 
     def __enter__(self):
-        self.errors = open("/dev/null", "w") if not os.environ.get("LAB_VERBOSE") else None
+        self.errors = tempfile.TemporaryFile() if not os.environ.get("LAB_VERBOSE") else None
         self.process = subprocess.Popen(self.command, stdin=subprocess.PIPE, stdout=subprocess.PIPE,
                                         stderr=self.errors, env=self.environment)
-        self.run("true")
-        self.pid = self._find()
+        try:
+            self.run("true")
+            self.pid = self._find()
+        except Failure:
+            self.__exit__()
+            raise
         return self
 
     def __exit__(self, *_):
-        self.process.stdin.close()
+        with contextlib.suppress(BrokenPipeError):
+            self.process.stdin.close()
         try:
             self.process.wait(30)
         except subprocess.TimeoutExpired:
             self.process.kill()
             self.process.wait()
         self.process.stdout.close()
+        if self.errors:
+            self.errors.close()
 
     def _find(self):
         """The process of the VM: its control socket is a descendant's of ours."""
@@ -69,15 +77,16 @@ class Guest:
                 match = re.search(rf"@vpmu/{os.getuid()}/(\d+)", line)
                 if match and _descends(int(match[1]), self.process.pid):
                     return int(match[1])
-        raise Failure("the VM has no control socket")
+        raise Failure("the VM has no control socket: is VPMU_CONTROL off?")
 
     def start(self, command):
         """Starts a command; finish() waits for it."""
         self.commands += 1
         mark = f"lab-mark-{self.commands}"
         text = f"{{ {command}\n}} 2>&1; echo {mark} $?\n"
-        self.process.stdin.write(text.encode())
-        self.process.stdin.flush()
+        with contextlib.suppress(BrokenPipeError):  # finish() says why
+            self.process.stdin.write(text.encode())
+            self.process.stdin.flush()
         self.mark = mark
 
     def finish(self):
@@ -95,8 +104,17 @@ class Guest:
                 raise Failure("the guest does not answer")
             more = os.read(self.process.stdout.fileno(), 65536)
             if not more:
-                raise Failure("the guest has ended: " + self.waiting.decode(errors="replace")[-400:])
+                raise Failure("the guest has ended: " + self.last_words())
             self.waiting += more
+
+    def last_words(self):
+        """What it said before it ended, or, if that is nothing, what vpmu said."""
+        said = self.waiting
+        if not said.strip() and self.errors:
+            self.process.wait(30)
+            self.errors.seek(0)
+            said = self.errors.read()
+        return said.decode(errors="replace").strip()[-400:]
 
     def run(self, command):
         self.start(command)

@@ -40,6 +40,19 @@ void devices_load(void)
 	}
 }
 
+static int is_device(const struct dirent *entry)
+{
+	return !strncmp(entry->d_name, "virtio", 6);
+}
+
+/* Whether there will be a port: drivers find their devices while they are loaded. */
+static bool has_ports(void)
+{
+	struct dirent **devices;
+
+	return scandir("/sys/bus/virtio/drivers/virtio_console", &devices, is_device, NULL) > 0;
+}
+
 static int is_port(const struct dirent *entry)
 {
 	return !strncmp(entry->d_name, "vport", 5);
@@ -54,6 +67,8 @@ int devices_open_port(void)
 	struct dirent **ports;
 	char path[300];
 
+	if (!has_ports())
+		return -1;
 	while (scandir("/dev", &ports, is_port, alphasort) < 1)
 		nanosleep(&pause, NULL);
 	snprintf(path, sizeof(path), "/dev/%s", ports[0]->d_name);

@@ -17,14 +17,14 @@ struct order {
 	char **arguments, **variables, **shared;
 };
 
-/* Says what went wrong to the host, and waits for the end. */
+/* Says what went wrong (errno) to the host, and waits for the end. */
 _Noreturn void give_up(struct wire *wire, enum failed_step step, const char *what);
 
 /* root.c */
 void root_mount_early(void);
 /* devices.c */
 void devices_load(void);
-int devices_open_port(void);
+int devices_open_port(void); /* -1: the kernel has no driver for it */
 void devices_look_again(void);
 const char *root_build(void); /* NULL, or what could not be done (errno) */
 const char *root_enter(const struct order *order);

@@ -3,8 +3,10 @@
  * From the kernel's start to the command's: see guest.h.
  */
 #include <errno.h>
+#include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
+#include <sys/reboot.h>
 
 #include "exec/guest/guest.h"
 
@@ -82,12 +84,24 @@ static void wait_for_order(struct wire *wire, struct order *order)
 	}
 	u8 *copy = malloc(frame->size);
 
+	if (copy)
+		memcpy(copy, body, frame->size);
 	errno = EPROTO;
-	if (frame->type != FRAME_START || !copy)
-		give_up(wire, FAILED_SET_UP, "an unknown message came first");
-	memcpy(copy, body, frame->size);
-	if (!read_order(order, copy, frame->size))
-		give_up(wire, FAILED_SET_UP, "this guest and vpmu are not of the same version");
+	if (!copy || frame->type != FRAME_START || !read_order(order, copy, frame->size))
+		give_up(wire, FAILED_SET_UP,
+			"vpmu-init and vpmu are not of the same version: run 'make' or 'make "
+			"install'");
+}
+
+/* Nobody can be told but the console, which the host shows when the guest has ended. */
+static _Noreturn void end_alone(void)
+{
+	fputs("vpmu: this kernel does not find the port to the host: it needs virtio_console, and "
+	      "virtio_mmio for the machine microvm or virtio_pci for q35, built in or in the "
+	      "folder 'modules' beside it\n",
+	      stderr);
+	reboot(RB_AUTOBOOT);
+	exit(1);
 }
 
 /* A machine that is to be saved is saved while it waits for its order. */
@@ -100,6 +114,8 @@ int main(void)
 	root_mount_early();
 	devices_load();
 	wire.fd = devices_open_port();
+	if (wire.fd < 0)
+		end_alone();
 	wait_for_order(&wire, &order);
 	if (order.start.resumed)
 		devices_look_again();

@@ -37,14 +37,15 @@ const char *root_build(void)
 	mkdir(UPPER, 0755);
 	mkdir(ROOT, 0755);
 	if (mount("root", LOWER, "virtiofs", MS_NOSUID | MS_NODEV, NULL))
-		return "cannot mount the host's files (virtiofs)";
+		return "cannot mount the host's files, for which the kernel needs virtiofs";
 	if (mount("memory", UPPER, "tmpfs", 0, "mode=755,size=80%"))
-		return "cannot mount a file system in memory (tmpfs)";
+		return "cannot mount a file system in memory, for which the kernel needs tmpfs";
 	mkdir(UPPER "/files", 0755);
 	mkdir(UPPER "/work", 0755);
 	if (mount("root", ROOT, "overlay", 0,
 		  "lowerdir=" LOWER ",upperdir=" UPPER "/files,workdir=" UPPER "/work,volatile"))
-		return "cannot lay memory over the host's files (overlay)";
+		return "cannot lay memory over the host's files, for which the kernel needs "
+		       "overlay";
 	return NULL;
 }
 

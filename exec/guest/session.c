@@ -121,7 +121,7 @@ static void start_command(struct session *session)
 		give_up(session->wire, FAILED_SET_UP, "cannot make a pipe");
 	session->command = fork();
 	if (session->command < 0)
-		give_up(session->wire, FAILED_SET_UP, "cannot fork");
+		give_up(session->wire, FAILED_SET_UP, "cannot start a process");
 	if (!session->command) {
 		enum failed_step step;
 
@@ -136,7 +136,7 @@ static void start_command(struct session *session)
 		close(session->own[i]);
 	if (read(report[0], &failed, sizeof(failed)) == sizeof(failed)) {
 		errno = failed.error;
-		give_up(session->wire, failed.step, "");
+		give_up(session->wire, failed.step, "cannot become the command's user");
 	}
 	close(report[0]);
 	wire_send(session->wire, FRAME_STARTED, 0, NULL, 0);
@@ -290,6 +290,8 @@ void session_run(struct wire *wire, const struct order *order)
 	sigaddset(&child, SIGCHLD);
 	sigprocmask(SIG_BLOCK, &child, NULL);
 	session.children = signalfd(-1, &child, SFD_CLOEXEC | SFD_NONBLOCK);
+	if (session.children < 0)
+		give_up(wire, FAILED_SET_UP, "cannot watch over the command");
 	open_files(&session);
 	start_command(&session);
 	while (!session.ended || !is_drained(&session))

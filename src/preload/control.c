@@ -146,7 +146,8 @@ static void serve(struct client *client, char *line)
 	r.line = command;
 	fdtab_each(serve_vm, &r);
 	if (!r.served)
-		r.used = snprintf(r.out, r.size, "error: there is no such VM\n");
+		r.used =
+			snprintf(r.out, r.size, "error: there is no such VM: vpmu ps lists them\n");
 	client->nanswer = r.used + snprintf(client->answer + r.used, 64, ".\n");
 	client->sent = 0;
 }

@@ -6,6 +6,7 @@ import fcntl
 import os
 import pty
 import select
+import shutil
 import signal
 import struct
 import subprocess
@@ -21,6 +22,24 @@ VPMU = os.environ.get("VPMU", os.path.join(BUILD, "vpmu"))
 KERNEL = os.path.join(BUILD, "kernels/6.12-cloud")
 CACHE = os.path.join(BUILD, "results/exec-cache", os.path.basename(sys.argv[0]))
 SECONDS = 240  # for machines that are busy: no test measures with it
+
+
+NOBODY = 65534
+STRANGER = 64321  # a user that nothing on this machine belongs to
+PARTS = ["vpmu", "libvpmu-kvm.so", "vpmu-init", "vpmu-kernel"]
+is_root = os.geteuid() == 0
+
+
+def as_user(number, command, **keywords):
+    """Runs a command with no privileges: as another user if we are root, else as ourselves."""
+    change = [shutil.which("setpriv"), f"--reuid={number}", f"--regid={number}", "--clear-groups", "--inh-caps=-all",
+              "--bounding-set=-all", "--no-new-privs"]
+    return subprocess.run((change if is_root else []) + command, stdin=subprocess.DEVNULL, stdout=subprocess.PIPE,
+                          stderr=subprocess.PIPE, text=True, timeout=SECONDS, **keywords)
+
+
+def as_nobody(command, **keywords):
+    return as_user(NOBODY, command, **keywords)
 
 
 def make_cache(folder):
@@ -56,13 +75,13 @@ def run(*arguments, **keywords):
 class Terminal:
     """`vpmu exec` on a pseudo-terminal."""
 
-    def __init__(self, *arguments, rows=24, columns=80, stdout=None, **changes):
+    def __init__(self, *arguments, rows=24, columns=80, stdout=None, vpmu=VPMU, **changes):
         self.said = b""
         self.master, slave = pty.openpty()
         self.resize(rows, columns)
         self.before = termios.tcgetattr(slave)
         self.slave = slave
-        self.process = subprocess.Popen([VPMU, "exec", *arguments], stdin=slave, stdout=stdout or slave, stderr=slave,
+        self.process = subprocess.Popen([vpmu, "exec", *arguments], stdin=slave, stdout=stdout or slave, stderr=slave,
                                         env=environment(**changes), start_new_session=True,
                                         preexec_fn=lambda: fcntl.ioctl(0, termios.TIOCSCTTY, 0))
 
