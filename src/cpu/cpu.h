@@ -213,7 +213,7 @@ struct jump_entry {
 	const void *code;
 };
 
-#define SHARE_SLOTS 8
+#define SHARE_SLOTS 12
 
 /* Where calls will be returned to, by the stack pointer: see engine/trans_return.c. */
 #define RETURN_SLOTS 256

@@ -115,12 +115,15 @@ struct scan {
 	s64 at_offset;	      /* where its access is, as seen from the group's leader */
 };
 
-#define NO_GROUP 0xff
+#define NO_GROUP   0xff
+#define NO_SLOT	   0xff
+#define MAX_GROUPS 24
 
-/* Accesses that share a check: trans_share.c. Offsets from the registers as the leader has them. */
+/* Accesses that share a check: trans_share.c. Offsets from the leader's access. */
 struct group {
 	u8 leader; /* which instruction */
 	u8 members;
+	u8 slot; /* of cpu->share[] */
 	bool write;
 	s64 lo, hi;
 };
@@ -181,7 +184,7 @@ struct trans {
 	u32 nrecipes;
 	u8 recipe_id; /* with FLAGS_BY_RECIPE: number of it, from 1 */
 
-	struct group groups[SHARE_SLOTS];
+	struct group groups[MAX_GROUPS];
 	u32 ngroups;
 	u8 reached; /* the group whose address is in S0 behind instruction reached_at, or NO_GROUP */
 	u32 reached_at;

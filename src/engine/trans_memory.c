@@ -205,7 +205,7 @@ void access_operand(struct trans *t, const struct operand *op, u32 size, u32 rw,
 		return;
 	flags_keep(t);
 	if (share_leads(t))
-		at.imm += share_shift(t);
+		at.imm = (s64)((u64)at.imm + (u64)share_shift(t));
 	address_compute(t, &at, S0);
 	access_begin(t, size, op->seg, rw, n);
 }

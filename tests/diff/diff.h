@@ -167,6 +167,7 @@ bool put_item(struct generator *g, enum family family, const u8 *bytes, u32 len,
 bool put_absolute(struct generator *g, enum family family, const u8 *opcode, u32 n, u8 reg,
 		  u64 target, s64 imm);
 bool append_segment(struct generator *g);
+bool append_pointer(struct generator *g);
 bool append_state(struct generator *g);
 /* Lays the sequence out at seq->start; returns its size, terminator included. addr: n + 1 entries
  * or NULL. */

@@ -324,7 +324,8 @@ bool append_random(struct generator *g, enum family family)
 static enum family program_family(struct rng *r)
 {
 	static const u8 families[] = { FAMILY_arith, FAMILY_arith, FAMILY_logic, FAMILY_move,
-				       FAMILY_move,  FAMILY_stack, FAMILY_cond,	 FAMILY_shift };
+				       FAMILY_move,  FAMILY_stack, FAMILY_cond,	 FAMILY_shift,
+				       FAMILY_pointer, FAMILY_pointer };
 
 	return families[rng_below(r, ARRAY_SIZE(families))];
 }

@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: MIT
 /*
  * Instructions that mean something only in a setting: branches and their targets here; selectors in
- * template_segment.c, state areas in template_state.c.
+ * template_segment.c, state areas in template_state.c, pointers in template_pointer.c.
  */
 #include "diff.h"
 
@@ -191,6 +191,8 @@ bool append_template(struct generator *g, enum family family)
 		return append_branch(g);
 	case FAMILY_segment:
 		return append_segment(g);
+	case FAMILY_pointer:
+		return append_pointer(g);
 	case FAMILY_xsave:
 		return append_state(g);
 	default:
