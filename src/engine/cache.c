@@ -138,8 +138,10 @@ void link_renew(const struct cpu *cpu, struct link *link, struct block *to)
 {
 	enum space space = mode_space(to->mode);
 
-	unlink_out(link);
-	link_set(link, to);
+	if (link->to != to) {
+		unlink_out(link);
+		link_set(link, to);
+	}
 	*(u32_unaligned *)link->guard = (u32)cpu->jump_generation[space];
 	link->linked += link->linked < PATIENCE_MAX - PATIENCE_SHIFT;
 	link->patience = 1 << (link->linked + PATIENCE_SHIFT);
