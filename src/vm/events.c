@@ -25,9 +25,20 @@ static bool own_nmi(struct vcpu *vcpu)
 	return !lapic_nmi_from_outside(&vcpu->lapic) && !outside;
 }
 
+/* While one is in service one is latched and no more (KVM: process_nmi). */
+static u32 pending_nmis(struct vcpu *vcpu)
+{
+	u32 two = 2;
+
+	if (vcpu->cpu->nmi_masked)
+		__atomic_compare_exchange_n(&vcpu->nmis, &two, 1, false, __ATOMIC_SEQ_CST,
+					    __ATOMIC_RELAXED);
+	return __atomic_load_n(&vcpu->nmis, __ATOMIC_ACQUIRE);
+}
+
 static bool take_nmi(struct vcpu *vcpu)
 {
-	u32 n = __atomic_load_n(&vcpu->nmis, __ATOMIC_ACQUIRE);
+	u32 n = pending_nmis(vcpu);
 
 	if (!n || vcpu->cpu->nmi_masked || vcpu->cpu->shadow)
 		return false;
@@ -235,7 +246,7 @@ void vcpu_get_events(struct vcpu *vcpu, struct kvm_vcpu_events *out)
 	out->interrupt.shadow = (cpu->shadow & SHADOW_STI ? KVM_X86_SHADOW_INT_STI : 0) |
 				(cpu->shadow & SHADOW_SS ? KVM_X86_SHADOW_INT_MOV_SS : 0);
 	out->nmi.injected = e->kind == EVENT_NMI || vcpu->events.nmi_injected;
-	out->nmi.pending = __atomic_load_n(&vcpu->nmis, __ATOMIC_ACQUIRE);
+	out->nmi.pending = pending_nmis(vcpu);
 	out->nmi.masked = cpu->nmi_masked;
 	out->flags = KVM_VCPUEVENT_VALID_NMI_PENDING | KVM_VCPUEVENT_VALID_SHADOW |
 		     KVM_VCPUEVENT_VALID_SMM;

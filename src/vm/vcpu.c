@@ -39,17 +39,17 @@ void vcpu_latch_nmi(struct vcpu *vcpu)
 {
 	u32 n = __atomic_load_n(&vcpu->nmis, __ATOMIC_RELAXED);
 
-	/* One in service and one latched: more are lost, as on hardware. */
+	/* One to be taken at once and one latched meanwhile: more are lost, as on hardware. */
 	while (n < 2 && !__atomic_compare_exchange_n(&vcpu->nmis, &n, n + 1, true, __ATOMIC_SEQ_CST,
 						     __ATOMIC_RELAXED))
 		;
-	vcpu_kick(vcpu, REQUEST_EVENT);
 }
 
 void vcpu_nmi(struct vcpu *vcpu)
 {
 	__atomic_store_n(&vcpu->outside_nmi, true, __ATOMIC_SEQ_CST);
 	vcpu_latch_nmi(vcpu);
+	vcpu_kick(vcpu, REQUEST_EVENT);
 }
 
 void vcpu_section_begin(struct vcpu *vcpu)

@@ -243,9 +243,9 @@ void vcpu_reset(struct vcpu *vcpu, bool init);
 /* KVM_SET_CPUID2. `entries` is from malloc() and taken over, whatever the outcome. */
 int vcpu_set_cpuid(struct vcpu *vcpu, struct kvm_cpuid_entry2 *entries, u32 n);
 int vcpu_enable_cap(struct vcpu *vcpu, const struct kvm_enable_cap *cap);
-/* Hands an NMI to the vCPU. Any thread. */
-void vcpu_nmi(struct vcpu *vcpu);	 /* of the program */
-void vcpu_latch_nmi(struct vcpu *vcpu); /* of the local APIC */
+/* Hands an NMI to the vCPU: of the program, on any thread; of the local APIC, on the vCPU's. */
+void vcpu_nmi(struct vcpu *vcpu);
+void vcpu_latch_nmi(struct vcpu *vcpu);
 /* The vCPU whose KVM_RUN this thread is inside of, or NULL. Async-signal-safe. */
 struct vcpu *vcpu_current(void);
 

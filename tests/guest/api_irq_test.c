@@ -299,6 +299,26 @@ static void an_nmi_needs_no_permission(void **state)
 	kvm_guest_destroy(&g);
 }
 
+/* SDM 3A 6.7.1: those that come while one is handled are one. */
+static void nmis_meanwhile_are_one(void **state)
+{
+	struct kvm_vcpu_events events;
+
+	(void)state;
+	start(with_irqchip);
+	KVM_CALL(g.vcpu[0], KVM_NMI, NULL);
+	assert_int_equal(next(PORT), 2);
+	for (u32 i = 0; i < 3; i++)
+		KVM_CALL(g.vcpu[0], KVM_NMI, NULL);
+	KVM_CALL(g.vcpu[0], KVM_GET_VCPU_EVENTS, &events);
+	assert_true(events.nmi.masked);
+	assert_int_equal(events.nmi.pending, 1);
+	assert_int_equal(next(PORT), 2);
+	msi(MSI);
+	assert_int_equal(next(PORT), MSI);
+	kvm_guest_destroy(&g);
+}
+
 static u64 now_ms(void)
 {
 	struct timespec ts;
@@ -368,6 +388,7 @@ int main(void)
 		cmocka_unit_test(a_split_irqchip_tells_of_the_end_of_levels),
 		cmocka_unit_test(a_split_irqchip_takes_the_program_8259_vectors),
 		cmocka_unit_test(an_nmi_needs_no_permission),
+		cmocka_unit_test(nmis_meanwhile_are_one),
 		cmocka_unit_test(the_8254_never_ticks_early),
 		cmocka_unit_test(the_8254_makes_up_for_a_pause),
 		cmocka_unit_test(clearing_a_flag_ends_an_interrupt),
