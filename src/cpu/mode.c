@@ -73,7 +73,7 @@ static u32 fpu_mode(const struct cpu *cpu)
  */
 static u32 count_set(struct cpu *cpu)
 {
-	const retire_wanted all = COUNT_BRANCHES | COUNT_MEMORY;
+	const retire_wanted all = COUNT_BRANCHES | COUNT_MEMORY | OBSERVED_IN_BRANCHES;
 	retire_wanted *sets = cpu->count_sets, wanted = cpu->wanted & all;
 	u32 i = 0;
 

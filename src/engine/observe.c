@@ -12,15 +12,16 @@
 #include "engine/count.h"
 #include "engine/priv.h"
 
-static u64 take_back(struct cpu *cpu, const u8 *return_pc)
+/* Behind the instruction, or before it: then it is executed alone. */
+static u64 leave(struct cpu *cpu, const u8 *return_pc, bool completed)
 {
 	struct engine *eng = cpu->engine;
-	struct block *block = cache_by_code(eng, return_pc);
+	struct block *block = cache_by_code(eng, return_pc - 1);
 
-	place_unwind(cpu, block, place_find(eng, block, return_pc), false);
+	place_unwind(cpu, block, place_find(eng, block, return_pc - 1), completed);
 	eng->left = FAULT_NONE;
 	eng->again = false;
-	eng->owed = true;
+	eng->owed = !completed;
 	return SLOW_LEAVE;
 }
 
@@ -32,7 +33,7 @@ u64 observe_end(struct cpu *cpu, u32 desc, const u8 *return_pc, u64 otherwise)
 	 * stays. */
 	if (desc & DESC_SIZE)
 		cpu->timing.keep = 2;
-	return take_back(cpu, return_pc);
+	return leave(cpu, return_pc, false);
 }
 
 void observe_alone(struct cpu *cpu)
@@ -94,6 +95,12 @@ u64 observe_log_full(struct cpu *cpu, u64 s0, u32 unused, const u8 *return_pc)
 	observe_settle(cpu);
 	cpu->spill[SPILL_HOST] = s0;
 	return SLOW_DIRECT;
+}
+
+u64 observe_trip(struct cpu *cpu, u64 s0, u32 unused, const u8 *return_pc)
+{
+	(void)s0, (void)unused;
+	return leave(cpu, return_pc, true);
 }
 
 u64 observe_branch(struct cpu *cpu, u64 target, u32 kind, const u8 *return_pc)

@@ -229,7 +229,7 @@ struct engine {
 	u8 *look_up; /* writable view: goes where S0 says */
 	u8 *leave, *slow, *share, *commit, *call; /* writable view */
 	u8 *log_full; /* the same */
-	u8 *observe_access, *observe_fetch, *observe_branch;
+	u8 *observe_access, *observe_fetch, *observe_branch, *observe_trip;
 	u64 blocks_made, flushes;
 };
 
@@ -364,6 +364,8 @@ u64 observe_access(struct cpu *cpu, u64 host, u32 desc, const u8 *return_pc);
 u64 observe_fetch(struct cpu *cpu, u64 linear, u32 desc, const u8 *return_pc);
 u64 observe_branch(struct cpu *cpu, u64 target, u32 kind, const u8 *return_pc);
 /* The log of branches is full; S0 stays what it is. */
+/* A branch in the middle of a block has reached a trip. */
+u64 observe_trip(struct cpu *cpu, u64 s0, u32 unused, const u8 *return_pc);
 u64 observe_log_full(struct cpu *cpu, u64 s0, u32 unused, const u8 *return_pc);
 void observe_settle(struct cpu *cpu); /* makes records of what translated code noted */
 /* Before an instruction that may be described when it has run. */

@@ -157,6 +157,8 @@ bool thunks_make(struct engine *eng)
 	make_slow(&e, finish, observe_fetch);
 	eng->observe_branch = e.p;
 	make_slow(&e, finish, observe_branch);
+	eng->observe_trip = e.p;
+	make_slow(&e, finish, observe_trip);
 	eng->log_full = e.p;
 	make_slow(&e, finish, observe_log_full);
 	eng->enter = (u64(*)(struct cpu *, const void *))(uintptr_t)exec_view(eng, entry);

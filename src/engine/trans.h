@@ -82,10 +82,12 @@ struct observe_stub {
 	u8 index;	/* of the instruction */
 	bool arg_in_rax, load_arg, load_s0;
 	bool alone;	/* no call: a conditional branch that the model was wrong about */
+	bool middle;	/* and the block goes on behind it */
 	u64 arg, s0;	/* for cpu->observed_arg, for S0 */
 };
 
-#define MAX_OBSERVE_STUBS (MAX_STUBS + 2 * BLOCK_INSNS + 2) /* accesses, lines, ways out */
+/* Accesses, lines, ways out of a branch. */
+#define MAX_OBSERVE_STUBS (MAX_STUBS + 2 * BLOCK_INSNS + 2 * (MAX_SIDES + 1))
 
 /*
  * An instruction of the block as decoding and the analysis of the whole block left it. The flags are masks of FL_ARITH.
@@ -294,6 +296,10 @@ retire_wanted count_way(bool taken);
 bool count_ways(const struct trans *t);		  /* does somebody want one of them? */
 void count_went(struct trans *t, bool taken);	  /* on one way out of a block */
 void count_went_not(struct trans *t, bool taken); /* takes back what the block assumed */
+/* A conditional branch was mispredicted. The jump that is taken if that reaches a trip; or NULL. */
+u8 *count_missed(struct trans *t, bool taken);
+/* The instruction there is done and has reached a trip: the next block shall not begin. */
+void count_reached(struct trans *t, u64 rip);
 void count_give_back(struct trans *t, u32 index); /* emits: that instruction and those behind it do not retire */
 /* That instruction may be the last of a run. Destroys S0. */
 void emit_last_rip(struct trans *t, u64 rip);

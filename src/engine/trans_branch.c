@@ -229,11 +229,14 @@ static void end_conditional(struct trans *t, u8 cc, u64 target)
 	taken_path(t, target);
 }
 
-/* In the middle of a block somebody looks on: the flags are kept for the next instruction. */
-static bool looked_at(struct trans *t)
+/* In the middle of a block somebody looks on: the flags are kept, all if the block may end there, or
+ * what the next instruction needs. */
+static bool looked_at(struct trans *t, bool may_end)
 {
 	if (!(t->mode & (MODE_OBSERVE_BRANCHES | MODE_LBR)))
 		return false;
+	if (may_end)
+		flags_save(t);
 	t->at += t->at + 1 < t->nscan;
 	flags_keep(t);
 	t->at = t->index;
@@ -243,7 +246,7 @@ static bool looked_at(struct trans *t)
 
 static void follow_conditional(struct trans *t, bool taken)
 {
-	if (!looked_at(t))
+	if (!looked_at(t, t->mode & MODE_COUNT_MISSES))
 		return;
 	observe_conditional(t, taken);
 	if (taken)
@@ -252,7 +255,7 @@ static void follow_conditional(struct trans *t, bool taken)
 
 static void follow_direct(struct trans *t, enum branch_kind kind)
 {
-	if (!looked_at(t))
+	if (!looked_at(t, false))
 		return;
 	if (kind == BRANCH_REL_CALL)
 		observe_call(t);

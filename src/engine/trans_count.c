@@ -12,6 +12,11 @@
 #define NEAR_TAKEN (RETIRE_BIT(RETIRE_TAKEN) | RETIRE_BIT(RETIRE_NEAR_TAKEN))
 #define FAR_TAKEN  (RETIRE_BIT(RETIRE_TAKEN) | RETIRE_BIT(RETIRE_FAR))
 
+#define MISSED (RETIRE_BIT(RETIRE_BRANCH_MISSES) | RETIRE_BIT(RETIRE_COND_MISSES))
+#define MISSED_TAKEN \
+	(MISSED | RETIRE_BIT(RETIRE_TAKEN_MISSES) | RETIRE_BIT(RETIRE_COND_TAKEN_MISSES))
+#define MISSED_NOT_TAKEN (MISSED | RETIRE_BIT(RETIRE_NOT_TAKEN_MISSES))
+
 static retire_wanted branch_classes(const struct trans *t)
 {
 	retire_wanted indirect =
@@ -111,15 +116,9 @@ void emit_last_rip(struct trans *t, u64 rip)
 	emit_rm(&t->e, true, OP_MOV_STORE, S0, ea_base(RSP, CPU(last_rip)));
 }
 
-/* On one way out of a block: its last instruction is done, and if it reached a trip the next block
- * shall not begin. */
-static void add_at_end(struct trans *t, enum retire_class class)
+void count_reached(struct trans *t, u64 rip)
 {
-	u8 *below;
-
-	emit_group1_mem(&t->e, true, GROUP_ADD, live(class), 1);
-	below = emit_jcc(&t->e, CC_S);
-	emit_last_rip(t, t->rip);
+	emit_last_rip(t, rip);
 	emit_insn(&t->e, &(struct enc){ .lock = true,
 					.opcode = 0x81,
 					.reg = 1, /* OR */
@@ -127,6 +126,16 @@ static void add_at_end(struct trans *t, enum retire_class class)
 					.ea = ea_base(RSP, CPU(attention)),
 					.imm = ATTENTION_ENGINE,
 					.imm_len = 4 });
+}
+
+/* On one way out of a block. */
+static void add_at_end(struct trans *t, enum retire_class class)
+{
+	u8 *below;
+
+	emit_group1_mem(&t->e, true, GROUP_ADD, live(class), 1);
+	below = emit_jcc(&t->e, CC_S);
+	count_reached(t, t->rip);
 	emit_patch(&t->e, below, t->e.p);
 }
 
@@ -198,11 +207,31 @@ void count_begin_block(struct trans *t)
 	t->count_back = t->e.p;
 }
 
-/* Adds up the block; the sign of all that was added, ANDed, is 0 if a trip is reached. */
+/* These have just been added to, the last one last. A jump that is taken if one has reached its
+ * trip: the sign of all, ANDed, is 0 then. */
+static u8 *if_reached(struct trans *t, retire_wanted added)
+{
+	bool several = added & (added - 1);
+	u8 opcode = OP_MOV_LOAD;
+
+	for (; several && added; added &= added - 1, opcode = OP_AND)
+		emit_rm(&t->e, true, opcode, S1, live(__builtin_ctzll(added)));
+	return emit_jcc(&t->e, CC_NS);
+}
+
+u8 *count_missed(struct trans *t, bool taken)
+{
+	retire_wanted missed = cpu_counts(t->cpu, t->mode) & (taken ? MISSED_TAKEN : MISSED_NOT_TAKEN);
+
+	for (retire_wanted left = missed; left; left &= left - 1)
+		emit_group1_mem(&t->e, true, GROUP_ADD, live(__builtin_ctzll(left)), 1);
+	return missed ? if_reached(t, missed) : NULL;
+}
+
+/* Adds up the block. */
 static void add_totals(struct trans *t)
 {
-	enum retire_class added[NRETIRE];
-	u32 n = 0;
+	retire_wanted added = 0;
 
 	for (retire_wanted left = cpu_counts(t->cpu, t->mode); left; left &= left - 1) {
 		enum retire_class class = __builtin_ctzll(left);
@@ -211,13 +240,10 @@ static void add_totals(struct trans *t)
 		if (!total)
 			continue;
 		emit_group1_mem(&t->e, true, GROUP_ADD, live(class), total);
-		added[n++] = class;
+		added |= RETIRE_BIT(class);
 	}
-	if (!n || (t->mode & MODE_STEP))
-		return;
-	for (u32 i = 0; n > 1 && i < n; i++)
-		emit_rm(&t->e, true, i ? OP_AND : OP_MOV_LOAD, S1, live(added[i]));
-	t->trip_from = emit_jcc(&t->e, CC_NS);
+	if (added && !(t->mode & MODE_STEP))
+		t->trip_from = if_reached(t, added);
 }
 
 static bool keep_weights(struct trans *t)

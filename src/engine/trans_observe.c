@@ -3,8 +3,7 @@
  * Code that shows the timing model what the guest does, in blocks of a mode that asks for it. In
  * line is only what changes nothing but a line buffer's, a history's or a stack's idea of what came
  * last: accesses to the line used last of its set, branches that went the way the model said. The
- * rest calls observe.c from behind the block, but for conditional branches while nobody counts
- * mispredictions.
+ * rest calls observe.c from behind the block, but for conditional branches.
  */
 #include "engine/trans.h"
 
@@ -29,6 +28,18 @@ static struct observe_stub *new_stub(struct trans *t, const u8 *entry, u32 desc,
 		.entry = entry, .desc = desc, .from = from, .arg_in_rax = false, .index = t->index
 	};
 	return stub;
+}
+
+/* What follows is code of the stub's instruction. */
+static void stub_place(struct trans *t, const struct observe_stub *stub)
+{
+	const struct place *place = &t->places[stub->index];
+
+	t->places[t->nplaces++] = (struct place){ .host = t->e.p - t->block->code,
+						  .guest = place->guest,
+						  .next = place->next,
+						  .len = place->len,
+						  .index = stub->index };
 }
 
 static u32 step_bit(const struct trans *t)
@@ -85,7 +96,8 @@ static void fetch_line(struct trans *t, u64 linear, gpa_t physical)
 	stub->s0 = linear;
 }
 
-static gpa_t physical_of(const struct trans *t, u32 offset)
+/* The offset is negative behind a branch back. */
+static gpa_t physical_of(const struct trans *t, s32 offset)
 {
 	u32 at = (t->block->gpa & ~PAGE_MASK) + offset;
 
@@ -93,7 +105,7 @@ static gpa_t physical_of(const struct trans *t, u32 offset)
 			      : t->block->gpa2 + (at - PAGE_SIZE);
 }
 
-static u64 linear_at(const struct trans *t, u32 offset)
+static u64 linear_at(const struct trans *t, s32 offset)
 {
 	u64 linear = t->linear_base + t->block->rip + offset;
 
@@ -103,17 +115,17 @@ static u64 linear_at(const struct trans *t, u32 offset)
 /* The lines of the instruction at hand, but for the one that the instruction before it was on. */
 void observe_insn(struct trans *t)
 {
-	u32 end = t->offset + t->insn.len;
+	s32 end = t->offset + t->insn.len;
 
 	if (!(t->mode & MODE_OBSERVE_MEMORY))
 		return;
-	for (u32 offset = t->offset; offset < end;) {
+	for (s32 offset = t->offset; offset < end;) {
 		gpa_t physical = physical_of(t, offset), line = physical & ~(u64)(LINE_SIZE - 1);
 
 		if (line != t->observed_line)
 			fetch_line(t, linear_at(t, offset), physical);
 		t->observed_line = line;
-		offset += LINE_SIZE - (physical & (LINE_SIZE - 1));
+		offset += LINE_SIZE - (s32)(physical & (LINE_SIZE - 1));
 	}
 }
 
@@ -176,24 +188,43 @@ void observe_conditional(struct trans *t, bool taken)
 	on_pattern(t, 0x80, GROUP_CMP, 1, 0);
 	stub = branch_stub(t, taken ? OBSERVE_TAKEN : OBSERVE_NOT_TAKEN,
 			   emit_jcc(&t->e, taken ? CC_S : CC_NS));
-	stub->alone = !(t->mode & (MODE_STEP | MODE_COUNT_MISSES | MODE_OBSERVE_MEMORY));
+	stub->alone = !(t->mode & MODE_STEP);
+	stub->middle = t->scan[t->at].through && taken == t->scan[t->at].inverted;
 	on_pattern(t, 0xc6, 0, 1, taken ? 1 : -2); /* right: sure of it now */
 	add_to_history(t, taken);
 	predicted(t);
 	stub->back = t->e.p;
 }
 
-/* It went the other way, and nobody counts that. */
+/* That has reached a trip. */
+static void missed_at_trip(struct trans *t, const struct observe_stub *stub)
+{
+	if (!stub->middle) {
+		count_reached(t, stub->arg);
+		emit_patch(&t->e, emit_jmp(&t->e), stub->back);
+		return;
+	}
+	stub_place(t, stub);
+	emit_patch(&t->e, emit_call(&t->e), t->eng->observe_trip);
+}
+
+/* It went the other way. */
 static void conditional_missed(struct trans *t, const struct observe_stub *stub)
 {
 	bool taken = stub->desc == OBSERVE_TAKEN;
+	u8 *trip;
 
 	emit_patch(&t->e, stub->from, t->e.p);
 	on_pattern(t, 0xfe, taken ? 0 : 1, 0, 0); /* INC, DEC */
 	add_to_history(t, taken);
 	if (taken && (t->mode & MODE_LBR))
 		lbr_note_miss(t, stub->arg);
+	trip = count_missed(t, taken);
 	emit_patch(&t->e, emit_jmp(&t->e), stub->back);
+	if (!trip)
+		return;
+	emit_patch(&t->e, trip, t->e.p);
+	missed_at_trip(t, stub);
 }
 
 /* The target is in S0, and stays there. */
@@ -266,11 +297,7 @@ void observe_log(struct trans *t, u8 *from)
 static void emit_stub(struct trans *t, const struct observe_stub *stub)
 {
 	emit_patch(&t->e, stub->from, t->e.p);
-	t->places[t->nplaces++] = (struct place){ .host = t->e.p - t->block->code,
-						  .guest = t->places[stub->index].guest,
-						  .next = t->places[stub->index].next,
-						  .len = t->places[stub->index].len,
-						  .index = stub->index };
+	stub_place(t, stub);
 	if (stub->load_arg)
 		emit_mov_imm(&t->e, S1, stub->arg);
 	if (stub->load_arg || stub->arg_in_rax)

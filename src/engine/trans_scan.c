@@ -194,14 +194,20 @@ static bool page_left(const struct trans *t)
 
 /* --- behind branches --- */
 
-#define NOT_BEHIND_BRANCHES \
-	(MODE_STEP | MODE_CUT | MODE_APART | MODE_COUNT_MISSES | MODE_OBSERVE_MEMORY)
+#define NOT_BEHIND_BRANCHES (MODE_STEP | MODE_CUT | MODE_APART)
+
+/* A trip of mispredictions leaves the middle of a block before the branch is recorded. */
+static bool may_go_behind(u32 mode)
+{
+	return (mode & MODE_CODE64) && !(mode & NOT_BEHIND_BRANCHES) &&
+	       !((mode & MODE_COUNT_MISSES) && (mode & MODE_LBR));
+}
 
 /* A direct branch that a block could go on behind. */
 static bool followable(const struct trans *t, const struct scan *s)
 {
-	if (!(t->mode & MODE_CODE64) || (t->mode & NOT_BEHIND_BRANCHES) || s->vector >= 0 ||
-	    !s->insn.is_branch || s->insn.far || s->insn.ops[0].kind != OPERAND_IMM)
+	if (!may_go_behind(t->mode) || s->vector >= 0 || !s->insn.is_branch || s->insn.far ||
+	    s->insn.ops[0].kind != OPERAND_IMM)
 		return false;
 	return s->zi.mnemonic == ZYDIS_MNEMONIC_JMP || s->zi.mnemonic == ZYDIS_MNEMONIC_CALL ||
 	       branch_conditional(t);
