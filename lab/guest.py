@@ -192,7 +192,8 @@ class Guests:
             self.running[key] = Guest(model, cpus=cpus, options=options).__enter__()
             self.running[key].run("perf stat -e instructions true")  # whatever happens only once
             # Linux samples less when samples take long, as here: an experiment wants the periods that it asked for.
-            self.running[key].run("cd /proc/sys/kernel; echo 1000000 >perf_event_max_sample_rate; echo 0 >perf_cpu_time_max_percent")
+            self.running[key].run("cd /proc/sys/kernel; echo 99 >perf_cpu_time_max_percent; echo 1000000 >perf_event_max_sample_rate; "
+                                  "echo 0 >perf_cpu_time_max_percent")
         guest = self.running[key]
         if pmu != "off":
             guest.vpmu("set", f"pmu={pmu}", f"accounting={accounting}")

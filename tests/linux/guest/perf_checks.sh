@@ -5,10 +5,6 @@ cd /tmp || exit 1
 export PAGER=cat
 failures=0
 
-# Time that a busy host takes away in the middle of a sample looks like a dear one: the kernel lowers the rate for good, down to one
-# sample a tick, and an event of 4000 a second that is open by then finds nothing but the tick.
-echo 0 >/proc/sys/kernel/perf_cpu_time_max_percent
-
 fail() {
 	echo "FAILED: ${FUNCNAME[1]}: $*"
 	failures=$((failures + 1))
