@@ -115,20 +115,29 @@ void link_set(struct link *link, struct block *to)
 {
 	link->to = to;
 	link->next_in = to->links_in;
+	link->prev_in = &to->links_in;
+	if (link->next_in)
+		link->next_in->prev_in = &link->next_in;
 	to->links_in = link;
 	patch(link, to->code);
 }
 
 static void unlink_out(struct link *link)
 {
-	struct link **p;
-
 	if (!link->to)
 		return;
-	for (p = &link->to->links_in; *p != link; p = &(*p)->next_in)
-		;
-	*p = link->next_in;
+	*link->prev_in = link->next_in;
+	if (link->next_in)
+		link->next_in->prev_in = link->prev_in;
 	link->to = NULL;
+}
+
+/* It has no target any more, and is to be linked again the next time. */
+static void cut(struct link *link)
+{
+	patch(link, link->stub);
+	link->to = NULL;
+	link->patience = 0;
 }
 
 #define PATIENCE_SHIFT 3
@@ -156,7 +165,7 @@ void links_forget(struct engine *eng)
 			if (!b->link[k].guard || !b->link[k].to)
 				continue;
 			unlink_out(&b->link[k]);
-			patch(&b->link[k], b->link[k].stub);
+			cut(&b->link[k]);
 		}
 	}
 }
@@ -165,10 +174,8 @@ static void unlink_in(struct block *block)
 {
 	struct link *link = block->links_in;
 
-	for (; link; link = link->next_in) {
-		patch(link, link->stub);
-		link->to = NULL;
-	}
+	for (; link; link = link->next_in)
+		cut(link);
 	block->links_in = NULL;
 }
 

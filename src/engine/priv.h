@@ -55,21 +55,24 @@ enum leave {
 	LEAVE_FAULT,	 /* a fault or exit in mid-block; state is complete */
 };
 
+#define NLEAVES (LEAVE_FAULT + 1)
+
 /*
  * A patchable jump out of a block. One to another page is guarded: it is taken only while all that is
  * known of code is as old as when it was linked. Where it is not, as in another address space, the
- * jump cache serves; if that goes on, the link is made anew.
+ * jump cache serves; if that does not know the target either, or goes on for long, the link is made
+ * anew.
  */
 struct link {
 	u8 *site;  /* the displacement, writable view */
 	u8 *guard; /* the number of the generation that it holds for, the same view; NULL: it always does */
 	u8 *stub;  /* where it goes while unlinked */
 	u64 rip;   /* target */
-	u32 apart; /* MODE_APART: the block there is one of that kind */
 	s32 patience; /* how often the guard may still fail before it is linked again */
-	u32 linked;   /* how often it has been */
+	u8 linked;    /* how often it has been, up to a number */
+	bool apart;   /* the block there is one of MODE_APART */
 	struct block *to;
-	struct link *next_in; /* in to->links_in */
+	struct link *next_in, **prev_in; /* in to->links_in */
 };
 
 /* Where an instruction's host code begins; for faults that come by signal or from helpers. */
@@ -228,6 +231,7 @@ struct engine {
 	u64 (*enter)(struct cpu *cpu, const void *code);
 	u8 *look_up; /* writable view: goes where S0 says */
 	u8 *leave, *slow, *share, *commit, *call; /* writable view */
+	u8 *leave_with[NLEAVES], *guard_failed, *jump_missed; /* the same: thunk.c, "Ways out" */
 	u8 *log_full; /* the same */
 	u8 *observe_access, *observe_fetch, *observe_branch, *observe_trip;
 	u64 blocks_made, flushes;

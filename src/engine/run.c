@@ -367,7 +367,7 @@ static void link_to(struct cpu *cpu, struct link *link, u32 mode)
 	 * valid. */
 	if (cpu->code->nwritten || (link->to && !link->guard))
 		return;
-	to = find_block(cpu, mode | link->apart, &fault);
+	to = find_block(cpu, link->apart ? mode | MODE_APART : mode, &fault);
 	if (!to || (to->gpa2 != NO_GPA && !link->guard) ||
 	    cpu->engine->link_epoch != cpu->engine->flushes)
 		return;

@@ -109,8 +109,20 @@ static void make_slow(struct emitter *e, const u8 *finish,
 	emit_ret(e);
 }
 
-/* Jumped to with the address in S0, by a return for which no landing is known. */
-static void make_look_up(struct emitter *e, const u8 *leave)
+static void emit_leave(struct emitter *e, enum leave why, const u8 *leave)
+{
+	emit_mov_imm(e, RAX, why);
+	emit_patch(e, emit_jmp(e), leave);
+}
+
+static void set_rip(struct emitter *e)
+{
+	emit_rm(e, true, OP_MOV_STORE, S0, ea_base(RSP, CPU(rip)));
+}
+
+/* Goes where S0 says, if jump[] knows it. Returns the jump to be patched if not; then S0 is XORed
+ * with the key. */
+static u8 *emit_look_up(struct emitter *e)
 {
 	struct ea entry = { .base = RSP, .index = S1, .scale = 8, .disp = CPU(jump) };
 	u8 *miss;
@@ -122,11 +134,79 @@ static void make_look_up(struct emitter *e, const u8 *leave)
 	miss = emit_jcc(e, CC_NE);
 	entry.disp += offsetof(struct jump_entry, code);
 	emit_insn(e, &(struct enc){ .opcode = 0xff, .reg = 4, .is_mem = true, .ea = entry });
+	return miss;
+}
+
+/* Jumped to with the address in S0, by a return for which no landing is known. */
+static void make_look_up(struct emitter *e, const u8 *leave)
+{
+	u8 *miss = emit_look_up(e);
+
 	emit_patch(e, miss, e->p);
 	emit_rm(e, true, OP_XOR, S0, ea_base(RSP, CPU(jump_key)));
-	emit_rm(e, true, OP_MOV_STORE, S0, ea_base(RSP, CPU(rip)));
-	emit_mov_imm(e, RAX, LEAVE_RETURN);
-	emit_patch(e, emit_jmp(e), leave);
+	set_rip(e);
+	emit_leave(e, LEAVE_RETURN, leave);
+}
+
+/*
+ * Ways out of a block. They are jumped to with the block or link that they are about in RAX, as its
+ * distance from the first: so a way out takes ten bytes of the block.
+ */
+
+static void set_arg(struct emitter *e, const struct engine *eng)
+{
+	emit_mov_imm(e, S0, (u64)(uintptr_t)eng->meta);
+	emit_rr(e, true, OP_ADD, S0, RAX);
+	emit_rm(e, true, OP_MOV_STORE, S0, ea_base(RSP, SPILL(SPILL_ARG)));
+}
+
+/* rip: where in the thing the address is that is next. */
+static void make_leave_with(struct emitter *e, struct engine *eng, enum leave why, s32 rip)
+{
+	eng->leave_with[why] = e->p;
+	set_arg(e, eng);
+	emit_rm(e, true, OP_MOV_LOAD, S0, ea_base(S0, rip));
+	set_rip(e);
+	emit_leave(e, why, eng->leave);
+}
+
+/* For the block that ends with the jump: S0 is what jump[] does not have, XORed with the key. */
+static void make_jump_missed(struct emitter *e, struct engine *eng)
+{
+	eng->jump_missed = e->p;
+	emit_rm(e, true, OP_XOR, S0, ea_base(RSP, CPU(jump_key)));
+	set_rip(e);
+	set_arg(e, eng);
+	emit_leave(e, LEAVE_LOOKUP, eng->leave);
+}
+
+/* For a link: its generation is not the one that it was linked in. */
+static void make_guard_failed(struct emitter *e, struct engine *eng)
+{
+	u8 *enough, *miss;
+
+	eng->guard_failed = e->p;
+	set_arg(e, eng);
+	emit_group1_mem(e, false, GROUP_SUB, ea_base(S0, offsetof(struct link, patience)), 1);
+	emit_rm(e, true, OP_MOV_LOAD, S0, ea_base(S0, offsetof(struct link, rip)));
+	enough = emit_jcc(e, CC_S);
+	miss = emit_look_up(e);
+	emit_patch(e, miss, e->p);
+	emit_rm(e, true, OP_XOR, S0, ea_base(RSP, CPU(jump_key)));
+	emit_patch(e, enough, e->p);
+	set_rip(e);
+	emit_leave(e, LEAVE_LINK, eng->leave);
+}
+
+static void make_ways_out(struct emitter *e, struct engine *eng)
+{
+	make_leave_with(e, eng, LEAVE_COUNTDOWN, offsetof(struct block, rip));
+	make_leave_with(e, eng, LEAVE_ATTENTION, offsetof(struct block, rip));
+	make_leave_with(e, eng, LEAVE_TRIP, offsetof(struct block, rip));
+	make_leave_with(e, eng, LEAVE_HOT, offsetof(struct block, rip));
+	make_leave_with(e, eng, LEAVE_LINK, offsetof(struct link, rip));
+	make_jump_missed(e, eng);
+	make_guard_failed(e, eng);
 }
 
 bool thunks_make(struct engine *eng)
@@ -143,6 +223,7 @@ bool thunks_make(struct engine *eng)
 	make_return(&e);
 	eng->look_up = e.p;
 	make_look_up(&e, eng->leave);
+	make_ways_out(&e, eng);
 	eng->slow = e.p;
 	make_slow(&e, finish, slow_access);
 	eng->share = e.p;

@@ -354,7 +354,7 @@ bool branch_translate(struct trans *t);
 bool stack_translate(struct trans *t);
 bool stack_known(const struct trans *t);
 void block_end_direct(struct trans *t, u64 target);
-void block_link(struct trans *t, u64 target, u8 *site, u32 apart); /* site: a jump to be linked */
+void block_link(struct trans *t, u64 target, u8 *site, bool apart); /* site: a jump to be linked */
 void block_end_indirect(struct trans *t); /* target in S0 */
 void emit_sides(struct trans *t);
 void emit_misses(struct trans *t);
@@ -363,6 +363,8 @@ bool emit_links(struct trans *t); /* false: cache full */
 bool branch_conditional(const struct trans *t);
 u64 branch_target(const struct trans *t);
 void block_leave(struct trans *t, enum leave why, u64 arg, u64 rip);
+/* The same by one of the engine's thunks, for what it takes: a block or link. */
+void block_leave_with(struct trans *t, const u8 *thunk, const void *what);
 void push_value(struct trans *t, struct temp value, u8 size);
 /* MOV [S0], reg or MOV reg, [S0], by the opcode, of a size. */
 struct native native_move(u8 opcode, u8 reg, u8 size);

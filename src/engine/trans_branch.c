@@ -38,6 +38,12 @@ void block_leave(struct trans *t, enum leave why, u64 arg, u64 rip)
 	leave_with(t, why);
 }
 
+void block_leave_with(struct trans *t, const u8 *thunk, const void *what)
+{
+	emit_mov_imm(&t->e, RAX, (const u8 *)what - t->eng->meta);
+	emit_patch(&t->e, emit_jmp(&t->e), thunk);
+}
+
 /* Non-flat code has one linear address for many RIPs: only the dispatcher sorts that out. */
 static bool jump_cache_usable(const struct trans *t)
 {
@@ -87,8 +93,7 @@ void emit_misses(struct trans *t)
 		return;
 	for (u32 i = 0; i < t->nmisses; i++)
 		emit_patch(&t->e, t->misses[i], t->e.p);
-	emit_rm(&t->e, true, OP_XOR, S0, ea_base(RSP, CPU(jump_key)));
-	leave_to_target(t, LEAVE_LOOKUP);
+	block_leave_with(t, t->eng->jump_missed, t->block);
 }
 
 /* May a block begin there that lies on two pages? */
@@ -110,7 +115,7 @@ static bool linkable_guarded(const struct trans *t)
 	return (t->mode & MODE_CODE64) && jump_usable(t->mode) && t->mode == t->block->mode;
 }
 
-void block_link(struct trans *t, u64 target, u8 *site, u32 apart)
+void block_link(struct trans *t, u64 target, u8 *site, bool apart)
 {
 	t->links[t->nlinks++] = (struct link){ .site = site, .rip = target, .apart = apart };
 }
@@ -118,6 +123,17 @@ void block_link(struct trans *t, u64 target, u8 *site, u32 apart)
 static struct ea generation(const struct trans *t)
 {
 	return ea_base(RSP, CPU(jump_generation) + 8 * (s32)mode_space(t->mode));
+}
+
+/* Where a link goes while it has no target. Its own address is filled in when it has one. */
+static u8 *emit_link_stub(struct trans *t, const u8 *thunk)
+{
+	u8 *stub = t->e.p;
+
+	emit_u8(&t->e, 0xb8); /* MOV EAX, imm32 */
+	emit_u32(&t->e, 0);
+	emit_patch(&t->e, emit_jmp(&t->e), thunk);
+	return stub;
 }
 
 static void end_guarded(struct trans *t, u64 target)
@@ -131,13 +147,13 @@ static void end_guarded(struct trans *t, u64 target)
 					.imm_len = 4 });
 	*link = (struct link){ .rip = target, .guard = t->e.p - 4 };
 	link->site = emit_jcc(&t->e, CC_E);
-	link->stub = emit_jmp(&t->e);
+	link->stub = emit_link_stub(t, t->eng->guard_failed);
 }
 
 void block_end_direct(struct trans *t, u64 target)
 {
 	if (linkable(t, target)) {
-		block_link(t, target, emit_jmp(&t->e), 0);
+		block_link(t, target, emit_jmp(&t->e), false);
 		return;
 	}
 	if (linkable_guarded(t)) {
@@ -148,40 +164,22 @@ void block_end_direct(struct trans *t, u64 target)
 	block_end_indirect(t);
 }
 
-/* Its generation is not the one that it was linked in. */
-static u8 *emit_guard_failed(struct trans *t, const struct link *link)
-{
-	u8 *enough;
-
-	emit_patch(&t->e, link->stub, t->e.p);
-	emit_mov_imm(&t->e, S0, (u64)(uintptr_t)&link->patience);
-	emit_group1_mem(&t->e, false, GROUP_SUB, ea_base(S0, 0), 1);
-	enough = emit_jcc(&t->e, CC_S);
-	emit_mov_imm(&t->e, S0, link->rip);
-	block_end_indirect(t);
-	return enough;
-}
-
-/* The stubs of the links, behind the block. */
+/* The links live as long as the block; the stubs of those that need none in line are behind it. */
 bool emit_links(struct trans *t)
 {
 	struct block *b = t->block;
 
-	t->mode = b->mode; /* of the code that was linked, whatever came behind */
 	b->nlinks = t->nlinks;
 	b->link = cache_alloc(t->eng, t->nlinks * sizeof(*b->link));
 	for (u32 i = 0; b->link && i < b->nlinks; i++) {
 		struct link *link = &b->link[i];
-		u8 *enough = NULL;
 
 		*link = t->links[i];
-		if (link->guard)
-			enough = emit_guard_failed(t, link);
-		if (enough)
-			emit_patch(&t->e, enough, t->e.p);
-		link->stub = t->e.p;
+		if (!link->guard)
+			link->stub = emit_link_stub(t, t->eng->leave_with[LEAVE_LINK]);
 		emit_patch(&t->e, link->site, link->stub);
-		block_leave(t, LEAVE_LINK, (u64)(uintptr_t)link, link->rip);
+		if (!t->e.full)
+			*(u32_unaligned *)(link->stub + 1) = (u8 *)link - t->eng->meta;
 	}
 	return b->link;
 }
@@ -220,7 +218,7 @@ static void end_conditional(struct trans *t, u8 cc, u64 target)
 
 	if (linkable(t, target) &&
 	    !(t->mode & (MODE_OBSERVE_BRANCHES | MODE_LBR)) && !count_ways(t)) {
-		block_link(t, target, taken, 0);
+		block_link(t, target, taken, false);
 		block_end_direct(t, trans_next_rip(t));
 		return;
 	}

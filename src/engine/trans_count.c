@@ -266,7 +266,7 @@ bool count_end_block(struct trans *t)
 	emit_patch(&t->e, emit_jmp(&t->e), t->count_back);
 	if (t->trip_from) {
 		emit_patch(&t->e, t->trip_from, t->e.p);
-		block_leave(t, LEAVE_TRIP, (u64)(uintptr_t)t->block, t->block->rip);
+		block_leave_with(t, t->eng->leave_with[LEAVE_TRIP], t->block);
 	}
 	return keep_weights(t);
 }

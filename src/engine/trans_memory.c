@@ -272,7 +272,7 @@ static void emit_group_stub(struct trans *t, const struct stub *stub)
 	t->recipe_id = stub->recipe;
 	flags_cook(t);
 	count_give_back(t, stub->index);
-	block_link(t, t->block->rip + t->places[stub->index].guest, emit_jmp(&t->e), MODE_APART);
+	block_link(t, t->block->rip + t->places[stub->index].guest, emit_jmp(&t->e), true);
 }
 
 static void emit_stub(struct trans *t, const struct stub *stub)

@@ -43,16 +43,12 @@ static void emit_head(struct trans *t, u8 **count, u8 **jumps)
 
 static void emit_head_exits(struct trans *t, u8 **jumps)
 {
-	u64 block = (u64)(uintptr_t)t->block;
+	static const enum leave why[] = { LEAVE_COUNTDOWN, LEAVE_ATTENTION, LEAVE_HOT };
 
-	emit_patch(&t->e, jumps[0], t->e.p);
-	block_leave(t, LEAVE_COUNTDOWN, block, t->block->rip);
-	emit_patch(&t->e, jumps[1], t->e.p);
-	block_leave(t, LEAVE_ATTENTION, block, t->block->rip);
-	if (!jumps[2])
-		return;
-	emit_patch(&t->e, jumps[2], t->e.p);
-	block_leave(t, LEAVE_HOT, block, t->block->rip);
+	for (u32 i = 0; i < ARRAY_SIZE(why) && jumps[i]; i++) {
+		emit_patch(&t->e, jumps[i], t->e.p);
+		block_leave_with(t, t->eng->leave_with[why[i]], t->block);
+	}
 }
 
 static u32 memory_rw(const struct operand *op)
