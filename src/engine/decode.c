@@ -7,9 +7,6 @@
 
 #include "cpu/mode.h"
 
-#define DECODE_MODES \
-	(MODE_CODE32 | MODE_CODE64 | MODE_STACK32 | MODE_PROT | DECODE_NO_TZCNT | DECODE_NO_LZCNT)
-
 static ZydisMachineMode machine_mode(u32 mode)
 {
 	if (mode & MODE_CODE64)

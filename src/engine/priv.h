@@ -195,6 +195,7 @@ struct engine {
 	struct block **by_address; /* blocks in order of code address */
 	u32 *begins;		   /* where the code of each begins: an array to search in */
 	struct block **by_hash;	   /* BLOCK_HASHES chains */
+	struct decoder *decoder;   /* trans_decode.c */
 	u32 nblocks;
 	struct fetch_entry fetch[FETCH_CACHE];
 

@@ -12,6 +12,7 @@
 
 #include <Zydis/Zydis.h>
 
+#include "engine/decode.h"
 #include "engine/priv.h"
 #include "engine/recipe.h"
 
@@ -58,6 +59,58 @@ struct native {
 	s8 rsp_delta; /* the guest's RSP moves by this when the instruction succeeds */
 };
 
+/*
+ * What is known of an instruction whatever its displacement, its immediate and its address are:
+ * trans_decode.c.
+ */
+struct decoded {
+	u64 head; /* the bytes in front of these */
+	u32 mode;
+	u32 next;	/* of the same bucket: number in decoder->entry, from 1 */
+	u8 head_length; /* 0: this is known of one instruction only */
+	u8 disp_at, disp_size, imm_at, imm_size; /* in bytes */
+	bool imm_signed;
+	bool from_rip; /* the displacement counts from the next instruction */
+	bool legacy;   /* encoding */
+	u8 opcode, map; /* ZydisOpcodeMap */
+	u8 category, isa_set; /* Zydis' */
+	bool rex_b, rex_w;
+	/* What follows is found out when it is first met: learn() of trans_scan.c. The flags are masks
+	 * of FL_ARITH. */
+	bool known;
+	bool may_fault, stores, quiet; /* as in struct scan */
+	bool system;		       /* system_candidate() */
+	bool plain;		       /* translated as it is, whatever the mode */
+	bool native;		       /* native_build() knows it */
+	u8 unit;		       /* gate_unit() */
+	u16 reads, writes, keeps;
+	u16 regs_written;
+	struct native as_native;
+	struct insn insn; /* the one that was decoded */
+};
+
+#define DECODED_BITS 13
+#define DECODED_MAX  12288
+
+/* Of one processor. */
+struct decoder {
+	u32 bucket[1u << DECODED_BITS];
+	u32 n, nonce; /* how many there are of the following */
+	struct decoded once[BLOCK_INSNS + 1]; /* instructions of the block that are not remembered */
+	struct decoded entry[DECODED_MAX];
+	struct decoded nothing; /* is known of what is no instruction */
+	/* The last that was decoded and not just remembered. */
+	ZydisDecodedInstruction zi;
+	ZydisDecodedOperand zops[ZYDIS_MAX_OPERAND_COUNT];
+};
+
+/* Before a block of so many instructions: what has been decoded stays where it is until the next
+ * block. */
+void decoder_make_room(struct decoder *decoder, u32 insns);
+/* As decode_insn(), which it saves most of the time. */
+enum decode_result decoder_decode(struct decoder *decoder, const u8 *bytes, u32 n, u64 rip, u32 mode,
+				  struct insn *insn, struct decoded **which);
+
 /* A slow path to be emitted behind the block. */
 struct stub {
 	struct native op;
@@ -94,8 +147,7 @@ struct observe_stub {
  */
 struct scan {
 	struct insn insn;
-	ZydisDecodedInstruction zi;
-	ZydisDecodedOperand zops[ZYDIS_MAX_OPERAND_COUNT];
+	struct decoded *decoded;
 	u64 rip;
 	s32 offset;	/* from the block's first byte */
 	int vector;	/* raised instead of executing it, or -1 */
@@ -201,8 +253,9 @@ struct trans {
 
 	struct source source;
 	struct insn insn;
-	ZydisDecodedInstruction zi;
-	ZydisDecodedOperand zops[ZYDIS_MAX_OPERAND_COUNT];
+	struct decoded *decoded;
+	const ZydisDecodedInstruction *zi; /* as long as it is not known */
+	const ZydisDecodedOperand *zops;
 
 	u8 *count_from;	      /* the jump to the code that counts; NULL: none */
 	u8 *trip_from;	      /* the jump for a block that would reach a trip */
@@ -246,6 +299,7 @@ bool scan_could_go_on(const struct trans *t); /* if the block were a hot one */
 void scan_select(struct trans *t, u32 i); /* makes it the instruction at hand */
 
 /* trans_flags.c */
+void flags_learn(const struct trans *t, struct decoded *d); /* of the instruction at hand */
 void flags_classify(const struct trans *t, struct scan *s);
 void flags_analyse(struct trans *t); /* of the block */
 void flags_keep(struct trans *t);    /* before the host's flags are destroyed: saves them if they matter */
@@ -281,10 +335,10 @@ void share_keep(struct trans *t, struct native *n);
 
 /* trans_native.c */
 void native_emit(struct trans *t, const struct native *n);
-bool native_build(struct trans *t, struct native *n); /* false: not one that can be renamed */
+bool native_build(const struct trans *t, struct native *n); /* false: not one that can be renamed */
+void native_learn(const struct trans *t, struct decoded *d);
 void native_flags(const struct trans *t, struct native *n); /* behind flags_analyse() */
 struct temp temp_guest(u8 guest, u8 host, bool load, bool store);
-bool native_allowed(const struct trans *t);
 /* Moves a guest register of `size` bytes (zero-extended) into a host register, and back. */
 void guest_get(struct trans *t, u8 guest, u8 host);
 void guest_set(struct trans *t, u8 guest, u8 host, u8 size);
@@ -335,19 +389,21 @@ bool return_jump(struct trans *t, u32 popped); /* a return to S0 has; false: not
 
 /* trans_gate.c: may this instruction be executed now? Returns the vector to raise, or -1. */
 int gate_vector(const struct trans *t);
+u8 gate_unit(const struct trans *t); /* for struct decoded */
 
 /* trans_system.c */
 bool system_translate(struct trans *t);		  /* whether it knew the instruction */
 bool system_ends_before(const struct trans *t);	  /* must the instruction begin a block? */
 /* May system_translate() know it? */
-bool system_candidate(const struct trans *t, const struct insn *insn);
+bool system_candidate(const struct trans *t, const struct decoded *d);
+bool system_learn(const struct insn *insn); /* for struct decoded */
 void system_shadow_ends(struct trans *t);
 
 /* translate.c: an instruction that does nothing. */
 bool does_nothing(const struct trans *t);
 
-/* translate.c: may the block go on behind the instruction at hand? If not, C executes it. */
-bool translatable(struct trans *t);
+/* translate.c: can the instruction at hand be translated in any mode? */
+bool translatable(const struct trans *t);
 
 /* trans_branch.c, trans_stack.c: each returns whether it knew the instruction. */
 bool branch_translate(struct trans *t);

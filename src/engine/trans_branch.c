@@ -265,7 +265,7 @@ static void jcc_through(struct trans *t, const struct scan *s)
 {
 	flags_restore(t);
 	t->sides[t->nsides++] =
-		(struct side){ .site = emit_jcc(&t->e, (t->zi.opcode & 0xf) ^ s->inverted),
+		(struct side){ .site = emit_jcc(&t->e, (t->decoded->opcode & 0xf) ^ s->inverted),
 			       .target = s->side,
 			       .flags = t->flags,
 			       .index = t->index };
@@ -301,7 +301,7 @@ static void jcc(struct trans *t)
 	}
 	flags_restore(t);
 	flags_save(t);
-	end_conditional(t, t->zi.opcode & 0xf, branch_target(t));
+	end_conditional(t, t->decoded->opcode & 0xf, branch_target(t));
 }
 
 /* LOOP, LOOPE, LOOPNE, JrCXZ: the flags are not changed, so ours are put away first. */
@@ -476,15 +476,15 @@ static void ret(struct trans *t)
 
 bool branch_conditional(const struct trans *t)
 {
-	return (t->zi.opcode_map == ZYDIS_OPCODE_MAP_DEFAULT && (t->zi.opcode & 0xf0) == 0x70) ||
-	       (t->zi.opcode_map == ZYDIS_OPCODE_MAP_0F && (t->zi.opcode & 0xf0) == 0x80);
+	return (t->decoded->map == ZYDIS_OPCODE_MAP_DEFAULT && (t->decoded->opcode & 0xf0) == 0x70) ||
+	       (t->decoded->map == ZYDIS_OPCODE_MAP_0F && (t->decoded->opcode & 0xf0) == 0x80);
 }
 
 bool branch_translate(struct trans *t)
 {
 	if (t->insn.far)
 		return false;
-	switch (t->zi.mnemonic) {
+	switch (t->insn.mnemonic) {
 	case ZYDIS_MNEMONIC_JMP:
 		jmp(t);
 		return true;
@@ -497,7 +497,7 @@ bool branch_translate(struct trans *t)
 	case ZYDIS_MNEMONIC_LOOP:
 	case ZYDIS_MNEMONIC_LOOPE:
 	case ZYDIS_MNEMONIC_LOOPNE:
-		loop(t, t->zi.mnemonic);
+		loop(t, t->insn.mnemonic);
 		return true;
 	case ZYDIS_MNEMONIC_JCXZ:
 	case ZYDIS_MNEMONIC_JECXZ:

@@ -26,13 +26,13 @@ static retire_wanted branch_classes(const struct trans *t)
 		return 0;
 	if (t->insn.far)
 		return FAR_TAKEN;
-	switch (t->zi.meta.category) {
+	switch (t->zi->meta.category) {
 	case ZYDIS_CATEGORY_COND_BR:
 		return RETIRE_BIT(RETIRE_CONDITIONAL);
 	case ZYDIS_CATEGORY_CALL:
 		return RETIRE_BIT(RETIRE_CALLS) | NEAR_TAKEN | indirect;
 	case ZYDIS_CATEGORY_RET: /* IRET is one of them */
-		return t->zi.mnemonic == ZYDIS_MNEMONIC_RET
+		return t->insn.mnemonic == ZYDIS_MNEMONIC_RET
 			       ? RETIRE_BIT(RETIRE_RETURNS) | NEAR_TAKEN
 			       : FAR_TAKEN;
 	case ZYDIS_CATEGORY_UNCOND_BR:
@@ -48,7 +48,7 @@ static retire_wanted memory_classes(const struct trans *t)
 {
 	bool load = false, store = false;
 
-	switch (t->zi.meta.category) {
+	switch (t->zi->meta.category) {
 	case ZYDIS_CATEGORY_NOP:
 	case ZYDIS_CATEGORY_WIDENOP:
 	case ZYDIS_CATEGORY_PREFETCH:
@@ -56,7 +56,7 @@ static retire_wanted memory_classes(const struct trans *t)
 	default:
 		break;
 	}
-	for (u32 i = 0; i < t->zi.operand_count; i++) {
+	for (u32 i = 0; i < t->zi->operand_count; i++) {
 		const ZydisDecodedOperand *op = &t->zops[i];
 
 		if (op->type != ZYDIS_OPERAND_TYPE_MEMORY || op->mem.type == ZYDIS_MEMOP_TYPE_AGEN)
@@ -72,7 +72,7 @@ static retire_wanted memory_classes(const struct trans *t)
 /* The static model of docs/model.md: what an instruction costs, whatever came before it. */
 static u8 static_cycles(const struct trans *t)
 {
-	switch (t->zi.mnemonic) {
+	switch (t->insn.mnemonic) {
 	case ZYDIS_MNEMONIC_DIV:
 	case ZYDIS_MNEMONIC_IDIV:
 		return 16;
@@ -82,7 +82,7 @@ static u8 static_cycles(const struct trans *t)
 	default:
 		break;
 	}
-	switch (t->zi.meta.category) {
+	switch (t->zi->meta.category) {
 	case ZYDIS_CATEGORY_X87_ALU:
 	case ZYDIS_CATEGORY_STRINGOP:
 	case ZYDIS_CATEGORY_SEMAPHORE:

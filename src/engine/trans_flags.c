@@ -140,7 +140,7 @@ static bool clears_af(ZydisMnemonic m)
 /* A count of 0 leaves the flags alone. */
 static bool may_keep_flags(const struct trans *t)
 {
-	u8 category = t->zi.meta.category;
+	u8 category = t->zi->meta.category;
 
 	return category == ZYDIS_CATEGORY_SHIFT || category == ZYDIS_CATEGORY_ROTATE;
 }
@@ -159,13 +159,13 @@ static struct recipe recipe_of(const struct trans *t)
 
 	if (!plain_register(a) || !(t->insn.nops == 2))
 		return r;
-	switch (t->zi.mnemonic) {
+	switch (t->insn.mnemonic) {
 	case ZYDIS_MNEMONIC_AND:
 	case ZYDIS_MNEMONIC_OR:
 	case ZYDIS_MNEMONIC_XOR:
 		r.kind = RECIPE_AND;
 		r.b = r.a;
-		if (same && t->zi.mnemonic == ZYDIS_MNEMONIC_XOR)
+		if (same && t->insn.mnemonic == ZYDIS_MNEMONIC_XOR)
 			r.a = r.b = NO_REG; /* 0 */
 		return r;
 	default:
@@ -179,7 +179,7 @@ static struct recipe recipe_of(const struct trans *t)
 	} else if (!plain_register(b)) {
 		return r;
 	}
-	switch (t->zi.mnemonic) {
+	switch (t->insn.mnemonic) {
 	case ZYDIS_MNEMONIC_CMP:
 		r.kind = RECIPE_COMPARE;
 		break;
@@ -203,23 +203,31 @@ static struct recipe recipe_of(const struct trans *t)
  * that our own code left behind, or two runs would differ. So do all of a shift, whose count may be
  * 0.
  */
+void flags_learn(const struct trans *t, struct decoded *d)
+{
+	const ZydisAccessedFlags *f = t->zi->cpu_flags;
+
+	d->reads = d->writes = d->keeps = 0;
+	if (!f)
+		return;
+	d->reads = f->tested & FL_ARITH;
+	d->writes = (f->modified | f->set_0 | f->set_1) & FL_ARITH;
+	if (clears_af(t->insn.mnemonic))
+		d->writes |= FL_AF;
+	d->keeps = d->writes || (f->undefined & FL_ARITH) ? FL_ARITH & ~d->writes : 0;
+	if (may_keep_flags(t))
+		d->keeps = FL_ARITH;
+}
+
 void flags_classify(const struct trans *t, struct scan *s)
 {
-	const ZydisAccessedFlags *f = t->zi.cpu_flags;
-	bool all = s->ends || system_candidate(t, &t->insn);
+	const struct decoded *d = t->decoded;
+	bool all = s->ends || system_candidate(t, d);
 
 	s->recipe = recipe_of(t);
-	s->reads = all ? FL_ARITH : 0;
-	s->writes = s->keeps = 0;
-	if (!f || all)
-		return;
-	s->reads |= f->tested & FL_ARITH;
-	s->writes = (f->modified | f->set_0 | f->set_1) & FL_ARITH;
-	if (clears_af(t->zi.mnemonic))
-		s->writes |= FL_AF;
-	s->keeps = s->writes || (f->undefined & FL_ARITH) ? FL_ARITH & ~s->writes : 0;
-	if (may_keep_flags(t))
-		s->keeps = FL_ARITH;
+	s->reads = all ? FL_ARITH : d->reads;
+	s->writes = all ? 0 : d->writes;
+	s->keeps = all ? 0 : d->keeps;
 }
 
 /* Backwards from the end, where they are all needed. */

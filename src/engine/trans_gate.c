@@ -63,7 +63,7 @@ static const u8 isa_features[ZYDIS_ISA_SET_MAX_VALUE + 1] = {
 
 static bool feature_missing(const struct trans *t)
 {
-	u8 feature = isa_features[t->zi.meta.isa_set];
+	u8 feature = isa_features[t->decoded->isa_set];
 
 	return feature && !cpu_has(t->cpu, feature - 1);
 }
@@ -82,17 +82,17 @@ static bool has_operand(const struct trans *t, enum reg_class cls)
 
 enum unit { UNIT_NONE, UNIT_X87, UNIT_WAIT, UNIT_MMX, UNIT_SSE, UNIT_AVX };
 
-static enum unit unit_of(const struct trans *t)
+u8 gate_unit(const struct trans *t)
 {
-	if (t->zi.encoding == ZYDIS_INSTRUCTION_ENCODING_VEX &&
-	    t->zi.meta.category != ZYDIS_CATEGORY_BMI1 &&
-	    t->zi.meta.category != ZYDIS_CATEGORY_BMI2)
+	if (t->zi->encoding == ZYDIS_INSTRUCTION_ENCODING_VEX &&
+	    t->zi->meta.category != ZYDIS_CATEGORY_BMI1 &&
+	    t->zi->meta.category != ZYDIS_CATEGORY_BMI2)
 		return UNIT_AVX;
-	if (t->zi.mnemonic == ZYDIS_MNEMONIC_FWAIT)
+	if (t->insn.mnemonic == ZYDIS_MNEMONIC_FWAIT)
 		return UNIT_WAIT;
-	if (t->zi.mnemonic == ZYDIS_MNEMONIC_FISTTP) /* Zydis counts it among SSE3 */
+	if (t->insn.mnemonic == ZYDIS_MNEMONIC_FISTTP) /* Zydis counts it among SSE3 */
 		return UNIT_X87;
-	switch (t->zi.meta.isa_set) {
+	switch (t->zi->meta.isa_set) {
 	case ZYDIS_ISA_SET_X87:
 	case ZYDIS_ISA_SET_FCMOV:
 		return UNIT_X87;
@@ -103,7 +103,7 @@ static enum unit unit_of(const struct trans *t)
 	}
 	if (has_operand(t, REG_VEC))
 		return UNIT_SSE;
-	if (has_operand(t, REG_MMX) || t->zi.mnemonic == ZYDIS_MNEMONIC_EMMS)
+	if (has_operand(t, REG_MMX) || t->insn.mnemonic == ZYDIS_MNEMONIC_EMMS)
 		return UNIT_MMX;
 	return UNIT_NONE;
 }
@@ -138,7 +138,7 @@ static bool unit_unavailable(enum unit unit, u32 mode)
 
 int gate_vector(const struct trans *t)
 {
-	enum unit unit = unit_of(t);
+	enum unit unit = t->decoded->unit;
 
 	if (feature_missing(t) || unit_undefined(unit, t->mode))
 		return VEC_UD;

@@ -95,16 +95,16 @@ static bool mnemonic_native(ZydisMnemonic mnemonic)
 	}
 }
 
-bool native_allowed(const struct trans *t)
+static bool allowed(const struct trans *t)
 {
-	ZydisInstructionEncoding encoding = t->zi.encoding;
+	ZydisInstructionEncoding encoding = t->zi->encoding;
 
 	if (encoding != ZYDIS_INSTRUCTION_ENCODING_LEGACY &&
 	    encoding != ZYDIS_INSTRUCTION_ENCODING_VEX)
 		return false;
-	if (mnemonic_native(t->zi.mnemonic))
+	if (mnemonic_native(t->insn.mnemonic))
 		return true;
-	return category_native(t->zi.meta.category) && !mnemonic_excluded(t->zi.mnemonic);
+	return category_native(t->zi->meta.category) && !mnemonic_excluded(t->insn.mnemonic);
 }
 
 struct temp temp_guest(u8 guest, u8 host, bool load, bool store)
@@ -264,7 +264,7 @@ static u8 rename(struct native *n, const struct operand *op, bool must_load)
 /* Hidden operands: false for what only C code can do. */
 static bool implicit_operands(const struct trans *t, struct native *n)
 {
-	for (u32 i = 0; i < t->zi.operand_count; i++) {
+	for (u32 i = 0; i < t->zi->operand_count; i++) {
 		const ZydisDecodedOperand *op = &t->zops[i];
 		bool implied = op->encoding == ZYDIS_OPERAND_ENCODING_NONE;
 		ZydisRegister reg = op->reg.value;
@@ -300,25 +300,25 @@ static bool operand_prefix(const struct trans *t, bool selects)
 {
 	if (selects || (t->mode & (MODE_CODE32 | MODE_CODE64)))
 		return selects || (t->insn.prefixes & PREFIX_66);
-	return t->zi.operand_width == 16 && !has_vector_operand(t);
+	return t->zi->operand_width == 16 && !has_vector_operand(t);
 }
 
 static void legacy_fields(const struct trans *t, struct enc *x)
 {
 	bool selects_66 = false;
 
-	for (u32 i = 0; i < t->zi.raw.prefix_count; i++) {
-		u8 value = t->zi.raw.prefixes[i].value;
-		bool selects = t->zi.raw.prefixes[i].type == ZYDIS_PREFIX_TYPE_MANDATORY;
+	for (u32 i = 0; i < t->zi->raw.prefix_count; i++) {
+		u8 value = t->zi->raw.prefixes[i].value;
+		bool selects = t->zi->raw.prefixes[i].type == ZYDIS_PREFIX_TYPE_MANDATORY;
 
 		selects_66 |= selects && value == 0x66;
 		if (selects && (value == 0xf2 || value == 0xf3))
 			x->rep = value;
 	}
 	x->p66 = operand_prefix(t, selects_66);
-	x->lock = !!(t->zi.attributes & ZYDIS_ATTRIB_HAS_LOCK);
-	x->w = (t->mode & MODE_CODE64) && t->zi.raw.rex.W;
-	x->map = t->zi.opcode_map;
+	x->lock = !!(t->zi->attributes & ZYDIS_ATTRIB_HAS_LOCK);
+	x->w = (t->mode & MODE_CODE64) && t->zi->raw.rex.W;
+	x->map = t->zi->opcode_map;
 }
 
 /* VEX.W widens general registers, and memory in their place, in 64-bit code only. */
@@ -326,7 +326,7 @@ static bool vex_w_ignored(const struct trans *t)
 {
 	if (t->mode & MODE_CODE64)
 		return false;
-	switch (t->zi.mnemonic) {
+	switch (t->insn.mnemonic) {
 	case ZYDIS_MNEMONIC_VCVTSI2SS:
 	case ZYDIS_MNEMONIC_VCVTSI2SD:
 	case ZYDIS_MNEMONIC_VMOVD:
@@ -343,32 +343,38 @@ static bool vex_w_ignored(const struct trans *t)
 static void vex_fields(const struct trans *t, struct enc *x)
 {
 	x->vex = true;
-	x->w = t->zi.raw.vex.W && !vex_w_ignored(t);
-	x->vex_l = t->zi.raw.vex.L;
-	x->vex_pp = t->zi.raw.vex.pp;
-	x->map = t->zi.raw.vex.m_mmmm;
+	x->w = t->zi->raw.vex.W && !vex_w_ignored(t);
+	x->vex_l = t->zi->raw.vex.L;
+	x->vex_pp = t->zi->raw.vex.pp;
+	x->map = t->zi->raw.vex.m_mmmm;
 }
 
 static bool has_is4(const struct trans *t)
 {
-	for (u32 i = 0; i < t->zi.operand_count; i++)
+	for (u32 i = 0; i < t->zi->operand_count; i++)
 		if (t->zops[i].encoding == ZYDIS_OPERAND_ENCODING_IS4)
 			return true;
 	return false;
 }
 
+/* They end the instruction. */
+static u64 immediate_of(const struct trans *t, u32 len)
+{
+	u64 imm = 0;
+
+	for (u32 i = 0; i < len; i++)
+		imm |= (u64)t->insn.bytes[t->insn.len - len + i] << (8 * i);
+	return imm;
+}
+
 static void immediate_fields(const struct trans *t, struct enc *x)
 {
-	u32 len = t->zi.raw.imm[0].size / 8, offset = t->zi.raw.imm[0].offset;
+	bool is4 = has_is4(t);
 
-	if (has_is4(t)) { /* a register in the last byte; of eight outside 64-bit code */
-		x->imm_len = 1;
-		x->imm = t->insn.bytes[t->insn.len - 1] & (t->mode & MODE_CODE64 ? 0xff : 0x7f);
-		return;
-	}
-	x->imm_len = len + t->zi.raw.imm[1].size / 8;
-	for (u32 i = 0; i < x->imm_len; i++)
-		x->imm |= (u64)t->insn.bytes[offset + i] << (8 * i);
+	x->imm_len = is4 ? 1 : t->zi->raw.imm[0].size / 8 + t->zi->raw.imm[1].size / 8;
+	x->imm = immediate_of(t, x->imm_len);
+	if (is4 && !(t->mode & MODE_CODE64)) /* a register: one of eight */
+		x->imm &= 0x7f;
 }
 
 /* Instruction forms that name the accumulator or a register in the opcode byte, turned into ModRM
@@ -376,7 +382,7 @@ static void immediate_fields(const struct trans *t, struct enc *x)
 static void short_forms(const struct trans *t, struct native *n)
 {
 	struct enc *x = &n->x;
-	u8 op = t->zi.opcode;
+	u8 op = t->zi->opcode;
 
 	if (x->vex || x->map != MAP_ONE)
 		return;
@@ -392,7 +398,7 @@ static void short_forms(const struct trans *t, struct native *n)
 		x->opcode = 0xf6 | (op & 1);
 		x->rm = HOST_GUEST_RAX;
 		x->no_modrm = false;
-	} else if ((op & 0xf8) == 0x90 && t->zi.mnemonic == ZYDIS_MNEMONIC_XCHG) { /* XCHG eAX, r */
+	} else if ((op & 0xf8) == 0x90 && t->insn.mnemonic == ZYDIS_MNEMONIC_XCHG) { /* XCHG eAX, r */
 		x->opcode = 0x87;
 		x->reg = HOST_GUEST_RAX;
 		x->no_modrm = false;
@@ -423,19 +429,19 @@ static bool keeps_destination(ZydisMnemonic m)
  * host's. */
 static bool same_in_memory(const struct trans *t)
 {
-	switch (t->zi.meta.category) {
+	switch (t->zi->meta.category) {
 	case ZYDIS_CATEGORY_BINARY:
 	case ZYDIS_CATEGORY_LOGICAL:
 	case ZYDIS_CATEGORY_SHIFT:
 	case ZYDIS_CATEGORY_ROTATE:
 	case ZYDIS_CATEGORY_CMOV:
 	case ZYDIS_CATEGORY_SETCC:
-		return t->zi.encoding == ZYDIS_INSTRUCTION_ENCODING_LEGACY;
+		return t->zi->encoding == ZYDIS_INSTRUCTION_ENCODING_LEGACY;
 	case ZYDIS_CATEGORY_DATAXFER:
-		return t->zi.mnemonic == ZYDIS_MNEMONIC_MOV ||
-		       t->zi.mnemonic == ZYDIS_MNEMONIC_MOVZX ||
-		       t->zi.mnemonic == ZYDIS_MNEMONIC_MOVSX ||
-		       t->zi.mnemonic == ZYDIS_MNEMONIC_MOVSXD;
+		return t->insn.mnemonic == ZYDIS_MNEMONIC_MOV ||
+		       t->insn.mnemonic == ZYDIS_MNEMONIC_MOVZX ||
+		       t->insn.mnemonic == ZYDIS_MNEMONIC_MOVSX ||
+		       t->insn.mnemonic == ZYDIS_MNEMONIC_MOVSXD;
 	default:
 		return false;
 	}
@@ -457,7 +463,7 @@ static bool place_register(const struct trans *t, struct native *n, u32 i)
 {
 	const ZydisDecodedOperand *zop = &t->zops[i];
 	const struct operand *op = &t->insn.ops[i];
-	bool must_load = keeps_destination(t->zi.mnemonic) ||
+	bool must_load = keeps_destination(t->insn.mnemonic) ||
 			 (zop->actions & ZYDIS_OPERAND_ACTION_CONDWRITE);
 	u8 host;
 
@@ -490,11 +496,11 @@ static void base_fields(const struct trans *t, struct native *n)
 {
 	struct enc *x = &n->x;
 
-	x->opcode = t->zi.opcode;
-	x->no_modrm = !(t->zi.attributes & ZYDIS_ATTRIB_HAS_MODRM);
-	x->reg = t->zi.raw.modrm.reg;
-	x->rm = x->no_modrm ? 0 : t->zi.raw.modrm.rm;
-	for (u32 i = 0; x->no_modrm && i < t->zi.operand_count; i++)
+	x->opcode = t->zi->opcode;
+	x->no_modrm = !(t->zi->attributes & ZYDIS_ATTRIB_HAS_MODRM);
+	x->reg = t->zi->raw.modrm.reg;
+	x->rm = x->no_modrm ? 0 : t->zi->raw.modrm.rm;
+	for (u32 i = 0; x->no_modrm && i < t->zi->operand_count; i++)
 		if (t->zops[i].encoding == ZYDIS_OPERAND_ENCODING_OPCODE)
 			x->opcode &= ~7;
 	for (u32 i = 0; i < t->insn.nops; i++)
@@ -504,11 +510,11 @@ static void base_fields(const struct trans *t, struct native *n)
 }
 
 /* insn.ops[i] and zops[i] are the same operand: both list the visible ones first. */
-bool native_build(struct trans *t, struct native *n)
+static bool build(const struct trans *t, struct native *n)
 {
 	*n = (struct native){ 0 };
 	base_fields(t, n);
-	if (t->zi.encoding == ZYDIS_INSTRUCTION_ENCODING_VEX)
+	if (t->zi->encoding == ZYDIS_INSTRUCTION_ENCODING_VEX)
 		vex_fields(t, &n->x);
 	else
 		legacy_fields(t, &n->x);
@@ -526,6 +532,21 @@ bool native_build(struct trans *t, struct native *n)
 			return false;
 	}
 	return true;
+}
+
+void native_learn(const struct trans *t, struct decoded *d)
+{
+	d->native = allowed(t) && build(t, &d->as_native);
+}
+
+bool native_build(const struct trans *t, struct native *n)
+{
+	const struct decoded *d = t->decoded;
+
+	*n = d->as_native;
+	if (n->x.imm_len && d->head_length)
+		n->x.imm = immediate_of(t, n->x.imm_len);
+	return d->native;
 }
 
 void native_flags(const struct trans *t, struct native *n)

@@ -4,10 +4,7 @@
  * instruction by itself is found here; what depends on those behind it is found by flags_analyse()
  * before anything is emitted.
  */
-#include "engine/decode.h"
 #include "engine/trans.h"
-
-#include <string.h>
 
 void scan_select(struct trans *t, u32 i)
 {
@@ -17,8 +14,7 @@ void scan_select(struct trans *t, u32 i)
 	t->rip = s->rip;
 	t->offset = s->offset;
 	t->insn = s->insn;
-	t->zi = s->zi;
-	memcpy(t->zops, s->zops, s->zi.operand_count * sizeof(t->zops[0]));
+	t->decoded = s->decoded;
 }
 
 static u16 register_bit(ZydisRegister reg)
@@ -35,7 +31,7 @@ static u16 registers_written(const struct trans *t)
 {
 	u16 bits = 0;
 
-	for (u32 i = 0; i < t->zi.operand_count; i++)
+	for (u32 i = 0; i < t->zi->operand_count; i++)
 		if (t->zops[i].type == ZYDIS_OPERAND_TYPE_REGISTER &&
 		    (t->zops[i].actions & ZYDIS_OPERAND_ACTION_MASK_WRITE))
 			bits |= register_bit(t->zops[i].reg.value);
@@ -44,7 +40,7 @@ static u16 registers_written(const struct trans *t)
 
 static bool touches_memory(const struct trans *t, ZydisOperandActions how)
 {
-	for (u32 i = 0; i < t->zi.operand_count; i++)
+	for (u32 i = 0; i < t->zi->operand_count; i++)
 		if (t->zops[i].type == ZYDIS_OPERAND_TYPE_MEMORY &&
 		    t->zops[i].mem.type != ZYDIS_MEMOP_TYPE_AGEN && (t->zops[i].actions & how))
 			return true;
@@ -56,10 +52,10 @@ static bool touches_memory(const struct trans *t, ZydisOperandActions how)
 /* Integer instructions on registers cannot fault, but for divisions. */
 static bool cannot_fault(const struct trans *t)
 {
-	if (t->zi.mnemonic == ZYDIS_MNEMONIC_DIV || t->zi.mnemonic == ZYDIS_MNEMONIC_IDIV ||
+	if (t->insn.mnemonic == ZYDIS_MNEMONIC_DIV || t->insn.mnemonic == ZYDIS_MNEMONIC_IDIV ||
 	    touches_memory(t, ANY_ACCESS))
 		return false;
-	switch (t->zi.meta.category) {
+	switch (t->zi->meta.category) {
 	case ZYDIS_CATEGORY_BINARY:
 	case ZYDIS_CATEGORY_BITBYTE:
 	case ZYDIS_CATEGORY_BMI1:
@@ -76,7 +72,7 @@ static bool cannot_fault(const struct trans *t)
 	case ZYDIS_CATEGORY_SETCC:
 	case ZYDIS_CATEGORY_SHIFT:
 	case ZYDIS_CATEGORY_WIDENOP:
-		return t->zi.meta.isa_ext == ZYDIS_ISA_EXT_BASE || t->insn.ops[0].cls == REG_GPR;
+		return t->zi->meta.isa_ext == ZYDIS_ISA_EXT_BASE || t->insn.ops[0].cls == REG_GPR;
 	case ZYDIS_CATEGORY_DATAXFER:
 		return t->insn.ops[0].cls == REG_GPR && t->insn.ops[1].kind != OPERAND_NONE;
 	default:
@@ -91,28 +87,49 @@ static void branch_ways(const struct trans *t, struct scan *s)
 	s->side = branch_conditional(t) ? trans_next_rip(t) : s->next;
 }
 
+/* What every instruction like the one at hand is. */
+static void learn(struct trans *t, struct decoded *d)
+{
+	count_weigh(t);
+	d->insn.weight = t->insn.weight;
+	d->quiet = does_nothing(t);
+	d->may_fault = !cannot_fault(t);
+	d->stores = touches_memory(t, ZYDIS_OPERAND_ACTION_MASK_WRITE);
+	d->regs_written = registers_written(t);
+	d->system = system_learn(&t->insn);
+	d->unit = gate_unit(t);
+	native_learn(t, d);
+	d->plain = translatable(t);
+	flags_learn(t, d);
+	d->known = true;
+}
+
 /* The instruction at hand, decoded. */
 static void classify(struct trans *t, struct scan *s)
 {
+	struct decoded *d = t->decoded;
+
+	if (!d->known)
+		learn(t, d);
 	s->through = s->inverted = false;
 	s->vector = gate_vector(t);
-	s->ends = s->vector >= 0 || t->insn.is_branch || !translatable(t);
-	s->quiet = does_nothing(t);
-	s->may_fault = !cannot_fault(t);
-	s->stores = touches_memory(t, ZYDIS_OPERAND_ACTION_MASK_WRITE);
-	s->regs_written = registers_written(t);
-	count_weigh(t);
+	s->ends = s->vector >= 0 || t->insn.is_branch ||
+		  !(d->plain || system_candidate(t, d));
+	s->quiet = d->quiet;
+	s->may_fault = d->may_fault;
+	s->stores = d->stores;
+	s->regs_written = d->regs_written;
 	flags_classify(t, s);
 	if (t->insn.is_branch && t->insn.ops[0].kind == OPERAND_IMM)
 		branch_ways(t, s);
 	s->insn = t->insn;
-	s->zi = t->zi;
-	memcpy(s->zops, t->zops, t->zi.operand_count * sizeof(t->zops[0]));
+	s->decoded = d;
 }
 
 static void raise_here(struct trans *t, struct scan *s, int vector)
 {
 	*s = (struct scan){ .vector = vector, .ends = true, .may_fault = true };
+	s->decoded = t->decoded;
 	s->rip = t->rip;
 	s->offset = t->offset;
 }
@@ -154,7 +171,9 @@ static enum decode_result decode(struct trans *t, const u8 *bytes, u32 n)
 		mode |= DECODE_NO_TZCNT;
 	if (!cpu_has(t->cpu, FEAT_LZCNT))
 		mode |= DECODE_NO_LZCNT;
-	return decode_insn(bytes, n, t->rip, mode, &t->insn, &t->zi, t->zops);
+	t->zi = &t->eng->decoder->zi;
+	t->zops = t->eng->decoder->zops;
+	return decoder_decode(t->eng->decoder, bytes, n, t->rip, mode, &t->insn, &t->decoded);
 }
 
 static enum step scan_one(struct trans *t, struct scan *s, enum guest_fault *fault)
@@ -209,7 +228,7 @@ static bool followable(const struct trans *t, const struct scan *s)
 	if (!may_go_behind(t->mode) || s->vector >= 0 || !s->insn.is_branch || s->insn.far ||
 	    s->insn.ops[0].kind != OPERAND_IMM)
 		return false;
-	return s->zi.mnemonic == ZYDIS_MNEMONIC_JMP || s->zi.mnemonic == ZYDIS_MNEMONIC_CALL ||
+	return s->insn.mnemonic == ZYDIS_MNEMONIC_JMP || s->insn.mnemonic == ZYDIS_MNEMONIC_CALL ||
 	       branch_conditional(t);
 }
 
@@ -269,7 +288,7 @@ static bool go_on_in_loop(struct trans *t, struct scan *s, bool conditional)
 {
 	if (!t->turn)
 		begin_loop(t, s, conditional);
-	if (s->zi.mnemonic == ZYDIS_MNEMONIC_CALL || t->turns < 2)
+	if (s->insn.mnemonic == ZYDIS_MNEMONIC_CALL || t->turns < 2)
 		return false;
 	if (t->turn + t->turn_insns < t->turns * t->turn_insns) {
 		s->inverted = conditional;
@@ -303,13 +322,13 @@ static bool go_on(struct trans *t, struct scan *s)
 	if (!(s->next == t->block->rip ? go_on_in_loop(t, s, conditional)
 				       : go_on_ahead(t, s, conditional)))
 		return false;
-	t->nsides += conditional || s->zi.mnemonic == ZYDIS_MNEMONIC_CALL;
+	t->nsides += conditional || s->insn.mnemonic == ZYDIS_MNEMONIC_CALL;
 	if (conditional)
 		s->insn.weight.classes |= count_way(s->inverted);
 	s->through = true;
 	s->ends = false;
 	s->reads = conditional ? FL_ARITH : 0;
-	s->may_fault = s->zi.mnemonic == ZYDIS_MNEMONIC_CALL;
+	s->may_fault = s->insn.mnemonic == ZYDIS_MNEMONIC_CALL;
 	t->rip = s->next;
 	t->offset = s->next - t->block->rip;
 	return true;
@@ -324,6 +343,7 @@ enum scan_result scan_block(struct trans *t, enum guest_fault *fault)
 {
 	u32 limit = most_insns(t->mode);
 
+	decoder_make_room(t->eng->decoder, BLOCK_INSNS);
 	t->special = false;
 	t->turn = 0;
 	for (t->nscan = 0; t->nscan < limit && !page_left(t); t->nscan++) {
@@ -338,7 +358,7 @@ enum scan_result scan_block(struct trans *t, enum guest_fault *fault)
 			break;
 		if (s->insn.is_branch && s->vector < 0 && go_on(t, s))
 			continue;
-		t->special |= system_candidate(t, &s->insn);
+		t->special |= system_candidate(t, s->decoded);
 		if (s->ends) {
 			t->nscan++;
 			break;

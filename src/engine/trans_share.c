@@ -106,7 +106,7 @@ static bool result(const struct known *known, const struct scan *s, struct value
 
 	if (!is_whole(to))
 		return false;
-	switch (s->zi.mnemonic) {
+	switch (s->insn.mnemonic) {
 	case ZYDIS_MNEMONIC_MOV:
 		*out = imm ? constant(cut(by->imm, to->size)) : known_reg(known, by->reg);
 		return imm || (to->size == 8 && is_register(by, 8));
@@ -121,7 +121,7 @@ static bool result(const struct known *known, const struct scan *s, struct value
 		return to->size == 8 && imm;
 	case ZYDIS_MNEMONIC_INC:
 	case ZYDIS_MNEMONIC_DEC:
-		*out = plus(known->reg[to->reg], s->zi.mnemonic == ZYDIS_MNEMONIC_INC ? 1 : -1ull);
+		*out = plus(known->reg[to->reg], s->insn.mnemonic == ZYDIS_MNEMONIC_INC ? 1 : -1ull);
 		return to->size == 8;
 	case ZYDIS_MNEMONIC_LEA:
 		a = locate(known, by);
@@ -140,7 +140,7 @@ static bool shareable_seg(const struct operand *op)
 /* How stack instructions move the stack pointer; false: it is not one. */
 static bool moves_stack(const struct scan *s, u64 *delta)
 {
-	switch (s->zi.mnemonic) {
+	switch (s->insn.mnemonic) {
 	case ZYDIS_MNEMONIC_PUSH:
 	case ZYDIS_MNEMONIC_CALL:
 		*delta = -(u64)s->insn.opsize;
@@ -190,7 +190,7 @@ static bool access_of(const struct known *known, const struct scan *s, struct ac
 	for (u32 i = 0; i < s->insn.nops; i++)
 		if (s->insn.ops[i].kind == OPERAND_MEM)
 			mem = &s->insn.ops[i];
-	switch (s->zi.mnemonic) {
+	switch (s->insn.mnemonic) {
 	case ZYDIS_MNEMONIC_PUSH:
 	case ZYDIS_MNEMONIC_CALL:
 		*a = stack_access(known, -(u64)opsize, opsize, true);
@@ -208,7 +208,7 @@ static bool access_of(const struct known *known, const struct scan *s, struct ac
 	if (s->quiet || !mem || !mem->size || mem->size > 64 || mem->index_cls == REG_VEC ||
 	    s->insn.addrsize != 8 || !shareable_seg(mem) || s->insn.far)
 		return false;
-	if (s->zi.meta.category == ZYDIS_CATEGORY_BITBYTE && s->insn.ops[1].kind == OPERAND_REG)
+	if (s->decoded->category == ZYDIS_CATEGORY_BITBYTE && s->insn.ops[1].kind == OPERAND_REG)
 		return false; /* a bit string: the operand lies elsewhere */
 	*a = locate(known, mem);
 	a->size = mem->size;
@@ -290,7 +290,7 @@ void share_analyse(struct trans *t)
 		const struct scan *s = &t->scan[i];
 		struct access a;
 
-		if (s->vector >= 0 || system_candidate(t, &s->insn))
+		if (s->vector >= 0 || system_candidate(t, s->decoded))
 			break; /* what comes behind may be in another mode */
 		if (access_of(&known, s, &a))
 			assign(t, leader, i, &a);

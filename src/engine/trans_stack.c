@@ -139,7 +139,7 @@ static bool is_gpr_or_memory(const struct operand *op)
 
 bool stack_known(const struct trans *t)
 {
-	switch (t->zi.mnemonic) {
+	switch (t->insn.mnemonic) {
 	case ZYDIS_MNEMONIC_PUSH:
 	case ZYDIS_MNEMONIC_POP:
 		return is_gpr_or_memory(&t->insn.ops[0]);
@@ -154,9 +154,9 @@ bool stack_translate(struct trans *t)
 {
 	if (!stack_known(t))
 		return false;
-	if (t->zi.mnemonic == ZYDIS_MNEMONIC_PUSH)
+	if (t->insn.mnemonic == ZYDIS_MNEMONIC_PUSH)
 		push(t);
-	else if (t->zi.mnemonic == ZYDIS_MNEMONIC_POP)
+	else if (t->insn.mnemonic == ZYDIS_MNEMONIC_POP)
 		pop(t);
 	else
 		leave_frame(t);

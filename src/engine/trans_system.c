@@ -39,7 +39,7 @@ static void store_byte(struct trans *t, s32 offset, u8 value)
 /* CLI behind an STI of the same block would close the window before anybody could look. */
 bool system_ends_before(const struct trans *t)
 {
-	return t->opened && t->zi.mnemonic == ZYDIS_MNEMONIC_CLI;
+	return t->opened && t->insn.mnemonic == ZYDIS_MNEMONIC_CLI;
 }
 
 static void cli(struct trans *t)
@@ -277,7 +277,7 @@ static bool call(struct trans *t)
 
 static bool kernel_translate(struct trans *t)
 {
-	switch (t->zi.mnemonic) {
+	switch (t->insn.mnemonic) {
 	case ZYDIS_MNEMONIC_CLI:
 		cli(t);
 		return true;
@@ -302,7 +302,7 @@ bool system_translate(struct trans *t)
 		return false;
 	if (is_called(&t->insn))
 		return call(t);
-	switch (t->zi.mnemonic) {
+	switch (t->insn.mnemonic) {
 	case ZYDIS_MNEMONIC_RDTSC:
 		return (t->mode & MODE_CODE64) && rdtsc(t, false);
 	case ZYDIS_MNEMONIC_RDTSCP:
@@ -320,10 +320,8 @@ bool system_translate(struct trans *t)
 	}
 }
 
-bool system_candidate(const struct trans *t, const struct insn *insn)
+bool system_learn(const struct insn *insn)
 {
-	if (t->mode & MODE_STEP)
-		return false;
 	switch (insn->mnemonic) {
 	case ZYDIS_MNEMONIC_RDTSC:
 	case ZYDIS_MNEMONIC_RDTSCP:
@@ -340,4 +338,9 @@ bool system_candidate(const struct trans *t, const struct insn *insn)
 	default:
 		return is_called(insn);
 	}
+}
+
+bool system_candidate(const struct trans *t, const struct decoded *d)
+{
+	return d->system && !(t->mode & MODE_STEP);
 }

@@ -66,14 +66,14 @@ static const struct operand *memory_operand(const struct trans *t)
 
 static bool is_x87(const struct trans *t)
 {
-	return t->zi.meta.isa_set == ZYDIS_ISA_SET_X87 || t->zi.mnemonic == ZYDIS_MNEMONIC_FISTTP;
+	return t->decoded->isa_set == ZYDIS_ISA_SET_X87 || t->insn.mnemonic == ZYDIS_MNEMONIC_FISTTP;
 }
 
 /* Which vector operands must be aligned (SDM 1 10.8.3, 14.9; APM4): legacy ones but for the moves
  * that say so. */
 static bool must_be_aligned(const struct trans *t, const struct operand *mem)
 {
-	switch (t->zi.mnemonic) {
+	switch (t->insn.mnemonic) {
 	case ZYDIS_MNEMONIC_MOVUPS:
 	case ZYDIS_MNEMONIC_MOVUPD:
 	case ZYDIS_MNEMONIC_MOVDQU:
@@ -93,8 +93,8 @@ static bool must_be_aligned(const struct trans *t, const struct operand *mem)
 	case ZYDIS_MNEMONIC_CMPXCHG16B:
 		return true;
 	default:
-		return mem->size == 16 && t->zi.encoding == ZYDIS_INSTRUCTION_ENCODING_LEGACY &&
-		       t->zi.meta.category !=
+		return mem->size == 16 && t->decoded->legacy &&
+		       t->decoded->category !=
 			       ZYDIS_CATEGORY_SHA; /* these fault for the page first */
 	}
 }
@@ -102,7 +102,7 @@ static bool must_be_aligned(const struct trans *t, const struct operand *mem)
 /* Instructions that wait report a pending x87 exception before they touch memory (SDM 1 8.6). */
 static bool waits(const struct trans *t)
 {
-	switch (t->zi.mnemonic) {
+	switch (t->insn.mnemonic) {
 	case ZYDIS_MNEMONIC_FNSTCW:
 	case ZYDIS_MNEMONIC_FNSTSW:
 		return false;
@@ -131,7 +131,7 @@ static bool native(struct trans *t)
 	const struct operand *mem = memory_operand(t);
 	struct native n;
 
-	if (!native_allowed(t) || !native_build(t, &n))
+	if (!native_build(t, &n))
 		return false;
 	native_flags(t, &n);
 	if (mem) {
@@ -156,7 +156,7 @@ static bool bit_string(struct trans *t)
 	struct ea slot = ea_base(RSP, SPILL(SPILL_BIT));
 	struct native n;
 
-	if (t->zi.meta.category != ZYDIS_CATEGORY_BITBYTE || mem->kind != OPERAND_MEM ||
+	if (t->decoded->category != ZYDIS_CATEGORY_BITBYTE || mem->kind != OPERAND_MEM ||
 	    offset->kind != OPERAND_REG || !native_build(t, &n))
 		return false;
 	native_flags(t, &n);
@@ -195,7 +195,7 @@ static bool lea(struct trans *t)
 {
 	const struct operand *dest = &t->insn.ops[0], *src = &t->insn.ops[1];
 
-	if (t->zi.mnemonic != ZYDIS_MNEMONIC_LEA)
+	if (t->insn.mnemonic != ZYDIS_MNEMONIC_LEA)
 		return false;
 	if (t->insn.addrsize == 8 && dest->size >= 4 && resident(dest->reg) &&
 	    resident(src->base) && resident(src->index)) {
@@ -209,24 +209,24 @@ static bool lea(struct trans *t)
 
 bool does_nothing(const struct trans *t)
 {
-	switch (t->zi.meta.category) {
+	switch (t->zi->meta.category) {
 	case ZYDIS_CATEGORY_NOP:
 	case ZYDIS_CATEGORY_WIDENOP:
 	case ZYDIS_CATEGORY_PREFETCH:
 		return true;
 	default:
-		return t->zi.mnemonic == ZYDIS_MNEMONIC_NOP;
+		return t->insn.mnemonic == ZYDIS_MNEMONIC_NOP;
 	}
 }
 
 /* F3 90 with REX.B is XCHG r8, rAX, not PAUSE as Zydis has it. */
 static bool pause_or_xchg(struct trans *t)
 {
-	if (t->zi.mnemonic != ZYDIS_MNEMONIC_PAUSE)
+	if (t->insn.mnemonic != ZYDIS_MNEMONIC_PAUSE)
 		return false;
-	if (t->zi.raw.rex.B)
+	if (t->decoded->rex_b)
 		emit_insn(&t->e, &(struct enc){ .p66 = t->insn.opsize == 2,
-						.w = t->zi.raw.rex.W,
+						.w = t->decoded->rex_w,
 						.opcode = 0x87,
 						.reg = R8,
 						.rm = HOST_GUEST_RAX });
@@ -237,9 +237,9 @@ static bool pause_or_xchg(struct trans *t)
 
 static bool direction_flag(struct trans *t)
 {
-	bool set = t->zi.mnemonic == ZYDIS_MNEMONIC_STD;
+	bool set = t->insn.mnemonic == ZYDIS_MNEMONIC_STD;
 
-	if (!set && t->zi.mnemonic != ZYDIS_MNEMONIC_CLD)
+	if (!set && t->insn.mnemonic != ZYDIS_MNEMONIC_CLD)
 		return false;
 	flags_keep(t);
 	emit_group1_mem(&t->e, false, set ? 1 : GROUP_AND, ea_base(RSP, CPU(rflags)),
@@ -302,7 +302,7 @@ static enum step translate_insn(struct trans *t)
 		system_shadow_ends(t);
 	if (branch_translate(t))
 		return t->scan[t->at].through ? STEP_GO_ON : STEP_ENDED;
-	if (!(does_nothing(t) || pause_or_xchg(t) || lea(t) || stack_translate(t) ||
+	if (!(t->decoded->quiet || pause_or_xchg(t) || lea(t) || stack_translate(t) ||
 	      direction_flag(t) || bit_string(t) || system_translate(t) || native(t)))
 		return complex(t);
 	if (shadow)
@@ -310,14 +310,12 @@ static enum step translate_insn(struct trans *t)
 	return STEP_GO_ON;
 }
 
-bool translatable(struct trans *t)
+bool translatable(const struct trans *t)
 {
-	struct native n;
-
-	return does_nothing(t) || t->zi.mnemonic == ZYDIS_MNEMONIC_PAUSE ||
-	       t->zi.mnemonic == ZYDIS_MNEMONIC_LEA || t->zi.mnemonic == ZYDIS_MNEMONIC_STD ||
-	       t->zi.mnemonic == ZYDIS_MNEMONIC_CLD || stack_known(t) ||
-	       system_candidate(t, &t->insn) || (native_allowed(t) && native_build(t, &n));
+	return does_nothing(t) || t->insn.mnemonic == ZYDIS_MNEMONIC_PAUSE ||
+	       t->insn.mnemonic == ZYDIS_MNEMONIC_LEA || t->insn.mnemonic == ZYDIS_MNEMONIC_STD ||
+	       t->insn.mnemonic == ZYDIS_MNEMONIC_CLD || stack_known(t) ||
+	       t->decoded->native;
 }
 
 static enum step translate_insns(struct trans *t)

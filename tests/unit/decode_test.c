@@ -5,12 +5,13 @@
  */
 #include <setjmp.h>
 #include <stdarg.h>
+#include <stdlib.h>
 #include <string.h>
 
 #include <cmocka.h>
 
 #include "cpu/mode.h"
-#include "engine/decode.h"
+#include "engine/trans.h"
 
 #define CODE64 (MODE_CODE64 | MODE_PROT)
 #define CODE32 (MODE_CODE32 | MODE_STACK32 | MODE_PROT)
@@ -169,6 +170,114 @@ static void gathers_have_a_vector_index(void **state)
 	assert_int_equal(insn.ops[2].reg, 2);
 }
 
+/* --- decoding once: trans_decode.c --- */
+
+static bool same_operand(const struct operand *a, const struct operand *b)
+{
+	return a->kind == b->kind && a->size == b->size && a->cls == b->cls && a->reg == b->reg &&
+	       a->high8 == b->high8 && a->read == b->read && a->written == b->written &&
+	       a->seg == b->seg && a->base == b->base && a->index == b->index &&
+	       a->scale == b->scale && a->index_cls == b->index_cls && a->imm == b->imm &&
+	       a->selector == b->selector;
+}
+
+static bool same_insn(const struct insn *a, const struct insn *b)
+{
+	bool same = a->mnemonic == b->mnemonic && a->len == b->len && a->opsize == b->opsize &&
+		    a->addrsize == b->addrsize && a->prefixes == b->prefixes &&
+		    a->nops == b->nops && a->is_branch == b->is_branch && a->far == b->far &&
+		    a->seg == b->seg && !memcmp(a->bytes, b->bytes, sizeof(a->bytes));
+
+	for (u32 i = 0; same && i < a->nops; i++)
+		same = same_operand(&a->ops[i], &b->ops[i]);
+	return same;
+}
+
+static u64 random_bits(void)
+{
+	static u64 x = 88172645463325252;
+
+	x ^= x << 13;
+	x ^= x >> 7;
+	return x ^= x << 17;
+}
+
+/* Prefixes, opcode and ModRM, and anything behind them. */
+static void make_up(u8 *bytes, u32 i, u32 map, u8 opcode)
+{
+	static const char *const prefixes[] = { "",	"\x66",     "\xf2",	  "\xf3",     "\x48",
+						"\x41", "\x66\x48", "\x65\x4f", "\x67",     "\xf0",
+						"\x47", "\x2e\x66", "\xf3\x41", "\x67\x45", "\x66\xf3" };
+	static const char *const maps[] = { "", "\x0f", "\x0f\x38", "\x0f\x3a" };
+	const char *prefix = prefixes[i % ARRAY_SIZE(prefixes)];
+	u32 n = 0;
+
+	for (; *prefix; prefix++)
+		bytes[n++] = *prefix;
+	for (u32 k = 0; maps[map][k]; k++)
+		bytes[n++] = maps[map][k];
+	bytes[n++] = opcode;
+	while (n < INSN_MAX)
+		bytes[n++] = random_bits();
+}
+
+static void check_once(struct decoder *decoder, u32 mode, const u8 *bytes, u32 n)
+{
+	enum decode_result expected = decode(mode, bytes, n), result;
+	struct decoded *which;
+	struct insn found;
+
+	decoder_make_room(decoder, 1);
+	result = decoder_decode(decoder, bytes, n, RIP, mode, &found, &which);
+	assert_int_equal(result, expected);
+	if (result == DECODE_OK && !same_insn(&found, &insn))
+		fail_msg("mode %x: %02x %02x %02x %02x %02x %02x %02x %02x", mode, bytes[0], bytes[1],
+			 bytes[2], bytes[3], bytes[4], bytes[5], bytes[6], bytes[7]);
+}
+
+/* The same ModRM with other constants behind it finds what the first one left. */
+static void instructions_are_the_same_when_decoded_once(void **state)
+{
+	struct decoder *decoder = calloc(1, sizeof(*decoder));
+	u8 bytes[INSN_MAX];
+
+	(void)state;
+	assert_non_null(decoder);
+	for (u32 i = 0; i < 60; i++) {
+		for (u32 opcode = 0; opcode < 4 * 256; opcode++) {
+			u32 n = i % 8 ? INSN_MAX : random_bits() % INSN_MAX + 1;
+			u32 at = random_bits() % INSN_MAX;
+
+			make_up(bytes, i, opcode / 256, opcode);
+			check_once(decoder, CODE64, bytes, n);
+			bytes[at] ^= random_bits();
+			check_once(decoder, CODE64, bytes, n);
+			bytes[INSN_MAX - 1 - i % 8] ^= random_bits();
+			check_once(decoder, CODE64, bytes, INSN_MAX);
+			check_once(decoder, CODE64 | DECODE_NO_TZCNT | DECODE_NO_LZCNT, bytes, n);
+			check_once(decoder, i % 2 ? CODE32 : REAL16, bytes, n);
+		}
+	}
+	free(decoder);
+}
+
+/* Of the instructions that compilers make, most differ in their constants only. */
+static void an_instruction_with_other_constants_is_known(void **state)
+{
+	static const u8 first[] = { 0x48, 0x8b, 0x84, 0x24, 1, 2, 3, 4, 0, 0, 0, 0, 0, 0, 0 };
+	static const u8 second[] = { 0x48, 0x8b, 0x84, 0x24, 5, 6, 7, 0x80, 9, 9, 9, 9, 9, 9, 9 };
+	struct decoder *decoder = calloc(1, sizeof(*decoder));
+	struct decoded *a, *b;
+
+	(void)state;
+	assert_non_null(decoder);
+	assert_int_equal(decoder_decode(decoder, first, 15, RIP, CODE64, &insn, &a), DECODE_OK);
+	assert_int_equal(decoder_decode(decoder, second, 15, RIP, CODE64, &insn, &b), DECODE_OK);
+	assert_ptr_equal(a, b);
+	assert_int_equal(insn.ops[1].imm, (s32)0x80070605);
+	free(decoder);
+}
+
 int main(void)
 {
 	const struct CMUnitTest tests[] = {
@@ -182,6 +291,8 @@ int main(void)
 		cmocka_unit_test(incomplete_and_overlong_are_not_invalid),
 		cmocka_unit_test(counting_zeros_was_scanning_once),
 		cmocka_unit_test(gathers_have_a_vector_index),
+		cmocka_unit_test(instructions_are_the_same_when_decoded_once),
+		cmocka_unit_test(an_instruction_with_other_constants_is_known),
 	};
 
 	return cmocka_run_group_tests(tests, NULL, NULL);
