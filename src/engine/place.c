@@ -66,6 +66,9 @@ void place_unwind(struct cpu *cpu, const struct block *block, const struct place
 {
 	u64 mask = block->mode & MODE_CODE64 ? ~0ull : ~0u;
 
+	cpu->regs[RSP] += 8 * (s64)place->owed;
+	if (completed && (place->flags & PLACE_PUSHES))
+		cpu->regs[RSP] -= 8;
 	cpu->rip = (block->rip + (completed ? place->next : place->guest)) & mask;
 	if (completed)
 		cpu->last_rip = (block->rip + place->guest) & mask;

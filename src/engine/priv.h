@@ -80,9 +80,10 @@ struct place {
 	u32 host;  /* offset in the block's code */
 	s16 guest; /* offset from the block's first byte */
 	s16 next;  /* the same, of the instruction that the block executes behind it */
-	u8 len;
+	u8 len : 4;
+	u8 flags : 4; /* PLACE_* */
+	s8 owed;   /* what the stack pointer has yet to move by, in eights */
 	u8 index;  /* of the instruction in the block */
-	u8 flags;  /* PLACE_* */
 	u8 recipe; /* of the arithmetic flags: index + 1 in block->recipes; 0: none */
 };
 
@@ -91,6 +92,7 @@ struct place {
 			 */
 #define PLACE_BRANCH  4 /* it is a branch */
 #define PLACE_SPILLED 2 /* the countdown is in cpu->spill[SPILL_COUNTDOWN] */
+#define PLACE_PUSHES  8 /* when it is done, the stack pointer has to move by minus eight more */
 
 /* Uses of cpu->spill[]. */
 enum spill {

@@ -100,6 +100,7 @@ static void unwind(struct cpu *cpu, greg_t *regs)
 	read_registers(cpu, regs);
 	place_unwind(cpu, block, place, false);
 	regs[REG_R14] = cpu->spill[SPILL_R14];
+	regs[REG_R15] = cpu->regs[RSP];
 	regs[REG_RAX] = LEAVE_FAULT;
 	regs[REG_RIP] = (greg_t)(uintptr_t)exec_view(eng, eng->leave);
 }

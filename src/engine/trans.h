@@ -122,6 +122,8 @@ struct stub {
 	u8 index, recipe;
 	enum flags_at flags;
 	const u8 *retry; /* a leader's: where its check begins; else NULL */
+	bool lazy;	 /* t->lazy and t->owed there */
+	s32 owed;
 };
 
 #define MAX_STUBS (2 * BLOCK_INSNS)
@@ -187,6 +189,7 @@ struct side {
 	u8 *site; /* the displacement of the jump */
 	u64 target;
 	enum flags_at flags;
+	s32 owed;
 	u8 index;
 };
 
@@ -228,6 +231,8 @@ struct trans {
 	bool special;	 /* the block changes mode or shadow: it goes on behind no branch */
 
 	struct scan scan[BLOCK_INSNS];
+	bool lazy; /* the instruction at hand need not move the stack pointer, nor find it moved */
+	s32 owed;  /* what it has yet to move by */
 	u32 nscan, at;	      /* how many; which is being translated */
 	u32 turn;	      /* a block that is a loop: the first of the turn at hand */
 	u32 turns;	      /* that it usually has */
@@ -424,6 +429,10 @@ void block_leave_with(struct trans *t, const u8 *thunk, const void *what);
 void push_value(struct trans *t, struct temp value, u8 size);
 /* MOV [S0], reg or MOV reg, [S0], by the opcode, of a size. */
 struct native native_move(u8 opcode, u8 reg, u8 size);
+/* The guest's RSP moves: now, or with others later. */
+void stack_move(struct trans *t, s32 delta);
+void stack_settle(struct trans *t); /* it is what the guest would find. Destroys nothing */
+bool stack_lazy(const struct trans *t); /* for t->lazy */
 /* from + delta, wrapped to the width of the stack, into a host register. Destroys S1, not the
  * flags. */
 void stack_pointer(struct trans *t, u8 dest, u8 from, s32 delta);

@@ -268,6 +268,7 @@ static void jcc_through(struct trans *t, const struct scan *s)
 		(struct side){ .site = emit_jcc(&t->e, (t->decoded->opcode & 0xf) ^ s->inverted),
 			       .target = s->side,
 			       .flags = t->flags,
+			       .owed = t->owed,
 			       .index = t->index };
 	follow_conditional(t, s->inverted);
 }
@@ -285,6 +286,8 @@ void emit_sides(struct trans *t)
 		emit_patch(&t->e, side->site, t->e.p);
 		t->flags = side->flags;
 		flags_save(t);
+		t->owed = side->owed;
+		stack_settle(t);
 		follow_conditional(t, taken);
 		count_give_back(t, side->index + 1);
 		count_went_not(t, !taken);
@@ -465,7 +468,8 @@ static void ret(struct trans *t)
 
 	access_stack(t, 0, size, DESC_READ, &n);
 	flags_keep(t);
-	stack_pointer(t, HOST_GUEST_RSP, HOST_GUEST_RSP, size + pop);
+	stack_move(t, size + pop);
+	stack_settle(t);
 	t->block->rsp_moved = size + pop;
 	cut_target(t);
 	observe_return(t);

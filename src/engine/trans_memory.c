@@ -40,6 +40,8 @@ void address_compute_sized(struct trans *t, const struct operand *op, u8 dest, b
 	if (op->index != NO_REG)
 		ea.index = address_reg(t, op->index, S1);
 	ea.disp = fits_s32(op->imm) ? (s32)op->imm : (s32)(u32)imm;
+	if (op->base == RSP)
+		ea.disp += t->owed;
 	if (t->insn.addrsize == 8 && ea.index == NO_BASE && ea.disp == 0)
 		emit_rr(&t->e, wide, OP_MOV_LOAD, dest, ea.base);
 	else
@@ -76,7 +78,9 @@ static struct stub *new_stub(struct trans *t, u32 desc, s32 tag, const struct na
 			       .tag = tag,
 			       .index = t->index,
 			       .recipe = trans_recipe(t),
-			       .flags = t->flags };
+			       .flags = t->flags,
+			       .lazy = t->lazy,
+			       .owed = t->owed };
 	return stub;
 }
 
@@ -192,7 +196,7 @@ void access_stack(struct trans *t, s32 delta, u32 size, u32 rw, const struct nat
 	if (shared(t, n))
 		return;
 	flags_keep(t);
-	stack_pointer(t, S0, HOST_GUEST_RSP, delta + (share_leads(t) ? share_shift(t) : 0));
+	stack_pointer(t, S0, HOST_GUEST_RSP, t->owed + delta + (share_leads(t) ? share_shift(t) : 0));
 	access_begin(t, size, SS, rw, n);
 }
 
@@ -223,13 +227,17 @@ static void call_runtime(struct trans *t, u32 desc, const u8 *entry)
 
 static void stub_place(struct trans *t, const struct stub *stub, u8 recipe)
 {
+	bool pushes = stub->lazy && stub->op.rsp_delta < 0;
+
 	t->places[t->nplaces++] =
 		(struct place){ .host = t->e.p - t->block->code,
 				.guest = t->places[stub->index].guest,
 				.next = t->places[stub->index].next,
 				.len = t->places[stub->index].len,
 				.index = stub->index,
-				.flags = stub->op.spill_countdown ? PLACE_SPILLED : 0,
+				.flags = (stub->op.spill_countdown ? PLACE_SPILLED : 0) |
+					 (pushes ? PLACE_PUSHES : 0),
+				.owed = stub->owed / 8,
 				.recipe = recipe };
 }
 
@@ -270,6 +278,7 @@ static void emit_group_stub(struct trans *t, const struct stub *stub)
 	patch_to(t, crosses, t->e.p);
 	t->flags = stub->flags;
 	t->recipe_id = stub->recipe;
+	stack_settle(t);
 	flags_cook(t);
 	count_give_back(t, stub->index);
 	block_link(t, t->block->rip + t->places[stub->index].guest, emit_jmp(&t->e), true);
@@ -278,6 +287,8 @@ static void emit_group_stub(struct trans *t, const struct stub *stub)
 static void emit_stub(struct trans *t, const struct stub *stub)
 {
 	t->index = t->at = stub->index;
+	t->lazy = stub->lazy;
+	t->owed = stub->owed;
 	patch_to(t, stub->from, t->e.p);
 	stub_place(t, stub, stub->recipe);
 	if (stub->retry) {

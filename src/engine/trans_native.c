@@ -195,7 +195,7 @@ void native_emit(struct trans *t, const struct native *n)
 	if (n->spill_countdown)
 		emit_rm(&t->e, true, OP_MOV_LOAD, COUNTDOWN, countdown);
 	if (n->rsp_delta)
-		stack_pointer(t, HOST_GUEST_RSP, HOST_GUEST_RSP, n->rsp_delta);
+		stack_move(t, n->rsp_delta);
 	if (n->writes_flags) {
 		t->flags = FLAGS_IN_HOST;
 		t->recipe = t->scan[t->at].recipe;

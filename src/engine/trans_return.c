@@ -23,7 +23,7 @@ static struct ea find_slot(struct trans *t, s32 delta)
 {
 	s32 set = cpu_tlb_set(t->mode) * (s32)sizeof(t->cpu->returns[0]);
 
-	emit_rm(&t->e, false, OP_LEA, S1, ea_base(HOST_GUEST_RSP, delta));
+	emit_rm(&t->e, false, OP_LEA, S1, ea_base(HOST_GUEST_RSP, delta + t->owed));
 	emit_group1(&t->e, false, GROUP_AND, S1, (RETURN_SLOTS - 1) * 8);
 	return (struct ea){ .base = RSP, .index = S1, .scale = 1, .disp = CPU(returns) + set };
 }

@@ -2,8 +2,54 @@
 /*
  * Stack instructions: PUSH, POP, LEAVE. The guest's RSP changes only after the access has
  * succeeded.
+ *
+ * In 64-bit code the host's register for it lags behind: what PUSH, POP and CALL move it by is
+ * added to displacements (t->owed), and paid when an instruction uses RSP otherwise or the block is
+ * left. Places say what is owed when an instruction faults.
  */
 #include "engine/trans.h"
+
+#define NEVER_LAZY \
+	(MODE_STEP | MODE_CUT | MODE_ALIGN | MODE_OBSERVE_MEMORY | MODE_OBSERVE_BRANCHES | MODE_LBR)
+#define FAR (s64) BIT(30) /* displacements up to which there is room for more */
+
+static bool lazy_operand(const struct trans *t, const struct operand *op)
+{
+	if (op->kind == OPERAND_MEM && op->base == RSP)
+		return t->insn.addrsize == 8 && op->imm > -FAR && op->imm < FAR;
+	return op->kind != OPERAND_REG || op->cls != REG_GPR || op->reg != RSP;
+}
+
+bool stack_lazy(const struct trans *t)
+{
+	bool stack = stack_known(t);
+
+	if (!(t->mode & MODE_CODE64) || (t->mode & NEVER_LAZY) || system_candidate(t, t->scan[t->at].decoded))
+		return false;
+	if (t->insn.is_branch && !t->scan[t->at].through)
+		return t->insn.mnemonic == ZYDIS_MNEMONIC_RET && !t->insn.far && t->insn.opsize == 8;
+	if (stack && (t->insn.opsize != 8 || t->insn.mnemonic == ZYDIS_MNEMONIC_LEAVE ||
+		      t->insn.ops[0].kind == OPERAND_MEM))
+		return false;
+	for (u32 i = 0; i < t->insn.nops; i++)
+		if (!lazy_operand(t, &t->insn.ops[i]))
+			return false;
+	return true;
+}
+
+void stack_settle(struct trans *t)
+{
+	if (t->owed)
+		stack_pointer(t, HOST_GUEST_RSP, HOST_GUEST_RSP, t->owed);
+	t->owed = 0;
+}
+
+void stack_move(struct trans *t, s32 delta)
+{
+	t->owed += delta;
+	if (!t->lazy)
+		stack_settle(t);
+}
 
 void stack_pointer(struct trans *t, u8 dest, u8 from, s32 delta)
 {
@@ -112,11 +158,11 @@ static void pop(struct trans *t)
 	}
 	if (size == 8 && op->reg != RSP && host_reg(op->reg) != IN_MEMORY) {
 		load_top(t, host_reg(op->reg), size);
-		stack_pointer(t, HOST_GUEST_RSP, HOST_GUEST_RSP, size);
+		stack_move(t, size);
 		return;
 	}
 	load_top(t, S0, size);
-	stack_pointer(t, HOST_GUEST_RSP, HOST_GUEST_RSP, size);
+	stack_move(t, size);
 	guest_set(t, op->reg, S0, size);
 }
 

@@ -263,6 +263,7 @@ static enum step complex(struct trans *t)
 		return STEP_FULL;
 	*copy = t->insn;
 	t->block->complex = copy;
+	stack_settle(t);
 	flags_save(t);
 	block_leave(t, LEAVE_COMPLEX, (u64)(uintptr_t)copy, t->rip);
 	return STEP_ENDED;
@@ -278,6 +279,7 @@ static void begin_place(struct trans *t)
 						  .guest = t->offset,
 						  .next = next,
 						  .len = t->insn.len,
+						  .owed = t->owed / 8,
 						  .index = t->index,
 						  .flags = t->insn.is_branch ? PLACE_BRANCH : 0 };
 }
@@ -289,6 +291,9 @@ static enum step translate_insn(struct trans *t)
 
 	if (system_ends_before(t))
 		return STEP_END_HERE;
+	t->lazy = vector < 0 && stack_lazy(t);
+	if (!t->lazy)
+		stack_settle(t);
 	if (vector >= 0)
 		return raise_here(t, vector);
 	t->shadow = false;
@@ -329,6 +334,7 @@ static enum step translate_insns(struct trans *t)
 			t->rip = t->scan[i].through ? t->scan[i].next : trans_next_rip(t);
 	}
 	if (step == STEP_GO_ON || step == STEP_END_HERE) {
+		stack_settle(t);
 		flags_save(t);
 		if (t->shadow) /* the next instruction is stepped */
 			block_leave(t, LEAVE_LOOKUP, (u64)(uintptr_t)t->block, t->rip);
@@ -404,7 +410,8 @@ struct block *translate(struct cpu *cpu, u32 mode, gpa_t gpa, const u8 *host,
 	t.nstubs = t.nplaces = t.nobserve_stubs = t.nrecipes = 0;
 	t.nlinks = t.nsides = t.nmisses = t.nsites = t.at = 0;
 	t.observed_line = NO_GPA;
-	t.shadow = t.opened = false;
+	t.shadow = t.opened = t.lazy = false;
+	t.owed = 0;
 	t.source = (struct source){ 0 };
 	if (!source_open(&t, 0, gpa, host))
 		return NULL;

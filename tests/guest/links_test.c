@@ -151,6 +151,42 @@ GUEST_CODE(faults, "mov $200, %ebp\n"
 		   "movq $0x150007, 0x7a80\n"
 		   "iretq\n");
 
+/* A stack in the midst of code, and frames that reach over it: each push is left behind, or none. */
+GUEST_CODE(pushes, "mov $300, %ecx\n"
+		   "mov %rsp, %r15\n"
+		   "1: lea 3f(%rip), %rsp\n"
+		   "mov %rsp, %rbp\n"
+		   "push %rcx\n"
+		   "push %rbx\n"
+		   "add 8(%rsp), %rbx\n"
+		   "push $7\n"
+		   "lea 16(%rsp), %rdi\n"
+		   "call 4f\n"
+		   "pop %rax\n"
+		   "add %rax, %rbx\n"
+		   "pop %rdx\n"
+		   "pop %rsi\n"
+		   "testb $3, %cl\n"
+		   "jz 2f\n"
+		   "push %rbp\n"
+		   "sub %rsp, %rbp\n"
+		   "add %rbp, %rbx\n"
+		   "pop %rbp\n"
+		   "2: add %rsi, %r9\n"
+		   "add %rdi, %r10\n"
+		   "cmp %rbp, %rsp\n"
+		   "jne 5f\n"
+		   "dec %ecx\n"
+		   "jnz 1b\n"
+		   "5: mov %r15, %rsp\n"
+		   "out %al, $0xf4\n"
+		   "4: push %rdi\n"
+		   "pop %r8\n"
+		   "add %rsp, %r11\n"
+		   "ret\n"
+		   ".fill 48, 1, 0xcc\n"
+		   "3: ud2\n");
+
 static const u64 slices[] = { 2, 3, 7, 31, 48, 49, 333, ALL };
 
 struct outcome {
@@ -203,6 +239,7 @@ SAME(unpaired, returns_need_no_call)
 SAME(patched, a_function_may_change_its_caller)
 SAME(loops, loops_are_as_one_turn_at_a_time)
 SAME(faults, a_loop_faults_where_it_should)
+SAME(pushes, a_stack_may_lie_in_code)
 
 /*
  * The page of a function changes under its caller, 300 times: by INVLPG, by writing CR3, and with
@@ -358,6 +395,7 @@ int main(void)
 		cmocka_unit_test(a_function_may_change_its_caller),
 		cmocka_unit_test(loops_are_as_one_turn_at_a_time),
 		cmocka_unit_test(a_loop_faults_where_it_should),
+		cmocka_unit_test(a_stack_may_lie_in_code),
 		cmocka_unit_test(links_follow_the_page_tables),
 		cmocka_unit_test(returns_follow_the_page_tables),
 		cmocka_unit_test(a_bad_return_faults),
