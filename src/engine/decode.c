@@ -290,7 +290,6 @@ enum decode_result decode_insn(const u8 *bytes, u32 avail, u64 rip, u32 mode, st
 	static __thread u32 made_for __attribute__((tls_model("initial-exec"))) = ~0u;
 	ZyanStatus status;
 
-	mode &= DECODE_MODES;
 	if (mode != made_for)
 		decoder_init(&decoder, mode);
 	made_for = mode;

@@ -26,12 +26,10 @@ enum decode_result {
 #define DECODE_NO_TZCNT BIT(30)
 #define DECODE_NO_LZCNT BIT(31)
 
-/* All that decoding depends on. */
-#define DECODE_MODES \
-	(MODE_CODE32 | MODE_CODE64 | MODE_STACK32 | MODE_PROT | DECODE_NO_TZCNT | DECODE_NO_LZCNT)
+/* What else it depends on: of the mode word. Its other bits are in the way of the two above. */
+#define DECODE_STATE (MODE_CODE32 | MODE_CODE64 | MODE_STACK32 | MODE_PROT)
 
-/* zops: ZYDIS_MAX_OPERAND_COUNT of them. mode: MODE_CODE32, MODE_CODE64, MODE_STACK32, MODE_PROT of
- * cpu/mode.h, and DECODE_*. */
+/* zops: ZYDIS_MAX_OPERAND_COUNT of them. mode: DECODE_STATE of the mode word, and DECODE_NO_*. */
 enum decode_result decode_insn(const u8 *bytes, u32 avail, u64 rip, u32 mode, struct insn *out,
 			       ZydisDecodedInstruction *zi, ZydisDecodedOperand *zops);
 

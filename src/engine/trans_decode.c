@@ -232,7 +232,6 @@ enum decode_result decoder_decode(struct decoder *decoder, const u8 *bytes, u32 
 	enum decode_result result;
 	struct decoded d;
 
-	mode &= DECODE_MODES;
 	*which = length ? find(decoder, head, length, mode) : NULL;
 	if (*which && (*which)->insn.len <= n) {
 		fill_in(*which, bytes, rip, insn);

@@ -165,7 +165,7 @@ static enum step host_fault(struct trans *t, enum guest_fault *fault)
 
 static enum decode_result decode(struct trans *t, const u8 *bytes, u32 n)
 {
-	u32 mode = t->mode;
+	u32 mode = t->mode & DECODE_STATE;
 
 	if (!cpu_has(t->cpu, FEAT_BMI1))
 		mode |= DECODE_NO_TZCNT;

@@ -17,11 +17,11 @@ static bool decode_last(struct vcpu *vcpu, struct insn *insn, u32 *len)
 	ZydisDecodedInstruction zi;
 	u64 linear = cpu->last_rip + (cpu_code64(cpu) ? 0 : cpu->seg[CS].base);
 	u8 bytes[15];
-	u32 n = sizeof(bytes);
+	u32 n = sizeof(bytes), mode = cpu->mode & DECODE_STATE;
 
 	while (n && !cpu_access_quietly(cpu, linear, bytes, n, ACCESS_READ))
 		n--;
-	if (!n || decode_insn(bytes, n, cpu->last_rip, cpu->mode, insn, &zi, operands) != DECODE_OK)
+	if (!n || decode_insn(bytes, n, cpu->last_rip, mode, insn, &zi, operands) != DECODE_OK)
 		return false;
 	*len = zi.length;
 	return true;

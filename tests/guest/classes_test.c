@@ -50,6 +50,15 @@ GUEST_CODE(faults, "mov $10, %ecx\n"
 		   "addq $2, (%rsp)\n"
 		   "iretq\n");
 
+/* F3 makes of these what they are: without it, or where the processor does not know it, they would be
+ * BSF and BSR, which leave their destination alone. */
+GUEST_CODE(prefixed, "mov $0x100, %eax\n"
+		     "xor %edx, %edx\n"
+		     "xor %ecx, %ecx\n"
+		     "tzcnt %ecx, %edx\n"
+		     "lzcnt %eax, %ebx\n"
+		     "out %al, $0xf4\n");
+
 static void run(struct machine *m, const u8 *start, const u8 *end, retire_wanted wanted, u64 slice)
 {
 	machine_load(m, start, (size_t)(end - start));
@@ -121,6 +130,22 @@ static void what_nobody_wants_does_not_grow(void **state)
 	assert_int_equal(m->cpu->tally.cycles[RETIRE_OS], 0);
 }
 
+/* More sets of classes than there are numbers for. */
+static void what_is_counted_changes_nothing_else(void **state)
+{
+	struct machine *m = *state;
+
+	for (u32 i = 0; i < 40; i++) {
+		retire_wanted wanted = RETIRE_BIT(RETIRE_LOADS) | i * RETIRE_BIT(RETIRE_CONDITIONAL);
+
+		RUN(m, prefixed, wanted, ~0ull >> 1);
+		assert_int_equal(m->cpu->regs[RDX], 32);
+		assert_int_equal(m->cpu->regs[RBX], 23);
+		RUN(m, classes, wanted, ~0ull >> 1);
+		assert_int_equal(m->cpu->tally.loads[RETIRE_OS], 3 * ROUNDS);
+	}
+}
+
 int main(void)
 {
 	const struct CMUnitTest tests[] = {
@@ -128,6 +153,8 @@ int main(void)
 		cmocka_unit_test(classes_are_exact_in_slices),
 		cmocka_unit_test(what_faults_is_not_counted),
 		cmocka_unit_test(what_nobody_wants_does_not_grow),
+		/* Uses up the numbers of sets. */
+		cmocka_unit_test(what_is_counted_changes_nothing_else),
 	};
 
 	return cmocka_run_group_tests(tests, machine_set_up, machine_tear_down);

@@ -54,7 +54,9 @@ enum sys_result execute(const u8 *bytes, u32 n)
 	struct insn insn;
 
 	cpu->event.kind = EVENT_NONE;
-	assert_int_equal(decode_insn(bytes, n, cpu->rip, cpu->mode, &insn, &zi, zops), DECODE_OK);
+	assert_int_equal(decode_insn(bytes, n, cpu->rip, cpu->mode & DECODE_STATE, &insn, &zi,
+				     zops),
+			 DECODE_OK);
 	assert_int_equal(insn.len, n);
 	result = sys_execute(cpu, &insn);
 	fpu_save(cpu); /* restoring instructions leave the guest's state live */
