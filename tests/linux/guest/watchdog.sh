@@ -3,8 +3,8 @@
 # has, CPU 0 goes on spinning in user mode until the host has done what it wants.
 dmesg | grep 'NMI watchdog: Enabled. Permanently consumes one hw-PMU counter' || exit 1
 echo 1 >/proc/sys/kernel/watchdog_thresh
-# The first NMI of a CPU that takes no interrupts must not be its last: on a busy host the kernel thinks that NMIs take long, allows one
-# a tick, and stops the counter until that comes.
+# On a busy host NMIs seem to take long, and the kernel allows fewer. At one a tick it throttles the watchdog's counter with its next NMI,
+# while watchdog_overflow_callback() sees to it that it is not known as throttled: it never counts again.
 echo 100000 >/proc/sys/kernel/perf_event_max_sample_rate
 echo 0 >/proc/sys/kernel/perf_cpu_time_max_percent
 taskset -p 2 $$ >/dev/null # CPU 0 is for the one that spins: whoever else it meets would enter the kernel, and hear
