@@ -43,6 +43,7 @@ int engine_create(struct cpu *cpu)
 
 	if (eng == MAP_FAILED)
 		return -ENOMEM;
+	eng->heat = ENGINE_HEAT;
 	eng->epoch = eng->since[SPACE_OS] = eng->since[SPACE_USR] = 1;
 	cpu->engine = eng;
 	cpu->code = code_create();
@@ -68,6 +69,11 @@ void engine_destroy(struct cpu *cpu)
 	code_destroy(cpu->code);
 	cpu->engine = NULL;
 	cpu->code = NULL;
+}
+
+void engine_set_heat(struct cpu *cpu, u32 executions)
+{
+	cpu->engine->heat = executions;
 }
 
 void engine_forget(struct cpu *cpu)

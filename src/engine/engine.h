@@ -17,6 +17,11 @@ int engine_create(struct cpu *cpu); /* sets cpu->engine and cpu->code; 0 or -ENO
 				       engine_run */
 void engine_destroy(struct cpu *cpu);
 
+/* After how many executions a block is made again, with what usually follows it. That takes as long
+ * as some thousand executions, so what is executed less often than that should not have it. */
+#define ENGINE_HEAT 512
+void engine_set_heat(struct cpu *cpu, u32 executions); /* for tests, which have little time */
+
 /*
  * Delivers cpu->event, if any, then executes until an exit; at most `budget` instructions retire,
  * exactly, or, with cpu->loose, up to a block less. Returns cpu->exit.reason. On return every register is in struct cpu and the vector state

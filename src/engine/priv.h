@@ -238,6 +238,7 @@ struct engine {
 	u8 *log_full; /* the same */
 	u8 *observe_access, *observe_fetch, *observe_branch, *observe_trip;
 	u64 blocks_made, flushes;
+	s32 heat; /* executions after which a block is made again */
 };
 
 /* thunk.c */

@@ -20,8 +20,6 @@
 #define SPILL(n)   (CPU(spill) + 8 * (n))
 #define IN_MEMORY  0xff /* instead of a host register */
 
-#define HEAT 48 /* executions after which a block is made again */
-
 /* Where the guest's arithmetic flags are. */
 enum flags_at {
 	FLAGS_IN_CPU,
@@ -66,7 +64,7 @@ struct native {
 struct decoded {
 	u64 head; /* the bytes in front of these */
 	u32 mode;
-	u32 next;	/* of the same bucket: number in decoder->entry, from 1 */
+	u16 next;	/* of the same bucket: number in decoder->entry, from 1 */
 	u8 head_length; /* 0: this is known of one instruction only */
 	u8 disp_at, disp_size, imm_at, imm_size; /* in bytes */
 	bool imm_signed;
@@ -87,14 +85,14 @@ struct decoded {
 	u16 regs_written;
 	struct native as_native;
 	struct insn insn; /* the one that was decoded */
-};
+} __attribute__((aligned(64)));
 
-#define DECODED_BITS 13
+#define DECODED_BITS 15
 #define DECODED_MAX  12288
 
 /* Of one processor. */
 struct decoder {
-	u32 bucket[1u << DECODED_BITS];
+	u16 bucket[1u << DECODED_BITS];
 	u32 n, nonce; /* how many there are of the following */
 	struct decoded once[BLOCK_INSNS + 1]; /* instructions of the block that are not remembered */
 	struct decoded entry[DECODED_MAX];

@@ -78,7 +78,7 @@ static u64 head_of(const u8 *bytes, u32 length)
 	return head;
 }
 
-static u32 *bucket(struct decoder *decoder, u64 head, u32 length, u32 mode)
+static u16 *bucket(struct decoder *decoder, u64 head, u32 length, u32 mode)
 {
 	u64 key = (head ^ (u64)length << 56 ^ (u64)mode << 32) * 0x9e3779b97f4a7c15ull;
 
@@ -197,7 +197,7 @@ static bool stands_for_all(const struct decoder *decoder, struct decoded *d, con
 static struct decoded *keep(struct decoder *decoder, const struct decoded *d)
 {
 	struct decoded *kept = &decoder->entry[decoder->n++];
-	u32 *head = bucket(decoder, d->head, d->head_length, d->mode);
+	u16 *head = bucket(decoder, d->head, d->head_length, d->mode);
 
 	*kept = *d;
 	kept->next = *head;

@@ -254,7 +254,7 @@ static s32 warmth(const struct trans *t, u64 rip)
 	if (!same_page(t, rip))
 		return 0;
 	b = cache_find(t->eng, rip, t->block->gpa + (rip - t->block->rip), t->mode);
-	return !b ? 0 : b->hot ? HEAT + 1 : HEAT - b->heat;
+	return !b ? 0 : b->hot ? t->eng->heat + 1 : t->eng->heat - b->heat;
 }
 
 bool scan_could_go_on(const struct trans *t)
@@ -272,7 +272,7 @@ static void begin_loop(struct trans *t, const struct scan *s, bool conditional)
 {
 	u32 left = conditional ? warmth(t, s->side) : 0;
 
-	t->turns = left ? HEAT / left : BLOCK_INSNS;
+	t->turns = left ? t->eng->heat / left : BLOCK_INSNS;
 	t->turn_insns = t->nscan + 1;
 	t->turn_sides = t->nsides;
 }

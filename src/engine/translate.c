@@ -18,7 +18,7 @@ static u8 *emit_heat(struct trans *t)
 {
 	if (t->block->hot || !scan_could_go_on(t))
 		return NULL;
-	t->block->heat = HEAT;
+	t->block->heat = t->eng->heat;
 	emit_mov_imm(&t->e, S0, (u64)(uintptr_t)&t->block->heat);
 	emit_group1_mem(&t->e, false, GROUP_SUB, ea_base(S0, 0), 1);
 	return emit_jcc(&t->e, CC_S);

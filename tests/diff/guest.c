@@ -195,6 +195,7 @@ void guest_init(bool observed)
 	guest.cpu->model = model_find("icelake");
 	guest.cpu->wanted = observed ? ~(retire_wanted)0 : 0;
 	must(guest.cpu->mem && engine_create(guest.cpu) == 0);
+	engine_set_heat(guest.cpu, GUEST_HEAT);
 	free(empty);
 	build_paging();
 	build_gdt();

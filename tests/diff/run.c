@@ -15,7 +15,7 @@
 #include "base/must.h"
 
 #define INPUTS	      12
-#define PROGRAM_INPUTS 72 /* the engine takes a block for hot after 48 executions */
+#define PROGRAM_INPUTS (GUEST_HEAT + 24)
 #define DATA_CASES    64 /* so many cases in a row start with the same data pages */
 #define INPUT_SECONDS 4
 #define REPORT_MAX    100

@@ -61,6 +61,7 @@ void machine_create(struct machine *m)
 	must(m->map && m->cpu);
 	m->cpu->model = model_find("icelake");
 	must(engine_create(m->cpu) == 0);
+	engine_set_heat(m->cpu, MACHINE_HEAT);
 	m->cpu->mem = m->map;
 }
 

@@ -10,6 +10,8 @@
 #include "cpu/cpu.h"
 #include "guest/image.h"
 
+#define MACHINE_HEAT 48 /* executions until a block is hot */
+
 struct machine {
 	struct cpu *cpu;
 	u8 *ram; /* IMAGE_RAM bytes at guest physical 0 */

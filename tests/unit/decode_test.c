@@ -235,14 +235,22 @@ static void check_once(struct decoder *decoder, u32 mode, const u8 *bytes, u32 n
 			 bytes[2], bytes[3], bytes[4], bytes[5], bytes[6], bytes[7]);
 }
 
+static struct decoder *new_decoder(void)
+{
+	struct decoder *decoder = aligned_alloc(64, sizeof(*decoder));
+
+	assert_non_null(decoder);
+	memset(decoder, 0, sizeof(*decoder));
+	return decoder;
+}
+
 /* The same ModRM with other constants behind it finds what the first one left. */
 static void instructions_are_the_same_when_decoded_once(void **state)
 {
-	struct decoder *decoder = calloc(1, sizeof(*decoder));
+	struct decoder *decoder = new_decoder();
 	u8 bytes[INSN_MAX];
 
 	(void)state;
-	assert_non_null(decoder);
 	for (u32 i = 0; i < 60; i++) {
 		for (u32 opcode = 0; opcode < 4 * 256; opcode++) {
 			u32 n = i % 8 ? INSN_MAX : random_bits() % INSN_MAX + 1;
@@ -266,11 +274,10 @@ static void an_instruction_with_other_constants_is_known(void **state)
 {
 	static const u8 first[] = { 0x48, 0x8b, 0x84, 0x24, 1, 2, 3, 4, 0, 0, 0, 0, 0, 0, 0 };
 	static const u8 second[] = { 0x48, 0x8b, 0x84, 0x24, 5, 6, 7, 0x80, 9, 9, 9, 9, 9, 9, 9 };
-	struct decoder *decoder = calloc(1, sizeof(*decoder));
+	struct decoder *decoder = new_decoder();
 	struct decoded *a, *b;
 
 	(void)state;
-	assert_non_null(decoder);
 	assert_int_equal(decoder_decode(decoder, first, 15, RIP, CODE64, &insn, &a), DECODE_OK);
 	assert_int_equal(decoder_decode(decoder, second, 15, RIP, CODE64, &insn, &b), DECODE_OK);
 	assert_ptr_equal(a, b);
