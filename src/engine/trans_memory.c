@@ -298,12 +298,15 @@ static void emit_stub(struct trans *t, const struct stub *stub)
 	if (stub->tag)
 		emit_rm(&t->e, true, OP_XOR, S0, tlb_ea(stub->tag));
 	call_runtime(t, stub->desc, t->eng->slow);
+	if (!(stub->desc & DESC_WRITE)) { /* nothing to commit: in line, wherever it is */
+		patch_to(t, emit_jmp(&t->e), stub->inline_op);
+		return;
+	}
 	patch_to(t, emit_jcc(&t->e, CC_E), stub->inline_op);
 	t->flags = stub->flags;
 	t->recipe_id = stub->recipe;
 	native_emit(t, &stub->op);
-	if (stub->desc & DESC_WRITE)
-		emit_commit(t, stub);
+	emit_commit(t, stub);
 	patch_to(t, emit_jmp(&t->e), stub->done);
 }
 
