@@ -10,7 +10,7 @@
 #include "guest/machine.h"
 
 #define FOREVER (~0ull >> 1)
-#define MOST	16000 /* instructions of it */
+#define MOST	32000 /* instructions of it */
 #define WANT_ALL \
 	(COUNT_BRANCHES | COUNT_MEMORY | COUNT_CYCLES | OBSERVED_IN_MEMORY | OBSERVED_IN_BRANCHES)
 

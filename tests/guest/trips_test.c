@@ -44,7 +44,7 @@ GUEST_CODE(crossing, "pushq $0x23\n"	/* IMAGE_UDS */
 /* Branches that go one way or the other by chance, often enough that its blocks become hot and that
  * a trip of branches is far away at first. */
 GUEST_CODE(chance, "mov $0x7e57, %eax\n"
-		   "mov $900, %ecx\n"
+		   "mov $2000, %ecx\n"
 		   "1: imul $69069, %eax, %eax\n"
 		   "inc %eax\n"
 		   "bt $30, %eax\n"
@@ -120,11 +120,17 @@ static u64 sum(const struct retire_tally *t, enum retire_class class, enum retir
 
 static u64 first_at(enum retire_class class, enum retire_domain domain, u64 value)
 {
-	u64 i = 0;
+	u64 low = 0, high = ninsns;
 
-	while (i < ninsns && sum(&after[i], class, domain) < value)
-		i++;
-	return i;
+	while (low < high) {
+		u64 middle = (low + high) / 2;
+
+		if (sum(&after[middle], class, domain) < value)
+			low = middle + 1;
+		else
+			high = middle;
+	}
+	return low;
 }
 
 static void arm(struct cpu *cpu, enum retire_class class, enum retire_domain domain, u64 at)
