@@ -17,8 +17,8 @@ int engine_create(struct cpu *cpu); /* sets cpu->engine and cpu->code; 0 or -ENO
 				       engine_run */
 void engine_destroy(struct cpu *cpu);
 
-/* After how many executions a block is made again, with what usually follows it. That takes as long
- * as some thousand executions, so what is executed less often than that should not have it. */
+/* After how many executions a block is made again, with what usually follows it. That takes
+ * microseconds: what is executed a few hundred times in all does not win them back. */
 #define ENGINE_HEAT 512
 void engine_set_heat(struct cpu *cpu, u32 executions); /* for tests, which have little time */
 
