@@ -66,6 +66,8 @@ void emit_mov_mem_imm(struct emitter *e, bool w, struct ea ea, s32 imm);
 #define OP_XOR	     0x33
 #define OP_CMP	     0x3b
 #define GROUP_ADD    0
+#define GROUP_OR     1
+#define GROUP_ADC    2
 #define GROUP_AND    4
 #define GROUP_SUB    5
 #define GROUP_XOR    6
@@ -87,6 +89,7 @@ void emit_patch(struct emitter *e, u8 *site, const u8 *target); /* both in the w
 #define CC_NE 5
 #define CC_S  8
 #define CC_NS 9
+#define CC_NP 11
 
 static inline struct ea ea_base(u8 base, s32 disp)
 {

@@ -78,10 +78,61 @@ u64 observe_fetch(struct cpu *cpu, u64 linear, u32 desc, const u8 *return_pc)
 /* For the note that may come of the branch. */
 static void note_miss(struct cpu *cpu, u64 from)
 {
-	struct branch_note *note = branch_next_note(&cpu->branch_log);
+	struct branch_log *log = &cpu->branch_log;
+	struct branch_verdict *verdict = &log->verdict[branch_next_note(log)];
 
-	note->missed_count = cpu->spill[SPILL_R14];
-	note->missed_from = from;
+	verdict->missed_count = cpu->spill[SPILL_R14];
+	verdict->missed_from = from;
+	log->missed = true;
+}
+
+/* Was the block left behind a call that it goes on behind? Its push was all that it executed. */
+static bool left_behind_call(const struct block *block, const struct place *place, bool completed)
+{
+	const struct place *of = &block->places[place->index];
+
+	return completed && (of->flags & PLACE_BRANCH) && !of->outcome;
+}
+
+/* The model has not been told of the outcomes. */
+static void show_part(struct cpu *cpu, const struct block *block, const struct place *place,
+		      bool completed)
+{
+	struct timing *t = &cpu->timing;
+
+	for (u32 i = 0; i < place->index + (u32)completed; i++)
+		if (block->places[i].outcome)
+			t->history = timing_history(t->history,
+						    block->places[i].outcome == OUTCOME_TAKEN);
+	if (left_behind_call(block, place, completed))
+		timing_call(t, block->rip + place->guest + place->len);
+}
+
+static void note_part(struct cpu *cpu, const struct block *block, const struct place *place,
+		      bool completed)
+{
+	struct branch_note note = { .path = block->path,
+				    .upto = place->index + completed,
+				    .count = (s64)cpu->spill[SPILL_R14],
+				    .stalls = cpu->live[RETIRE_STALLS] };
+
+	if (!(block->mode & MODE_LBR_ANY)) { /* the others were noted one by one */
+		if (!left_behind_call(block, place, completed) ||
+		    !(cpu->branches.kinds[cpu_privilege(cpu)] & BIT(BRANCH_REL_CALL)))
+			return;
+		note.first = place->index;
+	}
+	if (note.upto)
+		branch_note_part(&cpu->branch_log, cpu->engine->meta, &note);
+}
+
+void observe_part(struct cpu *cpu, const struct block *block, const struct place *place,
+		  bool completed)
+{
+	if (block->hot && (block->mode & MODE_OBSERVE_BRANCHES))
+		show_part(cpu, block, place, completed);
+	if (block->path)
+		note_part(cpu, block, place, completed);
 }
 
 void observe_settle(struct cpu *cpu)

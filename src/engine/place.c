@@ -76,6 +76,7 @@ void place_unwind(struct cpu *cpu, const struct block *block, const struct place
 		cpu->aflags = recipe_flags(&block->recipes[place->recipe - 1], cpu->regs);
 	cpu->exit.insn_len = place->len;
 	note_bytes(cpu, block, place);
+	observe_part(cpu, block, place, completed);
 	cpu->spill[SPILL_R14] -= place_refund(block, place->index + completed);
 	place_refund_weights(cpu, block, place->index + completed);
 }

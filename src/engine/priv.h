@@ -75,6 +75,9 @@ struct link {
 	struct link *next_in, **prev_in; /* in to->links_in */
 };
 
+/* Of a conditional branch that a block goes on behind, and that is shown to the timing model. */
+enum outcome { NO_OUTCOME, OUTCOME_NOT_TAKEN, OUTCOME_TAKEN };
+
 /* Where an instruction's host code begins; for faults that come by signal or from helpers. */
 struct place {
 	u32 host;  /* offset in the block's code */
@@ -83,7 +86,8 @@ struct place {
 	u8 len : 4;
 	u8 flags : 4; /* PLACE_* */
 	s8 owed;   /* what the stack pointer has yet to move by, in eights */
-	u8 index;  /* of the instruction in the block */
+	u8 index : 6;	/* of the instruction in the block */
+	u8 outcome : 2; /* enum outcome */
 	u8 recipe; /* of the arithmetic flags: index + 1 in block->recipes; 0: none */
 };
 
@@ -93,6 +97,8 @@ struct place {
 #define PLACE_BRANCH  4 /* it is a branch */
 #define PLACE_SPILLED 2 /* the countdown is in cpu->spill[SPILL_COUNTDOWN] */
 #define PLACE_PUSHES  8 /* when it is done, the stack pointer has to move by minus eight more */
+
+_Static_assert(BLOCK_INSNS < 1 << 6, "struct place");
 
 /* Uses of cpu->spill[]. */
 enum spill {
@@ -119,6 +125,7 @@ struct block {
 	u8 nbranches;
 	s32 heat;      /* executions until it is hot */
 	s32 rsp_moved; /* by that branch, if its target may turn out to be bad */
+	u32 path; /* of the branches that it goes on behind: struct branch_path, in meta; 0: none */
 	const u8 *host2; /* where the page of gpa2 is */
 	u64 lines, lines2; /* 64-byte lines of the page(s) it was made from */
 	struct block *next_page, *next_page2;
@@ -375,6 +382,10 @@ u64 observe_branch(struct cpu *cpu, u64 target, u32 kind, const u8 *return_pc);
 /* A branch in the middle of a block has reached a trip. */
 u64 observe_trip(struct cpu *cpu, u64 s0, u32 unused, const u8 *return_pc);
 u64 observe_log_full(struct cpu *cpu, u64 s0, u32 unused, const u8 *return_pc);
+/* A block is left in its middle: what it would have said where it ends. Nothing has been given back
+ * yet. */
+void observe_part(struct cpu *cpu, const struct block *block, const struct place *place,
+		  bool completed);
 void observe_settle(struct cpu *cpu); /* makes records of what translated code noted */
 /* Before an instruction that may be described when it has run. */
 void observe_alone(struct cpu *cpu);

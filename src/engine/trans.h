@@ -134,7 +134,7 @@ struct observe_stub {
 	u32 desc;
 	u8 index;	/* of the instruction */
 	bool arg_in_rax, load_arg, load_s0;
-	bool alone;	/* no call: a conditional branch that the model was wrong about */
+	bool missed;	/* no call: a mispredicted conditional branch is counted */
 	bool middle;	/* and the block goes on behind it */
 	u64 arg, s0;	/* for cpu->observed_arg, for S0 */
 };
@@ -191,14 +191,8 @@ struct side {
 	u8 index;
 };
 
-/* A branch that is noted where it is taken: trans_lbr.c. */
-struct placed_site {
-	struct branch_site *site;
-	u8 index;
-};
-
-#define MAX_SITES (BLOCK_INSNS + 2)
 #define MAX_SIDES 8
+#define MAX_SITES (2 * BLOCK_INSNS + MAX_SIDES + 2)
 #define MAX_LINKS (3 + SHARE_SLOTS + MAX_SIDES)
 #define MAX_MISSES (1 + MAX_LINKS)
 
@@ -251,8 +245,9 @@ struct trans {
 	u32 nsides;
 	u8 *misses[MAX_MISSES]; /* jumps out of the block for targets that have to be looked up */
 	u32 nmisses;
-	struct placed_site sites[MAX_SITES];
+	struct branch_site *sites[MAX_SITES]; /* branches that are noted: trans_lbr.c */
 	u32 nsites;
+	const u8 *placed; /* up to here the place of the next note is in S1 */
 
 	struct source source;
 	struct insn insn;
@@ -260,9 +255,12 @@ struct trans {
 	const ZydisDecodedInstruction *zi; /* as long as it is not known */
 	const ZydisDecodedOperand *zops;
 
-	u8 *count_from;	      /* the jump to the code that counts; NULL: none */
-	u8 *trip_from;	      /* the jump for a block that would reach a trip */
-	const u8 *count_back; /* where that goes on */
+	struct added {
+		enum retire_class class;
+		u8 *imm;
+	} added[NRETIRE];
+	u32 nadded;
+	u8 *trip_from; /* the jump for a block that would reach a trip */
 	u32 nstubs, nplaces;
 	struct stub stubs[MAX_STUBS];
 	struct place places[BLOCK_INSNS + 2 * MAX_STUBS + MAX_OBSERVE_STUBS];
@@ -363,15 +361,26 @@ void emit_last_rip(struct trans *t, u64 rip);
 void count_begin_block(struct trans *t); /* at the head, behind the checks */
 bool count_end_block(struct trans *t);	 /* behind the block; false: cache full */
 
-/* trans_lbr.c: a near branch is taken. Destroys the flags and S1; S0 too, or keeps the target in it. */
+/* trans_lbr.c: a near branch is taken, and ends the block. Destroys the flags and S1; S0 too, or
+ * keeps the target in it. */
 void lbr_record_direct(struct trans *t, enum branch_kind kind, u64 target);
 void lbr_record_indirect(struct trans *t, enum branch_kind kind);
-void lbr_note_miss(struct trans *t, u64 from); /* the next note may be of that branch. Destroys S0, S1 */
+void lbr_record_through(struct trans *t, enum branch_kind kind); /* the block goes on behind it */
+bool lbr_looks(const struct trans *t); /* does that emit anything? */
+/* The block is left in front of that instruction, or behind it if it is no branch that is taken. */
+void lbr_leave(struct trans *t, u32 index);
+/* ZF: was the taken conditional branch at hand predicted? Destroys S1, not the flags. */
+void lbr_outcome(struct trans *t);
+void lbr_begin_block(struct trans *t);
 void lbr_end_block(struct trans *t);
 /* trans_observe.c: each does nothing unless the mode asks for it. Destroy S1 and the flags. */
 void observe_insn(struct trans *t);	       /* at the start of each */
 void observe_data(struct trans *t, u32 desc);  /* host address in S0, offset of its TLB entry in S1 */
-void observe_conditional(struct trans *t, bool taken); /* destroys S0 */
+void observe_conditional(struct trans *t, bool taken); /* it ends the block */
+void observe_through(struct trans *t, bool taken); /* it does not */
+void observe_leave(struct trans *t, u32 index); /* the block is left, but by a conditional branch */
+/* Are conditional branches shown to the model without a call of C? */
+bool observe_in_line(const struct trans *t);
 void observe_indirect(struct trans *t);	       /* target in S0 */
 void observe_call(struct trans *t);	       /* besides observe_indirect(); destroys S0 */
 void observe_return(struct trans *t);	       /* target in S0 */

@@ -208,6 +208,7 @@ static void not_taken_path(struct trans *t)
 {
 	count_went(t, false);
 	observe_conditional(t, false);
+	lbr_leave(t, t->index);
 	block_end_direct(t, trans_next_rip(t));
 }
 
@@ -229,11 +230,13 @@ static void end_conditional(struct trans *t, u8 cc, u64 target)
 
 /* In the middle of a block somebody looks on: the flags are kept, all if the block may end there, or
  * what the next instruction needs. */
-static bool looked_at(struct trans *t, bool may_end)
+static bool looked_at(struct trans *t, enum branch_kind kind)
 {
-	if (!(t->mode & (MODE_OBSERVE_BRANCHES | MODE_LBR)))
+	bool shown = (t->mode & MODE_OBSERVE_BRANCHES) && kind != BRANCH_REL_JMP;
+
+	if (!shown && !lbr_looks(t))
 		return false;
-	if (may_end)
+	if (kind == BRANCH_JCC && (t->mode & MODE_COUNT_MISSES))
 		flags_save(t);
 	t->at += t->at + 1 < t->nscan;
 	flags_keep(t);
@@ -244,20 +247,20 @@ static bool looked_at(struct trans *t, bool may_end)
 
 static void follow_conditional(struct trans *t, bool taken)
 {
-	if (!looked_at(t, t->mode & MODE_COUNT_MISSES))
+	if (!looked_at(t, BRANCH_JCC))
 		return;
-	observe_conditional(t, taken);
+	observe_through(t, taken);
 	if (taken)
-		lbr_record_direct(t, BRANCH_JCC, branch_target(t));
+		lbr_record_through(t, BRANCH_JCC);
 }
 
 static void follow_direct(struct trans *t, enum branch_kind kind)
 {
-	if (!looked_at(t, false))
+	if (!looked_at(t, kind))
 		return;
 	if (kind == BRANCH_REL_CALL)
 		observe_call(t);
-	lbr_record_direct(t, kind, branch_target(t));
+	lbr_record_through(t, kind);
 }
 
 /* In the middle of a block: out of it if the branch goes where the block does not. */
@@ -271,6 +274,15 @@ static void jcc_through(struct trans *t, const struct scan *s)
 			       .owed = t->owed,
 			       .index = t->index };
 	follow_conditional(t, s->inverted);
+}
+
+static void end_side(struct trans *t, bool taken)
+{
+	observe_conditional(t, taken);
+	if (taken)
+		lbr_record_direct(t, BRANCH_JCC, branch_target(t));
+	else
+		lbr_leave(t, t->index);
 }
 
 /* The ways out of the middle, behind the block. */
@@ -288,7 +300,7 @@ void emit_sides(struct trans *t)
 		flags_save(t);
 		t->owed = side->owed;
 		stack_settle(t);
-		follow_conditional(t, taken);
+		end_side(t, taken);
 		count_give_back(t, side->index + 1);
 		count_went_not(t, !taken);
 		count_went(t, taken);
@@ -400,6 +412,7 @@ static void jmp(struct trans *t)
 	if (t->insn.ops[0].kind == OPERAND_IMM) {
 		flags_save(t);
 		observe_jump(t);
+		observe_leave(t, t->index);
 		lbr_record_direct(t, BRANCH_REL_JMP, branch_target(t));
 		block_end_direct(t, branch_target(t));
 		return;
@@ -407,6 +420,7 @@ static void jmp(struct trans *t)
 	load_target(t);
 	cut_target(t);
 	observe_indirect(t);
+	observe_leave(t, t->index);
 	lbr_record_indirect(t, BRANCH_IND_JMP);
 	block_end_indirect(t);
 }
@@ -423,6 +437,8 @@ static void check_target(struct trans *t)
 	emit_shift(&t->e, true, SHIFT_SAR, S1, 16);
 	emit_rr(&t->e, true, OP_CMP, S1, S0);
 	good = emit_jcc(&t->e, CC_E);
+	observe_leave(t, t->index);
+	lbr_leave(t, t->index);
 	leave_from_block(t, LEAVE_BAD_TARGET);
 	emit_patch(&t->e, good, t->e.p);
 }
@@ -448,6 +464,7 @@ static void call(struct trans *t)
 	}
 	flags_save(t);
 	observe_call(t);
+	observe_leave(t, t->index);
 	return_note(t);
 	if (direct) {
 		lbr_record_direct(t, BRANCH_REL_CALL, branch_target(t));
@@ -473,6 +490,7 @@ static void ret(struct trans *t)
 	t->block->rsp_moved = size + pop;
 	cut_target(t);
 	observe_return(t);
+	observe_leave(t, t->index);
 	lbr_record_indirect(t, BRANCH_RET);
 	if (!return_jump(t, size + pop))
 		block_end_indirect(t);

@@ -1,9 +1,8 @@
 // SPDX-License-Identifier: MIT
 /*
  * Counting more than instructions and branches: what each instruction weighs, and the code that
- * adds a block's weights to the tallies. A block that counts jumps from its head to that code,
- * which lies behind it, and back: only then is it known what the block contains. Blocks that count
- * nothing have none of this.
+ * adds a block's weights to the tallies, at its head. What they are is known at the end, and filled
+ * in. Blocks that count nothing have none of this.
  */
 #include <string.h>
 
@@ -187,26 +186,6 @@ void count_give_back(struct trans *t, u32 index)
 	emit_rm(&t->e, true, OP_LEA, COUNTDOWN, ea_base(COUNTDOWN, -(s32)given));
 }
 
-/* Has the block, as far as it is known by now, anything to count? Most have no stalls. */
-static bool counts(const struct trans *t)
-{
-	for (retire_wanted left = cpu_counts(t->cpu, t->mode); left; left &= left - 1)
-		for (u32 i = 0; i < t->nscan; i++)
-			if (t->scan[i].vector < 0 &&
-			    weight_of(&t->scan[i].insn.weight, __builtin_ctzll(left)))
-				return true;
-	return false;
-}
-
-void count_begin_block(struct trans *t)
-{
-	t->count_from = t->trip_from = NULL;
-	if (!counts(t))
-		return;
-	t->count_from = emit_jmp(&t->e);
-	t->count_back = t->e.p;
-}
-
 /* These have just been added to, the last one last. A jump that is taken if one has reached its
  * trip: the sign of all, ANDed, is 0 then. */
 static u8 *if_reached(struct trans *t, retire_wanted added)
@@ -228,18 +207,39 @@ u8 *count_missed(struct trans *t, bool taken)
 	return missed ? if_reached(t, missed) : NULL;
 }
 
-/* Adds up the block. */
-static void add_totals(struct trans *t)
+/* Of the block as far as it is known by now: it may turn out to be shorter. */
+static bool counts(const struct trans *t, enum retire_class class)
+{
+	for (u32 i = 0; i < t->nscan; i++)
+		if (t->scan[i].vector < 0 && weight_of(&t->scan[i].insn.weight, class))
+			return true;
+	return false;
+}
+
+/* Adds to a class what will be known at the end. */
+static void add_total(struct trans *t, enum retire_class class)
+{
+	emit_insn(&t->e, &(struct enc){ .w = true,
+					.opcode = 0x81,
+					.reg = GROUP_ADD,
+					.is_mem = true,
+					.ea = live(class),
+					.imm_len = 4 });
+	t->added[t->nadded++] = (struct added){ class, t->e.p - 4 };
+}
+
+void count_begin_block(struct trans *t)
 {
 	retire_wanted added = 0;
 
+	t->trip_from = NULL;
+	t->nadded = 0;
 	for (retire_wanted left = cpu_counts(t->cpu, t->mode); left; left &= left - 1) {
 		enum retire_class class = __builtin_ctzll(left);
-		u32 total = class_total(t, class, 0);
 
-		if (!total)
+		if (!counts(t, class))
 			continue;
-		emit_group1_mem(&t->e, true, GROUP_ADD, live(class), total);
+		add_total(t, class);
 		added |= RETIRE_BIT(class);
 	}
 	if (added && !(t->mode & MODE_STEP))
@@ -259,11 +259,10 @@ static bool keep_weights(struct trans *t)
 /* One at a time there is no way around a trip: it is reached, and the run ends. */
 bool count_end_block(struct trans *t)
 {
-	if (!t->count_from)
+	if (!t->nadded || t->e.full)
 		return true;
-	emit_patch(&t->e, t->count_from, t->e.p);
-	add_totals(t);
-	emit_patch(&t->e, emit_jmp(&t->e), t->count_back);
+	for (u32 i = 0; i < t->nadded; i++)
+		*(u32_unaligned *)t->added[i].imm = class_total(t, t->added[i].class, 0);
 	if (t->trip_from) {
 		emit_patch(&t->e, t->trip_from, t->e.p);
 		block_leave_with(t, t->eng->leave_with[LEAVE_TRIP], t->block);

@@ -280,6 +280,8 @@ static void emit_group_stub(struct trans *t, const struct stub *stub)
 	t->recipe_id = stub->recipe;
 	stack_settle(t);
 	flags_cook(t);
+	observe_leave(t, stub->index);
+	lbr_leave(t, stub->index);
 	count_give_back(t, stub->index);
 	block_link(t, t->block->rip + t->places[stub->index].guest, emit_jmp(&t->e), true);
 }

@@ -3,7 +3,12 @@
  * Code that shows the timing model what the guest does, in blocks of a mode that asks for it. In
  * line is only what changes nothing but a line buffer's, a history's or a stack's idea of what came
  * last: accesses to the line used last of its set, branches that went the way the model said. The
- * rest calls observe.c from behind the block, but for conditional branches.
+ * rest calls observe.c from behind the block.
+ *
+ * All of a conditional branch is in line, and without a branch of ours unless mispredictions are
+ * counted: what the model cannot predict the host cannot either. Of the branches that a block goes
+ * on behind the outcomes are known, so that the history is written where the block is left; whoever
+ * leaves it elsewhere does that in observe_part().
  */
 #include "engine/trans.h"
 
@@ -18,6 +23,15 @@ static struct ea at(s32 offset)
 static struct ea element(u8 index, u8 scale, s32 array)
 {
 	return (struct ea){ .base = RSP, .index = index, .scale = scale, .disp = array };
+}
+
+static void load_byte(struct trans *t, u8 reg, struct ea ea)
+{
+	emit_insn(&t->e, &(struct enc){ .map = MAP_0F,
+					.opcode = 0xb6, /* MOVZX */
+					.reg = reg,
+					.is_mem = true,
+					.ea = ea });
 }
 
 static struct observe_stub *new_stub(struct trans *t, const u8 *entry, u32 desc, u8 *from)
@@ -155,44 +169,107 @@ static struct observe_stub *branch_stub(struct trans *t, enum observe_kind kind,
 	return stub;
 }
 
-/* The counter of the pattern whose index is in S0. */
-static void on_pattern(struct trans *t, u8 opcode, u8 reg, u8 imm_len, s8 imm)
+/* The pattern whose index is in S1. */
+static void on_pattern(struct trans *t, u8 opcode, u8 reg, u8 imm)
 {
 	emit_insn(&t->e, &(struct enc){ .opcode = opcode,
 					.reg = reg,
 					.is_mem = true,
-					.ea = element(S0, 1, TIMING(pattern)),
-					.imm = (u8)imm,
-					.imm_len = imm_len });
+					.ea = element(S1, 1, TIMING(pattern)),
+					.imm = imm,
+					.imm_len = 1 });
 }
 
-/* It is in S1. */
-static void add_to_history(struct trans *t, bool taken)
+/* Outcomes that the history does not have yet: how many, and where they will be in it. */
+struct outcomes {
+	u32 n, bits;
+};
+
+static void add_outcome(struct outcomes *o, bool taken)
 {
-	emit_rm(&t->e, false, OP_LEA, S1,
-		(struct ea){ .base = S1, .index = S1, .scale = 1, .disp = taken });
+	o->bits = timing_history(o->bits, taken);
+	o->n++;
+}
+
+/* Those of branches that the block goes on behind, up to an instruction. */
+static struct outcomes outcomes_before(const struct trans *t, u32 index)
+{
+	struct outcomes o = { 0 };
+
+	for (u32 i = 0; i < index; i++)
+		if (t->places[i].outcome)
+			add_outcome(&o, t->places[i].outcome == OUTCOME_TAKEN);
+	return o;
+}
+
+/* The history as it was at the block's head, shifted for these, into S1. */
+static void load_history(struct trans *t, const struct outcomes *o)
+{
+	emit_rm(&t->e, false, OP_MOV_LOAD, S1, at(TIMING(history)));
+	if (o->n)
+		emit_shift(&t->e, false, SHIFT_SHR, S1, o->n);
+}
+
+static void write_history(struct trans *t, const struct outcomes *o)
+{
+	if (!o->n)
+		return;
+	load_history(t, o);
+	if (o->bits)
+		emit_group1(&t->e, false, GROUP_OR, S1, (s32)o->bits);
 	emit_rm(&t->e, false, OP_MOV_STORE, S1, at(TIMING(history)));
 }
 
-/* On one way out of a conditional branch. */
-void observe_conditional(struct trans *t, bool taken)
+/* The index of the instruction's pattern, into S1. */
+static void find_pattern(struct trans *t, const struct outcomes *o)
+{
+	const u32 mask = (u32)MASK(PATTERN_BITS - 1, 0);
+
+	load_history(t, o);
+	emit_group1(&t->e, false, GROUP_XOR, S1, (s32)((timing_hash(t->rip) ^ o->bits) & mask));
+}
+
+/* One at a time: C is called if the model was wrong. */
+static void conditional_alone(struct trans *t, bool taken)
+{
+	struct outcomes o = { 0 };
+	struct observe_stub *stub;
+
+	find_pattern(t, &o);
+	on_pattern(t, 0xf6, 0, PATTERN_OTHER); /* TEST */
+	stub = branch_stub(t, taken ? OBSERVE_TAKEN : OBSERVE_NOT_TAKEN,
+			   emit_jcc(&t->e, taken ? CC_NE : CC_E));
+	on_pattern(t, 0xc6, 0, taken ? 0 : PATTERN_MAX); /* right: sure of it now */
+	add_outcome(&o, taken);
+	write_history(t, &o);
+	predicted(t);
+	stub->back = t->e.p;
+}
+
+/*
+ * The index of the pattern is in S1. Minus one, or plus one, unless it is at its end: the compare
+ * says so in CF. One that becomes 0 predicted the branch to be taken, one that becomes PATTERN_MAX
+ * predicted it not to be: ZF, or PF.
+ */
+static void count_outcome(struct trans *t, bool taken)
+{
+	on_pattern(t, 0x80, GROUP_CMP, taken ? 1 : PATTERN_MAX);
+	on_pattern(t, 0x80, GROUP_ADC, taken ? 0xff : 0);
+	if (taken)
+		lbr_outcome(t);
+}
+
+/* If it was mispredicted, and somebody counts that. */
+static void if_missed(struct trans *t, bool taken, bool middle)
 {
 	struct observe_stub *stub;
 
-	if (!observes_branches(t))
+	if (!(t->mode & MODE_COUNT_MISSES))
 		return;
-	emit_rm(&t->e, false, OP_MOV_LOAD, S1, at(TIMING(history)));
-	emit_rr(&t->e, false, OP_MOV_LOAD, S0, S1);
-	emit_group1(&t->e, false, GROUP_XOR, S0, (s32)timing_hash(t->rip));
-	emit_group1(&t->e, false, GROUP_AND, S0, (s32)MASK(PATTERN_BITS - 1, 0));
-	on_pattern(t, 0x80, GROUP_CMP, 1, 0);
 	stub = branch_stub(t, taken ? OBSERVE_TAKEN : OBSERVE_NOT_TAKEN,
-			   emit_jcc(&t->e, taken ? CC_S : CC_NS));
-	stub->alone = !(t->mode & MODE_STEP);
-	stub->middle = t->scan[t->at].through && taken == t->scan[t->at].inverted;
-	on_pattern(t, 0xc6, 0, 1, taken ? 1 : -2); /* right: sure of it now */
-	add_to_history(t, taken);
-	predicted(t);
+			   emit_jcc(&t->e, taken ? CC_NE : CC_NP));
+	stub->missed = true;
+	stub->middle = middle;
 	stub->back = t->e.p;
 }
 
@@ -208,23 +285,57 @@ static void missed_at_trip(struct trans *t, const struct observe_stub *stub)
 	emit_patch(&t->e, emit_call(&t->e), t->eng->observe_trip);
 }
 
-/* It went the other way. */
 static void conditional_missed(struct trans *t, const struct observe_stub *stub)
 {
-	bool taken = stub->desc == OBSERVE_TAKEN;
 	u8 *trip;
 
 	emit_patch(&t->e, stub->from, t->e.p);
-	on_pattern(t, 0xfe, taken ? 0 : 1, 0, 0); /* INC, DEC */
-	add_to_history(t, taken);
-	if (taken && (t->mode & MODE_LBR))
-		lbr_note_miss(t, stub->arg);
-	trip = count_missed(t, taken);
+	trip = count_missed(t, stub->desc == OBSERVE_TAKEN);
 	emit_patch(&t->e, emit_jmp(&t->e), stub->back);
 	if (!trip)
 		return;
 	emit_patch(&t->e, trip, t->e.p);
 	missed_at_trip(t, stub);
+}
+
+bool observe_in_line(const struct trans *t)
+{
+	return observes_branches(t) && !(t->mode & MODE_STEP);
+}
+
+void observe_conditional(struct trans *t, bool taken)
+{
+	struct outcomes o = outcomes_before(t, t->index);
+
+	if (!observes_branches(t))
+		return;
+	if (!observe_in_line(t)) {
+		conditional_alone(t, taken);
+		return;
+	}
+	find_pattern(t, &o);
+	count_outcome(t, taken);
+	if_missed(t, taken, false);
+	add_outcome(&o, taken);
+	write_history(t, &o);
+}
+
+void observe_through(struct trans *t, bool taken)
+{
+	struct outcomes o = outcomes_before(t, t->index);
+
+	if (!observes_branches(t))
+		return;
+	find_pattern(t, &o);
+	count_outcome(t, taken);
+	if_missed(t, taken, true);
+}
+
+void observe_leave(struct trans *t, u32 index)
+{
+	struct outcomes o = outcomes_before(t, index);
+
+	write_history(t, &o);
 }
 
 /* The target is in S0, and stays there. */
@@ -247,22 +358,32 @@ void observe_indirect(struct trans *t)
 	stub->back = t->e.p;
 }
 
-static void move_top(struct trans *t, s32 delta)
+static void move_top(struct trans *t, s32 step)
 {
-	emit_group1(&t->e, false, GROUP_ADD, S1, delta);
-	emit_group1(&t->e, false, GROUP_AND, S1, (s32)t->cpu->timing.rsb_mask);
-	emit_rm(&t->e, false, OP_MOV_STORE, S1, at(TIMING(rsb_top)));
+	emit_group1_mem(&t->e, false, GROUP_ADD, at(TIMING(rsb_top)), step);
+}
+
+/* What the return stack has there, by the top in S1. */
+static struct ea return_at(void)
+{
+	return element(S1, 1, TIMING(rsb));
 }
 
 /* The return address has been pushed. Destroys S0. */
 void observe_call(struct trans *t)
 {
+	u64 next = trans_next_rip(t);
+
 	if (!observes_branches(t))
 		return;
-	emit_rm(&t->e, false, OP_MOV_LOAD, S1, at(TIMING(rsb_top)));
-	move_top(t, 1);
-	emit_mov_imm(&t->e, S0, trans_next_rip(t));
-	emit_rm(&t->e, true, OP_MOV_STORE, S0, element(S1, 8, TIMING(rsb)));
+	move_top(t, (s32)t->cpu->timing.rsb_step);
+	load_byte(t, S1, at(TIMING(rsb_top)));
+	if ((s64)next == (s32)next) {
+		emit_mov_mem_imm(&t->e, true, return_at(), (s32)next);
+	} else {
+		emit_mov_imm(&t->e, S0, next);
+		emit_rm(&t->e, true, OP_MOV_STORE, S0, return_at());
+	}
 	predicted(t);
 }
 
@@ -272,10 +393,10 @@ void observe_return(struct trans *t)
 
 	if (!observes_branches(t))
 		return;
-	emit_rm(&t->e, false, OP_MOV_LOAD, S1, at(TIMING(rsb_top)));
-	emit_rm(&t->e, true, OP_CMP, S0, element(S1, 8, TIMING(rsb)));
+	load_byte(t, S1, at(TIMING(rsb_top)));
+	emit_rm(&t->e, true, OP_CMP, S0, return_at());
 	stub = branch_stub(t, OBSERVE_RETURN, emit_jcc(&t->e, CC_NE));
-	move_top(t, -1);
+	move_top(t, -(s32)t->cpu->timing.rsb_step);
 	predicted(t);
 	stub->back = t->e.p;
 }
@@ -314,7 +435,7 @@ void observe_emit_stubs(struct trans *t)
 	for (u32 i = 0; i < t->nobserve_stubs; i++) {
 		const struct observe_stub *stub = &t->observe_stubs[i];
 
-		if (stub->alone)
+		if (stub->missed)
 			conditional_missed(t, stub);
 		else
 			emit_stub(t, stub);

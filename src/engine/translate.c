@@ -247,9 +247,17 @@ static bool direction_flag(struct trans *t)
 	return true;
 }
 
+/* The block is left behind the instructions that it has by now, by no branch of the guest. */
+static void end_way(struct trans *t)
+{
+	observe_leave(t, t->block->ninsns);
+	lbr_leave(t, t->block->ninsns);
+}
+
 static enum step raise_here(struct trans *t, u32 vector)
 {
 	flags_save(t);
+	end_way(t);
 	block_leave(t, LEAVE_RAISE, vector, t->rip);
 	return STEP_ENDED;
 }
@@ -265,8 +273,16 @@ static enum step complex(struct trans *t)
 	t->block->complex = copy;
 	stack_settle(t);
 	flags_save(t);
+	end_way(t);
 	block_leave(t, LEAVE_COMPLEX, (u64)(uintptr_t)copy, t->rip);
 	return STEP_ENDED;
+}
+
+static enum outcome outcome(const struct trans *t, const struct scan *s)
+{
+	if (!s->through || !branch_conditional(t) || !(t->mode & MODE_OBSERVE_BRANCHES))
+		return NO_OUTCOME;
+	return s->inverted ? OUTCOME_TAKEN : OUTCOME_NOT_TAKEN;
 }
 
 static void begin_place(struct trans *t)
@@ -281,6 +297,7 @@ static void begin_place(struct trans *t)
 						  .len = t->insn.len,
 						  .owed = t->owed / 8,
 						  .index = t->index,
+						  .outcome = outcome(t, s),
 						  .flags = t->insn.is_branch ? PLACE_BRANCH : 0 };
 }
 
@@ -336,6 +353,7 @@ static enum step translate_insns(struct trans *t)
 	if (step == STEP_GO_ON || step == STEP_END_HERE) {
 		stack_settle(t);
 		flags_save(t);
+		end_way(t);
 		if (t->shadow) /* the next instruction is stepped */
 			block_leave(t, LEAVE_LOOKUP, (u64)(uintptr_t)t->block, t->rip);
 		else
@@ -408,7 +426,7 @@ struct block *translate(struct cpu *cpu, u32 mode, gpa_t gpa, const u8 *host,
 	t.linear_base = mode & MODE_CODE64 ? 0 : cpu->seg[CS].base;
 	t.offset = t.index = 0;
 	t.nstubs = t.nplaces = t.nobserve_stubs = t.nrecipes = 0;
-	t.nlinks = t.nsides = t.nmisses = t.nsites = t.at = 0;
+	t.nlinks = t.nsides = t.nmisses = t.at = 0;
 	t.observed_line = NO_GPA;
 	t.shadow = t.opened = t.lazy = false;
 	t.owed = 0;
@@ -419,6 +437,7 @@ struct block *translate(struct cpu *cpu, u32 mode, gpa_t gpa, const u8 *host,
 		return NULL;
 	flags_analyse(&t);
 	share_analyse(&t);
+	lbr_begin_block(&t);
 	emit_head(&t, &count, jumps);
 	if (translate_insns(&t) != STEP_ENDED)
 		return NULL;

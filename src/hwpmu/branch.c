@@ -59,28 +59,75 @@ void branch_record(struct branch_ring *ring, const struct retire_tally *tally,
 /* --- the log --- */
 
 struct notes {
-	const struct branch_ring *ring;
-	struct branch_log *log;
-	const u8 *sites;
+	struct branch_ring *ring;
+	const struct branch_log *log;
+	const u8 *meta;
 	u32 count_shift;
-	u32 end, n; /* the last n in front of end */
-	u32 lost;   /* how many were overwritten, but for multiples of the ring's size */
+	u32 end;      /* behind the last one, whatever it is in the ring of notes */
+	bool faulted; /* the last branch of the last one */
 };
 
-static struct branch_note *note_at(const struct notes *notes, u32 i)
+static const struct branch_note *note_at(const struct notes *notes, u32 i)
 {
-	return &notes->log->note[(notes->end - notes->n + i) % BRANCH_NOTES];
+	return &notes->log->note[i % BRANCH_NOTES];
 }
 
-static const struct branch_site *site_of(const struct notes *notes, const struct branch_note *note)
+static const struct branch_path *path_of(const u8 *meta, const struct branch_note *note)
 {
-	return (const struct branch_site *)(notes->sites + note->site);
+	return (const struct branch_path *)(meta + note->path);
 }
 
-static u64 cycles_at(const struct notes *notes, const struct branch_note *note)
+static const struct branch_site *sites_of(const u8 *meta, const struct branch_path *path)
 {
+	return (const struct branch_site *)(meta + path->sites);
+}
+
+/* Of the branches that the block goes on behind: how many are of instructions before this one. */
+static u32 sites_before(const u8 *meta, const struct branch_note *note, u32 index)
+{
+	const struct branch_path *path = path_of(meta, note);
+	const struct branch_site *sites = sites_of(meta, path);
+	u32 n = path->n;
+
+	while (n && sites[n - 1].index >= index)
+		n--;
+	return n;
+}
+
+static u32 first_site(const u8 *meta, const struct branch_note *note)
+{
+	return note->first ? sites_before(meta, note, note->first) : 0;
+}
+
+static u32 passed(const u8 *meta, const struct branch_note *note)
+{
+	if (!note->upto)
+		return path_of(meta, note)->n;
+	return sites_before(meta, note, note->upto) - first_site(meta, note);
+}
+
+static u32 branches_at(const struct notes *notes, u32 i)
+{
+	const struct branch_note *note = note_at(notes, i);
+	bool faulted = notes->faulted && i + 1 == notes->end;
+
+	return passed(notes->meta, note) + (path_of(notes->meta, note)->ends && !faulted);
+}
+
+static const struct branch_site *site_at(const struct notes *notes, u32 i, u32 j)
+{
+	const struct branch_path *path = path_of(notes->meta, note_at(notes, i));
+
+	j += first_site(notes->meta, note_at(notes, i));
+	return j < path->n ? &sites_of(notes->meta, path)[j] : &path->last;
+}
+
+static u64 cycles_at(const struct notes *notes, u32 i, u32 j)
+{
+	const struct branch_note *note = note_at(notes, i);
+
 	return (u64)(note->count >> notes->count_shift) + (u64)note->stalls +
-	       notes->ring->cycles_from - site_of(notes, note)->cycles_behind;
+	       notes->ring->cycles_from - site_at(notes, i, j)->cycles_behind;
 }
 
 static bool canonical(u64 address)
@@ -89,20 +136,32 @@ static bool canonical(u64 address)
 }
 
 /* A jump or return to an address that is not canonical faults: it is the last that was noted. */
-static bool faults(const struct notes *notes, const struct branch_note *note)
+static bool faults(const struct notes *notes)
 {
-	const struct branch_site *site = site_of(notes, note);
+	const struct branch_note *note = note_at(notes, notes->end - 1);
+	const struct branch_path *path = path_of(notes->meta, note);
 
-	return site->indirect && site->kind != BRANCH_IND_CALL && !canonical(note->to);
+	return path->ends && path->last.indirect && path->last.kind != BRANCH_IND_CALL &&
+	       !canonical(note->to);
 }
 
-static void settle_note(struct branch_ring *ring, const struct notes *notes,
-			const struct branch_note *note)
+static bool missed(const struct notes *notes, u32 i, const struct branch_site *site)
 {
-	const struct branch_site *site = site_of(notes, note);
+	const struct branch_verdict *verdict = &notes->log->verdict[i % BRANCH_NOTES];
+
+	if (site->outcome != BRANCH_UNNOTED)
+		return !verdict->predicted[site->outcome];
+	return verdict->missed_count == note_at(notes, i)->count &&
+	       verdict->missed_from == site->from;
+}
+
+static void settle_branch(const struct notes *notes, u32 i, u32 j)
+{
+	const struct branch_site *site = site_at(notes, i, j);
+	struct branch_ring *ring = notes->ring;
 	struct branch branch = { .kind = site->kind,
 				 .from = site->from,
-				 .to = site->indirect ? note->to : site->to };
+				 .to = site->indirect ? note_at(notes, i)->to : site->to };
 
 	if (ring->call_stack && site->no_call)
 		return;
@@ -110,47 +169,79 @@ static void settle_note(struct branch_ring *ring, const struct notes *notes,
 		pop(ring);
 		return;
 	}
-	ring->missed = note->missed_count == note->count && note->missed_from == site->from;
-	push(ring, cycles_at(notes, note), &branch);
+	ring->missed = missed(notes, i, site);
+	push(ring, cycles_at(notes, i, j), &branch);
 	ring->missed = 0;
 }
 
-/* The ring has room for the last ones only; the others leave nothing but its top and their time. */
-static void skip_notes(struct branch_ring *ring, struct notes *notes)
+/* The last branch in front of a note. */
+static u64 cycles_before(const struct notes *notes, u32 i)
 {
-	u32 depth = ring->mask + 1, skipped = notes->n - depth;
+	return cycles_at(notes, i - 1, branches_at(notes, i - 1) - 1);
+}
 
-	if (notes->n <= depth || ring->call_stack)
+/*
+ * The ring has room for the last ones only; of the others there is left what they moved its top by,
+ * and the time of the one before. Those that were overwritten are among them.
+ */
+static void settle_last(const struct notes *notes, u32 records)
+{
+	struct branch_ring *ring = notes->ring;
+	u32 depth = ring->mask + 1, begin = notes->end, n = 0, skip;
+
+	while (begin && n < depth)
+		n += branches_at(notes, --begin);
+	skip = n > depth ? n - depth : 0;
+	ring->top = (ring->top + records - (n - skip)) & ring->mask;
+	if (skip)
+		ring->cycles = cycles_at(notes, begin, skip - 1);
+	else if (begin)
+		ring->cycles = cycles_before(notes, begin);
+	for (u32 i = begin; i < notes->end; i++, skip = 0)
+		for (u32 j = skip; j < branches_at(notes, i); j++)
+			settle_branch(notes, i, j);
+}
+
+/* All of them: none was overwritten. */
+static void settle_stack(const struct notes *notes)
+{
+	for (u32 i = 0; i < notes->end; i++)
+		for (u32 j = 0; j < branches_at(notes, i); j++)
+			settle_branch(notes, i, j);
+}
+
+/* The next run of translated code may have the same counts. */
+static void forget_misses(struct branch_log *log)
+{
+	for (u32 i = 0; log->missed && i < BRANCH_NOTES; i++)
+		log->verdict[i].missed_count = 0;
+	log->missed = false;
+}
+
+void branch_note_part(struct branch_log *log, const u8 *meta, const struct branch_note *note)
+{
+	u32 n = passed(meta, note);
+
+	if (!n)
 		return;
-	ring->top = (ring->top + notes->lost + skipped) & ring->mask;
-	ring->cycles = cycles_at(notes, note_at(notes, skipped - 1));
-	notes->n = depth;
+	log->note[branch_next_note(log)] = *note;
+	log->at += branch_step(n);
 }
 
-/* What the model said of a branch that was not noted is behind the last one. */
-static void clear_notes(struct branch_log *log, u32 n)
-{
-	for (u32 i = 0; i < BRANCH_NOTES && i <= n; i++) {
-		log->note[i].site = 0;
-		log->note[i].missed_count = 0;
-	}
-	log->at = 0;
-}
-
-void branch_settle(struct branch_ring *ring, struct branch_log *log, const u8 *sites,
+void branch_settle(struct branch_ring *ring, struct branch_log *log, const u8 *meta,
 		   u32 count_shift)
 {
-	u32 end = log->at / sizeof(struct branch_note);
-	bool over = log->note[BRANCH_NOTES - 1].site;
-	u32 n = over ? BRANCH_NOTES : end;
-	struct notes notes = { ring, log, sites, count_shift, end, n, over ? end : 0 };
+	struct notes notes = { .ring = ring,
+			       .log = log,
+			       .meta = meta,
+			       .count_shift = count_shift,
+			       .end = (log->at & (u32)MASK(BRANCH_SHIFT - 1, 0)) / BRANCH_STEP };
 
-	if (n && faults(&notes, note_at(&notes, n - 1))) {
-		notes.end--;
-		notes.n--;
-	}
-	skip_notes(ring, &notes);
-	for (u32 i = 0; i < notes.n; i++)
-		settle_note(ring, &notes, note_at(&notes, i));
-	clear_notes(log, n);
+	notes.faulted = notes.end && faults(&notes);
+	if (ring->call_stack)
+		settle_stack(&notes);
+	else
+		settle_last(&notes, (log->at >> BRANCH_SHIFT) - notes.faulted);
+	forget_misses(log);
+	log->at = 0;
 }

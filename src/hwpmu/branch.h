@@ -2,7 +2,7 @@
 /*
  * The last branches: what the processor writes when a branch retires, and the physical PMU reads.
  * The other half of what silicon shares with its PMU, besides retire.h. C code calls
- * branch_record(). Translated code notes its near branches in a log (engine/trans_lbr.c), which
+  * branch_record(). Translated code notes which way it took (engine/trans_lbr.c) in a log, which
  * branch_settle() moves to the ring whenever that code is left: nobody else ever sees the log.
  *
  * Owned by the vCPU thread. Freestanding.
@@ -53,33 +53,64 @@ static inline bool branch_wanted(const struct branch_ring *ring)
 	return ring->kinds[RETIRE_OS] | ring->kinds[RETIRE_USR];
 }
 
+#define BRANCH_OUTCOMES 16
+#define BRANCH_UNNOTED	BRANCH_OUTCOMES
+
 /* What is known of a near branch when it is translated. */
 struct branch_site {
 	u64 from, to;	   /* to: of a direct one */
 	u32 cycles_behind; /* of its block, that are in the count already */
 	u8 kind;
+	u8 index;   /* of the instruction in its block */
+	u8 outcome; /* which of predicted[] is its own; BRANCH_UNNOTED: none */
 	bool indirect, no_call; /* no_call: of the next instruction */
 };
 
-/* A near branch that was taken. Those of a visit to translated code differ in count or address; a
- * count is never 0. */
+/* The branches that are taken on one way through a block: the first n of those that the block goes
+ * on behind, then maybe one that ends it. */
+struct branch_path {
+	u32 sites; /* offset of the former, struct branch_site each */
+	u8 n;
+	bool ends;
+	struct branch_site last;
+};
+
+/* A way through a block that was taken. Those of a visit to translated code that end in one branch
+ * differ in their count of instructions. */
 struct branch_note {
-	u64 site; /* offset of a struct branch_site; 0: none */
+	u32 path; /* offset of a struct branch_path */
+	u16 first, upto; /* if not 0: only branches of instructions from first on and before upto */
 	s64 count, stalls;
-	u64 to;		  /* of an indirect one */
+	u64 to; /* where the last branch went, if that is an indirect one */
+};
+
+/* What the timing model said of its branches. */
+struct branch_verdict {
+	bool predicted[BRANCH_OUTCOMES];
 	s64 missed_count; /* this one and the next: of a branch that was mispredicted */
 	u64 missed_from;
-	u64 unused[2];
 };
 
-/* A ring of notes. Unless they are of a call stack it may run over: only the last are records. */
+/*
+ * A ring of notes. Unless they are of a call stack it may run over: only the last are records.
+ * Translated code finds the place of a note in the lowest byte of `at`, scaled by 8, and adds
+ * branch_step() to it as it is: in its upper bits are the branches of all notes, modulo the ring's
+ * size, and no visit to translated code has as many notes as would carry to there.
+ */
 #define BRANCH_NOTES 64
-_Static_assert(BRANCH_NOTES > BRANCH_DEPTH && !(BRANCH_NOTES % BRANCH_DEPTH), "see branch.c");
+#define BRANCH_STEP  (256u / BRANCH_NOTES)
+#define BRANCH_SHIFT 27
 
 struct branch_log {
-	u64 at; /* where the next note goes, in bytes */
+	u32 at;
+	bool missed; /* some verdict has an address */
 	struct branch_note note[BRANCH_NOTES];
+	struct branch_verdict verdict[BRANCH_NOTES];
 };
+_Static_assert(BRANCH_NOTES > BRANCH_DEPTH && BRANCH_DEPTH == 1 << (32 - BRANCH_SHIFT) &&
+		       sizeof(struct branch_note) == 8 * BRANCH_STEP &&
+		       sizeof(struct branch_verdict) == 8 * BRANCH_STEP,
+	       "translated code scales");
 
 /* A branch retired. The privileges are those before and after it. */
 struct branch {
@@ -91,19 +122,27 @@ struct branch {
 void branch_record(struct branch_ring *ring, const struct retire_tally *tally,
 		   const struct branch *branch);
 
-static inline struct branch_note *branch_next_note(struct branch_log *log)
+static inline u32 branch_step(u32 branches)
 {
-	return (struct branch_note *)((u8 *)log->note + log->at);
+	return BRANCH_STEP + (branches << BRANCH_SHIFT);
+}
+
+static inline u32 branch_next_note(const struct branch_log *log)
+{
+	return (u8)log->at / BRANCH_STEP;
 }
 
 static inline bool branch_noted(const struct branch_log *log)
 {
-	return log->at || log->note[0].missed_count || log->note[BRANCH_NOTES - 1].site;
+	return log->at || log->missed;
 }
 
-/* Makes records of the notes. Counts are shifted to get instructions; `sites` is where sites are.
- */
-void branch_settle(struct branch_ring *ring, struct branch_log *log, const u8 *sites,
+/* Some of the branches that a block goes on behind: it was left in its middle. Offsets are from
+ * `meta`. */
+void branch_note_part(struct branch_log *log, const u8 *meta, const struct branch_note *note);
+
+/* Makes records of the notes. Counts are shifted to get instructions. */
+void branch_settle(struct branch_ring *ring, struct branch_log *log, const u8 *meta,
 		   u32 count_shift);
 
 #endif

@@ -18,14 +18,14 @@ static void outcome(struct timing *t, bool wrong, bool taken)
 
 void timing_conditional(struct timing *t, u64 from, bool taken)
 {
-	s8 *counter = &t->pattern[(timing_hash(from) ^ t->history) & MASK(PATTERN_BITS - 1, 0)];
-	bool wrong = (*counter >= 0) != taken;
+	u8 *pattern = &t->pattern[(timing_hash(from) ^ t->history) & MASK(PATTERN_BITS - 1, 0)];
+	bool wrong = !(*pattern & PATTERN_OTHER) != taken;
 
-	if (taken && *counter < 1)
-		++*counter;
-	if (!taken && *counter > -2)
-		--*counter;
-	t->history = t->history << 1 | taken;
+	if (taken && *pattern > 0)
+		--*pattern;
+	if (!taken && *pattern < PATTERN_MAX)
+		++*pattern;
+	t->history = timing_history(t->history, taken);
 	outcome(t, wrong, taken);
 	t->count[RETIRE_COND_MISSES] += wrong;
 	t->count[taken ? RETIRE_COND_TAKEN_MISSES : RETIRE_NOT_TAKEN_MISSES] += wrong;
@@ -44,15 +44,15 @@ void timing_indirect(struct timing *t, u64 from, u64 to)
 
 void timing_call(struct timing *t, u64 next)
 {
-	t->rsb_top = (t->rsb_top + 1) & t->rsb_mask;
-	t->rsb[t->rsb_top] = next;
+	t->rsb_top += t->rsb_step;
+	*timing_return_at(t) = next;
 }
 
 void timing_return(struct timing *t, u64 to)
 {
-	bool wrong = t->rsb[t->rsb_top] != to;
+	bool wrong = *timing_return_at(t) != to;
 
-	t->rsb_top = (t->rsb_top - 1) & t->rsb_mask;
+	t->rsb_top -= t->rsb_step;
 	outcome(t, wrong, true);
 	t->count[RETIRE_RETURN_MISSES] += wrong;
 }

@@ -4,6 +4,7 @@
  */
 #include "timing/params.h"
 
+#include "base/bytes.h"
 #include "base/must.h"
 
 static const struct timing_params params[] = {
@@ -76,7 +77,8 @@ void timing_init(struct timing *t, const struct model *model, void *memory, u64 
 	}
 	must(sets[CACHE_L1D].sets == TIMING_LINES && sets[CACHE_L1I].sets == TIMING_LINES);
 	t->params = timing_params_of(model->set);
-	t->rsb_mask = t->params->rsb - 1u;
+	t->rsb_step = sizeof(t->rsb) / t->params->rsb;
+	bytes_fill(t->pattern, PATTERN_NEW, sizeof(t->pattern));
 	t->count = count;
 	t->l1d = sets[CACHE_L1D];
 	t->l1i = sets[CACHE_L1I];

@@ -29,8 +29,11 @@
 #define TIMING_LINES 64u /* sets of the first-level caches, on all models */
 
 #define PATTERN_BITS 14 /* two-bit counters of conditional branches */
+#define PATTERN_OTHER BIT(1) /* such a branch is predicted not to be taken */
+#define PATTERN_MAX   3u
+#define PATTERN_NEW   1u /* of a branch never seen */
 #define TARGET_BITS  12 /* remembered targets of indirect ones */
-#define RSB_MAX	     32
+#define RSB_MAX	     32 /* of 8 bytes: a byte wraps where they do */
 
 /* Sets of tags, the youngest of a set first. A tag of 0 is an empty way. */
 struct timing_sets {
@@ -45,12 +48,12 @@ struct timing {
 	/* --- inline --- */
 	u64 data_line[TIMING_LINES]; /* buffers: host addresses of lines; 0: none */
 	u64 code_line[TIMING_LINES]; /* timing_code_key() of lines; 0: none */
-	u32 history;		     /* outcomes of conditional branches, the last in bit 0 */
+	u32 history;		     /* PATTERN_BITS outcomes, the last in the uppermost */
 	u32 path;		     /* of targets of indirect branches */
-	u32 rsb_top;		     /* the return address to come */
-	u32 rsb_mask;
+	u32 rsb_top;		     /* its lowest byte: where the return address to come is, in bytes */
+	u32 rsb_step;		     /* from one to the next */
 	u64 rsb[RSB_MAX];
-	s8 pattern[1u << PATTERN_BITS]; /* -2, -1: not taken; 0, 1: taken. -2 and 1 are sure */
+	u8 pattern[1u << PATTERN_BITS]; /* 0, 1: taken; 2, 3: not taken. 0 and 3 are sure */
 	u64 target[1u << TARGET_BITS];
 	/* --- */
 	const struct timing_params *params; /* NULL: no model; nothing here may be called */
@@ -112,6 +115,16 @@ static inline u32 timing_set(u64 address)
 static inline u64 timing_code_key(gpa_t line)
 {
 	return (line >> LINE_SHIFT) + 1;
+}
+
+static inline u32 timing_history(u32 history, bool taken)
+{
+	return history >> 1 | (u32)taken << (PATTERN_BITS - 1);
+}
+
+static inline u64 *timing_return_at(struct timing *t)
+{
+	return &t->rsb[(u8)t->rsb_top / sizeof(u64)];
 }
 
 /* What a branch's address contributes to the index of its pattern, and of its target. */

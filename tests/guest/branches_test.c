@@ -256,16 +256,75 @@ GUEST_CODE(often, "mov $300, %ecx\n"
 		  "addq $2, (%rsp)\n"
 		  "iretq\n");
 
-#define MOST 16000
+/*
+ * Ways out of the middle of a hot block where nothing is branched: a string instruction that goes on
+ * or faults, an instruction that C executes, accesses that end on two pages, devices that are
+ * written to and read from; and many jumps in a row. In the second half the stack is on the line of
+ * the code that is called. The handler leaves out the REP MOVSB.
+ */
+GUEST_CODE(ways, "mov $0x120008, %r10d\n"
+		 "mov $0x400000, %r8d\n"
+		 "mov $7, %edx\n"
+		 "0: mov $250, %ebp\n"
+		 "1: imul $1103515245, %edx, %edx\n"
+		 "add $12345, %edx\n"
+		 ".rept 18\n"
+		 "jmp 2f\n"
+		 "2:\n"
+		 ".endr\n"
+		 "test $0x10000, %edx\n"
+		 "jz 3f\n"
+		 "mov %edx, (%r8)\n"
+		 "3: mov %rdx, (%r10)\n"
+		 "mov %rdx, -64(%r10)\n"
+		 "mov $0x121000, %esi\n"
+		 "mov %edx, %eax\n"
+		 "shr $18, %eax\n"
+		 "and $3, %eax\n"
+		 "mov %eax, %ecx\n"
+		 "jz 4f\n"
+		 "cmp $3, %eax\n"
+		 "cmove %r9, %rsi\n"
+		 "lea 64(%rsi), %rdi\n"
+		 "rep movsb\n"
+		 "4: call 5f\n"
+		 "test $0x200000, %edx\n"
+		 "jnz 6f\n"
+		 "jmp 9f\n"
+		 "9: sldt %eax\n"
+		 "mov (%r8), %eax\n"
+		 "6: dec %ebp\n"
+		 "jnz 1b\n"
+		 "lea 8f + 8(%rip), %rax\n"
+		 "cmp %rax, %rsp\n"
+		 "mov %rax, %rsp\n"
+		 "jne 0b\n"
+		 "out %al, $0xf4\n"
+		 ".org ways_start + 0x200\n"
+		 "add $8, %rsp\n" /* the error code */
+		 "addq $2, (%rsp)\n"
+		 "iretq\n"
+		 ".org ways_start + 0x400\n"
+		 "8: .skip 16\n"
+		 "5: test $0x400000, %edx\n"
+		 "jz 7f\n"
+		 "inc %ebx\n"
+		 "7: lea 10f(%rip), %rax\n"
+		 "jmp *%rax\n"
+		 "10: ret\n");
+
+#define MOST 40000
 
 static u64 add_to_hash(u64 hash, u64 value)
 {
 	return (hash ^ value) * 0x100000001b3ull;
 }
 
-static u64 hash_of(const struct branch_ring *ring)
+/* The records, and what the predictor goes by. */
+static u64 hash_of(const struct cpu *cpu)
 {
-	u64 hash = ring->top;
+	const struct branch_ring *ring = &cpu->branches;
+	u64 hash = (u64)cpu->timing.history << 32 | (u8)cpu->timing.rsb_top << 8 | ring->top;
 
 	for (u32 i = 0; i < BRANCH_DEPTH; i++) {
 		const struct branch_entry *e = &ring->entry[i];
@@ -279,10 +338,11 @@ static u64 hash_of(const struct branch_ring *ring)
 	return hash;
 }
 
-static void begin_often(struct machine *m, u8 kinds, bool call_stack)
+static void begin(struct machine *m, u8 kinds, bool call_stack)
 {
 	machine_start(m);
 	machine_cold(m);
+	m->cpu->regs[R9] = BIT(62);
 	m->cpu->wanted = RETIRE_BIT(RETIRE_CYCLES);
 	m->cpu->branches = (struct branch_ring){ .mask = BRANCH_DEPTH - 1,
 						 .kinds = { kinds, kinds },
@@ -290,47 +350,62 @@ static void begin_often(struct machine *m, u8 kinds, bool call_stack)
 }
 
 /* The records behind each instruction, and how many of them tell of a misprediction. */
-static u64 step_often(struct machine *m, u64 hash[MOST])
+static u64 step_all(struct machine *m, u64 hash[MOST])
 {
 	const struct branch_ring *ring = &m->cpu->branches;
 	u64 missed = 0;
 
 	while (machine_run(m, 1) == EXIT_BUDGET) {
 		assert_true(machine_retired(m) < MOST);
-		hash[machine_retired(m)] = hash_of(ring);
+		hash[machine_retired(m)] = hash_of(m->cpu);
 		missed += !!ring->entry[ring->top].missed;
 	}
 	return missed;
 }
 
-static void check_often(struct machine *m, u8 kinds, bool call_stack)
+static void check(struct machine *m, u8 kinds, bool call_stack)
 {
 	static const u64 slices[] = { WHOLE, WHOLE, 4099, 997, 101, 13 };
 	static u64 hash[MOST];
 	u64 missed;
 
-	machine_load(m, often_start, (size_t)(often_end - often_start));
-	image_gate(m->ram, VEC_DE, IMAGE_CODE + 0x200, 0);
-	begin_often(m, kinds, call_stack);
-	missed = step_often(m, hash);
+	begin(m, kinds, call_stack);
+	missed = step_all(m, hash);
 	assert_true(missed || call_stack || !(kinds & BIT(BRANCH_JCC)));
 	for (u32 i = 0; i < ARRAY_SIZE(slices); i++) {
-		begin_often(m, kinds, call_stack);
+		begin(m, kinds, call_stack);
 		while (machine_run(m, slices[i]) == EXIT_BUDGET)
-			assert_int_equal(hash_of(&m->cpu->branches), hash[machine_retired(m)]);
-		assert_int_equal(hash_of(&m->cpu->branches), hash[machine_retired(m)]);
+			assert_int_equal(hash_of(m->cpu), hash[machine_retired(m)]);
+		assert_int_equal(hash_of(m->cpu), hash[machine_retired(m)]);
 	}
+}
+
+static void check_all(struct machine *m)
+{
+	check(m, EVERY, false);
+	for (u32 kind = 0; kind < NBRANCHES; kind++)
+		check(m, BIT(kind), false);
+	check(m, BIT(BRANCH_REL_CALL) | BIT(BRANCH_IND_CALL) | BIT(BRANCH_RET), true);
+	check(m, EVERY, true);
+	m->cpu->branches.kinds[RETIRE_OS] = m->cpu->branches.kinds[RETIRE_USR] = 0;
 }
 
 static void records_are_those_of_single_steps(void **state)
 {
 	struct machine *m = *state;
 
-	check_often(m, EVERY, false);
-	for (u32 kind = 0; kind < NBRANCHES; kind++)
-		check_often(m, BIT(kind), false);
-	check_often(m, BIT(BRANCH_REL_CALL) | BIT(BRANCH_IND_CALL) | BIT(BRANCH_RET), true);
-	m->cpu->branches.kinds[RETIRE_OS] = m->cpu->branches.kinds[RETIRE_USR] = 0;
+	machine_load(m, often_start, (size_t)(often_end - often_start));
+	image_gate(m->ram, VEC_DE, IMAGE_CODE + 0x200, 0);
+	check_all(m);
+}
+
+static void so_they_are_where_blocks_are_left_in_their_middle(void **state)
+{
+	struct machine *m = *state;
+
+	machine_load(m, ways_start, (size_t)(ways_end - ways_start));
+	image_gate(m->ram, VEC_GP, IMAGE_CODE + 0x200, 0);
+	check_all(m);
 }
 
 int main(void)
@@ -343,6 +418,7 @@ int main(void)
 		cmocka_unit_test(calls_push_and_returns_pop),
 		cmocka_unit_test(a_branch_that_faults_is_not_recorded),
 		cmocka_unit_test(records_are_those_of_single_steps),
+		cmocka_unit_test(so_they_are_where_blocks_are_left_in_their_middle),
 	};
 
 	return cmocka_run_group_tests(tests, machine_set_up, machine_tear_down);
