@@ -21,6 +21,7 @@ typedef int64_t s64;
 /* For fields at any address, whatever they lie in. */
 typedef s32 s32_unaligned __attribute__((aligned(1), may_alias));
 typedef u32 u32_unaligned __attribute__((aligned(1), may_alias));
+typedef u64 u64_unaligned __attribute__((aligned(1), may_alias));
 
 typedef u64 gpa_t; /* guest physical address */
 typedef u64 gva_t; /* guest linear address */

@@ -17,8 +17,12 @@ void emit_u8(struct emitter *e, u8 v)
 
 void emit_u32(struct emitter *e, u32 v)
 {
-	for (int i = 0; i < 4; i++)
-		emit_u8(e, v >> (8 * i));
+	if (e->limit - e->p < 4) {
+		e->full = true;
+		return;
+	}
+	*(u32_unaligned *)e->p = v;
+	e->p += 4;
 }
 
 void emit_u64(struct emitter *e, u64 v)
@@ -103,13 +107,11 @@ static u8 *mem_operand(u8 *p, const struct enc *x)
 	return mod == 2 ? put_u32(p, ea->disp) : p;
 }
 
+/* All eight bytes, of which the next instruction overwrites the ones that are too many. */
 static u8 *immediate(u8 *p, const struct enc *x)
 {
-	u64 imm = x->imm;
-
-	for (u32 i = 0; i < x->imm_len; i++, imm >>= 8)
-		*p++ = imm;
-	return p;
+	*(u64_unaligned *)p = x->imm;
+	return p + x->imm_len;
 }
 
 #define ENC_MAX 24 /* prefixes, opcode, ModRM, SIB, displacement and 8 bytes of immediate */
