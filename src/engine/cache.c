@@ -79,6 +79,11 @@ static struct block **bucket(const struct engine *eng, u64 rip, gpa_t gpa, u32 m
 	return &eng->by_hash[key >> (64 - BLOCK_HASH_BITS)];
 }
 
+void cache_prefetch(const struct engine *eng, u64 rip, gpa_t gpa, u32 mode)
+{
+	__builtin_prefetch(bucket(eng, rip, gpa, mode));
+}
+
 struct block *cache_find(const struct engine *eng, u64 rip, gpa_t gpa, u32 mode)
 {
 	struct block *b = *bucket(eng, rip, gpa, mode);

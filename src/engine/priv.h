@@ -253,7 +253,7 @@ bool thunks_make(struct engine *eng);
 
 /* cache_memory.c, cache.c */
 #define MAX_BLOCKS	(1u << 20)
-#define BLOCK_HASH_BITS 17
+#define BLOCK_HASH_BITS 18
 #define BLOCK_HASHES	(1u << BLOCK_HASH_BITS)
 
 int cache_create(struct engine *eng);
@@ -265,6 +265,7 @@ void *cache_alloc(struct engine *eng, size_t size); /* NULL: full */
 struct block *cache_alloc_block(struct engine *eng); /* the same */
 bool cache_room(const struct engine *eng);	    /* for one more block, whatever its size */
 struct block *cache_find(const struct engine *eng, u64 rip, gpa_t gpa, u32 mode);
+void cache_prefetch(const struct engine *eng, u64 rip, gpa_t gpa, u32 mode); /* for it */
 void cache_insert(struct cpu *cpu, struct block *block); /* its pages come from cache_page() */
 struct block *cache_by_code(const struct engine *eng, const u8 *host_pc); /* executable view */
 struct page_copy *cache_page(struct cpu *cpu, gpa_t gpa);		  /* NULL: full */

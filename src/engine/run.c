@@ -85,6 +85,7 @@ static struct block *find_block(struct cpu *cpu, u32 mode, enum guest_fault *fau
 	*fault = fetch_page(cpu, linear_rip(cpu), &gpa, &host);
 	if (*fault != FAULT_NONE)
 		return NULL;
+	cache_prefetch(eng, cpu->rip, gpa, mode);
 	page = code_find(cpu->code, gpa);
 	if (page && !page_fresh(cpu, page))
 		cache_verify(cpu, page, host - (gpa & ~PAGE_MASK));
