@@ -210,7 +210,9 @@ void native_run(const struct state *in, struct outcome *out);
 u8 *native_data(void);
 
 #define GUEST_HEAT 48 /* executions until the engine takes a block for hot */
-void guest_init(bool observed);
+void guest_init(void);
+/* What is counted, and shown to the timing model, from this case on: code is made for it. */
+void guest_count(u64 index);
 void guest_load(const u8 *code, u32 size, u64 address);
 void guest_run(const struct state *in, u64 budget, struct outcome *out);
 void guest_forget(void); /* translations */

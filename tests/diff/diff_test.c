@@ -29,7 +29,7 @@ static const char usage[] =
 	"  --keep-going    do not stop at the first mismatch\n"
 	"  --workers N     processes (default: one per CPU)\n"
 	"  --plant flag|fault  put a bug into the engine's results: it must be caught\n"
-	"  --observed      with everything counted and the timing model on\n"
+	"  --observed      with all or some of it counted and shown to the timing model\n"
 	"  --self          the native CPU against itself\n"
 	"  --show          print every case before it runs\n"
 	"  --list          list the families\n";

@@ -14,6 +14,7 @@
 
 #include "base/must.h"
 #include "cpu/control.h"
+#include "cpu/mode.h"
 #include "engine/engine.h"
 #include "x86/descriptor.h"
 #include "x86/paging.h"
@@ -23,7 +24,7 @@
 #define SEL_KERNEL  0x10
 #define SEL_TSS	    0x40
 #define TSS_OFFSET  0x800 /* on the page of the GDT */
-#define RUN_LIMIT   100000
+#define RUN_LIMIT   10000000
 
 /* Guest physical pages. Neighbours in the sandbox are no neighbours here. */
 enum page {
@@ -181,7 +182,18 @@ static void build_cpu(struct cpu *cpu)
 	cpu_state_changed(cpu);
 }
 
-void guest_init(bool observed)
+void guest_count(u64 index)
+{
+	static const retire_wanted sets[] = { ~(retire_wanted)0,
+					      COUNT_BRANCHES | COUNT_MEMORY,
+					      OBSERVED_IN_BRANCHES,
+					      OBSERVED_IN_MEMORY,
+					      COUNT_CYCLES | RETIRE_BIT(RETIRE_CONDITIONAL) };
+
+	guest.cpu->wanted = sets[index % ARRAY_SIZE(sets)];
+}
+
+void guest_init(void)
 {
 	struct mem_slot slot = { .npages = NPAGES };
 	struct mem_map *empty = mem_map_empty();
@@ -193,7 +205,6 @@ void guest_init(bool observed)
 	slot.hva = guest.ram;
 	guest.cpu->mem = mem_map_with(empty, &slot);
 	guest.cpu->model = model_find("icelake");
-	guest.cpu->wanted = observed ? ~(retire_wanted)0 : 0;
 	must(guest.cpu->mem && engine_create(guest.cpu) == 0);
 	engine_set_heat(guest.cpu, GUEST_HEAT);
 	free(empty);

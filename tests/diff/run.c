@@ -17,7 +17,7 @@
 #define INPUTS	      12
 #define PROGRAM_INPUTS (GUEST_HEAT + 24)
 #define DATA_CASES    64 /* so many cases in a row start with the same data pages */
-#define INPUT_SECONDS 4
+#define INPUT_SECONDS 60
 #define REPORT_MAX    100
 
 struct worker {
@@ -133,6 +133,8 @@ static void run_case(struct worker *w, u64 index)
 
 	bool program = w->opt->family < 0 && rng_one_in(&r, 8);
 
+	if (w->opt->observed)
+		guest_count(index);
 	fill_data(w, index);
 	generate(&w->c.seq, &r, &w->modes[is32], &w->tables[is32], w->opt->family, program);
 	case_load(&w->c);
@@ -163,7 +165,7 @@ static void work(struct worker *w, u32 number)
 	struct progress *p = w->progress;
 
 	native_init();
-	guest_init(opt->observed);
+	guest_init();
 	w->data_block = ~0ull;
 	w->c.self = opt->self;
 	for (u32 i = 0; i < 2; i++) {
