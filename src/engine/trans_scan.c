@@ -62,7 +62,6 @@ static bool cannot_fault(const struct trans *t)
 	case ZYDIS_CATEGORY_BMI2:
 	case ZYDIS_CATEGORY_CMOV:
 	case ZYDIS_CATEGORY_COND_BR:
-	case ZYDIS_CATEGORY_CONVERT:
 	case ZYDIS_CATEGORY_FLAGOP:
 	case ZYDIS_CATEGORY_LOGICAL:
 	case ZYDIS_CATEGORY_LZCNT:
@@ -73,6 +72,8 @@ static bool cannot_fault(const struct trans *t)
 	case ZYDIS_CATEGORY_SHIFT:
 	case ZYDIS_CATEGORY_WIDENOP:
 		return t->zi->meta.isa_ext == ZYDIS_ISA_EXT_BASE || t->insn.ops[0].cls == REG_GPR;
+	case ZYDIS_CATEGORY_CONVERT: /* of floating point: #XM */
+		return t->zi->meta.isa_ext == ZYDIS_ISA_EXT_BASE;
 	case ZYDIS_CATEGORY_DATAXFER:
 		return t->insn.ops[0].cls == REG_GPR && t->insn.ops[1].kind != OPERAND_NONE;
 	default:
