@@ -238,7 +238,7 @@ struct shared_code;
 struct hwpmu;
 struct intercepts;
 
-#define COUNT_SETS 16
+#define COUNT_SETS 16 /* a number has four bits of the mode */
 
 struct cpu {
 	/* Hot for translated code: the first 128 bytes have one-byte displacements. */

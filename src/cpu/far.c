@@ -137,8 +137,8 @@ static enum guest_fault real_call(struct cpu *cpu, u16 selector, u64 rip, u8 ops
 	return real_transfer(cpu, selector, rip);
 }
 
-/* From 64-bit to compatibility mode the frame goes where the latter's ESP points (seen on Zen 4).
- */
+/* From 64-bit to compatibility mode the frame goes where the latter's ESP points (seen on Zen
+ * 4). */
 static struct stack stack_of_target(const struct cpu *cpu, const struct descriptor *cs)
 {
 	struct stack stack = stack_current(cpu);

@@ -44,8 +44,8 @@ static bool type_allows(const struct cpu *cpu, u32 type, u32 access)
 	return !(type & TYPE_CODE) || (type & TYPE_WRITABLE);
 }
 
-/* Accesses across 4G are violations and do not wrap around (SDM 3A 5.3: it depends on the model).
- */
+/* Accesses across 4G are violations and do not wrap around (SDM 3A 5.3: it depends on the
+ * model). */
 static bool limit_allows(const struct segment *s, u32 offset, u32 size)
 {
 	bool down = (s->attr & (TYPE_CODE | TYPE_EXPAND_DOWN)) == TYPE_EXPAND_DOWN;

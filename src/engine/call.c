@@ -12,14 +12,11 @@
 #include "engine/priv.h"
 #include "engine/sys.h"
 
-/* The call is the last of the instruction's code: what it returns to belongs to the next one. */
-static u64 leave(struct cpu *cpu, const u8 *return_pc, enum guest_fault fault, bool completed)
+/* Before the instruction, which is executed again. */
+static u64 leave_again(struct cpu *cpu, const u8 *return_pc)
 {
-	struct engine *eng = cpu->engine;
-	struct block *block = cache_by_code(eng, return_pc - 1);
-
-	place_unwind(cpu, block, place_find(eng, block, return_pc - 1), completed);
-	eng->left = fault;
+	place_leave(cpu, return_pc, FAULT_NONE, false);
+	cpu->engine->again = true;
 	return SLOW_LEAVE;
 }
 
@@ -41,14 +38,13 @@ u64 call_insn(struct cpu *cpu, u64 insn, u32 unused, const u8 *return_pc)
 	flags_out(cpu);
 	result = sys_execute(cpu, (const struct insn *)(uintptr_t)insn);
 	flags_in(cpu);
-	cpu->engine->again = result == SYS_AGAIN;
 	if (result == SYS_NEXT && !has_news(cpu))
 		return SLOW_DIRECT;
 	if (result == SYS_NEXT)
-		return leave(cpu, return_pc, FAULT_NONE, true);
+		return place_leave(cpu, return_pc, FAULT_NONE, true);
 	if (result == SYS_AGAIN)
-		return leave(cpu, return_pc, FAULT_NONE, false);
+		return leave_again(cpu, return_pc);
 	if (result == SYS_UNKNOWN)
 		cpu_raise(cpu, VEC_UD);
-	return leave(cpu, return_pc, result == SYS_EXIT ? FAULT_EXIT : FAULT_RAISED, false);
+	return place_leave(cpu, return_pc, result == SYS_EXIT ? FAULT_EXIT : FAULT_RAISED, false);
 }

@@ -193,6 +193,15 @@ void emit_mov_imm(struct emitter *e, u8 reg, u64 imm)
 	emit_insn(e, &x);
 }
 
+void emit_load_byte(struct emitter *e, u8 reg, struct ea ea)
+{
+	emit_insn(e, &(struct enc){ .map = MAP_0F,
+				    .opcode = 0xb6, /* MOVZX */
+				    .reg = reg,
+				    .is_mem = true,
+				    .ea = ea });
+}
+
 void emit_mov_mem_imm(struct emitter *e, bool w, struct ea ea, s32 imm)
 {
 	emit_insn(e, &(struct enc){ .w = w,

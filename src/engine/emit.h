@@ -57,6 +57,7 @@ void emit_group1_mem(struct emitter *e, bool w, u8 ext, struct ea ea, s32 imm);
 void emit_shift(struct emitter *e, bool w, u8 ext, u8 rm, u8 count); /* 4 SHL 5 SHR 7 SAR */
 void emit_mov_imm(struct emitter *e, u8 reg, u64 imm); /* the shortest; flags untouched */
 void emit_mov_mem_imm(struct emitter *e, bool w, struct ea ea, s32 imm);
+void emit_load_byte(struct emitter *e, u8 reg, struct ea ea); /* zero-extended */
 
 #define OP_MOV_STORE 0x89
 #define OP_MOV_LOAD  0x8b

@@ -15,14 +15,8 @@
 /* Behind the instruction, or before it: then it is executed alone. */
 static u64 leave(struct cpu *cpu, const u8 *return_pc, bool completed)
 {
-	struct engine *eng = cpu->engine;
-	struct block *block = cache_by_code(eng, return_pc - 1);
-
-	place_unwind(cpu, block, place_find(eng, block, return_pc - 1), completed);
-	eng->left = FAULT_NONE;
-	eng->again = false;
-	eng->owed = !completed;
-	return SLOW_LEAVE;
+	cpu->engine->owed = !completed;
+	return place_leave(cpu, return_pc, FAULT_NONE, completed);
 }
 
 u64 observe_end(struct cpu *cpu, u32 desc, const u8 *return_pc, u64 otherwise)

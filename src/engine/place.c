@@ -80,3 +80,15 @@ void place_unwind(struct cpu *cpu, const struct block *block, const struct place
 	cpu->spill[SPILL_R14] -= place_refund(block, place->index + completed);
 	place_refund_weights(cpu, block, place->index + completed);
 }
+
+u64 place_leave(struct cpu *cpu, const u8 *return_pc, enum guest_fault fault, bool completed)
+{
+	struct engine *eng = cpu->engine;
+	const u8 *call = return_pc - 1;
+	struct block *block = cache_by_code(eng, call);
+
+	place_unwind(cpu, block, place_find(eng, block, call), completed);
+	eng->left = fault;
+	eng->again = false;
+	return SLOW_LEAVE;
+}

@@ -409,6 +409,9 @@ void place_refund_weights(struct cpu *cpu, const struct block *block, u32 retire
  * place's), exit.insn_len, and gives back the count. */
 void place_unwind(struct cpu *cpu, const struct block *block, const struct place *place,
 		  bool completed);
+/* For C that translated code has called: the block is left, before or behind the instruction. The
+ * call belongs to it; what it returns to may belong to the next one. */
+u64 place_leave(struct cpu *cpu, const u8 *return_pc, enum guest_fault fault, bool completed);
 
 /* signal.c: the processor whose code this thread is about to run, or NULL. */
 void signal_running(struct cpu *cpu);

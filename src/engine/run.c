@@ -263,8 +263,8 @@ static enum turn leave_or_pass(struct cpu *cpu)
 	return TURN_AGAIN;
 }
 
-/* A program's CPUID is not for the kernel's sake: each one that starts executes some forty of them.
- */
+/* A program's CPUID is not for the kernel's sake: each one that starts executes some forty of
+ * them. */
 static void serialized(struct cpu *cpu, const struct insn *insn, enum space space)
 {
 	enum serializing how = serializing(insn);

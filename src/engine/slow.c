@@ -14,20 +14,9 @@
 #include "cpu/event.h"
 #include "cpu/mmu.h"
 #include "cpu/observe.h"
-#include "engine/count.h"
 #include "cpu/shared.h"
+#include "engine/count.h"
 #include "engine/priv.h"
-
-static u64 leave(struct cpu *cpu, const u8 *return_pc, enum guest_fault fault, bool completed)
-{
-	struct engine *eng = cpu->engine;
-	struct block *block = cache_by_code(eng, return_pc);
-
-	place_unwind(cpu, block, place_find(eng, block, return_pc), completed);
-	eng->left = fault;
-	eng->again = false;
-	return SLOW_LEAVE;
-}
 
 /*
  * Operands of 80 bits are accessed as 64 and 16: the first part may miss its page before the second
@@ -84,7 +73,7 @@ static u64 bounce(struct cpu *cpu, gva_t gva, u32 desc, u32 access, const u8 *re
 		fault = cpu_read(cpu, gva, pending->data, size,
 				 access & ACCESS_WRITE ? ACCESS_RMW : 0);
 		if (fault != FAULT_NONE)
-			return leave(cpu, return_pc, fault, false);
+			return place_leave(cpu, return_pc, fault, false);
 	}
 	cpu->spill[SPILL_HOST] = (u64)(uintptr_t)pending->data;
 	return observe_end(cpu, desc, return_pc, SLOW_COMMIT);
@@ -94,7 +83,7 @@ static u64 unemulated(struct cpu *cpu, gpa_t gpa, const u8 *return_pc)
 {
 	cpu->exit.reason = EXIT_UNEMULATED;
 	cpu->exit.gpa = gpa;
-	return leave(cpu, return_pc, FAULT_EXIT, false);
+	return place_leave(cpu, return_pc, FAULT_EXIT, false);
 }
 
 /* RAM, directly: notes what slow_commit() has to look at when the page holds translated code. */
@@ -129,7 +118,7 @@ static u64 one_page(struct cpu *cpu, gva_t gva, u32 desc, u32 access, const u8 *
 		return direct(cpu, gva, &t, &size, 1, access);
 	fault = mmu_fill(cpu, gva, access, &t);
 	if (fault != FAULT_NONE)
-		return leave(cpu, return_pc, fault, false);
+		return place_leave(cpu, return_pc, fault, false);
 	if (is_mmio(&t, access) && (desc & DESC_X87))
 		return unemulated(cpu, t.gpa, return_pc);
 	if (is_mmio(&t, access))
@@ -153,7 +142,7 @@ static u64 two_pages(struct cpu *cpu, gva_t gva, u32 desc, u32 access, const u8 
 	if (fault == FAULT_NONE)
 		fault = mmu_translate(cpu, gva + part[0], access, &t[1]);
 	if (fault != FAULT_NONE)
-		return leave(cpu, return_pc, fault, false);
+		return place_leave(cpu, return_pc, fault, false);
 	mmio = is_mmio(&t[0], access) || is_mmio(&t[1], access);
 	if (mmio && (desc & DESC_X87))
 		return unemulated(cpu, t[0].gpa, return_pc);
@@ -164,8 +153,8 @@ static u64 two_pages(struct cpu *cpu, gva_t gva, u32 desc, u32 access, const u8 
 	return observe_end(cpu, desc, return_pc, direct(cpu, gva, t, part, 2, access));
 }
 
-/* Vector operands that must be aligned: that comes before all else. Segment bases are rarely odd.
- */
+/* Vector operands that must be aligned: that comes before all else. Segment bases are rarely
+ * odd. */
 static bool vector_misaligned(u64 address, u32 desc)
 {
 	return (desc & DESC_ALIGN) && (address & ((desc & DESC_SIZE) - 1));
@@ -185,7 +174,7 @@ u64 slow_access(struct cpu *cpu, u64 address, u32 desc, const u8 *return_pc)
 	if (fault == FAULT_NONE && cpu_misaligned(cpu, gva, size))
 		fault = cpu_raise_error(cpu, VEC_AC, 0);
 	if (fault != FAULT_NONE)
-		return leave(cpu, return_pc, fault, false);
+		return place_leave(cpu, return_pc, fault, false);
 	if (size <= PAGE_SIZE - (gva & ~PAGE_MASK))
 		return one_page(cpu, gva, desc, access, return_pc);
 	return two_pages(cpu, gva, desc, access, return_pc);
@@ -219,7 +208,7 @@ u64 slow_share(struct cpu *cpu, u64 address, u32 desc, const u8 *return_pc)
 	if (fault == FAULT_NONE)
 		fault = mmu_fill(cpu, gva, access, &t);
 	if (fault != FAULT_NONE)
-		return leave(cpu, return_pc, fault, false);
+		return place_leave(cpu, return_pc, fault, false);
 	cpu->spill[SPILL_HOST] = address;
 	return tlb_grants(cpu, gva, desc & DESC_GROUP_WRITE) ? SLOW_DIRECT : SLOW_COMMIT;
 }
@@ -247,12 +236,12 @@ u64 slow_commit(struct cpu *cpu, u64 unused, u32 desc, const u8 *return_pc)
 
 	(void)unused;
 	if (fault != FAULT_NONE)
-		return leave(cpu, return_pc, fault, false);
+		return place_leave(cpu, return_pc, fault, false);
 	if (!cpu->code->nwritten && cpu->mmio.nwrites == cpu->mmio.write_pos &&
 	    !(cpu_observes(cpu) && count_at_trip(cpu)))
 		return SLOW_DIRECT;
 	if (!(desc & DESC_LAST))
-		return leave(cpu, return_pc, FAULT_NONE, true);
+		return place_leave(cpu, return_pc, FAULT_NONE, true);
 	__atomic_fetch_or(&cpu->attention, ATTENTION_ENGINE, __ATOMIC_RELAXED);
 	return SLOW_DIRECT;
 }

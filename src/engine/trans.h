@@ -294,6 +294,12 @@ static inline u8 trans_recipe(const struct trans *t)
 }
 
 /* trans_scan.c: decodes the instructions of the block. */
+/* How translated code names what belongs to a block. */
+static inline u32 meta_offset(const struct trans *t, const void *meta)
+{
+	return (u32)((const u8 *)meta - t->eng->meta);
+}
+
 enum scan_result { SCAN_OK, SCAN_FAULT, SCAN_FULL };
 enum scan_result scan_block(struct trans *t, enum guest_fault *fault);
 bool scan_could_go_on(const struct trans *t); /* if the block were a hot one */

@@ -40,7 +40,7 @@ void block_leave(struct trans *t, enum leave why, u64 arg, u64 rip)
 
 void block_leave_with(struct trans *t, const u8 *thunk, const void *what)
 {
-	emit_mov_imm(&t->e, RAX, (const u8 *)what - t->eng->meta);
+	emit_mov_imm(&t->e, RAX, meta_offset(t, what));
 	emit_patch(&t->e, emit_jmp(&t->e), thunk);
 }
 
@@ -179,7 +179,7 @@ bool emit_links(struct trans *t)
 			link->stub = emit_link_stub(t, t->eng->leave_with[LEAVE_LINK]);
 		emit_patch(&t->e, link->site, link->stub);
 		if (!t->e.full)
-			*(u32_unaligned *)(link->stub + 1) = (u8 *)link - t->eng->meta;
+			*(u32_unaligned *)(link->stub + 1) = meta_offset(t, link);
 	}
 	return b->link;
 }

@@ -34,16 +34,7 @@ static struct ea next_field(u8 at, size_t offset)
 /* The place of the next note, into S1. */
 static void load_place(struct trans *t)
 {
-	emit_insn(&t->e, &(struct enc){ .map = MAP_0F,
-					.opcode = 0xb6, /* MOVZX */
-					.reg = S1,
-					.is_mem = true,
-					.ea = log_at() });
-}
-
-static u32 meta_offset(const struct trans *t, const void *meta)
-{
-	return (u32)((const u8 *)meta - t->eng->meta);
+	emit_load_byte(&t->e, S1, log_at());
 }
 
 static bool records_ways(const struct trans *t)

@@ -132,11 +132,7 @@ static void temp_load(struct trans *t, const struct temp *temp)
 	case TEMP_HIGH8:
 		emit_rm(&t->e, true, OP_MOV_STORE, temp->home, slot);
 		slot.disp++;
-		emit_insn(&t->e, &(struct enc){ .map = MAP_0F,
-						.opcode = 0xb6, /* MOVZX */
-						.reg = temp->host,
-						.is_mem = true,
-						.ea = slot });
+		emit_load_byte(&t->e, temp->host, slot);
 		break;
 	}
 }

@@ -25,15 +25,6 @@ static struct ea element(u8 index, u8 scale, s32 array)
 	return (struct ea){ .base = RSP, .index = index, .scale = scale, .disp = array };
 }
 
-static void load_byte(struct trans *t, u8 reg, struct ea ea)
-{
-	emit_insn(&t->e, &(struct enc){ .map = MAP_0F,
-					.opcode = 0xb6, /* MOVZX */
-					.reg = reg,
-					.is_mem = true,
-					.ea = ea });
-}
-
 static struct observe_stub *new_stub(struct trans *t, const u8 *entry, u32 desc, u8 *from)
 {
 	struct observe_stub *stub = &t->observe_stubs[t->nobserve_stubs++];
@@ -377,7 +368,7 @@ void observe_call(struct trans *t)
 	if (!observes_branches(t))
 		return;
 	move_top(t, (s32)t->cpu->timing.rsb_step);
-	load_byte(t, S1, at(TIMING(rsb_top)));
+	emit_load_byte(&t->e, S1, at(TIMING(rsb_top)));
 	if ((s64)next == (s32)next) {
 		emit_mov_mem_imm(&t->e, true, return_at(), (s32)next);
 	} else {
@@ -393,7 +384,7 @@ void observe_return(struct trans *t)
 
 	if (!observes_branches(t))
 		return;
-	load_byte(t, S1, at(TIMING(rsb_top)));
+	emit_load_byte(&t->e, S1, at(TIMING(rsb_top)));
 	emit_rm(&t->e, true, OP_CMP, S0, return_at());
 	stub = branch_stub(t, OBSERVE_RETURN, emit_jcc(&t->e, CC_NE));
 	move_top(t, -(s32)t->cpu->timing.rsb_step);

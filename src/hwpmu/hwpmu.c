@@ -187,8 +187,8 @@ static void decode_fixed(struct hwpmu *pmu, u32 i)
 		c->privileges |= BIT(RETIRE_USR);
 }
 
-/* Has a settled counter count, from now on, what its registers say: decoded when they were written.
- */
+/* Has a settled counter count, from now on, what its registers say: decoded when they were
+ * written. */
 static void restart(struct hwpmu *pmu, u32 counter)
 {
 	struct hwpmu_counter *c = &pmu->counter[slot(counter)];

@@ -221,8 +221,8 @@ static void write_data(struct pic *pic, struct kvm_pic_state *s, u8 value)
 	}
 }
 
-/* A poll is an acknowledge cycle of one chip: bit 7 and the IRQ, served and, as KVM has it, ended.
- */
+/* A poll is an acknowledge cycle of one chip: bit 7 and the IRQ, served and, as KVM has it,
+ * ended. */
 static u8 poll(struct pic *pic, struct kvm_pic_state *s)
 {
 	int irq = wanted(pic, s);

@@ -13,8 +13,8 @@
 #define MODE_NONE     0xff /* not programmed yet */
 #define REFRESH_SHIFT 14   /* the refresh clock toggles about every 15 us */
 
-/* How a counter's bytes are read and written: control word, bits 5:4, and the word's second half.
- */
+/* How a counter's bytes are read and written: control word, bits 5:4, and the word's second
+ * half. */
 enum access { ACCESS_LATCH, ACCESS_LOW, ACCESS_HIGH, ACCESS_WORD, ACCESS_WORD_HIGH };
 
 /* a * b / c without overflow in between. */

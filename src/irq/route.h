@@ -34,8 +34,8 @@ struct route_table {
 };
 
 void route_init(struct route_table *table);
-/* Replaces all routes. 0, -EINVAL if a GSI has a route twice, -ENOMEM. Entries are sane one by one.
- */
+/* Replaces all routes. 0, -EINVAL if a GSI has a route twice, -ENOMEM. Entries are sane one by
+ * one. */
 int route_set(struct route_table *table, const struct kvm_irq_routing_entry *entries, u32 n);
 /* Pins 0 to 15 of the 8259s and 0 to 23 of the I/O APIC under their own numbers. */
 int route_set_default(struct route_table *table);

@@ -57,8 +57,8 @@ struct pmu_backend {
 u64 pmu_hardware_control(const struct pmu *pmu, u32 counter);
 /* The same if it counts now, enabled by GLOBAL_CTRL too; else 0. */
 u64 pmu_counting_control(const struct pmu *pmu, u32 counter);
-/* The value to count from: bits that the guest's counter lacks are set, so that both wrap at once.
- */
+/* The value to count from: bits that the guest's counter lacks are set, so that both wrap at
+ * once. */
 u64 pmu_value(const struct pmu *pmu, u32 counter);
 void pmu_set_value(struct pmu *pmu, u32 counter, u64 value);
 /* May the guest reach these without an exit? */

@@ -110,8 +110,8 @@ struct function_table {
 	} entry[];
 };
 
-/* An unwind record (FDE) whose pointers are 32 bits, relative to where they stand: start, length.
- */
+/* An unwind record (FDE) whose pointers are 32 bits, relative to where they stand: start,
+ * length. */
 struct unwind_record {
 	u32 length, cie;
 	s32 start;

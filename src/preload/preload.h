@@ -39,8 +39,8 @@ enum path_kind path_lookup(const char *path, const char **text);
 /* Takes SIGSEGV, SIGBUS, SIGFPE, SIGILL and SIGTRAP, and passes on what is not ours. More than once
  * is once. */
 void signals_take_faults(void);
-/* Lets these signals through on this thread: a fault while its signal is blocked ends the process.
- */
+/* Lets these signals through on this thread: a fault while its signal is blocked ends the
+ * process. */
 void signals_unblock_faults(void);
 /* Around a fork(), in the parent before and in both after. */
 void signals_fork_begin(void);

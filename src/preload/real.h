@@ -12,8 +12,8 @@
 #include <sys/stat.h>
 #include <unistd.h>
 
-/* REAL(return type, name, parameters). open64, fopen64 and stat64 are the same functions on x86-64.
- */
+/* REAL(return type, name, parameters). open64, fopen64 and stat64 are the same functions on
+ * x86-64. */
 #define REAL_CALLS                                                                              \
 	REAL(int, openat, (int dir, const char *path, int flags, ...))                          \
 	REAL(FILE *, fopen, (const char *path, const char *mode))                               \

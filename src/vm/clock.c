@@ -253,8 +253,8 @@ int vcpu_clock_set_khz(struct vcpu *vcpu, u32 khz)
 	return 0;
 }
 
-/* A TSC got a new offset: does it join the current generation, or begin a new one? With clock.lock.
- */
+/* A TSC got a new offset: does it join the current generation, or begin a new one? With
+ * clock.lock. */
 static void join(struct vcpu *vcpu, u64 offset, u64 value, u64 ns, bool matched)
 {
 	struct vm_clock *clock = &vcpu->vm->clock;

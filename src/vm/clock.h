@@ -53,8 +53,8 @@ struct vcpu_clock {
 	u64 steal_asked;    /* host TSC when it was last asked for */
 };
 
-/* A frequency as pvclock wants it: ns = (cycles << shift) * mul >> 32; a negative shift goes right.
- */
+/* A frequency as pvclock wants it: ns = (cycles << shift) * mul >> 32; a negative shift goes
+ * right. */
 struct clock_scale {
 	u32 mul;
 	s8 shift;
@@ -80,8 +80,8 @@ int vm_clock_set_khz(struct vm *vm, u32 khz);
 /* Is the clock a stable function of the guest's TSC, the same on all vCPUs? With clock.lock. */
 bool vm_clock_master(const struct vm *vm);
 
-/* After creation of the vCPU and its struct cpu: default frequency, TSC synchronized to the others.
- */
+/* After creation of the vCPU and its struct cpu: default frequency, TSC synchronized to the
+ * others. */
 void vcpu_clock_init(struct vcpu *vcpu);
 int vcpu_clock_set_khz(struct vcpu *vcpu, u32 khz); /* 0 or -EINVAL; 0 is the host's frequency */
 u64 vcpu_tsc(const struct vcpu *vcpu);		    /* what RDTSC would give now */

@@ -27,8 +27,8 @@ bool cpuid_is_foreign(const struct model *model);
 u32 cpuid_supported(const struct model *model, struct kvm_cpuid_entry2 *out, u32 max);
 u32 cpuid_emulated(const struct model *model, struct kvm_cpuid_entry2 *out, u32 max);
 
-/* Can the engine do what this feature bit promises, on this host? Whether or not a model offers it.
- */
+/* Can the engine do what this feature bit promises, on this host? Whether or not a model offers
+ * it. */
 bool cpuid_possible(u32 leaf, u32 subleaf, u32 reg, u32 bit);
 /* Does cpuid_supported() have this feature bit? */
 bool cpuid_offered(const struct model *model, u32 leaf, u32 subleaf, u32 reg, u32 bit);

@@ -45,8 +45,8 @@ static const u32 vendor_amd[3] = { 0x68747541, 0x444d4163, 0x69746e65 };
 	 1u << KVM_FEATURE_ASYNC_PF | 1u << KVM_FEATURE_PV_EOI | 1u << KVM_FEATURE_POLL_CONTROL | \
 	 1u << KVM_FEATURE_PV_SCHED_YIELD | 1u << KVM_FEATURE_CLOCKSOURCE_STABLE_BIT)
 
-/* The host's feature words. Written by whoever comes first, with the same values by all who race.
- */
+/* The host's feature words. Written by whoever comes first, with the same values by all who
+ * race. */
 
 static struct host_leaf {
 	u32 leaf, subleaf, regs[4];
@@ -439,8 +439,8 @@ u32 cpuid_supported(const struct model *model, struct kvm_cpuid_entry2 *out, u32
 	return list.n;
 }
 
-/* KVM: MOVBE and RDPID are what its emulator knows; here they are as good as any other instruction.
- */
+/* KVM: MOVBE and RDPID are what its emulator knows; here they are as good as any other
+ * instruction. */
 u32 cpuid_emulated(const struct model *model, struct kvm_cpuid_entry2 *out, u32 max)
 {
 	struct list list = { .out = out, .max = max };

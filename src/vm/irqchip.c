@@ -118,8 +118,8 @@ static void pulse_timer(struct vm *vm)
 
 /* --- the end of service --- */
 
-/* The line of a resampling irqfd goes down; its device raises it again if it still wants something.
- */
+/* The line of a resampling irqfd goes down; its device raises it again if it still wants
+ * something. */
 static void resample(struct vm *vm, int gsi)
 {
 	struct route route;

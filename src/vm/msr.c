@@ -153,8 +153,8 @@ static enum msr_result write_row(struct vcpu *vcpu, u32 index, bool host, u64 va
 	return MSR_OK;
 }
 
-/* KVM: the program may read any listed MSR, and write 0 to it, even if this vCPU does not have it.
- */
+/* KVM: the program may read any listed MSR, and write 0 to it, even if this vCPU does not have
+ * it. */
 static bool excused(const struct vcpu *vcpu, u32 index, bool host, u64 value)
 {
 	const struct msr_row *row = msr_find(index);

@@ -58,8 +58,8 @@ struct vcpu_pmu {
 	u32 shape, msr_serial; /* what the intercepts were made from */
 };
 
-/* Immutable: a new one replaces it under vm->lock, and the old one is freed after vm_synchronize().
- */
+/* Immutable: a new one replaces it under vm->lock, and the old one is freed after
+ * vm_synchronize(). */
 struct vm_pmu_filter {
 	u64 serial; /* from 1 */
 	struct pmu_filter filter;

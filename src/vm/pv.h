@@ -27,8 +27,8 @@ void pv_finish(struct vcpu *vcpu);
 
 /* CPUID 0x40000001.EAX as the program set it, 0 without the KVM signature. */
 u32 pv_features(const struct vcpu *vcpu);
-/* May the guest use this feature (KVM_FEATURE_*)? Always, unless KVM_CAP_ENFORCE_PV_FEATURE_CPUID.
- */
+/* May the guest use this feature (KVM_FEATURE_*)? Always, unless
+ * KVM_CAP_ENFORCE_PV_FEATURE_CPUID. */
 bool pv_allowed(const struct vcpu *vcpu, u32 feature);
 
 /* pv_eoi.c: right before the guest is entered, and right after it has left. Inside a section. */

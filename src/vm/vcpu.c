@@ -56,8 +56,8 @@ void vcpu_section_begin(struct vcpu *vcpu)
 {
 	const struct mem_map *mem;
 
-	/* Odd before the table is read: an editor that sees it even has published before we look.
-	 */
+	/* Odd before the table is read: an editor that sees it even has published before we
+	 * look. */
 	__atomic_add_fetch(&vcpu->section, 1, __ATOMIC_SEQ_CST);
 	mem = __atomic_load_n(&vcpu->vm->mem, __ATOMIC_SEQ_CST);
 	vcpu->cpu->mem = mem;

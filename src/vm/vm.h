@@ -53,8 +53,8 @@ struct vm;
 
 struct vcpu_asked;
 
-/* What the program must answer, or has been shown, before the instruction that exited is finished.
- */
+/* What the program must answer, or has been shown, before the instruction that exited is
+ * finished. */
 enum vcpu_pending {
 	PENDING_NONE,
 	PENDING_IO,

@@ -40,25 +40,29 @@ static u32 put_lea(struct generator *g, u8 *out, u32 to, u32 from)
 	return n;
 }
 
-static u32 put_add_or_sub(struct generator *g, u8 *out, u32 to, u32 unused)
+/* An opcode that is extended by the ModRM's middle. */
+static u32 put_extended(struct generator *g, u8 *out, u8 opcode, u8 extension, u32 to)
 {
 	u32 n = put_rex(g, out, 0, to);
 
+	out[n++] = opcode;
+	out[n++] = 0xc0 | extension << 3 | (to & 7);
+	return n;
+}
+
+static u32 put_add_or_sub(struct generator *g, u8 *out, u32 to, u32 unused)
+{
+	u32 n = put_extended(g, out, OP_GROUP1, rng_one_in(g->r, 2) ? 0 : 5, to);
+
 	(void)unused;
-	out[n++] = OP_GROUP1;
-	out[n++] = (rng_one_in(g->r, 2) ? 0xc0 : 0xe8) | (to & 7);
 	out[n++] = rng_next(g->r);
 	return n;
 }
 
 static u32 put_inc_or_dec(struct generator *g, u8 *out, u32 to, u32 unused)
 {
-	u32 n = put_rex(g, out, 0, to);
-
 	(void)unused;
-	out[n++] = OP_GROUP5;
-	out[n++] = 0xc0 | rng_below(g->r, 2) << 3 | (to & 7);
-	return n;
+	return put_extended(g, out, OP_GROUP5, rng_below(g->r, 2), to);
 }
 
 /* Of 32 bits, and zero-extended; half of them near each other. */

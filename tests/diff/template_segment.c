@@ -42,8 +42,8 @@ static bool pop_segment(struct generator *g)
 	return append_item(g, FAMILY_segment, (u8[]){ 0x0f, seg == FS ? 0xa1 : 0xa9 }, 2);
 }
 
-/* push $selector; push $end; retf: code behind may be of another mode, so this is the last thing.
- */
+/* push $selector; push $end; retf: code behind may be of another mode, so this is the last
+ * thing. */
 static bool far_return(struct generator *g)
 {
 	u16 sel = rng_one_in(g->r, 3)	? pick_selector(g, true)

@@ -94,8 +94,8 @@ static bool fxsave(struct generator *g, u64 area)
 	return true;
 }
 
-/* XSTATE_BV, of which XSAVE keeps what it is not asked for: no components that only the host knows.
- */
+/* XSTATE_BV, of which XSAVE keeps what it is not asked for: no components that only the host
+ * knows. */
 static void put_header(struct generator *g, u64 area)
 {
 	u64 at = area + XSAVE_HEADER;

@@ -126,8 +126,8 @@ GUEST_CODE(loops, "mov $0x100ff0, %esi\n"
 		  "jnz 1b\n"
 		  "out %al, $0xf4\n");
 
-/* A loop into a page that is not there. The handler lets it go on, and takes the page away again.
- */
+/* A loop into a page that is not there. The handler lets it go on, and takes the page away
+ * again. */
 GUEST_CODE(faults, "mov $200, %ebp\n"
 		   "1: mov $0x14ffc0, %esi\n"
 		   "invlpg 0x150000\n"
@@ -360,8 +360,8 @@ static void returns_follow_the_page_tables(void **state)
 		assert_int_equal(function_changes(*state, &program, slices[i]), expected);
 }
 
-/* A return to a bad address is a fault of the return: RSP and RIP are what they were (SDM 2B RET).
- */
+/* A return to a bad address is a fault of the return: RSP and RIP are what they were (SDM 2B
+ * RET). */
 GUEST_CODE(bad_return, "mov $100, %ecx\n"
 		       "1: call 2f\n"
 		       "dec %ecx\n"

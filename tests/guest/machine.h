@@ -31,8 +31,8 @@ void machine_cold(struct machine *m);
 
 /* A fresh guest: memory as image_build() makes it, and a processor as machine_start() leaves it. */
 void machine_load(struct machine *m, const void *code, size_t size);
-/* Only the processor: 64-bit mode, CPL 0, RIP at the code, tallies 0. Memory and translations stay.
- */
+/* Only the processor: 64-bit mode, CPL 0, RIP at the code, tallies 0. Memory and translations
+ * stay. */
 void machine_start(struct machine *m);
 
 /*

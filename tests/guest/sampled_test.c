@@ -110,8 +110,8 @@ static void the_instruction_of_each_trip_is_known(void **state)
 	assert_true(trips > 5000);
 }
 
-/* Blocks are longer then, go on behind branches, and none of their instructions is executed alone.
- */
+/* Blocks are longer then, go on behind branches, and none of their instructions is executed
+ * alone. */
 static void it_is_known_when_nothing_is_modelled(void **state)
 {
 	u64 trips = 0;

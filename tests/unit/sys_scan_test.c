@@ -52,8 +52,8 @@ static const struct form forms[] = {
 	{ { 0xf2, 0xaf }, 2, 4, repne_scasd },	    { { 0xf2, 0x48, 0xaf }, 3, 8, repne_scasq },
 };
 
-/* Guest strings begin `before` bytes before the ends of pages 0 and 2, the host's copies likewise.
- */
+/* Guest strings begin `before` bytes before the ends of pages 0 and 2, the host's copies
+ * likewise. */
 static u8 copy[4 * PAGE_SIZE];
 
 static void assert_same(const struct form *form, u32 before, u64 count)

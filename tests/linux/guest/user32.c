@@ -86,8 +86,8 @@ extern char restorer[];
 
 static void handle(int number, void *handler)
 {
-	/* struct sigaction of the kernel: handler, flags (SA_RESTORER | SA_SIGINFO), restorer, mask
-	 */
+	/* struct sigaction of the kernel: handler, flags (SA_RESTORER | SA_SIGINFO), restorer,
+	 * mask */
 	struct {
 		u32 handler, flags, restorer, mask[2];
 	} action = { (u32)handler, 0x04000004, (u32)restorer, { 0, 0 } };
