@@ -35,6 +35,57 @@ static const struct row amd[] = {
 	{ 0xc0010200, 2, 6, 0, SELECT }, { 0xc0010201, 2, 6, 0, COUNTER },
 };
 
+/* Branch records: registers of the stack itself. Its controls are always the hypervisor's. */
+static const struct record_row {
+	u32 first;
+	u8 step, n;
+	enum pmu_lbr stack;
+	enum lbr_field field;
+} record_rows[] = {
+	{ 0x1c9, 1, 1, LBR_LEGACY, LBR_TOP },	{ 0x680, 1, 32, LBR_LEGACY, LBR_FROM },
+	{ 0x6c0, 1, 32, LBR_LEGACY, LBR_TO },	{ 0xdc0, 1, 32, LBR_LEGACY, LBR_INFO },
+	{ 0x1200, 1, 32, LBR_ARCH, LBR_INFO },	{ 0x1500, 1, 32, LBR_ARCH, LBR_FROM },
+	{ 0x1600, 1, 32, LBR_ARCH, LBR_TO },	{ 0xc0010300, 2, 16, LBR_AMD, LBR_FROM },
+	{ 0xc0010301, 2, 16, LBR_AMD, LBR_TO },
+};
+
+static const struct record_row *find_record(const struct hwpmu *pmu, u32 index, u32 *i)
+{
+	for (u32 r = 0; pmu->branches && r < ARRAY_SIZE(record_rows); r++) {
+		const struct record_row *row = &record_rows[r];
+		u32 offset = index - row->first;
+
+		*i = offset / row->step;
+		if (row->stack == pmu->model->lbr && !(offset % row->step) && *i < row->n)
+			return row;
+	}
+	return NULL;
+}
+
+static enum hwpmu_access read_record(const struct hwpmu *pmu, u32 index, u64 *value)
+{
+	u32 i;
+	const struct record_row *row = find_record(pmu, index, &i);
+
+	if (!row)
+		return HWPMU_FAULT;
+	if (i < pmu->lbr.depth)
+		*value = hwpmu_read_lbr(pmu, row->field, i);
+	return HWPMU_DONE;
+}
+
+static enum hwpmu_access write_record(struct hwpmu *pmu, u32 index, u64 value)
+{
+	u32 i;
+	const struct record_row *row = find_record(pmu, index, &i);
+
+	if (!row)
+		return HWPMU_FAULT;
+	if (i < pmu->lbr.depth)
+		hwpmu_write_lbr_entry(pmu, row->field, i, value);
+	return HWPMU_DONE;
+}
+
 static const struct row *find(const struct hwpmu *pmu, u32 index, u32 *counter)
 {
 	const struct row *rows = pmu->model->is_amd ? amd : intel;
@@ -58,7 +109,7 @@ enum hwpmu_access hwpmu_rdmsr(const struct hwpmu *pmu, u32 index, u64 *value)
 
 	*value = 0;
 	if (!row)
-		return HWPMU_FAULT;
+		return read_record(pmu, index, value);
 	switch (row->kind) {
 	case COUNTER:
 	case COUNTER_SIGNED:
@@ -142,7 +193,7 @@ enum hwpmu_access hwpmu_wrmsr(struct hwpmu *pmu, u32 index, u64 value)
 	const struct row *row = find(pmu, index, &counter);
 
 	if (!row)
-		return HWPMU_FAULT;
+		return write_record(pmu, index, value);
 	switch (row->kind) {
 	case COUNTER_SIGNED:
 		value = (u64)(s64)(s32)value;

@@ -81,9 +81,9 @@ static const struct pmu_row rows[] = {
 	{ "IBS", IBS_MSR, 1, NIBS, PER_CPU, 1, ROW_LISTED | ROW_IBS, PASS_NEVER, pmu_ibs_read,
 	  pmu_ibs_write },
 
-	{ "SAMP_BR_FROM", 0xc0010300, 2, 16, PER_RECORD, 1, ROW_LISTED | ROW_AMD, PASS_NEVER,
+	{ "SAMP_BR_FROM", 0xc0010300, 2, 16, PER_RECORD, 1, ROW_LISTED | ROW_AMD, PASS_RECORD,
 	  pmu_lbr_read_from, pmu_lbr_write_from },
-	{ "SAMP_BR_TO", 0xc0010301, 2, 16, PER_RECORD, 1, ROW_LISTED | ROW_AMD, PASS_NEVER,
+	{ "SAMP_BR_TO", 0xc0010301, 2, 16, PER_RECORD, 1, ROW_LISTED | ROW_AMD, PASS_RECORD,
 	  pmu_lbr_read_to, pmu_lbr_write_to },
 	{ "LBR_SELECT", 0xc000010e, 1, 1, PER_CPU, 1, ROW_LISTED | ROW_AMD, PASS_NEVER,
 	  pmu_lbr_read_select, pmu_lbr_write_select_amd },

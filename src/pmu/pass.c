@@ -49,6 +49,8 @@ static bool passes(const struct pmu *pmu, const struct pmu_row *row)
 		return same_counters(pmu);
 	case PASS_STATUS:
 		return same_counters(pmu) && same_status(pmu);
+	case PASS_RECORD:
+		return !pmu->filter;
 	default:
 		return false;
 	}

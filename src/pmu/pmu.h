@@ -139,7 +139,7 @@ struct pmu_pass {
 	u32 index;
 	bool read, write;
 };
-#define PMU_PASSES 48
+#define PMU_PASSES 160
 
 u32 pmu_passes(const struct pmu *pmu, struct pmu_pass out[PMU_PASSES]); /* number of them */
 bool pmu_passes_rdpmc(const struct pmu *pmu);

@@ -135,6 +135,48 @@ static void retire_both(struct rng *r)
 	t.pmis += !!pmi;
 }
 
+static void branch_both(struct rng *r)
+{
+	struct branch branch = { .kind = rng_below(r, NBRANCHES),
+				 .from = rng_next(r),
+				 .to = rng_next(r),
+				 .before = rng_below(r, 2),
+				 .after = rng_below(r, 2) };
+
+	branch.next = branch.from + 2;
+	branch_record(&t.passed.branches, &t.passed.tally, &branch);
+	branch_record(&t.exited.branches, &t.exited.tally, &branch);
+}
+
+static void debugctl_both(u64 value)
+{
+	value &= pmu_debugctl_legal(&t.passed.pmu);
+	pmu_set_debugctl(&t.passed.pmu, value);
+	pmu_set_debugctl(&t.exited.pmu, value);
+	assert_int_equal(turn(&t.passed), turn(&t.exited));
+}
+
+/* Recording comes and goes, with everything allowed or something chosen, and so do branches. */
+static void branches_both(struct rng *r)
+{
+	static const u32 select[] = {
+		[LBR_LEGACY] = 0x1c8, [LBR_ARCH] = 0x14ce, [LBR_AMD] = 0xc000010e
+	};
+	enum pmu_lbr stack = t.passed.pmu.lbr;
+
+	if (!stack)
+		return;
+	if (rng_one_in(r, 4))
+		debugctl_both(rng_next(r));
+	if (rng_one_in(r, 8))
+		write_both(select[stack],
+			   stack == LBR_ARCH ? BIT(0) | rng_value(r) : rng_below(r, 512));
+	if (stack == LBR_AMD && rng_one_in(r, 8))
+		write_both(0xc000010f, rng_next(r));
+	for (u32 n = rng_below(r, 8); n; n--)
+		branch_both(r);
+}
+
 static void filter_both(struct rng *r)
 {
 	u64 events[2] = { 0xc0, 0xc4 };
@@ -157,7 +199,10 @@ static u32 any_register(struct rng *r, bool is_amd)
 {
 	static const u32 intel[] = { 0xc1, 0x186, 0x309, 0x38d, 0x38e, 0x38f, 0x390, 0x4c1 };
 	static const u32 amd[] = { 0xc0000300, 0xc0010000, 0xc0010004, 0xc0010200, 0xc0010206 };
+	static const u32 records[] = { 0x1c8, 0x680, 0x6c0, 0xdc0, 0x14ce, 0x1200, 0x1500, 0x1600 };
 
+	if (rng_one_in(r, 4))
+		return (is_amd ? 0xc0010300 : records[rng_below(r, 8)]) + rng_below(r, 34);
 	return is_amd ? amd[rng_below(r, 5)] + rng_below(r, 6)
 		      : intel[rng_below(r, 8)] + rng_below(r, 4);
 }
@@ -192,9 +237,12 @@ static void step(struct rng *r)
 {
 	bool is_amd = t.passed.pmu.model->is_amd;
 
-	switch (rng_below(r, 8)) {
+	switch (rng_below(r, 9)) {
 	case 0:
 		filter_both(r);
+		break;
+	case 8:
+		branches_both(r);
 		break;
 	case 1:
 	case 2:
