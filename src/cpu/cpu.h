@@ -239,12 +239,21 @@ struct hwpmu;
 struct intercepts;
 
 #define COUNT_SETS 16 /* a number has four bits of the mode */
+#define PACK_WORDS 4  /* of counts: engine/pack.h */
+
+/* Bits of cpu->attention. */
+#define ATTENTION_OWNER	 1
+#define ATTENTION_ENGINE 2 /* the engine's own, cleared by it */
 
 struct cpu {
 	/* Hot for translated code: the first 128 bytes have one-byte displacements. */
 	u32 aflags; /* arithmetic flags while translated code runs: LAHF's byte in 15:8, OF in bit 0
 		     */
-	u32 attention; /* not 0: leave translated code at the next block. Written by any thread */
+	u32 returned_from; /* number of the block whose return is under way */
+	/* Not 0: leave translated code at the next block. Written by any thread. Code that counts looks
+	 * at it as the lowest byte of a word whose others are the guards of cpu->packed[]. */
+	u8 attention __attribute__((aligned(8)));
+	u8 guards[7];
 	u64 regs[16];  /* complete outside translated code; inside only those it keeps in memory */
 	u64 rip;
 	u64 rflags;   /* the arithmetic flags are current outside translated code only */
@@ -252,8 +261,8 @@ struct cpu {
 	u64 jump_generation[NSPACES]; /* another number when no entry of jump[] may be used any more */
 	u64 spill[8]; /* scratch of translated code */
 	u64 share[SHARE_SLOTS]; /* the same: host addresses that accesses share */
+	u64 packed[PACK_WORDS]; /* counts of translated code: engine/pack.h */
 	u64 host_rsp; /* the stack to return to */
-	u32 returned_from; /* number of the block whose return is under way */
 	u64 tsc_offset, tsc_scale; /* guest TSC = host TSC * scale >> 48, plus offset */
 
 	struct segment seg[NSEGS], ldtr, tr;

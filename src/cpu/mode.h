@@ -61,6 +61,9 @@
 	(RETIRE_BIT(RETIRE_CYCLES) | RETIRE_BIT(RETIRE_REF_CYCLES) | RETIRE_BIT(RETIRE_STALLS) | \
 	 RETIRE_BIT(RETIRE_IDLE_SLOTS))
 
+/* Classes that are in cpu->packed while translated code counts them; all others in cpu->live. */
+#define COUNT_PACKED (COUNT_BRANCHES | COUNT_MEMORY | RETIRE_BIT(RETIRE_BRANCHES))
+
 /* A block whose memory accesses share no checks; never in cpu->mode. */
 #define MODE_APART BIT(17)
 
@@ -74,13 +77,19 @@
 
 void cpu_update_mode(struct cpu *cpu);
 
-/* The classes that code of this mode adds to cpu->live. Of cycles it is the stalls: the others follow
+/* The classes that code of this mode counts. Of cycles it is the stalls: the others follow
  * of them and of the instructions. */
 static inline retire_wanted cpu_counts(const struct cpu *cpu, u32 mode)
 {
 	return cpu->count_sets[mode >> MODE_COUNT_SHIFT] |
 	       (mode & MODE_COUNT_CYCLES ? RETIRE_BIT(RETIRE_STALLS) : 0) |
 	       (mode & MODE_TRIP_BRANCHES ? RETIRE_BIT(RETIRE_BRANCHES) : 0);
+}
+
+/* Those of them that are in cpu->packed. */
+static inline retire_wanted cpu_packs(const struct cpu *cpu, u32 mode)
+{
+	return cpu->count_sets[mode >> MODE_COUNT_SHIFT] & COUNT_PACKED;
 }
 
 /* The classes that the timing model adds to cpu->live. */

@@ -4,6 +4,9 @@
  */
 #include "engine/count.h"
 
+#include "base/bytes.h"
+#include "engine/pack.h"
+
 #define BRANCH_MASK (BIT(COUNT_SHIFT) - 1)
 #define FAR_AWAY    BIT(62) /* nothing is counted up to this in one slice */
 
@@ -53,6 +56,38 @@ static inline u64 distance(const struct cpu *cpu, enum retire_class class,
 static void start_class(struct cpu *cpu, enum retire_class class, u64 distance)
 {
 	cpu->live[class] = cpu->engine->live_from[class] = -(s64)distance;
+}
+
+/* Beside cpu->attention, which others write. */
+static void set_guards(struct cpu *cpu, u32 bits)
+{
+	u64 guards = 0;
+
+	for (u32 i = 0; i < PACK_FIELDS && pack_shift(bits, i) + bits <= 64; i++)
+		guards |= pack_guard(bits) << pack_shift(bits, i);
+	bytes_copy(cpu->guards, (u8 *)&guards + 1, sizeof(cpu->guards));
+	cpu->engine->guards = guards;
+}
+
+static void start_packed(struct cpu *cpu, enum retire_privilege privilege)
+{
+	struct engine *eng = cpu->engine;
+	retire_wanted set = cpu_packs(cpu, cpu->mode);
+	u32 bits = pack_bits(set), number = 0;
+	u64 *words = cpu->packed, guard = pack_guard(bits);
+
+	if (set != eng->packed)
+		set_guards(cpu, bits);
+	eng->packed = set;
+	for (u32 i = 0; i < PACK_WORDS; i++)
+		words[i] = PACK_BASE;
+	for (retire_wanted left = set; left; number++) {
+		u64 most = least(guard - PACK_ROOM, distance(cpu, next_class(&left), privilege));
+
+		words[number / PACK_FIELDS] |= (guard - most) << pack_shift(bits, number);
+	}
+	for (u32 i = 0; i < PACK_WORDS; i++)
+		eng->packed_from[i] = words[i];
 }
 
 static void set_slice(struct cpu *cpu, u64 slice)
@@ -116,13 +151,14 @@ static u64 share_cycles(struct cpu *cpu, enum retire_privilege privilege)
 static u64 share_branches(struct cpu *cpu, enum retire_privilege privilege)
 {
 	u64 branches = distance(cpu, RETIRE_BRANCHES, privilege);
-	bool near = branches <= BRANCHES_NEAR;
+	bool packed = cpu_packs(cpu, cpu->mode) & RETIRE_BIT(RETIRE_BRANCHES);
+	bool near = !packed && branches <= BRANCHES_NEAR;
 
 	if (near != cpu->branches_near) {
 		cpu->branches_near = near;
 		cpu_update_mode(cpu);
 	}
-	return near ? FAR_AWAY : branches - BRANCHES_NEAR;
+	return near || packed ? FAR_AWAY : branches - BRANCHES_NEAR;
 }
 
 /* Of an instruction that the timing model looks at it is to be known what it did, and that only one
@@ -156,7 +192,9 @@ static void start(struct cpu *cpu)
 	u64 trip = distance(cpu, RETIRE_INSTRUCTIONS, privilege);
 	u64 share = share_branches(cpu, privilege);
 
-	eng->counted = cpu_counts(cpu, cpu->mode) | (mode_observes(cpu->mode) & cpu->wanted);
+	start_packed(cpu, privilege);
+	eng->counted = (cpu_counts(cpu, cpu->mode) & ~eng->packed) |
+		       (mode_observes(cpu->mode) & cpu->wanted);
 	for (retire_wanted left = eng->counted; left;) {
 		enum retire_class class = next_class(&left);
 
@@ -191,6 +229,22 @@ static void add_cycles(struct cpu *cpu, enum retire_privilege privilege, u64 ins
 	add(cpu, RETIRE_IDLE_SLOTS, privilege, cycles * cpu->slots - instructions);
 }
 
+/* Branches are in the countdown. */
+static void flush_packed(struct cpu *cpu, enum retire_privilege privilege)
+{
+	const struct engine *eng = cpu->engine;
+	u32 bits = pack_bits(eng->packed), number = 0;
+
+	for (retire_wanted left = eng->packed; left; number++) {
+		enum retire_class class = next_class(&left);
+		s64 grown = pack_field(cpu->packed, bits, number) -
+			    pack_field(eng->packed_from, bits, number);
+
+		if (class != RETIRE_BRANCHES)
+			add(cpu, class, privilege, grown);
+	}
+}
+
 void count_flush(struct cpu *cpu, enum retire_privilege privilege)
 {
 	struct engine *eng = cpu->engine;
@@ -205,6 +259,7 @@ void count_flush(struct cpu *cpu, enum retire_privilege privilege)
 
 		add(cpu, class, privilege, cpu->live[class] - eng->live_from[class]);
 	}
+	flush_packed(cpu, privilege);
 	if (eng->counted & RETIRE_BIT(RETIRE_STALLS))
 		add_cycles(cpu, privilege, eng->slice - left);
 	eng->budget += left;
@@ -224,12 +279,22 @@ void count_begin(struct cpu *cpu, u64 budget)
 	set_slice(cpu, 0);
 }
 
+/* It may as well be that the words are full: whoever asks begins them anew. */
+static bool guard_set(const struct cpu *cpu)
+{
+	u64 any = 0;
+
+	for (u32 i = 0; i < PACK_WORDS; i++)
+		any |= cpu->packed[i];
+	return any & cpu->engine->guards;
+}
+
 bool count_at_trip(const struct cpu *cpu)
 {
 	for (retire_wanted left = cpu->engine->counted; left;)
 		if (cpu->live[next_class(&left)] >= 0)
 			return true;
-	return false;
+	return cpu->engine->packed && guard_set(cpu);
 }
 
 static bool trip_reached(const struct cpu *cpu)
@@ -308,11 +373,10 @@ void count_renew(struct cpu *cpu, const struct block *block)
 		go_near(cpu);
 }
 
-/* How many instructions of the block are in front of the one that reaches the class's trip. */
-static u32 before_class(const struct cpu *cpu, const struct block *block, enum retire_class class)
+/* How many instructions of the block are in front of the one that reaches the class's trip, or may:
+ * of a conditional branch at its end it is not known which way it goes. */
+static u32 before_class(const struct block *block, enum retire_class class, s64 live)
 {
-	s64 live = cpu->live[class];
-
 	for (u32 i = 0; i < block->ninsns; i++) {
 		u32 weight = weight_of(&block->weights[i], class);
 
@@ -325,10 +389,21 @@ static u32 before_class(const struct cpu *cpu, const struct block *block, enum r
 
 static u32 before_trip(const struct cpu *cpu, const struct block *block)
 {
-	u32 n = block->ninsns;
+	retire_wanted packs = cpu_packs(cpu, block->mode);
+	u32 n = block->ninsns, bits = pack_bits(packs), number = 0;
 
-	for (retire_wanted left = cpu_counts(cpu, block->mode); left;)
-		n = least(n, before_class(cpu, block, next_class(&left)));
+	for (retire_wanted left = packs; left; number++) {
+		enum retire_class class = next_class(&left);
+		s64 live = pack_field(cpu->packed, bits, number) - (s64)pack_guard(bits);
+
+		if (live >= -(s64)BLOCK_INSNS)
+			n = least(n, before_class(block, class, live));
+	}
+	for (retire_wanted left = cpu_counts(cpu, block->mode) & ~packs; left;) {
+		enum retire_class class = next_class(&left);
+
+		n = least(n, before_class(block, class, cpu->live[class]));
+	}
 	return n;
 }
 

@@ -3,9 +3,10 @@
  * Counting: the countdown of translated code (priv.h) against the budget of engine_run(), the other
  * classes against their trips, and the tallies.
  *
- * While guest code runs, what it retires is in the countdown and in cpu->live[]: a class begins at
- * minus the number of occurrences up to its nearest trip at this privilege, so that its sign tells
- * of a trip. count_flush() moves it all into the tallies; count_left() starts anew.
+ * While guest code runs, what it retires is in the countdown, in cpu->packed[] (pack.h) and, what
+ * grows by more than one or by C code, in cpu->live[]: a class begins at minus the number of
+ * occurrences up to its nearest trip at this privilege, so that its sign tells of a trip.
+ * count_flush() moves it all into the tallies; count_left() starts anew.
  */
 #ifndef ENGINE_COUNT_H
 #define ENGINE_COUNT_H

@@ -63,6 +63,9 @@ void emit_load_byte(struct emitter *e, u8 reg, struct ea ea); /* zero-extended *
 #define OP_MOV_LOAD  0x8b
 #define OP_LEA	     0x8d
 #define OP_ADD	     0x03
+#define OP_ADD_STORE 0x01
+#define OP_OR	     0x0b
+#define OP_TEST	     0x85
 #define OP_AND	     0x23
 #define OP_XOR	     0x33
 #define OP_CMP	     0x3b

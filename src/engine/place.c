@@ -5,6 +5,7 @@
  * thread.
  */
 #include "base/bytes.h"
+#include "engine/pack.h"
 #include "engine/priv.h"
 
 struct place *place_find(const struct engine *eng, const struct block *block, const u8 *host_pc)
@@ -33,20 +34,36 @@ u64 place_refund(const struct block *block, u32 retired)
 	return ((u64)(block->ninsns - retired) << COUNT_SHIFT) + branches;
 }
 
-void weight_refund(struct cpu *cpu, u32 mode, const struct weight *weight)
+/* Of those that are in cpu->live[]. */
+static void refund_live(struct cpu *cpu, retire_wanted counted, const struct weight *weight)
 {
-	retire_wanted counted = cpu_counts(cpu, mode);
-
 	for (retire_wanted left = weight->classes & counted; left; left &= left - 1)
 		cpu->live[__builtin_ctzll(left)]--;
 	if (counted & RETIRE_BIT(RETIRE_STALLS))
 		cpu->live[RETIRE_STALLS] -= weight->cycles - 1;
 }
 
+void weight_refund(struct cpu *cpu, u32 mode, const struct weight *weight)
+{
+	retire_wanted packs = cpu_packs(cpu, mode);
+
+	pack_add(cpu->packed, packs, weight->classes, -1);
+	refund_live(cpu, cpu_counts(cpu, mode) & ~packs, weight);
+}
+
 void place_refund_weights(struct cpu *cpu, const struct block *block, u32 retired)
 {
-	for (u32 i = retired; block->weights && i < block->ninsns; i++)
-		weight_refund(cpu, block->mode, &block->weights[i]);
+	retire_wanted packs = cpu_packs(cpu, block->mode);
+	retire_wanted lives = cpu_counts(cpu, block->mode) & ~packs;
+
+	if (!block->weights)
+		return;
+	for (u32 i = 0; i < PACK_WORDS; i++)
+		cpu->packed[i] -= block->charge[i];
+	for (u32 i = 0; packs && i < retired; i++)
+		pack_add(cpu->packed, packs, block->weights[i].classes, 1);
+	for (u32 i = retired; lives && i < block->ninsns; i++)
+		refund_live(cpu, lives, &block->weights[i]);
 }
 
 /* For the owner, who may have to show what was executed. The tail of a crossing one is left out. */

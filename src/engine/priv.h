@@ -136,6 +136,7 @@ struct block {
 	u32 nplaces;
 	struct recipe *recipes;
 	struct weight *weights; /* one an instruction; NULL: nothing of them is counted */
+	u64 *charge; /* with these: what it adds to cpu->packed[] */
 	struct insn *complex;	/* the last instruction, if C executes it */
 };
 
@@ -223,9 +224,12 @@ struct engine {
 	bool near;     /* the slice ends within a block: its rest is executed in blocks of one */
 	bool spent;    /* what is left of the budget is less than a block, and need not be used */
 	bool owed;     /* an instruction that reached a trip before it was done: execute it, whatever comes */
-	bool counting; /* the countdown and cpu->live[] have begun: count.h */
+	bool counting; /* the countdown, cpu->live[] and cpu->packed[] have begun: count.h */
 	retire_wanted counted; /* the classes that are in cpu->live[] */
+	retire_wanted packed;  /* those that are in cpu->packed[] */
 	s64 live_from[NRETIRE];	/* what they began at */
+	u64 packed_from[PACK_WORDS]; /* the same of cpu->packed[] */
+	u64 guards; /* of these */
 	u64 exit_rip;  /* where engine_run() last returned: MMIO answers are for that instruction */
 	u64 link_epoch; /* flushes when a link asked for its target: its memory may be gone since */
 	u64 cleared;	/* the upper bits of generations that jump[] may hold */
@@ -415,8 +419,5 @@ u64 place_leave(struct cpu *cpu, const u8 *return_pc, enum guest_fault fault, bo
 
 /* signal.c: the processor whose code this thread is about to run, or NULL. */
 void signal_running(struct cpu *cpu);
-
-/* cpu->attention: a bit of the engine's own, cleared by it; the others are the owner's. */
-#define ATTENTION_ENGINE BIT(31)
 
 #endif

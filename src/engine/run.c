@@ -174,7 +174,7 @@ static bool assisted(struct cpu *cpu)
 
 static enum turn before_entry(struct cpu *cpu)
 {
-	u32 attention;
+	u8 attention;
 
 	if (cpu->code->nwritten)
 		cache_written(cpu);
@@ -189,7 +189,7 @@ static enum turn before_entry(struct cpu *cpu)
 		return TURN_RETURN;
 	attention = __atomic_load_n(&cpu->attention, __ATOMIC_ACQUIRE);
 	if (attention & ATTENTION_ENGINE)
-		attention = __atomic_and_fetch(&cpu->attention, ~(u32)ATTENTION_ENGINE,
+		attention = __atomic_and_fetch(&cpu->attention, (u8)~ATTENTION_ENGINE,
 					       __ATOMIC_ACQUIRE);
 	if (attention)
 		return exit_with(cpu, EXIT_ATTENTION);

@@ -255,12 +255,17 @@ struct trans {
 	const ZydisDecodedInstruction *zi; /* as long as it is not known */
 	const ZydisDecodedOperand *zops;
 
+	/* Where what the head adds is filled in: to a class of cpu->live[]; to a word of cpu->packed[], of
+	 * 8 bytes or 4. */
 	struct added {
 		enum retire_class class;
 		u8 *imm;
 	} added[NRETIRE];
 	u32 nadded;
-	u8 *trip_from; /* the jump for a block that would reach a trip */
+	u8 *packed[PACK_WORDS];
+	bool wide[PACK_WORDS];
+	u64 charge[PACK_WORDS];
+	u8 *trip_from[2]; /* jumps for a block that would reach a trip */
 	u32 nstubs, nplaces;
 	struct stub stubs[MAX_STUBS];
 	struct place places[BLOCK_INSNS + 2 * MAX_STUBS + MAX_OBSERVE_STUBS];
@@ -354,9 +359,15 @@ void guest_set(struct trans *t, u8 guest, u8 host, u8 size);
 void count_weigh(struct trans *t);	 /* the instruction at hand */
 /* The classes that a conditional branch is of by the way it goes. */
 retire_wanted count_way(bool taken);
-bool count_ways(const struct trans *t);		  /* does somebody want one of them? */
-void count_went(struct trans *t, bool taken);	  /* on one way out of a block */
-void count_went_not(struct trans *t, bool taken); /* takes back what the block assumed */
+/* What the block's head charges for an instruction. */
+struct weight count_weight(const struct scan *s);
+/* Of a conditional branch that ends a block: each way takes back what only the other one is. */
+bool count_corrects(const struct trans *t, bool taken);
+void count_went(struct trans *t, bool taken);
+/* A conditional branch in the middle leaves the block. */
+void count_leave(struct trans *t, u32 index, bool taken);
+bool count_watches(const struct trans *t); /* does the head look at cpu->attention with its counts? */
+void call_attention(struct trans *t);	   /* the next block shall not begin */
 /* A conditional branch was mispredicted. The jump that is taken if that reaches a trip; or NULL. */
 u8 *count_missed(struct trans *t, bool taken);
 /* The instruction there is done and has reached a trip: the next block shall not begin. */

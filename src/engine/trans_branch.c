@@ -218,8 +218,9 @@ static void end_conditional(struct trans *t, u8 cc, u64 target)
 	u8 *taken = emit_jcc(&t->e, cc);
 
 	if (linkable(t, target) &&
-	    !(t->mode & (MODE_OBSERVE_BRANCHES | MODE_LBR)) && !count_ways(t)) {
+	    !(t->mode & (MODE_OBSERVE_BRANCHES | MODE_LBR)) && !count_corrects(t, true)) {
 		block_link(t, target, taken, false);
+		count_went(t, false);
 		block_end_direct(t, trans_next_rip(t));
 		return;
 	}
@@ -301,9 +302,7 @@ void emit_sides(struct trans *t)
 		t->owed = side->owed;
 		stack_settle(t);
 		end_side(t, taken);
-		count_give_back(t, side->index + 1);
-		count_went_not(t, !taken);
-		count_went(t, taken);
+		count_leave(t, side->index, taken);
 		block_end_direct(t, side->target);
 	}
 }

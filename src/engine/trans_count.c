@@ -6,6 +6,7 @@
  */
 #include <string.h>
 
+#include "engine/pack.h"
 #include "engine/trans.h"
 
 #define NEAR_TAKEN (RETIRE_BIT(RETIRE_TAKEN) | RETIRE_BIT(RETIRE_NEAR_TAKEN))
@@ -115,27 +116,21 @@ void emit_last_rip(struct trans *t, u64 rip)
 	emit_rm(&t->e, true, OP_MOV_STORE, S0, ea_base(RSP, CPU(last_rip)));
 }
 
-void count_reached(struct trans *t, u64 rip)
+void call_attention(struct trans *t)
 {
-	emit_last_rip(t, rip);
 	emit_insn(&t->e, &(struct enc){ .lock = true,
-					.opcode = 0x81,
-					.reg = 1, /* OR */
+					.opcode = 0x80,
+					.reg = GROUP_OR,
 					.is_mem = true,
 					.ea = ea_base(RSP, CPU(attention)),
 					.imm = ATTENTION_ENGINE,
-					.imm_len = 4 });
+					.imm_len = 1 });
 }
 
-/* On one way out of a block. */
-static void add_at_end(struct trans *t, enum retire_class class)
+void count_reached(struct trans *t, u64 rip)
 {
-	u8 *below;
-
-	emit_group1_mem(&t->e, true, GROUP_ADD, live(class), 1);
-	below = emit_jcc(&t->e, CC_S);
-	count_reached(t, t->rip);
-	emit_patch(&t->e, below, t->e.p);
+	emit_last_rip(t, rip);
+	call_attention(t);
 }
 
 retire_wanted count_way(bool taken)
@@ -143,21 +138,64 @@ retire_wanted count_way(bool taken)
 	return taken ? NEAR_TAKEN | RETIRE_BIT(RETIRE_COND_TAKEN) : RETIRE_BIT(RETIRE_NOT_TAKEN);
 }
 
-bool count_ways(const struct trans *t)
+struct weight count_weight(const struct scan *s)
 {
-	return cpu_counts(t->cpu, t->mode) & (count_way(true) | count_way(false));
+	struct weight weight = s->insn.weight;
+
+	if ((weight.classes & RETIRE_BIT(RETIRE_CONDITIONAL)) && !s->through)
+		weight.classes |= count_way(true) | count_way(false);
+	return weight;
+}
+
+static retire_wanted packs(const struct trans *t)
+{
+	return cpu_packs(t->cpu, t->mode);
+}
+
+/* Those that are in cpu->live[]. */
+static retire_wanted lives(const struct trans *t)
+{
+	return cpu_counts(t->cpu, t->mode) & ~packs(t);
+}
+
+static struct ea packed(u32 word)
+{
+	return ea_base(RSP, CPU(packed) + 8 * (s32)word);
+}
+
+static void watch(struct trans *t, u8 reg)
+{
+	emit_rm(&t->e, true, OP_TEST, reg, ea_base(RSP, CPU(attention)));
+}
+
+static void add_packed(struct trans *t, u32 word, u64 n)
+{
+	if ((s64)n == (s32)n) {
+		emit_group1_mem(&t->e, true, GROUP_ADD, packed(word), (s32)n);
+		return;
+	}
+	emit_mov_imm(&t->e, S0, n);
+	emit_rm(&t->e, true, OP_ADD_STORE, S0, packed(word));
+}
+
+static void add_all_packed(struct trans *t, const u64 *n)
+{
+	for (u32 i = 0; i < PACK_WORDS; i++)
+		if (n[i])
+			add_packed(t, i, n[i]);
+}
+
+bool count_corrects(const struct trans *t, bool taken)
+{
+	return packs(t) & count_way(!taken);
 }
 
 void count_went(struct trans *t, bool taken)
 {
-	for (retire_wanted left = cpu_counts(t->cpu, t->mode) & count_way(taken); left; left &= left - 1)
-		add_at_end(t, __builtin_ctzll(left));
-}
+	u64 n[PACK_WORDS] = { 0 };
 
-void count_went_not(struct trans *t, bool taken)
-{
-	for (retire_wanted left = cpu_counts(t->cpu, t->mode) & count_way(taken); left; left &= left - 1)
-		emit_group1_mem(&t->e, true, GROUP_SUB, live(__builtin_ctzll(left)), 1);
+	pack_add(n, packs(t), count_way(!taken), -1);
+	add_all_packed(t, n);
 }
 
 /* Of the instructions from this one on. */
@@ -170,13 +208,14 @@ static u32 class_total(const struct trans *t, enum retire_class class, u32 from)
 	return total;
 }
 
-void count_give_back(struct trans *t, u32 index)
+/* Gives back all that is not in cpu->packed[]. */
+static void give_back(struct trans *t, u32 index)
 {
 	u64 given = (u64)(t->block->ninsns - index) << COUNT_SHIFT;
 
 	for (u32 i = index; i < t->block->ninsns; i++)
 		given += !!(t->places[i].flags & PLACE_BRANCH);
-	for (retire_wanted left = cpu_counts(t->cpu, t->mode); left; left &= left - 1) {
+	for (retire_wanted left = lives(t); left; left &= left - 1) {
 		enum retire_class class = __builtin_ctzll(left);
 		u32 total = class_total(t, class, index);
 
@@ -184,6 +223,53 @@ void count_give_back(struct trans *t, u32 index)
 			emit_group1_mem(&t->e, true, GROUP_SUB, live(class), total);
 	}
 	emit_rm(&t->e, true, OP_LEA, COUNTDOWN, ea_base(COUNTDOWN, -(s32)given));
+}
+
+static void packed_from(const struct trans *t, u32 index, u64 *n)
+{
+	for (u32 i = index; i < t->block->ninsns; i++)
+		pack_add(n, packs(t), t->weights[i].classes, -1);
+}
+
+void count_give_back(struct trans *t, u32 index)
+{
+	u64 n[PACK_WORDS] = { 0 };
+
+	packed_from(t, index, n);
+	add_all_packed(t, n);
+	give_back(t, index);
+}
+
+/* Is the branch that leaves the block one of a class that the rest of it has not been charged for? */
+static bool adds_more(const struct trans *t, u32 index, bool taken)
+{
+	for (retire_wanted left = packs(t) & count_way(taken); left; left &= left - 1)
+		if (!class_total(t, __builtin_ctzll(left), index + 1))
+			return true;
+	return false;
+}
+
+void count_leave(struct trans *t, u32 index, bool taken)
+{
+	u64 n[PACK_WORDS] = { 0 };
+	u8 *below;
+
+	give_back(t, index + 1);
+	packed_from(t, index + 1, n);
+	pack_add(n, packs(t), count_way(!taken), -1);
+	pack_add(n, packs(t), count_way(taken), 1);
+	add_all_packed(t, n);
+	if (!adds_more(t, index, taken))
+		return;
+	for (u32 i = 0; i < PACK_WORDS; i++) {
+		if (!n[i])
+			continue;
+		emit_rm(&t->e, true, OP_MOV_LOAD, S0, packed(i));
+		watch(t, S0);
+		below = emit_jcc(&t->e, CC_E);
+		count_reached(t, t->rip);
+		emit_patch(&t->e, below, t->e.p);
+	}
 }
 
 /* These have just been added to, the last one last. A jump that is taken if one has reached its
@@ -208,12 +294,23 @@ u8 *count_missed(struct trans *t, bool taken)
 }
 
 /* Of the block as far as it is known by now: it may turn out to be shorter. */
-static bool counts(const struct trans *t, enum retire_class class)
+static retire_wanted present(const struct trans *t)
 {
-	for (u32 i = 0; i < t->nscan; i++)
-		if (t->scan[i].vector < 0 && weight_of(&t->scan[i].insn.weight, class))
-			return true;
-	return false;
+	retire_wanted classes = 0;
+
+	for (u32 i = 0; i < t->nscan; i++) {
+		struct weight weight = count_weight(&t->scan[i]);
+
+		if (t->scan[i].vector < 0)
+			classes |= weight.classes |
+				   (weight.cycles > 1 ? RETIRE_BIT(RETIRE_STALLS) : 0);
+	}
+	return classes & cpu_counts(t->cpu, t->mode);
+}
+
+bool count_watches(const struct trans *t)
+{
+	return !(t->mode & MODE_STEP) && present(t) & packs(t);
 }
 
 /* Adds to a class what will be known at the end. */
@@ -228,22 +325,62 @@ static void add_total(struct trans *t, enum retire_class class)
 	t->added[t->nadded++] = (struct added){ class, t->e.p - 4 };
 }
 
+/* A constant that will be known at the end, of 64 bits or 32. */
+static u8 *mov_later(struct trans *t, u8 reg, bool wide)
+{
+	u8 *imm;
+
+	emit_u8(&t->e, (wide ? 0x48 : 0x40) | (reg >= R8));
+	emit_u8(&t->e, 0xb8 | (reg & 7));
+	imm = t->e.p;
+	emit_u32(&t->e, 0);
+	if (wide)
+		emit_u32(&t->e, 0);
+	return imm;
+}
+
+/* The sum ends up in the register as well. */
+static void add_word(struct trans *t, u32 word, u8 reg)
+{
+	t->packed[word] = mov_later(t, reg, t->wide[word]);
+	emit_rm(&t->e, true, OP_ADD, reg, packed(word));
+	emit_rm(&t->e, true, OP_MOV_STORE, reg, packed(word));
+}
+
+/* The words that the block adds to: their sums, ORed, are in S1. */
+static void add_words(struct trans *t, retire_wanted added)
+{
+	u64 most[PACK_WORDS] = { 0 };
+	bool first = true;
+
+	pack_add(most, packs(t), added, BLOCK_INSNS);
+	for (u32 i = 0; i < PACK_WORDS; i++) {
+		t->packed[i] = NULL;
+		if (!most[i])
+			continue;
+		t->wide[i] = most[i] > ~0u;
+		add_word(t, i, first ? S1 : S0);
+		if (!first)
+			emit_rr(&t->e, true, OP_OR, S1, S0);
+		first = false;
+	}
+}
+
 void count_begin_block(struct trans *t)
 {
-	retire_wanted added = 0;
+	retire_wanted added = present(t), lived = added & lives(t);
 
-	t->trip_from = NULL;
+	t->trip_from[0] = t->trip_from[1] = NULL;
 	t->nadded = 0;
-	for (retire_wanted left = cpu_counts(t->cpu, t->mode); left; left &= left - 1) {
-		enum retire_class class = __builtin_ctzll(left);
-
-		if (!counts(t, class))
-			continue;
-		add_total(t, class);
-		added |= RETIRE_BIT(class);
+	add_words(t, added);
+	if (count_watches(t)) {
+		watch(t, S1);
+		t->trip_from[0] = emit_jcc(&t->e, CC_NE);
 	}
-	if (added && !(t->mode & MODE_STEP))
-		t->trip_from = if_reached(t, added);
+	for (retire_wanted left = lived; left; left &= left - 1)
+		add_total(t, __builtin_ctzll(left));
+	if (lived && !(t->mode & MODE_STEP))
+		t->trip_from[1] = if_reached(t, lived);
 }
 
 static bool keep_weights(struct trans *t)
@@ -251,21 +388,36 @@ static bool keep_weights(struct trans *t)
 	u32 size = t->block->ninsns * sizeof(struct weight);
 
 	t->block->weights = cache_alloc(t->eng, size);
-	if (t->block->weights)
-		memcpy(t->block->weights, t->weights, size);
-	return t->block->weights;
+	t->block->charge = cache_alloc(t->eng, sizeof(t->charge));
+	if (!t->block->weights || !t->block->charge)
+		return false;
+	memcpy(t->block->weights, t->weights, size);
+	memcpy(t->block->charge, t->charge, sizeof(t->charge));
+	return true;
+}
+
+static void fill_in(struct trans *t)
+{
+	for (u32 i = 0; i < t->nadded; i++)
+		*(u32_unaligned *)t->added[i].imm = class_total(t, t->added[i].class, 0);
+	memset(t->charge, 0, sizeof(t->charge));
+	for (u32 i = 0; i < t->block->ninsns; i++)
+		pack_add(t->charge, packs(t), t->weights[i].classes, 1);
+	for (u32 i = 0; i < PACK_WORDS; i++)
+		if (t->packed[i])
+			memcpy(t->packed[i], &t->charge[i], t->wide[i] ? 8 : 4);
 }
 
 /* One at a time there is no way around a trip: it is reached, and the run ends. */
 bool count_end_block(struct trans *t)
 {
-	if (!t->nadded || t->e.full)
+	if (!present(t) || t->e.full)
 		return true;
-	for (u32 i = 0; i < t->nadded; i++)
-		*(u32_unaligned *)t->added[i].imm = class_total(t, t->added[i].class, 0);
-	if (t->trip_from) {
-		emit_patch(&t->e, t->trip_from, t->e.p);
+	fill_in(t);
+	for (u32 i = 0; i < ARRAY_SIZE(t->trip_from); i++)
+		if (t->trip_from[i])
+			emit_patch(&t->e, t->trip_from[i], t->e.p);
+	if (t->trip_from[0] || t->trip_from[1])
 		block_leave_with(t, t->eng->leave_with[LEAVE_TRIP], t->block);
-	}
 	return keep_weights(t);
 }

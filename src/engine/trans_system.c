@@ -48,17 +48,6 @@ static void cli(struct trans *t)
 	emit_group1_mem(&t->e, false, GROUP_AND, ea_base(RSP, CPU(rflags)), ~(s32)FL_IF);
 }
 
-static void call_attention(struct trans *t)
-{
-	emit_insn(&t->e, &(struct enc){ .lock = true,
-					.opcode = 0x81,
-					.reg = GROUP_OR,
-					.is_mem = true,
-					.ea = ea_base(RSP, CPU(attention)),
-					.imm = ATTENTION_ENGINE,
-					.imm_len = 4 });
-}
-
 /*
  * STI: nothing if IF is set. Else the shadow begins, which system_shadow_ends() ends behind the
  * next instruction; and if an interrupt waits for its window, the next block looks for it.

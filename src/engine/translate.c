@@ -24,6 +24,16 @@ static u8 *emit_heat(struct trans *t)
 	return emit_jcc(&t->e, CC_S);
 }
 
+static u8 *emit_attention(struct trans *t)
+{
+	emit_insn(&t->e, &(struct enc){ .opcode = 0x80,
+					.reg = GROUP_CMP,
+					.is_mem = true,
+					.ea = ea_base(RSP, CPU(attention)),
+					.imm_len = 1 });
+	return emit_jcc(&t->e, CC_NE);
+}
+
 static void emit_head(struct trans *t, u8 **count, u8 **jumps)
 {
 	emit_insn(&t->e, &(struct enc){ .w = true,
@@ -33,8 +43,7 @@ static void emit_head(struct trans *t, u8 **count, u8 **jumps)
 					.imm_len = 4 });
 	*count = t->e.p - 4;
 	jumps[0] = emit_jcc(&t->e, CC_NS);
-	emit_group1_mem(&t->e, false, GROUP_CMP, ea_base(RSP, CPU(attention)), 0);
-	jumps[1] = emit_jcc(&t->e, CC_NE);
+	jumps[1] = count_watches(t) ? NULL : emit_attention(t);
 	jumps[2] = emit_heat(t);
 	if (t->mode & MODE_CUT)
 		emit_last_rip(t, t->block->rip);
@@ -45,7 +54,9 @@ static void emit_head_exits(struct trans *t, u8 **jumps)
 {
 	static const enum leave why[] = { LEAVE_COUNTDOWN, LEAVE_ATTENTION, LEAVE_HOT };
 
-	for (u32 i = 0; i < ARRAY_SIZE(why) && jumps[i]; i++) {
+	for (u32 i = 0; i < ARRAY_SIZE(why); i++) {
+		if (!jumps[i])
+			continue;
 		emit_patch(&t->e, jumps[i], t->e.p);
 		block_leave_with(t, t->eng->leave_with[why[i]], t->block);
 	}
@@ -316,7 +327,7 @@ static enum step translate_insn(struct trans *t)
 	t->shadow = false;
 	begin_place(t);
 	observe_insn(t);
-	t->weights[t->index] = t->insn.weight;
+	t->weights[t->index] = count_weight(&t->scan[t->at]);
 	t->block->ninsns++;
 	t->block->nbranches += t->insn.is_branch;
 	t->last = t->insn.is_branch && !t->scan[t->at].through;

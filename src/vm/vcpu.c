@@ -29,7 +29,7 @@ void vcpu_kick(struct vcpu *vcpu, u32 requests)
 {
 	if (requests)
 		__atomic_fetch_or(&vcpu->requests, requests, __ATOMIC_SEQ_CST);
-	__atomic_fetch_or(&vcpu->cpu->attention, 1, __ATOMIC_SEQ_CST);
+	__atomic_fetch_or(&vcpu->cpu->attention, ATTENTION_OWNER, __ATOMIC_SEQ_CST);
 	__atomic_add_fetch(&vcpu->wake, 1, __ATOMIC_SEQ_CST);
 	if (__atomic_load_n(&vcpu->sleeping, __ATOMIC_SEQ_CST))
 		futex_wake(&vcpu->wake);

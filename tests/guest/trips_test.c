@@ -68,6 +68,18 @@ GUEST_CODE(chance, "mov $0x7e57, %eax\n"
 		   "jmp 6f\n"
 		   "6: ret\n");
 
+/* Six instructions a turn: two loads and two stores, a call, a return and a conditional branch, taken but
+ * for the last time. */
+#define TURNS 1200000ull
+GUEST_CODE(turns, "mov $1200000, %ecx\n"
+		  "1: mov (%rsp), %rax\n"
+		  "mov %rax, -64(%rsp)\n"
+		  "call 2f\n"
+		  "dec %ecx\n"
+		  "jnz 1b\n"
+		  "out %al, $0xf4\n"
+		  "2: ret\n");
+
 struct program {
 	const u8 *start, *end;
 	struct {
@@ -81,6 +93,8 @@ static const struct program in_both = { crossing_start,
 					{ { 0x80, 0x100, 3 }, { 0x81, 0x180, 3 } } };
 
 static const struct program by_chance = { chance_start, chance_end, { { 0 } } };
+
+static const struct program long_loop = { turns_start, turns_end, { { 0 } } };
 
 static const struct program *program;
 static retire_wanted wanted;
@@ -240,6 +254,42 @@ static void the_nearest_of_several_trips_comes_first(void **state)
 	assert_int_equal(machine_retired(m) - 1, load_at < cycle_at ? load_at : cycle_at);
 }
 
+static void run_long_loop(struct machine *m, retire_wanted classes)
+{
+	program = &long_loop;
+	wanted = classes;
+	load(m);
+}
+
+/* Translated code counts in fields that hold some thousands or millions, by how many classes there
+ * are. */
+static void counts_are_exact_where_fields_are_full(void **state)
+{
+	static const retire_wanted sets[] = {
+		RETIRE_BIT(RETIRE_LOADS),
+		RETIRE_BIT(RETIRE_LOADS) | RETIRE_BIT(RETIRE_STORES),
+		RETIRE_BIT(RETIRE_LOADS) | RETIRE_BIT(RETIRE_STORES) | RETIRE_BIT(RETIRE_TAKEN),
+		COUNT_MEMORY | RETIRE_BIT(RETIRE_BRANCHES) | RETIRE_BIT(RETIRE_TAKEN),
+		COUNT_PACKED,
+	};
+	struct machine *m = *state;
+	const struct retire_tally *tally = &m->cpu->tally;
+
+	for (u32 i = 0; i < ARRAY_SIZE(sets); i++) {
+		run_long_loop(m, sets[i]);
+		assert_int_equal(machine_run(m, FOREVER), EXIT_IO);
+		assert_int_equal(tally->loads[RETIRE_OS], 2 * TURNS);
+		if (sets[i] & RETIRE_BIT(RETIRE_STORES))
+			assert_int_equal(tally->stores[RETIRE_OS], 2 * TURNS);
+		if (sets[i] & RETIRE_BIT(RETIRE_TAKEN))
+			assert_int_equal(tally->taken[RETIRE_OS], 3 * TURNS - 1);
+		run_long_loop(m, sets[i]);
+		arm(m->cpu, RETIRE_LOADS, RETIRE_IN_BOTH, 2 * TURNS - 1); /* a turn's first */
+		assert_int_equal(machine_run(m, FOREVER), EXIT_BUDGET);
+		assert_int_equal(machine_retired(m), 1 + 6 * (TURNS - 1) + 1);
+	}
+}
+
 int main(void)
 {
 	const struct CMUnitTest tests[] = {
@@ -247,6 +297,7 @@ int main(void)
 		cmocka_unit_test(hot_blocks_stop_at_a_trip),
 		cmocka_unit_test(the_nearest_of_several_trips_comes_first),
 		cmocka_unit_test(trips_are_of_a_privilege_or_of_both),
+		cmocka_unit_test(counts_are_exact_where_fields_are_full),
 	};
 
 	return cmocka_run_group_tests(tests, machine_set_up, machine_tear_down);
