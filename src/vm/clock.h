@@ -51,6 +51,7 @@ struct vcpu_clock {
 	u64 steal_msr;	    /* MSR_KVM_STEAL_TIME */
 	u64 steal_seen;	    /* run delay already accounted, ns */
 	u64 steal_asked;    /* host TSC when it was last asked for */
+	u64 steal_switches; /* times that the thread had stopped running by then, and one */
 };
 
 /* A frequency as pvclock wants it: ns = (cycles << shift) * mul >> 32; a negative shift goes

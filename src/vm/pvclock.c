@@ -9,6 +9,7 @@
 #include <fcntl.h>
 #include <stdlib.h>
 #include <string.h>
+#include <sys/resource.h>
 #include <unistd.h>
 
 #include "base/guarded.h"
@@ -197,9 +198,25 @@ static bool asked_just_now(struct vcpu_clock *clock)
 	return false;
 }
 
+/* A thread that never stopped running has not waited. */
+static bool ran_through(struct vcpu_clock *clock)
+{
+	struct rusage usage;
+	u64 switches;
+
+	if (getrusage(RUSAGE_THREAD, &usage))
+		return false;
+	switches = (u64)usage.ru_nvcsw + usage.ru_nivcsw + 1;
+	if (switches == clock->steal_switches)
+		return true;
+	clock->steal_switches = switches;
+	return false;
+}
+
 static u64 newly_stolen(struct vcpu_clock *clock)
 {
-	u64 delay = asked_just_now(clock) ? clock->steal_seen : run_delay();
+	bool same = asked_just_now(clock) || ran_through(clock);
+	u64 delay = same ? clock->steal_seen : run_delay();
 	u64 since = delay - clock->steal_seen;
 
 	if (delay < clock->steal_seen) /* another thread runs this vCPU now */
