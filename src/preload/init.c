@@ -1,8 +1,8 @@
 // SPDX-License-Identifier: MIT
 /*
  * Loading. The library is in every child of the program too (sh, addr2line), so that it does as
- * little as possible until somebody opens /dev/kvm: it finds libc's functions and, if another CPU
- * model was asked for, shows it to the program's own CPUID.
+ * little as possible until somebody opens /dev/kvm: it finds libc's functions, reads the clocks and,
+ * if another CPU model was asked for, shows it to the program's own CPUID.
  */
 #include <errno.h>
 #include <pthread.h>
@@ -13,6 +13,7 @@
 #include "preload/fdtab.h"
 #include "preload/preload.h"
 #include "preload/real.h"
+#include "vm/clock.h"
 #include "vm/cpuid.h"
 
 static pid_t owner; /* the process whose memory this is */
@@ -56,6 +57,7 @@ __attribute__((constructor)) static void load(void)
 
 	real();
 	owner = getpid();
+	clock_begin();
 	pthread_atfork(signals_fork_begin, signals_fork_end, forked);
 	if (model && cpuid_is_foreign(model))
 		native_patch(model);

@@ -15,6 +15,7 @@
 
 #define NS_PER_SEC    1000000000ull
 #define MEASURE_NS    10000000ull
+#define MEASURE_MAX   1000000000ull
 #define TOLERANCE_PPM 250 /* KVM: tsc_tolerance_ppm. Closer than that to the host is not scaled */
 #define MAX_KHZ	      0x7fffffffu
 
@@ -23,7 +24,8 @@ static struct {
 	pthread_once_t once;
 	u32 khz;
 	bool stable;
-	u64 tsc, ns; /* a moment, on both clocks */
+	u64 tsc, ns; /* a moment, on both clocks: where measuring begins */
+	u64 begun;   /* the same on a clock that goes on while the machine is asleep */
 	struct clock_scale scale;
 } host = { .once = PTHREAD_ONCE_INIT };
 
@@ -105,16 +107,23 @@ static bool kernel_trusts_tsc(void)
 	return !strncmp(name, "tsc", 3) || !strncmp(name, "hyperv_clocksource_tsc", 22);
 }
 
+void clock_begin(void)
+{
+	host.ns = read_pair(CLOCK_MONOTONIC_RAW, &host.tsc);
+	host.begun = read_clock(CLOCK_BOOTTIME);
+}
+
+/* A sleep may have set the TSC back: a beginning of long ago is none. */
 static void measure(void)
 {
-	u64 tsc, ns = read_pair(CLOCK_MONOTONIC_RAW, &tsc), tsc2, ns2;
+	u64 tsc, ns;
 
+	if (!host.begun || read_clock(CLOCK_BOOTTIME) - host.begun > MEASURE_MAX)
+		clock_begin();
 	do
-		ns2 = read_pair(CLOCK_MONOTONIC_RAW, &tsc2);
-	while (ns2 - ns < MEASURE_NS);
-	host.khz = (unsigned __int128)(tsc2 - tsc) * 1000000 / (ns2 - ns);
-	host.tsc = tsc;
-	host.ns = ns;
+		ns = read_pair(CLOCK_MONOTONIC_RAW, &tsc);
+	while (ns - host.ns < MEASURE_NS);
+	host.khz = (unsigned __int128)(tsc - host.tsc) * 1000000 / (ns - host.ns);
 	host.scale = clock_scale_of(host.khz * 1000ull);
 	host.stable = kernel_trusts_tsc();
 }

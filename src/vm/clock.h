@@ -66,6 +66,8 @@ u64 clock_scale_apply(struct clock_scale scale, u64 cycles);
 
 u64 clock_ns(void); /* CLOCK_MONOTONIC: what lapic timers run on */
 u64 clock_host_tsc(void);
+/* The earlier it is said that the TSC will be measured, the less it takes. */
+void clock_begin(void);
 u32 clock_host_khz(void);	  /* measured once */
 bool clock_tsc_stable(void);	  /* the host's TSC runs at one rate and in step on all CPUs */
 u64 clock_base_ns(u64 host_tsc);  /* ns since some time before the first VM */
