@@ -31,6 +31,8 @@
 #define BUDGET_MAX     (1ull << 24)
 #define BUDGET_POLLING (1ull << 18) /* while signals are polled for */
 #define BUDGET_MIN     2000ull
+#define PACE_MIN       (1024 / 10)
+#define PACE_MAX       (1024 / 2)
 #define SLEEP_MAX_NS   1000000000ull
 #define SLEEP_POLL_NS  2000000ull
 #define SYNC_FIELDS    (KVM_SYNC_X86_REGS | KVM_SYNC_X86_SREGS | KVM_SYNC_X86_EVENTS)
@@ -103,14 +105,34 @@ static int serve_requests(struct vcpu *vcpu)
 	return 1;
 }
 
+static u64 retired(const struct vcpu *vcpu)
+{
+	const u64 *instructions = vcpu->cpu->tally.instructions;
+
+	return instructions[RETIRE_OS] + instructions[RETIRE_USR];
+}
+
+/*
+ * Instructions to expect in 1024 ns: a quarter of what there have been since the last look at the
+ * clock, and within bounds, since what comes may be slower than what was.
+ */
+static u64 pace(struct vcpu *vcpu, u64 now_ns)
+{
+	u64 ns = now_ns - vcpu->looked_ns, n = retired(vcpu) - vcpu->looked_insns;
+	u64 quarter = ns ? n * (1024 / 4) / ns : 0;
+
+	vcpu->looked_ns = now_ns;
+	vcpu->looked_insns += n;
+	return quarter < PACE_MIN ? PACE_MIN : quarter > PACE_MAX ? PACE_MAX : quarter;
+}
+
 /*
  * How many instructions to run before looking at the clock. While the LAPIC's timer counts, a guess
- * of how many fit: at a tenth per nanosecond it is rather too few than too many, and the next guess
- * is closer.
+ * of how many fit: rather too few than too many, and the next guess is closer.
  */
 static u64 budget(struct vcpu *vcpu)
 {
-	u64 expiry, n, most = vcpu->sigmask_active ? BUDGET_POLLING : BUDGET_MAX;
+	u64 expiry, n, per_1024_ns, most = vcpu->sigmask_active ? BUDGET_POLLING : BUDGET_MAX;
 	struct lapic_now now;
 
 	if (!vcpu->has_lapic)
@@ -119,17 +141,11 @@ static u64 budget(struct vcpu *vcpu)
 	if (lapic_timer_poll(&vcpu->lapic, now))
 		events_inject(vcpu);
 	expiry = lapic_timer_expiry(&vcpu->lapic, now);
+	per_1024_ns = pace(vcpu, now.ns);
 	if (expiry == LAPIC_NO_EXPIRY)
 		return most;
-	n = expiry > now.ns ? (expiry - now.ns) / 10 : 0;
+	n = expiry > now.ns ? (expiry - now.ns) / 1024 * per_1024_ns : 0;
 	return n < BUDGET_MIN ? BUDGET_MIN : n > most ? most : n;
-}
-
-static u64 retired(const struct vcpu *vcpu)
-{
-	const u64 *instructions = vcpu->cpu->tally.instructions;
-
-	return instructions[RETIRE_OS] + instructions[RETIRE_USR];
 }
 
 /* Runs the processor, in as many pieces as its counters overflow: an overflow of which nobody wants
