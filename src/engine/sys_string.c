@@ -2,7 +2,7 @@
 /*
  * String instructions (SDM 1 7.3.9; SDM 2B "REP"): an iteration at a time, each complete before the
  * next begins, so that a fault finds the registers at the iteration that met it. On RAM, MOVS and
- * STOS go page by page, SCAS and CMPS in chunks. A long repetition pauses now and then to let
+ * STOS go page by page, SCAS and CMPS upwards in chunks. A long repetition pauses now and then to let
  * interrupts in. vCPU thread; general registers only.
  */
 #include "base/guarded.h"
@@ -36,11 +36,16 @@ static u64 pointer(const struct string *s, enum gpr reg)
 	return sys_reg(s->cpu, reg, s->insn->addrsize);
 }
 
+static bool downwards(const struct string *s)
+{
+	return s->cpu->rflags & FL_DF;
+}
+
 static void advance(const struct string *s, enum gpr reg, u64 count)
 {
 	u64 bytes = count * s->size;
 
-	if (s->cpu->rflags & FL_DF)
+	if (downwards(s))
 		bytes = -bytes;
 	sys_set_reg(s->cpu, reg, s->insn->addrsize, s->cpu->regs[reg] + bytes);
 }
@@ -153,21 +158,33 @@ static enum guest_fault cmps_once(const struct string *s)
 	return FAULT_NONE;
 }
 
-/* Bytes from an offset up to where the segment or the address size ends; 0: look closer. */
+/* Elements from an offset to where the segment or the address size ends; 0: look closer. */
 static u64 segment_room(const struct string *s, enum seg seg, u64 offset)
 {
 	const struct segment *segment = &s->cpu->seg[seg];
 	u64 wrap = sys_mask(s->insn->addrsize) - offset, limit;
 
-	if (sys_code64(s->cpu))
-		return wrap;
-	if ((segment->attr & 0xc) == 4) /* expand-down data */
+	if (!sys_code64(s->cpu) && (segment->attr & 0xc) == 4) /* expand-down data */
 		return 0;
+	if (downwards(s))
+		return offset / s->size + 1;
+	if (sys_code64(s->cpu))
+		return wrap / s->size;
 	limit = segment->limit - offset;
-	return (wrap < limit ? wrap : limit) + 1;
+	return ((wrap < limit ? wrap : limit) + 1) / s->size;
 }
 
-/* Guest memory that can be accessed in place. */
+/* Elements to the end of the page; 0: the first one crosses it. */
+static u64 page_room(const struct string *s, gva_t gva)
+{
+	u64 at = gva & ~PAGE_MASK;
+
+	if (at + s->size > PAGE_SIZE)
+		return 0;
+	return downwards(s) ? at / s->size + 1 : (PAGE_SIZE - at) / s->size;
+}
+
+/* Guest memory that can be accessed in place: where its first element is. */
 struct window {
 	hva_t host; /* NULL: it cannot */
 	gva_t gva;
@@ -206,12 +223,12 @@ static enum guest_fault window_find(struct cpu *cpu, gva_t gva, u32 access, stru
 	return FAULT_NONE;
 }
 
-/* The elements from where a pointer points up to the end of its page, segment or address size. A
- * fault is that of the first element. */
+/* The elements from where a pointer points to the end of its page, segment or address size. A fault
+ * is that of the first element. */
 static enum guest_fault window_open(const struct string *s, enum seg seg, enum gpr reg, u32 access,
 				    u64 count, struct window *w)
 {
-	u64 offset = pointer(s, reg), room = segment_room(s, seg, offset), page_room;
+	u64 offset = pointer(s, reg), room, on_page;
 	enum guest_fault fault;
 	gva_t gva;
 
@@ -220,10 +237,11 @@ static enum guest_fault window_open(const struct string *s, enum seg seg, enum g
 		fault = window_find(s->cpu, gva, access, w);
 	if (fault)
 		return fault;
-	page_room = PAGE_SIZE - (gva & ~PAGE_MASK);
-	if (room > page_room)
-		room = page_room;
-	w->count = !w->host ? 0 : count < room / s->size ? count : room / s->size;
+	room = segment_room(s, seg, offset);
+	on_page = page_room(s, gva);
+	if (room > on_page)
+		room = on_page;
+	w->count = !w->host ? 0 : count < room ? count : room;
 	return FAULT_NONE;
 }
 
@@ -238,22 +256,30 @@ static void window_observe(const struct string *s, const struct window *w, u64 c
 		cpu_observe_at(s->cpu, w->gva, &where, count * s->size, store);
 }
 
-static void window_written(struct cpu *cpu, const struct window *w, u64 bytes)
+/* How far the lowest of so many elements lies below the first. */
+static u64 depth(const struct string *s, u64 count)
+{
+	return downwards(s) ? (count - 1) * s->size : 0;
+}
+
+static void window_written(const struct string *s, const struct window *w, u64 count)
 {
 	if (w->noticed)
-		shared_written(cpu, w->gpa, bytes);
+		shared_written(s->cpu, w->gpa - depth(s, count), count * s->size);
 }
 
 /*
  * Overlapping moves to higher addresses repeat what they have written: as many elements are moved
- * at once as lie between source and destination.
+ * at once as lie between source and destination. Downwards it is those to lower addresses, and those
+ * to higher ones are not for a copy that goes upwards.
  */
 static u64 movs_count(const struct string *s, const struct window *from, const struct window *to)
 {
 	u64 count = from->count < to->count ? from->count : to->count;
-	u64 distance = to->host - from->host;
+	bool higher = to->host > from->host;
+	u64 distance = higher ? to->host - from->host : from->host - to->host;
 
-	if (to->host > from->host && distance < count * s->size)
+	if ((higher || downwards(s)) && distance < count * s->size)
 		count = distance / s->size;
 	return count;
 }
@@ -269,11 +295,12 @@ static enum guest_fault movs_bulk(const struct string *s, u64 count, u64 *done)
 	if (fault || !to.count)
 		return fault;
 	count = movs_count(s, &from, &to);
-	if (!count || !guarded_read(to.host, from.host, count * s->size))
+	if (!count || !guarded_read(to.host - depth(s, count), from.host - depth(s, count),
+				    count * s->size))
 		return FAULT_NONE;
 	window_observe(s, &from, count, false);
 	window_observe(s, &to, count, true);
-	window_written(s->cpu, &to, count * s->size);
+	window_written(s, &to, count);
 	advance(s, RSI, count);
 	advance(s, RDI, count);
 	*done = count;
@@ -294,10 +321,11 @@ static enum guest_fault stos_bulk(const struct string *s, u64 count, u64 *done)
 	struct window to;
 	enum guest_fault fault = window_open(s, ES, RDI, ACCESS_WRITE, count, &to);
 
-	if (fault || !to.count || !guarded_fill(to.host, pattern, to.count * s->size))
+	if (fault || !to.count ||
+	    !guarded_fill(to.host - depth(s, to.count), pattern, to.count * s->size))
 		return fault;
 	window_observe(s, &to, to.count, true);
-	window_written(s->cpu, &to, to.count * s->size);
+	window_written(s, &to, to.count);
 	advance(s, RDI, to.count);
 	*done = to.count;
 	return FAULT_NONE;
@@ -329,7 +357,7 @@ static enum guest_fault chunk_read(const struct string *s, enum seg seg, enum gp
 	struct window from;
 
 	*n = 0;
-	if (cpu_observes(s->cpu)) /* only what is compared is accessed */
+	if (cpu_observes(s->cpu) || downwards(s)) /* only what is compared is accessed */
 		return FAULT_NONE;
 	fault = window_open(s, seg, reg, ACCESS_READ, count < most ? count : most, &from);
 	if (!fault && from.count && guarded_read(to, from.host, from.count * s->size))
@@ -395,10 +423,11 @@ static enum guest_fault cmps_bulk(const struct string *s, u64 count, u64 *done)
 	return FAULT_NONE;
 }
 
+/* The timing model sees a window from its lowest line up. */
 static bool bulk_possible(const struct cpu *cpu)
 {
-	return !(cpu->rflags & FL_DF) && !cpu->watch_active && !sys_steps(cpu) &&
-	       !(cpu->mode & MODE_ALIGN);
+	return !((cpu->rflags & FL_DF) && cpu_observes(cpu)) && !cpu->watch_active &&
+	       !sys_steps(cpu) && !(cpu->mode & MODE_ALIGN);
 }
 
 static enum guest_fault iterate(const struct string *s, iteration_fn *once, bulk_fn *bulk,
