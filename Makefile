@@ -19,9 +19,8 @@ prefix := /usr/local
 
 # Folders whose code runs while guest vector state is live in the host's registers: general registers only, no libc.
 BARE_DIRS := cpu engine mem timing
-# Their exceptions: creation and destruction, and decoding, which is called after fpu_save().
-HOSTED := src/engine/decode.c src/engine/translate.c $(wildcard src/engine/trans_*.c) src/engine/emit.c \
-	src/engine/thunk.c src/engine/engine.c src/engine/cache_memory.c
+# Their exceptions: creation and destruction, and what is called after fpu_save(): decoding, more memory for code.
+HOSTED := src/engine/decode.c src/engine/thunk.c src/engine/engine.c src/engine/cache_memory.c
 
 DIRS         := base x86 mem timing cpu irq hwpmu pmu hostperf engine vm kvm
 CORE_SRCS    := $(foreach d,$(DIRS),$(wildcard src/$(d)/*.c src/$(d)/*.S))
@@ -93,6 +92,7 @@ all: $(O)/lab $(O)/libvpmu-kvm.so $(O)/vpmu $(O)/vpmu-init $(O)/vpmu-kernel $(O)
 tests: all $(TESTS) $(O)/examples/toy/toy
 
 $(BARE_OBJS): EXTRA := $(BARE)
+$(BARE_OBJS): Makefile # which of them there are, and how they are compiled, must never be that of another day
 ifeq ($(SAN),undefined)
 # Programs may pass misaligned and null pointers; nothing but addresses is computed from them.
 $(call objects,$(wildcard src/kvm/*.c)): EXTRA := -fno-sanitize=alignment,null

@@ -8,17 +8,34 @@
 
 #include "base/types.h"
 
+typedef u64 bytes_word __attribute__((aligned(1), may_alias));
+
 static inline void bytes_copy(void *dst, const void *src, size_t n)
 {
 	__asm__ volatile("rep movsb" : "+D"(dst), "+S"(src), "+c"(n) : : "memory");
+}
+
+/* Up to 16. */
+static inline void bytes_copy_few(void *dst, const void *src, size_t n)
+{
+	u8 *to = dst;
+	const u8 *from = src;
+
+	if (n >= 8) {
+		u64 last = *(const bytes_word *)(from + n - 8);
+
+		*(bytes_word *)to = *(const bytes_word *)from;
+		*(bytes_word *)(to + n - 8) = last;
+		return;
+	}
+	for (size_t i = 0; i < n; i++)
+		to[i] = from[i];
 }
 
 static inline void bytes_fill(void *dst, u8 value, size_t n)
 {
 	__asm__ volatile("rep stosb" : "+D"(dst), "+c"(n) : "a"(value) : "memory");
 }
-
-typedef u64 bytes_word __attribute__((aligned(1), may_alias));
 
 static inline bool bytes_equal(const void *a, const void *b, size_t n)
 {

@@ -16,7 +16,6 @@
 
 #define CODE_SIZE (256u << 20)
 #define META_SIZE (512u << 20)
-#define STRIDE	  (256u << 10) /* mapped at once */
 #define HUGE_PAGE (2u << 20)
 
 static void *map_lazily(size_t size, int prot, int fd)
@@ -76,9 +75,9 @@ int cache_create(struct engine *eng)
  * do. */
 static void populate(const u8 *next, u8 **ready, const u8 *limit)
 {
-	while (*ready < next + STRIDE && *ready < limit) {
-		madvise(*ready, STRIDE, MADV_POPULATE_WRITE);
-		*ready += STRIDE;
+	while (*ready < next + CACHE_STRIDE && *ready < limit) {
+		madvise(*ready, CACHE_STRIDE, MADV_POPULATE_WRITE);
+		*ready += CACHE_STRIDE;
 	}
 }
 

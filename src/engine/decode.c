@@ -282,6 +282,20 @@ static void correct_address(const ZydisDecodedInstruction *zi, ZydisDecodedOpera
 	}
 }
 
+ZydisRegister decode_whole_register(ZydisRegister reg)
+{
+	return ZydisRegisterGetLargestEnclosing(ZYDIS_MACHINE_MODE_LONG_64, reg);
+}
+
+u16 decode_register_bit(ZydisRegister reg)
+{
+	ZydisRegister whole = decode_whole_register(reg);
+
+	if (ZydisRegisterGetClass(whole) != ZYDIS_REGCLASS_GPR64)
+		return 0;
+	return BIT(ZydisRegisterGetId(whole));
+}
+
 enum decode_result decode_insn(const u8 *bytes, u32 avail, u64 rip, u32 mode, struct insn *out,
 			       ZydisDecodedInstruction *zi, ZydisDecodedOperand *zops)
 {

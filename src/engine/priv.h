@@ -262,8 +262,17 @@ bool thunks_make(struct engine *eng);
 
 int cache_create(struct engine *eng);
 void cache_destroy(struct engine *eng);
-void cache_populate(struct engine *eng); /* maps what the next blocks will take. Not with guest vector
-					    state live */
+/* Maps what the next blocks will take. Not with guest vector state live. */
+void cache_populate(struct engine *eng);
+
+#define CACHE_STRIDE (256u << 10) /* mapped at once */
+
+static inline bool cache_wants_memory(const struct engine *eng)
+{
+	return eng->code_ready < eng->code_next + CACHE_STRIDE ||
+	       eng->meta_ready < eng->meta_next + CACHE_STRIDE;
+}
+
 void cache_flush(struct cpu *cpu);
 void *cache_alloc(struct engine *eng, size_t size); /* NULL: full */
 struct block *cache_alloc_block(struct engine *eng); /* the same */
@@ -336,8 +345,8 @@ struct fetch_kind fetch_kind(struct cpu *cpu, u64 linear);
 
 /*
  * translate.c: makes the block at cpu->rip, whose first byte is at gpa and host, for this mode.
- * Returns NULL with *fault set when fetching faults, with FAULT_NONE when the cache is full. Not
- * with guest vector state live.
+ * Returns NULL with *fault set when fetching faults, with FAULT_NONE when the cache is full. May save
+ * the guest's vector state.
  */
 struct block *translate(struct cpu *cpu, u32 mode, gpa_t gpa, const u8 *host,
 			enum guest_fault *fault);

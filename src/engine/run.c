@@ -4,7 +4,8 @@
  * why it came back. One turn of engine_run() is one visit to translated code; chains of blocks make
  * that rare.
  *
- * vCPU thread. Guest vector state is live throughout, but for translation; general registers only.
+ * vCPU thread. Guest vector state is live throughout, but where decoding saved it; general registers
+ * only.
  */
 #include "base/bytes.h"
 #include "cpu/event.h"
@@ -57,8 +58,10 @@ static struct block *make_block(struct cpu *cpu, u32 mode, gpa_t gpa, const u8 *
 {
 	struct block *block;
 
-	fpu_save(cpu);
-	cache_populate(cpu->engine);
+	if (cache_wants_memory(cpu->engine)) {
+		fpu_save(cpu);
+		cache_populate(cpu->engine);
+	}
 	block = translate(cpu, mode, gpa, host, fault);
 	if (!block && *fault == FAULT_NONE) {
 		cache_flush(cpu);

@@ -105,7 +105,10 @@ struct decoder {
 /* Before a block of so many instructions: what has been decoded stays where it is until the next
  * block. */
 void decoder_make_room(struct decoder *decoder, u32 insns);
-/* As decode_insn(), which it saves most of the time. */
+/* An instruction like one that has been decoded; or false. */
+bool decoder_recall(struct decoder *decoder, const u8 *bytes, u32 n, u64 rip, u32 mode,
+		    struct insn *insn, struct decoded **which);
+/* As decode_insn(), and it is remembered. Not with guest vector state live. */
 enum decode_result decoder_decode(struct decoder *decoder, const u8 *bytes, u32 n, u64 rip, u32 mode,
 				  struct insn *insn, struct decoded **which);
 

@@ -4,8 +4,7 @@
  * adds a block's weights to the tallies, at its head. What they are is known at the end, and filled
  * in. Blocks that count nothing have none of this.
  */
-#include <string.h>
-
+#include "base/bytes.h"
 #include "engine/pack.h"
 #include "engine/trans.h"
 
@@ -391,8 +390,8 @@ static bool keep_weights(struct trans *t)
 	t->block->charge = cache_alloc(t->eng, sizeof(t->charge));
 	if (!t->block->weights || !t->block->charge)
 		return false;
-	memcpy(t->block->weights, t->weights, size);
-	memcpy(t->block->charge, t->charge, sizeof(t->charge));
+	bytes_copy(t->block->weights, t->weights, size);
+	bytes_copy(t->block->charge, t->charge, sizeof(t->charge));
 	return true;
 }
 
@@ -400,12 +399,12 @@ static void fill_in(struct trans *t)
 {
 	for (u32 i = 0; i < t->nadded; i++)
 		*(u32_unaligned *)t->added[i].imm = class_total(t, t->added[i].class, 0);
-	memset(t->charge, 0, sizeof(t->charge));
+	bytes_fill(t->charge, 0, sizeof(t->charge));
 	for (u32 i = 0; i < t->block->ninsns; i++)
 		pack_add(t->charge, packs(t), t->weights[i].classes, 1);
 	for (u32 i = 0; i < PACK_WORDS; i++)
 		if (t->packed[i])
-			memcpy(t->packed[i], &t->charge[i], t->wide[i] ? 8 : 4);
+			bytes_copy_few(t->packed[i], &t->charge[i], t->wide[i] ? 8 : 4);
 }
 
 /* One at a time there is no way around a trip: it is reached, and the run ends. */

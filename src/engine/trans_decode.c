@@ -8,10 +8,9 @@
  * Only what Zydis itself found to end with its constants is remembered so, legacy encodings in
  * 64-bit code. Everything else is decoded each time.
  */
+#include "base/bytes.h"
 #include "engine/decode.h"
 #include "engine/trans.h"
-
-#include <string.h>
 
 #define HEAD_MAX 8 /* bytes in front of the constants of an instruction that is remembered */
 
@@ -115,7 +114,7 @@ static void fill_in(const struct decoded *d, const u8 *bytes, u64 rip, struct in
 	s64 disp = d->disp_size ? constant(bytes + d->disp_at, d->disp_size, true) : 0;
 
 	*insn = d->insn;
-	memcpy(insn->bytes, bytes, insn->len);
+	bytes_copy_few(insn->bytes, bytes, insn->len);
 	if (d->from_rip)
 		disp = (s64)((u64)disp + rip + insn->len);
 	if (d->from_rip && insn->addrsize == 4)
@@ -220,29 +219,39 @@ void decoder_make_room(struct decoder *decoder, u32 insns)
 	decoder->nonce = 0;
 	if (decoder->n + insns <= DECODED_MAX)
 		return;
-	memset(decoder->bucket, 0, sizeof(decoder->bucket));
+	bytes_fill(decoder->bucket, 0, sizeof(decoder->bucket));
 	decoder->n = 0;
+}
+
+bool decoder_recall(struct decoder *decoder, const u8 *bytes, u32 n, u64 rip, u32 mode,
+		    struct insn *insn, struct decoded **which)
+{
+	u32 length = mode & MODE_CODE64 ? head_length(bytes, n) : 0;
+	struct decoded *d;
+
+	if (!length)
+		return false;
+	d = find(decoder, head_of(bytes, length), length, mode);
+	if (!d || d->insn.len > n)
+		return false;
+	fill_in(d, bytes, rip, insn);
+	*which = d;
+	return true;
 }
 
 enum decode_result decoder_decode(struct decoder *decoder, const u8 *bytes, u32 n, u64 rip, u32 mode,
 				  struct insn *insn, struct decoded **which)
 {
 	u32 length = mode & MODE_CODE64 ? head_length(bytes, n) : 0;
-	u64 head = head_of(bytes, length);
 	enum decode_result result;
 	struct decoded d;
 
-	*which = length ? find(decoder, head, length, mode) : NULL;
-	if (*which && (*which)->insn.len <= n) {
-		fill_in(*which, bytes, rip, insn);
-		return DECODE_OK;
-	}
 	*which = &decoder->nothing;
 	result = decode_insn(bytes, n, rip, mode, insn, &decoder->zi, decoder->zops);
 	if (result != DECODE_OK)
 		return result;
 	d = describe(decoder, insn, mode);
-	d.head = head;
+	d.head = head_of(bytes, length);
 	d.head_length = length;
 	*which = stands_for_all(decoder, &d, bytes, rip) ? keep(decoder, &d) :
 							   keep_once(decoder, &d);

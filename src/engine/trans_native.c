@@ -271,7 +271,7 @@ static bool implicit_operands(const struct trans *t, struct native *n)
 			return false;
 		if (op->type != ZYDIS_OPERAND_TYPE_REGISTER)
 			continue;
-		reg = ZydisRegisterGetLargestEnclosing(ZYDIS_MACHINE_MODE_LONG_64, reg);
+		reg = decode_whole_register(reg);
 		if (reg == ZYDIS_REGISTER_RSP)
 			return false;
 		if (reg != ZYDIS_REGISTER_RAX)

@@ -4,6 +4,7 @@
  * instruction by itself is found here; what depends on those behind it is found by flags_analyse()
  * before anything is emitted.
  */
+#include "cpu/fpu.h"
 #include "engine/trans.h"
 
 void scan_select(struct trans *t, u32 i)
@@ -17,15 +18,6 @@ void scan_select(struct trans *t, u32 i)
 	t->decoded = s->decoded;
 }
 
-static u16 register_bit(ZydisRegister reg)
-{
-	ZydisRegister whole = ZydisRegisterGetLargestEnclosing(ZYDIS_MACHINE_MODE_LONG_64, reg);
-
-	if (ZydisRegisterGetClass(whole) != ZYDIS_REGCLASS_GPR64)
-		return 0;
-	return BIT(ZydisRegisterGetId(whole));
-}
-
 /* Hidden operands included. */
 static u16 registers_written(const struct trans *t)
 {
@@ -34,7 +26,7 @@ static u16 registers_written(const struct trans *t)
 	for (u32 i = 0; i < t->zi->operand_count; i++)
 		if (t->zops[i].type == ZYDIS_OPERAND_TYPE_REGISTER &&
 		    (t->zops[i].actions & ZYDIS_OPERAND_ACTION_MASK_WRITE))
-			bits |= register_bit(t->zops[i].reg.value);
+			bits |= decode_register_bit(t->zops[i].reg.value);
 	return bits;
 }
 
@@ -172,6 +164,9 @@ static enum decode_result decode(struct trans *t, const u8 *bytes, u32 n)
 		mode |= DECODE_NO_TZCNT;
 	if (!cpu_has(t->cpu, FEAT_LZCNT))
 		mode |= DECODE_NO_LZCNT;
+	if (decoder_recall(t->eng->decoder, bytes, n, t->rip, mode, &t->insn, &t->decoded))
+		return DECODE_OK;
+	fpu_save(t->cpu);
 	t->zi = &t->eng->decoder->zi;
 	t->zops = t->eng->decoder->zops;
 	return decoder_decode(t->eng->decoder, bytes, n, t->rip, mode, &t->insn, &t->decoded);

@@ -4,8 +4,7 @@
  * copy, and decoded from there: a concurrent writer can make the copy old, which cache_verify()
  * finds, but never make the translation differ from it.
  */
-#include <string.h>
-
+#include "base/bytes.h"
 #include "base/guarded.h"
 #include "engine/trans.h"
 
@@ -54,7 +53,7 @@ u32 source_bytes(struct trans *t, u32 offset, u8 *out)
 			return n;
 		if (room > INSN_MAX - n)
 			room = INSN_MAX - n;
-		memcpy(out + n, s->copy[which]->bytes + at, room);
+		bytes_copy_few(out + n, s->copy[which]->bytes + at, room);
 		n += room;
 		offset += room;
 	}

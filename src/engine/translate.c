@@ -4,8 +4,8 @@
  *
  * A block ends at a control transfer, at an instruction that C code executes, at the end of its
  * page, or when it is long. An instruction that crosses into the next page is a block of its own,
- * which remembers both pages. Runs on the vCPU thread with guest vector state saved: Zydis and libc
- * may be used.
+ * which remembers both pages. Runs on the vCPU thread; general registers only, since the guest's
+ * vector state is live unless an instruction had to be decoded.
  */
 #include "base/bytes.h"
 #include "cpu/event.h"
