@@ -100,6 +100,7 @@ static void reset_in_flight(struct cpu *cpu)
 	cpu->pending_db = 0;
 	cpu->nmi_masked = false;
 	cpu->shadow = cpu->fresh = 0;
+	cpu->coded = 0;
 }
 
 void cpu_reset(struct cpu *cpu)

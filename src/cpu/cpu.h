@@ -96,7 +96,6 @@ enum exit_reason {
 	EXIT_UNEMULATED, /* an access no emulator does; exit.insn_bytes */
 	EXIT_HOST_FAULT, /* the program's memory behind exit.gpa cannot be accessed */
 	EXIT_BAD_STATE,	 /* guest state that no processor enters with */
-	EXIT_COUNTING,	 /* no exit at all: the guest wrote its PMU, so that the budget is void */
 };
 
 enum io_state { IO_IDLE, IO_WANTED, IO_DONE };
@@ -313,6 +312,8 @@ struct cpu {
 	bool same_memory;     /* the owner's, for one engine_run(): nobody else has had a turn since the last */
 	bool loose;	      /* the owner's, for one engine_run(): the budget may end up to a block early */
 	retire_wanted wanted; /* which classes of it must grow; the owner's, read at engine_run() */
+	retire_wanted coded;  /* those that code counts, which may be more: cpu/mode.c */
+	u64 coded_until;      /* then at the latest, in instructions, they are what is wanted */
 	struct hwpmu *pmu;	       /* this processor's own; the owner's, as is the next */
 	struct intercepts *intercepts; /* which MSRs it reaches there; NULL: none */
 	const struct mem_map *mem;

@@ -67,6 +67,26 @@ static u32 fpu_mode(const struct cpu *cpu)
 }
 
 /*
+ * Code goes on counting for a while what it did when less is wanted: operating systems stop counters
+ * and start them again at each switch of processes, and code of another mode would have to be looked
+ * for each time. What the timing model counts ends at once, since what caches hold depends on when it
+ * looks.
+ */
+#define LINGER 1000000 /* instructions: about a millisecond */
+
+static void update_coded(struct cpu *cpu)
+{
+	const retire_wanted observed = OBSERVED_IN_MEMORY | OBSERVED_IN_BRANCHES;
+	u64 now = cpu->tally.instructions[RETIRE_OS] + cpu->tally.instructions[RETIRE_USR];
+	bool less = !(cpu->wanted & ~cpu->coded) && !((cpu->wanted ^ cpu->coded) & observed);
+
+	if (less && cpu->wanted != cpu->coded && now < cpu->coded_until)
+		return;
+	cpu->coded = cpu->wanted;
+	cpu->coded_until = now + LINGER;
+}
+
+/*
  * The number of a set of classes that translated code counts. Number 0 is the empty one. Numbers
  * are never given to another set, since blocks have them; who comes when none is left has the last
  * one, which is all classes.
@@ -74,7 +94,7 @@ static u32 fpu_mode(const struct cpu *cpu)
 static u32 count_set(struct cpu *cpu)
 {
 	const retire_wanted all = COUNT_BRANCHES | COUNT_MEMORY | OBSERVED_IN_BRANCHES;
-	retire_wanted *sets = cpu->count_sets, wanted = cpu->wanted & all;
+	retire_wanted *sets = cpu->count_sets, wanted = cpu->coded & all;
 	u32 i = 0;
 
 	if (wanted & COUNT_PACKED) /* one field more costs nothing, and tells of their trips */
@@ -87,8 +107,9 @@ static u32 count_set(struct cpu *cpu)
 
 static u32 count_mode(struct cpu *cpu)
 {
+	update_coded(cpu);
 	return count_set(cpu) << MODE_COUNT_SHIFT |
-	       (cpu->wanted & COUNT_CYCLES ? MODE_COUNT_CYCLES : 0) |
+	       (cpu->coded & COUNT_CYCLES ? MODE_COUNT_CYCLES : 0) |
 	       (cpu->wanted & OBSERVED_IN_BRANCHES ? MODE_COUNT_MISSES : 0) |
 	       (cpu->branches_near ? MODE_TRIP_BRANCHES : 0);
 }
@@ -112,6 +133,15 @@ static u32 observe_mode(const struct cpu *cpu)
 	       (cpu->wanted & OBSERVED_IN_BRANCHES || branch_wanted(&cpu->branches)
 			? MODE_OBSERVE_BRANCHES
 			: 0);
+}
+
+#define COUNTING_MODE                                                                  \
+	(MASK(31, MODE_COUNT_SHIFT) | MODE_COUNT_CYCLES | MODE_COUNT_MISSES |          \
+	 MODE_TRIP_BRANCHES | MODE_OBSERVE_MEMORY | MODE_OBSERVE_BRANCHES)
+
+void cpu_update_counting(struct cpu *cpu)
+{
+	cpu->mode = (cpu->mode & ~(u32)COUNTING_MODE) | count_mode(cpu) | observe_mode(cpu);
 }
 
 void cpu_update_mode(struct cpu *cpu)

@@ -76,6 +76,7 @@
 #define MODE_LBR_STACK BIT(26) /* as a call stack */
 
 void cpu_update_mode(struct cpu *cpu);
+void cpu_update_counting(struct cpu *cpu); /* the same, if no more than cpu->wanted has changed */
 
 /* The classes that code of this mode counts. Of cycles it is the stalls: the others follow
  * of them and of the instructions. */

@@ -9,37 +9,40 @@
 
 #include "cpu/event.h"
 #include "cpu/intercept.h"
+#include "cpu/observe.h"
 #include "engine/count.h"
 #include "engine/sys_priv.h"
 #include "hwpmu/msr.h"
 
-static bool passes(const struct cpu *cpu, u32 index)
+static bool passes(const struct cpu *cpu, enum exit_reason access, u32 index)
 {
-	switch (cpu->exit.reason) {
+	switch (access) {
 	case EXIT_RDMSR:
 		return intercept_passes(cpu->intercepts, index, INTERCEPT_READ);
 	case EXIT_WRMSR:
 		return intercept_passes(cpu->intercepts, index, INTERCEPT_WRITE);
-	default:
+	case EXIT_RDPMC:
 		return cpu->intercepts->pass_rdpmc;
+	default:
+		return false;
 	}
 }
 
-static struct intercept_count *count_of(const struct cpu *cpu, u32 index)
+static struct intercept_count *count_of(const struct cpu *cpu, enum exit_reason access, u32 index)
 {
-	if (cpu->exit.reason == EXIT_RDPMC)
+	if (access == EXIT_RDPMC)
 		return &cpu->intercepts->rdpmc;
 	return intercept_count(cpu->intercepts, index);
 }
 
-static enum hwpmu_access access_register(struct cpu *cpu, u32 index)
+static enum hwpmu_access access_register(struct cpu *cpu, enum exit_reason access, u32 index)
 {
 	enum hwpmu_access result;
 	u64 value;
 
-	if (cpu->exit.reason == EXIT_WRMSR)
+	if (access == EXIT_WRMSR)
 		return hwpmu_wrmsr(cpu->pmu, index, sys_edx_eax(cpu));
-	if (cpu->exit.reason == EXIT_RDMSR)
+	if (access == EXIT_RDMSR)
 		result = hwpmu_rdmsr(cpu->pmu, index, &value);
 	else
 		result = hwpmu_rdpmc(cpu->pmu, index, &value);
@@ -48,38 +51,88 @@ static enum hwpmu_access access_register(struct cpu *cpu, u32 index)
 	return result;
 }
 
-static bool concerns(const struct cpu *cpu)
+/* Other counters may run now, and overflow elsewhere. */
+static void written(struct cpu *cpu)
 {
-	return cpu->intercepts &&
-	       (cpu->exit.reason == EXIT_RDMSR || cpu->exit.reason == EXIT_WRMSR ||
-		cpu->exit.reason == EXIT_RDPMC);
+	cpu->wanted = hwpmu_classes(cpu->pmu);
+	hwpmu_trips(cpu->pmu, &cpu->trips);
+	cpu_update_counting(cpu);
+	cpu_observe_begin(cpu);
 }
 
-enum pass_result pass_access(struct cpu *cpu)
+/* The instruction has been taken out of the countdown, and the countdown into the tallies. */
+static enum pass_result pass(struct cpu *cpu, enum exit_reason access)
 {
-	bool writes = cpu->exit.reason == EXIT_WRMSR;
+	bool writes = access == EXIT_WRMSR;
 	u32 index = cpu->regs[RCX];
-	struct intercept_count *count;
 
-	if (!concerns(cpu))
-		return PASS_EXIT;
-	count = count_of(cpu, index);
-	if (!passes(cpu, index)) {
-		count->exits[writes]++;
-		return PASS_EXIT;
-	}
-	count->passed[writes]++;
-	if (access_register(cpu, index) == HWPMU_FAULT) {
+	count_of(cpu, access, index)->passed[writes]++;
+	if (access_register(cpu, access, index) == HWPMU_FAULT) {
 		cpu_raise_error(cpu, VEC_GP, 0);
 		return PASS_FAULT;
 	}
 	cpu_complete(cpu);
 	count_spend(cpu);
-	cpu->wanted = hwpmu_classes(cpu->pmu);
-	/* No counter runs that could reach a trip: code need not look for one. Those of
-	 * instructions may be IBS's, and cost nothing. */
-	if (!cpu->wanted)
-		cpu->trips.armed &= RETIRE_BIT(RETIRE_INSTRUCTIONS);
-	cpu_update_mode(cpu);
-	return writes && cpu->wanted ? PASS_RECKON : PASS_DONE;
+	if (writes)
+		written(cpu);
+	return PASS_DONE;
+}
+
+static bool is_access(enum exit_reason reason)
+{
+	return reason == EXIT_RDMSR || reason == EXIT_WRMSR || reason == EXIT_RDPMC;
+}
+
+enum pass_result pass_access(struct cpu *cpu)
+{
+	enum exit_reason access = cpu->exit.reason;
+	u32 index = cpu->regs[RCX];
+
+	if (!cpu->intercepts || !is_access(access))
+		return PASS_EXIT;
+	if (passes(cpu, access, index))
+		return pass(cpu, access);
+	count_of(cpu, access, index)->exits[access == EXIT_WRMSR]++;
+	return PASS_EXIT;
+}
+
+/* Whatever is not plain is left to sys_execute(), which has all the rules. */
+static bool is_plain(const struct cpu *cpu, enum exit_reason access)
+{
+	if (!cpu->intercepts || cpu->precise)
+		return false;
+	if (access == EXIT_RDPMC)
+		return !cpu->cpl || (cpu->cr4 & CR4_PCE);
+	return !cpu->cpl && cpu_has(cpu, FEAT_MSR);
+}
+
+/* Behind the access: may code of this mode go on without anybody looking? */
+static bool goes_on(struct cpu *cpu, u32 mode, u64 epoch)
+{
+	return cpu->engine->epoch == epoch && count_left(cpu) && cpu->mode == mode;
+}
+
+u64 pass_insn(struct cpu *cpu, u64 address, u32 access, const u8 *return_pc)
+{
+	const struct insn *insn = (const struct insn *)(uintptr_t)address;
+	struct engine *eng = cpu->engine;
+	u64 epoch = eng->epoch;
+	u32 mode = cpu->mode;
+
+	(void)return_pc;
+	if (!is_plain(cpu, access) || !passes(cpu, access, cpu->regs[RCX]))
+		return SLOW_COMMIT;
+	cpu->exit.insn_len = insn->len;
+	count_refund(cpu, mode, false, &insn->weight);
+	count_flush(cpu, cpu_privilege(cpu));
+	eng->again = false;
+	eng->left = FAULT_RAISED;
+	if (pass(cpu, access) == PASS_FAULT)
+		return SLOW_LEAVE;
+	if (access == EXIT_WRMSR)
+		epoch_notice(cpu); /* it serializes */
+	if (goes_on(cpu, mode, epoch))
+		return SLOW_DIRECT;
+	eng->again = true;
+	return SLOW_LEAVE;
 }

@@ -11,7 +11,6 @@ enum pass_result {
 	PASS_EXIT,   /* intercepted: cpu->exit stands */
 	PASS_DONE,   /* done and retired */
 	PASS_FAULT,  /* #GP is raised */
-	PASS_RECKON, /* done and retired, and counters run: the budget may be too long by now */
 };
 
 /* Behind an instruction that ended in EXIT_RDMSR, EXIT_WRMSR or EXIT_RDPMC and has not been

@@ -244,7 +244,7 @@ struct engine {
 	bool has_rorx; /* the host has */
 	u64 (*enter)(struct cpu *cpu, const void *code);
 	u8 *look_up; /* writable view: goes where S0 says */
-	u8 *leave, *slow, *share, *commit, *call; /* writable view */
+	u8 *leave, *slow, *share, *commit, *call, *pass; /* writable view */
 	u8 *leave_with[NLEAVES], *guard_failed, *jump_missed; /* the same: thunk.c, "Ways out" */
 	u8 *log_full; /* the same */
 	u8 *observe_access, *observe_fetch, *observe_branch, *observe_trip;
@@ -358,6 +358,12 @@ u64 slow_commit(struct cpu *cpu, u64 unused, u32 desc, const u8 *return_pc);
 
 /* call.c: the same; executes a struct insn */
 u64 call_insn(struct cpu *cpu, u64 insn, u32 unused, const u8 *return_pc);
+
+/*
+ * pass.c: the same; one that accesses the PMU, with which the block ends. `access` is the exit that it
+ * is if the hypervisor wants it. SLOW_COMMIT: nothing has happened, leave with LEAVE_COMPLEX.
+ */
+u64 pass_insn(struct cpu *cpu, u64 insn, u32 access, const u8 *return_pc);
 
 /* Flags: whole in rflags outside translated code, arithmetic ones in aflags inside. */
 static inline void flags_in(struct cpu *cpu)

@@ -254,8 +254,6 @@ static enum turn leave_or_pass(struct cpu *cpu)
 	switch (pass_access(cpu)) {
 	case PASS_EXIT:
 		return TURN_RETURN;
-	case PASS_RECKON:
-		return exit_with(cpu, EXIT_COUNTING);
 	case PASS_FAULT:
 		abandoned(cpu);
 		break;

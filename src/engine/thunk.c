@@ -232,6 +232,8 @@ bool thunks_make(struct engine *eng)
 	make_slow(&e, finish, slow_commit);
 	eng->call = e.p;
 	make_slow(&e, finish, call_insn);
+	eng->pass = e.p;
+	make_slow(&e, finish, pass_insn);
 	eng->observe_access = e.p;
 	make_slow(&e, finish, observe_access);
 	eng->observe_fetch = e.p;

@@ -425,6 +425,9 @@ u8 gate_unit(const struct trans *t); /* for struct decoded */
 
 /* trans_system.c */
 bool system_translate(struct trans *t);		  /* whether it knew the instruction */
+/* The block ends with this instruction: if it accesses the PMU, goes on behind it if nobody wants to
+ * see that; falls through otherwise. */
+void system_pass(struct trans *t, const struct insn *insn);
 bool system_ends_before(const struct trans *t);	  /* must the instruction begin a block? */
 /* May system_translate() know it? */
 bool system_candidate(const struct trans *t, const struct decoded *d);

@@ -264,6 +264,42 @@ static bool call(struct trans *t)
 	return true;
 }
 
+/* EXIT_NONE: it is no access of the PMU. */
+static enum exit_reason pmu_access(const struct insn *insn)
+{
+	switch (insn->mnemonic) {
+	case ZYDIS_MNEMONIC_RDMSR:
+		return EXIT_RDMSR;
+	case ZYDIS_MNEMONIC_WRMSR:
+		return EXIT_WRMSR;
+	case ZYDIS_MNEMONIC_RDPMC:
+		return EXIT_RDPMC;
+	default:
+		return EXIT_NONE;
+	}
+}
+
+/* What is noted for branch records, or seen by the timing model, is settled when a block is left. */
+#define MODE_NO_PASS \
+	(MODE_STEP | MODE_CUT | MODE_LBR | MODE_OBSERVE_MEMORY | MODE_OBSERVE_BRANCHES)
+
+void system_pass(struct trans *t, const struct insn *insn)
+{
+	enum exit_reason access = pmu_access(insn);
+	u8 *out;
+
+	if (access == EXIT_NONE || (t->mode & MODE_NO_PASS))
+		return;
+	emit_mov_imm(&t->e, S0, t->rip);
+	emit_rm(&t->e, true, OP_MOV_STORE, S0, ea_base(RSP, CPU(rip)));
+	emit_mov_imm(&t->e, S0, (u64)(uintptr_t)insn);
+	emit_mov_imm(&t->e, S1, access);
+	emit_patch(&t->e, emit_call(&t->e), t->eng->pass);
+	out = emit_jcc(&t->e, CC_NE);
+	block_end_direct(t, trans_next_rip(t));
+	emit_patch(&t->e, out, t->e.p);
+}
+
 static bool kernel_translate(struct trans *t)
 {
 	switch (t->insn.mnemonic) {

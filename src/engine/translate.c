@@ -274,7 +274,7 @@ static enum step raise_here(struct trans *t, u32 vector)
 }
 
 /* C code executes it: the block ends, and the instruction counts as one of it. */
-static enum step complex(struct trans *t)
+static enum step complex(struct trans *t, bool shadow)
 {
 	struct insn *copy = cache_alloc(t->eng, sizeof(*copy));
 
@@ -285,6 +285,8 @@ static enum step complex(struct trans *t)
 	stack_settle(t);
 	flags_save(t);
 	end_way(t);
+	if (!shadow)
+		system_pass(t, copy);
 	block_leave(t, LEAVE_COMPLEX, (u64)(uintptr_t)copy, t->rip);
 	return STEP_ENDED;
 }
@@ -337,7 +339,7 @@ static enum step translate_insn(struct trans *t)
 		return t->scan[t->at].through ? STEP_GO_ON : STEP_ENDED;
 	if (!(t->decoded->quiet || pause_or_xchg(t) || lea(t) || stack_translate(t) ||
 	      direction_flag(t) || bit_string(t) || system_translate(t) || native(t)))
-		return complex(t);
+		return complex(t, shadow);
 	if (shadow)
 		system_shadow_ends(t);
 	return STEP_GO_ON;

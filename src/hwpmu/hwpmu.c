@@ -86,10 +86,12 @@ static bool wants_pmi(const struct hwpmu *pmu, u32 counter)
 static inline void settle(struct hwpmu *pmu, u32 counter)
 {
 	struct hwpmu_counter *c = &pmu->counter[slot(counter)];
-	u64 value = unwrapped(pmu, counter);
+	u64 now, value;
 
 	if (!(pmu->running & BIT(counter)))
 		return;
+	now = sum(pmu, c);
+	value = c->value + (now - c->mark);
 	if (value >= wrap(pmu, counter) && (hwpmu_pebs_counters(pmu) & BIT(counter))) {
 		pmu->pebs_pending |= BIT(counter);
 	} else if (value >= wrap(pmu, counter)) {
@@ -98,7 +100,7 @@ static inline void settle(struct hwpmu *pmu, u32 counter)
 		pmu->pmi |= wants_pmi(pmu, counter);
 	}
 	c->value = value & (wrap(pmu, counter) - 1);
-	c->mark = sum(pmu, c);
+	c->mark = now;
 }
 
 /* --- what counts --- */
@@ -150,9 +152,18 @@ static struct hwpmu_event event_of(struct hwpmu *pmu, u32 i)
 	return d->event;
 }
 
+static void note_able(struct hwpmu *pmu, u32 counter)
+{
+	const struct hwpmu_counter *c = &pmu->counter[slot(counter)];
+
+	pmu->able &= ~BIT(counter);
+	if (c->privileges && c->class != RETIRE_NOTHING)
+		pmu->able |= BIT(counter);
+}
+
 static void decode_general(struct hwpmu *pmu, u32 i)
 {
-	u64 select = pmu->select[i];
+	u64 select = pmu->select[i] & EVENTSEL_EN ? pmu->select[i] : 0;
 	struct hwpmu_event event = event_of(pmu, i);
 	struct hwpmu_counter *c = &pmu->counter[i];
 
@@ -162,14 +173,13 @@ static void decode_general(struct hwpmu *pmu, u32 i)
 	c->class = event.class;
 	c->times = event.times;
 	c->privileges = 0;
-	if (!(select & EVENTSEL_EN))
-		return;
-	if (event.unknown)
+	if (select && event.unknown)
 		note_unknown(pmu, select);
 	if (select & EVENTSEL_OS)
 		c->privileges |= BIT(RETIRE_OS);
 	if (select & EVENTSEL_USR)
 		c->privileges |= BIT(RETIRE_USR);
+	note_able(pmu, i);
 }
 
 static void decode_fixed(struct hwpmu *pmu, u32 i)
@@ -185,20 +195,7 @@ static void decode_fixed(struct hwpmu *pmu, u32 i)
 		c->privileges |= BIT(RETIRE_OS);
 	if (field & FIXED_CTRL_USR)
 		c->privileges |= BIT(RETIRE_USR);
-}
-
-/* Has a settled counter count, from now on, what its registers say: decoded when they were
- * written. */
-static void restart(struct hwpmu *pmu, u32 counter)
-{
-	struct hwpmu_counter *c = &pmu->counter[slot(counter)];
-	bool frozen = pmu->global_status & GLOBAL_STATUS_CTR_FRZ;
-
-	pmu->running &= ~BIT(counter);
-	if (frozen || !c->privileges || c->class == RETIRE_NOTHING)
-		return;
-	pmu->running |= pmu->global_ctrl & BIT(counter);
-	c->mark = sum(pmu, c);
+	note_able(pmu, PMU_FIXED_BASE + i);
 }
 
 void hwpmu_update_wanted(struct hwpmu *pmu)
@@ -220,10 +217,21 @@ static void settle_all(struct hwpmu *pmu)
 		settle(pmu, next_bit(&left));
 }
 
-static void restart_all(struct hwpmu *pmu)
+/* Has the counters count, from now on, what all registers say. Those that go on need not be looked
+ * at, but for those that have been settled to count something else. */
+static void restart(struct hwpmu *pmu, u64 settled)
 {
-	for (u64 left = hwpmu_all(pmu); left;)
-		restart(pmu, next_bit(&left));
+	bool frozen = pmu->global_status & GLOBAL_STATUS_CTR_FRZ;
+	u64 running = frozen ? 0 : pmu->able & pmu->global_ctrl;
+
+	for (u64 left = pmu->running & ~running & ~settled; left;)
+		settle(pmu, next_bit(&left));
+	for (u64 left = running & (settled | ~pmu->running); left;) {
+		struct hwpmu_counter *c = &pmu->counter[slot(next_bit(&left))];
+
+		c->mark = sum(pmu, c);
+	}
+	pmu->running = running;
 	hwpmu_update_wanted(pmu);
 }
 
@@ -250,7 +258,8 @@ void hwpmu_reset(struct hwpmu *pmu)
 	pmu->pebs_pending = 0;
 	pmu->lbr.enabled = false; /* entries stay what they are */
 	hwpmu_update_lbr(pmu);
-	restart_all(pmu);
+	pmu->able = pmu->running = 0;
+	hwpmu_update_wanted(pmu);
 }
 
 u64 hwpmu_read(const struct hwpmu *pmu, u32 counter)
@@ -282,8 +291,7 @@ void hwpmu_write_worlds(struct hwpmu *pmu, u32 counter, u8 worlds)
 	must(hwpmu_all(pmu) & BIT(counter));
 	settle(pmu, counter);
 	pmu->counter[slot(counter)].worlds = worlds;
-	restart(pmu, counter);
-	hwpmu_update_wanted(pmu);
+	restart(pmu, BIT(counter));
 }
 
 void hwpmu_write_select(struct hwpmu *pmu, u32 i, u64 value)
@@ -292,8 +300,7 @@ void hwpmu_write_select(struct hwpmu *pmu, u32 i, u64 value)
 	settle(pmu, i);
 	pmu->select[i] = value;
 	decode_general(pmu, i);
-	restart(pmu, i);
-	hwpmu_update_wanted(pmu);
+	restart(pmu, BIT(i));
 }
 
 void hwpmu_write_fixed_ctrl(struct hwpmu *pmu, u64 value)
@@ -302,21 +309,20 @@ void hwpmu_write_fixed_ctrl(struct hwpmu *pmu, u64 value)
 	pmu->fixed_ctrl = value;
 	for (u32 i = 0; i < pmu->model->fixed; i++)
 		decode_fixed(pmu, i);
-	restart_all(pmu);
+	restart(pmu, hwpmu_all(pmu));
 }
 
 void hwpmu_write_global_ctrl(struct hwpmu *pmu, u64 value)
 {
-	settle_all(pmu);
 	pmu->global_ctrl = value & hwpmu_all(pmu);
-	restart_all(pmu);
+	restart(pmu, 0);
 }
 
 void hwpmu_set_status(struct hwpmu *pmu, u64 bits)
 {
 	settle_all(pmu);
 	pmu->global_status |= bits;
-	restart_all(pmu);
+	restart(pmu, 0);
 	hwpmu_update_lbr(pmu);
 }
 
@@ -324,7 +330,7 @@ void hwpmu_reset_status(struct hwpmu *pmu, u64 bits)
 {
 	settle_all(pmu);
 	pmu->global_status &= ~bits;
-	restart_all(pmu);
+	restart(pmu, 0);
 	hwpmu_update_lbr(pmu);
 }
 
@@ -342,7 +348,7 @@ static void freeze(struct hwpmu *pmu)
 		pmu->global_status |= GLOBAL_STATUS_CTR_FRZ;
 	else
 		pmu->global_ctrl = 0;
-	restart_all(pmu);
+	restart(pmu, 0);
 }
 
 bool hwpmu_retire(struct hwpmu *pmu)
@@ -381,7 +387,8 @@ static inline u64 distance(const struct hwpmu *pmu, u32 counter, enum retire_pri
 		return NEVER;
 	if (value >= wrap(pmu, counter))
 		return 0;
-	return (wrap(pmu, counter) - value - 1) / c->times + 1;
+	value = wrap(pmu, counter) - value;
+	return c->times == 1 ? value : (value - 1) / c->times + 1;
 }
 
 u64 hwpmu_horizon(const struct hwpmu *pmu, enum retire_privilege privilege, retire_wanted classes)
@@ -407,12 +414,22 @@ u64 hwpmu_horizon(const struct hwpmu *pmu, enum retire_privilege privilege, reti
 	return horizon;
 }
 
+/* The occurrences in the guest with which the counter overflows, if it counts any: from its mark on,
+ * and whatever has been counted since. */
+static inline u64 overflows_at(const struct hwpmu *pmu, u32 counter)
+{
+	const struct hwpmu_counter *c = &pmu->counter[slot(counter)];
+	u64 sum = c->mark + (wrap(pmu, counter) - c->value);
+	u64 all = c->times == 1 ? sum : (sum + c->times - 1) / c->times;
+	u64 host = (c->worlds & HWPMU_HOST) && pmu->host ? occurrences_in(pmu->host, c) : 0;
+
+	return all > host ? all - host : 0;
+}
+
 static inline void arm(const struct hwpmu *pmu, u32 counter, struct retire_trips *trips)
 {
 	const struct hwpmu_counter *c = &pmu->counter[slot(counter)];
-	enum retire_privilege any = c->privileges & BIT(RETIRE_OS) ? RETIRE_OS : RETIRE_USR;
-	u64 at = occurrences_in(pmu->tally, c) + distance(pmu, counter, any);
-	u64 *trip = trips->at[c->class];
+	u64 at = overflows_at(pmu, counter), *trip = trips->at[c->class];
 
 	if (!(c->worlds & HWPMU_GUEST))
 		return;

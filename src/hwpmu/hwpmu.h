@@ -17,6 +17,7 @@
 #include "base/types.h"
 #include "hwpmu/branch.h"
 #include "hwpmu/ibs.h"
+#include "hwpmu/msr.h"
 #include "hwpmu/pebs.h"
 #include "hwpmu/retire.h"
 #include "x86/lbr.h"
@@ -90,7 +91,8 @@ struct hwpmu {
 	bool freeze_on_pmi;
 	bool pmi;		    /* wanted, for the next hwpmu_retire() */
 	u64 overflowed;		    /* counters, for hwpmu_take_overflows() */
-	u64 running;		    /* counters that count now */
+	u64 able;		    /* counters that would count if GLOBAL_CTRL let them */
+	u64 running;		    /* those that do */
 	retire_wanted wanted, also; /* what they count, and what the owner wants counted besides */
 	struct hwpmu_counter counter[HWPMU_COUNTERS]; /* general, then fixed */
 	struct hwpmu_decoded decoded[HWPMU_GENERAL];
@@ -154,12 +156,6 @@ u64 hwpmu_take_overflows(struct hwpmu *pmu);
  * for counters of these classes; ~0: none can overflow. 0: one has, call hwpmu_retire().
  */
 u64 hwpmu_horizon(const struct hwpmu *pmu, enum retire_privilege privilege, retire_wanted classes);
-
-/*
- * The same for a processor that can stop at tallies: those with which the counters that run now
- * overflow. It then needs no horizon.
- */
-void hwpmu_trips(const struct hwpmu *pmu, struct retire_trips *trips);
 
 /* The classes that somebody counts now. Changes only in the functions that write. */
 static inline retire_wanted hwpmu_wanted(const struct hwpmu *pmu)

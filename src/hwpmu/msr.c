@@ -12,27 +12,27 @@ enum kind { COUNTER, COUNTER_SIGNED, SELECT, FIXED_CTRL, GLOBAL_CTRL, STATUS, CL
 
 struct row {
 	u32 first;
-	u8 step, n; /* at most: the model may have fewer */
-	u8 base;    /* the counter that `first` belongs to */
+	u8 shift, n; /* two to the power of `shift` apart; at most: the model may have fewer */
+	u8 base;     /* the counter that `first` belongs to */
 	enum kind kind;
 };
 
 static const struct row intel[] = {
-	{ 0xc1, 1, HWPMU_GENERAL, 0, COUNTER_SIGNED },
-	{ 0x186, 1, HWPMU_GENERAL, 0, SELECT },
-	{ 0x309, 1, HWPMU_FIXED, PMU_FIXED_BASE, COUNTER },
-	{ 0x38d, 1, 1, 0, FIXED_CTRL },
-	{ 0x38e, 1, 1, 0, STATUS },
-	{ 0x38f, 1, 1, 0, GLOBAL_CTRL },
-	{ 0x390, 1, 1, 0, CLEAR },
-	{ 0x4c1, 1, HWPMU_GENERAL, 0, COUNTER },
+	{ 0xc1, 0, HWPMU_GENERAL, 0, COUNTER_SIGNED },
+	{ 0x186, 0, HWPMU_GENERAL, 0, SELECT },
+	{ 0x309, 0, HWPMU_FIXED, PMU_FIXED_BASE, COUNTER },
+	{ 0x38d, 0, 1, 0, FIXED_CTRL },
+	{ 0x38e, 0, 1, 0, STATUS },
+	{ 0x38f, 0, 1, 0, GLOBAL_CTRL },
+	{ 0x390, 0, 1, 0, CLEAR },
+	{ 0x4c1, 0, HWPMU_GENERAL, 0, COUNTER },
 };
 
 static const struct row amd[] = {
-	{ 0xc0000300, 1, 1, 0, STATUS }, { 0xc0000301, 1, 1, 0, GLOBAL_CTRL },
-	{ 0xc0000302, 1, 1, 0, CLEAR },	 { 0xc0000303, 1, 1, 0, SET },
-	{ 0xc0010000, 1, 4, 0, SELECT }, { 0xc0010004, 1, 4, 0, COUNTER },
-	{ 0xc0010200, 2, 6, 0, SELECT }, { 0xc0010201, 2, 6, 0, COUNTER },
+	{ 0xc0000300, 0, 1, 0, STATUS }, { 0xc0000301, 0, 1, 0, GLOBAL_CTRL },
+	{ 0xc0000302, 0, 1, 0, CLEAR },	 { 0xc0000303, 0, 1, 0, SET },
+	{ 0xc0010000, 0, 4, 0, SELECT }, { 0xc0010004, 0, 4, 0, COUNTER },
+	{ 0xc0010200, 1, 6, 0, SELECT }, { 0xc0010201, 1, 6, 0, COUNTER },
 };
 
 /* Branch records: registers of the stack itself. Its controls are always the hypervisor's. */
@@ -92,11 +92,11 @@ static const struct row *find(const struct hwpmu *pmu, u32 index, u32 *counter)
 	u32 n = pmu->model->is_amd ? ARRAY_SIZE(amd) : ARRAY_SIZE(intel);
 
 	for (u32 i = 0; i < n; i++) {
-		u32 offset = index - rows[i].first;
+		u32 offset = index - rows[i].first, nth = offset >> rows[i].shift;
 
-		if (offset % rows[i].step || offset / rows[i].step >= rows[i].n)
+		if (nth >= rows[i].n || offset != nth << rows[i].shift)
 			continue;
-		*counter = rows[i].base + offset / rows[i].step;
+		*counter = rows[i].base + nth;
 		return rows[i].kind > SELECT || (hwpmu_all(pmu) & BIT(*counter)) ? &rows[i] : NULL;
 	}
 	return NULL;

@@ -162,7 +162,7 @@ static enum exit_reason run_processor(struct vcpu *vcpu, u64 instructions)
 		vcpu->cpu->loose = true; /* the end is a matter of time, not of counting */
 		reason = engine_run(vcpu->cpu, end - retired(vcpu));
 		news = vcpu_pmu_leave(vcpu);
-		if (reason != EXIT_BUDGET && reason != EXIT_COUNTING)
+		if (reason != EXIT_BUDGET)
 			return reason;
 		if (retired(vcpu) + ENGINE_BLOCK_INSNS > end || news)
 			return EXIT_BUDGET;

@@ -1,7 +1,8 @@
 // SPDX-License-Identifier: MIT
 /*
  * The classes of hwpmu/retire.def are exact: a loop whose loads, stores, calls and branches are
- * known, and faults in mid-block, run in one piece and in slices. What nobody wants does not grow.
+ * known, and faults in mid-block, run in one piece and in slices. What nobody wants does not grow,
+ * or soon no longer does.
  */
 #include <setjmp.h>
 #include <stdarg.h>
@@ -58,6 +59,11 @@ GUEST_CODE(prefixed, "mov $0x100, %eax\n"
 		     "tzcnt %ecx, %edx\n"
 		     "lzcnt %eax, %ebx\n"
 		     "out %al, $0xf4\n");
+
+GUEST_CODE(endless, "1: call 2f\n"
+		    "mov %rax, -64(%rsp)\n"
+		    "jmp 1b\n"
+		    "2: ret\n");
 
 static void run(struct machine *m, const u8 *start, const u8 *end, retire_wanted wanted, u64 slice)
 {
@@ -130,6 +136,28 @@ static void what_nobody_wants_does_not_grow(void **state)
 	assert_int_equal(m->cpu->tally.cycles[RETIRE_OS], 0);
 }
 
+/* Code is not looked for anew each time an operating system stops its counters for a moment. */
+static void what_is_no_longer_wanted_soon_does_not_grow(void **state)
+{
+	struct machine *m = *state;
+	const struct retire_tally *t = &m->cpu->tally;
+	struct retire_tally then;
+
+	machine_load(m, endless_start, endless_end - endless_start);
+	m->cpu->wanted = WANT_ALL;
+	assert_int_equal(machine_run(m, 4000), EXIT_BUDGET);
+	assert_int_equal(t->calls[RETIRE_OS], 1000);
+	m->cpu->wanted = COUNT_MEMORY;
+	assert_int_equal(machine_run(m, 4000000), EXIT_BUDGET);
+	then = *t;
+	assert_int_equal(machine_run(m, 4000), EXIT_BUDGET);
+	m->cpu->wanted = 0;
+	assert_int_equal(t->calls[RETIRE_OS], then.calls[RETIRE_OS]);
+	assert_int_equal(t->cycles[RETIRE_OS], then.cycles[RETIRE_OS]);
+	assert_int_equal(t->stores[RETIRE_OS], then.stores[RETIRE_OS] + 2000);
+	assert_int_equal(t->stores[RETIRE_OS], 2 * (4000 + 4000000 + 4000) / 4);
+}
+
 /* More sets of classes than there are numbers for. */
 static void what_is_counted_changes_nothing_else(void **state)
 {
@@ -153,6 +181,7 @@ int main(void)
 		cmocka_unit_test(classes_are_exact_in_slices),
 		cmocka_unit_test(what_faults_is_not_counted),
 		cmocka_unit_test(what_nobody_wants_does_not_grow),
+		cmocka_unit_test(what_is_no_longer_wanted_soon_does_not_grow),
 		/* Uses up the numbers of sets. */
 		cmocka_unit_test(what_is_counted_changes_nothing_else),
 	};
