@@ -98,7 +98,7 @@ static u32 count_set(struct cpu *cpu)
 	u32 i = 0;
 
 	if (wanted & COUNT_PACKED) /* one field more costs nothing, and tells of their trips */
-		wanted |= cpu->wanted & RETIRE_BIT(RETIRE_BRANCHES);
+		wanted |= cpu->coded & RETIRE_BIT(RETIRE_BRANCHES);
 	while (i < COUNT_SETS - 1 && sets[i] != wanted && (sets[i] || !i))
 		i++;
 	sets[i] = i < COUNT_SETS - 1 ? wanted : all | RETIRE_BIT(RETIRE_BRANCHES);

@@ -365,21 +365,32 @@ static void add_words(struct trans *t, retire_wanted added)
 	}
 }
 
-void count_begin_block(struct trans *t)
+/* Behind all that the block adds, since who leaves takes all of it back. The sums of the words are in
+ * S1, and the sign of a single class of cpu->live[] in the flags. */
+static void look_for_trips(struct trans *t, retire_wanted lived)
 {
-	retire_wanted added = present(t), lived = added & lives(t);
+	bool several = lived & (lived - 1), looks = lived && !(t->mode & MODE_STEP);
 
 	t->trip_from[0] = t->trip_from[1] = NULL;
-	t->nadded = 0;
-	add_words(t, added);
+	if (looks && !several)
+		t->trip_from[1] = if_reached(t, lived);
 	if (count_watches(t)) {
 		watch(t, S1);
 		t->trip_from[0] = emit_jcc(&t->e, CC_NE);
 	}
+	if (looks && several)
+		t->trip_from[1] = if_reached(t, lived);
+}
+
+void count_begin_block(struct trans *t)
+{
+	retire_wanted added = present(t), lived = added & lives(t);
+
+	t->nadded = 0;
+	add_words(t, added);
 	for (retire_wanted left = lived; left; left &= left - 1)
 		add_total(t, __builtin_ctzll(left));
-	if (lived && !(t->mode & MODE_STEP))
-		t->trip_from[1] = if_reached(t, lived);
+	look_for_trips(t, lived);
 }
 
 static bool keep_weights(struct trans *t)
