@@ -238,7 +238,8 @@ struct hwpmu;
 struct intercepts;
 
 #define COUNT_SETS 16 /* a number has four bits of the mode */
-#define PACK_WORDS 4  /* of counts: engine/pack.h */
+#define PACK_WORDS  4 /* of counts: engine/pack.h */
+#define PACK_FIELDS 4 /* of a word */
 
 /* Bits of cpu->attention. */
 #define ATTENTION_OWNER	 1
@@ -299,6 +300,7 @@ struct cpu {
 	struct retire_trips trips; /* where to end the run; the owner's, read at engine_run() */
 	bool branches_near;	   /* to one of their trips: code counts them itself */
 	retire_wanted count_sets[COUNT_SETS]; /* that translated code counts, by their number in the mode */
+	u32 count_set; /* the last one that was not empty */
 	struct branch_ring branches;
 	struct branch_log branch_log; /* empty outside translated code */
 	/*

@@ -86,22 +86,48 @@ static void update_coded(struct cpu *cpu)
 	cpu->coded_until = now + LINGER;
 }
 
-/*
- * The number of a set of classes that translated code counts. Number 0 is the empty one. Numbers
- * are never given to another set, since blocks have them; who comes when none is left has the last
- * one, which is all classes.
- */
-static u32 count_set(struct cpu *cpu)
+static u32 packed_words(retire_wanted set)
 {
-	const retire_wanted all = COUNT_BRANCHES | COUNT_MEMORY | OBSERVED_IN_BRANCHES;
-	retire_wanted *sets = cpu->count_sets, wanted = cpu->coded & all;
-	u32 i = 0;
+	u32 classes = 0;
+
+	for (set &= COUNT_PACKED; set; set &= set - 1)
+		classes++;
+	return (classes + PACK_FIELDS - 1) / PACK_FIELDS;
+}
+
+/*
+ * The set of classes that translated code is to count: what is wanted, and what was until now if that
+ * costs no word more. Where events take turns, all of them are soon in one set, and each turn finds
+ * the code of the one before.
+ */
+static retire_wanted count_wanted(const struct cpu *cpu)
+{
+	retire_wanted wanted = cpu->coded & (COUNT_BRANCHES | COUNT_MEMORY | OBSERVED_IN_BRANCHES);
+	retire_wanted now = cpu->count_sets[cpu->count_set];
 
 	if (wanted & COUNT_PACKED) /* one field more costs nothing, and tells of their trips */
 		wanted |= cpu->coded & RETIRE_BIT(RETIRE_BRANCHES);
+	if (wanted && !((wanted ^ now) & OBSERVED_IN_BRANCHES) &&
+	    packed_words(wanted | now) == packed_words(wanted))
+		wanted |= now;
+	return wanted;
+}
+
+/*
+ * The number of that set. Number 0 is the empty one. Numbers are never given to another set, since
+ * blocks have them; who comes when none is left has the last one, which is all classes, until the
+ * engine has forgotten its blocks.
+ */
+static u32 count_set(struct cpu *cpu)
+{
+	retire_wanted *sets = cpu->count_sets, wanted = count_wanted(cpu);
+	u32 i = 0;
+
 	while (i < COUNT_SETS - 1 && sets[i] != wanted && (sets[i] || !i))
 		i++;
-	sets[i] = i < COUNT_SETS - 1 ? wanted : all | RETIRE_BIT(RETIRE_BRANCHES);
+	sets[i] = i < COUNT_SETS - 1 ? wanted : COUNT_PACKED | OBSERVED_IN_BRANCHES;
+	if (i)
+		cpu->count_set = i;
 	return i;
 }
 

@@ -13,7 +13,6 @@
 
 #define PACK_BASE   ((u64)(ATTENTION_OWNER | ATTENTION_ENGINE))
 #define PACK_FIRST  2 /* bits of it */
-#define PACK_FIELDS 4
 /* What a block may take back of what it added before the field began anew. */
 #define PACK_ROOM 128
 

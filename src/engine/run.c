@@ -505,11 +505,23 @@ static enum turn visit(struct cpu *cpu)
 	return enter(cpu, mode, exec_view(eng, block->code), block);
 }
 
+/* No number is left for a set of classes: no block is to have one any more. */
+static void renew_sets(struct cpu *cpu)
+{
+	if (likely(!cpu->count_sets[COUNT_SETS - 1]))
+		return;
+	cache_flush(cpu);
+	bytes_fill(cpu->count_sets, 0, sizeof(cpu->count_sets));
+	cpu->count_set = 0;
+	cpu_update_mode(cpu);
+}
+
 enum exit_reason engine_run(struct cpu *cpu, u64 budget)
 {
 	cpu->exit.reason = EXIT_NONE;
 	cpu->exit.insn_len = 0;
 	cpu_update_mode(cpu);
+	renew_sets(cpu);
 	cpu_observe_begin(cpu);
 	count_begin(cpu, budget);
 	if (!cpu->same_memory)

@@ -8,8 +8,10 @@
 #include <stdarg.h>
 #include <stddef.h>
 #include <stdint.h>
+#include <string.h>
 #include <cmocka.h>
 
+#include "engine/engine.h"
 #include "guest/trips.h"
 
 /* A user program that enters the kernel by an interrupt each round; the kernel has long blocks,
@@ -155,6 +157,17 @@ static void arm(struct cpu *cpu, enum retire_class class, enum retire_domain dom
 	cpu->trips.armed |= RETIRE_BIT(class);
 }
 
+/* A trip of one class loses nothing of the others that are counted. */
+static void check_others(const struct retire_tally *tally, const struct retire_tally *expected)
+{
+	for (retire_wanted left = wanted & (COUNT_PACKED | COUNT_CYCLES); left; left &= left - 1) {
+		enum retire_class class = __builtin_ctzll(left);
+
+		assert_int_equal(sum(tally, class, RETIRE_IN_BOTH),
+				 sum(expected, class, RETIRE_IN_BOTH));
+	}
+}
+
 /* One class with one period, from the first trip to the end of the code. */
 static u64 check_trips(struct machine *m, enum retire_class class, enum retire_domain domain,
 		       u64 period)
@@ -174,6 +187,7 @@ static u64 check_trips(struct machine *m, enum retire_class class, enum retire_d
 		at = sum(&after[i], class, domain) / period * period;
 		assert_int_equal(machine_retired(m), i + 1);
 		assert_int_equal(sum(&m->cpu->tally, class, domain), sum(&after[i], class, domain));
+		check_others(&m->cpu->tally, &after[i]);
 	}
 }
 
@@ -290,6 +304,36 @@ static void counts_are_exact_where_fields_are_full(void **state)
 	}
 }
 
+static u32 mode_for(struct cpu *cpu, retire_wanted classes)
+{
+	cpu->wanted = classes;
+	cpu->tally.instructions[RETIRE_OS] += 10000000; /* what was wanted lingers for a while */
+	cpu_update_mode(cpu);
+	return cpu->mode;
+}
+
+/* Linux has events take turns if they are more than there are counters. */
+static void events_that_take_turns_are_counted_by_the_same_code(void **state)
+{
+	const retire_wanted first = RETIRE_BIT(RETIRE_LOADS) | RETIRE_BIT(RETIRE_STORES);
+	const retire_wanted second = RETIRE_BIT(RETIRE_STORES) | RETIRE_BIT(RETIRE_TAKEN);
+	const retire_wanted many = COUNT_MEMORY | RETIRE_BIT(RETIRE_CALLS);
+	struct machine *m = *state;
+	u32 mode;
+
+	memset(m->cpu->count_sets, 0, sizeof(m->cpu->count_sets)); /* as in the beginning */
+	m->cpu->count_set = 0;
+	engine_forget(m->cpu);
+	mode_for(m->cpu, first);
+	mode = mode_for(m->cpu, second);
+	assert_int_equal(mode_for(m->cpu, first), mode);
+	assert_int_not_equal(mode_for(m->cpu, 0), mode);
+	assert_int_equal(mode_for(m->cpu, second), mode);
+	assert_int_not_equal(mode_for(m->cpu, many), mode); /* these take two words */
+	mode = mode_for(m->cpu, first); /* and are no reason to go on with two */
+	assert_int_equal(cpu_packs(m->cpu, mode), first);
+}
+
 int main(void)
 {
 	const struct CMUnitTest tests[] = {
@@ -298,6 +342,7 @@ int main(void)
 		cmocka_unit_test(the_nearest_of_several_trips_comes_first),
 		cmocka_unit_test(trips_are_of_a_privilege_or_of_both),
 		cmocka_unit_test(counts_are_exact_where_fields_are_full),
+		cmocka_unit_test(events_that_take_turns_are_counted_by_the_same_code),
 	};
 
 	return cmocka_run_group_tests(tests, machine_set_up, machine_tear_down);
