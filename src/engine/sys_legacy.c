@@ -105,9 +105,12 @@ enum sys_result sys_bound(struct cpu *cpu, const struct insn *insn)
 	enum guest_fault fault;
 	gva_t gva;
 
-	fault = sys_address(cpu, insn, &insn->ops[1], 2 * size, ACCESS_READ, &gva);
+	/* The first is read before the second is found to be outside of the segment. */
+	fault = sys_address(cpu, insn, &insn->ops[1], size, ACCESS_READ, &gva);
 	if (!fault)
 		fault = cpu_read(cpu, gva, &lower, size, ACCESS_READ);
+	if (!fault)
+		fault = sys_address(cpu, insn, &insn->ops[1], 2 * size, ACCESS_READ, &gva);
 	if (!fault)
 		fault = cpu_read(cpu, gva + size, &upper, size, ACCESS_READ);
 	if (fault)

@@ -290,13 +290,27 @@ static bool has_vector_operand(const struct trans *t)
 	return false;
 }
 
+/* Where the prefix 66 would make another instruction of it. */
+static bool has_no_operand_size(const struct trans *t)
+{
+	switch (t->zi->meta.isa_ext) {
+	case ZYDIS_ISA_EXT_MMX:
+	case ZYDIS_ISA_EXT_SSE:
+	case ZYDIS_ISA_EXT_SSE2:
+	case ZYDIS_ISA_EXT_CLFSH:
+		return true;
+	default:
+		return has_vector_operand(t);
+	}
+}
+
 /* The prefix 66: part of the opcode, or the operand size, whose default is the host's but in 16-bit
  * code. */
 static bool operand_prefix(const struct trans *t, bool selects)
 {
 	if (selects || (t->mode & (MODE_CODE32 | MODE_CODE64)))
 		return selects || (t->insn.prefixes & PREFIX_66);
-	return t->zi->operand_width == 16 && !has_vector_operand(t);
+	return t->zi->operand_width == 16 && !has_no_operand_size(t);
 }
 
 static void legacy_fields(const struct trans *t, struct enc *x)
