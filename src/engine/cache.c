@@ -84,11 +84,12 @@ void cache_prefetch(const struct engine *eng, u64 rip, gpa_t gpa, u32 mode)
 	__builtin_prefetch(bucket(eng, rip, gpa, mode));
 }
 
-struct block *cache_find(const struct engine *eng, u64 rip, gpa_t gpa, u32 mode)
+struct block *cache_find(const struct cpu *cpu, u64 rip, gpa_t gpa, u32 mode)
 {
-	struct block *b = *bucket(eng, rip, gpa, mode);
+	struct block *b = *bucket(cpu->engine, rip, gpa, mode);
+	u32 limit = code_limit(cpu, mode);
 
-	while (b && (b->rip != rip || b->gpa != gpa || b->mode != mode))
+	while (b && (b->rip != rip || b->gpa != gpa || b->mode != mode || b->limit != limit))
 		b = b->next_hash;
 	return b;
 }

@@ -91,6 +91,7 @@ void emit_patch(struct emitter *e, u8 *site, const u8 *target); /* both in the w
 #define CC_AE 3
 #define CC_E  4
 #define CC_NE 5
+#define CC_BE 6
 #define CC_S  8
 #define CC_NS 9
 #define CC_NP 11

@@ -118,6 +118,7 @@ struct block {
 	u64 rip;
 	gpa_t gpa, gpa2; /* gpa2: page of the last instruction's tail if it crosses, else NO_GPA */
 	u32 mode;
+	u32 limit; /* of the code segment: code_limit() */
 	u16 ninsns;
 	bool hot; /* made after it had been executed often: goes on behind branches */
 	u8 *code; /* writable view */
@@ -207,6 +208,8 @@ struct engine {
 	struct block **by_hash;	   /* BLOCK_HASHES chains */
 	struct decoder *decoder;   /* trans_decode.c */
 	u32 nblocks;
+	u64 jumps_base; /* the code segment that jump[] is about where code is not flat */
+	u32 jumps_limit;
 	struct fetch_entry fetch[FETCH_CACHE];
 
 	struct entered entered[NSPACES];
@@ -247,6 +250,7 @@ struct engine {
 	u8 *leave, *slow, *share, *commit, *call, *pass; /* writable view */
 	u8 *leave_with[NLEAVES], *guard_failed, *jump_missed; /* the same: thunk.c, "Ways out" */
 	u8 *log_full; /* the same */
+	u8 *beyond;   /* the same, for a branch that leaves its segment */
 	u8 *observe_access, *observe_fetch, *observe_branch, *observe_trip;
 	u64 blocks_made, flushes;
 	s32 heat; /* executions after which a block is made again */
@@ -277,7 +281,7 @@ void cache_flush(struct cpu *cpu);
 void *cache_alloc(struct engine *eng, size_t size); /* NULL: full */
 struct block *cache_alloc_block(struct engine *eng); /* the same */
 bool cache_room(const struct engine *eng);	    /* for one more block, whatever its size */
-struct block *cache_find(const struct engine *eng, u64 rip, gpa_t gpa, u32 mode);
+struct block *cache_find(const struct cpu *cpu, u64 rip, gpa_t gpa, u32 mode);
 void cache_prefetch(const struct engine *eng, u64 rip, gpa_t gpa, u32 mode); /* for it */
 void cache_insert(struct cpu *cpu, struct block *block); /* its pages come from cache_page() */
 struct block *cache_by_code(const struct engine *eng, const u8 *host_pc); /* executable view */
@@ -313,6 +317,12 @@ void epoch_notice(struct cpu *cpu); /* the same, if somebody has made himself he
 void jump_update_key(struct cpu *cpu, u32 mode);
 /* Code of this mode looks into the jump cache; what is short-lived does not, and leaves its entries
  * to the others. */
+/* What lies in the code segment that the processor is in. In 64-bit code there is no limit. */
+static inline u32 code_limit(const struct cpu *cpu, u32 mode)
+{
+	return mode & (MODE_CODE64 | MODE_FLAT) ? ~0u : cpu->seg[CS].limit;
+}
+
 static inline bool jump_usable(u32 mode)
 {
 	return !(mode & (MODE_STEP | MODE_CUT));
@@ -355,6 +365,8 @@ struct block *translate(struct cpu *cpu, u32 mode, gpa_t gpa, const u8 *host,
 u64 slow_access(struct cpu *cpu, u64 address, u32 desc, const u8 *return_pc);
 u64 slow_share(struct cpu *cpu, u64 address, u32 desc, const u8 *return_pc);
 u64 slow_commit(struct cpu *cpu, u64 unused, u32 desc, const u8 *return_pc);
+u64 slow_beyond(struct cpu *cpu, u64 unused, u32 pushes, const u8 *return_pc);
+enum guest_fault slow_try_push(struct cpu *cpu, u32 size); /* would a push fault? */
 
 /* call.c: the same; executes a struct insn */
 u64 call_insn(struct cpu *cpu, u64 insn, u32 unused, const u8 *return_pc);

@@ -43,7 +43,7 @@ static struct block *check_tail(struct cpu *cpu, u32 mode, struct block *block,
 	page = code_find(cpu->code, gpa);
 	if (page && !page_fresh(cpu, page))
 		cache_verify(cpu, page, host);
-	block = cache_find(cpu->engine, cpu->rip, block->gpa, mode);
+	block = cache_find(cpu, cpu->rip, block->gpa, mode);
 	if (block && block->gpa2 != gpa) {
 		cache_drop(cpu, block);
 		return NULL;
@@ -85,7 +85,10 @@ static struct block *find_block(struct cpu *cpu, u32 mode, enum guest_fault *fau
 	const u8 *host;
 	gpa_t gpa;
 
-	*fault = fetch_page(cpu, linear_rip(cpu), &gpa, &host);
+	if (unlikely(!(mode & MODE_CODE64) && cpu->rip > code_limit(cpu, mode)))
+		*fault = cpu_raise_error(cpu, VEC_GP, 0);
+	else
+		*fault = fetch_page(cpu, linear_rip(cpu), &gpa, &host);
 	if (*fault != FAULT_NONE)
 		return NULL;
 	cache_prefetch(eng, cpu->rip, gpa, mode);
@@ -93,7 +96,7 @@ static struct block *find_block(struct cpu *cpu, u32 mode, enum guest_fault *fau
 	if (page && !page_fresh(cpu, page))
 		cache_verify(cpu, page, host - (gpa & ~PAGE_MASK));
 	if (page)
-		block = cache_find(eng, cpu->rip, gpa, mode);
+		block = cache_find(cpu, cpu->rip, gpa, mode);
 	if (block && block->gpa2 != NO_GPA)
 		block = check_tail(cpu, mode, block, fault);
 	if (*fault != FAULT_NONE)
@@ -284,7 +287,7 @@ static enum turn execute_complex(struct cpu *cpu, const struct insn *insn, u32 m
 	enum retire_privilege privilege = cpu_privilege(cpu);
 	bool trap_flag = cpu->rflags & FL_TF;
 	enum space space = space_of(cpu);
-	u64 code_base = cpu->seg[CS].base, from = cpu->rip;
+	u64 from = cpu->rip;
 	enum sys_result result;
 
 	cpu->last_rip = from;
@@ -304,8 +307,6 @@ static enum turn execute_complex(struct cpu *cpu, const struct insn *insn, u32 m
 		record_far(cpu, from, privilege);
 	cpu_update_mode(cpu);
 	serialized(cpu, insn, space);
-	if (cpu->seg[CS].base != code_base)
-		cpu_drop_jumps(cpu); /* the same RIP now is another address */
 	switch (result) {
 	case SYS_NEXT:
 	case SYS_JUMP:
@@ -326,22 +327,6 @@ static enum turn execute_complex(struct cpu *cpu, const struct insn *insn, u32 m
 	return TURN_AGAIN;
 }
 
-/* A call tries its stack before it looks at its target. */
-static enum guest_fault try_push(struct cpu *cpu)
-{
-	struct translation stack;
-	gva_t gva;
-	enum guest_fault fault = cpu_linear(cpu, SS, cpu->regs[RSP] - 8, 8, ACCESS_WRITE, &gva);
-
-	if (fault == FAULT_NONE && cpu_misaligned(cpu, gva, 8))
-		fault = cpu_raise_error(cpu, VEC_AC, 0);
-	if (fault == FAULT_NONE)
-		fault = mmu_translate(cpu, gva, ACCESS_WRITE, &stack);
-	if (fault == FAULT_NONE && (gva ^ (gva + 7)) & PAGE_MASK)
-		fault = mmu_translate(cpu, (gva + 7) & PAGE_MASK, ACCESS_WRITE, &stack);
-	return fault;
-}
-
 /* A near branch to a non-canonical address is #GP(0) on the branch itself (SDM 2A JMP, CALL; 2B
  * RET). */
 static void bad_target(struct cpu *cpu, const struct block *block, bool call)
@@ -353,7 +338,7 @@ static void bad_target(struct cpu *cpu, const struct block *block, bool call)
 	cpu->rip = block->rip + block->places[block->ninsns - 1].guest;
 	cpu->regs[RSP] -= block->rsp_moved;
 	count_refund(cpu, block->mode, true, &weight);
-	if (!call || try_push(cpu) == FAULT_NONE)
+	if (!call || slow_try_push(cpu, 8) == FAULT_NONE)
 		cpu_raise_error(cpu, VEC_GP, 0);
 }
 
@@ -474,6 +459,21 @@ static enum turn enter(struct cpu *cpu, u32 mode, const void *code, const struct
 	return after(cpu, why, mode, block);
 }
 
+/* In another code segment the same RIP is another address, or none. */
+static void notice_segment(struct cpu *cpu, u32 mode)
+{
+	struct engine *eng = cpu->engine;
+	const struct segment *cs = &cpu->seg[CS];
+
+	if (likely(mode & (MODE_CODE64 | MODE_FLAT)))
+		return;
+	if (eng->jumps_base == cs->base && eng->jumps_limit == cs->limit)
+		return;
+	cpu_drop_jumps(cpu);
+	eng->jumps_base = cs->base;
+	eng->jumps_limit = cs->limit;
+}
+
 static enum turn visit(struct cpu *cpu)
 {
 	struct engine *eng = cpu->engine;
@@ -491,6 +491,7 @@ static enum turn visit(struct cpu *cpu)
 	eng->step = false;
 	if (breakpoint_here(cpu))
 		return TURN_AGAIN;
+	notice_segment(cpu, mode);
 	if (jump_usable(mode))
 		known = jump_known(cpu, mode);
 	if (known)

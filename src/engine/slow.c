@@ -15,6 +15,7 @@
 #include "cpu/mmu.h"
 #include "cpu/observe.h"
 #include "cpu/shared.h"
+#include "cpu/stack.h"
 #include "engine/count.h"
 #include "engine/priv.h"
 
@@ -244,4 +245,35 @@ u64 slow_commit(struct cpu *cpu, u64 unused, u32 desc, const u8 *return_pc)
 		return place_leave(cpu, return_pc, FAULT_NONE, true);
 	__atomic_fetch_or(&cpu->attention, ATTENTION_ENGINE, __ATOMIC_RELAXED);
 	return SLOW_DIRECT;
+}
+
+/* A call tries its stack before it looks at its target. */
+enum guest_fault slow_try_push(struct cpu *cpu, u32 size)
+{
+	u64 offset = (cpu->regs[RSP] - size) & stack_current(cpu).mask;
+	struct translation stack;
+	gva_t gva;
+	enum guest_fault fault = cpu_linear(cpu, SS, offset, size, ACCESS_WRITE, &gva);
+
+	if (fault == FAULT_NONE && cpu_misaligned(cpu, gva, size))
+		fault = cpu_raise_error(cpu, VEC_AC, 0);
+	if (fault == FAULT_NONE)
+		fault = mmu_translate(cpu, gva, ACCESS_WRITE, &stack);
+	if (fault == FAULT_NONE && (gva ^ (gva + size - 1)) & PAGE_MASK)
+		fault = mmu_translate(cpu, (gva + size - 1) & PAGE_MASK, ACCESS_WRITE, &stack);
+	return fault;
+}
+
+/* A near branch goes beyond its segment's limit: #GP(0) on the branch itself (SDM 2A JMP, CALL; 2B
+ * RET). pushes: what a call would have pushed. */
+u64 slow_beyond(struct cpu *cpu, u64 unused, u32 pushes, const u8 *return_pc)
+{
+	enum guest_fault fault = FAULT_NONE;
+	u64 result = place_leave(cpu, return_pc, FAULT_RAISED, false);
+
+	(void)unused;
+	if (pushes)
+		fault = slow_try_push(cpu, pushes);
+	cpu->engine->left = fault ? fault : cpu_raise_error(cpu, VEC_GP, 0);
+	return result;
 }

@@ -244,6 +244,8 @@ bool thunks_make(struct engine *eng)
 	make_slow(&e, finish, observe_trip);
 	eng->log_full = e.p;
 	make_slow(&e, finish, observe_log_full);
+	eng->beyond = e.p;
+	make_slow(&e, finish, slow_beyond);
 	eng->enter = (u64(*)(struct cpu *, const void *))(uintptr_t)exec_view(eng, entry);
 	eng->code_next = e.p;
 	return !e.full;

@@ -453,6 +453,8 @@ bool emit_links(struct trans *t); /* false: cache full */
 /* Of a direct branch: where it goes. */
 bool branch_conditional(const struct trans *t);
 u64 branch_target(const struct trans *t);
+/* Is it outside of the code segment? */
+bool branch_beyond(const struct trans *t, u64 target);
 void block_leave(struct trans *t, enum leave why, u64 arg, u64 rip);
 /* The same by one of the engine's thunks, for what it takes: a block or link. */
 void block_leave_with(struct trans *t, const u8 *thunk, const void *what);

@@ -106,7 +106,7 @@ static bool linkable(const struct trans *t, u64 target)
 {
 	u64 from = t->linear_base + t->block->rip, to = t->linear_base + target;
 
-	return !(t->mode & MODE_STEP) && t->mode == t->block->mode &&
+	return !(t->mode & MODE_STEP) && t->mode == t->block->mode && !branch_beyond(t, target) &&
 	       (from & PAGE_MASK) == (to & PAGE_MASK) && !may_cross(to);
 }
 
@@ -196,8 +196,60 @@ u64 branch_target(const struct trans *t)
 	return wrap_target(t, trans_next_rip(t) + t->insn.ops[0].imm);
 }
 
+/* --- the segment's limit --- */
+
+bool branch_beyond(const struct trans *t, u64 target)
+{
+	return !(t->mode & MODE_CODE64) && target > t->block->limit;
+}
+
+static bool counts_down(const struct trans *t)
+{
+	return t->insn.mnemonic == ZYDIS_MNEMONIC_LOOP ||
+	       t->insn.mnemonic == ZYDIS_MNEMONIC_LOOPE ||
+	       t->insn.mnemonic == ZYDIS_MNEMONIC_LOOPNE;
+}
+
+/* ECX, or CX, of LOOP. Destroys the flags. */
+static void move_counter(struct trans *t, s32 step)
+{
+	if (t->insn.addrsize == 2)
+		emit_insn(&t->e,
+			  &(struct enc){ .p66 = true, .opcode = 0xff, .reg = step < 0, .rm = RCX });
+	else
+		emit_rm(&t->e, t->insn.addrsize == 8, OP_LEA, RCX, ea_base(RCX, step));
+}
+
+/* The branch at hand faults; flags have been put away. */
+static void refuse(struct trans *t)
+{
+	bool call = t->insn.mnemonic == ZYDIS_MNEMONIC_CALL;
+
+	if (counts_down(t))
+		move_counter(t, 1);
+	emit_mov_imm(&t->e, RAX, call ? t->insn.opsize : 0);
+	emit_patch(&t->e, emit_call(&t->e), t->eng->beyond);
+}
+
+/* The same, if the target in S0 is bad. */
+static void refuse_beyond(struct trans *t)
+{
+	u8 *good;
+
+	if (t->block->limit == ~0u)
+		return;
+	emit_group1(&t->e, false, GROUP_CMP, S0, (s32)t->block->limit);
+	good = emit_jcc(&t->e, CC_BE);
+	refuse(t);
+	emit_patch(&t->e, good, t->e.p);
+}
+
 static void taken_path(struct trans *t, u64 target)
 {
+	if (branch_beyond(t, target)) {
+		refuse(t);
+		return;
+	}
 	count_went(t, true);
 	observe_conditional(t, true);
 	lbr_record_direct(t, BRANCH_JCC, target);
@@ -330,14 +382,6 @@ static void test_counter(struct trans *t)
 		emit_rr(&t->e, wide, 0x85, RCX, RCX);
 }
 
-static void decrement_counter(struct trans *t)
-{
-	if (t->insn.addrsize == 2)
-		emit_insn(&t->e, &(struct enc){ .p66 = true, .opcode = 0xff, .reg = 1, .rm = RCX });
-	else
-		emit_rm(&t->e, t->insn.addrsize == 8, OP_LEA, RCX, ea_base(RCX, -1));
-}
-
 /* Tests ZF in cpu->aflags, where LAHF put it in bit 6 of the second byte. */
 static void test_saved_zf(struct trans *t)
 {
@@ -354,7 +398,7 @@ static void loop(struct trans *t, ZydisMnemonic mnemonic)
 	u8 *empty, *unequal;
 
 	flags_keep(t);
-	decrement_counter(t);
+	move_counter(t, -1);
 	test_counter(t);
 	if (mnemonic == ZYDIS_MNEMONIC_LOOP) {
 		end_conditional(t, CC_NE, target);
@@ -410,6 +454,10 @@ static void jmp(struct trans *t)
 	}
 	if (t->insn.ops[0].kind == OPERAND_IMM) {
 		flags_save(t);
+		if (branch_beyond(t, branch_target(t))) {
+			refuse(t);
+			return;
+		}
 		observe_jump(t);
 		observe_leave(t, t->index);
 		lbr_record_direct(t, BRANCH_REL_JMP, branch_target(t));
@@ -418,6 +466,7 @@ static void jmp(struct trans *t)
 	}
 	load_target(t);
 	cut_target(t);
+	refuse_beyond(t);
 	observe_indirect(t);
 	observe_leave(t, t->index);
 	lbr_record_indirect(t, BRANCH_IND_JMP);
@@ -448,9 +497,15 @@ static void call(struct trans *t)
 	struct ea target = ea_base(RSP, SPILL(SPILL_TARGET));
 	bool direct = t->insn.ops[0].kind == OPERAND_IMM;
 
+	if (direct && branch_beyond(t, branch_target(t))) {
+		flags_save(t);
+		refuse(t);
+		return;
+	}
 	if (!direct) {
 		load_target(t);
 		cut_target(t);
+		refuse_beyond(t);
 		check_target(t);
 		emit_rm(&t->e, true, OP_MOV_STORE, S0, target);
 		t->reached = NO_GROUP; /* S0 was */
@@ -484,10 +539,11 @@ static void ret(struct trans *t)
 
 	access_stack(t, 0, size, DESC_READ, &n);
 	flags_keep(t);
+	cut_target(t);
+	refuse_beyond(t);
 	stack_move(t, size + pop);
 	stack_settle(t);
 	t->block->rsp_moved = size + pop;
-	cut_target(t);
 	observe_return(t);
 	observe_leave(t, t->index);
 	lbr_record_indirect(t, BRANCH_RET);

@@ -172,18 +172,26 @@ static enum decode_result decode(struct trans *t, const u8 *bytes, u32 n)
 	return decoder_decode(t->eng->decoder, bytes, n, t->rip, mode, &t->insn, &t->decoded);
 }
 
+/* How many bytes the instruction may have before it leaves its segment. */
+static u32 room_in_segment(const struct trans *t)
+{
+	u64 left = t->block->limit + 1ull - t->rip;
+
+	return !(t->mode & MODE_CODE64) && left < INSN_MAX ? (u32)left : INSN_MAX;
+}
+
 static enum step scan_one(struct trans *t, struct scan *s, enum guest_fault *fault)
 {
 	u32 at = (t->block->gpa & ~PAGE_MASK) + t->offset;
 	u8 bytes[15];
-	u32 n = source_bytes(t, at, bytes);
+	u32 n = source_bytes(t, at, bytes), room = room_in_segment(t);
 	enum step step;
 
 	if (!n)
 		return host_fault(t, fault);
 	s->rip = t->rip;
 	s->offset = t->offset;
-	switch (decode(t, bytes, n)) {
+	switch (decode(t, bytes, n < room ? n : room)) {
 	case DECODE_OK:
 		classify(t, s);
 		return STEP_TAKEN;
@@ -196,6 +204,10 @@ static enum step scan_one(struct trans *t, struct scan *s, enum guest_fault *fau
 	case DECODE_SHORT:
 		break;
 	}
+	if (n >= room) {
+		raise_here(t, s, VEC_GP);
+		return STEP_TAKEN;
+	}
 	if (source_spans(t))
 		return host_fault(t, fault);
 	step = open_tail(t, fault);
@@ -205,6 +217,11 @@ static enum step scan_one(struct trans *t, struct scan *s, enum guest_fault *fau
 static bool page_left(const struct trans *t)
 {
 	return (t->block->gpa & ~PAGE_MASK) + t->offset >= PAGE_SIZE;
+}
+
+static bool segment_left(const struct trans *t)
+{
+	return branch_beyond(t, t->rip);
 }
 
 /* --- behind branches --- */
@@ -249,7 +266,7 @@ static s32 warmth(const struct trans *t, u64 rip)
 
 	if (!same_page(t, rip))
 		return 0;
-	b = cache_find(t->eng, rip, t->block->gpa + (rip - t->block->rip), t->mode);
+	b = cache_find(t->cpu, rip, t->block->gpa + (rip - t->block->rip), t->mode);
 	return !b ? 0 : b->hot ? t->eng->heat + 1 : t->eng->heat - b->heat;
 }
 
@@ -342,7 +359,7 @@ enum scan_result scan_block(struct trans *t, enum guest_fault *fault)
 	decoder_make_room(t->eng->decoder, BLOCK_INSNS);
 	t->special = false;
 	t->turn = 0;
-	for (t->nscan = 0; t->nscan < limit && !page_left(t); t->nscan++) {
+	for (t->nscan = 0; t->nscan < limit && !page_left(t) && !segment_left(t); t->nscan++) {
 		struct scan *s = &t->scan[t->nscan];
 		enum step step = scan_one(t, s, fault);
 

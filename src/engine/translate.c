@@ -427,6 +427,7 @@ struct block *translate(struct cpu *cpu, u32 mode, gpa_t gpa, const u8 *host,
 				 .gpa = gpa,
 				 .gpa2 = NO_GPA,
 				 .mode = mode,
+				 .limit = code_limit(cpu, mode),
 				 .code = eng->code_next,
 				 .hot = eng->heating };
 	t.cpu = cpu;
