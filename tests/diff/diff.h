@@ -74,9 +74,12 @@ struct form {
 };
 
 struct mode {
-	bool is32;
+	bool is32; /* not 64-bit code */
+	bool is16; /* besides, operands and addresses of 16 bits where no prefix says otherwise */
 	ZydisDecoder decoder;
 };
+
+enum { MODE_64, MODE_32, MODE_16, NMODES };
 
 /* The forms of one mnemonic are adjacent, and so are the mnemonics of one family. */
 struct form_table {
@@ -87,7 +90,7 @@ struct form_table {
 	u32 family_start[NFAMILIES + 1]; /* index into mnemonic_start */
 };
 
-void mode_init(struct mode *mode, bool is32);
+void mode_init(struct mode *mode, u32 which);
 void forms_find(struct form_table *table, const struct mode *mode);
 const struct form *form_pick(const struct form_table *table, enum family family, struct rng *r);
 /* The family of a decoded instruction; NFAMILIES if the test keeps away from it. */
@@ -124,7 +127,8 @@ enum register_class { CLASS_ANY, CLASS_POINTER, CLASS_SMALL };
 #define SEQUENCE_MAX 40
 
 struct sequence {
-	bool is32;
+	bool is32, is16;
+	bool ldt; /* segments are those of ldt.c: addresses are offsets from their bases */
 	bool straight; /* no branches: the number of retired instructions is known from the end */
 	u32 n;
 	struct item items[SEQUENCE_MAX];
@@ -151,15 +155,19 @@ struct candidate {
 	u64 target;
 };
 
+/* Where code and data begin for the sequence, as its segments have it. */
+u64 code_origin(const struct sequence *seq);
+u64 data_origin(const struct sequence *seq);
 u64 pick_target(struct generator *g, u32 align); /* an address in the data pages */
 void encode_form(struct generator *g, const struct form *f, struct candidate *c);
 void generate(struct sequence *seq, struct rng *r, const struct mode *mode,
-	      const struct form_table *table, int only, bool program);
+	      const struct form_table *table, int only, bool program, bool ldt);
 bool append_random(struct generator *g, enum family family); /* false: nothing fitted */
 bool append_template(struct generator *g, enum family family);
 bool want_gpr(struct generator *g, u32 reg, enum register_class cls);
 /* Appends an instruction as it is, with its effect on what is known; NULL: it does not decode or
  * fit. */
+u32 template_prefixes(const struct generator *g); /* how many are put in front of it */
 struct item *append_item(struct generator *g, enum family family, const u8 *bytes, u32 len);
 bool put_item(struct generator *g, enum family family, const u8 *bytes, u32 len, enum fix_kind fix,
 	      u32 fix_at, u64 target);
@@ -173,6 +181,32 @@ bool append_state(struct generator *g);
  * or NULL. */
 u32 sequence_bytes(const struct sequence *seq, u8 *out, u64 *addr);
 void sequence_place(struct sequence *seq, struct rng *r);
+
+/* --- segments: ldt.c
+ * ------------------------------------------------------------------------------------------ */
+
+enum ldt_entry {
+	LDT_DATA,
+	LDT_DATA16,
+	LDT_SHORT,
+	LDT_DOWN,
+	LDT_DOWN16,
+	LDT_PAGES,
+	LDT_READONLY,
+	LDT_ABSENT,
+	LDT_CODE32,
+	LDT_CODE16,
+	LDT_UNREADABLE,
+	NLDT
+};
+
+#define SEL_LDT(entry) ((entry) << 3 | 7)
+
+bool ldt_install(void); /* on the native side; false: this kernel has none for programs */
+u64 ldt_descriptor(enum ldt_entry entry);
+u16 ldt_pick_data(struct rng *r);
+u16 ldt_pick_stack(struct rng *r);
+bool ldt_is_stack16(u16 sel);
 
 /* --- inputs: input.c
  * ------------------------------------------------------------------------------------------ */
@@ -205,9 +239,11 @@ struct outcome {
 
 bool native_supported(void);
 void native_init(void);
+bool native_has_ldt(void);
 void native_load(const u8 *code, u32 size, u64 address);
 void native_run(const struct state *in, struct outcome *out);
 u8 *native_data(void);
+bool native_maps(u64 address); /* outside of the sandbox, for the test itself */
 
 #define GUEST_HEAT 48 /* executions until the engine takes a block for hot */
 void guest_init(void);
@@ -235,6 +271,7 @@ enum plant { PLANT_NONE, PLANT_FLAG, PLANT_FAULT };
 
 struct verdict {
 	bool differs;
+	bool endless; /* on the native CPU: not compared */
 	u32 nlines;
 	char lines[24][120];
 	u64 executed; /* instructions */
@@ -257,7 +294,7 @@ struct diff_options {
 	s64 one;    /* this case alone, or -1 */
 	int family; /* or -1 */
 	int workers;
-	bool only32, only64;
+	int mode; /* MODE_*, or -1 */
 	bool keep_going;
 	bool observed; /* guest code is counted and shown to the timing model */
 	bool self;

@@ -23,7 +23,7 @@ static const char usage[] =
 	"  --count N       so many instruction executions\n"
 	"  --long          two hundred million of them, and a seed from the clock\n"
 	"  --family NAME   only instructions of this family (--list)\n"
-	"  --mode 32|64    only this mode\n"
+	"  --mode 16|32|64 only this mode\n"
 	"  --case N        only this case of the seed\n"
 	"  --first N       start with this case: for mismatches that need a history\n"
 	"  --keep-going    do not stop at the first mismatch\n"
@@ -85,6 +85,14 @@ static int family_named(const char *name)
 	bad_usage(2);
 }
 
+static int mode_named(const char *bits)
+{
+	for (int i = 0; i < NMODES; i++)
+		if (strtoul(bits, NULL, 10) == 64u >> i)
+			return i;
+	bad_usage(2);
+}
+
 static void list_families(void)
 {
 	for (int i = 0; i < NFAMILIES; i++)
@@ -109,8 +117,7 @@ static void apply_option(struct diff_options *opt, int option)
 		opt->family = family_named(optarg);
 		break;
 	case OPT_MODE:
-		opt->only32 = strcmp(optarg, "32") == 0;
-		opt->only64 = strcmp(optarg, "64") == 0;
+		opt->mode = mode_named(optarg);
 		break;
 	case OPT_CASE:
 		opt->one = strtoll(optarg, NULL, 0);
@@ -157,7 +164,7 @@ static bool all_families_ran(const struct diff_options *opt, const struct progre
 {
 	bool all = true;
 
-	if (opt->family >= 0 || opt->one >= 0 || opt->only32 || opt->only64 ||
+	if (opt->family >= 0 || opt->one >= 0 || opt->mode >= 0 ||
 	    opt->count < COUNT_MIN)
 		return true;
 	for (int i = 0; i < NFAMILIES; i++) {
@@ -191,6 +198,7 @@ int main(int argc, char **argv)
 		.count = COUNT_DEFAULT,
 		.one = -1,
 		.family = -1,
+		.mode = -1,
 		.workers = (int)sysconf(_SC_NPROCESSORS_ONLN),
 	};
 	struct progress sum;

@@ -28,7 +28,7 @@ struct address {
 	u8 x, b;
 	u8 disp_size;
 	s32 disp;
-	bool is_rip;
+	bool is_rip, is16;
 	u64 target;
 };
 
@@ -41,7 +41,7 @@ static s32 pick_disp(struct generator *g, u32 size, u32 align)
 
 u64 pick_target(struct generator *g, u32 align)
 {
-	return DATA_BASE + (rng_below(g->r, DATA_SIZE) & -align);
+	return data_origin(g->seq) + (rng_below(g->r, DATA_SIZE) & -align);
 }
 
 static void pick_address_absolute(struct generator *g, struct address *a, u32 align)
@@ -87,6 +87,35 @@ static void pick_address_based(struct generator *g, struct address *a, bool inde
 	a->b = base >> 3;
 }
 
+/* The eight shapes of 16 bits (SDM 2A table 2-1). */
+static void pick_address16(struct generator *g, struct address *a, u32 align)
+{
+	static const struct {
+		u8 base, index;
+	} shapes[8] = { { RBX, RSI }, { RBX, RDI }, { RBP, RSI }, { RBP, RDI },
+			{ RSI, 0 },   { RDI, 0 },   { RBP, 0 },	  { RBX, 0 } };
+
+	a->is16 = true;
+	a->rm = rng_below(g->r, 8);
+	a->mod = rng_below(g->r, 3);
+	a->disp_size = a->mod;
+	if (a->rm == 6 && a->mod == 0) {
+		a->disp_size = 2;
+		a->disp = (s32)pick_target(g, align);
+		return;
+	}
+	want_gpr(g, shapes[a->rm].base, CLASS_POINTER);
+	if (shapes[a->rm].index)
+		want_gpr(g, shapes[a->rm].index, CLASS_SMALL);
+	a->disp = a->disp_size ? pick_disp(g, a->disp_size, align) : 0;
+}
+
+/* Where offsets are small. */
+static bool wants_address16(struct generator *g)
+{
+	return g->seq->ldt && (g->mode->is16 ? !rng_one_in(g->r, 4) : rng_one_in(g->r, 8));
+}
+
 static void pick_address(struct generator *g, struct address *a, bool vsib, u32 align)
 {
 	u32 kind = rng_below(g->r, 8);
@@ -94,6 +123,10 @@ static void pick_address(struct generator *g, struct address *a, bool vsib, u32 
 	u32 index = 0;
 
 	memset(a, 0, sizeof(*a));
+	if (!vsib && wants_address16(g)) {
+		pick_address16(g, a, align);
+		return;
+	}
 	if (vsib)
 		index = rng_below(g->r, g->mode->is32 ? 8 : 16);
 	else if (indexed)
@@ -108,14 +141,23 @@ static void pick_address(struct generator *g, struct address *a, bool vsib, u32 
 		pick_address_based(g, a, indexed, index, align);
 }
 
-static u32 put_prefixes(struct generator *g, const struct form *f, bool memory, u8 *out)
+static bool other_address_size(struct generator *g, const struct form *f, const struct address *a)
+{
+	if (f->has_modrm && f->modrm < 0xc0 && a->is16 != g->mode->is16)
+		return true;
+	return rng_one_in(g->r, g->seq->ldt ? 16 : g->mode->is32 ? 200 : 20) &&
+	       !(f->has_modrm && g->seq->ldt);
+}
+
+static u32 put_prefixes(struct generator *g, const struct form *f, const struct address *a,
+			bool memory, u8 *out)
 {
 	static const u8 segments[] = { 0x64, 0x65, 0x64, 0x65, 0x2e, 0x3e, 0x26, 0x36 };
 	u32 n = 0;
 
 	if (memory && rng_one_in(g->r, 12))
 		out[n++] = segments[rng_below(g->r, 8)];
-	if (memory && rng_one_in(g->r, g->mode->is32 ? 200 : 20))
+	if (memory && other_address_size(g, f, a))
 		out[n++] = 0x67;
 	if (f->is_vex)
 		return n;
@@ -191,7 +233,7 @@ void encode_form(struct generator *g, const struct form *f, struct candidate *c)
 	else if (!g->mode->is32)
 		a.b = rng_below(g->r, 2);
 	rng_fill(g->r, c->bytes, sizeof(c->bytes));
-	n = put_prefixes(g, f, memory, c->bytes);
+	n = put_prefixes(g, f, &a, memory, c->bytes);
 	n += f->is_vex ? put_vex(g, f, &a, c->bytes + n) : put_legacy(g, f, &a, c->bytes + n);
 	c->bytes[n++] = f->opcode;
 	disp_at = f->has_modrm ? put_modrm(f, &a, c->bytes, &n) : 0;

@@ -55,14 +55,20 @@ bool host_has(enum feature f)
 	return known[f] > 0;
 }
 
-void mode_init(struct mode *mode, bool is32)
+void mode_init(struct mode *mode, u32 which)
 {
-	mode->is32 = is32;
-	if (is32)
-		ZydisDecoderInit(&mode->decoder, ZYDIS_MACHINE_MODE_LONG_COMPAT_32,
-				 ZYDIS_STACK_WIDTH_32);
-	else
-		ZydisDecoderInit(&mode->decoder, ZYDIS_MACHINE_MODE_LONG_64, ZYDIS_STACK_WIDTH_64);
+	static const struct {
+		ZydisMachineMode mode;
+		ZydisStackWidth width;
+	} decoders[NMODES] = {
+		[MODE_64] = { ZYDIS_MACHINE_MODE_LONG_64, ZYDIS_STACK_WIDTH_64 },
+		[MODE_32] = { ZYDIS_MACHINE_MODE_LONG_COMPAT_32, ZYDIS_STACK_WIDTH_32 },
+		[MODE_16] = { ZYDIS_MACHINE_MODE_LONG_COMPAT_16, ZYDIS_STACK_WIDTH_16 },
+	};
+
+	mode->is32 = which != MODE_64;
+	mode->is16 = which == MODE_16;
+	ZydisDecoderInit(&mode->decoder, decoders[which].mode, decoders[which].width);
 }
 
 enum family form_family(const ZydisDecodedInstruction *insn)

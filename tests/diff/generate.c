@@ -15,6 +15,16 @@
 
 static const ZydisAccessedFlags no_flags;
 
+u64 code_origin(const struct sequence *seq)
+{
+	return seq->ldt ? 0 : CODE_BASE;
+}
+
+u64 data_origin(const struct sequence *seq)
+{
+	return seq->ldt ? 0 : DATA_BASE;
+}
+
 bool want_gpr(struct generator *g, u32 reg, enum register_class cls)
 {
 	u8 *have = &g->seq->gpr_class[reg];
@@ -38,7 +48,9 @@ static bool want_vec(struct generator *g, u32 reg)
 
 static int gpr_of(const struct generator *g, ZydisRegister reg)
 {
-	ZydisRegister whole = ZydisRegisterGetLargestEnclosing(g->mode->decoder.machine_mode, reg);
+	ZydisRegister whole = ZydisRegisterGetLargestEnclosing(
+		g->mode->is32 ? ZYDIS_MACHINE_MODE_LONG_COMPAT_32 : ZYDIS_MACHINE_MODE_LONG_64,
+		reg);
 
 	if (ZydisRegisterGetClass(whole) !=
 	    (g->mode->is32 ? ZYDIS_REGCLASS_GPR32 : ZYDIS_REGCLASS_GPR64))
@@ -206,18 +218,29 @@ static struct item *add_item(struct generator *g, enum family family, const u8 *
 	return item;
 }
 
+/* In 16-bit code prefixes make it what it is in 32-bit code. */
+u32 template_prefixes(const struct generator *g)
+{
+	return g->mode->is16 ? 2 : 0;
+}
+
 struct item *append_item(struct generator *g, enum family family, const u8 *bytes, u32 len)
 {
+	u8 widened[15] = { 0x66, 0x67 };
+	u32 prefixes = template_prefixes(g);
 	ZydisDecodedInstruction insn;
 	ZydisDecodedOperand ops[ZYDIS_MAX_OPERAND_COUNT];
 
-	if (g->seq->n == SEQUENCE_MAX ||
-	    !ZYAN_SUCCESS(ZydisDecoderDecodeFull(&g->mode->decoder, bytes, len, &insn, ops)))
+	if (g->seq->n == SEQUENCE_MAX || len + prefixes > sizeof(widened))
+		return NULL;
+	memcpy(widened + prefixes, bytes, len);
+	if (!ZYAN_SUCCESS(ZydisDecoderDecodeFull(&g->mode->decoder, widened, len + prefixes, &insn,
+						 ops)))
 		return NULL;
 	if (!flags_fit(g, &insn))
 		return NULL;
 	note_writes(g, &insn, ops);
-	return add_item(g, family, bytes, &insn);
+	return add_item(g, family, widened, &insn);
 }
 
 /* --- appending
@@ -330,21 +353,23 @@ static enum family program_family(struct rng *r)
 	return families[rng_below(r, ARRAY_SIZE(families))];
 }
 
-static void start(struct generator *g)
+static void start(struct generator *g, bool ldt)
 {
 	memset(g->seq, 0, sizeof(*g->seq));
 	g->seq->is32 = g->mode->is32;
+	g->seq->is16 = g->mode->is16;
+	g->seq->ldt = ldt;
 	g->seq->gpr_class[RSP] = CLASS_POINTER;
 }
 
 void generate(struct sequence *seq, struct rng *r, const struct mode *mode,
-	      const struct form_table *table, int only, bool program)
+	      const struct form_table *table, int only, bool program, bool ldt)
 {
 	struct generator g = { .r = r, .mode = mode, .table = table, .seq = seq };
 	u32 want = program ? 12 + rng_below(r, 24) : rng_one_in(r, 4) ? 1 : 1 + rng_below(r, 10);
 	u32 theme = only >= 0 ? (u32)only : rng_below(r, NFAMILIES);
 
-	start(&g);
+	start(&g, ldt);
 	while (seq->n < want && !g.done) {
 		u32 family = only >= 0 || rng_one_in(r, 2) ? theme : rng_below(r, NFAMILIES);
 
@@ -425,14 +450,14 @@ void sequence_place(struct sequence *seq, struct rng *r)
 
 	switch (must_not_break_off(seq) ? 2 : rng_below(r, 8)) {
 	case 0:
-		seq->start = CODE_BASE + PAGE_SIZE - rng_below(r, size);
+		seq->start = code_origin(seq) + PAGE_SIZE - rng_below(r, size);
 		break;
 	case 1:
-		seq->start = CODE_BASE + CODE_PAGES * PAGE_SIZE - size +
+		seq->start = code_origin(seq) + CODE_PAGES * PAGE_SIZE - size +
 			     rng_below(r, 2) * rng_below(r, size);
 		break;
 	default:
-		seq->start = CODE_BASE + rng_below(r, PAGE_SIZE - size);
+		seq->start = code_origin(seq) + rng_below(r, PAGE_SIZE - size);
 	}
 	if (!seq->is32 && rng_one_in(r, 3))
 		seq->start += HIGH_ALIAS;

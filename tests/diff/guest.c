@@ -15,6 +15,7 @@
 #include "base/must.h"
 #include "cpu/control.h"
 #include "cpu/mode.h"
+#include "cpu/segment.h"
 #include "engine/engine.h"
 #include "x86/descriptor.h"
 #include "x86/paging.h"
@@ -23,7 +24,9 @@
 #define KERNEL_HALF 0x7ffffffff000ull
 #define SEL_KERNEL  0x10
 #define SEL_TSS	    0x40
-#define TSS_OFFSET  0x800 /* on the page of the GDT */
+#define SEL_LDTR    0x50
+#define LDT_OFFSET  0x400 /* on the page of the GDT */
+#define TSS_OFFSET  0x800
 #define RUN_LIMIT   10000000
 
 /* Guest physical pages. Neighbours in the sandbox are no neighbours here. */
@@ -118,6 +121,8 @@ static void build_gdt(void)
 	put64(PAGE_GDT, SEL_TSS,
 	      0x67 | (tss & 0xffffff) << 16 | 0x8bull << 40 | (tss >> 24 & 0xff) << 56);
 	put64(PAGE_GDT, SEL_TSS + 8, tss >> 32);
+	for (u32 i = 0; i < NLDT; i++)
+		put64(PAGE_GDT, LDT_OFFSET + 8 * i, ldt_descriptor(i));
 	put64(PAGE_GDT, TSS_OFFSET + TSS64_RSP(0), STACK_TOP);
 	memset(page_at(PAGE_GDT) + TSS_OFFSET + 0x66, 0xff, 2); /* no I/O bitmap */
 }
@@ -172,7 +177,10 @@ static void build_cpu(struct cpu *cpu)
 		set_segment(&cpu->seg[i], 0, SEG_UNUSABLE);
 	set_segment(&cpu->seg[CS], SEL_KERNEL, 0xb | SEG_S | SEG_P | SEG_L | SEG_G);
 	set_segment(&cpu->seg[SS], 0x18, data);
-	cpu->ldtr.attr = SEG_UNUSABLE;
+	cpu->ldtr = (struct segment){ .sel = SEL_LDTR,
+				      .base = KERNEL_ADDR(PAGE_GDT) + LDT_OFFSET,
+				      .limit = NLDT * 8 - 1,
+				      .attr = TYPE_LDT | SEG_P };
 	cpu->tr = (struct segment){ .sel = SEL_TSS,
 				    .base = KERNEL_ADDR(PAGE_GDT) + TSS_OFFSET,
 				    .limit = 0x67,
@@ -246,10 +254,16 @@ static u64 *stack_slot(u32 words_from_top)
 	return (u64 *)(page_at(PAGE_STACK) + PAGE_SIZE) - words_from_top;
 }
 
-static void set_data_segment(struct segment *s, u16 sel, u64 base)
+static void set_data_segment(struct cpu *cpu, enum seg seg, u16 sel, u64 base)
 {
+	struct segment *s = &cpu->seg[seg];
+
 	if (s->sel == sel && s->base == base)
 		return;
+	if (sel & SEL_TI) {
+		must(cpu_load_seg(cpu, seg, sel) == FAULT_NONE);
+		return;
+	}
 	set_segment(s, sel,
 		    sel ? 3 | SEG_S | 3u << SEG_DPL_SHIFT | SEG_P | SEG_DB | SEG_G : SEG_UNUSABLE);
 	s->base = base;
@@ -263,10 +277,10 @@ static void load_state(struct cpu *cpu, const struct state *in)
 	memcpy(stack_slot(5), frame, sizeof(frame));
 	cpu->regs[RSP] = STACK_TOP - sizeof(frame);
 	cpu->rip = KERNEL_ADDR(PAGE_HANDLERS) + 1;
-	set_data_segment(&cpu->seg[DS], in->sel[DS], 0);
-	set_data_segment(&cpu->seg[ES], in->sel[ES], 0);
-	set_data_segment(&cpu->seg[FS], in->sel[FS], in->fs_base);
-	set_data_segment(&cpu->seg[GS], in->sel[GS], in->gs_base);
+	set_data_segment(cpu, DS, in->sel[DS], 0);
+	set_data_segment(cpu, ES, in->sel[ES], 0);
+	set_data_segment(cpu, FS, in->sel[FS], in->fs_base);
+	set_data_segment(cpu, GS, in->sel[GS], in->gs_base);
 	must(!cpu->fpu_live);
 	memcpy(cpu->xsave, in->xsave, STATE_XSAVE);
 }

@@ -10,18 +10,18 @@
 
 /* Somewhere in the data pages; often aligned, sometimes right at the edge of a page or of the
  * sandbox. */
-static u64 pointer(struct rng *r)
+static u64 pointer(struct rng *r, u64 origin)
 {
-	u64 p = DATA_BASE + rng_below(r, DATA_SIZE);
+	u64 p = origin + rng_below(r, DATA_SIZE);
 
 	switch (rng_below(r, 8)) {
 	case 0:
-		p = DATA_BASE + rng_below(r, DATA_PAGES + 1) * PAGE_SIZE - 64 + rng_below(r, 128);
+		p = origin + rng_below(r, DATA_PAGES + 1) * PAGE_SIZE - 64 + rng_below(r, 128);
 		break;
 	case 1:
 		return p;
 	default: /* away from the edges */
-		p = DATA_BASE + rng_below(r, 3) * PAGE_SIZE + 0x300 + rng_below(r, 0x1000);
+		p = origin + rng_below(r, 3) * PAGE_SIZE + 0x300 + rng_below(r, 0x1000);
 	}
 	return rng_one_in(r, 4) ? p : p & ~63ull;
 }
@@ -41,15 +41,15 @@ static u64 small(struct rng *r)
 	}
 }
 
-static u64 gpr(struct rng *r, enum register_class cls)
+static u64 gpr(struct rng *r, enum register_class cls, u64 origin)
 {
 	switch (cls) {
 	case CLASS_POINTER:
-		return pointer(r) + (rng_one_in(r, 3) ? HIGH_ALIAS : 0);
+		return pointer(r, origin) + (rng_one_in(r, 3) ? HIGH_ALIAS : 0);
 	case CLASS_SMALL:
 		return small(r);
 	default:
-		return rng_one_in(r, 8) ? pointer(r) : rng_value(r);
+		return rng_one_in(r, 8) ? pointer(r, origin) : rng_value(r);
 	}
 }
 
@@ -122,11 +122,31 @@ static void vector(struct rng *r, enum register_class cls, u8 *low, u8 *high)
 	memcpy(high, all + 16, 16);
 }
 
+/*
+ * IRET to a stack of 16 bits leaves the upper half of ESP as it is in the kernel (SDM 2A IRET), which
+ * Linux makes up for: what it is in the guest's kernel is the one that both sides agree on.
+ */
+#define KERNEL_ESP_HIGH 0x80000000u
+
+static void local_segments(struct state *in, const struct sequence *seq, struct rng *r)
+{
+	in->sel[CS] = SEL_LDT(seq->is16 ? LDT_CODE16 : LDT_CODE32);
+	in->sel[SS] = ldt_pick_stack(r);
+	in->sel[DS] = ldt_pick_data(r);
+	in->sel[ES] = ldt_pick_data(r);
+	in->sel[FS] = ldt_pick_data(r);
+	in->sel[GS] = ldt_pick_data(r);
+	in->fs_base = in->sel[FS] == SEL_LDT(LDT_CODE32) ? CODE_BASE : DATA_BASE;
+	in->gs_base = in->sel[GS] == SEL_LDT(LDT_CODE32) ? CODE_BASE : DATA_BASE;
+	if (ldt_is_stack16(in->sel[SS]))
+		in->gpr[RSP] = KERNEL_ESP_HIGH | (u16)in->gpr[RSP];
+}
+
 void input_random(struct state *in, const struct sequence *seq, struct rng *r)
 {
 	memset(in, 0, sizeof(*in));
 	for (u32 i = 0; i < 16; i++) {
-		in->gpr[i] = gpr(r, seq->gpr_class[i]);
+		in->gpr[i] = gpr(r, seq->gpr_class[i], data_origin(seq));
 		if (seq->is32)
 			in->gpr[i] = i < 8 ? (u32)in->gpr[i] : 0;
 		vector(r, seq->vec_class[i], in->xsave + 160 + 16 * i,
@@ -144,6 +164,8 @@ void input_random(struct state *in, const struct sequence *seq, struct rng *r)
 	in->sel[CS] = seq->is32 ? SEL_USER32 : SEL_USER64;
 	in->sel[SS] = SEL_USER_DS;
 	in->sel[DS] = in->sel[ES] = seq->is32 ? SEL_USER_DS : 0;
+	if (seq->ldt)
+		local_segments(in, seq, r);
 	x87(r, in->xsave);
 	mxcsr(r, in->xsave);
 	in->xsave[XSAVE_HEADER] = 7;

@@ -12,6 +12,7 @@
 #include <string.h>
 #include <sys/auxv.h>
 #include <sys/mman.h>
+#include <sys/time.h>
 #include <sys/ucontext.h>
 #include <unistd.h>
 
@@ -22,8 +23,9 @@
 #define SIGNAL_STACK	(64 * 1024)
 #define HWCAP2_FSGSBASE BIT(1)
 #define KERNEL_HALF	0x7ffffffff000ull
+#define ENDLESS_SECONDS 10 /* of processor time: a case takes less than a millisecond */
 
-extern void native_enter(void *frame, u64 fs_base, u64 gs_base, u32 ds, u32 es);
+extern void native_enter(void *frame, u64 fs_base, u64 gs_base, const u16 sel[NSEGS]);
 extern void native_signal(int sig, siginfo_t *info, void *ucontext);
 void native_capture(int sig, siginfo_t *info, void *ucontext);
 void native_foreign_signal(int sig, siginfo_t *info, void *ucontext);
@@ -36,10 +38,11 @@ static const u8 greg_of[16] = { REG_RAX, REG_RCX, REG_RDX, REG_RBX, REG_RSP, REG
 				REG_RSI, REG_RDI, REG_R8,  REG_R9,  REG_R10, REG_R11,
 				REG_R12, REG_R13, REG_R14, REG_R15 };
 
-static const int fault_signals[] = { SIGSEGV, SIGBUS, SIGFPE, SIGILL, SIGTRAP, SIGALRM };
+static const int fault_signals[] = { SIGSEGV, SIGBUS, SIGFPE, SIGILL, SIGTRAP, SIGPROF };
 
 static struct {
 	u8 *code, *data; /* writable aliases of the sandbox */
+	bool has_ldt;
 	ucontext_t frame;
 	u8 fpstate[FPSTATE_MAX] __attribute__((aligned(64)));
 	struct outcome *out;
@@ -112,10 +115,16 @@ void native_init(void)
 	native.data = map_sandbox("data", DATA_BASE, DATA_SIZE, PROT_READ | PROT_WRITE);
 	protect_readonly(0);
 	protect_readonly(HIGH_ALIAS);
+	native.has_ldt = ldt_install();
 	catch (SIGUSR1, learn_frame);
 	raise(SIGUSR1);
 	for (size_t i = 0; i < ARRAY_SIZE(fault_signals); i++)
 		catch (fault_signals[i], native_signal);
+}
+
+bool native_has_ldt(void)
+{
+	return native.has_ldt;
 }
 
 u8 *native_data(void)
@@ -136,10 +145,12 @@ void native_load(const u8 *code, u32 size, u64 address)
 /* A signal while the engine runs, or one that is nobody's. */
 void native_foreign_signal(int sig, siginfo_t *info, void *ucontext)
 {
-	if (guest_signal(sig, info, ucontext))
+	bool fault = sig != SIGPROF;
+
+	if (fault && guest_signal(sig, info, ucontext))
 		return;
 	signal(sig, SIG_DFL);
-	if (sig == SIGALRM) /* a fault comes again by itself */
+	if (!fault) /* that comes again by itself */
 		raise(sig);
 }
 
@@ -167,7 +178,7 @@ void native_capture(int sig, siginfo_t *info, void *ucontext)
 	out->state.sel[CS] = g[REG_CSGSFS];
 	out->state.sel[SS] = (u64)g[REG_CSGSFS] >> 48;
 	capture_xsave(&out->state, (const u8 *)uc->uc_mcontext.fpregs);
-	out->vector = sig == SIGALRM ? NATIVE_TIMEOUT : g[REG_TRAPNO];
+	out->vector = sig == SIGPROF ? NATIVE_TIMEOUT : g[REG_TRAPNO];
 	out->error = g[REG_ERR];
 	out->cr2 = g[REG_CR2];
 }
@@ -188,12 +199,36 @@ static void fill_frame(const struct state *in)
 	native.fpstate[XSAVE_HEADER] |= 7;
 }
 
+/* From now on, for what runs on either side. */
+static void limit_time(void)
+{
+	const struct itimerval limit = { .it_value.tv_sec = ENDLESS_SECONDS };
+
+	must(setitimer(ITIMER_PROF, &limit, NULL) == 0);
+}
+
+static bool in_range(u64 address, u64 base, u64 size)
+{
+	return (address & ~HIGH_ALIAS) - base < size;
+}
+
+bool native_maps(u64 address)
+{
+	u8 resident;
+
+	if (in_range(address, CODE_BASE, CODE_PAGES * PAGE_SIZE) ||
+	    in_range(address, DATA_BASE, DATA_SIZE))
+		return false;
+	return mincore((void *)(address & PAGE_MASK), PAGE_SIZE, &resident) == 0;
+}
+
 void native_run(const struct state *in, struct outcome *out)
 {
+	limit_time();
 	memset(out, 0, sizeof(*out));
 	native.out = out;
 	fill_frame(in);
-	native_enter(&native.frame, in->fs_base, in->gs_base, in->sel[DS], in->sel[ES]);
+	native_enter(&native.frame, in->fs_base, in->gs_base, in->sel);
 	/* Linux hides from programs what is mapped in its half. */
 	if (out->vector == VEC_PF && out->cr2 >= KERNEL_HALF)
 		out->error |= PF_PRESENT;

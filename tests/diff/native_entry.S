@@ -6,7 +6,7 @@
  */
 	.text
 
-/* native_enter(frame, fs_base, gs_base, ds, es): returns when a signal has been captured. */
+/* native_enter(frame, fs_base, gs_base, selectors): returns when a signal has been captured. */
 	.globl native_enter
 	.hidden native_enter
 	.type native_enter, @function
@@ -18,11 +18,13 @@ native_enter:
 	push	%r14
 	push	%r15
 	mov	%rsp, native_host_rsp(%rip)
-	mov	%ecx, %ds
-	mov	%r8d, %es
+	mov	6(%rcx), %ds
+	mov	0(%rcx), %es
 	rdfsbase %rax
 	mov	%rax, native_host_fs(%rip)
 	movb	$1, native_active(%rip)
+	mov	8(%rcx), %fs
+	mov	10(%rcx), %gs
 	wrfsbase %rsi
 	wrgsbase %rdx
 	mov	%rdi, %rsp

@@ -17,6 +17,7 @@ static void expect_caught(enum plant plant, ZydisMnemonic mnemonic)
 		.seed = 1,
 		.count = 20000000,
 		.one = -1,
+		.mode = -1,
 		.family = FAMILY_arith,
 		.workers = 1,
 		.plant = plant,

@@ -17,14 +17,13 @@
 #define INPUTS	      12
 #define PROGRAM_INPUTS (GUEST_HEAT + 24)
 #define DATA_CASES    64 /* so many cases in a row start with the same data pages */
-#define INPUT_SECONDS 60
 #define REPORT_MAX    100
 
 struct worker {
 	const struct diff_options *opt;
 	struct progress *progress;
-	struct mode modes[2];
-	struct form_table tables[2];
+	struct mode modes[NMODES];
+	struct form_table tables[NMODES];
 	u64 data_block; /* which data c.data holds */
 	struct test_case c;
 };
@@ -59,8 +58,8 @@ static void print_repeat(const struct worker *w, u64 index)
 	       (unsigned long long)opt->seed, (unsigned long long)index);
 	if (opt->family >= 0)
 		printf(" --family %s", family_names[opt->family]);
-	if (opt->only32 || opt->only64)
-		printf(" --mode %u", opt->only32 ? 32 : 64);
+	if (opt->mode >= 0)
+		printf(" --mode %u", 64u >> opt->mode);
 	printf("\n");
 	fflush(stdout);
 }
@@ -125,18 +124,30 @@ static u64 pick_budget(struct rng *r)
 	return rng_one_in(r, 5) ? 1 + rng_below(r, 4) : ~0ull >> 1;
 }
 
+static u32 pick_mode(const struct worker *w, struct rng *r)
+{
+	u32 any = rng_below(r, 8);
+
+	if (w->opt->mode >= 0)
+		return w->opt->mode;
+	if (any == 0 && native_has_ldt())
+		return MODE_16;
+	return any < 3 ? MODE_32 : MODE_64;
+}
+
 static void run_case(struct worker *w, u64 index)
 {
 	static struct verdict v;
 	struct rng r = rng_for(w->opt->seed, index);
-	bool is32 = w->opt->only32 || (!w->opt->only64 && rng_one_in(&r, 4));
-
+	u32 mode = pick_mode(w, &r);
+	bool ldt = mode == MODE_16 || (mode == MODE_32 && native_has_ldt() && rng_one_in(&r, 2));
 	bool program = w->opt->family < 0 && rng_one_in(&r, 8);
 
 	if (w->opt->observed)
 		guest_count(index);
 	fill_data(w, index);
-	generate(&w->c.seq, &r, &w->modes[is32], &w->tables[is32], w->opt->family, program);
+	generate(&w->c.seq, &r, &w->modes[mode], &w->tables[mode], w->opt->family, program,
+		 ldt);
 	case_load(&w->c);
 	for (u32 i = 0; i < (program ? PROGRAM_INPUTS : INPUTS); i++) {
 		input_random(&w->c.in, &w->c.seq, &r);
@@ -147,14 +158,13 @@ static void run_case(struct worker *w, u64 index)
 			case_print(&w->c, &v);
 			fflush(stdout);
 		}
-		alarm(INPUT_SECONDS);
 		case_run(&w->c, w->opt->plant, &v);
 		w->progress->executed += v.executed;
 		count_families(w, v.executed + 1);
-		if (v.differs) {
+		if (v.differs)
 			report(w, index, &v);
+		if (v.differs || v.endless)
 			break;
-		}
 	}
 	w->progress->cases++;
 }
@@ -168,7 +178,7 @@ static void work(struct worker *w, u32 number)
 	guest_init();
 	w->data_block = ~0ull;
 	w->c.self = opt->self;
-	for (u32 i = 0; i < 2; i++) {
+	for (u32 i = 0; i < NMODES; i++) {
 		mode_init(&w->modes[i], i);
 		forms_find(&w->tables[i], &w->modes[i]);
 	}

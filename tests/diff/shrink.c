@@ -72,7 +72,8 @@ static void shrink_input(struct test_case *c, enum plant plant)
 	const size_t xsave = offsetof(struct state, xsave);
 
 	for (u32 i = 0; i < 16; i++) {
-		plain_part(c, plant, offsetof(struct state, gpr) + 8 * i, 8, NULL);
+		if (i != RSP || !c->seq.ldt) /* there it belongs to the stack segment's size */
+			plain_part(c, plant, offsetof(struct state, gpr) + 8 * i, 8, NULL);
 		plain_part(c, plant, xsave + 160 + 16 * i, 16, NULL);
 		plain_part(c, plant, xsave + XSAVE_YMM + 16 * i, 16, NULL);
 	}
@@ -81,6 +82,8 @@ static void shrink_input(struct test_case *c, enum plant plant)
 	plain_part(c, plant, xsave, 6, control);
 	plain_part(c, plant, xsave + 24, 4, control + 24);
 	plain_part(c, plant, offsetof(struct state, rflags), 8, &flags);
+	if (c->seq.ldt)
+		return; /* bases belong to selectors */
 	plain_part(c, plant, offsetof(struct state, fs_base), 8, NULL);
 	plain_part(c, plant, offsetof(struct state, gs_base), 8, NULL);
 }
@@ -90,7 +93,7 @@ static void shrink_placement(struct test_case *c, enum plant plant)
 	static struct test_case smaller;
 
 	smaller = *c;
-	smaller.seq.start = smaller.in.rip = CODE_BASE + 0x100;
+	smaller.seq.start = smaller.in.rip = code_origin(&smaller.seq) + 0x100;
 	smaller.budget = ~0ull >> 1;
 	if (still_differs(&smaller, plant))
 		*c = smaller;
@@ -112,8 +115,9 @@ void case_shrink(struct test_case *c, enum plant plant, struct verdict *v)
 
 static void print_code(const struct sequence *seq)
 {
-	ZydisMachineMode mode =
-		seq->is32 ? ZYDIS_MACHINE_MODE_LONG_COMPAT_32 : ZYDIS_MACHINE_MODE_LONG_64;
+	ZydisMachineMode mode = seq->is16   ? ZYDIS_MACHINE_MODE_LONG_COMPAT_16
+				: seq->is32 ? ZYDIS_MACHINE_MODE_LONG_COMPAT_32
+					    : ZYDIS_MACHINE_MODE_LONG_64;
 	u8 bytes[SEQUENCE_MAX * 15 + 2];
 	u64 addr[SEQUENCE_MAX + 1];
 
@@ -144,6 +148,9 @@ static void print_input(const struct state *in)
 			printf(" %s=%llx", names[i], (unsigned long long)in->gpr[i]);
 	printf(" rflags=%llx fs=%llx gs=%llx", (unsigned long long)in->rflags,
 	       (unsigned long long)in->fs_base, (unsigned long long)in->gs_base);
+	if (in->sel[DS] & 4)
+		printf(" es=%x ss=%x ds=%x fs=%x gs=%x", in->sel[ES], in->sel[SS], in->sel[DS],
+		       in->sel[FS], in->sel[GS]);
 	printf(" fcw=%02x%02x fsw=%02x%02x ftw=%02x mxcsr=%02x%02x\n", in->xsave[1], in->xsave[0],
 	       in->xsave[3], in->xsave[2], in->xsave[4], in->xsave[25], in->xsave[24]);
 }

@@ -19,7 +19,7 @@ bool put_item(struct generator *g, enum family family, const u8 *bytes, u32 len,
 	if (!item)
 		return false;
 	item->fix = fix;
-	item->fix_at = fix_at;
+	item->fix_at = fix_at + template_prefixes(g);
 	item->target = target;
 	return true;
 }

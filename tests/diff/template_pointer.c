@@ -68,7 +68,7 @@ static u32 put_inc_or_dec(struct generator *g, u8 *out, u32 to, u32 unused)
 /* Of 32 bits, and zero-extended; half of them near each other. */
 static u32 put_constant(struct generator *g, u8 *out, u32 to, u32 unused)
 {
-	u32 n = 0, near = DATA_BASE + PAGE_SIZE / 2 + rng_below(g->r, 0x100);
+	u32 n = 0, near = data_origin(g->seq) + PAGE_SIZE / 2 + rng_below(g->r, 0x100);
 	u32 target = rng_one_in(g->r, 2) ? near : pick_target(g, 1);
 
 	(void)unused;

@@ -68,7 +68,7 @@ static u64 pick_area(struct generator *g)
 	u32 offset = rng_below(g->r, PAGE_SIZE / 64) * 64 +
 		     (rng_one_in(g->r, 12) ? rng_below(g->r, 64) : 0);
 
-	return DATA_BASE + page * PAGE_SIZE + offset;
+	return data_origin(g->seq) + page * PAGE_SIZE + offset;
 }
 
 static void between(struct generator *g)
@@ -114,8 +114,9 @@ static bool xsave(struct generator *g, u64 area)
 	} kinds[] = {
 		{ 0xae, 4, FEAT_XSAVE },
 		{ 0xc7, 4, FEAT_XSAVEC },
+		{ 0xae, 6, FEAT_XSAVEOPT },
 	};
-	u32 kind = rng_below(g->r, 2);
+	u32 kind = rng_below(g->r, ARRAY_SIZE(kinds));
 	u32 mask = rng_below(g->r, 8);
 
 	if (!host_has(kinds[kind].feature))
@@ -130,6 +131,23 @@ static bool xsave(struct generator *g, u64 area)
 	set_mask(g, rng_below(g->r, 8));
 	if (rng_one_in(g->r, 2))
 		put_absolute(g, FAMILY_xsave, (u8[]){ 0x0f, 0xae }, 2, 5, area, -1);
+	return true;
+}
+
+/* XCR0, or what of it is in use, without the components that only the host has. */
+static bool xgetbv(struct generator *g)
+{
+	u8 which = rng_one_in(g->r, 4) ? rng_next(g->r) : rng_below(g->r, 2);
+	u32 first = g->seq->n;
+
+	if (which == 1 && !host_has(FEAT_XGETBV1))
+		return false;
+	append_item(g, FAMILY_xsave, (u8[]){ 0xb9, which, 0, 0, 0 }, 5);
+	append_item(g, FAMILY_xsave, (u8[]){ 0x0f, 0x01, 0xd0 }, 3);
+	append_item(g, FAMILY_xsave, (u8[]){ 0x83, 0xe0, 7 }, 3);
+	append_item(g, FAMILY_xsave, (u8[]){ 0xba, 0, 0, 0, 0 }, 5);
+	for (u32 i = first; i < g->seq->n; i++)
+		g->seq->items[i].pinned = true;
 	return true;
 }
 
@@ -151,8 +169,12 @@ bool append_state(struct generator *g)
 
 	if (g->seq->n + 18 > SEQUENCE_MAX || g->seq->n < g->branch_end || unsuitable(g))
 		return false;
-	switch (rng_below(g->r, 3)) {
+	if (g->mode->is16) /* the others have no operand size prefix */
+		return environment(g, area);
+	switch (rng_below(g->r, 4)) {
 	case 0:
+		return xgetbv(g);
+	case 3:
 		return fxsave(g, area);
 	case 1:
 		return xsave(g, area);
