@@ -161,13 +161,12 @@ static u32 observe_mode(const struct cpu *cpu)
 			: 0);
 }
 
-#define COUNTING_MODE                                                                  \
-	(MASK(31, MODE_COUNT_SHIFT) | MODE_COUNT_CYCLES | MODE_COUNT_MISSES |          \
-	 MODE_TRIP_BRANCHES | MODE_OBSERVE_MEMORY | MODE_OBSERVE_BRANCHES)
-
 void cpu_update_counting(struct cpu *cpu)
 {
-	cpu->mode = (cpu->mode & ~(u32)COUNTING_MODE) | count_mode(cpu) | observe_mode(cpu);
+	const u32 records = MODE_LBR | MODE_LBR_ANY | MODE_LBR_STACK;
+
+	cpu->mode = (cpu->mode & ~(u32)(MODE_COUNTING | records)) | count_mode(cpu) |
+		    observe_mode(cpu) | record_mode(cpu);
 }
 
 void cpu_update_mode(struct cpu *cpu)

@@ -45,6 +45,11 @@
 #define MODE_OBSERVE_MEMORY   BIT(22)
 #define MODE_OBSERVE_BRANCHES BIT(23)
 
+/* All of these. */
+#define MODE_COUNTING                                                                 \
+	((u32)MASK(31, MODE_COUNT_SHIFT) | MODE_COUNT_CYCLES | MODE_COUNT_MISSES |    \
+	 MODE_TRIP_BRANCHES | MODE_OBSERVE_MEMORY | MODE_OBSERVE_BRANCHES)
+
 /* What it counts: neighbours in retire.def. */
 #define OBSERVED_IN_MEMORY   (MASK(RETIRE_ITLB_MISSES, RETIRE_L1D_MISSES))
 #define OBSERVED_IN_BRANCHES (MASK(RETIRE_RETURN_MISSES, RETIRE_BRANCH_MISSES))
@@ -76,7 +81,7 @@
 #define MODE_LBR_STACK BIT(26) /* as a call stack */
 
 void cpu_update_mode(struct cpu *cpu);
-void cpu_update_counting(struct cpu *cpu); /* the same, if no more than cpu->wanted has changed */
+void cpu_update_counting(struct cpu *cpu); /* the same, if no more than the PMU has changed */
 
 /* The classes that code of this mode counts. Of cycles it is the stalls: the others follow
  * of them and of the instructions. */

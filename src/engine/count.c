@@ -76,6 +76,8 @@ static void start_packed(struct cpu *cpu, enum retire_privilege privilege)
 	u32 bits = pack_bits(set), number = 0;
 	u64 *words = cpu->packed, guard = pack_guard(bits);
 
+	if (!(set | eng->packed))
+		return;
 	if (set != eng->packed)
 		set_guards(cpu, bits);
 	eng->packed = set;
@@ -120,6 +122,8 @@ static void start_records(struct cpu *cpu)
 /* A cycle leaves at most all its slots idle, and an instruction at least all but one. */
 static u64 cycles_to_slots(const struct cpu *cpu, u64 slots)
 {
+	if (slots == FAR_AWAY) /* as a rule */
+		return slots;
 	return slots && slots < cpu->slots ? 1 : slots / cpu->slots;
 }
 
@@ -210,6 +214,7 @@ static void start(struct cpu *cpu)
 	eng->whole &= eng->slice < SLICE_MAX;
 	eng->budget -= eng->slice;
 	eng->counting = true;
+	eng->counting_mode = cpu->mode & MODE_COUNTING;
 	hold_last(cpu, trip);
 	start_records(cpu);
 }
@@ -245,13 +250,11 @@ static void flush_packed(struct cpu *cpu, enum retire_privilege privilege)
 	}
 }
 
-void count_flush(struct cpu *cpu, enum retire_privilege privilege)
+static void add_all(struct cpu *cpu, enum retire_privilege privilege)
 {
 	struct engine *eng = cpu->engine;
 	u64 left = slice_left(cpu);
 
-	if (!eng->counting)
-		return;
 	add(cpu, RETIRE_INSTRUCTIONS, privilege, eng->slice - left);
 	add(cpu, RETIRE_BRANCHES, privilege, cpu->spill[SPILL_R14] & BRANCH_MASK);
 	for (retire_wanted classes = eng->counted & ~RETIRE_BIT(RETIRE_BRANCHES); classes;) {
@@ -262,9 +265,57 @@ void count_flush(struct cpu *cpu, enum retire_privilege privilege)
 	flush_packed(cpu, privilege);
 	if (eng->counted & RETIRE_BIT(RETIRE_STALLS))
 		add_cycles(cpu, privilege, eng->slice - left);
-	eng->budget += left;
+}
+
+void count_flush(struct cpu *cpu, enum retire_privilege privilege)
+{
+	struct engine *eng = cpu->engine;
+
+	if (!eng->counting)
+		return;
+	add_all(cpu, privilege);
+	eng->budget += slice_left(cpu);
 	eng->counting = false;
 	set_slice(cpu, 0);
+}
+
+/* A trip that counts both privileges is as far away behind a change of it. */
+static bool goes_on(const struct cpu *cpu, enum retire_privilege privilege)
+{
+	const struct engine *eng = cpu->engine;
+
+	return !cpu->precise && !eng->near && (privilege == cpu_privilege(cpu) || eng->both);
+}
+
+void count_settle(struct cpu *cpu, enum retire_privilege privilege)
+{
+	struct engine *eng = cpu->engine;
+
+	if (!eng->counting || !goes_on(cpu, privilege)) {
+		count_flush(cpu, privilege);
+		return;
+	}
+	add_all(cpu, privilege);
+	set_slice(cpu, slice_left(cpu));
+	for (retire_wanted left = eng->counted; left;) {
+		enum retire_class class = next_class(&left);
+
+		eng->live_from[class] = cpu->live[class];
+	}
+	for (u32 i = 0; eng->packed && i < PACK_WORDS; i++)
+		eng->packed_from[i] = cpu->packed[i];
+}
+
+void count_rearm(struct cpu *cpu)
+{
+	struct engine *eng = cpu->engine;
+
+	eng->both = true;
+	for (retire_wanted left = cpu->trips.armed; left;) {
+		const u64 *trip = cpu->trips.at[next_class(&left)];
+
+		eng->both &= trip[RETIRE_IN_OS] == RETIRE_NEVER && trip[RETIRE_IN_USR] == RETIRE_NEVER;
+	}
 }
 
 void count_begin(struct cpu *cpu, u64 budget)
@@ -277,6 +328,7 @@ void count_begin(struct cpu *cpu, u64 budget)
 	eng->owed = false;
 	eng->counting = false;
 	set_slice(cpu, 0);
+	count_rearm(cpu);
 }
 
 /* It may as well be that the words are full: whoever asks begins them anew. */
@@ -311,7 +363,8 @@ bool count_left(struct cpu *cpu)
 {
 	struct engine *eng = cpu->engine;
 
-	if (eng->counting && (!slice_left(cpu) || count_at_trip(cpu)))
+	if (eng->counting && (!slice_left(cpu) || count_at_trip(cpu) ||
+			      eng->counting_mode != (cpu->mode & MODE_COUNTING)))
 		count_flush(cpu, cpu_privilege(cpu)); /* a share may be used up, and not all */
 	if (!eng->counting) {
 		if (trip_reached(cpu))

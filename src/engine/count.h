@@ -26,6 +26,11 @@ void count_spend(struct cpu *cpu);
 void count_refund_block(struct cpu *cpu, const struct block *block);
 /* Moves what retired since the last call into the tallies. Before the privilege changes. */
 void count_flush(struct cpu *cpu, enum retire_privilege privilege);
+/* The same behind an instruction that retired as others do, when the privilege has changed: what is
+ * left up to trips stays what it is if it may, and nothing starts anew. */
+void count_settle(struct cpu *cpu, enum retire_privilege privilege);
+/* cpu->trips are others. Behind count_flush(). */
+void count_rearm(struct cpu *cpu);
 /* A block asked for more than the slice has: a new slice, or blocks of one instruction. */
 void count_renew(struct cpu *cpu, const struct block *block);
 /* A block would reach a trip, and has taken nothing back: a slice up to the instruction that does,

@@ -56,6 +56,7 @@ static void written(struct cpu *cpu)
 {
 	cpu->wanted = hwpmu_classes(cpu->pmu);
 	hwpmu_trips(cpu->pmu, &cpu->trips);
+	count_rearm(cpu);
 	cpu_update_counting(cpu);
 	cpu_observe_begin(cpu);
 }

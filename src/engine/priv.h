@@ -228,6 +228,8 @@ struct engine {
 	bool spent;    /* what is left of the budget is less than a block, and need not be used */
 	bool owed;     /* an instruction that reached a trip before it was done: execute it, whatever comes */
 	bool counting; /* the countdown, cpu->live[] and cpu->packed[] have begun: count.h */
+	u32 counting_mode; /* what they have begun for: MODE_COUNTING of the mode */
+	bool both;	   /* no trip is of one privilege alone */
 	retire_wanted counted; /* the classes that are in cpu->live[] */
 	retire_wanted packed;  /* those that are in cpu->packed[] */
 	s64 live_from[NRETIRE];	/* what they began at */

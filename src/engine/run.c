@@ -300,9 +300,12 @@ static enum turn execute_complex(struct cpu *cpu, const struct insn *insn, u32 m
 		result = SYS_NEXT; /* it retires, then sleeps */
 	if (result == SYS_NEXT)
 		cpu->rip = next_rip(cpu, insn);
-	if (result != SYS_NEXT && result != SYS_JUMP)
+	if (result == SYS_NEXT || result == SYS_JUMP) {
+		count_settle(cpu, privilege);
+	} else {
 		count_refund(cpu, mode, insn->is_branch, &insn->weight);
-	count_flush(cpu, privilege);
+		count_flush(cpu, privilege);
+	}
 	if (result == SYS_JUMP)
 		record_far(cpu, from, privilege);
 	cpu_update_mode(cpu);
