@@ -38,8 +38,8 @@ struct operand {
 	u8 seg;		       /* memory: enum seg */
 	u8 base, index, scale; /* gpr or NO_REG; RIP-relative is folded into imm with base NO_REG */
 	u8 index_cls;	       /* REG_VEC for gathers */
-	s64 imm;	       /* displacement, immediate, or the offset of a far pointer */
 	u16 selector;	       /* of a far pointer */
+	s64 imm;	       /* displacement, immediate, or the offset of a far pointer */
 };
 
 enum insn_prefix { PREFIX_LOCK = 1, PREFIX_REP = 2, PREFIX_REPNE = 4, PREFIX_66 = 8 };

@@ -83,16 +83,23 @@ struct decoded {
 	u8 unit;		       /* gate_unit() */
 	u16 reads, writes, keeps;
 	u16 regs_written;
-	struct native as_native;
 	struct insn insn; /* the one that was decoded */
+	struct native as_native;
 } __attribute__((aligned(64)));
+
+/* Where to look for one; and what helps to find the next before this one has arrived in the cache. */
+struct decoder_bucket {
+	u16 number; /* in decoder->entry, from 1; 0: none */
+	u8 length;  /* of its instruction */
+	bool branch;
+};
 
 #define DECODED_BITS 15
 #define DECODED_MAX  12288
 
 /* Of one processor. */
 struct decoder {
-	u16 bucket[1u << DECODED_BITS];
+	struct decoder_bucket bucket[1u << DECODED_BITS];
 	u32 n, nonce; /* how many there are of the following */
 	struct decoded once[BLOCK_INSNS + 1]; /* instructions of the block that are not remembered */
 	struct decoded entry[DECODED_MAX];
@@ -105,6 +112,8 @@ struct decoder {
 /* Before a block of so many instructions: what has been decoded stays where it is until the next
  * block. */
 void decoder_make_room(struct decoder *decoder, u32 insns);
+/* These bytes are about to be decoded: fetches what is known of them into the cache. */
+void decoder_expect(const struct decoder *decoder, const u8 *bytes, u32 n, u32 mode);
 /* An instruction like one that has been decoded; or false. */
 bool decoder_recall(struct decoder *decoder, const u8 *bytes, u32 n, u64 rip, u32 mode,
 		    struct insn *insn, struct decoded **which);
@@ -253,6 +262,7 @@ struct trans {
 	const u8 *placed; /* up to here the place of the next note is in S1 */
 
 	struct source source;
+	u32 expected; /* the line of the page that decoder_expect() was told of, from 1 */
 	struct insn insn;
 	struct decoded *decoded;
 	const ZydisDecodedInstruction *zi; /* as long as it is not known */
@@ -413,6 +423,8 @@ bool source_open(struct trans *t, u32 which, gpa_t gpa, const u8 *host); /* fals
 /* Up to 15 bytes at an offset from the first page's start; how many, 0 if the program's memory
  * faults. */
 u32 source_bytes(struct trans *t, u32 offset, u8 *out);
+/* What is left there of a line that has been read. */
+const u8 *source_rest(const struct trans *t, u32 offset, u32 *n);
 bool source_spans(const struct trans *t); /* has the second page been opened? */
 
 /* trans_return.c */

@@ -77,11 +77,11 @@ static u64 head_of(const u8 *bytes, u32 length)
 	return head;
 }
 
-static u16 *bucket(struct decoder *decoder, u64 head, u32 length, u32 mode)
+static u32 bucket_of(u64 head, u32 length, u32 mode)
 {
 	u64 key = (head ^ (u64)length << 56 ^ (u64)mode << 32) * 0x9e3779b97f4a7c15ull;
 
-	return &decoder->bucket[key >> (64 - DECODED_BITS)];
+	return key >> (64 - DECODED_BITS);
 }
 
 static struct decoded *numbered(struct decoder *decoder, u32 number)
@@ -91,7 +91,8 @@ static struct decoded *numbered(struct decoder *decoder, u32 number)
 
 static struct decoded *find(struct decoder *decoder, u64 head, u32 length, u32 mode)
 {
-	struct decoded *d = numbered(decoder, *bucket(decoder, head, length, mode));
+	u32 bucket = bucket_of(head, length, mode);
+	struct decoded *d = numbered(decoder, decoder->bucket[bucket].number);
 
 	while (d && (d->head != head || d->head_length != length || d->mode != mode))
 		d = numbered(decoder, d->next);
@@ -196,11 +197,12 @@ static bool stands_for_all(const struct decoder *decoder, struct decoded *d, con
 static struct decoded *keep(struct decoder *decoder, const struct decoded *d)
 {
 	struct decoded *kept = &decoder->entry[decoder->n++];
-	u16 *head = bucket(decoder, d->head, d->head_length, d->mode);
+	struct decoder_bucket *bucket =
+		&decoder->bucket[bucket_of(d->head, d->head_length, d->mode)];
 
 	*kept = *d;
-	kept->next = *head;
-	*head = decoder->n;
+	kept->next = bucket->number;
+	*bucket = (struct decoder_bucket){ decoder->n, d->insn.len, d->insn.is_branch };
 	return kept;
 }
 
@@ -221,6 +223,28 @@ void decoder_make_room(struct decoder *decoder, u32 insns)
 		return;
 	bytes_fill(decoder->bucket, 0, sizeof(decoder->bucket));
 	decoder->n = 0;
+}
+
+/* A guess is good enough: where a bucket has several, the last one stands for all. */
+void decoder_expect(const struct decoder *decoder, const u8 *bytes, u32 n, u32 mode)
+{
+	u32 length;
+
+	if (!(mode & MODE_CODE64))
+		return;
+	for (u32 at = 0; (length = head_length(bytes + at, n - at)) != 0;) {
+		u64 head = head_of(bytes + at, length);
+		struct decoder_bucket bucket = decoder->bucket[bucket_of(head, length, mode)];
+		const u8 *entry = (const u8 *)&decoder->entry[bucket.number - 1];
+
+		if (!bucket.number)
+			return;
+		for (u32 line = 0; line < sizeof(struct decoded); line += 64)
+			__builtin_prefetch(entry + line);
+		at += bucket.length;
+		if (bucket.branch || at >= n)
+			return;
+	}
 }
 
 bool decoder_recall(struct decoder *decoder, const u8 *bytes, u32 n, u64 rip, u32 mode,

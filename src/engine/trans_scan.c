@@ -156,7 +156,7 @@ static enum step host_fault(struct trans *t, enum guest_fault *fault)
 	return STEP_FAULT;
 }
 
-static enum decode_result decode(struct trans *t, const u8 *bytes, u32 n)
+static u32 decode_mode(const struct trans *t)
 {
 	u32 mode = t->mode & DECODE_STATE;
 
@@ -164,6 +164,26 @@ static enum decode_result decode(struct trans *t, const u8 *bytes, u32 n)
 		mode |= DECODE_NO_TZCNT;
 	if (!cpu_has(t->cpu, FEAT_LZCNT))
 		mode |= DECODE_NO_LZCNT;
+	return mode;
+}
+
+/* Once a line: what the instructions there are known to be comes from memory all at once. */
+static void expect(struct trans *t, u32 at)
+{
+	const u8 *rest;
+	u32 n;
+
+	if (at / 64 + 1 == t->expected)
+		return;
+	t->expected = at / 64 + 1;
+	rest = source_rest(t, at, &n);
+	decoder_expect(t->eng->decoder, rest, n, decode_mode(t));
+}
+
+static enum decode_result decode(struct trans *t, const u8 *bytes, u32 n)
+{
+	u32 mode = decode_mode(t);
+
 	if (decoder_recall(t->eng->decoder, bytes, n, t->rip, mode, &t->insn, &t->decoded))
 		return DECODE_OK;
 	fpu_save(t->cpu);
@@ -189,6 +209,7 @@ static enum step scan_one(struct trans *t, struct scan *s, enum guest_fault *fau
 
 	if (!n)
 		return host_fault(t, fault);
+	expect(t, at);
 	s->rip = t->rip;
 	s->offset = t->offset;
 	switch (decode(t, bytes, n < room ? n : room)) {
@@ -358,7 +379,7 @@ enum scan_result scan_block(struct trans *t, enum guest_fault *fault)
 
 	decoder_make_room(t->eng->decoder, BLOCK_INSNS);
 	t->special = false;
-	t->turn = 0;
+	t->expected = t->turn = 0;
 	for (t->nscan = 0; t->nscan < limit && !page_left(t) && !segment_left(t); t->nscan++) {
 		struct scan *s = &t->scan[t->nscan];
 		enum step step = scan_one(t, s, fault);

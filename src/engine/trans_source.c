@@ -41,6 +41,12 @@ static bool load_line(struct source *s, u32 which, u32 line)
 	return true;
 }
 
+const u8 *source_rest(const struct trans *t, u32 offset, u32 *n)
+{
+	*n = LINE - offset % LINE;
+	return t->source.copy[offset / PAGE_SIZE]->bytes + offset % PAGE_SIZE;
+}
+
 u32 source_bytes(struct trans *t, u32 offset, u8 *out)
 {
 	struct source *s = &t->source;
