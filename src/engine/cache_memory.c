@@ -7,6 +7,7 @@
 
 #include <errno.h>
 #include <sys/mman.h>
+#include <time.h>
 #include <unistd.h>
 
 #ifndef MADV_POPULATE_READ /* Linux 5.14 */
@@ -17,6 +18,7 @@
 #define CODE_SIZE (256u << 20)
 #define META_SIZE (512u << 20)
 #define HUGE_PAGE (2u << 20)
+#define HUGE_NS	  1000000 /* that one may take; small ones take as long */
 
 static void *map_lazily(size_t size, int prot, int fd)
 {
@@ -41,9 +43,9 @@ static int map_code(struct engine *eng)
 }
 
 /* One page fault in place of 512, behind what a processor that runs little needs. */
-static void ask_for_huge_pages(u8 *memory, size_t size)
+static void ask_for_huge_pages(struct engine *eng)
 {
-	madvise(memory + HUGE_PAGE, size - HUGE_PAGE, MADV_HUGEPAGE);
+	eng->huge = !madvise(eng->meta + HUGE_PAGE, META_SIZE - HUGE_PAGE, MADV_HUGEPAGE);
 }
 
 int cache_create(struct engine *eng)
@@ -60,7 +62,7 @@ int cache_create(struct engine *eng)
 	eng->decoder = map_lazily(sizeof(*eng->decoder), PROT_READ | PROT_WRITE, -1);
 	if (!eng->meta || !eng->by_address || !eng->begins || !eng->by_hash || !eng->decoder)
 		return -ENOMEM;
-	ask_for_huge_pages(eng->meta, META_SIZE);
+	ask_for_huge_pages(eng);
 	eng->code_next = eng->code_ready = eng->code_rw;
 	eng->code_limit = eng->code_rw + CODE_SIZE;
 	eng->meta_next = eng->meta_ready = eng->meta;
@@ -81,6 +83,33 @@ static void populate(const u8 *next, u8 **ready, const u8 *limit)
 	}
 }
 
+static u64 thread_ns(void)
+{
+	struct timespec ts;
+
+	clock_gettime(CLOCK_THREAD_CPUTIME_ID, &ts);
+	return ts.tv_sec * 1000000000ull + ts.tv_nsec;
+}
+
+/*
+ * A virtual machine may have lent its free memory to the host below, which has to find 512 pages again
+ * before there is a huge one: that takes several times as long as as many small ones, which are
+ * seldom lent. The first that does is the last.
+ */
+static void populate_meta(struct engine *eng)
+{
+	u64 begun = thread_ns();
+	u8 *next_huge;
+
+	populate(eng->meta_next, &eng->meta_ready, eng->meta_limit);
+	if (!eng->huge || thread_ns() - begun < HUGE_NS)
+		return;
+	eng->huge = false;
+	next_huge = eng->meta_ready + -(uintptr_t)eng->meta_ready % HUGE_PAGE;
+	if (next_huge < eng->meta_limit)
+		madvise(next_huge, eng->meta_limit - next_huge, MADV_NOHUGEPAGE);
+}
+
 void cache_populate(struct engine *eng)
 {
 	u8 *code = eng->code_ready;
@@ -89,7 +118,7 @@ void cache_populate(struct engine *eng)
 	if (eng->code_ready != code)
 		madvise(eng->code_rx + (code - eng->code_rw), eng->code_ready - code,
 			MADV_POPULATE_READ);
-	populate(eng->meta_next, &eng->meta_ready, eng->meta_limit);
+	populate_meta(eng);
 }
 
 void cache_destroy(struct engine *eng)

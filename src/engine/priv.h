@@ -203,6 +203,7 @@ struct engine {
 	/* Everything else that belongs to blocks: bump-allocated, dropped as a whole. */
 	u8 *meta, *meta_next, *meta_limit;
 	u8 *code_ready, *meta_ready; /* what lies before these is mapped */
+	bool huge;		     /* the next of meta will be on huge pages */
 	struct block **by_address; /* blocks in order of code address */
 	u32 *begins;		   /* where the code of each begins: an array to search in */
 	struct block **by_hash;	   /* BLOCK_HASHES chains */
