@@ -137,21 +137,27 @@ static void check_vector(struct verdict *v, const struct sequence *seq, const u8
 	}
 }
 
+static void check_page(struct verdict *v, u64 address, const u8 *n, const u8 *e)
+{
+	if (memcmp(n, e, PAGE_SIZE) == 0)
+		return;
+	for (u32 i = 0; i < PAGE_SIZE; i += 8)
+		if (memcmp(n + i, e + i, 8)) {
+			char what[20];
+
+			sprintf(what, "[%llx]", (unsigned long long)address + i);
+			check_bytes(v, what, 0, n + i, e + i, 8);
+		}
+}
+
 static void check_memory(struct verdict *v)
 {
-	for (u32 page = 0; page < DATA_PAGES; page++) {
-		const u8 *n = native_data() + page * PAGE_SIZE, *e = guest_data_page(page);
-
-		if (memcmp(n, e, PAGE_SIZE) == 0)
-			continue;
-		for (u32 i = 0; i < PAGE_SIZE; i += 8)
-			if (memcmp(n + i, e + i, 8)) {
-				char what[20];
-
-				sprintf(what, "[%llx]", DATA_BASE + page * PAGE_SIZE + i);
-				check_bytes(v, what, 0, n + i, e + i, 8);
-			}
-	}
+	for (u32 i = 0; i < DATA_PAGES; i++)
+		check_page(v, DATA_BASE + i * PAGE_SIZE, native_data() + i * PAGE_SIZE,
+			   guest_data_page(i));
+	for (u32 i = 0; i < CODE_PAGES; i++)
+		check_page(v, CODE_BASE + i * PAGE_SIZE, native_code() + i * PAGE_SIZE,
+			   guest_code_page(i));
 }
 
 /* Instructions of many accesses: which of them faults first is the processor's choice. */
@@ -198,8 +204,8 @@ static void check_fault(struct verdict *v, const struct sequence *seq, const str
 {
 	bool many = accesses_many(seq, n->state.rip);
 
-	if (many && seq->is32 && is_memory_fault(n->vector) && is_memory_fault(e->vector))
-		return; /* one access may hit a limit, another a page, or be misaligned */
+	if (many && is_memory_fault(n->vector) && is_memory_fault(e->vector))
+		return; /* one may meet a limit or no address, another a page, or be misaligned */
 	check(v, "vector", n->vector, e->vector);
 	if (many && n->vector == VEC_PF)
 		return;
@@ -237,22 +243,41 @@ static void spoil(const struct sequence *seq, enum plant plant, struct outcome *
 		e->vector = VEC_GP;
 }
 
+static u8 loaded[CODE_PAGES * PAGE_SIZE]; /* what code pages were then */
+
 void case_load(const struct test_case *c)
 {
 	u8 bytes[SEQUENCE_MAX * 15 + 2];
 	u32 size = sequence_bytes(&c->seq, bytes, NULL);
-
 	u64 address = c->seq.start - code_origin(&c->seq) + CODE_BASE;
 
 	native_load(bytes, size, address);
 	guest_load(bytes, size, address);
+	memcpy(loaded, native_code(), sizeof(loaded));
 }
 
-static void reset_data(const struct test_case *c)
+/* Code may have changed itself. */
+static void reset_code(const struct test_case *c)
 {
-	memcpy(native_data(), c->data, DATA_SIZE);
+	bool changed = memcmp(loaded, native_code(), sizeof(loaded));
+
+	for (u32 i = 0; i < CODE_PAGES; i++)
+		changed |= memcmp(loaded + i * PAGE_SIZE, guest_code_page(i), PAGE_SIZE) != 0;
+	if (changed)
+		case_load(c);
+}
+
+static void reset_guest(const struct test_case *c)
+{
 	for (u32 i = 0; i < DATA_PAGES; i++)
 		memcpy(guest_data_page(i), c->data + i * PAGE_SIZE, PAGE_SIZE);
+}
+
+static void reset(const struct test_case *c)
+{
+	memcpy(native_data(), c->data, DATA_SIZE);
+	reset_guest(c);
+	reset_code(c);
 }
 
 /* Linux has something of its own there. */
@@ -273,11 +298,17 @@ static bool met_int1(const struct sequence *seq, const struct outcome *n)
 
 static void run_native_twice(const struct test_case *c, struct outcome *n, struct outcome *e)
 {
+	u8 code[CODE_PAGES * PAGE_SIZE];
+
 	native_run(&c->in, e);
 	for (u32 i = 0; i < DATA_PAGES; i++)
 		memcpy(guest_data_page(i), native_data() + i * PAGE_SIZE, PAGE_SIZE);
+	memcpy(code, native_code(), sizeof(code));
 	memcpy(native_data(), c->data, DATA_SIZE);
+	case_load(c);
 	native_run(&c->in, n);
+	for (u32 i = 0; i < CODE_PAGES; i++)
+		memcpy(guest_code_page(i), code + i * PAGE_SIZE, PAGE_SIZE);
 	e->retired = c->seq.n;
 }
 
@@ -305,8 +336,8 @@ static void check_counts(const struct test_case *c, const struct outcome *e, str
 {
 	struct outcome steps;
 
-	for (u32 i = 0; i < DATA_PAGES; i++)
-		memcpy(guest_data_page(i), c->data + i * PAGE_SIZE, PAGE_SIZE);
+	reset_guest(c);
+	reset_code(c);
 	guest_run(&c->in, 1, &steps);
 	check(v, "retired", steps.retired, e->retired);
 	check(v, "branches", steps.branches, e->branches);
@@ -318,7 +349,7 @@ void case_run(const struct test_case *c, enum plant plant, struct verdict *v)
 
 	v->differs = v->endless = false;
 	v->nlines = 0;
-	reset_data(c);
+	reset(c);
 	if (c->self) {
 		run_native_twice(c, &n, &e);
 	} else {

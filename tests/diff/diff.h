@@ -21,7 +21,7 @@
 /* The sandbox: the same addresses on both sides, below 2 GB so that absolute and 32-bit addresses
  * reach. */
 #define CODE_BASE     0x10000000ull
-#define CODE_PAGES    2	   /* executable, not writable; nothing before and behind */
+#define CODE_PAGES    2	   /* executable and writable; nothing before and behind */
 #define CODE_FILL     0xcc /* INT3, where no sequence is */
 #define DATA_BASE     0x20000000ull
 #define DATA_PAGES    7 /* nothing before and behind */
@@ -113,6 +113,7 @@ struct item {
 	u8 bytes[15];
 	u8 len;
 	u8 fix, fix_at;
+	u8 fix_add; /* so many bytes behind the target */
 	bool ends_with_end; /* besides, the last 4 bytes are the address of the terminator */
 	u8 family;
 	bool pinned; /* without it a loop would not end, or XSAVE do something else: never left out
@@ -177,6 +178,7 @@ bool put_absolute(struct generator *g, enum family family, const u8 *opcode, u32
 bool append_segment(struct generator *g);
 bool append_pointer(struct generator *g);
 bool append_state(struct generator *g);
+bool append_modify(struct generator *g);
 /* Lays the sequence out at seq->start; returns its size, terminator included. addr: n + 1 entries
  * or NULL. */
 u32 sequence_bytes(const struct sequence *seq, u8 *out, u64 *addr);
@@ -243,6 +245,7 @@ bool native_has_ldt(void);
 void native_load(const u8 *code, u32 size, u64 address);
 void native_run(const struct state *in, struct outcome *out);
 u8 *native_data(void);
+const u8 *native_code(void);
 bool native_maps(u64 address); /* outside of the sandbox, for the test itself */
 
 #define GUEST_HEAT 48 /* executions until the engine takes a block for hot */
@@ -253,6 +256,7 @@ void guest_load(const u8 *code, u32 size, u64 address);
 void guest_run(const struct state *in, u64 budget, struct outcome *out);
 void guest_forget(void); /* translations */
 u8 *guest_data_page(u32 page);
+u8 *guest_code_page(u32 page);
 bool guest_signal(int sig, void *info, void *ucontext);
 
 /* --- comparing and reporting: compare.c, shrink.c

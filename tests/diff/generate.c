@@ -400,7 +400,7 @@ static void apply_fix(const struct item *item, u8 *out, u64 here, const u64 *add
 	u64 end = here + item->len;
 	u64 alias = here & HIGH_ALIAS;
 	u64 target = item->fix == FIX_RIP ? item->target + alias : addr[item->target];
-	u64 value = item->fix == FIX_ABS32 ? target : target - end;
+	u64 value = (item->fix == FIX_ABS32 ? target : target - end) + item->fix_add;
 
 	memcpy(out + item->fix_at, &value, item->fix == FIX_REL8 ? 1 : 4);
 }

@@ -72,6 +72,11 @@ u8 *guest_data_page(u32 i)
 	return page_at(data_page(i));
 }
 
+u8 *guest_code_page(u32 i)
+{
+	return page_at(PAGE_CODE + 3 * i);
+}
+
 /* --- building
  * ---------------------------------------------------------------------------------------------------
  */
@@ -93,7 +98,8 @@ static void build_paging(void)
 	map_entry(PAGE_PD_LOW, CODE_BASE, 1, PAGE_PT_CODE, PTE_W | PTE_U);
 	map_entry(PAGE_PD_LOW, DATA_BASE, 1, PAGE_PT_DATA, PTE_W | PTE_U);
 	for (u32 i = 0; i < CODE_PAGES; i++)
-		map_entry(PAGE_PT_CODE, CODE_BASE + i * PAGE_SIZE, 0, PAGE_CODE + 3 * i, PTE_U);
+		map_entry(PAGE_PT_CODE, CODE_BASE + i * PAGE_SIZE, 0, PAGE_CODE + 3 * i,
+			  PTE_U | PTE_W);
 	for (u32 i = 0; i < DATA_PAGES; i++)
 		map_entry(PAGE_PT_DATA, DATA_BASE + i * PAGE_SIZE, 0, data_page(i),
 			  PTE_U | PTE_NX | (i == DATA_READONLY ? 0 : PTE_W));

@@ -111,7 +111,7 @@ void native_init(void)
 	stack_t stack = { .ss_sp = malloc(SIGNAL_STACK), .ss_size = SIGNAL_STACK };
 
 	must(stack.ss_sp && sigaltstack(&stack, NULL) == 0);
-	native.code = map_sandbox("code", CODE_BASE, CODE_PAGES * PAGE_SIZE, PROT_READ | PROT_EXEC);
+	native.code = map_sandbox("code", CODE_BASE, CODE_PAGES * PAGE_SIZE, PROT_READ | PROT_WRITE | PROT_EXEC);
 	native.data = map_sandbox("data", DATA_BASE, DATA_SIZE, PROT_READ | PROT_WRITE);
 	protect_readonly(0);
 	protect_readonly(HIGH_ALIAS);
@@ -130,6 +130,11 @@ bool native_has_ldt(void)
 u8 *native_data(void)
 {
 	return native.data;
+}
+
+const u8 *native_code(void)
+{
+	return native.code;
 }
 
 void native_load(const u8 *code, u32 size, u64 address)

@@ -1,7 +1,8 @@
 // SPDX-License-Identifier: MIT
 /*
  * Instructions that mean something only in a setting: branches and their targets here; selectors in
- * template_segment.c, state areas in template_state.c, pointers in template_pointer.c.
+ * template_segment.c, state areas in template_state.c, pointers in template_pointer.c, code that
+ * changes itself in template_modify.c.
  */
 #include "diff.h"
 
@@ -193,6 +194,8 @@ bool append_template(struct generator *g, enum family family)
 		return append_segment(g);
 	case FAMILY_pointer:
 		return append_pointer(g);
+	case FAMILY_modify:
+		return append_modify(g);
 	case FAMILY_xsave:
 		return append_state(g);
 	default:
