@@ -282,6 +282,12 @@ static bool try_form(struct generator *g, const struct form *f)
 	return true;
 }
 
+/* VMCALL or VMMCALL: hypervisors below us try to make one of the other, whatever its prefixes. */
+static bool is_hypercall(const u8 *bytes)
+{
+	return bytes[0] == 0x0f && bytes[1] == 0x01 && (bytes[2] == 0xc1 || bytes[2] == 0xd9);
+}
+
 /* Bytes without a plan, prefixes first. What does not decode must be #UD on both sides. */
 static bool try_raw(struct generator *g)
 {
@@ -310,7 +316,7 @@ static bool try_raw(struct generator *g)
 	}
 	for (u32 i = 0; i < 6; i++)
 		if (bytes[i] == 0xc4 || bytes[i] == 0xc5 ||
-		    bytes[i] == 0xf0) /* LOCK MOV CR0 is CR8 on AMD */
+		    bytes[i] == 0xf0 /* LOCK MOV CR0 is CR8 on AMD */ || is_hypercall(bytes + i))
 			return false;
 	item = &g->seq->items[g->seq->n++];
 	memset(item, 0, sizeof(*item));
@@ -463,6 +469,7 @@ void sequence_place(struct sequence *seq, struct rng *r)
 		seq->start += HIGH_ALIAS;
 	seq->straight = true;
 	for (u32 i = 0; i < seq->n; i++)
-		if (seq->items[i].fix != FIX_NONE && seq->items[i].fix != FIX_RIP)
+		if (seq->items[i].family == FAMILY_branch ||
+		    (seq->items[i].fix != FIX_NONE && seq->items[i].fix != FIX_RIP))
 			seq->straight = false;
 }
