@@ -50,16 +50,6 @@ static struct hwpmu hw;
 static struct pmu pmu;
 static u64 interrupts;
 
-static bool store_read(void *owner, u64 linear, void *to, u32 size)
-{
-	return cpu_access_quietly(owner, linear, to, size, ACCESS_READ);
-}
-
-static bool store_write(void *owner, u64 linear, const void *from, u32 size)
-{
-	return cpu_access_quietly(owner, linear, (void *)(uintptr_t)from, size, ACCESS_WRITE);
-}
-
 static void store_sample(void *owner, u64 cfg, struct pebs_sample *s)
 {
 	const struct cpu *cpu = owner;
@@ -73,8 +63,8 @@ static void store_sample(void *owner, u64 cfg, struct pebs_sample *s)
 	s->address = s->source = s->latency = 0;
 }
 
-static const struct hwpmu_store store = { .read = store_read,
-					  .write = store_write,
+static const struct hwpmu_store store = { .read = machine_store_read,
+					  .write = machine_store_write,
 					  .sample = store_sample };
 
 static void set_word(u64 linear, u64 value)

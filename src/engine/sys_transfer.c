@@ -84,7 +84,7 @@ static enum guest_fault far_pointer(struct cpu *cpu, const struct insn *insn, u1
 	return FAULT_NONE;
 }
 
-enum sys_result sys_jmp_far(struct cpu *cpu, const struct insn *insn)
+static enum sys_result far_transfer(struct cpu *cpu, const struct insn *insn, bool call)
 {
 	enum guest_fault fault;
 	u16 selector;
@@ -93,23 +93,21 @@ enum sys_result sys_jmp_far(struct cpu *cpu, const struct insn *insn)
 	if (!insn->far)
 		return SYS_UNKNOWN;
 	fault = far_pointer(cpu, insn, &selector, &offset);
-	if (!fault)
+	if (!fault && call)
+		fault = cpu_far_call(cpu, selector, offset, insn->opsize, sys_next_rip(cpu, insn));
+	else if (!fault)
 		fault = cpu_far_jump(cpu, selector, offset, insn->opsize);
 	return sys_jumped(fault);
 }
 
+enum sys_result sys_jmp_far(struct cpu *cpu, const struct insn *insn)
+{
+	return far_transfer(cpu, insn, false);
+}
+
 enum sys_result sys_call_far(struct cpu *cpu, const struct insn *insn)
 {
-	enum guest_fault fault;
-	u16 selector;
-	u64 offset;
-
-	if (!insn->far)
-		return SYS_UNKNOWN;
-	fault = far_pointer(cpu, insn, &selector, &offset);
-	if (!fault)
-		fault = cpu_far_call(cpu, selector, offset, insn->opsize, sys_next_rip(cpu, insn));
-	return sys_jumped(fault);
+	return far_transfer(cpu, insn, true);
 }
 
 enum sys_result sys_ret_far(struct cpu *cpu, const struct insn *insn)

@@ -86,18 +86,21 @@ static u8 outcome_place(const struct trans *t, u32 index, enum branch_kind kind)
 	return records_ways(t) ? taken_before(t, index, true) : 0;
 }
 
-static struct branch_site site_through(const struct trans *t, u32 index)
+/* The instruction of that index, taken to a target. */
+static struct branch_site site_of(const struct trans *t, u32 index, enum branch_kind kind,
+				  u64 target)
 {
 	const struct scan *s = &t->scan[index];
-	enum branch_kind kind = kind_through(s);
+	u64 next = s->rip + s->insn.len;
 
+	if (!(t->mode & MODE_CODE64))
+		next = (u32)next;
 	return (struct branch_site){ .from = s->rip,
-				     .to = s->next,
+				     .to = target,
 				     .kind = kind,
 				     .index = index,
 				     .outcome = outcome_place(t, index, kind),
-				     .no_call = kind == BRANCH_REL_CALL &&
-						s->next == s->rip + s->insn.len };
+				     .no_call = kind == BRANCH_REL_CALL && target == next };
 }
 
 static void keep_site(struct trans *t, struct branch_site *site)
@@ -127,7 +130,7 @@ void lbr_begin_block(struct trans *t)
 	for (u32 i = 0; i < t->nscan; i++) {
 		if (!taken_through(&t->scan[i]))
 			continue;
-		*site = site_through(t, i);
+		*site = site_of(t, i, kind_through(&t->scan[i]), t->scan[i].next);
 		keep_site(t, site++);
 	}
 }
@@ -168,14 +171,8 @@ static struct branch_path *new_path_to(struct trans *t, enum branch_kind kind, b
 	if (!path)
 		return NULL;
 	path->ends = true;
-	path->last = (struct branch_site){ .from = t->rip,
-					   .to = target,
-					   .kind = kind,
-					   .index = t->index,
-					   .outcome = outcome_place(t, t->index, kind),
-					   .indirect = indirect,
-					   .no_call = kind == BRANCH_REL_CALL &&
-						      target == trans_next_rip(t) };
+	path->last = site_of(t, t->index, kind, target);
+	path->last.indirect = indirect;
 	keep_site(t, &path->last);
 	return path;
 }

@@ -98,10 +98,6 @@ static bool run(u64 seed, u32 number)
 int main(int argc, char **argv)
 {
 	struct isolate isolate = { .set_up = set_up, .run = run };
-	u32 failures;
 
-	isolate_parse(&isolate, argc, argv, SEED, CASES);
-	failures = isolate_run(&isolate);
-	printf("%u of %u random guests ended wrongly\n", failures, isolate.end - isolate.first);
-	return failures ? 1 : 0;
+	return isolate_main(&isolate, argc, argv, SEED, CASES, "random guests");
 }

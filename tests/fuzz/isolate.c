@@ -100,3 +100,14 @@ u32 isolate_run(const struct isolate *i)
 	munmap(progress, sizeof(*progress));
 	return failures;
 }
+
+int isolate_main(struct isolate *i, int argc, char **argv, u64 default_seed, u32 cases,
+		 const char *what)
+{
+	u32 failures;
+
+	isolate_parse(i, argc, argv, default_seed, cases);
+	failures = isolate_run(i);
+	printf("%u of %u %s ended wrongly\n", failures, i->end - i->first, what);
+	return failures ? 1 : 0;
+}

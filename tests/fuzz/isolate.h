@@ -22,5 +22,8 @@ struct isolate {
 /* Fills program, seed, first and end from the command line; prints the seed. */
 void isolate_parse(struct isolate *i, int argc, char **argv, u64 default_seed, u32 cases);
 u32 isolate_run(const struct isolate *i); /* the number of cases that failed */
+/* Both of these, for main(): says how many of what ended wrongly. */
+int isolate_main(struct isolate *i, int argc, char **argv, u64 default_seed, u32 cases,
+		 const char *what);
 
 #endif

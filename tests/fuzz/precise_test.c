@@ -19,6 +19,7 @@
 #include "cpu/mmu.h"
 #include "diff/diff.h"
 #include "guest/machine.h"
+#include "unit/pmu_machine.h"
 #include "hostperf/hostperf.h"
 
 #define FOREVER (~0ull >> 1)
@@ -53,16 +54,6 @@ static struct fuzz {
 
 /* --- the store, as vm/pmu_sample.c has it --- */
 
-static bool store_read(void *owner, u64 linear, void *to, u32 size)
-{
-	return cpu_access_quietly(owner, linear, to, size, ACCESS_READ);
-}
-
-static bool store_write(void *owner, u64 linear, const void *from, u32 size)
-{
-	return cpu_access_quietly(owner, linear, (void *)(uintptr_t)from, size, ACCESS_WRITE);
-}
-
 static void store_sample(void *owner, u64 cfg, struct pebs_sample *s)
 {
 	const struct cpu *cpu = owner;
@@ -83,7 +74,8 @@ static void store_ibs(void *owner, struct ibs_sample *s)
 	s->access = cpu->timing.seen.access;
 }
 
-static const struct hwpmu_store store = { store_read, store_write, store_sample, store_ibs };
+static const struct hwpmu_store store = { machine_store_read, machine_store_write, store_sample,
+					  store_ibs };
 
 /* --- configurations --- */
 
@@ -207,27 +199,9 @@ static void set_branches(void)
 	pmu_set_debugctl(&t.pmu, rng_next(&t.r) & pmu_debugctl_legal(&t.pmu));
 }
 
-static struct pmu_guest guest_of(enum model_set model)
-{
-	u32 a[4], v2[4];
-
-	pmu_cpuid(pmu_model_of(model), 0xa, a);
-	pmu_cpuid(pmu_model_of(model), 0x80000022, v2);
-	return (struct pmu_guest){ .leaf_a_eax = a[0],
-				   .leaf_a_ecx = a[2],
-				   .leaf_a_edx = a[3],
-				   .leaf_22_eax = v2[0],
-				   .leaf_22_ebx = v2[1],
-				   .pdcm = true,
-				   .core_ext = true,
-				   .arch_lbr = true,
-				   .ds = true,
-				   .ibs = true };
-}
-
 static void configure(enum model_set model)
 {
-	struct pmu_guest guest = guest_of(model);
+	struct pmu_guest guest = pmu_machine_guest(model);
 
 	hwpmu_init(&t.hw, pmu_model_of(model), &t.machine.cpu->tally);
 	hwpmu_attach_branches(&t.hw, &t.machine.cpu->branches);

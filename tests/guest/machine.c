@@ -13,6 +13,7 @@
 #include "base/must.h"
 #include "cpu/control.h"
 #include "cpu/event.h"
+#include "cpu/mmu.h"
 #include "engine/engine.h"
 
 #define GUARD (1ull << 20)
@@ -270,4 +271,14 @@ enum exit_reason machine_run(struct machine *m, u64 budget)
 		if (!answer(m, reason))
 			return reason;
 	}
+}
+
+bool machine_store_read(void *cpu, u64 linear, void *to, u32 size)
+{
+	return cpu_access_quietly(cpu, linear, to, size, ACCESS_READ);
+}
+
+bool machine_store_write(void *cpu, u64 linear, const void *from, u32 size)
+{
+	return cpu_access_quietly(cpu, linear, (void *)(uintptr_t)from, size, ACCESS_WRITE);
 }

@@ -42,6 +42,10 @@ void machine_start(struct machine *m);
  */
 enum exit_reason machine_run(struct machine *m, u64 budget);
 
+/* Of a struct hwpmu_store whose owner is the struct cpu. */
+bool machine_store_read(void *cpu, u64 linear, void *to, u32 size);
+bool machine_store_write(void *cpu, u64 linear, const void *from, u32 size);
+
 u64 machine_retired(const struct machine *m); /* instructions of both privileges */
 
 #endif

@@ -54,10 +54,7 @@ static void an_interrupt_of_user_code_switches_to_rsp0(void **state)
 		queue(cpu, EVENT_INTR, 0x40);
 		assert_int_equal(cpu_deliver(cpu), FAULT_NONE);
 		assert_int_equal(cpu->event.kind, EVENT_NONE);
-		assert_int_equal(cpu->rip, HANDLER(0x40));
-		assert_int_equal(cpu->cpl, 0);
-		assert_int_equal(cpu->seg[CS].sel, SEL_KCODE64);
-		assert_int_equal(cpu->seg[SS].sel, 0);
+		assert_in_kernel(cpu, HANDLER(0x40));
 		assert_true(cpu->seg[SS].attr & SEG_UNUSABLE);
 		assert_true(cpu->mode & MODE_CODE64);
 		assert_int_equal(cpu->rflags, FL_FIX1 | FL_AC | FL_CF);

@@ -4,7 +4,13 @@
  */
 #include "unit/guest_tables.h"
 
+#include <setjmp.h>
+#include <stdarg.h>
+#include <stddef.h>
+#include <stdint.h>
 #include <string.h>
+
+#include <cmocka.h>
 
 #include "cpu/mode.h"
 
@@ -178,4 +184,12 @@ int tables_teardown(void **state)
 {
 	paged_cpu_free(*state);
 	return 0;
+}
+
+void assert_in_kernel(const struct cpu *cpu, u64 rip)
+{
+	assert_int_equal(cpu->cpl, 0);
+	assert_int_equal(cpu->rip, rip);
+	assert_int_equal(cpu->seg[CS].sel, SEL_KCODE64);
+	assert_int_equal(cpu->seg[SS].sel, 0);
 }

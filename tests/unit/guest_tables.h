@@ -70,6 +70,9 @@ void tables_call_gate(struct paged_cpu *p, u16 sel, u16 target);
 u64 tables_word(const struct paged_cpu *p, gpa_t at);
 void tables_set_word(struct paged_cpu *p, gpa_t at, u64 value);
 
+/* In 64-bit code of the kernel, at that address, with the null SS of a change of privilege. */
+void assert_in_kernel(const struct cpu *cpu, u64 rip);
+
 /* The outcome of an operation, to compare with what a test expects; vector -1: none raised. */
 struct outcome {
 	int vector;

@@ -158,10 +158,7 @@ static void a_call_gate_enters_the_kernel_and_a_far_return_leaves_it(void **stat
 		tables_enter(p, from[i]);
 		cs = cpu->seg[CS].sel;
 		assert_int_equal(cpu_far_call(cpu, SEL_GATE | 3, 0, 4, CODE + 7), FAULT_NONE);
-		assert_int_equal(cpu->cpl, 0);
-		assert_int_equal(cpu->rip, HANDLER(0));
-		assert_int_equal(cpu->seg[CS].sel, SEL_KCODE64);
-		assert_int_equal(cpu->seg[SS].sel, 0);
+		assert_in_kernel(cpu, HANDLER(0));
 		assert_int_equal(cpu->regs[RSP], RSP0 - 32);
 		assert_int_equal(tables_word(p, RSP0 - 8), SEL_UDATA | 3);
 		assert_int_equal(tables_word(p, RSP0 - 16), USER_STACK);
