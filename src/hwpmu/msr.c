@@ -179,7 +179,8 @@ static enum hwpmu_access write_global_ctrl(struct hwpmu *pmu, u64 value)
 
 static enum hwpmu_access clear_status(struct hwpmu *pmu, u64 value)
 {
-	u64 legal = hwpmu_all(pmu) | GLOBAL_STATUS_DS | GLOBAL_STATUS_CHANGED;
+	u64 legal = hwpmu_all(pmu) | GLOBAL_STATUS_DS | GLOBAL_STATUS_CHANGED |
+		    (pmu->lbr.freezes ? GLOBAL_STATUS_LBR_FRZ : 0);
 
 	if (!pmu->model->is_amd && (value & ~legal))
 		return HWPMU_FAULT;

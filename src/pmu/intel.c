@@ -232,11 +232,11 @@ static const struct pmu_row rows[] = {
 	  write_offcore },
 	{ "IA32_FIXED_CTR_CTRL", 0x38d, 1, 1, PER_CPU, 2, ROW_LISTED, PASS_FIXED_CTRL,
 	  read_fixed_ctrl, write_fixed_ctrl },
-	{ "IA32_PERF_GLOBAL_STATUS", 0x38e, 1, 1, PER_CPU, 2, ROW_LISTED, PASS_STATUS,
+	{ "IA32_PERF_GLOBAL_STATUS", 0x38e, 1, 1, PER_CPU, 2, ROW_LISTED, PASS_GLOBAL,
 	  pmu_read_status, write_status },
 	{ "IA32_PERF_GLOBAL_CTRL", 0x38f, 1, 1, PER_CPU, 2, ROW_LISTED, PASS_GLOBAL,
 	  pmu_read_global_ctrl, write_global_ctrl },
-	{ "IA32_PERF_GLOBAL_OVF_CTRL", 0x390, 1, 1, PER_CPU, 2, 0, PASS_STATUS, NULL,
+	{ "IA32_PERF_GLOBAL_OVF_CTRL", 0x390, 1, 1, PER_CPU, 2, 0, PASS_GLOBAL, NULL,
 	  write_ovf_ctrl },
 
 	{ "IA32_PERF_GLOBAL_STATUS_SET", 0x391, 1, 1, PER_CPU, 4, 0, PASS_NEVER, NULL,

@@ -67,22 +67,23 @@ static bool enabled(const struct pmu *pmu)
 	}
 }
 
+/* SDM 3B 17.4.7, 20.2.4: until version 4 the enable is cleared, then a status bit holds records. */
+static bool freezes_by_status(const struct pmu *pmu)
+{
+	return pmu->lbr == LBR_ARCH || pmu->lbr == LBR_AMD ||
+	       (pmu->lbr == LBR_LEGACY && pmu->version >= 4);
+}
+
 void pmu_lbr_sync(struct pmu *pmu)
 {
 	struct lbr_control control = { .enabled = enabled(pmu),
+				       .freezes = freezes_by_status(pmu),
 				       .select = pmu->lbr_select,
 				       .depth = pmu->lbr_depth };
 
 	pmu->lbr_dirty = false;
 	if (pmu->model->lbr && pmu->backend->record)
 		pmu->backend->record(pmu->world, &control);
-}
-
-/* SDM 3B 17.4.7, 20.2.4: until version 4 the enable is cleared, then a status bit holds records. */
-static bool freezes_by_status(const struct pmu *pmu)
-{
-	return pmu->lbr == LBR_ARCH || pmu->lbr == LBR_AMD ||
-	       (pmu->lbr == LBR_LEGACY && pmu->version >= 4);
 }
 
 u64 pmu_lbr_status_bits(const struct pmu *pmu)

@@ -27,12 +27,6 @@ bool pmu_passes_fixed_ctrl(const struct pmu *pmu)
 	return pmu->backend->owns_hardware && !pmu->filter && (pmu->all & fixed) == fixed;
 }
 
-/* KVM: bits that a guest of this version lacks fault; the hardware has no versions. */
-static bool same_status(const struct pmu *pmu)
-{
-	return pmu->model->is_amd || !pmu_lbr_status_bits(pmu);
-}
-
 static bool passes(const struct pmu *pmu, const struct pmu_row *row)
 {
 	u64 counters =
@@ -47,8 +41,6 @@ static bool passes(const struct pmu *pmu, const struct pmu_row *row)
 		return pmu_passes_fixed_ctrl(pmu);
 	case PASS_GLOBAL:
 		return same_counters(pmu);
-	case PASS_STATUS:
-		return same_counters(pmu) && same_status(pmu);
 	case PASS_RECORD:
 		return !pmu->filter;
 	default:

@@ -44,7 +44,6 @@ enum pmu_row_pass {
 	PASS_SELECT,	 /* no filter looks at it */
 	PASS_FIXED_CTRL, /* the same, and all fixed counters */
 	PASS_GLOBAL,	 /* all counters */
-	PASS_STATUS,	 /* the same, and the bits that are no counter's */
 	PASS_RECORD,	 /* no filter looks at it */
 };
 

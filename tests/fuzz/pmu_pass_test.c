@@ -215,7 +215,8 @@ static u64 any_value(struct rng *r)
 	case 1:
 		return -(u64)rng_below(r, 999);
 	case 2:
-		return rng_below(r, 64) | BIT(PMU_FIXED_BASE) * rng_below(r, 16);
+		return rng_below(r, 64) | BIT(PMU_FIXED_BASE) * rng_below(r, 16) |
+		       (rng_one_in(r, 4) ? GLOBAL_STATUS_LBR_FRZ : 0);
 	case 3:
 		return (rng_next(r) & 0xbbbb) |
 		       (rng_one_in(r, 2) ? rng_next(r) & 0x1111ull << 32 : 0);
