@@ -29,6 +29,8 @@ static enum guest_fault long_double(struct cpu *cpu, u64 offset, enum seg seg, u
 	gva_t gva;
 	enum guest_fault fault = cpu_linear(cpu, seg, offset, 8, access, &gva);
 
+	if (fault == FAULT_NONE && cpu_misaligned(cpu, gva, 8))
+		fault = cpu_raise_error(cpu, VEC_AC, 0);
 	if (fault == FAULT_NONE)
 		fault = mmu_translate(cpu, gva, access, &t);
 	return fault == FAULT_NONE ? mmu_translate(cpu, gva + 7, access, &t) : fault;

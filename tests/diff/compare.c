@@ -170,6 +170,7 @@ static bool accesses_many(const struct sequence *seq, u64 rip)
 	case ZYDIS_MNEMONIC_FXSAVE64:
 	case ZYDIS_MNEMONIC_XSAVE:
 	case ZYDIS_MNEMONIC_XSAVEC:
+	case ZYDIS_MNEMONIC_XSAVEOPT:
 	case ZYDIS_MNEMONIC_XRSTOR:
 	case ZYDIS_MNEMONIC_FNSAVE:
 	case ZYDIS_MNEMONIC_FRSTOR:

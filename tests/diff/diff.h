@@ -204,6 +204,10 @@ enum ldt_entry {
 
 #define SEL_LDT(entry) ((entry) << 3 | 7)
 
+/* Where code begins in its segments: no offset of data is one of code, or jumps to it would be. */
+#define LDT_CODE_ORIGIN 0x8000u
+#define LDT_CODE_BASE	(CODE_BASE - LDT_CODE_ORIGIN)
+
 bool ldt_install(void); /* on the native side; false: this kernel has none for programs */
 u64 ldt_descriptor(enum ldt_entry entry);
 u16 ldt_pick_data(struct rng *r);

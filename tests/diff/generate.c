@@ -17,7 +17,7 @@ static const ZydisAccessedFlags no_flags;
 
 u64 code_origin(const struct sequence *seq)
 {
-	return seq->ldt ? 0 : CODE_BASE;
+	return seq->ldt ? LDT_CODE_ORIGIN : CODE_BASE;
 }
 
 u64 data_origin(const struct sequence *seq)

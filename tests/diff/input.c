@@ -136,8 +136,8 @@ static void local_segments(struct state *in, const struct sequence *seq, struct 
 	in->sel[ES] = ldt_pick_data(r);
 	in->sel[FS] = ldt_pick_data(r);
 	in->sel[GS] = ldt_pick_data(r);
-	in->fs_base = in->sel[FS] == SEL_LDT(LDT_CODE32) ? CODE_BASE : DATA_BASE;
-	in->gs_base = in->sel[GS] == SEL_LDT(LDT_CODE32) ? CODE_BASE : DATA_BASE;
+	in->fs_base = in->sel[FS] == SEL_LDT(LDT_CODE32) ? LDT_CODE_BASE : DATA_BASE;
+	in->gs_base = in->sel[GS] == SEL_LDT(LDT_CODE32) ? LDT_CODE_BASE : DATA_BASE;
 	if (ldt_is_stack16(in->sel[SS]))
 		in->gpr[RSP] = KERNEL_ESP_HIGH | (u16)in->gpr[RSP];
 }

@@ -18,11 +18,11 @@
 /* Values of user_desc.contents. */
 enum { DATA, DATA_DOWN, CODE };
 
-#define CODE_LIMIT (CODE_PAGES * PAGE_SIZE - 1)
+#define CODE_LIMIT (LDT_CODE_ORIGIN + CODE_PAGES * PAGE_SIZE - 1)
 #define DATA_LIMIT (DATA_SIZE - 1)
 #define DOWN_LIMIT (3 * PAGE_SIZE - 1) /* what is above is valid */
 
-/* Bases are those of the sandbox's parts, so that an offset means the same in all. */
+/* Data have one base, so that an offset means the same in all segments. */
 static const struct user_desc rows[NLDT] = {
 	[LDT_DATA] = { .base_addr = DATA_BASE, .limit = DATA_LIMIT, .seg_32bit = 1 },
 	[LDT_DATA16] = { .base_addr = DATA_BASE, .limit = DATA_LIMIT },
@@ -44,12 +44,12 @@ static const struct user_desc rows[NLDT] = {
 			 .limit = DATA_LIMIT,
 			 .seg_not_present = 1,
 			 .seg_32bit = 1 },
-	[LDT_CODE32] = { .base_addr = CODE_BASE,
+	[LDT_CODE32] = { .base_addr = LDT_CODE_BASE,
 			 .limit = CODE_LIMIT,
 			 .contents = CODE,
 			 .seg_32bit = 1 },
-	[LDT_CODE16] = { .base_addr = CODE_BASE, .limit = CODE_LIMIT, .contents = CODE },
-	[LDT_UNREADABLE] = { .base_addr = CODE_BASE,
+	[LDT_CODE16] = { .base_addr = LDT_CODE_BASE, .limit = CODE_LIMIT, .contents = CODE },
+	[LDT_UNREADABLE] = { .base_addr = LDT_CODE_BASE,
 			     .limit = CODE_LIMIT,
 			     .contents = CODE,
 			     .read_exec_only = 1,
