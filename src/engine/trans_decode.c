@@ -235,10 +235,11 @@ void decoder_expect(const struct decoder *decoder, const u8 *bytes, u32 n, u32 m
 	for (u32 at = 0; (length = head_length(bytes + at, n - at)) != 0;) {
 		u64 head = head_of(bytes + at, length);
 		struct decoder_bucket bucket = decoder->bucket[bucket_of(head, length, mode)];
-		const u8 *entry = (const u8 *)&decoder->entry[bucket.number - 1];
+		const u8 *entry;
 
 		if (!bucket.number)
 			return;
+		entry = (const u8 *)&decoder->entry[bucket.number - 1];
 		for (u32 line = 0; line < sizeof(struct decoded); line += 64)
 			__builtin_prefetch(entry + line);
 		at += bucket.length;
