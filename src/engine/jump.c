@@ -106,16 +106,20 @@ static u32 find_mode(const struct engine *eng, u32 mode)
 static u32 mode_index(struct cpu *cpu, u32 mode)
 {
 	struct engine *eng = cpu->engine;
-	u32 i = find_mode(eng, mode);
+	u32 *last = &eng->last_mode[mode_space(mode)]; /* kernel and user take turns */
 
-	if (i < eng->nmodes)
-		return i;
+	if (likely(*last < eng->nmodes && eng->modes[*last] == mode))
+		return *last;
+	*last = find_mode(eng, mode);
+	if (*last < eng->nmodes)
+		return *last;
 	if (eng->nmodes == ARRAY_SIZE(eng->modes)) {
 		eng->nmodes = 0;
 		cpu_drop_jumps(cpu);
 	}
-	eng->modes[eng->nmodes] = mode;
-	return eng->nmodes++;
+	*last = eng->nmodes++;
+	eng->modes[*last] = mode;
+	return *last;
 }
 
 void returns_forget(struct engine *eng)

@@ -242,6 +242,7 @@ struct engine {
 	u64 returns_key[NTLBS]; /* jump_key with which cpu->returns[] hold; NO_KEY: with none */
 	u32 modes[16];	/* modes seen; their index is part of jump_key */
 	u32 nmodes;
+	u32 last_mode[NSPACES]; /* index of the one that was last asked for */
 	enum guest_fault left;	   /* with LEAVE_FAULT: why; FAULT_NONE: the instruction is done */
 	bool heating;		   /* the block being made is to be a hot one */
 	bool again;		   /* but it is not: it is to be executed again */
