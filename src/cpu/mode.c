@@ -67,10 +67,10 @@ static u32 fpu_mode(const struct cpu *cpu)
 }
 
 /*
- * Code goes on counting for a while what it did when less is wanted: operating systems stop counters
- * and start them again at each switch of processes, and code of another mode would have to be looked
- * for each time. What the timing model counts ends at once, since what caches hold depends on when it
- * looks.
+ * Code goes on counting for a while what it did when less is wanted: operating systems stop
+ * counters and start them again at each switch of processes, and code of another mode would have to
+ * be looked for each time. What the timing model counts ends at once, since what caches hold
+ * depends on when it looks.
  */
 #define LINGER 1000000 /* instructions: about a millisecond */
 

@@ -314,7 +314,8 @@ void count_rearm(struct cpu *cpu)
 	for (retire_wanted left = cpu->trips.armed; left;) {
 		const u64 *trip = cpu->trips.at[next_class(&left)];
 
-		eng->both &= trip[RETIRE_IN_OS] == RETIRE_NEVER && trip[RETIRE_IN_USR] == RETIRE_NEVER;
+		eng->both &= trip[RETIRE_IN_OS] == RETIRE_NEVER &&
+			     trip[RETIRE_IN_USR] == RETIRE_NEVER;
 	}
 }
 

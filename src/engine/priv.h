@@ -376,8 +376,8 @@ enum guest_fault slow_try_push(struct cpu *cpu, u32 size); /* would a push fault
 u64 call_insn(struct cpu *cpu, u64 insn, u32 unused, const u8 *return_pc);
 
 /*
- * pass.c: the same; one that accesses the PMU, with which the block ends. `access` is the exit that it
- * is if the hypervisor wants it. SLOW_COMMIT: nothing has happened, leave with LEAVE_COMPLEX.
+ * pass.c: the same; one that accesses the PMU, with which the block ends. `access` is the exit that
+ * it is if the hypervisor wants it. SLOW_COMMIT: nothing has happened, leave with LEAVE_COMPLEX.
  */
 u64 pass_insn(struct cpu *cpu, u64 insn, u32 access, const u8 *return_pc);
 

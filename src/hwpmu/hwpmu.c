@@ -414,8 +414,8 @@ u64 hwpmu_horizon(const struct hwpmu *pmu, enum retire_privilege privilege, reti
 	return horizon;
 }
 
-/* The occurrences in the guest with which the counter overflows, if it counts any: from its mark on,
- * and whatever has been counted since. */
+/* The occurrences in the guest with which the counter overflows, if it counts any: from its mark
+ * on, whatever has been counted since. */
 static inline u64 overflows_at(const struct hwpmu *pmu, u32 counter)
 {
 	const struct hwpmu_counter *c = &pmu->counter[slot(counter)];
