@@ -139,14 +139,21 @@ static enum turn deliver(struct cpu *cpu)
 	enum retire_privilege privilege = cpu_privilege(cpu);
 	u64 from = cpu->rip;
 	bool interrupt = cpu->event.kind == EVENT_INTR;
+	/* Nobody counts these, nor what delivering them does. */
+	bool exception = cpu->event.kind == EVENT_EXCEPTION && !mode_observes(cpu->mode);
 	/* It may tell of a device's write, or another processor's. */
 	bool foreign = (interrupt || cpu->event.kind == EVENT_NMI) && !cpu->event.own;
 	enum guest_fault fault;
 
 	if (cpu->event.kind == EVENT_NONE)
 		return TURN_AGAIN;
-	count_flush(cpu, privilege);
-	fault = cpu_deliver(cpu);
+	if (exception) {
+		fault = cpu_deliver(cpu);
+		count_settle(cpu, privilege);
+	} else {
+		count_flush(cpu, privilege);
+		fault = cpu_deliver(cpu);
+	}
 	if (interrupt && fault == FAULT_NONE)
 		cpu->tally.interrupts[privilege]++;
 	if (fault == FAULT_NONE)
