@@ -126,6 +126,7 @@ struct item {
 enum register_class { CLASS_ANY, CLASS_POINTER, CLASS_SMALL };
 
 #define SEQUENCE_MAX 40
+#define PROGRAM_MIN  12 /* items of a program at least */
 
 struct sequence {
 	bool is32, is16;

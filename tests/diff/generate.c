@@ -372,7 +372,7 @@ void generate(struct sequence *seq, struct rng *r, const struct mode *mode,
 	      const struct form_table *table, int only, bool program, bool ldt)
 {
 	struct generator g = { .r = r, .mode = mode, .table = table, .seq = seq };
-	u32 want = program ? 12 + rng_below(r, 24) : rng_one_in(r, 4) ? 1 : 1 + rng_below(r, 10);
+	u32 want = program ? PROGRAM_MIN + rng_below(r, 24) : rng_one_in(r, 4) ? 1 : 1 + rng_below(r, 10);
 	u32 theme = only >= 0 ? (u32)only : rng_below(r, NFAMILIES);
 
 	start(&g, ldt);
@@ -447,14 +447,14 @@ static bool must_not_break_off(const struct sequence *seq)
 	return false;
 }
 
-/* Mostly anywhere on the first page; sometimes across the two; sometimes running into the hole
- * behind them. */
+/* Mostly anywhere on the first page; sometimes across the two, above all programs; sometimes running
+ * into the hole behind them. */
 void sequence_place(struct sequence *seq, struct rng *r)
 {
 	u8 bytes[SEQUENCE_MAX * 15 + 2];
 	u32 size = sequence_bytes(seq, bytes, NULL);
 
-	switch (must_not_break_off(seq) ? 2 : rng_below(r, 8)) {
+	switch (must_not_break_off(seq) ? 2 : rng_below(r, seq->n < PROGRAM_MIN ? 8 : 4)) {
 	case 0:
 		seq->start = code_origin(seq) + PAGE_SIZE - rng_below(r, size);
 		break;

@@ -91,6 +91,28 @@ static bool call_and_return(struct generator *g)
 	return true;
 }
 
+/*
+ * call A; jmp B; jmp B; A: sbb reg, reg; and $2, reg; add reg, [rsp]; ret; B:
+ * It returns to either jump, as the carry flag says.
+ */
+static bool call_and_return_elsewhere(struct generator *g)
+{
+	u8 reg = rng_below(g->r, 8), wide = g->mode->is32 ? 0 : 0x48;
+	u32 at = g->seq->n, skip = !wide;
+
+	if (reg == RSP || g->seq->gpr_class[reg] != CLASS_ANY || at + 7 > SEQUENCE_MAX ||
+	    at < g->branch_end || (g->seq->undefined & FL_CF))
+		return false;
+	want_gpr(g, RSP, CLASS_POINTER);
+	put_branch(g, (u8[]){ 0xe8, 0, 0, 0, 0 }, 5, FIX_REL32, at + 3);
+	put_branch(g, (u8[]){ 0xeb, 0 }, 2, FIX_REL8, at + 7);
+	put_branch(g, (u8[]){ 0xeb, 0 }, 2, FIX_REL8, at + 7);
+	append_item(g, FAMILY_branch, (u8[]){ wide, 0x19, 0xc0 | reg << 3 | reg } + skip, 3 - skip);
+	append_item(g, FAMILY_branch, (u8[]){ 0x83, 0xe0 | reg, 2 }, 3);
+	append_item(g, FAMILY_branch, (u8[]){ wide, 0x01, 0x04 | reg << 3, 0x24 } + skip, 4 - skip);
+	return append_item(g, FAMILY_branch, (u8[]){ 0xc3 }, 1);
+}
+
 /* mov $target, reg; jmp *reg or call *reg */
 static bool jump_register(struct generator *g)
 {
@@ -175,6 +197,7 @@ static bool append_branch(struct generator *g)
 		jcc,	       jcc,
 		jmp,	       loop_forward,
 		call_forward,  call_and_return,
+		call_and_return, call_and_return_elsewhere,
 		jump_register, push_and_return,
 		loop_back,     jump_anywhere,
 	};

@@ -187,6 +187,82 @@ GUEST_CODE(pushes, "mov $300, %ecx\n"
 		   ".fill 48, 1, 0xcc\n"
 		   "3: ud2\n");
 
+/* Two pages that are executed together, and write to each other and to themselves. */
+GUEST_CODE(pages, "mov $400, %ecx\n"
+		  "1: call pages_start + 0x1000\n"
+		  "2: mov $0x11223344, %eax\n"
+		  "add %rax, %rbx\n"
+		  "jmp pages_start + 0x1080\n"
+		  "3: dec %ecx\n"
+		  "jnz 1b\n"
+		  "out %al, $0xf4\n"
+		  ".org pages_start + 0x1000\n"
+		  "4: mov $0x55667788, %edx\n"
+		  "add %rdx, %rbp\n"
+		  "ret\n"
+		  ".org pages_start + 0x1080\n"
+		  "mov %ecx, %eax\n"
+		  "and $63, %eax\n"
+		  "cmp $21, %eax\n"
+		  "cmove %ecx, %esi\n"
+		  "jne 5f\n"
+		  "mov %ecx, 2b + 1(%rip)\n"
+		  "5: cmp $42, %eax\n"
+		  "jne 6f\n"
+		  "mov %ecx, 4b + 1(%rip)\n"
+		  "6: jmp 3b\n");
+
+/* A function that is not there each sixteenth time; the handler brings it back. */
+GUEST_CODE(gone, "mov $400, %ecx\n"
+		 "1: stc\n"
+		 "call gone_start + 0x1000\n"
+		 "adc %rax, %rbx\n"
+		 "testb $15, %cl\n"
+		 "jnz 2f\n"
+		 "movq $0, 0x7088\n"
+		 "invlpg 0x11000\n"
+		 "2: mov %ds, %edx\n" /* a block that goes on behind no branch */
+		 "dec %ecx\n"
+		 "jnz 1b\n"
+		 "out %al, $0xf4\n"
+		 ".org gone_start + 0x800\n"
+		 "pop %r8\n" /* error code */
+		 "add (%rsp), %r9\n"
+		 "add 16(%rsp), %r11\n" /* flags */
+		 "movq $0x11007, 0x7088\n"
+		 "iretq\n"
+		 ".org gone_start + 0x1000\n"
+		 "lea 3(%rcx), %rax\n"
+		 "ret\n");
+
+/* Returns that go elsewhere now and then, by no branch: functions in functions, on three pages. */
+GUEST_CODE(elsewhere, "mov $500, %ecx\n"
+		      "1: call elsewhere_start + 0x1000\n"
+		      "add $5, %rbx\n" /* 4 bytes */
+		      "add %rax, %rbp\n"
+		      "dec %ecx\n"
+		      "jnz 1b\n"
+		      "out %al, $0xf4\n"
+		      ".org elsewhere_start + 0x1000\n"
+		      "push %rcx\n"
+		      "call elsewhere_start + 0x2000\n"
+		      "inc %r9\n" /* 3 bytes */
+		      "pop %rdx\n"
+		      "xor %eax, %eax\n"
+		      "test $31, %edx\n"
+		      "setz %al\n"
+		      "shl $2, %eax\n"
+		      "add %rax, (%rsp)\n"
+		      "cmp $250, %edx\n"
+		      "ret\n"
+		      ".org elsewhere_start + 0x2000\n"
+		      "xor %eax, %eax\n"
+		      "test $15, %ecx\n"
+		      "setz %al\n"
+		      "lea (%rax,%rax,2), %rax\n"
+		      "add %rax, (%rsp)\n"
+		      "ret\n");
+
 static const u64 slices[] = { 2, 3, 7, 31, 48, 49, 333, ALL };
 
 struct outcome {
@@ -240,6 +316,9 @@ SAME(patched, a_function_may_change_its_caller)
 SAME(loops, loops_are_as_one_turn_at_a_time)
 SAME(faults, a_loop_faults_where_it_should)
 SAME(pushes, a_stack_may_lie_in_code)
+SAME(pages, code_on_two_pages_may_be_written)
+SAME(gone, a_page_of_code_may_go)
+SAME(elsewhere, returns_may_go_elsewhere)
 
 /*
  * The page of a function changes under its caller, 300 times: by INVLPG, by writing CR3, and with
@@ -275,6 +354,39 @@ GUEST_CODE(by_space, "mov $300, %ecx\n"
 		     "dec %ecx\n"
 		     "jnz 1b\n"
 		     "out %al, $0xf4\n");
+
+/* The same, but that what is mapped holds for some turns: each sixteenth changes it. */
+GUEST_CODE(rarely_invlpg, "mov $512, %ecx\n"
+			  "1: call rarely_invlpg_start + 0x1000\n"
+			  "testb $15, %cl\n"
+			  "jnz 2f\n"
+			  "xorq $0x1000, 0x7088\n"
+			  "invlpg 0x11000\n"
+			  "2: dec %ecx\n"
+			  "jnz 1b\n"
+			  "out %al, $0xf4\n");
+
+GUEST_CODE(rarely_flush, "mov $512, %ecx\n"
+			 "mov %cr3, %rdx\n"
+			 "1: call rarely_flush_start + 0x1000\n"
+			 "testb $15, %cl\n"
+			 "jnz 2f\n"
+			 "xorq $0x1000, 0x7088\n"
+			 "mov %rdx, %cr3\n"
+			 "2: dec %ecx\n"
+			 "jnz 1b\n"
+			 "out %al, $0xf4\n");
+
+GUEST_CODE(rarely_space, "mov $512, %ecx\n"
+			 "mov %cr3, %rdx\n"
+			 "1: call rarely_space_start + 0x1000\n"
+			 "testb $15, %cl\n"
+			 "jnz 2f\n"
+			 "xor $0x204000, %rdx\n"
+			 "mov %rdx, %cr3\n"
+			 "2: dec %ecx\n"
+			 "jnz 1b\n"
+			 "out %al, $0xf4\n");
 
 static const u8 add_1[] = { 0x48, 0x83, 0xc3, 0x01, 0xc3 }; /* ADD RBX, 1; RET */
 static const u8 add_100[] = { 0x48, 0x83, 0xc3, 0x64, 0xc3 };
@@ -321,6 +433,26 @@ static void links_follow_the_page_tables(void **state)
 		for (u32 k = 0; k < ARRAY_SIZE(programs); k++)
 			assert_int_equal(function_changes(*state, &programs[k], slices[i]),
 					 150 * 101);
+}
+
+/* Code of both pages becomes hot in between. */
+static void hot_code_follows_the_page_tables(void **state)
+{
+	static const struct program programs[] = {
+		{ rarely_invlpg_start, rarely_invlpg_end, add_1, add_100, sizeof(add_1) },
+		{ rarely_flush_start, rarely_flush_end, add_1, add_100, sizeof(add_1) },
+		{ rarely_space_start, rarely_space_end, add_1, add_100, sizeof(add_1) },
+	};
+	bool other = false;
+	u64 expected = 0;
+
+	for (u32 ecx = 512; ecx; ecx--) {
+		expected += other ? 100 : 1;
+		other ^= !(ecx & 15);
+	}
+	for (u32 i = 0; i < ARRAY_SIZE(slices); i++)
+		for (u32 k = 0; k < ARRAY_SIZE(programs); k++)
+			assert_int_equal(function_changes(*state, &programs[k], slices[i]), expected);
 }
 
 /* Here the function calls back, and may have another page when that returns. The order shows in
@@ -387,6 +519,32 @@ static void a_bad_return_faults(void **state)
 	assert_int_equal(machine_retired(m), 1 + 100 * 4 + 4 + 1);
 }
 
+/* The same where returns have been good often, and with no branch that tells of it. */
+GUEST_CODE(hot_bad_return, "mov $100, %ecx\n"
+			   "movabs $0x8000000000001000, %rax\n"
+			   "1: call 2f\n"
+			   "dec %ecx\n"
+			   "jnz 1b\n"
+			   "2: mov (%rsp), %rdx\n"
+			   "cmp $1, %ecx\n"
+			   "cmove %rax, %rdx\n"
+			   "mov %rdx, (%rsp)\n"
+			   "ret\n");
+#define HOT_BAD_RETURN_AT 39 /* of the RET */
+
+static void a_bad_return_faults_in_hot_code(void **state)
+{
+	struct machine *m = *state;
+	const u64 *frame = (const u64 *)(m->ram + IMAGE_STACK) - 8;
+
+	machine_load(m, hot_bad_return_start, (size_t)(hot_bad_return_end - hot_bad_return_start));
+	assert_int_equal(machine_run(m, ALL), EXIT_HLT);
+	assert_int_equal(frame[1], IMAGE_CODE + HOT_BAD_RETURN_AT);
+	assert_int_equal(frame[4], IMAGE_STACK - 8);
+	/* 2, then 8 a turn, the last but for the return and what follows, HLT */
+	assert_int_equal(machine_retired(m), 2 + 99 * 8 + 5 + 1);
+}
+
 int main(void)
 {
 	const struct CMUnitTest tests[] = {
@@ -396,9 +554,14 @@ int main(void)
 		cmocka_unit_test(loops_are_as_one_turn_at_a_time),
 		cmocka_unit_test(a_loop_faults_where_it_should),
 		cmocka_unit_test(a_stack_may_lie_in_code),
+		cmocka_unit_test(code_on_two_pages_may_be_written),
+		cmocka_unit_test(a_page_of_code_may_go),
+		cmocka_unit_test(returns_may_go_elsewhere),
 		cmocka_unit_test(links_follow_the_page_tables),
+		cmocka_unit_test(hot_code_follows_the_page_tables),
 		cmocka_unit_test(returns_follow_the_page_tables),
 		cmocka_unit_test(a_bad_return_faults),
+		cmocka_unit_test(a_bad_return_faults_in_hot_code),
 	};
 
 	return cmocka_run_group_tests(tests, machine_set_up, machine_tear_down);
