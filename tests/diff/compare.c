@@ -103,10 +103,22 @@ static u16 plain_selector(u16 sel)
 	return sel & ~3 ? sel : 0;
 }
 
+/*
+ * The image of the flags that a fault pushes has RF (SDM 3B 17.3.1.1). A hypervisor below us that was
+ * called while the fault was delivered, for one of the pages of the stack, delivers it once more, and
+ * without: on all processors at once, when it has taken these pages away.
+ */
+static bool lost_rf(const struct outcome *n, const struct outcome *e)
+{
+	bool fault = n->vector != VEC_DB && n->vector != VEC_BP && n->vector != VEC_OF;
+
+	return fault && !(n->state.rflags & FL_RF) && (e->state.rflags & FL_RF);
+}
+
 static void check_integer(struct verdict *v, const struct sequence *seq, const struct outcome *n,
 			  const struct outcome *e)
 {
-	u64 flags = FLAGS_COMPARED & ~(u64)undefined_at(seq, n);
+	u64 flags = FLAGS_COMPARED & ~(u64)undefined_at(seq, n) & ~(lost_rf(n, e) ? FL_RF : 0);
 	/* Outside 64-bit code the upper halves are undefined (SDM 1 3.4.1.1). */
 	u64 mask = n->state.sel[CS] == SEL_USER64 && !seq->ldt ? ~0ull : 0xffffffff;
 
@@ -246,6 +258,17 @@ static void spoil(const struct sequence *seq, enum plant plant, struct outcome *
 
 static u8 loaded[CODE_PAGES * PAGE_SIZE]; /* what code pages were then */
 
+static void set_writable(bool writable)
+{
+	static bool is_writable;
+
+	if (writable == is_writable)
+		return;
+	native_code_writable(writable);
+	guest_code_writable(writable);
+	is_writable = writable;
+}
+
 void case_load(const struct test_case *c)
 {
 	u8 bytes[SEQUENCE_MAX * 15 + 2];
@@ -255,6 +278,7 @@ void case_load(const struct test_case *c)
 	native_load(bytes, size, address);
 	guest_load(bytes, size, address);
 	memcpy(loaded, native_code(), sizeof(loaded));
+	set_writable(c->seq.modifies);
 }
 
 /* Code may have changed itself. */

@@ -21,7 +21,7 @@
 /* The sandbox: the same addresses on both sides, below 2 GB so that absolute and 32-bit addresses
  * reach. */
 #define CODE_BASE     0x10000000ull
-#define CODE_PAGES    2	   /* executable and writable; nothing before and behind */
+#define CODE_PAGES    2	   /* executable; nothing before and behind */
 #define CODE_FILL     0xcc /* INT3, where no sequence is */
 #define DATA_BASE     0x20000000ull
 #define DATA_PAGES    7 /* nothing before and behind */
@@ -131,6 +131,7 @@ enum register_class { CLASS_ANY, CLASS_POINTER, CLASS_SMALL };
 struct sequence {
 	bool is32, is16;
 	bool ldt; /* segments are those of ldt.c: addresses are offsets from their bases */
+	bool modifies; /* its own code, which is writable then */
 	bool straight; /* no branches: the number of retired instructions is known from the end */
 	u32 n;
 	struct item items[SEQUENCE_MAX];
@@ -251,6 +252,7 @@ void native_load(const u8 *code, u32 size, u64 address);
 void native_run(const struct state *in, struct outcome *out);
 u8 *native_data(void);
 const u8 *native_code(void);
+void native_code_writable(bool writable);
 bool native_maps(u64 address); /* outside of the sandbox, for the test itself */
 
 #define GUEST_HEAT 48 /* executions until the engine takes a block for hot */
@@ -262,6 +264,7 @@ void guest_run(const struct state *in, u64 budget, struct outcome *out);
 void guest_forget(void); /* translations */
 u8 *guest_data_page(u32 page);
 u8 *guest_code_page(u32 page);
+void guest_code_writable(bool writable);
 bool guest_signal(int sig, void *info, void *ucontext);
 
 /* --- comparing and reporting: compare.c, shrink.c

@@ -14,6 +14,7 @@
 
 #include "base/must.h"
 #include "cpu/control.h"
+#include "cpu/mmu.h"
 #include "cpu/mode.h"
 #include "cpu/segment.h"
 #include "engine/engine.h"
@@ -91,15 +92,26 @@ static void map_entry(u32 table, u64 address, u32 level, u32 page, u64 bits)
 	put64(table, (address >> (12 + 9 * level) & 511) * 8, page * PAGE_SIZE | PTE_P | bits);
 }
 
+static void map_code(u64 bits)
+{
+	for (u32 i = 0; i < CODE_PAGES; i++)
+		map_entry(PAGE_PT_CODE, CODE_BASE + i * PAGE_SIZE, 0, PAGE_CODE + 3 * i,
+			  PTE_U | bits);
+}
+
+void guest_code_writable(bool writable)
+{
+	map_code(writable ? PTE_W : 0);
+	tlb_flush(guest.cpu);
+}
+
 static void build_paging(void)
 {
 	map_entry(PAGE_PML4, CODE_BASE, 3, PAGE_PDPT_LOW, PTE_W | PTE_U);
 	map_entry(PAGE_PDPT_LOW, CODE_BASE, 2, PAGE_PD_LOW, PTE_W | PTE_U);
 	map_entry(PAGE_PD_LOW, CODE_BASE, 1, PAGE_PT_CODE, PTE_W | PTE_U);
 	map_entry(PAGE_PD_LOW, DATA_BASE, 1, PAGE_PT_DATA, PTE_W | PTE_U);
-	for (u32 i = 0; i < CODE_PAGES; i++)
-		map_entry(PAGE_PT_CODE, CODE_BASE + i * PAGE_SIZE, 0, PAGE_CODE + 3 * i,
-			  PTE_U | PTE_W);
+	map_code(0);
 	for (u32 i = 0; i < DATA_PAGES; i++)
 		map_entry(PAGE_PT_DATA, DATA_BASE + i * PAGE_SIZE, 0, data_page(i),
 			  PTE_U | PTE_NX | (i == DATA_READONLY ? 0 : PTE_W));

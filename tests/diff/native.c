@@ -111,7 +111,7 @@ void native_init(void)
 	stack_t stack = { .ss_sp = malloc(SIGNAL_STACK), .ss_size = SIGNAL_STACK };
 
 	must(stack.ss_sp && sigaltstack(&stack, NULL) == 0);
-	native.code = map_sandbox("code", CODE_BASE, CODE_PAGES * PAGE_SIZE, PROT_READ | PROT_WRITE | PROT_EXEC);
+	native.code = map_sandbox("code", CODE_BASE, CODE_PAGES * PAGE_SIZE, PROT_READ | PROT_EXEC);
 	native.data = map_sandbox("data", DATA_BASE, DATA_SIZE, PROT_READ | PROT_WRITE);
 	protect_readonly(0);
 	protect_readonly(HIGH_ALIAS);
@@ -135,6 +135,14 @@ u8 *native_data(void)
 const u8 *native_code(void)
 {
 	return native.code;
+}
+
+void native_code_writable(bool writable)
+{
+	int prot = PROT_READ | PROT_EXEC | (writable ? PROT_WRITE : 0);
+
+	must(mprotect((void *)CODE_BASE, CODE_PAGES * PAGE_SIZE, prot) == 0);
+	must(mprotect((void *)(CODE_BASE + HIGH_ALIAS), CODE_PAGES * PAGE_SIZE, prot) == 0);
 }
 
 void native_load(const u8 *code, u32 size, u64 address)

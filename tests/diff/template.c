@@ -119,7 +119,8 @@ static bool jump_register(struct generator *g)
 	u8 reg = rng_below(g->r, 8);
 	u8 op = rng_one_in(g->r, 2) ? 0xe0 : 0xd0;
 
-	if (reg == RSP || g->seq->n + 2 > SEQUENCE_MAX || g->seq->n < g->branch_end)
+	if (reg == RSP || g->seq->n + 2 > SEQUENCE_MAX || g->seq->n < g->branch_end ||
+	    g->seq->modifies)
 		return false;
 	put_branch(g, (u8[]){ 0xb8 | reg, 0, 0, 0, 0 }, 5, FIX_ABS32,
 		   g->seq->n + 2 + rng_below(g->r, 3));

@@ -115,10 +115,24 @@ static bool change_in_loop(struct generator *g)
 	return put_item(g, FAMILY_modify, (u8[]){ 0x75, 0 }, 2, FIX_REL8, 1, first);
 }
 
+/*
+ * May a register hold an address of code by now? A repeated string instruction that overwrites itself
+ * goes on until it is interrupted, and when CLZERO is noticed is nobody's business.
+ */
+static bool points_to_code(const struct generator *g)
+{
+	for (u32 i = 0; i < g->seq->n; i++)
+		if (g->seq->items[i].family == FAMILY_branch &&
+		    g->seq->items[i].fix == FIX_ABS32)
+			return true;
+	return false;
+}
+
 bool append_modify(struct generator *g)
 {
-	if (g->seq->n + 6 > SEQUENCE_MAX || g->seq->n < g->branch_end || g->seq->undefined ||
+	if (points_to_code(g) || g->seq->n + 6 > SEQUENCE_MAX || g->seq->n < g->branch_end || g->seq->undefined ||
 	    g->seq->ldt)
 		return false;
+	g->seq->modifies = true;
 	return rng_one_in(g->r, 2) ? change_once(g) : change_in_loop(g);
 }
