@@ -2,6 +2,7 @@
 """Experiments that sample in the guest: mispredictions, branch records, PEBS, top-down, overhead, and the view from outside."""
 
 import collections
+import json
 import re
 import subprocess
 import tempfile
@@ -264,18 +265,96 @@ class Pace:
         return ns / 1e9
 
 
+def paces(work, *which, rounds=2):
+    """The best of each, taken in turns: on a busy machine speed changes from minute to minute."""
+    found = [[Pace(guest, under, work) for guest, under in which] for _ in range(rounds)]
+    return [max(runs, key=lambda pace: pace.rate) for runs in zip(*found)]
+
+
+class OwnTime:
+    """A program in full swing, in the time of the modelled processor, which executes guests at its own speed and not at ours: cycles
+    of the program, and all others, of the guest's kernel and of the hypervisor. The host's own view counts them, whatever the guest
+    counts."""
+
+    SECONDS, ROUNDS = 2, 3
+    ALL, GUEST, PROGRAM = "cycles", "cycles:G", "cycles:uG"
+
+    def __init__(self, guest, under, work):
+        guest.vpmu("set", "host-view=on")
+        guest.background(f"{under} sh -c 'echo $$ >/tmp/begun; exec {work}'")
+        guest.run("sleep 1")  # of the guest: perf is under way
+        with guest.hold(f"{self.ALL},{self.GUEST},{self.PROGRAM}") as holder:
+            time.sleep(self.SECONDS)
+        guest.end()
+        guest.vpmu("set", "host-view=off")
+        lines = [json.loads(line) for line in holder.said.splitlines()]
+        total = collections.Counter()
+        for line in lines:
+            total.update({event["name"]: event["value"] for event in line["events"]})
+        if not total[self.PROGRAM]:
+            raise Failure("the host's view counts nothing")
+        self.program, self.kernel = total[self.PROGRAM], total[self.GUEST] - total[self.PROGRAM]
+        self.hypervisor = total[self.ALL] - total[self.GUEST]
+        self.seconds = sum(line["seconds"] for line in lines)
+        self.samples = sum(line["stats"]["nmi_injections"] for line in lines)
+
+    def slower(self, off):
+        """By which part of the program's cycles, for the kernel's sake and for the hypervisor's; what comes with time (ticks, turns of
+        the run loop) with the PMU off, too, is taken off."""
+        return [max(0, mine - its * self.seconds / off.seconds) / self.program
+                for mine, its in ((self.kernel, off.kernel), (self.hypervisor, off.hypervisor))]
+
+
+def periods(guest, names, work):
+    """The events, each with a period of a millisecond in the time of the modelled processor."""
+    hertz = 1e6 * float(re.search(r"([\d.]+)", guest.run("grep -m1 MHz /proc/cpuinfo"))[1])
+    counts = {}
+    for name in names.split(","):  # one by one, so that nothing takes turns
+        text = guest.run(f"perf stat -x, -e cycles:u,{name}:u {work} 300")
+        cycles, count = (int(line.split(",")[0]) for line in text.splitlines() if re.match(r"\d+,", line))
+        counts[name] = count / cycles
+    return ",".join(f"{name}/period={max(1000, int(per_cycle * hertz / 1000))}/" for name, per_cycle in counts.items()), hertz
+
+
+def own_time(lab, result, published):
+    """{mode and events: percent} that sampling takes of the modelled processor's time. Medians, since other things happen as well."""
+    path = program(lab, "ftest")
+    work, rows, figures = path + " 100000000", [], {}
+    for events, names in (("6 events", SIX), ("10 events", TEN)):
+        sampled, hertz = periods(lab.guests.get("genoa", "mediated"), names, path)
+        runs = {mode: [] for mode in MODES}
+        for _ in range(OwnTime.ROUNDS):
+            off = OwnTime(lab.guests.get("genoa", "off"), "", work)
+            for mode in MODES:
+                run = OwnTime(lab.guests.get("genoa", mode), f"perf record -e {sampled} -o /tmp/lab.data", work)
+                kernel, hypervisor = run.slower(off)
+                runs[mode].append((100 * (kernel + hypervisor), 100 * kernel, 100 * hypervisor,
+                                   run.samples * hertz / (run.program + run.kernel + run.hypervisor)))
+        for mode in MODES:
+            name, median = f"{mode}, {events}", sorted(runs[mode])[OwnTime.ROUNDS // 2]
+            figures[name] = median[0]
+            rows.append([name, *(f"{part:.1f}" for part in median[1:3]), f"{median[0]:.1f}", published[mode][events], f"{median[3]:.0f}"])
+            lab.progress(f"{name}: {median[0]:.1f} % of the modelled processor's time")
+    result.table("in the modelled processor's time: slower than with the PMU off, %",
+                 ["", "the guest's kernel", "the hypervisor", "both", "published", "samples a second"], rows)
+    result.note("The modelled processor's time is its cycles (docs/model.md) and, at the rate of its TSC, the time that the hypervisor spends outside "
+                "of the guest: the host's own view of cycles. There a handler takes as long as on silicon and an exit as long as it takes "
+                "us; what our translation makes slower is not in it. Periods are a millisecond of that time.")
+    return figures
+
+
 @experiment("overhead", "mediated RFC 2024", "6 events at 1000 Hz: 33.6 % to 6.2 %; 10 events, multiplexed: 79.3 % to 10.5 %")
 def overhead(lab):
     """What sampling costs, in both modes, against PMU off"""
     result, rows, sample, figures = Result(), [], [], {}
     work = program(lab, "ftest") + " 100000000"
-    off = Pace(lab.guests.get("genoa", "off"), "", work).rate
     published = {"event": {"6 events": 33.6, "10 events": 79.3}, "mediated": {"6 events": 6.2, "10 events": 10.5}}
     for events, names in (("6 events", SIX), ("10 events", TEN), ("6 modelled", MODELLED)):
         for mode in MODES:
             guest, costs = lab.guests.get("genoa", mode), latencies(lab, mode)
-            counted = Pace(guest, f"perf stat -e {names}", work)
-            sampled = Pace(guest, f"perf record -F 1000 -e {names} -o /tmp/lab.data", work)
+            without, counted, sampled = paces(work, (lab.guests.get("genoa", "off"), ""), (guest, f"perf stat -e {names}"),
+                                              (guest, f"perf record -F 1000 -e {names} -o /tmp/lab.data"))
+            off = without.rate
             spent, virtual = 1 - sampled.rate / counted.rate, sampled.virtualization(costs)
             each = [1e6 * part / max(sampled.pmis, 1) for part in (spent, virtual)]
             cost = {"counting": 100 * (off / counted.rate - 1), "sampling": 100 * (off / sampled.rate - 1),
@@ -287,11 +366,14 @@ def overhead(lab):
                            f"{each[1] * COUNTERS / 10:.1f}"])
             lab.progress(f"{mode}, {events}: counting {cost['counting']:.0f} %, sampling {cost['sampling']:.0f} %, "
                          f"{each[1]:.1f} us of virtualization a sample")
-    result.table("slower than with the PMU off, % of CPU time", ["", "counting them", "sampling them at 1000 Hz", "published"], rows)
+    result.table("by the clock: slower than with the PMU off, % of CPU time", ["", "counting them", "sampling them at 1000 Hz", "published"], rows)
     result.table("a sample", ["", "accesses to the PMU", "us beside counting", "us of virtualization", "% at 1000 Hz"], sample)
     result.note("Modelled events are mispredictions and misses of caches: they switch the timing model on, which silicon has for nothing.")
     result.note("Most of a sample is the guest's own handler, some 3000 instructions that are translated as all others. "
                 "Virtualization: what PMIs and accesses to the PMU cost where a guest does nothing else (pmi-latency), times how many there were.")
+    own = own_time(lab, result, published)
+    for name, cost in own.items():
+        figures[name]["of the modelled processor's time"] = cost
     result.plot("virtualization", " us a sample", [[name, cost["us of virtualization"]] for name, cost in figures.items()])
     result.plot("slower than with the PMU off", " %", [[name, cost["sampling"]] for name, cost in figures.items()])
     result.figures = figures
@@ -299,7 +381,9 @@ def overhead(lab):
         event, mediated = (figures[f"{mode}, {events}"] for mode in MODES)
         result.must(f"{events}: virtualization is at least 3 times cheaper mediated",
                     event["us of virtualization"] >= 3 * mediated["us of virtualization"] > 0)
-        result.must(f"{events}: sampling as a whole is at least 3 times cheaper mediated",
+        result.must(f"{events}: in the modelled processor's time sampling is at least 3 times cheaper mediated",
+                    own[f"event, {events}"] >= 3 * own[f"mediated, {events}"])
+        result.must(f"{events}: by the clock, as a whole, sampling is at least 3 times cheaper mediated",
                     event["sampling"] >= 3 * mediated["sampling"])
     return result
 

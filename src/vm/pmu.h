@@ -37,8 +37,10 @@ struct vcpu_host {
 	struct hwpmu view_hw;	     /* the second set of counters: --host-view */
 	struct hostperf view;
 	struct vcpu_host_event event[VCPU_HOST_EVENTS];
-	u32 nevents;
-	u64 left_ns;	/* the thread's time when the guest was left; 0: not noted */
+	u32 nevents, nphysical; /* those of them that are not on the second set */
+	u64 left_tsc;	/* the host's when the guest was left; 0: not noted, or the thread went away */
+	u64 away_ns;	/* the thread's time when it did, or the guest was left; 0: not noted */
+	u64 kept_ns;	/* outside of the guest, that is yet to be accounted for */
 	u64 time_ns;	/* outside of the guest, since somebody wants to know */
 	u64 rotated_ns; /* when flexible events last took turns */
 	u64 charged[2]; /* instructions of it that the guest was charged, by privilege */

@@ -1,8 +1,9 @@
 // SPDX-License-Identifier: MIT
 /*
  * The host on a vCPU's thread (docs/ownership.md). What it does between two residencies of the
- * guest is measured as CPU time of the thread, since there is no PMU to count it: cycles are that
- * time at the rate of the guest's TSC, instructions one a cycle. Only while somebody wants to know.
+ * guest is measured, as CPU time of the thread while the program has it and by the TSC before, since
+ * there is no PMU to count it: cycles are that time at the rate of the guest's TSC, instructions one a
+ * cycle. Only while somebody wants to know.
  */
 #include "vm/pmu_host.h"
 
@@ -43,10 +44,67 @@ static bool charges(const struct vcpu *vcpu)
 	return READ_ONCE(vcpu->vm->set.accounting) == VM_ACCOUNT_VCPU;
 }
 
+/*
+ * An exit that the hypervisor serves takes about as long as reading the thread's clock. So for the
+ * host's events it is timed by the TSC, which tells nothing of being preempted: more than this is not
+ * believed. A guest that pays pays by the thread's clock alone.
+ */
+#define QUICK_NS 50000
+
+static u64 quick_ns(const struct vcpu *vcpu)
+{
+	u64 host = __builtin_ia32_rdtsc() - vcpu->pmu.host.left_tsc;
+	u64 cycles = (unsigned __int128)host * vcpu->cpu->tsc_scale >> TSC_SCALE_SHIFT;
+	u64 ns = (unsigned __int128)cycles * 1000000 / vcpu->clock.khz;
+
+	return ns < QUICK_NS ? ns : QUICK_NS;
+}
+
 void vcpu_host_left(struct vcpu *vcpu)
 {
-	if (vcpu->pmu.host.nevents || charges(vcpu))
-		vcpu->pmu.host.left_ns = thread_ns();
+	if (charges(vcpu))
+		vcpu->pmu.host.away_ns = thread_ns();
+	else if (vcpu->pmu.host.nevents)
+		vcpu->pmu.host.left_tsc = __builtin_ia32_rdtsc();
+}
+
+/* What was noted so far is kept for who accounts next. */
+static void keep_quick(struct vcpu *vcpu)
+{
+	vcpu->pmu.host.kept_ns += quick_ns(vcpu);
+	vcpu->pmu.host.left_tsc = 0;
+}
+
+void vcpu_host_in(struct vcpu *vcpu)
+{
+	if (vcpu->pmu.host.left_tsc)
+		keep_quick(vcpu);
+}
+
+void vcpu_host_away(struct vcpu *vcpu)
+{
+	if (!vcpu->pmu.host.left_tsc)
+		return;
+	keep_quick(vcpu);
+	vcpu->pmu.host.away_ns = thread_ns();
+}
+
+/* Since the last time. */
+static u64 outside_ns(struct vcpu *vcpu)
+{
+	struct vcpu_host *host = &vcpu->pmu.host;
+	u64 now, ns = host->kept_ns;
+
+	if (host->left_tsc) {
+		ns += quick_ns(vcpu);
+	} else {
+		now = thread_ns(); /* another thread's clock may be behind */
+		ns += now > host->away_ns ? now - host->away_ns : 0;
+	}
+	host->kept_ns = host->away_ns = host->left_tsc = 0;
+	if (!charges(vcpu)) /* there is more to do before the guest goes on */
+		host->left_tsc = __builtin_ia32_rdtsc();
+	return ns;
 }
 
 static void tally(struct retire_tally *tally, enum retire_privilege privilege, u64 cycles)
@@ -66,10 +124,9 @@ static void account(struct vcpu *vcpu)
 	enum retire_privilege privilege = cpu_privilege(vcpu->cpu);
 	u64 ns, cycles;
 
-	if (!host->left_ns)
+	if (!host->left_tsc && !host->away_ns)
 		return;
-	ns = thread_ns() - host->left_ns;
-	host->left_ns = 0;
+	ns = outside_ns(vcpu);
 	host->time_ns += ns;
 	cycles = ns * vcpu->clock.khz / 1000000;
 	tally(&host->tally, RETIRE_OS, cycles);
@@ -141,7 +198,7 @@ static void take_turns(struct vcpu *vcpu)
 void vcpu_host_enter(struct vcpu *vcpu)
 {
 	take_mode(vcpu);
-	if (vcpu->pmu.host.nevents && vcpu->pmu.mode == VM_PMU_MEDIATED)
+	if (vcpu->pmu.host.nphysical && vcpu->pmu.mode == VM_PMU_MEDIATED)
 		hand_over(vcpu);
 	else
 		account(vcpu);
@@ -207,6 +264,7 @@ int vcpu_host_open(struct vcpu *vcpu, u32 session, u32 id, const struct host_eve
 		return -ENOSPC;
 	}
 	vcpu->pmu.host.nevents++;
+	vcpu->pmu.host.nphysical += !event->view;
 	hostperf_schedule(perf_of(vcpu, event));
 	vcpu->pmu.hw.also = hwpmu_wanted(&vcpu->pmu.host.view_hw);
 	return 0;
@@ -224,6 +282,7 @@ void vcpu_host_close(struct vcpu *vcpu, u32 session)
 		hostperf_remove(perf_of(vcpu, event), &event->event);
 		event->session = 0;
 		host->nevents--;
+		host->nphysical -= !event->view;
 	}
 	hostperf_schedule(&host->perf);
 	hostperf_schedule(&host->view);

@@ -14,11 +14,13 @@ struct vm;
 struct host_event;
 
 void vcpu_host_init(struct vcpu *vcpu);
-/* Around the guest's residency: before counters are loaded, after they are, and after it has been
- * left. Next to nothing while nobody wants to know about the host. */
+/* Around the guest's residency: before counters are loaded, after they are, right before and behind
+ * it. Next to nothing while nobody wants to know about the host. */
 void vcpu_host_enter(struct vcpu *vcpu);
 void vcpu_host_report(struct vcpu *vcpu);
+void vcpu_host_in(struct vcpu *vcpu);
 void vcpu_host_left(struct vcpu *vcpu);
+void vcpu_host_away(struct vcpu *vcpu); /* the thread sleeps, or goes to the program */
 
 /*
  * Opens an event for a session. 0; -EOPNOTSUPP: it would count a guest that owns the counters;

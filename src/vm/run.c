@@ -160,7 +160,9 @@ static enum exit_reason run_processor(struct vcpu *vcpu, u64 instructions)
 
 		vcpu_pmu_arm(vcpu);
 		vcpu->cpu->loose = true; /* the end is a matter of time, not of counting */
+		vcpu_host_in(vcpu);
 		reason = engine_run(vcpu->cpu, end - retired(vcpu));
+		vcpu_host_left(vcpu);
 		news = vcpu_pmu_leave(vcpu);
 		if (reason != EXIT_BUDGET)
 			return reason;
@@ -187,7 +189,6 @@ static int enter(struct vcpu *vcpu)
 	reason = run_processor(vcpu, instructions);
 	WRITE_ONCE(vcpu->last_exit, reason);
 	WRITE_ONCE(vcpu->where, WHERE_HYPERVISOR);
-	vcpu_host_left(vcpu);
 	pv_eoi_collect(vcpu);
 	return exit_handle(vcpu, reason);
 }
@@ -242,6 +243,7 @@ static void sleep_until_woken(struct vcpu *vcpu)
 {
 	int saved_errno = errno;
 
+	vcpu_host_away(vcpu);
 	shared_sleep(vcpu->cpu);
 	for (;;) {
 		u32 seen = __atomic_load_n(&vcpu->wake, __ATOMIC_SEQ_CST);
@@ -383,9 +385,10 @@ static int finish_last_exit(struct vcpu *vcpu)
 	vcpu->cpu->want_irq_window = vcpu->cpu->want_nmi_window = false;
 	vcpu_pmu_enter(vcpu);
 	vcpu_pmu_arm(vcpu);
+	vcpu_host_in(vcpu);
 	reason = engine_run(vcpu->cpu, 1);
-	vcpu_pmu_leave(vcpu);
 	vcpu_host_left(vcpu);
+	vcpu_pmu_leave(vcpu);
 	r = exit_handle(vcpu, reason);
 	vcpu_kick(vcpu, 0); /* attention may have been somebody's */
 	return r;
@@ -474,6 +477,7 @@ int vcpu_run(struct vcpu *vcpu)
 		mask_signals(vcpu, &saved);
 	shared_wake(vcpu->cpu);
 	r = run(vcpu);
+	vcpu_host_away(vcpu);
 	shared_sleep(vcpu->cpu);
 	if (vcpu->sigmask_active)
 		pthread_sigmask(SIG_SETMASK, &saved, NULL);
