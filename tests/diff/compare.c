@@ -104,9 +104,9 @@ static u16 plain_selector(u16 sel)
 }
 
 /*
- * The image of the flags that a fault pushes has RF (SDM 3B 17.3.1.1). A hypervisor below us that was
- * called while the fault was delivered, for one of the pages of the stack, delivers it once more, and
- * without: on all processors at once, when it has taken these pages away.
+ * The image of the flags that a fault pushes has RF (SDM 3B 17.3.1.1). Under a hypervisor a native
+ * fault was once seen without, in some hundred million: the likely reason is one that was called
+ * while the fault was delivered, for a page that it had taken away, and delivered it once more.
  */
 static bool lost_rf(const struct outcome *n, const struct outcome *e)
 {
