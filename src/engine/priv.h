@@ -319,14 +319,14 @@ void returns_forget(struct engine *eng); /* before the next entry */
 void epoch_begin(struct cpu *cpu, enum space space); /* others may have changed code of the space */
 void epoch_notice(struct cpu *cpu); /* the same, if somebody has made himself heard: cpu/shared.h */
 void jump_update_key(struct cpu *cpu, u32 mode);
-/* Code of this mode looks into the jump cache; what is short-lived does not, and leaves its entries
- * to the others. */
 /* What lies in the code segment that the processor is in. In 64-bit code there is no limit. */
 static inline u32 code_limit(const struct cpu *cpu, u32 mode)
 {
 	return mode & (MODE_CODE64 | MODE_FLAT) ? ~0u : cpu->seg[CS].limit;
 }
 
+/* Code of this mode looks into the jump cache; what is short-lived does not, and leaves its entries
+ * to the others. */
 static inline bool jump_usable(u32 mode)
 {
 	return !(mode & (MODE_STEP | MODE_CUT));
