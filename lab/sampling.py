@@ -239,14 +239,19 @@ def latencies(lab, mode):
     return lab.latencies[mode]
 
 
+def set_going(guest, under, work):
+    """Starts a program and gives it a second, of the guest: perf finds its periods."""
+    guest.background(f"{under} sh -c 'echo $$ >/tmp/begun; exec {work}'")
+    guest.run("sleep 1")
+
+
 class Pace:
     """A program in full swing: its user instructions in a second of QEMU's CPU time, PMIs and accesses to the PMU in that."""
 
     SECONDS, MOST = 1.5, 60  # of CPU time, and of any
 
     def __init__(self, guest, under, work):
-        guest.background(f"{under} sh -c 'echo $$ >/tmp/begun; exec {work}'")
-        guest.run("sleep 1")  # of the guest: perf finds its periods
+        set_going(guest, under, work)
         before, begun, end = guest.stat(), guest.cpu_seconds(), time.monotonic() + self.MOST
         while guest.cpu_seconds() - begun < self.SECONDS and time.monotonic() < end:
             time.sleep(0.1)
@@ -281,8 +286,7 @@ class OwnTime:
 
     def __init__(self, guest, under, work):
         guest.vpmu("set", "host-view=on")
-        guest.background(f"{under} sh -c 'echo $$ >/tmp/begun; exec {work}'")
-        guest.run("sleep 1")  # of the guest: perf is under way
+        set_going(guest, under, work)
         with guest.hold(f"{self.ALL},{self.GUEST},{self.PROGRAM}") as holder:
             time.sleep(self.SECONDS)
         guest.end()
