@@ -194,12 +194,11 @@ def perfmon_v2(lab):
 # What exits in this guest: the driver of the 8139, and the interrupt controller with its timer. Of MSRs that is all that
 # native_write_msr writes here, since the PMU's pass.
 DEVICE = re.compile(r"^(cp_|rtl8139|io(read|write)|.*apic|lapic|ack_|native_write_msr)")
-COMPUTING = ["csum_partial", "tcp_v4_rcv", "__skb_datagram_iter", "skb_gro_receive", "dev_gro_receive", "memcpy_orig", "memcpy",
-             "copy_user_generic_string", "copy_user_enhanced_fast_string", "rep_movs_alternative", "chacha_permute"]
-
-
-# Longer than what most exits are charged: an overflow is a sample, however far a charge takes a counter past it.
-PERIOD = 50_000
+# What handles packets and never exits.
+COMPUTING = re.compile(r"^(csum_|skb_|__skb_|.*gro_receive|tcp_|memcpy|copy_user|rep_movs|_copy_to_iter|__check_object_size|dma_)")
+# Longer than what any exit is charged but a few: an overflow is one sample, however many periods a charge is. With 50,000 a
+# third of what was charged to the driver was in no sample.
+PERIOD = 200_000
 
 
 def full_kernel():
@@ -249,11 +248,11 @@ def profile(guest, port, period):
 def accounting(lab):
     """Packets into a guest with an emulated rtl8139: what the device's cost is charged to"""
     result, samples, share = Result(), {}, {}
-    folder, sender = full_kernel(), Sender(3_000_000 if lab.quick else 20_000_000)
+    folder, sender = full_kernel(), Sender(20_000_000 if lab.quick else 60_000_000)
     options = ["--machine", "q35", "--kernel", folder, "--qemu", "-netdev user,id=lab -device rtl8139,netdev=lab"]
     guest = lab.guests.get("genoa", options=options)
     guest.run(NETWORK.format(folder=folder))
-    profile(guest, sender.port, 1_000_000)  # once, so that files are cached
+    profile(guest, sender.port, 10 * PERIOD)  # once, so that files are cached
     for mode in ("guest", "vcpu"):
         guest.vpmu("set", f"accounting={mode}")
         samples[mode] = profile(guest, sender.port, PERIOD)
@@ -262,7 +261,7 @@ def accounting(lab):
         lab.progress(f"{mode}: {total} overflows, driver and APIC {share[mode]:.1f} %")
     guest.vpmu("set", "accounting=guest")
     totals = {mode: sum(samples[mode].values()) for mode in samples}
-    computing = {mode: sum(samples[mode].get(name, 0) for name in COMPUTING) for mode in samples}
+    computing = {mode: sum(n for name, n in samples[mode].items() if COMPUTING.search(name)) for mode in samples}
     first = sorted(set(samples["guest"]) | set(samples["vcpu"]), key=lambda n: -samples["vcpu"].get(n, 0))[:12]
     result.table("overflows by function", ["function", "guest", "vcpu"],
                  [[name, samples["guest"].get(name, 0), samples["vcpu"].get(name, 0)] for name in first])
@@ -274,7 +273,7 @@ def accounting(lab):
                                             ["vcpu, ours", share["vcpu"]], ["vcpu, published", 74.5]])
     result.must("guest: driver and APIC below 10 %", totals["guest"] > 50 and share["guest"] < 10)
     result.must("vcpu: driver and APIC above 50 %", share["vcpu"] > 50)
-    result.must("computing functions are charged about the same", computing["guest"] > 5 and
+    result.must("computing functions are charged about the same", computing["guest"] > 50 and
                 0.5 < computing["vcpu"] / computing["guest"] < 2)
     result.note("What the host did is estimated from CPU time (docs/ownership.md): these shares depend on the machine.")
     return result
