@@ -149,6 +149,7 @@ struct generator {
 	bool written[16], vec_written[16]; /* no longer of the class it started with */
 	u32 branch_end;	   /* items before this may be skipped: they define nothing */
 	bool no_undefined; /* in a loop: nothing may leave flags undefined */
+	bool no_stack; /* a return follows: nothing may change where it goes */
 	bool done;	   /* nothing can follow */
 };
 

@@ -80,6 +80,8 @@ static bool address_holds(struct generator *g, const ZydisDecodedInstruction *in
 		if (op->type != ZYDIS_OPERAND_TYPE_MEMORY || op->mem.type == ZYDIS_MEMOP_TYPE_AGEN)
 			continue;
 		base = gpr_of(g, op->mem.base);
+		if (base == RSP && g->no_stack)
+			return false;
 		if (base >= 0 && !want_gpr(g, base, CLASS_POINTER))
 			return false;
 		if (op->mem.type == ZYDIS_MEMOP_TYPE_VSIB && !want_vec(g, vec_of(op->mem.index)))

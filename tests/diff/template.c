@@ -81,8 +81,10 @@ static bool call_and_return(struct generator *g)
 		return false;
 	put_branch(g, (u8[]){ 0xe8, 0, 0, 0, 0 }, 5, FIX_REL32, at + 2);
 	put_branch(g, (u8[]){ 0xeb, 0 }, 2, FIX_REL8, 0);
+	g->no_stack = true;
 	for (u32 i = 0; i < body; i++)
 		append_random(g, FAMILY_arith);
+	g->no_stack = false;
 	if (rng_one_in(g->r, 3))
 		append_item(g, FAMILY_branch, (u8[]){ 0xc2, rng_below(g->r, 4) * 8, 0 }, 3);
 	else
