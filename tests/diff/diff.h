@@ -5,9 +5,9 @@
  * shared between processes but struct progress.
  *
  * A form is one encodable instruction shape, found by asking the decoder about every opcode. A
- * sequence is a handful of instructions made of forms, ending in UD2; a program is a longer one with
- * many branches, run often enough for the engine to chain and reorder its blocks. An input is the state a
- * sequence starts with. An outcome is the state and the exception it ends with.
+ * sequence is a handful of instructions made of forms, ending in UD2; a program is a longer one
+ * with many branches, run often enough for the engine to chain and reorder its blocks. An input is
+ * the state a sequence starts with. An outcome is the state and the exception it ends with.
  */
 #ifndef TESTS_DIFF_DIFF_H
 #define TESTS_DIFF_DIFF_H
@@ -113,7 +113,7 @@ struct item {
 	u8 bytes[15];
 	u8 len;
 	u8 fix, fix_at;
-	u8 fix_add; /* so many bytes behind the target */
+	u8 fix_add;	    /* so many bytes behind the target */
 	bool ends_with_end; /* besides, the last 4 bytes are the address of the terminator */
 	u8 family;
 	bool pinned; /* without it a loop would not end, or XSAVE do something else: never left out
@@ -130,7 +130,7 @@ enum register_class { CLASS_ANY, CLASS_POINTER, CLASS_SMALL };
 
 struct sequence {
 	bool is32, is16;
-	bool ldt; /* segments are those of ldt.c: addresses are offsets from their bases */
+	bool ldt;      /* segments are those of ldt.c: addresses are offsets from their bases */
 	bool modifies; /* its own code, which is writable then */
 	bool straight; /* no branches: the number of retired instructions is known from the end */
 	u32 n;
@@ -149,7 +149,7 @@ struct generator {
 	bool written[16], vec_written[16]; /* no longer of the class it started with */
 	u32 branch_end;	   /* items before this may be skipped: they define nothing */
 	bool no_undefined; /* in a loop: nothing may leave flags undefined */
-	bool no_stack; /* a return follows: nothing may change where it goes */
+	bool no_stack;	   /* a return follows: nothing may change where it goes */
 	bool done;	   /* nothing can follow */
 };
 
@@ -275,9 +275,9 @@ struct test_case {
 	struct sequence seq;
 	struct state in;
 	u8 data[DATA_SIZE];
-	u64 budget; /* per engine_run(): small ones make the engine stop and go on */
+	u64 budget;   /* per engine_run(): small ones make the engine stop and go on */
 	bool recount; /* what retires, once more one instruction at a time */
-	bool self;  /* the native CPU against itself: is the test sound? */
+	bool self;    /* the native CPU against itself: is the test sound? */
 };
 
 enum plant { PLANT_NONE, PLANT_FLAG, PLANT_FAULT };
