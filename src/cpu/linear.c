@@ -21,12 +21,19 @@ static enum guest_fault violation(struct cpu *cpu, enum seg seg)
 	return cpu_raise_error(cpu, seg == SS ? VEC_SS : VEC_GP, 0);
 }
 
+bool cpu_offset_strays(const struct cpu *cpu, enum seg seg, u64 offset, u32 size)
+{
+	return cpu->is_amd && (seg == FS || seg == GS) &&
+	       !(cpu_canonical(cpu, offset) && cpu_canonical(cpu, offset + size - (size != 0)));
+}
+
 static enum guest_fault linear64(struct cpu *cpu, enum seg seg, u64 offset, u32 size, gva_t *out)
 {
 	gva_t base = seg == FS || seg == GS ? cpu->seg[seg].base : 0;
 	gva_t gva = base + offset;
 
-	if (!cpu_canonical(cpu, gva) || !cpu_canonical(cpu, gva + size - (size != 0)))
+	if (!cpu_canonical(cpu, gva) || !cpu_canonical(cpu, gva + size - (size != 0)) ||
+	    cpu_offset_strays(cpu, seg, offset, size))
 		return violation(cpu, seg);
 	*out = gva;
 	return FAULT_NONE;

@@ -51,7 +51,8 @@ static enum guest_fault linear_address(struct cpu *cpu, u64 address, u32 desc, u
 					   : fault;
 	}
 	if (!(cpu->mode & MODE_CODE64) ||
-	    (cpu_canonical(cpu, address) && cpu_canonical(cpu, address + size - 1)))
+	    (cpu_canonical(cpu, address) && cpu_canonical(cpu, address + size - 1) &&
+	     !cpu_offset_strays(cpu, seg, address - cpu->seg[seg].base, size)))
 		return FAULT_NONE;
 	return cpu_raise_error(cpu, seg == SS ? VEC_SS : VEC_GP, 0);
 }

@@ -136,7 +136,7 @@ struct stub {
 	s32 owed;
 };
 
-#define MAX_STUBS (2 * BLOCK_INSNS)
+#define MAX_STUBS (3 * BLOCK_INSNS)
 
 /* A call of observe.c, to be emitted behind the block. */
 struct observe_stub {

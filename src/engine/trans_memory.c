@@ -153,17 +153,55 @@ static bool needs_segment(const struct trans *t, enum seg seg, u32 rw)
 	return !(t->mode & MODE_FLAT) || seg == FS || seg == GS || (seg == CS && (rw & DESC_WRITE));
 }
 
+/* May the offset be one that is not canonical, and is that told from the address? A constant may
+ * not, and the slow path always looks. */
+static bool offset_may_stray(const struct trans *t)
+{
+	if (!t->cpu->is_amd || (t->mode & MODE_ALIGN))
+		return false;
+	for (u32 i = 0; i < t->insn.nops; i++) {
+		const struct operand *op = &t->insn.ops[i];
+
+		if (op->kind == OPERAND_MEM &&
+		    (op->base != NO_REG || op->index != NO_REG || !fits_s32(op->imm)))
+			return true;
+	}
+	return false;
+}
+
+/*
+ * FS and GS in 64-bit code: to the offset in S0 their base is added. If the sum is in the same half
+ * of all addresses as the base the offset is canonical; if not the slow path looks at it
+ * (cpu_offset_strays()), and the stub for that is returned.
+ */
+static struct stub *add_base(struct trans *t, enum seg seg, u32 desc, const struct native *n)
+{
+	struct ea base = ea_base(RSP, CPU(seg) + seg * (s32)sizeof(struct segment) +
+					      (s32)offsetof(struct segment, base));
+	struct stub *stub;
+
+	if (!offset_may_stray(t)) {
+		emit_rm(&t->e, true, OP_ADD, S0, base);
+		return NULL;
+	}
+	emit_rm(&t->e, true, OP_MOV_LOAD, S1, base);
+	emit_rr(&t->e, true, OP_ADD, S0, S1);
+	emit_rr(&t->e, true, OP_XOR, S1, S0);
+	stub = new_stub(t, desc, 0, n);
+	stub->from = emit_jcc(&t->e, CC_S);
+	return stub;
+}
+
 void access_begin(struct trans *t, u32 size, enum seg seg, u32 rw, const struct native *op)
 {
 	struct native n = *op;
 	u32 desc = size | rw | (u32)seg << DESC_SEG_SHIFT | (t->last ? DESC_LAST : 0) |
 		   (t->mode & MODE_STEP ? DESC_STEP : 0);
+	struct stub *astray = NULL, *stub;
 
 	flags_keep(t); /* a no-op when the caller had to do it before it used S1 */
 	if ((t->mode & MODE_CODE64) && (seg == FS || seg == GS))
-		emit_rm(&t->e, true, OP_ADD, S0,
-			ea_base(RSP, CPU(seg) + seg * (s32)sizeof(struct segment) +
-					     (s32)offsetof(struct segment, base)));
+		astray = add_base(t, seg, desc, &n);
 	if (needs_segment(t, seg, rw))
 		always_slow(t, desc | DESC_OFFSET, &n);
 	else if (t->mode & MODE_ALIGN)
@@ -173,7 +211,12 @@ void access_begin(struct trans *t, u32 size, enum seg seg, u32 rw, const struct 
 	else
 		inline_check(t, desc, &n);
 	native_emit(t, &n);
-	t->stubs[t->nstubs - 1].done = t->e.p;
+	stub = &t->stubs[t->nstubs - 1];
+	stub->done = t->e.p;
+	if (astray) {
+		astray->inline_op = stub->inline_op;
+		astray->done = stub->done;
+	}
 	if (share_leads(t))
 		share_reached(t, &n);
 }

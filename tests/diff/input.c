@@ -41,11 +41,21 @@ static u64 small(struct rng *r)
 	}
 }
 
+/* With this base an offset that is not canonical, by as much, is an address that is. */
+#define LOWEST_BASE -BIT(47)
+
+static u64 alias(struct rng *r)
+{
+	if (rng_one_in(r, 32))
+		return -LOWEST_BASE;
+	return rng_one_in(r, 3) ? HIGH_ALIAS : 0;
+}
+
 static u64 gpr(struct rng *r, enum register_class cls, u64 origin)
 {
 	switch (cls) {
 	case CLASS_POINTER:
-		return pointer(r, origin) + (rng_one_in(r, 3) ? HIGH_ALIAS : 0);
+		return pointer(r, origin) + alias(r);
 	case CLASS_SMALL:
 		return small(r);
 	default:
@@ -161,6 +171,8 @@ void input_random(struct state *in, const struct sequence *seq, struct rng *r)
 	in->rflags = flags(r);
 	in->fs_base = rng_below(r, 32) * 16 + (rng_one_in(r, 8) ? HIGH_ALIAS : 0);
 	in->gs_base = rng_one_in(r, 4) ? rng_value(r) & MASK(43, 0) : rng_below(r, 0x200);
+	if (!seq->is32 && rng_one_in(r, 8))
+		in->gs_base = LOWEST_BASE;
 	in->sel[CS] = seq->is32 ? SEL_USER32 : SEL_USER64;
 	in->sel[SS] = SEL_USER_DS;
 	in->sel[DS] = in->sel[ES] = seq->is32 ? SEL_USER_DS : 0;
