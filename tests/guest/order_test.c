@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: MIT
 /*
- * Instructions that could fault in more than one way: which fault it is. Program code of 32 bits,
- * whose data segment ends early.
+ * Instructions that could fault in more than one way, or on processors of one vendor only: which
+ * fault it is.
  */
 #include <stdarg.h>
 #include <stddef.h>
@@ -16,6 +16,7 @@
 #define ALL	  (~0ull >> 1)
 #define HOLE_HIGH ((IMAGE_HOLE >> 16) & 0xff)
 
+/* Program code of 32 bits, whose data segment ends early. */
 static const struct {
 	u8 code[6];
 	u32 limit; /* of DS */
@@ -47,6 +48,11 @@ static void user_code32(struct cpu *cpu, u32 limit)
 	cpu_state_changed(cpu);
 }
 
+static u32 vector_of_stub(const struct cpu *cpu)
+{
+	return (cpu->rip - IMAGE_STUBS) / IMAGE_STUB_SIZE;
+}
+
 static void the_first_of_several_faults_is_raised(void **state)
 {
 	struct machine *m = *state;
@@ -56,15 +62,51 @@ static void the_first_of_several_faults_is_raised(void **state)
 		*(u64 *)(m->ram + IMAGE_PT + (IMAGE_HOLE >> PAGE_SHIFT) * 8) = 0;
 		user_code32(m->cpu, rows[i].limit);
 		assert_int_equal(machine_run(m, ALL), EXIT_HLT);
-		assert_int_equal(m->cpu->rip & ~(u64)(IMAGE_STUB_SIZE - 1),
-				 IMAGE_STUBS + rows[i].vector * IMAGE_STUB_SIZE);
+		assert_int_equal(vector_of_stub(m->cpu), rows[i].vector);
 	}
+}
+
+#define FAR	  BIT(47) /* added to an address it is not canonical */
+#define CODE_SIZE 8
+
+/* MOV RAX, [RCX]; MOV RAX, GS:[RBX or RSI]; HLT. The first access has the page in the TLB. */
+static const struct {
+	u8 code[CODE_SIZE];
+	u8 reg;
+	bool is_amd;
+} far_rows[] = {
+	{ { 0x48, 0x8b, 0x01, 0x65, 0x48, 0x8b, 0x03, 0xf4 }, RBX, false },
+	{ { 0x48, 0x8b, 0x01, 0x65, 0x48, 0x8b, 0x06, 0xf4 }, RSI, true },
+};
+
+static void only_amd_wants_canonical_offsets(void **state)
+{
+	struct machine *m = *state;
+	bool was_amd = m->cpu->is_amd;
+
+	for (u32 i = 0; i < ARRAY_SIZE(far_rows); i++) {
+		machine_load(m, far_rows[i].code, CODE_SIZE);
+		*(u64 *)(m->ram + IMAGE_DATA) = 0x1234;
+		m->cpu->is_amd = far_rows[i].is_amd;
+		m->cpu->seg[GS].base = -FAR;
+		m->cpu->regs[RCX] = IMAGE_DATA + 8;
+		m->cpu->regs[far_rows[i].reg] = IMAGE_DATA + FAR;
+		assert_int_equal(machine_run(m, ALL), EXIT_HLT);
+		if (far_rows[i].is_amd) {
+			assert_int_equal(vector_of_stub(m->cpu), VEC_GP);
+		} else {
+			assert_int_equal(m->cpu->rip, IMAGE_CODE + CODE_SIZE);
+			assert_int_equal(m->cpu->regs[RAX], 0x1234);
+		}
+	}
+	m->cpu->is_amd = was_amd;
 }
 
 int main(void)
 {
 	const struct CMUnitTest tests[] = {
 		cmocka_unit_test(the_first_of_several_faults_is_raised),
+		cmocka_unit_test(only_amd_wants_canonical_offsets),
 	};
 
 	return cmocka_run_group_tests(tests, machine_set_up, machine_tear_down);
