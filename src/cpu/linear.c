@@ -21,21 +21,23 @@ static enum guest_fault violation(struct cpu *cpu, enum seg seg)
 	return cpu_raise_error(cpu, seg == SS ? VEC_SS : VEC_GP, 0);
 }
 
-bool cpu_offset_strays(const struct cpu *cpu, enum seg seg, u64 offset, u32 size)
+static bool canonical_span(const struct cpu *cpu, u64 first, u32 size)
 {
-	return cpu->is_amd && (seg == FS || seg == GS) &&
-	       !(cpu_canonical(cpu, offset) && cpu_canonical(cpu, offset + size - (size != 0)));
+	return cpu_canonical(cpu, first) && cpu_canonical(cpu, first + size - (size != 0));
 }
 
-static enum guest_fault linear64(struct cpu *cpu, enum seg seg, u64 offset, u32 size, gva_t *out)
+static gva_t base64(const struct cpu *cpu, enum seg seg)
 {
-	gva_t base = seg == FS || seg == GS ? cpu->seg[seg].base : 0;
-	gva_t gva = base + offset;
+	return seg == FS || seg == GS ? cpu->seg[seg].base : 0;
+}
 
-	if (!cpu_canonical(cpu, gva) || !cpu_canonical(cpu, gva + size - (size != 0)) ||
-	    cpu_offset_strays(cpu, seg, offset, size))
+/* AMD: what was added to the base must be canonical as well. So Zen 4; the manuals speak of linear
+ * addresses only. */
+enum guest_fault cpu_check64(struct cpu *cpu, enum seg seg, gva_t gva, u32 size)
+{
+	if (!canonical_span(cpu, gva, size) ||
+	    (cpu->is_amd && !canonical_span(cpu, gva - base64(cpu, seg), size)))
 		return violation(cpu, seg);
-	*out = gva;
 	return FAULT_NONE;
 }
 
@@ -72,8 +74,10 @@ enum guest_fault cpu_linear(struct cpu *cpu, enum seg seg, u64 offset, u32 size,
 {
 	const struct segment *s = &cpu->seg[seg];
 
-	if (cpu_code64(cpu))
-		return linear64(cpu, seg, offset, size, out);
+	if (cpu_code64(cpu)) {
+		*out = base64(cpu, seg) + offset;
+		return cpu_check64(cpu, seg, *out, size);
+	}
 	if ((s->attr & SEG_UNUSABLE) || !type_allows(cpu, s->attr & SEG_TYPE, access) ||
 	    !limit_allows(s, offset, size))
 		return violation(cpu, seg);

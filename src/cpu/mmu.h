@@ -160,9 +160,8 @@ static inline bool cpu_misaligned(const struct cpu *cpu, gva_t gva, u32 size)
 }
 
 bool cpu_canonical(const struct cpu *cpu, gva_t gva);
-/* AMD: what is added to the base of FS or GS must be canonical as well, all bytes of it. So Zen 4; the
- * manuals speak of linear addresses only. */
-bool cpu_offset_strays(const struct cpu *cpu, enum seg seg, u64 offset, u32 size);
+/* What cpu_linear() asks of a linear address in 64-bit code. */
+enum guest_fault cpu_check64(struct cpu *cpu, enum seg seg, gva_t gva, u32 size);
 
 /* Matches an access against the armed data breakpoints, noting DR6 bits in pending_db. */
 void cpu_watch(struct cpu *cpu, gva_t gva, u32 size, u32 access);

@@ -50,11 +50,7 @@ static enum guest_fault linear_address(struct cpu *cpu, u64 address, u32 desc, u
 		return fault == FAULT_NONE ? cpu_linear(cpu, seg, address, size, access, out)
 					   : fault;
 	}
-	if (!(cpu->mode & MODE_CODE64) ||
-	    (cpu_canonical(cpu, address) && cpu_canonical(cpu, address + size - 1) &&
-	     !cpu_offset_strays(cpu, seg, address - cpu->seg[seg].base, size)))
-		return FAULT_NONE;
-	return cpu_raise_error(cpu, seg == SS ? VEC_SS : VEC_GP, 0);
+	return cpu->mode & MODE_CODE64 ? cpu_check64(cpu, seg, address, size) : FAULT_NONE;
 }
 
 static bool is_mmio(const struct translation *t, u32 access)

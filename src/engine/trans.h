@@ -446,6 +446,9 @@ bool system_candidate(const struct trans *t, const struct decoded *d);
 bool system_learn(const struct insn *insn); /* for struct decoded */
 void system_shadow_ends(struct trans *t);
 
+/* translate.c: of the instruction at hand; NULL: it has none. */
+const struct operand *memory_operand(const struct trans *t);
+
 /* translate.c: an instruction that does nothing. */
 bool does_nothing(const struct trans *t);
 

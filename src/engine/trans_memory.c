@@ -153,26 +153,19 @@ static bool needs_segment(const struct trans *t, enum seg seg, u32 rw)
 	return !(t->mode & MODE_FLAT) || seg == FS || seg == GS || (seg == CS && (rw & DESC_WRITE));
 }
 
-/* May the offset be one that is not canonical, and is that told from the address? A constant may
- * not, and the slow path always looks. */
-static bool offset_may_stray(const struct trans *t)
+/* Must code ask whether the offset is canonical? Constants are, and the slow path always asks. */
+static bool asks_for_offset(const struct trans *t)
 {
-	if (!t->cpu->is_amd || (t->mode & MODE_ALIGN))
-		return false;
-	for (u32 i = 0; i < t->insn.nops; i++) {
-		const struct operand *op = &t->insn.ops[i];
+	const struct operand *op = memory_operand(t);
 
-		if (op->kind == OPERAND_MEM &&
-		    (op->base != NO_REG || op->index != NO_REG || !fits_s32(op->imm)))
-			return true;
-	}
-	return false;
+	return t->cpu->is_amd && !(t->mode & MODE_ALIGN) &&
+	       (op->base != NO_REG || op->index != NO_REG || !fits_s32(op->imm));
 }
 
 /*
- * FS and GS in 64-bit code: to the offset in S0 their base is added. If the sum is in the same half
- * of all addresses as the base the offset is canonical; if not the slow path looks at it
- * (cpu_offset_strays()), and the stub for that is returned.
+ * FS and GS in 64-bit code: to the offset in S0 their base is added. On AMD the offset must be
+ * canonical (cpu_check64()). It is if the sum is in the same half of all addresses as the base; if
+ * not the slow path looks, by the stub that is returned.
  */
 static struct stub *add_base(struct trans *t, enum seg seg, u32 desc, const struct native *n)
 {
@@ -180,7 +173,7 @@ static struct stub *add_base(struct trans *t, enum seg seg, u32 desc, const stru
 					      (s32)offsetof(struct segment, base));
 	struct stub *stub;
 
-	if (!offset_may_stray(t)) {
+	if (!asks_for_offset(t)) {
 		emit_rm(&t->e, true, OP_ADD, S0, base);
 		return NULL;
 	}

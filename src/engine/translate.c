@@ -67,7 +67,7 @@ static u32 memory_rw(const struct operand *op)
 	return (op->written ? DESC_WRITE : 0) | (op->read ? DESC_READ : 0);
 }
 
-static const struct operand *memory_operand(const struct trans *t)
+const struct operand *memory_operand(const struct trans *t)
 {
 	for (u32 i = 0; i < t->insn.nops; i++)
 		if (t->insn.ops[i].kind == OPERAND_MEM)
