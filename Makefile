@@ -4,13 +4,15 @@
 #   make                      build with gcc
 #   make CC=clang O=build/clang
 #   make SAN=address          (undefined, thread) in build/san-address/
+#   make CHECK=1              an engine that checks its code pointers (src/engine/check.h), in build/check/
 
 ifeq ($(origin CC),default)
 CC := gcc
 endif
 AR     := ar
 SAN    :=
-O      := build$(if $(SAN),/san-$(SAN))
+CHECK  :=
+O      := build$(if $(SAN),/san-$(SAN))$(if $(CHECK),/check)
 WERROR :=
 V      :=
 prefix := /usr/local
@@ -67,6 +69,7 @@ CPPFLAGS := -D_GNU_SOURCE= -Isrc -Itests -I. -isystem $(LINUX)/usr/include
 CFLAGS   := -O2 -g
 FLAGS    := -std=gnu11 -Wall -Wextra $(if $(WERROR),-Werror) -fno-omit-frame-pointer -fPIC -fvisibility=hidden
 FLAGS    += $(if $(SAN),-fsanitize=$(SAN) -fno-sanitize-recover=all)
+FLAGS    += $(if $(CHECK),-DCHECK_CODE=1)
 BARE     := -mgeneral-regs-only -fno-tree-loop-distribute-patterns
 LDLIBS   := -lZydis -pthread -ldl
 
@@ -234,6 +237,6 @@ help:
 	@echo 'make install         to $$(DESTDIR)$$(prefix), by default /usr/local'
 	@echo 'make deb             a Debian package of it, build/vpmu_VERSION_amd64.deb'
 	@echo 'make clean           remove build/'
-	@echo 'variables            CC=gcc|clang  SAN=address|undefined|thread  O=folder  WERROR=1  V=1  CFLAGS="-O2 -g"'
+	@echo 'variables            CC=gcc|clang  SAN=address|undefined|thread  CHECK=1  O=folder  WERROR=1  V=1  CFLAGS="-O2 -g"'
 
 -include $(OBJS:.o=.d)

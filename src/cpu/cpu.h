@@ -203,13 +203,14 @@ struct page_filter {
 	u64 bits[(1u << FILTER_BITS) / 64];
 };
 
-/* Virtual address to translated code: see engine/runtime. */
+/* The jump cache: guest address to translated code. See engine/jump.c. */
 #define JUMP_BITS 16
 #define JUMP_SIZE (1u << JUMP_BITS)
 
 struct jump_entry {
-	u64 tag;
-	const void *code;
+	u64 rip;
+	u32 key;  /* cpu->jump_key of the code that may follow it; 0: the entry is empty */
+	u32 code; /* relative to cpu->code_base */
 };
 
 #define SHARE_SLOTS 12
@@ -257,7 +258,9 @@ struct cpu {
 	u64 regs[16];  /* complete outside translated code; inside only those it keeps in memory */
 	u64 rip;
 	u64 rflags;   /* the arithmetic flags are current outside translated code only */
-	u64 jump_key; /* XORed into addresses to look them up in jump[]; see engine/jump.c */
+	u32 jump_key;	 /* of the entries of jump[] that may be followed now; never 0 */
+	u32 jump_spread; /* XORed into addresses to find their entry of jump[] */
+	u64 code_base;	 /* host address that code in jump[] is relative to */
 	u64 jump_generation[NSPACES]; /* another number when no entry of jump[] may be used any more */
 	u64 spill[8]; /* scratch of translated code */
 	u64 share[SHARE_SLOTS]; /* the same: host addresses that accesses share */
@@ -377,10 +380,10 @@ struct cpu *cpu_create(void); /* NULL: out of memory. In the state of a reset */
 void cpu_destroy(struct cpu *cpu);
 void cpu_reset(struct cpu *cpu); /* INIT/power-up values of SDM 3A 9.1.1 */
 
-/* Where a tag, which is an address and the key, is looked up in jump[]. */
-static inline u32 cpu_jump_index(u64 tag)
+/* Which entry of jump[] an address has. Neighbouring instructions seldom are branch targets. */
+static inline u32 cpu_jump_index(u64 rip, u32 spread)
 {
-	return tag >> 1 & (JUMP_SIZE - 1);
+	return (rip ^ spread) >> 1 & (JUMP_SIZE - 1);
 }
 
 static inline bool cpu_has(const struct cpu *cpu, enum feature f)

@@ -10,7 +10,7 @@
 
 bool cpu_canonical(const struct cpu *cpu, gva_t gva)
 {
-	u32 unused = cpu->cr4 & CR4_LA57 ? 7 : 16;
+	u32 unused = 64 - cpu_linear_bits(cpu);
 
 	return (u64)((s64)(gva << unused) >> unused) == gva;
 }

@@ -159,6 +159,12 @@ static inline bool cpu_misaligned(const struct cpu *cpu, gva_t gva, u32 size)
 	return unlikely(cpu->mode & MODE_ALIGN) && (gva & (natural - 1));
 }
 
+/* Width of linear addresses in 64-bit code (SDM 3A 4.5). */
+static inline u8 cpu_linear_bits(const struct cpu *cpu)
+{
+	return cpu->cr4 & CR4_LA57 ? 57 : 48;
+}
+
 bool cpu_canonical(const struct cpu *cpu, gva_t gva);
 /* What cpu_linear() asks of a linear address in 64-bit code. */
 enum guest_fault cpu_check64(struct cpu *cpu, enum seg seg, gva_t gva, u32 size);

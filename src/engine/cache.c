@@ -11,6 +11,7 @@
  *
  * vCPU thread; general registers only.
  */
+#include "engine/check.h"
 #include "engine/priv.h"
 
 #include "base/bytes.h"
@@ -23,6 +24,14 @@
 #define META_RESERVE (64u << 10)
 #define LINE	     64
 
+/* A translation that was given up may have written some way into the room for the next one. */
+static u8 *written_limit(const struct engine *eng)
+{
+	size_t room = eng->code_limit - eng->code_next;
+
+	return eng->code_next + (room < CODE_RESERVE ? room : CODE_RESERVE);
+}
+
 void cache_flush(struct cpu *cpu)
 {
 	struct engine *eng = cpu->engine;
@@ -31,13 +40,17 @@ void cache_flush(struct cpu *cpu)
 		if (cpu->code->page[i].claim)
 			shared_release(cpu, &cpu->code->page[i]);
 	eng->nunheard = eng->unheard_more = 0;
+	check_not_executing(eng);
+	check_dead(eng, eng->code_first, written_limit(eng));
 	eng->code_next = eng->code_first;
 	eng->meta_next = eng->meta;
 	eng->nblocks = 0;
 	bytes_fill(eng->by_hash, 0, BLOCK_HASHES * sizeof(*eng->by_hash));
 	eng->flushes++;
+	eng->deaths++;
 	returns_forget(eng);
 	code_clear(cpu->code);
+	jump_clear(cpu);
 	cpu_drop_jumps(cpu);
 }
 
@@ -94,7 +107,8 @@ struct block *cache_find(const struct cpu *cpu, u64 rip, gpa_t gpa, u32 mode)
 	return b;
 }
 
-struct block *cache_by_code(const struct engine *eng, const u8 *host_pc)
+/* The number of the block that this host code belongs to. */
+static u32 number_of(const struct engine *eng, const u8 *host_pc)
 {
 	u64 offset = host_pc - eng->code_rx;
 	u32 lo = 0, hi = eng->nblocks;
@@ -107,7 +121,19 @@ struct block *cache_by_code(const struct engine *eng, const u8 *host_pc)
 		else
 			hi = mid;
 	}
-	return eng->by_address[lo];
+	return lo;
+}
+
+struct block *cache_by_code(const struct engine *eng, const u8 *host_pc)
+{
+	return eng->by_address[number_of(eng, host_pc)];
+}
+
+static u8 *end_of(const struct engine *eng, const struct block *block)
+{
+	u32 next = number_of(eng, exec_view(eng, block->code)) + 1;
+
+	return next < eng->nblocks ? eng->by_address[next]->code : eng->code_next;
 }
 
 /* Links: jumps from block to block. */
@@ -117,8 +143,10 @@ static void patch(const struct link *link, const u8 *target)
 	*(s32_unaligned *)link->site = target - (link->site + 4);
 }
 
-void link_set(struct link *link, struct block *to)
+void link_set(const struct engine *eng, struct link *link, struct block *to)
 {
+	check_live(eng, to->code);
+	check_live(eng, cache_by_code(eng, exec_view(eng, link->site))->code);
 	link->to = to;
 	link->next_in = to->links_in;
 	link->prev_in = &to->links_in;
@@ -155,7 +183,7 @@ void link_renew(const struct cpu *cpu, struct link *link, struct block *to)
 
 	if (link->to != to) {
 		unlink_out(link);
-		link_set(link, to);
+		link_set(cpu->engine, link, to);
 	}
 	*(u32_unaligned *)link->guard = (u32)cpu->jump_generation[space];
 	link->linked += link->linked < PATIENCE_MAX - PATIENCE_SHIFT;
@@ -260,6 +288,7 @@ void cache_insert(struct cpu *cpu, struct block *block)
 
 	block->next_hash = *head;
 	*head = block;
+	check_enterable(eng, block->code);
 	eng->begins[eng->nblocks] = block->code - eng->code_rw;
 	eng->by_address[eng->nblocks++] = block;
 	/* Neighbours in linear memory may be one page. */
@@ -279,6 +308,7 @@ void cache_drop(struct cpu *cpu, struct block *block)
 {
 	struct block **p = bucket(cpu->engine, block->rip, block->gpa, block->mode);
 
+	check_not_executing(cpu->engine);
 	while (*p != block)
 		p = &(*p)->next_hash;
 	*p = block->next_hash;
@@ -288,6 +318,9 @@ void cache_drop(struct cpu *cpu, struct block *block)
 	for (u32 i = 0; i < block->nlinks; i++)
 		unlink_out(&block->link[i]);
 	block->lines = block->lines2 = 0;
+	cpu->engine->deaths++;
+	if (CHECKING)
+		check_dead(cpu->engine, block->code, end_of(cpu->engine, block));
 }
 
 static void kill_lines(struct cpu *cpu, struct code_page *cp, gpa_t page, u64 lines)

@@ -3,6 +3,7 @@
  * The memory behind the code cache: made once, mapped lazily, so that a processor that runs little
  * costs little. Not on a hot path: libc is allowed.
  */
+#include "engine/check.h"
 #include "engine/trans.h"
 
 #include <errno.h>
@@ -60,7 +61,10 @@ int cache_create(struct engine *eng)
 	eng->begins = map_lazily(MAX_BLOCKS * sizeof(*eng->begins), PROT_READ | PROT_WRITE, -1);
 	eng->by_hash = map_lazily(BLOCK_HASHES * sizeof(*eng->by_hash), PROT_READ | PROT_WRITE, -1);
 	eng->decoder = map_lazily(sizeof(*eng->decoder), PROT_READ | PROT_WRITE, -1);
-	if (!eng->meta || !eng->by_address || !eng->begins || !eng->by_hash || !eng->decoder)
+	if (CHECKING)
+		eng->enterable = map_lazily(CODE_SIZE / 8, PROT_READ | PROT_WRITE, -1);
+	if (!eng->meta || !eng->by_address || !eng->begins || !eng->by_hash || !eng->decoder ||
+	    (CHECKING && !eng->enterable))
 		return -ENOMEM;
 	ask_for_huge_pages(eng);
 	eng->code_next = eng->code_ready = eng->code_rw;
@@ -135,6 +139,8 @@ void cache_destroy(struct engine *eng)
 		munmap(eng->begins, MAX_BLOCKS * sizeof(*eng->begins));
 	if (eng->by_hash)
 		munmap(eng->by_hash, BLOCK_HASHES * sizeof(*eng->by_hash));
+	if (eng->enterable)
+		munmap(eng->enterable, CODE_SIZE / 8);
 	if (eng->decoder)
 		munmap(eng->decoder, sizeof(*eng->decoder));
 }

@@ -54,6 +54,7 @@ int engine_create(struct cpu *cpu)
 		engine_destroy(cpu);
 		return ret;
 	}
+	cpu->code_base = (uintptr_t)eng->code_rx;
 	cpu_drop_jumps(cpu);
 	returns_forget(eng);
 	return 0;

@@ -2,10 +2,11 @@
 /*
  * The jump cache: from addresses to translated code, for branches that no link serves, and how long
  * it holds. What it leads to has been compared with guest memory in this epoch; an epoch ends when
- * others may have changed code (SDM 3A 8.1.3).
+ * others may have changed code (SDM 3A 8.1.3). Invariants are numbered in check.h.
  *
  * vCPU thread; general registers only.
  */
+#include "base/bytes.h"
 #include "cpu/mmu.h"
 #include "engine/priv.h"
 
@@ -70,27 +71,40 @@ void jump_note_page(struct cpu *cpu, struct code_page *page, const u8 *host)
 }
 
 /*
- * The jump cache's key: the generation in bits 63:52, the mode's index in 51:48. When the numbers
- * of generations no longer fit, jump[] is emptied and they all are new. The low bits spread what
- * has the same address: processes of one program, and code that is counted now and not then. Guards
- * of links have 32 bits of the generation.
+ * The jump cache's key: a generation and the index of a mode. Generations of one era differ in their
+ * low bits; a new era begins when these run out, and with it everything that holds one of them.
+ * Guards of links hold 32 bits of a generation, so an era is short enough for them, too.
  */
 
-#define KEY_GENERATION_BITS 12
-#define KEY_MODE_BITS	    4
+#define ERA_BITS      28
+#define KEY_MODE_BITS 4
 
-static u64 key_of(u64 generation, u64 mode)
+static u64 era_of(u64 generation)
 {
-	u64 key = generation << KEY_MODE_BITS | mode;
-	u32 spread = (u32)key * 0x9e3779b1u;
-
-	return key << 48 | (spread >> 15 & (JUMP_SIZE - 1) << 1);
+	return generation >> ERA_BITS;
 }
 
-static void clear_jumps(struct cpu *cpu)
+/* The first generation of an era is given to nothing, so that no key is 0. */
+static u32 key_of(u64 generation, u32 mode)
 {
-	for (u32 i = 0; i < JUMP_SIZE; i++)
-		cpu->jump[i].tag = jump_none(i);
+	return (u32)generation << KEY_MODE_BITS | mode;
+}
+
+/* Where processes have the same addresses, and code that counts and code that does not, this spreads
+ * them over jump[]. */
+static u32 spread_of(u32 key)
+{
+	return key * 0x9e3779b1u >> 15 & (JUMP_SIZE - 1) << 1;
+}
+
+static struct jump_entry *entry_of(struct cpu *cpu, u64 rip, u32 key)
+{
+	return &cpu->jump[cpu_jump_index(rip, spread_of(key))];
+}
+
+void jump_clear(struct cpu *cpu)
+{
+	bytes_fill(cpu->jump, 0, sizeof(cpu->jump));
 }
 
 /* nmodes: there is no such. */
@@ -140,23 +154,34 @@ static void returns_check(struct cpu *cpu, u32 mode)
 	eng->returns_key[set] = cpu->jump_key;
 }
 
+/* Invariant 2. Generations are numbered by cpu/mmu.h, which does not know of eras. */
+static void begin_era(struct cpu *cpu)
+{
+	struct engine *eng = cpu->engine;
+
+	cpu->last_jump = era_of(cpu->last_jump) << ERA_BITS;
+	cpu_drop_jumps(cpu);
+	jump_clear(cpu);
+	returns_forget(eng);
+	links_forget(eng);
+	eng->era = era_of(cpu->last_jump);
+}
+
 void jump_update_key(struct cpu *cpu, u32 mode)
 {
 	struct engine *eng = cpu->engine;
 	u32 index = mode_index(cpu, mode);
 
-	if (eng->cleared != cpu->last_jump >> KEY_GENERATION_BITS) {
-		cpu->last_jump = (cpu->last_jump | (BIT(KEY_GENERATION_BITS) - 1)) + 1;
-		cpu_drop_jumps(cpu);
-		clear_jumps(cpu);
-		returns_forget(eng);
-		if ((eng->cleared ^ cpu->last_jump >> KEY_GENERATION_BITS) >>
-		    (32 - KEY_GENERATION_BITS))
-			links_forget(eng);
-		eng->cleared = cpu->last_jump >> KEY_GENERATION_BITS;
-	}
+	if (unlikely(eng->era != era_of(cpu->last_jump)))
+		begin_era(cpu);
 	cpu->jump_key = key_of(cpu->jump_generation[mode_space(mode)], index);
+	cpu->jump_spread = spread_of(cpu->jump_key);
 	returns_check(cpu, mode);
+}
+
+u32 jump_mode(const struct cpu *cpu)
+{
+	return cpu->engine->modes[cpu->jump_key & (BIT(KEY_MODE_BITS) - 1)];
 }
 
 bool jump_noted(const struct cpu *cpu)
@@ -168,32 +193,33 @@ bool jump_noted(const struct cpu *cpu)
 
 void jump_remember(struct cpu *cpu, const struct block *block)
 {
-	u64 tag = cpu->rip ^ cpu->jump_key;
+	struct engine *eng = cpu->engine;
 
 	if (!jump_noted(cpu))
 		return; /* it has just been emptied */
-	cpu->jump[cpu_jump_index(tag)] =
-		(struct jump_entry){ tag, exec_view(cpu->engine, block->code) };
+	*entry_of(cpu, cpu->rip, cpu->jump_key) = (struct jump_entry){
+		cpu->rip, cpu->jump_key, block->code - eng->code_rw
+	};
 }
 
 const void *jump_known(struct cpu *cpu, u32 mode)
 {
 	const struct jump_entry *entry;
-	u64 tag;
 
 	jump_update_key(cpu, mode);
-	tag = cpu->rip ^ cpu->jump_key;
-	entry = &cpu->jump[cpu_jump_index(tag)];
-	return entry->tag == tag ? entry->code : NULL;
+	entry = entry_of(cpu, cpu->rip, cpu->jump_key);
+	if (entry->rip != cpu->rip || entry->key != cpu->jump_key)
+		return NULL;
+	return cpu->engine->code_rx + entry->code;
 }
 
 static void forget_with(struct cpu *cpu, const struct block *block, u64 generation, u32 mode)
 {
-	u64 tag = block->rip ^ key_of(generation, mode);
-	u32 i = cpu_jump_index(tag);
+	u32 key = key_of(generation, mode);
+	struct jump_entry *entry = entry_of(cpu, block->rip, key);
 
-	if (cpu->jump[i].tag == tag && cpu->jump[i].code == exec_view(cpu->engine, block->code))
-		cpu->jump[i].tag = jump_none(i);
+	if (entry->rip == block->rip && entry->key == key)
+		*entry = (struct jump_entry){ 0 };
 }
 
 /* User code may be known in each address space that may come back. */

@@ -131,7 +131,8 @@ void observe_part(struct cpu *cpu, const struct block *block, const struct place
 
 void observe_settle(struct cpu *cpu)
 {
-	branch_settle(&cpu->branches, &cpu->branch_log, cpu->engine->meta, COUNT_SHIFT);
+	branch_settle(&cpu->branches, &cpu->branch_log, cpu->engine->meta, COUNT_SHIFT,
+		      cpu_linear_bits(cpu));
 }
 
 u64 observe_log_full(struct cpu *cpu, u64 s0, u32 unused, const u8 *return_pc)

@@ -211,6 +211,7 @@ struct engine {
 	u32 nblocks;
 	u64 jumps_base; /* the code segment that jump[] is about where code is not flat */
 	u32 jumps_limit;
+	u8 linear_bits; /* of the addresses that blocks check */
 	struct fetch_entry fetch[FETCH_CACHE];
 
 	struct entered entered[NSPACES];
@@ -237,8 +238,9 @@ struct engine {
 	u64 packed_from[PACK_WORDS]; /* the same of cpu->packed[] */
 	u64 guards; /* of these */
 	u64 exit_rip;  /* where engine_run() last returned: MMIO answers are for that instruction */
-	u64 link_epoch; /* flushes when a link asked for its target: its memory may be gone since */
-	u64 cleared;	/* the upper bits of generations that jump[] may hold */
+	u64 era; /* of all generations in jump[], links and return slots: jump.c */
+	u64 *enterable; /* of the checking build, as is the next: check.c */
+	bool executing; /* translated code */
 	u64 returns_key[NTLBS]; /* jump_key with which cpu->returns[] hold; NO_KEY: with none */
 	u32 modes[16];	/* modes seen; their index is part of jump_key */
 	u32 nmodes;
@@ -255,8 +257,10 @@ struct engine {
 	u8 *leave_with[NLEAVES], *guard_failed, *jump_missed; /* the same: thunk.c, "Ways out" */
 	u8 *log_full; /* the same */
 	u8 *beyond;   /* the same, for a branch that leaves its segment */
+	u8 *check_jump, *check_return; /* the same, of the checking build */
 	u8 *observe_access, *observe_fetch, *observe_branch, *observe_trip;
 	u64 blocks_made, flushes;
+	u64 deaths; /* of blocks, and flushes: invariant 7 */
 	s32 heat; /* executions after which a block is made again */
 };
 
@@ -297,17 +301,11 @@ void cache_written(struct cpu *cpu);
  * be anything at all. */
 bool cache_notice(struct cpu *cpu);
 void cache_drop(struct cpu *cpu, struct block *block);
-void link_set(struct link *link, struct block *to);
+void link_set(const struct engine *eng, struct link *link, struct block *to);
 void link_renew(const struct cpu *cpu, struct link *link, struct block *to); /* a guarded one */
 void links_forget(struct engine *eng); /* all that are guarded */
 
-#define NO_KEY 1ull /* no jump_key is odd */
-
-/* A tag of jump[] that never matches: what is looked up there has other low bits. */
-static inline u64 jump_none(u32 index)
-{
-	return (u64)(index ^ 1) << 1;
-}
+#define NO_KEY BIT(32) /* longer than any jump_key */
 
 static inline const u8 *exec_view(const struct engine *eng, const u8 *rw)
 {
@@ -318,7 +316,9 @@ static inline const u8 *exec_view(const struct engine *eng, const u8 *rw)
 void returns_forget(struct engine *eng); /* before the next entry */
 void epoch_begin(struct cpu *cpu, enum space space); /* others may have changed code of the space */
 void epoch_notice(struct cpu *cpu); /* the same, if somebody has made himself heard: cpu/shared.h */
+void jump_clear(struct cpu *cpu);
 void jump_update_key(struct cpu *cpu, u32 mode);
+u32 jump_mode(const struct cpu *cpu); /* that the key is for */
 /* What lies in the code segment that the processor is in. In 64-bit code there is no limit. */
 static inline u32 code_limit(const struct cpu *cpu, u32 mode)
 {
@@ -339,6 +339,15 @@ void jump_forget(struct cpu *cpu, const struct block *block); /* it is to be no 
 void jump_note_page(struct cpu *cpu, struct code_page *page, const u8 *host);
 /* Do the notes hold still? Not if everything has been dropped since. */
 bool jump_noted(const struct cpu *cpu);
+
+/* look_up.c: host code that goes where S0 says, if jump[] knows it. */
+struct look_up {
+	u8 *other_rip, *other_key; /* jumps of a miss, to be patched */
+};
+
+struct look_up look_up_emit(struct emitter *e, const struct engine *eng);
+/* Misses continue here, with the address in S0. */
+void look_up_missed(struct emitter *e, const struct look_up *look_ups, u32 n);
 
 /* Whose code this processor executes. */
 static inline enum space space_of(const struct cpu *cpu)

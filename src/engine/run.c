@@ -12,6 +12,7 @@
 #include "cpu/fpu.h"
 #include "cpu/mmu.h"
 #include "cpu/observe.h"
+#include "engine/check.h"
 #include "engine/count.h"
 #include "engine/pass.h"
 #include "engine/priv.h"
@@ -354,6 +355,7 @@ static void bad_target(struct cpu *cpu, const struct block *block, bool call)
 
 static void link_to(struct cpu *cpu, struct link *link, u32 mode)
 {
+	u64 deaths = cpu->engine->deaths;
 	enum guest_fault fault;
 	struct block *to;
 
@@ -365,11 +367,10 @@ static void link_to(struct cpu *cpu, struct link *link, u32 mode)
 	if (cpu->code->nwritten || (link->to && !link->guard))
 		return;
 	to = find_block(cpu, link->apart ? mode | MODE_APART : mode, &fault);
-	if (!to || (to->gpa2 != NO_GPA && !link->guard) ||
-	    cpu->engine->link_epoch != cpu->engine->flushes)
+	if (!to || (to->gpa2 != NO_GPA && !link->guard) || cpu->engine->deaths != deaths)
 		return;
 	if (!link->guard)
-		link_set(link, to);
+		link_set(cpu->engine, link, to);
 	if (link->apart || !jump_usable(mode))
 		return;
 	jump_update_key(cpu, mode);
@@ -414,7 +415,6 @@ static enum turn after(struct cpu *cpu, enum leave why, u32 mode, const struct b
 		bad_target(cpu, arg, true);
 		return TURN_AGAIN;
 	case LEAVE_LINK:
-		eng->link_epoch = eng->flushes;
 		link_to(cpu, arg, mode);
 		return TURN_AGAIN;
 	case LEAVE_COMPLEX:
@@ -460,9 +460,12 @@ static enum turn enter(struct cpu *cpu, u32 mode, const void *code, const struct
 {
 	enum leave why;
 
+	check_entry(cpu, code, mode);
 	fpu_load(cpu);
 	flags_in(cpu);
+	check_executing(cpu->engine, true);
 	why = cpu->engine->enter(cpu, code);
+	check_executing(cpu->engine, false);
 	flags_out(cpu);
 	if (unlikely(branch_noted(&cpu->branch_log)))
 		observe_settle(cpu);
@@ -484,6 +487,16 @@ static void notice_segment(struct cpu *cpu, u32 mode)
 	eng->jumps_limit = cs->limit;
 }
 
+/* Which targets are canonical is part of the code that branches to them. The guest can change it
+ * outside long mode only, so it is not worth a bit of the mode. */
+static void notice_linear_bits(struct cpu *cpu)
+{
+	if (likely(cpu->engine->linear_bits == cpu_linear_bits(cpu)))
+		return;
+	cache_flush(cpu);
+	cpu->engine->linear_bits = cpu_linear_bits(cpu);
+}
+
 static enum turn visit(struct cpu *cpu)
 {
 	struct engine *eng = cpu->engine;
@@ -502,6 +515,7 @@ static enum turn visit(struct cpu *cpu)
 	if (breakpoint_here(cpu))
 		return TURN_AGAIN;
 	notice_segment(cpu, mode);
+	notice_linear_bits(cpu);
 	if (jump_usable(mode))
 		known = jump_known(cpu, mode);
 	if (known)

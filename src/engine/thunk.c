@@ -4,6 +4,7 @@
  * from it to the slow paths in C. Generated rather than written in assembly so that code memory
  * reaches it with 32-bit displacements wherever it is mapped.
  */
+#include "engine/check.h"
 #include "engine/priv.h"
 
 #define CPU(field) ((s32)offsetof(struct cpu, field))
@@ -120,32 +121,14 @@ static void set_rip(struct emitter *e)
 	emit_rm(e, true, OP_MOV_STORE, S0, ea_base(RSP, CPU(rip)));
 }
 
-/* Goes where S0 says, if jump[] knows it. Returns the jump to be patched if not; then S0 is XORed
- * with the key. */
-static u8 *emit_look_up(struct emitter *e)
-{
-	struct ea entry = { .base = RSP, .index = S1, .scale = 8, .disp = CPU(jump) };
-	u8 *miss;
-
-	emit_rm(e, true, OP_XOR, S0, ea_base(RSP, CPU(jump_key)));
-	emit_rr(e, false, OP_MOV_LOAD, S1, S0);
-	emit_group1(e, false, GROUP_AND, S1, (JUMP_SIZE - 1) << 1);
-	emit_rm(e, true, OP_CMP, S0, entry);
-	miss = emit_jcc(e, CC_NE);
-	entry.disp += offsetof(struct jump_entry, code);
-	emit_insn(e, &(struct enc){ .opcode = 0xff, .reg = 4, .is_mem = true, .ea = entry });
-	return miss;
-}
-
 /* Jumped to with the address in S0, by a return for which no landing is known. */
-static void make_look_up(struct emitter *e, const u8 *leave)
+static void make_look_up(struct emitter *e, const struct engine *eng)
 {
-	u8 *miss = emit_look_up(e);
+	struct look_up look_up = look_up_emit(e, eng);
 
-	emit_patch(e, miss, e->p);
-	emit_rm(e, true, OP_XOR, S0, ea_base(RSP, CPU(jump_key)));
+	look_up_missed(e, &look_up, 1);
 	set_rip(e);
-	emit_leave(e, LEAVE_RETURN, leave);
+	emit_leave(e, LEAVE_RETURN, eng->leave);
 }
 
 /*
@@ -170,11 +153,10 @@ static void make_leave_with(struct emitter *e, struct engine *eng, enum leave wh
 	emit_leave(e, why, eng->leave);
 }
 
-/* For the block that ends with the jump: S0 is what jump[] does not have, XORed with the key. */
+/* For the block that ends with the jump: S0 is the target, which jump[] does not have. */
 static void make_jump_missed(struct emitter *e, struct engine *eng)
 {
 	eng->jump_missed = e->p;
-	emit_rm(e, true, OP_XOR, S0, ea_base(RSP, CPU(jump_key)));
 	set_rip(e);
 	set_arg(e, eng);
 	emit_leave(e, LEAVE_LOOKUP, eng->leave);
@@ -183,16 +165,16 @@ static void make_jump_missed(struct emitter *e, struct engine *eng)
 /* For a link: its generation is not the one that it was linked in. */
 static void make_guard_failed(struct emitter *e, struct engine *eng)
 {
-	u8 *enough, *miss;
+	struct look_up look_up;
+	u8 *enough;
 
 	eng->guard_failed = e->p;
 	set_arg(e, eng);
 	emit_group1_mem(e, false, GROUP_SUB, ea_base(S0, offsetof(struct link, patience)), 1);
 	emit_rm(e, true, OP_MOV_LOAD, S0, ea_base(S0, offsetof(struct link, rip)));
 	enough = emit_jcc(e, CC_S);
-	miss = emit_look_up(e);
-	emit_patch(e, miss, e->p);
-	emit_rm(e, true, OP_XOR, S0, ea_base(RSP, CPU(jump_key)));
+	look_up = look_up_emit(e, eng);
+	look_up_missed(e, &look_up, 1);
 	emit_patch(e, enough, e->p);
 	set_rip(e);
 	emit_leave(e, LEAVE_LINK, eng->leave);
@@ -221,8 +203,12 @@ bool thunks_make(struct engine *eng)
 	move_registers(&e, OP_MOV_STORE, 0);
 	finish = e.p;
 	make_return(&e);
+	eng->check_jump = e.p;
+	make_slow(&e, finish, check_jump);
+	eng->check_return = e.p;
+	make_slow(&e, finish, check_return);
 	eng->look_up = e.p;
-	make_look_up(&e, eng->leave);
+	make_look_up(&e, eng);
 	make_ways_out(&e, eng);
 	eng->slow = e.p;
 	make_slow(&e, finish, slow_access);

@@ -206,7 +206,7 @@ struct side {
 #define MAX_SIDES 8
 #define MAX_SITES (2 * BLOCK_INSNS + MAX_SIDES + 2)
 #define MAX_LINKS (3 + SHARE_SLOTS + MAX_SIDES)
-#define MAX_MISSES (1 + MAX_LINKS)
+#define MAX_LOOK_UPS (1 + MAX_LINKS)
 
 /* The bytes a block is made from: always the page copies, so that what was translated is what is
  * compared. */
@@ -255,8 +255,8 @@ struct trans {
 	u32 nlinks;
 	struct side sides[MAX_SIDES];
 	u32 nsides;
-	u8 *misses[MAX_MISSES]; /* jumps out of the block for targets that have to be looked up */
-	u32 nmisses;
+	struct look_up look_ups[MAX_LOOK_UPS]; /* of branches that the jump cache serves */
+	u32 nlook_ups;
 	struct branch_site *sites[MAX_SITES]; /* branches that are noted: trans_lbr.c */
 	u32 nsites;
 	const u8 *placed; /* up to here the place of the next note is in S1 */

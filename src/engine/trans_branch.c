@@ -5,6 +5,7 @@
  * a guard compares generations, so that a change of mapping needs to drop no links. Other targets
  * go through the jump cache.
  */
+#include "cpu/mmu.h"
 #include "engine/trans.h"
 
 static void set_rip(struct trans *t, u64 rip)
@@ -50,14 +51,6 @@ static bool jump_cache_usable(const struct trans *t)
 	return jump_usable(t->mode) && (t->mode & (MODE_CODE64 | MODE_FLAT));
 }
 
-static struct ea jump_ea(s32 column)
-{
-	return (struct ea){ .base = RSP, .index = S1, .scale = 8, .disp = CPU(jump) + column };
-}
-
-/* The index is in bits 1 and up of the address, scaled by 8: cpu_jump_index(). */
-_Static_assert(sizeof(struct jump_entry) == 2 * 8, "see below");
-
 /* The target is in S0. */
 static void leave_to_target(struct trans *t, enum leave why)
 {
@@ -75,24 +68,15 @@ void block_end_indirect(struct trans *t)
 		leave_to_target(t, LEAVE_LOOKUP);
 		return;
 	}
-	emit_rm(&t->e, true, OP_XOR, S0, ea_base(RSP, CPU(jump_key)));
-	emit_rr(&t->e, false, OP_MOV_LOAD, S1, S0);
-	emit_group1(&t->e, false, GROUP_AND, S1, (JUMP_SIZE - 1) << 1);
-	emit_rm(&t->e, true, OP_CMP, S0, jump_ea(offsetof(struct jump_entry, tag)));
-	t->misses[t->nmisses++] = emit_jcc(&t->e, CC_NE);
-	emit_insn(&t->e, &(struct enc){ .opcode = 0xff,
-					.reg = 4,
-					.is_mem = true,
-					.ea = jump_ea(offsetof(struct jump_entry, code)) });
+	t->look_ups[t->nlook_ups++] = look_up_emit(&t->e, t->eng);
 }
 
 /* The jump cache does not know the target. */
 void emit_misses(struct trans *t)
 {
-	if (!t->nmisses)
+	if (!t->nlook_ups)
 		return;
-	for (u32 i = 0; i < t->nmisses; i++)
-		emit_patch(&t->e, t->misses[i], t->e.p);
+	look_up_missed(&t->e, t->look_ups, t->nlook_ups);
 	block_leave_with(t, t->eng->jump_missed, t->block);
 }
 
@@ -196,11 +180,13 @@ u64 branch_target(const struct trans *t)
 	return wrap_target(t, trans_next_rip(t) + t->insn.ops[0].imm);
 }
 
-/* --- the segment's limit --- */
+/* --- the segment's limit, and canonical addresses --- */
 
 bool branch_beyond(const struct trans *t, u64 target)
 {
-	return !(t->mode & MODE_CODE64) && target > t->block->limit;
+	if (t->mode & MODE_CODE64)
+		return !cpu_canonical(t->cpu, target);
+	return target > t->block->limit;
 }
 
 static bool counts_down(const struct trans *t)
@@ -481,8 +467,8 @@ static void check_target(struct trans *t)
 	if (!(t->mode & MODE_CODE64))
 		return;
 	emit_rr(&t->e, true, OP_MOV_LOAD, S1, S0);
-	emit_shift(&t->e, true, SHIFT_SHL, S1, 16);
-	emit_shift(&t->e, true, SHIFT_SAR, S1, 16);
+	emit_shift(&t->e, true, SHIFT_SHL, S1, 64 - cpu_linear_bits(t->cpu));
+	emit_shift(&t->e, true, SHIFT_SAR, S1, 64 - cpu_linear_bits(t->cpu));
 	emit_rr(&t->e, true, OP_CMP, S1, S0);
 	good = emit_jcc(&t->e, CC_E);
 	observe_leave(t, t->index);

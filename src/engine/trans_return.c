@@ -8,8 +8,10 @@
  * Control comes to the landing by the host's own RET, and the call executed a CALL whose return
  * address it is (and took that from the stack again), so that the host predicts it. Slots hold as
  * long as jump[] does and no block dies: jump_update_key() empties them. An empty one leads to the
- * thunk that looks into jump[].
+ * thunk that looks into jump[]. This is invariant 6 of check.h.
  */
+#include "cpu/mmu.h"
+#include "engine/check.h"
 #include "engine/trans.h"
 
 static bool usable(const struct trans *t)
@@ -55,7 +57,8 @@ void return_note(struct trans *t)
 {
 	u8 *where, *over;
 
-	if (!usable(t))
+	/* A return to a non-canonical address faults itself. */
+	if (!usable(t) || !cpu_canonical(t->cpu, trans_next_rip(t)))
 		return;
 	flags_keep(t);
 	t->reached = NO_GROUP;
@@ -63,9 +66,17 @@ void return_note(struct trans *t)
 	emit_rm(&t->e, true, OP_MOV_STORE, S0, find_slot(t, 0));
 	over = emit_call(&t->e);
 	emit_patch(&t->e, where, t->e.p);
+	check_enterable(t->eng, t->e.p);
 	landing(t, trans_next_rip(t));
 	emit_patch(&t->e, over, t->e.p);
 	emit_rm(&t->e, true, OP_LEA, RSP, ea_base(RSP, 8));
+}
+
+/* The target stays in S0. */
+static void check_slot(struct trans *t, struct ea slot)
+{
+	emit_group1(&t->e, false, GROUP_ADD, S1, slot.disp);
+	emit_patch(&t->e, emit_call(&t->e), t->eng->check_return);
 }
 
 bool return_jump(struct trans *t, u32 popped)
@@ -74,6 +85,8 @@ bool return_jump(struct trans *t, u32 popped)
 
 	if (!usable(t))
 		return false;
+	if (CHECKING)
+		check_slot(t, find_slot(t, -(s32)popped));
 	slot = find_slot(t, -(s32)popped);
 	emit_mov_mem_imm(&t->e, false, ea_base(RSP, CPU(returned_from)), (s32)t->eng->nblocks);
 	emit_insn(&t->e,

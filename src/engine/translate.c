@@ -440,7 +440,7 @@ struct block *translate(struct cpu *cpu, u32 mode, gpa_t gpa, const u8 *host,
 	t.linear_base = mode & MODE_CODE64 ? 0 : cpu->seg[CS].base;
 	t.offset = t.index = 0;
 	t.nstubs = t.nplaces = t.nobserve_stubs = t.nrecipes = 0;
-	t.nlinks = t.nsides = t.nmisses = t.at = 0;
+	t.nlinks = t.nsides = t.nlook_ups = t.at = 0;
 	t.observed_line = NO_GPA;
 	t.shadow = t.opened = t.lazy = false;
 	t.owed = 0;

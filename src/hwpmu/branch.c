@@ -63,6 +63,7 @@ struct notes {
 	const struct branch_log *log;
 	const u8 *meta;
 	u32 count_shift;
+	u8 linear_bits;
 	u32 end;      /* behind the last one, whatever it is in the ring of notes */
 	bool faulted; /* the last branch of the last one */
 };
@@ -130,9 +131,11 @@ static u64 cycles_at(const struct notes *notes, u32 i, u32 j)
 	       notes->ring->cycles_from - site_at(notes, i, j)->cycles_behind;
 }
 
-static bool canonical(u64 address)
+static bool canonical(const struct notes *notes, u64 address)
 {
-	return (u64)((s64)(address << 16) >> 16) == address;
+	u32 unused = 64 - notes->linear_bits;
+
+	return (u64)((s64)(address << unused) >> unused) == address;
 }
 
 /* A jump or return to an address that is not canonical faults: it is the last that was noted. */
@@ -142,7 +145,7 @@ static bool faults(const struct notes *notes)
 	const struct branch_path *path = path_of(notes->meta, note);
 
 	return path->ends && path->last.indirect && path->last.kind != BRANCH_IND_CALL &&
-	       !canonical(note->to);
+	       !canonical(notes, note->to);
 }
 
 static bool missed(const struct notes *notes, u32 i, const struct branch_site *site)
@@ -229,12 +232,13 @@ void branch_note_part(struct branch_log *log, const u8 *meta, const struct branc
 }
 
 void branch_settle(struct branch_ring *ring, struct branch_log *log, const u8 *meta,
-		   u32 count_shift)
+		   u32 count_shift, u8 linear_bits)
 {
 	struct notes notes = { .ring = ring,
 			       .log = log,
 			       .meta = meta,
 			       .count_shift = count_shift,
+			       .linear_bits = linear_bits,
 			       .end = (log->at & (u32)MASK(BRANCH_SHIFT - 1, 0)) / BRANCH_STEP };
 
 	notes.faulted = notes.end && faults(&notes);

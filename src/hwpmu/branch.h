@@ -141,8 +141,9 @@ static inline bool branch_noted(const struct branch_log *log)
  * `meta`. */
 void branch_note_part(struct branch_log *log, const u8 *meta, const struct branch_note *note);
 
-/* Makes records of the notes. Counts are shifted to get instructions. */
+/* Makes records of the notes. Counts are shifted to get instructions; targets that do not fit into
+ * linear_bits were not branched to. */
 void branch_settle(struct branch_ring *ring, struct branch_log *log, const u8 *meta,
-		   u32 count_shift);
+		   u32 count_shift, u8 linear_bits);
 
 #endif
