@@ -154,6 +154,13 @@ static int set_dry_run(struct exec_options *options, const char *value)
 	return STATUS_OK;
 }
 
+static int set_harden(struct exec_options *options, const char *value)
+{
+	(void)value;
+	options->harden = true;
+	return STATUS_OK;
+}
+
 static int set_cold(struct exec_options *options, const char *value)
 {
 	(void)value;
@@ -170,6 +177,7 @@ static const struct option {
 	{ "cpu", 0, "MODEL", "the guest's processor: see vpmu help kvm", set_cpu },
 	{ "pmu", 0, "MODE", "mediated, event or off: see vpmu help kvm", set_pmu },
 	{ "accounting", 0, "MODE", "guest or vcpu: see vpmu help kvm", set_accounting },
+	{ "harden", 0, NULL, "mask guest addresses against speculation: see vpmu help kvm", set_harden },
 	{ "filter", 0, "FILTER", "what may be counted: a name of the list below, or a file",
 	  set_filter },
 	{ "cpus", 'c', "N", "how many of them (1)", set_cpus },

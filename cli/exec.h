@@ -16,6 +16,7 @@
 
 struct exec_options {
 	const char *cpu, *pmu, *accounting; /* NULL: as vpmu kvm chooses */
+	bool harden;
 	const char *machine, *kernel;
 	char *filter;	  /* a request of the control socket, or NULL */
 	u32 cpus, memory; /* memory in MiB */

@@ -139,6 +139,8 @@ void line_make(struct line *line, const struct exec_options *options, const char
 		add_option(line, "--pmu", "%s", options->pmu);
 	if (options->accounting)
 		add_option(line, "--accounting", "%s", options->accounting);
+	if (options->harden)
+		add(line, "--harden");
 	add(line, "qemu-system-x86_64");
 	add_machine(line, options, khz, wiring);
 	add_devices(line, options, wiring);

@@ -71,6 +71,7 @@ static const struct option {
 	{ "--accounting", "VPMU_ACCOUNTING", { "guest", "vcpu" } },
 	{ "--host-view", "VPMU_HOST_VIEW", { NULL } },
 	{ "--strict-cpuid", "VPMU_STRICT_CPUID", { NULL } },
+	{ "--harden", "VPMU_HARDEN", { NULL } },
 };
 
 static int choose(const struct option *option, const char *value)
@@ -218,6 +219,8 @@ static void describe(void)
 	     "  --strict-cpuid\n"
 	     "               guests see just the CPUID that the program passed; without this,\n"
 	     "               leaves of the model that the program does not know are filled in\n"
+	     "  --harden     guests cannot make the host speculate on memory of the program that is\n"
+	     "               not theirs (Spectre, variant 1); costs some speed\n"
 	     "  --           end of options\n\n"
 	     "models:");
 	for (u32 i = 0; model_at(i); i++)

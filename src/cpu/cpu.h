@@ -288,6 +288,7 @@ struct cpu {
 	u64 cr4_allowed, efer_allowed, xcr0_allowed;
 	u8 phys_bits;
 	bool is_amd; /* where the vendors' manuals differ */
+	bool harden; /* guest addresses are masked against speculation; the owner's, before the first run */
 
 	struct cpu_event event;
 	struct cpu_exit exit;

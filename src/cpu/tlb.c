@@ -12,6 +12,7 @@
 static void drop(struct tlb_entry *entry, u32 index)
 {
 	entry->read = entry->write = tlb_none(index);
+	entry->host = 0; /* for a host that speculates past the check: engine/trans_memory.c */
 }
 
 /* Which entries there are. */

@@ -90,6 +90,10 @@ _Static_assert(sizeof(struct tlb_entry) == 1 << TLB_ENTRY_SHIFT, "see the check 
 /*
  * The check of cpu/mmu.h for the address in S0: index, XOR with the tag, one compare for page,
  * right and crossing. Returns the jump to be patched for a miss.
+ *
+ * The host may speculate past a miss (Spectre, variant 1) with an address that the guest chose. With
+ * cpu->harden the address is masked, so that such an access stays at a page that the entry leads to,
+ * which is the guest's own, or at page 0, which is nobody's.
  */
 static u8 *check(struct trans *t, s32 tag, u32 size)
 {
@@ -112,6 +116,8 @@ static u8 *check(struct trans *t, s32 tag, u32 size)
 	emit_rm(&t->e, true, OP_XOR, S0, tlb_ea(tag));
 	emit_group1(&t->e, true, GROUP_CMP, S0, PAGE_SIZE + 1 - size);
 	miss = emit_jcc(&t->e, CC_AE);
+	if (t->cpu->harden)
+		emit_group1(&t->e, false, GROUP_AND, S0, PAGE_SIZE - 1);
 	emit_rm(&t->e, true, OP_ADD, S0, tlb_ea(host_column(t)));
 	return miss;
 }

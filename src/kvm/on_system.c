@@ -40,6 +40,7 @@ long ioctl_create_vm(struct kvm_call *call)
 	if (!vm)
 		return -ENOMEM;
 	vm->set.strict_cpuid = getenv("VPMU_STRICT_CPUID");
+	vm->set.harden = getenv("VPMU_HARDEN");
 	pmu_config_environment(vm);
 	r = kvm_new_file(call, KVM_FILE_VM, vm, NULL);
 	vm_put(vm); /* the file has its own reference */

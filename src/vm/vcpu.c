@@ -169,6 +169,7 @@ static struct vcpu *vcpu_alloc(struct vm *vm, u32 id, void *run)
 		free(vcpu);
 		return NULL;
 	}
+	vcpu->cpu->harden = vm->set.harden;
 	vcpu->vm = vm;
 	vcpu->id = id;
 	vcpu->run = run;

@@ -152,6 +152,7 @@ struct vm_settings {
 	enum vm_pmu_mode pmu_mode;
 	enum vm_accounting accounting;
 	bool strict_cpuid; /* VPMU_STRICT_CPUID: guests get the program's list as it is */
+	bool harden;	   /* VPMU_HARDEN: docs/security.md, "Speculation" */
 };
 
 struct io_zones; /* vm/io.c: coalescing zones and ioeventfds */
