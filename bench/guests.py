@@ -101,11 +101,11 @@ class Native:
 class Guest(Machine):
     """A Linux guest whose first process is the program of the workloads."""
 
-    def __init__(self, name, cpus=1, vpmu=None, **arguments):
+    def __init__(self, name, cpus=1, vpmu=None, harden=False, **arguments):
         arguments = microvm() | arguments
         arguments["append"] += " cryptomgr.notests norandmaps quiet loglevel=1 rdinit=/init"
         super().__init__(f"bench-{name}-{cpus}", cpus=cpus, extra=["-name", "bench,debug-threads=on"], **arguments)
-        self.vpmu, self.began = vpmu, False
+        self.vpmu, self.harden, self.began = vpmu, harden, False
 
     def kernel_arguments(self):
         arguments = super().kernel_arguments()
@@ -116,7 +116,7 @@ class Guest(Machine):
     def command(self):
         command = super().command()
         if self.vpmu and self.accel == "kvm":
-            command[0] = self.vpmu
+            command[0:2] = [self.vpmu, "kvm"] + (["--harden"] if self.harden else [])
         return command
 
     def start(self):
