@@ -20,14 +20,26 @@ static gpa_t page_gpa(const struct code_page *page)
 	return (page->gfn_plus_1 - 1) << PAGE_SHIFT;
 }
 
+static u64 news(const struct cpu *cpu)
+{
+	return __atomic_load_n(&cpu->shared->outside, __ATOMIC_SEQ_CST) +
+	       __atomic_load_n(&cpu->shared->written, __ATOMIC_SEQ_CST);
+}
+
+bool shared_unseen(const struct cpu *cpu)
+{
+	u64 claims = __atomic_load_n(&cpu->shared->claims, __ATOMIC_SEQ_CST);
+
+	return claims != cpu->acknowledged || news(cpu) != cpu->news_seen;
+}
+
 bool shared_news(struct cpu *cpu)
 {
-	u64 now = __atomic_load_n(&cpu->shared->outside, __ATOMIC_SEQ_CST) +
-		  __atomic_load_n(&cpu->shared->written, __ATOMIC_SEQ_CST);
-	bool news = now != cpu->news_seen;
+	u64 now = news(cpu);
+	bool unseen = now != cpu->news_seen;
 
 	cpu->news_seen = now;
-	return news;
+	return unseen;
 }
 
 u64 shared_claim(struct cpu *cpu, struct code_page *page)

@@ -43,6 +43,8 @@ static inline void shared_outside(struct shared_code *shared)
 
 /* Has anything been counted since the last call? */
 bool shared_news(struct cpu *cpu);
+/* Would shared_news() or shared_acknowledge() find anything? Changes nothing. */
+bool shared_unseen(const struct cpu *cpu);
 
 struct code_page;
 

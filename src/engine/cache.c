@@ -9,6 +9,11 @@
  * in an epoch. Epochs begin after the program had its turn, at interrupts and at serializing
  * instructions: that is where SDM 3A 8.1.3 lets a processor notice cross-modified code.
  *
+ * No block is dropped, and the cache is not flushed, while translated code is on the stack
+ * (engine->inside): a block that is running may jump to any other, and its own tables say where it
+ * is. C that translated code has called marks what is to be done (cpu->code, engine->notice) and
+ * leaves; before_entry() acts.
+ *
  * vCPU thread; general registers only.
  */
 #include "engine/check.h"
@@ -16,6 +21,7 @@
 
 #include "base/bytes.h"
 #include "base/guarded.h"
+#include "base/must.h"
 #include "cpu/mmu.h"
 #include "cpu/shared.h"
 
@@ -36,11 +42,11 @@ void cache_flush(struct cpu *cpu)
 {
 	struct engine *eng = cpu->engine;
 
+	must(!eng->inside);
 	for (u32 i = 0; i < ARRAY_SIZE(cpu->code->page); i++)
 		if (cpu->code->page[i].claim)
 			shared_release(cpu, &cpu->code->page[i]);
 	eng->nunheard = eng->unheard_more = 0;
-	check_not_executing(eng);
 	check_dead(eng, eng->code_first, written_limit(eng));
 	eng->code_next = eng->code_first;
 	eng->meta_next = eng->meta;
@@ -302,15 +308,17 @@ void cache_insert(struct cpu *cpu, struct block *block)
 /*
  * Takes it out of everything but the lists of its pages, where it is one that was made from
  * nothing: to look for it there would take longer than all the rest. What it alone was made from is
- * watched in vain until kill_lines() comes by.
+ * watched in vain until kill_lines() comes by. Its memory stays until the next flush.
  */
 void cache_drop(struct cpu *cpu, struct block *block)
 {
 	struct block **p = bucket(cpu->engine, block->rip, block->gpa, block->mode);
 
-	check_not_executing(cpu->engine);
-	while (*p != block)
-		p = &(*p)->next_hash;
+	must(!cpu->engine->inside);
+	if (block_dropped(block))
+		return;
+	for (; *p != block; p = &(*p)->next_hash)
+		must(*p);
 	*p = block->next_hash;
 	jump_forget(cpu, block);
 	returns_forget(cpu->engine);
@@ -409,6 +417,14 @@ static void forget_heard(struct engine *eng, u64 heard)
 	eng->nunheard -= n;
 	for (u32 i = 0; n && i < eng->nunheard; i++)
 		eng->unheard[i] = eng->unheard[i + n];
+}
+
+bool cache_notice_due(const struct cpu *cpu)
+{
+	const struct engine *eng = cpu->engine;
+
+	return !cpu->shared || cpu->claims_generation != cpu->mem->generation || eng->nunheard ||
+	       eng->unheard_more || shared_unseen(cpu);
 }
 
 bool cache_notice(struct cpu *cpu)

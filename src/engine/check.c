@@ -51,17 +51,6 @@ void check_live(const struct engine *eng, const u8 *code)
 	must(!CHECKING || enterable(eng, code));
 }
 
-void check_executing(struct engine *eng, bool executing)
-{
-	if (CHECKING)
-		eng->executing = executing;
-}
-
-void check_not_executing(const struct engine *eng)
-{
-	must(!CHECKING || !eng->executing);
-}
-
 static void check_block(const struct cpu *cpu, const void *code, u64 rip, u32 mode)
 {
 	const struct engine *eng = cpu->engine;

@@ -18,7 +18,7 @@
  *     given once in an era; when they run out an era ends, with it all entries of jump[], guarded
  *     links and return slots (jump_update_key()). Key 0 is never current.
  *  3. A block dies in cache_drop() or cache_flush() and nowhere else, and never while translated
- *     code is being executed.
+ *     code is on the stack (engine->inside).
  *  4. When a block dies, everything that leads to it goes first: its entries of jump[]
  *     (jump_forget(); a flush empties jump[]), links to it (cut), return slots (filled with the
  *     look-up before the next entry), the hash chain. After a flush nothing is left of these.
@@ -51,8 +51,6 @@
 void check_enterable(struct engine *eng, const u8 *code); /* a block or a landing begins here */
 void check_dead(struct engine *eng, u8 *from, u8 *to);	  /* nothing in here may be executed */
 void check_live(const struct engine *eng, const u8 *code);
-void check_executing(struct engine *eng, bool executing);
-void check_not_executing(const struct engine *eng);
 /* C is about to enter translated code for RIP in this mode. */
 void check_entry(struct cpu *cpu, const void *code, u32 mode);
 

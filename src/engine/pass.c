@@ -108,16 +108,15 @@ static bool is_plain(const struct cpu *cpu, enum exit_reason access)
 }
 
 /* Behind the access: may code of this mode go on without anybody looking? */
-static bool goes_on(struct cpu *cpu, u32 mode, u64 epoch)
+static bool goes_on(struct cpu *cpu, u32 mode)
 {
-	return cpu->engine->epoch == epoch && count_left(cpu) && cpu->mode == mode;
+	return !cpu->engine->notice && count_left(cpu) && cpu->mode == mode;
 }
 
 u64 pass_insn(struct cpu *cpu, u64 address, u32 access, const u8 *return_pc)
 {
 	const struct insn *insn = (const struct insn *)(uintptr_t)address;
 	struct engine *eng = cpu->engine;
-	u64 epoch = eng->epoch;
 	u32 mode = cpu->mode;
 
 	(void)return_pc;
@@ -130,9 +129,9 @@ u64 pass_insn(struct cpu *cpu, u64 address, u32 access, const u8 *return_pc)
 	eng->left = FAULT_RAISED;
 	if (pass(cpu, access) == PASS_FAULT)
 		return SLOW_LEAVE;
-	if (access == EXIT_WRMSR)
-		epoch_notice(cpu); /* it serializes */
-	if (goes_on(cpu, mode, epoch))
+	if (access == EXIT_WRMSR) /* it serializes */
+		eng->notice = cache_notice_due(cpu);
+	if (goes_on(cpu, mode))
 		return SLOW_DIRECT;
 	eng->again = true;
 	return SLOW_LEAVE;

@@ -141,6 +141,12 @@ struct block {
 	struct insn *complex;	/* the last instruction, if C executes it */
 };
 
+/* Every other block was made from some line of its page. */
+static inline bool block_dropped(const struct block *block)
+{
+	return !block->lines;
+}
+
 /* Our side of a struct code_page: what the bytes were when they were translated. */
 struct page_copy {
 	struct block *blocks;
@@ -219,6 +225,8 @@ struct engine {
 	u32 nunheard;
 	u64 unheard_more; /* the number of the last that did not fit; 0: none */
 
+	bool inside; /* translated code is on the stack: no block may be dropped */
+	bool notice; /* epoch_notice() before the next entry */
 	u64 epoch; /* grows whenever code may have been changed by others; not 0 */
 	u64 since[NSPACES]; /* the last one in which that may have been code of the space */
 	u64 slice;     /* instructions the countdown started from */
@@ -239,8 +247,7 @@ struct engine {
 	u64 guards; /* of these */
 	u64 exit_rip;  /* where engine_run() last returned: MMIO answers are for that instruction */
 	u64 era; /* of all generations in jump[], links and return slots: jump.c */
-	u64 *enterable; /* of the checking build, as is the next: check.c */
-	bool executing; /* translated code */
+	u64 *enterable; /* of the checking build: check.c */
 	u64 returns_key[NTLBS]; /* jump_key with which cpu->returns[] hold; NO_KEY: with none */
 	u32 modes[16];	/* modes seen; their index is part of jump_key */
 	u32 nmodes;
@@ -300,6 +307,7 @@ void cache_written(struct cpu *cpu);
 /* Others may have changed code: compares what they may have changed unnoticed. Returns whether it may
  * be anything at all. */
 bool cache_notice(struct cpu *cpu);
+bool cache_notice_due(const struct cpu *cpu); /* would epoch_notice() do anything? Changes nothing */
 void cache_drop(struct cpu *cpu, struct block *block);
 void link_set(const struct engine *eng, struct link *link, struct block *to);
 void link_renew(const struct cpu *cpu, struct link *link, struct block *to); /* a guarded one */

@@ -186,12 +186,24 @@ static bool assisted(struct cpu *cpu)
 	return cpu->assist(cpu, cpu->assist_owner) && count_left(cpu);
 }
 
+/* What C that translated code called has put off: an epoch, and the lines that were written. */
+static void update_cache(struct cpu *cpu)
+{
+	struct engine *eng = cpu->engine;
+
+	if (unlikely(eng->notice)) {
+		eng->notice = false;
+		epoch_notice(cpu);
+	}
+	if (cpu->code->nwritten)
+		cache_written(cpu);
+}
+
 static enum turn before_entry(struct cpu *cpu)
 {
 	u8 attention;
 
-	if (cpu->code->nwritten)
-		cache_written(cpu);
+	update_cache(cpu);
 	if (mmio_waiting(cpu))
 		return exit_with(cpu, EXIT_MMIO);
 	if (cpu->engine->owed) {
@@ -463,9 +475,9 @@ static enum turn enter(struct cpu *cpu, u32 mode, const void *code, const struct
 	check_entry(cpu, code, mode);
 	fpu_load(cpu);
 	flags_in(cpu);
-	check_executing(cpu->engine, true);
+	cpu->engine->inside = true;
 	why = cpu->engine->enter(cpu, code);
-	check_executing(cpu->engine, false);
+	cpu->engine->inside = false;
 	flags_out(cpu);
 	if (unlikely(branch_noted(&cpu->branch_log)))
 		observe_settle(cpu);

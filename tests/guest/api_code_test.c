@@ -97,26 +97,116 @@ static void *run(void *arg)
 	return NULL;
 }
 
-static void another_vcpu_may_change_code(void **state)
+static void run_both(struct kvm_guest *g)
 {
-	struct kvm_guest g;
-	struct runner runners[2] = { { &g, 0, -1 }, { &g, 1, -1 } };
+	struct runner runners[2] = { { g, 0, -1 }, { g, 1, -1 } };
 	pthread_t threads[2];
-	struct kvm_regs regs;
 
-	(void)state;
-	kvm_guest_create(&g, CODE(writer), 2);
-	kvm_guest_set_rip(&g, 1, IMAGE_CODE + 0x400);
-	write_function(g.ram, 0);
 	for (int i = 0; i < 2; i++)
 		pthread_create(&threads[i], NULL, run, &runners[i]);
 	for (int i = 0; i < 2; i++) {
 		pthread_join(threads[i], NULL);
 		assert_int_equal(runners[i].reason, KVM_EXIT_HLT);
 	}
+}
+
+static void another_vcpu_may_change_code(void **state)
+{
+	struct kvm_guest g;
+	struct kvm_regs regs;
+
+	(void)state;
+	kvm_guest_create(&g, CODE(writer), 2);
+	kvm_guest_set_rip(&g, 1, IMAGE_CODE + 0x400);
+	write_function(g.ram, 0);
+	run_both(&g);
 	KVM_CALL(g.vcpu[1], KVM_GET_REGS, &regs);
 	assert_int_equal(regs.r8, ROUNDS + 1);
 	assert_int_equal(regs.rbx, 0);
+	kvm_guest_destroy(&g);
+}
+
+/*
+ * A WRMSR that no hypervisor sees serializes, too. Each of 200 pages holds a function that begins
+ * with one; what follows it counts EBX up. vCPU 1 writes to the page before vCPU 0 translates it, so
+ * that it holds the right to, and then turns INC into DEC: the next WRMSR of vCPU 0 is to notice
+ * that, without the code that it is a part of being executed in the old form or left half dropped.
+ * The code that follows WRMSR has run nearly often enough to be made again by then. Mailboxes at
+ * 0xf0000: page k is ready, has been translated, has been changed; 0xf3000 is the MSR's number.
+ */
+#define PAGES	       200
+#define FUNCTIONS      0x100000
+#define MAILBOX_MSR    0xf3000
+#define CALLS_AT_LEAST 490
+
+GUEST_CODE(passing,
+	   "mov $0x100000, %r8d\n"
+	   "xor %r9d, %r9d\n"
+	   "mov $0xf0000, %r10d\n"
+	   "xor %ebx, %ebx\n"
+	   "1: pause\n"
+	   "cmpl $0, (%r10,%r9,4)\n"
+	   "je 1b\n"
+	   "mov %r9d, %eax\n"
+	   "and $31, %eax\n"
+	   "lea 490(%rax), %r11d\n" /* CALLS_AT_LEAST */
+	   "2: lea 0x22(%r8), %rax\n"
+	   "call *%rax\n"
+	   "dec %r11d\n"
+	   "jnz 2b\n"
+	   "mov $5, %r11d\n"
+	   "lea 0x20(%r8), %rsi\n"
+	   "mov 0x3000(%r10), %ecx\n"
+	   "xor %edx, %edx\n"
+	   "xor %eax, %eax\n"
+	   "3: call *%rsi\n"
+	   "dec %r11d\n"
+	   "jnz 3b\n"
+	   "movl $1, 0x1000(%r10,%r9,4)\n"
+	   "4: pause\n"
+	   "cmpl $0, 0x2000(%r10,%r9,4)\n"
+	   "je 4b\n"
+	   "call *%rsi\n"
+	   "add $0x1000, %r8\n"
+	   "inc %r9d\n"
+	   "cmp $200, %r9d\n"
+	   "jb 1b\n"
+	   "hlt\n"
+	   ".org passing_start + 0x2000\n"
+	   "mov $0x100000, %r8d\n"
+	   "xor %r9d, %r9d\n"
+	   "mov $0xf0000, %r10d\n"
+	   "1: movb $1, 0x800(%r8)\n"
+	   "movl $1, (%r10,%r9,4)\n"
+	   "2: cmpl $0, 0x1000(%r10,%r9,4)\n"
+	   "je 2b\n"
+	   "movb $0xcb, 0x23(%r8)\n" /* ModRM of DEC EBX */
+	   "movl $1, 0x2000(%r10,%r9,4)\n"
+	   "add $0x1000, %r8\n"
+	   "inc %r9d\n"
+	   "cmp $200, %r9d\n"
+	   "jb 1b\n"
+	   "hlt\n");
+
+static void a_wrmsr_that_passes_notices_changed_code(void **state)
+{
+	/* wrmsr; inc %ebx; jmp .+4; nop; nop; ret */
+	static const u8 code[] = { 0x0f, 0x30, 0xff, 0xc3, 0xeb, 0x02, 0x90, 0x90, 0xc3 };
+	struct kvm_guest g;
+	struct kvm_regs regs;
+	u32 expected = 0;
+
+	(void)state;
+	kvm_guest_create(&g, CODE(passing), 2);
+	kvm_guest_set_rip(&g, 1, IMAGE_CODE + 0x2000);
+	for (u32 k = 0; k < PAGES; k++) {
+		memcpy(g.ram + FUNCTIONS + k * PAGE_SIZE + 0x20, code, sizeof(code));
+		expected += CALLS_AT_LEAST + k % 32 + 5 - 1;
+	}
+	*(u32 *)(g.ram + MAILBOX_MSR) = kvm_guest_counter(&g);
+	run_both(&g);
+	KVM_CALL(g.vcpu[0], KVM_GET_REGS, &regs);
+	assert_int_equal((u32)regs.rbx, expected);
 	kvm_guest_destroy(&g);
 }
 
@@ -280,6 +370,7 @@ int main(void)
 	const struct CMUnitTest tests[] = {
 		cmocka_unit_test(the_program_may_change_code_between_runs),
 		cmocka_unit_test(another_vcpu_may_change_code),
+		cmocka_unit_test(a_wrmsr_that_passes_notices_changed_code),
 		cmocka_unit_test(the_program_may_change_code_while_it_runs),
 		cmocka_unit_test(the_program_may_change_user_code_while_it_runs),
 		cmocka_unit_test(code_changes_in_all_address_spaces),
