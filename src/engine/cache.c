@@ -12,7 +12,7 @@
  * No block is dropped, and the cache is not flushed, while translated code is on the stack
  * (engine->inside): a block that is running may jump to any other, and its own tables say where it
  * is. C that translated code has called marks what is to be done (cpu->code, engine->notice) and
- * leaves; before_entry() acts.
+ * leaves; update_cache() acts, before the next entry.
  *
  * vCPU thread; general registers only.
  */

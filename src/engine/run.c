@@ -186,24 +186,10 @@ static bool assisted(struct cpu *cpu)
 	return cpu->assist(cpu, cpu->assist_owner) && count_left(cpu);
 }
 
-/* What C that translated code called has put off: an epoch, and the lines that were written. */
-static void update_cache(struct cpu *cpu)
-{
-	struct engine *eng = cpu->engine;
-
-	if (unlikely(eng->notice)) {
-		eng->notice = false;
-		epoch_notice(cpu);
-	}
-	if (cpu->code->nwritten)
-		cache_written(cpu);
-}
-
 static enum turn before_entry(struct cpu *cpu)
 {
 	u8 attention;
 
-	update_cache(cpu);
 	if (mmio_waiting(cpu))
 		return exit_with(cpu, EXIT_MMIO);
 	if (cpu->engine->owed) {
@@ -509,6 +495,22 @@ static void notice_linear_bits(struct cpu *cpu)
 	cpu->engine->linear_bits = cpu_linear_bits(cpu);
 }
 
+/*
+ * What C that translated code called has put off: an epoch, and the lines that were written. The
+ * last thing before a block is looked for, since delivering events and assists write memory, too.
+ */
+static void update_cache(struct cpu *cpu)
+{
+	struct engine *eng = cpu->engine;
+
+	if (unlikely(eng->notice)) {
+		eng->notice = false;
+		epoch_notice(cpu);
+	}
+	if (cpu->code->nwritten)
+		cache_written(cpu);
+}
+
 static enum turn visit(struct cpu *cpu)
 {
 	struct engine *eng = cpu->engine;
@@ -528,6 +530,7 @@ static enum turn visit(struct cpu *cpu)
 		return TURN_AGAIN;
 	notice_segment(cpu, mode);
 	notice_linear_bits(cpu);
+	update_cache(cpu);
 	if (jump_usable(mode))
 		known = jump_known(cpu, mode);
 	if (known)

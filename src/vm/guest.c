@@ -1,10 +1,12 @@
 // SPDX-License-Identifier: MIT
 /*
- * The hypervisor's own accesses to guest memory: see vm/guest.h. Any thread.
+ * The hypervisor's own accesses to guest memory: see vm/guest.h. The vCPU's thread, or one that
+ * holds its lock.
  */
 #include "vm/guest.h"
 
 #include "base/guarded.h"
+#include "cpu/shared.h"
 
 static u32 in_page(gpa_t gpa, u32 size)
 {
@@ -27,18 +29,19 @@ bool guest_read(const struct mem_map *map, gpa_t gpa, void *buf, u32 size)
 	return true;
 }
 
-bool guest_write(const struct mem_map *map, gpa_t gpa, const void *buf, u32 size)
+bool guest_write(struct cpu *cpu, gpa_t gpa, const void *buf, u32 size)
 {
 	const u8 *from = buf;
 
 	for (u32 n; size; gpa += n, from += n, size -= n) {
-		const struct mem_slot *slot = mem_find(map, gpa);
+		const struct mem_slot *slot = mem_find(cpu->mem, gpa);
 
 		n = in_page(gpa, size);
 		if (!slot || (slot->flags & MEM_READONLY) ||
 		    !guarded_write(mem_hva(slot, gpa), from, n))
 			return false;
 		mem_mark_dirty(slot, gpa);
+		shared_written(cpu, gpa, n);
 	}
 	return true;
 }

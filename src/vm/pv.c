@@ -118,7 +118,7 @@ static u64 clock_pairing(struct vcpu *vcpu, const struct call *call)
 	pairing.sec = ns / 1000000000;
 	pairing.nsec = ns % 1000000000;
 	pairing.tsc = vcpu_tsc_at(vcpu, tsc);
-	return guest_write(vcpu->cpu->mem, call->a0, &pairing, sizeof(pairing)) ? 0 : -KVM_EFAULT;
+	return guest_write(vcpu->cpu, call->a0, &pairing, sizeof(pairing)) ? 0 : -KVM_EFAULT;
 }
 
 /* Shared or private, of a confidential guest: the program knows. */

@@ -38,7 +38,7 @@ void pv_eoi_offer(struct vcpu *vcpu)
 	vector = lapic_highest_isr(&vcpu->lapic);
 	if (vector < 0 || lapic_highest_irr(&vcpu->lapic) >= 0 || eoi_is_watched(vcpu, vector))
 		return;
-	vcpu->eoi_offered = guest_write(vcpu->cpu->mem, flag_address(vcpu), &flag, sizeof(flag));
+	vcpu->eoi_offered = guest_write(vcpu->cpu, flag_address(vcpu), &flag, sizeof(flag));
 }
 
 void pv_eoi_collect(struct vcpu *vcpu)
@@ -52,7 +52,7 @@ void pv_eoi_collect(struct vcpu *vcpu)
 	if (!guest_read(vcpu->cpu->mem, flag_address(vcpu), &flag, sizeof(flag)))
 		return;
 	if (flag) {
-		guest_write(vcpu->cpu->mem, flag_address(vcpu), &none, sizeof(none));
+		guest_write(vcpu->cpu, flag_address(vcpu), &none, sizeof(none));
 		return;
 	}
 	lapic_eoi(&vcpu->lapic, &actions);

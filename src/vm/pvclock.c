@@ -95,13 +95,13 @@ static void write_time_page(struct vcpu *vcpu, gpa_t gpa)
 	page.flags |= old.flags & FLAG_GUEST_STOPPED;
 	if (vcpu->clock.guest_stopped)
 		page.flags |= FLAG_GUEST_STOPPED;
-	if (!guest_write(map, gpa, &version, sizeof(version)) ||
-	    !guest_write(map, gpa, &page, sizeof(page)))
+	if (!guest_write(vcpu->cpu, gpa, &version, sizeof(version)) ||
+	    !guest_write(vcpu->cpu, gpa, &page, sizeof(page)))
 		return;
 	vcpu->clock.guest_stopped = false;
 	__atomic_thread_fence(__ATOMIC_RELEASE);
 	version++;
-	guest_write(map, gpa, &version, sizeof(version));
+	guest_write(vcpu->cpu, gpa, &version, sizeof(version));
 }
 
 /* The wall clock is that of the moment at which kvmclock was zero. */
@@ -120,11 +120,11 @@ static void write_wall_page(struct vcpu *vcpu, gpa_t gpa)
 	page.version = (page.version + 1) | 1;
 	page.sec = epoch / 1000000000;
 	page.nsec = epoch % 1000000000;
-	if (!guest_write(map, gpa, &page, sizeof(page)))
+	if (!guest_write(vcpu->cpu, gpa, &page, sizeof(page)))
 		return;
 	__atomic_thread_fence(__ATOMIC_RELEASE);
 	page.version++;
-	guest_write(map, gpa, &page.version, sizeof(page.version));
+	guest_write(vcpu->cpu, gpa, &page.version, sizeof(page.version));
 }
 
 void vcpu_clock_update(struct vcpu *vcpu)
@@ -182,6 +182,7 @@ static bool take_preempted(struct vcpu *vcpu, gpa_t gpa)
 	while (!done)
 		if (!guarded_cmpxchg32((u32 *)mem_hva(slot, word), &old, old & ~0xffu, &done))
 			return false;
+	shared_written(vcpu->cpu, word, sizeof(old));
 	if (old & KVM_VCPU_FLUSH_TLB)
 		tlb_flush(vcpu->cpu);
 	return true;
@@ -236,13 +237,13 @@ void vcpu_steal_update(struct vcpu *vcpu)
 	if (!guest_read(map, gpa, &page, offsetof(struct kvm_steal_time, flags)))
 		return;
 	page.version = (page.version + 1) | 1;
-	guest_write(map, gpa + 8, &page.version, sizeof(page.version));
+	guest_write(vcpu->cpu, gpa + 8, &page.version, sizeof(page.version));
 	__atomic_thread_fence(__ATOMIC_RELEASE);
 	page.steal += newly_stolen(&vcpu->clock);
-	guest_write(map, gpa, &page.steal, sizeof(page.steal));
+	guest_write(vcpu->cpu, gpa, &page.steal, sizeof(page.steal));
 	__atomic_thread_fence(__ATOMIC_RELEASE);
 	page.version++;
-	guest_write(map, gpa + 8, &page.version, sizeof(page.version));
+	guest_write(vcpu->cpu, gpa + 8, &page.version, sizeof(page.version));
 }
 
 void vcpu_steal_preempted(struct vcpu *vcpu)
@@ -250,7 +251,7 @@ void vcpu_steal_preempted(struct vcpu *vcpu)
 	u8 preempted = KVM_VCPU_PREEMPTED;
 
 	if (vcpu->clock.steal_msr & KVM_MSR_ENABLED)
-		guest_write(vcpu->cpu->mem,
+		guest_write(vcpu->cpu,
 			    steal_gpa(vcpu) + offsetof(struct kvm_steal_time, preempted),
 			    &preempted, sizeof(preempted));
 }

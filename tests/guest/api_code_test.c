@@ -332,6 +332,40 @@ static void code_changes_in_all_address_spaces(void **state)
 	kvm_guest_destroy(&g);
 }
 
+/*
+ * Code in the steal-time record that the hypervisor writes: "mov $version, %eax; ret" from its
+ * eighth byte on, of which only the version changes. The MSR is 64-byte aligned, bit 0 enables.
+ */
+#define STEAL_TIME     0x21000
+#define STEAL_FUNCTION (STEAL_TIME + 7)
+
+GUEST_CODE(stealing, "mov $0x21007, %edi\n"
+		     "call *%rdi\n"
+		     "mov %eax, %esi\n"
+		     "mov $0x4b564d03, %ecx\n" /* MSR_KVM_STEAL_TIME */
+		     "mov $0x21001, %eax\n"
+		     "xor %edx, %edx\n"
+		     "wrmsr\n"
+		     "call *%rdi\n"
+		     "sub %esi, %eax\n"
+		     "hlt\n");
+
+static void what_the_hypervisor_writes_may_be_code(void **state)
+{
+	static const u8 function[] = { 0xb8, 2, 0, 0, 0, 0xc3 };
+	struct kvm_guest g;
+	struct kvm_regs regs;
+
+	(void)state;
+	kvm_guest_create(&g, CODE(stealing), 1);
+	memcpy(g.ram + STEAL_FUNCTION, function, sizeof(function));
+	assert_int_equal(kvm_guest_run(&g, 0), KVM_EXIT_HLT);
+	KVM_CALL(g.vcpu[0], KVM_GET_REGS, &regs);
+	assert_int_equal(regs.rax, *(u32 *)(g.ram + STEAL_FUNCTION + 1) - 2);
+	assert_int_not_equal(regs.rax, 0);
+	kvm_guest_destroy(&g);
+}
+
 /* A function whose first instruction goes on in the next page, which is the same page again. */
 #define DOUBLE 0x30000
 
@@ -374,6 +408,7 @@ int main(void)
 		cmocka_unit_test(the_program_may_change_code_while_it_runs),
 		cmocka_unit_test(the_program_may_change_user_code_while_it_runs),
 		cmocka_unit_test(code_changes_in_all_address_spaces),
+		cmocka_unit_test(what_the_hypervisor_writes_may_be_code),
 		cmocka_unit_test(a_page_may_follow_itself),
 	};
 
