@@ -360,6 +360,7 @@ struct cpu {
 	u64 drops[NSPACES];	     /* how often what jump[] knows of a space has become useless */
 	bool kernel_code_local;	     /* some of the kernel's code is on pages that are not global */
 	bool kernel_code_low;	     /* or at addresses that are usually the user's */
+	bool user_code_global;	     /* some user code, of any address space kept, is on global pages */
 	struct space_kept kept[SPACES_KEPT];
 	u32 next_kept;
 	struct page_filter fetched, fetched_large; /* pages; 2M regions with code on large pages */

@@ -87,13 +87,24 @@ static void forget_code(struct cpu *cpu)
 		cpu->map_generation[space] = ++cpu->last_map;
 	bytes_fill(&cpu->fetched, 0, sizeof(cpu->fetched));
 	bytes_fill(&cpu->fetched_large, 0, sizeof(cpu->fetched_large));
-	cpu->kernel_code_local = cpu->kernel_code_low = false;
+	cpu->kernel_code_local = cpu->kernel_code_low = cpu->user_code_global = false;
 }
 
 static void forget_user_code(struct cpu *cpu)
 {
 	cpu->jump_generation[SPACE_USR] = ++cpu->last_jump;
 	cpu->map_generation[SPACE_USR] = ++cpu->last_map;
+}
+
+/* A global translation is one of all address spaces, and INVLPG drops it for all (SDM 3A
+ * 4.10.4.1). */
+static void forget_page_of_user_code(struct cpu *cpu)
+{
+	forget_user_code(cpu);
+	if (!cpu->user_code_global)
+		return;
+	tlb_forget_others(cpu);
+	cpu->user_code_global = false;
 }
 
 void tlb_flush(struct cpu *cpu)
@@ -179,6 +190,8 @@ void tlb_fetched(struct cpu *cpu, gva_t gva, const struct translation *t)
 		bytes_fill(&cpu->fetched_large, 0xff, sizeof(cpu->fetched_large));
 	if (!t->global && cpu->cpl != 3)
 		cpu->kernel_code_local = true;
+	if (t->global && cpu->cpl == 3)
+		cpu->user_code_global = true;
 	if (!(gva >> 63) && cpu->cpl != 3)
 		cpu->kernel_code_low = true;
 }
@@ -241,7 +254,7 @@ void tlb_flush_page(struct cpu *cpu, gva_t gva)
 	if (gva >> 63 || cpu->kernel_code_low)
 		forget_code(cpu);
 	else
-		forget_user_code(cpu);
+		forget_page_of_user_code(cpu);
 }
 
 static void set_bit(u64 *bits, u32 i, bool on)

@@ -267,69 +267,98 @@ static void the_program_may_change_user_code_while_it_runs(void **state)
 
 /*
  * Two address spaces that PCIDs keep apart and that are the same but for that. User code at 20000
- * calls the function at 21000 in both, in both again, the kernel changes it, and in both it must be
- * the new one. The kernel's page is global. R12, R13: CR3 of one and the other, with bit 63; R15:
- * where the gate returns to. EBX adds up what the function returned.
+ * calls the function at 21000 in both, in both again, `change` makes it another one, and in both it
+ * must be the new one. The kernel is at KERNEL_BASE, where kernels are, and its page is global.
+ * R12, R13: CR3 of one and the other, with bit 63; R15: where the gate returns to. EBX adds up what
+ * the function returned.
  */
 #define USER_CODE     0x20000
 #define USER_FUNCTION 0x21000
-#define SPACES_GATE   (IMAGE_CODE + 0x200)
+#define KERNEL_BASE   0xffffff8000000000 /* physical address 0 once more */
+#define SPACES_GATE   (KERNEL_BASE + IMAGE_CODE + 0x200)
 #define PTE_GLOBAL    BIT(8)
 
-GUEST_CODE(spaces,
-	   "mov 0x4000, %rax\n"
-	   "mov %rax, 0xb000\n"
-	   "mov %cr4, %rax\n"
-	   "or $0x20080, %eax\n" /* PCIDE, PGE */
-	   "mov %rax, %cr4\n"
-	   "mov $0x4001, %r12d\n"
-	   "bts $63, %r12\n"
-	   "mov $0xb002, %r13d\n"
-	   "bts $63, %r13\n"
-	   "mov $0x21000, %edi\n"
-	   "xor %ebx, %ebx\n"
-	   "mov $2, %ebp\n"
-	   "1: mov $3, %esi\n" /* rounds over both: to know it, to know it again, once more */
-	   "2: mov %r12, %cr3\n"
-	   "lea 3f(%rip), %r15\n"
-	   "jmp 5f\n"
-	   "3: mov %r13, %cr3\n"
-	   "lea 4f(%rip), %r15\n"
-	   "jmp 5f\n"
-	   "4: dec %esi\n"
-	   "jnz 2b\n"
-	   "movl $100, 0x21001\n"
-	   "dec %ebp\n"
-	   "jnz 1b\n"
-	   "hlt\n"
-	   "5: push $0x23\n"
-	   "push $0xa0000\n"
-	   "push $2\n"
-	   "push $0x2b\n"
-	   "push $0x20000\n"
-	   "iretq\n"
-	   ".org spaces_start + 0x200\n"
-	   "add $40, %rsp\n"
-	   "add %eax, %ebx\n"
-	   "jmp *%r15\n");
+#define SPACES(name, change)                                                            \
+	GUEST_CODE(name, "mov 0x4000, %rax\n"                                           \
+		   "mov %rax, 0x4ff8\n"                                                 \
+		   "mov %rax, 0xb000\n"                                                 \
+		   "mov %rax, 0xbff8\n"                                                 \
+		   "mov $0xffffff8000000000, %rcx\n" /* KERNEL_BASE */                  \
+		   "lea 9f(%rip), %rax\n"                                               \
+		   "add %rcx, %rax\n"                                                   \
+		   "jmp *%rax\n"                                                        \
+		   "9: mov %cr4, %rax\n"                                                \
+		   "or $0x20080, %eax\n" /* PCIDE, PGE */                               \
+		   "mov %rax, %cr4\n"                                                   \
+		   "mov $0x4001, %r12d\n"                                               \
+		   "bts $63, %r12\n"                                                    \
+		   "mov $0xb002, %r13d\n"                                               \
+		   "bts $63, %r13\n"                                                    \
+		   "mov $0x21000, %edi\n"                                               \
+		   "xor %ebx, %ebx\n"                                                   \
+		   "mov $2, %ebp\n"                                                     \
+		   "1: mov $3, %esi\n" /* rounds: to know it, to know it again, once more */ \
+		   "2: mov %r12, %cr3\n"                                                \
+		   "lea 3f(%rip), %r15\n"                                               \
+		   "jmp 5f\n"                                                           \
+		   "3: mov %r13, %cr3\n"                                                \
+		   "lea 4f(%rip), %r15\n"                                               \
+		   "jmp 5f\n"                                                           \
+		   "4: dec %esi\n"                                                      \
+		   "jnz 2b\n"                                                           \
+		   change                                                               \
+		   "dec %ebp\n"                                                         \
+		   "jnz 1b\n"                                                           \
+		   "hlt\n"                                                              \
+		   "5: push $0x23\n"                                                    \
+		   "push $0xa0000\n"                                                    \
+		   "push $2\n"                                                          \
+		   "push $0x2b\n"                                                       \
+		   "push $0x20000\n"                                                    \
+		   "iretq\n"                                                            \
+		   ".org " #name "_start + 0x200\n"                                     \
+		   "add $40, %rsp\n"                                                    \
+		   "add %eax, %ebx\n"                                                   \
+		   "jmp *%r15\n")
 
-static void code_changes_in_all_address_spaces(void **state)
+SPACES(spaces, "movl $100, 0x21001\n");
+
+static void change_in_all_spaces(const void *code, size_t size, u64 function_pte)
 {
-	static const u8 user[] = { 0xff, 0xd7, 0xcd, 0x80 };	 /* call *%rdi; int $0x80 */
-	static const u8 function[] = { 0xb8, 1, 0, 0, 0, 0xc3 }; /* mov $1, %eax; ret */
+	static const u8 user[] = { 0xff, 0xd7, 0xcd, 0x80 };	   /* call *%rdi; int $0x80 */
+	static const u8 function[] = { 0xb8, 1, 0, 0, 0, 0xc3 };   /* mov $1, %eax; ret */
+	static const u8 function2[] = { 0xb8, 100, 0, 0, 0, 0xc3 }; /* mov $100, %eax; ret */
 	struct kvm_guest g;
 	struct kvm_regs regs;
 
-	(void)state;
-	kvm_guest_create(&g, CODE(spaces), 1);
+	kvm_guest_create(&g, code, size, 1);
 	memcpy(g.ram + USER_CODE, user, sizeof(user));
 	memcpy(g.ram + USER_FUNCTION, function, sizeof(function));
+	memcpy(g.ram + USER_FUNCTION + PAGE_SIZE, function2, sizeof(function2));
 	image_gate(g.ram, 0x80, SPACES_GATE, 3);
 	*image_pte(g.ram, IMAGE_CODE) |= PTE_GLOBAL;
+	*image_pte(g.ram, USER_FUNCTION) |= function_pte;
 	assert_int_equal(kvm_guest_run(&g, 0), KVM_EXIT_HLT);
 	KVM_CALL(g.vcpu[0], KVM_GET_REGS, &regs);
 	assert_int_equal(regs.rbx, 6 * 1 + 6 * 100);
 	kvm_guest_destroy(&g);
+}
+
+static void code_changes_in_all_address_spaces(void **state)
+{
+	(void)state;
+	change_in_all_spaces(CODE(spaces), 0);
+}
+
+/* The page table entry of the function's page, which is global, names another frame. INVLPG drops
+ * global translations whatever their PCID (SDM 3A 4.10.4.1). */
+SPACES(remapped, "movq $0x22107, 0x7108\n"
+		 "invlpg 0x21000\n");
+
+static void a_global_page_of_code_is_remapped_in_all_address_spaces(void **state)
+{
+	(void)state;
+	change_in_all_spaces(CODE(remapped), PTE_GLOBAL);
 }
 
 /*
@@ -408,6 +437,7 @@ int main(void)
 		cmocka_unit_test(the_program_may_change_code_while_it_runs),
 		cmocka_unit_test(the_program_may_change_user_code_while_it_runs),
 		cmocka_unit_test(code_changes_in_all_address_spaces),
+		cmocka_unit_test(a_global_page_of_code_is_remapped_in_all_address_spaces),
 		cmocka_unit_test(what_the_hypervisor_writes_may_be_code),
 		cmocka_unit_test(a_page_may_follow_itself),
 	};
