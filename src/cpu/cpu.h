@@ -75,7 +75,7 @@ struct cpu_event {
 
 enum exit_reason {
 	EXIT_NONE,
-	EXIT_BUDGET,	/* as many instructions retired as were asked for */
+	EXIT_BUDGET,	/* as many instructions retired as were asked for, or cpu->effort is used up */
 	EXIT_ATTENTION, /* cpu->attention is set */
 	EXIT_IO,	/* exit.io; done by engine re-execution once io.done is set */
 	EXIT_MMIO,	/* exit.mmio */
@@ -300,6 +300,9 @@ struct cpu {
 			    completes */
 
 	struct retire_tally tally;
+	/* Work that retires no instruction, in instructions that would take as long: iterations of REP,
+	 * deliveries of events. Grows; nothing architectural depends on it. */
+	u64 effort;
 	s64 live[NRETIRE]; /* what grows of it while guest code runs, from minus what is left to a trip: engine/count.h */
 	struct retire_trips trips; /* where to end the run; the owner's, read at engine_run() */
 	bool branches_near;	   /* to one of their trips: code counts them itself */

@@ -324,6 +324,8 @@ void count_begin(struct cpu *cpu, u64 budget)
 	struct engine *eng = cpu->engine;
 
 	eng->budget = budget;
+	eng->effort_from = cpu->effort;
+	eng->effort_most = least(budget, FAR_AWAY) + (cpu->loose ? 0 : ENGINE_EFFORT);
 	eng->step = false;
 	eng->spent = false;
 	eng->owed = false;
@@ -340,6 +342,11 @@ static bool guard_set(const struct cpu *cpu)
 	for (u32 i = 0; i < PACK_WORDS; i++)
 		any |= cpu->packed[i];
 	return any & cpu->engine->guards;
+}
+
+bool count_exhausted(const struct cpu *cpu)
+{
+	return cpu->effort - cpu->engine->effort_from >= cpu->engine->effort_most;
 }
 
 bool count_at_trip(const struct cpu *cpu)

@@ -17,6 +17,8 @@ void count_begin(struct cpu *cpu, u64 budget);
 /* May one more instruction retire? To be asked before guest code is entered, when it is known at
  * which privilege. */
 bool count_left(struct cpu *cpu);
+/* Has work that retires nothing used up the time of the run? */
+bool count_exhausted(const struct cpu *cpu);
 /* Has a class reached its trip? */
 bool count_at_trip(const struct cpu *cpu);
 /* One instruction of code in this mode did not retire after all. */

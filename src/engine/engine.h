@@ -24,9 +24,12 @@ void engine_set_heat(struct cpu *cpu, u32 executions); /* for tests, which have 
 
 /*
  * Delivers cpu->event, if any, then executes until an exit; at most `budget` instructions retire,
- * exactly, or, with cpu->loose, up to a block less. Returns cpu->exit.reason. On return every register is in struct cpu and the vector state
- * in cpu->xsave.
+ * exactly, or, with cpu->loose, up to a block less. A guest may keep its processor busy with work that
+ * retires nothing (cpu->effort): that ends the run with EXIT_BUDGET, too, when it is as much as
+ * `budget`, or without cpu->loose when it is ENGINE_EFFORT more. Returns cpu->exit.reason. On return
+ * every register is in struct cpu and the vector state in cpu->xsave.
  */
+#define ENGINE_EFFORT (1ull << 22)
 enum exit_reason engine_run(struct cpu *cpu, u64 budget);
 
 /*

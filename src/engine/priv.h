@@ -231,6 +231,7 @@ struct engine {
 	u64 since[NSPACES]; /* the last one in which that may have been code of the space */
 	u64 slice;     /* instructions the countdown started from */
 	u64 budget;    /* instructions that may retire beyond the slice */
+	u64 effort_from, effort_most; /* cpu->effort when the run began; how much of it there may be */
 	bool step;     /* the next instruction is to be executed alone */
 	bool whole;    /* the slice is all that is left, and not a part of it */
 	bool held;     /* it ends one instruction in front of a trip: count.c */

@@ -135,6 +135,9 @@ static void record_far(struct cpu *cpu, u64 from, enum retire_privilege before)
 		branch_record(&cpu->branches, &cpu->tally, &branch);
 }
 
+/* An exception takes about as long as this many instructions. */
+#define DELIVERY_EFFORT 64
+
 static enum turn deliver(struct cpu *cpu)
 {
 	enum retire_privilege privilege = cpu_privilege(cpu);
@@ -148,6 +151,7 @@ static enum turn deliver(struct cpu *cpu)
 
 	if (cpu->event.kind == EVENT_NONE)
 		return TURN_AGAIN;
+	cpu->effort += DELIVERY_EFFORT;
 	if (exception) {
 		fault = cpu_deliver(cpu);
 		count_settle(cpu, privilege);
@@ -207,7 +211,7 @@ static enum turn before_entry(struct cpu *cpu)
 		return exit_with(cpu, EXIT_ATTENTION);
 	if (windows(cpu) == TURN_RETURN)
 		return TURN_RETURN;
-	if (count_left(cpu) || assisted(cpu))
+	if ((count_left(cpu) || assisted(cpu)) && !count_exhausted(cpu))
 		return TURN_AGAIN;
 	return exit_with(cpu, EXIT_BUDGET);
 }

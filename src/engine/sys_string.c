@@ -11,7 +11,7 @@
 #include "engine/sys_priv.h"
 
 #define PAUSE_BYTES	  (64 * 1024) /* this much in one go */
-#define COST_OF_ITERATION 64	      /* in bytes moved page-wise */
+#define COST_OF_ITERATION 64	      /* in bytes moved page-wise; about an instruction's */
 
 struct string {
 	struct cpu *cpu;
@@ -331,14 +331,18 @@ static enum guest_fault stos_bulk(const struct string *s, u64 count, u64 *done)
 	return FAULT_NONE;
 }
 
-/* Traps are taken (SDM 3B 17.3.1.4), and whatever is delivered now pushes RF (SDM 3B 17.3.1.1), but
- * for the trap itself on AMD (seen on Zen 4). */
+/*
+ * Traps are taken (SDM 3B 17.3.1.4), and whatever is delivered now pushes RF (SDM 3B 17.3.1.1), but
+ * for the trap itself on AMD (seen on Zen 4). An interrupt shadow ends with the first iteration:
+ * else MOV SS and a long REP would keep interrupts out for seconds.
+ */
 enum sys_result sys_between_iterations(struct cpu *cpu)
 {
 	u32 traps = cpu->pending_db | (sys_steps(cpu) ? DR6_BS : 0);
 
 	if (!traps || !cpu->is_amd)
 		cpu->rflags |= FL_RF;
+	cpu->shadow = 0;
 	cpu->pending_db = 0;
 	if (traps)
 		cpu_raise_db(cpu, traps);
@@ -464,9 +468,10 @@ static bool should_pause(const struct cpu *cpu, u64 spent)
 	       spent >= PAUSE_BYTES || READ_ONCE(cpu->attention);
 }
 
-static enum sys_result repeat(const struct string *s, iteration_fn *once, bulk_fn *bulk, bool scan)
+static enum sys_result iterations(const struct string *s, iteration_fn *once, bulk_fn *bulk,
+				  bool scan, u64 *spent)
 {
-	u64 count = pointer(s, RCX), spent = 0, done;
+	u64 count = pointer(s, RCX), done;
 
 	while (count) {
 		enum guest_fault fault = iterate(s, once, bulk, count, &done);
@@ -474,13 +479,24 @@ static enum sys_result repeat(const struct string *s, iteration_fn *once, bulk_f
 		if (fault)
 			return sys_done(fault);
 		count = count_down(s, count, done);
+		*spent += cost(s, done);
 		if (!count || (scan && ends_at(s, s->cpu->rflags & FL_ZF)))
 			break;
-		spent += cost(s, done);
-		if (should_pause(s->cpu, spent))
+		if (should_pause(s->cpu, *spent))
 			return sys_between_iterations(s->cpu);
 	}
 	return SYS_NEXT;
+}
+
+/* However many iterations there are, one instruction retires, or none if it pauses: so they are
+ * effort. */
+static enum sys_result repeat(const struct string *s, iteration_fn *once, bulk_fn *bulk, bool scan)
+{
+	u64 spent = 0;
+	enum sys_result result = iterations(s, once, bulk, scan, &spent);
+
+	s->cpu->effort += spent / COST_OF_ITERATION;
+	return result;
 }
 
 static enum sys_result string_run(struct cpu *cpu, const struct insn *insn, iteration_fn *once,

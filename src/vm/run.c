@@ -105,11 +105,13 @@ static int serve_requests(struct vcpu *vcpu)
 	return 1;
 }
 
-static u64 retired(const struct vcpu *vcpu)
+/* What the processor has done, in instructions: those that retired, and what took as long as more of
+ * them. */
+static u64 work(const struct vcpu *vcpu)
 {
 	const u64 *instructions = vcpu->cpu->tally.instructions;
 
-	return instructions[RETIRE_OS] + instructions[RETIRE_USR];
+	return instructions[RETIRE_OS] + instructions[RETIRE_USR] + vcpu->cpu->effort;
 }
 
 /*
@@ -118,11 +120,11 @@ static u64 retired(const struct vcpu *vcpu)
  */
 static u64 pace(struct vcpu *vcpu, u64 now_ns)
 {
-	u64 ns = now_ns - vcpu->looked_ns, n = retired(vcpu) - vcpu->looked_insns;
+	u64 ns = now_ns - vcpu->looked_ns, n = work(vcpu) - vcpu->looked_work;
 	u64 quarter = ns ? n * (1024 / 4) / ns : 0;
 
 	vcpu->looked_ns = now_ns;
-	vcpu->looked_insns += n;
+	vcpu->looked_work += n;
 	return quarter < PACE_MIN ? PACE_MIN : quarter > PACE_MAX ? PACE_MAX : quarter;
 }
 
@@ -152,7 +154,7 @@ static u64 budget(struct vcpu *vcpu)
  * to know, or the guest writing them itself, is no reason to do anything else in between. */
 static enum exit_reason run_processor(struct vcpu *vcpu, u64 instructions)
 {
-	u64 end = retired(vcpu) + instructions;
+	u64 end = work(vcpu) + instructions;
 
 	for (;;) {
 		enum exit_reason reason;
@@ -161,12 +163,12 @@ static enum exit_reason run_processor(struct vcpu *vcpu, u64 instructions)
 		vcpu_pmu_arm(vcpu);
 		vcpu->cpu->loose = true; /* the end is a matter of time, not of counting */
 		vcpu_host_in(vcpu);
-		reason = engine_run(vcpu->cpu, end - retired(vcpu));
+		reason = engine_run(vcpu->cpu, end - work(vcpu));
 		vcpu_host_left(vcpu);
 		news = vcpu_pmu_leave(vcpu);
 		if (reason != EXIT_BUDGET)
 			return reason;
-		if (retired(vcpu) + ENGINE_BLOCK_INSNS > end || news)
+		if (work(vcpu) + ENGINE_BLOCK_INSNS > end || news)
 			return EXIT_BUDGET;
 		vcpu->cpu->same_memory = true;
 	}

@@ -117,7 +117,7 @@ struct vcpu {
 	bool sigmask_active;
 	sigset_t sigmask;
 	u64 mem_generation; /* of the snapshot that the TLB was filled from */
-	u64 looked_ns, looked_insns; /* when the clock was last looked at, and what had retired: run.c */
+	u64 looked_ns, looked_work; /* when the clock was last looked at, and what had been done: run.c */
 
 	enum vcpu_pending pending;
 	struct vcpu_events events;

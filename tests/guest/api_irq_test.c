@@ -63,6 +63,24 @@ GUEST_CODE(pv_waiting, "mov $0x4b564d04, %ecx; mov $0x100001, %eax; xor %edx, %e
 		       "setc %al; out %al, $0xf5\n"
 		       "pop %rax; iretq\n");
 
+/* The local APIC's timer expires once, in a millisecond. */
+#define TIMER_STARTS                                                                \
+	"mov $0x1b, %ecx; rdmsr; or $0x400, %eax; wrmsr\n"                          \
+	"mov $0x80f, %ecx; mov $0x1ff, %eax; xor %edx, %edx; wrmsr\n"               \
+	"mov $0x83e, %ecx; mov $0xb, %eax; wrmsr\n" /* divide by 1: nanoseconds */  \
+	"mov $0x832, %ecx; mov $0x50, %eax; wrmsr\n" /* TIMER */                    \
+	"mov $0x838, %ecx; mov $1000000, %eax; wrmsr\n"
+
+/* One instruction that takes fifty times as long, in the shadow of another. */
+GUEST_CODE(repeating, TIMER_STARTS "mov $0x2f0000, %ecx; mov $0x100000, %esi\n"
+				   "sti; rep lodsb\n"
+				   "1: jmp 1b\n");
+
+/* The handler of #UD is the instruction that raises it, with interrupts enabled. */
+GUEST_CODE(raising, TIMER_STARTS "sti; nop\n"
+				 "raises: ud2\n");
+
+extern const u8 raises[];
 extern const u8 end_pic[], end_apic[], end_nothing[], end_by_flag[];
 
 static struct kvm_guest g;
@@ -376,6 +394,38 @@ static void clearing_a_flag_ends_an_interrupt(void **state)
 	kvm_guest_destroy(&g);
 }
 
+#define TIMER 0x50
+
+static void start_timed(const u8 *code, size_t size)
+{
+	kvm_guest_create_with(&g, code, size, 1, with_irqchip);
+	handle(TIMER, 0);
+}
+
+static void the_timer_interrupts_a_repetition(void **state)
+{
+	struct kvm_regs regs;
+
+	(void)state;
+	start_timed(repeating_start, repeating_end - repeating_start);
+	assert_int_equal(next(PORT), TIMER);
+	KVM_CALL(g.vcpu[0], KVM_GET_REGS, &regs);
+	assert_int_not_equal(regs.rcx, 0);
+	kvm_guest_destroy(&g);
+}
+
+static void the_timer_interrupts_exceptions_that_retire_nothing(void **state)
+{
+	(void)state;
+	start_timed(raising_start, raising_end - raising_start);
+	image_gate(g.ram, 6, IMAGE_CODE + (raises - raising_start), 0);
+	g.ram[IMAGE_IDT + 16 * 6 + 4] = 1;  /* IST 1 */
+	g.ram[IMAGE_IDT + 16 * 6 + 5] |= 1; /* a trap gate: IF stays */
+	*(u64 *)(g.ram + IMAGE_TSS + 0x24) = IMAGE_INT_STACK;
+	assert_int_equal(next(PORT), TIMER);
+	kvm_guest_destroy(&g);
+}
+
 int main(void)
 {
 	const struct CMUnitTest tests[] = {
@@ -392,6 +442,8 @@ int main(void)
 		cmocka_unit_test(the_8254_never_ticks_early),
 		cmocka_unit_test(the_8254_makes_up_for_a_pause),
 		cmocka_unit_test(clearing_a_flag_ends_an_interrupt),
+		cmocka_unit_test(the_timer_interrupts_a_repetition),
+		cmocka_unit_test(the_timer_interrupts_exceptions_that_retire_nothing),
 	};
 
 	return cmocka_run_group_tests(tests, NULL, NULL);
