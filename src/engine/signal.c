@@ -111,11 +111,13 @@ bool engine_signal(int sig, siginfo_t *info, void *context)
 	struct cpu *cpu = running;
 	u64 pc = regs[REG_RIP];
 
+	if (info->si_code <= 0) /* it was sent, and may have come anywhere */
+		return false;
 	if (sig != SIGTRAP && guarded_fixup(&pc)) {
 		regs[REG_RIP] = pc;
 		return true;
 	}
-	if (!cpu || !in_code(cpu->engine, pc) || info->si_code <= 0)
+	if (!cpu || !in_code(cpu->engine, pc))
 		return false;
 	if (!to_exception(cpu, info, regs[REG_TRAPNO]))
 		return false;

@@ -165,3 +165,8 @@ void kvm_interrupt(void)
 {
 	vcpu_interrupt_current();
 }
+
+void kvm_interrupt_forget(void)
+{
+	vcpu_interrupt_forget();
+}

@@ -84,10 +84,6 @@ static long call_vcpu(const struct row *row, struct kvm_call *call)
 	struct vcpu *vcpu = call->vcpu;
 	long r;
 
-	/* A signal handler inside KVM_RUN: the kernel would run it after KVM_RUN; here the vCPU is
-	 * busy. */
-	if (vcpu_current() == vcpu)
-		return -EINTR;
 	pthread_mutex_lock(&vcpu->lock);
 	if (row->request == KVM_RUN) {
 		r = call_with_copy(row, call);
@@ -118,6 +114,13 @@ long kvm_ioctl(struct kvm_file *file, u32 request, unsigned long arg, struct kvm
 		return -ENOTTY;
 	if (file->vm && kvm_file_foreign(file))
 		return -EIO; /* KVM: a VM belongs to the address space that made it */
+	/*
+	 * A handler of a fault, or one that the border could not postpone, in the middle of KVM_RUN;
+	 * or it has left that by siglongjmp(). The vCPU's state is in registers, and its memory slots
+	 * are in use.
+	 */
+	if (file->vm && vcpu_current())
+		return -EBUSY;
 	row = find(file->kind, request);
 	if (!row) {
 		log_info("ioctl %#x is not known for this kind of descriptor", request);

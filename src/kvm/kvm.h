@@ -59,10 +59,10 @@ void kvm_control_end(struct kvm_file *file, u32 session);
 bool kvm_signal(int sig, siginfo_t *info, void *ucontext);
 
 /*
- * To be called on a thread that is about to run one of the program's own signal handlers: a KVM_RUN
- * in progress on this thread then returns -EINTR as soon as it can. Does nothing elsewhere.
- * Async-signal-safe.
+ * A signal of the program's own has come to this thread: a KVM_RUN in progress, or the next one,
+ * returns -EINTR as soon as it can. And: what came before now does not count. Async-signal-safe.
  */
 void kvm_interrupt(void);
+void kvm_interrupt_forget(void);
 
 #endif

@@ -70,14 +70,17 @@ static int kvm_request(int fd, struct kvm_file *file, u32 request, unsigned long
 	struct call call = { .file = file, .request = request, .arg = arg };
 	int state, type;
 	long result;
+	bool outer;
 
 	signals_unblock_faults();
 	pthread_setcancelstate(PTHREAD_CANCEL_DISABLE, &state);
 	pthread_setcanceltype(PTHREAD_CANCEL_DEFERRED, &type);
+	outer = signals_hold();
 	result = stack_call(serve, &call);
 	fdtab_unpin(fd, file);
 	pthread_setcancelstate(state, NULL);
 	pthread_setcanceltype(type, NULL);
+	signals_release(outer); /* last: a handler may leave */
 	return preload_result(result);
 }
 

@@ -5,12 +5,18 @@
  * Faults (SIGSEGV, SIGBUS, SIGFPE, SIGILL, SIGTRAP) come from guest code and from accesses to
  * memory that the program gave us, so that from the first open of /dev/kvm on they arrive here, and
  * only what is not ours goes to the program's handler, or has the effect of the program's SIG_DFL.
- * All other signals stay the program's, but a handler is entered through on_signal(), because one
- * that runs on a thread inside KVM_RUN makes that return EINTR. The program sees none of this:
- * sigaction() reports what it asked for.
+ * All other signals stay the program's, but a handler is entered through on_signal(). The program
+ * sees none of this: sigaction() reports what it asked for.
  *
- * While guest code runs, the stack pointer of the thread is inside a stack of ours: handlers
- * without SA_ONSTACK run there.
+ * No handler of the program runs in the middle of a request: it may make requests itself, free what
+ * the guest uses, or leave by siglongjmp(), and the kernel runs it when the system call is over. A
+ * signal that comes meanwhile is postponed: it is sent once more, to this thread, with all signals
+ * blocked, and KVM_RUN is made to return EINTR; when the request is over the mask is what it was, and
+ * the kernel delivers the signal as ever. (Several real-time signals of one number that come within
+ * one request may change places.) The faults cannot be blocked: those that were sent and are not
+ * ours are kept, and sent once more when the request is over. While guest code runs, the stack
+ * pointer of the thread is inside a stack of ours: that is where on_signal() runs then, if the
+ * program's handler has no SA_ONSTACK.
  */
 #include <errno.h>
 #include <pthread.h>
@@ -27,6 +33,8 @@
 #define KICK_SIGNAL SIGTRAP
 
 static const int fault_signals[] = { SIGSEGV, SIGBUS, SIGFPE, SIGILL, SIGTRAP };
+/* What the thread does to itself, and cannot go on before the handler has run. */
+static const int sudden_signals[] = { SIGABRT, SIGSYS };
 
 /*
  * What the program asked for. Readers are signal handlers: a sequence number tells them that they
@@ -40,13 +48,32 @@ static u32 writing;
 
 static bool faults_taken;
 static __thread bool faults_unblocked __attribute__((tls_model("initial-exec")));
+/* This thread is serving a request; it has postponed signals, and this was its mask: the kernel's. */
+static __thread bool serving __attribute__((tls_model("initial-exec")));
+static __thread bool postponed __attribute__((tls_model("initial-exec")));
+static __thread u64 mask_before __attribute__((tls_model("initial-exec")));
+/* Faults that were sent meanwhile: a bit for each of fault_signals[]. */
+static __thread u32 kept __attribute__((tls_model("initial-exec")));
+static __thread siginfo_t kept_info[ARRAY_SIZE(fault_signals)]
+	__attribute__((tls_model("initial-exec")));
+
+static bool is_one_of(int sig, const int *signals, u32 n)
+{
+	for (u32 i = 0; i < n; i++)
+		if (signals[i] == sig)
+			return true;
+	return false;
+}
 
 static bool is_fault(int sig)
 {
+	return is_one_of(sig, fault_signals, ARRAY_SIZE(fault_signals));
+}
+
+static void faults_remove(sigset_t *set)
+{
 	for (u32 i = 0; i < ARRAY_SIZE(fault_signals); i++)
-		if (fault_signals[i] == sig)
-			return true;
-	return false;
+		sigdelset(set, fault_signals[i]);
 }
 
 static bool is_function(const struct sigaction *act)
@@ -134,10 +161,112 @@ static void enter(const struct sigaction *act, int sig, siginfo_t *info, void *u
 	act->sa_sigaction(sig, info, ucontext);
 }
 
+static struct sigaction kernel_action(int sig, const struct sigaction *wish);
+
+/* The kernel has put SIG_DFL in the place of a handler with SA_RESETHAND, and it is to come again. */
+static void install_again(int sig)
+{
+	struct sigaction act;
+	sigset_t old;
+
+	write_begin(&old);
+	act = kernel_action(sig, &wishes[sig].act);
+	real()->sigaction(sig, &act, NULL);
+	write_end(&old);
+}
+
+static bool queue_again(int sig, const struct sigaction *act, siginfo_t *info)
+{
+	if (act->sa_flags & SA_RESETHAND)
+		install_again(sig);
+	return !syscall(SYS_rt_tgsigqueueinfo, getpid(), gettid(), sig, info);
+}
+
+/* Of the context's mask only what the kernel knows of is there. False: there is no room for one more
+ * pending signal. */
+static bool postpone(int sig, const struct sigaction *act, siginfo_t *info, ucontext_t *context)
+{
+	int saved_errno = errno;
+	sigset_t all, old;
+	bool done;
+
+	sigfillset(&all);
+	faults_remove(&all);
+	real()->pthread_sigmask(SIG_SETMASK, &all, &old);
+	memcpy(&mask_before, &context->uc_sigmask, sizeof(mask_before));
+	done = queue_again(sig, act, info);
+	if (done) {
+		memcpy(&context->uc_sigmask, &all, sizeof(mask_before));
+		postponed = true;
+		kvm_interrupt();
+	} else {
+		real()->pthread_sigmask(SIG_SETMASK, &old, NULL);
+	}
+	errno = saved_errno;
+	return done;
+}
+
+bool signals_hold(void)
+{
+	bool outer = serving;
+
+	if (!outer)
+		kvm_interrupt_forget();
+	serving = true;
+	__atomic_signal_fence(__ATOMIC_SEQ_CST);
+	return outer;
+}
+
+static void keep(int sig, const siginfo_t *info)
+{
+	for (u32 i = 0; i < ARRAY_SIZE(fault_signals); i++) {
+		if (fault_signals[i] != sig || (kept & BIT(i))) /* two that wait are one */
+			continue;
+		kept_info[i] = *info;
+		kept |= BIT(i);
+	}
+	kvm_interrupt();
+}
+
+static void send_kept(void)
+{
+	for (u32 i = 0; i < ARRAY_SIZE(fault_signals); i++)
+		if (kept & BIT(i))
+			syscall(SYS_rt_tgsigqueueinfo, getpid(), gettid(), fault_signals[i],
+				&kept_info[i]);
+	kept = 0;
+}
+
+/* The handlers of what has been postponed run in here, when the mask is set, and may not return. */
+void signals_release(bool outer)
+{
+	sigset_t all, mask;
+
+	__atomic_signal_fence(__ATOMIC_SEQ_CST);
+	serving = outer;
+	__atomic_signal_fence(__ATOMIC_SEQ_CST);
+	if (outer || !(postponed || kept))
+		return;
+	sigfillset(&all);
+	real()->pthread_sigmask(SIG_SETMASK, &all, &mask);
+	if (postponed)
+		memcpy(&mask, &mask_before, sizeof(mask_before));
+	postponed = false;
+	send_kept();
+	real()->pthread_sigmask(SIG_SETMASK, &mask, NULL);
+}
+
+static bool is_sudden(int sig)
+{
+	return is_one_of(sig, sudden_signals, ARRAY_SIZE(sudden_signals));
+}
+
 static void on_signal(int sig, siginfo_t *info, void *ucontext)
 {
 	struct sigaction act = wish_get(sig);
 
+	if (serving && !is_sudden(sig) && postpone(sig, &act, info, ucontext))
+		return;
 	reset_if_asked(sig, &act);
 	if (is_function(&act))
 		enter(&act, sig, info, ucontext);
@@ -171,6 +300,10 @@ static void pass_on(int sig, siginfo_t *info, void *ucontext)
 		return;
 	if (!is_function(&act)) {
 		die_of(sig, info);
+		return;
+	}
+	if (serving && info->si_code <= 0) {
+		keep(sig, info);
 		return;
 	}
 	reset_if_asked(sig, &act);
@@ -238,12 +371,6 @@ void signals_take_faults(void)
 		real()->sigaction(fault_signals[i], &taken, NULL);
 	}
 	write_end(&old);
-}
-
-static void faults_remove(sigset_t *set)
-{
-	for (u32 i = 0; i < ARRAY_SIZE(fault_signals); i++)
-		sigdelset(set, fault_signals[i]);
 }
 
 void signals_unblock_faults(void)

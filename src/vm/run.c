@@ -3,10 +3,9 @@
  * KVM_RUN: the loop. One turn is: serve requests, inject, run the processor, handle its exit. A
  * vCPU that is halted sleeps instead. The vCPU's thread, with its lock held.
  *
- * How it ends early: a signal handler of the program sets vcpu->signalled before anything else
- * (kvm.h, kvm_interrupt), then cpu->attention and the futex word; the loop looks at it after
- * clearing attention and after reading the word, so that no signal falls between the check and the
- * wait. That is also how the program's handler may set run->immediate_exit while we run.
+ * How it ends early: a signal of the program sets vcpu->signalled before anything else (kvm.h,
+ * kvm_interrupt), then cpu->attention and the futex word; the loop looks at it after clearing
+ * attention and after reading the word, so that no signal falls between the check and the wait.
  */
 #include <errno.h>
 #include <linux/futex.h>
@@ -38,6 +37,8 @@
 #define SYNC_FIELDS    (KVM_SYNC_X86_REGS | KVM_SYNC_X86_SREGS | KVM_SYNC_X86_EVENTS)
 
 static __thread struct vcpu *current __attribute__((tls_model("initial-exec")));
+/* A signal came before there was one. */
+static __thread bool interrupted_early __attribute__((tls_model("initial-exec")));
 
 struct vcpu *vcpu_current(void)
 {
@@ -48,10 +49,28 @@ void vcpu_interrupt_current(void)
 {
 	struct vcpu *vcpu = current;
 
-	if (!vcpu)
+	if (!vcpu) {
+		interrupted_early = true;
 		return;
+	}
 	__atomic_store_n(&vcpu->signalled, true, __ATOMIC_SEQ_CST);
 	vcpu_kick(vcpu, 0);
+}
+
+void vcpu_interrupt_forget(void)
+{
+	interrupted_early = false;
+}
+
+/* From here on signals are this vCPU's. */
+static void set_current(struct vcpu *vcpu)
+{
+	current = vcpu;
+	__atomic_signal_fence(__ATOMIC_SEQ_CST);
+	if (!vcpu || !interrupted_early)
+		return;
+	interrupted_early = false;
+	__atomic_store_n(&vcpu->signalled, true, __ATOMIC_SEQ_CST);
 }
 
 /*
@@ -462,7 +481,6 @@ static void note_thread(struct vcpu *vcpu)
 
 int vcpu_run(struct vcpu *vcpu)
 {
-	struct vcpu *outer = current;
 	sigset_t saved;
 	int r;
 
@@ -474,7 +492,7 @@ int vcpu_run(struct vcpu *vcpu)
 	__atomic_store_n(&vcpu->signalled, false, __ATOMIC_SEQ_CST);
 	note_thread(vcpu);
 	WRITE_ONCE(vcpu->where, WHERE_HYPERVISOR);
-	current = vcpu;
+	set_current(vcpu);
 	if (vcpu->sigmask_active)
 		mask_signals(vcpu, &saved);
 	shared_wake(vcpu->cpu);
@@ -483,7 +501,7 @@ int vcpu_run(struct vcpu *vcpu)
 	shared_sleep(vcpu->cpu);
 	if (vcpu->sigmask_active)
 		pthread_sigmask(SIG_SETMASK, &saved, NULL);
-	current = outer;
+	set_current(NULL);
 	WRITE_ONCE(vcpu->where, WHERE_VMM);
 	return r;
 }

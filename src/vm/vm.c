@@ -113,13 +113,14 @@ void vm_synchronize(struct vm *vm)
 	u32 n = __atomic_load_n(&vm->nvcpus, __ATOMIC_ACQUIRE);
 	bool waited = false;
 
+	must(!vcpu_current()); /* it would wait for itself */
 	/* What the caller published, in the one order of all such accesses, comes before these
 	 * loads. */
 	for (u32 i = 0; i < n; i++) {
 		struct vcpu *vcpu = vm->vcpus[i];
 		u32 seen = __atomic_load_n(&vcpu->section, __ATOMIC_SEQ_CST);
 
-		if (!(seen & 1) || vcpu == vcpu_current())
+		if (!(seen & 1))
 			continue;
 		vcpu_kick(vcpu, REQUEST_LEAVE);
 		wait_for_section(vcpu, seen);

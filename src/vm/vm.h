@@ -253,8 +253,10 @@ struct vcpu *vcpu_current(void);
 
 /* run.c: KVM_RUN. 0 with run->exit_reason set, or -errno. */
 int vcpu_run(struct vcpu *vcpu);
-/* Notes that the program's signal handler runs on this thread. Async-signal-safe. */
+/* A signal has come: ends the KVM_RUN that this thread is inside of, or the next one, unless it is
+ * forgotten before that begins. Async-signal-safe. */
 void vcpu_interrupt_current(void);
+void vcpu_interrupt_forget(void);
 
 /* state.c, xstate.c, events.c, debug.c: the registers as the API shows them. vCPU lock held. */
 void vcpu_get_regs(struct vcpu *vcpu, struct kvm_regs *regs);

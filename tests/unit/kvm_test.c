@@ -20,6 +20,7 @@
 #include <cmocka.h>
 
 #include "kvm/kvm.h"
+#include "vm/vm.h"
 
 #define NOWHERE 0x10000ul /* below mmap_min_addr of any system, so never mapped */
 
@@ -358,6 +359,60 @@ static void on_kick(int sig)
 	kvm_interrupt();
 }
 
+static struct world *nested_world;
+static long nested[2];
+
+/* No border postpones it here. */
+static void request_and_kick(int sig)
+{
+	struct kvm_userspace_memory_region none = { 0 };
+	struct kvm_regs regs;
+
+	(void)sig;
+	if (!vcpu_current())
+		return;
+	nested[0] = call(nested_world->open[VCPU].file, KVM_GET_REGS, (unsigned long)&regs);
+	nested[1] = call(nested_world->open[VM].file, KVM_SET_USER_MEMORY_REGION,
+			 (unsigned long)&none);
+	kvm_interrupt();
+}
+
+static void *run_until_interrupted(void *arg)
+{
+	struct world *w = arg;
+
+	while (call(w->open[VCPU].file, KVM_RUN, 0) != -EINTR)
+		;
+	return NULL;
+}
+
+/* A handler that could not be postponed, or left KVM_RUN for good: nothing hangs or is freed. */
+static void a_request_in_the_middle_of_kvm_run_is_refused(void **state)
+{
+	struct sigaction act = { .sa_handler = request_and_kick };
+	struct kvm_regs regs;
+	struct world w;
+	pthread_t thread;
+	u8 *rom;
+
+	(void)state;
+	world_open(&w, true);
+	rom = rom_of_hlts(&w);
+	nested_world = &w;
+	sigaction(SIGUSR1, &act, NULL);
+	pthread_create(&thread, NULL, run_until_interrupted, &w);
+	for (u32 i = 0; pthread_tryjoin_np(thread, NULL) == EBUSY; i++) {
+		usleep(10000);
+		pthread_kill(thread, SIGUSR1);
+		assert_true(i < 1000);
+	}
+	assert_int_equal(nested[0], -EBUSY);
+	assert_int_equal(nested[1], -EBUSY);
+	assert_int_equal(call(w.open[VCPU].file, KVM_GET_REGS, (unsigned long)&regs), 0);
+	world_close(&w);
+	munmap(rom, 65536);
+}
+
 struct sleeper {
 	struct world *w;
 	u32 runs, ready;
@@ -430,6 +485,7 @@ int main(void)
 		cmocka_unit_test_setup_teardown(an_immediate_exit_executes_nothing, setup,
 						teardown),
 		cmocka_unit_test(a_signal_always_wakes_a_halted_vcpu),
+		cmocka_unit_test(a_request_in_the_middle_of_kvm_run_is_refused),
 	};
 
 	return cmocka_run_group_tests(tests, NULL, NULL);
