@@ -24,13 +24,12 @@ struct parts {
 	struct part part[2];
 };
 
-/* The next page. Outside 64-bit mode the address space ends at 4G, but for system structures. */
+/* System structures of long mode lie across 4G. */
 static gva_t next_page(const struct cpu *cpu, gva_t gva, u32 access)
 {
 	gva_t next = (gva & PAGE_MASK) + PAGE_SIZE;
-	bool wraps = !cpu_code64(cpu) && !(cpu_long_mode(cpu) && (access & ACCESS_SYSTEM));
 
-	return next == BIT(32) && wraps ? 0 : next;
+	return cpu_long_mode(cpu) && (access & ACCESS_SYSTEM) ? next : cpu_wrap(cpu, next);
 }
 
 static bool tlb_lookup(struct cpu *cpu, gva_t gva, u32 access, struct translation *out)

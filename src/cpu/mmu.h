@@ -166,6 +166,17 @@ static inline u8 cpu_linear_bits(const struct cpu *cpu)
 }
 
 bool cpu_canonical(const struct cpu *cpu, gva_t gva);
+
+/*
+ * A linear address that lies some bytes after another one: outside 64-bit code it has 32 bits, and
+ * goes on at 0 (SDM 3A 3.3.7, 5.3). Not for system structures, whose addresses have 64 bits in
+ * compatibility mode too.
+ */
+static inline gva_t cpu_wrap(const struct cpu *cpu, gva_t gva)
+{
+	return cpu_code64(cpu) ? gva : (u32)gva;
+}
+
 /* What cpu_linear() asks of a linear address in 64-bit code. */
 enum guest_fault cpu_check64(struct cpu *cpu, enum seg seg, gva_t gva, u32 size);
 

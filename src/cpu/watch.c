@@ -39,24 +39,34 @@ static bool is_data(const struct breakpoint *b)
 	return b->kind == BREAK_WRITE || b->kind == BREAK_ACCESS;
 }
 
-/* Modulo 2^64: an access may wrap around the end of the address space. */
+/* Modulo 2^64: an access may wrap around the end of the address space of 64-bit code. */
 static bool overlaps(const struct breakpoint *b, u64 addr, u32 size)
 {
 	return b->addr - addr < size || addr - b->addr < b->len;
 }
 
-void cpu_watch(struct cpu *cpu, gva_t gva, u32 size, u32 access)
+static void match(struct cpu *cpu, gva_t gva, u32 size, u32 access)
 {
 	struct breakpoint b;
 
-	if (!cpu->watch_active)
-		return;
 	for (u32 n = 0; n < 4; n++) {
 		if (!breakpoint_get(cpu, n, &b) || !is_data(&b) || !overlaps(&b, gva, size))
 			continue;
 		if (b.kind == BREAK_ACCESS || (access & ACCESS_WRITE))
 			cpu->pending_db |= 1u << n;
 	}
+}
+
+void cpu_watch(struct cpu *cpu, gva_t gva, u32 size, u32 access)
+{
+	u64 to_wrap = cpu_code64(cpu) ? ~0ull : BIT(32) - gva;
+	u32 before = size < to_wrap ? size : to_wrap;
+
+	if (!cpu->watch_active)
+		return;
+	match(cpu, gva, before, access);
+	if (before < size)
+		match(cpu, 0, size - before, access);
 }
 
 void cpu_watch_io(struct cpu *cpu, u16 port, u32 size)

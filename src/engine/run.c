@@ -33,7 +33,7 @@ static u64 linear_rip(const struct cpu *cpu)
 static struct block *check_tail(struct cpu *cpu, u32 mode, struct block *block,
 				enum guest_fault *fault)
 {
-	u64 tail = (linear_rip(cpu) + PAGE_SIZE) & PAGE_MASK;
+	u64 tail = cpu_wrap(cpu, linear_rip(cpu) + PAGE_SIZE) & PAGE_MASK;
 	struct code_page *page;
 	const u8 *host;
 	gpa_t gpa;

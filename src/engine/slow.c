@@ -33,7 +33,9 @@ static enum guest_fault long_double(struct cpu *cpu, u64 offset, enum seg seg, u
 		fault = cpu_raise_error(cpu, VEC_AC, 0);
 	if (fault == FAULT_NONE)
 		fault = mmu_translate(cpu, gva, access, &t);
-	return fault == FAULT_NONE ? mmu_translate(cpu, gva + 7, access, &t) : fault;
+	if (fault == FAULT_NONE)
+		fault = mmu_translate(cpu, cpu_wrap(cpu, gva + 7), access, &t);
+	return fault;
 }
 
 static enum guest_fault linear_address(struct cpu *cpu, u64 address, u32 desc, u32 access,
@@ -94,7 +96,7 @@ static u64 direct(struct cpu *cpu, gva_t gva, const struct translation *t, const
 	bool code = false;
 
 	cpu->spill[SPILL_HOST] = (u64)(uintptr_t)t->host;
-	for (u32 i = 0; cpu_observes(cpu) && i < nparts; i++, gva = (gva & PAGE_MASK) + PAGE_SIZE)
+	for (u32 i = 0; cpu_observes(cpu) && i < nparts; gva = cpu_wrap(cpu, gva + part[i]), i++)
 		cpu_observe_at(cpu, gva, &t[i], part[i], access & ACCESS_WRITE);
 	if (!(access & ACCESS_WRITE))
 		return SLOW_DIRECT;
@@ -140,7 +142,7 @@ static u64 two_pages(struct cpu *cpu, gva_t gva, u32 desc, u32 access, const u8 
 	part[1] = size - part[0];
 	fault = mmu_translate(cpu, gva, access, &t[0]);
 	if (fault == FAULT_NONE)
-		fault = mmu_translate(cpu, gva + part[0], access, &t[1]);
+		fault = mmu_translate(cpu, cpu_wrap(cpu, gva + part[0]), access, &t[1]);
 	if (fault != FAULT_NONE)
 		return place_leave(cpu, return_pc, fault, false);
 	mmio = is_mmio(&t[0], access) || is_mmio(&t[1], access);
@@ -251,15 +253,16 @@ enum guest_fault slow_try_push(struct cpu *cpu, u32 size)
 {
 	u64 offset = (cpu->regs[RSP] - size) & stack_current(cpu).mask;
 	struct translation stack;
-	gva_t gva;
+	gva_t gva, last;
 	enum guest_fault fault = cpu_linear(cpu, SS, offset, size, ACCESS_WRITE, &gva);
 
 	if (fault == FAULT_NONE && cpu_misaligned(cpu, gva, size))
 		fault = cpu_raise_error(cpu, VEC_AC, 0);
 	if (fault == FAULT_NONE)
 		fault = mmu_translate(cpu, gva, ACCESS_WRITE, &stack);
-	if (fault == FAULT_NONE && (gva ^ (gva + size - 1)) & PAGE_MASK)
-		fault = mmu_translate(cpu, (gva + size - 1) & PAGE_MASK, ACCESS_WRITE, &stack);
+	last = cpu_wrap(cpu, gva + size - 1) & PAGE_MASK;
+	if (fault == FAULT_NONE && last != (gva & PAGE_MASK))
+		fault = mmu_translate(cpu, last, ACCESS_WRITE, &stack);
 	return fault;
 }
 

@@ -112,7 +112,7 @@ enum sys_result sys_bound(struct cpu *cpu, const struct insn *insn)
 	if (!fault)
 		fault = sys_address(cpu, insn, &insn->ops[1], 2 * size, ACCESS_READ, &gva);
 	if (!fault)
-		fault = cpu_read(cpu, gva + size, &upper, size, ACCESS_READ);
+		fault = cpu_read(cpu, cpu_wrap(cpu, gva + size), &upper, size, ACCESS_READ);
 	if (fault)
 		return sys_done(fault);
 	if (index < sign_extend(lower, size) || index > sign_extend(upper, size))

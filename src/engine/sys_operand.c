@@ -74,7 +74,7 @@ enum guest_fault sys_store(struct cpu *cpu, const struct insn *insn, const struc
 enum guest_fault sys_probe(struct cpu *cpu, gva_t gva, u32 size, u32 access)
 {
 	struct translation where;
-	gva_t last = gva + size - 1;
+	gva_t last = cpu_wrap(cpu, gva + size - 1);
 	enum guest_fault fault = mmu_translate(cpu, gva, access, &where);
 
 	if (fault || (gva ^ last) < PAGE_SIZE)

@@ -45,7 +45,12 @@ static enum guest_fault area_find(struct cpu *cpu, const struct insn *insn, u64 
 
 static enum guest_fault put(const struct area *a, u32 at, const void *bytes, u32 size)
 {
-	return cpu_write(a->cpu, a->gva + at, bytes, size, ACCESS_WRITE);
+	return cpu_write(a->cpu, cpu_wrap(a->cpu, a->gva + at), bytes, size, ACCESS_WRITE);
+}
+
+static enum guest_fault get(const struct area *a, u32 at, void *bytes, u32 size)
+{
+	return cpu_read(a->cpu, cpu_wrap(a->cpu, a->gva + at), bytes, size, ACCESS_READ);
 }
 
 static enum guest_fault put_image(const struct area *a, u32 at, u32 size)
@@ -88,7 +93,7 @@ static enum sys_result save_standard(struct cpu *cpu, const struct insn *insn, b
 	enum guest_fault fault = area_find(cpu, insn, cpu->xcr0, access, &a);
 
 	if (!fault)
-		fault = cpu_read(cpu, a.gva + XSAVE_XSTATE_BV, &bitmap, 8, ACCESS_READ);
+		fault = get(&a, XSAVE_XSTATE_BV, &bitmap, 8);
 	if (fault)
 		return sys_done(fault);
 	in_use = sys_fpu_in_use(cpu) & a.rfbm;
@@ -231,14 +236,14 @@ static enum sys_result restore(struct cpu *cpu, const struct insn *insn, u64 all
 	enum guest_fault fault = area_find(cpu, insn, allowed, ACCESS_READ, &a);
 
 	if (!fault)
-		fault = cpu_read(cpu, a.gva, buffer, LEGACY_SIZE + HEADER_SIZE, ACCESS_READ);
+		fault = get(&a, 0, buffer, LEGACY_SIZE + HEADER_SIZE);
 	if (fault)
 		return sys_done(fault);
 	if (!header_valid(cpu, h, allowed, supervisor))
 		return sys_done(sys_gp(cpu));
 	if (a.rfbm & h->xstate_bv & XCR0_AVX)
-		fault = cpu_read(cpu, a.gva + XSAVE_YMM0_HIGH, buffer + XSAVE_YMM0_HIGH,
-				 XSAVE_END - XSAVE_YMM0_HIGH, ACCESS_READ);
+		fault = get(&a, XSAVE_YMM0_HIGH, buffer + XSAVE_YMM0_HIGH,
+			    XSAVE_END - XSAVE_YMM0_HIGH);
 	return sys_done(fault ? fault : restore_checked(&a, h, buffer));
 }
 

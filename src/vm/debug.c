@@ -89,7 +89,7 @@ u32 vcpu_peek_code(struct vcpu *vcpu, u8 *buf, u32 n)
 		if (!translate(cpu, gva, &t) || !t.host || !guarded_read(buf + got, t.host, part))
 			break;
 		got += part;
-		gva += part;
+		gva = cpu_wrap(cpu, gva + part);
 	}
 	return got;
 }
