@@ -235,6 +235,7 @@ struct host_fpu {
 struct engine;
 struct code_pages;
 struct shared_code;
+struct exclusive;
 struct hwpmu;
 struct intercepts;
 
@@ -244,7 +245,7 @@ struct intercepts;
 
 /* Bits of cpu->attention. */
 #define ATTENTION_OWNER	 1
-#define ATTENTION_ENGINE 2 /* the engine's own, cleared by it */
+#define ATTENTION_ENGINE 2 /* the engine's own or another processor's (cpu/exclusive.h), cleared by the engine */
 
 struct cpu {
 	/* Hot for translated code: the first 128 bytes have one-byte displacements. */
@@ -331,6 +332,9 @@ struct cpu {
 	struct shared_code *shared; /* the owner's, of the whole machine: cpu/shared.h. NULL: always look */
 	u32 shared_index;	    /* of this processor there */
 	u64 news_seen, acknowledged;
+	struct exclusive *exclusive; /* the owner's, of the whole machine: cpu/exclusive.h. NULL: this is all of it */
+	u32 exclusive_index;	     /* of this processor there */
+	bool alone;		     /* all other processors stand still */
 	u64 claims_generation; /* of the slots that this processor's claims are in */
 	struct code_pages *code; /* pages this CPU has translations of: see cpu/code.h */
 	struct engine *engine;

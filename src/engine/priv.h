@@ -237,6 +237,7 @@ struct engine {
 	bool held;     /* it ends one instruction in front of a trip: count.c */
 	bool near;     /* the slice ends within a block: its rest is executed in blocks of one */
 	bool spent;    /* what is left of the budget is less than a block, and need not be used */
+	bool alone;    /* the next instruction is to be executed while all other processors stand still */
 	bool owed;     /* an instruction that reached a trip before it was done: execute it, whatever comes */
 	bool counting; /* the countdown, cpu->live[] and cpu->packed[] have begun: count.h */
 	u32 counting_mode; /* what they have begun for: MODE_COUNTING of the mode */
@@ -423,6 +424,7 @@ static inline void flags_out(struct cpu *cpu)
 #define DESC_ALIGN     BIT(16) /* must be aligned to its size */
 #define DESC_STEP      BIT(17) /* for observe.c: the instruction is executed alone */
 #define DESC_GROUP_WRITE BIT(18) /* for slow_share(): the page must be writable as well */
+#define DESC_LOCK      BIT(19) /* atomic: a locked read-modify-write */
 #define DESC_SET_SHIFT 20      /* for observe.c: enum tlb_set */
 
 /* observe.c: called from translated code, like slow_access(); fetches and branches have their line's

@@ -9,6 +9,7 @@
  */
 #include "base/bytes.h"
 #include "cpu/event.h"
+#include "cpu/exclusive.h"
 #include "cpu/fpu.h"
 #include "cpu/mmu.h"
 #include "cpu/observe.h"
@@ -204,9 +205,12 @@ static enum turn before_entry(struct cpu *cpu)
 	if (deliver(cpu) == TURN_RETURN)
 		return TURN_RETURN;
 	attention = __atomic_load_n(&cpu->attention, __ATOMIC_ACQUIRE);
-	if (attention & ATTENTION_ENGINE)
+	if (attention & ATTENTION_ENGINE) {
 		attention = __atomic_and_fetch(&cpu->attention, (u8)~ATTENTION_ENGINE,
 					       __ATOMIC_ACQUIRE);
+		if (!exclusive_pause(cpu))
+			attention = ATTENTION_OWNER;
+	}
 	if (attention)
 		return exit_with(cpu, EXIT_ATTENTION);
 	if (windows(cpu) == TURN_RETURN)
@@ -549,6 +553,33 @@ static enum turn visit(struct cpu *cpu)
 	return enter(cpu, mode, exec_view(eng, block->code), block);
 }
 
+/* One instruction while all other processors stand still. What they called our attention for has
+ * been seen to. */
+static enum turn visit_alone(struct cpu *cpu)
+{
+	enum turn turn;
+
+	cpu->engine->alone = false;
+	if (!exclusive_begin(cpu))
+		return exit_with(cpu, EXIT_ATTENTION);
+	__atomic_fetch_and(&cpu->attention, (u8)~ATTENTION_ENGINE, __ATOMIC_ACQUIRE);
+	cpu->engine->step = true;
+	turn = visit(cpu);
+	exclusive_end(cpu);
+	return turn;
+}
+
+static void run_turns(struct cpu *cpu)
+{
+	enum turn turn;
+
+	do {
+		turn = before_entry(cpu);
+		if (turn == TURN_AGAIN)
+			turn = unlikely(cpu->engine->alone) ? visit_alone(cpu) : visit(cpu);
+	} while (turn == TURN_AGAIN);
+}
+
 /* No number is left for a set of classes: no block is to have one any more. */
 static void renew_sets(struct cpu *cpu)
 {
@@ -577,8 +608,11 @@ enum exit_reason engine_run(struct cpu *cpu, u64 budget)
 		cpu->io.state = IO_IDLE;
 	}
 	signal_running(cpu);
-	while (before_entry(cpu) == TURN_AGAIN && visit(cpu) == TURN_AGAIN)
-		;
+	if (exclusive_enter(cpu))
+		run_turns(cpu);
+	else
+		cpu->exit.reason = EXIT_ATTENTION;
+	exclusive_leave(cpu);
 	fpu_save(cpu);
 	signal_running(NULL);
 	count_flush(cpu, cpu_privilege(cpu));

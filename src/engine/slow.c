@@ -7,7 +7,9 @@
  * or across two pages that are not neighbours on the host is executed on a bounce buffer: fetched
  * here, executed out of line by the very same instruction, stored by slow_commit(). A write to a
  * page that holds translated code is executed in place, so that it stays atomic, and noted
- * afterwards.
+ * afterwards. A locked instruction on RAM is bounced only while all other processors stand still
+ * (cpu/exclusive.h): if they do not, the block is left, and the instruction is executed again while
+ * they do.
  *
  * vCPU thread, guest vector state live: general registers only.
  */
@@ -66,9 +68,13 @@ static u64 bounce(struct cpu *cpu, gva_t gva, u32 desc, u32 access, const u8 *re
 	u32 size = desc & DESC_SIZE;
 	enum guest_fault fault;
 
-	/* The same alignment as the guest's address: the instruction may check it. */
+	/* The same alignment as the guest's address: the instruction may check it. But if it is locked,
+	 * within a line: the host may not allow it across lines. */
 	*pending = (struct slow_state){
-		.address = gva, .size = size, .bounced = true, .data = cpu->bounce + 64 + (gva & 63)
+		.address = gva,
+		.size = size,
+		.bounced = true,
+		.data = cpu->bounce + 64 + (desc & DESC_LOCK ? 0 : gva & 63)
 	};
 	/* An x87 store that meets an unmasked exception stores nothing: what is there must stay. */
 	if (desc & (DESC_READ | DESC_X87)) {
@@ -79,6 +85,22 @@ static u64 bounce(struct cpu *cpu, gva_t gva, u32 desc, u32 access, const u8 *re
 	}
 	cpu->spill[SPILL_HOST] = (u64)(uintptr_t)pending->data;
 	return observe_end(cpu, desc, return_pc, SLOW_COMMIT);
+}
+
+/* Before the instruction, which is executed again, alone. */
+static u64 leave_for_alone(struct cpu *cpu, const u8 *return_pc)
+{
+	u64 result = place_leave(cpu, return_pc, FAULT_NONE, false);
+
+	cpu->engine->again = cpu->engine->alone = true;
+	return result;
+}
+
+/* Alone, a locked access across lines is bounced wherever it is. The host forbids it, or it would be
+ * bounced anyway. */
+static bool bounced_alone(const struct cpu *cpu, gva_t gva, u32 desc)
+{
+	return unlikely(cpu->alone) && (desc & DESC_LOCK) && (gva & 63) + (desc & DESC_SIZE) > 64;
 }
 
 static u64 unemulated(struct cpu *cpu, gpa_t gpa, const u8 *return_pc)
@@ -115,7 +137,7 @@ static u64 one_page(struct cpu *cpu, gva_t gva, u32 desc, u32 access, const u8 *
 	struct translation t;
 	enum guest_fault fault;
 
-	if ((access & ACCESS_WRITE) && !cpu_observes(cpu) &&
+	if ((access & ACCESS_WRITE) && !cpu_observes(cpu) && !cpu->alone &&
 	    tlb_writes_code(cpu, gva, access, &t.gpa, &t.host))
 		return direct(cpu, gva, &t, &size, 1, access);
 	fault = mmu_fill(cpu, gva, access, &t);
@@ -123,7 +145,7 @@ static u64 one_page(struct cpu *cpu, gva_t gva, u32 desc, u32 access, const u8 *
 		return place_leave(cpu, return_pc, fault, false);
 	if (is_mmio(&t, access) && (desc & DESC_X87))
 		return unemulated(cpu, t.gpa, return_pc);
-	if (is_mmio(&t, access))
+	if (is_mmio(&t, access) || bounced_alone(cpu, gva, desc))
 		return bounce(cpu, gva, desc, access, return_pc);
 	if (cpu->watch_active)
 		cpu_watch(cpu, gva, size, access);
@@ -137,7 +159,7 @@ static u64 two_pages(struct cpu *cpu, gva_t gva, u32 desc, u32 access, const u8 
 	u32 part[2] = { PAGE_SIZE - (gva & ~PAGE_MASK), 0 };
 	struct translation t[2];
 	enum guest_fault fault;
-	bool mmio;
+	bool mmio, apart;
 
 	part[1] = size - part[0];
 	fault = mmu_translate(cpu, gva, access, &t[0]);
@@ -148,7 +170,10 @@ static u64 two_pages(struct cpu *cpu, gva_t gva, u32 desc, u32 access, const u8 
 	mmio = is_mmio(&t[0], access) || is_mmio(&t[1], access);
 	if (mmio && (desc & DESC_X87))
 		return unemulated(cpu, t[0].gpa, return_pc);
-	if (mmio || t[0].host + part[0] != t[1].host)
+	apart = t[0].host + part[0] != t[1].host;
+	if (!mmio && apart && (desc & DESC_LOCK) && !cpu->alone)
+		return leave_for_alone(cpu, return_pc);
+	if (mmio || apart || bounced_alone(cpu, gva, desc))
 		return bounce(cpu, gva, desc, access, return_pc);
 	if (cpu->watch_active)
 		cpu_watch(cpu, gva, size, access);

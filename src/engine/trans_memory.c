@@ -203,8 +203,8 @@ void access_begin(struct trans *t, u32 size, enum seg seg, u32 rw, const struct 
 		astray = add_base(t, seg, desc, &n);
 	if (needs_segment(t, seg, rw))
 		always_slow(t, desc | DESC_OFFSET, &n);
-	else if (t->mode & MODE_ALIGN)
-		always_slow(t, desc, &n);
+	else if ((t->mode & MODE_ALIGN) || ((t->mode & MODE_STEP) && (rw & DESC_LOCK)))
+		always_slow(t, desc, &n); /* the latter may be alone: see slow.c */
 	else if (share_leads(t))
 		group_check(t, desc, &n);
 	else

@@ -62,9 +62,12 @@ static void emit_head_exits(struct trans *t, u8 **jumps)
 	}
 }
 
-static u32 memory_rw(const struct operand *op)
+/* XCHG with memory needs no prefix (SDM 3A 8.1.2.1). */
+static u32 memory_rw(const struct trans *t, const struct operand *op)
 {
-	return (op->written ? DESC_WRITE : 0) | (op->read ? DESC_READ : 0);
+	bool locked = (t->insn.prefixes & PREFIX_LOCK) || t->insn.mnemonic == ZYDIS_MNEMONIC_XCHG;
+
+	return (op->written ? DESC_WRITE : 0) | (op->read ? DESC_READ : 0) | (locked ? DESC_LOCK : 0);
 }
 
 const struct operand *memory_operand(const struct trans *t)
@@ -133,7 +136,7 @@ static void wait_for_x87(struct trans *t)
 
 static u32 access_rules(const struct trans *t, const struct operand *mem)
 {
-	return memory_rw(mem) | (is_x87(t) ? DESC_X87 : 0) |
+	return memory_rw(t, mem) | (is_x87(t) ? DESC_X87 : 0) |
 	       (must_be_aligned(t, mem) ? DESC_ALIGN : 0);
 }
 
@@ -193,7 +196,7 @@ static bool bit_string(struct trans *t)
 	if (t->insn.addrsize == 2)
 		emit_insn(&t->e,
 			  &(struct enc){ .map = MAP_0F, .opcode = 0xb7, .reg = S0, .rm = S0 });
-	access_begin(t, size, mem->seg, memory_rw(mem), &n);
+	access_begin(t, size, mem->seg, memory_rw(t, mem), &n);
 	return true;
 }
 

@@ -230,6 +230,7 @@ static int enlist(struct vm *vm, struct vcpu *vcpu)
 	} else {
 		vcpu->index = vm->nvcpus;
 		shared_join(vcpu->cpu, &vm->code, vcpu->index);
+		exclusive_join(vcpu->cpu, &vm->exclusive, vcpu->index);
 		vm->vcpus[vm->nvcpus] = vcpu;
 		__atomic_store_n(&vm->nvcpus, vm->nvcpus + 1, __ATOMIC_RELEASE);
 	}

@@ -24,6 +24,7 @@
 
 #include "base/types.h"
 #include "cpu/cpu.h"
+#include "cpu/exclusive.h"
 #include "cpu/shared.h"
 #include "irq/lapic.h"
 #include "mem/mem.h"
@@ -183,6 +184,7 @@ struct vm {
 	struct vm_stats stats;
 	u32 created_vcpus; /* includes those being made */
 	struct shared_code code; /* what they tell each other of changed code */
+	struct exclusive exclusive; /* how one stops the others */
 	u32 nvcpus;	   /* vcpus[0..nvcpus-1] exist; written after the entry */
 	struct vcpu *vcpus[VM_MAX_VCPUS];
 };
