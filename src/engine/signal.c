@@ -3,8 +3,9 @@
  * Host signals that are guest events. An instruction that the host executes for the guest may fault
  * there: division, unmasked floating-point exceptions, alignment of vector operands. The signal's
  * context is the guest's state at that instruction; it is turned into the exception the guest would
- * have seen. Async-signal-safe.
+ * have seen. Or the host may forbid what a processor allows: locks across lines. Async-signal-safe.
  */
+#include <signal.h>
 #include <ucontext.h>
 
 #include "base/guarded.h"
@@ -46,6 +47,7 @@ static bool to_exception(struct cpu *cpu, const siginfo_t *info, u32 trap)
 	struct engine *eng = cpu->engine;
 
 	eng->left = FAULT_RAISED;
+	eng->again = false;
 	switch (trap) {
 	case VEC_DE:
 	case VEC_UD:
@@ -105,6 +107,22 @@ static void unwind(struct cpu *cpu, greg_t *regs)
 	regs[REG_RIP] = (greg_t)(uintptr_t)exec_view(eng, eng->leave);
 }
 
+/*
+ * A split lock on a host that kills for it (Linux: split_lock_detect=fatal). By #AC it comes before
+ * the instruction, which is then executed again, in steps, while the other processors stand still.
+ * By the #DB of bus lock detection, for which Linux gives no trap number of its own, it comes behind
+ * the instruction, and nothing is left to be done.
+ */
+static bool split_lock(struct cpu *cpu, greg_t *regs)
+{
+	if (regs[REG_TRAPNO] != VEC_AC)
+		return true;
+	cpu->engine->left = FAULT_NONE;
+	cpu->engine->again = cpu->engine->alone = true;
+	unwind(cpu, regs);
+	return true;
+}
+
 bool engine_signal(int sig, siginfo_t *info, void *context)
 {
 	greg_t *regs = ((ucontext_t *)context)->uc_mcontext.gregs;
@@ -119,6 +137,8 @@ bool engine_signal(int sig, siginfo_t *info, void *context)
 	}
 	if (!cpu || !in_code(cpu->engine, pc))
 		return false;
+	if (sig == SIGBUS && info->si_code == BUS_ADRALN)
+		return split_lock(cpu, regs);
 	if (!to_exception(cpu, info, regs[REG_TRAPNO]))
 		return false;
 	unwind(cpu, regs);
