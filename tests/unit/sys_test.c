@@ -516,25 +516,6 @@ static void maskmovq_enters_mmx_state(void **state)
 	assert_memory_equal(cpu->xsave + XSAVE_ST0 + 16, "abcdefgh", 8);
 }
 
-static void cmpxchg16b_exchanges_or_loads(void **state)
-{
-	(void)state;
-	cpu->regs[RDI] = AT(0, 16);
-	cpu->regs[RAX] = 1;
-	cpu->regs[RDX] = 2;
-	cpu->regs[RBX] = 3;
-	cpu->regs[RCX] = 4;
-	assert_int_equal(EXECUTE(0xf0, 0x48, 0x0f, 0xc7, 0x0f), SYS_NEXT);
-	assert_false(cpu->rflags & FL_ZF);
-	assert_int_equal(cpu->regs[RDX], 0);
-	assert_int_equal(EXECUTE(0xf0, 0x48, 0x0f, 0xc7, 0x0f), SYS_NEXT);
-	assert_true(cpu->rflags & FL_ZF);
-	assert_int_equal(*(u64 *)ram(0, 24), 4);
-	cpu->regs[RDI] += 8;
-	assert_raised(EXECUTE(0xf0, 0x48, 0x0f, 0xc7, 0x0f), VEC_GP);
-	assert_int_equal(EXECUTE(0xf0, 0x0f, 0xc7, 0x0f), SYS_NEXT); /* 8 bytes need no alignment */
-}
-
 static void privileged_instructions_fault_in_user_mode(void **state)
 {
 	(void)state;
@@ -650,7 +631,6 @@ int main(void)
 		T(gathers_from_devices_read_each_element_once),
 		T(masked_moves_touch_only_what_is_selected),
 		T(maskmovq_enters_mmx_state),
-		T(cmpxchg16b_exchanges_or_loads),
 		T(privileged_instructions_fault_in_user_mode),
 		T(sti_casts_a_shadow_only_when_it_sets_the_flag),
 		T(popf_changes_what_the_privilege_allows),
