@@ -22,7 +22,8 @@
  * No wait is unconditional, since a handler of the program may hold up any thread and wait for
  * another vCPU: a processor whose owner (vm) calls for its attention gives up waiting, and leaves.
  *
- * This is about processors. What the program and its devices do meanwhile is not held up.
+ * This is about processors. What the hypervisor, the program and its devices write meanwhile is not
+ * held up.
  *
  * vCPU threads, with guest vector state live: general registers only.
  */
