@@ -419,9 +419,8 @@ static void the_timer_interrupts_exceptions_that_retire_nothing(void **state)
 	(void)state;
 	start_timed(raising_start, raising_end - raising_start);
 	image_gate(g.ram, 6, IMAGE_CODE + (raises - raising_start), 0);
-	g.ram[IMAGE_IDT + 16 * 6 + 4] = 1;  /* IST 1 */
+	image_ist(g.ram, 6, IMAGE_INT_STACK);
 	g.ram[IMAGE_IDT + 16 * 6 + 5] |= 1; /* a trap gate: IF stays */
-	*(u64 *)(g.ram + IMAGE_TSS + 0x24) = IMAGE_INT_STACK;
 	assert_int_equal(next(PORT), TIMER);
 	kvm_guest_destroy(&g);
 }

@@ -80,8 +80,7 @@ static void exceptions_with(struct machine *m, bool loose)
 {
 	load(m, CODE(exceptions));
 	image_gate(m->ram, 6, IMAGE_CODE + 1, 0);
-	m->ram[IMAGE_IDT + 16 * 6 + 4] = 1; /* IST 1 */
-	*(u64 *)(m->ram + IMAGE_TSS + 0x24) = IMAGE_INT_STACK;
+	image_ist(m->ram, 6, IMAGE_INT_STACK);
 	for (u32 i = 0; i < 3; i++) {
 		m->cpu->loose = loose;
 		assert_int_equal(engine_run(m->cpu, BUDGET), EXIT_BUDGET);

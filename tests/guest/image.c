@@ -20,6 +20,12 @@ static u64 *at(u8 *ram, u64 address)
 	return (u64 *)(ram + address);
 }
 
+void image_ist(u8 *ram, u32 vector, u64 top)
+{
+	ram[IMAGE_IDT + 16 * vector + 4] = 1;
+	memcpy(ram + IMAGE_TSS + 0x24, &top, sizeof(top));
+}
+
 u64 *image_pte(u8 *ram, u64 address)
 {
 	return at(ram, IMAGE_PT) + (address >> PAGE_SHIFT);

@@ -55,8 +55,7 @@ static void frames_with(struct machine *m, u64 budget)
 
 	machine_load(m, CODE(frames));
 	image_gate(m->ram, VEC_UD, HANDLER, 0);
-	m->ram[IMAGE_IDT + 16 * VEC_UD + 4] = 1; /* IST */
-	*(u64 *)(m->ram + IMAGE_TSS + 0x24) = TOP;
+	image_ist(m->ram, VEC_UD, TOP);
 	memcpy(m->ram + TOP, tail, sizeof(tail));
 	run_to_end(m, budget);
 	assert_memory_equal(m->ram + RESULTS, expected, sizeof(expected));
