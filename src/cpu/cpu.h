@@ -18,6 +18,7 @@
 #include "timing/timing.h"
 #include "x86/features.h"
 #include "x86/regs.h"
+#include "x86/vendor.h"
 
 /* Segment attributes in the layout of VMX access rights (SDM 3C 24.4.1). */
 #define SEG_TYPE      0xfu
@@ -288,8 +289,9 @@ struct cpu {
 	u64 features[FEATURE_WORDS];
 	u64 cr4_allowed, efer_allowed, xcr0_allowed;
 	u8 phys_bits;
-	bool is_amd; /* where the vendors' manuals differ */
+	bool is_amd;
 	bool harden; /* guest addresses are masked against speculation; the owner's, before the first run */
+	u64 foreign_rules; /* of the other vendor: 0 but in tests (RULE_*, cpu_follows()) */
 
 	struct cpu_event event;
 	struct cpu_exit exit;
@@ -398,6 +400,12 @@ static inline u32 cpu_jump_index(u64 rip, u32 spread)
 static inline bool cpu_has(const struct cpu *cpu, enum feature f)
 {
 	return cpu->features[f / 64] >> (f % 64) & 1;
+}
+
+/* Does it what only one vendor's processors do? */
+static inline bool cpu_follows(const struct cpu *cpu, enum vendor_rule rule)
+{
+	return vendor_follows(cpu->is_amd, rule) != (cpu->foreign_rules >> rule & 1);
 }
 
 /* Adds to every class of a set, for an instruction that C completes or takes back. */

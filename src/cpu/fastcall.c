@@ -1,14 +1,7 @@
 // SPDX-License-Identifier: MIT
 /*
- * SYSCALL, SYSRET, SYSENTER and SYSEXIT (SDM 2B; APM3), with what the two vendors do differently:
- *
- *				Intel			AMD
- *	SYSCALL, SYSRET		64-bit mode only	protected mode and all of long mode
- *	SYSRET to a bad RIP	#GP(0) in the kernel	#GP at the fetch, in user mode
- *	SYSRET and SS		loads flat attributes	keeps attributes, sets the selector
- *	SYSENTER, SYSEXIT	any protected mode	#UD in long mode
- *
- * The caller has checked CPUID. vCPU thread; general registers only.
+ * SYSCALL, SYSRET, SYSENTER and SYSEXIT (SDM 2B; APM3); the vendors differ by the rules of
+ * x86/vendor.def. The caller has checked CPUID. vCPU thread; general registers only.
  */
 #include "cpu/segment.h"
 
@@ -33,7 +26,7 @@ static bool has_syscall(const struct cpu *cpu)
 {
 	if (!(cpu->efer & EFER_SCE))
 		return false;
-	return cpu->is_amd ? cpu_has_descriptors(cpu) : cpu_code64(cpu);
+	return cpu_follows(cpu, RULE_SYSCALL_ANYWHERE) ? cpu_has_descriptors(cpu) : cpu_code64(cpu);
 }
 
 static void syscall_long(struct cpu *cpu, u64 next_rip)
@@ -79,7 +72,7 @@ static void sysret_segments(struct cpu *cpu, bool to64)
 	struct segment ss = cpu->seg[SS];
 
 	enter_flat(cpu, (to64 ? sel + 16 : sel) | 3, (sel + 8) | 3, 3, to64);
-	if (!cpu->is_amd)
+	if (!cpu_follows(cpu, RULE_SYSRET_KEEPS_SS))
 		return;
 	ss.sel = cpu->seg[SS].sel;
 	ss.attr |= SEG_DPL;
@@ -94,7 +87,8 @@ enum guest_fault cpu_sysret(struct cpu *cpu, u8 opsize)
 		return cpu_raise(cpu, VEC_UD);
 	if (cpu->cpl != 0)
 		return cpu_raise_error(cpu, VEC_GP, 0);
-	if (to64 && !cpu->is_amd && !cpu_canonical(cpu, cpu->regs[RCX]))
+	if (to64 && cpu_follows(cpu, RULE_SYSRET_CHECKS_RIP) &&
+	    !cpu_canonical(cpu, cpu->regs[RCX]))
 		return cpu_raise_error(cpu, VEC_GP, 0);
 	cpu->rip = to64 ? cpu->regs[RCX] : (u32)cpu->regs[RCX];
 	if (cpu_long_mode(cpu))
@@ -107,10 +101,10 @@ enum guest_fault cpu_sysret(struct cpu *cpu, u8 opsize)
 	return FAULT_NONE;
 }
 
-/* Both instructions: #UD in AMD's long mode, else #GP(0) without a usable IA32_SYSENTER_CS. */
+/* Both instructions: #GP(0) without a usable IA32_SYSENTER_CS. */
 static enum guest_fault check_sysenter(struct cpu *cpu)
 {
-	if (cpu->is_amd && cpu_long_mode(cpu))
+	if (cpu_follows(cpu, RULE_SYSENTER_NOT_LONG) && cpu_long_mode(cpu))
 		return cpu_raise(cpu, VEC_UD);
 	if (!(cpu->cr0 & CR0_PE) || !(cpu->sysenter_cs & 0xfffc))
 		return cpu_raise_error(cpu, VEC_GP, 0);

@@ -31,12 +31,11 @@ static gva_t base64(const struct cpu *cpu, enum seg seg)
 	return seg == FS || seg == GS ? cpu->seg[seg].base : 0;
 }
 
-/* AMD: what was added to the base must be canonical as well. So Zen 4; the manuals speak of linear
- * addresses only. */
 enum guest_fault cpu_check64(struct cpu *cpu, enum seg seg, gva_t gva, u32 size)
 {
 	if (!canonical_span(cpu, gva, size) ||
-	    (cpu->is_amd && !canonical_span(cpu, gva - base64(cpu, seg), size)))
+	    (cpu_follows(cpu, RULE_OFFSETS_CANONICAL) &&
+	     !canonical_span(cpu, gva - base64(cpu, seg), size)))
 		return violation(cpu, seg);
 	return FAULT_NONE;
 }

@@ -86,7 +86,7 @@ static u64 reserved_32bit(const struct walker *w, u64 entry)
 	return MASK(21, address_bits > 32 ? address_bits - 19 : 13);
 }
 
-/* SDM 3A 4.4.2, 4.5.4. KVM: only AMD reserves bit 8 of the entries above the PDPTEs. */
+/* SDM 3A 4.4.2, 4.5.4. */
 static u64 reserved_64bit(const struct walker *w, u64 entry)
 {
 	const struct cpu *cpu = w->cpu;
@@ -97,7 +97,7 @@ static u64 reserved_64bit(const struct walker *w, u64 entry)
 	if (!(cpu->efer & EFER_NX))
 		rsvd |= PTE_NX;
 	if (w->level >= 4)
-		return rsvd | PTE_PS | (cpu->is_amd ? PTE_G : 0);
+		return rsvd | PTE_PS | (cpu_follows(cpu, RULE_GLOBAL_BIT_RESERVED) ? PTE_G : 0);
 	if (w->level == 3 && !cpu_has(cpu, FEAT_PDPE1GB))
 		return rsvd | PTE_PS;
 	if (w->level > 1 && (entry & PTE_PS))

@@ -333,14 +333,14 @@ static enum guest_fault stos_bulk(const struct string *s, u64 count, u64 *done)
 
 /*
  * Traps are taken (SDM 3B 17.3.1.4), and whatever is delivered now pushes RF (SDM 3B 17.3.1.1), but
- * for the trap itself on AMD (seen on Zen 4). An interrupt shadow ends with the first iteration:
+ * for some the trap itself. An interrupt shadow ends with the first iteration:
  * else MOV SS and a long REP would keep interrupts out for seconds.
  */
 enum sys_result sys_between_iterations(struct cpu *cpu)
 {
 	u32 traps = cpu->pending_db | (sys_steps(cpu) ? DR6_BS : 0);
 
-	if (!traps || !cpu->is_amd)
+	if (!traps || !cpu_follows(cpu, RULE_REP_STEP_CLEARS_RF))
 		cpu->rflags |= FL_RF;
 	cpu->shadow = 0;
 	cpu->pending_db = 0;

@@ -93,7 +93,7 @@ static void gather_start(struct gather *g, struct cpu *cpu, const struct insn *i
  * processors leave the mask of what they did not get to as it was. */
 static void gather_widen_mask(struct gather *g)
 {
-	if (g->cpu->is_amd)
+	if (!cpu_follows(g->cpu, RULE_GATHER_WIDENS_MASK))
 		return;
 	for (u32 i = 0; i < g->count; i++)
 		bytes_fill(g->mask + i * g->size, selected(g->mask, i, g->size) ? 0xff : 0,

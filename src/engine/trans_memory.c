@@ -164,13 +164,13 @@ static bool asks_for_offset(const struct trans *t)
 {
 	const struct operand *op = memory_operand(t);
 
-	return t->cpu->is_amd && !(t->mode & MODE_ALIGN) &&
+	return cpu_follows(t->cpu, RULE_OFFSETS_CANONICAL) && !(t->mode & MODE_ALIGN) &&
 	       (op->base != NO_REG || op->index != NO_REG || !fits_s32(op->imm));
 }
 
 /*
- * FS and GS in 64-bit code: to the offset in S0 their base is added. On AMD the offset must be
- * canonical (cpu_check64()). It is if the sum is in the same half of all addresses as the base; if
+ * FS and GS in 64-bit code: to the offset in S0 their base is added. The offset may have to be
+ * canonical by itself (cpu_check64()). It is if the sum is in the same half of all addresses as the base; if
  * not the slow path looks, by the stub that is returned.
  */
 static struct stub *add_base(struct trans *t, enum seg seg, u32 desc, const struct native *n)

@@ -1,0 +1,38 @@
+/* SPDX-License-Identifier: MIT */
+/*
+ * vendor.def as an enum and as a table.
+ */
+#ifndef X86_VENDOR_H
+#define X86_VENDOR_H
+
+#include "base/types.h"
+
+enum vendor_rule {
+#define RULE(name, vendor, source, text) RULE_##name,
+#include "x86/vendor.def"
+#undef RULE
+	NRULES
+};
+
+/* The rules that AMD's processors follow, as a set; Intel's follow all others. */
+enum { RULES_INTEL = 0, RULES_AMD = 1 };
+#define RULE(name, vendor, source, text) (u64) RULES_##vendor << RULE_##name |
+static const u64 rules_of_amd =
+#include "x86/vendor.def"
+	0;
+#undef RULE
+
+_Static_assert(NRULES <= 64, "rules are bits of a word");
+
+static inline bool vendor_follows(bool is_amd, enum vendor_rule rule)
+{
+	return is_amd == (rules_of_amd >> rule & 1);
+}
+
+struct vendor_row {
+	const char *name, *source, *text;
+};
+
+extern const struct vendor_row vendor_rows[NRULES];
+
+#endif
