@@ -389,7 +389,8 @@ u64 slow_access(struct cpu *cpu, u64 address, u32 desc, const u8 *return_pc);
 u64 slow_share(struct cpu *cpu, u64 address, u32 desc, const u8 *return_pc);
 u64 slow_commit(struct cpu *cpu, u64 unused, u32 desc, const u8 *return_pc);
 u64 slow_beyond(struct cpu *cpu, u64 unused, u32 pushes, const u8 *return_pc);
-enum guest_fault slow_try_push(struct cpu *cpu, u32 size); /* would a push fault? */
+/* For a call whose target is bad: would its push fault? Where calls push first, it is made. */
+enum guest_fault slow_try_push(struct cpu *cpu, u32 size, u64 value);
 
 /* call.c: the same; executes a struct insn */
 u64 call_insn(struct cpu *cpu, u64 insn, u32 unused, const u8 *return_pc);

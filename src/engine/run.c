@@ -344,9 +344,8 @@ static enum turn execute_complex(struct cpu *cpu, const struct insn *insn, u32 m
 	return TURN_AGAIN;
 }
 
-/* A near branch to a non-canonical address is #GP(0) on the branch itself (SDM 2A JMP, CALL; 2B
- * RET). */
-static void bad_target(struct cpu *cpu, const struct block *block, bool call)
+/* The branch that ends a block is not taken: as if it had never begun. */
+static void take_back(struct cpu *cpu, const struct block *block)
 {
 	struct weight weight = { 0 };
 
@@ -355,8 +354,25 @@ static void bad_target(struct cpu *cpu, const struct block *block, bool call)
 	cpu->rip = block->rip + block->places[block->ninsns - 1].guest;
 	cpu->regs[RSP] -= block->rsp_moved;
 	count_refund(cpu, block->mode, true, &weight);
-	if (!call || slow_try_push(cpu, 8) == FAULT_NONE)
+}
+
+/* A near branch to a non-canonical address is #GP(0) on the branch itself (SDM 2A JMP, CALL; 2B
+ * RET). */
+static void bad_target(struct cpu *cpu, const struct block *block)
+{
+	take_back(cpu, block);
+	cpu_raise_error(cpu, VEC_GP, 0);
+}
+
+static enum turn bad_call(struct cpu *cpu, const struct block *block)
+{
+	enum guest_fault fault;
+
+	take_back(cpu, block);
+	fault = slow_try_push(cpu, 8, block->rip + block->places[block->ninsns - 1].next);
+	if (fault == FAULT_NONE)
 		cpu_raise_error(cpu, VEC_GP, 0);
+	return fault == FAULT_EXIT ? TURN_RETURN : TURN_AGAIN;
 }
 
 static void link_to(struct cpu *cpu, struct link *link, u32 mode)
@@ -411,15 +427,14 @@ static enum turn after(struct cpu *cpu, enum leave why, u32 mode, const struct b
 	switch (why) {
 	case LEAVE_LOOKUP:
 		if ((mode & MODE_CODE64) && !cpu_canonical(cpu, cpu->rip))
-			bad_target(cpu, arg, false);
+			bad_target(cpu, arg);
 		return TURN_AGAIN;
 	case LEAVE_RETURN:
 		if ((mode & MODE_CODE64) && !cpu_canonical(cpu, cpu->rip))
-			bad_target(cpu, eng->by_address[cpu->returned_from], false);
+			bad_target(cpu, eng->by_address[cpu->returned_from]);
 		return TURN_AGAIN;
 	case LEAVE_BAD_TARGET:
-		bad_target(cpu, arg, true);
-		return TURN_AGAIN;
+		return bad_call(cpu, arg);
 	case LEAVE_LINK:
 		link_to(cpu, arg, mode);
 		return TURN_AGAIN;
@@ -446,7 +461,7 @@ static enum turn after(struct cpu *cpu, enum leave why, u32 mode, const struct b
 		return TURN_AGAIN;
 	case LEAVE_STEP:
 		if ((mode & MODE_CODE64) && !cpu_canonical(cpu, cpu->rip) && block->nbranches)
-			bad_target(cpu, block, false);
+			bad_target(cpu, block);
 		else
 			retired_step(cpu, cpu->rflags & FL_TF);
 		return TURN_AGAIN;

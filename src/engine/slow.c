@@ -274,7 +274,7 @@ u64 slow_commit(struct cpu *cpu, u64 unused, u32 desc, const u8 *return_pc)
 }
 
 /* A call tries its stack before it looks at its target. */
-enum guest_fault slow_try_push(struct cpu *cpu, u32 size)
+enum guest_fault slow_try_push(struct cpu *cpu, u32 size, u64 value)
 {
 	u64 offset = (cpu->regs[RSP] - size) & stack_current(cpu).mask;
 	struct translation stack;
@@ -288,6 +288,8 @@ enum guest_fault slow_try_push(struct cpu *cpu, u32 size)
 	last = cpu_wrap(cpu, gva + size - 1) & PAGE_MASK;
 	if (fault == FAULT_NONE && last != (gva & PAGE_MASK))
 		fault = mmu_translate(cpu, last, ACCESS_WRITE, &stack);
+	if (fault == FAULT_NONE && cpu_follows(cpu, RULE_CALL_PUSHES_FIRST))
+		fault = cpu_write(cpu, gva, &value, size, ACCESS_WRITE);
 	return fault;
 }
 
@@ -300,7 +302,7 @@ u64 slow_beyond(struct cpu *cpu, u64 unused, u32 pushes, const u8 *return_pc)
 
 	(void)unused;
 	if (pushes)
-		fault = slow_try_push(cpu, pushes);
+		fault = slow_try_push(cpu, pushes, cpu->rip + cpu->exit.insn_len);
 	cpu->engine->left = fault ? fault : cpu_raise_error(cpu, VEC_GP, 0);
 	return result;
 }

@@ -459,7 +459,8 @@ static void jmp(struct trans *t)
 	block_end_indirect(t);
 }
 
-/* A call must not push before its target is known to be good; a jump or return finds out later. */
+/* A call must not change RSP before its target is known to be good; a jump or return finds out
+ * later. */
 static void check_target(struct trans *t)
 {
 	u8 *good;
