@@ -133,10 +133,11 @@ static enum guest_fault scas_once(const struct string *s)
 	return FAULT_NONE;
 }
 
-/* Which operand of CMPS may fault first is the processor's choice. This is Zen 4's. */
+/* Which operand of CMPS may fault first is the processor's choice. */
 static bool source_first(const struct string *s)
 {
-	return s->size == 1 && (s->insn->prefixes & PREFIX_REP);
+	return s->size == 1 && (s->insn->prefixes & PREFIX_REP) &&
+	       cpu_follows(s->cpu, RULE_REP_CMPSB_SOURCE_FIRST);
 }
 
 static enum guest_fault cmps_once(const struct string *s)
@@ -434,18 +435,25 @@ static bool bulk_possible(const struct cpu *cpu)
 	       !sys_steps(cpu) && !(cpu->mode & MODE_ALIGN);
 }
 
-static enum guest_fault iterate(const struct string *s, iteration_fn *once, bulk_fn *bulk,
-				u64 count, u64 *done)
+struct string_op {
+	iteration_fn *once;
+	bulk_fn *bulk; /* or NULL */
+	bool scan;     /* flags may end a repetition */
+	u16 truncated; /* by a repetition, besides RCX: RULE_REP_TRUNCATES */
+};
+
+static enum guest_fault iterate(const struct string *s, const struct string_op *op, u64 count,
+				u64 *done)
 {
 	enum guest_fault fault = FAULT_NONE;
 
 	*done = 0;
-	if (bulk && bulk_possible(s->cpu))
-		fault = bulk(s, count, done);
+	if (op->bulk && bulk_possible(s->cpu))
+		fault = op->bulk(s, count, done);
 	if (fault || *done)
 		return fault;
 	*done = 1;
-	return once(s);
+	return op->once(s);
 }
 
 /* An iteration is complete: the answers it got from devices are used up. */
@@ -468,19 +476,18 @@ static bool should_pause(const struct cpu *cpu, u64 spent)
 	       spent >= PAUSE_BYTES || READ_ONCE(cpu->attention);
 }
 
-static enum sys_result iterations(const struct string *s, iteration_fn *once, bulk_fn *bulk,
-				  bool scan, u64 *spent)
+static enum sys_result iterations(const struct string *s, const struct string_op *op, u64 *spent)
 {
 	u64 count = pointer(s, RCX), done;
 
 	while (count) {
-		enum guest_fault fault = iterate(s, once, bulk, count, &done);
+		enum guest_fault fault = iterate(s, op, count, &done);
 
 		if (fault)
 			return sys_done(fault);
 		count = count_down(s, count, done);
 		*spent += cost(s, done);
-		if (!count || (scan && ends_at(s, s->cpu->rflags & FL_ZF)))
+		if (!count || (op->scan && ends_at(s, s->cpu->rflags & FL_ZF)))
 			break;
 		if (should_pause(s->cpu, *spent))
 			return sys_between_iterations(s->cpu);
@@ -490,50 +497,86 @@ static enum sys_result iterations(const struct string *s, iteration_fn *once, bu
 
 /* However many iterations there are, one instruction retires, or none if it pauses: so they are
  * effort. */
-static enum sys_result repeat(const struct string *s, iteration_fn *once, bulk_fn *bulk, bool scan)
+static enum sys_result repeat(const struct string *s, const struct string_op *op)
 {
 	u64 spent = 0;
-	enum sys_result result = iterations(s, once, bulk, scan, &spent);
+	enum sys_result result = iterations(s, op, &spent);
 
 	s->cpu->effort += spent / COST_OF_ITERATION;
 	return result;
 }
 
-static enum sys_result string_run(struct cpu *cpu, const struct insn *insn, iteration_fn *once,
-				  bulk_fn *bulk, bool scan)
+/* Writing a register of 32 bits clears its upper half. */
+static void truncate_registers(const struct string *s, u16 registers)
+{
+	for (u32 reg = RAX; registers >> reg; reg++)
+		if (registers >> reg & 1)
+			sys_set_reg(s->cpu, reg, s->insn->addrsize, s->cpu->regs[reg]);
+}
+
+static enum sys_result repeat_by_vendor(const struct string *s, const struct string_op *op)
+{
+	struct cpu *cpu = s->cpu;
+	u64 flags = cpu->rflags & FL_ARITH;
+	enum sys_result result;
+
+	if (cpu_follows(cpu, RULE_REP_TRUNCATES))
+		truncate_registers(s, op->truncated | BIT(RCX));
+	result = repeat(s, op);
+	if (result != SYS_NEXT && cpu_follows(cpu, RULE_REP_KEEPS_FLAGS))
+		cpu->rflags = (cpu->rflags & ~(u64)FL_ARITH) | flags;
+	return result;
+}
+
+static enum sys_result string_run(struct cpu *cpu, const struct insn *insn,
+				  const struct string_op *op)
 {
 	struct string s = string_of(cpu, insn);
 
 	if (insn->nops) /* MOVSD and CMPSD of SSE2 have the same names */
 		return SYS_UNKNOWN;
 	if (insn->prefixes & (PREFIX_REP | PREFIX_REPNE))
-		return repeat(&s, once, bulk, scan);
-	return sys_done(once(&s));
+		return repeat_by_vendor(&s, op);
+	return sys_done(op->once(&s));
 }
 
 enum sys_result sys_movs(struct cpu *cpu, const struct insn *insn)
 {
-	return string_run(cpu, insn, movs_once, movs_bulk, false);
+	static const struct string_op op = { .once = movs_once,
+					     .bulk = movs_bulk,
+					     .truncated = BIT(RSI) | BIT(RDI) };
+
+	return string_run(cpu, insn, &op);
 }
 
 enum sys_result sys_stos(struct cpu *cpu, const struct insn *insn)
 {
-	return string_run(cpu, insn, stos_once, stos_bulk, false);
+	static const struct string_op op = { .once = stos_once,
+					     .bulk = stos_bulk,
+					     .truncated = BIT(RDI) };
+
+	return string_run(cpu, insn, &op);
 }
 
 enum sys_result sys_lods(struct cpu *cpu, const struct insn *insn)
 {
-	return string_run(cpu, insn, lods_once, NULL, false);
+	static const struct string_op op = { .once = lods_once };
+
+	return string_run(cpu, insn, &op);
 }
 
 enum sys_result sys_scas(struct cpu *cpu, const struct insn *insn)
 {
-	return string_run(cpu, insn, scas_once, scas_bulk, true);
+	static const struct string_op op = { .once = scas_once, .bulk = scas_bulk, .scan = true };
+
+	return string_run(cpu, insn, &op);
 }
 
 enum sys_result sys_cmps(struct cpu *cpu, const struct insn *insn)
 {
-	return string_run(cpu, insn, cmps_once, cmps_bulk, true);
+	static const struct string_op op = { .once = cmps_once, .bulk = cmps_bulk, .scan = true };
+
+	return string_run(cpu, insn, &op);
 }
 
 /* AL = [rBX + AL] */
