@@ -52,9 +52,7 @@ static bool type_allows(const struct cpu *cpu, u32 type, u32 access)
 	return !(type & TYPE_CODE) || (type & TYPE_WRITABLE);
 }
 
-/* Accesses across 4G are violations and do not wrap around (SDM 3A 5.3: it depends on the
- * model). */
-static bool limit_allows(const struct segment *s, u32 offset, u32 size)
+bool cpu_limit_allows(const struct cpu *cpu, const struct segment *s, u32 offset, u32 size)
 {
 	bool down = (s->attr & (TYPE_CODE | TYPE_EXPAND_DOWN)) == TYPE_EXPAND_DOWN;
 	u64 last = (u64)offset + size - (size != 0);
@@ -64,6 +62,8 @@ static bool limit_allows(const struct segment *s, u32 offset, u32 size)
 		if (offset <= s->limit)
 			return false;
 		top = s->attr & SEG_DB ? 0xffffffff : 0xffff;
+	} else if (top == 0xffffffff && cpu_follows(cpu, RULE_ACCESS_WRAPS_4G)) {
+		return true;
 	}
 	return last <= top;
 }
@@ -78,8 +78,27 @@ enum guest_fault cpu_linear(struct cpu *cpu, enum seg seg, u64 offset, u32 size,
 		return cpu_check64(cpu, seg, *out, size);
 	}
 	if ((s->attr & SEG_UNUSABLE) || !type_allows(cpu, s->attr & SEG_TYPE, access) ||
-	    !limit_allows(s, offset, size))
+	    !cpu_limit_allows(cpu, s, offset, size))
 		return violation(cpu, seg);
 	*out = (u32)(s->base + offset);
 	return FAULT_NONE;
+}
+
+/* Strings of bytes and structures have no alignment, and vectors of 32 bytes that of their
+ * halves. */
+u32 cpu_alignment(const struct cpu *cpu, u32 size)
+{
+	switch (size) {
+	case 2:
+	case 4:
+	case 8:
+		return size;
+	case 10:
+		return 8;
+	case 16:
+	case 32:
+		return cpu_follows(cpu, RULE_VECTORS_CHECK_ALIGNMENT) ? 16 : 1;
+	default:
+		return 1;
+	}
 }

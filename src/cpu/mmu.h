@@ -147,16 +147,18 @@ static inline void mmio_abandoned(struct cpu *cpu)
 enum guest_fault cpu_linear(struct cpu *cpu, enum seg seg, u64 offset, u32 size, u32 access,
 			    gva_t *out);
 
+/* Its limit alone (SDM 3A 5.3), not in 64-bit code. */
+bool cpu_limit_allows(const struct cpu *cpu, const struct segment *s, u32 offset, u32 size);
+
 /*
  * Alignment checking (SDM 3A 6.15, interrupt 17), for accesses of the program: is this one against
- * the rule? Checked before the page. Strings of bytes and structures have no alignment, and vectors
- * of 32 bytes that of their halves (so Zen 4).
+ * the rule? Checked before the page.
  */
+u32 cpu_alignment(const struct cpu *cpu, u32 size);
+
 static inline bool cpu_misaligned(const struct cpu *cpu, gva_t gva, u32 size)
 {
-	u32 natural = size == 10 ? 8 : size == 32 ? 16 : size & (size - 1) || size > 32 ? 1 : size;
-
-	return unlikely(cpu->mode & MODE_ALIGN) && (gva & (natural - 1));
+	return unlikely(cpu->mode & MODE_ALIGN) && (gva & (cpu_alignment(cpu, size) - 1));
 }
 
 /* Width of linear addresses in 64-bit code (SDM 3A 4.5). */

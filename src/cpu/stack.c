@@ -47,18 +47,6 @@ struct stack stack_switch(const struct segment *seg, u64 sp, u32 error)
 	};
 }
 
-/* SDM 3A 5.3: an expand-down segment reaches from behind its limit to the end. */
-static bool within_limit(const struct segment *seg, u64 off, u32 size)
-{
-	u64 last = off + size - 1;
-
-	if (seg->attr & SEG_UNUSABLE)
-		return false;
-	if (!(seg->attr & TYPE_CODE) && (seg->attr & TYPE_EXPAND_DOWN))
-		return off > seg->limit && last <= (seg->attr & SEG_DB ? 0xffffffff : 0xffff);
-	return last <= seg->limit;
-}
-
 static enum guest_fault linear(struct cpu *cpu, const struct stack *s, u64 off, u32 size,
 			       gva_t *gva)
 {
@@ -67,7 +55,7 @@ static enum guest_fault linear(struct cpu *cpu, const struct stack *s, u64 off, 
 	if (s->mask == STACK_MASK64)
 		ok = cpu_canonical(cpu, off) && cpu_canonical(cpu, off + size - 1);
 	else
-		ok = within_limit(&s->seg, off, size);
+		ok = !(s->seg.attr & SEG_UNUSABLE) && cpu_limit_allows(cpu, &s->seg, off, size);
 	*gva = s->mask == STACK_MASK64 ? off : (u32)(s->seg.base + off);
 	return ok ? FAULT_NONE : cpu_raise_error(cpu, VEC_SS, s->error);
 }

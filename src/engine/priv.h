@@ -425,8 +425,9 @@ static inline void flags_out(struct cpu *cpu)
 #define DESC_ALIGN     BIT(16) /* must be aligned to its size */
 #define DESC_STEP      BIT(17) /* for observe.c: the instruction is executed alone */
 #define DESC_GROUP_WRITE BIT(18) /* for slow_share(): the page must be writable as well */
-#define DESC_LOCK      BIT(19) /* atomic: a locked read-modify-write */
+#define DESC_UNALIGNED BIT(19) /* no alignment check */
 #define DESC_SET_SHIFT 20      /* for observe.c: enum tlb_set */
+#define DESC_LOCK      BIT(24) /* atomic: a locked read-modify-write */
 
 /* observe.c: called from translated code, like slow_access(); fetches and branches have their line's
  * key or their address in cpu->observed_arg. */

@@ -198,7 +198,7 @@ u64 slow_access(struct cpu *cpu, u64 address, u32 desc, const u8 *return_pc)
 		fault = cpu_raise_error(cpu, VEC_GP, 0);
 	else
 		fault = linear_address(cpu, address, desc, access, &gva);
-	if (fault == FAULT_NONE && cpu_misaligned(cpu, gva, size))
+	if (fault == FAULT_NONE && !(desc & DESC_UNALIGNED) && cpu_misaligned(cpu, gva, size))
 		fault = cpu_raise_error(cpu, VEC_AC, 0);
 	if (fault != FAULT_NONE)
 		return place_leave(cpu, return_pc, fault, false);

@@ -59,9 +59,16 @@ enum sys_result sys_mov(struct cpu *cpu, const struct insn *insn)
 
 enum sys_result sys_push_seg(struct cpu *cpu, const struct insn *insn)
 {
+	bool word = insn->opsize == 4 && cpu_follows(cpu, RULE_PUSH_SEGMENT_WORD);
+	u64 sp = cpu->regs[RSP] - insn->opsize;
+	enum guest_fault fault;
+
 	if (!is_reg(&insn->ops[0], REG_SEG))
 		return SYS_UNKNOWN;
-	return sys_done(sys_push(cpu, insn->opsize, cpu->seg[insn->ops[0].reg].sel));
+	fault = sys_stack_write(cpu, sp, word ? 2 : insn->opsize, cpu->seg[insn->ops[0].reg].sel);
+	if (!fault)
+		sys_set_reg(cpu, RSP, sys_stack_width(cpu), sp);
+	return sys_done(fault);
 }
 
 enum sys_result sys_pop_seg(struct cpu *cpu, const struct insn *insn)
