@@ -79,7 +79,7 @@ enum guest_fault sys_probe(struct cpu *cpu, gva_t gva, u32 size, u32 access)
 
 	if (fault || (gva ^ last) < PAGE_SIZE)
 		return fault;
-	return mmu_translate(cpu, cpu_wrap(cpu, last) & PAGE_MASK, access, &where);
+	return mmu_translate(cpu, last & PAGE_MASK, access, &where);
 }
 
 u32 sys_stack_width(const struct cpu *cpu)

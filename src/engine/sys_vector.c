@@ -36,7 +36,7 @@ static bool selected(const u8 *mask, u32 i, u32 size)
 struct gather {
 	struct cpu *cpu;
 	const struct insn *insn;
-	u32 count, index_size, size;
+	u32 length, count, index_size, size; /* of a vector; elements; of each, in bytes */
 	u8 index[VECTOR_MAX], to[VECTOR_MAX], mask[VECTOR_MAX];
 };
 
@@ -83,22 +83,20 @@ static void gather_start(struct gather *g, struct cpu *cpu, const struct insn *i
 	g->insn = insn;
 	g->index_size = gather_index_size(insn->mnemonic);
 	g->size = gather_size(insn->mnemonic);
-	g->count = vector_length(insn) / (g->size > g->index_size ? g->size : g->index_size);
+	g->length = vector_length(insn);
+	g->count = g->length / (g->size > g->index_size ? g->size : g->index_size);
 	vector_read(cpu, insn->ops[1].index, g->index);
 	vector_read(cpu, insn->ops[0].reg, g->to);
 	vector_read(cpu, insn->ops[2].reg, g->mask);
 }
 
-/* Each element of the mask becomes all ones or zero, what is behind the last one zero. AMD's
- * processors leave the mask of what they did not get to as it was. */
+/* Those behind the last one that is used become all ones or zero as well. */
 static void gather_widen_mask(struct gather *g)
 {
-	if (!cpu_follows(g->cpu, RULE_GATHER_WIDENS_MASK))
-		return;
-	for (u32 i = 0; i < g->count; i++)
+	for (u32 i = 0; i < g->length / g->size; i++)
 		bytes_fill(g->mask + i * g->size, selected(g->mask, i, g->size) ? 0xff : 0,
 			   g->size);
-	bytes_fill(g->mask + g->count * g->size, 0, VECTOR_MAX - g->count * g->size);
+	bytes_fill(g->mask + g->length, 0, VECTOR_MAX - g->length);
 }
 
 static enum guest_fault gather_element(struct gather *g, u32 i)
@@ -119,12 +117,18 @@ static enum guest_fault gather_element(struct gather *g, u32 i)
 
 static enum guest_fault gather_elements(struct gather *g)
 {
+	bool widens = cpu_follows(g->cpu, RULE_GATHER_WIDENS_MASK);
+
+	if (widens)
+		gather_widen_mask(g);
 	for (u32 i = 0; i < g->count; i++) {
 		if (selected(g->mask, i, g->size)) {
 			enum guest_fault fault = gather_element(g, i);
 
 			if (fault)
 				return fault;
+			if (widens)
+				bytes_fill(g->to + g->length, 0, VECTOR_MAX - g->length);
 		}
 		bytes_fill(g->mask + i * g->size, 0, g->size);
 	}
@@ -142,7 +146,6 @@ enum sys_result sys_gather(struct cpu *cpu, const struct insn *insn)
 
 	sys_fpu_image(cpu);
 	gather_start(&g, cpu, insn);
-	gather_widen_mask(&g);
 	fault = gather_elements(&g);
 	if (fault == FAULT_EXIT)
 		return SYS_EXIT;
@@ -245,17 +248,30 @@ enum sys_result sys_maskmov64(struct cpu *cpu, const struct insn *insn)
 	return maskmov(cpu, insn, 8);
 }
 
-/* AMD's processors check the whole operand, which is stored in pieces of 8 bytes, whatever the
- * mask. */
-static enum guest_fault masked_check_all(const struct masked *m)
+#define MASKED_PIECE 8
+
+static enum guest_fault check_bytes(const struct masked *m, u32 first, u32 size)
 {
+	u64 offset = (m->offset + first) & m->wrap;
 	enum guest_fault fault;
 	gva_t gva;
 
-	fault = cpu_linear(m->cpu, m->seg, m->offset & m->wrap, m->count, ACCESS_WRITE, &gva);
-	if (!fault && cpu_misaligned(m->cpu, gva, 8))
+	fault = cpu_linear(m->cpu, m->seg, offset, size, ACCESS_WRITE, &gva);
+	if (!fault && cpu_misaligned(m->cpu, gva, MASKED_PIECE))
 		fault = cpu_raise_error(m->cpu, VEC_AC, 0);
-	return fault ? fault : sys_probe(m->cpu, gva, m->count, ACCESS_WRITE);
+	return fault ? fault : sys_probe(m->cpu, gva, size, ACCESS_WRITE);
+}
+
+/* The whole operand, which is stored in pieces, is checked whatever the mask. */
+static enum guest_fault check_operand(const struct masked *m)
+{
+	enum guest_fault fault = FAULT_NONE;
+
+	if (!cpu_follows(m->cpu, RULE_MASKMOV_HALVES))
+		return check_bytes(m, 0, m->count);
+	for (u32 end = m->count; end && !fault; end -= MASKED_PIECE)
+		fault = check_bytes(m, end - MASKED_PIECE, MASKED_PIECE);
+	return fault;
 }
 
 /* MASKMOVDQU, MASKMOVQ: bytes of the first operand to [rDI], as the second one selects. */
@@ -265,7 +281,7 @@ static enum sys_result store_bytes(struct cpu *cpu, const struct insn *insn, con
 	struct masked m = {
 		cpu, insn->seg, cpu->regs[RDI], sys_mask(insn->addrsize), count, 1, mask
 	};
-	enum guest_fault fault = cpu->is_amd ? masked_check_all(&m) : FAULT_NONE;
+	enum guest_fault fault = check_operand(&m);
 
 	return sys_done(fault ? fault : masked_store_all(&m, data));
 }
@@ -287,7 +303,7 @@ static void enter_mmx(struct cpu *cpu)
 	cpu->xsave[XSAVE_FTW] = 0xff;
 }
 
-/* Even a fault leaves the x87's registers to MMX: so Zen 4. */
+/* Even a fault leaves the x87's registers to MMX: so both vendors. */
 enum sys_result sys_maskmov_mmx(struct cpu *cpu, const struct insn *insn)
 {
 	const u8 *mmx = cpu->xsave + XSAVE_ST0;

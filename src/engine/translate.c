@@ -108,8 +108,20 @@ static bool must_be_aligned(const struct trans *t, const struct operand *mem)
 		return true;
 	default:
 		return mem->size == 16 && t->decoded->legacy &&
-		       t->decoded->category !=
-			       ZYDIS_CATEGORY_SHA; /* these fault for the page first */
+		       !(t->decoded->category == ZYDIS_CATEGORY_SHA &&
+			 cpu_follows(t->cpu, RULE_SHA_PAGE_FIRST));
+	}
+}
+
+/* Vector operands as small as others that are checked for alignment, but not they. */
+static bool never_checked(const struct trans *t)
+{
+	switch (t->insn.mnemonic) {
+	case ZYDIS_MNEMONIC_VCVTPH2PS:
+	case ZYDIS_MNEMONIC_VCVTPS2PH:
+		return !cpu_follows(t->cpu, RULE_VECTORS_CHECK_ALIGNMENT);
+	default:
+		return false;
 	}
 }
 
@@ -137,7 +149,8 @@ static void wait_for_x87(struct trans *t)
 static u32 access_rules(const struct trans *t, const struct operand *mem)
 {
 	return memory_rw(t, mem) | (is_x87(t) ? DESC_X87 : 0) |
-	       (must_be_aligned(t, mem) ? DESC_ALIGN : 0);
+	       (must_be_aligned(t, mem) ? DESC_ALIGN : 0) |
+	       (never_checked(t) ? DESC_UNALIGNED : 0);
 }
 
 static bool native(struct trans *t)
@@ -233,12 +246,12 @@ bool does_nothing(const struct trans *t)
 	}
 }
 
-/* F3 90 with REX.B is XCHG r8, rAX, not PAUSE as Zydis has it. */
+/* F3 90 with REX.B may be XCHG r8, rAX; Zydis has it as PAUSE. */
 static bool pause_or_xchg(struct trans *t)
 {
 	if (t->insn.mnemonic != ZYDIS_MNEMONIC_PAUSE)
 		return false;
-	if (t->decoded->rex_b)
+	if (t->decoded->rex_b && !cpu_follows(t->cpu, RULE_PAUSE_IGNORES_REX))
 		emit_insn(&t->e, &(struct enc){ .p66 = t->insn.opsize == 2,
 						.w = t->decoded->rex_w,
 						.opcode = 0x87,
