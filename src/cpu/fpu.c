@@ -63,6 +63,19 @@ void fpu_sanitise(struct cpu *cpu)
 	bytes_fill(cpu->xsave + XSAVE_XCOMP_BV, 0, XSAVE_YMM0_HIGH - XSAVE_XCOMP_BV);
 }
 
+void fpu_reload(struct cpu *cpu)
+{
+	const struct host_fpu *host = &cpu->host_fpu;
+
+	if (likely(host->features))
+		__asm__ volatile("xrstor64 %0"
+				 :
+				 : "m"(cpu->xsave), "a"((u32)host->features), "d"(0)
+				 : "memory");
+	else
+		__asm__ volatile("fxrstor64 %0" : : "m"(cpu->xsave) : "memory");
+}
+
 void fpu_load(struct cpu *cpu)
 {
 	struct host_fpu *host = &cpu->host_fpu;
@@ -71,14 +84,18 @@ void fpu_load(struct cpu *cpu)
 		return;
 	fpu_sanitise(cpu);
 	__asm__ volatile("stmxcsr %0; fnstcw %1" : "=m"(host->mxcsr), "=m"(host->fcw));
-	if (likely(host->features))
-		__asm__ volatile("xrstor64 %0"
-				 :
-				 : "m"(cpu->xsave), "a"((u32)host->features), "d"(0)
-				 : "memory");
-	else
-		__asm__ volatile("fxrstor64 %0" : : "m"(cpu->xsave) : "memory");
+	fpu_reload(cpu);
 	cpu->fpu_live = true;
+}
+
+#define X87_KEEPS_STORE 0x1f /* invalid, denormal, division, overflow, underflow; not precision */
+
+bool fpu_x87_stored(void)
+{
+	u16 fsw, fcw;
+
+	__asm__ volatile("fnstsw %0; fnstcw %1" : "=m"(fsw), "=m"(fcw));
+	return !(fsw & ~fcw & X87_KEEPS_STORE);
 }
 
 /* XSAVE leaves out components in their initial state; C code wants to find them in the image. */

@@ -159,6 +159,7 @@ struct slow_state {
 	u32 size;
 	bool bounced; /* the data is in the bounce buffer; else it is in place and only code is
 			 watched */
+	bool refused; /* it has faulted, and there is nothing to be stored: refuse.c */
 	u8 *data;
 	gpa_t gpa[2]; /* the pages written, when not bounced */
 	u32 part[2];
@@ -389,6 +390,9 @@ u64 slow_access(struct cpu *cpu, u64 address, u32 desc, const u8 *return_pc);
 u64 slow_share(struct cpu *cpu, u64 address, u32 desc, const u8 *return_pc);
 u64 slow_commit(struct cpu *cpu, u64 unused, u32 desc, const u8 *return_pc);
 u64 slow_beyond(struct cpu *cpu, u64 unused, u32 pushes, const u8 *return_pc);
+/* refuse.c: the access of slow_access() faults, or exits; and the instruction has been executed. */
+u64 refuse_access(struct cpu *cpu, enum guest_fault fault, u32 desc, const u8 *return_pc);
+enum guest_fault refuse_computed(struct cpu *cpu, u32 desc);
 /* For a call whose target is bad: would its push fault? Where calls push first, it is made. */
 enum guest_fault slow_try_push(struct cpu *cpu, u32 size, u64 value);
 
@@ -427,6 +431,8 @@ static inline void flags_out(struct cpu *cpu)
 #define DESC_GROUP_WRITE BIT(18) /* for slow_share(): the page must be writable as well */
 #define DESC_UNALIGNED BIT(19) /* no alignment check */
 #define DESC_SET_SHIFT 20      /* for observe.c: enum tlb_set */
+#define DESC_COMPUTES  BIT(22) /* for refuse.c: before it finds its address bad */
+#define DESC_CLEARS_TOP BIT(23) /* for refuse.c: the x87's, if it faults */
 #define DESC_LOCK      BIT(24) /* atomic: a locked read-modify-write */
 
 /* observe.c: called from translated code, like slow_access(); fetches and branches have their line's

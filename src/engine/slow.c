@@ -142,7 +142,7 @@ static u64 one_page(struct cpu *cpu, gva_t gva, u32 desc, u32 access, const u8 *
 		return direct(cpu, gva, &t, &size, 1, access);
 	fault = mmu_fill(cpu, gva, access, &t);
 	if (fault != FAULT_NONE)
-		return place_leave(cpu, return_pc, fault, false);
+		return refuse_access(cpu, fault, desc, return_pc);
 	if (is_mmio(&t, access) && (desc & DESC_X87))
 		return unemulated(cpu, t.gpa, return_pc);
 	if (is_mmio(&t, access) || bounced_alone(cpu, gva, desc))
@@ -166,7 +166,7 @@ static u64 two_pages(struct cpu *cpu, gva_t gva, u32 desc, u32 access, const u8 
 	if (fault == FAULT_NONE)
 		fault = mmu_translate(cpu, cpu_wrap(cpu, gva + part[0]), access, &t[1]);
 	if (fault != FAULT_NONE)
-		return place_leave(cpu, return_pc, fault, false);
+		return refuse_access(cpu, fault, desc, return_pc);
 	mmio = is_mmio(&t[0], access) || is_mmio(&t[1], access);
 	if (mmio && (desc & DESC_X87))
 		return unemulated(cpu, t[0].gpa, return_pc);
@@ -201,7 +201,7 @@ u64 slow_access(struct cpu *cpu, u64 address, u32 desc, const u8 *return_pc)
 	if (fault == FAULT_NONE && !(desc & DESC_UNALIGNED) && cpu_misaligned(cpu, gva, size))
 		fault = cpu_raise_error(cpu, VEC_AC, 0);
 	if (fault != FAULT_NONE)
-		return place_leave(cpu, return_pc, fault, false);
+		return refuse_access(cpu, fault, desc, return_pc);
 	if (size <= PAGE_SIZE - (gva & ~PAGE_MASK))
 		return one_page(cpu, gva, desc, access, return_pc);
 	return two_pages(cpu, gva, desc, access, return_pc);
@@ -234,16 +234,22 @@ u64 slow_share(struct cpu *cpu, u64 address, u32 desc, const u8 *return_pc)
 		fault = linear_address(cpu, address, desc, access, &gva);
 	if (fault == FAULT_NONE)
 		fault = mmu_fill(cpu, gva, access, &t);
+	cpu->spill[SPILL_HOST] = address;
+	if (fault == FAULT_RAISED && (desc & (DESC_COMPUTES | DESC_CLEARS_TOP))) {
+		cpu->event.kind = EVENT_NONE; /* it is checked apart, too, and faults again */
+		return SLOW_COMMIT;
+	}
 	if (fault != FAULT_NONE)
 		return place_leave(cpu, return_pc, fault, false);
-	cpu->spill[SPILL_HOST] = address;
 	return tlb_grants(cpu, gva, desc & DESC_GROUP_WRITE) ? SLOW_DIRECT : SLOW_COMMIT;
 }
 
-static enum guest_fault store(struct cpu *cpu)
+static enum guest_fault store(struct cpu *cpu, u32 desc)
 {
 	struct slow_state *pending = &cpu->engine->pending;
 
+	if (pending->refused)
+		return refuse_computed(cpu, desc);
 	if (pending->bounced)
 		return cpu_write(cpu, pending->address, pending->data, pending->size, ACCESS_WRITE);
 	for (u32 i = 0; i < ARRAY_SIZE(pending->gpa); i++)
@@ -259,7 +265,7 @@ static enum guest_fault store(struct cpu *cpu)
  */
 u64 slow_commit(struct cpu *cpu, u64 unused, u32 desc, const u8 *return_pc)
 {
-	enum guest_fault fault = store(cpu);
+	enum guest_fault fault = store(cpu, desc);
 
 	(void)unused;
 	if (fault != FAULT_NONE)

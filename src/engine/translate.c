@@ -146,9 +146,24 @@ static void wait_for_x87(struct trans *t)
 	emit_u8(&t->e, 0x9b); /* FWAIT */
 }
 
+/* What a store that faults has done by then. */
+static u32 before_fault(const struct trans *t, const struct operand *mem)
+{
+	if (!mem->written)
+		return 0;
+	if (is_x87(t) && waits(t) && cpu_follows(t->cpu, RULE_X87_STORE_EXCEPTION_FIRST))
+		return DESC_COMPUTES;
+	if (t->insn.mnemonic == ZYDIS_MNEMONIC_VCVTPS2PH &&
+	    cpu_follows(t->cpu, RULE_CVTPS2PH_EXCEPTION_FIRST))
+		return DESC_COMPUTES;
+	if (t->insn.ops[1].cls == REG_MMX && cpu_follows(t->cpu, RULE_MMX_STORE_CLEARS_TOP))
+		return DESC_CLEARS_TOP;
+	return 0;
+}
+
 static u32 access_rules(const struct trans *t, const struct operand *mem)
 {
-	return memory_rw(t, mem) | (is_x87(t) ? DESC_X87 : 0) |
+	return memory_rw(t, mem) | before_fault(t, mem) | (is_x87(t) ? DESC_X87 : 0) |
 	       (must_be_aligned(t, mem) ? DESC_ALIGN : 0) |
 	       (never_checked(t) ? DESC_UNALIGNED : 0);
 }
