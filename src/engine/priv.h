@@ -160,6 +160,7 @@ struct slow_state {
 	bool bounced; /* the data is in the bounce buffer; else it is in place and only code is
 			 watched */
 	bool refused; /* it has faulted, and there is nothing to be stored: refuse.c */
+	u32 desc;     /* then: what the address is */
 	u8 *data;
 	gpa_t gpa[2]; /* the pages written, when not bounced */
 	u32 part[2];
@@ -391,8 +392,11 @@ u64 slow_share(struct cpu *cpu, u64 address, u32 desc, const u8 *return_pc);
 u64 slow_commit(struct cpu *cpu, u64 unused, u32 desc, const u8 *return_pc);
 u64 slow_beyond(struct cpu *cpu, u64 unused, u32 pushes, const u8 *return_pc);
 /* refuse.c: the access of slow_access() faults, or exits; and the instruction has been executed. */
-u64 refuse_access(struct cpu *cpu, enum guest_fault fault, u32 desc, const u8 *return_pc);
-enum guest_fault refuse_computed(struct cpu *cpu, u32 desc);
+u64 refuse_access(struct cpu *cpu, enum guest_fault fault, u64 address, u32 desc,
+		  const u8 *return_pc);
+enum guest_fault refuse_computed(struct cpu *cpu);
+/* An address of translated code, with a DESC_* word, to a linear one. */
+enum guest_fault slow_linear(struct cpu *cpu, u64 address, u32 desc, u32 access, gva_t *out);
 /* For a call whose target is bad: would its push fault? Where calls push first, it is made. */
 enum guest_fault slow_try_push(struct cpu *cpu, u32 size, u64 value);
 

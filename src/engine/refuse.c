@@ -4,14 +4,15 @@
  * Intel's do (x86/vendor.def). A store that computes its value first is executed on the bounce
  * buffer before its fault is raised: then the flags of MXCSR are set, or the host raises #XM
  * instead, or the x87 meets an unmasked exception, stores nothing and so never looks at its
- * address. vCPU thread, guest vector state live: general registers only.
+ * address, or it has stored the first of two parts. vCPU thread, guest vector state live: general registers only.
  */
 #include "cpu/fpu.h"
+#include "cpu/mmu.h"
 #include "engine/priv.h"
 #include "engine/sys_fpu.h"
 
 /* The fault waits in cpu->event until refuse_computed(). */
-static u64 compute_first(struct cpu *cpu, u32 desc)
+static u64 compute_first(struct cpu *cpu, u64 address, u32 desc)
 {
 	struct slow_state *pending = &cpu->engine->pending;
 
@@ -19,15 +20,18 @@ static u64 compute_first(struct cpu *cpu, u32 desc)
 		fpu_save(cpu);
 		fpu_load(cpu);
 	}
-	*pending = (struct slow_state){ .refused = true, .data = cpu->bounce + 64 };
+	*pending = (struct slow_state){
+		.refused = true, .address = address, .desc = desc, .data = cpu->bounce + 64
+	};
 	cpu->spill[SPILL_HOST] = (u64)(uintptr_t)pending->data;
 	return SLOW_COMMIT;
 }
 
-u64 refuse_access(struct cpu *cpu, enum guest_fault fault, u32 desc, const u8 *return_pc)
+u64 refuse_access(struct cpu *cpu, enum guest_fault fault, u64 address, u32 desc,
+		  const u8 *return_pc)
 {
 	if (fault == FAULT_RAISED && (desc & DESC_COMPUTES))
-		return compute_first(cpu, desc);
+		return compute_first(cpu, address, desc);
 	if (fault == FAULT_RAISED && (desc & DESC_CLEARS_TOP)) {
 		fpu_save(cpu);
 		sys_x87_set_top(cpu, 0);
@@ -35,14 +39,37 @@ u64 refuse_access(struct cpu *cpu, enum guest_fault fault, u32 desc, const u8 *r
 	return place_leave(cpu, return_pc, fault, false);
 }
 
-enum guest_fault refuse_computed(struct cpu *cpu, u32 desc)
+#define LONG_DOUBLE 10
+#define FIRST_PART  8
+
+/* Of an operand of 80 bits: it may be that only the rest has faulted. */
+static void store_first_part(struct cpu *cpu)
 {
+	const struct slow_state *pending = &cpu->engine->pending;
+	u32 desc = (pending->desc & ~DESC_SIZE) | FIRST_PART;
+	struct cpu_event fault = cpu->event;
+	gva_t gva;
+
+	if (slow_linear(cpu, pending->address, desc, ACCESS_WRITE, &gva) == FAULT_NONE)
+		cpu_write(cpu, gva, pending->data, FIRST_PART, ACCESS_WRITE);
+	cpu->event = fault;
+}
+
+enum guest_fault refuse_computed(struct cpu *cpu)
+{
+	u32 desc = cpu->engine->pending.desc;
+	bool stored;
+
 	if (!(desc & DESC_X87))
 		return FAULT_RAISED;
-	if (!fpu_x87_stored()) {
+	stored = fpu_x87_stored();
+	if (!stored && cpu_follows(cpu, RULE_X87_STORE_EXCEPTION_FIRST)) {
 		cpu->event.kind = EVENT_NONE;
 		return FAULT_NONE;
 	}
+	if (stored && (desc & DESC_SIZE) == LONG_DOUBLE &&
+	    cpu_follows(cpu, RULE_X87_STORE_IN_PARTS))
+		store_first_part(cpu);
 	fpu_reload(cpu);
 	return FAULT_RAISED;
 }

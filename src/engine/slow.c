@@ -28,20 +28,21 @@
 static enum guest_fault long_double(struct cpu *cpu, u64 offset, enum seg seg, u32 access)
 {
 	struct translation t;
-	gva_t gva;
+	gva_t gva, last;
 	enum guest_fault fault = cpu_linear(cpu, seg, offset, 8, access, &gva);
 
 	if (fault == FAULT_NONE && cpu_misaligned(cpu, gva, 8))
 		fault = cpu_raise_error(cpu, VEC_AC, 0);
 	if (fault == FAULT_NONE)
 		fault = mmu_translate(cpu, gva, access, &t);
-	if (fault == FAULT_NONE)
-		fault = mmu_translate(cpu, cpu_wrap(cpu, gva + 7), access, &t);
-	return fault;
+	if (fault != FAULT_NONE)
+		return fault;
+	last = cpu_wrap(cpu, gva + 7);
+	return (gva ^ last) < PAGE_SIZE ? FAULT_NONE
+					: mmu_translate(cpu, last & PAGE_MASK, access, &t);
 }
 
-static enum guest_fault linear_address(struct cpu *cpu, u64 address, u32 desc, u32 access,
-				       gva_t *out)
+enum guest_fault slow_linear(struct cpu *cpu, u64 address, u32 desc, u32 access, gva_t *out)
 {
 	enum seg seg = desc >> DESC_SEG_SHIFT & 7;
 	u32 size = desc & DESC_SIZE;
@@ -79,7 +80,7 @@ static u64 bounce(struct cpu *cpu, gva_t gva, u32 desc, u32 access, const u8 *re
 	/* An x87 store that meets an unmasked exception stores nothing: what is there must stay. */
 	if (desc & (DESC_READ | DESC_X87)) {
 		fault = cpu_read(cpu, gva, pending->data, size,
-				 access & ACCESS_WRITE ? ACCESS_RMW : 0);
+				 ACCESS_UNALIGNED | (access & ACCESS_WRITE ? ACCESS_RMW : 0));
 		if (fault != FAULT_NONE)
 			return place_leave(cpu, return_pc, fault, false);
 	}
@@ -142,7 +143,7 @@ static u64 one_page(struct cpu *cpu, gva_t gva, u32 desc, u32 access, const u8 *
 		return direct(cpu, gva, &t, &size, 1, access);
 	fault = mmu_fill(cpu, gva, access, &t);
 	if (fault != FAULT_NONE)
-		return refuse_access(cpu, fault, desc, return_pc);
+		return refuse_access(cpu, fault, gva, desc & ~DESC_OFFSET, return_pc);
 	if (is_mmio(&t, access) && (desc & DESC_X87))
 		return unemulated(cpu, t.gpa, return_pc);
 	if (is_mmio(&t, access) || bounced_alone(cpu, gva, desc))
@@ -166,7 +167,7 @@ static u64 two_pages(struct cpu *cpu, gva_t gva, u32 desc, u32 access, const u8 
 	if (fault == FAULT_NONE)
 		fault = mmu_translate(cpu, cpu_wrap(cpu, gva + part[0]), access, &t[1]);
 	if (fault != FAULT_NONE)
-		return refuse_access(cpu, fault, desc, return_pc);
+		return refuse_access(cpu, fault, gva, desc & ~DESC_OFFSET, return_pc);
 	mmio = is_mmio(&t[0], access) || is_mmio(&t[1], access);
 	if (mmio && (desc & DESC_X87))
 		return unemulated(cpu, t[0].gpa, return_pc);
@@ -197,11 +198,11 @@ u64 slow_access(struct cpu *cpu, u64 address, u32 desc, const u8 *return_pc)
 	if (vector_misaligned(address, desc))
 		fault = cpu_raise_error(cpu, VEC_GP, 0);
 	else
-		fault = linear_address(cpu, address, desc, access, &gva);
+		fault = slow_linear(cpu, address, desc, access, &gva);
 	if (fault == FAULT_NONE && !(desc & DESC_UNALIGNED) && cpu_misaligned(cpu, gva, size))
 		fault = cpu_raise_error(cpu, VEC_AC, 0);
 	if (fault != FAULT_NONE)
-		return refuse_access(cpu, fault, desc, return_pc);
+		return refuse_access(cpu, fault, address, desc, return_pc);
 	if (size <= PAGE_SIZE - (gva & ~PAGE_MASK))
 		return one_page(cpu, gva, desc, access, return_pc);
 	return two_pages(cpu, gva, desc, access, return_pc);
@@ -231,7 +232,7 @@ u64 slow_share(struct cpu *cpu, u64 address, u32 desc, const u8 *return_pc)
 	if (vector_misaligned(address, desc))
 		fault = cpu_raise_error(cpu, VEC_GP, 0);
 	else
-		fault = linear_address(cpu, address, desc, access, &gva);
+		fault = slow_linear(cpu, address, desc, access, &gva);
 	if (fault == FAULT_NONE)
 		fault = mmu_fill(cpu, gva, access, &t);
 	cpu->spill[SPILL_HOST] = address;
@@ -244,14 +245,15 @@ u64 slow_share(struct cpu *cpu, u64 address, u32 desc, const u8 *return_pc)
 	return tlb_grants(cpu, gva, desc & DESC_GROUP_WRITE) ? SLOW_DIRECT : SLOW_COMMIT;
 }
 
-static enum guest_fault store(struct cpu *cpu, u32 desc)
+static enum guest_fault store(struct cpu *cpu)
 {
 	struct slow_state *pending = &cpu->engine->pending;
 
 	if (pending->refused)
-		return refuse_computed(cpu, desc);
+		return refuse_computed(cpu);
 	if (pending->bounced)
-		return cpu_write(cpu, pending->address, pending->data, pending->size, ACCESS_WRITE);
+		return cpu_write(cpu, pending->address, pending->data, pending->size,
+				 ACCESS_WRITE | ACCESS_UNALIGNED);
 	for (u32 i = 0; i < ARRAY_SIZE(pending->gpa); i++)
 		if (pending->part[i])
 			shared_written(cpu, pending->gpa[i], pending->part[i]);
@@ -265,7 +267,7 @@ static enum guest_fault store(struct cpu *cpu, u32 desc)
  */
 u64 slow_commit(struct cpu *cpu, u64 unused, u32 desc, const u8 *return_pc)
 {
-	enum guest_fault fault = store(cpu, desc);
+	enum guest_fault fault = store(cpu);
 
 	(void)unused;
 	if (fault != FAULT_NONE)

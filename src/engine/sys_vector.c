@@ -165,16 +165,36 @@ struct masked {
 
 static enum guest_fault element_address(const struct masked *m, u32 i, u32 access, gva_t *gva)
 {
-	u64 offset = (m->offset + i * m->size) & m->wrap;
+	u64 offset = m->offset + i * m->size;
 
+	if (!cpu_follows(m->cpu, RULE_VMASKMOV_AS_ONE))
+		offset &= m->wrap;
 	return cpu_linear(m->cpu, m->seg, offset, m->size, access, gva);
+}
+
+/* From the first to the last selected element, as one access; *size is 0 without any. */
+static enum guest_fault span_address(const struct masked *m, u32 access, gva_t *gva, u32 *size)
+{
+	u32 first = 0, end = m->count;
+
+	while (first < end && !selected(m->mask, first, m->size))
+		first++;
+	while (end > first && !selected(m->mask, end - 1, m->size))
+		end--;
+	*size = (end - first) * m->size;
+	if (!*size)
+		return FAULT_NONE;
+	return cpu_linear(m->cpu, m->seg, m->offset + first * m->size, *size, access, gva);
 }
 
 static enum guest_fault masked_load(const struct masked *m, u8 *to)
 {
 	enum guest_fault fault = FAULT_NONE;
 	gva_t gva;
+	u32 size;
 
+	if (cpu_follows(m->cpu, RULE_VMASKMOV_AS_ONE))
+		fault = span_address(m, ACCESS_READ, &gva, &size);
 	for (u32 i = 0; !fault && i < m->count; i++) {
 		if (!selected(m->mask, i, m->size))
 			continue;
@@ -202,10 +222,29 @@ static enum guest_fault masked_store(const struct masked *m, const u8 *from, boo
 	return fault;
 }
 
+/* Of a second page it is the last byte that is looked for. */
+static enum guest_fault probe_span(const struct masked *m)
+{
+	struct translation where;
+	gva_t gva, last;
+	u32 size;
+	enum guest_fault fault = span_address(m, ACCESS_WRITE, &gva, &size);
+
+	if (fault || !size)
+		return fault;
+	last = cpu_wrap(m->cpu, gva + size - 1);
+	fault = mmu_translate(m->cpu, gva, ACCESS_WRITE, &where);
+	if (fault || (gva ^ last) < PAGE_SIZE)
+		return fault;
+	return mmu_translate(m->cpu, last, ACCESS_WRITE, &where);
+}
+
 /* All selected elements are found writable before the first is written. */
 static enum guest_fault masked_store_all(const struct masked *m, const u8 *from)
 {
-	enum guest_fault fault = masked_store(m, from, true);
+	enum guest_fault fault = cpu_follows(m->cpu, RULE_VMASKMOV_AS_ONE)
+					 ? probe_span(m)
+					 : masked_store(m, from, true);
 
 	return fault ? fault : masked_store(m, from, false);
 }
@@ -279,7 +318,13 @@ static enum sys_result store_bytes(struct cpu *cpu, const struct insn *insn, con
 				   const u8 *mask, u32 count)
 {
 	struct masked m = {
-		cpu, insn->seg, cpu->regs[RDI], sys_mask(insn->addrsize), count, 1, mask
+		cpu,
+			    insn->seg,
+			    sys_reg(cpu, RDI, insn->addrsize),
+			    sys_mask(insn->addrsize),
+			    count,
+			    1,
+			    mask
 	};
 	enum guest_fault fault = check_operand(&m);
 

@@ -151,7 +151,9 @@ static u32 before_fault(const struct trans *t, const struct operand *mem)
 {
 	if (!mem->written)
 		return 0;
-	if (is_x87(t) && waits(t) && cpu_follows(t->cpu, RULE_X87_STORE_EXCEPTION_FIRST))
+	if (is_x87(t) && waits(t) &&
+	    (cpu_follows(t->cpu, RULE_X87_STORE_EXCEPTION_FIRST) ||
+	     cpu_follows(t->cpu, RULE_X87_STORE_IN_PARTS)))
 		return DESC_COMPUTES;
 	if (t->insn.mnemonic == ZYDIS_MNEMONIC_VCVTPS2PH &&
 	    cpu_follows(t->cpu, RULE_CVTPS2PH_EXCEPTION_FIRST))
@@ -168,6 +170,15 @@ static u32 access_rules(const struct trans *t, const struct operand *mem)
 	       (never_checked(t) ? DESC_UNALIGNED : 0);
 }
 
+/* MOVSXD with 16-bit operands, which the decoder takes for one of 32-bit memory. */
+static u32 access_size(const struct trans *t, const struct operand *mem)
+{
+	if (t->insn.mnemonic == ZYDIS_MNEMONIC_MOVSXD && t->insn.opsize == 2 &&
+	    cpu_follows(t->cpu, RULE_MOVSXD_WORD))
+		return 2;
+	return mem->size;
+}
+
 static bool native(struct trans *t)
 {
 	const struct operand *mem = memory_operand(t);
@@ -178,7 +189,7 @@ static bool native(struct trans *t)
 	native_flags(t, &n);
 	if (mem) {
 		wait_for_x87(t);
-		access_operand(t, mem, mem->size, access_rules(t, mem), &n);
+		access_operand(t, mem, access_size(t, mem), access_rules(t, mem), &n);
 	} else {
 		native_emit(t, &n);
 	}
