@@ -42,26 +42,26 @@ void exclusive_join(struct cpu *cpu, struct exclusive *machine, u32 index)
 bool exclusive_enter(struct cpu *cpu)
 {
 	struct exclusive *x = cpu->exclusive;
-	u32 owner;
+	u32 holder;
 
 	if (!x)
 		return true;
 	for (;;) {
 		__atomic_store_n(&slot_of(cpu)->running, 1, __ATOMIC_SEQ_CST);
-		owner = __atomic_load_n(&x->owner, __ATOMIC_SEQ_CST);
-		if (likely(!owner))
+		holder = __atomic_load_n(&x->holder, __ATOMIC_SEQ_CST);
+		if (likely(!holder))
 			return true;
-		if (owner == cpu->exclusive_index + 1) { /* of a run that a handler jumped out of */
+		if (holder == cpu->exclusive_index + 1) { /* of a run that a handler jumped out of */
 			exclusive_end(cpu);
 			continue;
 		}
 		exclusive_leave(cpu);
-		if (!await_change(cpu, &x->owner, owner))
+		if (!await_change(cpu, &x->holder, holder))
 			return false;
 	}
 }
 
-/* An owner sleeps only on processors that were running when it looked. */
+/* A holder sleeps only on processors that were running when it looked. */
 void exclusive_leave(struct cpu *cpu)
 {
 	struct exclusive *x = cpu->exclusive;
@@ -69,16 +69,16 @@ void exclusive_leave(struct cpu *cpu)
 	if (!x)
 		return;
 	__atomic_store_n(&slot_of(cpu)->running, 0, __ATOMIC_SEQ_CST);
-	if (unlikely(__atomic_load_n(&x->owner, __ATOMIC_SEQ_CST)))
+	if (unlikely(__atomic_load_n(&x->holder, __ATOMIC_SEQ_CST)))
 		futex_wake_all(&slot_of(cpu)->running);
 }
 
-static bool become_owner(struct cpu *cpu)
+static bool become_holder(struct cpu *cpu)
 {
 	struct exclusive *x = cpu->exclusive;
 	u32 none = 0;
 
-	while (!__atomic_compare_exchange_n(&x->owner, &none, cpu->exclusive_index + 1, false,
+	while (!__atomic_compare_exchange_n(&x->holder, &none, cpu->exclusive_index + 1, false,
 					    __ATOMIC_SEQ_CST, __ATOMIC_SEQ_CST)) {
 		if (!exclusive_pause(cpu))
 			return false;
@@ -95,20 +95,32 @@ static void call_for_attention(const struct exclusive *x, u32 n, u32 self)
 					  __ATOMIC_SEQ_CST);
 }
 
+static bool stop_others(struct cpu *cpu)
+{
+	struct exclusive *x = cpu->exclusive;
+	u32 n = __atomic_load_n(&x->ncpus, __ATOMIC_SEQ_CST);
+
+	call_for_attention(x, n, cpu->exclusive_index);
+	for (u32 i = 0; i < n; i++)
+		if (i != cpu->exclusive_index && !await_change(cpu, &x->cpus[i].running, 1))
+			return false;
+	return true;
+}
+
+static void release(struct exclusive *x)
+{
+	__atomic_store_n(&x->holder, 0, __ATOMIC_SEQ_CST);
+	futex_wake_all(&x->holder);
+}
+
 bool exclusive_begin(struct cpu *cpu)
 {
 	struct exclusive *x = cpu->exclusive;
-	u32 n;
 
-	if (x && !become_owner(cpu))
+	if (x && !become_holder(cpu))
 		return false;
-	n = x ? __atomic_load_n(&x->ncpus, __ATOMIC_SEQ_CST) : 0;
-	if (x)
-		call_for_attention(x, n, cpu->exclusive_index);
-	for (u32 i = 0; i < n; i++) {
-		if (i == cpu->exclusive_index || await_change(cpu, &x->cpus[i].running, 1))
-			continue;
-		exclusive_end(cpu);
+	if (x && !stop_others(cpu)) {
+		release(x);
 		return false;
 	}
 	cpu->alone = true;
@@ -118,8 +130,6 @@ bool exclusive_begin(struct cpu *cpu)
 void exclusive_end(struct cpu *cpu)
 {
 	cpu->alone = false;
-	if (!cpu->exclusive)
-		return;
-	__atomic_store_n(&cpu->exclusive->owner, 0, __ATOMIC_SEQ_CST);
-	futex_wake_all(&cpu->exclusive->owner);
+	if (cpu->exclusive)
+		release(cpu->exclusive);
 }

@@ -11,16 +11,17 @@
  * A processor is *running* while it may access guest memory: within engine_run(). One that wants to
  * be alone
  *
- *	1. becomes the owner, of whom there is one at most,
+ *	1. becomes the holder, of whom there is one at most,
  *	2. calls for the attention of all that are running, and
  *	3. waits until none of them is.
  *
- * Who starts to run sets its flag first and looks for an owner second; the owner does both in the
- * opposite order. So one of them sees the other (all in one order, __ATOMIC_SEQ_CST). A running
- * processor looks for an owner between two instructions, and stops running while there is one.
+ * A processor that starts to run sets its flag first and looks for a holder second; the holder sets
+ * its own mark first and looks at the flags second. So one of them sees the other (all in one order,
+ * __ATOMIC_SEQ_CST). A running processor looks for a holder between two instructions, and stops
+ * running while there is one.
  *
  * No wait is unconditional, since a handler of the program may hold up any thread and wait for
- * another vCPU: a processor whose owner (vm) calls for its attention gives up waiting, and leaves.
+ * another vCPU: a processor whose owner calls for its attention gives up waiting, and leaves.
  *
  * This is about processors. What the hypervisor, the program and its devices write meanwhile is not
  * held up.
@@ -34,7 +35,7 @@
 #include "cpu/shared.h"
 
 struct exclusive {
-	u32 owner; /* index of the processor that is to be alone, plus 1; 0: none. A futex */
+	u32 holder; /* index of the processor that is to be alone, plus 1; 0: none. A futex */
 	u32 ncpus;
 	struct exclusive_cpu {
 		struct cpu *cpu;
@@ -52,7 +53,7 @@ void exclusive_leave(struct cpu *cpu);
 /* Between two instructions: lets others be alone. False: as exclusive_enter(). */
 static inline bool exclusive_pause(struct cpu *cpu)
 {
-	if (!cpu->exclusive || !READ_ONCE(cpu->exclusive->owner))
+	if (!cpu->exclusive || !READ_ONCE(cpu->exclusive->holder))
 		return true;
 	exclusive_leave(cpu);
 	return exclusive_enter(cpu);
