@@ -5,7 +5,9 @@
  * that processors never show may be seen. And code that one vCPU changes while another executes it,
  * by the rules for that (SDM 3A 8.1.3). Run by `vpmu kvm`.
  *
- * usage: api_litmus_test [--runs N]     of each row; with it, what processors do show must be seen
+ * usage: api_litmus_test [--runs N [TEST]]
+ *
+ * So many runs of each row; then what processors do show must be seen.
  *
  * A run has locations of its own, x and y. Between two barriers each vCPU goes through a batch of
  * runs, so that some of them meet. In round i a location is written with i, or with 2i and 2i + 1: so
@@ -193,10 +195,10 @@ static const struct shape {
 	  ONE(shape, lock, near, true), ONE(shape, xchg, near, true) }
 #define SHAPE(shape, name, nvcpus, batch, outcome, always) \
 	{ name, nvcpus, batch, outcome, always, FOUR(shape, ), FOUR(shape, _near) }
-	SHAPE(SB, "SB", 2, 8, 0, false),
-	SHAPE(MP, "MP", 2, 8, 1 << 2, true),
-	SHAPE(LB, "LB", 2, 8, 1 | 1 << 2, true),
-	SHAPE(WW, "2+2W", 2, 8, 3, true),
+	SHAPE(SB, "SB", 2, 32, 0, false),
+	SHAPE(MP, "MP", 2, 32, 1 << 2, true),
+	SHAPE(LB, "LB", 2, 32, 1 | 1 << 2, true),
+	SHAPE(WW, "2+2W", 2, 32, 3, true),
 	SHAPE(IRIW, "IRIW", 4, 64, 1 << 4 | 1 << 6, true),
 };
 
@@ -449,11 +451,12 @@ int main(int argc, char **argv)
 		cmocka_unit_test(cross_modifying_code),
 	};
 
-	if (argc == 3 && !strcmp(argv[1], "--runs")) {
+	if (argc >= 3 && argc <= 4 && !strcmp(argv[1], "--runs")) {
 		runs = strtoull(argv[2], NULL, 0);
 		exhaustive = true;
+		cmocka_set_test_filter(argv[3]);
 	} else if (argc != 1) {
-		return fprintf(stderr, "usage: api_litmus_test [--runs N]\n"), 2;
+		return fprintf(stderr, "usage: api_litmus_test [--runs N [TEST]]\n"), 2;
 	}
 	return cmocka_run_group_tests(tests, NULL, NULL);
 }

@@ -28,13 +28,13 @@
 #define ELSEWHERE 0x140000
 
 /*
- * RDI: address; RSI: operand; R8: how often; R10: sum of what was found, or of errors; R12: the loop.
- * All wait for each other first.
+ * RDI: address; RSI: operand; R8: how often; R10: sum of what was found, or of errors; R12: the loop;
+ * R13: vCPUs. All wait for each other first.
  */
 GUEST_CODE(loops, "mov $0x100100, %eax\n"
 		  "lock incl (%rax)\n"
 		  "1: pause\n"
-		  "cmpl $2, (%rax)\n"
+		  "cmp %r13d, (%rax)\n"
 		  "jb 1b\n"
 		  "jmp *%r12\n"
 #define LOOP(number, body) ".org loops_start + 64 * " #number "\n1: " body "\ndec %r8\njnz 1b\nhlt\n"
@@ -62,6 +62,7 @@ GUEST_CODE(loops, "mov $0x100100, %eax\n"
 
 #define LOOP_XCHG 8
 #define LOOP_INCW 16
+#define LOOP_STORE 17
 
 /* What a loop does to the 8 bytes, besides what it adds to R10. */
 enum effect { NOTHING, ADDS, TOGGLES };
@@ -128,7 +129,8 @@ static void start(struct kvm_guest *g, int vcpu, const struct loop *loop, u64 ad
 				 .rsi = loop->operand,
 				 .rdi = address,
 				 .r8 = n,
-				 .r12 = IMAGE_CODE + 64 * loop->number };
+				 .r12 = IMAGE_CODE + 64 * loop->number,
+				 .r13 = g->nvcpus };
 
 	KVM_CALL(g->vcpu[vcpu], KVM_SET_REGS, &regs);
 }
@@ -136,7 +138,7 @@ static void start(struct kvm_guest *g, int vcpu, const struct loop *loop, u64 ad
 static u32 disturbances; /* of each pair of runs */
 
 /* Signals, and slots that come and go: who changes them waits for all vCPUs. */
-static void disturb(struct kvm_guest *g, const pthread_t thread[2])
+static void disturb(struct kvm_guest *g, const pthread_t *thread)
 {
 	struct kvm_userspace_memory_region region = { .slot = 1,
 						      .guest_phys_addr = 1 << 30,
@@ -149,20 +151,21 @@ static void disturb(struct kvm_guest *g, const pthread_t thread[2])
 	}
 }
 
-/* Returns the sum of both R10. */
-static u64 run_both(struct kvm_guest *g, const struct row *row, u64 address, u64 n)
+/* Returns the sum of all R10. */
+static u64 run_all(struct kvm_guest *g, const struct row *row, u64 address, u64 n)
 {
-	struct runner runner[2] = { { g, 0, 0 }, { g, 1, 0 } };
-	pthread_t thread[2];
+	struct runner runner[KVM_GUEST_VCPUS];
+	pthread_t thread[KVM_GUEST_VCPUS];
 	u64 sum = 0;
 
 	*(u32 *)(g->ram + BARRIER) = 0;
-	for (int i = 0; i < 2; i++) {
-		start(g, i, &row->loop[i], address, n);
+	for (int i = 0; i < g->nvcpus; i++) {
+		runner[i] = (struct runner){ g, i, 0 };
+		start(g, i, &row->loop[i % 2], address, n);
 		assert_int_equal(pthread_create(&thread[i], NULL, run_vcpu, &runner[i]), 0);
 	}
 	disturb(g, thread);
-	for (int i = 0; i < 2; i++) {
+	for (int i = 0; i < g->nvcpus; i++) {
 		struct kvm_regs regs;
 
 		pthread_join(thread[i], NULL);
@@ -173,10 +176,10 @@ static u64 run_both(struct kvm_guest *g, const struct row *row, u64 address, u64
 	return sum;
 }
 
-static u64 expected(const struct row *row, u64 value, u64 n)
+static u64 expected(const struct row *row, u64 value, u64 n, u32 nvcpus)
 {
-	for (u32 i = 0; i < 2; i++) {
-		const struct loop *l = &row->loop[i];
+	for (u32 i = 0; i < nvcpus; i++) {
+		const struct loop *l = &row->loop[i % 2];
 
 		if (l->effect == ADDS && l->number == LOOP_INCW) /* of 16 bits, without a carry */
 			value = (value & ~0xffffull) | (u16)(value + l->by * n);
@@ -219,9 +222,9 @@ static bool loses(struct kvm_guest *g, const struct row *row, const struct place
 	u64 sum, found, wanted;
 
 	set(p, row->back);
-	sum = run_both(g, row, p->linear - row->back, n);
+	sum = run_all(g, row, p->linear - row->back, n);
 	found = get(p, row->back);
-	wanted = expected(row, INITIAL, n);
+	wanted = expected(row, INITIAL, n, g->nvcpus);
 	if (row->loop[0].number == LOOP_XCHG) {
 		wanted += sum;
 		sum = 0;
@@ -262,6 +265,22 @@ static void across_pages_that_are_not_neighbours(void **state)
 	map(&g, ELSEWHERE);
 	p = pages(&g, ELSEWHERE);
 	nothing_is_lost(&g, &p, runs);
+	kvm_guest_destroy(&g);
+}
+
+/* Those that do not mind company: bits and stores are of one vCPU each. */
+static void four_vcpus(void **state)
+{
+	struct kvm_guest g;
+	struct place p;
+
+	(void)state;
+	kvm_guest_create(&g, CODE(loops), 4);
+	map(&g, ELSEWHERE);
+	p = pages(&g, ELSEWHERE);
+	for (u32 i = 0; i < ARRAY_SIZE(rows); i++)
+		if (rows[i].loop[0].effect == ADDS && rows[i].loop[1].number != LOOP_STORE)
+			assert_false(loses(&g, &rows[i], &p, runs / 4 | 1));
 	kvm_guest_destroy(&g);
 }
 
@@ -324,6 +343,7 @@ int main(int argc, char **argv)
 {
 	const struct CMUnitTest tests[] = {
 		cmocka_unit_test(across_pages_that_are_not_neighbours),
+		cmocka_unit_test(four_vcpus),
 		cmocka_unit_test(across_pages_that_are_neighbours),
 		cmocka_unit_test(on_a_page_with_code),
 		cmocka_unit_test(across_pages_with_code),

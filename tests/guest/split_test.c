@@ -1,10 +1,10 @@
 // SPDX-License-Identifier: MIT
 /*
  * Split locks on a host that kills programs for them (Linux: split_lock_detect=fatal). Such a host
- * raises SIGBUS with BUS_ADRALN: before the instruction, by #AC (SDM 3A 8.1.2.3), or behind it, by
- * the #DB of bus lock detection (SDM 3B 17.3.1.6; APM2 13.1.3.6). Here the operand's memory cannot
- * be accessed, and the handler makes of the page fault what that host would have sent. Each row must
- * end as it does with an operand within one line.
+ * raises SIGBUS with BUS_ADRALN: before the instruction, by #AC, or behind it, by the #DB of bus lock
+ * detection (SDM 3A 8.1.2.3). Here the operand's memory cannot be accessed, and the handler makes of
+ * the page fault what that host would have sent. Each row must end as it does with an operand within
+ * one line.
  */
 #include <setjmp.h>
 #include <signal.h>

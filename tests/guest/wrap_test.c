@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: MIT
 /*
- * Linear addresses have 32 bits outside 64-bit code (SDM 3A 3.3.7, 5.3; APM2 4.5.3): an access that
+ * Linear addresses have 32 bits outside 64-bit code (SDM 3A 3.3.7, 5.3; APM2 4.5): an access that
  * begins below 4 GB through a segment with a base goes on at 0. Each row is executed twice, with its
  * operand in the middle of a page and with its operand across 4 GB: both must end the same.
  */
