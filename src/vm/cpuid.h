@@ -20,8 +20,11 @@ struct vm;
 /* The model of this process: VPMU_CPU, or the one nearest to the host. NULL: VPMU_CPU names no
  * model. */
 const struct model *cpuid_model(const char *wanted);
-/* Is the host of another vendor, family or model than this? */
+/* Must a program's own CPUID be replaced for it to see this model? The host is of another vendor,
+ * family or model, or a VM that lacks what the model shows to programs (MONITOR). */
 bool cpuid_is_foreign(const struct model *model);
+/* The same for a processor with this CPUID leaf 1. */
+bool cpuid_differs(const struct model *model, bool is_amd, const u32 leaf1[4]);
 
 /* Number of entries there are; writes at most max of them. */
 u32 cpuid_supported(const struct model *model, struct kvm_cpuid_entry2 *out, u32 max);

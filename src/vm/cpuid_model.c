@@ -521,12 +521,29 @@ const struct model *cpuid_model(const char *wanted)
 	return wanted && *wanted ? model_find(wanted) : host_model();
 }
 
+/* Only the program's own CPUID shows these, and no instruction of it runs on the host. */
+static bool lacks_native(const struct model *model, const u32 leaf1[4])
+{
+	for (u32 i = 0; i < ARRAY_SIZE(bits); i++) {
+		const struct cpuid_bit *bit = &bits[i];
+
+		if (bit->source == NATIVE && bit->leaf == 1 && (bit->models & model->set) &&
+		    !(leaf1[bit->reg] & bit->mask))
+			return true;
+	}
+	return false;
+}
+
+bool cpuid_differs(const struct model *model, bool is_amd, const u32 leaf1[4])
+{
+	return model->is_amd != is_amd || model->family != model_family_of(leaf1[CPUID_EAX]) ||
+	       model->model != model_model_of(leaf1[CPUID_EAX]) || lacks_native(model, leaf1);
+}
+
 bool cpuid_is_foreign(const struct model *model)
 {
 	u32 regs[4];
 
 	host_cpuid(1, 0, regs);
-	return model->is_amd != host_is_amd() ||
-	       model->family != model_family_of(regs[CPUID_EAX]) ||
-	       model->model != model_model_of(regs[CPUID_EAX]);
+	return cpuid_differs(model, host_is_amd(), regs);
 }

@@ -401,6 +401,19 @@ static void the_program_sees_the_model_but_not_more_than_the_host(void **state)
 	(void)eax, (void)ebx, (void)edx;
 }
 
+static void a_vm_without_monitor_is_not_the_model_that_it_is_named_after(void **state)
+{
+	const struct model *icelake = model_find("icelake");
+	u32 leaf1[4] = { [CPUID_EAX] = 0x606a6, [CPUID_ECX] = BIT(3) | BIT(24) };
+
+	(void)state;
+	assert_false(cpuid_differs(icelake, false, leaf1));
+	assert_true(cpuid_differs(icelake, true, leaf1));
+	assert_true(cpuid_differs(model_find("skylake"), false, leaf1));
+	leaf1[CPUID_ECX] = BIT(24);
+	assert_true(cpuid_differs(icelake, false, leaf1));
+}
+
 int main(void)
 {
 	const struct CMUnitTest tests[] = {
@@ -422,6 +435,7 @@ int main(void)
 		cmocka_unit_test(a_list_of_another_processor_is_left_alone),
 		cmocka_unit_test(a_guest_without_counters_gets_no_perfmon_v2),
 		cmocka_unit_test(the_program_sees_the_model_but_not_more_than_the_host),
+		cmocka_unit_test(a_vm_without_monitor_is_not_the_model_that_it_is_named_after),
 	};
 
 	return cmocka_run_group_tests(tests, NULL, NULL);
