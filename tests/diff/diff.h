@@ -17,6 +17,7 @@
 #include "base/types.h"
 #include "x86/features.h"
 #include "x86/regs.h"
+#include "x86/vendor.h"
 
 /* The sandbox: the same addresses on both sides, below 2 GB so that absolute and 32-bit addresses
  * reach. */
@@ -257,7 +258,11 @@ void native_code_writable(bool writable);
 bool native_maps(u64 address); /* outside of the sandbox, for the test itself */
 
 #define GUEST_HEAT 48 /* executions until the engine takes a block for hot */
-void guest_init(void);
+bool host_is_amd(void);
+void guest_init(bool is_amd);
+bool guest_is_foreign(void); /* of the other vendor than the host */
+/* A set of rules of x86/vendor.def is followed as the other vendor does. */
+void guest_turn_rules(u64 rules);
 /* What is counted, and shown to the timing model, from this case on: code is made for it. */
 void guest_count(u64 index);
 void guest_load(const u8 *code, u32 size, u64 address);
@@ -297,6 +302,15 @@ void case_run(const struct test_case *c, enum plant plant, struct verdict *v);
 void case_shrink(struct test_case *c, enum plant plant, struct verdict *v);
 void case_print(const struct test_case *c, const struct verdict *v);
 
+/* --- the other vendor: explain.c
+ * ------------------------------------------------------------------------------------ */
+
+/*
+ * The case differs on a guest of the other vendor. Is that because of rules by which the vendors
+ * differ? If so, those that it takes, and no more; 0: there is no explanation.
+ */
+u64 case_explain(const struct test_case *c, enum plant plant);
+
 /* --- the run: run.c
  * ---------------------------------------------------------------------------------------------- */
 
@@ -308,6 +322,7 @@ struct diff_options {
 	int family; /* or -1 */
 	int workers;
 	int mode; /* MODE_*, or -1 */
+	bool is_amd; /* the guest's model; the host's vendor unless told otherwise */
 	bool keep_going;
 	bool observed; /* guest code is counted and shown to the timing model */
 	bool self;
@@ -320,6 +335,7 @@ struct progress {
 	u64 index; /* of the case at work */
 	u64 executed, cases, mismatches;
 	u64 per_family[NFAMILIES];
+	u64 per_rule[NRULES]; /* differences that a rule explains */
 	u16 caught; /* the last mnemonic of the last mismatch, shrunk */
 	u32 caught_length;
 };

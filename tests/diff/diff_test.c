@@ -24,6 +24,8 @@ static const char usage[] =
 	"  --long          two hundred million of them, and a seed from the clock\n"
 	"  --family NAME   only instructions of this family (--list)\n"
 	"  --mode 16|32|64 only this mode\n"
+	"  --vendor intel|amd|other  the guest's model (default: the host's vendor); with that of the\n"
+	"                  other vendor differences by src/x86/vendor.def are counted by rule\n"
 	"  --case N        only this case of the seed\n"
 	"  --first N       start with this case: for mismatches that need a history\n"
 	"  --keep-going    do not stop at the first mismatch\n"
@@ -40,6 +42,7 @@ enum option_name {
 	OPT_LONG,
 	OPT_FAMILY,
 	OPT_MODE,
+	OPT_VENDOR,
 	OPT_CASE,
 	OPT_KEEP_GOING,
 	OPT_WORKERS,
@@ -58,6 +61,7 @@ static const struct option long_options[] = {
 	{ "long", no_argument, NULL, OPT_LONG },
 	{ "family", required_argument, NULL, OPT_FAMILY },
 	{ "mode", required_argument, NULL, OPT_MODE },
+	{ "vendor", required_argument, NULL, OPT_VENDOR },
 	{ "case", required_argument, NULL, OPT_CASE },
 	{ "keep-going", no_argument, NULL, OPT_KEEP_GOING },
 	{ "workers", required_argument, NULL, OPT_WORKERS },
@@ -93,6 +97,13 @@ static int mode_named(const char *bits)
 	bad_usage(2);
 }
 
+static bool vendor_named(const char *name)
+{
+	if (strcmp(name, "intel") && strcmp(name, "amd") && strcmp(name, "other"))
+		bad_usage(2);
+	return strcmp(name, "other") ? strcmp(name, "amd") == 0 : !host_is_amd();
+}
+
 static void list_families(void)
 {
 	for (int i = 0; i < NFAMILIES; i++)
@@ -118,6 +129,9 @@ static void apply_option(struct diff_options *opt, int option)
 		break;
 	case OPT_MODE:
 		opt->mode = mode_named(optarg);
+		break;
+	case OPT_VENDOR:
+		opt->is_amd = vendor_named(optarg);
 		break;
 	case OPT_CASE:
 		opt->one = strtoll(optarg, NULL, 0);
@@ -159,6 +173,17 @@ static void print_families(const struct progress *sum)
 		       i % 5 == 4 || i == NFAMILIES - 1 ? "\n" : "");
 }
 
+static void print_rules(const struct diff_options *opt, const struct progress *sum)
+{
+	if (opt->is_amd == host_is_amd())
+		return;
+	printf("differences between the vendors, by rule (src/x86/vendor.def):\n");
+	for (int i = 0; i < NRULES; i++)
+		if (sum->per_rule[i])
+			printf("%9llu  %s\n", (unsigned long long)sum->per_rule[i],
+			       vendor_rows[i].name);
+}
+
 /* A run of everything runs everything. */
 static bool all_families_ran(const struct diff_options *opt, const struct progress *sum)
 {
@@ -179,6 +204,7 @@ static bool all_families_ran(const struct diff_options *opt, const struct progre
 static int conclude(const struct diff_options *opt, const struct progress *sum, bool fine)
 {
 	print_families(sum);
+	print_rules(opt, sum);
 	printf("seed %llu: %llu instruction executions in %llu sequences, %llu mismatches\n",
 	       (unsigned long long)opt->seed, (unsigned long long)sum->executed,
 	       (unsigned long long)sum->cases, (unsigned long long)sum->mismatches);
@@ -199,6 +225,7 @@ int main(int argc, char **argv)
 		.one = -1,
 		.family = -1,
 		.mode = -1,
+		.is_amd = host_is_amd(),
 		.workers = (int)sysconf(_SC_NPROCESSORS_ONLN),
 	};
 	struct progress sum;

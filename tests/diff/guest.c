@@ -56,6 +56,7 @@ enum page {
 static struct {
 	u8 *ram;
 	struct cpu *cpu;
+	bool is_amd;
 } guest;
 
 static u8 *page_at(u32 page)
@@ -160,7 +161,7 @@ static void build_idt(void)
 	}
 }
 
-static bool host_is_amd(void)
+bool host_is_amd(void)
 {
 	u32 eax, ebx, ecx, edx;
 
@@ -180,7 +181,7 @@ static void build_cpu(struct cpu *cpu)
 	for (u32 f = 0; f < NFEATURES; f++)
 		if (f != FEAT_VMX && f != FEAT_SVM && host_has(f))
 			cpu->features[f / 64] |= BIT(f % 64);
-	cpu->is_amd = host_is_amd();
+	cpu->is_amd = guest.is_amd;
 	cpu->phys_bits = 40;
 	cpu->cr4_allowed = ~0ull;
 	cpu->efer_allowed = EFER_SCE | EFER_LME | EFER_LMA | EFER_NX;
@@ -219,7 +220,7 @@ void guest_count(u64 index)
 	guest.cpu->wanted = sets[index % ARRAY_SIZE(sets)];
 }
 
-void guest_init(void)
+void guest_init(bool is_amd)
 {
 	struct mem_slot slot = { .npages = NPAGES };
 	struct mem_map *empty = mem_map_empty();
@@ -228,9 +229,10 @@ void guest_init(void)
 			 MAP_PRIVATE | MAP_ANONYMOUS | MAP_POPULATE, -1, 0);
 	guest.cpu = cpu_create();
 	must(guest.ram != MAP_FAILED && guest.cpu && empty);
+	guest.is_amd = is_amd;
 	slot.hva = guest.ram;
 	guest.cpu->mem = mem_map_with(empty, &slot);
-	guest.cpu->model = model_find("icelake");
+	guest.cpu->model = model_find(is_amd ? "genoa" : "icelake");
 	must(guest.cpu->mem && engine_create(guest.cpu) == 0);
 	engine_set_heat(guest.cpu, GUEST_HEAT);
 	free(empty);
@@ -264,6 +266,17 @@ void guest_load(const u8 *code, u32 size, u64 address)
 
 void guest_forget(void)
 {
+	engine_forget(guest.cpu);
+}
+
+bool guest_is_foreign(void)
+{
+	return guest.is_amd != host_is_amd();
+}
+
+void guest_turn_rules(u64 rules)
+{
+	guest.cpu->foreign_rules = rules;
 	engine_forget(guest.cpu);
 }
 

@@ -22,8 +22,12 @@ static bool branches(const struct item *item)
 	return item->fix == FIX_REL8 || item->fix == FIX_REL32 || item->fix == FIX_ABS32;
 }
 
+/* What may be undefined where the item starts may still be so behind it when it is gone. */
 static void remove_item(struct sequence *seq, u32 at)
 {
+	for (u32 i = at + 1; i < seq->n; i++)
+		seq->items[i].undefined |= seq->items[at].undefined;
+	seq->undefined |= seq->items[at].undefined;
 	seq->n--;
 	memmove(&seq->items[at], &seq->items[at + 1], (seq->n - at) * sizeof(seq->items[0]));
 	for (u32 i = 0; i < seq->n; i++)
