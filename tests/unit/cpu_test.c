@@ -97,7 +97,8 @@ static const struct linear_row {
 	{ PROT, SS, 0x1000, 0xfff, DATA, 0xff9, 8, ACCESS_WRITE, VEC_SS, 0 },
 	{ PROT, DS, 0x1000, 0xfff, DATA | SEG_UNUSABLE, 0, 1, 0, VEC_GP, 0 },
 	{ PROT, DS, 0xfffff000, 0xffffffff, DATA4, 0x2000, 4, 0, -1, 0x1000 },
-	{ PROT, DS, 0, 0xffffffff, DATA4, 0xfffffffe, 4, 0, VEC_GP, 0 }, /* no way around 4G */
+	{ PROT, DS, 0, 0xffffffff, DATA4, 0xfffffffe, 4, 0, -1, 0xfffffffe }, /* Intel */
+	{ PROT, DS, 0, 0xfffffffe, DATA4, 0xfffffffc, 4, 0, VEC_GP, 0 },
 	{ PROT, DS, 0, 0xfff, SEG_S | SEG_P, 0, 4, 0, -1, 0 },
 	{ PROT, DS, 0, 0xfff, SEG_S | SEG_P, 0, 4, ACCESS_WRITE, VEC_GP, 0 },
 	{ PROT, CS, 0, 0xfff, CODE, 0, 4, 0, -1, 0 },
