@@ -87,8 +87,7 @@ enum guest_fault cpu_sysret(struct cpu *cpu, u8 opsize)
 		return cpu_raise(cpu, VEC_UD);
 	if (cpu->cpl != 0)
 		return cpu_raise_error(cpu, VEC_GP, 0);
-	if (to64 && cpu_follows(cpu, RULE_SYSRET_CHECKS_RIP) &&
-	    !cpu_canonical(cpu, cpu->regs[RCX]))
+	if (to64 && cpu_follows(cpu, RULE_SYSRET_CHECKS_RIP) && !cpu_canonical(cpu, cpu->regs[RCX]))
 		return cpu_raise_error(cpu, VEC_GP, 0);
 	cpu->rip = to64 ? cpu->regs[RCX] : (u32)cpu->regs[RCX];
 	if (cpu_long_mode(cpu))

@@ -33,9 +33,8 @@ static gva_t base64(const struct cpu *cpu, enum seg seg)
 
 enum guest_fault cpu_check64(struct cpu *cpu, enum seg seg, gva_t gva, u32 size)
 {
-	if (!canonical_span(cpu, gva, size) ||
-	    (cpu_follows(cpu, RULE_OFFSETS_CANONICAL) &&
-	     !canonical_span(cpu, gva - base64(cpu, seg), size)))
+	if (!canonical_span(cpu, gva, size) || (cpu_follows(cpu, RULE_OFFSETS_CANONICAL) &&
+						!canonical_span(cpu, gva - base64(cpu, seg), size)))
 		return violation(cpu, seg);
 	return FAULT_NONE;
 }

@@ -433,7 +433,7 @@ static inline void flags_out(struct cpu *cpu)
 #define DESC_ALIGN     BIT(16) /* must be aligned to its size */
 #define DESC_STEP      BIT(17) /* for observe.c: the instruction is executed alone */
 #define DESC_GROUP_WRITE BIT(18) /* for slow_share(): the page must be writable as well */
-#define DESC_UNALIGNED BIT(19) /* no alignment check */
+#define DESC_UNALIGNED	 BIT(19) /* no alignment check */
 #define DESC_SET_SHIFT 20      /* for observe.c: enum tlb_set */
 #define DESC_COMPUTES  BIT(22) /* for refuse.c: before it finds its address bad */
 #define DESC_CLEARS_TOP BIT(23) /* for refuse.c: the x87's, if it faults */

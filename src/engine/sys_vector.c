@@ -318,13 +318,8 @@ static enum sys_result store_bytes(struct cpu *cpu, const struct insn *insn, con
 				   const u8 *mask, u32 count)
 {
 	struct masked m = {
-		cpu,
-			    insn->seg,
-			    sys_reg(cpu, RDI, insn->addrsize),
-			    sys_mask(insn->addrsize),
-			    count,
-			    1,
-			    mask
+		cpu, insn->seg, sys_reg(cpu, RDI, insn->addrsize), sys_mask(insn->addrsize), count,
+		1,   mask
 	};
 	enum guest_fault fault = check_operand(&m);
 

@@ -170,8 +170,8 @@ static bool asks_for_offset(const struct trans *t)
 
 /*
  * FS and GS in 64-bit code: to the offset in S0 their base is added. The offset may have to be
- * canonical by itself (cpu_check64()). It is if the sum is in the same half of all addresses as the base; if
- * not the slow path looks, by the stub that is returned.
+ * canonical by itself (cpu_check64()). It is if the sum is in the same half of all addresses as the
+ * base; if not the slow path looks, by the stub that is returned.
  */
 static struct stub *add_base(struct trans *t, enum seg seg, u32 desc, const struct native *n)
 {

@@ -54,8 +54,8 @@ static const struct row rows[] = {
 	{ RULE_PAUSE_IGNORES_REX, INSN("\xf3\x49\x90"), CODE64, .rax = 1, .what = REGISTER,
 	  .where = R8, .intel = { VEC_UD, 0 }, .amd = { VEC_UD, 1 } },
 	/* MOVSXD CX, [RAX] */
-	{ RULE_MOVSXD_WORD, INSN("\x66\x63\x08"), CODE64, .rax = LEFT - 2, .intel = { VEC_UD },
-	  .amd = { VEC_PF } },
+	{ RULE_MOVSXD_WORD, INSN("\x66\x63\x08"), CODE64, .rax = LEFT - 2,
+	  .intel = { .vector = VEC_UD }, .amd = { .vector = VEC_PF } },
 	/* PUSH ES */
 	{ RULE_PUSH_SEGMENT_WORD, INSN("\x06"), CODE32, .what = MEMORY, .where = STACK - 8,
 	  .intel = { VEC_UD, 0xffff0000ffffffff | (u64)IMAGE_UDS << 32 },
@@ -81,20 +81,20 @@ static const struct row rows[] = {
 	  .intel = { VEC_DB, FL_RF }, .amd = { VEC_DB, 0 } },
 	/* MOVUPS XMM0, [RAX]; VMOVUPS YMM0, [RAX]; VCVTPH2PS XMM0, [RAX] */
 	{ RULE_VECTORS_CHECK_ALIGNMENT, INSN("\x0f\x10\x00"), CHECKED, .rax = DATA + 8,
-	  .intel = { VEC_UD }, .amd = { VEC_AC } },
+	  .intel = { .vector = VEC_UD }, .amd = { .vector = VEC_AC } },
 	{ RULE_VECTORS_CHECK_ALIGNMENT, INSN("\xc5\xfc\x10\x00"), CHECKED, .rax = DATA + 8,
-	  .intel = { VEC_UD }, .amd = { VEC_AC } },
+	  .intel = { .vector = VEC_UD }, .amd = { .vector = VEC_AC } },
 	{ RULE_VECTORS_CHECK_ALIGNMENT, INSN("\xc4\xe2\x79\x13\x00"), CHECKED, .rax = DATA + 4,
-	  .intel = { VEC_UD }, .amd = { VEC_AC } },
+	  .intel = { .vector = VEC_UD }, .amd = { .vector = VEC_AC } },
 	/* SHA1NEXTE XMM0, [RAX] */
 	{ RULE_SHA_PAGE_FIRST, INSN("\x0f\x38\xc8\x00"), CODE64, .rax = LEFT + 1,
-	  .intel = { VEC_GP }, .amd = { VEC_PF } },
+	  .intel = { .vector = VEC_GP }, .amd = { .vector = VEC_PF } },
 	/* MASKMOVDQU XMM0, XMM4, which selects nothing */
 	{ RULE_MASKMOV_HALVES, INSN("\x66\x0f\xf7\xc4"), CODE64, .rdi = LEFT, .what = CR2,
 	  .intel = { VEC_PF, LEFT + 8 }, .amd = { VEC_PF, LEFT } },
 	/* VPMASKMOVD [RAX], XMM3, XMM0 */
-	{ RULE_VMASKMOV_AS_ONE, INSN("\xc4\xe2\x61\x8e\x00"), CODE64, .rax = LEFT - 8,
-	  .what = CR2, .intel = { VEC_PF, LEFT + 7 }, .amd = { VEC_PF, LEFT } },
+	{ RULE_VMASKMOV_AS_ONE, INSN("\xc4\xe2\x61\x8e\x00"), CODE64, .rax = LEFT - 8, .what = CR2,
+	  .intel = { VEC_PF, LEFT + 7 }, .amd = { VEC_PF, LEFT } },
 	/* VPGATHERDD XMM0, [RAX + XMM4], XMM3 */
 	{ RULE_GATHER_WIDENS_MASK, INSN("\xc4\xe2\x61\x90\x04\x20"), CODE64, .rax = LEFT,
 	  .what = XMM3, .intel = { VEC_PF, ~0ull }, .amd = { VEC_PF, 0x8000000080000000 } },
@@ -106,22 +106,20 @@ static const struct row rows[] = {
 	  .where = LEFT - 8, .intel = { VEC_PF, BIT(63) }, .amd = { VEC_PF, 0 } },
 	/* FISTP of 16 bits, which 2^16 does not fit into */
 	{ RULE_X87_STORE_EXCEPTION_FIRST, INSN("\xdf\x18"), CODE64, .rax = LEFT,
-	  .intel = { VEC_UD }, .amd = { VEC_PF } },
+	  .intel = { .vector = VEC_UD }, .amd = { .vector = VEC_PF } },
 	/* VCVTPS2PH [RAX], XMM0, 0: inexact */
-	{ RULE_CVTPS2PH_EXCEPTION_FIRST, INSN("\xc4\xe3\x79\x1d\x00\x00"), CODE64,
-	  .rax = LEFT, .what = MXCSR, .intel = { VEC_PF, 0x1fa0 }, .amd = { VEC_PF, 0x1f80 } },
+	{ RULE_CVTPS2PH_EXCEPTION_FIRST, INSN("\xc4\xe3\x79\x1d\x00\x00"), CODE64, .rax = LEFT,
+	  .what = MXCSR, .intel = { VEC_PF, 0x1fa0 }, .amd = { VEC_PF, 0x1f80 } },
 	/* MOV RAX, GS:[RAX] */
 	{ RULE_OFFSETS_CANONICAL, INSN("\x65\x48\x8b\x00"), CODE64, .rax = DATA + FAR,
-	  .intel = { VEC_UD }, .amd = { VEC_GP } },
+	  .intel = { .vector = VEC_UD }, .amd = { .vector = VEC_GP } },
 };
 
 /* Rules that tests of parts have: the page walk, SYSCALL and its kin. */
 static const enum vendor_rule elsewhere[] = {
 	RULE_GLOBAL_BIT_RESERVED, /* unit/mmu_test.c */
 	RULE_SYSCALL_ANYWHERE,	  /* unit/transfer_test.c */
-	RULE_SYSRET_CHECKS_RIP,
-	RULE_SYSRET_KEEPS_SS,
-	RULE_SYSENTER_NOT_LONG,
+	RULE_SYSRET_CHECKS_RIP,	  RULE_SYSRET_KEEPS_SS, RULE_SYSENTER_NOT_LONG,
 };
 
 static void set_user_code(struct cpu *cpu, u32 how)
