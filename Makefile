@@ -38,6 +38,10 @@ TESTLIB_SRCS := $(filter-out $(TEST_SRCS),$(wildcard tests/*/*.c tests/*/*.S))
 # Tests that contain the border with libc instead of having it preloaded, so that a sanitizer sees everything.
 BORDER_TESTS := badinput_test
 
+# Tests in which calls of libc that our own objects make can fail: the linker sends them to tests/failing/fail.c.
+FAILING_CALLS := $(shell sed -n 's/^CALL.\([a-z0-9_]*\),.*/\1/p' tests/failing/calls.def) free munmap
+FAILING_TESTS := $(patsubst tests/%.c,%,$(wildcard tests/failing/*_test.c))
+
 # The embeddable core: freestanding, with headers that include one another from one folder.
 LIB_SRCS    := $(wildcard src/hwpmu/*.c src/pmu/*.c src/hostperf/*.c) src/x86/events.c src/x86/pmu_models.c
 LIB_HEADERS := vpmu.h base/must.h base/types.h hostperf/hostperf.h hwpmu/branch.h hwpmu/hwpmu.h hwpmu/ibs.h hwpmu/msr.h hwpmu/observe.h hwpmu/pebs.h hwpmu/port.h \
@@ -161,8 +165,11 @@ $(O)/vpmu-init: $(INIT_SRCS) $(wildcard exec/*.h exec/guest/*.h)
 $(O)/vpmu-kernel: scripts/vpmu-kernel
 	$(Q)install -D -m 755 $< $@
 
-$(addprefix $(O)/tests/fuzz/,$(BORDER_TESTS)): BORDER := $(PRELOAD_OBJS)
-$(addprefix $(O)/tests/fuzz/,$(BORDER_TESTS)): $(PRELOAD_OBJS)
+BORDER_PROGRAMS := $(addprefix $(O)/tests/,$(addprefix fuzz/,$(BORDER_TESTS)) $(FAILING_TESTS))
+$(BORDER_PROGRAMS): BORDER := $(PRELOAD_OBJS)
+$(BORDER_PROGRAMS): $(PRELOAD_OBJS)
+FAILING := $(addprefix -Wl$(comma)--wrap=,$(FAILING_CALLS))
+$(addprefix $(O)/tests/,$(FAILING_TESTS)): BORDER += $(FAILING)
 
 $(TESTS): $(O)/tests/%: $(O)/tests/%.o $(O)/libtest.a $(O)/libexec.a $(O)/libvpmu-core.a
 	$(call say,LD)

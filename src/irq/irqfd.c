@@ -41,23 +41,31 @@ int irqfd_open(struct irqfds *irqfds)
 {
 	int r;
 
-	*irqfds = (struct irqfds){
-		.epoll = epoll_create1(EPOLL_CLOEXEC),
-		.timer = timerfd_create(CLOCK_MONOTONIC, TFD_NONBLOCK | TFD_CLOEXEC),
-		.stop = eventfd(0, EFD_NONBLOCK | EFD_CLOEXEC),
-	};
-	r = irqfds->epoll < 0 || irqfds->timer < 0 || irqfds->stop < 0 ? -EMFILE : 0;
-	if (!r)
-		r = watch(irqfds, irqfds->timer);
+	*irqfds = (struct irqfds){ .epoll = epoll_create1(EPOLL_CLOEXEC) };
+	if (irqfds->epoll < 0)
+		return -errno;
+	irqfds->timer = timerfd_create(CLOCK_MONOTONIC, TFD_NONBLOCK | TFD_CLOEXEC);
+	r = irqfds->timer < 0 ? -errno : 0;
+	if (r)
+		goto close_epoll;
+	irqfds->stop = eventfd(0, EFD_NONBLOCK | EFD_CLOEXEC);
+	r = irqfds->stop < 0 ? -errno : 0;
+	if (r)
+		goto close_timer;
+	r = watch(irqfds, irqfds->timer);
 	if (!r)
 		r = watch(irqfds, irqfds->stop);
 	if (!r)
 		r = -pthread_mutex_init(&irqfds->lock, NULL);
-	if (!r)
-		return 0;
-	close_if_open(irqfds->epoll);
-	close_if_open(irqfds->timer);
-	close_if_open(irqfds->stop);
+	if (r)
+		goto close_stop;
+	return 0;
+close_stop:
+	close(irqfds->stop);
+close_timer:
+	close(irqfds->timer);
+close_epoll:
+	close(irqfds->epoll);
 	return r;
 }
 
@@ -98,7 +106,7 @@ static int duplicate(int fd)
 {
 	int copy = fcntl(fd, F_DUPFD_CLOEXEC, 0);
 
-	return copy < 0 ? (errno == EBADF ? -EBADF : -EMFILE) : copy;
+	return copy < 0 ? -errno : copy;
 }
 
 static int open_pair(struct irqfd *irqfd, const struct kvm_irqfd *args)

@@ -33,17 +33,19 @@ static bool is_generic(u32 request)
 static long adopt(long result, const struct kvm_newfd *made)
 {
 	bool is_vm = made->fd >= 0 && kvm_vm_number(made->file);
+	int r;
 
 	if (made->fd < 0)
 		return result;
-	if (!fdtab_set(made->fd, made->file)) {
+	r = fdtab_set(made->fd, made->file);
+	if (!r) {
 		if (is_vm)
 			control_start();
 		return made->fd;
 	}
 	real()->close(made->fd);
 	kvm_put(made->file);
-	return -EMFILE;
+	return r;
 }
 
 struct call {

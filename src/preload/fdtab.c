@@ -33,11 +33,16 @@ static struct kvm_file *file_of(u64 entry)
 	return (struct kvm_file *)(uintptr_t)(entry & (PIN - 1) & ~INHERITED);
 }
 
+static bool has_entry(int fd)
+{
+	return fd >= 0 && (u32)fd < NCHUNKS * CHUNK_SIZE;
+}
+
 static u64 *entry_of(int fd)
 {
 	struct chunk *chunk;
 
-	if (fd < 0 || (u32)fd >= NCHUNKS * CHUNK_SIZE)
+	if (!has_entry(fd))
 		return NULL;
 	chunk = __atomic_load_n(&chunks[(u32)fd >> CHUNK_BITS], __ATOMIC_ACQUIRE);
 	return chunk ? &chunk->entry[(u32)fd % CHUNK_SIZE] : NULL;
@@ -47,7 +52,7 @@ static u64 *make_entry(int fd)
 {
 	struct chunk *fresh, *expected = NULL;
 
-	if (entry_of(fd) || (u32)fd >= NCHUNKS * CHUNK_SIZE)
+	if (entry_of(fd) || !has_entry(fd))
 		return entry_of(fd);
 	fresh = mmap(NULL, sizeof(*fresh), PROT_READ | PROT_WRITE, MAP_PRIVATE | MAP_ANONYMOUS, -1,
 		     0);
@@ -90,7 +95,7 @@ int fdtab_set(int fd, struct kvm_file *file)
 
 	must(!((u64)(uintptr_t)file & ~(PIN - 1)) && !((u64)(uintptr_t)file & INHERITED));
 	if (!entry)
-		return file ? -EMFILE : 0;
+		return !file ? 0 : has_entry(fd) ? -ENOMEM : -EMFILE;
 	old = __atomic_exchange_n(entry, (u64)(uintptr_t)file, __ATOMIC_ACQ_REL);
 	if (!file_of(old))
 		return 0;

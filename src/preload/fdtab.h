@@ -18,7 +18,7 @@ void fdtab_unpin(int fd, struct kvm_file *file);
 
 /*
  * Files `file` under fd and drops what was there; takes the caller's reference over. NULL: fd is no
- * longer ours. 0 or -EMFILE, then the reference is still the caller's.
+ * longer ours. 0, or -EMFILE or -ENOMEM, and then the reference is still the caller's.
  */
 int fdtab_set(int fd, struct kvm_file *file);
 void fdtab_drop_range(unsigned first, unsigned last);

@@ -32,17 +32,27 @@ static int open_kvm(int flags)
 {
 	int fd = memfd_create("vpmu-kvm", flags & O_CLOEXEC ? MFD_CLOEXEC : 0);
 	struct kvm_file *file;
+	int r;
 
 	if (fd < 0)
 		return -errno;
 	signals_take_faults();
-	file = preload_model() ? kvm_open() : NULL;
-	if (file && !fdtab_set(fd, file))
-		return fd;
-	if (file)
-		kvm_put(file);
+	r = -ENODEV;
+	if (!preload_model())
+		goto close_fd;
+	r = -ENOMEM;
+	file = kvm_open();
+	if (!file)
+		goto close_fd;
+	r = fdtab_set(fd, file);
+	if (r)
+		goto put_file;
+	return fd;
+put_file:
+	kvm_put(file);
+close_fd:
 	real()->close(fd);
-	return !preload_model() ? -ENODEV : file ? -EMFILE : -ENOMEM;
+	return r;
 }
 
 static int open_text(const char *text, int flags)

@@ -179,7 +179,7 @@ static int eventfd_assign(struct vm *vm, const struct kvm_ioeventfd *args)
 		return -ENOSPC;
 	add.fd = fcntl(args->fd, F_DUPFD_CLOEXEC, 0);
 	if (add.fd < 0)
-		return -EMFILE;
+		return -errno;
 	r = replace(vm, NULL, &add);
 	if (r)
 		close(add.fd);
