@@ -22,7 +22,7 @@ prefix := /usr/local
 # Folders whose code runs while guest vector state is live in the host's registers: general registers only, no libc.
 BARE_DIRS := cpu engine mem timing
 # Their exceptions: creation and destruction, and what is called after fpu_save(): decoding, more memory for code.
-HOSTED := src/engine/decode.c src/engine/thunk.c src/engine/engine.c src/engine/cache_memory.c
+HOSTED := src/engine/decode.c src/engine/thunk.c src/engine/engine.c src/engine/cache_memory.c src/engine/code_memory.c
 
 DIRS         := base x86 mem timing cpu irq hwpmu pmu hostperf engine vm kvm
 CORE_SRCS    := $(foreach d,$(DIRS),$(wildcard src/$(d)/*.c src/$(d)/*.S))

@@ -16,6 +16,7 @@
 #include <sys/wait.h>
 #include <unistd.h>
 
+#include "engine/code_memory.h"
 #include "exec.h"
 #include "vm/cpuid.h"
 #include "x86/models.h"
@@ -140,6 +141,23 @@ static void check_processor(void)
 	     cpuid_model(NULL)->name);
 }
 
+/* Translated code lies in a file in memory, which some kernels and policies do not let be executed. */
+static void check_code_memory(void)
+{
+	static const char how[] = "look at vm.memfd_noexec and the security module's policy";
+	struct code_memory memory;
+	int r = code_memory_map(&memory, PAGE_SIZE);
+
+	if (r)
+		missing(true, "code memory", strerror(-r), how);
+	else if (memory.is_anonymous)
+		missing(false, "code memory",
+			"no file in memory may be executed; vpmu works without", how);
+	else
+		good("code memory", "files in memory may be executed");
+	code_memory_unmap(&memory, PAGE_SIZE);
+}
+
 static void check_host_pmu(void)
 {
 	int fd = open_counter();
@@ -234,6 +252,7 @@ static int run(int argc, char **argv)
 		return usage_error(&command_doctor, "cannot make sense of '%s'", argv[1]);
 	puts("vpmu " VPMU_VERSION);
 	check_processor();
+	check_code_memory();
 	check_host_pmu();
 	check_host_kvm();
 	check_parts();

@@ -2,7 +2,7 @@
 /*
  * The code cache of one processor: code memory, blocks by address, and what they were made from.
  *
- * Code memory is one memfd mapped twice, writable and executable: never both. Blocks and their
+ * Code memory is mapped twice, writable and executable: never both. Blocks and their
  * tables are bump-allocated; a full cache is flushed as a whole. A block dies when the bytes it was
  * made from change: this CPU's own writes are noted in cpu->code (cache_written); writes by others
  * are found by comparing the page with its copy (cache_verify) the first time the page is entered

@@ -9,7 +9,8 @@
 #include <errno.h>
 #include <sys/mman.h>
 #include <time.h>
-#include <unistd.h>
+
+#include "engine/code_memory.h"
 
 #ifndef MADV_POPULATE_READ /* Linux 5.14 */
 #define MADV_POPULATE_READ  22
@@ -21,26 +22,22 @@
 #define HUGE_PAGE (2u << 20)
 #define HUGE_NS	  1000000 /* that one may take; small ones take as long */
 
-static void *map_lazily(size_t size, int prot, int fd)
+static void *map_lazily(size_t size)
 {
-	int flags = fd < 0 ? MAP_PRIVATE | MAP_ANONYMOUS | MAP_NORESERVE : MAP_SHARED;
-	void *p = mmap(NULL, size, prot, flags, fd, 0);
+	void *p = mmap(NULL, size, PROT_READ | PROT_WRITE,
+		       MAP_PRIVATE | MAP_ANONYMOUS | MAP_NORESERVE, -1, 0);
 
 	return p == MAP_FAILED ? NULL : p;
 }
 
 static int map_code(struct engine *eng)
 {
-	int fd = memfd_create("vpmu-code", MFD_CLOEXEC);
+	struct code_memory code;
+	int r = code_memory_map(&code, CODE_SIZE);
 
-	if (fd < 0)
-		return -errno;
-	if (ftruncate(fd, CODE_SIZE) == 0) {
-		eng->code_rw = map_lazily(CODE_SIZE, PROT_READ | PROT_WRITE, fd);
-		eng->code_rx = map_lazily(CODE_SIZE, PROT_READ | PROT_EXEC, fd);
-	}
-	close(fd);
-	return eng->code_rw && eng->code_rx ? 0 : -ENOMEM;
+	eng->code_rw = code.rw;
+	eng->code_rx = code.rx;
+	return r;
 }
 
 /* One page fault in place of 512, behind what a processor that runs little needs. */
@@ -55,14 +52,13 @@ int cache_create(struct engine *eng)
 
 	if (ret)
 		return ret;
-	eng->meta = map_lazily(META_SIZE, PROT_READ | PROT_WRITE, -1);
-	eng->by_address =
-		map_lazily(MAX_BLOCKS * sizeof(*eng->by_address), PROT_READ | PROT_WRITE, -1);
-	eng->begins = map_lazily(MAX_BLOCKS * sizeof(*eng->begins), PROT_READ | PROT_WRITE, -1);
-	eng->by_hash = map_lazily(BLOCK_HASHES * sizeof(*eng->by_hash), PROT_READ | PROT_WRITE, -1);
-	eng->decoder = map_lazily(sizeof(*eng->decoder), PROT_READ | PROT_WRITE, -1);
+	eng->meta = map_lazily(META_SIZE);
+	eng->by_address = map_lazily(MAX_BLOCKS * sizeof(*eng->by_address));
+	eng->begins = map_lazily(MAX_BLOCKS * sizeof(*eng->begins));
+	eng->by_hash = map_lazily(BLOCK_HASHES * sizeof(*eng->by_hash));
+	eng->decoder = map_lazily(sizeof(*eng->decoder));
 	if (CHECKING)
-		eng->enterable = map_lazily(CODE_SIZE / 8, PROT_READ | PROT_WRITE, -1);
+		eng->enterable = map_lazily(CODE_SIZE / 8);
 	if (!eng->meta || !eng->by_address || !eng->begins || !eng->by_hash || !eng->decoder ||
 	    (CHECKING && !eng->enterable))
 		return -ENOMEM;
@@ -127,10 +123,9 @@ void cache_populate(struct engine *eng)
 
 void cache_destroy(struct engine *eng)
 {
-	if (eng->code_rw)
-		munmap(eng->code_rw, CODE_SIZE);
-	if (eng->code_rx)
-		munmap(eng->code_rx, CODE_SIZE);
+	struct code_memory code = { .rw = eng->code_rw, .rx = eng->code_rx };
+
+	code_memory_unmap(&code, CODE_SIZE);
 	if (eng->meta)
 		munmap(eng->meta, META_SIZE);
 	if (eng->by_address)

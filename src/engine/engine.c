@@ -8,6 +8,7 @@
 #include <stdlib.h>
 #include <sys/mman.h>
 
+#include "base/log.h"
 #include "cpu/code.h"
 #include "cpu/mmu.h"
 #include "engine/priv.h"
@@ -34,6 +35,17 @@ static void timing_destroy(struct cpu *cpu)
 	cpu->timing.params = NULL;
 }
 
+/* Programs say no more than what errno does. */
+static void explain(int error)
+{
+	if (error == -EACCES || error == -EPERM)
+		log_once(LOG_ERROR, "no memory may be executed here, and a vCPU needs some: look "
+				    "at vm.memfd_noexec and at the security module's policy");
+	else if (error == -ENOMEM)
+		log_once(LOG_ERROR, "there is no memory for a vCPU: it takes more than 1 GB of "
+				    "address space (ulimit -v)");
+}
+
 int engine_create(struct cpu *cpu)
 {
 	/* Mapped, not allocated: zeroed, and given back to the system at once. */
@@ -51,6 +63,7 @@ int engine_create(struct cpu *cpu)
 	if (!ret)
 		ret = timing_create(cpu);
 	if (ret) {
+		explain(ret);
 		engine_destroy(cpu);
 		return ret;
 	}

@@ -13,7 +13,7 @@
 
 #define ENGINE_BLOCK_INSNS 48 /* instructions in one block at most */
 
-int engine_create(struct cpu *cpu); /* sets cpu->engine and cpu->code; 0 or -ENOMEM. Needed before
+int engine_create(struct cpu *cpu); /* sets cpu->engine and cpu->code; 0 or -errno. Needed before
 				       engine_run */
 void engine_destroy(struct cpu *cpu);
 

@@ -205,7 +205,7 @@ struct fetch_entry {
 };
 
 struct engine {
-	/* Code memory: one memfd, mapped twice. */
+	/* Code memory, mapped twice: code_memory.h. */
 	u8 *code_rw, *code_rx;
 	u8 *code_first, *code_next, *code_limit; /* writable view; first: behind the thunks */
 	/* Everything else that belongs to blocks: bump-allocated, dropped as a whole. */

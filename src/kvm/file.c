@@ -12,6 +12,7 @@
 #include <unistd.h>
 
 #include "base/guarded.h"
+#include "base/memfile.h"
 #include "engine/engine.h"
 #include "kvm/priv.h"
 #include "vm/control.h"
@@ -86,7 +87,7 @@ static const char *fd_name(enum kvm_file_kind kind)
 
 int kvm_new_fd(enum kvm_file_kind kind)
 {
-	int fd = memfd_create(fd_name(kind), MFD_CLOEXEC | MFD_ALLOW_SEALING);
+	int fd = memfile_create(fd_name(kind), MFD_CLOEXEC | MFD_ALLOW_SEALING);
 
 	return fd < 0 ? -errno : fd;
 }

@@ -11,6 +11,7 @@
 #include <sys/mman.h>
 #include <sys/sysmacros.h>
 
+#include "base/memfile.h"
 #include "preload/fdtab.h"
 #include "preload/preload.h"
 #include "preload/real.h"
@@ -30,7 +31,7 @@ int __fxstatat64(int version, int dir, const char *path, struct stat64 *st, int 
 
 static int open_kvm(int flags)
 {
-	int fd = memfd_create("vpmu-kvm", flags & O_CLOEXEC ? MFD_CLOEXEC : 0);
+	int fd = memfile_create("vpmu-kvm", flags & O_CLOEXEC ? MFD_CLOEXEC : 0);
 	struct kvm_file *file;
 	int r;
 
@@ -62,7 +63,7 @@ static int open_text(const char *text, int flags)
 
 	if ((flags & O_ACCMODE) != O_RDONLY)
 		return -EACCES;
-	fd = memfd_create("vpmu-param", flags & O_CLOEXEC ? MFD_CLOEXEC : 0);
+	fd = memfile_create("vpmu-param", flags & O_CLOEXEC ? MFD_CLOEXEC : 0);
 	if (fd < 0)
 		return -errno;
 	if (pwrite(fd, text, n, 0) != (ssize_t)n) {

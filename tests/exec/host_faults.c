@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: MIT
 /*
- * Preloaded into vpmu by the tests: memory is out where $VPMU_FAULT says, and nowhere else.
+ * Preloaded into vpmu by the tests: memory is out where $VPMU_FAULT says, and nowhere else; or it may not
+ * be executed.
  */
 #include <dlfcn.h>
 #include <errno.h>
@@ -8,6 +9,7 @@
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
+#include <sys/mman.h>
 
 static int fails(const char *call)
 {
@@ -44,6 +46,18 @@ FILE *open_memstream(char **bytes, size_t *size)
 	FILE *(*next)(char **, size_t *) = dlsym(RTLD_NEXT, "open_memstream");
 
 	return fails("open_memstream") ? NULL : next(bytes, size);
+}
+
+/* A policy that lets files in memory not be executed ("memfd"), or nothing at all ("code"). */
+void *mmap(void *at, size_t size, int prot, int flags, int fd, off_t offset)
+{
+	void *(*next)(void *, size_t, int, int, int, off_t) = dlsym(RTLD_NEXT, "mmap");
+
+	if (prot & PROT_EXEC && ((fd >= 0 && fails("memfd")) || fails("code"))) {
+		errno = EACCES;
+		return MAP_FAILED;
+	}
+	return next(at, size, prot, flags, fd, offset);
 }
 
 /* Only what the buffers of a session have: others check it as well. */

@@ -5,6 +5,7 @@
 #include "failing/every.h"
 
 #include <errno.h>
+#include <fcntl.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
@@ -28,6 +29,7 @@ struct told {
 };
 
 static struct told *told;
+static bool quiet; /* what the library says on standard error is of no interest */
 
 static bool same_holdings(const struct holdings *a, const struct holdings *b)
 {
@@ -48,6 +50,8 @@ static void settle(const struct holdings *expected)
 
 static void child(const struct scenario *scenario, u32 n, const struct holdings *expected)
 {
+	if (quiet)
+		dup2(open("/dev/null", O_WRONLY | O_CLOEXEC), 2);
 	alarm(RUN_SECONDS);
 	fail_arm(n);
 	told->with = scenario->run();
@@ -87,7 +91,7 @@ static bool complain(const struct scenario *scenario, u32 n, const char *fmt, in
 		fail_describe(&told->failure, where, sizeof(where));
 	printf("%s, call %u (%s): ", scenario->name, n, where);
 	printf(fmt, number, text);
-	putchar('\n');
+	printf("\n\trepeat: %s %s %u\n", program_invocation_name, scenario->name, n);
 	return false;
 }
 
@@ -173,6 +177,7 @@ int every_failure(const struct scenario *scenarios, u32 count, int argc, char **
 
 	told = mmap(NULL, sizeof(*told), PROT_READ | PROT_WRITE, MAP_SHARED | MAP_ANONYMOUS, -1, 0);
 	must(told != MAP_FAILED);
+	quiet = !only;
 	for (u32 i = 0; i < count; i++)
 		if (argc < 2 || !strcmp(argv[1], scenarios[i].name))
 			failures += each_failure(&scenarios[i], only);

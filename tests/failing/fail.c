@@ -266,6 +266,18 @@ WRAP(int, munmap, void *at, size_t size)
 	return __real_munmap(at, size);
 }
 
+void *__real_mremap(void *at, size_t old, size_t size, int flags, ...);
+void *__wrap_mremap(void *at, size_t old, size_t size, int flags, ...);
+
+void *__wrap_mremap(void *at, size_t old, size_t size, int flags, ...)
+{
+	void *map = FAILS(mremap) ? MAP_FAILED : __real_mremap(at, old, size, flags);
+
+	if (map != MAP_FAILED)
+		__atomic_add_fetch(&mapped, size - old, __ATOMIC_SEQ_CST);
+	return map;
+}
+
 WRAP(int, mprotect, void *at, size_t size, int prot)
 {
 	return fails(FAIL_mprotect, __builtin_return_address(0), prot == PROT_NONE)

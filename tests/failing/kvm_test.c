@@ -21,6 +21,7 @@
 #include "base/must.h"
 #include "engine/priv.h"
 #include "failing/every.h"
+#include "failing/fail.h"
 #include "kvm/priv.h"
 #include "preload/fdtab.h"
 
@@ -269,6 +270,17 @@ static int scenario_vcpu(void)
 	return r;
 }
 
+/* Code memory of the other kind. */
+static int scenario_no_memfd(void)
+{
+	int r;
+
+	fail_kernel(KERNEL_NO_MEMFD);
+	r = scenario_vcpu();
+	fail_kernel(KERNEL_PLAIN);
+	return r;
+}
+
 /* --- with interrupt controllers --- */
 
 static int use_routes(const struct guest *g)
@@ -444,6 +456,7 @@ int main(int argc, char **argv)
 		{ "vm", scenario_vm, false },
 		{ "tables", scenario_tables, false },
 		{ "vcpu", scenario_vcpu, false },
+		{ "vcpu-without-memfd", scenario_no_memfd, false },
 		{ "irqchip", scenario_irqchip, false },
 		{ "split-irqchip", scenario_split, false },
 		{ "full-cache", scenario_full, false },
