@@ -13,6 +13,7 @@
 #include <sys/stat.h>
 #include <unistd.h>
 
+#include "base/memfile.h"
 #include "exec.h"
 
 static bool pad(FILE *out)
@@ -94,7 +95,7 @@ static bool add_folder(FILE *out, const char *name)
 
 int initramfs_make(const struct initramfs *initramfs, char failed[PATH_MAX])
 {
-	int fd = memfd_create("initramfs", MFD_CLOEXEC);
+	int fd = memfile_create("initramfs", MFD_CLOEXEC);
 	FILE *out = fd < 0 ? NULL : fdopen(dup(fd), "w");
 	bool ok = out && add_file(out, "init", initramfs->init, failed) &&
 		  add_folder(out, "modules") &&

@@ -15,6 +15,7 @@
 #include <sys/wait.h>
 #include <unistd.h>
 
+#include "base/memfile.h"
 #include "exec.h"
 #include "exec_monitor.h"
 #include "exec/share.h"
@@ -110,11 +111,11 @@ static bool make_wiring(const struct initramfs *initramfs, const struct exec_sta
 	    !connect_ends(&ends->files, &wiring->files))
 		return false;
 	fcntl(ends->link, F_SETFL, O_NONBLOCK);
-	wiring->console = memfd_create("console", MFD_CLOEXEC);
+	wiring->console = memfile_create("console", MFD_CLOEXEC);
 	wiring->ram = state->ram;
 	if (state->device >= 0)
 		return connect_ends(&ends->monitor, &wiring->monitor) && wiring->console >= 0;
-	wiring->ram = memfd_create("ram", MFD_CLOEXEC);
+	wiring->ram = memfile_create("ram", MFD_CLOEXEC);
 	if (wiring->console < 0 || wiring->ram < 0)
 		return false;
 	wiring->initramfs = initramfs_make(initramfs, failed);

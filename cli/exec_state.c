@@ -19,6 +19,7 @@
 #include <sys/wait.h>
 #include <unistd.h>
 
+#include "base/memfile.h"
 #include "exec.h"
 #include "exec_monitor.h"
 #include "exec/wire.h"
@@ -168,8 +169,8 @@ static bool read_state(const char *path, const char *key, struct exec_state *sta
 	     !memcmp(header.magic, MAGIC, sizeof(header.magic)) && key_matches(fd, &header, key);
 	if (ok) {
 		state->khz = header.khz;
-		state->ram = memfd_create("ram", MFD_CLOEXEC);
-		state->device = memfd_create("device", MFD_CLOEXEC);
+		state->ram = memfile_create("ram", MFD_CLOEXEC);
+		state->device = memfile_create("device", MFD_CLOEXEC);
 		ok = copy_data(fd, header.ram_offset, header.ram_size, state->ram) &&
 		     copy_data(fd, header.device_offset, header.device_size, state->device);
 	}
@@ -280,10 +281,10 @@ static bool boot_and_save(const struct exec_options *options, const struct exec_
 		return false;
 	wiring.link = link[1];
 	wiring.monitor = monitor[1];
-	wiring.console = memfd_create("console", MFD_CLOEXEC);
+	wiring.console = memfile_create("console", MFD_CLOEXEC);
 	wiring.initramfs = initramfs_make(&initramfs, failed);
-	wiring.ram = state->ram = memfd_create("ram", MFD_CLOEXEC);
-	state->device = memfd_create("device", MFD_CLOEXEC);
+	wiring.ram = state->ram = memfile_create("ram", MFD_CLOEXEC);
+	state->device = memfile_create("device", MFD_CLOEXEC);
 	line_make(&line, options, kernel->image, state->khz, &wiring);
 	qemu = machine_start_qemu(&line, &wiring, options->verbose);
 	close(link[1]);
