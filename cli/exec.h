@@ -66,15 +66,16 @@ struct line {
 
 /* Descriptors of ours that QEMU inherits, -1 where it does without. */
 struct wiring {
-	int link, files;  /* sockets: to the guest's first process, to the server of files */
-	int monitor;	  /* a socket; machines that are saved or resumed have one */
-	int initramfs;	  /* a file; machines that are resumed have none */
-	int ram, console; /* files */
+	int link, files;   /* sockets: to the guest's first process, to the server of files */
+	int monitor;	   /* a socket */
+	int initramfs;	   /* a file; machines that are resumed have none */
+	int ram, console;  /* files */
+	bool is_resumable; /* for a machine that is saved or resumed */
 };
 
-#define NO_WIRING                      \
-	{                              \
-		-1, -1, -1, -1, -1, -1 \
+#define NO_WIRING                             \
+	{                                     \
+		-1, -1, -1, -1, -1, -1, false \
 	}
 
 bool line_has_machine(const char *name);
@@ -109,6 +110,7 @@ struct exec_machine {
 	pid_t qemu, share;
 	int link;     /* to the guest's first process */
 	bool resumed; /* which waits, and does not say so again */
+	int monitor;  /* of QEMU, in which it says that the machine has stopped */
 	int console;  /* what QEMU and the guest's kernel have said */
 };
 

@@ -68,7 +68,7 @@ static void add_machine(struct line *line, const struct exec_options *options, u
 	for (u32 i = 0; i < ARRAY_SIZE(plain); i++)
 		add(line, "%s", plain[i]);
 	add_option(line, "-M", "%s%s,accel=kvm,memory-backend=ram", type->options,
-		   wiring->monitor >= 0 ? type->resumable : "");
+		   wiring->is_resumable ? type->resumable : "");
 	/* The frequency is said so that QEMU lets a machine with an invariant TSC be saved. */
 	add_option(line, "-cpu", "host,migratable=off,tsc-frequency=%llu", khz * 1000ull);
 	add_option(line, "-smp", "%u", options->cpus);
@@ -96,14 +96,13 @@ static void add_devices(struct line *line, const struct exec_options *options,
 	}
 	if (wiring->files >= 0)
 		add_option(line, "-chardev", "socket,id=files,fd=%d", wiring->files);
-	if (wiring->monitor < 0) {
-		add_option(line, "-device", "vhost-user-fs-%s,chardev=files,tag=root", suffix);
-	} else {
+	if (wiring->is_resumable)
 		add_option(line, "-device",
 			   "pcie-root-port,id=socket,power_controller_present=off");
-		add_option(line, "-chardev", "socket,id=monitor,fd=%d", wiring->monitor);
-		add_option(line, "-mon", "chardev=monitor,mode=control");
-	}
+	else
+		add_option(line, "-device", "vhost-user-fs-%s,chardev=files,tag=root", suffix);
+	add_option(line, "-chardev", "socket,id=monitor,fd=%d", wiring->monitor);
+	add_option(line, "-mon", "chardev=monitor,mode=control");
 }
 
 static void add_kernel(struct line *line, const struct exec_options *options, const char *image,

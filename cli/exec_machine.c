@@ -108,13 +108,15 @@ static bool make_wiring(const struct initramfs *initramfs, const struct exec_sta
 			struct wiring *wiring, struct ends *ends, char failed[PATH_MAX])
 {
 	if (!connect_ends(&ends->link, &wiring->link) ||
-	    !connect_ends(&ends->files, &wiring->files))
+	    !connect_ends(&ends->files, &wiring->files) ||
+	    !connect_ends(&ends->monitor, &wiring->monitor))
 		return false;
 	fcntl(ends->link, F_SETFL, O_NONBLOCK);
 	wiring->console = memfile_create("console", MFD_CLOEXEC);
 	wiring->ram = state->ram;
-	if (state->device >= 0)
-		return connect_ends(&ends->monitor, &wiring->monitor) && wiring->console >= 0;
+	wiring->is_resumable = state->device >= 0;
+	if (wiring->is_resumable)
+		return wiring->console >= 0;
 	wiring->ram = memfile_create("ram", MFD_CLOEXEC);
 	if (wiring->console < 0 || wiring->ram < 0)
 		return false;
@@ -152,6 +154,7 @@ static int start_processes(const struct exec_options *options, const struct line
 	machine->share = start_share(ends->files, options);
 	machine->qemu = machine_start_qemu(line, wiring, options->verbose);
 	machine->link = ends->link;
+	machine->monitor = ends->monitor;
 	machine->console = wiring->console;
 	for (u32 i = 0; i < ARRAY_SIZE(closed); i++)
 		if (closed[i] >= 0)
@@ -189,11 +192,13 @@ static int start_from(const struct exec_options *options, const struct parts *pa
 	if (options->dry_run)
 		return STATUS_OK;
 	status = start_processes(options, &line, &wiring, &ends, machine);
-	if (status || state->device < 0)
+	if (status)
 		return status;
-	machine->resumed = monitor_resume(ends.monitor, state->device);
-	close(state->device);
-	close(ends.monitor);
+	/* If QEMU does not answer it ends or has ended, which the session sees. */
+	if (monitor_open(machine->monitor) && wiring.is_resumable)
+		machine->resumed = monitor_resume(machine->monitor, state->device);
+	if (wiring.is_resumable)
+		close(state->device);
 	return STATUS_OK;
 }
 

@@ -1,7 +1,8 @@
 // SPDX-License-Identifier: MIT
 /*
- * QMP, as much as it takes to save a machine (docs/interop/qmp-spec.txt in QEMU): a command is a
- * line, and so is its answer, which begins with "return" or "error"; events come between them.
+ * QMP, as much as it takes to save a machine and to watch it (docs/interop/qmp-spec.txt in QEMU): a
+ * command is a line, and so is its answer, which begins with "return" or "error"; events come
+ * between them.
  */
 #include "exec_monitor.h"
 
@@ -72,11 +73,43 @@ static bool command(int fd, const char *text, char *answer, u32 room)
 	return send_with(fd, text, -1) && wait_answer(fd, answer, room);
 }
 
-/* Memory is a file that we have, and not part of the state. */
-static bool begin(int fd, char *answer, u32 room)
+bool monitor_open(int fd)
 {
-	return command(fd, "{\"execute\":\"qmp_capabilities\"}\n", answer, room) &&
-	       command(fd,
+	char answer[4096];
+
+	return command(fd, "{\"execute\":\"qmp_capabilities\"}\n", answer, sizeof(answer));
+}
+
+/* Of RunState in QEMU's qapi/run-state.json those that nothing ends. */
+static const char *const failed_states[] = { "internal-error", "io-error", "guest-panicked" };
+
+bool monitor_has_failed(int fd)
+{
+	char answer[4096], state[64];
+
+	if (!command(fd, "{\"execute\":\"query-status\"}\n", answer, sizeof(answer)))
+		return false; /* its end is seen elsewhere */
+	for (u32 i = 0; i < ARRAY_SIZE(failed_states); i++) {
+		snprintf(state, sizeof(state), "\"status\": \"%s\"", failed_states[i]);
+		if (strstr(answer, state))
+			return true;
+	}
+	return false;
+}
+
+/* A debugger stops the machine, too, and lets it go on. */
+bool monitor_hear(int fd)
+{
+	char line[4096];
+
+	return read_line(fd, line, sizeof(line), milliseconds() + ANSWER_SECONDS * 1000ull) &&
+	       strstr(line, "\"event\": \"STOP\"") && monitor_has_failed(fd);
+}
+
+/* Memory is a file that we have, and not part of the state. */
+static bool leave_memory(int fd, char *answer, u32 room)
+{
+	return command(fd,
 		       "{\"execute\":\"migrate-set-capabilities\",\"arguments\":{\"capabilities\":"
 		       "[{\"capability\":\"x-ignore-shared\",\"state\":true}]}}\n",
 		       answer, room);
@@ -110,7 +143,7 @@ bool monitor_save(int fd, int state)
 {
 	char answer[4096];
 
-	return begin(fd, answer, sizeof(answer)) &&
+	return leave_memory(fd, answer, sizeof(answer)) &&
 	       command(fd, "{\"execute\":\"stop\"}\n", answer, sizeof(answer)) &&
 	       transfer(fd, "{\"execute\":\"migrate\",\"arguments\":{\"uri\":\"fd:state\"}}\n",
 			state, answer, sizeof(answer)) &&
@@ -122,7 +155,7 @@ bool monitor_resume(int fd, int state)
 {
 	char answer[4096];
 
-	return begin(fd, answer, sizeof(answer)) &&
+	return leave_memory(fd, answer, sizeof(answer)) &&
 	       transfer(fd,
 			"{\"execute\":\"migrate-incoming\",\"arguments\":{\"uri\":\"fd:state\"}}\n",
 			state, answer, sizeof(answer)) &&

@@ -23,6 +23,7 @@
 #include <unistd.h>
 
 #include "exec.h"
+#include "exec_monitor.h"
 #include "exec/wire.h"
 
 #define STATUS_TIMEOUT 124 /* as timeout(1) */
@@ -335,10 +336,10 @@ static int milliseconds_left(const struct session *session)
 	return session->deadline <= at ? 0 : session->deadline - at;
 }
 
-static void guest_gone(struct session *session)
+static void guest_gone(struct session *session, const char *how)
 {
 	restore_terminal(session);
-	failure(STATUS_BROKEN, "the guest ended before the command did%s",
+	failure(STATUS_BROKEN, "the guest %s before the command did%s", how,
 		session->options->verbose ? "" : "; -v shows more. It said:");
 	machine_explain(session->machine);
 	end(session, STATUS_BROKEN);
@@ -349,7 +350,7 @@ static void guest_gone(struct session *session)
 static void turn(struct session *session)
 {
 	struct wire *wire = &session->wire;
-	struct pollfd wait[7] = { { wire->fd, wire_events(wire), 0 },
+	struct pollfd wait[8] = { { wire->fd, wire_events(wire), 0 },
 				  { session->signals, POLLIN, 0 },
 				  { session->qemu, POLLIN, 0 },
 				  { source_is_ready(&session->input) ? session->input.fd : -1,
@@ -362,6 +363,7 @@ static void turn(struct session *session)
 						       ? session->output[i].fd
 						       : -1,
 					       POLLOUT, 0 };
+	wait[7] = (struct pollfd){ session->machine->monitor, POLLIN, 0 };
 	if (poll(wait, ARRAY_SIZE(wait), milliseconds_left(session)) < 0)
 		return;
 	if (wait[0].revents & (POLLIN | POLLHUP))
@@ -378,7 +380,9 @@ static void turn(struct session *session)
 	wire_flush(wire);
 	check_deadline(session);
 	if (!session->ended && (wire->closed || wait[2].revents))
-		guest_gone(session);
+		guest_gone(session, "ended");
+	if (!session->ended && wait[7].revents && monitor_hear(session->machine->monitor))
+		guest_gone(session, "stopped");
 }
 
 /* What has come but is not yet written when the command ends; a signal ends that, too. */
@@ -438,7 +442,9 @@ int session_run(const struct exec_options *options, struct exec_machine *machine
 		session.deadline = options->started + 1000ull * options->timeout;
 	open_streams(&session);
 	catch_signals(&session);
-	if (machine->resumed)
+	if (monitor_has_failed(machine->monitor))
+		guest_gone(&session, "stopped");
+	else if (machine->resumed)
 		give_order(&session);
 	while (!session.ended)
 		turn(&session);

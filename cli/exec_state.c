@@ -75,7 +75,9 @@ static void put_modules(FILE *out, const char *folder)
 static char *make_key(const struct exec_options *options, const struct exec_kernel *kernel,
 		      const char *init)
 {
-	struct wiring wiring = { 0 }; /* all there: both that saves and that resumes are like it */
+	struct wiring wiring = {
+		.is_resumable = true
+	}; /* all there: both that saves and that resumes are like it */
 	struct line line = { .count = 0 };
 	char *key = NULL, library[PATH_MAX] = "", qemu[PATH_MAX];
 	size_t size;
@@ -254,14 +256,20 @@ static bool keep_state(const char *cache, const char *path, const char *key,
 	return ok;
 }
 
-/* The guest's first process says when it waits for its order. */
-static bool wait_ready(int fd, u32 seconds)
+/* The guest's first process says when it waits for its order; QEMU says if the machine fails
+ * before. */
+static bool wait_ready(int link, int monitor, u32 seconds)
 {
+	u64 deadline = milliseconds() + seconds * 1000ull, at;
+	struct pollfd wait[] = { { link, POLLIN, 0 }, { monitor, POLLIN, 0 } };
 	struct frame frame;
-	struct pollfd wait = { fd, POLLIN, 0 };
 
-	return poll(&wait, 1, seconds * 1000) == 1 &&
-	       recv(fd, &frame, sizeof(frame), MSG_WAITALL) == sizeof(frame) &&
+	while ((at = milliseconds()) < deadline && !wait[0].revents) {
+		if (poll(wait, ARRAY_SIZE(wait), deadline - at) <= 0 ||
+		    (wait[1].revents && (wait[1].revents != POLLIN || monitor_hear(monitor))))
+			return false;
+	}
+	return wait[0].revents && recv(link, &frame, sizeof(frame), MSG_WAITALL) == sizeof(frame) &&
 	       frame.type == FRAME_READY;
 }
 
@@ -281,6 +289,7 @@ static bool boot_and_save(const struct exec_options *options, const struct exec_
 		return false;
 	wiring.link = link[1];
 	wiring.monitor = monitor[1];
+	wiring.is_resumable = true;
 	wiring.console = memfile_create("console", MFD_CLOEXEC);
 	wiring.initramfs = initramfs_make(&initramfs, failed);
 	wiring.ram = state->ram = memfile_create("ram", MFD_CLOEXEC);
@@ -289,7 +298,8 @@ static bool boot_and_save(const struct exec_options *options, const struct exec_
 	qemu = machine_start_qemu(&line, &wiring, options->verbose);
 	close(link[1]);
 	close(monitor[1]);
-	ok = qemu > 0 && wait_ready(link[0], options->timeout ?: BOOT_SECONDS) &&
+	ok = qemu > 0 && monitor_open(monitor[0]) && !monitor_has_failed(monitor[0]) &&
+	     wait_ready(link[0], monitor[0], options->timeout ?: BOOT_SECONDS) &&
 	     monitor_save(monitor[0], state->device);
 	if (qemu > 0) {
 		kill(qemu, SIGKILL);
