@@ -37,7 +37,7 @@ int out_of_memory(void);
 void command_help(const struct command *command);
 
 /* Where a part of the installation is; need_part() is an exit code, and has said what is wrong. */
-bool find_part(const char *name, char path[PATH_MAX]);
+bool find_part(const char *name, char path[PATH_MAX]); /* false with errno */
 int need_part(const char *name, char path[PATH_MAX]);
 /* Becomes a part that is a program, which finds vpmu in $VPMU. argv[0] is replaced. */
 int start_part(const char *name, char **argv);

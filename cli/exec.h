@@ -61,7 +61,8 @@ int initramfs_make(const struct initramfs *initramfs, char failed[PATH_MAX]);
 struct line {
 	char *word[MAX_WORDS + 1];
 	u32 count;
-	bool is_short; /* a word is missing: they were too many, or memory was out */
+	bool is_short;	/* words are missing: they were too many */
+	bool is_broken; /* words are missing: memory was out */
 };
 
 /* Descriptors of ours that QEMU inherits, -1 where it does without. */

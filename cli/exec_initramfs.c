@@ -74,8 +74,10 @@ static bool add_modules(FILE *out, const char *folder, bool network, char failed
 	struct dirent **entries;
 	int count = scandir(folder, &entries, NULL, alphasort);
 	char path[PATH_MAX + 256], name[256 + 16];
-	bool ok = true;
+	bool ok = count >= 0 || errno == ENOENT; /* kernels may need none */
 
+	if (!ok)
+		snprintf(failed, PATH_MAX, "%s", folder);
 	for (int i = 0; ok && i < count; i++) {
 		const char *entry = entries[i]->d_name;
 
@@ -93,10 +95,21 @@ static bool add_folder(FILE *out, const char *name)
 	return add_entry(out, name, S_IFDIR | 0755, "", 0);
 }
 
+/* A stream that can be closed while the file stays open; NULL with errno. */
+static FILE *open_copy(int fd)
+{
+	int copy = dup(fd);
+	FILE *out = copy < 0 ? NULL : fdopen(copy, "w");
+
+	if (copy >= 0 && !out)
+		close(copy);
+	return out;
+}
+
 int initramfs_make(const struct initramfs *initramfs, char failed[PATH_MAX])
 {
 	int fd = memfile_create("initramfs", MFD_CLOEXEC);
-	FILE *out = fd < 0 ? NULL : fdopen(dup(fd), "w");
+	FILE *out = fd < 0 ? NULL : open_copy(fd);
 	bool ok = out && add_file(out, "init", initramfs->init, failed) &&
 		  add_folder(out, "modules") &&
 		  add_modules(out, initramfs->modules, initramfs->network, failed) &&

@@ -16,10 +16,12 @@ __attribute__((format(printf, 2, 3))) static void add(struct line *line, const c
 	va_list args;
 
 	va_start(args, fmt);
-	if (line->count < MAX_WORDS && vasprintf(&line->word[line->count], fmt, args) >= 0)
-		line->count++;
-	else
+	if (line->count == MAX_WORDS)
 		line->is_short = true;
+	else if (vasprintf(&line->word[line->count], fmt, args) < 0)
+		line->is_broken = true;
+	else
+		line->count++;
 	va_end(args);
 }
 
@@ -121,6 +123,8 @@ static void add_own_words(struct line *line, const char *words)
 {
 	char *list = words ? strdup(words) : NULL, *rest = list, *word;
 
+	if (words && !list)
+		line->is_broken = true;
 	while (list && (word = strsep(&rest, " ")))
 		if (*word)
 			add(line, "%s", word);

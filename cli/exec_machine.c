@@ -50,11 +50,13 @@ pid_t machine_start_qemu(const struct line *line, const struct wiring *wiring, b
 	if (pid)
 		return pid;
 	attach_to_parent(parent);
-	null = open("/dev/null", O_RDWR | O_CLOEXEC);
-	dup2(null, 0);
-	dup2(null, 1);
 	if (!verbose)
 		dup2(wiring->console, 2);
+	null = open("/dev/null", O_RDWR | O_CLOEXEC);
+	if (null < 0)
+		_exit(failure(STATUS_BROKEN, "cannot open /dev/null: %s", strerror(errno)));
+	dup2(null, 0);
+	dup2(null, 1);
 	inherit(wiring);
 	execv("/proc/self/exe", line->word);
 	_exit(STATUS_BROKEN);
@@ -64,6 +66,7 @@ static pid_t start_share(int socket, const struct exec_options *options)
 {
 	const char *writable[MAX_SHARED];
 	pid_t parent = getpid(), pid = fork();
+	int error;
 
 	if (pid)
 		return pid;
@@ -72,20 +75,26 @@ static pid_t start_share(int socket, const struct exec_options *options)
 	close_range(4, ~0u, 0); /* QEMU's ends of sockets are QEMU's alone, or nobody sees it end */
 	for (u32 i = 0; i < options->shared_count; i++)
 		writable[i] = options->shared[i] + 1; /* without its slash */
-	_exit(share_serve(3, writable, options->shared_count) ? 1 : 0);
+	error = share_serve(3, writable, options->shared_count);
+	if (error)
+		failure(STATUS_BROKEN, "cannot serve the host's files: %s", strerror(error));
+	_exit(error ? STATUS_BROKEN : STATUS_OK);
 }
 
 bool machine_find_qemu(char path[PATH_MAX])
 {
-	char *list = strdup(getenv("PATH") ?: "/usr/bin:/bin"), *rest = list, *folder;
-	bool found = false;
+	const char *folder = getenv("PATH") ?: "/usr/bin:/bin";
 
-	while (!found && (folder = strsep(&rest, ":"))) {
-		snprintf(path, PATH_MAX, "%s/" QEMU, folder);
-		found = !access(path, X_OK);
+	for (;;) {
+		int length = strcspn(folder, ":");
+
+		snprintf(path, PATH_MAX, "%.*s/" QEMU, length, folder);
+		if (!access(path, X_OK))
+			return true;
+		if (!folder[length])
+			return false;
+		folder += length + 1;
 	}
-	free(list);
-	return found;
 }
 
 /* Our ends of QEMU's sockets. */
@@ -184,6 +193,8 @@ static int start_from(const struct exec_options *options, const struct parts *pa
 		return failure(STATUS_BROKEN, "cannot prepare a guest: %s%s%s", failed,
 			       *failed ? ": " : "", strerror(errno));
 	line_make(&line, options, parts->kernel.image, state->khz, &wiring);
+	if (line.is_broken)
+		return out_of_memory();
 	if (line.is_short)
 		return failure(STATUS_USAGE,
 			       "--qemu has too many words: QEMU's command may have %u", MAX_WORDS);

@@ -36,7 +36,8 @@ struct session {
 	struct source input;   /* STREAM_IN or STREAM_TERMINAL */
 	struct sink output[3]; /* STREAM_OUT, STREAM_ERR, STREAM_TERMINAL */
 	u32 terminals;	       /* bit n: standard file n */
-	int signals, qemu;     /* signalfd, pidfd */
+	int signals;	       /* signalfd */
+	int qemu, files;       /* pidfds */
 	bool ordered, started, raw;
 	u32 interrupts;
 	u64 deadline; /* monotonic milliseconds, 0: none */
@@ -339,10 +340,21 @@ static int milliseconds_left(const struct session *session)
 static void guest_gone(struct session *session, const char *how)
 {
 	restore_terminal(session);
-	failure(STATUS_BROKEN, "the guest %s before the command did%s", how,
+	failure(STATUS_BROKEN, "the guest %s%s", how,
 		session->options->verbose ? "" : "; -v shows more. It said:");
 	machine_explain(session->machine);
 	end(session, STATUS_BROKEN);
+}
+
+/* The server of files ends when QEMU does; or before, and then no file of the guest answers again.
+ */
+static bool files_failed(struct session *session)
+{
+	siginfo_t info = { 0 };
+
+	session->files = -1;
+	return !waitid(P_PID, session->machine->share, &info, WEXITED | WNOHANG | WNOWAIT) &&
+	       info.si_pid && (info.si_code != CLD_EXITED || info.si_status);
 }
 
 /* --- the loop --- */
@@ -350,7 +362,7 @@ static void guest_gone(struct session *session, const char *how)
 static void turn(struct session *session)
 {
 	struct wire *wire = &session->wire;
-	struct pollfd wait[8] = { { wire->fd, wire_events(wire), 0 },
+	struct pollfd wait[9] = { { wire->fd, wire_events(wire), 0 },
 				  { session->signals, POLLIN, 0 },
 				  { session->qemu, POLLIN, 0 },
 				  { source_is_ready(&session->input) ? session->input.fd : -1,
@@ -364,6 +376,7 @@ static void turn(struct session *session)
 						       : -1,
 					       POLLOUT, 0 };
 	wait[7] = (struct pollfd){ session->machine->monitor, POLLIN, 0 };
+	wait[8] = (struct pollfd){ session->files, POLLIN, 0 };
 	if (poll(wait, ARRAY_SIZE(wait), milliseconds_left(session)) < 0)
 		return;
 	if (wait[0].revents & (POLLIN | POLLHUP))
@@ -380,9 +393,11 @@ static void turn(struct session *session)
 	wire_flush(wire);
 	check_deadline(session);
 	if (!session->ended && (wire->closed || wait[2].revents))
-		guest_gone(session, "ended");
+		guest_gone(session, "ended before the command did");
 	if (!session->ended && wait[7].revents && monitor_hear(session->machine->monitor))
-		guest_gone(session, "stopped");
+		guest_gone(session, "stopped before the command did");
+	if (!session->ended && wait[8].revents && files_failed(session))
+		guest_gone(session, "lost the host's files");
 }
 
 /* What has come but is not yet written when the command ends; a signal ends that, too. */
@@ -414,7 +429,7 @@ static void open_streams(struct session *session)
 					    .is_shared = true };
 }
 
-static void catch_signals(struct session *session)
+static bool catch_signals(struct session *session)
 {
 	sigset_t set;
 
@@ -430,6 +445,7 @@ static void catch_signals(struct session *session)
 	sigprocmask(SIG_BLOCK, &set, NULL);
 	signal(SIGPIPE, SIG_IGN);
 	session->signals = signalfd(-1, &set, SFD_CLOEXEC | SFD_NONBLOCK);
+	return session->signals >= 0;
 }
 
 int session_run(const struct exec_options *options, struct exec_machine *machine)
@@ -438,12 +454,14 @@ int session_run(const struct exec_options *options, struct exec_machine *machine
 
 	session.wire.fd = machine->link;
 	session.qemu = syscall(SYS_pidfd_open, machine->qemu, 0);
+	session.files = syscall(SYS_pidfd_open, machine->share, 0);
 	if (options->timeout)
 		session.deadline = options->started + 1000ull * options->timeout;
 	open_streams(&session);
-	catch_signals(&session);
+	if (!catch_signals(&session))
+		return failure(STATUS_BROKEN, "cannot catch signals: %s", strerror(errno));
 	if (monitor_has_failed(machine->monitor))
-		guest_gone(&session, "stopped");
+		guest_gone(&session, "stopped before the command did");
 	else if (machine->resumed)
 		give_order(&session);
 	while (!session.ended)

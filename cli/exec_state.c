@@ -97,8 +97,10 @@ static char *make_key(const struct exec_options *options, const struct exec_kern
 		put_file(out, qemu);
 	put_modules(out, kernel->modules);
 	put_processor(out);
-	fclose(out);
-	return key;
+	if (!fclose(out) && !line.is_broken && !line.is_short)
+		return key;
+	free(key); /* without a word of it, it may be another machine's */
+	return NULL;
 }
 
 static void name_state(const char *key, const char *cache, char path[PATH_MAX])
@@ -284,9 +286,13 @@ static bool boot_and_save(const struct exec_options *options, const struct exec_
 	pid_t qemu;
 	bool ok;
 
-	if (socketpair(AF_UNIX, SOCK_STREAM | SOCK_CLOEXEC, 0, link) ||
-	    socketpair(AF_UNIX, SOCK_STREAM | SOCK_CLOEXEC, 0, monitor))
+	if (socketpair(AF_UNIX, SOCK_STREAM | SOCK_CLOEXEC, 0, link))
 		return false;
+	if (socketpair(AF_UNIX, SOCK_STREAM | SOCK_CLOEXEC, 0, monitor)) {
+		close(link[0]);
+		close(link[1]);
+		return false;
+	}
 	wiring.link = link[1];
 	wiring.monitor = monitor[1];
 	wiring.is_resumable = true;
@@ -295,7 +301,9 @@ static bool boot_and_save(const struct exec_options *options, const struct exec_
 	wiring.ram = state->ram = memfile_create("ram", MFD_CLOEXEC);
 	state->device = memfile_create("device", MFD_CLOEXEC);
 	line_make(&line, options, kernel->image, state->khz, &wiring);
-	qemu = machine_start_qemu(&line, &wiring, options->verbose);
+	ok = wiring.console >= 0 && wiring.initramfs >= 0 && state->ram >= 0 &&
+	     state->device >= 0 && !line.is_broken;
+	qemu = ok ? machine_start_qemu(&line, &wiring, options->verbose) : -1;
 	close(link[1]);
 	close(monitor[1]);
 	ok = qemu > 0 && monitor_open(monitor[0]) && !monitor_has_failed(monitor[0]) &&

@@ -29,10 +29,11 @@ bool find_part(const char *name, char path[PATH_MAX])
 
 	find_self(self);
 	slash = strrchr(self, '/');
+	errno = ENOENT;
 	if (!slash)
 		return false;
 	slash[1] = '\0';
-	for (u32 i = 0; i < ARRAY_SIZE(places); i++) {
+	for (u32 i = 0; i < ARRAY_SIZE(places) && errno == ENOENT; i++) {
 		snprintf(candidate, sizeof(candidate), "%s%s%s", self, places[i], name);
 		if (realpath(candidate, path))
 			return true;
@@ -42,12 +43,14 @@ bool find_part(const char *name, char path[PATH_MAX])
 
 int need_part(const char *name, char path[PATH_MAX])
 {
-	return find_part(name, path)
-		       ? STATUS_OK
-		       : failure(STATUS_BROKEN,
-				 "%s is not where it belongs, beside vpmu or in ../lib/vpmu: "
-				 "run 'make' or 'make install'",
-				 name);
+	if (find_part(name, path))
+		return STATUS_OK;
+	if (errno != ENOENT)
+		return failure(STATUS_BROKEN, "cannot find %s: %s", name, strerror(errno));
+	return failure(STATUS_BROKEN,
+		       "%s is not where it belongs, beside vpmu or in ../lib/vpmu: "
+		       "run 'make' or 'make install'",
+		       name);
 }
 
 int start_part(const char *name, char **argv)

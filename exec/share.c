@@ -97,8 +97,10 @@ static bool map_memory(struct share *share, const struct message *message)
 		u64 size = from.size + from.offset;
 		void *map = mmap(NULL, size, PROT_READ | PROT_WRITE, MAP_SHARED, message->fd[i], 0);
 
-		if (map == MAP_FAILED)
+		if (map == MAP_FAILED) {
+			share->error = errno;
 			return false;
+		}
 		share->region[share->region_count++] =
 			(struct region){ .gpa = from.gpa,
 					 .size = from.size,
@@ -239,6 +241,8 @@ static bool serve_message(struct share *share)
 		ok = send(share->socket, &message, size, MSG_NOSIGNAL) == size;
 	} else if (ok) {
 		ok = obey(share, &message);
+		if (!ok && !share->error)
+			share->error = EPROTO;
 	}
 	for (u32 i = 0; i < ARRAY_SIZE(message.fd); i++)
 		if (message.fd[i] >= 0)
@@ -266,8 +270,10 @@ static void serve(struct share *share)
 
 		for (u32 i = 0; i < MAX_QUEUES; i++)
 			wait[1 + i] = (struct pollfd){ share->queue[i].kick, POLLIN, 0 };
-		if (poll(wait, ARRAY_SIZE(wait), -1) < 0 && errno != EINTR)
+		if (poll(wait, ARRAY_SIZE(wait), -1) < 0 && errno != EINTR) {
+			share->error = errno;
 			return;
+		}
 		if (wait[0].revents && !serve_message(share))
 			return;
 		for (u32 i = 0; i < MAX_QUEUES; i++)
@@ -306,5 +312,5 @@ int share_serve(int socket, const char *const *writable, u32 count)
 	umask(0); /* the guest's kernel has applied that of the process */
 	raise_limit();
 	serve(share);
-	return 0;
+	return share->error;
 }

@@ -131,7 +131,8 @@ struct share {
 	u32 handle_count;
 	dev_t device[64]; /* host devices seen; a file's is part of its inode number */
 	u32 device_count;
-	u8 *in; /* the request being served */
+	u8 *in;	   /* the request being served */
+	int error; /* why it ended before QEMU did, 0: it did not */
 };
 
 /* A request as the functions of the file system see it. */
@@ -195,7 +196,8 @@ void *call_answer(struct call *call, u32 size);
 u32 fuse_serve(struct share *share, struct request *request);
 
 /* Serves the device whose vhost-user socket is `socket` until QEMU closes it. Writable are the
- * folders named, absolute and free of symbolic links. Returns an errno if it could not start. */
+ * folders named, absolute and free of symbolic links. Returns an errno if it could not start or go
+ * on. */
 int share_serve(int socket, const char *const *writable, u32 count);
 
 #endif
