@@ -7,6 +7,7 @@
  *   share.c        the vhost-user messages, one turn of the device
  *   share_queue.c  the virtqueue: requests out of guest memory, answers into it
  *   share_node.c   what the guest has looked up, and where it is
+ *   share_type.c   which file systems are served, and attributes as the guest sees them
  *   share_fuse.c   the table of FUSE requests, and what their functions share
  *   share_file.c   requests that read
  *   share_change.c requests that write
@@ -82,7 +83,7 @@ u32 request_put(struct request *request, u32 offset, const void *bytes, u32 size
 struct node {
 	u32 parent, next; /* in its hash chain; 0: none */
 	u32 children;
-	int fd; /* one of the descriptors that have it open, for when its name is gone; or -1 */
+	u32 opens;   /* handles of it */
 	u64 lookups; /* that the guest has not forgotten */
 	bool gone;   /* unlinked or replaced */
 	char *name;
@@ -103,6 +104,8 @@ struct node *node_get(struct nodes *nodes, u64 id);
 /* Finds or makes the node of a name, and counts a look-up. 0: out of memory. */
 u32 node_lookup(struct nodes *nodes, u32 parent, const char *name);
 void node_forget(struct nodes *nodes, u64 id, u64 lookups);
+/* A handle of it was closed. */
+void node_close(struct nodes *nodes, u32 id);
 /* The name was removed, or now is another one's. */
 void node_drop_name(struct nodes *nodes, u32 parent, const char *name);
 void node_rename(struct nodes *nodes, u32 parent, const char *name, u32 new_parent,
@@ -116,6 +119,7 @@ struct handle {
 	int fd; /* -1: unused */
 	u32 node;
 	bool writable;
+	bool sealed; /* a folder of a file system that is not served: it has no entries */
 };
 
 struct share {
@@ -176,21 +180,41 @@ int fuse_fsync(struct call *call);
 int fuse_fallocate(struct call *call);
 
 /* What they share. */
-/* An O_PATH descriptor of a node, which may be a symbolic link, or minus an errno. Nothing on the
- * way to it is one: names lead where they say. */
+/* A descriptor of a node, which may be a symbolic link, or minus an errno: an O_PATH one, or one of
+ * a handle if its name is gone. Nothing on the way to it is a link: names lead where they say. */
 int share_locate(struct share *share, u64 id);
-/* The same of the folder that a name of the guest is in; -EINVAL for what is no name. */
+/* The same of the folder that a name of the guest is in; -EINVAL for what is no name, -ENOENT for a
+ * folder that is not served. */
 int share_locate_parent(struct share *share, u64 id, const char *name);
-/* Whether the guest may change what is in this folder, or this file. */
+/* Whether the guest may change what is in this folder, or this file; one whose name is gone if it
+ * is open for writing. */
 bool share_may_write(struct share *share, u64 id);
 /* Opens what an O_PATH descriptor stands for; a descriptor or minus an errno. */
 int share_reopen(int path, int flags);
-struct handle *share_handle(struct share *share, u64 number);
-/* Takes over a descriptor; its number, or minus an errno. */
-s64 share_add_handle(struct share *share, u64 id, int fd, bool writable);
+/* The handle with this number, if it is one of the request's node; or NULL. */
+struct handle *share_handle(const struct call *call, u64 number);
+/* As share_locate() of the request's node, by way of a handle if there is one. */
+int share_locate_open(const struct call *call, const struct handle *handle);
+/* Takes over a descriptor; the number of its handle, or minus an errno. */
+s64 share_add_handle(struct share *share, struct handle handle);
+/* Answers with the attributes of what a descriptor stands for, and closes it. */
+int share_put_attributes(struct call *call, int fd);
 /* Answers with a node for a name that exists. Counts a look-up. */
 int share_put_entry(struct call *call, int parent, const char *name);
 void *call_answer(struct call *call, u32 size);
+
+/* share_type.c */
+#define SET_ID (S_ISUID | S_ISGID) /* neither shown to a guest nor set by one */
+
+/* Whether a descriptor, which may be an O_PATH one, is on a file system that stores files. */
+bool share_serves(int fd);
+/* Attributes as the guest sees them, of a descriptor or of a name in an open folder that is
+ * served. Return 0 or an errno. */
+int share_stat(int fd, struct stat *st);
+int share_stat_entry(int folder, const char *name, struct stat *st);
+/* Opens what an O_PATH descriptor stands for, which is closed, if it is a regular file that is
+ * served. -1 for the descriptor: it could not be opened (errno). A descriptor or minus an errno. */
+int share_open_regular(int path, int flags);
 
 /* Serves one request; returns the size of the answer, 0 for none. */
 u32 fuse_serve(struct share *share, struct request *request);

@@ -29,28 +29,57 @@ static int changeable_parent(struct call *call, u64 id, const char *name, int *p
 	return EROFS;
 }
 
-static void give_away(const struct call *call, int parent, const char *name)
+static void give_away(const struct call *call, int fd)
 {
-	if (geteuid() == 0 && fchownat(parent, name, call->uid, call->gid, AT_SYMLINK_NOFOLLOW))
+	if (geteuid() == 0 && fchownat(fd, "", call->uid, call->gid, AT_EMPTY_PATH))
 		return; /* no reason to fail: it stays ours */
 }
 
+/* A new file has one name and belongs to us. Another one may have taken its place since: a link to
+ * a file that is not the guest's. */
+static void give_away_new(const struct call *call, int parent, const char *name, mode_t type)
+{
+	int fd = openat(parent, name, O_PATH | O_NOFOLLOW | O_CLOEXEC);
+	struct stat st;
+
+	if (fd >= 0 && !fstatat(fd, "", &st, AT_EMPTY_PATH) && (st.st_mode & S_IFMT) == type &&
+	    (S_ISDIR(type) || st.st_nlink == 1) && st.st_uid == geteuid())
+		give_away(call, fd);
+	if (fd >= 0)
+		close(fd);
+}
+
 /* Ends a request that made a name: answers with what is there now. */
-static int made(struct call *call, int parent, const char *name, int error)
+static int made(struct call *call, int parent, const char *name, mode_t type, int error)
 {
 	if (!error) {
-		give_away(call, parent, name);
+		give_away_new(call, parent, name, type);
 		error = share_put_entry(call, parent, name);
 	}
 	close(parent);
 	return error;
 }
 
+/* Makes a file, or opens a regular one that has the name already: to open anything else may have an
+ * effect on the host, and pipes and devices are the guest's own. A descriptor or minus an errno. */
+static int create_file(const struct call *call, int parent, const char *name)
+{
+	const struct fuse_create_in *in = (const void *)call->body;
+	int fd = openat(parent, name, O_RDWR | O_CREAT | O_EXCL | O_CLOEXEC,
+			in->mode & 07777 & ~SET_ID);
+
+	if (fd >= 0)
+		give_away(call, fd);
+	if (fd >= 0 || errno != EEXIST || in->flags & O_EXCL)
+		return fd < 0 ? -errno : fd;
+	return share_open_regular(openat(parent, name, O_PATH | O_NOFOLLOW | O_CLOEXEC),
+				  O_RDWR | (in->flags & O_TRUNC));
+}
+
 int fuse_create(struct call *call)
 {
 	const struct fuse_create_in *in = (const void *)call->body;
 	const char *name = (const char *)(in + 1);
-	int flags = O_RDWR | O_CREAT | O_NOFOLLOW | O_CLOEXEC | (in->flags & (O_EXCL | O_TRUNC));
 	struct fuse_entry_out entry;
 	struct fuse_open_out *out;
 	int parent, fd, error;
@@ -59,15 +88,17 @@ int fuse_create(struct call *call)
 	error = changeable_parent(call, call->id, name, &parent);
 	if (error)
 		return error;
-	fd = openat(parent, name, flags | O_NONBLOCK | O_NOCTTY, in->mode & 07777);
-	error = made(call, parent, name, fd < 0 ? errno : 0);
+	fd = create_file(call, parent, name);
+	error = fd < 0 ? -fd : share_put_entry(call, parent, name);
+	close(parent);
 	if (error) {
 		if (fd >= 0)
 			close(fd);
 		return error;
 	}
 	memcpy(&entry, call->answer, sizeof(entry));
-	number = share_add_handle(call->share, entry.nodeid, fd, true);
+	number = share_add_handle(
+		call->share, (struct handle){ .fd = fd, .node = entry.nodeid, .writable = true });
 	if (number < 0) {
 		node_forget(&call->share->nodes, entry.nodeid, 1);
 		return -number;
@@ -78,7 +109,7 @@ int fuse_create(struct call *call)
 	return 0;
 }
 
-/* Regular files, pipes and sockets; device nodes are refused by the host as to any user. */
+/* Regular files, pipes and sockets, which are names to the host: it never opens the latter two. */
 int fuse_mknod(struct call *call)
 {
 	const struct fuse_mknod_in *in = (const void *)call->body;
@@ -87,11 +118,11 @@ int fuse_mknod(struct call *call)
 
 	if (error)
 		return error;
-	if (S_ISCHR(in->mode) || S_ISBLK(in->mode))
-		error = EPERM;
+	if (S_ISREG(in->mode) || S_ISFIFO(in->mode) || S_ISSOCK(in->mode))
+		error = result(mknodat(parent, name, in->mode & ~SET_ID, 0));
 	else
-		error = result(mknodat(parent, name, in->mode, 0));
-	return made(call, parent, name, error);
+		error = EPERM;
+	return made(call, parent, name, in->mode & S_IFMT, error);
 }
 
 int fuse_mkdir(struct call *call)
@@ -101,7 +132,8 @@ int fuse_mkdir(struct call *call)
 	int parent, error = changeable_parent(call, call->id, name, &parent);
 
 	return error ? error
-		     : made(call, parent, name, result(mkdirat(parent, name, in->mode & 07777)));
+		     : made(call, parent, name, S_IFDIR,
+			    result(mkdirat(parent, name, in->mode & 07777 & ~SET_ID)));
 }
 
 /* The second of two names that follow one another. NULL: the request has only one. */
@@ -117,7 +149,8 @@ int fuse_symlink(struct call *call)
 	const char *name = (const char *)call->body, *target = second_name(call, name);
 	int parent, error = target ? changeable_parent(call, call->id, name, &parent) : EINVAL;
 
-	return error ? error : made(call, parent, name, result(symlinkat(target, parent, name)));
+	return error ? error
+		     : made(call, parent, name, S_IFLNK, result(symlinkat(target, parent, name)));
 }
 
 int fuse_link(struct call *call)
@@ -130,7 +163,7 @@ int fuse_link(struct call *call)
 	if (error)
 		return error;
 	old = share_locate(call->share, in->oldnodeid);
-	if (old < 0 || !share_may_write(call->share, in->oldnodeid)) {
+	if (old < 0 || !share_may_write(call->share, in->oldnodeid) || !share_serves(old)) {
 		close(parent);
 		if (old >= 0)
 			close(old);
@@ -215,6 +248,12 @@ static struct timespec new_time(u32 valid, u32 set, u32 now, u64 seconds, u32 na
 	return (struct timespec){ seconds, nanoseconds };
 }
 
+/* A folder that hands its group on keeps doing so; the guest did not see that bit. */
+static mode_t new_mode(const struct fuse_setattr_in *in, const struct stat *st)
+{
+	return (in->mode & 07777 & ~SET_ID) | (S_ISDIR(st->st_mode) ? st->st_mode & S_ISGID : 0);
+}
+
 /* By way of /proc: the descriptor stands for the file itself, whatever its name leads to. */
 static int set_attributes(int fd, const struct fuse_setattr_in *in)
 {
@@ -223,9 +262,14 @@ static int set_attributes(int fd, const struct fuse_setattr_in *in)
 		new_time(in->valid, FATTR_MTIME, FATTR_MTIME_NOW, in->mtime, in->mtimensec),
 	};
 	char path[64];
+	struct stat st;
 
+	if (fstatat(fd, "", &st, AT_EMPTY_PATH))
+		return errno;
+	if (S_ISCHR(st.st_mode) || S_ISBLK(st.st_mode) || !share_serves(fd))
+		return EPERM;
 	snprintf(path, sizeof(path), "/proc/self/fd/%d", fd);
-	if (in->valid & FATTR_MODE && chmod(path, in->mode & 07777))
+	if (in->valid & FATTR_MODE && chmod(path, new_mode(in, &st)))
 		return errno;
 	if (in->valid & (FATTR_UID | FATTR_GID) &&
 	    fchownat(fd, "", in->valid & FATTR_UID ? in->uid : (uid_t)-1,
@@ -241,24 +285,28 @@ static int set_attributes(int fd, const struct fuse_setattr_in *in)
 int fuse_setattr(struct call *call)
 {
 	const struct fuse_setattr_in *in = (const void *)call->body;
-	const struct handle *handle = share_handle(call->share, in->fh);
-	bool open = in->valid & FATTR_FH && handle && handle->writable;
+	bool open = in->valid & FATTR_FH;
+	const struct handle *handle = open ? share_handle(call, in->fh) : NULL;
 	int fd, error;
 
-	if (!open && !share_may_write(call->share, call->id))
+	if (open && !handle)
+		return EBADF;
+	if (!(handle && handle->writable) && !share_may_write(call->share, call->id))
 		return EROFS;
-	fd = open ? fcntl(handle->fd, F_DUPFD_CLOEXEC, 0) : share_locate(call->share, call->id);
+	fd = share_locate_open(call, handle);
 	if (fd < 0)
-		return open ? errno : -fd;
+		return -fd;
 	error = set_attributes(fd, in);
+	if (!error)
+		return share_put_attributes(call, fd);
 	close(fd);
-	return error ? error : fuse_getattr(call);
+	return error;
 }
 
 int fuse_write(struct call *call)
 {
 	const struct fuse_write_in *in = (const void *)call->body;
-	const struct handle *handle = share_handle(call->share, in->fh);
+	const struct handle *handle = share_handle(call, in->fh);
 	struct fuse_write_out *out = call_answer(call, sizeof(*out));
 	ssize_t n;
 
@@ -276,7 +324,7 @@ int fuse_write(struct call *call)
 int fuse_fsync(struct call *call)
 {
 	const struct fuse_fsync_in *in = (const void *)call->body;
-	const struct handle *handle = share_handle(call->share, in->fh);
+	const struct handle *handle = share_handle(call, in->fh);
 
 	if (!handle)
 		return EBADF;
@@ -287,7 +335,7 @@ int fuse_fsync(struct call *call)
 int fuse_fallocate(struct call *call)
 {
 	const struct fuse_fallocate_in *in = (const void *)call->body;
-	const struct handle *handle = share_handle(call->share, in->fh);
+	const struct handle *handle = share_handle(call, in->fh);
 
 	if (!handle || !handle->writable)
 		return EBADF;

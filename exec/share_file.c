@@ -63,13 +63,20 @@ static void fill_attributes(struct share *share, const struct stat *st, struct f
 
 int fuse_getattr(struct call *call)
 {
-	struct fuse_attr_out *out = call_answer(call, sizeof(*out));
-	int fd = share_locate(call->share, call->id), r;
-	struct stat st;
+	const struct fuse_getattr_in *in = (const void *)call->body;
+	bool open = in->getattr_flags & FUSE_GETATTR_FH;
+	const struct handle *handle = open ? share_handle(call, in->fh) : NULL;
+	int fd = open && !handle ? -EBADF : share_locate_open(call, handle);
 
-	if (fd < 0)
-		return -fd;
-	r = fstatat(fd, "", &st, AT_EMPTY_PATH) ? errno : 0;
+	return fd < 0 ? -fd : share_put_attributes(call, fd);
+}
+
+int share_put_attributes(struct call *call, int fd)
+{
+	struct fuse_attr_out *out = call_answer(call, sizeof(*out));
+	struct stat st;
+	int r = share_stat(fd, &st);
+
 	close(fd);
 	if (r)
 		return r;
@@ -78,15 +85,16 @@ int fuse_getattr(struct call *call)
 	return 0;
 }
 
-/* What a folder, open and of this node, has by a name. */
+/* What a folder, open, served and of this node, has by a name. */
 static int fill_entry(struct share *share, u64 node, int folder, const char *name,
 		      struct fuse_entry_out *out)
 {
 	struct stat st;
+	int error = share_stat_entry(folder, name, &st);
 	u32 id;
 
-	if (fstatat(folder, name, &st, AT_SYMLINK_NOFOLLOW))
-		return errno;
+	if (error)
+		return error;
 	id = node_lookup(&share->nodes, node, name);
 	if (!id)
 		return ENOMEM;
@@ -131,7 +139,8 @@ int fuse_readlink(struct call *call)
 
 	if (fd < 0)
 		return -fd;
-	n = readlinkat(fd, "", (char *)call->answer, PATH_MAX);
+	errno = EACCES;
+	n = share_serves(fd) ? readlinkat(fd, "", (char *)call->answer, PATH_MAX) : -1;
 	close(fd);
 	if (n < 0)
 		return errno;
@@ -142,22 +151,16 @@ int fuse_readlink(struct call *call)
 static int open_file(struct call *call, int flags, int *fd)
 {
 	int path = share_locate(call->share, call->id);
-	struct stat st;
 
 	if (path < 0)
 		return -path;
-	if (fstatat(path, "", &st, AT_EMPTY_PATH) || !S_ISREG(st.st_mode)) {
-		close(path);
-		return EACCES; /* devices and pipes are the guest's own */
-	}
-	*fd = share_reopen(path, flags);
-	close(path);
+	*fd = share_open_regular(path, flags); /* devices and pipes are the guest's own */
 	return *fd < 0 ? -*fd : 0;
 }
 
-static int put_handle(struct call *call, int fd, bool writable, u32 flags)
+static int put_handle(struct call *call, struct handle handle, u32 flags)
 {
-	s64 number = share_add_handle(call->share, call->id, fd, writable);
+	s64 number = share_add_handle(call->share, handle);
 	struct fuse_open_out *out = call_answer(call, sizeof(*out));
 
 	if (number < 0)
@@ -180,7 +183,10 @@ int fuse_open(struct call *call)
 	r = open_file(call, mode, &fd);
 	if (r == EACCES && write)
 		r = open_file(call, O_WRONLY | (in->flags & O_TRUNC), &fd);
-	return r ? r : put_handle(call, fd, write, may_write ? 0 : FOPEN_KEEP_CACHE);
+	return r ? r
+		 : put_handle(call,
+			      (struct handle){ .fd = fd, .node = call->id, .writable = write },
+			      may_write ? 0 : FOPEN_KEEP_CACHE);
 }
 
 int fuse_opendir(struct call *call)
@@ -190,16 +196,20 @@ int fuse_opendir(struct call *call)
 
 	if (path < 0)
 		return -path;
+	if (!share_serves(path))
+		return put_handle(
+			call, (struct handle){ .fd = path, .node = call->id, .sealed = true }, 0);
 	fd = share_reopen(path, O_RDONLY | O_DIRECTORY);
 	close(path);
-	return fd < 0 ? -fd : put_handle(call, fd, false, flags);
+	return fd < 0 ? -fd
+		      : put_handle(call, (struct handle){ .fd = fd, .node = call->id }, flags);
 }
 
 /* Straight into the guest's memory, behind the header. */
 int fuse_read(struct call *call)
 {
 	const struct fuse_read_in *in = (const void *)call->body;
-	const struct handle *handle = share_handle(call->share, in->fh);
+	const struct handle *handle = share_handle(call, in->fh);
 	struct request *request = call->request;
 	u64 skip = sizeof(struct fuse_out_header), left = in->size;
 	struct iovec piece[MAX_PIECES];
@@ -255,14 +265,14 @@ static void put_direntplus(struct share *share, const struct handle *folder,
 static int list(struct call *call, bool plus)
 {
 	const struct fuse_read_in *in = (const void *)call->body;
-	const struct handle *handle = share_handle(call->share, in->fh);
+	const struct handle *handle = share_handle(call, in->fh);
 	const u32 fixed = plus ? FUSE_NAME_OFFSET_DIRENTPLUS : FUSE_NAME_OFFSET;
 	u8 buffer[16 << 10] __attribute__((aligned(8)));
 	u32 room = in->size < MAX_ANSWER ? in->size : MAX_ANSWER;
 	long n;
 
-	if (!handle)
-		return EBADF;
+	if (!handle || handle->sealed)
+		return handle ? 0 : EBADF;
 	if (lseek(handle->fd, in->offset, SEEK_SET) < 0)
 		return errno;
 	n = syscall(SYS_getdents64, handle->fd, buffer, sizeof(buffer));
@@ -300,17 +310,13 @@ int fuse_readdirplus(struct call *call)
 int fuse_release(struct call *call)
 {
 	const struct fuse_release_in *in = (const void *)call->body;
-	struct handle *handle = share_handle(call->share, in->fh);
-	struct node *node;
+	struct handle *handle = share_handle(call, in->fh);
 
 	if (!handle)
 		return EBADF;
-	node = node_get(&call->share->nodes, handle->node);
-	if (node && node->fd == handle->fd)
-		node->fd = -1;
 	close(handle->fd);
 	handle->fd = -1;
-	node_forget(&call->share->nodes, handle->node, 1);
+	node_close(&call->share->nodes, handle->node);
 	return 0;
 }
 

@@ -88,34 +88,61 @@ static int fuse_init(struct call *call)
 static int locate_path(struct share *share, const char *path, u64 flags)
 {
 	struct open_how how = { .flags = flags | O_PATH | O_NOFOLLOW | O_CLOEXEC,
-				.resolve = RESOLVE_NO_SYMLINKS };
+				.resolve = RESOLVE_BENEATH | RESOLVE_NO_SYMLINKS };
 	int fd = syscall(SYS_openat2, share->root, path, &how, sizeof(how));
 
 	return fd < 0 ? -errno : fd;
 }
 
+static int duplicate(int fd)
+{
+	int copy = fcntl(fd, F_DUPFD_CLOEXEC, 0);
+
+	return copy < 0 ? -errno : copy;
+}
+
+/* One of the handles of a node. */
+static const struct handle *find_handle(struct share *share, u64 id, bool writable)
+{
+	const struct node *node = node_get(&share->nodes, id);
+
+	for (u32 i = 0; node && node->opens && i < share->handle_count; i++) {
+		const struct handle *handle = &share->handle[i];
+
+		if (handle->fd >= 0 && handle->node == id && (handle->writable || !writable))
+			return handle;
+	}
+	return NULL;
+}
+
 int share_locate(struct share *share, u64 id)
 {
 	char path[PATH_MAX];
-	struct node *node = node_get(&share->nodes, id);
-	int error = node_path(&share->nodes, id, path), fd;
+	int error = node_path(&share->nodes, id, path);
+	int fd = error ? -error : locate_path(share, path, 0);
+	const struct handle *handle =
+		fd == -ESTALE || fd == -ENOENT ? find_handle(share, id, false) : NULL;
 
-	if (!error)
-		return locate_path(share, path, 0);
-	if (!node || node->fd < 0)
-		return -error;
-	fd = fcntl(node->fd, F_DUPFD_CLOEXEC, 0); /* its name is gone, but somebody has it open */
-	return fd < 0 ? -errno : fd;
+	return handle ? duplicate(handle->fd) : fd;
+}
+
+int share_locate_open(const struct call *call, const struct handle *handle)
+{
+	return handle ? duplicate(handle->fd) : share_locate(call->share, call->id);
 }
 
 int share_locate_parent(struct share *share, u64 id, const char *name)
 {
 	char path[PATH_MAX];
-	int error = node_path(&share->nodes, id, path);
+	int error = node_path(&share->nodes, id, path), fd;
 
 	if (!*name || strchr(name, '/') || !strcmp(name, ".") || !strcmp(name, ".."))
 		return -EINVAL;
-	return error ? -error : locate_path(share, path, O_DIRECTORY);
+	fd = error ? -error : locate_path(share, path, O_DIRECTORY);
+	if (fd < 0 || share_serves(fd))
+		return fd;
+	close(fd);
+	return -ENOENT;
 }
 
 bool share_may_write(struct share *share, u64 id)
@@ -123,7 +150,7 @@ bool share_may_write(struct share *share, u64 id)
 	char path[PATH_MAX];
 
 	if (node_path(&share->nodes, id, path))
-		return false;
+		return find_handle(share, id, true);
 	for (u32 i = 0; i < share->writable_count; i++) {
 		u32 length = strlen(share->writable[i]);
 
@@ -144,11 +171,12 @@ int share_reopen(int path, int flags)
 	return fd < 0 ? -errno : fd;
 }
 
-struct handle *share_handle(struct share *share, u64 number)
+struct handle *share_handle(const struct call *call, u64 number)
 {
-	return number < share->handle_count && share->handle[number].fd >= 0
-		       ? &share->handle[number]
-		       : NULL;
+	const struct share *share = call->share;
+	struct handle *handle = number < share->handle_count ? &share->handle[number] : NULL;
+
+	return handle && handle->fd >= 0 && handle->node == call->id ? handle : NULL;
 }
 
 static bool more_handles(struct share *share)
@@ -165,21 +193,19 @@ static bool more_handles(struct share *share)
 	return true;
 }
 
-s64 share_add_handle(struct share *share, u64 id, int fd, bool writable)
+s64 share_add_handle(struct share *share, struct handle handle)
 {
-	struct node *node = node_get(&share->nodes, id);
+	struct node *node = node_get(&share->nodes, handle.node);
 	u32 i = 0;
 
 	while (i < share->handle_count && share->handle[i].fd >= 0)
 		i++;
 	if (!node || (i == share->handle_count && !more_handles(share))) {
-		close(fd);
+		close(handle.fd);
 		return node ? -ENOMEM : -ESTALE;
 	}
-	share->handle[i] = (struct handle){ .fd = fd, .node = id, .writable = writable };
-	node->lookups++; /* as long as it is open */
-	if (node->fd < 0)
-		node->fd = fd;
+	share->handle[i] = handle;
+	node->opens++;
 	return i;
 }
 

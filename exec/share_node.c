@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: MIT
 /*
  * What the guest has looked up: a tree of names. A node lives as long as the guest remembers it or
- * one of its children; paths are put together from the names when they are needed.
+ * one of its children, or has it open; paths are put together from the names when they are needed.
  */
 #include <errno.h>
 #include <limits.h>
@@ -31,7 +31,7 @@ static bool grow(struct nodes *nodes)
 	if (!node)
 		return false;
 	for (u32 i = count - 1; i >= nodes->count && i > FUSE_ROOT_ID; i--) {
-		node[i] = (struct node){ .next = nodes->free, .fd = -1 };
+		node[i] = (struct node){ .next = nodes->free };
 		nodes->free = i;
 	}
 	nodes->node = node;
@@ -43,8 +43,8 @@ bool nodes_start(struct nodes *nodes)
 {
 	if (!grow(nodes))
 		return false;
-	nodes->node[0] = (struct node){ .fd = -1 };
-	nodes->node[FUSE_ROOT_ID] = (struct node){ .fd = -1, .lookups = 1, .name = "" };
+	nodes->node[0] = (struct node){ 0 };
+	nodes->node[FUSE_ROOT_ID] = (struct node){ .lookups = 1, .name = "" };
 	return true;
 }
 
@@ -79,7 +79,7 @@ static u32 create(struct nodes *nodes, u32 parent, const char *name)
 		return 0;
 	id = nodes->free;
 	nodes->free = nodes->node[id].next;
-	nodes->node[id] = (struct node){ .parent = parent, .fd = -1, .name = copy };
+	nodes->node[id] = (struct node){ .parent = parent, .name = copy };
 	nodes->node[parent].children++;
 	link = find(nodes, parent, name);
 	*link = id;
@@ -116,11 +116,11 @@ static void release(struct nodes *nodes, u32 id)
 		struct node *node = &nodes->node[id];
 		u32 parent = node->parent;
 
-		if (node->lookups || node->children)
+		if (node->lookups || node->children || node->opens)
 			return;
 		unlink_name(nodes, id);
 		free(node->name);
-		*node = (struct node){ .next = nodes->free, .fd = -1 };
+		*node = (struct node){ .next = nodes->free };
 		nodes->free = id;
 		nodes->node[parent].children--;
 		id = parent;
@@ -134,6 +134,12 @@ void node_forget(struct nodes *nodes, u64 id, u64 lookups)
 	if (!node || id == FUSE_ROOT_ID)
 		return;
 	node->lookups -= lookups < node->lookups ? lookups : node->lookups;
+	release(nodes, id);
+}
+
+void node_close(struct nodes *nodes, u32 id)
+{
+	nodes->node[id].opens--;
 	release(nodes, id);
 }
 

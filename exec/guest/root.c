@@ -103,17 +103,29 @@ static const char *share(const char *folder)
 	return problem;
 }
 
+/* All folders to share but the root, or the root alone. */
+static const char *share_all(const struct order *order, bool root)
+{
+	const char *problem = NULL;
+
+	for (u32 i = 0; i < order->start.folders && !problem; i++)
+		if (!strcmp(order->shared[i], "/") == root)
+			problem = share(order->shared[i]);
+	return problem;
+}
+
+/* Devices and processes are the guest's own even if the host's root is shared: they lie over it. */
 const char *root_enter(const struct order *order)
 {
+	const char *problem = share_all(order, true);
+
 	carry_over("/dev");
 	carry_over("/proc");
 	carry_over("/sys");
-	for (u32 i = 0; i < order->start.folders; i++) {
-		const char *problem = share(order->shared[i]);
-
-		if (problem)
-			return problem;
-	}
+	if (!problem)
+		problem = share_all(order, false);
+	if (problem)
+		return problem;
 	if (chdir(ROOT) || mount(".", "/", NULL, MS_MOVE, NULL) || chroot(".") || chdir("/"))
 		return "cannot enter the guest's root";
 	add_extras();
