@@ -18,6 +18,7 @@
 
 #include "engine/code_memory.h"
 #include "exec.h"
+#include "exec/sandbox.h"
 #include "vm/cpuid.h"
 #include "x86/models.h"
 
@@ -183,11 +184,45 @@ static void check_qemu(void)
 {
 	char line[256];
 
-	if (first_line("qemu-system-x86_64 --version 2>/dev/null", line, sizeof(line)))
-		good("QEMU", "%s", line);
-	else
+	if (!first_line("qemu-system-x86_64 --version 2>/dev/null", line, sizeof(line)))
 		missing(true, "QEMU", "there is no qemu-system-x86_64",
 			"apt install qemu-system-x86");
+	else if (!first_line("qemu-system-x86_64 -sandbox " QEMU_SANDBOX " --version 2>/dev/null",
+			     line, sizeof(line)))
+		missing(true, "QEMU", "it has no -sandbox: it was built without seccomp",
+			"apt install qemu-system-x86");
+	else
+		good("QEMU", "%s", line);
+}
+
+/* How the file server confines itself, tried in a process of its own: an errno. */
+static int try_sandbox(void)
+{
+	pid_t pid = fork();
+	int status;
+
+	if (!pid)
+		_exit(sandbox_serve_files(NULL, 0));
+	if (pid < 0 || waitpid(pid, &status, 0) < 0)
+		return errno;
+	return WIFEXITED(status) ? WEXITSTATUS(status) : EPERM;
+}
+
+static void check_sandbox(void)
+{
+	int error = try_sandbox(), abi = sandbox_landlock();
+	char why[256];
+
+	snprintf(why, sizeof(why), "it cannot confine itself: %s", strerror(error));
+	if (error)
+		missing(true, "file server", why,
+			"a kernel with CONFIG_SECCOMP_FILTER; in a container, one that allows "
+			"seccomp(2)");
+	else if (abi)
+		good("file server", "confined by no_new_privs, seccomp and Landlock (ABI %d)", abi);
+	else
+		good("file server",
+		     "confined by no_new_privs and seccomp; Landlock is not in this kernel");
 }
 
 static void check_parts(void)
@@ -257,6 +292,7 @@ static int run(int argc, char **argv)
 	check_host_kvm();
 	check_parts();
 	check_qemu();
+	check_sandbox();
 	check_kernel();
 	check_perf();
 	if (!problems)

@@ -58,6 +58,9 @@ int initramfs_make(const struct initramfs *initramfs, char failed[PATH_MAX]);
 
 #define MAX_WORDS 80
 
+/* What QEMU forbids itself, by seccomp, before it hears from a guest. */
+#define QEMU_SANDBOX "on,obsolete=deny,elevateprivileges=deny,spawn=deny,resourcecontrol=deny"
+
 struct line {
 	char *word[MAX_WORDS + 1];
 	u32 count;
@@ -70,7 +73,8 @@ struct wiring {
 	int link, files;   /* sockets: to the guest's first process, to the server of files */
 	int monitor;	   /* a socket */
 	int initramfs;	   /* a file; machines that are resumed have none */
-	int ram, console;  /* files */
+	int ram;	   /* a file */
+	int console;	   /* for writing only, as QEMU wants to open it */
 	bool is_resumable; /* for a machine that is saved or resumed */
 };
 
@@ -117,7 +121,11 @@ struct exec_machine {
 
 int machine_start(const struct exec_options *options, struct exec_machine *machine);
 /* QEMU alone, on a command line. */
-pid_t machine_start_qemu(const struct line *line, const struct wiring *wiring, bool verbose);
+pid_t machine_start_qemu(const struct line *line, const struct wiring *wiring,
+			 const struct exec_options *options);
+/* Where QEMU and the guest's kernel write to: a file in memory, which stays open to be read, or our
+ * stderr. False: errno says why. */
+bool machine_open_console(bool verbose, int *console, int *kept);
 void machine_stop(struct exec_machine *machine);
 /* Where it is, as execvp() would find it. */
 bool machine_find_qemu(char path[PATH_MAX]);

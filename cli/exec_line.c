@@ -60,6 +60,9 @@ bool line_can_resume(const char *machine)
 	return find_type(machine)->resumable;
 }
 
+#define CONSOLE_SET 1 /* of descriptors: QEMU opens no file by a name of the file system to write \
+		       */
+
 static void add_machine(struct line *line, const struct exec_options *options, u32 khz,
 			const struct wiring *wiring)
 {
@@ -69,6 +72,7 @@ static void add_machine(struct line *line, const struct exec_options *options, u
 
 	for (u32 i = 0; i < ARRAY_SIZE(plain); i++)
 		add(line, "%s", plain[i]);
+	add_option(line, "-sandbox", QEMU_SANDBOX);
 	add_option(line, "-M", "%s%s,accel=kvm,memory-backend=ram", type->options,
 		   wiring->is_resumable ? type->resumable : "");
 	/* The frequency is said so that QEMU lets a machine with an invariant TSC be saved. */
@@ -86,8 +90,8 @@ static void add_devices(struct line *line, const struct exec_options *options,
 {
 	const char *suffix = find_type(options->machine)->suffix;
 
-	add_option(line, "-chardev", "file,id=console,path=/dev/fd/%d,append=on",
-		   options->verbose ? 2 : wiring->console);
+	add_option(line, "-add-fd", "fd=%d,set=%u", wiring->console, CONSOLE_SET);
+	add_option(line, "-chardev", "file,id=console,path=/dev/fdset/%u,append=on", CONSOLE_SET);
 	add_option(line, "-serial", "chardev:console");
 	add_option(line, "-chardev", "socket,id=link,fd=%d", wiring->link);
 	add_option(line, "-device", "virtio-serial-%s,max_ports=2", suffix);

@@ -18,6 +18,7 @@
 #include "base/memfile.h"
 #include "exec.h"
 #include "exec_monitor.h"
+#include "exec/sandbox.h"
 #include "exec/share.h"
 #include "vm/clock.h"
 
@@ -42,7 +43,18 @@ static void inherit(const struct wiring *wiring)
 			fcntl(fds[i], F_SETFD, 0);
 }
 
-pid_t machine_start_qemu(const struct line *line, const struct wiring *wiring, bool verbose)
+/* QEMU opens nothing for writing by a name of the file system. What the user adds with --qemu may:
+ * disks, say. */
+static void confine_qemu(const struct exec_options *options)
+{
+	int error = options->qemu ? 0 : sandbox_read_only();
+
+	if (error)
+		_exit(failure(STATUS_BROKEN, "QEMU cannot be confined: %s", strerror(error)));
+}
+
+pid_t machine_start_qemu(const struct line *line, const struct wiring *wiring,
+			 const struct exec_options *options)
 {
 	pid_t parent = getpid(), pid = fork();
 	int null;
@@ -50,7 +62,7 @@ pid_t machine_start_qemu(const struct line *line, const struct wiring *wiring, b
 	if (pid)
 		return pid;
 	attach_to_parent(parent);
-	if (!verbose)
+	if (!options->verbose)
 		dup2(wiring->console, 2);
 	null = open("/dev/null", O_RDWR | O_CLOEXEC);
 	if (null < 0)
@@ -58,8 +70,34 @@ pid_t machine_start_qemu(const struct line *line, const struct wiring *wiring, b
 	dup2(null, 0);
 	dup2(null, 1);
 	inherit(wiring);
+	confine_qemu(options);
 	execv("/proc/self/exe", line->word);
 	_exit(STATUS_BROKEN);
+}
+
+/* QEMU takes a descriptor for writing only, and may make it non-blocking: stderr is not only ours,
+ * so it is opened once more. */
+bool machine_open_console(bool verbose, int *console, int *kept)
+{
+	char name[64];
+
+	*kept = memfile_create("console", MFD_CLOEXEC);
+	snprintf(name, sizeof(name), "/proc/self/fd/%d", verbose ? 2 : *kept);
+	*console = *kept < 0 ? -1 : open(name, O_WRONLY | O_APPEND | O_CLOEXEC);
+	return *console >= 0;
+}
+
+/* Of what we have open it keeps stderr, for a last word, and its socket. */
+static void keep_for_share(int socket)
+{
+	int null = open("/dev/null", O_RDWR | O_CLOEXEC);
+
+	if (null < 0)
+		_exit(failure(STATUS_BROKEN, "cannot open /dev/null: %s", strerror(errno)));
+	dup2(null, 0);
+	dup2(null, 1);
+	dup2(socket, 3);
+	close_range(4, ~0u, 0); /* QEMU's ends of sockets are QEMU's alone, or nobody sees it end */
 }
 
 static pid_t start_share(int socket, const struct exec_options *options)
@@ -71,13 +109,12 @@ static pid_t start_share(int socket, const struct exec_options *options)
 	if (pid)
 		return pid;
 	attach_to_parent(parent);
-	dup2(socket, 3);
-	close_range(4, ~0u, 0); /* QEMU's ends of sockets are QEMU's alone, or nobody sees it end */
+	keep_for_share(socket);
 	for (u32 i = 0; i < options->shared_count; i++)
 		writable[i] = options->shared[i] + 1; /* without its slash */
 	error = share_serve(3, writable, options->shared_count);
 	if (error)
-		failure(STATUS_BROKEN, "cannot serve the host's files: %s", strerror(error));
+		failure(STATUS_BROKEN, "the file server ended: %s", strerror(error));
 	_exit(error ? STATUS_BROKEN : STATUS_OK);
 }
 
@@ -121,13 +158,12 @@ static bool make_wiring(const struct initramfs *initramfs, const struct exec_sta
 	    !connect_ends(&ends->monitor, &wiring->monitor))
 		return false;
 	fcntl(ends->link, F_SETFL, O_NONBLOCK);
-	wiring->console = memfile_create("console", MFD_CLOEXEC);
 	wiring->ram = state->ram;
 	wiring->is_resumable = state->device >= 0;
 	if (wiring->is_resumable)
-		return wiring->console >= 0;
+		return true;
 	wiring->ram = memfile_create("ram", MFD_CLOEXEC);
-	if (wiring->console < 0 || wiring->ram < 0)
+	if (wiring->ram < 0)
 		return false;
 	wiring->initramfs = initramfs_make(initramfs, failed);
 	return wiring->initramfs >= 0;
@@ -157,14 +193,13 @@ static int start_processes(const struct exec_options *options, const struct line
 			   const struct wiring *wiring, const struct ends *ends,
 			   struct exec_machine *machine)
 {
-	const int closed[] = { ends->files,	wiring->link,	   wiring->files,
-			       wiring->monitor, wiring->initramfs, wiring->ram };
+	const int closed[] = { ends->files,	  wiring->link, wiring->files,	wiring->monitor,
+			       wiring->initramfs, wiring->ram,	wiring->console };
 
 	machine->share = start_share(ends->files, options);
-	machine->qemu = machine_start_qemu(line, wiring, options->verbose);
+	machine->qemu = machine_start_qemu(line, wiring, options);
 	machine->link = ends->link;
 	machine->monitor = ends->monitor;
-	machine->console = wiring->console;
 	for (u32 i = 0; i < ARRAY_SIZE(closed); i++)
 		if (closed[i] >= 0)
 			close(closed[i]);
@@ -189,7 +224,8 @@ static int start_from(const struct exec_options *options, const struct parts *pa
 	char failed[PATH_MAX] = "";
 	int status;
 
-	if (!make_wiring(&initramfs, state, &wiring, &ends, failed))
+	if (!machine_open_console(options->verbose, &wiring.console, &machine->console) ||
+	    !make_wiring(&initramfs, state, &wiring, &ends, failed))
 		return failure(STATUS_BROKEN, "cannot prepare a guest: %s%s%s", failed,
 			       *failed ? ": " : "", strerror(errno));
 	line_make(&line, options, parts->kernel.image, state->khz, &wiring);

@@ -37,7 +37,7 @@ struct session {
 	struct sink output[3]; /* STREAM_OUT, STREAM_ERR, STREAM_TERMINAL */
 	u32 terminals;	       /* bit n: standard file n */
 	int signals;	       /* signalfd */
-	int qemu, files;       /* pidfds */
+	int qemu, share;       /* pidfds */
 	bool ordered, started, raw;
 	u32 interrupts;
 	u64 deadline; /* monotonic milliseconds, 0: none */
@@ -346,15 +346,21 @@ static void guest_gone(struct session *session, const char *how)
 	end(session, STATUS_BROKEN);
 }
 
-/* The server of files ends when QEMU does; or before, and then no file of the guest answers again.
- */
-static bool files_failed(struct session *session)
+/* A guest without its root would wait for ever. The file server ends by itself when QEMU does; if
+ * it failed, it has said why. */
+static void share_gone(struct session *session)
 {
 	siginfo_t info = { 0 };
 
-	session->files = -1;
-	return !waitid(P_PID, session->machine->share, &info, WEXITED | WNOHANG | WNOWAIT) &&
-	       info.si_pid && (info.si_code != CLD_EXITED || info.si_status);
+	waitid(P_PIDFD, session->share, &info, WEXITED | WNOHANG | WNOWAIT);
+	if (info.si_code == CLD_EXITED && !info.si_status) {
+		guest_gone(session, "ended before the command did");
+		return;
+	}
+	restore_terminal(session);
+	end(session, failure(STATUS_BROKEN, "the file server ended before the command did%s%s",
+			     info.si_code == CLD_EXITED ? "" : ": ",
+			     info.si_code == CLD_EXITED ? "" : strsignal(info.si_status)));
 }
 
 /* --- the loop --- */
@@ -376,7 +382,7 @@ static void turn(struct session *session)
 						       : -1,
 					       POLLOUT, 0 };
 	wait[7] = (struct pollfd){ session->machine->monitor, POLLIN, 0 };
-	wait[8] = (struct pollfd){ session->files, POLLIN, 0 };
+	wait[8] = (struct pollfd){ session->share, POLLIN, 0 };
 	if (poll(wait, ARRAY_SIZE(wait), milliseconds_left(session)) < 0)
 		return;
 	if (wait[0].revents & (POLLIN | POLLHUP))
@@ -396,8 +402,8 @@ static void turn(struct session *session)
 		guest_gone(session, "ended before the command did");
 	if (!session->ended && wait[7].revents && monitor_hear(session->machine->monitor))
 		guest_gone(session, "stopped before the command did");
-	if (!session->ended && wait[8].revents && files_failed(session))
-		guest_gone(session, "lost the host's files");
+	if (!session->ended && wait[8].revents)
+		share_gone(session);
 }
 
 /* What has come but is not yet written when the command ends; a signal ends that, too. */
@@ -454,7 +460,7 @@ int session_run(const struct exec_options *options, struct exec_machine *machine
 
 	session.wire.fd = machine->link;
 	session.qemu = syscall(SYS_pidfd_open, machine->qemu, 0);
-	session.files = syscall(SYS_pidfd_open, machine->share, 0);
+	session.share = syscall(SYS_pidfd_open, machine->share, 0);
 	if (options->timeout)
 		session.deadline = options->started + 1000ull * options->timeout;
 	open_streams(&session);

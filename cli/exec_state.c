@@ -275,37 +275,37 @@ static bool wait_ready(int link, int monitor, u32 seconds)
 	       frame.type == FRAME_READY;
 }
 
+static void close_all(const int *fds, u32 n)
+{
+	for (u32 i = 0; i < n; i++)
+		if (fds[i] >= 0)
+			close(fds[i]);
+}
+
 static bool boot_and_save(const struct exec_options *options, const struct exec_kernel *kernel,
 			  const char *init, struct exec_state *state)
 {
 	struct initramfs initramfs = { init, kernel->modules, options->network };
+	int link[2] = { -1, -1 }, monitor[2] = { -1, -1 }, console = -1;
 	struct wiring wiring = NO_WIRING;
 	struct line line = { .count = 0 };
 	char failed[PATH_MAX] = "";
-	int link[2], monitor[2];
-	pid_t qemu;
+	pid_t qemu = -1;
 	bool ok;
 
-	if (socketpair(AF_UNIX, SOCK_STREAM | SOCK_CLOEXEC, 0, link))
-		return false;
-	if (socketpair(AF_UNIX, SOCK_STREAM | SOCK_CLOEXEC, 0, monitor)) {
-		close(link[0]);
-		close(link[1]);
-		return false;
-	}
+	ok = machine_open_console(options->verbose, &wiring.console, &console) &&
+	     !socketpair(AF_UNIX, SOCK_STREAM | SOCK_CLOEXEC, 0, link) &&
+	     !socketpair(AF_UNIX, SOCK_STREAM | SOCK_CLOEXEC, 0, monitor);
 	wiring.link = link[1];
 	wiring.monitor = monitor[1];
 	wiring.is_resumable = true;
-	wiring.console = memfile_create("console", MFD_CLOEXEC);
 	wiring.initramfs = initramfs_make(&initramfs, failed);
 	wiring.ram = state->ram = memfile_create("ram", MFD_CLOEXEC);
 	state->device = memfile_create("device", MFD_CLOEXEC);
 	line_make(&line, options, kernel->image, state->khz, &wiring);
-	ok = wiring.console >= 0 && wiring.initramfs >= 0 && state->ram >= 0 &&
-	     state->device >= 0 && !line.is_broken;
-	qemu = ok ? machine_start_qemu(&line, &wiring, options->verbose) : -1;
-	close(link[1]);
-	close(monitor[1]);
+	if (ok && wiring.initramfs >= 0 && state->ram >= 0 && state->device >= 0 && !line.is_broken)
+		qemu = machine_start_qemu(&line, &wiring, options);
+	close_all((const int[]){ link[1], monitor[1], wiring.console, wiring.initramfs }, 4);
 	ok = qemu > 0 && monitor_open(monitor[0]) && !monitor_has_failed(monitor[0]) &&
 	     wait_ready(link[0], monitor[0], options->timeout ?: BOOT_SECONDS) &&
 	     monitor_save(monitor[0], state->device);
@@ -313,10 +313,7 @@ static bool boot_and_save(const struct exec_options *options, const struct exec_
 		kill(qemu, SIGKILL);
 		waitpid(qemu, NULL, 0);
 	}
-	close(link[0]);
-	close(monitor[0]);
-	close(wiring.console);
-	close(wiring.initramfs);
+	close_all((const int[]){ link[0], monitor[0], console }, 3);
 	return ok;
 }
 

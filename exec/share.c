@@ -19,6 +19,8 @@
 #include <sys/socket.h>
 #include <unistd.h>
 
+#include "exec/sandbox.h"
+
 enum message_type {
 	GET_FEATURES = 1,
 	SET_FEATURES = 2,
@@ -297,6 +299,7 @@ static void raise_limit(void)
 int share_serve(int socket, const char *const *writable, u32 count)
 {
 	struct share *share = calloc(1, sizeof(*share));
+	int error;
 
 	if (!share || !nodes_start(&share->nodes))
 		return ENOMEM;
@@ -311,6 +314,9 @@ int share_serve(int socket, const char *const *writable, u32 count)
 		share->queue[i].kick = share->queue[i].call = -1;
 	umask(0); /* the guest's kernel has applied that of the process */
 	raise_limit();
+	error = sandbox_serve_files(writable, count);
+	if (error)
+		return error;
 	serve(share);
 	return share->error;
 }
