@@ -266,18 +266,22 @@ static void hear(struct session *session, const struct frame *frame, const u8 *b
 		command_ended(session, number);
 		break;
 	case FRAME_DATA:
-		if (sink && !sink_take(sink, body, frame->size))
-			session->wire.closed = true;
+		if (sink)
+			sink_take(sink, &session->wire, body, frame->size);
 		break;
 	case FRAME_END:
 		if (sink)
 			sink->ended = true;
 		break;
 	case FRAME_CREDIT:
-		session->input.credit += number;
+		if (session->ordered && frame->stream == session->input.stream)
+			source_grant(&session->input, &session->wire, number);
+		else
+			wire_fault(&session->wire, "it granted what it was not asked for");
 		break;
 	case FRAME_CLOSED:
-		session->input.fd = -1;
+		if (frame->stream == session->input.stream)
+			session->input.fd = -1;
 		break;
 	}
 }
@@ -346,6 +350,13 @@ static void guest_gone(struct session *session, const char *how)
 	end(session, STATUS_BROKEN);
 }
 
+static void guest_lies(struct session *session)
+{
+	restore_terminal(session);
+	end(session, failure(STATUS_BROKEN, "the guest broke the protocol with vpmu: %s",
+			     session->wire.fault));
+}
+
 /* A guest without its root would wait for ever. The file server ends by itself when QEMU does; if
  * it failed, it has said why. */
 static void share_gone(struct session *session)
@@ -398,6 +409,8 @@ static void turn(struct session *session)
 		take_signal(session);
 	wire_flush(wire);
 	check_deadline(session);
+	if (!session->ended && wire->fault)
+		guest_lies(session);
 	if (!session->ended && (wire->closed || wait[2].revents))
 		guest_gone(session, "ended before the command did");
 	if (!session->ended && wait[7].revents && monitor_hear(session->machine->monitor))

@@ -9,7 +9,6 @@
 #include <dirent.h>
 #include <errno.h>
 #include <fcntl.h>
-#include <poll.h>
 #include <signal.h>
 #include <stdlib.h>
 #include <string.h>
@@ -264,6 +263,7 @@ static bool wait_ready(int link, int monitor, u32 seconds)
 {
 	u64 deadline = milliseconds() + seconds * 1000ull, at;
 	struct pollfd wait[] = { { link, POLLIN, 0 }, { monitor, POLLIN, 0 } };
+	struct timeval limit = { .tv_sec = seconds }; /* for a frame that does not come as a whole */
 	struct frame frame;
 
 	while ((at = milliseconds()) < deadline && !wait[0].revents) {
@@ -271,7 +271,9 @@ static bool wait_ready(int link, int monitor, u32 seconds)
 		    (wait[1].revents && (wait[1].revents != POLLIN || monitor_hear(monitor))))
 			return false;
 	}
-	return wait[0].revents && recv(link, &frame, sizeof(frame), MSG_WAITALL) == sizeof(frame) &&
+	return wait[0].revents &&
+	       !setsockopt(link, SOL_SOCKET, SO_RCVTIMEO, &limit, sizeof(limit)) &&
+	       recv(link, &frame, sizeof(frame), MSG_WAITALL) == sizeof(frame) &&
 	       frame.type == FRAME_READY;
 }
 

@@ -57,11 +57,22 @@ static bool drain(struct buffer *buffer, int fd, size_t limit)
 	return true;
 }
 
+void wire_fault(struct wire *wire, const char *what)
+{
+	if (!wire->fault)
+		wire->fault = what;
+	wire->closed = true;
+}
+
 void wire_send(struct wire *wire, enum frame_type type, enum stream stream, const void *body,
 	       u32 size)
 {
 	struct frame frame = { type, stream, size };
 
+	if (held(&wire->out) + sizeof(frame) + size > WIRE_MAX_QUEUE) {
+		wire_fault(wire, "it does not read what it is sent");
+		return;
+	}
 	append(&wire->out, &frame, sizeof(frame));
 	append(&wire->out, body, size);
 }
@@ -89,11 +100,11 @@ const struct frame *wire_next(struct wire *wire, const u8 **body)
 	static struct frame frame;
 	struct buffer *in = &wire->in;
 
-	if (held(in) < sizeof(frame))
+	if (wire->fault || held(in) < sizeof(frame))
 		return NULL;
 	memcpy(&frame, in->bytes + in->start, sizeof(frame));
 	if (frame.size > WIRE_MAX_FRAME || frame.stream >= STREAMS) {
-		wire->closed = true;
+		wire_fault(wire, "it sent a frame that is none");
 		return NULL;
 	}
 	if (held(in) < sizeof(frame) + frame.size)
@@ -129,20 +140,27 @@ void source_pump(struct source *source, struct wire *wire)
 	}
 }
 
+void source_grant(struct source *source, struct wire *wire, u32 bytes)
+{
+	if (bytes > WIRE_WINDOW - source->credit)
+		wire_fault(wire, "it granted a stream more than its window");
+	else
+		source->credit += bytes;
+}
+
 bool sink_is_waiting(const struct sink *sink)
 {
 	return sink->fd >= 0 && held(&sink->waiting);
 }
 
-bool sink_take(struct sink *sink, const u8 *bytes, u32 size)
+void sink_take(struct sink *sink, struct wire *wire, const u8 *bytes, u32 size)
 {
-	if (held(&sink->waiting) + size > WIRE_WINDOW)
-		return false;
-	if (sink->fd >= 0)
+	if (held(&sink->waiting) + sink->taken + size > WIRE_WINDOW)
+		wire_fault(wire, "it sent more of a stream than its window");
+	else if (sink->fd >= 0)
 		append(&sink->waiting, bytes, size);
 	else
 		sink->taken += size; /* to nowhere */
-	return true;
 }
 
 static void close_sink(struct sink *sink)

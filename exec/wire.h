@@ -67,6 +67,9 @@ struct failed {
 
 #define WIRE_WINDOW    (256u << 10) /* bytes of a stream on their way */
 #define WIRE_MAX_FRAME (8u << 20)   /* Linux allows arguments and environment of 6 MB */
+/* Bytes that wait to be sent: an order, a window, and a credit for each byte of the other windows.
+ * A side that lets more wait is not reading. */
+#define WIRE_MAX_QUEUE (32u << 20)
 
 struct buffer {
 	u8 *bytes;
@@ -76,7 +79,8 @@ struct buffer {
 struct wire {
 	int fd;
 	struct buffer in, out;
-	bool closed; /* by the other side, or broken */
+	bool closed;	   /* by the other side, or broken */
+	const char *fault; /* what the other side did and must not; NULL: nothing */
 };
 
 /* Where a stream comes from, and what may still be sent of it. */
@@ -96,6 +100,8 @@ struct sink {
 	bool is_shared; /* with others: it may block, and is not ours to close */
 };
 
+/* Closes a wire whose other side does not keep to the protocol. The first fault is kept. */
+void wire_fault(struct wire *wire, const char *what);
 /* Queues a frame. Out of memory ends the process: neither side has anything better to do. */
 void wire_send(struct wire *wire, enum frame_type type, enum stream stream, const void *body,
 	       u32 size);
@@ -109,8 +115,10 @@ short wire_events(const struct wire *wire);
 /* Reads once from the source's file and sends it. */
 void source_pump(struct source *source, struct wire *wire);
 bool source_is_ready(const struct source *source);
-/* Takes a frame's bytes in. False: more than the window came, which nobody may send. */
-bool sink_take(struct sink *sink, const u8 *bytes, u32 size);
+/* The other side took so many bytes: more than were sent is a fault. */
+void source_grant(struct source *source, struct wire *wire, u32 bytes);
+/* Takes a frame's bytes in: more than the window is a fault. */
+void sink_take(struct sink *sink, struct wire *wire, const u8 *bytes, u32 size);
 /* Writes what its file takes, and reports. */
 void sink_pump(struct sink *sink, struct wire *wire);
 bool sink_is_waiting(const struct sink *sink);

@@ -172,8 +172,7 @@ static void obey(struct session *session, const struct frame *frame, const u8 *b
 		memcpy(&number, body, sizeof(number));
 	switch (frame->type) {
 	case FRAME_DATA:
-		if (!sink_take(&session->input, body, frame->size))
-			session->wire->closed = true;
+		sink_take(&session->input, session->wire, body, frame->size);
 		break;
 	case FRAME_END:
 		if (session->input.stream == STREAM_TERMINAL)
@@ -182,7 +181,7 @@ static void obey(struct session *session, const struct frame *frame, const u8 *b
 		break;
 	case FRAME_CREDIT:
 		if (source)
-			source->credit += number;
+			source_grant(source, session->wire, number);
 		break;
 	case FRAME_CLOSED:
 		close_output(source);

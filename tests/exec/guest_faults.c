@@ -36,6 +36,31 @@ const struct frame *__wrap_wire_next(struct wire *wire, const u8 **body)
 	return frame;
 }
 
+void __real_wire_send(struct wire *wire, enum frame_type type, enum stream stream, const void *body,
+		      u32 size);
+
+/* A guest that lies, once its command has started. */
+void __wrap_wire_send(struct wire *wire, enum frame_type type, enum stream stream, const void *body,
+		      u32 size)
+{
+	static u8 much[WIRE_WINDOW + 1];
+	u32 credit = 1u << 31;
+
+	__real_wire_send(wire, type, stream, body, size);
+	if (type != FRAME_STARTED)
+		return;
+	if (!strcmp(fault, "credit"))
+		__real_wire_send(wire, FRAME_CREDIT, STREAM_IN, &credit, sizeof(credit));
+	else if (!strcmp(fault, "one-credit"))
+		__real_wire_send(wire, FRAME_CREDIT, STREAM_IN, &(u32){ 1 }, sizeof(credit));
+	else if (!strcmp(fault, "other-credit"))
+		__real_wire_send(wire, FRAME_CREDIT, STREAM_ERR, &(u32){ 1 }, sizeof(credit));
+	else if (!strcmp(fault, "data"))
+		__real_wire_send(wire, FRAME_DATA, STREAM_OUT, much, sizeof(much));
+	else if (!strcmp(fault, "stream"))
+		__real_wire_send(wire, FRAME_DATA, STREAMS, much, 1);
+}
+
 static bool fails(const char *call, const char *argument)
 {
 	size_t n = strlen(call);
