@@ -241,10 +241,14 @@ static void check_parts(void)
 static void check_kernel(void)
 {
 	char folder[PATH_MAX], line[256];
+	struct distrust distrust;
 	struct statvfs st;
 
 	if (kernel_is_kept("cloud", folder)) {
-		good("guest kernel", "%s", folder);
+		if (trust_kernel(folder, &distrust))
+			good("guest kernel", "%s", folder);
+		else
+			missing(true, "guest kernel", distrust.why, distrust.fix);
 		return;
 	}
 	if (!first_line("apt-cache depends linux-image-6.12-cloud-amd64 2>/dev/null", line,

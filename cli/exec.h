@@ -7,6 +7,7 @@
 
 #include <limits.h>
 #include <stdio.h>
+#include <sys/stat.h>
 #include <sys/types.h>
 
 #include "base/types.h"
@@ -43,6 +44,19 @@ int kernel_find(const char *wanted, struct exec_kernel *kernel);
 bool kernel_is_kept(const char *wanted, char folder[PATH_MAX]);
 /* The user's own folder for what can be made again; false if there is none that can be written. */
 bool kernel_cache(char path[PATH_MAX]);
+
+/* --- exec_trust.c: whose kernels and machines are booted --- */
+
+/* Why something is not, and what to do about that. */
+struct distrust {
+	char why[PATH_MAX + 400], fix[PATH_MAX + 400];
+};
+
+/* Whether only the user and root can have made or changed this file. */
+bool trust_attributes(const char *path, const struct stat *st, struct distrust *distrust);
+/* The same of a folder that vpmu-kernel made, all that is booted from it, and the cache it is in.
+ */
+bool trust_kernel(const char *folder, struct distrust *distrust);
 
 /* --- exec_initramfs.c: the guest's first file system --- */
 

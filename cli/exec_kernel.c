@@ -35,7 +35,7 @@ static bool is_own(const char *path)
 	struct stat st;
 
 	return !lstat(path, &st) && S_ISDIR(st.st_mode) && st.st_uid == geteuid() &&
-	       !(st.st_mode & S_IWOTH) && !access(path, W_OK);
+	       !(st.st_mode & (S_IWGRP | S_IWOTH)) && !access(path, W_OK);
 }
 
 static bool try_cache(char path[PATH_MAX], const char *base, const char *rest)
@@ -116,10 +116,14 @@ bool kernel_is_kept(const char *wanted, char folder[PATH_MAX])
 static int find_debian(const char *name, char folder[PATH_MAX])
 {
 	char cache[PATH_MAX], script[PATH_MAX];
+	struct distrust distrust;
 	int status;
 
 	if (find_kept(name, folder))
-		return STATUS_OK;
+		return trust_kernel(folder, &distrust)
+			       ? STATUS_OK
+			       : failure(STATUS_BROKEN, "the guest kernel is not booted: %s: %s",
+					 distrust.why, distrust.fix);
 	if (!kernel_cache(cache))
 		return failure(STATUS_BROKEN,
 			       "no folder to keep a guest kernel in can be written: "

@@ -2,14 +2,16 @@
 /*
  * Machines that have booted, kept for the next start. A state is one file in the user's cache
  * folder: QEMU's migration stream without memory, and the memory, with holes where it is zero. Its
- * key is everything that the state depends on (files, options, the host's processor); a machine
- * with another key has another file. A state that cannot be made or read is no error: the machine
- * boots.
+ * key is everything that the state depends on (files, options, the host's processor), in lines that
+ * begin with a name; a machine with another key has another file. A state that cannot be made or
+ * read is no error: the machine boots. One that is there and is not what its name says is not used,
+ * and the reason is said.
  */
 #include <dirent.h>
 #include <errno.h>
 #include <fcntl.h>
 #include <signal.h>
+#include <stdarg.h>
 #include <stdlib.h>
 #include <string.h>
 #include <sys/mman.h>
@@ -23,7 +25,7 @@
 #include "exec_monitor.h"
 #include "exec/wire.h"
 
-#define MAGIC	     "vpmu-st1"
+#define MAGIC	     "vpmu-st2"
 #define BOOT_SECONDS 120
 #define KEPT	     4 /* states; the least recently used one goes */
 
@@ -35,13 +37,13 @@ struct header {
 
 /* --- the key --- */
 
-static void put_file(FILE *out, const char *path)
+static void put_file(FILE *out, const char *name, const char *path)
 {
 	struct stat st = { 0 };
 
 	stat(path, &st);
-	fprintf(out, "%s %ju %ju %ju.%09ld\n", path, (uintmax_t)st.st_ino, (uintmax_t)st.st_size,
-		(uintmax_t)st.st_mtim.tv_sec, st.st_mtim.tv_nsec);
+	fprintf(out, "%s: %s %ju %ju %ju.%09ld\n", name, path, (uintmax_t)st.st_ino,
+		(uintmax_t)st.st_size, (uintmax_t)st.st_mtim.tv_sec, st.st_mtim.tv_nsec);
 }
 
 /* What the host's processor is: a state has seen its features. */
@@ -53,7 +55,7 @@ static void put_processor(FILE *out)
 	while (in && fgets(line, sizeof(line), in) && line[0] != '\n')
 		if (!strncmp(line, "model name", 10) || !strncmp(line, "flags", 5) ||
 		    !strncmp(line, "microcode", 9))
-			fputs(line, out);
+			fprintf(out, "host's processor: %s", line);
 	if (in)
 		fclose(in);
 }
@@ -67,8 +69,18 @@ static void put_modules(FILE *out, const char *folder)
 	for (int i = 0; i < count; i++) {
 		snprintf(path, sizeof(path), "%s/%s", folder, entries[i]->d_name);
 		if (entries[i]->d_name[0] != '.')
-			put_file(out, path);
+			put_file(out, "module", path);
 	}
+}
+
+/* What the library reads of the environment and a guest can see. Modes of the PMU may change while
+ * a machine runs, but not whether it has one. */
+static void put_environment(FILE *out, const struct exec_options *options)
+{
+	fprintf(out, "CPU model: %s\n",
+		options->cpu ?: getenv("VPMU_CPU") ?: "the nearest to the host");
+	fprintf(out, "CPUID: %s\n", getenv("VPMU_STRICT_CPUID") ? "strict" : "completed");
+	fprintf(out, "PMU: %s\n", strcmp(getenv("VPMU_PMU") ?: "", "off") ? "on" : "off");
 }
 
 static char *make_key(const struct exec_options *options, const struct exec_kernel *kernel,
@@ -84,16 +96,17 @@ static char *make_key(const struct exec_options *options, const struct exec_kern
 
 	if (!out)
 		return NULL;
+	fprintf(out, "version of vpmu: " VPMU_VERSION "\n");
+	put_environment(out, options);
 	line_make(&line, options, kernel->image, 0, &wiring);
+	fputs("command: ", out);
 	line_print(out, &line);
-	/* Modes of the PMU may change while a machine runs, but not whether it has one. */
-	fprintf(out, "pmu %s\n", strcmp(getenv("VPMU_PMU") ?: "", "off") ? "on" : "off");
 	find_part("libvpmu-kvm.so", library);
-	put_file(out, library);
-	put_file(out, init);
-	put_file(out, kernel->image);
+	put_file(out, "library", library);
+	put_file(out, "first process", init);
+	put_file(out, "kernel", kernel->image);
 	if (machine_find_qemu(qemu))
-		put_file(out, qemu);
+		put_file(out, "QEMU", qemu);
 	put_modules(out, kernel->modules);
 	put_processor(out);
 	if (!fclose(out) && !line.is_broken && !line.is_short)
@@ -148,28 +161,102 @@ static bool copy_data(int from, u64 offset, u64 size, int to)
 	return true;
 }
 
-static bool key_matches(int fd, const struct header *header, const char *key)
-{
-	size_t size = strlen(key);
-	char *found = malloc(size + 1);
-	bool same = found && header->key_size == size &&
-		    pread(fd, found, size, sizeof(*header)) == (ssize_t)size &&
-		    !memcmp(found, key, size);
+/* Why a state is not used: at most one line. */
+struct reason {
+	char text[PATH_MAX + 512];
+};
 
+__attribute__((format(printf, 2, 3))) static bool refuse(struct reason *reason, const char *fmt,
+							 ...)
+{
+	va_list args;
+
+	va_start(args, fmt);
+	vsnprintf(reason->text, sizeof(reason->text), fmt, args);
+	va_end(args);
+	return false;
+}
+
+/* Names the first line in which two keys differ, and its values unless they are long. */
+static bool refuse_key(struct reason *reason, const char *found, const char *wanted)
+{
+	const char *line = wanted;
+	int name, is, be;
+
+	for (size_t i = 0; found[i] == wanted[i]; i++)
+		if (wanted[i] == '\n')
+			line = wanted + i + 1;
+	found += line - wanted;
+	name = strcspn(line, ":\n");
+	be = strcspn(line, "\n");
+	is = strcspn(found, "\n");
+	if (is > 64 || be > 64 || is < name + 2 || be < name + 2)
+		return refuse(reason, "another %.*s", name, line);
+	return refuse(reason, "its %.*s is '%.*s', not '%.*s'", name, line, is - name - 2,
+		      found + name + 2, be - name - 2, line + name + 2);
+}
+
+#define MAX_KEY (1u << 20)
+
+static bool check_key(int fd, const struct header *header, const char *key, struct reason *reason)
+{
+	size_t size = header->key_size;
+	char *found = size < MAX_KEY ? calloc(1, size + 1) : NULL;
+	bool ok;
+
+	if (!found || pread(fd, found, size, sizeof(*header)) != (ssize_t)size)
+		ok = refuse(reason, "it is damaged");
+	else
+		ok = !strcmp(found, key) || refuse_key(reason, found, key);
 	free(found);
-	return same;
+	return ok;
+}
+
+static u64 whole_pages(u64 size)
+{
+	return (size + PAGE_SIZE - 1) & PAGE_MASK;
+}
+
+/* One part after the other, and the memory to the end of the file. */
+static bool is_whole(const struct header *header, u64 size)
+{
+	return header->device_offset == whole_pages(sizeof(*header) + header->key_size) &&
+	       header->device_size <= size && header->ram_size <= size &&
+	       header->ram_offset == header->device_offset + header->device_size &&
+	       header->ram_offset == size - header->ram_size;
+}
+
+static bool check_state(int fd, const char *path, const char *key, struct header *header,
+			struct reason *reason)
+{
+	struct distrust distrust;
+	struct stat st;
+
+	if (fstat(fd, &st) || !S_ISREG(st.st_mode))
+		return refuse(reason, "it is no file");
+	if (!trust_attributes(path, &st, &distrust))
+		return refuse(reason, "%s", distrust.why);
+	if (pread(fd, header, sizeof(*header), 0) != sizeof(*header))
+		return refuse(reason, "it is damaged");
+	if (memcmp(header->magic, MAGIC, sizeof(header->magic)))
+		return refuse(reason, "it was made by another version of vpmu");
+	return check_key(fd, header, key, reason) &&
+	       (is_whole(header, st.st_size) || refuse(reason, "it is damaged"));
 }
 
 static bool read_state(const char *path, const char *key, struct exec_state *state)
 {
-	int fd = open(path, O_RDONLY | O_CLOEXEC);
+	int fd = open(path, O_RDONLY | O_NOFOLLOW | O_NONBLOCK | O_CLOEXEC);
+	struct reason reason;
 	struct header header;
 	bool ok;
 
 	if (fd < 0)
 		return false;
-	ok = pread(fd, &header, sizeof(header), 0) == sizeof(header) &&
-	     !memcmp(header.magic, MAGIC, sizeof(header.magic)) && key_matches(fd, &header, key);
+	ok = check_state(fd, path, key, &header, &reason);
+	if (!ok)
+		fprintf(stderr, "vpmu: a saved machine is not used, and made again: %s\n",
+			reason.text);
 	if (ok) {
 		state->khz = header.khz;
 		state->ram = memfile_create("ram", MFD_CLOEXEC);
@@ -212,11 +299,6 @@ static bool write_pages(int from, int to, u64 offset, u64 size)
 	if (map != MAP_FAILED)
 		munmap(map, size);
 	return ok && !ftruncate(to, offset + size);
-}
-
-static u64 whole_pages(u64 size)
-{
-	return (size + PAGE_SIZE - 1) & PAGE_MASK;
 }
 
 static bool write_state(int fd, const char *key, const struct exec_state *state)
