@@ -60,8 +60,9 @@ bool line_can_resume(const char *machine)
 	return find_type(machine)->resumable;
 }
 
-#define CONSOLE_SET 1 /* of descriptors: QEMU opens no file by a name of the file system to write \
-		       */
+#define CONSOLE_SET                                                                   \
+	1 /* of descriptors: QEMU opens no file by a name of the file system to write \
+	   */
 
 static void add_machine(struct line *line, const struct exec_options *options, u32 khz,
 			const struct wiring *wiring)
@@ -72,7 +73,8 @@ static void add_machine(struct line *line, const struct exec_options *options, u
 
 	for (u32 i = 0; i < ARRAY_SIZE(plain); i++)
 		add(line, "%s", plain[i]);
-	add_option(line, "-sandbox", QEMU_SANDBOX);
+	if (!options->qemu || !strstr(options->qemu, "-sandbox"))
+		add_option(line, "-sandbox", QEMU_SANDBOX);
 	add_option(line, "-M", "%s%s,accel=kvm,memory-backend=ram", type->options,
 		   wiring->is_resumable ? type->resumable : "");
 	/* The frequency is said so that QEMU lets a machine with an invariant TSC be saved. */

@@ -89,6 +89,14 @@ static void unmap_memory(struct share *share)
 	share->region_count = 0;
 }
 
+/* Beyond the end of its file, memory that is mapped cannot be touched. */
+static bool holds(int fd, u64 size)
+{
+	struct stat st;
+
+	return !fstat(fd, &st) && (u64)st.st_size >= size;
+}
+
 static bool map_memory(struct share *share, const struct message *message)
 {
 	unmap_memory(share);
@@ -97,7 +105,11 @@ static bool map_memory(struct share *share, const struct message *message)
 	for (u32 i = 0; i < message->body.memory.count; i++) {
 		struct table_region from = message->body.memory.region[i];
 		u64 size = from.size + from.offset;
-		void *map = mmap(NULL, size, PROT_READ | PROT_WRITE, MAP_SHARED, message->fd[i], 0);
+		void *map;
+
+		if (!holds(message->fd[i], size) || size < from.size)
+			return false;
+		map = mmap(NULL, size, PROT_READ | PROT_WRITE, MAP_SHARED, message->fd[i], 0);
 
 		if (map == MAP_FAILED) {
 			share->error = errno;

@@ -32,15 +32,6 @@ static gid_t group; /* asking for it is no call of a file server */
 
 /* --- processes --- */
 
-/* Sanitizers make system calls of their own. */
-static void want_plain_build(void)
-{
-#if defined(__SANITIZE_ADDRESS__) || defined(__SANITIZE_THREAD__)
-	print_message("skipped: the sanitizer's own calls are none of a file server's\n");
-	skip();
-#endif
-}
-
 /* Runs a case in a process whose stderr goes to `said`; returns its status. A case returns 0, or
  * the line at which something was not as it should be. */
 static int run(int (*confine)(void), int (*attempt)(void), char said[256])
@@ -49,7 +40,7 @@ static int run(int (*confine)(void), int (*attempt)(void), char said[256])
 	ssize_t n;
 	pid_t pid;
 
-	want_plain_build();
+	guest_want_confinement();
 	assert_int_equal(pipe(ends), 0);
 	pid = fork();
 	if (!pid) {

@@ -20,6 +20,9 @@ bool guest_start(const char *const *writable, u32 count);
 /* Frees what it had; returns how many handles were still open. */
 u32 guest_stop(void);
 
+/* Skips the test where no process can be confined: sanitizers make system calls of their own. */
+void guest_want_confinement(void);
+
 /* Any request, of a fixed part and a name (or NULL). -1: it was not answered. */
 int guest_ask(u32 opcode, u64 node, const void *fixed, u32 size, const char *name);
 /* The node of a name, or of a path from the root; 0 where there is none. */

@@ -1,0 +1,154 @@
+// SPDX-License-Identifier: MIT
+/*
+ * The file server as QEMU meets it: a confined process at the other end of a vhost-user socket. A
+ * QEMU that a guest has taken over names memory that it does not hand over.
+ */
+#include <setjmp.h>
+#include <stdarg.h>
+#include <stddef.h>
+
+#include <cmocka.h>
+
+#include <linux/vhost_types.h>
+#include <linux/virtio_config.h>
+#include <string.h>
+#include <sys/eventfd.h>
+#include <sys/mman.h>
+#include <sys/socket.h>
+#include <sys/wait.h>
+#include <unistd.h>
+
+#include "unit/share_guest.h"
+
+enum {
+	GET_FEATURES = 1,
+	SET_MEM_TABLE = 5,
+	SET_VRING_NUM = 8,
+	SET_VRING_ADDR = 9,
+	SET_VRING_KICK = 12
+};
+
+#define RAM	     (64u << 10)
+#define QEMU_ADDRESS 0x10000ull
+
+struct table {
+	u32 count, padding;
+	struct {
+		u64 gpa, size, qemu_address, offset;
+	} region;
+};
+
+/* --- QEMU's side --- */
+
+static void put(int socket, u32 type, const void *body, u32 size, int attached)
+{
+	u32 header[] = { type, 1 /* version */, size };
+	union {
+		char bytes[CMSG_SPACE(sizeof(int))];
+		struct cmsghdr header;
+	} control = { .header = { CMSG_LEN(sizeof(int)), SOL_SOCKET, SCM_RIGHTS } };
+	struct iovec pieces[] = { { header, sizeof(header) }, { (void *)body, size } };
+	struct msghdr message = { .msg_iov = pieces, .msg_iovlen = 2 };
+
+	if (attached >= 0) {
+		message.msg_control = &control;
+		message.msg_controllen = sizeof(control);
+		memcpy(CMSG_DATA(&control.header), &attached, sizeof(attached));
+	}
+	/* One that has ended already takes no more. */
+	if (sendmsg(socket, &message, MSG_NOSIGNAL) < 0)
+		return;
+}
+
+/* Memory as a table says, and a queue whose rings are at its start and at `avail`. */
+static void set_up(int socket, const struct table *table, u64 avail, int kick)
+{
+	int ram = memfd_create("ram", MFD_CLOEXEC);
+	const struct vhost_vring_state size = { .index = 1, .num = 16 };
+	const struct vhost_vring_addr address = { .index = 1,
+						  .desc_user_addr = QEMU_ADDRESS,
+						  .avail_user_addr = avail,
+						  .used_user_addr = QEMU_ADDRESS + 4096 };
+	const u64 queue = 1;
+
+	assert_int_equal(ftruncate(ram, RAM), 0);
+	put(socket, SET_MEM_TABLE, table, sizeof(*table), ram);
+	put(socket, SET_VRING_NUM, &size, sizeof(size), -1);
+	put(socket, SET_VRING_ADDR, &address, sizeof(address), -1);
+	put(socket, SET_VRING_KICK, &queue, sizeof(queue), kick);
+	close(ram);
+}
+
+/* Whether it still answers, after its queue was kicked; `status` is its end. */
+static bool answers(const struct table *table, u64 avail, int *status)
+{
+	int ends[2], kick = eventfd(1, EFD_CLOEXEC);
+	struct timeval limit = { .tv_sec = 20 };
+	u64 answer[3] = { 0 };
+	ssize_t n;
+	pid_t pid;
+
+	guest_want_confinement();
+	assert_int_equal(socketpair(AF_UNIX, SOCK_STREAM | SOCK_CLOEXEC, 0, ends), 0);
+	pid = fork();
+	if (!pid) {
+		close(ends[0]);
+		_exit(share_serve(ends[1], NULL, 0));
+	}
+	close(ends[1]);
+	set_up(ends[0], table, avail, kick);
+	for (u32 i = 0; i < 3; i++) /* it serves its queue between messages */
+		put(ends[0], GET_FEATURES, NULL, 0, -1);
+	setsockopt(ends[0], SOL_SOCKET, SO_RCVTIMEO, &limit, sizeof(limit));
+	n = recv(ends[0], answer, 20, MSG_WAITALL);
+	close(ends[0]);
+	close(kick);
+	assert_int_equal(waitpid(pid, status, 0), pid);
+	return n == 20;
+}
+
+/* --- tests --- */
+
+static void an_honest_table_is_served(void **unused)
+{
+	const struct table table = { 1, 0, { 0, RAM, QEMU_ADDRESS, 0 } };
+	int status;
+
+	(void)unused;
+	assert_true(answers(&table, QEMU_ADDRESS + 2048, &status));
+	assert_int_equal(status, 0);
+}
+
+/* A region that is longer than its file, by a sum that wraps or not; the queue is in what is not
+ * there. */
+static void memory_that_was_not_handed_over_is_refused(void **unused)
+{
+	static const struct {
+		u64 size, offset, avail;
+	} cases[] = {
+		{ -4096ull, 8192, QEMU_ADDRESS + (1ull << 40) },
+		{ 1ull << 30, 0, QEMU_ADDRESS + (512ull << 20) },
+		{ RAM, 4096, QEMU_ADDRESS + RAM - 4096 },
+	};
+
+	(void)unused;
+	for (u32 i = 0; i < ARRAY_SIZE(cases); i++) {
+		const struct table table = { 1,
+					     0,
+					     { 0, cases[i].size, QEMU_ADDRESS, cases[i].offset } };
+		int status;
+
+		assert_false(answers(&table, cases[i].avail, &status));
+		assert_int_equal(status, 0);
+	}
+}
+
+int main(void)
+{
+	const struct CMUnitTest tests[] = {
+		cmocka_unit_test(an_honest_table_is_served),
+		cmocka_unit_test(memory_that_was_not_handed_over_is_refused),
+	};
+
+	return cmocka_run_group_tests(tests, NULL, NULL);
+}
