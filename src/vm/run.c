@@ -301,6 +301,55 @@ static int halted(struct vcpu *vcpu)
 
 /* --- the loop --- */
 
+static enum exit_reason run_one(struct vcpu *vcpu)
+{
+	enum exit_reason reason;
+
+	__atomic_store_n(&vcpu->cpu->attention, 0, __ATOMIC_SEQ_CST);
+	vcpu_pmu_enter(vcpu);
+	vcpu_pmu_arm(vcpu);
+	vcpu_host_in(vcpu);
+	reason = engine_run(vcpu->cpu, 1);
+	vcpu_host_left(vcpu);
+	vcpu_pmu_leave(vcpu);
+	return reason;
+}
+
+/*
+ * Executes the instruction whose access the program has answered, and nothing else: an answer is
+ * not part of the state that the program may save now, and its device must not be asked twice. A
+ * kick that arrives between clearing attention and the instruction makes it begin again.
+ */
+static int finish_instruction(struct vcpu *vcpu)
+{
+	enum exit_reason reason;
+	int r;
+
+	vcpu->cpu->want_irq_window = vcpu->cpu->want_nmi_window = false;
+	do
+		reason = run_one(vcpu);
+	while (reason == EXIT_ATTENTION && cpu_holds_answer(vcpu->cpu));
+	r = exit_handle(vcpu, reason);
+	vcpu_kick(vcpu, 0); /* attention may have been set by another thread */
+	return r;
+}
+
+/* KVM: the program's answer is taken before a signal ends KVM_RUN. */
+static int leave_interrupted(struct vcpu *vcpu)
+{
+	int r = 1;
+
+	vcpu_section_begin(vcpu);
+	if (cpu_holds_answer(vcpu->cpu))
+		r = finish_instruction(vcpu);
+	vcpu_section_end(vcpu);
+	if (r <= 0)
+		return r;
+	vcpu->stats.signal_exits++;
+	vcpu->run->exit_reason = KVM_EXIT_INTR;
+	return -EINTR;
+}
+
 static int loop(struct vcpu *vcpu)
 {
 	int r;
@@ -319,11 +368,8 @@ static int loop(struct vcpu *vcpu)
 			vcpu->run->exit_reason = KVM_EXIT_IRQ_WINDOW_OPEN;
 			return 0;
 		}
-		if (interrupted(vcpu)) {
-			vcpu->stats.signal_exits++;
-			vcpu->run->exit_reason = KVM_EXIT_INTR;
-			return -EINTR;
-		}
+		if (interrupted(vcpu))
+			return leave_interrupted(vcpu);
 	}
 }
 
@@ -396,23 +442,12 @@ static void sync_out(struct vcpu *vcpu)
  */
 static int finish_last_exit(struct vcpu *vcpu)
 {
-	enum exit_reason reason;
 	bool again;
 	int r = exit_complete(vcpu, &again);
 
 	if (r <= 0 || !again || !READ_ONCE(vcpu->run->immediate_exit))
 		return r;
-	__atomic_store_n(&vcpu->cpu->attention, 0, __ATOMIC_SEQ_CST);
-	vcpu->cpu->want_irq_window = vcpu->cpu->want_nmi_window = false;
-	vcpu_pmu_enter(vcpu);
-	vcpu_pmu_arm(vcpu);
-	vcpu_host_in(vcpu);
-	reason = engine_run(vcpu->cpu, 1);
-	vcpu_host_left(vcpu);
-	vcpu_pmu_leave(vcpu);
-	r = exit_handle(vcpu, reason);
-	vcpu_kick(vcpu, 0); /* attention may have been somebody's */
-	return r;
+	return finish_instruction(vcpu);
 }
 
 static int prepare(struct vcpu *vcpu)
