@@ -38,7 +38,7 @@ void pmu_lbr_reset(struct pmu *pmu)
 	pmu->lbr = pmu_lbr_of(pmu);
 	pmu->lbr_select = pmu->dbg_extn_cfg = pmu->debugctl = 0;
 	pmu->lbr_depth = pmu->model->lbr_depth;
-	pmu->lbr_dirty = true;
+	pmu_lbr_sync(pmu); /* entries are found by the depth, also before the first run */
 }
 
 /* --- what is recorded --- */
