@@ -136,6 +136,9 @@ void hwpmu_write_lbr(struct hwpmu *pmu, const struct lbr_control *control);
 u64 hwpmu_read_lbr(const struct hwpmu *pmu, enum lbr_field field, u32 i);
 void hwpmu_write_lbr_entry(struct hwpmu *pmu, enum lbr_field field, u32 i, u64 value);
 void hwpmu_clear_lbr(struct hwpmu *pmu);
+/* Cycles since the last record: the next one tells them. No register shows them. */
+u64 hwpmu_branch_cycles(const struct hwpmu *pmu);
+void hwpmu_set_branch_cycles(struct hwpmu *pmu, u64 cycles);
 
 /* PEBS, of a model that has it. */
 void hwpmu_attach_store(struct hwpmu *pmu, const struct hwpmu_store *store, void *owner);

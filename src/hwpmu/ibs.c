@@ -125,6 +125,24 @@ void hwpmu_write_ibs(struct hwpmu *pmu, enum ibs_register reg, u64 value)
 	hwpmu_update_wanted(pmu);
 }
 
+#define HIDDEN_FETCH	 MASK(3, 0)
+#define HIDDEN_OP_AT	 4
+#define HIDDEN_OP	 MASK(26, 0)
+#define HIDDEN_RANDOM_AT 32
+
+u64 hwpmu_ibs_hidden(const struct hwpmu *pmu)
+{
+	return (count(pmu, FETCH) & HIDDEN_FETCH) | (count(pmu, OP) & HIDDEN_OP) << HIDDEN_OP_AT |
+	       (u64)pmu->ibs.random << HIDDEN_RANDOM_AT;
+}
+
+void hwpmu_set_ibs_hidden(struct hwpmu *pmu, u64 value)
+{
+	start(pmu, FETCH, (count(pmu, FETCH) & ~HIDDEN_FETCH) | (value & HIDDEN_FETCH));
+	start(pmu, OP, value >> HIDDEN_OP_AT & HIDDEN_OP);
+	pmu->ibs.random = value >> HIDDEN_RANDOM_AT;
+}
+
 /* --- samples --- */
 
 static u64 branch_data(const struct ibs_sample *s)

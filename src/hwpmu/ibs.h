@@ -30,6 +30,10 @@ struct hwpmu;
 
 u64 hwpmu_read_ibs(const struct hwpmu *pmu, enum ibs_register reg);
 void hwpmu_write_ibs(struct hwpmu *pmu, enum ibs_register reg, u64 value);
+/* What the registers do not show: the low bits of the count of fetches, the state of the random
+ * numbers; and the count of ops, since writing its register may add random bits. */
+u64 hwpmu_ibs_hidden(const struct hwpmu *pmu);
+void hwpmu_set_ibs_hidden(struct hwpmu *pmu, u64 value); /* after the registers */
 bool hwpmu_ibs_runs(const struct hwpmu *pmu);
 bool hwpmu_take_ibs(struct hwpmu *pmu); /* an interrupt is to be delivered */
 

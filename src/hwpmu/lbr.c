@@ -163,3 +163,18 @@ void hwpmu_clear_lbr(struct hwpmu *pmu)
 		pmu->branches->entry[i] = (struct branch_entry){ 0 };
 	pmu->branches->top = 0;
 }
+
+static u64 cycles_now(const struct hwpmu *pmu)
+{
+	return pmu->tally->cycles[RETIRE_OS] + pmu->tally->cycles[RETIRE_USR];
+}
+
+u64 hwpmu_branch_cycles(const struct hwpmu *pmu)
+{
+	return cycles_now(pmu) - pmu->branches->cycles;
+}
+
+void hwpmu_set_branch_cycles(struct hwpmu *pmu, u64 cycles)
+{
+	pmu->branches->cycles = cycles_now(pmu) - cycles;
+}

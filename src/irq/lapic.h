@@ -195,6 +195,8 @@ void lapic_post(struct lapic *lapic, u32 events);
 bool lapic_local(struct lapic *lapic, enum lapic_reg lvt);
 bool lapic_perf_interrupt(struct lapic *lapic); /* a PMI: through LVTPC */
 bool lapic_extended_interrupt(struct lapic *lapic, u32 i); /* through extended LVT i */
+u32 lapic_extended_entry(const struct lapic *lapic, u32 i);
+void lapic_set_extended_entry(struct lapic *lapic, u32 i, u32 value); /* drops reserved bits */
 
 /* CR8: bits 7:4 of TPR. */
 u64 lapic_get_cr8(const struct lapic *lapic);

@@ -1,7 +1,8 @@
 // SPDX-License-Identifier: MIT
 /*
  * The extended register space of AMD's local APIC (APM2 16.3.4, 16.7): four more local vectors, of
- * which IBS uses one. KVM_GET_LAPIC has no room for them. vCPU's thread or lock.
+ * which IBS uses one. KVM_GET_LAPIC has no room for them: MSRs of our own save them
+ * (vm/msr_hidden.c). vCPU's thread or lock.
  */
 #include "irq/lapic.h"
 #include "irq/lapic_priv.h"
@@ -35,12 +36,22 @@ bool lapic_extended_write(struct lapic *lapic, u32 reg, u32 value)
 {
 	if (!lapic->extended || !is_eilvt(reg))
 		return lapic->extended && reg == CONTROL;
-	lapic->eilvt[(reg - EILVT) / 0x10] = value & WRITABLE;
+	lapic_set_extended_entry(lapic, (reg - EILVT) / 0x10, value);
 	return true;
 }
 
-/* IBS's as firmware leaves it, and Linux sets it again: an NMI. A guest that was saved, without
- * these registers, so goes on to be interrupted. */
+u32 lapic_extended_entry(const struct lapic *lapic, u32 i)
+{
+	return lapic->eilvt[i];
+}
+
+void lapic_set_extended_entry(struct lapic *lapic, u32 i, u32 value)
+{
+	lapic->eilvt[i] = value & WRITABLE;
+}
+
+/* IBS's as firmware leaves it, and Linux sets it again: an NMI. A guest that a program saved
+ * without the MSRs that hold these registers so goes on to be interrupted. */
 void lapic_extended_reset(struct lapic *lapic)
 {
 	for (u32 i = 0; i < LAPIC_EILVTS; i++)

@@ -5,6 +5,7 @@
 #ifndef VM_MSR_PRIV_H
 #define VM_MSR_PRIV_H
 
+#include "irq/lapic.h"
 #include "vm/msr.h"
 
 enum msr_flags {
@@ -59,6 +60,19 @@ struct msr_row {
 	bool (*read)(struct vcpu *vcpu, u32 index, bool host, u64 *value);
 	bool (*write)(struct vcpu *vcpu, u32 index, bool host, u64 value);
 };
+
+/* MSRs of our own, by their offset from MSR_HIDDEN: msr_hidden.c. */
+#define MSR_HIDDEN 0x56504d00u /* "VPM" */
+enum msr_hidden {
+	HIDDEN_BRANCH_CYCLES, /* cycles since the last branch record */
+	HIDDEN_PMI_HELD,      /* a PMI that waits for LVTPC to be unmasked */
+	HIDDEN_IBS,	      /* hwpmu_ibs_hidden() */
+	HIDDEN_EILVT,	      /* the extended local vectors, for which KVM_GET_LAPIC has no room */
+	HIDDEN_LAST = HIDDEN_EILVT + LAPIC_EILVTS - 1,
+};
+
+bool msr_read_hidden(struct vcpu *vcpu, u32 index, bool host, u64 *value);
+bool msr_write_hidden(struct vcpu *vcpu, u32 index, bool host, u64 value);
 
 extern const struct msr_row msr_rows[]; /* sorted by first */
 extern const u32 msr_nrows;

@@ -438,6 +438,7 @@ static bool check_async_pf(struct vcpu *vcpu, u32 index, bool host, u64 *value)
 #define READ(f)	       .read = read_##f
 #define WRITE(f)       .write = write_##f
 #define RW(f)	       READ(f), WRITE(f)
+#define HIDDEN	       .read = msr_read_hidden, .write = msr_write_hidden
 
 #define MSRS(first_, last_, name_, flags_, ...) \
 	{ .first = first_, .last = last_, .name = #name_, .flags = flags_, ##__VA_ARGS__ },
