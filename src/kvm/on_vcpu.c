@@ -3,6 +3,7 @@
  * ioctls of a vCPU. Any thread; the vCPU's lock is held, and but for KVM_RUN a section is open.
  */
 #include <errno.h>
+#include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
 
@@ -11,6 +12,7 @@
 #include "kvm/priv.h"
 #include "vm/apic.h"
 #include "vm/cpuid.h"
+#include "vm/refuse.h"
 
 long ioctl_run(struct kvm_call *call)
 {
@@ -235,8 +237,13 @@ static int get_msr(struct vcpu *vcpu, const struct model *model, u32 index, u64 
 
 static int set_msr(struct vcpu *vcpu, const struct model *model, u32 index, u64 *data)
 {
+	char name[16];
+
 	(void)model;
-	return msr_write(vcpu, index, true, *data) == MSR_OK ? 0 : -EINVAL;
+	if (msr_write(vcpu, index, true, *data) == MSR_OK)
+		return 0;
+	snprintf(name, sizeof(name), "MSR %#x", index);
+	return vcpu_refuse(vcpu, name, *data);
 }
 
 long ioctl_get_msrs(struct kvm_call *call)

@@ -7,9 +7,20 @@
 
 #include "vm/vm.h"
 
+#define STATE_VERSION 1ull /* of these MSRs and of what they mean */
+
+static u64 identity(const struct vcpu *vcpu)
+{
+	const struct model *model = vcpu->vm->model;
+
+	return STATE_VERSION << 32 | model_signature(model->family, model->model, model->stepping);
+}
+
 static u64 read_hidden(const struct vcpu *vcpu, u32 i)
 {
 	switch (i) {
+	case HIDDEN_MODEL:
+		return identity(vcpu);
 	case HIDDEN_BRANCH_CYCLES:
 		return hwpmu_branch_cycles(&vcpu->pmu.hw);
 	case HIDDEN_PMI_HELD:
@@ -21,9 +32,11 @@ static u64 read_hidden(const struct vcpu *vcpu, u32 i)
 	}
 }
 
-static void write_hidden(struct vcpu *vcpu, u32 i, u64 value)
+static bool write_hidden(struct vcpu *vcpu, u32 i, u64 value)
 {
 	switch (i) {
+	case HIDDEN_MODEL:
+		return value == identity(vcpu);
 	case HIDDEN_BRANCH_CYCLES:
 		hwpmu_set_branch_cycles(&vcpu->pmu.hw, value);
 		break;
@@ -37,6 +50,7 @@ static void write_hidden(struct vcpu *vcpu, u32 i, u64 value)
 		if (vcpu->has_lapic)
 			lapic_set_extended_entry(&vcpu->lapic, i - HIDDEN_EILVT, value);
 	}
+	return true;
 }
 
 bool msr_read_hidden(struct vcpu *vcpu, u32 index, bool host, u64 *value)
@@ -48,7 +62,5 @@ bool msr_read_hidden(struct vcpu *vcpu, u32 index, bool host, u64 *value)
 
 bool msr_write_hidden(struct vcpu *vcpu, u32 index, bool host, u64 value)
 {
-	if (host)
-		write_hidden(vcpu, index - MSR_HIDDEN, value);
-	return host;
+	return host && write_hidden(vcpu, index - MSR_HIDDEN, value);
 }

@@ -10,6 +10,7 @@
 #include "cpu/control.h"
 #include "vm/apic.h"
 #include "vm/events.h"
+#include "vm/refuse.h"
 #include "vm/vm.h"
 
 /* struct kvm_regs begins with the registers in this order. */
@@ -184,7 +185,9 @@ static int common_in(struct vcpu *vcpu, const struct kvm_sregs *in, const u64 *p
 {
 	struct cpu *cpu = vcpu->cpu;
 
-	if (!sregs_valid(cpu, in) || !apic_set_base(vcpu, in->apic_base, true))
+	if (!sregs_valid(cpu, in))
+		return vcpu_refuse(vcpu, "CR4 (or CR0, CR3, EFER)", in->cr4);
+	if (!apic_set_base(vcpu, in->apic_base, true))
 		return -EINVAL;
 	segments_in(cpu, in);
 	cpu->cr0 = in->cr0 | CR0_ET;

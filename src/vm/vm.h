@@ -110,6 +110,7 @@ struct vcpu {
 	bool sleeping;
 
 	u32 mp_state; /* KVM_MP_STATE_* */
+	bool refusal_told; /* refuse.c */
 	bool ever_ran;
 	bool has_lapic; /* an irqchip existed when this vCPU was created */
 	bool pv_unhalted;

@@ -8,6 +8,7 @@
 
 #include "cpu/control.h"
 #include "vm/cpuid.h"
+#include "vm/refuse.h"
 #include "vm/vm.h"
 
 /* The legacy region (SDM 1 table 10-2) and the header of the XSAVE area (SDM 1 13.4.2). */
@@ -146,7 +147,7 @@ int vcpu_set_xcrs(struct vcpu *vcpu, const struct kvm_xcrs *xcrs)
 		if (xcrs->xcrs[i].xcr != 0)
 			continue;
 		if (!xcr0_valid(vcpu->cpu, xcrs->xcrs[i].value))
-			return -EINVAL;
+			return vcpu_refuse(vcpu, "XCR0", xcrs->xcrs[i].value);
 		vcpu->cpu->xcr0 = xcrs->xcrs[i].value;
 		cpu_state_changed(vcpu->cpu);
 		break;

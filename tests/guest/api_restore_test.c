@@ -17,7 +17,9 @@
 #include <stdint.h>
 #include <stdlib.h>
 #include <string.h>
+#include <sys/ioctl.h>
 #include <sys/time.h>
+#include <unistd.h>
 #include <cmocka.h>
 
 #include "diff/diff.h"
@@ -448,12 +450,51 @@ static void a_pmi_that_waits_for_lvtpc_is_saved(void **state)
 	kvm_guest_destroy(&t.g);
 }
 
+/* What the library says to standard error while a program sets XCR0 to something impossible. */
+static void refused_xcr0(char *said, size_t size)
+{
+	struct kvm_xcrs xcrs = { .nr_xcrs = 1, .xcrs[0].value = BIT(62) | 1 };
+	int saved = dup(STDERR_FILENO), ends[2];
+	ssize_t n;
+
+	assert_int_equal(pipe(ends), 0);
+	dup2(ends[1], STDERR_FILENO);
+	assert_int_equal(ioctl(t.g.vcpu[0], KVM_SET_XCRS, &xcrs), -1);
+	dup2(saved, STDERR_FILENO);
+	close(ends[1]);
+	n = read(ends[0], said, size - 1);
+	said[n > 0 ? n : 0] = 0;
+	close(ends[0]);
+	close(saved);
+}
+
+static void state_that_a_vcpu_cannot_have_is_refused_with_the_reason(void **state)
+{
+	struct kvm_state_msrs one = { .head.nmsrs = 1,
+				      .entry[0].index = MSR_HIDDEN + HIDDEN_MODEL };
+	char said[1000];
+
+	(void)state;
+	kvm_guest_create(&t.g, "", 0, 1);
+	assert_int_equal(ioctl(t.g.vcpu[0], KVM_GET_MSRS, &one), 1);
+	assert_int_equal(ioctl(t.g.vcpu[0], KVM_SET_MSRS, &one), 1);
+	refused_xcr0(said, sizeof(said));
+	assert_non_null(strstr(said, "XCR0 = 0x4000000000000001 is refused"));
+	assert_non_null(strstr(said, "needs the model"));
+	one.entry[0].data ^= 0x10000; /* another model */
+	assert_int_equal(ioctl(t.g.vcpu[0], KVM_SET_MSRS, &one), 0);
+	one.entry[0].data ^= 0x10000 ^ BIT(33); /* another version */
+	assert_int_equal(ioctl(t.g.vcpu[0], KVM_SET_MSRS, &one), 0);
+	kvm_guest_destroy(&t.g);
+}
+
 int main(int argc, char **argv)
 {
 	const struct CMUnitTest tests[] = {
 		cmocka_unit_test(nothing_is_lost_or_doubled),
 		cmocka_unit_test(what_was_answered_is_done_before_a_signal_ends_a_run),
 		cmocka_unit_test(a_pmi_that_waits_for_lvtpc_is_saved),
+		cmocka_unit_test(state_that_a_vcpu_cannot_have_is_refused_with_the_reason),
 	};
 
 	if (argc > 1)
