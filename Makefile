@@ -10,8 +10,10 @@ ifeq ($(origin CC),default)
 CC := gcc
 endif
 AR     := ar
+comma  := ,
 SAN    :=
 CHECK  :=
+FUZZ   :=
 O      := build$(if $(SAN),/san-$(SAN))$(if $(CHECK),/check)
 WERROR :=
 V      :=
@@ -61,9 +63,14 @@ BARE_OBJS    := $(call objects,$(BARE_SRCS))
 LIB_OBJS     := $(call objects,$(LIB_SRCS))
 EXAMPLE_OBJS := $(call objects,$(wildcard examples/*/*.c))
 OBJS         := $(CORE_OBJS) $(PRELOAD_OBJS) $(CLI_OBJS) $(EXEC_OBJS) $(TESTLIB_OBJS) $(EXAMPLE_OBJS) \
-	$(call objects,$(TEST_SRCS))
+	$(call objects,$(TEST_SRCS) $(wildcard tests/fuzz/targets/*.c tests/fuzz/driver/*.c))
 
 TESTS   := $(patsubst tests/%.c,$(O)/tests/%,$(TEST_SRCS))
+
+# Fuzz targets: programs that replay inputs, in every build; with libFuzzer in that of `make fuzz`.
+FUZZ_SRCS := $(wildcard tests/fuzz/targets/*.c)
+REPLAYS   := $(patsubst tests/%.c,$(O)/tests/%,$(FUZZ_SRCS))
+FUZZERS   := $(patsubst tests/fuzz/targets/%.c,$(O)/fuzz/%,$(FUZZ_SRCS))
 
 # --- how ---------------------------------------------------------------------------------------------------------
 
@@ -74,7 +81,11 @@ CFLAGS   := -O2 -g
 FLAGS    := -std=gnu11 -Wall -Wextra $(if $(WERROR),-Werror) -fno-omit-frame-pointer -fPIC -fvisibility=hidden
 FLAGS    += $(if $(SAN),-fsanitize=$(SAN) -fno-sanitize-recover=all)
 FLAGS    += $(if $(CHECK),-DCHECK_CODE=1)
+FLAGS    += $(if $(FUZZ),-fsanitize=fuzzer-no-link$(comma)address)
 BARE     := -mgeneral-regs-only -fno-tree-loop-distribute-patterns
+# Coverage of code that runs while guest vector state is live: counters only. What libFuzzer has called for comparisons
+# and indirect calls uses vector registers.
+QUIET    := $(if $(FUZZ),-fno-sanitize-coverage=trace-cmp$(comma)indirect-calls$(comma)stack-depth)
 LDLIBS   := -lZydis -pthread -ldl
 
 ifeq ($(findstring clang,$(CC)),clang)
@@ -87,18 +98,19 @@ BARE += -fno-sanitize=thread
 FLAGS += -Wno-tsan # says that it does not understand fences
 endif
 
-comma := ,
 Q   := $(if $(V),,@)
 say  = @$(if $(V),true,echo '  $(1) $@')
 
-.PHONY: all tests demo test bench install deb clean help
+.PHONY: all tests fuzzers demo test fuzz bench install deb clean help
 .DELETE_ON_ERROR:
 
 all: $(O)/lab $(O)/libvpmu-kvm.so $(O)/vpmu $(O)/vpmu-init $(O)/vpmu-kernel $(O)/libvpmu.a
 
-tests: all $(TESTS) $(O)/examples/toy/toy
+tests: all $(TESTS) $(REPLAYS) $(O)/examples/toy/toy
 
-$(BARE_OBJS): EXTRA := $(BARE)
+fuzzers: $(FUZZERS)
+
+$(BARE_OBJS): EXTRA := $(BARE) $(QUIET)
 $(BARE_OBJS): Makefile # which of them there are, and how they are compiled, must never be that of another day
 # The translator consists of small functions: inlined, they take 4 % of its time less. Who asks for something else gets that.
 $(call objects,$(wildcard src/engine/*.c)): EXTRA += $(if $(filter -O2,$(CFLAGS)),$(if $(SAN),,-O3))
@@ -106,7 +118,7 @@ ifeq ($(SAN),undefined)
 # Programs may pass misaligned and null pointers; nothing but addresses is computed from them.
 $(call objects,$(wildcard src/kvm/*.c)): EXTRA := -fno-sanitize=alignment,null
 endif
-$(LIB_OBJS): EXTRA := -ffreestanding -mgeneral-regs-only
+$(LIB_OBJS): EXTRA := -ffreestanding -mgeneral-regs-only $(QUIET)
 
 $(O)/%.o: %.c | $(LINUX)/.complete
 	@mkdir -p $(@D)
@@ -137,6 +149,12 @@ $(O)/libvpmu.a: $(LIB_OBJS)
 	$(Q)$(AR) rcs $@ $^
 
 $(O)/libexec.a: $(EXEC_OBJS)
+	@rm -f $@
+	$(call say,AR)
+	$(Q)$(AR) rcs $@ $^
+
+# For fuzz targets that contain a part of the command.
+$(O)/libcli.a: $(filter-out $(O)/cli/main.o,$(CLI_OBJS))
 	@rm -f $@
 	$(call say,AR)
 	$(Q)$(AR) rcs $@ $^
@@ -175,6 +193,22 @@ $(TESTS): $(O)/tests/%: $(O)/tests/%.o $(O)/libtest.a $(O)/libexec.a $(O)/libvpm
 	$(call say,LD)
 	$(Q)$(CC) $(FLAGS) $(CFLAGS) -o $@ $< $(BORDER) $(O)/libtest.a $(O)/libexec.a $(O)/libvpmu-core.a -lcmocka $(LDLIBS) -lm
 
+# Targets that talk to the control socket or call ioctl() contain the border with libc, as BORDER_TESTS do.
+BORDER_FUZZ := control ioctl state
+FUZZ_LIBS   := $(O)/libtest.a $(O)/libcli.a $(O)/libexec.a $(O)/libvpmu-core.a
+
+$(foreach d,tests/fuzz/targets fuzz,$(addprefix $(O)/$(d)/,$(BORDER_FUZZ))): $(PRELOAD_OBJS)
+
+$(REPLAYS): $(O)/tests/fuzz/targets/%: $(O)/tests/fuzz/targets/%.o $(O)/tests/fuzz/driver/entry.o $(O)/tests/fuzz/driver/replay.o \
+		$(FUZZ_LIBS)
+	$(call say,LD)
+	$(Q)$(CC) $(FLAGS) $(CFLAGS) -o $@ $(filter %.o,$^) $(FUZZ_LIBS) $(LDLIBS) -lm
+
+$(FUZZERS): $(O)/fuzz/%: $(O)/tests/fuzz/targets/%.o $(O)/tests/fuzz/driver/entry.o $(FUZZ_LIBS)
+	@mkdir -p $(@D)
+	$(call say,LD)
+	$(Q)$(CC) $(FLAGS) -fsanitize=fuzzer $(CFLAGS) -o $@ $(filter %.o,$^) $(FUZZ_LIBS) $(LDLIBS) -lm
+
 # Benchmarks on the bare engine: bench/precise asks for them.
 $(O)/bench/%: $(O)/bench/%.o $(O)/libtest.a $(O)/libvpmu-core.a
 	$(call say,LD)
@@ -208,6 +242,14 @@ test:
 	scripts/deps
 	+tests/all $(SAN)
 
+MINUTES := 10
+TARGET  :=
+
+fuzz:
+	scripts/deps fuzz
+	$(MAKE) -j$$(nproc) CC=clang FUZZ=1 CHECK=1 O=build/fuzz/build fuzzers
+	tests/fuzz/run --minutes $(MINUTES) $(TARGET)
+
 bench:
 	scripts/deps
 	$(MAKE) all build/bench/work
@@ -240,6 +282,7 @@ help:
 	@echo 'make                 build build/vpmu and build/libvpmu-kvm.so'
 	@echo 'make demo            perf on this host and in a guest, side by side'
 	@echo 'make test            everything that CI checks (SAN=address, undefined, thread: with that sanitizer)'
+	@echo 'make fuzz            libFuzzer on every target of tests/fuzz/targets, MINUTES=10 each, or TARGET="jump wire"; into build/fuzz/'
 	@echo 'make bench           speed of native, vpmu and TCG side by side, into build/bench/'
 	@echo 'make install         to $$(DESTDIR)$$(prefix), by default /usr/local'
 	@echo 'make deb             a Debian package of it, build/vpmu_VERSION_amd64.deb'

@@ -18,22 +18,34 @@
 
 #define GUARD (1ull << 20)
 
+static const int signals[] = { SIGSEGV, SIGBUS, SIGFPE, SIGILL, SIGTRAP };
+static struct sigaction before[ARRAY_SIZE(signals)]; /* a test's, a sanitizer's or the default */
+
+/* A fault that is not the guest's comes again when its instruction does, and goes to the handler
+ * that was there before. A trap does not come again. */
 static void on_signal(int sig, siginfo_t *info, void *context)
 {
 	if (engine_signal(sig, info, context))
 		return;
-	signal(sig,
-	       SIG_DFL); /* ours: it comes again when the instruction does, and ends the test */
+	if (sig == SIGTRAP)
+		abort();
+	for (u32 i = 0; i < ARRAY_SIZE(signals); i++)
+		if (signals[i] == sig)
+			sigaction(sig, &before[i], NULL);
 }
 
 static void catch_signals(void)
 {
-	static const int signals[] = { SIGSEGV, SIGBUS, SIGFPE, SIGILL, SIGTRAP };
 	struct sigaction action = { .sa_sigaction = on_signal,
 				    .sa_flags = SA_SIGINFO | SA_NODEFER };
 
-	for (u32 i = 0; i < ARRAY_SIZE(signals); i++)
-		must(sigaction(signals[i], &action, NULL) == 0);
+	for (u32 i = 0; i < ARRAY_SIZE(signals); i++) {
+		struct sigaction old;
+
+		must(sigaction(signals[i], &action, &old) == 0);
+		if (old.sa_sigaction != on_signal)
+			before[i] = old;
+	}
 }
 
 /* Guest memory with nothing beside it: an access that misses it is found. */
@@ -46,7 +58,7 @@ static u8 *map_between_guards(void)
 	return at + GUARD;
 }
 
-void machine_create(struct machine *m)
+void machine_create_model(struct machine *m, const char *model)
 {
 	struct mem_slot slot = { .npages = IMAGE_RAM / PAGE_SIZE };
 
@@ -60,10 +72,15 @@ void machine_create(struct machine *m)
 	free(empty);
 	m->cpu = cpu_create();
 	must(m->map && m->cpu);
-	m->cpu->model = model_find("icelake");
+	m->cpu->model = model_find(model);
 	must(engine_create(m->cpu) == 0);
 	engine_set_heat(m->cpu, MACHINE_HEAT);
 	m->cpu->mem = m->map;
+}
+
+void machine_create(struct machine *m)
+{
+	machine_create_model(m, "icelake");
 }
 
 void machine_cold(struct machine *m)
@@ -85,9 +102,8 @@ void machine_destroy(struct machine *m)
 }
 
 /* Everything the host's CPUID has, without what the engine does not offer. */
-static void set_features(struct cpu *cpu)
+static void read_features(u64 *features)
 {
-	memset(cpu->features, 0, sizeof(cpu->features));
 	for (u32 i = 0; i < NFEATURES; i++) {
 		const struct feature_row *row = &feature_rows[i];
 		u32 regs[4] = { 0 };
@@ -96,8 +112,19 @@ static void set_features(struct cpu *cpu)
 			continue;
 		__get_cpuid_count(row->leaf, row->subleaf, &regs[0], &regs[1], &regs[2], &regs[3]);
 		if (regs[row->reg] >> row->bit & 1)
-			cpu->features[i / 64] |= BIT(i % 64);
+			features[i / 64] |= BIT(i % 64);
 	}
+}
+
+static void set_features(struct cpu *cpu)
+{
+	static u64 host[ARRAY_SIZE(cpu->features)];
+	static bool known; /* CPUID takes long where it is trapped */
+
+	if (!known)
+		read_features(host);
+	known = true;
+	memcpy(cpu->features, host, sizeof(host));
 	cpu->phys_bits = 46;
 	cpu->xcr0_allowed = XCR0_X87 | XCR0_SSE | XCR0_AVX;
 	cpu->efer_allowed = EFER_SCE | EFER_LME | EFER_LMA | EFER_NX;

@@ -19,7 +19,8 @@ struct machine {
 	u64 port_reads, port_writes, mmio_reads, mmio_writes, cpuids, msrs; /* exits answered */
 };
 
-void machine_create(struct machine *m); /* ends the test program when memory is short */
+void machine_create_model(struct machine *m, const char *model);
+void machine_create(struct machine *m); /* icelake; ends the test program when memory is short */
 void machine_destroy(struct machine *m);
 
 /* The same for a group of cmocka tests: *state is the machine. */
