@@ -35,8 +35,9 @@ EXEC_SRCS    := $(wildcard exec/*.c)
 INIT_SRCS    := $(wildcard exec/guest/*.c) exec/wire.c
 WORK_SRCS    := $(wildcard bench/work/*.c)
 TEST_SRCS    := $(wildcard tests/*/*_test.c)
-# Whatever else lies in the test folders is a library for all tests.
-TESTLIB_SRCS := $(filter-out $(TEST_SRCS),$(wildcard tests/*/*.c tests/*/*.S))
+# Whatever else lies in the test folders is a library for all tests; but tests/exec builds what it preloads, which defines
+# functions of libc, itself.
+TESTLIB_SRCS := $(filter-out $(TEST_SRCS) tests/exec/%,$(wildcard tests/*/*.c tests/*/*.S))
 # Tests that contain the border with libc instead of having it preloaded, so that a sanitizer sees everything.
 BORDER_TESTS := badinput_test
 

@@ -9,10 +9,37 @@
  * Input: size of guest memory's contents (2 bytes), contents; then messages: type, descriptors sent
  * with it (bits 3:0 how many, 7:4 which), size of the body, body.
  */
-#include "exec/share.c"
-
-#include <stdio.h>
 #include <sys/eventfd.h>
+#include <sys/mman.h>
+
+#include "base/types.h"
+
+#define GUARD (1ull << 20) /* more than the largest queue */
+
+static void *map_guarded(void *at, size_t size, int protection, int flags, int fd, off_t offset)
+{
+	u8 *all = size && size < BIT(46) ? mmap(NULL, size + 2 * GUARD, PROT_NONE,
+						MAP_PRIVATE | MAP_ANONYMOUS, -1, 0)
+					 : MAP_FAILED;
+
+	(void)at;
+	if (all == MAP_FAILED ||
+	    mmap(all + GUARD, size, protection, flags | MAP_FIXED, fd, offset) != MAP_FAILED)
+		return all == MAP_FAILED ? all : all + GUARD;
+	munmap(all, size + 2 * GUARD);
+	return MAP_FAILED;
+}
+
+static int unmap_guarded(void *at, size_t size)
+{
+	return munmap((u8 *)at - GUARD, size + 2 * GUARD);
+}
+
+#define mmap   map_guarded
+#define munmap unmap_guarded
+#include "exec/share.c"
+#undef mmap
+#undef munmap
 
 #include "base/must.h"
 #include "fuzz/fuzz.h"
