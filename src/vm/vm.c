@@ -47,6 +47,7 @@ free_vm:
 
 static void destroy(struct vm *vm)
 {
+	irqchip_destroy(vm); /* first: its thread kicks vCPUs */
 	for (u32 i = 0; i < vm->nvcpus; i++)
 		vcpu_destroy(vm->vcpus[i]);
 	for (u32 i = 0; i < vm->mem->nslots; i++) {
@@ -55,7 +56,6 @@ static void destroy(struct vm *vm)
 	}
 	free((void *)vm->mem);
 	io_zones_destroy(vm);
-	irqchip_destroy(vm);
 	if (vm->msr_filter)
 		msr_filter_destroy(vm->msr_filter);
 	free(vm->pmu_filter);
