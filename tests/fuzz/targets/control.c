@@ -59,6 +59,8 @@ void fuzz_set_up(void)
 	unsetenv("VPMU_CONTROL");
 	kvm_guest_create(&idle, sleep_start, size, 2);
 	kvm_guest_create_with(&asleep, sleep_start, size, 1, create_irqchip);
+	close(idle.kvm); /* the VMs live as long as the process */
+	close(asleep.kvm);
 	must(!pthread_create(&thread, NULL, run_asleep, NULL));
 }
 
