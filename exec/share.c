@@ -144,7 +144,8 @@ static bool set_up_queue(struct share *share, struct message *message)
 	if (!queue)
 		return false;
 	switch (message->type) {
-	case SET_VRING_NUM:
+	case SET_VRING_NUM: /* its rings are placed again by SET_VRING_ADDR */
+		queue->desc = NULL;
 		queue->size = message->body.state.num;
 		return queue->size && queue->size <= 32768 && !(queue->size & (queue->size - 1));
 	case SET_VRING_BASE:

@@ -11,13 +11,11 @@
 #include <fcntl.h>
 #include <ftw.h>
 #include <linux/fuse.h>
-#include <linux/magic.h>
 #include <signal.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <sys/resource.h>
 #include <sys/stat.h>
-#include <sys/vfs.h>
 #include <unistd.h>
 
 #include "base/must.h"
@@ -26,6 +24,10 @@
 
 #define MAX_REQUESTS 64
 #define MAX_FILE     (16u << 20)
+
+/* Answers are in two pieces, as Linux has headers and data in pages of their own. */
+#define OUT_HEADER sizeof(struct fuse_out_header)
+#define OUT_FIRST  64 /* of the data */
 
 static char folder[] = "/tmp/vpmu-fuzz-XXXXXX";
 static int tree, proc;
@@ -139,20 +141,24 @@ static u32 make_request(struct fuzz_input *in)
 	return size;
 }
 
-static bool is_kernel_interface(int fd)
+/* Answers that hold something of the root's file system: a node, a byte, an entry. */
+static bool tells(u32 opcode, u32 size)
 {
-	struct statfs st;
+	const struct fuse_entry_out *entry = (const void *)(out_buffer + OUT_FIRST);
 
-	if (fstatfs(fd, &st))
-		return false;
-	switch ((u32)st.f_type) {
-	case PROC_SUPER_MAGIC:
-	case SYSFS_MAGIC:
-	case DEBUGFS_MAGIC:
-	case TRACEFS_MAGIC:
-	case CGROUP_SUPER_MAGIC:
-	case CGROUP2_SUPER_MAGIC:
-		return true;
+	switch (opcode) {
+	case FUSE_LOOKUP:
+	case FUSE_CREATE:
+	case FUSE_MKNOD:
+	case FUSE_MKDIR:
+	case FUSE_LINK:
+	case FUSE_SYMLINK:
+		return size && entry->nodeid;
+	case FUSE_READ:
+	case FUSE_READLINK:
+	case FUSE_READDIR:
+	case FUSE_READDIRPLUS:
+		return size;
 	default:
 		return false;
 	}
@@ -169,7 +175,7 @@ static void check_handles(const struct share *share)
 			continue;
 		if (fstat(fd, &st) || (!S_ISREG(st.st_mode) && !S_ISDIR(st.st_mode)))
 			fuzz_fail("handle %u is no file and no folder", i);
-		if (is_kernel_interface(fd))
+		if (share->root == proc && S_ISREG(st.st_mode))
 			fuzz_fail("handle %u is a file of the host's kernel", i);
 	}
 }
@@ -198,17 +204,21 @@ static bool serve(struct share *share, u32 size)
 	const struct fuse_in_header *header = (const void *)in_buffer;
 	const struct fuse_out_header *result = (const void *)out_buffer;
 	struct request request = { .in = in_buffer, .in_size = size, .out_count = 2 };
-	u32 room = sizeof(out_buffer) / 2, answer;
+	u32 room = sizeof(out_buffer) / 2, opcode = header->opcode, answer;
 
-	request.out[0] = (struct iovec){ out_buffer, 24 };
-	request.out[1] = (struct iovec){ out_buffer + 64, room };
-	request.out_size = 24 + room;
+	request.out[0] = (struct iovec){ out_buffer, OUT_HEADER };
+	request.out[1] = (struct iovec){ out_buffer + OUT_FIRST, room };
+	request.out_size = OUT_HEADER + room;
 	answer = fuse_serve(share, &request);
 	if (answer > request.out_size)
 		fuzz_fail("an answer of %u bytes in a request with room for %llu", answer,
 			  (unsigned long long)request.out_size);
 	check_handles(share);
-	return answer && !result->error && may_change(header->opcode);
+	if (answer < OUT_HEADER || result->error)
+		return false;
+	if (share->root == proc && tells(opcode, answer - OUT_HEADER))
+		fuzz_fail("request %u tells of the host's kernel", opcode);
+	return may_change(opcode);
 }
 
 static void end_share(struct share *share)
