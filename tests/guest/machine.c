@@ -286,7 +286,7 @@ u64 machine_retired(const struct machine *m)
 enum exit_reason machine_run(struct machine *m, u64 budget)
 {
 	catch_signals(); /* cmocka sets its own before each test */
-	u64 end = machine_retired(m) + budget;
+	u64 end = machine_retired(m) + budget, exits = 0;
 
 	for (;;) {
 		u64 left = end - machine_retired(m);
@@ -295,7 +295,7 @@ enum exit_reason machine_run(struct machine *m, u64 budget)
 		if (left == 0)
 			return EXIT_BUDGET;
 		reason = engine_run(m->cpu, left);
-		if (!answer(m, reason))
+		if (!answer(m, reason) || ++exits == m->exit_limit)
 			return reason;
 	}
 }

@@ -16,6 +16,7 @@ struct machine {
 	struct cpu *cpu;
 	u8 *ram; /* IMAGE_RAM bytes at guest physical 0 */
 	struct mem_map *map;
+	u64 exit_limit; /* machine_run() returns after so many exits that it answered; 0: none */
 	u64 port_reads, port_writes, mmio_reads, mmio_writes, cpuids, msrs; /* exits answered */
 };
 
