@@ -107,7 +107,7 @@ say  = @$(if $(V),true,echo '  $(1) $@')
 
 all: $(O)/lab $(O)/libvpmu-kvm.so $(O)/vpmu $(O)/vpmu-init $(O)/vpmu-kernel $(O)/libvpmu.a
 
-tests: all $(TESTS) $(REPLAYS) $(O)/examples/toy/toy
+tests: all $(TESTS) $(REPLAYS) $(O)/tests/failing/vpmu $(O)/examples/toy/toy
 
 fuzzers: $(FUZZERS)
 
@@ -209,6 +209,11 @@ $(FUZZERS): $(O)/fuzz/%: $(O)/tests/fuzz/targets/%.o $(O)/tests/fuzz/driver/entr
 	@mkdir -p $(@D)
 	$(call say,LD)
 	$(Q)$(CC) $(FLAGS) -fsanitize=fuzzer $(CFLAGS) -o $@ $(filter %.o,$^) $(FUZZ_LIBS) $(LDLIBS) -lm
+
+# A vpmu whose own processes have their calls fail: tests/failing/exec.
+$(O)/tests/failing/vpmu: $(CLI_OBJS) $(O)/tests/failing/fail.o $(O)/tests/failing/fail_environment.o $(O)/libexec.a $(O)/libvpmu-core.a
+	$(call say,LD)
+	$(Q)$(CC) $(FLAGS) $(CFLAGS) $(FAILING) -o $@ $^ $(LDLIBS)
 
 # Benchmarks on the bare engine: bench/precise asks for them.
 $(O)/bench/%: $(O)/bench/%.o $(O)/libtest.a $(O)/libvpmu-core.a

@@ -39,24 +39,26 @@ static const int errors[NFAIL_CALLS] = {
 };
 
 static bool armed;
-static u32 counted, wanted;
-static struct failure failed = { .call = NFAIL_CALLS };
+static u32 wanted;
+static struct fail_report own_report, *report = &own_report;
 static enum fail_kernel kernel;
 
 void fail_arm(u32 n)
 {
-	counted = 0;
 	wanted = n;
-	failed = (struct failure){ .call = NFAIL_CALLS };
+	*report = (struct fail_report){ .failure = { .call = NFAIL_CALLS } };
 	__atomic_store_n(&armed, true, __ATOMIC_SEQ_CST);
 }
 
-u32 fail_disarm(struct failure *out)
+struct fail_report fail_disarm(void)
 {
 	__atomic_store_n(&armed, false, __ATOMIC_SEQ_CST);
-	if (out)
-		*out = failed;
-	return counted;
+	return *report;
+}
+
+void fail_report_to(struct fail_report *place)
+{
+	report = place;
 }
 
 void fail_kernel(enum fail_kernel which)
@@ -68,12 +70,13 @@ void fail_kernel(enum fail_kernel which)
 static bool fails(enum fail_call call, const void *caller, bool optional)
 {
 	if (!__atomic_load_n(&armed, __ATOMIC_SEQ_CST) ||
-	    __atomic_add_fetch(&counted, 1, __ATOMIC_SEQ_CST) != wanted)
+	    __atomic_add_fetch(&report->calls, 1, __ATOMIC_SEQ_CST) != wanted)
 		return false;
-	failed = (struct failure){ .call = call,
-				   .error = errors[call],
-				   .is_optional = optional,
-				   .caller = (const char *)caller - __executable_start - 1 };
+	report->failure =
+		(struct failure){ .call = call,
+				  .error = errors[call],
+				  .is_optional = optional,
+				  .caller = (const char *)caller - __executable_start - 1 };
 	errno = errors[call];
 	return true;
 }

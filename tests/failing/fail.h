@@ -25,6 +25,11 @@ struct failure {
 	u64 caller;	  /* offset in the program, for addr2line */
 };
 
+struct fail_report {
+	u32 calls; /* counted since fail_arm() */
+	struct failure failure;
+};
+
 /* What our own objects hold at the moment. */
 struct holdings {
 	u64 blocks;	 /* of the heap */
@@ -37,8 +42,10 @@ extern const char *const fail_names[NFAIL_CALLS];
 
 /* From now on the n-th call fails, and no other; 0: none. */
 void fail_arm(u32 n);
-/* Ends that. Returns how many calls there were. */
-u32 fail_disarm(struct failure *out);
+/* Ends that, and tells what happened. */
+struct fail_report fail_disarm(void);
+/* Where it is noted on the way, for other processes; shared memory, for ever. */
+void fail_report_to(struct fail_report *place);
 /* "malloc at FUNCTION (FILE:LINE)", as addr2line knows them. */
 void fail_describe(const struct failure *failure, char *text, u32 room);
 void fail_holdings(struct holdings *out);
