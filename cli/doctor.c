@@ -142,7 +142,7 @@ static void check_processor(void)
 	     cpuid_model(NULL)->name);
 }
 
-/* Translated code lies in a file in memory, which some kernels and policies do not let be executed. */
+/* Translated code lies in a file in memory, which some policies do not let be executed. */
 static void check_code_memory(void)
 {
 	static const char how[] = "look at vm.memfd_noexec and the security module's policy";
