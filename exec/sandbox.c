@@ -74,17 +74,17 @@ static int make_ruleset(const struct landlock_ruleset_attr *handled)
 /* Allows rights on a file or below a folder; "" is the root. */
 static int allow(int ruleset, const char *path, u64 rights)
 {
-	int root = open("/", O_PATH | O_DIRECTORY | O_CLOEXEC);
-	struct landlock_path_beneath_attr beneath = {
-		.allowed_access = rights,
-		.parent_fd = openat(root, *path ? path : ".", O_PATH | O_CLOEXEC),
-	};
-	int error = beneath.parent_fd < 0 || syscall(SYS_landlock_add_rule, ruleset,
-						     LANDLOCK_RULE_PATH_BENEATH, &beneath, 0)
-			    ? errno
-			    : 0;
+	struct landlock_path_beneath_attr beneath = { .allowed_access = rights };
+	int root = open("/", O_PATH | O_DIRECTORY | O_CLOEXEC), error = 0;
 
-	close(beneath.parent_fd);
+	if (root < 0)
+		return errno;
+	beneath.parent_fd = openat(root, *path ? path : ".", O_PATH | O_CLOEXEC);
+	if (beneath.parent_fd < 0 ||
+	    syscall(SYS_landlock_add_rule, ruleset, LANDLOCK_RULE_PATH_BENEATH, &beneath, 0))
+		error = errno;
+	if (beneath.parent_fd >= 0)
+		close(beneath.parent_fd);
 	close(root);
 	return error;
 }
