@@ -60,9 +60,8 @@ bool line_can_resume(const char *machine)
 	return find_type(machine)->resumable;
 }
 
-#define CONSOLE_SET                                                                   \
-	1 /* of descriptors: QEMU opens no file by a name of the file system to write \
-	   */
+/* Of descriptors (-add-fd): QEMU opens no file for writing by a name of the file system. */
+#define CONSOLE_SET 1
 
 static void add_machine(struct line *line, const struct exec_options *options, u32 khz,
 			const struct wiring *wiring)

@@ -191,7 +191,7 @@ static bool refuse_key(struct reason *reason, const char *found, const char *wan
 	be = strcspn(line, "\n");
 	is = strcspn(found, "\n");
 	if (is > 64 || be > 64 || is < name + 2 || be < name + 2)
-		return refuse(reason, "another %.*s", name, line);
+		return refuse(reason, "its %.*s is another one", name, line);
 	return refuse(reason, "its %.*s is '%.*s', not '%.*s'", name, line, is - name - 2,
 		      found + name + 2, be - name - 2, line + name + 2);
 }
