@@ -9,6 +9,7 @@
 
 #include <cmocka.h>
 
+#include <errno.h>
 #include <linux/vhost_types.h>
 #include <linux/virtio_config.h>
 #include <string.h>
