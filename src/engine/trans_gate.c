@@ -136,11 +136,38 @@ static bool unit_unavailable(enum unit unit, u32 mode)
 	}
 }
 
+/* The VEX prefix of opcode map 0F3A has three bytes; other prefixes before it are none that look
+ * like it. */
+static bool vex_w(const struct insn *insn)
+{
+	u32 i = 0;
+
+	while (i < insn->len && insn->bytes[i] != 0xc4)
+		i++;
+	return i + 2 < insn->len && (insn->bytes[i + 2] & 0x80);
+}
+
+/* Forms that one vendor's processors do not have. */
+static bool form_undefined(const struct trans *t)
+{
+	switch (t->insn.mnemonic) {
+	case ZYDIS_MNEMONIC_NOP: /* so Zydis has PREFETCH of a register */
+		return t->decoded->map == ZYDIS_OPCODE_MAP_0F && t->decoded->opcode == 0x0d &&
+		       !memory_operand(t) && cpu_follows(t->cpu, RULE_PREFETCH_REGISTER_UD);
+	case ZYDIS_MNEMONIC_VPINSRD:
+	case ZYDIS_MNEMONIC_VPEXTRD:
+		return !(t->mode & MODE_CODE64) && vex_w(&t->insn) &&
+		       cpu_follows(t->cpu, RULE_VEX_W_UD);
+	default:
+		return false;
+	}
+}
+
 int gate_vector(const struct trans *t)
 {
 	enum unit unit = t->decoded->unit;
 
-	if (feature_missing(t) || unit_undefined(unit, t->mode))
+	if (feature_missing(t) || unit_undefined(unit, t->mode) || form_undefined(t))
 		return VEC_UD;
 	return unit_unavailable(unit, t->mode) ? VEC_NM : -1;
 }

@@ -107,12 +107,14 @@ static bool forbidden(const ZydisDecodedInstruction *insn, const ZydisDecodedOpe
 		    ZydisRegisterGetClass(ops[i].reg.value) == ZYDIS_REGCLASS_SEGMENT &&
 		    (ops[i].actions & ZYDIS_OPERAND_ACTION_MASK_WRITE))
 			return true;
-	/* AMD: PREFETCH of a register is #UD; Intel and the decoder: NOP. */
-	if (insn->opcode_map == ZYDIS_OPCODE_MAP_0F && insn->opcode == 0x0d &&
+	/* RULE_PREFETCH_REGISTER_UD has not been compared with AMD's processors in all its forms.
+	 */
+	if (host_is_amd() && insn->opcode_map == ZYDIS_OPCODE_MAP_0F && insn->opcode == 0x0d &&
 	    insn->raw.modrm.mod == 3)
 		return true;
-	/* AMD: #UD; Intel and the decoder: W is ignored outside 64-bit code. */
-	if ((insn->mnemonic == ZYDIS_MNEMONIC_VPINSRD ||
+	/* Nor has RULE_VEX_W_UD. */
+	if (host_is_amd() &&
+	    (insn->mnemonic == ZYDIS_MNEMONIC_VPINSRD ||
 	     insn->mnemonic == ZYDIS_MNEMONIC_VPEXTRD) &&
 	    insn->raw.vex.W)
 		return true;

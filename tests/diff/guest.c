@@ -161,12 +161,15 @@ static void build_idt(void)
 	}
 }
 
+/* Asked once: CPUID takes long in a VM. */
 bool host_is_amd(void)
 {
-	u32 eax, ebx, ecx, edx;
+	static u32 vendor;
+	u32 eax, ecx, edx;
 
-	__cpuid(0, eax, ebx, ecx, edx);
-	return ebx == signature_AMD_ebx;
+	if (!vendor)
+		__cpuid(0, eax, vendor, ecx, edx);
+	return vendor == signature_AMD_ebx;
 }
 
 static void set_segment(struct segment *s, u16 sel, u32 attr)

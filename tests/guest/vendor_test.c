@@ -26,7 +26,7 @@
 enum how { CODE64 = 0, CODE32 = 1, CHECKED = 2, STEPPED = 4 };
 
 /* What is looked at, besides the vector. */
-enum what { NOTHING, CR2, MEMORY, REGISTER, FLAGS, RF, MXCSR, FSW, XMM3 };
+enum what { NOTHING, FAULT, CR2, MEMORY, REGISTER, FLAGS, RF, MXCSR, FSW, XMM3 };
 
 struct outcome {
 	u32 vector; /* VEC_UD: of the UD2 behind it, it was executed */
@@ -53,6 +53,11 @@ static const struct row rows[] = {
 	/* PAUSE, or XCHG R8, RAX */
 	{ RULE_PAUSE_IGNORES_REX, INSN("\xf3\x49\x90"), CODE64, .rax = 1, .what = REGISTER,
 	  .where = R8, .intel = { VEC_UD, 0 }, .amd = { VEC_UD, 1 } },
+	/* PREFETCH EAX; VPINSRD XMM0, XMM0, EAX, 0 */
+	{ RULE_PREFETCH_REGISTER_UD, INSN("\x0f\x0d\xc0"), CODE64, .what = FAULT,
+	  .intel = { VEC_UD, IMAGE_CODE + 3 }, .amd = { VEC_UD, IMAGE_CODE } },
+	{ RULE_VEX_W_UD, INSN("\xc4\xe3\xf9\x22\xc0\x00"), CODE32, .what = FAULT,
+	  .intel = { VEC_UD, IMAGE_CODE + 6 }, .amd = { VEC_UD, IMAGE_CODE } },
 	/* MOVSXD CX, [RAX] */
 	{ RULE_MOVSXD_WORD, INSN("\x66\x63\x08"), CODE64, .rax = LEFT - 2,
 	  .intel = { .vector = VEC_UD }, .amd = { .vector = VEC_PF } },
@@ -188,9 +193,10 @@ static void prepare(struct machine *m, const struct row *row)
 	cpu_state_changed(cpu);
 }
 
-static u64 pushed_flags(const struct machine *m)
+/* By the exception: SS, RSP, flags, CS, RIP. */
+static u64 pushed(const struct machine *m, u32 n)
 {
-	return *(const u64 *)(m->ram + IMAGE_INT_STACK - 3 * 8);
+	return *(const u64 *)(m->ram + IMAGE_INT_STACK - n * 8);
 }
 
 static u64 look(const struct machine *m, const struct row *row)
@@ -198,6 +204,8 @@ static u64 look(const struct machine *m, const struct row *row)
 	const struct cpu *cpu = m->cpu;
 
 	switch (row->what) {
+	case FAULT:
+		return pushed(m, 5);
 	case CR2:
 		return cpu->cr2;
 	case MEMORY:
@@ -205,9 +213,9 @@ static u64 look(const struct machine *m, const struct row *row)
 	case REGISTER:
 		return cpu->regs[row->where];
 	case FLAGS:
-		return pushed_flags(m) & FL_CF;
+		return pushed(m, 3) & FL_CF;
 	case RF:
-		return pushed_flags(m) & FL_RF;
+		return pushed(m, 3) & FL_RF;
 	case MXCSR:
 		return *(const u32 *)(cpu->xsave + XSAVE_MXCSR);
 	case FSW:
