@@ -73,7 +73,7 @@ static void start(struct session *session, int link)
 {
 	session->wire.fd = link;
 	session->signals = no_signals;
-	session->qemu = -1;
+	session->qemu = session->share = -1;
 	session->deadline = 2; /* poll() waits no longer: a piece may hold no whole frame */
 	session->input = (struct source){ .fd = input_fd, .stream = STREAM_IN };
 	for (u32 i = 0; i < 3; i++)
