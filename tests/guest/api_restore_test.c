@@ -297,7 +297,7 @@ static void same_vectors(void)
 	const struct kvm_msr_entry *plain = t.plain.state.msrs.entry,
 				   *moved = t.moved.state.msrs.entry;
 
-	for (u32 i = 0; i < t.plain.state.msrs.head.nmsrs; i++)
+	for (u32 i = 0; i < t.plain.state.msrs.nmsrs; i++)
 		if (plain[i].index - MSR_EILVT < LAPIC_EILVTS)
 			assert_int_equal(plain[i].data, moved[i].data);
 }
@@ -470,8 +470,7 @@ static void refused_xcr0(char *said, size_t size)
 
 static void state_that_a_vcpu_cannot_have_is_refused_with_the_reason(void **state)
 {
-	struct kvm_state_msrs one = { .head.nmsrs = 1,
-				      .entry[0].index = MSR_HIDDEN + HIDDEN_MODEL };
+	struct kvm_state_msrs one = { .nmsrs = 1, .entry[0].index = MSR_HIDDEN + HIDDEN_MODEL };
 	char said[1000];
 
 	(void)state;

@@ -12,13 +12,13 @@
 static void list_msrs(int kvm, struct kvm_state_msrs *msrs)
 {
 	struct {
-		struct kvm_msr_list head;
+		u32 nmsrs;
 		u32 index[KVM_STATE_MSRS];
-	} list = { .head.nmsrs = KVM_STATE_MSRS };
+	} list = { .nmsrs = KVM_STATE_MSRS };
 
 	KVM_CALL(kvm, KVM_GET_MSR_INDEX_LIST, &list);
-	msrs->head.nmsrs = list.head.nmsrs;
-	for (u32 i = 0; i < list.head.nmsrs; i++)
+	msrs->nmsrs = list.nmsrs;
+	for (u32 i = 0; i < list.nmsrs; i++)
 		msrs->entry[i] = (struct kvm_msr_entry){ .index = list.index[i] };
 }
 
@@ -26,7 +26,7 @@ static void access_msrs(int vcpu, unsigned long request, struct kvm_state_msrs *
 {
 	u32 done = KVM_CALL(vcpu, request, msrs);
 
-	if (done == msrs->head.nmsrs)
+	if (done == msrs->nmsrs)
 		return;
 	fprintf(stderr, "MSR %#x is refused, with %#llx\n", msrs->entry[done].index,
 		(unsigned long long)msrs->entry[done].data);

@@ -11,8 +11,9 @@
 #define KVM_STATE_MSRS	512
 #define KVM_STATE_CHIPS 3 /* two PICs and the I/O APIC */
 
+/* struct kvm_msrs with room. */
 struct kvm_state_msrs {
-	struct kvm_msrs head;
+	u32 nmsrs, pad;
 	struct kvm_msr_entry entry[KVM_STATE_MSRS];
 };
 
