@@ -90,7 +90,10 @@ enum lapic_event {
 	LAPIC_EVENT_SIPI = BIT(2), /* vector in lapic.sipi_vector */
 	LAPIC_EVENT_SMI = BIT(3),
 	LAPIC_EVENT_UNHALT = BIT(4),
+	LAPIC_EVENT_NMI_AGAIN = BIT(5), /* a second NMI before the first was taken */
 };
+
+#define LAPIC_EVENT_NMIS (LAPIC_EVENT_NMI | LAPIC_EVENT_NMI_AGAIN)
 
 /* The time of an access: the owner's monotonic clock and the guest's TSC, read together. */
 struct lapic_now {
@@ -183,6 +186,7 @@ int lapic_highest_isr(const struct lapic *lapic);
 bool lapic_is_level(const struct lapic *lapic, u8 vector); /* as it was last taken */
 bool lapic_accepts_pic(const struct lapic *lapic); /* LINT0 lets the 8259's interrupts through */
 u32 lapic_take_events(struct lapic *lapic, u32 which); /* returns and clears those pending */
+u32 lapic_take_nmis(struct lapic *lapic);	       /* how many: at most 2 */
 
 /* Interrupts from outside, any thread. False: not taken (disabled, masked). The caller kicks. */
 bool lapic_accept(struct lapic *lapic, const struct lapic_message *message);

@@ -14,9 +14,25 @@ u32 lapic_take_events(struct lapic *lapic, u32 which)
 	return __atomic_fetch_and(&lapic->events, ~which, __ATOMIC_SEQ_CST) & which;
 }
 
+u32 lapic_take_nmis(struct lapic *lapic)
+{
+	return __builtin_popcount(lapic_take_events(lapic, LAPIC_EVENT_NMIS));
+}
+
 void lapic_post(struct lapic *lapic, u32 events)
 {
 	__atomic_fetch_or(&lapic->events, events, __ATOMIC_SEQ_CST);
+}
+
+/* Hardware takes an NMI at once and latches one more meanwhile. The vCPU may come late to both
+ * (KVM: process_nmi); a third is lost. */
+static bool post_nmi(struct lapic *lapic)
+{
+	u32 before = __atomic_fetch_or(&lapic->events, LAPIC_EVENT_NMI, __ATOMIC_SEQ_CST);
+
+	if (before & LAPIC_EVENT_NMI)
+		lapic_post(lapic, LAPIC_EVENT_NMI_AGAIN);
+	return true;
 }
 
 bool lapic_from_outside(struct lapic *lapic, u8 vector)
@@ -92,7 +108,7 @@ static bool accept(struct lapic *lapic, const struct lapic_message *message)
 	case LAPIC_SMI:
 		return post(lapic, LAPIC_EVENT_SMI);
 	case LAPIC_NMI:
-		return post(lapic, LAPIC_EVENT_NMI);
+		return post_nmi(lapic);
 	case LAPIC_INIT:
 		return !deassert && post_init(lapic);
 	case LAPIC_STARTUP:

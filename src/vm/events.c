@@ -25,12 +25,28 @@ static bool own_nmi(struct vcpu *vcpu)
 	return !lapic_nmi_from_outside(&vcpu->lapic) && !outside;
 }
 
+/* NMIs that the local APIC has for the processor. The PMI of the last instruction before a guest is
+ * saved would be lost otherwise, and on Intel all later ones: it masks LVTPC. */
+static void accept_nmis(struct vcpu *vcpu)
+{
+	u32 n = vcpu->has_lapic ? lapic_take_nmis(&vcpu->lapic) : 0;
+
+	while (n--)
+		vcpu_latch_nmi(vcpu);
+}
+
+static bool nmi_in_service(const struct vcpu *vcpu)
+{
+	return vcpu->cpu->nmi_masked || vcpu->events.nmi_injected ||
+	       vcpu->cpu->event.kind == EVENT_NMI;
+}
+
 /* While one is in service one is latched and no more (KVM: process_nmi). */
 static u32 pending_nmis(struct vcpu *vcpu)
 {
 	u32 two = 2;
 
-	if (vcpu->cpu->nmi_masked)
+	if (nmi_in_service(vcpu))
 		__atomic_compare_exchange_n(&vcpu->nmis, &two, 1, false, __ATOMIC_SEQ_CST,
 					    __ATOMIC_RELAXED);
 	return __atomic_load_n(&vcpu->nmis, __ATOMIC_ACQUIRE);
@@ -172,10 +188,8 @@ void events_accept(struct vcpu *vcpu)
 
 	if (!vcpu->has_lapic)
 		return;
-	events = lapic_take_events(&vcpu->lapic,
-				   LAPIC_EVENT_NMI | LAPIC_EVENT_INIT | LAPIC_EVENT_UNHALT);
-	if (events & LAPIC_EVENT_NMI)
-		vcpu_latch_nmi(vcpu);
+	accept_nmis(vcpu);
+	events = lapic_take_events(&vcpu->lapic, LAPIC_EVENT_INIT | LAPIC_EVENT_UNHALT);
 	if (events & LAPIC_EVENT_UNHALT)
 		vcpu->pv_unhalted = true;
 	if (events & LAPIC_EVENT_INIT) {
@@ -214,14 +228,6 @@ bool events_exception_pending(const struct vcpu *vcpu)
 	return e->kind == EVENT_EXCEPTION && (vcpu->events.exception_pending || !e->injected);
 }
 
-/* What its local APIC has for it is pending too (KVM: process_nmi). The PMI of the last instruction
- * before a guest is saved would be lost else, and on Intel all that come: LVTPC is masked by it. */
-static void accept_nmi(struct vcpu *vcpu)
-{
-	if (vcpu->has_lapic && lapic_take_events(&vcpu->lapic, LAPIC_EVENT_NMI))
-		vcpu_latch_nmi(vcpu);
-}
-
 void vcpu_get_events(struct vcpu *vcpu, struct kvm_vcpu_events *out)
 {
 	const struct cpu *cpu = vcpu->cpu;
@@ -230,7 +236,7 @@ void vcpu_get_events(struct vcpu *vcpu, struct kvm_vcpu_events *out)
 	bool exception = e->kind == EVENT_EXCEPTION;
 
 	events_apply_payload(vcpu);
-	accept_nmi(vcpu);
+	accept_nmis(vcpu);
 	memset(out, 0, sizeof(*out));
 	if (exception) {
 		out->exception.pending = set->exception_payload && events_exception_pending(vcpu);
@@ -321,6 +327,14 @@ static void set_latched(struct vcpu *vcpu, const struct kvm_vcpu_events *in)
 		lapic_take_events(&vcpu->lapic, LAPIC_EVENT_INIT);
 }
 
+/* KVM: in place of all that wait, in the local APIC too. */
+static void set_pending_nmis(struct vcpu *vcpu, u32 n)
+{
+	if (vcpu->has_lapic)
+		lapic_take_nmis(&vcpu->lapic);
+	__atomic_store_n(&vcpu->nmis, n > 2 ? 2 : n, __ATOMIC_RELEASE);
+}
+
 int vcpu_set_events(struct vcpu *vcpu, const struct kvm_vcpu_events *user)
 {
 	struct kvm_vcpu_events in = *user;
@@ -336,8 +350,7 @@ int vcpu_set_events(struct vcpu *vcpu, const struct kvm_vcpu_events *user)
 			      (in.interrupt.shadow & KVM_X86_SHADOW_INT_MOV_SS ? SHADOW_SS : 0);
 	vcpu->events.nmi_injected = in.nmi.injected;
 	if (in.flags & KVM_VCPUEVENT_VALID_NMI_PENDING)
-		__atomic_store_n(&vcpu->nmis, in.nmi.pending > 2 ? 2 : in.nmi.pending,
-				 __ATOMIC_RELEASE);
+		set_pending_nmis(vcpu, in.nmi.pending);
 	cpu->nmi_masked = in.nmi.masked;
 	if (vcpu->has_lapic)
 		set_latched(vcpu, &in);

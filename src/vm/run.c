@@ -272,7 +272,7 @@ static void sleep_until_woken(struct vcpu *vcpu)
 		vcpu_answer(vcpu);
 		if (vcpu->has_lapic && lapic_timer_poll(&vcpu->lapic, apic_now(vcpu)))
 			continue;
-		if (vcpu->has_lapic && vcpu->lapic.events & (LAPIC_EVENT_NMI | LAPIC_EVENT_UNHALT))
+		if (vcpu->has_lapic && vcpu->lapic.events & (LAPIC_EVENT_NMIS | LAPIC_EVENT_UNHALT))
 			break;
 		if (events_wake(vcpu) || interrupted(vcpu))
 			break;

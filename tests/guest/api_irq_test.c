@@ -337,6 +337,53 @@ static void nmis_meanwhile_are_one(void **state)
 	kvm_guest_destroy(&g);
 }
 
+#define MSI_NMI 0x400 /* delivery mode */
+
+static u32 nmis_pending(void)
+{
+	struct kvm_vcpu_events events;
+
+	KVM_CALL(g.vcpu[0], KVM_GET_VCPU_EVENTS, &events);
+	return events.nmi.pending;
+}
+
+/* One is taken at once and one is latched while it is in service (KVM: process_nmi). */
+static void two_nmi_messages_before_the_first_is_taken_are_two(void **state)
+{
+	(void)state;
+	start(with_irqchip);
+	for (u32 i = 0; i < 3; i++)
+		msi(MSI_NMI);
+	msi(MSI);
+	assert_int_equal(next(PORT), 2);
+	assert_int_equal(nmis_pending(), 1);
+	assert_int_equal(next(PORT), 2);
+	assert_int_equal(nmis_pending(), 0);
+	assert_int_equal(next(PORT), MSI);
+	kvm_guest_destroy(&g);
+}
+
+static void pending_nmis_are_seen_and_set_as_a_number(void **state)
+{
+	struct kvm_vcpu_events events;
+
+	(void)state;
+	start(with_irqchip);
+	msi(MSI_NMI);
+	KVM_CALL(g.vcpu[0], KVM_NMI, NULL);
+	assert_int_equal(nmis_pending(), 2);
+	KVM_CALL(g.vcpu[0], KVM_GET_VCPU_EVENTS, &events);
+	events.nmi.injected = 1; /* as good as in service: one is latched and no more */
+	KVM_CALL(g.vcpu[0], KVM_SET_VCPU_EVENTS, &events);
+	assert_int_equal(nmis_pending(), 1);
+	events.nmi.injected = events.nmi.pending = 0; /* messages that wait are forgotten too */
+	msi(MSI_NMI);
+	KVM_CALL(g.vcpu[0], KVM_SET_VCPU_EVENTS, &events);
+	msi(MSI);
+	assert_int_equal(next(PORT), MSI);
+	kvm_guest_destroy(&g);
+}
+
 static u64 now_ms(void)
 {
 	struct timespec ts;
@@ -438,6 +485,8 @@ int main(void)
 		cmocka_unit_test(a_split_irqchip_takes_the_program_8259_vectors),
 		cmocka_unit_test(an_nmi_needs_no_permission),
 		cmocka_unit_test(nmis_meanwhile_are_one),
+		cmocka_unit_test(two_nmi_messages_before_the_first_is_taken_are_two),
+		cmocka_unit_test(pending_nmis_are_seen_and_set_as_a_number),
 		cmocka_unit_test(the_8254_never_ticks_early),
 		cmocka_unit_test(the_8254_makes_up_for_a_pause),
 		cmocka_unit_test(clearing_a_flag_ends_an_interrupt),
