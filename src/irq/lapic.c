@@ -169,8 +169,11 @@ static u32 reg_value(const struct lapic *lapic, u32 reg, struct lapic_now now)
 	}
 }
 
-static bool reg_read(const struct lapic *lapic, u32 reg, struct lapic_now now, u32 *value)
+/* Every access first brings the timer up to its time: the owner may poll late, and an expiry before
+ * a write must find the mode, the vector and the mask from before it. */
+static bool reg_read(struct lapic *lapic, u32 reg, struct lapic_now now, u32 *value)
 {
+	lapic_timer_poll(lapic, now);
 	if (reg >= sizeof(lapic->regs))
 		return lapic_extended_read(lapic, reg, value);
 	if (!(readable(lapic) >> (reg / 16) & 1))
@@ -273,6 +276,7 @@ static bool reg_write(struct lapic *lapic, u32 reg, u32 value, struct lapic_now 
 {
 	const struct lvt_row *lvt = find_lvt(reg);
 
+	lapic_timer_poll(lapic, now);
 	if (lvt)
 		return write_lvt(lapic, lvt, value, actions);
 	if (reg >= sizeof(lapic->regs))

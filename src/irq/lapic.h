@@ -240,6 +240,7 @@ u64 lapic_timer_expiry(const struct lapic *lapic,
 bool lapic_timer_poll(struct lapic *lapic,
 		      struct lapic_now now); /* true: an interrupt was raised */
 u64 lapic_get_tsc_deadline(const struct lapic *lapic);
-void lapic_set_tsc_deadline(struct lapic *lapic, u64 value, struct lapic_actions *actions);
+void lapic_set_tsc_deadline(struct lapic *lapic, u64 value, struct lapic_now now,
+			    struct lapic_actions *actions);
 
 #endif

@@ -40,9 +40,13 @@ static u64 count_to_ns(const struct lapic *lapic, u32 count)
 
 static u64 remaining(const struct lapic *lapic, struct lapic_now now)
 {
-	u64 expiry = lapic->timer.expiry;
+	u64 expiry = lapic->timer.expiry, period = lapic->timer.period;
 
-	return expiry == LAPIC_NO_EXPIRY || expiry <= now.ns ? 0 : expiry - now.ns;
+	if (expiry == LAPIC_NO_EXPIRY)
+		return 0;
+	if (expiry > now.ns)
+		return expiry - now.ns;
+	return periodic(lapic) && period ? period - (now.ns - expiry) % period : 0;
 }
 
 u32 lapic_timer_count(const struct lapic *lapic, struct lapic_now now)
@@ -206,8 +210,10 @@ u64 lapic_get_tsc_deadline(const struct lapic *lapic)
 	return lapic->timer.tsc_deadline;
 }
 
-void lapic_set_tsc_deadline(struct lapic *lapic, u64 value, struct lapic_actions *actions)
+void lapic_set_tsc_deadline(struct lapic *lapic, u64 value, struct lapic_now now,
+			    struct lapic_actions *actions)
 {
+	lapic_timer_poll(lapic, now);
 	if (!lapic_hw_enabled(lapic) || !by_deadline(lapic))
 		return;
 	lapic->timer.tsc_deadline = value;

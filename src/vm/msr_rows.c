@@ -224,8 +224,14 @@ static bool write_x2apic(struct vcpu *vcpu, u32 index, bool host, u64 value)
 
 static bool read_tsc_deadline(struct vcpu *vcpu, u32 index, bool host, u64 *value)
 {
-	(void)index, (void)host;
-	*value = vcpu->has_lapic ? lapic_get_tsc_deadline(&vcpu->lapic) : 0;
+	(void)index;
+	*value = 0;
+	if (!vcpu->has_lapic)
+		return true;
+	/* The program may save IRR before this MSR: an expiry in between must stay in the MSR. */
+	if (!host)
+		lapic_timer_poll(&vcpu->lapic, apic_now(vcpu));
+	*value = lapic_get_tsc_deadline(&vcpu->lapic);
 	return true;
 }
 
@@ -236,7 +242,7 @@ static bool write_tsc_deadline(struct vcpu *vcpu, u32 index, bool host, u64 valu
 	(void)index, (void)host;
 	if (!vcpu->has_lapic)
 		return true;
-	lapic_set_tsc_deadline(&vcpu->lapic, value, &actions);
+	lapic_set_tsc_deadline(&vcpu->lapic, value, apic_now(vcpu), &actions);
 	apic_act(vcpu, &actions);
 	return true;
 }

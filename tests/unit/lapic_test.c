@@ -24,10 +24,15 @@ static struct lapic_now at(u64 ns)
 	return (struct lapic_now){ .ns = ns, .tsc = ns * 2, .tsc_khz = 2000000 };
 }
 
-static void write_reg(u32 reg, u32 value)
+static void write_reg_at(u32 reg, u32 value, u64 ns)
 {
 	memset(&actions, 0, sizeof(actions));
-	assert_true(lapic_mmio_write(&lapic, reg, 4, at(0), &value, &actions));
+	assert_true(lapic_mmio_write(&lapic, reg, 4, at(ns), &value, &actions));
+}
+
+static void write_reg(u32 reg, u32 value)
+{
+	write_reg_at(reg, value, 0);
 }
 
 static u32 read_reg_at(u32 reg, u64 ns)
@@ -419,21 +424,101 @@ static void a_new_divisor_scales_what_remains(void **state)
 static void the_tsc_deadline_fires_when_the_tsc_gets_there(void **state)
 {
 	(void)state;
-	lapic_set_tsc_deadline(&lapic, 5000, &actions);
+	lapic_set_tsc_deadline(&lapic, 5000, at(0), &actions);
 	assert_int_equal(lapic_get_tsc_deadline(&lapic), 0); /* not in that mode */
 	write_reg(LAPIC_LVT_TIMER, 0x40040);
 	write_reg(LAPIC_TIMER_INITIAL, 77); /* ignored */
 	assert_int_equal(read_reg(LAPIC_TIMER_INITIAL), 0);
-	lapic_set_tsc_deadline(&lapic, 5000, &actions);
+	lapic_set_tsc_deadline(&lapic, 5000, at(0), &actions);
 	assert_int_equal(lapic_get_tsc_deadline(&lapic), 5000);
 	assert_in_range(lapic_timer_expiry(&lapic, at(100)), 2500, 2501);
 	assert_false(lapic_timer_poll(&lapic, at(2499)));
 	assert_true(lapic_timer_poll(&lapic, at(2501)));
 	assert_int_equal(lapic_get_tsc_deadline(&lapic), 0);
-	lapic_set_tsc_deadline(&lapic, ~0ull, &actions);
+	lapic_set_tsc_deadline(&lapic, ~0ull, at(0), &actions);
 	assert_true(lapic_timer_expiry(&lapic, at(1)) > BIT(60));
 	write_reg(LAPIC_LVT_TIMER, 0x40); /* leaving the mode disarms */
 	assert_int_equal(lapic_timer_expiry(&lapic, at(1)), LAPIC_NO_EXPIRY);
+}
+
+#define PERIOD	     1000000u
+#define LVT_ONE_SHOT 0x40u
+#define LVT_PERIODIC 0x20041u
+#define LVT_DEADLINE 0x40042u
+
+static void start_timer(u32 lvt)
+{
+	write_reg(LAPIC_TIMER_DIVIDE, 0xb);
+	write_reg(LAPIC_LVT_TIMER, lvt);
+	write_reg(LAPIC_TIMER_INITIAL, PERIOD);
+}
+
+/*
+ * On a busy machine the owner polls late, after the guest has written the timer's registers again.
+ * What expired before the write expired as the registers were then.
+ */
+static void a_one_shot_that_expired_is_not_reloaded_by_a_later_periodic_mode(void **state)
+{
+	(void)state;
+	start_timer(LVT_ONE_SHOT);
+	write_reg_at(LAPIC_LVT_TIMER, LVT_PERIODIC, PERIOD + 10);
+	assert_int_equal(lapic_pending(&lapic), 0x40);
+	assert_false(lapic_timer_poll(&lapic, at(PERIOD + 20)));
+	assert_int_equal(read_reg_at(LAPIC_TIMER_CURRENT, PERIOD + 30), 0);
+	assert_int_equal(lapic_timer_expiry(&lapic, at(PERIOD + 30)), LAPIC_NO_EXPIRY);
+}
+
+static void a_period_that_passed_is_reloaded_before_the_mode_becomes_one_shot(void **state)
+{
+	(void)state;
+	start_timer(LVT_PERIODIC);
+	write_reg_at(LAPIC_LVT_TIMER, LVT_ONE_SHOT, PERIOD + 10);
+	assert_int_equal(lapic_pending(&lapic), 0x41);
+	assert_false(lapic_timer_poll(&lapic, at(PERIOD + 20)));
+	assert_int_equal(read_reg_at(LAPIC_TIMER_CURRENT, PERIOD + 30), PERIOD - 30);
+}
+
+static void the_count_of_a_period_that_passed_is_that_of_the_next(void **state)
+{
+	struct kvm_lapic_state image;
+	u32 count;
+
+	(void)state;
+	start_timer(LVT_PERIODIC);
+	assert_int_equal(read_reg_at(LAPIC_TIMER_CURRENT, 2 * PERIOD + 10), PERIOD - 10);
+	assert_int_equal(lapic_pending(&lapic), 0x41);
+	lapic_get_state(&lapic, at(4 * PERIOD + 20), &image);
+	memcpy(&count, image.regs + LAPIC_TIMER_CURRENT, 4);
+	assert_int_equal(count, PERIOD - 20);
+}
+
+static void an_expiry_precedes_a_later_write_of_any_timer_register(void **state)
+{
+	static const struct {
+		u32 reg, value;
+	} rows[] = {
+		{ LAPIC_TIMER_INITIAL, 5 * PERIOD }, { LAPIC_TIMER_INITIAL, 0 },
+		{ LAPIC_TIMER_DIVIDE, 1 },	     { LAPIC_LVT_TIMER, LVT_DEADLINE },
+		{ LAPIC_LVT_TIMER, 0x10040 },	     { LAPIC_SVR, 0xff },
+	};
+
+	for (u32 i = 0; i < ARRAY_SIZE(rows); i++) {
+		enabled(state);
+		start_timer(LVT_ONE_SHOT);
+		write_reg_at(rows[i].reg, rows[i].value, PERIOD + 10);
+		assert_int_equal(lapic_highest_irr(&lapic), 0x40);
+	}
+}
+
+static void a_deadline_that_passed_precedes_a_new_one(void **state)
+{
+	(void)state;
+	write_reg(LAPIC_LVT_TIMER, LVT_DEADLINE);
+	lapic_set_tsc_deadline(&lapic, 5000, at(0), &actions);
+	lapic_set_tsc_deadline(&lapic, 9000, at(3000), &actions);
+	assert_int_equal(lapic_pending(&lapic), 0x42);
+	lapic_ack(&lapic, 0x42);
+	assert_int_equal(lapic_get_tsc_deadline(&lapic), 9000);
 }
 
 static void a_masked_timer_expires_silently(void **state)
@@ -524,6 +609,14 @@ int main(void)
 				       enabled),
 		cmocka_unit_test_setup(a_new_divisor_scales_what_remains, enabled),
 		cmocka_unit_test_setup(the_tsc_deadline_fires_when_the_tsc_gets_there, enabled),
+		cmocka_unit_test_setup(
+			a_one_shot_that_expired_is_not_reloaded_by_a_later_periodic_mode, enabled),
+		cmocka_unit_test_setup(
+			a_period_that_passed_is_reloaded_before_the_mode_becomes_one_shot, enabled),
+		cmocka_unit_test_setup(the_count_of_a_period_that_passed_is_that_of_the_next,
+				       enabled),
+		cmocka_unit_test(an_expiry_precedes_a_later_write_of_any_timer_register),
+		cmocka_unit_test_setup(a_deadline_that_passed_precedes_a_new_one, enabled),
 		cmocka_unit_test_setup(a_masked_timer_expires_silently, enabled),
 		cmocka_unit_test_setup(extended_lvts_exist_where_amd_has_them, enabled),
 		cmocka_unit_test_setup(the_state_image_restores_registers_and_timer, enabled),
