@@ -232,6 +232,11 @@ u64 vcpu_tsc(const struct vcpu *vcpu)
 	return vcpu_tsc_at(vcpu, clock_host_tsc());
 }
 
+u64 vcpu_tsc_hz(const struct vcpu *vcpu)
+{
+	return scaled(vcpu, clock_host_khz() * 1000ull);
+}
+
 u64 vcpu_tsc_offset(const struct vcpu *vcpu)
 {
 	return vcpu->cpu->tsc_offset;

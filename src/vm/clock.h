@@ -89,6 +89,8 @@ void vcpu_clock_init(struct vcpu *vcpu);
 int vcpu_clock_set_khz(struct vcpu *vcpu, u32 khz); /* 0 or -EINVAL; 0 is the host's frequency */
 u64 vcpu_tsc(const struct vcpu *vcpu);		    /* what RDTSC would give now */
 u64 vcpu_tsc_at(const struct vcpu *vcpu, u64 host_tsc);
+/* What the TSC really runs at: vcpu_clock.khz, or the host's frequency if that is close enough. */
+u64 vcpu_tsc_hz(const struct vcpu *vcpu);
 
 /* MSR_IA32_TSC and MSR_IA32_TSC_ADJUST, by the guest or by the program. */
 void vcpu_tsc_write(struct vcpu *vcpu, u64 value, bool host);

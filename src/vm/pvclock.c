@@ -60,24 +60,23 @@ int vcpu_clock_guest_stopped(struct vcpu *vcpu)
 	return 0;
 }
 
-/* What the page should say, but for its version. */
-static struct pvclock_page time_now(struct vcpu *vcpu)
+/*
+ * What the page should say, but for its version. The anchor serves vCPUs whose TSCs differ too: a
+ * page that starts from another moment rounds differently, and two vCPUs that read the TSC in the
+ * same tick of the host would see time go back by a nanosecond.
+ */
+static struct pvclock_page time_page(struct vcpu *vcpu)
 {
 	struct vm_clock *clock = &vcpu->vm->clock;
-	struct clock_scale scale = clock_scale_of(vcpu->clock.khz * 1000ull);
+	struct clock_scale scale = clock_scale_of(vcpu_tsc_hz(vcpu));
 	struct pvclock_page page = { .mul = scale.mul, .shift = scale.shift };
-	u64 tsc;
 
 	pthread_mutex_lock(&clock->lock);
-	if (vm_clock_master(vcpu->vm)) {
-		tsc = clock->anchor;
+	if (vm_clock_master(vcpu->vm))
 		page.flags = FLAG_TSC_STABLE;
-	} else {
-		tsc = clock_host_tsc();
-	}
-	page.system_time = clock_base_ns(tsc) + clock->offset;
+	page.system_time = clock_base_ns(clock->anchor) + clock->offset;
+	page.tsc_timestamp = vcpu_tsc_at(vcpu, clock->anchor);
 	pthread_mutex_unlock(&clock->lock);
-	page.tsc_timestamp = vcpu_tsc_at(vcpu, tsc);
 	return page;
 }
 
@@ -85,7 +84,7 @@ static struct pvclock_page time_now(struct vcpu *vcpu)
 static void write_time_page(struct vcpu *vcpu, gpa_t gpa)
 {
 	const struct mem_map *map = vcpu->cpu->mem;
-	struct pvclock_page page = time_now(vcpu), old;
+	struct pvclock_page page = time_page(vcpu), old;
 	u32 version;
 
 	if (!guest_read(map, gpa, &old, sizeof(old)))

@@ -219,6 +219,80 @@ static void the_clock_page_tells_the_vms_clock(void **state)
 	assert_int_equal(vcpu_clock_guest_stopped(other), -EINVAL);
 }
 
+#define TIME_PAGE(which) (64 + 64 * (which)->id)
+
+/* What a guest reads from its page at a moment of the host's TSC. */
+static u64 time_at(const struct vcpu *which, u64 host_tsc)
+{
+	const struct time_page *page = (const void *)(memory + TIME_PAGE(which));
+	struct clock_scale scale = { page->mul, page->shift };
+
+	return page->ns + clock_scale_apply(scale, vcpu_tsc_at(which, host_tsc) - page->tsc);
+}
+
+static void set_up_time_page(struct vcpu *which, u32 msr)
+{
+	u64 value = MEMORY + TIME_PAGE(which) + KVM_MSR_ENABLED;
+
+	assert_int_equal(msr_write(which, msr, false, value), MSR_OK);
+	vcpu_section_begin(which);
+	vcpu_clock_update(which);
+	vcpu_section_end(which);
+}
+
+/* KVM's master clock: all pages start from one moment, which is one TSC and one time. */
+static void the_clock_pages_of_all_vcpus_tell_the_same_time(void **state)
+{
+	static const struct row {
+		const char *name;
+		u32 msr;
+		s32 ppm;	/* that TSCs are set to run faster than the host's */
+		u64 difference; /* of the TSCs */
+	} rows[] = {
+		{ "old MSR", MSR_KVM_SYSTEM_TIME, 0, 0 },
+		{ "new MSR", MSR_KVM_SYSTEM_TIME_NEW, 0, 0 },
+		{ "TSCs that differ", MSR_KVM_SYSTEM_TIME_NEW, 0, 1ull << 40 },
+		{ "a little faster", MSR_KVM_SYSTEM_TIME, 200, 0 },
+		{ "faster", MSR_KVM_SYSTEM_TIME, 400000, 0 },
+		{ "slower, and TSCs that differ", MSR_KVM_SYSTEM_TIME_NEW, -400000, 1ull << 40 },
+	};
+
+	(void)state;
+	for (const struct row *r = rows; r < rows + ARRAY_SIZE(rows); r++) {
+		u64 now, step = clock_host_khz() * 12345ull, khz = clock_host_khz();
+
+		khz += (s64)khz * r->ppm / 1000000;
+		assert_int_equal(vcpu_clock_set_khz(vcpu, khz), 0);
+		assert_int_equal(vcpu_clock_set_khz(other, khz), 0);
+		if (r->difference)
+			vcpu_tsc_offset_write(other, vcpu_tsc_offset(vcpu) + r->difference);
+		set_up_time_page(vcpu, r->msr);
+		set_up_time_page(other, r->msr);
+		now = clock_host_tsc();
+		for (u64 tsc = now; tsc < now + 100 * step; tsc += step + 1)
+			if (time_at(vcpu, tsc) != time_at(other, tsc))
+				fail_msg("%s: %lu and %lu", r->name, time_at(vcpu, tsc),
+					 time_at(other, tsc));
+	}
+}
+
+/* KVM: a frequency close to the host's is not scaled to. The page must tell of the TSC that is. */
+static void kvmclock_keeps_the_hosts_pace_whatever_the_tsc_is_said_to_run_at(void **state)
+{
+	static const s32 ppm[] = { 0, 200, -200, 400000, -400000 };
+	u64 khz = clock_host_khz(), hour = khz * 3600000, now, told;
+
+	(void)state;
+	for (u32 i = 0; i < ARRAY_SIZE(ppm); i++) {
+		assert_int_equal(vcpu_clock_set_khz(vcpu, khz + (s64)khz * ppm[i] / 1000000), 0);
+		set_up_time_page(vcpu, MSR_KVM_SYSTEM_TIME_NEW);
+		now = clock_host_tsc();
+		told = time_at(vcpu, now + hour) - time_at(vcpu, now);
+		/* 1 ppb, which is more than the scale's 32 bits leave out */
+		assert_in_range(told, 3600000000000 - 3600, 3600000000000 + 3600);
+	}
+}
+
 static void the_wall_clock_is_that_of_the_vms_start(void **state)
 {
 	struct wall_page page;
@@ -296,6 +370,8 @@ int main(void)
 		TEST(map_gpa_range_is_the_programs),
 		TEST(clock_pairing_needs_memory),
 		TEST(the_clock_page_tells_the_vms_clock),
+		TEST(the_clock_pages_of_all_vcpus_tell_the_same_time),
+		TEST(kvmclock_keeps_the_hosts_pace_whatever_the_tsc_is_said_to_run_at),
 		TEST(the_wall_clock_is_that_of_the_vms_start),
 		TEST(pages_outside_memory_are_left_alone),
 		TEST(steal_time_is_versioned_and_shows_preemption),
