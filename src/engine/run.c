@@ -220,12 +220,13 @@ static enum turn before_entry(struct cpu *cpu)
 	return exit_with(cpu, EXIT_BUDGET);
 }
 
-/* Instruction breakpoints: a fault before the instruction, unless RF (SDM 3B 17.3.1.1). */
+/* Instruction breakpoints: a fault before the instruction, unless RF, or MOV SS or POP SS was the
+ * last one (SDM 3B 17.3.1.1). */
 static bool breakpoint_here(struct cpu *cpu)
 {
 	u32 hit;
 
-	if (!(cpu->mode & MODE_STEP) || (cpu->rflags & FL_RF))
+	if (!(cpu->mode & MODE_STEP) || (cpu->rflags & FL_RF) || (cpu->shadow & SHADOW_SS))
 		return false;
 	hit = cpu_watch_fetch(cpu, linear_rip(cpu));
 	if (hit)
