@@ -137,6 +137,16 @@ enum guest_fault cpu_deliver(struct cpu *cpu)
 	return FAULT_NONE;
 }
 
+/* INT1 after a MOV SS that met a data breakpoint: both are told by one #DB. */
+static void join_pending_db(struct cpu *cpu, struct cpu_event *event)
+{
+	if (event->kind != EVENT_EXCEPTION || event->vector != VEC_DB || !cpu->pending_db)
+		return;
+	event->has_payload = true;
+	event->payload = cpu->pending_db;
+	cpu->pending_db = 0;
+}
+
 enum guest_fault cpu_int(struct cpu *cpu, enum event_kind kind, u8 vector, u8 insn_len)
 {
 	struct cpu_event event = { .kind = kind, .vector = vector };
@@ -145,8 +155,9 @@ enum guest_fault cpu_int(struct cpu *cpu, enum event_kind kind, u8 vector, u8 in
 
 	if (kind == EVENT_SOFT_EXC && vector == VEC_BP && cpu->debug.software_bp)
 		return debug_exit(cpu, VEC_BP, 0);
+	join_pending_db(cpu, &event);
 	if (debugger_claims(cpu, &event)) /* INT1 */
-		return debug_exit(cpu, VEC_DB, 0);
+		return debug_exit(cpu, VEC_DB, event.payload);
 	/* Virtual-8086 mode: INT n is sensitive to IOPL, INT3 and INTO are not (SDM 3B 20.2.7). */
 	if (kind == EVENT_SOFT_INT && (cpu->rflags & FL_VM) && (cpu->rflags & FL_IOPL) != FL_IOPL)
 		return cpu_raise_error(cpu, VEC_GP, 0);
