@@ -231,7 +231,6 @@ struct trans {
 	u8 index;	 /* of it in the block */
 	bool last;	 /* it ends the block */
 	bool shadow;	 /* the one before it was STI */
-	bool opened;	 /* STI was one of the block */
 	bool special;	 /* the block changes mode or shadow: it goes on behind no branch */
 
 	struct scan scan[BLOCK_INSNS];
@@ -440,7 +439,6 @@ bool system_translate(struct trans *t);		  /* whether it knew the instruction */
 /* The block ends with this instruction: if it accesses the PMU, goes on behind it if nobody wants to
  * see that; falls through otherwise. */
 void system_pass(struct trans *t, const struct insn *insn);
-bool system_ends_before(const struct trans *t);	  /* must the instruction begin a block? */
 /* May system_translate() know it? */
 bool system_candidate(const struct trans *t, const struct decoded *d);
 bool system_learn(const struct insn *insn); /* for struct decoded */

@@ -368,6 +368,12 @@ static bool go_on(struct trans *t, struct scan *s)
 	return true;
 }
 
+/* The window that STI opens, behind the instruction at hand, is looked for between blocks. */
+static bool window_opens(const struct trans *t)
+{
+	return t->nscan && t->scan[t->nscan - 1].insn.mnemonic == ZYDIS_MNEMONIC_STI;
+}
+
 static u32 most_insns(u32 mode)
 {
 	return mode & (MODE_STEP | MODE_CUT) ? 1 : BLOCK_INSNS;
@@ -393,7 +399,7 @@ enum scan_result scan_block(struct trans *t, enum guest_fault *fault)
 		if (s->insn.is_branch && s->vector < 0 && go_on(t, s))
 			continue;
 		t->special |= system_candidate(t, s->decoded);
-		if (s->ends) {
+		if (s->ends || window_opens(t)) {
 			t->nscan++;
 			break;
 		}

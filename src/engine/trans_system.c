@@ -36,12 +36,6 @@ static void store_byte(struct trans *t, s32 offset, u8 value)
 					.imm_len = 1 });
 }
 
-/* CLI behind an STI of the same block would close the window before anybody could look. */
-bool system_ends_before(const struct trans *t)
-{
-	return t->opened && t->insn.mnemonic == ZYDIS_MNEMONIC_CLI;
-}
-
 static void cli(struct trans *t)
 {
 	flags_away(t);
@@ -50,7 +44,8 @@ static void cli(struct trans *t)
 
 /*
  * STI: nothing if IF is set. Else the shadow begins, which system_shadow_ends() ends behind the
- * next instruction; and if an interrupt waits for its window, the next block looks for it.
+ * next instruction. The block ends there too (trans_scan.c), and if an interrupt waits for its
+ * window, the next block looks for it.
  */
 static void sti(struct trans *t)
 {
@@ -74,7 +69,7 @@ static void sti(struct trans *t)
 	call_attention(t);
 	emit_patch(&t->e, set, t->e.p);
 	emit_patch(&t->e, unwanted, t->e.p);
-	t->shadow = t->opened = true;
+	t->shadow = true;
 }
 
 void system_shadow_ends(struct trans *t)

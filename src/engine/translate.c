@@ -11,7 +11,7 @@
 #include "cpu/event.h"
 #include "engine/trans.h"
 
-enum step { STEP_GO_ON, STEP_END_HERE, STEP_ENDED, STEP_FULL };
+enum step { STEP_GO_ON, STEP_ENDED, STEP_FULL };
 
 /* Counts the executions of a block that could go on behind its last instruction. */
 static u8 *emit_heat(struct trans *t)
@@ -360,8 +360,6 @@ static enum step translate_insn(struct trans *t)
 	int vector = t->scan[t->at].vector;
 	bool shadow = t->shadow;
 
-	if (system_ends_before(t))
-		return STEP_END_HERE;
 	t->lazy = vector < 0 && stack_lazy(t);
 	if (!t->lazy)
 		stack_settle(t);
@@ -401,10 +399,9 @@ static enum step translate_insns(struct trans *t)
 	for (u32 i = 0; i < t->nscan && step == STEP_GO_ON; i++) {
 		scan_select(t, i);
 		step = translate_insn(t);
-		if (step != STEP_END_HERE)
-			t->rip = t->scan[i].through ? t->scan[i].next : trans_next_rip(t);
+		t->rip = t->scan[i].through ? t->scan[i].next : trans_next_rip(t);
 	}
-	if (step == STEP_GO_ON || step == STEP_END_HERE) {
+	if (step == STEP_GO_ON) {
 		stack_settle(t);
 		flags_save(t);
 		end_way(t);
@@ -483,7 +480,7 @@ struct block *translate(struct cpu *cpu, u32 mode, gpa_t gpa, const u8 *host,
 	t.nstubs = t.nplaces = t.nobserve_stubs = t.nrecipes = 0;
 	t.nlinks = t.nsides = t.nlook_ups = t.at = 0;
 	t.observed_line = NO_GPA;
-	t.shadow = t.opened = t.lazy = false;
+	t.shadow = t.lazy = false;
 	t.owed = 0;
 	t.source = (struct source){ 0 };
 	if (!source_open(&t, 0, gpa, host))

@@ -63,6 +63,28 @@ GUEST_CODE(pv_waiting, "mov $0x4b564d04, %ecx; mov $0x100001, %eax; xor %edx, %e
 		       "setc %al; out %al, $0xf5\n"
 		       "pop %rax; iretq\n");
 
+/*
+ * Interrupts are disabled while the program raises lines, then enabled by STI in its shadow. The
+ * handlers of vectors 0x78 and 0x66 append vector and RIP to the log at IMAGE_DATA, by RDI.
+ */
+GUEST_CODE(together, "mov $0x1b, %ecx; rdmsr; or $0x400, %eax; wrmsr\n"
+		     "mov $0x80f, %ecx; mov $0x1ff, %eax; xor %edx, %edx; wrmsr\n"
+		     "mov $0x100000, %edi\n"
+		     "mov $0xff, %al; out %al, $0xf4\n"
+		     "sti\n"
+		     "nop\n"
+		     "together_here: nop\n"
+		     "nop\n"
+		     "cli; out %al, $0xf4\n"
+		     "isr_78: push $0x78; jmp 1f\n"
+		     "isr_66: push $0x66\n"
+		     "1: pop %rax; stosq\n"
+		     "mov (%rsp), %rax; stosq\n"
+		     "mov $0x80b, %ecx; xor %eax, %eax; xor %edx, %edx; wrmsr\n"
+		     "iretq\n");
+
+extern const u8 together_here[], isr_78[], isr_66[];
+
 /* The local APIC's timer expires once, in a millisecond. */
 #define TIMER_STARTS                                                                \
 	"mov $0x1b, %ecx; rdmsr; or $0x400, %eax; wrmsr\n"                          \
@@ -142,20 +164,25 @@ static void with_split_irqchip(int vm)
 	KVM_CALL(vm, KVM_ENABLE_CAP, &cap);
 }
 
-/* Pins EDGE_PIN and HIGH_PIN of the I/O APIC to vectors EDGE and LEVEL; all of the 8259s masked. */
-static void use_ioapic(void)
+/* Two pins of the I/O APIC to the local APIC; all of the 8259s masked. */
+static void redirect(u32 pin, u64 entry, u32 other_pin, u64 other_entry)
 {
 	struct kvm_irqchip chip = { .chip_id = KVM_IRQCHIP_IOAPIC };
 
 	KVM_CALL(g.vm, KVM_GET_IRQCHIP, &chip);
-	chip.chip.ioapic.redirtbl[EDGE_PIN].bits = EDGE;
-	chip.chip.ioapic.redirtbl[HIGH_PIN].bits = LEVEL | BIT(15);
+	chip.chip.ioapic.redirtbl[pin].bits = entry;
+	chip.chip.ioapic.redirtbl[other_pin].bits = other_entry;
 	KVM_CALL(g.vm, KVM_SET_IRQCHIP, &chip);
 	for (chip.chip_id = 0; chip.chip_id < 2; chip.chip_id++) {
 		KVM_CALL(g.vm, KVM_GET_IRQCHIP, &chip);
 		chip.chip.pic.imr = 0xff;
 		KVM_CALL(g.vm, KVM_SET_IRQCHIP, &chip);
 	}
+}
+
+static void use_ioapic(void)
+{
+	redirect(EDGE_PIN, EDGE, HIGH_PIN, LEVEL | BIT(15));
 }
 
 static int line(u32 irq, u32 level)
@@ -198,6 +225,40 @@ static void an_edge_interrupts_through_the_io_apic(void **state)
 	line(EDGE_PIN, 1);
 	assert_int_equal(next(PORT), EDGE);
 	kvm_guest_destroy(&g);
+}
+
+static u64 in_together(const u8 *label)
+{
+	return IMAGE_CODE + (label - together_start);
+}
+
+static void pulse(u32 irq)
+{
+	line(irq, 1);
+	line(irq, 0);
+}
+
+/* SDM 3A 10.8.4: the higher vector first; the other as soon as its handler returns, before another
+ * instruction of the code that both interrupt. */
+static void two_edges_are_delivered_in_order_of_priority(void **state)
+{
+	const u64 here = in_together(together_here);
+	const u64 wanted[] = { 0x78, here, 0x66, here, 0 };
+
+	(void)state;
+	for (u32 first = 14; first <= 15; first++) {
+		kvm_guest_create_with(&g, together_start, together_end - together_start, 1,
+				      with_irqchip);
+		image_gate(g.ram, 0x78, in_together(isr_78), 0);
+		image_gate(g.ram, 0x66, in_together(isr_66), 0);
+		assert_int_equal(next(PORT), READY);
+		redirect(14, 0x78, 15, 0x66);
+		pulse(first);
+		pulse(14 + 15 - first);
+		assert_true(next(PORT) >= 0);
+		assert_memory_equal(g.ram + IMAGE_DATA, wanted, sizeof(wanted));
+		kvm_guest_destroy(&g);
+	}
 }
 
 static void a_level_interrupts_until_it_is_lowered(void **state)
@@ -477,6 +538,7 @@ int main(void)
 	const struct CMUnitTest tests[] = {
 		cmocka_unit_test(a_line_interrupts_through_the_8259),
 		cmocka_unit_test(an_edge_interrupts_through_the_io_apic),
+		cmocka_unit_test(two_edges_are_delivered_in_order_of_priority),
 		cmocka_unit_test(a_level_interrupts_until_it_is_lowered),
 		cmocka_unit_test(an_msi_and_a_route_to_one_interrupt),
 		cmocka_unit_test(an_irqfd_interrupts_a_halted_guest),

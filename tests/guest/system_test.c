@@ -243,19 +243,48 @@ GUEST_CODE(window, "cli\n"
 		   "out %al, $0xf4\n");
 #define WINDOW_FIRST 4 /* offset of the CLI behind STI and its shadow */
 
-static void an_open_window_is_not_missed(void **state)
-{
-	struct machine *m = *state;
-	enum exit_reason reason;
+/* Instructions that follow in the same block have to wait. */
+GUEST_CODE(long_window, "cli\n"
+			"nop\n"
+			"sti\n"
+			"nop\n"
+			"mov $1, %eax\n"
+			"mov %eax, -8(%rsp)\n"
+			"out %al, $0xf4\n");
 
-	machine_load(m, window_start, (size_t)(window_end - window_start));
+static void opens_at_first_chance(struct machine *m, const u8 *code, size_t size)
+{
+	machine_load(m, code, size);
 	m->cpu->want_irq_window = true;
 	m->cpu->rflags &= ~FL_IF;
-	reason = machine_run(m, ALL);
-	assert_int_equal(reason, EXIT_IRQ_WINDOW);
+	assert_int_equal(machine_run(m, ALL), EXIT_IRQ_WINDOW);
 	assert_int_equal(m->cpu->rip, IMAGE_CODE + WINDOW_FIRST);
 	assert_true(m->cpu->rflags & FL_IF);
 	assert_int_equal(m->cpu->shadow, 0);
+	m->cpu->want_irq_window = false;
+}
+
+static void an_open_window_is_not_missed(void **state)
+{
+	opens_at_first_chance(*state, window_start, (size_t)(window_end - window_start));
+	opens_at_first_chance(*state, long_window_start,
+			      (size_t)(long_window_end - long_window_start));
+}
+
+/* SDM 2B STI: CLI behind STI leaves no chance for an interrupt. */
+GUEST_CODE(no_window, "cli\n"
+		      "sti\n"
+		      "cli\n"
+		      "mov $1, %eax\n"
+		      "out %al, $0xf4\n");
+
+static void cli_behind_sti_opens_no_window(void **state)
+{
+	struct machine *m = *state;
+
+	machine_load(m, no_window_start, (size_t)(no_window_end - no_window_start));
+	m->cpu->want_irq_window = true;
+	assert_int_equal(machine_run(m, ALL), EXIT_IO);
 	m->cpu->want_irq_window = false;
 }
 
@@ -282,6 +311,7 @@ int main(void)
 		cmocka_unit_test(controls_in_line_are_as_c_has_them),
 		cmocka_unit_test(a_base_that_is_no_address_faults_in_its_place),
 		cmocka_unit_test(an_open_window_is_not_missed),
+		cmocka_unit_test(cli_behind_sti_opens_no_window),
 		cmocka_unit_test(the_shadow_of_sti_is_seen),
 	};
 
