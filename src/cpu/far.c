@@ -235,7 +235,16 @@ enum guest_fault far_read_return_stack(struct cpu *cpu, u16 selector, const stru
 	return fault;
 }
 
-/* SDM 3A 5.8.6: data segments that the outer level may not use become null. */
+/* A null selector loses its RPL; the base of FS and GS in 64-bit mode is not its own. */
+static void forget_rpl(struct segment *s)
+{
+	u64 base = s->base;
+
+	*s = segment_null(0);
+	s->base = base;
+}
+
+/* SDM 3A 5.8.6, 2B RET: data segments that the outer level may not use become null. */
 static void drop_inner_segments(struct cpu *cpu)
 {
 	static const enum seg data[] = { ES, FS, GS, DS };
@@ -244,9 +253,9 @@ static void drop_inner_segments(struct cpu *cpu)
 		struct segment *s = &cpu->seg[data[i]];
 		bool conforming = (s->attr & TYPE_CODE) && (s->attr & TYPE_CONFORMING);
 
-		if (s->attr & SEG_UNUSABLE)
-			continue;
-		if (!conforming && (s->attr & SEG_DPL) >> SEG_DPL_SHIFT < cpu->cpl)
+		if (selector_null(s->sel))
+			forget_rpl(s);
+		else if (!conforming && (s->attr & SEG_DPL) >> SEG_DPL_SHIFT < cpu->cpl)
 			*s = segment_null(0);
 	}
 }

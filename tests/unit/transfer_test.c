@@ -302,6 +302,64 @@ static void iret_raises_what_the_manual_says(void **state)
 	}
 }
 
+/* SDM 2B RET, IRET: what the outer level may not use becomes selector 0, and so does every null
+ * selector; the latter's base, which is FS's or GS's own in 64-bit mode, stays. */
+static void returns_to_an_outer_level_clear_data_segments(void **state)
+{
+	static const struct {
+		u16 before, to_ring1, to_user;
+	} rows[] = {
+		{ SEL_KDATA, 0, 0 },
+		{ SEL_READONLY, 0, 0 },
+		{ SEL_KCODE32, 0, 0 },
+		{ SEL_CONFORMING, SEL_CONFORMING, SEL_CONFORMING },
+		{ SEL_DATA_RING1 | 1, SEL_DATA_RING1 | 1, 0 },
+		{ SEL_UDATA | 3, SEL_UDATA | 3, SEL_UDATA | 3 },
+		{ SEL_UDATA, SEL_UDATA, SEL_UDATA },
+		{ SEL_UCODE64 | 3, SEL_UCODE64 | 3, SEL_UCODE64 | 3 },
+		{ 0, 0, 0 },
+		{ 1, 0, 0 },
+		{ 3, 0, 0 },
+	};
+	static const enum seg data[] = { ES, DS, FS, GS };
+	static const struct ret outer[] = {
+		{ KERNEL64, TARGET, SEL_CODE_RING1 | 1, USER_STACK, SEL_DATA_RING1 | 1, { -1, 0 } },
+		{ KERNEL64, TARGET, SEL_UCODE64 | 3, USER_STACK, SEL_UDATA | 3, { -1, 0 } },
+		{ KERNEL64, TARGET, SEL_UCODE32 | 3, USER_STACK, SEL_UDATA | 3, { -1, 0 } },
+	};
+	struct paged_cpu *p = *state;
+	struct cpu *cpu = p->cpu;
+
+	for (u32 i = 0; i < ARRAY_SIZE(rows) * ARRAY_SIZE(outer) * 2; i++) {
+		u32 row = i % ARRAY_SIZE(rows), to = i / ARRAY_SIZE(rows) % ARRAY_SIZE(outer);
+		bool iret = i / ARRAY_SIZE(rows) / ARRAY_SIZE(outer);
+		bool null = rows[row].before < 4;
+		const struct ret *frame = &outer[to];
+
+		print_message("%s to %x with %x\n", iret ? "iret" : "ret", frame->cs,
+			      rows[row].before);
+		tables_enter(p, KERNEL64);
+		for (u32 n = 0; n < ARRAY_SIZE(data); n++)
+			assert_int_equal(cpu_load_seg(cpu, data[n], rows[row].before), FAULT_NONE);
+		cpu->seg[FS].base = null ? 0x12345 : cpu->seg[FS].base;
+		if (iret) {
+			push_iret_frame(p, frame, FL_FIX1);
+			assert_int_equal(cpu_iret(cpu, 8), FAULT_NONE);
+		} else {
+			const u64 words[] = { frame->rip, frame->cs, frame->rsp, frame->ss };
+
+			cpu->regs[RSP] = KERNEL_STACK - sizeof(words);
+			memcpy(p->ram + KERNEL_STACK - sizeof(words), words, sizeof(words));
+			assert_int_equal(cpu_far_return(cpu, 8, 0), FAULT_NONE);
+		}
+		for (u32 n = 0; n < ARRAY_SIZE(data); n++)
+			assert_int_equal(cpu->seg[data[n]].sel,
+					 to ? rows[row].to_user : rows[row].to_ring1);
+		if (null)
+			assert_int_equal(cpu->seg[FS].base, 0x12345);
+	}
+}
+
 struct flags_row {
 	enum where where;
 	u64 before, image;
@@ -576,6 +634,7 @@ int main(void)
 		TEST(a_call_gate_checks_the_tss_and_the_new_stack),
 		TEST(a_far_call_checks_its_stack_before_its_target),
 		TEST(iret_raises_what_the_manual_says),
+		TEST(returns_to_an_outer_level_clear_data_segments),
 		TEST(iret_changes_the_flags_its_privilege_may_change),
 		TEST(iret_with_nt_set_faults_in_long_mode),
 		TEST(rf_that_iret_loads_outlives_the_iret),
