@@ -13,7 +13,6 @@
 #include <linux/vhost_types.h>
 #include <linux/virtio_config.h>
 #include <string.h>
-#include <errno.h>
 #include <sys/eventfd.h>
 #include <sys/mman.h>
 #include <sys/socket.h>
