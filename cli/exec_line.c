@@ -36,10 +36,15 @@ static const struct machine_type {
 	const char *name, *options;
 	const char *resumable; /* further options of machines that are saved; NULL: it cannot be */
 	const char *suffix;    /* of its virtio devices */
+	const char *firmware;  /* NULL: QEMU's default */
 } types[] = {
+	/*
+	 * qboot by name: the default is bios-microvm.bin, which is a link to qboot in Debian 12 and
+	 * SeaBIOS in Debian 13 and upstream. Without option ROMs SeaBIOS does not find the kernel.
+	 */
 	{ "microvm", "microvm,pit=off,pic=off,rtc=off,ioapic2=off,x-option-roms=off", ",pcie=on",
-	  "device" },
-	{ "q35", "q35,smm=off,vmport=off", NULL, "pci" },
+	  "device", "qboot.rom" },
+	{ "q35", "q35,smm=off,vmport=off", NULL, "pci", NULL },
 };
 
 static const struct machine_type *find_type(const char *name)
@@ -84,6 +89,8 @@ static void add_machine(struct line *line, const struct exec_options *options, u
 		   "memory-backend-file,id=ram,size=%uM,share=on,mem-path=/dev/fd/%d",
 		   options->memory, wiring->ram);
 	add_option(line, "-global", "virtio-mmio.force-legacy=false");
+	if (type->firmware)
+		add_option(line, "-bios", "%s", type->firmware);
 }
 
 static void add_devices(struct line *line, const struct exec_options *options,
