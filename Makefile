@@ -105,7 +105,7 @@ say  = @$(if $(V),true,echo '  $(1) $@')
 .PHONY: all tests fuzzers demo test fuzz bench install deb clean help
 .DELETE_ON_ERROR:
 
-all: $(O)/lab $(O)/libvpmu-kvm.so $(O)/vpmu $(O)/vpmu-init $(O)/vpmu-kernel $(O)/libvpmu.a
+all: $(O)/lab $(O)/libvpmu-kvm.so $(O)/vpmu $(O)/vpmu-init $(O)/vpmu-kernel $(O)/vpmu-release $(O)/libvpmu.a
 
 tests: all $(TESTS) $(REPLAYS) $(O)/tests/failing/vpmu $(O)/examples/toy/toy
 
@@ -181,7 +181,7 @@ $(O)/vpmu-init: $(INIT_SRCS) $(wildcard exec/*.h exec/guest/*.h)
 	$(call say,LD)
 	$(Q)$(CC) -std=gnu11 -Wall -Wextra $(if $(WERROR),-Werror) -O2 $(CPPFLAGS) -static -s -o $@ $(INIT_SRCS)
 
-$(O)/vpmu-kernel: scripts/vpmu-kernel
+$(O)/vpmu-kernel $(O)/vpmu-release: $(O)/%: scripts/%
 	$(Q)install -D -m 755 $< $@
 
 BORDER_PROGRAMS := $(addprefix $(O)/tests/,$(addprefix fuzz/,$(BORDER_TESTS)) $(FAILING_TESTS))
@@ -266,7 +266,7 @@ install: all
 	install -D -m 755 $(O)/vpmu $(DESTDIR)$(prefix)/bin/vpmu
 	install -D -m 755 $(O)/libvpmu-kvm.so $(DESTDIR)$(prefix)/lib/vpmu/libvpmu-kvm.so
 	install -D -m 755 $(O)/vpmu-init $(DESTDIR)$(prefix)/lib/vpmu/vpmu-init
-	install -D -m 755 $(O)/vpmu-kernel $(DESTDIR)$(prefix)/lib/vpmu/vpmu-kernel
+	install -D -t $(DESTDIR)$(prefix)/lib/vpmu -m 755 $(O)/vpmu-kernel $(O)/vpmu-release
 	install -D -t $(DESTDIR)$(prefix)/lib/vpmu/lab -m 644 $(wildcard lab/*.py lab/*.c)
 	install -D -t $(DESTDIR)$(prefix)/lib/vpmu/lab -m 755 lab/vpmu-lab lab/vpmu-profile
 	install -D -t $(DESTDIR)$(prefix)/share/man/man1 -m 644 docs/man/*.1

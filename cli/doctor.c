@@ -227,7 +227,8 @@ static void check_sandbox(void)
 
 static void check_parts(void)
 {
-	static const char *const parts[] = { "libvpmu-kvm.so", "vpmu-init", "vpmu-kernel" };
+	static const char *const parts[] = { "libvpmu-kvm.so", "vpmu-init", "vpmu-kernel",
+					     "vpmu-release" };
 	char path[PATH_MAX];
 
 	for (u32 i = 0; i < ARRAY_SIZE(parts); i++)
@@ -236,6 +237,22 @@ static void check_parts(void)
 		else
 			missing(true, parts[i], "not beside vpmu or in ../lib/vpmu",
 				"make, or make install");
+}
+
+/* Whether apt knows the kernel's package; line: what is missing if not. */
+static bool apt_knows_kernel(char *line, u32 room)
+{
+	char script[PATH_MAX], command[PATH_MAX + 64], package[128], answer[256];
+
+	snprintf(line, room, "its package in this release is unknown");
+	if (!find_part("vpmu-release", script))
+		return false;
+	snprintf(command, sizeof(command), "'%s' kernel 6.12-cloud", script);
+	if (!first_line(command, package, sizeof(package)))
+		return false;
+	snprintf(line, room, "apt knows no %s", package);
+	snprintf(command, sizeof(command), "apt-cache depends %s 2>/dev/null", package);
+	return first_line(command, answer, sizeof(answer));
 }
 
 static void check_kernel(void)
@@ -251,10 +268,8 @@ static void check_kernel(void)
 			missing(true, "guest kernel", distrust.why, distrust.fix);
 		return;
 	}
-	if (!first_line("apt-cache depends linux-image-6.12-cloud-amd64 2>/dev/null", line,
-			sizeof(line)))
-		missing(true, "guest kernel", "apt knows no linux-image-6.12-cloud-amd64",
-			"apt-get update, as root");
+	if (!apt_knows_kernel(line, sizeof(line)))
+		missing(true, "guest kernel", line, "apt-get update, as root");
 	else if (!first_line("command -v zstd && command -v xz && command -v /sbin/depmod", line,
 			     sizeof(line)))
 		missing(true, "guest kernel", "cannot be unpacked",

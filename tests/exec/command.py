@@ -26,7 +26,7 @@ SECONDS = 240  # for machines that are busy: no test measures with it
 
 NOBODY = 65534
 STRANGER = 64321  # a user that nothing on this machine belongs to
-PARTS = ["vpmu", "libvpmu-kvm.so", "vpmu-init", "vpmu-kernel"]
+PARTS = ["vpmu", "libvpmu-kvm.so", "vpmu-init", "vpmu-kernel", "vpmu-release"]
 is_root = os.geteuid() == 0
 
 

@@ -45,6 +45,11 @@ def allowed_warnings():
     return re.compile("|".join(p for p in patterns if p) or "(?!)")
 
 
+def program(name):
+    """Where a program is in the host's release of Debian."""
+    return subprocess.check_output([os.path.join(TOP, "scripts/vpmu-release"), "program", name], text=True).strip()
+
+
 def initramfs(kernel):
     return os.path.join(TOP, subprocess.check_output([os.path.join(TOP, "tests/linux/initramfs"), kernel], text=True).strip())
 

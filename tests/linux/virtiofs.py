@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: MIT
-"""QEMU's virtiofsd: shares a folder of the host with a guest, over a socket and the guest's memory."""
+"""virtiofsd: shares a folder of the host with a guest, over a socket and the guest's memory."""
 
 import os
 import signal
@@ -8,15 +8,13 @@ import sys
 import tempfile
 import time
 
-from machine import log
-
-DAEMON = "/usr/lib/qemu/virtiofsd"
+from machine import log, program
 
 
 class Share:
     def __init__(self, folder):
         if os.getuid():
-            log("SKIP: virtiofsd of QEMU 7.2 needs root")
+            log("SKIP: virtiofsd needs root")
             sys.exit(4)
         self.folder = folder
 
@@ -24,7 +22,7 @@ class Share:
         self.work = tempfile.TemporaryDirectory(prefix="vpmu-virtiofs-")
         self.socket = self.work.name + "/socket"
         # chroot: containers often have no right to make the namespaces of the default.
-        self.process = subprocess.Popen([DAEMON, f"--socket-path={self.socket}", "-o", f"source={self.folder}",
+        self.process = subprocess.Popen([program("virtiofsd"), f"--socket-path={self.socket}", "-o", f"source={self.folder}",
                                          "-o", "sandbox=chroot", "-o", "cache=auto"], start_new_session=True,
                                         stderr=subprocess.DEVNULL)
         while not os.path.exists(self.socket) and self.process.poll() is None:
