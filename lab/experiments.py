@@ -1,13 +1,15 @@
 # SPDX-License-Identifier: MIT
 """The experiments: each a function that runs guests and returns a Result. docs/lab.md says where they come from."""
 
+import glob
 import json
 import os
 import re
+import shlex
 import socket
 import threading
 
-from guest import Failure, VPMU, perf_counts, program
+from guest import VPMU, on_host, perf_counts, program
 
 
 class Result:
@@ -202,13 +204,13 @@ PERIOD = 200_000
 
 
 def full_kernel():
-    """A folder with a kernel that has drivers, and its modules: of the build tree, or what vpmu exec keeps."""
-    built = os.path.join(os.path.dirname(os.path.realpath(VPMU)), "kernels/6.1-full")
-    kept = os.path.join(os.environ.get("XDG_CACHE_HOME") or os.path.expanduser("~/.cache"), "vpmu/6.12-full")
-    for folder in (built, kept):
+    """A folder with a kernel that has drivers, and its modules: of the build tree, or the one that vpmu exec keeps, which it
+    fetches if need be."""
+    for folder in sorted(glob.glob(os.path.join(os.path.dirname(os.path.realpath(VPMU)), "kernels/*-full"))):
         if os.path.exists(folder + "/.complete"):
             return os.path.realpath(folder)
-    raise Failure("there is no kernel with drivers: run 'vpmu exec --kernel full true' once")
+    said = shlex.split(on_host(VPMU, "exec", "--kernel", "full", "--dry-run", "--", "true", stderr=None))
+    return os.path.dirname(said[said.index("-kernel") + 1])
 
 
 class Sender:

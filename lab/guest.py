@@ -13,7 +13,22 @@ import time
 
 
 class Failure(Exception):
-    """An experiment could not be run; says why."""
+    """An experiment could not be run; says why, and the exit code of the command that failed."""
+
+    def __init__(self, text, code=1):
+        super().__init__(text)
+        self.code = code if code > 0 else 128 - code  # as a shell has it for what a signal ended
+
+
+def on_host(*words, stderr=subprocess.PIPE):
+    """What a command of the host prints. It must succeed. stderr None: the user sees its progress and complaints."""
+    if not shutil.which(words[0]):
+        raise Failure(f"there is no {words[0]}", 127)
+    done = subprocess.run(words, text=True, stdout=subprocess.PIPE, stderr=stderr)
+    if done.returncode:
+        raise Failure(f"'{' '.join(words)}' failed with exit code {done.returncode}: {(done.stderr or '').strip()[-400:]}",
+                      done.returncode)
+    return done.stdout
 
 
 VPMU = os.environ.get("VPMU", "vpmu")
@@ -87,7 +102,7 @@ class Guest:
         with contextlib.suppress(BrokenPipeError):  # finish() says why
             self.process.stdin.write(text.encode())
             self.process.stdin.flush()
-        self.mark = mark
+        self.mark, self.command_text = mark, command
 
     def finish(self):
         """What the command printed. It must have succeeded."""
@@ -98,13 +113,15 @@ class Guest:
                 output = self.waiting[: match.start()].decode(errors="replace")
                 self.waiting = self.waiting[match.end():]
                 if int(match[1]):
-                    raise Failure(f"in the guest, code {int(match[1])}: {output.strip()[-400:]}")
+                    raise Failure(f"in the guest, '{self.command_text}' failed with exit code {int(match[1])}: "
+                                  f"{output.strip()[-400:]}", int(match[1]))
                 return output
             if not select.select([self.process.stdout], [], [], max(0, end - time.monotonic()))[0]:
                 raise Failure("the guest does not answer")
             more = os.read(self.process.stdout.fileno(), 65536)
             if not more:
-                raise Failure("the guest has ended: " + self.last_words())
+                words = self.last_words()
+                raise Failure(f"'{' '.join(self.command)}' ended: {words}", self.process.wait(30) or 1)
             self.waiting += more
 
     def last_words(self):
@@ -131,8 +148,7 @@ class Guest:
     # --- from the host's side ---
 
     def vpmu(self, *words):
-        return subprocess.run([VPMU, words[0], str(self.pid), *words[1:]], check=True, text=True,
-                              stdout=subprocess.PIPE, stderr=subprocess.PIPE).stdout
+        return on_host(VPMU, words[0], str(self.pid), *words[1:])
 
     def stat(self):
         return json.loads(self.vpmu("stat", "--json"))
@@ -238,5 +254,5 @@ def program(lab, name, flags=("-static", "-no-pie", "-fno-pie")):
         lab.built = tempfile.mkdtemp(prefix="vpmu-lab-", dir="/var/tmp")
     path = f"{lab.built}/{name}"
     if not os.path.exists(path):
-        subprocess.run(["cc", "-O1", "-g", *flags, "-fno-omit-frame-pointer", "-o", path, f"{HERE}/{name}.c"], check=True)
+        on_host("cc", "-O1", "-g", *flags, "-fno-omit-frame-pointer", "-o", path, f"{HERE}/{name}.c")
     return path

@@ -4,12 +4,11 @@
 import collections
 import json
 import re
-import subprocess
 import tempfile
 import time
 
 from experiments import PIPELINE, Result, experiment
-from guest import VPMU, Failure, difference, program
+from guest import VPMU, Failure, difference, on_host, program
 
 
 def shares(guest, data="/tmp/lab.data", options=""):
@@ -122,7 +121,7 @@ def pebs_precision(lab):
     result, histograms = Result(), {}
     path = program(lab, "br_instr")
     guest = lab.guests.get("icelake", "mediated")
-    listing = subprocess.run(["objdump", "-d", "--no-show-raw-insn", "--disassemble=hot", path], text=True, stdout=subprocess.PIPE).stdout
+    listing = on_host("objdump", "-d", "--no-show-raw-insn", "--disassemble=hot", path)
     at = [int(a, 16) for a in re.findall(r"^\s*([0-9a-f]+):\t", listing, re.M)]
     ends = [int(a, 16) for a in re.findall(r"^\s*([0-9a-f]+):\t(?:jne|ret)", listing, re.M)]
     order = {address - at[0]: i for i, address in enumerate(at)}
@@ -190,10 +189,9 @@ def system_wide(lab):
         with open(folder + "/kallsyms", "w") as out:
             out.write(guest.run("cat /proc/kallsyms"))
         guest.start(f"timeout 8 sh -c 'while :; do {path} 300; find /usr/share -maxdepth 2 >/dev/null; done' || true")
-        subprocess.run([VPMU, "record", str(guest.pid), "--for", "6", "-o", folder + "/data"], check=True, stderr=subprocess.DEVNULL)
+        on_host(VPMU, "record", str(guest.pid), "--for", "6", "-o", folder + "/data")
         guest.finish()
-        command = [VPMU, "report", "-i", folder + "/data", "--kallsyms", folder + "/kallsyms", "--elf", path]
-        text = subprocess.run(command, text=True, check=True, stdout=subprocess.PIPE).stdout
+        text = on_host(VPMU, "report", "-i", folder + "/data", "--kallsyms", folder + "/kallsyms", "--elf", path)
     rows = re.findall(r"^\s*([\d.]+) %\s+(\d+)\s+(guest user|guest kernel|hypervisor|VMM)\s+(.*)$", text, re.M)
     worlds = collections.Counter()
     for _, count, world, _ in rows:
@@ -227,11 +225,8 @@ PMI = "PMI, without the handler's accesses"
 
 def measure_latencies(lab, mode):
     """{access or PMI: (ns, cycles)} in a guest that does nothing else."""
-    done = subprocess.run([VPMU, "kvm", "--cpu", "genoa", "--pmu", mode, program(lab, "latency", flags=())], text=True,
-                          stdout=subprocess.PIPE, stderr=subprocess.PIPE)
-    if done.returncode:
-        raise Failure(f"latency: {done.stderr.strip()}")
-    rows = [line.split(" ", 2) for line in done.stdout.splitlines()]
+    text = on_host(VPMU, "kvm", "--cpu", "genoa", "--pmu", mode, program(lab, "latency", flags=()))
+    rows = [line.split(" ", 2) for line in text.splitlines()]
     return {name: (float(ns), float(cycles)) for ns, cycles, name in rows}
 
 
