@@ -129,6 +129,17 @@ static void self_test(void)
 
 /* --- what there is --- */
 
+static void check_system(void)
+{
+	char script[PATH_MAX], command[PATH_MAX + 64], line[256];
+
+	if (!find_part("vpmu-release", script))
+		return; /* check_parts() says so */
+	snprintf(command, sizeof(command), "'%s' --describe", script);
+	if (first_line(command, line, sizeof(line)))
+		good("system", "%s", line);
+}
+
 static void check_processor(void)
 {
 	char name[256] = "";
@@ -305,6 +316,7 @@ static int run(int argc, char **argv)
 	if (argc > 1)
 		return usage_error(&command_doctor, "cannot make sense of '%s'", argv[1]);
 	puts("vpmu " VPMU_VERSION);
+	check_system();
 	check_processor();
 	check_code_memory();
 	check_host_pmu();
