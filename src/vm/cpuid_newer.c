@@ -2,9 +2,9 @@
 /*
  * What a program would tell its guests about the processor if it were newer. QEMU 7.2 asks for the
  * model as it is (-cpu host), but leaves out leaves that it does not know, and the invariant TSC
- * unless told that the guest will not migrate. Where a list names this VM's model, these are filled
- * in; everything else in it is the program's choice (docs/cpuid.md; VPMU_STRICT_CPUID=1 turns it
- * off). vCPU's lock.
+ * unless told that the guest will not migrate; QEMU 10 knows one of these leaves in part. Where a
+ * list names this VM's model, these are filled in; everything else in it is the program's choice
+ * (docs/cpuid.md; VPMU_STRICT_CPUID=1 turns it off). vCPU's lock.
  */
 #include <errno.h>
 #include <stdlib.h>
@@ -15,6 +15,8 @@
 #define LEAF7_MAX_SUBLEAF 2
 #define PERFCTR_CORE	  BIT(23) /* 0x80000001.ECX */
 #define IBS		  BIT(10)
+#define PERFMON_V2	  BIT(0)     /* 0x80000022.EAX */
+#define CORE_COUNTERS	  MASK(3, 0) /* 0x80000022.EBX */
 
 /*
  * QEMU hides 0x80000007 because another host's TSC may run at another rate. Ours keeps its rate
@@ -27,7 +29,7 @@ static const struct {
 	{ 0x80000007, 0 }, /* INVTSC */
 	{ 0x8000001b, 0 }, /* IBS, whose bit QEMU knows */
 	{ 0x80000021, 0 }, /* SRSO_NO, AUTOIBRS and others: QEMU 8.1 */
-	{ 0x80000022, 0 }, /* PerfMonV2: QEMU 10.1 */
+	{ 0x80000022, 0 }, /* PerfMonV2: QEMU 10; branch records: none */
 };
 
 struct list {
@@ -55,6 +57,21 @@ static bool names_model(const struct list *list, const struct list *own)
 static bool is_empty(const struct kvm_cpuid_entry2 *e)
 {
 	return !e || !(e->eax | e->ebx | e->ecx | e->edx);
+}
+
+/*
+ * QEMU 10 passes PerfMonV2 and its counters on and clears the rest of the leaf, which is about
+ * branch records, even with -cpu host,migratable=off.
+ */
+static bool is_perfmon_alone(const struct kvm_cpuid_entry2 *e, const struct kvm_cpuid_entry2 *own)
+{
+	return e->function == 0x80000022 && own->eax != PERFMON_V2 && e->eax == PERFMON_V2 &&
+	       e->ebx == (own->ebx & CORE_COUNTERS) && !(e->ecx | e->edx);
+}
+
+static bool is_complete(const struct kvm_cpuid_entry2 *e, const struct kvm_cpuid_entry2 *own)
+{
+	return !is_empty(e) && !is_perfmon_alone(e, own);
 }
 
 /* The guest has the counters that PerfMonV2 adds to. */
@@ -98,7 +115,8 @@ static bool fill_leaves(struct list *list, const struct list *own, const struct 
 	for (u32 i = 0; i < ARRAY_SIZE(newer); i++) {
 		const struct kvm_cpuid_entry2 *from = find(own, newer[i].leaf, newer[i].subleaf);
 
-		if (is_empty(from) || !is_empty(find(list, newer[i].leaf, newer[i].subleaf)))
+		if (is_empty(from) ||
+		    is_complete(find(list, newer[i].leaf, newer[i].subleaf), from))
 			continue;
 		if (newer[i].leaf == 0x80000022 && !wants_perfmon(list, vm))
 			continue;

@@ -378,6 +378,31 @@ static void a_guest_without_counters_gets_no_perfmon_v2(void **state)
 	free(list);
 }
 
+/* QEMU 10 knows PerfMonV2 and its counters in this leaf, and nothing of branch records. */
+static void a_leaf_that_a_program_knows_in_part_is_completed(void **state)
+{
+	struct vm vm = { .model = model_find("genoa") };
+	struct kvm_cpuid_entry2 *list = calloc(CPUID_MAX_ENTRIES, sizeof(*list)), own, *e;
+	u32 n = cpuid_supported(vm.model, list, CPUID_MAX_ENTRIES);
+
+	(void)state;
+	e = find_entry(list, n, 0x80000022, 0);
+	own = *e;
+	e->eax &= 1;
+	e->ebx &= 0xf;
+	assert_int_equal(cpuid_fill_newer(&vm, &list, &n), 1);
+	assert_memory_equal(find_entry(list, n, 0x80000022, 0), &own, sizeof(own));
+
+	/* Any other value is the program's choice. */
+	e = find_entry(list, n, 0x80000022, 0);
+	e->eax &= 1;
+	e->ebx = 4;
+	assert_int_equal(cpuid_fill_newer(&vm, &list, &n), 0);
+	assert_int_equal(find_entry(list, n, 0x80000022, 0)->ebx, 4);
+	assert_int_equal(find_entry(list, n, 0x80000022, 0)->eax, 1);
+	free(list);
+}
+
 static void the_program_sees_the_model_but_not_more_than_the_host(void **state)
 {
 	u32 r[4], eax, ebx, ecx, edx;
@@ -434,6 +459,7 @@ int main(void)
 		cmocka_unit_test(an_old_program_gets_the_leaves_that_it_does_not_know),
 		cmocka_unit_test(a_list_of_another_processor_is_left_alone),
 		cmocka_unit_test(a_guest_without_counters_gets_no_perfmon_v2),
+		cmocka_unit_test(a_leaf_that_a_program_knows_in_part_is_completed),
 		cmocka_unit_test(the_program_sees_the_model_but_not_more_than_the_host),
 		cmocka_unit_test(a_vm_without_monitor_is_not_the_model_that_it_is_named_after),
 	};
