@@ -45,14 +45,18 @@ def allowed_warnings():
     return re.compile("|".join(p for p in patterns if p) or "(?!)")
 
 
-def program(name):
-    """Where a program is in the host's release of Debian; skips the test where that has none that is of use."""
+def of_release(kind, name):
+    """What the host's release of Debian has by this name (scripts/vpmu-release); skips the test where it has nothing."""
     script = os.path.join(TOP, "scripts/vpmu-release")
-    found = subprocess.run([script, "program", name], text=True, stdout=subprocess.PIPE)
+    found = subprocess.run([script, kind, name], text=True, stdout=subprocess.PIPE)
     if found.returncode:
-        log(f"SKIP: there is no {name} in {subprocess.check_output([script], text=True).strip()} that can be used")
+        log(f"SKIP: there is no {kind} {name} in {subprocess.check_output([script], text=True).strip()} that can be used")
         sys.exit(4)
     return found.stdout.strip()
+
+
+def program(name):
+    return of_release("program", name)
 
 
 def initramfs(kernel):
