@@ -23,6 +23,7 @@ void cpu_observe_begin(struct cpu *cpu)
 		timing_flush_tlbs(&cpu->timing);
 	if (cpu_observes(cpu))
 		cpu->timing_stale = false;
+	timing_look(&cpu->timing, cpu_observes(cpu));
 }
 
 void cpu_observe_cr3(struct cpu *cpu, bool flush)

@@ -211,25 +211,77 @@ void timing_data(struct timing *t, const struct timing_access *a)
 
 /* --- instructions --- */
 
+void timing_look(struct timing *t, bool look)
+{
+	if (look && !t->looking) {
+		/* So that the first line comes to timing_fetch(). */
+		bytes_fill(t->code_line, 0, sizeof(t->code_line));
+		t->begins = true;
+		t->ahead = 0;
+	}
+	t->looking = look;
+}
+
+/* Before the model began to look. */
+static bool fetched_before(struct timing *t, gpa_t physical)
+{
+	gpa_t next = physical + LINE_SIZE;
+
+	if (t->begins) {
+		t->begins = false;
+		t->ahead = (next ^ physical) & PAGE_MASK ? 0 : timing_code_key(next);
+		return true;
+	}
+	if (t->ahead != timing_code_key(physical))
+		return false;
+	t->ahead = 0;
+	return true;
+}
+
+static void fill_code(struct timing *t, u64 line)
+{
+	const struct timing_sets *levels[] = { &t->l1i, &t->l2, &t->llc };
+	u64 lost;
+
+	for (u32 i = 0; i < ARRAY_SIZE(levels); i++)
+		sets_use(levels[i], line, line + 1, &lost);
+}
+
+static void count_code_tlb(struct timing *t, enum observed_tlb tlb)
+{
+	if (tlb == OBSERVED_TLB_L2)
+		add(t, RETIRE_ITLB_STLB);
+	if (tlb == OBSERVED_TLB_WALK)
+		add(t, RETIRE_ITLB_MISSES);
+}
+
+static void code_line(struct timing *t, u64 line)
+{
+	bool near;
+	u64 lost;
+
+	if (sets_use(&t->l1i, line, line + 1, &lost))
+		return;
+	near = outer_levels(t, line) == OBSERVED_L2;
+	add(t, RETIRE_L1I_MISSES);
+	add(t, near ? RETIRE_CODE_L2_HITS : RETIRE_CODE_L2_MISSES);
+}
+
 void timing_fetch(struct timing *t, const struct timing_access *a)
 {
 	const struct side side = { &t->itlb, &t->istlb, t->code_line, t->code_page };
-	u64 line = a->physical >> LINE_SHIFT, tag = tlb_tag(a), lost;
+	u64 line = a->physical >> LINE_SHIFT, tag = tlb_tag(a);
 	u32 set = timing_set(a->physical);
 	enum observed_tlb tlb;
 
 	if (t->code_line[set] == timing_code_key(a->physical))
 		return;
 	tlb = translate(&side, page_number(a->linear, a->page_shift), tag);
-	if (tlb == OBSERVED_TLB_L2)
-		add(t, RETIRE_ITLB_STLB);
-	if (tlb == OBSERVED_TLB_WALK)
-		add(t, RETIRE_ITLB_MISSES);
-	if (!sets_use(&t->l1i, line, line + 1, &lost)) {
-		bool near = outer_levels(t, line) == OBSERVED_L2;
-
-		add(t, RETIRE_L1I_MISSES);
-		add(t, near ? RETIRE_CODE_L2_HITS : RETIRE_CODE_L2_MISSES);
+	if (fetched_before(t, a->physical)) {
+		fill_code(t, line);
+	} else {
+		count_code_tlb(t, tlb);
+		code_line(t, line);
 	}
 	t->code_line[set] = timing_code_key(a->physical);
 	t->code_page[set] = tag;

@@ -63,6 +63,9 @@ struct timing {
 	u16 slow; /* a load that takes longer counts as slow; the owner's */
 	struct timing_sets l1d, l1i, l2, llc;
 	struct timing_sets dtlb, itlb, stlb, istlb; /* istlb is stlb's where they are one */
+	bool looking; /* the owner shows what happens */
+	bool begins;  /* the next line of code is the first that it shows */
+	u64 ahead;    /* timing_code_key() of the line after that one until it comes; 0: none */
 	u64 data_page[TIMING_LINES], code_page[TIMING_LINES]; /* the TLB's tags for the buffers */
 };
 
@@ -81,6 +84,12 @@ struct timing_access {
 /* How many bytes of zeroed memory the tags of this model take. */
 size_t timing_memory(const struct model *model);
 void timing_init(struct timing *t, const struct model *model, void *memory, u64 *count);
+
+/*
+ * The owner shows what happens from now on, or until now. A processor has fetched the line that it
+ * executes, and the next of the page, before: both are filled in uncounted when they come.
+ */
+void timing_look(struct timing *t, bool look);
 
 void timing_data(struct timing *t, const struct timing_access *a);
 /* The line that an instruction's bytes lie on. `host` and `size` play no part. */

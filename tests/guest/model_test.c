@@ -48,6 +48,7 @@ GUEST_CODE(calls, "mov $200, %ebx\n"
 		  "dec %ebx\n"
 		  "jnz 1b\n"
 		  "out %al, $0xf4\n"
+		  ".org calls_start + 128, 0x90\n" /* a line that was not fetched ahead */
 		  "2: mov $3, %ecx\n"
 		  "jmp 4f\n"
 		  "3: mov $20, %ecx\n"
@@ -63,6 +64,26 @@ GUEST_CODE(calls, "mov $200, %ebx\n"
 		  "ret\n"
 		  ".balign 4\n"
 		  "5: .long 2b - 5b, 3b - 5b, 2b - 5b, 3b - 5b\n");
+
+/* A loop over six lines of code, the last on another page. */
+#define CODE_LINES 6
+GUEST_CODE(lines, "1: nop; .org lines_start + 1 * 64, 0x90\n"
+		  "nop; .org lines_start + 2 * 64, 0x90\n"
+		  "nop; .org lines_start + 3 * 64, 0x90\n"
+		  "nop; .org lines_start + 4 * 64, 0x90\n"
+		  "nop; jmp 2f; .org lines_start + 4096, 0x90\n"
+		  "2: dec %ecx\n"
+		  "jnz 1b\n"
+		  "out %al, $0xf4\n");
+
+/* Lines that CLFLUSH has taken out of every cache, loaded one after the other. */
+GUEST_CODE(flushed, "1: clflush (%rsi)\n"
+		    "mfence\n"
+		    "mov (%rsi), %rax\n"
+		    "add $64, %rsi\n"
+		    "dec %ecx\n"
+		    "jnz 1b\n"
+		    "out %al, $0xf4\n");
 
 static void load(struct machine *m, const u8 *start, const u8 *end)
 {
@@ -147,13 +168,40 @@ static void pages_beyond_the_first_tlb_hit_the_second(void **state)
 	assert_int_equal(count(m, RETIRE_DTLB_LOAD_STLB), (rounds - 1) * pages);
 }
 
+/* Of the lines of code, and their pages, all are missed but those that were fetched when counting
+ * began: the first and the next. */
 static void code_is_fetched_by_the_line(void **state)
 {
 	struct machine *m = *state;
 
-	chase_ring(m, LARGE_PAGE, LINE_SIZE, 10, 100);
-	assert_int_equal(count(m, RETIRE_L1I_MISSES), 1); /* IMAGE_CODE begins a line */
+	load(m, lines_start, lines_end);
+	m->cpu->regs[RCX] = 100;
+	run(m, FOREVER);
+	assert_int_equal(count(m, RETIRE_L1I_MISSES), CODE_LINES - 2);
+	assert_int_equal(count(m, RETIRE_LLC_MISSES), CODE_LINES - 2);
 	assert_int_equal(count(m, RETIRE_ITLB_MISSES), 1);
+}
+
+/* Wherever the loop lies: the processor runs it already when counting begins, so of code there is
+ * nothing left to miss. */
+static void loads_of_flushed_lines_are_all_that_is_missed(void **state)
+{
+	struct machine *m = *state;
+	size_t size = flushed_end - flushed_start;
+	u64 lines = 100;
+
+	assert_true(size < LINE_SIZE);
+	for (u32 at = 0; at < LINE_SIZE; at++) {
+		load(m, flushed_start, flushed_end);
+		memcpy(m->ram + IMAGE_CODE + LINE_SIZE + at, flushed_start, size);
+		m->cpu->rip += LINE_SIZE + at;
+		m->cpu->regs[RSI] = LARGE_PAGE;
+		m->cpu->regs[RCX] = lines;
+		run(m, FOREVER);
+		assert_int_equal(count(m, RETIRE_LLC_MISSES), lines);
+		assert_int_equal(count(m, RETIRE_LOAD_LLC_MISSES), lines);
+		assert_int_equal(count(m, RETIRE_L1I_MISSES), 0);
+	}
 }
 
 /* The same branches, shown to a model of its own. */
@@ -247,6 +295,7 @@ int main(void)
 		cmocka_unit_test(a_ring_of_one_line_more_is_missed_for_ever),
 		cmocka_unit_test(pages_beyond_the_first_tlb_hit_the_second),
 		cmocka_unit_test(code_is_fetched_by_the_line),
+		cmocka_unit_test(loads_of_flushed_lines_are_all_that_is_missed),
 		cmocka_unit_test(branches_are_mispredicted_as_the_model_says),
 		cmocka_unit_test(neither_slices_nor_a_second_run_change_a_count),
 		cmocka_unit_test(without_anybody_who_counts_nothing_is_observed),
