@@ -28,9 +28,10 @@ _Noreturn void give_up(struct wire *wire, enum failed_step step, const char *wha
 	}
 }
 
+/* Each takes a byte at least: a count of more than there are is no list. */
 static char **take_strings(const char **at, const char *end, u32 count)
 {
-	char **list = calloc(count + 1, sizeof(*list));
+	char **list = count <= end - *at ? calloc((size_t)count + 1, sizeof(*list)) : NULL;
 
 	for (u32 i = 0; list && i < count; i++) {
 		const char *next = *at < end ? memchr(*at, '\0', end - *at) : NULL;

@@ -190,6 +190,8 @@ static void obey(struct session *session, const struct frame *frame, const u8 *b
 		kill(-session->command, number);
 		break;
 	case FRAME_RESIZE:
+		if (frame->size < sizeof(size))
+			break;
 		memcpy(&size, body, sizeof(size));
 		resize(session, &size);
 		break;
