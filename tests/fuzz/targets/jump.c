@@ -16,12 +16,20 @@
 #include "base/must.h"
 #include "cpu/control.h"
 #include "cpu/event.h"
+#include "cpu/mode.h"
 #include "engine/engine.h"
 #include "fuzz/fuzz.h"
 #include "guest/machine.h"
 #include "x86/paging.h"
 
-enum flag { FLAG_LA57 = 1, FLAG_SMEP = 2, FLAG_PCID = 4, FLAG_COLD = 8 };
+enum flag {
+	FLAG_LA57 = 1,
+	FLAG_SMEP = 2,
+	FLAG_PCID = 4,
+	FLAG_COLD = 8,
+	FLAG_COUNT = 16, /* branches by kind, and cycles */
+	FLAG_OBSERVE = 32,
+};
 
 /* --- the guest's memory --- */
 
@@ -540,6 +548,10 @@ static void start(struct world *w)
 		cpu->cr4 |= CR4_SMEP;
 	if (w->flags & FLAG_PCID)
 		cpu->cr4 |= CR4_PCIDE;
+	if (w->flags & FLAG_COUNT)
+		cpu->wanted |= COUNT_BRANCHES | COUNT_CYCLES;
+	if (w->flags & FLAG_OBSERVE)
+		cpu->wanted |= OBSERVED_IN_MEMORY | OBSERVED_IN_BRANCHES;
 	cpu_state_changed(cpu);
 }
 
