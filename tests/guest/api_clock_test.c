@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: MIT
 /*
- * Time between two vCPUs: what one has read from RDTSC or kvmclock and published, the other does not
- * read less of afterwards. Run by `vpmu kvm`.
+ * Time between two vCPUs: what one has read from RDTSC or kvmclock and published, the other does
+ * not read less of afterwards. Run by `vpmu kvm`.
  *
  * usage: api_clock_test [--reads N]     of each vCPU a test
  */
@@ -20,8 +20,8 @@
 #define TIME_FLAGS	29 /* offset in the page (pvclock-abi.h) */
 
 /*
- * ECX: MSR of the time page, 0 to compare RDTSC itself; RDI: time page; R8: how often. Leaves in R10
- * how often the time was less than one published before, in R11 the most that it was.
+ * ECX: MSR of the time page, 0 to compare RDTSC itself; RDI: time page; R8: how often. Leaves in
+ * R10 how often the time was less than one published before, in R11 the most that it was.
  *
  * At 0x100100 a barrier, at 0x100140 the latest time.
  */
