@@ -38,7 +38,12 @@ GUEST_CODE(db_handler, "push %rax; push %rbx\n"
 #define HANDLER (IMAGE_CODE + 0x1000)
 
 struct hit {
-	u64 rip, dr6, dr7;
+	u64 rip, dr6;
+};
+
+struct logged {
+	struct hit hit;
+	u64 dr7;
 };
 
 struct row {
@@ -79,70 +84,70 @@ struct row {
 static const struct row rows[] = {
 	/* Data breakpoints. */
 	{ "mov (%rax), %dx", BYTES("\x66\x8b\x13" NOP HLT), .dr7 = ACCESS_0, .dr0 = WATCHED,
-	  .nhits = 1, .hit = { { 3, 1, 0 } } },
+	  .nhits = 1, .hit = { { 3, 1 } } },
 	{ "mov (%rbx), %ss", BYTES(MOV_SS_MEM NOP NOP HLT), .dr7 = ACCESS_0, .dr0 = WATCHED,
-	  .nhits = 1, .hit = { { 3, 1, 0 } } },
+	  .nhits = 1, .hit = { { 3, 1 } } },
 	{ "mov (%rbx), %ss; cpuid", BYTES(MOV_SS_MEM CPUID NOP HLT), .dr7 = ACCESS_0,
-	  .dr0 = WATCHED, .nhits = 1, .hit = { { 4, 1, 0 } } },
+	  .dr0 = WATCHED, .nhits = 1, .hit = { { 4, 1 } } },
 	{ "mov (%rbx), %ss; out", BYTES(MOV_SS_MEM OUT NOP HLT), .dr7 = ACCESS_0, .dr0 = WATCHED,
-	  .nhits = 1, .hit = { { 4, 1, 0 } } },
+	  .nhits = 1, .hit = { { 4, 1 } } },
 	{ "mov (%rbx), %ss; jmp", BYTES(MOV_SS_MEM "\xeb\x01" NOP NOP HLT), .dr7 = ACCESS_0,
-	  .dr0 = WATCHED, .nhits = 1, .hit = { { 5, 1, 0 } } },
+	  .dr0 = WATCHED, .nhits = 1, .hit = { { 5, 1 } } },
 	{ "mov (%rbx), %ss; int1", BYTES(MOV_SS_MEM INT1 NOP HLT), .dr7 = ACCESS_0,
-	  .dr0 = WATCHED, .nhits = 1, .hit = { { 3, 1, 0 } } }, /* one #DB of two causes */
+	  .dr0 = WATCHED, .nhits = 1, .hit = { { 3, 1 } } }, /* one #DB of two causes */
 	{ "mov (%rbx), %ss; int $1", BYTES(MOV_SS_MEM "\xcd\x01" NOP HLT), .dr7 = ACCESS_0,
-	  .dr0 = WATCHED, .nhits = 2, .hit = { { HANDLER - IMAGE_CODE, 1, 0 }, { 4, 0, 0 } } },
+	  .dr0 = WATCHED, .nhits = 2, .hit = { { HANDLER - IMAGE_CODE, 1 }, { 4, 0 } } },
 	{ "user mov (%rbx), %ss; int1", BYTES(MOV_SS_MEM INT1 NOP INT_30), .user = true,
-	  .dr7 = ACCESS_0, .dr0 = WATCHED, .nhits = 1, .hit = { { 3, 1, 0 } } },
+	  .dr7 = ACCESS_0, .dr0 = WATCHED, .nhits = 1, .hit = { { 3, 1 } } },
 	{ "user mov (%rbx), %ss", BYTES(MOV_SS_MEM NOP NOP INT_30), .user = true,
-	  .dr7 = ACCESS_0, .dr0 = WATCHED, .nhits = 1, .hit = { { 3, 1, 0 } } },
+	  .dr7 = ACCESS_0, .dr0 = WATCHED, .nhits = 1, .hit = { { 3, 1 } } },
 	{ "32-bit pop %ss", BYTES(POP_SS NOP NOP HLT), .bits32 = true, .dr7 = ACCESS_0,
-	  .dr0 = IMAGE_STACK - 64, .nhits = 1, .hit = { { 2, 1, 0 } } },
+	  .dr0 = IMAGE_STACK - 64, .nhits = 1, .hit = { { 2, 1 } } },
 	/* Single steps. */
 	{ "step", BYTES(NOP NOP HLT), .single_step = true, .nhits = 2,
-	  .hit = { { 1, DR6_BS, 0 }, { 2, DR6_BS, 0 } } },
+	  .hit = { { 1, DR6_BS }, { 2, DR6_BS } } },
 	{ "step mov %eax, %ss", BYTES(MOV_SS_REG NOP NOP HLT), .single_step = true, .nhits = 2,
-	  .hit = { { 3, DR6_BS, 0 }, { 4, DR6_BS, 0 } } },
+	  .hit = { { 3, DR6_BS }, { 4, DR6_BS } } },
 	{ "step mov (%rbx), %ss", BYTES(MOV_SS_MEM NOP HLT), .single_step = true, .dr7 = ACCESS_0,
-	  .dr0 = WATCHED, .nhits = 1, .hit = { { 3, DR6_BS | 1, 0 } } },
+	  .dr0 = WATCHED, .nhits = 1, .hit = { { 3, DR6_BS | 1 } } },
 	{ "step mov %eax, %ss; int1", BYTES(MOV_SS_REG INT1 NOP HLT), .single_step = true,
-	  .nhits = 2, .hit = { { 3, 0, 0 }, { 4, DR6_BS, 0 } } },
+	  .nhits = 2, .hit = { { 3, 0 }, { 4, DR6_BS } } },
 	{ "user step mov %eax, %ss; int1", BYTES(MOV_SS_REG INT1 NOP INT_30), .user = true,
-	  .single_step = true, .nhits = 2, .hit = { { 3, 0, 0 }, { 4, DR6_BS, 0 } } },
+	  .single_step = true, .nhits = 2, .hit = { { 3, 0 }, { 4, DR6_BS } } },
 	{ "user step sti; nop", BYTES(STI NOP INT_30), .user = true, .single_step = true,
-	  .nhits = 2, .hit = { { 1, DR6_BS, 0 }, { 2, DR6_BS, 0 } } },
+	  .nhits = 2, .hit = { { 1, DR6_BS }, { 2, DR6_BS } } },
 	{ "step 32-bit pop %ss", BYTES(POP_SS NOP NOP HLT), .bits32 = true, .single_step = true,
-	  .nhits = 2, .hit = { { 2, DR6_BS, 0 }, { 3, DR6_BS, 0 } } },
+	  .nhits = 2, .hit = { { 2, DR6_BS }, { 3, DR6_BS } } },
 	{ "popf; mov %eax, %ss", BYTES(SET_TF MOV_SS_REG NOP HLT), .nhits = 1,
-	  .hit = { { 10, DR6_BS, 0 } } },
+	  .hit = { { 10, DR6_BS } } },
 	{ "user popf; mov %eax, %ss, gd", BYTES(SET_TF MOV_SS_REG NOP INT_30), .user = true,
-	  .dr7 = DR7_GD, .nhits = 1, .hit = { { 10, DR6_BS, 0 } } },
+	  .dr7 = DR7_GD, .nhits = 1, .hit = { { 10, DR6_BS } } },
 	{ "iret to user step, gd", BYTES(IRET_TO_STEP NOP CPUID INT_30), .dr7 = DR7_GD,
-	  .nhits = 2, .hit = { { 24, DR6_BS, 0 }, { 26, DR6_BS, 0 } } },
+	  .nhits = 2, .hit = { { 24, DR6_BS }, { 26, DR6_BS } } },
 	{ "step sti", BYTES(STI NOP HLT), .single_step = true, .nhits = 2,
-	  .hit = { { 1, DR6_BS, 0 }, { 2, DR6_BS, 0 } } },
+	  .hit = { { 1, DR6_BS }, { 2, DR6_BS } } },
 	/* Instruction breakpoints. */
-	{ "break", BYTES(NOP NOP HLT), .dr7 = FETCH_0, .dr0 = 1, .nhits = 1, .hit = { { 1, 1, 0 } } },
+	{ "break", BYTES(NOP NOP HLT), .dr7 = FETCH_0, .dr0 = 1, .nhits = 1, .hit = { { 1, 1 } } },
 	{ "break behind mov %eax, %ss", BYTES(MOV_SS_REG NOP NOP HLT), .dr7 = FETCH_0, .dr0 = 2 },
 	{ "break two behind mov %eax, %ss", BYTES(MOV_SS_REG NOP NOP HLT), .dr7 = FETCH_0,
-	  .dr0 = 3, .nhits = 1, .hit = { { 3, 1, 0 } } },
+	  .dr0 = 3, .nhits = 1, .hit = { { 3, 1 } } },
 	{ "break behind 32-bit pop %ss", BYTES(POP_SS NOP NOP HLT), .bits32 = true, .dr7 = FETCH_0,
 	  .dr0 = 1 },
 	{ "break behind sti", BYTES(STI NOP HLT), .dr7 = FETCH_0, .dr0 = 1, .nhits = 1,
-	  .hit = { { 1, 1, 0 } } },
+	  .hit = { { 1, 1 } } },
 	{ "step, break behind mov %eax, %ss", BYTES(MOV_SS_REG NOP NOP HLT), .single_step = true,
-	  .dr7 = FETCH_0, .dr0 = 2, .nhits = 2, .hit = { { 3, DR6_BS, 0 }, { 4, DR6_BS, 0 } } },
+	  .dr7 = FETCH_0, .dr0 = 2, .nhits = 2, .hit = { { 3, DR6_BS }, { 4, DR6_BS } } },
 	/* DR7.GD: a fault of MOV DR in the kernel; a #DB of any kind clears it. */
-	{ "gd", BYTES(READ_DR6 NOP HLT), .dr7 = DR7_GD, .nhits = 1, .hit = { { 0, DR6_BD, 0 } } },
+	{ "gd", BYTES(READ_DR6 NOP HLT), .dr7 = DR7_GD, .nhits = 1, .hit = { { 0, DR6_BD } } },
 	{ "step mov %eax, %ss; gd", BYTES(MOV_SS_REG READ_DR6 HLT), .single_step = true,
-	  .dr7 = DR7_GD, .nhits = 2, .hit = { { 2, DR6_BD, 0 }, { 5, DR6_BS, 0 } } },
+	  .dr7 = DR7_GD, .nhits = 2, .hit = { { 2, DR6_BD }, { 5, DR6_BS } } },
 	{ "step, gd", BYTES(NOP READ_DR6 HLT), .single_step = true, .dr7 = DR7_GD, .nhits = 2,
-	  .hit = { { 1, DR6_BS, 0 }, { 4, DR6_BS, 0 } } },
+	  .hit = { { 1, DR6_BS }, { 4, DR6_BS } } },
 	{ "user step, gd", BYTES(NOP INC_EDX CPUID INT_30), .user = true, .single_step = true,
-	  .dr7 = DR7_GD, .nhits = 3, .hit = { { 1, DR6_BS, 0 }, { 3, DR6_BS, 0 }, { 5, DR6_BS, 0 } } },
+	  .dr7 = DR7_GD, .nhits = 3, .hit = { { 1, DR6_BS }, { 3, DR6_BS }, { 5, DR6_BS } } },
 	{ "user step mov %eax, %ss, gd", BYTES(MOV_SS_REG NOP NOP INT_30), .user = true,
 	  .single_step = true, .dr7 = DR7_GD, .nhits = 2,
-	  .hit = { { 3, DR6_BS, 0 }, { 4, DR6_BS, 0 } } },
+	  .hit = { { 3, DR6_BS }, { 4, DR6_BS } } },
 };
 
 static void set_up(struct machine *m, const struct row *row)
@@ -180,18 +185,18 @@ static void set_up(struct machine *m, const struct row *row)
 static void check(const struct machine *m, const struct row *row)
 {
 	u64 n = *(u64 *)(m->ram + LOG);
-	const struct hit *found = (const void *)(m->ram + LOG + 8);
+	const struct logged *found = (const void *)(m->ram + LOG + 8);
 
 	for (u32 i = 0; i < n && i < LOG_MOST; i++)
-		if (n != row->nhits || found[i].rip != IMAGE_CODE + row->hit[i].rip ||
-		    (found[i].dr6 ^ DR6_FIXED1) != row->hit[i].dr6)
+		if (n != row->nhits || found[i].hit.rip != IMAGE_CODE + row->hit[i].rip ||
+		    (found[i].hit.dr6 ^ DR6_FIXED1) != row->hit[i].dr6)
 			print_error("%s: #DB %u of %lu at %#lx, DR6 %#lx\n", row->name, i, n,
-				    found[i].rip, found[i].dr6);
+				    found[i].hit.rip, found[i].hit.dr6);
 	if (n != row->nhits)
 		fail_msg("%s: %lu #DBs, not %u", row->name, n, row->nhits);
 	for (u32 i = 0; i < n; i++) {
-		assert_int_equal(found[i].rip, IMAGE_CODE + row->hit[i].rip);
-		assert_int_equal(found[i].dr6 ^ DR6_FIXED1, row->hit[i].dr6);
+		assert_int_equal(found[i].hit.rip, IMAGE_CODE + row->hit[i].rip);
+		assert_int_equal(found[i].hit.dr6 ^ DR6_FIXED1, row->hit[i].dr6);
 		assert_int_equal(found[i].dr7 & DR7_GD, 0);
 	}
 }
