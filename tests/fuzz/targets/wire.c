@@ -16,8 +16,6 @@
 #include "fuzz/fuzz.h"
 
 #define MAX_TURNS 1000
-/* What may wait for a guest that reads nothing: a stream's window, and messages. */
-#define MAX_QUEUED (2 * WIRE_WINDOW)
 
 static int null_fd, input_fd, no_signals;
 
@@ -86,7 +84,7 @@ static void check(const struct session *session)
 	for (u32 i = 0; i < 3; i++)
 		if (session->output[i].waiting.end - session->output[i].waiting.start > WIRE_WINDOW)
 			fuzz_fail("stream %u holds more than its window", i);
-	if (session->wire.out.end - session->wire.out.start > MAX_QUEUED)
+	if (session->wire.out.end - session->wire.out.start > WIRE_MAX_QUEUE)
 		fuzz_fail("%zu bytes wait for the guest",
 			  session->wire.out.end - session->wire.out.start);
 }
