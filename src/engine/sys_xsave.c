@@ -27,6 +27,23 @@ static u32 area_size(u64 components)
 	return components & XCR0_AVX ? XSAVE_END : XSAVE_YMM0_HIGH;
 }
 
+/* The first byte that is written. `legacy`: the components with something in front of the header.
+ */
+static u32 area_start(const struct area *a, u64 legacy)
+{
+	bool skips = cpu_follows(a->cpu, RULE_XSAVE_SKIPS_LEGACY) && !(a->rfbm & legacy);
+
+	return skips ? XSAVE_XSTATE_BV : 0;
+}
+
+static enum guest_fault area_writable(const struct area *a, u64 legacy, u32 access)
+{
+	u32 start = area_start(a, legacy);
+
+	return sys_probe(a->cpu, cpu_wrap(a->cpu, a->gva + start), area_size(a->rfbm) - start,
+			 access);
+}
+
 static enum guest_fault area_find(struct cpu *cpu, const struct insn *insn, u64 allowed, u32 access,
 				  struct area *a)
 {
@@ -38,8 +55,6 @@ static enum guest_fault area_find(struct cpu *cpu, const struct insn *insn, u64 
 	fault = sys_address(cpu, insn, &insn->ops[0], area_size(a->rfbm), access, &a->gva);
 	if (!fault && (a->gva & XSAVE_ALIGN))
 		fault = sys_gp(cpu);
-	if (!fault && (access & ACCESS_WRITE))
-		fault = sys_probe(cpu, a->gva, area_size(a->rfbm), access);
 	return fault;
 }
 
@@ -93,6 +108,8 @@ static enum sys_result save_standard(struct cpu *cpu, const struct insn *insn, b
 	enum guest_fault fault = area_find(cpu, insn, cpu->xcr0, access, &a);
 
 	if (!fault)
+		fault = area_writable(&a, XCR0_X87 | XCR0_SSE | XCR0_AVX, access);
+	if (!fault)
 		fault = get(&a, XSAVE_XSTATE_BV, &bitmap, 8);
 	if (fault)
 		return sys_done(fault);
@@ -112,6 +129,8 @@ static enum sys_result save_compacted(struct cpu *cpu, const struct insn *insn, 
 	struct area a;
 	enum guest_fault fault = area_find(cpu, insn, allowed, ACCESS_WRITE, &a);
 
+	if (!fault)
+		fault = area_writable(&a, XCR0_X87 | XCR0_SSE, ACCESS_WRITE);
 	if (fault)
 		return sys_done(fault);
 	components = sys_fpu_in_use(cpu) & a.rfbm;

@@ -212,6 +212,15 @@ static bool is_memory_fault(u32 vector)
 	return vector == VEC_PF || vector == VEC_GP || vector == VEC_SS || vector == VEC_AC;
 }
 
+/* An undefined opcode that would have more than 15 bytes: Intel counts them. */
+static bool too_long(const struct sequence *seq, const struct outcome *n, const struct outcome *e)
+{
+	const struct item *item = item_at(seq, n->state.rip);
+
+	return item && item->mnemonic == ZYDIS_MNEMONIC_INVALID && n->vector == VEC_GP &&
+	       e->vector == VEC_UD;
+}
+
 static void check_fault(struct verdict *v, const struct sequence *seq, const struct outcome *n,
 			const struct outcome *e)
 {
@@ -219,6 +228,8 @@ static void check_fault(struct verdict *v, const struct sequence *seq, const str
 
 	if (many && is_memory_fault(n->vector) && is_memory_fault(e->vector))
 		return; /* one may meet a limit or no address, another a page, or be misaligned */
+	if (too_long(seq, n, e))
+		return;
 	check(v, "vector", n->vector, e->vector);
 	if (many && n->vector == VEC_PF)
 		return;

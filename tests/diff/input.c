@@ -152,6 +152,29 @@ static void local_segments(struct state *in, const struct sequence *seq, struct 
 		in->gpr[RSP] = KERNEL_ESP_HIGH | (u16)in->gpr[RSP];
 }
 
+static bool moves_strings(const struct sequence *seq)
+{
+	for (u32 i = 0; i < seq->n; i++)
+		switch (seq->items[i].mnemonic) {
+		case ZYDIS_MNEMONIC_MOVSB:
+		case ZYDIS_MNEMONIC_MOVSW:
+		case ZYDIS_MNEMONIC_MOVSD:
+		case ZYDIS_MNEMONIC_MOVSQ:
+			return true;
+		default:
+			break;
+		}
+	return false;
+}
+
+/* Intel's REP MOVS looks for overlap by linear address (measured): moved onto itself through the
+ * other mapping, a string does not read back what it has written. */
+static void join_aliases(struct state *in, const struct sequence *seq)
+{
+	if (!seq->is32 && moves_strings(seq))
+		in->gpr[RDI] = (in->gpr[RDI] & ~HIGH_ALIAS) | (in->gpr[RSI] & HIGH_ALIAS);
+}
+
 void input_random(struct state *in, const struct sequence *seq, struct rng *r)
 {
 	memset(in, 0, sizeof(*in));
@@ -167,6 +190,7 @@ void input_random(struct state *in, const struct sequence *seq, struct rng *r)
 			memset(in->xsave + 160 + 16 * i, 0, 16);
 			memset(in->xsave + XSAVE_YMM + 16 * i, 0, 16);
 		}
+	join_aliases(in, seq);
 	in->rip = seq->start;
 	in->rflags = flags(r);
 	in->fs_base = rng_below(r, 32) * 16 + (rng_one_in(r, 8) ? HIGH_ALIAS : 0);

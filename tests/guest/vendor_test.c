@@ -115,6 +115,9 @@ static const struct row rows[] = {
 	/* VCVTPS2PH [RAX], XMM0, 0: inexact */
 	{ RULE_CVTPS2PH_EXCEPTION_FIRST, INSN("\xc4\xe3\x79\x1d\x00\x00"), CODE64, .rax = LEFT,
 	  .what = MXCSR, .intel = { VEC_PF, 0x1fa0 }, .amd = { VEC_PF, 0x1f80 } },
+	/* XSAVE [RDI] of no component: its header is on the page behind the hole */
+	{ RULE_XSAVE_SKIPS_LEGACY, INSN("\x0f\xae\x27"), CODE64, .rdi = LEFT + PAGE_SIZE - 512,
+	  .intel = { .vector = VEC_UD }, .amd = { .vector = VEC_PF } },
 	/* MOV RAX, GS:[RAX] */
 	{ RULE_OFFSETS_CANONICAL, INSN("\x65\x48\x8b\x00"), CODE64, .rax = DATA + FAR,
 	  .intel = { .vector = VEC_UD }, .amd = { .vector = VEC_GP } },
