@@ -31,10 +31,19 @@ static gva_t base64(const struct cpu *cpu, enum seg seg)
 	return seg == FS || seg == GS ? cpu->seg[seg].base : 0;
 }
 
+static bool checks_alignment_first(const struct cpu *cpu, gva_t gva, u32 size)
+{
+	return cpu_misaligned(cpu, gva, size) && cpu_canonical(cpu, gva) &&
+	       cpu_follows(cpu, RULE_ALIGNMENT_BEFORE_SPAN);
+}
+
 enum guest_fault cpu_check64(struct cpu *cpu, enum seg seg, gva_t gva, u32 size)
 {
-	if (!canonical_span(cpu, gva, size) || (cpu_follows(cpu, RULE_OFFSETS_CANONICAL) &&
-						!canonical_span(cpu, gva - base64(cpu, seg), size)))
+	if (!canonical_span(cpu, gva, size))
+		return checks_alignment_first(cpu, gva, size) ? cpu_raise_error(cpu, VEC_AC, 0)
+							      : violation(cpu, seg);
+	if (cpu_follows(cpu, RULE_OFFSETS_CANONICAL) &&
+	    !canonical_span(cpu, gva - base64(cpu, seg), size))
 		return violation(cpu, seg);
 	return FAULT_NONE;
 }

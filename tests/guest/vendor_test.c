@@ -91,6 +91,13 @@ static const struct row rows[] = {
 	  .intel = { .vector = VEC_UD }, .amd = { .vector = VEC_AC } },
 	{ RULE_VECTORS_CHECK_ALIGNMENT, INSN("\xc4\xe2\x79\x13\x00"), CHECKED, .rax = DATA + 4,
 	  .intel = { .vector = VEC_UD }, .amd = { .vector = VEC_AC } },
+	/* MOV RDX, [RAX]; MOV [RAX], DX; JMP [RAX] */
+	{ RULE_ALIGNMENT_BEFORE_SPAN, INSN("\x48\x8b\x10"), CHECKED, .rax = BIT(47) - 4,
+	  .intel = { .vector = VEC_AC }, .amd = { .vector = VEC_GP } },
+	{ RULE_ALIGNMENT_BEFORE_SPAN, INSN("\x66\x89\x10"), CHECKED, .rax = BIT(47) - 1,
+	  .intel = { .vector = VEC_AC }, .amd = { .vector = VEC_GP } },
+	{ RULE_ALIGNMENT_BEFORE_SPAN, INSN("\xff\x20"), CHECKED, .rax = BIT(47) - 1,
+	  .intel = { .vector = VEC_AC }, .amd = { .vector = VEC_GP } },
 	/* SHA1NEXTE XMM0, [RAX] */
 	{ RULE_SHA_PAGE_FIRST, INSN("\x0f\x38\xc8\x00"), CODE64, .rax = LEFT + 1,
 	  .intel = { .vector = VEC_GP }, .amd = { .vector = VEC_PF } },
