@@ -58,10 +58,13 @@ bool event_parse(const char *text, const char *model, struct event_wanted *out);
 
 /* The events of a filter, as the request has them. */
 struct event_list {
-	u32 count;
+	u32 count, fixed; /* fixed: a bitmap of fixed counters */
 	char text[PMU_FILTER_EVENTS * sizeof(" 0xf0000ffff")];
 };
-/* False: it is full. The filter of KVM has 16 bits of a code, and AMD's upper ones. */
+/* False: it is full. The filter of KVM has 16 bits of a code, and AMD's upper ones. The fixed
+ * counter of an event is listed with it: Linux counts the event there. */
 bool event_list_add(struct event_list *list, u64 select);
+/* False: the word is none of fixed0 to fixed3. */
+bool event_list_add_fixed(struct event_list *list, const char *word);
 
 #endif

@@ -82,14 +82,35 @@ bool event_parse(const char *text, const char *model_name, struct event_wanted *
 	return true;
 }
 
+/* What Intel's fixed counters count, as event and unit mask: on a general counter, and as Linux
+ * names those that only a fixed counter has. AMD has no fixed counters; a bit for one says nothing
+ * there. */
+static const struct {
+	u16 code;
+	u8 counter;
+} fixed_events[] = {
+	{ 0x00c0, 0 }, { 0x003c, 1 }, { 0x013c, 2 }, { 0x0300, 2 }, { 0x01a4, 3 }, { 0x0400, 3 },
+};
+
 bool event_list_add(struct event_list *list, u64 select)
 {
 	size_t used = strlen(list->text);
+	u64 code = select & (MASK(15, 0) | EVENTSEL_EVENT_HIGH);
 
 	if (list->count == PMU_FILTER_EVENTS)
 		return false;
 	list->count++;
-	snprintf(list->text + used, sizeof(list->text) - used, " %#llx",
-		 (unsigned long long)(select & 0xf0000ffffull));
+	snprintf(list->text + used, sizeof(list->text) - used, " %#llx", (unsigned long long)code);
+	for (u32 i = 0; i < ARRAY_SIZE(fixed_events); i++)
+		if (fixed_events[i].code == code)
+			list->fixed |= 1u << fixed_events[i].counter;
+	return true;
+}
+
+bool event_list_add_fixed(struct event_list *list, const char *word)
+{
+	if (strncmp(word, "fixed", 5) || word[5] < '0' || word[5] > '3' || word[6])
+		return false;
+	list->fixed |= 1u << (word[5] - '0');
 	return true;
 }

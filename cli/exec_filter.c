@@ -16,8 +16,8 @@
 #define PATIENCE 200 /* times 10 ms until QEMU has opened /dev/kvm */
 
 /* Words as a file has them. The codes of "standard" are those of Linux's hardware cache events. */
-#define INTEL_IPC  "fixed0 fixed1 fixed2 instructions cycles r013c "
-#define INTEL_ARCH INTEL_IPC "fixed3 cache-references cache-misses branches branch-misses r01a4 "
+#define INTEL_IPC  "instructions cycles r013c "
+#define INTEL_ARCH INTEL_IPC "cache-references cache-misses branches branch-misses r01a4 "
 #define AMD_IPC	   "instructions cycles r100000120 "
 #define AMD_ARCH   AMD_IPC "cache-references cache-misses branches branch-misses "
 
@@ -32,7 +32,6 @@ static const struct preset {
 
 struct request {
 	struct event_list events;
-	u32 fixed;
 	bool deny;
 };
 
@@ -40,10 +39,8 @@ static int add_word(struct request *request, const char *word, const struct mode
 {
 	struct event_wanted event;
 
-	if (!strncmp(word, "fixed", 5) && word[5] >= '0' && word[5] <= '3' && !word[6]) {
-		request->fixed |= 1u << (word[5] - '0');
+	if (event_list_add_fixed(&request->events, word))
 		return STATUS_OK;
-	}
 	if (!event_parse(word, model->name, &event))
 		return failure(STATUS_USAGE, "the filter names '%s', which is no event of %s", word,
 			       model->name);
@@ -91,7 +88,7 @@ static void add_all(struct request *request, const struct model *model)
 {
 	const struct event *event;
 
-	request->fixed = 15;
+	request->events.fixed = 15;
 	for (u32 i = 0; (event = event_at(i)); i++)
 		if (event->models & model->set)
 			event_list_add(&request->events, (event->event & 0xff) |
@@ -117,7 +114,7 @@ static int add_named(struct request *request, const char *wanted, const struct m
 int filter_choose(const char *wanted, const char *cpu, char **request)
 {
 	const struct model *model = cpuid_model(cpu);
-	struct request built = { .fixed = 0 };
+	struct request built = { .deny = false };
 	int status;
 
 	if (!strcmp(wanted, "off")) {
@@ -126,7 +123,7 @@ int filter_choose(const char *wanted, const char *cpu, char **request)
 	}
 	status = add_named(&built, wanted, model);
 	if (!status && asprintf(request, "filter %s %#x%s", built.deny ? "deny" : "allow",
-				built.fixed, built.events.text) < 0)
+				built.events.fixed, built.events.text) < 0)
 		status = out_of_memory();
 	return status;
 }

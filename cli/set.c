@@ -50,11 +50,13 @@ const struct command command_set = {
 	.describe = describe_set,
 };
 
-/* EVENT as perf writes it. */
+/* EVENT as perf writes it, or a fixed counter. */
 static int add_event(const struct client *client, const char *name, struct event_list *list)
 {
 	struct event_wanted event;
 
+	if (event_list_add_fixed(list, name))
+		return STATUS_OK;
 	if (!event_parse(name, client->model, &event))
 		return usage_error(
 			&command_filter,
@@ -70,7 +72,6 @@ static int run_filter(int argc, char **argv)
 {
 	struct event_list list = { .count = 0 };
 	struct client client;
-	unsigned fixed = 0;
 	int status;
 
 	if (wants_help(argc, argv)) {
@@ -81,29 +82,25 @@ static int run_filter(int argc, char **argv)
 	    (strcmp(argv[2], "off") && strcmp(argv[2], "allow") && strcmp(argv[2], "deny")))
 		return usage_error(&command_filter, "a VM and off, allow or deny are needed");
 	status = client_find(&client, &command_filter, argv[1]);
-	for (int i = 3; !status && i < argc; i++) {
-		if (!strncmp(argv[i], "fixed", 5) && argv[i][5] >= '0' && argv[i][5] <= '3' &&
-		    !argv[i][6])
-			fixed |= 1u << (argv[i][5] - '0');
-		else
-			status = add_event(&client, argv[i], &list);
-	}
+	for (int i = 3; !status && i < argc; i++)
+		status = add_event(&client, argv[i], &list);
 	if (status)
 		return status;
 	if (!strcmp(argv[2], "off"))
 		return client_tell(&client, "filter off");
-	return client_tell(&client, "filter %s %#x%s", argv[2], fixed, list.text);
+	return client_tell(&client, "filter %s %#x%s", argv[2], list.fixed, list.text);
 }
 
 static void describe_filter(void)
 {
 	puts("The guest may count the listed events only (allow), all but them (deny), or all "
 	     "(off).\n"
-	     "fixed0 to fixed3 are the fixed counters. The filter is that of\n"
-	     "KVM_SET_PMU_EVENT_FILTER and replaces what the program has set; counters that run\n"
-	     "obey it at once.\n\n"
+	     "fixed0 to fixed3 are the fixed counters; an event stands for its fixed counter too.\n"
+	     "The filter is that of KVM_SET_PMU_EVENT_FILTER and replaces what the program has "
+	     "set;\n"
+	     "counters that run obey it at once.\n\n"
 	     "examples:\n"
-	     "  vpmu filter 1234 allow instructions cycles fixed0 fixed1\n"
+	     "  vpmu filter 1234 allow instructions cycles\n"
 	     "  vpmu filter 1234 off");
 }
 
