@@ -134,6 +134,9 @@ struct exec_machine {
 };
 
 int machine_start(const struct exec_options *options, struct exec_machine *machine);
+/* Progress for the user, on a terminal only: standard error belongs to the command. With --verbose
+ * the guest's console is the progress. */
+void machine_say(const struct exec_options *options, const char *what);
 /* QEMU alone, on a command line. */
 pid_t machine_start_qemu(const struct line *line, const struct wiring *wiring,
 			 const struct exec_options *options);

@@ -53,6 +53,12 @@ static void confine_qemu(const struct exec_options *options)
 		_exit(failure(STATUS_BROKEN, "QEMU cannot be confined: %s", strerror(error)));
 }
 
+void machine_say(const struct exec_options *options, const char *what)
+{
+	if (!options->verbose && isatty(2))
+		fprintf(stderr, "vpmu: %s\n", what);
+}
+
 pid_t machine_start_qemu(const struct line *line, const struct wiring *wiring,
 			 const struct exec_options *options)
 {
@@ -238,6 +244,8 @@ static int start_from(const struct exec_options *options, const struct parts *pa
 		line_print(options->dry_run ? stdout : stderr, &line);
 	if (options->dry_run)
 		return STATUS_OK;
+	if (!wiring.is_resumable)
+		machine_say(options, "booting a guest");
 	status = start_processes(options, &line, &wiring, &ends, machine);
 	if (status)
 		return status;

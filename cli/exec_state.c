@@ -450,6 +450,8 @@ bool state_get(const struct exec_options *options, const struct exec_kernel *ker
 		name_state(key, cache, path);
 		if (!read_state(path, key, state)) {
 			no_state(state, khz);
+			machine_say(options,
+				    "booting the first guest of this kind; the next one resumes");
 			ok = boot_and_save(options, kernel, init, state) &&
 			     keep_state(cache, path, key, state);
 			no_state(state, khz);
