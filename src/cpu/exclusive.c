@@ -11,7 +11,7 @@
 
 /*
  * Waits until a word that is `seen` is something else. False: attention was called for first.
- * Whoever changes the word wakes us; who calls for attention does not know that we sleep.
+ * A thread that changes the word wakes us; one that calls for attention does not know that we sleep.
  */
 static bool await_change(const struct cpu *cpu, u32 *word, u32 seen)
 {

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: MIT
 /*
- * A memory access that faults, where the instruction leaves something behind all the same, as
+ * A memory access that faults, where the instruction has effects all the same, as
  * Intel's do (x86/vendor.def). A store that computes its value first is executed on the bounce
  * buffer before its fault is raised: then the flags of MXCSR are set, or the host raises #XM
  * instead, or the x87 meets an unmasked exception, stores nothing and so never looks at its

@@ -110,7 +110,7 @@ static void unwind(struct cpu *cpu, greg_t *regs)
 /*
  * A split lock on a host that kills for it (Linux: split_lock_detect=fatal). By #AC it comes before
  * the instruction, which is then executed again, in steps, while the other processors stand still.
- * By the #DB of bus lock detection, for which Linux gives no trap number of its own, it comes behind
+ * By the #DB of bus lock detection, for which Linux gives no trap number of its own, it comes after
  * the instruction, and nothing is left to be done.
  */
 static bool split_lock(struct cpu *cpu, greg_t *regs)

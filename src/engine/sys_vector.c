@@ -90,7 +90,7 @@ static void gather_start(struct gather *g, struct cpu *cpu, const struct insn *i
 	vector_read(cpu, insn->ops[2].reg, g->mask);
 }
 
-/* Those behind the last one that is used become all ones or zero as well. */
+/* Those after the last one that is used become all ones or zero as well. */
 static void gather_widen_mask(struct gather *g)
 {
 	for (u32 i = 0; i < g->length / g->size; i++)

@@ -368,7 +368,7 @@ static bool go_on(struct trans *t, struct scan *s)
 	return true;
 }
 
-/* The window that STI opens, behind the instruction at hand, is looked for between blocks. */
+/* The window that STI opens, after the instruction at hand, is looked for between blocks. */
 static bool window_opens(const struct trans *t)
 {
 	return t->nscan && t->scan[t->nscan - 1].insn.mnemonic == ZYDIS_MNEMONIC_STI;
