@@ -55,7 +55,13 @@ static bool send_with(int fd, const char *text, int attached)
 	return sendmsg(fd, &message, MSG_NOSIGNAL) == (ssize_t)piece.iov_len;
 }
 
-static bool wait_answer(int fd, char *answer, u32 room)
+static bool is_stop(const char *line)
+{
+	return strstr(line, "\"event\": \"STOP\"");
+}
+
+/* stopped: set if QEMU says before it answers that the machine has. */
+static bool wait_answer(int fd, char *answer, u32 room, bool *stopped)
 {
 	u64 deadline = milliseconds() + ANSWER_SECONDS * 1000ull;
 
@@ -64,13 +70,21 @@ static bool wait_answer(int fd, char *answer, u32 room)
 			return true;
 		if (!strncmp(answer, "{\"error\"", 8))
 			return false;
+		*stopped |= is_stop(answer);
 	}
 	return false;
 }
 
+static bool command_with(int fd, const char *text, int attached, char *answer, u32 room)
+{
+	bool stopped = false;
+
+	return send_with(fd, text, attached) && wait_answer(fd, answer, room, &stopped);
+}
+
 static bool command(int fd, const char *text, char *answer, u32 room)
 {
-	return send_with(fd, text, -1) && wait_answer(fd, answer, room);
+	return command_with(fd, text, -1, answer, room);
 }
 
 bool monitor_open(int fd)
@@ -83,18 +97,32 @@ bool monitor_open(int fd)
 /* Of RunState in QEMU's qapi/run-state.json those that nothing ends. */
 static const char *const failed_states[] = { "internal-error", "io-error", "guest-panicked" };
 
-bool monitor_has_failed(int fd)
+static bool names_failure(const char *status)
 {
-	char answer[4096], state[64];
+	char state[64];
 
-	if (!command(fd, "{\"execute\":\"query-status\"}\n", answer, sizeof(answer)))
-		return false; /* its end is seen elsewhere */
 	for (u32 i = 0; i < ARRAY_SIZE(failed_states); i++) {
 		snprintf(state, sizeof(state), "\"status\": \"%s\"", failed_states[i]);
-		if (strstr(answer, state))
+		if (strstr(status, state))
 			return true;
 	}
 	return false;
+}
+
+/* QEMU makes an answer and sends it later: a machine that stops in between is said to be running,
+ * and its event comes first. Then QEMU is asked once more. */
+bool monitor_has_failed(int fd)
+{
+	char answer[4096];
+	bool stopped;
+
+	do {
+		stopped = false;
+		if (!send_with(fd, "{\"execute\":\"query-status\"}\n", -1) ||
+		    !wait_answer(fd, answer, sizeof(answer), &stopped))
+			return false; /* its end is seen elsewhere */
+	} while (stopped && !names_failure(answer));
+	return names_failure(answer);
 }
 
 /* A debugger stops the machine, too, and lets it go on. */
@@ -103,7 +131,7 @@ bool monitor_hear(int fd)
 	char line[4096];
 
 	return read_line(fd, line, sizeof(line), milliseconds() + ANSWER_SECONDS * 1000ull) &&
-	       strstr(line, "\"event\": \"STOP\"") && monitor_has_failed(fd);
+	       is_stop(line) && monitor_has_failed(fd);
 }
 
 /* Memory is a file that we have, and not part of the state. */
@@ -118,9 +146,9 @@ static bool leave_memory(int fd, char *answer, u32 room)
 /* Hands the descriptor over, and names it as where the state goes to or comes from. */
 static bool transfer(int fd, const char *how, int state, char *answer, u32 room)
 {
-	return send_with(fd, "{\"execute\":\"getfd\",\"arguments\":{\"fdname\":\"state\"}}\n",
-			 state) &&
-	       wait_answer(fd, answer, room) && command(fd, how, answer, room);
+	return command_with(fd, "{\"execute\":\"getfd\",\"arguments\":{\"fdname\":\"state\"}}\n",
+			    state, answer, room) &&
+	       command(fd, how, answer, room);
 }
 
 static bool wait_saved(int fd, char *answer, u32 room)
