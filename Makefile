@@ -190,25 +190,26 @@ $(BORDER_PROGRAMS): $(PRELOAD_OBJS)
 FAILING := $(addprefix -Wl$(comma)--wrap=,$(FAILING_CALLS))
 $(addprefix $(O)/tests/,$(FAILING_TESTS)): BORDER += $(FAILING)
 
-$(TESTS): $(O)/tests/%: $(O)/tests/%.o $(O)/libtest.a $(O)/libexec.a $(O)/libvpmu-core.a
+TEST_LIBS := $(O)/libtest.a $(O)/libcli.a $(O)/libexec.a $(O)/libvpmu-core.a
+
+$(TESTS): $(O)/tests/%: $(O)/tests/%.o $(TEST_LIBS)
 	$(call say,LD)
-	$(Q)$(CC) $(FLAGS) $(CFLAGS) -o $@ $< $(BORDER) $(O)/libtest.a $(O)/libexec.a $(O)/libvpmu-core.a -lcmocka $(LDLIBS) -lm
+	$(Q)$(CC) $(FLAGS) $(CFLAGS) -o $@ $< $(BORDER) $(TEST_LIBS) -lcmocka $(LDLIBS) -lm
 
 # Targets that talk to the control socket or call ioctl() contain the border with libc, as BORDER_TESTS do.
 BORDER_FUZZ := control ioctl state
-FUZZ_LIBS   := $(O)/libtest.a $(O)/libcli.a $(O)/libexec.a $(O)/libvpmu-core.a
 
 $(foreach d,tests/fuzz/targets fuzz,$(addprefix $(O)/$(d)/,$(BORDER_FUZZ))): $(PRELOAD_OBJS)
 
 $(REPLAYS): $(O)/tests/fuzz/targets/%: $(O)/tests/fuzz/targets/%.o $(O)/tests/fuzz/driver/entry.o $(O)/tests/fuzz/driver/replay.o \
-		$(FUZZ_LIBS)
+		$(TEST_LIBS)
 	$(call say,LD)
-	$(Q)$(CC) $(FLAGS) $(CFLAGS) -o $@ $(filter %.o,$^) $(FUZZ_LIBS) $(LDLIBS) -lm
+	$(Q)$(CC) $(FLAGS) $(CFLAGS) -o $@ $(filter %.o,$^) $(TEST_LIBS) $(LDLIBS) -lm
 
-$(FUZZERS): $(O)/fuzz/%: $(O)/tests/fuzz/targets/%.o $(O)/tests/fuzz/driver/entry.o $(FUZZ_LIBS)
+$(FUZZERS): $(O)/fuzz/%: $(O)/tests/fuzz/targets/%.o $(O)/tests/fuzz/driver/entry.o $(TEST_LIBS)
 	@mkdir -p $(@D)
 	$(call say,LD)
-	$(Q)$(CC) $(FLAGS) -fsanitize=fuzzer $(CFLAGS) -o $@ $(filter %.o,$^) $(FUZZ_LIBS) $(LDLIBS) -lm
+	$(Q)$(CC) $(FLAGS) -fsanitize=fuzzer $(CFLAGS) -o $@ $(filter %.o,$^) $(TEST_LIBS) $(LDLIBS) -lm
 
 # A vpmu whose own processes have their calls fail: tests/failing/exec.
 $(O)/tests/failing/vpmu: $(CLI_OBJS) $(O)/tests/failing/fail.o $(O)/tests/failing/fail_environment.o $(O)/libexec.a $(O)/libvpmu-core.a
