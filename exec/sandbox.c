@@ -110,7 +110,7 @@ static int restrict_files(const char *const *writable, u32 count)
 #define CAPABILITY(name) (1u << CAP_##name)
 
 /* Root serves the files of all users; it hands what guests make over to them. CAP_FSETID is not
- * among these: a set-id program that a guest writes to is none any more. */
+ * among these, so the kernel clears the set-id bits of a program that a guest writes to. */
 static int drop_capabilities(bool writes)
 {
 	const u32 kept =

@@ -63,7 +63,7 @@ void look_up_missed(struct emitter *e, const struct look_up *l, u32 n)
 {
 	for (u32 i = 0; i < n; i++)
 		emit_patch(e, l[i].other_key, e->p);
-	emit_rm(e, true, OP_MOV_LOAD, S0, COLUMN(rip)); /* the same, and S0 was needed */
+	emit_rm(e, true, OP_MOV_LOAD, S0, COLUMN(rip)); /* equal to the target, which S0 held */
 	for (u32 i = 0; i < n; i++)
 		emit_patch(e, l[i].other_rip, e->p);
 }
