@@ -102,7 +102,7 @@ endif
 Q   := $(if $(V),,@)
 say  = @$(if $(V),true,echo '  $(1) $@')
 
-.PHONY: all tests fuzzers demo test fuzz bench install deb clean help
+.PHONY: all tests fuzzers demo check test fuzz bench install deb clean help
 .DELETE_ON_ERROR:
 
 all: $(O)/lab $(O)/libvpmu-kvm.so $(O)/vpmu $(O)/vpmu-init $(O)/vpmu-kernel $(O)/vpmu-release $(O)/libvpmu.a
@@ -245,6 +245,10 @@ demo:
 	$(MAKE) -j$$(nproc) all
 	scripts/demo $(O)
 
+check:
+	scripts/deps
+	+tests/all --fast
+
 test:
 	scripts/deps
 	+tests/all $(SAN)
@@ -288,6 +292,7 @@ clean:
 help:
 	@echo 'make                 build build/vpmu and build/libvpmu-kvm.so'
 	@echo 'make demo            perf on this host and in a guest, side by side'
+	@echo 'make check           the fast tests: under a minute after a build'
 	@echo 'make test            everything that CI checks (SAN=address, undefined, thread: with that sanitizer)'
 	@echo 'make fuzz            libFuzzer on every target of tests/fuzz/targets, MINUTES=10 each, or TARGET="jump wire"; into build/fuzz/'
 	@echo 'make bench           speed of native, vpmu and TCG side by side, into build/bench/'
