@@ -225,6 +225,7 @@ struct jump_entry {
  * live. */
 struct host_fpu {
 	u64 features; /* components saved and restored, as in XCR0; 0: only FXSAVE exists */
+	bool compacts; /* has XSAVEC: cpu->xsave is in the compacted form */
 	u32 mxcsr_mask;
 	u32 mxcsr;
 	u16 fcw;
@@ -376,7 +377,7 @@ struct cpu {
 	struct jump_entry jump[JUMP_SIZE];
 	u8 bounce[256] __attribute__((aligned(64)));
 	u8 xsave[XSAVE_SIZE]
-		__attribute__((aligned(64))); /* standard format, as XSAVE64 writes it */
+		__attribute__((aligned(64))); /* as the host's XSAVEC64 writes it: cpu/fpu.h */
 };
 
 #define SHADOW_STI 1

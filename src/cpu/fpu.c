@@ -1,8 +1,13 @@
 // SPDX-License-Identifier: MIT
 /*
- * Moving x87, SSE and AVX state between cpu->xsave and the host's registers (SDM 1 13; APM2 11.5).
- * While the guest's is live the host's control words wait in cpu->host_fpu; the rest of the host's
- * vector state needs no saving, as no register of it survives a call. vCPU thread.
+ * Moving x87, SSE, AVX and AVX-512 state between cpu->xsave and the host's registers (SDM 1 13;
+ * APM2 11.5). While the guest's is live the host's control words wait in cpu->host_fpu; the rest of
+ * the host's vector state needs no saving, as no register of it survives a call. vCPU thread.
+ *
+ * Intel and AMD place the components of AVX-512 differently in the standard format, but not in the
+ * compacted one, which holds the same components at the same offsets on every host. Compaction also
+ * leaves out what is in its initial state: code without AVX-512 pays nothing for it. A host without
+ * XSAVEC has the standard format, which is the same up to AVX, and no AVX-512.
  */
 #include "cpu/fpu.h"
 
@@ -10,7 +15,7 @@
 
 #include "base/bytes.h"
 
-#define OUR_FEATURES	   (XCR0_X87 | XCR0_SSE | XCR0_AVX)
+#define XCOMP_COMPACT	   BIT(63)
 #define MXCSR_RESET	   0x1f80u
 #define MXCSR_MASK_DEFAULT 0xffbfu /* SDM 1 11.6.6: where the field is 0 */
 #define FCW_RESET	   0x37fu  /* KVM: that of FNINIT, not 0x40 as after power-up */
@@ -35,13 +40,31 @@ static u64 host_xcr0(void)
 	return eax | (u64)edx << 32;
 }
 
+static bool host_compacts(void)
+{
+	u32 eax, ebx, ecx, edx;
+
+	return __get_cpuid_count(0xd, 1, &eax, &ebx, &ecx, &edx) && (eax & bit_XSAVEC);
+}
+
+/* The operating system enables all of AVX-512 or nothing of it; anything else is not ours. */
+static u64 host_features(bool compacts)
+{
+	u64 xcr0 = host_xcr0(), features = xcr0 & (XCR0_X87 | XCR0_SSE | XCR0_AVX);
+
+	if (compacts && (features & XCR0_AVX) && (~xcr0 & XCR0_AVX512) == 0)
+		features |= XCR0_AVX512;
+	return features;
+}
+
 void fpu_probe(struct cpu *cpu)
 {
 	u8 image[512] __attribute__((aligned(16)));
 
 	bytes_fill(image, 0, sizeof(image));
 	__asm__("fxsave64 %0" : "+m"(image));
-	cpu->host_fpu.features = host_xcr0() & OUR_FEATURES;
+	cpu->host_fpu.compacts = host_xcr0() && host_compacts();
+	cpu->host_fpu.features = host_features(cpu->host_fpu.compacts);
 	cpu->host_fpu.mxcsr_mask = *(u32 *)(image + XSAVE_MXCSR_MASK);
 	if (!cpu->host_fpu.mxcsr_mask)
 		cpu->host_fpu.mxcsr_mask = MXCSR_MASK_DEFAULT;
@@ -58,9 +81,13 @@ void fpu_reset(struct cpu *cpu)
 
 void fpu_sanitise(struct cpu *cpu)
 {
-	*field32(cpu, XSAVE_MXCSR) &= cpu->host_fpu.mxcsr_mask;
-	*field64(cpu, XSAVE_XSTATE_BV) &= cpu->host_fpu.features;
+	const struct host_fpu *host = &cpu->host_fpu;
+
+	*field32(cpu, XSAVE_MXCSR) &= host->mxcsr_mask;
+	*field64(cpu, XSAVE_XSTATE_BV) &= host->features;
 	bytes_fill(cpu->xsave + XSAVE_XCOMP_BV, 0, XSAVE_YMM0_HIGH - XSAVE_XCOMP_BV);
+	if (host->compacts)
+		*field64(cpu, XSAVE_XCOMP_BV) = XCOMP_COMPACT | host->features;
 }
 
 void fpu_reload(struct cpu *cpu)
@@ -98,9 +125,36 @@ bool fpu_x87_stored(void)
 	return !(fsw & ~fcw & X87_KEEPS_STORE);
 }
 
-/* XSAVE leaves out components in their initial state; C code wants to find them in the image. */
-static void fill_initial(struct cpu *cpu, u64 missing)
+static const struct component {
+	u64 bit;
+	u32 start, size;
+} avx512[] = {
+	{ XCR0_OPMASK, XSAVE_OPMASK, XSAVE_ZMM0_HIGH - XSAVE_OPMASK },
+	{ XCR0_ZMM_HI256, XSAVE_ZMM0_HIGH, XSAVE_ZMM16 - XSAVE_ZMM0_HIGH },
+	{ XCR0_HI16_ZMM, XSAVE_ZMM16, XSAVE_END - XSAVE_ZMM16 },
+};
+
+void fpu_fill_initial(struct cpu *cpu, u64 components)
 {
+	u64 missing = components & ~*field64(cpu, XSAVE_XSTATE_BV);
+
+	for (u32 i = 0; i < ARRAY_SIZE(avx512); i++)
+		if (missing & avx512[i].bit)
+			bytes_fill(cpu->xsave + avx512[i].start, 0, avx512[i].size);
+}
+
+void fpu_make_present(struct cpu *cpu, u64 components)
+{
+	fpu_fill_initial(cpu, components);
+	*field64(cpu, XSAVE_XSTATE_BV) |= components;
+}
+
+/* XSAVE leaves out components in their initial state; C code wants to find these in the image. */
+static void fill_oldest(struct cpu *cpu)
+{
+	u64 oldest = cpu->host_fpu.features & ~XCR0_AVX512;
+	u64 missing = oldest & ~*field64(cpu, XSAVE_XSTATE_BV);
+
 	if (missing & XCR0_X87) {
 		bytes_fill(cpu->xsave + XSAVE_FCW, 0, XSAVE_MXCSR - XSAVE_FCW);
 		bytes_fill(cpu->xsave + XSAVE_ST0, 0, XSAVE_XMM0 - XSAVE_ST0);
@@ -109,8 +163,8 @@ static void fill_initial(struct cpu *cpu, u64 missing)
 	if (missing & XCR0_SSE)
 		bytes_fill(cpu->xsave + XSAVE_XMM0, 0, XSAVE_LEGACY_END - XSAVE_XMM0);
 	if (missing & XCR0_AVX)
-		bytes_fill(cpu->xsave + XSAVE_YMM0_HIGH, 0, XSAVE_END - XSAVE_YMM0_HIGH);
-	*field64(cpu, XSAVE_XSTATE_BV) |= missing;
+		bytes_fill(cpu->xsave + XSAVE_YMM0_HIGH, 0, XSAVE_OPMASK - XSAVE_YMM0_HIGH);
+	*field64(cpu, XSAVE_XSTATE_BV) |= oldest;
 }
 
 /* The last x87 instruction's and operand's addresses are the host's, of no use to the guest. */
@@ -120,25 +174,40 @@ static void clear_pointers(struct cpu *cpu)
 	*field64(cpu, XSAVE_FDP) = 0;
 }
 
+/* The compacted form has MXCSR only if SSE is not in its initial state. */
+static void store(struct cpu *cpu)
+{
+	u32 features = cpu->host_fpu.features;
+
+	if (likely(cpu->host_fpu.compacts)) {
+		__asm__ volatile("stmxcsr %0" : "=m"(*field32(cpu, XSAVE_MXCSR)));
+		__asm__ volatile("xsavec64 %0"
+				 : "+m"(cpu->xsave)
+				 : "a"(features), "d"(0)
+				 : "memory");
+	} else if (features) {
+		__asm__ volatile("xsave64 %0"
+				 : "+m"(cpu->xsave)
+				 : "a"(features), "d"(0)
+				 : "memory");
+	} else {
+		__asm__ volatile("fxsave64 %0" : "+m"(cpu->xsave) : : "memory");
+	}
+}
+
 void fpu_save(struct cpu *cpu)
 {
 	const struct host_fpu *host = &cpu->host_fpu;
 
 	if (!cpu->fpu_live)
 		return;
-	if (likely(host->features))
-		__asm__ volatile("xsave64 %0"
-				 : "+m"(cpu->xsave)
-				 : "a"((u32)host->features), "d"(0)
-				 : "memory");
-	else
-		__asm__ volatile("fxsave64 %0" : "+m"(cpu->xsave) : : "memory");
+	store(cpu);
 	if (host->features & XCR0_AVX)
 		__asm__ volatile("vzeroupper");
 	/* The ABI wants an empty x87 stack, and no exception may wait for the host's next FWAIT. */
 	__asm__ volatile("fninit; fldcw %0; ldmxcsr %1" : : "m"(host->fcw), "m"(host->mxcsr));
 	cpu->fpu_live = false;
 	if (host->features)
-		fill_initial(cpu, host->features & ~*field64(cpu, XSAVE_XSTATE_BV));
+		fill_oldest(cpu);
 	clear_pointers(cpu);
 }

@@ -220,6 +220,7 @@ struct engine {
 	u64 jumps_base; /* the code segment that jump[] is about where code is not flat */
 	u32 jumps_limit;
 	u8 linear_bits; /* of the addresses that blocks check */
+	bool avx512;	/* blocks were translated with XCR0 enabling it */
 	struct fetch_entry fetch[FETCH_CACHE];
 
 	struct entered entered[NSPACES];

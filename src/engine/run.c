@@ -509,14 +509,18 @@ static void notice_segment(struct cpu *cpu, u32 mode)
 	eng->jumps_limit = cs->limit;
 }
 
-/* Which targets are canonical is part of the code that branches to them. The guest can change it
- * outside long mode only, so it is not worth a bit of the mode. */
-static void notice_linear_bits(struct cpu *cpu)
+/* Which branch targets are canonical, and whether XCR0 enables AVX-512, is part of translated code.
+ * The guest changes the first outside long mode only and the second when it boots, so neither is
+ * worth a bit of the mode. */
+static void notice_rare_modes(struct cpu *cpu)
 {
-	if (likely(cpu->engine->linear_bits == cpu_linear_bits(cpu)))
+	struct engine *eng = cpu->engine;
+
+	if (likely(eng->linear_bits == cpu_linear_bits(cpu) && eng->avx512 == cpu_avx512(cpu)))
 		return;
 	cache_flush(cpu);
-	cpu->engine->linear_bits = cpu_linear_bits(cpu);
+	eng->linear_bits = cpu_linear_bits(cpu);
+	eng->avx512 = cpu_avx512(cpu);
 }
 
 /*
@@ -553,7 +557,7 @@ static enum turn visit(struct cpu *cpu)
 	if (breakpoint_here(cpu))
 		return TURN_AGAIN;
 	notice_segment(cpu, mode);
-	notice_linear_bits(cpu);
+	notice_rare_modes(cpu);
 	update_cache(cpu);
 	if (jump_usable(mode))
 		known = jump_known(cpu, mode);

@@ -36,17 +36,17 @@ void sys_fpu_init(struct cpu *cpu, u64 components)
 	init_components(cpu, components, sys_vector_count(cpu) * 16);
 }
 
-/* XSAVE leaves out of the header what the processor knows to be initial; whoever filled the image
- * from outside may have left its bytes out, too. */
+/* XSAVE leaves out of the header what the processor knows to be initial; a program that filled the
+ * image from outside may have left its bytes out, too. */
 void sys_fpu_image(struct cpu *cpu)
 {
-	u64 all = XCR0_X87 | XCR0_SSE | XCR0_AVX;
+	u64 oldest = XCR0_X87 | XCR0_SSE | XCR0_AVX;
 	u64 missing;
 
 	fpu_save(cpu);
-	missing = all & ~*components_of(cpu);
+	missing = oldest & ~*components_of(cpu);
 	init_components(cpu, missing, 256);
-	*components_of(cpu) = all;
+	*components_of(cpu) |= oldest;
 }
 
 static bool is_zero(const u8 *bytes, u32 n)
@@ -126,6 +126,76 @@ void sys_x87_set_top(struct cpu *cpu, u32 top)
 	for (u32 i = 0; i < 8; i++)
 		bytes_copy(registers + 16 * i, old + 16 * ((i + moved) & 7), 16);
 	*fsw = (*fsw & ~FSW_TOP) | top << FSW_TOP_SHIFT;
+}
+
+/* Where in the image parts of a vector register are: 0 to 15 in three pieces, 16 to 31 in one. */
+static const struct part {
+	u32 at, size, image;
+	u64 component; /* of AVX-512, which may not be in the image; 0: of SSE or AVX */
+} low_parts[] = {
+	{ 0, 16, XSAVE_XMM0, 0 },
+	{ 16, 16, XSAVE_YMM0_HIGH, 0 },
+	{ 32, 32, XSAVE_ZMM0_HIGH, XCR0_ZMM_HI256 },
+}, high_parts[] = {
+	{ 0, 64, XSAVE_ZMM16, XCR0_HI16_ZMM },
+};
+
+static const struct part *parts_of(u32 reg, u32 *n)
+{
+	*n = reg < 16 ? ARRAY_SIZE(low_parts) : ARRAY_SIZE(high_parts);
+	return reg < 16 ? low_parts : high_parts;
+}
+
+static bool part_absent(struct cpu *cpu, const struct part *part)
+{
+	return part->component & ~*components_of(cpu);
+}
+
+static u8 *part_in_image(struct cpu *cpu, const struct part *part, u32 reg)
+{
+	return cpu->xsave + part->image + part->size * (reg & 15);
+}
+
+void sys_vector_read(struct cpu *cpu, u32 reg, u8 to[VECTOR_MAX])
+{
+	u32 n;
+	const struct part *parts = parts_of(reg, &n);
+
+	for (u32 i = 0; i < n; i++) {
+		if (part_absent(cpu, &parts[i]))
+			bytes_fill(to + parts[i].at, 0, parts[i].size);
+		else
+			bytes_copy(to + parts[i].at, part_in_image(cpu, &parts[i], reg),
+				   parts[i].size);
+	}
+}
+
+void sys_vector_write(struct cpu *cpu, u32 reg, const u8 from[VECTOR_MAX])
+{
+	u32 n;
+	const struct part *parts = parts_of(reg, &n);
+
+	for (u32 i = 0; i < n; i++) {
+		if (part_absent(cpu, &parts[i])) {
+			if (is_zero(from + parts[i].at, parts[i].size))
+				continue;
+			fpu_make_present(cpu, parts[i].component);
+		}
+		bytes_copy(part_in_image(cpu, &parts[i], reg), from + parts[i].at, parts[i].size);
+	}
+}
+
+u64 sys_opmask_read(struct cpu *cpu, u32 k)
+{
+	if (!(*components_of(cpu) & XCR0_OPMASK))
+		return 0;
+	return *(const u64 *)(cpu->xsave + XSAVE_OPMASK + 8 * k);
+}
+
+void sys_opmask_write(struct cpu *cpu, u32 k, u64 value)
+{
+	fpu_make_present(cpu, XCR0_OPMASK);
+	*(u64 *)(cpu->xsave + XSAVE_OPMASK + 8 * k) = value;
 }
 
 bool sys_mxcsr_valid(const struct cpu *cpu, const u8 *area)

@@ -10,7 +10,7 @@
 #include "cpu/fpu.h"
 #include "engine/insn.h"
 
-/* Brings the state into cpu->xsave, complete: no component is left out as initial. */
+/* Brings the state into cpu->xsave, with x87, SSE and AVX complete: cpu/fpu.h. */
 void sys_fpu_image(struct cpu *cpu);
 /* The components of XCR0 that are not in their initial state. */
 u64 sys_fpu_in_use(struct cpu *cpu);
@@ -32,6 +32,15 @@ u16 *sys_x87_fsw(struct cpu *cpu);
 u32 sys_x87_top(struct cpu *cpu);
 /* The image has the registers in stack order: they move, so that each keeps its contents. */
 void sys_x87_set_top(struct cpu *cpu, u32 top);
+
+/* Vector registers 0 to 31 and opmask registers in the image. What is written is all 64 bytes: an
+ * instruction zeroes the bytes beyond its vector length. */
+#define VECTOR_MAX 64
+
+void sys_vector_read(struct cpu *cpu, u32 reg, u8 to[VECTOR_MAX]);
+void sys_vector_write(struct cpu *cpu, u32 reg, const u8 from[VECTOR_MAX]);
+u64 sys_opmask_read(struct cpu *cpu, u32 k);
+void sys_opmask_write(struct cpu *cpu, u32 k, u64 value);
 
 bool sys_mxcsr_valid(const struct cpu *cpu, const u8 *area);
 

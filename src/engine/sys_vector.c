@@ -11,21 +11,8 @@
 
 #include <Zydis/Mnemonic.h>
 
-#define VECTOR_MAX    32
 #define ELEMENT_READ  (ACCESS_READ | ACCESS_UNALIGNED)
 #define ELEMENT_WRITE (ACCESS_WRITE | ACCESS_UNALIGNED)
-
-static void vector_read(const struct cpu *cpu, u32 reg, u8 to[VECTOR_MAX])
-{
-	bytes_copy(to, cpu->xsave + XSAVE_XMM0 + 16 * reg, 16);
-	bytes_copy(to + 16, cpu->xsave + XSAVE_YMM0_HIGH + 16 * reg, 16);
-}
-
-static void vector_write(struct cpu *cpu, u32 reg, const u8 from[VECTOR_MAX])
-{
-	bytes_copy(cpu->xsave + XSAVE_XMM0 + 16 * reg, from, 16);
-	bytes_copy(cpu->xsave + XSAVE_YMM0_HIGH + 16 * reg, from + 16, 16);
-}
 
 /* The most significant bit of an element is its mask. */
 static bool selected(const u8 *mask, u32 i, u32 size)
@@ -85,9 +72,9 @@ static void gather_start(struct gather *g, struct cpu *cpu, const struct insn *i
 	g->size = gather_size(insn->mnemonic);
 	g->length = vector_length(insn);
 	g->count = g->length / (g->size > g->index_size ? g->size : g->index_size);
-	vector_read(cpu, insn->ops[1].index, g->index);
-	vector_read(cpu, insn->ops[0].reg, g->to);
-	vector_read(cpu, insn->ops[2].reg, g->mask);
+	sys_vector_read(cpu, insn->ops[1].index, g->index);
+	sys_vector_read(cpu, insn->ops[0].reg, g->to);
+	sys_vector_read(cpu, insn->ops[2].reg, g->mask);
 }
 
 /* Those after the last one that is used become all ones or zero as well. */
@@ -149,8 +136,8 @@ enum sys_result sys_gather(struct cpu *cpu, const struct insn *insn)
 	fault = gather_elements(&g);
 	if (fault == FAULT_EXIT)
 		return SYS_EXIT;
-	vector_write(cpu, insn->ops[0].reg, g.to);
-	vector_write(cpu, insn->ops[2].reg, g.mask);
+	sys_vector_write(cpu, insn->ops[0].reg, g.to);
+	sys_vector_write(cpu, insn->ops[2].reg, g.mask);
 	return sys_done(fault);
 }
 
@@ -265,15 +252,15 @@ static enum sys_result maskmov(struct cpu *cpu, const struct insn *insn, u32 siz
 	enum guest_fault fault;
 
 	sys_fpu_image(cpu);
-	vector_read(cpu, insn->ops[1].reg, mask);
+	sys_vector_read(cpu, insn->ops[1].reg, mask);
 	if (is_store) {
-		vector_read(cpu, vector->reg, data);
+		sys_vector_read(cpu, vector->reg, data);
 		return sys_done(masked_store_all(&m, data));
 	}
 	bytes_fill(data, 0, sizeof(data));
 	fault = masked_load(&m, data);
 	if (!fault)
-		vector_write(cpu, vector->reg, data);
+		sys_vector_write(cpu, vector->reg, data);
 	return sys_done(fault);
 }
 
@@ -331,8 +318,8 @@ enum sys_result sys_maskmov_bytes(struct cpu *cpu, const struct insn *insn)
 	u8 data[VECTOR_MAX], mask[VECTOR_MAX];
 
 	sys_fpu_image(cpu);
-	vector_read(cpu, insn->ops[0].reg, data);
-	vector_read(cpu, insn->ops[1].reg, mask);
+	sys_vector_read(cpu, insn->ops[0].reg, data);
+	sys_vector_read(cpu, insn->ops[1].reg, mask);
 	return store_bytes(cpu, insn, data, mask, 16);
 }
 

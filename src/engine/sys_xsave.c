@@ -24,7 +24,7 @@ struct area {
 
 static u32 area_size(u64 components)
 {
-	return components & XCR0_AVX ? XSAVE_END : XSAVE_YMM0_HIGH;
+	return components & XCR0_AVX ? XSAVE_OPMASK : XSAVE_YMM0_HIGH;
 }
 
 /* The first byte that is written. `legacy`: the components with something in front of the header.
@@ -249,7 +249,7 @@ static enum guest_fault restore_checked(const struct area *a, const struct heade
 static enum sys_result restore(struct cpu *cpu, const struct insn *insn, u64 allowed,
 			       bool supervisor)
 {
-	u8 buffer[XSAVE_END] __attribute__((aligned(8)));
+	u8 buffer[XSAVE_OPMASK] __attribute__((aligned(8)));
 	const struct header *h = (const struct header *)(buffer + XSAVE_XSTATE_BV);
 	struct area a;
 	enum guest_fault fault = area_find(cpu, insn, allowed, ACCESS_READ, &a);
@@ -262,7 +262,7 @@ static enum sys_result restore(struct cpu *cpu, const struct insn *insn, u64 all
 		return sys_done(sys_gp(cpu));
 	if (a.rfbm & h->xstate_bv & XCR0_AVX)
 		fault = get(&a, XSAVE_YMM0_HIGH, buffer + XSAVE_YMM0_HIGH,
-			    XSAVE_END - XSAVE_YMM0_HIGH);
+			    XSAVE_OPMASK - XSAVE_YMM0_HIGH);
 	return sys_done(fault ? fault : restore_checked(&a, h, buffer));
 }
 

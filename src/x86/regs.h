@@ -70,9 +70,13 @@ enum seg { ES, CS, SS, DS, FS, GS, NSEGS }; /* encoding order */
 #define EFER_FFXSR  BIT(14)
 #define EFER_AIBRSE BIT(21)
 
-#define XCR0_X87 BIT(0)
-#define XCR0_SSE BIT(1)
-#define XCR0_AVX BIT(2)
+#define XCR0_X87       BIT(0)
+#define XCR0_SSE       BIT(1)
+#define XCR0_AVX       BIT(2)
+#define XCR0_OPMASK    BIT(5)
+#define XCR0_ZMM_HI256 BIT(6) /* upper halves of ZMM0 to ZMM15 */
+#define XCR0_HI16_ZMM  BIT(7) /* ZMM16 to ZMM31 */
+#define XCR0_AVX512    (XCR0_OPMASK | XCR0_ZMM_HI256 | XCR0_HI16_ZMM)
 
 #define DR6_FIXED1 0xffff0ff0ull
 #define DR6_BS	   BIT(14)

@@ -11,6 +11,7 @@
 
 #include <cmocka.h>
 
+#include "base/bytes.h"
 #include "cpu/fpu.h"
 #include "cpu/mode.h"
 #include "unit/paged_cpu.h"
@@ -260,6 +261,74 @@ static void vector_state_goes_round(void **state)
 	cpu_destroy(cpu);
 }
 
+#define XSTATE_BV(cpu) (*(u64 *)((cpu)->xsave + XSAVE_XSTATE_BV))
+
+static bool has_avx512(const struct cpu *cpu)
+{
+	if (cpu->host_fpu.features & XCR0_AVX512)
+		return true;
+	print_message("the host has no AVX-512\n");
+	return false;
+}
+
+/* In the host's registers each piece is where an instruction finds it. */
+static void avx512_state_goes_round(void **state)
+{
+	struct cpu *cpu = cpu_create();
+	u8 before[XSAVE_END], zmm5[64], zmm17[64];
+	u64 k3;
+
+	(void)state;
+	if (!has_avx512(cpu)) {
+		cpu_destroy(cpu);
+		skip();
+	}
+	for (u32 i = XSAVE_YMM0_HIGH; i < XSAVE_END; i++)
+		cpu->xsave[i] = i * 7 + (i >> 8);
+	XSTATE_BV(cpu) = cpu->host_fpu.features;
+	memcpy(before, cpu->xsave, sizeof(before));
+	fpu_load(cpu);
+	__asm__ volatile("vmovdqu64 %%zmm5, %0; vmovdqu64 %%zmm17, %1; kmovq %%k3, %2"
+			 : "=m"(zmm5), "=m"(zmm17), "=m"(k3));
+	/* general registers only: memset() would change what is live */
+	bytes_fill(cpu->xsave + XSAVE_YMM0_HIGH, 0, XSAVE_END - XSAVE_YMM0_HIGH);
+	fpu_save(cpu);
+	assert_memory_equal(cpu->xsave + XSAVE_YMM0_HIGH, before + XSAVE_YMM0_HIGH,
+			    XSAVE_END - XSAVE_YMM0_HIGH);
+	assert_memory_equal(zmm5 + 32, before + XSAVE_ZMM0_HIGH + 32 * 5, 32);
+	assert_memory_equal(zmm17, before + XSAVE_ZMM16 + 64, 64);
+	assert_memory_equal(&k3, before + XSAVE_OPMASK + 24, 8);
+	cpu_destroy(cpu);
+}
+
+/* Nor does anything of the last guest stay in registers. */
+static void what_is_initial_stays_out_of_the_image(void **state)
+{
+	struct cpu *cpu = cpu_create();
+	u64 zmm20[8], k1;
+
+	(void)state;
+	if (!has_avx512(cpu)) {
+		cpu_destroy(cpu);
+		skip();
+	}
+	memset(cpu->xsave + XSAVE_OPMASK, 0x55, XSAVE_END - XSAVE_OPMASK);
+	XSTATE_BV(cpu) = cpu->host_fpu.features;
+	fpu_load(cpu);
+	fpu_save(cpu);
+	assert_int_equal(XSTATE_BV(cpu), cpu->host_fpu.features);
+	XSTATE_BV(cpu) &= ~XCR0_AVX512;
+	fpu_load(cpu);
+	__asm__ volatile("vmovdqu64 %%zmm20, %0; kmovq %%k1, %1" : "=m"(zmm20), "=m"(k1));
+	fpu_save(cpu);
+	assert_int_equal(zmm20[0] | zmm20[7] | k1, 0);
+	assert_int_equal(XSTATE_BV(cpu) & XCR0_AVX512, 0);
+	fpu_make_present(cpu, XCR0_OPMASK);
+	assert_int_equal(*(u64 *)(cpu->xsave + XSAVE_OPMASK), 0);
+	assert_int_equal(XSTATE_BV(cpu) & XCR0_AVX512, XCR0_OPMASK);
+	cpu_destroy(cpu);
+}
+
 static void any_image_can_be_loaded(void **state)
 {
 	struct cpu *cpu = cpu_create();
@@ -269,7 +338,8 @@ static void any_image_can_be_loaded(void **state)
 	fpu_load(cpu);
 	fpu_save(cpu);
 	assert_int_equal(*(u32 *)(cpu->xsave + XSAVE_MXCSR), cpu->host_fpu.mxcsr_mask);
-	assert_int_equal(*(u64 *)(cpu->xsave + XSAVE_XCOMP_BV), 0);
+	assert_int_equal(*(u64 *)(cpu->xsave + XSAVE_XCOMP_BV),
+			 cpu->host_fpu.compacts ? BIT(63) | cpu->host_fpu.features : 0);
 	cpu_destroy(cpu);
 }
 
@@ -283,6 +353,8 @@ int main(void)
 		cmocka_unit_test(the_mode_word_follows_the_registers),
 		cmocka_unit_test(flat_means_flat_and_usable),
 		cmocka_unit_test(vector_state_goes_round),
+		cmocka_unit_test(avx512_state_goes_round),
+		cmocka_unit_test(what_is_initial_stays_out_of_the_image),
 		cmocka_unit_test(any_image_can_be_loaded),
 	};
 
