@@ -177,17 +177,19 @@ enum guest_fault cpu_write_efer(struct cpu *cpu, u64 value)
 	return FAULT_NONE;
 }
 
-/* SDM 1 13.3: x87 always, AVX only with SSE. */
-static bool xcr0_valid(const struct cpu *cpu, u64 value)
+/* SDM 1 13.3: x87 always, AVX only with SSE, AVX-512 only as a whole and with AVX. */
+bool cpu_xcr0_valid(const struct cpu *cpu, u64 value)
 {
 	if ((value & ~cpu->xcr0_allowed) || !(value & XCR0_X87))
 		return false;
-	return !(value & XCR0_AVX) || (value & XCR0_SSE);
+	if ((value & XCR0_AVX) && !(value & XCR0_SSE))
+		return false;
+	return !(value & XCR0_AVX512) || (~value & (XCR0_AVX | XCR0_AVX512)) == 0;
 }
 
 enum guest_fault cpu_write_xcr(struct cpu *cpu, u32 n, u64 value)
 {
-	if (n != 0 || !xcr0_valid(cpu, value))
+	if (n != 0 || !cpu_xcr0_valid(cpu, value))
 		return refuse(cpu);
 	cpu->xcr0 = value;
 	cpu_update_mode(cpu);

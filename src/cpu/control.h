@@ -22,6 +22,7 @@ static inline u64 cpu_dr7(const struct cpu *cpu)
 	return cpu->debug.hardware_bp ? cpu->debug.dr7 : cpu->dr7;
 }
 
+bool cpu_xcr0_valid(const struct cpu *cpu, u64 value);
 enum guest_fault cpu_write_xcr(struct cpu *cpu, u32 n, u64 value);
 enum guest_fault cpu_write_efer(struct cpu *cpu, u64 value);
 

@@ -37,6 +37,7 @@ struct cpu *cpu_create(void)
 		return NULL;
 	}
 	cpu->phys_bits = PHYS_BITS;
+	xstate_standard(&cpu->xstate, false, ~0ull);
 	cpu->slots = 1;
 	cpu->tsc_scale = TSC_SCALE_ONE;
 	fpu_probe(cpu);

@@ -12,6 +12,7 @@
 #define CPU_CPU_H
 
 #include "base/types.h"
+#include "cpu/xstate.h"
 #include "hwpmu/branch.h"
 #include "hwpmu/retire.h"
 #include "mem/mem.h"
@@ -289,6 +290,7 @@ struct cpu {
 	/* What this processor can do: set by its owner from CPUID before the first run. */
 	u64 features[FEATURE_WORDS];
 	u64 cr4_allowed, efer_allowed, xcr0_allowed;
+	struct xstate_layout xstate; /* of the standard format */
 	u8 phys_bits;
 	bool is_amd;
 	bool harden; /* guest addresses are masked against speculation; the owner's, before the first run */

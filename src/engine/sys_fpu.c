@@ -18,7 +18,29 @@ u32 sys_vector_count(const struct cpu *cpu)
 	return sys_code64(cpu) ? 16 : 8;
 }
 
-static void init_components(struct cpu *cpu, u64 components, u32 vectors)
+u8 *sys_component(struct cpu *cpu, u32 component)
+{
+	return cpu->xsave + xstate_compacted_at(XCR0_AVX | XCR0_AVX512, component);
+}
+
+u32 sys_component_bytes(const struct cpu *cpu, u32 component)
+{
+	u32 bytes = xstate_bytes(component);
+
+	if (sys_code64(cpu))
+		return bytes;
+	switch (BIT(component)) {
+	case XCR0_AVX:
+	case XCR0_ZMM_HI256:
+		return bytes / 2;
+	case XCR0_HI16_ZMM:
+		return 0;
+	default:
+		return bytes;
+	}
+}
+
+static void init_oldest(struct cpu *cpu, u64 components, u32 vectors)
 {
 	if (components & XCR0_X87) {
 		bytes_fill(cpu->xsave, 0, XSAVE_MXCSR);
@@ -33,7 +55,12 @@ static void init_components(struct cpu *cpu, u64 components, u32 vectors)
 
 void sys_fpu_init(struct cpu *cpu, u64 components)
 {
-	init_components(cpu, components, sys_vector_count(cpu) * 16);
+	init_oldest(cpu, components, sys_vector_count(cpu) * 16);
+	for (u32 i = XSTATE_FIRST; i < NXSTATE; i++)
+		if (components & *components_of(cpu) & XCR0_AVX512 & BIT(i))
+			bytes_fill(sys_component(cpu, i), 0, sys_component_bytes(cpu, i));
+	if (sys_code64(cpu))
+		*components_of(cpu) &= ~(components & XCR0_AVX512);
 }
 
 /* XSAVE leaves out of the header what the processor knows to be initial; a program that filled the
@@ -45,7 +72,7 @@ void sys_fpu_image(struct cpu *cpu)
 
 	fpu_save(cpu);
 	missing = oldest & ~*components_of(cpu);
-	init_components(cpu, missing, 256);
+	init_oldest(cpu, missing, 256);
 	*components_of(cpu) |= oldest;
 }
 
@@ -67,16 +94,17 @@ static bool x87_in_use(const struct cpu *cpu)
 
 u64 sys_fpu_in_use(struct cpu *cpu)
 {
-	u32 vectors = sys_vector_count(cpu) * 16;
 	u64 in_use = 0;
 
 	sys_fpu_image(cpu);
 	if (x87_in_use(cpu))
 		in_use |= XCR0_X87;
-	if (!is_zero(cpu->xsave + XSAVE_XMM0, vectors))
+	if (!is_zero(cpu->xsave + XSAVE_XMM0, sys_vector_count(cpu) * 16))
 		in_use |= XCR0_SSE;
-	if (!is_zero(cpu->xsave + XSAVE_YMM0_HIGH, vectors))
-		in_use |= XCR0_AVX;
+	for (u32 i = XSTATE_FIRST; i < NXSTATE; i++)
+		if ((*components_of(cpu) & BIT(i)) &&
+		    !is_zero(sys_component(cpu, i), sys_component_bytes(cpu, i)))
+			in_use |= BIT(i);
 	return in_use & cpu->xcr0;
 }
 

@@ -15,6 +15,10 @@ void sys_fpu_image(struct cpu *cpu);
 /* The components of XCR0 that are not in their initial state. */
 u64 sys_fpu_in_use(struct cpu *cpu);
 void sys_fpu_init(struct cpu *cpu, u64 components);
+/* A component beyond x87 and SSE in the image, and how much of it this mode accesses: outside
+ * 64-bit mode the first 8 vector registers (SDM 1 13.5.3, 13.5.6). */
+u8 *sys_component(struct cpu *cpu, u32 component);
+u32 sys_component_bytes(const struct cpu *cpu, u32 component);
 u32 sys_vector_count(const struct cpu *cpu); /* vector registers this mode has */
 
 /* Control words and pointers of the x87, in the form the instruction asks for. */

@@ -1,9 +1,8 @@
 // SPDX-License-Identifier: MIT
 /*
  * The XSAVE family (SDM 1 13.7 to 13.12), done on the image of the state in cpu->xsave. The
- * components are x87, SSE and AVX: AVX is at the same place in the standard and the compacted form,
- * so the forms differ in their headers, in what they leave out and in how they treat MXCSR. vCPU
- * thread; general registers only, behind fpu_save().
+ * standard and the compacted form differ in where components are, in their headers, in what they
+ * leave out and in how they treat MXCSR. vCPU thread; general registers only, after fpu_save().
  */
 #include "base/bytes.h"
 #include "engine/sys_fpu.h"
@@ -19,12 +18,20 @@ struct area {
 	struct cpu *cpu;
 	const struct insn *insn;
 	gva_t gva;
-	u64 rfbm; /* the components asked for: "requested-feature bitmap" */
+	u64 rfbm;   /* the components asked for: "requested-feature bitmap" */
+	u64 format; /* of the compacted form: its components and XCOMP_COMPACT; 0: the standard form
+		     */
 };
 
-static u32 area_size(u64 components)
+static u32 component_at(const struct area *a, u32 component)
 {
-	return components & XCR0_AVX ? XSAVE_OPMASK : XSAVE_YMM0_HIGH;
+	return a->format ? xstate_compacted_at(a->format, component) : a->cpu->xstate.at[component];
+}
+
+static u32 area_size(const struct area *a)
+{
+	return a->format ? xstate_compacted_size(a->format)
+			 : xstate_standard_size(&a->cpu->xstate, a->rfbm);
 }
 
 /* The first byte that is written. `legacy`: the components with something in front of the header.
@@ -40,22 +47,23 @@ static enum guest_fault area_writable(const struct area *a, u64 legacy, u32 acce
 {
 	u32 start = area_start(a, legacy);
 
-	return sys_probe(a->cpu, cpu_wrap(a->cpu, a->gva + start), area_size(a->rfbm) - start,
-			 access);
+	return sys_probe(a->cpu, cpu_wrap(a->cpu, a->gva + start), area_size(a) - start, access);
 }
 
-static enum guest_fault area_find(struct cpu *cpu, const struct insn *insn, u64 allowed, u32 access,
-				  struct area *a)
+/* Address and segment limits, for an area of a size that rfbm and format tell. */
+static enum guest_fault area_find(struct area *a, u32 access)
 {
-	enum guest_fault fault;
+	enum guest_fault fault =
+		sys_address(a->cpu, a->insn, &a->insn->ops[0], area_size(a), access, &a->gva);
 
-	a->cpu = cpu;
-	a->insn = insn;
-	a->rfbm = allowed & sys_edx_eax(cpu);
-	fault = sys_address(cpu, insn, &insn->ops[0], area_size(a->rfbm), access, &a->gva);
 	if (!fault && (a->gva & XSAVE_ALIGN))
-		fault = sys_gp(cpu);
+		fault = sys_gp(a->cpu);
 	return fault;
+}
+
+static struct area area_asked(struct cpu *cpu, const struct insn *insn, u64 allowed)
+{
+	return (struct area){ .cpu = cpu, .insn = insn, .rfbm = allowed & sys_edx_eax(cpu) };
 }
 
 static enum guest_fault put(const struct area *a, u32 at, const void *bytes, u32 size)
@@ -83,19 +91,26 @@ static enum guest_fault put_x87(const struct area *a)
 	return fault ? fault : put_image(a, XSAVE_ST0, XSAVE_XMM0 - XSAVE_ST0);
 }
 
+static enum guest_fault put_component(const struct area *a, u32 component)
+{
+	return put(a, component_at(a, component), sys_component(a->cpu, component),
+		   sys_component_bytes(a->cpu, component));
+}
+
 static enum guest_fault put_components(const struct area *a, u64 components, bool mxcsr)
 {
-	u32 vectors = sys_vector_count(a->cpu) * 16;
 	enum guest_fault fault = FAULT_NONE;
 
+	fpu_fill_initial(a->cpu, components);
 	if (components & XCR0_X87)
 		fault = put_x87(a);
 	if (!fault && mxcsr)
 		fault = put_image(a, XSAVE_MXCSR, 8);
 	if (!fault && (components & XCR0_SSE))
-		fault = put_image(a, XSAVE_XMM0, vectors);
-	if (!fault && (components & XCR0_AVX))
-		fault = put_image(a, XSAVE_YMM0_HIGH, vectors);
+		fault = put_image(a, XSAVE_XMM0, sys_vector_count(a->cpu) * 16);
+	for (u32 i = XSTATE_FIRST; !fault && i < NXSTATE; i++)
+		if (components & BIT(i))
+			fault = put_component(a, i);
 	return fault;
 }
 
@@ -104,8 +119,8 @@ static enum sys_result save_standard(struct cpu *cpu, const struct insn *insn, b
 {
 	const u32 access = ACCESS_WRITE | ACCESS_RMW;
 	u64 in_use, components, bitmap;
-	struct area a;
-	enum guest_fault fault = area_find(cpu, insn, cpu->xcr0, access, &a);
+	struct area a = area_asked(cpu, insn, cpu->xcr0);
+	enum guest_fault fault = area_find(&a, access);
 
 	if (!fault)
 		fault = area_writable(&a, XCR0_X87 | XCR0_SSE | XCR0_AVX, access);
@@ -125,10 +140,12 @@ static enum sys_result save_standard(struct cpu *cpu, const struct insn *insn, b
 /* XSAVEC, XSAVES: MXCSR belongs to SSE; only components in use are written. */
 static enum sys_result save_compacted(struct cpu *cpu, const struct insn *insn, u64 allowed)
 {
+	struct area a = area_asked(cpu, insn, allowed);
 	u64 header[2], components;
-	struct area a;
-	enum guest_fault fault = area_find(cpu, insn, allowed, ACCESS_WRITE, &a);
+	enum guest_fault fault;
 
+	a.format = a.rfbm | XCOMP_COMPACT;
+	fault = area_find(&a, ACCESS_WRITE);
 	if (!fault)
 		fault = area_writable(&a, XCR0_X87 | XCR0_SSE, ACCESS_WRITE);
 	if (fault)
@@ -137,7 +154,7 @@ static enum sys_result save_compacted(struct cpu *cpu, const struct insn *insn, 
 	if (*(u32 *)(cpu->xsave + XSAVE_MXCSR) != MXCSR_INIT)
 		components |= a.rfbm & XCR0_SSE;
 	header[0] = components;
-	header[1] = a.rfbm | XCOMP_COMPACT;
+	header[1] = a.format;
 	fault = put_components(&a, components, components & XCR0_SSE);
 	if (!fault)
 		fault = put(&a, XSAVE_XSTATE_BV, header, sizeof(header));
@@ -206,9 +223,21 @@ static bool header_valid(const struct cpu *cpu, const struct header *h, u64 allo
 	return cpu_has(cpu, FEAT_XSAVEC) && header_valid_compacted(h, allowed);
 }
 
-static void get_components(const struct area *a, const u8 *from, u64 components)
+/* From the area to a buffer that is laid out as the image, so that a fault changes nothing. */
+static enum guest_fault get_components(const struct area *a, u8 *buffer, u64 components)
 {
-	u32 vectors = sys_vector_count(a->cpu) * 16;
+	enum guest_fault fault = FAULT_NONE;
+
+	for (u32 i = XSTATE_FIRST; !fault && i < NXSTATE; i++)
+		if (components & BIT(i))
+			fault = get(a, component_at(a, i),
+				    buffer + (sys_component(a->cpu, i) - a->cpu->xsave),
+				    sys_component_bytes(a->cpu, i));
+	return fault;
+}
+
+static void load_components(const struct area *a, const u8 *from, u64 components)
+{
 	u8 *image = a->cpu->xsave;
 
 	if (components & XCR0_X87) {
@@ -216,9 +245,13 @@ static void get_components(const struct area *a, const u8 *from, u64 components)
 		bytes_copy(image + XSAVE_ST0, from + XSAVE_ST0, XSAVE_XMM0 - XSAVE_ST0);
 	}
 	if (components & XCR0_SSE)
-		bytes_copy(image + XSAVE_XMM0, from + XSAVE_XMM0, vectors);
-	if (components & XCR0_AVX)
-		bytes_copy(image + XSAVE_YMM0_HIGH, from + XSAVE_YMM0_HIGH, vectors);
+		bytes_copy(image + XSAVE_XMM0, from + XSAVE_XMM0, sys_vector_count(a->cpu) * 16);
+	fpu_make_present(a->cpu, components & XCR0_AVX512);
+	for (u32 i = XSTATE_FIRST; i < NXSTATE; i++)
+		if (components & BIT(i))
+			bytes_copy(sys_component(a->cpu, i),
+				   from + (sys_component(a->cpu, i) - image),
+				   sys_component_bytes(a->cpu, i));
 }
 
 /* The standard form always has an MXCSR for SSE or AVX, the compacted form only with SSE. */
@@ -237,7 +270,7 @@ static enum guest_fault restore_checked(const struct area *a, const struct heade
 		return sys_gp(a->cpu);
 	sys_fpu_image(a->cpu);
 	sys_fpu_init(a->cpu, a->rfbm & ~h->xstate_bv);
-	get_components(a, buffer, a->rfbm & h->xstate_bv);
+	load_components(a, buffer, a->rfbm & h->xstate_bv);
 	if (loads_mxcsr(a, h))
 		bytes_copy(mxcsr, buffer + XSAVE_MXCSR, 4);
 	else if (is_compacted(h) && (a->rfbm & XCR0_SSE))
@@ -249,10 +282,10 @@ static enum guest_fault restore_checked(const struct area *a, const struct heade
 static enum sys_result restore(struct cpu *cpu, const struct insn *insn, u64 allowed,
 			       bool supervisor)
 {
-	u8 buffer[XSAVE_OPMASK] __attribute__((aligned(8)));
+	u8 buffer[XSAVE_END] __attribute__((aligned(8)));
 	const struct header *h = (const struct header *)(buffer + XSAVE_XSTATE_BV);
-	struct area a;
-	enum guest_fault fault = area_find(cpu, insn, allowed, ACCESS_READ, &a);
+	struct area a = area_asked(cpu, insn, allowed);
+	enum guest_fault fault = area_find(&a, ACCESS_READ);
 
 	if (!fault)
 		fault = get(&a, 0, buffer, LEGACY_SIZE + HEADER_SIZE);
@@ -260,9 +293,9 @@ static enum sys_result restore(struct cpu *cpu, const struct insn *insn, u64 all
 		return sys_done(fault);
 	if (!header_valid(cpu, h, allowed, supervisor))
 		return sys_done(sys_gp(cpu));
-	if (a.rfbm & h->xstate_bv & XCR0_AVX)
-		fault = get(&a, XSAVE_YMM0_HIGH, buffer + XSAVE_YMM0_HIGH,
-			    XSAVE_OPMASK - XSAVE_YMM0_HIGH);
+	if (is_compacted(h))
+		a.format = h->xcomp_bv;
+	fault = get_components(&a, buffer, a.rfbm & h->xstate_bv);
 	return sys_done(fault ? fault : restore_checked(&a, h, buffer));
 }
 

@@ -157,7 +157,7 @@ long ioctl_has_system_attr(struct kvm_call *call)
 long ioctl_get_system_attr(struct kvm_call *call)
 {
 	const struct kvm_device_attr *attr = call->data;
-	u64 value = cpuid_xcr0();
+	u64 value = cpuid_xcr0_offered(call->model);
 	long r = ioctl_has_system_attr(call);
 
 	if (r)

@@ -118,7 +118,35 @@ static u64 guest_xcr0(const struct vcpu *vcpu)
 	const struct kvm_cpuid_entry2 *e = entry_of(vcpu, 0xd, 0);
 	u64 listed = e ? e->eax | (u64)e->edx << 32 : 0;
 
-	return (vcpu->cpuid ? listed & cpuid_xcr0() : cpuid_xcr0()) | XCR0_X87;
+	if (!vcpu->cpuid)
+		return cpuid_xcr0_offered(vcpu->vm->model);
+	return (listed & cpuid_xcr0_possible()) | XCR0_X87;
+}
+
+static bool listed_as(const struct vcpu *vcpu, const struct xstate_layout *layout, u64 components)
+{
+	for (u32 i = XSTATE_FIRST; i < NXSTATE; i++) {
+		const struct kvm_cpuid_entry2 *e = entry_of(vcpu, 0xd, i);
+
+		if ((components & BIT(i)) && (!e || e->ebx != layout->at[i]))
+			return false;
+	}
+	return true;
+}
+
+/*
+ * Where components are in the standard format. The list decides between the two vendors' layouts:
+ * QEMU lists the host's, whatever the model, and expects KVM_GET_XSAVE to follow. A list that has
+ * neither gets that of its vendor.
+ */
+static void apply_layout(struct vcpu *vcpu, bool is_amd)
+{
+	u64 components = vcpu->cpu->xcr0_allowed;
+	struct xstate_layout *layout = &vcpu->cpu->xstate;
+
+	xstate_standard(layout, !is_amd, components);
+	if (!listed_as(vcpu, layout, components))
+		xstate_standard(layout, is_amd, components);
 }
 
 static u8 guest_phys_bits(const struct vcpu *vcpu)
@@ -203,6 +231,7 @@ int cpuid_apply(struct vcpu *vcpu)
 	cpu->xcr0_allowed = guest_xcr0(vcpu);
 	cpu->phys_bits = guest_phys_bits(vcpu);
 	cpu->is_amd = guest_is_amd(vcpu);
+	apply_layout(vcpu, cpu->is_amd);
 	apply_to_lapic(vcpu);
 	apply_to_pmu(vcpu);
 	cpuid_refresh(vcpu);
@@ -240,10 +269,10 @@ void cpuid_refresh(struct vcpu *vcpu)
 		refresh_leaf1(vcpu, e);
 	e = entry_of(vcpu, 0xd, 0);
 	if (e)
-		e->ebx = cpuid_xsave_size(vcpu->cpu->xcr0);
+		e->ebx = xstate_standard_size(&vcpu->cpu->xstate, vcpu->cpu->xcr0);
 	e = entry_of(vcpu, 0xd, 1);
 	if (e && (e->eax & (BIT(1) | BIT(3)))) /* XSAVEC, XSAVES */
-		e->ebx = cpuid_xsave_size(vcpu->cpu->xcr0);
+		e->ebx = xstate_compacted_size(vcpu->cpu->xcr0);
 	if (e)
 		e->ecx = e->edx = 0; /* no supervisor state; QEMU adds that of Arch LBR by itself */
 	if (READ_ONCE(vcpu->vm->set.disabled_exits) & KVM_X86_DISABLE_EXITS_HLT) {

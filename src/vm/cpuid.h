@@ -35,13 +35,13 @@ u32 cpuid_emulated(const struct model *model, struct kvm_cpuid_entry2 *out, u32 
 bool cpuid_possible(u32 leaf, u32 subleaf, u32 reg, u32 bit);
 /* Does cpuid_supported() have this feature bit? */
 bool cpuid_offered(const struct model *model, u32 leaf, u32 subleaf, u32 reg, u32 bit);
-u64 cpuid_xcr0(void);		/* the state components there are */
-u32 cpuid_xsave_size(u64 xcr0); /* of the standard and the compacted format: the same for these */
+u64 cpuid_xcr0_possible(void); /* the state components that a guest can have on this host */
+u64 cpuid_xcr0_offered(const struct model *model);
 
 /*
  * To be called when vcpu->cpuid and vcpu->ncpuid were replaced (also by nothing: ncpuid 0), before
- * the next entry: derives cpu->features, cr4_allowed, efer_allowed, xcr0_allowed, phys_bits and
- * is_amd. 0 or -EINVAL when no processor could be like that; then nothing was changed.
+ * the next entry: derives cpu->features, cr4_allowed, efer_allowed, xcr0_allowed, xstate,
+ * phys_bits and is_amd. 0 or -EINVAL when no processor could be like that; then nothing was changed.
  */
 int cpuid_apply(struct vcpu *vcpu);
 

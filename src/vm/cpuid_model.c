@@ -13,6 +13,7 @@
 #include <cpuid.h>
 #include <string.h>
 
+#include "cpu/xstate.h"
 #include "pmu/pmu.h"
 #include "x86/features.h"
 #include "x86/regs.h"
@@ -142,14 +143,37 @@ bool cpuid_offered(const struct model *model, u32 leaf, u32 subleaf, u32 reg, u3
 	return row && (row->models & model->set) && row->source != NATIVE && can(row);
 }
 
-u64 cpuid_xcr0(void)
+/* State components that exist with a feature. */
+static const struct {
+	u32 leaf;
+	enum cpuid_reg reg;
+	u32 bit;
+	u64 components;
+} state_features[] = {
+	{ 0x1, CPUID_ECX, 28, XCR0_AVX },
+	{ 0x7, CPUID_EBX, 16, XCR0_AVX512 },
+};
+
+u64 cpuid_xcr0_possible(void)
 {
-	return XCR0_X87 | XCR0_SSE | (cpuid_possible(0x1, 0, CPUID_ECX, 28) ? XCR0_AVX : 0);
+	u64 xcr0 = XCR0_X87 | XCR0_SSE;
+
+	for (u32 i = 0; i < ARRAY_SIZE(state_features); i++)
+		if (cpuid_possible(state_features[i].leaf, 0, state_features[i].reg,
+				   state_features[i].bit))
+			xcr0 |= state_features[i].components;
+	return xcr0;
 }
 
-u32 cpuid_xsave_size(u64 xcr0)
+u64 cpuid_xcr0_offered(const struct model *model)
 {
-	return xcr0 & XCR0_AVX ? 576 + 256 : 576; /* legacy area and header, then YMM_Hi128 */
+	u64 xcr0 = XCR0_X87 | XCR0_SSE;
+
+	for (u32 i = 0; i < ARRAY_SIZE(state_features); i++)
+		if (cpuid_offered(model, state_features[i].leaf, 0, state_features[i].reg,
+				  state_features[i].bit))
+			xcr0 |= state_features[i].components;
+	return xcr0;
 }
 
 /* The leaves that are more than bits. Each fills what it knows into zeroed registers. */
@@ -179,18 +203,20 @@ static void fill_caches(const struct model *model, u32 subleaf, u32 regs[4])
 		regs[CPUID_EDX] = BIT(1); /* includes the L1s */
 }
 
-static void fill_d(u32 subleaf, u32 regs[4])
+static void fill_d(const struct model *model, u32 subleaf, u32 regs[4])
 {
-	u64 xcr0 = cpuid_xcr0();
+	u64 xcr0 = cpuid_xcr0_offered(model);
+	struct xstate_layout layout;
 
+	xstate_standard(&layout, model->is_amd, xcr0);
 	if (subleaf == 0) {
 		regs[CPUID_EAX] = xcr0;
-		regs[CPUID_EBX] = regs[CPUID_ECX] = cpuid_xsave_size(xcr0);
+		regs[CPUID_EBX] = regs[CPUID_ECX] = xstate_standard_size(&layout, xcr0);
 	} else if (subleaf == 1 && (regs[CPUID_EAX] & (bit_XSAVEC | bit_XSAVES))) {
-		regs[CPUID_EBX] = cpuid_xsave_size(xcr0);
-	} else if (subleaf == 2 && (xcr0 & XCR0_AVX)) {
-		regs[CPUID_EAX] = 256;
-		regs[CPUID_EBX] = 576;
+		regs[CPUID_EBX] = xstate_compacted_size(xcr0);
+	} else if (subleaf < NXSTATE && (xcr0 >> subleaf & 1)) {
+		regs[CPUID_EAX] = xstate_bytes(subleaf);
+		regs[CPUID_EBX] = layout.at[subleaf];
 	}
 }
 
@@ -278,7 +304,7 @@ static void fill_basic(const struct model *model, u32 leaf, u32 subleaf, u32 reg
 			regs[CPUID_EAX] = LEAF7_SUBLEAVES;
 		break;
 	case 0xd:
-		fill_d(subleaf, regs);
+		fill_d(model, subleaf, regs);
 		break;
 	case KVM_CPUID_SIGNATURE:
 		regs[CPUID_EAX] = KVM_CPUID_FEATURES;
@@ -400,7 +426,7 @@ static void list_add(struct list *list, u32 leaf, u32 subleaf, const u32 regs[4]
 	list->n++;
 }
 
-/* Is there a subleaf behind this one? Cache lists end with their first empty entry, which is listed
+/* Is there a subleaf after this one? Cache lists end with their first empty entry, which is listed
  * too. */
 static bool more_subleaves(u32 leaf, u32 subleaf, const u32 regs[4])
 {
@@ -409,8 +435,14 @@ static bool more_subleaves(u32 leaf, u32 subleaf, const u32 regs[4])
 	if (leaf == 0x7)
 		return subleaf < LEAF7_SUBLEAVES && (subleaf || regs[CPUID_EAX]);
 	if (leaf == 0xd)
-		return subleaf < (cpuid_xcr0() & XCR0_AVX ? 2 : 1);
+		return subleaf < NXSTATE - 1;
 	return false;
+}
+
+/* KVM: state components that do not exist are not listed. */
+static bool subleaf_listed(u32 leaf, u32 subleaf, const u32 regs[4])
+{
+	return leaf != 0xd || subleaf < XSTATE_FIRST || regs[CPUID_EAX];
 }
 
 static void list_class(struct list *list, const struct model *model, u32 base)
@@ -424,7 +456,8 @@ static void list_class(struct list *list, const struct model *model, u32 base)
 
 		do {
 			model_leaf(model, false, leaf, subleaf, regs);
-			list_add(list, leaf, subleaf, regs);
+			if (subleaf_listed(leaf, subleaf, regs))
+				list_add(list, leaf, subleaf, regs);
 		} while (more_subleaves(leaf, subleaf++, regs));
 	}
 }

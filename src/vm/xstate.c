@@ -1,12 +1,14 @@
 // SPDX-License-Identifier: MIT
 /*
- * x87, SSE and AVX state and XCR0 as the API shows them: the standard XSAVE format (SDM 1 13.4),
- * which is also how struct cpu keeps it. vCPU lock held.
+ * x87 and vector state and XCR0 as the API shows them: in the standard XSAVE format (SDM 1 13.4),
+ * with components where the guest's CPUID has them. struct cpu keeps them in the compacted form,
+ * which has the same legacy region and header. vCPU lock held.
  */
 #include <errno.h>
 #include <string.h>
 
 #include "cpu/control.h"
+#include "cpu/fpu.h"
 #include "vm/cpuid.h"
 #include "vm/refuse.h"
 #include "vm/vm.h"
@@ -26,7 +28,7 @@ struct fxsave {
 struct xsave_area {
 	struct fxsave legacy;
 	u64 xstate_bv, xcomp_bv, reserved[6];
-	u8 ymmh[16][16];
+	u8 components[];
 };
 
 #define XSTATE_LEGACY (XCR0_X87 | XCR0_SSE)
@@ -37,9 +39,17 @@ static struct xsave_area *area_of(struct vcpu *vcpu)
 	return (struct xsave_area *)vcpu->cpu->xsave;
 }
 
-/* Components that are in their initial state need not be in memory: put them there. */
-static void make_explicit(struct xsave_area *area)
+/* A component in the image. */
+static u8 *component_of(struct vcpu *vcpu, u32 component)
 {
+	return vcpu->cpu->xsave + xstate_compacted_at(XCR0_AVX | XCR0_AVX512, component);
+}
+
+/* Components that are in their initial state need not be in memory: put them there. */
+static void make_explicit(struct vcpu *vcpu)
+{
+	struct xsave_area *area = area_of(vcpu);
+
 	if (!(area->xstate_bv & XCR0_X87)) {
 		memset(&area->legacy, 0, offsetof(struct fxsave, mxcsr));
 		memset(area->legacy.st, 0, sizeof(area->legacy.st));
@@ -48,14 +58,15 @@ static void make_explicit(struct xsave_area *area)
 	if (!(area->xstate_bv & XCR0_SSE))
 		memset(area->legacy.xmm, 0, sizeof(area->legacy.xmm));
 	if (!(area->xstate_bv & XCR0_AVX))
-		memset(area->ymmh, 0, sizeof(area->ymmh));
+		memset(component_of(vcpu, 2), 0, xstate_bytes(2));
+	fpu_fill_initial(vcpu->cpu, XCR0_AVX512);
 }
 
 void vcpu_get_fpu(struct vcpu *vcpu, struct kvm_fpu *fpu)
 {
 	struct fxsave *fx = &area_of(vcpu)->legacy;
 
-	make_explicit(area_of(vcpu));
+	make_explicit(vcpu);
 	memset(fpu, 0, sizeof(*fpu));
 	memcpy(fpu->fpr, fx->st, sizeof(fpu->fpr));
 	fpu->fcw = fx->fcw;
@@ -84,18 +95,36 @@ void vcpu_set_fpu(struct vcpu *vcpu, const struct kvm_fpu *fpu)
 	area->xstate_bv |= XSTATE_LEGACY;
 }
 
+static u8 *component_in(struct vcpu *vcpu, const struct kvm_xsave *xsave, u32 component)
+{
+	return (u8 *)xsave->region + vcpu->cpu->xstate.at[component];
+}
+
 void vcpu_get_xsave(struct vcpu *vcpu, struct kvm_xsave *xsave)
 {
 	struct xsave_area *area = area_of(vcpu), *out = (struct xsave_area *)xsave->region;
 	u64 shown = vcpu->cpu->xcr0_allowed | XSTATE_LEGACY;
 
-	make_explicit(area);
+	make_explicit(vcpu);
 	memset(xsave->region, 0, sizeof(xsave->region));
 	memcpy(&out->legacy, &area->legacy, sizeof(out->legacy));
 	memset(out->legacy.unused, 0, sizeof(out->legacy.unused));
 	out->xstate_bv = area->xstate_bv & shown;
-	if (shown & XCR0_AVX)
-		memcpy(out->ymmh, area->ymmh, sizeof(out->ymmh));
+	for (u32 i = XSTATE_FIRST; i < NXSTATE; i++)
+		if (shown & BIT(i))
+			memcpy(component_in(vcpu, xsave, i), component_of(vcpu, i),
+			       xstate_bytes(i));
+}
+
+/* What this host can hold, and where: a layout may have no place for a component. */
+static u64 components_known(const struct vcpu *vcpu)
+{
+	u64 known = cpuid_xcr0_possible();
+
+	for (u32 i = XSTATE_FIRST; i < NXSTATE; i++)
+		if (!vcpu->cpu->xstate.at[i])
+			known &= ~BIT(i);
+	return known;
 }
 
 /* KVM: what copy_uabi_to_xstate() refuses. */
@@ -106,7 +135,7 @@ static bool xsave_valid(const struct vcpu *vcpu, const struct xsave_area *in)
 
 	for (u32 i = 0; i < ARRAY_SIZE(in->reserved); i++)
 		reserved |= in->reserved[i];
-	return !reserved && !(in->xstate_bv & ~(cpuid_xcr0() | XSTATE_LEGACY)) &&
+	return !reserved && !(in->xstate_bv & ~(components_known(vcpu) | XSTATE_LEGACY)) &&
 	       !(in->legacy.mxcsr & ~mxcsr_mask);
 }
 
@@ -120,7 +149,11 @@ int vcpu_set_xsave(struct vcpu *vcpu, const struct kvm_xsave *xsave)
 		return -EINVAL;
 	memcpy(area, in, sizeof(*area));
 	area->legacy.mxcsr_mask = mxcsr_mask;
-	make_explicit(area);
+	for (u32 i = XSTATE_FIRST; i < NXSTATE; i++)
+		if (in->xstate_bv & BIT(i))
+			memcpy(component_of(vcpu, i), component_in(vcpu, xsave, i),
+			       xstate_bytes(i));
+	make_explicit(vcpu);
 	return 0;
 }
 
@@ -131,14 +164,6 @@ void vcpu_get_xcrs(struct vcpu *vcpu, struct kvm_xcrs *xcrs)
 	xcrs->xcrs[0].value = vcpu->cpu->xcr0;
 }
 
-/* SDM 1 13.3: x87 always, AVX only with SSE. */
-static bool xcr0_valid(const struct cpu *cpu, u64 value)
-{
-	if (!(value & XCR0_X87) || value & ~cpu->xcr0_allowed)
-		return false;
-	return !(value & XCR0_AVX) || value & XCR0_SSE;
-}
-
 int vcpu_set_xcrs(struct vcpu *vcpu, const struct kvm_xcrs *xcrs)
 {
 	if (xcrs->nr_xcrs > KVM_MAX_XCRS || xcrs->flags)
@@ -146,7 +171,7 @@ int vcpu_set_xcrs(struct vcpu *vcpu, const struct kvm_xcrs *xcrs)
 	for (u32 i = 0; i < xcrs->nr_xcrs; i++) {
 		if (xcrs->xcrs[i].xcr != 0)
 			continue;
-		if (!xcr0_valid(vcpu->cpu, xcrs->xcrs[i].value))
+		if (!cpu_xcr0_valid(vcpu->cpu, xcrs->xcrs[i].value))
 			return vcpu_refuse(vcpu, "XCR0", xcrs->xcrs[i].value);
 		vcpu->cpu->xcr0 = xcrs->xcrs[i].value;
 		cpu_state_changed(vcpu->cpu);

@@ -167,6 +167,25 @@ static void xcr0_needs_x87_and_sse_before_avx(void **state)
 	assert_true(cpu->mode & MODE_AVX);
 }
 
+/* SDM 1 13.3: all three components or none, and never without AVX. */
+static void xcr0_takes_avx512_as_a_whole(void **state)
+{
+	const u64 avx = XCR0_X87 | XCR0_SSE | XCR0_AVX;
+	struct paged_cpu *p = *state;
+	struct cpu *cpu = p->cpu;
+
+	assert_refused(cpu, cpu_write_xcr(cpu, 0, avx | XCR0_AVX512)); /* CPUID has none */
+	cpu->xcr0_allowed = avx | XCR0_AVX512;
+	for (u64 part = XCR0_OPMASK; part < XCR0_AVX512; part += XCR0_OPMASK)
+		assert_refused(cpu, cpu_write_xcr(cpu, 0, avx | part));
+	assert_refused(cpu, cpu_write_xcr(cpu, 0, XCR0_X87 | XCR0_AVX512));
+	assert_refused(cpu, cpu_write_xcr(cpu, 0, XCR0_X87 | XCR0_SSE | XCR0_AVX512));
+	assert_int_equal(cpu_write_xcr(cpu, 0, avx | XCR0_AVX512), FAULT_NONE);
+	assert_true(cpu_avx512(cpu));
+	assert_int_equal(cpu_write_xcr(cpu, 0, avx), FAULT_NONE);
+	assert_false(cpu_avx512(cpu));
+}
+
 static void debug_registers_have_fixed_bits_and_aliases(void **state)
 {
 	struct paged_cpu *p = *state;
@@ -232,6 +251,7 @@ int main(void)
 		TEST(cr4_refuses_what_is_reserved_or_out_of_place),
 		TEST(efer_keeps_lma_and_refuses_lme_under_paging),
 		TEST(xcr0_needs_x87_and_sse_before_avx),
+		TEST(xcr0_takes_avx512_as_a_whole),
 		TEST(debug_registers_have_fixed_bits_and_aliases),
 		TEST(arming_breakpoints_is_noticed),
 		TEST(states_no_processor_has_are_recognized),
