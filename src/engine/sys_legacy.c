@@ -93,27 +93,29 @@ static s64 sign_extend(u64 value, u32 size)
 	return (s64)(value << (64 - 8 * size)) >> (64 - 8 * size);
 }
 
-enum sys_result sys_bound(struct cpu *cpu, const struct insn *insn)
+static enum guest_fault load_bound(struct cpu *cpu, const struct insn *insn, u32 n, s64 *bound)
 {
 	u32 size = insn->opsize;
-	s64 index = sign_extend(cpu->regs[insn->ops[0].reg], size);
-	u64 lower = 0, upper = 0;
-	enum guest_fault fault;
-	gva_t gva;
+	u64 value;
+	enum guest_fault fault = sys_load_part(cpu, insn, &insn->ops[1], n * size, size, &value);
 
-	/* The first is read before the second is found to be outside of the segment. */
-	fault = sys_address(cpu, insn, &insn->ops[1], size, ACCESS_READ, &gva);
+	*bound = sign_extend(value, size);
+	return fault;
+}
+
+enum sys_result sys_bound(struct cpu *cpu, const struct insn *insn)
+{
+	s64 index = sign_extend(cpu->regs[insn->ops[0].reg], insn->opsize);
+	s64 lower, upper;
+	enum guest_fault fault = load_bound(cpu, insn, 0, &lower);
+
+	if (!fault && index < lower && cpu_follows(cpu, RULE_BOUND_LOWER_FIRST))
+		return sys_raise(cpu, VEC_BR);
 	if (!fault)
-		fault = cpu_read(cpu, gva, &lower, size, ACCESS_READ);
-	if (!fault)
-		fault = sys_address(cpu, insn, &insn->ops[1], 2 * size, ACCESS_READ, &gva);
-	if (!fault)
-		fault = cpu_read(cpu, cpu_wrap(cpu, gva + size), &upper, size, ACCESS_READ);
+		fault = load_bound(cpu, insn, 1, &upper);
 	if (fault)
 		return sys_done(fault);
-	if (index < sign_extend(lower, size) || index > sign_extend(upper, size))
-		return sys_raise(cpu, VEC_BR);
-	return SYS_NEXT;
+	return index < lower || index > upper ? sys_raise(cpu, VEC_BR) : SYS_NEXT;
 }
 
 static void set_result_flags(struct cpu *cpu, u8 al)

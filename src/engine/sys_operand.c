@@ -33,6 +33,40 @@ enum guest_fault sys_address(struct cpu *cpu, const struct insn *insn, const str
 	return cpu_linear(cpu, op->seg, sys_offset(cpu, insn, op), size, access, out);
 }
 
+enum guest_fault sys_load_part(struct cpu *cpu, const struct insn *insn, const struct operand *op,
+			       u32 at, u32 size, u64 *value)
+{
+	u64 offset = sys_offset(cpu, insn, op);
+	enum guest_fault fault;
+	gva_t gva;
+
+	if (cpu_follows(cpu, RULE_OPERAND_IN_PARTS)) {
+		offset = (offset + at) & sys_mask(insn->addrsize);
+		at = 0;
+	}
+	*value = 0;
+	fault = cpu_linear(cpu, op->seg, offset, at + size, ACCESS_READ, &gva);
+	return fault ? fault : cpu_read(cpu, cpu_wrap(cpu, gva + at), value, size, ACCESS_READ);
+}
+
+enum guest_fault sys_load_pointer(struct cpu *cpu, const struct insn *insn,
+				  const struct operand *op, u16 *selector, u64 *offset)
+{
+	u32 size = insn->opsize;
+	enum guest_fault fault = FAULT_NONE;
+	u64 value = 0;
+	gva_t gva;
+
+	if (!cpu_follows(cpu, RULE_OPERAND_IN_PARTS))
+		fault = sys_address(cpu, insn, op, size + 2, ACCESS_READ, &gva);
+	if (!fault)
+		fault = sys_load_part(cpu, insn, op, 0, size, offset);
+	if (!fault)
+		fault = sys_load_part(cpu, insn, op, size, 2, &value);
+	*selector = value;
+	return fault;
+}
+
 static u64 load_register(const struct cpu *cpu, const struct operand *op, u32 size)
 {
 	if (op->high8)

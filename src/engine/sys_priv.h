@@ -123,6 +123,12 @@ enum guest_fault sys_load(struct cpu *cpu, const struct insn *insn, const struct
 			  u32 size, u64 *value);
 enum guest_fault sys_store(struct cpu *cpu, const struct insn *insn, const struct operand *op,
 			   u32 size, u64 value);
+/* The bytes from `at` of a memory operand that is read in parts: bounds, far pointers. */
+enum guest_fault sys_load_part(struct cpu *cpu, const struct insn *insn, const struct operand *op,
+			       u32 at, u32 size, u64 *value);
+/* m16:n: the offset, then the selector. */
+enum guest_fault sys_load_pointer(struct cpu *cpu, const struct insn *insn,
+				  const struct operand *op, u16 *selector, u64 *offset);
 /* Would an access to these bytes, on at most two pages, fault? Accessed and dirty bits are set. */
 enum guest_fault sys_probe(struct cpu *cpu, gva_t gva, u32 size, u32 access);
 

@@ -105,23 +105,15 @@ static enum seg far_segment(const struct insn *insn)
 
 enum sys_result sys_load_far(struct cpu *cpu, const struct insn *insn)
 {
-	u32 size = insn->opsize;
 	enum guest_fault fault;
-	u64 offset = 0;
+	u64 offset;
 	u16 selector;
-	u8 bytes[10];
-	gva_t gva;
 
-	fault = sys_address(cpu, insn, &insn->ops[1], size + 2, ACCESS_READ, &gva);
+	fault = sys_load_pointer(cpu, insn, &insn->ops[1], &selector, &offset);
 	if (!fault)
-		fault = cpu_read(cpu, gva, bytes, size + 2, ACCESS_READ);
-	if (fault)
-		return sys_done(fault);
-	bytes_copy(&offset, bytes, size);
-	bytes_copy(&selector, bytes + size, 2);
-	fault = cpu_load_seg(cpu, far_segment(insn), selector);
+		fault = cpu_load_seg(cpu, far_segment(insn), selector);
 	if (!fault)
-		sys_set_reg(cpu, insn->ops[0].reg, size, offset);
+		sys_set_reg(cpu, insn->ops[0].reg, insn->opsize, offset);
 	return sys_done(fault);
 }
 

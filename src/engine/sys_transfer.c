@@ -6,7 +6,6 @@
  */
 #include "engine/sys_priv.h"
 
-#include "base/bytes.h"
 #include "cpu/segment.h"
 
 enum sys_result sys_int_n(struct cpu *cpu, const struct insn *insn)
@@ -60,27 +59,16 @@ enum sys_result sys_sysexit(struct cpu *cpu, const struct insn *insn)
 	return sys_jumped(cpu_sysexit(cpu, insn->opsize));
 }
 
-/* ptr16:n in the instruction, or m16:n: the offset, then the selector. */
+/* ptr16:n in the instruction, or m16:n. */
 static enum guest_fault far_pointer(struct cpu *cpu, const struct insn *insn, u16 *selector,
 				    u64 *offset)
 {
 	const struct operand *op = &insn->ops[0];
-	u8 bytes[10];
-	enum guest_fault fault;
-	gva_t gva;
 
+	if (op->kind != OPERAND_FAR)
+		return sys_load_pointer(cpu, insn, op, selector, offset);
 	*selector = op->selector;
 	*offset = (u64)op->imm;
-	if (op->kind == OPERAND_FAR)
-		return FAULT_NONE;
-	fault = sys_address(cpu, insn, op, insn->opsize + 2, ACCESS_READ, &gva);
-	if (!fault)
-		fault = cpu_read(cpu, gva, bytes, insn->opsize + 2, ACCESS_READ);
-	if (fault)
-		return fault;
-	*offset = 0;
-	bytes_copy(offset, bytes, insn->opsize);
-	bytes_copy(selector, bytes + insn->opsize, 2);
 	return FAULT_NONE;
 }
 

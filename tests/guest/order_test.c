@@ -25,6 +25,12 @@ static const struct {
 	/* BOUND EAX, [hole]: the first bound is read before the second is found to be outside. */
 	{ { 0x62, 0x05, 0x00, 0x00, HOLE_HIGH, 0x00 }, IMAGE_HOLE + 3, VEC_PF },
 	{ { 0x62, 0x05, 0x00, 0x00, HOLE_HIGH, 0x00 }, IMAGE_HOLE + 2, VEC_GP },
+	/* LES EAX and JMP FAR, [hole + 2] and [hole + 4]: a far pointer is aligned as its
+	 * offset is. */
+	{ { 0xc4, 0x05, 0x02, 0x00, HOLE_HIGH, 0x00 }, IMAGE_HOLE + 0xfff, VEC_AC },
+	{ { 0xc4, 0x05, 0x04, 0x00, HOLE_HIGH, 0x00 }, IMAGE_HOLE + 0xfff, VEC_PF },
+	{ { 0xff, 0x2d, 0x02, 0x00, HOLE_HIGH, 0x00 }, IMAGE_HOLE + 0xfff, VEC_AC },
+	{ { 0xff, 0x2d, 0x04, 0x00, HOLE_HIGH, 0x00 }, IMAGE_HOLE + 0xfff, VEC_PF },
 	/* FBLD [hole + 1]: it is misaligned before its page is looked for, if within the limit. */
 	{ { 0xdf, 0x25, 0x01, 0x00, HOLE_HIGH, 0x00 }, IMAGE_HOLE + 0xfff, VEC_AC },
 	{ { 0xdf, 0x25, 0x01, 0x00, HOLE_HIGH, 0x00 }, IMAGE_HOLE + 9, VEC_AC },

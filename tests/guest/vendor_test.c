@@ -39,6 +39,7 @@ struct row {
 	u32 size;
 	u32 how;
 	u64 rax, rcx, rsi, rdi;
+	u32 limit; /* of DS; 0: none */
 	enum what what;
 	u64 where; /* address or register */
 	struct outcome intel, amd;
@@ -68,6 +69,23 @@ static const struct row rows[] = {
 	/* MOV EAX, [EAX]: two bytes at the end, two at the start */
 	{ RULE_ACCESS_WRAPS_4G, INSN("\x8b\x00"), CODE32, .rax = 0xfffffffe, .what = REGISTER,
 	  .where = RAX, .intel = { VEC_UD, 0x44332211 }, .amd = { VEC_GP, 0xfffffffe } },
+	/* BOUND ECX, [EAX], ECX being too small: the upper bound is not there, or outside of DS */
+	{ RULE_BOUND_LOWER_FIRST, INSN("\x62\x08"), CODE32, .rax = LEFT - 4, .rcx = 0xffffffff,
+	  .intel = { .vector = VEC_BR }, .amd = { .vector = VEC_PF } },
+	{ RULE_BOUND_LOWER_FIRST, INSN("\x62\x08"), CODE32, .rax = DATA, .rcx = 0xffffffff,
+	  .limit = DATA + 6, .intel = { .vector = VEC_BR }, .amd = { .vector = VEC_GP } },
+	{ RULE_BOUND_LOWER_FIRST, INSN("\x66\x62\x08"), CODE32, .rax = DATA, .rcx = 0xffff,
+	  .limit = DATA + 2, .intel = { .vector = VEC_BR }, .amd = { .vector = VEC_GP } },
+	/* LES ECX, [EAX]; JMP FAR [EAX]: the offset is not there, the selector outside of DS */
+	{ RULE_OPERAND_IN_PARTS, INSN("\xc4\x08"), CODE32, .rax = LEFT, .limit = LEFT + 3,
+	  .intel = { .vector = VEC_PF }, .amd = { .vector = VEC_GP } },
+	{ RULE_OPERAND_IN_PARTS, INSN("\xff\x28"), CODE32, .rax = LEFT, .limit = LEFT + 3,
+	  .intel = { .vector = VEC_PF }, .amd = { .vector = VEC_GP } },
+	/* BOUND ECX, [DI]; LES ECX, [DI]: the second part is at 0, or is code at 10000 */
+	{ RULE_OPERAND_IN_PARTS, INSN("\x67\x62\x0d"), CODE32, .rcx = 0x5000, .rdi = 0xfffc,
+	  .intel = { .vector = VEC_BR }, .amd = { .vector = VEC_UD } },
+	{ RULE_OPERAND_IN_PARTS, INSN("\x67\xc4\x0d"), CODE32, .rdi = 0xfffe,
+	  .intel = { .vector = VEC_UD }, .amd = { .vector = VEC_GP } },
 	/* REP MOVSB with 32-bit addresses, none of them */
 	{ RULE_REP_TRUNCATES, INSN("\x67\xf3\xa4"), CODE64, .rcx = UPPER, .rsi = UPPER | DATA,
 	  .rdi = UPPER | DATA, .what = REGISTER, .where = RSI, .intel = { VEC_UD, DATA },
@@ -195,6 +213,8 @@ static void prepare(struct machine *m, const struct row *row)
 	map_ends(m->ram);
 	memset(m->ram + STACK - 8, 0xff, 8);
 	set_user_code(cpu, row->how);
+	if (row->limit)
+		cpu->seg[DS].limit = row->limit;
 	set_vectors(cpu);
 	cpu->regs[RAX] = row->rax;
 	cpu->regs[RCX] = row->rcx;
