@@ -210,6 +210,12 @@ static const struct option *find_option(const char *word)
 	return NULL;
 }
 
+/* Whether an option's value is part of its own word: behind '=', or behind its letter. */
+static bool has_value(const char *word)
+{
+	return word[1] == '-' ? strchr(word, '=') != NULL : word[2] != '\0';
+}
+
 /* One option, and its value: behind '=', behind its letter, or the next word. */
 static int take_option(struct exec_options *options, char **argv, int *i)
 {
@@ -232,6 +238,27 @@ static int take_option(struct exec_options *options, char **argv, int *i)
 		return usage_error(&command_exec, "--%s needs a value: %s", option->name,
 				   option->value);
 	return option->set(options, value);
+}
+
+int exec_options_end(const struct command *command, int argc, char **argv)
+{
+	int i = 1;
+
+	for (; i < argc && argv[i][0] == '-' && argv[i][1]; i++) {
+		const struct option *option;
+
+		if (!strcmp(argv[i], "--"))
+			return i;
+		option = find_option(argv[i]);
+		if (!option) {
+			usage_error(command, "unknown option '%s'; those of %s come after '--'",
+				    argv[i], command->name);
+			return -1;
+		}
+		if (option->value && !has_value(argv[i]))
+			i++;
+	}
+	return i < argc ? i : argc;
 }
 
 /* Descriptors 0 to 2 are ours to read and write, and must not become something else. */

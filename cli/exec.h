@@ -30,6 +30,15 @@ struct exec_options {
 	char **command;
 };
 
+/* --- exec.c: the command line --- */
+
+/*
+ * For commands that take these options too: the index of the first word that is neither an option
+ * nor its value, "--" included; argc if there is none. -1: an unknown option, and the user has been
+ * told.
+ */
+int exec_options_end(const struct command *command, int argc, char **argv);
+
 /* --- exec_kernel.c: where a kernel and its modules are --- */
 
 struct exec_kernel {

@@ -11,8 +11,8 @@
 #include "base/types.h"
 
 static const struct command *const commands[] = {
-	&command_exec,	 &command_doctor, &command_kvm, &command_events,
-	&command_ps,	 &command_stat,	  &command_set, &command_filter,
+	&command_exec,	 &command_perf,	  &command_rr,	   &command_doctor, &command_kvm,
+	&command_events, &command_ps,	  &command_stat,   &command_set,    &command_filter,
 	&command_record, &command_report, &command_lab,
 };
 
@@ -62,20 +62,14 @@ static const struct command *find_command(const char *name)
 
 static int general_help(FILE *out)
 {
-	fputs("usage: vpmu COMMAND [ARGUMENTS]\n\n"
-	      "KVM in user space: runs QEMU and any other program that uses /dev/kvm without\n"
-	      "hardware virtualization, without a kernel module and without root.\n\n"
+	fputs("usage: vpmu COMMAND [ARGUMENTS], vpmu help COMMAND, vpmu --version\n\n"
+	      "KVM in user space, with a PMU that counts exactly: no hardware virtualization, no root.\n\n"
 	      "commands:\n",
 	      out);
 	for (u32 i = 0; i < ARRAY_SIZE(commands); i++)
 		fprintf(out, "  %-8s %s\n", commands[i]->name, commands[i]->summary);
-	fputs("  help     Explain a command: vpmu help COMMAND\n\n"
-	      "options:\n"
-	      "  --help     Show this text\n"
-	      "  --version  Show the version\n\n"
-	      "exit codes: 0 success, 1 a part of vpmu is missing or the system refused,\n"
-	      "2 wrong usage, 126 the command cannot be started, 127 there is no such command;\n"
-	      "otherwise those of the command.\n",
+	fputs("\nexit codes: 0 success, 1 a part of vpmu is missing or the system refused, 2 wrong usage,\n"
+	      "126 the command cannot be started, 127 there is none; otherwise the command's.\n",
 	      out);
 	return out == stdout ? STATUS_OK : STATUS_USAGE;
 }

@@ -1,0 +1,276 @@
+// SPDX-License-Identifier: MIT
+/*
+ * Names for the host's perf. It looks for the symbols of a kernel in its cache, by build id, and
+ * for those of JIT code in /tmp/perf-PID.map, where PID is the guest's. Guests give the same PIDs
+ * again and again, so the maps of a recording are kept beside it too, in a folder, and are copied
+ * to /tmp again when that recording is looked at.
+ *
+ * A guest wrote the files. Only regular files with names as expected are taken, and bounded sizes.
+ */
+#include <dirent.h>
+#include <errno.h>
+#include <fcntl.h>
+#include <ftw.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <sys/sendfile.h>
+#include <sys/stat.h>
+#include <unistd.h>
+
+#include "base/types.h"
+#include "perf.h"
+
+#define MAX_FILE  (256ll << 20)
+#define MAX_MAPS  1024
+#define BUILD_ID  40 /* hex digits */
+#define MAP_START "perf-"
+#define MAP_END	  ".map"
+
+/* --- files --- */
+
+static int open_regular(int folder, const char *name, off_t *size)
+{
+	int fd = openat(folder, name, O_RDONLY | O_NOFOLLOW | O_NONBLOCK | O_CLOEXEC);
+	struct stat st;
+
+	if (fd < 0)
+		return -1;
+	if (!fstat(fd, &st) && S_ISREG(st.st_mode) && st.st_size <= MAX_FILE) {
+		*size = st.st_size;
+		return fd;
+	}
+	close(fd);
+	errno = EINVAL;
+	return -1;
+}
+
+static bool copy_bytes(int from, int to, off_t size)
+{
+	while (size) {
+		ssize_t n = sendfile(to, from, NULL, size);
+
+		if (n <= 0)
+			return false;
+		size -= n;
+	}
+	return true;
+}
+
+/* Copies a file to a path, at once: nobody sees half of it. */
+static bool copy(int folder, const char *name, const char *path)
+{
+	char part[PATH_MAX];
+	off_t size;
+	int from = open_regular(folder, name, &size), to;
+	bool ok;
+
+	if (from < 0)
+		return false;
+	snprintf(part, sizeof(part), "%.*s.XXXXXX", PATH_MAX - 16, path);
+	to = mkostemp(part, O_CLOEXEC);
+	ok = to >= 0 && copy_bytes(from, to, size) && !fchmod(to, 0644) && !rename(part, path);
+	if (to >= 0 && !ok)
+		unlink(part);
+	if (to >= 0)
+		close(to);
+	close(from);
+	return ok;
+}
+
+static int remove_entry(const char *path, const struct stat *st, int kind, struct FTW *at)
+{
+	(void)st, (void)kind, (void)at;
+	return remove(path) && errno != ENOENT;
+}
+
+static void remove_folder(const char *path)
+{
+	nftw(path, remove_entry, 16, FTW_DEPTH | FTW_PHYS);
+}
+
+/* --- the kernel --- */
+
+bool perf_cache(char path[PATH_MAX])
+{
+	const char *home = getenv("HOME");
+
+	if (!home || home[0] != '/')
+		return false;
+	snprintf(path, PATH_MAX, "%.*s/.debug", PATH_MAX - 256, home);
+	return true;
+}
+
+static bool read_id(int folder, char id[BUILD_ID + 1])
+{
+	off_t size;
+	int fd = open_regular(folder, "id", &size);
+	ssize_t n = fd < 0 ? -1 : read(fd, id, BUILD_ID);
+
+	if (fd >= 0)
+		close(fd);
+	id[BUILD_ID] = '\0';
+	return n == BUILD_ID && strspn(id, "0123456789abcdef") == BUILD_ID;
+}
+
+/* As perf's own record does: the file, and a link to its folder by build id. */
+static bool keep_kernel(int folder, const char *cache, const char *id)
+{
+	char path[PATH_MAX + 128], target[128];
+	const char *const made[] = { "", "/[kernel.kallsyms]", "/[kernel.kallsyms]/%s",
+				     "/.build-id", "/.build-id/%.2s" };
+
+	for (u32 i = 0; i < ARRAY_SIZE(made); i++) {
+		int n = snprintf(path, sizeof(path), "%s", cache);
+
+		snprintf(path + n, sizeof(path) - n, made[i], id);
+		if (mkdir(path, 0755) && errno != EEXIST)
+			return false;
+	}
+	snprintf(path, sizeof(path), "%s/[kernel.kallsyms]/%s/kallsyms", cache, id);
+	if (!copy(folder, "kallsyms", path))
+		return false;
+	snprintf(path, sizeof(path), "%s/.build-id/%.2s/%s", cache, id, id + 2);
+	snprintf(target, sizeof(target), "../../[kernel.kallsyms]/%s", id);
+	return !symlink(target, path) || errno == EEXIST;
+}
+
+static void take_kernel(int folder)
+{
+	char id[BUILD_ID + 1], cache[PATH_MAX];
+
+	if (faccessat(folder, "kallsyms", F_OK, AT_SYMLINK_NOFOLLOW) || !perf_cache(cache))
+		return; /* it is there already, or has no place */
+	if (!read_id(folder, id) || !keep_kernel(folder, cache, id))
+		failure(STATUS_BROKEN,
+			"perf on this host will not name the guest kernel's functions: cannot "
+			"write %s: %s",
+			cache, strerror(errno));
+}
+
+/* --- maps of JIT code --- */
+
+/* The process of a file "perf-PID.map"; 0: it is another file. */
+static int map_pid(const char *name)
+{
+	size_t length = strlen(MAP_START);
+	char *end;
+	long pid;
+
+	if (strncmp(name, MAP_START, length) || name[length] < '1' || name[length] > '9')
+		return 0;
+	pid = strtol(name + length, &end, 10);
+	return strcmp(end, MAP_END) || pid > INT_MAX ? 0 : pid;
+}
+
+/* Calls visit() with the maps of a folder; returns how many there were. */
+static u32 each_map(const char *path, void (*visit)(int folder, const char *name, void *arg),
+		    void *arg)
+{
+	DIR *dir = opendir(path);
+	struct dirent *entry;
+	u32 n = 0;
+
+	while (dir && n < MAX_MAPS && (entry = readdir(dir)))
+		if (map_pid(entry->d_name)) {
+			n++;
+			visit(dirfd(dir), entry->d_name, arg);
+		}
+	if (dir)
+		closedir(dir);
+	return n;
+}
+
+/* Whether a file at perf's own place may be replaced: it is ours, and no process here fills it. */
+static bool may_replace(const char *path, int pid)
+{
+	char process[32];
+	struct stat st;
+
+	if (lstat(path, &st))
+		return errno == ENOENT;
+	snprintf(process, sizeof(process), "/proc/%d", pid);
+	return S_ISREG(st.st_mode) && st.st_uid == geteuid() && access(process, F_OK);
+}
+
+static void place_map(int folder, const char *name, void *arg)
+{
+	char path[PATH_MAX];
+
+	snprintf(path, sizeof(path), "/tmp/%s", name);
+	if (!may_replace(path, map_pid(name)) || !copy(folder, name, path))
+		failure(STATUS_BROKEN,
+			"%s belongs to a process of this host: perf will not find the guest's, "
+			"%s.maps/%s",
+			path, (const char *)arg, name);
+}
+
+static void keep_map(int folder, const char *name, void *arg)
+{
+	char path[PATH_MAX];
+
+	snprintf(path, sizeof(path), "%.*s/%s", PATH_MAX - 300, (const char *)arg, name);
+	if (!copy(folder, name, path))
+		failure(STATUS_BROKEN, "cannot write %s: %s", path, strerror(errno));
+}
+
+static void forget_map(int folder, const char *name, void *arg)
+{
+	(void)arg;
+	unlinkat(folder, name, 0);
+}
+
+/* perf has renamed a recording of the same name to FILE.old: its maps go with it. */
+static void rotate_maps(const char *maps, const char *data)
+{
+	char old[PATH_MAX];
+
+	snprintf(old, sizeof(old), "%.*s.old.maps", PATH_MAX - 16, data);
+	each_map(old, forget_map, NULL);
+	rmdir(old);
+	rename(maps, old);
+}
+
+static void ignore_map(int folder, const char *name, void *arg)
+{
+	(void)folder, (void)name, (void)arg;
+}
+
+static void take_maps(const char *scratch, const char *data)
+{
+	char maps[PATH_MAX];
+	struct stat st;
+
+	snprintf(maps, sizeof(maps), "%.*s.maps", PATH_MAX - 16, data);
+	if (!lstat(maps, &st))
+		rotate_maps(maps, data);
+	if (!each_map(scratch, ignore_map, NULL))
+		return;
+	if (mkdir(maps, 0777)) {
+		failure(STATUS_BROKEN, "cannot make %s: %s", maps, strerror(errno));
+		return;
+	}
+	each_map(scratch, keep_map, maps);
+	perf_place_maps(data);
+}
+
+void perf_place_maps(const char *data)
+{
+	char maps[PATH_MAX];
+
+	snprintf(maps, sizeof(maps), "%.*s.maps", PATH_MAX - 16, data);
+	each_map(maps, place_map, (void *)data);
+}
+
+void perf_take_symbols(const char *scratch, const char *data)
+{
+	int folder = open(scratch, O_RDONLY | O_DIRECTORY | O_CLOEXEC);
+
+	if (folder >= 0) {
+		take_kernel(folder);
+		close(folder);
+	}
+	if (data)
+		take_maps(scratch, data);
+	remove_folder(scratch);
+}
