@@ -111,6 +111,7 @@ struct cpu_exit {
 	u8 insn_bytes[15];
 	gpa_t gpa;
 	u64 value;
+	struct intercept *msr; /* of EXIT_RDMSR and EXIT_WRMSR; NULL without cpu->intercepts */
 	struct {
 		u64 pc, dr6, dr7;
 		u32 exception; /* VEC_DB or VEC_BP */

@@ -1,9 +1,9 @@
 // SPDX-License-Identifier: MIT
 /*
- * RDMSR, WRMSR and RDPMC that nobody intercepts: the processor does them on its PMU and goes on.
- * They see the tallies as they were before the instruction, which then retires as any other: a read
- * does not count itself, a write that starts a counter is counted by it. Where the hypervisor does
- * them it is the same, so that nobody can tell. vCPU thread; general registers only.
+ * RDMSR, WRMSR and RDPMC that the hypervisor does not intercept: the processor does them on its PMU
+ * and goes on. They see the tallies as they were before the instruction, which then retires as any
+ * other: a read does not count itself, a write that starts a counter is counted by it. An access that
+ * the hypervisor does counts in the same way, so that a guest cannot tell them apart. vCPU thread; general registers only.
  */
 #include "engine/pass.h"
 
@@ -14,38 +14,33 @@
 #include "engine/sys_priv.h"
 #include "hwpmu/msr.h"
 
-static bool passes(const struct cpu *cpu, enum exit_reason access, u32 index)
-{
-	switch (access) {
-	case EXIT_RDMSR:
-		return intercept_passes(cpu->intercepts, index, INTERCEPT_READ);
-	case EXIT_WRMSR:
-		return intercept_passes(cpu->intercepts, index, INTERCEPT_WRITE);
-	case EXIT_RDPMC:
-		return cpu->intercepts->pass_rdpmc;
-	default:
-		return false;
-	}
-}
-
-static struct intercept_count *count_of(const struct cpu *cpu, enum exit_reason access, u32 index)
+/* What RCX names: an MSR, or for RDPMC all counters. */
+static struct intercept *find(struct cpu *cpu, enum exit_reason access)
 {
 	if (access == EXIT_RDPMC)
 		return &cpu->intercepts->rdpmc;
-	return intercept_count(cpu->intercepts, index);
+	return intercept_find(cpu->intercepts, cpu->regs[RCX]);
 }
 
-static enum hwpmu_access access_register(struct cpu *cpu, enum exit_reason access, u32 index)
+static bool passes(const struct cpu *cpu, enum exit_reason access, const struct intercept *msr)
+{
+	if (access == EXIT_RDPMC)
+		return cpu->intercepts->pass_rdpmc;
+	return msr->pass[access == EXIT_WRMSR];
+}
+
+static enum hwpmu_access access_register(struct cpu *cpu, enum exit_reason access,
+					 const struct intercept *msr)
 {
 	enum hwpmu_access result;
 	u64 value;
 
 	if (access == EXIT_WRMSR)
-		return hwpmu_wrmsr(cpu->pmu, index, sys_edx_eax(cpu));
+		return hwpmu_write_reg(cpu->pmu, msr->pmu, sys_edx_eax(cpu));
 	if (access == EXIT_RDMSR)
-		result = hwpmu_rdmsr(cpu->pmu, index, &value);
+		result = hwpmu_read_reg(cpu->pmu, msr->pmu, &value);
 	else
-		result = hwpmu_rdpmc(cpu->pmu, index, &value);
+		result = hwpmu_rdpmc(cpu->pmu, cpu->regs[RCX], &value);
 	if (result == HWPMU_DONE)
 		sys_set_edx_eax(cpu, value);
 	return result;
@@ -62,13 +57,12 @@ static void written(struct cpu *cpu)
 }
 
 /* The instruction has been taken out of the countdown, and the countdown into the tallies. */
-static enum pass_result pass(struct cpu *cpu, enum exit_reason access)
+static enum pass_result pass(struct cpu *cpu, enum exit_reason access, struct intercept *msr)
 {
 	bool writes = access == EXIT_WRMSR;
-	u32 index = cpu->regs[RCX];
 
-	count_of(cpu, access, index)->passed[writes]++;
-	if (access_register(cpu, access, index) == HWPMU_FAULT) {
+	msr->passed[writes]++;
+	if (access_register(cpu, access, msr) == HWPMU_FAULT) {
 		cpu_raise_error(cpu, VEC_GP, 0);
 		return PASS_FAULT;
 	}
@@ -87,13 +81,16 @@ static bool is_access(enum exit_reason reason)
 enum pass_result pass_access(struct cpu *cpu)
 {
 	enum exit_reason access = cpu->exit.reason;
-	u32 index = cpu->regs[RCX];
+	struct intercept *msr;
 
+	cpu->exit.msr = NULL;
 	if (!cpu->intercepts || !is_access(access))
 		return PASS_EXIT;
-	if (passes(cpu, access, index))
-		return pass(cpu, access);
-	count_of(cpu, access, index)->exits[access == EXIT_WRMSR]++;
+	msr = find(cpu, access);
+	if (passes(cpu, access, msr))
+		return pass(cpu, access, msr);
+	msr->exits[access == EXIT_WRMSR]++;
+	cpu->exit.msr = msr;
 	return PASS_EXIT;
 }
 
@@ -117,17 +114,21 @@ u64 pass_insn(struct cpu *cpu, u64 address, u32 access, const u8 *return_pc)
 {
 	const struct insn *insn = (const struct insn *)(uintptr_t)address;
 	struct engine *eng = cpu->engine;
+	struct intercept *msr;
 	u32 mode = cpu->mode;
 
 	(void)return_pc;
-	if (!is_plain(cpu, access) || !passes(cpu, access, cpu->regs[RCX]))
+	if (!is_plain(cpu, access))
+		return SLOW_COMMIT;
+	msr = find(cpu, access);
+	if (!passes(cpu, access, msr))
 		return SLOW_COMMIT;
 	cpu->exit.insn_len = insn->len;
 	count_refund(cpu, mode, false, &insn->weight);
 	count_flush(cpu, cpu_privilege(cpu));
 	eng->again = false;
 	eng->left = FAULT_RAISED;
-	if (pass(cpu, access) == PASS_FAULT)
+	if (pass(cpu, access, msr) == PASS_FAULT)
 		return SLOW_LEAVE;
 	if (access == EXIT_WRMSR) /* it serializes */
 		eng->notice = cache_notice_due(cpu);

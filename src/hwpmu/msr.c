@@ -1,221 +1,139 @@
 // SPDX-License-Identifier: MIT
 /*
- * The registers of the physical PMU by address: rows of both vendors (SDM 4 table 2-2; APM2
- * appendix A). KVM: where it is laxer than the manual, for registers that it emulates, this silicon
- * is too, so that a guest cannot tell who serves it.
+ * The registers of the physical PMU as RDMSR, WRMSR and RDPMC reach them. Their rows are those of
+ * the virtual PMU (x86/pmu_msrs.h), so that a guest cannot tell which of the two serves it.
+ * Registers of PEBS, of IBS and the controls of branch records are not here: the hypervisor always
+ * intercepts them.
  */
 #include "hwpmu/msr.h"
 
 #include "hwpmu/hwpmu.h"
 
-enum kind { COUNTER, COUNTER_SIGNED, SELECT, FIXED_CTRL, GLOBAL_CTRL, STATUS, CLEAR, SET };
-
-struct row {
-	u32 first;
-	u8 shift, n; /* two to the power of `shift` apart; at most: the model may have fewer */
-	u8 base;     /* the counter that `first` belongs to */
-	enum kind kind;
-};
-
-static const struct row intel[] = {
-	{ 0xc1, 0, HWPMU_GENERAL, 0, COUNTER_SIGNED },
-	{ 0x186, 0, HWPMU_GENERAL, 0, SELECT },
-	{ 0x309, 0, HWPMU_FIXED, PMU_FIXED_BASE, COUNTER },
-	{ 0x38d, 0, 1, 0, FIXED_CTRL },
-	{ 0x38e, 0, 1, 0, STATUS },
-	{ 0x38f, 0, 1, 0, GLOBAL_CTRL },
-	{ 0x390, 0, 1, 0, CLEAR },
-	{ 0x4c1, 0, HWPMU_GENERAL, 0, COUNTER },
-};
-
-static const struct row amd[] = {
-	{ 0xc0000300, 0, 1, 0, STATUS }, { 0xc0000301, 0, 1, 0, GLOBAL_CTRL },
-	{ 0xc0000302, 0, 1, 0, CLEAR },	 { 0xc0000303, 0, 1, 0, SET },
-	{ 0xc0010000, 0, 4, 0, SELECT }, { 0xc0010004, 0, 4, 0, COUNTER },
-	{ 0xc0010200, 1, 6, 0, SELECT }, { 0xc0010201, 1, 6, 0, COUNTER },
-};
-
-/* Branch records: registers of the stack itself. Its controls are always the hypervisor's. */
-static const struct record_row {
-	u32 first;
-	u8 step, n;
-	enum pmu_lbr stack;
-	enum lbr_field field;
-} record_rows[] = {
-	{ 0x1c9, 1, 1, LBR_LEGACY, LBR_TOP },	{ 0x680, 1, 32, LBR_LEGACY, LBR_FROM },
-	{ 0x6c0, 1, 32, LBR_LEGACY, LBR_TO },	{ 0xdc0, 1, 32, LBR_LEGACY, LBR_INFO },
-	{ 0x1200, 1, 32, LBR_ARCH, LBR_INFO },	{ 0x1500, 1, 32, LBR_ARCH, LBR_FROM },
-	{ 0x1600, 1, 32, LBR_ARCH, LBR_TO },	{ 0xc0010300, 2, 16, LBR_AMD, LBR_FROM },
-	{ 0xc0010301, 2, 16, LBR_AMD, LBR_TO },
-};
-
-static const struct record_row *find_record(const struct hwpmu *pmu, u32 index, u32 *i)
+static bool is_record(struct pmu_reg reg)
 {
-	for (u32 r = 0; pmu->branches && r < ARRAY_SIZE(record_rows); r++) {
-		const struct record_row *row = &record_rows[r];
-		u32 offset = index - row->first;
-
-		*i = offset / row->step;
-		if (row->stack == pmu->model->lbr && !(offset % row->step) && *i < row->n)
-			return row;
-	}
-	return NULL;
+	return reg.row->kind >= PMU_REG_LBR_TOP && reg.row->kind <= PMU_REG_LBR_INFO;
 }
 
-static enum hwpmu_access read_record(const struct hwpmu *pmu, u32 index, u64 *value)
+static enum lbr_field field_of(struct pmu_reg reg)
 {
-	u32 i;
-	const struct record_row *row = find_record(pmu, index, &i);
+	static const enum lbr_field fields[] = { LBR_TOP, LBR_FROM, LBR_TO, LBR_INFO };
 
-	if (!row)
+	return fields[reg.row->kind - PMU_REG_LBR_TOP];
+}
+
+static bool has(const struct hwpmu *pmu, struct pmu_reg reg)
+{
+	if (!reg.row || reg.row->is_amd != pmu->model->is_amd)
+		return false;
+	if (is_record(reg))
+		return pmu->branches && reg.row->lbr == pmu->model->lbr;
+	return reg.row->per == PER_CPU || (hwpmu_all(pmu) & BIT(pmu_reg_counter(reg)));
+}
+
+enum hwpmu_access hwpmu_read_reg(const struct hwpmu *pmu, struct pmu_reg reg, u64 *value)
+{
+	*value = 0;
+	if (!has(pmu, reg))
 		return HWPMU_FAULT;
-	if (i < pmu->lbr.depth)
-		*value = hwpmu_read_lbr(pmu, row->field, i);
-	return HWPMU_DONE;
-}
-
-static enum hwpmu_access write_record(struct hwpmu *pmu, u32 index, u64 value)
-{
-	u32 i;
-	const struct record_row *row = find_record(pmu, index, &i);
-
-	if (!row)
+	switch (reg.row->kind) {
+	case PMU_REG_COUNTER:
+	case PMU_REG_COUNTER_LOW:
+	case PMU_REG_COUNTER_FULL:
+	case PMU_REG_FIXED_COUNTER:
+		*value = hwpmu_read(pmu, pmu_reg_counter(reg));
+		return HWPMU_DONE;
+	case PMU_REG_SELECT:
+		*value = pmu->select[reg.i];
+		return HWPMU_DONE;
+	case PMU_REG_FIXED_CTRL:
+		*value = pmu->fixed_ctrl;
+		return HWPMU_DONE;
+	case PMU_REG_GLOBAL_CTRL:
+		*value = pmu->global_ctrl;
+		return HWPMU_DONE;
+	case PMU_REG_STATUS:
+		*value = pmu->global_status;
+		return HWPMU_DONE;
+	case PMU_REG_STATUS_CLEAR:
+	case PMU_REG_STATUS_SET:
+		return HWPMU_DONE;
+	case PMU_REG_LBR_TOP:
+	case PMU_REG_LBR_FROM:
+	case PMU_REG_LBR_TO:
+	case PMU_REG_LBR_INFO:
+		if (reg.i < pmu->lbr.depth)
+			*value = hwpmu_read_lbr(pmu, field_of(reg), reg.i);
+		return HWPMU_DONE;
+	default:
 		return HWPMU_FAULT;
-	if (i < pmu->lbr.depth)
-		hwpmu_write_lbr_entry(pmu, row->field, i, value);
-	return HWPMU_DONE;
+	}
 }
 
-static const struct row *find(const struct hwpmu *pmu, u32 index, u32 *counter)
+static enum hwpmu_access write_checked(struct hwpmu *pmu, struct pmu_reg reg, u64 value)
 {
-	const struct row *rows = pmu->model->is_amd ? amd : intel;
-	u32 n = pmu->model->is_amd ? ARRAY_SIZE(amd) : ARRAY_SIZE(intel);
-
-	for (u32 i = 0; i < n; i++) {
-		u32 offset = index - rows[i].first, nth = offset >> rows[i].shift;
-
-		if (nth >= rows[i].n || offset != nth << rows[i].shift)
-			continue;
-		*counter = rows[i].base + nth;
-		return rows[i].kind > SELECT || (hwpmu_all(pmu) & BIT(*counter)) ? &rows[i] : NULL;
+	switch (reg.row->kind) {
+	case PMU_REG_COUNTER_LOW:
+		value = (u64)(s64)(s32)value;
+		__attribute__((fallthrough));
+	case PMU_REG_COUNTER:
+	case PMU_REG_COUNTER_FULL:
+	case PMU_REG_FIXED_COUNTER:
+		hwpmu_write(pmu, pmu_reg_counter(reg), value);
+		return HWPMU_DONE;
+	case PMU_REG_SELECT:
+		hwpmu_write_select(pmu, reg.i, value);
+		return HWPMU_DONE;
+	case PMU_REG_FIXED_CTRL:
+		hwpmu_write_fixed_ctrl(pmu, value);
+		return HWPMU_DONE;
+	case PMU_REG_GLOBAL_CTRL:
+		hwpmu_write_global_ctrl(pmu, value);
+		return HWPMU_DONE;
+	case PMU_REG_STATUS_CLEAR:
+		hwpmu_reset_status(pmu, value);
+		return HWPMU_DONE;
+	case PMU_REG_STATUS_SET:
+		hwpmu_set_status(pmu, value);
+		return HWPMU_DONE;
+	case PMU_REG_LBR_TOP:
+	case PMU_REG_LBR_FROM:
+	case PMU_REG_LBR_TO:
+	case PMU_REG_LBR_INFO:
+		if (reg.i < pmu->lbr.depth)
+			hwpmu_write_lbr_entry(pmu, field_of(reg), reg.i, value);
+		return HWPMU_DONE;
+	default:
+		return HWPMU_FAULT;
 	}
-	return NULL;
+}
+
+enum hwpmu_access hwpmu_write_reg(struct hwpmu *pmu, struct pmu_reg reg, u64 value)
+{
+	struct pmu_features features = { .counters = hwpmu_all(pmu),
+					 .general_mask = BIT(pmu->model->general_width) - 1,
+					 .adaptive = pmu->pebs.adaptive,
+					 .lbr_freezes = pmu->lbr.freezes };
+
+	if (!has(pmu, reg))
+		return HWPMU_FAULT;
+	switch (pmu_check_write(reg, &features, false, &value)) {
+	case PMU_WRITE_FAULTS:
+		return HWPMU_FAULT;
+	case PMU_WRITE_DROPPED:
+		return HWPMU_DONE;
+	default:
+		return write_checked(pmu, reg, value);
+	}
 }
 
 enum hwpmu_access hwpmu_rdmsr(const struct hwpmu *pmu, u32 index, u64 *value)
 {
-	u32 counter;
-	const struct row *row = find(pmu, index, &counter);
-
-	*value = 0;
-	if (!row)
-		return read_record(pmu, index, value);
-	switch (row->kind) {
-	case COUNTER:
-	case COUNTER_SIGNED:
-		*value = hwpmu_read(pmu, counter);
-		break;
-	case SELECT:
-		*value = pmu->select[counter];
-		break;
-	case FIXED_CTRL:
-		*value = pmu->fixed_ctrl;
-		break;
-	case GLOBAL_CTRL:
-		*value = pmu->global_ctrl;
-		break;
-	case STATUS:
-		*value = pmu->global_status;
-		break;
-	case CLEAR:
-	case SET:
-		break;
-	}
-	return HWPMU_DONE;
-}
-
-static enum hwpmu_access write_counter(struct hwpmu *pmu, u32 index, u32 counter, u64 value)
-{
-	/* Full-width writes check; KVM: those to fixed counters and AMD's drop. */
-	if (!pmu->model->is_amd && index >= 0x4c1 && (value >> pmu->model->general_width))
-		return HWPMU_FAULT;
-	hwpmu_write(pmu, counter, value);
-	return HWPMU_DONE;
-}
-
-static enum hwpmu_access write_select(struct hwpmu *pmu, u32 i, u64 value)
-{
-	u64 adaptive = pmu->pebs.adaptive ? EVENTSEL_ADAPTIVE : 0;
-
-	if (pmu->model->is_amd)
-		value &= ~(MASK(63, 36) | EVENTSEL_ANY | EVENTSEL_PC);
-	else if (value & ((MASK(63, 32) & ~adaptive) | EVENTSEL_ANY))
-		return HWPMU_FAULT;
-	hwpmu_write_select(pmu, i, value);
-	return HWPMU_DONE;
-}
-
-static enum hwpmu_access write_fixed_ctrl(struct hwpmu *pmu, u64 value)
-{
-	const u64 field = FIXED_CTRL_OS | FIXED_CTRL_USR | FIXED_CTRL_PMI;
-	u64 legal = 0;
-
-	for (u32 i = 0; i < pmu->model->fixed; i++)
-		legal |= field << FIXED_CTRL_BITS * i |
-			 (pmu->pebs.adaptive ? FIXED_CTRL_ADAPTIVE(i) : 0);
-	if (value & ~legal)
-		return HWPMU_FAULT;
-	hwpmu_write_fixed_ctrl(pmu, value);
-	return HWPMU_DONE;
-}
-
-static enum hwpmu_access write_global_ctrl(struct hwpmu *pmu, u64 value)
-{
-	if (!pmu->model->is_amd && (value & ~hwpmu_all(pmu)))
-		return HWPMU_FAULT;
-	hwpmu_write_global_ctrl(pmu, value);
-	return HWPMU_DONE;
-}
-
-static enum hwpmu_access clear_status(struct hwpmu *pmu, u64 value)
-{
-	u64 legal = hwpmu_all(pmu) | GLOBAL_STATUS_DS | GLOBAL_STATUS_CHANGED |
-		    (pmu->lbr.freezes ? GLOBAL_STATUS_LBR_FRZ : 0);
-
-	if (!pmu->model->is_amd && (value & ~legal))
-		return HWPMU_FAULT;
-	hwpmu_reset_status(pmu, value);
-	return HWPMU_DONE;
+	return hwpmu_read_reg(pmu, pmu_reg_find(index), value);
 }
 
 enum hwpmu_access hwpmu_wrmsr(struct hwpmu *pmu, u32 index, u64 value)
 {
-	u32 counter;
-	const struct row *row = find(pmu, index, &counter);
-
-	if (!row)
-		return write_record(pmu, index, value);
-	switch (row->kind) {
-	case COUNTER_SIGNED:
-		value = (u64)(s64)(s32)value;
-		__attribute__((fallthrough));
-	case COUNTER:
-		return write_counter(pmu, index, counter, value);
-	case SELECT:
-		return write_select(pmu, counter, value);
-	case FIXED_CTRL:
-		return write_fixed_ctrl(pmu, value);
-	case GLOBAL_CTRL:
-		return write_global_ctrl(pmu, value);
-	case STATUS:
-		return pmu->model->is_amd ? HWPMU_DONE : HWPMU_FAULT;
-	case CLEAR:
-		return clear_status(pmu, value);
-	case SET:
-		hwpmu_set_status(pmu, value & hwpmu_all(pmu));
-		return HWPMU_DONE;
-	}
-	return HWPMU_FAULT;
+	return hwpmu_write_reg(pmu, pmu_reg_find(index), value);
 }
 
 /* Intel: the type in 31:16 (4000H: fixed), the number in 15:0. */

@@ -132,36 +132,11 @@ u64 pmu_lbr_read_select(const struct pmu *pmu, u32 i)
 	return pmu->lbr_select;
 }
 
-static void set_select(struct pmu *pmu, u64 value)
-{
-	pmu->lbr_select = value;
-	pmu->lbr_dirty = true;
-}
-
 bool pmu_lbr_write_select(struct pmu *pmu, u32 i, u64 value, bool host)
 {
 	(void)i, (void)host;
-	set_select(pmu, value);
-	return true;
-}
-
-/* LBR_SELECT of AMD: like all of its registers, it ignores what it does not know. */
-bool pmu_lbr_write_select_amd(struct pmu *pmu, u32 i, u64 value, bool host)
-{
-	(void)i, (void)host;
-	set_select(pmu, value & MASK(8, 0));
-	return true;
-}
-
-bool pmu_lbr_write_ctl(struct pmu *pmu, u32 i, u64 value, bool host)
-{
-	const u64 legal =
-		LBR_CTL_EN | LBR_CTL_OS | LBR_CTL_USR | LBR_CTL_CALL_STACK | LBR_CTL_KINDS;
-
-	(void)i, (void)host;
-	if (value & ~legal)
-		return false;
-	set_select(pmu, value);
+	pmu->lbr_select = value;
+	pmu->lbr_dirty = true;
 	return true;
 }
 
@@ -193,7 +168,7 @@ u64 pmu_lbr_read_extn(const struct pmu *pmu, u32 i)
 bool pmu_lbr_write_extn(struct pmu *pmu, u32 i, u64 value, bool host)
 {
 	(void)i, (void)host;
-	pmu->dbg_extn_cfg = value & DBG_EXTN_CFG_LBR;
+	pmu->dbg_extn_cfg = value;
 	pmu->lbr_dirty = true;
 	return true;
 }

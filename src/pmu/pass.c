@@ -54,14 +54,14 @@ u32 pmu_passes(const struct pmu *pmu, struct pmu_pass out[PMU_PASSES])
 
 	if (!pmu->backend->owns_hardware)
 		return 0;
-	for (u32 r = 0; r < pmu->vendor->nrows; r++) {
-		const struct pmu_row *row = &pmu->vendor->rows[r];
+	for (u32 r = 0; r < pmu_nrows; r++) {
+		const struct pmu_row *row = &pmu_rows[r];
 		u32 present = passes(pmu, row) ? pmu_row_present(row, pmu) : 0;
 
 		must(n + present <= PMU_PASSES);
 		for (u32 i = 0; i < present; i++)
 			out[n++] = (struct pmu_pass){
-				.index = row->first + i * row->step,
+				.index = pmu_row_index(row, i),
 				.read = true,
 				.write = true,
 			};

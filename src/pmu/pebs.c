@@ -5,10 +5,6 @@
  */
 #include "pmu/priv.h"
 
-/* Bits 32+i of counters that sample loads by their latency (SDM 3B 20.3.4.4.2); Linux sets them
- * where it sees version 4 or less. */
-#define LATENCY_BITS (MASK(3, 0) << PMU_FIXED_BASE)
-
 bool pmu_pebs_adaptive(const struct pmu *pmu)
 {
 	return pmu->has_pebs && (pmu->perf_capabilities & PERF_CAP_BASELINE);
@@ -48,11 +44,7 @@ u64 pmu_pebs_read_enable(const struct pmu *pmu, u32 i)
 
 bool pmu_pebs_write_enable(struct pmu *pmu, u32 i, u64 value, bool host)
 {
-	u64 counters = pmu_pebs_adaptive(pmu) ? pmu->all : pmu->all & MASK(PMU_FIXED_BASE - 1, 0);
-
 	(void)i, (void)host;
-	if (value & ~(counters | LATENCY_BITS))
-		return false;
 	pmu->pebs_enable = value;
 	pmu->pebs_dirty = true;
 	return true;
@@ -90,8 +82,6 @@ u64 pmu_pebs_read_data_cfg(const struct pmu *pmu, u32 i)
 bool pmu_pebs_write_data_cfg(struct pmu *pmu, u32 i, u64 value, bool host)
 {
 	(void)i, (void)host;
-	if (value & ~PEBS_CFG_LEGAL)
-		return false;
 	pmu->pebs_data_cfg = value;
 	pmu->pebs_dirty = true;
 	return true;
@@ -106,8 +96,6 @@ u64 pmu_pebs_read_ld_lat(const struct pmu *pmu, u32 i)
 bool pmu_pebs_write_ld_lat(struct pmu *pmu, u32 i, u64 value, bool host)
 {
 	(void)i, (void)host;
-	if (value & ~MASK(15, 0))
-		return false;
 	pmu->pebs_ld_lat = value;
 	pmu->pebs_dirty = true;
 	return true;

@@ -21,6 +21,7 @@
 #include "pmu/backend.h"
 #include "pmu/filter.h"
 #include "x86/pmu_models.h"
+#include "x86/pmu_msrs.h"
 #include "x86/pmu_regs.h"
 
 /* KVM: no guest has more, but for the fourth fixed counter (slots), which later versions give. With
@@ -106,7 +107,10 @@ enum pmu_result {
 	PMU_UNKNOWN, /* the same, unless the owner has such an MSR elsewhere */
 };
 
-/* host: on behalf of the program that owns the VM, which may do more than the guest. */
+/* host: on behalf of the program that owns the VM, which may do more than the guest. By the decoded
+ * register, and by its index. */
+enum pmu_result pmu_read_reg(struct pmu *pmu, struct pmu_reg reg, bool host, u64 *value);
+enum pmu_result pmu_write_reg(struct pmu *pmu, struct pmu_reg reg, bool host, u64 value);
 enum pmu_result pmu_rdmsr(struct pmu *pmu, u32 index, bool host, u64 *value);
 enum pmu_result pmu_wrmsr(struct pmu *pmu, u32 index, bool host, u64 value);
 /* allowed: the guest is at CPL 0, in real mode, or has CR4.PCE. */
@@ -143,9 +147,6 @@ struct pmu_pass {
 
 u32 pmu_passes(const struct pmu *pmu, struct pmu_pass out[PMU_PASSES]); /* number of them */
 bool pmu_passes_rdpmc(const struct pmu *pmu);
-
-/* The name of a register of the PMU, and which one of several it is; NULL: not of the PMU. */
-const char *pmu_msr_name(const struct pmu_model *model, u32 index, u32 *i);
 
 /* IA32_DEBUGCTL: the bits that branch records give a meaning, and their value. */
 u64 pmu_debugctl_legal(const struct pmu *pmu);

@@ -1,73 +1,29 @@
 /* SPDX-License-Identifier: MIT */
 /*
- * Between the files of pmu: what a vendor is, what a register's row says, and the counters.
+ * Between the files of pmu: what a vendor is, what its registers do, and the counters.
  */
 #ifndef PMU_PRIV_H
 #define PMU_PRIV_H
 
 #include "pmu/pmu.h"
 
-/* --- registers: rows of intel.c and amd.c --- */
-
-enum pmu_row_flags {
-	ROW_LISTED = BIT(0),	 /* KVM_GET_MSR_INDEX_LIST: part of the saved state */
-	ROW_FULL_WIDTH = BIT(1), /* needs PERF_CAPABILITIES[13] */
-	ROW_PDCM = BIT(2),	 /* the guest needs PDCM to read it */
-	ROW_CORE_EXT = BIT(3),	 /* needs PerfCtrExtCore */
-	ROW_PEBS = BIT(4),	 /* needs a PEBS format */
-	ROW_BASELINE = BIT(5),	 /* and adaptive records */
-	ROW_DS = BIT(6),	 /* needs a debug store, with or without a PMU */
-	ROW_IBS = BIT(7),	 /* needs IBS */
-	/* Exists with such branch records only. */
-	ROW_LBR_SHIFT = 8,
-	ROW_LEGACY = LBR_LEGACY << ROW_LBR_SHIFT,
-	ROW_ARCH = LBR_ARCH << ROW_LBR_SHIFT,
-	ROW_AMD = LBR_AMD << ROW_LBR_SHIFT,
-};
-
-static inline enum pmu_lbr pmu_row_lbr(u32 flags)
-{
-	return flags >> ROW_LBR_SHIFT & 3;
-}
-
-enum pmu_row_per { PER_CPU, PER_GENERAL, PER_FIXED, PER_RECORD };
+/* --- registers: rows of x86/pmu_msrs_*.def, functions of registers.c --- */
 
 /* 80000022H:EAX */
 #define LEAF_22_V2	   BIT(0)
 #define LEAF_22_LBR	   BIT(1)
 #define LEAF_22_LBR_FREEZE BIT(2)
 
-/* What a register must have in common with the hardware's for a guest to reach that. */
-enum pmu_row_pass {
-	PASS_NEVER,
-	PASS_COUNTER,	 /* the width */
-	PASS_SELECT,	 /* no filter looks at it */
-	PASS_FIXED_CTRL, /* the same, and all fixed counters */
-	PASS_GLOBAL,	 /* all counters */
-	PASS_RECORD,	 /* no filter looks at it */
-};
-
-/* Of the i-th register of a row. */
+/* Of the i-th register of a row. A write comes after pmu_check_write(). */
 typedef u64 pmu_read_register(const struct pmu *pmu, u32 i);
 typedef bool pmu_write_register(struct pmu *pmu, u32 i, u64 value, bool host); /* false: #GP */
 
-struct pmu_row {
-	const char *name;
-	u32 first;
-	u8 step, most; /* registers at first, first + step, ... */
-	enum pmu_row_per per;
-	u8 version; /* from which on it exists */
-	u32 flags;
-	enum pmu_row_pass pass;
+struct pmu_reg_ops {
 	pmu_read_register *read; /* NULL: 0 */
-	pmu_write_register *write;
+	pmu_write_register *write; /* NULL: ROW_READ_ONLY */
 };
 
-/* A register of a model that may have it: its row, and which one of the row's it is. */
-struct pmu_reg {
-	const struct pmu_row *row;
-	u32 i;
-};
+extern const struct pmu_reg_ops pmu_reg_ops[NPMU_REG_KINDS];
 
 /* How many of a row's registers there are in a model, and in a guest. */
 u32 pmu_row_offered(const struct pmu_row *row, const struct pmu_model *model);
@@ -75,8 +31,6 @@ u32 pmu_row_present(const struct pmu_row *row, const struct pmu *pmu);
 
 struct pmu_vendor {
 	const char *name;
-	const struct pmu_row *rows; /* in an order in which they can be restored */
-	u32 nrows;
 	bool masks_lvtpc; /* when a PMI is delivered */
 	/* Fills version, general, fixed and the masks from pmu->guest. */
 	void (*derive)(struct pmu *pmu);
@@ -125,15 +79,14 @@ static inline u32 pmu_slot(u32 counter)
 /* Registers in struct pmu: up to date after pmu_fetch(). */
 void pmu_fetch(struct pmu *pmu);
 
-/* --- global.c: for rows; the vendor says what may be put --- */
+/* --- registers.c --- */
 
-u64 pmu_read_counter(const struct pmu *pmu, u32 i);
-u64 pmu_read_select(const struct pmu *pmu, u32 i);
-u64 pmu_read_status(const struct pmu *pmu, u32 i);
-u64 pmu_read_global_ctrl(const struct pmu *pmu, u32 i);
-void pmu_put_select(struct pmu *pmu, u32 i, u64 value);
 void pmu_put_status(struct pmu *pmu, u64 value);
-void pmu_put_global_ctrl(struct pmu *pmu, u64 value);
+
+/* --- intel.c: PERF_CAPABILITIES and GLOBAL_INUSE --- */
+
+pmu_read_register pmu_read_capabilities, pmu_read_inuse;
+pmu_write_register pmu_write_capabilities;
 
 /* --- lbr.c --- */
 
@@ -145,9 +98,8 @@ u64 pmu_lbr_status_bits(const struct pmu *pmu);
 
 pmu_read_register pmu_lbr_read_select, pmu_lbr_read_depth, pmu_lbr_read_extn, pmu_lbr_read_from,
 	pmu_lbr_read_to, pmu_lbr_read_info, pmu_lbr_read_top;
-pmu_write_register pmu_lbr_write_select, pmu_lbr_write_select_amd, pmu_lbr_write_ctl,
-	pmu_lbr_write_depth, pmu_lbr_write_extn, pmu_lbr_write_from, pmu_lbr_write_to,
-	pmu_lbr_write_info, pmu_lbr_write_top;
+pmu_write_register pmu_lbr_write_select, pmu_lbr_write_depth, pmu_lbr_write_extn,
+	pmu_lbr_write_from, pmu_lbr_write_to, pmu_lbr_write_info, pmu_lbr_write_top;
 
 /* --- ibs.c --- */
 

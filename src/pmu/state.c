@@ -8,16 +8,15 @@
 
 u32 pmu_msr_list(const struct pmu_model *model, u32 *out, u32 max)
 {
-	const struct pmu_vendor *vendor = pmu_vendor_of(model);
 	u32 n = 0;
 
-	for (u32 r = 0; r < vendor->nrows; r++) {
-		const struct pmu_row *row = &vendor->rows[r];
+	for (u32 r = 0; r < pmu_nrows; r++) {
+		const struct pmu_row *row = &pmu_rows[r];
 		u32 count = row->flags & ROW_LISTED ? pmu_row_offered(row, model) : 0;
 
 		for (u32 i = 0; i < count; i++, n++)
 			if (n < max)
-				out[n] = row->first + i * row->step;
+				out[n] = pmu_row_index(row, i);
 	}
 	return n;
 }

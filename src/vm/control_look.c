@@ -43,7 +43,7 @@ void control_list(struct control_request *c)
 /* --- stat --- */
 
 /* Accesses of an MSR, of all vCPUs. */
-static void add_counts(struct intercept_count *sum, const struct intercept_count *count)
+static void add_counts(struct intercept *sum, const struct intercept *count)
 {
 	for (u32 access = INTERCEPT_READ; access <= INTERCEPT_WRITE; access++) {
 		sum->exits[access] += READ_ONCE(count->exits[access]);
@@ -52,7 +52,7 @@ static void add_counts(struct intercept_count *sum, const struct intercept_count
 }
 
 static void say_counts(struct control_request *c, const char *name,
-		       const struct intercept_count *sum)
+		       const struct intercept *sum)
 {
 	control_say(c, "%s exits %llu %llu passed %llu %llu\n", name,
 		    (unsigned long long)sum->exits[INTERCEPT_READ],
@@ -63,21 +63,19 @@ static void say_counts(struct control_request *c, const char *name,
 
 static void say_msr(struct control_request *c, u32 index)
 {
-	struct intercept_count sum = { 0 };
+	struct intercept sum = { 0 };
 	char name[80];
-	const char *known;
-	u32 i;
+	struct pmu_reg reg = pmu_reg_find(index);
 
 	for (u32 v = 0; v < control_nvcpus(c->vm); v++) {
-		const struct intercept_count *count =
+		const struct intercept *count =
 			intercept_counted(&c->vm->vcpus[v]->pmu.intercepts, index);
 
 		if (count)
 			add_counts(&sum, count);
 	}
-	known = pmu_msr_name(pmu_model_of(c->vm->model->set), index, &i);
-	if (known)
-		snprintf(name, sizeof(name), "msr %#x pmu %s%u", index, known, i);
+	if (reg.row && reg.row->is_amd == c->vm->model->is_amd)
+		snprintf(name, sizeof(name), "msr %#x pmu %s%u", index, reg.row->name, reg.i);
 	else
 		snprintf(name, sizeof(name), "msr %#x other -", index);
 	say_counts(c, name, &sum);
@@ -94,15 +92,16 @@ static bool said_before(const struct vm *vm, u32 v, u32 index)
 /* Each MSR with the first vCPU that has it. */
 static void say_msrs(struct control_request *c)
 {
-	struct intercept_count rdpmc = { 0 }, other = { 0 };
+	struct intercept rdpmc = { 0 }, other = { 0 };
 
 	for (u32 v = 0; v < control_nvcpus(c->vm); v++) {
 		const struct intercepts *set = &c->vm->vcpus[v]->pmu.intercepts;
 
-		for (u32 i = 0; i < INTERCEPT_COUNTS; i++)
-			if (__atomic_load_n(&set->count[i].used, __ATOMIC_ACQUIRE) &&
-			    !said_before(c->vm, v, set->count[i].index))
-				say_msr(c, set->count[i].index);
+		for (u32 i = 0; i < INTERCEPT_MSRS; i++)
+			if (__atomic_load_n(&set->msr[i].used, __ATOMIC_ACQUIRE) &&
+			    intercept_has_counted(&set->msr[i]) &&
+			    !said_before(c->vm, v, set->msr[i].index))
+				say_msr(c, set->msr[i].index);
 		add_counts(&rdpmc, &set->rdpmc);
 		add_counts(&other, &set->other);
 	}

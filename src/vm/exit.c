@@ -96,7 +96,7 @@ static int msr_failed(struct vcpu *vcpu, enum msr_result result, u32 exit_reason
 static int exit_rdmsr(struct vcpu *vcpu)
 {
 	u64 value;
-	enum msr_result result = msr_read(vcpu, vcpu->cpu->regs[RCX], false, &value);
+	enum msr_result result = msr_guest_read(vcpu, &value);
 
 	vcpu->stats.msr_exits++;
 	if (result != MSR_OK)
@@ -108,7 +108,7 @@ static int exit_rdmsr(struct vcpu *vcpu)
 static int exit_wrmsr(struct vcpu *vcpu)
 {
 	u64 value = get_edx_eax(vcpu->cpu);
-	enum msr_result result = msr_write(vcpu, vcpu->cpu->regs[RCX], false, value);
+	enum msr_result result = msr_guest_write(vcpu, value);
 
 	vcpu->stats.msr_exits++;
 	if (result != MSR_OK)

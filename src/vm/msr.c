@@ -12,8 +12,6 @@
 
 #define ANY 4
 
-#define MSR_PERF_CAPABILITIES 0x345
-
 static const struct {
 	u8 n;
 	enum feature any[ANY];
@@ -22,7 +20,6 @@ static const struct {
 	[GATE_PRED_CMD] = { 2, { FEAT_SPEC_CTRL, FEAT_AMD_IBPB } },
 	[GATE_FLUSH_CMD] = { 1, { FEAT_FLUSH_L1D } },
 	[GATE_ARCH_CAPABILITIES] = { 1, { FEAT_ARCH_CAPABILITIES } },
-	[GATE_PDCM] = { 1, { FEAT_PDCM } },
 	[GATE_XSAVES] = { 1, { FEAT_XSAVES } },
 	[GATE_TSC_AUX] = { 2, { FEAT_RDTSCP, FEAT_RDPID } },
 	[GATE_VIRT_SSBD] = { 1, { FEAT_VIRT_SSBD } },
@@ -62,7 +59,7 @@ static const struct msr_row *present(const struct vcpu *vcpu, u32 index)
 {
 	const struct msr_row *row = msr_find(index);
 
-	if (!row || !on_vendor(row, vcpu->vm->model->is_amd) || (row->flags & PMU))
+	if (!row || !on_vendor(row, vcpu->vm->model->is_amd))
 		return NULL;
 	if (row->pv && !pv_allowed(vcpu, row->pv - 1))
 		return NULL;
@@ -107,14 +104,11 @@ static const enum msr_result of_pmu[] = {
 	[PMU_UNKNOWN] = MSR_UNKNOWN,
 };
 
-/* What has no row may be the PMU's. */
 static enum msr_result read_row(struct vcpu *vcpu, u32 index, bool host, u64 *value)
 {
 	const struct msr_row *row = present(vcpu, index);
 
-	if (!row)
-		return of_pmu[pmu_rdmsr(&vcpu->pmu.guest, index, host, value)];
-	if (row->flags & WRITE_ONLY)
+	if (!row || (row->flags & WRITE_ONLY))
 		return MSR_UNKNOWN;
 	if (!gate_open(vcpu, row, host))
 		return MSR_FAULT;
@@ -134,11 +128,7 @@ static enum msr_result write_row(struct vcpu *vcpu, u32 index, bool host, u64 va
 {
 	const struct msr_row *row = present(vcpu, index);
 
-	if (host && index == MSR_PERF_CAPABILITIES)
-		value = vcpu_pmu_capabilities(vcpu, value);
-	if (!row)
-		return of_pmu[pmu_wrmsr(&vcpu->pmu.guest, index, host, value)];
-	if (row->flags & READ_ONLY)
+	if (!row || (row->flags & READ_ONLY))
 		return MSR_UNKNOWN;
 	if (!gate_open(vcpu, row, host) || (!host && (row->flags & HOST_WRITES)))
 		return MSR_FAULT;
@@ -169,14 +159,28 @@ static bool filtered(const struct vcpu *vcpu, u32 index, bool write)
 	return !msr_filter_allows(filter, index, write);
 }
 
-enum msr_result msr_read(struct vcpu *vcpu, u32 index, bool host, u64 *value)
+static enum msr_result read_pmu(struct vcpu *vcpu, struct pmu_reg reg, bool host, u64 *value)
+{
+	return of_pmu[pmu_read_reg(&vcpu->pmu.guest, reg, host, value)];
+}
+
+static enum msr_result write_pmu(struct vcpu *vcpu, struct pmu_reg reg, bool host, u64 value)
+{
+	if (host && reg.row->kind == PMU_REG_CAPABILITIES)
+		value = vcpu_pmu_capabilities(vcpu, value);
+	return of_pmu[pmu_write_reg(&vcpu->pmu.guest, reg, host, value)];
+}
+
+/* The register of the PMU has been decoded; what it is not is a row's. */
+static enum msr_result read_decoded(struct vcpu *vcpu, u32 index, struct pmu_reg reg, bool host,
+				    u64 *value)
 {
 	enum msr_result r;
 
 	*value = 0;
 	if (!host && filtered(vcpu, index, false))
 		return MSR_FILTERED;
-	r = read_row(vcpu, index, host, value);
+	r = reg.row ? read_pmu(vcpu, reg, host, value) : read_row(vcpu, index, host, value);
 	if (r != MSR_OK)
 		*value = 0;
 	if (r == MSR_UNKNOWN)
@@ -184,17 +188,43 @@ enum msr_result msr_read(struct vcpu *vcpu, u32 index, bool host, u64 *value)
 	return r == MSR_UNKNOWN && excused(vcpu, index, host, 0) ? MSR_OK : r;
 }
 
-enum msr_result msr_write(struct vcpu *vcpu, u32 index, bool host, u64 value)
+static enum msr_result write_decoded(struct vcpu *vcpu, u32 index, struct pmu_reg reg, bool host,
+				     u64 value)
 {
 	enum msr_result r;
 
 	if (!host && filtered(vcpu, index, true))
 		return MSR_FILTERED;
-	r = write_row(vcpu, index, host, value);
+	r = reg.row ? write_pmu(vcpu, reg, host, value) : write_row(vcpu, index, host, value);
 	if (r == MSR_UNKNOWN)
 		log_info("vCPU %u: write of %#llx to MSR %#x, which is not known", vcpu->id,
 			 (unsigned long long)value, index);
 	return r == MSR_UNKNOWN && excused(vcpu, index, host, value) ? MSR_OK : r;
+}
+
+enum msr_result msr_read(struct vcpu *vcpu, u32 index, bool host, u64 *value)
+{
+	return read_decoded(vcpu, index, pmu_reg_find(index), host, value);
+}
+
+enum msr_result msr_write(struct vcpu *vcpu, u32 index, bool host, u64 value)
+{
+	return write_decoded(vcpu, index, pmu_reg_find(index), host, value);
+}
+
+/* `other` stands for many MSRs: the index is RCX's. */
+enum msr_result msr_guest_read(struct vcpu *vcpu, u64 *value)
+{
+	const struct intercept *msr = vcpu->cpu->exit.msr;
+
+	return read_decoded(vcpu, vcpu->cpu->regs[RCX], msr->pmu, false, value);
+}
+
+enum msr_result msr_guest_write(struct vcpu *vcpu, u64 value)
+{
+	const struct intercept *msr = vcpu->cpu->exit.msr;
+
+	return write_decoded(vcpu, vcpu->cpu->regs[RCX], msr->pmu, false, value);
 }
 
 u32 msr_exit_reason(enum msr_result result)
@@ -236,6 +266,9 @@ u32 msr_feature_list(const struct model *model, u32 *out, u32 max)
 {
 	u32 n = 0;
 
+	for (u32 i = 0; i < pmu_nrows; i++)
+		if (pmu_rows[i].flags & ROW_FEATURE)
+			append(out, max, &n, pmu_rows[i].first);
 	for (u32 i = 0; i < msr_nrows; i++)
 		if (is_feature(&msr_rows[i], model->is_amd))
 			append(out, max, &n, msr_rows[i].first);
@@ -255,11 +288,15 @@ static bool pmu_lists(const struct model *model, u32 index)
 enum msr_result msr_feature_read(const struct model *model, u32 index, u64 *value)
 {
 	const struct msr_row *row = msr_find(index);
+	struct pmu_reg reg = pmu_reg_find(index);
 
 	*value = 0;
+	if (reg.row && (reg.row->flags & ROW_FEATURE)) {
+		*value = pmu_supported_capabilities(pmu_model_of(model->set));
+		return MSR_OK;
+	}
 	if (row && is_feature(row, model->is_amd)) {
-		*value = row->flags & PMU ? pmu_supported_capabilities(pmu_model_of(model->set)) :
-					    msr_value(row, model->is_amd);
+		*value = msr_value(row, model->is_amd);
 		return MSR_OK;
 	}
 	if ((row && in_list(row, model->is_amd)) || pmu_lists(model, index))

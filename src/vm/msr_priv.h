@@ -21,7 +21,6 @@ enum msr_flags {
 	DROP_WRITES = BIT(8), /* any value is accepted and forgotten */
 	HOST_WRITES = BIT(9), /* #GP when the guest writes it */
 	LAPIC = BIT(10),      /* #GP without an in-kernel local APIC */
-	PMU = BIT(11),	      /* the PMU's: here for its value as a feature MSR only */
 };
 
 /* Who the guest's CPUID must name, for the guest to have it. */
@@ -31,7 +30,6 @@ enum msr_gate {
 	GATE_PRED_CMD,
 	GATE_FLUSH_CMD,
 	GATE_ARCH_CAPABILITIES,
-	GATE_PDCM,
 	GATE_XSAVES,
 	GATE_TSC_AUX,
 	GATE_VIRT_SSBD,

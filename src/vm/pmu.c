@@ -27,6 +27,7 @@ void vcpu_pmu_init(struct vcpu *vcpu)
 	pmu_init(&vcpu->pmu.guest, model, &hostperf_mediated, &vcpu->pmu.hw);
 	vcpu->pmu.hw.offcore = vcpu->pmu.guest.offcore;
 	vcpu->cpu->pmu = &vcpu->pmu.hw;
+	intercept_init(&vcpu->pmu.intercepts, model->is_amd);
 	vcpu->cpu->intercepts = &vcpu->pmu.intercepts;
 	vcpu_host_init(vcpu);
 	if (!vm_has_quirk(vcpu->vm, KVM_X86_QUIRK_STUFF_FEATURE_MSRS))

@@ -8,6 +8,10 @@
 
 #include "base/types.h"
 
+/* IA32_PEBS_ENABLE: besides a bit of each counter, bits 32+i of those that sample loads by their
+ * latency (SDM 3B 20.3.4.4.2); Linux sets them where it sees version 4 or less. */
+#define PEBS_ENABLE_LATENCY MASK(35, 32)
+
 /* MSR_PEBS_DATA_CFG: groups of an adaptive record, and how many branch records minus one. */
 #define PEBS_CFG_MEMORY	   BIT(0)
 #define PEBS_CFG_GPRS	   BIT(1)

@@ -59,11 +59,9 @@ static struct intercepts intercepts;
 static void configure(struct cpu *cpu)
 {
 	hwpmu_init(&hw, pmu_model_of(MODEL_ICELAKE), &cpu->tally);
-	intercepts = (struct intercepts){ 0 };
-	for (u32 index = 0; index < 0x1000; index++) {
-		intercept_pass(&intercepts, index, INTERCEPT_READ);
-		intercept_pass(&intercepts, index, INTERCEPT_WRITE);
-	}
+	intercept_init(&intercepts, false);
+	for (u32 i = 0; i < INTERCEPT_MSRS; i++)
+		intercepts.msr[i].pass[INTERCEPT_READ] = intercepts.msr[i].pass[INTERCEPT_WRITE] = true;
 	intercepts.pass_rdpmc = true;
 	cpu->pmu = &hw;
 	cpu->intercepts = &intercepts;

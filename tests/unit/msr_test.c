@@ -120,6 +120,20 @@ static void rows_are_sorted_and_do_not_overlap(void **state)
 	assert_null(msr_find(NO_SUCH_MSR));
 }
 
+static void a_register_of_the_pmu_is_in_one_table_once(void **state)
+{
+	(void)state;
+	for (u32 r = 0; r < pmu_nrows; r++)
+		for (u32 i = 0; i < pmu_rows[r].most; i++) {
+			u32 index = pmu_row_index(&pmu_rows[r], i);
+			struct pmu_reg reg = pmu_reg_find(index);
+
+			assert_ptr_equal(reg.row, &pmu_rows[r]);
+			assert_int_equal(reg.i, i);
+			assert_null(msr_find(index));
+		}
+}
+
 /* What KVM_GET_MSRS of the whole list gives, KVM_SET_MSRS takes: migration depends on it. */
 static void every_listed_msr_can_be_saved_and_restored(void **state)
 {
@@ -497,6 +511,7 @@ int main(void)
 {
 	const struct CMUnitTest tests[] = {
 		cmocka_unit_test(rows_are_sorted_and_do_not_overlap),
+		cmocka_unit_test(a_register_of_the_pmu_is_in_one_table_once),
 		BOTH(every_listed_msr_can_be_saved_and_restored),
 		cmocka_unit_test(feature_msrs_belong_to_the_vendor),
 		BOTH(feature_msrs_freeze_when_the_vcpu_has_run),
