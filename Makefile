@@ -24,7 +24,7 @@ prefix := /usr/local
 # Folders whose code runs while guest vector state is live in the host's registers: general registers only, no libc.
 BARE_DIRS := cpu engine mem timing
 # Their exceptions: creation and destruction, and what is called after fpu_save(): decoding, more memory for code.
-HOSTED := src/engine/decode.c src/engine/thunk.c src/engine/engine.c src/engine/cache_memory.c src/engine/code_memory.c
+HOSTED := src/engine/decode.c src/engine/pmu_ibs.c src/engine/thunk.c src/engine/engine.c src/engine/cache_memory.c src/engine/code_memory.c
 
 DIRS         := base x86 mem timing cpu irq hwpmu pmu hostperf engine vm kvm
 CORE_SRCS    := $(foreach d,$(DIRS),$(wildcard src/$(d)/*.c src/$(d)/*.S))
@@ -51,7 +51,7 @@ LIB_HEADERS := vpmu.h base/must.h base/types.h hostperf/hostperf.h hwpmu/branch.
 	hwpmu/retire.def hwpmu/retire.h pmu/backend.h pmu/filter.h pmu/pmu.h x86/events.h x86/ibs.h x86/lbr.h x86/models.h x86/pebs.h x86/pmu_models.h x86/pmu_msrs.h x86/pmu_regs.h
 
 BARE_SRCS := $(filter-out $(HOSTED),$(foreach d,$(BARE_DIRS),$(wildcard src/$(d)/*.c))) \
-	$(wildcard src/base/guarded.c) src/vm/pmu_store.c
+	$(wildcard src/base/guarded.c)
 
 objects = $(patsubst %,$(O)/%.o,$(basename $(1)))
 

@@ -46,26 +46,8 @@ GUEST_CODE(loop, "mov $2000000, %ecx\n"
 		 "ret\n");
 
 static struct machine machine;
-static struct hwpmu hw;
 static struct pmu pmu;
 static u64 interrupts;
-
-static void store_sample(void *owner, u64 cfg, struct pebs_sample *s)
-{
-	const struct cpu *cpu = owner;
-
-	(void)cfg;
-	s->rflags = cpu->rflags;
-	s->rip = cpu->rip;
-	memcpy(s->regs, cpu->regs, sizeof(s->regs));
-	s->eventing_rip = cpu->last_rip;
-	s->tsc = __builtin_ia32_rdtsc();
-	s->address = s->source = s->latency = 0;
-}
-
-static const struct hwpmu_store store = { .read = machine_store_read,
-					  .write = machine_store_write,
-					  .sample = store_sample };
 
 static void set_word(u64 linear, u64 value)
 {
@@ -82,10 +64,8 @@ static void configure(void)
 	guest.leaf_a_eax = a[0];
 	guest.leaf_a_ecx = a[2];
 	guest.leaf_a_edx = a[3];
-	hwpmu_init(&hw, model, &machine.cpu->tally);
-	hwpmu_attach_branches(&hw, &machine.cpu->branches);
-	hwpmu_attach_store(&hw, &store, machine.cpu);
-	pmu_init(&pmu, model, &hostperf_mediated, &hw);
+	engine_attach_pmu(machine.cpu, model);
+	pmu_init(&pmu, model, &hostperf_mediated, &machine.cpu->pmu);
 	pmu_configure(&pmu, &guest);
 }
 
@@ -118,17 +98,7 @@ static void branches(void)
 	pmu_set_debugctl(&pmu, DEBUGCTL_LBR);
 }
 
-static bool assist(struct cpu *cpu, void *owner)
-{
-	(void)owner;
-	hwpmu_retire(&hw);
-	if (hw.overflowed)
-		return false;
-	hwpmu_trips(&hw, &cpu->trips);
-	return true;
-}
-
-/* As vm/run.c, vm/pmu.c and vm/pmu_store.c. */
+/* As vm/run.c and vm/pmu.c. */
 static void run(void)
 {
 	struct cpu *cpu = machine.cpu;
@@ -136,11 +106,6 @@ static void run(void)
 
 	pmu_enter(&pmu);
 	do {
-		hwpmu_trips(&hw, &cpu->trips);
-		cpu->wanted = hwpmu_wanted(&hw);
-		cpu->precise = hw.pebs.enable;
-		cpu->assist = hw.pebs.enable ? assist : NULL;
-		cpu->observe = branch_wanted(&cpu->branches) ? MODE_OBSERVE_BRANCHES : 0;
 		cpu->same_memory = true;
 		reason = engine_run(cpu,
 				    FOREVER); /* nothing here needs the signals of machine_run() */
@@ -151,7 +116,7 @@ static void run(void)
 			write_msr(0x390, GLOBAL_STATUS_DS | BIT(32));
 			pmu_enter(&pmu);
 		}
-	} while (reason == EXIT_BUDGET);
+	} while (reason == EXIT_PMI);
 	must(reason == EXIT_IO);
 }
 
@@ -192,7 +157,7 @@ int main(int argc, char **argv)
 		bare = least(bare, one(plain));
 		interrupts = 0;
 		sampled = least(sampled, one(records));
-		nrecords = hw.records;
+		nrecords = machine.cpu->pmu.records;
 		recorded = least(recorded, one(branches));
 	}
 	printf("%lu instructions, 5 taken branches in 17: %.1f ms; with a PEBS record every %d of "

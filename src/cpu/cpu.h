@@ -14,6 +14,7 @@
 #include "base/types.h"
 #include "cpu/xstate.h"
 #include "hwpmu/branch.h"
+#include "hwpmu/hwpmu.h"
 #include "hwpmu/retire.h"
 #include "mem/mem.h"
 #include "timing/timing.h"
@@ -78,6 +79,7 @@ struct cpu_event {
 enum exit_reason {
 	EXIT_NONE,
 	EXIT_BUDGET,	/* as many instructions retired as were asked for, or cpu->effort is used up */
+	EXIT_PMI,	/* a counter of cpu->pmu overflowed, or a sample is to be read, and budget may be left */
 	EXIT_ATTENTION, /* cpu->attention is set */
 	EXIT_IO,	/* exit.io; done by engine re-execution once io.done is set */
 	EXIT_MMIO,	/* exit.mmio */
@@ -311,27 +313,20 @@ struct cpu {
 	 * deliveries of events. Grows; nothing architectural depends on it. */
 	u64 effort;
 	s64 live[NRETIRE]; /* what grows of it while guest code runs, from minus what is left to a trip: engine/count.h */
-	struct retire_trips trips; /* where to end the run; the owner's, read at engine_run() */
+	struct retire_trips trips; /* where to end the run; read at engine_run() */
 	bool branches_near;	   /* to one of their trips: code counts them itself */
 	retire_wanted count_sets[COUNT_SETS]; /* that translated code counts, by their number in the mode */
 	u32 count_set; /* the last one that was not empty */
 	struct branch_ring branches;
 	struct branch_log branch_log; /* empty outside translated code */
-	/*
-	 * Called when a trip is reached, between two instructions and with all state but the vectors'
-	 * complete. True: go on, to the trips as they now are. NULL: the run ends. The owner's.
-	 */
-	bool (*assist)(struct cpu *cpu, void *owner);
-	void *assist_owner;
-	bool precise;	/* last_rip is wanted; the owner's, read at engine_run() */
+	bool precise;	/* last_rip is wanted; read at engine_run() */
 	u64 last_rip;	/* where the instruction with which a run ended at a trip is */
 	bool same_memory;     /* the owner's, for one engine_run(): nobody else has had a turn since the last */
 	bool loose;	      /* the owner's, for one engine_run(): the budget may end up to a block early */
-	retire_wanted wanted; /* which classes of it must grow; the owner's, read at engine_run() */
+	retire_wanted wanted; /* which classes of it must grow; read at engine_run() */
 	retire_wanted coded;  /* those that code counts, which may be more: cpu/mode.c */
 	u64 coded_until;      /* then at the latest, in instructions, they are what is wanted */
-	struct hwpmu *pmu;	       /* this processor's own; the owner's, as is the next */
-	struct intercepts *intercepts; /* which MSRs it reaches there; NULL: none */
+	struct intercepts *intercepts; /* which MSRs of `pmu` need no exit; the owner's. NULL: none */
 	const struct mem_map *mem;
 	const struct mem_slot *last_slot; /* found last, in the map of this generation: cpu_slot() */
 	u64 last_generation;
@@ -354,7 +349,7 @@ struct cpu {
 	const struct model *model; /* whose timing is modelled; set by the owner before engine_create(). NULL: none */
 	struct timing timing;
 	bool timing_stale;    /* its TLBs do not know of all changes: cpu/observe.h */
-	u32 observe;	      /* MODE_OBSERVE_*, besides what `wanted` needs; the owner's, read at engine_run() */
+	u32 observe;	      /* MODE_OBSERVE_*, besides what `wanted` needs; read at engine_run() */
 	u32 observed_tlb;     /* from translated code to engine/observe.c: offset of a TLB entry in its set */
 	u64 observed_arg;     /* the same: key of a line, or address of a branch */
 
@@ -381,6 +376,12 @@ struct cpu {
 	u8 bounce[256] __attribute__((aligned(64)));
 	u8 xsave[XSAVE_SIZE]
 		__attribute__((aligned(64))); /* as the host's XSAVEC64 writes it: cpu/fpu.h */
+
+	/*
+	 * The physical PMU: engine_attach_pmu(). It decides `wanted`, `trips`, `precise` and `observe`.
+	 * Without it (pmu.model is NULL) they are the owner's, and a trip ends a run with EXIT_BUDGET.
+	 */
+	struct hwpmu pmu;
 };
 
 #define SHADOW_STI 1

@@ -17,6 +17,9 @@ int engine_create(struct cpu *cpu); /* sets cpu->engine and cpu->code; 0 or -err
 				       engine_run */
 void engine_destroy(struct cpu *cpu);
 
+/* Gives it the PMU of a model, cpu->pmu, in the state of a reset. Before the first run. */
+void engine_attach_pmu(struct cpu *cpu, const struct pmu_model *model);
+
 /* After how many executions a block is made again, with what usually follows it. That takes
  * microseconds: what is executed a few hundred times in all does not win them back. */
 #define ENGINE_HEAT 512
@@ -26,8 +29,9 @@ void engine_set_heat(struct cpu *cpu, u32 executions); /* for tests, which have 
  * Delivers cpu->event, if any, then executes until an exit; at most `budget` instructions retire,
  * exactly, or, with cpu->loose, up to a block less. A guest may keep its processor busy with work that
  * retires nothing (cpu->effort): that ends the run with EXIT_BUDGET, too, when it is as much as
- * `budget`, or without cpu->loose when it is ENGINE_EFFORT more. Returns cpu->exit.reason. On return
- * every register is in struct cpu and the vector state in cpu->xsave.
+ * `budget`, or without cpu->loose when it is ENGINE_EFFORT more. The PMU ends it with EXIT_PMI after
+ * the instruction with which a counter overflowed. Returns cpu->exit.reason. On return every register
+ * is in struct cpu and the vector state in cpu->xsave.
  */
 #define ENGINE_EFFORT (1ull << 22)
 enum exit_reason engine_run(struct cpu *cpu, u64 budget);

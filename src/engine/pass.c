@@ -11,8 +11,8 @@
 #include "cpu/intercept.h"
 #include "cpu/observe.h"
 #include "engine/count.h"
+#include "engine/pmu.h"
 #include "engine/sys_priv.h"
-#include "hwpmu/msr.h"
 
 /* What RCX names: an MSR, or for RDPMC all counters. */
 static struct intercept *find(struct cpu *cpu, enum exit_reason access)
@@ -36,11 +36,11 @@ static enum hwpmu_access access_register(struct cpu *cpu, enum exit_reason acces
 	u64 value;
 
 	if (access == EXIT_WRMSR)
-		return hwpmu_write_reg(cpu->pmu, msr->pmu, sys_edx_eax(cpu));
+		return hwpmu_write_reg(&cpu->pmu, msr->pmu, sys_edx_eax(cpu));
 	if (access == EXIT_RDMSR)
-		result = hwpmu_read_reg(cpu->pmu, msr->pmu, &value);
+		result = hwpmu_read_reg(&cpu->pmu, msr->pmu, &value);
 	else
-		result = hwpmu_rdpmc(cpu->pmu, cpu->regs[RCX], &value);
+		result = hwpmu_rdpmc(&cpu->pmu, cpu->regs[RCX], &value);
 	if (result == HWPMU_DONE)
 		sys_set_edx_eax(cpu, value);
 	return result;
@@ -49,8 +49,7 @@ static enum hwpmu_access access_register(struct cpu *cpu, enum exit_reason acces
 /* Other counters may run now, and overflow elsewhere. */
 static void written(struct cpu *cpu)
 {
-	cpu->wanted = hwpmu_classes(cpu->pmu);
-	hwpmu_trips(cpu->pmu, &cpu->trips);
+	pmu_arm(cpu);
 	count_rearm(cpu);
 	cpu_update_counting(cpu);
 	cpu_observe_begin(cpu);

@@ -16,6 +16,7 @@
 #include "engine/check.h"
 #include "engine/count.h"
 #include "engine/pass.h"
+#include "engine/pmu.h"
 #include "engine/priv.h"
 #include "engine/serialize.h"
 #include "engine/sys.h"
@@ -181,14 +182,16 @@ static enum turn windows(struct cpu *cpu)
 	return TURN_AGAIN;
 }
 
-/* What silicon does by itself when a counter overflows. */
-static bool assisted(struct cpu *cpu)
+/* No further instruction may retire: the budget is used up, or a counter overflows. */
+static enum turn at_end(struct cpu *cpu)
 {
-	if (likely(!cpu->assist))
-		return false;
+	if (count_exhausted(cpu) || !cpu->pmu.model)
+		return exit_with(cpu, EXIT_BUDGET);
 	count_flush(cpu, cpu_privilege(cpu));
 	cpu->engine->step = false;
-	return cpu->assist(cpu, cpu->assist_owner) && count_left(cpu);
+	if (!pmu_assist(cpu))
+		return exit_with(cpu, EXIT_PMI);
+	return count_left(cpu) ? TURN_AGAIN : exit_with(cpu, EXIT_BUDGET);
 }
 
 static enum turn before_entry(struct cpu *cpu)
@@ -215,9 +218,7 @@ static enum turn before_entry(struct cpu *cpu)
 		return exit_with(cpu, EXIT_ATTENTION);
 	if (windows(cpu) == TURN_RETURN)
 		return TURN_RETURN;
-	if ((count_left(cpu) || assisted(cpu)) && !count_exhausted(cpu))
-		return TURN_AGAIN;
-	return exit_with(cpu, EXIT_BUDGET);
+	return count_left(cpu) && !count_exhausted(cpu) ? TURN_AGAIN : at_end(cpu);
 }
 
 /* Instruction breakpoints: a fault before the instruction, unless RF, or MOV SS or POP SS was the
@@ -615,6 +616,7 @@ enum exit_reason engine_run(struct cpu *cpu, u64 budget)
 {
 	cpu->exit.reason = EXIT_NONE;
 	cpu->exit.insn_len = 0;
+	pmu_arm(cpu);
 	cpu_update_mode(cpu);
 	renew_sets(cpu);
 	cpu_observe_begin(cpu);

@@ -63,7 +63,7 @@ struct hwpmu_decoded {
 #define HWPMU_UNKNOWN 8
 
 /*
- * What PEBS needs of the processor: guest memory by linear addresses at supervisor privilege, which
+ * What PEBS and IBS need of the core, implemented by the processor (engine/pmu.c): guest memory by linear addresses at supervisor privilege, which
  * must not fault (false: nothing was read or written), and the last instruction. `cfg` says what of
  * it is wanted, as MSR_PEBS_DATA_CFG; branches are not.
  */
@@ -160,7 +160,17 @@ u64 hwpmu_take_overflows(struct hwpmu *pmu);
  */
 u64 hwpmu_horizon(const struct hwpmu *pmu, enum retire_privilege privilege, retire_wanted classes);
 
-/* The classes that somebody counts now. Changes only in the functions that write. */
+/* Where a processor that can stop at tallies has to: those with which the counters that run now
+ * overflow. It then needs no hwpmu_horizon(). */
+void hwpmu_trips(const struct hwpmu *pmu, struct retire_trips *trips);
+
+/* After hwpmu_retire(): something waits for hwpmu_take_overflows() or hwpmu_take_ibs(). */
+static inline bool hwpmu_interrupts(const struct hwpmu *pmu)
+{
+	return pmu->overflowed || pmu->ibs.interrupt;
+}
+
+/* The classes that are counted now. Changes only in the functions that write. */
 static inline retire_wanted hwpmu_wanted(const struct hwpmu *pmu)
 {
 	return pmu->wanted | pmu->also;

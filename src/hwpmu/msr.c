@@ -148,8 +148,3 @@ enum hwpmu_access hwpmu_rdpmc(const struct hwpmu *pmu, u32 ecx, u64 *value)
 	*value = hwpmu_read(pmu, fixed ? PMU_FIXED_BASE + i : i);
 	return HWPMU_DONE;
 }
-
-retire_wanted hwpmu_classes(const struct hwpmu *pmu)
-{
-	return hwpmu_wanted(pmu);
-}

@@ -27,11 +27,4 @@ enum hwpmu_access hwpmu_wrmsr(struct hwpmu *pmu, u32 index, u64 value);
 /* CPL and CR4.PCE have been looked at. */
 enum hwpmu_access hwpmu_rdpmc(const struct hwpmu *pmu, u32 ecx, u64 *value);
 
-/* The classes that somebody counts now. */
-retire_wanted hwpmu_classes(const struct hwpmu *pmu);
-
-/* Where a processor that can stop at tallies has to: those with which the counters that run now
- * overflow. It then needs no hwpmu_horizon(). */
-void hwpmu_trips(const struct hwpmu *pmu, struct retire_trips *trips);
-
 #endif

@@ -226,6 +226,7 @@ static const char *exit_name(enum exit_reason reason)
 	static const char *const names[] = {
 		[EXIT_NONE] = "none",
 		[EXIT_BUDGET] = "timer",
+		[EXIT_PMI] = "pmi",
 		[EXIT_ATTENTION] = "kick",
 		[EXIT_IO] = "io",
 		[EXIT_MMIO] = "mmio",

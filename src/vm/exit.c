@@ -279,6 +279,7 @@ int exit_handle(struct vcpu *vcpu, enum exit_reason reason)
 	switch (reason) {
 	case EXIT_NONE:
 	case EXIT_BUDGET:
+	case EXIT_PMI:
 	case EXIT_ATTENTION:
 		return 1;
 	case EXIT_IO:

@@ -22,11 +22,11 @@ static u64 read_hidden(const struct vcpu *vcpu, u32 i)
 	case HIDDEN_MODEL:
 		return identity(vcpu);
 	case HIDDEN_BRANCH_CYCLES:
-		return hwpmu_branch_cycles(&vcpu->pmu.hw);
+		return hwpmu_branch_cycles(&vcpu->cpu->pmu);
 	case HIDDEN_PMI_HELD:
 		return vcpu->pmu.pmi_held;
 	case HIDDEN_IBS:
-		return hwpmu_ibs_hidden(&vcpu->pmu.hw);
+		return hwpmu_ibs_hidden(&vcpu->cpu->pmu);
 	default:
 		return vcpu->has_lapic ? lapic_extended_entry(&vcpu->lapic, i - HIDDEN_EILVT) : 0;
 	}
@@ -38,13 +38,13 @@ static bool write_hidden(struct vcpu *vcpu, u32 i, u64 value)
 	case HIDDEN_MODEL:
 		return value == identity(vcpu);
 	case HIDDEN_BRANCH_CYCLES:
-		hwpmu_set_branch_cycles(&vcpu->pmu.hw, value);
+		hwpmu_set_branch_cycles(&vcpu->cpu->pmu, value);
 		break;
 	case HIDDEN_PMI_HELD:
 		vcpu->pmu.pmi_held = value;
 		break;
 	case HIDDEN_IBS:
-		hwpmu_set_ibs_hidden(&vcpu->pmu.hw, value);
+		hwpmu_set_ibs_hidden(&vcpu->cpu->pmu, value);
 		break;
 	default:
 		if (vcpu->has_lapic)

@@ -8,9 +8,8 @@
 #include <errno.h>
 #include <stdlib.h>
 
-#include "cpu/mode.h"
+#include "engine/engine.h"
 #include "vm/pmu_host.h"
-#include "vm/pmu_store.h"
 #include "vm/vm.h"
 
 _Static_assert(LAPIC_EILVT_IBS == IBS_LVT, "what IBS_CTL says");
@@ -20,13 +19,9 @@ void vcpu_pmu_init(struct vcpu *vcpu)
 	const struct pmu_model *model = pmu_model_of(vcpu->vm->model->set);
 
 	vcpu->cpu->model = vcpu->vm->model;
-	vcpu->cpu->slots = model->slots;
-	hwpmu_init(&vcpu->pmu.hw, model, &vcpu->cpu->tally);
-	hwpmu_attach_branches(&vcpu->pmu.hw, &vcpu->cpu->branches);
-	hwpmu_attach_store(&vcpu->pmu.hw, &vcpu_store, vcpu);
-	pmu_init(&vcpu->pmu.guest, model, &hostperf_mediated, &vcpu->pmu.hw);
-	vcpu->pmu.hw.offcore = vcpu->pmu.guest.offcore;
-	vcpu->cpu->pmu = &vcpu->pmu.hw;
+	engine_attach_pmu(vcpu->cpu, model);
+	pmu_init(&vcpu->pmu.guest, model, &hostperf_mediated, &vcpu->cpu->pmu);
+	vcpu->cpu->pmu.offcore = vcpu->pmu.guest.offcore;
 	intercept_init(&vcpu->pmu.intercepts, model->is_amd);
 	vcpu->cpu->intercepts = &vcpu->pmu.intercepts;
 	vcpu_host_init(vcpu);
@@ -47,7 +42,7 @@ static bool deliver(struct vcpu *vcpu)
 	struct vcpu_pmu *pmu = &vcpu->pmu;
 	bool pmi = pmu_take_requests(&pmu->guest) & PMU_REQUEST_PMI, news = pmi;
 
-	if (hwpmu_take_ibs(&pmu->hw) && vcpu->has_lapic) {
+	if (hwpmu_take_ibs(&vcpu->cpu->pmu) && vcpu->has_lapic) {
 		lapic_extended_interrupt(&vcpu->lapic, LAPIC_EILVT_IBS);
 		news = true;
 	}
@@ -115,7 +110,6 @@ void vcpu_pmu_enter(struct vcpu *vcpu)
 	vcpu->cpu->debugctl = vcpu->pmu.guest.debugctl;
 	vcpu_host_report(vcpu);
 	deliver(vcpu);
-	vcpu->cpu->wanted = hwpmu_wanted(&vcpu->pmu.hw);
 }
 
 u64 vcpu_pmu_capabilities(const struct vcpu *vcpu, u64 value)
@@ -125,30 +119,6 @@ u64 vcpu_pmu_capabilities(const struct vcpu *vcpu, u64 value)
 	if (!vcpu->cpuid_filled || value != PERF_CAP_FULL_WIDTH)
 		return value;
 	return vcpu->pmu.guest.guest.ds ? supported : supported & ~PERF_CAP_PEBS;
-}
-
-/* What records tell, the processor has to look at. */
-static void arm_observation(struct vcpu *vcpu)
-{
-	const struct hwpmu *hw = &vcpu->pmu.hw;
-	struct cpu *cpu = vcpu->cpu;
-	bool ibs = hwpmu_ibs_runs(hw);
-
-	cpu->assist = hw->pebs.enable && !ibs ? vcpu_assist : NULL;
-	cpu->assist_owner = vcpu;
-	cpu->precise = hw->pebs.enable || ibs;
-	cpu->timing.slow = hw->pebs.latency;
-	cpu->observe = ibs ? MODE_OBSERVE_MEMORY | MODE_OBSERVE_BRANCHES : 0;
-	if (hw->pebs.enable && hwpmu_pebs_wants_access(hw))
-		cpu->observe |= MODE_OBSERVE_MEMORY;
-	if (branch_wanted(&cpu->branches))
-		cpu->observe |= MODE_OBSERVE_BRANCHES;
-}
-
-void vcpu_pmu_arm(struct vcpu *vcpu)
-{
-	vcpu_set_trips(vcpu);
-	arm_observation(vcpu);
 }
 
 bool vcpu_pmu_leave(struct vcpu *vcpu)

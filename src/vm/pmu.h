@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: MIT */
 /*
- * The PMU of a vCPU: the virtual one that the guest sees, and the physical one that the processor
- * under it has. Here they meet the engine's tallies and the local APIC.
+ * The PMU of a vCPU: the virtual one that the guest sees. Here it meets the physical one of the
+ * processor under it (cpu->pmu) and the local APIC.
  */
 #ifndef VM_PMU_H
 #define VM_PMU_H
@@ -49,7 +49,6 @@ struct vcpu_host {
 /* The vCPU's lock. */
 struct vcpu_pmu {
 	struct pmu guest;
-	struct hwpmu hw;
 	struct vcpu_host host;
 	enum vm_pmu_mode mode;
 	u64 starved;	 /* counters of the guest, now; written by the vCPU thread, read by anyone */
@@ -79,8 +78,6 @@ u64 vcpu_pmu_capabilities(const struct vcpu *vcpu, u64 value);
 /* The vCPU's thread, inside a section. Before an entry: counters count what their registers say;
  * PMIs of what the hypervisor completed go to the local APIC. */
 void vcpu_pmu_enter(struct vcpu *vcpu);
-/* Has the processor stop where a counter overflows. */
-void vcpu_pmu_arm(struct vcpu *vcpu);
 /* After it: PMIs of what the guest did. True: vcpu_pmu_enter() or the local APIC is needed next. */
 bool vcpu_pmu_leave(struct vcpu *vcpu);
 

@@ -20,11 +20,11 @@ void vcpu_host_init(struct vcpu *vcpu)
 {
 	struct vcpu_host *host = &vcpu->pmu.host;
 
-	vcpu->pmu.hw.host = &host->tally;
-	hostperf_init(&host->perf, &vcpu->pmu.hw);
+	vcpu->cpu->pmu.host = &host->tally;
+	hostperf_init(&host->perf, &vcpu->cpu->pmu);
 	host->perf.away = true; /* mediated, until the first entry says otherwise */
 	host->guest.host = &host->perf;
-	hwpmu_init(&host->view_hw, vcpu->pmu.hw.model, &vcpu->cpu->tally);
+	hwpmu_init(&host->view_hw, vcpu->cpu->pmu.model, &vcpu->cpu->tally);
 	host->view_hw.host = &host->tally;
 	hostperf_init(&host->view, &host->view_hw);
 }
@@ -162,7 +162,7 @@ static void take_mode(struct vcpu *vcpu)
 		pmu_set_backend(&vcpu->pmu.guest, &hostperf_event, &host->guest);
 		hostperf_resume(&host->perf);
 	} else {
-		pmu_set_backend(&vcpu->pmu.guest, &hostperf_mediated, &vcpu->pmu.hw);
+		pmu_set_backend(&vcpu->pmu.guest, &hostperf_mediated, &vcpu->cpu->pmu);
 		hostperf_yield(&host->perf);
 	}
 }
@@ -266,7 +266,7 @@ int vcpu_host_open(struct vcpu *vcpu, u32 session, u32 id, const struct host_eve
 	vcpu->pmu.host.nevents++;
 	vcpu->pmu.host.nphysical += !event->view;
 	hostperf_schedule(perf_of(vcpu, event));
-	vcpu->pmu.hw.also = hwpmu_wanted(&vcpu->pmu.host.view_hw);
+	vcpu->cpu->pmu.also = hwpmu_wanted(&vcpu->pmu.host.view_hw);
 	return 0;
 }
 
@@ -286,7 +286,7 @@ void vcpu_host_close(struct vcpu *vcpu, u32 session)
 	}
 	hostperf_schedule(&host->perf);
 	hostperf_schedule(&host->view);
-	vcpu->pmu.hw.also = hwpmu_wanted(&host->view_hw);
+	vcpu->cpu->pmu.also = hwpmu_wanted(&host->view_hw);
 }
 
 bool vcpu_host_read(struct vcpu *vcpu, u32 session, u32 id, struct host_event *out)

@@ -169,8 +169,8 @@ static u64 budget(struct vcpu *vcpu)
 	return n < BUDGET_MIN ? BUDGET_MIN : n > most ? most : n;
 }
 
-/* Runs the processor, in as many pieces as its counters overflow: an overflow of which nobody wants
- * to know, or the guest writing them itself, is no reason to do anything else in between. */
+/* Runs the processor, in as many pieces as its counters overflow: after an overflow that asks for no
+ * interrupt the run goes on. */
 static enum exit_reason run_processor(struct vcpu *vcpu, u64 instructions)
 {
 	u64 end = work(vcpu) + instructions;
@@ -179,16 +179,13 @@ static enum exit_reason run_processor(struct vcpu *vcpu, u64 instructions)
 		enum exit_reason reason;
 		bool news;
 
-		vcpu_pmu_arm(vcpu);
 		vcpu->cpu->loose = true; /* the end is a matter of time, not of counting */
 		vcpu_host_in(vcpu);
 		reason = engine_run(vcpu->cpu, end - work(vcpu));
 		vcpu_host_left(vcpu);
 		news = vcpu_pmu_leave(vcpu);
-		if (reason != EXIT_BUDGET)
+		if (reason != EXIT_PMI || news || work(vcpu) + ENGINE_BLOCK_INSNS > end)
 			return reason;
-		if (work(vcpu) + ENGINE_BLOCK_INSNS > end || news)
-			return EXIT_BUDGET;
 		vcpu->cpu->same_memory = true;
 	}
 }
@@ -307,7 +304,6 @@ static enum exit_reason run_one(struct vcpu *vcpu)
 
 	__atomic_store_n(&vcpu->cpu->attention, 0, __ATOMIC_SEQ_CST);
 	vcpu_pmu_enter(vcpu);
-	vcpu_pmu_arm(vcpu);
 	vcpu_host_in(vcpu);
 	reason = engine_run(vcpu->cpu, 1);
 	vcpu_host_left(vcpu);

@@ -53,17 +53,15 @@ struct outcome {
 	u64 instructions, cycles;
 };
 
-static struct hwpmu hw;
 static struct intercepts intercepts;
 
 static void configure(struct cpu *cpu)
 {
-	hwpmu_init(&hw, pmu_model_of(MODEL_ICELAKE), &cpu->tally);
+	engine_attach_pmu(cpu, pmu_model_of(MODEL_ICELAKE));
 	intercept_init(&intercepts, false);
 	for (u32 i = 0; i < INTERCEPT_MSRS; i++)
 		intercepts.msr[i].pass[INTERCEPT_READ] = intercepts.msr[i].pass[INTERCEPT_WRITE] = true;
 	intercepts.pass_rdpmc = true;
-	cpu->pmu = &hw;
 	cpu->intercepts = &intercepts;
 }
 
@@ -76,19 +74,17 @@ static struct outcome run(struct machine *m, u64 slice)
 	machine_load(m, switching_start, (size_t)(switching_end - switching_start));
 	configure(cpu);
 	do {
-		hwpmu_trips(&hw, &cpu->trips);
-		cpu->wanted = hwpmu_wanted(&hw);
 		reason = machine_run(m, slice);
-		hwpmu_retire(&hw);
-		if (hwpmu_take_overflows(&hw)) {
+		hwpmu_retire(&cpu->pmu);
+		if (hwpmu_take_overflows(&cpu->pmu)) {
 			out.overflows++;
 			out.last = cpu->rip;
 		}
-	} while (reason == EXIT_BUDGET);
+	} while (reason == EXIT_BUDGET || reason == EXIT_PMI);
 	assert_int_equal(reason, EXIT_IO);
 	out.sum = cpu->regs[RBX];
 	out.instructions = cpu->tally.instructions[RETIRE_OS];
-	out.cycles = hwpmu_read(&hw, PMU_FIXED_BASE + 1);
+	out.cycles = hwpmu_read(&cpu->pmu, PMU_FIXED_BASE + 1);
 	return out;
 }
 
@@ -133,12 +129,40 @@ static void an_access_counts_as_one(void **state)
 	assert_int_equal(intercept_counted(&intercepts, 0x38f)->passed[INTERCEPT_WRITE], 2 * 1500);
 }
 
+/* Nothing but NOPs. */
+GUEST_CODE(nops, ".rept 200\nnop\n.endr\nout %al, $0xf4\n");
+
+/* Ends with the reason `expected` after so many instructions, with fixed counter 0 so set
+ * that it overflows with the 100th. */
+static void count_to_100(struct machine *m, u64 budget, enum exit_reason expected, u64 retired)
+{
+	struct hwpmu *pmu = &m->cpu->pmu;
+
+	machine_load(m, nops_start, (size_t)(nops_end - nops_start));
+	m->cpu->intercepts = NULL;
+	engine_attach_pmu(m->cpu, pmu_model_of(MODEL_ICELAKE));
+	hwpmu_write(pmu, PMU_FIXED_BASE, -100ull);
+	hwpmu_write_fixed_ctrl(pmu, FIXED_CTRL_OS | FIXED_CTRL_PMI);
+	assert_int_equal(machine_run(m, budget), expected);
+	assert_int_equal((hwpmu_read(pmu, PMU_FIXED_BASE) + 100) & MASK(47, 0), retired);
+	assert_int_equal(!!hwpmu_take_overflows(pmu), expected == EXIT_PMI);
+}
+
+static void an_overflow_is_an_exit_of_its_own(void **state)
+{
+	count_to_100(*state, FOREVER, EXIT_PMI, 100);
+	count_to_100(*state, 101, EXIT_PMI, 100);
+	count_to_100(*state, 100, EXIT_PMI, 100); /* both */
+	count_to_100(*state, 99, EXIT_BUDGET, 99);
+}
+
 int main(void)
 {
 	const struct CMUnitTest tests[] = {
 		cmocka_unit_test(a_read_tells_what_retired_before_it),
 		cmocka_unit_test(hot_blocks_are_no_different),
 		cmocka_unit_test(an_access_counts_as_one),
+		cmocka_unit_test(an_overflow_is_an_exit_of_its_own),
 	};
 
 	return cmocka_run_group_tests(tests, machine_set_up, machine_tear_down);

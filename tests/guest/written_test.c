@@ -12,6 +12,7 @@
 #include <cmocka.h>
 
 #include "cpu/control.h"
+#include "engine/engine.h"
 #include "guest/machine.h"
 
 #define CODE(name) name##_start, (size_t)(name##_end - name##_start)
@@ -117,28 +118,48 @@ GUEST_CODE(assisted, "mov $10, %ecx\n"
 		     "jnz 1b\n"
 		     "out %al, $0xf4\n");
 
-static bool write_record(struct cpu *cpu, void *owner)
+/* A debug store with room for a record, which begins at the immediate; reset values are 0. */
+static bool read_store(void *cpu, u64 linear, void *to, u32 size)
 {
-	u8 record = 100;
+	const u64 buffer[] = { RECORD, RECORD, ~0ull, ~0ull };
 
-	(void)owner;
-	cpu->trips.armed = 0;
-	assert_true(machine_store_write(cpu, RECORD, &record, sizeof(record)));
+	(void)cpu;
+	memset(to, 0, size);
+	if (linear == DS_PEBS_BASE)
+		memcpy(to, buffer, size);
 	return true;
+}
+
+/* Of the record its first byte, that the rest of the loop stays what it is. */
+static bool write_store(void *cpu, u64 linear, const void *from, u32 size)
+{
+	u8 byte = 100;
+
+	(void)from, (void)size;
+	return linear != RECORD || machine_store_write(cpu, RECORD, &byte, sizeof(byte));
+}
+
+static void sample(void *cpu, u64 cfg, struct pebs_sample *sample)
+{
+	(void)cpu, (void)cfg;
+	*sample = (struct pebs_sample){ 0 };
 }
 
 static void a_record_may_be_code(void **state)
 {
+	static const struct hwpmu_store store = { read_store, write_store, sample, NULL };
 	struct machine *m = *state;
-	u64 *trip = m->cpu->trips.at[RETIRE_INSTRUCTIONS];
+	struct hwpmu *pmu = &m->cpu->pmu;
 
 	machine_load(m, CODE(assisted));
-	trip[RETIRE_IN_OS] = trip[RETIRE_IN_USR] = RETIRE_NEVER;
-	trip[RETIRE_IN_BOTH] = ASSIST_AFTER;
-	m->cpu->trips.armed = RETIRE_BIT(RETIRE_INSTRUCTIONS);
-	m->cpu->assist = write_record;
+	engine_attach_pmu(m->cpu, pmu_model_of(MODEL_ICELAKE));
+	hwpmu_attach_store(pmu, &store, m->cpu);
+	hwpmu_write_pebs(pmu, &(struct pebs_control){ .enable = 1 });
+	hwpmu_write(pmu, 0, -(u64)ASSIST_AFTER);
+	hwpmu_write_select(pmu, 0, 0xc0 | EVENTSEL_OS | EVENTSEL_EN);
 	run_to_end(m, 10000);
-	m->cpu->assist = NULL;
+	assert_int_equal(pmu->records, 1);
+	*pmu = (struct hwpmu){ 0 };
 	assert_int_equal(m->cpu->regs[RBX], 2 * 1 + 8 * 100);
 }
 

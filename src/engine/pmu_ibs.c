@@ -1,18 +1,16 @@
 // SPDX-License-Identifier: MIT
 /*
- * What IBS needs of the processor (hwpmu/hwpmu.h, struct hwpmu_store): the instruction with which a
- * run has ended. vCPU thread, behind a run.
+ * What IBS needs of its core (hwpmu/hwpmu.h, struct hwpmu_store): the instruction that retired last.
+ * vCPU thread, in or after a run.
  */
-#include "vm/pmu_store.h"
-
+#include "cpu/fpu.h"
 #include "cpu/mmu.h"
 #include "engine/decode.h"
-#include "vm/vm.h"
+#include "engine/pmu.h"
 
 /* The instruction once more, to know what it was. False: its bytes are gone. */
-static bool decode_last(struct vcpu *vcpu, struct insn *insn, u32 *len)
+static bool decode_last(struct cpu *cpu, struct insn *insn, u32 *len)
 {
-	struct cpu *cpu = vcpu->cpu;
 	ZydisDecodedOperand operands[ZYDIS_MAX_OPERAND_COUNT];
 	ZydisDecodedInstruction zi;
 	u64 linear = cpu->last_rip + (cpu_code64(cpu) ? 0 : cpu->seg[CS].base);
@@ -21,22 +19,22 @@ static bool decode_last(struct vcpu *vcpu, struct insn *insn, u32 *len)
 
 	while (n && !cpu_access_quietly(cpu, linear, bytes, n, ACCESS_READ))
 		n--;
+	fpu_save(cpu);
 	if (!n || decode_insn(bytes, n, cpu->last_rip, mode, insn, &zi, operands) != DECODE_OK)
 		return false;
 	*len = zi.length;
 	return true;
 }
 
-void vcpu_sample_ibs(void *owner, struct ibs_sample *sample)
+void pmu_sample_ibs(void *owner, struct ibs_sample *sample)
 {
-	struct vcpu *vcpu = owner;
-	const struct cpu *cpu = vcpu->cpu;
+	struct cpu *cpu = owner;
 	struct insn insn;
 	u32 len;
 
 	sample->rip = cpu->last_rip;
 	sample->access = cpu->timing.seen.access;
-	if (!decode_last(vcpu, &insn, &len) || !insn.is_branch)
+	if (!decode_last(cpu, &insn, &len) || !insn.is_branch)
 		return;
 	sample->branch = true;
 	sample->is_return = insn.mnemonic == ZYDIS_MNEMONIC_RET;
