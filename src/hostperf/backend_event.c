@@ -59,6 +59,7 @@ static void load(void *world, struct pmu *pmu, u64 controls, u64 values)
 {
 	struct hostperf_guest *guest = world;
 
+	hostperf_load_offcore(guest->host->hw, pmu);
 	for (u64 left = controls | values; left;) {
 		u32 counter = next_bit(&left);
 

@@ -41,6 +41,7 @@ static void load(void *world, struct pmu *pmu, u64 controls, u64 values)
 
 		hwpmu_write(hw, counter, pmu_value(pmu, counter));
 	}
+	hostperf_load_offcore(hw, pmu);
 	for (u64 left = controls & MASK(PMU_FIXED_BASE - 1, 0); left;) {
 		u32 counter = next_bit(&left);
 

@@ -26,5 +26,7 @@ void hostperf_clear_records(void *world);
 u64 hostperf_read_ibs(const void *world, enum ibs_register reg);
 void hostperf_write_ibs(void *world, enum ibs_register reg, u64 value);
 void hostperf_pebs(void *world, const struct pebs_control *control);
+/* Off-core responses: before event selects are, which depend on them. */
+void hostperf_load_offcore(struct hwpmu *hw, const struct pmu *pmu);
 
 #endif

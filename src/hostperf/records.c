@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: MIT
 /*
  * Branch records: there is one stack, and it is the guest's in both modes, since no event of the
- * host asks for it. PEBS likewise. The world is a struct hwpmu. vCPU thread.
+ * host asks for it. PEBS and off-core responses likewise. The world is a struct hwpmu. vCPU thread.
  */
 #include "hostperf/priv.h"
 
@@ -49,4 +49,10 @@ void hostperf_write_ibs(void *world, enum ibs_register reg, u64 value)
 void hostperf_pebs(void *world, const struct pebs_control *control)
 {
 	hwpmu_write_pebs(world, control);
+}
+
+void hostperf_load_offcore(struct hwpmu *hw, const struct pmu *pmu)
+{
+	for (u32 i = 0; i < ARRAY_SIZE(hw->offcore); i++)
+		hwpmu_write_offcore(hw, i, pmu->offcore[i]);
 }

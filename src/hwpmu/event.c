@@ -87,7 +87,7 @@ static enum retire_class class_of(const struct row *row, const u64 *offcore)
 {
 	if (row->unit < OFFCORE_0)
 		return row->class;
-	return offcore ? hwpmu_offcore_class(offcore[row->unit - OFFCORE_0]) : RETIRE_NOTHING;
+	return hwpmu_offcore_class(offcore[row->unit - OFFCORE_0]);
 }
 
 struct hwpmu_event hwpmu_event(const struct pmu_model *model, u64 select, const u64 *offcore)

@@ -131,10 +131,8 @@ static void tell_unknown(struct hwpmu *pmu)
 
 static bool is_decoded(const struct hwpmu *pmu, const struct hwpmu_decoded *d, u64 select)
 {
-	if (!d->valid || d->select != select)
-		return false;
-	return !pmu->offcore ||
-	       (d->offcore[0] == pmu->offcore[0] && d->offcore[1] == pmu->offcore[1]);
+	return d->valid && d->select == select && d->offcore[0] == pmu->offcore[0] &&
+	       d->offcore[1] == pmu->offcore[1];
 }
 
 static struct hwpmu_event event_of(struct hwpmu *pmu, u32 i)
@@ -146,9 +144,8 @@ static struct hwpmu_event event_of(struct hwpmu *pmu, u32 i)
 		return d->event;
 	*d = (struct hwpmu_decoded){ .valid = true,
 				     .select = select,
+				     .offcore = { pmu->offcore[0], pmu->offcore[1] },
 				     .event = hwpmu_event(pmu->model, select, pmu->offcore) };
-	for (u32 k = 0; pmu->offcore && k < ARRAY_SIZE(d->offcore); k++)
-		d->offcore[k] = pmu->offcore[k];
 	return d->event;
 }
 
@@ -252,6 +249,7 @@ void hwpmu_reset(struct hwpmu *pmu)
 	for (u32 i = 0; i < HWPMU_COUNTERS; i++)
 		pmu->counter[i] = (struct hwpmu_counter){ .worlds = HWPMU_GUEST };
 	pmu->fixed_ctrl = pmu->global_status = pmu->overflowed = 0;
+	pmu->offcore[0] = pmu->offcore[1] = 0;
 	pmu->freeze_on_pmi = pmu->pmi = false;
 	pmu->global_ctrl = hwpmu_all(pmu);
 	pmu->pebs = (struct pebs_control){ 0 };
@@ -301,6 +299,16 @@ void hwpmu_write_select(struct hwpmu *pmu, u32 i, u64 value)
 	pmu->select[i] = value;
 	decode_general(pmu, i);
 	restart(pmu, BIT(i));
+}
+
+/* Counters with such an event count something else from now on. */
+void hwpmu_write_offcore(struct hwpmu *pmu, u32 i, u64 value)
+{
+	if (pmu->offcore[i] == value)
+		return;
+	pmu->offcore[i] = value;
+	for (u32 counter = 0; counter < pmu->model->general; counter++)
+		hwpmu_write_select(pmu, counter, pmu->select[counter]);
 }
 
 void hwpmu_write_fixed_ctrl(struct hwpmu *pmu, u64 value)

@@ -81,12 +81,12 @@ struct hwpmu {
 	struct lbr_control lbr;
 	const struct hwpmu_store *store; /* NULL: no PEBS */
 	void *owner;			 /* the store's */
-	const u64 *offcore; /* the owner's two OFFCORE_RSP registers, looked at when a select is written */
 	struct pebs_control pebs;
 	u64 pebs_pending; /* counters that overflowed and want a record */
 	u64 records;	  /* PEBS assists */
 	struct hwpmu_ibs ibs;
 	u64 select[HWPMU_GENERAL], fixed_ctrl, global_ctrl;
+	u64 offcore[2]; /* MSR_OFFCORE_RSP: what the events of that name count */
 	u64 global_status; /* kept on every model, also where software has no such register */
 	bool freeze_on_pmi;
 	bool pmi;		    /* wanted, for the next hwpmu_retire() */
@@ -114,6 +114,7 @@ void hwpmu_add(struct hwpmu *pmu, u32 counter, u64 value);   /* the same; never 
 
 void hwpmu_write_worlds(struct hwpmu *pmu, u32 counter, u8 worlds);
 void hwpmu_write_select(struct hwpmu *pmu, u32 i, u64 value);
+void hwpmu_write_offcore(struct hwpmu *pmu, u32 i, u64 value);
 void hwpmu_write_fixed_ctrl(struct hwpmu *pmu, u64 value);
 void hwpmu_write_global_ctrl(struct hwpmu *pmu, u64 value);
 /* GLOBAL_STATUS_SET and GLOBAL_STATUS_RESET (AMD: StatusSet, StatusClr). */

@@ -7,7 +7,7 @@
 
 #include "hwpmu/hwpmu.h"
 
-/* `offcore`: the two OFFCORE_RSP registers, or NULL. */
+/* `offcore`: the two OFFCORE_RSP registers. */
 struct hwpmu_event hwpmu_event(const struct pmu_model *model, u64 select, const u64 *offcore);
 enum retire_class hwpmu_offcore_class(u64 response);
 struct hwpmu_event hwpmu_fixed_event(const struct pmu_model *model, u32 i);

@@ -21,7 +21,6 @@ void vcpu_pmu_init(struct vcpu *vcpu)
 	vcpu->cpu->model = vcpu->vm->model;
 	engine_attach_pmu(vcpu->cpu, model);
 	pmu_init(&vcpu->pmu.guest, model, &hostperf_mediated, &vcpu->cpu->pmu);
-	vcpu->cpu->pmu.offcore = vcpu->pmu.guest.offcore;
 	intercept_init(&vcpu->pmu.intercepts, model->is_amd);
 	vcpu->cpu->intercepts = &vcpu->pmu.intercepts;
 	vcpu_host_init(vcpu);

@@ -356,17 +356,14 @@ static void an_offcore_event_is_what_its_register_says(void **state)
 		{ MODEL_SAPPHIRERAPIDS, 0x12a, 0x3fbfc00001, RETIRE_LOAD_LLC_MISSES },
 		{ MODEL_SAPPHIRERAPIDS, 0x12a, 0x10007, RETIRE_LLC_REFERENCES },
 	};
-	u64 offcore[2] = { 0 };
 
 	(void)state;
 	for (u32 i = 0; i < ARRAY_SIZE(rows); i++) {
 		on_model(rows[i].model);
-		pmu.offcore = offcore;
-		offcore[0] = rows[i].response;
+		hwpmu_write_offcore(&pmu, 0, rows[i].response);
 		hwpmu_write_select(&pmu, 0, COUNTING | rows[i].select);
 		assert_int_equal(hwpmu_wanted(&pmu), RETIRE_BIT(rows[i].class));
-		offcore[0] = 0x1; /* answered by nobody */
-		hwpmu_write_select(&pmu, 0, COUNTING | rows[i].select);
+		hwpmu_write_offcore(&pmu, 0, 0x1); /* answered by nobody */
 		assert_int_equal(hwpmu_wanted(&pmu), 0);
 	}
 }

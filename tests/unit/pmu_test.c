@@ -332,6 +332,24 @@ static void amd_state_survives_a_move(void **state)
 	assert_int_equal(host_rdmsr(&m, K7_PMC + 1), 995);
 }
 
+/* The event of the off-core responses: loads that missed L2, or LLC. */
+static void an_offcore_event_counts_what_its_register_says(void **state)
+{
+	const u32 offcore_rsp = 0x1a6;
+
+	(void)state;
+	guest_wrmsr(&m, EVNTSEL, COUNTING | 0x1b7);
+	guest_wrmsr(&m, offcore_rsp, 0x3f80010001);
+	run(1);
+	m.tally.load_l2_misses[RETIRE_USR] += 7;
+	assert_int_equal(host_rdmsr(&m, PMC), 7);
+	guest_wrmsr(&m, offcore_rsp, 0x3fbc020001);
+	run(1);
+	m.tally.load_l2_misses[RETIRE_USR] += 7;
+	m.tally.load_llc_misses[RETIRE_USR] += 2;
+	assert_int_equal(host_rdmsr(&m, PMC), 9);
+}
+
 #define INTEL(name) cmocka_unit_test_setup(name, on_icelake)
 #define AMD(name)   cmocka_unit_test_setup(name, on_genoa)
 
@@ -353,6 +371,7 @@ int main(void)
 		INTEL(rdpmc_reads_what_its_index_names),
 		INTEL(rdpmc_faults_on_other_indices),
 		INTEL(a_filter_stops_running_counters),
+		INTEL(an_offcore_event_counts_what_its_register_says),
 		INTEL(intel_state_survives_a_move),
 		AMD(amd_state_survives_a_move),
 	};
