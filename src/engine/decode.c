@@ -23,7 +23,8 @@ static ZydisStackWidth stack_width(u32 mode)
 	return mode & MODE_STACK32 ? ZYDIS_STACK_WIDTH_32 : ZYDIS_STACK_WIDTH_16;
 }
 
-/* MPX, CET and CLDEMOTE are never offered: their encodings are the NOPs they were before. */
+/* MPX and CET are never offered, and CLDEMOTE is a hint: their encodings are the NOPs they were
+ * before. */
 static void decoder_init(ZydisDecoder *decoder, u32 mode)
 {
 	ZydisDecoderInit(decoder, machine_mode(mode), stack_width(mode));

@@ -340,6 +340,9 @@ static enum turn execute_complex(struct cpu *cpu, const struct insn *insn, u32 m
 	case SYS_FAULT:
 		abandoned(cpu);
 		return TURN_AGAIN;
+	case SYS_ALONE:
+		cpu->engine->alone = true;
+		return TURN_AGAIN;
 	case SYS_AGAIN:
 		return TURN_AGAIN;
 	}

@@ -15,6 +15,7 @@ enum sys_result {
 	SYS_JUMP,  /* retired; RIP is set */
 	SYS_AGAIN, /* not finished (REP after some iterations): execute again, nothing retired. A
 		      trap between iterations is in cpu->event */
+	SYS_ALONE, /* the same, while all other processors stand still */
 	SYS_FAULT, /* cpu->event holds the exception; RIP still points at the instruction */
 	SYS_EXIT,  /* cpu->exit.reason is set; not retired; the engine fills insn_len and insn_bytes
 		    */

@@ -222,6 +222,15 @@ enum sys_result sys_nothing(struct cpu *cpu, const struct insn *insn)
 	return SYS_NEXT;
 }
 
+/* The engine notices what code has changed: engine/serialize.c. */
+enum sys_result sys_serialize(struct cpu *cpu, const struct insn *insn)
+{
+	(void)cpu;
+	(void)insn;
+	__atomic_thread_fence(__ATOMIC_SEQ_CST); /* the stores before it are visible */
+	return SYS_NEXT;
+}
+
 /* There is no cache but the timing model's. */
 enum sys_result sys_wbinvd(struct cpu *cpu, const struct insn *insn)
 {

@@ -10,6 +10,7 @@
 
 #include <cmocka.h>
 
+#include "cpu/exclusive.h"
 #include "cpu/fpu.h"
 #include "cpu/mode.h"
 #include "unit/sys_cpu.h"
@@ -406,6 +407,27 @@ static void fxrstor_checks_mxcsr(void **state)
 	assert_raised(EXECUTE(FXRSTOR), VEC_GP);
 }
 
+#define MOVDIR64B 0x66, 0x0f, 0x38, 0xf8, 0x3e /* movdir64b rdi, [rsi] */
+
+static void sixty_four_bytes_are_stored_at_once(void **state)
+{
+	static struct exclusive machine;
+
+	(void)state;
+	fill_pattern(ram(1, 1), 64);
+	set_string(AT(1, 1), AT(0, 64), 0);
+	cpu->exclusive = &machine; /* there are other processors */
+	assert_int_equal(EXECUTE(MOVDIR64B), SYS_ALONE);
+	assert_int_equal(*ram(0, 64), 0);
+	cpu->alone = true;
+	assert_int_equal(EXECUTE(MOVDIR64B), SYS_NEXT);
+	assert_memory_equal(ram(0, 64), ram(1, 1), 64);
+	cpu->regs[RDI] += 8;
+	assert_raised(EXECUTE(MOVDIR64B), VEC_GP);
+	cpu->regs[RSI] = AT(HOLE, 0); /* the source is read first */
+	assert_raised(EXECUTE(MOVDIR64B), VEC_PF);
+}
+
 static u32 *lanes(u32 reg, bool high)
 {
 	return (u32 *)(cpu->xsave + (high ? XSAVE_YMM0_HIGH : XSAVE_XMM0) + 16 * reg);
@@ -625,6 +647,7 @@ int main(void)
 		T(compaction_leaves_out_what_is_initial),
 		T(restoring_nothing_initialises),
 		T(fxrstor_checks_mxcsr),
+		T(sixty_four_bytes_are_stored_at_once),
 		T(gathers_load_what_the_mask_selects),
 		T(gathers_that_fault_keep_what_they_have),
 		T(a_gathers_mask_behind_a_fault_depends_on_the_vendor),
