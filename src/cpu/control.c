@@ -24,7 +24,8 @@
 
 /* Changes of these bits invalidate what the TLB says of addresses or rights (SDM 3A 4.10.4.1). */
 #define CR0_PAGING (CR0_PG | CR0_WP)
-#define CR4_PAGING (CR4_PSE | CR4_PAE | CR4_PGE | CR4_LA57 | CR4_PCIDE | CR4_SMEP | CR4_SMAP)
+#define CR4_PAGING \
+	(CR4_PSE | CR4_PAE | CR4_PGE | CR4_LA57 | CR4_PCIDE | CR4_SMEP | CR4_SMAP | CR4_PKE)
 /* Changes of these bits load the PDPTEs (SDM 3A 4.4.1). */
 #define CR0_LOADS_PDPTES (CR0_CD | CR0_NW | CR0_PG)
 #define CR4_LOADS_PDPTES (CR4_PSE | CR4_PAE | CR4_PGE | CR4_SMEP)
@@ -194,6 +195,16 @@ enum guest_fault cpu_write_xcr(struct cpu *cpu, u32 n, u64 value)
 	cpu->xcr0 = value;
 	cpu_update_mode(cpu);
 	return FAULT_NONE;
+}
+
+/* Rights to data that the TLB has were granted with the old value; code is not subject to keys. */
+void cpu_write_pkru(struct cpu *cpu, u32 value)
+{
+	if (cpu->pkru == value)
+		return;
+	cpu->pkru = value;
+	if (cpu->cr4 & CR4_PKE)
+		tlb_flush_data(cpu);
 }
 
 /* KVM: EFER's reserved bits are not looked at when a program sets the registers. */

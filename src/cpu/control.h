@@ -24,6 +24,7 @@ static inline u64 cpu_dr7(const struct cpu *cpu)
 
 bool cpu_xcr0_valid(const struct cpu *cpu, u64 value);
 enum guest_fault cpu_write_xcr(struct cpu *cpu, u32 n, u64 value);
+void cpu_write_pkru(struct cpu *cpu, u32 value);
 enum guest_fault cpu_write_efer(struct cpu *cpu, u64 value);
 
 /* For the state ioctls: is this combination one that a processor can be in? */

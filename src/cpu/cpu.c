@@ -81,6 +81,7 @@ static void reset_control(struct cpu *cpu)
 	cpu->dr7 = DR7_FIXED1;
 	cpu->xcr0 = XCR0_X87;
 	cpu->xss = 0;
+	cpu->pkru = 0;
 	bytes_fill(cpu->pdptr, 0, sizeof(cpu->pdptr));
 }
 

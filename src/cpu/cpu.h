@@ -280,6 +280,7 @@ struct cpu {
 	u64 cr0, cr2, cr3, cr4, cr8, efer;
 	u64 dr[4], dr6, dr7;
 	u64 xcr0, xss;
+	u64 pkru; /* 32 bits; as XSAVE has it */
 	u64 star, lstar, cstar, sfmask, kernel_gs_base;
 	u64 sysenter_cs, sysenter_esp, sysenter_eip;
 	u64 pat, tsc_aux, debugctl;

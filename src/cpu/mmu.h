@@ -59,6 +59,7 @@ static inline void cpu_drop_jumps(struct cpu *cpu)
 }
 
 void tlb_flush(struct cpu *cpu);		 /* everything, and with it all that is known of code */
+void tlb_flush_data(struct cpu *cpu);		 /* all rights to read and write */
 void tlb_flush_local(struct cpu *cpu);		 /* what is not global */
 void tlb_flush_page(struct cpu *cpu, gva_t gva); /* INVLPG */
 /* CR3 has been written: user code is now that of another address space. keep: it may be one that was

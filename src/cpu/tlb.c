@@ -107,7 +107,7 @@ static void forget_page_of_user_code(struct cpu *cpu)
 	cpu->user_code_global = false;
 }
 
-void tlb_flush(struct cpu *cpu)
+void tlb_flush_data(struct cpu *cpu)
 {
 	for_each(cpu, cpu->tlb_used, drop_entry, 0);
 	for (u32 set = 0; set < NTLBS; set++) /* a tag of 0 has the index bits of this one alone */
@@ -117,6 +117,11 @@ void tlb_flush(struct cpu *cpu)
 	bytes_fill(&cpu->tlb_writable, 0, sizeof(cpu->tlb_writable));
 	cpu->tlb_large = 0;
 	bytes_fill(&cpu->tlb_2m, 0, sizeof(cpu->tlb_2m));
+}
+
+void tlb_flush(struct cpu *cpu)
+{
+	tlb_flush_data(cpu);
 	forget_code(cpu);
 }
 

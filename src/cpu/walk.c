@@ -50,7 +50,23 @@ static bool is_user(const struct walker *w)
 	return w->cpu->cpl == 3 && !(w->access & ACCESS_SYSTEM);
 }
 
-/* The error code of SDM 3A 4.7; the caller supplies P and RSVD. */
+/* SDM 3A 4.6.2: do protection keys forbid this access to the page that the walk has found? They are
+ * about data on user pages, whatever the privilege of the access. */
+static bool key_forbids(const struct walker *w, u32 access)
+{
+	const struct cpu *cpu = w->cpu;
+	u32 key = PTE_KEY(w->entry[w->level]);
+
+	if (!(cpu->cr4 & CR4_PKE) || !cpu_long_mode(cpu) || !(w->rights & PTE_U) ||
+	    (access & ACCESS_FETCH))
+		return false;
+	if (cpu->pkru & PKRU_AD(key))
+		return true;
+	return (access & ACCESS_WRITE) && (cpu->pkru & PKRU_WD(key)) &&
+	       (is_user(w) || (cpu->cr0 & CR0_WP));
+}
+
+/* The error code of SDM 3A 4.7; the caller supplies P, RSVD and PK. */
 static enum step page_fault(struct walker *w, u32 error)
 {
 	const struct cpu *cpu = w->cpu;
@@ -219,6 +235,8 @@ static bool supervisor_allows(const struct cpu *cpu, u64 rights, u32 access)
 
 static bool allows(const struct walker *w, u32 access)
 {
+	if (key_forbids(w, access))
+		return false;
 	return is_user(w) ? user_allows(w->rights, access)
 			  : supervisor_allows(w->cpu, w->rights, access);
 }
@@ -277,7 +295,7 @@ static enum step walk_once(struct walker *w)
 	if (step != STEP_ON)
 		return step;
 	if (!allows(w, w->access))
-		return page_fault(w, PF_PRESENT);
+		return page_fault(w, PF_PRESENT | (key_forbids(w, w->access) ? PF_PK : 0));
 	return set_accessed(w);
 }
 

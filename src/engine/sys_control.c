@@ -222,6 +222,24 @@ enum sys_result sys_nothing(struct cpu *cpu, const struct insn *insn)
 	return SYS_NEXT;
 }
 
+enum sys_result sys_rdpkru(struct cpu *cpu, const struct insn *insn)
+{
+	(void)insn;
+	if ((u32)cpu->regs[RCX])
+		return sys_done(sys_gp(cpu));
+	sys_set_edx_eax(cpu, cpu->pkru);
+	return SYS_NEXT;
+}
+
+enum sys_result sys_wrpkru(struct cpu *cpu, const struct insn *insn)
+{
+	(void)insn;
+	if ((u32)cpu->regs[RCX] || (u32)cpu->regs[RDX])
+		return sys_done(sys_gp(cpu));
+	cpu_write_pkru(cpu, cpu->regs[RAX]);
+	return SYS_NEXT;
+}
+
 /* The engine notices what code has changed: engine/serialize.c. */
 enum sys_result sys_serialize(struct cpu *cpu, const struct insn *insn)
 {

@@ -4,6 +4,7 @@
  * oldest part (SDM 1 10.5, 13.6). vCPU thread; general registers only, behind fpu_save().
  */
 #include "base/bytes.h"
+#include "cpu/control.h"
 #include "cpu/fpu.h"
 #include "engine/sys_fpu.h"
 #include "engine/sys_priv.h"
@@ -18,8 +19,11 @@ u32 sys_vector_count(const struct cpu *cpu)
 	return sys_code64(cpu) ? 16 : 8;
 }
 
+/* PKRU is not part of the image: no host register holds it. */
 u8 *sys_component(struct cpu *cpu, u32 component)
 {
+	if (BIT(component) == XCR0_PKRU)
+		return (u8 *)&cpu->pkru;
 	return cpu->xsave + xstate_compacted_at(XCR0_AVX | XCR0_AVX512, component);
 }
 
@@ -61,6 +65,8 @@ void sys_fpu_init(struct cpu *cpu, u64 components)
 			bytes_fill(sys_component(cpu, i), 0, sys_component_bytes(cpu, i));
 	if (sys_code64(cpu))
 		*components_of(cpu) &= ~(components & XCR0_AVX512);
+	if (components & XCR0_PKRU)
+		cpu_write_pkru(cpu, 0);
 }
 
 /* XSAVE leaves out of the header what the processor knows to be initial; a program that filled the
@@ -102,7 +108,7 @@ u64 sys_fpu_in_use(struct cpu *cpu)
 	if (!is_zero(cpu->xsave + XSAVE_XMM0, sys_vector_count(cpu) * 16))
 		in_use |= XCR0_SSE;
 	for (u32 i = XSTATE_FIRST; i < NXSTATE; i++)
-		if ((*components_of(cpu) & BIT(i)) &&
+		if (((*components_of(cpu) | XCR0_PKRU) & BIT(i)) &&
 		    !is_zero(sys_component(cpu, i), sys_component_bytes(cpu, i)))
 			in_use |= BIT(i);
 	return in_use & cpu->xcr0;

@@ -22,6 +22,7 @@ enum gate {
 	GATE_UMIP = BIT(8),	/* #GP(0) if CR4.UMIP, unless CPL is 0 */
 	GATE_TSD = BIT(9),	/* #GP(0) if CR4.TSD, unless CPL is 0 */
 	GATE_TS = BIT(10),	/* #NM if CR0.TS */
+	GATE_PKE = BIT(11),	/* #UD unless CR4.PKE */
 };
 
 #define FEAT_ANY NFEATURES
@@ -47,6 +48,7 @@ static bool undefined(const struct cpu *cpu, const struct row *row)
 	       ((gates & GATE_PROT) && !(cpu->mode & MODE_PROT)) ||
 	       ((gates & GATE_64) && !sys_code64(cpu)) ||
 	       ((gates & GATE_FSGSBASE) && !(cpu->cr4 & CR4_FSGSBASE)) ||
+	       ((gates & GATE_PKE) && !(cpu->cr4 & CR4_PKE)) ||
 	       ((gates & GATE_OSXSAVE) && !(cpu->cr4 & CR4_OSXSAVE)) ||
 	       ((gates & GATE_AVX) && !(cpu->mode & MODE_AVX)) ||
 	       ((gates & GATE_SSE) && ((cpu->cr0 & CR0_EM) || !(cpu->cr4 & CR4_OSFXSR))) ||

@@ -5,6 +5,7 @@
  * leave out and in how they treat MXCSR. vCPU thread; general registers only, after fpu_save().
  */
 #include "base/bytes.h"
+#include "cpu/control.h"
 #include "engine/sys_fpu.h"
 #include "engine/sys_priv.h"
 
@@ -223,15 +224,22 @@ static bool header_valid(const struct cpu *cpu, const struct header *h, u64 allo
 	return cpu_has(cpu, FEAT_XSAVEC) && header_valid_compacted(h, allowed);
 }
 
-/* From the area to a buffer that is laid out as the image, so that a fault changes nothing. */
+/* Where a component is in a buffer with all of them: as in the image, with PKRU after it. */
+static u32 buffer_at(u32 component)
+{
+	return xstate_compacted_at(XCR0_AVX | XCR0_AVX512, component);
+}
+
+#define BUFFER_SIZE (XSAVE_END + 8)
+
+/* From the area to a buffer, so that a fault changes nothing. */
 static enum guest_fault get_components(const struct area *a, u8 *buffer, u64 components)
 {
 	enum guest_fault fault = FAULT_NONE;
 
 	for (u32 i = XSTATE_FIRST; !fault && i < NXSTATE; i++)
 		if (components & BIT(i))
-			fault = get(a, component_at(a, i),
-				    buffer + (sys_component(a->cpu, i) - a->cpu->xsave),
+			fault = get(a, component_at(a, i), buffer + buffer_at(i),
 				    sys_component_bytes(a->cpu, i));
 	return fault;
 }
@@ -248,10 +256,11 @@ static void load_components(const struct area *a, const u8 *from, u64 components
 		bytes_copy(image + XSAVE_XMM0, from + XSAVE_XMM0, sys_vector_count(a->cpu) * 16);
 	fpu_make_present(a->cpu, components & XCR0_AVX512);
 	for (u32 i = XSTATE_FIRST; i < NXSTATE; i++)
-		if (components & BIT(i))
-			bytes_copy(sys_component(a->cpu, i),
-				   from + (sys_component(a->cpu, i) - image),
+		if (components & ~XCR0_PKRU & BIT(i))
+			bytes_copy(sys_component(a->cpu, i), from + buffer_at(i),
 				   sys_component_bytes(a->cpu, i));
+	if (components & XCR0_PKRU)
+		cpu_write_pkru(a->cpu, *(const u32 *)(from + XSAVE_END));
 }
 
 /* The standard form always has an MXCSR for SSE or AVX, the compacted form only with SSE. */
@@ -282,7 +291,7 @@ static enum guest_fault restore_checked(const struct area *a, const struct heade
 static enum sys_result restore(struct cpu *cpu, const struct insn *insn, u64 allowed,
 			       bool supervisor)
 {
-	u8 buffer[XSAVE_END] __attribute__((aligned(8)));
+	u8 buffer[BUFFER_SIZE] __attribute__((aligned(8)));
 	const struct header *h = (const struct header *)(buffer + XSAVE_XSTATE_BV);
 	struct area a = area_asked(cpu, insn, allowed);
 	enum guest_fault fault = area_find(&a, ACCESS_READ);

@@ -16,6 +16,7 @@
 #define LEAF1_ECX_TSC_DEADLINE BIT(24)
 #define LEAF1_ECX_OSXSAVE      BIT(27)
 #define LEAF1_EDX_APIC	       BIT(9)
+#define LEAF7_ECX_OSPKE	       BIT(4)
 #define EXT1_ECX_IBS	       BIT(10)
 #define MISC_ENABLE_MWAIT      BIT(18)
 
@@ -30,7 +31,7 @@ static const struct control_bit {
 } cr4_bits[] = {
 	{ FEAT_UMIP, CR4_UMIP },   { FEAT_LA57, CR4_LA57 },	{ FEAT_FSGSBASE, CR4_FSGSBASE },
 	{ FEAT_PCID, CR4_PCIDE },  { FEAT_XSAVE, CR4_OSXSAVE }, { FEAT_SMEP, CR4_SMEP },
-	{ FEAT_SMAP, CR4_SMAP },
+	{ FEAT_SMAP, CR4_SMAP },   { FEAT_PKU, CR4_PKE },
 }, efer_bits[] = {
 	{ FEAT_SYSCALL, EFER_SCE },
 	{ FEAT_LM, EFER_LME | EFER_LMA },
@@ -123,30 +124,32 @@ static u64 guest_xcr0(const struct vcpu *vcpu)
 	return (listed & cpuid_xcr0_possible()) | XCR0_X87;
 }
 
-static bool listed_as(const struct vcpu *vcpu, const struct xstate_layout *layout, u64 components)
+/* False: the list does not have all of these components, or where no area could have them. */
+static bool listed_layout(const struct vcpu *vcpu, u64 components, struct xstate_layout *layout)
 {
+	memset(layout, 0, sizeof(*layout));
 	for (u32 i = XSTATE_FIRST; i < NXSTATE; i++) {
 		const struct kvm_cpuid_entry2 *e = entry_of(vcpu, 0xd, i);
 
-		if ((components & BIT(i)) && (!e || e->ebx != layout->at[i]))
+		if (!(components & BIT(i)))
+			continue;
+		if (!e || e->eax != xstate_bytes(i) || e->ebx > sizeof(struct kvm_xsave))
 			return false;
+		layout->at[i] = e->ebx;
 	}
-	return true;
+	return xstate_layout_valid(layout, components, sizeof(struct kvm_xsave));
 }
 
 /*
- * Where components are in the standard format. The list decides between the two vendors' layouts:
- * QEMU lists the host's, whatever the model, and expects KVM_GET_XSAVE to follow. A list that has
- * neither gets that of its vendor.
+ * Where components are in the standard format. The list decides: QEMU lists the offsets of the
+ * host's processor, whatever the model, and expects KVM_GET_XSAVE to follow.
  */
 static void apply_layout(struct vcpu *vcpu, bool is_amd)
 {
 	u64 components = vcpu->cpu->xcr0_allowed;
-	struct xstate_layout *layout = &vcpu->cpu->xstate;
 
-	xstate_standard(layout, !is_amd, components);
-	if (!listed_as(vcpu, layout, components))
-		xstate_standard(layout, is_amd, components);
+	if (!listed_layout(vcpu, components, &vcpu->cpu->xstate))
+		xstate_standard(&vcpu->cpu->xstate, is_amd, components);
 }
 
 static u8 guest_phys_bits(const struct vcpu *vcpu)
@@ -267,6 +270,9 @@ void cpuid_refresh(struct vcpu *vcpu)
 	e = entry_of(vcpu, 0x1, 0);
 	if (e)
 		refresh_leaf1(vcpu, e);
+	e = entry_of(vcpu, 0x7, 0);
+	if (e)
+		set_bit(&e->ecx, LEAF7_ECX_OSPKE, vcpu->cpu->cr4 & CR4_PKE);
 	e = entry_of(vcpu, 0xd, 0);
 	if (e)
 		e->ebx = xstate_standard_size(&vcpu->cpu->xstate, vcpu->cpu->xcr0);

@@ -57,7 +57,7 @@ int cpuid_check(const struct kvm_cpuid_entry2 *entries, u32 n);
 int cpuid_fill_newer(const struct vm *vm, struct kvm_cpuid_entry2 **entries, u32 *n);
 
 /*
- * Refreshes the bits of vcpu->cpuid that follow the vCPU's state: OSXSAVE, APIC, MWAIT, the sizes
+ * Refreshes the bits of vcpu->cpuid that follow the vCPU's state: OSXSAVE, APIC, MWAIT, OSPKE, the sizes
  * of leaf 0xD (KVM: kvm_update_cpuid_runtime). KVM_GET_CPUID2 calls it before it copies.
  */
 void cpuid_refresh(struct vcpu *vcpu);

@@ -152,6 +152,7 @@ static const struct {
 } state_features[] = {
 	{ 0x1, CPUID_ECX, 28, XCR0_AVX },
 	{ 0x7, CPUID_EBX, 16, XCR0_AVX512 },
+	{ 0x7, CPUID_ECX, 3, XCR0_PKRU },
 };
 
 u64 cpuid_xcr0_possible(void)
@@ -510,6 +511,9 @@ void cpuid_native(const struct model *model, u32 leaf, u32 subleaf, u32 regs[4])
 		regs[CPUID_ECX] &= ~(1u << 31);
 		regs[CPUID_ECX] |= host[CPUID_ECX] & bit_OSXSAVE;
 		regs[CPUID_EBX] = (regs[CPUID_EBX] & 0xffff) | (host[CPUID_EBX] & 0xffff0000);
+		break;
+	case 0x7:
+		regs[CPUID_ECX] |= regs[CPUID_ECX] & bit_PKU ? host[CPUID_ECX] & bit_OSPKE : 0;
 		break;
 	case 0x5: /* MONITOR: 64-byte lines, C-states as hints only */
 		regs[CPUID_EAX] = regs[CPUID_EBX] = 64;

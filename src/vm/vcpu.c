@@ -86,7 +86,7 @@ static u32 signature(struct vcpu *vcpu)
 
 /* What INIT leaves alone, and a reset does not (SDM 3A table 9-1). */
 struct kept {
-	u64 cache_off, xcr0, pat, star, lstar, cstar, sfmask, kernel_gs_base, tsc_aux;
+	u64 cache_off, xcr0, pkru, pat, star, lstar, cstar, sfmask, kernel_gs_base, tsc_aux;
 	u64 sysenter_cs, sysenter_esp, sysenter_eip;
 	u8 xsave[XSAVE_SIZE];
 };
@@ -96,6 +96,7 @@ static void keep(const struct cpu *cpu, struct kept *kept)
 	*kept = (struct kept){
 		.cache_off = cpu->cr0 & (CR0_CD | CR0_NW),
 		.xcr0 = cpu->xcr0,
+		.pkru = cpu->pkru,
 		.pat = cpu->pat,
 		.star = cpu->star,
 		.lstar = cpu->lstar,
@@ -114,6 +115,7 @@ static void restore(struct cpu *cpu, const struct kept *kept)
 {
 	cpu->cr0 = (cpu->cr0 & ~(CR0_CD | CR0_NW)) | kept->cache_off;
 	cpu->xcr0 = kept->xcr0;
+	cpu->pkru = kept->pkru;
 	cpu->pat = kept->pat;
 	cpu->star = kept->star;
 	cpu->lstar = kept->lstar;

@@ -42,6 +42,8 @@ static struct xsave_area *area_of(struct vcpu *vcpu)
 /* A component in the image. */
 static u8 *component_of(struct vcpu *vcpu, u32 component)
 {
+	if (BIT(component) == XCR0_PKRU)
+		return (u8 *)&vcpu->cpu->pkru;
 	return vcpu->cpu->xsave + xstate_compacted_at(XCR0_AVX | XCR0_AVX512, component);
 }
 
@@ -109,7 +111,7 @@ void vcpu_get_xsave(struct vcpu *vcpu, struct kvm_xsave *xsave)
 	memset(xsave->region, 0, sizeof(xsave->region));
 	memcpy(&out->legacy, &area->legacy, sizeof(out->legacy));
 	memset(out->legacy.unused, 0, sizeof(out->legacy.unused));
-	out->xstate_bv = area->xstate_bv & shown;
+	out->xstate_bv = (area->xstate_bv | (vcpu->cpu->pkru ? XCR0_PKRU : 0)) & shown;
 	for (u32 i = XSTATE_FIRST; i < NXSTATE; i++)
 		if (shown & BIT(i))
 			memcpy(component_in(vcpu, xsave, i), component_of(vcpu, i),
@@ -139,6 +141,17 @@ static bool xsave_valid(const struct vcpu *vcpu, const struct xsave_area *in)
 	       !(in->legacy.mxcsr & ~mxcsr_mask);
 }
 
+/* KVM: 0 if the area leaves it out. */
+static u32 pkru_in(struct vcpu *vcpu, const struct kvm_xsave *xsave)
+{
+	const struct xsave_area *in = (const struct xsave_area *)xsave->region;
+	u32 pkru = 0;
+
+	if (in->xstate_bv & XCR0_PKRU)
+		memcpy(&pkru, component_in(vcpu, xsave, 9), sizeof(pkru));
+	return pkru;
+}
+
 int vcpu_set_xsave(struct vcpu *vcpu, const struct kvm_xsave *xsave)
 {
 	const struct xsave_area *in = (const struct xsave_area *)xsave->region;
@@ -150,9 +163,10 @@ int vcpu_set_xsave(struct vcpu *vcpu, const struct kvm_xsave *xsave)
 	memcpy(area, in, sizeof(*area));
 	area->legacy.mxcsr_mask = mxcsr_mask;
 	for (u32 i = XSTATE_FIRST; i < NXSTATE; i++)
-		if (in->xstate_bv & BIT(i))
+		if (in->xstate_bv & ~XCR0_PKRU & BIT(i))
 			memcpy(component_of(vcpu, i), component_in(vcpu, xsave, i),
 			       xstate_bytes(i));
+	cpu_write_pkru(vcpu->cpu, pkru_in(vcpu, xsave));
 	make_explicit(vcpu);
 	return 0;
 }

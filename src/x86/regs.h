@@ -61,6 +61,7 @@ enum seg { ES, CS, SS, DS, FS, GS, NSEGS }; /* encoding order */
 #define CR4_OSXSAVE    BIT(18)
 #define CR4_SMEP       BIT(20)
 #define CR4_SMAP       BIT(21)
+#define CR4_PKE	       BIT(22)
 
 #define EFER_SCE    BIT(0)
 #define EFER_LME    BIT(8)
@@ -76,6 +77,7 @@ enum seg { ES, CS, SS, DS, FS, GS, NSEGS }; /* encoding order */
 #define XCR0_OPMASK    BIT(5)
 #define XCR0_ZMM_HI256 BIT(6) /* upper halves of ZMM0 to ZMM15 */
 #define XCR0_HI16_ZMM  BIT(7) /* ZMM16 to ZMM31 */
+#define XCR0_PKRU      BIT(9)
 #define XCR0_AVX512    (XCR0_OPMASK | XCR0_ZMM_HI256 | XCR0_HI16_ZMM)
 
 #define DR6_FIXED1 0xffff0ff0ull
@@ -114,5 +116,10 @@ enum vector {
 #define PF_USER	   BIT(2)
 #define PF_RSVD	   BIT(3)
 #define PF_FETCH   BIT(4)
+#define PF_PK	   BIT(5)
+
+/* PKRU has two bits for each protection key (SDM 3A 4.6.2). */
+#define PKRU_AD(key) BIT(2 * (key))	/* no access to data */
+#define PKRU_WD(key) BIT(2 * (key) + 1) /* no writes */
 
 #endif

@@ -124,13 +124,14 @@ static void nothing_is_offered_that_the_host_lacks(void **state)
 		assert_int_equal(
 			entry(f, 7, 0)->ebx & ~ebx & (bit_SHA | bit_ADX | bit_AVX2 | bit_BMI2), 0);
 		assert_int_equal(entry(f, 7, 0)->ebx & (bit_AVX512F | bit_RTM), 0);
-		assert_int_equal(entry(f, 7, 0)->ecx & (bit_PKU | bit_SHSTK), 0);
-		assert_int_equal(entry(f, 0xd, 0)->eax & ~(XCR0_X87 | XCR0_SSE | XCR0_AVX), 0);
+		assert_int_equal(entry(f, 7, 0)->ecx & ~ecx & (bit_PKU | bit_GFNI), 0);
+		assert_int_equal(entry(f, 7, 0)->ecx & bit_SHSTK, 0);
+		assert_int_equal(entry(f, 0xd, 0)->eax & ~cpuid_xcr0_possible(), 0);
 		assert_int_equal(entry(f, 1, 0)->ecx & BIT(5), 0);	    /* VMX */
 		assert_int_equal(entry(f, 0x80000001, 0)->ecx & BIT(2), 0); /* SVM */
 		free(f);
 	}
-	(void)eax, (void)ecx, (void)edx;
+	(void)eax, (void)edx;
 }
 
 static void a_vcpu_gets_the_features_of_its_list(void **state)
@@ -205,6 +206,11 @@ static void the_guest_sees_its_own_state_in_cpuid(void **state)
 	f->cpu.xcr0 = XCR0_X87 | XCR0_SSE | XCR0_AVX;
 	cpuid_query(&f->vcpu, 0xd, 0, r);
 	assert_int_equal(r[CPUID_EBX], 832);
+	cpuid_query(&f->vcpu, 7, 0, r);
+	assert_false(r[CPUID_ECX] & bit_OSPKE);
+	f->cpu.cr4 |= CR4_PKE;
+	cpuid_query(&f->vcpu, 7, 0, r);
+	assert_true(r[CPUID_ECX] & bit_OSPKE);
 	free(f);
 }
 

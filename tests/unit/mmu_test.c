@@ -233,6 +233,78 @@ static const struct reserved_row {
 	{ FORMAT_32BIT, 1, 1, MASK(11, 9), false, OK },
 };
 
+/* SDM 3A 4.6.2, 4.7: key 3 in the leaf. */
+#define KEY    3
+#define AD     PKRU_AD(KEY)
+#define WD     PKRU_WD(KEY)
+#define OTHERS (u32) ~(AD | WD)
+
+static const struct key_row {
+	u8 cpl, state;
+	u32 access;
+	u64 entry;
+	u32 pkru;
+	int error;
+} key_rows[] = {
+	{ 3, WP, READ, P | U | W, 0, OK },
+	{ 3, WP, READ, P | U | W, OTHERS, OK },
+	{ 3, WP, WRITE, P | U | W, OTHERS, OK },
+	{ 3, WP, READ, P | U | W, AD, 0x25 },
+	{ 3, WP, WRITE, P | U | W, AD, 0x27 },
+	{ 3, WP, READ, P | U | W, WD, OK },
+	{ 3, WP, WRITE, P | U | W, WD, 0x27 },
+	{ 3, 0, WRITE, P | U | W, WD, 0x27 },
+	{ 3, WP, WRITE | ACCESS_RMW, P | U | W, WD, 0x27 },
+	/* Data only. */
+	{ 3, WP, FETCH, P | U | W, AD | WD, OK },
+	{ 3, WP | NXE, FETCH, P | U | W | NX, AD | WD, 0x15 },
+	/* The supervisor on user pages: WD with CR0.WP only, AC means nothing to keys. */
+	{ 0, WP, READ, P | U | W, AD, 0x21 },
+	{ 0, WP | SMAP | AC, READ, P | U | W, AD, 0x21 },
+	{ 0, WP, WRITE, P | U | W, WD, 0x23 },
+	{ 0, 0, WRITE, P | U | W, WD, OK },
+	{ 0, 0, WRITE, P | U | W, AD, 0x23 },
+	{ 3, WP, READ | SYSTEM, P | U | W, AD, 0x21 },
+	/* Supervisor pages have no keys. */
+	{ 0, WP, WRITE, P | W, AD | WD, OK },
+	{ 3, WP, READ, P | W, AD, 0x5 },
+	/* The error code tells of keys also where something else forbids the access as well. */
+	{ 3, WP, WRITE, P | U, AD, 0x27 },
+	{ 0, WP | SMAP, READ, P | U, AD, 0x21 },
+	{ 3, WP, WRITE, P | U, 0, 0x7 },
+	{ 3, WP, READ, 0, AD, 0x4 },
+};
+
+static void check_key_row(const struct shape *s, const struct key_row *row, bool enabled)
+{
+	struct paged_cpu p;
+	struct translation t;
+	int error;
+
+	paged_cpu_init(&p, s->format);
+	paged_cpu_map(&p, GVA, leaf_gpa(s), s->level, row->entry | (u64)KEY << 59, FULL);
+	p.cpu->cr4 |= enabled ? CR4_PKE : 0;
+	p.cpu->pkru = enabled ? row->pkru : AD | WD;
+	set_state(p.cpu, row->cpl, row->state);
+	error = try(p.cpu, GVA, row->access, &t);
+	if (enabled)
+		assert_int_equal(error, row->error);
+	else
+		assert_true(error == OK || !(error & PF_PK));
+	paged_cpu_free(&p);
+}
+
+static void protection_keys_guard_data_on_user_pages(void **state)
+{
+	(void)state;
+	for (u32 i = 0; i < ARRAY_SIZE(shapes); i++)
+		for (u32 j = 0; j < ARRAY_SIZE(key_rows); j++)
+			if (shapes[i].format >= FORMAT_4LEVEL) {
+				check_key_row(&shapes[i], &key_rows[j], true);
+				check_key_row(&shapes[i], &key_rows[j], false);
+			}
+}
+
 static void or_entry(struct paged_cpu *p, u32 level, u64 bits)
 {
 	u8 *entry = paged_cpu_entry(p, GVA, level);
@@ -417,6 +489,7 @@ int main(void)
 	const struct CMUnitTest tests[] = {
 		cmocka_unit_test(permissions_follow_the_leaf),
 		cmocka_unit_test(permissions_follow_the_tables),
+		cmocka_unit_test(protection_keys_guard_data_on_user_pages),
 		cmocka_unit_test(reserved_bits_fault),
 		cmocka_unit_test(gigabyte_pages_need_their_feature),
 		cmocka_unit_test(pse36_reaches_above_4g),

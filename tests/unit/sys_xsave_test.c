@@ -1,9 +1,9 @@
 // SPDX-License-Identifier: MIT
 /*
- * AVX-512's components in the XSAVE family: where each vendor's standard format and the compacted
- * one have them, what is left out, what 32-bit code does not reach; and the registers that
- * instructions find in the image of the state. All but what goes through the host's registers runs
- * on any host.
+ * AVX-512's components and PKRU in the XSAVE family: where each vendor's standard format and the
+ * compacted one have them, what is left out, what 32-bit code does not reach; and the registers
+ * that instructions find in the image of the state. All but what goes through the host's registers
+ * runs on any host.
  */
 #include <setjmp.h>
 #include <stdarg.h>
@@ -199,6 +199,64 @@ static void an_area_that_ends_in_nothing_faults_there(void **state)
 	assert_registers(); /* a restore that faults changes nothing */
 }
 
+#define RDPKRU 0x0f, 0x01, 0xee
+#define WRPKRU 0x0f, 0x01, 0xef
+
+static void set_pkru(u32 value)
+{
+	cpu->regs[RAX] = value;
+	cpu->regs[RCX] = cpu->regs[RDX] = 0;
+	assert_int_equal(EXECUTE(WRPKRU), SYS_NEXT);
+}
+
+static void pkru_is_read_and_written_once_enabled(void **state)
+{
+	(void)state;
+	cpu->regs[RCX] = cpu->regs[RDX] = 0;
+	assert_int_equal(EXECUTE(RDPKRU), SYS_UNKNOWN);
+	assert_int_equal(EXECUTE(WRPKRU), SYS_UNKNOWN);
+	cpu->cr4 |= CR4_PKE;
+	cpu->regs[RAX] = 0xffffffff12345678;
+	assert_int_equal(EXECUTE(WRPKRU), SYS_NEXT);
+	cpu->regs[RDX] = ~0ull;
+	assert_raised(EXECUTE(WRPKRU), VEC_GP);
+	assert_int_equal(EXECUTE(RDPKRU), SYS_NEXT);
+	assert_int_equal(cpu->regs[RAX], 0x12345678);
+	assert_int_equal(cpu->regs[RDX], 0);
+	cpu->regs[RCX] = BIT(32); /* 32 bits of it count */
+	assert_int_equal(EXECUTE(RDPKRU), SYS_NEXT);
+	cpu->regs[RCX] = 1;
+	assert_raised(EXECUTE(RDPKRU), VEC_GP);
+	assert_raised(EXECUTE(WRPKRU), VEC_GP);
+}
+
+static void pkru_is_the_last_component(void **state)
+{
+	const u64 pkru = XCR0_X87 | XCR0_PKRU;
+
+	(void)state;
+	cpu->xcr0 = pkru;
+	cpu->cr4 |= CR4_PKE;
+	set_pkru(0x55555554);
+	cpu->regs[RAX] = pkru;
+	assert_int_equal(EXECUTE(XSAVE), SYS_NEXT);
+	assert_int_equal(AREA(2688), 0x55555554);
+	assert_int_equal(AREA(XSAVE_XSTATE_BV), XCR0_PKRU);
+	xstate_standard(&cpu->xstate, true, pkru | XCR0_AVX); /* as milan has it */
+	assert_int_equal(EXECUTE(XSAVE), SYS_NEXT);
+	assert_int_equal(AREA(832), 0x55555554);
+	assert_int_equal(EXECUTE(XSAVEC), SYS_NEXT);
+	assert_int_equal(AREA(576), 0x55555554);
+	AREA(576) = 0xdddddddd00000004;
+	memset(ram(0, XSAVE_XCOMP_BV + 8), 0, 48);
+	AREA(XSAVE_MXCSR) = 0x1f80;
+	assert_int_equal(EXECUTE(XRSTOR), SYS_NEXT);
+	assert_int_equal(cpu->pkru, 4);
+	AREA(XSAVE_XSTATE_BV) = 0;
+	assert_int_equal(EXECUTE(XRSTOR), SYS_NEXT);
+	assert_int_equal(cpu->pkru, 0);
+}
+
 /* SDM 1 13.5.3, 13.5.6: 8 of the registers, and none of ZMM16 to ZMM31. */
 static void code_of_32_bits_reaches_8_registers(void **state)
 {
@@ -232,6 +290,8 @@ int main(void)
 		T(headers_name_only_what_xcr0_has),
 		T(an_area_that_ends_in_nothing_faults_there),
 		T(code_of_32_bits_reaches_8_registers),
+		T(pkru_is_read_and_written_once_enabled),
+		T(pkru_is_the_last_component),
 	};
 
 	return cmocka_run_group_tests(tests, NULL, NULL);
