@@ -105,7 +105,7 @@ say  = @$(if $(V),true,echo '  $(1) $@')
 .PHONY: all tests fuzzers demo check test fuzz bench install deb clean help
 .DELETE_ON_ERROR:
 
-all: $(O)/lab $(O)/libvpmu-kvm.so $(O)/vpmu $(O)/vpmu-init $(O)/vpmu-kernel $(O)/vpmu-release $(O)/libvpmu.a
+all: $(O)/lab $(O)/libvpmu-kvm.so $(O)/vpmu $(O)/vpmu-qemu $(O)/vpmu-init $(O)/vpmu-kernel $(O)/vpmu-release $(O)/libvpmu.a
 
 tests: all $(TESTS) $(REPLAYS) $(O)/tests/failing/vpmu $(O)/examples/toy/toy
 
@@ -174,6 +174,10 @@ $(O)/libvpmu-kvm.so: $(CORE_OBJS) $(PRELOAD_OBJS) src/preload/export.map
 $(O)/vpmu: $(CLI_OBJS) $(O)/libexec.a $(O)/libvpmu-core.a
 	$(call say,LD)
 	$(Q)$(CC) $(FLAGS) $(CFLAGS) -o $@ $^ $(LDLIBS)
+
+# libvirt's <emulator>: the command knows itself by this name.
+$(O)/vpmu-qemu: $(O)/vpmu
+	@ln -sfn vpmu $@
 
 # Never with a sanitizer: it runs alone in a guest.
 $(O)/vpmu-init: $(INIT_SRCS) $(wildcard exec/*.h exec/guest/*.h)
@@ -269,6 +273,7 @@ bench:
 
 install: all
 	install -D -m 755 $(O)/vpmu $(DESTDIR)$(prefix)/bin/vpmu
+	ln -sfn vpmu $(DESTDIR)$(prefix)/bin/vpmu-qemu
 	install -D -m 755 $(O)/libvpmu-kvm.so $(DESTDIR)$(prefix)/lib/vpmu/libvpmu-kvm.so
 	install -D -m 755 $(O)/vpmu-init $(DESTDIR)$(prefix)/lib/vpmu/vpmu-init
 	install -D -t $(DESTDIR)$(prefix)/lib/vpmu -m 755 $(O)/vpmu-kernel $(O)/vpmu-release

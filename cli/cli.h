@@ -27,8 +27,8 @@ struct command {
 };
 
 extern const struct command command_exec, command_perf, command_rr, command_doctor, command_kvm,
-	command_events, command_ps, command_stat, command_set, command_filter, command_record,
-	command_report, command_lab;
+	command_qemu, command_events, command_ps, command_stat, command_set, command_filter,
+	command_record, command_report, command_lab;
 
 /* Says what is wrong and where to read more, on stderr. Returns STATUS_USAGE. */
 __attribute__((format(printf, 2, 3))) int usage_error(const struct command *command,
@@ -42,5 +42,8 @@ bool find_part(const char *name, char path[PATH_MAX]); /* false with errno */
 int need_part(const char *name, char path[PATH_MAX]);
 /* Becomes a part that is a program, which finds vpmu in $VPMU. argv[0] is replaced. */
 int start_part(const char *name, char **argv);
+
+/* Becomes a command with libvpmu-kvm.so preloaded, found as execvp() finds it. */
+int kvm_start(char **argv);
 
 #endif

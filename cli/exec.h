@@ -134,6 +134,8 @@ void state_forget(const struct exec_options *options, const struct exec_kernel *
 
 /* --- exec_machine.c: QEMU and the server of the host's files --- */
 
+#define QEMU "qemu-system-x86_64"
+
 struct exec_machine {
 	pid_t qemu, share;
 	int link;     /* to the guest's first process */

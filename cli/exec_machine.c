@@ -22,8 +22,6 @@
 #include "exec/share.h"
 #include "vm/clock.h"
 
-#define QEMU "qemu-system-x86_64"
-
 /* In a child: it goes when we go, and the keyboard's signals are not for it. */
 static void attach_to_parent(pid_t parent)
 {

@@ -166,7 +166,7 @@ static void warn_of_static(const char *name)
 	close(fd);
 }
 
-static int start(char **argv)
+int kvm_start(char **argv)
 {
 	char library[PATH_MAX];
 	int status;
@@ -201,7 +201,7 @@ static int run(int argc, char **argv)
 	}
 	if (i >= argc)
 		return usage_error(&command_kvm, "there is no command to run");
-	return start(argv + i);
+	return kvm_start(argv + i);
 }
 
 static void describe(void)

@@ -12,8 +12,8 @@
 
 static const struct command *const commands[] = {
 	&command_exec,	 &command_perf,	  &command_rr,	   &command_doctor, &command_kvm,
-	&command_events, &command_ps,	  &command_stat,   &command_set,    &command_filter,
-	&command_record, &command_report, &command_lab,
+	&command_qemu,	 &command_events, &command_ps,	   &command_stat,   &command_set,
+	&command_filter, &command_record, &command_report, &command_lab,
 };
 
 int usage_error(const struct command *command, const char *fmt, ...)
@@ -63,12 +63,14 @@ static const struct command *find_command(const char *name)
 static int general_help(FILE *out)
 {
 	fputs("usage: vpmu COMMAND [ARGUMENTS], vpmu help COMMAND, vpmu --version\n\n"
-	      "KVM in user space, with a PMU that counts exactly: no hardware virtualization, no root.\n\n"
+	      "KVM in user space, with a PMU that counts exactly: no hardware virtualization, no "
+	      "root.\n\n"
 	      "commands:\n",
 	      out);
 	for (u32 i = 0; i < ARRAY_SIZE(commands); i++)
 		fprintf(out, "  %-8s %s\n", commands[i]->name, commands[i]->summary);
-	fputs("\nexit codes: 0 success, 1 a part of vpmu is missing or the system refused, 2 wrong usage,\n"
+	fputs("\nexit codes: 0 success, 1 a part of vpmu is missing or the system refused, 2 wrong "
+	      "usage,\n"
 	      "126 the command cannot be started, 127 there is none; otherwise the command's.\n",
 	      out);
 	return out == stdout ? STATUS_OK : STATUS_USAGE;
@@ -87,10 +89,20 @@ static int help(int argc, char **argv)
 	return STATUS_OK;
 }
 
+/* libvirt's <emulator> is the name of a program without arguments: a link to this one. */
+static bool is_launcher(const char *name)
+{
+	const char *slash = strrchr(name, '/');
+
+	return !strcmp(slash ? slash + 1 : name, "vpmu-qemu");
+}
+
 int main(int argc, char **argv)
 {
 	const struct command *command;
 
+	if (argc && is_launcher(argv[0]))
+		return command_qemu.run(argc, argv);
 	if (argc < 2)
 		return general_help(stderr);
 	if (!strcmp(argv[1], "--help") || !strcmp(argv[1], "-h") || !strcmp(argv[1], "help"))

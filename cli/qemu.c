@@ -1,0 +1,80 @@
+// SPDX-License-Identifier: MIT
+/*
+ * vpmu qemu, installed as vpmu-qemu for libvirt's <emulator>: becomes QEMU on vpmu, with a command
+ * line for TCG or KVM. The process stays the one that libvirt started, with its descriptors and its
+ * signals; standard error, where libvirt looks for the reason when a domain does not start, too.
+ */
+#include <errno.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <unistd.h>
+
+#include "cli.h"
+#include "exec.h"
+#include "qemu_line.h"
+
+/* What the user says of the model counts: <qemu:env name='VPMU_CPU' …/>. */
+static int choose_model(const char *model)
+{
+	if (!model)
+		return STATUS_OK;
+	return setenv("VPMU_CPU", model, 0) ? out_of_memory() : STATUS_OK;
+}
+
+static int start(const struct qemu_line *line)
+{
+	int status;
+
+	if (line->is_broken)
+		return out_of_memory();
+	if (line->refusal)
+		return failure(STATUS_USAGE, "%s", line->refusal);
+	status = choose_model(line->model);
+	return status ? status : kvm_start(line->word);
+}
+
+static int run(int argc, char **argv)
+{
+	char qemu[PATH_MAX];
+	struct qemu_line line;
+	int status;
+
+	/* QEMU's own help is -help. */
+	if (argc == 2 && !strcmp(argv[1], "--help")) {
+		command_help(&command_qemu);
+		return STATUS_OK;
+	}
+	if (!machine_find_qemu(qemu))
+		return failure(STATUS_BROKEN, "there is no " QEMU " in PATH: run 'apt install "
+					      "qemu-system-x86'");
+	qemu_line_make(&line, qemu, argv, !access("/dev/kvm", R_OK | W_OK));
+	status = start(&line);
+	qemu_line_free(&line);
+	return status;
+}
+
+static void describe(void)
+{
+	puts("Takes QEMU's own options. Those for TCG become those for KVM, which is vpmu; what "
+	     "TCG\n"
+	     "alone can do is refused. A processor that is QEMU's default (qemu64) becomes vpmu's\n"
+	     "model, any other is kept; of those that vpmu has too, it provides the PMU.\n\n"
+	     "libvirt: install vpmu, and let vpmu-qemu, a name of this command, be the emulator "
+	     "of\n"
+	     "a domain of type 'qemu' or, where there is a /dev/kvm, 'kvm':\n\n"
+	     "  <emulator>/usr/bin/vpmu-qemu</emulator>\n\n"
+	     "Variables of vpmu kvm (VPMU_CPU=icelake, VPMU_PMU=off, ...) are set by <qemu:env>.\n"
+	     "docs/libvirt.md has the rest. -help is QEMU's own help.\n\n"
+	     "example:\n"
+	     "  virt-install --connect qemu:///session --virt-type qemu --boot emulator=$(command\n"
+	     "    -v vpmu-qemu) ...");
+}
+
+const struct command command_qemu = {
+	.name = "qemu",
+	.synopsis = "[QEMU'S OPTIONS]",
+	.summary = "Run QEMU on vpmu with options for TCG, as libvirt's emulator",
+	.run = run,
+	.describe = describe,
+};
