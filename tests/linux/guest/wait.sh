@@ -1,6 +1,7 @@
 # SPDX-License-Identifier: MIT
 # Counts on the console until the host has done what it wants to do with the machine, and says so: the word "enough".
-# Checks on the way that time goes forward and memory keeps its content.
+# Checks on the way that time goes forward and memory keeps its content. The word "count" has a program's instructions
+# and branches counted.
 if [ -n "$symbols" ]; then
 	awk '$3 == "__x64_sys_openat" || $3 == "jiffies" { print "symbol", $3, $1 }' /proc/kallsyms
 fi
@@ -8,7 +9,10 @@ dd if=/dev/urandom of=/tmp/block bs=1M count=4 2>/dev/null
 sum=$(md5sum </tmp/block)
 (
 	while read -r word; do
-		[ "$word" != enough ] || touch /tmp/enough
+		case $word in
+		enough) touch /tmp/enough ;;
+		count) echo "counted $(/bin/count 3 /bin/work 0)" ;;
+		esac
 	done
 ) </dev/console &
 count=0
