@@ -11,8 +11,9 @@
 #include "base/types.h"
 
 static const struct command *const commands[] = {
-	&command_exec,	 &command_perf,	  &command_rr,	   &command_doctor, &command_kvm,
-	&command_qemu,	 &command_events, &command_ps,	   &command_stat,   &command_set,
+	&command_exec,	 &command_perf,	  &command_rr,	   &command_flame,  &command_doctor,
+	&command_kvm,	 &command_qemu,	  &command_events, &command_ps,	    &command_stat,
+	&command_set,	 &command_filter, &command_record, &command_report, &command_lab,
 	&command_filter, &command_record, &command_report, &command_lab,
 };
 
@@ -63,8 +64,7 @@ static const struct command *find_command(const char *name)
 static int general_help(FILE *out)
 {
 	fputs("usage: vpmu COMMAND [ARGUMENTS], vpmu help COMMAND, vpmu --version\n\n"
-	      "KVM in user space, with a PMU that counts exactly: no hardware virtualization, no "
-	      "root.\n\n"
+	      "KVM in user space, with a PMU that counts exactly: no hardware virtualization, no root.\n\n"
 	      "commands:\n",
 	      out);
 	for (u32 i = 0; i < ARRAY_SIZE(commands); i++)

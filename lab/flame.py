@@ -32,7 +32,7 @@ white-space:nowrap;padding:0 3px;cursor:pointer;color:#222}
 <script type='application/json' id=data>%(data)s</script><script>
 const root=JSON.parse(document.getElementById('data').textContent),graph=document.getElementById('graph');
 const colours={'guest user':'#f4b183','guest kernel':'#ffd966','hypervisor':'#9dc3e6','VMM':'#a9d18e','idle':'#d0cece'};
-let zoomed=root,wanted='';
+const unit=%(unit)s,colour=%(colour)s;let zoomed=root,wanted='';
 function depth(n){return 1+Math.max(0,...n[2].map(depth))}
 function draw(){
   graph.textContent='';const path=pathTo(root,zoomed)||[root];
@@ -46,12 +46,16 @@ function draw(){
   })(zoomed,0,path.length-1,false,path.slice(0,-1));
   document.getElementById('matched').textContent=wanted?(100*matched/zoomed[1]).toFixed(1)+' %% match':'';
 }
-function colourOf(path){for(const n of path)if(colours[n[0]])return colours[n[0]];return '#e8e8e8'}
+function colourOf(path){
+  if(path[path.length-1][0].endsWith('_[k]'))return colours['guest kernel'];
+  for(const n of path)if(colours[n[0]])return colours[n[0]];
+  return path.length>1?colour:'#e8e8e8';
+}
 function frame(n,x,w,y,colour){
   const f=document.createElement('div');f.className='frame';f.textContent=n[0];
   f.style.cssText=`left:${100*x}%%;width:${100*w}%%;top:${17*y}px;background:${colour}`;
   if(wanted&&n[0].toLowerCase().includes(wanted))f.classList.add('found');
-  f.onmouseenter=()=>document.getElementById('detail').textContent=`${n[0]}: ${n[1]} samples, ${(100*n[1]/root[1]).toFixed(2)} %%`;
+  f.onmouseenter=()=>document.getElementById('detail').textContent=`${n[0]}: ${n[1].toLocaleString('en')} ${unit}, ${(100*n[1]/root[1]).toFixed(2)} %%`;
   f.onclick=()=>{zoomed=n;draw()};graph.append(f);
 }
 function pathTo(n,to){if(n===to)return[n];for(const c of n[2]){const p=pathTo(c,to);if(p)return[n,...p]}return null}
@@ -62,6 +66,11 @@ draw();
 """
 
 
-def page(title, stacks):
-    data = json.dumps(tree(stacks)).replace("<", "\\u003c")
-    return PAGE % {"title": html.escape(title), "data": data}
+def script(value):
+    """JSON that ends no <script>."""
+    return json.dumps(value).replace("<", "\\u003c")
+
+
+def page(title, stacks, unit="samples", colour="#e8e8e8"):
+    """unit: what is counted; colour: of frames that are in no part of a VM's profile and do not end with _[k], the kernel's."""
+    return PAGE % {"title": html.escape(title), "data": script(tree(stacks)), "unit": script(unit), "colour": script(colour)}

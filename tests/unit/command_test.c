@@ -51,6 +51,8 @@ static const struct call {
 	{ "help perf", 0, "usage: vpmu perf" },
 	{ "rr", 2, "there is nothing for rr to do" },
 	{ "rr --frob record", 2, "unknown option '--frob'; those of rr come after '--'" },
+	{ "flame", 2, "no command to run" },
+	{ "flame --help", 0, "--call-graph MODE" },
 	{ "kvm", 2, "no command to run" },
 	{ "kvm --help", 0, "--cpu MODEL" },
 	{ "kvm --cpu", 2, "needs the name" },
