@@ -8,6 +8,7 @@
 #include "base/types.h"
 #include "cli.h"
 #include "pmu/filter.h"
+#include "x86/models.h"
 
 /* A process with VMs, and which of them: 0 is all. */
 struct client {
@@ -55,6 +56,18 @@ struct event_wanted {
 	u32 flags; /* enum host_event_flags */
 };
 bool event_parse(const char *text, const char *model, struct event_wanted *out);
+/* The code that an event select has for an event of x86/events.h: perf's rHEX. */
+u64 event_select(u32 event, u32 umask);
+
+/* A name of perf's own for an event; perf_names.def has them. */
+struct perf_name {
+	enum model_set models;
+	u16 event;
+	u8 umask;
+	bool is_whole; /* no other register has a say */
+	const char *name;
+};
+const struct perf_name *perf_name_at(u32 i); /* NULL behind the last */
 
 /* The events of a filter, as the request has them. */
 struct event_list {

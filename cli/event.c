@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: MIT
 /*
- * Events as perf writes them: the generic names, the vendor's names of x86/events.def, raw codes.
+ * Events as perf writes them: its own names (perf_names.def), the vendors' (x86/events.def), raw
+ * codes.
  */
 #include <stdio.h>
 #include <stdlib.h>
@@ -11,42 +12,53 @@
 #include "hostperf/hostperf.h"
 #include "x86/events.h"
 
-/* As Linux encodes them. */
-static const struct {
-	const char *name;
-	u64 intel, amd;
-} generic[] = {
-	{ "instructions", 0xc0, 0xc0 },		{ "cycles", 0x3c, 0x76 },
-	{ "cpu-cycles", 0x3c, 0x76 },		{ "branches", 0xc4, 0xc2 },
-	{ "branch-instructions", 0xc4, 0xc2 },	{ "branch-misses", 0xc5, 0xc3 },
-	{ "cache-references", 0x4f2e, 0xff60 }, { "cache-misses", 0x412e, 0x0964 },
+static const struct perf_name names[] = {
+#define PERF_NAME(models, event, umask, name)	  { models, event, umask, true, name },
+#define PERF_NAME_RSP(models, event, umask, name) { models, event, umask, false, name },
+#include "perf_names.def"
+#undef PERF_NAME
+#undef PERF_NAME_RSP
 };
+
+const struct perf_name *perf_name_at(u32 i)
+{
+	return i < ARRAY_SIZE(names) ? &names[i] : NULL;
+}
+
+u64 event_select(u32 event, u32 umask)
+{
+	return (event & 0xff) | (u64)(event >> 8) << 32 | (u64)umask << 8;
+}
+
+static bool parse_raw(const char *name, size_t n, u64 *select)
+{
+	char *end;
+
+	if (name[0] != 'r' || n < 2)
+		return false;
+	*select = strtoull(name + 1, &end, 16) & (MASK(15, 0) | EVENTSEL_EDGE | EVENTSEL_INV |
+						  EVENTSEL_CMASK | EVENTSEL_EVENT_HIGH);
+	return end == name + n;
+}
 
 static bool find_code(const char *name, size_t n, const struct model *model, u64 *select)
 {
+	const struct perf_name *own;
 	const struct event *event;
 
-	for (u32 i = 0; i < ARRAY_SIZE(generic); i++)
-		if (strlen(generic[i].name) == n && !strncmp(generic[i].name, name, n)) {
-			*select = model->is_amd ? generic[i].amd : generic[i].intel;
+	for (u32 i = 0; (own = perf_name_at(i)); i++)
+		if ((own->models & model->set) && own->is_whole && strlen(own->name) == n &&
+		    !strncmp(own->name, name, n)) {
+			*select = event_select(own->event, own->umask);
 			return true;
 		}
 	for (u32 i = 0; (event = event_at(i)); i++)
 		if ((event->models & model->set) && strlen(event->name) == n &&
 		    !strncasecmp(event->name, name, n)) {
-			*select = (event->event & 0xff) | (u64)(event->event >> 8) << 32 |
-				  (u64)event->umask << 8;
+			*select = event_select(event->event, event->umask);
 			return true;
 		}
-	if (name[0] == 'r' && n > 1) {
-		char *end;
-
-		*select =
-			strtoull(name + 1, &end, 16) & (MASK(15, 0) | EVENTSEL_EDGE | EVENTSEL_INV |
-							EVENTSEL_CMASK | EVENTSEL_EVENT_HIGH);
-		return end == name + n;
-	}
-	return false;
+	return parse_raw(name, n, select);
 }
 
 bool event_parse(const char *text, const char *model_name, struct event_wanted *out)
