@@ -134,7 +134,6 @@ struct lapic {
 	u32 events;	     /* enum lapic_event, atomically */
 	u8 sipi_vector;
 	u8 nlvts;	       /* 6, or 7 with LVT CMCI */
-	bool lvtpc_masks;      /* Intel: delivering LVTPC masks it */
 	bool deadline_mode;    /* CPUID has the TSC-deadline timer */
 	bool directed_eoi;     /* version register offers EOI-broadcast suppression */
 	bool ids32;	       /* KVM_X2APIC_API_USE_32BIT_IDS */
@@ -197,7 +196,8 @@ void lapic_post(struct lapic *lapic, u32 events);
 
 /* Interrupts of the local vector table. */
 bool lapic_local(struct lapic *lapic, enum lapic_reg lvt);
-bool lapic_perf_interrupt(struct lapic *lapic); /* a PMI: through LVTPC */
+/* A PMI, through LVTPC. masks: delivering it masks LVTPC (SDM 3A 10.5.1). False: it is masked. */
+bool lapic_perf_interrupt(struct lapic *lapic, bool masks);
 bool lapic_extended_interrupt(struct lapic *lapic, u32 i); /* through extended LVT i */
 u32 lapic_extended_entry(const struct lapic *lapic, u32 i);
 void lapic_set_extended_entry(struct lapic *lapic, u32 i, u32 value); /* drops reserved bits */

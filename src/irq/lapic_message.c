@@ -194,12 +194,11 @@ bool lapic_local(struct lapic *lapic, enum lapic_reg lvt)
 	return lapic_entry(lapic, lapic_reg(lapic, lvt));
 }
 
-/* SDM 3A 10.5.1: Intel masks LVTPC when it delivers; the handler unmasks it. AMD does not. */
-bool lapic_perf_interrupt(struct lapic *lapic)
+bool lapic_perf_interrupt(struct lapic *lapic, bool masks)
 {
 	bool taken = lapic_local(lapic, LAPIC_LVT_PERF);
 
-	if (taken && lapic->lvtpc_masks)
+	if (taken && masks)
 		lapic->regs[LAPIC_LVT_PERF / 4] |= LVT_MASKED;
 	return taken;
 }

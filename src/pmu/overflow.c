@@ -47,7 +47,12 @@ u32 pmu_take_requests(struct pmu *pmu)
 	if (!pmu->pmi)
 		return 0;
 	pmu->pmi = false;
-	return PMU_REQUEST_PMI | (pmu->vendor->masks_lvtpc ? PMU_REQUEST_MASK_LVTPC : 0);
+	return PMU_REQUEST_PMI | (pmu_masks_lvtpc(pmu) ? PMU_REQUEST_MASK_LVTPC : 0);
+}
+
+bool pmu_masks_lvtpc(const struct pmu *pmu)
+{
+	return pmu->vendor->masks_lvtpc;
 }
 
 bool pmu_tells_overflow(struct pmu *pmu)

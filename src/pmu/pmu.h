@@ -165,6 +165,7 @@ enum pmu_request {
 	PMU_REQUEST_MASK_LVTPC = BIT(1), /* set its mask bit, once delivered */
 };
 u32 pmu_take_requests(struct pmu *pmu);
+bool pmu_masks_lvtpc(const struct pmu *pmu); /* delivering a PMI masks LVTPC: the vendor's rule */
 bool pmu_tells_overflow(struct pmu *pmu); /* the status does */
 
 #endif

@@ -183,7 +183,6 @@ static void apply_to_lapic(struct vcpu *vcpu)
 	if (!e)
 		return;
 	vcpu->lapic.deadline_mode = e->ecx & LEAF1_ECX_TSC_DEADLINE;
-	vcpu->lapic.lvtpc_masks = !vcpu->cpu->is_amd;
 	vcpu->lapic.extended = cpu_has(vcpu->cpu, FEAT_IBS);
 	lapic_configure(&vcpu->lapic, vcpu->lapic.nlvts > 6,
 			cpu_has(vcpu->cpu, FEAT_X2APIC) && !vcpu->vm->irqchip_kernel);

@@ -31,15 +31,16 @@ void vcpu_pmu_init(struct vcpu *vcpu)
 /*
  * SDM 3A 10.5.1. Without an in-kernel APIC a PMI has nowhere to go (KVM: the same).
  *
- * Linux unmasks LVTPC behind enabling the counters; one that overflows in between would be lost,
- * and with it all that come. The processor interrupts then, if the status still tells of it (Linux:
- * "only unmask the NMI after the overflow counters have been reset" says that it does). Not so on
- * AMD, where a PMI does not mask.
+ * Linux unmasks LVTPC after enabling the counters; an overflow in between would block later PMIs. It
+ * interrupts as soon as LVTPC is unmasked, if the status still tells of it (Linux: "only unmask the
+ * NMI after the overflow counters have been reset" says that it does). Not so on AMD, where a PMI
+ * does not mask.
  */
 static bool deliver(struct vcpu *vcpu)
 {
 	struct vcpu_pmu *pmu = &vcpu->pmu;
 	bool pmi = pmu_take_requests(&pmu->guest) & PMU_REQUEST_PMI, news = pmi;
+	bool masks = pmu_masks_lvtpc(&pmu->guest);
 
 	if (hwpmu_take_ibs(&vcpu->cpu->pmu) && vcpu->has_lapic) {
 		lapic_extended_interrupt(&vcpu->lapic, LAPIC_EILVT_IBS);
@@ -49,7 +50,7 @@ static bool deliver(struct vcpu *vcpu)
 		return pmi;
 	pmu->pmi_held = pmi || (pmu->pmi_held && pmu_tells_overflow(&pmu->guest));
 	if (pmu->pmi_held)
-		pmu->pmi_held = !lapic_perf_interrupt(&vcpu->lapic) && vcpu->lapic.lvtpc_masks;
+		pmu->pmi_held = !lapic_perf_interrupt(&vcpu->lapic, masks) && masks;
 	return news;
 }
 

@@ -128,13 +128,13 @@ static void an_interrupt_is_the_processors_own_unless_a_message_brought_it(void 
 
 	(void)state;
 	write_reg(LAPIC_LVT_PERF, 0x45);
-	assert_true(lapic_perf_interrupt(&lapic));
+	assert_true(lapic_perf_interrupt(&lapic, true));
 	assert_false(lapic_from_outside(&lapic, 0x45));
 	assert_true(lapic_accept(&lapic, &message)); /* the same vector, once more */
 	assert_true(lapic_from_outside(&lapic, 0x45));
 	assert_false(lapic_from_outside(&lapic, 0x45));
 	write_reg(LAPIC_LVT_PERF, LAPIC_NMI << 8);
-	assert_true(lapic_perf_interrupt(&lapic));
+	assert_true(lapic_perf_interrupt(&lapic, true));
 	assert_false(lapic_nmi_from_outside(&lapic));
 	assert_true(lapic_accept(&lapic, &nmi));
 	assert_true(lapic_nmi_from_outside(&lapic));
@@ -346,14 +346,12 @@ static void a_pmi_is_delivered_once_and_masks_lvtpc_on_intel(void **state)
 {
 	(void)state;
 	write_reg(LAPIC_LVT_PERF, LAPIC_NMI << 8);
-	lapic.lvtpc_masks = true;
-	assert_true(lapic_perf_interrupt(&lapic));
+	assert_true(lapic_perf_interrupt(&lapic, true));
 	assert_int_equal(lapic_take_events(&lapic, ~0u), LAPIC_EVENT_NMI);
 	assert_int_equal(read_reg(LAPIC_LVT_PERF), 0x10000 | LAPIC_NMI << 8);
-	assert_false(lapic_perf_interrupt(&lapic));
-	lapic.lvtpc_masks = false;
+	assert_false(lapic_perf_interrupt(&lapic, true));
 	write_reg(LAPIC_LVT_PERF, 0xee);
-	assert_true(lapic_perf_interrupt(&lapic));
+	assert_true(lapic_perf_interrupt(&lapic, false));
 	assert_int_equal(lapic_pending(&lapic), 0xee);
 	assert_int_equal(read_reg(LAPIC_LVT_PERF), 0xee);
 }
