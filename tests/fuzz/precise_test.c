@@ -52,7 +52,7 @@ static struct fuzz {
 	u8 before[PAGES * PAGE_SIZE];
 } t;
 
-/* --- the store, as vm/pmu_sample.c has it --- */
+/* --- the store, as engine/pmu.c has it --- */
 
 static void store_sample(void *owner, u64 cfg, struct pebs_sample *s)
 {
