@@ -269,7 +269,7 @@ struct cpu {
 	u32 jump_spread; /* XORed into addresses to find their entry of jump[] */
 	u64 code_base;	 /* host address that code in jump[] is relative to */
 	u64 jump_generation[NSPACES]; /* another number when no entry of jump[] may be used any more */
-	u64 spill[8]; /* scratch of translated code */
+	u64 spill[10]; /* scratch of translated code */
 	u64 share[SHARE_SLOTS]; /* the same: host addresses that accesses share */
 	u64 packed[PACK_WORDS]; /* counts of translated code: engine/pack.h */
 	u64 host_rsp; /* the stack to return to */

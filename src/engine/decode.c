@@ -76,7 +76,10 @@ static enum reg_class reg_class(ZydisRegister reg)
 		return REG_DR;
 	case ZYDIS_REGCLASS_XMM:
 	case ZYDIS_REGCLASS_YMM:
+	case ZYDIS_REGCLASS_ZMM:
 		return REG_VEC;
+	case ZYDIS_REGCLASS_MASK:
+		return REG_MASK;
 	case ZYDIS_REGCLASS_MMX:
 		return REG_MMX;
 	case ZYDIS_REGCLASS_X87:
@@ -258,6 +261,9 @@ static void fill(const u8 *bytes, u64 rip, u32 mode, struct insn *insn,
 	insn->addrsize = zi->address_width / 8;
 	insn->is_branch = is_branch(zi);
 	insn->far = zi->meta.branch_type == ZYDIS_BRANCH_TYPE_FAR;
+	insn->evex = zi->encoding == ZYDIS_INSTRUCTION_ENCODING_EVEX;
+	insn->mask = insn->evex ? zi->raw.evex.aaa : 0;
+	insn->vector = zi->avx.vector_length / 8;
 	insn->nops = nops < INSN_OPERANDS ? nops : INSN_OPERANDS;
 	for (u32 i = 0; i < insn->nops; i++)
 		decode_operand(&zops[i], rip + zi->length, insn, &insn->ops[i]);
@@ -281,6 +287,20 @@ static void correct_address(const ZydisDecodedInstruction *zi, ZydisDecodedOpera
 		mem->disp.has_displacement = ZYAN_TRUE;
 		mem->disp.value = zi->raw.disp.value;
 	}
+}
+
+/* Zydis lists the opmask register of EVEX.aaa among the operands; struct insn has it apart. */
+static void leave_out_mask(ZydisDecodedInstruction *zi, ZydisDecodedOperand *zops)
+{
+	u32 n = 0;
+
+	for (u32 i = 0; i < zi->operand_count; i++) {
+		if (zops[i].encoding != ZYDIS_OPERAND_ENCODING_MASK)
+			zops[n++] = zops[i];
+		else
+			zi->operand_count_visible--;
+	}
+	zi->operand_count = n;
 }
 
 ZydisRegister decode_whole_register(ZydisRegister reg)
@@ -313,6 +333,8 @@ enum decode_result decode_insn(const u8 *bytes, u32 avail, u64 rip, u32 mode, st
 	if (!ZYAN_SUCCESS(status))
 		return failure(status, avail);
 	correct_address(zi, zops);
+	if (zi->encoding == ZYDIS_INSTRUCTION_ENCODING_EVEX)
+		leave_out_mask(zi, zops);
 	fill(bytes, rip, mode, out, zi, zops);
 	return DECODE_OK;
 }

@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: MIT
 /*
- * The assembler (SDM 2A 2.1 to 2.3). vCPU thread, writes through the writable view of code memory
- * only.
+ * The assembler (SDM 2A 2.1 to 2.3, 2.7). vCPU thread, writes through the writable view of code
+ * memory only.
  */
 #include "engine/emit.h"
 
@@ -39,7 +39,7 @@ static u8 mem_x(const struct enc *x)
 static u8 rm_b(const struct enc *x)
 {
 	if (!x->is_mem)
-		return x->rm >> 3;
+		return x->rm >> 3 & 1;
 	return x->ea.base != NO_BASE ? x->ea.base >> 3 : 0;
 }
 
@@ -74,6 +74,28 @@ static u8 *vex_prefix(u8 *p, const struct enc *x)
 	return p;
 }
 
+/* SDM 2A 2.7.1: R, X, B, R', V', vvvv are inverted, and X is the fifth bit of a register in
+ * ModRM.rm. */
+static u8 *evex_prefix(u8 *p, const struct enc *x)
+{
+	u8 x_bit = x->is_mem ? mem_x(x) : x->rm >> 4;
+
+	*p++ = 0x62;
+	*p++ = (~(x->reg >> 3) & 1) << 7 | (~x_bit & 1) << 6 | (~rm_b(x) & 1) << 5 |
+	       (~(x->reg >> 4) & 1) << 4 | x->map;
+	*p++ = x->w << 7 | (~x->vvvv & 0xf) << 3 | 4 | x->vex_pp;
+	*p++ = x->zeroing << 7 | x->vex_l << 5 | x->evex_b << 4 | (~(x->vvvv >> 4) & 1) << 3 |
+	       x->mask;
+	return p;
+}
+
+static u8 *opcode_prefix(u8 *p, const struct enc *x)
+{
+	if (x->evex)
+		return evex_prefix(p, x);
+	return x->vex ? vex_prefix(p, x) : legacy_prefixes(p, x);
+}
+
 static u8 scale_bits(u8 scale)
 {
 	return scale == 8 ? 3 : scale == 4 ? 2 : scale == 2 ? 1 : 0;
@@ -83,6 +105,16 @@ static u8 *put_u32(u8 *p, u32 v)
 {
 	*(u32_unaligned *)p = v;
 	return p + 4;
+}
+
+/* ModRM.mod. A displacement of EVEX in one byte counts operands and not bytes: it gets four. */
+static u8 displacement_form(const struct enc *x)
+{
+	s32 disp = x->ea.disp;
+
+	if (disp == 0)
+		return (x->ea.base & 7) != 5 ? 0 : 1;
+	return disp == (s8)disp && !x->evex ? 1 : 2;
 }
 
 static u8 *mem_operand(u8 *p, const struct enc *x)
@@ -98,7 +130,7 @@ static u8 *mem_operand(u8 *p, const struct enc *x)
 		*p++ = sib | 5;
 		return put_u32(p, ea->disp);
 	}
-	mod = ea->disp == 0 && base != 5 ? 0 : ea->disp == (s8)ea->disp ? 1 : 2;
+	mod = displacement_form(x);
 	*p++ = mod << 6 | reg | (has_sib ? 4 : base);
 	if (has_sib)
 		*p++ = sib | base;
@@ -124,7 +156,7 @@ void emit_insn(struct emitter *e, const struct enc *x)
 		e->full = true;
 		return;
 	}
-	p = x->vex ? vex_prefix(p, x) : legacy_prefixes(p, x);
+	p = opcode_prefix(p, x);
 	*p++ = x->no_modrm ? x->opcode | (x->rm & 7) : x->opcode;
 	if (x->is_mem)
 		p = mem_operand(p, x);

@@ -34,10 +34,13 @@ struct enc {
 	u8 rep;	       /* 0, 0xf2, 0xf3 */
 	u8 map;	       /* enum opcode_map */
 	u8 opcode;
-	u8 reg, rm;
+	u8 reg, rm; /* of EVEX: 0 to 31 */
 	struct ea ea;
-	bool vex;
-	u8 vex_l, vex_pp, vvvv;
+	bool vex, evex;
+	u8 vex_l, vex_pp, vvvv; /* of EVEX: L'L, or the rounding control; vvvv with V' */
+	u8 mask;		/* EVEX.aaa */
+	bool zeroing;		/* EVEX.z */
+	bool evex_b; /* broadcast; rounding control or suppressed exceptions of registers */
 	u8 imm_len;
 	u64 imm;
 };

@@ -19,7 +19,8 @@ enum reg_class {
 	REG_SEG, /* enum seg */
 	REG_CR,
 	REG_DR,
-	REG_VEC, /* XMM and YMM, by size */
+	REG_VEC,  /* XMM, YMM and ZMM, by size; reg 0-31 */
+	REG_MASK, /* opmask registers */
 	REG_MMX,
 	REG_X87,
 	REG_OTHER,
@@ -69,6 +70,9 @@ struct insn {
 	bool is_branch; /* counts in the branch tally */
 	bool far;	/* JMP, CALL, RET between segments */
 	u8 seg;		/* of implied memory operands (XLAT, MASKMOVQ): the override or DS */
+	bool evex;
+	u8 mask;   /* EVEX: the opmask register, which is no operand; 0: none */
+	u8 vector; /* VEX and EVEX: vector length in bytes */
 	u8 bytes[INSN_MAX];
 	struct weight weight; /* set by the translator */
 	struct operand ops[INSN_OPERANDS];

@@ -109,6 +109,8 @@ enum spill {
 	SPILL_R14,	 /* R14 outside translated code */
 	SPILL_ARG,	 /* argument of enum leave; entry point on the way in */
 	SPILL_HOST,	 /* host address from slow_access() */
+	SPILL_MASK,	 /* for masked.c: the opmask register */
+	SPILL_SHAPE,	 /* for masked.c: SHAPE_* */
 };
 
 #define NO_GPA (~0ull)
@@ -162,6 +164,8 @@ struct slow_state {
 	bool refused; /* it has faulted, and there is nothing to be stored: refuse.c */
 	u32 desc;     /* then: what the address is */
 	u8 *data;
+	u64 selected; /* elements under an opmask */
+	u32 element;  /* the size of one; 0: there is no opmask */
 	gpa_t gpa[2]; /* the pages written, when not bounced */
 	u32 part[2];
 };
@@ -396,10 +400,20 @@ u64 slow_beyond(struct cpu *cpu, u64 unused, u32 pushes, const u8 *return_pc);
 u64 refuse_access(struct cpu *cpu, enum guest_fault fault, u64 address, u32 desc,
 		  const u8 *return_pc);
 enum guest_fault refuse_computed(struct cpu *cpu);
+/* The access to a linear address that has been checked. */
+u64 slow_span(struct cpu *cpu, gva_t gva, u32 desc, u32 access, const u8 *return_pc);
+bool slow_vector_misaligned(u64 address, u32 desc);
 /* An address of translated code, with a DESC_* word, to a linear one. */
 enum guest_fault slow_linear(struct cpu *cpu, u64 address, u32 desc, u32 access, gva_t *out);
 /* For a call whose target is bad: would its push fault? Where calls push first, it is made. */
 enum guest_fault slow_try_push(struct cpu *cpu, u32 size, u64 value);
+
+/* masked.c: slow_access() of an operand under an opmask. */
+u64 masked_access(struct cpu *cpu, u64 address, u32 desc, const u8 *return_pc);
+/* What it has selected, for the bounce buffer; and between that and guest memory. */
+void masked_select(const struct cpu *cpu, struct slow_state *pending);
+enum guest_fault masked_read(struct cpu *cpu, u32 access);
+enum guest_fault masked_write(struct cpu *cpu);
 
 /* call.c: the same; executes a struct insn */
 u64 call_insn(struct cpu *cpu, u64 insn, u32 unused, const u8 *return_pc);
@@ -439,6 +453,15 @@ static inline void flags_out(struct cpu *cpu)
 #define DESC_COMPUTES  BIT(22) /* for refuse.c: before it finds its address bad */
 #define DESC_CLEARS_TOP BIT(23) /* for refuse.c: the x87's, if it faults */
 #define DESC_LOCK      BIT(24) /* atomic: a locked read-modify-write */
+#define DESC_MASKED	 BIT(25) /* under an opmask, for masked.c: cpu->spill[] has it */
+
+/* What an opmask means for the memory operand. Bit i of the first SHAPE_BITS ones selects element i
+ * modulo SHAPE_ELEMENTS. */
+#define SHAPE_SIZE	     0xfu /* of an element, in bytes */
+#define SHAPE_BITS_SHIFT     4
+#define SHAPE_ELEMENTS_SHIFT 12
+#define SHAPE_PACKED	     BIT(20) /* compressed: as many elements from the first as bits are set */
+#define SHAPE_WHOLE	     BIT(21) /* faults are not suppressed: all of the operand is looked at */
 
 /* observe.c: called from translated code, like slow_access(); fetches and branches have their line's
  * key or their address in cpu->observed_arg. */

@@ -63,6 +63,16 @@ static bool is_mmio(const struct translation *t, u32 access)
 	return !t->slot || ((access & ACCESS_WRITE) && (t->slot->flags & MEM_READONLY));
 }
 
+/* What the instruction reads, into the bounce buffer. */
+static enum guest_fault fetch(struct cpu *cpu, u32 access)
+{
+	const struct slow_state *pending = &cpu->engine->pending;
+
+	if (pending->element)
+		return masked_read(cpu, access);
+	return cpu_read(cpu, pending->address, pending->data, pending->size, access);
+}
+
 static u64 bounce(struct cpu *cpu, gva_t gva, u32 desc, u32 access, const u8 *return_pc)
 {
 	struct slow_state *pending = &cpu->engine->pending;
@@ -77,10 +87,11 @@ static u64 bounce(struct cpu *cpu, gva_t gva, u32 desc, u32 access, const u8 *re
 		.bounced = true,
 		.data = cpu->bounce + 64 + (desc & DESC_LOCK ? 0 : gva & 63)
 	};
+	if (desc & DESC_MASKED)
+		masked_select(cpu, pending);
 	/* An x87 store that meets an unmasked exception stores nothing: what is there must stay. */
 	if (desc & (DESC_READ | DESC_X87)) {
-		fault = cpu_read(cpu, gva, pending->data, size,
-				 ACCESS_UNALIGNED | (access & ACCESS_WRITE ? ACCESS_RMW : 0));
+		fault = fetch(cpu, ACCESS_UNALIGNED | (access & ACCESS_WRITE ? ACCESS_RMW : 0));
 		if (fault != FAULT_NONE)
 			return place_leave(cpu, return_pc, fault, false);
 	}
@@ -183,9 +194,16 @@ static u64 two_pages(struct cpu *cpu, gva_t gva, u32 desc, u32 access, const u8 
 
 /* Vector operands that must be aligned: that comes before all else. Segment bases are rarely
  * odd. */
-static bool vector_misaligned(u64 address, u32 desc)
+bool slow_vector_misaligned(u64 address, u32 desc)
 {
 	return (desc & DESC_ALIGN) && (address & ((desc & DESC_SIZE) - 1));
+}
+
+u64 slow_span(struct cpu *cpu, gva_t gva, u32 desc, u32 access, const u8 *return_pc)
+{
+	if ((desc & DESC_SIZE) <= PAGE_SIZE - (gva & ~PAGE_MASK))
+		return one_page(cpu, gva, desc, access, return_pc);
+	return two_pages(cpu, gva, desc, access, return_pc);
 }
 
 u64 slow_access(struct cpu *cpu, u64 address, u32 desc, const u8 *return_pc)
@@ -195,7 +213,9 @@ u64 slow_access(struct cpu *cpu, u64 address, u32 desc, const u8 *return_pc)
 	enum guest_fault fault;
 	gva_t gva;
 
-	if (vector_misaligned(address, desc))
+	if (desc & DESC_MASKED)
+		return masked_access(cpu, address, desc, return_pc);
+	if (slow_vector_misaligned(address, desc))
 		fault = cpu_raise_error(cpu, VEC_GP, 0);
 	else
 		fault = slow_linear(cpu, address, desc, access, &gva);
@@ -203,9 +223,7 @@ u64 slow_access(struct cpu *cpu, u64 address, u32 desc, const u8 *return_pc)
 		fault = cpu_raise_error(cpu, VEC_AC, 0);
 	if (fault != FAULT_NONE)
 		return refuse_access(cpu, fault, address, desc, return_pc);
-	if (size <= PAGE_SIZE - (gva & ~PAGE_MASK))
-		return one_page(cpu, gva, desc, access, return_pc);
-	return two_pages(cpu, gva, desc, access, return_pc);
+	return slow_span(cpu, gva, desc, access, return_pc);
 }
 
 /* Does the TLB let code of this mode access the page, for writing or only for reading? */
@@ -229,13 +247,15 @@ u64 slow_share(struct cpu *cpu, u64 address, u32 desc, const u8 *return_pc)
 	struct translation t;
 	gva_t gva;
 
-	if (vector_misaligned(address, desc))
+	cpu->spill[SPILL_HOST] = address;
+	if (desc & DESC_MASKED) /* it may access less than its page, or nothing */
+		return SLOW_COMMIT;
+	if (slow_vector_misaligned(address, desc))
 		fault = cpu_raise_error(cpu, VEC_GP, 0);
 	else
 		fault = slow_linear(cpu, address, desc, access, &gva);
 	if (fault == FAULT_NONE)
 		fault = mmu_fill(cpu, gva, access, &t);
-	cpu->spill[SPILL_HOST] = address;
 	if (fault == FAULT_RAISED && (desc & (DESC_COMPUTES | DESC_CLEARS_TOP))) {
 		cpu->event.kind = EVENT_NONE; /* it is checked apart, too, and faults again */
 		return SLOW_COMMIT;
@@ -251,6 +271,8 @@ static enum guest_fault store(struct cpu *cpu)
 
 	if (pending->refused)
 		return refuse_computed(cpu);
+	if (pending->bounced && pending->element)
+		return masked_write(cpu);
 	if (pending->bounced)
 		return cpu_write(cpu, pending->address, pending->data, pending->size,
 				 ACCESS_WRITE | ACCESS_UNALIGNED);

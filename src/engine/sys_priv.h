@@ -20,6 +20,13 @@ typedef enum sys_result sys_fn(struct cpu *cpu, const struct insn *insn);
 #include "engine/sys.def"
 #undef SYS
 
+/* sys_gather.c: gathers with an opmask, for sys_gather(); of one element, the size of its index and
+ * its offset in the segment. */
+sys_fn sys_gather_masked;
+u32 sys_vsib_index_size(const struct insn *insn);
+u64 sys_vsib_offset(const struct cpu *cpu, const struct insn *insn, const struct operand *op,
+		    const u8 *index);
+
 /* sys_control.c: MOV to and from control and debug registers. */
 sys_fn sys_mov_cr, sys_mov_dr;
 

@@ -9,8 +9,6 @@
 #include "engine/sys_fpu.h"
 #include "engine/sys_priv.h"
 
-#include <Zydis/Mnemonic.h>
-
 #define ELEMENT_READ  (ACCESS_READ | ACCESS_UNALIGNED)
 #define ELEMENT_WRITE (ACCESS_WRITE | ACCESS_UNALIGNED)
 
@@ -27,50 +25,13 @@ struct gather {
 	u8 index[VECTOR_MAX], to[VECTOR_MAX], mask[VECTOR_MAX];
 };
 
-static u32 gather_index_size(u32 mnemonic)
-{
-	switch (mnemonic) {
-	case ZYDIS_MNEMONIC_VGATHERDPS:
-	case ZYDIS_MNEMONIC_VGATHERDPD:
-	case ZYDIS_MNEMONIC_VPGATHERDD:
-	case ZYDIS_MNEMONIC_VPGATHERDQ:
-		return 4;
-	default:
-		return 8;
-	}
-}
-
-static u32 gather_size(u32 mnemonic)
-{
-	switch (mnemonic) {
-	case ZYDIS_MNEMONIC_VGATHERDPS:
-	case ZYDIS_MNEMONIC_VGATHERQPS:
-	case ZYDIS_MNEMONIC_VPGATHERDD:
-	case ZYDIS_MNEMONIC_VPGATHERQD:
-		return 4;
-	default:
-		return 8;
-	}
-}
-
-/* VEX.L. Gathers are in opcode map 0F38, so their VEX prefix has three bytes; other prefixes before
- * it are none that look like it. */
-static u32 vector_length(const struct insn *insn)
-{
-	u32 i = 0;
-
-	while (i < insn->len && insn->bytes[i] != 0xc4)
-		i++;
-	return i + 2 < insn->len && (insn->bytes[i + 2] & 4) ? 32 : 16;
-}
-
 static void gather_start(struct gather *g, struct cpu *cpu, const struct insn *insn)
 {
 	g->cpu = cpu;
 	g->insn = insn;
-	g->index_size = gather_index_size(insn->mnemonic);
-	g->size = gather_size(insn->mnemonic);
-	g->length = vector_length(insn);
+	g->index_size = sys_vsib_index_size(insn);
+	g->size = insn->ops[1].size;
+	g->length = insn->vector;
 	g->count = g->length / (g->size > g->index_size ? g->size : g->index_size);
 	sys_vector_read(cpu, insn->ops[1].index, g->index);
 	sys_vector_read(cpu, insn->ops[0].reg, g->to);
@@ -89,15 +50,10 @@ static void gather_widen_mask(struct gather *g)
 static enum guest_fault gather_element(struct gather *g, u32 i)
 {
 	const struct operand *op = &g->insn->ops[1];
-	u64 offset = sys_offset(g->cpu, g->insn, op);
+	u64 offset = sys_vsib_offset(g->cpu, g->insn, op, g->index + i * g->index_size);
 	enum guest_fault fault;
-	s64 index = 0;
 	gva_t gva;
 
-	bytes_copy(&index, g->index + i * g->index_size, g->index_size);
-	if (g->index_size == 4)
-		index = (s32)index;
-	offset = (offset + (u64)index * op->scale) & sys_mask(g->insn->addrsize);
 	fault = cpu_linear(g->cpu, op->seg, offset, g->size, ACCESS_READ, &gva);
 	return fault ? fault : cpu_read(g->cpu, gva, g->to + i * g->size, g->size, ELEMENT_READ);
 }
@@ -131,6 +87,8 @@ enum sys_result sys_gather(struct cpu *cpu, const struct insn *insn)
 	enum guest_fault fault;
 	struct gather g;
 
+	if (insn->evex)
+		return sys_gather_masked(cpu, insn);
 	sys_fpu_image(cpu);
 	gather_start(&g, cpu, insn);
 	fault = gather_elements(&g);

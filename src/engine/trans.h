@@ -55,6 +55,7 @@ struct native {
 	bool spill_countdown;	   /* R14 is one of the temps */
 	bool needs_flags, writes_flags;
 	s8 rsp_delta; /* the guest's RSP moves by this when the instruction succeeds */
+	u32 shape;    /* of a memory operand under an opmask: SHAPE_*; 0: it has none */
 };
 
 /*
@@ -366,6 +367,11 @@ struct temp temp_guest(u8 guest, u8 host, bool load, bool store);
 /* Moves a guest register of `size` bytes (zero-extended) into a host register, and back. */
 void guest_get(struct trans *t, u8 guest, u8 host);
 void guest_set(struct trans *t, u8 guest, u8 host, u8 size);
+
+/* trans_mask.c: of the instruction at hand, for struct native. */
+u32 mask_shape(const struct trans *t);
+/* For slow_access(): what it has to know of the opmask. */
+void mask_tell(struct trans *t, const struct native *n);
 
 /* trans_count.c */
 void count_weigh(struct trans *t);	 /* the instruction at hand */

@@ -1,12 +1,42 @@
 // SPDX-License-Identifier: MIT
 /*
- * Which instructions exist now: CPUID features, and the control bits that enable x87, MMX, SSE and
- * AVX (SDM 1 13.1, 3A 2.5, 3A 13.1; 2A 2.4 for the order of #UD and #NM).
+ * Which instructions exist now: CPUID features, and the control bits that enable x87, MMX, SSE, AVX
+ * and AVX-512 (SDM 1 13.1, 3A 2.5, 3A 13.1; 2A 2.4 for the order of #UD and #NM).
  */
 #include "engine/trans.h"
 
-/* By Zydis' instruction set: the feature plus one; 0: always there. */
-static const u8 isa_features[ZYDIS_ISA_SET_MAX_VALUE + 1] = {
+/* Vectors of less than 512 bits: AVX512VL as well. */
+#define NEEDS_VL BIT(15)
+
+/* AVX-512: an instruction set of Zydis' for each vector length. */
+#define AVX512(set, feature)                                           \
+	[ZYDIS_ISA_SET_##set##_128] = (FEAT_##feature + 1) | NEEDS_VL, \
+	[ZYDIS_ISA_SET_##set##_256] = (FEAT_##feature + 1) | NEEDS_VL, \
+	[ZYDIS_ISA_SET_##set##_512] = FEAT_##feature + 1
+
+/* By Zydis' instruction set: the feature plus one; 0: always there, but not with EVEX. */
+static const u16 isa_features[ZYDIS_ISA_SET_MAX_VALUE + 1] = {
+	AVX512(AVX512F, AVX512F),
+	AVX512(AVX512CD, AVX512CD),
+	AVX512(AVX512BW, AVX512BW),
+	AVX512(AVX512DQ, AVX512DQ),
+	AVX512(AVX512_IFMA, AVX512IFMA),
+	AVX512(AVX512_VBMI, AVX512VBMI),
+	AVX512(AVX512_VBMI2, AVX512VBMI2),
+	AVX512(AVX512_VNNI, AVX512VNNI),
+	AVX512(AVX512_BITALG, AVX512BITALG),
+	AVX512(AVX512_VPOPCNTDQ, AVX512VPOPCNTDQ),
+	AVX512(AVX512_GFNI, GFNI),
+	AVX512(AVX512_VAES, VAES),
+	AVX512(AVX512_VPCLMULQDQ, VPCLMUL),
+	[ZYDIS_ISA_SET_AVX512F_128N] = FEAT_AVX512F + 1,
+	[ZYDIS_ISA_SET_AVX512F_KOP] = FEAT_AVX512F + 1,
+	[ZYDIS_ISA_SET_AVX512F_SCALAR] = FEAT_AVX512F + 1,
+	[ZYDIS_ISA_SET_AVX512BW_128N] = FEAT_AVX512BW + 1,
+	[ZYDIS_ISA_SET_AVX512BW_KOP] = FEAT_AVX512BW + 1,
+	[ZYDIS_ISA_SET_AVX512DQ_128N] = FEAT_AVX512DQ + 1,
+	[ZYDIS_ISA_SET_AVX512DQ_KOP] = FEAT_AVX512DQ + 1,
+	[ZYDIS_ISA_SET_AVX512DQ_SCALAR] = FEAT_AVX512DQ + 1,
 	[ZYDIS_ISA_SET_ADOX_ADCX] = FEAT_ADX + 1,
 	[ZYDIS_ISA_SET_AES] = FEAT_AES + 1,
 	[ZYDIS_ISA_SET_AVX] = FEAT_AVX + 1,
@@ -61,13 +91,6 @@ static const u8 isa_features[ZYDIS_ISA_SET_MAX_VALUE + 1] = {
 	[ZYDIS_ISA_SET_XSAVES] = FEAT_XSAVES + 1,
 };
 
-static bool feature_missing(const struct trans *t)
-{
-	u8 feature = isa_features[t->decoded->isa_set];
-
-	return feature && !cpu_has(t->cpu, feature - 1);
-}
-
 static bool has_operand(const struct trans *t, enum reg_class cls)
 {
 	for (u32 i = 0; i < t->insn.nops; i++) {
@@ -80,10 +103,23 @@ static bool has_operand(const struct trans *t, enum reg_class cls)
 	return false;
 }
 
-enum unit { UNIT_NONE, UNIT_X87, UNIT_WAIT, UNIT_MMX, UNIT_SSE, UNIT_AVX };
+enum unit { UNIT_NONE, UNIT_X87, UNIT_WAIT, UNIT_MMX, UNIT_SSE, UNIT_AVX, UNIT_AVX512 };
+
+static bool feature_missing(const struct trans *t)
+{
+	u16 row = isa_features[t->decoded->isa_set], feature = row & ~NEEDS_VL;
+
+	if (t->decoded->unit == UNIT_AVX512 &&
+	    (!feature || !cpu_has(t->cpu, FEAT_AVX512F) ||
+	     ((row & NEEDS_VL) && !cpu_has(t->cpu, FEAT_AVX512VL))))
+		return true;
+	return feature && !cpu_has(t->cpu, feature - 1);
+}
 
 u8 gate_unit(const struct trans *t)
 {
+	if (t->insn.evex || t->zi->meta.category == ZYDIS_CATEGORY_KMASK)
+		return UNIT_AVX512;
 	if (t->zi->encoding == ZYDIS_INSTRUCTION_ENCODING_VEX &&
 	    t->zi->meta.category != ZYDIS_CATEGORY_BMI1 &&
 	    t->zi->meta.category != ZYDIS_CATEGORY_BMI2)
@@ -108,13 +144,17 @@ u8 gate_unit(const struct trans *t)
 	return UNIT_NONE;
 }
 
-static bool unit_undefined(enum unit unit, u32 mode)
+static bool unit_undefined(const struct cpu *cpu, enum unit unit, u32 mode)
 {
 	switch (unit) {
 	case UNIT_MMX:
 		return mode & MODE_FPU_EM;
 	case UNIT_SSE:
 		return (mode & MODE_FPU_EM) || !(mode & MODE_SSE);
+	case UNIT_AVX512:
+		if (!cpu_avx512(cpu))
+			return true;
+		/* fall through */
 	case UNIT_AVX: /* neither in real nor in virtual-8086 mode */
 		return !(mode & MODE_AVX) || !(mode & MODE_PROT);
 	default:
@@ -167,7 +207,7 @@ int gate_vector(const struct trans *t)
 {
 	enum unit unit = t->decoded->unit;
 
-	if (feature_missing(t) || unit_undefined(unit, t->mode) || form_undefined(t))
+	if (feature_missing(t) || unit_undefined(t->cpu, unit, t->mode) || form_undefined(t))
 		return VEC_UD;
 	return unit_unavailable(unit, t->mode) ? VEC_NM : -1;
 }

@@ -341,6 +341,7 @@ static void emit_stub(struct trans *t, const struct stub *stub)
 	}
 	if (stub->tag)
 		emit_rm(&t->e, true, OP_XOR, S0, tlb_ea(stub->tag));
+	mask_tell(t, &stub->op);
 	call_runtime(t, stub->desc, t->eng->slow);
 	if (!(stub->desc & DESC_WRITE)) { /* nothing to commit: in line, wherever it is */
 		patch_to(t, emit_jmp(&t->e), stub->inline_op);

@@ -15,6 +15,9 @@ static bool category_native(ZydisInstructionCategory category)
 	case ZYDIS_CATEGORY_AES:
 	case ZYDIS_CATEGORY_AVX:
 	case ZYDIS_CATEGORY_AVX2:
+	case ZYDIS_CATEGORY_AVX512:
+	case ZYDIS_CATEGORY_AVX512_BITALG:
+	case ZYDIS_CATEGORY_AVX512_VBMI:
 	case ZYDIS_CATEGORY_BINARY:
 	case ZYDIS_CATEGORY_BITBYTE:
 	case ZYDIS_CATEGORY_BLEND:
@@ -22,11 +25,16 @@ static bool category_native(ZydisInstructionCategory category)
 	case ZYDIS_CATEGORY_BMI2:
 	case ZYDIS_CATEGORY_BROADCAST:
 	case ZYDIS_CATEGORY_CMOV:
+	case ZYDIS_CATEGORY_COMPRESS:
+	case ZYDIS_CATEGORY_CONFLICT:
 	case ZYDIS_CATEGORY_CONVERT:
 	case ZYDIS_CATEGORY_DATAXFER:
+	case ZYDIS_CATEGORY_EXPAND:
 	case ZYDIS_CATEGORY_FCMOV:
 	case ZYDIS_CATEGORY_FLAGOP:
 	case ZYDIS_CATEGORY_GFNI:
+	case ZYDIS_CATEGORY_IFMA:
+	case ZYDIS_CATEGORY_KMASK:
 	case ZYDIS_CATEGORY_LOGICAL:
 	case ZYDIS_CATEGORY_LOGICAL_FP:
 	case ZYDIS_CATEGORY_LZCNT:
@@ -42,6 +50,7 @@ static bool category_native(ZydisInstructionCategory category)
 	case ZYDIS_CATEGORY_SSE:
 	case ZYDIS_CATEGORY_STTNI:
 	case ZYDIS_CATEGORY_VAES:
+	case ZYDIS_CATEGORY_VBMI2:
 	case ZYDIS_CATEGORY_VFMA:
 	case ZYDIS_CATEGORY_VPCLMULQDQ:
 	case ZYDIS_CATEGORY_X87_ALU:
@@ -100,7 +109,8 @@ static bool allowed(const struct trans *t)
 	ZydisInstructionEncoding encoding = t->zi->encoding;
 
 	if (encoding != ZYDIS_INSTRUCTION_ENCODING_LEGACY &&
-	    encoding != ZYDIS_INSTRUCTION_ENCODING_VEX)
+	    encoding != ZYDIS_INSTRUCTION_ENCODING_VEX &&
+	    encoding != ZYDIS_INSTRUCTION_ENCODING_EVEX)
 		return false;
 	if (mnemonic_native(t->insn.mnemonic))
 		return true;
@@ -339,6 +349,8 @@ static bool vex_w_ignored(const struct trans *t)
 	switch (t->insn.mnemonic) {
 	case ZYDIS_MNEMONIC_VCVTSI2SS:
 	case ZYDIS_MNEMONIC_VCVTSI2SD:
+	case ZYDIS_MNEMONIC_VCVTUSI2SS:
+	case ZYDIS_MNEMONIC_VCVTUSI2SD:
 	case ZYDIS_MNEMONIC_VMOVD:
 	case ZYDIS_MNEMONIC_VPCMPESTRI:
 	case ZYDIS_MNEMONIC_VPCMPESTRM:
@@ -357,6 +369,33 @@ static void vex_fields(const struct trans *t, struct enc *x)
 	x->vex_l = t->zi->raw.vex.L;
 	x->vex_pp = t->zi->raw.vex.pp;
 	x->map = t->zi->raw.vex.m_mmmm;
+}
+
+/* Registers follow in place_register(); those that are named by no operand are 0. */
+static void evex_fields(const struct trans *t, struct enc *x)
+{
+	x->evex = true;
+	x->w = t->zi->raw.evex.W && !vex_w_ignored(t);
+	x->vex_l = t->zi->raw.evex.L2 << 1 | t->zi->raw.evex.L;
+	x->vex_pp = t->zi->raw.evex.pp;
+	x->map = t->zi->raw.evex.mmm;
+	x->mask = t->zi->raw.evex.aaa;
+	x->zeroing = t->zi->raw.evex.z;
+	x->evex_b = t->zi->raw.evex.b;
+}
+
+static void opcode_fields(const struct trans *t, struct enc *x)
+{
+	switch (t->zi->encoding) {
+	case ZYDIS_INSTRUCTION_ENCODING_EVEX:
+		evex_fields(t, x);
+		break;
+	case ZYDIS_INSTRUCTION_ENCODING_VEX:
+		vex_fields(t, x);
+		break;
+	default:
+		legacy_fields(t, x);
+	}
 }
 
 static bool has_is4(const struct trans *t)
@@ -394,7 +433,7 @@ static void short_forms(const struct trans *t, struct native *n)
 	struct enc *x = &n->x;
 	u8 op = t->zi->opcode;
 
-	if (x->vex || x->map != MAP_ONE)
+	if (x->vex || x->evex || x->map != MAP_ONE)
 		return;
 	if ((op & 0xc6) == 0x04) { /* ALU AL/eAX, imm */
 		*x = (struct enc){ .p66 = x->p66,
@@ -524,10 +563,7 @@ static bool build(const struct trans *t, struct native *n)
 {
 	*n = (struct native){ 0 };
 	base_fields(t, n);
-	if (t->zi->encoding == ZYDIS_INSTRUCTION_ENCODING_VEX)
-		vex_fields(t, &n->x);
-	else
-		legacy_fields(t, &n->x);
+	opcode_fields(t, &n->x);
 	immediate_fields(t, &n->x);
 	if (!implicit_operands(t, n))
 		return false;
@@ -536,11 +572,12 @@ static bool build(const struct trans *t, struct native *n)
 		const struct operand *op = &t->insn.ops[i];
 
 		if (op->kind == OPERAND_MEM && (op->index_cls == REG_VEC || !op->size))
-			return false; /* gathers; FXSAVE */
+			return false; /* gathers, scatters; FXSAVE */
 		if (op->kind == OPERAND_REG && t->zops[i].encoding != ZYDIS_OPERAND_ENCODING_NONE &&
 		    !place_register(t, n, i))
 			return false;
 	}
+	n->shape = mask_shape(t);
 	return true;
 }
 

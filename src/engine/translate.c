@@ -100,6 +100,8 @@ static bool must_be_aligned(const struct trans *t, const struct operand *mem)
 	case ZYDIS_MNEMONIC_VMOVAPS:
 	case ZYDIS_MNEMONIC_VMOVAPD:
 	case ZYDIS_MNEMONIC_VMOVDQA:
+	case ZYDIS_MNEMONIC_VMOVDQA32:
+	case ZYDIS_MNEMONIC_VMOVDQA64:
 	case ZYDIS_MNEMONIC_VMOVNTPS:
 	case ZYDIS_MNEMONIC_VMOVNTPD:
 	case ZYDIS_MNEMONIC_VMOVNTDQ:
@@ -166,7 +168,9 @@ static u32 before_fault(const struct trans *t, const struct operand *mem)
 static u32 access_rules(const struct trans *t, const struct operand *mem)
 {
 	return memory_rw(t, mem) | before_fault(t, mem) | (is_x87(t) ? DESC_X87 : 0) |
-	       (must_be_aligned(t, mem) ? DESC_ALIGN : 0) | (never_checked(t) ? DESC_UNALIGNED : 0);
+	       (must_be_aligned(t, mem) ? DESC_ALIGN : 0) |
+	       (never_checked(t) ? DESC_UNALIGNED : 0) |
+	       (t->decoded->as_native.shape ? DESC_MASKED : 0);
 }
 
 /* MOVSXD with 16-bit operands, which the decoder takes for one of 32-bit memory. */

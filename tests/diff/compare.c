@@ -149,6 +149,26 @@ static void check_vector(struct verdict *v, const struct sequence *seq, const u8
 	}
 }
 
+/* In pieces of 16 bytes, which fit a line. */
+static void check_zmm(struct verdict *v, u32 number, u32 first, const u8 *n, const u8 *e, u32 size)
+{
+	static const char *const pieces[] = { "zmm.0 ", "zmm.1 ", "zmm.2 ", "zmm.3 " };
+
+	for (u32 i = 0; i < size; i += 16)
+		check_bytes(v, pieces[(first + i) / 16], number, n + i, e + i, 16);
+}
+
+static void check_avx512(struct verdict *v, const struct sequence *seq, const struct state *n,
+			 const struct state *e)
+{
+	for (u32 i = 0; i < 8; i++)
+		check_bytes(v, "k", i, (const u8 *)&n->mask[i], (const u8 *)&e->mask[i], 8);
+	for (u32 i = 0; i < (seq->is32 ? 8 : 16); i++)
+		check_zmm(v, i, 32, n->zmm_high[i], e->zmm_high[i], 32);
+	for (u32 i = 0; i < 16 && !seq->is32; i++)
+		check_zmm(v, 16 + i, 0, n->zmm16[i], e->zmm16[i], 64);
+}
+
 static void check_page(struct verdict *v, u64 address, const u8 *n, const u8 *e)
 {
 	if (memcmp(n, e, PAGE_SIZE) == 0)
@@ -413,6 +433,7 @@ void case_run(const struct test_case *c, enum plant plant, struct verdict *v)
 	check_fault(v, &c->seq, &n, &e);
 	check_integer(v, &c->seq, &n, &e);
 	check_vector(v, &c->seq, n.state.xsave, e.state.xsave);
+	check_avx512(v, &c->seq, &n.state, &e.state);
 	if (!wrote_in_part(&c->seq, &n))
 		check_memory(v);
 	if (!c->self)

@@ -71,7 +71,10 @@ struct form {
 	u8 map, opcode;
 	u8 pp; /* 0, 0x66, 0xf3, 0xf2 */
 	u8 modrm;
-	bool has_modrm, is_vex, w, l;
+	bool has_modrm, is_vex, w;
+	u8 l; /* vector length; of EVEX also the rounding mode */
+	bool is_evex;
+	bool b; /* EVEX.b */
 };
 
 struct mode {
@@ -138,7 +141,7 @@ struct sequence {
 	struct item items[SEQUENCE_MAX];
 	u32 undefined; /* flags that may be undefined at the end */
 	u64 start;     /* address of the first instruction */
-	u8 gpr_class[16], vec_class[16];
+	u8 gpr_class[16], vec_class[32];
 };
 
 /* What the generator knows while it appends. */
@@ -147,7 +150,7 @@ struct generator {
 	const struct mode *mode;
 	const struct form_table *table;
 	struct sequence *seq;
-	bool written[16], vec_written[16]; /* no longer of the class it started with */
+	bool written[16], vec_written[32]; /* no longer of the class it started with */
 	u32 branch_end;	   /* items before this may be skipped: they define nothing */
 	bool no_undefined; /* in a loop: nothing may leave flags undefined */
 	bool no_stack;	   /* a return follows: nothing may change where it goes */
@@ -229,6 +232,10 @@ struct state {
 	u64 gpr[16], rip, rflags, fs_base, gs_base;
 	u16 sel[NSEGS];
 	u8 xsave[STATE_XSAVE] __attribute__((aligned(64)));
+	/* AVX-512, where the host has it. */
+	u64 mask[8];
+	u8 zmm_high[16][32]; /* of the first 16 registers */
+	u8 zmm16[16][64];    /* the others */
 };
 
 void input_random(struct state *in, const struct sequence *seq, struct rng *r);
@@ -248,6 +255,7 @@ struct outcome {
 #define NATIVE_TIMEOUT 0x10000 /* as a vector: a jump went where the code loops */
 
 bool native_supported(void);
+bool native_has_avx512(void); /* and the kernel enables it */
 void native_init(void);
 bool native_has_ldt(void);
 void native_load(const u8 *code, u32 size, u64 address);

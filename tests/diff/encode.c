@@ -26,11 +26,18 @@ struct address {
 	u8 mod, rm, sib;
 	bool has_sib;
 	u8 x, b;
+	u8 v; /* EVEX.V': the fifth bit of a vector index */
 	u8 disp_size;
 	s32 disp;
 	bool is_rip, is16;
 	u64 target;
 };
+
+/* With EVEX one byte counts operands. */
+static s32 pick_compressed(struct generator *g)
+{
+	return rng_one_in(g->r, 8) ? (s8)rng_next(g->r) : (s32)rng_below(g->r, 9) - 4;
+}
 
 static s32 pick_disp(struct generator *g, u32 size, u32 align)
 {
@@ -116,7 +123,7 @@ static bool wants_address16(struct generator *g)
 	return g->seq->ldt && (g->mode->is16 ? !rng_one_in(g->r, 4) : rng_one_in(g->r, 8));
 }
 
-static void pick_address(struct generator *g, struct address *a, bool vsib, u32 align)
+static void pick_address(struct generator *g, struct address *a, bool vsib, bool evex, u32 align)
 {
 	u32 kind = rng_below(g->r, 8);
 	bool indexed = vsib || kind < 3;
@@ -128,7 +135,7 @@ static void pick_address(struct generator *g, struct address *a, bool vsib, u32 
 		return;
 	}
 	if (vsib)
-		index = rng_below(g->r, g->mode->is32 ? 8 : 16);
+		index = rng_below(g->r, g->mode->is32 ? 8 : evex ? 32 : 16);
 	else if (indexed)
 		index = pick_gpr(g, CLASS_SMALL);
 	if (!vsib && index == RSP)
@@ -139,6 +146,10 @@ static void pick_address(struct generator *g, struct address *a, bool vsib, u32 
 		pick_address_scaled(g, a, index, align);
 	else
 		pick_address_based(g, a, indexed, index, align);
+	a->x &= 1;
+	a->v = vsib ? index >> 4 : 0;
+	if (evex && a->disp_size == 1)
+		a->disp = pick_compressed(g);
 }
 
 static bool other_address_size(struct generator *g, const struct form *f, const struct address *a)
@@ -159,7 +170,7 @@ static u32 put_prefixes(struct generator *g, const struct form *f, const struct 
 		out[n++] = segments[rng_below(g->r, 8)];
 	if (memory && other_address_size(g, f, a))
 		out[n++] = 0x67;
-	if (f->is_vex)
+	if (f->is_vex || f->is_evex)
 		return n;
 	if (memory && f->family <= FAMILY_semaphore && rng_one_in(g->r, 3))
 		out[n++] = 0xf0;
@@ -168,6 +179,12 @@ static u32 put_prefixes(struct generator *g, const struct form *f, const struct 
 	if (f->pp)
 		out[n++] = f->pp;
 	return n;
+}
+
+static bool is_vsib(const struct form *f)
+{
+	return f->family == FAMILY_gather || f->family == FAMILY_k_gather ||
+	       f->family == FAMILY_k_scatter;
 }
 
 static u32 put_vex(struct generator *g, const struct form *f, const struct address *a, u8 *out)
@@ -188,6 +205,32 @@ static u32 put_vex(struct generator *g, const struct form *f, const struct addre
 	return 3;
 }
 
+/* A random bit where it means a register that exists, 1 (which is 0) elsewhere. */
+static u8 inverted_bit(struct generator *g)
+{
+	return g->mode->is32 || rng_one_in(g->r, 2);
+}
+
+/* SDM 2A 2.7.1. Of a register in ModRM.rm X is the fifth bit. */
+static u32 put_evex(struct generator *g, const struct form *f, const struct address *a, u8 *out)
+{
+	u8 pp = f->pp == 0x66 ? 1 : f->pp == 0xf3 ? 2 : f->pp == 0xf2 ? 3 : 0;
+	bool memory = f->modrm < 0xc0, vsib = memory && is_vsib(f);
+	u8 vvvv = rng_one_in(g->r, 3) ? 0 : rng_below(g->r, g->mode->is32 ? 8 : 32);
+	u8 mask = rng_one_in(g->r, 4) ? 0 : rng_below(g->r, 8);
+	bool zeroing = mask && rng_one_in(g->r, 3);
+	u8 x = memory ? !a->x : inverted_bit(g);
+	u8 v = vsib ? !a->v : !(vvvv >> 4);
+
+	if (vsib)
+		vvvv = 0;
+	out[0] = 0x62;
+	out[1] = inverted_bit(g) << 7 | x << 6 | (!a->b) << 5 | inverted_bit(g) << 4 | f->map;
+	out[2] = f->w << 7 | (~vvvv & 15) << 3 | 4 | pp;
+	out[3] = zeroing << 7 | f->l << 5 | f->b << 4 | v << 3 | mask;
+	return 4;
+}
+
 static u32 put_legacy(struct generator *g, const struct form *f, const struct address *a, u8 *out)
 {
 	u8 rex = 0x40 | f->w << 3 | rng_below(g->r, 2) << 2 | a->x << 1 | a->b;
@@ -203,13 +246,20 @@ static u32 put_legacy(struct generator *g, const struct form *f, const struct ad
 	return n;
 }
 
+static u32 put_prefix(struct generator *g, const struct form *f, const struct address *a, u8 *out)
+{
+	if (f->is_evex)
+		return put_evex(g, f, a, out);
+	return f->is_vex ? put_vex(g, f, a, out) : put_legacy(g, f, a, out);
+}
+
 /* Returns where in the bytes the displacement is. */
 static u32 put_modrm(const struct form *f, const struct address *a, u8 *out, u32 *n)
 {
 	u32 disp_at;
 
 	if (f->modrm >= 0xc0) {
-		out[(*n)++] = f->modrm;
+		out[(*n)++] = f->is_evex ? (f->modrm & ~7) | a->rm : f->modrm;
 		return 0;
 	}
 	out[(*n)++] = a->mod << 6 | (f->modrm & 0x38) | a->rm;
@@ -224,17 +274,19 @@ static u32 put_modrm(const struct form *f, const struct address *a, u8 *out, u32
 void encode_form(struct generator *g, const struct form *f, struct candidate *c)
 {
 	bool memory = !f->has_modrm || f->modrm < 0xc0;
-	u32 align = f->family >= FAMILY_x87 ? 16 : 4;
+	u32 align = f->is_evex ? 64 : f->family >= FAMILY_x87 ? 16 : 4;
 	struct address a = { 0 };
 	u32 n, disp_at;
 
 	if (f->has_modrm && memory)
-		pick_address(g, &a, f->family == FAMILY_gather, align);
+		pick_address(g, &a, is_vsib(f), f->is_evex, align);
 	else if (!g->mode->is32)
 		a.b = rng_below(g->r, 2);
+	if (f->is_evex && f->modrm >= 0xc0)
+		a.rm = rng_below(g->r, 8);
 	rng_fill(g->r, c->bytes, sizeof(c->bytes));
 	n = put_prefixes(g, f, &a, memory, c->bytes);
-	n += f->is_vex ? put_vex(g, f, &a, c->bytes + n) : put_legacy(g, f, &a, c->bytes + n);
+	n += put_prefix(g, f, &a, c->bytes + n);
 	c->bytes[n++] = f->opcode;
 	disp_at = f->has_modrm ? put_modrm(f, &a, c->bytes, &n) : 0;
 	c->rip_at = a.is_rip ? disp_at : 0;

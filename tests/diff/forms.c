@@ -33,6 +33,40 @@ static const struct match {
 #include "families.def"
 };
 
+enum group {
+	GROUP_NONE,
+	GROUP_F,
+	GROUP_BW,
+	GROUP_DQ,
+	GROUP_CD,
+	GROUP_IFMA,
+	GROUP_VBMI,
+	GROUP_VBMI2,
+	GROUP_VNNI,
+	GROUP_BITALG,
+	GROUP_POPCNT,
+	GROUP_GFNI,
+	GROUP_VAES,
+	GROUP_VPCLMUL,
+	GROUP_SCALAR,
+	GROUP_ANY,
+};
+
+static const u8 groups[ZYDIS_ISA_SET_MAX_VALUE + 1] = {
+#define SET(set, group) [ZYDIS_ISA_SET_##set] = GROUP_##group,
+#include "families.def"
+};
+
+static const struct avx512_match {
+	enum family family;
+	enum group group;
+	int category;
+} avx512_matches[] = {
+#define AVX512(family, group, category) \
+	{ FAMILY_##family, GROUP_##group, ZYDIS_CATEGORY_##category },
+#include "families.def"
+};
+
 static const u16 excluded[] = {
 #define EXCLUDE(mnemonic) ZYDIS_MNEMONIC_##mnemonic,
 #include "families.def"
@@ -71,8 +105,26 @@ void mode_init(struct mode *mode, u32 which)
 	ZydisDecoderInit(&mode->decoder, decoders[which].mode, decoders[which].width);
 }
 
+static enum family avx512_family(const ZydisDecodedInstruction *insn)
+{
+	enum group group = groups[insn->meta.isa_set];
+
+	for (size_t i = 0; group != GROUP_NONE && i < ARRAY_SIZE(avx512_matches); i++) {
+		const struct avx512_match *m = &avx512_matches[i];
+
+		if ((m->group == GROUP_ANY || m->group == group) &&
+		    (m->category == ZYDIS_CATEGORY_ANY ||
+		     (int)insn->meta.category == m->category))
+			return m->family;
+	}
+	return NFAMILIES;
+}
+
 enum family form_family(const ZydisDecodedInstruction *insn)
 {
+	if (insn->encoding == ZYDIS_INSTRUCTION_ENCODING_EVEX ||
+	    insn->meta.category == ZYDIS_CATEGORY_KMASK)
+		return avx512_family(insn);
 	for (size_t i = 0; i < ARRAY_SIZE(excluded); i++)
 		if (insn->mnemonic == excluded[i])
 			return NFAMILIES;
@@ -88,17 +140,24 @@ enum family form_family(const ZydisDecodedInstruction *insn)
 
 bool family_offered(enum family family)
 {
-	return host_has(family_feature[family]);
+	bool avx512 = family >= FAMILY_k_mask && family <= FAMILY_k_raw;
+
+	return host_has(family_feature[family]) && (!avx512 || native_has_avx512());
 }
 
-/* vvvv is 6 for gathers, whose three registers must differ, and 0 otherwise. */
+/* vvvv is 6 for gathers, whose three registers must differ, and 0 otherwise. With EVEX they have an
+ * opmask register. */
 static u32 opcode_bytes(const struct form *f, bool gather, u8 *out)
 {
 	u32 n = 0;
+	u8 pp = f->pp == 0x66 ? 1 : f->pp == 0xf3 ? 2 : f->pp == 0xf2 ? 3 : 0;
 
-	if (f->is_vex) {
-		u8 pp = f->pp == 0x66 ? 1 : f->pp == 0xf3 ? 2 : f->pp == 0xf2 ? 3 : 0;
-
+	if (f->is_evex) {
+		out[n++] = 0x62;
+		out[n++] = 0xf0 | f->map;
+		out[n++] = f->w << 7 | 0x7c | pp;
+		out[n++] = f->l << 5 | f->b << 4 | 8 | gather;
+	} else if (f->is_vex) {
 		out[n++] = 0xc4;
 		out[n++] = 0xe0 | f->map;
 		out[n++] = f->w << 7 | (gather ? 0x48 : 0x78) | f->l << 2 | pp;
@@ -133,7 +192,7 @@ static bool form_decode(struct form *f, const struct mode *mode)
 	ZydisDecodedInstruction insn;
 
 	if (!decode_bytes(f, mode, false, &insn) &&
-	    !(f->is_vex && decode_bytes(f, mode, true, &insn)))
+	    !((f->is_vex || f->is_evex) && decode_bytes(f, mode, true, &insn)))
 		return false;
 	f->mnemonic = insn.mnemonic;
 	f->family = form_family(&insn);
@@ -142,7 +201,8 @@ static bool form_decode(struct form *f, const struct mode *mode)
 		return false;
 	/* A prefix taken for an opcode, or a VEX prefix found by accident. */
 	if (insn.opcode != f->opcode ||
-	    (insn.encoding == ZYDIS_INSTRUCTION_ENCODING_VEX) != f->is_vex)
+	    (insn.encoding == ZYDIS_INSTRUCTION_ENCODING_VEX) != f->is_vex ||
+	    (insn.encoding == ZYDIS_INSTRUCTION_ENCODING_EVEX) != f->is_evex)
 		return false;
 	return f->has_modrm || f->modrm == 4;
 }
@@ -185,9 +245,34 @@ static void index_forms(struct form_table *t)
 }
 
 /* All registers, and one kind of address (with a SIB byte): the generator makes the others. */
-static bool modrm_redundant(u8 modrm)
+static bool modrm_redundant(const struct form *f)
 {
-	return modrm < 0xc0 && (modrm & ~0x38) != 4;
+	if (f->is_evex && f->modrm >= 0xc0) /* encode.c chooses the second register */
+		return (f->modrm & 7) != 1;
+	return f->modrm < 0xc0 && (f->modrm & ~0x38) != 4;
+}
+
+/* With this ModRM byte, and what else the prefix says: bit 0 W, bits 1 and 2 the length, bit 3 EVEX.b. */
+static bool variant_redundant(const struct form *f, const struct mode *mode, u32 variant)
+{
+	if (f->is_evex)
+		return false;
+	if (f->is_vex)
+		return variant & ~3u;
+	return variant & ~1u || (variant && mode->is32);
+}
+
+static void find_variants(struct form_table *t, const struct mode *mode, struct form f)
+{
+	for (u32 j = 0; j < 256 * 16; j++) {
+		f.modrm = j;
+		f.w = j >> 8 & 1;
+		f.l = j >> 9 & 3;
+		f.b = j >> 11;
+		if (!modrm_redundant(&f) && !variant_redundant(&f, mode, j >> 8) &&
+		    form_decode(&f, mode))
+			add_form(t, &f);
+	}
 }
 
 void forms_find(struct form_table *t, const struct mode *mode)
@@ -195,24 +280,17 @@ void forms_find(struct form_table *t, const struct mode *mode)
 	static const u8 prefixes[] = { 0, 0x66, 0xf3, 0xf2 };
 
 	memset(t, 0, sizeof(*t));
-	for (u32 i = 0; i < 2 * NMAPS * 4 * 256; i++) {
-		struct form f = { .is_vex = i & 1,
-				  .map = i >> 1 & 3,
-				  .pp = prefixes[i >> 3 & 3],
-				  .opcode = i >> 5 };
+	for (u32 i = 0; i < 4 * NMAPS * 4 * 256; i++) {
+		struct form f = { .is_vex = (i & 3) == 1,
+				  .is_evex = (i & 3) == 2,
+				  .map = i >> 2 & 3,
+				  .pp = prefixes[i >> 4 & 3],
+				  .opcode = i >> 6 };
 
-		if (f.is_vex && f.map == MAP_1)
+		if ((i & 3) == 3 || ((f.is_vex || f.is_evex) && f.map == MAP_1) ||
+		    (f.is_evex && !native_has_avx512()))
 			continue;
-		for (u32 j = 0; j < 1024; j++) {
-			f.modrm = j;
-			f.w = j >> 8 & 1;
-			f.l = j >> 9 & 1;
-			if (modrm_redundant(f.modrm) || (f.l && !f.is_vex) ||
-			    (f.w && !f.is_vex && mode->is32))
-				continue;
-			if (form_decode(&f, mode))
-				add_form(t, &f);
-		}
+		find_variants(t, mode, f);
 	}
 	index_forms(t);
 }

@@ -63,6 +63,7 @@ static int vec_of(ZydisRegister reg)
 	switch (ZydisRegisterGetClass(reg)) {
 	case ZYDIS_REGCLASS_XMM:
 	case ZYDIS_REGCLASS_YMM:
+	case ZYDIS_REGCLASS_ZMM:
 		return ZydisRegisterGetId(reg);
 	default:
 		return -1;
@@ -292,6 +293,28 @@ static bool is_hypercall(const u8 *bytes)
 	return bytes[0] == 0x0f && bytes[1] == 0x01 && (bytes[2] == 0xc1 || bytes[2] == 0xd9);
 }
 
+static bool add_decoded(struct generator *g, enum family family, const u8 *bytes,
+			const ZydisDecodedInstruction *insn, const ZydisDecodedOperand *ops)
+{
+	if (form_family(insn) == NFAMILIES || forbidden(insn, ops) || !flags_fit(g, insn))
+		return false;
+	note_writes(g, insn, ops);
+	add_item(g, family, bytes, insn);
+	return true;
+}
+
+static void add_undecodable(struct generator *g, enum family family, const u8 *bytes)
+{
+	struct item *item = &g->seq->items[g->seq->n++];
+
+	memset(item, 0, sizeof(*item));
+	memcpy(item->bytes, bytes, 15);
+	item->len = 15;
+	item->family = family;
+	item->undefined = g->seq->undefined;
+	g->done = true;
+}
+
 /* Bytes without a plan, prefixes first. What does not decode must be #UD on both sides. */
 static bool try_raw(struct generator *g)
 {
@@ -301,34 +324,48 @@ static bool try_raw(struct generator *g)
 	ZydisDecodedInstruction insn;
 	ZydisDecodedOperand ops[ZYDIS_MAX_OPERAND_COUNT];
 	u32 n = rng_below(g->r, 3);
-	struct item *item;
 
 	for (u32 i = 0; i < 15; i++)
 		bytes[i] = i < n ? prefixes[rng_below(g->r, ARRAY_SIZE(prefixes))] : rng_next(g->r);
-	/* EVEX, XOP, and what of VEX belongs to AVX-512: the host may have it, the guest does not.
-	 * MPX is all NOPs. */
+	/* EVEX (try_evex() makes it), XOP: the host may have it, the guest does not. MPX is all
+	 * NOPs. */
 	for (u32 i = 0; i < 6; i++)
 		if (bytes[i] == 0x62 || bytes[i] == 0x8f || bytes[i] == 0x1a || bytes[i] == 0x1b)
 			return false;
-	if (ZYAN_SUCCESS(ZydisDecoderDecodeFull(&g->mode->decoder, bytes, 15, &insn, ops))) {
-		if (form_family(&insn) == NFAMILIES || forbidden(&insn, ops) ||
-		    !flags_fit(g, &insn))
-			return false;
-		note_writes(g, &insn, ops);
-		add_item(g, FAMILY_raw, bytes, &insn);
-		return true;
-	}
+	if (ZYAN_SUCCESS(ZydisDecoderDecodeFull(&g->mode->decoder, bytes, 15, &insn, ops)))
+		return add_decoded(g, FAMILY_raw, bytes, &insn, ops);
 	for (u32 i = 0; i < 6; i++)
 		if (bytes[i] == 0xc4 || bytes[i] == 0xc5 ||
 		    bytes[i] == 0xf0 /* LOCK MOV CR0 is CR8 on AMD */ || is_hypercall(bytes + i))
 			return false;
-	item = &g->seq->items[g->seq->n++];
-	memset(item, 0, sizeof(*item));
-	memcpy(item->bytes, bytes, 15);
-	item->len = 15;
-	item->family = FAMILY_raw;
-	item->undefined = g->seq->undefined;
-	g->done = true;
+	add_undecodable(g, FAMILY_raw, bytes);
+	return true;
+}
+
+/* An EVEX prefix with all its reserved bits and combinations (SDM 2A 2.7.11), and any opcode. */
+static bool try_evex(struct generator *g)
+{
+	ZydisDecodedInstruction insn;
+	ZydisDecodedOperand ops[ZYDIS_MAX_OPERAND_COUNT];
+	u8 bytes[15];
+
+	rng_fill(g->r, bytes, sizeof(bytes));
+	bytes[0] = 0x62;
+	if (!rng_one_in(g->r, 16))
+		bytes[1] = (bytes[1] & 0xf0) | (1 + rng_below(g->r, 3));
+	if (g->mode->is32) /* else it is BOUND */
+		bytes[1] |= 0xc0;
+	if (!rng_one_in(g->r, 16))
+		bytes[2] |= 4;
+	for (u32 i = 2; i < 4; i++)
+		bytes[i] = rng_one_in(g->r, 2) ? rng_next(g->r) | (i == 2 ? 4 : 0) : bytes[i];
+	if (rng_one_in(g->r, 2))
+		bytes[2] |= 0x78; /* no second source */
+	bytes[4] = rng_next(g->r);
+	if (ZYAN_SUCCESS(ZydisDecoderDecodeFull(&g->mode->decoder, bytes, 15, &insn, ops)))
+		return address_holds(g, &insn, ops) &&
+		       add_decoded(g, FAMILY_k_raw, bytes, &insn, ops);
+	add_undecodable(g, FAMILY_k_raw, bytes);
 	return true;
 }
 
@@ -339,8 +376,8 @@ bool append_random(struct generator *g, enum family family)
 
 		if (g->seq->n == SEQUENCE_MAX)
 			return false;
-		if (family == FAMILY_raw) {
-			if (try_raw(g))
+		if (family == FAMILY_raw || family == FAMILY_k_raw) {
+			if (family == FAMILY_raw ? try_raw(g) : try_evex(g))
 				return true;
 			continue;
 		}

@@ -14,6 +14,7 @@
 
 #include "base/must.h"
 #include "cpu/control.h"
+#include "cpu/fpu.h"
 #include "cpu/mmu.h"
 #include "cpu/mode.h"
 #include "cpu/segment.h"
@@ -188,7 +189,8 @@ static void build_cpu(struct cpu *cpu)
 	cpu->phys_bits = 40;
 	cpu->cr4_allowed = ~0ull;
 	cpu->efer_allowed = EFER_SCE | EFER_LME | EFER_LMA | EFER_NX;
-	cpu->xcr0_allowed = XCR0_X87 | XCR0_SSE | XCR0_AVX;
+	cpu->xcr0_allowed = XCR0_X87 | XCR0_SSE | XCR0_AVX |
+			    (native_has_avx512() ? XCR0_AVX512 : 0);
 	cpu->cr0 = CR0_PE | CR0_MP | CR0_ET | CR0_NE | CR0_WP | CR0_AM | CR0_PG;
 	cpu->cr3 = PAGE_PML4 * PAGE_SIZE;
 	cpu->cr4 = CR4_PAE | CR4_PGE | CR4_DE | CR4_OSFXSR | CR4_OSXMMEXCPT | CR4_FSGSBASE |
@@ -317,9 +319,15 @@ static void load_state(struct cpu *cpu, const struct state *in)
 	set_data_segment(cpu, GS, in->sel[GS], in->gs_base);
 	must(!cpu->fpu_live);
 	memcpy(cpu->xsave, in->xsave, STATE_XSAVE);
+	if (!native_has_avx512())
+		return;
+	fpu_make_present(cpu, XCR0_AVX512);
+	memcpy(cpu->xsave + XSAVE_OPMASK, in->mask, sizeof(in->mask));
+	memcpy(cpu->xsave + XSAVE_ZMM0_HIGH, in->zmm_high, sizeof(in->zmm_high));
+	memcpy(cpu->xsave + XSAVE_ZMM16, in->zmm16, sizeof(in->zmm16));
 }
 
-static void store_state(const struct cpu *cpu, struct outcome *out)
+static void store_state(struct cpu *cpu, struct outcome *out)
 {
 	bool has_error = cpu->regs[RSP] == STACK_TOP - 6 * 8;
 	struct state *s = &out->state;
@@ -340,6 +348,12 @@ static void store_state(const struct cpu *cpu, struct outcome *out)
 	memcpy(s->xsave, cpu->xsave, STATE_XSAVE);
 	if (!(s->xsave[XSAVE_HEADER] & 4))
 		memset(s->xsave + XSAVE_YMM, 0, 256);
+	if (!native_has_avx512())
+		return;
+	fpu_fill_initial(cpu, XCR0_AVX512);
+	memcpy(s->mask, cpu->xsave + XSAVE_OPMASK, sizeof(s->mask));
+	memcpy(s->zmm_high, cpu->xsave + XSAVE_ZMM0_HIGH, sizeof(s->zmm_high));
+	memcpy(s->zmm16, cpu->xsave + XSAVE_ZMM16, sizeof(s->zmm16));
 }
 
 void guest_run(const struct state *in, u64 budget, struct outcome *out)

@@ -114,22 +114,63 @@ static void mxcsr(struct rng *r, u8 *area)
 	memcpy(area + 24, &v, 4);
 }
 
-static void vector(struct rng *r, enum register_class cls, u8 *low, u8 *high)
+static void vector(struct rng *r, enum register_class cls, u8 *all, u32 size)
 {
-	u8 all[32];
-
-	rng_floats(r, all, 32);
+	rng_floats(r, all, size);
 	if (cls == CLASS_SMALL)
-		for (u32 i = 0; i < 8; i++) {
+		for (u32 i = 0; i < size / 4; i++) {
 			u32 v = rng_one_in(r, 12) ? rng_next(r) : rng_below(r, 64) * 4;
 
 			memcpy(all + 4 * i, &v, 4);
 		}
 	if (cls == CLASS_SMALL && rng_one_in(r, 2)) /* indices of 64 bits */
-		for (u32 i = 4; i < 32; i += 8)
+		for (u32 i = 4; i < size; i += 8)
 			memset(all + i, 0, 4);
-	memcpy(low, all, 16);
-	memcpy(high, all + 16, 16);
+}
+
+static void low_vector(struct rng *r, enum register_class cls, struct state *in, u32 reg)
+{
+	u8 all[64] = { 0 };
+
+	vector(r, cls, all, native_has_avx512() ? 64 : 32);
+	memcpy(in->xsave + 160 + 16 * reg, all, 16);
+	memcpy(in->xsave + XSAVE_YMM + 16 * reg, all + 16, 16);
+	memcpy(in->zmm_high[reg], all + 32, 32);
+}
+
+/* Opmask registers: few bits, all but a few, those of one end, anything. */
+static u64 opmask(struct rng *r)
+{
+	u64 one = BIT(rng_below(r, 64)), few = BIT(rng_below(r, 16)) | BIT(rng_below(r, 16));
+
+	switch (rng_below(r, 8)) {
+	case 0:
+		return 0;
+	case 1:
+		return ~0ull;
+	case 2:
+		return few;
+	case 3:
+		return ~few;
+	case 4:
+		return BIT(rng_below(r, 17)) - 1;
+	case 5:
+		return -BIT(rng_below(r, 17));
+	case 6:
+		return one;
+	default:
+		return rng_next(r);
+	}
+}
+
+static void avx512(struct state *in, const struct sequence *seq, struct rng *r)
+{
+	if (!native_has_avx512())
+		return;
+	for (u32 i = 0; i < 8; i++)
+		in->mask[i] = opmask(r);
+	for (u32 i = 0; i < 16 && !seq->is32; i++)
+		vector(r, seq->vec_class[16 + i], in->zmm16[i], 64);
 }
 
 /*
@@ -182,14 +223,15 @@ void input_random(struct state *in, const struct sequence *seq, struct rng *r)
 		in->gpr[i] = gpr(r, seq->gpr_class[i], data_origin(seq));
 		if (seq->is32)
 			in->gpr[i] = i < 8 ? (u32)in->gpr[i] : 0;
-		vector(r, seq->vec_class[i], in->xsave + 160 + 16 * i,
-		       in->xsave + XSAVE_YMM + 16 * i);
+		low_vector(r, seq->vec_class[i], in, i);
 	}
 	if (seq->is32) /* they do not exist there, and the two sides may keep them or not */
 		for (u32 i = 8; i < 16; i++) {
 			memset(in->xsave + 160 + 16 * i, 0, 16);
 			memset(in->xsave + XSAVE_YMM + 16 * i, 0, 16);
+			memset(in->zmm_high[i], 0, 32);
 		}
+	avx512(in, seq, r);
 	join_aliases(in, seq);
 	in->rip = seq->start;
 	in->rflags = flags(r);

@@ -6,6 +6,7 @@
  */
 #include "diff.h"
 
+#include <cpuid.h>
 #include <signal.h>
 #include <stdio.h>
 #include <stdlib.h>
@@ -40,8 +41,19 @@ static const u8 greg_of[16] = { REG_RAX, REG_RCX, REG_RDX, REG_RBX, REG_RSP, REG
 
 static const int fault_signals[] = { SIGSEGV, SIGBUS, SIGFPE, SIGILL, SIGTRAP, SIGPROF };
 
+/* The components of AVX-512 in a frame: XCR0 bit, where it is in struct state. */
+static const struct component {
+	u8 bit;
+	u32 at, size;
+} avx512[] = {
+	{ 5, offsetof(struct state, mask), sizeof(((struct state *)0)->mask) },
+	{ 6, offsetof(struct state, zmm_high), sizeof(((struct state *)0)->zmm_high) },
+	{ 7, offsetof(struct state, zmm16), sizeof(((struct state *)0)->zmm16) },
+};
+
 static struct {
 	u8 *code, *data; /* writable aliases of the sandbox */
+	u32 avx512_at[ARRAY_SIZE(avx512)]; /* in the frame */
 	bool has_ldt;
 	ucontext_t frame;
 	u8 fpstate[FPSTATE_MAX] __attribute__((aligned(64)));
@@ -101,6 +113,30 @@ static void catch (int sig, void (*handler)(int, siginfo_t *, void *))
 	must(sigaction(sig, &sa, NULL) == 0);
 }
 
+bool native_has_avx512(void)
+{
+	static int known = -1; /* CPUID is slow under a hypervisor */
+	u32 low, high;
+
+	if (known < 0 && host_has(FEAT_AVX512F)) {
+		__asm__("xgetbv" : "=a"(low), "=d"(high) : "c"(0));
+		known = (low & XCR0_AVX512) == XCR0_AVX512;
+	}
+	return known > 0;
+}
+
+/* SDM 1 13.5.6: their offsets are the processor's. */
+static void find_avx512(void)
+{
+	u32 size, ecx, edx;
+
+	for (u32 i = 0; native_has_avx512() && i < ARRAY_SIZE(avx512); i++) {
+		__cpuid_count(0xd, avx512[i].bit, size, native.avx512_at[i], ecx, edx);
+		must(size == avx512[i].size);
+		(void)ecx, (void)edx;
+	}
+}
+
 bool native_supported(void)
 {
 	return getauxval(AT_HWCAP2) & HWCAP2_FSGSBASE;
@@ -116,6 +152,7 @@ void native_init(void)
 	protect_readonly(0);
 	protect_readonly(HIGH_ALIAS);
 	native.has_ldt = ldt_install();
+	find_avx512();
 	catch (SIGUSR1, learn_frame);
 	raise(SIGUSR1);
 	for (size_t i = 0; i < ARRAY_SIZE(fault_signals); i++)
@@ -172,6 +209,9 @@ static void capture_xsave(struct state *s, const u8 *fp)
 	memcpy(s->xsave, fp, STATE_XSAVE);
 	if (!(s->xsave[XSAVE_HEADER] & 4))
 		memset(s->xsave + XSAVE_YMM, 0, 256);
+	for (u32 i = 0; native_has_avx512() && i < ARRAY_SIZE(avx512); i++)
+		if (fp[XSAVE_HEADER] & BIT(avx512[i].bit))
+			memcpy((u8 *)s + avx512[i].at, fp + native.avx512_at[i], avx512[i].size);
 }
 
 void native_capture(int sig, siginfo_t *info, void *ucontext)
@@ -205,11 +245,16 @@ static void fill_frame(const struct state *in)
 	g[REG_RIP] = in->rip;
 	g[REG_EFL] = in->rflags;
 	g[REG_CSGSFS] = in->sel[CS] | (u64)in->sel[SS] << 48;
-	/* Not the software bytes and not the features beyond AVX. */
+	/* Not the software bytes and not the features beyond AVX-512. */
 	memcpy(native.fpstate, in->xsave, 28);
 	memcpy(native.fpstate + 32, in->xsave + 32, 16 * 8 + 16 * 16);
 	memcpy(native.fpstate + XSAVE_YMM, in->xsave + XSAVE_YMM, 256);
 	native.fpstate[XSAVE_HEADER] |= 7;
+	for (u32 i = 0; native_has_avx512() && i < ARRAY_SIZE(avx512); i++) {
+		memcpy(native.fpstate + native.avx512_at[i], (const u8 *)in + avx512[i].at,
+		       avx512[i].size);
+		native.fpstate[XSAVE_HEADER] |= BIT(avx512[i].bit);
+	}
 }
 
 /* From now on, for what runs on either side. */

@@ -80,9 +80,13 @@ static void shrink_input(struct test_case *c, enum plant plant)
 			plain_part(c, plant, offsetof(struct state, gpr) + 8 * i, 8, NULL);
 		plain_part(c, plant, xsave + 160 + 16 * i, 16, NULL);
 		plain_part(c, plant, xsave + XSAVE_YMM + 16 * i, 16, NULL);
+		plain_part(c, plant, offsetof(struct state, zmm_high) + 32 * i, 32, NULL);
+		plain_part(c, plant, offsetof(struct state, zmm16) + 64 * i, 64, NULL);
 	}
-	for (u32 i = 0; i < 8; i++)
+	for (u32 i = 0; i < 8; i++) {
 		plain_part(c, plant, xsave + 32 + 16 * i, 16, NULL);
+		plain_part(c, plant, offsetof(struct state, mask) + 8 * i, 8, NULL);
+	}
 	plain_part(c, plant, xsave, 6, control);
 	plain_part(c, plant, xsave + 24, 4, control + 24);
 	plain_part(c, plant, offsetof(struct state, rflags), 8, &flags);
@@ -150,6 +154,9 @@ static void print_input(const struct state *in)
 	for (u32 i = 0; i < 16; i++)
 		if (in->gpr[i])
 			printf(" %s=%llx", names[i], (unsigned long long)in->gpr[i]);
+	for (u32 i = 0; i < 8; i++)
+		if (in->mask[i])
+			printf(" k%u=%llx", i, (unsigned long long)in->mask[i]);
 	printf(" rflags=%llx fs=%llx gs=%llx", (unsigned long long)in->rflags,
 	       (unsigned long long)in->fs_base, (unsigned long long)in->gs_base);
 	if (in->sel[DS] & 4)
