@@ -122,6 +122,7 @@ struct item {
 	u8 family;
 	bool pinned; /* without it a loop would not end, or XSAVE do something else: never left out
 		      */
+	bool vsib;   /* a gather or scatter */
 	u16 mnemonic;
 	u32 undefined; /* flags that may be undefined when it starts */
 	u64 target;

@@ -113,8 +113,7 @@ static enum family avx512_family(const ZydisDecodedInstruction *insn)
 		const struct avx512_match *m = &avx512_matches[i];
 
 		if ((m->group == GROUP_ANY || m->group == group) &&
-		    (m->category == ZYDIS_CATEGORY_ANY ||
-		     (int)insn->meta.category == m->category))
+		    (m->category == ZYDIS_CATEGORY_ANY || (int)insn->meta.category == m->category))
 			return m->family;
 	}
 	return NFAMILIES;
@@ -252,7 +251,8 @@ static bool modrm_redundant(const struct form *f)
 	return f->modrm < 0xc0 && (f->modrm & ~0x38) != 4;
 }
 
-/* With this ModRM byte, and what else the prefix says: bit 0 W, bits 1 and 2 the length, bit 3 EVEX.b. */
+/* With this ModRM byte, and what else the prefix says: bit 0 W, bits 1 and 2 the length, bit 3
+ * EVEX.b. */
 static bool variant_redundant(const struct form *f, const struct mode *mode, u32 variant)
 {
 	if (f->is_evex)

@@ -218,6 +218,9 @@ static struct item *add_item(struct generator *g, enum family family, const u8 *
 	item->len = insn->length;
 	item->family = family;
 	item->mnemonic = insn->mnemonic;
+	item->vsib = insn->meta.category == ZYDIS_CATEGORY_AVX2GATHER ||
+		     insn->meta.category == ZYDIS_CATEGORY_GATHER ||
+		     insn->meta.category == ZYDIS_CATEGORY_SCATTER;
 	item->undefined = g->seq->undefined;
 	note_flags(g, insn);
 	return item;

@@ -189,8 +189,8 @@ static void build_cpu(struct cpu *cpu)
 	cpu->phys_bits = 40;
 	cpu->cr4_allowed = ~0ull;
 	cpu->efer_allowed = EFER_SCE | EFER_LME | EFER_LMA | EFER_NX;
-	cpu->xcr0_allowed = XCR0_X87 | XCR0_SSE | XCR0_AVX |
-			    (native_has_avx512() ? XCR0_AVX512 : 0);
+	cpu->xcr0_allowed =
+		XCR0_X87 | XCR0_SSE | XCR0_AVX | (native_has_avx512() ? XCR0_AVX512 : 0);
 	cpu->cr0 = CR0_PE | CR0_MP | CR0_ET | CR0_NE | CR0_WP | CR0_AM | CR0_PG;
 	cpu->cr3 = PAGE_PML4 * PAGE_SIZE;
 	cpu->cr4 = CR4_PAE | CR4_PGE | CR4_DE | CR4_OSFXSR | CR4_OSXMMEXCPT | CR4_FSGSBASE |
