@@ -46,7 +46,7 @@ static const u32 vendor_amd[3] = { 0x68747541, 0x444d4163, 0x69746e65 };
 	 1u << KVM_FEATURE_ASYNC_PF | 1u << KVM_FEATURE_PV_EOI | 1u << KVM_FEATURE_POLL_CONTROL | \
 	 1u << KVM_FEATURE_PV_SCHED_YIELD | 1u << KVM_FEATURE_CLOCKSOURCE_STABLE_BIT)
 
-/* The host's feature words. Written by whoever comes first, with the same values by all who
+/* The host's feature words. Written by the first thread that asks, with the same values by all that
  * race. */
 
 static struct host_leaf {
@@ -64,14 +64,44 @@ static void host_cpuid(u32 leaf, u32 subleaf, u32 regs[4])
 		__cpuid_count(leaf, subleaf, regs[0], regs[1], regs[2], regs[3]);
 }
 
-static bool host_os_saves_avx(const u32 leaf1[4])
+/* The state components that the host's operating system saves. */
+static u64 host_xcr0(const u32 leaf1[4])
 {
 	u32 low, high;
 
 	if (!(leaf1[CPUID_ECX] & bit_OSXSAVE))
-		return false;
+		return 0;
 	__asm__("xgetbv" : "=a"(low), "=d"(high) : "c"(0));
-	return (low & (XCR0_SSE | XCR0_AVX)) == (XCR0_SSE | XCR0_AVX);
+	return low | (u64)high << 32;
+}
+
+/* AVX-512 as Skylake has it, and the feature by which the engine saves its state (cpu/fpu.c). A
+ * host with less is taken for one without. */
+#define AVX512_LEAST (bit_AVX512F | bit_AVX512DQ | bit_AVX512CD | bit_AVX512BW | bit_AVX512VL)
+#define AVX512_EBX   (AVX512_LEAST | bit_AVX512IFMA)
+#define AVX512_ECX \
+	(bit_AVX512VBMI | bit_AVX512VBMI2 | bit_AVX512VNNI | bit_AVX512BITALG | bit_AVX512VPOPCNTDQ)
+
+static bool avx512_usable(u64 xcr0, const u32 leaf7[4], const u32 leafd1[4])
+{
+	return (~xcr0 & (XCR0_AVX | XCR0_AVX512)) == 0 && (~leaf7[CPUID_EBX] & AVX512_LEAST) == 0 &&
+	       (leafd1[CPUID_EAX] & bit_XSAVEC);
+}
+
+/* Of these leaves 1, 7 and 0DH subleaf 1: not more than the operating system lets programs use. */
+static void host_restrict(u32 leaf1[4], u32 leaf7[4], const u32 leafd1[4])
+{
+	u64 xcr0 = host_xcr0(leaf1);
+
+	if (~xcr0 & (XCR0_SSE | XCR0_AVX)) {
+		leaf1[CPUID_ECX] &= ~(bit_XSAVE | bit_AVX | bit_F16C | bit_FMA);
+		leaf7[CPUID_EBX] &= ~bit_AVX2;
+		leaf7[CPUID_ECX] &= ~(bit_VAES | bit_VPCLMULQDQ);
+	}
+	if (!avx512_usable(xcr0, leaf7, leafd1)) {
+		leaf7[CPUID_EBX] &= ~AVX512_EBX;
+		leaf7[CPUID_ECX] &= ~AVX512_ECX;
+	}
 }
 
 static void host_learn(void)
@@ -83,11 +113,7 @@ static void host_learn(void)
 	memcpy(known, host_leaves, sizeof(known));
 	for (u32 i = 0; i < ARRAY_SIZE(known); i++)
 		host_cpuid(known[i].leaf, known[i].subleaf, known[i].regs);
-	if (!host_os_saves_avx(known[0].regs)) {
-		known[0].regs[CPUID_ECX] &= ~(bit_XSAVE | bit_AVX | bit_F16C | bit_FMA);
-		known[1].regs[CPUID_EBX] &= ~bit_AVX2;
-		known[1].regs[CPUID_ECX] &= ~(bit_VAES | bit_VPCLMULQDQ);
-	}
+	host_restrict(known[0].regs, known[1].regs, known[2].regs);
 	memcpy(host_leaves, known, sizeof(known));
 	__atomic_store_n(&host_known, true, __ATOMIC_RELEASE);
 }

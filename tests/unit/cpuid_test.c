@@ -121,9 +121,10 @@ static void nothing_is_offered_that_the_host_lacks(void **state)
 	for (u32 m = 0; model_at(m); m++) {
 		struct fixture *f = make(model_at(m)->name);
 
-		assert_int_equal(
-			entry(f, 7, 0)->ebx & ~ebx & (bit_SHA | bit_ADX | bit_AVX2 | bit_BMI2), 0);
-		assert_int_equal(entry(f, 7, 0)->ebx & (bit_AVX512F | bit_RTM), 0);
+		assert_int_equal(entry(f, 7, 0)->ebx & ~ebx &
+					 (bit_SHA | bit_ADX | bit_AVX2 | bit_BMI2 | bit_AVX512F),
+				 0);
+		assert_int_equal(entry(f, 7, 0)->ebx & bit_RTM, 0);
 		assert_int_equal(entry(f, 7, 0)->ecx & ~ecx & (bit_PKU | bit_GFNI), 0);
 		assert_int_equal(entry(f, 7, 0)->ecx & bit_SHSTK, 0);
 		assert_int_equal(entry(f, 0xd, 0)->eax & ~cpuid_xcr0_possible(), 0);
@@ -211,6 +212,118 @@ static void the_guest_sees_its_own_state_in_cpuid(void **state)
 	f->cpu.cr4 |= CR4_PKE;
 	cpuid_query(&f->vcpu, 7, 0, r);
 	assert_true(r[CPUID_ECX] & bit_OSPKE);
+	free(f);
+}
+
+static bool host_has_avx512(void)
+{
+	if (cpuid_xcr0_possible() & XCR0_AVX512)
+		return true;
+	print_message("the host has no AVX-512\n");
+	return false;
+}
+
+#define AVX512_SKYLAKE (bit_AVX512F | bit_AVX512DQ | bit_AVX512CD | bit_AVX512BW | bit_AVX512VL)
+#define AVX512_ICELAKE (bit_AVX512VBMI | bit_AVX512VBMI2 | bit_AVX512VNNI | bit_AVX512BITALG)
+
+static void each_model_has_the_avx512_of_its_generation(void **state)
+{
+	u32 eax, ebx, ecx, edx;
+
+	(void)state;
+	__cpuid_count(7, 0, eax, ebx, ecx, edx);
+	for (u32 m = 0; model_at(m); m++) {
+		struct fixture *f = make(model_at(m)->name);
+		bool some = cpuid_xcr0_possible() & XCR0_AVX512 && model_at(m)->set != MODEL_MILAN;
+		bool more = some && model_at(m)->set != MODEL_SKYLAKE;
+
+		assert_int_equal(entry(f, 7, 0)->ebx & AVX512_SKYLAKE, some ? AVX512_SKYLAKE : 0);
+		assert_int_equal(entry(f, 7, 0)->ecx & AVX512_ICELAKE,
+				 more ? ecx & AVX512_ICELAKE : 0);
+		assert_int_equal(entry(f, 7, 0)->edx & BIT(23), 0); /* AVX512_FP16 */
+		assert_int_equal(!!(f->cpu.xcr0_allowed & XCR0_AVX512), some);
+		free(f);
+	}
+	(void)eax, (void)ebx, (void)edx;
+}
+
+static void assert_component(struct fixture *f, u32 component, u32 size, u32 offset)
+{
+	assert_int_equal(entry(f, 0xd, component)->eax, size);
+	assert_int_equal(entry(f, 0xd, component)->ebx, offset);
+	assert_int_equal(entry(f, 0xd, component)->ecx | entry(f, 0xd, component)->edx, 0);
+	assert_int_equal(f->cpu.xstate.at[component], offset);
+}
+
+static void the_xsave_area_is_that_of_the_models_vendor(void **state)
+{
+	u32 pkru = cpuid_xcr0_possible() & XCR0_PKRU ? 8 : 0;
+	struct fixture *f;
+
+	(void)state;
+	if (!host_has_avx512())
+		skip();
+	f = make("sapphirerapids");
+	assert_int_equal(entry(f, 0xd, 0)->ecx, 2688 + pkru);
+	assert_component(f, 5, 64, 1088);
+	assert_component(f, 6, 512, 1152);
+	assert_component(f, 7, 1024, 1664);
+	assert_null(entry(f, 0xd, 3));
+	free(f);
+	f = make("genoa");
+	assert_int_equal(entry(f, 0xd, 0)->ecx, 2432 + pkru);
+	assert_component(f, 5, 64, 832);
+	assert_component(f, 6, 512, 896);
+	assert_component(f, 7, 1024, 1408);
+	free(f);
+}
+
+static void the_xsave_areas_sizes_follow_xcr0(void **state)
+{
+	struct fixture *f;
+
+	(void)state;
+	if (!host_has_avx512())
+		skip();
+	f = make("skylake");
+	f->cpu.xcr0 = XCR0_X87 | XCR0_SSE | XCR0_AVX | XCR0_AVX512;
+	cpuid_refresh(&f->vcpu);
+	assert_int_equal(entry(f, 0xd, 0)->ebx, 2688);
+	assert_int_equal(entry(f, 0xd, 1)->ebx, 2432);
+	f->cpu.xcr0 = XCR0_X87;
+	cpuid_refresh(&f->vcpu);
+	assert_int_equal(entry(f, 0xd, 0)->ebx, 576);
+	assert_int_equal(entry(f, 0xd, 1)->ebx, 576);
+	free(f);
+}
+
+/* QEMU lists the offsets of the host's own processor for any model. */
+static void a_list_may_have_the_other_vendors_layout(void **state)
+{
+	static const u32 bad[] = {
+		4000, 512, 1152, 0, 0x10680, ~0u
+	}; /* beyond, before, on another */
+	struct fixture *f;
+
+	(void)state;
+	if (!host_has_avx512())
+		skip();
+	f = make("genoa");
+	entry(f, 0xd, 5)->ebx = 1088;
+	entry(f, 0xd, 6)->ebx = 1152;
+	entry(f, 0xd, 7)->ebx = 1664;
+	assert_int_equal(cpuid_apply(&f->vcpu), 0);
+	assert_component(f, 5, 64, 1088);
+	assert_component(f, 7, 1024, 1664);
+	for (u32 i = 0; i < ARRAY_SIZE(bad); i++) { /* that of the vendor then */
+		entry(f, 0xd, 7)->ebx = bad[i];
+		assert_int_equal(cpuid_apply(&f->vcpu), 0);
+		assert_int_equal(f->cpu.xstate.at[7], 1408);
+	}
+	entry(f, 0xd, 0)->eax &= ~XCR0_AVX512;
+	assert_int_equal(cpuid_apply(&f->vcpu), 0);
+	assert_int_equal(f->cpu.xcr0_allowed & XCR0_AVX512, 0);
+	assert_int_equal(f->cpu.xstate.at[7], 0);
 	free(f);
 }
 
@@ -457,6 +570,10 @@ int main(void)
 		cmocka_unit_test(before_set_cpuid_all_that_the_model_offers_is_allowed),
 		cmocka_unit_test(an_impossible_address_width_is_refused),
 		cmocka_unit_test(the_guest_sees_its_own_state_in_cpuid),
+		cmocka_unit_test(each_model_has_the_avx512_of_its_generation),
+		cmocka_unit_test(the_xsave_area_is_that_of_the_models_vendor),
+		cmocka_unit_test(the_xsave_areas_sizes_follow_xcr0),
+		cmocka_unit_test(a_list_may_have_the_other_vendors_layout),
 		cmocka_unit_test(mwait_follows_misc_enable_only_without_the_quirk),
 		cmocka_unit_test(unhalt_is_not_promised_when_hlt_does_not_exit),
 		cmocka_unit_test(intel_answers_beyond_the_limit_with_the_last_basic_leaf),

@@ -14,6 +14,7 @@
 
 #include <cmocka.h>
 
+#include "cpu/fpu.h"
 #include "vm/cpuid.h"
 #include "vm/io.h"
 #include "vm/vm.h"
@@ -294,6 +295,40 @@ static void an_xsave_area_with_unknown_parts_is_refused(void **state)
 	assert_memory_equal(&good, &again, sizeof(good));
 }
 
+static void set_byte(struct kvm_xsave *xsave, u32 at, u8 value)
+{
+	((u8 *)xsave->region)[at] = value;
+}
+
+/* The vCPU is icelake's: components are where Intel has them. */
+static void opmask_and_zmm_state_go_in_and_come_out(void **state)
+{
+	struct vcpu *vcpu = ((struct machine *)*state)->vcpu;
+	static struct kvm_xsave in, out;
+
+	if (!(cpuid_xcr0_possible() & XCR0_AVX512)) {
+		print_message("the host has no AVX-512\n");
+		skip();
+	}
+	vcpu_get_xsave(vcpu, &in);
+	in.region[128] = XCR0_X87 | XCR0_SSE | XCR0_AVX | XCR0_AVX512;
+	set_byte(&in, 1088, 5);
+	set_byte(&in, 1152 + 511, 6);
+	set_byte(&in, 1664 + 1023, 7);
+	assert_int_equal(vcpu_set_xsave(vcpu, &in), 0);
+	vcpu_get_xsave(vcpu, &out);
+	assert_memory_equal(&in, &out, sizeof(in));
+	assert_int_equal(vcpu->cpu->xsave[XSAVE_OPMASK], 5);
+	assert_int_equal(vcpu->cpu->xsave[XSAVE_END - 1], 7);
+	in.region[128] &= ~XCR0_HI16_ZMM; /* its bytes count for nothing then */
+	assert_int_equal(vcpu_set_xsave(vcpu, &in), 0);
+	vcpu_get_xsave(vcpu, &out);
+	set_byte(&in, 1664 + 1023, 0);
+	assert_memory_equal(&in, &out, sizeof(in));
+	in.region[128] |= BIT(3); /* MPX */
+	assert_int_equal(vcpu_set_xsave(vcpu, &in), -EINVAL);
+}
+
 static void pending_and_injected_exceptions_are_told_apart_with_payloads(void **state)
 {
 	struct machine *m = *state;
@@ -365,6 +400,7 @@ int main(void)
 		TEST(registers_come_out_as_they_went_in),
 		TEST(registers_that_no_processor_has_are_refused),
 		TEST(an_xsave_area_with_unknown_parts_is_refused),
+		TEST(opmask_and_zmm_state_go_in_and_come_out),
 		TEST(pending_and_injected_exceptions_are_told_apart_with_payloads),
 		TEST(two_nmis_wait_and_more_are_lost),
 		TEST(coalesced_writes_fill_the_ring_but_for_one_entry),
