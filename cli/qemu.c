@@ -13,13 +13,25 @@
 #include "cli.h"
 #include "exec.h"
 #include "qemu_line.h"
+#include "vm/cpuid.h"
+#include "x86/models.h"
 
-/* What the user says of the model counts: <qemu:env name='VPMU_CPU' …/>. */
-static int choose_model(const char *model)
+/*
+ * What the user says of the model counts: <qemu:env name='VPMU_CPU' …/>. It is always named: QEMU's
+ * own CPUID then shows it, and -cpu host is that model down to its numbers on a host that is only
+ * near to it.
+ */
+static int choose_model(const char *named)
 {
-	if (!model)
-		return STATUS_OK;
-	return setenv("VPMU_CPU", model, 0) ? out_of_memory() : STATUS_OK;
+	const char *wanted = getenv("VPMU_CPU");
+
+	if (wanted && !model_find(wanted))
+		return failure(STATUS_USAGE,
+			       "VPMU_CPU: there is no CPU model '%s'; 'vpmu help kvm' lists them",
+			       wanted);
+	if (setenv("VPMU_CPU", named ? named : cpuid_model(NULL)->name, 0))
+		return out_of_memory();
+	return STATUS_OK;
 }
 
 static int start(const struct qemu_line *line)
@@ -58,8 +70,8 @@ static void describe(void)
 {
 	puts("Takes QEMU's own options. Those for TCG become those for KVM, which is vpmu; what "
 	     "TCG\n"
-	     "alone can do is refused. A processor that is QEMU's default (qemu64) becomes vpmu's\n"
-	     "model, any other is kept; of those that vpmu has too, it provides the PMU.\n\n"
+	     "alone can do is refused. QEMU's default processor (qemu64) and those that vpmu has\n"
+	     "become vpmu's models, with their PMU; any other is kept, most without one.\n\n"
 	     "libvirt: install vpmu, and let vpmu-qemu, a name of this command, be the emulator "
 	     "of\n"
 	     "a domain of type 'qemu' or, where there is a /dev/kvm, 'kvm':\n\n"

@@ -10,8 +10,9 @@
  *                                      silently lacks it would be another one than was asked for.
  *   -cpu qemu64                        QEMU's default, which libvirt writes out and which has no
  *                                      PMU: vpmu's own model (-cpu host) instead.
- *   -cpu MODEL                         is kept. If vpmu has that processor, it is also the model of
- *                                      the PMU, which QEMU leaves out of named models.
+ *   -cpu MODEL                         vpmu's, if it has that processor: QEMU's models have no PMU,
+ *                                      and not always the numbers of the processor that they are
+ *                                      named after. Any other is QEMU's.
  *
  * libvirt asks what a QEMU can do on a machine without a processor, first with accel=kvm:tcg, and
  * again with accel=tcg if the first had KVM. A QEMU that has KVM where libvirt itself sees no
@@ -229,14 +230,11 @@ static void note_kvm(struct maker *maker, const char *option, const char *value)
 
 /* --- processors --- */
 
-/* QEMU's names of processors that vpmu has, with any suffix (-IBRS, -noTSX, -v2): those of the same
- * family and model. */
+/* QEMU's names of processors that vpmu has, with any suffix (-IBRS, -noTSX, -v2). */
 static const struct processor {
 	const char *name, *model;
 } processors[] = {
 	{ "Skylake-Server", "skylake" },
-	{ "Cascadelake-Server", "skylake" },
-	{ "Cooperlake", "skylake" },
 	{ "Icelake-Server", "icelake" },
 	{ "SapphireRapids", "sapphirerapids" },
 	{ "EPYC-Milan", "milan" },
@@ -255,19 +253,6 @@ static const char *find_model(const char *name, size_t length)
 	return NULL;
 }
 
-/* Whether the features behind a model's name say whether there is a PMU. */
-static bool names_pmu(const char *features)
-{
-	for (size_t n; *features; features += n) {
-		features += *features == ',';
-		n = strcspn(features, ",");
-		if (value_of(features, "pmu") || is_text(features, n, "+pmu") ||
-		    is_text(features, n, "-pmu"))
-			return true;
-	}
-	return false;
-}
-
 static bool is_default(const char *name, size_t length)
 {
 	return is_text(name, length, "qemu64") || is_text(name, length, "qemu64-v1");
@@ -276,15 +261,15 @@ static bool is_default(const char *name, size_t length)
 static void rewrite_cpu(struct maker *maker, const char *option, const char *value)
 {
 	size_t length = strcspn(value, ",");
-	const char *features = value + length, *model = find_model(value, length);
+	const char *features = value + length;
 
 	maker->has_cpu = true;
-	maker->line->model = model;
+	maker->line->model = find_model(value, length);
 	add(maker, "%s", option);
-	if (is_default(value, length))
+	if (maker->line->model || is_default(value, length))
 		add(maker, "host%s", features);
 	else
-		add(maker, "%s%s", value, model && !names_pmu(features) ? ",pmu=on" : "");
+		add(maker, "%s", value);
 }
 
 /* --- the line --- */

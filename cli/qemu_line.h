@@ -12,7 +12,7 @@
 struct qemu_line {
 	char **word; /* for execvp(), allocated as each of them is */
 	u32 count;
-	const char *model; /* of vpmu, if -cpu names a processor that is one, else NULL */
+	const char *model; /* that -cpu names, of vpmu's; NULL: none of them */
 	char *refusal;	   /* the option that vpmu cannot honour, and what to do; NULL: none */
 	bool is_broken;	   /* words are missing: memory was out */
 };
