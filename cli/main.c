@@ -12,8 +12,9 @@
 
 static const struct command *const commands[] = {
 	&command_exec,	 &command_perf,	  &command_rr,	   &command_flame,  &command_doctor,
-	&command_kvm,	 &command_qemu,	  &command_events, &command_ps,	    &command_stat,
-	&command_set,	 &command_filter, &command_record, &command_report, &command_lab,
+	&command_kvm,	 &command_qemu,	  &command_events, &command_cost,   &command_ps,
+	&command_stat,	 &command_set,	  &command_filter, &command_record, &command_report,
+	&command_lab,
 };
 
 int usage_error(const struct command *command, const char *fmt, ...)

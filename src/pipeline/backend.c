@@ -1,0 +1,111 @@
+// SPDX-License-Identifier: MIT
+/*
+ * Issue, ports and retirement. One pass over the uops in program order gives the cycle in which each of them issues, starts
+ * on a port, completes and retires. That is enough because older uops have priority everywhere: a uop takes the first
+ * cycle of its port that the older ones left. Pure: all state is the caller's.
+ */
+#include "pipeline/priv.h"
+
+#define DIVIDER	     15u  /* its bit in busy[], beside the ports */
+#define RING_RESERVE 256u /* cycles at the end of the ring for an operation of the divider */
+
+/* --- issue and retirement --- */
+
+static void next_cycle(struct pipe_work *w)
+{
+	u16 started = w->busy[w->cycle % RING_CYCLES];
+
+	for (u32 p = 0; p < PIPE_PORTS && started >> p; p++)
+		if (started >> p & 1) {
+			w->pending[p]--;
+			w->waiting--;
+		}
+	w->busy[w->cycle % RING_CYCLES] = 0;
+	w->cycle++;
+	w->used = 0;
+}
+
+static bool may_issue(const struct pipe_work *w)
+{
+	const struct pipe_core *core = w->core;
+
+	return w->used < core->width && w->cycle >= w->deliver && w->waiting < core->scheduler &&
+	       (w->slot < core->rob || w->retired[w->slot % core->rob] <= w->cycle);
+}
+
+/* Takes the next slot; gives its position in the cycle. */
+u32 pipe_issue(struct pipe_work *w)
+{
+	while (!w->ideal && !may_issue(w))
+		next_cycle(w);
+	return w->used++;
+}
+
+/* In order, so many slots a cycle. */
+void pipe_retire(struct pipe_work *w, u32 complete)
+{
+	u32 at = later(complete, w->last_retired);
+
+	if (!w->ideal && at == w->last_retired && w->retired_then == w->core->retire)
+		at++;
+	if (at != w->last_retired)
+		w->retired_then = 0;
+	w->retired_then++;
+	w->last_retired = at;
+	w->retired[w->slot++ % w->core->rob] = at;
+}
+
+/* --- ports --- */
+
+/* The port is bound at issue, long before the uop starts: the one with the fewest uops that wait for it. */
+static u32 bind(const struct pipe_work *w, u16 ports)
+{
+	u32 best = PIPE_PORTS;
+
+	for (u32 p = PIPE_PORTS; p-- > 0;)
+		if (ports >> p & 1 && (best == PIPE_PORTS || w->pending[p] < w->pending[best]))
+			best = p;
+	return best;
+}
+
+static bool is_busy(const struct pipe_work *w, u32 cycle, u32 unit)
+{
+	return w->busy[cycle % RING_CYCLES] >> unit & 1;
+}
+
+/* The first cycle from `at` on in which the port is free and, if needed, the divider for so many cycles. */
+static u32 free_cycle(const struct pipe_work *w, u32 port, u32 at, u32 divider)
+{
+	u32 last = w->cycle + RING_CYCLES - RING_RESERVE;
+
+	while (at < last) {
+		u32 n = 0;
+
+		while (n < divider && !is_busy(w, at + n, DIVIDER))
+			n++;
+		if (n == divider && !is_busy(w, at, port))
+			return at;
+		at += n < divider ? n + 1 : 1;
+	}
+	return last;
+}
+
+/* Binds and starts a uop whose inputs are ready in that cycle; gives the cycle in which it starts. */
+u32 pipe_start(struct pipe_work *w, const struct pipe_uop *uop, u32 ready)
+{
+	u32 from = later(ready, w->cycle + w->core->delay), port, at;
+
+	if (w->ideal)
+		return ready;
+	port = bind(w, uop->ports);
+	at = free_cycle(w, port, from, uop->divider);
+	for (u32 i = 0; i < uop->divider; i++)
+		w->busy[(at + i) % RING_CYCLES] |= BIT(DIVIDER);
+	if (!is_busy(w, at, port)) {
+		w->busy[at % RING_CYCLES] |= BIT(port);
+		w->pending[port]++;
+		w->waiting++;
+	}
+	w->port_uops[port]++;
+	return at;
+}

@@ -1,0 +1,141 @@
+// SPDX-License-Identifier: MIT
+/*
+ * What each part of the core alone would allow. The largest of these bounds is the bottleneck; the simulation is at or
+ * above it, because uops are bound to ports before it is known when they start. Pure.
+ */
+#include "pipeline/priv.h"
+
+#define PORT_SETS 32
+
+struct port_sets {
+	u32 n;
+	struct {
+		u16 ports;
+		u32 uops;
+	} set[PORT_SETS];
+};
+
+static void add_uop(struct port_sets *sets, u16 ports)
+{
+	u32 i = 0;
+
+	while (i < sets->n && sets->set[i].ports != ports)
+		i++;
+	if (i == PORT_SETS || !ports)
+		return;
+	if (i == sets->n) {
+		sets->set[i].ports = ports;
+		sets->set[sets->n++].uops = 0;
+	}
+	sets->set[i].uops++;
+}
+
+static bool needs_port(const struct pipe_core *core, const struct pipe_insn *insn)
+{
+	switch (insn->idiom) {
+	case IDIOM_NOP:
+	case IDIOM_ZERO:
+	case IDIOM_MOVE:
+		return false;
+	case IDIOM_ADD:
+		return !core->folds_adds;
+	default:
+		return true;
+	}
+}
+
+static void collect(const struct pipe_core *core, const struct pipe_block *block, struct port_sets *sets)
+{
+	for (u32 i = 0; i < block->count; i++) {
+		const struct pipe_insn *insn = &block->insn[i];
+
+		for (u32 u = 0; u < insn->uops && needs_port(core, insn); u++)
+			add_uop(sets, insn->uop[u].ports);
+		if (insn->load)
+			add_uop(sets, core->p_load);
+		if (insn->store) {
+			add_uop(sets, core->p_sta);
+			add_uop(sets, core->p_std);
+		}
+	}
+}
+
+static u32 count_ports(u16 ports)
+{
+	u32 n = 0;
+
+	for (; ports; ports &= ports - 1)
+		n++;
+	return n;
+}
+
+/* Uops that cannot leave these ports, shared evenly by them. */
+static u32 confined(const struct port_sets *sets, u16 ports)
+{
+	u32 uops = 0;
+
+	for (u32 i = 0; i < sets->n; i++)
+		if (!(sets->set[i].ports & ~ports))
+			uops += sets->set[i].uops;
+	return uops * PIPE_TICKS / count_ports(ports);
+}
+
+/* The most crowded union of two port sets: a third is never needed by the sets that cores have. */
+static void bound_ports(const struct pipe_core *core, const struct pipe_block *block,
+			struct pipe_result *result)
+{
+	struct port_sets sets = { .n = 0 };
+
+	result->bound[BOUND_PORTS] = 0;
+	result->bound_ports = 0;
+	collect(core, block, &sets);
+	for (u32 i = 0; i < sets.n; i++)
+		for (u32 j = i; j < sets.n; j++) {
+			u16 ports = sets.set[i].ports | sets.set[j].ports;
+			u32 ticks = confined(&sets, ports);
+
+			if (ticks > result->bound[BOUND_PORTS]) {
+				result->bound[BOUND_PORTS] = ticks;
+				result->bound_ports = ports;
+			}
+		}
+}
+
+static u32 bound_divider(const struct pipe_block *block)
+{
+	u32 cycles = 0;
+
+	for (u32 i = 0; i < block->count; i++)
+		for (u32 u = 0; u < block->insn[i].uops; u++)
+			cycles += block->insn[i].uop[u].divider;
+	return cycles * PIPE_TICKS;
+}
+
+#define TURNS 16 /* until the alignment of code of any length has come round */
+
+/* The decoders alone. The uop cache is never slower than renaming. */
+static u32 bound_front_end(const struct pipe_core *core, const struct pipe_block *block, bool decoded)
+{
+	struct pipe_front front = { .at = block->at, .block = block->at / core->fetch };
+	u32 begin = 0, cycles = 0;
+
+	if (!decoded)
+		return 0;
+	for (u32 turn = 0; turn <= TURNS; turn++) {
+		for (u32 i = 0; i < block->count; i++)
+			cycles = pipe_decode(&front, core, &block->insn[i]);
+		if (!turn)
+			begin = cycles;
+	}
+	return (cycles - begin) * PIPE_TICKS / TURNS;
+}
+
+void pipe_bounds(const struct pipe_core *core, const struct pipe_block *block, u32 latency,
+		 struct pipe_result *result)
+{
+	result->bound[BOUND_FRONT_END] = bound_front_end(core, block, result->decoded);
+	result->bound[BOUND_ISSUE] = result->slots / core->width;
+	result->bound[BOUND_DIVIDER] = bound_divider(block);
+	result->bound[BOUND_LATENCY] = latency;
+	bound_ports(core, block, result);
+}

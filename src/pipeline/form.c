@@ -1,0 +1,473 @@
+// SPDX-License-Identifier: MIT
+/*
+ * From a decoded instruction to what the core makes of it: the places it reads and writes, its memory operand, idioms
+ * that renaming does, uops and issue slots. Pure.
+ */
+#include "pipeline/priv.h"
+
+static bool between(ZydisRegister reg, ZydisRegister first, ZydisRegister last)
+{
+	return reg >= first && reg <= last;
+}
+
+/* AL-BL, AH-BH, SPL-DIL, R8B-R15B is Zydis' order of byte registers. */
+static u8 byte_place(u32 id)
+{
+	return id < 4 ? id : id < 8 ? id - 4 : id - 4;
+}
+
+static u8 place_of(ZydisRegister reg)
+{
+	if (between(reg, ZYDIS_REGISTER_AL, ZYDIS_REGISTER_R15B))
+		return byte_place(reg - ZYDIS_REGISTER_AL);
+	if (between(reg, ZYDIS_REGISTER_AX, ZYDIS_REGISTER_R15))
+		return (reg - ZYDIS_REGISTER_AX) % 16;
+	if (pipe_is_vector(reg))
+		return PLACE_VEC + (reg - ZYDIS_REGISTER_XMM0) % 32;
+	if (between(reg, ZYDIS_REGISTER_K0, ZYDIS_REGISTER_K7))
+		return PLACE_MASK + (reg - ZYDIS_REGISTER_K0);
+	if (between(reg, ZYDIS_REGISTER_MM0, ZYDIS_REGISTER_MM7))
+		return PLACE_MMX + (reg - ZYDIS_REGISTER_MM0);
+	if (between(reg, ZYDIS_REGISTER_ST0, ZYDIS_REGISTER_ST7))
+		return PLACE_X87;
+	return NO_PLACE;
+}
+
+static bool is_partial(ZydisRegister reg)
+{
+	return between(reg, ZYDIS_REGISTER_AL, ZYDIS_REGISTER_R15B) ||
+	       between(reg, ZYDIS_REGISTER_AX, ZYDIS_REGISTER_R15W);
+}
+
+static void add_place(struct pipe_places *places, u8 place)
+{
+	if (place == NO_PLACE || places->n == ARRAY_SIZE(places->at))
+		return;
+	for (u32 i = 0; i < places->n; i++)
+		if (places->at[i] == place)
+			return;
+	places->at[places->n++] = place;
+}
+
+/* --- operands --- */
+
+/*
+ * Scalar results of the legacy encoding leave the upper part of their register as it was. Those that Zydis calls a pure
+ * write, because the lower part is: conversions, square roots, reciprocals.
+ */
+static bool merges_upper(const ZydisDecodedInstruction *in)
+{
+	switch (in->mnemonic) {
+	case ZYDIS_MNEMONIC_CVTSI2SD:
+	case ZYDIS_MNEMONIC_CVTSI2SS:
+	case ZYDIS_MNEMONIC_CVTSS2SD:
+	case ZYDIS_MNEMONIC_CVTSD2SS:
+	case ZYDIS_MNEMONIC_SQRTSS:
+	case ZYDIS_MNEMONIC_SQRTSD:
+	case ZYDIS_MNEMONIC_RCPSS:
+	case ZYDIS_MNEMONIC_RSQRTSS:
+	case ZYDIS_MNEMONIC_ROUNDSS:
+	case ZYDIS_MNEMONIC_ROUNDSD:
+	case ZYDIS_MNEMONIC_MOVHPS:
+	case ZYDIS_MNEMONIC_MOVHPD:
+	case ZYDIS_MNEMONIC_MOVLPS:
+	case ZYDIS_MNEMONIC_MOVLPD:
+	case ZYDIS_MNEMONIC_MOVHLPS:
+	case ZYDIS_MNEMONIC_MOVLHPS:
+	case ZYDIS_MNEMONIC_BSF:
+	case ZYDIS_MNEMONIC_BSR:
+		return true;
+	default:
+		return false;
+	}
+}
+
+/* MOVSS and MOVSD between registers merge; loads clear the rest. */
+static bool moves_scalar(const ZydisDecodedInstruction *in, const ZydisDecodedOperand *ops)
+{
+	return (in->mnemonic == ZYDIS_MNEMONIC_MOVSS || in->mnemonic == ZYDIS_MNEMONIC_MOVSD) &&
+	       ops[0].type == ZYDIS_OPERAND_TYPE_REGISTER && ops[1].type == ZYDIS_OPERAND_TYPE_REGISTER;
+}
+
+static void see_register(const ZydisDecodedOperand *op, bool merges, struct pipe_insn *insn)
+{
+	u8 place = place_of(op->reg.value);
+	bool writes = op->actions & ZYDIS_OPERAND_ACTION_MASK_WRITE;
+	bool reads = op->actions & (ZYDIS_OPERAND_ACTION_MASK_READ | ZYDIS_OPERAND_ACTION_CONDWRITE);
+
+	if (writes)
+		add_place(&insn->writes, place);
+	if (reads || (writes && (merges || is_partial(op->reg.value))))
+		add_place(&insn->reads, place);
+	if (op->visibility != ZYDIS_OPERAND_VISIBILITY_HIDDEN && place == PLACE_GPR + 4)
+		insn->touches_rsp = true;
+}
+
+static void see_memory(const ZydisDecodedOperand *op, struct pipe_insn *insn)
+{
+	const ZydisDecodedOperandMem *mem = &op->mem;
+
+	insn->mem.base = place_of(mem->base);
+	insn->mem.index = place_of(mem->index);
+	insn->mem.scale = mem->scale;
+	insn->mem.disp = mem->disp.value;
+	insn->mem.size = op->size / 8 > 64 ? 64 : op->size / 8;
+	insn->mem.rip = mem->base == ZYDIS_REGISTER_RIP || mem->base == ZYDIS_REGISTER_EIP;
+	add_place(&insn->address, insn->mem.base);
+	add_place(&insn->address, insn->mem.index);
+	if (op->visibility != ZYDIS_OPERAND_VISIBILITY_HIDDEN && mem->base == ZYDIS_REGISTER_RSP)
+		insn->touches_rsp = true;
+	if (mem->type == ZYDIS_MEMOP_TYPE_AGEN) {
+		add_place(&insn->reads, insn->mem.base);
+		add_place(&insn->reads, insn->mem.index);
+		return;
+	}
+	insn->load |= !!(op->actions & ZYDIS_OPERAND_ACTION_MASK_READ);
+	insn->store |= !!(op->actions & ZYDIS_OPERAND_ACTION_MASK_WRITE);
+}
+
+#define NOT_CARRY                                                                                  \
+	(ZYDIS_CPUFLAG_PF | ZYDIS_CPUFLAG_AF | ZYDIS_CPUFLAG_ZF | ZYDIS_CPUFLAG_SF | ZYDIS_CPUFLAG_OF)
+
+static void see_flags(const ZydisAccessedFlags *flags, struct pipe_insn *insn)
+{
+	u32 written;
+
+	if (!flags)
+		return;
+	written = flags->modified | flags->set_0 | flags->set_1 | flags->undefined;
+	if (flags->tested & ZYDIS_CPUFLAG_CF)
+		add_place(&insn->reads, PLACE_CARRY);
+	if (flags->tested & NOT_CARRY)
+		add_place(&insn->reads, PLACE_FLAGS);
+	if (written & ZYDIS_CPUFLAG_CF)
+		add_place(&insn->writes, PLACE_CARRY);
+	if (written & NOT_CARRY)
+		add_place(&insn->writes, PLACE_FLAGS);
+}
+
+static void see_operands(const ZydisDecodedInstruction *in, const ZydisDecodedOperand *ops,
+			 struct pipe_insn *insn)
+{
+	for (u32 i = 0; i < in->operand_count; i++) {
+		bool merges = i == 0 && (merges_upper(in) || moves_scalar(in, ops));
+
+		/* The stack engine keeps RSP: PUSH and POP wait for other writes of it only. */
+		if (ops[i].type == ZYDIS_OPERAND_TYPE_REGISTER &&
+		    !((insn->pushes || insn->pops) && ops[i].visibility == ZYDIS_OPERAND_VISIBILITY_HIDDEN))
+			see_register(&ops[i], merges, insn);
+		else if (ops[i].type == ZYDIS_OPERAND_TYPE_MEMORY)
+			see_memory(&ops[i], insn);
+	}
+	see_flags(in->cpu_flags, insn);
+}
+
+
+/* --- idioms --- */
+
+static bool same_registers(const ZydisDecodedInstruction *in, const ZydisDecodedOperand *ops)
+{
+	u32 last = in->operand_count_visible - 1u;
+
+	return in->operand_count_visible >= 2 && ops[last].type == ZYDIS_OPERAND_TYPE_REGISTER &&
+	       ops[last - 1].type == ZYDIS_OPERAND_TYPE_REGISTER &&
+	       ops[last].reg.value == ops[last - 1].reg.value;
+}
+
+static u8 same_idiom(ZydisMnemonic mnemonic)
+{
+	switch (mnemonic) {
+#define EITHER(m) case ZYDIS_MNEMONIC_##m: case ZYDIS_MNEMONIC_V##m
+	case ZYDIS_MNEMONIC_XOR:
+	case ZYDIS_MNEMONIC_SUB:
+	EITHER(PXOR):
+	EITHER(XORPS):
+	EITHER(XORPD):
+	EITHER(PSUBB):
+	EITHER(PSUBW):
+	EITHER(PSUBD):
+	EITHER(PSUBQ):
+	EITHER(PCMPGTB):
+	EITHER(PCMPGTW):
+	EITHER(PCMPGTD):
+	case ZYDIS_MNEMONIC_VPXORD:
+	case ZYDIS_MNEMONIC_VPXORQ:
+		return IDIOM_ZERO;
+	EITHER(PCMPEQB):
+	EITHER(PCMPEQW):
+	EITHER(PCMPEQD):
+	EITHER(PCMPEQQ):
+		return IDIOM_ONES;
+	default:
+		return IDIOM_NONE;
+	}
+}
+
+static bool moves_whole(const ZydisDecodedInstruction *in, const ZydisDecodedOperand *ops)
+{
+	if (in->operand_count_visible != 2 || ops[0].type != ZYDIS_OPERAND_TYPE_REGISTER ||
+	    ops[1].type != ZYDIS_OPERAND_TYPE_REGISTER || ops[0].reg.value == ops[1].reg.value)
+		return false;
+	switch (in->mnemonic) {
+	case ZYDIS_MNEMONIC_MOV:
+		return ops[0].size >= 32;
+	EITHER(MOVAPS):
+	EITHER(MOVAPD):
+	EITHER(MOVUPS):
+	EITHER(MOVUPD):
+	EITHER(MOVDQA):
+	EITHER(MOVDQU):
+		return true;
+	default:
+		return false;
+	}
+}
+
+#define FOLDED_MAX 1023
+
+/* ADD, SUB, INC, DEC of a small constant, and the LEA that does the same. */
+static bool adds_constant(const ZydisDecodedInstruction *in, const ZydisDecodedOperand *ops)
+{
+	if (ops[0].type != ZYDIS_OPERAND_TYPE_REGISTER || ops[0].size != 64)
+		return false;
+	switch (in->mnemonic) {
+	case ZYDIS_MNEMONIC_INC:
+	case ZYDIS_MNEMONIC_DEC:
+		return true;
+	case ZYDIS_MNEMONIC_ADD:
+	case ZYDIS_MNEMONIC_SUB:
+		return ops[1].type == ZYDIS_OPERAND_TYPE_IMMEDIATE && ops[1].imm.value.s <= FOLDED_MAX &&
+		       ops[1].imm.value.s >= -FOLDED_MAX;
+	case ZYDIS_MNEMONIC_LEA:
+		return ops[1].mem.index == ZYDIS_REGISTER_NONE && ops[1].mem.disp.value <= FOLDED_MAX &&
+		       ops[1].mem.disp.value >= -FOLDED_MAX && place_of(ops[1].mem.base) != NO_PLACE;
+	default:
+		return false;
+	}
+}
+
+static u8 idiom_of(const ZydisDecodedInstruction *in, const ZydisDecodedOperand *ops)
+{
+	switch (in->mnemonic) {
+	case ZYDIS_MNEMONIC_NOP:
+	case ZYDIS_MNEMONIC_ENDBR64:
+	case ZYDIS_MNEMONIC_ENDBR32:
+		return IDIOM_NOP;
+	default:
+		break;
+	}
+	if (in->meta.category == ZYDIS_CATEGORY_COND_BR || in->meta.category == ZYDIS_CATEGORY_UNCOND_BR)
+		return IDIOM_BRANCH;
+	if (same_registers(in, ops) && ops[0].size >= 32)
+		return same_idiom(in->mnemonic);
+	if (moves_whole(in, ops))
+		return IDIOM_MOVE;
+	return adds_constant(in, ops) ? IDIOM_ADD : IDIOM_NONE;
+}
+
+/* --- uops and slots --- */
+
+static u16 vector_bits(const ZydisDecodedInstruction *in, const ZydisDecodedOperand *ops)
+{
+	u16 bits = 0;
+
+	for (u32 i = 0; i < in->operand_count_visible; i++)
+		if (ops[i].type == ZYDIS_OPERAND_TYPE_REGISTER && pipe_is_vector(ops[i].reg.value) &&
+		    ops[i].size > bits)
+			bits = ops[i].size;
+	return bits;
+}
+
+/* Conversions from general registers are as wide as the general register. */
+static u16 operation_bits(const ZydisDecodedInstruction *in, const ZydisDecodedOperand *ops)
+{
+	for (u32 i = 0; i < in->operand_count_visible; i++)
+		if (ops[i].type == ZYDIS_OPERAND_TYPE_REGISTER && place_of(ops[i].reg.value) < PLACE_VEC)
+			return ops[i].size;
+	return in->operand_count_visible ? ops[in->operand_count_visible > 1 ? 1 : 0].size :
+					   in->operand_width;
+}
+
+/* 512 bits: port 1 has joined port 0, and port 5 has a multiplier too. */
+static u16 ports_of(const struct pipe_core *core, u16 ports, u16 vector)
+{
+	if (vector < 512 || core->amd || !(ports & BIT(1)))
+		return ports;
+	return (ports & ~BIT(1)) | BIT(0) | BIT(5);
+}
+
+static void add_uops(const struct pipe_core *core, const struct uops_row *row, u16 vector,
+		     struct pipe_insn *insn)
+{
+	for (u32 r = 0; r < UOPS_RUNS; r++) {
+		const struct uops_run *run = &row->run[core->column][r];
+
+		if (!run->ports)
+			insn->slots += run->count;
+		for (u32 i = 0; run->ports && i < run->count && insn->uops < PIPE_UOPS; i++)
+			insn->uop[insn->uops++] = (struct pipe_uop){ ports_of(core, run->ports, vector),
+								     run->latency, run->divider };
+	}
+	insn->shape = row->shape;
+	insn->domain = row->domain;
+}
+
+/*
+ * A micro-fused load and operation stays one through renaming unless the address has an index and the destination
+ * is not also the first source (Intel's manual, 2.4.5 "Micro-op unlamination", and measured).
+ */
+static bool unlaminates(const struct pipe_insn *insn, const ZydisDecodedInstruction *in)
+{
+	if (insn->mem.rip)
+		return insn->has_immediate;
+	if (insn->mem.index == NO_PLACE)
+		return false;
+	if (insn->load && insn->store)
+		return true;
+	if (insn->store)
+		return false;
+	return in->encoding != ZYDIS_INSTRUCTION_ENCODING_LEGACY || insn->has_immediate;
+}
+
+static void count_slots(const struct pipe_core *core, const ZydisDecodedInstruction *in,
+			struct pipe_insn *insn)
+{
+	u32 slots = insn->uops + insn->slots;
+
+	if (insn->load && !slots)
+		slots = 1;
+	if (insn->store && !core->amd)
+		slots++;
+	insn->slots = slots ? slots : 1;
+	insn->decoded = insn->slots;
+	if (!core->amd && (insn->load || insn->store) && (insn->uops || insn->mem.rip) &&
+	    unlaminates(insn, in))
+		insn->slots++;
+}
+
+static u8 load_latency(const struct pipe_core *core, u16 vector)
+{
+	return core->load[vector > 128 ? 2 : vector ? 1 : 0];
+}
+
+/* Which loads and stores Golden Cove renames was found by measurement: not RMW of a register, not CMOV. */
+static bool has_plain_address(const ZydisDecodedInstruction *in, const ZydisDecodedOperand *ops,
+			      const struct pipe_insn *insn)
+{
+	bool of_register = in->operand_count_visible > 1 && ops[1].type == ZYDIS_OPERAND_TYPE_REGISTER;
+
+	return insn->mem.base != NO_PLACE && insn->mem.index == NO_PLACE && !insn->mem.rip &&
+	       !(insn->load && insn->store && of_register) && in->meta.category != ZYDIS_CATEGORY_CMOV;
+}
+
+bool pipe_describe(const struct pipe_core *core, const ZydisDecodedInstruction *in,
+		   const ZydisDecodedOperand *ops, struct pipe_insn *insn)
+{
+	struct form_key key = { .in = in, .ops = ops, .column = core->column };
+	enum uops_kind kind;
+
+	*insn = (struct pipe_insn){ .mnemonic = in->mnemonic, .length = in->length };
+	insn->mem.base = insn->mem.index = NO_PLACE;
+	insn->idiom = idiom_of(in, ops);
+	insn->pushes = in->mnemonic == ZYDIS_MNEMONIC_PUSH;
+	insn->pops = in->mnemonic == ZYDIS_MNEMONIC_POP;
+	if (insn->idiom != IDIOM_NOP)
+		see_operands(in, ops, insn);
+	key.width = operation_bits(in, ops);
+	key.vector = vector_bits(in, ops);
+	key.from_mem = insn->load;
+	key.to_mem = insn->store;
+	kind = pipe_kind_of(&key);
+	if (kind == UOPS_UNKNOWN || in->attributes & (ZYDIS_ATTRIB_HAS_LOCK | ZYDIS_ATTRIB_HAS_REP |
+						      ZYDIS_ATTRIB_HAS_REPE | ZYDIS_ATTRIB_HAS_REPNE))
+		return false;
+	insn->plain_address = has_plain_address(in, ops, insn) && !key.vector;
+	insn->load_latency = load_latency(core, key.vector);
+	insn->has_immediate = in->raw.imm[0].size && !in->raw.imm[0].is_relative;
+	insn->lcp = in->attributes & ZYDIS_ATTRIB_HAS_OPERANDSIZE && in->raw.imm[0].size == 16;
+	if (!(key.copies && (insn->load || insn->store)))
+		add_uops(core, &pipe_uops[kind], key.vector, insn);
+	insn->low_first = kind == UOPS_MUL64 || kind == UOPS_MUL32;
+	count_slots(core, in, insn);
+	pipe_effect_of(in, ops, insn);
+	return true;
+}
+
+/* --- macro-fusion --- */
+
+enum fusion { FUSES_NOTHING, FUSES_ZERO_SIGN, FUSES_CARRY_TOO, FUSES_ALL };
+
+/* Which conditions an instruction fuses with (Intel's manual, 2.4.2.1; AMD's guide 57647, 2.9.3). */
+static enum fusion fusion_of(const struct pipe_core *core, const struct pipe_insn *insn)
+{
+	switch (insn->mnemonic) {
+	case ZYDIS_MNEMONIC_CMP:
+		return FUSES_CARRY_TOO;
+	case ZYDIS_MNEMONIC_TEST:
+		return FUSES_ALL;
+	case ZYDIS_MNEMONIC_AND:
+		return insn->store ? FUSES_NOTHING : FUSES_ALL;
+	case ZYDIS_MNEMONIC_ADD:
+	case ZYDIS_MNEMONIC_SUB:
+		return insn->store ? FUSES_NOTHING : FUSES_CARRY_TOO;
+	case ZYDIS_MNEMONIC_INC:
+	case ZYDIS_MNEMONIC_DEC:
+		return insn->store ? FUSES_NOTHING : FUSES_ZERO_SIGN;
+	case ZYDIS_MNEMONIC_OR:
+	case ZYDIS_MNEMONIC_XOR:
+		return core->amd && !insn->store ? FUSES_ALL : FUSES_NOTHING;
+	default:
+		return FUSES_NOTHING;
+	}
+}
+
+static enum fusion condition_of(u16 mnemonic)
+{
+	switch (mnemonic) {
+	case ZYDIS_MNEMONIC_JZ:
+	case ZYDIS_MNEMONIC_JNZ:
+	case ZYDIS_MNEMONIC_JL:
+	case ZYDIS_MNEMONIC_JNL:
+	case ZYDIS_MNEMONIC_JLE:
+	case ZYDIS_MNEMONIC_JNLE:
+		return FUSES_ZERO_SIGN;
+	case ZYDIS_MNEMONIC_JB:
+	case ZYDIS_MNEMONIC_JNB:
+	case ZYDIS_MNEMONIC_JBE:
+	case ZYDIS_MNEMONIC_JNBE:
+		return FUSES_CARRY_TOO;
+	case ZYDIS_MNEMONIC_JS:
+	case ZYDIS_MNEMONIC_JNS:
+	case ZYDIS_MNEMONIC_JO:
+	case ZYDIS_MNEMONIC_JNO:
+	case ZYDIS_MNEMONIC_JP:
+	case ZYDIS_MNEMONIC_JNP:
+		return FUSES_ALL;
+	default:
+		return FUSES_NOTHING;
+	}
+}
+
+static bool fuses(const struct pipe_core *core, const struct pipe_insn *insn,
+		  const struct pipe_insn *branch)
+{
+	enum fusion condition = condition_of(branch->mnemonic);
+	bool both = insn->load && insn->has_immediate;
+
+	return condition != FUSES_NOTHING && fusion_of(core, insn) >= condition && !(both && !core->amd);
+}
+
+/* The pair is one uop, where the branch would be; the branch itself is nothing more. */
+void pipe_fuse(const struct pipe_core *core, struct pipe_block *block)
+{
+	for (u32 i = 0; i + 1 < block->count; i++) {
+		struct pipe_insn *insn = &block->insn[i], *branch = insn + 1;
+
+		if (!fuses(core, insn, branch))
+			continue;
+		insn->fuses_next = true;
+		insn->idiom = IDIOM_NONE;
+		insn->uop[0].ports = branch->uop[0].ports;
+		branch->uops = branch->slots = branch->decoded = 0;
+	}
+}

@@ -1,0 +1,77 @@
+// SPDX-License-Identifier: MIT
+/*
+ * The front end. Code comes from the uop cache, which keeps pace with renaming on all models, unless it is too dense for
+ * it, has a length-changing prefix or a branch that Skylake must not keep; then every instruction goes through predecoder and decoders again. Pure.
+ */
+#include "pipeline/priv.h"
+
+/* The predecoder finds the ends of instructions in one block of bytes a cycle. */
+static u32 predecode(struct pipe_front *front, const struct pipe_core *core, const struct pipe_insn *insn)
+{
+	u64 block;
+
+	front->at += insn->length;
+	block = (front->at - 1) / core->fetch;
+	if (block != front->block) {
+		front->found += block - front->block;
+		front->block = block;
+		front->in_block = 0;
+	}
+	if (front->in_block == core->predecode) {
+		front->found++;
+		front->in_block = 0;
+	}
+	front->in_block++;
+	if (insn->lcp)
+		front->found += core->lcp;
+	return front->found;
+}
+
+/* Only the first decoder takes instructions of several uops. */
+u32 pipe_decode(struct pipe_front *front, const struct pipe_core *core, const struct pipe_insn *insn)
+{
+	u32 found = predecode(front, core, insn);
+
+	if (found > front->decode) {
+		front->decode = found;
+		front->in_cycle = 0;
+	}
+	if (front->in_cycle && (front->in_cycle == core->decoders || insn->decoded > 1)) {
+		front->decode++;
+		front->in_cycle = 0;
+	}
+	front->in_cycle++;
+	return front->decode;
+}
+
+/* Erratum SKX102: a branch, with what is fused to it, that crosses or ends at a 32-byte boundary is not kept. */
+static bool has_bad_branch(const struct pipe_insn *insns, u32 count, u64 at)
+{
+	for (u32 i = 0; i < count; i++) {
+		u64 begin = at;
+
+		at += insns[i].length;
+		if (insns[i].idiom != IDIOM_BRANCH)
+			continue;
+		if (i && insns[i - 1].fuses_next)
+			begin -= insns[i - 1].length;
+		if (begin / 32 != at / 32)
+			return true;
+	}
+	return false;
+}
+
+/* Instructions with a length-changing prefix were measured to come from the decoders mostly. */
+bool pipe_is_uncacheable(const struct pipe_core *core, const struct pipe_insn *insns, u32 count, u64 at)
+{
+	u32 uops = 0, bytes = 0;
+	bool lcp = false;
+
+	for (u32 i = 0; i < count; i++) {
+		uops += insns[i].decoded;
+		bytes += insns[i].length;
+		lcp |= insns[i].lcp && core->lcp;
+	}
+	return lcp || uops * core->window > bytes * core->kept ||
+	       (core->jcc_erratum && has_bad_branch(insns, count, at));
+}

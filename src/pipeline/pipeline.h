@@ -1,0 +1,169 @@
+/* SPDX-License-Identifier: MIT */
+/*
+ * The pipeline model: how many cycles straight-line code and loops take on a core of each CPU model while every load hits
+ * L1 and every branch is predicted. Pure computation without state of its own: the same input gives the same output.
+ * General registers only and no libc.
+ *
+ *   pipe_describe   an instruction as Zydis decoded it, reduced to uops, ports, latencies, registers (form.c, table.c)
+ *   pipe_simulate   iterations of a block: front end, renaming, ports, memory, retirement (simulate.c), and what each
+ *                   part of the core alone would allow (bounds.c): the largest names the bottleneck
+ *
+ * Facts are rows: cores.def (a model each), uops.def (ports and latencies), forms.def (which mnemonic is what).
+ */
+#ifndef PIPELINE_PIPELINE_H
+#define PIPELINE_PIPELINE_H
+
+#include <Zydis/Zydis.h>
+
+#include "base/types.h"
+#include "x86/models.h"
+
+#define PIPE_TICKS 120 /* a cycle: thirds, quarters, fifths, sixths and eighths are whole */
+#define PIPE_PORTS 14
+#define PIPE_INSNS 256 /* of one block */
+#define PIPE_UOPS  12  /* of one instruction, besides its load and store */
+
+struct pipe_core;
+
+const struct pipe_core *pipe_core_of(enum model_set set); /* exactly one bit of it */
+u32 pipe_port_count(const struct pipe_core *core);
+const char *pipe_port_name(const struct pipe_core *core, u32 port);
+u32 pipe_width(const struct pipe_core *core); /* issue slots a cycle */
+
+/* Places that an instruction reads and writes. Flags are two: the carry, and all others. */
+enum pipe_place {
+	PLACE_GPR = 0,
+	PLACE_VEC = 16,
+	PLACE_MASK = 48,
+	PLACE_MMX = 56,
+	PLACE_X87 = 64,
+	PLACE_CARRY,
+	PLACE_FLAGS,
+	PIPE_PLACES,
+};
+
+struct pipe_places {
+	u8 n, at[8];
+};
+
+struct pipe_mem {
+	s64 disp;
+	u8 base, index; /* places, or 0xff */
+	u8 scale, size; /* size in bytes */
+	bool rip;
+};
+
+struct pipe_uop {
+	u16 ports;  /* one of these */
+	u8 latency; /* cycles until a dependent uop may start */
+	u8 divider; /* cycles for which it occupies the divider */
+};
+
+/* How the uops of one instruction depend on one another. */
+enum pipe_shape {
+	SHAPE_CHAIN, /* each on the one before it */
+	SHAPE_TREE,  /* the last on all others */
+	SHAPE_WIDE,  /* none; the first gives the result */
+	SHAPE_LATE,  /* a chain; what is both read and written enters with the last */
+};
+
+enum pipe_idiom {
+	IDIOM_NONE,
+	IDIOM_NOP,    /* a slot, no port */
+	IDIOM_ZERO,   /* a result that depends on nothing, no port */
+	IDIOM_ONES,   /* a result that depends on nothing, with a port */
+	IDIOM_MOVE,   /* may be done by renaming */
+	IDIOM_ADD,    /* a small constant added: some cores do it while renaming */
+	IDIOM_BRANCH,
+};
+
+/* Which units work on a result: passing it on to another kind may take longer. */
+enum pipe_domain { DOMAIN_INT, DOMAIN_VECTOR, DOMAIN_FLOAT, DOMAIN_ADDER };
+
+/* What happens to a general register, as far as values.c follows it. */
+enum pipe_operation {
+	EFFECT_UNKNOWN, /* what is written holds something unknown */
+	EFFECT_MOVE,
+	EFFECT_EXTEND,
+	EFFECT_SIGN_EXTEND,
+	EFFECT_LEA,
+	EFFECT_ADD, /* from here to EFFECT_NOT: of the destination too */
+	EFFECT_SUB,
+	EFFECT_AND,
+	EFFECT_OR,
+	EFFECT_XOR,
+	EFFECT_SHL,
+	EFFECT_SHR,
+	EFFECT_SAR,
+	EFFECT_MUL,
+	EFFECT_NEG,
+	EFFECT_NOT,
+	EFFECT_PUSH,
+	EFFECT_POP,
+};
+
+enum pipe_source { SOURCE_REGISTER, SOURCE_MEMORY, SOURCE_CONSTANT };
+
+struct pipe_effect {
+	u8 operation;
+	u8 dest, size; /* a register, or 0xff: memory; bytes */
+	u8 from;       /* enum pipe_source */
+	u8 source, source_size;
+	bool three;    /* IMUL: dest = source * constant */
+	s64 constant;
+};
+
+struct pipe_insn {
+	u16 mnemonic; /* ZydisMnemonic */
+	u8 length;
+	u8 idiom, shape, domain;
+	u8 uops;    /* in uop[] */
+	u8 slots;   /* of issue */
+	u8 decoded; /* uops as decoders and uop cache see them: before un-lamination */
+	u8 load_latency;
+	bool load, store;
+	bool low_first;	    /* RAX has the result of the first uop */
+	bool has_immediate;
+	bool lcp;	    /* length-changing prefix */
+	bool fuses_next;    /* is one uop with the conditional branch that follows */
+	bool pushes, pops, touches_rsp;
+	bool plain_address; /* base and displacement, for a general register: memory may be renamed */
+	struct pipe_uop uop[PIPE_UOPS];
+	struct pipe_places reads, writes, address;
+	struct pipe_mem mem;
+	struct pipe_effect effect;
+};
+
+/* Straight-line code, repeated; or a loop, whose last instruction is the branch back to the first. */
+struct pipe_block {
+	u64 at; /* address of the first byte, for alignment */
+	u32 count;
+	bool loops;
+	struct pipe_insn insn[PIPE_INSNS];
+};
+
+/* False: there is no row for it. */
+bool pipe_describe(const struct pipe_core *core, const ZydisDecodedInstruction *in,
+		   const ZydisDecodedOperand *ops, struct pipe_insn *insn);
+/* To be called once, when the block is complete: fuses compares with branches. */
+void pipe_fuse(const struct pipe_core *core, struct pipe_block *block);
+
+enum pipe_bound { BOUND_FRONT_END, BOUND_ISSUE, BOUND_PORTS, BOUND_DIVIDER, BOUND_LATENCY, PIPE_BOUNDS };
+
+struct pipe_result {
+	u32 ticks;		/* an iteration; so are the others */
+	u32 slots;		/* issued, with those of the stack engine, in ticks */
+	u32 port[PIPE_PORTS];	/* uops that each port executed, in ticks */
+	u32 bound[PIPE_BOUNDS]; /* what that part alone would take */
+	u16 bound_ports;	/* of BOUND_PORTS */
+	bool decoded;		/* the uop cache does not hold it */
+};
+
+struct pipe_work; /* the caller allocates pipe_work_size() bytes, aligned for u64 */
+size_t pipe_work_size(void);
+
+/* 1 <= block->count <= PIPE_INSNS. `decoded`: as if the uop cache held nothing. */
+void pipe_simulate(const struct pipe_core *core, const struct pipe_block *block, bool decoded,
+		   struct pipe_work *work, struct pipe_result *result);
+
+#endif

@@ -1,0 +1,170 @@
+/* SPDX-License-Identifier: MIT */
+/*
+ * The tables of the pipeline model and the state of a simulation, shared by its files.
+ */
+#ifndef PIPELINE_PRIV_H
+#define PIPELINE_PRIV_H
+
+#include "pipeline/pipeline.h"
+
+#define NO_PLACE 0xff
+
+enum pipe_column { COLUMN_SKYLAKE, COLUMN_ICELAKE, COLUMN_GOLDEN_COVE, COLUMN_ZEN, PIPE_COLUMNS };
+
+struct pipe_core {
+	enum model_set set;
+	u8 column;
+	u8 width, retire; /* slots a cycle */
+	u16 rob, scheduler, loads, stores;
+	u8 load[3];	     /* latency: general, XMM, wider registers */
+	u8 forward, blocked; /* cycles from a store's data, from its commit, to the load's result */
+	u8 fetch, predecode, decoders, window, kept, lcp;
+	u8 moves; /* slots of a cycle in which moves are eliminated */
+	u8 delay; /* cycles from issue to a port */
+	u16 p_load, p_sta, p_std, p_alu;
+	bool folds_adds, fast_adds, renames_memory, jcc_erratum, amd;
+	u8 ports;
+	const char *const *port_names;
+};
+
+/* The rows of uops.def. */
+enum uops_kind {
+#define UOPS(name, ...) UOPS_##name,
+#include "pipeline/uops.def"
+#undef UOPS
+	UOPS_KINDS,
+	UOPS_UNKNOWN = UOPS_KINDS,
+};
+
+struct uops_run {
+	u8 count, latency, divider;
+	u16 ports;
+};
+
+#define UOPS_RUNS 4
+
+struct uops_row {
+	u8 shape, domain;
+	struct uops_run run[PIPE_COLUMNS][UOPS_RUNS];
+};
+
+extern const struct uops_row pipe_uops[UOPS_KINDS];
+
+/* What the row depends on besides the mnemonic. */
+struct form_key {
+	const ZydisDecodedInstruction *in;
+	const ZydisDecodedOperand *ops;
+	u8 column;
+	u16 width;  /* bits, of the operation */
+	u16 vector; /* bits, of the longest vector register; 0 */
+	bool from_mem, to_mem;
+	bool copies; /* set: the form with memory is the load or store alone */
+};
+
+enum uops_kind pipe_kind_of(struct form_key *key);
+
+/* Zydis numbers registers class by class; its own functions may use vector registers and are not called here. */
+static inline bool pipe_is_vector(ZydisRegister reg)
+{
+	return reg >= ZYDIS_REGISTER_XMM0 && reg <= ZYDIS_REGISTER_ZMM31;
+}
+
+static inline u32 later(u32 a, u32 b)
+{
+	return a > b ? a : b;
+}
+
+/* --- values of general registers, where they are known: values.c --- */
+
+struct pipe_values {
+	u64 reg[16];
+	u16 known;
+};
+
+#define UNKNOWN_ADDRESS (~0ull)
+
+void pipe_values_reset(struct pipe_values *values);
+void pipe_effect_of(const ZydisDecodedInstruction *in, const ZydisDecodedOperand *ops,
+		    struct pipe_insn *insn);
+u64 pipe_address(const struct pipe_values *values, const struct pipe_insn *insn);
+/* `loaded`: what memory holds there, NULL if unknown. False: `result` is unknown. */
+bool pipe_values_step(struct pipe_values *values, const struct pipe_insn *insn, const u64 *loaded,
+		      u64 *result);
+
+/* --- the front end: front.c --- */
+
+struct pipe_front {
+	u64 at;		  /* address of the next instruction */
+	u64 block;	  /* fetched last: address / core->fetch */
+	u32 found, in_block;  /* cycle of the predecoder, instructions that it found in it */
+	u32 decode, in_cycle; /* cycle of the decoders, instructions of it */
+};
+
+/* The cycle in which the decoders deliver the next instruction. */
+u32 pipe_decode(struct pipe_front *front, const struct pipe_core *core, const struct pipe_insn *insn);
+/* Code that the uop cache cannot hold. */
+bool pipe_is_uncacheable(const struct pipe_core *core, const struct pipe_insn *insns, u32 count, u64 at);
+
+/* --- the state of a simulation --- */
+
+#define RING_CYCLES 16384u /* that a uop may start after the issue of the youngest: a power of two */
+#define RING_STORES 128u   /* remembered, at least core->stores: a power of two */
+#define RING_LOADS  256u
+#define RING_ROB    512u
+
+struct pipe_store {
+	u64 address, value;
+	u32 issued, data, commit; /* cycles */
+	u8 size;
+	bool known, plain;
+};
+
+struct pipe_work {
+	const struct pipe_core *core;
+	bool ideal;	/* dependencies alone: unlimited width, ports and buffers */
+	u16 busy[RING_CYCLES]; /* by cycle: ports on which a uop starts, and the divider */
+	u16 pending[PIPE_PORTS]; /* uops bound to a port that have not started */
+	u32 waiting;	/* all of them */
+	u32 cycle, used; /* of issue: slots used of it */
+	u32 deliver;	/* cycle in which the front end has the instruction */
+	u64 slot;	/* issued so far */
+	u32 retired[RING_ROB], last_retired, retired_then;
+	u32 ready[PIPE_PLACES];
+	u8 domain[PIPE_PLACES];
+	struct pipe_store store[RING_STORES];
+	u32 stores, loads;
+	u32 load_retired[RING_LOADS];
+	u32 last_commit, commits;
+	u64 last_line;
+	bool stack_moved; /* the stack engine has an offset that RSP lacks */
+	struct pipe_values values;
+	struct pipe_front front;
+	u32 port_uops[PIPE_PORTS];
+};
+
+/* Issue, ports, retirement: backend.c. */
+u32 pipe_issue(struct pipe_work *w);
+u32 pipe_start(struct pipe_work *w, const struct pipe_uop *uop, u32 ready);
+void pipe_retire(struct pipe_work *w, u32 complete);
+
+/* Loads and stores: memory.c. */
+struct pipe_access {
+	u64 address;  /* or UNKNOWN_ADDRESS */
+	u64 value;
+	bool known;   /* the value is */
+	u32 issued, done;
+};
+
+void pipe_load(struct pipe_work *w, const struct pipe_insn *insn, struct pipe_access *access);
+u32 pipe_store_uops(struct pipe_work *w, const struct pipe_insn *insn, u32 ready, u32 *data);
+void pipe_remember_store(struct pipe_work *w, const struct pipe_insn *insn,
+			 const struct pipe_access *access, u32 data);
+/* The cycle from which the load or store has a buffer. */
+u32 pipe_buffer_free(const struct pipe_work *w, const struct pipe_insn *insn);
+
+
+/* bounds.c; result->slots and ->decoded are set. */
+void pipe_bounds(const struct pipe_core *core, const struct pipe_block *block, u32 latency,
+		 struct pipe_result *result);
+
+#endif

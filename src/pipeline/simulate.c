@@ -1,0 +1,245 @@
+// SPDX-License-Identifier: MIT
+/*
+ * The simulation: copies of a block, instruction by instruction, through front end, renaming, ports, memory and
+ * retirement. Pure: all state is the caller's `struct pipe_work`.
+ */
+#include "pipeline/priv.h"
+
+#include "base/bytes.h"
+
+#define RSP 4
+
+size_t pipe_work_size(void)
+{
+	return sizeof(struct pipe_work);
+}
+
+/* --- renaming --- */
+
+/* Nothing to execute: the result is there as soon as its inputs are. */
+static bool is_renamed(const struct pipe_work *w, const struct pipe_insn *insn, u32 position)
+{
+	switch (insn->idiom) {
+	case IDIOM_NOP:
+	case IDIOM_ZERO:
+		return true;
+	case IDIOM_MOVE:
+		return w->ideal || position < w->core->moves;
+	case IDIOM_ADD:
+		return w->core->folds_adds;
+	default:
+		return false;
+	}
+}
+
+/* RSP is read or written otherwise after PUSH or POP: Intel's stack engine inserts a uop that adds its offset. */
+static void synchronize_stack(struct pipe_work *w)
+{
+	const struct pipe_uop uop = { .ports = w->core->p_alu };
+
+	pipe_issue(w);
+	w->ready[RSP] = pipe_start(w, &uop, w->ready[RSP]) + 1;
+	w->stack_moved = false;
+	pipe_retire(w, w->ready[RSP]);
+}
+
+/* --- execution --- */
+
+static bool writes(const struct pipe_insn *insn, u8 place)
+{
+	for (u32 i = 0; i < insn->writes.n; i++)
+		if (insn->writes.at[i] == place)
+			return true;
+	return false;
+}
+
+/* When the instruction may use what was written there: results change between units of different kinds. */
+static u32 usable(const struct pipe_work *w, const struct pipe_insn *insn, u8 place)
+{
+	u32 ready = w->ready[place];
+
+	if (insn->domain >= DOMAIN_FLOAT && w->domain[place] == DOMAIN_VECTOR)
+		return ready + 1;
+	if (w->core->fast_adds && insn->domain == DOMAIN_ADDER && w->domain[place] == DOMAIN_ADDER)
+		return ready - 1;
+	return ready;
+}
+
+/* Cycles from which the first uop, and the last one, may start. */
+struct inputs {
+	u32 first, last;
+};
+
+static struct inputs find_inputs(const struct pipe_work *w, const struct pipe_insn *insn)
+{
+	struct inputs in = { 0, 0 };
+
+	if (insn->idiom == IDIOM_ZERO || insn->idiom == IDIOM_ONES)
+		return in;
+	for (u32 i = 0; i < insn->reads.n; i++) {
+		u8 place = insn->reads.at[i];
+		u32 *when = insn->shape == SHAPE_LATE && writes(insn, place) ? &in.last : &in.first;
+
+		*when = later(*when, usable(w, insn, place));
+	}
+	return in;
+}
+
+/* Gives when the result is there; `first`: that of the first uop. */
+static u32 execute(struct pipe_work *w, const struct pipe_insn *insn, const struct inputs *in, u32 *first)
+{
+	u32 last = in->first, all = in->first;
+
+	for (u32 i = 0; i < insn->uops; i++) {
+		bool is_last = i + 1 == insn->uops;
+		u32 from = in->first, done;
+
+		if (insn->shape == SHAPE_CHAIN || insn->shape == SHAPE_LATE)
+			from = last;
+		else if (insn->shape == SHAPE_TREE && is_last)
+			from = all;
+		if (is_last)
+			from = later(from, in->last);
+		done = pipe_start(w, &insn->uop[i], from) + insn->uop[i].latency;
+		if (!i)
+			*first = done;
+		last = done;
+		all = later(all, done);
+	}
+	return insn->shape == SHAPE_WIDE ? *first : last;
+}
+
+static void set_places(struct pipe_work *w, const struct pipe_insn *insn, u32 done, u32 first)
+{
+	for (u32 i = 0; i < insn->writes.n; i++) {
+		u8 place = insn->writes.at[i];
+
+		w->ready[place] = insn->low_first && place == PLACE_GPR ? first : done;
+		w->domain[place] = insn->domain;
+	}
+}
+
+/* --- one instruction --- */
+
+static void wait_for_slot(struct pipe_work *w, const struct pipe_insn *insn)
+{
+	if (insn->touches_rsp && w->stack_moved && !w->core->amd)
+		synchronize_stack(w);
+	w->deliver = later(w->deliver, pipe_buffer_free(w, insn));
+	/* The slots of VZEROUPPER begin a cycle. */
+	if (insn->mnemonic == ZYDIS_MNEMONIC_VZEROUPPER && insn->slots > 1 && w->used)
+		w->deliver = later(w->deliver, w->cycle + 1);
+}
+
+static void take_slots(struct pipe_work *w, const struct pipe_insn *insn, u32 done)
+{
+	if (!insn->slots)
+		return;
+	pipe_retire(w, done);
+	for (u32 i = 1; i < insn->slots; i++) {
+		pipe_issue(w);
+		pipe_retire(w, done);
+	}
+}
+
+static void step(struct pipe_work *w, const struct pipe_insn *insn)
+{
+	struct pipe_access access = { .address = UNKNOWN_ADDRESS };
+	struct inputs in;
+	u32 position, done, first = 0, data = 0;
+
+	wait_for_slot(w, insn);
+	if (insn->load || insn->store)
+		access.address = pipe_address(&w->values, insn);
+	position = insn->slots ? pipe_issue(w) : 0;
+	access.issued = w->cycle;
+	in = find_inputs(w, insn);
+	if (insn->load) {
+		pipe_load(w, insn, &access);
+		in.first = later(in.first, access.done);
+		w->loads++;
+	}
+	done = later(in.first, in.last);
+	if (insn->uops && !is_renamed(w, insn, position))
+		done = execute(w, insn, &in, &first);
+	access.known = pipe_values_step(&w->values, insn, access.known ? &access.value : NULL, &access.value);
+	set_places(w, insn, done, first);
+	if (insn->store)
+		done = pipe_store_uops(w, insn, done, &data);
+	w->stack_moved |= insn->pushes || insn->pops;
+	take_slots(w, insn, later(done, w->ideal ? 0 : w->cycle + 1));
+	if (insn->load)
+		w->load_retired[(w->loads - 1) % RING_LOADS] = w->last_retired;
+	if (insn->store)
+		pipe_remember_store(w, insn, &access, data);
+}
+
+/* --- blocks --- */
+
+static void reset(struct pipe_work *w, const struct pipe_core *core, bool ideal, u64 at)
+{
+	bytes_fill(w, 0, sizeof *w);
+	w->core = core;
+	w->ideal = ideal;
+	w->front.at = at;
+	w->front.block = at / core->fetch;
+	pipe_values_reset(&w->values);
+}
+
+static void iterate(struct pipe_work *w, const struct pipe_block *block, bool decoded)
+{
+	u32 begin = w->cycle;
+
+	for (u32 i = 0; i < block->count; i++) {
+		const struct pipe_insn *insn = &block->insn[i];
+
+		if (decoded)
+			w->deliver = pipe_decode(&w->front, w->core, insn);
+		step(w, insn);
+	}
+	if (!block->loops)
+		return;
+	/* A taken branch a cycle; the decoders go on at its target. */
+	w->deliver = later(w->deliver, begin + 1);
+	w->front.at = block->at;
+	w->front.block = block->at / w->core->fetch;
+	w->front.found++;
+}
+
+#define SHORT_RUN 400 /* instructions: the measured blocks were repeated so often too */
+#define LONG_RUN  1000
+
+/* Cycles and slots of many iterations, less those of a few. */
+static void run(struct pipe_work *w, const struct pipe_block *block, bool decoded, struct pipe_result *result)
+{
+	u32 few = (SHORT_RUN + block->count - 1) / block->count;
+	u32 many = (LONG_RUN + block->count - 1) / block->count, begin = 0;
+	u64 slots = 0;
+
+	for (u32 i = 0; i < many; i++) {
+		if (i == few) {
+			begin = w->last_retired;
+			slots = w->slot;
+			bytes_fill(w->port_uops, 0, sizeof w->port_uops);
+		}
+		iterate(w, block, decoded);
+	}
+	result->ticks = (u64)(w->last_retired - begin) * PIPE_TICKS / (many - few);
+	result->slots = (w->slot - slots) * PIPE_TICKS / (many - few);
+	for (u32 p = 0; p < PIPE_PORTS; p++)
+		result->port[p] = (u64)w->port_uops[p] * PIPE_TICKS / (many - few);
+}
+
+void pipe_simulate(const struct pipe_core *core, const struct pipe_block *block, bool decoded,
+		   struct pipe_work *work, struct pipe_result *result)
+{
+	struct pipe_result ideal;
+
+	reset(work, core, true, block->at);
+	run(work, block, false, &ideal);
+	reset(work, core, false, block->at);
+	decoded = decoded || pipe_is_uncacheable(core, block->insn, block->count, block->at);
+	run(work, block, decoded, result);
+	result->decoded = decoded;
+	pipe_bounds(core, block, ideal.ticks, result);
+}

@@ -1,0 +1,328 @@
+// SPDX-License-Identifier: MIT
+/*
+ * The pipeline model: single rules, each shown by a block whose cycles are known; bytes that are no code; and the error
+ * of whole models against the blocks that were measured on silicon (tests/blocks/README.md).
+ */
+#include <setjmp.h>
+#include <stdarg.h>
+#include <stddef.h>
+#include <stdint.h>
+
+#include <cmocka.h>
+
+#include <math.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+
+#include "cli/cost.h"
+
+static struct pipe_work *work;
+static struct cost_block block;
+
+static int set_up(void **state)
+{
+	(void)state;
+	work = malloc(pipe_work_size());
+	return !work;
+}
+
+static int tear_down(void **state)
+{
+	(void)state;
+	free(work);
+	return 0;
+}
+
+static const struct pipe_core *core_of(const char *name)
+{
+	return pipe_core_of(model_find(name)->set);
+}
+
+/* Cycles of a block; below 0: it has something that the model does not know. */
+static double cycles_of(const struct pipe_core *core, const char *hex, bool decoded)
+{
+	struct cost_code code = { .bytes = NULL };
+	struct pipe_result result = { .ticks = 0 };
+	bool whole = cost_parse_hex(hex, strcspn(hex, ","), &code) && cost_describe(core, &code, &block) &&
+		     !block.problems;
+
+	if (whole)
+		pipe_simulate(core, &block.block, decoded, work, &result);
+	free(code.bytes);
+	return whole ? (double)result.ticks / PIPE_TICKS : -1;
+}
+
+/* --- rules --- */
+
+static const struct rule {
+	const char *what, *model, *hex;
+	double cycles;
+} rules[] = {
+	{ "a chain of ADD", "icelake", "4801d8", 1 },
+	{ "a chain of IMUL", "icelake", "480fafc3", 3 },
+	{ "a chain of IMUL, Zen", "milan", "480fafc3", 3 },
+	{ "a zero idiom breaks the chain: only port 1 is left", "icelake", "480fafc0480fafc031c0", 2 },
+	{ "XOR of 16 bits is no idiom", "icelake", "480fafc06631c0", 4 },
+	{ "zero idioms need no port: 5 a cycle", "icelake", "31c031db31c931d231f6", 1 },
+	{ "the same, 6 a cycle", "sapphirerapids", "31c031db31c931d231f631ff", 1 },
+	{ "ones idioms do: 2 ports", "icelake", "660f76c0660f76c9660f76d2660f76db", 2 },
+	{ "moves are eliminated", "sapphirerapids", "4889c34801cb4889d8", 1 },
+	{ "small additions are folded", "sapphirerapids", "488b004883c008", 5 },
+	{ "and are not on icelake", "icelake", "488b004883c008", 6 },
+	{ "large ones are not", "sapphirerapids", "4869c06d4ec6414805393000 00", 4 },
+	{ "shifts have 2 ports", "icelake", "48c1e00348c1e30348c1e10348c1e203", 2 },
+	{ "IMUL has one", "icelake", "490fafc7490fafdf490fafcf490fafd7", 4 },
+	{ "MUL: RAX comes before RDX", "icelake", "48f7e0", 3 },
+	{ "a pointer chase", "icelake", "488b00", 5 },
+	{ "a pointer chase, Zen", "genoa", "488b00", 4 },
+	{ "loads: 2 a cycle", "icelake", "488b03488b4b08488b5310", 1.5 },
+	{ "loads: 3 a cycle", "sapphirerapids", "488b03488b4b08488b5310", 1 },
+	{ "stores: 2 a cycle to one line", "icelake", "48890348894b08", 1 },
+	{ "a store across lines takes 2", "icelake", "4889433c", 2 },
+	{ "store forwarding", "icelake", "488903488b03", 5 },
+	{ "of a part", "icelake", "4889038b4304", 5 },
+	{ "which fails when bytes come from elsewhere", "icelake", "488903488b4304", 19 },
+	{ "POP does not wait for POP", "icelake", "5b5d415c415d", 2 },
+	{ "but for RSP when it was computed", "icelake", "488d65f05d", 6 },
+	{ "DIV r32, a chain", "icelake", "31d2f7f109d8", 12 },
+	{ "DIV r64 keeps the divider for 10 cycles", "icelake", "48b8640000000000000031d248b90700000000000000 48f7f1", 10 },
+	{ "independent divisions overlap", "icelake", "c4c17b5ec0c4c1735ec8", 14 },
+	{ "FP addition", "icelake", "f20f58c1", 4 },
+	{ "FP addition after FP addition", "sapphirerapids", "f20f58c1", 2 },
+	{ "from the integer to the FP side", "icelake", "660ffec10f58c2", 6 },
+	{ "a conversion waits for the rest of its register late", "icelake", "f2480f2ac0f20f58c8", 4 },
+	{ "writing AL needs the rest of RAX", "icelake", "b00101c8", 2 },
+	{ "INC leaves the carry alone", "icelake", "48ffc04811cb", 1 },
+	{ "CMOVBE: the flags pass two uops", "icelake", "39d50f47ea85ed", 3 },
+	{ "CMOVBE: the register passes one", "icelake", "480f46c3", 1 },
+	{ "a length-changing prefix stops the decoders", "icelake", "488b54241089d66681e6ff7f6681feff7f", 7 },
+	{ "DEC and JNZ are one uop, one a cycle", "icelake", "48ffc975fb", 1 },
+	{ "VZEROUPPER begins a cycle", "icelake", "c5f877c5f9efc0c5f1efc9", 2 },
+};
+
+static void every_rule_has_its_cycles(void **state)
+{
+	u32 wrong = 0;
+
+	(void)state;
+	for (u32 i = 0; i < ARRAY_SIZE(rules); i++) {
+		double cycles = cycles_of(core_of(rules[i].model), rules[i].hex, false);
+
+		if (fabs(cycles - rules[i].cycles) <= 0.03 * rules[i].cycles)
+			continue;
+		print_error("%s: %s (%s): %.2f cycles, not %.2f\n", rules[i].model, rules[i].what,
+			    rules[i].hex, cycles, rules[i].cycles);
+		wrong++;
+	}
+	assert_int_equal(wrong, 0);
+}
+
+/* Compare and branch are one slot; a store and its address are; RMW is two. */
+static void slots_are_those_after_fusion(void **state)
+{
+	static const struct {
+		const char *hex;
+		u32 slots;
+	} rows[] = {
+		{ "4839c87400", 1 },	 /* CMP RAX, RCX; JZ */
+		{ "4883380074fa", 2 },	 /* CMP [RAX], imm8; JZ: memory and immediate do not fuse */
+		{ "48ffc073fb", 2 },	 /* INC and JNB: the carry is not INC's */
+		{ "480306", 1 },	 /* ADD RAX, [RSI] */
+		{ "c5f5fe0406", 2 },	 /* VPADDD YMM0, YMM1, [RSI+RAX]: un-laminated */
+		{ "488906", 1 },	 /* MOV [RSI], RAX */
+		{ "480106", 2 },	 /* ADD [RSI], RAX */
+		{ "505a488b0424", 4 },	 /* PUSH, POP, and [RSP], which needs the stack engine's offset */
+	};
+	const struct pipe_core *core = core_of("icelake");
+
+	(void)state;
+	for (u32 i = 0; i < ARRAY_SIZE(rows); i++) {
+		struct cost_code code;
+		struct pipe_result result;
+
+		assert_true(cost_parse_hex(rows[i].hex, strlen(rows[i].hex), &code));
+		assert_true(cost_describe(core, &code, &block) && !block.problems);
+		pipe_simulate(core, &block.block, false, work, &result);
+		free(code.bytes);
+		if (result.slots != rows[i].slots * PIPE_TICKS)
+			fail_msg("%s: %u slots, not %u", rows[i].hex, result.slots / PIPE_TICKS, rows[i].slots);
+	}
+}
+
+static void the_bottleneck_is_the_largest_bound(void **state)
+{
+	static const struct {
+		const char *hex;
+		enum pipe_bound bound;
+		u32 ticks;
+	} rows[] = {
+		{ "480fafc3", BOUND_LATENCY, 3 * PIPE_TICKS },
+		{ "490fafc7490fafdf490fafcf490fafd7", BOUND_PORTS, 4 * PIPE_TICKS },
+		{ "31c031db31c931d231f6", BOUND_ISSUE, PIPE_TICKS },
+		{ "9090909090909090", BOUND_FRONT_END, 2 * PIPE_TICKS },
+		{ "31d2b864000000b907000000f7f1", BOUND_DIVIDER, 6 * PIPE_TICKS },
+	};
+	const struct pipe_core *core = core_of("icelake");
+
+	(void)state;
+	for (u32 i = 0; i < ARRAY_SIZE(rows); i++) {
+		struct cost_code code;
+		struct pipe_result result;
+
+		assert_true(cost_parse_hex(rows[i].hex, strlen(rows[i].hex), &code));
+		assert_true(cost_describe(core, &code, &block) && !block.problems);
+		pipe_simulate(core, &block.block, false, work, &result);
+		free(code.bytes);
+		assert_int_equal(result.bound[rows[i].bound], rows[i].ticks);
+		for (u32 b = 0; b < PIPE_BOUNDS; b++)
+			assert_true(result.bound[b] <= rows[i].ticks);
+	}
+}
+
+/* --- bytes that are no code --- */
+
+static u64 next_random(u64 *seed)
+{
+	*seed ^= *seed << 13;
+	*seed ^= *seed >> 7;
+	*seed ^= *seed << 17;
+	return *seed;
+}
+
+/* Every byte belongs to one instruction or one problem, and the same bytes cost the same twice. */
+static void check_bytes(const struct pipe_core *core, struct cost_code *code)
+{
+	struct pipe_result first, second;
+	u32 bytes = 0;
+
+	if (!cost_describe(core, code, &block))
+		return;
+	for (u32 i = 0; i < block.count; i++)
+		bytes += block.insn[i].length;
+	assert_int_equal(bytes, code->size);
+	assert_int_equal(block.block.count + block.problems, block.count);
+	if (!block.block.count)
+		return;
+	pipe_simulate(core, &block.block, false, work, &first);
+	pipe_simulate(core, &block.block, false, work, &second);
+	assert_int_equal(first.ticks, second.ticks);
+}
+
+static void random_bytes_are_answered(void **state)
+{
+	u64 seed = 88172645463325252ull;
+	u8 bytes[64];
+
+	(void)state;
+	for (u32 n = 0; n < 2000; n++) {
+		struct cost_code code = { .bytes = bytes, .size = 1 + next_random(&seed) % sizeof(bytes) };
+
+		for (u32 i = 0; i < code.size; i++)
+			bytes[i] = next_random(&seed) >> 24;
+		check_bytes(pipe_core_of(model_at(n % 5)->set), &code);
+	}
+}
+
+/* --- accuracy --- */
+
+#define BLOCKS_MAX 4000
+
+static double measured[BLOCKS_MAX], predicted[BLOCKS_MAX];
+
+/* hex,source,category,n,cycles,spread */
+static u32 predict(const char *path, const struct pipe_core *core, bool decoded)
+{
+	char line[2048];
+	FILE *file = fopen(path, "r");
+	u32 n = 0;
+
+	if (!file)
+		fail_msg("%s is missing: run this from the top folder", path);
+	while (fgets(line, sizeof(line), file)) {
+		const char *field = line;
+
+		if (!strncmp(line, "hex", 3))
+			continue;
+		for (u32 i = 0; i < 4; i++)
+			field = strchr(field, ',') + 1;
+		assert_true(n < BLOCKS_MAX);
+		measured[n] = atof(field);
+		predicted[n] = cycles_of(core, line, decoded);
+		if (predicted[n] < 0)
+			fail_msg("not known: %s", line);
+		n++;
+	}
+	fclose(file);
+	return n;
+}
+
+static double mean_error(u32 n)
+{
+	double sum = 0;
+
+	for (u32 i = 0; i < n; i++)
+		sum += fabs(predicted[i] - measured[i]) / measured[i];
+	return sum / n;
+}
+
+/* Kendall's tau-b: of all pairs, those in the right order less those in the wrong one. */
+static double rank_correlation(u32 n)
+{
+	double order = 0, distinct_m = 0, distinct_p = 0;
+
+	for (u32 i = 0; i < n; i++)
+		for (u32 j = 0; j < i; j++) {
+			int m = (measured[i] > measured[j]) - (measured[i] < measured[j]);
+			int p = (predicted[i] > predicted[j]) - (predicted[i] < predicted[j]);
+
+			order += m * p;
+			distinct_m += m != 0;
+			distinct_p += p != 0;
+		}
+	return order / sqrt(distinct_m * distinct_p);
+}
+
+static void check_accuracy(const char *path, const char *model, bool decoded)
+{
+	u32 n = predict(path, core_of(model), decoded);
+	double error = mean_error(n), tau = rank_correlation(n);
+
+	print_message("%s: %u blocks, mean error %.2f %%, tau %.3f\n", path, n, 100 * error, tau);
+	assert_true(n > 2000);
+	assert_true(error <= 0.10);
+	assert_true(tau >= 0.86);
+}
+
+static void icelake_is_within_10_percent_of_its_silicon(void **state)
+{
+	(void)state;
+	check_accuracy("tests/blocks/icelake.csv", "icelake", false);
+}
+
+static void so_it_is_without_the_uop_cache(void **state)
+{
+	(void)state;
+	check_accuracy("tests/blocks/icelake-decoded.csv", "icelake", true);
+}
+
+static void sapphirerapids_is_within_10_percent_of_its_silicon(void **state)
+{
+	(void)state;
+	check_accuracy("tests/blocks/sapphirerapids.csv", "sapphirerapids", false);
+}
+
+int main(void)
+{
+	const struct CMUnitTest tests[] = {
+		cmocka_unit_test(every_rule_has_its_cycles),
+		cmocka_unit_test(slots_are_those_after_fusion),
+		cmocka_unit_test(the_bottleneck_is_the_largest_bound),
+		cmocka_unit_test(random_bytes_are_answered),
+		cmocka_unit_test(icelake_is_within_10_percent_of_its_silicon),
+		cmocka_unit_test(so_it_is_without_the_uop_cache),
+		cmocka_unit_test(sapphirerapids_is_within_10_percent_of_its_silicon),
+	};
+
+	return cmocka_run_group_tests(tests, set_up, tear_down);
+}
