@@ -84,8 +84,9 @@ static u32 confined(const struct port_sets *sets, u16 ports)
 static void bound_ports(const struct pipe_core *core, const struct pipe_block *block,
 			struct pipe_result *result)
 {
-	struct port_sets sets = { .n = 0 };
+	struct port_sets sets;
 
+	sets.n = 0;
 	result->bound[BOUND_PORTS] = 0;
 	result->bound_ports = 0;
 	collect(core, block, &sets);

@@ -5,6 +5,8 @@
  */
 #include "pipeline/priv.h"
 
+#include "base/bytes.h"
+
 static bool between(ZydisRegister reg, ZydisRegister first, ZydisRegister last)
 {
 	return reg >= first && reg <= last;
@@ -366,7 +368,9 @@ bool pipe_describe(const struct pipe_core *core, const ZydisDecodedInstruction *
 	struct form_key key = { .in = in, .ops = ops, .column = core->column };
 	enum uops_kind kind;
 
-	*insn = (struct pipe_insn){ .mnemonic = in->mnemonic, .length = in->length };
+	bytes_fill(insn, 0, sizeof(*insn));
+	insn->mnemonic = in->mnemonic;
+	insn->length = in->length;
 	insn->mem.base = insn->mem.index = NO_PLACE;
 	insn->idiom = idiom_of(in, ops);
 	insn->pushes = in->mnemonic == ZYDIS_MNEMONIC_PUSH;
