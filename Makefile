@@ -26,7 +26,7 @@ BARE_DIRS := cpu engine mem pipeline timing
 # Their exceptions: creation and destruction, and what is called after fpu_save(): decoding, more memory for code.
 HOSTED := src/engine/decode.c src/engine/pmu_ibs.c src/engine/thunk.c src/engine/engine.c src/engine/cache_memory.c src/engine/code_memory.c
 
-DIRS         := base x86 mem timing pipeline cpu irq hwpmu pmu hostperf engine vm kvm
+DIRS         := base x86 mem timing pipeline cpu irq hwpmu pmu hostperf engine vm vm/pmu kvm
 CORE_SRCS    := $(foreach d,$(DIRS),$(wildcard src/$(d)/*.c src/$(d)/*.S))
 PRELOAD_SRCS := $(wildcard src/preload/*.c src/preload/*.S)
 CLI_SRCS     := $(wildcard cli/*.c)

@@ -98,7 +98,7 @@ static void branches(void)
 	pmu_set_debugctl(&pmu, DEBUGCTL_LBR);
 }
 
-/* As vm/run.c and vm/pmu.c. */
+/* As vm/run.c and vm/pmu/pmu.c. */
 static void run(void)
 {
 	struct cpu *cpu = machine.cpu;

@@ -10,7 +10,7 @@
 #include "kvm/msrs.h"
 #include "kvm/priv.h"
 #include "vm/cpuid.h"
-#include "vm/pmu_config.h"
+#include "vm/pmu/config.h"
 
 long ioctl_get_api_version(struct kvm_call *call)
 {

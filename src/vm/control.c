@@ -14,8 +14,8 @@
 
 #include "vm/ask.h"
 #include "vm/control_priv.h"
-#include "vm/pmu_config.h"
-#include "vm/pmu_host.h"
+#include "vm/pmu/config.h"
+#include "vm/pmu/host.h"
 
 __attribute__((format(printf, 2, 3))) void control_say(struct control_request *c, const char *fmt,
 						       ...)

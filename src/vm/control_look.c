@@ -9,7 +9,7 @@
 #include "vm/ask.h"
 #include "vm/control_priv.h"
 #include "vm/frames.h"
-#include "vm/pmu_config.h"
+#include "vm/pmu/config.h"
 
 /* --- list --- */
 

@@ -21,7 +21,7 @@
 #include "vm/ask.h"
 #include "vm/events.h"
 #include "vm/exit.h"
-#include "vm/pmu_host.h"
+#include "vm/pmu/host.h"
 #include "vm/pv.h"
 #include "vm/vm.h"
 

@@ -105,7 +105,7 @@ long vm_stats_read(struct vm *vm, void *user, size_t n, u64 offset)
 	return copy_out(&file, user, n, offset);
 }
 
-/* Without what accounting has added (vm/pmu_host.c). */
+/* Without what accounting has added (vm/pmu/host.c). */
 static u64 executed(const struct vcpu *vcpu, enum retire_privilege privilege)
 {
 	return READ_ONCE(vcpu->cpu->tally.instructions[privilege]) -

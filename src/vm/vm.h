@@ -30,7 +30,7 @@
 #include "mem/mem.h"
 #include "vm/clock.h"
 #include "vm/msr.h"
-#include "vm/pmu.h"
+#include "vm/pmu/pmu.h"
 #include "vm/stats.h"
 #include "x86/models.h"
 

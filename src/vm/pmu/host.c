@@ -5,7 +5,7 @@
  * there is no PMU to count it: cycles are that time at the rate of the guest's TSC, instructions one a
  * cycle. Only while somebody wants to know.
  */
-#include "vm/pmu_host.h"
+#include "vm/pmu/host.h"
 
 #include <errno.h>
 #include <time.h>

@@ -3,8 +3,8 @@
  * The PMU of a vCPU: the virtual one that the guest sees. Here it meets the physical one of the
  * processor under it (cpu->pmu) and the local APIC.
  */
-#ifndef VM_PMU_H
-#define VM_PMU_H
+#ifndef VM_PMU_PMU_H
+#define VM_PMU_PMU_H
 
 #include "cpu/intercept.h"
 #include "hostperf/hostperf.h"
@@ -19,7 +19,7 @@ enum vm_pmu_mode { VM_PMU_MEDIATED, VM_PMU_EVENT };
 /* What is counted as the guest's: what it executes, or what its vCPU's thread does for it as well. */
 enum vm_accounting { VM_ACCOUNT_GUEST, VM_ACCOUNT_VCPU };
 
-/* An event of somebody at the control socket: see vm/host_events.h. */
+/* An event of a client of the control socket: vm/pmu/host.h. */
 #define VCPU_HOST_EVENTS 32
 
 struct vcpu_host_event {

@@ -1,9 +1,9 @@
 // SPDX-License-Identifier: MIT
 /*
  * The choices about a VM's PMU. Any thread: settings change under vm->lock, and vCPUs take them
- * over at their next entry (vm/pmu_host.c).
+ * over at their next entry (vm/pmu/host.c).
  */
-#include "vm/pmu_config.h"
+#include "vm/pmu/config.h"
 
 #include <stdlib.h>
 #include <string.h>

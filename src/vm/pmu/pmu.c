@@ -3,13 +3,13 @@
  * The PMU's part in a turn of the run loop (docs/architecture.md), and the event filter. vCPU
  * thread; filters on any.
  */
-#include "vm/pmu.h"
+#include "vm/pmu/pmu.h"
 
 #include <errno.h>
 #include <stdlib.h>
 
 #include "engine/engine.h"
-#include "vm/pmu_host.h"
+#include "vm/pmu/host.h"
 #include "vm/vm.h"
 
 _Static_assert(LAPIC_EILVT_IBS == IBS_LVT, "what IBS_CTL says");
