@@ -19,6 +19,7 @@
 #include "hwpmu/ibs.h"
 #include "hwpmu/msr.h"
 #include "hwpmu/pebs.h"
+#include "hwpmu/port.h"
 #include "hwpmu/retire.h"
 #include "x86/lbr.h"
 #include "x86/pmu_models.h"
@@ -61,18 +62,6 @@ struct hwpmu_decoded {
 #define HWPMU_HOST  BIT(1)
 
 #define HWPMU_UNKNOWN 8
-
-/*
- * What PEBS and IBS need of the core, implemented by the processor (engine/pmu.c): guest memory by linear addresses at supervisor privilege, which
- * must not fault (false: nothing was read or written), and the last instruction. `cfg` says what of
- * it is wanted, as MSR_PEBS_DATA_CFG; branches are not.
- */
-struct hwpmu_store {
-	bool (*read)(void *owner, u64 linear, void *to, u32 size);
-	bool (*write)(void *owner, u64 linear, const void *from, u32 size);
-	void (*sample)(void *owner, u64 cfg, struct pebs_sample *sample);
-	void (*ibs)(void *owner, struct ibs_sample *sample);
-};
 
 struct hwpmu {
 	const struct pmu_model *model;

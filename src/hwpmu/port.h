@@ -1,8 +1,8 @@
 /* SPDX-License-Identifier: MIT */
 /*
- * What the physical PMU needs of its owner: implemented once by the code that links it
- * (vm/pmu/port.c; an embedder's own file). Called on the thread that called the PMU, and may not
- * call it back.
+ * What the physical PMU needs of its owner: of the core that it belongs to, as a struct hwpmu_store,
+ * and one function of the code that links it (vm/pmu/port.c; an embedder's own file). Called on the
+ * thread that called the PMU, and may not call it back.
  *
  * Besides these an owner supplies must_failed() (base/must.h), and memcpy and memset if its
  * compiler asks for them.
@@ -13,6 +13,20 @@
 #include "base/types.h"
 
 struct hwpmu;
+struct ibs_sample;
+struct pebs_sample;
+
+/*
+ * What PEBS and IBS need of the core (engine/pmu.c): guest memory by linear addresses at supervisor
+ * privilege, which must not fault (false: nothing was read or written), and the instruction that
+ * retired last. `cfg` says what of it is wanted, as MSR_PEBS_DATA_CFG; branches are not.
+ */
+struct hwpmu_store {
+	bool (*read)(void *owner, u64 linear, void *to, u32 size);
+	bool (*write)(void *owner, u64 linear, const void *from, u32 size);
+	void (*sample)(void *owner, u64 cfg, struct pebs_sample *sample);
+	void (*ibs)(void *owner, struct ibs_sample *sample);
+};
 
 /*
  * A counter was set to an event that the model does not have: it counts nothing. Told once for
