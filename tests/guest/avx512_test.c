@@ -1,0 +1,296 @@
+// SPDX-License-Identifier: MIT
+/*
+ * AVX-512 where the differential test cannot look: which CPUID features and control bits its
+ * instructions need, devices, pages with translated code, dirty bits. What executes one is skipped
+ * on hosts without it.
+ */
+#include <setjmp.h>
+#include <stdarg.h>
+#include <stddef.h>
+#include <string.h>
+
+#include <cmocka.h>
+
+#include "cpu/control.h"
+#include "cpu/fpu.h"
+#include "cpu/mmu.h"
+#include "engine/engine.h"
+#include "guest/machine.h"
+#include "x86/paging.h"
+
+#define ALL    (~0ull >> 1)
+#define DATA   IMAGE_DATA
+#define BEYOND (-1) /* of no feature that there is: always #UD */
+
+static const struct gate {
+	const char *code;
+	u32 size;
+	int feature;
+	bool also_vl;
+} gates[] = {
+#define INSN(bytes) bytes, sizeof(bytes) - 1
+	{ INSN("\x62\xf1\x7c\x48\x58\xc0"), FEAT_AVX512F, false },	   /* vaddps zmm */
+	{ INSN("\x62\xf1\x7c\x28\x58\xc0"), FEAT_AVX512F, true },	   /* ymm */
+	{ INSN("\x62\xf1\x7c\x08\x58\xc0"), FEAT_AVX512F, true },	   /* xmm */
+	{ INSN("\x62\xf1\x7e\x08\x58\xc0"), FEAT_AVX512F, false },	   /* vaddss */
+	{ INSN("\x62\xf1\x7d\x48\xfc\xc0"), FEAT_AVX512BW, false },	   /* vpaddb */
+	{ INSN("\x62\xf2\xfd\x28\x40\xc0"), FEAT_AVX512DQ, true },	   /* vpmullq ymm */
+	{ INSN("\x62\xf2\x7d\x48\x44\xc0"), FEAT_AVX512CD, false },	   /* vplzcntd */
+	{ INSN("\x62\xf2\xfd\x48\xb4\xc0"), FEAT_AVX512IFMA, false },	   /* vpmadd52luq */
+	{ INSN("\x62\xf2\x7d\x48\x8d\xc0"), FEAT_AVX512VBMI, false },	   /* vpermb */
+	{ INSN("\x62\xf2\x7d\x48\x63\xc0"), FEAT_AVX512VBMI2, false },	   /* vpcompressb */
+	{ INSN("\x62\xf2\x7d\x48\x50\xc0"), FEAT_AVX512VNNI, false },	   /* vpdpbusd */
+	{ INSN("\x62\xf2\x7d\x48\x54\xc0"), FEAT_AVX512BITALG, false },	   /* vpopcntb */
+	{ INSN("\x62\xf2\x7d\x48\x55\xc0"), FEAT_AVX512VPOPCNTDQ, false }, /* vpopcntd */
+	{ INSN("\x62\xf2\x7d\x48\xdc\xc0"), FEAT_VAES, false },		   /* vaesenc zmm */
+	{ INSN("\x62\xf2\x7d\x48\xcf\xc0"), FEAT_GFNI, false },		   /* vgf2p8mulb zmm */
+	{ INSN("\x62\xf3\x7d\x48\x44\xc0\x00"), FEAT_VPCLMUL, false },	   /* vpclmulqdq zmm */
+	{ INSN("\xc5\xf8\x90\xc1"), FEAT_AVX512F, false },		   /* kmovw */
+	{ INSN("\xc5\xf9\x90\xc1"), FEAT_AVX512DQ, false },		   /* kmovb */
+	{ INSN("\xc4\xe1\xf8\x90\xc1"), FEAT_AVX512BW, false },		   /* kmovq */
+	{ INSN("\x62\xf5\x7c\x48\x58\xc0"), BEYOND, false },		   /* vaddph */
+	{ INSN("\x62\xf2\x7f\x48\x72\xc0"), BEYOND, false },		   /* vcvtne2ps2bf16 */
+	{ INSN("\x62\xf2\x7f\x48\x68\xc0"), BEYOND, false },		   /* vp2intersectd */
+};
+
+static void set_feature(struct cpu *cpu, u32 feature, bool value)
+{
+	cpu->features[feature / 64] &= ~BIT(feature % 64);
+	cpu->features[feature / 64] |= (u64)value << feature % 64;
+}
+
+static void enable(struct cpu *cpu)
+{
+	cpu->xcr0_allowed = cpu->xcr0 = XCR0_X87 | XCR0_SSE | XCR0_AVX | XCR0_AVX512;
+	cpu_state_changed(cpu);
+}
+
+static bool host_has_avx512(const struct machine *m)
+{
+	return (~m->cpu->host_fpu.features & XCR0_AVX512) == 0 && cpu_has(m->cpu, FEAT_AVX512F) &&
+	       cpu_has(m->cpu, FEAT_AVX512BW) && cpu_has(m->cpu, FEAT_AVX512VL);
+}
+
+static void load(struct machine *m, const void *start, const void *end)
+{
+	machine_load(m, start, (const u8 *)end - (const u8 *)start);
+	if (!host_has_avx512(m))
+		skip();
+	enable(m->cpu);
+}
+
+#define LOAD(m, name) load(m, name##_start, name##_end)
+
+/* One instruction before HLT; the vector that it raises, or -1. */
+static int outcome(struct machine *m, const struct gate *gate, void (*change)(struct cpu *, u32),
+		   u32 how)
+{
+	u8 code[16];
+
+	memcpy(code, gate->code, gate->size);
+	code[gate->size] = 0xf4; /* HLT */
+	machine_load(m, code, gate->size + 1);
+	for (u32 i = 0; i < NFEATURES; i++)
+		if (feature_rows[i].leaf == 7)
+			set_feature(m->cpu, i, true);
+	enable(m->cpu);
+	change(m->cpu, how);
+	cpu_state_changed(m->cpu);
+	assert_int_equal(machine_run(m, ALL), EXIT_HLT);
+	if (m->cpu->rip == IMAGE_CODE + gate->size + 1)
+		return -1;
+	return (int)(m->cpu->rip - IMAGE_STUBS) / IMAGE_STUB_SIZE;
+}
+
+static void without_feature(struct cpu *cpu, u32 feature)
+{
+	set_feature(cpu, feature, false);
+}
+
+static void without_component(struct cpu *cpu, u32 bit)
+{
+	cpu->xcr0 &= ~BIT(bit);
+}
+
+static void with_task_switched(struct cpu *cpu, u32 unused)
+{
+	(void)unused;
+	cpu->cr0 |= CR0_TS;
+}
+
+static void as_it_is(struct cpu *cpu, u32 unused)
+{
+	(void)cpu, (void)unused;
+}
+
+static void instructions_need_their_features(void **state)
+{
+	for (u32 i = 0; i < ARRAY_SIZE(gates); i++) {
+		const struct gate *gate = &gates[i];
+
+		if (gate->feature == BEYOND) {
+			assert_int_equal(outcome(*state, gate, as_it_is, 0), VEC_UD);
+			continue;
+		}
+		assert_int_equal(outcome(*state, gate, without_feature, gate->feature), VEC_UD);
+		assert_int_equal(outcome(*state, gate, without_feature, FEAT_AVX512F), VEC_UD);
+		if (gate->also_vl)
+			assert_int_equal(outcome(*state, gate, without_feature, FEAT_AVX512VL),
+					 VEC_UD);
+	}
+}
+
+static void instructions_need_three_bits_of_xcr0(void **state)
+{
+	for (u32 i = 0; i < ARRAY_SIZE(gates); i++)
+		for (u32 bit = 5; bit <= 7; bit++)
+			assert_int_equal(outcome(*state, &gates[i], without_component, bit),
+					 VEC_UD);
+}
+
+static void a_switched_task_comes_after_what_is_undefined(void **state)
+{
+	for (u32 i = 0; i < ARRAY_SIZE(gates); i++)
+		assert_int_equal(outcome(*state, &gates[i], with_task_switched, 0),
+				 gates[i].feature == BEYOND ? VEC_UD : VEC_NM);
+}
+
+static void what_the_host_has_is_executed(void **state)
+{
+	struct machine *m = *state;
+	u64 host[FEATURE_WORDS];
+
+	machine_load(m, "\xf4", 1);
+	if (!host_has_avx512(m))
+		skip();
+	memcpy(host, m->cpu->features, sizeof(host));
+	for (u32 i = 0; i < ARRAY_SIZE(gates); i++) {
+		int feature = gates[i].feature;
+
+		if (feature != BEYOND && (host[feature / 64] & BIT(feature % 64)))
+			assert_int_equal(outcome(m, &gates[i], as_it_is, 0), -1);
+	}
+}
+
+GUEST_CODE(device_load, "mov $0x400000, %esi\n"
+			"mov $0x8005, %eax\n"
+			"kmovw %eax, %k1\n"
+			"vmovdqu32 (%rsi), %zmm3{%k1}{z}\n"
+			"mov $0x100000, %edi\n"
+			"vmovdqu32 %zmm3, (%rdi)\n"
+			"hlt\n");
+
+static void a_masked_load_reads_selected_elements_of_a_device(void **state)
+{
+	struct machine *m = *state;
+	const u32 *result = (const u32 *)(m->ram + DATA);
+
+	LOAD(m, device_load);
+	assert_int_equal(machine_run(m, ALL), EXIT_HLT);
+	assert_int_equal(m->mmio_reads, 3);
+	for (u32 i = 0; i < 16; i++)
+		assert_int_equal(result[i], 0x8005 >> i & 1 ? 0x5a5a5a5a : 0);
+}
+
+GUEST_CODE(device_store, "mov $0x400000, %esi\n"
+			 "mov $0x0f00f0, %eax\n"
+			 "kmovd %eax, %k1\n"
+			 "vmovdqu8 %ymm3, (%rsi){%k1}\n"
+			 "kxorq %k1, %k1, %k1\n"
+			 "vmovdqu8 %ymm3, (%rsi){%k1}\n"
+			 "hlt\n");
+
+static void a_masked_store_writes_selected_elements_of_a_device(void **state)
+{
+	struct machine *m = *state;
+
+	LOAD(m, device_store);
+	assert_int_equal(machine_run(m, ALL), EXIT_HLT);
+	assert_int_equal(m->mmio_writes, 2);
+	assert_int_equal(m->mmio_reads, 0);
+}
+
+GUEST_CODE(device_gather, "vpxord %zmm2, %zmm2, %zmm2\n"
+			  "vpternlogd $0xff, %zmm4, %zmm4, %zmm4\n"
+			  "mov $0x400000, %esi\n"
+			  "mov $0x9, %eax\n"
+			  "kmovw %eax, %k1\n"
+			  "vpgatherdd (%rsi,%zmm2,4), %zmm4{%k1}\n"
+			  "kmovw %k1, %eax\n"
+			  "mov $0x100000, %edi\n"
+			  "vmovdqu32 %zmm4, (%rdi)\n"
+			  "hlt\n");
+
+static void a_gather_from_a_device_completes(void **state)
+{
+	struct machine *m = *state;
+	const u32 *result = (const u32 *)(m->ram + DATA);
+
+	LOAD(m, device_gather);
+	assert_int_equal(machine_run(m, ALL), EXIT_HLT);
+	assert_int_equal(m->cpu->regs[RAX], 0);
+	assert_int_equal(m->mmio_reads, 2);
+	for (u32 i = 0; i < 16; i++)
+		assert_int_equal(result[i], 0x9 >> i & 1 ? 0x5a5a5a5a : 0xffffffff);
+}
+
+/* Bytes of an instruction ahead are stored, one of them selected. */
+GUEST_CODE(code_store, "mov $2, %ecx\n"
+		       "mov $0x2, %eax\n"
+		       "kmovq %rax, %k1\n"
+		       "vpternlogd $0xff, %zmm4, %zmm4, %zmm4\n"
+		       "1: lea 2f(%rip), %rdi\n"
+		       "2: mov $0x11, %ebx\n"
+		       "vmovdqu8 %zmm4, (%rdi){%k1}\n"
+		       "loop 1b\n"
+		       "hlt\n");
+
+static void a_masked_store_changes_code(void **state)
+{
+	struct machine *m = *state;
+
+	LOAD(m, code_store);
+	assert_int_equal(machine_run(m, ALL), EXIT_HLT);
+	assert_int_equal(m->cpu->regs[RBX], 0xff);
+}
+
+GUEST_CODE(dirty_store, "mov $0x100000, %edi\n"
+			"kxorq %k1, %k1, %k1\n"
+			"vmovdqu8 %zmm4, (%rdi){%k1}\n"
+			"vpcompressd %zmm4, (%rdi){%k1}\n"
+			"hlt\n");
+
+static void a_store_of_nothing_leaves_no_dirty_page(void **state)
+{
+	struct machine *m = *state;
+	u64 *pte;
+
+	LOAD(m, dirty_store);
+	pte = image_pte(m->ram, DATA);
+	*pte &= ~(u64)(PTE_A | PTE_D);
+	assert_int_equal(machine_run(m, ALL), EXIT_HLT);
+	assert_int_equal(*pte & (PTE_A | PTE_D), 0);
+	*pte = 0; /* nor does it need one */
+	machine_start(m);
+	enable(m->cpu);
+	tlb_flush(m->cpu);
+	assert_int_equal(machine_run(m, ALL), EXIT_HLT);
+	assert_int_equal(m->cpu->rip, IMAGE_CODE + (dirty_store_end - dirty_store_start));
+}
+
+int main(void)
+{
+	const struct CMUnitTest tests[] = {
+		cmocka_unit_test(instructions_need_their_features),
+		cmocka_unit_test(instructions_need_three_bits_of_xcr0),
+		cmocka_unit_test(a_switched_task_comes_after_what_is_undefined),
+		cmocka_unit_test(what_the_host_has_is_executed),
+		cmocka_unit_test(a_masked_load_reads_selected_elements_of_a_device),
+		cmocka_unit_test(a_masked_store_writes_selected_elements_of_a_device),
+		cmocka_unit_test(a_gather_from_a_device_completes),
+		cmocka_unit_test(a_masked_store_changes_code),
+		cmocka_unit_test(a_store_of_nothing_leaves_no_dirty_page),
+	};
+
+	return cmocka_run_group_tests(tests, machine_set_up, machine_tear_down);
+}
