@@ -25,10 +25,10 @@ struct registers {
 	".irp n,0,1,2,3,4,5,6,7,8,9,10,11,12,13,14,15,16,17,18,19,20,21,22,23,24,25,26,27," \
 	"28,29,30,31\n"
 #define EACH_K ".irp n,0,1,2,3,4,5,6,7\n"
-#define LOAD                                                            \
+#define LOAD                                                           \
 	EACH_ZMM "vmovdqu64 64*\\n(%[from]), %%zmm\\n\n.endr\n" EACH_K \
 		 "kmovq 2048+8*\\n(%[from]), %%k\\n\n.endr\n"
-#define STORE                                                         \
+#define STORE                                                        \
 	EACH_ZMM "vmovdqu64 %%zmm\\n, 64*\\n(%[to])\n.endr\n" EACH_K \
 		 "kmovq %%k\\n, 2048+8*\\n(%[to])\n.endr\n"
 
