@@ -98,6 +98,10 @@ static bool mnemonic_native(ZydisMnemonic mnemonic)
 	case ZYDIS_MNEMONIC_MFENCE:
 	case ZYDIS_MNEMONIC_SFENCE:
 	case ZYDIS_MNEMONIC_CRC32:
+	case ZYDIS_MNEMONIC_VPDPBUSD: /* of AVX-VNNI */
+	case ZYDIS_MNEMONIC_VPDPBUSDS:
+	case ZYDIS_MNEMONIC_VPDPWSSD:
+	case ZYDIS_MNEMONIC_VPDPWSSDS:
 		return true;
 	default:
 		return false;

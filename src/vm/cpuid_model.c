@@ -52,8 +52,13 @@ static const u32 vendor_amd[3] = { 0x68747541, 0x444d4163, 0x69746e65 };
 static struct host_leaf {
 	u32 leaf, subleaf, regs[4];
 } host_leaves[] = {
-	{ .leaf = 0x1 },	{ .leaf = 0x7 },	{ .leaf = 0xd, .subleaf = 1 },
-	{ .leaf = 0x80000001 }, { .leaf = 0x80000007 }, { .leaf = 0x80000008 },
+	{ .leaf = 0x1 },
+	{ .leaf = 0x7 },
+	{ .leaf = 0x7, .subleaf = 1 },
+	{ .leaf = 0xd, .subleaf = 1 },
+	{ .leaf = 0x80000001 },
+	{ .leaf = 0x80000007 },
+	{ .leaf = 0x80000008 },
 };
 static bool host_known;
 
@@ -82,14 +87,14 @@ static u64 host_xcr0(const u32 leaf1[4])
 #define AVX512_ECX \
 	(bit_AVX512VBMI | bit_AVX512VBMI2 | bit_AVX512VNNI | bit_AVX512BITALG | bit_AVX512VPOPCNTDQ)
 
-static bool avx512_usable(u64 xcr0, const u32 leaf7[4], const u32 leafd1[4])
+static bool avx512_usable(u64 xcr0, const u32 leaf7[4], const u32 leafd_1[4])
 {
 	return (~xcr0 & (XCR0_AVX | XCR0_AVX512)) == 0 && (~leaf7[CPUID_EBX] & AVX512_LEAST) == 0 &&
-	       (leafd1[CPUID_EAX] & bit_XSAVEC);
+	       (leafd_1[CPUID_EAX] & bit_XSAVEC);
 }
 
-/* Of these leaves 1, 7 and 0DH subleaf 1: not more than the operating system lets programs use. */
-static void host_restrict(u32 leaf1[4], u32 leaf7[4], const u32 leafd1[4])
+/* To what the operating system lets programs use. The numbers name leaf and subleaf. */
+static void host_restrict(u32 leaf1[4], u32 leaf7[4], u32 leaf7_1[4], const u32 leafd_1[4])
 {
 	u64 xcr0 = host_xcr0(leaf1);
 
@@ -97,8 +102,9 @@ static void host_restrict(u32 leaf1[4], u32 leaf7[4], const u32 leafd1[4])
 		leaf1[CPUID_ECX] &= ~(bit_XSAVE | bit_AVX | bit_F16C | bit_FMA);
 		leaf7[CPUID_EBX] &= ~bit_AVX2;
 		leaf7[CPUID_ECX] &= ~(bit_VAES | bit_VPCLMULQDQ);
+		leaf7_1[CPUID_EAX] &= ~bit_AVXVNNI;
 	}
-	if (!avx512_usable(xcr0, leaf7, leafd1)) {
+	if (!avx512_usable(xcr0, leaf7, leafd_1)) {
 		leaf7[CPUID_EBX] &= ~AVX512_EBX;
 		leaf7[CPUID_ECX] &= ~AVX512_ECX;
 	}
@@ -113,7 +119,7 @@ static void host_learn(void)
 	memcpy(known, host_leaves, sizeof(known));
 	for (u32 i = 0; i < ARRAY_SIZE(known); i++)
 		host_cpuid(known[i].leaf, known[i].subleaf, known[i].regs);
-	host_restrict(known[0].regs, known[1].regs, known[2].regs);
+	host_restrict(known[0].regs, known[1].regs, known[2].regs, known[3].regs);
 	memcpy(host_leaves, known, sizeof(known));
 	__atomic_store_n(&host_known, true, __ATOMIC_RELEASE);
 }
