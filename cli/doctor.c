@@ -342,6 +342,22 @@ static void check_perf(void)
 		missing(false, "perf", "there is none for guests to run", "apt install linux-perf");
 }
 
+/* Only where there is a libvirt: vpmu needs none. */
+static void check_libvirt(void)
+{
+	char version[64], self[PATH_MAX] = "", launcher[PATH_MAX + 8];
+
+	if (!first_line("virsh --version 2>/dev/null", version, sizeof(version)) ||
+	    readlink("/proc/self/exe", self, sizeof(self) - 1) < 0)
+		return;
+	snprintf(launcher, sizeof(launcher), "%s-qemu", self);
+	if (access(launcher, X_OK))
+		missing(false, "libvirt", "there is no vpmu-qemu beside vpmu",
+			"make, or make install");
+	else
+		good("libvirt", "%s; domains: <emulator>%s</emulator>", version, launcher);
+}
+
 static int run(int argc, char **argv)
 {
 	if (argc > 1 && !strcmp(argv[1], IN_GUEST))
@@ -363,6 +379,7 @@ static int run(int argc, char **argv)
 	check_sandbox();
 	check_kernel();
 	check_perf();
+	check_libvirt();
 	if (!problems)
 		fetch_kernel();
 	if (!problems)
