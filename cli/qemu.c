@@ -16,12 +16,26 @@
 #include "vm/cpuid.h"
 #include "x86/models.h"
 
+/* The model nearest to the host; or of another vendor the last one, which has the most features. */
+static const char *nearest_model(enum qemu_vendor vendor)
+{
+	const struct model *model = cpuid_model(NULL);
+	bool is_amd = vendor == VENDOR_AMD;
+
+	if (vendor == VENDOR_ANY || model->is_amd == is_amd)
+		return model->name;
+	for (u32 i = 0; model_at(i); i++)
+		if (model_at(i)->is_amd == is_amd)
+			model = model_at(i);
+	return model->name;
+}
+
 /*
  * What the user says of the model counts: <qemu:env name='VPMU_CPU' …/>. It is always named: QEMU's
  * own CPUID then shows it, and -cpu host is that model down to its numbers on a host that is only
  * near to it.
  */
-static int choose_model(const char *named)
+static int choose_model(const struct qemu_line *line)
 {
 	const char *wanted = getenv("VPMU_CPU");
 
@@ -29,7 +43,7 @@ static int choose_model(const char *named)
 		return failure(STATUS_USAGE,
 			       "VPMU_CPU: there is no CPU model '%s'; 'vpmu help kvm' lists them",
 			       wanted);
-	if (setenv("VPMU_CPU", named ? named : cpuid_model(NULL)->name, 0))
+	if (setenv("VPMU_CPU", line->model ?: nearest_model(line->vendor), 0))
 		return out_of_memory();
 	return STATUS_OK;
 }
@@ -42,7 +56,7 @@ static int start(const struct qemu_line *line)
 		return out_of_memory();
 	if (line->refusal)
 		return failure(STATUS_USAGE, "%s", line->refusal);
-	status = choose_model(line->model);
+	status = choose_model(line);
 	return status ? status : kvm_start(line->word);
 }
 
@@ -71,7 +85,7 @@ static void describe(void)
 	puts("Takes QEMU's own options. Those for TCG become those for KVM, which is vpmu; what "
 	     "TCG\n"
 	     "alone can do is refused. QEMU's default processor (qemu64) and those that vpmu has\n"
-	     "become vpmu's models, with their PMU; any other is kept, most without one.\n\n"
+	     "become vpmu's models, with their PMU; any other is kept, Intel's without one.\n\n"
 	     "libvirt: install vpmu, and let vpmu-qemu, a name of this command, be the emulator "
 	     "of\n"
 	     "a domain of type 'qemu' or, where there is a /dev/kvm, 'kvm':\n\n"

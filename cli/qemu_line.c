@@ -12,7 +12,8 @@
  *                                      PMU: vpmu's own model (-cpu host) instead.
  *   -cpu MODEL                         vpmu's, if it has that processor: QEMU's models have no PMU,
  *                                      and not always the numbers of the processor that they are
- *                                      named after. Any other is QEMU's.
+ *                                      named after. Any other is QEMU's, which with KVM has the
+ *                                      vendor of the host: of a model of vpmu, to be chosen so.
  *
  * libvirt asks what a QEMU can do on a machine without a processor, first with accel=kvm:tcg, and
  * again with accel=tcg if the first had KVM. A QEMU that has KVM where libvirt itself sees no
@@ -253,6 +254,22 @@ static const char *find_model(const char *name, size_t length)
 	return NULL;
 }
 
+/* Names of AMD's processors, which Hygon's is one of, begin so. */
+static const char *const amd_names[] = { "EPYC", "Opteron_", "Dhyana", "athlon", "phenom" };
+
+static enum qemu_vendor find_vendor(const char *name)
+{
+	for (u32 i = 0; i < ARRAY_SIZE(amd_names); i++)
+		if (!strncmp(name, amd_names[i], strlen(amd_names[i])))
+			return VENDOR_AMD;
+	return VENDOR_INTEL;
+}
+
+static bool is_host(const char *name, size_t length)
+{
+	return is_text(name, length, "host") || is_text(name, length, "max");
+}
+
 static bool is_default(const char *name, size_t length)
 {
 	return is_text(name, length, "qemu64") || is_text(name, length, "qemu64-v1");
@@ -265,11 +282,15 @@ static void rewrite_cpu(struct maker *maker, const char *option, const char *val
 
 	maker->has_cpu = true;
 	maker->line->model = find_model(value, length);
+	maker->line->vendor = VENDOR_ANY;
 	add(maker, "%s", option);
-	if (maker->line->model || is_default(value, length))
+	if (maker->line->model || is_default(value, length)) {
 		add(maker, "host%s", features);
-	else
+	} else {
 		add(maker, "%s", value);
+		if (!is_host(value, length))
+			maker->line->vendor = find_vendor(value);
+	}
 }
 
 /* --- the line --- */

@@ -9,12 +9,16 @@
 
 #include "base/types.h"
 
+/* Of the processor that -cpu names. */
+enum qemu_vendor { VENDOR_ANY, VENDOR_INTEL, VENDOR_AMD };
+
 struct qemu_line {
 	char **word; /* for execvp(), allocated as each of them is */
 	u32 count;
 	const char *model; /* that -cpu names, of vpmu's; NULL: none of them */
-	char *refusal;	   /* the option that vpmu cannot honour, and what to do; NULL: none */
-	bool is_broken;	   /* words are missing: memory was out */
+	enum qemu_vendor vendor;
+	char *refusal;	/* the option that vpmu cannot honour, and what to do; NULL: none */
+	bool is_broken; /* words are missing: memory was out */
 };
 
 /* argv: QEMU's own arguments, from argv[1] on; argv[0] is replaced by the program's name. has_kvm:

@@ -75,27 +75,30 @@ static const struct probe {
 /* QEMU's default and the processors that vpmu has are vpmu's; others are QEMU's. */
 static const struct processor {
 	const char *cpu, *becomes, *model;
+	enum qemu_vendor vendor;
 } processors[] = {
-	{ "qemu64", "host", NULL },
-	{ "qemu64-v1", "host", NULL },
-	{ "qemu64,ds=on,svm=off", "host,ds=on,svm=off", NULL }, /* restored, as it was saved */
-	{ "host,migratable=on", "host,migratable=on", NULL },
-	{ "max", "max", NULL },
-	{ "Skylake-Server-noTSX-IBRS,md-clear=on", "host,md-clear=on", "skylake" },
-	{ "Icelake-Server", "host", "icelake" },
-	{ "SapphireRapids-v2", "host", "sapphirerapids" },
-	{ "EPYC-Milan,x2apic=on", "host,x2apic=on", "milan" },
-	{ "EPYC-Genoa,pmu=off", "host,pmu=off", "genoa" },
-	{ "EPYC-Milano", "EPYC-Milano", NULL },
-	{ "EPYC", "EPYC", NULL },
-	{ "Skylake-Client", "Skylake-Client", NULL },
-	{ "Cascadelake-Server", "Cascadelake-Server", NULL },
-	{ "Haswell-noTSX,pmu=on", "Haswell-noTSX,pmu=on", NULL },
-	{ "qemu6", "qemu6", NULL },
-	{ "qemu64x", "qemu64x", NULL },
-	{ "kvm64", "kvm64", NULL },
-	{ "help", "help", NULL },
-	{ ",", ",", NULL },
+	{ "qemu64", "host", NULL, VENDOR_ANY },
+	{ "qemu64-v1", "host", NULL, VENDOR_ANY },
+	{ "qemu64,ds=on,svm=off", "host,ds=on,svm=off", NULL, VENDOR_ANY }, /* as it was saved */
+	{ "host,migratable=on", "host,migratable=on", NULL, VENDOR_ANY },
+	{ "max", "max", NULL, VENDOR_ANY },
+	{ "Skylake-Server-noTSX-IBRS,md-clear=on", "host,md-clear=on", "skylake", VENDOR_ANY },
+	{ "Icelake-Server", "host", "icelake", VENDOR_ANY },
+	{ "SapphireRapids-v2", "host", "sapphirerapids", VENDOR_ANY },
+	{ "EPYC-Milan,x2apic=on", "host,x2apic=on", "milan", VENDOR_ANY },
+	{ "EPYC-Genoa,pmu=off", "host,pmu=off", "genoa", VENDOR_ANY },
+	{ "EPYC-Milano", "EPYC-Milano", NULL, VENDOR_AMD },
+	{ "Opteron_G3", "Opteron_G3", NULL, VENDOR_AMD },
+	{ "athlon-v1,x2apic=on", "athlon-v1,x2apic=on", NULL, VENDOR_AMD },
+	{ "EPYC", "EPYC", NULL, VENDOR_AMD },
+	{ "Skylake-Client", "Skylake-Client", NULL, VENDOR_INTEL },
+	{ "Cascadelake-Server", "Cascadelake-Server", NULL, VENDOR_INTEL },
+	{ "Haswell-noTSX,pmu=on", "Haswell-noTSX,pmu=on", NULL, VENDOR_INTEL },
+	{ "qemu6", "qemu6", NULL, VENDOR_INTEL },
+	{ "qemu64x", "qemu64x", NULL, VENDOR_INTEL },
+	{ "kvm64", "kvm64", NULL, VENDOR_INTEL },
+	{ "help", "help", NULL, VENDOR_INTEL },
+	{ ",", ",", NULL, VENDOR_INTEL },
 };
 
 static const struct row {
@@ -166,7 +169,8 @@ static const struct row {
 	{ "-machine , -accel tcg -cpu max", "-machine , -accel kvm -cpu max" },
 };
 
-static void check_line(const char *text, const char *becomes, const char *model, bool has_kvm)
+static enum qemu_vendor check_line(const char *text, const char *becomes, const char *model,
+				   bool has_kvm)
 {
 	struct qemu_line line;
 	struct words wanted;
@@ -184,6 +188,7 @@ static void check_line(const char *text, const char *becomes, const char *model,
 	if (strcmp(line.model ?: "", model ?: ""))
 		fail_msg("%s: model %s", text, line.model ?: "none");
 	qemu_line_free(&line);
+	return line.vendor;
 }
 
 static void lines_for_tcg_become_lines_for_vpmu(void **state)
@@ -212,11 +217,13 @@ static void processors_are_vpmus_where_it_has_them(void **state)
 
 		snprintf(line, sizeof(line), "-accel tcg -cpu %s", processors[i].cpu);
 		snprintf(becomes, sizeof(becomes), "-accel kvm -cpu %s", processors[i].becomes);
-		check_line(line, becomes, processors[i].model, true);
+		if (check_line(line, becomes, processors[i].model, true) != processors[i].vendor)
+			fail_msg("%s: another vendor", line);
 	}
 	/* QEMU takes the last. */
-	check_line("-accel tcg -cpu EPYC-Milan -cpu qemu64", "-accel kvm -cpu host -cpu host", NULL,
-		   true);
+	assert_int_equal(check_line("-accel tcg -cpu EPYC-Milan -cpu EPYC -cpu qemu64",
+				    "-accel kvm -cpu host -cpu EPYC -cpu host", NULL, true),
+			 VENDOR_ANY);
 }
 
 static const struct refusal {
