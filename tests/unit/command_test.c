@@ -12,6 +12,7 @@
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
+#include <sys/stat.h>
 #include <sys/wait.h>
 #include <unistd.h>
 
@@ -144,12 +145,91 @@ static void other_preloaded_libraries_stay(void **state)
 	assert_non_null(strstr(output, "libvpmu-kvm.so:libc.so.6\n"));
 }
 
+/* vpmu-qemu starts what PATH has: a script that tells the model and its arguments. */
+static void make_qemu(char place[64])
+{
+	char name[128];
+	FILE *f;
+
+	strcpy(place, "/tmp/vpmu-command-XXXXXX");
+	assert_non_null(mkdtemp(place));
+	snprintf(name, sizeof(name), "%s/qemu-system-x86_64", place);
+	f = fopen(name, "w");
+	assert_non_null(f);
+	fputs("#!/bin/sh\necho \"$VPMU_CPU $*\"\n", f);
+	assert_int_equal(fclose(f), 0);
+	assert_int_equal(chmod(name, 0755), 0);
+}
+
+static void remove_qemu(const char *place)
+{
+	char name[128];
+
+	snprintf(name, sizeof(name), "%s/qemu-system-x86_64", place);
+	assert_int_equal(unlink(name), 0);
+	assert_int_equal(rmdir(place), 0);
+}
+
+#define ANY   "skylake icelake sapphirerapids milan genoa"
+#define INTEL "skylake icelake sapphirerapids"
+#define AMD   "milan genoa"
+
+static const struct choice {
+	const char *wanted; /* VPMU_CPU, or NULL */
+	const char *cpu, *models, *becomes;
+} choices[] = {
+	{ NULL, "qemu64", ANY, "host" },
+	{ NULL, "max", ANY, "max" },
+	{ NULL, "Haswell", INTEL, "Haswell" },
+	{ NULL, "EPYC-Rome", AMD, "EPYC-Rome" },
+	{ NULL, "Skylake-Server", "skylake", "host" },
+	{ NULL, "EPYC-Milan", "milan", "host" },
+	{ "icelake", "EPYC-Milan", "icelake", "host" },
+	{ "icelake", "qemu64", "icelake", "host" },
+};
+
+static void check_choice(const struct choice *choice)
+{
+	char arguments[64], output[4096], rest[64], *blank;
+
+	if (choice->wanted)
+		setenv("VPMU_CPU", choice->wanted, 1);
+	snprintf(arguments, sizeof(arguments), "qemu -cpu %s", choice->cpu);
+	snprintf(rest, sizeof(rest), " -cpu %s -accel kvm\n", choice->becomes);
+	assert_int_equal(vpmu(arguments, output), 0);
+	unsetenv("VPMU_CPU");
+	blank = strchr(output, ' ');
+	if (!blank || strcmp(blank, rest))
+		fail_msg("-cpu %s: %s", choice->cpu, output);
+	*blank = '\0';
+	if (!*output || !strstr(choice->models, output))
+		fail_msg("-cpu %s: model '%s'", choice->cpu, output);
+}
+
+static void qemu_gets_a_model_that_suits_its_processor(void **state)
+{
+	char place[64], path[4096], *before = strdup(getenv("PATH"));
+
+	(void)state;
+	assert_non_null(before);
+	make_qemu(place);
+	snprintf(path, sizeof(path), "%s:%s", place, before);
+	setenv("PATH", path, 1);
+	unsetenv("VPMU_CPU");
+	for (u32 i = 0; i < ARRAY_SIZE(choices); i++)
+		check_choice(&choices[i]);
+	setenv("PATH", before, 1);
+	free(before);
+	remove_qemu(place);
+}
+
 #define SKIPPED 4
 
 int main(void)
 {
 	const struct CMUnitTest tests[] = {
 		cmocka_unit_test(every_call_ends_with_its_code_and_says_why),
+		cmocka_unit_test(qemu_gets_a_model_that_suits_its_processor),
 		cmocka_unit_test(other_preloaded_libraries_stay),
 	};
 
