@@ -28,9 +28,9 @@ static void describe_record(void)
 	     "  --for SECONDS  without it, until Ctrl-C\n\n"
 	     "A sample says where a vCPU's thread is: in the guest (address, privilege, address "
 	     "space),\n"
-	     "in the hypervisor (for which exit), in the VMM (for which access), or idle. The "
-	     "guest is\n"
-	     "not told, and its counters are not used.");
+	     "in the hypervisor (for which exit; engine: on the way to the next instruction), in "
+	     "the VMM\n"
+	     "(for which access), or idle. The guest is not told, and its counters are not used.");
 }
 
 const struct command command_record = {

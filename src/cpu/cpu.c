@@ -14,8 +14,7 @@
 #include "cpu/mmu.h"
 #include "cpu/mode.h"
 
-#define STACK_SIZE (256ull << 10)
-#define BELOW	   (PAGE_SIZE + STACK_SIZE)
+#define BELOW	   (PAGE_SIZE + CPU_STACK_SIZE)
 #define MAP_BYTES  (BELOW + ((sizeof(struct cpu) + PAGE_SIZE - 1) & PAGE_MASK))
 
 #define PAT_RESET	0x0007040600070406ull

@@ -22,6 +22,8 @@
 #include "x86/regs.h"
 #include "x86/vendor.h"
 
+#define CPU_STACK_SIZE (256ull << 10) /* of the stack below */
+
 /* Segment attributes in the layout of VMX access rights (SDM 3C 24.4.1). */
 #define SEG_TYPE      0xfu
 #define SEG_S	      BIT(4)

@@ -130,6 +130,12 @@ static u32 number_of(const struct engine *eng, const u8 *host_pc)
 	return lo;
 }
 
+bool cache_holds(const struct engine *eng, u64 host_pc)
+{
+	return host_pc >= (u64)(uintptr_t)exec_view(eng, eng->code_first) &&
+	       host_pc < (u64)(uintptr_t)exec_view(eng, eng->code_next);
+}
+
 struct block *cache_by_code(const struct engine *eng, const u8 *host_pc)
 {
 	return eng->by_address[number_of(eng, host_pc)];

@@ -43,6 +43,17 @@ enum exit_reason engine_run(struct cpu *cpu, u64 budget);
  */
 bool engine_signal(int sig, siginfo_t *info, void *ucontext);
 
+/*
+ * Which guest instruction this thread executes, for the owner's handler of any signal, and the
+ * registers that its stack is found by. False: none; the engine finds or makes code, or delivers an
+ * event. Async-signal-safe.
+ */
+struct engine_where {
+	u64 rip, rsp, rbp;
+	u8 cpl;
+};
+bool engine_where(const struct cpu *cpu, const void *ucontext, struct engine_where *where);
+
 /* Forget everything translated (guest memory was changed behind the processor's back). Any state
  * but running. */
 void engine_forget(struct cpu *cpu);

@@ -233,6 +233,7 @@ struct engine {
 	u64 unheard_more; /* the number of the last that did not fit; 0: none */
 
 	bool inside; /* translated code is on the stack: no block may be dropped */
+	bool executing; /* C executes the instruction at cpu->last_rip */
 	bool notice; /* epoch_notice() before the next entry */
 	u64 epoch; /* grows whenever code may have been changed by others; not 0 */
 	u64 since[NSPACES]; /* the last one in which that may have been code of the space */
@@ -308,6 +309,7 @@ bool cache_room(const struct engine *eng);	    /* for one more block, whatever i
 struct block *cache_find(const struct cpu *cpu, u64 rip, gpa_t gpa, u32 mode);
 void cache_prefetch(const struct engine *eng, u64 rip, gpa_t gpa, u32 mode); /* for it */
 void cache_insert(struct cpu *cpu, struct block *block); /* its pages come from cache_page() */
+bool cache_holds(const struct engine *eng, u64 host_pc); /* code of a block; executable view */
 struct block *cache_by_code(const struct engine *eng, const u8 *host_pc); /* executable view */
 struct page_copy *cache_page(struct cpu *cpu, gpa_t gpa);		  /* NULL: full */
 void cache_verify(struct cpu *cpu, struct code_page *page, const u8 *host);

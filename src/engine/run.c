@@ -309,7 +309,9 @@ static enum turn execute_complex(struct cpu *cpu, const struct insn *insn, u32 m
 	cpu->last_rip = from;
 	cpu->exit.insn_len = insn->len;
 	cpu->exit.reason = EXIT_NONE;
+	cpu->engine->executing = true;
 	result = sys_execute(cpu, insn);
+	cpu->engine->executing = false;
 	if (cpu->exit.reason != EXIT_NONE)
 		bytes_copy(cpu->exit.insn_bytes, insn->bytes, sizeof(cpu->exit.insn_bytes));
 	if (result == SYS_EXIT && cpu->exit.reason == EXIT_HLT)

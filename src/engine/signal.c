@@ -20,12 +20,6 @@ void signal_running(struct cpu *cpu)
 	__atomic_signal_fence(__ATOMIC_SEQ_CST);
 }
 
-static bool in_code(const struct engine *eng, u64 pc)
-{
-	return pc >= (u64)(uintptr_t)exec_view(eng, eng->code_first) &&
-	       pc < (u64)(uintptr_t)exec_view(eng, eng->code_next);
-}
-
 /* The program's memory could not be accessed: which guest address was it? */
 static void host_fault(struct cpu *cpu, const siginfo_t *info)
 {
@@ -135,7 +129,7 @@ bool engine_signal(int sig, siginfo_t *info, void *context)
 		regs[REG_RIP] = pc;
 		return true;
 	}
-	if (!cpu || !in_code(cpu->engine, pc))
+	if (!cpu || !cache_holds(cpu->engine, pc))
 		return false;
 	if (sig == SIGBUS && info->si_code == BUS_ADRALN)
 		return split_lock(cpu, regs);

@@ -17,6 +17,7 @@
 #include "kvm/priv.h"
 #include "vm/control.h"
 #include "vm/cpuid.h"
+#include "vm/sample.h"
 
 /* Which process this is, counted in forks: cheaper to ask than getpid(). */
 static u32 process;
@@ -159,7 +160,7 @@ void kvm_control_end(struct kvm_file *file, u32 session)
 
 bool kvm_signal(int sig, siginfo_t *info, void *ucontext)
 {
-	return engine_signal(sig, info, ucontext);
+	return vcpu_sample_signal(sig, info, ucontext) || engine_signal(sig, info, ucontext);
 }
 
 void kvm_interrupt(void)

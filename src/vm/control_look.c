@@ -1,15 +1,14 @@
 // SPDX-License-Identifier: MIT
 /*
  * The commands of the control socket that only look (docs/control.md): lists, statistics, samples.
- * Any thread; counters that anyone may read are read, the rest is asked of vCPUs (vm/ask.h).
+ * Any thread; counters that anyone may read are read.
  */
 #include <stdio.h>
 #include <string.h>
 
-#include "vm/ask.h"
 #include "vm/control_priv.h"
-#include "vm/frames.h"
 #include "vm/pmu/config.h"
+#include "vm/sample.h"
 
 /* --- list --- */
 
@@ -152,43 +151,17 @@ void control_stat(struct control_request *c)
 
 /* --- sample --- */
 
-#define SAMPLE_FRAMES 64
-
-struct sample {
-	bool stack; /* wanted */
-	u64 rip, cr3;
-	u8 cpl;
-	u32 nframes;
-	u64 frame[SAMPLE_FRAMES];
-};
-
-/* Whoever answers outside of a section must not look at guest memory: there is no stack then. */
-static void do_sample(struct vcpu *vcpu, void *arg)
+static void say_guest(struct control_request *c, u32 id, const struct vcpu_sample *sample)
 {
-	const struct cpu *cpu = vcpu->cpu;
-	struct sample *sample = arg;
-
-	sample->rip = cpu->rip;
-	sample->cr3 = cpu->cr3;
-	sample->cpl = cpu->cpl;
-	if (sample->stack && vcpu_in_section(vcpu))
-		sample->nframes = vcpu_frames(vcpu, sample->frame, SAMPLE_FRAMES);
-}
-
-static void sample_guest(struct control_request *c, struct vcpu *vcpu)
-{
-	struct sample sample = { .stack = c->nwords && !strcmp(c->word[0], "stacks") };
 	char stack[SAMPLE_FRAMES * 20 + 16] = "";
 	size_t n = 0;
 
-	if (!vcpu_ask(vcpu, do_sample, &sample))
-		return;
-	for (u32 i = 0; i < sample.nframes; i++)
+	for (u32 i = 0; i < sample->nframes; i++)
 		n += snprintf(stack + n, sizeof(stack) - n, "%s %#llx", i ? "" : " stack",
-			      (unsigned long long)sample.frame[i]);
-	control_say(c, "sample %u guest rip %#llx cr3 %#llx cpl %u%s\n", vcpu->id,
-		    (unsigned long long)sample.rip, (unsigned long long)sample.cr3, sample.cpl,
-		    stack);
+			      (unsigned long long)sample->frame[i]);
+	control_say(c, "sample %u guest rip %#llx cr3 %#llx cpl %u%s\n", id,
+		    (unsigned long long)sample->guest.rip, (unsigned long long)sample->cr3,
+		    sample->guest.cpl, stack);
 }
 
 /* R, S and so on, as /proc has it: a thread that waits is no sample. */
@@ -207,7 +180,7 @@ static char thread_state(const struct vcpu *vcpu)
 	return end && end[1] ? end[2] : '?';
 }
 
-static void sample_vmm(struct control_request *c, const struct vcpu *vcpu)
+static void say_vmm(struct control_request *c, const struct vcpu *vcpu)
 {
 	const struct kvm_run *run = vcpu->run;
 	u32 reason = READ_ONCE(run->exit_reason);
@@ -243,23 +216,43 @@ static const char *exit_name(enum exit_reason reason)
 	return reason < ARRAY_SIZE(names) && names[reason] ? names[reason] : "other";
 }
 
-static void sample_vcpu(struct control_request *c, struct vcpu *vcpu)
+static void say_sample(struct control_request *c, struct vcpu *vcpu,
+		       const struct vcpu_sample *sample, char state)
 {
-	switch (READ_ONCE(vcpu->where)) {
+	switch (sample->where) {
 	case WHERE_VMM:
-		sample_vmm(c, vcpu);
+		say_vmm(c, vcpu);
 		break;
 	case WHERE_HYPERVISOR:
-		control_say(c, "sample %u hypervisor %c exit %s\n", vcpu->id, thread_state(vcpu),
-			    exit_name(READ_ONCE(vcpu->last_exit)));
+		control_say(c, "sample %u hypervisor %c exit %s\n", vcpu->id, state,
+			    exit_name(sample->exit));
 		break;
 	case WHERE_GUEST:
-		sample_guest(c, vcpu);
+		say_guest(c, vcpu->id, sample);
+		break;
+	case WHERE_ENGINE:
+		control_say(c, "sample %u hypervisor R exit engine\n", vcpu->id);
 		break;
 	case WHERE_IDLE:
 		control_say(c, "sample %u idle\n", vcpu->id);
 		break;
 	}
+}
+
+/* Only a thread that executes guest or hypervisor is interrupted. Where it was found before that
+ * decides nothing else: by the time the signal arrives it may be somewhere else. */
+static void sample_vcpu(struct control_request *c, struct vcpu *vcpu)
+{
+	struct vcpu_sample sample = { .where = READ_ONCE(vcpu->where),
+				      .exit = READ_ONCE(vcpu->last_exit) };
+	char state = sample.where == WHERE_HYPERVISOR ? thread_state(vcpu) : 'R';
+	bool runs =
+		sample.where == WHERE_GUEST || (sample.where == WHERE_HYPERVISOR && state == 'R');
+	bool stack = c->nwords && !strcmp(c->word[0], "stacks");
+
+	if (runs && !vcpu_sample(vcpu, stack, &sample))
+		return;
+	say_sample(c, vcpu, &sample, state);
 }
 
 /* Where every vCPU's thread is now. */

@@ -7,6 +7,8 @@
  */
 #include "vm/frames.h"
 
+#include <string.h>
+
 #include "base/guarded.h"
 #include "cpu/control.h"
 #include "cpu/mmu.h"
@@ -67,10 +69,37 @@ static bool behind_call(struct cpu *cpu, u64 address)
 	return false;
 }
 
-u32 vcpu_frames(struct vcpu *vcpu, u64 *out, u32 most)
+/*
+ * At the start and the end of a function the innermost frame is still, or again, that of its
+ * caller: the return address is at RSP, or above the RBP that was just pushed.
+ */
+static bool before_frame(struct cpu *cpu, const struct engine_where *code, u64 *address)
+{
+	static const struct {
+		u8 size, bytes[4], depth;
+	} rows[] = {
+		{ 4, { 0xf3, 0x0f, 0x1e, 0xfa }, 0 }, /* ENDBR64 */
+		{ 1, { 0x55 }, 0 },		      /* PUSH RBP */
+		{ 3, { 0x48, 0x89, 0xe5 }, 8 },	      /* MOV RBP, RSP */
+		{ 3, { 0x48, 0x8b, 0xec }, 8 },	      /* the same */
+		{ 1, { 0xc3 }, 0 },		      /* RET */
+	};
+
+	for (u32 i = 0; i < ARRAY_SIZE(rows); i++) {
+		u8 bytes[4];
+
+		if (peek(cpu, code->rip, bytes, rows[i].size) &&
+		    !memcmp(bytes, rows[i].bytes, rows[i].size))
+			return peek(cpu, code->rsp + rows[i].depth, address, sizeof(*address)) &&
+			       behind_call(cpu, *address);
+	}
+	return false;
+}
+
+u32 vcpu_frames(struct vcpu *vcpu, const struct engine_where *code, u64 *out, u32 most)
 {
 	struct cpu *cpu = vcpu->cpu;
-	u64 frame = cpu->regs[RBP], least = cpu->regs[RSP];
+	u64 frame = code->rbp, least = code->rsp;
 	struct {
 		u64 next, address;
 	} at;
@@ -78,7 +107,9 @@ u32 vcpu_frames(struct vcpu *vcpu, u64 *out, u32 most)
 
 	if (!cpu_code64(cpu))
 		return 0;
-	while (n < most && frame % 8 == 0 && frame >= least && frame - cpu->regs[RSP] < STACK_MAX &&
+	if (before_frame(cpu, code, &out[0]))
+		n++;
+	while (n < most && frame % 8 == 0 && frame >= least && frame - code->rsp < STACK_MAX &&
 	       peek(cpu, frame, &at, sizeof(at)) && behind_call(cpu, at.address)) {
 		out[n++] = at.address;
 		least = frame + sizeof(at);

@@ -109,6 +109,7 @@ static int serve_requests(struct vcpu *vcpu)
 	if (requests & ~(u32)REQUEST_EVENT) /* events speak for themselves when they are taken */
 		vcpu->cpu->same_memory = false;
 	vcpu_answer(vcpu);
+	vcpu_sample_finish(vcpu);
 	if (requests & REQUEST_TLB_FLUSH)
 		tlb_flush(vcpu->cpu);
 	if (requests & REQUEST_CLOCK_UPDATE)
@@ -245,12 +246,13 @@ static u64 sleep_limit(struct vcpu *vcpu)
 static void wait_on_wake(struct vcpu *vcpu, u32 seen)
 {
 	u64 limit = sleep_limit(vcpu), begun = clock_ns();
+	u32 samples = vcpu->samples;
 	struct timespec ts = { .tv_sec = limit / 1000000000, .tv_nsec = limit % 1000000000 };
 
 	__atomic_store_n(&vcpu->sleeping, true, __ATOMIC_SEQ_CST);
 	WRITE_ONCE(vcpu->where, WHERE_IDLE);
 	if (limit && syscall(SYS_futex, &vcpu->wake, FUTEX_WAIT_PRIVATE, seen, &ts) < 0 &&
-	    errno == EINTR)
+	    errno == EINTR && vcpu->samples == samples)
 		__atomic_store_n(&vcpu->signalled, true, __ATOMIC_SEQ_CST);
 	WRITE_ONCE(vcpu->where, WHERE_HYPERVISOR);
 	__atomic_store_n(&vcpu->sleeping, false, __ATOMIC_SEQ_CST);
@@ -267,6 +269,7 @@ static void sleep_until_woken(struct vcpu *vcpu)
 		u32 seen = __atomic_load_n(&vcpu->wake, __ATOMIC_SEQ_CST);
 
 		vcpu_answer(vcpu);
+		vcpu_sample_finish(vcpu);
 		if (vcpu->has_lapic && lapic_timer_poll(&vcpu->lapic, apic_now(vcpu)))
 			continue;
 		if (vcpu->has_lapic && vcpu->lapic.events & (LAPIC_EVENT_NMIS | LAPIC_EVENT_UNHALT))
@@ -532,6 +535,7 @@ int vcpu_run(struct vcpu *vcpu)
 	shared_sleep(vcpu->cpu);
 	if (vcpu->sigmask_active)
 		pthread_sigmask(SIG_SETMASK, &saved, NULL);
+	vcpu_sample_finish(vcpu);
 	set_current(NULL);
 	WRITE_ONCE(vcpu->where, WHERE_VMM);
 	return r;

@@ -31,6 +31,7 @@
 #include "vm/clock.h"
 #include "vm/msr.h"
 #include "vm/pmu/pmu.h"
+#include "vm/sample.h"
 #include "vm/stats.h"
 #include "x86/models.h"
 
@@ -77,14 +78,6 @@ struct vcpu_events {
 	u8 sipi_vector;
 };
 
-/* Where a vCPU's thread is, as far as vpmu knows: written by it, read by anyone. */
-enum vcpu_where {
-	WHERE_VMM, /* not in KVM_RUN; kvm_run says what for */
-	WHERE_HYPERVISOR,
-	WHERE_GUEST,
-	WHERE_IDLE, /* the guest has halted */
-};
-
 struct vcpu {
 	struct vm *vm;
 	u32 id, index; /* index: in order of creation */
@@ -108,6 +101,8 @@ struct vcpu {
 	pthread_t thread;	    /* the same */
 	bool signalled;	  /* a handler of the program ran on this thread: KVM_RUN returns EINTR */
 	bool sleeping;
+	u32 samples; /* times its thread was interrupted for one, and the system call it was in; the
+			thread's only */
 
 	u32 mp_state; /* KVM_MP_STATE_* */
 	bool refusal_told; /* refuse.c */

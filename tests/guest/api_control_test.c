@@ -21,11 +21,12 @@
 #include <cmocka.h>
 
 #include "diff/diff.h"
+#include "guest/control_client.h"
 #include "guest/kvm_guest.h"
 
 #define CHANGES	 10000
 #define COUNT_OS (BIT(17) | BIT(22))
-#define PATIENCE 20000 /* ms, for an answer */
+#define PATIENCE 20000 /* ms */
 
 /*
  * Until the byte at IMAGE_DATA is set: rounds in RBX, each with one branch, and a look at counter
@@ -93,75 +94,22 @@ static int finish(void **state)
 	return 0;
 }
 
-/* --- a client --- */
-
-static int dial(void)
-{
-	struct sockaddr_un address = { .sun_family = AF_UNIX };
-	struct timeval patience = { .tv_sec = PATIENCE / 1000 };
-	int fd = socket(AF_UNIX, SOCK_STREAM | SOCK_CLOEXEC, 0);
-	int n = sprintf(address.sun_path + 1, "vpmu/%u/%d", geteuid(), getpid());
-
-	assert_true(fd >= 0);
-	setsockopt(fd, SOL_SOCKET, SO_RCVTIMEO, &patience, sizeof(patience));
-	assert_int_equal(
-		connect(fd, (void *)&address, offsetof(struct sockaddr_un, sun_path) + 1 + n), 0);
-	return fd;
-}
-
-static void say(int fd, const char *text)
-{
-	assert_int_equal(send(fd, text, strlen(text), MSG_NOSIGNAL), strlen(text));
-}
-
-/* Up to the dot; the first line is left in `out`. */
-static void hear(int fd, char *out, size_t size)
-{
-	char c, last = '\n', first_of_line = 0;
-	size_t n = 0;
-	bool first = true;
-
-	while (recv(fd, &c, 1, 0) == 1) {
-		if (last == '\n')
-			first_of_line = c;
-		if (c == '\n' && last == '.' && first_of_line == '.')
-			goto done;
-		first &= c != '\n';
-		if (first && n + 1 < size)
-			out[n++] = c;
-		last = c;
-	}
-	fail_msg("no answer");
-done:
-	out[n] = '\0';
-}
-
-static void ask(int fd, const char *line, const char *expected)
-{
-	char answer[256];
-
-	say(fd, line);
-	hear(fd, answer, sizeof(answer));
-	if (strncmp(answer, expected, strlen(expected)))
-		fail_msg("'%s' was answered '%s'", line, answer);
-}
-
 /* --- the tests --- */
 
 static void a_vm_can_be_asked(void **state)
 {
-	int fd = dial();
+	int fd = control_dial();
 
 	(void)state;
-	ask(fd, "0 list\n", "vm ");
-	ask(fd, "0 stat\n", "vm ");
-	ask(fd, "0 nonsense\n", "error: there is no command");
-	ask(fd, "77777 list\n", "error: there is no such VM");
-	ask(fd, "0 set colour=blue\n", "error: ");
-	ask(fd, "0 set pmu=none\n", "error: ");
-	ask(fd, "0 filter maybe\n", "error: ");
-	ask(fd, "0 filter allow 0 zebra\n", "error: ");
-	ask(fd, "\n", ".");
+	control_ask(fd, "0 list\n", "vm ");
+	control_ask(fd, "0 stat\n", "vm ");
+	control_ask(fd, "0 nonsense\n", "error: there is no command");
+	control_ask(fd, "77777 list\n", "error: there is no such VM");
+	control_ask(fd, "0 set colour=blue\n", "error: ");
+	control_ask(fd, "0 set pmu=none\n", "error: ");
+	control_ask(fd, "0 filter maybe\n", "error: ");
+	control_ask(fd, "0 filter allow 0 zebra\n", "error: ");
+	control_ask(fd, "\n", ".");
 	close(fd);
 }
 
@@ -176,12 +124,12 @@ static void ten_thousand_changes_lose_no_count(void **state)
 		"0 set accounting=guest\n",
 		"0 filter allow 0 0xc4 0xc2\n",
 	};
-	int fd = dial();
+	int fd = control_dial();
 
 	(void)state;
 	for (u32 i = 0; i < CHANGES; i++)
-		ask(fd, changes[i % ARRAY_SIZE(changes)], "ok");
-	ask(fd, "0 filter off\n", "ok");
+		control_ask(fd, changes[i % ARRAY_SIZE(changes)], "ok");
+	control_ask(fd, "0 filter off\n", "ok");
 	close(fd);
 }
 
@@ -190,13 +138,13 @@ static void events_of_the_host_come_and_go(void **state)
 {
 	(void)state;
 	for (u32 i = 0; i < 200; i++) {
-		int fd = dial();
+		int fd = control_dial();
 
-		ask(fd, "0 open 0 0x300c0 9 0\n", "ok");
-		ask(fd, "0 open 1 0x30076 9 0\n", "ok");
-		ask(fd, "0 open 2 0x300c0 1 0\n", "error: a mediated guest owns its counters");
-		ask(fd, "0 read 0\n", "event 0 value ");
-		ask(fd, "0 read 9\n", "event 9 value 0 ");
+		control_ask(fd, "0 open 0 0x300c0 9 0\n", "ok");
+		control_ask(fd, "0 open 1 0x30076 9 0\n", "ok");
+		control_ask(fd, "0 open 2 0x300c0 1 0\n", "error: a mediated guest owns its counters");
+		control_ask(fd, "0 read 0\n", "event 0 value ");
+		control_ask(fd, "0 read 9\n", "event 9 value 0 ");
 		close(fd); /* and the events are gone */
 	}
 }
@@ -206,33 +154,33 @@ static void the_hosts_view_counts_a_mediated_guest(void **state)
 {
 	unsigned long long value = 0;
 	char answer[256];
-	int fd = dial();
+	int fd = control_dial();
 
 	(void)state;
-	ask(fd, "0 set host-view=on\n", "ok");
-	ask(fd, g.amd ? "0 open 0 0x300c2 4 0\n" : "0 open 0 0x300c4 4 0\n", "ok");
+	control_ask(fd, "0 set host-view=on\n", "ok");
+	control_ask(fd, g.amd ? "0 open 0 0x300c2 4 0\n" : "0 open 0 0x300c4 4 0\n", "ok");
 	for (u32 i = 0; i < 10000 && !value; i++) {
-		say(fd, "0 read 0\n");
-		hear(fd, answer, sizeof(answer));
+		control_say(fd, "0 read 0\n");
+		control_hear(fd, answer, sizeof(answer));
 		assert_int_equal(sscanf(answer, "event 0 value %llu", &value), 1);
 	}
 	assert_true(value > 0);
-	ask(fd, "0 set host-view=off\n", "ok");
+	control_ask(fd, "0 set host-view=off\n", "ok");
 	close(fd);
 }
 
 /* It counts guests: a mediated one does not tolerate it, one in event mode loses a counter. */
 static void the_watchdog_takes_a_counter(void **state)
 {
-	int fd = dial();
+	int fd = control_dial();
 
 	(void)state;
-	ask(fd, "0 set watchdog=on\n", "error: a mediated guest owns its counters");
-	ask(fd, "0 set pmu=event\n", "ok");
-	ask(fd, "0 set watchdog=on\n", "ok");
-	ask(fd, "0 set pmu=mediated\n", "error: events of the host count this guest");
-	ask(fd, "0 set watchdog=off\n", "ok");
-	ask(fd, "0 set pmu=mediated\n", "ok");
+	control_ask(fd, "0 set watchdog=on\n", "error: a mediated guest owns its counters");
+	control_ask(fd, "0 set pmu=event\n", "ok");
+	control_ask(fd, "0 set watchdog=on\n", "ok");
+	control_ask(fd, "0 set pmu=mediated\n", "error: events of the host count this guest");
+	control_ask(fd, "0 set watchdog=off\n", "ok");
+	control_ask(fd, "0 set pmu=mediated\n", "ok");
 	close(fd);
 }
 
@@ -246,8 +194,8 @@ static u32 callers(int fd, u64 rbp)
 	__atomic_store_n((u64 *)&g.ram[IMAGE_DATA + 16], rbp, __ATOMIC_SEQ_CST);
 	assert_true(has_run());
 	do {
-		say(fd, "0 sample stacks\n");
-		hear(fd, answer, sizeof(answer));
+		control_say(fd, "0 sample stacks\n");
+		control_hear(fd, answer, sizeof(answer));
 	} while (!strstr(answer, " guest rip "));
 	for (stack = strstr(answer, " stack"); stack && *stack; stack++)
 		n += !strncmp(stack, " 0x", 3);
@@ -265,7 +213,7 @@ static void plant_frame(u64 at, u64 next, u64 address)
 static void stacks_are_walked_with_care(void **state)
 {
 	const u64 frames = 0x110000, call = 0x120000, no_call = 0x130000;
-	int fd = dial();
+	int fd = control_dial();
 
 	(void)state;
 	g.ram[call - 5] = 0xe8;
@@ -299,7 +247,7 @@ static void garbage_is_no_message(void **state)
 
 	(void)state;
 	for (u32 i = 0; i < 300; i++) {
-		int fd = dial();
+		int fd = control_dial();
 		u32 n = 1 + rng_below(&r, sizeof(bytes));
 
 		for (u32 b = 0; b < n; b++)
@@ -345,7 +293,7 @@ static void any_order_of_words_is_answered(void **state)
 		"\"",
 	};
 	struct rng r = rng_for(2, 1);
-	int fd = dial();
+	int fd = control_dial();
 
 	(void)state;
 	for (u32 i = 0; i < 3000; i++) {
@@ -356,7 +304,7 @@ static void any_order_of_words_is_answered(void **state)
 			strcat(line, words[rng_below(&r, ARRAY_SIZE(words))]);
 		}
 		strcat(line, "\n");
-		ask(fd, line, "");
+		control_ask(fd, line, "");
 	}
 	close(fd);
 }
@@ -364,7 +312,7 @@ static void any_order_of_words_is_answered(void **state)
 static void a_line_without_end_is_hung_up_on(void **state)
 {
 	char bytes[4096], c;
-	int fd = dial();
+	int fd = control_dial();
 
 	(void)state;
 	memset(bytes, 'x', sizeof(bytes));
@@ -377,19 +325,19 @@ static void a_line_without_end_is_hung_up_on(void **state)
 /* Some stall in a line, some never read what they asked for, some die. */
 static void clients_that_stall_or_die_disturb_nobody(void **state)
 {
-	int fd[60], other = dial();
+	int fd[60], other = control_dial();
 
 	(void)state;
 	for (u32 i = 0; i < ARRAY_SIZE(fd); i++) {
-		fd[i] = dial();
-		say(fd[i], i % 3 ? "0 stat\n0 stat\n0 stat\n0 sta" : "0 li");
+		fd[i] = control_dial();
+		control_say(fd[i], i % 3 ? "0 stat\n0 stat\n0 stat\n0 sta" : "0 li");
 		if (i % 5 == 0) {
 			close(fd[i]);
 			fd[i] = -1;
 		}
 	}
 	for (u32 i = 0; i < 20; i++)
-		ask(other, "0 list\n", "vm ");
+		control_ask(other, "0 list\n", "vm ");
 	for (u32 i = 0; i < ARRAY_SIZE(fd); i++)
 		if (fd[i] >= 0)
 			close(fd[i]);
@@ -403,11 +351,11 @@ static void a_hundred_clients_are_served(void **state)
 
 	(void)state;
 	for (u32 i = 0; i < ARRAY_SIZE(fd); i++) {
-		fd[i] = dial();
-		say(fd[i], "0 list\n");
+		fd[i] = control_dial();
+		control_say(fd[i], "0 list\n");
 	}
 	for (u32 i = 0; i < ARRAY_SIZE(fd); i++) {
-		hear(fd[i], answer, sizeof(answer));
+		control_hear(fd[i], answer, sizeof(answer));
 		assert_memory_equal(answer, "vm ", 3);
 		close(fd[i]);
 	}

@@ -1,0 +1,49 @@
+/* SPDX-License-Identifier: MIT */
+/*
+ * Where a vCPU's thread is, sampled from another thread: by a signal, whose handler notes which
+ * guest instruction it has interrupted. So a sample is of the instruction that was executed at that
+ * moment; a kick would be noticed at a few places only, such as the entry of an interrupt.
+ */
+#ifndef VM_SAMPLE_H
+#define VM_SAMPLE_H
+
+#include <signal.h>
+
+#include "engine/engine.h"
+
+struct vcpu;
+
+/* As far as vpmu knows: written by the thread, read by anyone. */
+enum vcpu_where {
+	WHERE_VMM, /* not in KVM_RUN; kvm_run says what for */
+	WHERE_HYPERVISOR,
+	WHERE_GUEST,
+	WHERE_ENGINE, /* of a sample: on the way from one guest instruction to the next */
+	WHERE_IDLE,   /* the guest has halted */
+};
+
+#define SAMPLE_FRAMES 64
+
+struct vcpu_sample {
+	enum vcpu_where where;
+	enum exit_reason exit; /* what the hypervisor is busy with */
+	struct engine_where guest;
+	u64 cr3;
+	u32 nframes;
+	u64 frame[SAMPLE_FRAMES]; /* return addresses: vm/frames.h */
+};
+
+/*
+ * False: the thread did not get to run. Any thread that is not inside a vCPU. A system call that
+ * the thread is in may return EINTR: not for threads that sleep.
+ */
+bool vcpu_sample(struct vcpu *vcpu, bool stack, struct vcpu_sample *out);
+
+/* The vCPU's thread, where it serves requests: walks the stack of a sample that was just taken. */
+void vcpu_sample_finish(struct vcpu *vcpu);
+
+/* For the process's handler: true if the signal was one of these, and has been dealt with.
+ * Async-signal-safe. */
+bool vcpu_sample_signal(int sig, const siginfo_t *info, const void *ucontext);
+
+#endif
