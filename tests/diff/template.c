@@ -171,16 +171,17 @@ static bool loop_back(struct generator *g)
 	return true;
 }
 
-/* Returns and jumps to wherever: they fault, mostly. */
+/* Returns and jumps to wherever: they fault, mostly. A RET behind a CALL goes back into the sequence,
+ * where flags are taken to be defined. */
 static bool jump_anywhere(struct generator *g)
 {
-	u8 reg = rng_below(g->r, 8);
+	u8 reg = rng_below(g->r, 8), kind = rng_below(g->r, 4);
 
-	if (g->written[reg])
+	if (g->written[reg] || (kind == 0 && g->seq->undefined))
 		return false;
 	g->done = true;
 	g->branch_end = SEQUENCE_MAX;
-	switch (rng_below(g->r, 4)) {
+	switch (kind) {
 	case 0:
 		return append_item(g, FAMILY_branch, (u8[]){ 0xc3 }, 1);
 	case 1:
