@@ -281,6 +281,9 @@ install: all
 	install -D -t $(DESTDIR)$(prefix)/lib/vpmu/lab -m 755 lab/vpmu-lab lab/vpmu-profile lab/vpmu-flame
 	install -D -t $(DESTDIR)$(prefix)/share/man/man1 -m 644 docs/man/*.1
 	install -D -m 644 scripts/vpmu.bash-completion $(DESTDIR)$(prefix)/share/bash-completion/completions/vpmu
+	sed 's|@prefix@|$(prefix)|' examples/metrics/vpmu-exporter.service | \
+		install -D -m 644 /dev/stdin $(DESTDIR)$(prefix)/lib/systemd/user/vpmu-exporter.service
+	install -D -t $(DESTDIR)$(prefix)/share/vpmu -m 644 examples/metrics/prometheus.yml examples/metrics/grafana.json
 	install -D -m 644 $(O)/libvpmu.a $(DESTDIR)$(prefix)/lib/libvpmu.a
 	version=$$(sed -n 's/^#define VPMU_VERSION "\(.*\)"/\1/p' cli/cli.h) && \
 		sed -e 's|@prefix@|$(prefix)|' -e "s|@version@|$$version|" src/vpmu.pc.in | \

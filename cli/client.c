@@ -15,6 +15,7 @@
 #include <sys/socket.h>
 #include <sys/time.h>
 #include <sys/un.h>
+#include <time.h>
 #include <unistd.h>
 
 #define PATIENCE 10 /* seconds */
@@ -41,6 +42,20 @@ void client_each(void (*visit)(int pid, void *arg), void *arg)
 		fclose(f);
 }
 
+void client_process_name(int pid, char *out, size_t size)
+{
+	char path[64];
+	FILE *f;
+
+	snprintf(path, sizeof(path), "/proc/%d/comm", pid);
+	f = fopen(path, "re");
+	if (!f || !fgets(out, size, f))
+		snprintf(out, size, "?");
+	out[strcspn(out, "\n")] = '\0';
+	if (f)
+		fclose(f);
+}
+
 static bool is_friend(int fd)
 {
 	struct ucred peer;
@@ -49,20 +64,49 @@ static bool is_friend(int fd)
 	return !getsockopt(fd, SOL_SOCKET, SO_PEERCRED, &peer, &size) && peer.uid == getuid();
 }
 
+u64 client_now_ms(void)
+{
+	struct timespec ts;
+
+	clock_gettime(CLOCK_MONOTONIC, &ts);
+	return ts.tv_sec * 1000ull + ts.tv_nsec / 1000000;
+}
+
+/* How long the next call may take. False: no time is left. */
+static bool set_patience(const struct client *client)
+{
+	struct timeval patience = { .tv_sec = PATIENCE };
+
+	if (client->deadline) {
+		u64 now = client_now_ms(), left = client->deadline - now;
+
+		if (now >= client->deadline)
+			return false;
+		patience.tv_sec = left / 1000;
+		patience.tv_usec = left % 1000 * 1000;
+	}
+	setsockopt(client->fd, SOL_SOCKET, SO_RCVTIMEO, &patience, sizeof(patience));
+	setsockopt(client->fd, SOL_SOCKET, SO_SNDTIMEO, &patience, sizeof(patience));
+	return true;
+}
+
 bool client_open(struct client *client, int pid)
 {
+	return client_open_until(client, pid, 0);
+}
+
+bool client_open_until(struct client *client, int pid, u64 deadline)
+{
 	struct sockaddr_un address = { .sun_family = AF_UNIX };
-	struct timeval patience = { .tv_sec = PATIENCE };
 	int n = snprintf(address.sun_path + 1, sizeof(address.sun_path) - 1, "vpmu/%u/%d",
 			 (unsigned)getuid(), pid);
 
-	*client = (struct client){ .pid = pid };
+	*client = (struct client){ .pid = pid, .deadline = deadline };
 	client->fd = socket(AF_UNIX, SOCK_STREAM | SOCK_CLOEXEC, 0);
 	if (client->fd < 0)
 		return false;
-	setsockopt(client->fd, SOL_SOCKET, SO_RCVTIMEO, &patience, sizeof(patience));
-	setsockopt(client->fd, SOL_SOCKET, SO_SNDTIMEO, &patience, sizeof(patience));
-	if (!connect(client->fd, (void *)&address,
+	if (set_patience(client) &&
+	    !connect(client->fd, (void *)&address,
 		     offsetof(struct sockaddr_un, sun_path) + 1 + n) &&
 	    is_friend(client->fd))
 		return true;
@@ -83,7 +127,9 @@ static bool next_line(struct client *client, char *out, size_t size)
 
 	for (;;) {
 		if (client->at == client->nin) {
-			ssize_t n = recv(client->fd, client->in, sizeof(client->in), 0);
+			ssize_t n = client->deadline && !set_patience(client)
+					    ? -1
+					    : recv(client->fd, client->in, sizeof(client->in), 0);
 
 			if (n <= 0)
 				return false;

@@ -15,17 +15,23 @@ struct client {
 	int fd;
 	int pid;
 	u32 vm;
+	u64 deadline; /* monotonic ms after which nothing is waited for; 0: each call has its time */
 	char model[32], mode[16], accounting[16];
 	bool refused; /* the last answer was an error */
 	u32 nin, at;
 	char in[4096];
 };
 
+/* The command that a process runs, as the kernel names it. */
+void client_process_name(int pid, char *out, size_t size);
 /* Calls visit() with the pid of each vpmu process of this user. */
 void client_each(void (*visit)(int pid, void *arg), void *arg);
 
 /* The process `pid`. False: it is not there, or is another user's. */
 bool client_open(struct client *client, int pid);
+/* The same, with a time for it and all that is asked: of client_now_ms(). */
+bool client_open_until(struct client *client, int pid, u64 deadline);
+u64 client_now_ms(void);
 void client_close(struct client *client);
 
 /*

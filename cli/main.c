@@ -11,10 +11,10 @@
 #include "base/types.h"
 
 static const struct command *const commands[] = {
-	&command_exec,	 &command_perf,	  &command_rr,	   &command_flame,  &command_doctor,
-	&command_kvm,	 &command_qemu,	  &command_events, &command_cost,   &command_ps,
-	&command_stat,	 &command_set,	  &command_filter, &command_record, &command_report,
-	&command_lab,
+	&command_exec,	   &command_perf, &command_rr,	   &command_flame,  &command_doctor,
+	&command_kvm,	   &command_qemu, &command_events, &command_cost,   &command_ps,
+	&command_stat,	   &command_set,  &command_filter, &command_record, &command_report,
+	&command_exporter, &command_lab,
 };
 
 int usage_error(const struct command *command, const char *fmt, ...)
@@ -69,9 +69,8 @@ static int general_help(FILE *out)
 	      out);
 	for (u32 i = 0; i < ARRAY_SIZE(commands); i++)
 		fprintf(out, "  %-8s %s\n", commands[i]->name, commands[i]->summary);
-	fputs("\nexit codes: 0 success, 1 a part of vpmu is missing or the system refused, 2 wrong "
-	      "usage,\n"
-	      "126 the command cannot be started, 127 there is none; otherwise the command's.\n",
+	fputs("\nexit codes: 1 missing or refused, 2 wrong usage, 126 cannot start, 127 not found, else the "
+	      "command's\n",
 	      out);
 	return out == stdout ? STATUS_OK : STATUS_USAGE;
 }

@@ -36,20 +36,6 @@ static struct vm_row *find(struct table *table, int pid, u32 vm)
 	return &table->row[table->n++];
 }
 
-static void name_process(int pid, char *out, size_t size)
-{
-	char path[64];
-	FILE *f;
-
-	snprintf(path, sizeof(path), "/proc/%d/comm", pid);
-	f = fopen(path, "r");
-	if (!f || !fgets(out, size, f))
-		snprintf(out, size, "?");
-	out[strcspn(out, "\n")] = '\0';
-	if (f)
-		fclose(f);
-}
-
 static void note(char *line, void *arg)
 {
 	struct table *table = arg;
@@ -66,7 +52,7 @@ static void note(char *line, void *arg)
 	row->uptime_ns = client_number(line, "uptime_ns");
 	row->instructions = client_number(line, "instructions");
 	row->starved = client_number(line, "starved");
-	name_process(row->pid, row->command, sizeof(row->command));
+	client_process_name(row->pid, row->command, sizeof(row->command));
 }
 
 static void ask(int pid, void *arg)

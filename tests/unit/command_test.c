@@ -52,6 +52,7 @@ static const struct call {
 	{ "help perf", 0, "usage: vpmu perf" },
 	{ "rr", 2, "there is nothing for rr to do" },
 	{ "rr --frob record", 2, "unknown option '--frob'; those of rr come after '--'" },
+	{ "exporter --help", 0, "--allow-remote" },
 	{ "flame", 2, "no command to run" },
 	{ "flame --help", 0, "--call-graph MODE" },
 	{ "kvm", 2, "no command to run" },
