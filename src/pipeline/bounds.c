@@ -112,21 +112,22 @@ static u32 bound_divider(const struct pipe_block *block)
 	return cycles * PIPE_TICKS;
 }
 
-#define TURNS 16 /* until the alignment of code of any length has come round */
+#define TURNS 64 /* until the alignment of code of any length has come round */
 
-/* The decoders alone. The uop cache is never slower than renaming. */
+/* Decoders or uop cache alone. */
 static u32 bound_front_end(const struct pipe_core *core, const struct pipe_block *block, bool decoded)
 {
 	struct pipe_front front = { .at = block->at, .block = block->at / core->fetch };
 	u32 begin = 0, cycles = 0;
 
-	if (!decoded)
-		return 0;
 	for (u32 turn = 0; turn <= TURNS; turn++) {
 		for (u32 i = 0; i < block->count; i++)
-			cycles = pipe_decode(&front, core, &block->insn[i]);
+			cycles = decoded ? pipe_decode(&front, core, &block->insn[i]) :
+					   pipe_fetch_cached(&front, core, block, i);
 		if (!turn)
 			begin = cycles;
+		if (block->loops)
+			pipe_jump(&front, core, block->at);
 	}
 	return (cycles - begin) * PIPE_TICKS / TURNS;
 }

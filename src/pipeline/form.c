@@ -388,6 +388,7 @@ bool pipe_describe(const struct pipe_core *core, const ZydisDecodedInstruction *
 	insn->plain_address = has_plain_address(in, ops, insn) && !key.vector;
 	insn->load_latency = load_latency(core, key.vector);
 	insn->has_immediate = in->raw.imm[0].size && !in->raw.imm[0].is_relative;
+	insn->wide = in->raw.imm[0].size == 64;
 	insn->lcp = in->attributes & ZYDIS_ATTRIB_HAS_OPERANDSIZE && in->raw.imm[0].size == 16;
 	if (!(key.copies && (insn->load || insn->store)))
 		add_uops(core, &pipe_uops[kind], key.vector, insn);

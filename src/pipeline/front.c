@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: MIT
 /*
- * The front end. Code comes from the uop cache, which keeps pace with renaming on all models, unless it is too dense for
+ * The front end. Code comes from the uop cache unless it is too dense for
  * it, has a length-changing prefix or a branch that Skylake must not keep; then every instruction goes through predecoder and decoders again. Pure.
  */
 #include "pipeline/priv.h"
@@ -27,6 +27,51 @@ static u32 predecode(struct pipe_front *front, const struct pipe_core *core, con
 	return front->found;
 }
 
+/* The entries that a line of the uop cache has when it begins with this instruction, up to the end of a loop. */
+static u32 line_entries(const struct pipe_core *core, const struct pipe_block *block, u32 index, u64 at)
+{
+	u64 window = at / core->window;
+	u32 entries = 0;
+
+	for (u32 n = 0; n < core->line; n++) {
+		const struct pipe_insn *insn = &block->insn[index];
+		u32 more = insn->decoded + insn->wide;
+
+		if (at / core->window != window || (entries && entries + more > core->line))
+			break;
+		entries += more;
+		at += insn->length;
+		index = index + 1 == block->count ? 0 : index + 1;
+		if (!index && block->loops)
+			break;
+	}
+	return entries;
+}
+
+/*
+ * The uop cache delivers whole lines. A line has uops of one window of code only; an instruction belongs to the window in
+ * which it begins, and to one line.
+ */
+u32 pipe_fetch_cached(struct pipe_front *front, const struct pipe_core *core,
+		      const struct pipe_block *block, u32 index)
+{
+	const struct pipe_insn *insn = &block->insn[index];
+	u32 entries = insn->decoded + insn->wide; /* none: it is fused to the one before it */
+
+	if (entries && !front->in_block) {
+		front->in_block = line_entries(core, block, index, front->at);
+		if (++front->found > core->lines || front->in_cycle + front->in_block > core->cached) {
+			front->decode++;
+			front->in_cycle = 0;
+			front->found = 1;
+		}
+		front->in_cycle += front->in_block;
+	}
+	front->at += insn->length;
+	front->in_block -= entries;
+	return front->decode;
+}
+
 /* Only the first decoder takes instructions of several uops. */
 u32 pipe_decode(struct pipe_front *front, const struct pipe_core *core, const struct pipe_insn *insn)
 {
@@ -42,6 +87,16 @@ u32 pipe_decode(struct pipe_front *front, const struct pipe_core *core, const st
 	}
 	front->in_cycle++;
 	return front->decode;
+}
+
+/* A taken branch: both go on at its target, in another cycle. */
+void pipe_jump(struct pipe_front *front, const struct pipe_core *core, u64 at)
+{
+	front->at = at;
+	front->block = at / core->fetch;
+	front->in_block = 0;
+	front->in_cycle = core->cached;
+	front->found = front->decode + 1;
 }
 
 /* Erratum SKX102: a branch, with what is fused to it, that crosses or ends at a 32-byte boundary is not kept. */

@@ -120,6 +120,7 @@ struct pipe_insn {
 	u8 uops;    /* in uop[] */
 	u8 slots;   /* of issue */
 	u8 decoded; /* uops as decoders and uop cache see them: before un-lamination */
+	u8 wide;    /* more entries of the uop cache that its constants need */
 	u8 load_latency;
 	bool load, store;
 	bool low_first;	    /* RAX has the result of the first uop */

@@ -18,7 +18,7 @@ struct pipe_core {
 	u16 rob, scheduler, loads, stores;
 	u8 load[3];	     /* latency: general, XMM, wider registers */
 	u8 forward, blocked; /* cycles from a store's data, from its commit, to the load's result */
-	u8 fetch, predecode, decoders, window, kept, lcp;
+	u8 fetch, predecode, decoders, window, line, lines, cached, kept, lcp;
 	u8 moves; /* slots of a cycle in which moves are eliminated */
 	u8 delay; /* cycles from issue to a port */
 	u16 p_load, p_sta, p_std, p_alu;
@@ -95,13 +95,17 @@ bool pipe_values_step(struct pipe_values *values, const struct pipe_insn *insn, 
 
 struct pipe_front {
 	u64 at;		  /* address of the next instruction */
-	u64 block;	  /* fetched last: address / core->fetch */
-	u32 found, in_block;  /* cycle of the predecoder, instructions that it found in it */
-	u32 decode, in_cycle; /* cycle of the decoders, instructions of it */
+	u64 block;	      /* fetched last: address / core->fetch */
+	u32 found, in_block;  /* decoders: cycle of the predecoder, instructions that it found in it */
+			      /* uop cache: lines of this cycle, entries of the line that are left */
+	u32 decode, in_cycle; /* cycle of delivery; instructions, or entries, delivered in it */
 };
 
-/* The cycle in which the decoders deliver the next instruction. */
+/* The cycle in which the decoders, or the uop cache, deliver the next instruction. */
 u32 pipe_decode(struct pipe_front *front, const struct pipe_core *core, const struct pipe_insn *insn);
+u32 pipe_fetch_cached(struct pipe_front *front, const struct pipe_core *core,
+		      const struct pipe_block *block, u32 index);
+void pipe_jump(struct pipe_front *front, const struct pipe_core *core, u64 at);
 /* Code that the uop cache cannot hold. */
 bool pipe_is_uncacheable(const struct pipe_core *core, const struct pipe_insn *insns, u32 count, u64 at);
 

@@ -195,15 +195,14 @@ static void iterate(struct pipe_work *w, const struct pipe_block *block, bool de
 
 		if (decoded)
 			w->deliver = pipe_decode(&w->front, w->core, insn);
+		else
+			w->deliver = pipe_fetch_cached(&w->front, w->core, block, i);
 		step(w, insn);
 	}
 	if (!block->loops)
 		return;
-	/* A taken branch a cycle; the decoders go on at its target. */
-	w->deliver = later(w->deliver, begin + 1);
-	w->front.at = block->at;
-	w->front.block = block->at / w->core->fetch;
-	w->front.found++;
+	w->deliver = later(w->deliver, begin + 1); /* at most one taken branch a cycle */
+	pipe_jump(&w->front, w->core, block->at);
 }
 
 #define SHORT_RUN 400 /* instructions: the measured blocks were repeated so often too */
