@@ -189,3 +189,13 @@ enum guest_fault masked_write(struct cpu *cpu)
 	}
 	return fault;
 }
+
+void masked_watch(struct cpu *cpu, gva_t gva, u32 access)
+{
+	struct slow_state span = { .address = gva };
+	u32 size;
+
+	masked_select(cpu, &span);
+	for (u32 i = 0; (size = next_run(&span, &i)) != 0; i += size / span.element)
+		cpu_watch(cpu, cpu_wrap(cpu, gva + i * span.element), size, access);
+}

@@ -416,6 +416,8 @@ u64 masked_access(struct cpu *cpu, u64 address, u32 desc, const u8 *return_pc);
 void masked_select(const struct cpu *cpu, struct slow_state *pending);
 enum guest_fault masked_read(struct cpu *cpu, u32 access);
 enum guest_fault masked_write(struct cpu *cpu);
+/* Data breakpoints of the selected elements, the first of them at gva. */
+void masked_watch(struct cpu *cpu, gva_t gva, u32 access);
 
 /* call.c: the same; executes a struct insn */
 u64 call_insn(struct cpu *cpu, u64 insn, u32 unused, const u8 *return_pc);

@@ -143,6 +143,16 @@ static u64 direct(struct cpu *cpu, gva_t gva, const struct translation *t, const
 	return code ? SLOW_COMMIT : SLOW_DIRECT;
 }
 
+static void watch(struct cpu *cpu, gva_t gva, u32 desc, u32 access)
+{
+	if (likely(!cpu->watch_active))
+		return;
+	if (desc & DESC_MASKED)
+		masked_watch(cpu, gva, access);
+	else
+		cpu_watch(cpu, gva, desc & DESC_SIZE, access);
+}
+
 static u64 one_page(struct cpu *cpu, gva_t gva, u32 desc, u32 access, const u8 *return_pc)
 {
 	u32 size = desc & DESC_SIZE;
@@ -159,8 +169,7 @@ static u64 one_page(struct cpu *cpu, gva_t gva, u32 desc, u32 access, const u8 *
 		return unemulated(cpu, t.gpa, return_pc);
 	if (is_mmio(&t, access) || bounced_alone(cpu, gva, desc))
 		return bounce(cpu, gva, desc, access, return_pc);
-	if (cpu->watch_active)
-		cpu_watch(cpu, gva, size, access);
+	watch(cpu, gva, desc, access);
 	return observe_end(cpu, desc, return_pc, direct(cpu, gva, &t, &size, 1, access));
 }
 
@@ -187,8 +196,7 @@ static u64 two_pages(struct cpu *cpu, gva_t gva, u32 desc, u32 access, const u8 
 		return leave_for_alone(cpu, return_pc);
 	if (mmio || apart || bounced_alone(cpu, gva, desc))
 		return bounce(cpu, gva, desc, access, return_pc);
-	if (cpu->watch_active)
-		cpu_watch(cpu, gva, size, access);
+	watch(cpu, gva, desc, access);
 	return observe_end(cpu, desc, return_pc, direct(cpu, gva, t, part, 2, access));
 }
 

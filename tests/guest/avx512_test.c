@@ -278,6 +278,35 @@ static void a_store_of_nothing_leaves_no_dirty_page(void **state)
 	assert_int_equal(m->cpu->rip, IMAGE_CODE + (dirty_store_end - dirty_store_start));
 }
 
+GUEST_CODE(watched_store, "mov $0x100000, %edi\n"
+			  "kmovw %eax, %k1\n"
+			  "vmovdqu32 %zmm4, (%rdi){%k1}\n"
+			  "hlt\n");
+
+/* Of four bytes, for writes. */
+#define DR7_WRITE 0xd0001u
+
+static u64 watched(struct machine *m, u32 mask)
+{
+	LOAD(m, watched_store);
+	m->cpu->regs[RAX] = mask;
+	m->cpu->dr[0] = DATA + 8;
+	m->cpu->dr7 = DR7_WRITE;
+	m->cpu->dr6 = 0;
+	cpu_watch_update(m->cpu);
+	assert_int_equal(machine_run(m, ALL), EXIT_HLT);
+	m->cpu->dr7 = 0;
+	cpu_watch_update(m->cpu);
+	return m->cpu->dr6 & 1;
+}
+
+static void a_data_breakpoint_is_met_by_selected_elements(void **state)
+{
+	assert_int_equal(watched(*state, 0x5), 1);
+	assert_int_equal(watched(*state, 0xb), 0);
+	assert_int_equal(watched(*state, 0), 0);
+}
+
 int main(void)
 {
 	const struct CMUnitTest tests[] = {
@@ -290,6 +319,7 @@ int main(void)
 		cmocka_unit_test(a_gather_from_a_device_completes),
 		cmocka_unit_test(a_masked_store_changes_code),
 		cmocka_unit_test(a_store_of_nothing_leaves_no_dirty_page),
+		cmocka_unit_test(a_data_breakpoint_is_met_by_selected_elements),
 	};
 
 	return cmocka_run_group_tests(tests, machine_set_up, machine_tear_down);
