@@ -357,7 +357,7 @@ bool count_at_trip(const struct cpu *cpu)
 	return cpu->engine->packed && guard_set(cpu);
 }
 
-static bool trip_reached(const struct cpu *cpu)
+bool count_trip_reached(const struct cpu *cpu)
 {
 	enum retire_privilege privilege = cpu_privilege(cpu);
 
@@ -375,7 +375,7 @@ bool count_left(struct cpu *cpu)
 			      eng->counting_mode != (cpu->mode & MODE_COUNTING)))
 		count_flush(cpu, cpu_privilege(cpu)); /* a share may be used up, and not all */
 	if (!eng->counting) {
-		if (trip_reached(cpu))
+		if (count_trip_reached(cpu))
 			return false;
 		start(cpu);
 	}

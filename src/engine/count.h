@@ -21,6 +21,8 @@ bool count_left(struct cpu *cpu);
 bool count_exhausted(const struct cpu *cpu);
 /* Has a class reached its trip? */
 bool count_at_trip(const struct cpu *cpu);
+/* Have the tallies? After count_flush(). */
+bool count_trip_reached(const struct cpu *cpu);
 /* One instruction of code in this mode did not retire after all. */
 void count_refund(struct cpu *cpu, u32 mode, bool branch, const struct weight *weight);
 /* One instruction retired that is in the tallies already. Behind count_flush(). */

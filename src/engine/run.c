@@ -188,6 +188,8 @@ static enum turn at_end(struct cpu *cpu)
 	if (count_exhausted(cpu) || !cpu->pmu.model)
 		return exit_with(cpu, EXIT_BUDGET);
 	count_flush(cpu, cpu_privilege(cpu));
+	if (!count_trip_reached(cpu))
+		return exit_with(cpu, EXIT_BUDGET);
 	cpu->engine->step = false;
 	if (!pmu_assist(cpu))
 		return exit_with(cpu, EXIT_PMI);

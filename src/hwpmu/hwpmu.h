@@ -154,6 +154,11 @@ u64 hwpmu_horizon(const struct hwpmu *pmu, enum retire_privilege privilege, reti
  * overflow. It then needs no hwpmu_horizon(). */
 void hwpmu_trips(const struct hwpmu *pmu, struct retire_trips *trips);
 
+static inline bool hwpmu_ibs_runs(const struct hwpmu *pmu)
+{
+	return ibs_fetch_runs(&pmu->ibs) || ibs_op_runs(&pmu->ibs);
+}
+
 /* After hwpmu_retire(): something waits for hwpmu_take_overflows() or hwpmu_take_ibs(). */
 static inline bool hwpmu_interrupts(const struct hwpmu *pmu)
 {

@@ -17,16 +17,7 @@ enum unit { FETCH, OP };
 
 static bool runs(const struct hwpmu *pmu, enum unit unit)
 {
-	u64 ctl = pmu->ibs.reg[unit == OP ? IBS_OP_CTL : IBS_FETCH_CTL];
-
-	if (unit == OP)
-		return (ctl & IBS_OP_EN) && !(ctl & IBS_OP_VAL);
-	return (ctl & IBS_FETCH_EN) && !(ctl & IBS_FETCH_VAL);
-}
-
-bool hwpmu_ibs_runs(const struct hwpmu *pmu)
-{
-	return runs(pmu, FETCH) || runs(pmu, OP);
+	return unit == OP ? ibs_op_runs(&pmu->ibs) : ibs_fetch_runs(&pmu->ibs);
 }
 
 /*

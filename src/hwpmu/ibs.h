@@ -26,6 +26,17 @@ struct hwpmu_ibs {
 	bool interrupt; /* wanted */
 };
 
+/* Enabled, and not waiting for its sample to be read. */
+static inline bool ibs_fetch_runs(const struct hwpmu_ibs *ibs)
+{
+	return (ibs->reg[IBS_FETCH_CTL] & (IBS_FETCH_EN | IBS_FETCH_VAL)) == IBS_FETCH_EN;
+}
+
+static inline bool ibs_op_runs(const struct hwpmu_ibs *ibs)
+{
+	return (ibs->reg[IBS_OP_CTL] & (IBS_OP_EN | IBS_OP_VAL)) == IBS_OP_EN;
+}
+
 struct hwpmu;
 
 u64 hwpmu_read_ibs(const struct hwpmu *pmu, enum ibs_register reg);
@@ -34,7 +45,6 @@ void hwpmu_write_ibs(struct hwpmu *pmu, enum ibs_register reg, u64 value);
  * numbers; and the count of ops, since writing its register may add random bits. */
 u64 hwpmu_ibs_hidden(const struct hwpmu *pmu);
 void hwpmu_set_ibs_hidden(struct hwpmu *pmu, u64 value); /* after the registers */
-bool hwpmu_ibs_runs(const struct hwpmu *pmu);
 bool hwpmu_take_ibs(struct hwpmu *pmu); /* an interrupt is to be delivered */
 
 #endif
