@@ -2,8 +2,9 @@
 /*
  * RDMSR, WRMSR and RDPMC that the hypervisor does not intercept: the processor does them on its PMU
  * and goes on. They see the tallies as they were before the instruction, which then retires as any
- * other: a read does not count itself, a write that starts a counter is counted by it. An access that
- * the hypervisor does counts in the same way, so that a guest cannot tell them apart. vCPU thread; general registers only.
+ * other: a read does not count itself, a write that starts a counter is counted by it. An access
+ * that the hypervisor does counts in the same way, so that a guest cannot tell them apart. vCPU
+ * thread; general registers only.
  */
 #include "engine/pass.h"
 
@@ -103,7 +104,7 @@ static bool is_plain(const struct cpu *cpu, enum exit_reason access)
 	return !cpu->cpl && cpu_has(cpu, FEAT_MSR);
 }
 
-/* Behind the access: may code of this mode go on without anybody looking? */
+/* After the access: may the block go on, or is there something to look at first? */
 static bool goes_on(struct cpu *cpu, u32 mode)
 {
 	return !cpu->engine->notice && count_left(cpu) && cpu->mode == mode;

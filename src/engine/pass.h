@@ -8,12 +8,12 @@
 #include "engine/priv.h"
 
 enum pass_result {
-	PASS_EXIT,   /* intercepted: cpu->exit stands */
-	PASS_DONE,   /* done and retired */
-	PASS_FAULT,  /* #GP is raised */
+	PASS_EXIT,  /* intercepted: cpu->exit stands */
+	PASS_DONE,  /* done and retired */
+	PASS_FAULT, /* #GP is raised */
 };
 
-/* Behind an instruction that ended in EXIT_RDMSR, EXIT_WRMSR or EXIT_RDPMC and has not been
+/* After an instruction that ended in EXIT_RDMSR, EXIT_WRMSR or EXIT_RDPMC and has not been
  * counted. */
 enum pass_result pass_access(struct cpu *cpu);
 

@@ -2,8 +2,8 @@
 /*
  * The processor's own PMU (hwpmu/hwpmu.h): where a run has to stop for it, what has to be observed
  * for its records, and what happens when a counter overflows. What PEBS needs of its core (struct
- * hwpmu_store) is here: the debug store in guest memory, and the instruction that retired last. vCPU
- * thread, guest vector state live: general registers only, no libc.
+ * hwpmu_store) is here: the debug store in guest memory, and the instruction that retired last.
+ * vCPU thread, guest vector state live: general registers only, no libc.
  */
 #include "engine/pmu.h"
 
@@ -121,7 +121,7 @@ bool pmu_assist(struct cpu *cpu)
 {
 	struct hwpmu *pmu = &cpu->pmu;
 
-	if (pmu->untold)
+	if (pmu->unreported)
 		return false;
 	hwpmu_retire(pmu);
 	if (hwpmu_interrupts(pmu))

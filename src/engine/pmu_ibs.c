@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: MIT
 /*
- * What IBS needs of its core (hwpmu/hwpmu.h, struct hwpmu_store): the instruction that retired last.
- * vCPU thread, in or after a run.
+ * What IBS needs of its core (hwpmu/hwpmu.h, struct hwpmu_store): the instruction that retired
+ * last. vCPU thread, in or after a run.
  */
 #include "cpu/fpu.h"
 #include "cpu/mmu.h"

@@ -5,7 +5,7 @@
  * of FIXED_CTR_CTRL cleared in the hardware's copy; GLOBAL_CTRL and status are the guest's own.
  *
  * Loading and saving are lazy: registers stay in the hardware over exits, only what was written in
- * between is loaded, and only who asks saves. vCPU thread.
+ * between is loaded, and only a reader saves. vCPU thread.
  */
 #include "hostperf/priv.h"
 

@@ -48,7 +48,7 @@ struct hostperf {
 	u32 nevents, turn;
 	struct host_event *event[HOST_EVENTS]; /* in the order in which they were added */
 	u64 now;
-	bool away;	     /* the hardware is somebody else's */
+	bool away;	    /* the hardware is a guest's */
 	bool store_is_full; /* PEBS has reached its threshold: for the guest */
 };
 

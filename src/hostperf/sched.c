@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: MIT
 /*
  * Placing events on counters. A plan is made from nothing each time, rank by rank, as a matching of
- * events and counters: who is placed already may move to another counter that suits it, but is
+ * events and counters: an event that is placed may move to another counter that suits it, but is
  * never put out by a lower rank. Then the hardware is made to follow the plan. vCPU thread.
  */
 #include "hostperf/priv.h"
@@ -255,7 +255,7 @@ void hostperf_schedule(struct hostperf *host)
 	follow(host, &plan, &old);
 }
 
-/* --- the hardware for somebody else --- */
+/* --- the hardware for a guest --- */
 
 void hostperf_yield(struct hostperf *host)
 {

@@ -113,20 +113,20 @@ static void note_unknown(struct hwpmu *pmu, u64 select)
 		if (pmu->unknown[i] == code + 1)
 			return;
 	pmu->unknown[pmu->nunknown++ % HWPMU_UNKNOWN] = code + 1;
-	pmu->untold++;
+	pmu->unreported++;
 }
 
 /* Not at once: registers may be written where the owner can say nothing. */
-static void tell_unknown(struct hwpmu *pmu)
+static void report_unknown(struct hwpmu *pmu)
 {
-	u32 n = pmu->untold < HWPMU_UNKNOWN ? pmu->untold : HWPMU_UNKNOWN;
+	u32 n = pmu->unreported < HWPMU_UNKNOWN ? pmu->unreported : HWPMU_UNKNOWN;
 
 	for (; n; n--) {
 		u32 code = pmu->unknown[(pmu->nunknown - n) % HWPMU_UNKNOWN] - 1;
 
 		hwpmu_port_unknown_event(pmu, code & MASK(11, 0), code >> 12);
 	}
-	pmu->untold = 0;
+	pmu->unreported = 0;
 }
 
 static bool is_decoded(const struct hwpmu *pmu, const struct hwpmu_decoded *d, u64 select)
@@ -149,13 +149,13 @@ static struct hwpmu_event event_of(struct hwpmu *pmu, u32 i)
 	return d->event;
 }
 
-static void note_able(struct hwpmu *pmu, u32 counter)
+static void note_selected(struct hwpmu *pmu, u32 counter)
 {
 	const struct hwpmu_counter *c = &pmu->counter[slot(counter)];
 
-	pmu->able &= ~BIT(counter);
+	pmu->selected &= ~BIT(counter);
 	if (c->privileges && c->class != RETIRE_NOTHING)
-		pmu->able |= BIT(counter);
+		pmu->selected |= BIT(counter);
 }
 
 static void decode_general(struct hwpmu *pmu, u32 i)
@@ -176,7 +176,7 @@ static void decode_general(struct hwpmu *pmu, u32 i)
 		c->privileges |= BIT(RETIRE_OS);
 	if (select & EVENTSEL_USR)
 		c->privileges |= BIT(RETIRE_USR);
-	note_able(pmu, i);
+	note_selected(pmu, i);
 }
 
 static void decode_fixed(struct hwpmu *pmu, u32 i)
@@ -192,7 +192,7 @@ static void decode_fixed(struct hwpmu *pmu, u32 i)
 		c->privileges |= BIT(RETIRE_OS);
 	if (field & FIXED_CTRL_USR)
 		c->privileges |= BIT(RETIRE_USR);
-	note_able(pmu, PMU_FIXED_BASE + i);
+	note_selected(pmu, PMU_FIXED_BASE + i);
 }
 
 void hwpmu_update_wanted(struct hwpmu *pmu)
@@ -219,7 +219,7 @@ static void settle_all(struct hwpmu *pmu)
 static void restart(struct hwpmu *pmu, u64 settled)
 {
 	bool frozen = pmu->global_status & GLOBAL_STATUS_CTR_FRZ;
-	u64 running = frozen ? 0 : pmu->able & pmu->global_ctrl;
+	u64 running = frozen ? 0 : pmu->selected & pmu->global_ctrl;
 
 	for (u64 left = pmu->running & ~running & ~settled; left;)
 		settle(pmu, next_bit(&left));
@@ -256,7 +256,7 @@ void hwpmu_reset(struct hwpmu *pmu)
 	pmu->pebs_pending = 0;
 	pmu->lbr.enabled = false; /* entries stay what they are */
 	hwpmu_update_lbr(pmu);
-	pmu->able = pmu->running = 0;
+	pmu->selected = pmu->running = 0;
 	hwpmu_update_wanted(pmu);
 }
 
@@ -368,8 +368,8 @@ bool hwpmu_retire(struct hwpmu *pmu)
 		hwpmu_pebs_assist(pmu);
 	if (hwpmu_ibs_runs(pmu))
 		hwpmu_ibs_retire(pmu);
-	if (pmu->untold)
-		tell_unknown(pmu);
+	if (pmu->unreported)
+		report_unknown(pmu);
 	pmi = pmu->pmi;
 	pmu->pmi = false;
 	if (pmi && pmu->freeze_on_pmi)

@@ -75,18 +75,19 @@ struct hwpmu {
 	u64 records;	  /* PEBS assists */
 	struct hwpmu_ibs ibs;
 	u64 select[HWPMU_GENERAL], fixed_ctrl, global_ctrl;
-	u64 offcore[2]; /* MSR_OFFCORE_RSP: what the events of that name count */
+	u64 offcore[2];	   /* MSR_OFFCORE_RSP: what the events of that name count */
 	u64 global_status; /* kept on every model, also where software has no such register */
 	bool freeze_on_pmi;
-	bool pmi;		    /* wanted, for the next hwpmu_retire() */
-	u64 overflowed;		    /* counters, for hwpmu_take_overflows() */
-	u64 able;		    /* counters that would count if GLOBAL_CTRL let them */
-	u64 running;		    /* those that do */
-	retire_wanted wanted, also; /* what they count, and what the owner wants counted besides */
+	bool pmi;	      /* wanted, for the next hwpmu_retire() */
+	u64 overflowed;	      /* counters, for hwpmu_take_overflows() */
+	u64 selected;	      /* counters whose controls select an event and a privilege */
+	u64 running;	      /* of these, counters that GLOBAL_CTRL enables and no PMI froze */
+	retire_wanted wanted; /* classes that running counters and records need */
+	retire_wanted owner_wanted;		      /* classes that the owner needs besides */
 	struct hwpmu_counter counter[HWPMU_COUNTERS]; /* general, then fixed */
 	struct hwpmu_decoded decoded[HWPMU_GENERAL];
-	u32 nunknown, unknown[HWPMU_UNKNOWN];	      /* events nobody knows, plus one */
-	u32 untold; /* how many of them the owner has not been told */
+	u32 nunknown, unknown[HWPMU_UNKNOWN]; /* codes of events that no model has, plus one */
+	u32 unreported; /* of these, not yet told to the owner: hwpmu_port_unknown_event() */
 };
 
 /* Reset: everything 0 and stopped, but GLOBAL_CTRL enables all counters; they count guest code. */
@@ -99,7 +100,7 @@ u64 hwpmu_all(const struct hwpmu *pmu);
 
 u64 hwpmu_read(const struct hwpmu *pmu, u32 counter);
 void hwpmu_write(struct hwpmu *pmu, u32 counter, u64 value); /* bits above the width are dropped */
-void hwpmu_add(struct hwpmu *pmu, u32 counter, u64 value);   /* the same; never overflows by it */
+void hwpmu_add(struct hwpmu *pmu, u32 counter, u64 value);   /* wraps without an overflow */
 
 void hwpmu_write_worlds(struct hwpmu *pmu, u32 counter, u8 worlds);
 void hwpmu_write_select(struct hwpmu *pmu, u32 i, u64 value);
@@ -168,7 +169,7 @@ static inline bool hwpmu_interrupts(const struct hwpmu *pmu)
 /* The classes that are counted now. Changes only in the functions that write. */
 static inline retire_wanted hwpmu_wanted(const struct hwpmu *pmu)
 {
-	return pmu->wanted | pmu->also;
+	return pmu->wanted | pmu->owner_wanted;
 }
 
 #endif

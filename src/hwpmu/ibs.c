@@ -6,7 +6,7 @@
  *
  * After a sample the low bits of the count are random, as on hardware, so that a loop's length and
  * a period do not conspire; periods in cycles begin with such bits likewise. The same numbers come
- * in every run. vCPU thread, behind a run of the processor.
+ * in every run. vCPU thread, between two instructions or after a run.
  */
 #include "hwpmu/ibs.h"
 

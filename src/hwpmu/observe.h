@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: MIT */
 /*
  * What the processor saw of one instruction: the data access and the branch of the last instruction
- * that was observed. For whoever describes a sampled instruction: PEBS records (SDM 3B 20.3.4.4),
+ * that was observed. For the description of a sampled instruction: PEBS records (SDM 3B 20.3.4.4),
  * branch records (SDM 3B 18.12), IBS (APM2 13.3).
  *
  * Filled by engine/observe.c while cpu->wanted, or cpu->observe, asks for the timing model. Code
@@ -35,7 +35,8 @@ struct observed_access {
 
 struct observed {
 	struct observed_access access;
-	bool mispredicted; /* the last near branch was, if it ran alone; else see struct branch_ring */
+	bool mispredicted; /* the last near branch was, if it ran alone; else see struct branch_ring
+			    */
 };
 
 #endif

@@ -1,10 +1,10 @@
 // SPDX-License-Identifier: MIT
 /*
  * OFFCORE_RESPONSE (SDM 3B, "Off-core Response Performance Monitoring"): an event whose meaning is
- * in a register of its own, requests in the low bits, who answered in the others. The bits are
- * those of Skylake server, Ice Lake server and Sapphire Rapids as far as they agree; of the
- * requests there are those of the program, since nothing is prefetched; of the answers the
- * last-level cache and memory, since nobody else has anything. Pure.
+ * in a register of its own, requests in the low bits, the part that answered in the others. The
+ * bits are those of Skylake server, Ice Lake server and Sapphire Rapids as far as they agree; of
+ * the requests there are those of the program, since nothing is prefetched; of the answers the
+ * last-level cache and memory, since no other part has data. Pure.
  */
 #include "hwpmu/priv.h"
 

@@ -6,7 +6,7 @@
  *
  * The record is that of the instruction that made the counter overflow, on every counter: what PDIR
  * and PDist promise for some. A store that cannot be read or written, or is full, costs the record
- * and nothing else. vCPU thread, behind a run of the processor.
+ * and nothing else. vCPU thread, between two instructions or after a run.
  */
 #include "hwpmu/pebs.h"
 

@@ -14,7 +14,7 @@ struct pebs_branch {
 	u64 from, to, info;
 };
 
-/* The state behind the instruction that made a counter overflow. */
+/* The state after the instruction that made a counter overflow. */
 struct pebs_sample {
 	u64 rflags, rip;
 	u64 regs[16];	  /* in the order of instruction encoding: RAX, RCX, RDX, RBX, ... */

@@ -1,8 +1,8 @@
 /* SPDX-License-Identifier: MIT */
 /*
- * What the physical PMU needs of its owner: of the core that it belongs to, as a struct hwpmu_store,
- * and one function of the code that links it (vm/pmu/port.c; an embedder's own file). Called on the
- * thread that called the PMU, and may not call it back.
+ * What the physical PMU needs of its owner: of the core that it belongs to, as a struct
+ * hwpmu_store, and one function of the code that links it (vm/pmu/port.c; an embedder's own file).
+ * Called on the thread that called the PMU, and may not call it back.
  *
  * Besides these an owner supplies must_failed() (base/must.h), and memcpy and memset if its
  * compiler asks for them.

@@ -22,7 +22,7 @@ enum retire_class {
 	RETIRE_NOTHING = NRETIRE /* the class of an event that is never counted */
 };
 
-/* A set of classes: what somebody counts now. Only these need to grow. */
+/* A set of classes: those that are counted now. Only these need to grow. */
 typedef u64 retire_wanted;
 
 #define RETIRE_BIT(class) ((retire_wanted)(BIT(class) & MASK(NRETIRE - 1, 0)))
@@ -40,7 +40,7 @@ static inline u64 retire_count(const struct retire_tally *tally, enum retire_cla
 }
 
 /*
- * Where the owner wants the processor to stop: behind the instruction with which a tally reaches a
+ * Where the processor has to stop: after the instruction with which a tally reaches a
  * value. A counter of both privileges stops at a value of their sum.
  */
 enum retire_domain { RETIRE_IN_OS, RETIRE_IN_USR, RETIRE_IN_BOTH, NRETIRE_DOMAINS };

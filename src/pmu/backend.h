@@ -30,7 +30,7 @@ struct pmu_backend {
 	/* Brings what is not newer in pmu up to date: values, and registers that the guest reached
 	 * without an exit. Counting goes on. */
 	void (*save)(void *world, struct pmu *pmu);
-	/* Counts nothing any more, and forgets what it counted. */
+	/* Stops counting, and forgets what it counted. */
 	void (*unload)(void *world);
 	/* The counters that overflowed since the last call, whatever their INT bits. */
 	u64 (*overflowed)(void *world);

@@ -4,8 +4,8 @@
  * recorded now, and how a PMI freezes them. The entries are the backend's.
  *
  * KVM passes registers of the stack through to the hardware, so that any value may be written. The
- * event filter applies: who may not count branches does not get records of them, and cycles are 0
- * in INFO for who may not count those.
+ * event filter applies: a guest that may not count branches does not get records of them, and
+ * one that may not count cycles reads 0 for them in INFO.
  */
 #include "pmu/priv.h"
 

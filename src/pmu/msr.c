@@ -55,9 +55,9 @@ u32 pmu_row_present(const struct pmu_row *row, const struct pmu *pmu)
 }
 
 /*
- * What becomes of an access to a register that this guest does not have. KVM: some of old processors
- * read as 0 and drop what is written, whatever the vendor; and the program may read any listed one,
- * and write 0 to it.
+ * What becomes of an access to a register that this guest does not have. KVM: some of old
+ * processors read as 0 and drop what is written, whatever the vendor; and the program may read any
+ * listed one, and write 0 to it.
  */
 static enum pmu_result absent(const struct pmu *pmu, struct pmu_reg reg, bool host, u64 value)
 {

@@ -25,7 +25,8 @@
 #include "x86/pmu_regs.h"
 
 /* KVM: no guest has more, but for the fourth fixed counter (slots), which later versions give. With
- * it the guest's counters are the hardware's, and who takes it for granted counts right. */
+ * it the guest's counters are the hardware's, and software that takes it for granted counts right.
+ */
 #define PMU_GENERAL	8
 #define PMU_GENERAL_AMD 6
 #define PMU_FIXED	4
@@ -71,7 +72,7 @@ struct pmu {
 	u64 narrow; /* counters with fewer bits than the model's */
 
 	u64 select[PMU_GENERAL], fixed_ctrl, global_ctrl, global_status, perf_capabilities;
-	u64 value[PMU_COUNTERS]; /* general, then fixed; see backend.h for who has the newest */
+	u64 value[PMU_COUNTERS]; /* general, then fixed; backend.h says which side has the newest */
 
 	/* Branch records. */
 	enum pmu_lbr lbr; /* what the guest has */
@@ -97,14 +98,15 @@ void pmu_init(struct pmu *pmu, const struct pmu_model *model, const struct pmu_b
 /* Gives the guest the PMU of its CPUID, clamped to the model's, and resets all of its state. */
 void pmu_configure(struct pmu *pmu, const struct pmu_guest *guest);
 
-/* Leaves 0AH, 1CH, 8000001BH and 80000022H as KVM_GET_SUPPORTED_CPUID has them; others are zeros. */
+/* Leaves 0AH, 1CH, 8000001BH and 80000022H as KVM_GET_SUPPORTED_CPUID has them; others are zeros.
+ */
 void pmu_cpuid(const struct pmu_model *model, u32 leaf, u32 regs[4]);
 u64 pmu_supported_capabilities(const struct pmu_model *model);
 
 enum pmu_result {
 	PMU_OK,
 	PMU_FAULT,   /* #GP(0); a short count for KVM_GET_MSRS, KVM_SET_MSRS */
-	PMU_UNKNOWN, /* the same, unless the owner has such an MSR elsewhere */
+	PMU_UNKNOWN, /* no register of this PMU: a PMU_FAULT, unless the owner has such an MSR */
 };
 
 /* host: on behalf of the program that owns the VM, which may do more than the guest. By the decoded
@@ -166,6 +168,6 @@ enum pmu_request {
 };
 u32 pmu_take_requests(struct pmu *pmu);
 bool pmu_masks_lvtpc(const struct pmu *pmu); /* delivering a PMI masks LVTPC: the vendor's rule */
-bool pmu_tells_overflow(struct pmu *pmu); /* the status does */
+bool pmu_tells_overflow(struct pmu *pmu);    /* the status does */
 
 #endif

@@ -44,7 +44,7 @@
 
 /* IA32_PERF_CAPABILITIES. */
 #define PERF_CAP_LBR_FORMAT  MASK(5, 0)
-#define PERF_CAP_PEBS_TRAP   BIT(6) /* records come behind the instruction */
+#define PERF_CAP_PEBS_TRAP   BIT(6) /* records come after the instruction */
 #define PERF_CAP_PEBS_REGS   BIT(7)
 #define PERF_CAP_PEBS_FORMAT MASK(11, 8)
 #define PERF_CAP_PEBS_SHIFT  8

@@ -157,7 +157,7 @@ const char *pmu_config_set(struct vm *vm, const char *key, const char *value)
 		wrong = settings[i].set(vm, value);
 		pthread_mutex_unlock(&vm->lock);
 		if (!wrong)
-			vm_synchronize(vm); /* who runs enters anew, and sees it */
+			vm_synchronize(vm); /* vCPUs that run enter again, and see it */
 		return wrong;
 	}
 	return "there are pmu, accounting, host-view and watchdog to set";

@@ -16,7 +16,7 @@ bool pmu_config_off(void);
 /* Takes the PMU out of a list of KVM_GET_SUPPORTED_CPUID. */
 void pmu_config_hide(struct kvm_cpuid_entry2 *entries, u32 n);
 
-/* VPMU_PMU, VPMU_ACCOUNTING, VPMU_HOST_VIEW, for a VM that nobody else has yet. */
+/* VPMU_PMU, VPMU_ACCOUNTING, VPMU_HOST_VIEW, for a VM that is being created. */
 void pmu_config_environment(struct vm *vm);
 
 /*

@@ -1,9 +1,9 @@
 // SPDX-License-Identifier: MIT
 /*
  * The host on a vCPU's thread (docs/ownership.md). What it does between two residencies of the
- * guest is measured, as CPU time of the thread while the program has it and by the TSC before, since
- * there is no PMU to count it: cycles are that time at the rate of the guest's TSC, instructions one a
- * cycle. Only while somebody wants to know.
+ * guest is measured, as CPU time of the thread while the program has it and by the TSC before,
+ * since there is no PMU to count it: cycles are that time at the rate of the guest's TSC,
+ * instructions one a cycle. Only while an event or the accounting needs it.
  */
 #include "vm/pmu/host.h"
 
@@ -46,8 +46,8 @@ static bool charges(const struct vcpu *vcpu)
 
 /*
  * An exit that the hypervisor serves takes about as long as reading the thread's clock. So for the
- * host's events it is timed by the TSC, which tells nothing of being preempted: more than this is not
- * believed. A guest that pays pays by the thread's clock alone.
+ * host's events it is timed by the TSC, which tells nothing of being preempted: more than this is
+ * not believed. A guest that pays pays by the thread's clock alone.
  */
 #define QUICK_NS 50000
 
@@ -68,7 +68,7 @@ void vcpu_host_left(struct vcpu *vcpu)
 		vcpu->pmu.host.left_tsc = __builtin_ia32_rdtsc();
 }
 
-/* What was noted so far is kept for who accounts next. */
+/* What was noted so far is kept for the next account(). */
 static void keep_quick(struct vcpu *vcpu)
 {
 	vcpu->pmu.host.kept_ns += quick_ns(vcpu);
@@ -98,7 +98,7 @@ static u64 outside_ns(struct vcpu *vcpu)
 	if (host->left_tsc) {
 		ns += quick_ns(vcpu);
 	} else {
-		now = thread_ns(); /* another thread's clock may be behind */
+		now = thread_ns(); /* another thread's clock may be less */
 		ns += now > host->away_ns ? now - host->away_ns : 0;
 	}
 	host->kept_ns = host->away_ns = host->left_tsc = 0;
@@ -221,7 +221,7 @@ void vcpu_host_report(struct vcpu *vcpu)
 		return;
 	vcpu->pmu.starvations += __builtin_popcountll(fresh);
 	log_warn("vCPU %u: the host has no counter for the guest's %#llx (bits of GLOBAL_CTRL): it "
-		 "counts nothing until it is set up anew",
+		 "counts nothing until it is set up again",
 		 vcpu->id, (unsigned long long)fresh);
 }
 
@@ -266,7 +266,7 @@ int vcpu_host_open(struct vcpu *vcpu, u32 session, u32 id, const struct host_eve
 	vcpu->pmu.host.nevents++;
 	vcpu->pmu.host.nphysical += !event->view;
 	hostperf_schedule(perf_of(vcpu, event));
-	vcpu->cpu->pmu.also = hwpmu_wanted(&vcpu->pmu.host.view_hw);
+	vcpu->cpu->pmu.owner_wanted = hwpmu_wanted(&vcpu->pmu.host.view_hw);
 	return 0;
 }
 
@@ -286,7 +286,7 @@ void vcpu_host_close(struct vcpu *vcpu, u32 session)
 	}
 	hostperf_schedule(&host->perf);
 	hostperf_schedule(&host->view);
-	vcpu->cpu->pmu.also = hwpmu_wanted(&host->view_hw);
+	vcpu->cpu->pmu.owner_wanted = hwpmu_wanted(&host->view_hw);
 }
 
 bool vcpu_host_read(struct vcpu *vcpu, u32 session, u32 id, struct host_event *out)

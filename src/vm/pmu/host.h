@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: MIT */
 /*
  * The host's part in a vCPU's PMU: which mode it is in, what the thread did outside of the guest,
- * and the events that somebody at the control socket has opened (docs/ownership.md). The vCPU's
+ * and the events that clients of the control socket have opened (docs/ownership.md). The vCPU's
  * thread, or the holder of its lock.
  */
 #ifndef VM_PMU_HOST_H
@@ -14,8 +14,8 @@ struct vm;
 struct host_event;
 
 void vcpu_host_init(struct vcpu *vcpu);
-/* Around the guest's residency: before counters are loaded, after they are, right before and behind
- * it. Next to nothing while nobody wants to know about the host. */
+/* Around the guest's residency: before counters are loaded, after they are, right before and right
+ * after it. They cost next to nothing while there are no events of the host. */
 void vcpu_host_enter(struct vcpu *vcpu);
 void vcpu_host_report(struct vcpu *vcpu);
 void vcpu_host_in(struct vcpu *vcpu);

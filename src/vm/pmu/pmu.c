@@ -29,12 +29,12 @@ void vcpu_pmu_init(struct vcpu *vcpu)
 }
 
 /*
- * SDM 3A 10.5.1. Without an in-kernel APIC a PMI has nowhere to go (KVM: the same).
+ * SDM 3A 10.5.1. KVM: without an in-kernel APIC a PMI is dropped.
  *
- * Linux unmasks LVTPC after enabling the counters; an overflow in between would block later PMIs. It
- * interrupts as soon as LVTPC is unmasked, if the status still tells of it (Linux: "only unmask the
- * NMI after the overflow counters have been reset" says that it does). Not so on AMD, where a PMI
- * does not mask.
+ * Linux unmasks LVTPC after enabling the counters; an overflow in between would block later PMIs.
+ * It interrupts as soon as LVTPC is unmasked, if the status still tells of it (Linux: "only unmask
+ * the NMI after the overflow counters have been reset" says that it does). Not so on AMD, where a
+ * PMI does not mask.
  */
 static bool deliver(struct vcpu *vcpu)
 {
@@ -157,7 +157,7 @@ int vm_set_pmu_filter(struct vm *vm, const struct pmu_filter_args *args)
 	new->serial = old ? old->serial + 1 : 1;
 	__atomic_store_n(&vm->pmu_filter, new, __ATOMIC_SEQ_CST);
 	pthread_mutex_unlock(&vm->lock);
-	vm_synchronize(vm); /* who runs enters anew, and sees it */
+	vm_synchronize(vm); /* vCPUs that run enter again, and see it */
 	free(old);
 	return 0;
 }

@@ -16,7 +16,8 @@ struct vm;
 
 /* Who owns the physical counters while a guest runs: see docs/ownership.md. */
 enum vm_pmu_mode { VM_PMU_MEDIATED, VM_PMU_EVENT };
-/* What is counted as the guest's: what it executes, or what its vCPU's thread does for it as well. */
+/* What is counted as the guest's: what it executes, or what its vCPU's thread does for it as well.
+ */
 enum vm_accounting { VM_ACCOUNT_GUEST, VM_ACCOUNT_VCPU };
 
 /* An event of a client of the control socket: vm/pmu/host.h. */
@@ -38,10 +39,11 @@ struct vcpu_host {
 	struct hostperf view;
 	struct vcpu_host_event event[VCPU_HOST_EVENTS];
 	u32 nevents, nphysical; /* those of them that are not on the second set */
-	u64 left_tsc;	/* the host's when the guest was left; 0: not noted, or the thread went away */
+	u64 left_tsc;	/* the host's when the guest was left; 0: not noted, or the thread went away
+			 */
 	u64 away_ns;	/* the thread's time when it did, or the guest was left; 0: not noted */
 	u64 kept_ns;	/* outside of the guest, that is yet to be accounted for */
-	u64 time_ns;	/* outside of the guest, since somebody wants to know */
+	u64 time_ns;	/* outside of the guest, while it was measured */
 	u64 rotated_ns; /* when flexible events last took turns */
 	u64 charged[2]; /* instructions of it that the guest was charged, by privilege */
 };
@@ -51,9 +53,9 @@ struct vcpu_pmu {
 	struct pmu guest;
 	struct vcpu_host host;
 	enum vm_pmu_mode mode;
-	u64 starved;	 /* counters of the guest, now; written by the vCPU thread, read by anyone */
-	u64 starvations; /* how often a counter began to starve */
-	bool pmi_held; /* asked for while LVTPC was masked */
+	u64 starved; /* counters of the guest, now; written by the vCPU thread, read by anyone */
+	u64 starvations;   /* how often a counter began to starve */
+	bool pmi_held;	   /* asked for while LVTPC was masked */
 	u64 filter_serial; /* of guest.filter, since another one may come to lie where it was */
 	struct intercepts intercepts;
 	u32 shape, msr_serial; /* what the intercepts were made from */
