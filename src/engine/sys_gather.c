@@ -45,13 +45,10 @@ u32 sys_vsib_index_size(const struct insn *insn)
 u64 sys_vsib_offset(const struct cpu *cpu, const struct insn *insn, const struct operand *op,
 		    const u8 *index)
 {
-	s64 value = 0;
+	u64 value = sys_vsib_index_size(insn) == 4 ? (u64)(s64) * (const s32_unaligned *)index
+						   : *(const u64_unaligned *)index;
 
-	if (sys_vsib_index_size(insn) == 4)
-		value = *(const s32 *)index;
-	else
-		value = *(const s64 *)index;
-	return (sys_offset(cpu, insn, op) + (u64)value * op->scale) & sys_mask(insn->addrsize);
+	return (sys_offset(cpu, insn, op) + value * op->scale) & sys_mask(insn->addrsize);
 }
 
 static void vsib_start(struct vsib *v, struct cpu *cpu, const struct insn *insn, u32 memory)

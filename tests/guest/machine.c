@@ -126,7 +126,8 @@ static void set_features(struct cpu *cpu)
 	known = true;
 	memcpy(cpu->features, host, sizeof(host));
 	cpu->phys_bits = 46;
-	cpu->xcr0_allowed = XCR0_X87 | XCR0_SSE | XCR0_AVX;
+	cpu->xcr0_allowed = XCR0_X87 | XCR0_SSE | XCR0_AVX |
+			    (cpu->host_fpu.features & XCR0_AVX512);
 	cpu->efer_allowed = EFER_SCE | EFER_LME | EFER_LMA | EFER_NX;
 	cpu->cr4_allowed = CR4_TSD | CR4_DE | CR4_PSE | CR4_PAE | CR4_MCE | CR4_PGE | CR4_PCE |
 			   CR4_OSFXSR | CR4_OSXMMEXCPT | CR4_UMIP | CR4_FSGSBASE | CR4_PCIDE |
@@ -188,7 +189,7 @@ void machine_start(struct machine *m)
 	cpu->cr3 = IMAGE_PML4;
 	cpu->cr4 = CR4_PAE | CR4_OSFXSR | CR4_OSXMMEXCPT | CR4_OSXSAVE;
 	cpu->efer = EFER_SCE | EFER_LME | EFER_LMA | EFER_NX;
-	cpu->xcr0 = XCR0_X87 | XCR0_SSE | XCR0_AVX;
+	cpu->xcr0 = cpu->xcr0_allowed;
 	cpu->star = IMAGE_STAR;
 	cpu->rip = IMAGE_CODE;
 	cpu->rflags = FL_FIX1;
