@@ -169,7 +169,7 @@ static void apply_option(struct diff_options *opt, int option)
 static void print_families(const struct progress *sum)
 {
 	for (int i = 0; i < NFAMILIES; i++)
-		printf("%12s %9llu%s", family_names[i], (unsigned long long)sum->per_family[i],
+		printf("%15s %9llu%s", family_names[i], (unsigned long long)sum->per_family[i],
 		       i % 5 == 4 || i == NFAMILIES - 1 ? "\n" : "");
 }
 

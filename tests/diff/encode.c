@@ -183,8 +183,8 @@ static u32 put_prefixes(struct generator *g, const struct form *f, const struct 
 
 static bool is_vsib(const struct form *f)
 {
-	return f->family == FAMILY_gather || f->family == FAMILY_k_gather ||
-	       f->family == FAMILY_k_scatter;
+	return f->family == FAMILY_gather || f->family == FAMILY_evex_gather ||
+	       f->family == FAMILY_evex_scatter;
 }
 
 static u32 put_vex(struct generator *g, const struct form *f, const struct address *a, u8 *out)

@@ -139,7 +139,7 @@ enum family form_family(const ZydisDecodedInstruction *insn)
 
 bool family_offered(enum family family)
 {
-	bool avx512 = family >= FAMILY_k_mask && family <= FAMILY_k_raw;
+	bool avx512 = family >= FAMILY_opmask && family <= FAMILY_evex_raw;
 
 	return host_has(family_feature[family]) && (!avx512 || native_has_avx512());
 }

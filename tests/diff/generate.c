@@ -367,8 +367,8 @@ static bool try_evex(struct generator *g)
 	bytes[4] = rng_next(g->r);
 	if (ZYAN_SUCCESS(ZydisDecoderDecodeFull(&g->mode->decoder, bytes, 15, &insn, ops)))
 		return address_holds(g, &insn, ops) &&
-		       add_decoded(g, FAMILY_k_raw, bytes, &insn, ops);
-	add_undecodable(g, FAMILY_k_raw, bytes);
+		       add_decoded(g, FAMILY_evex_raw, bytes, &insn, ops);
+	add_undecodable(g, FAMILY_evex_raw, bytes);
 	return true;
 }
 
@@ -379,7 +379,7 @@ bool append_random(struct generator *g, enum family family)
 
 		if (g->seq->n == SEQUENCE_MAX)
 			return false;
-		if (family == FAMILY_raw || family == FAMILY_k_raw) {
+		if (family == FAMILY_raw || family == FAMILY_evex_raw) {
 			if (family == FAMILY_raw ? try_raw(g) : try_evex(g))
 				return true;
 			continue;
