@@ -105,6 +105,7 @@ u32 cpu_alignment(const struct cpu *cpu, u32 size)
 		return 8;
 	case 16:
 	case 32:
+	case 64:
 		return cpu_follows(cpu, RULE_VECTORS_CHECK_ALIGNMENT) ? 16 : 1;
 	default:
 		return 1;
