@@ -49,6 +49,7 @@ struct client {
 
 struct server {
 	struct own_fd own;
+	bool full; /* the program or the system had no descriptor for a client: try again later */
 	u32 sessions;
 	struct client client[CLIENTS];
 };
@@ -175,6 +176,7 @@ static void take_client(struct server *s)
 {
 	struct own_fd own = own_fd(accept4(s->own.fd, NULL, NULL, SOCK_CLOEXEC | SOCK_NONBLOCK));
 
+	s->full = own.fd < 0 && errno != EAGAIN && errno != EINTR && errno != ECONNABORTED;
 	if (own.fd < 0)
 		return;
 	for (u32 i = 0; i < CLIENTS && is_friend(own.fd); i++)
@@ -265,25 +267,34 @@ static void drop_the_impatient(struct server *s, u64 now)
 	}
 }
 
+/* poll() refuses more descriptors than the program may have now, which can be fewer than it has. */
+static void wait_for_any(struct pollfd *fds, u32 n, int ms)
+{
+	if (poll(fds, n, ms) < 0 && errno != EINTR)
+		poll(NULL, 0, 1000);
+}
+
 static void turn(struct server *s)
 {
-	struct pollfd fds[CLIENTS + 1] = { { .fd = s->own.fd, .events = POLLIN } };
-	bool waiting = false;
+	/* A client that cannot be taken stays in the queue, where poll() would find it at once. */
+	struct pollfd fds[CLIENTS + 1] = { { .fd = s->full ? -1 : s->own.fd, .events = POLLIN } };
+	struct client *polled[CLIENTS + 1];
+	bool waiting = s->full;
+	u32 n = 1;
 
-	for (u32 i = 0; i < CLIENTS; i++) {
-		const struct client *client = &s->client[i];
-
-		fds[i + 1] = (struct pollfd){
-			.fd = client->own.fd,
-			.events = client->answer ? POLLOUT : POLLIN,
-		};
-		waiting |= client->own.fd >= 0 && client->since;
+	for (struct client *client = s->client; client < s->client + CLIENTS; client++) {
+		if (client->own.fd < 0)
+			continue;
+		fds[n] = (struct pollfd){ .fd = client->own.fd,
+					  .events = client->answer ? POLLOUT : POLLIN };
+		polled[n++] = client;
+		waiting |= !!client->since;
 	}
-	poll(fds, CLIENTS + 1, waiting ? 1000 : -1);
-	for (u32 i = 0; i < CLIENTS; i++)
-		if (s->client[i].own.fd >= 0 && fds[i + 1].revents &&
-		    !attend(&s->client[i], fds[i + 1].revents))
-			hang_up(&s->client[i]);
+	s->full = false;
+	wait_for_any(fds, n, waiting ? 1000 : -1);
+	for (u32 i = 1; i < n; i++)
+		if (fds[i].revents && !attend(polled[i], fds[i].revents))
+			hang_up(polled[i]);
 	drop_the_impatient(s, now_ms());
 	if ((fds[0].revents & POLLIN) && still_ours(&s->own))
 		take_client(s);

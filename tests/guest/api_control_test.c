@@ -4,6 +4,7 @@
  * stall or die, many at once, a stranger, and thousands of changes of everything that can be
  * changed. Whatever comes, the guest counts on and is exact. Run by `vpmu kvm`.
  */
+#include <dirent.h>
 #include <poll.h>
 #include <pthread.h>
 #include <setjmp.h>
@@ -13,6 +14,7 @@
 #include <stdlib.h>
 #include <string.h>
 #include <sys/ioctl.h>
+#include <sys/resource.h>
 #include <sys/socket.h>
 #include <sys/un.h>
 #include <sys/wait.h>
@@ -27,6 +29,7 @@
 #define CHANGES	 10000
 #define COUNT_OS (BIT(17) | BIT(22))
 #define PATIENCE 20000 /* ms */
+#define SKIP_TO_UTIME " %*d %*d %*d %*d %*d %*u %*u %*u %*u %*u " /* proc(5), stat: fields 4 to 13 */
 
 /*
  * Until the byte at IMAGE_DATA is set: rounds in RBX, each with one branch, and a look at counter
@@ -42,12 +45,14 @@ GUEST_CODE(counting, "xor %ebx, %ebx; xor %ecx, %ecx; xor %esi, %esi\n"
 
 static struct kvm_guest g;
 static pthread_t thread;
+static volatile pid_t guest_tid;
 
 /* --- the guest --- */
 
 static void *run_guest(void *arg)
 {
 	(void)arg;
+	guest_tid = gettid();
 	return (void *)(long)kvm_guest_run(&g, 0);
 }
 
@@ -361,6 +366,64 @@ static void a_hundred_clients_are_served(void **state)
 	}
 }
 
+/* Ticks of processor time that threads other than the test's and the guest's have used. */
+static u64 ticks_of_others(void)
+{
+	DIR *tasks = opendir("/proc/self/task");
+	const struct dirent *entry;
+	u64 sum = 0;
+
+	assert_non_null(tasks);
+	while ((entry = readdir(tasks))) {
+		unsigned long long user = 0, system = 0;
+		pid_t tid = atoi(entry->d_name);
+		char path[300];
+		FILE *f;
+
+		if (!tid || tid == gettid() || tid == guest_tid)
+			continue;
+		snprintf(path, sizeof(path), "/proc/self/task/%d/stat", tid);
+		f = fopen(path, "re");
+		assert_non_null(f);
+		assert_int_equal(fscanf(f, "%*[^)]) %*c" SKIP_TO_UTIME "%llu %llu", &user, &system), 2);
+		fclose(f);
+		sum += user + system;
+	}
+	closedir(tasks);
+	return sum;
+}
+
+/* A client waits that cannot be taken, since the program has no descriptors left: the others are
+ * served, nothing spins, and it is served when there are some. */
+static void a_program_without_descriptors_is_no_reason_to_spin(void **state)
+{
+	struct rlimit before, full;
+	int known = control_dial(), fd[2];
+	char answer[256];
+	u64 ticks;
+
+	(void)state;
+	control_ask(known, "0 list\n", "vm ");
+	assert_true(has_run()); /* the first KVM_RUN needs descriptors itself */
+	assert_int_equal(getrlimit(RLIMIT_NOFILE, &before), 0);
+	fd[0] = socket(AF_UNIX, SOCK_STREAM | SOCK_CLOEXEC, 0);
+	fd[1] = dup(fd[0]); /* the lowest that is free */
+	close(fd[1]);
+	full = (struct rlimit){ .rlim_cur = fd[1], .rlim_max = before.rlim_max };
+	ticks = ticks_of_others();
+	assert_int_equal(setrlimit(RLIMIT_NOFILE, &full), 0);
+	control_connect(fd[0]);
+	control_say(fd[0], "0 list\n");
+	control_ask(known, "0 list\n", "vm ");
+	usleep(1000000);
+	assert_int_equal(setrlimit(RLIMIT_NOFILE, &before), 0);
+	assert_in_range(ticks_of_others() - ticks, 0, 4);
+	control_hear(fd[0], answer, sizeof(answer));
+	assert_memory_equal(answer, "vm ", 3);
+	close(fd[0]);
+	close(known);
+}
+
 static void strangers_are_hung_up_on(void **state)
 {
 	pid_t child;
@@ -404,6 +467,7 @@ int main(void)
 		TEST(a_line_without_end_is_hung_up_on),
 		TEST(clients_that_stall_or_die_disturb_nobody),
 		TEST(a_hundred_clients_are_served),
+		TEST(a_program_without_descriptors_is_no_reason_to_spin),
 		TEST(strangers_are_hung_up_on),
 	};
 

@@ -18,17 +18,23 @@
 
 #define PATIENCE 20 /* seconds, for an answer */
 
-int control_dial(void)
+void control_connect(int fd)
 {
 	struct sockaddr_un address = { .sun_family = AF_UNIX };
 	struct timeval patience = { .tv_sec = PATIENCE };
-	int fd = socket(AF_UNIX, SOCK_STREAM | SOCK_CLOEXEC, 0);
 	int n = sprintf(address.sun_path + 1, "vpmu/%u/%d", geteuid(), getpid());
 
-	assert_true(fd >= 0);
 	setsockopt(fd, SOL_SOCKET, SO_RCVTIMEO, &patience, sizeof(patience));
 	assert_int_equal(
 		connect(fd, (void *)&address, offsetof(struct sockaddr_un, sun_path) + 1 + n), 0);
+}
+
+int control_dial(void)
+{
+	int fd = socket(AF_UNIX, SOCK_STREAM | SOCK_CLOEXEC, 0);
+
+	assert_true(fd >= 0);
+	control_connect(fd);
 	return fd;
 }
 

@@ -9,6 +9,7 @@
 #include <stddef.h>
 
 int control_dial(void);
+void control_connect(int fd);
 void control_say(int fd, const char *text);
 /* An answer, up to its dot; the first line is left in `out`. */
 void control_hear(int fd, char *out, size_t size);
