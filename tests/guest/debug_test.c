@@ -148,6 +148,15 @@ static const struct row rows[] = {
 	{ "user step mov %eax, %ss, gd", BYTES(MOV_SS_REG NOP NOP INT_30), .user = true,
 	  .single_step = true, .dr7 = DR7_GD, .nhits = 2,
 	  .hit = { { 3, DR6_BS }, { 4, DR6_BS } } },
+	{ "int1, gd", BYTES(INT1 NOP HLT), .dr7 = DR7_GD, .nhits = 1, .hit = { { 1, 0 } } },
+	{ "user int1, gd", BYTES(INT1 NOP INT_30), .user = true, .dr7 = DR7_GD, .nhits = 1,
+	  .hit = { { 1, 0 } } },
+	{ "user step int1, gd", BYTES(INT1 NOP INT_30), .user = true, .single_step = true,
+	  .dr7 = DR7_GD, .nhits = 2, .hit = { { 1, 0 }, { 2, DR6_BS } } },
+	{ "user mov (%rbx), %ss, gd", BYTES(MOV_SS_MEM NOP NOP INT_30), .user = true,
+	  .dr7 = DR7_GD | ACCESS_0, .dr0 = WATCHED, .nhits = 1, .hit = { { 3, 1 } } },
+	{ "user break, gd", BYTES(NOP NOP INT_30), .user = true, .dr7 = DR7_GD | FETCH_0,
+	  .dr0 = 1, .nhits = 1, .hit = { { 1, 1 } } },
 };
 
 static void set_up(struct machine *m, const struct row *row)
@@ -237,10 +246,28 @@ static void runs_of_one_instruction_change_nothing(void **state)
 	}
 }
 
+/* SDM 2B MOV DR: privilege comes before DR7.GD, whatever else traps. */
+static void mov_dr_of_user_code_is_a_general_protection(void **state)
+{
+	struct machine *m = *state;
+
+	for (u32 step = 0; step < 2; step++) {
+		const struct row row = { "user mov dr", BYTES(READ_DR6 NOP INT_30), .user = true,
+					 .single_step = step, .dr7 = DR7_GD };
+
+		set_up(m, &row);
+		assert_int_equal(machine_run(m, ALL), EXIT_HLT);
+		assert_int_equal(m->cpu->rip, IMAGE_STUBS + VEC_GP * IMAGE_STUB_SIZE + 1);
+		assert_int_equal(*(u64 *)(m->ram + LOG), 0);
+		assert_int_equal(m->cpu->dr7 & DR7_GD, DR7_GD);
+	}
+}
+
 int main(void)
 {
 	const struct CMUnitTest tests[] = {
 		cmocka_unit_test(debug_exceptions_come_where_the_manual_says),
+		cmocka_unit_test(mov_dr_of_user_code_is_a_general_protection),
 		cmocka_unit_test(runs_of_one_instruction_change_nothing),
 	};
 
