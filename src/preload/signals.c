@@ -33,8 +33,8 @@
 #define KICK_SIGNAL SIGTRAP
 
 static const int fault_signals[] = { SIGSEGV, SIGBUS, SIGFPE, SIGILL, SIGTRAP };
-/* What the thread does to itself, and cannot go on before the handler has run. */
-static const int sudden_signals[] = { SIGABRT, SIGSYS };
+/* What a thread may do to itself; it cannot go on then before the handler has run. */
+static const int own_signals[] = { SIGABRT, SIGSYS };
 
 /*
  * What the program asked for. Readers are signal handlers: a sequence number tells them that they
@@ -256,16 +256,26 @@ void signals_release(bool outer)
 	real()->pthread_sigmask(SIG_SETMASK, &mask, NULL);
 }
 
-static bool is_sudden(int sig)
+/*
+ * Did the thread do this to itself? By a system call that a seccomp filter traps; or by tgkill(), as
+ * raise() and abort() do, which then has just returned: the registers are those of the call.
+ */
+static bool is_own(int sig, const siginfo_t *info, const ucontext_t *context)
 {
-	return is_one_of(sig, sudden_signals, ARRAY_SIZE(sudden_signals));
+	const greg_t *regs = context->uc_mcontext.gregs;
+
+	if (!is_one_of(sig, own_signals, ARRAY_SIZE(own_signals)))
+		return false;
+	return info->si_code > 0 ||
+	       (info->si_code == SI_TKILL && regs[REG_RAX] == 0 && regs[REG_RDI] == getpid() &&
+		regs[REG_RSI] == gettid() && regs[REG_RDX] == sig);
 }
 
 static void on_signal(int sig, siginfo_t *info, void *ucontext)
 {
 	struct sigaction act = wish_get(sig);
 
-	if (serving && !is_sudden(sig) && postpone(sig, &act, info, ucontext))
+	if (serving && !is_own(sig, info, ucontext) && postpone(sig, &act, info, ucontext))
 		return;
 	reset_if_asked(sig, &act);
 	if (is_function(&act))

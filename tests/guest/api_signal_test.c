@@ -109,6 +109,7 @@ static int tear_down(void **state)
 	(void)state;
 	kvm_guest_destroy(&g);
 	signal(SIGRTMIN, SIG_DFL);
+	signal(SIGABRT, SIG_DFL);
 	return munmap(slot_memory, SLOT_SIZE);
 }
 
@@ -192,6 +193,28 @@ static void a_handler_of_faults_may_leave_kvm_run(void **state)
 	leave_by(SIGTRAP);
 }
 
+static void *get_regs(void *arg)
+{
+	struct kvm_regs regs;
+
+	return (void *)(long)ioctl(*(int *)arg, KVM_GET_REGS, &regs);
+}
+
+/* One that is sent waits as others do, although a thread may not outlive its own: its handler leaves
+ * no vCPU locked, for other threads either. */
+static void a_handler_of_abort_may_leave_kvm_run(void **state)
+{
+	pthread_t thread;
+	void *result;
+
+	(void)state;
+	leave_by(SIGABRT);
+	leave_by(SIGSYS);
+	assert_int_equal(pthread_create(&thread, NULL, get_regs, &g.vcpu[0]), 0);
+	assert_int_equal(pthread_join(thread, &result), 0);
+	assert_null(result);
+}
+
 static struct {
 	int calls, value, code, get_regs;
 	u64 rip;
@@ -236,6 +259,8 @@ int main(void)
 			a_handler_may_delete_the_memory_that_the_guest_reads, set_up, tear_down),
 		cmocka_unit_test_setup_teardown(a_handler_may_leave_kvm_run, set_up, tear_down),
 		cmocka_unit_test_setup_teardown(a_handler_of_faults_may_leave_kvm_run, set_up,
+						tear_down),
+		cmocka_unit_test_setup_teardown(a_handler_of_abort_may_leave_kvm_run, set_up,
 						tear_down),
 		cmocka_unit_test_setup_teardown(a_handler_that_is_reset_is_called_once, set_up,
 						tear_down),
