@@ -2,6 +2,7 @@
 /*
  * What vpmu cost prints of one block: cycles, the bottleneck, the load of every port, and a line for each instruction.
  */
+#include <stdlib.h>
 #include <string.h>
 
 #include "cost.h"
@@ -13,14 +14,25 @@ static double cycles(u32 ticks)
 	return (double)ticks / PIPE_TICKS;
 }
 
+/* As the literature does: "p0156", "alu0123 fp01"; A and B are 10 and 11. */
 static void write_ports(const struct pipe_core *core, u16 ports, char text[TEXT])
 {
-	size_t n = 0;
+	size_t n = 0, kind = 0;
+	const char *before = "";
 
 	text[0] = '\0';
-	for (u32 p = 0; p < pipe_port_count(core); p++)
-		if (ports >> p & 1)
-			n += snprintf(text + n, TEXT - n, "%s%s", n ? " " : "", pipe_port_name(core, p));
+	for (u32 p = 0; p < pipe_port_count(core); p++) {
+		const char *name = pipe_port_name(core, p);
+
+		if (!(ports >> p & 1))
+			continue;
+		if (!kind || strncmp(before, name, kind))
+			n += snprintf(text + n, TEXT - n, "%s%.*s", n ? " " : "",
+				      (int)strcspn(name, "0123456789"), name);
+		kind = strcspn(name, "0123456789");
+		before = name;
+		n += snprintf(text + n, TEXT - n, "%X", atoi(name + kind));
+	}
 }
 
 static u32 largest_bound(const struct pipe_result *result)
@@ -119,7 +131,7 @@ static void print_insn(const struct pipe_core *core, const struct cost_insn *sho
 	char ports[TEXT];
 
 	write_ports(core, insn->idiom == IDIOM_ZERO ? 0 : ports_of(insn), ports);
-	printf("%5u %4u %7u  %-16s %s%s  %s%s%s\n", insn->slots, uops, latency_of(insn), ports,
+	printf("%5u %4u %7u  %-20s %s%s  %s%s%s\n", insn->slots, uops, latency_of(insn), ports,
 	       insn->load ? "L" : " ", insn->store ? "S" : " ", shown->text, *note_of(insn) ? "  ; " : "",
 	       note_of(insn));
 }
@@ -128,7 +140,7 @@ static void print_insns(const struct pipe_core *core, const struct cost_block *b
 {
 	char problem[TEXT];
 
-	puts("slots uops latency  ports               instruction (L: load, S: store)");
+	puts("slots uops latency  ports                    instruction (L: load, S: store)");
 	for (u32 i = 0; i < block->count; i++) {
 		const struct cost_insn *insn = &block->insn[i];
 
@@ -137,7 +149,7 @@ static void print_insns(const struct pipe_core *core, const struct cost_block *b
 			continue;
 		}
 		cost_name_problem(insn, problem, sizeof(problem));
-		printf("    -    -       -  %-16s     %s\n", "not counted", problem);
+		printf("    -    -       -  %-20s     %s\n", "not counted", problem);
 	}
 }
 
