@@ -62,7 +62,8 @@ static void describe_report(void)
 	     "  --folded         print stacks in lines, for other tools\n"
 	     "  --script         print samples as perf script does\n"
 	     "  --html FILE      write a flame graph there, one file that needs no network\n"
-	     "  --pprof FILE     write a profile for pprof there");
+	     "  --pprof FILE     write a profile for pprof there\n"
+	     "  --speedscope FILE  write a profile of each vCPU for speedscope there");
 }
 
 const struct command command_report = {
