@@ -70,6 +70,7 @@ static const struct option {
 	{ "--pmu", "VPMU_PMU", { "mediated", "event", "off" } },
 	{ "--accounting", "VPMU_ACCOUNTING", { "guest", "vcpu" } },
 	{ "--host-view", "VPMU_HOST_VIEW", { NULL } },
+	{ "--clock", "VPMU_CLOCK", { "host", "virtual" } },
 	{ "--strict-cpuid", "VPMU_STRICT_CPUID", { NULL } },
 	{ "--harden", "VPMU_HARDEN", { NULL } },
 };
@@ -182,6 +183,13 @@ int kvm_start(char **argv)
 		       argv[0], strerror(errno));
 }
 
+static bool is_set(const char *variable, const char *value)
+{
+	const char *text = getenv(variable);
+
+	return text && !strcmp(text, value);
+}
+
 static int run(int argc, char **argv)
 {
 	int i = 1, status;
@@ -201,6 +209,9 @@ static int run(int argc, char **argv)
 	}
 	if (i >= argc)
 		return usage_error(&command_kvm, "there is no command to run");
+	if (is_set("VPMU_CLOCK", "virtual") && is_set("VPMU_ACCOUNTING", "vcpu"))
+		return usage_error(&command_kvm, "--accounting vcpu counts the host's time, which "
+						 "is no part of a virtual clock");
 	return kvm_start(argv + i);
 }
 
@@ -215,6 +226,9 @@ static void describe(void)
 	     "  --accounting guest|vcpu\n"
 	     "               what is counted as the guest's: what it executes, or also what\n"
 	     "               is done for it outside, charged to the instruction that exited\n"
+	     "  --clock host|virtual\n"
+	     "               what time is made of: the host's, or virtual, of the cycles that the\n"
+	     "               guest executes; one vCPU, accounting guest; see docs/clock.md\n"
 	     "  --host-view  a second set of counters, for events of the host that count guests\n"
 	     "  --strict-cpuid\n"
 	     "               guests see just the CPUID that the program passed; without this,\n"

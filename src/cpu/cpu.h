@@ -275,7 +275,8 @@ struct cpu {
 	u64 share[SHARE_SLOTS]; /* the same: host addresses that accesses share */
 	u64 packed[PACK_WORDS]; /* counts of translated code: engine/pack.h */
 	u64 host_rsp; /* the stack to return to */
-	u64 tsc_offset, tsc_scale; /* guest TSC = host TSC * scale >> 48, plus offset */
+	u64 tsc_offset, tsc_scale; /* guest TSC = time * scale >> 48, plus offset */
+	u64 time_base; /* time is the host's TSC, or if virtual, this plus the cycles of all privileges */
 
 	struct segment seg[NSEGS], ldtr, tr;
 	struct descriptor_table gdtr, idtr;
@@ -299,6 +300,7 @@ struct cpu {
 	struct xstate_layout xstate; /* of the standard format */
 	u8 phys_bits;
 	bool is_amd;
+	bool virtual_time; /* the owner's, before the first run */
 	bool harden; /* guest addresses are masked against speculation; the owner's, before the first run */
 	u64 foreign_rules; /* of the other vendor: 0 but in tests (RULE_*, cpu_follows()) */
 
@@ -414,6 +416,14 @@ static inline bool cpu_has(const struct cpu *cpu, enum feature f)
 static inline bool cpu_follows(const struct cpu *cpu, enum vendor_rule rule)
 {
 	return vendor_follows(cpu->is_amd, rule) != (cpu->foreign_rules >> rule & 1);
+}
+
+/* The time that the TSC is made of (vm/time.h), outside translated code. */
+static inline u64 cpu_time(const struct cpu *cpu)
+{
+	if (!cpu->virtual_time)
+		return __builtin_ia32_rdtsc();
+	return cpu->time_base + cpu->tally.cycles[RETIRE_OS] + cpu->tally.cycles[RETIRE_USR];
 }
 
 /* Adds to every class of a set, for an instruction that C completes or takes back. */

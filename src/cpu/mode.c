@@ -176,7 +176,7 @@ void cpu_update_mode(struct cpu *cpu)
 
 	if (cpu_long_mode(cpu))
 		mode |= MODE_LONG;
-	if (cpu->tsc_scale == TSC_SCALE_ONE && (!cpu->cpl || !(cpu->cr4 & CR4_TSD)))
+	if (cpu->tsc_scale == TSC_SCALE_ONE && !cpu->virtual_time && (!cpu->cpl || !(cpu->cr4 & CR4_TSD)))
 		mode |= MODE_TSC;
 	if ((cpu->cr0 & CR0_PE) && !(cpu->rflags & FL_VM))
 		mode |= MODE_PROT;

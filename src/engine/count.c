@@ -306,6 +306,17 @@ void count_settle(struct cpu *cpu, enum retire_privilege privilege)
 		eng->packed_from[i] = cpu->packed[i];
 }
 
+u64 count_cycles(const struct cpu *cpu)
+{
+	const struct engine *eng = cpu->engine;
+	u64 cycles = cpu->tally.cycles[RETIRE_OS] + cpu->tally.cycles[RETIRE_USR];
+
+	if (!eng->counting)
+		return cycles;
+	return cycles + eng->slice - slice_left(cpu) + cpu->live[RETIRE_STALLS] -
+	       eng->live_from[RETIRE_STALLS];
+}
+
 void count_rearm(struct cpu *cpu)
 {
 	struct engine *eng = cpu->engine;

@@ -33,6 +33,9 @@ void count_flush(struct cpu *cpu, enum retire_privilege privilege);
 /* The same behind an instruction that retired as others do, when the privilege has changed: what is
  * left up to trips stays what it is if it may, and nothing starts anew. */
 void count_settle(struct cpu *cpu, enum retire_privilege privilege);
+/* Cycles of both privileges, with those of the instruction that C executes. Only while they are
+ * counted. */
+u64 count_cycles(const struct cpu *cpu);
 /* cpu->trips are others. Behind count_flush(). */
 void count_rearm(struct cpu *cpu);
 /* A block asked for more than the slice has: a new slice, or blocks of one instruction. */

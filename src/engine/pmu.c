@@ -53,9 +53,8 @@ static void sample_access(const struct cpu *cpu, struct pebs_sample *sample)
 
 static u64 guest_tsc(const struct cpu *cpu)
 {
-	u64 host = __builtin_ia32_rdtsc();
-
-	return (u64)((unsigned __int128)host * cpu->tsc_scale >> 48) + cpu->tsc_offset;
+	return (u64)((unsigned __int128)cpu_time(cpu) * cpu->tsc_scale >> TSC_SCALE_SHIFT) +
+	       cpu->tsc_offset;
 }
 
 static void sample(void *owner, u64 cfg, struct pebs_sample *sample)

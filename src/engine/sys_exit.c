@@ -4,6 +4,7 @@
  * stamps, processor id, XCR0. Only what the processor checks itself is checked here. vCPU thread;
  * general registers only.
  */
+#include "engine/count.h"
 #include "engine/sys_fpu.h"
 #include "engine/sys_priv.h"
 
@@ -77,14 +78,19 @@ enum sys_result sys_mwait(struct cpu *cpu, const struct insn *insn)
 	return cpu->cpl ? SYS_UNKNOWN : sys_exit(cpu, EXIT_MWAIT);
 }
 
-static u64 guest_tsc(const struct cpu *cpu)
+static u64 host_tsc(void)
 {
 	u32 low, high;
-	u64 host;
 
 	__asm__ volatile("lfence; rdtsc" : "=a"(low), "=d"(high));
-	host = low | (u64)high << 32;
-	return (u64)((unsigned __int128)host * cpu->tsc_scale >> 48) + cpu->tsc_offset;
+	return low | (u64)high << 32;
+}
+
+static u64 guest_tsc(const struct cpu *cpu)
+{
+	u64 time = cpu->virtual_time ? cpu->time_base + count_cycles(cpu) : host_tsc();
+
+	return (u64)((unsigned __int128)time * cpu->tsc_scale >> 48) + cpu->tsc_offset;
 }
 
 enum sys_result sys_rdtsc(struct cpu *cpu, const struct insn *insn)

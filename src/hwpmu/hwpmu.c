@@ -238,7 +238,7 @@ void hwpmu_init(struct hwpmu *pmu, const struct pmu_model *model, const struct r
 {
 	must(model->general <= HWPMU_GENERAL && model->fixed <= HWPMU_FIXED);
 	must(model->general_width < 64 && model->fixed_width < 64);
-	*pmu = (struct hwpmu){ .model = model, .tally = tally };
+	*pmu = (struct hwpmu){ .model = model, .tally = tally, .alarm = RETIRE_NEVER };
 	hwpmu_reset(pmu);
 }
 
@@ -434,19 +434,24 @@ static inline u64 overflows_at(const struct hwpmu *pmu, u32 counter)
 	return all > host ? all - host : 0;
 }
 
+static inline void arm_class(struct retire_trips *trips, enum retire_class class,
+			     enum retire_domain domain, u64 at)
+{
+	u64 *trip = trips->at[class];
+
+	if (!(trips->armed & RETIRE_BIT(class)))
+		trip[RETIRE_IN_OS] = trip[RETIRE_IN_USR] = trip[RETIRE_IN_BOTH] = RETIRE_NEVER;
+	trips->armed |= RETIRE_BIT(class);
+	if (at < trip[domain])
+		trip[domain] = at;
+}
+
 static inline void arm(const struct hwpmu *pmu, u32 counter, struct retire_trips *trips)
 {
 	const struct hwpmu_counter *c = &pmu->counter[slot(counter)];
-	u64 at = overflows_at(pmu, counter), *trip = trips->at[c->class];
 
-	if (!(c->worlds & HWPMU_GUEST))
-		return;
-	if (!(trips->armed & RETIRE_BIT(c->class)))
-		trip[RETIRE_IN_OS] = trip[RETIRE_IN_USR] = trip[RETIRE_IN_BOTH] = RETIRE_NEVER;
-	trips->armed |= RETIRE_BIT(c->class);
-	trip += c->privileges - 1; /* enum retire_domain, of the bits of enum retire_privilege */
-	if (at < *trip)
-		*trip = at;
+	if (c->worlds & HWPMU_GUEST) /* domains are bits of enum retire_privilege, less one */
+		arm_class(trips, c->class, c->privileges - 1, overflows_at(pmu, counter));
 }
 
 void hwpmu_trips(const struct hwpmu *pmu, struct retire_trips *trips)
@@ -456,4 +461,6 @@ void hwpmu_trips(const struct hwpmu *pmu, struct retire_trips *trips)
 		arm(pmu, next_bit(&left), trips);
 	if (hwpmu_ibs_runs(pmu))
 		hwpmu_ibs_arm(pmu, trips);
+	if (pmu->alarm != RETIRE_NEVER)
+		arm_class(trips, RETIRE_CYCLES, RETIRE_IN_BOTH, pmu->alarm);
 }

@@ -83,7 +83,9 @@ struct hwpmu {
 	u64 selected;	      /* counters whose controls select an event and a privilege */
 	u64 running;	      /* of these, counters that GLOBAL_CTRL enables and no PMI froze */
 	retire_wanted wanted; /* classes that running counters and records need */
-	retire_wanted owner_wanted;		      /* classes that the owner needs besides */
+	retire_wanted owner_wanted; /* classes that the owner needs besides */
+	/* Cycles of both privileges at which the owner wants a run to end, or RETIRE_NEVER. */
+	u64 alarm;
 	struct hwpmu_counter counter[HWPMU_COUNTERS]; /* general, then fixed */
 	struct hwpmu_decoded decoded[HWPMU_GENERAL];
 	u32 nunknown, unknown[HWPMU_UNKNOWN]; /* codes of events that no model has, plus one */

@@ -235,6 +235,8 @@ void lapic_get_state(struct lapic *lapic, struct lapic_now now, struct kvm_lapic
 int lapic_set_state(struct lapic *lapic, struct lapic_now now, const struct kvm_lapic_state *state);
 
 /* The timer (lapic_timer.c). The owner sleeps until lapic_timer_expiry() and then polls. */
+u64 lapic_timer_deadline(const struct lapic *lapic); /* TSC-deadline mode: the TSC; 0: not armed */
+bool lapic_timer_masked(const struct lapic *lapic);
 u64 lapic_timer_expiry(const struct lapic *lapic,
 		       struct lapic_now now); /* ns, or LAPIC_NO_EXPIRY */
 bool lapic_timer_poll(struct lapic *lapic,

@@ -175,6 +175,16 @@ static u64 deadline_ns(const struct lapic *lapic, struct lapic_now now)
 	return ns < LAPIC_NO_EXPIRY ? (u64)ns : LAPIC_NO_EXPIRY - 1;
 }
 
+bool lapic_timer_masked(const struct lapic *lapic)
+{
+	return lapic_reg(lapic, LAPIC_LVT_TIMER) & LVT_MASKED;
+}
+
+u64 lapic_timer_deadline(const struct lapic *lapic)
+{
+	return by_deadline(lapic) ? lapic->timer.tsc_deadline : 0;
+}
+
 u64 lapic_timer_expiry(const struct lapic *lapic, struct lapic_now now)
 {
 	return by_deadline(lapic) ? deadline_ns(lapic, now) : lapic->timer.expiry;

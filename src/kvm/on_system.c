@@ -42,6 +42,7 @@ long ioctl_create_vm(struct kvm_call *call)
 	vm->set.strict_cpuid = getenv("VPMU_STRICT_CPUID");
 	vm->set.harden = getenv("VPMU_HARDEN");
 	pmu_config_environment(vm);
+	vm_time_environment(vm);
 	r = kvm_new_file(call, KVM_FILE_VM, vm, NULL);
 	vm_put(vm); /* the file has its own reference */
 	return r;

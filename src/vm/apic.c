@@ -14,7 +14,7 @@
 struct lapic_now apic_now(const struct vcpu *vcpu)
 {
 	return (struct lapic_now){
-		.ns = clock_ns(),
+		.ns = vcpu_timer_ns(vcpu),
 		.tsc = vcpu_tsc(vcpu),
 		.tsc_khz = vcpu->clock.khz,
 	};

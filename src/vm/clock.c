@@ -146,14 +146,21 @@ u64 clock_base_ns(u64 host_tsc)
 	return host.ns + clock_scale_apply(host.scale, host_tsc - host.tsc);
 }
 
+void vm_clock_restart(struct vm *vm)
+{
+	struct vm_clock *clock = &vm->clock;
+
+	clock->default_khz = vm_time_khz(vm);
+	clock->anchor = vm_time(vm);
+	clock->offset = -vm_time_ns(vm, clock->anchor);
+}
+
 void vm_clock_init(struct vm *vm)
 {
 	struct vm_clock *clock = &vm->clock;
 
 	pthread_mutex_init(&clock->lock, NULL);
-	clock->default_khz = clock_host_khz();
-	clock->anchor = clock_host_tsc();
-	clock->offset = -clock_base_ns(clock->anchor);
+	vm_clock_restart(vm);
 }
 
 void vm_clock_destroy(struct vm *vm)
@@ -165,36 +172,39 @@ bool vm_clock_master(const struct vm *vm)
 {
 	u32 vcpus = __atomic_load_n(&vm->nvcpus, __ATOMIC_ACQUIRE);
 
-	return clock_tsc_stable() && vm->clock.matched + 1 == vcpus && !vm->clock.old_boot;
+	return vm_time_stable(vm) && vm->clock.matched + 1 == vcpus && !vm->clock.old_boot;
 }
 
 /* As a guest would compute it from its clock page. */
-static u64 vm_ns(const struct vm_clock *clock, u64 host_tsc)
+static u64 vm_ns(const struct vm *vm, u64 time)
 {
-	return clock_base_ns(clock->anchor) + clock->offset +
-	       clock_scale_apply(host.scale, host_tsc - clock->anchor);
+	const struct vm_clock *clock = &vm->clock;
+	struct clock_scale scale = clock_scale_of(vm_time_khz(vm) * 1000ull);
+
+	return vm_time_ns(vm, clock->anchor) + clock->offset +
+	       clock_scale_apply(scale, time - clock->anchor);
 }
 
 void vm_clock_get(struct vm *vm, struct kvm_clock_data *data)
 {
-	u64 tsc, real = clock_real_ns(&tsc);
+	u64 time, real = vm_time_date(vm, &time);
 
 	memset(data, 0, sizeof(*data));
 	pthread_mutex_lock(&vm->clock.lock);
-	if (tsc < vm->clock.anchor)
-		tsc = vm->clock.anchor;
-	data->clock = vm_ns(&vm->clock, tsc);
+	if (time < vm->clock.anchor)
+		time = vm->clock.anchor;
+	data->clock = vm_ns(vm, time);
 	if (vm_clock_master(vm)) {
 		data->flags = KVM_CLOCK_TSC_STABLE | KVM_CLOCK_REALTIME | KVM_CLOCK_HOST_TSC;
 		data->realtime = real;
-		data->host_tsc = tsc;
+		data->host_tsc = time;
 	}
 	pthread_mutex_unlock(&vm->clock.lock);
 }
 
 int vm_clock_set(struct vm *vm, const struct kvm_clock_data *data)
 {
-	u64 tsc, real = clock_real_ns(&tsc), ns = data->clock;
+	u64 time, real = vm_time_date(vm, &time), ns = data->clock;
 
 	if (data->flags & ~(KVM_CLOCK_TSC_STABLE | KVM_CLOCK_REALTIME | KVM_CLOCK_HOST_TSC))
 		return -EINVAL;
@@ -202,8 +212,8 @@ int vm_clock_set(struct vm *vm, const struct kvm_clock_data *data)
 	if ((data->flags & KVM_CLOCK_REALTIME) && real > data->realtime)
 		ns += real - data->realtime;
 	pthread_mutex_lock(&vm->clock.lock);
-	vm->clock.anchor = tsc;
-	vm->clock.offset = ns - clock_base_ns(tsc);
+	vm->clock.anchor = time;
+	vm->clock.offset = ns - vm_time_ns(vm, time);
 	pthread_mutex_unlock(&vm->clock.lock);
 	vm_kick_all(vm, REQUEST_CLOCK_UPDATE);
 	return 0;
@@ -213,28 +223,28 @@ int vm_clock_set_khz(struct vm *vm, u32 khz)
 {
 	if (khz >= MAX_KHZ)
 		return -EINVAL;
-	WRITE_ONCE(vm->clock.default_khz, khz ? khz : clock_host_khz());
+	WRITE_ONCE(vm->clock.default_khz, khz ? khz : vm_time_khz(vm));
 	return 0;
 }
 
-static u64 scaled(const struct vcpu *vcpu, u64 host_tsc)
+static u64 scaled(const struct vcpu *vcpu, u64 time)
 {
-	return (unsigned __int128)host_tsc * vcpu->cpu->tsc_scale >> TSC_SCALE_SHIFT;
+	return (unsigned __int128)time * vcpu->cpu->tsc_scale >> TSC_SCALE_SHIFT;
 }
 
-u64 vcpu_tsc_at(const struct vcpu *vcpu, u64 host_tsc)
+u64 vcpu_tsc_at(const struct vcpu *vcpu, u64 time)
 {
-	return scaled(vcpu, host_tsc) + vcpu->cpu->tsc_offset;
+	return scaled(vcpu, time) + vcpu->cpu->tsc_offset;
 }
 
 u64 vcpu_tsc(const struct vcpu *vcpu)
 {
-	return vcpu_tsc_at(vcpu, clock_host_tsc());
+	return vcpu_tsc_at(vcpu, vcpu_time(vcpu));
 }
 
 u64 vcpu_tsc_hz(const struct vcpu *vcpu)
 {
-	return scaled(vcpu, clock_host_khz() * 1000ull);
+	return scaled(vcpu, vm_time_khz(vcpu->vm) * 1000ull);
 }
 
 u64 vcpu_tsc_offset(const struct vcpu *vcpu)
@@ -242,9 +252,9 @@ u64 vcpu_tsc_offset(const struct vcpu *vcpu)
 	return vcpu->cpu->tsc_offset;
 }
 
-static bool near_host(u32 khz)
+static bool near(u32 khz, u64 own)
 {
-	u64 own = clock_host_khz(), slack = own * TOLERANCE_PPM / 1000000;
+	u64 slack = own * TOLERANCE_PPM / 1000000;
 
 	return khz >= own - slack && khz <= own + slack;
 }
@@ -252,13 +262,14 @@ static bool near_host(u32 khz)
 int vcpu_clock_set_khz(struct vcpu *vcpu, u32 khz)
 {
 	u64 scale = TSC_SCALE_ONE;
+	u32 own = vm_time_khz(vcpu->vm);
 
 	if (!khz)
-		khz = clock_host_khz();
+		khz = own;
 	if (khz >= MAX_KHZ)
 		return -EINVAL;
-	if (!near_host(khz))
-		scale = ((unsigned __int128)khz << TSC_SCALE_SHIFT) / clock_host_khz();
+	if (!near(khz, own))
+		scale = ((unsigned __int128)khz << TSC_SCALE_SHIFT) / own;
 	if (!scale)
 		return -EINVAL;
 	vcpu->clock.khz = khz;
@@ -282,7 +293,7 @@ static void join(struct vcpu *vcpu, u64 offset, u64 value, u64 ns, bool matched)
 		clock->generation++;
 		clock->generation_offset = offset;
 		clock->matched = 0;
-		clock->anchor = clock_host_tsc();
+		clock->anchor = vcpu_time(vcpu);
 	} else if (vcpu->clock.generation != clock->generation) {
 		clock->matched++;
 	}
@@ -311,8 +322,8 @@ static bool means_the_same(const struct vcpu *vcpu, u64 value, u64 ns)
 static void synchronize(struct vcpu *vcpu, u64 value, bool by_program)
 {
 	struct vm_clock *clock = &vcpu->vm->clock;
-	u64 tsc = clock_host_tsc(), ns = clock_base_ns(tsc);
-	u64 offset = value - scaled(vcpu, tsc);
+	u64 time = vcpu_time(vcpu), ns = vm_time_ns(vcpu->vm, time);
+	u64 offset = value - scaled(vcpu, time);
 	bool matched;
 
 	pthread_mutex_lock(&clock->lock);
@@ -336,11 +347,11 @@ void vcpu_clock_init(struct vcpu *vcpu)
 void vcpu_tsc_offset_write(struct vcpu *vcpu, u64 offset)
 {
 	struct vm_clock *clock = &vcpu->vm->clock;
-	u64 tsc = clock_host_tsc();
+	u64 time = vcpu_time(vcpu);
 
 	pthread_mutex_lock(&clock->lock);
 	clock->user_set = true;
-	join(vcpu, offset, scaled(vcpu, tsc) + offset, clock_base_ns(tsc),
+	join(vcpu, offset, scaled(vcpu, time) + offset, vm_time_ns(vcpu->vm, time),
 	     clock->write_khz == vcpu->clock.khz && clock->write_offset == offset);
 	pthread_mutex_unlock(&clock->lock);
 	vm_kick_all(vcpu->vm, REQUEST_CLOCK_UPDATE);

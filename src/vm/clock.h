@@ -4,9 +4,9 @@
  * guest about both and about stolen time. Semantics are KVM's:
  * Documentation/virt/kvm/x86/{timekeeping,msr}.rst.
  *
- * The guest's TSC is (host TSC * cpu->tsc_scale >> 48) + cpu->tsc_offset. kvmclock is a pure
- * function of the host's TSC plus an offset; all clock pages of a VM start from one anchor, so that
- * no vCPU sees another's future.
+ * The guest's TSC is (time * cpu->tsc_scale >> 48) + cpu->tsc_offset, where the time is the host's
+ * TSC or virtual (vm/time.h). kvmclock is a pure function of the time plus an offset; all clock
+ * pages of a VM start from one anchor, so that no vCPU sees another's future.
  *
  * struct vm_clock has its own lock, since vCPUs compare their TSCs; it is the innermost lock, held
  * for moments only, also inside a section. struct vcpu_clock belongs to the holder of the vCPU's
@@ -25,8 +25,8 @@ struct vm;
 
 struct vm_clock {
 	pthread_mutex_t lock;
-	s64 offset;	 /* kvmclock = clock_base_ns() + offset */
-	u64 anchor;	 /* the host TSC that clock pages start from */
+	s64 offset;	 /* kvmclock = vm_time_ns() + offset */
+	u64 anchor;	 /* the time that clock pages start from */
 	u32 default_khz; /* of vCPUs to be created */
 	u64 wall_clock;	 /* MSR_KVM_WALL_CLOCK(_NEW) as last written */
 	bool old_boot;	 /* the boot vCPU set its clock page through the old MSR: no stable flag */
@@ -64,7 +64,7 @@ struct clock_scale {
 struct clock_scale clock_scale_of(u64 hz); /* not 0 */
 u64 clock_scale_apply(struct clock_scale scale, u64 cycles);
 
-u64 clock_ns(void); /* CLOCK_MONOTONIC: what lapic timers run on */
+u64 clock_ns(void); /* CLOCK_MONOTONIC */
 u64 clock_host_tsc(void);
 /* The earlier it is said that the TSC will be measured, the less it takes. */
 void clock_begin(void);
@@ -74,6 +74,7 @@ u64 clock_base_ns(u64 host_tsc);  /* ns since some time before the first VM */
 u64 clock_real_ns(u64 *host_tsc); /* CLOCK_REALTIME, and the TSC at that moment */
 
 void vm_clock_init(struct vm *vm);
+void vm_clock_restart(struct vm *vm); /* its time is another one; before it has vCPUs */
 void vm_clock_destroy(struct vm *vm);
 /* KVM_GET_CLOCK, KVM_SET_CLOCK: 0 or -EINVAL. */
 void vm_clock_get(struct vm *vm, struct kvm_clock_data *data);
@@ -86,10 +87,10 @@ bool vm_clock_master(const struct vm *vm);
 /* After creation of the vCPU and its struct cpu: default frequency, TSC synchronized to the
  * others. */
 void vcpu_clock_init(struct vcpu *vcpu);
-int vcpu_clock_set_khz(struct vcpu *vcpu, u32 khz); /* 0 or -EINVAL; 0 is the host's frequency */
+int vcpu_clock_set_khz(struct vcpu *vcpu, u32 khz); /* 0 or -EINVAL; 0 is that of the VM's time */
 u64 vcpu_tsc(const struct vcpu *vcpu);		    /* what RDTSC would give now */
-u64 vcpu_tsc_at(const struct vcpu *vcpu, u64 host_tsc);
-/* What the TSC really runs at: vcpu_clock.khz, or the host's frequency if that is close enough. */
+u64 vcpu_tsc_at(const struct vcpu *vcpu, u64 time);
+/* What the TSC really runs at: vcpu_clock.khz, or that of the VM's time if it is close enough. */
 u64 vcpu_tsc_hz(const struct vcpu *vcpu);
 
 /* MSR_IA32_TSC and MSR_IA32_TSC_ADJUST, by the guest or by the program. */

@@ -246,10 +246,13 @@ void irqchip_eoi(struct vcpu *vcpu, u8 vector, bool level)
 
 /* --- the 8254 --- */
 
-void irqchip_pit_rearm(struct irqchip *chip)
+void irqchip_pit_rearm(struct vm *vm)
 {
+	struct irqchip *chip = vm->irqchip;
 	u64 expiry = pit_expiry(&chip->pit);
 
+	if (vm->time.is_virtual)
+		return; /* the vCPU looks */
 	irqfd_set_timer(&chip->irqfds, expiry == PIT_NO_EXPIRY ? IRQFD_NEVER : expiry);
 }
 
@@ -258,10 +261,23 @@ void irqchip_pit_expired(struct vm *vm)
 	struct irqchip *chip = vm->irqchip;
 	bool output = irqchip_lock(vm);
 
-	if (pit_poll(&chip->pit, clock_ns()))
+	if (pit_poll(&chip->pit, vm_timer_ns(vm)))
 		pulse_timer(vm);
-	irqchip_pit_rearm(chip);
+	irqchip_pit_rearm(vm);
 	irqchip_unlock(vm, output);
+}
+
+u64 irqchip_pit_expiry(struct vm *vm)
+{
+	struct irqchip *chip = vm->irqchip;
+	u64 expiry;
+
+	if (!chip || !READ_ONCE(chip->has_pit))
+		return PIT_NO_EXPIRY;
+	pthread_mutex_lock(&chip->lock);
+	expiry = pit_expiry(&chip->pit);
+	pthread_mutex_unlock(&chip->lock);
+	return expiry;
 }
 
 /* --- what the guest sees --- */
@@ -278,27 +294,30 @@ static bool has_port(const struct vm *vm, u32 port)
 	return vm->irqchip_kernel && (pic_has_port(port) || pit_has_port(vm->irqchip, port));
 }
 
-static u8 port_read(struct irqchip *chip, u32 port)
+static u8 port_read(struct vm *vm, u32 port)
 {
+	struct irqchip *chip = vm->irqchip;
+
 	if (pic_has_port(port))
 		return pic_read(&chip->pic, port);
 	if (port == PIT_SPEAKER)
-		return pit_speaker_read(&chip->pit, clock_ns());
-	return pit_read(&chip->pit, port, clock_ns());
+		return pit_speaker_read(&chip->pit, vm_timer_ns(vm));
+	return pit_read(&chip->pit, port, vm_timer_ns(vm));
 }
 
-static void port_write(struct irqchip *chip, u32 port, u8 value)
+static void port_write(struct vm *vm, u32 port, u8 value)
 {
+	struct irqchip *chip = vm->irqchip;
 	u64 before = pit_expiry(&chip->pit);
 
 	if (pic_has_port(port)) {
 		pic_write(&chip->pic, port, value);
 	} else if (port == PIT_SPEAKER) {
-		pit_speaker_write(&chip->pit, value, clock_ns());
+		pit_speaker_write(&chip->pit, value, vm_timer_ns(vm));
 	} else {
-		pit_write(&chip->pit, port, value, clock_ns());
+		pit_write(&chip->pit, port, value, vm_timer_ns(vm));
 		if (pit_expiry(&chip->pit) != before)
-			irqchip_pit_rearm(chip);
+			irqchip_pit_rearm(vm);
 	}
 }
 
@@ -311,7 +330,7 @@ bool irqchip_port_read(struct vm *vm, u32 port, u32 len, void *data)
 	output = irqchip_lock(vm);
 	memset(data, 0, len);
 	if (len == 1 || !pic_has_port(port)) /* KVM: the 8259s know bytes only */
-		*(u8 *)data = port_read(vm->irqchip, port);
+		*(u8 *)data = port_read(vm, port);
 	irqchip_unlock(vm, output);
 	return true;
 }
@@ -324,7 +343,7 @@ bool irqchip_port_write(struct vm *vm, u32 port, u32 len, const void *data)
 		return false;
 	output = irqchip_lock(vm);
 	if (len == 1 || !pic_has_port(port))
-		port_write(vm->irqchip, port, *(const u8 *)data);
+		port_write(vm, port, *(const u8 *)data);
 	irqchip_unlock(vm, output);
 	return true;
 }

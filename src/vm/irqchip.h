@@ -47,12 +47,13 @@ void irqchip_destroy(struct vm *vm);
  * Any thread. */
 int irqchip_set_gsi(struct vm *vm, u32 gsi, enum irq_source source, bool level);
 void irqchip_pit_expired(struct vm *vm);
+u64 irqchip_pit_expiry(struct vm *vm); /* ns, or PIT_NO_EXPIRY. Any thread */
 
 /* Every change of the chips is between these two; the second acts on what they marked. */
 bool irqchip_lock(struct vm *vm); /* returns INTR of the 8259s, for irqchip_unlock() */
 void irqchip_unlock(struct vm *vm, bool had_output);
 /* After a change of the 8254 that may have moved its expiry. Lock held. */
-void irqchip_pit_rearm(struct irqchip *chip);
+void irqchip_pit_rearm(struct vm *vm);
 
 /* Port I/O and MMIO: true if one of the chips answered. vCPU thread. */
 bool irqchip_port_read(struct vm *vm, u32 port, u32 len, void *data);

@@ -39,7 +39,7 @@ static int create_pit(struct vm *vm, u32 flags)
 	if (r)
 		return r;
 	pthread_mutex_lock(&chip->lock);
-	pit_init(&chip->pit, clock_ns());
+	pit_init(&chip->pit, vm_timer_ns(vm));
 	chip->has_speaker = flags & KVM_PIT_SPEAKER_DUMMY;
 	WRITE_ONCE(chip->has_pit, true);
 	pthread_mutex_unlock(&chip->lock);
@@ -111,8 +111,8 @@ int vm_set_pit(struct vm *vm, const struct kvm_pit_state2 *pit)
 	if (!has_pit(vm))
 		return -ENXIO;
 	pthread_mutex_lock(&vm->irqchip->lock);
-	pit_set_state(&vm->irqchip->pit, pit, clock_ns());
-	irqchip_pit_rearm(vm->irqchip);
+	pit_set_state(&vm->irqchip->pit, pit, vm_timer_ns(vm));
+	irqchip_pit_rearm(vm);
 	pthread_mutex_unlock(&vm->irqchip->lock);
 	return 0;
 }

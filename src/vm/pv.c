@@ -111,13 +111,13 @@ static u64 yield_to(struct vcpu *vcpu)
 static u64 clock_pairing(struct vcpu *vcpu, const struct call *call)
 {
 	struct kvm_clock_pairing pairing = { 0 };
-	u64 tsc, ns = clock_real_ns(&tsc);
+	u64 time, ns = vm_time_date(vcpu->vm, &time);
 
-	if (call->a1 != KVM_CLOCK_PAIRING_WALLCLOCK || !clock_tsc_stable())
+	if (call->a1 != KVM_CLOCK_PAIRING_WALLCLOCK || !vm_time_stable(vcpu->vm))
 		return -KVM_EOPNOTSUPP;
 	pairing.sec = ns / 1000000000;
 	pairing.nsec = ns % 1000000000;
-	pairing.tsc = vcpu_tsc_at(vcpu, tsc);
+	pairing.tsc = vcpu_tsc_at(vcpu, time);
 	return guest_write(vcpu->cpu, call->a0, &pairing, sizeof(pairing)) ? 0 : -KVM_EFAULT;
 }
 

@@ -74,7 +74,7 @@ static struct pvclock_page time_page(struct vcpu *vcpu)
 	pthread_mutex_lock(&clock->lock);
 	if (vm_clock_master(vcpu->vm))
 		page.flags = FLAG_TSC_STABLE;
-	page.system_time = clock_base_ns(clock->anchor) + clock->offset;
+	page.system_time = vm_time_ns(vcpu->vm, clock->anchor) + clock->offset;
 	page.tsc_timestamp = vcpu_tsc_at(vcpu, clock->anchor);
 	pthread_mutex_unlock(&clock->lock);
 	return page;
@@ -108,13 +108,13 @@ static void write_wall_page(struct vcpu *vcpu, gpa_t gpa)
 {
 	struct vm_clock *clock = &vcpu->vm->clock;
 	const struct mem_map *map = vcpu->cpu->mem;
-	u64 tsc, real = clock_real_ns(&tsc), epoch;
+	u64 time, real = vm_time_date(vcpu->vm, &time), epoch;
 	struct wall_clock_page page;
 
 	if (!guest_read(map, gpa, &page.version, sizeof(page.version)))
 		return;
 	pthread_mutex_lock(&clock->lock);
-	epoch = real - (clock_base_ns(tsc) + clock->offset);
+	epoch = real - (vm_time_ns(vcpu->vm, time) + clock->offset);
 	pthread_mutex_unlock(&clock->lock);
 	page.version = (page.version + 1) | 1;
 	page.sec = epoch / 1000000000;
@@ -238,7 +238,8 @@ void vcpu_steal_update(struct vcpu *vcpu)
 	page.version = (page.version + 1) | 1;
 	guest_write(vcpu->cpu, gpa + 8, &page.version, sizeof(page.version));
 	__atomic_thread_fence(__ATOMIC_RELEASE);
-	page.steal += newly_stolen(&vcpu->clock);
+	if (!vcpu->vm->time.is_virtual) /* nothing is stolen of virtual time */
+		page.steal += newly_stolen(&vcpu->clock);
 	guest_write(vcpu->cpu, gpa, &page.steal, sizeof(page.steal));
 	__atomic_thread_fence(__ATOMIC_RELEASE);
 	page.version++;
@@ -249,7 +250,7 @@ void vcpu_steal_preempted(struct vcpu *vcpu)
 {
 	u8 preempted = KVM_VCPU_PREEMPTED;
 
-	if (vcpu->clock.steal_msr & KVM_MSR_ENABLED)
+	if (vcpu->clock.steal_msr & KVM_MSR_ENABLED && !vcpu->vm->time.is_virtual)
 		guest_write(vcpu->cpu,
 			    steal_gpa(vcpu) + offsetof(struct kvm_steal_time, preempted),
 			    &preempted, sizeof(preempted));

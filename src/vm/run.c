@@ -148,6 +148,15 @@ static u64 pace(struct vcpu *vcpu, u64 now_ns)
 	return quarter < PACE_MIN ? PACE_MIN : quarter > PACE_MAX ? PACE_MAX : quarter;
 }
 
+/* On virtual time timers need no guess: the processor stops with the instruction that reaches the
+ * next one. */
+static void arm_timers(struct vcpu *vcpu)
+{
+	if (vcpu_time_poll(vcpu))
+		events_inject(vcpu);
+	vcpu_time_arm(vcpu, vcpu_time_due(vcpu));
+}
+
 /*
  * How many instructions to run before looking at the clock. While the LAPIC's timer counts, a guess
  * of how many fit: rather too few than too many, and the next guess is closer.
@@ -157,7 +166,9 @@ static u64 budget(struct vcpu *vcpu)
 	u64 expiry, n, per_1024_ns, most = vcpu->sigmask_active ? BUDGET_POLLING : BUDGET_MAX;
 	struct lapic_now now;
 
-	if (!vcpu->has_lapic)
+	if (vcpu->vm->time.is_virtual)
+		arm_timers(vcpu);
+	if (vcpu->vm->time.is_virtual || !vcpu->has_lapic)
 		return most;
 	now = apic_now(vcpu);
 	if (lapic_timer_poll(&vcpu->lapic, now))
@@ -208,6 +219,7 @@ static int enter(struct vcpu *vcpu)
 	reason = run_processor(vcpu, instructions);
 	WRITE_ONCE(vcpu->last_exit, reason);
 	WRITE_ONCE(vcpu->where, WHERE_HYPERVISOR);
+	vcpu_time_show(vcpu);
 	pv_eoi_collect(vcpu);
 	return exit_handle(vcpu, reason);
 }
@@ -233,7 +245,7 @@ static u64 sleep_limit(struct vcpu *vcpu)
 	u64 expiry, most = vcpu->sigmask_active ? SLEEP_POLL_NS : SLEEP_MAX_NS;
 	struct lapic_now now;
 
-	if (!vcpu->has_lapic)
+	if (!vcpu->has_lapic || vcpu->vm->time.is_virtual)
 		return most;
 	now = apic_now(vcpu);
 	expiry = lapic_timer_expiry(&vcpu->lapic, now);
@@ -259,6 +271,19 @@ static void wait_on_wake(struct vcpu *vcpu, u32 seen)
 	vcpu->stats.halt_wait_ns += clock_ns() - begun;
 }
 
+static bool poll_timers(struct vcpu *vcpu)
+{
+	if (vcpu->vm->time.is_virtual)
+		return vcpu_time_poll(vcpu);
+	return vcpu->has_lapic && lapic_timer_poll(&vcpu->lapic, apic_now(vcpu));
+}
+
+/* Virtual time is skipped, not waited for. */
+static bool skip_time(struct vcpu *vcpu)
+{
+	return vcpu->vm->time.is_virtual && vcpu_time_skip(vcpu);
+}
+
 static void sleep_until_woken(struct vcpu *vcpu)
 {
 	int saved_errno = errno;
@@ -270,13 +295,14 @@ static void sleep_until_woken(struct vcpu *vcpu)
 
 		vcpu_answer(vcpu);
 		vcpu_sample_finish(vcpu);
-		if (vcpu->has_lapic && lapic_timer_poll(&vcpu->lapic, apic_now(vcpu)))
+		if (poll_timers(vcpu))
 			continue;
 		if (vcpu->has_lapic && vcpu->lapic.events & (LAPIC_EVENT_NMIS | LAPIC_EVENT_UNHALT))
 			break;
 		if (events_wake(vcpu) || interrupted(vcpu))
 			break;
-		wait_on_wake(vcpu, seen);
+		if (!skip_time(vcpu))
+			wait_on_wake(vcpu, seen);
 	}
 	shared_wake(vcpu->cpu);
 	errno = saved_errno;
@@ -307,6 +333,7 @@ static enum exit_reason run_one(struct vcpu *vcpu)
 
 	__atomic_store_n(&vcpu->cpu->attention, 0, __ATOMIC_SEQ_CST);
 	vcpu_pmu_enter(vcpu);
+	vcpu_time_arm(vcpu, TIME_NEVER);
 	vcpu_host_in(vcpu);
 	reason = engine_run(vcpu->cpu, 1);
 	vcpu_host_left(vcpu);
@@ -475,7 +502,7 @@ static int run(struct vcpu *vcpu)
 	if (vcpu->mp_state == KVM_MP_STATE_UNINITIALIZED) {
 		r = wait_for_init(vcpu);
 	} else {
-		if (vcpu->clock.steal_msr)
+		if (vcpu->clock.steal_msr && !vcpu->vm->time.is_virtual)
 			__atomic_fetch_or(&vcpu->requests, REQUEST_STEAL_UPDATE, __ATOMIC_SEQ_CST);
 		vcpu_section_begin(vcpu);
 		r = prepare(vcpu);
@@ -531,6 +558,7 @@ int vcpu_run(struct vcpu *vcpu)
 		mask_signals(vcpu, &saved);
 	shared_wake(vcpu->cpu);
 	r = run(vcpu);
+	vcpu_time_show(vcpu);
 	vcpu_host_away(vcpu);
 	shared_sleep(vcpu->cpu);
 	if (vcpu->sigmask_active)

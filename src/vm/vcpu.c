@@ -12,6 +12,7 @@
 #include <sys/syscall.h>
 #include <unistd.h>
 
+#include "base/log.h"
 #include "base/must.h"
 #include "cpu/control.h"
 #include "cpu/mmu.h"
@@ -172,6 +173,7 @@ static struct vcpu *vcpu_alloc(struct vm *vm, u32 id, void *run)
 		return NULL;
 	}
 	vcpu->cpu->harden = vm->set.harden;
+	vcpu->cpu->virtual_time = vm->time.is_virtual;
 	vcpu->vm = vm;
 	vcpu->id = id;
 	vcpu->run = run;
@@ -211,6 +213,10 @@ static int reserve(struct vm *vm, u32 id)
 	pthread_mutex_lock(&vm->lock);
 	if (vm->created_vcpus >= VM_MAX_VCPUS)
 		goto unlock;
+	if (vm->time.is_virtual && vm->created_vcpus) {
+		log_error("a VM with a virtual clock has one vCPU: another one is refused");
+		goto unlock;
+	}
 	if (!vm->set.max_vcpu_ids)
 		vm->set.max_vcpu_ids = VM_MAX_VCPU_IDS;
 	if (id >= vm->set.max_vcpu_ids)

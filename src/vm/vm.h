@@ -33,6 +33,7 @@
 #include "vm/pmu/pmu.h"
 #include "vm/sample.h"
 #include "vm/stats.h"
+#include "vm/time.h"
 #include "x86/models.h"
 
 #define VM_MAX_VCPUS	SHARED_CPUS
@@ -176,6 +177,7 @@ struct vm {
 	bool irqchip_kernel, irqchip_split; /* at most one */
 	struct irqchip *irqchip;	    /* with either; written before it */
 
+	struct vm_time time;
 	struct vm_clock clock;
 	struct vm_stats stats;
 	u32 created_vcpus; /* includes those being made */

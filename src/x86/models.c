@@ -7,8 +7,8 @@
 #include <string.h>
 
 static const struct model models[] = {
-#define MODEL(name, set, amd, family, model, stepping, brand, basic, extended, phys, ...) \
-	{ #name, set, amd, family, model, stepping, brand, basic, extended, phys, __VA_ARGS__ },
+#define MODEL(name, set, amd, family, model, stepping, brand, basic, extended, phys, mhz, ...) \
+	{ #name, set, amd, family, model, stepping, brand, basic, extended, phys, mhz, __VA_ARGS__ },
 #include "x86/models.def"
 #undef MODEL
 };

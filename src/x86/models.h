@@ -38,6 +38,7 @@ struct model {
 	const char *brand;
 	u32 max_basic_leaf, max_extended_leaf;
 	u8 phys_bits;
+	u32 nominal_mhz; /* of the TSC */
 	struct model_cache cache[NCACHES];
 };
 

@@ -125,6 +125,8 @@ static const char *set_accounting(struct vm *vm, const char *value)
 
 	if (accounting < 0)
 		return "accounting can be guest or vcpu";
+	if (accounting != VM_ACCOUNT_GUEST && vm->time.is_virtual)
+		return "the clock is virtual: the host's time is not charged to the guest";
 	WRITE_ONCE(vm->set.accounting, accounting);
 	return NULL;
 }

@@ -16,6 +16,14 @@
 /* Linux rotates with its tick. */
 #define TURN_NS 4000000ull
 
+/* What the processor counts besides the counters of the guest: those of the view, and time. */
+static void update_wanted(struct vcpu *vcpu)
+{
+	retire_wanted time = vcpu->vm->time.is_virtual ? RETIRE_BIT(RETIRE_CYCLES) : 0;
+
+	vcpu->cpu->pmu.owner_wanted = hwpmu_wanted(&vcpu->pmu.host.view_hw) | time;
+}
+
 void vcpu_host_init(struct vcpu *vcpu)
 {
 	struct vcpu_host *host = &vcpu->pmu.host;
@@ -27,6 +35,7 @@ void vcpu_host_init(struct vcpu *vcpu)
 	hwpmu_init(&host->view_hw, vcpu->cpu->pmu.model, &vcpu->cpu->tally);
 	host->view_hw.host = &host->tally;
 	hostperf_init(&host->view, &host->view_hw);
+	update_wanted(vcpu);
 }
 
 /* --- time --- */
@@ -54,8 +63,7 @@ static bool charges(const struct vcpu *vcpu)
 static u64 quick_ns(const struct vcpu *vcpu)
 {
 	u64 host = __builtin_ia32_rdtsc() - vcpu->pmu.host.left_tsc;
-	u64 cycles = (unsigned __int128)host * vcpu->cpu->tsc_scale >> TSC_SCALE_SHIFT;
-	u64 ns = (unsigned __int128)cycles * 1000000 / vcpu->clock.khz;
+	u64 ns = (unsigned __int128)host * 1000000 / clock_host_khz();
 
 	return ns < QUICK_NS ? ns : QUICK_NS;
 }
@@ -266,7 +274,7 @@ int vcpu_host_open(struct vcpu *vcpu, u32 session, u32 id, const struct host_eve
 	vcpu->pmu.host.nevents++;
 	vcpu->pmu.host.nphysical += !event->view;
 	hostperf_schedule(perf_of(vcpu, event));
-	vcpu->cpu->pmu.owner_wanted = hwpmu_wanted(&vcpu->pmu.host.view_hw);
+	update_wanted(vcpu);
 	return 0;
 }
 
@@ -286,7 +294,7 @@ void vcpu_host_close(struct vcpu *vcpu, u32 session)
 	}
 	hostperf_schedule(&host->perf);
 	hostperf_schedule(&host->view);
-	vcpu->cpu->pmu.owner_wanted = hwpmu_wanted(&host->view_hw);
+	update_wanted(vcpu);
 }
 
 bool vcpu_host_read(struct vcpu *vcpu, u32 session, u32 id, struct host_event *out)
