@@ -301,6 +301,8 @@ struct cpu {
 	u8 phys_bits;
 	bool is_amd;
 	bool virtual_time; /* the owner's, before the first run */
+	bool seeded;	   /* the same: RDRAND and RDSEED give what follows of `random` */
+	u64 random;
 	bool harden; /* guest addresses are masked against speculation; the owner's, before the first run */
 	u64 foreign_rules; /* of the other vendor: 0 but in tests (RULE_*, cpu_follows()) */
 

@@ -108,6 +108,11 @@ static bool mnemonic_native(ZydisMnemonic mnemonic)
 	}
 }
 
+static bool is_random(ZydisMnemonic mnemonic)
+{
+	return mnemonic == ZYDIS_MNEMONIC_RDRAND || mnemonic == ZYDIS_MNEMONIC_RDSEED;
+}
+
 static bool allowed(const struct trans *t)
 {
 	ZydisInstructionEncoding encoding = t->zi->encoding;
@@ -118,6 +123,8 @@ static bool allowed(const struct trans *t)
 		return false;
 	if (mnemonic_native(t->insn.mnemonic))
 		return true;
+	if (t->cpu->seeded && is_random(t->insn.mnemonic))
+		return false;
 	return category_native(t->zi->meta.category) && !mnemonic_excluded(t->insn.mnemonic);
 }
 

@@ -8,6 +8,7 @@
 #include <errno.h>
 #include <fcntl.h>
 #include <linux/kcmp.h>
+#include <poll.h>
 #include <stdlib.h>
 #include <sys/epoll.h>
 #include <sys/eventfd.h>
@@ -245,17 +246,34 @@ static bool decode(struct irqfds *irqfds, int fd, struct irqfd_event *event)
 	return eventfd_read(fd, &count) == 0;
 }
 
-u32 irqfd_wait(struct irqfds *irqfds, struct irqfd_event *events, u32 n)
+static u32 take(struct irqfds *irqfds, struct irqfd_event *events, u32 n, int timeout)
 {
 	struct epoll_event ready[EVENTS_MAX];
 	u32 filled = 0;
-	int nready = epoll_wait(irqfds->epoll, ready, n < EVENTS_MAX ? n : EVENTS_MAX, -1);
+	int nready = epoll_wait(irqfds->epoll, ready, n < EVENTS_MAX ? n : EVENTS_MAX, timeout);
 
 	pthread_mutex_lock(&irqfds->lock);
 	for (int i = 0; i < nready; i++)
 		filled += decode(irqfds, ready[i].data.fd, &events[filled]);
 	pthread_mutex_unlock(&irqfds->lock);
 	return filled;
+}
+
+u32 irqfd_wait(struct irqfds *irqfds, struct irqfd_event *events, u32 n)
+{
+	return take(irqfds, events, n, -1);
+}
+
+u32 irqfd_take(struct irqfds *irqfds, struct irqfd_event *events, u32 n)
+{
+	return take(irqfds, events, n, 0);
+}
+
+void irqfd_sleep(struct irqfds *irqfds)
+{
+	struct pollfd wait = { irqfds->epoll, POLLIN, 0 };
+
+	poll(&wait, 1, -1);
 }
 
 bool irqfd_resample(struct irqfds *irqfds, u32 gsi, bool tell)

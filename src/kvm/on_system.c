@@ -41,8 +41,11 @@ long ioctl_create_vm(struct kvm_call *call)
 		return -ENOMEM;
 	vm->set.strict_cpuid = getenv("VPMU_STRICT_CPUID");
 	vm->set.harden = getenv("VPMU_HARDEN");
+	vm->set.seeded = getenv("VPMU_SEED");
+	vm->set.seed = strtoull(getenv("VPMU_SEED") ?: "0", NULL, 0);
 	pmu_config_environment(vm);
 	vm_time_environment(vm);
+	outside_environment(vm);
 	r = kvm_new_file(call, KVM_FILE_VM, vm, NULL);
 	vm_put(vm); /* the file has its own reference */
 	return r;

@@ -20,6 +20,7 @@ static bool port_write(struct vcpu *vcpu, const struct cpu_io *io)
 		const u8 *data = io->data + i * io->size;
 
 		if (!irqchip_port_write(vcpu->vm, io->port, io->size, data) &&
+		    !outside_port_write(vcpu->vm, io->port) &&
 		    !zones_write(vcpu->vm, true, io->port, io->size, data))
 			return i > 0; /* KVM: what a zone began it is made to finish */
 	}
@@ -43,6 +44,8 @@ int io_port_exit(struct vcpu *vcpu)
 		io->state = IO_DONE;
 		return 1;
 	}
+	if (vcpu->vm->outside.awaited)
+		return 1; /* executed again */
 	vcpu->stats.io_exits++;
 	run->exit_reason = KVM_EXIT_IO;
 	run->io.direction = io->in ? KVM_EXIT_IO_IN : KVM_EXIT_IO_OUT;

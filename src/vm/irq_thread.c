@@ -33,20 +33,60 @@ static void handle(struct vm *vm, const struct irqfd_event *event)
 	}
 }
 
+/* False: the thread is to end. */
+static bool handle_all(struct vm *vm, const struct irqfd_event *events, u32 n)
+{
+	bool goes_on = true;
+
+	for (u32 i = 0; i < n; i++) {
+		goes_on &= events[i].what != IRQFD_STOP;
+		handle(vm, &events[i]);
+	}
+	return goes_on;
+}
+
 static void *serve(void *arg)
 {
 	struct irqfd_event events[EVENTS];
 	struct vm *vm = arg;
 
-	for (;;) {
-		u32 n = irqfd_wait(&vm->irqchip->irqfds, events, EVENTS);
+	while (handle_all(vm, events, irqfd_wait(&vm->irqchip->irqfds, events, EVENTS)))
+		;
+	return NULL;
+}
 
-		for (u32 i = 0; i < n; i++) {
-			if (events[i].what == IRQFD_STOP)
-				return NULL;
-			handle(vm, &events[i]);
-		}
+/* On virtual time the vCPU delivers, too, and must know what has been: what is taken is delivered
+ * before the lock is given back. */
+static bool drain(struct vm *vm)
+{
+	struct irqchip *chip = vm->irqchip;
+	struct irqfd_event events[EVENTS];
+	bool goes_on = true;
+	u32 n = EVENTS;
+
+	pthread_mutex_lock(&chip->drain_lock);
+	while (goes_on && n == EVENTS) {
+		n = irqfd_take(&chip->irqfds, events, EVENTS);
+		goes_on = handle_all(vm, events, n);
 	}
+	pthread_mutex_unlock(&chip->drain_lock);
+	return goes_on;
+}
+
+static void *serve_virtual(void *arg)
+{
+	struct vm *vm = arg;
+
+	do
+		irqfd_sleep(&vm->irqchip->irqfds);
+	while (drain(vm));
+	return NULL;
+}
+
+void irq_thread_drain(struct vm *vm)
+{
+	if (vm->irqchip && READ_ONCE(vm->irqchip->has_thread))
+		drain(vm);
 }
 
 int irq_thread_start(struct vm *vm)
@@ -62,7 +102,7 @@ int irq_thread_start(struct vm *vm)
 		return r;
 	sigfillset(&all);
 	pthread_sigmask(SIG_SETMASK, &all, &saved);
-	r = -pthread_create(&chip->thread, NULL, serve, vm);
+	r = -pthread_create(&chip->thread, NULL, vm->time.is_virtual ? serve_virtual : serve, vm);
 	pthread_sigmask(SIG_SETMASK, &saved, NULL);
 	if (r) {
 		irqfd_close(&chip->irqfds);

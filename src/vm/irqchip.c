@@ -25,10 +25,12 @@ int irqchip_create(struct vm *vm, bool split)
 	if (!chip)
 		return -ENOMEM;
 	pthread_mutex_init(&chip->lock, NULL);
+	pthread_mutex_init(&chip->drain_lock, NULL);
 	pic_init(&chip->pic);
 	ioapic_init(&chip->ioapic);
 	route_init(&chip->routes);
 	if (!split && route_set_default(&chip->routes)) {
+		pthread_mutex_destroy(&chip->drain_lock);
 		pthread_mutex_destroy(&chip->lock);
 		free(chip);
 		return -ENOMEM;
@@ -44,6 +46,7 @@ void irqchip_destroy(struct vm *vm)
 	if (!vm->irqchip)
 		return;
 	irq_thread_end(vm);
+	pthread_mutex_destroy(&vm->irqchip->drain_lock);
 	pthread_mutex_destroy(&vm->irqchip->lock);
 	free(vm->irqchip);
 }

@@ -36,6 +36,7 @@ struct irqchip {
 	/* irq_thread.c: of the 8254 and irqfds. Created under vm->lock, when there is the first. */
 	bool has_thread;
 	pthread_t thread;
+	pthread_mutex_t drain_lock; /* who takes from irqfds and delivers, on virtual time; outermost */
 	struct irqfds irqfds;
 };
 
@@ -70,5 +71,7 @@ void irqchip_eoi(struct vcpu *vcpu, u8 vector, bool level);
 /* irq_thread.c. Start: with vm->lock held; 0 or -errno. */
 int irq_thread_start(struct vm *vm);
 void irq_thread_end(struct vm *vm);
+/* Delivers what irqfds have to say by now. Virtual time only. Not with irqchip->lock. */
+void irq_thread_drain(struct vm *vm);
 
 #endif

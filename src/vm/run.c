@@ -376,15 +376,39 @@ static int leave_interrupted(struct vcpu *vcpu)
 	return -EINTR;
 }
 
+/* On virtual time the guest goes on when its devices have done what it asked for. */
+static void wait_for_outside(struct vcpu *vcpu)
+{
+	vcpu_host_away(vcpu);
+	shared_sleep(vcpu->cpu);
+	while (outside_waits(vcpu->vm) && !interrupted(vcpu)) {
+		vcpu_answer(vcpu);
+		vcpu_sample_finish(vcpu);
+		outside_wait(vcpu->vm);
+	}
+	shared_wake(vcpu->cpu);
+}
+
+static bool depends_on_outside(const struct vcpu *vcpu)
+{
+	return vcpu->vm->outside.kicked || vcpu->vm->outside.awaited;
+}
+
 static int loop(struct vcpu *vcpu)
 {
 	int r;
 
 	vcpu->run->exit_reason = KVM_EXIT_UNKNOWN;
 	vcpu->cpu->same_memory = false; /* the program has had its turn */
+	vcpu->vm->outside.awaited = false; /* its OUT says so again */
 	for (;;) {
 		bool running = vcpu->mp_state == KVM_MP_STATE_RUNNABLE;
 
+		if (depends_on_outside(vcpu)) {
+			wait_for_outside(vcpu);
+			if (interrupted(vcpu))
+				return leave_interrupted(vcpu);
+		}
 		r = running ? turn(vcpu) : halted(vcpu);
 		if (r <= 0)
 			return r;

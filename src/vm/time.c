@@ -37,17 +37,25 @@ void vm_time_make_virtual(struct vm *vm, u64 date)
 	vm_clock_restart(vm);
 }
 
+/* VPMU_DATE, in seconds since 1970, or the host's. */
+static u64 first_date(void)
+{
+	const char *date = getenv("VPMU_DATE");
+	u64 tsc;
+
+	return date ? strtoull(date, NULL, 10) * 1000000000 : clock_real_ns(&tsc);
+}
+
 void vm_time_environment(struct vm *vm)
 {
 	const char *clock = getenv("VPMU_CLOCK");
-	u64 tsc;
 
 	if (!clock || !strcmp(clock, "host"))
 		return;
 	if (strcmp(clock, "virtual"))
 		log_warn("VPMU_CLOCK=%s: there is no such choice", clock);
 	else
-		vm_time_make_virtual(vm, clock_real_ns(&tsc));
+		vm_time_make_virtual(vm, first_date());
 }
 
 u64 vcpu_time(const struct vcpu *vcpu)

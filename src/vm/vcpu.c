@@ -174,6 +174,8 @@ static struct vcpu *vcpu_alloc(struct vm *vm, u32 id, void *run)
 	}
 	vcpu->cpu->harden = vm->set.harden;
 	vcpu->cpu->virtual_time = vm->time.is_virtual;
+	vcpu->cpu->seeded = vm->set.seeded;
+	vcpu->cpu->random = vm->set.seed;
 	vcpu->vm = vm;
 	vcpu->id = id;
 	vcpu->run = run;

@@ -59,6 +59,7 @@ static void destroy(struct vm *vm)
 	if (vm->msr_filter)
 		msr_filter_destroy(vm->msr_filter);
 	free(vm->pmu_filter);
+	outside_destroy(vm);
 	vm_clock_destroy(vm);
 	pthread_mutex_destroy(&vm->ask_lock);
 	pthread_mutex_destroy(&vm->ring_lock);

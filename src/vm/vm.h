@@ -30,6 +30,7 @@
 #include "mem/mem.h"
 #include "vm/clock.h"
 #include "vm/msr.h"
+#include "vm/outside.h"
 #include "vm/pmu/pmu.h"
 #include "vm/sample.h"
 #include "vm/stats.h"
@@ -150,6 +151,8 @@ struct vm_settings {
 	enum vm_pmu_mode pmu_mode;
 	enum vm_accounting accounting;
 	bool strict_cpuid; /* VPMU_STRICT_CPUID: guests get the program's list as it is */
+	bool seeded;	   /* VPMU_SEED: RDRAND and RDSEED are no chance */
+	u64 seed;
 	bool harden;	   /* VPMU_HARDEN: docs/security.md, "Speculation" */
 };
 
@@ -178,6 +181,7 @@ struct vm {
 	struct irqchip *irqchip;	    /* with either; written before it */
 
 	struct vm_time time;
+	struct vm_outside outside;
 	struct vm_clock clock;
 	struct vm_stats stats;
 	u32 created_vcpus; /* includes those being made */

@@ -6,6 +6,7 @@
  */
 #include <errno.h>
 #include <fcntl.h>
+#include <poll.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
@@ -235,6 +236,20 @@ static bool tick(const struct io_zone *z, u64 addr, u32 len, const void *data)
 	return write(z->fd, &one, sizeof(one)) == sizeof(one);
 }
 
+bool zones_unread(struct vm *vm)
+{
+	bool unread = false;
+
+	pthread_mutex_lock(&vm->slots_lock);
+	for (u32 i = 0; i < count(vm) && !unread; i++) {
+		struct pollfd wait = { vm->zones->zone[i].fd, POLLIN, 0 };
+
+		unread = vm->zones->zone[i].eventfd && poll(&wait, 1, 0) > 0;
+	}
+	pthread_mutex_unlock(&vm->slots_lock);
+	return unread;
+}
+
 /*
  * The ring is one per VM. The kernel maps one page into every vCPU's file; here each file has its
  * own, and the ring is the one of the vCPU that was created first, which is the one programs read.
@@ -274,8 +289,10 @@ bool zones_write(struct vm *vm, bool pio, u64 addr, u32 len, const void *data)
 
 		if (z->pio != pio)
 			continue;
-		if (z->eventfd ? tick(z, addr, len, data) : coalesce(vm, z, addr, len, data))
+		if (z->eventfd ? tick(z, addr, len, data) : coalesce(vm, z, addr, len, data)) {
+			vm->outside.kicked |= z->eventfd && vm->time.is_virtual;
 			return true;
+		}
 	}
 	return false;
 }

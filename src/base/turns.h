@@ -1,0 +1,58 @@
+/* SPDX-License-Identifier: MIT */
+/*
+ * A page that the process of a VM shares with others (vm/outside.h).
+ *
+ * turns: of a device in another process. Odd while it works on what it was asked for, even while it
+ * waits. The device makes it odd before it takes a request, so that who sees that a request was
+ * taken, and then an even number, knows that it has been served.
+ *
+ * calls: grows when the guest, which waits for it, is to go on.
+ */
+#ifndef BASE_TURNS_H
+#define BASE_TURNS_H
+
+#include <linux/futex.h>
+#include <sys/syscall.h>
+#include <time.h>
+#include <unistd.h>
+
+#include "base/types.h"
+
+struct turns {
+	u32 turns, calls; /* atomic, futexes */
+};
+
+static inline void turns_begin(struct turns *page)
+{
+	__atomic_fetch_or(&page->turns, 1, __ATOMIC_SEQ_CST);
+}
+
+static inline void turns_end(struct turns *page)
+{
+	if (!(__atomic_load_n(&page->turns, __ATOMIC_RELAXED) & 1))
+		return;
+	__atomic_add_fetch(&page->turns, 1, __ATOMIC_SEQ_CST);
+	syscall(SYS_futex, &page->turns, FUTEX_WAKE, 1, NULL, NULL, 0);
+}
+
+static inline void turns_call(struct turns *page)
+{
+	__atomic_add_fetch(&page->calls, 1, __ATOMIC_SEQ_CST);
+	syscall(SYS_futex, &page->calls, FUTEX_WAKE, 1, NULL, NULL, 0);
+}
+
+static inline u32 turns_read(u32 *word)
+{
+	return __atomic_load_n(word, __ATOMIC_SEQ_CST);
+}
+
+/* Sleeps until the word changes from `seen` and that is told, a signal comes, or some time has
+ * passed. */
+static inline void turns_wait(u32 *word, u32 seen, u64 ns)
+{
+	struct timespec limit = { .tv_nsec = ns };
+
+	syscall(SYS_futex, word, FUTEX_WAIT, seen, &limit, NULL, 0);
+}
+
+#endif

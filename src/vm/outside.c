@@ -1,0 +1,93 @@
+// SPDX-License-Identifier: MIT
+/*
+ * Waiting for devices and for the host: see vm/outside.h. The vCPU's thread.
+ */
+#include "vm/outside.h"
+
+#include <stdlib.h>
+#include <sys/mman.h>
+
+#include "base/log.h"
+#include "base/turns.h"
+#include "vm/io.h"
+#include "vm/irqchip.h"
+#include "vm/vm.h"
+
+#define WAIT_NS	     5000000 /* for who says when he is done */
+#define WAIT_READ_NS 20000   /* for an eventfd to be read, which nobody tells */
+
+void outside_environment(struct vm *vm)
+{
+	const char *fd = getenv("VPMU_TURNS");
+	void *map;
+
+	if (!fd || !vm->time.is_virtual)
+		return;
+	map = mmap(NULL, PAGE_SIZE, PROT_READ | PROT_WRITE, MAP_SHARED, atoi(fd), 0);
+	if (map == MAP_FAILED)
+		log_warn("VPMU_TURNS=%s cannot be mapped", fd);
+	else
+		vm->outside.page = map;
+}
+
+void outside_destroy(struct vm *vm)
+{
+	if (vm->outside.page)
+		munmap(vm->outside.page, PAGE_SIZE);
+}
+
+static bool called(const struct vm_outside *outside)
+{
+	return turns_read(&outside->page->calls) != outside->heard;
+}
+
+bool outside_port_write(struct vm *vm, u32 port)
+{
+	struct vm_outside *outside = &vm->outside;
+
+	if (!outside->page || port != OUTSIDE_PORT)
+		return false;
+	outside->awaited = !called(outside);
+	outside->heard += !outside->awaited;
+	return !outside->awaited;
+}
+
+/* In this order: a request that was taken is being served. */
+static bool device_works(struct vm *vm)
+{
+	struct turns *page = vm->outside.page;
+
+	return zones_unread(vm) || (page && turns_read(&page->turns) & 1);
+}
+
+bool outside_waits(struct vm *vm)
+{
+	struct vm_outside *outside = &vm->outside;
+
+	if (outside->kicked && device_works(vm))
+		return true;
+	if (outside->kicked)
+		irq_thread_drain(vm);
+	outside->kicked = false;
+	outside->awaited = outside->awaited && !called(outside);
+	return outside->awaited;
+}
+
+static void wait_for_device(struct turns *page)
+{
+	const struct timespec pause = { .tv_nsec = WAIT_READ_NS };
+	u32 seen = page ? turns_read(&page->turns) : 0;
+
+	if (seen & 1)
+		turns_wait(&page->turns, seen, WAIT_NS);
+	else
+		nanosleep(&pause, NULL);
+}
+
+void outside_wait(struct vm *vm)
+{
+	if (vm->outside.kicked)
+		wait_for_device(vm->outside.page);
+	else
+		turns_wait(&vm->outside.page->calls, vm->outside.heard, WAIT_NS);
+}
