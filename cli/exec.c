@@ -154,6 +154,33 @@ static int set_dry_run(struct exec_options *options, const char *value)
 	return STATUS_OK;
 }
 
+static int set_clock(struct exec_options *options, const char *value)
+{
+	options->virtual_clock = !strcmp(value, "virtual");
+	return is_one_of(value, "host", "virtual", "virtual")
+		       ? STATUS_OK
+		       : usage_error(&command_exec, "--clock is host or virtual, not '%s'", value);
+}
+
+static int set_deterministic(struct exec_options *options, const char *value)
+{
+	(void)value;
+	options->deterministic = true;
+	return STATUS_OK;
+}
+
+static int set_seed(struct exec_options *options, const char *value)
+{
+	char *end;
+
+	errno = 0;
+	options->seed = strtoull(value, &end, 0);
+	options->has_seed = true;
+	return *value >= '0' && *value <= '9' && !*end && !errno
+		       ? STATUS_OK
+		       : usage_error(&command_exec, "--seed wants a number, not '%s'", value);
+}
+
 static int set_harden(struct exec_options *options, const char *value)
 {
 	(void)value;
@@ -178,6 +205,10 @@ static const struct option {
 	{ "pmu", 0, "MODE", "mediated, event or off: see vpmu help kvm", set_pmu },
 	{ "accounting", 0, "MODE", "guest or vcpu: see vpmu help kvm", set_accounting },
 	{ "harden", 0, NULL, "mask guest addresses against speculation: see vpmu help kvm", set_harden },
+	{ "clock", 0, "CLOCK", "host or virtual: what time is made of; see vpmu help kvm", set_clock },
+	{ "deterministic", 0, NULL, "each run is the same, to the last instruction; one CPU",
+	  set_deterministic },
+	{ "seed", 0, "N", "what chance is made of, with --deterministic (0)", set_seed },
 	{ "filter", 0, "FILTER", "what may be counted: a name of the list below, or a file",
 	  set_filter },
 	{ "cpus", 'c', "N", "how many of them (1)", set_cpus },
@@ -261,6 +292,42 @@ int exec_options_end(const struct command *command, int argc, char **argv)
 	return i < argc ? i : argc;
 }
 
+/* What a guest on virtual time cannot have. */
+static int check_clock(struct exec_options *options)
+{
+	bool fixed = options->deterministic, is_virtual = options->virtual_clock || fixed;
+	const char *accounting = options->accounting ?: "guest";
+	const struct {
+		bool found;
+		const char *reason;
+	} refused[] = {
+		{ options->has_seed && !fixed, "--seed is for --deterministic" },
+		{ fixed && options->qemu,
+		  "--qemu adds devices, which answer when they answer: a deterministic guest has "
+		  "none" },
+		{ fixed && options->cold,
+		  "--cold boots a guest, which is not deterministic: one that was saved is" },
+		{ fixed && options->network,
+		  "a network is not deterministic: its packets come when they come" },
+		{ fixed && isatty(0),
+		  "a terminal is not deterministic: standard input must be a file or a pipe, as "
+		  "in 'vpmu exec --deterministic -- COMMAND </dev/null'" },
+		{ is_virtual && options->cpus > 1, "a guest on virtual time has one CPU" },
+		{ is_virtual && strcmp(options->machine, "microvm"),
+		  "the ACPI timer and RTC of q35 follow the host's time: a virtual clock needs "
+		  "--machine microvm" },
+		{ is_virtual && !strcmp(accounting, "vcpu"),
+		  "--accounting vcpu counts the host's time, which is no part of a virtual "
+		  "clock" },
+	};
+
+	options->virtual_clock = is_virtual;
+	for (u32 i = 0; i < ARRAY_SIZE(refused); i++)
+		if (refused[i].found)
+			return usage_error(&command_exec, "%s", refused[i].reason);
+	return STATUS_OK;
+}
+
 /* Descriptors 0 to 2 are ours to read and write, and must not become something else. */
 static void fill_standard_files(void)
 {
@@ -298,6 +365,9 @@ static int run(int argc, char **argv)
 	if (i >= argc)
 		return usage_error(&command_exec, "there is no command to run");
 	options.command = argv + i;
+	status = check_clock(&options);
+	if (status)
+		return status;
 	if (options.filter) {
 		status = filter_choose(options.filter, options.cpu, &options.filter);
 		if (status)

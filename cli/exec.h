@@ -24,6 +24,9 @@ struct exec_options {
 	u32 timeout;	  /* in seconds, 0: none */
 	u64 started;	  /* when that began, monotonic milliseconds */
 	bool network, verbose, dry_run, cold;
+	bool virtual_clock, deterministic; /* the second implies the first */
+	bool has_seed;
+	u64 seed;
 	char *shared[MAX_SHARED]; /* folders to write, resolved */
 	u32 shared_count;
 	const char *qemu; /* more arguments for QEMU, words with spaces between them; or NULL */
@@ -98,12 +101,13 @@ struct wiring {
 	int initramfs;	   /* a file; machines that are resumed have none */
 	int ram;	   /* a file */
 	int console;	   /* for writing only, as QEMU wants to open it */
+	int turns;	   /* a file: exec_virtual.c */
 	bool is_resumable; /* for a machine that is saved or resumed */
 };
 
-#define NO_WIRING                             \
-	{                                     \
-		-1, -1, -1, -1, -1, -1, false \
+#define NO_WIRING                                 \
+	{                                         \
+		-1, -1, -1, -1, -1, -1, -1, false \
 	}
 
 bool line_has_machine(const char *name);
@@ -132,6 +136,32 @@ bool state_get(const struct exec_options *options, const struct exec_kernel *ker
 void state_forget(const struct exec_options *options, const struct exec_kernel *kernel,
 		  const char *init);
 
+/* --- exec_virtual.c: guests on virtual time --- */
+
+#define VIRTUAL_DATE 1577836800ull /* of deterministic guests: 2020-01-01 */
+
+/* Descriptors, -1 where there is none: all but the first with --deterministic only. */
+struct exec_virtual {
+	int turns;		/* a file with a word (base/turns.h) */
+	int order, input;	/* files in memory that the file server shows (exec/link.h) */
+	int frames, frames_end; /* a socket's: ours, the file server's */
+};
+
+#define NO_VIRTUAL                 \
+	{                          \
+		-1, -1, -1, -1, -1 \
+	}
+
+/* Makes them; reads all of standard input if the guest is deterministic. An exit code. */
+int virtual_prepare(const struct exec_options *options, struct exec_virtual *files);
+int virtual_turns(void); /* a file for a machine without a file server; -1: errno */
+/* Puts the order where a deterministic guest finds it, and calls the guest. An exit code. */
+int virtual_order(const struct exec_virtual *files, const void *body, u32 size);
+/* In the process that becomes QEMU. */
+void virtual_environment(const struct exec_options *options, int turns);
+/* Bytes that a seed stands for. */
+void virtual_seed(u64 seed, u8 *bytes, u32 size);
+
 /* --- exec_machine.c: QEMU and the server of the host's files --- */
 
 #define QEMU "qemu-system-x86_64"
@@ -142,6 +172,7 @@ struct exec_machine {
 	bool resumed; /* which waits, and does not say so again */
 	int monitor;  /* of QEMU, in which it says that the machine has stopped */
 	int console;  /* what QEMU and the guest's kernel have said */
+	struct exec_virtual files;
 };
 
 int machine_start(const struct exec_options *options, struct exec_machine *machine);

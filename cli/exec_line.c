@@ -127,8 +127,9 @@ static void add_kernel(struct line *line, const struct exec_options *options, co
 	add_option(line, "-append",
 		   "console=ttyS0 %s panic=-1 nowatchdog nokaslr mitigations=off "
 		   "cryptomgr.notests random.trust_cpu=on rcupdate.rcu_expedited=1 audit=0 "
-		   "pcie_ports=compat",
-		   options->verbose ? "ignore_loglevel" : "quiet");
+		   "pcie_ports=compat%s",
+		   options->verbose ? "ignore_loglevel" : "quiet",
+		   options->deterministic ? " vpmu_link=files" : "");
 }
 
 static void add_own_words(struct line *line, const char *words)
@@ -154,6 +155,8 @@ void line_make(struct line *line, const struct exec_options *options, const char
 		add_option(line, "--pmu", "%s", options->pmu);
 	if (options->accounting)
 		add_option(line, "--accounting", "%s", options->accounting);
+	if (options->virtual_clock)
+		add_option(line, "--clock", "virtual");
 	if (options->harden)
 		add(line, "--harden");
 	add(line, "qemu-system-x86_64");

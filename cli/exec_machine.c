@@ -21,6 +21,7 @@
 #include "exec/sandbox.h"
 #include "exec/share.h"
 #include "vm/clock.h"
+#include "vm/cpuid.h"
 
 /* In a child: it goes when we go, and the keyboard's signals are not for it. */
 static void attach_to_parent(pid_t parent)
@@ -33,8 +34,8 @@ static void attach_to_parent(pid_t parent)
 
 static void inherit(const struct wiring *wiring)
 {
-	const int fds[] = { wiring->link,      wiring->files, wiring->monitor,
-			    wiring->initramfs, wiring->ram,   wiring->console };
+	const int fds[] = { wiring->link, wiring->files,   wiring->monitor, wiring->initramfs,
+			    wiring->ram,  wiring->console, wiring->turns };
 
 	for (u32 i = 0; i < ARRAY_SIZE(fds); i++)
 		if (fds[i] >= 0)
@@ -74,6 +75,7 @@ pid_t machine_start_qemu(const struct line *line, const struct wiring *wiring,
 	dup2(null, 0);
 	dup2(null, 1);
 	inherit(wiring);
+	virtual_environment(options, wiring->turns);
 	confine_qemu(options);
 	execv("/proc/self/exe", line->word);
 	_exit(STATUS_BROKEN);
@@ -91,32 +93,65 @@ bool machine_open_console(bool verbose, int *console, int *kept)
 	return *console >= 0;
 }
 
-/* Of what we have open it keeps stderr, for a last word, and its socket. */
-static void keep_for_share(int socket)
+/* Of what we have open it keeps stderr, for a last word, its socket, and what a guest on virtual
+ * time needs: these have the numbers from FIRST_KEPT on. */
+#define FIRST_KEPT 4
+#define KEPT	   4
+
+static void keep_for_share(int socket, const int kept[KEPT])
 {
+	int copies[KEPT];
 	int null = open("/dev/null", O_RDWR | O_CLOEXEC);
 
 	if (null < 0)
 		_exit(failure(STATUS_BROKEN, "cannot open /dev/null: %s", strerror(errno)));
 	dup2(null, 0);
 	dup2(null, 1);
+	for (u32 i = 0; i < KEPT; i++) /* out of the way */
+		copies[i] = kept[i] < 0 ? -1 : fcntl(kept[i], F_DUPFD_CLOEXEC, 64);
+	socket = fcntl(socket, F_DUPFD_CLOEXEC, 64);
 	dup2(socket, 3);
-	close_range(4, ~0u, 0); /* QEMU's ends of sockets are QEMU's alone, or nobody sees it end */
+	/* QEMU's ends of sockets are QEMU's alone, or nobody sees it end. */
+	close_range(FIRST_KEPT, FIRST_KEPT + KEPT - 1, 0);
+	for (u32 i = 0; i < KEPT; i++)
+		if (copies[i] >= 0)
+			dup2(copies[i], FIRST_KEPT + i);
+	close_range(FIRST_KEPT + KEPT, ~0u, 0);
 }
 
-static pid_t start_share(int socket, const struct exec_options *options)
+/* The terms of a guest on virtual time; false: they cannot be had. */
+static bool make_terms(const struct exec_virtual *files, bool fixed, struct share_terms *terms)
 {
+	void *page = mmap(NULL, PAGE_SIZE, PROT_READ | PROT_WRITE, MAP_SHARED, FIRST_KEPT, 0);
+
+	*terms = (struct share_terms){
+		.page = page,
+		.fixed = fixed,
+		.order = files->order < 0 ? -1 : FIRST_KEPT + 1,
+		.input = files->input < 0 ? -1 : FIRST_KEPT + 2,
+		.frames = files->frames_end < 0 ? -1 : FIRST_KEPT + 3,
+	};
+	return page != MAP_FAILED;
+}
+
+static pid_t start_share(int socket, const struct exec_options *options,
+			 const struct exec_virtual *files)
+{
+	const int kept[KEPT] = { files->turns, files->order, files->input, files->frames_end };
 	const char *writable[MAX_SHARED];
+	struct share_terms terms;
 	pid_t parent = getpid(), pid = fork();
 	int error;
 
 	if (pid)
 		return pid;
 	attach_to_parent(parent);
-	keep_for_share(socket);
+	keep_for_share(socket, kept);
+	if (files->turns >= 0 && !make_terms(files, options->deterministic, &terms))
+		_exit(failure(STATUS_BROKEN, "cannot map a file: %s", strerror(errno)));
 	for (u32 i = 0; i < options->shared_count; i++)
 		writable[i] = options->shared[i] + 1; /* without its slash */
-	error = share_serve(3, writable, options->shared_count);
+	error = share_serve(3, writable, options->shared_count, files->turns < 0 ? NULL : &terms);
 	if (error)
 		failure(STATUS_BROKEN, "the file server ended: %s", strerror(error));
 	_exit(error ? STATUS_BROKEN : STATUS_OK);
@@ -200,7 +235,7 @@ static int start_processes(const struct exec_options *options, const struct line
 	const int closed[] = { ends->files,	  wiring->link, wiring->files,	wiring->monitor,
 			       wiring->initramfs, wiring->ram,	wiring->console };
 
-	machine->share = start_share(ends->files, options);
+	machine->share = start_share(ends->files, options, &machine->files);
 	machine->qemu = machine_start_qemu(line, wiring, options);
 	machine->link = ends->link;
 	machine->monitor = ends->monitor;
@@ -232,6 +267,7 @@ static int start_from(const struct exec_options *options, const struct parts *pa
 	    !make_wiring(&initramfs, state, &wiring, &ends, failed))
 		return failure(STATUS_BROKEN, "cannot prepare a guest: %s%s%s", failed,
 			       *failed ? ": " : "", strerror(errno));
+	wiring.turns = machine->files.turns;
 	line_make(&line, options, parts->kernel.image, state->khz, &wiring);
 	if (line.is_broken)
 		return out_of_memory();
@@ -255,6 +291,28 @@ static int start_from(const struct exec_options *options, const struct parts *pa
 	return STATUS_OK;
 }
 
+/* Virtual time has the frequency of the model. */
+static u32 tsc_khz(const struct exec_options *options)
+{
+	const struct model *model = cpuid_model(options->cpu ?: getenv("VPMU_CPU"));
+
+	return options->virtual_clock && model ? model->nominal_mhz * 1000 : clock_host_khz();
+}
+
+/* How a boot goes depends on when QEMU's devices answer. */
+static int boot(const struct exec_options *options, const struct parts *parts,
+		struct exec_machine *machine)
+{
+	struct exec_state none = NO_STATE;
+
+	if (options->deterministic && !options->dry_run)
+		return failure(STATUS_BROKEN,
+			       "a deterministic guest is resumed, and no machine could "
+			       "be saved or resumed; -v shows more");
+	none.khz = tsc_khz(options);
+	return start_from(options, parts, &none, machine);
+}
+
 int machine_start(const struct exec_options *options, struct exec_machine *machine)
 {
 	struct exec_state state = NO_STATE;
@@ -263,21 +321,21 @@ int machine_start(const struct exec_options *options, struct exec_machine *machi
 
 	if (!status)
 		status = kernel_find(options->kernel, &parts.kernel);
+	if (!status)
+		status = virtual_prepare(options, &machine->files);
 	if (status)
 		return status;
-	state.khz = clock_host_khz();
+	state.khz = tsc_khz(options);
 	if (!line_can_resume(options->machine) || options->cold || options->dry_run ||
 	    !state_get(options, &parts.kernel, parts.init, &state))
-		return start_from(options, &parts, &state, machine);
+		return boot(options, &parts, machine);
 	status = start_from(options, &parts, &state, machine);
 	if (status || machine->resumed)
 		return status;
 	/* Whatever is wrong with it, booting needs none. */
 	machine_stop(machine);
 	state_forget(options, &parts.kernel, parts.init);
-	state = (struct exec_state)NO_STATE;
-	state.khz = clock_host_khz();
-	return start_from(options, &parts, &state, machine);
+	return boot(options, &parts, machine);
 }
 
 static void stop(pid_t pid)

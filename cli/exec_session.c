@@ -33,6 +33,7 @@ struct session {
 	const struct exec_options *options;
 	struct exec_machine *machine;
 	struct wire wire;
+	struct wire frames;    /* of a deterministic guest, which does not use the other for them */
 	struct source input;   /* STREAM_IN or STREAM_TERMINAL */
 	struct sink output[3]; /* STREAM_OUT, STREAM_ERR, STREAM_TERMINAL */
 	u32 terminals;	       /* bit n: standard file n */
@@ -142,6 +143,8 @@ static void fill_start(const struct session *session, struct start *start)
 
 	umask(mask);
 	clock_gettime(CLOCK_REALTIME, &time);
+	if (session->options->deterministic)
+		time = (struct timespec){ VIRTUAL_DATE, 0 };
 	getrlimit(RLIMIT_STACK, &stack);
 	*start = (struct start){
 		.version = WIRE_VERSION,
@@ -159,8 +162,21 @@ static void fill_start(const struct session *session, struct start *start)
 		.folders = session->options->shared_count,
 	};
 	describe_terminal(session, start);
-	if (getrandom(start->seed, sizeof(start->seed), 0) < 0)
+	if (session->options->deterministic)
+		virtual_seed(session->options->seed, start->seed, sizeof(start->seed));
+	else if (getrandom(start->seed, sizeof(start->seed), 0) < 0)
 		memset(start->seed, 0, sizeof(start->seed));
+}
+
+/* A deterministic guest fetches its order: long ones would come in pieces, each at a time of its
+ * own. */
+static int send_order(struct session *session, const void *body, u32 size)
+{
+	if (!session->options->deterministic) {
+		wire_send(&session->wire, FRAME_START, 0, body, size);
+		return STATUS_OK;
+	}
+	return virtual_order(&session->machine->files, body, size);
 }
 
 static int build_order(struct session *session)
@@ -168,7 +184,7 @@ static int build_order(struct session *session)
 	static gid_t groups[NGROUPS_MAX];
 	struct start start;
 	struct text text = { 0 };
-	int count = getgroups(ARRAY_SIZE(groups), groups);
+	int count = getgroups(ARRAY_SIZE(groups), groups), status;
 	char host[256] = "vpmu", folder[PATH_MAX];
 
 	if (!getcwd(folder, sizeof(folder)))
@@ -190,9 +206,9 @@ static int build_order(struct session *session)
 		put_string(&text, session->options->shared[i]);
 	if (fclose(text.out))
 		return out_of_memory();
-	wire_send(&session->wire, FRAME_START, 0, text.bytes, text.size);
+	status = send_order(session, text.bytes, text.size);
 	free(text.bytes);
-	return STATUS_OK;
+	return status;
 }
 
 static void give_order(struct session *session)
@@ -207,6 +223,8 @@ static void give_order(struct session *session)
 		end(session, status);
 	session->ordered = true;
 	session->input.credit = WIRE_WINDOW;
+	if (session->options->deterministic)
+		session->input.fd = -1; /* the guest has it as a file */
 }
 
 /* --- what the guest says --- */
@@ -243,7 +261,8 @@ static void command_ended(struct session *session, u32 status)
 	end(session, WIFSIGNALED(status) ? STATUS_SIGNAL + WTERMSIG(status) : WEXITSTATUS(status));
 }
 
-static void hear(struct session *session, const struct frame *frame, const u8 *body)
+static void hear(struct session *session, struct wire *wire, const struct frame *frame,
+		 const u8 *body)
 {
 	struct sink *sink = frame->stream ? &session->output[frame->stream - STREAM_OUT] : NULL;
 	u32 number = 0;
@@ -267,7 +286,7 @@ static void hear(struct session *session, const struct frame *frame, const u8 *b
 		break;
 	case FRAME_DATA:
 		if (sink)
-			sink_take(sink, &session->wire, body, frame->size);
+			sink_take(sink, wire, body, frame->size);
 		break;
 	case FRAME_END:
 		if (sink)
@@ -275,9 +294,9 @@ static void hear(struct session *session, const struct frame *frame, const u8 *b
 		break;
 	case FRAME_CREDIT:
 		if (session->ordered && frame->stream == session->input.stream)
-			source_grant(&session->input, &session->wire, number);
+			source_grant(&session->input, wire, number);
 		else
-			wire_fault(&session->wire, "it granted what it was not asked for");
+			wire_fault(wire, "it granted what it was not asked for");
 		break;
 	case FRAME_CLOSED:
 		if (frame->stream == session->input.stream)
@@ -295,8 +314,9 @@ static const int forwarded[] = { SIGINT, SIGTERM, SIGHUP, SIGQUIT, SIGUSR1, SIGU
 static void forward(struct session *session, u32 signal)
 {
 	bool final = signal == SIGTERM || signal == SIGHUP;
+	bool reaches = session->started && !session->options->deterministic;
 
-	if (!session->started || (signal == SIGINT && ++session->interrupts > PATIENCE)) {
+	if (!reaches || (signal == SIGINT && ++session->interrupts > PATIENCE)) {
 		end(session, STATUS_SIGNAL + signal);
 		return;
 	}
@@ -354,7 +374,7 @@ static void guest_lies(struct session *session)
 {
 	restore_terminal(session);
 	end(session, failure(STATUS_BROKEN, "the guest broke the protocol with vpmu: %s",
-			     session->wire.fault));
+			     session->wire.fault ?: session->frames.fault));
 }
 
 /* A guest without its root would wait for ever. The file server ends by itself when QEMU does; if
@@ -376,16 +396,39 @@ static void share_gone(struct session *session)
 
 /* --- the loop --- */
 
+static void listen_to(struct session *session, struct wire *wire)
+{
+	const struct frame *frame;
+	const u8 *body;
+
+	wire_fill(wire);
+	while (!session->ended && (frame = wire_next(wire, &body)))
+		hear(session, wire, frame, body);
+}
+
+/* The wire that streams are on. */
+static struct wire *streams(struct session *session)
+{
+	return session->options->deterministic ? &session->frames : &session->wire;
+}
+
+/* Frames that come one way are read when the streams of the last ones have been written. */
+static int frames_to_read(const struct session *session)
+{
+	for (u32 i = 0; i < 3; i++)
+		if (sink_is_waiting(&session->output[i]))
+			return -1;
+	return session->frames.fd;
+}
+
 static void turn(struct session *session)
 {
 	struct wire *wire = &session->wire;
-	struct pollfd wait[9] = { { wire->fd, wire_events(wire), 0 },
-				  { session->signals, POLLIN, 0 },
-				  { session->qemu, POLLIN, 0 },
-				  { source_is_ready(&session->input) ? session->input.fd : -1,
-				    POLLIN, 0 } };
-	const struct frame *frame;
-	const u8 *body;
+	struct pollfd wait[10] = { { wire->fd, wire_events(wire), 0 },
+				   { session->signals, POLLIN, 0 },
+				   { session->qemu, POLLIN, 0 },
+				   { source_is_ready(&session->input) ? session->input.fd : -1,
+				     POLLIN, 0 } };
 
 	for (u32 i = 0; i < 3; i++)
 		wait[4 + i] = (struct pollfd){ sink_is_waiting(&session->output[i])
@@ -394,22 +437,23 @@ static void turn(struct session *session)
 					       POLLOUT, 0 };
 	wait[7] = (struct pollfd){ session->machine->monitor, POLLIN, 0 };
 	wait[8] = (struct pollfd){ session->share, POLLIN, 0 };
+	wait[9] = (struct pollfd){ frames_to_read(session), POLLIN, 0 };
 	if (poll(wait, ARRAY_SIZE(wait), milliseconds_left(session)) < 0)
 		return;
 	if (wait[0].revents & (POLLIN | POLLHUP))
-		wire_fill(wire);
-	while (!session->ended && (frame = wire_next(wire, &body)))
-		hear(session, frame, body);
+		listen_to(session, wire);
+	if (wait[9].revents & (POLLIN | POLLHUP))
+		listen_to(session, &session->frames);
 	for (u32 i = 0; i < 3; i++)
 		if (wait[4 + i].revents || !sink_is_waiting(&session->output[i]))
-			sink_pump(&session->output[i], wire);
+			sink_pump(&session->output[i], streams(session));
 	if (wait[3].revents)
 		source_pump(&session->input, wire);
 	if (wait[1].revents)
 		take_signal(session);
 	wire_flush(wire);
 	check_deadline(session);
-	if (!session->ended && wire->fault)
+	if (!session->ended && (wire->fault || session->frames.fault))
 		guest_lies(session);
 	if (!session->ended && (wire->closed || wait[2].revents))
 		guest_gone(session, "ended before the command did");
@@ -429,13 +473,13 @@ static void write_rest(struct session *session)
 
 			if (poll(wait, 2, milliseconds_left(session)) <= 0 || wait[1].revents)
 				return;
-			sink_pump(&session->output[i], &session->wire);
+			sink_pump(&session->output[i], streams(session));
 		}
 }
 
 static void open_streams(struct session *session)
 {
-	for (int i = 0; i < 3; i++)
+	for (int i = 0; i < 3 && !session->options->deterministic; i++)
 		if (isatty(i))
 			session->terminals |= 1u << i;
 	if (session->terminals & 1)
@@ -472,6 +516,9 @@ int session_run(const struct exec_options *options, struct exec_machine *machine
 	struct session session = { .options = options, .machine = machine };
 
 	session.wire.fd = machine->link;
+	session.frames = (struct wire){ .fd = -1, .way = WIRE_IN };
+	if (options->deterministic)
+		session.frames.fd = machine->files.frames;
 	session.qemu = syscall(SYS_pidfd_open, machine->qemu, 0);
 	session.share = syscall(SYS_pidfd_open, machine->share, 0);
 	if (options->timeout)

@@ -366,9 +366,10 @@ static void close_all(const int *fds, u32 n)
 			close(fds[i]);
 }
 
-static bool boot_and_save(const struct exec_options *options, const struct exec_kernel *kernel,
+static bool boot_and_save(const struct exec_options *chosen, const struct exec_kernel *kernel,
 			  const char *init, struct exec_state *state)
 {
+	struct exec_options seedless = *chosen, *options = &seedless; /* one state for all seeds */
 	struct initramfs initramfs = { init, kernel->modules, options->network };
 	int link[2] = { -1, -1 }, monitor[2] = { -1, -1 }, console = -1;
 	struct wiring wiring = NO_WIRING;
@@ -377,19 +378,23 @@ static bool boot_and_save(const struct exec_options *options, const struct exec_
 	pid_t qemu = -1;
 	bool ok;
 
+	seedless.seed = 0;
 	ok = machine_open_console(options->verbose, &wiring.console, &console) &&
 	     !socketpair(AF_UNIX, SOCK_STREAM | SOCK_CLOEXEC, 0, link) &&
 	     !socketpair(AF_UNIX, SOCK_STREAM | SOCK_CLOEXEC, 0, monitor);
 	wiring.link = link[1];
 	wiring.monitor = monitor[1];
 	wiring.is_resumable = true;
+	wiring.turns = options->virtual_clock ? virtual_turns() : -1;
 	wiring.initramfs = initramfs_make(&initramfs, failed);
 	wiring.ram = state->ram = memfile_create("ram", MFD_CLOEXEC);
 	state->device = memfile_create("device", MFD_CLOEXEC);
 	line_make(&line, options, kernel->image, state->khz, &wiring);
+	ok &= !options->virtual_clock || wiring.turns >= 0;
 	if (ok && wiring.initramfs >= 0 && state->ram >= 0 && state->device >= 0 && !line.is_broken)
 		qemu = machine_start_qemu(&line, &wiring, options);
-	close_all((const int[]){ link[1], monitor[1], wiring.console, wiring.initramfs }, 4);
+	close_all((const int[]){ link[1], monitor[1], wiring.console, wiring.initramfs,
+				 wiring.turns }, 5);
 	ok = qemu > 0 && monitor_open(monitor[0]) && !monitor_has_failed(monitor[0]) &&
 	     wait_ready(link[0], monitor[0], options->timeout ?: BOOT_SECONDS) &&
 	     monitor_save(monitor[0], state->device);

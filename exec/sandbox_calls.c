@@ -10,6 +10,7 @@
 #include <fcntl.h>
 #include <linux/audit.h>
 #include <linux/filter.h>
+#include <linux/futex.h>
 #include <linux/seccomp.h>
 #include <signal.h>
 #include <stddef.h>
@@ -41,6 +42,7 @@ static const struct rule {
 	{ SYS_sendto, ALWAYS, ANY, 0, 0 },
 	{ SYS_read, ALWAYS, ANY, 0, 0 },
 	{ SYS_write, ALWAYS, ANY, 0, 0 },
+	{ SYS_futex, ALWAYS, EQUALS, 1, FUTEX_WAKE },
 	{ SYS_mmap, ALWAYS, NO_BITS, 2, PROT_EXEC },
 	{ SYS_munmap, ALWAYS, ANY, 0, 0 },
 	/* libc: memory, the end */

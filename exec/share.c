@@ -19,6 +19,7 @@
 #include <sys/socket.h>
 #include <unistd.h>
 
+#include "base/turns.h"
 #include "exec/sandbox.h"
 
 enum message_type {
@@ -278,6 +279,30 @@ static void serve_queue(struct share *share, struct queue *queue)
 	}
 }
 
+/* All that have come: they are older than the kicks. */
+static bool serve_messages(struct share *share)
+{
+	struct pollfd wait = { share->socket, POLLIN, 0 };
+
+	do {
+		if (!serve_message(share))
+			return false;
+	} while (poll(&wait, 1, 0) > 0);
+	return true;
+}
+
+static void begin_turn(struct share *share)
+{
+	if (share->terms)
+		turns_begin(share->terms->page);
+}
+
+static void end_turn(struct share *share)
+{
+	if (share->terms)
+		turns_end(share->terms->page);
+}
+
 static void serve(struct share *share)
 {
 	for (;;) {
@@ -289,11 +314,13 @@ static void serve(struct share *share)
 			share->error = errno;
 			return;
 		}
-		if (wait[0].revents && !serve_message(share))
+		begin_turn(share);
+		if (wait[0].revents && !serve_messages(share))
 			return;
 		for (u32 i = 0; i < MAX_QUEUES; i++)
 			if (wait[1 + i].revents & POLLIN && share->queue[i].kick == wait[1 + i].fd)
 				serve_queue(share, &share->queue[i]);
+		end_turn(share);
 	}
 }
 
@@ -309,7 +336,7 @@ static void raise_limit(void)
 		return;
 }
 
-int share_serve(int socket, const char *const *writable, u32 count)
+int share_serve(int socket, const char *const *writable, u32 count, const struct share_terms *terms)
 {
 	struct share *share = calloc(1, sizeof(*share));
 	int error;
@@ -317,6 +344,7 @@ int share_serve(int socket, const char *const *writable, u32 count)
 	if (!share || !nodes_start(&share->nodes))
 		return ENOMEM;
 	share->socket = socket;
+	share->terms = terms;
 	share->writable = writable;
 	share->writable_count = count;
 	share->in = malloc(MAX_BODY + PAGE_SIZE + 1);

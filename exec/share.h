@@ -11,6 +11,7 @@
  *   share_fuse.c   the table of FUSE requests, and what their functions share
  *   share_file.c   requests that read
  *   share_change.c requests that write
+ *   share_link.c   files for the first process of a guest on virtual time
  *
  * The guest is not trusted: everything that is read from its memory is copied once and then
  * checked. One thread serves everything.
@@ -122,8 +123,17 @@ struct handle {
 	bool sealed; /* a folder of a file system that is not served: it has no entries */
 };
 
+/* For a guest on virtual time: docs/clock.md. */
+struct share_terms {
+	struct turns *page; /* base/turns.h */
+	bool fixed;	  /* what changes without being changed is not shown: times of access, free space */
+	int order, input; /* files for the guest's first process, -1: none */
+	int frames;	  /* a socket, for what that process writes; -1: none */
+};
+
 struct share {
 	int socket;
+	const struct share_terms *terms; /* NULL: none */
 	int root;		     /* descriptor of / */
 	const char *const *writable; /* paths without a leading slash, "" for everything */
 	u32 writable_count;
@@ -164,6 +174,11 @@ int fuse_readdir(struct call *call);
 int fuse_readdirplus(struct call *call);
 int fuse_release(struct call *call);
 int fuse_statfs(struct call *call);
+/* Answers with bytes of a file, as much as the request asks for. */
+int share_read(struct call *call, int fd);
+/* share_link.c: whether a request is about one of its files, and serves it: 0 or an errno. */
+bool link_is_meant(const struct call *call, u32 opcode);
+int link_serve(struct call *call, u32 opcode);
 /* share_change.c: requests that change files. */
 int fuse_create(struct call *call);
 int fuse_mknod(struct call *call);
@@ -220,8 +235,9 @@ int share_open_regular(int path, int flags);
 u32 fuse_serve(struct share *share, struct request *request);
 
 /* Serves the device whose vhost-user socket is `socket` until QEMU closes it. Writable are the
- * folders named, absolute and free of symbolic links. Returns an errno if it could not start or go
- * on. */
-int share_serve(int socket, const char *const *writable, u32 count);
+ * folders named, absolute and free of symbolic links. Terms may be NULL. Returns an errno if it
+ * could not start or go on. */
+int share_serve(int socket, const char *const *writable, u32 count,
+		const struct share_terms *terms);
 
 #endif

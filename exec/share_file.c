@@ -59,6 +59,10 @@ static void fill_attributes(struct share *share, const struct stat *st, struct f
 		.rdev = makedev(major(st->st_rdev), minor(st->st_rdev)),
 		.blksize = st->st_blksize,
 	};
+	if (!share->terms || !share->terms->fixed)
+		return;
+	attr->atime = attr->mtime;
+	attr->atimensec = attr->mtimensec;
 }
 
 int fuse_getattr(struct call *call)
@@ -148,6 +152,14 @@ int fuse_readlink(struct call *call)
 	return 0;
 }
 
+int fuse_read(struct call *call)
+{
+	const struct fuse_read_in *in = (const void *)call->body;
+	const struct handle *handle = share_handle(call, in->fh);
+
+	return handle ? share_read(call, handle->fd) : EBADF;
+}
+
 static int open_file(struct call *call, int flags, int *fd)
 {
 	int path = share_locate(call->share, call->id);
@@ -206,18 +218,15 @@ int fuse_opendir(struct call *call)
 }
 
 /* Straight into the guest's memory, behind the header. */
-int fuse_read(struct call *call)
+int share_read(struct call *call, int fd)
 {
 	const struct fuse_read_in *in = (const void *)call->body;
-	const struct handle *handle = share_handle(call, in->fh);
 	struct request *request = call->request;
 	u64 skip = sizeof(struct fuse_out_header), left = in->size;
 	struct iovec piece[MAX_PIECES];
 	u32 count = 0;
 	ssize_t n;
 
-	if (!handle)
-		return EBADF;
 	for (u32 i = 0; i < request->out_count && left; i++) {
 		struct iovec out = request->out[i];
 		u64 cut = skip < out.iov_len ? skip : out.iov_len;
@@ -231,7 +240,7 @@ int fuse_read(struct call *call)
 		if (out.iov_len)
 			piece[count++] = out;
 	}
-	n = preadv(handle->fd, piece, count, in->offset);
+	n = preadv(fd, piece, count, in->offset);
 	if (n < 0)
 		return errno;
 	call->answer = NULL; /* it is in place */
@@ -340,5 +349,9 @@ int fuse_statfs(struct call *call)
 		.namelen = st.f_namemax,
 		.frsize = st.f_frsize,
 	};
+	if (call->share->terms && call->share->terms->fixed) {
+		out->st.bfree = out->st.bavail = out->st.blocks / 2;
+		out->st.ffree = out->st.files / 2;
+	}
 	return r;
 }

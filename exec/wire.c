@@ -69,6 +69,8 @@ void wire_send(struct wire *wire, enum frame_type type, enum stream stream, cons
 {
 	struct frame frame = { type, stream, size };
 
+	if (wire->way == WIRE_IN)
+		return;
 	if (held(&wire->out) + sizeof(frame) + size > WIRE_MAX_QUEUE) {
 		wire_fault(wire, "it does not read what it is sent");
 		return;
@@ -116,7 +118,7 @@ const struct frame *wire_next(struct wire *wire, const u8 **body)
 
 short wire_events(const struct wire *wire)
 {
-	return POLLIN | (held(&wire->out) ? POLLOUT : 0);
+	return (wire->way == WIRE_OUT ? 0 : POLLIN) | (held(&wire->out) ? POLLOUT : 0);
 }
 
 bool source_is_ready(const struct source *source)

@@ -40,7 +40,7 @@ struct size {
 	u16 rows, columns;
 };
 
-#define WIRE_VERSION 1
+#define WIRE_VERSION 2
 #define SEED_SIZE    32
 
 /* Followed by NUL-terminated strings: the host's name, the working directory, arguments,
@@ -76,11 +76,16 @@ struct buffer {
 	size_t start, end, room;
 };
 
+/* A wire that goes one way has a reader who stops the writer by not reading: streams need no
+ * windows there, and messages to the writer are dropped. */
+enum wire_way { WIRE_BOTH_WAYS, WIRE_OUT, WIRE_IN };
+
 struct wire {
 	int fd;
 	struct buffer in, out;
 	bool closed;	   /* by the other side, or broken */
 	const char *fault; /* what the other side did and must not; NULL: nothing */
+	enum wire_way way;
 };
 
 /* Where a stream comes from, and what may still be sent of it. */

@@ -15,10 +15,18 @@ struct order {
 	const u32 *groups;
 	const char *host, *folder;
 	char **arguments, **variables, **shared;
+	int input; /* the command's standard input as a file, or -1: it comes by the wire */
 };
 
 /* Says what went wrong (errno) to the host, and waits for the end. */
 _Noreturn void give_up(struct wire *wire, enum failed_step step, const char *what);
+
+/* fetch.c: of a guest on virtual time that waits for the host (docs/clock.md) */
+bool fetch_is_meant(void); /* the host wants that of this guest */
+void fetch_wait(void);	   /* until the host calls; time stands still */
+/* When the root has been built: opens what the host has put there, in the place of the wire, and
+ * reads the order. NULL, or what could not be done (errno). */
+const char *fetch_order(struct wire *wire, struct order *order, u8 **body, u32 *size);
 
 /* root.c */
 void root_mount_early(void);
@@ -27,6 +35,7 @@ void devices_load(void);
 int devices_open_port(void); /* -1: the kernel has no driver for it */
 void devices_look_again(void);
 const char *root_build(void); /* NULL, or what could not be done (errno) */
+int root_open(const char *name, int flags); /* a file of the host's root, before root_enter() */
 const char *root_enter(const struct order *order);
 
 /* settings.c: clock, random numbers, names, limits, network */

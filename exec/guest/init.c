@@ -24,7 +24,10 @@ _Noreturn void give_up(struct wire *wire, enum failed_step step, const char *wha
 		struct pollfd wait = { wire->fd, wire_events(wire), 0 };
 
 		wire_flush(wire);
-		poll(&wait, 1, 1000);
+		if (fetch_is_meant())
+			fetch_wait();
+		else
+			poll(&wait, 1, 1000);
 	}
 }
 
@@ -70,12 +73,13 @@ static bool read_order(struct order *order, const u8 *body, u32 size)
 	return order->start.arguments;
 }
 
-static void wait_for_order(struct wire *wire, struct order *order)
+/* The first frame's body, in memory of its own; NULL if it is no order. */
+static u8 *receive_order(struct wire *wire, u32 *size)
 {
 	const struct frame *frame;
 	const u8 *body;
+	u8 *copy;
 
-	wire_send(wire, FRAME_READY, 0, NULL, 0);
 	while (!(frame = wire_next(wire, &body))) {
 		struct pollfd wait = { wire->fd, wire_events(wire), 0 };
 
@@ -83,15 +87,59 @@ static void wait_for_order(struct wire *wire, struct order *order)
 		poll(&wait, 1, -1);
 		wire_fill(wire);
 	}
-	u8 *copy = malloc(frame->size);
-
+	*size = frame->size;
+	copy = frame->type == FRAME_START ? malloc(frame->size) : NULL;
 	if (copy)
 		memcpy(copy, body, frame->size);
+	return copy;
+}
+
+static void build_root(struct wire *wire, bool resumed)
+{
+	const char *problem;
+
+	if (resumed)
+		devices_look_again();
+	problem = root_build();
+	if (problem)
+		give_up(wire, FAILED_SET_UP, problem);
+}
+
+/* Nobody tells whether devices have come: looking for them does no harm. */
+static u8 *wait_and_fetch(struct wire *wire, struct order *order, u32 *size)
+{
+	const char *problem;
+	u8 *body;
+
+	while (wire_events(wire) & POLLOUT) {
+		struct pollfd wait = { wire->fd, POLLOUT, 0 };
+
+		poll(&wait, 1, -1);
+		wire_flush(wire);
+	}
+	fetch_wait();
+	build_root(wire, true);
+	problem = fetch_order(wire, order, &body, size);
+	if (problem)
+		give_up(wire, FAILED_SET_UP, problem);
+	return body;
+}
+
+static void wait_for_order(struct wire *wire, struct order *order)
+{
+	u32 size;
+	u8 *body;
+
+	order->input = -1;
+	wire_send(wire, FRAME_READY, 0, NULL, 0);
+	body = fetch_is_meant() ? wait_and_fetch(wire, order, &size) : receive_order(wire, &size);
 	errno = EPROTO;
-	if (!copy || frame->type != FRAME_START || !read_order(order, copy, frame->size))
+	if (!body || !read_order(order, body, size))
 		give_up(wire, FAILED_SET_UP,
 			"vpmu-init and vpmu are not of the same version: run 'make' or 'make "
 			"install'");
+	if (!fetch_is_meant())
+		build_root(wire, order->start.resumed);
 }
 
 /* Nobody can be told but the console, which the host shows when the guest has ended. */
@@ -118,11 +166,7 @@ int main(void)
 	if (wire.fd < 0)
 		end_alone();
 	wait_for_order(&wire, &order);
-	if (order.start.resumed)
-		devices_look_again();
-	problem = root_build();
-	if (!problem)
-		problem = root_enter(&order);
+	problem = root_enter(&order);
 	if (problem)
 		give_up(&wire, FAILED_SET_UP, problem);
 	settings_apply(&order);

@@ -49,6 +49,14 @@ const char *root_build(void)
 	return NULL;
 }
 
+int root_open(const char *name, int flags)
+{
+	char path[64];
+
+	snprintf(path, sizeof(path), LOWER "/%s", name);
+	return open(path, flags | O_CLOEXEC);
+}
+
 static void carry_over(const char *from)
 {
 	char to[64];

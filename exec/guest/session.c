@@ -45,6 +45,30 @@ static void make_pipe(struct session *session, int number)
 		session->input.fd = ends[ours];
 }
 
+/* Copies a file into the command's standard input, in a process of its own. */
+static void feed(struct session *session, int from)
+{
+	static u8 bytes[64 << 10];
+	ssize_t n;
+	pid_t pid = fork();
+
+	if (pid < 0)
+		give_up(session->wire, FAILED_SET_UP, "cannot start a process");
+	if (pid)
+		return;
+	for (int i = 0; i < 3; i++)
+		close(session->own[i]);
+	fcntl(session->input.fd, F_SETFL, 0);
+	signal(SIGPIPE, SIG_DFL);
+	while ((n = read(from, bytes, sizeof(bytes))) > 0)
+		for (ssize_t done = 0, written; done < n; done += written) {
+			written = write(session->input.fd, bytes + done, n - done);
+			if (written < 0)
+				_exit(1);
+		}
+	_exit(0);
+}
+
 static void resize(const struct session *session, const struct size *size)
 {
 	struct winsize winsize = { .ws_row = size->rows, .ws_col = size->columns };
@@ -83,6 +107,12 @@ static void open_files(struct session *session)
 			make_pipe(session, i);
 	if (terminals & 1)
 		session->input.fd = session->terminal;
+	if (session->order->input < 0)
+		return;
+	feed(session, session->order->input);
+	close(session->order->input);
+	close(session->input.fd);
+	session->input.fd = -1;
 }
 
 /* In the new process. Returns only if something fails. */
@@ -242,7 +272,10 @@ static _Noreturn void finish(struct session *session)
 		struct pollfd wait = { session->wire->fd, wire_events(session->wire), 0 };
 
 		wire_flush(session->wire);
-		poll(&wait, 1, 1000);
+		if (fetch_is_meant())
+			fetch_wait();
+		else
+			poll(&wait, 1, 1000);
 		if (wait.revents & POLLIN)
 			wire_fill(session->wire);
 	}
@@ -251,7 +284,7 @@ static _Noreturn void finish(struct session *session)
 static void turn(struct session *session)
 {
 	struct wire *wire = session->wire;
-	struct pollfd wait[6] = { { wire->fd, wire_events(wire), 0 },
+	struct pollfd wait[6] = { { wire_events(wire) ? wire->fd : -1, wire_events(wire), 0 },
 				  { session->children, POLLIN, 0 } };
 	const struct frame *frame;
 	const u8 *body;
@@ -274,6 +307,8 @@ static void turn(struct session *session)
 	if (wait[1].revents)
 		reap(session);
 	wire_flush(wire);
+	for (int i = 0; i < 3 && wire->way == WIRE_OUT; i++)
+		session->output[i].credit = WIRE_WINDOW; /* it has been read */
 }
 
 void session_run(struct wire *wire, const struct order *order)

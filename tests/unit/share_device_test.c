@@ -94,7 +94,7 @@ static bool answers(const struct table *table, u64 avail, int *status)
 	pid = fork();
 	if (!pid) {
 		close(ends[0]);
-		_exit(share_serve(ends[1], NULL, 0));
+		_exit(share_serve(ends[1], NULL, 0, NULL));
 	}
 	close(ends[1]);
 	set_up(ends[0], table, avail, kick);

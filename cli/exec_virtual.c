@@ -1,0 +1,110 @@
+// SPDX-License-Identifier: MIT
+/*
+ * Guests on virtual time (docs/clock.md): the word by which the file server says that it works, and
+ * with --deterministic what a guest is given in the place of a serial port and of chance.
+ */
+#include <errno.h>
+#include <fcntl.h>
+#include <stdlib.h>
+#include <string.h>
+#include <sys/mman.h>
+#include <sys/socket.h>
+#include <unistd.h>
+
+#include "base/memfile.h"
+#include "base/turns.h"
+#include "exec.h"
+
+int virtual_turns(void)
+{
+	int fd = memfile_create("turns", MFD_CLOEXEC);
+
+	if (fd < 0 || !ftruncate(fd, PAGE_SIZE))
+		return fd;
+	close(fd);
+	return -1;
+}
+
+/* Until its end: how fast it comes must not show. */
+static bool copy_input(int to)
+{
+	static u8 bytes[64 << 10];
+	ssize_t n, written = 0;
+
+	while ((n = read(0, bytes, sizeof(bytes))) > 0 && written >= 0)
+		for (ssize_t done = 0; done < n && written >= 0; done += written)
+			written = write(to, bytes + done, n - done);
+	return !n;
+}
+
+static bool open_files(struct exec_virtual *files)
+{
+	int frames[2];
+
+	if (socketpair(AF_UNIX, SOCK_STREAM | SOCK_CLOEXEC, 0, frames))
+		return false;
+	files->frames = frames[0];
+	files->frames_end = frames[1];
+	fcntl(files->frames, F_SETFL, O_NONBLOCK);
+	files->order = memfile_create("order", MFD_CLOEXEC);
+	files->input = memfile_create("input", MFD_CLOEXEC);
+	return files->order >= 0 && files->input >= 0;
+}
+
+int virtual_prepare(const struct exec_options *options, struct exec_virtual *files)
+{
+	*files = (struct exec_virtual)NO_VIRTUAL;
+	if (!options->virtual_clock || options->dry_run)
+		return STATUS_OK;
+	files->turns = virtual_turns();
+	if (files->turns < 0 || (options->deterministic && !open_files(files)))
+		return failure(STATUS_BROKEN, "cannot prepare a guest: %s", strerror(errno));
+	if (options->deterministic && !copy_input(files->input))
+		return failure(STATUS_BROKEN, "cannot read standard input: %s", strerror(errno));
+	return STATUS_OK;
+}
+
+int virtual_order(const struct exec_virtual *files, const void *body, u32 size)
+{
+	struct turns *page;
+
+	if (write(files->order, body, size) != (ssize_t)size)
+		return failure(STATUS_BROKEN, "cannot write the order: %s", strerror(errno));
+	page = mmap(NULL, PAGE_SIZE, PROT_READ | PROT_WRITE, MAP_SHARED, files->turns, 0);
+	if (page == MAP_FAILED)
+		return failure(STATUS_BROKEN, "cannot map a file: %s", strerror(errno));
+	turns_call(page);
+	munmap(page, PAGE_SIZE);
+	return STATUS_OK;
+}
+
+void virtual_environment(const struct exec_options *options, int turns)
+{
+	static const char *const ours[] = { "VPMU_CLOCK", "VPMU_TURNS", "VPMU_SEED", "VPMU_DATE" };
+	char text[32];
+
+	for (u32 i = 0; i < ARRAY_SIZE(ours); i++)
+		unsetenv(ours[i]); /* the options decide */
+	if (turns < 0)
+		return;
+	snprintf(text, sizeof(text), "%d", turns);
+	setenv("VPMU_TURNS", text, 1);
+	if (!options->deterministic)
+		return;
+	snprintf(text, sizeof(text), "%llu", (unsigned long long)options->seed);
+	setenv("VPMU_SEED", text, 1);
+	snprintf(text, sizeof(text), "%llu", VIRTUAL_DATE);
+	setenv("VPMU_DATE", text, 1);
+}
+
+/* splitmix64 (Steele, Lea, Flood: "Fast splittable pseudorandom number generators", 2014). */
+void virtual_seed(u64 seed, u8 *bytes, u32 size)
+{
+	for (u32 i = 0; i < size; i++) {
+		u64 z = seed += 0x9e3779b97f4a7c15ull;
+
+		z = (z ^ z >> 30) * 0xbf58476d1ce4e5b9ull;
+		z = (z ^ z >> 27) * 0x94d049bb133111ebull;
+		bytes[i] = z ^ z >> 31;
+	}
+}

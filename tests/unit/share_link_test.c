@@ -1,0 +1,142 @@
+// SPDX-License-Identifier: MIT
+/*
+ * The files of share_link.c, and what a guest on virtual time is shown of others.
+ */
+#include <errno.h>
+#include <setjmp.h>
+#include <stdarg.h>
+#include <string.h>
+#include <sys/mman.h>
+#include <sys/socket.h>
+#include <unistd.h>
+#include <cmocka.h>
+
+#include "base/memfile.h"
+#include "exec/link.h"
+#include "unit/share_guest.h"
+
+static struct share_terms terms;
+static int frames; /* the session's end */
+
+static int make(void **unused)
+{
+	int ends[2];
+
+	(void)unused;
+	if (!guest_start(NULL, 0) || socketpair(AF_UNIX, SOCK_STREAM | SOCK_CLOEXEC, 0, ends))
+		return -1;
+	frames = ends[0];
+	terms = (struct share_terms){
+		.fixed = true,
+		.order = memfile_create("order", MFD_CLOEXEC),
+		.input = memfile_create("input", MFD_CLOEXEC),
+		.frames = ends[1],
+	};
+	guest_share.terms = &terms;
+	return write(terms.order, "an order", 8) == 8 && write(terms.input, "input", 5) == 5 ? 0 : -1;
+}
+
+static int take_down(void **unused)
+{
+	(void)unused;
+	guest_share.terms = NULL;
+	close(frames);
+	close(terms.frames);
+	close(terms.order);
+	close(terms.input);
+	return guest_stop();
+}
+
+static u64 open_link(const char *name, u32 flags)
+{
+	u64 node = guest_look_up(FUSE_ROOT_ID, name), handle;
+
+	assert_true(node);
+	assert_int_equal(guest_open(node, flags, &handle), 0);
+	return node;
+}
+
+static void what_the_host_has_for_the_guest_is_read(void **unused)
+{
+	u64 order = open_link(LINK_ORDER, 0), input = open_link(LINK_INPUT, 0);
+
+	(void)unused;
+	assert_int_equal(guest_size(order), 8);
+	assert_int_equal(guest_read(order, 0, 100), 0);
+	assert_memory_equal(guest_body, "an order", 8);
+	assert_int_equal(guest_read(input, 0, 100), 0);
+	assert_memory_equal(guest_body, "input", 5);
+	assert_int_equal(guest_write(order, 0, "no"), EBADF);
+	assert_int_equal(guest_release(order, 0), 0);
+}
+
+static void what_the_guest_says_reaches_the_host(void **unused)
+{
+	u64 node = open_link(LINK_FRAMES, 1);
+	char text[16] = "";
+
+	(void)unused;
+	assert_int_equal(guest_write(node, 0, "hello"), 0);
+	assert_int_equal(recv(frames, text, sizeof(text), MSG_DONTWAIT), sizeof("hello"));
+	assert_string_equal(text, "hello");
+	assert_int_equal(guest_read(node, 0, 100), EBADF);
+}
+
+/* More than it says, a session that has gone: nothing is written, and nothing breaks. */
+static void frames_that_are_none_are_refused(void **unused)
+{
+	u64 node = open_link(LINK_FRAMES, 1);
+	struct fuse_write_in lie = { .size = 1 << 20 };
+
+	(void)unused;
+	assert_int_equal(guest_ask(FUSE_WRITE, node, &lie, sizeof(lie), "short"), EINVAL);
+	shutdown(frames, SHUT_RDWR);
+	assert_int_equal(guest_write(node, 0, "hello"), EPIPE);
+}
+
+static void they_are_in_the_root_only_and_not_listed(void **unused)
+{
+	(void)unused;
+	assert_int_equal(guest_look_up(guest_walk("usr"), LINK_ORDER), 0);
+	assert_int_equal(guest_ask(FUSE_UNLINK, FUSE_ROOT_ID, NULL, 0, LINK_ORDER), EROFS);
+	assert_int_equal(guest_ask(FUSE_SETATTR, guest_look_up(FUSE_ROOT_ID, LINK_ORDER),
+				   &(struct fuse_setattr_in){ 0 }, sizeof(struct fuse_setattr_in),
+				   NULL),
+			 ENOSYS);
+}
+
+static void without_terms_there_are_none(void **unused)
+{
+	(void)unused;
+	guest_share.terms = NULL;
+	assert_int_equal(guest_look_up(FUSE_ROOT_ID, LINK_ORDER), 0);
+	guest_share.terms = &terms;
+	terms.frames = -1;
+	assert_int_equal(guest_look_up(FUSE_ROOT_ID, LINK_FRAMES), 0);
+}
+
+static void times_of_access_are_not_shown(void **unused)
+{
+	const struct fuse_attr_out *out = guest_body;
+
+	(void)unused;
+	assert_true(guest_mode(guest_walk("usr"), -1) > 0);
+	assert_int_equal(out->attr.atime, out->attr.mtime);
+	assert_int_equal(out->attr.atimensec, out->attr.mtimensec);
+}
+
+#define LINK_TEST(name) cmocka_unit_test_setup_teardown(name, make, take_down)
+
+int main(void)
+{
+	const struct CMUnitTest tests[] = {
+		LINK_TEST(what_the_host_has_for_the_guest_is_read),
+		LINK_TEST(what_the_guest_says_reaches_the_host),
+		LINK_TEST(frames_that_are_none_are_refused),
+		LINK_TEST(they_are_in_the_root_only_and_not_listed),
+		LINK_TEST(without_terms_there_are_none),
+		LINK_TEST(times_of_access_are_not_shown),
+	};
+
+	return cmocka_run_group_tests(tests, NULL, NULL);
+}
