@@ -20,12 +20,13 @@
 
 /*
  * Runs "$@" in the guest and leaves in the folder $1 what the host's perf will want: the symbols of
- * the kernel, unless they are in perf's cache $2, and maps of JIT code that are newer than its
- * start. A signal goes to the whole process group: the shell must outlive the program for its maps.
+ * the kernel, unless they are in perf's cache $2 or there is none, and maps of JIT code that are
+ * newer than its start. A signal goes to the whole process group: the shell must outlive the
+ * program for its maps.
  */
 static const char guest_script[] =
 	"scratch=$1 cache=$2; shift 2; trap : HUP INT QUIT TERM\n"
-	"if id=$(perf buildid-list -k 2>/dev/null) && echo \"$id\" >\"$scratch/id\" &&\n"
+	"if [ -n \"$cache\" ] && id=$(perf buildid-list -k 2>/dev/null) && echo \"$id\" >\"$scratch/id\" &&\n"
 	"	! [ -e \"$cache/[kernel.kallsyms]/$id/kallsyms\" ]; then\n"
 	"	cp /proc/kallsyms \"$scratch\"\n"
 	"fi\n"
