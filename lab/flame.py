@@ -1,5 +1,6 @@
 # SPDX-License-Identifier: MIT
-"""A flame graph as one HTML file: click to zoom, type to search."""
+"""A flame graph as one HTML file: click or Enter to zoom, Escape for the whole, / and type to search. A frame too narrow for three
+letters shows none."""
 
 import html
 import json
@@ -23,16 +24,18 @@ def tree(stacks):
 PAGE = """<!doctype html><html lang=en><meta charset=utf-8><title>%(title)s</title><style>
 body{font:13px system-ui,sans-serif;margin:1em;background:#fff;color:#222}
 #graph{position:relative;overflow:hidden}
-.frame{position:absolute;height:17px;line-height:17px;box-sizing:border-box;border-right:1px solid #fff;overflow:hidden;
-white-space:nowrap;padding:0 3px;cursor:pointer;color:#222}
+.frame{position:absolute;height:17px;line-height:16px;box-sizing:border-box;border:solid #fff;border-width:0 1px 1px 0;overflow:hidden;
+white-space:nowrap;text-overflow:ellipsis;padding:0 3px;cursor:pointer;color:#222}
+.narrow{font-size:0;padding:0}.frame:focus-visible{outline:2px solid #1565c0;outline-offset:-2px}
+.key{display:inline-block;width:1em;height:1em;vertical-align:-2px;margin:0 .3em 0 1em}
 .found{outline:2px solid #6a1b9a;outline-offset:-2px}#detail{min-height:1.5em}
 @media(prefers-color-scheme:dark){body{background:#161616;color:#ddd}.frame{border-color:#161616}}
 </style><h1>%(title)s</h1><p><input id=search type=search placeholder='search' aria-label=search>
-<button id=reset>whole graph</button> <span id=matched></span></p><div id=graph></div><p id=detail></p>
+<button id=reset>whole graph</button> <span id=matched></span></p><p id=legend></p><div id=graph></div><p id=detail></p>
 <script type='application/json' id=data>%(data)s</script><script>
 const root=JSON.parse(document.getElementById('data').textContent),graph=document.getElementById('graph');
 const colours={'guest user':'#f4b183','guest kernel':'#ffd966','hypervisor':'#9dc3e6','VMM':'#a9d18e','idle':'#d0cece'};
-const unit=%(unit)s,colour=%(colour)s;let zoomed=root,wanted='';
+const NARROW=24,unit=%(unit)s,colour=%(colour)s;let zoomed=root,wanted='';
 function depth(n){return 1+Math.max(0,...n[2].map(depth))}
 function draw(){
   graph.textContent='';const path=pathTo(root,zoomed)||[root];
@@ -52,15 +55,24 @@ function colourOf(path){
   return path.length>1?colour:'#e8e8e8';
 }
 function frame(n,x,w,y,colour){
-  const f=document.createElement('div');f.className='frame';f.textContent=n[0];
+  const f=document.createElement('div');f.className='frame';f.textContent=n[0];f.tabIndex=0;
+  if(w*graph.clientWidth<NARROW)f.classList.add('narrow');
   f.style.cssText=`left:${100*x}%%;width:${100*w}%%;top:${17*y}px;background:${colour}`;
   if(wanted&&n[0].toLowerCase().includes(wanted))f.classList.add('found');
-  f.onmouseenter=()=>document.getElementById('detail').textContent=`${n[0]}: ${n[1].toLocaleString('en')} ${unit}, ${(100*n[1]/root[1]).toFixed(2)} %%`;
-  f.onclick=()=>{zoomed=n;draw()};graph.append(f);
+  f.onmouseenter=f.onfocus=()=>document.getElementById('detail').textContent=`${n[0]}: ${n[1].toLocaleString('en')} ${unit}, ${(100*n[1]/root[1]).toFixed(2)} %%`;
+  f.onclick=()=>{zoomed=n;draw()};f.onkeydown=e=>{if(e.key=='Enter')f.onclick()};graph.append(f);
 }
 function pathTo(n,to){if(n===to)return[n];for(const c of n[2]){const p=pathTo(c,to);if(p)return[n,...p]}return null}
 document.getElementById('search').oninput=e=>{wanted=e.target.value.toLowerCase();draw()};
-document.getElementById('reset').onclick=()=>{zoomed=root;draw()};
+const reset=document.getElementById('reset').onclick=()=>{zoomed=root;draw()};
+document.onkeydown=e=>{if(e.key=='Escape')reset();
+  if(e.key=='/'&&e.target.id!='search'){e.preventDefault();document.getElementById('search').focus()}};
+window.onresize=draw;
+const parts=Object.entries(colours).filter(([name])=>root[2].some(n=>n[0]==name));
+(parts.length?parts:[['user',colour],['kernel',colours['guest kernel']]]).forEach(([name,paint])=>{
+  const key=document.createElement('span');key.className='key';key.style.background=paint;
+  document.getElementById('legend').append(key,name);});
+document.getElementById('legend').prepend(`${root[1].toLocaleString('en')} ${unit}`);
 draw();
 </script></html>
 """
