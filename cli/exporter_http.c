@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: MIT
 /*
  * As much of HTTP/1.1 as a scraper needs (RFC 9112): a request line, headers up to an empty line,
- * no body. Each answer closes its connection. Anybody may send anything: nothing here allocates,
+ * no body. Each answer closes its connection. Input is hostile: nothing here allocates,
  * and every look is bounded by MAX_REQUEST bytes.
  */
 #include <stdio.h>
@@ -39,7 +39,7 @@ const char *http_page(enum http_verdict verdict)
 	return answers[answer_of(verdict)].page ?: "";
 }
 
-/* The end of the headers, behind their empty line; NULL: it has not come yet. */
+/* The end of the headers, after their empty line; NULL: it has not arrived yet. */
 static const char *find_end(const char *text, size_t n)
 {
 	const char *end = memmem(text, n, "\r\n\r\n", 4), *plain = memmem(text, n, "\n\n", 2);
@@ -49,7 +49,7 @@ static const char *find_end(const char *text, size_t n)
 	return plain ? plain + 2 : NULL;
 }
 
-/* A word of a line that ends at `end`; *at moves behind it and the blank that follows. */
+/* A word of a line that ends at `end`; *at moves past it and the blank that follows. */
 static bool take_word(const char **at, const char *end, const char **word, size_t *n)
 {
 	const char *stop = memchr(*at, ' ', end - *at);

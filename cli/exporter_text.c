@@ -1,8 +1,8 @@
 // SPDX-License-Identifier: MIT
 /*
- * The metrics as text: OpenMetrics 1.0.0, and Prometheus's older format for who does not name it.
- * They differ in the name of a counter's family, which in OpenMetrics lacks "_total", and in the
- * end.
+ * The metrics as text: OpenMetrics 1.0.0, and Prometheus's older format for clients that do not
+ * accept it. They differ in the name of a counter's family, which in OpenMetrics lacks "_total",
+ * and in the end.
  */
 #include <stdio.h>
 #include <stdlib.h>

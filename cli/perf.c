@@ -26,7 +26,8 @@
  */
 static const char guest_script[] =
 	"scratch=$1 cache=$2; shift 2; trap : HUP INT QUIT TERM\n"
-	"if [ -n \"$cache\" ] && id=$(perf buildid-list -k 2>/dev/null) && echo \"$id\" >\"$scratch/id\" &&\n"
+	"if [ -n \"$cache\" ] && id=$(perf buildid-list -k 2>/dev/null) &&\n"
+	"	echo \"$id\" >\"$scratch/id\" &&\n"
 	"	! [ -e \"$cache/[kernel.kallsyms]/$id/kallsyms\" ]; then\n"
 	"	cp /proc/kallsyms \"$scratch\"\n"
 	"fi\n"
@@ -78,7 +79,7 @@ static bool is_installed(const char *program)
 	}
 }
 
-/* The words of the program behind the options for vpmu exec; NULL: `status` says why not. */
+/* The program's words, after the options for vpmu exec. NULL: `status` says why there are none. */
 static char **find_program(const struct command *command, int argc, char **argv, int *status)
 {
 	int end;

@@ -32,9 +32,9 @@ const char *perf_input(char **argv);
 /* Where perf keeps files by build id; false: nowhere. */
 bool perf_cache(char path[PATH_MAX]);
 /*
- * Takes what a guest has left in the folder `scratch`: the symbols of its kernel go to perf's cache,
- * maps of JIT code to the folder DATA.maps and to /tmp, unless `data` is NULL. `scratch` is removed.
- * What is in it is the guest's, and may be anything.
+ * Takes what a guest has left in the folder `scratch`: the symbols of its kernel go to perf's
+ * cache, maps of JIT code to the folder DATA.maps and to /tmp, unless `data` is NULL. `scratch` is
+ * removed. What is in it is the guest's, and may be anything.
  */
 void perf_take_symbols(const char *scratch, const char *data);
 /* Puts the maps of DATA.maps where perf looks for them. */

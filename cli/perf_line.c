@@ -105,7 +105,7 @@ int perf_find_record(char **argv)
 	return -1;
 }
 
-/* The value of a long option, if this is it: behind '=', or in the next word. */
+/* The value of a long option, if this is it: after '=', or the next word. */
 static const char *long_value(char **word, const char *name)
 {
 	size_t n = strlen(name);

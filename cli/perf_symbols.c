@@ -57,7 +57,7 @@ static bool copy_bytes(int from, int to, off_t size)
 	return true;
 }
 
-/* Copies a file to a path, at once: nobody sees half of it. */
+/* Copies a file and renames the copy to `path`, so that no reader sees a part of it. */
 static bool copy(int folder, const char *name, const char *path)
 {
 	char part[PATH_MAX];

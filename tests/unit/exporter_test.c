@@ -49,7 +49,7 @@ static const struct {
 	{ " \r\n\r\n", HTTP_BAD, false, METRICS_PROMETHEUS },
 };
 
-/* In memory that ends with the text, so that a sanitizer sees a look behind it. */
+/* In memory that ends with the text, so that a sanitizer sees an access beyond it. */
 static enum http_verdict parse(const char *text, size_t n, struct http_request *request)
 {
 	char *copy = malloc(n + !n);

@@ -15,7 +15,7 @@ void fuzz_set_up(void)
 {
 }
 
-/* In memory of just that size: a sanitizer sees a look behind it. */
+/* In memory of just that size: a sanitizer sees an access beyond it. */
 static enum http_verdict parse(const u8 *text, size_t n, struct http_request *request)
 {
 	char *part = malloc(n ? n : 1);
