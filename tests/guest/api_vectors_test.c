@@ -56,15 +56,15 @@ static void make_irqchip(int vm)
 /* EAX and EBX of a subleaf of 0DH; 0 for those that are not listed. */
 static void state_leaf(struct kvm_guest *g, u32 subleaf, u32 *eax, u32 *ebx)
 {
-	static struct {
-		struct kvm_cpuid2 head;
+	static struct { /* kvm_cpuid2 with room */
+		u32 nent, padding;
 		struct kvm_cpuid_entry2 entries[256];
 	} list;
 
 	*eax = *ebx = 0;
-	list.head.nent = 256;
+	list.nent = 256;
 	KVM_CALL(g->vcpu[0], KVM_GET_CPUID2, &list);
-	for (u32 i = 0; i < list.head.nent; i++)
+	for (u32 i = 0; i < list.nent; i++)
 		if (list.entries[i].function == 0xd && list.entries[i].index == subleaf) {
 			*eax = list.entries[i].eax;
 			*ebx = list.entries[i].ebx;
