@@ -1,7 +1,7 @@
 # SPDX-License-Identifier: MIT
 # Counts on the console until the host has done what it wants to do with the machine, and says so: the word "enough".
 # Checks on the way that time goes forward and memory keeps its content. The word "count" has a program's instructions
-# and branches counted.
+# and branches counted. With a variable "vectors" another program holds patterns in all vector registers meanwhile.
 if [ -n "$symbols" ]; then
 	awk '$3 == "__x64_sys_openat" || $3 == "jiffies" { print "symbol", $3, $1 }' /proc/kallsyms
 fi
@@ -15,6 +15,11 @@ sum=$(md5sum </tmp/block)
 		esac
 	done
 ) </dev/console &
+holder=
+if [ -n "$vectors" ]; then
+	/bin/vectors &
+	holder=$!
+fi
 count=0
 last=0
 until [ -e /tmp/enough ]; do
@@ -26,3 +31,4 @@ until [ -e /tmp/enough ]; do
 	last=$now
 	sleep 0.2
 done
+[ -z "$holder" ] || wait "$holder" || exit 1
