@@ -3,7 +3,7 @@
  * Memory ordering between vCPUs (SDM 3A 8.2; APM2 7.2): the shapes known from the literature, each
  * with and without fences and locks, on one line, across lines of a page and across pages. No outcome
  * that processors never show may be seen. And code that one vCPU changes while another executes it,
- * by the rules for that (SDM 3A 8.1.3). Run by `vpmu kvm`.
+ * by the rules for that (SDM 3A 8.1.3), and MOVDIR64B, of which no part is seen. Run by `vpmu kvm`.
  *
  * usage: api_litmus_test [--runs N [TEST]]
  *
@@ -13,6 +13,7 @@
  * runs, so that some of them meet. In round i a location is written with i, or with 2i and 2i + 1: so
  * nothing has to be reset. vCPU 0 counts the outcomes.
  */
+#include <fcntl.h>
 #include <pthread.h>
 #include <sched.h>
 #include <setjmp.h>
@@ -20,6 +21,7 @@
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
+#include <unistd.h>
 #include <cmocka.h>
 
 #include "base/must.h"
@@ -386,16 +388,43 @@ CROSS_MODIFYING(by_cr3, "mov %cr3, %rax\nmov %rax, %cr3\n");
 CROSS_MODIFYING(by_invlpg, "invlpg (%rdi)\n");
 CROSS_MODIFYING(by_lidt, "sidt -32(%rsp)\nlidt -32(%rsp)\n");
 
+CROSS_MODIFYING(by_serialize, ".byte 0x0f, 0x01, 0xe8\n"); /* sapphirerapids has it */
+
 static const struct code serializers[] = {
 	{ "cpuid", by_cpuid_start, by_cpuid_end, true },
 	{ "iret", by_iret_start, by_iret_end, true },
 	{ "mov cr3", by_cr3_start, by_cr3_end, true },
 	{ "invlpg", by_invlpg_start, by_invlpg_end, true },
 	{ "lidt", by_lidt_start, by_lidt_end, true },
+	{ "serialize", by_serialize_start, by_serialize_end, true }, /* the last */
 };
 
 /* The function: on the page of its caller, on another, and with its number across two lines. */
 static const u64 functions[] = { IMAGE_CODE + 0x800, IMAGE_CODE + 0x5010, IMAGE_CODE + 0x583d };
+
+#define LEAF7_ECX_MOVDIR64B BIT(28)
+#define LEAF7_EDX_SERIALIZE BIT(14)
+
+/* ECX and EDX of leaf 7 as the model has them. */
+static void features(u32 *ecx, u32 *edx)
+{
+	static struct { /* kvm_cpuid2 with room */
+		u32 nent, padding;
+		struct kvm_cpuid_entry2 entries[256];
+	} list;
+	int kvm = open("/dev/kvm", O_RDWR | O_CLOEXEC);
+
+	must(kvm >= 0);
+	list.nent = ARRAY_SIZE(list.entries);
+	KVM_CALL(kvm, KVM_GET_SUPPORTED_CPUID, &list);
+	close(kvm);
+	*ecx = *edx = 0;
+	for (u32 i = 0; i < list.nent; i++)
+		if (list.entries[i].function == 7 && list.entries[i].index == 0) {
+			*ecx = list.entries[i].ecx;
+			*edx = list.entries[i].edx;
+		}
+}
 
 static u64 count_stale(const struct code *c, u64 function, u64 rounds)
 {
@@ -424,10 +453,13 @@ static u64 count_stale(const struct code *c, u64 function, u64 rounds)
 static void cross_modifying_code(void **state)
 {
 	u64 rounds = exhaustive ? runs : runs / 20;
-	u32 wrong = 0;
+	u32 n = ARRAY_SIZE(serializers), wrong = 0, ecx, edx;
 
 	(void)state;
-	for (u32 i = 0; i < ARRAY_SIZE(serializers) * ARRAY_SIZE(functions); i++) {
+	features(&ecx, &edx);
+	if (!(edx & LEAF7_EDX_SERIALIZE))
+		n--;
+	for (u32 i = 0; i < n * ARRAY_SIZE(functions); i++) {
 		const struct code *c = &serializers[i / ARRAY_SIZE(functions)];
 		u64 function = functions[i % ARRAY_SIZE(functions)];
 		u64 stale = count_stale(c, function, rounds);
@@ -440,6 +472,51 @@ static void cross_modifying_code(void **state)
 	assert_int_equal(wrong, 0);
 }
 
+/*
+ * vCPU 0 stores 64 bytes of the round, again and again, then sets the word at 0x101000. vCPU 1 reads
+ * the first and the last 8 of them in both orders until then: what is read second is never older.
+ */
+GUEST_CODE(direct, "mov $0x102000, %ebx\n"
+		   "test %esi, %esi\n"
+		   "jnz 5f\n"
+		   "1: inc %r8d\n"
+		   "mov %r8, %rax\n"
+		   "mov $0x103008, %edi\n"
+		   "mov $8, %ecx\n"
+		   "rep stosq\n"
+		   "mov $0x103008, %edi\n"
+		   ".byte 0x66, 0x0f, 0x38, 0xf8, 0x1f\n" /* movdir64b (%rdi), %rbx */
+		   "cmp %r9d, %r8d\n"
+		   "jb 1b\n"
+		   "movl $1, 0x101000\n"
+		   "hlt\n"
+		   "5: mov (%rbx), %rax\n"
+		   "mov 56(%rbx), %rdx\n"
+		   "cmp %rax, %rdx\n"
+		   "jb 6f\n"
+		   "mov 56(%rbx), %rax\n"
+		   "mov (%rbx), %rdx\n"
+		   "cmp %rax, %rdx\n"
+		   "jae 7f\n"
+		   "6: incq 0x101040\n"
+		   "7: cmpl $0, 0x101000\n"
+		   "je 5b\n"
+		   "hlt\n");
+
+static void sixty_four_bytes_are_stored_at_once(void **state)
+{
+	const struct code c = { "movdir64b", direct_start, direct_end, true };
+	u32 ecx, edx;
+
+	(void)state;
+	features(&ecx, &edx);
+	if (!(ecx & LEAF7_ECX_MOVDIR64B)) {
+		print_message("the model or the host has no MOVDIR64B\n");
+		skip();
+	}
+	assert_int_equal(count_stale(&c, 0x104000, exhaustive ? runs : runs / 20), 0);
+}
+
 int main(int argc, char **argv)
 {
 	const struct CMUnitTest tests[] = {
@@ -449,6 +526,7 @@ int main(int argc, char **argv)
 		cmocka_unit_test(two_and_two_writes),
 		cmocka_unit_test(independent_reads_of_independent_writes),
 		cmocka_unit_test(cross_modifying_code),
+		cmocka_unit_test(sixty_four_bytes_are_stored_at_once),
 	};
 
 	if (argc >= 3 && argc <= 4 && !strcmp(argv[1], "--runs")) {

@@ -407,6 +407,15 @@ static void fxrstor_checks_mxcsr(void **state)
 	assert_raised(EXECUTE(FXRSTOR), VEC_GP);
 }
 
+static void rdpid_reads_tsc_aux(void **state)
+{
+	(void)state;
+	cpu->tsc_aux = 0xffffffff80000007;
+	cpu->regs[RBX] = ~0ull;
+	assert_int_equal(EXECUTE(0xf3, 0x0f, 0xc7, 0xfb), SYS_NEXT); /* rdpid rbx */
+	assert_int_equal(cpu->regs[RBX], 0x80000007);
+}
+
 #define MOVDIR64B 0x66, 0x0f, 0x38, 0xf8, 0x3e /* movdir64b rdi, [rsi] */
 
 static void sixty_four_bytes_are_stored_at_once(void **state)
@@ -647,6 +656,7 @@ int main(void)
 		T(compaction_leaves_out_what_is_initial),
 		T(restoring_nothing_initialises),
 		T(fxrstor_checks_mxcsr),
+		T(rdpid_reads_tsc_aux),
 		T(sixty_four_bytes_are_stored_at_once),
 		T(gathers_load_what_the_mask_selects),
 		T(gathers_that_fault_keep_what_they_have),
