@@ -368,6 +368,26 @@ static void run_native_twice(const struct test_case *c, struct outcome *n, struc
 	e->retired = c->seq.n;
 }
 
+/* A repeated string instruction that overwrites itself: how many iterations the processor makes
+ * until it notices, if it is through another mapping of the page, is its choice (SDM 3A 8.1.3). */
+static bool overwrote_itself(const struct sequence *seq)
+{
+	u8 bytes[SEQUENCE_MAX * 15 + 2];
+	u64 addr[SEQUENCE_MAX + 1];
+
+	if (!seq->modifies)
+		return false;
+	sequence_bytes(seq, bytes, addr);
+	for (u32 i = 0; i < seq->n; i++) {
+		u64 at = (addr[i] & ~HIGH_ALIAS) - code_origin(seq);
+
+		if (seq->items[i].string && at + seq->items[i].len <= sizeof(loaded) &&
+		    memcmp(loaded + at, native_code() + at, seq->items[i].len))
+			return true;
+	}
+	return false;
+}
+
 /* Zen takes single-step traps between the elements of a gather, as between those of a repeated
  * string; Intel's processors instead of the fault of a later element (SDM 2C VPSCATTERDD). */
 static bool stepped_inside(const struct sequence *seq, const struct outcome *n)
@@ -411,7 +431,7 @@ void case_run(const struct test_case *c, enum plant plant, struct verdict *v)
 		native_run(&c->in, &n);
 		v->endless = n.vector == NATIVE_TIMEOUT;
 		if (v->endless || stepped_inside(&c->seq, &n) || in_vsyscall(&n) ||
-		    met_int1(&c->seq, &n)) {
+		    met_int1(&c->seq, &n) || overwrote_itself(&c->seq)) {
 			v->executed = 0;
 			return;
 		}

@@ -124,6 +124,7 @@ struct item {
 		      */
 	bool vsib;   /* a gather or scatter */
 	bool masked; /* EVEX, with an opmask */
+	bool string; /* a string instruction */
 	u16 mnemonic;
 	u32 undefined; /* flags that may be undefined when it starts */
 	u64 target;

@@ -221,6 +221,7 @@ static struct item *add_item(struct generator *g, enum family family, const u8 *
 	item->vsib = insn->meta.category == ZYDIS_CATEGORY_AVX2GATHER ||
 		     insn->meta.category == ZYDIS_CATEGORY_GATHER ||
 		     insn->meta.category == ZYDIS_CATEGORY_SCATTER;
+	item->string = insn->meta.category == ZYDIS_CATEGORY_STRINGOP;
 	item->masked = insn->encoding == ZYDIS_INSTRUCTION_ENCODING_EVEX && insn->raw.evex.aaa;
 	item->undefined = g->seq->undefined;
 	note_flags(g, insn);
