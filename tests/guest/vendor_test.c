@@ -125,6 +125,12 @@ static const struct row rows[] = {
 	/* VPMASKMOVD [RAX], XMM3, XMM0 */
 	{ RULE_VMASKMOV_AS_ONE, INSN("\xc4\xe2\x61\x8e\x00"), CODE64, .rax = LEFT - 8, .what = CR2,
 	  .intel = { VEC_PF, LEFT + 7 }, .amd = { VEC_PF, LEFT } },
+	/* VMOVDQU32 [RAX]{K1}, XMM0 */
+	{ RULE_VMASKMOV_AS_ONE, INSN("\x62\xf1\x7e\x09\x7f\x00"), CODE64, .rax = LEFT - 8,
+	  .what = CR2, .intel = { VEC_PF, LEFT + 7 }, .amd = { VEC_PF, LEFT } },
+	/* VMOVDQU32 ZMM0, [RAX] */
+	{ RULE_VECTORS_CHECK_ALIGNMENT, INSN("\x62\xf1\x7e\x48\x6f\x00"), CHECKED,
+	  .rax = DATA + 8, .intel = { .vector = VEC_UD }, .amd = { .vector = VEC_AC } },
 	/* VPGATHERDD XMM0, [RAX + XMM4], XMM3 */
 	{ RULE_GATHER_WIDENS_MASK, INSN("\xc4\xe2\x61\x90\x04\x20"), CODE64, .rax = LEFT,
 	  .what = XMM3, .intel = { VEC_PF, ~0ull }, .amd = { VEC_PF, 0x8000000080000000 } },
@@ -170,7 +176,7 @@ static void set_user_code(struct cpu *cpu, u32 how)
 	cpu->regs[RSP] = STACK;
 }
 
-/* XMM0: floats with too many bits; XMM3: a mask of all; XMM4: zeros. ST0: 2^16, at TOP 3. */
+/* XMM0: floats with too many bits; XMM3, K1: masks of all; XMM4: zeros. ST0: 2^16, at TOP 3. */
 static void set_vectors(struct cpu *cpu)
 {
 	static const u32 inexact = 0x3f800001, mask = 0x80000000;
@@ -185,6 +191,10 @@ static void set_vectors(struct cpu *cpu)
 	memcpy(cpu->xsave + XSAVE_FCW, &fcw, 2);
 	memcpy(cpu->xsave + XSAVE_FSW, &fsw, 2);
 	cpu->xsave[XSAVE_FTW] = 0xff;
+	if (cpu->xcr0 & XCR0_OPMASK) {
+		fpu_make_present(cpu, XCR0_OPMASK);
+		cpu->xsave[XSAVE_OPMASK + 8] = 0xf;
+	}
 }
 
 /* The last page below 4G, and the first. */
@@ -267,6 +277,8 @@ static void expect(struct machine *m, const struct row *row, const struct outcom
 
 static bool host_can(const struct machine *m, const struct row *row)
 {
+	if ((u8)row->code[0] == 0x62)
+		return (m->cpu->xcr0 & XCR0_AVX512) && cpu_has(m->cpu, FEAT_AVX512VL);
 	return row->rule != RULE_SHA_PAGE_FIRST || cpu_has(m->cpu, FEAT_SHA);
 }
 
