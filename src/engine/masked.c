@@ -70,8 +70,9 @@ static struct selection selection_of(const struct cpu *cpu)
 	return s;
 }
 
-/* Of the span, on the second of its pages. */
-static u32 first_byte_behind(const struct selection *s, u32 part)
+/* Where in the span the first selected byte on its second page is; `part` bytes are on the first.
+ */
+static u32 first_on_second_page(const struct selection *s, u32 part)
 {
 	u32 i = part / s->element;
 
@@ -94,7 +95,7 @@ static enum guest_fault probe(struct cpu *cpu, const struct selection *s, gva_t 
 		return fault;
 	second = (access & ACCESS_WRITE) && cpu_follows(cpu, RULE_VMASKMOV_AS_ONE)
 			 ? s->size - 1
-			 : first_byte_behind(s, part);
+			 : first_on_second_page(s, part);
 	return mmu_translate(cpu, cpu_wrap(cpu, gva + second), access, &t);
 }
 
