@@ -210,6 +210,8 @@ int share_reopen(int path, int flags);
 struct handle *share_handle(const struct call *call, u64 number);
 /* As share_locate() of the request's node, by way of a handle if there is one. */
 int share_locate_open(const struct call *call, const struct handle *handle);
+/* Is there room for one more handle? False: no memory. */
+bool share_has_handle(struct share *share);
 /* Takes over a descriptor; the number of its handle, or minus an errno. */
 s64 share_add_handle(struct share *share, struct handle handle);
 /* Answers with the attributes of what a descriptor stands for, and closes it. */

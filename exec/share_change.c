@@ -29,6 +29,35 @@ static int changeable_parent(struct call *call, u64 id, const char *name, int *p
 	return EROFS;
 }
 
+/*
+ * A name that is about to be made: its folder, and its node, which is there before the name is. So
+ * a request that finds no memory has made nothing.
+ */
+struct making {
+	int parent;
+	u32 node;
+};
+
+static int begin_making(struct call *call, const char *name, struct making *making)
+{
+	int error = changeable_parent(call, call->id, name, &making->parent);
+
+	if (error)
+		return error;
+	making->node = node_lookup(&call->share->nodes, call->id, name);
+	if (making->node)
+		return 0;
+	close(making->parent);
+	return ENOMEM;
+}
+
+static void end_making(struct call *call, const struct making *making)
+{
+	close(making->parent);
+	node_forget(&call->share->nodes, making->node,
+		    1); /* the guest has its own, if it was made */
+}
+
 static void give_away(const struct call *call, int fd)
 {
 	if (geteuid() == 0 && fchownat(fd, "", call->uid, call->gid, AT_EMPTY_PATH))
@@ -50,13 +79,14 @@ static void give_away_new(const struct call *call, int parent, const char *name,
 }
 
 /* Ends a request that made a name: answers with what is there now. */
-static int made(struct call *call, int parent, const char *name, mode_t type, int error)
+static int made(struct call *call, const struct making *making, const char *name, mode_t type,
+		int error)
 {
 	if (!error) {
-		give_away_new(call, parent, name, type);
-		error = share_put_entry(call, parent, name);
+		give_away_new(call, making->parent, name, type);
+		error = share_put_entry(call, making->parent, name);
 	}
-	close(parent);
+	end_making(call, making);
 	return error;
 }
 
@@ -76,37 +106,37 @@ static int create_file(const struct call *call, int parent, const char *name)
 				  O_RDWR | (in->flags & O_TRUNC));
 }
 
+/* Answers with the entry and a handle, for which there is room. */
+static int put_created(struct call *call, const struct making *making, const char *name, int fd)
+{
+	int error = share_put_entry(call, making->parent, name);
+	struct fuse_open_out *out = (void *)(call->answer + sizeof(struct fuse_entry_out));
+	s64 number;
+
+	if (error) {
+		close(fd);
+		return error;
+	}
+	number = share_add_handle(
+		call->share, (struct handle){ .fd = fd, .node = making->node, .writable = true });
+	*out = (struct fuse_open_out){ .fh = number };
+	call->answer_size = sizeof(struct fuse_entry_out) + sizeof(*out);
+	return 0;
+}
+
 int fuse_create(struct call *call)
 {
 	const struct fuse_create_in *in = (const void *)call->body;
 	const char *name = (const char *)(in + 1);
-	struct fuse_entry_out entry;
-	struct fuse_open_out *out;
-	int parent, fd, error;
-	s64 number;
+	struct making making;
+	int fd, error = begin_making(call, name, &making);
 
-	error = changeable_parent(call, call->id, name, &parent);
 	if (error)
 		return error;
-	fd = create_file(call, parent, name);
-	error = fd < 0 ? -fd : share_put_entry(call, parent, name);
-	close(parent);
-	if (error) {
-		if (fd >= 0)
-			close(fd);
-		return error;
-	}
-	memcpy(&entry, call->answer, sizeof(entry));
-	number = share_add_handle(
-		call->share, (struct handle){ .fd = fd, .node = entry.nodeid, .writable = true });
-	if (number < 0) {
-		node_forget(&call->share->nodes, entry.nodeid, 1);
-		return -number;
-	}
-	out = (void *)(call->answer + sizeof(entry));
-	*out = (struct fuse_open_out){ .fh = number };
-	call->answer_size = sizeof(entry) + sizeof(*out);
-	return 0;
+	fd = share_has_handle(call->share) ? create_file(call, making.parent, name) : -ENOMEM;
+	error = fd < 0 ? -fd : put_created(call, &making, name, fd);
+	end_making(call, &making);
+	return error;
 }
 
 /* Regular files, pipes and sockets, which are names to the host: it never opens the latter two. */
@@ -114,26 +144,28 @@ int fuse_mknod(struct call *call)
 {
 	const struct fuse_mknod_in *in = (const void *)call->body;
 	const char *name = (const char *)(in + 1);
-	int parent, error = changeable_parent(call, call->id, name, &parent);
+	struct making making;
+	int error = begin_making(call, name, &making);
 
 	if (error)
 		return error;
 	if (S_ISREG(in->mode) || S_ISFIFO(in->mode) || S_ISSOCK(in->mode))
-		error = result(mknodat(parent, name, in->mode & ~SET_ID, 0));
+		error = result(mknodat(making.parent, name, in->mode & ~SET_ID, 0));
 	else
 		error = EPERM;
-	return made(call, parent, name, in->mode & S_IFMT, error);
+	return made(call, &making, name, in->mode & S_IFMT, error);
 }
 
 int fuse_mkdir(struct call *call)
 {
 	const struct fuse_mkdir_in *in = (const void *)call->body;
 	const char *name = (const char *)(in + 1);
-	int parent, error = changeable_parent(call, call->id, name, &parent);
+	struct making making;
+	int error = begin_making(call, name, &making);
 
 	return error ? error
-		     : made(call, parent, name, S_IFDIR,
-			    result(mkdirat(parent, name, in->mode & 07777 & ~SET_ID)));
+		     : made(call, &making, name, S_IFDIR,
+			    result(mkdirat(making.parent, name, in->mode & 07777 & ~SET_ID)));
 }
 
 /* The second of two names that follow one another. NULL: the request has only one. */
@@ -147,34 +179,37 @@ static const char *second_name(const struct call *call, const char *first)
 int fuse_symlink(struct call *call)
 {
 	const char *name = (const char *)call->body, *target = second_name(call, name);
-	int parent, error = target ? changeable_parent(call, call->id, name, &parent) : EINVAL;
+	struct making making;
+	int error = target ? begin_making(call, name, &making) : EINVAL;
 
 	return error ? error
-		     : made(call, parent, name, S_IFLNK, result(symlinkat(target, parent, name)));
+		     : made(call, &making, name, S_IFLNK,
+			    result(symlinkat(target, making.parent, name)));
 }
 
 int fuse_link(struct call *call)
 {
 	const struct fuse_link_in *in = (const void *)call->body;
 	const char *name = (const char *)(in + 1);
-	int parent, error = changeable_parent(call, call->id, name, &parent), old;
+	struct making making;
+	int error = begin_making(call, name, &making), old;
 	char path[64];
 
 	if (error)
 		return error;
 	old = share_locate(call->share, in->oldnodeid);
 	if (old < 0 || !share_may_write(call->share, in->oldnodeid) || !share_serves(old)) {
-		close(parent);
+		end_making(call, &making);
 		if (old >= 0)
 			close(old);
 		return old < 0 ? -old : EXDEV; /* else it could be written by its new name */
 	}
 	snprintf(path, sizeof(path), "/proc/self/fd/%d", old);
-	error = result(linkat(AT_FDCWD, path, parent, name, AT_SYMLINK_FOLLOW));
+	error = result(linkat(AT_FDCWD, path, making.parent, name, AT_SYMLINK_FOLLOW));
 	close(old);
 	if (!error)
-		error = share_put_entry(call, parent, name);
-	close(parent);
+		error = share_put_entry(call, making.parent, name);
+	end_making(call, &making);
 	return error;
 }
 

@@ -193,17 +193,31 @@ static bool more_handles(struct share *share)
 	return true;
 }
 
-s64 share_add_handle(struct share *share, struct handle handle)
+/* The first that is free, or handle_count. */
+static u32 free_handle(const struct share *share)
 {
-	struct node *node = node_get(&share->nodes, handle.node);
 	u32 i = 0;
 
 	while (i < share->handle_count && share->handle[i].fd >= 0)
 		i++;
-	if (!node || (i == share->handle_count && !more_handles(share))) {
+	return i;
+}
+
+bool share_has_handle(struct share *share)
+{
+	return free_handle(share) < share->handle_count || more_handles(share);
+}
+
+s64 share_add_handle(struct share *share, struct handle handle)
+{
+	struct node *node = node_get(&share->nodes, handle.node);
+	u32 i;
+
+	if (!node || !share_has_handle(share)) {
 		close(handle.fd);
 		return node ? -ENOMEM : -ESTALE;
 	}
+	i = free_handle(share);
 	share->handle[i] = handle;
 	node->opens++;
 	return i;

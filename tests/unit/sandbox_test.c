@@ -198,7 +198,7 @@ static int serves_requests_that_read(void)
 /* All of a SETATTR at once. */
 static int sets_everything(u64 node, u64 handle)
 {
-	return guest_set(node, (struct fuse_setattr_in){
+	return guest_set_attributes(node, (struct fuse_setattr_in){
 				       .valid = FATTR_MODE | FATTR_UID | FATTR_GID | FATTR_SIZE |
 						FATTR_ATIME | FATTR_MTIME | FATTR_FH,
 				       .fh = handle,

@@ -133,7 +133,7 @@ int guest_write(u64 node, u64 handle, const char *text)
 	return guest_ask(FUSE_WRITE, node, &write, sizeof(write), text);
 }
 
-int guest_set(u64 node, struct fuse_setattr_in set)
+int guest_set_attributes(u64 node, struct fuse_setattr_in set)
 {
 	return guest_ask(FUSE_SETATTR, node, &set, sizeof(set), NULL);
 }
