@@ -67,8 +67,12 @@ struct failed {
 
 #define WIRE_WINDOW    (256u << 10) /* bytes of a stream on their way */
 #define WIRE_MAX_FRAME (8u << 20)   /* Linux allows arguments and environment of 6 MB */
-/* Bytes that wait to be sent: an order, a window, and a credit for each byte of the other windows.
- * A side that lets more wait is not reading. */
+/*
+ * Bytes that wait to be sent: an order, a window, and a credit for each byte of the other windows.
+ * A side that lets more wait is not reading. A credit is granted when it is queued, not when it is
+ * sent: so this, and not the window, bounds what a side can make the other hold that sends on
+ * without reading its credits.
+ */
 #define WIRE_MAX_QUEUE (32u << 20)
 
 struct buffer {
