@@ -281,7 +281,7 @@ struct trans {
 	u8 *trip_from[2]; /* jumps for a block that would reach a trip */
 	u32 nstubs, nplaces;
 	struct stub stubs[MAX_STUBS];
-	struct place places[BLOCK_INSNS + 2 * MAX_STUBS + MAX_OBSERVE_STUBS];
+	struct place places[BLOCK_INSNS + MAX_SIDES + 2 * MAX_STUBS + MAX_OBSERVE_STUBS];
 	struct weight weights[BLOCK_INSNS];
 
 	gpa_t observed_line; /* of the instruction before; NO_GPA: none */

@@ -324,6 +324,16 @@ static void end_side(struct trans *t, bool taken)
 		lbr_leave(t, t->index);
 }
 
+/* Its code is the branch's, for samples. */
+static void side_place(struct trans *t, const struct side *side)
+{
+	struct place *place = &t->places[t->nplaces++];
+
+	*place = t->places[side->index];
+	place->host = t->e.p - t->block->code;
+	place->owed = side->owed / 8;
+}
+
 /* The ways out of the middle, behind the block. */
 void emit_sides(struct trans *t)
 {
@@ -335,6 +345,7 @@ void emit_sides(struct trans *t)
 		scan_select(t, side->index);
 		t->index = side->index;
 		emit_patch(&t->e, side->site, t->e.p);
+		side_place(t, side);
 		t->flags = side->flags;
 		flags_save(t);
 		t->owed = side->owed;
