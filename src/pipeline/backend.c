@@ -21,6 +21,7 @@ static void next_cycle(struct pipe_work *w)
 			w->waiting--;
 		}
 	w->busy[w->cycle % RING_CYCLES] = 0;
+	w->banks[w->cycle % RING_CYCLES] = 0;
 	w->cycle++;
 	w->used = 0;
 }
@@ -90,6 +91,16 @@ static u32 free_cycle(const struct pipe_work *w, u32 port, u32 at, u32 divider)
 	return last;
 }
 
+static void take(struct pipe_work *w, u32 port, u32 at)
+{
+	w->port_uops[port]++;
+	if (is_busy(w, at, port))
+		return; /* the end of the ring */
+	w->busy[at % RING_CYCLES] |= BIT(port);
+	w->pending[port]++;
+	w->waiting++;
+}
+
 /* Binds and starts a uop whose inputs are ready in that cycle; gives the cycle in which it starts. */
 u32 pipe_start(struct pipe_work *w, const struct pipe_uop *uop, u32 ready)
 {
@@ -101,11 +112,25 @@ u32 pipe_start(struct pipe_work *w, const struct pipe_uop *uop, u32 ready)
 	at = free_cycle(w, port, from, uop->divider);
 	for (u32 i = 0; i < uop->divider; i++)
 		w->busy[(at + i) % RING_CYCLES] |= BIT(DIVIDER);
-	if (!is_busy(w, at, port)) {
-		w->busy[at % RING_CYCLES] |= BIT(port);
-		w->pending[port]++;
-		w->waiting++;
-	}
-	w->port_uops[port]++;
+	take(w, port, at);
+	return at;
+}
+
+#define BANK_LOADS 2u
+
+u32 pipe_start_load(struct pipe_work *w, u32 ready, u64 address)
+{
+	u32 from = later(ready, w->cycle + w->core->delay), port, at;
+	u32 bank = 2 * (address / 8 % 8);
+
+	if (w->ideal)
+		return ready;
+	port = bind(w, w->core->p_load);
+	at = free_cycle(w, port, from, 0);
+	while (w->core->has_banks && address != UNKNOWN_ADDRESS &&
+	       (w->banks[at % RING_CYCLES] >> bank & 3) >= BANK_LOADS)
+		at = free_cycle(w, port, at + 1, 0);
+	w->banks[at % RING_CYCLES] += w->core->has_banks && address != UNKNOWN_ADDRESS ? 1u << bank : 0;
+	take(w, port, at);
 	return at;
 }

@@ -41,6 +41,11 @@ static bool is_partial(ZydisRegister reg)
 	       between(reg, ZYDIS_REGISTER_AX, ZYDIS_REGISTER_R15W);
 }
 
+static bool is_high_byte(ZydisRegister reg)
+{
+	return between(reg, ZYDIS_REGISTER_AH, ZYDIS_REGISTER_BH);
+}
+
 static void add_place(struct pipe_places *places, u8 place)
 {
 	if (place == NO_PLACE || places->n == ARRAY_SIZE(places->at))
@@ -205,7 +210,8 @@ static u8 same_idiom(ZydisMnemonic mnemonic)
 	}
 }
 
-static bool moves_whole(const ZydisDecodedInstruction *in, const ZydisDecodedOperand *ops)
+static bool moves_whole(const ZydisDecodedInstruction *in, const ZydisDecodedOperand *ops,
+			bool moves_bytes)
 {
 	if (in->operand_count_visible != 2 || ops[0].type != ZYDIS_OPERAND_TYPE_REGISTER ||
 	    ops[1].type != ZYDIS_OPERAND_TYPE_REGISTER || ops[0].reg.value == ops[1].reg.value)
@@ -213,6 +219,9 @@ static bool moves_whole(const ZydisDecodedInstruction *in, const ZydisDecodedOpe
 	switch (in->mnemonic) {
 	case ZYDIS_MNEMONIC_MOV:
 		return ops[0].size >= 32;
+	case ZYDIS_MNEMONIC_MOVZX: /* of another register's low byte */
+		return moves_bytes && ops[0].size >= 32 && ops[1].size == 8 && !is_high_byte(ops[1].reg.value) &&
+		       place_of(ops[0].reg.value) != place_of(ops[1].reg.value);
 	EITHER(MOVAPS):
 	EITHER(MOVAPD):
 	EITHER(MOVUPS):
@@ -248,7 +257,8 @@ static bool adds_constant(const ZydisDecodedInstruction *in, const ZydisDecodedO
 	}
 }
 
-static u8 idiom_of(const ZydisDecodedInstruction *in, const ZydisDecodedOperand *ops)
+static u8 idiom_of(const struct pipe_core *core, const ZydisDecodedInstruction *in,
+		   const ZydisDecodedOperand *ops)
 {
 	switch (in->mnemonic) {
 	case ZYDIS_MNEMONIC_NOP:
@@ -262,7 +272,7 @@ static u8 idiom_of(const ZydisDecodedInstruction *in, const ZydisDecodedOperand 
 		return IDIOM_BRANCH;
 	if (same_registers(in, ops) && ops[0].size >= 32)
 		return same_idiom(in->mnemonic);
-	if (moves_whole(in, ops))
+	if (moves_whole(in, ops, core->moves_bytes))
 		return IDIOM_MOVE;
 	return adds_constant(in, ops) ? IDIOM_ADD : IDIOM_NONE;
 }
@@ -312,6 +322,20 @@ static void add_uops(const struct pipe_core *core, const struct uops_row *row, u
 	}
 	insn->shape = row->shape;
 	insn->domain = row->domain;
+	if (row->domain == DOMAIN_INT && insn->uops && insn->uop[0].latency > 1)
+		insn->domain = DOMAIN_SLOW;
+}
+
+static void slow_high_bytes(const struct pipe_core *core, const ZydisDecodedInstruction *in,
+			    const ZydisDecodedOperand *ops, struct pipe_insn *insn)
+{
+	for (u32 i = 0; i < in->operand_count_visible; i++)
+		if (ops[i].type == ZYDIS_OPERAND_TYPE_REGISTER && is_high_byte(ops[i].reg.value) &&
+		    ops[i].actions & ZYDIS_OPERAND_ACTION_MASK_READ && core->p_high && insn->uops) {
+			insn->uop[0].ports = core->p_high;
+			insn->uop[0].latency += 2;
+			return;
+		}
 }
 
 /*
@@ -372,7 +396,7 @@ bool pipe_describe(const struct pipe_core *core, const ZydisDecodedInstruction *
 	insn->mnemonic = in->mnemonic;
 	insn->length = in->length;
 	insn->mem.base = insn->mem.index = NO_PLACE;
-	insn->idiom = idiom_of(in, ops);
+	insn->idiom = idiom_of(core, in, ops);
 	insn->pushes = in->mnemonic == ZYDIS_MNEMONIC_PUSH;
 	insn->pops = in->mnemonic == ZYDIS_MNEMONIC_POP;
 	if (insn->idiom != IDIOM_NOP)
@@ -386,12 +410,14 @@ bool pipe_describe(const struct pipe_core *core, const ZydisDecodedInstruction *
 						      ZYDIS_ATTRIB_HAS_REPE | ZYDIS_ATTRIB_HAS_REPNE))
 		return false;
 	insn->plain_address = has_plain_address(in, ops, insn) && !key.vector;
+	insn->vector = key.vector;
 	insn->load_latency = load_latency(core, key.vector);
 	insn->has_immediate = in->raw.imm[0].size && !in->raw.imm[0].is_relative;
 	insn->wide = in->raw.imm[0].size == 64;
 	insn->lcp = in->attributes & ZYDIS_ATTRIB_HAS_OPERANDSIZE && in->raw.imm[0].size == 16;
 	if (!(key.copies && (insn->load || insn->store)))
 		add_uops(core, &pipe_uops[kind], key.vector, insn);
+	slow_high_bytes(core, in, ops, insn);
 	insn->low_first = kind == UOPS_MUL64 || kind == UOPS_MUL32;
 	count_slots(core, in, insn);
 	pipe_effect_of(in, ops, insn);

@@ -40,6 +40,15 @@ static bool crosses(u64 address, u8 size, u32 unit)
 	return address != UNKNOWN_ADDRESS && (address & (unit - 1)) + size > unit;
 }
 
+/* Results of one cycle take longer than others; vectors take longer if they were loaded. */
+static u32 forward_latency(const struct pipe_core *core, const struct pipe_insn *insn,
+			   const struct pipe_store *s)
+{
+	if (insn->vector)
+		return s->from == DOMAIN_SLOW ? core->forward_vector : core->forward;
+	return core->forward + (s->from == DOMAIN_INT ? 1 : 0);
+}
+
 /* A load that needs bytes of a store. `done`: when it would have them from the cache. */
 static u32 forward(const struct pipe_work *w, const struct pipe_insn *insn, u64 address,
 		   const struct pipe_store *s, u32 done)
@@ -47,15 +56,14 @@ static u32 forward(const struct pipe_work *w, const struct pipe_insn *insn, u64 
 	const struct pipe_core *core = w->core;
 	bool whole = contains(s, address, insn->mem.size);
 
-	/* Golden Cove gives the stored register itself to a load of the same address, but not in the same cycle. */
-	if (core->renames_memory && whole && insn->plain_address && s->plain && w->cycle > s->issued)
+	/* Golden Cove gives the stored register itself to a load of the same address; to RMW not in the same cycle. */
+	if (core->renames_memory && s->address == address && whole && insn->plain_address && s->plain &&
+	    (!insn->store || w->cycle > s->issued))
 		return later(s->data, w->cycle + core->delay);
 	if (whole)
-		return later(done, s->data + core->forward + (insn->store ? 1 : 0));
-	/* It also completes a load that begins where a shorter store does. */
-	if (core->renames_memory && s->address == address)
-		return done;
-	return later(done, s->commit + core->blocked);
+		return later(done, s->data + forward_latency(core, insn, s));
+	/* It need not wait for the cache either when bytes come from both. */
+	return later(done, (core->renames_memory ? s->data : s->commit) + core->blocked);
 }
 
 static u32 address_ready(const struct pipe_work *w, const struct pipe_insn *insn)
@@ -67,20 +75,25 @@ static u32 address_ready(const struct pipe_work *w, const struct pipe_insn *insn
 	return ready;
 }
 
+/* More uops on the load ports. */
+static u32 split_uops(const struct pipe_core *core, u64 address, u8 size)
+{
+	if (crosses(address, size, PAGE_SIZE))
+		return core->split + PAGE_SPLIT_UOPS;
+	return crosses(address, size, LINE) ? core->split : 0;
+}
+
 void pipe_load(struct pipe_work *w, const struct pipe_insn *insn, struct pipe_access *access)
 {
-	const struct pipe_uop uop = { .ports = w->core->p_load };
 	const struct pipe_store *s = NULL;
 	u64 address = access->address;
-	u32 at = pipe_start(w, &uop, address_ready(w, insn));
+	u32 at = pipe_start_load(w, address_ready(w, insn), address);
 
 	access->done = at + insn->load_latency;
-	if (crosses(address, insn->mem.size, LINE)) {
-		pipe_start(w, &uop, at + 1);
+	for (u32 i = 0; i < split_uops(w->core, address, insn->mem.size); i++)
+		pipe_start_load(w, at + 1, UNKNOWN_ADDRESS);
+	if (crosses(address, insn->mem.size, LINE))
 		access->done += SPLIT_LATENCY;
-	}
-	for (u32 i = 0; i < PAGE_SPLIT_UOPS && crosses(address, insn->mem.size, PAGE_SIZE); i++)
-		pipe_start(w, &uop, at + 1);
 	access->known = address != UNKNOWN_ADDRESS;
 	access->value = filled(address);
 	if (access->known)
@@ -103,18 +116,19 @@ u32 pipe_store_uops(struct pipe_work *w, const struct pipe_insn *insn, u32 ready
 	return later(where, *data) + 1;
 }
 
-/* Stores leave in order after they retired: one a cycle, or two to the same line. */
+/* Stores leave in order after they retired: one a cycle, or two to the same line; one that crosses lines takes two. */
 static u32 commit(struct pipe_work *w, u64 address, u8 size)
 {
+	bool split = crosses(address, size, LINE);
 	u64 line = address / LINE;
 	u32 at = later(w->last_retired + 1, w->last_commit);
 
-	if (at == w->last_commit && (line != w->last_line || w->commits == 2))
+	if (at == w->last_commit && (split || line != w->last_line || w->commits == 2))
 		at++;
 	w->commits = at == w->last_commit ? w->commits + 1 : 1;
-	if (crosses(address, size, LINE)) {
+	if (split) {
 		at++;
-		line++;
+		w->commits = 2;
 	}
 	w->last_commit = at;
 	w->last_line = line;
@@ -122,7 +136,7 @@ static u32 commit(struct pipe_work *w, u64 address, u8 size)
 }
 
 void pipe_remember_store(struct pipe_work *w, const struct pipe_insn *insn,
-			 const struct pipe_access *access, u32 data)
+			 const struct pipe_access *access, u32 data, u8 from)
 {
 	w->store[w->stores++ % RING_STORES] = (struct pipe_store){
 		.address = access->address,
@@ -133,6 +147,7 @@ void pipe_remember_store(struct pipe_work *w, const struct pipe_insn *insn,
 		.size = insn->mem.size,
 		.known = access->known,
 		.plain = insn->plain_address,
+		.from = from,
 	};
 }
 

@@ -77,8 +77,8 @@ enum pipe_idiom {
 	IDIOM_BRANCH,
 };
 
-/* Which units work on a result: passing it on to another kind may take longer. */
-enum pipe_domain { DOMAIN_INT, DOMAIN_VECTOR, DOMAIN_FLOAT, DOMAIN_ADDER };
+/* Which units a result is from: passing it on to others may take longer. DOMAIN_SLOW: loads, IMUL and their like. */
+enum pipe_domain { DOMAIN_SLOW, DOMAIN_INT, DOMAIN_VECTOR, DOMAIN_FLOAT, DOMAIN_ADDER };
 
 /* What happens to a general register, as far as values.c follows it. */
 enum pipe_operation {
@@ -122,7 +122,7 @@ struct pipe_insn {
 	u8 decoded; /* uops as decoders and uop cache see them: before un-lamination */
 	u8 wide;    /* more entries of the uop cache that its constants need */
 	u8 load_latency;
-	bool load, store;
+	bool load, store, vector; /* vector: of vector registers */
 	bool low_first;	    /* RAX has the result of the first uop */
 	bool has_immediate;
 	bool lcp;	    /* length-changing prefix */

@@ -17,12 +17,14 @@ struct pipe_core {
 	u8 width, retire; /* slots a cycle */
 	u16 rob, scheduler, loads, stores;
 	u8 load[3];	     /* latency: general, XMM, wider registers */
-	u8 forward, blocked; /* cycles from a store's data, from its commit, to the load's result */
+	u8 forward, forward_vector, blocked; /* cycles from a store's data, from its commit, to the load's result */
+	u8 split; /* load uops more of a load that crosses lines */
 	u8 fetch, predecode, decoders, window, line, lines, cached, kept, lcp;
 	u8 moves; /* slots of a cycle in which moves are eliminated */
 	u8 delay; /* cycles from issue to a port */
 	u16 p_load, p_sta, p_std, p_alu;
-	bool folds_adds, fast_adds, renames_memory, jcc_erratum, amd;
+	u16 p_high; /* where the upper bytes AH to BH are taken out, which takes two cycles more; 0: no matter */
+	bool moves_bytes, folds_adds, fast_adds, renames_memory, has_banks, jcc_erratum, amd;
 	u8 ports;
 	const char *const *port_names;
 };
@@ -121,12 +123,14 @@ struct pipe_store {
 	u32 issued, data, commit; /* cycles */
 	u8 size;
 	bool known, plain;
+	u8 from; /* enum pipe_domain of the data */
 };
 
 struct pipe_work {
 	const struct pipe_core *core;
 	bool ideal;	/* dependencies alone: unlimited width, ports and buffers */
 	u16 busy[RING_CYCLES]; /* by cycle: ports on which a uop starts, and the divider */
+	u16 banks[RING_CYCLES]; /* by cycle: loads of each eighth of a line, two bits each */
 	u16 pending[PIPE_PORTS]; /* uops bound to a port that have not started */
 	u32 waiting;	/* all of them */
 	u32 cycle, used; /* of issue: slots used of it */
@@ -149,6 +153,8 @@ struct pipe_work {
 /* Issue, ports, retirement: backend.c. */
 u32 pipe_issue(struct pipe_work *w);
 u32 pipe_start(struct pipe_work *w, const struct pipe_uop *uop, u32 ready);
+/* The same of a load: sapphirerapids reads an eighth of a line only twice a cycle. */
+u32 pipe_start_load(struct pipe_work *w, u32 ready, u64 address);
 void pipe_retire(struct pipe_work *w, u32 complete);
 
 /* Loads and stores: memory.c. */
@@ -162,7 +168,7 @@ struct pipe_access {
 void pipe_load(struct pipe_work *w, const struct pipe_insn *insn, struct pipe_access *access);
 u32 pipe_store_uops(struct pipe_work *w, const struct pipe_insn *insn, u32 ready, u32 *data);
 void pipe_remember_store(struct pipe_work *w, const struct pipe_insn *insn,
-			 const struct pipe_access *access, u32 data);
+			 const struct pipe_access *access, u32 data, u8 from);
 /* The cycle from which the load or store has a buffer. */
 u32 pipe_buffer_free(const struct pipe_work *w, const struct pipe_insn *insn);
 

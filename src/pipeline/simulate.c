@@ -142,11 +142,23 @@ static void take_slots(struct pipe_work *w, const struct pipe_insn *insn, u32 do
 	}
 }
 
+/* Where the stored data is from: this instruction's uop, or the register that it stores. */
+static u8 origin(const struct pipe_work *w, const struct pipe_insn *insn)
+{
+	if (insn->uops)
+		return insn->domain;
+	for (u32 i = 0; i < insn->reads.n; i++)
+		if (w->domain[insn->reads.at[i]] != DOMAIN_SLOW)
+			return w->domain[insn->reads.at[i]];
+	return DOMAIN_SLOW;
+}
+
 static void step(struct pipe_work *w, const struct pipe_insn *insn)
 {
 	struct pipe_access access = { .address = UNKNOWN_ADDRESS };
 	struct inputs in;
 	u32 position, done, first = 0, data = 0;
+	u8 from = DOMAIN_SLOW;
 
 	wait_for_slot(w, insn);
 	if (insn->load || insn->store)
@@ -154,6 +166,8 @@ static void step(struct pipe_work *w, const struct pipe_insn *insn)
 	position = insn->slots ? pipe_issue(w) : 0;
 	access.issued = w->cycle;
 	in = find_inputs(w, insn);
+	if (insn->store)
+		from = origin(w, insn);
 	if (insn->load) {
 		pipe_load(w, insn, &access);
 		in.first = later(in.first, access.done);
@@ -171,7 +185,7 @@ static void step(struct pipe_work *w, const struct pipe_insn *insn)
 	if (insn->load)
 		w->load_retired[(w->loads - 1) % RING_LOADS] = w->last_retired;
 	if (insn->store)
-		pipe_remember_store(w, insn, &access, data);
+		pipe_remember_store(w, insn, &access, data, from);
 }
 
 /* --- blocks --- */

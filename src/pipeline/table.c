@@ -9,7 +9,7 @@ enum {
 	NONE = 0,
 	P0 = BIT(0), P1 = BIT(1), P4 = BIT(4), P5 = BIT(5), P6 = BIT(6),
 	P01 = P0 | P1, P05 = P0 | P5, P06 = P0 | P6, P15 = P1 | P5, P015 = P01 | P5,
-	P0156 = P015 | P6, P0156A = P0156 | BIT(10),
+	P0156 = P015 | P6, P0156A = P0156 | BIT(10), P15A = P15 | BIT(10),
 	P23 = BIT(2) | BIT(3), P237 = P23 | BIT(7), P23B = P23 | BIT(11), P78 = BIT(7) | BIT(8),
 	P49 = BIT(4) | BIT(9),
 };
@@ -138,7 +138,7 @@ static enum uops_kind movsx(struct form_key *key)
 					     key->in->mnemonic == ZYDIS_MNEMONIC_MOVSXD);
 
 	key->copies = extends;
-	return UOPS_MOVX;
+	return UOPS_MOVSX;
 }
 
 static enum uops_kind movd(struct form_key *key)
@@ -179,7 +179,12 @@ static enum uops_kind bswap(struct form_key *key)
 
 static enum uops_kind half(struct form_key *key)
 {
-	return key->to_mem ? UOPS_NOTHING : UOPS_VSHUF5;
+	bool low = key->in->mnemonic == ZYDIS_MNEMONIC_MOVLPS || key->in->mnemonic == ZYDIS_MNEMONIC_VMOVLPS ||
+		   key->in->mnemonic == ZYDIS_MNEMONIC_MOVLPD || key->in->mnemonic == ZYDIS_MNEMONIC_VMOVLPD;
+
+	if (key->to_mem)
+		return UOPS_NOTHING;
+	return low ? UOPS_VLOGIC : UOPS_VSHUF5;
 }
 
 static enum uops_kind by_width(const struct form_key *key, enum uops_kind w8, enum uops_kind w16,
