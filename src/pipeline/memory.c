@@ -62,8 +62,10 @@ static u32 forward(const struct pipe_work *w, const struct pipe_insn *insn, u64 
 		return later(s->data, w->cycle + core->delay);
 	if (whole)
 		return later(done, s->data + forward_latency(core, insn, s));
-	/* It need not wait for the cache either when bytes come from both. */
-	return later(done, (core->renames_memory ? s->data : s->commit) + core->blocked);
+	/* It also completes a load that begins where a shorter store does, without waiting for the cache. */
+	if (core->renames_memory && s->address == address)
+		return later(done, s->data + core->blocked);
+	return later(done, s->commit + core->blocked);
 }
 
 static u32 address_ready(const struct pipe_work *w, const struct pipe_insn *insn)
