@@ -118,14 +118,14 @@ u32 pipe_start(struct pipe_work *w, const struct pipe_uop *uop, u32 ready)
 
 #define BANK_LOADS 2u
 
-u32 pipe_start_load(struct pipe_work *w, u32 ready, u64 address)
+u32 pipe_start_load(struct pipe_work *w, u32 ready, u64 address, bool vector)
 {
 	u32 from = later(ready, w->cycle + w->core->delay), port, at;
 	u32 bank = 2 * (address / 8 % 8);
 
 	if (w->ideal)
 		return ready;
-	port = bind(w, w->core->p_load);
+	port = bind(w, vector ? w->core->p_load_vector : w->core->p_load);
 	at = free_cycle(w, port, from, 0);
 	while (w->core->has_banks && address != UNKNOWN_ADDRESS &&
 	       (w->banks[at % RING_CYCLES] >> bank & 3) >= BANK_LOADS)

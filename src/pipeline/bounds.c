@@ -52,7 +52,7 @@ static void collect(const struct pipe_core *core, const struct pipe_block *block
 		for (u32 u = 0; u < insn->uops && needs_port(core, insn); u++)
 			add_uop(sets, insn->uop[u].ports);
 		if (insn->load)
-			add_uop(sets, core->p_load);
+			add_uop(sets, insn->vector ? core->p_load_vector : core->p_load);
 		if (insn->store) {
 			add_uop(sets, core->p_sta);
 			add_uop(sets, core->p_std);

@@ -311,12 +311,14 @@ static u16 ports_of(const struct pipe_core *core, u16 ports, u16 vector)
 static void add_uops(const struct pipe_core *core, const struct uops_row *row, u16 vector,
 		     struct pipe_insn *insn)
 {
+	u32 halves = core->amd && vector == 512 ? 2 : 1; /* Zen 4 works on 256 bits at a time */
+
 	for (u32 r = 0; r < UOPS_RUNS; r++) {
 		const struct uops_run *run = &row->run[core->column][r];
 
 		if (!run->ports)
 			insn->slots += run->count;
-		for (u32 i = 0; run->ports && i < run->count && insn->uops < PIPE_UOPS; i++)
+		for (u32 i = 0; run->ports && i < run->count * halves && insn->uops < PIPE_UOPS; i++)
 			insn->uop[insn->uops++] = (struct pipe_uop){ ports_of(core, run->ports, vector),
 								     run->latency, run->divider };
 	}
@@ -371,9 +373,9 @@ static void count_slots(const struct pipe_core *core, const ZydisDecodedInstruct
 		insn->slots++;
 }
 
-static u8 load_latency(const struct pipe_core *core, u16 vector)
+static u8 load_latency(const struct pipe_core *core, const struct pipe_insn *insn, u16 vector)
 {
-	return core->load[vector > 128 ? 2 : vector ? 1 : 0];
+	return core->load[vector > 128 ? 2 : vector ? 1 : 0] + (insn->mem.index != NO_PLACE ? core->load_index : 0);
 }
 
 /* Which loads and stores Golden Cove renames was found by measurement: not RMW of a register, not CMOV. */
@@ -411,13 +413,14 @@ bool pipe_describe(const struct pipe_core *core, const ZydisDecodedInstruction *
 		return false;
 	insn->plain_address = has_plain_address(in, ops, insn) && !key.vector;
 	insn->vector = key.vector;
-	insn->load_latency = load_latency(core, key.vector);
+	insn->load_latency = load_latency(core, insn, key.vector);
 	insn->has_immediate = in->raw.imm[0].size && !in->raw.imm[0].is_relative;
 	insn->wide = in->raw.imm[0].size == 64;
 	insn->lcp = in->attributes & ZYDIS_ATTRIB_HAS_OPERANDSIZE && in->raw.imm[0].size == 16;
 	if (!(key.copies && (insn->load || insn->store)))
 		add_uops(core, &pipe_uops[kind], key.vector, insn);
 	slow_high_bytes(core, in, ops, insn);
+	insn->shifts = kind == UOPS_SHIFT || kind == UOPS_SHIFT_CL;
 	insn->low_first = kind == UOPS_MUL64 || kind == UOPS_MUL32;
 	count_slots(core, in, insn);
 	pipe_effect_of(in, ops, insn);

@@ -46,7 +46,7 @@ static u32 forward_latency(const struct pipe_core *core, const struct pipe_insn 
 {
 	if (insn->vector)
 		return s->from == DOMAIN_SLOW ? core->forward_vector : core->forward;
-	return core->forward + (s->from == DOMAIN_INT ? 1 : 0);
+	return core->forward + (s->from == DOMAIN_INT && !core->amd ? 1 : 0);
 }
 
 /* A load that needs bytes of a store. `done`: when it would have them from the cache. */
@@ -89,11 +89,11 @@ void pipe_load(struct pipe_work *w, const struct pipe_insn *insn, struct pipe_ac
 {
 	const struct pipe_store *s = NULL;
 	u64 address = access->address;
-	u32 at = pipe_start_load(w, address_ready(w, insn), address);
+	u32 at = pipe_start_load(w, address_ready(w, insn), address, insn->vector);
 
 	access->done = at + insn->load_latency;
 	for (u32 i = 0; i < split_uops(w->core, address, insn->mem.size); i++)
-		pipe_start_load(w, at + 1, UNKNOWN_ADDRESS);
+		pipe_start_load(w, at + 1, UNKNOWN_ADDRESS, insn->vector);
 	if (crosses(address, insn->mem.size, LINE))
 		access->done += SPLIT_LATENCY;
 	access->known = address != UNKNOWN_ADDRESS;

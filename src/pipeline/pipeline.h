@@ -77,8 +77,15 @@ enum pipe_idiom {
 	IDIOM_BRANCH,
 };
 
-/* Which units a result is from: passing it on to others may take longer. DOMAIN_SLOW: loads, IMUL and their like. */
-enum pipe_domain { DOMAIN_SLOW, DOMAIN_INT, DOMAIN_VECTOR, DOMAIN_FLOAT, DOMAIN_ADDER };
+/* Which units a result is from: passing it on to others may take longer. */
+enum pipe_domain {
+	DOMAIN_SLOW,   /* loads, IMUL and their like */
+	DOMAIN_FOLDED, /* an addition that renaming did */
+	DOMAIN_INT,
+	DOMAIN_VECTOR,
+	DOMAIN_FLOAT,
+	DOMAIN_ADDER,
+};
 
 /* What happens to a general register, as far as values.c follows it. */
 enum pipe_operation {
@@ -125,6 +132,7 @@ struct pipe_insn {
 	bool load, store, vector; /* vector: of vector registers */
 	bool low_first;	    /* RAX has the result of the first uop */
 	bool has_immediate;
+	bool shifts;	    /* shift or rotate of a general register */
 	bool lcp;	    /* length-changing prefix */
 	bool fuses_next;    /* is one uop with the conditional branch that follows */
 	bool pushes, pops, touches_rsp;

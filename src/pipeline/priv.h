@@ -16,14 +16,15 @@ struct pipe_core {
 	u8 column;
 	u8 width, retire; /* slots a cycle */
 	u16 rob, scheduler, loads, stores;
-	u8 load[3];	     /* latency: general, XMM, wider registers */
+	u8 load[3], load_index; /* latency: general, XMM, wider registers; more with an index */
 	u8 forward, forward_vector, blocked; /* cycles from a store's data, from its commit, to the load's result */
 	u8 split; /* load uops more of a load that crosses lines */
 	u8 fetch, predecode, decoders, window, line, lines, cached, kept, lcp;
 	u8 moves; /* slots of a cycle in which moves are eliminated */
 	u8 delay; /* cycles from issue to a port */
-	u16 p_load, p_sta, p_std, p_alu;
+	u16 p_load, p_load_vector, p_sta, p_std, p_alu;
 	u16 p_high; /* where the upper bytes AH to BH are taken out, which takes two cycles more; 0: no matter */
+	struct pipe_uop folded_shift; /* of a result that renaming added to */
 	bool moves_bytes, folds_adds, fast_adds, renames_memory, has_banks, jcc_erratum, amd;
 	u8 ports;
 	const char *const *port_names;
@@ -154,7 +155,7 @@ struct pipe_work {
 u32 pipe_issue(struct pipe_work *w);
 u32 pipe_start(struct pipe_work *w, const struct pipe_uop *uop, u32 ready);
 /* The same of a load: sapphirerapids reads an eighth of a line only twice a cycle. */
-u32 pipe_start_load(struct pipe_work *w, u32 ready, u64 address);
+u32 pipe_start_load(struct pipe_work *w, u32 ready, u64 address, bool vector);
 void pipe_retire(struct pipe_work *w, u32 complete);
 
 /* Loads and stores: memory.c. */

@@ -85,12 +85,25 @@ static struct inputs find_inputs(const struct pipe_work *w, const struct pipe_in
 	return in;
 }
 
+/* Shifters cannot add what renaming left to be added: another unit does both. */
+static bool shifts_folded(const struct pipe_work *w, const struct pipe_insn *insn)
+{
+	if (!insn->shifts)
+		return false;
+	for (u32 i = 0; i < insn->reads.n; i++)
+		if (w->domain[insn->reads.at[i]] == DOMAIN_FOLDED)
+			return true;
+	return false;
+}
+
 /* Gives when the result is there; `first`: that of the first uop. */
 static u32 execute(struct pipe_work *w, const struct pipe_insn *insn, const struct inputs *in, u32 *first)
 {
+	bool folded = shifts_folded(w, insn);
 	u32 last = in->first, all = in->first;
 
 	for (u32 i = 0; i < insn->uops; i++) {
+		const struct pipe_uop *uop = folded ? &w->core->folded_shift : &insn->uop[i];
 		bool is_last = i + 1 == insn->uops;
 		u32 from = in->first, done;
 
@@ -100,7 +113,7 @@ static u32 execute(struct pipe_work *w, const struct pipe_insn *insn, const stru
 			from = all;
 		if (is_last)
 			from = later(from, in->last);
-		done = pipe_start(w, &insn->uop[i], from) + insn->uop[i].latency;
+		done = pipe_start(w, uop, from) + uop->latency;
 		if (!i)
 			*first = done;
 		last = done;
@@ -109,13 +122,23 @@ static u32 execute(struct pipe_work *w, const struct pipe_insn *insn, const stru
 	return insn->shape == SHAPE_WIDE ? *first : last;
 }
 
-static void set_places(struct pipe_work *w, const struct pipe_insn *insn, u32 done, u32 first)
+/* A move that renaming did is the same result; an addition is marked. */
+static u8 domain_of(const struct pipe_work *w, const struct pipe_insn *insn, bool renamed)
+{
+	if (renamed && insn->idiom == IDIOM_ADD)
+		return DOMAIN_FOLDED;
+	if (renamed && insn->idiom == IDIOM_MOVE)
+		return w->domain[insn->reads.at[0]];
+	return insn->domain;
+}
+
+static void set_places(struct pipe_work *w, const struct pipe_insn *insn, u8 domain, u32 done, u32 first)
 {
 	for (u32 i = 0; i < insn->writes.n; i++) {
 		u8 place = insn->writes.at[i];
 
 		w->ready[place] = insn->low_first && place == PLACE_GPR ? first : done;
-		w->domain[place] = insn->domain;
+		w->domain[place] = domain;
 	}
 }
 
@@ -159,6 +182,7 @@ static void step(struct pipe_work *w, const struct pipe_insn *insn)
 	struct inputs in;
 	u32 position, done, first = 0, data = 0;
 	u8 from = DOMAIN_SLOW;
+	bool renamed;
 
 	wait_for_slot(w, insn);
 	if (insn->load || insn->store)
@@ -174,10 +198,11 @@ static void step(struct pipe_work *w, const struct pipe_insn *insn)
 		w->loads++;
 	}
 	done = later(in.first, in.last);
-	if (insn->uops && !is_renamed(w, insn, position))
+	renamed = is_renamed(w, insn, position);
+	if (insn->uops && !renamed)
 		done = execute(w, insn, &in, &first);
 	access.known = pipe_values_step(&w->values, insn, access.known ? &access.value : NULL, &access.value);
-	set_places(w, insn, done, first);
+	set_places(w, insn, domain_of(w, insn, renamed), done, first);
 	if (insn->store)
 		done = pipe_store_uops(w, insn, done, &data);
 	w->stack_moved |= insn->pushes || insn->pops;

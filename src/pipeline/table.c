@@ -17,7 +17,7 @@ enum {
 /* Zen 3 and 4: four ALUs, three address units, two ways for stored data, four vector pipes. */
 enum {
 	Z_A0 = BIT(0), Z_A1 = BIT(1), Z_A2 = BIT(2), Z_A03 = BIT(0) | BIT(3), Z_A12 = BIT(1) | BIT(2),
-	Z_ALU = 0xf, Z_AGU = 0x70, Z_STD = 0x180,
+	Z_ALU = 0xf, Z_AGU = 0x70, Z_AGU01 = 0x30, Z_STD = 0x180,
 	Z_F0 = BIT(9), Z_F1 = BIT(10), Z_F2 = BIT(11), Z_F3 = BIT(12),
 	Z_F01 = Z_F0 | Z_F1, Z_F03 = Z_F0 | Z_F3, Z_F12 = Z_F1 | Z_F2, Z_F23 = Z_F2 | Z_F3,
 	Z_F0123 = Z_F01 | Z_F23,
@@ -131,13 +131,10 @@ static enum uops_kind lea(struct form_key *key)
 	return scaled ? UOPS_LEA_SCALED : UOPS_LEA;
 }
 
-/* A load extends on its own, except on Golden Cove from 32 bits and everywhere to 16 bits. */
+/* A load extends on its own, except to 16 bits and on Golden Cove. */
 static enum uops_kind movsx(struct form_key *key)
 {
-	bool extends = key->width != 16 && !(key->column == COLUMN_GOLDEN_COVE &&
-					     key->in->mnemonic == ZYDIS_MNEMONIC_MOVSXD);
-
-	key->copies = extends;
+	key->copies = key->width != 16 && key->column != COLUMN_GOLDEN_COVE;
 	return UOPS_MOVSX;
 }
 
