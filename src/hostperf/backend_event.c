@@ -55,9 +55,9 @@ static void note_latency(struct hostperf_guest *guest, const struct pmu *pmu)
 			guest->latency |= BIT(i);
 }
 
-static void load(void *world, struct pmu *pmu, u64 controls, u64 values)
+static void load(void *data, struct pmu *pmu, u64 controls, u64 values)
 {
-	struct hostperf_guest *guest = world;
+	struct hostperf_guest *guest = data;
 
 	hostperf_load_offcore(guest->host->hw, pmu);
 	for (u64 left = controls | values; left;) {
@@ -74,9 +74,9 @@ static void load(void *world, struct pmu *pmu, u64 controls, u64 values)
 	hostperf_settle_pebs(guest);
 }
 
-static void save(void *world, struct pmu *pmu)
+static void save(void *data, struct pmu *pmu)
 {
-	struct hostperf_guest *guest = world;
+	struct hostperf_guest *guest = data;
 
 	for (u64 left = pmu->all & ~pmu->stale; left;) {
 		u32 counter = next_bit(&left);
@@ -86,9 +86,9 @@ static void save(void *world, struct pmu *pmu)
 	}
 }
 
-static void unload(void *world)
+static void unload(void *data)
 {
-	struct hostperf_guest *guest = world;
+	struct hostperf_guest *guest = data;
 
 	for (u32 i = 0; i < PMU_COUNTERS; i++) {
 		hostperf_remove(guest->host, &guest->event[i]);
@@ -99,9 +99,9 @@ static void unload(void *world)
 	hostperf_schedule(guest->host);
 }
 
-static u64 overflowed(void *world)
+static u64 overflowed(void *data)
 {
-	struct hostperf_guest *guest = world;
+	struct hostperf_guest *guest = data;
 	u64 counters = 0;
 
 	hostperf_collect(guest->host);
@@ -128,8 +128,7 @@ static u64 taken(const struct hostperf_guest *guest)
 	for (u32 i = 0; i < host->nevents; i++) {
 		const struct host_event *event = host->event[i];
 
-		if (event->state == HOST_COUNTING &&
-		    event != &guest->event[slot(event->counter)])
+		if (event->state == HOST_COUNTING && event != &guest->event[slot(event->counter)])
 			counters |= BIT(event->counter);
 	}
 	return counters;
@@ -147,51 +146,51 @@ void hostperf_settle_pebs(struct hostperf_guest *guest)
 		hwpmu_write_pebs(guest->host->hw, &control);
 }
 
-static void pebs(void *world, const struct pebs_control *control)
+static void pebs(void *data, const struct pebs_control *control)
 {
-	struct hostperf_guest *guest = world;
+	struct hostperf_guest *guest = data;
 
 	guest->pebs = *control;
 	hwpmu_write_pebs(guest->host->hw, control);
 	hostperf_settle_pebs(guest);
 }
 
-static struct hwpmu *hw_of(const void *world)
+static struct hwpmu *hw_of(const void *data)
 {
-	const struct hostperf_guest *guest = world;
+	const struct hostperf_guest *guest = data;
 
 	return guest->host->hw;
 }
 
-static void record(void *world, const struct lbr_control *control)
+static void record(void *data, const struct lbr_control *control)
 {
-	hostperf_record(hw_of(world), control);
+	hostperf_record(hw_of(data), control);
 }
 
-static u64 read_record(const void *world, enum lbr_field field, u32 i)
+static u64 read_record(const void *data, enum lbr_field field, u32 i)
 {
-	return hostperf_read_record(hw_of(world), field, i);
+	return hostperf_read_record(hw_of(data), field, i);
 }
 
-static void write_record(void *world, enum lbr_field field, u32 i, u64 value)
+static void write_record(void *data, enum lbr_field field, u32 i, u64 value)
 {
-	hostperf_write_record(hw_of(world), field, i, value);
+	hostperf_write_record(hw_of(data), field, i, value);
 }
 
-static void clear_records(void *world)
+static void clear_records(void *data)
 {
-	hostperf_clear_records(hw_of(world));
+	hostperf_clear_records(hw_of(data));
 }
 
 /* IBS has counters of its own, which no event of the host wants. */
-static u64 read_ibs(const void *world, enum ibs_register reg)
+static u64 read_ibs(const void *data, enum ibs_register reg)
 {
-	return hostperf_read_ibs(hw_of(world), reg);
+	return hostperf_read_ibs(hw_of(data), reg);
 }
 
-static void write_ibs(void *world, enum ibs_register reg, u64 value)
+static void write_ibs(void *data, enum ibs_register reg, u64 value)
 {
-	hostperf_write_ibs(hw_of(world), reg, value);
+	hostperf_write_ibs(hw_of(data), reg, value);
 }
 
 u64 hostperf_starved(const struct hostperf_guest *guest)

@@ -32,9 +32,9 @@ static void load_status(struct hwpmu *hw, u64 status)
 		hwpmu_set_status(hw, status & ~hw->global_status);
 }
 
-static void load(void *world, struct pmu *pmu, u64 controls, u64 values)
+static void load(void *data, struct pmu *pmu, u64 controls, u64 values)
 {
-	struct hwpmu *hw = world;
+	struct hwpmu *hw = data;
 
 	for (u64 left = values; left;) {
 		u32 counter = next_bit(&left);
@@ -62,9 +62,9 @@ static void save_selects(const struct hwpmu *hw, struct pmu *pmu)
 			pmu->select[i] = hw->select[i];
 }
 
-static void save(void *world, struct pmu *pmu)
+static void save(void *data, struct pmu *pmu)
 {
-	const struct hwpmu *hw = world;
+	const struct hwpmu *hw = data;
 
 	for (u64 left = pmu->all & ~pmu->stale; left;) {
 		u32 counter = next_bit(&left);
@@ -83,15 +83,15 @@ static void save(void *world, struct pmu *pmu)
 		pmu->global_status = hw->global_status;
 }
 
-static void unload(void *world)
+static void unload(void *data)
 {
-	hwpmu_reset(world);
+	hwpmu_reset(data);
 }
 
-static u64 overflowed(void *world)
+static u64 overflowed(void *data)
 {
-	hwpmu_retire(world);
-	return hwpmu_take_overflows(world);
+	hwpmu_retire(data);
+	return hwpmu_take_overflows(data);
 }
 
 const struct pmu_backend hostperf_mediated = {

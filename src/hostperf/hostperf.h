@@ -74,14 +74,14 @@ void hostperf_yield(struct hostperf *host);
 void hostperf_resume(struct hostperf *host);
 
 /*
- * Mediated: the guest owns the physical PMU while it runs. Its world is a struct hwpmu of the same
- * model.
+ * Mediated: the guest owns the physical PMU while it runs. Its backend data is a struct hwpmu of
+ * the same model.
  */
 extern const struct pmu_backend hostperf_mediated;
 
 /*
  * Event: each counter of the guest is a pinned event of the vCPU's task, which excludes the host.
- * Its world is a struct hostperf_guest.
+ * Its backend data is a struct hostperf_guest.
  */
 extern const struct pmu_backend hostperf_event;
 

@@ -19,13 +19,13 @@ static inline u32 next_bit(u64 *bits)
 void hostperf_set_control(struct hwpmu *hw, u32 counter, u64 select);
 
 /* records.c: the functions of struct pmu_backend, on a struct hwpmu. */
-void hostperf_record(void *world, const struct lbr_control *control);
-u64 hostperf_read_record(const void *world, enum lbr_field field, u32 i);
-void hostperf_write_record(void *world, enum lbr_field field, u32 i, u64 value);
-void hostperf_clear_records(void *world);
-u64 hostperf_read_ibs(const void *world, enum ibs_register reg);
-void hostperf_write_ibs(void *world, enum ibs_register reg, u64 value);
-void hostperf_pebs(void *world, const struct pebs_control *control);
+void hostperf_record(void *data, const struct lbr_control *control);
+u64 hostperf_read_record(const void *data, enum lbr_field field, u32 i);
+void hostperf_write_record(void *data, enum lbr_field field, u32 i, u64 value);
+void hostperf_clear_records(void *data);
+u64 hostperf_read_ibs(const void *data, enum ibs_register reg);
+void hostperf_write_ibs(void *data, enum ibs_register reg, u64 value);
+void hostperf_pebs(void *data, const struct pebs_control *control);
 /* Off-core responses: before event selects are, which depend on them. */
 void hostperf_load_offcore(struct hwpmu *hw, const struct pmu *pmu);
 

@@ -191,7 +191,7 @@ void hostperf_set_control(struct hwpmu *hw, u32 counter, u64 select)
 	}
 }
 
-static u8 worlds(const struct host_event *event)
+static u8 scope(const struct host_event *event)
 {
 	return (event->flags & HOST_EXCLUDE_GUEST ? 0 : HWPMU_GUEST) |
 	       (event->flags & HOST_EXCLUDE_HOST ? 0 : HWPMU_HOST);
@@ -200,7 +200,7 @@ static u8 worlds(const struct host_event *event)
 static void start(struct hostperf *host, struct host_event *event, u32 counter)
 {
 	hwpmu_write(host->hw, counter, event->value);
-	hwpmu_write_worlds(host->hw, counter, worlds(event));
+	hwpmu_write_scope(host->hw, counter, scope(event));
 	hostperf_set_control(host->hw, counter, event->select | EVENTSEL_EN);
 	event->state = HOST_COUNTING;
 	event->counter = counter;

@@ -41,7 +41,7 @@ u64 hwpmu_all(const struct hwpmu *pmu)
 	return (BIT(pmu->model->general) - 1) | (BIT(pmu->model->fixed) - 1) << PMU_FIXED_BASE;
 }
 
-/* How often what the counter counts has occurred up to now, in one world. */
+/* How often what the counter counts has occurred up to now, in one scope. */
 static inline u64 occurrences_in(const struct retire_tally *tally, const struct hwpmu_counter *c)
 {
 	u64 os = retire_count(tally, c->class, RETIRE_OS),
@@ -55,9 +55,9 @@ static inline u64 occurrences(const struct hwpmu *pmu, const struct hwpmu_counte
 {
 	u64 n = 0;
 
-	if (c->worlds & HWPMU_GUEST)
+	if (c->scope & HWPMU_GUEST)
 		n += occurrences_in(pmu->tally, c);
-	if ((c->worlds & HWPMU_HOST) && pmu->host)
+	if ((c->scope & HWPMU_HOST) && pmu->host)
 		n += occurrences_in(pmu->host, c);
 	return n;
 }
@@ -203,7 +203,7 @@ void hwpmu_update_wanted(struct hwpmu *pmu)
 	for (u64 left = pmu->running; left;) {
 		const struct hwpmu_counter *c = &pmu->counter[slot(next_bit(&left))];
 
-		if (c->worlds & HWPMU_GUEST)
+		if (c->scope & HWPMU_GUEST)
 			pmu->wanted |= RETIRE_BIT(c->class);
 	}
 }
@@ -247,7 +247,7 @@ void hwpmu_reset(struct hwpmu *pmu)
 	for (u32 i = 0; i < HWPMU_GENERAL; i++)
 		pmu->select[i] = 0;
 	for (u32 i = 0; i < HWPMU_COUNTERS; i++)
-		pmu->counter[i] = (struct hwpmu_counter){ .worlds = HWPMU_GUEST };
+		pmu->counter[i] = (struct hwpmu_counter){ .scope = HWPMU_GUEST };
 	pmu->fixed_ctrl = pmu->global_status = pmu->overflowed = 0;
 	pmu->offcore[0] = pmu->offcore[1] = 0;
 	pmu->freeze_on_pmi = pmu->pmi = false;
@@ -284,11 +284,11 @@ void hwpmu_add(struct hwpmu *pmu, u32 counter, u64 value)
 	c->value = (c->value + value) & (wrap(pmu, counter) - 1);
 }
 
-void hwpmu_write_worlds(struct hwpmu *pmu, u32 counter, u8 worlds)
+void hwpmu_write_scope(struct hwpmu *pmu, u32 counter, u8 scope)
 {
 	must(hwpmu_all(pmu) & BIT(counter));
 	settle(pmu, counter);
-	pmu->counter[slot(counter)].worlds = worlds;
+	pmu->counter[slot(counter)].scope = scope;
 	restart(pmu, BIT(counter));
 }
 
@@ -391,7 +391,7 @@ static inline u64 distance(const struct hwpmu *pmu, u32 counter, enum retire_pri
 	const struct hwpmu_counter *c = &pmu->counter[slot(counter)];
 	u64 value = unwrapped(pmu, counter);
 
-	if (!(c->privileges & BIT(privilege)) || !(c->worlds & HWPMU_GUEST))
+	if (!(c->privileges & BIT(privilege)) || !(c->scope & HWPMU_GUEST))
 		return NEVER;
 	if (value >= wrap(pmu, counter))
 		return 0;
@@ -429,7 +429,7 @@ static inline u64 overflows_at(const struct hwpmu *pmu, u32 counter)
 	const struct hwpmu_counter *c = &pmu->counter[slot(counter)];
 	u64 sum = c->mark + (wrap(pmu, counter) - c->value);
 	u64 all = c->times == 1 ? sum : (sum + c->times - 1) / c->times;
-	u64 host = (c->worlds & HWPMU_HOST) && pmu->host ? occurrences_in(pmu->host, c) : 0;
+	u64 host = (c->scope & HWPMU_HOST) && pmu->host ? occurrences_in(pmu->host, c) : 0;
 
 	return all > host ? all - host : 0;
 }
@@ -450,7 +450,7 @@ static inline void arm(const struct hwpmu *pmu, u32 counter, struct retire_trips
 {
 	const struct hwpmu_counter *c = &pmu->counter[slot(counter)];
 
-	if (c->worlds & HWPMU_GUEST) /* domains are bits of enum retire_privilege, less one */
+	if (c->scope & HWPMU_GUEST) /* domains are bits of enum retire_privilege, less one */
 		arm_class(trips, c->class, c->privileges - 1, overflows_at(pmu, counter));
 }
 

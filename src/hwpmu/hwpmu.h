@@ -35,7 +35,7 @@ struct hwpmu_counter {
 	enum retire_class class;
 	u8 times;      /* what each occurrence adds */
 	u8 privileges; /* bits of enum retire_privilege */
-	u8 worlds;     /* HWPMU_GUEST, HWPMU_HOST */
+	u8 scope;      /* bits: HWPMU_GUEST, HWPMU_HOST */
 };
 
 /* What a counter adds up. */
@@ -104,7 +104,7 @@ u64 hwpmu_read(const struct hwpmu *pmu, u32 counter);
 void hwpmu_write(struct hwpmu *pmu, u32 counter, u64 value); /* bits above the width are dropped */
 void hwpmu_add(struct hwpmu *pmu, u32 counter, u64 value);   /* wraps without an overflow */
 
-void hwpmu_write_worlds(struct hwpmu *pmu, u32 counter, u8 worlds);
+void hwpmu_write_scope(struct hwpmu *pmu, u32 counter, u8 scope);
 void hwpmu_write_select(struct hwpmu *pmu, u32 i, u64 value);
 void hwpmu_write_offcore(struct hwpmu *pmu, u32 i, u64 value);
 void hwpmu_write_fixed_ctrl(struct hwpmu *pmu, u64 value);

@@ -26,28 +26,28 @@ struct pmu_backend {
 	 * counters whose control, whose value is newer in pmu; the others go on. A counter
 	 * overflows when it wraps at the model's width.
 	 */
-	void (*load)(void *world, struct pmu *pmu, u64 controls, u64 values);
+	void (*load)(void *data, struct pmu *pmu, u64 controls, u64 values);
 	/* Brings what is not newer in pmu up to date: values, and registers that the guest reached
 	 * without an exit. Counting goes on. */
-	void (*save)(void *world, struct pmu *pmu);
+	void (*save)(void *data, struct pmu *pmu);
 	/* Stops counting, and forgets what it counted. */
-	void (*unload)(void *world);
+	void (*unload)(void *data);
 	/* The counters that overflowed since the last call, whatever their INT bits. */
-	u64 (*overflowed)(void *world);
+	u64 (*overflowed)(void *data);
 
 	/*
 	 * Branch records, as the model's registers show them. All four or none: without them the
 	 * guest has none.
 	 */
-	void (*record)(void *world, const struct lbr_control *control);
-	u64 (*read_record)(const void *world, enum lbr_field field, u32 i);
-	void (*write_record)(void *world, enum lbr_field field, u32 i, u64 value);
-	void (*clear_records)(void *world);
+	void (*record)(void *data, const struct lbr_control *control);
+	u64 (*read_record)(const void *data, enum lbr_field field, u32 i);
+	void (*write_record)(void *data, enum lbr_field field, u32 i, u64 value);
+	void (*clear_records)(void *data);
 	/* NULL: the guest has no PEBS. */
-	void (*pebs)(void *world, const struct pebs_control *control);
+	void (*pebs)(void *data, const struct pebs_control *control);
 	/* Both or none: without them the guest has no IBS. */
-	u64 (*read_ibs)(const void *world, enum ibs_register reg);
-	void (*write_ibs)(void *world, enum ibs_register reg, u64 value);
+	u64 (*read_ibs)(const void *data, enum ibs_register reg);
+	void (*write_ibs)(void *data, enum ibs_register reg, u64 value);
 };
 
 /* --- what a backend asks the virtual PMU --- */

@@ -20,7 +20,7 @@ void pmu_set_value(struct pmu *pmu, u32 counter, u64 value)
 void pmu_fetch(struct pmu *pmu)
 {
 	if (pmu->version)
-		pmu->backend->save(pmu->world, pmu);
+		pmu->backend->save(pmu->backend_data, pmu);
 }
 
 u64 pmu_counter_read(const struct pmu *pmu, u32 counter)
@@ -55,6 +55,6 @@ void pmu_sync(struct pmu *pmu)
 		return;
 	/* What is not newer here is newer there. */
 	pmu_fetch(pmu);
-	pmu->backend->load(pmu->world, pmu, controls, values);
+	pmu->backend->load(pmu->backend_data, pmu, controls, values);
 	pmu->dirty = pmu->stale = 0;
 }

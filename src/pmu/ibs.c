@@ -23,14 +23,14 @@ static u64 permitted(const struct pmu *pmu, u32 reg, u64 value)
 
 u64 pmu_ibs_read(const struct pmu *pmu, u32 i)
 {
-	return pmu->backend->read_ibs(pmu->world, i);
+	return pmu->backend->read_ibs(pmu->backend_data, i);
 }
 
 /* As all of AMD's: what is reserved is ignored. */
 bool pmu_ibs_write(struct pmu *pmu, u32 i, u64 value, bool host)
 {
 	(void)host;
-	pmu->backend->write_ibs(pmu->world, i, permitted(pmu, i, value));
+	pmu->backend->write_ibs(pmu->backend_data, i, permitted(pmu, i, value));
 	return true;
 }
 
@@ -50,5 +50,5 @@ void pmu_ibs_filter(struct pmu *pmu)
 void pmu_ibs_reset(struct pmu *pmu)
 {
 	for (u32 i = 0; pmu->backend->write_ibs && i < NIBS; i++)
-		pmu->backend->write_ibs(pmu->world, i, 0);
+		pmu->backend->write_ibs(pmu->backend_data, i, 0);
 }

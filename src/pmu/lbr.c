@@ -34,7 +34,7 @@ enum pmu_lbr pmu_lbr_of(const struct pmu *pmu)
 void pmu_lbr_reset(struct pmu *pmu)
 {
 	if (pmu->lbr && pmu->backend->clear_records)
-		pmu->backend->clear_records(pmu->world);
+		pmu->backend->clear_records(pmu->backend_data);
 	pmu->lbr = pmu_lbr_of(pmu);
 	pmu->lbr_select = pmu->dbg_extn_cfg = pmu->debugctl = 0;
 	pmu->lbr_depth = pmu->model->lbr_depth;
@@ -83,7 +83,7 @@ void pmu_lbr_sync(struct pmu *pmu)
 
 	pmu->lbr_dirty = false;
 	if (pmu->model->lbr && pmu->backend->record)
-		pmu->backend->record(pmu->world, &control);
+		pmu->backend->record(pmu->backend_data, &control);
 }
 
 u64 pmu_lbr_status_bits(const struct pmu *pmu)
@@ -154,7 +154,7 @@ bool pmu_lbr_write_depth(struct pmu *pmu, u32 i, u64 value, bool host)
 		return false;
 	pmu->lbr_depth = value;
 	pmu->lbr_dirty = true;
-	pmu->backend->clear_records(pmu->world);
+	pmu->backend->clear_records(pmu->backend_data);
 	pmu_lbr_sync(pmu); /* entries are found by the depth */
 	return true;
 }
@@ -175,13 +175,13 @@ bool pmu_lbr_write_extn(struct pmu *pmu, u32 i, u64 value, bool host)
 
 static u64 read_entry(const struct pmu *pmu, enum lbr_field field, u32 i)
 {
-	return i < pmu->lbr_depth ? pmu->backend->read_record(pmu->world, field, i) : 0;
+	return i < pmu->lbr_depth ? pmu->backend->read_record(pmu->backend_data, field, i) : 0;
 }
 
 static bool write_entry(struct pmu *pmu, enum lbr_field field, u32 i, u64 value)
 {
 	if (i < pmu->lbr_depth)
-		pmu->backend->write_record(pmu->world, field, i, value);
+		pmu->backend->write_record(pmu->backend_data, field, i, value);
 	return true;
 }
 

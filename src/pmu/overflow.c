@@ -33,13 +33,13 @@ void pmu_enter(struct pmu *pmu)
 {
 	pmu->ran = true;
 	/* The instruction that the owner completed may have been the one to overflow. */
-	pmu_overflow(pmu, pmu->backend->overflowed(pmu->world));
+	pmu_overflow(pmu, pmu->backend->overflowed(pmu->backend_data));
 	pmu_sync(pmu);
 }
 
 void pmu_leave(struct pmu *pmu)
 {
-	pmu_overflow(pmu, pmu->backend->overflowed(pmu->world));
+	pmu_overflow(pmu, pmu->backend->overflowed(pmu->backend_data));
 }
 
 u32 pmu_take_requests(struct pmu *pmu)

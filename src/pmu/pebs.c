@@ -31,7 +31,7 @@ void pmu_pebs_sync(struct pmu *pmu)
 						 .data_cfg = pmu->pebs_data_cfg,
 						 .latency = pmu->pebs_ld_lat,
 						 .adaptive = pmu_pebs_adaptive(pmu) };
-	pmu->backend->pebs(pmu->world, &control);
+	pmu->backend->pebs(pmu->backend_data, &control);
 }
 
 /* --- registers --- */

@@ -5,13 +5,13 @@
 #include "pmu/priv.h"
 
 void pmu_init(struct pmu *pmu, const struct pmu_model *model, const struct pmu_backend *backend,
-	      void *world)
+	      void *data)
 {
 	*pmu = (struct pmu){
 		.model = model,
 		.vendor = pmu_vendor_of(model),
 		.backend = backend,
-		.world = world,
+		.backend_data = data,
 		.perf_capabilities = pmu_supported_capabilities(model),
 	};
 }
@@ -43,7 +43,7 @@ static void reset(struct pmu *pmu)
 
 void pmu_configure(struct pmu *pmu, const struct pmu_guest *guest)
 {
-	pmu->backend->unload(pmu->world);
+	pmu->backend->unload(pmu->backend_data);
 	pmu_ibs_reset(pmu);
 	pmu->guest = *guest;
 	pmu->version = pmu->general = pmu->fixed = pmu->fixed_set = 0;
@@ -134,16 +134,16 @@ void pmu_set_filter(struct pmu *pmu, const struct pmu_filter *filter)
 
 void pmu_put(struct pmu *pmu)
 {
-	pmu_overflow(pmu, pmu->backend->overflowed(pmu->world));
+	pmu_overflow(pmu, pmu->backend->overflowed(pmu->backend_data));
 	pmu_fetch(pmu);
-	pmu->backend->unload(pmu->world);
+	pmu->backend->unload(pmu->backend_data);
 	pmu_tell_all(pmu);
 }
 
-void pmu_set_backend(struct pmu *pmu, const struct pmu_backend *backend, void *world)
+void pmu_set_backend(struct pmu *pmu, const struct pmu_backend *backend, void *data)
 {
 	pmu_put(pmu);
 	pmu->backend = backend;
-	pmu->world = world;
+	pmu->backend_data = data;
 	pmu->shape++;
 }

@@ -59,7 +59,7 @@ struct pmu {
 	const struct pmu_model *model;
 	const struct pmu_vendor *vendor;
 	const struct pmu_backend *backend;
-	void *world; /* the backend's */
+	void *backend_data;
 	const struct pmu_filter *filter;
 	struct pmu_guest guest;
 
@@ -92,9 +92,9 @@ struct pmu {
 	bool ran; /* the model is final */
 };
 
-/* world: handed to the backend. The guest has no PMU before pmu_configure(). */
+/* data: handed to the backend. The guest has no PMU before pmu_configure(). */
 void pmu_init(struct pmu *pmu, const struct pmu_model *model, const struct pmu_backend *backend,
-	      void *world);
+	      void *data);
 /* Gives the guest the PMU of its CPUID, clamped to the model's, and resets all of its state. */
 void pmu_configure(struct pmu *pmu, const struct pmu_guest *guest);
 
@@ -134,7 +134,7 @@ void pmu_set_filter(struct pmu *pmu, const struct pmu_filter *filter);
 /* Takes the hardware back until the next sync. No count is lost. */
 void pmu_put(struct pmu *pmu);
 /* From the next sync on another backend counts. */
-void pmu_set_backend(struct pmu *pmu, const struct pmu_backend *backend, void *world);
+void pmu_set_backend(struct pmu *pmu, const struct pmu_backend *backend, void *data);
 
 /*
  * What need not exit: the registers of a backend that owns the hardware, as far as the guest has
