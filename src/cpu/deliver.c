@@ -106,8 +106,24 @@ static enum guest_fault triple_fault(struct cpu *cpu)
 	return FAULT_EXIT;
 }
 
+/*
+ * The T flag of a TSS that an event has switched to: #DB before the task's first instruction. Once:
+ * the trap of a task that handles this #DB waits for the end of its first instruction, so that tasks
+ * cannot trap into each other for ever without executing any.
+ */
+static void raise_task_trap(struct cpu *cpu, bool *raised)
+{
+	if (*raised || !(cpu->pending_db & DR6_BT))
+		return;
+	*raised = true;
+	cpu->pending_db = 0;
+	cpu_raise_db(cpu, DR6_BT);
+}
+
 enum guest_fault cpu_deliver(struct cpu *cpu)
 {
+	bool task_trap = false;
+
 	while (cpu->event.kind != EVENT_NONE) {
 		struct cpu_event first = cpu->event;
 		enum guest_fault fault;
@@ -122,7 +138,8 @@ enum guest_fault cpu_deliver(struct cpu *cpu)
 		mmio_completed(cpu);
 		if (fault == FAULT_NONE) {
 			cpu->event.kind = EVENT_NONE;
-			break;
+			raise_task_trap(cpu, &task_trap);
+			continue;
 		}
 		switch (combinations[class_of(&first)][class_of(&cpu->event)]) {
 		case DOUBLE:
@@ -151,6 +168,7 @@ enum guest_fault cpu_int(struct cpu *cpu, enum event_kind kind, u8 vector, u8 in
 {
 	struct cpu_event event = { .kind = kind, .vector = vector };
 	u64 rip = cpu->rip;
+	u16 task = cpu->tr.sel;
 	enum guest_fault fault;
 
 	if (kind == EVENT_SOFT_EXC && vector == VEC_BP && cpu->debug.software_bp)
@@ -163,10 +181,10 @@ enum guest_fault cpu_int(struct cpu *cpu, enum event_kind kind, u8 vector, u8 in
 		return cpu_raise_error(cpu, VEC_GP, 0);
 	cpu->rip = cpu_code64(cpu) ? rip + insn_len : (u32)(rip + insn_len);
 	fault = deliver_event(cpu, &event);
-	if (fault)
-		cpu->rip = rip;
-	else
+	if (!fault)
 		cpu->fresh |= FRESH_TF; /* cleared: the handler is not stepped into */
+	else if (cpu->tr.sel == task) /* no other task's RIP */
+		cpu->rip = rip;
 	return fault;
 }
 

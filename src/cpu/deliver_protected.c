@@ -1,14 +1,15 @@
 // SPDX-License-Identifier: MIT
 /*
  * Delivery through the IDT in protected mode without long mode: 16- and 32-bit gates, from
- * virtual-8086 mode too (SDM 3A 6.12; INT n operation in SDM 2A). Task gates are not emulated. vCPU
- * thread; general registers only.
+ * virtual-8086 mode too (SDM 3A 6.12; INT n operation in SDM 2A). vCPU thread; general
+ * registers only.
  */
 #include "cpu/deliver.h"
 
 #include "cpu/event.h"
 #include "cpu/mmu.h"
 #include "cpu/stack.h"
+#include "cpu/task.h"
 
 #define GATE_TYPES                                                               \
 	(1u << TYPE_TASK_GATE | 1u << TYPE_INT_GATE16 | 1u << TYPE_TRAP_GATE16 | \
@@ -137,7 +138,7 @@ enum guest_fault deliver_protected(struct cpu *cpu, const struct cpu_event *even
 	if (fault)
 		return fault;
 	if ((descriptor_attr(gate) & SEG_TYPE) == TYPE_TASK_GATE)
-		return cpu_unemulated(cpu);
+		return task_event(cpu, event, gate_selector(gate));
 	fault = read_code(cpu, event, gate_selector(gate), &cs, &cpl);
 	if (fault)
 		return fault;

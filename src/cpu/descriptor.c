@@ -74,20 +74,28 @@ enum guest_fault descriptor_extend(struct cpu *cpu, struct descriptor *d)
 	return FAULT_NONE;
 }
 
-enum guest_fault descriptor_mark(struct cpu *cpu, struct descriptor *d, u32 type_bits)
+static enum guest_fault write_type(struct cpu *cpu, struct descriptor *d, u32 attr)
 {
 	enum guest_fault fault;
+	u8 rights = attr;
 	gva_t gva;
-	u8 rights;
 
-	if ((d->attr & type_bits) == type_bits || !locate(cpu, d->sel, 8, &gva))
+	if (d->attr == attr || !locate(cpu, d->sel, 8, &gva))
 		return FAULT_NONE;
-	rights = (u8)d->attr | type_bits;
 	fault = cpu_write(cpu, gva + 5, &rights, 1, ACCESS_WRITE | ACCESS_SYSTEM);
-	if (fault)
-		return fault;
-	d->attr |= type_bits;
-	return FAULT_NONE;
+	if (!fault)
+		d->attr = attr;
+	return fault;
+}
+
+enum guest_fault descriptor_mark(struct cpu *cpu, struct descriptor *d, u32 type_bits)
+{
+	return write_type(cpu, d, d->attr | type_bits);
+}
+
+enum guest_fault descriptor_unmark(struct cpu *cpu, struct descriptor *d, u32 type_bits)
+{
+	return write_type(cpu, d, d->attr & ~type_bits);
 }
 
 struct segment descriptor_segment(const struct descriptor *d)
@@ -105,6 +113,16 @@ struct segment segment_null(u16 sel)
 {
 	return (struct segment){ .attr = SEG_UNUSABLE | (sel & SEL_RPL) << SEG_DPL_SHIFT,
 				 .sel = sel };
+}
+
+struct segment segment_vm86(u16 sel)
+{
+	return (struct segment){
+		.base = (u64)sel << 4,
+		.limit = 0xffff,
+		.attr = TYPE_WRITABLE | TYPE_ACCESSED | SEG_S | SEG_DPL | SEG_P,
+		.sel = sel,
+	};
 }
 
 struct segment segment_flat_code(u16 sel, u8 dpl, bool code64)
@@ -138,6 +156,27 @@ enum guest_fault descriptor_read_stack(struct cpu *cpu, u16 sel, u8 cpl, enum ve
 		return descriptor_fault(cpu, vector, sel, ext);
 	if (!(d->attr & SEG_P))
 		return descriptor_fault(cpu, VEC_SS, sel, ext);
+	return descriptor_mark(cpu, d, TYPE_ACCESSED);
+}
+
+bool descriptor_privileged(const struct cpu *cpu, const struct descriptor *d)
+{
+	u8 dpl = descriptor_dpl(d);
+
+	return descriptor_is_conforming(d) || (cpu->cpl <= dpl && (d->sel & SEL_RPL) <= dpl);
+}
+
+enum guest_fault descriptor_read_data(struct cpu *cpu, u16 sel, enum vector vector, u32 ext,
+				      struct descriptor *d)
+{
+	enum guest_fault fault = descriptor_read(cpu, sel, vector, ext, d);
+
+	if (fault)
+		return fault;
+	if (!descriptor_is_readable(d) || !descriptor_privileged(cpu, d))
+		return descriptor_fault(cpu, vector, sel, ext);
+	if (!(d->attr & SEG_P))
+		return descriptor_fault(cpu, VEC_NP, sel, ext);
 	return descriptor_mark(cpu, d, TYPE_ACCESSED);
 }
 

@@ -25,6 +25,8 @@ enum guest_fault descriptor_read(struct cpu *cpu, u16 sel, enum vector vector, u
 enum guest_fault descriptor_extend(struct cpu *cpu, struct descriptor *d);
 /* Sets bits of the type field in the table (accessed, busy), if any of them is clear. */
 enum guest_fault descriptor_mark(struct cpu *cpu, struct descriptor *d, u32 type_bits);
+/* Clears them, if any is set. */
+enum guest_fault descriptor_unmark(struct cpu *cpu, struct descriptor *d, u32 type_bits);
 
 /* Raises an exception that names a selector. */
 enum guest_fault descriptor_fault(struct cpu *cpu, enum vector vector, u16 sel, u32 ext);
@@ -32,6 +34,7 @@ enum guest_fault descriptor_fault(struct cpu *cpu, enum vector vector, u16 sel, 
 /* What a segment register holds after loading it. */
 struct segment descriptor_segment(const struct descriptor *d);
 struct segment segment_null(u16 sel);
+struct segment segment_vm86(u16 sel);
 /* The segments of SYSCALL and its kin, which no table defines: base 0, limit 4G. */
 struct segment segment_flat_code(u16 sel, u8 dpl, bool code64);
 struct segment segment_flat_stack(u16 sel, u8 dpl);
@@ -43,6 +46,12 @@ struct segment segment_flat_stack(u16 sel, u8 dpl);
 enum guest_fault descriptor_read_stack(struct cpu *cpu, u16 sel, u8 cpl, enum vector vector,
 				       u32 ext, struct descriptor *d);
 
+/* The same for a data segment (not null) and the current privilege; #NP if it is not present. */
+enum guest_fault descriptor_read_data(struct cpu *cpu, u16 sel, enum vector vector, u32 ext,
+				      struct descriptor *d);
+/* May this privilege and the selector's RPL use the segment as data? */
+bool descriptor_privileged(const struct cpu *cpu, const struct descriptor *d);
+
 /* Puts the target of a transfer into *rip: canonical or within the limit, else #GP(ext). */
 enum guest_fault descriptor_target(struct cpu *cpu, const struct descriptor *cs, u64 *rip, u32 ext);
 
@@ -51,7 +60,7 @@ enum guest_fault tss64_read(struct cpu *cpu, u32 offset, u32 ext, u64 *rsp);
 /* Stack pointer and segment of an inner privilege level from a 16- or 32-bit TSS. */
 enum guest_fault tss_read_stack(struct cpu *cpu, u8 cpl, u32 ext, u32 *esp, u16 *ss);
 
-/* What no emulator does (hardware task switches): ends in EXIT_UNEMULATED. */
+/* What no emulator does: ends in EXIT_UNEMULATED. */
 enum guest_fault cpu_unemulated(struct cpu *cpu);
 
 static inline u8 descriptor_dpl(const struct descriptor *d)
@@ -77,6 +86,11 @@ static inline bool descriptor_is_conforming(const struct descriptor *d)
 static inline bool descriptor_is_stack(const struct descriptor *d)
 {
 	return (d->attr & SEG_S) && !(d->attr & TYPE_CODE) && (d->attr & TYPE_WRITABLE);
+}
+
+static inline bool descriptor_is_readable(const struct descriptor *d)
+{
+	return (d->attr & SEG_S) && (!(d->attr & TYPE_CODE) || (d->attr & TYPE_WRITABLE));
 }
 
 /* Code for 64-bit mode; only meaningful in long mode. */

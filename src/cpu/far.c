@@ -2,13 +2,14 @@
 /*
  * Far jumps, calls and returns (SDM 3A 5.8; JMP, CALL and RET operations in SDM 2): direct, between
  * 64-bit and compatibility mode, and back to an outer privilege level. Call gates are in gate.c,
- * task switches are not emulated. vCPU thread; general registers only.
+ * task switches in task.c. vCPU thread; general registers only.
  */
 #include "cpu/far.h"
 
 #include "cpu/event.h"
 #include "cpu/mode.h"
 #include "cpu/segment.h"
+#include "cpu/task.h"
 
 void far_enter(struct cpu *cpu, const struct descriptor *cs, u8 cpl, u64 rip)
 {
@@ -100,7 +101,7 @@ static enum guest_fault jump_code(struct cpu *cpu, struct descriptor *cs, u64 ri
 	return fault;
 }
 
-enum guest_fault cpu_far_jump(struct cpu *cpu, u16 selector, u64 offset, u8 opsize)
+enum guest_fault cpu_far_jump(struct cpu *cpu, u16 selector, u64 offset, u8 opsize, u64 next_rip)
 {
 	u64 rip = far_truncate(offset, opsize);
 	enum target_kind kind;
@@ -118,7 +119,7 @@ enum guest_fault cpu_far_jump(struct cpu *cpu, u16 selector, u64 offset, u8 opsi
 	case TARGET_GATE:
 		return gate_jump(cpu, &d);
 	default:
-		return cpu_unemulated(cpu);
+		return task_transfer(cpu, &d, false, next_rip);
 	}
 }
 
@@ -190,7 +191,7 @@ enum guest_fault cpu_far_call(struct cpu *cpu, u16 selector, u64 offset, u8 opsi
 	case TARGET_GATE:
 		return gate_call(cpu, &d, next_rip);
 	default:
-		return cpu_unemulated(cpu);
+		return task_transfer(cpu, &d, true, next_rip);
 	}
 }
 

@@ -1,14 +1,15 @@
 // SPDX-License-Identifier: MIT
 /*
  * IRET from every mode (SDM 2A, IRET operation; SDM 3A 6.14.3). It ends the blocking of NMIs even
- * when it faults (SDM 3A 6.7.1); all other state a faulting IRET leaves alone. vCPU thread; general
- * registers only.
+ * when it faults (SDM 3A 6.7.1); all other state a faulting IRET leaves alone, unless it had
+ * switched tasks. vCPU thread; general registers only.
  */
 #include "cpu/segment.h"
 
 #include "cpu/event.h"
 #include "cpu/far.h"
 #include "cpu/mode.h"
+#include "cpu/task.h"
 
 #define FL_ALWAYS (FL_ARITH | FL_TF | FL_DF | FL_NT)
 #define FL_UPPER  (FL_RF | FL_AC | FL_ID) /* not with 16-bit operands */
@@ -64,16 +65,6 @@ static enum guest_fault iret_real(struct cpu *cpu, u8 opsize)
 	return FAULT_NONE;
 }
 
-static struct segment vm86_segment(u16 sel)
-{
-	return (struct segment){
-		.base = (u64)sel << 4,
-		.limit = 0xffff,
-		.attr = TYPE_WRITABLE | TYPE_ACCESSED | SEG_S | SEG_DPL | SEG_P,
-		.sel = sel,
-	};
-}
-
 /* From privilege level 0 into virtual-8086 mode: six more elements. */
 static enum guest_fault iret_to_vm86(struct cpu *cpu, struct stack *stack, const u64 frame[3])
 {
@@ -88,8 +79,8 @@ static enum guest_fault iret_to_vm86(struct cpu *cpu, struct stack *stack, const
 	if (frame[FRAME_RIP] > 0xffff)
 		return cpu_raise_error(cpu, VEC_GP, 0);
 	for (u32 i = 0; i < ARRAY_SIZE(order); i++)
-		cpu->seg[order[i]] = vm86_segment(more[i + 1]);
-	cpu->seg[CS] = vm86_segment(frame[FRAME_CS]);
+		cpu->seg[order[i]] = segment_vm86(more[i + 1]);
+	cpu->seg[CS] = segment_vm86(frame[FRAME_CS]);
 	cpu->regs[RSP] = more[0];
 	cpu->rip = frame[FRAME_RIP];
 	cpu->cpl = 3;
@@ -159,19 +150,19 @@ static enum guest_fault iret_protected(struct cpu *cpu, u8 opsize)
 	return return_same(cpu, &stack, frame, &cs, opsize);
 }
 
-static enum guest_fault iret_in_mode(struct cpu *cpu, u8 opsize)
+static enum guest_fault iret_in_mode(struct cpu *cpu, u8 opsize, u64 next_rip)
 {
 	if (!cpu_has_descriptors(cpu))
 		return iret_real(cpu, opsize);
 	if (!(cpu->rflags & FL_NT))
 		return iret_protected(cpu, opsize);
-	/* A nested task: long mode has none, and a task switch is not emulated. */
-	return cpu_long_mode(cpu) ? cpu_raise_error(cpu, VEC_GP, 0) : cpu_unemulated(cpu);
+	/* A nested task: long mode has none. */
+	return cpu_long_mode(cpu) ? cpu_raise_error(cpu, VEC_GP, 0) : task_return(cpu, next_rip);
 }
 
-enum guest_fault cpu_iret(struct cpu *cpu, u8 opsize)
+enum guest_fault cpu_iret(struct cpu *cpu, u8 opsize, u64 next_rip)
 {
-	enum guest_fault fault = iret_in_mode(cpu, opsize);
+	enum guest_fault fault = iret_in_mode(cpu, opsize, next_rip);
 
 	if (fault != FAULT_EXIT)
 		cpu->nmi_masked = false;

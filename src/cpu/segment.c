@@ -11,19 +11,17 @@
 #include "cpu/mmu.h"
 #include "cpu/mode.h"
 
-#define ATTR_VM86 (TYPE_WRITABLE | TYPE_ACCESSED | SEG_S | SEG_DPL | SEG_P)
-
 /* Real-address mode keeps limit and rights, which is how "unreal mode" comes about. */
 static void load_real(struct cpu *cpu, enum seg seg, u16 selector)
 {
 	struct segment *s = &cpu->seg[seg];
 
+	if (cpu->rflags & FL_VM) {
+		*s = segment_vm86(selector);
+		return;
+	}
 	s->sel = selector;
 	s->base = (u64)selector << 4;
-	if (!(cpu->rflags & FL_VM))
-		return;
-	s->limit = 0xffff;
-	s->attr = ATTR_VM86;
 }
 
 /* A null SS is for 64-bit code below privilege level 3 only. */
@@ -38,32 +36,6 @@ static enum guest_fault load_null(struct cpu *cpu, enum seg seg, u16 selector)
 	return FAULT_NONE;
 }
 
-static bool readable(const struct descriptor *d)
-{
-	return (d->attr & SEG_S) && (!(d->attr & TYPE_CODE) || (d->attr & TYPE_WRITABLE));
-}
-
-/* May this privilege and this RPL use a segment as data? */
-static bool privileged_for(const struct cpu *cpu, const struct descriptor *d)
-{
-	u8 dpl = descriptor_dpl(d);
-
-	return descriptor_is_conforming(d) || (cpu->cpl <= dpl && (d->sel & SEL_RPL) <= dpl);
-}
-
-static enum guest_fault read_data(struct cpu *cpu, u16 selector, struct descriptor *d)
-{
-	enum guest_fault fault = descriptor_read(cpu, selector, VEC_GP, 0, d);
-
-	if (fault)
-		return fault;
-	if (!readable(d) || !privileged_for(cpu, d))
-		return descriptor_fault(cpu, VEC_GP, selector, 0);
-	if (!(d->attr & SEG_P))
-		return descriptor_fault(cpu, VEC_NP, selector, 0);
-	return descriptor_mark(cpu, d, TYPE_ACCESSED);
-}
-
 static enum guest_fault load_descriptor(struct cpu *cpu, enum seg seg, u16 selector)
 {
 	enum guest_fault fault;
@@ -72,7 +44,7 @@ static enum guest_fault load_descriptor(struct cpu *cpu, enum seg seg, u16 selec
 	if (seg == SS)
 		fault = descriptor_read_stack(cpu, selector, cpu->cpl, VEC_GP, 0, &d);
 	else
-		fault = read_data(cpu, selector, &d);
+		fault = descriptor_read_data(cpu, selector, VEC_GP, 0, &d);
 	if (!fault)
 		cpu->seg[seg] = descriptor_segment(&d);
 	return fault;
@@ -176,7 +148,7 @@ static enum guest_fault look_at(struct cpu *cpu, u16 selector, u32 types, struct
 	fault = descriptor_find(cpu, selector, d, ok);
 	if (fault || !*ok)
 		return fault;
-	*ok = privileged_for(cpu, d) && ((d->attr & SEG_S) || types >> descriptor_type(d) & 1);
+	*ok = descriptor_privileged(cpu, d) && ((d->attr & SEG_S) || types >> descriptor_type(d) & 1);
 	return FAULT_NONE;
 }
 
@@ -209,6 +181,6 @@ enum guest_fault cpu_verify(struct cpu *cpu, u16 selector, bool write, bool *ok)
 	enum guest_fault fault = look_at(cpu, selector, 0, &d, ok);
 
 	if (!fault && *ok)
-		*ok = write ? descriptor_is_stack(&d) : readable(&d);
+		*ok = write ? descriptor_is_stack(&d) : descriptor_is_readable(&d);
 	return fault;
 }

@@ -2,7 +2,7 @@
 /*
  * Segment registers and control transfers between code segments (SDM 3A 3.4, 5; APM2 4). Cold code;
  * vCPU thread; general registers only. Operations leave the state untouched unless they return
- * FAULT_NONE.
+ * FAULT_NONE, but for transfers that switch tasks: cpu/task.h.
  */
 #ifndef CPU_SEGMENT_H
 #define CPU_SEGMENT_H
@@ -19,10 +19,10 @@ enum guest_fault cpu_lsl(struct cpu *cpu, u16 selector, bool *ok, u32 *limit);
 enum guest_fault cpu_verify(struct cpu *cpu, u16 selector, bool write, bool *ok);
 
 /* Each sets RIP on success. next_rip: the instruction behind; opsize: 2, 4, 8. */
-enum guest_fault cpu_far_jump(struct cpu *cpu, u16 selector, u64 offset, u8 opsize);
+enum guest_fault cpu_far_jump(struct cpu *cpu, u16 selector, u64 offset, u8 opsize, u64 next_rip);
 enum guest_fault cpu_far_call(struct cpu *cpu, u16 selector, u64 offset, u8 opsize, u64 next_rip);
 enum guest_fault cpu_far_return(struct cpu *cpu, u8 opsize, u16 pop);
-enum guest_fault cpu_iret(struct cpu *cpu, u8 opsize);
+enum guest_fault cpu_iret(struct cpu *cpu, u8 opsize, u64 next_rip);
 enum guest_fault cpu_syscall(struct cpu *cpu, u64 next_rip);
 enum guest_fault cpu_sysret(struct cpu *cpu, u8 opsize);
 enum guest_fault cpu_sysenter(struct cpu *cpu);

@@ -35,7 +35,7 @@ enum sys_result sys_int1(struct cpu *cpu, const struct insn *insn)
 
 enum sys_result sys_iret(struct cpu *cpu, const struct insn *insn)
 {
-	return sys_jumped(cpu_iret(cpu, insn->opsize));
+	return sys_jumped(cpu_iret(cpu, insn->opsize, sys_next_rip(cpu, insn)));
 }
 
 enum sys_result sys_syscall(struct cpu *cpu, const struct insn *insn)
@@ -84,7 +84,7 @@ static enum sys_result far_transfer(struct cpu *cpu, const struct insn *insn, bo
 	if (!fault && call)
 		fault = cpu_far_call(cpu, selector, offset, insn->opsize, sys_next_rip(cpu, insn));
 	else if (!fault)
-		fault = cpu_far_jump(cpu, selector, offset, insn->opsize);
+		fault = cpu_far_jump(cpu, selector, offset, insn->opsize, sys_next_rip(cpu, insn));
 	return sys_jumped(fault);
 }
 

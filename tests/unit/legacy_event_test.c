@@ -64,7 +64,7 @@ static void a_gate_at_the_same_level_pushes_three(void **state)
 	assert_int_equal(word32(p, 0), CODE + 2);
 	assert_int_equal(word32(p, 1), SEL_KCODE32);
 	assert_int_equal(word32(p, 2), FL_FIX1 | FL_IF);
-	assert_int_equal(cpu_iret(cpu, 4), FAULT_NONE);
+	assert_int_equal(cpu_iret(cpu, 4, 0), FAULT_NONE);
 	assert_int_equal(cpu->rip, CODE + 2);
 	assert_int_equal(cpu->regs[RSP], KERNEL_STACK);
 }
@@ -88,7 +88,7 @@ static void a_gate_to_an_inner_level_switches_stacks(void **state)
 	assert_int_equal(word32(p, 4), USER_STACK);
 	assert_int_equal(word32(p, 5), SEL_UDATA | 3);
 	cpu->regs[RSP] += 4;
-	assert_int_equal(cpu_iret(cpu, 4), FAULT_NONE);
+	assert_int_equal(cpu_iret(cpu, 4, 0), FAULT_NONE);
 	assert_int_equal(cpu->cpl, 3);
 	assert_int_equal(cpu->regs[RSP], USER_STACK);
 	assert_int_equal(cpu->seg[SS].sel, SEL_UDATA | 3);
@@ -184,7 +184,7 @@ static void virtual_8086_mode_is_left_and_entered_again(void **state)
 	assert_true(word32(p, 2) & FL_VM);
 	assert_int_equal(word32(p, 8), 0x1005);
 
-	assert_int_equal(cpu_iret(cpu, 4), FAULT_NONE);
+	assert_int_equal(cpu_iret(cpu, 4, 0), FAULT_NONE);
 	assert_true(cpu->rflags & FL_VM);
 	assert_int_equal(cpu->cpl, 3);
 	assert_int_equal(cpu->rip, 0x100);
@@ -225,7 +225,7 @@ static void real_mode_uses_the_vector_table(void **state)
 	assert_int_equal(cpu->rflags, FL_FIX1);
 	assert_int_equal(tables_word(p, 0x300000 + 0x800 - 6) & 0xffffffffffff,
 			 0x1002 | (FL_FIX1 | FL_IF) << 32);
-	assert_int_equal(cpu_iret(cpu, 2), FAULT_NONE);
+	assert_int_equal(cpu_iret(cpu, 2, 0), FAULT_NONE);
 	assert_int_equal(cpu->rip, 0x1002);
 	assert_int_equal(cpu->regs[RSP], 0x800);
 	assert_int_equal(cpu->rflags, FL_FIX1 | FL_IF);
@@ -241,7 +241,7 @@ static void a_16_bit_stack_pointer_wraps(void **state)
 	assert_int_equal(p->cpu->regs[RSP], 0xaafffc);
 	assert_int_equal(tables_word(p, 0x300000) & 0xffff, FL_FIX1 | FL_IF);
 	assert_int_equal(tables_word(p, 0x30fffc) & 0xffff, 0x1002);
-	assert_int_equal(cpu_iret(p->cpu, 2), FAULT_NONE);
+	assert_int_equal(cpu_iret(p->cpu, 2, 0), FAULT_NONE);
 	assert_int_equal(p->cpu->regs[RSP], 0xaa0002);
 }
 
@@ -268,17 +268,7 @@ static void real_mode_far_transfers_load_the_base(void **state)
 	assert_int_equal(cpu_far_return(cpu, 2, 4), FAULT_NONE);
 	assert_int_equal(cpu->rip, 0x1005);
 	assert_int_equal(cpu->regs[RSP], 0x804);
-	assert_int_equal(cpu_far_jump(cpu, 0xf000, 0x10000, 4), FAULT_RAISED);
-}
-
-static void a_task_gate_is_not_emulated(void **state)
-{
-	struct paged_cpu *p = *state;
-
-	gate(p, VECTOR, SEL_TSS, TYPE_TASK_GATE, 0);
-	assert_int_equal(cpu_int(p->cpu, EVENT_SOFT_INT, VECTOR, 2), FAULT_EXIT);
-	assert_int_equal(p->cpu->exit.reason, EXIT_UNEMULATED);
-	assert_int_equal(p->cpu->rip, CODE);
+	assert_int_equal(cpu_far_jump(cpu, 0xf000, 0x10000, 4, 0), FAULT_RAISED);
 }
 
 int main(void)
@@ -295,7 +285,6 @@ int main(void)
 		TEST(a_16_bit_stack_pointer_wraps),
 		TEST(a_vector_beyond_the_table_ends_in_a_triple_fault),
 		TEST(real_mode_far_transfers_load_the_base),
-		TEST(a_task_gate_is_not_emulated),
 	};
 
 	paged_cpu_catch_faults();

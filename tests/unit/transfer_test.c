@@ -99,7 +99,7 @@ static void far_jumps_raise_what_the_manual_says(void **state)
 		print_message("row %u: selector %x\n", i, row->sel);
 		tables_enter(p, row->where);
 		before = place_of(cpu);
-		assert_outcome(outcome_of(cpu, cpu_far_jump(cpu, row->sel, row->offset, 8)),
+		assert_outcome(outcome_of(cpu, cpu_far_jump(cpu, row->sel, row->offset, 8, 0)),
 			       row->outcome);
 		after = place_of(cpu);
 		if (row->outcome.vector >= 0) {
@@ -117,12 +117,12 @@ static void a_far_jump_to_compatibility_mode_truncates_and_checks_the_limit(void
 	struct paged_cpu *p = *state;
 	struct cpu *cpu = p->cpu;
 
-	assert_int_equal(cpu_far_jump(cpu, SEL_KCODE32, 0x1200000000 + TARGET, 8), FAULT_NONE);
+	assert_int_equal(cpu_far_jump(cpu, SEL_KCODE32, 0x1200000000 + TARGET, 8, 0), FAULT_NONE);
 	assert_int_equal(cpu->rip, TARGET);
 	assert_true(cpu->mode & MODE_CODE32);
 	tables_descriptor(p, SEL_KCODE32, 0, 0xffff, 0xa | SEG_S | SEG_P | SEG_DB);
 	tables_enter(p, KERNEL64);
-	assert_outcome(outcome_of(cpu, cpu_far_jump(cpu, SEL_KCODE32, 0x10000, 8)),
+	assert_outcome(outcome_of(cpu, cpu_far_jump(cpu, SEL_KCODE32, 0x10000, 8, 0)),
 		       RAISES(VEC_GP, 0));
 }
 
@@ -184,7 +184,7 @@ static void a_jump_through_a_gate_checks_privilege_before_presence(void **state)
 
 	tables_enter(p, USER64);
 	tables_call_gate(p, SEL_GATE, SEL_ABSENT_CODE);
-	assert_outcome(outcome_of(cpu, cpu_far_jump(cpu, SEL_GATE | 3, 0, 4)),
+	assert_outcome(outcome_of(cpu, cpu_far_jump(cpu, SEL_GATE | 3, 0, 4, 0)),
 		       RAISES(VEC_GP, SEL_ABSENT_CODE));
 	assert_outcome(outcome_of(cpu, cpu_far_call(cpu, SEL_GATE | 3, 0, 4, 0)),
 		       RAISES(VEC_NP, SEL_ABSENT_CODE));
@@ -287,7 +287,7 @@ static void iret_raises_what_the_manual_says(void **state)
 		push_iret_frame(p, row, FL_FIX1 | FL_ZF);
 		cpu->nmi_masked = true;
 		before = place_of(cpu);
-		assert_outcome(outcome_of(cpu, cpu_iret(cpu, 8)), row->outcome);
+		assert_outcome(outcome_of(cpu, cpu_iret(cpu, 8, 0)), row->outcome);
 		after = place_of(cpu);
 		assert_false(cpu->nmi_masked);
 		if (row->outcome.vector >= 0) {
@@ -344,7 +344,7 @@ static void returns_to_an_outer_level_clear_data_segments(void **state)
 		cpu->seg[FS].base = null ? 0x12345 : cpu->seg[FS].base;
 		if (iret) {
 			push_iret_frame(p, frame, FL_FIX1);
-			assert_int_equal(cpu_iret(cpu, 8), FAULT_NONE);
+			assert_int_equal(cpu_iret(cpu, 8, 0), FAULT_NONE);
 		} else {
 			const u64 words[] = { frame->rip, frame->cs, frame->rsp, frame->ss };
 
@@ -400,7 +400,7 @@ static void iret_changes_the_flags_its_privilege_may_change(void **state)
 		for (u32 n = 0; n < 5; n++)
 			memcpy(p->ram + KERNEL_STACK - 40 + n * row->opsize, &frame[n],
 			       row->opsize);
-		assert_int_equal(cpu_iret(cpu, row->opsize), FAULT_NONE);
+		assert_int_equal(cpu_iret(cpu, row->opsize, 0), FAULT_NONE);
 		assert_int_equal(cpu->rflags, row->after | FL_FIX1);
 	}
 }
@@ -411,7 +411,7 @@ static void iret_with_nt_set_faults_in_long_mode(void **state)
 
 	p->cpu->rflags |= FL_NT;
 	push_iret_frame(p, &rets[0], FL_FIX1);
-	assert_outcome(outcome_of(p->cpu, cpu_iret(p->cpu, 8)), RAISES(VEC_GP, 0));
+	assert_outcome(outcome_of(p->cpu, cpu_iret(p->cpu, 8, 0)), RAISES(VEC_GP, 0));
 }
 
 static void rf_that_iret_loads_outlives_the_iret(void **state)
@@ -419,7 +419,7 @@ static void rf_that_iret_loads_outlives_the_iret(void **state)
 	struct paged_cpu *p = *state;
 
 	push_iret_frame(p, &rets[0], FL_FIX1 | FL_RF);
-	assert_int_equal(cpu_iret(p->cpu, 8), FAULT_NONE);
+	assert_int_equal(cpu_iret(p->cpu, 8, 0), FAULT_NONE);
 	cpu_finish_instruction(p->cpu, false);
 	assert_true(p->cpu->rflags & FL_RF);
 	cpu_finish_instruction(p->cpu, false);
@@ -433,7 +433,7 @@ static void a_return_to_a_16_bit_stack_loads_sp_only(void **state)
 	struct paged_cpu *p = *state;
 
 	push_iret_frame(p, &row, FL_FIX1);
-	assert_int_equal(cpu_iret(p->cpu, 8), FAULT_NONE);
+	assert_int_equal(cpu_iret(p->cpu, 8, 0), FAULT_NONE);
 	assert_int_equal(p->cpu->regs[RSP], ((KERNEL_STACK - 40) & ~0xffffull) | 0x5678);
 }
 
@@ -446,14 +446,14 @@ static void compatibility_mode_pops_the_stack_only_when_privilege_changes(void *
 	tables_enter(p, KERNEL32);
 	cpu->regs[RSP] = KERNEL_STACK - 20;
 	memcpy(p->ram + KERNEL_STACK - 20, frame, sizeof(frame));
-	assert_int_equal(cpu_iret(cpu, 4), FAULT_NONE);
+	assert_int_equal(cpu_iret(cpu, 4, 0), FAULT_NONE);
 	assert_int_equal(cpu->regs[RSP], KERNEL_STACK - 8);
 	assert_int_equal(cpu->seg[SS].sel, SEL_KDATA);
 
 	tables_enter(p, KERNEL32);
 	cpu->regs[RSP] = KERNEL_STACK - 20;
 	tables_set_word(p, KERNEL_STACK - 16, (SEL_UCODE32 | 3) | (u64)FL_FIX1 << 32);
-	assert_int_equal(cpu_iret(cpu, 4), FAULT_NONE);
+	assert_int_equal(cpu_iret(cpu, 4, 0), FAULT_NONE);
 	assert_int_equal(cpu->regs[RSP], 0x305000);
 	assert_int_equal(cpu->seg[SS].sel, SEL_UDATA | 3);
 	assert_int_equal(cpu->cpl, 3);
