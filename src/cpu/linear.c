@@ -8,11 +8,21 @@
 #include "cpu/event.h"
 #include "x86/descriptor.h"
 
-bool cpu_canonical(const struct cpu *cpu, gva_t gva)
+static bool is_sign_extended(gva_t gva, u32 bits)
 {
-	u32 unused = 64 - cpu_linear_bits(cpu);
+	u32 unused = 64 - bits;
 
 	return (u64)((s64)(gva << unused) >> unused) == gva;
+}
+
+bool cpu_canonical(const struct cpu *cpu, gva_t gva)
+{
+	return is_sign_extended(gva, cpu_linear_bits(cpu));
+}
+
+bool cpu_canonical_base(const struct cpu *cpu, gva_t gva)
+{
+	return is_sign_extended(gva, cpu_linear_bits_max(cpu));
 }
 
 /* SDM 3A 6.15, #SS and #GP: which of them depends on the segment only. */

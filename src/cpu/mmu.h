@@ -171,6 +171,18 @@ static inline u8 cpu_linear_bits(const struct cpu *cpu)
 bool cpu_canonical(const struct cpu *cpu, gva_t gva);
 
 /*
+ * The same for addresses that registers hold without accessing them, bases of segments and tables and
+ * MSRs, and for INVPCID: as wide as the processor has them, whether CR4.LA57 is set or not (KVM:
+ * is_noncanonical_base_address()).
+ */
+static inline u8 cpu_linear_bits_max(const struct cpu *cpu)
+{
+	return cpu_has(cpu, FEAT_LA57) ? 57 : cpu_linear_bits(cpu);
+}
+
+bool cpu_canonical_base(const struct cpu *cpu, gva_t gva);
+
+/*
  * A linear address that lies some bytes after another one: outside 64-bit code it has 32 bits, and
  * goes on at 0 (SDM 3A 3.3.7, 5.3). Not for system structures, whose addresses have 64 bits in
  * compatibility mode too.

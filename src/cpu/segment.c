@@ -84,7 +84,7 @@ static enum guest_fault read_system(struct cpu *cpu, u16 selector, u32 types, st
 	fault = descriptor_extend(cpu, d);
 	if (fault)
 		return fault;
-	if (!cpu_canonical(cpu, descriptor_base64(d->lo, d->hi)))
+	if (!cpu_canonical_base(cpu, descriptor_base64(d->lo, d->hi)))
 		return descriptor_fault(cpu, VEC_GP, selector, 0);
 	return FAULT_NONE;
 }

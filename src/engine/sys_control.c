@@ -164,7 +164,7 @@ static bool invpcid_valid(const struct cpu *cpu, u64 type, const u64 descriptor[
 		return true;
 	if (descriptor[0] && !(cpu->cr4 & CR4_PCIDE))
 		return false;
-	return type != INVPCID_ADDRESS || cpu_canonical(cpu, descriptor[1]);
+	return type != INVPCID_ADDRESS || cpu_canonical_base(cpu, descriptor[1]);
 }
 
 /* What the timing model's TLBs lose by it. */

@@ -141,7 +141,7 @@ static enum sys_result load_table(struct cpu *cpu, const struct insn *insn,
 		return sys_done(fault);
 	bytes_copy(&base, bytes + 2, size - 2);
 	base &= base_mask(cpu, insn);
-	if (sys_code64(cpu) && !cpu_canonical(cpu, base))
+	if (sys_code64(cpu) && !cpu_canonical_base(cpu, base))
 		return sys_done(sys_gp(cpu));
 	bytes_copy(&table->limit, bytes, 2);
 	table->base = base;
@@ -309,7 +309,7 @@ static enum sys_result write_base(struct cpu *cpu, const struct insn *insn, enum
 {
 	u64 base = sys_reg(cpu, insn->ops[0].reg, insn->ops[0].size);
 
-	if (!cpu_canonical(cpu, base))
+	if (!cpu_canonical_base(cpu, base))
 		return sys_done(sys_gp(cpu));
 	cpu->seg[seg].base = base;
 	return SYS_NEXT;

@@ -28,17 +28,19 @@
 static bool check_canonical(struct vcpu *vcpu, u32 index, bool host, u64 *value)
 {
 	(void)index, (void)host;
-	return cpu_canonical(vcpu->cpu, *value);
+	return cpu_canonical_base(vcpu->cpu, *value);
 }
 
 /* KVM: a non-canonical SYSENTER address is made canonical, since AMD would not fault. */
 static bool check_sysenter(struct vcpu *vcpu, u32 index, bool host, u64 *value)
 {
+	u32 unused = 64 - cpu_linear_bits_max(vcpu->cpu);
+
 	(void)index, (void)host;
 	if (vcpu->cpu->is_amd)
 		*value = (u32)*value;
 	else
-		*value = (u64)((s64)(*value << 16) >> 16);
+		*value = (u64)((s64)(*value << unused) >> unused);
 	return true;
 }
 

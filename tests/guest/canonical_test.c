@@ -171,12 +171,52 @@ static void no_entry_matches_a_bad_rip_from_outside(void **state)
 	}
 }
 
+/* Bases of tables and segments, and an address to invalidate: RAX. */
+GUEST_CODE(bases, "movw $0x7fff, -16(%rsp)\n"
+		  "mov %rax, -14(%rsp)\n"
+		  "lgdt -16(%rsp)\n"
+		  "inc %ebx\n"
+		  "lidt -16(%rsp)\n"
+		  "inc %ebx\n"
+		  "wrgsbase %rax\n"
+		  "inc %ebx\n"
+		  "movq $0, -16(%rsp)\n"
+		  "mov %rax, -8(%rsp)\n"
+		  "xor %ecx, %ecx\n"
+		  "invpcid -16(%rsp), %rcx\n"
+		  "inc %ebx\n"
+		  "out %al, $0xf4\n");
+
+static u64 bases_loaded(struct machine *m, u64 base, bool la57)
+{
+	u64 features[] = { FEAT_FSGSBASE, FEAT_INVPCID, la57 ? FEAT_LA57 : FEAT_INVPCID };
+
+	machine_load(m, bases_start, (size_t)(bases_end - bases_start));
+	for (u32 i = 0; i < ARRAY_SIZE(features); i++)
+		m->cpu->features[features[i] / 64] |= BIT(features[i] % 64);
+	m->cpu->cr4 |= CR4_FSGSBASE;
+	m->cpu->regs[RAX] = base;
+	cpu_state_changed(m->cpu);
+	machine_run(m, ALL);
+	return m->cpu->regs[RBX];
+}
+
+/* KVM: what registers may hold follows CPUID, not CR4.LA57, which decides what may be accessed. */
+static void registers_hold_57_bits_where_they_exist(void **state)
+{
+	assert_int_equal(bases_loaded(*state, 0x7f0000000000, false), 4);
+	assert_int_equal(bases_loaded(*state, 0xff000000000000, false), 0);
+	assert_int_equal(bases_loaded(*state, 0xff000000000000, true), 4);
+	assert_int_equal(bases_loaded(*state, BIT(56), true), 0);
+}
+
 int main(void)
 {
 	const struct CMUnitTest tests[] = {
 		cmocka_unit_test(a_branch_over_the_edge_faults_itself),
 		cmocka_unit_test(indirect_branches_know_57_bits),
 		cmocka_unit_test(no_entry_matches_a_bad_rip_from_outside),
+		cmocka_unit_test(registers_hold_57_bits_where_they_exist),
 	};
 
 	return cmocka_run_group_tests(tests, machine_set_up, machine_tear_down);

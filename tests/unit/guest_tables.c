@@ -118,6 +118,7 @@ void tables_init(struct paged_cpu *p)
 	cpu->idtr = (struct descriptor_table){ IDT, 0xfff };
 	cpu->ldtr = (struct segment){ LDT, LDT_LIMIT, TYPE_LDT | SEG_P, SEL_LDT };
 	cpu->tr = (struct segment){ TSS, 0x67, TYPE_TSS_BUSY | SEG_P, SEL_TSS };
+	cpu->features[FEAT_LA57 / 64] &= ~BIT(FEAT_LA57 % 64);
 	cpu->cr4_allowed = ~(u64)(CR4_LA57 | BIT(14) | BIT(31)) & 0xffffffff;
 	cpu->efer_allowed = EFER_SCE | EFER_LME | EFER_LMA | EFER_NX;
 	cpu->xcr0_allowed = XCR0_X87 | XCR0_SSE | XCR0_AVX;

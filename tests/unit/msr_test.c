@@ -29,6 +29,7 @@
 #define HWCR	       0xc0010015
 #define DE_CFG	       0xc0011029
 #define LSTAR	       0xc0000082
+#define SYSENTER_EIP   0x176
 #define TSC_AUX	       0xc0000103
 #define NO_SUCH_MSR    0x474f4f00
 #define A_SECOND(vcpu) ((u64)(vcpu)->clock.khz * 1000)
@@ -192,6 +193,24 @@ static void an_unknown_msr_is_told_from_a_bad_value(void **state)
 	assert_int_equal(msr_exit_reason(MSR_UNKNOWN), KVM_MSR_EXIT_REASON_UNKNOWN);
 	assert_int_equal(msr_exit_reason(MSR_FAULT), KVM_MSR_EXIT_REASON_INVAL);
 	assert_int_equal(msr_exit_reason(MSR_FILTERED), KVM_MSR_EXIT_REASON_FILTER);
+}
+
+/* CPUID decides, not CR4.LA57. */
+static void addresses_have_the_width_of_the_processor(void **state)
+{
+	struct machine *m = *state;
+	u64 *features = &m->vcpu->cpu->features[FEAT_LA57 / 64], la57 = BIT(FEAT_LA57 % 64);
+	u64 address = 0xff000000000000;
+
+	*features &= ~la57;
+	assert_int_equal(guest_write(m->vcpu, LSTAR, address), MSR_FAULT);
+	assert_int_equal(guest_write(m->vcpu, SYSENTER_EIP, address), MSR_OK);
+	assert_int_equal(host_read(m->vcpu, SYSENTER_EIP), 0);
+	*features |= la57;
+	assert_int_equal(guest_write(m->vcpu, LSTAR, address), MSR_OK);
+	assert_int_equal(guest_write(m->vcpu, LSTAR, BIT(56)), MSR_FAULT);
+	assert_int_equal(guest_write(m->vcpu, SYSENTER_EIP, address), MSR_OK);
+	assert_int_equal(host_read(m->vcpu, SYSENTER_EIP), address);
 }
 
 static void the_program_may_zero_what_it_was_told_of(void **state)
@@ -517,6 +536,7 @@ int main(void)
 		BOTH(feature_msrs_freeze_when_the_vcpu_has_run),
 		BOTH(without_the_quirk_feature_msrs_are_the_programs_to_give),
 		BOTH(an_unknown_msr_is_told_from_a_bad_value),
+		cmocka_unit_test_setup_teardown(addresses_have_the_width_of_the_processor, intel, gone),
 		BOTH(the_program_may_zero_what_it_was_told_of),
 		BOTH(hwcr_keeps_two_bits_and_ignores_three),
 		BOTH(memory_types_are_checked),
