@@ -71,6 +71,24 @@ void devices_look_again(void)
 {
 }
 
+bool fetch_is_meant(void)
+{
+	return false;
+}
+
+void fetch_wait(void)
+{
+}
+
+const char *fetch_order(struct wire *wire, struct order *order, u8 **body, u32 *size)
+{
+	(void)wire;
+	(void)order;
+	(void)body;
+	(void)size;
+	return "there is none";
+}
+
 const char *root_build(void)
 {
 	return NULL;

@@ -70,6 +70,7 @@ void fuzz_set_up(void)
 static void start(struct session *session, int link)
 {
 	session->wire.fd = link;
+	session->frames.fd = -1;
 	session->signals = no_signals;
 	session->qemu = session->share = -1;
 	session->deadline = 2; /* poll() waits no longer: a piece may hold no whole frame */
