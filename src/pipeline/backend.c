@@ -26,11 +26,17 @@ static void next_cycle(struct pipe_work *w)
 	w->used = 0;
 }
 
+/* The slots of this cycle. */
+static u32 width_now(const struct pipe_work *w)
+{
+	return w->core->width - (w->core->lost && w->cycle % w->core->lost == 0 ? 1u : 0u);
+}
+
 static bool may_issue(const struct pipe_work *w)
 {
 	const struct pipe_core *core = w->core;
 
-	return w->used < core->width && w->cycle >= w->deliver && w->waiting < core->scheduler &&
+	return w->used < width_now(w) && w->cycle >= w->deliver && w->waiting < core->scheduler &&
 	       (w->slot < core->rob || w->retired[w->slot % core->rob] <= w->cycle);
 }
 

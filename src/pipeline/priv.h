@@ -15,6 +15,7 @@ struct pipe_core {
 	enum model_set set;
 	u8 column;
 	u8 width, retire; /* slots a cycle */
+	u8 lost;	  /* a slot of every so many cycles; 0: none */
 	u16 rob, scheduler, loads, stores;
 	u8 load[3], load_index; /* latency: general, XMM, wider registers; more with an index */
 	u8 forward, forward_vector, blocked; /* cycles from a store's data, from its commit, to the load's result */
