@@ -181,6 +181,15 @@ static bool same_registers(const ZydisDecodedInstruction *in, const ZydisDecoded
 	       ops[last].reg.value == ops[last - 1].reg.value;
 }
 
+/* CVTSS2SD XMM0, XMM0: what is merged is also what is converted. */
+static bool merges_its_source(const ZydisDecodedInstruction *in, const ZydisDecodedOperand *ops)
+{
+	u32 last = in->operand_count_visible - 1u;
+
+	return last && pipe_is_vector(ops[0].reg.value) && ops[last].type == ZYDIS_OPERAND_TYPE_REGISTER &&
+	       ops[last].reg.value == ops[0].reg.value;
+}
+
 static u8 same_idiom(ZydisMnemonic mnemonic)
 {
 	switch (mnemonic) {
@@ -421,7 +430,9 @@ bool pipe_describe(const struct pipe_core *core, const ZydisDecodedInstruction *
 		add_uops(core, &pipe_uops[kind], key.vector, insn);
 	slow_high_bytes(core, in, ops, insn);
 	insn->shifts = kind == UOPS_SHIFT || kind == UOPS_SHIFT_CL;
-	insn->low_first = kind == UOPS_MUL64 || kind == UOPS_MUL32;
+	if (insn->shape == SHAPE_LATE && merges_its_source(in, ops))
+		insn->shape = SHAPE_CHAIN;
+	insn->low_first = kind == UOPS_MUL64;
 	count_slots(core, in, insn);
 	pipe_effect_of(in, ops, insn);
 	return true;
