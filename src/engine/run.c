@@ -223,13 +223,18 @@ static enum turn before_entry(struct cpu *cpu)
 	return count_left(cpu) && !count_exhausted(cpu) ? TURN_AGAIN : at_end(cpu);
 }
 
+static bool ss_blocks_breakpoint(const struct cpu *cpu)
+{
+	return (cpu->shadow & SHADOW_SS) && cpu_follows(cpu, RULE_SS_BLOCKS_BREAKPOINTS);
+}
+
 /* Instruction breakpoints: a fault before the instruction, unless RF, or MOV SS or POP SS was the
  * last one (SDM 3B 17.3.1.1). */
 static bool breakpoint_here(struct cpu *cpu)
 {
 	u32 hit;
 
-	if (!(cpu->mode & MODE_STEP) || (cpu->rflags & FL_RF) || (cpu->shadow & SHADOW_SS))
+	if (!(cpu->mode & MODE_STEP) || (cpu->rflags & FL_RF) || ss_blocks_breakpoint(cpu))
 		return false;
 	hit = cpu_watch_fetch(cpu, linear_rip(cpu));
 	if (hit)

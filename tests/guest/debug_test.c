@@ -50,7 +50,7 @@ struct row {
 	const char *name;
 	const char *code;
 	u8 size; /* without the 0 behind it */
-	bool user, bits32;
+	bool user, bits32, amd;
 	bool single_step; /* RFLAGS.TF from the start */
 	u64 dr7;
 	u64 dr0; /* an offset into the code, or WATCHED */
@@ -133,6 +133,12 @@ static const struct row rows[] = {
 	  .dr0 = 3, .nhits = 1, .hit = { { 3, 1 } } },
 	{ "break behind 32-bit pop %ss", BYTES(POP_SS NOP NOP HLT), .bits32 = true, .dr7 = FETCH_0,
 	  .dr0 = 1 },
+	{ "AMD: break behind mov %eax, %ss", BYTES(MOV_SS_REG NOP NOP HLT), .amd = true,
+	  .dr7 = FETCH_0, .dr0 = 2, .nhits = 1, .hit = { { 2, 1 } } },
+	{ "AMD: break behind 32-bit pop %ss", BYTES(POP_SS NOP NOP HLT), .bits32 = true,
+	  .amd = true, .dr7 = FETCH_0, .dr0 = 1, .nhits = 1, .hit = { { 1, 1 } } },
+	{ "AMD: step mov %eax, %ss", BYTES(MOV_SS_REG NOP NOP HLT), .amd = true,
+	  .single_step = true, .nhits = 2, .hit = { { 3, DR6_BS }, { 4, DR6_BS } } },
 	{ "break behind sti", BYTES(STI NOP HLT), .dr7 = FETCH_0, .dr0 = 1, .nhits = 1,
 	  .hit = { { 1, 1 } } },
 	{ "step, break behind mov %eax, %ss", BYTES(MOV_SS_REG NOP NOP HLT), .single_step = true,
@@ -164,6 +170,7 @@ static void set_up(struct machine *m, const struct row *row)
 	struct cpu *cpu = m->cpu;
 	u16 ss = row->user ? IMAGE_UDS : IMAGE_DS;
 
+	cpu->is_amd = row->amd;
 	machine_load(m, row->code, row->size);
 	memcpy(m->ram + HANDLER, db_handler_start, db_handler_end - db_handler_start);
 	image_gate(m->ram, VEC_DB, HANDLER, 0);

@@ -154,8 +154,9 @@ static const struct row rows[] = {
 	  .intel = { .vector = VEC_UD }, .amd = { .vector = VEC_GP } },
 };
 
-/* Rules that tests of parts have: the page walk, SYSCALL and its kin. */
+/* Rules that other tests have: debug exceptions, the page walk, SYSCALL and its kin. */
 static const enum vendor_rule elsewhere[] = {
+	RULE_SS_BLOCKS_BREAKPOINTS, /* guest/debug_test.c */
 	RULE_GLOBAL_BIT_RESERVED, /* unit/mmu_test.c */
 	RULE_SYSCALL_ANYWHERE,	  /* unit/transfer_test.c */
 	RULE_SYSRET_CHECKS_RIP,	  RULE_SYSRET_KEEPS_SS, RULE_SYSENTER_NOT_LONG,
