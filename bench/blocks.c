@@ -1,17 +1,20 @@
 // SPDX-License-Identifier: MIT
 /*
- * The steady-state throughput of basic blocks on the processor that this runs on, in core cycles, without a PMU:
+ * The steady-state throughput of basic blocks on the processor that this runs on, in core cycles,
+ *without a PMU:
  *
  *	blocks [-c CPU] [-n SAMPLES] [-s] <IN >OUT
  *
- * IN has a block in hexadecimal digits as the first column of each line, OUT has hex,cycles,spread. bench/truth runs it.
+ * IN has a block in hexadecimal digits as the first column of each line, OUT has hex,cycles,spread.
+ *bench/truth runs it.
  *
- * A block is laid out until there are 400 instructions, and 1000; the difference of the two times is that of the copies
- * between. Every pass over them begins with LFENCE and the same registers (tests/blocks/README.md). Memory is one physical
- * page, mapped wherever a block touches it; with -s each page is one of its own, which AMD's first-level cache needs. Ticks
- * of the TSC become cycles by a chain of dependent ADDs that is timed beside each sample. A sample counts only if a loop that
- * needs the full width of the core ran at full speed right before and after: on a shared core the other thread takes half.
- * Each block runs in a process of its own, because it may write anywhere.
+ * A block is laid out until there are 400 instructions, and 1000; the difference of the two times
+ *is that of the copies between. Every pass over them begins with LFENCE and the same registers
+ *(tests/blocks/README.md). Memory is one physical page, mapped wherever a block touches it; with -s
+ *each page is one of its own, which AMD's first-level cache needs. Ticks of the TSC become cycles
+ *by a chain of dependent ADDs that is timed beside each sample. A sample counts only if a loop that
+ * needs the full width of the core ran at full speed right before and after: on a shared core the
+ *other thread takes half. Each block runs in a process of its own, because it may write anywhere.
  */
 #include <Zydis/Zydis.h>
 #include <errno.h>
@@ -27,20 +30,20 @@
 
 #include "base/types.h"
 
-#define CONTROL	   0x10000000u
-#define REGISTERS  0x12340000u
-#define CODE	   0x30000000u
-#define RIP_DATA   0x40000000u
-#define FILL	   0x0000000012340040ull
-#define VECTOR	   0x3ff000003f800000ull
-#define MXCSR	   0x9fc0u
-#define CODE_SIZE  (1u << 20)
-#define PAGES_MAX  4096u
-#define BYTES_MAX  512u
-#define INSNS_MAX  64u
-#define LIMIT_US   3000000
-#define STABLE	   0.04
-#define QUIET	   1.12 /* of the best time of the wide loop */
+#define CONTROL	  0x10000000u
+#define REGISTERS 0x12340000u
+#define CODE	  0x30000000u
+#define RIP_DATA  0x40000000u
+#define FILL	  0x0000000012340040ull
+#define VECTOR	  0x3ff000003f800000ull
+#define MXCSR	  0x9fc0u
+#define CODE_SIZE (1u << 20)
+#define PAGES_MAX 4096u
+#define BYTES_MAX 512u
+#define INSNS_MAX 64u
+#define LIMIT_US  3000000
+#define STABLE	  0.04
+#define QUIET	  1.12 /* of the best time of the wide loop */
 
 enum outcome { MEASURED, FAULTED, DIVIDED, ILLEGAL, SLOW, WALKED, UNSETTLED, NOISY, CRASHED };
 
@@ -56,7 +59,8 @@ struct block {
 	char *hex;
 	u8 bytes[BYTES_MAX];
 	u32 size, count;
-	u32 rip[INSNS_MAX], rip_next[INSNS_MAX], rips; /* offsets of displacements, and of what they add to */
+	u32 rip[INSNS_MAX], rip_next[INSNS_MAX],
+		rips; /* offsets of displacements, and of what they add to */
 	bool wide, dropped;
 	double first, second;
 };
@@ -87,7 +91,9 @@ static __attribute__((noinline)) u64 time_chain(u64 turns)
 	u64 begin = now();
 
 	__asm__ volatile(".p2align 6\n1:\n.rept 64\nadd %%rcx, %%rax\n.endr\ndec %0\njnz 1b"
-			 : "+r"(turns) : : "rax", "rcx", "cc");
+			 : "+r"(turns)
+			 :
+			 : "rax", "rcx", "cc");
 	return now() - begin;
 }
 
@@ -95,7 +101,10 @@ static __attribute__((noinline)) u64 time_wide(void)
 {
 	u64 turns = 40, begin = now();
 
-	__asm__ volatile(".p2align 6\n1:\n.rept 98\nnopl 0(%%rax)\n.endr\ndec %0\njnz 1b" : "+r"(turns) : : "cc");
+	__asm__ volatile(".p2align 6\n1:\n.rept 98\nnopl 0(%%rax)\n.endr\ndec %0\njnz 1b"
+			 : "+r"(turns)
+			 :
+			 : "cc");
 	return now() - begin;
 }
 
@@ -167,8 +176,8 @@ static void on_fault(int sig, siginfo_t *info, void *context)
 		_exit(FAULTED);
 	if (pages == PAGES_MAX)
 		_exit(WALKED);
-	if (mmap(want, PAGE_SIZE, PROT_READ | PROT_WRITE, MAP_SHARED | MAP_POPULATE | MAP_FIXED_NOREPLACE,
-		 page_file, from) != want)
+	if (mmap(want, PAGE_SIZE, PROT_READ | PROT_WRITE,
+		 MAP_SHARED | MAP_POPULATE | MAP_FIXED_NOREPLACE, page_file, from) != want)
 		_exit(FAULTED);
 	if (separate)
 		fill(want, PAGE_SIZE);
@@ -206,8 +215,8 @@ static void put_u32(u32 value)
 
 static void put_clock(size_t field)
 {
-	PUT(0x0f, 0xae, 0xe8, 0x0f, 0x31);			 /* LFENCE; RDTSC */
-	PUT(0x89, 0x04, 0x25), put_u32(CONTROL + field);	 /* MOV [field], EAX */
+	PUT(0x0f, 0xae, 0xe8, 0x0f, 0x31);		     /* LFENCE; RDTSC */
+	PUT(0x89, 0x04, 0x25), put_u32(CONTROL + field);     /* MOV [field], EAX */
 	PUT(0x89, 0x14, 0x25), put_u32(CONTROL + field + 4); /* MOV [field + 4], EDX */
 }
 
@@ -255,20 +264,23 @@ static code_function *generate(const struct block *block, u32 copies)
 
 	out = (u8 *)(((uintptr_t)out + PAGE_SIZE - 1) & PAGE_MASK);
 	entry = out;
-	PUT(0x53, 0x55, 0x41, 0x54, 0x41, 0x55, 0x41, 0x56, 0x41, 0x57);		       /* PUSH RBX ... R15 */
-	PUT(0x48, 0x89, 0x24, 0x25), put_u32(CONTROL + offsetof(struct control, rsp));	       /* MOV [rsp], RSP */
-	PUT(0x0f, 0xae, 0x14, 0x25), put_u32(CONTROL + offsetof(struct control, mxcsr));       /* LDMXCSR */
+	PUT(0x53, 0x55, 0x41, 0x54, 0x41, 0x55, 0x41, 0x56, 0x41, 0x57); /* PUSH RBX ... R15 */
+	PUT(0x48, 0x89, 0x24, 0x25),
+		put_u32(CONTROL + offsetof(struct control, rsp)); /* MOV [rsp], RSP */
+	PUT(0x0f, 0xae, 0x14, 0x25),
+		put_u32(CONTROL + offsetof(struct control, mxcsr)); /* LDMXCSR */
 	put_clock(offsetof(struct control, begin));
 	pass = out;
 	PUT(0x0f, 0xae, 0xe8); /* LFENCE */
 	put_registers(block);
 	for (u32 i = 0; i < copies; i++)
 		put_copy(block);
-	PUT(0xff, 0x0c, 0x25), put_u32(CONTROL + offsetof(struct control, passes)); /* DEC [passes] */
-	PUT(0x0f, 0x85), put_u32((u32)(pass - (out + 4)));			    /* JNZ pass */
+	PUT(0xff, 0x0c, 0x25),
+		put_u32(CONTROL + offsetof(struct control, passes)); /* DEC [passes] */
+	PUT(0x0f, 0x85), put_u32((u32)(pass - (out + 4)));	     /* JNZ pass */
 	put_clock(offsetof(struct control, end));
 	PUT(0x48, 0x8b, 0x24, 0x25), put_u32(CONTROL + offsetof(struct control, rsp));
-	PUT(0xc5, 0xf8, 0x77);							    /* VZEROUPPER */
+	PUT(0xc5, 0xf8, 0x77);						       /* VZEROUPPER */
 	PUT(0x41, 0x5f, 0x41, 0x5e, 0x41, 0x5d, 0x41, 0x5c, 0x5d, 0x5b, 0xc3); /* POP ...; RET */
 	return (code_function *)(void *)entry;
 }
@@ -324,7 +336,8 @@ static u64 sample(code_function *code, u32 passes, struct ticks *t)
 
 static _Noreturn void measure(const struct block *block)
 {
-	u32 few = (400 + block->count - 1) / block->count, many = (1000 + block->count - 1) / block->count;
+	u32 few = (400 + block->count - 1) / block->count,
+	    many = (1000 + block->count - 1) / block->count;
 	const struct itimerval limit = { .it_value.tv_sec = LIMIT_US / 1000000 };
 	code_function *short_code, *long_code;
 	struct ticks t = { 0, 0 };
@@ -344,7 +357,8 @@ static _Noreturn void measure(const struct block *block)
 	settle(short_code, passes);
 	short_ticks = sample(short_code, passes, &t);
 	long_ticks = sample(long_code, passes, &t);
-	*result = ((double)long_ticks - (double)short_ticks) * cycles_per_tick(&t) / passes / (many - few);
+	*result = ((double)long_ticks - (double)short_ticks) * cycles_per_tick(&t) / passes /
+		  (many - few);
 	_exit(MEASURED);
 }
 
@@ -365,8 +379,10 @@ static double measure_in_child(struct block *block)
 
 static bool is_block(const ZydisDecodedInstruction *in)
 {
-	return in->meta.category != ZYDIS_CATEGORY_COND_BR && in->meta.category != ZYDIS_CATEGORY_UNCOND_BR &&
-	       in->meta.category != ZYDIS_CATEGORY_CALL && in->meta.category != ZYDIS_CATEGORY_RET &&
+	return in->meta.category != ZYDIS_CATEGORY_COND_BR &&
+	       in->meta.category != ZYDIS_CATEGORY_UNCOND_BR &&
+	       in->meta.category != ZYDIS_CATEGORY_CALL &&
+	       in->meta.category != ZYDIS_CATEGORY_RET &&
 	       in->meta.category != ZYDIS_CATEGORY_SYSCALL;
 }
 
@@ -379,12 +395,15 @@ static bool decode(struct block *block)
 	ZydisDecoderInit(&decoder, ZYDIS_MACHINE_MODE_LONG_64, ZYDIS_STACK_WIDTH_64);
 	for (u32 at = 0; at < block->size; at += in.length, block->count++) {
 		if (block->count == INSNS_MAX ||
-		    !ZYAN_SUCCESS(ZydisDecoderDecodeFull(&decoder, block->bytes + at, block->size - at, &in, ops)) ||
+		    !ZYAN_SUCCESS(ZydisDecoderDecodeFull(&decoder, block->bytes + at,
+							 block->size - at, &in, ops)) ||
 		    !is_block(&in))
 			return false;
 		for (u32 i = 0; i < in.operand_count; i++) {
-			block->wide |= ops[i].type == ZYDIS_OPERAND_TYPE_REGISTER && ops[i].size == 256;
-			if (ops[i].type != ZYDIS_OPERAND_TYPE_MEMORY || ops[i].mem.base != ZYDIS_REGISTER_RIP)
+			block->wide |=
+				ops[i].type == ZYDIS_OPERAND_TYPE_REGISTER && ops[i].size == 256;
+			if (ops[i].type != ZYDIS_OPERAND_TYPE_MEMORY ||
+			    ops[i].mem.base != ZYDIS_REGISTER_RIP)
 				continue;
 			block->rip[block->rips] = at + in.raw.disp.offset;
 			block->rip_next[block->rips++] = at + in.length;
@@ -400,7 +419,8 @@ static bool parse(struct block *block, const char *line)
 	if (!digits || digits % 2 || digits / 2 > BYTES_MAX)
 		return false;
 	block->hex = strndup(line, digits);
-	for (; 2 * block->size < digits && sscanf(line + 2 * block->size, "%2x", &value) == 1; block->size++)
+	for (; 2 * block->size < digits && sscanf(line + 2 * block->size, "%2x", &value) == 1;
+	     block->size++)
 		block->bytes[block->size] = (u8)value;
 	return block->hex && decode(block);
 }
@@ -433,7 +453,8 @@ static void map_at(u32 at, size_t size)
 {
 	void *want = (void *)(uintptr_t)at;
 
-	if (mmap(want, size, PROT_READ | PROT_WRITE, MAP_PRIVATE | MAP_ANONYMOUS | MAP_FIXED_NOREPLACE, -1, 0) != want) {
+	if (mmap(want, size, PROT_READ | PROT_WRITE,
+		 MAP_PRIVATE | MAP_ANONYMOUS | MAP_FIXED_NOREPLACE, -1, 0) != want) {
 		perror("mmap");
 		exit(1);
 	}
@@ -458,7 +479,8 @@ static void set_up(int cpu)
 	result = mmap(NULL, PAGE_SIZE, PROT_READ | PROT_WRITE, MAP_SHARED | MAP_ANONYMOUS, -1, 0);
 	CPU_ZERO(&set);
 	CPU_SET(cpu, &set);
-	if (pages_view == MAP_FAILED || result == MAP_FAILED || (cpu >= 0 && sched_setaffinity(0, sizeof(set), &set))) {
+	if (pages_view == MAP_FAILED || result == MAP_FAILED ||
+	    (cpu >= 0 && sched_setaffinity(0, sizeof(set), &set))) {
 		perror("set up");
 		exit(1);
 	}

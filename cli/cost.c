@@ -44,8 +44,8 @@ static int take_word(struct cost_options *options, int argc, char **argv, int *a
 	};
 
 	if (model)
-		return *model ? take_model(options, model) :
-				usage_error(&command_cost, "--cpu needs the name of a model");
+		return *model ? take_model(options, model)
+			      : usage_error(&command_cost, "--cpu needs the name of a model");
 	for (u32 i = 0; i < ARRAY_SIZE(values); i++) {
 		const char *value = value_of(values[i].name, argc, argv, at);
 
@@ -75,10 +75,12 @@ static int take_line(struct cost_options *options, int argc, char **argv)
 	if (status)
 		return status;
 	if (!options->input == !options->csv)
-		return usage_error(&command_cost, options->csv ? "either --csv or a block" :
-								  "there is no code to look at");
-	if ((options->symbol && options->range) || (options->csv && (options->symbol || options->range)))
-		return usage_error(&command_cost, "--symbol, --range and --csv exclude one another");
+		return usage_error(&command_cost, options->csv ? "either --csv or a block"
+							       : "there is no code to look at");
+	if ((options->symbol && options->range) ||
+	    (options->csv && (options->symbol || options->range)))
+		return usage_error(&command_cost,
+				   "--symbol, --range and --csv exclude one another");
 	return STATUS_OK;
 }
 
@@ -104,12 +106,15 @@ static int analyze(const struct cost_options *options, const struct cost_code *c
 	if (!block || !work) {
 		status = out_of_memory();
 	} else if (!cost_describe(options->core, code, block)) {
-		status = failure(STATUS_BROKEN, "more than %d instructions: choose some with --symbol or "
-				 "--range", PIPE_INSNS);
+		status = failure(STATUS_BROKEN,
+				 "more than %d instructions: choose some with --symbol or "
+				 "--range",
+				 PIPE_INSNS);
 	} else {
 		status = report_problems(block);
 		if (block->block.count) {
-			pipe_simulate(options->core, &block->block, options->decoded, work, &result);
+			pipe_simulate(options->core, &block->block, options->decoded, work,
+				      &result);
 			cost_print(options, block, &result);
 		}
 	}
@@ -151,14 +156,17 @@ static void describe(void)
 	     "               assembler text, for which as(1) is needed\n"
 	     "  -            the same from standard input\n\n"
 	     "options:\n"
-	     "  --cpu MODEL  skylake, icelake, sapphirerapids, milan or genoa; by default $VPMU_CPU,\n"
+	     "  --cpu MODEL  skylake, icelake, sapphirerapids, milan or genoa; by default "
+	     "$VPMU_CPU,\n"
 	     "               or icelake. docs/model.md says which were compared with silicon\n"
 	     "  --symbol NAME  a function of an ELF file instead of its section .text\n"
 	     "  --range BEGIN-END  a range of addresses of an ELF file; of an object, offsets\n"
 	     "  --decoded    as if the uop cache held nothing: every instruction is decoded again\n"
-	     "  --csv FILE   blocks in hexadecimal digits, one a line or as the first column; a header\n"
+	     "  --csv FILE   blocks in hexadecimal digits, one a line or as the first column; a "
+	     "header\n"
 	     "               is allowed. Prints 'hex,cycles' for each\n\n"
-	     "exit codes: 0 everything was answered, 1 something was not (it is named, the rest is\n"
+	     "exit codes: 0 everything was answered, 1 something was not (it is named, the rest "
+	     "is\n"
 	     "answered) or could not be read, 2 wrong usage.\n\n"
 	     "examples:\n"
 	     "  vpmu cost 4801d8480fafc3\n"
@@ -169,7 +177,8 @@ static void describe(void)
 
 const struct command command_cost = {
 	.name = "cost",
-	.synopsis = "[--cpu MODEL] [--decoded] [--symbol NAME | --range BEGIN-END] FILE|HEX|- | --csv FILE",
+	.synopsis = "[--cpu MODEL] [--decoded] [--symbol NAME | --range BEGIN-END] FILE|HEX|- | "
+		    "--csv FILE",
 	.summary = "Estimate the cycles of a block of code",
 	.run = run,
 	.describe = describe,

@@ -12,8 +12,8 @@
 struct cost_options {
 	const struct model *model;
 	const struct pipe_core *core;
-	bool decoded;		   /* as if the uop cache held nothing */
-	const char *csv;	   /* a file of blocks, or NULL */
+	bool decoded;		    /* as if the uop cache held nothing */
+	const char *csv;	    /* a file of blocks, or NULL */
 	const char *symbol, *range; /* which part of an ELF file, or NULL */
 	const char *input;
 };
@@ -22,7 +22,7 @@ struct cost_options {
 struct cost_code {
 	u8 *bytes; /* to be freed */
 	size_t size;
-	u64 at;	    /* address of the first */
+	u64 at;	      /* address of the first */
 	bool in_file; /* of an ELF file: RIP-relative operands mean what they say */
 };
 
@@ -41,9 +41,9 @@ enum cost_status { COST_OK, COST_GARBAGE, COST_TRUNCATED, COST_UNSUPPORTED };
 struct cost_insn {
 	u32 offset;
 	u8 length;
-	u8 status;	/* enum cost_status */
-	u16 row;	/* in the block, if COST_OK */
-	char text[96];	/* as an assembler would write it, or its bytes */
+	u8 status;     /* enum cost_status */
+	u16 row;       /* in the block, if COST_OK */
+	char text[96]; /* as an assembler would write it, or its bytes */
 };
 
 struct cost_block {
@@ -53,7 +53,8 @@ struct cost_block {
 };
 
 /* False: more than PIPE_INSNS instructions. */
-bool cost_describe(const struct pipe_core *core, const struct cost_code *code, struct cost_block *out);
+bool cost_describe(const struct pipe_core *core, const struct cost_code *code,
+		   struct cost_block *out);
 /* "unsupported instruction 'cpuid' at byte 3" */
 void cost_name_problem(const struct cost_insn *insn, char *text, size_t size);
 

@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: MIT
 /*
- * From bytes to a block that the pipeline model can simulate. What cannot be decoded, is cut off or has no row in the
- * model is kept as a problem with its name; the rest is described.
+ * From bytes to a block that the pipeline model can simulate. What cannot be decoded, is cut off or
+ * has no row in the model is kept as a problem with its name; the rest is described.
  */
 #include <ctype.h>
 #include <stdlib.h>
@@ -52,9 +52,9 @@ static void write_insn(const ZydisDecodedInstruction *in, const ZydisDecodedOper
 
 	if (!ready)
 		ready = ZYAN_SUCCESS(ZydisFormatterInit(&formatter, ZYDIS_FORMATTER_STYLE_INTEL));
-	if (!ready || !ZYAN_SUCCESS(ZydisFormatterFormatInstruction(&formatter, in, ops,
-								    in->operand_count_visible, text,
-								    size, at, NULL)))
+	if (!ready ||
+	    !ZYAN_SUCCESS(ZydisFormatterFormatInstruction(
+		    &formatter, in, ops, in->operand_count_visible, text, size, at, NULL)))
 		snprintf(text, size, "%s", ZydisMnemonicGetString(in->mnemonic));
 }
 
@@ -99,7 +99,8 @@ static void describe_rest(const struct cost_code *code, ZyanStatus status, struc
 	write_bytes(code->bytes + insn->offset, insn->length, insn->text, sizeof(insn->text));
 }
 
-bool cost_describe(const struct pipe_core *core, const struct cost_code *code, struct cost_block *out)
+bool cost_describe(const struct pipe_core *core, const struct cost_code *code,
+		   struct cost_block *out)
 {
 	ZydisDecoder decoder;
 	ZydisDecodedInstruction in;
@@ -116,7 +117,8 @@ bool cost_describe(const struct pipe_core *core, const struct cost_code *code, s
 		if (out->count == PIPE_INSNS)
 			return false;
 		*insn = (struct cost_insn){ .offset = at, .status = COST_OK };
-		status = ZydisDecoderDecodeFull(&decoder, code->bytes + at, code->size - at, &in, ops);
+		status = ZydisDecoderDecodeFull(&decoder, code->bytes + at, code->size - at, &in,
+						ops);
 		if (ZYAN_SUCCESS(status))
 			describe_one(core, code, &in, ops, insn, out);
 		else

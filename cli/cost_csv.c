@@ -1,7 +1,8 @@
 // SPDX-License-Identifier: MIT
 /*
- * vpmu cost --csv: a block on each line as hexadecimal digits, alone or as the first column; prints them with their
- * cycles. A line that cannot be answered is named on stderr, and the others are answered.
+ * vpmu cost --csv: a block on each line as hexadecimal digits, alone or as the first column; prints
+ * them with their cycles. A line that cannot be answered is named on stderr, and the others are
+ * answered.
  */
 #include <ctype.h>
 #include <errno.h>
@@ -47,7 +48,8 @@ static void answer_code(struct csv *csv, const struct cost_code *code, const cha
 	} else if (csv->block->problems) {
 		refuse_problems(csv);
 	} else {
-		pipe_simulate(options->core, &csv->block->block, options->decoded, csv->work, &result);
+		pipe_simulate(options->core, &csv->block->block, options->decoded, csv->work,
+			      &result);
 		printf("%.*s,%.3f\n", length, hex, (double)result.ticks / PIPE_TICKS);
 	}
 }
@@ -114,7 +116,8 @@ int cost_csv(const struct cost_options *options)
 	if (!csv.work || !csv.block)
 		status = out_of_memory();
 	else if (!file)
-		status = failure(STATUS_BROKEN, "cannot open %s: %s", options->csv, strerror(errno));
+		status =
+			failure(STATUS_BROKEN, "cannot open %s: %s", options->csv, strerror(errno));
 	else
 		status = answer_file(&csv, file);
 	if (file && !from_stdin)

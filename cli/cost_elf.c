@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: MIT
 /*
- * The code of an ELF file: section .text, a function or a range of addresses. The file is input that may be damaged: every
- * offset is checked against its size.
+ * The code of an ELF file: section .text, a function or a range of addresses. The file is input
+ * that may be damaged: every offset is checked against its size.
  */
 #include <elf.h>
 #include <errno.h>
@@ -78,7 +78,8 @@ static bool find_in_table(const struct elf *elf, const Elf64_Shdr *table, const 
 		return false;
 	for (u64 at = 0; at + sizeof(*symbol) <= table->sh_size; at += sizeof(*symbol)) {
 		memcpy(symbol, elf->file + table->sh_offset + at, sizeof(*symbol));
-		if (symbol->st_shndx != SHN_UNDEF && !strcmp(string_at(elf, &strings, symbol->st_name), wanted))
+		if (symbol->st_shndx != SHN_UNDEF &&
+		    !strcmp(string_at(elf, &strings, symbol->st_name), wanted))
 			return true;
 	}
 	return false;
@@ -118,10 +119,12 @@ static int take_symbol(const struct elf *elf, const char *wanted, struct cost_co
 	if (!find_symbol(elf, wanted, &symbol))
 		return failure(STATUS_BROKEN, "%s has no symbol '%s'", elf->name, wanted);
 	if (!read_section(elf, symbol.st_shndx, &section) || section.sh_type != SHT_PROGBITS)
-		return failure(STATUS_BROKEN, "%s: '%s' is not in a section of code", elf->name, wanted);
+		return failure(STATUS_BROKEN, "%s: '%s' is not in a section of code", elf->name,
+			       wanted);
 	begin = symbol.st_value + (elf->header.e_type == ET_REL ? section.sh_addr : 0);
 	if (begin < section.sh_addr || begin - section.sh_addr > section.sh_size)
-		return failure(STATUS_BROKEN, "%s: '%s' lies outside of its section", elf->name, wanted);
+		return failure(STATUS_BROKEN, "%s: '%s' lies outside of its section", elf->name,
+			       wanted);
 	if (!symbol.st_size || symbol.st_size > section.sh_size - (begin - section.sh_addr))
 		symbol.st_size = section.sh_size - (begin - section.sh_addr);
 	return take(elf, &section, begin, symbol.st_size, code);
@@ -146,7 +149,8 @@ static int take_range(const struct elf *elf, const char *text, struct cost_code 
 	u64 begin, end;
 
 	if (!parse_range(text, &begin, &end))
-		return failure(STATUS_USAGE, "'%s' is not a range of addresses such as 0x40-0x80", text);
+		return failure(STATUS_USAGE, "'%s' is not a range of addresses such as 0x40-0x80",
+			       text);
 	if (!find_code(elf, begin, end - begin, &section))
 		return failure(STATUS_BROKEN, "%s has no code from %#llx to %#llx", elf->name,
 			       (unsigned long long)begin, (unsigned long long)end);

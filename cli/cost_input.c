@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: MIT
 /*
- * Where vpmu cost has its code from: hexadecimal digits on the command line or in a file, an ELF file, or assembler text,
- * which the system's as(1) turns into an ELF file.
+ * Where vpmu cost has its code from: hexadecimal digits on the command line or in a file, an ELF
+ * file, or assembler text, which the system's as(1) turns into an ELF file.
  */
 #include <elf.h>
 #include <errno.h>
@@ -32,7 +32,9 @@ static u8 *read_all(int fd, size_t *size)
 		if (*size < capacity && n > 0)
 			continue;
 		capacity *= 2;
-		larger = n < 0 ? NULL : capacity > FILE_MAX ? (errno = EFBIG, NULL) : realloc(file, capacity + 1);
+		larger = n < 0		       ? NULL
+			 : capacity > FILE_MAX ? (errno = EFBIG, NULL)
+					       : realloc(file, capacity + 1);
 		if (!larger) {
 			free(file);
 			return NULL;
@@ -86,7 +88,8 @@ static int read_object(const char *object, u8 **file, size_t *size)
 	*file = fd < 0 ? NULL : read_all(fd, size);
 	if (fd >= 0)
 		close(fd);
-	return *file ? STATUS_OK : failure(STATUS_BROKEN, "cannot read what as(1) wrote: %s", strerror(errno));
+	return *file ? STATUS_OK
+		     : failure(STATUS_BROKEN, "cannot read what as(1) wrote: %s", strerror(errno));
 }
 
 static int assemble_in(const char *name, const char *folder, u8 **file, size_t *size)
@@ -102,11 +105,15 @@ static int assemble_in(const char *name, const char *folder, u8 **file, size_t *
 	} else {
 		status = run_assembler(source, object);
 		if (status == STATUS_MISSING)
-			status = failure(STATUS_BROKEN, "%s is assembler text, and as(1) is not installed: "
-					 "install binutils", name);
+			status = failure(STATUS_BROKEN,
+					 "%s is assembler text, and as(1) is not installed: "
+					 "install binutils",
+					 name);
 		else if (status)
-			status = failure(STATUS_BROKEN, "%s is neither hexadecimal digits nor ELF, and as(1) "
-					 "refused it", name);
+			status = failure(STATUS_BROKEN,
+					 "%s is neither hexadecimal digits nor ELF, and as(1) "
+					 "refused it",
+					 name);
 		else
 			status = read_object(object, file, size);
 	}
@@ -131,8 +138,8 @@ int cost_assemble(const char *name, u8 **file, size_t *size)
 
 /* --- what the command line names --- */
 
-static int read_content(const struct cost_options *options, const char *name, u8 **file, size_t size,
-			struct cost_code *code)
+static int read_content(const struct cost_options *options, const char *name, u8 **file,
+			size_t size, struct cost_code *code)
 {
 	int status = STATUS_OK;
 
@@ -161,8 +168,8 @@ int cost_read(const struct cost_options *options, struct cost_code *code)
 		close(fd);
 	if (!file)
 		return failure(STATUS_BROKEN, "cannot read %s: %s", name, strerror(errno));
-	status = size ? read_content(options, name, &file, size, code) :
-			failure(STATUS_BROKEN, "%s is empty", name);
+	status = size ? read_content(options, name, &file, size, code)
+		      : failure(STATUS_BROKEN, "%s is empty", name);
 	free(file);
 	return status;
 }

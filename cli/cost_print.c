@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: MIT
 /*
- * What vpmu cost prints of one block: cycles, the bottleneck, the load of every port, and a line for each instruction.
+ * What vpmu cost prints of one block: cycles, the bottleneck, the load of every port, and a line
+ * for each instruction.
  */
 #include <stdlib.h>
 #include <string.h>
@@ -51,8 +52,9 @@ static u32 largest_bound(const struct pipe_result *result)
 static void print_bottleneck(const struct pipe_core *core, const struct pipe_result *result)
 {
 	static const char *const names[] = {
-		[BOUND_FRONT_END] = "front end", [BOUND_ISSUE] = "issue", [BOUND_PORTS] = "ports",
-		[BOUND_DIVIDER] = "divider",	 [BOUND_LATENCY] = "latency",
+		[BOUND_FRONT_END] = "front end", [BOUND_ISSUE] = "issue",
+		[BOUND_PORTS] = "ports",	 [BOUND_DIVIDER] = "divider",
+		[BOUND_LATENCY] = "latency",
 	};
 	u32 largest = largest_bound(result);
 	char ports[TEXT];
@@ -116,11 +118,16 @@ static u16 ports_of(const struct pipe_insn *insn)
 static const char *note_of(const struct pipe_insn *insn)
 {
 	switch (insn->idiom) {
-	case IDIOM_ZERO: return "zero idiom";
-	case IDIOM_ONES: return "ones idiom";
-	case IDIOM_MOVE: return "move elimination";
-	case IDIOM_NOP: return "no operation";
-	default: return insn->fuses_next ? "fused with the next" : "";
+	case IDIOM_ZERO:
+		return "zero idiom";
+	case IDIOM_ONES:
+		return "ones idiom";
+	case IDIOM_MOVE:
+		return "move elimination";
+	case IDIOM_NOP:
+		return "no operation";
+	default:
+		return insn->fuses_next ? "fused with the next" : "";
 	}
 }
 
@@ -132,8 +139,8 @@ static void print_insn(const struct pipe_core *core, const struct cost_insn *sho
 
 	write_ports(core, insn->idiom == IDIOM_ZERO ? 0 : ports_of(insn), ports);
 	printf("%5u %4u %7u  %-20s %s%s  %s%s%s\n", insn->slots, uops, latency_of(insn), ports,
-	       insn->load ? "L" : " ", insn->store ? "S" : " ", shown->text, *note_of(insn) ? "  ; " : "",
-	       note_of(insn));
+	       insn->load ? "L" : " ", insn->store ? "S" : " ", shown->text,
+	       *note_of(insn) ? "  ; " : "", note_of(insn));
 }
 
 static void print_insns(const struct pipe_core *core, const struct cost_block *block)
@@ -157,9 +164,12 @@ static void print_insns(const struct pipe_core *core, const struct cost_block *b
 static const char *validity(const struct model *model)
 {
 	switch (model->set) {
-	case MODEL_ICELAKE: return "compared with Ice Lake silicon";
-	case MODEL_SAPPHIRERAPIDS: return "compared with Emerald Rapids silicon, which has the same core";
-	default: return "never compared with its silicon";
+	case MODEL_ICELAKE:
+		return "compared with Ice Lake silicon";
+	case MODEL_SAPPHIRERAPIDS:
+		return "compared with Emerald Rapids silicon, which has the same core";
+	default:
+		return "never compared with its silicon";
 	}
 }
 

@@ -1,8 +1,9 @@
 // SPDX-License-Identifier: MIT
 /*
- * Issue, ports and retirement. One pass over the uops in program order gives the cycle in which each of them issues, starts
- * on a port, completes and retires. That is enough because older uops have priority everywhere: a uop takes the first
- * cycle of its port that the older ones left. Pure: all state is the caller's.
+ * Issue, ports and retirement. One pass over the uops in program order gives the cycle in which
+ * each of them issues, starts on a port, completes and retires. That is enough because older uops
+ * have priority everywhere: a uop takes the first cycle of its port that the older ones left. Pure:
+ * all state is the caller's.
  */
 #include "pipeline/priv.h"
 
@@ -64,7 +65,8 @@ void pipe_retire(struct pipe_work *w, u32 complete)
 
 /* --- ports --- */
 
-/* The port is bound at issue, long before the uop starts: the one with the fewest uops that wait for it. */
+/* The port is bound at issue, long before the uop starts: the one with the fewest uops that wait
+ * for it. */
 static u32 bind(const struct pipe_work *w, u16 ports)
 {
 	u32 best = PIPE_PORTS;
@@ -80,7 +82,8 @@ static bool is_busy(const struct pipe_work *w, u32 cycle, u32 unit)
 	return w->busy[cycle % RING_CYCLES] >> unit & 1;
 }
 
-/* The first cycle from `at` on in which the port is free and, if needed, the divider for so many cycles. */
+/* The first cycle from `at` on in which the port is free and, if needed, the divider for so many
+ * cycles. */
 static u32 free_cycle(const struct pipe_work *w, u32 port, u32 at, u32 divider)
 {
 	u32 last = w->cycle + RING_CYCLES - RING_RESERVE;
@@ -107,7 +110,8 @@ static void take(struct pipe_work *w, u32 port, u32 at)
 	w->waiting++;
 }
 
-/* Binds and starts a uop whose inputs are ready in that cycle; gives the cycle in which it starts. */
+/* Binds and starts a uop whose inputs are ready in that cycle; gives the cycle in which it starts.
+ */
 u32 pipe_start(struct pipe_work *w, const struct pipe_uop *uop, u32 ready)
 {
 	u32 from = later(ready, w->cycle + w->core->delay), port, at;
@@ -136,7 +140,8 @@ u32 pipe_start_load(struct pipe_work *w, u32 ready, u64 address, bool vector)
 	while (w->core->has_banks && address != UNKNOWN_ADDRESS &&
 	       (w->banks[at % RING_CYCLES] >> bank & 3) >= BANK_LOADS)
 		at = free_cycle(w, port, at + 1, 0);
-	w->banks[at % RING_CYCLES] += w->core->has_banks && address != UNKNOWN_ADDRESS ? 1u << bank : 0;
+	w->banks[at % RING_CYCLES] +=
+		w->core->has_banks && address != UNKNOWN_ADDRESS ? 1u << bank : 0;
 	take(w, port, at);
 	return at;
 }

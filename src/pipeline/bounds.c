@@ -1,7 +1,8 @@
 // SPDX-License-Identifier: MIT
 /*
- * What each part of the core alone would allow. The largest of these bounds is the bottleneck; the simulation is at or
- * above it, because uops are bound to ports before it is known when they start. Pure.
+ * What each part of the core alone would allow. The largest of these bounds is the bottleneck; the
+ * simulation is at or above it, because uops are bound to ports before it is known when they start.
+ * Pure.
  */
 #include "pipeline/priv.h"
 
@@ -44,7 +45,8 @@ static bool needs_port(const struct pipe_core *core, const struct pipe_insn *ins
 	}
 }
 
-static void collect(const struct pipe_core *core, const struct pipe_block *block, struct port_sets *sets)
+static void collect(const struct pipe_core *core, const struct pipe_block *block,
+		    struct port_sets *sets)
 {
 	for (u32 i = 0; i < block->count; i++) {
 		const struct pipe_insn *insn = &block->insn[i];
@@ -115,15 +117,16 @@ static u32 bound_divider(const struct pipe_block *block)
 #define TURNS 64 /* until the alignment of code of any length has come round */
 
 /* Decoders or uop cache alone. */
-static u32 bound_front_end(const struct pipe_core *core, const struct pipe_block *block, bool decoded)
+static u32 bound_front_end(const struct pipe_core *core, const struct pipe_block *block,
+			   bool decoded)
 {
 	struct pipe_front front = { .at = block->at, .block = block->at / core->fetch };
 	u32 begin = 0, cycles = 0;
 
 	for (u32 turn = 0; turn <= TURNS; turn++) {
 		for (u32 i = 0; i < block->count; i++)
-			cycles = decoded ? pipe_decode(&front, core, &block->insn[i]) :
-					   pipe_fetch_cached(&front, core, block, i);
+			cycles = decoded ? pipe_decode(&front, core, &block->insn[i])
+					 : pipe_fetch_cached(&front, core, block, i);
 		if (!turn)
 			begin = cycles;
 		if (block->loops)

@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: MIT
 /*
- * From a decoded instruction to what the core makes of it: the places it reads and writes, its memory operand, idioms
- * that renaming does, uops and issue slots. Pure.
+ * From a decoded instruction to what the core makes of it: the places it reads and writes, its
+ * memory operand, idioms that renaming does, uops and issue slots. Pure.
  */
 #include "pipeline/priv.h"
 
@@ -58,32 +58,18 @@ static void add_place(struct pipe_places *places, u8 place)
 
 /* --- operands --- */
 
-/*
- * Scalar results of the legacy encoding leave the upper part of their register as it was. Those that Zydis calls a pure
- * write, because the lower part is: conversions, square roots, reciprocals.
- */
-static bool merges_upper(const ZydisDecodedInstruction *in)
+static bool merges_upper(ZydisMnemonic mnemonic)
 {
-	switch (in->mnemonic) {
-	case ZYDIS_MNEMONIC_CVTSI2SD:
-	case ZYDIS_MNEMONIC_CVTSI2SS:
-	case ZYDIS_MNEMONIC_CVTSS2SD:
-	case ZYDIS_MNEMONIC_CVTSD2SS:
-	case ZYDIS_MNEMONIC_SQRTSS:
-	case ZYDIS_MNEMONIC_SQRTSD:
-	case ZYDIS_MNEMONIC_RCPSS:
-	case ZYDIS_MNEMONIC_RSQRTSS:
-	case ZYDIS_MNEMONIC_ROUNDSS:
-	case ZYDIS_MNEMONIC_ROUNDSD:
-	case ZYDIS_MNEMONIC_MOVHPS:
-	case ZYDIS_MNEMONIC_MOVHPD:
-	case ZYDIS_MNEMONIC_MOVLPS:
-	case ZYDIS_MNEMONIC_MOVLPD:
-	case ZYDIS_MNEMONIC_MOVHLPS:
-	case ZYDIS_MNEMONIC_MOVLHPS:
-	case ZYDIS_MNEMONIC_BSF:
-	case ZYDIS_MNEMONIC_BSR:
+	switch (mnemonic) {
+#define SAME(name, idiom)
+#define COPY(name)
+#define MERGE(name)                 \
+	case ZYDIS_MNEMONIC_##name: \
 		return true;
+#include "pipeline/idioms.def"
+#undef SAME
+#undef COPY
+#undef MERGE
 	default:
 		return false;
 	}
@@ -93,14 +79,16 @@ static bool merges_upper(const ZydisDecodedInstruction *in)
 static bool moves_scalar(const ZydisDecodedInstruction *in, const ZydisDecodedOperand *ops)
 {
 	return (in->mnemonic == ZYDIS_MNEMONIC_MOVSS || in->mnemonic == ZYDIS_MNEMONIC_MOVSD) &&
-	       ops[0].type == ZYDIS_OPERAND_TYPE_REGISTER && ops[1].type == ZYDIS_OPERAND_TYPE_REGISTER;
+	       ops[0].type == ZYDIS_OPERAND_TYPE_REGISTER &&
+	       ops[1].type == ZYDIS_OPERAND_TYPE_REGISTER;
 }
 
 static void see_register(const ZydisDecodedOperand *op, bool merges, struct pipe_insn *insn)
 {
 	u8 place = place_of(op->reg.value);
 	bool writes = op->actions & ZYDIS_OPERAND_ACTION_MASK_WRITE;
-	bool reads = op->actions & (ZYDIS_OPERAND_ACTION_MASK_READ | ZYDIS_OPERAND_ACTION_CONDWRITE);
+	bool reads =
+		op->actions & (ZYDIS_OPERAND_ACTION_MASK_READ | ZYDIS_OPERAND_ACTION_CONDWRITE);
 
 	if (writes)
 		add_place(&insn->writes, place);
@@ -133,8 +121,9 @@ static void see_memory(const ZydisDecodedOperand *op, struct pipe_insn *insn)
 	insn->store |= !!(op->actions & ZYDIS_OPERAND_ACTION_MASK_WRITE);
 }
 
-#define NOT_CARRY                                                                                  \
-	(ZYDIS_CPUFLAG_PF | ZYDIS_CPUFLAG_AF | ZYDIS_CPUFLAG_ZF | ZYDIS_CPUFLAG_SF | ZYDIS_CPUFLAG_OF)
+#define NOT_CARRY                                                                    \
+	(ZYDIS_CPUFLAG_PF | ZYDIS_CPUFLAG_AF | ZYDIS_CPUFLAG_ZF | ZYDIS_CPUFLAG_SF | \
+	 ZYDIS_CPUFLAG_OF)
 
 static void see_flags(const ZydisAccessedFlags *flags, struct pipe_insn *insn)
 {
@@ -157,18 +146,18 @@ static void see_operands(const ZydisDecodedInstruction *in, const ZydisDecodedOp
 			 struct pipe_insn *insn)
 {
 	for (u32 i = 0; i < in->operand_count; i++) {
-		bool merges = i == 0 && (merges_upper(in) || moves_scalar(in, ops));
+		bool merges = i == 0 && (merges_upper(in->mnemonic) || moves_scalar(in, ops));
 
 		/* The stack engine keeps RSP: PUSH and POP wait for other writes of it only. */
 		if (ops[i].type == ZYDIS_OPERAND_TYPE_REGISTER &&
-		    !((insn->pushes || insn->pops) && ops[i].visibility == ZYDIS_OPERAND_VISIBILITY_HIDDEN))
+		    !((insn->pushes || insn->pops) &&
+		      ops[i].visibility == ZYDIS_OPERAND_VISIBILITY_HIDDEN))
 			see_register(&ops[i], merges, insn);
 		else if (ops[i].type == ZYDIS_OPERAND_TYPE_MEMORY)
 			see_memory(&ops[i], insn);
 	}
 	see_flags(in->cpu_flags, insn);
 }
-
 
 /* --- idioms --- */
 
@@ -186,36 +175,40 @@ static bool merges_its_source(const ZydisDecodedInstruction *in, const ZydisDeco
 {
 	u32 last = in->operand_count_visible - 1u;
 
-	return last && pipe_is_vector(ops[0].reg.value) && ops[last].type == ZYDIS_OPERAND_TYPE_REGISTER &&
-	       ops[last].reg.value == ops[0].reg.value;
+	return in->operand_count_visible >= 2 && pipe_is_vector(ops[0].reg.value) &&
+	       ops[last].type == ZYDIS_OPERAND_TYPE_REGISTER &&
+	       place_of(ops[last].reg.value) == place_of(ops[0].reg.value);
 }
 
 static u8 same_idiom(ZydisMnemonic mnemonic)
 {
 	switch (mnemonic) {
-#define EITHER(m) case ZYDIS_MNEMONIC_##m: case ZYDIS_MNEMONIC_V##m
-	case ZYDIS_MNEMONIC_XOR:
-	case ZYDIS_MNEMONIC_SUB:
-	EITHER(PXOR):
-	EITHER(XORPS):
-	EITHER(XORPD):
-	EITHER(PSUBB):
-	EITHER(PSUBW):
-	EITHER(PSUBD):
-	EITHER(PSUBQ):
-	EITHER(PCMPGTB):
-	EITHER(PCMPGTW):
-	EITHER(PCMPGTD):
-	case ZYDIS_MNEMONIC_VPXORD:
-	case ZYDIS_MNEMONIC_VPXORQ:
-		return IDIOM_ZERO;
-	EITHER(PCMPEQB):
-	EITHER(PCMPEQW):
-	EITHER(PCMPEQD):
-	EITHER(PCMPEQQ):
-		return IDIOM_ONES;
+#define SAME(name, idiom)           \
+	case ZYDIS_MNEMONIC_##name: \
+		return IDIOM_##idiom;
+#define COPY(name)
+#define MERGE(name)
+#include "pipeline/idioms.def"
+#undef SAME
+#undef COPY
 	default:
 		return IDIOM_NONE;
+	}
+}
+
+static bool copies_vector(ZydisMnemonic mnemonic)
+{
+	switch (mnemonic) {
+#define SAME(name, idiom)
+#define COPY(name)                  \
+	case ZYDIS_MNEMONIC_##name: \
+		return true;
+#include "pipeline/idioms.def"
+#undef SAME
+#undef COPY
+#undef MERGE
+	default:
+		return false;
 	}
 }
 
@@ -229,17 +222,11 @@ static bool moves_whole(const ZydisDecodedInstruction *in, const ZydisDecodedOpe
 	case ZYDIS_MNEMONIC_MOV:
 		return ops[0].size >= 32;
 	case ZYDIS_MNEMONIC_MOVZX: /* of another register's low byte */
-		return moves_bytes && ops[0].size >= 32 && ops[1].size == 8 && !is_high_byte(ops[1].reg.value) &&
+		return moves_bytes && ops[0].size >= 32 && ops[1].size == 8 &&
+		       !is_high_byte(ops[1].reg.value) &&
 		       place_of(ops[0].reg.value) != place_of(ops[1].reg.value);
-	EITHER(MOVAPS):
-	EITHER(MOVAPD):
-	EITHER(MOVUPS):
-	EITHER(MOVUPD):
-	EITHER(MOVDQA):
-	EITHER(MOVDQU):
-		return true;
 	default:
-		return false;
+		return copies_vector(in->mnemonic);
 	}
 }
 
@@ -256,11 +243,13 @@ static bool adds_constant(const ZydisDecodedInstruction *in, const ZydisDecodedO
 		return true;
 	case ZYDIS_MNEMONIC_ADD:
 	case ZYDIS_MNEMONIC_SUB:
-		return ops[1].type == ZYDIS_OPERAND_TYPE_IMMEDIATE && ops[1].imm.value.s <= FOLDED_MAX &&
-		       ops[1].imm.value.s >= -FOLDED_MAX;
+		return ops[1].type == ZYDIS_OPERAND_TYPE_IMMEDIATE &&
+		       ops[1].imm.value.s <= FOLDED_MAX && ops[1].imm.value.s >= -FOLDED_MAX;
 	case ZYDIS_MNEMONIC_LEA:
-		return ops[1].mem.index == ZYDIS_REGISTER_NONE && ops[1].mem.disp.value <= FOLDED_MAX &&
-		       ops[1].mem.disp.value >= -FOLDED_MAX && place_of(ops[1].mem.base) != NO_PLACE;
+		return ops[1].mem.index == ZYDIS_REGISTER_NONE &&
+		       ops[1].mem.disp.value <= FOLDED_MAX &&
+		       ops[1].mem.disp.value >= -FOLDED_MAX &&
+		       place_of(ops[1].mem.base) != NO_PLACE;
 	default:
 		return false;
 	}
@@ -277,7 +266,8 @@ static u8 idiom_of(const struct pipe_core *core, const ZydisDecodedInstruction *
 	default:
 		break;
 	}
-	if (in->meta.category == ZYDIS_CATEGORY_COND_BR || in->meta.category == ZYDIS_CATEGORY_UNCOND_BR)
+	if (in->meta.category == ZYDIS_CATEGORY_COND_BR ||
+	    in->meta.category == ZYDIS_CATEGORY_UNCOND_BR)
 		return IDIOM_BRANCH;
 	if (same_registers(in, ops) && ops[0].size >= 32)
 		return same_idiom(in->mnemonic);
@@ -293,8 +283,8 @@ static u16 vector_bits(const ZydisDecodedInstruction *in, const ZydisDecodedOper
 	u16 bits = 0;
 
 	for (u32 i = 0; i < in->operand_count_visible; i++)
-		if (ops[i].type == ZYDIS_OPERAND_TYPE_REGISTER && pipe_is_vector(ops[i].reg.value) &&
-		    ops[i].size > bits)
+		if (ops[i].type == ZYDIS_OPERAND_TYPE_REGISTER &&
+		    pipe_is_vector(ops[i].reg.value) && ops[i].size > bits)
 			bits = ops[i].size;
 	return bits;
 }
@@ -303,10 +293,11 @@ static u16 vector_bits(const ZydisDecodedInstruction *in, const ZydisDecodedOper
 static u16 operation_bits(const ZydisDecodedInstruction *in, const ZydisDecodedOperand *ops)
 {
 	for (u32 i = 0; i < in->operand_count_visible; i++)
-		if (ops[i].type == ZYDIS_OPERAND_TYPE_REGISTER && place_of(ops[i].reg.value) < PLACE_VEC)
+		if (ops[i].type == ZYDIS_OPERAND_TYPE_REGISTER &&
+		    place_of(ops[i].reg.value) < PLACE_VEC)
 			return ops[i].size;
-	return in->operand_count_visible ? ops[in->operand_count_visible > 1 ? 1 : 0].size :
-					   in->operand_width;
+	return in->operand_count_visible ? ops[in->operand_count_visible > 1 ? 1 : 0].size
+					 : in->operand_width;
 }
 
 /* 512 bits: port 1 has joined port 0, and port 5 has a multiplier too. */
@@ -327,9 +318,11 @@ static void add_uops(const struct pipe_core *core, const struct uops_row *row, u
 
 		if (!run->ports)
 			insn->slots += run->count;
-		for (u32 i = 0; run->ports && i < run->count * halves && insn->uops < PIPE_UOPS; i++)
-			insn->uop[insn->uops++] = (struct pipe_uop){ ports_of(core, run->ports, vector),
-								     run->latency, run->divider };
+		for (u32 i = 0; run->ports && i < run->count * halves && insn->uops < PIPE_UOPS;
+		     i++)
+			insn->uop[insn->uops++] =
+				(struct pipe_uop){ ports_of(core, run->ports, vector), run->latency,
+						   run->divider };
 	}
 	insn->shape = row->shape;
 	insn->domain = row->domain;
@@ -350,8 +343,8 @@ static void slow_high_bytes(const struct pipe_core *core, const ZydisDecodedInst
 }
 
 /*
- * A micro-fused load and operation stays one through renaming unless the address has an index and the destination
- * is not also the first source (Intel's manual, 2.4.5 "Micro-op unlamination", and measured).
+ * A micro-fused load and operation stays one through renaming unless the address has an index and
+ * the destination is not also the first source (Intel 248966, un-lamination; and measured).
  */
 static bool unlaminates(const struct pipe_insn *insn, const ZydisDecodedInstruction *in)
 {
@@ -384,17 +377,23 @@ static void count_slots(const struct pipe_core *core, const ZydisDecodedInstruct
 
 static u8 load_latency(const struct pipe_core *core, const struct pipe_insn *insn, u16 vector)
 {
-	return core->load[vector > 128 ? 2 : vector ? 1 : 0] + (insn->mem.index != NO_PLACE ? core->load_index : 0);
+	return core->load[vector > 128 ? 2
+			  : vector     ? 1
+				       : 0] +
+	       (insn->mem.index != NO_PLACE ? core->load_index : 0);
 }
 
-/* Which loads and stores Golden Cove renames was found by measurement: not RMW of a register, not CMOV. */
+/* Which loads and stores Golden Cove renames was found by measurement: not RMW of a register, not
+ * CMOV. */
 static bool has_plain_address(const ZydisDecodedInstruction *in, const ZydisDecodedOperand *ops,
 			      const struct pipe_insn *insn)
 {
-	bool of_register = in->operand_count_visible > 1 && ops[1].type == ZYDIS_OPERAND_TYPE_REGISTER;
+	bool of_register =
+		in->operand_count_visible > 1 && ops[1].type == ZYDIS_OPERAND_TYPE_REGISTER;
 
 	return insn->mem.base != NO_PLACE && insn->mem.index == NO_PLACE && !insn->mem.rip &&
-	       !(insn->load && insn->store && of_register) && in->meta.category != ZYDIS_CATEGORY_CMOV;
+	       !(insn->load && insn->store && of_register) &&
+	       in->meta.category != ZYDIS_CATEGORY_CMOV;
 }
 
 bool pipe_describe(const struct pipe_core *core, const ZydisDecodedInstruction *in,
@@ -417,8 +416,9 @@ bool pipe_describe(const struct pipe_core *core, const ZydisDecodedInstruction *
 	key.from_mem = insn->load;
 	key.to_mem = insn->store;
 	kind = pipe_kind_of(&key);
-	if (kind == UOPS_UNKNOWN || in->attributes & (ZYDIS_ATTRIB_HAS_LOCK | ZYDIS_ATTRIB_HAS_REP |
-						      ZYDIS_ATTRIB_HAS_REPE | ZYDIS_ATTRIB_HAS_REPNE))
+	if (kind == UOPS_UNKNOWN ||
+	    in->attributes & (ZYDIS_ATTRIB_HAS_LOCK | ZYDIS_ATTRIB_HAS_REP | ZYDIS_ATTRIB_HAS_REPE |
+			      ZYDIS_ATTRIB_HAS_REPNE))
 		return false;
 	insn->plain_address = has_plain_address(in, ops, insn) && !key.vector;
 	insn->vector = key.vector;
@@ -436,83 +436,4 @@ bool pipe_describe(const struct pipe_core *core, const ZydisDecodedInstruction *
 	count_slots(core, in, insn);
 	pipe_effect_of(in, ops, insn);
 	return true;
-}
-
-/* --- macro-fusion --- */
-
-enum fusion { FUSES_NOTHING, FUSES_ZERO_SIGN, FUSES_CARRY_TOO, FUSES_ALL };
-
-/* Which conditions an instruction fuses with (Intel's manual, 2.4.2.1; AMD's guide 57647, 2.9.3). */
-static enum fusion fusion_of(const struct pipe_core *core, const struct pipe_insn *insn)
-{
-	switch (insn->mnemonic) {
-	case ZYDIS_MNEMONIC_CMP:
-		return FUSES_CARRY_TOO;
-	case ZYDIS_MNEMONIC_TEST:
-		return FUSES_ALL;
-	case ZYDIS_MNEMONIC_AND:
-		return insn->store ? FUSES_NOTHING : FUSES_ALL;
-	case ZYDIS_MNEMONIC_ADD:
-	case ZYDIS_MNEMONIC_SUB:
-		return insn->store ? FUSES_NOTHING : FUSES_CARRY_TOO;
-	case ZYDIS_MNEMONIC_INC:
-	case ZYDIS_MNEMONIC_DEC:
-		return insn->store ? FUSES_NOTHING : FUSES_ZERO_SIGN;
-	case ZYDIS_MNEMONIC_OR:
-	case ZYDIS_MNEMONIC_XOR:
-		return core->amd && !insn->store ? FUSES_ALL : FUSES_NOTHING;
-	default:
-		return FUSES_NOTHING;
-	}
-}
-
-static enum fusion condition_of(u16 mnemonic)
-{
-	switch (mnemonic) {
-	case ZYDIS_MNEMONIC_JZ:
-	case ZYDIS_MNEMONIC_JNZ:
-	case ZYDIS_MNEMONIC_JL:
-	case ZYDIS_MNEMONIC_JNL:
-	case ZYDIS_MNEMONIC_JLE:
-	case ZYDIS_MNEMONIC_JNLE:
-		return FUSES_ZERO_SIGN;
-	case ZYDIS_MNEMONIC_JB:
-	case ZYDIS_MNEMONIC_JNB:
-	case ZYDIS_MNEMONIC_JBE:
-	case ZYDIS_MNEMONIC_JNBE:
-		return FUSES_CARRY_TOO;
-	case ZYDIS_MNEMONIC_JS:
-	case ZYDIS_MNEMONIC_JNS:
-	case ZYDIS_MNEMONIC_JO:
-	case ZYDIS_MNEMONIC_JNO:
-	case ZYDIS_MNEMONIC_JP:
-	case ZYDIS_MNEMONIC_JNP:
-		return FUSES_ALL;
-	default:
-		return FUSES_NOTHING;
-	}
-}
-
-static bool fuses(const struct pipe_core *core, const struct pipe_insn *insn,
-		  const struct pipe_insn *branch)
-{
-	enum fusion condition = condition_of(branch->mnemonic);
-	bool both = insn->load && insn->has_immediate;
-
-	return condition != FUSES_NOTHING && fusion_of(core, insn) >= condition && !(both && !core->amd);
-}
-
-/* The pair is one uop, where the branch would be; the branch itself is nothing more. */
-void pipe_fuse(const struct pipe_core *core, struct pipe_block *block)
-{
-	for (u32 i = 0; i + 1 < block->count; i++) {
-		struct pipe_insn *insn = &block->insn[i], *branch = insn + 1;
-
-		if (!fuses(core, insn, branch))
-			continue;
-		insn->fuses_next = true;
-		insn->idiom = IDIOM_NONE;
-		insn->uop[0].ports = branch->uop[0].ports;
-		branch->uops = branch->slots = branch->decoded = 0;
-	}
 }

@@ -1,12 +1,14 @@
 // SPDX-License-Identifier: MIT
 /*
  * The front end. Code comes from the uop cache unless it is too dense for
- * it, has a length-changing prefix or a branch that Skylake must not keep; then every instruction goes through predecoder and decoders again. Pure.
+ * it, has a length-changing prefix or a branch that Skylake must not keep; then every instruction
+ * goes through predecoder and decoders again. Pure.
  */
 #include "pipeline/priv.h"
 
 /* The predecoder finds the ends of instructions in one block of bytes a cycle. */
-static u32 predecode(struct pipe_front *front, const struct pipe_core *core, const struct pipe_insn *insn)
+static u32 predecode(struct pipe_front *front, const struct pipe_core *core,
+		     const struct pipe_insn *insn)
 {
 	u64 block;
 
@@ -27,8 +29,10 @@ static u32 predecode(struct pipe_front *front, const struct pipe_core *core, con
 	return front->found;
 }
 
-/* The entries that a line of the uop cache has when it begins with this instruction, up to the end of a loop. */
-static u32 line_entries(const struct pipe_core *core, const struct pipe_block *block, u32 index, u64 at)
+/* The entries that a line of the uop cache has when it begins with this instruction, up to the end
+ * of a loop. */
+static u32 line_entries(const struct pipe_core *core, const struct pipe_block *block, u32 index,
+			u64 at)
 {
 	u64 window = at / core->window;
 	u32 entries = 0;
@@ -49,8 +53,8 @@ static u32 line_entries(const struct pipe_core *core, const struct pipe_block *b
 }
 
 /*
- * The uop cache delivers whole lines. A line has uops of one window of code only; an instruction belongs to the window in
- * which it begins, and to one line.
+ * The uop cache delivers whole lines. A line has uops of one window of code only; an instruction
+ * belongs to the window in which it begins, and to one line.
  */
 u32 pipe_fetch_cached(struct pipe_front *front, const struct pipe_core *core,
 		      const struct pipe_block *block, u32 index)
@@ -60,7 +64,8 @@ u32 pipe_fetch_cached(struct pipe_front *front, const struct pipe_core *core,
 
 	if (entries && !front->in_block) {
 		front->in_block = line_entries(core, block, index, front->at);
-		if (++front->found > core->lines || front->in_cycle + front->in_block > core->cached) {
+		if (++front->found > core->lines ||
+		    front->in_cycle + front->in_block > core->cached) {
 			front->decode++;
 			front->in_cycle = 0;
 			front->found = 1;
@@ -73,7 +78,8 @@ u32 pipe_fetch_cached(struct pipe_front *front, const struct pipe_core *core,
 }
 
 /* Only the first decoder takes instructions of several uops. */
-u32 pipe_decode(struct pipe_front *front, const struct pipe_core *core, const struct pipe_insn *insn)
+u32 pipe_decode(struct pipe_front *front, const struct pipe_core *core,
+		const struct pipe_insn *insn)
 {
 	u32 found = predecode(front, core, insn);
 
@@ -99,7 +105,8 @@ void pipe_jump(struct pipe_front *front, const struct pipe_core *core, u64 at)
 	front->found = front->decode + 1;
 }
 
-/* Erratum SKX102: a branch, with what is fused to it, that crosses or ends at a 32-byte boundary is not kept. */
+/* Erratum SKX102: a branch, with what is fused to it, that crosses or ends at a 32-byte boundary is
+ * not kept. */
 static bool has_bad_branch(const struct pipe_insn *insns, u32 count, u64 at)
 {
 	for (u32 i = 0; i < count; i++) {
@@ -117,7 +124,8 @@ static bool has_bad_branch(const struct pipe_insn *insns, u32 count, u64 at)
 }
 
 /* Instructions with a length-changing prefix were measured to come from the decoders mostly. */
-bool pipe_is_uncacheable(const struct pipe_core *core, const struct pipe_insn *insns, u32 count, u64 at)
+bool pipe_is_uncacheable(const struct pipe_core *core, const struct pipe_insn *insns, u32 count,
+			 u64 at)
 {
 	u32 uops = 0, bytes = 0;
 	bool lcp = false;

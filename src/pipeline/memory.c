@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: MIT
 /*
- * Loads and stores: forwarding from the store buffer, accesses that cross a line or a page, and stores on their way to
- * L1, where everything hits. Pure.
+ * Loads and stores: forwarding from the store buffer, accesses that cross a line or a page, and
+ * stores on their way to L1, where everything hits. Pure.
  */
 #include "pipeline/priv.h"
 
@@ -56,13 +56,15 @@ static u32 forward(const struct pipe_work *w, const struct pipe_insn *insn, u64 
 	const struct pipe_core *core = w->core;
 	bool whole = contains(s, address, insn->mem.size);
 
-	/* Golden Cove gives the stored register itself to a load of the same address; to RMW not in the same cycle. */
-	if (core->renames_memory && s->address == address && whole && insn->plain_address && s->plain &&
-	    (!insn->store || w->cycle > s->issued))
+	/* Golden Cove gives the stored register itself to a load of the same address; to RMW not in
+	 * the same cycle. */
+	if (core->renames_memory && s->address == address && whole && insn->plain_address &&
+	    s->plain && (!insn->store || w->cycle > s->issued))
 		return later(s->data, w->cycle + core->delay);
 	if (whole)
 		return later(done, s->data + forward_latency(core, insn, s));
-	/* It also completes a load that begins where a shorter store does, without waiting for the cache. */
+	/* It also completes a load that begins where a shorter store does, without waiting for the
+	 * cache. */
 	if (core->renames_memory && s->address == address)
 		return later(done, s->data + core->blocked);
 	return later(done, s->commit + core->blocked);
@@ -118,7 +120,8 @@ u32 pipe_store_uops(struct pipe_work *w, const struct pipe_insn *insn, u32 ready
 	return later(where, *data) + 1;
 }
 
-/* Stores leave in order after they retired: one a cycle, or two to the same line; one that crosses lines takes two. */
+/* Stores leave in order after they retired: one a cycle, or two to the same line; one that crosses
+ * lines takes two. */
 static u32 commit(struct pipe_work *w, u64 address, u8 size)
 {
 	bool split = crosses(address, size, LINE);

@@ -1,14 +1,17 @@
 /* SPDX-License-Identifier: MIT */
 /*
- * The pipeline model: how many cycles straight-line code and loops take on a core of each CPU model while every load hits
- * L1 and every branch is predicted. Pure computation without state of its own: the same input gives the same output.
- * General registers only and no libc.
+ * The pipeline model: how many cycles straight-line code and loops take on a core of each CPU model
+ * while every load hits L1 and every branch is predicted. Pure computation without state of its
+ * own: the same input gives the same output. General registers only and no libc.
  *
- *   pipe_describe   an instruction as Zydis decoded it, reduced to uops, ports, latencies, registers (form.c, table.c)
- *   pipe_simulate   iterations of a block: front end, renaming, ports, memory, retirement (simulate.c), and what each
- *                   part of the core alone would allow (bounds.c): the largest names the bottleneck
+ *   pipe_describe   an instruction as Zydis decoded it, reduced to uops, ports, latencies and
+ *                   registers (form.c, table.c)
+ *   pipe_simulate   iterations of a block: front end, renaming, ports, memory, retirement
+ *                   (simulate.c), and what each part of the core alone would allow (bounds.c):
+ *                   the largest of these bounds is the bottleneck
  *
- * Facts are rows: cores.def (a model each), uops.def (ports and latencies), forms.def (which mnemonic is what).
+ * Facts are rows: cores.def (a model each), uops.def (ports and latencies), forms.def (which
+ * mnemonic is what), idioms.def (what renaming does).
  */
 #ifndef PIPELINE_PIPELINE_H
 #define PIPELINE_PIPELINE_H
@@ -69,11 +72,11 @@ enum pipe_shape {
 
 enum pipe_idiom {
 	IDIOM_NONE,
-	IDIOM_NOP,    /* a slot, no port */
-	IDIOM_ZERO,   /* a result that depends on nothing, no port */
-	IDIOM_ONES,   /* a result that depends on nothing, with a port */
-	IDIOM_MOVE,   /* may be done by renaming */
-	IDIOM_ADD,    /* a small constant added: some cores do it while renaming */
+	IDIOM_NOP,  /* a slot, no port */
+	IDIOM_ZERO, /* a result that depends on nothing, no port */
+	IDIOM_ONES, /* a result that depends on nothing, with a port */
+	IDIOM_MOVE, /* may be done by renaming */
+	IDIOM_ADD,  /* a small constant added: some cores do it while renaming */
 	IDIOM_BRANCH,
 };
 
@@ -82,9 +85,11 @@ enum pipe_domain {
 	DOMAIN_SLOW,   /* loads, IMUL and their like */
 	DOMAIN_FOLDED, /* an addition that renaming did */
 	DOMAIN_INT,
-	DOMAIN_VECTOR,
+	DOMAIN_SHUFFLE,
+	DOMAIN_VECTOR, /* vector logic, additions, comparisons, shifts */
+	DOMAIN_MUL,    /* vector multiplications of integers, AES */
 	DOMAIN_FLOAT,
-	DOMAIN_ADDER,
+	DOMAIN_ADDER, /* floating-point additions */
 };
 
 /* What happens to a general register, as far as values.c follows it. */
@@ -116,7 +121,7 @@ struct pipe_effect {
 	u8 dest, size; /* a register, or 0xff: memory; bytes */
 	u8 from;       /* enum pipe_source */
 	u8 source, source_size;
-	bool three;    /* IMUL: dest = source * constant */
+	bool three; /* IMUL: dest = source * constant */
 	s64 constant;
 };
 
@@ -130,20 +135,22 @@ struct pipe_insn {
 	u8 wide;    /* more entries of the uop cache that its constants need */
 	u8 load_latency;
 	bool load, store, vector; /* vector: of vector registers */
-	bool low_first;	    /* RAX has the result of the first uop */
+	bool low_first;		  /* RAX has the result of the first uop */
 	bool has_immediate;
-	bool shifts;	    /* shift or rotate of a general register */
-	bool lcp;	    /* length-changing prefix */
-	bool fuses_next;    /* is one uop with the conditional branch that follows */
+	bool shifts;	 /* shift or rotate of a general register */
+	bool lcp;	 /* length-changing prefix */
+	bool fuses_next; /* is one uop with the conditional branch that follows */
 	bool pushes, pops, touches_rsp;
-	bool plain_address; /* base and displacement, for a general register: memory may be renamed */
+	bool plain_address; /* base and displacement, for a general register: memory may be renamed
+			     */
 	struct pipe_uop uop[PIPE_UOPS];
 	struct pipe_places reads, writes, address;
 	struct pipe_mem mem;
 	struct pipe_effect effect;
 };
 
-/* Straight-line code, repeated; or a loop, whose last instruction is the branch back to the first. */
+/* Straight-line code, repeated; or a loop, whose last instruction is the branch back to the first.
+ */
 struct pipe_block {
 	u64 at; /* address of the first byte, for alignment */
 	u32 count;
@@ -157,7 +164,14 @@ bool pipe_describe(const struct pipe_core *core, const ZydisDecodedInstruction *
 /* To be called once, when the block is complete: fuses compares with branches. */
 void pipe_fuse(const struct pipe_core *core, struct pipe_block *block);
 
-enum pipe_bound { BOUND_FRONT_END, BOUND_ISSUE, BOUND_PORTS, BOUND_DIVIDER, BOUND_LATENCY, PIPE_BOUNDS };
+enum pipe_bound {
+	BOUND_FRONT_END,
+	BOUND_ISSUE,
+	BOUND_PORTS,
+	BOUND_DIVIDER,
+	BOUND_LATENCY,
+	PIPE_BOUNDS
+};
 
 struct pipe_result {
 	u32 ticks;		/* an iteration; so are the others */

@@ -18,13 +18,15 @@ struct pipe_core {
 	u8 lost;	  /* a slot of every so many cycles; 0: none */
 	u16 rob, scheduler, loads, stores;
 	u8 load[3], load_index; /* latency: general, XMM, wider registers; more with an index */
-	u8 forward, forward_vector, blocked; /* cycles from a store's data, from its commit, to the load's result */
-	u8 split; /* load uops more of a load that crosses lines */
+	u8 forward, forward_vector,
+		blocked; /* cycles from a store's data, from its commit, to the load's result */
+	u8 split;	 /* load uops more of a load that crosses lines */
 	u8 fetch, predecode, decoders, window, line, lines, cached, kept, lcp;
 	u8 moves; /* slots of a cycle in which moves are eliminated */
 	u8 delay; /* cycles from issue to a port */
 	u16 p_load, p_load_vector, p_sta, p_std, p_alu;
-	u16 p_high; /* where the upper bytes AH to BH are taken out, which takes two cycles more; 0: no matter */
+	u16 p_high; /* where the upper bytes AH to BH are taken out, which takes two cycles more; 0:
+		       no matter */
 	struct pipe_uop folded_shift; /* of a result that renaming added to */
 	bool moves_bytes, folds_adds, fast_adds, renames_memory, has_banks, jcc_erratum, amd;
 	u8 ports;
@@ -67,7 +69,8 @@ struct form_key {
 
 enum uops_kind pipe_kind_of(struct form_key *key);
 
-/* Zydis numbers registers class by class; its own functions may use vector registers and are not called here. */
+/* Zydis numbers registers class by class; its own functions may use vector registers and are not
+ * called here. */
 static inline bool pipe_is_vector(ZydisRegister reg)
 {
 	return reg >= ZYDIS_REGISTER_XMM0 && reg <= ZYDIS_REGISTER_ZMM31;
@@ -98,25 +101,29 @@ bool pipe_values_step(struct pipe_values *values, const struct pipe_insn *insn, 
 /* --- the front end: front.c --- */
 
 struct pipe_front {
-	u64 at;		  /* address of the next instruction */
-	u64 block;	      /* fetched last: address / core->fetch */
-	u32 found, in_block;  /* decoders: cycle of the predecoder, instructions that it found in it */
-			      /* uop cache: lines of this cycle, entries of the line that are left */
+	u64 at;	   /* address of the next instruction */
+	u64 block; /* fetched last: address / core->fetch */
+	u32 found,
+		in_block; /* decoders: cycle of the predecoder, instructions that it found in it */
+	/* uop cache: lines of this cycle, entries of the line that are left */
 	u32 decode, in_cycle; /* cycle of delivery; instructions, or entries, delivered in it */
 };
 
 /* The cycle in which the decoders, or the uop cache, deliver the next instruction. */
-u32 pipe_decode(struct pipe_front *front, const struct pipe_core *core, const struct pipe_insn *insn);
+u32 pipe_decode(struct pipe_front *front, const struct pipe_core *core,
+		const struct pipe_insn *insn);
 u32 pipe_fetch_cached(struct pipe_front *front, const struct pipe_core *core,
 		      const struct pipe_block *block, u32 index);
 void pipe_jump(struct pipe_front *front, const struct pipe_core *core, u64 at);
 /* Code that the uop cache cannot hold. */
-bool pipe_is_uncacheable(const struct pipe_core *core, const struct pipe_insn *insns, u32 count, u64 at);
+bool pipe_is_uncacheable(const struct pipe_core *core, const struct pipe_insn *insns, u32 count,
+			 u64 at);
 
 /* --- the state of a simulation --- */
 
-#define RING_CYCLES 16384u /* that a uop may start after the issue of the youngest: a power of two */
-#define RING_STORES 128u   /* remembered, at least core->stores: a power of two */
+#define RING_CYCLES \
+	16384u		 /* that a uop may start after the issue of the youngest: a power of two */
+#define RING_STORES 128u /* remembered, at least core->stores: a power of two */
 #define RING_LOADS  256u
 #define RING_ROB    512u
 
@@ -130,14 +137,14 @@ struct pipe_store {
 
 struct pipe_work {
 	const struct pipe_core *core;
-	bool ideal;	/* dependencies alone: unlimited width, ports and buffers */
-	u16 busy[RING_CYCLES]; /* by cycle: ports on which a uop starts, and the divider */
-	u16 banks[RING_CYCLES]; /* by cycle: loads of each eighth of a line, two bits each */
+	bool ideal;		 /* dependencies alone: unlimited width, ports and buffers */
+	u16 busy[RING_CYCLES];	 /* by cycle: ports on which a uop starts, and the divider */
+	u16 banks[RING_CYCLES];	 /* by cycle: loads of each eighth of a line, two bits each */
 	u16 pending[PIPE_PORTS]; /* uops bound to a port that have not started */
-	u32 waiting;	/* all of them */
-	u32 cycle, used; /* of issue: slots used of it */
-	u32 deliver;	/* cycle in which the front end has the instruction */
-	u64 slot;	/* issued so far */
+	u32 waiting;		 /* all of them */
+	u32 cycle, used;	 /* of issue: slots used of it */
+	u32 deliver;		 /* cycle in which the front end has the instruction */
+	u64 slot;		 /* issued so far */
 	u32 retired[RING_ROB], last_retired, retired_then;
 	u32 ready[PIPE_PLACES];
 	u8 domain[PIPE_PLACES];
@@ -161,9 +168,9 @@ void pipe_retire(struct pipe_work *w, u32 complete);
 
 /* Loads and stores: memory.c. */
 struct pipe_access {
-	u64 address;  /* or UNKNOWN_ADDRESS */
+	u64 address; /* or UNKNOWN_ADDRESS */
 	u64 value;
-	bool known;   /* the value is */
+	bool known; /* the value is */
 	u32 issued, done;
 };
 
@@ -173,7 +180,6 @@ void pipe_remember_store(struct pipe_work *w, const struct pipe_insn *insn,
 			 const struct pipe_access *access, u32 data, u8 from);
 /* The cycle from which the load or store has a buffer. */
 u32 pipe_buffer_free(const struct pipe_work *w, const struct pipe_insn *insn);
-
 
 /* bounds.c; result->slots and ->decoded are set. */
 void pipe_bounds(const struct pipe_core *core, const struct pipe_block *block, u32 latency,

@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: MIT
 /*
- * The simulation: copies of a block, instruction by instruction, through front end, renaming, ports, memory and
- * retirement. Pure: all state is the caller's `struct pipe_work`.
+ * The simulation: copies of a block, instruction by instruction, through front end, renaming,
+ * ports, memory and retirement. Pure: all state is the caller's `struct pipe_work`.
  */
 #include "pipeline/priv.h"
 
@@ -32,7 +32,8 @@ static bool is_renamed(const struct pipe_work *w, const struct pipe_insn *insn, 
 	}
 }
 
-/* RSP is read or written otherwise after PUSH or POP: Intel's stack engine inserts a uop that adds its offset. */
+/* RSP is read or written otherwise after PUSH or POP: Intel's stack engine inserts a uop that adds
+ * its offset. */
 static void synchronize_stack(struct pipe_work *w)
 {
 	const struct pipe_uop uop = { .ports = w->core->p_alu };
@@ -53,15 +54,23 @@ static bool writes(const struct pipe_insn *insn, u8 place)
 	return false;
 }
 
-/* When the instruction may use what was written there: results change between units of different kinds. */
+static bool multiplies(const struct pipe_core *core, u8 domain)
+{
+	return domain == DOMAIN_MUL || domain == DOMAIN_FLOAT ||
+	       (domain == DOMAIN_ADDER && !core->fast_adds);
+}
+
+/* When the instruction may use what was written there: it takes longer between units of different
+ * kinds. */
 static u32 usable(const struct pipe_work *w, const struct pipe_insn *insn, u8 place)
 {
+	u8 from = w->domain[place], to = insn->domain;
 	u32 ready = w->ready[place];
 
-	if (insn->domain >= DOMAIN_FLOAT && w->domain[place] == DOMAIN_VECTOR)
-		return ready + 1;
-	if (w->core->fast_adds && insn->domain == DOMAIN_ADDER && w->domain[place] == DOMAIN_ADDER)
+	if (w->core->fast_adds && from == DOMAIN_ADDER && to == DOMAIN_ADDER)
 		return ready - 1;
+	if (from == DOMAIN_VECTOR && multiplies(w->core, to))
+		return ready + 1;
 	return ready;
 }
 
@@ -97,7 +106,8 @@ static bool shifts_folded(const struct pipe_work *w, const struct pipe_insn *ins
 }
 
 /* Gives when the result is there; `first`: that of the first uop. */
-static u32 execute(struct pipe_work *w, const struct pipe_insn *insn, const struct inputs *in, u32 *first)
+static u32 execute(struct pipe_work *w, const struct pipe_insn *insn, const struct inputs *in,
+		   u32 *first)
 {
 	bool folded = shifts_folded(w, insn);
 	u32 last = in->first, all = in->first;
@@ -132,7 +142,8 @@ static u8 domain_of(const struct pipe_work *w, const struct pipe_insn *insn, boo
 	return insn->domain;
 }
 
-static void set_places(struct pipe_work *w, const struct pipe_insn *insn, u8 domain, u32 done, u32 first)
+static void set_places(struct pipe_work *w, const struct pipe_insn *insn, u8 domain, u32 done,
+		       u32 first)
 {
 	for (u32 i = 0; i < insn->writes.n; i++) {
 		u8 place = insn->writes.at[i];
@@ -201,7 +212,8 @@ static void step(struct pipe_work *w, const struct pipe_insn *insn)
 	renamed = is_renamed(w, insn, position);
 	if (insn->uops && !renamed)
 		done = execute(w, insn, &in, &first);
-	access.known = pipe_values_step(&w->values, insn, access.known ? &access.value : NULL, &access.value);
+	access.known = pipe_values_step(&w->values, insn, access.known ? &access.value : NULL,
+					&access.value);
 	set_places(w, insn, domain_of(w, insn, renamed), done, first);
 	if (insn->store)
 		done = pipe_store_uops(w, insn, done, &data);
@@ -254,7 +266,8 @@ static u32 finished(const struct pipe_work *w)
 }
 
 /* Cycles and slots of many iterations, less those of a few. */
-static void run(struct pipe_work *w, const struct pipe_block *block, bool decoded, struct pipe_result *result)
+static void run(struct pipe_work *w, const struct pipe_block *block, bool decoded,
+		struct pipe_result *result)
 {
 	u32 few = (SHORT_RUN + block->count - 1) / block->count;
 	u32 many = (LONG_RUN + block->count - 1) / block->count, begin = 0;

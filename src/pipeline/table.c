@@ -1,8 +1,11 @@
 // SPDX-License-Identifier: MIT
 /*
- * The rows of the pipeline model: cores, what instructions are made of, and which mnemonic is what. Pure.
+ * The rows of the pipeline model: cores, what instructions are made of, and which mnemonic is what.
+ * Pure.
  */
 #include "pipeline/priv.h"
+
+/* clang-format off */
 
 /* Intel's ports by their numbers; A and B are 10 and 11. */
 enum {
@@ -16,12 +19,15 @@ enum {
 
 /* Zen 3 and 4: four ALUs, three address units, two ways for stored data, four vector pipes. */
 enum {
-	Z_A0 = BIT(0), Z_A1 = BIT(1), Z_A2 = BIT(2), Z_A03 = BIT(0) | BIT(3), Z_A12 = BIT(1) | BIT(2),
+	Z_A0 = BIT(0), Z_A1 = BIT(1), Z_A2 = BIT(2),
+	Z_A03 = BIT(0) | BIT(3), Z_A12 = BIT(1) | BIT(2),
 	Z_ALU = 0xf, Z_AGU = 0x70, Z_AGU01 = 0x30, Z_STD = 0x180,
 	Z_F0 = BIT(9), Z_F1 = BIT(10), Z_F2 = BIT(11), Z_F3 = BIT(12),
 	Z_F01 = Z_F0 | Z_F1, Z_F03 = Z_F0 | Z_F3, Z_F12 = Z_F1 | Z_F2, Z_F23 = Z_F2 | Z_F3,
 	Z_F0123 = Z_F01 | Z_F23,
 };
+
+/* clang-format on */
 
 static const char *const intel_ports[] = { "p0", "p1", "p2", "p3", "p4",  "p5",
 					   "p6", "p7", "p8", "p9", "p10", "p11" };
@@ -29,8 +35,8 @@ static const char *const amd_ports[] = { "alu0", "alu1", "alu2", "alu3", "agu0",
 					 "st0",	 "st1",	 "fp0",	 "fp1",	 "fp2",	 "fp3" };
 
 static const struct pipe_core cores[] = {
-#define INTEL_PORTS(n) n, .port_names = intel_ports
-#define AMD_PORTS ARRAY_SIZE(amd_ports), .port_names = amd_ports
+#define INTEL_PORTS(n)	 n, .port_names = intel_ports
+#define AMD_PORTS	 ARRAY_SIZE(amd_ports), .port_names = amd_ports
 #define CORE(model, ...) { .set = model, __VA_ARGS__ },
 #include "pipeline/cores.def"
 #undef CORE
@@ -60,10 +66,12 @@ u32 pipe_width(const struct pipe_core *core)
 }
 
 const struct uops_row pipe_uops[UOPS_KINDS] = {
-#define U(n, where, cycles) { .count = n, .ports = where, .latency = cycles },
+#define U(n, where, cycles)    { .count = n, .ports = where, .latency = cycles },
 #define D(where, cycles, busy) { .count = 1, .ports = where, .latency = cycles, .divider = busy },
-#define UOPS(name, how, what, skylake, icelake, golden, zen)                                       \
-	[UOPS_##name] = { SHAPE_##how, DOMAIN_##what, { { skylake }, { icelake }, { golden }, { zen } } },
+#define UOPS(name, how, what, skylake, icelake, golden, zen) \
+	[UOPS_##name] = { SHAPE_##how,                       \
+			  DOMAIN_##what,                     \
+			  { { skylake }, { icelake }, { golden }, { zen } } },
 #include "pipeline/uops.def"
 #undef UOPS
 #undef U
@@ -108,7 +116,8 @@ static enum uops_kind shift_double(struct form_key *key)
 	return by_cl(key) ? UOPS_SHIFT2_CL : UOPS_SHIFT2;
 }
 
-/* One operand: a double-width product. Three with 16 bits: the immediate is merged by a uop of its own. */
+/* One operand: a double-width product. Three with 16 bits: the immediate is merged by a uop of its
+ * own. */
 static enum uops_kind imul(struct form_key *key)
 {
 	if (key->in->operand_count_visible == 1)
@@ -176,8 +185,10 @@ static enum uops_kind bswap(struct form_key *key)
 
 static enum uops_kind half(struct form_key *key)
 {
-	bool low = key->in->mnemonic == ZYDIS_MNEMONIC_MOVLPS || key->in->mnemonic == ZYDIS_MNEMONIC_VMOVLPS ||
-		   key->in->mnemonic == ZYDIS_MNEMONIC_MOVLPD || key->in->mnemonic == ZYDIS_MNEMONIC_VMOVLPD;
+	bool low = key->in->mnemonic == ZYDIS_MNEMONIC_MOVLPS ||
+		   key->in->mnemonic == ZYDIS_MNEMONIC_VMOVLPS ||
+		   key->in->mnemonic == ZYDIS_MNEMONIC_MOVLPD ||
+		   key->in->mnemonic == ZYDIS_MNEMONIC_VMOVLPD;
 
 	if (key->to_mem)
 		return UOPS_NOTHING;
@@ -188,10 +199,14 @@ static enum uops_kind by_width(const struct form_key *key, enum uops_kind w8, en
 			       enum uops_kind w32, enum uops_kind w64)
 {
 	switch (key->width) {
-	case 8: return w8;
-	case 16: return w16;
-	case 64: return w64;
-	default: return w32;
+	case 8:
+		return w8;
+	case 16:
+		return w16;
+	case 64:
+		return w64;
+	default:
+		return w32;
 	}
 }
 
@@ -200,22 +215,27 @@ enum uops_kind pipe_kind_of(struct form_key *key)
 	bool has_mem = key->from_mem || key->to_mem;
 
 	switch (key->in->mnemonic) {
+/* clang-format off */
 #define CASE(mnemonic) case ZYDIS_MNEMONIC_##mnemonic
 #define FORM(mnemonic, kind) CASE(mnemonic): return UOPS_##kind;
-#define BOTH(mnemonic, kind) CASE(mnemonic): CASE(V##mnemonic): return UOPS_##kind;
+#define BOTH(mnemonic, kind) EACH(mnemonic): return UOPS_##kind;
 #define MOVE(mnemonic, kind) CASE(mnemonic): key->copies = true; return UOPS_##kind;
-#define VMOVE(mnemonic, kind) CASE(mnemonic): CASE(V##mnemonic): key->copies = true; return UOPS_##kind;
-#define WIDTH(mnemonic, a, b, c, d) CASE(mnemonic): return by_width(key, UOPS_##a, UOPS_##b, UOPS_##c, UOPS_##d);
+#define EACH(mnemonic) CASE(mnemonic): CASE(V##mnemonic)
+#define VMOVE(mnemonic, kind) EACH(mnemonic): key->copies = true; return UOPS_##kind;
+#define WIDTH(mnemonic, a, b, c, d) \
+	CASE(mnemonic): return by_width(key, UOPS_##a, UOPS_##b, UOPS_##c, UOPS_##d);
 #define YMM(mnemonic, x, y) CASE(mnemonic): return key->vector > 128 ? UOPS_##y : UOPS_##x;
-#define YMM2F(mnemonic, x, y) CASE(mnemonic): CASE(V##mnemonic): return key->vector > 128 ? UOPS_##y : UOPS_##x;
-#define YMM2(mnemonic) CASE(mnemonic): CASE(V##mnemonic): return key->vector > 128 ? UOPS_VLANE : UOPS_VSHUF;
+#define YMM2F(mnemonic, x, y) EACH(mnemonic): return key->vector > 128 ? UOPS_##y : UOPS_##x;
+#define YMM2(mnemonic) EACH(mnemonic): return key->vector > 128 ? UOPS_VLANE : UOPS_VSHUF;
 #define MEM(mnemonic, reg, mem) CASE(mnemonic): return has_mem ? UOPS_##mem : UOPS_##reg;
-#define BOTHMEM(mnemonic, reg, mem) CASE(mnemonic): CASE(V##mnemonic): return has_mem ? UOPS_##mem : UOPS_##reg;
-#define HALF(mnemonic) CASE(mnemonic): CASE(V##mnemonic): return half(key);
-#define SHIFTS(mnemonic) CASE(mnemonic): CASE(V##mnemonic): return vector_shift(key);
-#define FUSED(mnemonic) CASE(mnemonic##PS): CASE(mnemonic##PD): CASE(mnemonic##SS): CASE(mnemonic##SD): return UOPS_FMA;
+#define BOTHMEM(mnemonic, reg, mem) EACH(mnemonic): return has_mem ? UOPS_##mem : UOPS_##reg;
+#define HALF(mnemonic) EACH(mnemonic): return half(key);
+#define SHIFTS(mnemonic) EACH(mnemonic): return vector_shift(key);
+#define FUSED(mnemonic) \
+	CASE(mnemonic##PS): CASE(mnemonic##PD): CASE(mnemonic##SS): CASE(mnemonic##SD): return UOPS_FMA;
 #define PICK(mnemonic, function) CASE(mnemonic): return function(key);
 #include "pipeline/forms.def"
+		/* clang-format on */
 	default:
 		return UOPS_UNKNOWN;
 	}

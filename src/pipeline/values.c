@@ -1,9 +1,10 @@
 // SPDX-License-Identifier: MIT
 /*
- * Which loads find what which store wrote depends on addresses, so the model follows the general registers through the
- * block as far as it can: moves, additions, shifts. It starts from the state of the measured blocks (docs/model.md): every
- * register holds a pointer of its own, and memory is full of one pointer. What it cannot follow is unknown, and an
- * unknown address matches no other. Pure.
+ * Which loads find what which store wrote depends on addresses, so the model follows the general
+ * registers through the block as far as it can: moves, additions, shifts. It starts from the state
+ * of the measured blocks (docs/model.md): every register holds a pointer of its own, and memory is
+ * full of one pointer. What it cannot follow is unknown, and an unknown address matches no other.
+ * Pure.
  */
 #include "pipeline/priv.h"
 
@@ -37,8 +38,8 @@ u64 pipe_address(const struct pipe_values *values, const struct pipe_insn *insn)
 		return RIP_DATA + (mem->disp & 0xfff);
 	if (!is_known(values, mem->base) || !is_known(values, mem->index))
 		return UNKNOWN_ADDRESS;
-	return value_of(values, mem->base) + value_of(values, mem->index) * mem->scale + (u64)mem->disp -
-	       (insn->pushes ? 8 : 0);
+	return value_of(values, mem->base) + value_of(values, mem->index) * mem->scale +
+	       (u64)mem->disp - (insn->pushes ? 8 : 0);
 }
 
 static u64 cut(u64 value, u8 size)
@@ -58,20 +59,34 @@ static u64 compute(const struct pipe_effect *effect, u64 dest, u64 src)
 	u32 bits = 8 * effect->size;
 
 	switch (effect->operation) {
-	case EFFECT_EXTEND: return cut(src, effect->source_size);
-	case EFFECT_SIGN_EXTEND: return sign_extend(cut(src, effect->source_size), effect->source_size);
-	case EFFECT_ADD: return dest + src;
-	case EFFECT_SUB: return dest - src;
-	case EFFECT_AND: return dest & src;
-	case EFFECT_OR: return dest | src;
-	case EFFECT_XOR: return dest ^ src;
-	case EFFECT_SHL: return dest << (src & (bits - 1));
-	case EFFECT_SHR: return cut(dest, effect->size) >> (src & (bits - 1));
-	case EFFECT_SAR: return (u64)((s64)sign_extend(dest, effect->size) >> (src & (bits - 1)));
-	case EFFECT_MUL: return (effect->three ? (u64)effect->constant : dest) * src;
-	case EFFECT_NEG: return -dest;
-	case EFFECT_NOT: return ~dest;
-	default: return src;
+	case EFFECT_EXTEND:
+		return cut(src, effect->source_size);
+	case EFFECT_SIGN_EXTEND:
+		return sign_extend(cut(src, effect->source_size), effect->source_size);
+	case EFFECT_ADD:
+		return dest + src;
+	case EFFECT_SUB:
+		return dest - src;
+	case EFFECT_AND:
+		return dest & src;
+	case EFFECT_OR:
+		return dest | src;
+	case EFFECT_XOR:
+		return dest ^ src;
+	case EFFECT_SHL:
+		return dest << (src & (bits - 1));
+	case EFFECT_SHR:
+		return cut(dest, effect->size) >> (src & (bits - 1));
+	case EFFECT_SAR:
+		return (u64)((s64)sign_extend(dest, effect->size) >> (src & (bits - 1)));
+	case EFFECT_MUL:
+		return (effect->three ? (u64)effect->constant : dest) * src;
+	case EFFECT_NEG:
+		return -dest;
+	case EFFECT_NOT:
+		return ~dest;
+	default:
+		return src;
 	}
 }
 
@@ -148,27 +163,45 @@ bool pipe_values_step(struct pipe_values *values, const struct pipe_insn *insn, 
 static u8 operation_of(ZydisMnemonic mnemonic)
 {
 	switch (mnemonic) {
-	case ZYDIS_MNEMONIC_MOV: return EFFECT_MOVE;
-	case ZYDIS_MNEMONIC_MOVZX: return EFFECT_EXTEND;
+	case ZYDIS_MNEMONIC_MOV:
+		return EFFECT_MOVE;
+	case ZYDIS_MNEMONIC_MOVZX:
+		return EFFECT_EXTEND;
 	case ZYDIS_MNEMONIC_MOVSX:
-	case ZYDIS_MNEMONIC_MOVSXD: return EFFECT_SIGN_EXTEND;
-	case ZYDIS_MNEMONIC_LEA: return EFFECT_LEA;
+	case ZYDIS_MNEMONIC_MOVSXD:
+		return EFFECT_SIGN_EXTEND;
+	case ZYDIS_MNEMONIC_LEA:
+		return EFFECT_LEA;
 	case ZYDIS_MNEMONIC_ADD:
-	case ZYDIS_MNEMONIC_INC: return EFFECT_ADD;
+	case ZYDIS_MNEMONIC_INC:
+		return EFFECT_ADD;
 	case ZYDIS_MNEMONIC_SUB:
-	case ZYDIS_MNEMONIC_DEC: return EFFECT_SUB;
-	case ZYDIS_MNEMONIC_AND: return EFFECT_AND;
-	case ZYDIS_MNEMONIC_OR: return EFFECT_OR;
-	case ZYDIS_MNEMONIC_XOR: return EFFECT_XOR;
-	case ZYDIS_MNEMONIC_SHL: return EFFECT_SHL;
-	case ZYDIS_MNEMONIC_SHR: return EFFECT_SHR;
-	case ZYDIS_MNEMONIC_SAR: return EFFECT_SAR;
-	case ZYDIS_MNEMONIC_IMUL: return EFFECT_MUL;
-	case ZYDIS_MNEMONIC_NEG: return EFFECT_NEG;
-	case ZYDIS_MNEMONIC_NOT: return EFFECT_NOT;
-	case ZYDIS_MNEMONIC_PUSH: return EFFECT_PUSH;
-	case ZYDIS_MNEMONIC_POP: return EFFECT_POP;
-	default: return EFFECT_UNKNOWN;
+	case ZYDIS_MNEMONIC_DEC:
+		return EFFECT_SUB;
+	case ZYDIS_MNEMONIC_AND:
+		return EFFECT_AND;
+	case ZYDIS_MNEMONIC_OR:
+		return EFFECT_OR;
+	case ZYDIS_MNEMONIC_XOR:
+		return EFFECT_XOR;
+	case ZYDIS_MNEMONIC_SHL:
+		return EFFECT_SHL;
+	case ZYDIS_MNEMONIC_SHR:
+		return EFFECT_SHR;
+	case ZYDIS_MNEMONIC_SAR:
+		return EFFECT_SAR;
+	case ZYDIS_MNEMONIC_IMUL:
+		return EFFECT_MUL;
+	case ZYDIS_MNEMONIC_NEG:
+		return EFFECT_NEG;
+	case ZYDIS_MNEMONIC_NOT:
+		return EFFECT_NOT;
+	case ZYDIS_MNEMONIC_PUSH:
+		return EFFECT_PUSH;
+	case ZYDIS_MNEMONIC_POP:
+		return EFFECT_POP;
+	default:
+		return EFFECT_UNKNOWN;
 	}
 }
 

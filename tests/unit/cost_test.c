@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: MIT
 /*
- * vpmu cost as a script meets it: lists of blocks, assembler text, objects, damaged files. What it says of blocks is
- * pipeline_test.c's, its command line command_test.c's.
+ * vpmu cost as a script meets it: lists of blocks, assembler text, objects, damaged files. What it
+ * says of blocks is pipeline_test.c's, its command line command_test.c's.
  */
 #include <setjmp.h>
 #include <stdarg.h>
@@ -45,10 +45,11 @@ static void lines_without_an_answer_are_named(void **state)
 {
 	(void)state;
 	assert_int_equal(shell(LIST "$VPMU cost --csv - 2>&1 >/dev/null"), 1);
-	assert_string_equal(output, "vpmu cost: standard input:3: the first column is not a block in "
-				    "hexadecimal digits\n"
-				    "vpmu cost: standard input:4: unsupported instruction 'cpuid' at byte 0\n"
-				    "vpmu cost: standard input:5: truncated instruction '48' at byte 0\n");
+	assert_string_equal(
+		output, "vpmu cost: standard input:3: the first column is not a block in "
+			"hexadecimal digits\n"
+			"vpmu cost: standard input:4: unsupported instruction 'cpuid' at byte 0\n"
+			"vpmu cost: standard input:5: truncated instruction '48' at byte 0\n");
 	assert_int_equal(shell("printf '4801d8%.0s' $(seq 300) | $VPMU cost --csv - 2>&1"), 1);
 	assert_non_null(strstr(output, "more than 256 instructions"));
 }
@@ -57,7 +58,8 @@ static void the_same_list_gives_the_same_answer(void **state)
 {
 	(void)state;
 	assert_int_equal(shell("test \"$($VPMU cost --csv tests/blocks/icelake.csv | cksum)\" = "
-			       "\"$($VPMU cost --csv tests/blocks/icelake.csv | cksum)\""), 0);
+			       "\"$($VPMU cost --csv tests/blocks/icelake.csv | cksum)\""),
+			 0);
 }
 
 #define LOOP "printf 'f: imul %%rbx, %%rax\\ndec %%rcx\\njnz f\\n' | "
@@ -78,22 +80,29 @@ static void assembler_text_is_assembled(void **state)
 static void objects_are_read(void **state)
 {
 	(void)state;
-	assert_int_equal(shell("f=$(mktemp) && " LOOP "as -o $f - && $VPMU cost $f && $VPMU cost --symbol f $f "
-			       "&& $VPMU cost --range 0-4 $f; e=$?; rm -f $f; exit $e"), 0);
+	assert_int_equal(shell("f=$(mktemp) && " LOOP
+			       "as -o $f - && $VPMU cost $f && $VPMU cost --symbol f $f "
+			       "&& $VPMU cost --range 0-4 $f; e=$?; rm -f $f; exit $e"),
+			 0);
 	assert_non_null(strstr(output, "3 instructions, a loop"));
 	assert_non_null(strstr(output, "1 instructions, repeated"));
 }
 
-/* A file that breaks off anywhere, or has any one byte wrong, is refused or answered, and never a crash. */
+/* A file that breaks off anywhere, or has any one byte wrong, is refused or answered, and never a
+ * crash. */
 static void damaged_objects_do_no_harm(void **state)
 {
 	(void)state;
-	assert_int_equal(shell("f=$(mktemp) && " LOOP "as -o $f - && for n in $(seq 1 37 $(stat -c %s $f)); do "
-			       "head -c $n $f >$f.cut; $VPMU cost $f.cut >/dev/null 2>>$f.err; "
-			       "[ $? -le 1 ] || exit 9; cp $f $f.cut; "
-			       "printf '\\377' | dd of=$f.cut bs=1 seek=$n conv=notrunc 2>/dev/null; "
-			       "$VPMU cost --symbol f $f.cut >/dev/null 2>>$f.err; [ $? -le 1 ] || exit 9; "
-			       "done; ! grep -E 'Sanitizer|runtime error' $f.err; e=$?; rm -f $f $f.cut $f.err; exit $e"), 0);
+	assert_int_equal(
+		shell("f=$(mktemp) && " LOOP
+		      "as -o $f - && for n in $(seq 1 37 $(stat -c %s $f)); do "
+		      "head -c $n $f >$f.cut; $VPMU cost $f.cut >/dev/null 2>>$f.err; "
+		      "[ $? -le 1 ] || exit 9; cp $f $f.cut; "
+		      "printf '\\377' | dd of=$f.cut bs=1 seek=$n conv=notrunc 2>/dev/null; "
+		      "$VPMU cost --symbol f $f.cut >/dev/null 2>>$f.err; [ $? -le 1 ] || exit 9; "
+		      "done; ! grep -E 'Sanitizer|runtime error' $f.err; e=$?; rm -f $f $f.cut "
+		      "$f.err; exit $e"),
+		0);
 }
 
 int main(void)

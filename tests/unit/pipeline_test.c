@@ -1,7 +1,8 @@
 // SPDX-License-Identifier: MIT
 /*
- * The pipeline model: single rules, each shown by a block whose cycles are known; bytes that are no code; and the error
- * of whole models against the blocks that were measured on silicon (tests/blocks/README.md).
+ * The pipeline model: single rules, each shown by a block whose cycles are known; bytes that are no
+ * code; and the error of whole models against the blocks that were measured on silicon
+ * (tests/blocks/README.md).
  */
 #include <setjmp.h>
 #include <stdarg.h>
@@ -44,8 +45,8 @@ static double cycles_of(const struct pipe_core *core, const char *hex, bool deco
 {
 	struct cost_code code = { .bytes = NULL };
 	struct pipe_result result = { .ticks = 0 };
-	bool whole = cost_parse_hex(hex, strcspn(hex, ","), &code) && cost_describe(core, &code, &block) &&
-		     !block.problems;
+	bool whole = cost_parse_hex(hex, strcspn(hex, ","), &code) &&
+		     cost_describe(core, &code, &block) && !block.problems;
 
 	if (whole)
 		pipe_simulate(core, &block.block, decoded, work, &result);
@@ -62,7 +63,8 @@ static const struct rule {
 	{ "a chain of ADD", "icelake", "4801d8", 1 },
 	{ "a chain of IMUL", "icelake", "480fafc3", 3 },
 	{ "a chain of IMUL, Zen", "milan", "480fafc3", 3 },
-	{ "a zero idiom breaks the chain: only port 1 is left", "icelake", "480fafc0480fafc031c0", 2 },
+	{ "a zero idiom breaks the chain: only port 1 is left", "icelake", "480fafc0480fafc031c0",
+	  2 },
 	{ "XOR of 16 bits is no idiom", "icelake", "480fafc06631c0", 4 },
 	{ "zero idioms need no port: 5 a cycle", "icelake", "31c031db31c931d231f6", 1 },
 	{ "the same, 6 a cycle", "sapphirerapids", "31c031db31c931d231f631ff", 1 },
@@ -86,24 +88,30 @@ static const struct rule {
 	{ "POP does not wait for POP", "icelake", "5b5d415c415d", 2 },
 	{ "but for RSP when it was computed", "icelake", "488d65f05d", 6 },
 	{ "DIV r32, a chain", "icelake", "31d2f7f109d8", 12 },
-	{ "DIV r64 keeps the divider for 10 cycles", "icelake", "48b8640000000000000031d248b90700000000000000 48f7f1", 10 },
+	{ "DIV r64 keeps the divider for 10 cycles", "icelake",
+	  "48b8640000000000000031d248b90700000000000000 48f7f1", 10 },
 	{ "independent divisions overlap", "icelake", "c4c17b5ec0c4c1735ec8", 14 },
 	{ "FP addition", "icelake", "f20f58c1", 4 },
 	{ "FP addition after FP addition", "sapphirerapids", "f20f58c1", 2 },
 	{ "from the integer to the FP side", "icelake", "660ffec10f58c2", 6 },
-	{ "a conversion waits for the rest of its register late", "icelake", "f2480f2ac0f20f58c8", 4 },
+	{ "a conversion waits for the rest of its register late", "icelake", "f2480f2ac0f20f58c8",
+	  4 },
 	{ "writing AL needs the rest of RAX", "icelake", "b00101c8", 2 },
 	{ "INC leaves the carry alone", "icelake", "48ffc04811cb", 1 },
 	{ "CMOVBE: the flags pass two uops", "icelake", "39d50f47ea85ed", 3 },
 	{ "CMOVBE: the register passes one", "icelake", "480f46c3", 1 },
-	{ "a length-changing prefix stops the decoders", "icelake", "488b54241089d66681e6ff7f6681feff7f", 7 },
-	{ "a line of the uop cache has 8 uops of 32 bytes", "sapphirerapids", "4989c749c1ef030f1f00", 0.63 },
-	{ "of denser code there are two that are not full", "sapphirerapids", "4839fe0f1f000f1f00", 0.55 },
+	{ "a length-changing prefix stops the decoders", "icelake",
+	  "488b54241089d66681e6ff7f6681feff7f", 7 },
+	{ "a line of the uop cache has 8 uops of 32 bytes", "sapphirerapids",
+	  "4989c749c1ef030f1f00", 0.63 },
+	{ "of denser code there are two that are not full", "sapphirerapids", "4839fe0f1f000f1f00",
+	  0.55 },
 	{ "SETcc has one port", "sapphirerapids", "0f9ec00f9ec30f9ec10f9ec2", 4 },
 	{ "MOVZX of a byte is eliminated", "sapphirerapids", "0fb6c80fb6c1", 0.38 },
 	{ "a folded addition makes a shift slow", "sapphirerapids", "4883c00848c1e003", 3 },
 	{ "AH comes late", "sapphirerapids", "fec4", 3 },
-	{ "an eighth of a line is read twice a cycle", "sapphirerapids", "488b06488b0f488b5500", 1.5 },
+	{ "an eighth of a line is read twice a cycle", "sapphirerapids", "488b06488b0f488b5500",
+	  1.5 },
 	{ "a load takes the stored register", "sapphirerapids", "488b034801c8488903", 1 },
 	{ "but not with an index", "sapphirerapids", "488b040b4801d04889040b", 7 },
 	{ "DEC and JNZ are one uop, one a cycle", "icelake", "48ffc975fb", 1 },
@@ -134,14 +142,15 @@ static void slots_are_those_after_fusion(void **state)
 		const char *hex;
 		u32 slots;
 	} rows[] = {
-		{ "4839c87400", 1 },	 /* CMP RAX, RCX; JZ */
-		{ "4883380074fa", 2 },	 /* CMP [RAX], imm8; JZ: memory and immediate do not fuse */
-		{ "48ffc073fb", 2 },	 /* INC and JNB: the carry is not INC's */
-		{ "480306", 1 },	 /* ADD RAX, [RSI] */
-		{ "c5f5fe0406", 2 },	 /* VPADDD YMM0, YMM1, [RSI+RAX]: un-laminated */
-		{ "488906", 1 },	 /* MOV [RSI], RAX */
-		{ "480106", 2 },	 /* ADD [RSI], RAX */
-		{ "505a488b0424", 4 },	 /* PUSH, POP, and [RSP], which needs the stack engine's offset */
+		{ "4839c87400", 1 },   /* CMP RAX, RCX; JZ */
+		{ "4883380074fa", 2 }, /* CMP [RAX], imm8; JZ: memory and immediate do not fuse */
+		{ "48ffc073fb", 2 },   /* INC and JNB: the carry is not INC's */
+		{ "480306", 1 },       /* ADD RAX, [RSI] */
+		{ "c5f5fe0406", 2 },   /* VPADDD YMM0, YMM1, [RSI+RAX]: un-laminated */
+		{ "488906", 1 },       /* MOV [RSI], RAX */
+		{ "480106", 2 },       /* ADD [RSI], RAX */
+		{ "505a488b0424",
+		  4 }, /* PUSH, POP, and [RSP], which needs the stack engine's offset */
 	};
 	const struct pipe_core *core = core_of("icelake");
 
@@ -155,7 +164,8 @@ static void slots_are_those_after_fusion(void **state)
 		pipe_simulate(core, &block.block, false, work, &result);
 		free(code.bytes);
 		if (result.slots != rows[i].slots * PIPE_TICKS)
-			fail_msg("%s: %u slots, not %u", rows[i].hex, result.slots / PIPE_TICKS, rows[i].slots);
+			fail_msg("%s: %u slots, not %u", rows[i].hex, result.slots / PIPE_TICKS,
+				 rows[i].slots);
 	}
 }
 
@@ -225,7 +235,8 @@ static void random_bytes_are_answered(void **state)
 
 	(void)state;
 	for (u32 n = 0; n < 2000; n++) {
-		struct cost_code code = { .bytes = bytes, .size = 1 + next_random(&seed) % sizeof(bytes) };
+		struct cost_code code = { .bytes = bytes,
+					  .size = 1 + next_random(&seed) % sizeof(bytes) };
 
 		for (u32 i = 0; i < code.size; i++)
 			bytes[i] = next_random(&seed) >> 24;

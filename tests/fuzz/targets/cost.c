@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: MIT
 /*
- * Any bytes as a block for the pipeline model: every byte belongs to one instruction or one named problem, the simulation
- * ends, and a second run says the same.
+ * Any bytes as a block for the pipeline model: every byte belongs to one instruction or one named
+ * problem, the simulation ends, and a second run says the same.
  *
  * Input: a byte of options, an offset of the first byte, then the code.
  */
@@ -11,7 +11,7 @@
 #include "cli/cost.h"
 #include "fuzz/fuzz.h"
 
-#define MODELS	    5
+#define MODELS	     5
 #define FLAG_DECODED 0x80
 
 static struct pipe_work *work;
@@ -32,15 +32,17 @@ static void check_bytes(const struct cost_code *code)
 	if (bytes != code->size)
 		fuzz_fail("%zu bytes of %zu", bytes, code->size);
 	if (block.block.count + block.problems != block.count)
-		fuzz_fail("%u instructions, of which %u have an answer and %u are named", block.count,
-			  block.block.count, block.problems);
+		fuzz_fail("%u instructions, of which %u have an answer and %u are named",
+			  block.count, block.block.count, block.problems);
 }
 
 void fuzz_one(struct fuzz_input *in)
 {
 	u8 flags = fuzz_u8(in), offset = fuzz_u8(in), bytes[1024];
 	const struct pipe_core *core = pipe_core_of(model_at(flags % MODELS)->set);
-	struct cost_code code = { .bytes = bytes, .at = offset, .size = fuzz_take(in, bytes, sizeof(bytes)) };
+	struct cost_code code = { .bytes = bytes,
+				  .at = offset,
+				  .size = fuzz_take(in, bytes, sizeof(bytes)) };
 	struct pipe_result first, second;
 
 	if (!code.size || !cost_describe(core, &code, &block))
