@@ -89,6 +89,10 @@ static void add_machine(struct line *line, const struct exec_options *options, u
 		   "memory-backend-file,id=ram,size=%uM,share=on,mem-path=/dev/fd/%d",
 		   options->memory, wiring->ram);
 	add_option(line, "-global", "virtio-mmio.force-legacy=false");
+	/* A kick of the serial port is served within the exit, and not when QEMU's main loop comes
+	 * to it: machines that are saved are the same, too. */
+	if (options->deterministic)
+		add_option(line, "-global", "virtio-mmio.ioeventfd=off");
 	if (type->firmware)
 		add_option(line, "-bios", "%s", type->firmware);
 }
