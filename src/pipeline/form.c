@@ -396,6 +396,13 @@ static bool has_plain_address(const ZydisDecodedInstruction *in, const ZydisDeco
 	       in->meta.category != ZYDIS_CATEGORY_CMOV;
 }
 
+/* XCHG with memory locks without a prefix. */
+static bool is_locked(const ZydisDecodedInstruction *in, const struct pipe_insn *insn)
+{
+	return in->attributes & ZYDIS_ATTRIB_HAS_LOCK ||
+	       (in->mnemonic == ZYDIS_MNEMONIC_XCHG && insn->store);
+}
+
 bool pipe_describe(const struct pipe_core *core, const ZydisDecodedInstruction *in,
 		   const ZydisDecodedOperand *ops, struct pipe_insn *insn)
 {
@@ -415,10 +422,9 @@ bool pipe_describe(const struct pipe_core *core, const ZydisDecodedInstruction *
 	key.vector = vector_bits(in, ops);
 	key.from_mem = insn->load;
 	key.to_mem = insn->store;
-	kind = pipe_kind_of(&key);
-	if (kind == UOPS_UNKNOWN ||
-	    in->attributes & (ZYDIS_ATTRIB_HAS_LOCK | ZYDIS_ATTRIB_HAS_REP | ZYDIS_ATTRIB_HAS_REPE |
-			      ZYDIS_ATTRIB_HAS_REPNE))
+	kind = is_locked(in, insn) ? UOPS_LOCKED : pipe_kind_of(&key);
+	if (kind == UOPS_UNKNOWN || in->attributes & (ZYDIS_ATTRIB_HAS_REP | ZYDIS_ATTRIB_HAS_REPE |
+						      ZYDIS_ATTRIB_HAS_REPNE))
 		return false;
 	insn->plain_address = has_plain_address(in, ops, insn) && !key.vector;
 	insn->vector = key.vector;

@@ -114,6 +114,9 @@ static const struct rule {
 	  1.5 },
 	{ "a load takes the stored register", "sapphirerapids", "488b034801c8488903", 1 },
 	{ "but not with an index", "sapphirerapids", "488b040b4801d04889040b", 7 },
+	{ "LOCK", "icelake", "f0480103", 21 },
+	{ "XCHG with memory locks", "sapphirerapids", "488703", 17.5 },
+	{ "PAUSE", "icelake", "f390", 37 },
 	{ "DEC and JNZ are one uop, one a cycle", "icelake", "48ffc975fb", 1 },
 	{ "VZEROUPPER begins a cycle", "icelake", "c5f877c5f9efc0c5f1efc9", 2 },
 };
