@@ -131,7 +131,7 @@ u32 pipe_start(struct pipe_work *w, const struct pipe_uop *uop, u32 ready)
 u32 pipe_start_load(struct pipe_work *w, u32 ready, u64 address, bool vector)
 {
 	u32 from = later(ready, w->cycle + w->core->delay), port, at;
-	u32 bank = 2 * (address / 8 % 8);
+	u32 bank = 2 * (address / 4 % 16);
 
 	if (w->ideal)
 		return ready;
@@ -141,7 +141,7 @@ u32 pipe_start_load(struct pipe_work *w, u32 ready, u64 address, bool vector)
 	       (w->banks[at % RING_CYCLES] >> bank & 3) >= BANK_LOADS)
 		at = free_cycle(w, port, at + 1, 0);
 	w->banks[at % RING_CYCLES] +=
-		w->core->has_banks && address != UNKNOWN_ADDRESS ? 1u << bank : 0;
+		w->core->has_banks && address != UNKNOWN_ADDRESS ? 1u << bank : 0u;
 	take(w, port, at);
 	return at;
 }

@@ -139,7 +139,7 @@ struct pipe_work {
 	const struct pipe_core *core;
 	bool ideal;		 /* dependencies alone: unlimited width, ports and buffers */
 	u16 busy[RING_CYCLES];	 /* by cycle: ports on which a uop starts, and the divider */
-	u16 banks[RING_CYCLES];	 /* by cycle: loads of each eighth of a line, two bits each */
+	u32 banks[RING_CYCLES];	 /* by cycle: loads of each 4 bytes of a line, two bits each */
 	u16 pending[PIPE_PORTS]; /* uops bound to a port that have not started */
 	u32 waiting;		 /* all of them */
 	u32 cycle, used;	 /* of issue: slots used of it */
@@ -162,7 +162,7 @@ struct pipe_work {
 /* Issue, ports, retirement: backend.c. */
 u32 pipe_issue(struct pipe_work *w);
 u32 pipe_start(struct pipe_work *w, const struct pipe_uop *uop, u32 ready);
-/* The same of a load: sapphirerapids reads an eighth of a line only twice a cycle. */
+/* The same of a load: sapphirerapids reads the same 4 bytes of lines only twice a cycle. */
 u32 pipe_start_load(struct pipe_work *w, u32 ready, u64 address, bool vector);
 void pipe_retire(struct pipe_work *w, u32 complete);
 

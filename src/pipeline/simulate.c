@@ -39,7 +39,8 @@ static void synchronize_stack(struct pipe_work *w)
 	const struct pipe_uop uop = { .ports = w->core->p_alu };
 
 	pipe_issue(w);
-	w->ready[RSP] = pipe_start(w, &uop, w->ready[RSP]) + 1;
+	if (!w->core->folds_adds)
+		w->ready[RSP] = pipe_start(w, &uop, w->ready[RSP]) + 1;
 	w->stack_moved = false;
 	pipe_retire(w, w->ready[RSP]);
 }
