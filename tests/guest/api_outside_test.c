@@ -117,10 +117,10 @@ static void connect_device(const struct device *device)
 {
 	struct kvm_ioeventfd kick = { .addr = IMAGE_MMIO, .len = 4, .fd = device->kick };
 	struct kvm_irqfd call = { .fd = device->call, .gsi = GSI };
-	struct {
-		struct kvm_irq_routing head;
+	struct { /* kvm_irq_routing with one entry */
+		u32 nr, flags;
 		struct kvm_irq_routing_entry entry;
-	} routes = { { .nr = 1 },
+	} routes = { 1, 0,
 		     { .gsi = GSI,
 		       .type = KVM_IRQ_ROUTING_MSI,
 		       .u.msi = { .address_lo = LAPIC, .data = VECTOR } } };
