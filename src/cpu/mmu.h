@@ -171,9 +171,8 @@ static inline u8 cpu_linear_bits(const struct cpu *cpu)
 bool cpu_canonical(const struct cpu *cpu, gva_t gva);
 
 /*
- * The same for addresses that registers hold without accessing them, bases of segments and tables and
- * MSRs, and for INVPCID: as wide as the processor has them, whether CR4.LA57 is set or not (KVM:
- * is_noncanonical_base_address()).
+ * The same for addresses that LGDT, LIDT, LLDT, LTR and WRMSR load and INVPCID invalidates: as wide
+ * as the processor has them, whether CR4.LA57 is set or not (KVM: is_noncanonical_base_address()).
  */
 static inline u8 cpu_linear_bits_max(const struct cpu *cpu)
 {

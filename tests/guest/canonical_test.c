@@ -171,19 +171,19 @@ static void no_entry_matches_a_bad_rip_from_outside(void **state)
 	}
 }
 
-/* Bases of tables and segments, and an address to invalidate: RAX. */
+/* Bases of tables, an address to invalidate, and the base of GS: RAX. */
 GUEST_CODE(bases, "movw $0x7fff, -16(%rsp)\n"
 		  "mov %rax, -14(%rsp)\n"
 		  "lgdt -16(%rsp)\n"
 		  "inc %ebx\n"
 		  "lidt -16(%rsp)\n"
 		  "inc %ebx\n"
-		  "wrgsbase %rax\n"
-		  "inc %ebx\n"
 		  "movq $0, -16(%rsp)\n"
 		  "mov %rax, -8(%rsp)\n"
 		  "xor %ecx, %ecx\n"
 		  "invpcid -16(%rsp), %rcx\n"
+		  "inc %ebx\n"
+		  "wrgsbase %rax\n"
 		  "inc %ebx\n"
 		  "out %al, $0xf4\n");
 
@@ -201,12 +201,13 @@ static u64 bases_loaded(struct machine *m, u64 base, bool la57)
 	return m->cpu->regs[RBX];
 }
 
-/* KVM: what registers may hold follows CPUID, not CR4.LA57, which decides what may be accessed. */
+/* KVM: what registers may hold follows CPUID, not CR4.LA57, which decides what may be accessed; but
+ * WRGSBASE, which comes last, follows CR4.LA57 (measured). */
 static void registers_hold_57_bits_where_they_exist(void **state)
 {
 	assert_int_equal(bases_loaded(*state, 0x7f0000000000, false), 4);
 	assert_int_equal(bases_loaded(*state, 0xff000000000000, false), 0);
-	assert_int_equal(bases_loaded(*state, 0xff000000000000, true), 4);
+	assert_int_equal(bases_loaded(*state, 0xff000000000000, true), 3);
 	assert_int_equal(bases_loaded(*state, BIT(56), true), 0);
 }
 
