@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: MIT
 /*
- * Guests on virtual time (docs/clock.md): the word by which the file server says that it works, and
- * with --deterministic what a guest is given in the place of a serial port and of chance.
+ * Guests on virtual time (docs/clock.md): the page by which the file server says that it works, and
+ * with --deterministic the files that replace the serial port, and the seed.
  */
 #include <errno.h>
 #include <fcntl.h>
@@ -12,6 +12,7 @@
 #include <unistd.h>
 
 #include "base/memfile.h"
+#include "base/splitmix.h"
 #include "base/turns.h"
 #include "exec.h"
 
@@ -25,7 +26,7 @@ int virtual_turns(void)
 	return -1;
 }
 
-/* Until its end: how fast it comes must not show. */
+/* Up to its end: how fast it arrives must not show. */
 static bool copy_input(int to)
 {
 	static u8 bytes[64 << 10];
@@ -97,14 +98,8 @@ void virtual_environment(const struct exec_options *options, int turns)
 	setenv("VPMU_DATE", text, 1);
 }
 
-/* splitmix64 (Steele, Lea, Flood: "Fast splittable pseudorandom number generators", 2014). */
 void virtual_seed(u64 seed, u8 *bytes, u32 size)
 {
-	for (u32 i = 0; i < size; i++) {
-		u64 z = seed += 0x9e3779b97f4a7c15ull;
-
-		z = (z ^ z >> 30) * 0xbf58476d1ce4e5b9ull;
-		z = (z ^ z >> 27) * 0x94d049bb133111ebull;
-		bytes[i] = z ^ z >> 31;
-	}
+	for (u32 i = 0; i < size; i++)
+		bytes[i] = splitmix(&seed);
 }

@@ -3,8 +3,8 @@
  * A page that the process of a VM shares with others (vm/outside.h).
  *
  * turns: of a device in another process. Odd while it works on what it was asked for, even while it
- * waits. The device makes it odd before it takes a request, so that who sees that a request was
- * taken, and then an even number, knows that it has been served.
+ * waits. The device makes it odd before it takes a request: a reader that finds the request taken,
+ * and then an even number, knows that it has been served.
  *
  * calls: grows when the guest, which waits for it, is to go on.
  */

@@ -13,8 +13,8 @@
 #include "vm/irqchip.h"
 #include "vm/vm.h"
 
-#define WAIT_NS	     5000000 /* for who says when he is done */
-#define WAIT_READ_NS 20000   /* for an eventfd to be read, which nobody tells */
+#define WAIT_NS	     5000000 /* at most, until the page's futex is woken */
+#define WAIT_READ_NS 20000   /* between looks at eventfds: nothing wakes us when they are read */
 
 void outside_environment(struct vm *vm)
 {

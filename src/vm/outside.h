@@ -2,8 +2,8 @@
 /*
  * Devices on virtual time (vm/time.h). What a device does for a guest takes none of it: a vCPU that
  * kicked one, by an ioeventfd, goes on when its work is done and its interrupt delivered. The
- * program's own devices are done when their eventfd was read, as far as anybody can tell; a device
- * of another process says by a page that it shares with us (VPMU_TURNS, base/turns.h).
+ * program's own devices count as done when their eventfd has been read, since nothing tells more; a
+ * device of another process says so in a page that it shares with us (VPMU_TURNS, base/turns.h).
  *
  * A guest that waits for the host, and not for a timer, says so by an OUT to OUTSIDE_PORT: its time
  * stands still until it is called, by the same page. Only VMs with such a page have the port.

@@ -41,8 +41,8 @@ u64 vcpu_timer_ns(const struct vcpu *vcpu);
 
 /* Virtual time only, on the vCPU's thread: */
 
-/* When the next timer of the VM expires, or TIME_NEVER; always later than now behind
- * vcpu_time_poll(). */
+/* When the next timer of the VM expires, or TIME_NEVER. After vcpu_time_poll() that is later than
+ * now. */
 u64 vcpu_time_due(struct vcpu *vcpu);
 /* Has the timers that are due send their interrupts: true if one did. */
 bool vcpu_time_poll(struct vcpu *vcpu);
