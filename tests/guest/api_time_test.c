@@ -157,13 +157,13 @@ static void no_clock_goes_back_and_all_agree(void **state)
 /* KVM: a program that has the local APIC in the kernel adds it to CPUID itself. */
 static void add_deadline_timer(void)
 {
-	struct {
-		struct kvm_cpuid2 head;
+	struct { /* kvm_cpuid2 with room */
+		u32 nent, padding;
 		struct kvm_cpuid_entry2 entry[256];
-	} list = { .head.nent = 256 };
+	} list = { .nent = 256 };
 
 	KVM_CALL(g.vcpu[0], KVM_GET_CPUID2, &list);
-	for (u32 i = 0; i < list.head.nent; i++)
+	for (u32 i = 0; i < list.nent; i++)
 		if (list.entry[i].function == 1)
 			list.entry[i].ecx |= BIT(24);
 	KVM_CALL(g.vcpu[0], KVM_SET_CPUID2, &list);
