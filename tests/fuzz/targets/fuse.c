@@ -5,8 +5,9 @@
  * of the folder shared for writing, and no file that is opened may be one of the host's kernel
  * interfaces: half of the inputs have /proc as their root, with nothing to write.
  *
- * Input: a byte (bit 0: the root is /proc), then requests: opcode, node, size of the body (3
- * bytes), body. 0xff as an opcode: the raw header of 40 bytes follows instead.
+ * Input: a byte (bit 0: the root is /proc; else bit 1: the guest is deterministic, and has the files
+ * of exec/link.h), then requests: opcode, node, size of the body (3 bytes), body. Nodes from 0xf8 on
+ * are those files. 0xff as an opcode: the raw header of 40 bytes follows instead.
  */
 #include <fcntl.h>
 #include <ftw.h>
@@ -14,7 +15,9 @@
 #include <signal.h>
 #include <stdio.h>
 #include <stdlib.h>
+#include <sys/mman.h>
 #include <sys/resource.h>
+#include <sys/socket.h>
 #include <sys/stat.h>
 #include <unistd.h>
 
@@ -24,6 +27,7 @@
 
 #define MAX_REQUESTS 64
 #define MAX_FILE     (16u << 20)
+#define LINK_NODES   0xf8
 
 /* Answers are in two pieces, as Linux has headers and data in pages of their own. */
 #define OUT_HEADER sizeof(struct fuse_out_header)
@@ -31,6 +35,8 @@
 
 static char folder[] = "/tmp/vpmu-fuzz-XXXXXX";
 static int tree, proc;
+static struct share_terms terms = { .fixed = true };
+static int frames; /* the other end of terms.frames */
 static u8 in_buffer[MAX_BODY + PAGE_SIZE + 1] __attribute__((aligned(8)));
 static u8 out_buffer[128 << 10] __attribute__((aligned(8)));
 
@@ -102,6 +108,25 @@ static void check_outside(void)
 			fuzz_fail("%s has changed, which is not shared for writing", outside[i]);
 }
 
+static void make_link(void)
+{
+	int ends[2];
+
+	terms.order = memfd_create("order", MFD_CLOEXEC);
+	terms.input = memfd_create("input", MFD_CLOEXEC);
+	must(terms.order >= 0 && terms.input >= 0 && write(terms.order, "order", 5) == 5);
+	must(!socketpair(AF_UNIX, SOCK_STREAM | SOCK_CLOEXEC, 0, ends));
+	terms.frames = ends[0];
+	frames = ends[1];
+}
+
+/* What one input writes fits into the socket. */
+static void drop_frames(void)
+{
+	while (recv(frames, out_buffer, sizeof(out_buffer), MSG_DONTWAIT) > 0)
+		;
+}
+
 void fuzz_set_up(void)
 {
 	const struct rlimit limit = { MAX_FILE, MAX_FILE };
@@ -119,6 +144,7 @@ void fuzz_set_up(void)
 	put_file("outside/secret", "kept\n");
 	fill_inside();
 	look_outside(before);
+	make_link();
 }
 
 /* --- requests --- */
@@ -132,6 +158,8 @@ static u32 make_request(struct fuzz_input *in)
 		fuzz_take(in, &header, sizeof(header));
 	} else {
 		header.nodeid = fuzz_u8(in);
+		if (header.nodeid >= LINK_NODES)
+			header.nodeid += MAX_NODES - LINK_NODES;
 		header.uid = geteuid();
 		header.gid = getegid();
 	}
@@ -236,16 +264,19 @@ void fuzz_one(struct fuzz_input *in)
 {
 	static const char *const writable[] = { "inside" };
 	struct share *share = calloc(1, sizeof(*share));
-	bool in_proc = fuzz_u8(in) & 1, changed = false;
+	u8 how = fuzz_u8(in);
+	bool in_proc = how & 1, changed = false;
 
 	must(share && nodes_start(&share->nodes));
 	share->root = in_proc ? proc : tree;
 	share->writable = writable;
 	share->writable_count = !in_proc;
+	share->terms = !in_proc && (how & 2) ? &terms : NULL;
 	for (u32 i = 0; i < MAX_REQUESTS && fuzz_left(in); i++)
 		changed |= serve(share, make_request(in));
 	end_share(share);
 	free(share);
+	drop_frames();
 	check_outside();
 	if (changed) {
 		empty("inside");
