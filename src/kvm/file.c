@@ -25,6 +25,7 @@ static u32 process;
 static void count_fork(void)
 {
 	process++;
+	vcpu_sample_forked();
 }
 
 static void watch_forks(void)

@@ -61,14 +61,14 @@ static bool drain(struct vm *vm)
 {
 	struct irqchip *chip = vm->irqchip;
 	struct irqfd_event events[EVENTS];
-	bool goes_on = true;
-	u32 n = EVENTS;
+	bool goes_on;
+	u32 n;
 
 	pthread_mutex_lock(&chip->drain_lock);
-	while (goes_on && n == EVENTS) {
+	do {
 		n = irqfd_take(&chip->irqfds, events, EVENTS);
 		goes_on = handle_all(vm, events, n);
-	}
+	} while (goes_on && n);
 	pthread_mutex_unlock(&chip->drain_lock);
 	return goes_on;
 }

@@ -15,6 +15,8 @@
 
 #define WAIT_NS	     5000000 /* at most, until the page's futex is woken */
 #define WAIT_READ_NS 20000   /* between looks at eventfds: nothing wakes us when they are read */
+/* A kick that is unread for so long has no reader on another thread: the guest goes on. */
+#define PATIENCE_NS  10000000000ull
 
 void outside_environment(struct vm *vm)
 {
@@ -52,12 +54,29 @@ bool outside_port_write(struct vm *vm, u32 port)
 	return !outside->awaited;
 }
 
+static bool worth_waiting(struct vm_outside *outside)
+{
+	u64 now = clock_ns();
+
+	if (!outside->unread_since)
+		outside->unread_since = now;
+	if (now - outside->unread_since < PATIENCE_NS)
+		return true;
+	log_warn("no device has read an ioeventfd for 10 s: the guest on virtual time goes on");
+	return false;
+}
+
 /* In this order: a request that was taken is being served. */
 static bool device_works(struct vm *vm)
 {
-	struct turns *page = vm->outside.page;
+	struct vm_outside *outside = &vm->outside;
+	bool unread = zones_unread(vm);
+	bool serves = outside->page && turns_read(&outside->page->turns) & 1;
 
-	return zones_unread(vm) || (page && turns_read(&page->turns) & 1);
+	if (unread && !serves)
+		return worth_waiting(outside);
+	outside->unread_since = 0;
+	return serves;
 }
 
 bool outside_waits(struct vm *vm)
@@ -69,6 +88,7 @@ bool outside_waits(struct vm *vm)
 	if (outside->kicked)
 		irq_thread_drain(vm);
 	outside->kicked = false;
+	outside->unread_since = 0;
 	outside->awaited = outside->awaited && !called(outside);
 	return outside->awaited;
 }

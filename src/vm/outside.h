@@ -22,7 +22,8 @@ struct vm;
 /* The vCPU thread's. */
 struct vm_outside {
 	struct turns *page; /* NULL: none */
-	bool kicked;	    /* an eventfd, since the last outside_settle() */
+	bool kicked;	    /* an eventfd, since outside_waits() last found nothing at work */
+	u64 unread_since;   /* clock_ns() since when a kick waits to be read; 0: none does */
 	bool awaited;	    /* the vCPU has to wait for a call */
 	u32 heard;	    /* calls that ended a wait */
 };

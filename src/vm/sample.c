@@ -139,6 +139,12 @@ static bool taken(void)
 	return true;
 }
 
+void vcpu_sample_forked(void)
+{
+	pthread_mutex_init(&asking, NULL);
+	mailbox.state = MAIL_NONE;
+}
+
 bool vcpu_sample(struct vcpu *vcpu, bool stack, struct vcpu_sample *out)
 {
 	bool ok;

@@ -39,6 +39,9 @@ struct vcpu_sample {
  */
 bool vcpu_sample(struct vcpu *vcpu, bool stack, struct vcpu_sample *out);
 
+/* In the child of a fork: a sample that the parent asked for is not the child's. */
+void vcpu_sample_forked(void);
+
 /* The vCPU's thread, where it serves requests: walks the stack of a sample that was just taken. */
 void vcpu_sample_finish(struct vcpu *vcpu);
 

@@ -174,7 +174,8 @@ void vcpu_time_arm(struct vcpu *vcpu, u64 due)
 	vcpu->cpu->pmu.alarm = due == TIME_NEVER ? RETIRE_NEVER : due - vcpu->cpu->time_base;
 }
 
-/* Time is not skipped for a timer that does not wake the vCPU, which would make it race. */
+/* Time is not skipped for a local APIC's timer that does not wake the vCPU, which would make it
+ * race. A PIT whose interrupt is masked everywhere is not told from one that wakes. */
 static u64 wakes_at(struct vcpu *vcpu)
 {
 	if (vcpu->mp_state != KVM_MP_STATE_HALTED || !events_irq_allowed(vcpu))

@@ -151,6 +151,24 @@ static u64 kick(bool is_slow)
 	return regs.rax;
 }
 
+/* As in a program that reads its ioeventfds on the vCPU's own thread. Takes the ten seconds that the
+ * library is patient for. */
+static void a_kick_that_nobody_reads_holds_the_guest_up_for_a_while(void **state)
+{
+	struct device device = { eventfd(0, EFD_CLOEXEC), eventfd(0, EFD_CLOEXEC), false };
+	struct kvm_regs regs = { .rip = IMAGE_CODE, .rflags = 2, .rsp = IMAGE_STACK, .r8 = 1 };
+
+	(void)state;
+	START(kicking, with_irqchip);
+	connect_device(&device);
+	KVM_CALL(g.vcpu[0], KVM_SET_REGS, &regs);
+	regs = run_to_end();
+	assert_int_equal(regs.r10, 0); /* interrupts */
+	kvm_guest_destroy(&g);
+	close(device.kick);
+	close(device.call);
+}
+
 static void a_kick_is_served_before_the_next_instruction(void **state)
 {
 	u64 quick = kick(false);
@@ -210,6 +228,7 @@ int main(void)
 {
 	const struct CMUnitTest tests[] = {
 		cmocka_unit_test(a_kick_is_served_before_the_next_instruction),
+		cmocka_unit_test(a_kick_that_nobody_reads_holds_the_guest_up_for_a_while),
 		cmocka_unit_test(a_guest_that_waits_for_the_host_stands_still),
 		cmocka_unit_test(random_numbers_follow_from_the_seed),
 	};
