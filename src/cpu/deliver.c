@@ -120,14 +120,31 @@ static void raise_task_trap(struct cpu *cpu, bool *raised)
 	cpu_raise_db(cpu, DR6_BT);
 }
 
+/*
+ * Events whose delivery raises the next one, without a double fault between them, may follow each
+ * other for ever: #AC whose handler's frame is misaligned, at privilege 3 or in a task. After more
+ * of them than any guest needs the owner gets its turn; the event stays, and is delivered when the
+ * processor runs again.
+ */
+#define MOST_DELIVERIES 16
+
+static enum guest_fault pause_delivery(struct cpu *cpu)
+{
+	cpu->exit.reason = EXIT_BUDGET;
+	cpu->exit.insn_len = 0;
+	return FAULT_EXIT;
+}
+
 enum guest_fault cpu_deliver(struct cpu *cpu)
 {
 	bool task_trap = false;
 
-	while (cpu->event.kind != EVENT_NONE) {
+	for (u32 n = 0; cpu->event.kind != EVENT_NONE; n++) {
 		struct cpu_event first = cpu->event;
 		enum guest_fault fault;
 
+		if (n == MOST_DELIVERIES)
+			return pause_delivery(cpu);
 		if (debugger_claims(cpu, &first)) {
 			cpu->event.kind = EVENT_NONE;
 			return debug_exit(cpu, VEC_DB, first.payload);

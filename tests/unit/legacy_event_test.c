@@ -271,6 +271,30 @@ static void real_mode_far_transfers_load_the_base(void **state)
 	assert_int_equal(cpu_far_jump(cpu, 0xf000, 0x10000, 4, 0), FAULT_RAISED);
 }
 
+/* The frame of the handler of #AC is misaligned as well, for ever: the owner gets its turn. */
+static void an_event_that_can_never_be_delivered_ends_the_run(void **state)
+{
+	struct paged_cpu *p = *state;
+	struct cpu *cpu = p->cpu;
+
+	gate(p, VEC_AC, SEL_UCODE32 | 3, TYPE_INT_GATE, 0x412345);
+	tables_enter(p, USER32);
+	cpu->cr0 |= CR0_AM;
+	cpu->rflags |= FL_AC;
+	cpu->regs[RSP] = USER_STACK + 1;
+	cpu_update_mode(cpu);
+	cpu_raise_error(cpu, VEC_AC, 0);
+	for (u32 i = 0; i < 3; i++) {
+		cpu->exit.reason = EXIT_NONE;
+		assert_int_equal(cpu_deliver(cpu), FAULT_EXIT);
+		assert_int_equal(cpu->exit.reason, EXIT_BUDGET);
+		assert_int_equal(cpu->event.vector, VEC_AC);
+	}
+	cpu->regs[RSP] = USER_STACK;
+	assert_int_equal(cpu_deliver(cpu), FAULT_NONE);
+	assert_int_equal(cpu->rip, 0x412345);
+}
+
 int main(void)
 {
 #define TEST(name) cmocka_unit_test_setup_teardown(name, setup, teardown)
@@ -285,6 +309,7 @@ int main(void)
 		TEST(a_16_bit_stack_pointer_wraps),
 		TEST(a_vector_beyond_the_table_ends_in_a_triple_fault),
 		TEST(real_mode_far_transfers_load_the_base),
+		TEST(an_event_that_can_never_be_delivered_ends_the_run),
 	};
 
 	paged_cpu_catch_faults();
