@@ -20,6 +20,10 @@ if [ -n "$vectors" ]; then
 	/bin/vectors &
 	holder=$!
 fi
+# No kernel message inside a line of this script, until it ends; with ignore_loglevel the kernel shows its messages all the same.
+level=$(cut -f 1 /proc/sys/kernel/printk)
+trap 'echo "$level" >/proc/sys/kernel/printk' EXIT
+echo 1 >/proc/sys/kernel/printk
 count=0
 last=0
 until [ -e /tmp/enough ]; do
