@@ -5,7 +5,9 @@
  * again and again, so the maps of a recording are kept beside it too, in a folder, and are copied
  * to /tmp again when that recording is looked at.
  *
- * A guest wrote the files. Only regular files with names as expected are taken, and bounded sizes.
+ * A guest wrote the files, and may have put links where folders are expected. Only regular files
+ * with names as expected are taken, and bounded sizes; no link is followed, and files are named
+ * relative to folders that are open.
  */
 #include <dirent.h>
 #include <errno.h>
@@ -14,6 +16,7 @@
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
+#include <sys/random.h>
 #include <sys/sendfile.h>
 #include <sys/stat.h>
 #include <unistd.h>
@@ -24,10 +27,16 @@
 #define MAX_FILE  (256ll << 20)
 #define MAX_MAPS  1024
 #define BUILD_ID  40 /* hex digits */
+#define PERF_MAPS "/tmp" /* where perf looks for maps of JIT code */
 #define MAP_START "perf-"
 #define MAP_END	  ".map"
 
 /* --- files --- */
+
+static int open_folder(const char *path)
+{
+	return open(path, O_RDONLY | O_DIRECTORY | O_NOFOLLOW | O_CLOEXEC);
+}
 
 static int open_regular(int folder, const char *name, off_t *size)
 {
@@ -57,21 +66,32 @@ static bool copy_bytes(int from, int to, off_t size)
 	return true;
 }
 
-/* Copies a file and renames the copy to `path`, so that no reader sees a part of it. */
-static bool copy(int folder, const char *name, const char *path)
+/* A file that no one else has: its name is `name` and a random number. */
+static int open_part(int folder, const char *name, char part[NAME_MAX + 1])
 {
-	char part[PATH_MAX];
+	u64 random;
+
+	if (getrandom(&random, sizeof(random), 0) != sizeof(random))
+		return -1;
+	snprintf(part, NAME_MAX + 1, "%.200s.%016llx", name, (unsigned long long)random);
+	return openat(folder, part, O_WRONLY | O_CREAT | O_EXCL | O_CLOEXEC, 0600);
+}
+
+/* Copies a file and renames the copy to its name, so that no reader sees a part of it. */
+static bool copy(int folder, const char *name, int to_folder)
+{
+	char part[NAME_MAX + 1];
 	off_t size;
 	int from = open_regular(folder, name, &size), to;
 	bool ok;
 
 	if (from < 0)
 		return false;
-	snprintf(part, sizeof(part), "%.*s.XXXXXX", PATH_MAX - 16, path);
-	to = mkostemp(part, O_CLOEXEC);
-	ok = to >= 0 && copy_bytes(from, to, size) && !fchmod(to, 0644) && !rename(part, path);
+	to = open_part(to_folder, name, part);
+	ok = to >= 0 && copy_bytes(from, to, size) && !fchmod(to, 0644) &&
+	     !renameat(to_folder, part, to_folder, name);
 	if (to >= 0 && !ok)
-		unlink(part);
+		unlinkat(to_folder, part, 0);
 	if (to >= 0)
 		close(to);
 	close(from);
@@ -113,6 +133,16 @@ static bool read_id(int folder, char id[BUILD_ID + 1])
 	return n == BUILD_ID && strspn(id, "0123456789abcdef") == BUILD_ID;
 }
 
+static bool copy_kernel(int folder, const char *path)
+{
+	int to = open_folder(path);
+	bool ok = to >= 0 && copy(folder, "kallsyms", to);
+
+	if (to >= 0)
+		close(to);
+	return ok;
+}
+
 /* As perf's own record does: the file, and a link to its folder by build id. */
 static bool keep_kernel(int folder, const char *cache, const char *id)
 {
@@ -127,8 +157,8 @@ static bool keep_kernel(int folder, const char *cache, const char *id)
 		if (mkdir(path, 0755) && errno != EEXIST)
 			return false;
 	}
-	snprintf(path, sizeof(path), "%s/[kernel.kallsyms]/%s/kallsyms", cache, id);
-	if (!copy(folder, "kallsyms", path))
+	snprintf(path, sizeof(path), "%s/[kernel.kallsyms]/%s", cache, id);
+	if (!copy_kernel(folder, path))
 		return false;
 	snprintf(path, sizeof(path), "%s/.build-id/%.2s/%s", cache, id, id + 2);
 	snprintf(target, sizeof(target), "../../[kernel.kallsyms]/%s", id);
@@ -167,7 +197,8 @@ static int map_pid(const char *name)
 static u32 each_map(const char *path, void (*visit)(int folder, const char *name, void *arg),
 		    void *arg)
 {
-	DIR *dir = opendir(path);
+	int fd = open_folder(path);
+	DIR *dir = fd < 0 ? NULL : fdopendir(fd);
 	struct dirent *entry;
 	u32 n = 0;
 
@@ -178,6 +209,8 @@ static u32 each_map(const char *path, void (*visit)(int folder, const char *name
 		}
 	if (dir)
 		closedir(dir);
+	else if (fd >= 0)
+		close(fd);
 	return n;
 }
 
@@ -193,25 +226,28 @@ static bool may_replace(const char *path, int pid)
 	return S_ISREG(st.st_mode) && st.st_uid == geteuid() && access(process, F_OK);
 }
 
+struct placing {
+	int tmp; /* the folder of perf's own maps */
+	const char *data;
+};
+
 static void place_map(int folder, const char *name, void *arg)
 {
+	const struct placing *placing = arg;
 	char path[PATH_MAX];
 
-	snprintf(path, sizeof(path), "/tmp/%s", name);
-	if (!may_replace(path, map_pid(name)) || !copy(folder, name, path))
+	snprintf(path, sizeof(path), PERF_MAPS "/%s", name);
+	if (!may_replace(path, map_pid(name)) || !copy(folder, name, placing->tmp))
 		failure(STATUS_BROKEN,
 			"%s belongs to a process of this host: perf will not find the guest's, "
 			"%s.maps/%s",
-			path, (const char *)arg, name);
+			path, placing->data, name);
 }
 
 static void keep_map(int folder, const char *name, void *arg)
 {
-	char path[PATH_MAX];
-
-	snprintf(path, sizeof(path), "%.*s/%s", PATH_MAX - 300, (const char *)arg, name);
-	if (!copy(folder, name, path))
-		failure(STATUS_BROKEN, "cannot write %s: %s", path, strerror(errno));
+	if (!copy(folder, name, *(int *)arg))
+		failure(STATUS_BROKEN, "cannot keep %s: %s", name, strerror(errno));
 }
 
 static void forget_map(int folder, const char *name, void *arg)
@@ -227,7 +263,7 @@ static void rotate_maps(const char *maps, const char *data)
 
 	snprintf(old, sizeof(old), "%.*s.old.maps", PATH_MAX - 16, data);
 	each_map(old, forget_map, NULL);
-	rmdir(old);
+	remove(old); /* a folder, or what the guest put there */
 	rename(maps, old);
 }
 
@@ -240,31 +276,39 @@ static void take_maps(const char *scratch, const char *data)
 {
 	char maps[PATH_MAX];
 	struct stat st;
+	int folder;
 
 	snprintf(maps, sizeof(maps), "%.*s.maps", PATH_MAX - 16, data);
 	if (!lstat(maps, &st))
 		rotate_maps(maps, data);
 	if (!each_map(scratch, ignore_map, NULL))
 		return;
-	if (mkdir(maps, 0777)) {
+	folder = mkdir(maps, 0777) ? -1 : open_folder(maps);
+	if (folder < 0) {
 		failure(STATUS_BROKEN, "cannot make %s: %s", maps, strerror(errno));
 		return;
 	}
-	each_map(scratch, keep_map, maps);
+	each_map(scratch, keep_map, &folder);
+	close(folder);
 	perf_place_maps(data);
 }
 
 void perf_place_maps(const char *data)
 {
+	struct placing placing = { .tmp = open(PERF_MAPS, O_RDONLY | O_DIRECTORY | O_CLOEXEC),
+				   .data = data };
 	char maps[PATH_MAX];
 
 	snprintf(maps, sizeof(maps), "%.*s.maps", PATH_MAX - 16, data);
-	each_map(maps, place_map, (void *)data);
+	if (placing.tmp < 0)
+		return;
+	each_map(maps, place_map, &placing);
+	close(placing.tmp);
 }
 
 void perf_take_symbols(const char *scratch, const char *data)
 {
-	int folder = open(scratch, O_RDONLY | O_DIRECTORY | O_CLOEXEC);
+	int folder = open_folder(scratch);
 
 	if (folder >= 0) {
 		take_kernel(folder);
