@@ -13,6 +13,7 @@
 #include <stdlib.h>
 #include <string.h>
 #include <sys/socket.h>
+#include <sys/stat.h>
 #include <sys/time.h>
 #include <sys/un.h>
 #include <time.h>
@@ -21,23 +22,56 @@
 #define PATIENCE 10 /* seconds */
 #define REQUEST	 8192
 
+#define PID_LIMIT (4 << 20) /* of Linux: PID_MAX_LIMIT */
+#define LISTENS	  0x10000   /* a flag in /proc/net/unix: __SO_ACCEPTCON */
+
+/* The process of a line of /proc/net/unix; 0: it is no socket that listens, or has another name. */
+static int listener_pid(const char *line, const char *prefix)
+{
+	size_t length = strlen(prefix);
+	unsigned flags;
+	int name = 0;
+	char *end;
+	long pid;
+
+	/* Connections have the name of the socket that took them. */
+	if (sscanf(line, "%*s %*s %*s %x %*s %*s %*s %n", &flags, &name) != 1 || !name ||
+	    !(flags & LISTENS) || strncmp(line + name, prefix, length))
+		return 0;
+	line += name + length;
+	if (*line < '1' || *line > '9')
+		return 0;
+	pid = strtol(line, &end, 10);
+	return strcmp(end, "\n") || pid >= PID_LIMIT ? 0 : pid;
+}
+
+static bool is_ours(int pid)
+{
+	char path[32];
+	struct stat st;
+
+	snprintf(path, sizeof(path), "/proc/%d", pid);
+	return !stat(path, &st) && st.st_uid == getuid();
+}
+
+/* Other users may take names with our number, and names with line ends, which forge lines. A name
+ * counts once, and only if its process is ours: connecting to others could take any time. */
 void client_each(void (*visit)(int pid, void *arg), void *arg)
 {
-	FILE *f = fopen("/proc/net/unix", "r");
+	FILE *f = fopen("/proc/net/unix", "re");
+	u8 *seen = calloc(PID_LIMIT / 8, 1);
 	char line[512], prefix[64];
-	int last = 0;
 
 	snprintf(prefix, sizeof(prefix), "@vpmu/%u/", (unsigned)getuid());
-	while (f && fgets(line, sizeof(line), f)) {
-		const char *name = strstr(line, prefix);
-		int pid = name ? atoi(name + strlen(prefix)) : 0;
+	while (f && seen && fgets(line, sizeof(line), f)) {
+		int pid = listener_pid(line, prefix);
 
-		/* Connections have the name of the socket that took them. */
-		if (pid > 0 && pid != last && strstr(line, " 00010000 "))
-			visit(pid, arg);
-		if (pid > 0)
-			last = pid;
+		if (!pid || (seen[pid / 8] & 1 << pid % 8) || !is_ours(pid))
+			continue;
+		seen[pid / 8] |= 1 << pid % 8;
+		visit(pid, arg);
 	}
+	free(seen);
 	if (f)
 		fclose(f);
 }
