@@ -95,7 +95,10 @@ static bool is_friend(int fd)
 	struct ucred peer;
 	socklen_t size = sizeof(peer);
 
-	return !getsockopt(fd, SOL_SOCKET, SO_PEERCRED, &peer, &size) && peer.uid == getuid();
+	if (!getsockopt(fd, SOL_SOCKET, SO_PEERCRED, &peer, &size) && peer.uid == getuid())
+		return true;
+	errno = EACCES;
+	return false;
 }
 
 u64 client_now_ms(void)
@@ -106,7 +109,7 @@ u64 client_now_ms(void)
 	return ts.tv_sec * 1000ull + ts.tv_nsec / 1000000;
 }
 
-/* How long the next call may take. False: no time is left. */
+/* How long the next call may take. False, and ETIMEDOUT: no time is left. */
 static bool set_patience(const struct client *client)
 {
 	struct timeval patience = { .tv_sec = PATIENCE };
@@ -114,8 +117,10 @@ static bool set_patience(const struct client *client)
 	if (client->deadline) {
 		u64 now = client_now_ms(), left = client->deadline - now;
 
-		if (now >= client->deadline)
+		if (now >= client->deadline) {
+			errno = ETIMEDOUT;
 			return false;
+		}
 		patience.tv_sec = left / 1000;
 		patience.tv_usec = left % 1000 * 1000;
 	}

@@ -27,7 +27,8 @@ void client_process_name(int pid, char *out, size_t size);
 /* Calls visit() with the pid of each vpmu process of this user. */
 void client_each(void (*visit)(int pid, void *arg), void *arg);
 
-/* The process `pid`. False: it is not there, or is another user's. */
+/* The process `pid`. False, and errno: ECONNREFUSED, it is not there; EACCES, it is another user's;
+ * others: it cannot be asked now. */
 bool client_open(struct client *client, int pid);
 /* The same, with a time for it and all that is asked: of client_now_ms(). */
 bool client_open_until(struct client *client, int pid, u64 deadline);

@@ -4,6 +4,7 @@
  * each process, "stat", which reads counters and stops no vCPU. A process that is stopped, or is no
  * vpmu at all, costs its part of the time and no more.
  */
+#include <errno.h>
 #include <stdio.h>
 #include <string.h>
 
@@ -116,14 +117,14 @@ static void note(char *line, void *arg)
 		add_accesses(asking->vm, line);
 }
 
-/* False: it is there, and has not answered in time. */
+/* False: it is there, and has not answered in time, or could not be asked. */
 static bool ask_until(struct asking *asking, u64 deadline)
 {
 	struct client client;
 	bool ok;
 
 	if (!client_open_until(&client, asking->pid, deadline))
-		return client_now_ms() < deadline; /* it is gone, or another user's */
+		return errno == ECONNREFUSED || errno == EACCES;
 	ok = client_ask(&client, note, asking, "stat");
 	client_close(&client);
 	return ok;
@@ -135,7 +136,7 @@ static void ask(int pid, void *arg)
 	struct asking *asking = arg;
 	struct look *look = asking->look;
 	u64 deadline = client_now_ms() + PART_MS;
-	u32 count = look->count;
+	u32 count = look->count, left_out = look->left_out;
 
 	asking->pid = pid;
 	asking->vm = NULL;
@@ -144,6 +145,7 @@ static void ask(int pid, void *arg)
 	if (ask_until(asking, deadline))
 		return;
 	look->count = count;
+	look->left_out = left_out;
 	look->silent++;
 }
 

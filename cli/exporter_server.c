@@ -39,6 +39,7 @@ struct connection {
 
 struct server {
 	int fd;
+	bool full; /* the process or the system had no descriptor for a client: try again later */
 	struct connection connection[CONNECTIONS];
 	struct look look, before;
 	u64 looked; /* ms; 0: never */
@@ -150,19 +151,11 @@ static bool attend(struct server *server, struct connection *c)
 	return c->answering ? send_answer(c) : receive(server, c);
 }
 
-static u32 used(const struct server *server)
-{
-	u32 n = 0;
-
-	for (u32 i = 0; i < CONNECTIONS; i++)
-		n += server->connection[i].fd >= 0;
-	return n;
-}
-
 static void take_connection(struct server *server)
 {
 	int fd = accept4(server->fd, NULL, NULL, SOCK_CLOEXEC | SOCK_NONBLOCK);
 
+	server->full = fd < 0 && errno != EAGAIN && errno != EINTR && errno != ECONNABORTED;
 	for (u32 i = 0; i < CONNECTIONS && fd >= 0; i++) {
 		struct connection *c = &server->connection[i];
 
@@ -178,28 +171,33 @@ static void take_connection(struct server *server)
 		close(fd);
 }
 
-/* Clients beyond those that fit wait in the kernel's queue until one is done or is too slow. */
+/*
+ * Clients beyond those that fit wait in the kernel's queue until one is done or is too slow. Only
+ * connections that exist are polled: poll() refuses more entries than RLIMIT_NOFILE.
+ */
 static void turn(struct server *server)
 {
 	struct pollfd fds[CONNECTIONS + 1];
-	u32 n = used(server);
+	struct connection *polled[CONNECTIONS];
+	bool full = server->full;
+	u32 n = 0;
 
-	fds[CONNECTIONS] = (struct pollfd){ n < CONNECTIONS ? server->fd : -1, POLLIN, 0 };
-	for (u32 i = 0; i < CONNECTIONS; i++) {
-		struct connection *c = &server->connection[i];
-
-		fds[i] = (struct pollfd){ c->fd, c->answering ? POLLOUT : POLLIN, 0 };
+	for (struct connection *c = server->connection; c < server->connection + CONNECTIONS; c++) {
+		if (c->fd < 0)
+			continue;
+		fds[n] = (struct pollfd){ c->fd, c->answering ? POLLOUT : POLLIN, 0 };
+		polled[n++] = c;
 	}
-	if (poll(fds, CONNECTIONS + 1, n ? 1000 : -1) < 0)
+	/* A client that cannot be taken stays in the queue, where poll() would find it at once. */
+	fds[n] = (struct pollfd){ n < CONNECTIONS && !full ? server->fd : -1, POLLIN, 0 };
+	server->full = false;
+	if (poll(fds, n + 1, n || full ? 1000 : -1) < 0)
 		return;
-	for (u32 i = 0; i < CONNECTIONS; i++) {
-		struct connection *c = &server->connection[i];
-
-		if (c->fd >= 0 && ((fds[i].revents && !attend(server, c)) ||
-				   client_now_ms() - c->since > PATIENCE))
-			hang_up(c);
-	}
-	if (fds[CONNECTIONS].revents & POLLIN)
+	for (u32 i = 0; i < n; i++)
+		if ((fds[i].revents && !attend(server, polled[i])) ||
+		    client_now_ms() - polled[i]->since > PATIENCE)
+			hang_up(polled[i]);
+	if (fds[n].revents & POLLIN)
 		take_connection(server);
 }
 
