@@ -77,8 +77,9 @@ static int open_part(int folder, const char *name, char part[NAME_MAX + 1])
 	return openat(folder, part, O_WRONLY | O_CREAT | O_EXCL | O_CLOEXEC, 0600);
 }
 
-/* Copies a file and renames the copy to its name, so that no reader sees a part of it. */
-static bool copy(int folder, const char *name, int to_folder)
+/* Copies a file and renames the copy to its name, so that no reader sees a part of it. `times`: of
+ * the copy, as of futimens(). */
+static bool copy(int folder, const char *name, int to_folder, const struct timespec *times)
 {
 	char part[NAME_MAX + 1];
 	off_t size;
@@ -88,7 +89,7 @@ static bool copy(int folder, const char *name, int to_folder)
 	if (from < 0)
 		return false;
 	to = open_part(to_folder, name, part);
-	ok = to >= 0 && copy_bytes(from, to, size) && !fchmod(to, 0644) &&
+	ok = to >= 0 && copy_bytes(from, to, size) && !fchmod(to, 0644) && !futimens(to, times) &&
 	     !renameat(to_folder, part, to_folder, name);
 	if (to >= 0 && !ok)
 		unlinkat(to_folder, part, 0);
@@ -138,7 +139,7 @@ static bool copy_kernel(int folder, const char *path)
 {
 	int to = open_folder(path);
 	bool ok = to >= 0 && (!faccessat(to, "kallsyms", F_OK, AT_SYMLINK_NOFOLLOW) ||
-			      copy(folder, "kallsyms", to));
+			      copy(folder, "kallsyms", to, NULL));
 
 	if (to >= 0)
 		close(to);
@@ -216,6 +217,17 @@ static u32 each_map(const char *path, void (*visit)(int folder, const char *name
 	return n;
 }
 
+/*
+ * Copies at perf's own place have this time, which they lose when a process of the host writes to
+ * them. A PID of a guest says nothing about processes here: many are those of kernel threads.
+ */
+static const struct timespec placed[2] = { { .tv_sec = 1 }, { .tv_sec = 1 } };
+
+static bool is_placed(const struct stat *st)
+{
+	return st->st_mtim.tv_sec == placed[1].tv_sec && st->st_mtim.tv_nsec == placed[1].tv_nsec;
+}
+
 /* Whether a file at perf's own place may be replaced: it is ours, and no process here fills it. */
 static bool may_replace(const char *path, int pid)
 {
@@ -225,7 +237,8 @@ static bool may_replace(const char *path, int pid)
 	if (lstat(path, &st))
 		return errno == ENOENT;
 	snprintf(process, sizeof(process), "/proc/%d", pid);
-	return S_ISREG(st.st_mode) && st.st_uid == geteuid() && access(process, F_OK);
+	return S_ISREG(st.st_mode) && st.st_uid == geteuid() &&
+	       (is_placed(&st) || access(process, F_OK));
 }
 
 struct placing {
@@ -239,7 +252,7 @@ static void place_map(int folder, const char *name, void *arg)
 	char path[PATH_MAX];
 
 	snprintf(path, sizeof(path), PERF_MAPS "/%s", name);
-	if (!may_replace(path, map_pid(name)) || !copy(folder, name, placing->tmp))
+	if (!may_replace(path, map_pid(name)) || !copy(folder, name, placing->tmp, placed))
 		failure(STATUS_BROKEN,
 			"%s belongs to a process of this host: perf will not find the guest's, "
 			"%s.maps/%s",
@@ -248,7 +261,7 @@ static void place_map(int folder, const char *name, void *arg)
 
 static void keep_map(int folder, const char *name, void *arg)
 {
-	if (!copy(folder, name, *(int *)arg))
+	if (!copy(folder, name, *(int *)arg, NULL))
 		failure(STATUS_BROKEN, "cannot keep %s: %s", name, strerror(errno));
 }
 
