@@ -16,6 +16,8 @@
 #include "base/turns.h"
 #include "exec.h"
 
+#define INPUT_LIMIT (1ull << 30)
+
 int virtual_turns(void)
 {
 	int fd = memfile_create("turns", MFD_CLOEXEC);
@@ -26,16 +28,38 @@ int virtual_turns(void)
 	return -1;
 }
 
+static bool write_all(int fd, const u8 *bytes, ssize_t n)
+{
+	while (n > 0) {
+		ssize_t written = write(fd, bytes, n);
+
+		if (written < 0)
+			return false;
+		bytes += written;
+		n -= written;
+	}
+	return true;
+}
+
 /* Up to its end: how fast it arrives must not show. */
-static bool copy_input(int to)
+static int copy_input(int to)
 {
 	static u8 bytes[64 << 10];
-	ssize_t n, written = 0;
+	u64 size = 0;
+	ssize_t n;
 
-	while ((n = read(0, bytes, sizeof(bytes))) > 0 && written >= 0)
-		for (ssize_t done = 0; done < n && written >= 0; done += written)
-			written = write(to, bytes + done, n - done);
-	return !n;
+	while ((n = read(0, bytes, sizeof(bytes))) > 0) {
+		size += n;
+		if (size > INPUT_LIMIT)
+			return failure(STATUS_BROKEN,
+				       "standard input is longer than 1 GiB, and a deterministic "
+				       "guest has it in memory: let it read a file");
+		if (!write_all(to, bytes, n))
+			return failure(STATUS_BROKEN, "cannot keep standard input in memory: %s",
+				       strerror(errno));
+	}
+	return n ? failure(STATUS_BROKEN, "cannot read standard input: %s", strerror(errno))
+		 : STATUS_OK;
 }
 
 static bool open_files(struct exec_virtual *files)
@@ -60,9 +84,7 @@ int virtual_prepare(const struct exec_options *options, struct exec_virtual *fil
 	files->turns = virtual_turns();
 	if (files->turns < 0 || (options->deterministic && !open_files(files)))
 		return failure(STATUS_BROKEN, "cannot prepare a guest: %s", strerror(errno));
-	if (options->deterministic && !copy_input(files->input))
-		return failure(STATUS_BROKEN, "cannot read standard input: %s", strerror(errno));
-	return STATUS_OK;
+	return options->deterministic ? copy_input(files->input) : STATUS_OK;
 }
 
 int virtual_order(const struct exec_virtual *files, const void *body, u32 size)
