@@ -26,7 +26,7 @@
 
 #define MAX_FILE  (256ll << 20)
 #define MAX_MAPS  1024
-#define BUILD_ID  40 /* hex digits */
+#define BUILD_ID  40	 /* hex digits */
 #define PERF_MAPS "/tmp" /* where perf looks for maps of JIT code */
 #define MAP_START "perf-"
 #define MAP_END	  ".map"
