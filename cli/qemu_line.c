@@ -298,11 +298,11 @@ static void rewrite_cpu(struct maker *maker, const char *option, const char *val
 /* Options of QEMU 7.2 to 10 without a value. Every other takes the next word, whatever it is. */
 // clang-format off
 static const char *const flags[] = {
-	"S", "async-teardown", "daemonize", "enable-kvm", "enable-sync-profile", "full-screen",
-	"h", "help", "jitdump", "mem-prealloc", "no-acpi", "no-fd-bootchk", "no-hpet",
+	"S", "async-teardown", "audio-help", "daemonize", "enable-kvm", "enable-sync-profile",
+	"full-screen", "h", "help", "jitdump", "mem-prealloc", "no-acpi", "no-fd-bootchk", "no-hpet",
 	"no-reboot", "no-shutdown", "no-user-config", "nodefaults", "nographic",
 	"only-migratable", "perfmap", "portrait", "preconfig", "s", "singlestep", "snapshot",
-	"usb", "version", "win2k-hack", "xen-attach",
+	"usb", "version", "win2k-hack", "xen-attach", "xen-domid-restrict",
 };
 // clang-format on
 

@@ -131,6 +131,8 @@ static const struct row {
 	{ "-accel tcg -accel kvm,dirty-ring-size=64 -cpu max",
 	  "-accel kvm,dirty-ring-size=64 -cpu max" },
 	{ "-accel tcg -S -accel tcg -cpu max", "-accel kvm -S -cpu max" },
+	{ "-audio-help -accel tcg -xen-domid-restrict -cpu max",
+	  "-audio-help -accel kvm -xen-domid-restrict -cpu max" },
 	{ "-accel help", "-accel help -cpu host" },
 	{ "-enable-kvm -cpu host", "-enable-kvm -cpu host" },
 	{ "-machine pc,accel=tcg -enable-kvm -cpu max",
