@@ -18,6 +18,19 @@ static const char *const host_commands[] = {
 static const char *const families[] = { "mem", "c2c", "sched", "lock", "kmem", "kvm", "kwork" };
 static const char *const live_verbs[] = { "record", "live", "top" };
 
+/* Options of families before the verb whose value is the next word, unless it is in their own. */
+static const char family_letters[] = "Ciklostx";
+static const char *const family_options[] = {
+	"cpu",		 "field-separator",
+	"guestkallsyms", "guestmodules",
+	"guestmount",	 "guestvmlinux",
+	"input",	 "kallsyms",
+	"kwork",	 "line",
+	"output",	 "sort",
+	"time",		 "type",
+	"vmlinux",
+};
+
 /* Options whose value is the next word, unless it is in their own. */
 static const char record_letters[] = "cCDeFGjkmoprtu", stat_letters[] = "CDeGIMoprtx";
 static const char rr_letters[] = "cCiopStv";
@@ -75,46 +88,6 @@ static bool find_in(const char *word, const char *const *list, u32 n)
 	return false;
 }
 
-bool perf_is_for_host(char **argv)
-{
-	if (!argv[0])
-		return false;
-	if (!strcmp(argv[0], "script"))
-		return !argv[1] || strcmp(argv[1], "record");
-	if (!is_in(argv[0], families))
-		return is_in(argv[0], host_commands);
-	for (u32 i = 1; argv[i]; i++)
-		if (is_in(argv[i], live_verbs))
-			return false;
-	return true;
-}
-
-int perf_find_record(char **argv)
-{
-	bool is_family = argv[0] && is_in(argv[0], families);
-
-	if (!argv[0])
-		return -1;
-	if (!strcmp(argv[0], "record"))
-		return 0;
-	if (!is_family && strcmp(argv[0], "stat") && strcmp(argv[0], "trace"))
-		return -1;
-	for (int i = 1; argv[i] && (is_family || i == 1); i++)
-		if (!strcmp(argv[i], "record"))
-			return i;
-	return -1;
-}
-
-/* The value of a long option, if this is it: after '=', or the next word. */
-static const char *long_value(char **word, const char *name)
-{
-	size_t n = strlen(name);
-
-	if (strncmp(*word + 2, name, n))
-		return NULL;
-	return (*word)[2 + n] == '=' ? *word + 3 + n : (*word)[2 + n] ? NULL : word[1];
-}
-
 /* A word of single letters: the first that has a value takes the rest of the word, or the next
  * one. `value` is that of `wanted`. Returns how many words they are. */
 static u32 take_letters(char **word, const char *letters, char wanted, const char **value)
@@ -127,6 +100,60 @@ static u32 take_letters(char **word, const char *letters, char wanted, const cha
 		return at[1] || !word[1] ? 1 : 2;
 	}
 	return 1;
+}
+
+/* The verb of a family: the first word that is neither an option nor the value of one. "kvm stat"
+ * has verbs of its own. */
+static int find_verb(char **argv)
+{
+	const char *value;
+	int i = 1;
+
+	while (argv[i] && argv[i][0] == '-')
+		if (argv[i][1] != '-')
+			i += take_letters(argv + i, family_letters, '\0', &value);
+		else
+			i += argv[i + 1] && is_in(argv[i] + 2, family_options) ? 2 : 1;
+	return i + (argv[i] && !strcmp(argv[0], "kvm") && !strcmp(argv[i], "stat"));
+}
+
+bool perf_is_for_host(char **argv)
+{
+	const char *verb;
+
+	if (!argv[0])
+		return false;
+	if (!strcmp(argv[0], "script"))
+		return !argv[1] || strcmp(argv[1], "record");
+	if (!is_in(argv[0], families))
+		return is_in(argv[0], host_commands);
+	verb = argv[find_verb(argv)];
+	return !verb || !is_in(verb, live_verbs);
+}
+
+int perf_find_record(char **argv)
+{
+	int verb = 1;
+
+	if (!argv[0])
+		return -1;
+	if (!strcmp(argv[0], "record"))
+		return 0;
+	if (is_in(argv[0], families))
+		verb = find_verb(argv);
+	else if (strcmp(argv[0], "stat") && strcmp(argv[0], "trace"))
+		return -1;
+	return argv[verb] && !strcmp(argv[verb], "record") ? verb : -1;
+}
+
+/* The value of a long option, if this is it: after '=', or the next word. */
+static const char *long_value(char **word, const char *name)
+{
+	size_t n = strlen(name);
+
+	if (strncmp(*word + 2, name, n))
+		return NULL;
+	return (*word)[2 + n] == '=' ? *word + 3 + n : (*word)[2 + n] ? NULL : word[1];
 }
 
 /* The value of the last -o or --NAME. Options end with "--" or the program that is started. */
