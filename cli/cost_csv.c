@@ -42,9 +42,11 @@ static void answer_code(struct csv *csv, const struct cost_code *code, const cha
 {
 	const struct cost_options *options = csv->options;
 	struct pipe_result result;
+	char why[64];
 
 	if (!cost_describe(options->core, code, csv->block)) {
-		refuse(csv, "more than 256 instructions");
+		snprintf(why, sizeof(why), "more than %d instructions", PIPE_INSNS);
+		refuse(csv, why);
 	} else if (csv->block->problems) {
 		refuse_problems(csv);
 	} else {
