@@ -24,7 +24,7 @@ prefix := /usr/local
 # Folders whose code runs while guest vector state is live in the host's registers: general registers only, no libc.
 BARE_DIRS := cpu engine mem pipeline timing
 # Their exceptions: creation and destruction, and what is called after fpu_save(): decoding, more memory for code.
-HOSTED := src/engine/decode.c src/engine/pmu_ibs.c src/engine/thunk.c src/engine/engine.c src/engine/cache_memory.c src/engine/code_memory.c
+HOSTED := src/engine/decode.c src/engine/thunk.c src/engine/engine.c src/engine/cache_memory.c src/engine/code_memory.c
 
 DIRS         := base x86 mem timing pipeline cpu irq hwpmu pmu hostperf engine vm vm/pmu kvm
 CORE_SRCS    := $(foreach d,$(DIRS),$(wildcard src/$(d)/*.c src/$(d)/*.S))
