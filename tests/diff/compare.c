@@ -397,13 +397,15 @@ static bool stepped_inside(const struct sequence *seq, const struct outcome *n)
 	return n->vector == VEC_DB && item && item->vsib;
 }
 
-/* Which element's fault it is, and what a gather has done by then, was measured on Intel's processors
- * only (docs/vendors.md). */
+/* What EVEX instructions do when they fault was measured on Intel's processors only: which element's
+ * fault it is, what a gather has done by then, alignment checks, encodings that are reserved
+ * (docs/vendors.md). */
 static bool unmeasured(const struct sequence *seq, const struct outcome *out)
 {
 	const struct item *item = item_at(seq, out->state.rip);
 
-	return host_is_amd() && is_memory_fault(out->vector) && item && item->masked;
+	return host_is_amd() && item && item->evex &&
+	       (is_memory_fault(out->vector) || out->vector == VEC_UD);
 }
 
 /* The native CPU does not say what retired; but one instruction at a time it is beyond doubt. */

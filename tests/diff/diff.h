@@ -123,7 +123,7 @@ struct item {
 	bool pinned; /* without it a loop would not end, or XSAVE do something else: never left out
 		      */
 	bool vsib;   /* a gather or scatter */
-	bool masked; /* EVEX, with an opmask */
+	bool evex;   /* or begins with its prefix */
 	bool string; /* a string instruction */
 	u16 mnemonic;
 	u32 undefined; /* flags that may be undefined when it starts */

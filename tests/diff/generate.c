@@ -222,7 +222,7 @@ static struct item *add_item(struct generator *g, enum family family, const u8 *
 		     insn->meta.category == ZYDIS_CATEGORY_GATHER ||
 		     insn->meta.category == ZYDIS_CATEGORY_SCATTER;
 	item->string = insn->meta.category == ZYDIS_CATEGORY_STRINGOP;
-	item->masked = insn->encoding == ZYDIS_INSTRUCTION_ENCODING_EVEX && insn->raw.evex.aaa;
+	item->evex = insn->encoding == ZYDIS_INSTRUCTION_ENCODING_EVEX;
 	item->undefined = g->seq->undefined;
 	note_flags(g, insn);
 	return item;
@@ -316,6 +316,7 @@ static void add_undecodable(struct generator *g, enum family family, const u8 *b
 	memcpy(item->bytes, bytes, 15);
 	item->len = 15;
 	item->family = family;
+	item->evex = family == FAMILY_evex_raw;
 	item->undefined = g->seq->undefined;
 	g->done = true;
 }
