@@ -30,6 +30,11 @@ PARTS = ["vpmu", "libvpmu-kvm.so", "vpmu-init", "vpmu-kernel", "vpmu-release"]
 is_root = os.geteuid() == 0
 
 
+def hear_interrupts():
+    """Shells have what they start in the background ignore them, and vpmu leaves it so."""
+    signal.signal(signal.SIGINT, signal.SIG_DFL)
+
+
 def as_user(number, command, **keywords):
     """Runs a command with no privileges: as another user if we are root, else as ourselves."""
     change = [shutil.which("setpriv"), f"--reuid={number}", f"--regid={number}", "--clear-groups", "--inh-caps=-all",
