@@ -428,6 +428,11 @@ static inline u64 cpu_time(const struct cpu *cpu)
 	return cpu->time_base + cpu->tally.cycles[RETIRE_OS] + cpu->tally.cycles[RETIRE_USR];
 }
 
+static inline u64 cpu_tsc_at(const struct cpu *cpu, u64 time)
+{
+	return (u64)((unsigned __int128)time * cpu->tsc_scale >> TSC_SCALE_SHIFT) + cpu->tsc_offset;
+}
+
 /* Adds to every class of a set, for an instruction that C completes or takes back. */
 static inline void cpu_tally(struct cpu *cpu, enum retire_privilege privilege, retire_wanted classes,
 			     u64 n)

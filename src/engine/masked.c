@@ -159,7 +159,8 @@ static u32 next_run(const struct slow_state *pending, u32 *i)
 	return n * pending->element;
 }
 
-enum guest_fault masked_read(struct cpu *cpu, u32 access)
+/* Between guest memory and the bounce buffer. */
+static enum guest_fault move_selected(struct cpu *cpu, bool store, u32 access)
 {
 	const struct slow_state *pending = &cpu->engine->pending;
 	enum guest_fault fault = FAULT_NONE;
@@ -168,27 +169,22 @@ enum guest_fault masked_read(struct cpu *cpu, u32 access)
 	for (u32 i = 0; !fault && (size = next_run(pending, &i)) != 0;
 	     i += size / pending->element) {
 		u32 at = i * pending->element;
+		gva_t gva = cpu_wrap(cpu, pending->address + at);
 
-		fault = cpu_read(cpu, cpu_wrap(cpu, pending->address + at), pending->data + at,
-				 size, access);
+		fault = store ? cpu_write(cpu, gva, pending->data + at, size, access)
+			      : cpu_read(cpu, gva, pending->data + at, size, access);
 	}
 	return fault;
 }
 
+enum guest_fault masked_read(struct cpu *cpu, u32 access)
+{
+	return move_selected(cpu, false, access);
+}
+
 enum guest_fault masked_write(struct cpu *cpu)
 {
-	const struct slow_state *pending = &cpu->engine->pending;
-	enum guest_fault fault = FAULT_NONE;
-	u32 size;
-
-	for (u32 i = 0; !fault && (size = next_run(pending, &i)) != 0;
-	     i += size / pending->element) {
-		u32 at = i * pending->element;
-
-		fault = cpu_write(cpu, cpu_wrap(cpu, pending->address + at), pending->data + at,
-				  size, ACCESS_WRITE | ACCESS_UNALIGNED);
-	}
-	return fault;
+	return move_selected(cpu, true, ACCESS_WRITE | ACCESS_UNALIGNED);
 }
 
 void masked_watch(struct cpu *cpu, gva_t gva, u32 access)

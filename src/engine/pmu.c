@@ -51,12 +51,6 @@ static void sample_access(const struct cpu *cpu, struct pebs_sample *sample)
 	sample->latency = access->latency;
 }
 
-static u64 guest_tsc(const struct cpu *cpu)
-{
-	return (u64)((unsigned __int128)cpu_time(cpu) * cpu->tsc_scale >> TSC_SCALE_SHIFT) +
-	       cpu->tsc_offset;
-}
-
 static void sample(void *owner, u64 cfg, struct pebs_sample *sample)
 {
 	struct cpu *cpu = owner;
@@ -66,7 +60,7 @@ static void sample(void *owner, u64 cfg, struct pebs_sample *sample)
 	for (u32 i = 0; i < ARRAY_SIZE(sample->regs); i++)
 		sample->regs[i] = cpu->regs[i];
 	sample->eventing_rip = cpu->last_rip;
-	sample->tsc = guest_tsc(cpu);
+	sample->tsc = cpu_tsc_at(cpu, cpu_time(cpu));
 	sample_access(cpu, sample);
 	if (!(cfg & PEBS_CFG_XMMS))
 		return;

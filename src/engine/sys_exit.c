@@ -88,9 +88,7 @@ static u64 host_tsc(void)
 
 static u64 guest_tsc(const struct cpu *cpu)
 {
-	u64 time = cpu->virtual_time ? cpu->time_base + count_cycles(cpu) : host_tsc();
-
-	return (u64)((unsigned __int128)time * cpu->tsc_scale >> 48) + cpu->tsc_offset;
+	return cpu_tsc_at(cpu, cpu->virtual_time ? cpu->time_base + count_cycles(cpu) : host_tsc());
 }
 
 enum sys_result sys_rdtsc(struct cpu *cpu, const struct insn *insn)

@@ -3,7 +3,7 @@
  * Gathers and scatters of AVX-512 (SDM 2C VPGATHERDD, VPSCATTERDD). Elements are accessed one by
  * one from the lowest, and the bit of each in the opmask register is cleared when it is done: a
  * fault leaves what came before it done, and the rest in the mask. They work on the image of the
- * state in cpu->xsave. vCPU thread; general registers only, behind fpu_save().
+ * state in cpu->xsave. vCPU thread; general registers only, after fpu_save().
  */
 #include "base/bytes.h"
 #include "engine/sys_fpu.h"

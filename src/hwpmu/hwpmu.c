@@ -434,24 +434,12 @@ static inline u64 overflows_at(const struct hwpmu *pmu, u32 counter)
 	return all > host ? all - host : 0;
 }
 
-static inline void arm_class(struct retire_trips *trips, enum retire_class class,
-			     enum retire_domain domain, u64 at)
-{
-	u64 *trip = trips->at[class];
-
-	if (!(trips->armed & RETIRE_BIT(class)))
-		trip[RETIRE_IN_OS] = trip[RETIRE_IN_USR] = trip[RETIRE_IN_BOTH] = RETIRE_NEVER;
-	trips->armed |= RETIRE_BIT(class);
-	if (at < trip[domain])
-		trip[domain] = at;
-}
-
 static inline void arm(const struct hwpmu *pmu, u32 counter, struct retire_trips *trips)
 {
 	const struct hwpmu_counter *c = &pmu->counter[slot(counter)];
 
 	if (c->scope & HWPMU_GUEST) /* domains are bits of enum retire_privilege, less one */
-		arm_class(trips, c->class, c->privileges - 1, overflows_at(pmu, counter));
+		hwpmu_arm_class(trips, c->class, c->privileges - 1, overflows_at(pmu, counter));
 }
 
 void hwpmu_trips(const struct hwpmu *pmu, struct retire_trips *trips)
@@ -462,5 +450,5 @@ void hwpmu_trips(const struct hwpmu *pmu, struct retire_trips *trips)
 	if (hwpmu_ibs_runs(pmu))
 		hwpmu_ibs_arm(pmu, trips);
 	if (pmu->alarm != RETIRE_NEVER)
-		arm_class(trips, RETIRE_CYCLES, RETIRE_IN_BOTH, pmu->alarm);
+		hwpmu_arm_class(trips, RETIRE_CYCLES, RETIRE_IN_BOTH, pmu->alarm);
 }

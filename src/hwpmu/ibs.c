@@ -253,18 +253,11 @@ retire_wanted hwpmu_ibs_wanted(const struct hwpmu *pmu)
 
 static void arm(const struct hwpmu *pmu, enum unit unit, struct retire_trips *trips)
 {
-	enum retire_class class = class_of(pmu, unit);
 	u64 now = count(pmu, unit), end = most(pmu, unit);
 	u64 at = occurrences(pmu, unit) + (now < end ? end - now : 0);
-	u64 *trip = trips->at[class];
 
-	if (!runs(pmu, unit))
-		return;
-	if (!(trips->armed & RETIRE_BIT(class)))
-		trip[RETIRE_IN_OS] = trip[RETIRE_IN_USR] = trip[RETIRE_IN_BOTH] = RETIRE_NEVER;
-	trips->armed |= RETIRE_BIT(class);
-	if (at < trip[RETIRE_IN_BOTH])
-		trip[RETIRE_IN_BOTH] = at;
+	if (runs(pmu, unit))
+		hwpmu_arm_class(trips, class_of(pmu, unit), RETIRE_IN_BOTH, at);
 }
 
 void hwpmu_ibs_arm(const struct hwpmu *pmu, struct retire_trips *trips)

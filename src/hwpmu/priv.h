@@ -17,6 +17,19 @@ void hwpmu_update_lbr(struct hwpmu *pmu);
 u64 hwpmu_pebs_counters(const struct hwpmu *pmu); /* whose overflow is a record */
 void hwpmu_pebs_assist(struct hwpmu *pmu);
 
+/* The run ends at this tally at the latest. */
+static inline void hwpmu_arm_class(struct retire_trips *trips, enum retire_class class,
+				   enum retire_domain domain, u64 at)
+{
+	u64 *trip = trips->at[class];
+
+	if (!(trips->armed & RETIRE_BIT(class)))
+		trip[RETIRE_IN_OS] = trip[RETIRE_IN_USR] = trip[RETIRE_IN_BOTH] = RETIRE_NEVER;
+	trips->armed |= RETIRE_BIT(class);
+	if (at < trip[domain])
+		trip[domain] = at;
+}
+
 /* ibs.c: its part in the functions of hwpmu.h */
 retire_wanted hwpmu_ibs_wanted(const struct hwpmu *pmu);
 void hwpmu_ibs_arm(const struct hwpmu *pmu, struct retire_trips *trips);
