@@ -153,7 +153,7 @@ bool pipe_values_step(struct pipe_values *values, const struct pipe_insn *insn, 
 		values->reg[RSP] -= 8;
 	if (effect->operation == EFFECT_POP)
 		values->reg[RSP] += 8;
-	if (effect->dest != NO_PLACE && effect->operation != EFFECT_PUSH)
+	if (effect->dest < ARRAY_SIZE(values->reg) && effect->operation != EFFECT_PUSH)
 		set(values, effect->dest, effect->size, *result, known);
 	return known;
 }
