@@ -306,6 +306,14 @@ void count_settle(struct cpu *cpu, enum retire_privilege privilege)
 		eng->packed_from[i] = cpu->packed[i];
 }
 
+u64 count_instructions(const struct cpu *cpu)
+{
+	const struct engine *eng = cpu->engine;
+	u64 flushed = cpu->tally.instructions[RETIRE_OS] + cpu->tally.instructions[RETIRE_USR];
+
+	return flushed + (eng->counting ? eng->slice - slice_left(cpu) : 0);
+}
+
 u64 count_cycles(const struct cpu *cpu)
 {
 	const struct engine *eng = cpu->engine;

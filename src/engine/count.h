@@ -36,6 +36,8 @@ void count_settle(struct cpu *cpu, enum retire_privilege privilege);
 /* Cycles of both privileges, with those of the instruction that C executes. Only while they are
  * counted. */
 u64 count_cycles(const struct cpu *cpu);
+/* Instructions of both privileges that have retired. */
+u64 count_instructions(const struct cpu *cpu);
 /* cpu->trips are others. Behind count_flush(). */
 void count_rearm(struct cpu *cpu);
 /* A block asked for more than the slice has: a new slice, or blocks of one instruction. */

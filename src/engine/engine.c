@@ -90,6 +90,12 @@ void engine_set_heat(struct cpu *cpu, u32 executions)
 	cpu->engine->heat = executions;
 }
 
+void engine_set_profile(struct cpu *cpu, struct profile *profile)
+{
+	cpu->engine->profile = profile;
+	engine_set_heat(cpu, INT32_MAX); /* there are no hot blocks */
+}
+
 void engine_forget(struct cpu *cpu)
 {
 	if (cpu->engine)

@@ -25,6 +25,10 @@ void engine_attach_pmu(struct cpu *cpu, const struct pmu_model *model);
 #define ENGINE_HEAT 512
 void engine_set_heat(struct cpu *cpu, u32 executions); /* for tests, which have little time */
 
+/* Counts instructions by block, in memory that outlives the processor: base/profile.h. Before the first run. */
+struct profile;
+void engine_set_profile(struct cpu *cpu, struct profile *profile);
+
 /*
  * Delivers cpu->event, if any, then executes until an exit; at most `budget` instructions retire,
  * exactly, or, with cpu->loose, up to a block less. A guest may keep its processor busy with work that

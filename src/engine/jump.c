@@ -195,6 +195,8 @@ void jump_remember(struct cpu *cpu, const struct block *block)
 {
 	struct engine *eng = cpu->engine;
 
+	if (eng->profile)
+		return; /* every block is looked for: profile.h */
 	if (!jump_noted(cpu))
 		return; /* it has just been emptied */
 	*entry_of(cpu, cpu->rip, cpu->jump_key) = (struct jump_entry){

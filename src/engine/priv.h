@@ -141,6 +141,7 @@ struct block {
 	struct weight *weights; /* one an instruction; NULL: nothing of them is counted */
 	u64 *charge; /* with these: what it adds to cpu->packed[] */
 	struct insn *complex;	/* the last instruction, if C executes it */
+	u64 *retired; /* of a processor with a profile: where its instructions are counted */
 };
 
 /* Every other block was made from some line of its page. */
@@ -279,6 +280,9 @@ struct engine {
 	u64 blocks_made, flushes;
 	u64 deaths; /* of blocks, and flushes: invariant 7 */
 	s32 heat; /* executions after which a block is made again */
+	struct profile *profile; /* base/profile.h; NULL: none */
+	u64 *profiled;		 /* the counter of the block that was visited last */
+	u64 profiled_at;	 /* count_instructions() when it was */
 };
 
 /* thunk.c */

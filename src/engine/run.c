@@ -18,6 +18,7 @@
 #include "engine/pass.h"
 #include "engine/pmu.h"
 #include "engine/priv.h"
+#include "engine/profile.h"
 #include "engine/serialize.h"
 #include "engine/sys.h"
 
@@ -70,6 +71,8 @@ static struct block *make_block(struct cpu *cpu, u32 mode, gpa_t gpa, const u8 *
 		cache_flush(cpu);
 		block = translate(cpu, mode, gpa, host, fault);
 	}
+	if (block && unlikely(cpu->engine->profile))
+		profile_block(cpu->engine, block, host);
 	return block;
 }
 
@@ -398,6 +401,8 @@ static void link_to(struct cpu *cpu, struct link *link, u32 mode)
 	/* A visit that finds no link would come back here: the instruction is stepped over. */
 	if (link->apart)
 		cpu->engine->step = true;
+	if (unlikely(cpu->engine->profile))
+		return;
 	/* Without a guard, the target is in the same page as the block just left, which is still
 	 * valid. */
 	if (cpu->code->nwritten || (link->to && !link->guard))
@@ -424,7 +429,7 @@ static void heat_up(struct cpu *cpu, struct block *block, u32 mode)
 	if (cpu->code->nwritten)
 		return;
 	cache_drop(cpu, block);
-	eng->heating = true;
+	eng->heating = !eng->profile;
 	block = find_block(cpu, mode, &fault);
 	eng->heating = false;
 	if (!block)
@@ -583,6 +588,8 @@ static enum turn visit(struct cpu *cpu)
 		jump_update_key(cpu, mode);
 		jump_remember(cpu, block);
 	}
+	if (unlikely(eng->profile))
+		profile_visit(cpu, block);
 	return enter(cpu, mode, exec_view(eng, block->code), block);
 }
 
@@ -650,6 +657,8 @@ enum exit_reason engine_run(struct cpu *cpu, u64 budget)
 	fpu_save(cpu);
 	signal_running(NULL);
 	count_flush(cpu, cpu_privilege(cpu));
+	if (unlikely(cpu->engine->profile))
+		profile_settle(cpu);
 	cpu->engine->exit_rip = cpu->rip;
 	cpu->loose = false;
 	return cpu->exit.reason;

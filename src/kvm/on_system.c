@@ -11,6 +11,7 @@
 #include "kvm/priv.h"
 #include "vm/cpuid.h"
 #include "vm/pmu/config.h"
+#include "vm/profile.h"
 
 long ioctl_get_api_version(struct kvm_call *call)
 {
@@ -46,6 +47,7 @@ long ioctl_create_vm(struct kvm_call *call)
 	pmu_config_environment(vm);
 	vm_time_environment(vm);
 	outside_environment(vm);
+	profile_environment(vm);
 	r = kvm_new_file(call, KVM_FILE_VM, vm, NULL);
 	vm_put(vm); /* the file has its own reference */
 	return r;

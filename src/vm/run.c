@@ -573,6 +573,8 @@ int vcpu_run(struct vcpu *vcpu)
 		r = engine_create(vcpu->cpu);
 		if (r)
 			return r;
+		if (vcpu->vm->profile)
+			engine_set_profile(vcpu->cpu, vcpu->vm->profile);
 	}
 	__atomic_store_n(&vcpu->signalled, false, __ATOMIC_SEQ_CST);
 	note_thread(vcpu);

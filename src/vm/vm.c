@@ -16,6 +16,7 @@
 #include "vm/apic.h"
 #include "vm/io.h"
 #include "vm/irqchip.h"
+#include "vm/profile.h"
 
 struct vm *vm_create(const struct model *model)
 {
@@ -60,6 +61,7 @@ static void destroy(struct vm *vm)
 		msr_filter_destroy(vm->msr_filter);
 	free(vm->pmu_filter);
 	outside_destroy(vm);
+	profile_destroy(vm);
 	vm_clock_destroy(vm);
 	pthread_mutex_destroy(&vm->ask_lock);
 	pthread_mutex_destroy(&vm->ring_lock);

@@ -182,6 +182,7 @@ struct vm {
 
 	struct vm_time time;
 	struct vm_outside outside;
+	struct profile *profile; /* vm/profile.h; NULL: none */
 	struct vm_clock clock;
 	struct vm_stats stats;
 	u32 created_vcpus; /* includes those being made */

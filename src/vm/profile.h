@@ -1,0 +1,15 @@
+/* SPDX-License-Identifier: MIT */
+/*
+ * The exact profile of a VM (base/profile.h), for `vpmu check`: VPMU_PROFILE is the number of a
+ * descriptor, of a file as long as a struct profile. VMs on virtual time only, which have one vCPU
+ * to write it.
+ */
+#ifndef VM_PROFILE_H
+#define VM_PROFILE_H
+
+struct vm;
+
+void profile_environment(struct vm *vm); /* sets vm->profile; before the VM has vCPUs */
+void profile_destroy(struct vm *vm);
+
+#endif
