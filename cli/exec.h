@@ -102,12 +102,13 @@ struct wiring {
 	int ram;	   /* a file */
 	int console;	   /* for writing only, as QEMU wants to open it */
 	int turns;	   /* a file: exec_virtual.c */
+	int profile;	   /* a file: base/profile.h */
 	bool is_resumable; /* for a machine that is saved or resumed */
 };
 
 #define NO_WIRING                                 \
 	{                                         \
-		-1, -1, -1, -1, -1, -1, -1, false \
+		-1, -1, -1, -1, -1, -1, -1, -1, false \
 	}
 
 bool line_has_machine(const char *name);
@@ -145,11 +146,12 @@ struct exec_virtual {
 	int turns;		/* a file with a word (base/turns.h) */
 	int order, input;	/* files in memory that the file server shows (exec/link.h) */
 	int frames, frames_end; /* a socket's: ours, the file server's */
+	int profile;		/* a file of base/profile.h */
 };
 
-#define NO_VIRTUAL                 \
-	{                          \
-		-1, -1, -1, -1, -1 \
+#define NO_VIRTUAL                     \
+	{                              \
+		-1, -1, -1, -1, -1, -1 \
 	}
 
 /* Makes them; reads all of standard input if the guest is deterministic. An exit code. */
@@ -158,7 +160,7 @@ int virtual_turns(void); /* a file for a machine without a file server; -1: errn
 /* Puts the order where a deterministic guest finds it, and calls the guest. An exit code. */
 int virtual_order(const struct exec_virtual *files, const void *body, u32 size);
 /* In the process that becomes QEMU. */
-void virtual_environment(const struct exec_options *options, int turns);
+void virtual_environment(const struct exec_options *options, const struct wiring *wiring);
 /* Bytes that a seed stands for. */
 void virtual_seed(u64 seed, u8 *bytes, u32 size);
 

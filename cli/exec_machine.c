@@ -16,6 +16,7 @@
 #include <unistd.h>
 
 #include "base/memfile.h"
+#include "base/profile.h"
 #include "exec.h"
 #include "exec_monitor.h"
 #include "exec/sandbox.h"
@@ -35,7 +36,7 @@ static void attach_to_parent(pid_t parent)
 static void inherit(const struct wiring *wiring)
 {
 	const int fds[] = { wiring->link, wiring->files,   wiring->monitor, wiring->initramfs,
-			    wiring->ram,  wiring->console, wiring->turns };
+			    wiring->ram,  wiring->console, wiring->turns,   wiring->profile };
 
 	for (u32 i = 0; i < ARRAY_SIZE(fds); i++)
 		if (fds[i] >= 0)
@@ -75,7 +76,7 @@ pid_t machine_start_qemu(const struct line *line, const struct wiring *wiring,
 	dup2(null, 0);
 	dup2(null, 1);
 	inherit(wiring);
-	virtual_environment(options, wiring->turns);
+	virtual_environment(options, wiring);
 	confine_qemu(options);
 	execv("/proc/self/exe", line->word);
 	_exit(STATUS_BROKEN);
@@ -96,7 +97,7 @@ bool machine_open_console(bool verbose, int *console, int *kept)
 /* Of what we have open it keeps stderr, for a last word, its socket, and what a guest on virtual
  * time needs: these have the numbers from FIRST_KEPT on. */
 #define FIRST_KEPT 4
-#define KEPT	   4
+#define KEPT	   5
 
 static void keep_for_share(int socket, const int kept[KEPT])
 {
@@ -123,6 +124,11 @@ static void keep_for_share(int socket, const int kept[KEPT])
 static bool make_terms(const struct exec_virtual *files, bool fixed, struct share_terms *terms)
 {
 	void *page = mmap(NULL, PAGE_SIZE, PROT_READ | PROT_WRITE, MAP_SHARED, FIRST_KEPT, 0);
+	void *profile = NULL;
+
+	if (files->profile >= 0)
+		profile = mmap(NULL, sizeof(struct profile), PROT_READ | PROT_WRITE, MAP_SHARED,
+			       FIRST_KEPT + 4, 0);
 
 	*terms = (struct share_terms){
 		.page = page,
@@ -130,14 +136,16 @@ static bool make_terms(const struct exec_virtual *files, bool fixed, struct shar
 		.order = files->order < 0 ? -1 : FIRST_KEPT + 1,
 		.input = files->input < 0 ? -1 : FIRST_KEPT + 2,
 		.frames = files->frames_end < 0 ? -1 : FIRST_KEPT + 3,
+		.profile = profile,
 	};
-	return page != MAP_FAILED;
+	return page != MAP_FAILED && profile != MAP_FAILED;
 }
 
 static pid_t start_share(int socket, const struct exec_options *options,
 			 const struct exec_virtual *files)
 {
-	const int kept[KEPT] = { files->turns, files->order, files->input, files->frames_end };
+	const int kept[KEPT] = { files->turns, files->order, files->input, files->frames_end,
+				 files->profile };
 	const char *writable[MAX_SHARED];
 	struct share_terms terms;
 	pid_t parent = getpid(), pid = fork();
@@ -268,6 +276,7 @@ static int start_from(const struct exec_options *options, const struct parts *pa
 		return failure(STATUS_BROKEN, "cannot prepare a guest: %s%s%s", failed,
 			       *failed ? ": " : "", strerror(errno));
 	wiring.turns = machine->files.turns;
+	wiring.profile = machine->files.profile;
 	line_make(&line, options, parts->kernel.image, state->khz, &wiring);
 	if (line.is_broken)
 		return out_of_memory();

@@ -76,9 +76,20 @@ static bool open_files(struct exec_virtual *files)
 	return files->order >= 0 && files->input >= 0;
 }
 
+/* vpmu check has opened it for the guest's processor and for the file server; the command is not to see that. */
+static int take_profile(void)
+{
+	const char *number = getenv("VPMU_PROFILE");
+	int fd = number ? atoi(number) : -1;
+
+	unsetenv("VPMU_PROFILE");
+	return fd;
+}
+
 int virtual_prepare(const struct exec_options *options, struct exec_virtual *files)
 {
 	*files = (struct exec_virtual)NO_VIRTUAL;
+	files->profile = take_profile();
 	if (!options->virtual_clock || options->dry_run)
 		return STATUS_OK;
 	files->turns = virtual_turns();
@@ -101,19 +112,22 @@ int virtual_order(const struct exec_virtual *files, const void *body, u32 size)
 	return STATUS_OK;
 }
 
-void virtual_environment(const struct exec_options *options, int turns)
+void virtual_environment(const struct exec_options *options, const struct wiring *wiring)
 {
 	static const char *const ours[] = { "VPMU_CLOCK", "VPMU_TURNS", "VPMU_SEED", "VPMU_DATE" };
 	char text[32];
 
 	for (u32 i = 0; i < ARRAY_SIZE(ours); i++)
 		unsetenv(ours[i]); /* the options decide */
-	if (turns < 0)
+	if (wiring->turns < 0)
 		return;
-	snprintf(text, sizeof(text), "%d", turns);
+	snprintf(text, sizeof(text), "%d", wiring->turns);
 	setenv("VPMU_TURNS", text, 1);
 	if (!options->deterministic)
 		return;
+	snprintf(text, sizeof(text), "%d", wiring->profile);
+	if (wiring->profile >= 0)
+		setenv("VPMU_PROFILE", text, 1);
 	snprintf(text, sizeof(text), "%llu", (unsigned long long)options->seed);
 	setenv("VPMU_SEED", text, 1);
 	snprintf(text, sizeof(text), "%llu", VIRTUAL_DATE);

@@ -87,6 +87,7 @@ struct node {
 	u32 opens;   /* handles of it */
 	u64 lookups; /* that the guest has not forgotten */
 	bool gone;   /* unlinked or replaced */
+	bool named;  /* in the names of share_terms.profile */
 	char *name;
 };
 
@@ -129,6 +130,7 @@ struct share_terms {
 	bool fixed;	  /* what changes without being changed is not shown: times of access, free space */
 	int order, input; /* files for the guest's first process, -1: none */
 	int frames;	  /* a socket, for what that process writes; -1: none */
+	struct profile *profile; /* base/profile.h, for the names of files that are opened; NULL: none */
 };
 
 struct share {
@@ -145,6 +147,7 @@ struct share {
 	u32 handle_count;
 	dev_t device[64]; /* host devices seen; a file's is part of its inode number */
 	u32 device_count;
+	u32 named; /* bytes of names in terms->profile, which QEMU can write too */
 	u8 *in;	   /* the request being served */
 	int error; /* why it ended before QEMU did, 0: it did not */
 };

@@ -28,7 +28,8 @@ struct profile {
 	u64 lost;		   /* by user code for which no entry was left */
 	u32 names_used;		   /* bytes */
 	u32 names_lost;		   /* files for which there was no room */
-	char names[PROFILE_NAMES]; /* paths of the files that the guest opened, each with its NUL */
+	char names[PROFILE_NAMES]; /* paths of the files that the guest opened, without the first
+				      slash, each with its NUL */
 	struct profile_entry entry[PROFILE_ENTRIES];
 };
 
