@@ -29,7 +29,7 @@ struct command {
 extern const struct command command_exec, command_perf, command_rr, command_flame, command_doctor,
 	command_kvm, command_qemu, command_events, command_ps, command_stat, command_set,
 	command_filter, command_record, command_report, command_exporter, command_lab,
-	command_cost;
+	command_cost, command_check;
 
 /* Says what is wrong and where to read more, on stderr. Returns STATUS_USAGE. */
 __attribute__((format(printf, 2, 3))) int usage_error(const struct command *command,

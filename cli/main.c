@@ -11,10 +11,10 @@
 #include "base/types.h"
 
 static const struct command *const commands[] = {
-	&command_exec,	   &command_perf, &command_rr,	   &command_flame,  &command_doctor,
-	&command_kvm,	   &command_qemu, &command_events, &command_cost,   &command_ps,
-	&command_stat,	   &command_set,  &command_filter, &command_record, &command_report,
-	&command_exporter, &command_lab,
+	&command_exec,	 &command_perf,	    &command_rr,   &command_flame,  &command_check,
+	&command_doctor, &command_kvm,	    &command_qemu, &command_events, &command_cost,
+	&command_ps,	 &command_stat,	    &command_set,  &command_filter, &command_record,
+	&command_report, &command_exporter, &command_lab,
 };
 
 int usage_error(const struct command *command, const char *fmt, ...)
@@ -63,7 +63,7 @@ static const struct command *find_command(const char *name)
 
 static int general_help(FILE *out)
 {
-	fputs("usage: vpmu COMMAND [ARGUMENTS], vpmu help COMMAND, vpmu --version\n\n"
+	fputs("usage: vpmu COMMAND [ARGUMENTS], vpmu help COMMAND, vpmu --version\n"
 	      "KVM in user space, with a PMU that counts exactly: no hardware virtualization, no root.\n\n"
 	      "commands:\n",
 	      out);
