@@ -33,7 +33,7 @@ __attribute__((format(printf, 2, 3))) void control_say(struct control_request *c
 		c->used += n;
 }
 
-static bool number(const char *word, u64 *value)
+bool control_number(const char *word, u64 *value)
 {
 	char *end;
 
@@ -80,7 +80,7 @@ static void filter(struct control_request *c)
 	args.events = events;
 	if (c->nwords == 1 && !strcmp(c->word[0], "off")) {
 		args.action = PMU_FILTER_DENY; /* nothing */
-	} else if (c->nwords >= 2 && number(c->word[1], &fixed)) {
+	} else if (c->nwords >= 2 && control_number(c->word[1], &fixed)) {
 		args.action = strcmp(c->word[0], "deny") ? PMU_FILTER_ALLOW : PMU_FILTER_DENY;
 		args.fixed_bitmap = fixed;
 		args.nevents = c->nwords - 2;
@@ -91,7 +91,7 @@ static void filter(struct control_request *c)
 		return;
 	}
 	for (u32 i = 0; i < args.nevents; i++)
-		if (!number(c->word[i + 2], &events[i])) {
+		if (!control_number(c->word[i + 2], &events[i])) {
 			control_say(c, "error: '%.40s' is not an event\n", c->word[i + 2]);
 			return;
 		}
@@ -150,8 +150,9 @@ static void open_event(struct control_request *c)
 	struct host_question q = { .session = c->session };
 	u64 id, select, flags, group;
 
-	if (c->nwords != 4 || !number(c->word[0], &id) || !number(c->word[1], &select) ||
-	    !number(c->word[2], &flags) || !number(c->word[3], &group) || id > 1000 ||
+	if (c->nwords != 4 || !control_number(c->word[0], &id) ||
+	    !control_number(c->word[1], &select) || !control_number(c->word[2], &flags) ||
+	    !control_number(c->word[3], &group) || id > 1000 ||
 	    (flags & ~(u64)(HOST_PINNED | HOST_EXCLUDE_HOST | HOST_EXCLUDE_GUEST))) {
 		control_say(c, "error: open ID SELECT FLAGS GROUP\n");
 		return;
@@ -206,7 +207,7 @@ static void read_event(struct control_request *c)
 	struct host_event sum = { 0 };
 	u64 id;
 
-	if (c->nwords != 1 || !number(c->word[0], &id)) {
+	if (c->nwords != 1 || !control_number(c->word[0], &id)) {
 		control_say(c, "error: read ID\n");
 		return;
 	}
@@ -263,7 +264,8 @@ static const struct {
 } commands[] = {
 	{ "list", control_list },  { "stat", control_stat },	 { "set", set },
 	{ "filter", filter },	   { "open", open_event },	 { "read", read_event },
-	{ "close", close_events }, { "sample", control_sample },
+	{ "close", close_events }, { "sample", control_sample }, { "peek", control_peek },
+	{ "registers", control_registers },
 };
 
 static void split(struct control_request *c, char *line)

@@ -153,15 +153,20 @@ void control_stat(struct control_request *c)
 
 static void say_guest(struct control_request *c, u32 id, const struct vcpu_sample *sample)
 {
-	char stack[SAMPLE_FRAMES * 20 + 16] = "";
+	char percpu[64] = "", stack[SAMPLE_FRAMES * 20 + 16] = "";
 	size_t n = 0;
+
+	if (sample->has_percpu)
+		snprintf(percpu, sizeof(percpu), " percpu %#llx %#llx",
+			 (unsigned long long)sample->percpu_base,
+			 (unsigned long long)sample->percpu);
 
 	for (u32 i = 0; i < sample->nframes; i++)
 		n += snprintf(stack + n, sizeof(stack) - n, "%s %#llx", i ? "" : " stack",
 			      (unsigned long long)sample->frame[i]);
-	control_say(c, "sample %u guest rip %#llx cr3 %#llx cpl %u%s\n", id,
+	control_say(c, "sample %u guest rip %#llx cr3 %#llx cpl %u%s%s\n", id,
 		    (unsigned long long)sample->guest.rip, (unsigned long long)sample->cr3,
-		    sample->guest.cpl, stack);
+		    sample->guest.cpl, percpu, stack);
 }
 
 /* R, S and so on, as /proc has it: a thread that waits is no sample. */
@@ -241,23 +246,38 @@ static void say_sample(struct control_request *c, struct vcpu *vcpu,
 
 /* Only a thread that executes guest or hypervisor is interrupted. Where it was found before that
  * decides nothing else: by the time the signal arrives it may be somewhere else. */
-static void sample_vcpu(struct control_request *c, struct vcpu *vcpu)
+static void sample_vcpu(struct control_request *c, struct vcpu *vcpu,
+			const struct sample_wish *wish)
 {
 	struct vcpu_sample sample = { .where = READ_ONCE(vcpu->where),
 				      .exit = READ_ONCE(vcpu->last_exit) };
 	char state = sample.where == WHERE_HYPERVISOR ? thread_state(vcpu) : 'R';
 	bool runs =
 		sample.where == WHERE_GUEST || (sample.where == WHERE_HYPERVISOR && state == 'R');
-	bool stack = c->nwords && !strcmp(c->word[0], "stacks");
 
-	if (runs && !vcpu_sample(vcpu, stack, &sample))
+	if (runs && !vcpu_sample(vcpu, wish, &sample))
 		return;
 	say_sample(c, vcpu, &sample, state);
+}
+
+/* sample [stacks] [percpu CR3 OFFSET]. Words that say something else are passed over. */
+static void parse_wish(const struct control_request *c, struct sample_wish *wish)
+{
+	for (u32 i = 0; i < c->nwords; i++) {
+		if (!strcmp(c->word[i], "stacks"))
+			wish->stack = true;
+		if (!strcmp(c->word[i], "percpu") && i + 2 < c->nwords)
+			wish->percpu = control_number(c->word[i + 1], &wish->cr3) &&
+				       control_number(c->word[i + 2], &wish->offset);
+	}
 }
 
 /* Where every vCPU's thread is now. */
 void control_sample(struct control_request *c)
 {
+	struct sample_wish wish = { 0 };
+
+	parse_wish(c, &wish);
 	for (u32 v = 0; v < control_nvcpus(c->vm); v++)
-		sample_vcpu(c, c->vm->vcpus[v]);
+		sample_vcpu(c, c->vm->vcpus[v], &wish);
 }

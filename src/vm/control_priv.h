@@ -24,6 +24,9 @@ struct control_request {
 __attribute__((format(printf, 2, 3))) void control_say(struct control_request *c, const char *fmt,
 						       ...);
 
+/* control.c. False: the word is no number. */
+bool control_number(const char *word, u64 *value);
+
 static inline u32 control_nvcpus(const struct vm *vm)
 {
 	return __atomic_load_n(&vm->nvcpus, __ATOMIC_ACQUIRE);
@@ -33,5 +36,9 @@ static inline u32 control_nvcpus(const struct vm *vm)
 void control_list(struct control_request *c);
 void control_stat(struct control_request *c);
 void control_sample(struct control_request *c);
+
+/* control_peek.c: what the guest's kernel knows. */
+void control_registers(struct control_request *c);
+void control_peek(struct control_request *c);
 
 #endif

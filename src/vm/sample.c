@@ -5,8 +5,9 @@
  * thread takes it; the asker takes its wish back if the thread does not get to run. A signal that
  * comes after that finds no wish, or the next one, which is as good.
  *
- * A handler cannot walk the guest's stack. It kicks its vCPU, which does so a few instructions
- * later: the frames are still there, unless the guest has changed to other rights or memory.
+ * A handler cannot read guest memory. It kicks its vCPU, which walks the stack and looks up the
+ * per-CPU word a few instructions later: they are still there, unless the guest has changed to other
+ * rights or memory.
  *
  * The signal is one that threads in KVM_RUN never block, and that always arrives at our handler
  * (preload/signals.c). It is not the one of kicks: of two signals of a number only one is kept.
@@ -20,20 +21,21 @@
 #include <unistd.h>
 
 #include "vm/frames.h"
+#include "vm/peek.h"
 #include "vm/vm.h"
 
 #define SAMPLE_SIGNAL SIGFPE
 #define WAIT_NS	      20000000ull
 #define PATIENCE_NS   3000000000ull
 
-enum mail { MAIL_NONE, MAIL_WANTED, MAIL_BUSY, MAIL_STACK, MAIL_TAKEN };
+enum mail { MAIL_NONE, MAIL_WANTED, MAIL_BUSY, MAIL_MEMORY, MAIL_TAKEN };
 
 static pthread_mutex_t asking = PTHREAD_MUTEX_INITIALIZER;
 static struct mailbox {
 	u32 state; /* enum mail; a futex */
 	const struct vcpu *vcpu;
 	pid_t tid;
-	bool stack; /* wanted too */
+	struct sample_wish wish;
 	struct vcpu_sample sample;
 } mailbox;
 
@@ -50,6 +52,7 @@ static void look(const struct vcpu *vcpu, struct vcpu_sample *sample, const void
 {
 	sample->where = WHERE_VMM;
 	sample->nframes = 0;
+	sample->has_percpu = false;
 	if (!vcpu || vcpu != mailbox.vcpu)
 		return;
 	sample->where = READ_ONCE(vcpu->where);
@@ -81,8 +84,8 @@ bool vcpu_sample_signal(int sig, const siginfo_t *info, const void *ucontext)
 	if (READ_ONCE(mailbox.tid) != gettid() || !change_state(MAIL_WANTED, MAIL_BUSY))
 		return true;
 	look(vcpu, &mailbox.sample, ucontext);
-	if (mailbox.stack && mailbox.sample.where == WHERE_GUEST) {
-		__atomic_store_n(&mailbox.state, MAIL_STACK, __ATOMIC_SEQ_CST);
+	if ((mailbox.wish.stack || mailbox.wish.percpu) && mailbox.sample.where == WHERE_GUEST) {
+		__atomic_store_n(&mailbox.state, MAIL_MEMORY, __ATOMIC_SEQ_CST);
 		vcpu_kick(vcpu, 0);
 	} else {
 		deliver();
@@ -90,16 +93,46 @@ bool vcpu_sample_signal(int sig, const siginfo_t *info, const void *ucontext)
 	return true;
 }
 
+/* Before SWAPGS in the kernel's entry, and in user code, the kernel's base is the other one; it is
+ * an address of the upper half. What a hostile guest has there instead is for the asker to judge. */
+static u64 kernel_gs(const struct cpu *cpu)
+{
+	u64 base = cpu->seg[GS].base;
+
+	return cpu->cpl == 0 && (base & BIT(63)) ? base : cpu->kernel_gs_base;
+}
+
+static void read_percpu(struct vcpu *vcpu, const struct sample_wish *wish,
+			struct vcpu_sample *sample)
+{
+	const struct cpu *cpu = vcpu->cpu;
+
+	sample->percpu_base = kernel_gs(cpu);
+	sample->has_percpu =
+		cpu_long_mode(cpu) &&
+		peek_linear(cpu->mem, wish->cr3, peek_levels(cpu->cr4),
+			    sample->percpu_base + wish->offset, &sample->percpu,
+			    sizeof(sample->percpu));
+}
+
+static void read_memory(struct vcpu *vcpu, struct vcpu_sample *sample)
+{
+	if (mailbox.wish.stack)
+		sample->nframes = vcpu_frames(vcpu, &sample->guest, sample->frame, SAMPLE_FRAMES);
+	if (mailbox.wish.percpu)
+		read_percpu(vcpu, &mailbox.wish, sample);
+}
+
 void vcpu_sample_finish(struct vcpu *vcpu)
 {
 	struct vcpu_sample *sample = &mailbox.sample;
 
-	if (likely(__atomic_load_n(&mailbox.state, __ATOMIC_ACQUIRE) != MAIL_STACK) ||
-	    mailbox.vcpu != vcpu || !change_state(MAIL_STACK, MAIL_BUSY))
+	if (likely(__atomic_load_n(&mailbox.state, __ATOMIC_ACQUIRE) != MAIL_MEMORY) ||
+	    mailbox.vcpu != vcpu || !change_state(MAIL_MEMORY, MAIL_BUSY))
 		return;
 	if (vcpu_in_section(vcpu) && vcpu->cpu->cr3 == sample->cr3 &&
 	    vcpu->cpu->cpl == sample->guest.cpl)
-		sample->nframes = vcpu_frames(vcpu, &sample->guest, sample->frame, SAMPLE_FRAMES);
+		read_memory(vcpu, sample);
 	deliver();
 }
 
@@ -133,7 +166,7 @@ static bool taken(void)
 	while (state != MAIL_TAKEN) {
 		state = wait_for_change(state);
 		if (clock_ns() - begun > PATIENCE_NS &&
-		    (change_state(MAIL_WANTED, MAIL_NONE) || change_state(MAIL_STACK, MAIL_NONE)))
+		    (change_state(MAIL_WANTED, MAIL_NONE) || change_state(MAIL_MEMORY, MAIL_NONE)))
 			return false;
 	}
 	return true;
@@ -145,13 +178,13 @@ void vcpu_sample_forked(void)
 	mailbox.state = MAIL_NONE;
 }
 
-bool vcpu_sample(struct vcpu *vcpu, bool stack, struct vcpu_sample *out)
+bool vcpu_sample(struct vcpu *vcpu, const struct sample_wish *wish, struct vcpu_sample *out)
 {
 	bool ok;
 
 	pthread_mutex_lock(&asking);
 	mailbox.vcpu = vcpu;
-	mailbox.stack = stack;
+	mailbox.wish = *wish;
 	WRITE_ONCE(mailbox.tid, READ_ONCE(vcpu->tid));
 	__atomic_store_n(&mailbox.state, MAIL_WANTED, __ATOMIC_SEQ_CST);
 	ok = interrupt(mailbox.tid) && taken();

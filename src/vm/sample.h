@@ -31,18 +31,30 @@ struct vcpu_sample {
 	u64 cr3;
 	u32 nframes;
 	u64 frame[SAMPLE_FRAMES]; /* return addresses: vm/frames.h */
+	bool has_percpu;
+	u64 percpu_base, percpu; /* see below */
+};
+
+/* What is wanted of a sample besides the address. */
+struct sample_wish {
+	bool stack;
+	/* The word that the guest's kernel keeps for each CPU at its GS base plus `offset`, through
+	 * page tables at `cr3`, those of the kernel: where Linux has the current task. */
+	bool percpu;
+	u64 cr3, offset;
 };
 
 /*
  * False: the thread did not get to run. Any thread that is not inside a vCPU. A system call that
  * the thread is in may return EINTR: not for threads that sleep.
  */
-bool vcpu_sample(struct vcpu *vcpu, bool stack, struct vcpu_sample *out);
+bool vcpu_sample(struct vcpu *vcpu, const struct sample_wish *wish, struct vcpu_sample *out);
 
 /* In the child of a fork: a sample that the parent asked for is not the child's. */
 void vcpu_sample_forked(void);
 
-/* The vCPU's thread, where it serves requests: walks the stack of a sample that was just taken. */
+/* The vCPU's thread, where it serves requests: reads what a sample that was just taken wants from
+ * guest memory. */
 void vcpu_sample_finish(struct vcpu *vcpu);
 
 /* For the process's handler: true if the signal was one of these, and has been dealt with.
