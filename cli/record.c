@@ -23,6 +23,7 @@ static void describe_record(void)
 {
 	puts("options:\n"
 	     "  -o FILE        where to write the samples (vpmu.data)\n"
+	     "  --format perf  write perf.data, for perf, hotspot and others; so are files named so\n"
 	     "  -F HZ          how many a second, of each vCPU (499)\n"
 	     "  -g             callers too, of 64-bit code that keeps frame pointers\n"
 	     "  --for SECONDS  without it, until Ctrl-C\n\n"
@@ -30,12 +31,14 @@ static void describe_record(void)
 	     "space),\n"
 	     "in the hypervisor (for which exit; engine: on the way to the next instruction), in "
 	     "the VMM\n"
-	     "(for which access), or idle. The guest is not told, and its counters are not used.");
+	     "(for which access), or idle. The guest is not told, and its counters are not used. Of "
+	     "a\n"
+	     "Linux guest, processes, libraries and functions have their names.");
 }
 
 const struct command command_record = {
 	.name = "record",
-	.synopsis = "[-o FILE] [-F HZ] [-g] [--for SECONDS] [VM]",
+	.synopsis = "[-o FILE] [--format perf] [-F HZ] [-g] [--for SECONDS] [VM]",
 	.summary = "Sample what a VM's vCPUs do, from outside of the guest",
 	.run = run_record,
 	.describe = describe_record,
@@ -57,12 +60,13 @@ static void describe_report(void)
 	     "  --kallsyms FILE  names of the guest's kernel: its /proc/kallsyms, read by its "
 	     "root, or\n"
 	     "                   a System.map\n"
-	     "  --elf FILE       names of a program in the guest; it must not be "
-	     "position-independent\n"
+	     "  --elf FILE       names of a program or library in the guest, if this host has it "
+	     "elsewhere\n"
 	     "  --folded         print stacks in lines, for other tools\n"
 	     "  --script         print samples as perf script does\n"
 	     "  --html FILE      write a flame graph there, one file that needs no network\n"
 	     "  --pprof FILE     write a profile for pprof there\n"
+	     "  --perf FILE      write perf.data there, for perf, hotspot and others\n"
 	     "  --speedscope FILE  write a profile of each vCPU for speedscope there");
 }
 

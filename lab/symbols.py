@@ -1,8 +1,22 @@
 # SPDX-License-Identifier: MIT
-"""Addresses to names: kallsyms or System.map of a guest's kernel, and ELF files that are not position-independent."""
+"""Addresses to names: kallsyms or System.map of a guest's kernel, and ELF files."""
 
 import bisect
+import hashlib
+import mmap
+import os
+import stat
 import struct
+
+GLOBAL, WEAK = 1, 2  # bindings of ELF
+BINDINGS = {"T": GLOBAL, "w": WEAK, "W": WEAK}  # by the letters of nm
+FUNCTIONS = 2, 10  # STT_FUNC, STT_GNU_IFUNC
+MAX_HEADERS = 4096
+
+
+def rank(name, size, binding):
+    """Of several names of an address the one that perf chooses: with a size, not weak, global, with few underscores before it, long."""
+    return size != 0, binding != WEAK, binding == GLOBAL, len(name.lstrip("_")) - len(name), len(name)
 
 
 class Symbols:
@@ -11,12 +25,16 @@ class Symbols:
 
     @classmethod
     def of(cls, rows):
-        """rows: (address, name, size or None)."""
+        """rows: (address, name, size or None, binding)."""
+        best = {}
+        for address, name, size, binding in rows:
+            if address not in best or rank(name, size, binding) > rank(*best[address]):
+                best[address] = name, size, binding
         table = cls()
-        for address, name, size in sorted(rows, key=lambda row: row[0]):
+        for address in sorted(best):
             table.addresses.append(address)
-            table.names.append(name)
-            table.sizes.append(size)
+            table.names.append(best[address][0])
+            table.sizes.append(best[address][1])
         return table
 
     def find(self, address):
@@ -33,28 +51,98 @@ def kernel_map(path):
         for line in lines:
             words = line.split()
             if len(words) >= 3 and words[1] in "tTwW":
-                rows.append((int(words[0], 16), words[2], None))
+                rows.append((int(words[0], 16), words[2], None, BINDINGS.get(words[1], 0)))
     if not rows or not rows[-1][0]:
         raise ValueError(f"{path}: there are no addresses in it; was it read by root?")
     return Symbols.of(rows)
 
 
-def elf(path):
-    """Functions of an ELF file, where it says they are."""
-    with open(path, "rb") as file:
-        data = file.read()
-    if data[:6] != b"\x7fELF\x02\x01":
-        raise ValueError(f"{path} is not a 64-bit ELF file")
-    offset, size, count = (*struct.unpack_from("<Q", data, 0x28), *struct.unpack_from("<HH", data, 0x3A))
-    sections = [struct.unpack_from("<IIQQQQIIQQ", data, offset + i * size) for i in range(count)]
-    rows = []
-    for section in sections:
-        if section[1] not in (2, 11):  # SYMTAB, DYNSYM
-            continue
-        strings = sections[section[6]][4]
-        for at in range(section[4], section[4] + section[5], 24):
-            name, info, _, _, value, length = struct.unpack_from("<IBBHQQ", data, at)
-            if info & 15 == 2 and value and length:
-                end = data.index(b"\0", strings + name)
-                rows.append((value, data[strings + name: end].decode(errors="replace"), length))
-    return Symbols.of(rows)
+def open_file(path):
+    """The bytes of a regular file. A guest may have chosen its name: no device is opened, nothing is waited for."""
+    fd = os.open(path, os.O_RDONLY | os.O_NONBLOCK | os.O_NOCTTY | os.O_CLOEXEC)
+    try:
+        if not stat.S_ISREG(os.fstat(fd).st_mode):
+            raise ValueError(f"{path} is not a file")
+        return mmap.mmap(fd, 0, prot=mmap.PROT_READ) if os.fstat(fd).st_size else b""
+    finally:
+        os.close(fd)
+
+
+def build_id(notes):
+    """The build id of ELF notes (type 3 of GNU), in hex, or None."""
+    at = 0
+    while at + 12 <= len(notes):
+        name, length, kind = struct.unpack_from("<III", notes, at)
+        data = at + 12 + (name + 3 & ~3)
+        if kind == 3 and notes[at + 12: at + 16] == b"GNU\0" and 1 <= length <= 20 and data + length <= len(notes):
+            return notes[data: data + length].hex()
+        at = data + (length + 3 & ~3)
+    return None
+
+
+def identity(header, programs, notes):
+    """How a file is known again: by its build id or, without one, by its headers."""
+    for data in notes:
+        found = build_id(data)
+        if found:
+            return found
+    return "elf-" + hashlib.sha1(header + programs).hexdigest()
+
+
+class Elf:
+    """Functions of an ELF file, by the addresses that it gives them, and where its segments are in the file."""
+
+    def __init__(self, path):
+        self.data = open_file(path)
+        if self.data[:6] != b"\x7fELF\x02\x01":
+            raise ValueError(f"{path} is not a 64-bit ELF file")
+        try:
+            self._read()
+        except (struct.error, OverflowError):
+            raise ValueError(f"{path} is not a whole ELF file") from None
+
+    def _read(self):
+        header = self.data[:64]
+        programs, sections = struct.unpack_from("<QQ", header, 32)
+        size, count, section_size, section_count = struct.unpack_from("<HHHH", header, 54)
+        rows = [struct.unpack_from("<IIQQQQQQ", self.data, programs + size * i) for i in range(min(count, MAX_HEADERS))]
+        self.loads = [(row[2], row[3], row[5]) for row in rows if row[0] == 1]  # offset, address, size
+        notes = [self.data[row[2]: row[2] + row[5]] for row in rows if row[0] == 4]
+        self.identity = identity(header, self.data[programs: programs + size * count], notes)
+        self.sections = [struct.unpack_from("<IIQQQQIIQQ", self.data, sections + i * section_size) for i in range(section_count)]
+        self.symbols = Symbols.of(self._functions())
+
+    def _functions(self):
+        """A function of assembly code may have no size: it lasts to the next one, at most to the end of its section."""
+        rows = list(self._rows())
+        starts = sorted({row[0] for row in rows})
+        for value, name, size, binding, end in rows:
+            if not size:
+                after = bisect.bisect_right(starts, value)
+                size = (min(starts[after], end) if after < len(starts) else end) - value
+            if size > 0:
+                yield value, name, size, binding
+
+    def _rows(self):
+        for section in self.sections:
+            if section[1] not in (2, 11) or section[6] >= len(self.sections):  # SYMTAB, DYNSYM
+                continue
+            strings = self.sections[section[6]][4]
+            for at in range(section[4], section[4] + section[5], 24):
+                name, info, _, part, value, length = struct.unpack_from("<IBBHQQ", self.data, at)
+                if info & 15 in FUNCTIONS and part and value and part < len(self.sections):
+                    end = self.data.find(b"\0", strings + name)
+                    text = self.data[strings + name: end].decode(errors="replace")
+                    yield value, text, length, info >> 4, self.sections[part][3] + self.sections[part][5]
+
+    def use_symbols_of(self, other):
+        """Of the file with debugging information, which knows more names but not where segments are."""
+        if other.symbols.names:
+            self.symbols = other.symbols
+
+    def at_offset(self, offset):
+        """The name of what is there in the file."""
+        for start, address, size in self.loads:
+            if start <= offset < start + size:
+                return self.symbols.find(offset - start + address)
+        return None

@@ -115,11 +115,15 @@ static void read_percpu(struct vcpu *vcpu, const struct sample_wish *wish,
 			    sizeof(sample->percpu));
 }
 
+/* Frames are those of the interrupted code's privilege. The kernel's word is that of user code as
+ * well after an interrupt; of kernel code it may be that of another task after a return. */
 static void read_memory(struct vcpu *vcpu, struct vcpu_sample *sample)
 {
-	if (mailbox.wish.stack)
+	bool same = vcpu->cpu->cpl == sample->guest.cpl;
+
+	if (mailbox.wish.stack && same)
 		sample->nframes = vcpu_frames(vcpu, &sample->guest, sample->frame, SAMPLE_FRAMES);
-	if (mailbox.wish.percpu)
+	if (mailbox.wish.percpu && (same || sample->guest.cpl))
 		read_percpu(vcpu, &mailbox.wish, sample);
 }
 
@@ -130,8 +134,7 @@ void vcpu_sample_finish(struct vcpu *vcpu)
 	if (likely(__atomic_load_n(&mailbox.state, __ATOMIC_ACQUIRE) != MAIL_MEMORY) ||
 	    mailbox.vcpu != vcpu || !change_state(MAIL_MEMORY, MAIL_BUSY))
 		return;
-	if (vcpu_in_section(vcpu) && vcpu->cpu->cr3 == sample->cr3 &&
-	    vcpu->cpu->cpl == sample->guest.cpl)
+	if (vcpu_in_section(vcpu) && vcpu->cpu->cr3 == sample->cr3)
 		read_memory(vcpu, sample);
 	deliver();
 }

@@ -1,0 +1,386 @@
+# SPDX-License-Identifier: MIT
+"""What a guest's Linux knows of the task that a vCPU executes, read from its memory from outside: process, thread, names, and which
+files are mapped where. No agent in the guest and no file of its kernel are needed: symbols (kernel_symbols.py) and BTF (btf.py) are in
+the kernel's own memory.
+
+The memory is the guest's, which goes on running meanwhile and may be hostile. Every walk has a bound, every pointer is used for one
+bounded copy, what was copied is checked before it is used, and what does not fit together is unknown, never a guess: a process is
+believed if its page tables are those that the vCPU executed with, and its maps if it still is the same process after they were read."""
+
+import itertools
+import struct
+import time
+
+import btf
+import kernel_symbols
+import symbols
+from kernel_symbols import Malformed
+
+KERNEL_MAP = 0xFFFFFFFF80000000  # __START_KERNEL_map
+LARGE_PAGE = 2 << 20
+MAX_IMAGE = 128 << 20
+MAX_HOLE = 8 << 20  # memory that the kernel has freed again
+MAX_BTF = 32 << 20
+MAX_CPUS = 512
+MAX_PID = 1 << 22
+MAX_NODES, MAX_DEPTH, MAX_AREAS = 8192, 8, 65536
+MAX_NAMES, MAX_NAME, MAX_MOUNTS = 64, 255, 16
+MAX_HEADERS, MAX_NOTES = 64, 4096
+PIECE, PIECES, ANSWER = 32768, 150, 49152  # of a request to the control socket
+PAGE = 4096
+USER_END = 1 << 56
+ADDRESS_BITS = 0x000FFFFFFFFFF000  # of CR3
+VM_EXEC = 4
+FMODE_BACKING = 1 << 25  # a file of overlayfs below the one that the program has opened
+LEAF, RANGE, ARANGE = 1, 2, 3  # enum maple_type
+REFRESH = 1.0  # seconds after which maps are looked at again, though nothing says that they have changed
+
+OFFSETS = """task_struct.mm task_struct.pid task_struct.tgid task_struct.comm task_struct.group_leader task_struct.start_time
+    mm_struct.pgd mm_struct.mm_mt mm_struct.exec_vm mm_struct.context.vdso vm_area_struct.vm_start vm_area_struct.vm_end
+    vm_area_struct.vm_mm vm_area_struct.vm_flags vm_area_struct.vm_pgoff vm_area_struct.vm_file file.f_path file.f_mode path.mnt
+    path.dentry dentry.d_parent dentry.d_name qstr.len qstr.name mount.mnt mount.mnt_parent mount.mnt_mountpoint vfsmount.mnt_root
+    maple_tree.ma_root maple_range_64.pivot maple_range_64.slot maple_arange_64.pivot maple_arange_64.slot""".split()
+
+
+def is_kernel(address):
+    return address >> 63 == 1
+
+
+def copied(data):
+    """The bytes that were copied. There are none where the guest's pointer leads nowhere."""
+    if data is None:
+        raise Malformed("a pointer of the guest leads nowhere")
+    return data
+
+
+def number(data):
+    return int.from_bytes(copied(data), "little")
+
+
+def printable(data):
+    """A name of the guest's without bytes that would break lines."""
+    return bytes(byte if 32 <= byte != 127 else ord("?") for byte in data)
+
+
+class Memory:
+    """Guest memory, many pieces in one request. control.ask(): a request to the control socket."""
+
+    def __init__(self, control):
+        self.control = control
+
+    def read(self, cr3, pieces):
+        """The bytes of each (address, size), or None."""
+        answers, batch, size = [], [], 0
+        for piece in pieces:
+            if batch and (len(batch) == PIECES or size + piece[1] > ANSWER):
+                answers += self._ask(cr3, batch)
+                batch, size = [], 0
+            batch.append(piece)
+            size += piece[1]
+        return answers + self._ask(cr3, batch) if batch else answers
+
+    def _ask(self, cr3, batch):
+        words = " ".join(f"{address & (1 << 64) - 1:#x} {size}" for address, size in batch)
+        lines = self.control.ask(f"peek {cr3:#x} {words}")
+        if len(lines) != len(batch) or lines[0].startswith("error"):
+            raise Malformed("guest memory cannot be read")
+        return [None if line == "-" else bytes.fromhex(line) for line in lines]
+
+    def block(self, cr3, address, size):
+        """A large range; pages that are not there are zeroes."""
+        parts = [(at, min(PIECE, address + size - at)) for at in range(address, address + size, PIECE)]
+        out = bytearray()
+        for (at, length), data in zip(parts, self.read(cr3, parts)):
+            out += data if data is not None else self._pages(cr3, at, length)
+        return out
+
+    def _pages(self, cr3, address, size):
+        pages = [(at, min(PAGE, address + size - at)) for at in range(address, address + size, PAGE)]
+        return b"".join(data or bytes(length) for (_, length), data in zip(pages, self.read(cr3, pages)))
+
+    def together(self, cr3, readers):
+        """Runs generators that yield lists of pieces and are sent their bytes, all in the same requests. Their results; None of those
+        that found something malformed."""
+        results, waiting = [None] * len(readers), {}
+
+        def step(i, value):
+            try:
+                waiting[i] = readers[i].send(value)
+            except StopIteration as end:
+                results[i] = end.value
+            except Malformed:
+                pass
+        for i in range(len(readers)):
+            step(i, None)
+        while waiting:
+            asked, waiting = waiting, {}
+            answers = iter(self.read(cr3, [piece for pieces in asked.values() for piece in pieces]))
+            for i, pieces in asked.items():
+                step(i, list(itertools.islice(answers, len(pieces))))
+        return results
+
+
+class Task:
+    """What was current: numbers, names, and the process's address space (mm is 0 for a thread of the kernel)."""
+
+    def __init__(self, pid, tid, comm, leader_comm, started, mm, pgd, exec_vm):
+        self.pid, self.tid, self.comm, self.leader_comm = pid, tid, comm, leader_comm
+        self.mm, self.pgd, self.exec_vm = mm, pgd, exec_vm
+        self.process = pid, started, mm  # the same as long as the program is
+
+
+class Area:
+    """A mapping of a process. name: bytes; identity: the file's build id, or '-'."""
+
+    def __init__(self, start, end, offset, flags, file):
+        self.start, self.end, self.offset, self.flags, self.file = start, end, offset, flags, file
+        self.name, self.identity = b"//anon", "-"
+
+    def key(self):
+        return self.start, self.end, self.offset, self.name, self.identity
+
+
+class LinuxGuest:
+    def __init__(self, memory, cr3, text):
+        """cr3: of page tables that map the kernel; text: an address in it. Malformed: it is no Linux, or one that is not understood."""
+        self.memory = memory
+        base, image = self._image(cr3, text)
+        self.symbols = kernel_symbols.Table(kernel_symbols.read(image, is_kernel))
+        self.cr3 = self._page_tables(cr3)
+        self.build_id = symbols.build_id(self._between("__start_notes", "__stop_notes", PAGE)) or "-"
+        types = btf.Btf(self._between("__start_BTF", "__stop_BTF", MAX_BTF))
+        self.at = {path: types.offset(path) for path in OFFSETS}
+        self.user_path = types.offset("backing_file.user_path") if types.has("backing_file") else None
+        self.current = self._current(types)
+        self.direct_map = self._word("page_offset_base")
+        cpus = memory.block(self.cr3, self.symbols["__per_cpu_offset"], 8 * MAX_CPUS)
+        self.cpus = set(struct.unpack(f"<{MAX_CPUS}Q", cpus))
+        self.areas, self.looked = {}, {}  # of processes
+
+    # --- the kernel ---
+
+    def _image(self, cr3, text):
+        """The kernel's memory: it begins at a large page, and has holes."""
+        base = text & ~(LARGE_PAGE - 1)
+        while base > KERNEL_MAP and self.memory.read(cr3, [(base - LARGE_PAGE, 8)])[0] is not None:
+            base -= LARGE_PAGE
+        image, hole = bytearray(), 0
+        while len(image) < MAX_IMAGE and hole < MAX_HOLE and base + len(image) + LARGE_PAGE < 1 << 64:
+            part = self.memory.block(cr3, base + len(image), LARGE_PAGE)
+            hole = 0 if any(part) else hole + LARGE_PAGE
+            image += part
+        return base, bytes(image)
+
+    def _page_tables(self, cr3):
+        """The kernel's own ones: those of a process end with it."""
+        place = (self.symbols["phys_base"], 8)
+        own = self.symbols["init_top_pgt"] - KERNEL_MAP + number(self.memory.read(cr3, [place])[0])
+        banner = self.memory.read(own, [(self.symbols["linux_banner"], 14)])[0]
+        if banner != b"Linux version ":
+            raise Malformed("the guest's kernel has no page tables of its own")
+        return own
+
+    def _word(self, name):
+        return number(self.memory.read(self.cr3, [(self.symbols[name], 8)])[0])
+
+    def _between(self, start, end, most):
+        size = self.symbols[end] - self.symbols[start]
+        if not 0 < size <= most:
+            raise Malformed(f"the kernel has nothing at {start}")
+        return bytes(self.memory.block(self.cr3, self.symbols[start], size))
+
+    def _current(self, types):
+        """Where a CPU has its current task, from its GS base on."""
+        if types.has("pcpu_hot"):  # Linux 6.2 to 6.14
+            return self.symbols["pcpu_hot"] + types.offset("pcpu_hot.current_task")
+        return self.symbols["current_task"]
+
+    # --- the current task ---
+
+    def tasks(self, found):
+        """The Task of each (GS base, address of the task_struct, CR3, CPL) of a sample, or None."""
+        return self.memory.together(self.cr3, [self._task(*one) for one in found])
+
+    def _task(self, gs, task, cr3, cpl):
+        at = self.at
+        if gs not in self.cpus or not is_kernel(task):
+            raise Malformed("this is no task")
+        pid, tgid, comm, leader, mm = yield [(task + at["task_struct.pid"], 4), (task + at["task_struct.tgid"], 4),
+                                             (task + at["task_struct.comm"], 16), (task + at["task_struct.group_leader"], 8),
+                                             (task + at["task_struct.mm"], 8)]
+        tid, pid, leader, mm = number(pid), number(tgid), number(leader), number(mm)
+        if tid >= MAX_PID or pid >= MAX_PID:
+            raise Malformed("this is no task")
+        wanted = [(leader + at["task_struct.comm"], 16), (leader + at["task_struct.start_time"], 8)]
+        if mm:
+            wanted += [(mm + at["mm_struct.pgd"], 8), (mm + at["mm_struct.exec_vm"], 8)]
+        leader_comm, started, *space = yield wanted
+        pgd, pages = (number(space[0]) - self.direct_map, number(space[1])) if mm else (0, 0)
+        if cpl == 3 and (not mm or cr3 & ADDRESS_BITS not in (pgd, pgd + PAGE)):  # the second with page table isolation
+            raise Malformed("the task has another address space")
+        names = [printable(copied(name).split(b"\0")[0]) for name in (comm, leader_comm)]
+        return Task(pid, tid, *names, number(started), mm, pgd, pages)
+
+    # --- its maps ---
+
+    def maps(self, task, addresses):
+        """Executable mappings of a task's process. They are read again if their size has changed, if one of the addresses is in none
+        of them, and now and then. None: they cannot be read."""
+        known = self.areas.get(task.process)
+        now = time.monotonic()
+        if known and known[0] == task.exec_vm and now - self.looked[task.process] < REFRESH and \
+                all(any(area.start <= address < area.end for area in known[1]) for address in addresses):
+            return known[1]
+        areas = self._read_maps(task)
+        if areas is None:
+            self.areas.pop(task.process, None)
+            return None
+        self.areas[task.process], self.looked[task.process] = (task.exec_vm, areas), now
+        return areas
+
+    def _read_maps(self, task):
+        try:
+            areas = self._areas(task.mm)
+        except Malformed:
+            return None
+        code = [area for area in areas if area.flags & VM_EXEC]
+        for area, name in zip(code, self.memory.together(self.cr3, [self._path(area.file) for area in code])):
+            area.name = name if name is not None else b"//anon"
+        self._identify(task, areas, code)
+        still, vdso = self.memory.read(self.cr3, [(task.mm + self.at["mm_struct.pgd"], 8),
+                                                  (task.mm + self.at["mm_struct.context.vdso"], 8)])
+        if still is None or vdso is None or number(still) - self.direct_map != task.pgd:
+            return None  # it has ended, and its memory may be another's
+        for area in code:
+            if area.start == number(vdso) and not area.file:
+                area.name = b"[vdso]"
+        return code
+
+    def _areas(self, mm):
+        """All mappings, by the maple tree (Documentation/core-api/maple_tree.rst), level by level."""
+        root = self.memory.read(self.cr3, [(mm + self.at["mm_struct.mm_mt"] + self.at["maple_tree.ma_root"], 8)])[0]
+        if number(root) & 3 != 2:
+            raise Malformed("the guest's process has no tree of mappings")
+        level, leaves, nodes = [(number(root), (1 << 64) - 1)], [], 0
+        for _ in range(MAX_DEPTH):
+            nodes += len(level)
+            if not level or nodes > MAX_NODES:
+                break
+            answers = self.memory.read(self.cr3, [(entry & ~0xFF, 256) for entry, _ in level])
+            level = [child for (entry, most), node in zip(level, answers) for child in self._children(entry, most, node, leaves)]
+        if level or len(leaves) > MAX_AREAS:
+            raise Malformed("the guest's process has too many mappings")
+        return [area for area in self.memory.together(self.cr3, [self._area(mm, *leaf) for leaf in leaves]) if area]
+
+    def _children(self, entry, most, node, leaves):
+        """Slots of a node: (entry, last index) of other nodes. Those of a leaf are added to leaves."""
+        kind = entry >> 3 & 15
+        if not is_kernel(entry) or kind not in (LEAF, RANGE, ARANGE) or node is None:
+            raise Malformed("the guest's process has no tree of mappings")
+        layout = "maple_arange_64" if kind == ARANGE else "maple_range_64"
+        pivot, slot = self.at[layout + ".pivot"], self.at[layout + ".slot"]
+        count = (slot - pivot) // 8 + 1
+        children = []
+        for i in range(count):
+            last = struct.unpack_from("<Q", node, pivot + 8 * i)[0] if i + 1 < count else most
+            value = struct.unpack_from("<Q", node, slot + 8 * i)[0]
+            if i and not last or last > most:
+                break
+            if is_kernel(value):
+                (leaves if kind == LEAF else children).append((value, last))
+            if last == most:
+                break
+        return children
+
+    def _area(self, mm, vma, last):
+        names = "vm_start", "vm_end", "vm_mm", "vm_flags", "vm_pgoff", "vm_file"
+        values = yield [(vma + self.at["vm_area_struct." + name], 8) for name in names]
+        start, end, owner, flags, page, file = (number(value) for value in values)
+        if owner != mm or not start < end <= USER_END or (start | end) % PAGE or end - 1 != last or page >= 1 << 52:
+            raise Malformed("this is no mapping")
+        return Area(start, end, page * PAGE, flags, file)
+
+    # --- names of files ---
+
+    def _path(self, file):
+        """The path of a mapped file as the process has it, by the chain of directory entries and mounts. None: it is no file's."""
+        if not file:
+            return None
+        mode = yield [(file + self.at["file.f_mode"], 4)]
+        below = self.user_path is not None and number(mode[0]) & FMODE_BACKING
+        place = file + (self.user_path if below else self.at["file.f_path"])
+        mnt, dentry = yield [(place + self.at["path.mnt"], 8), (place + self.at["path.dentry"], 8)]
+        mnt, dentry, parts, mounts = number(mnt), number(dentry), [], 0
+        root, mount_parent, mount_point = yield self._mount(mnt)
+        for _ in range(MAX_NAMES + MAX_MOUNTS):
+            parent, length, name = yield [(dentry + self.at["dentry.d_parent"], 8),
+                                          (dentry + self.at["dentry.d_name"] + self.at["qstr.len"], 4),
+                                          (dentry + self.at["dentry.d_name"] + self.at["qstr.name"], 8)]
+            at_root = dentry == number(root)
+            if at_root or dentry == number(parent):
+                above = number(mount_parent) + self.at["mount.mnt"]
+                if not at_root or above == mnt or not is_kernel(above):
+                    return b"/" + b"/".join(reversed(parts))
+                mounts += 1
+                mnt, dentry = above, number(mount_point)
+                if mounts > MAX_MOUNTS:
+                    break
+                root, mount_parent, mount_point = yield self._mount(mnt)
+                continue
+            if not 0 < number(length) <= MAX_NAME:
+                break
+            text = yield [(number(name), number(length))]
+            parts.append(printable(copied(text[0])))
+            dentry = number(parent)
+        raise Malformed("a file has no path")
+
+    def _mount(self, mnt):
+        mount = mnt - self.at["mount.mnt"]
+        return [(mnt + self.at["vfsmount.mnt_root"], 8), (mount + self.at["mount.mnt_parent"], 8),
+                (mount + self.at["mount.mnt_mountpoint"], 8)]
+
+    # --- build ids ---
+
+    def _identify(self, task, areas, code):
+        """Build ids, from the ELF headers and notes that the process itself has mapped: of the same file, from its start on."""
+        starts = {}
+        for area in areas:
+            if not area.offset:
+                starts.setdefault(area.file or area.start, area)
+        first = [starts.get(area.file or area.start) for area in code]
+        known = {id(area): area for area in first if area}
+        found = self.memory.together(task.pgd, [self._elf(area) for area in known.values()])
+        identities = dict(zip(known, found))
+        for area, start in zip(code, first):
+            area.identity = identities.get(id(start)) or "-"
+
+    def _elf(self, area):
+        header = (yield [(area.start, 64)])[0]
+        if header is None or header[:6] != b"\x7fELF\x02\x01":
+            return None
+        place, size, count = struct.unpack_from("<Q", header, 32)[0], *struct.unpack_from("<HH", header, 54)
+        if size != 56 or not 0 < count <= MAX_HEADERS or place + size * count > PAGE:
+            return None
+        headers = (yield [(area.start + place, size * count)])[0]
+        if headers is None:
+            return None
+        rows = [struct.unpack_from("<IIQQQQQQ", headers, size * i) for i in range(count)]
+        notes = [(area.start + row[2], row[5]) for row in rows
+                 if row[0] == 4 and 0 < row[5] <= MAX_NOTES and row[2] + row[5] <= area.end - area.start]
+        found = yield notes
+        return None if None in found else symbols.identity(header, headers, found)
+
+
+def find(control):
+    """The guest's Linux. Malformed: there is none, or not yet."""
+    memory, why = Memory(control), Malformed("no vCPU says where the kernel is")
+    for words in (line.split() for line in control.ask("registers") if line.startswith("vcpu")):
+        cr3, lstar = int(words[3], 16), int(words[9], 16)
+        for mask in (2 * PAGE - 1, PAGE - 1):  # with page table isolation, user code has the page above the kernel's
+            if not is_kernel(lstar):
+                continue
+            try:
+                return LinuxGuest(memory, cr3 & ADDRESS_BITS & ~mask, lstar)
+            except Malformed as error:
+                why = error
+    raise why

@@ -1,0 +1,162 @@
+# SPDX-License-Identifier: MIT
+"""vpmu record: asks the control socket of a VM (docs/control.md) for samples and writes them down, with what the guest's Linux says of
+the processes that they are of (linux_guest.py), as samples.py describes."""
+
+import os
+import socket
+import time
+
+import build_ids
+import linux_guest
+import samples
+from kernel_symbols import Malformed
+
+SEARCHES = 0, 2, 8, 30  # seconds after the start: a guest that boots is no Linux yet
+MAX_FUNCTIONS = 100_000
+
+
+class Socket:
+    """A control socket. ValueError: vm is no name of one."""
+
+    def __init__(self, vm):
+        pid, _, number = vm.partition(".")
+        self.number = number or "0"
+        if not pid.isdigit() or not self.number.isdigit():
+            raise ValueError(f"'{vm}' is no VM: vpmu ps lists them")
+        self.socket = socket.socket(socket.AF_UNIX)
+        self.socket.settimeout(10)
+        try:
+            self.socket.connect(b"\0vpmu/%d/%d" % (os.getuid(), int(pid)))
+        except ConnectionRefusedError:
+            raise ValueError(f"there is no VM in process {pid}: vpmu ps lists them") from None
+        self.file = self.socket.makefile("r")
+
+    def ask(self, command):
+        self.socket.sendall(f"{self.number} {command}\n".encode())
+        lines = []
+        while True:
+            line = self.file.readline()
+            if not line:
+                raise EOFError
+            if line == ".\n":
+                return lines
+            lines.append(line.rstrip("\n"))
+
+
+class Raw:
+    """A guest's sample as the socket gives it."""
+
+    def __init__(self, line):
+        words = line.split()
+        stack = words.index("stack") if "stack" in words else len(words)
+        self.head, self.callers = " ".join(words[:9]), words[stack:]
+        self.rip, self.cr3, self.cpl = int(words[4], 16), int(words[6], 16), int(words[8])
+        self.task = [int(word, 16) for word in words[10:12]] if words[9:10] == ["percpu"] else None
+
+    def addresses(self):
+        """The instruction's, and of each call."""
+        return [self.rip] + [int(word, 16) - 1 for word in self.callers[1:]]
+
+    def text(self, task):
+        who = [f"pid {task.pid} tid {task.tid}"] if task else []
+        return " ".join([self.head, *who, *self.callers])
+
+
+class Recorder:
+    def __init__(self, control, out, stacks, frequency):
+        self.control, self.out, self.stacks = control, out, stacks
+        self.begun = time.monotonic()
+        self.linux, self.searches = None, list(SEARCHES)
+        self.comms, self.processes, self.maps, self.functions = {}, {}, {}, {}
+        self.count = 0
+        print(f"{samples.HEADER}{samples.VERSIONS[-1]} frequency {frequency}", file=out)
+
+    def now(self):
+        return time.monotonic() - self.begun
+
+    def start(self):
+        """Time begins when the guest's kernel has been looked at, which takes a moment."""
+        self._search()
+        self.begun = time.monotonic()
+
+    def _write(self, when, *words):
+        print(f"{when:.6f}", *words, file=self.out)
+
+    def _search(self):
+        if self.linux or not self.searches or self.now() < self.searches[0]:
+            return
+        self.searches.pop(0)
+        try:
+            self.linux = linux_guest.find(self.control)
+        except Malformed:
+            return  # not yet, or never: processes stay without names
+        start, end = self.linux.symbols["_text"], self.linux.symbols["_end"]
+        self._write(0, "kernel", f"{start:#x}", f"{end:#x}", self.linux.build_id)
+
+    def _command(self):
+        words = ["sample"] + ["stacks"] * self.stacks
+        if self.linux:
+            words += ["percpu", f"{self.linux.cr3:#x}", f"{self.linux.current:#x}"]
+        return " ".join(words)
+
+    def sample(self):
+        """One of each vCPU. EOFError, OSError: the VM has ended."""
+        self._search()
+        lines = self.control.ask(self._command())
+        when = self.now()
+        guests = {i: Raw(line) for i, line in enumerate(lines) if line.split()[2:3] == ["guest"]}
+        tasks = self._tasks(when, guests)
+        for raw in guests.values():
+            self._note_functions(raw)
+        for i, line in enumerate(lines):
+            self.count += 1
+            self._write(when, guests[i].text(tasks.get(i)) if i in guests else line)
+
+    def _tasks(self, when, guests):
+        known = {i: raw for i, raw in guests.items() if self.linux and raw.task}
+        if not known:
+            return {}
+        try:
+            found = self.linux.tasks([(*raw.task, raw.cr3, raw.cpl) for raw in known.values()])
+        except Malformed:
+            return {}
+        tasks = {i: task for i, task in zip(known, found) if task}
+        for i, task in tasks.items():
+            self._introduce(when, task)
+            self._locate(when, task, known[i])
+        return tasks
+
+    def _introduce(self, when, task):
+        """The names of a thread and its process, if they are new."""
+        new = self.processes.get(task.pid) != task.process
+        if new:
+            self.processes[task.pid] = task.process
+            self.maps[task.pid] = {}
+        for tid, comm in ((task.pid, task.leader_comm), (task.tid, task.comm)):
+            if new or self.comms.get((task.pid, tid)) != comm:
+                self.comms[task.pid, tid] = comm
+                self._write(when, "comm", task.pid, tid, samples.quote(comm) or "%20", "new" if new and tid == task.pid else "same")
+
+    def _note_functions(self, raw):
+        """Functions of the kernel, for finish()."""
+        for address in raw.addresses() if self.linux and raw.cpl == 0 else []:
+            found = self.linux.symbols.function(address)
+            if found and len(self.functions) < MAX_FUNCTIONS:
+                self.functions[found[0]] = found
+
+    def _locate(self, when, task, raw):
+        """The maps of its process that are new."""
+        areas = self.linux.maps(task, raw.addresses()[:1]) if raw.cpl else None
+        known = self.maps[task.pid]
+        for area in areas or []:
+            if known.get(area.start) != area.key():
+                known[area.start] = area.key()
+                self._write(when, "map", task.pid, f"{area.start:#x} {area.end:#x} {area.offset:#x}", area.identity,
+                            samples.quote(area.name))
+
+    def finish(self):
+        """Functions of the kernel; perf has a cache for all of them. OSError: it cannot be written."""
+        for start, end, name in sorted(self.functions.values()):
+            self._write(self.now(), "symbol", f"{start:#x} {end:#x}", samples.quote(name))
+        if self.linux:
+            build_ids.keep_kernel(self.linux.build_id, self.linux.symbols.rows)
