@@ -94,5 +94,11 @@ class Btf:
             offset, kind = offset + found[0], found[1]
         return offset
 
+    def size(self, structure):
+        number = self.names.get(structure, 0)
+        if not number:
+            raise Malformed(f"the kernel's BTF has no {structure}")
+        return TYPE.unpack_from(self.types, self.at[number])[2]
+
     def has(self, structure):
         return structure in self.names

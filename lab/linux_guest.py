@@ -17,9 +17,9 @@ import symbols
 from kernel_symbols import Malformed
 
 KERNEL_MAP = 0xFFFFFFFF80000000  # __START_KERNEL_map
-LARGE_PAGE = 2 << 20
-MAX_IMAGE = 128 << 20
-MAX_HOLE = 8 << 20  # memory that the kernel has freed again
+PHYSICAL = "physical"
+CR4_LA57 = 1 << 12
+MAX_IMAGE, STEP = 64 << 20, 4 << 20
 MAX_BTF = 32 << 20
 MAX_CPUS = 512
 MAX_PID = 1 << 22
@@ -27,7 +27,7 @@ MAX_NODES, MAX_DEPTH, MAX_AREAS = 8192, 8, 65536
 MAX_NAMES, MAX_NAME, MAX_MOUNTS = 64, 255, 16
 MAX_HEADERS, MAX_NOTES = 64, 4096
 PIECE, PIECES, ANSWER = 32768, 150, 49152  # of a request to the control socket
-PAGE = 4096
+PAGE, PAGE_SHIFT = 4096, 12
 USER_END = 1 << 56
 ADDRESS_BITS = 0x000FFFFFFFFFF000  # of CR3
 VM_EXEC = 4
@@ -38,6 +38,7 @@ REFRESH = 1.0  # seconds after which maps are looked at again, though nothing sa
 OFFSETS = """task_struct.mm task_struct.pid task_struct.tgid task_struct.comm task_struct.group_leader task_struct.start_time
     mm_struct.pgd mm_struct.mm_mt mm_struct.exec_vm mm_struct.context.vdso vm_area_struct.vm_start vm_area_struct.vm_end
     vm_area_struct.vm_mm vm_area_struct.vm_flags vm_area_struct.vm_pgoff vm_area_struct.vm_file file.f_path file.f_mode path.mnt
+    file.f_mapping address_space.i_pages xarray.xa_head xa_node.slots
     path.dentry dentry.d_parent dentry.d_name qstr.len qstr.name mount.mnt mount.mnt_parent mount.mnt_mountpoint vfsmount.mnt_root
     maple_tree.ma_root maple_range_64.pivot maple_range_64.slot maple_arange_64.pivot maple_arange_64.slot""".split()
 
@@ -68,37 +69,53 @@ class Memory:
     def __init__(self, control):
         self.control = control
 
-    def read(self, cr3, pieces):
-        """The bytes of each (address, size), or None."""
-        answers, batch, size = [], [], 0
+    def read(self, space, pieces):
+        """The bytes of each (address, size), or None. space: CR3, or PHYSICAL."""
+        batches, size = [], ANSWER
         for piece in pieces:
-            if batch and (len(batch) == PIECES or size + piece[1] > ANSWER):
-                answers += self._ask(cr3, batch)
-                batch, size = [], 0
-            batch.append(piece)
+            if size + piece[1] > ANSWER or len(batches[-1]) == PIECES:
+                batches.append([])
+                size = 0
+            batches[-1].append(piece)
             size += piece[1]
-        return answers + self._ask(cr3, batch) if batch else answers
+        answers = self.control.ask_all([self._command(space, batch) for batch in batches])
+        return [data for batch, lines in zip(batches, answers) for data in self._bytes(batch, lines)]
 
-    def _ask(self, cr3, batch):
+    @staticmethod
+    def _command(space, batch):
         words = " ".join(f"{address & (1 << 64) - 1:#x} {size}" for address, size in batch)
-        lines = self.control.ask(f"peek {cr3:#x} {words}")
+        return f"peek {space if space == PHYSICAL else hex(space)} {words}"
+
+    @staticmethod
+    def _bytes(batch, lines):
         if len(lines) != len(batch) or lines[0].startswith("error"):
             raise Malformed("guest memory cannot be read")
         return [None if line == "-" else bytes.fromhex(line) for line in lines]
 
-    def block(self, cr3, address, size):
+    def block(self, space, address, size):
         """A large range; pages that are not there are zeroes."""
         parts = [(at, min(PIECE, address + size - at)) for at in range(address, address + size, PIECE)]
         out = bytearray()
-        for (at, length), data in zip(parts, self.read(cr3, parts)):
-            out += data if data is not None else self._pages(cr3, at, length)
+        for (at, length), data in zip(parts, self.read(space, parts)):
+            out += data if data is not None else self._pages(space, at, length)
         return out
 
-    def _pages(self, cr3, address, size):
+    def _pages(self, space, address, size):
         pages = [(at, min(PAGE, address + size - at)) for at in range(address, address + size, PAGE)]
-        return b"".join(data or bytes(length) for (_, length), data in zip(pages, self.read(cr3, pages)))
+        return b"".join(data or bytes(length) for (_, length), data in zip(pages, self.read(space, pages)))
 
-    def together(self, cr3, readers):
+    def physical(self, cr3, levels, address):
+        """The physical address of a linear one: the page walk of 4 or 5 levels (SDM 3A 4.5)."""
+        entry = cr3
+        for shift in range(PAGE_SHIFT + 9 * (levels - 1), 0, -9):
+            entry = number(self.read(PHYSICAL, [((entry & ADDRESS_BITS) + 8 * (address >> shift & 511), 8)])[0])
+            if not entry & 1:
+                raise Malformed("an address is not mapped")
+            if shift == PAGE_SHIFT or shift <= 30 and entry & 0x80:
+                return entry & ADDRESS_BITS & ~((1 << shift) - 1) | address & (1 << shift) - 1
+        raise Malformed("an address is not mapped")
+
+    def together(self, space, readers):
         """Runs generators that yield lists of pieces and are sent their bytes, all in the same requests. Their results; None of those
         that found something malformed."""
         results, waiting = [None] * len(readers), {}
@@ -114,7 +131,7 @@ class Memory:
             step(i, None)
         while waiting:
             asked, waiting = waiting, {}
-            answers = iter(self.read(cr3, [piece for pieces in asked.values() for piece in pieces]))
+            answers = iter(self.read(space, [piece for pieces in asked.values() for piece in pieces]))
             for i, pieces in asked.items():
                 step(i, list(itertools.islice(answers, len(pieces))))
         return results
@@ -141,42 +158,43 @@ class Area:
 
 
 class LinuxGuest:
-    def __init__(self, memory, cr3, text):
-        """cr3: of page tables that map the kernel; text: an address in it. Malformed: it is no Linux, or one that is not understood."""
+    def __init__(self, memory, text, physical):
+        """text: an address in the kernel, and the physical one of it. Malformed: it is no Linux, or one that is not understood."""
         self.memory = memory
-        base, image = self._image(cr3, text)
-        self.symbols = kernel_symbols.Table(kernel_symbols.read(image, is_kernel))
-        self.cr3 = self._page_tables(cr3)
+        self.moved = physical - (text - KERNEL_MAP)  # the kernel's phys_base
+        self.symbols = self._symbols(text)
+        self.cr3 = self._page_tables()
         self.build_id = symbols.build_id(self._between("__start_notes", "__stop_notes", PAGE)) or "-"
         types = btf.Btf(self._between("__start_BTF", "__stop_BTF", MAX_BTF))
         self.at = {path: types.offset(path) for path in OFFSETS}
         self.user_path = types.offset("backing_file.user_path") if types.has("backing_file") else None
         self.current = self._current(types)
-        self.direct_map = self._word("page_offset_base")
+        self.direct_map, self.pages = self._word("page_offset_base"), self._word("vmemmap_base")
+        self.page_size = types.size("page")  # of what describes one
         cpus = memory.block(self.cr3, self.symbols["__per_cpu_offset"], 8 * MAX_CPUS)
         self.cpus = set(struct.unpack(f"<{MAX_CPUS}Q", cpus))
         self.areas, self.looked = {}, {}  # of processes
 
     # --- the kernel ---
 
-    def _image(self, cr3, text):
-        """The kernel's memory: it begins at a large page, and has holes."""
-        base = text & ~(LARGE_PAGE - 1)
-        while base > KERNEL_MAP and self.memory.read(cr3, [(base - LARGE_PAGE, 8)])[0] is not None:
-            base -= LARGE_PAGE
-        image, hole = bytearray(), 0
-        while len(image) < MAX_IMAGE and hole < MAX_HOLE and base + len(image) + LARGE_PAGE < 1 << 64:
-            part = self.memory.block(cr3, base + len(image), LARGE_PAGE)
-            hole = 0 if any(part) else hole + LARGE_PAGE
-            image += part
-        return base, bytes(image)
+    def _symbols(self, text):
+        """They are in .rodata, somewhere after the kernel's text. Its memory is contiguous, so that physical addresses will do: the
+        process whose page tables led here may end meanwhile."""
+        start = (text & ~(PAGE - 1)) - KERNEL_MAP + self.moved
+        image, why = bytearray(), Malformed("there is no kernel")
+        while len(image) < MAX_IMAGE:
+            image += self.memory.block(PHYSICAL, start + len(image), STEP)
+            try:
+                return kernel_symbols.Table(kernel_symbols.read(bytes(image), is_kernel))
+            except Malformed as error:
+                why = error
+        raise why
 
-    def _page_tables(self, cr3):
+    def _page_tables(self):
         """The kernel's own ones: those of a process end with it."""
-        place = (self.symbols["phys_base"], 8)
-        own = self.symbols["init_top_pgt"] - KERNEL_MAP + number(self.memory.read(cr3, [place])[0])
-        banner = self.memory.read(own, [(self.symbols["linux_banner"], 14)])[0]
-        if banner != b"Linux version ":
+        own = self.symbols["init_top_pgt"] - KERNEL_MAP + self.moved
+        moved, banner = self.memory.read(own, [(self.symbols["phys_base"], 8), (self.symbols["linux_banner"], 14)])
+        if number(moved) != self.moved or banner != b"Linux version ":
             raise Malformed("the guest's kernel has no page tables of its own")
         return own
 
@@ -218,6 +236,8 @@ class LinuxGuest:
         pgd, pages = (number(space[0]) - self.direct_map, number(space[1])) if mm else (0, 0)
         if cpl == 3 and (not mm or cr3 & ADDRESS_BITS not in (pgd, pgd + PAGE)):  # the second with page table isolation
             raise Malformed("the task has another address space")
+        if not pid:  # the idle task of each CPU, swapper/N, is one process for perf
+            return Task(0, 0, b"swapper", b"swapper", 0, 0, 0, 0)
         names = [printable(copied(name).split(b"\0")[0]) for name in (comm, leader_comm)]
         return Task(pid, tid, *names, number(started), mm, pgd, pages)
 
@@ -342,45 +362,73 @@ class LinuxGuest:
     # --- build ids ---
 
     def _identify(self, task, areas, code):
-        """Build ids, from the ELF headers and notes that the process itself has mapped: of the same file, from its start on."""
+        """Build ids, from ELF headers and notes: as the process has them mapped, from its file's start on, or, if it has not touched
+        that page, as they are in the page cache."""
         starts = {}
         for area in areas:
             if not area.offset:
                 starts.setdefault(area.file or area.start, area)
-        first = [starts.get(area.file or area.start) for area in code]
-        known = {id(area): area for area in first if area}
-        found = self.memory.together(task.pgd, [self._elf(area) for area in known.values()])
-        identities = dict(zip(known, found))
-        for area, start in zip(code, first):
-            area.identity = identities.get(id(start)) or "-"
+        keys = [area.file or area.start for area in code]
+        wanted = [starts[key] for key in dict.fromkeys(keys) if key in starts]
+        found = self.memory.together(task.pgd, [self._elf(area.start, area.end - area.start) for area in wanted])
+        identities = {area.file or area.start: identity for area, identity in zip(wanted, found) if identity}
+        files = [key for key in dict.fromkeys(keys) if key not in identities and is_kernel(key)]
+        pages = self.memory.together(self.cr3, [self._first_page(file) for file in files])
+        cached = {file: page for file, page in zip(files, pages) if page is not None}
+        found = self.memory.together(PHYSICAL, [self._elf(page, PAGE) for page in cached.values()])
+        identities.update({file: identity for file, identity in zip(cached, found) if identity})
+        for area, key in zip(code, keys):
+            area.identity = identities.get(key, "-")
 
-    def _elf(self, area):
-        header = (yield [(area.start, 64)])[0]
+    def _first_page(self, file):
+        """Where the first page of a file is in memory: the first entry of the tree of its pages (Documentation/core-api/xarray.rst)."""
+        mapping = number((yield [(file + self.at["file.f_mapping"], 8)])[0])
+        entry = number((yield [(mapping + self.at["address_space.i_pages"] + self.at["xarray.xa_head"], 8)])[0])
+        for _ in range(MAX_DEPTH):
+            if entry & 3 != 2:
+                break
+            entry = number((yield [((entry & ~3) + self.at["xa_node.slots"], 8)])[0])
+        offset = entry - self.pages
+        if entry & 3 or offset < 0 or offset % self.page_size:
+            raise Malformed("the file's first page is not in memory")
+        return offset // self.page_size * PAGE
+
+    def _elf(self, start, size):
+        """What identifies the ELF file at an address, of which so many bytes are there."""
+        header = (yield [(start, 64)])[0]
         if header is None or header[:6] != b"\x7fELF\x02\x01":
             return None
-        place, size, count = struct.unpack_from("<Q", header, 32)[0], *struct.unpack_from("<HH", header, 54)
-        if size != 56 or not 0 < count <= MAX_HEADERS or place + size * count > PAGE:
+        place, length, count = struct.unpack_from("<Q", header, 32)[0], *struct.unpack_from("<HH", header, 54)
+        if length != 56 or not 0 < count <= MAX_HEADERS or place + length * count > min(size, PAGE):
             return None
-        headers = (yield [(area.start + place, size * count)])[0]
-        if headers is None:
+        headers = copied((yield [(start + place, length * count)])[0])
+        rows = [struct.unpack_from("<IIQQQQQQ", headers, length * i) for i in range(count)]
+        notes = [row for row in rows if row[0] == 4]  # offset is [2], size is [5]
+        if any(row[5] > MAX_NOTES or row[2] + row[5] > size for row in notes):
             return None
-        rows = [struct.unpack_from("<IIQQQQQQ", headers, size * i) for i in range(count)]
-        notes = [(area.start + row[2], row[5]) for row in rows
-                 if row[0] == 4 and 0 < row[5] <= MAX_NOTES and row[2] + row[5] <= area.end - area.start]
-        found = yield notes
+        found = yield [(start + row[2], row[5]) for row in notes if row[5]]
         return None if None in found else symbols.identity(header, headers, found)
+
+
+def entries(control, memory):
+    """{(linear, physical)}: where SYSCALL enters the kernel. With page table isolation this is in the tables of user code too."""
+    found = set()
+    for words in (line.split() for line in control.ask("registers") if line.startswith("vcpu")):
+        cr3, cr4, lstar = int(words[3], 16), int(words[5], 16), int(words[9], 16)
+        try:
+            if is_kernel(lstar):
+                found.add((lstar, memory.physical(cr3, 5 if cr4 & CR4_LA57 else 4, lstar)))
+        except Malformed:
+            continue
+    return found
 
 
 def find(control):
     """The guest's Linux. Malformed: there is none, or not yet."""
     memory, why = Memory(control), Malformed("no vCPU says where the kernel is")
-    for words in (line.split() for line in control.ask("registers") if line.startswith("vcpu")):
-        cr3, lstar = int(words[3], 16), int(words[9], 16)
-        for mask in (2 * PAGE - 1, PAGE - 1):  # with page table isolation, user code has the page above the kernel's
-            if not is_kernel(lstar):
-                continue
-            try:
-                return LinuxGuest(memory, cr3 & ADDRESS_BITS & ~mask, lstar)
-            except Malformed as error:
-                why = error
+    for linear, physical in entries(control, memory):
+        try:
+            return LinuxGuest(memory, linear, physical)
+        except Malformed as error:
+            why = error
     raise why

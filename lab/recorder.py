@@ -13,6 +13,7 @@ from kernel_symbols import Malformed
 
 SEARCHES = 0, 2, 8, 30  # seconds after the start: a guest that boots is no Linux yet
 MAX_FUNCTIONS = 100_000
+REQUESTS = 7000  # bytes: the library has a buffer of 8 KiB for lines that wait
 
 
 class Socket:
@@ -31,8 +32,7 @@ class Socket:
             raise ValueError(f"there is no VM in process {pid}: vpmu ps lists them") from None
         self.file = self.socket.makefile("r")
 
-    def ask(self, command):
-        self.socket.sendall(f"{self.number} {command}\n".encode())
+    def _answer(self):
         lines = []
         while True:
             line = self.file.readline()
@@ -41,6 +41,21 @@ class Socket:
             if line == ".\n":
                 return lines
             lines.append(line.rstrip("\n"))
+
+    def ask(self, command):
+        return self.ask_all([command])[0]
+
+    def ask_all(self, commands):
+        """The answers to several commands, which are sent together, as many as the library keeps."""
+        waiting, answers = [f"{self.number} {command}\n".encode() for command in commands], []
+        while len(answers) < len(waiting):
+            sent, size = 0, 0
+            while len(answers) + sent < len(waiting) and (not sent or size + len(waiting[len(answers) + sent]) <= REQUESTS):
+                size += len(waiting[len(answers) + sent])
+                sent += 1
+            self.socket.sendall(b"".join(waiting[len(answers): len(answers) + sent]))
+            answers += [self._answer() for _ in range(sent)]
+        return answers
 
 
 class Raw:
@@ -126,13 +141,18 @@ class Recorder:
             self._locate(when, task, known[i])
         return tasks
 
+    def _is_new(self, task):
+        """Was this process not seen before, or does it execute another program now? One that ends has no memory any more."""
+        number, started, mm = self.processes.get(task.pid, (None, None, None))
+        return (number, started) != task.process[:2] or task.mm not in (0, mm)
+
     def _introduce(self, when, task):
         """The names of a thread and its process, if they are new."""
-        new = self.processes.get(task.pid) != task.process
+        new = self._is_new(task)
         if new:
             self.processes[task.pid] = task.process
             self.maps[task.pid] = {}
-        for tid, comm in ((task.pid, task.leader_comm), (task.tid, task.comm)):
+        for tid, comm in {task.pid: task.leader_comm, task.tid: task.comm}.items():
             if new or self.comms.get((task.pid, tid)) != comm:
                 self.comms[task.pid, tid] = comm
                 self._write(when, "comm", task.pid, tid, samples.quote(comm) or "%20", "new" if new and tid == task.pid else "same")

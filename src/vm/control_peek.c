@@ -5,11 +5,14 @@
  * thread; no vCPU is disturbed.
  */
 #include <stdlib.h>
+#include <string.h>
 
 #include "vm/control_priv.h"
+#include "vm/guest.h"
 #include "vm/peek.h"
 
 #define PIECE_MAX (32 * 1024)
+#define USAGE	  "peek CR3|physical ADDRESS SIZE…"
 
 void control_registers(struct control_request *c)
 {
@@ -43,44 +46,65 @@ static bool parse_piece(const struct control_request *c, u32 i, u64 *address, u6
 	       *size && *size <= PIECE_MAX;
 }
 
-/* One line for each piece. The lock of those who edit slots keeps the map from being replaced. */
-static void peek_pieces(struct control_request *c, u64 cr3, u8 *buf)
-{
-	u32 levels = peek_levels(READ_ONCE(c->vm->vcpus[0]->cpu->cr4));
+/* Where a request reads: linear addresses through page tables, or physical ones. */
+struct peek_space {
+	bool physical;
+	u64 cr3;
+	u32 levels;
+};
 
+static bool parse_space(const struct control_request *c, struct peek_space *space)
+{
+	space->physical = !strcmp(c->word[0], "physical");
+	space->levels = peek_levels(READ_ONCE(c->vm->vcpus[0]->cpu->cr4));
+	return space->physical || control_number(c->word[0], &space->cr3);
+}
+
+/* The lock of those who edit slots keeps the map from being replaced. */
+static bool read_piece(struct vm *vm, const struct peek_space *space, u64 address, u8 *buf,
+		       u32 size)
+{
+	bool ok;
+
+	pthread_mutex_lock(&vm->slots_lock);
+	ok = space->physical ? guest_read(vm->mem, address, buf, size)
+			     : peek_linear(vm->mem, space->cr3, space->levels, address, buf, size);
+	pthread_mutex_unlock(&vm->slots_lock);
+	return ok;
+}
+
+/* One line for each piece. */
+static void peek_pieces(struct control_request *c, const struct peek_space *space, u8 *buf)
+{
 	for (u32 i = 1; i + 1 < c->nwords; i += 2) {
 		u64 address, size;
-		bool ok;
 
 		if (!parse_piece(c, i, &address, &size)) {
-			control_say(c, "error: peek CR3 ADDRESS SIZE…\n");
+			control_say(c, "error: " USAGE "\n");
 			return;
 		}
-		pthread_mutex_lock(&c->vm->slots_lock);
-		ok = peek_linear(c->vm->mem, cr3, levels, address, buf, size);
-		pthread_mutex_unlock(&c->vm->slots_lock);
-		if (ok)
+		if (read_piece(c->vm, space, address, buf, size))
 			say_bytes(c, buf, size);
 		else
 			control_say(c, "-\n");
 	}
 }
 
-/* peek CR3 ADDRESS SIZE…: guest memory by linear address, through the page tables at CR3. */
 void control_peek(struct control_request *c)
 {
-	u64 cr3;
+	struct peek_space space = { 0 };
 	u8 *buf;
 
-	if (c->nwords < 3 || c->nwords % 2 == 0 || !control_number(c->word[0], &cr3)) {
-		control_say(c, "error: peek CR3 ADDRESS SIZE…\n");
+	if (!control_nvcpus(c->vm) || c->nwords < 3 || c->nwords % 2 == 0 ||
+	    !parse_space(c, &space)) {
+		control_say(c, "error: " USAGE "\n");
 		return;
 	}
-	buf = control_nvcpus(c->vm) ? malloc(PIECE_MAX) : NULL;
+	buf = malloc(PIECE_MAX);
 	if (!buf) {
-		control_say(c, "error: there is no vCPU, or no memory\n");
+		control_say(c, "error: there is no memory\n");
 		return;
 	}
-	peek_pieces(c, cr3, buf);
+	peek_pieces(c, &space, buf);
 	free(buf);
 }

@@ -87,6 +87,19 @@ static void mapped_memory_is_read(void **state)
 	expect_peek(IMAGE_PML4, WORD + 0xffe, "4", "01020304"); /* two pages */
 }
 
+static void physical_addresses_need_no_tables(void **state)
+{
+	int fd = control_dial();
+
+	(void)state;
+	memset(&g.ram[IMAGE_RAM - 4], 0xab, 4);
+	control_ask(fd, "0 peek physical 0x120000 8\n", "8877665544332211");
+	control_ask(fd, "0 peek physical 0x3ffffc 4\n", "abababab");
+	control_ask(fd, "0 peek physical 0x3ffffc 5\n", "-");
+	control_ask(fd, "0 peek physical 0xfffffffffffffffc 8\n", "-");
+	close(fd);
+}
+
 static void what_is_not_memory_is_no_answer(void **state)
 {
 	(void)state;
@@ -121,7 +134,7 @@ static void requests_that_make_no_sense_are_refused(void **state)
 
 	(void)state;
 	for (u32 i = 0; i < ARRAY_SIZE(sizes); i++)
-		expect_peek(IMAGE_PML4, WORD, sizes[i], "error: peek CR3 ADDRESS SIZE");
+		expect_peek(IMAGE_PML4, WORD, sizes[i], "error: peek CR3|physical ADDRESS SIZE");
 }
 
 static void registers_say_where_the_kernel_is(void **state)
@@ -155,6 +168,7 @@ int main(void)
 {
 	static const struct CMUnitTest tests[] = {
 		cmocka_unit_test(mapped_memory_is_read),
+		cmocka_unit_test(physical_addresses_need_no_tables),
 		cmocka_unit_test(what_is_not_memory_is_no_answer),
 		cmocka_unit_test(hostile_tables_lead_nowhere_else),
 		cmocka_unit_test(requests_that_make_no_sense_are_refused),
