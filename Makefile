@@ -46,8 +46,8 @@ FAILING_CALLS := $(shell sed -n 's/^CALL.\([a-z0-9_]*\),.*/\1/p' tests/failing/c
 FAILING_TESTS := $(patsubst tests/%.c,%,$(wildcard tests/failing/*_test.c))
 
 # The embeddable core: freestanding, with headers that include one another from one folder.
-LIB_SRCS    := $(wildcard src/hwpmu/*.c src/pmu/*.c src/hostperf/*.c) src/x86/events.c src/x86/pmu_models.c src/x86/pmu_msrs.c
-LIB_HEADERS := vpmu.h base/must.h base/types.h hostperf/hostperf.h hwpmu/branch.h hwpmu/hwpmu.h hwpmu/ibs.h hwpmu/msr.h hwpmu/observe.h hwpmu/pebs.h hwpmu/port.h \
+LIB_SRCS    := $(wildcard src/hwpmu/*.c src/pmu/*.c src/hostperf/*.c) src/x86/events.c src/x86/models.c src/x86/pmu_models.c src/x86/pmu_msrs.c
+LIB_HEADERS := vpmu.h base/must.h base/types.h base/version.h hostperf/hostperf.h hwpmu/branch.h hwpmu/hwpmu.h hwpmu/ibs.h hwpmu/msr.h hwpmu/observe.h hwpmu/pebs.h hwpmu/port.h \
 	hwpmu/retire.def hwpmu/retire.h pmu/backend.h pmu/filter.h pmu/pmu.h x86/events.h x86/ibs.h x86/lbr.h x86/models.h x86/pebs.h x86/pmu_models.h x86/pmu_msrs.h x86/pmu_regs.h
 
 BARE_SRCS := $(filter-out $(HOSTED),$(foreach d,$(BARE_DIRS),$(wildcard src/$(d)/*.c))) \
@@ -63,6 +63,7 @@ TESTLIB_OBJS := $(call objects,$(TESTLIB_SRCS))
 BARE_OBJS    := $(call objects,$(BARE_SRCS))
 LIB_OBJS     := $(call objects,$(LIB_SRCS))
 EXAMPLE_OBJS := $(call objects,$(wildcard examples/*/*.c))
+EXAMPLES     := $(EXAMPLE_OBJS:.o=)
 OBJS         := $(CORE_OBJS) $(PRELOAD_OBJS) $(CLI_OBJS) $(EXEC_OBJS) $(TESTLIB_OBJS) $(EXAMPLE_OBJS) \
 	$(call objects,$(TEST_SRCS) $(wildcard tests/fuzz/targets/*.c tests/fuzz/driver/*.c))
 
@@ -107,7 +108,7 @@ say  = @$(if $(V),true,echo '  $(1) $@')
 
 all: $(O)/lab $(O)/libvpmu-kvm.so $(O)/vpmu $(O)/vpmu-qemu $(O)/vpmu-init $(O)/vpmu-kernel $(O)/vpmu-release $(O)/libvpmu.a
 
-tests: all $(TESTS) $(REPLAYS) $(O)/tests/failing/vpmu $(O)/examples/toy/toy
+tests: all $(TESTS) $(REPLAYS) $(O)/tests/failing/vpmu $(EXAMPLES)
 
 fuzzers: $(FUZZERS)
 
@@ -225,7 +226,8 @@ $(O)/bench/%: $(O)/bench/%.o $(O)/libtest.a $(O)/libvpmu-core.a
 	$(call say,LD)
 	$(Q)$(CC) $(FLAGS) $(CFLAGS) -o $@ $< $(O)/libtest.a $(O)/libvpmu-core.a $(LDLIBS) -lm
 
-$(O)/examples/toy/toy: $(O)/examples/toy/toy.o $(O)/libvpmu.a
+# Hypervisors that embed the library.
+$(EXAMPLES): $(O)/%: $(O)/%.o $(O)/libvpmu.a
 	$(call say,LD)
 	$(Q)$(CC) $(FLAGS) $(CFLAGS) -o $@ $^
 
@@ -237,6 +239,11 @@ build/bench/work: $(WORK_SRCS) $(wildcard bench/work/*.h bench/work/*.def)
 	$(call say,CC)
 	$(Q)gcc -std=gnu11 -O2 -Wall -Wextra -D_GNU_SOURCE -static -o $@ $(WORK_SRCS) -lsqlite3 -lz -llzma -lm -pthread \
 		-Wl,--no-warnings
+
+# The manual page of the library.
+$(O)/vpmu.3: scripts/manual $(addprefix src/,$(LIB_HEADERS))
+	@mkdir -p $(@D)
+	$(Q)scripts/manual >$@
 
 # What scripts/freestanding looks at.
 $(O)/bare-objects: Makefile $(O)/libvpmu-core.a
@@ -271,7 +278,7 @@ bench:
 	scripts/kernels
 	bench/all
 
-install: all
+install: all $(O)/vpmu.3
 	install -D -m 755 $(O)/vpmu $(DESTDIR)$(prefix)/bin/vpmu
 	ln -sfn vpmu $(DESTDIR)$(prefix)/bin/vpmu-qemu
 	install -D -m 755 $(O)/libvpmu-kvm.so $(DESTDIR)$(prefix)/lib/vpmu/libvpmu-kvm.so
@@ -280,13 +287,13 @@ install: all
 	install -D -t $(DESTDIR)$(prefix)/lib/vpmu/lab -m 644 $(wildcard lab/*.py lab/*.c)
 	install -D -t $(DESTDIR)$(prefix)/lib/vpmu/lab -m 755 lab/vpmu-lab lab/vpmu-profile lab/vpmu-flame
 	install -D -t $(DESTDIR)$(prefix)/share/man/man1 -m 644 docs/man/*.1
+	install -D -t $(DESTDIR)$(prefix)/share/man/man3 -m 644 $(O)/vpmu.3
 	install -D -m 644 scripts/vpmu.bash-completion $(DESTDIR)$(prefix)/share/bash-completion/completions/vpmu
 	sed 's|@prefix@|$(prefix)|' examples/metrics/vpmu-exporter.service | \
 		install -D -m 644 /dev/stdin $(DESTDIR)$(prefix)/lib/systemd/user/vpmu-exporter.service
 	install -D -t $(DESTDIR)$(prefix)/share/vpmu -m 644 examples/metrics/prometheus.yml examples/metrics/grafana.json
 	install -D -m 644 $(O)/libvpmu.a $(DESTDIR)$(prefix)/lib/libvpmu.a
-	version=$$(sed -n 's/^#define VPMU_VERSION "\(.*\)"/\1/p' cli/cli.h) && \
-		sed -e 's|@prefix@|$(prefix)|' -e "s|@version@|$$version|" src/vpmu.pc.in | \
+	sed -e 's|@prefix@|$(prefix)|' -e "s|@version@|$$(scripts/version)|" src/vpmu.pc.in | \
 		install -D -m 644 /dev/stdin $(DESTDIR)$(prefix)/lib/pkgconfig/vpmu.pc
 	for h in $(LIB_HEADERS); do install -D -m 644 src/$$h $(DESTDIR)$(prefix)/include/vpmu/$$h || exit; done
 

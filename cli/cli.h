@@ -8,7 +8,7 @@
 #include <limits.h>
 #include <stdbool.h>
 
-#define VPMU_VERSION "0.2.0"
+#include "base/version.h"
 
 /* Exit codes of vpmu itself. A command that it has started has its own, as under env(1) and
  * nice(1). */

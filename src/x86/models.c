@@ -1,10 +1,8 @@
 // SPDX-License-Identifier: MIT
 /*
- * Looking up the rows of models.def.
+ * Looking up the rows of models.def. Freestanding.
  */
 #include "x86/models.h"
-
-#include <string.h>
 
 static const struct model models[] = {
 #define MODEL(name, set, amd, family, model, stepping, brand, basic, extended, phys, mhz, ...) \
@@ -18,10 +16,17 @@ const struct model *model_at(u32 i)
 	return i < ARRAY_SIZE(models) ? &models[i] : NULL;
 }
 
+static bool same(const char *a, const char *b)
+{
+	for (; *a && *a == *b; a++, b++)
+		;
+	return *a == *b;
+}
+
 const struct model *model_find(const char *name)
 {
 	for (u32 i = 0; i < ARRAY_SIZE(models); i++)
-		if (!strcmp(models[i].name, name))
+		if (same(models[i].name, name))
 			return &models[i];
 	return NULL;
 }
