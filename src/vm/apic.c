@@ -98,8 +98,11 @@ struct lapic_message apic_msi_message(const struct vm *vm, u64 address, u32 data
 /* LAPIC_DO_EOI has no taker yet: no I/O APIC is connected. */
 void apic_act(struct vcpu *vcpu, const struct lapic_actions *actions)
 {
-	if (actions->what & LAPIC_DO_SEND)
+	if (actions->what & LAPIC_DO_SEND) {
 		apic_deliver(vcpu->vm, &actions->message, vcpu);
+		if (actions->message.shorthand != LAPIC_DEST_SELF)
+			schedule_yield(vcpu);
+	}
 	if (actions->what & LAPIC_DO_EOI)
 		irqchip_eoi(vcpu, actions->eoi_vector, actions->eoi_level);
 	if (actions->what & LAPIC_DO_MODE)

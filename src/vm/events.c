@@ -171,6 +171,13 @@ bool events_wake(const struct vcpu *vcpu)
 	return events_irq_allowed(vcpu) && irq_waits(vcpu);
 }
 
+bool events_unaccepted(const struct vcpu *vcpu)
+{
+	u32 events = LAPIC_EVENT_NMIS | LAPIC_EVENT_UNHALT;
+
+	return vcpu->has_lapic && __atomic_load_n(&vcpu->lapic.events, __ATOMIC_ACQUIRE) & events;
+}
+
 /* INIT and start-up IPIs (SDM 3A 8.4; KVM: kvm_apic_accept_events). */
 static void start_up(struct vcpu *vcpu, u8 vector)
 {

@@ -16,6 +16,8 @@ void events_inject(struct vcpu *vcpu);
 void events_accept(struct vcpu *vcpu);
 /* Is there something that ends a HLT (or the wait for a start-up IPI)? */
 bool events_wake(const struct vcpu *vcpu);
+/* Has the LAPIC taken messages that events_accept() would act on? */
+bool events_unaccepted(const struct vcpu *vcpu);
 bool events_irq_allowed(const struct vcpu *vcpu); /* IF set and no interrupt shadow */
 bool events_irq_wanted(const struct vcpu *vcpu);  /* the program asked to know when it may inject */
 bool events_ready_for_irq(const struct vcpu *vcpu); /* ready_for_interrupt_injection */

@@ -60,6 +60,7 @@ static u64 kick_cpu(struct vcpu *vcpu, const struct call *call)
 	if (target && target->has_lapic) {
 		lapic_post(&target->lapic, LAPIC_EVENT_UNHALT);
 		vcpu_kick(target, REQUEST_EVENT);
+		schedule_yield(vcpu);
 	}
 	return 0;
 }
@@ -96,6 +97,7 @@ static u64 send_ipi(struct vcpu *vcpu, const struct call *call)
 		return -KVM_EOPNOTSUPP;
 	if (icr & (BIT(11) | MASK(19, 18))) /* neither logical destinations nor shorthands */
 		return -KVM_EINVAL;
+	schedule_yield(vcpu);
 	return send_to_bits(vcpu, call->a0, call->a2, &message) +
 	       send_to_bits(vcpu, call->a1, call->a2 + (call->wide ? 64 : 32), &message);
 }
@@ -104,7 +106,10 @@ static u64 yield_to(struct vcpu *vcpu)
 {
 	if (!pv_allowed(vcpu, KVM_FEATURE_PV_SCHED_YIELD))
 		return -KVM_ENOSYS;
-	sched_yield();
+	if (vcpu->vm->time.is_virtual)
+		schedule_yield(vcpu);
+	else
+		sched_yield();
 	return 0;
 }
 

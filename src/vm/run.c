@@ -149,12 +149,15 @@ static u64 pace(struct vcpu *vcpu, u64 now_ns)
 }
 
 /* On virtual time timers need no guess: the processor stops with the instruction that reaches the
- * next one. */
+ * next one, or the end of the vCPU's turn. */
 static void arm_timers(struct vcpu *vcpu)
 {
+	u64 due, end = schedule_end(vcpu);
+
 	if (vcpu_time_poll(vcpu))
 		events_inject(vcpu);
-	vcpu_time_arm(vcpu, vcpu_time_due(vcpu));
+	due = vcpu_time_due(vcpu);
+	vcpu_time_arm(vcpu, due < end ? due : end);
 }
 
 /*
@@ -245,7 +248,7 @@ static u64 sleep_limit(struct vcpu *vcpu)
 	u64 expiry, most = vcpu->sigmask_active ? SLEEP_POLL_NS : SLEEP_MAX_NS;
 	struct lapic_now now;
 
-	if (!vcpu->has_lapic || vcpu->vm->time.is_virtual)
+	if (!vcpu->has_lapic || vcpu->vm->time.is_virtual) /* virtual time is not waited for */
 		return most;
 	now = apic_now(vcpu);
 	expiry = lapic_timer_expiry(&vcpu->lapic, now);
@@ -271,19 +274,6 @@ static void wait_on_wake(struct vcpu *vcpu, u32 seen)
 	vcpu->stats.halt_wait_ns += clock_ns() - begun;
 }
 
-static bool poll_timers(struct vcpu *vcpu)
-{
-	if (vcpu->vm->time.is_virtual)
-		return vcpu_time_poll(vcpu);
-	return vcpu->has_lapic && lapic_timer_poll(&vcpu->lapic, apic_now(vcpu));
-}
-
-/* Virtual time is skipped, not waited for. */
-static bool skip_time(struct vcpu *vcpu)
-{
-	return vcpu->vm->time.is_virtual && vcpu_time_skip(vcpu);
-}
-
 static void sleep_until_woken(struct vcpu *vcpu)
 {
 	int saved_errno = errno;
@@ -295,23 +285,18 @@ static void sleep_until_woken(struct vcpu *vcpu)
 
 		vcpu_answer(vcpu);
 		vcpu_sample_finish(vcpu);
-		if (poll_timers(vcpu))
+		if (vcpu->has_lapic && lapic_timer_poll(&vcpu->lapic, apic_now(vcpu)))
 			continue;
-		if (vcpu->has_lapic && vcpu->lapic.events & (LAPIC_EVENT_NMIS | LAPIC_EVENT_UNHALT))
+		if (events_unaccepted(vcpu) || events_wake(vcpu) || interrupted(vcpu))
 			break;
-		if (events_wake(vcpu) || interrupted(vcpu))
-			break;
-		if (!skip_time(vcpu))
-			wait_on_wake(vcpu, seen);
+		wait_on_wake(vcpu, seen);
 	}
 	shared_wake(vcpu->cpu);
 	errno = saved_errno;
 }
 
-/* HALTED, or waiting for INIT or a start-up IPI. */
-static int halted(struct vcpu *vcpu)
+static void accept_events(struct vcpu *vcpu)
 {
-	sleep_until_woken(vcpu);
 	vcpu_section_begin(vcpu);
 	events_accept(vcpu);
 	vcpu_section_end(vcpu);
@@ -322,7 +307,50 @@ static int halted(struct vcpu *vcpu)
 			vcpu->stats.halt_wakeup++;
 		}
 	}
+}
+
+/* HALTED, or waiting for INIT or a start-up IPI. Virtual time is skipped, not waited for. */
+static int halted(struct vcpu *vcpu)
+{
+	bool is_virtual = vcpu->vm->time.is_virtual;
+
+	if (is_virtual)
+		vcpu_time_poll(vcpu);
+	else
+		sleep_until_woken(vcpu);
+	accept_events(vcpu);
+	if (is_virtual && vcpu->mp_state != KVM_MP_STATE_RUNNABLE)
+		schedule_rest(vcpu);
 	return 1;
+}
+
+/* --- turns, on virtual time --- */
+
+static bool sleep_until_turn(struct vcpu *vcpu)
+{
+	bool taken;
+
+	vcpu_host_away(vcpu);
+	shared_sleep(vcpu->cpu);
+	for (;;) {
+		u32 seen = __atomic_load_n(&vcpu->wake, __ATOMIC_SEQ_CST);
+
+		vcpu_answer(vcpu);
+		vcpu_sample_finish(vcpu);
+		taken = schedule_take(vcpu);
+		if (taken || interrupted(vcpu))
+			break;
+		wait_on_wake(vcpu, seen);
+	}
+	shared_wake(vcpu->cpu);
+	vcpu->cpu->same_memory = false; /* other vCPUs have had theirs */
+	return taken;
+}
+
+/* False: a signal came first. */
+static bool await_turn(struct vcpu *vcpu)
+{
+	return !vcpu->vm->time.is_virtual || schedule_holds(vcpu) || sleep_until_turn(vcpu);
 }
 
 /* --- the loop --- */
@@ -400,15 +428,23 @@ static int loop(struct vcpu *vcpu)
 
 	vcpu->run->exit_reason = KVM_EXIT_UNKNOWN;
 	vcpu->cpu->same_memory = false; /* the program has had its turn */
-	vcpu->vm->outside.awaited = false; /* its OUT says so again */
+	if (schedule_holds(vcpu))
+		vcpu->vm->outside.awaited = false; /* its OUT says so again */
 	for (;;) {
-		bool running = vcpu->mp_state == KVM_MP_STATE_RUNNABLE;
+		bool running;
 
+		if (!await_turn(vcpu))
+			return leave_interrupted(vcpu);
 		if (depends_on_outside(vcpu)) {
 			wait_for_outside(vcpu);
 			if (interrupted(vcpu))
 				return leave_interrupted(vcpu);
 		}
+		if (schedule_is_over(vcpu)) {
+			schedule_pass(vcpu);
+			continue;
+		}
+		running = vcpu->mp_state == KVM_MP_STATE_RUNNABLE;
 		r = running ? turn(vcpu) : halted(vcpu);
 		if (r <= 0)
 			return r;
@@ -423,13 +459,24 @@ static int loop(struct vcpu *vcpu)
 	}
 }
 
+static void sleep_until_started(struct vcpu *vcpu)
+{
+	while (vcpu->mp_state == KVM_MP_STATE_UNINITIALIZED && await_turn(vcpu) &&
+	       !interrupted(vcpu))
+		halted(vcpu);
+}
+
 /* An AP that was never started: KVM waits for its INIT here and makes the program call again. */
 static int wait_for_init(struct vcpu *vcpu)
 {
 	if (READ_ONCE(vcpu->run->immediate_exit))
 		return -EINTR;
-	sleep_until_woken(vcpu);
-	events_accept(vcpu);
+	if (vcpu->vm->time.is_virtual) {
+		sleep_until_started(vcpu);
+	} else {
+		sleep_until_woken(vcpu);
+		events_accept(vcpu);
+	}
 	if (!interrupted(vcpu))
 		return -EAGAIN;
 	vcpu->run->exit_reason = KVM_EXIT_INTR;
@@ -579,6 +626,7 @@ int vcpu_run(struct vcpu *vcpu)
 	__atomic_store_n(&vcpu->signalled, false, __ATOMIC_SEQ_CST);
 	note_thread(vcpu);
 	WRITE_ONCE(vcpu->where, WHERE_HYPERVISOR);
+	schedule_enter(vcpu);
 	set_current(vcpu);
 	if (vcpu->sigmask_active)
 		mask_signals(vcpu, &saved);

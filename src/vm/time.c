@@ -2,7 +2,8 @@
 /*
  * The VM's time, of the host or virtual: see vm/time.h.
  *
- * 1. Virtual time is cpu->time_base plus the tally of cycles of both privileges. Both only grow.
+ * 1. Virtual time is cpu->time_base plus the tally of cycles of both privileges, of the vCPU whose
+ *    turn it is. Its base is set when the turn begins, from the time at which the last one ended.
  * 2. A timer expires at the first value of virtual time that its own condition (lapic_timer_poll(),
  *    pit_poll()) calls late enough. That value depends on nothing but the timer's registers, so
  * that it does not matter how often, and when, the run loop asks for it.
@@ -58,8 +59,15 @@ void vm_time_environment(struct vm *vm)
 		vm_time_make_virtual(vm, first_date());
 }
 
+u64 vm_time_shown(const struct vm *vm)
+{
+	return __atomic_load_n(&vm->time.shown, __ATOMIC_RELAXED);
+}
+
 u64 vcpu_time(const struct vcpu *vcpu)
 {
+	if (vcpu->vm->time.is_virtual && !schedule_holds(vcpu))
+		return vm_time_shown(vcpu->vm);
 	return cpu_time(vcpu->cpu);
 }
 
@@ -71,7 +79,7 @@ u64 vm_time(const struct vm *vm)
 		return clock_host_tsc();
 	if (vcpu && vcpu->vm == vm)
 		return vcpu_time(vcpu);
-	return __atomic_load_n(&vm->time.shown, __ATOMIC_RELAXED);
+	return vm_time_shown(vm);
 }
 
 u32 vm_time_khz(const struct vm *vm)
@@ -120,12 +128,14 @@ static u64 first_at_ns(const struct vm *vm, u64 ns)
 	return within_reach(((u128)ns * vm->time.khz + NS_PER_MS - 1) / NS_PER_MS);
 }
 
-/* The first time at which the guest's TSC is at least `tsc`, which lies ahead. */
+/* The first time, from now on, at which the guest's TSC is at least `tsc`. */
 static u64 first_at_tsc(const struct vcpu *vcpu, u64 tsc)
 {
 	u64 now = vcpu_time(vcpu), scale = vcpu->cpu->tsc_scale;
 	u128 scaled = ((u128)now * scale >> TSC_SCALE_SHIFT) + (tsc - vcpu_tsc(vcpu));
 
+	if (tsc <= vcpu_tsc(vcpu))
+		return now;
 	if (scaled >> (128 - TSC_SCALE_SHIFT))
 		return TIME_NEVER;
 	return within_reach(((scaled << TSC_SCALE_SHIFT) + scale - 1) / scale);
@@ -176,27 +186,26 @@ void vcpu_time_arm(struct vcpu *vcpu, u64 due)
 
 /* Time is not skipped for a local APIC's timer that does not wake the vCPU, which would make it
  * race. A PIT whose interrupt is masked everywhere is not told from one that wakes. */
-static u64 wakes_at(struct vcpu *vcpu)
+u64 vcpu_time_wake(struct vcpu *vcpu)
 {
 	if (vcpu->mp_state != KVM_MP_STATE_HALTED || !events_irq_allowed(vcpu))
 		return TIME_NEVER;
 	return lapic_timer_masked(&vcpu->lapic) ? pit_due(vcpu->vm) : vcpu_time_due(vcpu);
 }
 
-bool vcpu_time_skip(struct vcpu *vcpu)
+void vm_time_skip(struct vm *vm, u64 to)
 {
-	u64 due = wakes_at(vcpu), now = vcpu_time(vcpu);
+	if (to > vm_time_shown(vm))
+		__atomic_store_n(&vm->time.shown, to, __ATOMIC_RELAXED);
+}
 
-	if (due == TIME_NEVER)
-		return false;
-	if (due > now)
-		vcpu->cpu->time_base += due - now;
-	vcpu_time_show(vcpu);
-	return true;
+void vcpu_time_resume(struct vcpu *vcpu)
+{
+	vcpu->cpu->time_base += vm_time_shown(vcpu->vm) - cpu_time(vcpu->cpu);
 }
 
 void vcpu_time_show(struct vcpu *vcpu)
 {
-	if (vcpu->vm->time.is_virtual)
+	if (vcpu->vm->time.is_virtual && schedule_holds(vcpu))
 		__atomic_store_n(&vcpu->vm->time.shown, vcpu_time(vcpu), __ATOMIC_RELAXED);
 }

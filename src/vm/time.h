@@ -2,12 +2,12 @@
 /*
  * The counter that all time of a VM is made of: TSCs, kvmclock, the date, and what timers wait for
  * (docs/clock.md). It is the host's TSC or, with --clock virtual, *virtual time*: the modelled
- * cycles (docs/model.md) that the vCPU's instructions took, and the time skipped while it was
+ * cycles (docs/model.md) that the vCPUs' instructions took, and the time skipped while all were
  * halted, at the nominal frequency of the model. Virtual time knows nothing of the host. It passes
- * while guest code runs, and jumps to the next timer when the vCPU halts; it never goes back.
+ * while guest code runs, and jumps to the next timer when all vCPUs halt; it never goes back.
  *
- * A VM with virtual time has one vCPU. That vCPU's thread, or the holder of its lock, has the exact
- * time; other threads see the time at which it last left guest code.
+ * vCPUs with virtual time run in turns (vm/schedule.h). The thread of the one whose turn it is has
+ * the exact time; all others see the time at which it last left guest code.
  */
 #ifndef VM_TIME_H
 #define VM_TIME_H
@@ -39,17 +39,24 @@ u64 vm_time_date(const struct vm *vm, u64 *time); /* CLOCK_REALTIME, and the tim
 u64 vm_timer_ns(const struct vm *vm);		  /* what timers run on. Any thread */
 u64 vcpu_timer_ns(const struct vcpu *vcpu);
 
-/* Virtual time only, on the vCPU's thread: */
+/* Virtual time only, of the vCPU whose turn it is, on its thread: */
 
-/* When the next timer of the VM expires, or TIME_NEVER. After vcpu_time_poll() that is later than
- * now. */
+/* When the next timer of the vCPU or of the VM expires, or TIME_NEVER. After vcpu_time_poll() that
+ * is later than now. */
 u64 vcpu_time_due(struct vcpu *vcpu);
 /* Has the timers that are due send their interrupts: true if one did. */
 bool vcpu_time_poll(struct vcpu *vcpu);
 /* The processor is to stop with the instruction that reaches this time. */
 void vcpu_time_arm(struct vcpu *vcpu, u64 due);
-/* The vCPU has halted: skips the time up to its next timer. False: there is none to wait for. */
-bool vcpu_time_skip(struct vcpu *vcpu);
 void vcpu_time_show(struct vcpu *vcpu); /* to other threads */
+
+/* Virtual time only, with the lock of the schedule: */
+
+u64 vm_time_shown(const struct vm *vm);
+void vm_time_skip(struct vm *vm, u64 to);
+/* When a timer wakes the vCPU, which is halted, or TIME_NEVER. */
+u64 vcpu_time_wake(struct vcpu *vcpu);
+/* Time goes on with this vCPU's cycles. */
+void vcpu_time_resume(struct vcpu *vcpu);
 
 #endif

@@ -12,7 +12,6 @@
 #include <sys/syscall.h>
 #include <unistd.h>
 
-#include "base/log.h"
 #include "base/must.h"
 #include "cpu/control.h"
 #include "cpu/mmu.h"
@@ -26,14 +25,19 @@ static void futex_wake(u32 *word)
 	syscall(SYS_futex, word, FUTEX_WAKE_PRIVATE, INT_MAX);
 }
 
+void vcpu_wake(struct vcpu *vcpu)
+{
+	__atomic_add_fetch(&vcpu->wake, 1, __ATOMIC_SEQ_CST);
+	if (__atomic_load_n(&vcpu->sleeping, __ATOMIC_SEQ_CST))
+		futex_wake(&vcpu->wake);
+}
+
 void vcpu_kick(struct vcpu *vcpu, u32 requests)
 {
 	if (requests)
 		__atomic_fetch_or(&vcpu->requests, requests, __ATOMIC_SEQ_CST);
 	__atomic_fetch_or(&vcpu->cpu->attention, ATTENTION_OWNER, __ATOMIC_SEQ_CST);
-	__atomic_add_fetch(&vcpu->wake, 1, __ATOMIC_SEQ_CST);
-	if (__atomic_load_n(&vcpu->sleeping, __ATOMIC_SEQ_CST))
-		futex_wake(&vcpu->wake);
+	vcpu_wake(vcpu);
 }
 
 void vcpu_latch_nmi(struct vcpu *vcpu)
@@ -175,7 +179,7 @@ static struct vcpu *vcpu_alloc(struct vm *vm, u32 id, void *run)
 	vcpu->cpu->harden = vm->set.harden;
 	vcpu->cpu->virtual_time = vm->time.is_virtual;
 	vcpu->cpu->seeded = vm->set.seeded;
-	vcpu->cpu->random = vm->set.seed;
+	vcpu->cpu->random = vm->set.seed ^ (u64)id << 32; /* other numbers on each vCPU */
 	vcpu->vm = vm;
 	vcpu->id = id;
 	vcpu->run = run;
@@ -215,10 +219,6 @@ static int reserve(struct vm *vm, u32 id)
 	pthread_mutex_lock(&vm->lock);
 	if (vm->created_vcpus >= VM_MAX_VCPUS)
 		goto unlock;
-	if (vm->time.is_virtual && vm->created_vcpus) {
-		log_error("a VM with a virtual clock has one vCPU: another one is refused");
-		goto unlock;
-	}
 	if (!vm->set.max_vcpu_ids)
 		vm->set.max_vcpu_ids = VM_MAX_VCPU_IDS;
 	if (id >= vm->set.max_vcpu_ids)

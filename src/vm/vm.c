@@ -39,6 +39,7 @@ struct vm *vm_create(const struct model *model)
 	pthread_mutex_init(&vm->ring_lock, NULL);
 	pthread_mutex_init(&vm->ask_lock, NULL);
 	vm->created_ns = clock_ns();
+	schedule_init(vm);
 	vm_clock_init(vm);
 	return vm;
 free_vm:
@@ -63,6 +64,7 @@ static void destroy(struct vm *vm)
 	outside_destroy(vm);
 	profile_destroy(vm);
 	vm_clock_destroy(vm);
+	schedule_destroy(vm);
 	pthread_mutex_destroy(&vm->ask_lock);
 	pthread_mutex_destroy(&vm->ring_lock);
 	pthread_mutex_destroy(&vm->lock);

@@ -6,6 +6,7 @@
  * Locks, in the order in which they may be taken:
  *	vcpu->lock	the vCPU; held for the whole of an ioctl on it, KVM_RUN included
  *	vm->slots_lock	who edits memory slots, dirty logs, coalescing zones and ioeventfds
+ *	vm->schedule.lock  whose turn it is, on virtual time
  *	vm->lock	everything else that the VM owns: settings, routes, filters, list of vCPUs
  *	irqchip->lock	the 8259s, the I/O APIC and the 8254
  *
@@ -33,6 +34,7 @@
 #include "vm/outside.h"
 #include "vm/pmu/pmu.h"
 #include "vm/sample.h"
+#include "vm/schedule.h"
 #include "vm/stats.h"
 #include "vm/time.h"
 #include "x86/models.h"
@@ -109,6 +111,7 @@ struct vcpu {
 	u32 mp_state; /* KVM_MP_STATE_* */
 	bool refusal_told; /* refuse.c */
 	bool ever_ran;
+	bool passed_over; /* has no turns: schedule.c */
 	bool has_lapic; /* an irqchip existed when this vCPU was created */
 	bool pv_unhalted;
 	bool eoi_offered;      /* pv_eoi.c: the flag in guest memory is up */
@@ -181,6 +184,7 @@ struct vm {
 	struct irqchip *irqchip;	    /* with either; written before it */
 
 	struct vm_time time;
+	struct vm_schedule schedule;
 	struct vm_outside outside;
 	struct profile *profile; /* vm/profile.h; NULL: none */
 	struct vm_clock clock;
@@ -239,6 +243,8 @@ void vcpu_destroy(struct vcpu *vcpu);
 /* Sets request bits and makes the vCPU notice: out of translated code, out of HLT. Any thread,
  * signal-safe. */
 void vcpu_kick(struct vcpu *vcpu, u32 requests);
+/* Its thread looks again at what it sleeps for. Any thread. */
+void vcpu_wake(struct vcpu *vcpu);
 void vcpu_section_begin(struct vcpu *vcpu);
 void vcpu_section_end(struct vcpu *vcpu);
 /* Of the vCPU's own thread, or with its lock held. */

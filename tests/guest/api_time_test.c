@@ -10,7 +10,6 @@
 #include <stdarg.h>
 #include <stdlib.h>
 #include <string.h>
-#include <sys/ioctl.h>
 #include <time.h>
 #include <cmocka.h>
 
@@ -300,15 +299,6 @@ static void the_time_of_the_host_does_not_pass(void **state)
 	kvm_guest_destroy(&g);
 }
 
-static void there_is_one_vcpu(void **state)
-{
-	(void)state;
-	START(idle, with_irqchip);
-	assert_int_equal(ioctl(g.vm, KVM_CREATE_VCPU, 1), -1);
-	assert_int_equal(errno, EINVAL);
-	kvm_guest_destroy(&g);
-}
-
 int main(void)
 {
 	const struct CMUnitTest tests[] = {
@@ -319,7 +309,6 @@ int main(void)
 		cmocka_unit_test(a_halted_vcpu_skips_to_its_timer),
 		cmocka_unit_test(the_8254_ticks_on_virtual_time),
 		cmocka_unit_test(the_time_of_the_host_does_not_pass),
-		cmocka_unit_test(there_is_one_vcpu),
 	};
 	struct sigaction action = { .sa_handler = interrupted };
 
