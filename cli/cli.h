@@ -31,6 +31,11 @@ extern const struct command command_exec, command_perf, command_rr, command_flam
 	command_filter, command_record, command_report, command_exporter, command_lab,
 	command_cost, command_check;
 
+/* Of vCPUs on virtual time, in cycles. */
+#define QUANTUM_MIN    1000u
+#define QUANTUM_MAX    1000000000u
+#define QUANTUM_WANTED "--quantum wants a number of cycles from 1000 to 1000000000, not '%s'"
+
 /* Says what is wrong and where to read more, on stderr. Returns STATUS_USAGE. */
 __attribute__((format(printf, 2, 3))) int usage_error(const struct command *command,
 						      const char *fmt, ...);

@@ -181,6 +181,13 @@ static int set_seed(struct exec_options *options, const char *value)
 		       : usage_error(&command_exec, "--seed wants a number, not '%s'", value);
 }
 
+static int set_quantum(struct exec_options *options, const char *value)
+{
+	return parse_number(value, "", QUANTUM_MIN, QUANTUM_MAX, &options->quantum)
+		       ? STATUS_OK
+		       : usage_error(&command_exec, QUANTUM_WANTED, value);
+}
+
 static int set_harden(struct exec_options *options, const char *value)
 {
 	(void)value;
@@ -206,9 +213,10 @@ static const struct option {
 	{ "accounting", 0, "MODE", "guest or vcpu: see vpmu help kvm", set_accounting },
 	{ "harden", 0, NULL, "mask guest addresses against speculation: see vpmu help kvm", set_harden },
 	{ "clock", 0, "CLOCK", "host or virtual: what time is made of; see vpmu help kvm", set_clock },
-	{ "deterministic", 0, NULL, "each run is the same, to the last instruction; one CPU",
+	{ "deterministic", 0, NULL, "each run is the same, to the last instruction",
 	  set_deterministic },
 	{ "seed", 0, "N", "what chance is made of, with --deterministic (0)", set_seed },
+	{ "quantum", 0, "CYCLES", "how long CPUs on virtual time take turns (100000)", set_quantum },
 	{ "filter", 0, "FILTER", "what may be counted: a name of the list below, or a file",
 	  set_filter },
 	{ "cpus", 'c', "N", "how many of them (1)", set_cpus },
@@ -312,7 +320,7 @@ static int check_clock(struct exec_options *options)
 		{ fixed && isatty(0),
 		  "a terminal is not deterministic: standard input must be a file or a pipe, as "
 		  "in 'vpmu exec --deterministic -- COMMAND </dev/null'" },
-		{ is_virtual && options->cpus > 1, "a guest on virtual time has one CPU" },
+		{ options->quantum && !is_virtual, "--quantum is for --clock virtual" },
 		{ is_virtual && strcmp(options->machine, "microvm"),
 		  "the ACPI timer and RTC of q35 follow the host's time: a virtual clock needs "
 		  "--machine microvm" },

@@ -27,6 +27,7 @@ struct exec_options {
 	bool virtual_clock, deterministic; /* the second implies the first */
 	bool has_seed;
 	u64 seed;
+	u32 quantum; /* 0: the library's */
 	char *shared[MAX_SHARED]; /* folders to write, resolved */
 	u32 shared_count;
 	const char *qemu; /* more arguments for QEMU, words with spaces between them; or NULL */
@@ -138,8 +139,6 @@ void state_forget(const struct exec_options *options, const struct exec_kernel *
 		  const char *init);
 
 /* --- exec_virtual.c: guests on virtual time --- */
-
-#define VIRTUAL_DATE 1577836800ull /* of deterministic guests: 2020-01-01 */
 
 /* Descriptors, -1 where there is none: all but the first with --deterministic only. */
 struct exec_virtual {

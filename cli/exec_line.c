@@ -161,6 +161,8 @@ void line_make(struct line *line, const struct exec_options *options, const char
 		add_option(line, "--accounting", "%s", options->accounting);
 	if (options->virtual_clock)
 		add_option(line, "--clock", "virtual");
+	if (options->quantum)
+		add_option(line, "--quantum", "%u", options->quantum);
 	if (options->harden)
 		add(line, "--harden");
 	add(line, "qemu-system-x86_64");

@@ -24,6 +24,7 @@
 
 #include "exec.h"
 #include "exec_monitor.h"
+#include "exec/link.h"
 #include "exec/wire.h"
 
 #define STATUS_TIMEOUT 124 /* as timeout(1) */

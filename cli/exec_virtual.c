@@ -15,6 +15,7 @@
 #include "base/splitmix.h"
 #include "base/turns.h"
 #include "exec.h"
+#include "exec/link.h"
 
 #define INPUT_LIMIT (1ull << 30)
 
@@ -114,7 +115,8 @@ int virtual_order(const struct exec_virtual *files, const void *body, u32 size)
 
 void virtual_environment(const struct exec_options *options, const struct wiring *wiring)
 {
-	static const char *const ours[] = { "VPMU_CLOCK", "VPMU_TURNS", "VPMU_SEED", "VPMU_DATE" };
+	static const char *const ours[] = { "VPMU_CLOCK", "VPMU_TURNS", "VPMU_SEED", "VPMU_DATE",
+					    "VPMU_QUANTUM" };
 	char text[32];
 
 	for (u32 i = 0; i < ARRAY_SIZE(ours); i++)

@@ -61,6 +61,16 @@ static int choose_model(const char *name)
 	return export("VPMU_CPU", name);
 }
 
+static int choose_quantum(const char *value)
+{
+	char *end;
+	unsigned long cycles = strtoul(value, &end, 10);
+
+	if (*value < '0' || *value > '9' || *end || cycles < QUANTUM_MIN || cycles > QUANTUM_MAX)
+		return usage_error(&command_kvm, QUANTUM_WANTED, value);
+	return export("VPMU_QUANTUM", value);
+}
+
 /* Options that become a variable of the environment, which the library reads. */
 static const struct option {
 	const char *name, *variable;
@@ -71,6 +81,7 @@ static const struct option {
 	{ "--accounting", "VPMU_ACCOUNTING", { "guest", "vcpu" } },
 	{ "--host-view", "VPMU_HOST_VIEW", { NULL } },
 	{ "--clock", "VPMU_CLOCK", { "host", "virtual" } },
+	{ "--quantum", "VPMU_QUANTUM", { "CYCLES" } },
 	{ "--strict-cpuid", "VPMU_STRICT_CPUID", { NULL } },
 	{ "--harden", "VPMU_HARDEN", { NULL } },
 };
@@ -79,6 +90,8 @@ static int choose(const struct option *option, const char *value)
 {
 	if (!strcmp(option->name, "--cpu"))
 		return choose_model(value);
+	if (!strcmp(option->name, "--quantum"))
+		return choose_quantum(value);
 	for (u32 i = 0; i < ARRAY_SIZE(option->choices) && option->choices[i]; i++)
 		if (!strcmp(option->choices[i], value))
 			return export(option->variable, value);
@@ -228,7 +241,9 @@ static void describe(void)
 	     "               is done for it outside, charged to the instruction that exited\n"
 	     "  --clock host|virtual\n"
 	     "               what time is made of: the host's, or virtual, of the cycles that the\n"
-	     "               guest executes; one vCPU, accounting guest; see docs/clock.md\n"
+	     "               guest executes; accounting guest; see docs/clock.md\n"
+	     "  --quantum CYCLES\n"
+	     "               how long vCPUs on virtual time take turns (100000)\n"
 	     "  --host-view  a second set of counters, for events of the host that count guests\n"
 	     "  --strict-cpuid\n"
 	     "               guests see just the CPUID that the program passed; without this,\n"

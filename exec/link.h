@@ -11,4 +11,7 @@
 #define LINK_FRAMES ".vpmu-frames" /* what the guest writes are frames to the host */
 #define LINK_PORT   0x5650	   /* OUTSIDE_PORT */
 
+/* Of deterministic guests, and of their folders: 2020-01-01. */
+#define VIRTUAL_DATE 1577836800ull
+
 #endif

@@ -15,6 +15,7 @@
 #include <unistd.h>
 
 #include "base/profile.h"
+#include "exec/link.h"
 #include "exec/share.h"
 
 #define CACHED_FOREVER 86400
@@ -41,7 +42,26 @@ static u64 inode_number(struct share *share, const struct stat *st)
 	return st->st_ino ^ (u64)i << 48;
 }
 
-static void fill_attributes(struct share *share, const struct stat *st, struct fuse_attr *attr)
+/*
+ * Of a deterministic guest. Times of access are the host's business. Folders such as /tmp change
+ * with every file that any process makes there, whether or not the guest knows that file: those
+ * that it cannot write look the same in all runs, and throughout a run.
+ */
+static void fix_attributes(struct share *share, u64 id, struct fuse_attr *attr)
+{
+	if (S_ISDIR(attr->mode) && !share_may_write(share, id)) {
+		attr->size = PAGE_SIZE;
+		attr->blocks = PAGE_SIZE / 512;
+		attr->nlink = 1; /* says nothing about how many folders are in it */
+		attr->mtime = attr->ctime = VIRTUAL_DATE;
+		attr->mtimensec = attr->ctimensec = 0;
+	}
+	attr->atime = attr->mtime;
+	attr->atimensec = attr->mtimensec;
+}
+
+static void fill_attributes(struct share *share, u64 id, const struct stat *st,
+			    struct fuse_attr *attr)
 {
 	*attr = (struct fuse_attr){
 		.ino = inode_number(share, st),
@@ -60,10 +80,8 @@ static void fill_attributes(struct share *share, const struct stat *st, struct f
 		.rdev = makedev(major(st->st_rdev), minor(st->st_rdev)),
 		.blksize = st->st_blksize,
 	};
-	if (!share->terms || !share->terms->fixed)
-		return;
-	attr->atime = attr->mtime;
-	attr->atimensec = attr->mtimensec;
+	if (share->terms && share->terms->fixed)
+		fix_attributes(share, id, attr);
 }
 
 int fuse_getattr(struct call *call)
@@ -86,7 +104,7 @@ int share_put_attributes(struct call *call, int fd)
 	if (r)
 		return r;
 	out->attr_valid = validity(call->share, call->id, &st);
-	fill_attributes(call->share, &st, &out->attr);
+	fill_attributes(call->share, call->id, &st, &out->attr);
 	return 0;
 }
 
@@ -106,7 +124,7 @@ static int fill_entry(struct share *share, u64 node, int folder, const char *nam
 	out->nodeid = id;
 	out->attr_valid = validity(share, id, &st);
 	out->entry_valid = share_may_write(share, id) ? CACHED_BRIEFLY : CACHED_FOREVER;
-	fill_attributes(share, &st, &out->attr);
+	fill_attributes(share, id, &st, &out->attr);
 	return 0;
 }
 

@@ -6,6 +6,7 @@
  */
 #include <errno.h>
 #include <fcntl.h>
+#include <sched.h>
 #include <stdlib.h>
 #include <string.h>
 #include <sys/io.h>
@@ -21,6 +22,21 @@ bool fetch_is_meant(void)
 	const char *link = getenv("vpmu_link");
 
 	return link && !strcmp(link, "files");
+}
+
+static void use_cpus(u32 number)
+{
+	cpu_set_t set;
+
+	CPU_ZERO(&set);
+	for (u32 i = 0; i < number; i++)
+		CPU_SET(i, &set);
+	sched_setaffinity(0, sizeof(set), &set);
+}
+
+void fetch_settle(void)
+{
+	use_cpus(1);
 }
 
 void fetch_wait(void)
@@ -55,6 +71,7 @@ const char *fetch_order(struct wire *wire, struct order *order, u8 **body, u32 *
 	if (!*body || !read_all(fd, *body, *size))
 		return "cannot read the order";
 	close(fd);
+	use_cpus(CPU_SETSIZE);
 	wire->fd = frames;
 	wire->way = WIRE_OUT;
 	return NULL;

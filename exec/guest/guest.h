@@ -23,6 +23,9 @@ _Noreturn void give_up(struct wire *wire, enum failed_step step, const char *wha
 
 /* fetch.c: of a guest on virtual time that waits for the host (docs/clock.md) */
 bool fetch_is_meant(void); /* the host wants that of this guest */
+/* It waits on the CPU that has the first turn when the machine is resumed: no other runs before the
+ * host has called. Undone when the order has been fetched. */
+void fetch_settle(void);
 void fetch_wait(void);	   /* until the host calls; time stands still */
 /* When the root has been built: opens what the host has put there, in the place of the wire, and
  * reads the order. NULL, or what could not be done (errno). */

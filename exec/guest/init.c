@@ -131,6 +131,8 @@ static void wait_for_order(struct wire *wire, struct order *order)
 	u8 *body;
 
 	order->input = -1;
+	if (fetch_is_meant())
+		fetch_settle();
 	wire_send(wire, FRAME_READY, 0, NULL, 0);
 	body = fetch_is_meant() ? wait_and_fetch(wire, order, &size) : receive_order(wire, &size);
 	errno = EPROTO;
