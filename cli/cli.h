@@ -31,6 +31,10 @@ extern const struct command command_exec, command_perf, command_rr, command_flam
 	command_filter, command_record, command_report, command_exporter, command_lab,
 	command_cost, command_check;
 
+/* The model of --baseline without --cpu: the nearest one depends on the host. */
+#define BASELINE_MODEL "icelake"
+int check_baseline(void); /* an exit code: what it has the host must have */
+
 /* Of vCPUs on virtual time, in cycles. */
 #define QUANTUM_MIN    1000u
 #define QUANTUM_MAX    1000000000u

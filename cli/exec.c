@@ -188,6 +188,13 @@ static int set_quantum(struct exec_options *options, const char *value)
 		       : usage_error(&command_exec, QUANTUM_WANTED, value);
 }
 
+static int set_baseline(struct exec_options *options, const char *value)
+{
+	(void)value;
+	options->baseline = true;
+	return STATUS_OK;
+}
+
 static int set_harden(struct exec_options *options, const char *value)
 {
 	(void)value;
@@ -209,6 +216,7 @@ static const struct option {
 	int (*set)(struct exec_options *options, const char *value);
 } options_table[] = {
 	{ "cpu", 0, "MODEL", "the guest's processor: see vpmu help kvm", set_cpu },
+	{ "baseline", 0, NULL, "features of every host with AVX2: see vpmu help kvm", set_baseline },
 	{ "pmu", 0, "MODE", "mediated, event or off: see vpmu help kvm", set_pmu },
 	{ "accounting", 0, "MODE", "guest or vcpu: see vpmu help kvm", set_accounting },
 	{ "harden", 0, NULL, "mask guest addresses against speculation: see vpmu help kvm", set_harden },
@@ -336,6 +344,13 @@ static int check_clock(struct exec_options *options)
 	return STATUS_OK;
 }
 
+static int choose_baseline(struct exec_options *options)
+{
+	if (!options->cpu && !getenv("VPMU_CPU"))
+		options->cpu = BASELINE_MODEL;
+	return check_baseline();
+}
+
 /* Descriptors 0 to 2 are ours to read and write, and must not become something else. */
 static void fill_standard_files(void)
 {
@@ -350,7 +365,11 @@ static void fill_standard_files(void)
 static int run(int argc, char **argv)
 {
 	struct exec_options options = {
-		.machine = "microvm", .kernel = "cloud", .cpus = 1, .memory = 512
+		.machine = "microvm",
+		.kernel = "cloud",
+		.cpus = 1,
+		.memory = 512,
+		.baseline = getenv("VPMU_BASELINE"),
 	};
 	struct exec_machine machine = { 0 };
 	int i = 1, status;
@@ -374,6 +393,8 @@ static int run(int argc, char **argv)
 		return usage_error(&command_exec, "there is no command to run");
 	options.command = argv + i;
 	status = check_clock(&options);
+	if (!status && options.baseline)
+		status = choose_baseline(&options);
 	if (status)
 		return status;
 	if (options.filter) {

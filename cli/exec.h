@@ -28,6 +28,7 @@ struct exec_options {
 	bool has_seed;
 	u64 seed;
 	u32 quantum; /* 0: the library's */
+	bool baseline;
 	char *shared[MAX_SHARED]; /* folders to write, resolved */
 	u32 shared_count;
 	const char *qemu; /* more arguments for QEMU, words with spaces between them; or NULL */

@@ -155,6 +155,8 @@ void line_make(struct line *line, const struct exec_options *options, const char
 	add(line, "kvm");
 	if (options->cpu)
 		add_option(line, "--cpu", "%s", options->cpu);
+	if (options->baseline)
+		add(line, "--baseline");
 	if (options->pmu)
 		add_option(line, "--pmu", "%s", options->pmu);
 	if (options->accounting)

@@ -13,6 +13,7 @@
 #include <unistd.h>
 
 #include "cli.h"
+#include "vm/cpuid.h"
 #include "x86/models.h"
 
 #define LIBRARY "libvpmu-kvm.so"
@@ -82,6 +83,7 @@ static const struct option {
 	{ "--host-view", "VPMU_HOST_VIEW", { NULL } },
 	{ "--clock", "VPMU_CLOCK", { "host", "virtual" } },
 	{ "--quantum", "VPMU_QUANTUM", { "CYCLES" } },
+	{ "--baseline", "VPMU_BASELINE", { NULL } },
 	{ "--strict-cpuid", "VPMU_STRICT_CPUID", { NULL } },
 	{ "--harden", "VPMU_HARDEN", { NULL } },
 };
@@ -203,6 +205,24 @@ static bool is_set(const char *variable, const char *value)
 	return text && !strcmp(text, value);
 }
 
+int check_baseline(void)
+{
+	const char *lacks = cpuid_baseline_lacks();
+
+	return lacks ? failure(STATUS_BROKEN,
+			       "--baseline is for hosts with AVX2: this one's processor, or its "
+			       "hypervisor, has no %s",
+			       lacks)
+		     : STATUS_OK;
+}
+
+static int choose_baseline(void)
+{
+	int status = check_baseline();
+
+	return status || getenv("VPMU_CPU") ? status : export("VPMU_CPU", BASELINE_MODEL);
+}
+
 static int run(int argc, char **argv)
 {
 	int i = 1, status;
@@ -225,7 +245,8 @@ static int run(int argc, char **argv)
 	if (is_set("VPMU_CLOCK", "virtual") && is_set("VPMU_ACCOUNTING", "vcpu"))
 		return usage_error(&command_kvm, "--accounting vcpu counts the host's time, which "
 						 "is no part of a virtual clock");
-	return kvm_start(argv + i);
+	status = getenv("VPMU_BASELINE") ? choose_baseline() : STATUS_OK;
+	return status ?: kvm_start(argv + i);
 }
 
 static void describe(void)
@@ -244,6 +265,8 @@ static void describe(void)
 	     "               guest executes; accounting guest; see docs/clock.md\n"
 	     "  --quantum CYCLES\n"
 	     "               how long vCPUs on virtual time take turns (100000)\n"
+	     "  --baseline   features that are the same on every host with AVX2, of either vendor;\n"
+	     "               without --cpu, of " BASELINE_MODEL "\n"
 	     "  --host-view  a second set of counters, for events of the host that count guests\n"
 	     "  --strict-cpuid\n"
 	     "               guests see just the CPUID that the program passed; without this,\n"

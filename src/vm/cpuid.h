@@ -20,8 +20,12 @@ struct vm;
 /* The model of this process: VPMU_CPU, or the one nearest to the host. NULL: VPMU_CPU names no
  * model. */
 const struct model *cpuid_model(const char *wanted);
+/* With VPMU_BASELINE a model has no more of the host's features than every host with AVX2 has. The
+ * first one that this host lacks, or NULL. */
+const char *cpuid_baseline_lacks(void);
 /* Must a program's own CPUID be replaced for it to see this model? The host is of another vendor,
- * family or model, or a VM that lacks what the model shows to programs (MONITOR). */
+ * family or model, or a VM that lacks what the model shows to programs (MONITOR), or is not to show
+ * at all (VPMU_BASELINE). */
 bool cpuid_is_foreign(const struct model *model);
 /* The same for a processor with this CPUID leaf 1. */
 bool cpuid_differs(const struct model *model, bool is_amd, const u32 leaf1[4]);

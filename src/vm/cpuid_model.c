@@ -11,6 +11,7 @@
 
 #include <asm/kvm_para.h>
 #include <cpuid.h>
+#include <stdlib.h>
 #include <string.h>
 
 #include "cpu/xstate.h"
@@ -18,7 +19,7 @@
 #include "x86/features.h"
 #include "x86/regs.h"
 
-enum source { HOST, SOFT, NATIVE };
+enum source { HOST, BASE, SOFT, NATIVE };
 
 static const struct cpuid_bit {
 	u32 leaf, subleaf;
@@ -26,9 +27,10 @@ static const struct cpuid_bit {
 	u32 mask;
 	enum model_set models;
 	enum source source;
+	const char *name;
 } bits[] = {
 #define CPUID_BIT(name, leaf, subleaf, reg, bit, models, source) \
-	{ leaf, subleaf, CPUID_##reg, 1u << bit, models, source },
+	{ leaf, subleaf, CPUID_##reg, 1u << bit, models, source, #name },
 #include "x86/cpuid_bits.def"
 #undef CPUID_BIT
 };
@@ -61,6 +63,7 @@ static struct host_leaf {
 	{ .leaf = 0x80000008 },
 };
 static bool host_known;
+static bool baseline; /* VPMU_BASELINE: of the host's features, those of BASE */
 
 static void host_cpuid(u32 leaf, u32 subleaf, u32 regs[4])
 {
@@ -121,6 +124,7 @@ static void host_learn(void)
 		host_cpuid(known[i].leaf, known[i].subleaf, known[i].regs);
 	host_restrict(known[0].regs, known[1].regs, known[2].regs, known[3].regs);
 	memcpy(host_leaves, known, sizeof(known));
+	baseline = getenv("VPMU_BASELINE");
 	__atomic_store_n(&host_known, true, __ATOMIC_RELEASE);
 }
 
@@ -134,7 +138,18 @@ static bool host_has(const struct cpuid_bit *bit)
 
 static bool can(const struct cpuid_bit *bit)
 {
-	return bit->source != HOST || host_has(bit);
+	if (bit->source == HOST && baseline)
+		return false;
+	return (bit->source != HOST && bit->source != BASE) || host_has(bit);
+}
+
+const char *cpuid_baseline_lacks(void)
+{
+	host_learn();
+	for (u32 i = 0; i < ARRAY_SIZE(bits); i++)
+		if (bits[i].source == BASE && !host_has(&bits[i]))
+			return bits[i].name;
+	return NULL;
 }
 
 /* The bits of one leaf that a model offers; `native`: also those it has and KVM does not offer. */
@@ -613,6 +628,7 @@ bool cpuid_is_foreign(const struct model *model)
 {
 	u32 regs[4];
 
+	host_learn();
 	host_cpuid(1, 0, regs);
-	return cpuid_differs(model, host_is_amd(), regs);
+	return baseline || cpuid_differs(model, host_is_amd(), regs);
 }
