@@ -6,6 +6,7 @@
 #include "engine/decode.h"
 
 #include "cpu/mode.h"
+#include "engine/insn_table.h"
 
 static ZydisMachineMode machine_mode(u32 mode)
 {
@@ -221,20 +222,10 @@ static u8 operand_size(const ZydisDecodedInstruction *zi, u32 mode, u8 prefixes)
 	return large == !(prefixes & PREFIX_66) ? 4 : 2;
 }
 
-static bool is_branch(const ZydisDecodedInstruction *zi)
+static bool is_branch(const ZydisDecodedInstruction *zi, enum insn_tally tally)
 {
-	switch (zi->mnemonic) {
-	case ZYDIS_MNEMONIC_INT:
-	case ZYDIS_MNEMONIC_INT3:
-	case ZYDIS_MNEMONIC_INTO:
-		return true;
-	case ZYDIS_MNEMONIC_XBEGIN:
-	case ZYDIS_MNEMONIC_XABORT:
-	case ZYDIS_MNEMONIC_XEND:
-		return false;
-	default:
-		break;
-	}
+	if (tally != TALLY_BY_CATEGORY)
+		return tally == TALLY_BRANCH;
 	switch (zi->meta.category) {
 	case ZYDIS_CATEGORY_COND_BR:
 	case ZYDIS_CATEGORY_UNCOND_BR:
@@ -253,13 +244,15 @@ static void fill(const u8 *bytes, u64 rip, u32 mode, struct insn *insn,
 {
 	u32 nops = zi->operand_count_visible;
 
-	*insn = (struct insn){ .mnemonic = zi->mnemonic, .len = zi->length };
+	*insn = (struct insn){ .mnemonic = zi->mnemonic,
+			       .id = insn_id_of(zi->mnemonic),
+			       .len = zi->length };
 	for (u32 i = 0; i < zi->length; i++)
 		insn->bytes[i] = bytes[i];
 	decode_prefixes(zi, mode & MODE_CODE64, insn);
 	insn->opsize = operand_size(zi, mode, insn->prefixes);
 	insn->addrsize = zi->address_width / 8;
-	insn->is_branch = is_branch(zi);
+	insn->is_branch = is_branch(zi, insn_facts(insn)->tally);
 	insn->far = zi->meta.branch_type == ZYDIS_BRANCH_TYPE_FAR;
 	insn->evex = zi->encoding == ZYDIS_INSTRUCTION_ENCODING_EVEX;
 	insn->mask = insn->evex ? zi->raw.evex.aaa : 0;

@@ -62,6 +62,7 @@ static inline u32 weight_of(const struct weight *weight, enum retire_class class
 
 struct insn {
 	u16 mnemonic; /* ZydisMnemonic */
+	u16 id;	      /* enum insn_id: its row of insn.def */
 	u8 len;
 	u8 opsize;   /* effective operand size in bytes: 2, 4, 8 */
 	u8 addrsize; /* effective address size in bytes: 2, 4, 8 */

@@ -297,7 +297,7 @@ static enum turn leave_or_pass(struct cpu *cpu)
  * them. */
 static void serialized(struct cpu *cpu, const struct insn *insn, enum space space)
 {
-	enum serializing how = serializing(insn);
+	enum insn_serializing how = serializing(insn);
 
 	if (how != SERIALIZING_NOT)
 		epoch_notice(cpu);

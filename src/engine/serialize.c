@@ -4,8 +4,6 @@
  */
 #include "engine/serialize.h"
 
-#include <Zydis/Zydis.h>
-
 /* To a control register but CR8, or to a debug register. */
 static bool writes_control(const struct operand *to)
 {
@@ -13,28 +11,11 @@ static bool writes_control(const struct operand *to)
 	       ((to->cls == REG_CR && to->reg != 8) || to->cls == REG_DR);
 }
 
-enum serializing serializing(const struct insn *insn)
+enum insn_serializing serializing(const struct insn *insn)
 {
-	switch (insn->mnemonic) {
-	case ZYDIS_MNEMONIC_CPUID:
-	case ZYDIS_MNEMONIC_INVD:
-	case ZYDIS_MNEMONIC_LGDT:
-	case ZYDIS_MNEMONIC_LIDT:
-	case ZYDIS_MNEMONIC_LLDT:
-	case ZYDIS_MNEMONIC_LTR:
-	case ZYDIS_MNEMONIC_SERIALIZE:
-	case ZYDIS_MNEMONIC_WBINVD:
-		return SERIALIZING_RARELY;
-	case ZYDIS_MNEMONIC_INVLPG:
-	case ZYDIS_MNEMONIC_INVPCID:
-	case ZYDIS_MNEMONIC_IRET:
-	case ZYDIS_MNEMONIC_IRETD:
-	case ZYDIS_MNEMONIC_IRETQ:
-	case ZYDIS_MNEMONIC_WRMSR:
-		return SERIALIZING_OFTEN;
-	case ZYDIS_MNEMONIC_MOV:
+	enum insn_serializing how = insn_facts(insn)->serializing;
+
+	if (how == SERIALIZING_BY_TARGET)
 		return writes_control(&insn->ops[0]) ? SERIALIZING_OFTEN : SERIALIZING_NOT;
-	default:
-		return SERIALIZING_NOT;
-	}
+	return how;
 }

@@ -6,7 +6,7 @@
 #ifndef ENGINE_SERIALIZE_H
 #define ENGINE_SERIALIZE_H
 
-#include "engine/insn.h"
+#include "engine/insn_table.h"
 
 /*
  * The rare ones are executed for the sake of serializing, or at least those who do can afford it:
@@ -14,8 +14,6 @@
  * programs for a program. Behind the frequent ones only what other processors or somebody who made
  * himself heard may have changed (cpu/shared.h).
  */
-enum serializing { SERIALIZING_NOT, SERIALIZING_OFTEN, SERIALIZING_RARELY };
-
-enum serializing serializing(const struct insn *insn);
+enum insn_serializing serializing(const struct insn *insn); /* never SERIALIZING_BY_TARGET */
 
 #endif

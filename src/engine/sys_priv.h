@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: MIT */
 /*
- * What the files that execute system instructions share: the handlers (a row each in sys.def),
+ * What the files that execute system instructions share: the handlers (SYS in the rows of insn.def),
  * their operands, and the short ways to raise and to exit. vCPU thread; general registers only, but
  * behind fpu_save().
  */
@@ -16,9 +16,9 @@
 
 typedef enum sys_result sys_fn(struct cpu *cpu, const struct insn *insn);
 
-#define SYS(mnemonic, handler, gates, feature) sys_fn sys_##handler;
-#include "engine/sys.def"
-#undef SYS
+#define SYS(handler, gates, feature) sys_fn sys_##handler;
+#define INSN(mnemonic, ways, ...)    ways
+#include "engine/insn.def"
 
 /* sys_gather.c: gathers with an opmask, for sys_gather(); of one element, the size of its index and
  * its offset in the segment. */

@@ -1,13 +1,12 @@
 // SPDX-License-Identifier: MIT
 /*
- * The way from a mnemonic to the code that executes it, and the checks that many of them share:
+ * The way from an instruction to the code that executes it, and the checks that many of them share:
  * mode and feature first (#UD), then privilege (#GP), then the availability of the x87 and vector
  * state (#NM), as the exception tables of SDM 2 order them. vCPU thread; general registers only.
  */
 #include "engine/sys.h"
 
-#include <Zydis/Mnemonic.h>
-
+#include "engine/insn_table.h"
 #include "engine/sys_priv.h"
 
 enum gate {
@@ -33,12 +32,11 @@ struct row {
 	u16 feature;
 };
 
-#define SYS(mnemonic, handler, gates, feature) \
-	[ZYDIS_MNEMONIC_##mnemonic] = { sys_##handler, gates, FEAT_##feature },
-static const struct row rows[ZYDIS_MNEMONIC_MAX_VALUE + 1] = {
-#include "engine/sys.def"
+static const struct row rows[NINSNS] = {
+#define SYS(handler, gates, feature) sys_##handler, gates, FEAT_##feature
+#define INSN(mnemonic, ways, ...)    [INSN_##mnemonic] = { ways },
+#include "engine/insn.def"
 };
-#undef SYS
 
 static bool undefined(const struct cpu *cpu, const struct row *row)
 {
@@ -63,7 +61,7 @@ static bool forbidden(const struct cpu *cpu, u32 gates)
 
 enum sys_result sys_execute(struct cpu *cpu, const struct insn *insn)
 {
-	const struct row *row = &rows[insn->mnemonic];
+	const struct row *row = &rows[insn->id];
 
 	if (!row->handler || undefined(cpu, row))
 		return SYS_UNKNOWN;
