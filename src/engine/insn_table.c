@@ -10,8 +10,8 @@
 #include "engine/recipe.h"
 
 const struct insn_facts insn_table[NINSNS] = {
-#define HOST	   .host = true,
-#define EMIT(name) .emitted = true,
+#define HOST			  .host = true,
+#define EMIT(name)		  .emitted = true,
 #define INSN(mnemonic, ways, ...) [INSN_##mnemonic] = { ways __VA_ARGS__ },
 #include "engine/insn.def"
 };

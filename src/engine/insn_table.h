@@ -1,8 +1,8 @@
 /* SPDX-License-Identifier: MIT */
 /*
- * The table of instructions, insn.def: the row of an instruction, and the facts that the row states.
- * Constant data, built by the compiler. The decoder looks the row up once; after that a fact is one
- * indexed load.
+ * The table of instructions, insn.def: the row of an instruction, and the facts that the row
+ * states. Constant data, built by the compiler. The decoder looks the row up once; after that a
+ * fact is one indexed load.
  */
 #ifndef ENGINE_INSN_TABLE_H
 #define ENGINE_INSN_TABLE_H
@@ -68,23 +68,23 @@ enum insn_serializing {
 enum insn_quick { QUICK_NONE, QUICK_MOVS, QUICK_STOS };
 
 struct insn_facts {
-	u8 tally;	/* enum insn_tally */
-	u8 stack;	/* enum insn_stack */
-	u8 result;	/* enum insn_result */
-	u8 recipe;	/* enum recipe_kind of the flags it leaves */
-	u8 alignment;	/* enum insn_alignment */
-	u8 system;	/* enum insn_system */
-	u8 unit;	/* enum insn_unit, where the operands do not tell */
-	u8 form;	/* enum insn_form */
-	u8 serializing; /* enum insn_serializing */
-	u8 access;	/* enum exit_reason of an access to an MSR or counter, which may pass */
-	u8 quick;	/* enum insn_quick */
-	u8 cycles;	/* in the static model of docs/model.md; 0: those of its category */
-	u8 index_size;	/* VSIB: bytes of an index */
-	u8 seg;		/* LDS and its like: enum seg, the one that is loaded */
-	bool host : 1;		    /* the way HOST */
-	bool emitted : 1;	    /* the way EMIT */
-	bool quiet : 1;		    /* does nothing, though it may name memory */
+	u8 tally;	  /* enum insn_tally */
+	u8 stack;	  /* enum insn_stack */
+	u8 result;	  /* enum insn_result */
+	u8 recipe;	  /* enum recipe_kind of the flags it leaves */
+	u8 alignment;	  /* enum insn_alignment */
+	u8 system;	  /* enum insn_system */
+	u8 unit;	  /* enum insn_unit, where the operands do not tell */
+	u8 form;	  /* enum insn_form */
+	u8 serializing;	  /* enum insn_serializing */
+	u8 access;	  /* enum exit_reason of an access to an MSR or counter, which may pass */
+	u8 quick;	  /* enum insn_quick */
+	u8 cycles;	  /* in the static model of docs/model.md; 0: those of its category */
+	u8 index_size;	  /* VSIB: bytes of an index */
+	u8 seg;		  /* LDS and its like: enum seg, the one that is loaded */
+	bool host : 1;	  /* the way HOST */
+	bool emitted : 1; /* the way EMIT */
+	bool quiet : 1;	  /* does nothing, though it may name memory */
 	bool conditional : 1;	    /* Jcc */
 	bool followable : 1;	    /* the near, direct form may be followed within a block */
 	bool counts_down : 1;	    /* LOOP: has changed RCX when its target turns out to be bad */
@@ -96,7 +96,7 @@ struct insn_facts {
 	bool locks : 1;		    /* memory, with no prefix (SDM 3A 8.1.2.1) */
 	bool waits_not : 1;	    /* for a pending x87 exception (SDM 1 8.6) */
 	bool half_precision : 1;    /* converts; the vendors differ in how its memory is checked */
-	bool vex_w_widens : 1;	    /* VEX.W: general registers, memory in their place; in 64-bit code */
+	bool vex_w_widens : 1; /* VEX.W: general registers, memory in their place; in 64-bit code */
 	bool mask_keeps_faults : 1; /* an opmask does not suppress faults of its memory operand */
 	bool random : 1;	    /* differs from run to run */
 };

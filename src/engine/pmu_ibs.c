@@ -7,6 +7,7 @@
 #include "cpu/fpu.h"
 #include "cpu/mmu.h"
 #include "engine/decode.h"
+#include "engine/insn_table.h"
 #include "engine/pmu.h"
 
 /* The instruction once more, to know what it was. False: its bytes are gone. */
@@ -38,7 +39,7 @@ void pmu_sample_ibs(void *owner, struct ibs_sample *sample)
 	if (!decode_last(cpu, &insn, &len) || !insn.is_branch)
 		return;
 	sample->branch = true;
-	sample->is_return = insn.mnemonic == ZYDIS_MNEMONIC_RET;
+	sample->is_return = insn.id == INSN_RET;
 	sample->taken = cpu->rip != cpu->last_rip + len;
 	sample->target = cpu->rip;
 	sample->mispredicted = cpu->timing.seen.mispredicted;

@@ -13,6 +13,7 @@
 #include <Zydis/Zydis.h>
 
 #include "engine/decode.h"
+#include "engine/insn_table.h"
 #include "engine/priv.h"
 #include "engine/recipe.h"
 

@@ -31,9 +31,7 @@ static retire_wanted branch_classes(const struct trans *t)
 	case ZYDIS_CATEGORY_CALL:
 		return RETIRE_BIT(RETIRE_CALLS) | NEAR_TAKEN | indirect;
 	case ZYDIS_CATEGORY_RET: /* IRET is one of them */
-		return t->insn.mnemonic == ZYDIS_MNEMONIC_RET
-			       ? RETIRE_BIT(RETIRE_RETURNS) | NEAR_TAKEN
-			       : FAR_TAKEN;
+		return t->insn.id == INSN_RET ? RETIRE_BIT(RETIRE_RETURNS) | NEAR_TAKEN : FAR_TAKEN;
 	case ZYDIS_CATEGORY_UNCOND_BR:
 		return NEAR_TAKEN | indirect;
 	default:
@@ -71,16 +69,10 @@ static retire_wanted memory_classes(const struct trans *t)
 /* The static model of docs/model.md: what an instruction costs, whatever came before it. */
 static u8 static_cycles(const struct trans *t)
 {
-	switch (t->insn.mnemonic) {
-	case ZYDIS_MNEMONIC_DIV:
-	case ZYDIS_MNEMONIC_IDIV:
-		return 16;
-	case ZYDIS_MNEMONIC_MUL:
-	case ZYDIS_MNEMONIC_IMUL:
-		return 3;
-	default:
-		break;
-	}
+	u8 cycles = insn_facts(&t->insn)->cycles;
+
+	if (cycles)
+		return cycles;
 	switch (t->zi->meta.category) {
 	case ZYDIS_CATEGORY_X87_ALU:
 	case ZYDIS_CATEGORY_STRINGOP:

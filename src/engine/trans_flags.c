@@ -130,13 +130,6 @@ void flags_cook(struct trans *t)
 	t->flags = FLAGS_IN_CPU;
 }
 
-/* Logic instructions leave AF undefined on paper; every processor clears it. */
-static bool clears_af(ZydisMnemonic m)
-{
-	return m == ZYDIS_MNEMONIC_AND || m == ZYDIS_MNEMONIC_OR || m == ZYDIS_MNEMONIC_XOR ||
-	       m == ZYDIS_MNEMONIC_TEST;
-}
-
 /* A count of 0 leaves the flags alone. */
 static bool may_keep_flags(const struct trans *t)
 {
@@ -150,26 +143,28 @@ static bool plain_register(const struct operand *op)
 	return op->kind == OPERAND_REG && op->cls == REG_GPR && !op->high8;
 }
 
-/* CMP, TEST, and what can be undone: a is the first operand, b the second. */
+/* ADD and SUB are undone, which takes the operand that they left as it was. */
+static bool computable(enum recipe_kind kind, bool same_register)
+{
+	return !same_register || (kind != RECIPE_ADDED && kind != RECIPE_TAKEN);
+}
+
+/* a is the first operand, b the second. */
 static struct recipe recipe_of(const struct trans *t)
 {
+	const struct insn_facts *facts = insn_facts(&t->insn);
 	const struct operand *a = &t->insn.ops[0], *b = &t->insn.ops[1];
 	bool same = plain_register(b) && a->reg == b->reg;
 	struct recipe r = { .kind = RECIPE_NONE, .size = a->size, .a = a->reg, .b = b->reg };
 
-	if (!plain_register(a) || !(t->insn.nops == 2))
+	if (facts->recipe == RECIPE_NONE || !plain_register(a) || t->insn.nops != 2)
 		return r;
-	switch (t->insn.mnemonic) {
-	case ZYDIS_MNEMONIC_AND:
-	case ZYDIS_MNEMONIC_OR:
-	case ZYDIS_MNEMONIC_XOR:
-		r.kind = RECIPE_AND;
+	if (facts->recipe_of_result) {
+		r.kind = facts->recipe;
 		r.b = r.a;
-		if (same && t->insn.mnemonic == ZYDIS_MNEMONIC_XOR)
+		if (same && t->insn.id == INSN_XOR)
 			r.a = r.b = NO_REG; /* 0 */
 		return r;
-	default:
-		break;
 	}
 	if (b->kind == OPERAND_IMM) {
 		if (b->imm != (s32)b->imm)
@@ -179,22 +174,8 @@ static struct recipe recipe_of(const struct trans *t)
 	} else if (!plain_register(b)) {
 		return r;
 	}
-	switch (t->insn.mnemonic) {
-	case ZYDIS_MNEMONIC_CMP:
-		r.kind = RECIPE_COMPARE;
-		break;
-	case ZYDIS_MNEMONIC_TEST:
-		r.kind = RECIPE_AND;
-		break;
-	case ZYDIS_MNEMONIC_ADD:
-		r.kind = same ? RECIPE_NONE : RECIPE_ADDED;
-		break;
-	case ZYDIS_MNEMONIC_SUB:
-		r.kind = same ? RECIPE_NONE : RECIPE_TAKEN;
-		break;
-	default:
-		break;
-	}
+	if (computable(facts->recipe, same))
+		r.kind = facts->recipe;
 	return r;
 }
 
@@ -212,7 +193,7 @@ void flags_learn(const struct trans *t, struct decoded *d)
 		return;
 	d->reads = f->tested & FL_ARITH;
 	d->writes = (f->modified | f->set_0 | f->set_1) & FL_ARITH;
-	if (clears_af(t->insn.mnemonic))
+	if (insn_facts(&t->insn)->clears_af)
 		d->writes |= FL_AF;
 	d->keeps = d->writes || (f->undefined & FL_ARITH) ? FL_ARITH & ~d->writes : 0;
 	if (may_keep_flags(t))

@@ -104,8 +104,6 @@ static bool has_operand(const struct trans *t, enum reg_class cls)
 	return false;
 }
 
-enum unit { UNIT_NONE, UNIT_X87, UNIT_WAIT, UNIT_MMX, UNIT_SSE, UNIT_AVX, UNIT_AVX512 };
-
 static bool feature_missing(const struct trans *t)
 {
 	u16 row = isa_features[t->decoded->isa_set], feature = row & ~NEEDS_VL;
@@ -119,16 +117,16 @@ static bool feature_missing(const struct trans *t)
 
 u8 gate_unit(const struct trans *t)
 {
+	enum insn_unit unit = insn_facts(&t->insn)->unit;
+
 	if (t->insn.evex || t->zi->meta.category == ZYDIS_CATEGORY_KMASK)
 		return UNIT_AVX512;
 	if (t->zi->encoding == ZYDIS_INSTRUCTION_ENCODING_VEX &&
 	    t->zi->meta.category != ZYDIS_CATEGORY_BMI1 &&
 	    t->zi->meta.category != ZYDIS_CATEGORY_BMI2)
 		return UNIT_AVX;
-	if (t->insn.mnemonic == ZYDIS_MNEMONIC_FWAIT)
-		return UNIT_WAIT;
-	if (t->insn.mnemonic == ZYDIS_MNEMONIC_FISTTP) /* Zydis counts it among SSE3 */
-		return UNIT_X87;
+	if (unit != UNIT_NONE)
+		return unit;
 	switch (t->zi->meta.isa_set) {
 	case ZYDIS_ISA_SET_X87:
 	case ZYDIS_ISA_SET_FCMOV:
@@ -140,12 +138,10 @@ u8 gate_unit(const struct trans *t)
 	}
 	if (has_operand(t, REG_VEC))
 		return UNIT_SSE;
-	if (has_operand(t, REG_MMX) || t->insn.mnemonic == ZYDIS_MNEMONIC_EMMS)
-		return UNIT_MMX;
-	return UNIT_NONE;
+	return has_operand(t, REG_MMX) ? UNIT_MMX : UNIT_NONE;
 }
 
-static bool unit_undefined(const struct cpu *cpu, enum unit unit, u32 mode)
+static bool unit_undefined(const struct cpu *cpu, enum insn_unit unit, u32 mode)
 {
 	switch (unit) {
 	case UNIT_MMX:
@@ -163,7 +159,7 @@ static bool unit_undefined(const struct cpu *cpu, enum unit unit, u32 mode)
 	}
 }
 
-static bool unit_unavailable(enum unit unit, u32 mode)
+static bool unit_unavailable(enum insn_unit unit, u32 mode)
 {
 	switch (unit) {
 	case UNIT_NONE:
@@ -191,12 +187,11 @@ static bool vex_w(const struct insn *insn)
 /* Forms that one vendor's processors do not have. */
 static bool form_undefined(const struct trans *t)
 {
-	switch (t->insn.mnemonic) {
-	case ZYDIS_MNEMONIC_NOP: /* so Zydis has PREFETCH of a register */
+	switch (insn_facts(&t->insn)->form) {
+	case FORM_PREFETCH:
 		return t->decoded->map == ZYDIS_OPCODE_MAP_0F && t->decoded->opcode == 0x0d &&
 		       !memory_operand(t) && cpu_follows(t->cpu, RULE_PREFETCH_REGISTER_UD);
-	case ZYDIS_MNEMONIC_VPINSRD:
-	case ZYDIS_MNEMONIC_VPEXTRD:
+	case FORM_VEX_W:
 		return !(t->mode & MODE_CODE64) && vex_w(&t->insn) &&
 		       cpu_follows(t->cpu, RULE_VEX_W_UD);
 	default:
@@ -206,7 +201,7 @@ static bool form_undefined(const struct trans *t)
 
 int gate_vector(const struct trans *t)
 {
-	enum unit unit = t->decoded->unit;
+	enum insn_unit unit = t->decoded->unit;
 
 	if (feature_missing(t) || unit_undefined(t->cpu, unit, t->mode) || form_undefined(t))
 		return VEC_UD;

@@ -58,7 +58,7 @@ static enum branch_kind kind_through(const struct scan *s)
 {
 	if (conditional(s))
 		return BRANCH_JCC;
-	return s->insn.mnemonic == ZYDIS_MNEMONIC_CALL ? BRANCH_REL_CALL : BRANCH_REL_JMP;
+	return s->insn.id == INSN_CALL ? BRANCH_REL_CALL : BRANCH_REL_JMP;
 }
 
 /* Those in front of an instruction; or only the conditional ones of them. */

@@ -14,17 +14,11 @@ static const ZydisDecodedOperand *memory_of(const struct trans *t)
 	return NULL;
 }
 
-/* The classes NF of SDM 2A 2.8. Zydis 4.0 has three instructions in the wrong one. */
+/* Not the classes NF of SDM 2A 2.8, nor what Zydis has in a wrong one. */
 static bool suppresses_faults(const struct trans *t)
 {
-	switch (t->insn.mnemonic) {
-	case ZYDIS_MNEMONIC_VDBPSADBW:
-	case ZYDIS_MNEMONIC_VGF2P8AFFINEQB:
-	case ZYDIS_MNEMONIC_VGF2P8AFFINEINVQB:
+	if (insn_facts(&t->insn)->mask_keeps_faults)
 		return false;
-	default:
-		break;
-	}
 	switch (t->zi->meta.exception_class) {
 	case ZYDIS_EXCEPTION_CLASS_E1NF:
 	case ZYDIS_EXCEPTION_CLASS_E2NF:

@@ -1,8 +1,9 @@
 // SPDX-License-Identifier: MIT
 /*
  * Instructions that the host executes itself: registers renamed, the memory operand replaced by
- * [S0], all else as it was. What may go this way is a list; whatever is not on it ends the block
- * and is executed by C code (engine/sys.h), or is #UD.
+ * [S0], all else as it was. What may go this way is a row of insn.def with the way HOST, or is of a
+ * category on a list; whatever is not ends the block and is executed by C code (engine/sys.h), or
+ * is #UD.
  */
 #include "engine/trans.h"
 
@@ -60,72 +61,18 @@ static bool category_native(ZydisInstructionCategory category)
 	}
 }
 
-/* Members of those categories that C code executes all the same. */
-static bool mnemonic_excluded(ZydisMnemonic mnemonic)
-{
-	switch (mnemonic) {
-	case ZYDIS_MNEMONIC_CLI:
-	case ZYDIS_MNEMONIC_STI:
-	case ZYDIS_MNEMONIC_CLD:
-	case ZYDIS_MNEMONIC_STD:
-	case ZYDIS_MNEMONIC_SALC:
-	case ZYDIS_MNEMONIC_CLAC:
-	case ZYDIS_MNEMONIC_STAC:
-	case ZYDIS_MNEMONIC_CLTS:
-	/* Environments hold instruction and data pointers, which would be the host's. */
-	case ZYDIS_MNEMONIC_FNSTENV:
-	case ZYDIS_MNEMONIC_FLDENV:
-	case ZYDIS_MNEMONIC_FNSAVE:
-	case ZYDIS_MNEMONIC_FRSTOR:
-	case ZYDIS_MNEMONIC_MASKMOVQ:
-	case ZYDIS_MNEMONIC_MASKMOVDQU:
-	case ZYDIS_MNEMONIC_VMASKMOVDQU:
-	case ZYDIS_MNEMONIC_VMASKMOVPS:
-	case ZYDIS_MNEMONIC_VMASKMOVPD:
-	case ZYDIS_MNEMONIC_VPMASKMOVD:
-	case ZYDIS_MNEMONIC_VPMASKMOVQ:
-		return true;
-	default:
-		return false;
-	}
-}
-
-/* Of a category with all sorts in it. */
-static bool mnemonic_native(ZydisMnemonic mnemonic)
-{
-	switch (mnemonic) {
-	case ZYDIS_MNEMONIC_LFENCE:
-	case ZYDIS_MNEMONIC_MFENCE:
-	case ZYDIS_MNEMONIC_SFENCE:
-	case ZYDIS_MNEMONIC_CRC32:
-	case ZYDIS_MNEMONIC_VPDPBUSD: /* of AVX-VNNI */
-	case ZYDIS_MNEMONIC_VPDPBUSDS:
-	case ZYDIS_MNEMONIC_VPDPWSSD:
-	case ZYDIS_MNEMONIC_VPDPWSSDS:
-		return true;
-	default:
-		return false;
-	}
-}
-
-static bool is_random(ZydisMnemonic mnemonic)
-{
-	return mnemonic == ZYDIS_MNEMONIC_RDRAND || mnemonic == ZYDIS_MNEMONIC_RDSEED;
-}
-
 static bool allowed(const struct trans *t)
 {
+	const struct insn_facts *facts = insn_facts(&t->insn);
 	ZydisInstructionEncoding encoding = t->zi->encoding;
 
 	if (encoding != ZYDIS_INSTRUCTION_ENCODING_LEGACY &&
 	    encoding != ZYDIS_INSTRUCTION_ENCODING_VEX &&
 	    encoding != ZYDIS_INSTRUCTION_ENCODING_EVEX)
 		return false;
-	if (mnemonic_native(t->insn.mnemonic))
-		return true;
-	if (t->cpu->seeded && is_random(t->insn.mnemonic))
-		return false;
-	return category_native(t->zi->meta.category) && !mnemonic_excluded(t->insn.mnemonic);
+	if (t->insn.id == INSN_OTHER)
+		return category_native(t->zi->meta.category);
+	return facts->host && !(t->cpu->seeded && facts->random);
 }
 
 struct temp temp_guest(u8 guest, u8 host, bool load, bool store)
@@ -355,22 +302,7 @@ static void legacy_fields(const struct trans *t, struct enc *x)
 /* VEX.W widens general registers, and memory in their place, in 64-bit code only. */
 static bool vex_w_ignored(const struct trans *t)
 {
-	if (t->mode & MODE_CODE64)
-		return false;
-	switch (t->insn.mnemonic) {
-	case ZYDIS_MNEMONIC_VCVTSI2SS:
-	case ZYDIS_MNEMONIC_VCVTSI2SD:
-	case ZYDIS_MNEMONIC_VCVTUSI2SS:
-	case ZYDIS_MNEMONIC_VCVTUSI2SD:
-	case ZYDIS_MNEMONIC_VMOVD:
-	case ZYDIS_MNEMONIC_VPCMPESTRI:
-	case ZYDIS_MNEMONIC_VPCMPESTRM:
-	case ZYDIS_MNEMONIC_VPEXTRD:
-	case ZYDIS_MNEMONIC_VPINSRD:
-		return true;
-	default:
-		return false;
-	}
+	return insn_facts(&t->insn)->vex_w_widens && !(t->mode & MODE_CODE64);
 }
 
 static void vex_fields(const struct trans *t, struct enc *x)
@@ -458,7 +390,7 @@ static void short_forms(const struct trans *t, struct native *n)
 		x->opcode = 0xf6 | (op & 1);
 		x->rm = HOST_GUEST_RAX;
 		x->no_modrm = false;
-	} else if ((op & 0xf8) == 0x90 && t->insn.mnemonic == ZYDIS_MNEMONIC_XCHG) { /* XCHG eAX, r */
+	} else if ((op & 0xf8) == 0x90 && t->insn.id == INSN_XCHG) { /* XCHG eAX, r */
 		x->opcode = 0x87;
 		x->reg = HOST_GUEST_RAX;
 		x->no_modrm = false;
@@ -479,12 +411,6 @@ static void short_forms(const struct trans *t, struct native *n)
 	n->wrap_rax = n->wrap_store = false;
 }
 
-/* BSF and BSR of 0 leave the destination as it was. */
-static bool keeps_destination(ZydisMnemonic m)
-{
-	return m == ZYDIS_MNEMONIC_BSF || m == ZYDIS_MNEMONIC_BSR;
-}
-
 /* Instructions that do the same to a register in memory, named by ModRM.rm, as to one in the
  * host's. */
 static bool same_in_memory(const struct trans *t)
@@ -498,10 +424,7 @@ static bool same_in_memory(const struct trans *t)
 	case ZYDIS_CATEGORY_SETCC:
 		return t->zi->encoding == ZYDIS_INSTRUCTION_ENCODING_LEGACY;
 	case ZYDIS_CATEGORY_DATAXFER:
-		return t->insn.mnemonic == ZYDIS_MNEMONIC_MOV ||
-		       t->insn.mnemonic == ZYDIS_MNEMONIC_MOVZX ||
-		       t->insn.mnemonic == ZYDIS_MNEMONIC_MOVSX ||
-		       t->insn.mnemonic == ZYDIS_MNEMONIC_MOVSXD;
+		return insn_facts(&t->insn)->plain_move;
 	default:
 		return false;
 	}
@@ -523,7 +446,7 @@ static bool place_register(const struct trans *t, struct native *n, u32 i)
 {
 	const ZydisDecodedOperand *zop = &t->zops[i];
 	const struct operand *op = &t->insn.ops[i];
-	bool must_load = keeps_destination(t->insn.mnemonic) ||
+	bool must_load = insn_facts(&t->insn)->keeps_destination ||
 			 (zop->actions & ZYDIS_OPERAND_ACTION_CONDWRITE);
 	u8 host;
 

@@ -44,8 +44,7 @@ static bool touches_memory(const struct trans *t, ZydisOperandActions how)
 /* Integer instructions on registers cannot fault, but for divisions. */
 static bool cannot_fault(const struct trans *t)
 {
-	if (t->insn.mnemonic == ZYDIS_MNEMONIC_DIV || t->insn.mnemonic == ZYDIS_MNEMONIC_IDIV ||
-	    touches_memory(t, ANY_ACCESS))
+	if (insn_facts(&t->insn)->divides || touches_memory(t, ANY_ACCESS))
 		return false;
 	switch (t->zi->meta.category) {
 	case ZYDIS_CATEGORY_BINARY:
@@ -262,8 +261,7 @@ static bool followable(const struct trans *t, const struct scan *s)
 	if (!may_go_behind(t->mode) || s->vector >= 0 || !s->insn.is_branch || s->insn.far ||
 	    s->insn.ops[0].kind != OPERAND_IMM)
 		return false;
-	return s->insn.mnemonic == ZYDIS_MNEMONIC_JMP || s->insn.mnemonic == ZYDIS_MNEMONIC_CALL ||
-	       branch_conditional(t);
+	return insn_facts(&s->insn)->followable;
 }
 
 static bool same_page(const struct trans *t, u64 rip)
@@ -322,7 +320,7 @@ static bool go_on_in_loop(struct trans *t, struct scan *s, bool conditional)
 {
 	if (!t->turn)
 		begin_loop(t, s, conditional);
-	if (s->insn.mnemonic == ZYDIS_MNEMONIC_CALL || t->turns < 2)
+	if (s->insn.id == INSN_CALL || t->turns < 2)
 		return false;
 	if (t->turn + t->turn_insns < t->turns * t->turn_insns) {
 		s->inverted = conditional;
@@ -356,13 +354,13 @@ static bool go_on(struct trans *t, struct scan *s)
 	if (!(s->next == t->block->rip ? go_on_in_loop(t, s, conditional)
 				       : go_on_ahead(t, s, conditional)))
 		return false;
-	t->nsides += conditional || s->insn.mnemonic == ZYDIS_MNEMONIC_CALL;
+	t->nsides += conditional || s->insn.id == INSN_CALL;
 	if (conditional)
 		s->insn.weight.classes |= count_way(s->inverted);
 	s->through = true;
 	s->ends = false;
 	s->reads = conditional ? FL_ARITH : 0;
-	s->may_fault = s->insn.mnemonic == ZYDIS_MNEMONIC_CALL;
+	s->may_fault = s->insn.id == INSN_CALL;
 	t->rip = s->next;
 	t->offset = s->next - t->block->rip;
 	return true;
@@ -371,7 +369,7 @@ static bool go_on(struct trans *t, struct scan *s)
 /* The window that STI opens, after the instruction at hand, is looked for between blocks. */
 static bool window_opens(const struct trans *t)
 {
-	return t->nscan && t->scan[t->nscan - 1].insn.mnemonic == ZYDIS_MNEMONIC_STI;
+	return t->nscan && t->scan[t->nscan - 1].insn.id == INSN_STI;
 }
 
 static u32 most_insns(u32 mode)

@@ -106,24 +106,26 @@ static bool result(const struct known *known, const struct scan *s, struct value
 
 	if (!is_whole(to))
 		return false;
-	switch (s->insn.mnemonic) {
-	case ZYDIS_MNEMONIC_MOV:
+	switch (insn_facts(&s->insn)->result) {
+	case RESULT_MOVE:
 		*out = imm ? constant(cut(by->imm, to->size)) : known_reg(known, by->reg);
 		return imm || (to->size == 8 && is_register(by, 8));
-	case ZYDIS_MNEMONIC_XOR:
+	case RESULT_XOR:
 		*out = constant(0);
 		return is_register(by, to->size) && by->reg == to->reg;
-	case ZYDIS_MNEMONIC_ADD:
+	case RESULT_ADD:
 		*out = plus(known->reg[to->reg], by->imm);
 		return to->size == 8 && imm;
-	case ZYDIS_MNEMONIC_SUB:
+	case RESULT_SUB:
 		*out = plus(known->reg[to->reg], -(u64)by->imm);
 		return to->size == 8 && imm;
-	case ZYDIS_MNEMONIC_INC:
-	case ZYDIS_MNEMONIC_DEC:
-		*out = plus(known->reg[to->reg], s->insn.mnemonic == ZYDIS_MNEMONIC_INC ? 1 : -1ull);
+	case RESULT_INC:
+		*out = plus(known->reg[to->reg], 1);
 		return to->size == 8;
-	case ZYDIS_MNEMONIC_LEA:
+	case RESULT_DEC:
+		*out = plus(known->reg[to->reg], -1ull);
+		return to->size == 8;
+	case RESULT_LEA:
 		a = locate(known, by);
 		*out = a.at;
 		return to->size == 8 && s->insn.addrsize == 8 && is_constant(a.index);
@@ -140,12 +142,11 @@ static bool shareable_seg(const struct operand *op)
 /* How stack instructions move the stack pointer; false: it is not one. */
 static bool moves_stack(const struct scan *s, u64 *delta)
 {
-	switch (s->insn.mnemonic) {
-	case ZYDIS_MNEMONIC_PUSH:
-	case ZYDIS_MNEMONIC_CALL:
+	switch (insn_facts(&s->insn)->stack) {
+	case STACK_PUSH:
 		*delta = -(u64)s->insn.opsize;
 		return true;
-	case ZYDIS_MNEMONIC_POP:
+	case STACK_POP:
 		*delta = s->insn.opsize;
 		return s->insn.ops[0].kind == OPERAND_REG && s->insn.ops[0].reg != RSP;
 	default:
@@ -184,29 +185,29 @@ static struct access stack_access(const struct known *known, u64 delta, u8 size,
 /* What an instruction accesses; false: nothing, or more or other things than can be shared. */
 static bool access_of(const struct known *known, const struct scan *s, struct access *a)
 {
+	const struct insn_facts *facts = insn_facts(&s->insn);
 	const struct operand *mem = NULL;
 	u8 opsize = s->insn.opsize;
 
 	for (u32 i = 0; i < s->insn.nops; i++)
 		if (s->insn.ops[i].kind == OPERAND_MEM)
 			mem = &s->insn.ops[i];
-	switch (s->insn.mnemonic) {
-	case ZYDIS_MNEMONIC_PUSH:
-	case ZYDIS_MNEMONIC_CALL:
+	switch (facts->stack) {
+	case STACK_PUSH:
 		*a = stack_access(known, -(u64)opsize, opsize, true);
 		return !mem;
-	case ZYDIS_MNEMONIC_POP:
-	case ZYDIS_MNEMONIC_RET:
+	case STACK_POP:
+	case STACK_RETURN:
 		*a = stack_access(known, 0, opsize, false);
 		return !mem && !s->insn.far;
-	case ZYDIS_MNEMONIC_LEA:
-	case ZYDIS_MNEMONIC_LEAVE:
+	case STACK_FRAME:
 		return false;
 	default:
 		break;
 	}
-	if (s->quiet || !mem || !mem->size || mem->size > 64 || mem->index_cls == REG_VEC ||
-	    s->insn.addrsize != 8 || !shareable_seg(mem) || s->insn.far)
+	if (s->quiet || facts->result == RESULT_LEA || !mem || !mem->size || mem->size > 64 ||
+	    mem->index_cls == REG_VEC || s->insn.addrsize != 8 || !shareable_seg(mem) ||
+	    s->insn.far)
 		return false;
 	if (s->decoded->category == ZYDIS_CATEGORY_BITBYTE && s->insn.ops[1].kind == OPERAND_REG)
 		return false; /* a bit string: the operand lies elsewhere */

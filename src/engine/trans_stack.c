@@ -27,9 +27,9 @@ bool stack_lazy(const struct trans *t)
 	if (!(t->mode & MODE_CODE64) || (t->mode & NEVER_LAZY) || system_candidate(t, t->scan[t->at].decoded))
 		return false;
 	if (t->insn.is_branch && !t->scan[t->at].through)
-		return t->insn.mnemonic == ZYDIS_MNEMONIC_RET && !t->insn.far && t->insn.opsize == 8;
-	if (stack && (t->insn.opsize != 8 || t->insn.mnemonic == ZYDIS_MNEMONIC_LEAVE ||
-		      t->insn.ops[0].kind == OPERAND_MEM))
+		return t->insn.id == INSN_RET && !t->insn.far && t->insn.opsize == 8;
+	if (stack &&
+	    (t->insn.opsize != 8 || t->insn.id == INSN_LEAVE || t->insn.ops[0].kind == OPERAND_MEM))
 		return false;
 	for (u32 i = 0; i < t->insn.nops; i++)
 		if (!lazy_operand(t, &t->insn.ops[i]))

@@ -62,10 +62,9 @@ static void emit_head_exits(struct trans *t, u8 **jumps)
 	}
 }
 
-/* XCHG with memory needs no prefix (SDM 3A 8.1.2.1). */
 static u32 memory_rw(const struct trans *t, const struct operand *op)
 {
-	bool locked = (t->insn.prefixes & PREFIX_LOCK) || t->insn.mnemonic == ZYDIS_MNEMONIC_XCHG;
+	bool locked = (t->insn.prefixes & PREFIX_LOCK) || insn_facts(&t->insn)->locks;
 
 	return (op->written ? DESC_WRITE : 0) | (op->read ? DESC_READ : 0) | (locked ? DESC_LOCK : 0);
 }
@@ -80,33 +79,18 @@ const struct operand *memory_operand(const struct trans *t)
 
 static bool is_x87(const struct trans *t)
 {
-	return t->decoded->isa_set == ZYDIS_ISA_SET_X87 || t->insn.mnemonic == ZYDIS_MNEMONIC_FISTTP;
+	return t->decoded->isa_set == ZYDIS_ISA_SET_X87 ||
+	       insn_facts(&t->insn)->unit == UNIT_X87; /* FISTTP, which Zydis has among SSE3 */
 }
 
 /* Which vector operands must be aligned (SDM 1 10.8.3, 14.9; APM4): legacy ones but for the moves
  * that say so. */
 static bool must_be_aligned(const struct trans *t, const struct operand *mem)
 {
-	switch (t->insn.mnemonic) {
-	case ZYDIS_MNEMONIC_MOVUPS:
-	case ZYDIS_MNEMONIC_MOVUPD:
-	case ZYDIS_MNEMONIC_MOVDQU:
-	case ZYDIS_MNEMONIC_LDDQU:
-	case ZYDIS_MNEMONIC_PCMPESTRI:
-	case ZYDIS_MNEMONIC_PCMPESTRM:
-	case ZYDIS_MNEMONIC_PCMPISTRI:
-	case ZYDIS_MNEMONIC_PCMPISTRM:
+	switch (insn_facts(&t->insn)->alignment) {
+	case ALIGNMENT_NONE:
 		return false;
-	case ZYDIS_MNEMONIC_VMOVAPS:
-	case ZYDIS_MNEMONIC_VMOVAPD:
-	case ZYDIS_MNEMONIC_VMOVDQA:
-	case ZYDIS_MNEMONIC_VMOVDQA32:
-	case ZYDIS_MNEMONIC_VMOVDQA64:
-	case ZYDIS_MNEMONIC_VMOVNTPS:
-	case ZYDIS_MNEMONIC_VMOVNTPD:
-	case ZYDIS_MNEMONIC_VMOVNTDQ:
-	case ZYDIS_MNEMONIC_VMOVNTDQA:
-	case ZYDIS_MNEMONIC_CMPXCHG16B:
+	case ALIGNMENT_FULL:
 		return true;
 	default:
 		return mem->size == 16 && t->decoded->legacy &&
@@ -118,25 +102,16 @@ static bool must_be_aligned(const struct trans *t, const struct operand *mem)
 /* Vector operands as small as others that are checked for alignment, but not they. */
 static bool never_checked(const struct trans *t)
 {
-	switch (t->insn.mnemonic) {
-	case ZYDIS_MNEMONIC_VCVTPH2PS:
-	case ZYDIS_MNEMONIC_VCVTPS2PH:
-		return !cpu_follows(t->cpu, RULE_VECTORS_CHECK_ALIGNMENT);
-	default:
-		return false;
-	}
+	return insn_facts(&t->insn)->half_precision &&
+	       !cpu_follows(t->cpu, RULE_VECTORS_CHECK_ALIGNMENT);
 }
 
 /* Instructions that wait report a pending x87 exception before they touch memory (SDM 1 8.6). */
 static bool waits(const struct trans *t)
 {
-	switch (t->insn.mnemonic) {
-	case ZYDIS_MNEMONIC_FNSTCW:
-	case ZYDIS_MNEMONIC_FNSTSW:
+	if (insn_facts(&t->insn)->waits_not)
 		return false;
-	default:
-		return is_x87(t) || t->insn.ops[0].cls == REG_MMX || t->insn.ops[1].cls == REG_MMX;
-	}
+	return is_x87(t) || t->insn.ops[0].cls == REG_MMX || t->insn.ops[1].cls == REG_MMX;
 }
 
 static void wait_for_x87(struct trans *t)
@@ -157,7 +132,7 @@ static u32 before_fault(const struct trans *t, const struct operand *mem)
 	    (cpu_follows(t->cpu, RULE_X87_STORE_EXCEPTION_FIRST) ||
 	     cpu_follows(t->cpu, RULE_X87_STORE_IN_PARTS)))
 		return DESC_COMPUTES;
-	if (t->insn.mnemonic == ZYDIS_MNEMONIC_VCVTPS2PH &&
+	if (insn_facts(&t->insn)->half_precision &&
 	    cpu_follows(t->cpu, RULE_CVTPS2PH_EXCEPTION_FIRST))
 		return DESC_COMPUTES;
 	if (t->insn.ops[1].cls == REG_MMX && cpu_follows(t->cpu, RULE_MMX_STORE_CLEARS_TOP))
@@ -176,7 +151,7 @@ static u32 access_rules(const struct trans *t, const struct operand *mem)
 /* MOVSXD with 16-bit operands, which the decoder takes for one of 32-bit memory. */
 static u32 access_size(const struct trans *t, const struct operand *mem)
 {
-	if (t->insn.mnemonic == ZYDIS_MNEMONIC_MOVSXD && t->insn.opsize == 2 &&
+	if (t->insn.id == INSN_MOVSXD && t->insn.opsize == 2 &&
 	    cpu_follows(t->cpu, RULE_MOVSXD_WORD))
 		return 2;
 	return mem->size;
