@@ -14,7 +14,8 @@
 	[ZYDIS_ISA_SET_##set##_256] = (FEAT_##feature + 1) | NEEDS_VL, \
 	[ZYDIS_ISA_SET_##set##_512] = FEAT_##feature + 1
 
-/* By Zydis' instruction set: the feature plus one; 0: always there, but not with EVEX. */
+/* By Zydis' instruction set: the feature plus one; 0: always there if its encoding is legacy, and
+ * never with VEX or EVEX, such as the instructions of Knights Corner. */
 static const u16 isa_features[ZYDIS_ISA_SET_MAX_VALUE + 1] = {
 	AVX512(AVX512F, AVX512F),
 	AVX512(AVX512CD, AVX512CD),
@@ -108,6 +109,8 @@ static bool feature_missing(const struct trans *t)
 {
 	u16 row = isa_features[t->decoded->isa_set], feature = row & ~NEEDS_VL;
 
+	if (t->decoded->unit == UNIT_AVX && !feature)
+		return true;
 	if (t->decoded->unit == UNIT_AVX512 &&
 	    (!feature || !cpu_has(t->cpu, FEAT_AVX512F) ||
 	     ((row & NEEDS_VL) && !cpu_has(t->cpu, FEAT_AVX512VL))))

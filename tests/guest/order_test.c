@@ -108,11 +108,34 @@ static void only_amd_wants_canonical_offsets(void **state)
 	m->cpu->is_amd = was_amd;
 }
 
+/*
+ * VEX-encoded instructions of Knights Corner, and HLT. Zydis knows them, and their opcodes are
+ * those of JZ, JNZ and PREFETCH; every processor that is modelled raises #UD.
+ */
+static const u8 other_processors[][8] = {
+	{ 0xc5, 0xf8, 0x84, 0x00, 0x00, 0x00, 0x00, 0xf4 }, /* JKZD K0, to the HLT */
+	{ 0xc5, 0xf8, 0x85, 0x00, 0x00, 0x00, 0x00, 0xf4 }, /* JKNZD */
+	{ 0xc5, 0xf8, 0x18, 0x0c, 0x24, 0xf4 },		    /* VPREFETCH0 [RSP] */
+	{ 0xc5, 0xf8, 0x18, 0x04, 0x24, 0xf4 },		    /* VPREFETCHNTA [RSP] */
+};
+
+static void vex_forms_of_other_processors_are_undefined(void **state)
+{
+	struct machine *m = *state;
+
+	for (u32 i = 0; i < ARRAY_SIZE(other_processors); i++) {
+		machine_load(m, other_processors[i], sizeof(other_processors[i]));
+		assert_int_equal(machine_run(m, ALL), EXIT_HLT);
+		assert_int_equal(vector_of_stub(m->cpu), VEC_UD);
+	}
+}
+
 int main(void)
 {
 	const struct CMUnitTest tests[] = {
 		cmocka_unit_test(the_first_of_several_faults_is_raised),
 		cmocka_unit_test(only_amd_wants_canonical_offsets),
+		cmocka_unit_test(vex_forms_of_other_processors_are_undefined),
 	};
 
 	return cmocka_run_group_tests(tests, machine_set_up, machine_tear_down);
