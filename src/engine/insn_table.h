@@ -68,23 +68,24 @@ enum insn_serializing {
 enum insn_quick { QUICK_NONE, QUICK_MOVS, QUICK_STOS };
 
 struct insn_facts {
-	u8 tally;	  /* enum insn_tally */
-	u8 stack;	  /* enum insn_stack */
-	u8 result;	  /* enum insn_result */
-	u8 recipe;	  /* enum recipe_kind of the flags it leaves */
-	u8 alignment;	  /* enum insn_alignment */
-	u8 system;	  /* enum insn_system */
-	u8 unit;	  /* enum insn_unit, where the operands do not tell */
-	u8 form;	  /* enum insn_form */
-	u8 serializing;	  /* enum insn_serializing */
-	u8 access;	  /* enum exit_reason of an access to an MSR or counter, which may pass */
-	u8 quick;	  /* enum insn_quick */
-	u8 cycles;	  /* in the static model of docs/model.md; 0: those of its category */
-	u8 index_size;	  /* VSIB: bytes of an index */
-	u8 seg;		  /* LDS and its like: enum seg, the one that is loaded */
-	bool host : 1;	  /* the way HOST */
-	bool emitted : 1; /* the way EMIT */
-	bool quiet : 1;	  /* does nothing, though it may name memory */
+	u8 tally;	/* enum insn_tally */
+	u8 stack;	/* enum insn_stack */
+	u8 result;	/* enum insn_result */
+	u8 recipe;	/* enum recipe_kind of the flags it leaves */
+	u8 alignment;	/* enum insn_alignment */
+	u8 system;	/* enum insn_system */
+	u8 unit;	/* enum insn_unit, where the operands do not tell */
+	u8 form;	/* enum insn_form */
+	u8 serializing; /* enum insn_serializing */
+	u8 access;	/* enum exit_reason of an access to an MSR or counter, which may pass */
+	u8 quick;	/* enum insn_quick */
+	u8 cycles;	/* in the static model of docs/model.md; 0: those of its category */
+	u8 index_size;	/* VSIB: bytes of an index */
+	u8 seg;		/* LDS and its like: enum seg, the one that is loaded */
+
+	bool host : 1;		    /* the way HOST */
+	bool emitted : 1;	    /* the way EMIT */
+	bool quiet : 1;		    /* does nothing, though it may name memory */
 	bool conditional : 1;	    /* Jcc */
 	bool followable : 1;	    /* the near, direct form may be followed within a block */
 	bool counts_down : 1;	    /* LOOP: has changed RCX when its target turns out to be bad */

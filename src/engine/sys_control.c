@@ -3,11 +3,10 @@
  * Control and debug registers, the TLB and the caches (SDM 3A 2.5, 2.8, 4.10.4, 17.2; SDM 2).
  * vCPU thread; general registers only.
  */
-#include <Zydis/Mnemonic.h>
-
 #include "base/bytes.h"
 #include "cpu/control.h"
 #include "cpu/observe.h"
+#include "engine/insn_table.h"
 #include "engine/sys_priv.h"
 
 #define CR8_MASK  0xfull
@@ -267,7 +266,7 @@ enum sys_result sys_clflush(struct cpu *cpu, const struct insn *insn)
 	fault = sys_address(cpu, insn, &insn->ops[0], 1, ACCESS_READ, &gva);
 	if (!fault)
 		fault = mmu_translate(cpu, gva, ACCESS_READ, &where);
-	if (!fault && insn->mnemonic != ZYDIS_MNEMONIC_CLWB)
+	if (!fault && insn->id != INSN_CLWB)
 		cpu_observe_clflush(cpu, where.gpa);
 	return sys_done(fault);
 }

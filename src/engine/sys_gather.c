@@ -6,10 +6,9 @@
  * state in cpu->xsave. vCPU thread; general registers only, after fpu_save().
  */
 #include "base/bytes.h"
+#include "engine/insn_table.h"
 #include "engine/sys_fpu.h"
 #include "engine/sys_priv.h"
-
-#include <Zydis/Mnemonic.h>
 
 #define ELEMENT_READ  (ACCESS_READ | ACCESS_UNALIGNED)
 #define ELEMENT_WRITE (ACCESS_WRITE | ACCESS_UNALIGNED)
@@ -27,19 +26,7 @@ struct vsib {
 
 u32 sys_vsib_index_size(const struct insn *insn)
 {
-	switch (insn->mnemonic) {
-	case ZYDIS_MNEMONIC_VGATHERDPS:
-	case ZYDIS_MNEMONIC_VGATHERDPD:
-	case ZYDIS_MNEMONIC_VPGATHERDD:
-	case ZYDIS_MNEMONIC_VPGATHERDQ:
-	case ZYDIS_MNEMONIC_VSCATTERDPS:
-	case ZYDIS_MNEMONIC_VSCATTERDPD:
-	case ZYDIS_MNEMONIC_VPSCATTERDD:
-	case ZYDIS_MNEMONIC_VPSCATTERDQ:
-		return 4;
-	default:
-		return 8;
-	}
+	return insn_facts(insn)->index_size;
 }
 
 u64 sys_vsib_offset(const struct cpu *cpu, const struct insn *insn, const struct operand *op,

@@ -1,8 +1,8 @@
 /* SPDX-License-Identifier: MIT */
 /*
- * What the files that execute system instructions share: the handlers (SYS in the rows of insn.def),
- * their operands, and the short ways to raise and to exit. vCPU thread; general registers only, but
- * behind fpu_save().
+ * What the files that execute system instructions share: the handlers (SYS in the rows of
+ * insn.def), their operands, and the short ways to raise and to exit. vCPU thread; general
+ * registers only, but behind fpu_save().
  */
 #ifndef ENGINE_SYS_PRIV_H
 #define ENGINE_SYS_PRIV_H

@@ -4,10 +4,9 @@
  * 64-bit code, on pages that the soft TLB serves, and short enough to stay on them. All else, and
  * all that wants to be noticed, is left to sys_string.c. vCPU thread; general registers only.
  */
-#include <Zydis/Mnemonic.h>
-
 #include "base/guarded.h"
 #include "cpu/observe.h"
+#include "engine/insn_table.h"
 #include "engine/sys_priv.h"
 
 static const struct tlb_entry *entry_of(const struct cpu *cpu, gva_t gva)
@@ -71,17 +70,11 @@ bool sys_quick(struct cpu *cpu, const struct insn *insn)
 
 	if (!is_plain(cpu, insn) || count - 1 >= PAGE_SIZE / size)
 		return false;
-	switch (insn->mnemonic) {
-	case ZYDIS_MNEMONIC_STOSB:
-	case ZYDIS_MNEMONIC_STOSW:
-	case ZYDIS_MNEMONIC_STOSD:
-	case ZYDIS_MNEMONIC_STOSQ:
+	switch (insn_facts(insn)->quick) {
+	case QUICK_STOS:
 		done = stos(cpu, size, bytes);
 		break;
-	case ZYDIS_MNEMONIC_MOVSB:
-	case ZYDIS_MNEMONIC_MOVSW:
-	case ZYDIS_MNEMONIC_MOVSD:
-	case ZYDIS_MNEMONIC_MOVSQ:
+	case QUICK_MOVS:
 		done = movs(cpu, bytes);
 		break;
 	default:

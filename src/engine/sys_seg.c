@@ -5,9 +5,8 @@
  */
 #include "base/bytes.h"
 #include "cpu/segment.h"
+#include "engine/insn_table.h"
 #include "engine/sys_priv.h"
-
-#include <Zydis/Mnemonic.h>
 
 static enum guest_fault load_seg(struct cpu *cpu, enum seg seg, u16 selector)
 {
@@ -87,22 +86,6 @@ enum sys_result sys_pop_seg(struct cpu *cpu, const struct insn *insn)
 	return sys_done(fault);
 }
 
-static enum seg far_segment(const struct insn *insn)
-{
-	switch (insn->mnemonic) {
-	case ZYDIS_MNEMONIC_LDS:
-		return DS;
-	case ZYDIS_MNEMONIC_LES:
-		return ES;
-	case ZYDIS_MNEMONIC_LFS:
-		return FS;
-	case ZYDIS_MNEMONIC_LGS:
-		return GS;
-	default:
-		return SS;
-	}
-}
-
 enum sys_result sys_load_far(struct cpu *cpu, const struct insn *insn)
 {
 	enum guest_fault fault;
@@ -111,7 +94,7 @@ enum sys_result sys_load_far(struct cpu *cpu, const struct insn *insn)
 
 	fault = sys_load_pointer(cpu, insn, &insn->ops[1], &selector, &offset);
 	if (!fault)
-		fault = cpu_load_seg(cpu, far_segment(insn), selector);
+		fault = cpu_load_seg(cpu, insn_facts(insn)->seg, selector);
 	if (!fault)
 		sys_set_reg(cpu, insn->ops[0].reg, insn->opsize, offset);
 	return sys_done(fault);

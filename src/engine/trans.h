@@ -442,11 +442,10 @@ int gate_vector(const struct trans *t);
 u8 gate_unit(const struct trans *t); /* for struct decoded */
 
 /* trans_system.c */
-bool system_translate(struct trans *t);		  /* whether it knew the instruction */
 /* The block ends with this instruction: if it accesses the PMU, goes on behind it if nobody wants to
  * see that; falls through otherwise. */
 void system_pass(struct trans *t, const struct insn *insn);
-/* May system_translate() know it? */
+/* A system instruction that may be emitted: system_learn() says so, and the mode allows it. */
 bool system_candidate(const struct trans *t, const struct decoded *d);
 bool system_learn(const struct insn *insn); /* for struct decoded */
 void system_shadow_ends(struct trans *t);
@@ -460,10 +459,18 @@ bool does_nothing(const struct trans *t);
 /* translate.c: can the instruction at hand be translated in any mode? */
 bool translatable(const struct trans *t);
 
-/* trans_branch.c, trans_stack.c: each returns whether it knew the instruction. */
-bool branch_translate(struct trans *t);
-bool stack_translate(struct trans *t);
-bool stack_known(const struct trans *t);
+/*
+ * The functions that rows of insn.def name with EMIT: trans_branch.c, trans_stack.c,
+ * trans_system.c, translate.c. They emit the instruction at hand; false: this form is not theirs,
+ * and nothing was emitted.
+ */
+typedef bool emit_fn(struct trans *t);
+#define EMIT(name)		  emit_fn trans_##name;
+#define INSN(mnemonic, ways, ...) ways
+#include "engine/insn.def"
+
+/* trans_branch.c, trans_stack.c */
+bool stack_known(const struct trans *t); /* PUSH, POP or LEAVE that is translated */
 void block_end_direct(struct trans *t, u64 target);
 void block_link(struct trans *t, u64 target, u8 *site, bool apart); /* site: a jump to be linked */
 void block_end_indirect(struct trans *t); /* target in S0 */

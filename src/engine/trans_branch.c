@@ -189,13 +189,6 @@ bool branch_beyond(const struct trans *t, u64 target)
 	return target > t->block->limit;
 }
 
-static bool counts_down(const struct trans *t)
-{
-	return t->insn.mnemonic == ZYDIS_MNEMONIC_LOOP ||
-	       t->insn.mnemonic == ZYDIS_MNEMONIC_LOOPE ||
-	       t->insn.mnemonic == ZYDIS_MNEMONIC_LOOPNE;
-}
-
 /* ECX, or CX, of LOOP. Destroys the flags. */
 static void move_counter(struct trans *t, s32 step)
 {
@@ -209,9 +202,9 @@ static void move_counter(struct trans *t, s32 step)
 /* The branch at hand faults; flags have been put away. */
 static void refuse(struct trans *t)
 {
-	bool call = t->insn.mnemonic == ZYDIS_MNEMONIC_CALL;
+	bool call = t->insn.id == INSN_CALL;
 
-	if (counts_down(t))
+	if (insn_facts(&t->insn)->counts_down)
 		move_counter(t, 1);
 	emit_mov_imm(&t->e, RAX, call ? t->insn.opsize : 0);
 	emit_patch(&t->e, emit_call(&t->e), t->eng->beyond);
@@ -356,15 +349,16 @@ void emit_sides(struct trans *t)
 	}
 }
 
-static void jcc(struct trans *t)
+bool trans_jcc(struct trans *t)
 {
 	if (t->scan[t->at].through) {
 		jcc_through(t, &t->scan[t->at]);
-		return;
+		return true;
 	}
 	flags_restore(t);
 	flags_save(t);
 	end_conditional(t, t->decoded->opcode & 0xf, branch_target(t));
+	return true;
 }
 
 /* LOOP, LOOPE, LOOPNE, JrCXZ: the flags are not changed, so ours are put away first. */
@@ -389,32 +383,52 @@ static void test_saved_zf(struct trans *t)
 					.imm_len = 1 });
 }
 
-static void loop(struct trans *t, ZydisMnemonic mnemonic)
+static void count_down(struct trans *t)
 {
-	u64 target = branch_target(t);
-	u8 *empty, *unequal;
-
 	flags_keep(t);
 	move_counter(t, -1);
 	test_counter(t);
-	if (mnemonic == ZYDIS_MNEMONIC_LOOP) {
-		end_conditional(t, CC_NE, target);
-		return;
-	}
+}
+
+bool trans_loop(struct trans *t)
+{
+	count_down(t);
+	end_conditional(t, CC_NE, branch_target(t));
+	return true;
+}
+
+/* LOOPE and LOOPNE: the condition of ZF as well. */
+static bool loop_while(struct trans *t, u8 condition)
+{
+	u8 *empty, *unequal;
+
+	count_down(t);
 	empty = emit_jcc(&t->e, CC_E);
 	test_saved_zf(t);
-	unequal = emit_jcc(&t->e, mnemonic == ZYDIS_MNEMONIC_LOOPE ? CC_E : CC_NE);
-	taken_path(t, target);
+	unequal = emit_jcc(&t->e, condition);
+	taken_path(t, branch_target(t));
 	emit_patch(&t->e, empty, t->e.p);
 	emit_patch(&t->e, unequal, t->e.p);
 	not_taken_path(t);
+	return true;
 }
 
-static void jrcxz(struct trans *t)
+bool trans_loope(struct trans *t)
+{
+	return loop_while(t, CC_E);
+}
+
+bool trans_loopne(struct trans *t)
+{
+	return loop_while(t, CC_NE);
+}
+
+bool trans_jcxz(struct trans *t)
 {
 	flags_keep(t);
 	test_counter(t);
 	end_conditional(t, CC_E, branch_target(t));
+	return true;
 }
 
 /* Loads the target of an indirect JMP or CALL into S0. */
@@ -443,23 +457,25 @@ static void cut_target(struct trans *t)
 		emit_rr(&t->e, false, OP_MOV_LOAD, S0, S0);
 }
 
-static void jmp(struct trans *t)
+bool trans_jmp(struct trans *t)
 {
+	if (t->insn.far)
+		return false;
 	if (t->scan[t->at].through) {
 		follow_direct(t, BRANCH_REL_JMP);
-		return;
+		return true;
 	}
 	if (t->insn.ops[0].kind == OPERAND_IMM) {
 		flags_save(t);
 		if (branch_beyond(t, branch_target(t))) {
 			refuse(t);
-			return;
+			return true;
 		}
 		observe_jump(t);
 		observe_leave(t, t->index);
 		lbr_record_direct(t, BRANCH_REL_JMP, branch_target(t));
 		block_end_direct(t, branch_target(t));
-		return;
+		return true;
 	}
 	load_target(t);
 	cut_target(t);
@@ -468,6 +484,7 @@ static void jmp(struct trans *t)
 	observe_leave(t, t->index);
 	lbr_record_indirect(t, BRANCH_IND_JMP);
 	block_end_indirect(t);
+	return true;
 }
 
 /* A call must not change RSP before its target is known to be good; a jump or return finds out
@@ -489,16 +506,18 @@ static void check_target(struct trans *t)
 	emit_patch(&t->e, good, t->e.p);
 }
 
-static void call(struct trans *t)
+bool trans_call(struct trans *t)
 {
 	struct temp next = { .kind = TEMP_IMM, .host = S1, .load = true, .imm = trans_next_rip(t) };
 	struct ea target = ea_base(RSP, SPILL(SPILL_TARGET));
 	bool direct = t->insn.ops[0].kind == OPERAND_IMM;
 
+	if (t->insn.far)
+		return false;
 	if (direct && branch_beyond(t, branch_target(t))) {
 		flags_save(t);
 		refuse(t);
-		return;
+		return true;
 	}
 	if (!direct) {
 		load_target(t);
@@ -512,7 +531,7 @@ static void call(struct trans *t)
 	if (t->scan[t->at].through) {
 		follow_direct(t, BRANCH_REL_CALL);
 		return_note(t);
-		return;
+		return true;
 	}
 	flags_save(t);
 	observe_call(t);
@@ -521,20 +540,23 @@ static void call(struct trans *t)
 	if (direct) {
 		lbr_record_direct(t, BRANCH_REL_CALL, branch_target(t));
 		block_end_direct(t, branch_target(t));
-		return;
+		return true;
 	}
 	emit_rm(&t->e, true, OP_MOV_LOAD, S0, target);
 	observe_indirect(t);
 	lbr_record_indirect(t, BRANCH_IND_CALL);
 	block_end_indirect(t);
+	return true;
 }
 
-static void ret(struct trans *t)
+bool trans_ret(struct trans *t)
 {
 	u8 size = t->insn.opsize;
 	u32 pop = t->insn.nops ? (u16)t->insn.ops[0].imm : 0;
 	struct native n = native_move(OP_MOV_LOAD, S0, size);
 
+	if (t->insn.far)
+		return false;
 	access_stack(t, 0, size, DESC_READ, &n);
 	flags_keep(t);
 	cut_target(t);
@@ -547,42 +569,10 @@ static void ret(struct trans *t)
 	lbr_record_indirect(t, BRANCH_RET);
 	if (!return_jump(t, size + pop))
 		block_end_indirect(t);
+	return true;
 }
 
 bool branch_conditional(const struct trans *t)
 {
-	return (t->decoded->map == ZYDIS_OPCODE_MAP_DEFAULT && (t->decoded->opcode & 0xf0) == 0x70) ||
-	       (t->decoded->map == ZYDIS_OPCODE_MAP_0F && (t->decoded->opcode & 0xf0) == 0x80);
-}
-
-bool branch_translate(struct trans *t)
-{
-	if (t->insn.far)
-		return false;
-	switch (t->insn.mnemonic) {
-	case ZYDIS_MNEMONIC_JMP:
-		jmp(t);
-		return true;
-	case ZYDIS_MNEMONIC_CALL:
-		call(t);
-		return true;
-	case ZYDIS_MNEMONIC_RET:
-		ret(t);
-		return true;
-	case ZYDIS_MNEMONIC_LOOP:
-	case ZYDIS_MNEMONIC_LOOPE:
-	case ZYDIS_MNEMONIC_LOOPNE:
-		loop(t, t->insn.mnemonic);
-		return true;
-	case ZYDIS_MNEMONIC_JCXZ:
-	case ZYDIS_MNEMONIC_JECXZ:
-	case ZYDIS_MNEMONIC_JRCXZ:
-		jrcxz(t);
-		return true;
-	default:
-		if (!branch_conditional(t))
-			return false;
-		jcc(t);
-		return true;
-	}
+	return insn_facts(&t->insn)->conditional;
 }

@@ -20,6 +20,15 @@ static bool lazy_operand(const struct trans *t, const struct operand *op)
 	return op->kind != OPERAND_REG || op->cls != REG_GPR || op->reg != RSP;
 }
 
+/* Segment registers are pushed and popped by C. */
+bool stack_known(const struct trans *t)
+{
+	const struct operand *op = &t->insn.ops[0];
+
+	return insn_facts(&t->insn)->stack != STACK_NONE && !t->insn.is_branch &&
+	       (op->kind != OPERAND_REG || op->cls == REG_GPR);
+}
+
 bool stack_lazy(const struct trans *t)
 {
 	bool stack = stack_known(t);
@@ -98,11 +107,13 @@ static struct temp temp_spill(enum spill slot)
 	return (struct temp){ .kind = TEMP_CPU, .host = S1, .load = true, .offset = SPILL(slot) };
 }
 
-static void push(struct trans *t)
+bool trans_push(struct trans *t)
 {
 	const struct operand *op = &t->insn.ops[0];
 	u8 size = t->insn.opsize;
 
+	if (!stack_known(t))
+		return false;
 	if (op->kind == OPERAND_MEM) {
 		struct native n = native_move(OP_MOV_LOAD, S1, size);
 		bool last = t->last;
@@ -122,6 +133,7 @@ static void push(struct trans *t)
 	} else {
 		push_value(t, (struct temp){ .host = host_reg(op->reg) }, size);
 	}
+	return true;
 }
 
 static void load_top(struct trans *t, u8 dest, u8 size)
@@ -147,26 +159,29 @@ static void pop_memory(struct trans *t, u8 size)
 	access_operand(t, &op, size, DESC_WRITE, &n);
 }
 
-static void pop(struct trans *t)
+bool trans_pop(struct trans *t)
 {
 	const struct operand *op = &t->insn.ops[0];
 	u8 size = t->insn.opsize;
 
+	if (!stack_known(t))
+		return false;
 	if (op->kind == OPERAND_MEM) {
 		pop_memory(t, size);
-		return;
+		return true;
 	}
 	if (size == 8 && op->reg != RSP && host_reg(op->reg) != IN_MEMORY) {
 		load_top(t, host_reg(op->reg), size);
 		stack_move(t, size);
-		return;
+		return true;
 	}
 	load_top(t, S0, size);
 	stack_move(t, size);
 	guest_set(t, op->reg, S0, size);
+	return true;
 }
 
-static void leave_frame(struct trans *t)
+bool trans_leave(struct trans *t)
 {
 	u8 size = t->insn.opsize;
 	struct native n = native_move(OP_MOV_LOAD, S0, size);
@@ -176,35 +191,5 @@ static void leave_frame(struct trans *t)
 	access_begin(t, size, SS, DESC_READ, &n);
 	stack_pointer(t, HOST_GUEST_RSP, RBP, size);
 	guest_set(t, RBP, S0, size);
-}
-
-static bool is_gpr_or_memory(const struct operand *op)
-{
-	return op->kind != OPERAND_REG || op->cls == REG_GPR;
-}
-
-bool stack_known(const struct trans *t)
-{
-	switch (t->insn.mnemonic) {
-	case ZYDIS_MNEMONIC_PUSH:
-	case ZYDIS_MNEMONIC_POP:
-		return is_gpr_or_memory(&t->insn.ops[0]);
-	case ZYDIS_MNEMONIC_LEAVE:
-		return true;
-	default:
-		return false;
-	}
-}
-
-bool stack_translate(struct trans *t)
-{
-	if (!stack_known(t))
-		return false;
-	if (t->insn.mnemonic == ZYDIS_MNEMONIC_PUSH)
-		push(t);
-	else if (t->insn.mnemonic == ZYDIS_MNEMONIC_POP)
-		pop(t);
-	else
-		leave_frame(t);
 	return true;
 }

@@ -36,10 +36,13 @@ static void store_byte(struct trans *t, s32 offset, u8 value)
 					.imm_len = 1 });
 }
 
-static void cli(struct trans *t)
+bool trans_cli(struct trans *t)
 {
+	if (!in_kernel(t))
+		return false;
 	flags_away(t);
 	emit_group1_mem(&t->e, false, GROUP_AND, ea_base(RSP, CPU(rflags)), ~(s32)FL_IF);
+	return true;
 }
 
 /*
@@ -47,10 +50,12 @@ static void cli(struct trans *t)
  * next instruction. The block ends there too (trans_scan.c), and if an interrupt waits for its
  * window, the next block looks for it.
  */
-static void sti(struct trans *t)
+bool trans_sti(struct trans *t)
 {
 	u8 *set, *unwanted;
 
+	if (!in_kernel(t))
+		return false;
 	flags_away(t);
 	emit_insn(&t->e, &(struct enc){ .opcode = 0xf6, /* TEST */
 					.is_mem = true,
@@ -70,6 +75,7 @@ static void sti(struct trans *t)
 	emit_patch(&t->e, set, t->e.p);
 	emit_patch(&t->e, unwanted, t->e.p);
 	t->shadow = true;
+	return true;
 }
 
 void system_shadow_ends(struct trans *t)
@@ -78,9 +84,9 @@ void system_shadow_ends(struct trans *t)
 }
 
 /* SMAP is known to be on when code that may not touch user pages executes STAC. */
-static bool stac(struct trans *t)
+bool trans_stac(struct trans *t)
 {
-	if (t->mode & MODE_USER_OK)
+	if (!in_kernel(t) || (t->mode & MODE_USER_OK))
 		return false;
 	flags_away(t);
 	emit_group1_mem(&t->e, false, GROUP_OR, ea_base(RSP, CPU(rflags)), FL_AC);
@@ -91,8 +97,10 @@ static bool stac(struct trans *t)
 
 /* And it still is when the same block ends what STAC began. Where nothing was begun nothing is to
  * be done: handlers of exceptions execute it just in case. */
-static bool clac(struct trans *t)
+bool trans_clac(struct trans *t)
 {
+	if (!in_kernel(t))
+		return false;
 	if (!(t->mode & MODE_USER_OK))
 		return true;
 	if (t->block->mode & MODE_USER_OK)
@@ -105,12 +113,14 @@ static bool clac(struct trans *t)
 }
 
 /* cpu->aflags has LAHF's byte in 15:8 and OF in bit 0. */
-static void pushf(struct trans *t)
+bool trans_pushfq(struct trans *t)
 {
 	struct temp image = {
 		.kind = TEMP_CPU, .host = S1, .load = true, .offset = SPILL(SPILL_TARGET)
 	};
 
+	if (!(t->mode & MODE_CODE64) || t->insn.opsize != 8)
+		return false;
 	flags_away(t);
 	emit_rm(&t->e, false, OP_MOV_LOAD, S0, ea_base(RSP, CPU(aflags)));
 	emit_rr(&t->e, false, OP_MOV_LOAD, S1, S0);
@@ -125,24 +135,28 @@ static void pushf(struct trans *t)
 	emit_rr(&t->e, true, OP_OR, S0, S1);
 	emit_rm(&t->e, true, OP_MOV_STORE, S0, ea_base(RSP, image.offset));
 	push_value(t, image, 8);
+	return true;
 }
 
-static void swapgs(struct trans *t)
+bool trans_swapgs(struct trans *t)
 {
 	struct ea base = ea_base(RSP, SEGMENT(GS, base));
 	struct ea other = ea_base(RSP, CPU(kernel_gs_base));
 
+	if (!in_kernel(t))
+		return false;
 	flags_save(t);
 	emit_rm(&t->e, true, OP_MOV_LOAD, S0, base);
 	emit_rm(&t->e, true, OP_MOV_LOAD, S1, other);
 	emit_rm(&t->e, true, OP_MOV_STORE, S1, base);
 	emit_rm(&t->e, true, OP_MOV_STORE, S0, other);
+	return true;
 }
 
 /* The host's RDTSC writes RAX, which is scratch, and RDX, which is the guest's as well. */
 static bool rdtsc(struct trans *t, bool aux)
 {
-	if (!(t->mode & MODE_TSC))
+	if (!(t->mode & MODE_CODE64) || !(t->mode & MODE_TSC))
 		return false;
 	flags_away(t);
 	emit_insn(&t->e, &(struct enc){ .map = MAP_0F, .opcode = 0xae, .reg = 5 }); /* LFENCE */
@@ -156,6 +170,16 @@ static bool rdtsc(struct trans *t, bool aux)
 	if (aux)
 		emit_rm(&t->e, false, OP_MOV_LOAD, RCX, ea_base(RSP, CPU(tsc_aux)));
 	return true;
+}
+
+bool trans_rdtsc(struct trans *t)
+{
+	return rdtsc(t, false);
+}
+
+bool trans_rdtscp(struct trans *t)
+{
+	return rdtsc(t, true);
 }
 
 static bool selector_read(struct trans *t)
@@ -198,55 +222,12 @@ static bool control_read(struct trans *t)
 	return true;
 }
 
-/* MOVSD and CMPSD of SSE2 have operands. */
-static bool is_string(const struct insn *insn)
+bool trans_mov_system(struct trans *t)
 {
-	switch (insn->mnemonic) {
-	case ZYDIS_MNEMONIC_MOVSB:
-	case ZYDIS_MNEMONIC_MOVSW:
-	case ZYDIS_MNEMONIC_MOVSD:
-	case ZYDIS_MNEMONIC_MOVSQ:
-	case ZYDIS_MNEMONIC_STOSB:
-	case ZYDIS_MNEMONIC_STOSW:
-	case ZYDIS_MNEMONIC_STOSD:
-	case ZYDIS_MNEMONIC_STOSQ:
-	case ZYDIS_MNEMONIC_LODSB:
-	case ZYDIS_MNEMONIC_LODSW:
-	case ZYDIS_MNEMONIC_LODSD:
-	case ZYDIS_MNEMONIC_LODSQ:
-	case ZYDIS_MNEMONIC_SCASB:
-	case ZYDIS_MNEMONIC_SCASW:
-	case ZYDIS_MNEMONIC_SCASD:
-	case ZYDIS_MNEMONIC_SCASQ:
-	case ZYDIS_MNEMONIC_CMPSB:
-	case ZYDIS_MNEMONIC_CMPSW:
-	case ZYDIS_MNEMONIC_CMPSD:
-	case ZYDIS_MNEMONIC_CMPSQ:
-		return !insn->nops;
-	default:
-		return false;
-	}
+	return (t->mode & MODE_CODE64) && (selector_read(t) || (in_kernel(t) && control_read(t)));
 }
 
-static bool is_base(const struct insn *insn)
-{
-	switch (insn->mnemonic) {
-	case ZYDIS_MNEMONIC_RDFSBASE:
-	case ZYDIS_MNEMONIC_RDGSBASE:
-	case ZYDIS_MNEMONIC_WRFSBASE:
-	case ZYDIS_MNEMONIC_WRGSBASE:
-		return true;
-	default:
-		return false;
-	}
-}
-
-static bool is_called(const struct insn *insn)
-{
-	return is_string(insn) || is_base(insn);
-}
-
-static bool call(struct trans *t)
+bool trans_by_call(struct trans *t)
 {
 	struct insn *copy = cache_alloc(t->eng, sizeof(*copy));
 
@@ -259,28 +240,13 @@ static bool call(struct trans *t)
 	return true;
 }
 
-/* EXIT_NONE: it is no access of the PMU. */
-static enum exit_reason pmu_access(const struct insn *insn)
-{
-	switch (insn->mnemonic) {
-	case ZYDIS_MNEMONIC_RDMSR:
-		return EXIT_RDMSR;
-	case ZYDIS_MNEMONIC_WRMSR:
-		return EXIT_WRMSR;
-	case ZYDIS_MNEMONIC_RDPMC:
-		return EXIT_RDPMC;
-	default:
-		return EXIT_NONE;
-	}
-}
-
 /* What is noted for branch records, or seen by the timing model, is settled when a block is left. */
 #define MODE_NO_PASS \
 	(MODE_STEP | MODE_CUT | MODE_LBR | MODE_OBSERVE_MEMORY | MODE_OBSERVE_BRANCHES)
 
 void system_pass(struct trans *t, const struct insn *insn)
 {
-	enum exit_reason access = pmu_access(insn);
+	enum exit_reason access = insn_facts(insn)->access;
 	u8 *out;
 
 	if (access == EXIT_NONE || (t->mode & MODE_NO_PASS))
@@ -295,68 +261,19 @@ void system_pass(struct trans *t, const struct insn *insn)
 	emit_patch(&t->e, out, t->e.p);
 }
 
-static bool kernel_translate(struct trans *t)
-{
-	switch (t->insn.mnemonic) {
-	case ZYDIS_MNEMONIC_CLI:
-		cli(t);
-		return true;
-	case ZYDIS_MNEMONIC_STI:
-		sti(t);
-		return true;
-	case ZYDIS_MNEMONIC_STAC:
-		return stac(t);
-	case ZYDIS_MNEMONIC_CLAC:
-		return clac(t);
-	case ZYDIS_MNEMONIC_SWAPGS:
-		swapgs(t);
-		return true;
-	default:
-		return false;
-	}
-}
-
-bool system_translate(struct trans *t)
-{
-	if (t->mode & MODE_STEP)
-		return false;
-	if (is_called(&t->insn))
-		return call(t);
-	switch (t->insn.mnemonic) {
-	case ZYDIS_MNEMONIC_RDTSC:
-		return (t->mode & MODE_CODE64) && rdtsc(t, false);
-	case ZYDIS_MNEMONIC_RDTSCP:
-		return (t->mode & MODE_CODE64) && rdtsc(t, true);
-	case ZYDIS_MNEMONIC_PUSHFQ:
-		if (!(t->mode & MODE_CODE64) || t->insn.opsize != 8)
-			return false;
-		pushf(t);
-		return true;
-	case ZYDIS_MNEMONIC_MOV:
-		return (t->mode & MODE_CODE64) &&
-		       (selector_read(t) || (in_kernel(t) && control_read(t)));
-	default:
-		return in_kernel(t) && kernel_translate(t);
-	}
-}
-
 bool system_learn(const struct insn *insn)
 {
-	switch (insn->mnemonic) {
-	case ZYDIS_MNEMONIC_RDTSC:
-	case ZYDIS_MNEMONIC_RDTSCP:
-	case ZYDIS_MNEMONIC_PUSHFQ:
-	case ZYDIS_MNEMONIC_CLI:
-	case ZYDIS_MNEMONIC_STI:
-	case ZYDIS_MNEMONIC_STAC:
-	case ZYDIS_MNEMONIC_CLAC:
-	case ZYDIS_MNEMONIC_SWAPGS:
+	const struct operand *from = &insn->ops[1];
+
+	switch (insn_facts(insn)->system) {
+	case SYSTEM_ALWAYS:
 		return true;
-	case ZYDIS_MNEMONIC_MOV:
-		return insn->ops[1].kind == OPERAND_REG &&
-		       (insn->ops[1].cls == REG_SEG || insn->ops[1].cls == REG_CR);
+	case SYSTEM_BY_SOURCE:
+		return from->kind == OPERAND_REG && (from->cls == REG_SEG || from->cls == REG_CR);
+	case SYSTEM_BARE:
+		return !insn->nops;
 	default:
-		return is_called(insn);
+		return false;
 	}
 }
 

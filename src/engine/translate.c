@@ -178,7 +178,7 @@ static bool native(struct trans *t)
  * BT, BTS, BTR, BTC with a memory operand and a bit offset in a register address a bit string: the
  * operand that is accessed lies offset / bits operands away (SDM 2A 3.1.1.9).
  */
-static bool bit_string(struct trans *t)
+bool trans_bit_string(struct trans *t)
 {
 	struct operand *mem = &t->insn.ops[0];
 	const struct operand *offset = &t->insn.ops[1];
@@ -187,8 +187,7 @@ static bool bit_string(struct trans *t)
 	struct ea slot = ea_base(RSP, SPILL(SPILL_BIT));
 	struct native n;
 
-	if (t->decoded->category != ZYDIS_CATEGORY_BITBYTE || mem->kind != OPERAND_MEM ||
-	    offset->kind != OPERAND_REG || !native_build(t, &n))
+	if (mem->kind != OPERAND_MEM || offset->kind != OPERAND_REG || !native_build(t, &n))
 		return false;
 	native_flags(t, &n);
 	n.temp[0] =
@@ -222,12 +221,10 @@ static bool resident(u8 guest)
 	return guest == NO_REG || host_reg(guest) != IN_MEMORY;
 }
 
-static bool lea(struct trans *t)
+bool trans_lea(struct trans *t)
 {
 	const struct operand *dest = &t->insn.ops[0], *src = &t->insn.ops[1];
 
-	if (t->insn.mnemonic != ZYDIS_MNEMONIC_LEA)
-		return false;
 	if (t->insn.addrsize == 8 && dest->size >= 4 && resident(dest->reg) &&
 	    resident(src->base) && resident(src->index)) {
 		address_compute_sized(t, src, host_reg(dest->reg), dest->size == 8);
@@ -246,15 +243,13 @@ bool does_nothing(const struct trans *t)
 	case ZYDIS_CATEGORY_PREFETCH:
 		return true;
 	default:
-		return t->insn.mnemonic == ZYDIS_MNEMONIC_NOP;
+		return insn_facts(&t->insn)->quiet;
 	}
 }
 
 /* F3 90 with REX.B may be XCHG r8, rAX; Zydis has it as PAUSE. */
-static bool pause_or_xchg(struct trans *t)
+bool trans_pause(struct trans *t)
 {
-	if (t->insn.mnemonic != ZYDIS_MNEMONIC_PAUSE)
-		return false;
 	if (t->decoded->rex_b && !cpu_follows(t->cpu, RULE_PAUSE_IGNORES_REX))
 		emit_insn(&t->e, &(struct enc){ .p66 = t->insn.opsize == 2,
 						.w = t->decoded->rex_w,
@@ -266,16 +261,22 @@ static bool pause_or_xchg(struct trans *t)
 	return true;
 }
 
-static bool direction_flag(struct trans *t)
+static bool direction_flag(struct trans *t, bool set)
 {
-	bool set = t->insn.mnemonic == ZYDIS_MNEMONIC_STD;
-
-	if (!set && t->insn.mnemonic != ZYDIS_MNEMONIC_CLD)
-		return false;
 	flags_keep(t);
 	emit_group1_mem(&t->e, false, set ? 1 : GROUP_AND, ea_base(RSP, CPU(rflags)),
 			set ? (s32)FL_DF : ~(s32)FL_DF);
 	return true;
+}
+
+bool trans_cld(struct trans *t)
+{
+	return direction_flag(t, false);
+}
+
+bool trans_std(struct trans *t)
+{
+	return direction_flag(t, true);
 }
 
 /* The block is left behind the instructions that it has by now, by no branch of the guest. */
@@ -334,6 +335,24 @@ static void begin_place(struct trans *t)
 						  .flags = t->insn.is_branch ? PLACE_BRANCH : 0 };
 }
 
+static const struct {
+	emit_fn *emit;
+} emitters[NINSNS] = {
+#define EMIT(name)		  trans_##name
+#define INSN(mnemonic, ways, ...) [INSN_##mnemonic] = { ways },
+#include "engine/insn.def"
+};
+
+/* By the function that its row names. */
+static bool emitted(struct trans *t)
+{
+	const struct insn_facts *facts = insn_facts(&t->insn);
+
+	if (!facts->emitted || (facts->system && !system_candidate(t, t->decoded)))
+		return false;
+	return emitters[t->insn.id].emit(t);
+}
+
 static enum step translate_insn(struct trans *t)
 {
 	int vector = t->scan[t->at].vector;
@@ -353,11 +372,10 @@ static enum step translate_insn(struct trans *t)
 	t->last = t->insn.is_branch && !t->scan[t->at].through;
 	if (shadow && t->last)
 		system_shadow_ends(t);
-	if (branch_translate(t))
-		return t->scan[t->at].through ? STEP_GO_ON : STEP_ENDED;
-	if (!(t->decoded->quiet || pause_or_xchg(t) || lea(t) || stack_translate(t) ||
-	      direction_flag(t) || bit_string(t) || system_translate(t) || native(t)))
+	if (!(t->decoded->quiet || emitted(t) || native(t)))
 		return complex(t, shadow);
+	if (t->insn.is_branch)
+		return t->scan[t->at].through ? STEP_GO_ON : STEP_ENDED;
 	if (shadow)
 		system_shadow_ends(t);
 	return STEP_GO_ON;
@@ -365,10 +383,12 @@ static enum step translate_insn(struct trans *t)
 
 bool translatable(const struct trans *t)
 {
-	return does_nothing(t) || t->insn.mnemonic == ZYDIS_MNEMONIC_PAUSE ||
-	       t->insn.mnemonic == ZYDIS_MNEMONIC_LEA || t->insn.mnemonic == ZYDIS_MNEMONIC_STD ||
-	       t->insn.mnemonic == ZYDIS_MNEMONIC_CLD || stack_known(t) ||
-	       t->decoded->native;
+	const struct insn_facts *facts = insn_facts(&t->insn);
+
+	if (does_nothing(t) || t->decoded->native)
+		return true;
+	return facts->emitted && !facts->system && !t->insn.is_branch &&
+	       (facts->stack == STACK_NONE || stack_known(t));
 }
 
 static enum step translate_insns(struct trans *t)
