@@ -58,23 +58,6 @@ static void add_place(struct pipe_places *places, u8 place)
 
 /* --- operands --- */
 
-static bool merges_upper(ZydisMnemonic mnemonic)
-{
-	switch (mnemonic) {
-#define SAME(name, idiom)
-#define COPY(name)
-#define MERGE(name)                 \
-	case ZYDIS_MNEMONIC_##name: \
-		return true;
-#include "pipeline/idioms.def"
-#undef SAME
-#undef COPY
-#undef MERGE
-	default:
-		return false;
-	}
-}
-
 /* MOVSS and MOVSD between registers merge; loads clear the rest. */
 static bool moves_scalar(const ZydisDecodedInstruction *in, const ZydisDecodedOperand *ops)
 {
@@ -146,7 +129,8 @@ static void see_operands(const ZydisDecodedInstruction *in, const ZydisDecodedOp
 			 struct pipe_insn *insn)
 {
 	for (u32 i = 0; i < in->operand_count; i++) {
-		bool merges = i == 0 && (merges_upper(in->mnemonic) || moves_scalar(in, ops));
+		bool merges =
+			i == 0 && (pipe_facts_of(in->mnemonic)->merges || moves_scalar(in, ops));
 
 		/* The stack engine keeps RSP: PUSH and POP wait for other writes of it only. */
 		if (ops[i].type == ZYDIS_OPERAND_TYPE_REGISTER &&
@@ -180,53 +164,23 @@ static bool merges_its_source(const ZydisDecodedInstruction *in, const ZydisDeco
 	       place_of(ops[last].reg.value) == place_of(ops[0].reg.value);
 }
 
-static u8 same_idiom(ZydisMnemonic mnemonic)
-{
-	switch (mnemonic) {
-#define SAME(name, idiom)           \
-	case ZYDIS_MNEMONIC_##name: \
-		return IDIOM_##idiom;
-#define COPY(name)
-#define MERGE(name)
-#include "pipeline/idioms.def"
-#undef SAME
-#undef COPY
-	default:
-		return IDIOM_NONE;
-	}
-}
-
-static bool copies_vector(ZydisMnemonic mnemonic)
-{
-	switch (mnemonic) {
-#define SAME(name, idiom)
-#define COPY(name)                  \
-	case ZYDIS_MNEMONIC_##name: \
-		return true;
-#include "pipeline/idioms.def"
-#undef SAME
-#undef COPY
-#undef MERGE
-	default:
-		return false;
-	}
-}
-
 static bool moves_whole(const ZydisDecodedInstruction *in, const ZydisDecodedOperand *ops,
 			bool moves_bytes)
 {
+	const struct pipe_facts *facts = pipe_facts_of(in->mnemonic);
+
 	if (in->operand_count_visible != 2 || ops[0].type != ZYDIS_OPERAND_TYPE_REGISTER ||
 	    ops[1].type != ZYDIS_OPERAND_TYPE_REGISTER || ops[0].reg.value == ops[1].reg.value)
 		return false;
-	switch (in->mnemonic) {
-	case ZYDIS_MNEMONIC_MOV:
+	switch (facts->effect) {
+	case EFFECT_MOVE:
 		return ops[0].size >= 32;
-	case ZYDIS_MNEMONIC_MOVZX: /* of another register's low byte */
+	case EFFECT_EXTEND: /* MOVZX of another register's low byte */
 		return moves_bytes && ops[0].size >= 32 && ops[1].size == 8 &&
 		       !is_high_byte(ops[1].reg.value) &&
 		       place_of(ops[0].reg.value) != place_of(ops[1].reg.value);
 	default:
-		return copies_vector(in->mnemonic);
+		return facts->copies;
 	}
 }
 
@@ -237,15 +191,14 @@ static bool adds_constant(const ZydisDecodedInstruction *in, const ZydisDecodedO
 {
 	if (ops[0].type != ZYDIS_OPERAND_TYPE_REGISTER || ops[0].size != 64)
 		return false;
-	switch (in->mnemonic) {
-	case ZYDIS_MNEMONIC_INC:
-	case ZYDIS_MNEMONIC_DEC:
-		return true;
-	case ZYDIS_MNEMONIC_ADD:
-	case ZYDIS_MNEMONIC_SUB:
+	switch (pipe_facts_of(in->mnemonic)->effect) {
+	case EFFECT_ADD:
+	case EFFECT_SUB:
+		if (in->operand_count_visible == 1) /* INC, DEC */
+			return true;
 		return ops[1].type == ZYDIS_OPERAND_TYPE_IMMEDIATE &&
 		       ops[1].imm.value.s <= FOLDED_MAX && ops[1].imm.value.s >= -FOLDED_MAX;
-	case ZYDIS_MNEMONIC_LEA:
+	case EFFECT_LEA:
 		return ops[1].mem.index == ZYDIS_REGISTER_NONE &&
 		       ops[1].mem.disp.value <= FOLDED_MAX &&
 		       ops[1].mem.disp.value >= -FOLDED_MAX &&
@@ -258,19 +211,15 @@ static bool adds_constant(const ZydisDecodedInstruction *in, const ZydisDecodedO
 static u8 idiom_of(const struct pipe_core *core, const ZydisDecodedInstruction *in,
 		   const ZydisDecodedOperand *ops)
 {
-	switch (in->mnemonic) {
-	case ZYDIS_MNEMONIC_NOP:
-	case ZYDIS_MNEMONIC_ENDBR64:
-	case ZYDIS_MNEMONIC_ENDBR32:
+	const struct pipe_facts *facts = pipe_facts_of(in->mnemonic);
+
+	if (facts->nop)
 		return IDIOM_NOP;
-	default:
-		break;
-	}
 	if (in->meta.category == ZYDIS_CATEGORY_COND_BR ||
 	    in->meta.category == ZYDIS_CATEGORY_UNCOND_BR)
 		return IDIOM_BRANCH;
 	if (same_registers(in, ops) && ops[0].size >= 32)
-		return same_idiom(in->mnemonic);
+		return facts->same;
 	if (moves_whole(in, ops, core->moves_bytes))
 		return IDIOM_MOVE;
 	return adds_constant(in, ops) ? IDIOM_ADD : IDIOM_NONE;

@@ -11,7 +11,7 @@
  *                   the largest of these bounds is the bottleneck
  *
  * Facts are rows: cores.def (a model each), uops.def (ports and latencies), forms.def (which
- * mnemonic is what), idioms.def (what renaming does).
+ * mnemonic is what), facts.def (what else is known of it).
  */
 #ifndef PIPELINE_PIPELINE_H
 #define PIPELINE_PIPELINE_H

@@ -56,6 +56,23 @@ struct uops_row {
 
 extern const struct uops_row pipe_uops[UOPS_KINDS];
 
+/* Which conditions of a branch the instruction before it fuses with; of a branch, its condition. */
+enum pipe_fusion { FUSES_NOTHING, FUSES_ZERO_SIGN, FUSES_CARRY_TOO, FUSES_ALL };
+
+/* The rows of facts.def. */
+struct pipe_facts {
+	u8 effect;	       /* enum pipe_operation */
+	u8 same;	       /* enum pipe_idiom: with one register of 32 bits or more twice */
+	u8 fuses;	       /* enum pipe_fusion: unless its result goes to memory */
+	u8 condition;	       /* enum pipe_fusion: of a conditional branch */
+	bool fuses_on_amd : 1; /* only there */
+	bool nop : 1;
+	bool copies : 1; /* between vector registers: the whole of it */
+	bool merges : 1; /* keeps a part of the register that Zydis says it writes */
+};
+
+const struct pipe_facts *pipe_facts_of(u32 mnemonic); /* ZydisMnemonic */
+
 /* What the row depends on besides the mnemonic. */
 struct form_key {
 	const ZydisDecodedInstruction *in;

@@ -183,18 +183,6 @@ static enum uops_kind bswap(struct form_key *key)
 	return key->width == 64 ? UOPS_BSWAP64 : UOPS_BSWAP32;
 }
 
-static enum uops_kind half(struct form_key *key)
-{
-	bool low = key->in->mnemonic == ZYDIS_MNEMONIC_MOVLPS ||
-		   key->in->mnemonic == ZYDIS_MNEMONIC_VMOVLPS ||
-		   key->in->mnemonic == ZYDIS_MNEMONIC_MOVLPD ||
-		   key->in->mnemonic == ZYDIS_MNEMONIC_VMOVLPD;
-
-	if (key->to_mem)
-		return UOPS_NOTHING;
-	return low ? UOPS_VLOGIC : UOPS_VSHUF5;
-}
-
 static enum uops_kind by_width(const struct form_key *key, enum uops_kind w8, enum uops_kind w16,
 			       enum uops_kind w32, enum uops_kind w64)
 {
@@ -210,6 +198,19 @@ static enum uops_kind by_width(const struct form_key *key, enum uops_kind w8, en
 	}
 }
 
+const struct pipe_facts *pipe_facts_of(u32 mnemonic)
+{
+	static const struct pipe_facts facts[ZYDIS_MNEMONIC_MAX_VALUE + 1] = {
+#define FACTS(mnemonic, ...) [ZYDIS_MNEMONIC_##mnemonic] = { __VA_ARGS__ },
+#include "pipeline/facts.def"
+#undef FACTS
+	};
+
+	return &facts[mnemonic];
+}
+
+/* The cases are the rows of forms.def: which uops one means may depend on operands, so that a row
+ * is code. */
 enum uops_kind pipe_kind_of(struct form_key *key)
 {
 	bool has_mem = key->from_mem || key->to_mem;
@@ -229,7 +230,7 @@ enum uops_kind pipe_kind_of(struct form_key *key)
 #define YMM2(mnemonic) EACH(mnemonic): return key->vector > 128 ? UOPS_VLANE : UOPS_VSHUF;
 #define MEM(mnemonic, reg, mem) CASE(mnemonic): return has_mem ? UOPS_##mem : UOPS_##reg;
 #define BOTHMEM(mnemonic, reg, mem) EACH(mnemonic): return has_mem ? UOPS_##mem : UOPS_##reg;
-#define HALF(mnemonic) EACH(mnemonic): return half(key);
+#define HALF(mnemonic, kind) EACH(mnemonic): return key->to_mem ? UOPS_NOTHING : UOPS_##kind;
 #define SHIFTS(mnemonic) EACH(mnemonic): return vector_shift(key);
 #define FUSED(mnemonic) \
 	CASE(mnemonic##PS): CASE(mnemonic##PD): CASE(mnemonic##SS): CASE(mnemonic##SD): return UOPS_FMA;

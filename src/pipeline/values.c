@@ -160,51 +160,6 @@ bool pipe_values_step(struct pipe_values *values, const struct pipe_insn *insn, 
 
 /* --- which effect an instruction has --- */
 
-static u8 operation_of(ZydisMnemonic mnemonic)
-{
-	switch (mnemonic) {
-	case ZYDIS_MNEMONIC_MOV:
-		return EFFECT_MOVE;
-	case ZYDIS_MNEMONIC_MOVZX:
-		return EFFECT_EXTEND;
-	case ZYDIS_MNEMONIC_MOVSX:
-	case ZYDIS_MNEMONIC_MOVSXD:
-		return EFFECT_SIGN_EXTEND;
-	case ZYDIS_MNEMONIC_LEA:
-		return EFFECT_LEA;
-	case ZYDIS_MNEMONIC_ADD:
-	case ZYDIS_MNEMONIC_INC:
-		return EFFECT_ADD;
-	case ZYDIS_MNEMONIC_SUB:
-	case ZYDIS_MNEMONIC_DEC:
-		return EFFECT_SUB;
-	case ZYDIS_MNEMONIC_AND:
-		return EFFECT_AND;
-	case ZYDIS_MNEMONIC_OR:
-		return EFFECT_OR;
-	case ZYDIS_MNEMONIC_XOR:
-		return EFFECT_XOR;
-	case ZYDIS_MNEMONIC_SHL:
-		return EFFECT_SHL;
-	case ZYDIS_MNEMONIC_SHR:
-		return EFFECT_SHR;
-	case ZYDIS_MNEMONIC_SAR:
-		return EFFECT_SAR;
-	case ZYDIS_MNEMONIC_IMUL:
-		return EFFECT_MUL;
-	case ZYDIS_MNEMONIC_NEG:
-		return EFFECT_NEG;
-	case ZYDIS_MNEMONIC_NOT:
-		return EFFECT_NOT;
-	case ZYDIS_MNEMONIC_PUSH:
-		return EFFECT_PUSH;
-	case ZYDIS_MNEMONIC_POP:
-		return EFFECT_POP;
-	default:
-		return EFFECT_UNKNOWN;
-	}
-}
-
 static bool is_general(ZydisRegister reg)
 {
 	return reg >= ZYDIS_REGISTER_AL && reg <= ZYDIS_REGISTER_R15 &&
@@ -276,7 +231,7 @@ static bool see_effect(const ZydisDecodedInstruction *in, const ZydisDecodedOper
 void pipe_effect_of(const ZydisDecodedInstruction *in, const ZydisDecodedOperand *ops,
 		    struct pipe_insn *insn)
 {
-	insn->effect.operation = operation_of(in->mnemonic);
+	insn->effect.operation = pipe_facts_of(in->mnemonic)->effect;
 	if (insn->effect.operation != EFFECT_UNKNOWN && !see_effect(in, ops, &insn->effect))
 		insn->effect.operation = EFFECT_UNKNOWN;
 }
