@@ -9,6 +9,8 @@
 #include "cpu/cpu.h"
 #include "engine/recipe.h"
 
+_Static_assert(sizeof(struct insn_facts) == 16, "insn_table.h says so");
+
 const struct insn_facts insn_table[NINSNS] = {
 #define HOST			  .host = true,
 #define EMIT(name)		  .emitted = true,

@@ -67,21 +67,23 @@ enum insn_serializing {
 /* What sys_quick() does of it. */
 enum insn_quick { QUICK_NONE, QUICK_MOVS, QUICK_STOS };
 
+/* 16 bytes, so that a row is found with a shift. */
 struct insn_facts {
-	u8 tally;	/* enum insn_tally */
 	u8 stack;	/* enum insn_stack */
 	u8 result;	/* enum insn_result */
 	u8 recipe;	/* enum recipe_kind of the flags it leaves */
-	u8 alignment;	/* enum insn_alignment */
 	u8 system;	/* enum insn_system */
 	u8 unit;	/* enum insn_unit, where the operands do not tell */
-	u8 form;	/* enum insn_form */
 	u8 serializing; /* enum insn_serializing */
 	u8 access;	/* enum exit_reason of an access to an MSR or counter, which may pass */
-	u8 quick;	/* enum insn_quick */
 	u8 cycles;	/* in the static model of docs/model.md; 0: those of its category */
 	u8 index_size;	/* VSIB: bytes of an index */
 	u8 seg;		/* LDS and its like: enum seg, the one that is loaded */
+
+	u8 tally : 2;	  /* enum insn_tally */
+	u8 alignment : 2; /* enum insn_alignment */
+	u8 form : 2;	  /* enum insn_form */
+	u8 quick : 2;	  /* enum insn_quick */
 
 	bool host : 1;		    /* the way HOST */
 	bool emitted : 1;	    /* the way EMIT */
@@ -100,7 +102,7 @@ struct insn_facts {
 	bool vex_w_widens : 1; /* VEX.W: general registers, memory in their place; in 64-bit code */
 	bool mask_keeps_faults : 1; /* an opmask does not suppress faults of its memory operand */
 	bool random : 1;	    /* differs from run to run */
-};
+} __attribute__((aligned(16)));
 
 extern const struct insn_facts insn_table[NINSNS];
 
