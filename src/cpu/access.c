@@ -34,16 +34,17 @@ static gva_t next_page(const struct cpu *cpu, gva_t gva, u32 access)
 
 static bool tlb_lookup(struct cpu *cpu, gva_t gva, u32 access, struct translation *out)
 {
+	struct cpu_priv *priv = cpu_priv(cpu);
 	enum tlb_set set = tlb_set_of(cpu, access);
 	u32 index = (gva >> PAGE_SHIFT) % TLB_SIZE;
-	const struct tlb_entry *entry = &cpu->tlb[set][index];
+	const struct tlb_entry *entry = &priv->tlb[set][index];
 	u64 tag = access & ACCESS_WRITE ? entry->write : entry->read;
 
 	if (tag != (gva & PAGE_MASK) || (access & ACCESS_FETCH))
 		return false;
 	out->gpa = entry->gpa | (gva & ~PAGE_MASK);
 	out->host = (hva_t)entry->host + (gva & ~PAGE_MASK);
-	out->shift = cpu->tlb_shift[set][index];
+	out->shift = priv->tlb_shift[set][index];
 	out->global = tlb_global(cpu, set, index);
 	return true;
 }
@@ -77,7 +78,7 @@ static enum guest_fault split(struct cpu *cpu, gva_t gva, u32 size, u32 access, 
 
 static void watch(struct cpu *cpu, gva_t gva, u32 size, u32 access)
 {
-	if (unlikely(cpu->watch_active) && !(access & (ACCESS_SYSTEM | ACCESS_FETCH)))
+	if (unlikely(cpu_priv(cpu)->watch_active) && !(access & (ACCESS_SYSTEM | ACCESS_FETCH)))
 		cpu_watch(cpu, gva, size, access);
 }
 
@@ -97,8 +98,8 @@ static void observe(struct cpu *cpu, gva_t gva, const struct parts *parts, u32 a
 
 static enum guest_fault unemulated(struct cpu *cpu, gpa_t gpa)
 {
-	cpu->exit.reason = EXIT_UNEMULATED;
-	cpu->exit.gpa = gpa;
+	cpu->port.exit.reason = EXIT_UNEMULATED;
+	cpu->port.exit.gpa = gpa;
 	return FAULT_EXIT;
 }
 
@@ -118,7 +119,7 @@ static u32 fragment_count(gpa_t gpa, u32 size)
 /* The instruction will be executed from its start again, so writes that it queued are undone. */
 static enum guest_fault ask(struct cpu *cpu, gpa_t gpa, u32 len)
 {
-	struct cpu_mmio *m = &cpu->mmio;
+	struct cpu_mmio *m = &cpu->port.mmio;
 	struct mmio_fragment *f = &m->reads[m->nreads];
 
 	if (m->nreads == MMIO_FRAGMENTS)
@@ -129,14 +130,14 @@ static enum guest_fault ask(struct cpu *cpu, gpa_t gpa, u32 len)
 	m->nreads++;
 	m->read_pos = 0;
 	m->nwrites = m->write_pos = 0;
-	cpu->exit.reason = EXIT_MMIO;
-	cpu->exit.gpa = gpa;
+	cpu->port.exit.reason = EXIT_MMIO;
+	cpu->port.exit.gpa = gpa;
 	return FAULT_EXIT;
 }
 
 static enum guest_fault read_fragment(struct cpu *cpu, gpa_t gpa, void *buf, u32 len)
 {
-	struct cpu_mmio *m = &cpu->mmio;
+	struct cpu_mmio *m = &cpu->port.mmio;
 	const struct mmio_fragment *f = &m->reads[m->read_pos];
 
 	if (m->read_pos < m->nreads && f->answered && f->gpa == gpa && f->len == len) {
@@ -176,7 +177,7 @@ static u32 queue_room(struct cpu_mmio *m)
 
 enum guest_fault mmio_write(struct cpu *cpu, gpa_t gpa, const void *buf, u32 size)
 {
-	struct cpu_mmio *m = &cpu->mmio;
+	struct cpu_mmio *m = &cpu->port.mmio;
 	const u8 *from = buf;
 
 	if (fragment_count(gpa, size) > queue_room(m))
@@ -201,7 +202,7 @@ static enum guest_fault read_part(struct cpu *cpu, const struct part *part, void
 	hva_t host = part->t.host;
 
 	if (!host) {
-		slot = mem_find(cpu->mem, part->t.gpa);
+		slot = mem_find(cpu->port.mem, part->t.gpa);
 		if (!slot)
 			return mmio_read(cpu, part->t.gpa, buf, part->size);
 		host = mem_hva(slot, part->t.gpa);
@@ -214,11 +215,12 @@ static enum guest_fault read_part(struct cpu *cpu, const struct part *part, void
 /* Where an access on one page can be made as translated code would make it; NULL: look closer. */
 static hva_t direct(struct cpu *cpu, gva_t gva, u32 size, u32 access)
 {
+	struct cpu_priv *priv = cpu_priv(cpu);
 	const struct tlb_entry *entry = tlb_entry_of(cpu, gva, access);
 	u64 tag = access & ACCESS_WRITE ? entry->write : entry->read;
 
 	if ((gva ^ tag) > PAGE_SIZE - size || (access & ACCESS_FETCH) ||
-	    unlikely((cpu->mode & (MODE_ALIGN | MODE_OBSERVE_MEMORY)) || cpu->watch_active))
+	    unlikely((priv->mode & (MODE_ALIGN | MODE_OBSERVE_MEMORY)) || priv->watch_active))
 		return NULL;
 	return (hva_t)entry->host + (gva & ~PAGE_MASK);
 }
@@ -262,7 +264,7 @@ static bool queue_takes(struct cpu *cpu, const struct parts *parts)
 	for (u32 i = 0; i < parts->n; i++)
 		if (!parts->part[i].t.host)
 			needed += fragment_count(parts->part[i].t.gpa, parts->part[i].size);
-	return !needed || needed <= queue_room(&cpu->mmio);
+	return !needed || needed <= queue_room(&cpu->port.mmio);
 }
 
 enum guest_fault cpu_write(struct cpu *cpu, gva_t gva, const void *buf, u32 size, u32 access)
@@ -322,15 +324,15 @@ static bool access_directly(struct cpu *cpu, gva_t gva, void *buf, u32 size, u32
 
 static bool access_slowly(struct cpu *cpu, gva_t gva, void *buf, u32 size, u32 access)
 {
-	struct cpu_event event = cpu->event;
-	struct cpu_exit exit = cpu->exit;
+	struct cpu_event event = cpu->port.event;
+	struct cpu_exit exit = cpu->port.exit;
 	struct parts parts;
 	bool done;
 
 	done = split(cpu, gva, size, access, &parts) == FAULT_NONE && all_memory(&parts) &&
 	       access_parts(cpu, &parts, buf, access);
-	cpu->event = event;
-	cpu->exit = exit;
+	cpu->port.event = event;
+	cpu->port.exit = exit;
 	return done;
 }
 

@@ -9,7 +9,7 @@
 #ifndef CPU_CODE_H
 #define CPU_CODE_H
 
-#include "cpu/cpu.h"
+#include "cpu/private.h"
 
 #define CODE_PAGES_BITS 16
 
@@ -18,7 +18,7 @@ struct code_page {
 	u64 lines;
 	void *blocks; /* the engine's list of blocks on this page */
 	u64 epoch;    /* when the engine last compared the bytes */
-	u64 entered[NSPACES]; /* cpu->drops when jump[] first led here */
+	u64 entered[NSPACES]; /* priv->drops when jump[] first led here */
 	u64 claim;    /* claims_id of the slot in which it is claimed; 0: it is not (cpu/shared.h) */
 };
 

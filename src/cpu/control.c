@@ -50,7 +50,7 @@ static u64 beyond_physical(const struct cpu *cpu)
 static bool load_pdptes(struct cpu *cpu, u64 cr3)
 {
 	gpa_t gpa = cr3 & MASK(31, 5);
-	const struct mem_slot *slot = mem_find(cpu->mem, gpa);
+	const struct mem_slot *slot = mem_find(cpu->port.mem, gpa);
 	u64 pdpte[4];
 
 	if (!slot || !guarded_read(pdpte, mem_hva(slot, gpa), sizeof(pdpte)))
@@ -221,7 +221,7 @@ bool cpu_cr_valid(const struct cpu *cpu, u64 cr0, u64 cr3, u64 cr4, u64 efer)
 
 void cpu_state_changed(struct cpu *cpu)
 {
-	cpu->fresh = 0;
+	cpu_priv(cpu)->fresh = 0;
 	tlb_flush(cpu);
 	cpu_watch_update(cpu);
 	cpu_update_mode(cpu);

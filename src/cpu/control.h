@@ -19,7 +19,7 @@ enum guest_fault cpu_read_dr(struct cpu *cpu, u32 n, u64 *value);
 /* The DR7 in force: a debugger may have put its own in the guest's place. */
 static inline u64 cpu_dr7(const struct cpu *cpu)
 {
-	return cpu->debug.hardware_bp ? cpu->debug.dr7 : cpu->dr7;
+	return cpu->port.debug.hardware_bp ? cpu->port.debug.dr7 : cpu->dr7;
 }
 
 bool cpu_xcr0_valid(const struct cpu *cpu, u64 value);

@@ -15,7 +15,7 @@
 #include "cpu/mode.h"
 
 #define BELOW	   (PAGE_SIZE + CPU_STACK_SIZE)
-#define MAP_BYTES  (BELOW + ((sizeof(struct cpu) + PAGE_SIZE - 1) & PAGE_MASK))
+#define MAP_BYTES  (BELOW + ((sizeof(struct cpu_whole) + PAGE_SIZE - 1) & PAGE_MASK))
 
 #define PAT_RESET	0x0007040600070406ull
 #define RDX_RESET	0x600 /* KVM: family 6 where CPUID does not say better */
@@ -37,8 +37,8 @@ struct cpu *cpu_create(void)
 	}
 	cpu->phys_bits = PHYS_BITS;
 	xstate_standard(&cpu->xstate, false, ~0ull);
-	cpu->slots = 1;
-	cpu->tsc_scale = TSC_SCALE_ONE;
+	cpu_priv(cpu)->slots = 1;
+	cpu->port.tsc_scale = TSC_SCALE_ONE;
 	fpu_probe(cpu);
 	cpu_reset(cpu);
 	return cpu;
@@ -94,14 +94,16 @@ static void reset_msrs(struct cpu *cpu)
 
 static void reset_in_flight(struct cpu *cpu)
 {
-	cpu->event.kind = EVENT_NONE;
-	cpu->exit.reason = EXIT_NONE;
-	cpu->io.state = IO_IDLE;
+	struct cpu_priv *priv = cpu_priv(cpu);
+
+	cpu->port.event.kind = EVENT_NONE;
+	cpu->port.exit.reason = EXIT_NONE;
+	cpu->port.io.state = IO_IDLE;
 	mmio_abandoned(cpu);
 	cpu->pending_db = 0;
 	cpu->nmi_masked = false;
-	cpu->shadow = cpu->fresh = 0;
-	cpu->coded = 0;
+	cpu->shadow = priv->fresh = 0;
+	priv->coded = 0;
 }
 
 void cpu_reset(struct cpu *cpu)

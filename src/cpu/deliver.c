@@ -45,12 +45,12 @@ static enum guest_fault debug_exit(struct cpu *cpu, enum vector vector, u64 dr6_
 {
 	u64 base = cpu_code64(cpu) ? 0 : cpu->seg[CS].base;
 
-	cpu->exit.reason = EXIT_DEBUG;
-	cpu->exit.insn_len = 0;
-	cpu->exit.debug.exception = vector;
-	cpu->exit.debug.pc = base + cpu->rip;
-	cpu->exit.debug.dr6 = DR6_FIXED1 | dr6_bits;
-	cpu->exit.debug.dr7 = cpu_dr7(cpu);
+	cpu->port.exit.reason = EXIT_DEBUG;
+	cpu->port.exit.insn_len = 0;
+	cpu->port.exit.debug.exception = vector;
+	cpu->port.exit.debug.pc = base + cpu->rip;
+	cpu->port.exit.debug.dr6 = DR6_FIXED1 | dr6_bits;
+	cpu->port.exit.debug.dr7 = cpu_dr7(cpu);
 	return FAULT_EXIT;
 }
 
@@ -58,7 +58,7 @@ static enum guest_fault debug_exit(struct cpu *cpu, enum vector vector, u64 dr6_
 static bool debugger_claims(const struct cpu *cpu, const struct cpu_event *event)
 {
 	return event->kind == EVENT_EXCEPTION && event->vector == VEC_DB && !event->injected &&
-	       (cpu->debug.single_step || cpu->debug.hardware_bp);
+	       (cpu->port.debug.single_step || cpu->port.debug.hardware_bp);
 }
 
 /* SDM 3B 17.2.3: a new #DB replaces B0 to B3 and adds the rest. KVM does the same. */
@@ -100,9 +100,9 @@ static enum guest_fault deliver_event(struct cpu *cpu, const struct cpu_event *e
 
 static enum guest_fault triple_fault(struct cpu *cpu)
 {
-	cpu->event.kind = EVENT_NONE;
-	cpu->exit.reason = EXIT_TRIPLE_FAULT;
-	cpu->exit.insn_len = 0;
+	cpu->port.event.kind = EVENT_NONE;
+	cpu->port.exit.reason = EXIT_TRIPLE_FAULT;
+	cpu->port.exit.insn_len = 0;
 	return FAULT_EXIT;
 }
 
@@ -130,8 +130,8 @@ static void raise_task_trap(struct cpu *cpu, bool *raised)
 
 static enum guest_fault pause_delivery(struct cpu *cpu)
 {
-	cpu->exit.reason = EXIT_BUDGET;
-	cpu->exit.insn_len = 0;
+	cpu->port.exit.reason = EXIT_BUDGET;
+	cpu->port.exit.insn_len = 0;
 	return FAULT_EXIT;
 }
 
@@ -139,14 +139,14 @@ enum guest_fault cpu_deliver(struct cpu *cpu)
 {
 	bool task_trap = false;
 
-	for (u32 n = 0; cpu->event.kind != EVENT_NONE; n++) {
-		struct cpu_event first = cpu->event;
+	for (u32 n = 0; cpu->port.event.kind != EVENT_NONE; n++) {
+		struct cpu_event first = cpu->port.event;
 		enum guest_fault fault;
 
 		if (n == MOST_DELIVERIES)
 			return pause_delivery(cpu);
 		if (debugger_claims(cpu, &first)) {
-			cpu->event.kind = EVENT_NONE;
+			cpu->port.event.kind = EVENT_NONE;
 			return debug_exit(cpu, VEC_DB, first.payload);
 		}
 		fault = deliver_event(cpu, &first);
@@ -154,11 +154,11 @@ enum guest_fault cpu_deliver(struct cpu *cpu)
 			return fault;
 		mmio_completed(cpu);
 		if (fault == FAULT_NONE) {
-			cpu->event.kind = EVENT_NONE;
+			cpu->port.event.kind = EVENT_NONE;
 			raise_task_trap(cpu, &task_trap);
 			continue;
 		}
-		switch (combinations[class_of(&first)][class_of(&cpu->event)]) {
+		switch (combinations[class_of(&first)][class_of(&cpu->port.event)]) {
 		case DOUBLE:
 			cpu_raise_error(cpu, VEC_DF, 0);
 			break;
@@ -188,7 +188,7 @@ enum guest_fault cpu_int(struct cpu *cpu, enum event_kind kind, u8 vector, u8 in
 	u16 task = cpu->tr.sel;
 	enum guest_fault fault;
 
-	if (kind == EVENT_SOFT_EXC && vector == VEC_BP && cpu->debug.software_bp)
+	if (kind == EVENT_SOFT_EXC && vector == VEC_BP && cpu->port.debug.software_bp)
 		return debug_exit(cpu, VEC_BP, 0);
 	join_pending_db(cpu, &event);
 	if (debugger_claims(cpu, &event)) /* INT1 */
@@ -199,7 +199,7 @@ enum guest_fault cpu_int(struct cpu *cpu, enum event_kind kind, u8 vector, u8 in
 	cpu->rip = cpu_code64(cpu) ? rip + insn_len : (u32)(rip + insn_len);
 	fault = deliver_event(cpu, &event);
 	if (!fault)
-		cpu->fresh |= FRESH_TF; /* cleared: the handler is not stepped into */
+		cpu_priv(cpu)->fresh |= FRESH_TF; /* cleared: the handler is not stepped into */
 	else if (cpu->tr.sel == task) /* no other task's RIP */
 		cpu->rip = rip;
 	return fault;

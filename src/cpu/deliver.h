@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: MIT */
 /*
  * Delivery of one event in each kind of mode, for deliver.c. Each returns FAULT_NONE with the
- * handler entered, or FAULT_RAISED with the second exception in cpu->event and nothing else
+ * handler entered, or FAULT_RAISED with the second exception in cpu->port.event and nothing else
  * changed (but see cpu/task.h), or FAULT_EXIT. vCPU thread; general registers only.
  */
 #ifndef CPU_DELIVER_H

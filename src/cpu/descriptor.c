@@ -212,6 +212,6 @@ enum guest_fault tss_read_stack(struct cpu *cpu, u8 cpl, u32 ext, u32 *esp, u16 
 
 enum guest_fault cpu_unemulated(struct cpu *cpu)
 {
-	cpu->exit.reason = EXIT_UNEMULATED;
+	cpu->port.exit.reason = EXIT_UNEMULATED;
 	return FAULT_EXIT;
 }

@@ -5,15 +5,17 @@
  */
 #include "cpu/event.h"
 
+#include "cpu/private.h"
+
 enum guest_fault cpu_raise(struct cpu *cpu, enum vector vector)
 {
-	cpu->event = (struct cpu_event){ .kind = EVENT_EXCEPTION, .vector = vector };
+	cpu->port.event = (struct cpu_event){ .kind = EVENT_EXCEPTION, .vector = vector };
 	return FAULT_RAISED;
 }
 
 enum guest_fault cpu_raise_error(struct cpu *cpu, enum vector vector, u32 error)
 {
-	cpu->event = (struct cpu_event){
+	cpu->port.event = (struct cpu_event){
 		.kind = EVENT_EXCEPTION,
 		.vector = vector,
 		.has_error = true,
@@ -25,23 +27,23 @@ enum guest_fault cpu_raise_error(struct cpu *cpu, enum vector vector, u32 error)
 enum guest_fault cpu_raise_pf(struct cpu *cpu, gva_t addr, u32 error)
 {
 	cpu_raise_error(cpu, VEC_PF, error);
-	cpu->event.has_payload = true;
-	cpu->event.payload = addr;
+	cpu->port.event.has_payload = true;
+	cpu->port.event.payload = addr;
 	return FAULT_RAISED;
 }
 
 enum guest_fault cpu_raise_db(struct cpu *cpu, u32 dr6_bits)
 {
 	cpu_raise(cpu, VEC_DB);
-	cpu->event.has_payload = true;
-	cpu->event.payload = dr6_bits;
+	cpu->port.event.has_payload = true;
+	cpu->port.event.payload = dr6_bits;
 	return FAULT_RAISED;
 }
 
 void cpu_begin_shadow(struct cpu *cpu, u8 shadow)
 {
 	cpu->shadow = shadow;
-	cpu->fresh |= FRESH_SHADOW;
+	cpu_priv(cpu)->fresh |= FRESH_SHADOW;
 }
 
 /* The debugger steps over whatever the guest does with TF. */
@@ -49,15 +51,16 @@ static bool stepped(const struct cpu *cpu, bool trap_flag_was_set, u8 fresh)
 {
 	bool trap_flag = fresh & FRESH_TF ? cpu->rflags & FL_TF : trap_flag_was_set;
 
-	return cpu->debug.single_step || trap_flag;
+	return cpu->port.debug.single_step || trap_flag;
 }
 
 void cpu_finish_instruction(struct cpu *cpu, bool trap_flag_was_set)
 {
-	u8 fresh = cpu->fresh;
+	struct cpu_priv *priv = cpu_priv(cpu);
+	u8 fresh = priv->fresh;
 	u32 traps = cpu->pending_db;
 
-	cpu->fresh = 0;
+	priv->fresh = 0;
 	if (!(fresh & FRESH_SHADOW))
 		cpu->shadow = 0;
 	if (!(fresh & FRESH_RF))
@@ -68,7 +71,7 @@ void cpu_finish_instruction(struct cpu *cpu, bool trap_flag_was_set)
 		traps |= DR6_BS;
 	/* An event that waits goes first; the traps then come behind its handler's first
 	 * instruction. */
-	if (!traps || cpu->event.kind != EVENT_NONE)
+	if (!traps || cpu->port.event.kind != EVENT_NONE)
 		return;
 	cpu->pending_db = 0;
 	cpu_raise_db(cpu, traps);
@@ -82,14 +85,14 @@ void cpu_complete(struct cpu *cpu)
 {
 	bool trap = cpu->rflags & FL_TF;
 
-	cpu->rip += cpu->exit.insn_len;
+	cpu->rip += cpu->port.exit.insn_len;
 	if (!cpu_code64(cpu))
 		cpu->rip = (u32)cpu->rip;
 	cpu_tally(cpu, cpu_privilege(cpu), RETIRE_BIT(RETIRE_INSTRUCTIONS), 1);
-	cpu_tally(cpu, cpu_privilege(cpu), cpu->wanted & CYCLE_CLASSES, COMPLETE_CYCLES);
-	cpu_tally(cpu, cpu_privilege(cpu), cpu->wanted & RETIRE_BIT(RETIRE_STALLS),
+	cpu_tally(cpu, cpu_privilege(cpu), cpu->port.wanted & CYCLE_CLASSES, COMPLETE_CYCLES);
+	cpu_tally(cpu, cpu_privilege(cpu), cpu->port.wanted & RETIRE_BIT(RETIRE_STALLS),
 		  COMPLETE_CYCLES - 1);
-	cpu_tally(cpu, cpu_privilege(cpu), cpu->wanted & RETIRE_BIT(RETIRE_IDLE_SLOTS),
-		  COMPLETE_CYCLES * cpu->slots - 1);
+	cpu_tally(cpu, cpu_privilege(cpu), cpu->port.wanted & RETIRE_BIT(RETIRE_IDLE_SLOTS),
+		  COMPLETE_CYCLES * cpu_priv(cpu)->slots - 1);
 	cpu_finish_instruction(cpu, trap);
 }

@@ -8,7 +8,7 @@
 
 #include "cpu/cpu.h"
 
-/* Raise: put an exception into cpu->event, to be delivered before the next instruction. Return
+/* Raise: put an exception into cpu->port.event, to be delivered before the next instruction. Return
  * FAULT_RAISED. */
 enum guest_fault cpu_raise(struct cpu *cpu, enum vector vector);
 enum guest_fault cpu_raise_error(struct cpu *cpu, enum vector vector, u32 error);
@@ -16,19 +16,19 @@ enum guest_fault cpu_raise_pf(struct cpu *cpu, gva_t addr, u32 error);
 enum guest_fault cpu_raise_db(struct cpu *cpu, u32 dr6_bits);
 
 /*
- * Delivers cpu->event: gate, stack switch, IST, error code, flags; combines with faults met on the
- * way into #DF and triple fault (SDM 3A 6.15, table 6-5). FAULT_NONE: delivered (or none pending).
- * FAULT_EXIT: cpu->exit is EXIT_TRIPLE_FAULT, EXIT_DEBUG (guest debugging claims #DB/#BP), or
- * memory needs the hypervisor, with the event kept in cpu->event.
+ * Delivers cpu->port.event: gate, stack switch, IST, error code, flags; combines with faults met on
+ * the way into #DF and triple fault (SDM 3A 6.15, table 6-5). FAULT_NONE: delivered (or none
+ * pending). FAULT_EXIT: cpu->port.exit is EXIT_TRIPLE_FAULT, EXIT_DEBUG (guest debugging claims
+ * #DB/#BP), or memory needs the hypervisor, with the event kept in cpu->port.event.
  */
 enum guest_fault cpu_deliver(struct cpu *cpu);
 
 /*
- * INT n, INT3 (EVENT_SOFT_EXC, VEC_BP), INTO and INT1 (EVENT_EXCEPTION, VEC_DB), whole: delivers at once, with RIP moved behind the
- * instruction. FAULT_NONE: RIP is the handler's; the caller counts one instruction and one branch
- * at the privilege before, and finishes the instruction. FAULT_RAISED: cpu->event holds the fault,
- * RIP stands at the instruction. FAULT_EXIT: as cpu_deliver(); EXIT_DEBUG has RIP at an INT3 or
- * INT1.
+ * INT n, INT3 (EVENT_SOFT_EXC, VEC_BP), INTO and INT1 (EVENT_EXCEPTION, VEC_DB), whole: delivers at
+ * once, with RIP moved behind the instruction. FAULT_NONE: RIP is the handler's; the caller counts
+ * one instruction and one branch at the privilege before, and finishes the instruction.
+ * FAULT_RAISED: cpu->port.event holds the fault, RIP stands at the instruction. FAULT_EXIT: as
+ * cpu_deliver(); EXIT_DEBUG has RIP at an INT3 or INT1.
  */
 enum guest_fault cpu_int(struct cpu *cpu, enum event_kind kind, u8 vector, u8 insn_len);
 
@@ -48,8 +48,8 @@ void cpu_complete(struct cpu *cpu);
 /*
  * The bookkeeping shared by all completions done in C; the caller has set RIP and counted.
  * `trap_flag_was_set`: EFLAGS.TF before the instruction. Ends the interrupt shadow and RF that an
- * earlier instruction began, and puts #DB into cpu->event for a single step (the guest's or the
- * debugger's) and for data breakpoints noted in pending_db. Behind MOV SS and POP SS no trap is
+ * earlier instruction began, and puts #DB into cpu->port.event for a single step (the guest's or
+ * the debugger's) and for data breakpoints noted in pending_db. Behind MOV SS and POP SS no trap is
  * taken: what is pending waits for the end of the next instruction (SDM 3A 6.8.3).
  */
 void cpu_finish_instruction(struct cpu *cpu, bool trap_flag_was_set);

@@ -5,6 +5,7 @@
 #include "cpu/exclusive.h"
 
 #include "base/futex.h"
+#include "cpu/private.h"
 
 #define SPINS	1000	/* looks at a word before the thread sleeps */
 #define WAIT_NS 1000000 /* and then between two looks at cpu->attention */
@@ -28,20 +29,25 @@ static bool await_change(const struct cpu *cpu, u32 *word, u32 seen)
 
 static struct exclusive_cpu *slot_of(const struct cpu *cpu)
 {
-	return &cpu->exclusive->cpus[cpu->exclusive_index];
+	const struct cpu_priv *priv = cpu_priv(cpu);
+
+	return &priv->exclusive->cpus[priv->exclusive_index];
 }
 
 void exclusive_join(struct cpu *cpu, struct exclusive *machine, u32 index)
 {
-	cpu->exclusive = machine;
-	cpu->exclusive_index = index;
+	struct cpu_priv *priv = cpu_priv(cpu);
+
+	priv->exclusive = machine;
+	priv->exclusive_index = index;
 	machine->cpus[index].cpu = cpu;
 	__atomic_store_n(&machine->ncpus, index + 1, __ATOMIC_SEQ_CST);
 }
 
 bool exclusive_enter(struct cpu *cpu)
 {
-	struct exclusive *x = cpu->exclusive;
+	struct cpu_priv *priv = cpu_priv(cpu);
+	struct exclusive *x = priv->exclusive;
 	u32 holder;
 
 	if (!x)
@@ -51,8 +57,8 @@ bool exclusive_enter(struct cpu *cpu)
 		holder = __atomic_load_n(&x->holder, __ATOMIC_SEQ_CST);
 		if (likely(!holder))
 			return true;
-		if (holder == cpu->exclusive_index + 1) { /* of a run that a handler jumped out of */
-			exclusive_end(cpu);
+		if (holder == priv->exclusive_index + 1) {
+			exclusive_end(cpu); /* of a run that a handler jumped out of */
 			continue;
 		}
 		exclusive_leave(cpu);
@@ -64,7 +70,7 @@ bool exclusive_enter(struct cpu *cpu)
 /* A holder sleeps only on processors that were running when it looked. */
 void exclusive_leave(struct cpu *cpu)
 {
-	struct exclusive *x = cpu->exclusive;
+	struct exclusive *x = cpu_priv(cpu)->exclusive;
 
 	if (!x)
 		return;
@@ -73,12 +79,23 @@ void exclusive_leave(struct cpu *cpu)
 		futex_wake_all(&slot_of(cpu)->running);
 }
 
+bool exclusive_pause(struct cpu *cpu)
+{
+	const struct exclusive *x = cpu_priv(cpu)->exclusive;
+
+	if (!x || !READ_ONCE(x->holder))
+		return true;
+	exclusive_leave(cpu);
+	return exclusive_enter(cpu);
+}
+
 static bool become_holder(struct cpu *cpu)
 {
-	struct exclusive *x = cpu->exclusive;
+	struct cpu_priv *priv = cpu_priv(cpu);
+	struct exclusive *x = priv->exclusive;
 	u32 none = 0;
 
-	while (!__atomic_compare_exchange_n(&x->holder, &none, cpu->exclusive_index + 1, false,
+	while (!__atomic_compare_exchange_n(&x->holder, &none, priv->exclusive_index + 1, false,
 					    __ATOMIC_SEQ_CST, __ATOMIC_SEQ_CST)) {
 		if (!exclusive_pause(cpu))
 			return false;
@@ -97,12 +114,13 @@ static void call_for_attention(const struct exclusive *x, u32 n, u32 self)
 
 static bool stop_others(struct cpu *cpu)
 {
-	struct exclusive *x = cpu->exclusive;
+	struct cpu_priv *priv = cpu_priv(cpu);
+	struct exclusive *x = priv->exclusive;
 	u32 n = __atomic_load_n(&x->ncpus, __ATOMIC_SEQ_CST);
 
-	call_for_attention(x, n, cpu->exclusive_index);
+	call_for_attention(x, n, priv->exclusive_index);
 	for (u32 i = 0; i < n; i++)
-		if (i != cpu->exclusive_index && !await_change(cpu, &x->cpus[i].running, 1))
+		if (i != priv->exclusive_index && !await_change(cpu, &x->cpus[i].running, 1))
 			return false;
 	return true;
 }
@@ -115,7 +133,8 @@ static void release(struct exclusive *x)
 
 bool exclusive_begin(struct cpu *cpu)
 {
-	struct exclusive *x = cpu->exclusive;
+	struct cpu_priv *priv = cpu_priv(cpu);
+	struct exclusive *x = priv->exclusive;
 
 	if (x && !become_holder(cpu))
 		return false;
@@ -123,13 +142,15 @@ bool exclusive_begin(struct cpu *cpu)
 		release(x);
 		return false;
 	}
-	cpu->alone = true;
+	priv->alone = true;
 	return true;
 }
 
 void exclusive_end(struct cpu *cpu)
 {
-	cpu->alone = false;
-	if (cpu->exclusive)
-		release(cpu->exclusive);
+	struct cpu_priv *priv = cpu_priv(cpu);
+
+	priv->alone = false;
+	if (priv->exclusive)
+		release(priv->exclusive);
 }

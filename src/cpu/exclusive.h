@@ -51,13 +51,7 @@ bool exclusive_enter(struct cpu *cpu);
 void exclusive_leave(struct cpu *cpu);
 
 /* Between two instructions: lets others be alone. False: as exclusive_enter(). */
-static inline bool exclusive_pause(struct cpu *cpu)
-{
-	if (!cpu->exclusive || !READ_ONCE(cpu->exclusive->holder))
-		return true;
-	exclusive_leave(cpu);
-	return exclusive_enter(cpu);
-}
+bool exclusive_pause(struct cpu *cpu);
 
 /*
  * No other processor is running until exclusive_end(). Between two instructions: others may be alone

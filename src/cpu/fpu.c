@@ -1,8 +1,8 @@
 // SPDX-License-Identifier: MIT
 /*
  * Moving x87, SSE, AVX and AVX-512 state between cpu->xsave and the host's registers (SDM 1 13;
- * APM2 11.5). While the guest's is live the host's control words wait in cpu->host_fpu; the rest of
- * the host's vector state needs no saving, as no register of it survives a call. vCPU thread.
+ * APM2 11.5). While the guest's is live the host's control words wait in priv->host_fpu; the rest
+ * of the host's vector state needs no saving, as no register of it survives a call. vCPU thread.
  *
  * Intel and AMD place the components of AVX-512 differently in the standard format, but not in the
  * compacted one, which holds the same components at the same offsets on every host. Compaction also
@@ -14,6 +14,7 @@
 #include <cpuid.h>
 
 #include "base/bytes.h"
+#include "cpu/private.h"
 
 #define XCOMP_COMPACT	   BIT(63)
 #define MXCSR_RESET	   0x1f80u
@@ -59,15 +60,21 @@ static u64 host_features(bool compacts)
 
 void fpu_probe(struct cpu *cpu)
 {
+	struct cpu_priv *priv = cpu_priv(cpu);
 	u8 image[512] __attribute__((aligned(16)));
 
 	bytes_fill(image, 0, sizeof(image));
 	__asm__("fxsave64 %0" : "+m"(image));
-	cpu->host_fpu.compacts = host_xcr0() && host_compacts();
-	cpu->host_fpu.features = host_features(cpu->host_fpu.compacts);
-	cpu->host_fpu.mxcsr_mask = *(u32 *)(image + XSAVE_MXCSR_MASK);
-	if (!cpu->host_fpu.mxcsr_mask)
-		cpu->host_fpu.mxcsr_mask = MXCSR_MASK_DEFAULT;
+	priv->host_fpu.compacts = host_xcr0() && host_compacts();
+	priv->host_fpu.features = host_features(priv->host_fpu.compacts);
+	priv->host_fpu.mxcsr_mask = *(u32 *)(image + XSAVE_MXCSR_MASK);
+	if (!priv->host_fpu.mxcsr_mask)
+		priv->host_fpu.mxcsr_mask = MXCSR_MASK_DEFAULT;
+}
+
+u32 fpu_mxcsr_mask(const struct cpu *cpu)
+{
+	return cpu_priv(cpu)->host_fpu.mxcsr_mask;
 }
 
 void fpu_reset(struct cpu *cpu)
@@ -75,13 +82,13 @@ void fpu_reset(struct cpu *cpu)
 	bytes_fill(cpu->xsave, 0, XSAVE_END);
 	*field32(cpu, XSAVE_FCW) = FCW_RESET; /* and FSW: 0 */
 	*field32(cpu, XSAVE_MXCSR) = MXCSR_RESET;
-	*field32(cpu, XSAVE_MXCSR_MASK) = cpu->host_fpu.mxcsr_mask;
+	*field32(cpu, XSAVE_MXCSR_MASK) = cpu_priv(cpu)->host_fpu.mxcsr_mask;
 	*field64(cpu, XSAVE_XSTATE_BV) = XCR0_X87 | XCR0_SSE;
 }
 
 void fpu_sanitise(struct cpu *cpu)
 {
-	const struct host_fpu *host = &cpu->host_fpu;
+	const struct host_fpu *host = &cpu_priv(cpu)->host_fpu;
 
 	*field32(cpu, XSAVE_MXCSR) &= host->mxcsr_mask;
 	*field64(cpu, XSAVE_XSTATE_BV) &= host->features;
@@ -92,7 +99,7 @@ void fpu_sanitise(struct cpu *cpu)
 
 void fpu_reload(struct cpu *cpu)
 {
-	const struct host_fpu *host = &cpu->host_fpu;
+	const struct host_fpu *host = &cpu_priv(cpu)->host_fpu;
 
 	if (likely(host->features))
 		__asm__ volatile("xrstor64 %0"
@@ -105,14 +112,15 @@ void fpu_reload(struct cpu *cpu)
 
 void fpu_load(struct cpu *cpu)
 {
-	struct host_fpu *host = &cpu->host_fpu;
+	struct cpu_priv *priv = cpu_priv(cpu);
+	struct host_fpu *host = &priv->host_fpu;
 
-	if (cpu->fpu_live)
+	if (priv->fpu_live)
 		return;
 	fpu_sanitise(cpu);
 	__asm__ volatile("stmxcsr %0; fnstcw %1" : "=m"(host->mxcsr), "=m"(host->fcw));
 	fpu_reload(cpu);
-	cpu->fpu_live = true;
+	priv->fpu_live = true;
 }
 
 #define X87_KEEPS_STORE 0x1f /* invalid, denormal, division, overflow, underflow; not precision */
@@ -152,7 +160,7 @@ void fpu_make_present(struct cpu *cpu, u64 components)
 /* XSAVE leaves out components in their initial state; C code wants to find these in the image. */
 static void fill_oldest(struct cpu *cpu)
 {
-	u64 oldest = cpu->host_fpu.features & ~XCR0_AVX512;
+	u64 oldest = cpu_priv(cpu)->host_fpu.features & ~XCR0_AVX512;
 	u64 missing = oldest & ~*field64(cpu, XSAVE_XSTATE_BV);
 
 	if (missing & XCR0_X87) {
@@ -177,9 +185,10 @@ static void clear_pointers(struct cpu *cpu)
 /* The compacted form has MXCSR only if SSE is not in its initial state. */
 static void store(struct cpu *cpu)
 {
-	u32 features = cpu->host_fpu.features;
+	struct cpu_priv *priv = cpu_priv(cpu);
+	u32 features = priv->host_fpu.features;
 
-	if (likely(cpu->host_fpu.compacts)) {
+	if (likely(priv->host_fpu.compacts)) {
 		__asm__ volatile("stmxcsr %0" : "=m"(*field32(cpu, XSAVE_MXCSR)));
 		__asm__ volatile("xsavec64 %0"
 				 : "+m"(cpu->xsave)
@@ -197,16 +206,17 @@ static void store(struct cpu *cpu)
 
 void fpu_save(struct cpu *cpu)
 {
-	const struct host_fpu *host = &cpu->host_fpu;
+	struct cpu_priv *priv = cpu_priv(cpu);
+	const struct host_fpu *host = &priv->host_fpu;
 
-	if (!cpu->fpu_live)
+	if (!priv->fpu_live)
 		return;
 	store(cpu);
 	if (host->features & XCR0_AVX)
 		__asm__ volatile("vzeroupper");
 	/* The ABI wants an empty x87 stack, and no exception may wait for the host's next FWAIT. */
 	__asm__ volatile("fninit; fldcw %0; ldmxcsr %1" : : "m"(host->fcw), "m"(host->mxcsr));
-	cpu->fpu_live = false;
+	priv->fpu_live = false;
 	if (host->features)
 		fill_oldest(cpu);
 	clear_pointers(cpu);

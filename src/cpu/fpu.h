@@ -19,6 +19,9 @@ void fpu_reload(struct cpu *cpu); /* the same, for what is live: back to what cp
  * precision keeps it from it (SDM 1 8.5). The state is live, and none was pending before. */
 bool fpu_x87_stored(void);
 
+/* The bits of MXCSR that the host has: what a guest may set. */
+u32 fpu_mxcsr_mask(const struct cpu *cpu);
+
 void fpu_probe(struct cpu *cpu); /* at creation: what the host can save and restore */
 void fpu_reset(struct cpu *cpu); /* the state after power-up, in cpu->xsave; not while fpu_live */
 /* After cpu->xsave was filled from outside: clears what XRSTOR would refuse. fpu_load() does it,

@@ -5,8 +5,8 @@
  * how many there were of each. Without a struct intercepts every access leaves.
  *
  * One look-up by an MSR's index finds all of it: what passes, where it is counted, and which
- * register of the PMU it is. An exit hands the entry on to the hypervisor (cpu->exit.msr), which
- * decodes nothing again.
+ * register of the PMU it is. An exit hands the entry on to the hypervisor (cpu->port.exit.msr),
+ * which decodes nothing again.
  *
  * The entries belong to the vCPU's lock. Counts are grown by the vCPU thread and read by any
  * thread.

@@ -6,6 +6,7 @@
 #include "cpu/mmu.h"
 
 #include "cpu/event.h"
+#include "cpu/mode.h"
 #include "x86/descriptor.h"
 
 static bool is_sign_extended(gva_t gva, u32 bits)

@@ -19,7 +19,6 @@
 
 #include "base/bytes.h"
 #include "cpu/cpu.h"
-#include "cpu/mode.h"
 
 enum access_flags {
 	ACCESS_READ = 0,
@@ -31,32 +30,6 @@ enum access_flags {
 		3), /* with ACCESS_WRITE: the same instruction reads it first (locked and not) */
 	ACCESS_UNALIGNED = BIT(4), /* not subject to alignment checks, or already checked */
 };
-
-static inline u64 tlb_none(u32 index)
-{
-	return (u64)(index ^ 1) << PAGE_SHIFT;
-}
-
-/*
- * Generations: jump[] and the engine's cache of fetched pages are not emptied, but given another
- * number, which the engine makes part of what it looks up. A number is never used for two things, so
- * that user code can return to the one of its address space.
- */
-
-/* Makes all of jump[] miss that leads to code of a space, that which CR3 may come back to as well. */
-static inline void cpu_drop_jumps_of(struct cpu *cpu, enum space space)
-{
-	cpu->jump_generation[space] = ++cpu->last_jump;
-	for (u32 i = 0; space == SPACE_USR && i < SPACES_KEPT; i++)
-		cpu->kept[i].jump_generation = 0;
-	cpu->drops[space]++;
-}
-
-static inline void cpu_drop_jumps(struct cpu *cpu)
-{
-	for (u32 space = 0; space < NSPACES; space++)
-		cpu_drop_jumps_of(cpu, space);
-}
 
 void tlb_flush(struct cpu *cpu);		 /* everything, and with it all that is known of code */
 void tlb_flush_data(struct cpu *cpu);		 /* all rights to read and write */
@@ -122,7 +95,7 @@ enum guest_fault mmio_write(struct cpu *cpu, gpa_t gpa, const void *buf, u32 siz
  * reads are used up. */
 static inline void mmio_completed(struct cpu *cpu)
 {
-	cpu->mmio.nreads = cpu->mmio.read_pos = 0;
+	cpu->port.mmio.nreads = cpu->port.mmio.read_pos = 0;
 }
 
 /*
@@ -131,14 +104,14 @@ static inline void mmio_completed(struct cpu *cpu)
  */
 static inline bool cpu_holds_answer(const struct cpu *cpu)
 {
-	return cpu->io.state == IO_DONE || cpu->mmio.nreads;
+	return cpu->port.io.state == IO_DONE || cpu->port.mmio.nreads;
 }
 
 /* To be called when it faulted instead: what it queued never happened. */
 static inline void mmio_abandoned(struct cpu *cpu)
 {
-	cpu->mmio.nreads = cpu->mmio.read_pos = 0;
-	cpu->mmio.nwrites = cpu->mmio.write_pos = 0;
+	cpu->port.mmio.nreads = cpu->port.mmio.read_pos = 0;
+	cpu->port.mmio.nwrites = cpu->port.mmio.write_pos = 0;
 }
 
 /*
@@ -150,17 +123,6 @@ enum guest_fault cpu_linear(struct cpu *cpu, enum seg seg, u64 offset, u32 size,
 
 /* Its limit alone (SDM 3A 5.3), not in 64-bit code. */
 bool cpu_limit_allows(const struct cpu *cpu, const struct segment *s, u32 offset, u32 size);
-
-/*
- * Alignment checking (SDM 3A 6.15, interrupt 17), for accesses of the program: is this one against
- * the rule? Checked before the page.
- */
-u32 cpu_alignment(const struct cpu *cpu, u32 size);
-
-static inline bool cpu_misaligned(const struct cpu *cpu, gva_t gva, u32 size)
-{
-	return unlikely(cpu->mode & MODE_ALIGN) && (gva & (cpu_alignment(cpu, size) - 1));
-}
 
 /* Width of linear addresses in 64-bit code (SDM 3A 4.5). */
 static inline u8 cpu_linear_bits(const struct cpu *cpu)

@@ -76,14 +76,16 @@ static u32 fpu_mode(const struct cpu *cpu)
 
 static void update_coded(struct cpu *cpu)
 {
+	struct cpu_priv *priv = cpu_priv(cpu);
 	const retire_wanted observed = OBSERVED_IN_MEMORY | OBSERVED_IN_BRANCHES;
-	u64 now = cpu->tally.instructions[RETIRE_OS] + cpu->tally.instructions[RETIRE_USR];
-	bool less = !(cpu->wanted & ~cpu->coded) && !((cpu->wanted ^ cpu->coded) & observed);
+	u64 now = cpu_retired(cpu);
+	bool less = !(cpu->port.wanted & ~priv->coded) &&
+		    !((cpu->port.wanted ^ priv->coded) & observed);
 
-	if (less && cpu->wanted != cpu->coded && now < cpu->coded_until)
+	if (less && cpu->port.wanted != priv->coded && now < priv->coded_until)
 		return;
-	cpu->coded = cpu->wanted;
-	cpu->coded_until = now + LINGER;
+	priv->coded = cpu->port.wanted;
+	priv->coded_until = now + LINGER;
 }
 
 static u32 packed_words(retire_wanted set)
@@ -102,11 +104,12 @@ static u32 packed_words(retire_wanted set)
  */
 static retire_wanted count_wanted(const struct cpu *cpu)
 {
-	retire_wanted wanted = cpu->coded & (COUNT_BRANCHES | COUNT_MEMORY | OBSERVED_IN_BRANCHES);
-	retire_wanted now = cpu->count_sets[cpu->count_set];
+	const struct cpu_priv *priv = cpu_priv(cpu);
+	retire_wanted wanted = priv->coded & (COUNT_BRANCHES | COUNT_MEMORY | OBSERVED_IN_BRANCHES);
+	retire_wanted now = priv->count_sets[priv->count_set];
 
 	if (wanted & COUNT_PACKED) /* one field more costs nothing, and tells of their trips */
-		wanted |= cpu->coded & RETIRE_BIT(RETIRE_BRANCHES);
+		wanted |= priv->coded & RETIRE_BIT(RETIRE_BRANCHES);
 	if (wanted && !((wanted ^ now) & OBSERVED_IN_BRANCHES) &&
 	    packed_words(wanted | now) == packed_words(wanted))
 		wanted |= now;
@@ -120,24 +123,27 @@ static retire_wanted count_wanted(const struct cpu *cpu)
  */
 static u32 count_set(struct cpu *cpu)
 {
-	retire_wanted *sets = cpu->count_sets, wanted = count_wanted(cpu);
+	struct cpu_priv *priv = cpu_priv(cpu);
+	retire_wanted *sets = priv->count_sets, wanted = count_wanted(cpu);
 	u32 i = 0;
 
 	while (i < COUNT_SETS - 1 && sets[i] != wanted && (sets[i] || !i))
 		i++;
 	sets[i] = i < COUNT_SETS - 1 ? wanted : COUNT_PACKED | OBSERVED_IN_BRANCHES;
 	if (i)
-		cpu->count_set = i;
+		priv->count_set = i;
 	return i;
 }
 
 static u32 count_mode(struct cpu *cpu)
 {
+	struct cpu_priv *priv = cpu_priv(cpu);
+
 	update_coded(cpu);
 	return count_set(cpu) << MODE_COUNT_SHIFT |
-	       (cpu->coded & COUNT_CYCLES ? MODE_COUNT_CYCLES : 0) |
-	       (cpu->wanted & OBSERVED_IN_BRANCHES ? MODE_COUNT_MISSES : 0) |
-	       (cpu->branches_near ? MODE_TRIP_BRANCHES : 0);
+	       (priv->coded & COUNT_CYCLES ? MODE_COUNT_CYCLES : 0) |
+	       (cpu->port.wanted & OBSERVED_IN_BRANCHES ? MODE_COUNT_MISSES : 0) |
+	       (priv->branches_near ? MODE_TRIP_BRANCHES : 0);
 }
 
 static u32 record_mode(const struct cpu *cpu)
@@ -153,35 +159,39 @@ static u32 record_mode(const struct cpu *cpu)
 
 static u32 observe_mode(const struct cpu *cpu)
 {
-	if (!cpu->timing.params)
+	if (!cpu_priv(cpu)->timing.params)
 		return 0;
-	return cpu->observe | (cpu->wanted & OBSERVED_IN_MEMORY ? MODE_OBSERVE_MEMORY : 0) |
-	       (cpu->wanted & OBSERVED_IN_BRANCHES || branch_wanted(&cpu->branches)
+	return cpu->port.observe |
+	       (cpu->port.wanted & OBSERVED_IN_MEMORY ? MODE_OBSERVE_MEMORY : 0) |
+	       (cpu->port.wanted & OBSERVED_IN_BRANCHES || branch_wanted(&cpu->branches)
 			? MODE_OBSERVE_BRANCHES
 			: 0);
 }
 
 void cpu_update_counting(struct cpu *cpu)
 {
+	struct cpu_priv *priv = cpu_priv(cpu);
 	const u32 records = MODE_LBR | MODE_LBR_ANY | MODE_LBR_STACK;
 
-	cpu->mode = (cpu->mode & ~(u32)(MODE_COUNTING | records)) | count_mode(cpu) |
+	priv->mode = (priv->mode & ~(u32)(MODE_COUNTING | records)) | count_mode(cpu) |
 		    observe_mode(cpu) | record_mode(cpu);
 }
 
 void cpu_update_mode(struct cpu *cpu)
 {
+	struct cpu_priv *priv = cpu_priv(cpu);
 	u32 mode = code_mode(cpu) | privilege_mode(cpu) | fpu_mode(cpu) | count_mode(cpu) |
 		   observe_mode(cpu) | record_mode(cpu);
 
 	if (cpu_long_mode(cpu))
 		mode |= MODE_LONG;
-	if (cpu->tsc_scale == TSC_SCALE_ONE && !cpu->virtual_time && (!cpu->cpl || !(cpu->cr4 & CR4_TSD)))
+	if (cpu->port.tsc_scale == TSC_SCALE_ONE && !cpu->port.virtual_time &&
+	    (!cpu->cpl || !(cpu->cr4 & CR4_TSD)))
 		mode |= MODE_TSC;
 	if ((cpu->cr0 & CR0_PE) && !(cpu->rflags & FL_VM))
 		mode |= MODE_PROT;
-	if ((cpu->rflags & FL_TF) || cpu->debug.single_step || cpu->watch_active ||
+	if ((cpu->rflags & FL_TF) || cpu->port.debug.single_step || priv->watch_active ||
 	    ((cpu_dr7(cpu) & DR7_ENABLE) && cpu_watch_any_fetch(cpu)))
 		mode |= MODE_STEP;
-	cpu->mode = mode;
+	priv->mode = mode;
 }

@@ -6,7 +6,7 @@
 #ifndef CPU_MODE_H
 #define CPU_MODE_H
 
-#include "cpu/cpu.h"
+#include "cpu/private.h"
 
 #define MODE_CODE32    BIT(0) /* CS.D set; 16-bit code if neither this nor MODE_CODE64 */
 #define MODE_CODE64    BIT(1)
@@ -34,7 +34,7 @@
 #define MODE_TSC BIT(27) /* RDTSC is allowed, and the host's but for an offset */
 
 /* What translated code counts besides instructions and branches, as far as somebody wants it
- * (cpu->wanted): the number of a set of classes (cpu->count_sets), and the stalls. */
+ * (cpu->port.wanted): the number of a set of classes (priv->count_sets), and the stalls. */
 #define MODE_COUNT_SHIFT    28 /* to bit 31 */
 #define MODE_COUNT_CYCLES   BIT(19)
 #define MODE_COUNT_MISSES   BIT(20) /* of branches: the timing model counts them */
@@ -66,13 +66,13 @@
 	(RETIRE_BIT(RETIRE_CYCLES) | RETIRE_BIT(RETIRE_REF_CYCLES) | RETIRE_BIT(RETIRE_STALLS) | \
 	 RETIRE_BIT(RETIRE_IDLE_SLOTS))
 
-/* Classes that are in cpu->packed while translated code counts them; all others in cpu->live. */
+/* Classes that are in priv->packed while translated code counts them; all others in priv->live. */
 #define COUNT_PACKED (COUNT_BRANCHES | COUNT_MEMORY | RETIRE_BIT(RETIRE_BRANCHES))
 
-/* A block whose memory accesses share no checks; never in cpu->mode. */
+/* A block whose memory accesses share no checks; never in priv->mode. */
 #define MODE_APART BIT(17)
 
-/* One instruction a block, linked to the next: on the way to an exact end. Never in cpu->mode. */
+/* One instruction a block, linked to the next: on the way to an exact end. Never in priv->mode. */
 #define MODE_CUT BIT(18)
 
 /* Near branches are recorded at this privilege: branch_wanted(). */
@@ -93,22 +93,33 @@ void cpu_update_counting(struct cpu *cpu); /* the same, if no more than the PMU 
  * of them and of the instructions. */
 static inline retire_wanted cpu_counts(const struct cpu *cpu, u32 mode)
 {
-	return cpu->count_sets[mode >> MODE_COUNT_SHIFT] |
+	return cpu_priv(cpu)->count_sets[mode >> MODE_COUNT_SHIFT] |
 	       (mode & MODE_COUNT_CYCLES ? RETIRE_BIT(RETIRE_STALLS) : 0) |
 	       (mode & MODE_TRIP_BRANCHES ? RETIRE_BIT(RETIRE_BRANCHES) : 0);
 }
 
-/* Those of them that are in cpu->packed. */
+/* Those of them that are in priv->packed. */
 static inline retire_wanted cpu_packs(const struct cpu *cpu, u32 mode)
 {
-	return cpu->count_sets[mode >> MODE_COUNT_SHIFT] & COUNT_PACKED;
+	return cpu_priv(cpu)->count_sets[mode >> MODE_COUNT_SHIFT] & COUNT_PACKED;
 }
 
-/* The classes that the timing model adds to cpu->live. */
+/* The classes that the timing model adds to priv->live. */
 static inline retire_wanted mode_observes(u32 mode)
 {
 	return (mode & MODE_OBSERVE_MEMORY ? OBSERVED_IN_MEMORY : 0) |
 	       (mode & MODE_OBSERVE_BRANCHES ? OBSERVED_IN_BRANCHES : 0);
+}
+
+/*
+ * Alignment checking (SDM 3A 6.15, interrupt 17), for accesses of the program: is this one against
+ * the rule? Checked before the page.
+ */
+u32 cpu_alignment(const struct cpu *cpu, u32 size);
+
+static inline bool cpu_misaligned(const struct cpu *cpu, gva_t gva, u32 size)
+{
+	return unlikely(cpu_priv(cpu)->mode & MODE_ALIGN) && (gva & (cpu_alignment(cpu, size) - 1));
 }
 
 static inline enum space mode_space(u32 mode)

@@ -7,61 +7,65 @@
 void cpu_observe(struct cpu *cpu, struct timing_access access)
 {
 	access.space = cpu_space(cpu);
-	timing_data(&cpu->timing, &access);
+	timing_data(&cpu_priv(cpu)->timing, &access);
 }
 
 /* Is the model looking? If not, its TLBs are no longer right. */
 static bool looking(struct cpu *cpu)
 {
-	cpu->timing_stale |= !cpu_observes(cpu);
+	cpu_priv(cpu)->timing_stale |= !cpu_observes(cpu);
 	return cpu_observes(cpu);
 }
 
 void cpu_observe_begin(struct cpu *cpu)
 {
-	if (cpu_observes(cpu) && cpu->timing_stale)
-		timing_flush_tlbs(&cpu->timing);
+	struct cpu_priv *priv = cpu_priv(cpu);
+
+	if (cpu_observes(cpu) && priv->timing_stale)
+		timing_flush_tlbs(&priv->timing);
 	if (cpu_observes(cpu))
-		cpu->timing_stale = false;
-	timing_look(&cpu->timing, cpu_observes(cpu));
+		priv->timing_stale = false;
+	timing_look(&priv->timing, cpu_observes(cpu));
 }
 
 void cpu_observe_cr3(struct cpu *cpu, bool flush)
 {
+	struct cpu_priv *priv = cpu_priv(cpu);
+
 	if (!looking(cpu))
 		return;
 	if (flush)
-		timing_flush_space(&cpu->timing, cpu_space(cpu));
+		timing_flush_space(&priv->timing, cpu_space(cpu));
 	else
-		timing_switch_space(&cpu->timing);
+		timing_switch_space(&priv->timing);
 }
 
 void cpu_observe_invlpg(struct cpu *cpu, gva_t gva)
 {
 	if (looking(cpu))
-		timing_flush_page(&cpu->timing, gva);
+		timing_flush_page(&cpu_priv(cpu)->timing, gva);
 }
 
 void cpu_observe_invpcid(struct cpu *cpu, u16 space)
 {
 	if (looking(cpu))
-		timing_flush_space(&cpu->timing, space);
+		timing_flush_space(&cpu_priv(cpu)->timing, space);
 }
 
 void cpu_observe_flush(struct cpu *cpu)
 {
 	if (looking(cpu))
-		timing_flush_tlbs(&cpu->timing);
+		timing_flush_tlbs(&cpu_priv(cpu)->timing);
 }
 
 void cpu_observe_clflush(struct cpu *cpu, gpa_t gpa)
 {
 	if (cpu_observes(cpu))
-		timing_flush_line(&cpu->timing, gpa);
+		timing_flush_line(&cpu_priv(cpu)->timing, gpa);
 }
 
 void cpu_observe_wbinvd(struct cpu *cpu)
 {
 	if (cpu_observes(cpu))
-		timing_flush_caches(&cpu->timing);
+		timing_flush_caches(&cpu_priv(cpu)->timing);
 }

@@ -8,10 +8,11 @@
 #define CPU_OBSERVE_H
 
 #include "cpu/mmu.h"
+#include "cpu/mode.h"
 
 static inline bool cpu_observes(const struct cpu *cpu)
 {
-	return unlikely(cpu->mode & MODE_OBSERVE_MEMORY);
+	return unlikely(cpu_priv(cpu)->mode & MODE_OBSERVE_MEMORY);
 }
 
 static inline u16 cpu_space(const struct cpu *cpu)
@@ -38,7 +39,7 @@ static inline void cpu_observe_at(struct cpu *cpu, gva_t gva, const struct trans
 /* What an entry of the soft TLB says of the page, besides where it is. */
 static inline bool tlb_global(const struct cpu *cpu, enum tlb_set set, u32 index)
 {
-	return !(cpu->tlb_local[set].bit[index / 64] >> index % 64 & 1);
+	return !(cpu_priv(cpu)->tlb_local[set].bit[index / 64] >> index % 64 & 1);
 }
 
 /* The model was not looking while translations changed: it is told when it next is. */

@@ -5,7 +5,7 @@
 #ifndef CPU_PRIV_H
 #define CPU_PRIV_H
 
-#include "cpu/mmu.h"
+#include "cpu/tlb.h"
 
 /* One linear address as the page tables have it, for one kind of access. */
 struct walk {
@@ -39,20 +39,21 @@ static inline enum tlb_set tlb_set_of(const struct cpu *cpu, u32 access)
 
 static inline struct tlb_entry *tlb_entry_of(struct cpu *cpu, gva_t gva, u32 access)
 {
-	return &cpu->tlb[tlb_set_of(cpu, access)][(gva >> PAGE_SHIFT) % TLB_SIZE];
+	return &cpu_priv(cpu)->tlb[tlb_set_of(cpu, access)][(gva >> PAGE_SHIFT) % TLB_SIZE];
 }
 
 /* mem_find(), faster when it is the same slot again, which it nearly always is. */
 static inline const struct mem_slot *cpu_slot(struct cpu *cpu, gpa_t gpa)
 {
-	const struct mem_slot *slot = cpu->last_slot;
+	struct cpu_priv *priv = cpu_priv(cpu);
+	const struct mem_slot *slot = priv->last_slot;
 
-	if (cpu->last_generation == cpu->mem->generation && slot &&
+	if (priv->last_generation == cpu->port.mem->generation && slot &&
 	    gpa - slot->base < slot->npages << PAGE_SHIFT)
 		return slot;
-	slot = mem_find(cpu->mem, gpa);
-	cpu->last_generation = cpu->mem->generation;
-	cpu->last_slot = slot;
+	slot = mem_find(cpu->port.mem, gpa);
+	priv->last_generation = cpu->port.mem->generation;
+	priv->last_slot = slot;
 	return slot;
 }
 

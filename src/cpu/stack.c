@@ -8,6 +8,7 @@
 #include "base/must.h"
 #include "cpu/event.h"
 #include "cpu/mmu.h"
+#include "cpu/mode.h"
 #include "x86/descriptor.h"
 
 u64 stack_mask(bool code64, const struct segment *ss)

@@ -47,9 +47,11 @@ static inline void for_each(struct cpu *cpu, const struct tlb_bits *bits, visit 
 
 static void drop_entry(struct cpu *cpu, enum tlb_set set, u32 i, u64 unused)
 {
+	struct cpu_priv *priv = cpu_priv(cpu);
+
 	(void)unused;
-	drop(&cpu->tlb[set][i], i);
-	forget(&cpu->tlb_used[set], i);
+	drop(&priv->tlb[set][i], i);
+	forget(&priv->tlb_used[set], i);
 }
 
 /* What a hash of page numbers may hold. */
@@ -77,46 +79,56 @@ static bool filter_has(const struct page_filter *filter, u64 number)
 
 void tlb_forget_others(struct cpu *cpu)
 {
-	bytes_fill(cpu->kept, 0, sizeof(cpu->kept));
+	struct cpu_priv *priv = cpu_priv(cpu);
+
+	bytes_fill(priv->kept, 0, sizeof(priv->kept));
 }
 
 static void forget_code(struct cpu *cpu)
 {
+	struct cpu_priv *priv = cpu_priv(cpu);
+
 	cpu_drop_jumps(cpu);
 	for (u32 space = 0; space < NSPACES; space++)
-		cpu->map_generation[space] = ++cpu->last_map;
-	bytes_fill(&cpu->fetched, 0, sizeof(cpu->fetched));
-	bytes_fill(&cpu->fetched_large, 0, sizeof(cpu->fetched_large));
-	cpu->kernel_code_local = cpu->kernel_code_low = cpu->user_code_global = false;
+		priv->map_generation[space] = ++priv->last_map;
+	bytes_fill(&priv->fetched, 0, sizeof(priv->fetched));
+	bytes_fill(&priv->fetched_large, 0, sizeof(priv->fetched_large));
+	priv->kernel_code_local = priv->kernel_code_low = priv->user_code_global = false;
 }
 
 static void forget_user_code(struct cpu *cpu)
 {
-	cpu->jump_generation[SPACE_USR] = ++cpu->last_jump;
-	cpu->map_generation[SPACE_USR] = ++cpu->last_map;
+	struct cpu_priv *priv = cpu_priv(cpu);
+
+	priv->jump_generation[SPACE_USR] = ++priv->last_jump;
+	priv->map_generation[SPACE_USR] = ++priv->last_map;
 }
 
 /* A global translation is one of all address spaces, and INVLPG drops it for all (SDM 3A
  * 4.10.4.1). */
 static void forget_page_of_user_code(struct cpu *cpu)
 {
+	struct cpu_priv *priv = cpu_priv(cpu);
+
 	forget_user_code(cpu);
-	if (!cpu->user_code_global)
+	if (!priv->user_code_global)
 		return;
 	tlb_forget_others(cpu);
-	cpu->user_code_global = false;
+	priv->user_code_global = false;
 }
 
 void tlb_flush_data(struct cpu *cpu)
 {
-	for_each(cpu, cpu->tlb_used, drop_entry, 0);
+	struct cpu_priv *priv = cpu_priv(cpu);
+
+	for_each(cpu, priv->tlb_used, drop_entry, 0);
 	for (u32 set = 0; set < NTLBS; set++) /* a tag of 0 has the index bits of this one alone */
-		drop(&cpu->tlb[set][0], 0);
-	bytes_fill(cpu->tlb_used, 0, sizeof(cpu->tlb_used));
-	bytes_fill(cpu->tlb_local, 0, sizeof(cpu->tlb_local));
-	bytes_fill(&cpu->tlb_writable, 0, sizeof(cpu->tlb_writable));
-	cpu->tlb_large = 0;
-	bytes_fill(&cpu->tlb_2m, 0, sizeof(cpu->tlb_2m));
+		drop(&priv->tlb[set][0], 0);
+	bytes_fill(priv->tlb_used, 0, sizeof(priv->tlb_used));
+	bytes_fill(priv->tlb_local, 0, sizeof(priv->tlb_local));
+	bytes_fill(&priv->tlb_writable, 0, sizeof(priv->tlb_writable));
+	priv->tlb_large = 0;
+	bytes_fill(&priv->tlb_2m, 0, sizeof(priv->tlb_2m));
 }
 
 void tlb_flush(struct cpu *cpu)
@@ -127,46 +139,54 @@ void tlb_flush(struct cpu *cpu)
 
 static void drop_local(struct cpu *cpu)
 {
-	for_each(cpu, cpu->tlb_local, drop_entry, 0);
-	bytes_fill(cpu->tlb_local, 0, sizeof(cpu->tlb_local));
+	struct cpu_priv *priv = cpu_priv(cpu);
+
+	for_each(cpu, priv->tlb_local, drop_entry, 0);
+	bytes_fill(priv->tlb_local, 0, sizeof(priv->tlb_local));
 }
 
 void tlb_flush_local(struct cpu *cpu)
 {
 	drop_local(cpu);
 	forget_user_code(cpu);
-	if (cpu->kernel_code_local)
+	if (cpu_priv(cpu)->kernel_code_local)
 		forget_code(cpu);
 }
 
 static struct space_kept *kept_of(struct cpu *cpu, u64 cr3)
 {
+	struct cpu_priv *priv = cpu_priv(cpu);
+
 	for (u32 i = 0; i < SPACES_KEPT; i++)
-		if (cpu->kept[i].cr3 == cr3 && cpu->kept[i].jump_generation)
-			return &cpu->kept[i];
+		if (priv->kept[i].cr3 == cr3 && priv->kept[i].jump_generation)
+			return &priv->kept[i];
 	return NULL;
 }
 
 static void keep_space(struct cpu *cpu, u64 cr3)
 {
+	struct cpu_priv *priv = cpu_priv(cpu);
 	struct space_kept *kept = kept_of(cpu, cr3);
 
 	if (!kept)
-		kept = &cpu->kept[cpu->next_kept++ % SPACES_KEPT];
-	*kept = (struct space_kept){ cr3, cpu->jump_generation[SPACE_USR],
-				     cpu->map_generation[SPACE_USR] };
+		kept = &priv->kept[priv->next_kept++ % SPACES_KEPT];
+	*kept = (struct space_kept){ cr3, priv->jump_generation[SPACE_USR],
+				     priv->map_generation[SPACE_USR] };
 }
 
 /* PCIDs name address spaces; two CR3 with the same PCID are one as far as a processor can tell. */
 static void forget_pcid(struct cpu *cpu, u64 pcid)
 {
+	struct cpu_priv *priv = cpu_priv(cpu);
+
 	for (u32 i = 0; i < SPACES_KEPT; i++)
-		if ((cpu->kept[i].cr3 & ~PAGE_MASK) == pcid)
-			cpu->kept[i].jump_generation = 0;
+		if ((priv->kept[i].cr3 & ~PAGE_MASK) == pcid)
+			priv->kept[i].jump_generation = 0;
 }
 
 void tlb_switch(struct cpu *cpu, u64 old_cr3, bool keep)
 {
+	struct cpu_priv *priv = cpu_priv(cpu);
 	const struct space_kept *kept = NULL;
 
 	if (cpu->cr4 & CR4_PCIDE)
@@ -180,25 +200,27 @@ void tlb_switch(struct cpu *cpu, u64 old_cr3, bool keep)
 		return;
 	}
 	drop_local(cpu);
-	cpu->jump_generation[SPACE_USR] = kept->jump_generation;
-	cpu->map_generation[SPACE_USR] = kept->map_generation;
-	if (cpu->kernel_code_local)
+	priv->jump_generation[SPACE_USR] = kept->jump_generation;
+	priv->map_generation[SPACE_USR] = kept->map_generation;
+	if (priv->kernel_code_local)
 		forget_code(cpu);
 }
 
 void tlb_fetched(struct cpu *cpu, gva_t gva, const struct translation *t)
 {
-	filter_add(&cpu->fetched, gva >> PAGE_SHIFT);
+	struct cpu_priv *priv = cpu_priv(cpu);
+
+	filter_add(&priv->fetched, gva >> PAGE_SHIFT);
 	if (t->shift > PAGE_SHIFT)
-		filter_add(&cpu->fetched_large, gva >> 21);
+		filter_add(&priv->fetched_large, gva >> 21);
 	if (t->shift > 22) /* a gigabyte: too many regions to name */
-		bytes_fill(&cpu->fetched_large, 0xff, sizeof(cpu->fetched_large));
+		bytes_fill(&priv->fetched_large, 0xff, sizeof(priv->fetched_large));
 	if (!t->global && cpu->cpl != 3)
-		cpu->kernel_code_local = true;
+		priv->kernel_code_local = true;
 	if (t->global && cpu->cpl == 3)
-		cpu->user_code_global = true;
+		priv->user_code_global = true;
 	if (!(gva >> 63) && cpu->cpl != 3)
-		cpu->kernel_code_low = true;
+		priv->kernel_code_low = true;
 }
 
 /* Large pages of which there may be entries: those of 2 MB by their numbers, larger ones by the
@@ -211,22 +233,27 @@ static u64 large_hash(gva_t gva)
 
 static void note_large(struct cpu *cpu, gva_t gva, u8 shift)
 {
+	struct cpu_priv *priv = cpu_priv(cpu);
+
 	if (shift == 21)
-		filter_add(&cpu->tlb_2m, gva >> 21);
+		filter_add(&priv->tlb_2m, gva >> 21);
 	else if (shift > PAGE_SHIFT)
-		cpu->tlb_large |= large_hash(gva);
+		priv->tlb_large |= large_hash(gva);
 }
 
 static bool may_be_large(const struct cpu *cpu, gva_t gva)
 {
-	return (cpu->tlb_large & large_hash(gva)) || filter_has(&cpu->tlb_2m, gva >> 21);
+	const struct cpu_priv *priv = cpu_priv(cpu);
+
+	return (priv->tlb_large & large_hash(gva)) || filter_has(&priv->tlb_2m, gva >> 21);
 }
 
 static void drop_if_large(struct cpu *cpu, enum tlb_set set, u32 i, u64 gva)
 {
-	u8 shift = cpu->tlb_shift[set][i];
+	struct cpu_priv *priv = cpu_priv(cpu);
+	u8 shift = priv->tlb_shift[set][i];
 
-	if (shift > PAGE_SHIFT && !((cpu->tlb[set][i].read ^ gva) >> shift))
+	if (shift > PAGE_SHIFT && !((priv->tlb[set][i].read ^ gva) >> shift))
 		drop_entry(cpu, set, i, 0);
 }
 
@@ -234,29 +261,31 @@ static void drop_if_large(struct cpu *cpu, enum tlb_set set, u32 i, u64 gva)
  * of 2 MB lie side by side. */
 static void flush_large(struct cpu *cpu, gva_t gva)
 {
+	struct cpu_priv *priv = cpu_priv(cpu);
 	u32 first = (gva >> 21 << (21 - PAGE_SHIFT)) % TLB_SIZE / 64;
 
-	if (cpu->tlb_large & large_hash(gva)) {
-		for_each(cpu, cpu->tlb_used, drop_if_large, gva);
+	if (priv->tlb_large & large_hash(gva)) {
+		for_each(cpu, priv->tlb_used, drop_if_large, gva);
 		return;
 	}
 	for (u32 set = 0; set < NTLBS; set++)
 		for (u32 word = first; word < first + BIT(21 - PAGE_SHIFT) / 64; word++)
-			for_word(cpu, cpu->tlb_used, set, word, drop_if_large, gva);
+			for_word(cpu, priv->tlb_used, set, word, drop_if_large, gva);
 }
 
 void tlb_flush_page(struct cpu *cpu, gva_t gva)
 {
+	struct cpu_priv *priv = cpu_priv(cpu);
 	u32 i = (gva >> PAGE_SHIFT) % TLB_SIZE;
 
 	for (u32 set = 0; set < NTLBS; set++)
-		drop(&cpu->tlb[set][i], i);
+		drop(&priv->tlb[set][i], i);
 	if (may_be_large(cpu, gva))
 		flush_large(cpu, gva);
-	if (!filter_has(&cpu->fetched, gva >> PAGE_SHIFT) &&
-	    !filter_has(&cpu->fetched_large, gva >> 21))
+	if (!filter_has(&priv->fetched, gva >> PAGE_SHIFT) &&
+	    !filter_has(&priv->fetched_large, gva >> 21))
 		return;
-	if (gva >> 63 || cpu->kernel_code_low)
+	if (gva >> 63 || priv->kernel_code_low)
 		forget_code(cpu);
 	else
 		forget_page_of_user_code(cpu);
@@ -269,36 +298,40 @@ static void set_bit(u64 *bits, u32 i, bool on)
 
 static void protect(struct cpu *cpu, enum tlb_set set, u32 i)
 {
-	struct tlb_entry *entry = &cpu->tlb[set][i];
+	struct cpu_priv *priv = cpu_priv(cpu);
+	struct tlb_entry *entry = &priv->tlb[set][i];
 
 	if (entry->write == entry->read)
-		set_bit(cpu->tlb_code[set], i, true);
+		set_bit(priv->tlb_code[set], i, true);
 	entry->write = tlb_none(i);
 }
 
 static void protect_page(struct cpu *cpu, enum tlb_set set, u32 i, u64 page)
 {
-	const struct tlb_entry *entry = &cpu->tlb[set][i];
+	struct cpu_priv *priv = cpu_priv(cpu);
+	const struct tlb_entry *entry = &priv->tlb[set][i];
 
 	if (entry->write != entry->read)
 		return;
 	if (entry->gpa == page)
 		protect(cpu, set, i);
 	else
-		filter_add(&cpu->tlb_writable, entry->gpa >> PAGE_SHIFT);
+		filter_add(&priv->tlb_writable, entry->gpa >> PAGE_SHIFT);
 }
 
 void tlb_protect(struct cpu *cpu, gpa_t page)
 {
-	if (!filter_has(&cpu->tlb_writable, page >> PAGE_SHIFT))
+	struct cpu_priv *priv = cpu_priv(cpu);
+
+	if (!filter_has(&priv->tlb_writable, page >> PAGE_SHIFT))
 		return;
-	bytes_fill(&cpu->tlb_writable, 0, sizeof(cpu->tlb_writable));
-	for_each(cpu, cpu->tlb_used, protect_page, page & PAGE_MASK);
+	bytes_fill(&priv->tlb_writable, 0, sizeof(priv->tlb_writable));
+	for_each(cpu, priv->tlb_used, protect_page, page & PAGE_MASK);
 }
 
 static void protect_claimed(struct cpu *cpu, enum tlb_set set, u32 i, u64 unused)
 {
-	const struct tlb_entry *entry = &cpu->tlb[set][i];
+	const struct tlb_entry *entry = &cpu_priv(cpu)->tlb[set][i];
 
 	(void)unused;
 	if (entry->write == entry->read && entry->read != tlb_none(i) && shared_claimed(cpu, entry->gpa))
@@ -307,7 +340,7 @@ static void protect_claimed(struct cpu *cpu, enum tlb_set set, u32 i, u64 unused
 
 void tlb_protect_claimed(struct cpu *cpu)
 {
-	for_each(cpu, cpu->tlb_used, protect_claimed, 0);
+	for_each(cpu, cpu_priv(cpu)->tlb_used, protect_claimed, 0);
 }
 
 /* A write needs no notice: not for the dirty log. */
@@ -329,35 +362,37 @@ static bool has_code(struct cpu *cpu, gpa_t gpa)
 static void fill(struct cpu *cpu, gva_t gva, u32 access, const struct walk *walk,
 		 const struct translation *t)
 {
+	struct cpu_priv *priv = cpu_priv(cpu);
 	gva_t page = (cpu_long_mode(cpu) ? gva : (u32)gva) & PAGE_MASK;
 	enum tlb_set set = tlb_set_of(cpu, access);
 	u32 i = (page >> PAGE_SHIFT) % TLB_SIZE;
-	struct tlb_entry *entry = &cpu->tlb[set][i];
+	struct tlb_entry *entry = &priv->tlb[set][i];
 	bool writable = walk->writable && dirty_already(t), code = has_code(cpu, t->gpa);
 
 	entry->read = page;
 	entry->write = writable && !code ? page : tlb_none(i);
 	entry->gpa = t->gpa & PAGE_MASK;
 	entry->host = (u64)t->host & PAGE_MASK;
-	cpu->tlb_shift[set][i] = walk->shift;
+	priv->tlb_shift[set][i] = walk->shift;
 	note_large(cpu, page, walk->shift);
-	note(&cpu->tlb_used[set], i);
+	note(&priv->tlb_used[set], i);
 	if (walk->global)
-		forget(&cpu->tlb_local[set], i);
+		forget(&priv->tlb_local[set], i);
 	else
-		note(&cpu->tlb_local[set], i);
+		note(&priv->tlb_local[set], i);
 	if (entry->write == page)
-		filter_add(&cpu->tlb_writable, t->gpa >> PAGE_SHIFT);
-	set_bit(cpu->tlb_code[set], i, writable && code);
+		filter_add(&priv->tlb_writable, t->gpa >> PAGE_SHIFT);
+	set_bit(priv->tlb_code[set], i, writable && code);
 }
 
 bool tlb_writes_code(struct cpu *cpu, gva_t gva, u32 access, gpa_t *gpa, hva_t *host)
 {
+	struct cpu_priv *priv = cpu_priv(cpu);
 	enum tlb_set set = tlb_set_of(cpu, access);
 	u32 i = (gva >> PAGE_SHIFT) % TLB_SIZE;
-	const struct tlb_entry *entry = &cpu->tlb[set][i];
+	const struct tlb_entry *entry = &priv->tlb[set][i];
 
-	if (entry->read != (gva & PAGE_MASK) || !(cpu->tlb_code[set][i / 64] & BIT(i % 64)) ||
+	if (entry->read != (gva & PAGE_MASK) || !(priv->tlb_code[set][i / 64] & BIT(i % 64)) ||
 	    !has_code(cpu, entry->gpa))
 		return false;
 	*gpa = entry->gpa + (gva & ~PAGE_MASK);

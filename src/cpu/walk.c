@@ -40,8 +40,8 @@ enum step { STEP_ON, STEP_FAULT, STEP_EXIT, STEP_AGAIN };
 
 enum guest_fault mmu_host_fault(struct cpu *cpu, gpa_t gpa)
 {
-	cpu->exit.reason = EXIT_HOST_FAULT;
-	cpu->exit.gpa = gpa;
+	cpu->port.exit.reason = EXIT_HOST_FAULT;
+	cpu->port.exit.gpa = gpa;
 	return FAULT_EXIT;
 }
 

@@ -23,7 +23,7 @@ struct breakpoint {
 static bool breakpoint_get(const struct cpu *cpu, u32 n, struct breakpoint *out)
 {
 	static const u8 lengths[4] = { 1, 2, 8, 4 }; /* DR7.LEN */
-	const u64 *dr = cpu->debug.hardware_bp ? cpu->debug.dr : cpu->dr;
+	const u64 *dr = cpu->port.debug.hardware_bp ? cpu->port.debug.dr : cpu->dr;
 	u64 dr7 = cpu_dr7(cpu);
 
 	if (!(dr7 >> (2 * n) & 3))
@@ -62,7 +62,7 @@ void cpu_watch(struct cpu *cpu, gva_t gva, u32 size, u32 access)
 	u64 to_wrap = cpu_code64(cpu) ? ~0ull : BIT(32) - gva;
 	u32 before = size < to_wrap ? size : to_wrap;
 
-	if (!cpu->watch_active)
+	if (!cpu_priv(cpu)->watch_active)
 		return;
 	match(cpu, gva, before, access);
 	if (before < size)
@@ -84,7 +84,7 @@ bool watch_page(const struct cpu *cpu, gva_t gva)
 {
 	struct breakpoint b;
 
-	if (likely(!cpu->watch_active))
+	if (likely(!cpu_priv(cpu)->watch_active))
 		return false;
 	for (u32 n = 0; n < 4; n++)
 		if (breakpoint_get(cpu, n, &b) && is_data(&b) && !((b.addr ^ gva) & PAGE_MASK))
@@ -121,13 +121,14 @@ bool cpu_watch_any_fetch(const struct cpu *cpu)
 
 void cpu_watch_update(struct cpu *cpu)
 {
+	struct cpu_priv *priv = cpu_priv(cpu);
 	struct breakpoint b;
 
-	cpu->watch_active = false;
+	priv->watch_active = false;
 	for (u32 n = 0; n < 4; n++)
 		if (breakpoint_get(cpu, n, &b) && is_data(&b))
-			cpu->watch_active = true;
-	if (cpu->watch_active)
+			priv->watch_active = true;
+	if (priv->watch_active)
 		tlb_flush(cpu);
 	cpu_update_mode(cpu);
 }

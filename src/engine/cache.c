@@ -4,14 +4,14 @@
  *
  * Code memory is mapped twice, writable and executable: never both. Blocks and their
  * tables are bump-allocated; a full cache is flushed as a whole. A block dies when the bytes it was
- * made from change: this CPU's own writes are noted in cpu->code (cache_written); writes by others
+ * made from change: this CPU's own writes are noted in priv->code (cache_written); writes by others
  * are found by comparing the page with its copy (cache_verify) the first time the page is entered
  * in an epoch. Epochs begin after the program had its turn, at interrupts and at serializing
  * instructions: that is where SDM 3A 8.1.3 lets a processor notice cross-modified code.
  *
  * No block is dropped, and the cache is not flushed, while translated code is on the stack
  * (engine->inside): a block that is running may jump to any other, and its own tables say where it
- * is. C that translated code has called marks what is to be done (cpu->code, engine->notice) and
+ * is. C that translated code has called marks what is to be done (priv->code, engine->notice) and
  * leaves; update_cache() acts, before the next entry.
  *
  * vCPU thread; general registers only.
@@ -22,7 +22,7 @@
 #include "base/bytes.h"
 #include "base/guarded.h"
 #include "base/must.h"
-#include "cpu/mmu.h"
+#include "cpu/tlb.h"
 #include "cpu/shared.h"
 
 /* Room that one translation may take; the cache counts as full below it. */
@@ -40,12 +40,13 @@ static u8 *written_limit(const struct engine *eng)
 
 void cache_flush(struct cpu *cpu)
 {
+	struct cpu_priv *priv = cpu_priv(cpu);
 	struct engine *eng = cpu->engine;
 
 	must(!eng->inside);
-	for (u32 i = 0; i < ARRAY_SIZE(cpu->code->page); i++)
-		if (cpu->code->page[i].claim)
-			shared_release(cpu, &cpu->code->page[i]);
+	for (u32 i = 0; i < ARRAY_SIZE(priv->code->page); i++)
+		if (priv->code->page[i].claim)
+			shared_release(cpu, &priv->code->page[i]);
 	eng->nunheard = eng->unheard_more = 0;
 	check_dead(eng, eng->code_first, written_limit(eng));
 	eng->code_next = eng->code_first;
@@ -55,7 +56,7 @@ void cache_flush(struct cpu *cpu)
 	eng->flushes++;
 	eng->deaths++;
 	returns_forget(eng);
-	code_clear(cpu->code);
+	code_clear(priv->code);
 	jump_clear(cpu);
 	cpu_drop_jumps(cpu);
 }
@@ -197,7 +198,7 @@ void link_renew(const struct cpu *cpu, struct link *link, struct block *to)
 		unlink_out(link);
 		link_set(cpu->engine, link, to);
 	}
-	*(u32_unaligned *)link->guard = (u32)cpu->jump_generation[space];
+	*(u32_unaligned *)link->guard = (u32)cpu_priv(cpu)->jump_generation[space];
 	link->linked += link->linked < PATIENCE_MAX - PATIENCE_SHIFT;
 	link->patience = 1 << (link->linked + PATIENCE_SHIFT);
 }
@@ -229,7 +230,7 @@ static void unlink_in(struct block *block)
 
 struct page_copy *cache_page(struct cpu *cpu, gpa_t gpa)
 {
-	struct code_page *page = code_add(cpu->code, gpa);
+	struct code_page *page = code_add(cpu_priv(cpu)->code, gpa);
 
 	if (!page)
 		return NULL;
@@ -283,7 +284,7 @@ static void set_lines(struct cpu *cpu, struct code_page *cp, u64 lines)
 
 static void add_to_page(struct cpu *cpu, struct block *block, gpa_t page)
 {
-	struct code_page *cp = code_find(cpu->code, page);
+	struct code_page *cp = code_find(cpu_priv(cpu)->code, page);
 	struct page_copy *copy = cp->blocks;
 
 	if (!cp->lines)
@@ -380,7 +381,7 @@ void cache_verify(struct cpu *cpu, struct code_page *cp, const u8 *host)
  */
 void cache_doubt(struct cpu *cpu, gpa_t gpa)
 {
-	struct code_page *cp = code_find(cpu->code, gpa);
+	struct code_page *cp = code_find(cpu_priv(cpu)->code, gpa);
 
 	if (cp)
 		cp->epoch = 0;
@@ -389,8 +390,10 @@ void cache_doubt(struct cpu *cpu, gpa_t gpa)
 /* Slots have changed: claims in those that are gone are made anew. */
 static void claim_again(struct cpu *cpu)
 {
-	for (u32 i = 0; i < ARRAY_SIZE(cpu->code->page); i++) {
-		struct code_page *cp = &cpu->code->page[i];
+	struct cpu_priv *priv = cpu_priv(cpu);
+
+	for (u32 i = 0; i < ARRAY_SIZE(priv->code->page); i++) {
+		struct code_page *cp = &priv->code->page[i];
 
 		if (cp->lines && shared_claim_gone(cpu, cp))
 			claim(cpu, cp);
@@ -404,7 +407,7 @@ static void verify_unheard(struct cpu *cpu)
 	for (u32 i = 0; i < eng->nunheard; i++) {
 		struct code_page *cp = eng->unheard[i].page;
 		gpa_t gpa = (cp->gfn_plus_1 - 1) << PAGE_SHIFT;
-		const struct mem_slot *slot = mem_find(cpu->mem, gpa);
+		const struct mem_slot *slot = mem_find(cpu->port.mem, gpa);
 
 		if (slot)
 			cache_verify(cpu, cp, mem_hva(slot, gpa));
@@ -427,21 +430,23 @@ static void forget_heard(struct engine *eng, u64 heard)
 
 bool cache_notice_due(const struct cpu *cpu)
 {
+	const struct cpu_priv *priv = cpu_priv(cpu);
 	const struct engine *eng = cpu->engine;
 
-	return !cpu->shared || cpu->claims_generation != cpu->mem->generation || eng->nunheard ||
-	       eng->unheard_more || shared_unseen(cpu);
+	return !priv->shared || priv->claims_generation != cpu->port.mem->generation ||
+	       eng->nunheard || eng->unheard_more || shared_unseen(cpu);
 }
 
 bool cache_notice(struct cpu *cpu)
 {
+	struct cpu_priv *priv = cpu_priv(cpu);
 	struct engine *eng = cpu->engine;
 	bool news;
 	u64 heard;
 
-	if (cpu->claims_generation != cpu->mem->generation)
+	if (priv->claims_generation != cpu->port.mem->generation)
 		claim_again(cpu);
-	cpu->claims_generation = cpu->mem->generation;
+	priv->claims_generation = cpu->port.mem->generation;
 	shared_acknowledge(cpu);
 	news = shared_news(cpu);
 	if (!eng->nunheard && !eng->unheard_more)
@@ -456,7 +461,7 @@ bool cache_notice(struct cpu *cpu)
 
 void cache_written(struct cpu *cpu)
 {
-	struct code_pages *code = cpu->code;
+	struct code_pages *code = cpu_priv(cpu)->code;
 
 	if (code->nwritten > ARRAY_SIZE(code->written)) {
 		cache_flush(cpu);

@@ -24,9 +24,9 @@ static u64 leave_again(struct cpu *cpu, const u8 *return_pc)
  * reached, the time of the run used up. */
 static bool has_news(const struct cpu *cpu)
 {
-	return cpu->code->nwritten || cpu->mmio.nwrites != cpu->mmio.write_pos ||
-	       cpu->mmio.nreads || cpu->pending_db || count_exhausted(cpu) ||
-	       (cpu_observes(cpu) && count_at_trip(cpu));
+	return cpu_priv(cpu)->code->nwritten ||
+	       cpu->port.mmio.nwrites != cpu->port.mmio.write_pos || cpu->port.mmio.nreads ||
+	       cpu->pending_db || count_exhausted(cpu) || (cpu_observes(cpu) && count_at_trip(cpu));
 }
 
 u64 call_insn(struct cpu *cpu, u64 insn, u32 unused, const u8 *return_pc)

@@ -70,13 +70,14 @@ void check_entry(struct cpu *cpu, const void *code, u32 mode)
 
 u64 check_jump(struct cpu *cpu, u64 rip, u32 code, const u8 *return_pc)
 {
+	struct cpu_priv *priv = cpu_priv(cpu);
 	const struct engine *eng = cpu->engine;
 	u32 mode = jump_mode(cpu);
 
 	(void)return_pc;
-	must(mode == (cpu->mode & ~(u32)MODE_IOPL_OK));
+	must(mode == (priv->mode & ~(u32)MODE_IOPL_OK));
 	check_block(cpu, eng->code_rx + code, rip, mode);
-	cpu->spill[SPILL_HOST] = cpu->code_base + code;
+	priv->spill[SPILL_HOST] = priv->code_base + code;
 	return SLOW_DIRECT;
 }
 
@@ -88,7 +89,7 @@ u64 check_return(struct cpu *cpu, u64 rip, u32 slot, const u8 *return_pc)
 	const struct block *block;
 
 	(void)return_pc;
-	cpu->spill[SPILL_HOST] = rip;
+	cpu_priv(cpu)->spill[SPILL_HOST] = rip;
 	if (code == exec_view(eng, eng->look_up))
 		return SLOW_DIRECT;
 	block = cache_by_code(eng, code);

@@ -38,13 +38,13 @@ static u64 up_to(u64 trip, u64 now)
 static inline u64 distance(const struct cpu *cpu, enum retire_class class,
 			   enum retire_privilege privilege)
 {
-	const u64 *trip = cpu->trips.at[class];
+	const u64 *trip = cpu->port.trips.at[class];
 	u64 os, usr, to_os, to_usr;
 
-	if (!(cpu->trips.armed & RETIRE_BIT(class)))
+	if (!(cpu->port.trips.armed & RETIRE_BIT(class)))
 		return FAR_AWAY;
-	os = retire_count(&cpu->tally, class, RETIRE_OS);
-	usr = retire_count(&cpu->tally, class, RETIRE_USR);
+	os = retire_count(&cpu->port.tally, class, RETIRE_OS);
+	usr = retire_count(&cpu->port.tally, class, RETIRE_USR);
 	to_os = up_to(trip[RETIRE_IN_OS], os);
 	to_usr = up_to(trip[RETIRE_IN_USR], usr);
 	if (!to_os || !to_usr)
@@ -55,7 +55,7 @@ static inline u64 distance(const struct cpu *cpu, enum retire_class class,
 
 static void start_class(struct cpu *cpu, enum retire_class class, u64 distance)
 {
-	cpu->live[class] = cpu->engine->live_from[class] = -(s64)distance;
+	cpu_priv(cpu)->live[class] = cpu->engine->live_from[class] = -(s64)distance;
 }
 
 /* Beside cpu->attention, which others write. */
@@ -65,16 +65,17 @@ static void set_guards(struct cpu *cpu, u32 bits)
 
 	for (u32 i = 0; i < PACK_FIELDS && pack_shift(bits, i) + bits <= 64; i++)
 		guards |= pack_guard(bits) << pack_shift(bits, i);
-	bytes_copy(cpu->guards, (u8 *)&guards + 1, sizeof(cpu->guards));
+	bytes_copy(cpu_hot(cpu)->guards, (u8 *)&guards + 1, sizeof(cpu_hot(cpu)->guards));
 	cpu->engine->guards = guards;
 }
 
 static void start_packed(struct cpu *cpu, enum retire_privilege privilege)
 {
+	struct cpu_priv *priv = cpu_priv(cpu);
 	struct engine *eng = cpu->engine;
-	retire_wanted set = cpu_packs(cpu, cpu->mode);
+	retire_wanted set = cpu_packs(cpu, priv->mode);
 	u32 bits = pack_bits(set), number = 0;
-	u64 *words = cpu->packed, guard = pack_guard(bits);
+	u64 *words = priv->packed, guard = pack_guard(bits);
 
 	if (!(set | eng->packed))
 		return;
@@ -95,12 +96,12 @@ static void start_packed(struct cpu *cpu, enum retire_privilege privilege)
 static void set_slice(struct cpu *cpu, u64 slice)
 {
 	cpu->engine->slice = slice;
-	cpu->spill[SPILL_R14] = -((slice + 1) << COUNT_SHIFT);
+	cpu_priv(cpu)->spill[SPILL_R14] = -((slice + 1) << COUNT_SHIFT);
 }
 
 static u64 slice_left(const struct cpu *cpu)
 {
-	return -((s64)cpu->spill[SPILL_R14] >> COUNT_SHIFT) - 1;
+	return -((s64)cpu_priv(cpu)->spill[SPILL_R14] >> COUNT_SHIFT) - 1;
 }
 
 /* Interrupts are counted by no code. */
@@ -113,18 +114,20 @@ static bool at_trip(const struct cpu *cpu, enum retire_privilege privilege)
  * stalls since. */
 static void start_records(struct cpu *cpu)
 {
-	const u64 *cycles = cpu->tally.cycles;
+	const u64 *cycles = cpu->port.tally.cycles;
 
 	cpu->branches.cycles_from = cycles[RETIRE_OS] + cycles[RETIRE_USR] + cpu->engine->slice +
-				    1 - cpu->live[RETIRE_STALLS];
+				    1 - cpu_priv(cpu)->live[RETIRE_STALLS];
 }
 
 /* A cycle leaves at most all its slots idle, and an instruction at least all but one. */
 static u64 cycles_to_slots(const struct cpu *cpu, u64 slots)
 {
+	const struct cpu_priv *priv = cpu_priv(cpu);
+
 	if (slots == FAR_AWAY) /* as a rule */
 		return slots;
-	return slots && slots < cpu->slots ? 1 : slots / cpu->slots;
+	return slots && slots < priv->slots ? 1 : slots / priv->slots;
 }
 
 static u64 cycles_left(const struct cpu *cpu, enum retire_privilege privilege)
@@ -154,12 +157,13 @@ static u64 share_cycles(struct cpu *cpu, enum retire_privilege privilege)
  */
 static u64 share_branches(struct cpu *cpu, enum retire_privilege privilege)
 {
+	struct cpu_priv *priv = cpu_priv(cpu);
 	u64 branches = distance(cpu, RETIRE_BRANCHES, privilege);
-	bool packed = cpu_packs(cpu, cpu->mode) & RETIRE_BIT(RETIRE_BRANCHES);
+	bool packed = cpu_packs(cpu, priv->mode) & RETIRE_BIT(RETIRE_BRANCHES);
 	bool near = !packed && branches <= BRANCHES_NEAR;
 
-	if (near != cpu->branches_near) {
-		cpu->branches_near = near;
+	if (near != priv->branches_near) {
+		priv->branches_near = near;
 		cpu_update_mode(cpu);
 	}
 	return near || packed ? FAR_AWAY : branches - BRANCHES_NEAR;
@@ -169,7 +173,7 @@ static u64 share_branches(struct cpu *cpu, enum retire_privilege privilege)
  * that is executed alone says. Of others code in blocks of one says where they are. */
 static bool alone(const struct cpu *cpu)
 {
-	return cpu->precise && mode_observes(cpu->mode);
+	return cpu->port.precise && mode_observes(cpu_priv(cpu)->mode);
 }
 
 /* The last instruction of a slice that ends at a trip is held back from blocks that do not say
@@ -179,7 +183,7 @@ static void hold_last(struct cpu *cpu, u64 trip)
 	struct engine *eng = cpu->engine;
 
 	eng->held = eng->near = false;
-	if (!cpu->precise)
+	if (!cpu->port.precise)
 		return;
 	if (alone(cpu))
 		eng->step |= eng->slice == 1; /* also one that is a block of its own */
@@ -191,14 +195,15 @@ static void hold_last(struct cpu *cpu, u64 trip)
 
 static void start(struct cpu *cpu)
 {
+	struct cpu_priv *priv = cpu_priv(cpu);
 	enum retire_privilege privilege = cpu_privilege(cpu);
 	struct engine *eng = cpu->engine;
 	u64 trip = distance(cpu, RETIRE_INSTRUCTIONS, privilege);
 	u64 share = share_branches(cpu, privilege);
 
 	start_packed(cpu, privilege);
-	eng->counted = (cpu_counts(cpu, cpu->mode) & ~eng->packed) |
-		       (mode_observes(cpu->mode) & cpu->wanted);
+	eng->counted = (cpu_counts(cpu, priv->mode) & ~eng->packed) |
+		       (mode_observes(priv->mode) & cpu->port.wanted);
 	for (retire_wanted left = eng->counted; left;) {
 		enum retire_class class = next_class(&left);
 
@@ -208,13 +213,13 @@ static void start(struct cpu *cpu)
 		share = least(share, share_cycles(cpu, privilege));
 	eng->whole = trip <= share;
 	trip = least(trip, share);
-	if (cpu->precise && trip > 1)
+	if (cpu->port.precise && trip > 1)
 		trip--;
 	set_slice(cpu, at_trip(cpu, privilege) ? 0 : least(least(eng->budget, SLICE_MAX), trip));
 	eng->whole &= eng->slice < SLICE_MAX;
 	eng->budget -= eng->slice;
 	eng->counting = true;
-	eng->counting_mode = cpu->mode & MODE_COUNTING;
+	eng->counting_mode = priv->mode & MODE_COUNTING;
 	hold_last(cpu, trip);
 	start_records(cpu);
 }
@@ -226,12 +231,13 @@ static void add(struct cpu *cpu, enum retire_class class, enum retire_privilege 
 
 static void add_cycles(struct cpu *cpu, enum retire_privilege privilege, u64 instructions)
 {
-	u64 stalls = cpu->live[RETIRE_STALLS] - cpu->engine->live_from[RETIRE_STALLS];
+	struct cpu_priv *priv = cpu_priv(cpu);
+	u64 stalls = priv->live[RETIRE_STALLS] - cpu->engine->live_from[RETIRE_STALLS];
 	u64 cycles = instructions + stalls;
 
 	add(cpu, RETIRE_CYCLES, privilege, cycles);
 	add(cpu, RETIRE_REF_CYCLES, privilege, cycles);
-	add(cpu, RETIRE_IDLE_SLOTS, privilege, cycles * cpu->slots - instructions);
+	add(cpu, RETIRE_IDLE_SLOTS, privilege, cycles * priv->slots - instructions);
 }
 
 /* Branches are in the countdown. */
@@ -242,7 +248,7 @@ static void flush_packed(struct cpu *cpu, enum retire_privilege privilege)
 
 	for (retire_wanted left = eng->packed; left; number++) {
 		enum retire_class class = next_class(&left);
-		s64 grown = pack_field(cpu->packed, bits, number) -
+		s64 grown = pack_field(cpu_priv(cpu)->packed, bits, number) -
 			    pack_field(eng->packed_from, bits, number);
 
 		if (class != RETIRE_BRANCHES)
@@ -252,15 +258,16 @@ static void flush_packed(struct cpu *cpu, enum retire_privilege privilege)
 
 static void add_all(struct cpu *cpu, enum retire_privilege privilege)
 {
+	struct cpu_priv *priv = cpu_priv(cpu);
 	struct engine *eng = cpu->engine;
 	u64 left = slice_left(cpu);
 
 	add(cpu, RETIRE_INSTRUCTIONS, privilege, eng->slice - left);
-	add(cpu, RETIRE_BRANCHES, privilege, cpu->spill[SPILL_R14] & BRANCH_MASK);
+	add(cpu, RETIRE_BRANCHES, privilege, priv->spill[SPILL_R14] & BRANCH_MASK);
 	for (retire_wanted classes = eng->counted & ~RETIRE_BIT(RETIRE_BRANCHES); classes;) {
 		enum retire_class class = next_class(&classes);
 
-		add(cpu, class, privilege, cpu->live[class] - eng->live_from[class]);
+		add(cpu, class, privilege, priv->live[class] - eng->live_from[class]);
 	}
 	flush_packed(cpu, privilege);
 	if (eng->counted & RETIRE_BIT(RETIRE_STALLS))
@@ -284,11 +291,12 @@ static bool goes_on(const struct cpu *cpu, enum retire_privilege privilege)
 {
 	const struct engine *eng = cpu->engine;
 
-	return !cpu->precise && !eng->near && (privilege == cpu_privilege(cpu) || eng->both);
+	return !cpu->port.precise && !eng->near && (privilege == cpu_privilege(cpu) || eng->both);
 }
 
 void count_settle(struct cpu *cpu, enum retire_privilege privilege)
 {
+	struct cpu_priv *priv = cpu_priv(cpu);
 	struct engine *eng = cpu->engine;
 
 	if (!eng->counting || !goes_on(cpu, privilege)) {
@@ -300,16 +308,16 @@ void count_settle(struct cpu *cpu, enum retire_privilege privilege)
 	for (retire_wanted left = eng->counted; left;) {
 		enum retire_class class = next_class(&left);
 
-		eng->live_from[class] = cpu->live[class];
+		eng->live_from[class] = priv->live[class];
 	}
 	for (u32 i = 0; eng->packed && i < PACK_WORDS; i++)
-		eng->packed_from[i] = cpu->packed[i];
+		eng->packed_from[i] = priv->packed[i];
 }
 
 u64 count_instructions(const struct cpu *cpu)
 {
 	const struct engine *eng = cpu->engine;
-	u64 flushed = cpu->tally.instructions[RETIRE_OS] + cpu->tally.instructions[RETIRE_USR];
+	u64 flushed = cpu_retired(cpu);
 
 	return flushed + (eng->counting ? eng->slice - slice_left(cpu) : 0);
 }
@@ -317,11 +325,11 @@ u64 count_instructions(const struct cpu *cpu)
 u64 count_cycles(const struct cpu *cpu)
 {
 	const struct engine *eng = cpu->engine;
-	u64 cycles = cpu->tally.cycles[RETIRE_OS] + cpu->tally.cycles[RETIRE_USR];
+	u64 cycles = cpu->port.tally.cycles[RETIRE_OS] + cpu->port.tally.cycles[RETIRE_USR];
 
 	if (!eng->counting)
 		return cycles;
-	return cycles + eng->slice - slice_left(cpu) + cpu->live[RETIRE_STALLS] -
+	return cycles + eng->slice - slice_left(cpu) + cpu_priv(cpu)->live[RETIRE_STALLS] -
 	       eng->live_from[RETIRE_STALLS];
 }
 
@@ -330,8 +338,8 @@ void count_rearm(struct cpu *cpu)
 	struct engine *eng = cpu->engine;
 
 	eng->both = true;
-	for (retire_wanted left = cpu->trips.armed; left;) {
-		const u64 *trip = cpu->trips.at[next_class(&left)];
+	for (retire_wanted left = cpu->port.trips.armed; left;) {
+		const u64 *trip = cpu->port.trips.at[next_class(&left)];
 
 		eng->both &= trip[RETIRE_IN_OS] == RETIRE_NEVER &&
 			     trip[RETIRE_IN_USR] == RETIRE_NEVER;
@@ -343,8 +351,8 @@ void count_begin(struct cpu *cpu, u64 budget)
 	struct engine *eng = cpu->engine;
 
 	eng->budget = budget;
-	eng->effort_from = cpu->effort;
-	eng->effort_most = least(budget, FAR_AWAY) + (cpu->loose ? 0 : ENGINE_EFFORT);
+	eng->effort_from = cpu->port.effort;
+	eng->effort_most = least(budget, FAR_AWAY) + (cpu->port.loose ? 0 : ENGINE_EFFORT);
 	eng->step = false;
 	eng->spent = false;
 	eng->owed = false;
@@ -359,19 +367,19 @@ static bool guard_set(const struct cpu *cpu)
 	u64 any = 0;
 
 	for (u32 i = 0; i < PACK_WORDS; i++)
-		any |= cpu->packed[i];
+		any |= cpu_priv(cpu)->packed[i];
 	return any & cpu->engine->guards;
 }
 
 bool count_exhausted(const struct cpu *cpu)
 {
-	return cpu->effort - cpu->engine->effort_from >= cpu->engine->effort_most;
+	return cpu->port.effort - cpu->engine->effort_from >= cpu->engine->effort_most;
 }
 
 bool count_at_trip(const struct cpu *cpu)
 {
 	for (retire_wanted left = cpu->engine->counted; left;)
-		if (cpu->live[next_class(&left)] >= 0)
+		if (cpu_priv(cpu)->live[next_class(&left)] >= 0)
 			return true;
 	return cpu->engine->packed && guard_set(cpu);
 }
@@ -380,7 +388,7 @@ bool count_trip_reached(const struct cpu *cpu)
 {
 	enum retire_privilege privilege = cpu_privilege(cpu);
 
-	for (retire_wanted left = cpu->trips.armed; left;)
+	for (retire_wanted left = cpu->port.trips.armed; left;)
 		if (!distance(cpu, next_class(&left), privilege))
 			return true;
 	return false;
@@ -391,7 +399,7 @@ bool count_left(struct cpu *cpu)
 	struct engine *eng = cpu->engine;
 
 	if (eng->counting && (!slice_left(cpu) || count_at_trip(cpu) ||
-			      eng->counting_mode != (cpu->mode & MODE_COUNTING)))
+			      eng->counting_mode != (cpu_priv(cpu)->mode & MODE_COUNTING)))
 		count_flush(cpu, cpu_privilege(cpu)); /* a share may be used up, and not all */
 	if (!eng->counting) {
 		if (count_trip_reached(cpu))
@@ -403,7 +411,7 @@ bool count_left(struct cpu *cpu)
 
 void count_refund(struct cpu *cpu, u32 mode, bool branch, const struct weight *weight)
 {
-	cpu->spill[SPILL_R14] -= BIT(COUNT_SHIFT) + branch;
+	cpu_priv(cpu)->spill[SPILL_R14] -= BIT(COUNT_SHIFT) + branch;
 	weight_refund(cpu, mode, weight);
 }
 
@@ -414,7 +422,7 @@ void count_spend(struct cpu *cpu)
 
 void count_refund_block(struct cpu *cpu, const struct block *block)
 {
-	cpu->spill[SPILL_R14] -= ((u64)block->ninsns << COUNT_SHIFT) + block->nbranches;
+	cpu_priv(cpu)->spill[SPILL_R14] -= ((u64)block->ninsns << COUNT_SHIFT) + block->nbranches;
 }
 
 /* Blocks of one instruction are next: the last one of the slice may be one of them. */
@@ -428,7 +436,7 @@ static void go_near(struct cpu *cpu)
 	eng->held = false;
 	eng->budget--;
 	eng->slice++;
-	cpu->spill[SPILL_R14] -= BIT(COUNT_SHIFT);
+	cpu_priv(cpu)->spill[SPILL_R14] -= BIT(COUNT_SHIFT);
 	cpu->branches.cycles_from++;
 }
 
@@ -447,7 +455,7 @@ void count_renew(struct cpu *cpu, const struct block *block)
 	}
 	if (block->ninsns <= slice_left(cpu))
 		return;
-	if (cpu->loose && !eng->budget && up_to_trip(cpu) > eng->slice)
+	if (cpu->port.loose && !eng->budget && up_to_trip(cpu) > eng->slice)
 		eng->spent = true;
 	else
 		go_near(cpu);
@@ -469,12 +477,13 @@ static u32 before_class(const struct block *block, enum retire_class class, s64 
 
 static u32 before_trip(const struct cpu *cpu, const struct block *block)
 {
+	const struct cpu_priv *priv = cpu_priv(cpu);
 	retire_wanted packs = cpu_packs(cpu, block->mode);
 	u32 n = block->ninsns, bits = pack_bits(packs), number = 0;
 
 	for (retire_wanted left = packs; left; number++) {
 		enum retire_class class = next_class(&left);
-		s64 live = pack_field(cpu->packed, bits, number) - (s64)pack_guard(bits);
+		s64 live = pack_field(priv->packed, bits, number) - (s64)pack_guard(bits);
 
 		if (live >= -(s64)BLOCK_INSNS)
 			n = least(n, before_class(block, class, live));
@@ -482,7 +491,7 @@ static u32 before_trip(const struct cpu *cpu, const struct block *block)
 	for (retire_wanted left = cpu_counts(cpu, block->mode) & ~packs; left;) {
 		enum retire_class class = next_class(&left);
 
-		n = least(n, before_class(block, class, cpu->live[class]));
+		n = least(n, before_class(block, class, priv->live[class]));
 	}
 	return n;
 }

@@ -3,8 +3,8 @@
  * Counting: the countdown of translated code (priv.h) against the budget of engine_run(), the other
  * classes against their trips, and the tallies.
  *
- * While guest code runs, what it retires is in the countdown, in cpu->packed[] (pack.h) and, what
- * grows by more than one or by C code, in cpu->live[]: a class begins at minus the number of
+ * While guest code runs, what it retires is in the countdown, in priv->packed[] (pack.h) and, what
+ * grows by more than one or by C code, in priv->live[]: a class begins at minus the number of
  * occurrences up to its nearest trip at this privilege, so that its sign tells of a trip.
  * count_flush() moves it all into the tallies; count_left() starts anew.
  */
@@ -38,7 +38,7 @@ void count_settle(struct cpu *cpu, enum retire_privilege privilege);
 u64 count_cycles(const struct cpu *cpu);
 /* Instructions of both privileges that have retired. */
 u64 count_instructions(const struct cpu *cpu);
-/* cpu->trips are others. Behind count_flush(). */
+/* cpu->port.trips are others. Behind count_flush(). */
 void count_rearm(struct cpu *cpu);
 /* A block asked for more than the slice has: a new slice, or blocks of one instruction. */
 void count_renew(struct cpu *cpu, const struct block *block);

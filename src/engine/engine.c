@@ -10,29 +10,32 @@
 
 #include "base/log.h"
 #include "cpu/code.h"
-#include "cpu/mmu.h"
+#include "cpu/tlb.h"
 #include "engine/priv.h"
 
 /* The tags of the timing model: zero pages until somebody counts what needs them. */
 static int timing_create(struct cpu *cpu)
 {
+	struct cpu_priv *priv = cpu_priv(cpu);
 	void *memory;
 
-	if (!cpu->model)
+	if (!cpu->port.model)
 		return 0;
-	memory = mmap(NULL, timing_memory(cpu->model), PROT_READ | PROT_WRITE,
+	memory = mmap(NULL, timing_memory(cpu->port.model), PROT_READ | PROT_WRITE,
 		      MAP_PRIVATE | MAP_ANONYMOUS | MAP_NORESERVE, -1, 0);
 	if (memory == MAP_FAILED)
 		return -ENOMEM;
-	timing_init(&cpu->timing, cpu->model, memory, (u64 *)cpu->live);
+	timing_init(&priv->timing, cpu->port.model, memory, (u64 *)priv->live);
 	return 0;
 }
 
 static void timing_destroy(struct cpu *cpu)
 {
-	if (cpu->timing.params)
-		munmap(cpu->timing.l1d.tags, timing_memory(cpu->model));
-	cpu->timing.params = NULL;
+	struct cpu_priv *priv = cpu_priv(cpu);
+
+	if (priv->timing.params)
+		munmap(priv->timing.l1d.tags, timing_memory(cpu->port.model));
+	priv->timing.params = NULL;
 }
 
 /* Programs say no more than what errno does. */
@@ -48,6 +51,8 @@ static void explain(int error)
 
 int engine_create(struct cpu *cpu)
 {
+	struct cpu_priv *priv = cpu_priv(cpu);
+
 	/* Mapped, not allocated: zeroed, and given back to the system at once. */
 	struct engine *eng = mmap(NULL, sizeof(*eng), PROT_READ | PROT_WRITE,
 				  MAP_PRIVATE | MAP_ANONYMOUS | MAP_NORESERVE, -1, 0);
@@ -58,8 +63,8 @@ int engine_create(struct cpu *cpu)
 	eng->heat = ENGINE_HEAT;
 	eng->epoch = eng->since[SPACE_OS] = eng->since[SPACE_USR] = 1;
 	cpu->engine = eng;
-	cpu->code = code_create();
-	ret = cpu->code ? cache_create(eng) : -ENOMEM;
+	priv->code = code_create();
+	ret = priv->code ? cache_create(eng) : -ENOMEM;
 	if (!ret)
 		ret = timing_create(cpu);
 	if (ret) {
@@ -67,7 +72,7 @@ int engine_create(struct cpu *cpu)
 		engine_destroy(cpu);
 		return ret;
 	}
-	cpu->code_base = (uintptr_t)eng->code_rx;
+	priv->code_base = (uintptr_t)eng->code_rx;
 	cpu_drop_jumps(cpu);
 	returns_forget(eng);
 	return 0;
@@ -75,14 +80,16 @@ int engine_create(struct cpu *cpu)
 
 void engine_destroy(struct cpu *cpu)
 {
+	struct cpu_priv *priv = cpu_priv(cpu);
+
 	if (!cpu->engine)
 		return;
 	timing_destroy(cpu);
 	cache_destroy(cpu->engine);
 	munmap(cpu->engine, sizeof(*cpu->engine));
-	code_destroy(cpu->code);
+	code_destroy(priv->code);
 	cpu->engine = NULL;
-	cpu->code = NULL;
+	priv->code = NULL;
 }
 
 void engine_set_heat(struct cpu *cpu, u32 executions)
@@ -100,4 +107,12 @@ void engine_forget(struct cpu *cpu)
 {
 	if (cpu->engine)
 		cache_flush(cpu);
+}
+
+void engine_forget_branches(struct cpu *cpu)
+{
+	struct timing *timing = &cpu_priv(cpu)->timing;
+
+	if (timing->params)
+		timing_forget_branches(timing);
 }

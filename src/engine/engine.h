@@ -13,8 +13,7 @@
 
 #define ENGINE_BLOCK_INSNS 48 /* instructions in one block at most */
 
-int engine_create(struct cpu *cpu); /* sets cpu->engine and cpu->code; 0 or -errno. Needed before
-				       engine_run */
+int engine_create(struct cpu *cpu); /* sets cpu->engine; 0 or -errno. Needed before engine_run */
 void engine_destroy(struct cpu *cpu);
 
 /* Gives it the PMU of a model, cpu->pmu, in the state of a reset. Before the first run. */
@@ -30,12 +29,13 @@ struct profile;
 void engine_set_profile(struct cpu *cpu, struct profile *profile);
 
 /*
- * Delivers cpu->event, if any, then executes until an exit; at most `budget` instructions retire,
- * exactly, or, with cpu->loose, up to a block less. A guest may keep its processor busy with work that
- * retires nothing (cpu->effort): that ends the run with EXIT_BUDGET, too, when it is as much as
- * `budget`, or without cpu->loose when it is ENGINE_EFFORT more. The PMU ends it with EXIT_PMI after
- * the instruction with which a counter overflowed. Returns cpu->exit.reason. On return every register
- * is in struct cpu and the vector state in cpu->xsave.
+ * Delivers cpu->port.event, if any, then executes until an exit; at most `budget` instructions
+ * retire, exactly, or, with cpu->port.loose, up to a block less. A guest may keep its processor
+ * busy with work that retires nothing (cpu->port.effort): that ends the run with EXIT_BUDGET, too,
+ * when it is as much as `budget`, or without cpu->port.loose when it is ENGINE_EFFORT more. The PMU
+ * ends it with EXIT_PMI after the instruction with which a counter overflowed. Returns
+ * cpu->port.exit.reason. On return every register is in struct cpu and the vector state in
+ * cpu->xsave.
  */
 #define ENGINE_EFFORT (1ull << 22)
 enum exit_reason engine_run(struct cpu *cpu, u64 budget);
@@ -57,6 +57,9 @@ struct engine_where {
 	u8 cpl;
 };
 bool engine_where(const struct cpu *cpu, const void *ucontext, struct engine_where *where);
+
+/* IBPB: the timing model forgets what it has predicted branches by. Any state but running. */
+void engine_forget_branches(struct cpu *cpu);
 
 /* Forget everything translated (guest memory was changed behind the processor's back). Any state
  * but running. */

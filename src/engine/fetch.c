@@ -9,7 +9,7 @@
 
 static u64 generation(const struct cpu *cpu)
 {
-	return cpu->map_generation[space_of(cpu)];
+	return cpu_priv(cpu)->map_generation[space_of(cpu)];
 }
 
 static struct fetch_entry *slot_for(struct engine *eng, u64 page)
@@ -22,15 +22,15 @@ static enum guest_fault fetch_miss(struct cpu *cpu, u64 linear, struct fetch_ent
 	struct translation t;
 	enum guest_fault fault;
 
-	if (!cpu_canonical(cpu, linear) && (cpu->mode & MODE_CODE64))
+	if (!cpu_canonical(cpu, linear) && (cpu_priv(cpu)->mode & MODE_CODE64))
 		return cpu_raise_error(cpu, VEC_GP, 0);
 	fault = mmu_translate(cpu, linear, ACCESS_FETCH, &t);
 	if (fault != FAULT_NONE)
 		return fault;
 	if (!t.slot) { /* KVM: code in MMIO is not emulated */
-		cpu->exit.reason = EXIT_UNEMULATED;
-		cpu->exit.gpa = t.gpa;
-		cpu->exit.insn_len = 0;
+		cpu->port.exit.reason = EXIT_UNEMULATED;
+		cpu->port.exit.gpa = t.gpa;
+		cpu->port.exit.insn_len = 0;
 		return FAULT_EXIT;
 	}
 	tlb_fetched(cpu, linear, &t);
@@ -55,12 +55,12 @@ static bool serves(const struct cpu *cpu, const struct fetch_entry *entry, u64 l
 struct fetch_kind fetch_kind(struct cpu *cpu, u64 linear)
 {
 	struct fetch_entry *entry = slot_for(cpu->engine, linear);
-	struct cpu_event event = cpu->event;
+	struct cpu_event event = cpu->port.event;
 
 	if (serves(cpu, entry, linear) || fetch_miss(cpu, linear, entry) == FAULT_NONE)
 		return entry->kind;
-	cpu->event = event;
-	cpu->exit.reason = EXIT_NONE;
+	cpu->port.event = event;
+	cpu->port.exit.reason = EXIT_NONE;
 	return (struct fetch_kind){ .shift = PAGE_SHIFT };
 }
 

@@ -7,7 +7,7 @@
  * vCPU thread; general registers only.
  */
 #include "base/bytes.h"
-#include "cpu/mmu.h"
+#include "cpu/tlb.h"
 #include "engine/priv.h"
 
 /*
@@ -21,7 +21,7 @@
 static bool worth_comparing(struct cpu *cpu, enum space space)
 {
 	struct entered *entered = &cpu->engine->entered[space];
-	u64 now = cpu->tally.instructions[RETIRE_OS] + cpu->tally.instructions[RETIRE_USR];
+	u64 now = cpu_retired(cpu);
 	u64 saved = (now - entered->since) / INSNS_PER_LOOKUP;
 
 	entered->since = now;
@@ -32,21 +32,22 @@ static bool worth_comparing(struct cpu *cpu, enum space space)
 
 void epoch_begin(struct cpu *cpu, enum space space)
 {
+	struct cpu_priv *priv = cpu_priv(cpu);
 	struct engine *eng = cpu->engine;
 	struct entered *entered = &eng->entered[space];
 
 	eng->since[space] = ++eng->epoch;
-	if (entered->drops != cpu->drops[space])
+	if (entered->drops != priv->drops[space])
 		return; /* it leads nowhere */
 	if (!worth_comparing(cpu, space))
 		cpu_drop_jumps_of(cpu, space);
-	for (u32 i = 0; i < entered->n && entered->drops == cpu->drops[space]; i++)
+	for (u32 i = 0; i < entered->n && entered->drops == priv->drops[space]; i++)
 		cache_verify(cpu, entered->page[i].page, entered->page[i].host);
 }
 
 void epoch_notice(struct cpu *cpu)
 {
-	if (cpu->shared && !cache_notice(cpu))
+	if (cpu_priv(cpu)->shared && !cache_notice(cpu))
 		return;
 	for (u32 space = 0; space < NSPACES; space++)
 		epoch_begin(cpu, space);
@@ -54,12 +55,13 @@ void epoch_notice(struct cpu *cpu)
 
 void jump_note_page(struct cpu *cpu, struct code_page *page, const u8 *host)
 {
+	struct cpu_priv *priv = cpu_priv(cpu);
 	enum space space = space_of(cpu);
 	struct entered *entered = &cpu->engine->entered[space];
 
-	if (entered->drops != cpu->drops[space])
+	if (entered->drops != priv->drops[space])
 		entered->n = entered->lookups = 0;
-	entered->drops = cpu->drops[space];
+	entered->drops = priv->drops[space];
 	entered->lookups++;
 	if (page->entered[space] == entered->drops)
 		return;
@@ -99,12 +101,14 @@ static u32 spread_of(u32 key)
 
 static struct jump_entry *entry_of(struct cpu *cpu, u64 rip, u32 key)
 {
-	return &cpu->jump[cpu_jump_index(rip, spread_of(key))];
+	return &cpu_priv(cpu)->jump[cpu_jump_index(rip, spread_of(key))];
 }
 
 void jump_clear(struct cpu *cpu)
 {
-	bytes_fill(cpu->jump, 0, sizeof(cpu->jump));
+	struct cpu_priv *priv = cpu_priv(cpu);
+
+	bytes_fill(priv->jump, 0, sizeof(priv->jump));
 }
 
 /* nmodes: there is no such. */
@@ -144,73 +148,78 @@ void returns_forget(struct engine *eng)
 
 static void returns_check(struct cpu *cpu, u32 mode)
 {
+	struct cpu_priv *priv = cpu_priv(cpu);
 	struct engine *eng = cpu->engine;
 	enum tlb_set set = cpu_tlb_set(mode);
 
-	if (likely(eng->returns_key[set] == cpu->jump_key))
+	if (likely(eng->returns_key[set] == priv->jump_key))
 		return;
 	for (u32 i = 0; i < RETURN_SLOTS; i++)
-		cpu->returns[set][i] = exec_view(eng, eng->look_up);
-	eng->returns_key[set] = cpu->jump_key;
+		priv->returns[set][i] = exec_view(eng, eng->look_up);
+	eng->returns_key[set] = priv->jump_key;
 }
 
 /* Invariant 2. Generations are numbered by cpu/mmu.h, which does not know of eras. */
 static void begin_era(struct cpu *cpu)
 {
+	struct cpu_priv *priv = cpu_priv(cpu);
 	struct engine *eng = cpu->engine;
 
-	cpu->last_jump = era_of(cpu->last_jump) << ERA_BITS;
+	priv->last_jump = era_of(priv->last_jump) << ERA_BITS;
 	cpu_drop_jumps(cpu);
 	jump_clear(cpu);
 	returns_forget(eng);
 	links_forget(eng);
-	eng->era = era_of(cpu->last_jump);
+	eng->era = era_of(priv->last_jump);
 }
 
 void jump_update_key(struct cpu *cpu, u32 mode)
 {
+	struct cpu_priv *priv = cpu_priv(cpu);
 	struct engine *eng = cpu->engine;
 	u32 index = mode_index(cpu, mode);
 
-	if (unlikely(eng->era != era_of(cpu->last_jump)))
+	if (unlikely(eng->era != era_of(priv->last_jump)))
 		begin_era(cpu);
-	cpu->jump_key = key_of(cpu->jump_generation[mode_space(mode)], index);
-	cpu->jump_spread = spread_of(cpu->jump_key);
+	priv->jump_key = key_of(priv->jump_generation[mode_space(mode)], index);
+	priv->jump_spread = spread_of(priv->jump_key);
 	returns_check(cpu, mode);
 }
 
 u32 jump_mode(const struct cpu *cpu)
 {
-	return cpu->engine->modes[cpu->jump_key & (BIT(KEY_MODE_BITS) - 1)];
+	return cpu->engine->modes[cpu_priv(cpu)->jump_key & (BIT(KEY_MODE_BITS) - 1)];
 }
 
 bool jump_noted(const struct cpu *cpu)
 {
 	enum space space = space_of(cpu);
 
-	return cpu->engine->entered[space].drops == cpu->drops[space];
+	return cpu->engine->entered[space].drops == cpu_priv(cpu)->drops[space];
 }
 
 void jump_remember(struct cpu *cpu, const struct block *block)
 {
+	struct cpu_priv *priv = cpu_priv(cpu);
 	struct engine *eng = cpu->engine;
 
 	if (eng->profile)
 		return; /* every block is looked for: profile.h */
 	if (!jump_noted(cpu))
 		return; /* it has just been emptied */
-	*entry_of(cpu, cpu->rip, cpu->jump_key) = (struct jump_entry){
-		cpu->rip, cpu->jump_key, block->code - eng->code_rw
+	*entry_of(cpu, cpu->rip, priv->jump_key) = (struct jump_entry){
+		cpu->rip, priv->jump_key, block->code - eng->code_rw
 	};
 }
 
 const void *jump_known(struct cpu *cpu, u32 mode)
 {
+	struct cpu_priv *priv = cpu_priv(cpu);
 	const struct jump_entry *entry;
 
 	jump_update_key(cpu, mode);
-	entry = entry_of(cpu, cpu->rip, cpu->jump_key);
-	if (entry->rip != cpu->rip || entry->key != cpu->jump_key)
+	entry = entry_of(cpu, cpu->rip, priv->jump_key);
+	if (entry->rip != cpu->rip || entry->key != priv->jump_key)
 		return NULL;
 	return cpu->engine->code_rx + entry->code;
 }
@@ -227,14 +236,15 @@ static void forget_with(struct cpu *cpu, const struct block *block, u64 generati
 /* User code may be known in each address space that may come back. */
 void jump_forget(struct cpu *cpu, const struct block *block)
 {
+	struct cpu_priv *priv = cpu_priv(cpu);
 	u32 mode = find_mode(cpu->engine, block->mode);
 
 	if (mode == cpu->engine->nmodes)
 		return;
-	forget_with(cpu, block, cpu->jump_generation[mode_space(block->mode)], mode);
+	forget_with(cpu, block, priv->jump_generation[mode_space(block->mode)], mode);
 	if (mode_space(block->mode) == SPACE_OS)
 		return;
 	for (u32 i = 0; i < SPACES_KEPT; i++)
-		if (cpu->kept[i].jump_generation)
-			forget_with(cpu, block, cpu->kept[i].jump_generation, mode);
+		if (priv->kept[i].jump_generation)
+			forget_with(cpu, block, priv->kept[i].jump_generation, mode);
 }

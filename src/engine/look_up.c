@@ -7,14 +7,12 @@
 #include "engine/check.h"
 #include "engine/priv.h"
 
-#define CPU(field) ((s32)offsetof(struct cpu, field))
-
 /* The index is in bits 1 and up, scaled by 8: cpu_jump_index(). */
 _Static_assert(sizeof(struct jump_entry) == 2 * 8, "see above");
 
 static struct ea column(s32 offset)
 {
-	return (struct ea){ .base = RSP, .index = S1, .scale = 8, .disp = CPU(jump) + offset };
+	return (struct ea){ .base = RSP, .index = S1, .scale = 8, .disp = PRIV(jump) + offset };
 }
 
 #define COLUMN(field) column(offsetof(struct jump_entry, field))
@@ -36,7 +34,7 @@ static void follow_checked(struct emitter *e, const struct engine *eng)
 static void follow(struct emitter *e)
 {
 	emit_rm(e, false, OP_MOV_LOAD, S0, COLUMN(code));
-	emit_rm(e, true, OP_ADD, S0, ea_base(RSP, CPU(code_base)));
+	emit_rm(e, true, OP_ADD, S0, ea_base(RSP, PRIV(code_base)));
 	jump_to_s0(e);
 }
 
@@ -45,12 +43,12 @@ struct look_up look_up_emit(struct emitter *e, const struct engine *eng)
 	struct look_up l;
 
 	emit_rr(e, false, OP_MOV_LOAD, S1, S0);
-	emit_rm(e, false, OP_XOR, S1, ea_base(RSP, CPU(jump_spread)));
+	emit_rm(e, false, OP_XOR, S1, ea_base(RSP, PRIV(jump_spread)));
 	emit_group1(e, false, GROUP_AND, S1, (JUMP_SIZE - 1) << 1);
 	emit_rm(e, true, OP_CMP, S0, COLUMN(rip));
 	l.other_rip = emit_jcc(e, CC_NE);
 	emit_rm(e, false, OP_MOV_LOAD, S0, COLUMN(key));
-	emit_rm(e, false, OP_CMP, S0, ea_base(RSP, CPU(jump_key)));
+	emit_rm(e, false, OP_CMP, S0, ea_base(RSP, PRIV(jump_key)));
 	l.other_key = emit_jcc(e, CC_NE);
 	if (CHECKING)
 		follow_checked(e, eng);

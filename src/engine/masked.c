@@ -51,8 +51,9 @@ static u64 selected_elements(u64 mask, u32 shape)
 
 static struct selection selection_of(const struct cpu *cpu)
 {
-	u32 shape = cpu->spill[SPILL_SHAPE];
-	u64 selected = selected_elements(cpu->spill[SPILL_MASK], shape);
+	const struct cpu_priv *priv = cpu_priv(cpu);
+	u32 shape = priv->spill[SPILL_SHAPE];
+	u64 selected = selected_elements(priv->spill[SPILL_MASK], shape);
 	struct selection s = { .selected = selected,
 			       .element = shape & SHAPE_SIZE,
 			       .whole = shape & SHAPE_WHOLE };
@@ -102,7 +103,9 @@ static enum guest_fault probe(struct cpu *cpu, const struct selection *s, gva_t 
 /* The bounce buffer stands for memory that is not touched. */
 static u64 access_nothing(struct cpu *cpu, u64 address)
 {
-	cpu->spill[SPILL_HOST] = (u64)(uintptr_t)(cpu->bounce + 64 + (address & 63));
+	struct cpu_priv *priv = cpu_priv(cpu);
+
+	priv->spill[SPILL_HOST] = (u64)(uintptr_t)(priv->bounce + 64 + (address & 63));
 	return SLOW_DIRECT;
 }
 
@@ -135,7 +138,7 @@ u64 masked_access(struct cpu *cpu, u64 address, u32 desc, const u8 *return_pc)
 	if (fault != FAULT_NONE)
 		return refuse_access(cpu, fault, address, desc, return_pc);
 	result = slow_span(cpu, gva, (desc & ~DESC_SIZE) | s.size, access, return_pc);
-	cpu->spill[SPILL_HOST] -= s.offset;
+	cpu_priv(cpu)->spill[SPILL_HOST] -= s.offset;
 	return result;
 }
 

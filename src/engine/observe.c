@@ -26,56 +26,61 @@ u64 observe_end(struct cpu *cpu, u32 desc, const u8 *return_pc, u64 otherwise)
 	/* An access that is taken back is not the miss any more that it was: what was seen of it
 	 * stays. */
 	if (desc & DESC_SIZE)
-		cpu->timing.keep = 2;
+		cpu_priv(cpu)->timing.keep = 2;
 	return leave(cpu, return_pc, false);
 }
 
 void observe_alone(struct cpu *cpu)
 {
-	cpu->last_rip = cpu->rip;
-	if (cpu->timing.keep && --cpu->timing.keep)
+	struct cpu_priv *priv = cpu_priv(cpu);
+
+	cpu->port.last_rip = cpu->rip;
+	if (priv->timing.keep && --priv->timing.keep)
 		return;
-	cpu->timing.seen.access.valid = false;
+	priv->timing.seen.access.valid = false;
 }
 
 u64 observe_access(struct cpu *cpu, u64 host, u32 desc, const u8 *return_pc)
 {
+	struct cpu_priv *priv = cpu_priv(cpu);
 	enum tlb_set set = desc >> DESC_SET_SHIFT & 3;
-	u32 index = cpu->observed_tlb / sizeof(struct tlb_entry);
-	const struct tlb_entry *entry = &cpu->tlb[set][index];
+	u32 index = priv->observed_tlb / sizeof(struct tlb_entry);
+	const struct tlb_entry *entry = &priv->tlb[set][index];
 	u64 offset = host - entry->host;
 
 	cpu_observe(cpu, (struct timing_access){ .linear = entry->read + offset,
 						 .physical = entry->gpa + offset,
 						 .host = host,
 						 .size = desc & DESC_SIZE,
-						 .page_shift = cpu->tlb_shift[set][index],
+						 .page_shift = priv->tlb_shift[set][index],
 						 .global = tlb_global(cpu, set, index),
 						 .store = desc & DESC_WRITE });
-	cpu->spill[SPILL_HOST] = host;
+	priv->spill[SPILL_HOST] = host;
 	return observe_end(cpu, desc, return_pc, SLOW_DIRECT);
 }
 
 u64 observe_fetch(struct cpu *cpu, u64 linear, u32 desc, const u8 *return_pc)
 {
+	struct cpu_priv *priv = cpu_priv(cpu);
 	struct fetch_kind page = fetch_kind(cpu, linear);
 	const struct timing_access line = { .linear = linear,
-					    .physical = (cpu->observed_arg - 1) << LINE_SHIFT,
+					    .physical = (priv->observed_arg - 1) << LINE_SHIFT,
 					    .page_shift = page.shift,
 					    .global = page.global,
 					    .space = cpu_space(cpu) };
 
-	timing_fetch(&cpu->timing, &line);
+	timing_fetch(&priv->timing, &line);
 	return observe_end(cpu, desc, return_pc, SLOW_DIRECT);
 }
 
 /* For the note that may come of the branch. */
 static void note_miss(struct cpu *cpu, u64 from)
 {
-	struct branch_log *log = &cpu->branch_log;
+	struct cpu_priv *priv = cpu_priv(cpu);
+	struct branch_log *log = &priv->branch_log;
 	struct branch_verdict *verdict = &log->verdict[branch_next_note(log)];
 
-	verdict->missed_count = cpu->spill[SPILL_R14];
+	verdict->missed_count = priv->spill[SPILL_R14];
 	verdict->missed_from = from;
 	log->missed = true;
 }
@@ -92,7 +97,7 @@ static bool left_behind_call(const struct block *block, const struct place *plac
 static void show_part(struct cpu *cpu, const struct block *block, const struct place *place,
 		      bool completed)
 {
-	struct timing *t = &cpu->timing;
+	struct timing *t = &cpu_priv(cpu)->timing;
 
 	for (u32 i = 0; i < place->index + (u32)completed; i++)
 		if (block->places[i].outcome)
@@ -105,10 +110,11 @@ static void show_part(struct cpu *cpu, const struct block *block, const struct p
 static void note_part(struct cpu *cpu, const struct block *block, const struct place *place,
 		      bool completed)
 {
+	struct cpu_priv *priv = cpu_priv(cpu);
 	struct branch_note note = { .path = block->path,
 				    .upto = place->index + completed,
-				    .count = (s64)cpu->spill[SPILL_R14],
-				    .stalls = cpu->live[RETIRE_STALLS] };
+				    .count = (s64)priv->spill[SPILL_R14],
+				    .stalls = priv->live[RETIRE_STALLS] };
 
 	if (!(block->mode & MODE_LBR_ANY)) { /* the others were noted one by one */
 		if (!left_behind_call(block, place, completed) ||
@@ -117,7 +123,7 @@ static void note_part(struct cpu *cpu, const struct block *block, const struct p
 		note.first = place->index;
 	}
 	if (note.upto)
-		branch_note_part(&cpu->branch_log, cpu->engine->meta, &note);
+		branch_note_part(&priv->branch_log, cpu->engine->meta, &note);
 }
 
 void observe_part(struct cpu *cpu, const struct block *block, const struct place *place,
@@ -131,7 +137,7 @@ void observe_part(struct cpu *cpu, const struct block *block, const struct place
 
 void observe_settle(struct cpu *cpu)
 {
-	branch_settle(&cpu->branches, &cpu->branch_log, cpu->engine->meta, COUNT_SHIFT,
+	branch_settle(&cpu->branches, &cpu_priv(cpu)->branch_log, cpu->engine->meta, COUNT_SHIFT,
 		      cpu_linear_bits(cpu));
 }
 
@@ -139,7 +145,7 @@ u64 observe_log_full(struct cpu *cpu, u64 s0, u32 unused, const u8 *return_pc)
 {
 	(void)unused, (void)return_pc;
 	observe_settle(cpu);
-	cpu->spill[SPILL_HOST] = s0;
+	cpu_priv(cpu)->spill[SPILL_HOST] = s0;
 	return SLOW_DIRECT;
 }
 
@@ -151,8 +157,9 @@ u64 observe_trip(struct cpu *cpu, u64 s0, u32 unused, const u8 *return_pc)
 
 u64 observe_branch(struct cpu *cpu, u64 target, u32 kind, const u8 *return_pc)
 {
-	struct timing *t = &cpu->timing;
-	u64 from = cpu->observed_arg;
+	struct cpu_priv *priv = cpu_priv(cpu);
+	struct timing *t = &priv->timing;
+	u64 from = priv->observed_arg;
 
 	(void)return_pc;
 	switch (kind) {
@@ -169,8 +176,8 @@ u64 observe_branch(struct cpu *cpu, u64 target, u32 kind, const u8 *return_pc)
 	}
 	if (t->seen.mispredicted)
 		note_miss(cpu, from);
-	cpu->spill[SPILL_HOST] = target;
-	cpu->last_rip = from;
+	priv->spill[SPILL_HOST] = target;
+	cpu->port.last_rip = from;
 	if (count_at_trip(cpu))
 		__atomic_fetch_or(&cpu->attention, ATTENTION_ENGINE, __ATOMIC_RELAXED);
 	return SLOW_DIRECT;

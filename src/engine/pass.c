@@ -19,14 +19,14 @@
 static struct intercept *find(struct cpu *cpu, enum exit_reason access)
 {
 	if (access == EXIT_RDPMC)
-		return &cpu->intercepts->rdpmc;
-	return intercept_find(cpu->intercepts, cpu->regs[RCX]);
+		return &cpu->port.intercepts->rdpmc;
+	return intercept_find(cpu->port.intercepts, cpu->regs[RCX]);
 }
 
 static bool passes(const struct cpu *cpu, enum exit_reason access, const struct intercept *msr)
 {
 	if (access == EXIT_RDPMC)
-		return cpu->intercepts->pass_rdpmc;
+		return cpu->port.intercepts->pass_rdpmc;
 	return msr->pass[access == EXIT_WRMSR];
 }
 
@@ -80,24 +80,24 @@ static bool is_access(enum exit_reason reason)
 
 enum pass_result pass_access(struct cpu *cpu)
 {
-	enum exit_reason access = cpu->exit.reason;
+	enum exit_reason access = cpu->port.exit.reason;
 	struct intercept *msr;
 
-	cpu->exit.msr = NULL;
-	if (!cpu->intercepts || !is_access(access))
+	cpu->port.exit.msr = NULL;
+	if (!cpu->port.intercepts || !is_access(access))
 		return PASS_EXIT;
 	msr = find(cpu, access);
 	if (passes(cpu, access, msr))
 		return pass(cpu, access, msr);
 	msr->exits[access == EXIT_WRMSR]++;
-	cpu->exit.msr = msr;
+	cpu->port.exit.msr = msr;
 	return PASS_EXIT;
 }
 
 /* Whatever is not plain is left to sys_execute(), which has all the rules. */
 static bool is_plain(const struct cpu *cpu, enum exit_reason access)
 {
-	if (!cpu->intercepts || cpu->precise)
+	if (!cpu->port.intercepts || cpu->port.precise)
 		return false;
 	if (access == EXIT_RDPMC)
 		return !cpu->cpl || (cpu->cr4 & CR4_PCE);
@@ -107,7 +107,7 @@ static bool is_plain(const struct cpu *cpu, enum exit_reason access)
 /* After the access: may the block go on, or is there something to look at first? */
 static bool goes_on(struct cpu *cpu, u32 mode)
 {
-	return !cpu->engine->notice && count_left(cpu) && cpu->mode == mode;
+	return !cpu->engine->notice && count_left(cpu) && cpu_priv(cpu)->mode == mode;
 }
 
 u64 pass_insn(struct cpu *cpu, u64 address, u32 access, const u8 *return_pc)
@@ -115,7 +115,7 @@ u64 pass_insn(struct cpu *cpu, u64 address, u32 access, const u8 *return_pc)
 	const struct insn *insn = (const struct insn *)(uintptr_t)address;
 	struct engine *eng = cpu->engine;
 	struct intercept *msr;
-	u32 mode = cpu->mode;
+	u32 mode = cpu_priv(cpu)->mode;
 
 	(void)return_pc;
 	if (!is_plain(cpu, access))
@@ -123,7 +123,7 @@ u64 pass_insn(struct cpu *cpu, u64 address, u32 access, const u8 *return_pc)
 	msr = find(cpu, access);
 	if (!passes(cpu, access, msr))
 		return SLOW_COMMIT;
-	cpu->exit.insn_len = insn->len;
+	cpu->port.exit.insn_len = insn->len;
 	count_refund(cpu, mode, false, &insn->weight);
 	count_flush(cpu, cpu_privilege(cpu));
 	eng->again = false;

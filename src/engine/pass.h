@@ -8,7 +8,7 @@
 #include "engine/priv.h"
 
 enum pass_result {
-	PASS_EXIT,  /* intercepted: cpu->exit stands */
+	PASS_EXIT,  /* intercepted: cpu->port.exit stands */
 	PASS_DONE,  /* done and retired */
 	PASS_FAULT, /* #GP is raised */
 };

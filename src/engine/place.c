@@ -34,34 +34,37 @@ u64 place_refund(const struct block *block, u32 retired)
 	return ((u64)(block->ninsns - retired) << COUNT_SHIFT) + branches;
 }
 
-/* Of those that are in cpu->live[]. */
+/* Of those that are in priv->live[]. */
 static void refund_live(struct cpu *cpu, retire_wanted counted, const struct weight *weight)
 {
+	struct cpu_priv *priv = cpu_priv(cpu);
+
 	for (retire_wanted left = weight->classes & counted; left; left &= left - 1)
-		cpu->live[__builtin_ctzll(left)]--;
+		priv->live[__builtin_ctzll(left)]--;
 	if (counted & RETIRE_BIT(RETIRE_STALLS))
-		cpu->live[RETIRE_STALLS] -= weight->cycles - 1;
+		priv->live[RETIRE_STALLS] -= weight->cycles - 1;
 }
 
 void weight_refund(struct cpu *cpu, u32 mode, const struct weight *weight)
 {
 	retire_wanted packs = cpu_packs(cpu, mode);
 
-	pack_add(cpu->packed, packs, weight->classes, -1);
+	pack_add(cpu_priv(cpu)->packed, packs, weight->classes, -1);
 	refund_live(cpu, cpu_counts(cpu, mode) & ~packs, weight);
 }
 
 void place_refund_weights(struct cpu *cpu, const struct block *block, u32 retired)
 {
+	struct cpu_priv *priv = cpu_priv(cpu);
 	retire_wanted packs = cpu_packs(cpu, block->mode);
 	retire_wanted lives = cpu_counts(cpu, block->mode) & ~packs;
 
 	if (!block->weights)
 		return;
 	for (u32 i = 0; i < PACK_WORDS; i++)
-		cpu->packed[i] -= block->charge[i];
+		priv->packed[i] -= block->charge[i];
 	for (u32 i = 0; packs && i < retired; i++)
-		pack_add(cpu->packed, packs, block->weights[i].classes, 1);
+		pack_add(priv->packed, packs, block->weights[i].classes, 1);
 	for (u32 i = retired; lives && i < block->ninsns; i++)
 		refund_live(cpu, lives, &block->weights[i]);
 }
@@ -69,13 +72,13 @@ void place_refund_weights(struct cpu *cpu, const struct block *block, u32 retire
 /* For the owner, who may have to show what was executed. The tail of a crossing one is left out. */
 static void note_bytes(struct cpu *cpu, const struct block *block, const struct place *place)
 {
-	const struct code_page *page = code_find(cpu->code, block->gpa);
+	const struct code_page *page = code_find(cpu_priv(cpu)->code, block->gpa);
 	u32 at = (block->gpa & ~PAGE_MASK) + place->guest;
-	u32 room = PAGE_SIZE - at, n = sizeof(cpu->exit.insn_bytes);
+	u32 room = PAGE_SIZE - at, n = sizeof(cpu->port.exit.insn_bytes);
 	const struct page_copy *copy = page->blocks;
 
-	bytes_fill(cpu->exit.insn_bytes, 0, n);
-	bytes_copy(cpu->exit.insn_bytes, copy->bytes + at, n < room ? n : room);
+	bytes_fill(cpu->port.exit.insn_bytes, 0, n);
+	bytes_copy(cpu->port.exit.insn_bytes, copy->bytes + at, n < room ? n : room);
 }
 
 void place_unwind(struct cpu *cpu, const struct block *block, const struct place *place,
@@ -88,13 +91,13 @@ void place_unwind(struct cpu *cpu, const struct block *block, const struct place
 		cpu->regs[RSP] -= 8;
 	cpu->rip = (block->rip + (completed ? place->next : place->guest)) & mask;
 	if (completed)
-		cpu->last_rip = (block->rip + place->guest) & mask;
+		cpu->port.last_rip = (block->rip + place->guest) & mask;
 	if (place->recipe)
-		cpu->aflags = recipe_flags(&block->recipes[place->recipe - 1], cpu->regs);
-	cpu->exit.insn_len = place->len;
+		cpu_hot(cpu)->aflags = recipe_flags(&block->recipes[place->recipe - 1], cpu->regs);
+	cpu->port.exit.insn_len = place->len;
 	note_bytes(cpu, block, place);
 	observe_part(cpu, block, place, completed);
-	cpu->spill[SPILL_R14] -= place_refund(block, place->index + completed);
+	cpu_priv(cpu)->spill[SPILL_R14] -= place_refund(block, place->index + completed);
 	place_refund_weights(cpu, block, place->index + completed);
 }
 

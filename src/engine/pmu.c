@@ -41,7 +41,7 @@ static u64 source(const struct observed_access *access, bool stores_too)
 
 static void sample_access(const struct cpu *cpu, struct pebs_sample *sample)
 {
-	const struct observed_access *access = &cpu->timing.seen.access;
+	const struct observed_access *access = &cpu_priv(cpu)->timing.seen.access;
 
 	sample->address = sample->source = sample->latency = 0;
 	if (!access->valid)
@@ -59,7 +59,7 @@ static void sample(void *owner, u64 cfg, struct pebs_sample *sample)
 	sample->rip = cpu->rip;
 	for (u32 i = 0; i < ARRAY_SIZE(sample->regs); i++)
 		sample->regs[i] = cpu->regs[i];
-	sample->eventing_rip = cpu->last_rip;
+	sample->eventing_rip = cpu->port.last_rip;
 	sample->tsc = cpu_tsc_at(cpu, cpu_time(cpu));
 	sample_access(cpu, sample);
 	if (!(cfg & PEBS_CFG_XMMS))
@@ -79,8 +79,8 @@ static const struct hwpmu_store store = {
 
 void engine_attach_pmu(struct cpu *cpu, const struct pmu_model *model)
 {
-	cpu->slots = model->slots;
-	hwpmu_init(&cpu->pmu, model, &cpu->tally);
+	cpu_priv(cpu)->slots = model->slots;
+	hwpmu_init(&cpu->pmu, model, &cpu->port.tally);
 	hwpmu_attach_branches(&cpu->pmu, &cpu->branches);
 	hwpmu_attach_store(&cpu->pmu, &store, cpu);
 }
@@ -91,21 +91,21 @@ static void arm_observation(struct cpu *cpu)
 	const struct hwpmu *pmu = &cpu->pmu;
 	bool ibs = hwpmu_ibs_runs(pmu);
 
-	cpu->precise = pmu->pebs.enable || ibs;
-	cpu->timing.slow = pmu->pebs.latency;
-	cpu->observe = ibs ? MODE_OBSERVE_MEMORY | MODE_OBSERVE_BRANCHES : 0;
+	cpu->port.precise = pmu->pebs.enable || ibs;
+	cpu_priv(cpu)->timing.slow = pmu->pebs.latency;
+	cpu->port.observe = ibs ? MODE_OBSERVE_MEMORY | MODE_OBSERVE_BRANCHES : 0;
 	if (pmu->pebs.enable && hwpmu_pebs_wants_access(pmu))
-		cpu->observe |= MODE_OBSERVE_MEMORY;
+		cpu->port.observe |= MODE_OBSERVE_MEMORY;
 	if (branch_wanted(&cpu->branches))
-		cpu->observe |= MODE_OBSERVE_BRANCHES;
+		cpu->port.observe |= MODE_OBSERVE_BRANCHES;
 }
 
 void pmu_arm(struct cpu *cpu)
 {
 	if (!cpu->pmu.model)
 		return;
-	cpu->wanted = hwpmu_wanted(&cpu->pmu);
-	hwpmu_trips(&cpu->pmu, &cpu->trips);
+	cpu->port.wanted = hwpmu_wanted(&cpu->pmu);
+	hwpmu_trips(&cpu->pmu, &cpu->port.trips);
 	arm_observation(cpu);
 }
 
@@ -119,6 +119,6 @@ bool pmu_assist(struct cpu *cpu)
 	hwpmu_retire(pmu);
 	if (hwpmu_interrupts(pmu))
 		return false;
-	hwpmu_trips(pmu, &cpu->trips);
+	hwpmu_trips(pmu, &cpu->port.trips);
 	return true;
 }

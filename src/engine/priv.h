@@ -28,6 +28,11 @@
 #include "engine/insn.h"
 #include "engine/recipe.h"
 
+/* Displacements from RSP in translated code. */
+#define CPU(field)  ((s32)offsetof(struct cpu, field))
+#define PRIV(field) ((s32)offsetof(struct cpu_whole, priv.field))
+#define HOT(field)  ((s32)offsetof(struct cpu_hot, field))
+
 #define S0	       R13
 #define S1	       RAX
 #define COUNTDOWN      R14
@@ -42,7 +47,7 @@
 /* Why translated code came back: the value it returns to enter(). */
 enum leave {
 	LEAVE_LOOKUP,	  /* cpu->rip is next; its code is not known here. leave_arg is the block */
-	LEAVE_RETURN,	  /* the same, by the return that ends block cpu->returned_from */
+	LEAVE_RETURN,	  /* the same, by the return that ends block hot->returned_from */
 	LEAVE_BAD_TARGET, /* the branch that ends block leave_arg has a non-canonical target */
 	LEAVE_LINK,	  /* the same, and leave_arg is the link to patch */
 	LEAVE_COMPLEX, /* leave_arg is the struct insn for sys_execute(); cpu->rip is its address */
@@ -92,15 +97,15 @@ struct place {
 };
 
 #define PLACE_FLAGS_IN_HOST                                                                 \
-	1		/* the arithmetic flags are in the host's flags, not in cpu->aflags \
+	1		/* the arithmetic flags are in the host's flags, not in hot->aflags \
 			 */
 #define PLACE_BRANCH  4 /* it is a branch */
-#define PLACE_SPILLED 2 /* the countdown is in cpu->spill[SPILL_COUNTDOWN] */
+#define PLACE_SPILLED 2 /* the countdown is in priv->spill[SPILL_COUNTDOWN] */
 #define PLACE_PUSHES  8 /* when it is done, the stack pointer has to move by minus eight more */
 
 _Static_assert(BLOCK_INSNS < 1 << 6, "struct place");
 
-/* Uses of cpu->spill[]. */
+/* Uses of priv->spill[]. */
 enum spill {
 	SPILL_HIGH8,	 /* a register whose second byte is wanted */
 	SPILL_TARGET,	 /* of an indirect call, while its return address is pushed */
@@ -139,7 +144,7 @@ struct block {
 	u32 nplaces;
 	struct recipe *recipes;
 	struct weight *weights; /* one an instruction; NULL: nothing of them is counted */
-	u64 *charge; /* with these: what it adds to cpu->packed[] */
+	u64 *charge; /* with these: what it adds to priv->packed[] */
 	struct insn *complex;	/* the last instruction, if C executes it */
 	u64 *retired; /* of a processor with a profile: where its instructions are counted */
 };
@@ -175,7 +180,7 @@ struct slow_state {
 #define ENTERED_MAX 1024
 
 struct entered {
-	u64 drops;   /* cpu->drops that these are of */
+	u64 drops;   /* priv->drops that these are of */
 	u64 lookups; /* since jump[] was last dropped */
 	u64 since;   /* with so many instructions retired the epoch began */
 	u32 n;
@@ -234,13 +239,14 @@ struct engine {
 	u64 unheard_more; /* the number of the last that did not fit; 0: none */
 
 	bool inside; /* translated code is on the stack: no block may be dropped */
-	bool executing; /* C executes the instruction at cpu->last_rip */
+	bool executing; /* C executes the instruction at cpu->port.last_rip */
 	bool notice; /* epoch_notice() before the next entry */
 	u64 epoch; /* grows whenever code may have been changed by others; not 0 */
 	u64 since[NSPACES]; /* the last one in which that may have been code of the space */
 	u64 slice;     /* instructions the countdown started from */
 	u64 budget;    /* instructions that may retire beyond the slice */
-	u64 effort_from, effort_most; /* cpu->effort when the run began; how much of it there may be */
+	u64 effort_from; /* cpu->port.effort when the run began */
+	u64 effort_most; /* how much more of it there may be */
 	bool step;     /* the next instruction is to be executed alone */
 	bool whole;    /* the slice is all that is left, and not a part of it */
 	bool held;     /* it ends one instruction in front of a trip: count.c */
@@ -248,18 +254,18 @@ struct engine {
 	bool spent;    /* what is left of the budget is less than a block, and need not be used */
 	bool alone;    /* the next instruction is to be executed while all other processors stand still */
 	bool owed;     /* an instruction that reached a trip before it was done: execute it, whatever comes */
-	bool counting; /* the countdown, cpu->live[] and cpu->packed[] have begun: count.h */
+	bool counting; /* the countdown, priv->live[] and priv->packed[] have begun: count.h */
 	u32 counting_mode; /* what they have begun for: MODE_COUNTING of the mode */
 	bool both;	   /* no trip is of one privilege alone */
-	retire_wanted counted; /* the classes that are in cpu->live[] */
-	retire_wanted packed;  /* those that are in cpu->packed[] */
+	retire_wanted counted; /* the classes that are in priv->live[] */
+	retire_wanted packed;  /* those that are in priv->packed[] */
 	s64 live_from[NRETIRE];	/* what they began at */
-	u64 packed_from[PACK_WORDS]; /* the same of cpu->packed[] */
+	u64 packed_from[PACK_WORDS]; /* the same of priv->packed[] */
 	u64 guards; /* of these */
 	u64 exit_rip;  /* where engine_run() last returned: MMIO answers are for that instruction */
 	u64 era; /* of all generations in jump[], links and return slots: jump.c */
 	u64 *enterable; /* of the checking build: check.c */
-	u64 returns_key[NTLBS]; /* jump_key with which cpu->returns[] hold; NO_KEY: with none */
+	u64 returns_key[NTLBS]; /* jump_key with which priv->returns[] hold; NO_KEY: with none */
 	u32 modes[16];	/* modes seen; their index is part of jump_key */
 	u32 nmodes;
 	u32 last_mode[NSPACES]; /* index of the one that was last asked for */
@@ -435,12 +441,13 @@ u64 pass_insn(struct cpu *cpu, u64 insn, u32 access, const u8 *return_pc);
 /* Flags: whole in rflags outside translated code, arithmetic ones in aflags inside. */
 static inline void flags_in(struct cpu *cpu)
 {
-	cpu->aflags = (cpu->rflags & 0xff) << 8 | !!(cpu->rflags & FL_OF);
+	cpu_hot(cpu)->aflags = (cpu->rflags & 0xff) << 8 | !!(cpu->rflags & FL_OF);
 }
 
 static inline void flags_out(struct cpu *cpu)
 {
-	u64 arith = (cpu->aflags >> 8 & (FL_ARITH & 0xff)) | (cpu->aflags & 1 ? FL_OF : 0);
+	u64 arith = (cpu_hot(cpu)->aflags >> 8 & (FL_ARITH & 0xff)) |
+		    (cpu_hot(cpu)->aflags & 1 ? FL_OF : 0);
 
 	cpu->rflags = (cpu->rflags & ~FL_ARITH) | arith;
 }
@@ -461,7 +468,7 @@ static inline void flags_out(struct cpu *cpu)
 #define DESC_COMPUTES  BIT(22) /* for refuse.c: before it finds its address bad */
 #define DESC_CLEARS_TOP BIT(23) /* for refuse.c: the x87's, if it faults */
 #define DESC_LOCK      BIT(24) /* atomic: a locked read-modify-write */
-#define DESC_MASKED	 BIT(25) /* under an opmask, for masked.c: cpu->spill[] has it */
+#define DESC_MASKED	 BIT(25) /* under an opmask, for masked.c: priv->spill[] has it */
 
 /* What an opmask means for the memory operand. Bit i of the first SHAPE_BITS ones selects element i
  * modulo SHAPE_ELEMENTS. */
@@ -472,7 +479,7 @@ static inline void flags_out(struct cpu *cpu)
 #define SHAPE_WHOLE	     BIT(21) /* faults are not suppressed: all of the operand is looked at */
 
 /* observe.c: called from translated code, like slow_access(); fetches and branches have their line's
- * key or their address in cpu->observed_arg. */
+ * key or their address in priv->observed_arg. */
 enum observe_kind { OBSERVE_TAKEN, OBSERVE_NOT_TAKEN, OBSERVE_INDIRECT, OBSERVE_RETURN };
 
 u64 observe_access(struct cpu *cpu, u64 host, u32 desc, const u8 *return_pc);

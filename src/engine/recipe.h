@@ -25,7 +25,7 @@ struct recipe {
 	s32 imm; /* sign-extended */
 };
 
-/* In the form of cpu->aflags. */
+/* In the form of hot->aflags. */
 u32 recipe_flags(const struct recipe *r, const u64 regs[16]);
 
 #endif

@@ -12,9 +12,10 @@
 #include "engine/priv.h"
 #include "engine/sys_fpu.h"
 
-/* The fault waits in cpu->event until refuse_computed(). */
+/* The fault waits in cpu->port.event until refuse_computed(). */
 static u64 compute_first(struct cpu *cpu, u64 address, u32 desc)
 {
+	struct cpu_priv *priv = cpu_priv(cpu);
 	struct slow_state *pending = &cpu->engine->pending;
 
 	if (desc & DESC_X87) { /* cpu->xsave keeps what is there now */
@@ -22,9 +23,9 @@ static u64 compute_first(struct cpu *cpu, u64 address, u32 desc)
 		fpu_load(cpu);
 	}
 	*pending = (struct slow_state){
-		.refused = true, .address = address, .desc = desc, .data = cpu->bounce + 64
+		.refused = true, .address = address, .desc = desc, .data = priv->bounce + 64
 	};
-	cpu->spill[SPILL_HOST] = (u64)(uintptr_t)pending->data;
+	priv->spill[SPILL_HOST] = (u64)(uintptr_t)pending->data;
 	return SLOW_COMMIT;
 }
 
@@ -48,12 +49,12 @@ static void store_first_part(struct cpu *cpu)
 {
 	const struct slow_state *pending = &cpu->engine->pending;
 	u32 desc = (pending->desc & ~DESC_SIZE) | FIRST_PART;
-	struct cpu_event fault = cpu->event;
+	struct cpu_event fault = cpu->port.event;
 	gva_t gva;
 
 	if (slow_linear(cpu, pending->address, desc, ACCESS_WRITE, &gva) == FAULT_NONE)
 		cpu_write(cpu, gva, pending->data, FIRST_PART, ACCESS_WRITE);
-	cpu->event = fault;
+	cpu->port.event = fault;
 }
 
 enum guest_fault refuse_computed(struct cpu *cpu)
@@ -65,7 +66,7 @@ enum guest_fault refuse_computed(struct cpu *cpu)
 		return FAULT_RAISED;
 	stored = fpu_x87_stored();
 	if (!stored && cpu_follows(cpu, RULE_X87_STORE_EXCEPTION_FIRST)) {
-		cpu->event.kind = EVENT_NONE;
+		cpu->port.event.kind = EVENT_NONE;
 		return FAULT_NONE;
 	}
 	if (stored && (desc & DESC_SIZE) == LONG_DOUBLE &&

@@ -11,7 +11,7 @@
 #include "cpu/event.h"
 #include "cpu/exclusive.h"
 #include "cpu/fpu.h"
-#include "cpu/mmu.h"
+#include "cpu/tlb.h"
 #include "cpu/observe.h"
 #include "engine/check.h"
 #include "engine/count.h"
@@ -27,7 +27,7 @@ enum turn { TURN_AGAIN, TURN_RETURN };
 
 static u64 linear_rip(const struct cpu *cpu)
 {
-	return cpu->mode & MODE_CODE64 ? cpu->rip : (u32)(cpu->seg[CS].base + cpu->rip);
+	return cpu_priv(cpu)->mode & MODE_CODE64 ? cpu->rip : (u32)(cpu->seg[CS].base + cpu->rip);
 }
 
 /* Finding blocks. */
@@ -44,7 +44,7 @@ static struct block *check_tail(struct cpu *cpu, u32 mode, struct block *block,
 	*fault = fetch_page(cpu, tail, &gpa, &host);
 	if (*fault != FAULT_NONE)
 		return NULL;
-	page = code_find(cpu->code, gpa);
+	page = code_find(cpu_priv(cpu)->code, gpa);
 	if (page && !page_fresh(cpu, page))
 		cache_verify(cpu, page, host);
 	block = cache_find(cpu, cpu->rip, block->gpa, mode);
@@ -78,9 +78,11 @@ static struct block *make_block(struct cpu *cpu, u32 mode, gpa_t gpa, const u8 *
 
 static void note_block(struct cpu *cpu, const struct block *block, const u8 *host)
 {
-	jump_note_page(cpu, code_find(cpu->code, block->gpa), host);
+	struct cpu_priv *priv = cpu_priv(cpu);
+
+	jump_note_page(cpu, code_find(priv->code, block->gpa), host);
 	if (block->gpa2 != NO_GPA)
-		jump_note_page(cpu, code_find(cpu->code, block->gpa2), block->host2);
+		jump_note_page(cpu, code_find(priv->code, block->gpa2), block->host2);
 }
 
 static struct block *find_block(struct cpu *cpu, u32 mode, enum guest_fault *fault)
@@ -98,7 +100,7 @@ static struct block *find_block(struct cpu *cpu, u32 mode, enum guest_fault *fau
 	if (*fault != FAULT_NONE)
 		return NULL;
 	cache_prefetch(eng, cpu->rip, gpa, mode);
-	page = code_find(cpu->code, gpa);
+	page = code_find(cpu_priv(cpu)->code, gpa);
 	if (page && !page_fresh(cpu, page))
 		cache_verify(cpu, page, host - (gpa & ~PAGE_MASK));
 	if (page)
@@ -118,13 +120,13 @@ static struct block *find_block(struct cpu *cpu, u32 mode, enum guest_fault *fau
 
 static enum turn exit_with(struct cpu *cpu, enum exit_reason reason)
 {
-	cpu->exit.reason = reason;
+	cpu->port.exit.reason = reason;
 	return TURN_RETURN;
 }
 
 static bool mmio_waiting(const struct cpu *cpu)
 {
-	return cpu->mmio.write_pos < cpu->mmio.nwrites;
+	return cpu->port.mmio.write_pos < cpu->port.mmio.nwrites;
 }
 
 /* A far branch, an interrupt or an exception has come from there to here. */
@@ -137,7 +139,7 @@ static void record_far(struct cpu *cpu, u64 from, enum retire_privilege before)
 				 .after = cpu_privilege(cpu) };
 
 	if (branch_wanted(&cpu->branches))
-		branch_record(&cpu->branches, &cpu->tally, &branch);
+		branch_record(&cpu->branches, &cpu->port.tally, &branch);
 }
 
 /* An exception takes about as long as this many instructions. */
@@ -147,16 +149,17 @@ static enum turn deliver(struct cpu *cpu)
 {
 	enum retire_privilege privilege = cpu_privilege(cpu);
 	u64 from = cpu->rip;
-	bool interrupt = cpu->event.kind == EVENT_INTR;
+	bool interrupt = cpu->port.event.kind == EVENT_INTR;
 	/* Nobody counts these, nor what delivering them does. */
-	bool exception = cpu->event.kind == EVENT_EXCEPTION && !mode_observes(cpu->mode);
+	bool exception =
+		cpu->port.event.kind == EVENT_EXCEPTION && !mode_observes(cpu_priv(cpu)->mode);
 	/* It may tell of a device's write, or another processor's. */
-	bool foreign = (interrupt || cpu->event.kind == EVENT_NMI) && !cpu->event.own;
+	bool foreign = (interrupt || cpu->port.event.kind == EVENT_NMI) && !cpu->port.event.own;
 	enum guest_fault fault;
 
-	if (cpu->event.kind == EVENT_NONE)
+	if (cpu->port.event.kind == EVENT_NONE)
 		return TURN_AGAIN;
-	cpu->effort += DELIVERY_EFFORT;
+	cpu->port.effort += DELIVERY_EFFORT;
 	if (exception) {
 		fault = cpu_deliver(cpu);
 		count_settle(cpu, privilege);
@@ -165,7 +168,7 @@ static enum turn deliver(struct cpu *cpu)
 		fault = cpu_deliver(cpu);
 	}
 	if (interrupt && fault == FAULT_NONE)
-		cpu->tally.interrupts[privilege]++;
+		cpu->port.tally.interrupts[privilege]++;
 	if (fault == FAULT_NONE)
 		record_far(cpu, from, privilege);
 	cpu_update_mode(cpu);
@@ -176,11 +179,11 @@ static enum turn deliver(struct cpu *cpu)
 
 static enum turn windows(struct cpu *cpu)
 {
-	if (cpu->shadow || cpu->debug.block_irq || cpu_holds_answer(cpu))
+	if (cpu->shadow || cpu->port.debug.block_irq || cpu_holds_answer(cpu))
 		return TURN_AGAIN;
-	if (cpu->want_nmi_window && !cpu->nmi_masked)
+	if (cpu->port.want_nmi_window && !cpu->nmi_masked)
 		return exit_with(cpu, EXIT_NMI_WINDOW);
-	if (cpu->want_irq_window && (cpu->rflags & FL_IF))
+	if (cpu->port.want_irq_window && (cpu->rflags & FL_IF))
 		return exit_with(cpu, EXIT_IRQ_WINDOW);
 	return TURN_AGAIN;
 }
@@ -237,7 +240,8 @@ static bool breakpoint_here(struct cpu *cpu)
 {
 	u32 hit;
 
-	if (!(cpu->mode & MODE_STEP) || (cpu->rflags & FL_RF) || ss_blocks_breakpoint(cpu))
+	if (!(cpu_priv(cpu)->mode & MODE_STEP) || (cpu->rflags & FL_RF) ||
+	    ss_blocks_breakpoint(cpu))
 		return false;
 	hit = cpu_watch_fetch(cpu, linear_rip(cpu));
 	if (hit)
@@ -251,8 +255,8 @@ static bool breakpoint_here(struct cpu *cpu)
  */
 static bool must_step(const struct cpu *cpu)
 {
-	return (cpu->mode & MODE_STEP) || cpu->shadow || (cpu->rflags & FL_RF) ||
-	       cpu->mmio.nreads || cpu->engine->step;
+	return (cpu_priv(cpu)->mode & MODE_STEP) || cpu->shadow || (cpu->rflags & FL_RF) ||
+	       cpu->port.mmio.nreads || cpu->engine->step;
 }
 
 /* After translated code. */
@@ -274,7 +278,7 @@ static u64 next_rip(const struct cpu *cpu, const struct insn *insn)
 {
 	u64 next = cpu->rip + insn->len;
 
-	return cpu->mode & MODE_CODE64 ? next : (u32)next;
+	return cpu_priv(cpu)->mode & MODE_CODE64 ? next : (u32)next;
 }
 
 /* An instruction for the hypervisor, unless it left that to the processor. */
@@ -289,7 +293,7 @@ static enum turn leave_or_pass(struct cpu *cpu)
 	case PASS_DONE:
 		break;
 	}
-	cpu->exit.reason = EXIT_NONE;
+	cpu->port.exit.reason = EXIT_NONE;
 	return TURN_AGAIN;
 }
 
@@ -316,15 +320,16 @@ static enum turn execute_complex(struct cpu *cpu, const struct insn *insn, u32 m
 	u64 from = cpu->rip;
 	enum sys_result result;
 
-	cpu->last_rip = from;
-	cpu->exit.insn_len = insn->len;
-	cpu->exit.reason = EXIT_NONE;
+	cpu->port.last_rip = from;
+	cpu->port.exit.insn_len = insn->len;
+	cpu->port.exit.reason = EXIT_NONE;
 	cpu->engine->executing = true;
 	result = sys_execute(cpu, insn);
 	cpu->engine->executing = false;
-	if (cpu->exit.reason != EXIT_NONE)
-		bytes_copy(cpu->exit.insn_bytes, insn->bytes, sizeof(cpu->exit.insn_bytes));
-	if (result == SYS_EXIT && cpu->exit.reason == EXIT_HLT)
+	if (cpu->port.exit.reason != EXIT_NONE)
+		bytes_copy(cpu->port.exit.insn_bytes, insn->bytes,
+			   sizeof(cpu->port.exit.insn_bytes));
+	if (result == SYS_EXIT && cpu->port.exit.reason == EXIT_HLT)
 		result = SYS_NEXT; /* it retires, then sleeps */
 	if (result == SYS_NEXT)
 		cpu->rip = next_rip(cpu, insn);
@@ -342,7 +347,7 @@ static enum turn execute_complex(struct cpu *cpu, const struct insn *insn, u32 m
 	case SYS_NEXT:
 	case SYS_JUMP:
 		retired_step(cpu, trap_flag);
-		return cpu->exit.reason == EXIT_NONE ? TURN_AGAIN : TURN_RETURN;
+		return cpu->port.exit.reason == EXIT_NONE ? TURN_AGAIN : TURN_RETURN;
 	case SYS_EXIT:
 		return leave_or_pass(cpu);
 	case SYS_UNKNOWN:
@@ -405,7 +410,7 @@ static void link_to(struct cpu *cpu, struct link *link, u32 mode)
 		return;
 	/* Without a guard, the target is in the same page as the block just left, which is still
 	 * valid. */
-	if (cpu->code->nwritten || (link->to && !link->guard))
+	if (cpu_priv(cpu)->code->nwritten || (link->to && !link->guard))
 		return;
 	to = find_block(cpu, link->apart ? mode | MODE_APART : mode, &fault);
 	if (!to || (to->gpa2 != NO_GPA && !link->guard) || cpu->engine->deaths != deaths)
@@ -426,7 +431,7 @@ static void heat_up(struct cpu *cpu, struct block *block, u32 mode)
 	struct engine *eng = cpu->engine;
 	enum guest_fault fault;
 
-	if (cpu->code->nwritten)
+	if (cpu_priv(cpu)->code->nwritten)
 		return;
 	cache_drop(cpu, block);
 	eng->heating = !eng->profile;
@@ -441,7 +446,7 @@ static void heat_up(struct cpu *cpu, struct block *block, u32 mode)
 static enum turn after(struct cpu *cpu, enum leave why, u32 mode, const struct block *block)
 {
 	struct engine *eng = cpu->engine;
-	void *arg = (void *)(uintptr_t)cpu->spill[SPILL_ARG];
+	void *arg = (void *)(uintptr_t)cpu_priv(cpu)->spill[SPILL_ARG];
 
 	switch (why) {
 	case LEAVE_LOOKUP:
@@ -450,7 +455,7 @@ static enum turn after(struct cpu *cpu, enum leave why, u32 mode, const struct b
 		return TURN_AGAIN;
 	case LEAVE_RETURN:
 		if ((mode & MODE_CODE64) && !cpu_canonical(cpu, cpu->rip))
-			bad_target(cpu, eng->by_address[cpu->returned_from]);
+			bad_target(cpu, eng->by_address[cpu_hot(cpu)->returned_from]);
 		return TURN_AGAIN;
 	case LEAVE_BAD_TARGET:
 		return bad_call(cpu, arg);
@@ -507,7 +512,7 @@ static enum turn enter(struct cpu *cpu, u32 mode, const void *code, const struct
 	why = cpu->engine->enter(cpu, code);
 	cpu->engine->inside = false;
 	flags_out(cpu);
-	if (unlikely(branch_noted(&cpu->branch_log)))
+	if (unlikely(branch_noted(&cpu_priv(cpu)->branch_log)))
 		observe_settle(cpu);
 	return after(cpu, why, mode, block);
 }
@@ -553,19 +558,19 @@ static void update_cache(struct cpu *cpu)
 		eng->notice = false;
 		epoch_notice(cpu);
 	}
-	if (cpu->code->nwritten)
+	if (cpu_priv(cpu)->code->nwritten)
 		cache_written(cpu);
 }
 
 static enum turn visit(struct cpu *cpu)
 {
 	struct engine *eng = cpu->engine;
-	u32 mode = cpu->mode & ~(u32)MODE_IOPL_OK;
+	u32 mode = cpu_priv(cpu)->mode & ~(u32)MODE_IOPL_OK;
 	const void *known = NULL;
 	enum guest_fault fault;
 	struct block *block;
 
-	if (unlikely(cpu->precise))
+	if (unlikely(cpu->port.precise))
 		observe_alone(cpu);
 	if (must_step(cpu))
 		mode |= MODE_STEP;
@@ -623,36 +628,38 @@ static void run_turns(struct cpu *cpu)
 /* No number is left for a set of classes: no block is to have one any more. */
 static void renew_sets(struct cpu *cpu)
 {
-	if (likely(!cpu->count_sets[COUNT_SETS - 1]))
+	struct cpu_priv *priv = cpu_priv(cpu);
+
+	if (likely(!priv->count_sets[COUNT_SETS - 1]))
 		return;
 	cache_flush(cpu);
-	bytes_fill(cpu->count_sets, 0, sizeof(cpu->count_sets));
-	cpu->count_set = 0;
+	bytes_fill(priv->count_sets, 0, sizeof(priv->count_sets));
+	priv->count_set = 0;
 	cpu_update_mode(cpu);
 }
 
 enum exit_reason engine_run(struct cpu *cpu, u64 budget)
 {
-	cpu->exit.reason = EXIT_NONE;
-	cpu->exit.insn_len = 0;
+	cpu->port.exit.reason = EXIT_NONE;
+	cpu->port.exit.insn_len = 0;
 	pmu_arm(cpu);
 	cpu_update_mode(cpu);
 	renew_sets(cpu);
 	cpu_observe_begin(cpu);
 	count_begin(cpu, budget);
-	if (!cpu->same_memory)
+	if (!cpu->port.same_memory)
 		epoch_notice(cpu);
-	cpu->same_memory = false;
-	cpu->mmio.read_pos = 0;
+	cpu->port.same_memory = false;
+	cpu->port.mmio.read_pos = 0;
 	if (cpu->engine->exit_rip != cpu->rip) { /* the program moved on without that instruction */
 		mmio_completed(cpu);
-		cpu->io.state = IO_IDLE;
+		cpu->port.io.state = IO_IDLE;
 	}
 	signal_running(cpu);
 	if (exclusive_enter(cpu))
 		run_turns(cpu);
 	else
-		cpu->exit.reason = EXIT_ATTENTION;
+		cpu->port.exit.reason = EXIT_ATTENTION;
 	exclusive_leave(cpu);
 	fpu_save(cpu);
 	signal_running(NULL);
@@ -660,6 +667,6 @@ enum exit_reason engine_run(struct cpu *cpu, u64 budget)
 	if (unlikely(cpu->engine->profile))
 		profile_settle(cpu);
 	cpu->engine->exit_rip = cpu->rip;
-	cpu->loose = false;
-	return cpu->exit.reason;
+	cpu->port.loose = false;
+	return cpu->port.exit.reason;
 }

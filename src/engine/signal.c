@@ -25,13 +25,13 @@ static void host_fault(struct cpu *cpu, const siginfo_t *info)
 {
 	const u8 *at = info->si_addr;
 
-	cpu->exit.reason = EXIT_HOST_FAULT;
-	cpu->exit.gpa = NO_GPA;
-	for (u32 i = 0; i < cpu->mem->nslots; i++) {
-		const struct mem_slot *s = &cpu->mem->slots[i];
+	cpu->port.exit.reason = EXIT_HOST_FAULT;
+	cpu->port.exit.gpa = NO_GPA;
+	for (u32 i = 0; i < cpu->port.mem->nslots; i++) {
+		const struct mem_slot *s = &cpu->port.mem->slots[i];
 
 		if (at >= s->hva && (u64)(at - s->hva) < s->npages << PAGE_SHIFT)
-			cpu->exit.gpa = s->base + (at - s->hva);
+			cpu->port.exit.gpa = s->base + (at - s->hva);
 	}
 	cpu->engine->left = FAULT_EXIT;
 }
@@ -84,18 +84,19 @@ static void read_registers(struct cpu *cpu, const greg_t *regs)
 
 static void unwind(struct cpu *cpu, greg_t *regs)
 {
+	struct cpu_priv *priv = cpu_priv(cpu);
 	struct engine *eng = cpu->engine;
 	const u8 *pc = (const u8 *)(uintptr_t)regs[REG_RIP];
 	struct block *block = cache_by_code(eng, pc);
 	struct place *place = place_find(eng, block, pc);
 
 	if (place->flags & PLACE_FLAGS_IN_HOST)
-		cpu->aflags = aflags_of(regs[REG_EFL]);
-	cpu->spill[SPILL_R14] =
-		place->flags & PLACE_SPILLED ? cpu->spill[SPILL_COUNTDOWN] : (u64)regs[REG_R14];
+		cpu_hot(cpu)->aflags = aflags_of(regs[REG_EFL]);
+	priv->spill[SPILL_R14] =
+		place->flags & PLACE_SPILLED ? priv->spill[SPILL_COUNTDOWN] : (u64)regs[REG_R14];
 	read_registers(cpu, regs);
 	place_unwind(cpu, block, place, false);
-	regs[REG_R14] = cpu->spill[SPILL_R14];
+	regs[REG_R14] = priv->spill[SPILL_R14];
 	regs[REG_R15] = cpu->regs[RSP];
 	regs[REG_RAX] = LEAVE_FAULT;
 	regs[REG_RIP] = (greg_t)(uintptr_t)exec_view(eng, eng->leave);

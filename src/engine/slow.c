@@ -44,18 +44,19 @@ static enum guest_fault long_double(struct cpu *cpu, u64 offset, enum seg seg, u
 
 enum guest_fault slow_linear(struct cpu *cpu, u64 address, u32 desc, u32 access, gva_t *out)
 {
+	struct cpu_priv *priv = cpu_priv(cpu);
 	enum seg seg = desc >> DESC_SEG_SHIFT & 7;
 	u32 size = desc & DESC_SIZE;
 	enum guest_fault fault = FAULT_NONE;
 
 	*out = address;
-	if ((desc & DESC_OFFSET) || (!(cpu->mode & MODE_CODE64) && address + size > BIT(32))) {
+	if ((desc & DESC_OFFSET) || (!(priv->mode & MODE_CODE64) && address + size > BIT(32))) {
 		if ((desc & DESC_X87) && size == 10)
 			fault = long_double(cpu, address, seg, access);
 		return fault == FAULT_NONE ? cpu_linear(cpu, seg, address, size, access, out)
 					   : fault;
 	}
-	return cpu->mode & MODE_CODE64 ? cpu_check64(cpu, seg, address, size) : FAULT_NONE;
+	return priv->mode & MODE_CODE64 ? cpu_check64(cpu, seg, address, size) : FAULT_NONE;
 }
 
 static bool is_mmio(const struct translation *t, u32 access)
@@ -75,6 +76,7 @@ static enum guest_fault fetch(struct cpu *cpu, u32 access)
 
 static u64 bounce(struct cpu *cpu, gva_t gva, u32 desc, u32 access, const u8 *return_pc)
 {
+	struct cpu_priv *priv = cpu_priv(cpu);
 	struct slow_state *pending = &cpu->engine->pending;
 	u32 size = desc & DESC_SIZE;
 	enum guest_fault fault;
@@ -85,7 +87,7 @@ static u64 bounce(struct cpu *cpu, gva_t gva, u32 desc, u32 access, const u8 *re
 		.address = gva,
 		.size = size,
 		.bounced = true,
-		.data = cpu->bounce + 64 + (desc & DESC_LOCK ? 0 : gva & 63)
+		.data = priv->bounce + 64 + (desc & DESC_LOCK ? 0 : gva & 63)
 	};
 	if (desc & DESC_MASKED)
 		masked_select(cpu, pending);
@@ -95,7 +97,7 @@ static u64 bounce(struct cpu *cpu, gva_t gva, u32 desc, u32 access, const u8 *re
 		if (fault != FAULT_NONE)
 			return place_leave(cpu, return_pc, fault, false);
 	}
-	cpu->spill[SPILL_HOST] = (u64)(uintptr_t)pending->data;
+	priv->spill[SPILL_HOST] = (u64)(uintptr_t)pending->data;
 	return observe_end(cpu, desc, return_pc, SLOW_COMMIT);
 }
 
@@ -112,13 +114,14 @@ static u64 leave_for_alone(struct cpu *cpu, const u8 *return_pc)
  * bounced anyway. */
 static bool bounced_alone(const struct cpu *cpu, gva_t gva, u32 desc)
 {
-	return unlikely(cpu->alone) && (desc & DESC_LOCK) && (gva & 63) + (desc & DESC_SIZE) > 64;
+	return unlikely(cpu_priv(cpu)->alone) && (desc & DESC_LOCK) &&
+	       (gva & 63) + (desc & DESC_SIZE) > 64;
 }
 
 static u64 unemulated(struct cpu *cpu, gpa_t gpa, const u8 *return_pc)
 {
-	cpu->exit.reason = EXIT_UNEMULATED;
-	cpu->exit.gpa = gpa;
+	cpu->port.exit.reason = EXIT_UNEMULATED;
+	cpu->port.exit.gpa = gpa;
 	return place_leave(cpu, return_pc, FAULT_EXIT, false);
 }
 
@@ -129,7 +132,7 @@ static u64 direct(struct cpu *cpu, gva_t gva, const struct translation *t, const
 	struct slow_state *pending = &cpu->engine->pending;
 	bool code = false;
 
-	cpu->spill[SPILL_HOST] = (u64)(uintptr_t)t->host;
+	cpu_priv(cpu)->spill[SPILL_HOST] = (u64)(uintptr_t)t->host;
 	for (u32 i = 0; cpu_observes(cpu) && i < nparts; gva = cpu_wrap(cpu, gva + part[i]), i++)
 		cpu_observe_at(cpu, gva, &t[i], part[i], access & ACCESS_WRITE);
 	if (!(access & ACCESS_WRITE))
@@ -145,7 +148,7 @@ static u64 direct(struct cpu *cpu, gva_t gva, const struct translation *t, const
 
 static void watch(struct cpu *cpu, gva_t gva, u32 desc, u32 access)
 {
-	if (likely(!cpu->watch_active))
+	if (likely(!cpu_priv(cpu)->watch_active))
 		return;
 	if (desc & DESC_MASKED)
 		masked_watch(cpu, gva, access);
@@ -159,7 +162,7 @@ static u64 one_page(struct cpu *cpu, gva_t gva, u32 desc, u32 access, const u8 *
 	struct translation t;
 	enum guest_fault fault;
 
-	if ((access & ACCESS_WRITE) && !cpu_observes(cpu) && !cpu->alone &&
+	if ((access & ACCESS_WRITE) && !cpu_observes(cpu) && !cpu_priv(cpu)->alone &&
 	    tlb_writes_code(cpu, gva, access, &t.gpa, &t.host))
 		return direct(cpu, gva, &t, &size, 1, access);
 	fault = mmu_fill(cpu, gva, access, &t);
@@ -192,7 +195,7 @@ static u64 two_pages(struct cpu *cpu, gva_t gva, u32 desc, u32 access, const u8 
 	if (mmio && (desc & DESC_X87))
 		return unemulated(cpu, t[0].gpa, return_pc);
 	apart = t[0].host + part[0] != t[1].host;
-	if (!mmio && apart && (desc & DESC_LOCK) && !cpu->alone)
+	if (!mmio && apart && (desc & DESC_LOCK) && !cpu_priv(cpu)->alone)
 		return leave_for_alone(cpu, return_pc);
 	if (mmio || apart || bounced_alone(cpu, gva, desc))
 		return bounce(cpu, gva, desc, access, return_pc);
@@ -237,8 +240,9 @@ u64 slow_access(struct cpu *cpu, u64 address, u32 desc, const u8 *return_pc)
 /* Does the TLB let code of this mode access the page, for writing or only for reading? */
 static bool tlb_grants(const struct cpu *cpu, gva_t gva, bool write)
 {
+	const struct cpu_priv *priv = cpu_priv(cpu);
 	const struct tlb_entry *entry =
-		&cpu->tlb[cpu_tlb_set(cpu->mode)][(gva >> PAGE_SHIFT) % TLB_SIZE];
+		&priv->tlb[cpu_tlb_set(priv->mode)][(gva >> PAGE_SHIFT) % TLB_SIZE];
 
 	return ((write ? entry->write : entry->read) ^ gva) < PAGE_SIZE;
 }
@@ -255,7 +259,7 @@ u64 slow_share(struct cpu *cpu, u64 address, u32 desc, const u8 *return_pc)
 	struct translation t;
 	gva_t gva;
 
-	cpu->spill[SPILL_HOST] = address;
+	cpu_priv(cpu)->spill[SPILL_HOST] = address;
 	if (desc & DESC_MASKED) /* it may access less than its page, or nothing */
 		return SLOW_COMMIT;
 	if (slow_vector_misaligned(address, desc))
@@ -265,7 +269,7 @@ u64 slow_share(struct cpu *cpu, u64 address, u32 desc, const u8 *return_pc)
 	if (fault == FAULT_NONE)
 		fault = mmu_fill(cpu, gva, access, &t);
 	if (fault == FAULT_RAISED && (desc & (DESC_COMPUTES | DESC_CLEARS_TOP))) {
-		cpu->event.kind = EVENT_NONE; /* it is checked apart, too, and faults again */
+		cpu->port.event.kind = EVENT_NONE; /* it is checked apart, too, and faults again */
 		return SLOW_COMMIT;
 	}
 	if (fault != FAULT_NONE)
@@ -302,7 +306,7 @@ u64 slow_commit(struct cpu *cpu, u64 unused, u32 desc, const u8 *return_pc)
 	(void)unused;
 	if (fault != FAULT_NONE)
 		return place_leave(cpu, return_pc, fault, false);
-	if (!cpu->code->nwritten && cpu->mmio.nwrites == cpu->mmio.write_pos &&
+	if (!cpu_priv(cpu)->code->nwritten && cpu->port.mmio.nwrites == cpu->port.mmio.write_pos &&
 	    !(cpu_observes(cpu) && count_at_trip(cpu)))
 		return SLOW_DIRECT;
 	if (!(desc & DESC_LAST))
@@ -340,7 +344,7 @@ u64 slow_beyond(struct cpu *cpu, u64 unused, u32 pushes, const u8 *return_pc)
 
 	(void)unused;
 	if (pushes)
-		fault = slow_try_push(cpu, pushes, cpu->rip + cpu->exit.insn_len);
+		fault = slow_try_push(cpu, pushes, cpu->rip + cpu->port.exit.insn_len);
 	cpu->engine->left = fault ? fault : cpu_raise_error(cpu, VEC_GP, 0);
 	return result;
 }

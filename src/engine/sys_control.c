@@ -16,7 +16,7 @@ static enum sys_result write_cr8(struct cpu *cpu, u64 value)
 {
 	if (value & ~CR8_MASK)
 		return sys_done(sys_gp(cpu));
-	cpu->exit.value = value;
+	cpu->port.exit.value = value;
 	return sys_exit(cpu, EXIT_CR8_WRITE);
 }
 

@@ -32,11 +32,12 @@ static enum guest_fault block_destination(struct cpu *cpu, const struct insn *in
 /* No other processor sees a part of the 64 bytes. */
 enum sys_result sys_movdir64b(struct cpu *cpu, const struct insn *insn)
 {
+	struct cpu_priv *priv = cpu_priv(cpu);
 	u8 block[DIRECT_BLOCK] __attribute__((aligned(8)));
 	enum guest_fault fault;
 	gva_t from, to;
 
-	if (cpu->exclusive && !cpu->alone)
+	if (priv->exclusive && !priv->alone)
 		return SYS_ALONE;
 	fault = sys_address(cpu, insn, &insn->ops[1], DIRECT_BLOCK, ACCESS_READ, &from);
 	if (!fault)

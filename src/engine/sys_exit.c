@@ -88,7 +88,8 @@ static u64 host_tsc(void)
 
 static u64 guest_tsc(const struct cpu *cpu)
 {
-	return cpu_tsc_at(cpu, cpu->virtual_time ? cpu->time_base + count_cycles(cpu) : host_tsc());
+	return cpu_tsc_at(cpu, cpu->port.virtual_time ? cpu->port.time_base + count_cycles(cpu)
+						      : host_tsc());
 }
 
 enum sys_result sys_rdtsc(struct cpu *cpu, const struct insn *insn)

@@ -234,7 +234,7 @@ void sys_opmask_write(struct cpu *cpu, u32 k, u64 value)
 
 bool sys_mxcsr_valid(const struct cpu *cpu, const u8 *area)
 {
-	return !(*(const u32 *)(area + XSAVE_MXCSR) & ~cpu->host_fpu.mxcsr_mask);
+	return !(*(const u32 *)(area + XSAVE_MXCSR) & ~cpu_priv(cpu)->host_fpu.mxcsr_mask);
 }
 
 #define FXSAVE_SIZE  512

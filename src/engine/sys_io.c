@@ -55,7 +55,7 @@ static enum guest_fault check_port(struct cpu *cpu, u16 port, u32 size)
 /* The answer to what this very instruction asked before, used up by looking. */
 static bool answered(struct cpu *cpu, bool in, u16 port, u32 size)
 {
-	struct cpu_io *io = &cpu->io;
+	struct cpu_io *io = &cpu->port.io;
 	bool done = io->state == IO_DONE && io->rip == cpu->rip && io->in == in &&
 		    io->port == port && io->size == size;
 
@@ -65,7 +65,7 @@ static bool answered(struct cpu *cpu, bool in, u16 port, u32 size)
 
 static enum sys_result ask(struct cpu *cpu, bool in, u16 port, u32 size, u32 count)
 {
-	struct cpu_io *io = &cpu->io;
+	struct cpu_io *io = &cpu->port.io;
 
 	io->state = IO_WANTED;
 	io->in = in;
@@ -92,7 +92,7 @@ enum sys_result sys_in(struct cpu *cpu, const struct insn *insn)
 		return sys_done(fault);
 	if (!answered(cpu, true, port, size))
 		return ask(cpu, true, port, size, 1);
-	bytes_copy(&value, cpu->io.data, size);
+	bytes_copy(&value, cpu->port.io.data, size);
 	sys_set_reg(cpu, RAX, size, value);
 	cpu_watch_io(cpu, port, size);
 	return SYS_NEXT;
@@ -110,7 +110,7 @@ enum sys_result sys_out(struct cpu *cpu, const struct insn *insn)
 		cpu_watch_io(cpu, port, size);
 		return SYS_NEXT;
 	}
-	bytes_copy(cpu->io.data, &cpu->regs[RAX], size);
+	bytes_copy(cpu->port.io.data, &cpu->regs[RAX], size);
 	return ask(cpu, false, port, size, 1);
 }
 
@@ -150,7 +150,7 @@ static bool traps(const struct cpu *cpu)
 {
 	bool port_breakpoints = (cpu->cr4 & CR4_DE) && (cpu_dr7(cpu) & DR7_ENABLE);
 
-	return sys_steps(cpu) || cpu->watch_active || port_breakpoints;
+	return sys_steps(cpu) || cpu_priv(cpu)->watch_active || port_breakpoints;
 }
 
 /* How many elements go into one request: what is left of the page, backwards if need be. */
@@ -191,11 +191,11 @@ static enum guest_fault element_address(const struct transfer *t, u32 access, gv
  */
 static enum sys_result take(const struct transfer *t)
 {
-	const u8 *data = t->cpu->io.data;
+	const u8 *data = t->cpu->port.io.data;
 	enum guest_fault fault = FAULT_NONE;
 	gva_t gva;
 
-	for (u32 i = 0; !fault && i < t->cpu->io.count && elements_left(t); i++) {
+	for (u32 i = 0; !fault && i < t->cpu->port.io.count && elements_left(t); i++) {
 		if (t->in) {
 			fault = element_address(t, ACCESS_WRITE, &gva);
 			if (!fault)
@@ -229,7 +229,7 @@ static enum guest_fault collect(const struct transfer *t, u32 *count)
 	for (i = 0; !fault && i < *count; i++) {
 		fault = element_address(t, ACCESS_READ, &gva);
 		if (!fault)
-			fault = cpu_read(cpu, gva, cpu->io.data + i * t->size, t->size,
+			fault = cpu_read(cpu, gva, cpu->port.io.data + i * t->size, t->size,
 					 ACCESS_READ);
 		if (!fault)
 			advance(t);
@@ -238,7 +238,7 @@ static enum guest_fault collect(const struct transfer *t, u32 *count)
 	cpu->regs[RCX] = left;
 	if (!fault || i == 1)
 		return fault;
-	cpu->event.kind = EVENT_NONE;
+	cpu->port.event.kind = EVENT_NONE;
 	*count = i - 1;
 	return FAULT_NONE;
 }

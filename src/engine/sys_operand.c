@@ -120,7 +120,7 @@ u32 sys_stack_width(const struct cpu *cpu)
 {
 	if (sys_code64(cpu))
 		return 8;
-	return cpu->mode & MODE_STACK32 ? 4 : 2;
+	return cpu_priv(cpu)->mode & MODE_STACK32 ? 4 : 2;
 }
 
 enum guest_fault sys_stack_read(struct cpu *cpu, u64 sp, u32 size, u64 *value)

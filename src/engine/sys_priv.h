@@ -55,13 +55,13 @@ static inline enum guest_fault sys_gp(struct cpu *cpu)
 
 static inline enum sys_result sys_exit(struct cpu *cpu, enum exit_reason reason)
 {
-	cpu->exit.reason = reason;
+	cpu->port.exit.reason = reason;
 	return SYS_EXIT;
 }
 
 static inline bool sys_code64(const struct cpu *cpu)
 {
-	return cpu->mode & MODE_CODE64;
+	return cpu_priv(cpu)->mode & MODE_CODE64;
 }
 
 static inline bool sys_virtual_8086(const struct cpu *cpu)
@@ -94,7 +94,7 @@ static inline void sys_set_flag(struct cpu *cpu, u64 flag, bool on)
 /* Is there a trap to take behind each instruction, and each iteration of a REP? */
 static inline bool sys_steps(const struct cpu *cpu)
 {
-	return (cpu->rflags & FL_TF) || cpu->debug.single_step;
+	return (cpu->rflags & FL_TF) || cpu->port.debug.single_step;
 }
 
 /* sys_string.c: what a REP returns that has not reached its last iteration. */

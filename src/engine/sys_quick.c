@@ -11,7 +11,9 @@
 
 static const struct tlb_entry *entry_of(const struct cpu *cpu, gva_t gva)
 {
-	return &cpu->tlb[cpu_tlb_set(cpu->mode)][(gva >> PAGE_SHIFT) % TLB_SIZE];
+	const struct cpu_priv *priv = cpu_priv(cpu);
+
+	return &priv->tlb[cpu_tlb_set(priv->mode)][(gva >> PAGE_SHIFT) % TLB_SIZE];
 }
 
 /* The check that translated code makes: cpu/mmu.h. */
@@ -57,9 +59,12 @@ static u32 element_size(const struct insn *insn)
 
 static bool is_plain(const struct cpu *cpu, const struct insn *insn)
 {
+	const struct cpu_priv *priv = cpu_priv(cpu);
+
 	return sys_code64(cpu) && insn->addrsize == 8 && (insn->prefixes & PREFIX_REP) &&
 	       insn->seg != FS && insn->seg != GS && !(cpu->rflags & FL_DF) &&
-	       !(cpu->mode & (MODE_ALIGN | MODE_STEP)) && !cpu->watch_active && !cpu_observes(cpu);
+	       !(priv->mode & (MODE_ALIGN | MODE_STEP)) && !priv->watch_active &&
+	       !cpu_observes(cpu);
 }
 
 bool sys_quick(struct cpu *cpu, const struct insn *insn)

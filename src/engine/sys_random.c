@@ -11,9 +11,9 @@
 /* SDM 2B RDRAND: CF says that there is a number. */
 enum sys_result sys_rdrand(struct cpu *cpu, const struct insn *insn)
 {
-	if (!cpu->seeded)
+	if (!cpu->port.seeded)
 		return SYS_UNKNOWN;
-	sys_set_reg(cpu, insn->ops[0].reg, insn->ops[0].size, splitmix(&cpu->random));
+	sys_set_reg(cpu, insn->ops[0].reg, insn->ops[0].size, splitmix(&cpu->port.random));
 	cpu->rflags = (cpu->rflags & ~(u64)ARITHMETIC) | FL_CF;
 	return SYS_NEXT;
 }

@@ -198,9 +198,10 @@ struct window {
 
 static enum guest_fault window_find(struct cpu *cpu, gva_t gva, u32 access, struct window *w)
 {
-	enum tlb_set set = cpu_tlb_set(cpu->mode);
+	struct cpu_priv *priv = cpu_priv(cpu);
+	enum tlb_set set = cpu_tlb_set(priv->mode);
 	u32 index = (gva >> PAGE_SHIFT) % TLB_SIZE;
-	const struct tlb_entry *entry = &cpu->tlb[set][index];
+	const struct tlb_entry *entry = &priv->tlb[set][index];
 	struct translation where;
 	enum guest_fault fault;
 
@@ -208,7 +209,7 @@ static enum guest_fault window_find(struct cpu *cpu, gva_t gva, u32 access, stru
 	w->host = (hva_t)entry->host + (gva & ~PAGE_MASK);
 	w->gva = gva;
 	w->gpa = entry->gpa + (gva & ~PAGE_MASK);
-	w->shift = cpu->tlb_shift[set][index];
+	w->shift = priv->tlb_shift[set][index];
 	w->global = tlb_global(cpu, set, index);
 	if (!w->noticed)
 		return FAULT_NONE;
@@ -431,8 +432,10 @@ static enum guest_fault cmps_bulk(const struct string *s, u64 count, u64 *done)
 /* The timing model sees a window from its lowest line up. */
 static bool bulk_possible(const struct cpu *cpu)
 {
-	return !((cpu->rflags & FL_DF) && cpu_observes(cpu)) && !cpu->watch_active &&
-	       !sys_steps(cpu) && !(cpu->mode & MODE_ALIGN);
+	const struct cpu_priv *priv = cpu_priv(cpu);
+
+	return !((cpu->rflags & FL_DF) && cpu_observes(cpu)) && !priv->watch_active &&
+	       !sys_steps(cpu) && !(priv->mode & MODE_ALIGN);
 }
 
 struct string_op {
@@ -459,7 +462,7 @@ static enum guest_fault iterate(const struct string *s, const struct string_op *
 /* An iteration is complete: the answers it got from devices are used up. */
 static u64 count_down(const struct string *s, u64 count, u64 done)
 {
-	s->cpu->mmio.nreads = s->cpu->mmio.read_pos = 0;
+	s->cpu->port.mmio.nreads = s->cpu->port.mmio.read_pos = 0;
 	sys_set_reg(s->cpu, RCX, s->insn->addrsize, count - done);
 	return count - done;
 }
@@ -472,8 +475,8 @@ static u64 cost(const struct string *s, u64 done)
 /* What goes to a device is delivered before anything can fault. */
 static bool should_pause(const struct cpu *cpu, u64 spent)
 {
-	return cpu->mmio.nwrites != cpu->mmio.write_pos || sys_steps(cpu) || cpu->pending_db ||
-	       spent >= PAUSE_BYTES || READ_ONCE(cpu->attention);
+	return cpu->port.mmio.nwrites != cpu->port.mmio.write_pos || sys_steps(cpu) ||
+	       cpu->pending_db || spent >= PAUSE_BYTES || READ_ONCE(cpu->attention);
 }
 
 static enum sys_result iterations(const struct string *s, const struct string_op *op, u64 *spent)
@@ -502,7 +505,7 @@ static enum sys_result repeat(const struct string *s, const struct string_op *op
 	u64 spent = 0;
 	enum sys_result result = iterations(s, op, &spent);
 
-	s->cpu->effort += spent / COST_OF_ITERATION;
+	s->cpu->port.effort += spent / COST_OF_ITERATION;
 	return result;
 }
 

@@ -40,15 +40,16 @@ static const struct row rows[NINSNS] = {
 
 static bool undefined(const struct cpu *cpu, const struct row *row)
 {
+	const struct cpu_priv *priv = cpu_priv(cpu);
 	u32 gates = row->gates;
 
 	return (row->feature != FEAT_ANY && !cpu_has(cpu, row->feature)) ||
-	       ((gates & GATE_PROT) && !(cpu->mode & MODE_PROT)) ||
+	       ((gates & GATE_PROT) && !(priv->mode & MODE_PROT)) ||
 	       ((gates & GATE_64) && !sys_code64(cpu)) ||
 	       ((gates & GATE_FSGSBASE) && !(cpu->cr4 & CR4_FSGSBASE)) ||
 	       ((gates & GATE_PKE) && !(cpu->cr4 & CR4_PKE)) ||
 	       ((gates & GATE_OSXSAVE) && !(cpu->cr4 & CR4_OSXSAVE)) ||
-	       ((gates & GATE_AVX) && !(cpu->mode & MODE_AVX)) ||
+	       ((gates & GATE_AVX) && !(priv->mode & MODE_AVX)) ||
 	       ((gates & GATE_SSE) && ((cpu->cr0 & CR0_EM) || !(cpu->cr4 & CR4_OSFXSR))) ||
 	       ((gates & GATE_EM) && (cpu->cr0 & CR0_EM));
 }

@@ -81,7 +81,7 @@ static void environment_pack(struct cpu *cpu, const struct insn *insn, u8 *to)
 		{ ~0u << 16, ~0u << 16, ~0u << 16, ~0u << 16, 0, ~0u << 16, 0 },
 		{ ~0u << 16, ~0u << 16, ~0u << 16, 0, 0, 0, ~0u << 16 },
 	};
-	bool protected = cpu->mode & MODE_PROT;
+	bool protected = cpu_priv(cpu)->mode & MODE_PROT;
 	u16 words[7] = { *sys_x87_fcw(cpu), *sys_x87_fsw(cpu), full_tags(cpu) };
 
 	for (u32 i = 0; i < ARRAY_SIZE(words); i++) {

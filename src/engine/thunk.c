@@ -7,8 +7,7 @@
 #include "engine/check.h"
 #include "engine/priv.h"
 
-#define CPU(field) ((s32)offsetof(struct cpu, field))
-#define SPILL(n)   (CPU(spill) + 8 * (n))
+#define SPILL(n)   (PRIV(spill) + 8 * (n))
 
 /* Guest registers and where they live; guest R12-R15 never leave memory. */
 static const struct {
@@ -59,7 +58,7 @@ static void make_enter(struct emitter *e)
 {
 	for (u32 i = 0; i < ARRAY_SIZE(callee_saved); i++)
 		emit_push(e, callee_saved[i]);
-	emit_rm(e, true, OP_MOV_STORE, RSP, ea_base(RDI, CPU(host_rsp)));
+	emit_rm(e, true, OP_MOV_STORE, RSP, ea_base(RDI, PRIV(host_rsp)));
 	emit_rr(e, true, OP_MOV_LOAD, RSP, RDI);
 	emit_rm(e, true, OP_MOV_STORE, RSI, ea_base(RSP, SPILL(SPILL_ARG)));
 	move_registers(e, OP_MOV_LOAD, 0);
@@ -72,7 +71,7 @@ static void make_enter(struct emitter *e)
 /* Jumped to with RSP at the struct cpu, all registers stored, and the result of enter() in EAX. */
 static void make_return(struct emitter *e)
 {
-	emit_rm(e, true, OP_MOV_LOAD, RSP, ea_base(RSP, CPU(host_rsp)));
+	emit_rm(e, true, OP_MOV_LOAD, RSP, ea_base(RSP, PRIV(host_rsp)));
 	for (u32 i = ARRAY_SIZE(callee_saved); i-- > 0;)
 		emit_pop(e, callee_saved[i]);
 	emit_ret(e);

@@ -17,8 +17,7 @@
 #include "engine/priv.h"
 #include "engine/recipe.h"
 
-#define CPU(field) ((s32)offsetof(struct cpu, field))
-#define SPILL(n)   (CPU(spill) + 8 * (n))
+#define SPILL(n)   (PRIV(spill) + 8 * (n))
 #define IN_MEMORY  0xff /* instead of a host register */
 
 /* Where the guest's arithmetic flags are. */
@@ -150,7 +149,7 @@ struct observe_stub {
 	bool arg_in_rax, load_arg, load_s0;
 	bool missed;	/* no call: a mispredicted conditional branch is counted */
 	bool middle;	/* and the block goes on behind it */
-	u64 arg, s0;	/* for cpu->observed_arg, for S0 */
+	u64 arg, s0;	/* for priv->observed_arg, for S0 */
 };
 
 /* Accesses, lines, ways out of a branch. */
@@ -191,7 +190,7 @@ struct scan {
 struct group {
 	u8 leader; /* which instruction */
 	u8 members;
-	u8 slot; /* of cpu->share[] */
+	u8 slot; /* of priv->share[] */
 	bool write;
 	s64 lo, hi;
 };
@@ -269,8 +268,8 @@ struct trans {
 	const ZydisDecodedInstruction *zi; /* as long as it is not known */
 	const ZydisDecodedOperand *zops;
 
-	/* Where what the head adds is filled in: to a class of cpu->live[]; to a word of cpu->packed[], of
-	 * 8 bytes or 4. */
+	/* Where what the head adds is filled in: to a class of priv->live[]; to a word of
+	 * priv->packed[], of 8 bytes or 4. */
 	struct added {
 		enum retire_class class;
 		u8 *imm;
@@ -329,9 +328,10 @@ void flags_learn(const struct trans *t, struct decoded *d); /* of the instructio
 void flags_classify(const struct trans *t, struct scan *s);
 void flags_analyse(struct trans *t); /* of the block */
 void flags_keep(struct trans *t);    /* before the host's flags are destroyed: saves them if they matter */
-void flags_save(struct trans *t);    /* before others look for them in cpu->aflags */
+void flags_save(struct trans *t);    /* before others look for them in hot->aflags */
 void flags_restore(struct trans *t); /* before they are needed */
-void flags_cook(struct trans *t);    /* a recipe at last: into cpu->aflags. Destroys S0, S1 and the host's flags */
+void flags_cook(struct trans *t);    /* a recipe at last: into hot->aflags. Destroys S0, S1 and the
+					host's flags */
 
 /* trans_memory.c */
 /* Computes the effective address, without segment, into a host register. Destroys S1, not the

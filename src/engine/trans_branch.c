@@ -106,7 +106,7 @@ void block_link(struct trans *t, u64 target, u8 *site, bool apart)
 
 static struct ea generation(const struct trans *t)
 {
-	return ea_base(RSP, CPU(jump_generation) + 8 * (s32)mode_space(t->mode));
+	return ea_base(RSP, PRIV(jump_generation) + 8 * (s32)mode_space(t->mode));
 }
 
 /* Where a link goes while it has no target. Its own address is filled in when it has one. */
@@ -373,12 +373,12 @@ static void test_counter(struct trans *t)
 		emit_rr(&t->e, wide, 0x85, RCX, RCX);
 }
 
-/* Tests ZF in cpu->aflags, where LAHF put it in bit 6 of the second byte. */
+/* Tests ZF in hot->aflags, where LAHF put it in bit 6 of the second byte. */
 static void test_saved_zf(struct trans *t)
 {
 	emit_insn(&t->e, &(struct enc){ .opcode = 0xf6,
 					.is_mem = true,
-					.ea = ea_base(RSP, CPU(aflags) + 1),
+					.ea = ea_base(RSP, HOT(aflags) + 1),
 					.imm = 0x40,
 					.imm_len = 1 });
 }

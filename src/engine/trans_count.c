@@ -98,13 +98,13 @@ void count_weigh(struct trans *t)
 
 static struct ea live(enum retire_class class)
 {
-	return ea_base(RSP, CPU(live) + 8 * (s32) class);
+	return ea_base(RSP, PRIV(live) + 8 * (s32) class);
 }
 
 void emit_last_rip(struct trans *t, u64 rip)
 {
 	emit_mov_imm(&t->e, S0, rip);
-	emit_rm(&t->e, true, OP_MOV_STORE, S0, ea_base(RSP, CPU(last_rip)));
+	emit_rm(&t->e, true, OP_MOV_STORE, S0, ea_base(RSP, CPU(port.last_rip)));
 }
 
 void call_attention(struct trans *t)
@@ -143,7 +143,7 @@ static retire_wanted packs(const struct trans *t)
 	return cpu_packs(t->cpu, t->mode);
 }
 
-/* Those that are in cpu->live[]. */
+/* Those that are in priv->live[]. */
 static retire_wanted lives(const struct trans *t)
 {
 	return cpu_counts(t->cpu, t->mode) & ~packs(t);
@@ -151,7 +151,7 @@ static retire_wanted lives(const struct trans *t)
 
 static struct ea packed(u32 word)
 {
-	return ea_base(RSP, CPU(packed) + 8 * (s32)word);
+	return ea_base(RSP, PRIV(packed) + 8 * (s32)word);
 }
 
 static void watch(struct trans *t, u8 reg)
@@ -199,7 +199,7 @@ static u32 class_total(const struct trans *t, enum retire_class class, u32 from)
 	return total;
 }
 
-/* Gives back all that is not in cpu->packed[]. */
+/* Gives back all that is not in priv->packed[]. */
 static void give_back(struct trans *t, u32 index)
 {
 	u64 given = (u64)(t->block->ninsns - index) << COUNT_SHIFT;
@@ -358,7 +358,7 @@ static void add_words(struct trans *t, retire_wanted added)
 }
 
 /* Behind all that the block adds, since who leaves takes all of it back. The sums of the words are in
- * S1, and the sign of a single class of cpu->live[] in the flags. */
+ * S1, and the sign of a single class of priv->live[] in the flags. */
 static void look_for_trips(struct trans *t, retire_wanted lived)
 {
 	bool several = lived & (lived - 1), looks = lived && !(t->mode & MODE_STEP);

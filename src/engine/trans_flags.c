@@ -4,7 +4,7 @@
  * writes them. What becomes of them when something of ours is about to destroy them depends on the
  * instructions behind: if one reads them they are saved (LAHF, SETO) and restored for it; if none
  * does, but an exception may show them before they are overwritten, a recipe is kept where there is
- * one; else they are forgotten. At block borders they are in cpu->aflags.
+ * one; else they are forgotten. At block borders they are in hot->aflags.
  */
 #include "engine/trans.h"
 
@@ -14,7 +14,7 @@ static void emit_save(struct trans *t)
 {
 	emit_u8(&t->e, 0x9f); /* LAHF */
 	emit_insn(&t->e, &(struct enc){ .map = MAP_0F, .opcode = 0x90 | CC_O, .rm = RAX });
-	emit_rm(&t->e, false, OP_MOV_STORE, RAX, ea_base(RSP, CPU(aflags)));
+	emit_rm(&t->e, false, OP_MOV_STORE, RAX, ea_base(RSP, HOT(aflags)));
 }
 
 void flags_save(struct trans *t)
@@ -75,7 +75,7 @@ void flags_restore(struct trans *t)
 	must(t->flags != FLAGS_BY_RECIPE && t->flags != FLAGS_DEAD);
 	if (t->flags != FLAGS_IN_CPU)
 		return;
-	emit_rm(&t->e, false, OP_MOV_LOAD, RAX, ea_base(RSP, CPU(aflags)));
+	emit_rm(&t->e, false, OP_MOV_LOAD, RAX, ea_base(RSP, HOT(aflags)));
 	emit_u8(&t->e, 0x04); /* ADD AL, 7Fh: sets OF if AL is 1 */
 	emit_u8(&t->e, 0x7f);
 	emit_u8(&t->e, 0x9e); /* SAHF */

@@ -14,7 +14,7 @@
 
 static s32 log_field(size_t offset)
 {
-	return CPU(branch_log) + (s32)offset;
+	return PRIV(branch_log) + (s32)offset;
 }
 
 static struct ea log_at(void)
@@ -203,7 +203,7 @@ static void write_note(struct trans *t, const struct branch_path *path)
 {
 	emit_mov_mem_imm(&t->e, true, NOTE(path), (s32)meta_offset(t, path));
 	emit_rm(&t->e, true, OP_MOV_STORE, COUNTDOWN, NOTE(count));
-	emit_rm(&t->e, true, OP_MOV_LOAD, S0, ea_base(RSP, CPU(live) + 8 * RETIRE_STALLS));
+	emit_rm(&t->e, true, OP_MOV_LOAD, S0, ea_base(RSP, PRIV(live) + 8 * RETIRE_STALLS));
 	emit_rm(&t->e, true, OP_MOV_STORE, S0, NOTE(stalls));
 }
 

@@ -53,14 +53,14 @@ void address_compute_sized(struct trans *t, const struct operand *op, u8 dest, b
 
 static s32 tag_column(const struct trans *t, bool write)
 {
-	s32 set = CPU(tlb) + cpu_tlb_set(t->mode) * (s32)sizeof(t->cpu->tlb[0]);
+	s32 set = PRIV(tlb) + cpu_tlb_set(t->mode) * (s32)sizeof(cpu_priv(t->cpu)->tlb[0]);
 
 	return set + (write ? offsetof(struct tlb_entry, write) : offsetof(struct tlb_entry, read));
 }
 
 static s32 host_column(const struct trans *t)
 {
-	return CPU(tlb) + cpu_tlb_set(t->mode) * (s32)sizeof(t->cpu->tlb[0]) +
+	return PRIV(tlb) + cpu_tlb_set(t->mode) * (s32)sizeof(cpu_priv(t->cpu)->tlb[0]) +
 	       (s32)offsetof(struct tlb_entry, host);
 }
 
@@ -91,9 +91,9 @@ _Static_assert(sizeof(struct tlb_entry) == 1 << TLB_ENTRY_SHIFT, "see the check 
  * The check of cpu/mmu.h for the address in S0: index, XOR with the tag, one compare for page,
  * right and crossing. Returns the jump to be patched for a miss.
  *
- * The host may speculate past a miss (Spectre, variant 1) with an address that the guest chose. With
- * cpu->harden the address is masked, so that such an access stays at a page that the entry leads to,
- * which is the guest's own, or at page 0, which is nobody's.
+ * The host may speculate past a miss (Spectre, variant 1) with an address that the guest chose.
+ * With cpu->port.harden the address is masked, so that such an access stays at a page that the
+ * entry leads to, which is the guest's own, or at page 0, which is nobody's.
  */
 static u8 *check(struct trans *t, s32 tag, u32 size)
 {
@@ -116,7 +116,7 @@ static u8 *check(struct trans *t, s32 tag, u32 size)
 	emit_rm(&t->e, true, OP_XOR, S0, tlb_ea(tag));
 	emit_group1(&t->e, true, GROUP_CMP, S0, PAGE_SIZE + 1 - size);
 	miss = emit_jcc(&t->e, CC_AE);
-	if (t->cpu->harden)
+	if (t->cpu->port.harden)
 		emit_group1(&t->e, false, GROUP_AND, S0, PAGE_SIZE - 1);
 	emit_rm(&t->e, true, OP_ADD, S0, tlb_ea(host_column(t)));
 	return miss;

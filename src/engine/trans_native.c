@@ -72,7 +72,7 @@ static bool allowed(const struct trans *t)
 		return false;
 	if (t->insn.id == INSN_OTHER)
 		return category_native(t->zi->meta.category);
-	return facts->host && !(t->cpu->seeded && facts->random);
+	return facts->host && !(t->cpu->port.seeded && facts->random);
 }
 
 struct temp temp_guest(u8 guest, u8 host, bool load, bool store)

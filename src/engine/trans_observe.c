@@ -12,7 +12,7 @@
  */
 #include "engine/trans.h"
 
-#define TIMING(field) (CPU(timing) + (s32)offsetof(struct timing, field))
+#define TIMING(field) (PRIV(timing) + (s32)offsetof(struct timing, field))
 
 static struct ea at(s32 offset)
 {
@@ -73,7 +73,7 @@ void observe_data(struct trans *t, u32 desc)
 
 	if (!(t->mode & MODE_OBSERVE_MEMORY))
 		return;
-	emit_rm(&t->e, false, OP_MOV_STORE, S1, at(CPU(observed_tlb)));
+	emit_rm(&t->e, false, OP_MOV_STORE, S1, at(PRIV(observed_tlb)));
 	if ((t->mode & MODE_STEP) || size > LINE_SIZE)
 		from = emit_jmp(&t->e);
 	else
@@ -367,7 +367,7 @@ void observe_call(struct trans *t)
 
 	if (!observes_branches(t))
 		return;
-	move_top(t, (s32)t->cpu->timing.rsb_step);
+	move_top(t, (s32)cpu_priv(t->cpu)->timing.rsb_step);
 	emit_load_byte(&t->e, S1, at(TIMING(rsb_top)));
 	if ((s64)next == (s32)next) {
 		emit_mov_mem_imm(&t->e, true, return_at(), (s32)next);
@@ -387,7 +387,7 @@ void observe_return(struct trans *t)
 	emit_load_byte(&t->e, S1, at(TIMING(rsb_top)));
 	emit_rm(&t->e, true, OP_CMP, S0, return_at());
 	stub = branch_stub(t, OBSERVE_RETURN, emit_jcc(&t->e, CC_NE));
-	move_top(t, -(s32)t->cpu->timing.rsb_step);
+	move_top(t, -(s32)cpu_priv(t->cpu)->timing.rsb_step);
 	predicted(t);
 	stub->back = t->e.p;
 }
@@ -413,7 +413,7 @@ static void emit_stub(struct trans *t, const struct observe_stub *stub)
 	if (stub->load_arg)
 		emit_mov_imm(&t->e, S1, stub->arg);
 	if (stub->load_arg || stub->arg_in_rax)
-		emit_rm(&t->e, true, OP_MOV_STORE, S1, at(CPU(observed_arg)));
+		emit_rm(&t->e, true, OP_MOV_STORE, S1, at(PRIV(observed_arg)));
 	if (stub->load_s0)
 		emit_mov_imm(&t->e, S0, stub->s0);
 	emit_mov_imm(&t->e, RAX, stub->desc);

@@ -1,9 +1,9 @@
 // SPDX-License-Identifier: MIT
 /*
  * Returns without a look-up. A call notes where it will be returned to, in host code, in a slot of
- * cpu->returns[] that the stack pointer selects; the return finds it there, since the stack pointer
- * is the same. The code there, the landing, belongs to the block of the call: it compares the
- * address that the guest really returns to with its own, and is linked to the block there.
+ * priv->returns[] that the stack pointer selects; the return finds it there, since the stack
+ * pointer is the same. The code there, the landing, belongs to the block of the call: it compares
+ * the address that the guest really returns to with its own, and is linked to the block there.
  *
  * Control comes to the landing by the host's own RET, and the call executed a CALL whose return
  * address it is (and took that from the stack again), so that the host predicts it. Slots hold as
@@ -23,11 +23,11 @@ static bool usable(const struct trans *t)
 /* The slot of the guest's RSP plus delta, into S1. Destroys the flags. */
 static struct ea find_slot(struct trans *t, s32 delta)
 {
-	s32 set = cpu_tlb_set(t->mode) * (s32)sizeof(t->cpu->returns[0]);
+	s32 set = cpu_tlb_set(t->mode) * (s32)sizeof(cpu_priv(t->cpu)->returns[0]);
 
 	emit_rm(&t->e, false, OP_LEA, S1, ea_base(HOST_GUEST_RSP, delta + t->owed));
 	emit_group1(&t->e, false, GROUP_AND, S1, (RETURN_SLOTS - 1) * 8);
-	return (struct ea){ .base = RSP, .index = S1, .scale = 1, .disp = CPU(returns) + set };
+	return (struct ea){ .base = RSP, .index = S1, .scale = 1, .disp = PRIV(returns) + set };
 }
 
 /* LEA S0, [RIP + displacement]; returns the place of the displacement. */
@@ -88,7 +88,7 @@ bool return_jump(struct trans *t, u32 popped)
 	if (CHECKING)
 		check_slot(t, find_slot(t, -(s32)popped));
 	slot = find_slot(t, -(s32)popped);
-	emit_mov_mem_imm(&t->e, false, ea_base(RSP, CPU(returned_from)), (s32)t->eng->nblocks);
+	emit_mov_mem_imm(&t->e, false, ea_base(RSP, HOT(returned_from)), (s32)t->eng->nblocks);
 	emit_insn(&t->e,
 		  &(struct enc){ .opcode = 0xff, .reg = 6, .is_mem = true, .ea = slot }); /* PUSH */
 	emit_u8(&t->e, 0xc3);

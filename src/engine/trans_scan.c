@@ -149,8 +149,8 @@ static enum step host_fault(struct trans *t, enum guest_fault *fault)
 {
 	if (t->nscan)
 		return STEP_END_HERE;
-	t->cpu->exit.reason = EXIT_HOST_FAULT;
-	t->cpu->exit.gpa = t->block->gpa;
+	t->cpu->port.exit.reason = EXIT_HOST_FAULT;
+	t->cpu->port.exit.gpa = t->block->gpa;
 	*fault = FAULT_EXIT;
 	return STEP_FAULT;
 }

@@ -302,7 +302,7 @@ void share_analyse(struct trans *t)
 
 static struct ea slot(const struct trans *t, u8 id)
 {
-	return ea_base(RSP, CPU(share) + 8 * t->groups[id].slot);
+	return ea_base(RSP, PRIV(share) + 8 * t->groups[id].slot);
 }
 
 bool share_leads(const struct trans *t)

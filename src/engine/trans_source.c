@@ -17,7 +17,7 @@ bool source_open(struct trans *t, u32 which, gpa_t gpa, const u8 *host)
 	s->copy[which] = cache_page(t->cpu, gpa);
 	if (!s->copy[which])
 		return false;
-	s->page[which] = code_find(t->cpu->code, gpa);
+	s->page[which] = code_find(cpu_priv(t->cpu)->code, gpa);
 	s->host[which] = host - (gpa & ~PAGE_MASK);
 	if (!page_fresh(t->cpu, s->page[which]))
 		cache_verify(t->cpu, s->page[which], s->host[which]);

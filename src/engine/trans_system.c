@@ -20,7 +20,7 @@ static bool in_kernel(const struct trans *t)
 	return (t->mode & (MODE_CODE64 | MODE_CPL)) == MODE_CODE64;
 }
 
-/* Room for flags in the host's is wanted: the guest's go to cpu->aflags. */
+/* Room for flags in the host's is wanted: the guest's go to hot->aflags. */
 static void flags_away(struct trans *t)
 {
 	flags_save(t);
@@ -68,7 +68,7 @@ bool trans_sti(struct trans *t)
 	emit_insn(&t->e, &(struct enc){ .opcode = 0x80,
 					.reg = GROUP_CMP,
 					.is_mem = true,
-					.ea = ea_base(RSP, CPU(want_irq_window)),
+					.ea = ea_base(RSP, CPU(port.want_irq_window)),
 					.imm_len = 1 });
 	unwanted = emit_jcc(&t->e, CC_E);
 	call_attention(t);
@@ -90,7 +90,7 @@ bool trans_stac(struct trans *t)
 		return false;
 	flags_away(t);
 	emit_group1_mem(&t->e, false, GROUP_OR, ea_base(RSP, CPU(rflags)), FL_AC);
-	emit_group1_mem(&t->e, false, GROUP_OR, ea_base(RSP, CPU(mode)), MODE_USER_OK);
+	emit_group1_mem(&t->e, false, GROUP_OR, ea_base(RSP, PRIV(mode)), MODE_USER_OK);
 	t->mode |= MODE_USER_OK;
 	return true;
 }
@@ -107,12 +107,12 @@ bool trans_clac(struct trans *t)
 		return false;
 	flags_away(t);
 	emit_group1_mem(&t->e, false, GROUP_AND, ea_base(RSP, CPU(rflags)), ~(s32)FL_AC);
-	emit_group1_mem(&t->e, false, GROUP_AND, ea_base(RSP, CPU(mode)), ~(s32)MODE_USER_OK);
+	emit_group1_mem(&t->e, false, GROUP_AND, ea_base(RSP, PRIV(mode)), ~(s32)MODE_USER_OK);
 	t->mode &= ~(u32)MODE_USER_OK;
 	return true;
 }
 
-/* cpu->aflags has LAHF's byte in 15:8 and OF in bit 0. */
+/* hot->aflags has LAHF's byte in 15:8 and OF in bit 0. */
 bool trans_pushfq(struct trans *t)
 {
 	struct temp image = {
@@ -122,7 +122,7 @@ bool trans_pushfq(struct trans *t)
 	if (!(t->mode & MODE_CODE64) || t->insn.opsize != 8)
 		return false;
 	flags_away(t);
-	emit_rm(&t->e, false, OP_MOV_LOAD, S0, ea_base(RSP, CPU(aflags)));
+	emit_rm(&t->e, false, OP_MOV_LOAD, S0, ea_base(RSP, HOT(aflags)));
 	emit_rr(&t->e, false, OP_MOV_LOAD, S1, S0);
 	emit_shift(&t->e, false, SHIFT_SHL, S0, 11);
 	emit_group1(&t->e, false, GROUP_AND, S0, FL_OF);
@@ -164,7 +164,7 @@ static bool rdtsc(struct trans *t, bool aux)
 	emit_u8(&t->e, 0x31);
 	emit_shift(&t->e, true, SHIFT_SHL, RDX, 32);
 	emit_rr(&t->e, true, OP_OR, RDX, RAX);
-	emit_rm(&t->e, true, OP_ADD, RDX, ea_base(RSP, CPU(tsc_offset)));
+	emit_rm(&t->e, true, OP_ADD, RDX, ea_base(RSP, CPU(port.tsc_offset)));
 	emit_rr(&t->e, false, OP_MOV_LOAD, HOST_GUEST_RAX, RDX);
 	emit_shift(&t->e, true, SHIFT_SHR, RDX, 32);
 	if (aux)

@@ -51,9 +51,9 @@ bool engine_where(const struct cpu *cpu, const void *context, struct engine_wher
 {
 	const greg_t *regs = ((const ucontext_t *)context)->uc_mcontext.gregs;
 
-	where->rip = cpu->last_rip;
+	where->rip = cpu->port.last_rip;
 	where->rsp = cpu->regs[RSP];
 	where->rbp = cpu->regs[RBP];
-	where->cpl = (cpu->mode & MODE_CPL) >> MODE_CPL_SHIFT;
+	where->cpl = (cpu_priv(cpu)->mode & MODE_CPL) >> MODE_CPL_SHIFT;
 	return cpu->engine->inside ? in_block(cpu, regs, where) : cpu->engine->executing;
 }

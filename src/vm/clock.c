@@ -229,12 +229,12 @@ int vm_clock_set_khz(struct vm *vm, u32 khz)
 
 static u64 scaled(const struct vcpu *vcpu, u64 time)
 {
-	return (unsigned __int128)time * vcpu->cpu->tsc_scale >> TSC_SCALE_SHIFT;
+	return (unsigned __int128)time * vcpu->cpu->port.tsc_scale >> TSC_SCALE_SHIFT;
 }
 
 u64 vcpu_tsc_at(const struct vcpu *vcpu, u64 time)
 {
-	return scaled(vcpu, time) + vcpu->cpu->tsc_offset;
+	return scaled(vcpu, time) + vcpu->cpu->port.tsc_offset;
 }
 
 u64 vcpu_tsc(const struct vcpu *vcpu)
@@ -249,7 +249,7 @@ u64 vcpu_tsc_hz(const struct vcpu *vcpu)
 
 u64 vcpu_tsc_offset(const struct vcpu *vcpu)
 {
-	return vcpu->cpu->tsc_offset;
+	return vcpu->cpu->port.tsc_offset;
 }
 
 static bool near(u32 khz, u64 own)
@@ -273,7 +273,7 @@ int vcpu_clock_set_khz(struct vcpu *vcpu, u32 khz)
 	if (!scale)
 		return -EINVAL;
 	vcpu->clock.khz = khz;
-	vcpu->cpu->tsc_scale = scale;
+	vcpu->cpu->port.tsc_scale = scale;
 	vcpu_kick(vcpu, REQUEST_CLOCK_UPDATE);
 	return 0;
 }
@@ -288,7 +288,7 @@ static void join(struct vcpu *vcpu, u64 offset, u64 value, u64 ns, bool matched)
 	clock->write_value = value;
 	clock->write_khz = vcpu->clock.khz;
 	clock->write_offset = offset;
-	vcpu->cpu->tsc_offset = offset;
+	vcpu->cpu->port.tsc_offset = offset;
 	if (!matched) {
 		clock->generation++;
 		clock->generation_offset = offset;
@@ -359,7 +359,7 @@ void vcpu_tsc_offset_write(struct vcpu *vcpu, u64 offset)
 
 static void move_tsc(struct vcpu *vcpu, u64 difference)
 {
-	vcpu->cpu->tsc_offset += difference;
+	vcpu->cpu->port.tsc_offset += difference;
 	vcpu_kick(vcpu, REQUEST_CLOCK_UPDATE);
 }
 

@@ -4,9 +4,9 @@
  * guest about both and about stolen time. Semantics are KVM's:
  * Documentation/virt/kvm/x86/{timekeeping,msr}.rst.
  *
- * The guest's TSC is (time * cpu->tsc_scale >> 48) + cpu->tsc_offset, where the time is the host's
- * TSC or virtual (vm/time.h). kvmclock is a pure function of the time plus an offset; all clock
- * pages of a VM start from one anchor, so that no vCPU sees another's future.
+ * The guest's TSC is (time * cpu->port.tsc_scale >> 48) + cpu->port.tsc_offset, where the time is
+ * the host's TSC or virtual (vm/time.h). kvmclock is a pure function of the time plus an offset;
+ * all clock pages of a VM start from one anchor, so that no vCPU sees another's future.
  *
  * struct vm_clock has its own lock, since vCPUs compare their TSCs; it is the innermost lock, held
  * for moments only, also inside a section. struct vcpu_clock belongs to the holder of the vCPU's

@@ -14,7 +14,7 @@
 
 static u64 executed(const struct vcpu *vcpu)
 {
-	const struct retire_tally *tally = &vcpu->cpu->tally;
+	const struct retire_tally *tally = &vcpu->cpu->port.tally;
 	const u64 *charged = vcpu->pmu.host.charged;
 
 	return READ_ONCE(tally->instructions[RETIRE_OS]) - READ_ONCE(charged[RETIRE_OS]) +

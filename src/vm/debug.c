@@ -15,12 +15,12 @@ static int inject(struct cpu *cpu, u32 control)
 {
 	bool db = control & KVM_GUESTDBG_INJECT_DB;
 
-	if (cpu->event.kind == EVENT_EXCEPTION)
+	if (cpu->port.event.kind == EVENT_EXCEPTION)
 		return -EBUSY;
 	if (!db)
 		cpu->rip +=
 			1; /* a breakpoint of the guest's own: INT3 pushes the address behind it */
-	cpu->event = (struct cpu_event){
+	cpu->port.event = (struct cpu_event){
 		.kind = db ? EVENT_EXCEPTION : EVENT_SOFT_EXC,
 		.vector = db ? VEC_DB : VEC_BP,
 		.injected = true,
@@ -41,14 +41,14 @@ int vcpu_set_guest_debug(struct vcpu *vcpu, const struct kvm_guest_debug *dbg)
 	}
 	vcpu->guest_debug = control & KVM_GUESTDBG_ENABLE ? control : 0;
 	control = vcpu->guest_debug;
-	cpu->debug = (struct cpu_debug){
+	cpu->port.debug = (struct cpu_debug){
 		.single_step = control & KVM_GUESTDBG_SINGLESTEP,
 		.software_bp = control & KVM_GUESTDBG_USE_SW_BP,
 		.hardware_bp = control & KVM_GUESTDBG_USE_HW_BP,
 		.block_irq = control & KVM_GUESTDBG_BLOCKIRQ,
 		.dr7 = dbg->arch.debugreg[7],
 	};
-	memcpy(cpu->debug.dr, dbg->arch.debugreg, sizeof(cpu->debug.dr));
+	memcpy(cpu->port.debug.dr, dbg->arch.debugreg, sizeof(cpu->port.debug.dr));
 	cpu_state_changed(cpu);
 	return 0;
 }
@@ -56,12 +56,12 @@ int vcpu_set_guest_debug(struct vcpu *vcpu, const struct kvm_guest_debug *dbg)
 /* A walk on behalf of the program: what it raises is not for the guest. */
 static bool translate(struct cpu *cpu, gva_t gva, struct translation *t)
 {
-	struct cpu_event event = cpu->event;
-	struct cpu_exit exit = cpu->exit;
+	struct cpu_event event = cpu->port.event;
+	struct cpu_exit exit = cpu->port.exit;
 	bool ok = mmu_translate(cpu, gva, ACCESS_READ | ACCESS_SYSTEM, t) == FAULT_NONE;
 
-	cpu->event = event;
-	cpu->exit = exit;
+	cpu->port.event = event;
+	cpu->port.exit = exit;
 	return ok;
 }
 

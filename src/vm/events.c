@@ -15,7 +15,7 @@
 
 static void set_event(struct cpu *cpu, enum event_kind kind, u8 vector)
 {
-	cpu->event = (struct cpu_event){ .kind = kind, .vector = vector, .injected = true };
+	cpu->port.event = (struct cpu_event){ .kind = kind, .vector = vector, .injected = true };
 }
 
 static bool own_nmi(struct vcpu *vcpu)
@@ -38,7 +38,7 @@ static void accept_nmis(struct vcpu *vcpu)
 static bool nmi_in_service(const struct vcpu *vcpu)
 {
 	return vcpu->cpu->nmi_masked || vcpu->events.nmi_injected ||
-	       vcpu->cpu->event.kind == EVENT_NMI;
+	       vcpu->cpu->port.event.kind == EVENT_NMI;
 }
 
 /* While one is in service one is latched and no more (KVM: process_nmi). */
@@ -99,7 +99,7 @@ static void take_irq(struct vcpu *vcpu)
 	if (!extint)
 		lapic_ack(&vcpu->lapic, vector);
 	set_event(vcpu->cpu, EVENT_INTR, vector);
-	vcpu->cpu->event.own = !extint && !lapic_from_outside(&vcpu->lapic, vector);
+	vcpu->cpu->port.event.own = !extint && !lapic_from_outside(&vcpu->lapic, vector);
 	vcpu->stats.irq_injections++;
 }
 
@@ -118,7 +118,7 @@ static void inject_one(struct vcpu *vcpu)
 		vcpu->stats.irq_injections++;
 	} else if (!blocked && take_nmi(vcpu)) {
 		set_event(vcpu->cpu, EVENT_NMI, VEC_NMI);
-		vcpu->cpu->event.own = own_nmi(vcpu);
+		vcpu->cpu->port.event.own = own_nmi(vcpu);
 		vcpu->stats.nmi_injections++;
 	} else if (!blocked && events_irq_allowed(vcpu) && irq_waits(vcpu)) {
 		take_irq(vcpu);
@@ -130,11 +130,11 @@ void events_inject(struct vcpu *vcpu)
 	struct cpu *cpu = vcpu->cpu;
 	bool blocked = vcpu->guest_debug & KVM_GUESTDBG_BLOCKIRQ;
 
-	if (cpu->event.kind == EVENT_NONE && !cpu_holds_answer(cpu))
+	if (cpu->port.event.kind == EVENT_NONE && !cpu_holds_answer(cpu))
 		inject_one(vcpu);
 	vcpu->events.exception_pending = false;
-	cpu->want_nmi_window = !blocked && __atomic_load_n(&vcpu->nmis, __ATOMIC_ACQUIRE);
-	cpu->want_irq_window = (!blocked && irq_waits(vcpu)) || events_irq_wanted(vcpu);
+	cpu->port.want_nmi_window = !blocked && __atomic_load_n(&vcpu->nmis, __ATOMIC_ACQUIRE);
+	cpu->port.want_irq_window = (!blocked && irq_waits(vcpu)) || events_irq_wanted(vcpu);
 }
 
 bool events_irq_wanted(const struct vcpu *vcpu)
@@ -149,7 +149,7 @@ bool events_ready_for_irq(const struct vcpu *vcpu)
 	const struct vcpu_events *e = &vcpu->events;
 	bool accepts = !vcpu->has_lapic || (e->extint < 0 && lapic_accepts_pic(&vcpu->lapic));
 
-	return accepts && events_irq_allowed(vcpu) && vcpu->cpu->event.kind == EVENT_NONE &&
+	return accepts && events_irq_allowed(vcpu) && vcpu->cpu->port.event.kind == EVENT_NONE &&
 	       !e->irq_injected && !e->nmi_injected;
 }
 
@@ -163,7 +163,7 @@ bool events_wake(const struct vcpu *vcpu)
 	if (vcpu->mp_state == KVM_MP_STATE_UNINITIALIZED ||
 	    vcpu->mp_state == KVM_MP_STATE_INIT_RECEIVED)
 		return false;
-	if (vcpu->pv_unhalted || vcpu->cpu->event.kind != EVENT_NONE || e->irq_injected ||
+	if (vcpu->pv_unhalted || vcpu->cpu->port.event.kind != EVENT_NONE || e->irq_injected ||
 	    e->nmi_injected)
 		return true;
 	if (__atomic_load_n(&vcpu->nmis, __ATOMIC_ACQUIRE) && !vcpu->cpu->nmi_masked)
@@ -216,7 +216,7 @@ void events_accept(struct vcpu *vcpu)
 void events_apply_payload(struct vcpu *vcpu)
 {
 	struct cpu *cpu = vcpu->cpu;
-	struct cpu_event *e = &cpu->event;
+	struct cpu_event *e = &cpu->port.event;
 
 	if (vcpu->vm->set.exception_payload || e->kind != EVENT_EXCEPTION || !e->has_payload)
 		return;
@@ -230,7 +230,7 @@ void events_apply_payload(struct vcpu *vcpu)
 
 bool events_exception_pending(const struct vcpu *vcpu)
 {
-	const struct cpu_event *e = &vcpu->cpu->event;
+	const struct cpu_event *e = &vcpu->cpu->port.event;
 
 	return e->kind == EVENT_EXCEPTION && (vcpu->events.exception_pending || !e->injected);
 }
@@ -238,7 +238,7 @@ bool events_exception_pending(const struct vcpu *vcpu)
 void vcpu_get_events(struct vcpu *vcpu, struct kvm_vcpu_events *out)
 {
 	const struct cpu *cpu = vcpu->cpu;
-	const struct cpu_event *e = &cpu->event;
+	const struct cpu_event *e = &cpu->port.event;
 	const struct vm_settings *set = &vcpu->vm->set;
 	bool exception = e->kind == EVENT_EXCEPTION;
 
@@ -307,11 +307,11 @@ static bool events_sane(const struct vcpu *vcpu, struct kvm_vcpu_events *in)
 
 static void set_exception(struct vcpu *vcpu, const struct kvm_vcpu_events *in)
 {
-	vcpu->cpu->event = (struct cpu_event){ 0 };
+	vcpu->cpu->port.event = (struct cpu_event){ 0 };
 	vcpu->events.exception_pending = in->exception.pending;
 	if (!in->exception.injected && !in->exception.pending)
 		return;
-	vcpu->cpu->event = (struct cpu_event){
+	vcpu->cpu->port.event = (struct cpu_event){
 		.kind = EVENT_EXCEPTION,
 		.vector = in->exception.nr,
 		.has_error = in->exception.has_error_code,

@@ -9,8 +9,8 @@
 
 struct vcpu;
 
-/* Before an entry: puts the event that is due into cpu->event and asks for windows for those that
- * wait. */
+/* Before an entry: puts the event that is due into cpu->port.event and asks for windows for those
+ * that wait. */
 void events_inject(struct vcpu *vcpu);
 /* INIT, start-up, NMI and wake-up messages that the LAPIC took: acts on them. */
 void events_accept(struct vcpu *vcpu);

@@ -186,7 +186,7 @@ static int exit_xsetbv(struct vcpu *vcpu)
 
 static int exit_cr8_write(struct vcpu *vcpu)
 {
-	u64 before = apic_get_cr8(vcpu), value = vcpu->cpu->exit.value;
+	u64 before = apic_get_cr8(vcpu), value = vcpu->cpu->port.exit.value;
 
 	apic_set_cr8(vcpu, value);
 	complete(vcpu);
@@ -199,7 +199,7 @@ static int exit_cr8_write(struct vcpu *vcpu)
 
 static int exit_debug(struct vcpu *vcpu)
 {
-	const struct cpu_exit *exit = &vcpu->cpu->exit;
+	const struct cpu_exit *exit = &vcpu->cpu->port.exit;
 	struct kvm_run *run = vcpu->run;
 
 	run->exit_reason = KVM_EXIT_DEBUG;
@@ -260,7 +260,7 @@ static int exit_host_fault(struct vcpu *vcpu)
 
 	run->exit_reason = KVM_EXIT_MEMORY_FAULT;
 	run->memory_fault.flags = 0;
-	run->memory_fault.gpa = vcpu->cpu->exit.gpa & PAGE_MASK;
+	run->memory_fault.gpa = vcpu->cpu->port.exit.gpa & PAGE_MASK;
 	run->memory_fault.size = PAGE_SIZE;
 	return -EFAULT;
 }
@@ -340,7 +340,7 @@ int exit_complete(struct vcpu *vcpu, bool *again)
 		return io_port_complete(vcpu);
 	case PENDING_MMIO:
 		r = io_mmio_complete(vcpu);
-		*again = r > 0 && vcpu->cpu->mmio.nreads;
+		*again = r > 0 && vcpu->cpu->port.mmio.nreads;
 		return r;
 	case PENDING_RDMSR:
 		return complete_msr(vcpu, true);

@@ -19,12 +19,12 @@
 /* With the rights of the code that was interrupted; what the walk raises is not for the guest. */
 static bool translate(struct cpu *cpu, gva_t gva, struct translation *t)
 {
-	struct cpu_event event = cpu->event;
-	struct cpu_exit exit = cpu->exit;
+	struct cpu_event event = cpu->port.event;
+	struct cpu_exit exit = cpu->port.exit;
 	bool ok = cpu_canonical(cpu, gva) && mmu_translate(cpu, gva, ACCESS_READ, t) == FAULT_NONE;
 
-	cpu->event = event;
-	cpu->exit = exit;
+	cpu->port.event = event;
+	cpu->port.exit = exit;
 	return ok && t->host;
 }
 

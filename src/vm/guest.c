@@ -7,6 +7,7 @@
 
 #include "base/guarded.h"
 #include "cpu/shared.h"
+#include "mem/mem.h"
 
 static u32 in_page(gpa_t gpa, u32 size)
 {
@@ -34,7 +35,7 @@ bool guest_write(struct cpu *cpu, gpa_t gpa, const void *buf, u32 size)
 	const u8 *from = buf;
 
 	for (u32 n; size; gpa += n, from += n, size -= n) {
-		const struct mem_slot *slot = mem_find(cpu->mem, gpa);
+		const struct mem_slot *slot = mem_find(cpu->port.mem, gpa);
 
 		n = in_page(gpa, size);
 		if (!slot || (slot->flags & MEM_READONLY) ||

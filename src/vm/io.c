@@ -37,7 +37,7 @@ static bool port_read(struct vcpu *vcpu, struct cpu_io *io)
 
 int io_port_exit(struct vcpu *vcpu)
 {
-	struct cpu_io *io = &vcpu->cpu->io;
+	struct cpu_io *io = &vcpu->cpu->port.io;
 	struct kvm_run *run = vcpu->run;
 
 	if (io->in ? port_read(vcpu, io) : port_write(vcpu, io)) {
@@ -61,7 +61,7 @@ int io_port_exit(struct vcpu *vcpu)
 
 int io_port_complete(struct vcpu *vcpu)
 {
-	struct cpu_io *io = &vcpu->cpu->io;
+	struct cpu_io *io = &vcpu->cpu->port.io;
 
 	if (io->in)
 		memcpy(io->data, vcpu->pio_data, (u64)io->size * io->count);
@@ -106,7 +106,7 @@ static bool mmio_write(struct vcpu *vcpu, const struct mmio_fragment *f)
 
 int io_mmio_exit(struct vcpu *vcpu)
 {
-	struct cpu_mmio *m = &vcpu->cpu->mmio;
+	struct cpu_mmio *m = &vcpu->cpu->port.mmio;
 	struct mmio_fragment *f;
 
 	for (; m->write_pos < m->nwrites; m->write_pos++)
@@ -122,7 +122,7 @@ int io_mmio_exit(struct vcpu *vcpu)
 
 int io_mmio_complete(struct vcpu *vcpu)
 {
-	struct cpu_mmio *m = &vcpu->cpu->mmio;
+	struct cpu_mmio *m = &vcpu->cpu->port.mmio;
 	struct mmio_fragment *f = next_read(m);
 
 	if (m->write_pos < m->nwrites) {

@@ -215,14 +215,14 @@ enum msr_result msr_write(struct vcpu *vcpu, u32 index, bool host, u64 value)
 /* `other` stands for many MSRs: the index is RCX's. */
 enum msr_result msr_guest_read(struct vcpu *vcpu, u64 *value)
 {
-	const struct intercept *msr = vcpu->cpu->exit.msr;
+	const struct intercept *msr = vcpu->cpu->port.exit.msr;
 
 	return read_decoded(vcpu, vcpu->cpu->regs[RCX], msr->pmu, false, value);
 }
 
 enum msr_result msr_guest_write(struct vcpu *vcpu, u64 value)
 {
-	const struct intercept *msr = vcpu->cpu->exit.msr;
+	const struct intercept *msr = vcpu->cpu->port.exit.msr;
 
 	return write_decoded(vcpu, vcpu->cpu->regs[RCX], msr->pmu, false, value);
 }

@@ -58,7 +58,7 @@ enum msr_result {
  */
 enum msr_result msr_read(struct vcpu *vcpu, u32 index, bool host, u64 *value);
 enum msr_result msr_write(struct vcpu *vcpu, u32 index, bool host, u64 value);
-/* The access of EXIT_RDMSR and EXIT_WRMSR: the processor has decoded the MSR (cpu->exit.msr). */
+/* The access of EXIT_RDMSR and EXIT_WRMSR: the processor has decoded the MSR (port.exit.msr). */
 enum msr_result msr_guest_read(struct vcpu *vcpu, u64 *value);
 enum msr_result msr_guest_write(struct vcpu *vcpu, u64 value);
 /* KVM_MSR_EXIT_REASON_* of a failed access. */

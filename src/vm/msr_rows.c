@@ -7,6 +7,7 @@
 
 #include "cpu/control.h"
 #include "cpu/mmu.h"
+#include "engine/engine.h"
 #include "vm/apic.h"
 #include "vm/cpuid.h"
 #include "vm/msr_priv.h"
@@ -178,7 +179,7 @@ static bool read_mce_bank(struct vcpu *vcpu, u32 index, bool host, u64 *value)
 static bool write_efer(struct vcpu *vcpu, u32 index, bool host, u64 value)
 {
 	struct cpu *cpu = vcpu->cpu;
-	struct cpu_event event = cpu->event;
+	struct cpu_event event = cpu->port.event;
 	bool ok;
 
 	(void)index;
@@ -190,7 +191,7 @@ static bool write_efer(struct vcpu *vcpu, u32 index, bool host, u64 value)
 		return true;
 	}
 	ok = cpu_write_efer(cpu, value) == FAULT_NONE;
-	cpu->event = event; /* the fault is ours to raise: the program may want to see it first */
+	cpu->port.event = event; /* ours to raise: the program may want to see the fault first */
 	return ok;
 }
 
@@ -277,8 +278,8 @@ static bool write_pred_cmd(struct vcpu *vcpu, u32 index, bool host, u64 value)
 {
 	(void)index;
 	(void)host;
-	if (value && vcpu->cpu->timing.params)
-		timing_forget_branches(&vcpu->cpu->timing);
+	if (value)
+		engine_forget_branches(vcpu->cpu);
 	return true;
 }
 

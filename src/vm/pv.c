@@ -207,7 +207,7 @@ static enum pv_result execute(struct vcpu *vcpu)
 static enum pv_result patch(struct vcpu *vcpu, const u8 *right)
 {
 	struct cpu *cpu = vcpu->cpu;
-	gva_t at = cpu->rip + cpu->exit.insn_len - HYPERCALL_LEN;
+	gva_t at = cpu->rip + cpu->port.exit.insn_len - HYPERCALL_LEN;
 
 	if (!vm_has_quirk(vcpu->vm, KVM_X86_QUIRK_FIX_HYPERCALL_INSN)) {
 		cpu_raise(cpu, VEC_UD);
@@ -231,7 +231,7 @@ enum pv_result pv_hypercall(struct vcpu *vcpu)
 {
 	static const u8 vmcall[] = { 0x0f, 0x01, 0xc1 }, vmmcall[] = { 0x0f, 0x01, 0xd9 };
 	const u8 *right = vcpu->vm->model->is_amd ? vmmcall : vmcall;
-	const struct cpu_exit *exit = &vcpu->cpu->exit;
+	const struct cpu_exit *exit = &vcpu->cpu->port.exit;
 
 	if (exit->insn_len < HYPERCALL_LEN ||
 	    !memcmp(exit->insn_bytes + exit->insn_len - HYPERCALL_LEN, right, HYPERCALL_LEN))

@@ -15,7 +15,7 @@ enum pv_result {
 	PV_DONE,      /* RAX holds the answer: cpu_complete() */
 	PV_USER_EXIT, /* vcpu->run describes KVM_EXIT_HYPERCALL; pv_finish() when the program is
 			 back */
-	PV_FAULT,     /* an exception is in cpu->event: do not complete the instruction */
+	PV_FAULT,     /* an exception is in cpu->port.event: do not complete the instruction */
 	PV_RETRY,     /* the instruction was patched: execute it again */
 };
 

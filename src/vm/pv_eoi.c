@@ -49,7 +49,7 @@ void pv_eoi_collect(struct vcpu *vcpu)
 	if (!vcpu->eoi_offered)
 		return;
 	vcpu->eoi_offered = false;
-	if (!guest_read(vcpu->cpu->mem, flag_address(vcpu), &flag, sizeof(flag)))
+	if (!guest_read(vcpu->cpu->port.mem, flag_address(vcpu), &flag, sizeof(flag)))
 		return;
 	if (flag) {
 		guest_write(vcpu->cpu, flag_address(vcpu), &none, sizeof(none));

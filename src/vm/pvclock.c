@@ -83,7 +83,7 @@ static struct pvclock_page time_page(struct vcpu *vcpu)
 /* Other vCPUs may read the page: its version is odd while it changes. */
 static void write_time_page(struct vcpu *vcpu, gpa_t gpa)
 {
-	const struct mem_map *map = vcpu->cpu->mem;
+	const struct mem_map *map = vcpu->cpu->port.mem;
 	struct pvclock_page page = time_page(vcpu), old;
 	u32 version;
 
@@ -107,7 +107,7 @@ static void write_time_page(struct vcpu *vcpu, gpa_t gpa)
 static void write_wall_page(struct vcpu *vcpu, gpa_t gpa)
 {
 	struct vm_clock *clock = &vcpu->vm->clock;
-	const struct mem_map *map = vcpu->cpu->mem;
+	const struct mem_map *map = vcpu->cpu->port.mem;
 	u64 time, real = vm_time_date(vcpu->vm, &time), epoch;
 	struct wall_clock_page page;
 
@@ -172,7 +172,7 @@ static gpa_t steal_gpa(const struct vcpu *vcpu)
 static bool take_preempted(struct vcpu *vcpu, gpa_t gpa)
 {
 	gpa_t word = gpa + offsetof(struct kvm_steal_time, preempted);
-	const struct mem_slot *slot = mem_find(vcpu->cpu->mem, word);
+	const struct mem_slot *slot = mem_find(vcpu->cpu->port.mem, word);
 	u32 old = 0;
 	bool done = false;
 
@@ -227,7 +227,7 @@ static u64 newly_stolen(struct vcpu_clock *clock)
 
 void vcpu_steal_update(struct vcpu *vcpu)
 {
-	const struct mem_map *map = vcpu->cpu->mem;
+	const struct mem_map *map = vcpu->cpu->port.mem;
 	gpa_t gpa = steal_gpa(vcpu);
 	struct kvm_steal_time page;
 

@@ -107,7 +107,7 @@ static int serve_requests(struct vcpu *vcpu)
 	__atomic_store_n(&vcpu->cpu->attention, 0, __ATOMIC_SEQ_CST);
 	requests = __atomic_exchange_n(&vcpu->requests, 0, __ATOMIC_SEQ_CST);
 	if (requests & ~(u32)REQUEST_EVENT) /* events speak for themselves when they are taken */
-		vcpu->cpu->same_memory = false;
+		vcpu->cpu->port.same_memory = false;
 	vcpu_answer(vcpu);
 	vcpu_sample_finish(vcpu);
 	if (requests & REQUEST_TLB_FLUSH)
@@ -129,9 +129,7 @@ static int serve_requests(struct vcpu *vcpu)
  * them. */
 static u64 work(const struct vcpu *vcpu)
 {
-	const u64 *instructions = vcpu->cpu->tally.instructions;
-
-	return instructions[RETIRE_OS] + instructions[RETIRE_USR] + vcpu->cpu->effort;
+	return cpu_retired(vcpu->cpu) + vcpu->cpu->port.effort;
 }
 
 /*
@@ -194,14 +192,14 @@ static enum exit_reason run_processor(struct vcpu *vcpu, u64 instructions)
 		enum exit_reason reason;
 		bool news;
 
-		vcpu->cpu->loose = true; /* the end is a matter of time, not of counting */
+		vcpu->cpu->port.loose = true; /* the end is a matter of time, not of counting */
 		vcpu_host_in(vcpu);
 		reason = engine_run(vcpu->cpu, end - work(vcpu));
 		vcpu_host_left(vcpu);
 		news = vcpu_pmu_leave(vcpu);
 		if (reason != EXIT_PMI || news || work(vcpu) + ENGINE_BLOCK_INSNS > end)
 			return reason;
-		vcpu->cpu->same_memory = true;
+		vcpu->cpu->port.same_memory = true;
 	}
 }
 
@@ -343,7 +341,7 @@ static bool sleep_until_turn(struct vcpu *vcpu)
 		wait_on_wake(vcpu, seen);
 	}
 	shared_wake(vcpu->cpu);
-	vcpu->cpu->same_memory = false; /* other vCPUs have had theirs */
+	vcpu->cpu->port.same_memory = false; /* other vCPUs have had theirs */
 	return taken;
 }
 
@@ -379,7 +377,7 @@ static int finish_instruction(struct vcpu *vcpu)
 	enum exit_reason reason;
 	int r;
 
-	vcpu->cpu->want_irq_window = vcpu->cpu->want_nmi_window = false;
+	vcpu->cpu->port.want_irq_window = vcpu->cpu->port.want_nmi_window = false;
 	do
 		reason = run_one(vcpu);
 	while (reason == EXIT_ATTENTION && cpu_holds_answer(vcpu->cpu));
@@ -427,7 +425,7 @@ static int loop(struct vcpu *vcpu)
 	int r;
 
 	vcpu->run->exit_reason = KVM_EXIT_UNKNOWN;
-	vcpu->cpu->same_memory = false; /* the program has had its turn */
+	vcpu->cpu->port.same_memory = false; /* the program has had its turn */
 	if (schedule_holds(vcpu))
 		vcpu->vm->outside.awaited = false; /* its OUT says so again */
 	for (;;) {
@@ -448,7 +446,7 @@ static int loop(struct vcpu *vcpu)
 		r = running ? turn(vcpu) : halted(vcpu);
 		if (r <= 0)
 			return r;
-		vcpu->cpu->same_memory = running;
+		vcpu->cpu->port.same_memory = running;
 		if (events_irq_wanted(vcpu) && events_ready_for_irq(vcpu)) {
 			vcpu->stats.request_irq_exits++;
 			vcpu->run->exit_reason = KVM_EXIT_IRQ_WINDOW_OPEN;

@@ -110,7 +110,7 @@ static void read_percpu(struct vcpu *vcpu, const struct sample_wish *wish,
 	sample->percpu_base = kernel_gs(cpu);
 	sample->has_percpu =
 		cpu_long_mode(cpu) &&
-		peek_linear(cpu->mem, wish->cr3, peek_levels(cpu->cr4),
+		peek_linear(cpu->port.mem, wish->cr3, peek_levels(cpu->cr4),
 			    sample->percpu_base + wish->offset, &sample->percpu,
 			    sizeof(sample->percpu));
 }

@@ -40,7 +40,7 @@ void vcpu_set_regs(struct vcpu *vcpu, const struct kvm_regs *regs)
 	cpu->rflags = regs->rflags | FL_FIX1;
 	if (events_exception_pending(
 		    vcpu)) { /* KVM: new registers drop an exception that has not begun */
-		cpu->event = (struct cpu_event){ 0 };
+		cpu->port.event = (struct cpu_event){ 0 };
 		vcpu->events.exception_pending = false;
 	}
 	cpu_state_changed(cpu);
@@ -113,7 +113,7 @@ static void common_out(struct vcpu *vcpu, struct kvm_sregs *out)
 
 void vcpu_get_sregs(struct vcpu *vcpu, struct kvm_sregs *sregs)
 {
-	const struct cpu_event *e = &vcpu->cpu->event;
+	const struct cpu_event *e = &vcpu->cpu->port.event;
 
 	memset(sregs, 0, sizeof(*sregs));
 	common_out(vcpu, sregs);
@@ -158,7 +158,7 @@ static bool sregs_valid(const struct cpu *cpu, const struct kvm_sregs *s)
 static void load_pdptrs(struct cpu *cpu)
 {
 	gpa_t table = cpu->cr3 & 0xffffffe0;
-	const struct mem_slot *slot = mem_find(cpu->mem, table);
+	const struct mem_slot *slot = mem_find(cpu->port.mem, table);
 	u64 pdptr[4];
 
 	if (slot && guarded_read(pdptr, mem_hva(slot, table), sizeof(pdptr)))

@@ -108,13 +108,13 @@ long vm_stats_read(struct vm *vm, void *user, size_t n, u64 offset)
 /* Without what accounting has added (vm/pmu/host.c). */
 static u64 executed(const struct vcpu *vcpu, enum retire_privilege privilege)
 {
-	return READ_ONCE(vcpu->cpu->tally.instructions[privilege]) -
+	return READ_ONCE(vcpu->cpu->port.tally.instructions[privilege]) -
 	       READ_ONCE(vcpu->pmu.host.charged[privilege]);
 }
 
 void vcpu_stats_get(const struct vcpu *vcpu, struct vcpu_stats *out)
 {
-	const struct retire_tally *tally = &vcpu->cpu->tally;
+	const struct retire_tally *tally = &vcpu->cpu->port.tally;
 
 	*out = vcpu->stats;
 	out->instructions_os = executed(vcpu, RETIRE_OS);

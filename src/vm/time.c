@@ -2,8 +2,9 @@
 /*
  * The VM's time, of the host or virtual: see vm/time.h.
  *
- * 1. Virtual time is cpu->time_base plus the tally of cycles of both privileges, of the vCPU whose
- *    turn it is. Its base is set when the turn begins, from the time at which the last one ended.
+ * 1. Virtual time is cpu->port.time_base plus the tally of cycles of both privileges, of the vCPU
+ *    whose turn it is. Its base is set when the turn begins, from the time at which the last one
+ *    ended.
  * 2. A timer expires at the first value of virtual time that its own condition (lapic_timer_poll(),
  *    pit_poll()) calls late enough. That value depends on nothing but the timer's registers, so
  * that it does not matter how often, and when, the run loop asks for it.
@@ -131,7 +132,7 @@ static u64 first_at_ns(const struct vm *vm, u64 ns)
 /* The first time, from now on, at which the guest's TSC is at least `tsc`. */
 static u64 first_at_tsc(const struct vcpu *vcpu, u64 tsc)
 {
-	u64 now = vcpu_time(vcpu), scale = vcpu->cpu->tsc_scale;
+	u64 now = vcpu_time(vcpu), scale = vcpu->cpu->port.tsc_scale;
 	u128 scaled = ((u128)now * scale >> TSC_SCALE_SHIFT) + (tsc - vcpu_tsc(vcpu));
 
 	if (tsc <= vcpu_tsc(vcpu))
@@ -181,7 +182,7 @@ bool vcpu_time_poll(struct vcpu *vcpu)
 
 void vcpu_time_arm(struct vcpu *vcpu, u64 due)
 {
-	vcpu->cpu->pmu.alarm = due == TIME_NEVER ? RETIRE_NEVER : due - vcpu->cpu->time_base;
+	vcpu->cpu->pmu.alarm = due == TIME_NEVER ? RETIRE_NEVER : due - vcpu->cpu->port.time_base;
 }
 
 /* Time is not skipped for a local APIC's timer that does not wake the vCPU, which would make it
@@ -201,7 +202,7 @@ void vm_time_skip(struct vm *vm, u64 to)
 
 void vcpu_time_resume(struct vcpu *vcpu)
 {
-	vcpu->cpu->time_base += vm_time_shown(vcpu->vm) - cpu_time(vcpu->cpu);
+	vcpu->cpu->port.time_base += vm_time_shown(vcpu->vm) - cpu_time(vcpu->cpu);
 }
 
 void vcpu_time_show(struct vcpu *vcpu)

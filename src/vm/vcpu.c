@@ -65,7 +65,7 @@ void vcpu_section_begin(struct vcpu *vcpu)
 	 * look. */
 	__atomic_add_fetch(&vcpu->section, 1, __ATOMIC_SEQ_CST);
 	mem = __atomic_load_n(&vcpu->vm->mem, __ATOMIC_SEQ_CST);
-	vcpu->cpu->mem = mem;
+	vcpu->cpu->port.mem = mem;
 	if (mem->generation != vcpu->mem_generation) {
 		vcpu->mem_generation = mem->generation;
 		tlb_flush(vcpu->cpu);
@@ -176,10 +176,10 @@ static struct vcpu *vcpu_alloc(struct vm *vm, u32 id, void *run)
 		free(vcpu);
 		return NULL;
 	}
-	vcpu->cpu->harden = vm->set.harden;
-	vcpu->cpu->virtual_time = vm->time.is_virtual;
-	vcpu->cpu->seeded = vm->set.seeded;
-	vcpu->cpu->random = vm->set.seed ^ (u64)id << 32; /* other numbers on each vCPU */
+	vcpu->cpu->port.harden = vm->set.harden;
+	vcpu->cpu->port.virtual_time = vm->time.is_virtual;
+	vcpu->cpu->port.seeded = vm->set.seeded;
+	vcpu->cpu->port.random = vm->set.seed ^ (u64)id << 32; /* other numbers on each vCPU */
 	vcpu->vm = vm;
 	vcpu->id = id;
 	vcpu->run = run;

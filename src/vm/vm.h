@@ -70,9 +70,9 @@ enum vcpu_pending {
 	PENDING_HYPERCALL
 };
 
-/* Events that wait for cpu->event to be free or for the guest to allow them. vCPU lock. */
+/* Events that wait for cpu->port.event to be free or for the guest to allow them. vCPU lock. */
 struct vcpu_events {
-	bool exception_pending; /* cpu->event is an exception from the program, not yet begun */
+	bool exception_pending; /* port.event is an exception from the program, not yet begun */
 	bool irq_injected;	/* an interrupt from the program: taken whatever IF says */
 	u8 irq_vector;
 	bool nmi_injected;

@@ -132,7 +132,7 @@ static u64 components_known(const struct vcpu *vcpu)
 /* KVM: what copy_uabi_to_xstate() refuses. */
 static bool xsave_valid(const struct vcpu *vcpu, const struct xsave_area *in)
 {
-	u32 mxcsr_mask = vcpu->cpu->host_fpu.mxcsr_mask;
+	u32 mxcsr_mask = fpu_mxcsr_mask(vcpu->cpu);
 	u64 reserved = in->xcomp_bv;
 
 	for (u32 i = 0; i < ARRAY_SIZE(in->reserved); i++)

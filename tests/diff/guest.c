@@ -222,7 +222,7 @@ void guest_count(u64 index)
 					      OBSERVED_IN_MEMORY,
 					      COUNT_CYCLES | RETIRE_BIT(RETIRE_CONDITIONAL) };
 
-	guest.cpu->wanted = sets[index % ARRAY_SIZE(sets)];
+	guest.cpu->port.wanted = sets[index % ARRAY_SIZE(sets)];
 }
 
 void guest_init(bool is_amd)
@@ -236,9 +236,9 @@ void guest_init(bool is_amd)
 	must(guest.ram != MAP_FAILED && guest.cpu && empty);
 	guest.is_amd = is_amd;
 	slot.hva = guest.ram;
-	guest.cpu->mem = mem_map_with(empty, &slot);
-	guest.cpu->model = model_find(is_amd ? "genoa" : "icelake");
-	must(guest.cpu->mem && engine_create(guest.cpu) == 0);
+	guest.cpu->port.mem = mem_map_with(empty, &slot);
+	guest.cpu->port.model = model_find(is_amd ? "genoa" : "icelake");
+	must(guest.cpu->port.mem && engine_create(guest.cpu) == 0);
 	engine_set_heat(guest.cpu, GUEST_HEAT);
 	free(empty);
 	build_paging();
@@ -281,7 +281,7 @@ bool guest_is_foreign(void)
 
 void guest_turn_rules(u64 rules)
 {
-	guest.cpu->foreign_rules = rules;
+	guest.cpu->port.foreign_rules = rules;
 	engine_forget(guest.cpu);
 }
 
@@ -317,7 +317,7 @@ static void load_state(struct cpu *cpu, const struct state *in)
 	set_data_segment(cpu, ES, in->sel[ES], 0);
 	set_data_segment(cpu, FS, in->sel[FS], in->fs_base);
 	set_data_segment(cpu, GS, in->sel[GS], in->gs_base);
-	must(!cpu->fpu_live);
+	must(!cpu_priv(cpu)->fpu_live);
 	memcpy(cpu->xsave, in->xsave, STATE_XSAVE);
 	if (!native_has_avx512())
 		return;
@@ -359,17 +359,18 @@ static void store_state(struct cpu *cpu, struct outcome *out)
 void guest_run(const struct state *in, u64 budget, struct outcome *out)
 {
 	struct cpu *cpu = guest.cpu;
-	u64 before = cpu->tally.instructions[RETIRE_USR];
-	u64 branches = cpu->tally.branches[RETIRE_USR];
+	u64 before = cpu->port.tally.instructions[RETIRE_USR];
+	u64 branches = cpu->port.tally.branches[RETIRE_USR];
 	enum exit_reason reason;
 
 	memset(out, 0, sizeof(*out));
 	load_state(cpu, in);
 	do
 		reason = engine_run(cpu, budget);
-	while (reason == EXIT_BUDGET && cpu->tally.instructions[RETIRE_USR] - before < RUN_LIMIT);
-	out->retired = cpu->tally.instructions[RETIRE_USR] - before;
-	out->branches = cpu->tally.branches[RETIRE_USR] - branches;
+	while (reason == EXIT_BUDGET &&
+	       cpu->port.tally.instructions[RETIRE_USR] - before < RUN_LIMIT);
+	out->retired = cpu->port.tally.instructions[RETIRE_USR] - before;
+	out->branches = cpu->port.tally.branches[RETIRE_USR] - branches;
 	if (reason != EXIT_HLT) {
 		out->ran_away = true;
 		out->vector = reason;

@@ -182,7 +182,7 @@ static void start(struct machine *m, const struct kernel_case *c)
 	cpu->features[FEAT_LA57 / 64] |= BIT(FEAT_LA57 % 64);
 	cpu->cr3 = kernel_cr3(c->la57, 0);
 	cpu->lstar = IMAGE_STUBS;
-	cpu->wanted = c->counted;
+	cpu->port.wanted = c->counted;
 	cpu_state_changed(cpu);
 }
 

@@ -90,7 +90,7 @@ static const char *difference(const struct kernel_outcome *a, const struct kerne
 			if (x[*where] != y[*where])
 				return fields[i].name;
 	}
-	if (!same_tallies(&a->cpu->tally, &b->cpu->tally, a->cpu->wanted, where))
+	if (!same_tallies(&a->cpu->port.tally, &b->cpu->port.tally, a->cpu->port.wanted, where))
 		return "the tally of class";
 	return NULL;
 }
@@ -124,7 +124,7 @@ static bool run_case(const struct kernel_case *c, struct finding *f)
 
 	for (u32 way = 0; way < NWAYS; way++)
 		kernel_run(c, way, &outcome[way]);
-	retired = outcome[0].cpu->tally.instructions;
+	retired = outcome[0].cpu->port.tally.instructions;
 	f->instructions = retired[RETIRE_OS] + retired[RETIRE_USR];
 	f->faults = outcome[0].faults;
 	f->vectors = logged_vectors(&outcome[0]);

@@ -17,6 +17,7 @@
 #include <cmocka.h>
 
 #include "cpu/mmu.h"
+#include "cpu/mode.h"
 #include "diff/diff.h"
 #include "guest/machine.h"
 #include "unit/pmu_machine.h"
@@ -63,15 +64,15 @@ static void store_sample(void *owner, u64 cfg, struct pebs_sample *s)
 	memset(s, 0x77, sizeof(*s));
 	s->counters = counters;
 	s->nbranches = 0;
-	s->eventing_rip = cpu->last_rip;
+	s->eventing_rip = cpu->port.last_rip;
 }
 
 static void store_ibs(void *owner, struct ibs_sample *s)
 {
 	const struct cpu *cpu = owner;
 
-	s->rip = cpu->last_rip;
-	s->access = cpu->timing.seen.access;
+	s->rip = cpu->port.last_rip;
+	s->access = cpu_priv(cpu)->timing.seen.access;
 }
 
 static const struct hwpmu_store store = { machine_store_read, machine_store_write, store_sample,
@@ -203,7 +204,7 @@ static void configure(enum model_set model)
 {
 	struct pmu_guest guest = pmu_machine_guest(model);
 
-	hwpmu_init(&t.hw, pmu_model_of(model), &t.machine.cpu->tally);
+	hwpmu_init(&t.hw, pmu_model_of(model), &t.machine.cpu->port.tally);
 	hwpmu_attach_branches(&t.hw, &t.machine.cpu->branches);
 	hwpmu_attach_store(&t.hw, &store, t.machine.cpu);
 	pmu_init(&t.pmu, pmu_model_of(model), &hostperf_mediated, &t.hw);
@@ -217,11 +218,11 @@ static void configure(enum model_set model)
 
 static void arm(struct cpu *cpu)
 {
-	hwpmu_trips(&t.hw, &cpu->trips);
-	cpu->wanted = hwpmu_wanted(&t.hw);
-	cpu->precise = true;
-	cpu->observe = MODE_OBSERVE_MEMORY | MODE_OBSERVE_BRANCHES;
-	cpu->timing.slow = t.hw.pebs.latency;
+	hwpmu_trips(&t.hw, &cpu->port.trips);
+	cpu->port.wanted = hwpmu_wanted(&t.hw);
+	cpu->port.precise = true;
+	cpu->port.observe = MODE_OBSERVE_MEMORY | MODE_OBSERVE_BRANCHES;
+	cpu_priv(cpu)->timing.slow = t.hw.pebs.latency;
 }
 
 static void run(struct cpu *cpu)
@@ -247,7 +248,7 @@ static void check(struct cpu *cpu, const u8 *code)
 	assert_int_equal(cpu->regs[RBX], n * (n + 1) / 2 + n);
 	assert_int_equal(cpu->regs[RCX], 0);
 	assert_int_equal(t.machine.mmio_reads + t.machine.mmio_writes, 0);
-	assert_int_equal(cpu->event.kind, EVENT_NONE);
+	assert_int_equal(cpu->port.event.kind, EVENT_NONE);
 	assert_memory_equal(t.machine.ram + IMAGE_CODE, code, (size_t)(work_end - work_start));
 	assert_memory_equal(t.machine.ram + SEALED, t.before + (SEALED - ARENA), PAGE_SIZE);
 	assert_memory_equal(t.machine.ram + HOLE, t.before + (HOLE - ARENA), PAGE_SIZE);
@@ -267,7 +268,7 @@ static void restart(struct cpu *cpu)
 	memset(cpu->regs, 0, sizeof(cpu->regs));
 	cpu->regs[RSP] = IMAGE_STACK;
 	cpu->rip = IMAGE_CODE;
-	cpu->io.state = IO_IDLE;
+	cpu->port.io.state = IO_IDLE;
 }
 
 static void one(void)

@@ -14,6 +14,7 @@
 #include "cpu/control.h"
 #include "cpu/fpu.h"
 #include "cpu/mmu.h"
+#include "cpu/private.h"
 #include "engine/engine.h"
 #include "guest/machine.h"
 #include "x86/paging.h"
@@ -67,8 +68,9 @@ static void enable(struct cpu *cpu)
 
 static bool host_has_avx512(const struct machine *m)
 {
-	return (~m->cpu->host_fpu.features & XCR0_AVX512) == 0 && cpu_has(m->cpu, FEAT_AVX512F) &&
-	       cpu_has(m->cpu, FEAT_AVX512BW) && cpu_has(m->cpu, FEAT_AVX512VL);
+	return (~cpu_priv(m->cpu)->host_fpu.features & XCR0_AVX512) == 0 &&
+	       cpu_has(m->cpu, FEAT_AVX512F) && cpu_has(m->cpu, FEAT_AVX512BW) &&
+	       cpu_has(m->cpu, FEAT_AVX512VL);
 }
 
 static void load(struct machine *m, const void *start, const void *end)

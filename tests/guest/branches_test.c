@@ -9,6 +9,7 @@
 #include <stdint.h>
 #include <cmocka.h>
 
+#include "cpu/private.h"
 #include "guest/machine.h"
 
 #define WHOLE (~0ull >> 1)
@@ -89,7 +90,7 @@ static void load(struct machine *m, u8 kinds, bool call_stack)
 	machine_load(m, path_start, (size_t)(path_end - path_start));
 	image_gate(m->ram, 0x20, IMAGE_CODE + 0x100, 0);
 	image_gate(m->ram, VEC_DE, IMAGE_CODE + 0x200, 0);
-	m->cpu->wanted = RETIRE_BIT(RETIRE_CYCLES);
+	m->cpu->port.wanted = RETIRE_BIT(RETIRE_CYCLES);
 	m->cpu->branches = (struct branch_ring){ .mask = BRANCH_DEPTH - 1,
 						 .top = BRANCH_DEPTH - 1,
 						 .kinds = { kinds, kinds },
@@ -102,7 +103,7 @@ static void run(struct machine *m, u64 slice)
 		;
 	assert_int_equal(m->cpu->rip, AT(tdiv));
 	m->cpu->branches.kinds[RETIRE_OS] = m->cpu->branches.kinds[RETIRE_USR] = 0;
-	m->cpu->wanted = 0;
+	m->cpu->port.wanted = 0;
 }
 
 static void check_path(const struct machine *m, u8 kinds)
@@ -323,8 +324,9 @@ static u64 add_to_hash(u64 hash, u64 value)
 /* The records, and what the predictor goes by. */
 static u64 hash_of(const struct cpu *cpu)
 {
+	const struct cpu_priv *priv = cpu_priv(cpu);
 	const struct branch_ring *ring = &cpu->branches;
-	u64 hash = (u64)cpu->timing.history << 32 | (u8)cpu->timing.rsb_top << 8 | ring->top;
+	u64 hash = (u64)priv->timing.history << 32 | (u8)priv->timing.rsb_top << 8 | ring->top;
 
 	for (u32 i = 0; i < BRANCH_DEPTH; i++) {
 		const struct branch_entry *e = &ring->entry[i];
@@ -343,7 +345,7 @@ static void begin(struct machine *m, u8 kinds, bool call_stack)
 	machine_start(m);
 	machine_cold(m);
 	m->cpu->regs[R9] = BIT(62);
-	m->cpu->wanted = RETIRE_BIT(RETIRE_CYCLES);
+	m->cpu->port.wanted = RETIRE_BIT(RETIRE_CYCLES);
 	m->cpu->branches = (struct branch_ring){ .mask = BRANCH_DEPTH - 1,
 						 .kinds = { kinds, kinds },
 						 .call_stack = call_stack };

@@ -143,7 +143,7 @@ static void indirect_branches_know_57_bits(void **state)
 	m->cpu->cr4 &= ~(u64)CR4_LA57;
 	m->cpu->cr3 = IMAGE_PML4;
 	m->cpu->rip = IMAGE_CODE;
-	m->cpu->io.state = IO_IDLE;
+	m->cpu->port.io.state = IO_IDLE;
 	cpu_state_changed(m->cpu);
 	assert_int_equal(machine_run(m, ALL), EXIT_HLT);
 	assert_int_equal(m->cpu->rip, IMAGE_STUBS + VEC_GP * IMAGE_STUB_SIZE + 1);

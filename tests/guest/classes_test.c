@@ -69,17 +69,17 @@ static void run(struct machine *m, const u8 *start, const u8 *end, retire_wanted
 {
 	machine_load(m, start, (size_t)(end - start));
 	image_gate(m->ram, VEC_DE, IMAGE_CODE + 0x100, 0);
-	m->cpu->wanted = wanted;
+	m->cpu->port.wanted = wanted;
 	while (machine_run(m, slice) == EXIT_BUDGET)
 		;
-	m->cpu->wanted = 0;
+	m->cpu->port.wanted = 0;
 }
 
 #define RUN(m, code, wanted, slice) run(m, code##_start, code##_end, wanted, slice)
 
 static void check_loop(struct machine *m, u64 slice)
 {
-	const struct retire_tally *t = &m->cpu->tally;
+	const struct retire_tally *t = &m->cpu->port.tally;
 
 	RUN(m, classes, WANT_ALL, slice);
 	assert_int_equal(t->loads[RETIRE_OS], 3 * ROUNDS);
@@ -113,7 +113,7 @@ static void classes_are_exact_in_slices(void **state)
 static void what_faults_is_not_counted(void **state)
 {
 	struct machine *m = *state;
-	const struct retire_tally *t = &m->cpu->tally;
+	const struct retire_tally *t = &m->cpu->port.tally;
 	u64 cycles;
 
 	RUN(m, faults, WANT_ALL, ~0ull >> 1);
@@ -131,27 +131,27 @@ static void what_nobody_wants_does_not_grow(void **state)
 	struct machine *m = *state;
 
 	RUN(m, classes, COUNT_MEMORY, ~0ull >> 1);
-	assert_int_equal(m->cpu->tally.loads[RETIRE_OS], 3 * ROUNDS);
-	assert_int_equal(m->cpu->tally.calls[RETIRE_OS], 0);
-	assert_int_equal(m->cpu->tally.cycles[RETIRE_OS], 0);
+	assert_int_equal(m->cpu->port.tally.loads[RETIRE_OS], 3 * ROUNDS);
+	assert_int_equal(m->cpu->port.tally.calls[RETIRE_OS], 0);
+	assert_int_equal(m->cpu->port.tally.cycles[RETIRE_OS], 0);
 }
 
 /* Code is not looked for anew each time an operating system stops its counters for a moment. */
 static void what_is_no_longer_wanted_soon_does_not_grow(void **state)
 {
 	struct machine *m = *state;
-	const struct retire_tally *t = &m->cpu->tally;
+	const struct retire_tally *t = &m->cpu->port.tally;
 	struct retire_tally then;
 
 	machine_load(m, endless_start, endless_end - endless_start);
-	m->cpu->wanted = WANT_ALL;
+	m->cpu->port.wanted = WANT_ALL;
 	assert_int_equal(machine_run(m, 4000), EXIT_BUDGET);
 	assert_int_equal(t->calls[RETIRE_OS], 1000);
-	m->cpu->wanted = COUNT_MEMORY;
+	m->cpu->port.wanted = COUNT_MEMORY;
 	assert_int_equal(machine_run(m, 4000000), EXIT_BUDGET);
 	then = *t;
 	assert_int_equal(machine_run(m, 4000), EXIT_BUDGET);
-	m->cpu->wanted = 0;
+	m->cpu->port.wanted = 0;
 	assert_int_equal(t->calls[RETIRE_OS], then.calls[RETIRE_OS]);
 	assert_int_equal(t->cycles[RETIRE_OS], then.cycles[RETIRE_OS]);
 	assert_int_equal(t->stores[RETIRE_OS], then.stores[RETIRE_OS] + 2000);
@@ -170,7 +170,7 @@ static void what_is_counted_changes_nothing_else(void **state)
 		assert_int_equal(m->cpu->regs[RDX], 32);
 		assert_int_equal(m->cpu->regs[RBX], 23);
 		RUN(m, classes, wanted, ~0ull >> 1);
-		assert_int_equal(m->cpu->tally.loads[RETIRE_OS], 3 * ROUNDS);
+		assert_int_equal(m->cpu->port.tally.loads[RETIRE_OS], 3 * ROUNDS);
 	}
 }
 

@@ -12,6 +12,7 @@
 #include <cmocka.h>
 
 #include "cpu/mmu.h"
+#include "cpu/private.h"
 #include "guest/machine.h"
 #include "x86/paging.h"
 
@@ -85,7 +86,7 @@ static void restart(struct machine *m)
 	m->cpu->rip = IMAGE_CODE;
 	m->cpu->regs[RBX] = 0;
 	m->cpu->regs[RAX] = 1;
-	m->cpu->io.state = IO_IDLE;
+	m->cpu->port.io.state = IO_IDLE;
 }
 
 /* The engine gives numbers of its own when it finds that an era has ended (jump.c): the first of an
@@ -96,18 +97,18 @@ static void run_twice(struct machine *m, const struct program *p, u64 distance)
 
 	machine_load(m, p->start, (size_t)(p->end - p->start));
 	map_there(m, FIRST);
-	m->cpu->last_jump = BIT(41);
+	cpu_priv(m->cpu)->last_jump = BIT(41);
 	tlb_flush(m->cpu);
 	assert_int_equal(machine_run(m, ALL), EXIT_IO);
 	assert_int_equal(m->cpu->regs[RBX], 200);
-	before = m->cpu->jump_generation[SPACE_OS];
+	before = cpu_priv(m->cpu)->jump_generation[SPACE_OS];
 
 	map_there(m, SECOND);
-	m->cpu->last_jump = before + distance - 1; /* as if so many had been given */
+	cpu_priv(m->cpu)->last_jump = before + distance - 1; /* as if so many had been given */
 	tlb_flush(m->cpu);
 	restart(m);
 	assert_int_equal(machine_run(m, ALL), EXIT_IO);
-	assert_int_equal(m->cpu->jump_generation[SPACE_OS], before + distance);
+	assert_int_equal(cpu_priv(m->cpu)->jump_generation[SPACE_OS], before + distance);
 	assert_int_equal(m->cpu->regs[RBX], 200 * 100);
 }
 
@@ -129,7 +130,7 @@ static void an_era_may_end_at_any_generation(void **state)
 		for (u32 i = 0; i < ARRAY_SIZE(programs); i++) {
 			machine_load(m, programs[i].start,
 				     (size_t)(programs[i].end - programs[i].start));
-			m->cpu->last_jump = BIT(32) - left;
+			cpu_priv(m->cpu)->last_jump = BIT(32) - left;
 			tlb_flush(m->cpu);
 			map_there(m, FIRST);
 			assert_int_equal(machine_run(m, ALL), EXIT_IO);

@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: MIT
 /*
- * Accesses with masked addresses (cpu->harden): they do what others do, each check is followed by
- * a mask, and an entry of the soft TLB that serves no address leads nowhere.
+ * Accesses with masked addresses (cpu->port.harden): they do what others do, each check is followed
+ * by a mask, and an entry of the soft TLB that serves no address leads nowhere.
  */
 #include <setjmp.h>
 #include <stdarg.h>
@@ -36,7 +36,7 @@ GUEST_CODE(work, "mov $0x100ff0, %esi\n"
 
 static u64 run_work(struct machine *m, bool harden, u8 *memory)
 {
-	m->cpu->harden = harden;
+	m->cpu->port.harden = harden;
 	machine_load(m, work_start, (size_t)(work_end - work_start));
 	assert_int_equal(machine_run(m, ALL), EXIT_IO);
 	memcpy(memory, m->ram + IMAGE_DATA, 4 * PAGE_SIZE);
@@ -64,7 +64,7 @@ static void hardened_code_does_the_same(void **state)
 	assert_int_equal(run_work(m, true, hardened), rbx);
 	assert_memory_equal(plain, hardened, sizeof(plain));
 	assert_true(masks(m->cpu->engine) >= 5);
-	m->cpu->harden = false;
+	m->cpu->port.harden = false;
 }
 
 static void a_dropped_entry_leads_nowhere(void **state)
@@ -75,12 +75,12 @@ static void a_dropped_entry_leads_nowhere(void **state)
 
 	run_work(m, false, memory);
 	for (u32 i = 0; i < TLB_SIZE; i++)
-		served += m->cpu->tlb[TLB_KERNEL_AC][i].host != 0;
+		served += cpu_priv(m->cpu)->tlb[TLB_KERNEL_AC][i].host != 0;
 	assert_true(served >= 2);
 	tlb_flush(m->cpu);
 	for (u32 set = 0; set < NTLBS; set++)
 		for (u32 i = 0; i < TLB_SIZE; i++)
-			assert_int_equal(m->cpu->tlb[set][i].host, 0);
+			assert_int_equal(cpu_priv(m->cpu)->tlb[set][i].host, 0);
 }
 
 int main(void)

@@ -275,19 +275,19 @@ static void run(struct machine *m, const u8 *start, const u8 *end, retire_wanted
 		struct outcome *o)
 {
 	machine_load(m, start, (size_t)(end - start));
-	m->cpu->wanted = wanted;
+	m->cpu->port.wanted = wanted;
 	image_gate(m->ram, VEC_PF, IMAGE_CODE + 0x800, 0);
 	*image_pte(m->ram, IMAGE_HOLE) = 0;
 	while (machine_run(m, slice) == EXIT_BUDGET)
 		assert_true(machine_retired(m) < ALL);
-	assert_int_equal(m->cpu->exit.reason, EXIT_IO);
+	assert_int_equal(m->cpu->port.exit.reason, EXIT_IO);
 	memset(o, 0, sizeof(*o));
 	memcpy(o->regs, m->cpu->regs, sizeof(o->regs));
 	o->rip = m->cpu->rip;
 	o->rflags = m->cpu->rflags;
-	o->tally = m->cpu->tally;
+	o->tally = m->cpu->port.tally;
 	memcpy(o->memory, m->ram + SEEN, sizeof(o->memory));
-	m->cpu->wanted = 0;
+	m->cpu->port.wanted = 0;
 }
 
 static void same_in_all_slices(struct machine *m, const u8 *start, const u8 *end)
@@ -417,7 +417,7 @@ static u64 function_changes(struct machine *m, const struct program *p, u64 slic
 	make_other_space(m);
 	while (machine_run(m, slice) == EXIT_BUDGET)
 		assert_true(machine_retired(m) < ALL);
-	assert_int_equal(m->cpu->exit.reason, EXIT_IO);
+	assert_int_equal(m->cpu->port.exit.reason, EXIT_IO);
 	return m->cpu->regs[RBX];
 }
 

@@ -2,6 +2,7 @@
 /*
  * A processor and its memory without a hypervisor: see machine.h.
  */
+#include "cpu/private.h"
 #include "guest/machine.h"
 
 #include <cpuid.h>
@@ -72,10 +73,10 @@ void machine_create_model(struct machine *m, const char *model)
 	free(empty);
 	m->cpu = cpu_create();
 	must(m->map && m->cpu);
-	m->cpu->model = model_find(model);
+	m->cpu->port.model = model_find(model);
 	must(engine_create(m->cpu) == 0);
 	engine_set_heat(m->cpu, MACHINE_HEAT);
-	m->cpu->mem = m->map;
+	m->cpu->port.mem = m->map;
 }
 
 void machine_create(struct machine *m)
@@ -85,12 +86,12 @@ void machine_create(struct machine *m)
 
 void machine_cold(struct machine *m)
 {
-	struct timing *t = &m->cpu->timing;
+	struct timing *t = &cpu_priv(m->cpu)->timing;
 	void *tags = t->l1d.tags;
 
-	memset(tags, 0, timing_memory(m->cpu->model));
+	memset(tags, 0, timing_memory(m->cpu->port.model));
 	memset(t, 0, sizeof(*t));
-	timing_init(t, m->cpu->model, tags, (u64 *)m->cpu->live);
+	timing_init(t, m->cpu->port.model, tags, (u64 *)cpu_priv(m->cpu)->live);
 }
 
 void machine_destroy(struct machine *m)
@@ -127,7 +128,7 @@ static void set_features(struct cpu *cpu)
 	memcpy(cpu->features, host, sizeof(host));
 	cpu->phys_bits = 46;
 	cpu->xcr0_allowed = XCR0_X87 | XCR0_SSE | XCR0_AVX |
-			    (cpu->host_fpu.features & XCR0_AVX512);
+			    (cpu_priv(cpu)->host_fpu.features & XCR0_AVX512);
 	cpu->efer_allowed = EFER_SCE | EFER_LME | EFER_LMA | EFER_NX;
 	cpu->cr4_allowed = CR4_TSD | CR4_DE | CR4_PSE | CR4_PAE | CR4_MCE | CR4_PGE | CR4_PCE |
 			   CR4_OSFXSR | CR4_OSXMMEXCPT | CR4_UMIP | CR4_FSGSBASE | CR4_PCIDE |
@@ -182,7 +183,7 @@ void machine_start(struct machine *m)
 	struct cpu *cpu = m->cpu;
 
 	cpu_reset(cpu);
-	cpu->mem = m->map;
+	cpu->port.mem = m->map;
 	set_features(cpu);
 	set_segments(cpu);
 	cpu->cr0 = CR0_PE | CR0_MP | CR0_ET | CR0_NE | CR0_WP | CR0_PG;
@@ -195,14 +196,14 @@ void machine_start(struct machine *m)
 	cpu->rflags = FL_FIX1;
 	memset(cpu->regs, 0, sizeof(cpu->regs));
 	cpu->regs[RSP] = IMAGE_STACK;
-	memset(&cpu->tally, 0, sizeof(cpu->tally));
+	memset(&cpu->port.tally, 0, sizeof(cpu->port.tally));
 	cpu_state_changed(cpu);
 	m->port_reads = m->port_writes = m->mmio_reads = m->mmio_writes = m->cpuids = m->msrs = 0;
 }
 
 static void answer_io(struct machine *m)
 {
-	struct cpu_io *io = &m->cpu->io;
+	struct cpu_io *io = &m->cpu->port.io;
 
 	if (io->in) {
 		memset(io->data, (u8)~io->port, (size_t)io->size * io->count);
@@ -215,7 +216,7 @@ static void answer_io(struct machine *m)
 
 static void answer_mmio(struct machine *m)
 {
-	struct cpu_mmio *mmio = &m->cpu->mmio;
+	struct cpu_mmio *mmio = &m->cpu->port.mmio;
 
 	if (mmio->write_pos < mmio->nwrites) {
 		mmio->write_pos++;
@@ -258,7 +259,7 @@ static bool answer(struct machine *m, enum exit_reason reason)
 {
 	switch (reason) {
 	case EXIT_IO:
-		if (m->cpu->io.port == IMAGE_DONE_PORT)
+		if (m->cpu->port.io.port == IMAGE_DONE_PORT)
 			return false;
 		answer_io(m);
 		return true;
@@ -281,7 +282,8 @@ static bool answer(struct machine *m, enum exit_reason reason)
 
 u64 machine_retired(const struct machine *m)
 {
-	return m->cpu->tally.instructions[RETIRE_OS] + m->cpu->tally.instructions[RETIRE_USR];
+	return m->cpu->port.tally.instructions[RETIRE_OS] +
+	       m->cpu->port.tally.instructions[RETIRE_USR];
 }
 
 enum exit_reason machine_run(struct machine *m, u64 budget)

@@ -89,8 +89,8 @@ static void load(struct machine *m, const u8 *start, const u8 *end)
 {
 	machine_load(m, start, (size_t)(end - start));
 	machine_cold(m);
-	m->cpu->wanted = WANTED;
-	m->cpu->trips.armed = 0;
+	m->cpu->port.wanted = WANTED;
+	m->cpu->port.trips.armed = 0;
 }
 
 static void run(struct machine *m, u64 slice)
@@ -104,7 +104,7 @@ static void run(struct machine *m, u64 slice)
 
 static u64 count(const struct machine *m, enum retire_class class)
 {
-	return retire_count(&m->cpu->tally, class, RETIRE_OS);
+	return retire_count(&m->cpu->port.tally, class, RETIRE_OS);
 }
 
 /* A ring of `n` pointers, a line each, `stride` bytes apart. */
@@ -131,7 +131,7 @@ static void chase_ring(struct machine *m, u64 base, u64 stride, u64 n, u32 round
 static void a_ring_that_fits_is_missed_once(void **state)
 {
 	struct machine *m = *state;
-	u64 lines = m->cpu->model->cache[CACHE_L1D].kbytes * 1024 / LINE_SIZE;
+	u64 lines = m->cpu->port.model->cache[CACHE_L1D].kbytes * 1024 / LINE_SIZE;
 
 	chase_ring(m, LARGE_PAGE, LINE_SIZE, lines, 5);
 	assert_int_equal(count(m, RETIRE_L1D_MISSES), lines);
@@ -145,7 +145,7 @@ static void a_ring_that_fits_is_missed_once(void **state)
 static void a_ring_of_one_line_more_is_missed_for_ever(void **state)
 {
 	struct machine *m = *state;
-	u64 ways = m->cpu->model->cache[CACHE_L1D].ways;
+	u64 ways = m->cpu->port.model->cache[CACHE_L1D].ways;
 	u64 lines = ways * TIMING_LINES + 1, rounds = 5;
 
 	chase_ring(m, LARGE_PAGE, LINE_SIZE, lines, rounds);
@@ -265,13 +265,13 @@ static void neither_slices_nor_a_second_run_change_a_count(void **state)
 
 	load(m, calls_start, calls_end);
 	run(m, FOREVER);
-	first = m->cpu->tally;
+	first = m->cpu->port.tally;
 	for (u32 i = 0; i < ARRAY_SIZE(missed); i++)
 		assert_true(retire_count(&first, missed[i], RETIRE_OS) > 0);
 	for (u32 i = 0; i < ARRAY_SIZE(slices); i++) {
 		load(m, calls_start, calls_end);
 		run(m, slices[i]);
-		assert_memory_equal(&m->cpu->tally, &first, sizeof(first));
+		assert_memory_equal(&m->cpu->port.tally, &first, sizeof(first));
 	}
 }
 
@@ -281,10 +281,10 @@ static void without_anybody_who_counts_nothing_is_observed(void **state)
 	struct timing before;
 
 	load(m, calls_start, calls_end);
-	m->cpu->wanted = 0;
-	memcpy(&before, &m->cpu->timing, sizeof(before));
+	m->cpu->port.wanted = 0;
+	memcpy(&before, &cpu_priv(m->cpu)->timing, sizeof(before));
 	run(m, FOREVER);
-	assert_memory_equal(&m->cpu->timing, &before, sizeof(before));
+	assert_memory_equal(&cpu_priv(m->cpu)->timing, &before, sizeof(before));
 	assert_int_equal(count(m, RETIRE_L1D_MISSES), 0);
 }
 

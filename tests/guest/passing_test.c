@@ -62,7 +62,7 @@ static void configure(struct cpu *cpu)
 	for (u32 i = 0; i < INTERCEPT_MSRS; i++)
 		intercepts.msr[i].pass[INTERCEPT_READ] = intercepts.msr[i].pass[INTERCEPT_WRITE] = true;
 	intercepts.pass_rdpmc = true;
-	cpu->intercepts = &intercepts;
+	cpu->port.intercepts = &intercepts;
 }
 
 static struct outcome run(struct machine *m, u64 slice)
@@ -83,7 +83,7 @@ static struct outcome run(struct machine *m, u64 slice)
 	} while (reason == EXIT_BUDGET || reason == EXIT_PMI);
 	assert_int_equal(reason, EXIT_IO);
 	out.sum = cpu->regs[RBX];
-	out.instructions = cpu->tally.instructions[RETIRE_OS];
+	out.instructions = cpu->port.tally.instructions[RETIRE_OS];
 	out.cycles = hwpmu_read(&cpu->pmu, PMU_FIXED_BASE + 1);
 	return out;
 }
@@ -139,7 +139,7 @@ static void count_to_100(struct machine *m, u64 budget, enum exit_reason expecte
 	struct hwpmu *pmu = &m->cpu->pmu;
 
 	machine_load(m, nops_start, (size_t)(nops_end - nops_start));
-	m->cpu->intercepts = NULL;
+	m->cpu->port.intercepts = NULL;
 	engine_attach_pmu(m->cpu, pmu_model_of(MODEL_ICELAKE));
 	hwpmu_write(pmu, PMU_FIXED_BASE, -100ull);
 	hwpmu_write_fixed_ctrl(pmu, FIXED_CTRL_OS | FIXED_CTRL_PMI);

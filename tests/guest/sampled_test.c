@@ -23,9 +23,9 @@ static void load(struct machine *m, retire_wanted wanted)
 {
 	machine_load(m, work_start, (size_t)(work_end - work_start));
 	image_gate(m->ram, VEC_DE, IMAGE_CODE + 0x100, 0);
-	m->cpu->wanted = wanted;
-	m->cpu->trips.armed = 0;
-	m->cpu->precise = true;
+	m->cpu->port.wanted = wanted;
+	m->cpu->port.trips.armed = 0;
+	m->cpu->port.precise = true;
 	machine_cold(m);
 }
 
@@ -37,9 +37,9 @@ static int reference(void **state)
 	m = *state;
 	load(m, WANT_ALL);
 	for (nsteps = 0; nsteps < MOST && machine_run(m, 1) == EXIT_BUDGET; nsteps++)
-		steps[nsteps] = (struct step){ .rip = m->cpu->last_rip,
-					       .tally = m->cpu->tally,
-					       .access = m->cpu->timing.seen.access };
+		steps[nsteps] = (struct step){ .rip = m->cpu->port.last_rip,
+					       .tally = m->cpu->port.tally,
+					       .access = cpu_priv(m->cpu)->timing.seen.access };
 	return nsteps < 500 || nsteps == MOST;
 }
 
@@ -54,19 +54,21 @@ static u64 first_at(enum retire_class class, u64 value)
 
 static void arm(struct cpu *cpu, enum retire_class class, u64 at)
 {
-	cpu->trips.at[class][RETIRE_IN_OS] = cpu->trips.at[class][RETIRE_IN_USR] = RETIRE_NEVER;
-	cpu->trips.at[class][RETIRE_IN_BOTH] = at;
-	cpu->trips.armed = RETIRE_BIT(class);
+	cpu->port.trips.at[class][RETIRE_IN_OS] = cpu->port.trips.at[class][RETIRE_IN_USR] =
+		RETIRE_NEVER;
+	cpu->port.trips.at[class][RETIRE_IN_BOTH] = at;
+	cpu->port.trips.armed = RETIRE_BIT(class);
 }
 
 static void check_step(const struct machine *m, enum retire_class class, u64 i)
 {
-	const struct observed_access *seen = &m->cpu->timing.seen.access, *want = &steps[i].access;
+	const struct observed_access *seen = &cpu_priv(m->cpu)->timing.seen.access,
+				     *want = &steps[i].access;
 
-	if (m->cpu->last_rip != steps[i].rip)
+	if (m->cpu->port.last_rip != steps[i].rip)
 		fail_msg("class %d, instruction %lu: at %#lx, not %#lx", class, (unsigned long)i,
-			 (unsigned long)m->cpu->last_rip, (unsigned long)steps[i].rip);
-	if (m->cpu->wanted != WANT_ALL)
+			 (unsigned long)m->cpu->port.last_rip, (unsigned long)steps[i].rip);
+	if (m->cpu->port.wanted != WANT_ALL)
 		return;
 	/* A branch that ends a block in full speed has not been looked at alone. */
 	if (RETIRE_BIT(class) & (COUNT_BRANCHES | OBSERVED_IN_BRANCHES))

@@ -170,13 +170,13 @@ static struct outcome run(struct machine *m, const u8 *start, const u8 *end, u64
 	prepare(m);
 	while (machine_run(m, slice) == EXIT_BUDGET)
 		assert_true(machine_retired(m) < ALL);
-	assert_int_equal(m->cpu->exit.reason, EXIT_IO);
+	assert_int_equal(m->cpu->port.exit.reason, EXIT_IO);
 	memcpy(o.regs, m->cpu->regs, sizeof(o.regs));
 	o.rip = m->cpu->rip;
 	o.rflags = m->cpu->rflags;
 	o.kernel_gs_base = m->cpu->kernel_gs_base;
 	o.shadow = m->cpu->shadow;
-	o.tally = m->cpu->tally;
+	o.tally = m->cpu->port.tally;
 	memcpy(o.page, m->ram + 0x20000, sizeof(o.page));
 	return o;
 }
@@ -255,13 +255,13 @@ GUEST_CODE(long_window, "cli\n"
 static void opens_at_first_chance(struct machine *m, const u8 *code, size_t size)
 {
 	machine_load(m, code, size);
-	m->cpu->want_irq_window = true;
+	m->cpu->port.want_irq_window = true;
 	m->cpu->rflags &= ~FL_IF;
 	assert_int_equal(machine_run(m, ALL), EXIT_IRQ_WINDOW);
 	assert_int_equal(m->cpu->rip, IMAGE_CODE + WINDOW_FIRST);
 	assert_true(m->cpu->rflags & FL_IF);
 	assert_int_equal(m->cpu->shadow, 0);
-	m->cpu->want_irq_window = false;
+	m->cpu->port.want_irq_window = false;
 }
 
 static void an_open_window_is_not_missed(void **state)
@@ -283,9 +283,9 @@ static void cli_behind_sti_opens_no_window(void **state)
 	struct machine *m = *state;
 
 	machine_load(m, no_window_start, (size_t)(no_window_end - no_window_start));
-	m->cpu->want_irq_window = true;
+	m->cpu->port.want_irq_window = true;
 	assert_int_equal(machine_run(m, ALL), EXIT_IO);
-	m->cpu->want_irq_window = false;
+	m->cpu->port.want_irq_window = false;
 }
 
 /* A budget that ends behind STI finds the shadow, and so would an exit. */

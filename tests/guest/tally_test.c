@@ -67,7 +67,7 @@ static bool same(const struct tally_workload *w, const char *what, u64 got, u64 
 
 static bool counts_match(const struct machine *m, const struct tally_workload *w)
 {
-	const struct retire_tally *tally = &m->cpu->tally;
+	const struct retire_tally *tally = &m->cpu->port.tally;
 	bool ok = same(w, "instructions, kernel", tally->instructions[RETIRE_OS], w->os);
 
 	ok &= same(w, "branches, kernel", tally->branches[RETIRE_OS], w->os_branches);

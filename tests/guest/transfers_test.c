@@ -320,11 +320,11 @@ static bool run(struct machine *m, u64 count)
 	enum exit_reason reason = EXIT_BUDGET;
 
 	while (reason == EXIT_BUDGET) {
-		m->cpu->wanted = below(2) ? below(64) : 0;
+		m->cpu->port.wanted = below(2) ? below(64) : 0;
 		cpu_update_counting(m->cpu);
 		reason = machine_run(m, 1 + below(SLICE_MAX_INSNS));
 	}
-	if (reason == EXIT_IO && !m->cpu->io.data[0] && m->cpu->regs[R11] == count)
+	if (reason == EXIT_IO && !m->cpu->port.io.data[0] && m->cpu->regs[R11] == count)
 		return true;
 	printf("WRONG LANDING: exit %d, RIP %#llx, RAX %#llx, expected %#llx, after %llu transfers\n",
 	       reason, (unsigned long long)m->cpu->rip, (unsigned long long)m->cpu->regs[RAX],

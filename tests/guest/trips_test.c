@@ -110,8 +110,8 @@ static void load(struct machine *m)
 		if (program->gate[i].at)
 			image_gate(m->ram, program->gate[i].vector,
 				   IMAGE_CODE + program->gate[i].at, program->gate[i].dpl);
-	m->cpu->wanted = wanted;
-	m->cpu->trips.armed = 0;
+	m->cpu->port.wanted = wanted;
+	m->cpu->port.trips.armed = 0;
 	machine_cold(m);
 }
 
@@ -122,7 +122,7 @@ static void reference(struct machine *m, const struct program *of)
 	load(m);
 	for (ninsns = 0; machine_run(m, 1) == EXIT_BUDGET; ninsns++) {
 		assert_true(ninsns < MOST);
-		after[ninsns] = m->cpu->tally;
+		after[ninsns] = m->cpu->port.tally;
 	}
 	assert_true(ninsns > 500);
 }
@@ -152,9 +152,9 @@ static u64 first_at(enum retire_class class, enum retire_domain domain, u64 valu
 static void arm(struct cpu *cpu, enum retire_class class, enum retire_domain domain, u64 at)
 {
 	for (u32 i = 0; i < NRETIRE_DOMAINS; i++)
-		cpu->trips.at[class][i] = RETIRE_NEVER;
-	cpu->trips.at[class][domain] = at;
-	cpu->trips.armed |= RETIRE_BIT(class);
+		cpu->port.trips.at[class][i] = RETIRE_NEVER;
+	cpu->port.trips.at[class][domain] = at;
+	cpu->port.trips.armed |= RETIRE_BIT(class);
 }
 
 /* A trip of one class loses nothing of the others that are counted. */
@@ -186,8 +186,9 @@ static u64 check_trips(struct machine *m, enum retire_class class, enum retire_d
 		/* One instruction may carry a tally past several multiples. */
 		at = sum(&after[i], class, domain) / period * period;
 		assert_int_equal(machine_retired(m), i + 1);
-		assert_int_equal(sum(&m->cpu->tally, class, domain), sum(&after[i], class, domain));
-		check_others(&m->cpu->tally, &after[i]);
+		assert_int_equal(sum(&m->cpu->port.tally, class, domain),
+				 sum(&after[i], class, domain));
+		check_others(&m->cpu->port.tally, &after[i]);
 	}
 }
 
@@ -287,7 +288,7 @@ static void counts_are_exact_where_fields_are_full(void **state)
 		COUNT_PACKED,
 	};
 	struct machine *m = *state;
-	const struct retire_tally *tally = &m->cpu->tally;
+	const struct retire_tally *tally = &m->cpu->port.tally;
 
 	for (u32 i = 0; i < ARRAY_SIZE(sets); i++) {
 		run_long_loop(m, sets[i]);
@@ -306,10 +307,11 @@ static void counts_are_exact_where_fields_are_full(void **state)
 
 static u32 mode_for(struct cpu *cpu, retire_wanted classes)
 {
-	cpu->wanted = classes;
-	cpu->tally.instructions[RETIRE_OS] += 10000000; /* what was wanted lingers for a while */
+	cpu->port.wanted = classes;
+	/* What was wanted lingers for a while. */
+	cpu->port.tally.instructions[RETIRE_OS] += 10000000;
 	cpu_update_mode(cpu);
-	return cpu->mode;
+	return cpu_priv(cpu)->mode;
 }
 
 /* Linux has events take turns if they are more than there are counters. */
@@ -321,8 +323,9 @@ static void events_that_take_turns_are_counted_by_the_same_code(void **state)
 	struct machine *m = *state;
 	u32 mode;
 
-	memset(m->cpu->count_sets, 0, sizeof(m->cpu->count_sets)); /* as in the beginning */
-	m->cpu->count_set = 0;
+	memset(cpu_priv(m->cpu)->count_sets, 0,
+	       sizeof(cpu_priv(m->cpu)->count_sets)); /* as in the beginning */
+	cpu_priv(m->cpu)->count_set = 0;
 	engine_forget(m->cpu);
 	mode_for(m->cpu, first);
 	mode = mode_for(m->cpu, second);

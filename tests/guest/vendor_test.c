@@ -295,11 +295,11 @@ static void each_rule_is_followed_by_one_vendor(void **state)
 		if (!host_can(m, row))
 			continue;
 		m->cpu->is_amd = i & 2;
-		m->cpu->foreign_rules = turned ? BIT(row->rule) : 0;
+		m->cpu->port.foreign_rules = turned ? BIT(row->rule) : 0;
 		expect(m, row, m->cpu->is_amd != turned ? &row->amd : &row->intel);
 	}
 	m->cpu->is_amd = false;
-	m->cpu->foreign_rules = 0;
+	m->cpu->port.foreign_rules = 0;
 }
 
 static bool has_row(enum vendor_rule rule)

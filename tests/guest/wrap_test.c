@@ -227,9 +227,9 @@ static void observed_accesses_wrap(void **state)
 {
 	struct machine *m = *state;
 
-	m->cpu->wanted = RETIRE_BIT(RETIRE_L1D_MISSES);
+	m->cpu->port.wanted = RETIRE_BIT(RETIRE_L1D_MISSES);
 	rows_end_the_same(m, COMPATIBILITY, LOW_APART);
-	m->cpu->wanted = 0;
+	m->cpu->port.wanted = 0;
 }
 
 /* MOV [ECX], EAX with its last bytes at 0, where a breakpoint is. */

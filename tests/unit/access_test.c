@@ -66,10 +66,10 @@ static void a_crossing_write_that_faults_changes_nothing(void **state)
 	u64 value = -1;
 
 	assert_int_equal(cpu_write(p->cpu, AT(HOLE, -4), &value, 8, 0), FAULT_RAISED);
-	assert_int_equal(p->cpu->event.vector, VEC_PF);
-	assert_int_equal(p->cpu->event.payload, AT(HOLE, 0));
-	assert_int_equal(p->cpu->event.error, PF_WRITE);
-	assert_int_equal(p->cpu->mmio.nwrites, 0);
+	assert_int_equal(p->cpu->port.event.vector, VEC_PF);
+	assert_int_equal(p->cpu->port.event.payload, AT(HOLE, 0));
+	assert_int_equal(p->cpu->port.event.error, PF_WRITE);
+	assert_int_equal(p->cpu->port.mmio.nwrites, 0);
 	paged_cpu_map(p, AT(RAM1, 0), 0, 1, 0, FULL);
 	assert_int_equal(cpu_write(p->cpu, AT(RAM0, 4092), &value, 8, 0), FAULT_RAISED);
 	assert_int_equal(*(u32 *)(p->ram + GPA + 4092), 0);
@@ -90,7 +90,7 @@ static void addresses_wrap_at_4g_outside_64_bit_mode(void **state)
 
 static void answer(struct cpu *cpu, u64 data)
 {
-	struct mmio_fragment *f = &cpu->mmio.reads[cpu->mmio.nreads - 1];
+	struct mmio_fragment *f = &cpu->port.mmio.reads[cpu->port.mmio.nreads - 1];
 
 	assert_false(f->answered);
 	memcpy(f->data, &data, f->len);
@@ -105,9 +105,9 @@ static void device_reads_are_replayed(void **state)
 	u32 second;
 
 	assert_int_equal(cpu_read(cpu, AT(DEVICE, 0x10), &value, 8, 0), FAULT_EXIT);
-	assert_int_equal(cpu->exit.reason, EXIT_MMIO);
-	assert_int_equal(cpu->mmio.reads[0].gpa, MMIO_BASE + 0x10);
-	assert_int_equal(cpu->mmio.reads[0].len, 8);
+	assert_int_equal(cpu->port.exit.reason, EXIT_MMIO);
+	assert_int_equal(cpu->port.mmio.reads[0].gpa, MMIO_BASE + 0x10);
+	assert_int_equal(cpu->port.mmio.reads[0].len, 8);
 	answer(cpu, 0x123456789);
 	/* Executed again, the instruction gets further: to its second read. */
 	assert_int_equal(cpu_read(cpu, AT(DEVICE, 0x10), &value, 8, 0), FAULT_NONE);
@@ -131,8 +131,8 @@ static void a_read_of_something_else_gets_no_old_answer(void **state)
 	assert_int_equal(cpu_read(cpu, AT(DEVICE, 0), &value, 8, 0), FAULT_EXIT);
 	answer(cpu, 1);
 	assert_int_equal(cpu_read(cpu, AT(DEVICE, 8), &value, 8, 0), FAULT_EXIT);
-	assert_int_equal(cpu->mmio.nreads, 1);
-	assert_int_equal(cpu->mmio.reads[0].gpa, MMIO_BASE + 8);
+	assert_int_equal(cpu->port.mmio.nreads, 1);
+	assert_int_equal(cpu->port.mmio.reads[0].gpa, MMIO_BASE + 8);
 }
 
 static void device_accesses_split_at_8_byte_lines(void **state)
@@ -143,12 +143,12 @@ static void device_accesses_split_at_8_byte_lines(void **state)
 	for (u32 i = 0; i < sizeof(data); i++)
 		data[i] = i;
 	assert_int_equal(cpu_write(cpu, AT(DEVICE, 6), data, sizeof(data), 0), FAULT_NONE);
-	assert_int_equal(cpu->mmio.nwrites, 4);
-	assert_int_equal(cpu->mmio.writes[0].len, 2);
-	assert_int_equal(cpu->mmio.writes[1].len, 8);
-	assert_int_equal(cpu->mmio.writes[1].gpa, MMIO_BASE + 8);
-	assert_memory_equal(cpu->mmio.writes[2].data, data + 10, 8);
-	assert_int_equal(cpu->mmio.writes[3].len, 2);
+	assert_int_equal(cpu->port.mmio.nwrites, 4);
+	assert_int_equal(cpu->port.mmio.writes[0].len, 2);
+	assert_int_equal(cpu->port.mmio.writes[1].len, 8);
+	assert_int_equal(cpu->port.mmio.writes[1].gpa, MMIO_BASE + 8);
+	assert_memory_equal(cpu->port.mmio.writes[2].data, data + 10, 8);
+	assert_int_equal(cpu->port.mmio.writes[3].len, 2);
 }
 
 static void too_much_device_data_is_not_emulated(void **state)
@@ -157,15 +157,15 @@ static void too_much_device_data_is_not_emulated(void **state)
 	u8 data[512] = { 0 };
 
 	assert_int_equal(cpu_write(cpu, AT(DEVICE, 0), data, 512, 0), FAULT_EXIT);
-	assert_int_equal(cpu->exit.reason, EXIT_UNEMULATED);
-	assert_int_equal(cpu->mmio.nwrites, 0);
+	assert_int_equal(cpu->port.exit.reason, EXIT_UNEMULATED);
+	assert_int_equal(cpu->port.mmio.nwrites, 0);
 	assert_int_equal(cpu_read(cpu, AT(DEVICE, 0), data, 512, 0), FAULT_EXIT);
-	assert_int_equal(cpu->exit.reason, EXIT_UNEMULATED);
+	assert_int_equal(cpu->port.exit.reason, EXIT_UNEMULATED);
 	assert_int_equal(cpu_write(cpu, AT(DEVICE, 0), data, 128, 0), FAULT_NONE);
 	assert_int_equal(cpu_write(cpu, AT(DEVICE, 0), data, 1, 0), FAULT_EXIT);
-	cpu->mmio.write_pos = cpu->mmio.nwrites; /* delivered */
+	cpu->port.mmio.write_pos = cpu->port.mmio.nwrites; /* delivered */
 	assert_int_equal(cpu_write(cpu, AT(DEVICE, 0), data, 1, 0), FAULT_NONE);
-	assert_int_equal(cpu->mmio.nwrites, 1);
+	assert_int_equal(cpu->port.mmio.nwrites, 1);
 }
 
 static void an_exit_for_a_read_undoes_queued_writes(void **state)
@@ -175,7 +175,7 @@ static void an_exit_for_a_read_undoes_queued_writes(void **state)
 
 	assert_int_equal(cpu_write(cpu, AT(DEVICE, 0), &value, 4, 0), FAULT_NONE);
 	assert_int_equal(cpu_read(cpu, AT(DEVICE, 4), &value, 4, 0), FAULT_EXIT);
-	assert_int_equal(cpu->mmio.nwrites, 0);
+	assert_int_equal(cpu->port.mmio.nwrites, 0);
 }
 
 static void writes_to_rom_are_device_writes(void **state)
@@ -189,8 +189,8 @@ static void writes_to_rom_are_device_writes(void **state)
 	assert_int_equal(back, 99);
 	assert_int_equal(cpu_write(p->cpu, AT(ROM, 8), &value, 4, 0), FAULT_NONE);
 	assert_int_equal(p->rom[8], 99);
-	assert_int_equal(p->cpu->mmio.nwrites, 1);
-	assert_int_equal(p->cpu->mmio.writes[0].gpa, ROM_BASE + 8);
+	assert_int_equal(p->cpu->port.mmio.nwrites, 1);
+	assert_int_equal(p->cpu->port.mmio.writes[0].gpa, ROM_BASE + 8);
 }
 
 static void memory_the_host_lost_is_an_exit(void **state)
@@ -204,8 +204,8 @@ static void memory_the_host_lost_is_an_exit(void **state)
 	mprotect(p->ram + GPA, PAGE_SIZE, PROT_NONE);
 	for (u32 size = 1; size <= sizeof(buf); size++) {
 		assert_int_equal(cpu_read(p->cpu, AT(RAM0, 64), buf, size, 0), FAULT_EXIT);
-		assert_int_equal(p->cpu->exit.reason, EXIT_HOST_FAULT);
-		assert_int_equal(p->cpu->exit.gpa, GPA + 64);
+		assert_int_equal(p->cpu->port.exit.reason, EXIT_HOST_FAULT);
+		assert_int_equal(p->cpu->port.exit.gpa, GPA + 64);
 		assert_int_equal(cpu_write(p->cpu, AT(RAM0, 64), buf, size, 0), FAULT_EXIT);
 	}
 	assert_false(guarded_fill(p->ram + GPA, value, 13));
@@ -261,10 +261,10 @@ static void data_breakpoints_match_by_the_table(void **state)
 			const struct watch_row *row = &watch_rows[i];
 			u64 buf = 0;
 
-			cpu->debug.hardware_bp = debugger;
+			cpu->port.debug.hardware_bp = debugger;
 			cpu->dr7 = debugger ? 0 : row->dr7;
-			cpu->debug.dr7 = debugger ? row->dr7 : 0;
-			cpu->dr[0] = cpu->debug.dr[0] = row->addr;
+			cpu->port.debug.dr7 = debugger ? row->dr7 : 0;
+			cpu->dr[0] = cpu->port.debug.dr[0] = row->addr;
 			cpu_watch_update(cpu);
 			cpu->pending_db = 0;
 			if (row->write)
@@ -280,8 +280,9 @@ static void data_breakpoints_match_by_the_table(void **state)
 static void watched_pages_stay_out_of_the_tlb(void **state)
 {
 	struct cpu *cpu = ((struct paged_cpu *)*state)->cpu;
-	const struct tlb_entry *ram0 = &cpu->tlb[SET][(AT(RAM0, 0) >> PAGE_SHIFT) % TLB_SIZE];
-	const struct tlb_entry *ram1 = &cpu->tlb[SET][(AT(RAM1, 0) >> PAGE_SHIFT) % TLB_SIZE];
+	struct cpu_priv *priv = cpu_priv(cpu);
+	const struct tlb_entry *ram0 = &priv->tlb[SET][(AT(RAM0, 0) >> PAGE_SHIFT) % TLB_SIZE];
+	const struct tlb_entry *ram1 = &priv->tlb[SET][(AT(RAM1, 0) >> PAGE_SHIFT) % TLB_SIZE];
 	u64 value = 0;
 
 	cpu_write(cpu, AT(RAM0, 0), &value, 8, 0);
@@ -306,18 +307,19 @@ static void watched_pages_stay_out_of_the_tlb(void **state)
 static void instruction_breakpoints_match_exactly(void **state)
 {
 	struct cpu *cpu = ((struct paged_cpu *)*state)->cpu;
+	struct cpu_priv *priv = cpu_priv(cpu);
 
 	cpu->dr[1] = 0x401000;
 	cpu->dr[3] = 0x401000;
 	cpu->dr7 = 0x84; /* L1 and G3, instructions */
 	cpu_watch_update(cpu);
-	assert_false(cpu->watch_active);
-	assert_true(cpu->mode & MODE_STEP);
+	assert_false(priv->watch_active);
+	assert_true(priv->mode & MODE_STEP);
 	assert_int_equal(cpu_watch_fetch(cpu, 0x401000), 0xa);
 	assert_int_equal(cpu_watch_fetch(cpu, 0x401001), 0);
-	cpu->debug.hardware_bp = true;
+	cpu->port.debug.hardware_bp = true;
 	cpu_watch_update(cpu);
-	assert_false(cpu->mode & MODE_STEP);
+	assert_false(priv->mode & MODE_STEP);
 }
 
 static void port_breakpoints_need_cr4_de(void **state)
@@ -340,7 +342,7 @@ static void port_breakpoints_need_cr4_de(void **state)
 static void writes_to_code_are_noted_by_line(void **state)
 {
 	struct paged_cpu *p = *state;
-	struct code_pages *code = p->cpu->code;
+	struct code_pages *code = cpu_priv(p->cpu)->code;
 	u64 value = 0;
 
 	code_add(code, GPA)->lines = BIT(1) | BIT(2);
@@ -360,7 +362,7 @@ static void writes_to_code_are_noted_by_line(void **state)
 
 static void the_code_table_finds_what_was_added(void **state)
 {
-	struct code_pages *code = ((struct paged_cpu *)*state)->cpu->code;
+	struct code_pages *code = cpu_priv(((struct paged_cpu *)*state)->cpu)->code;
 	u32 added = 0;
 
 	assert_null(code_find(code, 0));

@@ -28,8 +28,8 @@ static void leave_long_mode(struct cpu *cpu)
 static void assert_refused(struct cpu *cpu, enum guest_fault fault)
 {
 	assert_int_equal(fault, FAULT_RAISED);
-	assert_int_equal(cpu->event.vector, VEC_GP);
-	assert_int_equal(cpu->event.error, 0);
+	assert_int_equal(cpu->port.event.vector, VEC_GP);
+	assert_int_equal(cpu->port.event.error, 0);
 }
 
 static void cr0_refuses_impossible_combinations(void **state)
@@ -44,7 +44,7 @@ static void cr0_refuses_impossible_combinations(void **state)
 	assert_int_equal(cpu->cr0, CR0_BASE);
 	assert_int_equal(cpu_write_cr0(cpu, CR0_BASE | CR0_TS | BIT(20)), FAULT_NONE);
 	assert_int_equal(cpu->cr0, CR0_BASE | CR0_TS); /* reserved bits are ignored */
-	assert_true(cpu->mode & MODE_FPU_TS);
+	assert_true(cpu_priv(cpu)->mode & MODE_FPU_TS);
 	assert_int_equal(cpu_write_cr0(cpu, CR0_BASE & ~CR0_ET), FAULT_NONE);
 	assert_int_equal(cpu->cr0, CR0_BASE); /* ET is fixed */
 }
@@ -63,7 +63,7 @@ static void paging_turns_long_mode_on_and_off(void **state)
 	cpu->seg[CS].attr &= ~SEG_L;
 	assert_int_equal(cpu_write_cr0(cpu, CR0_BASE), FAULT_NONE);
 	assert_true(cpu->efer & EFER_LMA);
-	assert_true(cpu->mode & MODE_LONG);
+	assert_true(cpu_priv(cpu)->mode & MODE_LONG);
 	cpu->cr4 |= CR4_PCIDE;
 	assert_refused(cpu, cpu_write_cr0(cpu, CR0_PE | CR0_ET));
 	cpu->cr4 &= ~CR4_PCIDE;
@@ -106,8 +106,8 @@ static void cr3_checks_its_width_and_drops_the_tlb(void **state)
 	assert_int_equal(cpu_write_cr3(cpu, cr3), FAULT_NONE);
 	for (u32 set = 0; set < NTLBS; set++)
 		for (u32 i = 0; i < TLB_SIZE; i++)
-			assert_int_not_equal(cpu->tlb[set][i].read >> PAGE_SHIFT & (TLB_SIZE - 1),
-					     i);
+			assert_int_not_equal(
+				cpu_priv(cpu)->tlb[set][i].read >> PAGE_SHIFT & (TLB_SIZE - 1), i);
 	cpu->cr4 |= CR4_PCIDE;
 	assert_int_equal(cpu_write_cr3(cpu, cr3 | 5 | BIT(63)), FAULT_NONE);
 	assert_int_equal(cpu->cr3, cr3 | 5);
@@ -129,7 +129,7 @@ static void cr4_refuses_what_is_reserved_or_out_of_place(void **state)
 	assert_int_equal(cpu_write_cr4(cpu, CR4_PAE | CR4_PCIDE), FAULT_NONE);
 	cpu->cr3 |= 1;
 	assert_int_equal(cpu_write_cr4(cpu, CR4_PAE | CR4_PCIDE | CR4_OSFXSR), FAULT_NONE);
-	assert_true(cpu->mode & MODE_SSE);
+	assert_true(cpu_priv(cpu)->mode & MODE_SSE);
 
 	leave_long_mode(cpu);
 	cpu->cr3 = 0x1000;
@@ -164,7 +164,7 @@ static void xcr0_needs_x87_and_sse_before_avx(void **state)
 	assert_refused(cpu, cpu_write_xcr(cpu, 0, XCR0_X87 | BIT(3)));
 	cpu->cr4 |= CR4_OSXSAVE;
 	assert_int_equal(cpu_write_xcr(cpu, 0, XCR0_X87 | XCR0_SSE | XCR0_AVX), FAULT_NONE);
-	assert_true(cpu->mode & MODE_AVX);
+	assert_true(cpu_priv(cpu)->mode & MODE_AVX);
 }
 
 /* SDM 1 13.3: all three components or none, and never without AVX. */
@@ -205,7 +205,7 @@ static void debug_registers_have_fixed_bits_and_aliases(void **state)
 	assert_int_equal(value, DR7_FIXED1);
 	cpu->cr4 |= CR4_DE;
 	assert_int_equal(cpu_read_dr(cpu, 4, &value), FAULT_RAISED);
-	assert_int_equal(cpu->event.vector, VEC_UD);
+	assert_int_equal(cpu->port.event.vector, VEC_UD);
 	assert_int_equal(cpu_write_dr(cpu, 5, 0), FAULT_RAISED);
 }
 
@@ -213,13 +213,14 @@ static void arming_breakpoints_is_noticed(void **state)
 {
 	struct paged_cpu *p = *state;
 	struct cpu *cpu = p->cpu;
+	struct cpu_priv *priv = cpu_priv(cpu);
 
 	assert_int_equal(cpu_write_dr(cpu, 0, CODE), FAULT_NONE);
 	assert_int_equal(cpu_write_dr(cpu, 7, 1), FAULT_NONE); /* fetch */
-	assert_true(cpu->mode & MODE_STEP);
-	assert_false(cpu->watch_active);
+	assert_true(priv->mode & MODE_STEP);
+	assert_false(priv->watch_active);
 	assert_int_equal(cpu_write_dr(cpu, 7, 1 | 1 << 16), FAULT_NONE); /* write */
-	assert_true(cpu->watch_active);
+	assert_true(priv->watch_active);
 }
 
 static void states_no_processor_has_are_recognized(void **state)

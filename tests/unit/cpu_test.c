@@ -32,17 +32,17 @@ static void a_thousand_cpus_cost_little(void **state)
 		cpus[i] = cpu_create();
 		assert_non_null(cpus[i]);
 		assert_int_equal((uintptr_t)cpus[i] % 64, 0);
-		cpus[i]->code = code_create();
-		assert_non_null(cpus[i]->code);
+		cpu_priv(cpus[i])->code = code_create();
+		assert_non_null(cpu_priv(cpus[i])->code);
 	}
 	/* The jump table is untouched, and so takes no memory. */
-	assert_int_equal(mincore((void *)(((uintptr_t)cpus[7]->jump + 4095) & PAGE_MASK),
+	assert_int_equal(mincore((void *)(((uintptr_t)cpu_priv(cpus[7])->jump + 4095) & PAGE_MASK),
 				 8 * PAGE_SIZE, resident),
 			 0);
 	for (u32 i = 0; i < ARRAY_SIZE(resident); i++)
 		assert_int_equal(resident[i] & 1, 0);
 	for (u32 i = 0; i < ARRAY_SIZE(cpus); i++) {
-		code_destroy(cpus[i]->code);
+		code_destroy(cpu_priv(cpus[i])->code);
 		cpu_destroy(cpus[i]);
 	}
 }
@@ -59,7 +59,7 @@ static void a_cpu_starts_at_the_reset_vector(void **state)
 		assert_int_equal(cpu->dr6, 0xffff0ff0);
 		assert_int_equal(cpu->dr7, 0x400);
 		assert_int_equal(cpu->xcr0, 1);
-		assert_int_equal(cpu->mode, MODE_USER_OK | MODE_IOPL_OK | MODE_TSC);
+		assert_int_equal(cpu_priv(cpu)->mode, MODE_USER_OK | MODE_IOPL_OK | MODE_TSC);
 		assert_int_equal(*(u32 *)(cpu->xsave + XSAVE_MXCSR), 0x1f80);
 		cpu->cr0 = cpu->rip = cpu->rflags = cpu->dr6 = cpu->xcr0 = 0x155;
 		cpu->cpl = 3;
@@ -140,8 +140,8 @@ static void check_linear(const struct linear_row *row)
 		print_error("row %td\n", row - linear_rows);
 	assert_int_equal(fault, row->vector < 0 ? FAULT_NONE : FAULT_RAISED);
 	if (fault) {
-		assert_int_equal(cpu->event.vector, row->vector);
-		assert_int_equal(cpu->event.error, 0);
+		assert_int_equal(cpu->port.event.vector, row->vector);
+		assert_int_equal(cpu->port.event.error, 0);
 	} else {
 		assert_int_equal(gva, row->gva);
 	}
@@ -176,28 +176,28 @@ static void the_mode_word_follows_the_registers(void **state)
 
 	(void)state;
 	paged_cpu_init(&p, FORMAT_4LEVEL);
-	assert_int_equal(p.cpu->mode, MODE_CODE64 | MODE_FLAT | MODE_LONG | MODE_PROT |
+	assert_int_equal(cpu_priv(p.cpu)->mode, MODE_CODE64 | MODE_FLAT | MODE_LONG | MODE_PROT |
 					      MODE_USER_OK | MODE_IOPL_OK | MODE_TSC);
 	p.cpu->cr4 |= CR4_SMAP | CR4_OSFXSR | CR4_OSXSAVE;
 	p.cpu->xcr0 = 7;
 	p.cpu->cr0 |= CR0_TS | CR0_AM;
 	cpu_update_mode(p.cpu);
-	assert_int_equal(p.cpu->mode, MODE_CODE64 | MODE_FLAT | MODE_LONG | MODE_PROT |
+	assert_int_equal(cpu_priv(p.cpu)->mode, MODE_CODE64 | MODE_FLAT | MODE_LONG | MODE_PROT |
 					      MODE_IOPL_OK | MODE_TSC | MODE_SSE | MODE_AVX |
 					      MODE_FPU_TS);
-	assert_int_equal(cpu_tlb_set(p.cpu->mode), TLB_KERNEL);
+	assert_int_equal(cpu_tlb_set(cpu_priv(p.cpu)->mode), TLB_KERNEL);
 	p.cpu->rflags |= FL_AC;
 	cpu_update_mode(p.cpu);
-	assert_int_equal(cpu_tlb_set(p.cpu->mode), TLB_KERNEL_AC);
-	assert_false(p.cpu->mode & MODE_ALIGN);
+	assert_int_equal(cpu_tlb_set(cpu_priv(p.cpu)->mode), TLB_KERNEL_AC);
+	assert_false(cpu_priv(p.cpu)->mode & MODE_ALIGN);
 	p.cpu->cpl = 3;
 	cpu_update_mode(p.cpu);
-	assert_int_equal(cpu_tlb_set(p.cpu->mode), TLB_USER);
-	assert_true(p.cpu->mode & MODE_ALIGN);
-	assert_false(p.cpu->mode & (MODE_IOPL_OK | MODE_USER_OK));
+	assert_int_equal(cpu_tlb_set(cpu_priv(p.cpu)->mode), TLB_USER);
+	assert_true(cpu_priv(p.cpu)->mode & MODE_ALIGN);
+	assert_false(cpu_priv(p.cpu)->mode & (MODE_IOPL_OK | MODE_USER_OK));
 	p.cpu->rflags |= FL_IOPL | FL_TF;
 	cpu_update_mode(p.cpu);
-	assert_true((p.cpu->mode & MODE_IOPL_OK) && (p.cpu->mode & MODE_STEP));
+	assert_true((cpu_priv(p.cpu)->mode & MODE_IOPL_OK) && (cpu_priv(p.cpu)->mode & MODE_STEP));
 	paged_cpu_free(&p);
 }
 
@@ -213,14 +213,14 @@ static void flat_means_flat_and_usable(void **state)
 		p.cpu->seg[seg].attr = seg == CS ? CODE | SEG_DB : DATA4;
 	}
 	cpu_update_mode(p.cpu);
-	assert_int_equal(p.cpu->mode & (MODE_FLAT | MODE_CODE32 | MODE_STACK32),
+	assert_int_equal(cpu_priv(p.cpu)->mode & (MODE_FLAT | MODE_CODE32 | MODE_STACK32),
 			 MODE_FLAT | MODE_CODE32 | MODE_STACK32);
 	p.cpu->seg[ES].attr |= SEG_UNUSABLE;
 	cpu_update_mode(p.cpu);
-	assert_false(p.cpu->mode & MODE_FLAT);
+	assert_false(cpu_priv(p.cpu)->mode & MODE_FLAT);
 	p.cpu->seg[ES].attr = DATA4 & ~TYPE_WRITABLE;
 	cpu_update_mode(p.cpu);
-	assert_false(p.cpu->mode & MODE_FLAT);
+	assert_false(cpu_priv(p.cpu)->mode & MODE_FLAT);
 	paged_cpu_free(&p);
 }
 
@@ -229,6 +229,7 @@ static void flat_means_flat_and_usable(void **state)
 static void vector_state_goes_round(void **state)
 {
 	struct cpu *cpu = cpu_create();
+	struct cpu_priv *priv = cpu_priv(cpu);
 	u8 before[XSAVE_END];
 	u32 host_mxcsr, mxcsr;
 	u16 host_fcw, fcw;
@@ -241,7 +242,7 @@ static void vector_state_goes_round(void **state)
 	cpu->xsave[4] = 0x80; /* FTW: ST0 is R7 when TOP is 7 */
 	*(u16 *)(cpu->xsave + 2) = 7 << 11;
 	*(u32 *)(cpu->xsave + XSAVE_MXCSR) = 0x9fc0;
-	cpu->xsave[XSAVE_XSTATE_BV] = 7 & cpu->host_fpu.features;
+	cpu->xsave[XSAVE_XSTATE_BV] = 7 & priv->host_fpu.features;
 	memcpy(before, cpu->xsave, sizeof(before));
 	__asm__ volatile("stmxcsr %0; fnstcw %1" : "=m"(host_mxcsr), "=m"(host_fcw));
 	fpu_load(cpu);
@@ -251,7 +252,7 @@ static void vector_state_goes_round(void **state)
 	fpu_save(cpu);
 	assert_int_equal(mxcsr, 0x9fc0);
 	assert_memory_equal(cpu->xsave + XSAVE_XMM0, before + XSAVE_XMM0, 256);
-	if (cpu->host_fpu.features & XCR0_AVX)
+	if (priv->host_fpu.features & XCR0_AVX)
 		assert_memory_equal(cpu->xsave + XSAVE_YMM0_HIGH, before + XSAVE_YMM0_HIGH, 256);
 	assert_memory_equal(cpu->xsave + XSAVE_ST0, before + XSAVE_ST0, 10);
 	assert_memory_equal(cpu->xsave, before, 5);
@@ -265,7 +266,7 @@ static void vector_state_goes_round(void **state)
 
 static bool has_avx512(const struct cpu *cpu)
 {
-	if (cpu->host_fpu.features & XCR0_AVX512)
+	if (cpu_priv(cpu)->host_fpu.features & XCR0_AVX512)
 		return true;
 	print_message("the host has no AVX-512\n");
 	return false;
@@ -285,7 +286,7 @@ static void avx512_state_goes_round(void **state)
 	}
 	for (u32 i = XSAVE_YMM0_HIGH; i < XSAVE_END; i++)
 		cpu->xsave[i] = i * 7 + (i >> 8);
-	XSTATE_BV(cpu) = cpu->host_fpu.features;
+	XSTATE_BV(cpu) = cpu_priv(cpu)->host_fpu.features;
 	memcpy(before, cpu->xsave, sizeof(before));
 	fpu_load(cpu);
 	__asm__ volatile("vmovdqu64 %%zmm5, %0; vmovdqu64 %%zmm17, %1; kmovq %%k3, %2"
@@ -305,6 +306,7 @@ static void avx512_state_goes_round(void **state)
 static void what_is_initial_stays_out_of_the_image(void **state)
 {
 	struct cpu *cpu = cpu_create();
+	struct cpu_priv *priv = cpu_priv(cpu);
 	u64 zmm20[8], k1;
 
 	(void)state;
@@ -313,10 +315,10 @@ static void what_is_initial_stays_out_of_the_image(void **state)
 		skip();
 	}
 	memset(cpu->xsave + XSAVE_OPMASK, 0x55, XSAVE_END - XSAVE_OPMASK);
-	XSTATE_BV(cpu) = cpu->host_fpu.features;
+	XSTATE_BV(cpu) = priv->host_fpu.features;
 	fpu_load(cpu);
 	fpu_save(cpu);
-	assert_int_equal(XSTATE_BV(cpu), cpu->host_fpu.features);
+	assert_int_equal(XSTATE_BV(cpu), priv->host_fpu.features);
 	XSTATE_BV(cpu) &= ~XCR0_AVX512;
 	fpu_load(cpu);
 	__asm__ volatile("vmovdqu64 %%zmm20, %0; kmovq %%k1, %1" : "=m"(zmm20), "=m"(k1));
@@ -332,14 +334,15 @@ static void what_is_initial_stays_out_of_the_image(void **state)
 static void any_image_can_be_loaded(void **state)
 {
 	struct cpu *cpu = cpu_create();
+	struct cpu_priv *priv = cpu_priv(cpu);
 
 	(void)state;
 	memset(cpu->xsave, 0xff, sizeof(cpu->xsave));
 	fpu_load(cpu);
 	fpu_save(cpu);
-	assert_int_equal(*(u32 *)(cpu->xsave + XSAVE_MXCSR), cpu->host_fpu.mxcsr_mask);
+	assert_int_equal(*(u32 *)(cpu->xsave + XSAVE_MXCSR), priv->host_fpu.mxcsr_mask);
 	assert_int_equal(*(u64 *)(cpu->xsave + XSAVE_XCOMP_BV),
-			 cpu->host_fpu.compacts ? BIT(63) | cpu->host_fpu.features : 0);
+			 priv->host_fpu.compacts ? BIT(63) | priv->host_fpu.features : 0);
 	cpu_destroy(cpu);
 }
 

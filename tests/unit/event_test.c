@@ -20,7 +20,7 @@
 
 static void queue(struct cpu *cpu, enum event_kind kind, u8 vector)
 {
-	cpu->event = (struct cpu_event){ .kind = kind, .vector = vector };
+	cpu->port.event = (struct cpu_event){ .kind = kind, .vector = vector };
 }
 
 /* The frame on the handler's stack: element 0 is at RSP. */
@@ -53,10 +53,10 @@ static void an_interrupt_of_user_code_switches_to_rsp0(void **state)
 		cpu->rflags |= FL_TF | FL_NT | FL_AC | FL_CF;
 		queue(cpu, EVENT_INTR, 0x40);
 		assert_int_equal(cpu_deliver(cpu), FAULT_NONE);
-		assert_int_equal(cpu->event.kind, EVENT_NONE);
+		assert_int_equal(cpu->port.event.kind, EVENT_NONE);
 		assert_in_kernel(cpu, HANDLER(0x40));
 		assert_true(cpu->seg[SS].attr & SEG_UNUSABLE);
-		assert_true(cpu->mode & MODE_CODE64);
+		assert_true(cpu_priv(cpu)->mode & MODE_CODE64);
 		assert_int_equal(cpu->rflags, FL_FIX1 | FL_AC | FL_CF);
 		assert_int_equal(cpu->regs[RSP], RSP0 - 40);
 		assert_frame(p, 0, CODE, cs, FL_FIX1 | FL_IF | FL_TF | FL_NT | FL_AC | FL_CF,
@@ -320,14 +320,14 @@ static void a_fault_in_delivery_of_a_double_fault_is_triple(void **state)
 		spoil(p, VEC_DF, second[i]);
 		cpu_raise_error(cpu, VEC_GP, 0);
 		assert_int_equal(cpu_deliver(cpu), FAULT_EXIT);
-		assert_int_equal(cpu->exit.reason, EXIT_TRIPLE_FAULT);
-		assert_int_equal(cpu->event.kind, EVENT_NONE);
+		assert_int_equal(cpu->port.exit.reason, EXIT_TRIPLE_FAULT);
+		assert_int_equal(cpu->port.event.kind, EVENT_NONE);
 		assert_int_equal(cpu->rip, CODE);
 	}
 	cpu->idtr.limit = 0;
 	cpu_raise(cpu, VEC_UD);
 	assert_int_equal(cpu_deliver(cpu), FAULT_EXIT);
-	assert_int_equal(cpu->exit.reason, EXIT_TRIPLE_FAULT);
+	assert_int_equal(cpu->port.exit.reason, EXIT_TRIPLE_FAULT);
 }
 
 static void an_nmi_masks_nmis_and_ends_a_shadow(void **state)
@@ -367,18 +367,18 @@ static void a_debugger_takes_db_unless_it_injected_it(void **state)
 	struct paged_cpu *p = *state;
 	struct cpu *cpu = p->cpu;
 
-	cpu->debug.single_step = true;
+	cpu->port.debug.single_step = true;
 	cpu_raise_db(cpu, DR6_BS);
 	assert_int_equal(cpu_deliver(cpu), FAULT_EXIT);
-	assert_int_equal(cpu->exit.reason, EXIT_DEBUG);
-	assert_int_equal(cpu->exit.debug.exception, VEC_DB);
-	assert_int_equal(cpu->exit.debug.pc, CODE);
-	assert_int_equal(cpu->exit.debug.dr6, DR6_FIXED1 | DR6_BS);
-	assert_int_equal(cpu->event.kind, EVENT_NONE);
+	assert_int_equal(cpu->port.exit.reason, EXIT_DEBUG);
+	assert_int_equal(cpu->port.exit.debug.exception, VEC_DB);
+	assert_int_equal(cpu->port.exit.debug.pc, CODE);
+	assert_int_equal(cpu->port.exit.debug.dr6, DR6_FIXED1 | DR6_BS);
+	assert_int_equal(cpu->port.event.kind, EVENT_NONE);
 	assert_int_equal(cpu->dr6, DR6_FIXED1);
 
 	cpu_raise_db(cpu, DR6_BS);
-	cpu->event.injected = true;
+	cpu->port.event.injected = true;
 	assert_int_equal(cpu_deliver(cpu), FAULT_NONE);
 	assert_int_equal(cpu->rip, HANDLER(VEC_DB));
 }
@@ -388,11 +388,11 @@ static void a_debugger_takes_int3_where_it_stands(void **state)
 	struct paged_cpu *p = *state;
 	struct cpu *cpu = p->cpu;
 
-	cpu->debug.software_bp = true;
+	cpu->port.debug.software_bp = true;
 	assert_int_equal(cpu_int(cpu, EVENT_SOFT_EXC, VEC_BP, 1), FAULT_EXIT);
-	assert_int_equal(cpu->exit.reason, EXIT_DEBUG);
-	assert_int_equal(cpu->exit.debug.exception, VEC_BP);
-	assert_int_equal(cpu->exit.debug.pc, CODE);
+	assert_int_equal(cpu->port.exit.reason, EXIT_DEBUG);
+	assert_int_equal(cpu->port.exit.debug.exception, VEC_BP);
+	assert_int_equal(cpu->port.exit.debug.pc, CODE);
 	assert_int_equal(cpu->rip, CODE);
 	assert_int_equal(cpu_int(cpu, EVENT_SOFT_INT, VEC_BP, 2), FAULT_NONE); /* INT 3 */
 	assert_int_equal(cpu->rip, HANDLER(VEC_BP));
@@ -406,20 +406,20 @@ static void completing_counts_and_traps(void **state)
 	tables_enter(p, USER64);
 	cpu->rflags |= FL_RF;
 	cpu->shadow = SHADOW_STI;
-	cpu->exit.insn_len = 2;
+	cpu->port.exit.insn_len = 2;
 	cpu_complete(cpu);
 	assert_int_equal(cpu->rip, CODE + 2);
-	assert_int_equal(cpu->tally.instructions[RETIRE_USR], 1);
-	assert_int_equal(cpu->tally.branches[RETIRE_USR], 0);
+	assert_int_equal(cpu->port.tally.instructions[RETIRE_USR], 1);
+	assert_int_equal(cpu->port.tally.branches[RETIRE_USR], 0);
 	assert_int_equal(cpu->rflags, FL_FIX1 | FL_IF);
 	assert_int_equal(cpu->shadow, 0);
-	assert_int_equal(cpu->event.kind, EVENT_NONE);
+	assert_int_equal(cpu->port.event.kind, EVENT_NONE);
 
 	cpu->rflags |= FL_TF;
 	cpu->pending_db = 2;
 	cpu_complete(cpu);
-	assert_int_equal(cpu->event.vector, VEC_DB);
-	assert_int_equal(cpu->event.payload, DR6_BS | 2);
+	assert_int_equal(cpu->port.event.vector, VEC_DB);
+	assert_int_equal(cpu->port.event.payload, DR6_BS | 2);
 	assert_int_equal(cpu->pending_db, 0);
 }
 
@@ -431,11 +431,11 @@ static void behind_mov_ss_traps_wait_for_the_next_instruction(void **state)
 	cpu_begin_shadow(cpu, SHADOW_SS);
 	cpu->pending_db = 1;
 	cpu_finish_instruction(cpu, true);
-	assert_int_equal(cpu->event.kind, EVENT_NONE);
+	assert_int_equal(cpu->port.event.kind, EVENT_NONE);
 	assert_int_equal(cpu->shadow, SHADOW_SS);
 	cpu_finish_instruction(cpu, true);
 	assert_int_equal(cpu->shadow, 0);
-	assert_int_equal(cpu->event.payload, DR6_BS | 1);
+	assert_int_equal(cpu->port.event.payload, DR6_BS | 1);
 }
 
 static void a_shadow_lasts_one_instruction(void **state)
@@ -457,7 +457,7 @@ static void int_n_is_not_stepped_into(void **state)
 	cpu->rflags |= FL_TF;
 	assert_int_equal(cpu_int(cpu, EVENT_SOFT_INT, 0x80, 2), FAULT_NONE);
 	cpu_finish_instruction(cpu, true);
-	assert_int_equal(cpu->event.kind, EVENT_NONE);
+	assert_int_equal(cpu->port.event.kind, EVENT_NONE);
 }
 
 int main(void)

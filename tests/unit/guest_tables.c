@@ -159,7 +159,7 @@ void tables_enter(struct paged_cpu *p, enum where where)
 	cpu->regs[RSP] = places[where].rsp;
 	cpu->rip = CODE;
 	cpu->rflags = FL_FIX1 | FL_IF;
-	cpu->event.kind = EVENT_NONE;
+	cpu->port.event.kind = EVENT_NONE;
 	cpu_update_mode(cpu);
 }
 
@@ -168,8 +168,9 @@ struct outcome outcome_of(const struct cpu *cpu, enum guest_fault fault)
 	if (fault == FAULT_NONE)
 		return OK;
 	if (fault == FAULT_EXIT)
-		return RAISES(-2, cpu->exit.reason);
-	return RAISES(cpu->event.vector, cpu->event.has_error ? cpu->event.error : 0);
+		return RAISES(-2, cpu->port.exit.reason);
+	return RAISES(cpu->port.event.vector,
+		      cpu->port.event.has_error ? cpu->port.event.error : 0);
 }
 
 int tables_setup(void **state)

@@ -173,7 +173,7 @@ static void virtual_8086_mode_is_left_and_entered_again(void **state)
 	for (u32 i = 0; i < ARRAY_SIZE(segs); i++)
 		cpu->seg[segs[i]] = (struct segment){ 0x10000 + i * 16, 0xffff, 0xf3, 0x1000 + i };
 	cpu_update_mode(cpu);
-	cpu->event = (struct cpu_event){ .kind = EVENT_INTR, .vector = VECTOR };
+	cpu->port.event = (struct cpu_event){ .kind = EVENT_INTR, .vector = VECTOR };
 	assert_int_equal(cpu_deliver(cpu), FAULT_NONE);
 	assert_int_equal(cpu->regs[RSP], RSP0 - 36);
 	assert_false(cpu->rflags & FL_VM);
@@ -194,7 +194,7 @@ static void virtual_8086_mode_is_left_and_entered_again(void **state)
 	assert_int_equal(cpu->seg[GS].base, 0x10050);
 	/* INT n is sensitive to IOPL. */
 	assert_int_equal(cpu_int(cpu, EVENT_SOFT_INT, VECTOR, 2), FAULT_RAISED);
-	assert_int_equal(cpu->event.vector, VEC_GP);
+	assert_int_equal(cpu->port.event.vector, VEC_GP);
 }
 
 static void real_mode(struct paged_cpu *p)
@@ -253,7 +253,7 @@ static void a_vector_beyond_the_table_ends_in_a_triple_fault(void **state)
 	p->cpu->idtr.limit = 0;
 	cpu_raise(p->cpu, VEC_UD);
 	assert_int_equal(cpu_deliver(p->cpu), FAULT_EXIT);
-	assert_int_equal(p->cpu->exit.reason, EXIT_TRIPLE_FAULT);
+	assert_int_equal(p->cpu->port.exit.reason, EXIT_TRIPLE_FAULT);
 }
 
 static void real_mode_far_transfers_load_the_base(void **state)
@@ -285,10 +285,10 @@ static void an_event_that_can_never_be_delivered_ends_the_run(void **state)
 	cpu_update_mode(cpu);
 	cpu_raise_error(cpu, VEC_AC, 0);
 	for (u32 i = 0; i < 3; i++) {
-		cpu->exit.reason = EXIT_NONE;
+		cpu->port.exit.reason = EXIT_NONE;
 		assert_int_equal(cpu_deliver(cpu), FAULT_EXIT);
-		assert_int_equal(cpu->exit.reason, EXIT_BUDGET);
-		assert_int_equal(cpu->event.vector, VEC_AC);
+		assert_int_equal(cpu->port.exit.reason, EXIT_BUDGET);
+		assert_int_equal(cpu->port.event.vector, VEC_AC);
 	}
 	cpu->regs[RSP] = USER_STACK;
 	assert_int_equal(cpu_deliver(cpu), FAULT_NONE);

@@ -129,16 +129,16 @@ static int try(struct cpu *cpu, gva_t gva, u32 access, struct translation *t)
 {
 	enum guest_fault fault;
 
-	cpu->event.kind = EVENT_NONE;
+	cpu->port.event.kind = EVENT_NONE;
 	fault = mmu_translate(cpu, gva, access, t);
 	if (fault == FAULT_NONE)
 		return OK;
 	assert_int_equal(fault, FAULT_RAISED);
-	assert_int_equal(cpu->event.kind, EVENT_EXCEPTION);
-	assert_int_equal(cpu->event.vector, VEC_PF);
-	assert_true(cpu->event.has_error && cpu->event.has_payload);
-	assert_int_equal(cpu->event.payload, gva);
-	return cpu->event.error;
+	assert_int_equal(cpu->port.event.kind, EVENT_EXCEPTION);
+	assert_int_equal(cpu->port.event.vector, VEC_PF);
+	assert_true(cpu->port.event.has_error && cpu->port.event.has_payload);
+	assert_int_equal(cpu->port.event.payload, gva);
+	return cpu->port.event.error;
 }
 
 static gpa_t leaf_gpa(const struct shape *s)

@@ -444,15 +444,15 @@ static void tscs_written_within_a_second_are_the_same(void **state)
 	struct machine *m = *state;
 	struct vcpu *other = add_vcpu(m->vm, 1);
 
-	assert_int_equal(other->cpu->tsc_offset, m->vcpu->cpu->tsc_offset);
+	assert_int_equal(other->cpu->port.tsc_offset, m->vcpu->cpu->port.tsc_offset);
 	assert_int_equal(host_write(m->vcpu, TSC, BIT(40)), MSR_OK);
-	assert_int_not_equal(other->cpu->tsc_offset, m->vcpu->cpu->tsc_offset);
+	assert_int_not_equal(other->cpu->port.tsc_offset, m->vcpu->cpu->port.tsc_offset);
 	assert_int_equal(host_write(other, TSC, BIT(40) + A_SECOND(other) / 2), MSR_OK);
-	assert_int_equal(other->cpu->tsc_offset, m->vcpu->cpu->tsc_offset);
+	assert_int_equal(other->cpu->port.tsc_offset, m->vcpu->cpu->port.tsc_offset);
 	assert_int_equal(host_write(other, TSC, BIT(40) + 3 * A_SECOND(other)), MSR_OK);
-	assert_int_not_equal(other->cpu->tsc_offset, m->vcpu->cpu->tsc_offset);
+	assert_int_not_equal(other->cpu->port.tsc_offset, m->vcpu->cpu->port.tsc_offset);
 	assert_int_equal(host_write(other, TSC, 0), MSR_OK); /* as the last one written: itself */
-	assert_int_not_equal(other->cpu->tsc_offset, m->vcpu->cpu->tsc_offset);
+	assert_int_not_equal(other->cpu->port.tsc_offset, m->vcpu->cpu->port.tsc_offset);
 }
 
 static void the_clock_is_stable_while_all_tscs_agree(void **state)
@@ -505,7 +505,7 @@ static void a_scaled_tsc_runs_at_its_frequency(void **state)
 	cycles = vcpu_tsc_at(m->vcpu, 2 * host) - vcpu_tsc_at(m->vcpu, host);
 	assert_in_range(cycles, host / 2 - host / 1000000, host / 2 + host / 1000000);
 	assert_int_equal(vcpu_clock_set_khz(m->vcpu, clock_host_khz() + 1), 0);
-	assert_int_equal(m->vcpu->cpu->tsc_scale, TSC_SCALE_ONE);
+	assert_int_equal(m->vcpu->cpu->port.tsc_scale, TSC_SCALE_ONE);
 }
 
 static void a_scale_turns_cycles_into_nanoseconds(void **state)

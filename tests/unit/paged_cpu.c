@@ -75,9 +75,9 @@ void paged_cpu_init(struct paged_cpu *p, enum format format)
 	add_slots(p);
 	p->cpu = cpu_create();
 	must(p->cpu);
-	p->cpu->mem = p->mem;
-	p->cpu->code = code_create();
-	must(p->cpu->code);
+	p->cpu->port.mem = p->mem;
+	cpu_priv(p->cpu)->code = code_create();
+	must(cpu_priv(p->cpu)->code);
 	memset(p->cpu->features, 0xff, sizeof(p->cpu->features));
 	p->format = format;
 	p->next_table = FIRST_TABLE;
@@ -87,7 +87,7 @@ void paged_cpu_init(struct paged_cpu *p, enum format format)
 
 void paged_cpu_free(struct paged_cpu *p)
 {
-	code_destroy(p->cpu->code);
+	code_destroy(cpu_priv(p->cpu)->code);
 	cpu_destroy(p->cpu);
 	munmap(p->ram, RAM_SIZE);
 	munmap(p->rom, ROM_SIZE);

@@ -91,8 +91,8 @@ static enum pv_result call(u64 nr, u64 a0, u64 a1, u64 a2, u64 a3)
 	cpu->regs[RCX] = a1;
 	cpu->regs[RDX] = a2;
 	cpu->regs[RSI] = a3;
-	cpu->exit.insn_len = sizeof(vmmcall);
-	memcpy(cpu->exit.insn_bytes, vmmcall, sizeof(vmmcall));
+	cpu->port.exit.insn_len = sizeof(vmmcall);
+	memcpy(cpu->port.exit.insn_bytes, vmmcall, sizeof(vmmcall));
 	vcpu_section_begin(vcpu);
 	result = pv_hypercall(vcpu);
 	vcpu_section_end(vcpu);
@@ -347,7 +347,7 @@ static void a_machine_check_is_raised_or_shuts_down(void **state)
 	assert_int_equal(msr_setup_mce(vcpu, MCG_CTL_P | 10), 0);
 	vcpu->cpu->cr4 |= CR4_MCE;
 	assert_int_equal(msr_inject_mce(vcpu, &mce), 0);
-	assert_int_equal(vcpu->cpu->event.vector, VEC_MC);
+	assert_int_equal(vcpu->cpu->port.event.vector, VEC_MC);
 	assert_int_equal(vcpu->msrs.mce_bank[4 * 9 + 1], mce.status);
 	assert_false(vcpu->events.triple_fault);
 	assert_int_equal(msr_inject_mce(vcpu, &mce), 0); /* in the handler of the first */

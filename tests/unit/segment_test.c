@@ -119,9 +119,9 @@ static void a_table_that_is_not_mapped_gives_a_system_page_fault(void **state)
 	tables_enter(p, USER64);
 	cpu->gdtr.base = UNMAPPED;
 	assert_int_equal(cpu_load_seg(cpu, DS, SEL_UDATA | 3), FAULT_RAISED);
-	assert_int_equal(cpu->event.vector, VEC_PF);
-	assert_int_equal(cpu->event.error, 0); /* a supervisor access, though at CPL 3 */
-	assert_int_equal(cpu->event.payload, UNMAPPED + SEL_UDATA);
+	assert_int_equal(cpu->port.event.vector, VEC_PF);
+	assert_int_equal(cpu->port.event.error, 0); /* a supervisor access, though at CPL 3 */
+	assert_int_equal(cpu->port.event.payload, UNMAPPED + SEL_UDATA);
 }
 
 struct system_load {

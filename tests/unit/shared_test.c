@@ -35,7 +35,7 @@ static void put_slot(u64 id)
 	map = mem_map_with(old, &slot);
 	free(old);
 	for (u32 i = 0; i < ARRAY_SIZE(cpu); i++)
-		cpu[i]->mem = map;
+		cpu[i]->port.mem = map;
 }
 
 static int setup(void **state)
@@ -46,7 +46,7 @@ static int setup(void **state)
 	map = mem_map_empty();
 	for (u32 i = 0; i < ARRAY_SIZE(cpu); i++) {
 		cpu[i] = cpu_create();
-		cpu[i]->code = code_create();
+		cpu_priv(cpu[i])->code = code_create();
 		shared_join(cpu[i], &shared, i);
 		shared_wake(cpu[i]);
 	}
@@ -58,7 +58,7 @@ static int teardown(void **state)
 {
 	(void)state;
 	for (u32 i = 0; i < ARRAY_SIZE(cpu); i++) {
-		code_destroy(cpu[i]->code);
+		code_destroy(cpu_priv(cpu[i])->code);
 		cpu_destroy(cpu[i]);
 	}
 	free(map);
@@ -68,7 +68,7 @@ static int teardown(void **state)
 /* Processor i has translated from the first line of the page. */
 static u64 translate(u32 i, gpa_t gpa)
 {
-	struct code_page *page = code_add(cpu[i]->code, gpa);
+	struct code_page *page = code_add(cpu_priv(cpu[i])->code, gpa);
 	u64 number = shared_claim(cpu[i], page);
 
 	page->lines = 1;
@@ -109,7 +109,7 @@ static void ones_own_code_is_noted_not_news(void **state)
 	assert_false(shared_watched(cpu[0], GPA + 0x800, 8));
 	assert_true(shared_watched(cpu[0], GPA, 8));
 	shared_written(cpu[0], GPA, 8);
-	assert_int_equal(cpu[0]->code->nwritten, 1);
+	assert_int_equal(cpu_priv(cpu[0])->code->nwritten, 1);
 	assert_false(shared_news(cpu[0]) || shared_news(cpu[1]));
 }
 
@@ -118,9 +118,9 @@ static void what_is_released_may_be_written(void **state)
 	(void)state;
 	translate(0, GPA);
 	translate(1, GPA);
-	shared_release(cpu[0], code_find(cpu[0]->code, GPA));
+	shared_release(cpu[0], code_find(cpu_priv(cpu[0])->code, GPA));
 	assert_true(shared_claimed(cpu[0], GPA));
-	shared_release(cpu[1], code_find(cpu[1]->code, GPA));
+	shared_release(cpu[1], code_find(cpu_priv(cpu[1])->code, GPA));
 	assert_false(shared_claimed(cpu[0], GPA) || claims[GPA / PAGE_SIZE]);
 }
 
@@ -141,13 +141,13 @@ static void who_acknowledges_gives_up_writing(void **state)
 	(void)state;
 	cpu_update_mode(cpu[1]); /* without paging: an address is its own */
 	assert_int_equal(mmu_fill(cpu[1], GPA, ACCESS_WRITE, &t), FAULT_NONE);
-	assert_int_equal(cpu[1]->tlb[TLB_KERNEL_AC][GPA / PAGE_SIZE].write, GPA);
+	assert_int_equal(cpu_priv(cpu[1])->tlb[TLB_KERNEL_AC][GPA / PAGE_SIZE].write, GPA);
 	translate(0, GPA);
 	shared_acknowledge(cpu[1]);
-	assert_int_not_equal(cpu[1]->tlb[TLB_KERNEL_AC][GPA / PAGE_SIZE].write, GPA);
-	assert_int_equal(cpu[1]->tlb[TLB_KERNEL_AC][GPA / PAGE_SIZE].read, GPA);
+	assert_int_not_equal(cpu_priv(cpu[1])->tlb[TLB_KERNEL_AC][GPA / PAGE_SIZE].write, GPA);
+	assert_int_equal(cpu_priv(cpu[1])->tlb[TLB_KERNEL_AC][GPA / PAGE_SIZE].read, GPA);
 	assert_int_equal(mmu_fill(cpu[1], GPA, ACCESS_WRITE, &t), FAULT_NONE);
-	assert_int_not_equal(cpu[1]->tlb[TLB_KERNEL_AC][GPA / PAGE_SIZE].write, GPA);
+	assert_int_not_equal(cpu_priv(cpu[1])->tlb[TLB_KERNEL_AC][GPA / PAGE_SIZE].write, GPA);
 }
 
 static void sleepers_are_not_waited_for(void **state)
@@ -165,10 +165,10 @@ static void a_new_slot_has_no_claims(void **state)
 {
 	(void)state;
 	translate(0, GPA);
-	assert_false(shared_claim_gone(cpu[0], code_find(cpu[0]->code, GPA)));
+	assert_false(shared_claim_gone(cpu[0], code_find(cpu_priv(cpu[0])->code, GPA)));
 	put_slot(2);
-	assert_true(shared_claim_gone(cpu[0], code_find(cpu[0]->code, GPA)));
-	shared_release(cpu[0], code_find(cpu[0]->code, GPA));
+	assert_true(shared_claim_gone(cpu[0], code_find(cpu_priv(cpu[0])->code, GPA)));
+	shared_release(cpu[0], code_find(cpu_priv(cpu[0])->code, GPA));
 	assert_int_equal(claims[GPA / PAGE_SIZE], 1); /* it was another slot's */
 }
 

@@ -53,9 +53,9 @@ enum sys_result execute(const u8 *bytes, u32 n)
 	enum sys_result result;
 	struct insn insn;
 
-	cpu->event.kind = EVENT_NONE;
-	assert_int_equal(decode_insn(bytes, n, cpu->rip, cpu->mode & DECODE_STATE, &insn, &zi,
-				     zops),
+	cpu->port.event.kind = EVENT_NONE;
+	assert_int_equal(decode_insn(bytes, n, cpu->rip, cpu_priv(cpu)->mode & DECODE_STATE, &insn,
+				     &zi, zops),
 			 DECODE_OK);
 	assert_int_equal(insn.len, n);
 	result = sys_execute(cpu, &insn);
@@ -66,8 +66,8 @@ enum sys_result execute(const u8 *bytes, u32 n)
 void assert_raised(enum sys_result result, enum vector vector)
 {
 	assert_int_equal(result, SYS_FAULT);
-	assert_int_equal(cpu->event.kind, EVENT_EXCEPTION);
-	assert_int_equal(cpu->event.vector, vector);
+	assert_int_equal(cpu->port.event.kind, EVENT_EXCEPTION);
+	assert_int_equal(cpu->port.event.vector, vector);
 	assert_int_equal(cpu->rip, RIP);
 }
 

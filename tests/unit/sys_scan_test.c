@@ -118,7 +118,7 @@ static void a_scan_that_faults_has_compared_all_before(void **state)
 		cpu->rflags &= ~(u64)FL_ZF;
 		set_string(0, AT(HOLE, -200), 500);
 		assert_raised(EXECUTE(0xf3, 0xae), VEC_PF);
-		assert_int_equal(cpu->event.payload, AT(HOLE, 0));
+		assert_int_equal(cpu->port.event.payload, AT(HOLE, 0));
 		assert_int_equal(cpu->regs[RCX], 300);
 		assert_int_equal(cpu->rflags & FL_ZF, amd ? FL_ZF : 0);
 	}
@@ -129,9 +129,9 @@ static void a_device_is_asked_for_one_element_at_a_time(void **state)
 	(void)state;
 	set_string(AT(0, 0), AT(DEVICE, 0), 2);
 	assert_int_equal(EXECUTE(REPE_CMPSB), SYS_EXIT);
-	assert_int_equal(cpu->mmio.reads[0].len, 1);
-	cpu->mmio.reads[0].answered = true;
-	cpu->mmio.reads[0].data[0] = 0;
+	assert_int_equal(cpu->port.mmio.reads[0].len, 1);
+	cpu->port.mmio.reads[0].answered = true;
+	cpu->port.mmio.reads[0].data[0] = 0;
 	assert_int_equal(EXECUTE(REPE_CMPSB), SYS_EXIT);
 	assert_int_equal(cpu->regs[RCX], 1);
 }

@@ -27,8 +27,8 @@ static void a_move_that_faults_stands_at_the_faulting_iteration(void **state)
 	fill_pattern(ram(NPAGES - 1, 0), PAGE_SIZE);
 	set_string(AT(HOLE, -100), AT(0, 10), 300);
 	assert_raised(EXECUTE(REP_MOVSB), VEC_PF);
-	assert_int_equal(cpu->event.payload, AT(HOLE, 0));
-	assert_int_equal(cpu->event.error, 0);
+	assert_int_equal(cpu->port.event.payload, AT(HOLE, 0));
+	assert_int_equal(cpu->port.event.error, 0);
 	assert_int_equal(cpu->regs[RSI], AT(HOLE, 0));
 	assert_int_equal(cpu->regs[RDI], AT(0, 110));
 	assert_int_equal(cpu->regs[RCX], 200);
@@ -42,8 +42,8 @@ static void an_element_across_the_fault_is_not_moved(void **state)
 	set_string(AT(0, 0), AT(HOLE, -12), 3);
 	memset(ram(0, 0), 0xee, 64);
 	assert_raised(EXECUTE(REP_MOVSQ), VEC_PF);
-	assert_int_equal(cpu->event.payload, AT(HOLE, 0));
-	assert_int_equal(cpu->event.error, PF_WRITE);
+	assert_int_equal(cpu->port.event.payload, AT(HOLE, 0));
+	assert_int_equal(cpu->port.event.error, PF_WRITE);
 	assert_int_equal(cpu->regs[RCX], 2);
 	assert_int_equal(cpu->regs[RDI], AT(HOLE, -4));
 	assert_int_equal(*ram(NPAGES - 1, PAGE_SIZE - 4), 0);
@@ -102,13 +102,13 @@ static void long_strings_pause_for_interrupts(void **state)
 static void stores_to_translated_code_are_noticed(void **state)
 {
 	(void)state;
-	code_add(cpu->code, GPA)->lines = BIT(3);
+	code_add(cpu_priv(cpu)->code, GPA)->lines = BIT(3);
 	set_string(0, AT(0, 0), 16);
 	assert_int_equal(EXECUTE(REP_STOSD), SYS_NEXT);
-	assert_int_equal(cpu->code->nwritten, 0);
+	assert_int_equal(cpu_priv(cpu)->code->nwritten, 0);
 	set_string(0, AT(0, 128), 64);
 	assert_int_equal(EXECUTE(REP_STOSD), SYS_NEXT);
-	assert_int_equal(cpu->code->nwritten, 1);
+	assert_int_equal(cpu_priv(cpu)->code->nwritten, 1);
 }
 
 static void short_addresses_wrap_and_clear_the_upper_half(void **state)
@@ -151,13 +151,13 @@ static void the_trap_flag_stops_after_each_iteration(void **state)
 	cpu->rflags |= FL_TF;
 	set_string(AT(0, 0), AT(1, 0), 2);
 	assert_int_equal(EXECUTE(REP_MOVSB), SYS_AGAIN);
-	assert_int_equal(cpu->event.kind, EVENT_EXCEPTION);
-	assert_int_equal(cpu->event.vector, VEC_DB);
-	assert_int_equal(cpu->event.payload, DR6_BS);
+	assert_int_equal(cpu->port.event.kind, EVENT_EXCEPTION);
+	assert_int_equal(cpu->port.event.vector, VEC_DB);
+	assert_int_equal(cpu->port.event.payload, DR6_BS);
 	assert_true(cpu->rflags & FL_RF);
 	assert_int_equal(cpu->regs[RCX], 1);
 	assert_int_equal(EXECUTE(REP_MOVSB), SYS_NEXT);
-	assert_int_equal(cpu->event.kind, EVENT_NONE);
+	assert_int_equal(cpu->port.event.kind, EVENT_NONE);
 }
 
 static void moves_from_devices_ask_once_for_each_element(void **state)
@@ -166,11 +166,11 @@ static void moves_from_devices_ask_once_for_each_element(void **state)
 	set_string(AT(DEVICE, 0), AT(0, 0), 3);
 	for (u32 i = 0; i < 3; i++) {
 		assert_int_equal(EXECUTE(REP_MOVSQ), SYS_EXIT);
-		assert_int_equal(cpu->exit.reason, EXIT_MMIO);
-		assert_int_equal(cpu->exit.gpa, MMIO_BASE + 8 * i);
+		assert_int_equal(cpu->port.exit.reason, EXIT_MMIO);
+		assert_int_equal(cpu->port.exit.gpa, MMIO_BASE + 8 * i);
 		assert_int_equal(cpu->regs[RCX], 3 - i);
-		cpu->mmio.reads[0].answered = true;
-		memset(cpu->mmio.reads[0].data, 0x10 + i, 8);
+		cpu->port.mmio.reads[0].answered = true;
+		memset(cpu->port.mmio.reads[0].data, 0x10 + i, 8);
 	}
 	assert_int_equal(EXECUTE(REP_MOVSQ), SYS_NEXT);
 	assert_int_equal(*ram(0, 8), 0x11);
@@ -196,7 +196,7 @@ static void ports_need_iopl_or_a_clear_bit_in_the_map(void **state)
 	assert_raised(EXECUTE(0xec), VEC_GP); /* in al, dx */
 	ram(NPAGES - 1, 0x68)[0x80 / 8] = 0xfe;
 	assert_int_equal(EXECUTE(0xec), SYS_EXIT);
-	assert_int_equal(cpu->exit.reason, EXIT_IO);
+	assert_int_equal(cpu->port.exit.reason, EXIT_IO);
 	assert_raised(EXECUTE(0x66, 0xed), VEC_GP); /* in ax, dx: two bits */
 	cpu->rflags |= FL_IOPL;
 	assert_int_equal(EXECUTE(0x66, 0xed), SYS_EXIT);
@@ -219,15 +219,15 @@ static void in_takes_the_answer_of_its_own_request(void **state)
 	(void)state;
 	cpu->regs[RAX] = -1ull;
 	assert_int_equal(EXECUTE(0xe5, 0x70), SYS_EXIT); /* in eax, 0x70 */
-	assert_true(cpu->io.in);
-	assert_int_equal(cpu->io.port, 0x70);
-	assert_int_equal(cpu->io.size, 4);
-	assert_int_equal(cpu->io.count, 1);
-	*(u32 *)cpu->io.data = 0x12345678;
-	cpu->io.state = IO_DONE;
+	assert_true(cpu->port.io.in);
+	assert_int_equal(cpu->port.io.port, 0x70);
+	assert_int_equal(cpu->port.io.size, 4);
+	assert_int_equal(cpu->port.io.count, 1);
+	*(u32 *)cpu->port.io.data = 0x12345678;
+	cpu->port.io.state = IO_DONE;
 	assert_int_equal(EXECUTE(0xe5, 0x70), SYS_NEXT);
 	assert_int_equal(cpu->regs[RAX], 0x12345678);
-	cpu->io.state = IO_DONE;
+	cpu->port.io.state = IO_DONE;
 	cpu->rip++;
 	assert_int_equal(EXECUTE(0xe5, 0x70), SYS_EXIT); /* not an answer for this one */
 }
@@ -238,16 +238,16 @@ static void string_input_comes_in_batches_up_to_the_page(void **state)
 	set_string(0, AT(0, PAGE_SIZE - 3), 8);
 	cpu->regs[RDX] = 0x80;
 	assert_int_equal(EXECUTE(REP_INSB), SYS_EXIT);
-	assert_int_equal(cpu->io.count, 3);
-	memset(cpu->io.data, 0xaa, 3);
-	cpu->io.state = IO_DONE;
+	assert_int_equal(cpu->port.io.count, 3);
+	memset(cpu->port.io.data, 0xaa, 3);
+	cpu->port.io.state = IO_DONE;
 	assert_int_equal(EXECUTE(REP_INSB), SYS_AGAIN);
 	assert_int_equal(cpu->regs[RCX], 5);
 	assert_int_equal(cpu->regs[RDI], AT(1, 0));
 	assert_int_equal(EXECUTE(REP_INSB), SYS_EXIT);
-	assert_int_equal(cpu->io.count, 5);
+	assert_int_equal(cpu->port.io.count, 5);
 	cpu->regs[RCX] = 1; /* the program changes its mind */
-	cpu->io.state = IO_DONE;
+	cpu->port.io.state = IO_DONE;
 	assert_int_equal(EXECUTE(REP_INSB), SYS_NEXT);
 	assert_int_equal(cpu->regs[RDI], AT(1, 1));
 }
@@ -257,7 +257,7 @@ static void string_input_asks_no_device_for_what_it_cannot_store(void **state)
 	(void)state;
 	set_string(0, AT(HOLE, 0), 8);
 	assert_raised(EXECUTE(REP_INSB), VEC_PF);
-	assert_int_equal(cpu->io.state, IO_IDLE);
+	assert_int_equal(cpu->port.io.state, IO_IDLE);
 }
 
 static void string_output_sends_what_it_could_read(void **state)
@@ -266,10 +266,10 @@ static void string_output_sends_what_it_could_read(void **state)
 	memcpy(ram(NPAGES - 1, PAGE_SIZE - 4), "abcd", 4);
 	set_string(AT(HOLE, -4), 0, 5);
 	assert_int_equal(EXECUTE(REP_OUTSW), SYS_EXIT);
-	assert_int_equal(cpu->io.count, 2);
-	assert_memory_equal(cpu->io.data, "abcd", 4);
+	assert_int_equal(cpu->port.io.count, 2);
+	assert_memory_equal(cpu->port.io.data, "abcd", 4);
 	assert_int_equal(cpu->regs[RCX], 5);
-	cpu->io.state = IO_DONE;
+	cpu->port.io.state = IO_DONE;
 	assert_int_equal(EXECUTE(REP_OUTSW), SYS_AGAIN);
 	assert_int_equal(cpu->regs[RCX], 3);
 	assert_raised(EXECUTE(REP_OUTSW), VEC_PF);
@@ -333,7 +333,7 @@ static void xrstor_refuses_bad_headers(void **state)
 		memset(ram(0, 0), 0, XSAVE_END);
 		AREA(bad[i].at) = bad[i].bits;
 		assert_raised(EXECUTE(XRSTOR), VEC_GP);
-		assert_int_equal(cpu->event.error, 0);
+		assert_int_equal(cpu->port.event.error, 0);
 	}
 	memset(ram(0, 0), 0, XSAVE_END);
 	AREA(XSAVE_XCOMP_BV + 16) = 1; /* reserved, but only the compacted form looks */
@@ -425,10 +425,10 @@ static void sixty_four_bytes_are_stored_at_once(void **state)
 	(void)state;
 	fill_pattern(ram(1, 1), 64);
 	set_string(AT(1, 1), AT(0, 64), 0);
-	cpu->exclusive = &machine; /* there are other processors */
+	cpu_priv(cpu)->exclusive = &machine; /* there are other processors */
 	assert_int_equal(EXECUTE(MOVDIR64B), SYS_ALONE);
 	assert_int_equal(*ram(0, 64), 0);
-	cpu->alone = true;
+	cpu_priv(cpu)->alone = true;
 	assert_int_equal(EXECUTE(MOVDIR64B), SYS_NEXT);
 	assert_memory_equal(ram(0, 64), ram(1, 1), 64);
 	cpu->regs[RDI] += 8;
@@ -473,7 +473,7 @@ static void gathers_that_fault_keep_what_they_have(void **state)
 	(void)state;
 	set_gather(-1024); /* the page below is not mapped */
 	assert_raised(EXECUTE(VPGATHERDD), VEC_PF);
-	assert_int_equal(cpu->event.payload, GVA - 4096);
+	assert_int_equal(cpu->port.event.payload, GVA - 4096);
 	for (u32 i = 0; i < 8; i++) {
 		bool done = i < 5 && i != 1;
 
@@ -503,9 +503,9 @@ static void gathers_from_devices_read_each_element_once(void **state)
 	cpu->regs[RDI] = AT(DEVICE, 0);
 	for (u32 i = 0; i < 7; i++) {
 		assert_int_equal(EXECUTE(VPGATHERDD), SYS_EXIT);
-		assert_int_equal(cpu->mmio.nreads, i + 1);
-		cpu->mmio.reads[i].answered = true;
-		memset(cpu->mmio.reads[i].data, (int)i, 8);
+		assert_int_equal(cpu->port.mmio.nreads, i + 1);
+		cpu->port.mmio.reads[i].answered = true;
+		memset(cpu->port.mmio.reads[i].data, (int)i, 8);
 	}
 	assert_int_equal(EXECUTE(VPGATHERDD), SYS_NEXT);
 	assert_int_equal(lanes(0, true)[3], 0x06060606);
@@ -551,7 +551,7 @@ static void privileged_instructions_fault_in_user_mode(void **state)
 {
 	(void)state;
 	assert_int_equal(EXECUTE(0xf4), SYS_EXIT);
-	assert_int_equal(cpu->exit.reason, EXIT_HLT);
+	assert_int_equal(cpu->port.exit.reason, EXIT_HLT);
 	to_user_mode();
 	assert_raised(EXECUTE(0xf4), VEC_GP);			  /* hlt */
 	assert_raised(EXECUTE(0x0f, 0x20, 0xc0), VEC_GP);	  /* mov rax, cr0 */
@@ -611,7 +611,7 @@ static void debug_registers_are_guarded_by_general_detect(void **state)
 	(void)state;
 	cpu->dr7 |= DR7_GD;
 	assert_raised(EXECUTE(0x0f, 0x21, 0xc0), VEC_DB); /* mov rax, dr0 */
-	assert_int_equal(cpu->event.payload, DR6_BD);
+	assert_int_equal(cpu->port.event.payload, DR6_BD);
 }
 
 static void cr8_writes_are_the_hypervisors(void **state)
@@ -619,8 +619,8 @@ static void cr8_writes_are_the_hypervisors(void **state)
 	(void)state;
 	cpu->regs[RAX] = 5;
 	assert_int_equal(EXECUTE(0x44, 0x0f, 0x22, 0xc0), SYS_EXIT);
-	assert_int_equal(cpu->exit.reason, EXIT_CR8_WRITE);
-	assert_int_equal(cpu->exit.value, 5);
+	assert_int_equal(cpu->port.exit.reason, EXIT_CR8_WRITE);
+	assert_int_equal(cpu->port.exit.value, 5);
 	cpu->regs[RAX] = 0x10;
 	assert_raised(EXECUTE(0x44, 0x0f, 0x22, 0xc0), VEC_GP);
 	cpu->cr8 = 7;

@@ -16,9 +16,9 @@
 
 static void assert_trap(u64 dr6_bits)
 {
-	assert_int_equal(cpu->event.kind, EVENT_EXCEPTION);
-	assert_int_equal(cpu->event.vector, VEC_DB);
-	assert_int_equal(cpu->event.payload, dr6_bits);
+	assert_int_equal(cpu->port.event.kind, EVENT_EXCEPTION);
+	assert_int_equal(cpu->port.event.vector, VEC_DB);
+	assert_int_equal(cpu->port.event.payload, dr6_bits);
 	assert_int_equal(cpu->rip, RIP);
 }
 
@@ -48,7 +48,7 @@ static void a_trap_between_iterations_keeps_what_was_written(void **state)
 	set_string(0, AT(DEVICE, 0), 3);
 	assert_int_equal(EXECUTE(REP_STOSD), SYS_AGAIN);
 	assert_trap(DR6_BS);
-	assert_int_equal(cpu->mmio.nwrites, 1);
+	assert_int_equal(cpu->port.mmio.nwrites, 1);
 	assert_int_equal(cpu->regs[RCX], 2);
 }
 
@@ -79,12 +79,12 @@ static void port_breakpoints_trap_behind_the_access(void **state)
 	set_port_breakpoint();
 	assert_int_equal(EXECUTE(0xec), SYS_EXIT); /* in al, dx */
 	assert_int_equal(cpu->pending_db, 0);
-	cpu->io.state = IO_DONE;
+	cpu->port.io.state = IO_DONE;
 	assert_int_equal(EXECUTE(0xec), SYS_NEXT);
 	assert_int_equal(cpu->pending_db, 1);
 	cpu->pending_db = 0;
 	assert_int_equal(EXECUTE(0xe6, PORT + 2), SYS_EXIT); /* out, beside it */
-	cpu->io.state = IO_DONE;
+	cpu->port.io.state = IO_DONE;
 	assert_int_equal(EXECUTE(0xe6, PORT + 2), SYS_NEXT);
 	assert_int_equal(cpu->pending_db, 0);
 }
@@ -95,12 +95,12 @@ static void port_breakpoints_stop_string_input_at_each_element(void **state)
 	set_port_breakpoint();
 	set_string(0, AT(0, 0), 2);
 	assert_int_equal(EXECUTE(REP_INSB), SYS_EXIT);
-	assert_int_equal(cpu->io.count, 1);
-	cpu->io.state = IO_DONE;
+	assert_int_equal(cpu->port.io.count, 1);
+	cpu->port.io.state = IO_DONE;
 	assert_int_equal(EXECUTE(REP_INSB), SYS_AGAIN);
 	assert_trap(1);
 	assert_int_equal(EXECUTE(REP_INSB), SYS_EXIT);
-	cpu->io.state = IO_DONE;
+	cpu->port.io.state = IO_DONE;
 	assert_int_equal(EXECUTE(REP_INSB), SYS_NEXT);
 	assert_int_equal(cpu->pending_db, 1);
 }
@@ -108,11 +108,11 @@ static void port_breakpoints_stop_string_input_at_each_element(void **state)
 static void stepping_goes_through_string_output_by_element(void **state)
 {
 	(void)state;
-	cpu->debug.single_step = true;
+	cpu->port.debug.single_step = true;
 	set_string(AT(0, 0), 0, 2);
 	assert_int_equal(EXECUTE(REP_OUTSW), SYS_EXIT);
-	assert_int_equal(cpu->io.count, 1);
-	cpu->io.state = IO_DONE;
+	assert_int_equal(cpu->port.io.count, 1);
+	cpu->port.io.state = IO_DONE;
 	assert_int_equal(EXECUTE(REP_OUTSW), SYS_AGAIN);
 	assert_trap(DR6_BS);
 }
@@ -132,12 +132,12 @@ static void string_ports_need_permission_even_for_nothing(void **state)
 static void a_debugger_takes_int1_where_it_stands(void **state)
 {
 	(void)state;
-	cpu->debug.hardware_bp = true;
+	cpu->port.debug.hardware_bp = true;
 	assert_int_equal(EXECUTE(0xf1), SYS_EXIT);
-	assert_int_equal(cpu->exit.reason, EXIT_DEBUG);
-	assert_int_equal(cpu->exit.debug.exception, VEC_DB);
-	assert_int_equal(cpu->exit.debug.pc, RIP);
-	assert_int_equal(cpu->exit.debug.dr6, DR6_FIXED1);
+	assert_int_equal(cpu->port.exit.reason, EXIT_DEBUG);
+	assert_int_equal(cpu->port.exit.debug.exception, VEC_DB);
+	assert_int_equal(cpu->port.exit.debug.pc, RIP);
+	assert_int_equal(cpu->port.exit.debug.dr6, DR6_FIXED1);
 }
 
 /* mov rax, drN */

@@ -225,7 +225,7 @@ static void a_fault_comes_behind_a_pending_exception_and_changes_nothing(void **
 	assert_raised(EXECUTE(FRSTOR), VEC_MF);
 	assert_raised(EXECUTE(FNSAVE), VEC_PF);
 	assert_raised(EXECUTE(FNSTENV), VEC_PF);
-	assert_int_equal(cpu->event.payload, AT(HOLE, 0));
+	assert_int_equal(cpu->port.event.payload, AT(HOLE, 0));
 	assert_int_equal(*word(XSAVE_FCW), 0x37b);
 	assert_int_equal(*word(XSAVE_FSW), 0x8084);
 }
@@ -252,7 +252,7 @@ static void real_mode_has_its_own_layout(void **state)
 					 0,	     0xffff0000, 0 };
 
 	(void)state;
-	cpu->mode &= ~(u32)MODE_PROT;
+	cpu_priv(cpu)->mode &= ~(u32)MODE_PROT;
 	cpu->regs[RDI] = AT(0, 0);
 	assert_int_equal(EXECUTE(FNSTENV), SYS_NEXT);
 	assert_memory_equal(ram(0, 0), expected, sizeof(expected));

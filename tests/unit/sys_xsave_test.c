@@ -42,7 +42,7 @@ static int setup(void **state)
 
 static void needs_host(void)
 {
-	if (cpu->host_fpu.features & XCR0_AVX512)
+	if (cpu_priv(cpu)->host_fpu.features & XCR0_AVX512)
 		return;
 	print_message("the host has no AVX-512\n");
 	skip();
@@ -191,7 +191,7 @@ static void an_area_that_ends_in_nothing_faults_there(void **state)
 	(void)state;
 	cpu->regs[RDI] = AT(HOLE, -2048);
 	assert_raised(EXECUTE(XSAVE), VEC_PF);
-	assert_int_equal(cpu->event.payload, AT(HOLE, 0));
+	assert_int_equal(cpu->port.event.payload, AT(HOLE, 0));
 	memset(ram(NPAGES - 1, 2048), 0, 2048);
 	*(u64 *)ram(NPAGES - 1, 2048 + XSAVE_XSTATE_BV) = XCR0_OPMASK | XCR0_HI16_ZMM;
 	set_registers();

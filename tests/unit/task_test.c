@@ -184,8 +184,8 @@ static void a_task_gate_leads_to_a_tss_of_any_privilege(void **state)
 
 	tables_enter(p, USER32);
 	assert_int_equal(cpu_far_call(p->cpu, SEL_OTHER | 3, 0, 4, NEXT), FAULT_RAISED);
-	assert_int_equal(p->cpu->event.vector, VEC_GP);
-	p->cpu->event.kind = EVENT_NONE;
+	assert_int_equal(p->cpu->port.event.vector, VEC_GP);
+	p->cpu->port.event.kind = EVENT_NONE;
 	assert_int_equal(cpu_far_call(p->cpu, SEL_GATE3 | 3, 0, 4, NEXT), FAULT_NONE);
 	assert_int_equal(p->cpu->cpl, 0);
 	assert_int_equal(get32(p, TSS + SELS + 4 * SS), SEL_UDATA | 3);
@@ -207,7 +207,7 @@ static void a_fault_saves_rf_and_pushes_its_error_code(void **state)
 
 	cpu_raise_error(cpu, VEC_GP, 0x1234);
 	assert_int_equal(cpu_deliver(cpu), FAULT_NONE);
-	assert_int_equal(cpu->event.kind, EVENT_NONE);
+	assert_int_equal(cpu->port.event.kind, EVENT_NONE);
 	assert_int_equal(cpu->rip, TASK_IP);
 	assert_int_equal(cpu->regs[RSP], TASK_SP - 4);
 	assert_int_equal(get32(p, TASK_SP - 4), 0x1234);
@@ -265,8 +265,8 @@ static void local_breakpoints_end_and_t_traps(void **state)
 	assert_int_equal(cpu_far_jump(cpu, SEL_OTHER, 0, 4, NEXT), FAULT_NONE);
 	assert_int_equal(cpu->dr7, DR7_FIXED1 | 0x2aa);
 	cpu_finish_instruction(cpu, false);
-	assert_int_equal(cpu->event.vector, VEC_DB);
-	assert_int_equal(cpu->event.payload, DR6_BT);
+	assert_int_equal(cpu->port.event.vector, VEC_DB);
+	assert_int_equal(cpu->port.event.payload, DR6_BT);
 	assert_int_equal(cpu->rip, TASK_IP);
 }
 
@@ -278,7 +278,7 @@ static void an_event_that_switches_traps_too(void **state)
 	put32(p, OTHER + TRAP, 1);
 	tables_set_word(p, IDT + VEC_DB * 8,
 			0x1234 | SEL_KCODE32 << 16 | (u64)(TYPE_INT_GATE | SEG_P) << 40);
-	cpu->event = (struct cpu_event){ .kind = EVENT_INTR, .vector = VECTOR };
+	cpu->port.event = (struct cpu_event){ .kind = EVENT_INTR, .vector = VECTOR };
 	assert_int_equal(cpu_deliver(cpu), FAULT_NONE);
 	assert_int_equal(cpu->rip, 0x1234);
 	assert_int_equal(get32(p, TASK_SP - 12), TASK_IP);
@@ -348,14 +348,14 @@ static void an_int_instruction_faults_in_the_task_that_has_the_fault(void **stat
 
 	put32(p, SEL_AT(DS), SEL_BEYOND);
 	assert_int_equal(cpu_int(cpu, EVENT_SOFT_INT, VECTOR, 2), FAULT_RAISED);
-	assert_int_equal(cpu->event.vector, VEC_TS);
-	assert_int_equal(cpu->event.error, SEL_BEYOND);
+	assert_int_equal(cpu->port.event.vector, VEC_TS);
+	assert_int_equal(cpu->port.event.error, SEL_BEYOND);
 	assert_int_equal(cpu->rip, TASK_IP);
 	tables_enter(p, KERNEL32);
 	cpu->tr = (struct segment){ TSS, 0x67, TYPE_TSS_BUSY | SEG_P, SEL_TSS };
 	assert_int_equal(cpu_int(cpu, EVENT_SOFT_INT, VECTOR, 2), FAULT_RAISED); /* busy by now */
-	assert_int_equal(cpu->event.vector, VEC_GP);
-	assert_int_equal(cpu->event.error, SEL_OTHER);
+	assert_int_equal(cpu->port.event.vector, VEC_GP);
+	assert_int_equal(cpu->port.event.error, SEL_OTHER);
 	assert_int_equal(cpu->rip, CODE);
 }
 
@@ -368,8 +368,8 @@ static void iret_wants_a_busy_task(void **state)
 	put16(p, TSS + LINK, SEL_OTHER); /* available */
 	cpu->nmi_masked = true;
 	assert_int_equal(cpu_iret(cpu, 4, NEXT), FAULT_RAISED);
-	assert_int_equal(cpu->event.vector, VEC_TS);
-	assert_int_equal(cpu->event.error, SEL_OTHER);
+	assert_int_equal(cpu->port.event.vector, VEC_TS);
+	assert_int_equal(cpu->port.event.error, SEL_OTHER);
 	assert_false(cpu->nmi_masked);
 	assert_int_equal(cpu->rip, CODE);
 }

@@ -9,6 +9,7 @@
 #include <cmocka.h>
 
 #include "cpu/mode.h"
+#include "cpu/tlb.h"
 #include "unit/paged_cpu.h"
 
 #define GVA    0x40000000ull
@@ -21,7 +22,7 @@
 
 static struct tlb_entry *entry_of(struct paged_cpu *p, enum tlb_set set, gva_t gva)
 {
-	return &p->cpu->tlb[set][(gva >> PAGE_SHIFT) % TLB_SIZE];
+	return &cpu_priv(p->cpu)->tlb[set][(gva >> PAGE_SHIFT) % TLB_SIZE];
 }
 
 /* As translated code does it. */
@@ -156,7 +157,7 @@ static void pages_with_code_are_not_writable(void **state)
 	fill(&p, GVA + 5 * PAGE_SIZE, WRITE);
 	paged_cpu_map(&p, GVA + 6 * PAGE_SIZE, GPA + PAGE_SIZE, 1, FULL, FULL);
 	fill(&p, GVA + 6 * PAGE_SIZE, WRITE);
-	page = code_add(p.cpu->code, GPA + 0x40);
+	page = code_add(cpu_priv(p.cpu)->code, GPA + 0x40);
 	page->lines = BIT(1);
 	tlb_protect(p.cpu, GPA + 0x40);
 	assert_false(writes(&p, TLB_KERNEL_AC, GVA) ||
@@ -206,88 +207,93 @@ static const struct translation code_large = { .shift = 21, .global = true };
 static void a_flush_drops_the_jumps(void **state)
 {
 	struct cpu *cpu = cpu_create();
-	u64 os = cpu->jump_generation[SPACE_OS], usr = cpu->jump_generation[SPACE_USR];
+	struct cpu_priv *priv = cpu_priv(cpu);
+	u64 os = priv->jump_generation[SPACE_OS], usr = priv->jump_generation[SPACE_USR];
 
 	(void)state;
 	tlb_flush(cpu);
-	assert_int_not_equal(cpu->jump_generation[SPACE_OS], os);
-	assert_int_not_equal(cpu->jump_generation[SPACE_USR], usr);
+	assert_int_not_equal(priv->jump_generation[SPACE_OS], os);
+	assert_int_not_equal(priv->jump_generation[SPACE_USR], usr);
 	cpu_destroy(cpu);
 }
 
 static void invlpg_drops_the_jumps_of_code_alone(void **state)
 {
 	struct cpu *cpu = cpu_create();
-	u64 before = cpu->jump_generation[SPACE_OS];
+	struct cpu_priv *priv = cpu_priv(cpu);
+	u64 before = priv->jump_generation[SPACE_OS];
 
 	(void)state;
 	tlb_flush_page(cpu, GVA);
-	assert_int_equal(cpu->jump_generation[SPACE_OS], before);
+	assert_int_equal(priv->jump_generation[SPACE_OS], before);
 	tlb_fetched(cpu, GVA, &code_global);
 	tlb_flush_page(cpu, GVA + 0x123);
-	assert_int_not_equal(cpu->jump_generation[SPACE_OS], before);
-	before = cpu->jump_generation[SPACE_OS];
+	assert_int_not_equal(priv->jump_generation[SPACE_OS], before);
+	before = priv->jump_generation[SPACE_OS];
 	tlb_fetched(cpu, GVA, &code_large);
 	tlb_flush_page(cpu, GVA ^ 0x100000);
-	assert_int_not_equal(cpu->jump_generation[SPACE_OS], before);
+	assert_int_not_equal(priv->jump_generation[SPACE_OS], before);
 	cpu_destroy(cpu);
 }
 
 static void invlpg_of_user_code_leaves_the_kernels(void **state)
 {
 	struct cpu *cpu = cpu_create();
-	u64 os = cpu->jump_generation[SPACE_OS], usr = cpu->jump_generation[SPACE_USR];
+	struct cpu_priv *priv = cpu_priv(cpu);
+	u64 os = priv->jump_generation[SPACE_OS], usr = priv->jump_generation[SPACE_USR];
 
 	(void)state;
 	cpu->cpl = 3;
 	tlb_fetched(cpu, GVA, &code_local);
 	tlb_flush_page(cpu, GVA);
-	assert_int_equal(cpu->jump_generation[SPACE_OS], os);
-	assert_int_not_equal(cpu->jump_generation[SPACE_USR], usr);
+	assert_int_equal(priv->jump_generation[SPACE_OS], os);
+	assert_int_not_equal(priv->jump_generation[SPACE_USR], usr);
 	cpu->cpl = 0; /* without SMEP the kernel may execute it, too */
 	tlb_fetched(cpu, GVA, &code_local);
 	tlb_flush_page(cpu, GVA);
-	assert_int_not_equal(cpu->jump_generation[SPACE_OS], os);
+	assert_int_not_equal(priv->jump_generation[SPACE_OS], os);
 	cpu_destroy(cpu);
 }
 
 static void another_address_space_drops_what_is_not_global(void **state)
 {
 	struct cpu *cpu = cpu_create();
-	u64 os = cpu->jump_generation[SPACE_OS], usr = cpu->jump_generation[SPACE_USR];
+	struct cpu_priv *priv = cpu_priv(cpu);
+	u64 os = priv->jump_generation[SPACE_OS], usr = priv->jump_generation[SPACE_USR];
 
 	(void)state;
 	tlb_fetched(cpu, GVA, &code_global);
 	tlb_switch(cpu, 0x1000, false);
-	assert_int_equal(cpu->jump_generation[SPACE_OS], os);
-	assert_int_not_equal(cpu->jump_generation[SPACE_USR], usr);
+	assert_int_equal(priv->jump_generation[SPACE_OS], os);
+	assert_int_not_equal(priv->jump_generation[SPACE_USR], usr);
 	tlb_fetched(cpu, GVA, &code_local);
 	tlb_switch(cpu, 0x1000, false);
-	assert_int_not_equal(cpu->jump_generation[SPACE_OS], os);
+	assert_int_not_equal(priv->jump_generation[SPACE_OS], os);
 	cpu_destroy(cpu);
 }
 
 static void a_pcid_comes_back_to_its_jumps_unless_flushed(void **state)
 {
 	struct cpu *cpu = cpu_create();
+	struct cpu_priv *priv = cpu_priv(cpu);
 	u64 first;
 
 	(void)state;
 	cpu->cr4 |= CR4_PCIDE;
-	first = cpu->jump_generation[SPACE_USR];
+	first = priv->jump_generation[SPACE_USR];
 	cpu->cr3 = 0x2002;
 	tlb_switch(cpu, 0x1001, true);
-	assert_int_not_equal(cpu->jump_generation[SPACE_USR], first);
+	assert_int_not_equal(priv->jump_generation[SPACE_USR], first);
 	cpu->cr3 = 0x1001;
 	tlb_switch(cpu, 0x2002, true);
-	assert_int_equal(cpu->jump_generation[SPACE_USR], first);
+	assert_int_equal(priv->jump_generation[SPACE_USR], first);
 	tlb_switch(cpu, 0x1001, false);
-	assert_int_not_equal(cpu->jump_generation[SPACE_USR], first);
+	assert_int_not_equal(priv->jump_generation[SPACE_USR], first);
 	cpu_drop_jumps(cpu); /* code was changed: nobody's are good */
 	cpu->cr3 = 0x2002;
-	first = cpu->jump_generation[SPACE_USR];
+	first = priv->jump_generation[SPACE_USR];
 	tlb_switch(cpu, 0x1001, true);
-	assert_true(cpu->jump_generation[SPACE_USR] > first);
+	assert_true(priv->jump_generation[SPACE_USR] > first);
 	cpu_destroy(cpu);
 }
 

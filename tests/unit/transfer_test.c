@@ -119,7 +119,7 @@ static void a_far_jump_to_compatibility_mode_truncates_and_checks_the_limit(void
 
 	assert_int_equal(cpu_far_jump(cpu, SEL_KCODE32, 0x1200000000 + TARGET, 8, 0), FAULT_NONE);
 	assert_int_equal(cpu->rip, TARGET);
-	assert_true(cpu->mode & MODE_CODE32);
+	assert_true(cpu_priv(cpu)->mode & MODE_CODE32);
 	tables_descriptor(p, SEL_KCODE32, 0, 0xffff, 0xa | SEG_S | SEG_P | SEG_DB);
 	tables_enter(p, KERNEL64);
 	assert_outcome(outcome_of(cpu, cpu_far_jump(cpu, SEL_KCODE32, 0x10000, 8, 0)),
@@ -495,7 +495,7 @@ static void syscall_enters_the_kernel(void **state)
 		assert_int_equal(cpu->cpl, 0);
 		assert_int_equal(cpu->regs[RSP], USER_STACK);
 		cpu_finish_instruction(cpu, true);
-		assert_int_equal(cpu->event.kind, EVENT_NONE); /* the mask covers TF */
+		assert_int_equal(cpu->port.event.kind, EVENT_NONE); /* the mask covers TF */
 	}
 }
 
@@ -532,14 +532,15 @@ static void sysret_returns_to_either_mode(void **state)
 		assert_int_equal(cpu->seg[SS].sel, SEL_UDATA | 3);
 		assert_int_equal(cpu->cpl, 3);
 		cpu_finish_instruction(cpu, false);
-		assert_int_equal(cpu->event.vector, VEC_DB); /* TF set by SYSRET traps at once */
+		assert_int_equal(cpu->port.event.vector,
+				 VEC_DB); /* TF set by SYSRET traps at once */
 
 		prepare_syscall(p, KERNEL64, amd);
 		assert_int_equal(cpu_sysret(cpu, 4), FAULT_NONE);
 		assert_int_equal(cpu->rip, TARGET);
 		assert_int_equal(cpu->seg[CS].sel, SEL_UCODE32 | 3);
 		assert_int_equal(cpu->seg[CS].attr, 0xc0fb);
-		cpu->fresh = 0;
+		cpu_priv(cpu)->fresh = 0;
 	}
 }
 
@@ -585,7 +586,7 @@ static void sysenter_is_intels_in_long_mode(void **state)
 		assert_int_equal(cpu->seg[CS].sel, SEL_KCODE64);
 		assert_int_equal(cpu->seg[SS].sel, SEL_KDATA);
 		assert_int_equal(cpu->rflags, FL_FIX1);
-		assert_true(cpu->mode & MODE_CODE64);
+		assert_true(cpu_priv(cpu)->mode & MODE_CODE64);
 		prepare_syscall(p, from[i], true);
 		assert_outcome(outcome_of(cpu, cpu_sysenter(cpu)), RAISES(VEC_UD, 0));
 	}
@@ -607,7 +608,7 @@ static void sysexit_returns_to_either_mode(void **state)
 	assert_int_equal(cpu->regs[RSP], USER_STACK);
 	assert_int_equal(cpu->seg[CS].sel, (SEL_KCODE64 + 16) | 3);
 	assert_int_equal(cpu->seg[SS].sel, (SEL_KCODE64 + 24) | 3);
-	assert_true(cpu->mode & MODE_CODE32);
+	assert_true(cpu_priv(cpu)->mode & MODE_CODE32);
 
 	prepare_syscall(p, KERNEL64, false);
 	cpu->regs[RCX] = 0x1200000000 + USER_STACK;

@@ -32,7 +32,7 @@ void vcpu_host_init(struct vcpu *vcpu)
 	hostperf_init(&host->perf, &vcpu->cpu->pmu);
 	host->perf.away = true; /* mediated, until the first entry says otherwise */
 	host->guest.host = &host->perf;
-	hwpmu_init(&host->view_hw, vcpu->cpu->pmu.model, &vcpu->cpu->tally);
+	hwpmu_init(&host->view_hw, vcpu->cpu->pmu.model, &vcpu->cpu->port.tally);
 	host->view_hw.host = &host->tally;
 	hostperf_init(&host->view, &host->view_hw);
 	update_wanted(vcpu);
@@ -140,7 +140,7 @@ static void account(struct vcpu *vcpu)
 	tally(&host->tally, RETIRE_OS, cycles);
 	if (!charges(vcpu))
 		return;
-	tally(&vcpu->cpu->tally, privilege, cycles);
+	tally(&vcpu->cpu->port.tally, privilege, cycles);
 	host->charged[privilege] += cycles;
 }
 

@@ -18,11 +18,11 @@ void vcpu_pmu_init(struct vcpu *vcpu)
 {
 	const struct pmu_model *model = pmu_model_of(vcpu->vm->model->set);
 
-	vcpu->cpu->model = vcpu->vm->model;
+	vcpu->cpu->port.model = vcpu->vm->model;
 	engine_attach_pmu(vcpu->cpu, model);
 	pmu_init(&vcpu->pmu.guest, model, &hostperf_mediated, &vcpu->cpu->pmu);
 	intercept_init(&vcpu->pmu.intercepts, model->is_amd);
-	vcpu->cpu->intercepts = &vcpu->pmu.intercepts;
+	vcpu->cpu->port.intercepts = &vcpu->pmu.intercepts;
 	vcpu_host_init(vcpu);
 	if (!vm_has_quirk(vcpu->vm, KVM_X86_QUIRK_STUFF_FEATURE_MSRS))
 		vcpu->pmu.guest.perf_capabilities = 0; /* until the program writes it */

@@ -129,11 +129,11 @@ static void set_counting(struct cpu *cpu, u8 counted)
 		RETIRE_BIT(RETIRE_LOADS),
 	};
 
-	cpu->wanted = 0;
+	cpu->port.wanted = 0;
 	for (u32 i = 0; i < ARRAY_SIZE(groups); i++)
 		if (counted & 1u << i)
-			cpu->wanted |= groups[i];
-	cpu->precise = counted >> 7;
+			cpu->port.wanted |= groups[i];
+	cpu->port.precise = counted >> 7;
 }
 
 /* What a hypervisor would do about exits that machine_run() does not answer. True: go on. */

@@ -549,9 +549,9 @@ static void start(struct world *w)
 	if (w->flags & FLAG_PCID)
 		cpu->cr4 |= CR4_PCIDE;
 	if (w->flags & FLAG_COUNT)
-		cpu->wanted |= COUNT_BRANCHES | COUNT_CYCLES;
+		cpu->port.wanted |= COUNT_BRANCHES | COUNT_CYCLES;
 	if (w->flags & FLAG_OBSERVE)
-		cpu->wanted |= OBSERVED_IN_MEMORY | OBSERVED_IN_BRANCHES;
+		cpu->port.wanted |= OBSERVED_IN_MEMORY | OBSERVED_IN_BRANCHES;
 	cpu_state_changed(cpu);
 }
 

@@ -1,0 +1,218 @@
+/* SPDX-License-Identifier: MIT */
+/*
+ * struct cpu_priv: what the translator, its code and the soft MMU keep of one processor besides its
+ * architectural state. All of it can be dropped and made again; none of it is saved or restored.
+ *
+ * Only src/cpu and src/engine may read or write it, on the thread that is inside engine_run(), or
+ * with the vCPU's lock held while no thread is. The owner of a processor sees struct cpu alone:
+ * no header that src/vm may include leads here, and scripts/layers holds that. What the owner
+ * needs of it has a function, in engine.h or in the header of the part.
+ *
+ * cpu_create() maps a struct cpu_whole, so that translated code reaches all of it off its stack
+ * pointer, and so that cpu_priv() is an addition.
+ */
+#ifndef CPU_PRIVATE_H
+#define CPU_PRIVATE_H
+
+#include "cpu/cpu.h"
+#include "hwpmu/branch.h"
+#include "mem/mem.h"
+#include "timing/timing.h"
+
+/* The soft TLB: see cpu/mmu.h. */
+#define TLB_BITS 14
+#define TLB_SIZE (1u << TLB_BITS)
+
+/* Two-level bitmap: a bit for each entry, and one for each 64 of them. */
+struct tlb_bits {
+	u64 some[TLB_SIZE / 4096];
+	u64 bit[TLB_SIZE / 64];
+};
+
+struct tlb_entry {
+	u64 read, write; /* page address for which this entry serves the access; else a tag that
+			    never matches */
+	u64 host;	 /* host address of the page */
+	u64 gpa;	 /* guest physical address of the page */
+};
+
+enum tlb_set {
+	TLB_KERNEL,
+	TLB_KERNEL_AC, /* supervisor that may touch user pages */
+	TLB_USER,
+	NTLBS
+};
+
+/*
+ * Whose code: what is known of the linear addresses of user code goes with its address space, what
+ * is known of the kernel's usually stays.
+ */
+enum space { SPACE_OS, SPACE_USR, NSPACES };
+
+/* Address spaces that user code may come back to: CR3 with its PCID (SDM 3A 4.10.1). */
+#define SPACES_KEPT 8
+
+struct space_kept {
+	u64 cr3;
+	u64 jump_generation, map_generation; /* 0: none */
+};
+
+/* Pages, by a hash of their numbers, that code was fetched from. */
+#define FILTER_BITS 16
+
+struct page_filter {
+	u64 bits[(1u << FILTER_BITS) / 64];
+};
+
+/* The jump cache: guest address to translated code. See engine/jump.c. */
+#define JUMP_BITS 16
+#define JUMP_SIZE (1u << JUMP_BITS)
+
+struct jump_entry {
+	u64 rip;
+	u32 key;  /* jump_key of the code that may follow it; 0: the entry is empty */
+	u32 code; /* relative to code_base */
+};
+
+#define SHARE_SLOTS 12
+
+/* Where calls will be returned to, by the stack pointer: see engine/trans_return.c. */
+#define RETURN_SLOTS 256
+
+/* What cpu/fpu.c knows of the host: found at creation, and its control words while guest state is
+ * live. */
+struct host_fpu {
+	u64 features;  /* components saved and restored, as in XCR0; 0: only FXSAVE exists */
+	bool compacts; /* has XSAVEC: cpu->xsave is in the compacted form */
+	u32 mxcsr_mask;
+	u32 mxcsr;
+	u16 fcw;
+};
+
+#define COUNT_SETS  16 /* a number has four bits of the mode */
+#define PACK_WORDS  4  /* of counts: engine/pack.h */
+#define PACK_FIELDS 4  /* of a word */
+
+struct code_pages;
+struct shared_code;
+struct exclusive;
+
+struct cpu_priv {
+	/* Hot for translated code: one line of the cache. */
+	u32 jump_key;	 /* of the entries of jump[] that may be followed now; never 0 */
+	u32 jump_spread; /* XORed into addresses to find their entry of jump[] */
+	u64 code_base;	 /* host address that code in jump[] is relative to */
+	u64 jump_generation[NSPACES]; /* changes when entries of jump[] become invalid */
+	u64 packed[PACK_WORDS];	      /* counts of translated code: engine/pack.h */
+
+	u64 spill[10];		/* scratch of translated code: enum spill */
+	u64 share[SHARE_SLOTS]; /* host addresses that accesses of a block share */
+	u64 host_rsp;		/* the stack to return to */
+
+	/* From translated code to engine/observe.c. */
+	u32 observed_tlb; /* offset of a TLB entry in its set */
+	u64 observed_arg; /* key of a line, or address of a branch */
+
+	u32 mode;	   /* MODE_* of cpu/mode.h, recomputed by cpu_update_mode() */
+	u8 fresh;	   /* FRESH_*: what the instruction that is completing has just begun */
+	bool fpu_live;	   /* x87 and vector state is in the host's registers, not in cpu->xsave */
+	bool watch_active; /* a data breakpoint is armed: its pages stay out of the TLB */
+	struct host_fpu host_fpu;
+
+	/* Counting: engine/count.h. */
+	s64 live[NRETIRE];  /* grows while guest code runs, from minus the distance to the trip */
+	bool branches_near; /* to one of their trips: code counts them itself */
+	retire_wanted count_sets[COUNT_SETS]; /* that code counts, by their number in the mode */
+	u32 count_set;			      /* the last one that was not empty */
+	retire_wanted coded; /* what code counts: port.wanted, or more. See cpu/mode.c */
+	u64 coded_until;     /* then at the latest, in instructions, they are what is wanted */
+	struct branch_log branch_log; /* empty outside translated code */
+
+	/* Guest memory and its code. */
+	const struct mem_slot *last_slot; /* found last: cpu_slot() */
+	u64 last_generation;		  /* of the map that it was found in */
+	struct code_pages *code;	  /* pages this CPU has translations of: see cpu/code.h */
+	u64 claims_generation;		  /* of the slots that this processor's claims are in */
+	struct shared_code *shared;	  /* of the machine: shared_join(). NULL: always look */
+	u32 shared_index;		  /* of this processor there */
+	u64 news_seen, acknowledged;
+	struct exclusive *exclusive; /* of the machine: exclusive_join(). NULL: the only CPU */
+	u32 exclusive_index;	     /* of this processor there */
+	bool alone;		     /* all other processors stand still */
+
+	/* The timing model. */
+	u8 slots;	   /* that a cycle has to issue instructions; at least 1 */
+	bool timing_stale; /* its TLBs do not know of all changes: cpu/observe.h */
+	struct timing timing;
+
+	/* Linear addresses: cpu/tlb.c; code at them: engine/jump.c. */
+	u64 map_generation[NSPACES]; /* changes when addresses of code must be walked again */
+	u64 last_jump, last_map;     /* numbers of generations given so far */
+	u64 drops[NSPACES];	     /* how often what jump[] knows of a space has become useless */
+	bool kernel_code_local;	     /* some of the kernel's code is on pages that are not global */
+	bool kernel_code_low;	     /* or at addresses that are usually the user's */
+	bool user_code_global;	     /* user code of some space kept is on global pages */
+	struct space_kept kept[SPACES_KEPT];
+	u32 next_kept;
+
+	const void *returns[NTLBS][RETURN_SLOTS];
+	struct tlb_entry tlb[NTLBS][TLB_SIZE] __attribute__((aligned(64)));
+	u8 tlb_shift[NTLBS][TLB_SIZE];	  /* log2 of the guest's page behind an entry: for INVLPG */
+	struct tlb_bits tlb_used[NTLBS];  /* entries that may serve an address */
+	struct tlb_bits tlb_local[NTLBS]; /* of these, entries of pages that are not global */
+	u64 tlb_code[NTLBS][TLB_SIZE / 64]; /* lacking a write tag for code alone */
+	u64 tlb_large; /* a hash of the gigabytes that entries of pages larger than 2 MB lie in */
+	struct page_filter tlb_2m;	 /* pages of 2 MB that there are entries of */
+	struct page_filter tlb_writable; /* physical pages with a write tag in some entry */
+	struct page_filter fetched, fetched_large; /* pages; 2M regions with code on large pages */
+	struct jump_entry jump[JUMP_SIZE] __attribute__((aligned(64)));
+	u8 bounce[256] __attribute__((aligned(64)));
+} __attribute__((aligned(64)));
+
+/* cpu_finish_instruction() ends what the previous instruction began, but not what this one did. */
+#define FRESH_SHADOW 1
+#define FRESH_RF     2 /* IRET loaded RF */
+#define FRESH_TF     4 /* SYSCALL, SYSRET, INT n: TF as it now is decides on a single-step trap */
+
+/* The bytes ahead of the registers: cpu->hot[] and cpu->attention. */
+struct cpu_hot {
+	u32 aflags; /* arithmetic flags in translated code: LAHF's byte in 15:8, OF in bit 0 */
+	u32 returned_from; /* number of the block whose return is under way */
+	/* Code that counts looks at attention and guards as one word. */
+	u8 attention __attribute__((aligned(8)));
+	u8 guards[7]; /* of the fields of packed[]: engine/pack.h */
+};
+
+struct cpu_whole {
+	union {
+		struct cpu cpu;
+		struct cpu_hot hot;
+	};
+	struct cpu_priv priv;
+};
+
+_Static_assert(offsetof(struct cpu, attention) == offsetof(struct cpu_hot, attention) &&
+		       offsetof(struct cpu, regs) == sizeof(struct cpu_hot),
+	       "struct cpu_hot lies over what struct cpu leaves out");
+_Static_assert(offsetof(struct cpu, regs) + 14 * sizeof(u64) <= 128,
+	       "flags, attention and the registers up to R13 have one-byte displacements");
+_Static_assert(offsetof(struct cpu_priv, spill) == 64, "the hot fields share a line of the cache");
+
+/* Of a const cpu, too: its caller may look up what it already knows (as netdev_priv() in Linux). */
+static inline struct cpu_priv *cpu_priv(const struct cpu *cpu)
+{
+	return &((struct cpu_whole *)cpu)->priv;
+}
+
+static inline struct cpu_hot *cpu_hot(const struct cpu *cpu)
+{
+	return &((struct cpu_whole *)cpu)->hot;
+}
+
+/* Which entry of jump[] an address has. Neighbouring instructions seldom are branch targets. */
+static inline u32 cpu_jump_index(u64 rip, u32 spread)
+{
+	return (rip ^ spread) >> 1 & (JUMP_SIZE - 1);
+}
+
+#endif
