@@ -46,8 +46,9 @@ static const struct row *find(enum kvm_file_kind kind, u32 request)
 }
 
 /* What KVM says to a request that a file of this kind does not have. */
-static long unknown(enum kvm_file_kind kind)
+static long unknown(enum kvm_file_kind kind, u32 request)
 {
+	log_info("ioctl %#x is not known for this kind of descriptor", request);
 	switch (kind) {
 	case KVM_FILE_SYSTEM:
 	case KVM_FILE_VCPU:
@@ -57,49 +58,74 @@ static long unknown(enum kvm_file_kind kind)
 	}
 }
 
-static long call_with_copy(const struct row *row, struct kvm_call *call)
+/* 0, or why a file serves no request at all. */
+static long refusal(const struct kvm_file *file)
 {
-	u8 buffer[KVM_ARG_MAX] __attribute__((aligned(64)));
+	if (kvm_readable(file))
+		return -ENOTTY;
+	if (file->vm && kvm_file_foreign(file))
+		return -EIO; /* KVM: a VM belongs to the address space that made it */
+	/*
+	 * A handler of a fault, or one that the border could not postpone, in the middle of
+	 * KVM_RUN; or it has left that by siglongjmp(). The vCPU's state is in registers, and its
+	 * memory slots are in use.
+	 */
+	if (file->vm && vcpu_current())
+		return -EBUSY;
+	return 0;
+}
+
+/* A request of a vCPU has its lock. KVM_RUN opens sections as it needs them: vm/run.c. */
+static void lock(const struct row *row, const struct kvm_call *call)
+{
+	if (call->file->kind != KVM_FILE_VCPU)
+		return;
+	pthread_mutex_lock(&call->vcpu->lock);
+	if (row->request != KVM_RUN)
+		vcpu_section_begin(call->vcpu);
+}
+
+static void unlock(const struct row *row, const struct kvm_call *call)
+{
+	if (call->file->kind != KVM_FILE_VCPU)
+		return;
+	if (row->request != KVM_RUN)
+		vcpu_section_end(call->vcpu);
+	pthread_mutex_unlock(&call->vcpu->lock);
+}
+
+/* The argument, as far as the table says that it is a struct: into `buffer`. */
+static long copy_in(const struct row *row, struct kvm_call *call, void *buffer)
+{
 	size_t size = _IOC_SIZE(row->request);
-	void *user = user_ptr(call->arg);
-	bool in = row->copy == COPY_IN || row->copy == COPY_INOUT;
-	bool out = row->copy == COPY_OUT || row->copy == COPY_INOUT;
-	long r;
 
 	if (row->copy == COPY_ZERO && call->arg)
 		return -EINVAL;
-	if (!in && !out)
-		return row->handler(call);
-	if (in && !guarded_read(buffer, user, size))
-		return -EFAULT;
-	if (!in)
-		memset(buffer, 0, size);
+	if (row->copy != COPY_IN && row->copy != COPY_OUT && row->copy != COPY_INOUT)
+		return 0;
 	call->data = buffer;
-	r = row->handler(call);
-	if (r >= 0 && out && !guarded_write(user, buffer, size))
+	if (row->copy == COPY_OUT)
+		memset(buffer, 0, size);
+	else if (!guarded_read(buffer, user_ptr(call->arg), size))
 		return -EFAULT;
-	return r;
+	return 0;
 }
 
-static long call_vcpu(const struct row *row, struct kvm_call *call)
+/* And back, where the handler succeeded with `result`. */
+static long copy_out(const struct row *row, const struct kvm_call *call, long result)
 {
-	struct vcpu *vcpu = call->vcpu;
-	long r;
+	bool out = row->copy == COPY_OUT || row->copy == COPY_INOUT;
 
-	pthread_mutex_lock(&vcpu->lock);
-	if (row->request == KVM_RUN) {
-		r = call_with_copy(row, call);
-	} else {
-		vcpu_section_begin(vcpu);
-		r = call_with_copy(row, call);
-		vcpu_section_end(vcpu);
-	}
-	pthread_mutex_unlock(&vcpu->lock);
-	return r;
+	if (result < 0 || !out)
+		return result;
+	if (!guarded_write(user_ptr(call->arg), call->data, _IOC_SIZE(row->request)))
+		return -EFAULT;
+	return result;
 }
 
 long kvm_ioctl(struct kvm_file *file, u32 request, unsigned long arg, struct kvm_newfd *newfd)
 {
+	u8 buffer[KVM_ARG_MAX] __attribute__((aligned(64)));
 	struct kvm_call call = {
 		.file = file,
 		.model = file->model,
@@ -110,25 +136,20 @@ long kvm_ioctl(struct kvm_file *file, u32 request, unsigned long arg, struct kvm
 		.newfd = newfd,
 	};
 	const struct row *row;
+	long r = refusal(file);
 
 	*newfd = (struct kvm_newfd){ -1, NULL };
-	if (kvm_readable(file))
-		return -ENOTTY;
-	if (file->vm && kvm_file_foreign(file))
-		return -EIO; /* KVM: a VM belongs to the address space that made it */
-	/*
-	 * A handler of a fault, or one that the border could not postpone, in the middle of KVM_RUN;
-	 * or it has left that by siglongjmp(). The vCPU's state is in registers, and its memory slots
-	 * are in use.
-	 */
-	if (file->vm && vcpu_current())
-		return -EBUSY;
+	if (r)
+		return r;
 	row = find(file->kind, request);
-	if (!row) {
-		log_info("ioctl %#x is not known for this kind of descriptor", request);
-		return unknown(file->kind);
-	}
+	if (!row)
+		return unknown(file->kind, request);
 	if (file->vm)
 		shared_outside(&file->vm->code); /* the program has had its turn */
-	return file->kind == KVM_FILE_VCPU ? call_vcpu(row, &call) : call_with_copy(row, &call);
+	lock(row, &call);
+	r = copy_in(row, &call, buffer);
+	if (!r)
+		r = copy_out(row, &call, row->handler(&call));
+	unlock(row, &call);
+	return r;
 }

@@ -50,7 +50,7 @@ static long adopt(long result, const struct kvm_newfd *made)
 
 struct call {
 	struct kvm_file *file;
-	u32 request;
+	u32 request; /* 32 bits: QEMU passes a signed int */
 	unsigned long arg;
 };
 
@@ -62,44 +62,56 @@ static long serve(void *arg)
 	return adopt(kvm_ioctl(call->file, call->request, call->arg, &made), &made);
 }
 
+/* What a thread had, and gets back, while it serves a request. */
+struct border {
+	int cancel_state, cancel_type;
+	bool outer;  /* signals_hold() */
+	void *stack; /* stack_take() */
+};
+
 /*
  * A thread is not cancelled in the middle of a request, with our locks held: see pthread_cancel().
  * The order matters: glibc 2.36 forgets PTHREAD_CANCELED as the thread's result when enabling, not
  * when changing the type, finds that the thread is cancelled.
  */
-static int kvm_request(int fd, struct kvm_file *file, u32 request, unsigned long arg)
+static void border_enter(struct border *border)
 {
-	struct call call = { .file = file, .request = request, .arg = arg };
-	int state, type;
-	long result;
-	bool outer;
-
 	signals_unblock_faults();
-	pthread_setcancelstate(PTHREAD_CANCEL_DISABLE, &state);
-	pthread_setcanceltype(PTHREAD_CANCEL_DEFERRED, &type);
-	outer = signals_hold();
-	result = stack_call(serve, &call);
-	fdtab_unpin(fd, file);
-	pthread_setcancelstate(state, NULL);
-	pthread_setcanceltype(type, NULL);
-	signals_release(outer); /* last: a handler may leave */
-	return preload_result(result);
+	pthread_setcancelstate(PTHREAD_CANCEL_DISABLE, &border->cancel_state);
+	pthread_setcanceltype(PTHREAD_CANCEL_DEFERRED, &border->cancel_type);
+	border->outer = signals_hold();
+	border->stack = stack_take();
+}
+
+static void border_leave(const struct border *border)
+{
+	stack_give_back(border->stack);
+	pthread_setcancelstate(border->cancel_state, NULL);
+	pthread_setcanceltype(border->cancel_type, NULL);
+	signals_release(border->outer); /* last: a handler may leave */
 }
 
 LIBC int ioctl(int fd, unsigned long request, ...)
 {
-	struct kvm_file *file = fdtab_pin(fd);
-	unsigned long arg;
+	struct call call = { .file = fdtab_pin(fd), .request = request };
+	struct border border;
 	va_list args;
+	long result;
 
 	va_start(args, request);
-	arg = va_arg(args, unsigned long);
+	call.arg = va_arg(args, unsigned long);
 	va_end(args);
-	if (file && !is_generic(request))
-		return kvm_request(fd, file, request, arg); /* 32 bits: QEMU passes a signed int */
-	if (file)
-		fdtab_unpin(fd, file);
-	return real()->ioctl(fd, request, arg);
+	if (!call.file)
+		return real()->ioctl(fd, request, call.arg);
+	if (is_generic(request)) {
+		fdtab_unpin(fd, call.file);
+		return real()->ioctl(fd, request, call.arg);
+	}
+	border_enter(&border);
+	result = stack_call(border.stack, serve, &call);
+	fdtab_unpin(fd, call.file);
+	border_leave(&border);
+	return preload_result(result);
 }
 
 /* The entry goes first: another thread's open() may get the number as soon as it is free. */

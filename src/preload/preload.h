@@ -54,8 +54,12 @@ void signals_fork_end(void);
 void native_patch(const struct model *model);
 bool native_signal(int sig, void *ucontext); /* true: it was one of our UD2s, now answered */
 
-/* stack.c: calls function(arg) on this thread's stack for requests, or here when it has none. */
-long stack_call(long (*function)(void *), void *arg);
+/* stack.c: takes this thread's stack for requests, until it is given back; returns its top, or NULL
+ * if a request is on it already, or there is none. */
+void *stack_take(void);
+void stack_give_back(void *top);
+/* Calls function(arg) on the stack with this top; NULL: on the present one. */
+long stack_call(void *top, long (*function)(void *), void *arg);
 
 /* control.c: the control socket, from the first VM on; and in the child of a fork(). */
 void control_start(void);

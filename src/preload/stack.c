@@ -19,29 +19,6 @@ static bool key_made;
 static __thread u8 *stack __attribute__((tls_model("initial-exec")));
 static __thread bool busy __attribute__((tls_model("initial-exec")));
 
-/* long switch_and_call(long (*function)(void *), void *arg, void *top) */
-__asm__(".pushsection .text\n"
-	".type switch_and_call, @function\n"
-	"switch_and_call:\n"
-	".cfi_startproc\n"
-	"push %rbp\n"
-	".cfi_def_cfa_offset 16\n"
-	".cfi_offset rbp, -16\n"
-	"mov %rsp, %rbp\n"
-	".cfi_def_cfa_register rbp\n"
-	"mov %rdx, %rsp\n"
-	"mov %rdi, %rax\n"
-	"mov %rsi, %rdi\n"
-	"call *%rax\n"
-	"mov %rbp, %rsp\n"
-	"pop %rbp\n"
-	".cfi_def_cfa rsp, 8\n"
-	"ret\n"
-	".cfi_endproc\n"
-	".size switch_and_call, . - switch_and_call\n"
-	".popsection\n");
-long switch_and_call(long (*function)(void *), void *arg, void *top);
-
 static void release(void *memory)
 {
 	stack = NULL;
@@ -74,15 +51,42 @@ static u8 *own_stack(void)
 	return stack;
 }
 
-long stack_call(long (*function)(void *), void *arg)
+void *stack_take(void)
 {
 	u8 *memory = busy ? NULL : own_stack();
-	long result;
 
 	if (!memory)
-		return function(arg);
+		return NULL;
 	busy = true;
-	result = switch_and_call(function, arg, memory + STACK_SIZE);
-	busy = false;
-	return result;
+	return memory + STACK_SIZE;
 }
+
+void stack_give_back(void *top)
+{
+	if (top)
+		busy = false;
+}
+
+/* long stack_call(void *top, long (*function)(void *), void *arg) */
+__asm__(".pushsection .text\n"
+	".globl stack_call\n"
+	".hidden stack_call\n"
+	".type stack_call, @function\n"
+	"stack_call:\n"
+	".cfi_startproc\n"
+	"push %rbp\n"
+	".cfi_def_cfa_offset 16\n"
+	".cfi_offset rbp, -16\n"
+	"mov %rsp, %rbp\n"
+	".cfi_def_cfa_register rbp\n"
+	"test %rdi, %rdi\n"
+	"cmovnz %rdi, %rsp\n"
+	"mov %rdx, %rdi\n"
+	"call *%rsi\n"
+	"mov %rbp, %rsp\n"
+	"pop %rbp\n"
+	".cfi_def_cfa rsp, 8\n"
+	"ret\n"
+	".cfi_endproc\n"
+	".size stack_call, . - stack_call\n"
+	".popsection\n");

@@ -34,7 +34,6 @@
 #define PACE_MAX       (1024 / 2)
 #define SLEEP_MAX_NS   1000000000ull
 #define SLEEP_POLL_NS  2000000ull
-#define SYNC_FIELDS    (KVM_SYNC_X86_REGS | KVM_SYNC_X86_SREGS | KVM_SYNC_X86_EVENTS)
 
 static __thread struct vcpu *current __attribute__((tls_model("initial-exec")));
 /* A signal came before there was one. */
@@ -182,59 +181,66 @@ static u64 budget(struct vcpu *vcpu)
 	return n < BUDGET_MIN ? BUDGET_MIN : n > most ? most : n;
 }
 
-/* Runs the processor, in as many pieces as its counters overflow: after an overflow that asks for no
- * interrupt the run goes on. */
-static enum exit_reason run_processor(struct vcpu *vcpu, u64 instructions)
+/* Is the guest to be entered? Then its event is in place, and the run ends when work() is *end. */
+static bool before_entry(struct vcpu *vcpu, u64 *end)
 {
-	u64 end = work(vcpu) + instructions;
-
-	for (;;) {
-		enum exit_reason reason;
-		bool news;
-
-		vcpu->cpu->port.loose = true; /* the end is a matter of time, not of counting */
-		vcpu_host_in(vcpu);
-		reason = engine_run(vcpu->cpu, end - work(vcpu));
-		vcpu_host_left(vcpu);
-		news = vcpu_pmu_leave(vcpu);
-		if (reason != EXIT_PMI || news || work(vcpu) + ENGINE_BLOCK_INSNS > end)
-			return reason;
-		vcpu->cpu->port.same_memory = true;
-	}
-}
-
-static int enter(struct vcpu *vcpu)
-{
-	struct cpu *cpu = vcpu->cpu;
-	enum exit_reason reason;
 	u64 instructions;
 
+	if (vcpu->mp_state != KVM_MP_STATE_RUNNABLE)
+		return false;
 	events_inject(vcpu);
 	instructions = budget(vcpu);
-	cpu->cr8 = apic_get_cr8(vcpu);
+	vcpu->cpu->cr8 = apic_get_cr8(vcpu);
 	if (interrupted(vcpu))
-		return 1;
+		return false;
 	vcpu->ever_ran = true;
 	pv_eoi_offer(vcpu);
 	WRITE_ONCE(vcpu->where, WHERE_GUEST);
-	reason = run_processor(vcpu, instructions);
+	*end = work(vcpu) + instructions;
+	return true;
+}
+
+/* After each piece of a run: an overflow that asks for no interrupt does not end it. */
+static bool run_goes_on(struct vcpu *vcpu, enum exit_reason reason, u64 end)
+{
+	bool news;
+
+	vcpu_host_left(vcpu);
+	news = vcpu_pmu_leave(vcpu);
+	if (reason != EXIT_PMI || news || work(vcpu) + ENGINE_BLOCK_INSNS > end)
+		return false;
+	vcpu->cpu->port.same_memory = true;
+	return true;
+}
+
+static void after_exit(struct vcpu *vcpu, enum exit_reason reason)
+{
 	WRITE_ONCE(vcpu->last_exit, reason);
 	WRITE_ONCE(vcpu->where, WHERE_HYPERVISOR);
 	vcpu_time_show(vcpu);
 	pv_eoi_collect(vcpu);
-	return exit_handle(vcpu, reason);
 }
 
+/* 1 for another turn, or the result of KVM_RUN. */
 static int turn(struct vcpu *vcpu)
 {
+	enum exit_reason reason;
+	u64 end;
 	int r;
 
 	vcpu_section_begin(vcpu);
 	r = serve_requests(vcpu);
 	vcpu_pmu_enter(vcpu);
 	events_accept(vcpu);
-	if (r > 0 && vcpu->mp_state == KVM_MP_STATE_RUNNABLE)
-		r = enter(vcpu);
+	if (r > 0 && before_entry(vcpu, &end)) {
+		do {
+			vcpu->cpu->port.loose = true; /* the end is a matter of time */
+			vcpu_host_in(vcpu);
+			reason = engine_run(vcpu->cpu, end - work(vcpu));
+		} while (run_goes_on(vcpu, reason, end));
+		after_exit(vcpu, reason);
+		r = exit_handle(vcpu, reason);
+	}
 	vcpu_section_end(vcpu);
 	return r;
 }
@@ -402,9 +408,17 @@ static int leave_interrupted(struct vcpu *vcpu)
 	return -EINTR;
 }
 
-/* On virtual time the guest goes on when its devices have done what it asked for. */
-static void wait_for_outside(struct vcpu *vcpu)
+static bool depends_on_outside(const struct vcpu *vcpu)
 {
+	return vcpu->vm->outside.kicked || vcpu->vm->outside.awaited;
+}
+
+/* On virtual time the guest goes on when its devices have done what it asked for. 1, or the result
+ * of KVM_RUN if a signal comes first. */
+static int wait_for_outside(struct vcpu *vcpu)
+{
+	if (!depends_on_outside(vcpu))
+		return 1;
 	vcpu_host_away(vcpu);
 	shared_sleep(vcpu->cpu);
 	while (outside_waits(vcpu->vm) && !interrupted(vcpu)) {
@@ -413,48 +427,33 @@ static void wait_for_outside(struct vcpu *vcpu)
 		outside_wait(vcpu->vm);
 	}
 	shared_wake(vcpu->cpu);
+	return interrupted(vcpu) ? leave_interrupted(vcpu) : 1;
 }
 
-static bool depends_on_outside(const struct vcpu *vcpu)
+/* On virtual time: until it is the vCPU's turn and nothing outside is waited for. 1, or as above. */
+static int wait_for_entry(struct vcpu *vcpu)
 {
-	return vcpu->vm->outside.kicked || vcpu->vm->outside.awaited;
-}
-
-static int loop(struct vcpu *vcpu)
-{
-	int r;
-
-	vcpu->run->exit_reason = KVM_EXIT_UNKNOWN;
-	vcpu->cpu->port.same_memory = false; /* the program has had its turn */
-	if (schedule_holds(vcpu))
-		vcpu->vm->outside.awaited = false; /* its OUT says so again */
 	for (;;) {
-		bool running;
+		int r = await_turn(vcpu) ? wait_for_outside(vcpu) : leave_interrupted(vcpu);
 
-		if (!await_turn(vcpu))
-			return leave_interrupted(vcpu);
-		if (depends_on_outside(vcpu)) {
-			wait_for_outside(vcpu);
-			if (interrupted(vcpu))
-				return leave_interrupted(vcpu);
-		}
-		if (schedule_is_over(vcpu)) {
-			schedule_pass(vcpu);
-			continue;
-		}
-		running = vcpu->mp_state == KVM_MP_STATE_RUNNABLE;
-		r = running ? turn(vcpu) : halted(vcpu);
-		if (r <= 0)
+		if (r <= 0 || !schedule_is_over(vcpu))
 			return r;
-		vcpu->cpu->port.same_memory = running;
-		if (events_irq_wanted(vcpu) && events_ready_for_irq(vcpu)) {
-			vcpu->stats.request_irq_exits++;
-			vcpu->run->exit_reason = KVM_EXIT_IRQ_WINDOW_OPEN;
-			return 0;
-		}
-		if (interrupted(vcpu))
-			return leave_interrupted(vcpu);
+		schedule_pass(vcpu);
 	}
+}
+
+/* What ends KVM_RUN although the guest could go on: its result, or 1 for another turn. */
+static int between_turns(struct vcpu *vcpu, bool was_running)
+{
+	vcpu->cpu->port.same_memory = was_running;
+	if (events_irq_wanted(vcpu) && events_ready_for_irq(vcpu)) {
+		vcpu->stats.request_irq_exits++;
+		vcpu->run->exit_reason = KVM_EXIT_IRQ_WINDOW_OPEN;
+		return 0;
+	}
+	if (interrupted(vcpu))
+		return leave_interrupted(vcpu);
+	return wait_for_entry(vcpu);
 }
 
 static void sleep_until_started(struct vcpu *vcpu)
@@ -482,55 +481,6 @@ static int wait_for_init(struct vcpu *vcpu)
 	return -EINTR;
 }
 
-/* Registers that the program left in struct kvm_run: copied before they are looked at, since it may
- * go on writing. */
-static int sync_in(struct vcpu *vcpu)
-{
-	struct kvm_run *run = vcpu->run;
-	u64 valid = READ_ONCE(run->kvm_valid_regs), dirty = READ_ONCE(run->kvm_dirty_regs);
-
-	if ((valid | dirty) & ~(u64)SYNC_FIELDS)
-		return -EINVAL;
-	if (dirty & KVM_SYNC_X86_REGS) {
-		struct kvm_regs regs = run->s.regs.regs;
-
-		vcpu_set_regs(vcpu, &regs);
-		run->kvm_dirty_regs &= ~(u64)KVM_SYNC_X86_REGS;
-	}
-	if (dirty & KVM_SYNC_X86_SREGS) {
-		struct kvm_sregs sregs = run->s.regs.sregs;
-
-		if (vcpu_set_sregs(vcpu, &sregs))
-			return -EINVAL;
-		run->kvm_dirty_regs &= ~(u64)KVM_SYNC_X86_SREGS;
-	}
-	if (dirty & KVM_SYNC_X86_EVENTS) {
-		struct kvm_vcpu_events events = run->s.regs.events;
-
-		if (vcpu_set_events(vcpu, &events))
-			return -EINVAL;
-		run->kvm_dirty_regs &= ~(u64)KVM_SYNC_X86_EVENTS;
-	}
-	return 0;
-}
-
-static void sync_out(struct vcpu *vcpu)
-{
-	struct kvm_run *run = vcpu->run;
-	u64 valid = READ_ONCE(run->kvm_valid_regs);
-
-	if (valid & KVM_SYNC_X86_REGS)
-		vcpu_get_regs(vcpu, &run->s.regs.regs);
-	if (valid & KVM_SYNC_X86_SREGS)
-		vcpu_get_sregs(vcpu, &run->s.regs.sregs);
-	if (valid & KVM_SYNC_X86_EVENTS)
-		vcpu_get_events(vcpu, &run->s.regs.events);
-	run->if_flag = !!(vcpu->cpu->rflags & FL_IF);
-	run->cr8 = apic_get_cr8(vcpu);
-	run->apic_base = vcpu->lapic.base;
-	run->ready_for_interrupt_injection = vcpu->vm->irqchip_kernel || events_ready_for_irq(vcpu);
-}
-
 /*
  * What the program answered to the last exit. With immediate_exit the instruction is finished too
  * and nothing else: that is how programs bring a vCPU to an instruction boundary.
@@ -548,7 +498,7 @@ static int finish_last_exit(struct vcpu *vcpu)
 static int prepare(struct vcpu *vcpu)
 {
 	u64 cr8 = READ_ONCE(vcpu->run->cr8);
-	int r = sync_in(vcpu);
+	int r = vcpu_sync_in(vcpu);
 
 	if (r)
 		return r;
@@ -563,27 +513,34 @@ static int prepare(struct vcpu *vcpu)
 	return r;
 }
 
-static int run(struct vcpu *vcpu)
+/* Before the first turn: 1, or the result of KVM_RUN. */
+static int start(struct vcpu *vcpu)
 {
 	int r;
 
 	vcpu->run->flags = 0;
-	if (vcpu->mp_state == KVM_MP_STATE_UNINITIALIZED) {
-		r = wait_for_init(vcpu);
-	} else {
-		if (vcpu->clock.steal_msr && !vcpu->vm->time.is_virtual)
-			__atomic_fetch_or(&vcpu->requests, REQUEST_STEAL_UPDATE, __ATOMIC_SEQ_CST);
-		vcpu_section_begin(vcpu);
-		r = prepare(vcpu);
-		vcpu_section_end(vcpu);
-		if (r > 0)
-			r = loop(vcpu);
-	}
+	if (vcpu->mp_state == KVM_MP_STATE_UNINITIALIZED)
+		return wait_for_init(vcpu);
+	if (vcpu->clock.steal_msr && !vcpu->vm->time.is_virtual)
+		__atomic_fetch_or(&vcpu->requests, REQUEST_STEAL_UPDATE, __ATOMIC_SEQ_CST);
+	vcpu_section_begin(vcpu);
+	r = prepare(vcpu);
+	vcpu_section_end(vcpu);
+	if (r <= 0)
+		return r;
+	vcpu->run->exit_reason = KVM_EXIT_UNKNOWN;
+	vcpu->cpu->port.same_memory = false; /* the program has had its turn */
+	if (schedule_holds(vcpu))
+		vcpu->vm->outside.awaited = false; /* its OUT says so again */
+	return wait_for_entry(vcpu);
+}
+
+static void finish(struct vcpu *vcpu)
+{
 	vcpu_section_begin(vcpu);
 	vcpu_steal_preempted(vcpu);
-	sync_out(vcpu);
+	vcpu_sync_out(vcpu);
 	vcpu_section_end(vcpu);
-	return r;
 }
 
 /*
@@ -609,34 +566,60 @@ static void note_thread(struct vcpu *vcpu)
 	WRITE_ONCE(vcpu->tid, syscall(SYS_gettid));
 }
 
-int vcpu_run(struct vcpu *vcpu)
+/* From here on signals of this thread end the KVM_RUN, and kicks of other threads reach it. */
+static void attach(struct vcpu *vcpu, sigset_t *saved)
 {
-	sigset_t saved;
-	int r;
-
-	if (!vcpu->cpu->engine) {
-		r = engine_create(vcpu->cpu);
-		if (r)
-			return r;
-		if (vcpu->vm->profile)
-			engine_set_profile(vcpu->cpu, vcpu->vm->profile);
-	}
 	__atomic_store_n(&vcpu->signalled, false, __ATOMIC_SEQ_CST);
 	note_thread(vcpu);
 	WRITE_ONCE(vcpu->where, WHERE_HYPERVISOR);
 	schedule_enter(vcpu);
 	set_current(vcpu);
 	if (vcpu->sigmask_active)
-		mask_signals(vcpu, &saved);
+		mask_signals(vcpu, saved);
 	shared_wake(vcpu->cpu);
-	r = run(vcpu);
+}
+
+static void detach(struct vcpu *vcpu, const sigset_t *saved)
+{
 	vcpu_time_show(vcpu);
 	vcpu_host_away(vcpu);
 	shared_sleep(vcpu->cpu);
 	if (vcpu->sigmask_active)
-		pthread_sigmask(SIG_SETMASK, &saved, NULL);
+		pthread_sigmask(SIG_SETMASK, saved, NULL);
 	vcpu_sample_finish(vcpu);
 	set_current(NULL);
 	WRITE_ONCE(vcpu->where, WHERE_VMM);
+}
+
+static int make_engine(struct vcpu *vcpu)
+{
+	int r = engine_create(vcpu->cpu);
+
+	if (!r && vcpu->vm->profile)
+		engine_set_profile(vcpu->cpu, vcpu->vm->profile);
+	return r;
+}
+
+int vcpu_run(struct vcpu *vcpu)
+{
+	sigset_t saved;
+	int r;
+
+	if (!vcpu->cpu->engine) {
+		r = make_engine(vcpu);
+		if (r)
+			return r;
+	}
+	attach(vcpu, &saved);
+	r = start(vcpu);
+	while (r > 0) {
+		bool running = vcpu->mp_state == KVM_MP_STATE_RUNNABLE;
+
+		r = running ? turn(vcpu) : halted(vcpu);
+		if (r > 0)
+			r = between_turns(vcpu, running);
+	}
+	finish(vcpu);
+	detach(vcpu, &saved);
 	return r;
 }

@@ -257,3 +257,55 @@ int vcpu_set_debugregs(struct vcpu *vcpu, const struct kvm_debugregs *regs)
 	cpu_state_changed(cpu);
 	return 0;
 }
+
+/* --- in struct kvm_run --- */
+
+#define SYNC_FIELDS (KVM_SYNC_X86_REGS | KVM_SYNC_X86_SREGS | KVM_SYNC_X86_EVENTS)
+
+/* Copied before they are looked at, since the program may go on writing. */
+int vcpu_sync_in(struct vcpu *vcpu)
+{
+	struct kvm_run *run = vcpu->run;
+	u64 valid = READ_ONCE(run->kvm_valid_regs), dirty = READ_ONCE(run->kvm_dirty_regs);
+
+	if ((valid | dirty) & ~(u64)SYNC_FIELDS)
+		return -EINVAL;
+	if (dirty & KVM_SYNC_X86_REGS) {
+		struct kvm_regs regs = run->s.regs.regs;
+
+		vcpu_set_regs(vcpu, &regs);
+		run->kvm_dirty_regs &= ~(u64)KVM_SYNC_X86_REGS;
+	}
+	if (dirty & KVM_SYNC_X86_SREGS) {
+		struct kvm_sregs sregs = run->s.regs.sregs;
+
+		if (vcpu_set_sregs(vcpu, &sregs))
+			return -EINVAL;
+		run->kvm_dirty_regs &= ~(u64)KVM_SYNC_X86_SREGS;
+	}
+	if (dirty & KVM_SYNC_X86_EVENTS) {
+		struct kvm_vcpu_events events = run->s.regs.events;
+
+		if (vcpu_set_events(vcpu, &events))
+			return -EINVAL;
+		run->kvm_dirty_regs &= ~(u64)KVM_SYNC_X86_EVENTS;
+	}
+	return 0;
+}
+
+void vcpu_sync_out(struct vcpu *vcpu)
+{
+	struct kvm_run *run = vcpu->run;
+	u64 valid = READ_ONCE(run->kvm_valid_regs);
+
+	if (valid & KVM_SYNC_X86_REGS)
+		vcpu_get_regs(vcpu, &run->s.regs.regs);
+	if (valid & KVM_SYNC_X86_SREGS)
+		vcpu_get_sregs(vcpu, &run->s.regs.sregs);
+	if (valid & KVM_SYNC_X86_EVENTS)
+		vcpu_get_events(vcpu, &run->s.regs.events);
+	run->if_flag = !!(vcpu->cpu->rflags & FL_IF);
+	run->cr8 = apic_get_cr8(vcpu);
+	run->apic_base = vcpu->lapic.base;
+	run->ready_for_interrupt_injection = vcpu->vm->irqchip_kernel || events_ready_for_irq(vcpu);
+}

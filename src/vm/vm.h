@@ -270,6 +270,10 @@ void vcpu_interrupt_current(void);
 void vcpu_interrupt_forget(void);
 
 /* state.c, xstate.c, events.c, debug.c: the registers as the API shows them. vCPU lock held. */
+/* Registers in struct kvm_run, around KVM_RUN: what the program left there (0 or -errno), and what
+ * it asked for. */
+int vcpu_sync_in(struct vcpu *vcpu);
+void vcpu_sync_out(struct vcpu *vcpu);
 void vcpu_get_regs(struct vcpu *vcpu, struct kvm_regs *regs);
 void vcpu_set_regs(struct vcpu *vcpu, const struct kvm_regs *regs);
 void vcpu_get_sregs(struct vcpu *vcpu, struct kvm_sregs *sregs);
