@@ -16,10 +16,7 @@
 #include "base/bytes.h"
 #include "cpu/private.h"
 
-#define XCOMP_COMPACT	   BIT(63)
-#define MXCSR_RESET	   0x1f80u
 #define MXCSR_MASK_DEFAULT 0xffbfu /* SDM 1 11.6.6: where the field is 0 */
-#define FCW_RESET	   0x37fu  /* KVM: that of FNINIT, not 0x40 as after power-up */
 
 static u32 *field32(struct cpu *cpu, enum xsave_offset at)
 {
@@ -77,11 +74,23 @@ u32 fpu_mxcsr_mask(const struct cpu *cpu)
 	return cpu_priv(cpu)->host_fpu.mxcsr_mask;
 }
 
+u32 fpu_component_at(u32 component)
+{
+	return xstate_compacted_at(XCR0_AVX | XCR0_AVX512, component);
+}
+
+u8 *fpu_component(struct cpu *cpu, u32 component)
+{
+	if (BIT(component) == XCR0_PKRU)
+		return (u8 *)&cpu->pkru;
+	return cpu->xsave + fpu_component_at(component);
+}
+
 void fpu_reset(struct cpu *cpu)
 {
 	bytes_fill(cpu->xsave, 0, XSAVE_END);
-	*field32(cpu, XSAVE_FCW) = FCW_RESET; /* and FSW: 0 */
-	*field32(cpu, XSAVE_MXCSR) = MXCSR_RESET;
+	*field32(cpu, XSAVE_FCW) = FCW_INIT; /* and FSW: 0. KVM: not FCW 0x40, as after power-up */
+	*field32(cpu, XSAVE_MXCSR) = MXCSR_INIT;
 	*field32(cpu, XSAVE_MXCSR_MASK) = cpu_priv(cpu)->host_fpu.mxcsr_mask;
 	*field64(cpu, XSAVE_XSTATE_BV) = XCR0_X87 | XCR0_SSE;
 }
@@ -166,7 +175,7 @@ static void fill_oldest(struct cpu *cpu)
 	if (missing & XCR0_X87) {
 		bytes_fill(cpu->xsave + XSAVE_FCW, 0, XSAVE_MXCSR - XSAVE_FCW);
 		bytes_fill(cpu->xsave + XSAVE_ST0, 0, XSAVE_XMM0 - XSAVE_ST0);
-		*field32(cpu, XSAVE_FCW) = FCW_RESET;
+		*field32(cpu, XSAVE_FCW) = FCW_INIT;
 	}
 	if (missing & XCR0_SSE)
 		bytes_fill(cpu->xsave + XSAVE_XMM0, 0, XSAVE_LEGACY_END - XSAVE_XMM0);

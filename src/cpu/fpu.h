@@ -33,6 +33,11 @@ void fpu_sanitise(struct cpu *cpu);
 void fpu_fill_initial(struct cpu *cpu, u64 components);
 void fpu_make_present(struct cpu *cpu, u64 components);
 
+/* Where a component of XSAVE is kept, and its offset in an image with all of them. PKRU has a field
+ * of its own, since no host register holds it. */
+u8 *fpu_component(struct cpu *cpu, u32 component);
+u32 fpu_component_at(u32 component);
+
 /* Offsets in cpu->xsave: of the compacted form with all components there are (SDM 1 13.4). */
 enum xsave_offset {
 	XSAVE_FCW = 0,

@@ -19,14 +19,6 @@ u32 sys_vector_count(const struct cpu *cpu)
 	return sys_code64(cpu) ? 16 : 8;
 }
 
-/* PKRU is not part of the image: no host register holds it. */
-u8 *sys_component(struct cpu *cpu, u32 component)
-{
-	if (BIT(component) == XCR0_PKRU)
-		return (u8 *)&cpu->pkru;
-	return cpu->xsave + xstate_compacted_at(XCR0_AVX | XCR0_AVX512, component);
-}
-
 u32 sys_component_bytes(const struct cpu *cpu, u32 component)
 {
 	u32 bytes = xstate_bytes(component);
@@ -62,7 +54,7 @@ void sys_fpu_init(struct cpu *cpu, u64 components)
 	init_oldest(cpu, components, sys_vector_count(cpu) * 16);
 	for (u32 i = XSTATE_FIRST; i < NXSTATE; i++)
 		if (components & *components_of(cpu) & XCR0_AVX512 & BIT(i))
-			bytes_fill(sys_component(cpu, i), 0, sys_component_bytes(cpu, i));
+			bytes_fill(fpu_component(cpu, i), 0, sys_component_bytes(cpu, i));
 	if (sys_code64(cpu))
 		*components_of(cpu) &= ~(components & XCR0_AVX512);
 	if (components & XCR0_PKRU)
@@ -109,7 +101,7 @@ u64 sys_fpu_in_use(struct cpu *cpu)
 		in_use |= XCR0_SSE;
 	for (u32 i = XSTATE_FIRST; i < NXSTATE; i++)
 		if (((*components_of(cpu) | XCR0_PKRU) & BIT(i)) &&
-		    !is_zero(sys_component(cpu, i), sys_component_bytes(cpu, i)))
+		    !is_zero(fpu_component(cpu, i), sys_component_bytes(cpu, i)))
 			in_use |= BIT(i);
 	return in_use & cpu->xcr0;
 }

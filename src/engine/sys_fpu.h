@@ -15,9 +15,8 @@ void sys_fpu_image(struct cpu *cpu);
 /* The components of XCR0 that are not in their initial state. */
 u64 sys_fpu_in_use(struct cpu *cpu);
 void sys_fpu_init(struct cpu *cpu, u64 components);
-/* A component beyond x87 and SSE in the image, and how much of it this mode accesses: outside
- * 64-bit mode the first 8 vector registers (SDM 1 13.5.3, 13.5.6). */
-u8 *sys_component(struct cpu *cpu, u32 component);
+/* How much of a component beyond x87 and SSE this mode accesses: outside 64-bit mode the first 8
+ * vector registers (SDM 1 13.5.3, 13.5.6). */
 u32 sys_component_bytes(const struct cpu *cpu, u32 component);
 u32 sys_vector_count(const struct cpu *cpu); /* vector registers this mode has */
 
@@ -26,7 +25,6 @@ void sys_x87_pack(const struct cpu *cpu, const struct insn *insn, u8 to[XSAVE_MX
 void sys_x87_unpack(struct cpu *cpu, const struct insn *insn, const u8 from[XSAVE_MXCSR]);
 
 /* The x87's control and status words and the stack's top in the image. */
-#define FCW_INIT      0x37fu
 #define FSW_ES	      BIT(7)
 #define FSW_TOP	      (7u << 11)
 #define FSW_TOP_SHIFT 11

@@ -9,11 +9,9 @@
 #include "engine/sys_fpu.h"
 #include "engine/sys_priv.h"
 
-#define XSAVE_ALIGN   63
-#define XCOMP_COMPACT BIT(63)
-#define MXCSR_INIT    0x1f80u
-#define HEADER_SIZE   64
-#define LEGACY_SIZE   XSAVE_XSTATE_BV
+#define XSAVE_ALIGN 63
+#define HEADER_SIZE 64
+#define LEGACY_SIZE XSAVE_XSTATE_BV
 
 struct area {
 	struct cpu *cpu;
@@ -94,7 +92,7 @@ static enum guest_fault put_x87(const struct area *a)
 
 static enum guest_fault put_component(const struct area *a, u32 component)
 {
-	return put(a, component_at(a, component), sys_component(a->cpu, component),
+	return put(a, component_at(a, component), fpu_component(a->cpu, component),
 		   sys_component_bytes(a->cpu, component));
 }
 
@@ -224,12 +222,7 @@ static bool header_valid(const struct cpu *cpu, const struct header *h, u64 allo
 	return cpu_has(cpu, FEAT_XSAVEC) && header_valid_compacted(h, allowed);
 }
 
-/* Where a component is in a buffer with all of them: as in the image, with PKRU after it. */
-static u32 buffer_at(u32 component)
-{
-	return xstate_compacted_at(XCR0_AVX | XCR0_AVX512, component);
-}
-
+/* A buffer has all components at fpu_component_at(): as in the image, with PKRU after it. */
 #define BUFFER_SIZE (XSAVE_END + 8)
 
 /* From the area to a buffer, so that a fault changes nothing. */
@@ -239,7 +232,7 @@ static enum guest_fault get_components(const struct area *a, u8 *buffer, u64 com
 
 	for (u32 i = XSTATE_FIRST; !fault && i < NXSTATE; i++)
 		if (components & BIT(i))
-			fault = get(a, component_at(a, i), buffer + buffer_at(i),
+			fault = get(a, component_at(a, i), buffer + fpu_component_at(i),
 				    sys_component_bytes(a->cpu, i));
 	return fault;
 }
@@ -257,7 +250,7 @@ static void load_components(const struct area *a, const u8 *from, u64 components
 	fpu_make_present(a->cpu, components & XCR0_AVX512);
 	for (u32 i = XSTATE_FIRST; i < NXSTATE; i++)
 		if (components & ~XCR0_PKRU & BIT(i))
-			bytes_copy(sys_component(a->cpu, i), from + buffer_at(i),
+			bytes_copy(fpu_component(a->cpu, i), from + fpu_component_at(i),
 				   sys_component_bytes(a->cpu, i));
 	if (components & XCR0_PKRU)
 		cpu_write_pkru(a->cpu, *(const u32 *)(from + XSAVE_END));

@@ -32,19 +32,10 @@ struct xsave_area {
 };
 
 #define XSTATE_LEGACY (XCR0_X87 | XCR0_SSE)
-#define FCW_INIT      0x37f
 
 static struct xsave_area *area_of(struct vcpu *vcpu)
 {
 	return (struct xsave_area *)vcpu->cpu->xsave;
-}
-
-/* A component in the image. */
-static u8 *component_of(struct vcpu *vcpu, u32 component)
-{
-	if (BIT(component) == XCR0_PKRU)
-		return (u8 *)&vcpu->cpu->pkru;
-	return vcpu->cpu->xsave + xstate_compacted_at(XCR0_AVX | XCR0_AVX512, component);
 }
 
 /* Components that are in their initial state need not be in memory: put them there. */
@@ -60,7 +51,7 @@ static void make_explicit(struct vcpu *vcpu)
 	if (!(area->xstate_bv & XCR0_SSE))
 		memset(area->legacy.xmm, 0, sizeof(area->legacy.xmm));
 	if (!(area->xstate_bv & XCR0_AVX))
-		memset(component_of(vcpu, 2), 0, xstate_bytes(2));
+		memset(fpu_component(vcpu->cpu, 2), 0, xstate_bytes(2));
 	fpu_fill_initial(vcpu->cpu, XCR0_AVX512);
 }
 
@@ -114,7 +105,7 @@ void vcpu_get_xsave(struct vcpu *vcpu, struct kvm_xsave *xsave)
 	out->xstate_bv = (area->xstate_bv | (vcpu->cpu->pkru ? XCR0_PKRU : 0)) & shown;
 	for (u32 i = XSTATE_FIRST; i < NXSTATE; i++)
 		if (shown & BIT(i))
-			memcpy(component_in(vcpu, xsave, i), component_of(vcpu, i),
+			memcpy(component_in(vcpu, xsave, i), fpu_component(vcpu->cpu, i),
 			       xstate_bytes(i));
 }
 
@@ -164,7 +155,7 @@ int vcpu_set_xsave(struct vcpu *vcpu, const struct kvm_xsave *xsave)
 	area->legacy.mxcsr_mask = mxcsr_mask;
 	for (u32 i = XSTATE_FIRST; i < NXSTATE; i++)
 		if (in->xstate_bv & ~XCR0_PKRU & BIT(i))
-			memcpy(component_of(vcpu, i), component_in(vcpu, xsave, i),
+			memcpy(fpu_component(vcpu->cpu, i), component_in(vcpu, xsave, i),
 			       xstate_bytes(i));
 	cpu_write_pkru(vcpu->cpu, pkru_in(vcpu, xsave));
 	make_explicit(vcpu);

@@ -80,6 +80,12 @@ enum seg { ES, CS, SS, DS, FS, GS, NSEGS }; /* encoding order */
 #define XCR0_PKRU      BIT(9)
 #define XCR0_AVX512    (XCR0_OPMASK | XCR0_ZMM_HI256 | XCR0_HI16_ZMM)
 
+#define XCOMP_COMPACT BIT(63) /* of XCOMP_BV: the area is in the compacted form (SDM 1 13.4.3) */
+
+/* Control words in their initial state. */
+#define FCW_INIT   0x37fu  /* of FNINIT (SDM 1 8.1.5) */
+#define MXCSR_INIT 0x1f80u /* SDM 1 10.2.3 */
+
 #define DR6_FIXED1 0xffff0ff0ull
 #define DR6_BS	   BIT(14)
 #define DR6_BD	   BIT(13)
