@@ -141,10 +141,13 @@ void check_result_path(char path[PATH_MAX], const char *results, u32 index, enum
 
 struct profile;
 
-/* Fills result->functions and result->files. False: out of memory. Strings and lists are never
- * freed: a step is a process. */
+/*
+ * Fills result->functions and result->files. `untold` is a file whose code is left out. False: out
+ * of memory. code_free() in any case.
+ */
 bool code_resolve(const struct check_suite *suite, const struct profile *profile,
-		  struct check_result *result);
+		  const char *untold, struct check_result *result);
+void code_free(struct check_result *result);
 
 /* --- check_jobs.c --- */
 

@@ -16,7 +16,6 @@
 #include "base/profile.h"
 #include "check.h"
 #include "check_elf.h"
-#include "cli.h"
 
 #define OTHER_CODE "[other code]" /* made by the program itself, or the kernel's for programs */
 #define NO_SYMBOL  "[no symbol]"
@@ -133,8 +132,10 @@ static bool add_file(struct code *code, const char *path, bool is_told)
 
 	if (!elf_open(&elf, path))
 		return true;
-	if (!make_room(code))
+	if (!make_room(code)) {
+		elf_close(&elf);
 		return false;
+	}
 	code->file[i] = elf;
 	code->count[i] = 0;
 	code->name[i] = is_told ? name_file(code->suite, path) : NULL;
@@ -142,18 +143,16 @@ static bool add_file(struct code *code, const char *path, bool is_told)
 	for (u32 s = 0; s < elf.segments; s++)
 		if (!add_segment(code, i, &elf.segment[s]))
 			return false;
-	close(elf.fd);
-	code->file[i].fd = -1;
+	elf_close_file(&code->file[i]);
 	return code->name[i] || !is_told;
 }
 
-static bool add_files(struct code *code, const struct profile *profile)
+static bool add_files(struct code *code, const struct profile *profile, const char *untold)
 {
 	u32 used = profile->names_used < PROFILE_NAMES ? profile->names_used : PROFILE_NAMES;
 	char path[PATH_MAX];
 
-	/* The guest's first process is not the benchmark's. */
-	if (find_part("vpmu-init", path) && !add_file(code, path, false))
+	if (!add_file(code, untold, false))
 		return false;
 	for (u32 at = 0; at < used;) {
 		u32 n = strnlen(profile->names + at, used - at);
@@ -195,8 +194,11 @@ static bool add_function(struct check_counts *functions, char *name, u64 count)
 	if (!(n & (n - 1)))
 		functions->item =
 			reallocarray(functions->item, n ? 2 * n : 1, sizeof(*functions->item));
-	if (!functions->item)
+	if (!functions->item) {
+		functions->count = 0;
+		free(name);
 		return false;
+	}
 	functions->item[functions->count++] = (struct check_count){ name, count };
 	return true;
 }
@@ -226,39 +228,88 @@ static void sum_up(struct check_counts *functions)
 		return;
 	qsort(functions->item, functions->count, sizeof(*functions->item), by_name);
 	for (u32 i = 1; i < functions->count; i++) {
-		if (!strcmp(functions->item[i].name, functions->item[n].name))
-			functions->item[n].value += functions->item[i].value;
-		else
-			functions->item[++n] = functions->item[i];
+		struct check_count *one = &functions->item[i];
+
+		if (strcmp(one->name, functions->item[n].name)) {
+			functions->item[++n] = *one;
+			continue;
+		}
+		functions->item[n].value += one->value;
+		free((char *)one->name);
 	}
 	functions->count = n + 1;
+}
+
+static void drop_functions(struct check_counts *functions)
+{
+	for (u32 i = 0; i < functions->count; i++)
+		free((char *)functions->item[i].name);
+	free(functions->item);
+	*functions = (struct check_counts){ 0 };
 }
 
 static bool list_files(const struct code *code, struct check_facts *files)
 {
 	files->item = calloc(code->files + 1ull, sizeof(*files->item));
-	for (u32 i = 0; files->item && i < code->files; i++)
-		if (code->name[i] && code->count[i])
-			files->item[files->count++] =
-				(struct check_fact){ code->name[i], code->file[i].id };
+	for (u32 i = 0; files->item && i < code->files; i++) {
+		struct check_fact fact;
+
+		if (!code->name[i] || !code->count[i])
+			continue;
+		fact = (struct check_fact){ strdup(code->name[i]), strdup(code->file[i].id) };
+		files->item[files->count++] = fact;
+		if (!fact.name || !fact.value)
+			return false;
+	}
 	return files->item;
 }
 
-bool code_resolve(const struct check_suite *suite, const struct profile *profile,
-		  struct check_result *result)
+static void free_code(struct code *code)
 {
-	struct code code = { .suite = suite };
+	for (u32 i = 0; i < code->files; i++) {
+		elf_close(&code->file[i]);
+		free(code->name[i]);
+	}
+	free(code->file);
+	free(code->name);
+	free(code->count);
+	free(code->page);
+}
 
-	if (!grow(&code) || !add_files(&code, profile))
+static bool resolve(struct code *code, const struct profile *profile, const char *untold,
+		    struct check_result *result)
+{
+	if (!grow(code) || !add_files(code, profile, untold))
 		return false;
 	for (u32 i = 0; i < PROFILE_ENTRIES; i++)
 		if (profile->entry[i].page && profile->entry[i].count &&
-		    !add_entry(&code, &profile->entry[i], &result->functions))
+		    !add_entry(code, &profile->entry[i], &result->functions))
 			return false;
 	sum_up(&result->functions);
 	/* A part of them would be taken for all. */
 	result->has_functions = !profile->lost && !profile->names_lost;
 	if (!result->has_functions)
-		result->functions.count = 0;
-	return list_files(&code, &result->files);
+		drop_functions(&result->functions);
+	return list_files(code, &result->files);
+}
+
+bool code_resolve(const struct check_suite *suite, const struct profile *profile,
+		  const char *untold, struct check_result *result)
+{
+	struct code code = { .suite = suite };
+	bool ok = resolve(&code, profile, untold, result);
+
+	free_code(&code);
+	return ok;
+}
+
+void code_free(struct check_result *result)
+{
+	drop_functions(&result->functions);
+	for (u32 i = 0; i < result->files.count; i++) {
+		free((char *)result->files.item[i].name);
+		free((char *)result->files.item[i].value);
+	}
+	free(result->files.item);
+	result->files = (struct check_facts){ 0 };
 }

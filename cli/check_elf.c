@@ -131,6 +131,13 @@ static void hash_code(struct check_elf *elf)
 
 /* --- symbols --- */
 
+static bool read_section(const struct reader *r, u32 index, Elf64_Shdr *section)
+{
+	return index < r->header.e_shnum &&
+	       read_at(r, r->header.e_shoff + (u64)index * sizeof(*section), section,
+		       sizeof(*section));
+}
+
 static bool is_code(const struct check_elf *elf, u64 address)
 {
 	for (u32 i = 0; i < elf->segments; i++)
@@ -154,6 +161,17 @@ static bool is_function(const struct check_elf *elf, const Elf64_Sym *symbol)
 
 	return (type == STT_FUNC || type == STT_GNU_IFUNC || type == STT_NOTYPE) &&
 	       symbol->st_shndx != SHN_UNDEF && is_code(elf, symbol->st_value);
+}
+
+/* A function without a size, as assembler has them, goes on to the next one or the end of its
+ * section. */
+static u64 size_of(const struct reader *r, const Elf64_Sym *symbol)
+{
+	Elf64_Shdr section;
+
+	if (symbol->st_size || !read_section(r, symbol->st_shndx, &section))
+		return symbol->st_size;
+	return section.sh_addr + section.sh_size - symbol->st_value;
 }
 
 static int by_address(const void *a, const void *b)
@@ -189,22 +207,20 @@ static bool take_symbols(struct reader *r, const Elf64_Shdr *table, const Elf64_
 		if (from[i].st_name < strings->sh_size && elf->strings[from[i].st_name] &&
 		    is_function(elf, &from[i]))
 			elf->symbol[elf->symbols++] =
-				(struct check_symbol){ from[i].st_value, from[i].st_size,
+				(struct check_symbol){ from[i].st_value, size_of(r, &from[i]),
 						       elf->strings + from[i].st_name,
 						       rank_of(&from[i]) };
 	free(from);
-	if (!elf->symbols)
+	if (!elf->symbols) {
+		free(elf->symbol);
+		free(elf->strings);
+		elf->symbol = NULL;
+		elf->strings = NULL;
 		return false;
+	}
 	qsort(elf->symbol, elf->symbols, sizeof(*elf->symbol), by_address);
 	keep_one_an_address(elf);
 	return true;
-}
-
-static bool read_section(const struct reader *r, u32 index, Elf64_Shdr *section)
-{
-	return index < r->header.e_shnum &&
-	       read_at(r, r->header.e_shoff + (u64)index * sizeof(*section), section,
-		       sizeof(*section));
 }
 
 /* The symbols of this kind of table; false: it has none. */
@@ -254,8 +270,23 @@ bool elf_open(struct check_elf *elf, const char *path)
 		return false;
 	if (read_elf(&r))
 		return true;
-	close(elf->fd);
+	elf_close(elf);
 	return false;
+}
+
+void elf_close_file(struct check_elf *elf)
+{
+	if (elf->fd >= 0)
+		close(elf->fd);
+	elf->fd = -1;
+}
+
+void elf_close(struct check_elf *elf)
+{
+	elf_close_file(elf);
+	free(elf->symbol);
+	free(elf->strings);
+	*elf = (struct check_elf){ .fd = -1 };
 }
 
 static bool address_of(const struct check_elf *elf, u64 offset, u64 *address)
@@ -290,5 +321,5 @@ const char *elf_symbol(const struct check_elf *elf, u64 offset)
 	if (!low)
 		return NULL;
 	symbol = &elf->symbol[low - 1];
-	return !symbol->size || address - symbol->address < symbol->size ? symbol->name : NULL;
+	return address - symbol->address < symbol->size ? symbol->name : NULL;
 }

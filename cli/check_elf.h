@@ -16,7 +16,7 @@ struct check_segment {
 };
 
 struct check_symbol {
-	u64 address, size; /* size 0: up to the next */
+	u64 address, size;
 	const char *name;
 	u32 rank; /* of those at one address the lowest is the one to name */
 };
@@ -31,9 +31,10 @@ struct check_elf {
 	char id[ELF_ID_SIZE]; /* the build id; of a file without one "hash " and one of its code */
 };
 
-/* False: it is no ELF file for x86-64 with code. What it allocates is never freed: a step is a
- * process. */
+/* False: it is no ELF file for x86-64 with code, and there is nothing to close. */
 bool elf_open(struct check_elf *elf, const char *path);
+void elf_close_file(struct check_elf *elf); /* what was read of it stays */
+void elf_close(struct check_elf *elf);
 /* The function at an offset of the file. NULL: none. */
 const char *elf_symbol(const struct check_elf *elf, u64 offset);
 

@@ -1,7 +1,9 @@
 // SPDX-License-Identifier: MIT
 /*
  * Running a benchmark: `vpmu exec --deterministic` as a child, whose standard files are pipes. The
- * environment in the guest is the same everywhere, but for what the benchmark asks for.
+ * environment in the guest is the same everywhere, but for what the benchmark asks for. Addresses
+ * are not random (setarch -R): how many random numbers the kernel has drawn by then depends on the
+ * sizes of files, and what a string function executes on the alignment of its arguments.
  */
 #include "check_guest.h"
 
@@ -77,6 +79,8 @@ static bool make_line(struct line *line, const struct check_case *of, const char
 	for (u32 i = 0; i < ARRAY_SIZE(fixed_environment); i++)
 		add(line, fixed_environment[i]);
 	add_all(line, b->environment);
+	add(line, "setarch"); /* see above */
+	add(line, "-R");
 	add(line, "sh");
 	add(line, "-c");
 	add(line, script);

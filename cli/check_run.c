@@ -236,6 +236,7 @@ static int make_profile(struct profile **profile)
 static bool profile(const struct check_suite *suite, const struct check_case *of,
 		    struct check_result *result)
 {
+	char init[PATH_MAX];
 	struct check_guest guest;
 	struct profile *profile;
 	int fd = make_profile(&profile);
@@ -244,7 +245,10 @@ static bool profile(const struct check_suite *suite, const struct check_case *of
 		return wrong(result, "cannot run it: %s", strerror(errno));
 	if (guest.status)
 		return explain(of, &guest, result);
-	return code_resolve(suite, profile, result) || wrong(result, "out of memory");
+	/* The guest's first process is no part of the benchmark. */
+	if (!find_part("vpmu-init", init))
+		return wrong(result, "cannot find vpmu-init: %s", strerror(errno));
+	return code_resolve(suite, profile, init, result) || wrong(result, "out of memory");
 }
 
 /* --- a step --- */
