@@ -18,6 +18,9 @@
 #define MAX_FORMATS 8
 #define MAX_JOBS    1024
 
+#define STATUS_WORSE   1
+#define STATUS_TROUBLE 2 /* whatever it is: 1 is a regression, and nothing else */
+
 static const struct format {
 	const char *name;
 	void (*write)(FILE *out, const struct check_report *report);
@@ -388,8 +391,9 @@ static int verdict(const struct check *check)
 	struct check_report report = { &check->suite, check->comparison, check->count, false };
 
 	if (report_count(&report, VERDICT_FAILED) || check->bad_baseline)
-		return STATUS_USAGE;
-	return report_count(&report, VERDICT_WORSE) && !check->options->update ? 1 : STATUS_OK;
+		return STATUS_TROUBLE;
+	return report_count(&report, VERDICT_WORSE) && !check->options->update ? STATUS_WORSE
+									       : STATUS_OK;
 }
 
 /* --- the whole --- */
@@ -462,15 +466,19 @@ static void free_check(struct check *check)
 
 static int run_check(struct check *check)
 {
-	int status = choose(check);
+	int status;
 
-	if (status)
-		return status;
+	if (choose(check))
+		return STATUS_TROUBLE;
 	read_baseline(check);
 	status = run_rounds(check);
+	if (status > 128) /* a signal: what there is is no result */
+		return status;
 	if (!status && check->options->update)
 		status = update(check);
-	return report(check) ?: status ?: verdict(check);
+	if (report(check) || status)
+		return STATUS_TROUBLE;
+	return verdict(check);
 }
 
 static int run_one(struct check *check)
@@ -497,8 +505,8 @@ static int check_suite(const struct options *options)
 	if (options->baseline)
 		snprintf(check.suite.baseline, sizeof(check.suite.baseline), "%s",
 			 options->baseline);
-	status = make_folder(&check);
-	if (!status) {
+	status = STATUS_TROUBLE;
+	if (!make_folder(&check)) {
 		status = options->run_one ? run_one(&check) : run_check(&check);
 		remove_folder(&check);
 	}

@@ -44,6 +44,9 @@ struct check_benchmark {
 	struct check_event *event;
 	u32 events;
 	u32 timeout; /* seconds */
+	u32 cpus;
+	bool host_features; /* those of the host that the model has, too; else vpmu exec --baseline
+			     */
 };
 
 /* A benchmark on a model: what a step runs. */
@@ -124,6 +127,8 @@ const struct check_result *results_find(const struct check_results *results, con
 /* Writes results, replacing the file in one step. False: errno. */
 bool results_write(const char *path, const char *comment, const struct check_result *const *result,
 		   u32 count);
+/* Replaces what is not printable ASCII: text of guests and files, for messages and reports. */
+void make_printable(char *text);
 const struct check_count *counts_find(const struct check_counts *counts, const char *name);
 
 /* --- check_run.c --- */
@@ -156,7 +161,8 @@ struct check_task {
 	enum check_step step;
 };
 
-/* Runs tasks, `jobs` at a time, each as a process `vpmu check --step …`. An exit code. */
+/* Runs tasks, `jobs` at a time, each in a process. An exit code; of a signal it is 128 and its
+ * number. */
 int jobs_run(const struct check_suite *suite, const struct check_task *task, u32 count, u32 jobs,
 	     const char *results);
 

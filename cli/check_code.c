@@ -106,9 +106,14 @@ static char *name_file(const struct check_suite *suite, const char *path)
 {
 	size_t n = strlen(suite->folder);
 
+	char *name;
+
 	if (!strncmp(path, suite->folder, n) && path[n] == '/')
 		path += n + 1;
-	return strdup(path);
+	name = strdup(path);
+	if (name)
+		make_printable(name);
+	return name;
 }
 
 static bool make_room(struct code *code)
@@ -179,9 +184,7 @@ static char *name_function(const char *file, const char *symbol)
 
 	if (asprintf(&name, "%s%s%s", file, *file ? ":" : "", symbol) < 0)
 		return NULL;
-	for (char *c = name; *c; c++)
-		if ((u8)*c < 0x20 || (u8)*c >= 0x7f)
-			*c = '?';
+	make_printable(name);
 	return name;
 }
 

@@ -30,6 +30,7 @@ static const char *const fixed_environment[] = {
 struct line {
 	const char **word;
 	u32 count;
+	char timeout[16], cpus[16];
 };
 
 static void add(struct line *line, const char *word)
@@ -53,8 +54,8 @@ static u32 length(char *const *list)
 }
 
 /* False: out of memory. */
-static bool make_line(struct line *line, const struct check_case *of, const char *timeout,
-		      const char *script, char *const *words)
+static bool make_line(struct line *line, const struct check_case *of, const char *script,
+		      char *const *words)
 {
 	const struct check_benchmark *b = of->benchmark;
 
@@ -62,13 +63,19 @@ static bool make_line(struct line *line, const struct check_case *of, const char
 	line->count = 0;
 	if (!line->word)
 		return false;
+	snprintf(line->timeout, sizeof(line->timeout), "%u", b->timeout);
+	snprintf(line->cpus, sizeof(line->cpus), "%u", b->cpus);
 	add(line, "vpmu");
 	add(line, "exec");
 	add(line, "--deterministic");
 	add(line, "--cpu");
 	add(line, of->model);
 	add(line, "--timeout");
-	add(line, timeout);
+	add(line, line->timeout);
+	add(line, "--cpus");
+	add(line, line->cpus);
+	if (!b->host_features)
+		add(line, "--baseline");
 	if (b->memory) {
 		add(line, "--memory");
 		add(line, b->memory);
@@ -199,13 +206,11 @@ static bool start(const struct check_case *of, const struct line *line, int prof
 bool guest_run(const struct check_case *of, const char *script, char *const *words, int profile,
 	       struct check_guest *guest)
 {
-	char timeout[16];
 	struct line line;
 	bool ok;
 
 	*guest = (struct check_guest){ .output = malloc(GUEST_OUTPUT + 1) };
-	snprintf(timeout, sizeof(timeout), "%u", of->benchmark->timeout);
-	if (!guest->output || !make_line(&line, of, timeout, script, words)) {
+	if (!guest->output || !make_line(&line, of, script, words)) {
 		errno = ENOMEM;
 		return false;
 	}

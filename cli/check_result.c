@@ -33,6 +33,7 @@ __attribute__((format(printf, 3, 4))) static bool wrong(struct reader *r, u32 li
 	va_start(args, fmt);
 	vsnprintf(error + n, room - n, fmt, args);
 	va_end(args);
+	make_printable(error);
 	return false;
 }
 
@@ -201,6 +202,13 @@ const struct check_result *results_find(const struct check_results *results, con
 	return NULL;
 }
 
+void make_printable(char *text)
+{
+	for (; *text; text++)
+		if ((u8)*text < 0x20 || (u8)*text >= 0x7f)
+			*text = '?';
+}
+
 const struct check_count *counts_find(const struct check_counts *counts, const char *name)
 {
 	for (u32 i = 0; i < counts->count; i++)
@@ -267,6 +275,19 @@ static bool close_written(FILE *out)
 	return ok;
 }
 
+/* That of the file which is replaced, or of any new one. */
+static mode_t mode_of(const char *path)
+{
+	struct stat st;
+	mode_t mask;
+
+	if (!stat(path, &st))
+		return st.st_mode & 0777;
+	mask = umask(0);
+	umask(mask);
+	return 0666 & ~mask;
+}
+
 bool results_write(const char *path, const char *comment, const struct check_result *const *result,
 		   u32 count)
 {
@@ -282,7 +303,7 @@ bool results_write(const char *path, const char *comment, const struct check_res
 	fprintf(out, "# %s\nversion = %u\n", comment, RESULT_VERSION);
 	for (u32 i = 0; i < count; i++)
 		write_case(out, result[i]);
-	if (fchmod(fd, 0644) || !close_written(out) || rename(temporary, path)) {
+	if (fchmod(fd, mode_of(path)) || !close_written(out) || rename(temporary, path)) {
 		error = errno;
 		unlink(temporary);
 		errno = error;

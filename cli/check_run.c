@@ -40,12 +40,11 @@ __attribute__((format(printf, 2, 3))) static bool wrong(struct check_result *res
 	char *error;
 
 	va_start(args, fmt);
-	if (vasprintf(&error, fmt, args) < 0)
+	if (vasprintf(&error, fmt, args) >= 0)
+		make_printable(error); /* it may be the guest's word */
+	else
 		error = "out of memory";
 	va_end(args);
-	for (char *c = error; *c; c++) /* it may be the guest's word */
-		if ((u8)*c < 0x20 || (u8)*c >= 0x7f)
-			*c = '?';
 	result->error = error;
 	return false;
 }
@@ -102,6 +101,8 @@ static bool take_where(struct check_result *result, char **text)
 
 	if (!flags)
 		return wrong(result, "the guest did not say what it is");
+	make_printable(kernel);
+	make_printable(perf);
 	for (char *c = flags; *c; c++)
 		number = (number ^ (u8)*c) * 0x100000001b3ull;
 	if (asprintf(&hash, "%016llx", (unsigned long long)number) < 0)

@@ -14,6 +14,7 @@
 
 #define DEFAULT_TIMEOUT 300
 #define MAX_TIMEOUT	1000000
+#define MAX_CPUS	64
 #define NAME_SIZE	100
 
 /* Whose errors are noted where: those of a benchmark in itself, others in the suite. */
@@ -37,6 +38,7 @@ __attribute__((format(printf, 3, 4))) static bool wrong(struct reader *r, u32 li
 	if (n > 0 && (size_t)n < r->room)
 		vsnprintf(r->error + n, r->room - n, fmt, args);
 	va_end(args);
+	make_printable(r->error);
 	return false;
 }
 
@@ -135,9 +137,10 @@ static bool check_keys(struct reader *r, const struct toml_table *table, const c
 
 /* --- a benchmark --- */
 
-static const char *const benchmark_keys[] = { "name",	   "command",	  "folder", "input",
-					      "memory",	   "environment", "models", "events",
-					      "tolerance", "timeout",	  NULL };
+static const char *const benchmark_keys[] = {
+	"name",	       "command", "folder", "input",	 "memory",  "cpus", "features",
+	"environment", "models",  "events", "tolerance", "timeout", NULL,
+};
 
 static bool take_percent(struct reader *r, const struct toml_value *value, double *percent)
 {
@@ -172,6 +175,13 @@ static bool take_tolerance(struct reader *r, struct check_benchmark *b)
 	return wrong(r, value->line, "'tolerance' names an event that is not in 'events'");
 }
 
+static bool has_controls(const char *text)
+{
+	while (*text && (u8)*text >= 0x20 && *text != 0x7f)
+		text++;
+	return *text;
+}
+
 static bool take_events(struct reader *r, struct check_benchmark *b)
 {
 	static char *const usual[] = { "instructions:u", "branches:u", NULL };
@@ -190,7 +200,8 @@ static bool take_events(struct reader *r, struct check_benchmark *b)
 				wrong(r, find(r, "events")->line,
 				      "the event '%.60s' is there twice", from[i]);
 		/* perf has them in one list, and a line each in its answer. */
-		if (!*from[i] || strpbrk(from[i], "| \t\n{}") || *from[i] == '-')
+		if (!*from[i] || strpbrk(from[i], "| {}") || has_controls(from[i]) ||
+		    *from[i] == '-')
 			wrong(r, find(r, "events")->line, "'%.60s' is no event", from[i]);
 	}
 	free(list);
@@ -222,19 +233,29 @@ static bool take_models(struct reader *r, struct check_benchmark *b)
 	return true;
 }
 
-static bool take_timeout(struct reader *r, struct check_benchmark *b)
+static bool take_number(struct reader *r, const char *key, u32 most, u32 *number)
 {
-	const struct toml_value *value = find(r, "timeout");
+	const struct toml_value *value = find(r, key);
 
-	b->timeout = DEFAULT_TIMEOUT;
 	if (!value)
 		return true;
-	if (!has_type(r, value, "timeout", TOML_INTEGER))
+	if (!has_type(r, value, key, TOML_INTEGER))
 		return false;
-	if (value->integer < 1 || value->integer > MAX_TIMEOUT)
-		return wrong(r, value->line, "'timeout' is from 1 to %u seconds", MAX_TIMEOUT);
-	b->timeout = value->integer;
+	if (value->integer < 1 || value->integer > most)
+		return wrong(r, value->line, "'%s' is from 1 to %u", key, most);
+	*number = value->integer;
 	return true;
+}
+
+static bool take_features(struct reader *r, struct check_benchmark *b)
+{
+	const char *features = "baseline";
+
+	if (!take_string(r, "features", &features))
+		return false;
+	b->host_features = !strcmp(features, "host");
+	return b->host_features || !strcmp(features, "baseline") ||
+	       wrong(r, find(r, "features")->line, "'features' is \"baseline\" or \"host\"");
 }
 
 static bool take_environment(struct reader *r, struct check_benchmark *b)
@@ -272,10 +293,14 @@ static bool take_command(struct reader *r, u32 line, struct check_benchmark *b)
 static bool take_benchmark(struct reader *r, u32 line, struct check_benchmark *b)
 {
 	b->folder = ".";
+	b->timeout = DEFAULT_TIMEOUT;
+	b->cpus = 1;
 	return check_keys(r, r->table, benchmark_keys, "a benchmark") && take_command(r, line, b) &&
 	       take_path(r, "folder", &b->folder) && take_path(r, "input", &b->input) &&
 	       take_string(r, "memory", &b->memory) && take_models(r, b) && take_events(r, b) &&
-	       take_tolerance(r, b) && take_timeout(r, b) && take_environment(r, b);
+	       take_tolerance(r, b) && take_number(r, "timeout", MAX_TIMEOUT, &b->timeout) &&
+	       take_number(r, "cpus", MAX_CPUS, &b->cpus) && take_features(r, b) &&
+	       take_environment(r, b);
 }
 
 /* Without a name nothing can be said about a benchmark. */
@@ -287,8 +312,9 @@ static bool take_name(struct reader *r, u32 line, struct check_benchmark *b)
 		return wrong(r, line, "a benchmark has no name");
 	if (!has_type(r, value, "name", TOML_STRING))
 		return false;
-	if (!*value->string || strlen(value->string) > NAME_SIZE || strchr(value->string, '\n'))
-		return wrong(r, value->line, "a name has one to %u bytes, on one line", NAME_SIZE);
+	if (!*value->string || strlen(value->string) > NAME_SIZE || has_controls(value->string))
+		return wrong(r, value->line,
+			     "a name has one to %u bytes, and no control characters", NAME_SIZE);
 	for (u32 i = 0; i < r->suite->benchmarks; i++)
 		if (!strcmp(r->suite->benchmark[i].name, value->string))
 			return wrong(r, value->line, "the benchmark '%s' is there twice",
@@ -299,9 +325,10 @@ static bool take_name(struct reader *r, u32 line, struct check_benchmark *b)
 
 /* --- the suite --- */
 
-static const char *const suite_keys[] = { "baseline", "tested",	   "benchmark",	  "folder",
-					  "input",    "memory",	   "environment", "models",
-					  "events",   "tolerance", "timeout",	  NULL };
+static const char *const suite_keys[] = {
+	"baseline", "tested",	   "benchmark", "folder", "input",     "memory",  "cpus",
+	"features", "environment", "models",	"events", "tolerance", "timeout", NULL,
+};
 
 static bool add_benchmark(struct check_suite *suite, const struct toml_value *item)
 {

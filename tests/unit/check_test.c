@@ -33,7 +33,7 @@ static void a_suite_has_defaults_and_exceptions(void **state)
 			   "[[benchmark]]\nname = \"one\"\ncommand = [\"a\", \"b\"]\n"
 			   "[[benchmark]]\nname = \"two\"\ncommand = [\"c\"]\ntolerance = 2\n"
 			   "events = [\"branches\"]\nmodels = [\"genoa\"]\nfolder = \"bin\"\n"
-			   "input = \"/dev/null\"\ntimeout = 1\n"
+			   "input = \"/dev/null\"\ntimeout = 1\ncpus = 2\nfeatures = \"host\"\n"
 			   "[benchmark.environment]\nA = \"1\"\n"))
 		fail_msg("%s", suite.error);
 	assert_int_equal(suite.benchmarks, 2);
@@ -44,12 +44,16 @@ static void a_suite_has_defaults_and_exceptions(void **state)
 	assert_null(b->error);
 	assert_string_equal(b->command[1], "b");
 	assert_int_equal(b->timeout, 9);
+	assert_int_equal(b->cpus, 1);
+	assert_false(b->host_features);
 	assert_int_equal(b->events, 2);
 	assert_true(b->event[0].tolerance == 0);
 	assert_true(b->event[1].tolerance == 0.5);
 	b = &suite.benchmark[1];
 	assert_null(b->error);
 	assert_true(b->event[0].tolerance == 2);
+	assert_int_equal(b->cpus, 2);
+	assert_true(b->host_features);
 	assert_string_equal(b->folder, "/tmp/bin");
 	assert_string_equal(b->input, "/dev/null");
 	assert_string_equal(b->environment[0], "A=1");
@@ -80,6 +84,8 @@ static const struct {
 	{ "[[benchmark]]\ncommand = [\"true\"]", ":1: a benchmark has no name" },
 	{ "[[benchmark]]\nname = 1", ":2: 'name' wants a string, not an integer" },
 	{ "[[benchmark]]\nname = \"\"", ":2: a name has one to 100 bytes" },
+	{ "[[benchmark]]\nname = \"\\u001b\"", ":2: a name has one to 100 bytes, and no control" },
+	{ "\"\\u001b\\u00e9\" = 1\n" ONE, ":1: there is no key '?\?\?' in a suite" },
 	{ ONE ONE, ":5: the benchmark 'x' is there twice" },
 	{ "baseline = 1\n" ONE, ":1: 'baseline' wants a string" },
 	{ "tested = [1]\n" ONE, ":1: 'tested' wants a string" },
@@ -120,6 +126,8 @@ static const struct {
 	  ":4: 'tolerance' names an event" },
 	{ "command = [\"x\"]\ntimeout = 0", ":4: 'timeout' is from 1 to" },
 	{ "command = [\"x\"]\ntimeout = 1.5", ":4: 'timeout' wants an integer, not a float" },
+	{ "command = [\"x\"]\ncpus = 65", ":4: 'cpus' is from 1 to 64" },
+	{ "command = [\"x\"]\nfeatures = \"all\"", ":4: 'features' is \"baseline\" or \"host\"" },
 	{ "command = [\"x\"]\nexpect = 1", ":4: there is no key 'expect' in a benchmark" },
 	{ "command = [\"x\"]\n[benchmark.environment]\n\"A=B\" = \"\"", ":5: 'A=B' is no name" },
 };
