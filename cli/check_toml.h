@@ -13,8 +13,8 @@
 
 #include "base/types.h"
 
-#define TOML_SIZE  (16u << 20) /* bytes of a file */
-#define TOML_DEPTH 16	       /* of arrays in arrays, and of names in a header */
+#define TOML_SIZE  (128u << 20) /* bytes of a file */
+#define TOML_DEPTH 16		/* of arrays in arrays, and of names in a header */
 
 enum toml_type { TOML_STRING, TOML_INTEGER, TOML_FLOAT, TOML_BOOLEAN, TOML_ARRAY, TOML_TABLE };
 
