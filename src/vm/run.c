@@ -5,12 +5,11 @@
  *
  * How it ends early: a signal of the program sets vcpu->signalled before anything else (kvm.h,
  * kvm_interrupt), then cpu->attention and the futex word; the loop looks at it after clearing
- * attention and after reading the word, so that no signal falls between the check and the wait.
+ * attention, and in vm/sleep.c after reading the word, so that no signal falls between check and
+ * wait.
  */
 #include <errno.h>
-#include <linux/futex.h>
 #include <sys/syscall.h>
-#include <time.h>
 #include <unistd.h>
 
 #include "cpu/control.h"
@@ -23,6 +22,7 @@
 #include "vm/exit.h"
 #include "vm/pmu/host.h"
 #include "vm/pv.h"
+#include "vm/sleep.h"
 #include "vm/vm.h"
 
 /* Without a timer to watch, instructions between looks at run->immediate_exit; nobody should need
@@ -32,8 +32,6 @@
 #define BUDGET_MIN     2000ull
 #define PACE_MIN       (1024 / 10)
 #define PACE_MAX       (1024 / 2)
-#define SLEEP_MAX_NS   1000000000ull
-#define SLEEP_POLL_NS  2000000ull
 
 static __thread struct vcpu *current __attribute__((tls_model("initial-exec")));
 /* A signal came before there was one. */
@@ -89,7 +87,7 @@ static bool masked_signal_waits(const struct vcpu *vcpu)
 	return false;
 }
 
-static bool interrupted(const struct vcpu *vcpu)
+bool vcpu_interrupted(const struct vcpu *vcpu)
 {
 	return __atomic_load_n(&vcpu->signalled, __ATOMIC_SEQ_CST) ||
 	       READ_ONCE(vcpu->run->immediate_exit) || masked_signal_waits(vcpu);
@@ -191,7 +189,7 @@ static bool before_entry(struct vcpu *vcpu, u64 *end)
 	events_inject(vcpu);
 	instructions = budget(vcpu);
 	vcpu->cpu->cr8 = apic_get_cr8(vcpu);
-	if (interrupted(vcpu))
+	if (vcpu_interrupted(vcpu))
 		return false;
 	vcpu->ever_ran = true;
 	pv_eoi_offer(vcpu);
@@ -245,118 +243,6 @@ static int turn(struct vcpu *vcpu)
 	return r;
 }
 
-/* --- sleeping --- */
-
-static u64 sleep_limit(struct vcpu *vcpu)
-{
-	u64 expiry, most = vcpu->sigmask_active ? SLEEP_POLL_NS : SLEEP_MAX_NS;
-	struct lapic_now now;
-
-	if (!vcpu->has_lapic || vcpu->vm->time.is_virtual) /* virtual time is not waited for */
-		return most;
-	now = apic_now(vcpu);
-	expiry = lapic_timer_expiry(&vcpu->lapic, now);
-	if (expiry <= now.ns)
-		return 0;
-	return expiry - now.ns < most ? expiry - now.ns : most;
-}
-
-/* Waits until vcpu->wake is no longer `seen`, a signal comes, or the timer is due. */
-static void wait_on_wake(struct vcpu *vcpu, u32 seen)
-{
-	u64 limit = sleep_limit(vcpu), begun = clock_ns();
-	u32 samples = vcpu->samples;
-	struct timespec ts = { .tv_sec = limit / 1000000000, .tv_nsec = limit % 1000000000 };
-
-	__atomic_store_n(&vcpu->sleeping, true, __ATOMIC_SEQ_CST);
-	WRITE_ONCE(vcpu->where, WHERE_IDLE);
-	if (limit && syscall(SYS_futex, &vcpu->wake, FUTEX_WAIT_PRIVATE, seen, &ts) < 0 &&
-	    errno == EINTR && vcpu->samples == samples)
-		__atomic_store_n(&vcpu->signalled, true, __ATOMIC_SEQ_CST);
-	WRITE_ONCE(vcpu->where, WHERE_HYPERVISOR);
-	__atomic_store_n(&vcpu->sleeping, false, __ATOMIC_SEQ_CST);
-	vcpu->stats.halt_wait_ns += clock_ns() - begun;
-}
-
-static void sleep_until_woken(struct vcpu *vcpu)
-{
-	int saved_errno = errno;
-
-	vcpu_host_away(vcpu);
-	shared_sleep(vcpu->cpu);
-	for (;;) {
-		u32 seen = __atomic_load_n(&vcpu->wake, __ATOMIC_SEQ_CST);
-
-		vcpu_answer(vcpu);
-		vcpu_sample_finish(vcpu);
-		if (vcpu->has_lapic && lapic_timer_poll(&vcpu->lapic, apic_now(vcpu)))
-			continue;
-		if (events_unaccepted(vcpu) || events_wake(vcpu) || interrupted(vcpu))
-			break;
-		wait_on_wake(vcpu, seen);
-	}
-	shared_wake(vcpu->cpu);
-	errno = saved_errno;
-}
-
-static void accept_events(struct vcpu *vcpu)
-{
-	vcpu_section_begin(vcpu);
-	events_accept(vcpu);
-	vcpu_section_end(vcpu);
-	if (vcpu->mp_state == KVM_MP_STATE_HALTED || vcpu->mp_state == KVM_MP_STATE_AP_RESET_HOLD) {
-		if (events_wake(vcpu)) {
-			vcpu->pv_unhalted = false;
-			vcpu->mp_state = KVM_MP_STATE_RUNNABLE;
-			vcpu->stats.halt_wakeup++;
-		}
-	}
-}
-
-/* HALTED, or waiting for INIT or a start-up IPI. Virtual time is skipped, not waited for. */
-static int halted(struct vcpu *vcpu)
-{
-	bool is_virtual = vcpu->vm->time.is_virtual;
-
-	if (is_virtual)
-		vcpu_time_poll(vcpu);
-	else
-		sleep_until_woken(vcpu);
-	accept_events(vcpu);
-	if (is_virtual && vcpu->mp_state != KVM_MP_STATE_RUNNABLE)
-		schedule_rest(vcpu);
-	return 1;
-}
-
-/* --- turns, on virtual time --- */
-
-static bool sleep_until_turn(struct vcpu *vcpu)
-{
-	bool taken;
-
-	vcpu_host_away(vcpu);
-	shared_sleep(vcpu->cpu);
-	for (;;) {
-		u32 seen = __atomic_load_n(&vcpu->wake, __ATOMIC_SEQ_CST);
-
-		vcpu_answer(vcpu);
-		vcpu_sample_finish(vcpu);
-		taken = schedule_take(vcpu);
-		if (taken || interrupted(vcpu))
-			break;
-		wait_on_wake(vcpu, seen);
-	}
-	shared_wake(vcpu->cpu);
-	vcpu->cpu->port.same_memory = false; /* other vCPUs have had theirs */
-	return taken;
-}
-
-/* False: a signal came first. */
-static bool await_turn(struct vcpu *vcpu)
-{
-	return !vcpu->vm->time.is_virtual || schedule_holds(vcpu) || sleep_until_turn(vcpu);
-}
-
 /* --- the loop --- */
 
 static enum exit_reason run_one(struct vcpu *vcpu)
@@ -408,36 +294,14 @@ static int leave_interrupted(struct vcpu *vcpu)
 	return -EINTR;
 }
 
-static bool depends_on_outside(const struct vcpu *vcpu)
-{
-	return vcpu->vm->outside.kicked || vcpu->vm->outside.awaited;
-}
-
-/* On virtual time the guest goes on when its devices have done what it asked for. 1, or the result
- * of KVM_RUN if a signal comes first. */
-static int wait_for_outside(struct vcpu *vcpu)
-{
-	if (!depends_on_outside(vcpu))
-		return 1;
-	vcpu_host_away(vcpu);
-	shared_sleep(vcpu->cpu);
-	while (outside_waits(vcpu->vm) && !interrupted(vcpu)) {
-		vcpu_answer(vcpu);
-		vcpu_sample_finish(vcpu);
-		outside_wait(vcpu->vm);
-	}
-	shared_wake(vcpu->cpu);
-	return interrupted(vcpu) ? leave_interrupted(vcpu) : 1;
-}
-
-/* On virtual time: until it is the vCPU's turn and nothing outside is waited for. 1, or as above. */
+/* Until the guest may go on: 1, or the result of KVM_RUN if a signal came first. */
 static int wait_for_entry(struct vcpu *vcpu)
 {
 	for (;;) {
-		int r = await_turn(vcpu) ? wait_for_outside(vcpu) : leave_interrupted(vcpu);
-
-		if (r <= 0 || !schedule_is_over(vcpu))
-			return r;
+		if (!sleep_until_turn(vcpu) || !sleep_until_outside(vcpu))
+			return leave_interrupted(vcpu);
+		if (!schedule_is_over(vcpu))
+			return 1;
 		schedule_pass(vcpu);
 	}
 }
@@ -451,16 +315,16 @@ static int between_turns(struct vcpu *vcpu, bool was_running)
 		vcpu->run->exit_reason = KVM_EXIT_IRQ_WINDOW_OPEN;
 		return 0;
 	}
-	if (interrupted(vcpu))
+	if (vcpu_interrupted(vcpu))
 		return leave_interrupted(vcpu);
 	return wait_for_entry(vcpu);
 }
 
 static void sleep_until_started(struct vcpu *vcpu)
 {
-	while (vcpu->mp_state == KVM_MP_STATE_UNINITIALIZED && await_turn(vcpu) &&
-	       !interrupted(vcpu))
-		halted(vcpu);
+	while (vcpu->mp_state == KVM_MP_STATE_UNINITIALIZED && sleep_until_turn(vcpu) &&
+	       !vcpu_interrupted(vcpu))
+		sleep_halted(vcpu);
 }
 
 /* An AP that was never started: KVM waits for its INIT here and makes the program call again. */
@@ -474,7 +338,7 @@ static int wait_for_init(struct vcpu *vcpu)
 		sleep_until_woken(vcpu);
 		events_accept(vcpu);
 	}
-	if (!interrupted(vcpu))
+	if (!vcpu_interrupted(vcpu))
 		return -EAGAIN;
 	vcpu->run->exit_reason = KVM_EXIT_INTR;
 	vcpu->stats.signal_exits++;
@@ -615,7 +479,10 @@ int vcpu_run(struct vcpu *vcpu)
 	while (r > 0) {
 		bool running = vcpu->mp_state == KVM_MP_STATE_RUNNABLE;
 
-		r = running ? turn(vcpu) : halted(vcpu);
+		if (running)
+			r = turn(vcpu);
+		else
+			sleep_halted(vcpu);
 		if (r > 0)
 			r = between_turns(vcpu, running);
 	}

@@ -264,6 +264,8 @@ struct vcpu *vcpu_current(void);
 
 /* run.c: KVM_RUN. 0 with run->exit_reason set, or -errno. */
 int vcpu_run(struct vcpu *vcpu);
+/* Has KVM_RUN to end: by a signal, or because the program says so? */
+bool vcpu_interrupted(const struct vcpu *vcpu);
 /* A signal has come: ends the KVM_RUN that this thread is inside of, or the next one, unless it is
  * forgotten before that begins. Async-signal-safe. */
 void vcpu_interrupt_current(void);

@@ -1,0 +1,148 @@
+// SPDX-License-Identifier: MIT
+/*
+ * A vCPU that executes nothing: see vm/sleep.h. It waits on the futex word vcpu->wake, which a kick
+ * changes; each loop reads the word first and looks for a reason to end second, so that no kick
+ * falls between the check and the wait. Requests of the control socket are answered meanwhile.
+ */
+#include "vm/sleep.h"
+
+#include <errno.h>
+#include <linux/futex.h>
+#include <sys/syscall.h>
+#include <time.h>
+#include <unistd.h>
+
+#include "cpu/shared.h"
+#include "vm/apic.h"
+#include "vm/ask.h"
+#include "vm/events.h"
+#include "vm/pmu/host.h"
+#include "vm/schedule.h"
+
+#define SLEEP_MAX_NS  1000000000ull
+#define SLEEP_POLL_NS 2000000ull /* while signals are polled for */
+
+static u64 sleep_limit(struct vcpu *vcpu)
+{
+	u64 expiry, most = vcpu->sigmask_active ? SLEEP_POLL_NS : SLEEP_MAX_NS;
+	struct lapic_now now;
+
+	if (!vcpu->has_lapic || vcpu->vm->time.is_virtual) /* virtual time is not waited for */
+		return most;
+	now = apic_now(vcpu);
+	expiry = lapic_timer_expiry(&vcpu->lapic, now);
+	if (expiry <= now.ns)
+		return 0;
+	return expiry - now.ns < most ? expiry - now.ns : most;
+}
+
+/* Waits until vcpu->wake is no longer `seen`, a signal comes, or the timer is due. */
+static void wait_on_wake(struct vcpu *vcpu, u32 seen)
+{
+	u64 limit = sleep_limit(vcpu), begun = clock_ns();
+	u32 samples = vcpu->samples;
+	struct timespec ts = { .tv_sec = limit / 1000000000, .tv_nsec = limit % 1000000000 };
+
+	__atomic_store_n(&vcpu->sleeping, true, __ATOMIC_SEQ_CST);
+	WRITE_ONCE(vcpu->where, WHERE_IDLE);
+	if (limit && syscall(SYS_futex, &vcpu->wake, FUTEX_WAIT_PRIVATE, seen, &ts) < 0 &&
+	    errno == EINTR && vcpu->samples == samples)
+		__atomic_store_n(&vcpu->signalled, true, __ATOMIC_SEQ_CST);
+	WRITE_ONCE(vcpu->where, WHERE_HYPERVISOR);
+	__atomic_store_n(&vcpu->sleeping, false, __ATOMIC_SEQ_CST);
+	vcpu->stats.halt_wait_ns += clock_ns() - begun;
+}
+
+void sleep_until_woken(struct vcpu *vcpu)
+{
+	int saved_errno = errno;
+
+	vcpu_host_away(vcpu);
+	shared_sleep(vcpu->cpu);
+	for (;;) {
+		u32 seen = __atomic_load_n(&vcpu->wake, __ATOMIC_SEQ_CST);
+
+		vcpu_answer(vcpu);
+		vcpu_sample_finish(vcpu);
+		if (vcpu->has_lapic && lapic_timer_poll(&vcpu->lapic, apic_now(vcpu)))
+			continue;
+		if (events_unaccepted(vcpu) || events_wake(vcpu) || vcpu_interrupted(vcpu))
+			break;
+		wait_on_wake(vcpu, seen);
+	}
+	shared_wake(vcpu->cpu);
+	errno = saved_errno;
+}
+
+static void accept_events(struct vcpu *vcpu)
+{
+	vcpu_section_begin(vcpu);
+	events_accept(vcpu);
+	vcpu_section_end(vcpu);
+	if (vcpu->mp_state == KVM_MP_STATE_HALTED || vcpu->mp_state == KVM_MP_STATE_AP_RESET_HOLD) {
+		if (events_wake(vcpu)) {
+			vcpu->pv_unhalted = false;
+			vcpu->mp_state = KVM_MP_STATE_RUNNABLE;
+			vcpu->stats.halt_wakeup++;
+		}
+	}
+}
+
+void sleep_halted(struct vcpu *vcpu)
+{
+	bool is_virtual = vcpu->vm->time.is_virtual;
+
+	if (is_virtual)
+		vcpu_time_poll(vcpu);
+	else
+		sleep_until_woken(vcpu);
+	accept_events(vcpu);
+	if (is_virtual && vcpu->mp_state != KVM_MP_STATE_RUNNABLE)
+		schedule_rest(vcpu);
+}
+
+static bool wait_for_turn(struct vcpu *vcpu)
+{
+	bool taken;
+
+	vcpu_host_away(vcpu);
+	shared_sleep(vcpu->cpu);
+	for (;;) {
+		u32 seen = __atomic_load_n(&vcpu->wake, __ATOMIC_SEQ_CST);
+
+		vcpu_answer(vcpu);
+		vcpu_sample_finish(vcpu);
+		taken = schedule_take(vcpu);
+		if (taken || vcpu_interrupted(vcpu))
+			break;
+		wait_on_wake(vcpu, seen);
+	}
+	shared_wake(vcpu->cpu);
+	vcpu->cpu->port.same_memory = false; /* other vCPUs have had theirs */
+	return taken;
+}
+
+bool sleep_until_turn(struct vcpu *vcpu)
+{
+	return !vcpu->vm->time.is_virtual || schedule_holds(vcpu) || wait_for_turn(vcpu);
+}
+
+static bool depends_on_outside(const struct vcpu *vcpu)
+{
+	return vcpu->vm->outside.kicked || vcpu->vm->outside.awaited;
+}
+
+bool sleep_until_outside(struct vcpu *vcpu)
+{
+	if (!depends_on_outside(vcpu))
+		return true;
+	vcpu_host_away(vcpu);
+	shared_sleep(vcpu->cpu);
+	while (outside_waits(vcpu->vm) && !vcpu_interrupted(vcpu)) {
+		vcpu_answer(vcpu);
+		vcpu_sample_finish(vcpu);
+		outside_wait(vcpu->vm);
+	}
+	shared_wake(vcpu->cpu);
+	return !vcpu_interrupted(vcpu);
+}
