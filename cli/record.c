@@ -64,7 +64,9 @@ static void describe_report(void)
 	     "elsewhere\n"
 	     "  --folded         print stacks in lines, for other tools\n"
 	     "  --script         print samples as perf script does\n"
-	     "  --html FILE      write a flame graph there, one file that needs no network\n"
+	     "  --html FILE      write a page there, one file that needs no network: flame graph, call\n"
+	     "                   tree, functions, assembly, time of each vCPU\n"
+	     "  --serve          show that page at an address of 127.0.0.1, until Ctrl-C; --port N\n"
 	     "  --pprof FILE     write a profile for pprof there\n"
 	     "  --perf FILE      write perf.data there, for perf, hotspot and others\n"
 	     "  --speedscope FILE  write a profile of each vCPU for speedscope there");
@@ -72,7 +74,7 @@ static void describe_report(void)
 
 const struct command command_report = {
 	.name = "report",
-	.synopsis = "[-i FILE] [--kallsyms FILE] [--elf FILE] [--folded|--script] [--html FILE]",
+	.synopsis = "[-i FILE] [--kallsyms FILE] [--elf FILE] [--folded|--script|--serve] [--html FILE]",
 	.summary = "Show a profile: guest user and kernel, hypervisor and VMM",
 	.run = run_report,
 	.describe = describe_report,

@@ -3,10 +3,23 @@
 guest only if it has the build id of the guest's file."""
 
 import os
+import subprocess
 
 import symbols
 
 DEBUG_FILES = "/usr/lib/debug/.build-id"
+
+
+def demangled(mangled):
+    """{name: as its language has it, without parameters}, as perf shows it, by c++filt; nothing without it."""
+    wanted = sorted(name for name in mangled if name.startswith(("_Z", "_R")))
+    try:
+        done = subprocess.run(["c++filt", "-p", "-i"], input="".join(f"{name}\n" for name in wanted), text=True, errors="replace",
+                              stdout=subprocess.PIPE, timeout=60)
+    except (OSError, subprocess.TimeoutExpired):
+        return {}
+    lines = done.stdout.splitlines()
+    return dict(zip(wanted, lines)) if len(lines) == len(wanted) else {}
 
 
 class Process:
@@ -105,6 +118,15 @@ class Resolver:
         else:
             name = (process and self._in_process(process, address)) or self.files.absolute(address)[1]
         return name or f"{address & ~0xfff:#x}"
+
+    def code(self, sample):
+        """(file, start, size, address) of the function that a sample of user code is in, as its file has it, or None."""
+        process = self.processes.of(sample)
+        area = process.find(sample.addresses[0]) if process and sample.part == "guest user" else None
+        elf = self.files.get(area) if area else None
+        address = elf.address(sample.addresses[0] - area.start + area.offset) if elf else None
+        found = elf.symbols.range(address) if address is not None else None
+        return (elf.path, found[0], found[1], address) if found and found[1] else None
 
     def stack(self, sample):
         """What a sample is part of, and its frames, outermost first. A return address is after its CALL, where another function may

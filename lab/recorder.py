@@ -61,11 +61,13 @@ class Socket:
 class Raw:
     """A guest's sample as the socket gives it."""
 
-    def __init__(self, line):
+    def __init__(self, line, is_linux):
         words = line.split()
         stack = words.index("stack") if "stack" in words else len(words)
-        self.head, self.callers = " ".join(words[:9]), words[stack:]
         self.rip, self.cr3, self.cpl = int(words[4], 16), int(words[6], 16), int(words[8])
+        if is_linux:  # which has its kernel in the upper half: a sample may be of the middle of SYSRET or SYSCALL
+            self.cpl = 0 if linux_guest.is_kernel(self.rip) else 3
+        self.head, self.callers = " ".join([*words[:8], str(self.cpl)]), words[stack:]
         self.task = [int(word, 16) for word in words[10:12]] if words[9:10] == ["percpu"] else None
 
     def addresses(self):
@@ -119,7 +121,7 @@ class Recorder:
         self._search()
         lines = self.control.ask(self._command())
         when = self.now()
-        guests = {i: Raw(line) for i, line in enumerate(lines) if line.split()[2:3] == ["guest"]}
+        guests = {i: Raw(line, self.linux) for i, line in enumerate(lines) if line.split()[2:3] == ["guest"]}
         tasks = self._tasks(when, guests)
         for raw in guests.values():
             self._note_functions(raw)

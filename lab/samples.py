@@ -26,7 +26,9 @@ def quote(name):
 
 
 def unquote(word):
-    return urllib.parse.unquote_to_bytes(word).decode(errors="replace")
+    """A name, without what would break lines or move a terminal's cursor."""
+    text = urllib.parse.unquote_to_bytes(word).decode(errors="replace")
+    return "".join(letter if letter.isprintable() else "?" for letter in text)
 
 
 class Map:

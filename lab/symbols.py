@@ -37,11 +37,16 @@ class Symbols:
             table.sizes.append(best[address][1])
         return table
 
-    def find(self, address):
+    def range(self, address):
+        """(start, size, name) of what is there, or None; there may be no size."""
         i = bisect.bisect_right(self.addresses, address) - 1
         if i < 0 or (self.sizes[i] is not None and address >= self.addresses[i] + self.sizes[i]):
             return None
-        return self.names[i]
+        return self.addresses[i], self.sizes[i], self.names[i]
+
+    def find(self, address):
+        found = self.range(address)
+        return found[2] if found else None
 
 
 def kernel_map(path):
@@ -93,7 +98,7 @@ class Elf:
     """Functions of an ELF file, by the addresses that it gives them, and where its segments are in the file."""
 
     def __init__(self, path):
-        self.data = open_file(path)
+        self.path, self.data = path, open_file(path)
         if self.data[:6] != b"\x7fELF\x02\x01":
             raise ValueError(f"{path} is not a 64-bit ELF file")
         try:
@@ -140,9 +145,11 @@ class Elf:
         if other.symbols.names:
             self.symbols = other.symbols
 
+    def address(self, offset):
+        """The address that the file gives to what is there in it, or None."""
+        return next((offset - start + address for start, address, size in self.loads if start <= offset < start + size), None)
+
     def at_offset(self, offset):
         """The name of what is there in the file."""
-        for start, address, size in self.loads:
-            if start <= offset < start + size:
-                return self.symbols.find(offset - start + address)
-        return None
+        address = self.address(offset)
+        return self.symbols.find(address) if address is not None else None
