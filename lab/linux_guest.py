@@ -13,6 +13,7 @@ import time
 
 import btf
 import kernel_symbols
+import linux_modules
 import symbols
 from kernel_symbols import Malformed
 
@@ -173,6 +174,7 @@ class LinuxGuest:
         self.page_size = types.size("page")  # of what describes one
         cpus = memory.block(self.cr3, self.symbols["__per_cpu_offset"], 8 * MAX_CPUS)
         self.cpus = set(struct.unpack(f"<{MAX_CPUS}Q", cpus))
+        self.modules = linux_modules.Modules(memory, self.cr3, self.symbols["modules"], types)
         self.areas, self.looked = {}, {}  # of processes
 
     # --- the kernel ---
@@ -212,6 +214,11 @@ class LinuxGuest:
         if types.has("pcpu_hot"):  # Linux 6.2 to 6.14
             return self.symbols["pcpu_hot"] + types.offset("pcpu_hot.current_task")
         return self.symbols["current_task"]
+
+    def function(self, address):
+        """(start, end, name) of a function of the kernel or of a module, or None."""
+        inside = self.symbols["_text"] <= address < self.symbols["_end"]
+        return self.symbols.function(address) if inside else self.modules.function(address)
 
     # --- the current task ---
 

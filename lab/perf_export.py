@@ -45,9 +45,12 @@ class Export:
         self.count = 0
 
     def write(self, file):
-        for _, kind, value in file.records:
-            if kind == "kernel":
-                self._kernel(*value)
+        kernel = [value for _, kind, value in file.records if kind == "kernel"]
+        for value in kernel:
+            self._kernel(*value)
+        for _, _, (start, end, name) in file.symbols:
+            if not any(first <= start < last for first, last, _ in kernel):  # a module's
+                self.out.symbol(start, end, name.encode())
         for part in self.parts.values():
             if part.names:
                 part.introduce(self.out)

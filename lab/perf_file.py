@@ -14,9 +14,10 @@ NAME_ALIGN = 64  # of strings in features
 
 TYPE_SOFTWARE, CPU_CLOCK = 1, 0
 IP, TID, TIME, CALLCHAIN, CPU, PERIOD = 1, 2, 4, 0x20, 0x80, 0x100  # PERF_SAMPLE_*
-# Bits of perf_event_attr: inherit, mmap, comm, freq, task, sample_id_all, mmap2, comm_exec
-FLAGS = 1 << 1 | 1 << 8 | 1 << 9 | 1 << 10 | 1 << 13 | 1 << 18 | 1 << 23 | 1 << 24
-MMAP, COMM, SAMPLE, MMAP2 = 1, 3, 9, 10  # PERF_RECORD_*
+# Bits of perf_event_attr: inherit, mmap, comm, freq, task, sample_id_all, mmap2, comm_exec, ksymbol
+FLAGS = 1 << 1 | 1 << 8 | 1 << 9 | 1 << 10 | 1 << 13 | 1 << 18 | 1 << 23 | 1 << 24 | 1 << 31
+MMAP, COMM, SAMPLE, MMAP2, KSYMBOL = 1, 3, 9, 10, 17  # PERF_RECORD_*
+OUT_OF_LINE = 2  # PERF_RECORD_KSYMBOL_TYPE_OOL: code that no file has
 KERNEL, USER = 1, 2  # PERF_RECORD_MISC_*: the mode that a record is of
 COMM_EXEC, BUILD_ID_SIZE = 1 << 13, 1 << 15
 CONTEXT = {KERNEL: (1 << 64) - 128, USER: (1 << 64) - 512}  # PERF_CONTEXT_*
@@ -69,6 +70,11 @@ class Writer:
         """Where the kernel is. The name says which of its symbols is at the start, for perf to find out how far it was moved."""
         body = struct.pack("<IIQQQ", EVERYONE, 0, start, end - start, start)
         self._record(MMAP, KERNEL, body + padded(b"[kernel.kallsyms]_text") + self._identity(0, EVERYONE, 0))
+
+    def symbol(self, start, end, name):
+        """A function that is not in the kernel itself."""
+        body = struct.pack("<QIHH", start, min(end - start, 0xFFFFFFFF), OUT_OF_LINE, 0)
+        self._record(KSYMBOL, 0, body + padded(name[:255]) + self._identity(0, EVERYONE, 0))
 
     def sample(self, when, cpu, mode, pid, tid, addresses):
         """addresses: the instruction's, then those of its callers."""

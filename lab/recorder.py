@@ -162,7 +162,7 @@ class Recorder:
     def _note_functions(self, raw):
         """Functions of the kernel, for finish()."""
         for address in raw.addresses() if self.linux and raw.cpl == 0 else []:
-            found = self.linux.symbols.function(address)
+            found = self.linux.function(address)
             if found and len(self.functions) < MAX_FUNCTIONS:
                 self.functions[found[0]] = found
 

@@ -115,15 +115,13 @@ static void read_percpu(struct vcpu *vcpu, const struct sample_wish *wish,
 			    sizeof(sample->percpu));
 }
 
-/* Frames are those of the interrupted code's privilege. The kernel's word is that of user code as
- * well after an interrupt; of kernel code it may be that of another task after a return. */
+/* Frames are those of the interrupted code's privilege. The kernel's word is the same after an
+ * interrupt or a return; it changes with the task, and then nearly always CR3 does. */
 static void read_memory(struct vcpu *vcpu, struct vcpu_sample *sample)
 {
-	bool same = vcpu->cpu->cpl == sample->guest.cpl;
-
-	if (mailbox.wish.stack && same)
+	if (mailbox.wish.stack && vcpu->cpu->cpl == sample->guest.cpl)
 		sample->nframes = vcpu_frames(vcpu, &sample->guest, sample->frame, SAMPLE_FRAMES);
-	if (mailbox.wish.percpu && (same || sample->guest.cpl))
+	if (mailbox.wish.percpu)
 		read_percpu(vcpu, &mailbox.wish, sample);
 }
 
