@@ -83,7 +83,7 @@ class Recorder:
     def __init__(self, control, out, stacks, frequency):
         self.control, self.out, self.stacks = control, out, stacks
         self.begun = time.monotonic()
-        self.linux, self.searches = None, list(SEARCHES)
+        self.linux, self.searches, self.why = None, list(SEARCHES), None
         self.comms, self.processes, self.maps, self.functions = {}, {}, {}, {}
         self.count = 0
         print(f"{samples.HEADER}{samples.VERSIONS[-1]} frequency {frequency}", file=out)
@@ -105,8 +105,9 @@ class Recorder:
         self.searches.pop(0)
         try:
             self.linux = linux_guest.find(self.control)
-        except Malformed:
-            return  # not yet, or never: processes stay without names
+        except Malformed as error:
+            self.why = error  # not yet, or never: processes stay without names
+            return
         start, end = self.linux.symbols["_text"], self.linux.symbols["_end"]
         self._write(0, "kernel", f"{start:#x}", f"{end:#x}", self.linux.build_id)
 
