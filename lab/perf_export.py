@@ -33,6 +33,9 @@ class Part:
         out.comm(0, self.pid, self.pid, os.path.basename(name), True)
         out.map(0, self.pid, start, start + build_ids.SLOT * len(self.names) + 0xFFF & ~0xFFF, build_ids.TEXT, name)
         out.build_id(perf_file.USER, name, self.identity)
+
+    def keep(self):
+        """Puts the names into perf's cache. OSError."""
         build_ids.keep(self.name.lstrip("/"), self.identity, "elf", self.image)
 
 
@@ -42,7 +45,7 @@ class Export:
         self.out = perf_file.Writer(out, file.frequency, any(len(sample.addresses) > 1 for sample in samples))
         self.parts = {name: Part(name, samples) for name in PARTS}
         self.unknown = {}  # PIDs by CR3
-        self.count = 0
+        self.count, self.problem = 0, None
 
     def write(self, file):
         kernel = [value for _, kind, value in file.records if kind == "kernel"]
@@ -53,12 +56,19 @@ class Export:
                 self.out.symbol(start, end, name.encode())
         for part in self.parts.values():
             if part.names:
-                part.introduce(self.out)
+                self._introduce(part)
         for when, kind, value in file.records:
             if kind != "kernel":
                 getattr(self, "_" + kind)(nanoseconds(when), value)
         self.out.finish({perf_file.HOSTNAME: "guest", perf_file.OSRELEASE: "guest", perf_file.VERSION: "vpmu", perf_file.ARCH: "x86_64",
                          perf_file.CPUDESC: "vpmu"})
+
+    def _introduce(self, part):
+        part.introduce(self.out)
+        try:
+            part.keep()
+        except OSError as error:
+            self.problem = error  # samples without names are samples still
 
     def _kernel(self, start, end, identity):
         self.out.kernel(start, end)
@@ -97,7 +107,7 @@ class Export:
 
 
 def write(file, out):
-    """How many samples were written. OSError: also of perf's cache."""
+    """(how many samples were written, the OSError of perf's cache or None). OSError: of the file."""
     export = Export(out, file)
     export.write(file)
-    return export.count
+    return export.count, export.problem
