@@ -117,20 +117,50 @@ int node_path(struct nodes *nodes, u64 id, char path[PATH_MAX]);
 
 /* --- the file system --- */
 
+struct host_entry { /* getdents64(2) */
+	u64 ino, offset;
+	u16 size;
+	u8 type;
+	char name[];
+};
+
+/* share_listing.c: the names of a folder, sorted. All zero: none. */
+struct listing {
+	u8 *bytes;
+	u32 size, room, count; /* bytes, and names */
+	struct host_entry **entry;
+};
+
 struct handle {
 	int fd; /* -1: unused */
 	u32 node;
 	bool writable;
 	bool sealed; /* a folder of a file system that is not served: it has no entries */
+	struct listing listing; /* of a folder that a deterministic guest lists */
 };
 
 /* For a guest on virtual time: docs/clock.md. */
 struct share_terms {
 	struct turns *page; /* base/turns.h */
-	bool fixed;	  /* what changes without being changed is not shown: times of access, free space */
+	bool fixed;	  /* what follows from the host alone is not shown: share_fixed.c */
 	int order, input; /* files for the guest's first process, -1: none */
 	int frames;	  /* a socket, for what that process writes; -1: none */
 	struct profile *profile; /* base/profile.h, for the names of files that are opened; NULL: none */
+};
+
+/* share_fixed.c: files of a deterministic guest, by the number that it sees. */
+struct fixed_file {
+	dev_t device;
+	ino_t inode;
+	u64 changed, modified; /* by the guest, on its clock, in ns since 1970; 0: not in this run */
+	u32 next;	       /* in its hash chain, or of those not in use; 0: none */
+};
+
+struct fixed {
+	struct fixed_file *file; /* 0 is unused */
+	u32 count, room, unused;
+	u32 bucket[NODE_BUCKETS];
+	u64 begun; /* turns.date when the guest's clock was set */
 };
 
 struct share {
@@ -148,6 +178,8 @@ struct share {
 	dev_t device[64]; /* host devices seen; a file's is part of its inode number */
 	u32 device_count;
 	u32 named; /* bytes of names in terms->profile, which QEMU can write too */
+	struct fixed fixed;
+	u64 listed; /* bytes of all listings */
 	u8 *in;	   /* the request being served */
 	int error; /* why it ended before QEMU did, 0: it did not */
 };
@@ -196,6 +228,22 @@ int fuse_setattr(struct call *call);
 int fuse_write(struct call *call);
 int fuse_fsync(struct call *call);
 int fuse_fallocate(struct call *call);
+
+/* share_fixed.c. None does anything unless the guest is deterministic. */
+enum fixed_change { FIXED_ATTRIBUTES, FIXED_CONTENT };
+void fixed_begin(struct share *share); /* the guest's clock has been set */
+/* Finds or makes what is kept of a file; NULL: no memory, or not deterministic. */
+struct fixed_file *fixed_find(struct share *share, const struct stat *st);
+u64 fixed_number(const struct share *share, const struct fixed_file *file);
+/* The guest has changed what a descriptor stands for ("") or a name in it. */
+void fixed_changed(struct share *share, int fd, const char *name, enum fixed_change change);
+void fixed_set_time(struct share *share, int fd, u64 seconds, u32 nanoseconds);
+/* A name of it has been removed; what it was before that. */
+void fixed_removed(struct share *share, const struct stat *st);
+
+/* share_listing.c: reads all of a folder again, 0 or an errno; forgets it. */
+int listing_read(struct share *share, struct listing *listing, int fd);
+void listing_free(struct share *share, struct listing *listing);
 
 /* What they share. */
 /* A descriptor of a node, which may be a symbolic link, or minus an errno: an O_PATH one, or one of

@@ -78,12 +78,19 @@ static void give_away_new(const struct call *call, int parent, const char *name,
 		close(fd);
 }
 
+static void made_name(const struct call *call, int parent, const char *name)
+{
+	fixed_changed(call->share, parent, name, FIXED_CONTENT);
+	fixed_changed(call->share, parent, "", FIXED_CONTENT);
+}
+
 /* Ends a request that made a name: answers with what is there now. */
 static int made(struct call *call, const struct making *making, const char *name, mode_t type,
 		int error)
 {
 	if (!error) {
 		give_away_new(call, making->parent, name, type);
+		made_name(call, making->parent, name);
 		error = share_put_entry(call, making->parent, name);
 	}
 	end_making(call, making);
@@ -98,12 +105,17 @@ static int create_file(const struct call *call, int parent, const char *name)
 	int fd = openat(parent, name, O_RDWR | O_CREAT | O_EXCL | O_CLOEXEC,
 			in->mode & 07777 & ~SET_ID);
 
-	if (fd >= 0)
+	if (fd >= 0) {
 		give_away(call, fd);
+		made_name(call, parent, name);
+	}
 	if (fd >= 0 || errno != EEXIST || in->flags & O_EXCL)
 		return fd < 0 ? -errno : fd;
-	return share_open_regular(openat(parent, name, O_PATH | O_NOFOLLOW | O_CLOEXEC),
-				  O_RDWR | (in->flags & O_TRUNC));
+	fd = share_open_regular(openat(parent, name, O_PATH | O_NOFOLLOW | O_CLOEXEC),
+				O_RDWR | (in->flags & O_TRUNC));
+	if (fd >= 0 && in->flags & O_TRUNC)
+		fixed_changed(call->share, fd, "", FIXED_CONTENT);
+	return fd;
 }
 
 /* Answers with the entry and a handle, for which there is room. */
@@ -207,8 +219,11 @@ int fuse_link(struct call *call)
 	snprintf(path, sizeof(path), "/proc/self/fd/%d", old);
 	error = result(linkat(AT_FDCWD, path, making.parent, name, AT_SYMLINK_FOLLOW));
 	close(old);
-	if (!error)
+	if (!error) {
+		fixed_changed(call->share, making.parent, name, FIXED_ATTRIBUTES);
+		fixed_changed(call->share, making.parent, "", FIXED_CONTENT);
 		error = share_put_entry(call, making.parent, name);
+	}
 	end_making(call, &making);
 	return error;
 }
@@ -217,10 +232,16 @@ static int remove_name(struct call *call, int flags)
 {
 	const char *name = (const char *)call->body;
 	int parent, error = changeable_parent(call, call->id, name, &parent);
+	struct stat st;
 
 	if (error)
 		return error;
-	error = result(unlinkat(parent, name, flags));
+	error = result(fstatat(parent, name, &st, AT_SYMLINK_NOFOLLOW)) ?:
+		result(unlinkat(parent, name, flags));
+	if (!error) {
+		fixed_removed(call->share, &st);
+		fixed_changed(call->share, parent, "", FIXED_CONTENT);
+	}
 	close(parent);
 	if (!error)
 		node_drop_name(&call->share->nodes, call->id, name);
@@ -241,6 +262,8 @@ static int rename_to(struct call *call, u64 new_id, u32 flags, const char *name)
 {
 	const char *new_name = second_name(call, name);
 	int from, to, error;
+	struct stat replaced;
+	bool replaces;
 
 	if (!new_name || flags & ~RENAME_NOREPLACE)
 		return EINVAL;
@@ -252,7 +275,15 @@ static int rename_to(struct call *call, u64 new_id, u32 flags, const char *name)
 		close(from);
 		return error;
 	}
+	replaces = !fstatat(to, new_name, &replaced, AT_SYMLINK_NOFOLLOW);
 	error = result(renameat2(from, name, to, new_name, flags));
+	if (!error) {
+		if (replaces)
+			fixed_removed(call->share, &replaced);
+		fixed_changed(call->share, to, new_name, FIXED_ATTRIBUTES);
+		fixed_changed(call->share, from, "", FIXED_CONTENT);
+		fixed_changed(call->share, to, "", FIXED_CONTENT);
+	}
 	close(from);
 	close(to);
 	if (!error)
@@ -317,6 +348,15 @@ static int set_attributes(int fd, const struct fuse_setattr_in *in)
 	return 0;
 }
 
+static void show_set(const struct call *call, int fd, const struct fuse_setattr_in *in)
+{
+	bool now = in->valid & (FATTR_SIZE | FATTR_MTIME_NOW);
+
+	fixed_changed(call->share, fd, "", now ? FIXED_CONTENT : FIXED_ATTRIBUTES);
+	if (in->valid & FATTR_MTIME && !(in->valid & FATTR_MTIME_NOW))
+		fixed_set_time(call->share, fd, in->mtime, in->mtimensec);
+}
+
 int fuse_setattr(struct call *call)
 {
 	const struct fuse_setattr_in *in = (const void *)call->body;
@@ -332,8 +372,10 @@ int fuse_setattr(struct call *call)
 	if (fd < 0)
 		return -fd;
 	error = set_attributes(fd, in);
-	if (!error)
+	if (!error) {
+		show_set(call, fd, in);
 		return share_put_attributes(call, fd);
+	}
 	close(fd);
 	return error;
 }
@@ -352,6 +394,7 @@ int fuse_write(struct call *call)
 	n = pwrite(handle->fd, in + 1, in->size, in->offset);
 	if (n < 0)
 		return errno;
+	fixed_changed(call->share, handle->fd, "", FIXED_CONTENT);
 	out->size = n;
 	return 0;
 }
@@ -374,5 +417,8 @@ int fuse_fallocate(struct call *call)
 
 	if (!handle || !handle->writable)
 		return EBADF;
-	return result(fallocate(handle->fd, in->mode, in->offset, in->length));
+	if (fallocate(handle->fd, in->mode, in->offset, in->length))
+		return errno;
+	fixed_changed(call->share, handle->fd, "", FIXED_CONTENT);
+	return 0;
 }

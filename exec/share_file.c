@@ -21,6 +21,11 @@
 #define CACHED_FOREVER 86400
 #define CACHED_BRIEFLY 1
 
+static bool is_fixed(const struct share *share)
+{
+	return share->terms && share->terms->fixed;
+}
+
 /* How long the guest may believe attributes: not at all if they have a second name, by which they
  * may change unnoticed. */
 static u64 validity(struct share *share, u64 id, const struct stat *st)
@@ -42,12 +47,31 @@ static u64 inode_number(struct share *share, const struct stat *st)
 	return st->st_ino ^ (u64)i << 48;
 }
 
+/* What the guest has changed has its time, and all files have numbers of their own. */
+static void show_changes(struct share *share, const struct stat *st, struct fuse_attr *attr)
+{
+	const struct fixed_file *file = fixed_find(share, st);
+
+	if (!file)
+		return;
+	attr->ino = fixed_number(share, file);
+	if (file->changed) {
+		attr->ctime = file->changed / 1000000000;
+		attr->ctimensec = file->changed % 1000000000;
+	}
+	if (file->modified) {
+		attr->mtime = file->modified / 1000000000;
+		attr->mtimensec = file->modified % 1000000000;
+	}
+}
+
 /*
  * Of a deterministic guest. Times of access are the host's business. Folders such as /tmp change
  * with every file that any process makes there, whether or not the guest knows that file: those
  * that it cannot write look the same in all runs, and throughout a run.
  */
-static void fix_attributes(struct share *share, u64 id, struct fuse_attr *attr)
+static void fix_attributes(struct share *share, u64 id, const struct stat *st,
+			   struct fuse_attr *attr)
 {
 	if (S_ISDIR(attr->mode) && !share_may_write(share, id)) {
 		attr->size = PAGE_SIZE;
@@ -56,6 +80,9 @@ static void fix_attributes(struct share *share, u64 id, struct fuse_attr *attr)
 		attr->mtime = attr->ctime = VIRTUAL_DATE;
 		attr->mtimensec = attr->ctimensec = 0;
 	}
+	if (S_ISREG(attr->mode) && share_may_write(share, id))
+		attr->blocks = (attr->size + 511) / 512; /* when the host allocates is its business */
+	show_changes(share, st, attr);
 	attr->atime = attr->mtime;
 	attr->atimensec = attr->mtimensec;
 }
@@ -80,8 +107,8 @@ static void fill_attributes(struct share *share, u64 id, const struct stat *st,
 		.rdev = makedev(major(st->st_rdev), minor(st->st_rdev)),
 		.blksize = st->st_blksize,
 	};
-	if (share->terms && share->terms->fixed)
-		fix_attributes(share, id, attr);
+	if (is_fixed(share))
+		fix_attributes(share, id, st, attr);
 }
 
 int fuse_getattr(struct call *call)
@@ -238,6 +265,8 @@ int fuse_open(struct call *call)
 		r = open_file(call, O_WRONLY | (in->flags & O_TRUNC), &fd);
 	if (!r)
 		name_opened(call);
+	if (!r && in->flags & O_TRUNC)
+		fixed_changed(call->share, fd, "", FIXED_CONTENT);
 	return r ? r
 		 : put_handle(call,
 			      (struct handle){ .fd = fd, .node = call->id, .writable = write },
@@ -291,17 +320,24 @@ int share_read(struct call *call, int fd)
 	return 0;
 }
 
-struct host_entry { /* getdents64(2) */
-	u64 ino, offset;
-	u16 size;
-	u8 type;
-	char name[];
-};
-
-static void put_dirent(struct fuse_dirent *to, const struct host_entry *from, u32 length)
+static void put_dirent(struct fuse_dirent *to, const struct host_entry *from, u64 ino, u32 length)
 {
-	*to = (struct fuse_dirent){ from->ino, from->offset, length, from->type };
+	*to = (struct fuse_dirent){ ino, from->offset, length, from->type };
 	memcpy(to->name, from->name, length);
+}
+
+/* The number of an entry that the guest sees: of files on the folder's own file system. */
+static u64 entry_number(struct share *share, const struct handle *folder,
+			const struct host_entry *entry)
+{
+	const struct fixed_file *file;
+	struct stat st;
+
+	if (!is_fixed(share) || fstat(folder->fd, &st))
+		return entry->ino;
+	st.st_ino = entry->ino;
+	file = fixed_find(share, &st);
+	return file ? fixed_number(share, file) : entry->ino;
 }
 
 /* The guest looks nothing up for itself and its parent, nor for an entry without a node. */
@@ -310,21 +346,54 @@ static void put_direntplus(struct share *share, const struct handle *folder,
 {
 	if (strcmp(from->name, ".") && strcmp(from->name, ".."))
 		fill_entry(share, folder->node, folder->fd, from->name, &to->entry_out);
-	put_dirent(&to->dirent, from, length);
+	put_dirent(&to->dirent, from, entry_number(share, folder, from), length);
+}
+
+/* False: there is no room for it. */
+static bool put_name(struct call *call, const struct handle *handle, const struct host_entry *from,
+		     bool plus)
+{
+	const struct fuse_read_in *in = (const void *)call->body;
+	u32 head = plus ? FUSE_NAME_OFFSET_DIRENTPLUS : FUSE_NAME_OFFSET;
+	u32 room = in->size < MAX_ANSWER ? in->size : MAX_ANSWER;
+	u32 length = strlen(from->name), size = FUSE_DIRENT_ALIGN(head + length);
+	u8 *to = call->answer + call->answer_size;
+
+	if (size > room - call->answer_size)
+		return false;
+	memset(to, 0, size);
+	if (plus)
+		put_direntplus(call->share, handle, (void *)to, from, length);
+	else
+		put_dirent((void *)to, from, entry_number(call->share, handle, from), length);
+	call->answer_size += size;
+	return true;
+}
+
+static int list_sorted(struct call *call, struct handle *handle, bool plus)
+{
+	const struct fuse_read_in *in = (const void *)call->body;
+	const struct listing *listing = &handle->listing;
+	int error = in->offset ? 0 : listing_read(call->share, &handle->listing, handle->fd);
+
+	for (u64 i = in->offset; !error && i < listing->count; i++)
+		if (!put_name(call, handle, listing->entry[i], plus))
+			break;
+	return error;
 }
 
 /* As many as fit; the guest asks again from the offset behind the last one. */
 static int list(struct call *call, bool plus)
 {
 	const struct fuse_read_in *in = (const void *)call->body;
-	const struct handle *handle = share_handle(call, in->fh);
-	const u32 fixed = plus ? FUSE_NAME_OFFSET_DIRENTPLUS : FUSE_NAME_OFFSET;
+	struct handle *handle = share_handle(call, in->fh);
 	u8 buffer[16 << 10] __attribute__((aligned(8)));
-	u32 room = in->size < MAX_ANSWER ? in->size : MAX_ANSWER;
 	long n;
 
 	if (!handle || handle->sealed)
 		return handle ? 0 : EBADF;
+	if (is_fixed(call->share))
+		return list_sorted(call, handle, plus);
 	if (lseek(handle->fd, in->offset, SEEK_SET) < 0)
 		return errno;
 	n = syscall(SYS_getdents64, handle->fd, buffer, sizeof(buffer));
@@ -332,17 +401,9 @@ static int list(struct call *call, bool plus)
 		return errno;
 	for (long at = 0; at < n;) {
 		const struct host_entry *from = (const void *)(buffer + at);
-		u32 length = strlen(from->name), size = FUSE_DIRENT_ALIGN(fixed + length);
-		u8 *to = call->answer + call->answer_size;
 
-		if (size > room - call->answer_size)
+		if (!put_name(call, handle, from, plus))
 			break;
-		memset(to, 0, size);
-		if (plus)
-			put_direntplus(call->share, handle, (void *)to, from, length);
-		else
-			put_dirent((void *)to, from, length);
-		call->answer_size += size;
 		at += from->size;
 	}
 	return 0;
@@ -367,6 +428,7 @@ int fuse_release(struct call *call)
 	if (!handle)
 		return EBADF;
 	close(handle->fd);
+	listing_free(call->share, &handle->listing);
 	handle->fd = -1;
 	node_close(&call->share->nodes, handle->node);
 	return 0;
@@ -392,7 +454,7 @@ int fuse_statfs(struct call *call)
 		.namelen = st.f_namemax,
 		.frsize = st.f_frsize,
 	};
-	if (call->share->terms && call->share->terms->fixed) {
+	if (is_fixed(call->share)) {
 		out->st.bfree = out->st.bavail = out->st.blocks / 2;
 		out->st.ffree = out->st.files / 2;
 	}

@@ -122,6 +122,9 @@ int link_serve(struct call *call, u32 opcode)
 		return share_read(call, file_of(call->share->terms, call->id));
 	case FUSE_WRITE:
 		return write_frames(call);
+	case FUSE_FSYNC: /* of its first process, when it has set its clock */
+		fixed_begin(call->share);
+		return 0;
 	case FUSE_RELEASE:
 		return 0;
 	default:

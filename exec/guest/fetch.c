@@ -39,6 +39,11 @@ void fetch_settle(void)
 	use_cpus(1);
 }
 
+void fetch_begin(const struct wire *wire)
+{
+	fsync(wire->fd);
+}
+
 void fetch_wait(void)
 {
 	static bool permitted;

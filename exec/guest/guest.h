@@ -26,6 +26,8 @@ bool fetch_is_meant(void); /* the host wants that of this guest */
 /* It waits on the CPU that has the first turn when the machine is resumed: no other runs before the
  * host has called. Undone when the order has been fetched. */
 void fetch_settle(void);
+/* The clock has been set: the host's server reckons the times of files from now. */
+void fetch_begin(const struct wire *wire);
 void fetch_wait(void);	   /* until the host calls; time stands still */
 /* When the root has been built: opens what the host has put there, in the place of the wire, and
  * reads the order. NULL, or what could not be done (errno). */

@@ -172,5 +172,7 @@ int main(void)
 	if (problem)
 		give_up(&wire, FAILED_SET_UP, problem);
 	settings_apply(&order);
+	if (fetch_is_meant())
+		fetch_begin(&wire);
 	session_run(&wire, &order);
 }

@@ -7,6 +7,8 @@
  * and then an even number, knows that it has been served.
  *
  * calls: grows when the guest, which waits for it, is to go on.
+ *
+ * date: of the VM, in ns since 1970, when it last asked a device for something.
  */
 #ifndef BASE_TURNS_H
 #define BASE_TURNS_H
@@ -20,6 +22,7 @@
 
 struct turns {
 	u32 turns, calls; /* atomic, futexes */
+	u64 date;	  /* atomic */
 };
 
 static inline void turns_begin(struct turns *page)

@@ -34,6 +34,8 @@ void outside_destroy(struct vm *vm);
 /* An OUT: true if it was to OUTSIDE_PORT and has ended; false with vm->outside.awaited if it is to
  * be executed again after a call. */
 bool outside_port_write(struct vm *vm, u32 port);
+/* A device is about to be asked for something: tells it the date. */
+void outside_show_date(struct vm *vm);
 /* Does the guest have to wait? If it no longer has for work that it asked for, the interrupts of
  * that are delivered. Outside of sections. */
 bool outside_waits(struct vm *vm);

@@ -224,7 +224,7 @@ void io_zones_destroy(struct vm *vm)
 	free((void *)vm->zones);
 }
 
-static bool tick(const struct io_zone *z, u64 addr, u32 len, const void *data)
+static bool tick(struct vm *vm, const struct io_zone *z, u64 addr, u32 len, const void *data)
 {
 	u64 value = 0, one = 1;
 
@@ -233,6 +233,7 @@ static bool tick(const struct io_zone *z, u64 addr, u32 len, const void *data)
 	memcpy(&value, data, len);
 	if (z->match_data && value != z->data)
 		return false;
+	outside_show_date(vm);
 	return write(z->fd, &one, sizeof(one)) == sizeof(one);
 }
 
@@ -289,7 +290,7 @@ bool zones_write(struct vm *vm, bool pio, u64 addr, u32 len, const void *data)
 
 		if (z->pio != pio)
 			continue;
-		if (z->eventfd ? tick(z, addr, len, data) : coalesce(vm, z, addr, len, data)) {
+		if (z->eventfd ? tick(vm, z, addr, len, data) : coalesce(vm, z, addr, len, data)) {
 			vm->outside.kicked |= z->eventfd && vm->time.is_virtual;
 			return true;
 		}

@@ -41,6 +41,7 @@ u32 guest_stop(void)
 	for (u32 i = FUSE_ROOT_ID + 1; i < guest_share.nodes.count; i++)
 		free(guest_share.nodes.node[i].name);
 	free(guest_share.nodes.node);
+	free(guest_share.fixed.file);
 	return open_files;
 }
 

@@ -22,6 +22,7 @@
 #include <unistd.h>
 
 #include "base/must.h"
+#include "base/turns.h"
 #include "exec/share.h"
 #include "fuzz/fuzz.h"
 
@@ -35,7 +36,8 @@
 
 static char folder[] = "/tmp/vpmu-fuzz-XXXXXX";
 static int tree, proc;
-static struct share_terms terms = { .fixed = true };
+static struct turns page;
+static struct share_terms terms = { .page = &page, .fixed = true };
 static int frames; /* the other end of terms.frames */
 static u8 in_buffer[MAX_BODY + PAGE_SIZE + 1] __attribute__((aligned(8)));
 static u8 out_buffer[128 << 10] __attribute__((aligned(8)));
@@ -251,9 +253,13 @@ static bool serve(struct share *share, u32 size)
 
 static void end_share(struct share *share)
 {
-	for (u32 i = 0; i < share->handle_count; i++)
-		if (share->handle[i].fd >= 0)
-			close(share->handle[i].fd);
+	for (u32 i = 0; i < share->handle_count; i++) {
+		if (share->handle[i].fd < 0)
+			continue;
+		close(share->handle[i].fd);
+		listing_free(share, &share->handle[i].listing);
+	}
+	free(share->fixed.file);
 	for (u32 i = FUSE_ROOT_ID + 1; i < share->nodes.count; i++)
 		free(share->nodes.node[i].name);
 	free(share->nodes.node);
