@@ -21,13 +21,16 @@
 #include <unistd.h>
 
 #include "base/memfile.h"
+#include "base/turns.h"
 #include "exec.h"
 #include "exec_monitor.h"
 #include "exec/wire.h"
 
-#define MAGIC	     "vpmu-st2"
-#define BOOT_SECONDS 120
-#define KEPT	     4 /* states; the least recently used one goes */
+#define MAGIC	       "vpmu-st2"
+#define BOOT_SECONDS   120
+#define SETTLE_SECONDS 30
+#define WAIT_NS	       20000000
+#define KEPT	       4 /* states; the least recently used one goes */
 
 struct header {
 	char magic[8];
@@ -359,6 +362,24 @@ static bool wait_ready(int link, int monitor, u32 seconds)
 	       frame.type == FRAME_READY;
 }
 
+/*
+ * A deterministic guest goes on after that, to the instruction that waits for its order: a machine
+ * that is saved before has another state each time.
+ */
+static bool wait_settled(int file, u32 seconds)
+{
+	struct turns *page = mmap(NULL, PAGE_SIZE, PROT_READ | PROT_WRITE, MAP_SHARED, file, 0);
+	u64 deadline = milliseconds() + seconds * 1000ull;
+	bool settled = false;
+
+	if (page == MAP_FAILED)
+		return false;
+	while (!(settled = turns_read(&page->waits)) && milliseconds() < deadline)
+		turns_wait(&page->waits, 0, WAIT_NS);
+	munmap(page, PAGE_SIZE);
+	return settled;
+}
+
 static void close_all(const int *fds, u32 n)
 {
 	for (u32 i = 0; i < n; i++)
@@ -393,16 +414,16 @@ static bool boot_and_save(const struct exec_options *chosen, const struct exec_k
 	ok &= !options->virtual_clock || wiring.turns >= 0;
 	if (ok && wiring.initramfs >= 0 && state->ram >= 0 && state->device >= 0 && !line.is_broken)
 		qemu = machine_start_qemu(&line, &wiring, options);
-	close_all((const int[]){ link[1], monitor[1], wiring.console, wiring.initramfs,
-				 wiring.turns }, 5);
+	close_all((const int[]){ link[1], monitor[1], wiring.console, wiring.initramfs }, 4);
 	ok = qemu > 0 && monitor_open(monitor[0]) && !monitor_has_failed(monitor[0]) &&
 	     wait_ready(link[0], monitor[0], options->timeout ?: BOOT_SECONDS) &&
+	     (!options->deterministic || wait_settled(wiring.turns, SETTLE_SECONDS)) &&
 	     monitor_save(monitor[0], state->device);
 	if (qemu > 0) {
 		kill(qemu, SIGKILL);
 		waitpid(qemu, NULL, 0);
 	}
-	close_all((const int[]){ link[0], monitor[0], console }, 3);
+	close_all((const int[]){ link[0], monitor[0], console, wiring.turns }, 4);
 	return ok;
 }
 

@@ -8,6 +8,8 @@
  *
  * calls: grows when the guest, which waits for it, is to go on.
  *
+ * waits: grows when the guest begins to wait for a call.
+ *
  * date: of the VM, in ns since 1970, when it last asked a device for something.
  */
 #ifndef BASE_TURNS_H
@@ -21,8 +23,8 @@
 #include "base/types.h"
 
 struct turns {
-	u32 turns, calls; /* atomic, futexes */
-	u64 date;	  /* atomic */
+	u32 turns, calls, waits; /* atomic, futexes */
+	u64 date;		 /* atomic */
 };
 
 static inline void turns_begin(struct turns *page)
@@ -42,6 +44,12 @@ static inline void turns_call(struct turns *page)
 {
 	__atomic_add_fetch(&page->calls, 1, __ATOMIC_SEQ_CST);
 	syscall(SYS_futex, &page->calls, FUTEX_WAKE, 1, NULL, NULL, 0);
+}
+
+static inline void turns_note_wait(struct turns *page)
+{
+	__atomic_add_fetch(&page->waits, 1, __ATOMIC_SEQ_CST);
+	syscall(SYS_futex, &page->waits, FUTEX_WAKE, 1, NULL, NULL, 0);
 }
 
 static inline u32 turns_read(u32 *word)

@@ -51,6 +51,8 @@ bool outside_port_write(struct vm *vm, u32 port)
 		return false;
 	outside->awaited = !called(outside);
 	outside->heard += !outside->awaited;
+	if (outside->awaited)
+		turns_note_wait(outside->page);
 	return !outside->awaited;
 }
 

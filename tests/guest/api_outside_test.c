@@ -194,11 +194,13 @@ static void a_guest_that_waits_for_the_host_stands_still(void **state)
 	START(waiting, NULL);
 	turns_call(page);
 	run_to_end();
+	assert_false(page->waits); /* it did not have to */
 	assert_int_equal(pthread_create(&thread, NULL, call_later, NULL), 0);
 	assert_in_range(run_to_end().rax, 1, 200);
+	assert_true(page->waits);
 	pthread_join(thread, NULL);
 	kvm_guest_destroy(&g);
-	page->calls = 0;
+	page->calls = page->waits = 0;
 }
 
 static struct kvm_regs draw(const char *seed)
