@@ -339,7 +339,7 @@ static void synchronize(struct vcpu *vcpu, u64 value, bool by_program)
 
 void vcpu_clock_init(struct vcpu *vcpu)
 {
-	memset(&vcpu->clock, 0, sizeof(vcpu->clock));
+	vcpu->clock = (struct vcpu_clock){ .waits_since = TIME_NEVER };
 	vcpu_clock_set_khz(vcpu, READ_ONCE(vcpu->vm->clock.default_khz));
 	synchronize(vcpu, 0, false);
 }

@@ -52,6 +52,8 @@ struct vcpu_clock {
 	u64 steal_seen;	    /* run delay already accounted, ns */
 	u64 steal_asked;    /* host TSC when it was last asked for */
 	u64 steal_switches; /* times that the thread had stopped running by then, and one */
+	u64 waits_since;    /* virtual time: when it lost its turn, or TIME_NEVER */
+	u64 stolen;	    /* virtual time that the guest has not been told of */
 };
 
 /* A frequency as pvclock wants it: ns = (cycles << shift) * mul >> 32; a negative shift goes

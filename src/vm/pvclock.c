@@ -213,6 +213,14 @@ static bool ran_through(struct vcpu_clock *clock)
 	return false;
 }
 
+static u64 newly_stolen_virtual(struct vcpu *vcpu)
+{
+	u64 ns = vm_time_ns(vcpu->vm, vcpu->clock.stolen);
+
+	vcpu->clock.stolen = 0;
+	return ns;
+}
+
 static u64 newly_stolen(struct vcpu_clock *clock)
 {
 	bool same = asked_just_now(clock) || ran_through(clock);
@@ -238,8 +246,8 @@ void vcpu_steal_update(struct vcpu *vcpu)
 	page.version = (page.version + 1) | 1;
 	guest_write(vcpu->cpu, gpa + 8, &page.version, sizeof(page.version));
 	__atomic_thread_fence(__ATOMIC_RELEASE);
-	if (!vcpu->vm->time.is_virtual) /* nothing is stolen of virtual time */
-		page.steal += newly_stolen(&vcpu->clock);
+	page.steal += vcpu->vm->time.is_virtual ? newly_stolen_virtual(vcpu)
+						: newly_stolen(&vcpu->clock);
 	guest_write(vcpu->cpu, gpa, &page.steal, sizeof(page.steal));
 	__atomic_thread_fence(__ATOMIC_RELEASE);
 	page.version++;

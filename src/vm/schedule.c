@@ -7,6 +7,7 @@
  */
 #include "vm/schedule.h"
 
+#include <asm/kvm_para.h>
 #include <stdlib.h>
 
 #include "base/log.h"
@@ -100,6 +101,26 @@ static void wake_all(struct vm *vm)
 		vcpu_wake(vm->vcpus[i]);
 }
 
+/* Time in which it had something to execute, but others had their turns, is stolen from it. */
+static void begin_waiting(struct vcpu *vcpu)
+{
+	bool runnable = READ_ONCE(vcpu->mp_state) == KVM_MP_STATE_RUNNABLE;
+
+	vcpu->clock.waits_since = runnable ? vm_time_shown(vcpu->vm) : TIME_NEVER;
+}
+
+static void end_waiting(struct vcpu *vcpu)
+{
+	u64 now = vm_time_shown(vcpu->vm);
+
+	if (vcpu->clock.waits_since >= now)
+		return;
+	vcpu->clock.stolen += now - vcpu->clock.waits_since;
+	vcpu->clock.waits_since = TIME_NEVER;
+	if (vcpu->clock.steal_msr & KVM_MSR_ENABLED)
+		__atomic_fetch_or(&vcpu->requests, REQUEST_STEAL_UPDATE, __ATOMIC_SEQ_CST);
+}
+
 static void give(struct vm *vm, struct vcpu *to)
 {
 	struct vm_schedule *schedule = &vm->schedule;
@@ -107,7 +128,11 @@ static void give(struct vm *vm, struct vcpu *to)
 
 	schedule->yielded = false;
 	schedule->missed_ns = 0;
+	if (from && from != to)
+		begin_waiting(from);
 	if (to) {
+		if (to != from)
+			end_waiting(to);
 		schedule->last = to->index;
 		schedule->begun = vm_time_shown(vm);
 		vcpu_time_resume(to);

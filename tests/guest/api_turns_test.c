@@ -6,6 +6,7 @@
  *
  * The guests write a log into memory: which vCPU, and its TSC, in one word each.
  */
+#include <asm/kvm_para.h>
 #include <errno.h>
 #include <pthread.h>
 #include <setjmp.h>
@@ -40,7 +41,8 @@
 
 /* Words below the log: 0xffff8, whether vCPU 1 takes interrupts; 0xffff0, the TSC that was read last, by
  * any vCPU; and how often one was before that. */
-#define EARLIER 0xfffe8
+#define EARLIER	   0xfffe8
+#define STEAL_TIME 0x200000
 
 /* Logs until there are R8 entries. Asks the program for something now and then; each vCPU works for
  * another time in between. */
@@ -196,25 +198,40 @@ static u64 word(u64 address)
 	return *(const u64 *)(g.ram + address);
 }
 
-static void log_together(bool disturbed, u64 *log)
+/* Returns the time that was stolen from vCPU 1, in cycles. */
+static u64 log_together(bool disturbed, u64 *log)
 {
+	u64 stolen;
+
 	START(logging, VCPUS, with_irqchip);
 	for (int i = 0; i < VCPUS; i++)
 		set_vcpu(i, ENTRIES, 0, 0);
+	kvm_guest_set_msr(&g, 1, MSR_KVM_STEAL_TIME, STEAL_TIME | KVM_MSR_ENABLED);
 	run_all(disturbed);
 	assert_int_equal(word(EARLIER), 0);
 	memcpy(log, logged(), ENTRIES * sizeof(*log));
+	stolen = word(STEAL_TIME) * KVM_CALL(g.vcpu[0], KVM_GET_TSC_KHZ, NULL) / 1000000;
 	kvm_guest_destroy(&g);
+	return stolen;
 }
 
 static void shared_memory_is_accessed_in_the_same_order_in_every_run(void **state)
 {
 	static u64 quiet[ENTRIES], disturbed[ENTRIES];
+	u64 stolen = log_together(false, quiet);
 
 	(void)state;
-	log_together(false, quiet);
-	log_together(true, disturbed);
+	assert_int_equal(log_together(true, disturbed), stolen);
 	assert_memory_equal(quiet, disturbed, sizeof(quiet));
+}
+
+static void time_of_other_turns_is_stolen(void **state)
+{
+	static u64 log[ENTRIES];
+	u64 stolen = log_together(false, log), all = log[ENTRIES - 1] >> WHO_BITS;
+
+	(void)state;
+	assert_in_range(stolen, all * 3 / 5, all * 2 / 3);
 }
 
 static u32 who(u64 entry)
@@ -338,6 +355,7 @@ int main(void)
 	const struct CMUnitTest tests[] = {
 		cmocka_unit_test(shared_memory_is_accessed_in_the_same_order_in_every_run),
 		cmocka_unit_test(turns_follow_each_other_on_one_time),
+		cmocka_unit_test(time_of_other_turns_is_stolen),
 		cmocka_unit_test(an_ipi_comes_at_the_same_instruction_in_every_run),
 		cmocka_unit_test(an_ipi_is_not_waited_for_by_spinning),
 		cmocka_unit_test(time_skips_to_the_first_timer_of_all),
