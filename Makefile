@@ -103,7 +103,7 @@ endif
 Q   := $(if $(V),,@)
 say  = @$(if $(V),true,echo '  $(1) $@')
 
-.PHONY: all tests fuzzers demo check test fuzz bench install deb clean help
+.PHONY: all tests fuzzers demo check test fuzz bench install deb container clean help
 .DELETE_ON_ERROR:
 
 all: $(O)/lab $(O)/libvpmu-kvm.so $(O)/vpmu $(O)/vpmu-qemu $(O)/vpmu-init $(O)/vpmu-kernel $(O)/vpmu-release $(O)/libvpmu.a
@@ -301,6 +301,10 @@ deb: all
 	scripts/deps deb
 	scripts/deb $(O)
 
+container: deb
+	scripts/deps container
+	scripts/container $(O)/vpmu_$$(scripts/version)_amd64.deb
+
 clean:
 	rm -rf build
 
@@ -313,6 +317,7 @@ help:
 	@echo 'make bench           speed of native, vpmu and TCG side by side, into build/bench/'
 	@echo 'make install         to $$(DESTDIR)$$(prefix), by default /usr/local'
 	@echo 'make deb             a Debian package of it, build/vpmu_VERSION_amd64.deb'
+	@echo 'make container       an OCI image with that package, localhost/vpmu, without root and without a registry'
 	@echo 'make clean           remove build/'
 	@echo 'variables            CC=gcc|clang  SAN=address|undefined|thread  CHECK=1  O=folder  WERROR=1  V=1  CFLAGS="-O2 -g"'
 
