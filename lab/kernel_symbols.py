@@ -158,8 +158,7 @@ class Table:
         self.by_name = {}
         for address, kind, name in rows:
             self.by_name.setdefault(name, address)
-        self.functions = symbols.Symbols.of((address, name, None, symbols.BINDINGS.get(kind, 0))
-                                            for address, kind, name in rows if kind in "tTwW")
+        self.functions = symbols.Symbols.of_kernel(rows)
 
     def __getitem__(self, name):
         if name not in self.by_name:

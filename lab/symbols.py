@@ -9,7 +9,6 @@ import stat
 import struct
 
 GLOBAL, WEAK = 1, 2  # bindings of ELF
-BINDINGS = {"T": GLOBAL, "w": WEAK, "W": WEAK}  # by the letters of nm
 FUNCTIONS = 2, 10  # STT_FUNC, STT_GNU_IFUNC
 MAX_HEADERS = 4096
 
@@ -37,6 +36,12 @@ class Symbols:
             table.sizes.append(best[address][1])
         return table
 
+    @classmethod
+    def of_kernel(cls, rows):
+        """rows: (address, letter of nm, name), as kallsyms has them. They have no sizes: of several names perf takes the last."""
+        last = {address: (address, name, None, GLOBAL) for address, kind, name in rows if kind in "tTwW"}
+        return cls.of(last.values())
+
     def range(self, address):
         """(start, size, name) of what is there, or None; there may be no size."""
         i = bisect.bisect_right(self.addresses, address) - 1
@@ -56,10 +61,10 @@ def kernel_map(path):
         for line in lines:
             words = line.split()
             if len(words) >= 3 and words[1] in "tTwW":
-                rows.append((int(words[0], 16), words[2], None, BINDINGS.get(words[1], 0)))
+                rows.append((int(words[0], 16), words[1], words[2]))
     if not rows or not rows[-1][0]:
         raise ValueError(f"{path}: there are no addresses in it; was it read by root?")
-    return Symbols.of(rows)
+    return Symbols.of_kernel(rows)
 
 
 def open_file(path):
