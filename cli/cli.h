@@ -24,9 +24,13 @@ struct command {
 	const char *name, *synopsis, *summary;
 	int (*run)(int argc, char **argv); /* argv[0] is the subcommand's name, argv[-1] vpmu's */
 	void (*describe)(void);		   /* the body of its help text, to stdout */
+	/* In the list of commands: one that is on the same line, after this one, or NULL; and what
+	 * is said of both. */
+	const struct command *second;
+	const char *both;
 };
 
-extern const struct command command_exec, command_perf, command_rr, command_flame, command_doctor,
+extern const struct command command_exec, command_up, command_down, command_perf, command_rr, command_flame, command_doctor,
 	command_kvm, command_qemu, command_events, command_ps, command_stat, command_set,
 	command_filter, command_record, command_report, command_exporter, command_lab,
 	command_cost, command_check;

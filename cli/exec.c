@@ -202,6 +202,12 @@ static int set_harden(struct exec_options *options, const char *value)
 	return STATUS_OK;
 }
 
+static int set_in(struct exec_options *options, const char *value)
+{
+	options->in = value;
+	return STATUS_OK;
+}
+
 static int set_cold(struct exec_options *options, const char *value)
 {
 	(void)value;
@@ -231,8 +237,9 @@ static const struct option {
 	{ "memory", 'm', "SIZE", "the guest's memory (512M)", set_memory },
 	{ "rw", 0, "DIR", "share a folder for writing; may be given again", set_shared },
 	{ "net", 0, NULL, "a network: the host's, behind QEMU's address translation", set_network },
-	{ "timeout", 0, "SECONDS", "end the guest after this time, with exit code 124",
+	{ "timeout", 0, "SECONDS", "end the command after this time, with exit code 124",
 	  set_timeout },
+	{ "in", 0, "NAME", "in a guest that stays: see vpmu help up", set_in },
 	{ "kernel", 0, "KERNEL", "cloud, full (Debian's 6.12), or a file (cloud)", set_kernel },
 	{ "machine", 0, "TYPE", "microvm or q35 (microvm)", set_machine },
 	{ "cold", 0, NULL, "boot, and do not resume a machine that was saved", set_cold },
@@ -284,6 +291,8 @@ static int take_option(struct exec_options *options, char **argv, int *i)
 	if (option->value && !value)
 		return usage_error(&command_exec, "--%s needs a value: %s", option->name,
 				   option->value);
+	if (option->set != set_in && option->set != set_timeout)
+		options->made = option->name;
 	return option->set(options, value);
 }
 
@@ -351,8 +360,7 @@ static int choose_baseline(struct exec_options *options)
 	return check_baseline();
 }
 
-/* Descriptors 0 to 2 are ours to read and write, and must not become something else. */
-static void fill_standard_files(void)
+void exec_standard_files(void)
 {
 	int fd;
 
@@ -362,51 +370,81 @@ static void fill_standard_files(void)
 	close(fd);
 }
 
-static int run(int argc, char **argv)
+int exec_options_read(struct exec_options *options, char **argv, int *i)
 {
-	struct exec_options options = {
-		.machine = "microvm",
-		.kernel = "cloud",
-		.cpus = 1,
-		.memory = 512,
-		.baseline = getenv("VPMU_BASELINE"),
-	};
-	struct exec_machine machine = { 0 };
-	int i = 1, status;
+	int status = STATUS_OK;
 
-	fill_standard_files();
-	options.started = milliseconds();
-	for (; i < argc && argv[i][0] == '-' && argv[i][1]; i++) {
-		if (!strcmp(argv[i], "--")) {
-			i++;
+	for (; !status && argv[*i] && argv[*i][0] == '-' && argv[*i][1]; ++*i) {
+		if (!strcmp(argv[*i], "--")) {
+			++*i;
 			break;
 		}
-		if (!strcmp(argv[i], "--help") || !strcmp(argv[i], "-h")) {
-			command_help(&command_exec);
-			return STATUS_OK;
-		}
-		status = take_option(&options, argv, &i);
-		if (status)
-			return status;
+		options->help = !strcmp(argv[*i], "--help") || !strcmp(argv[*i], "-h");
+		if (options->help)
+			break;
+		status = take_option(options, argv, i);
 	}
+	return status;
+}
+
+int exec_options_check(struct exec_options *options)
+{
+	int status = check_clock(options);
+
+	if (!status && options->baseline)
+		status = choose_baseline(options);
+	if (!status && options->filter)
+		status = filter_choose(options->filter, options->cpu, &options->filter);
+	return status;
+}
+
+/* In a guest that is there: it has been made, and the host's other processes are not ours. */
+static int run_in(const struct exec_options *options)
+{
+	struct exec_machine machine = {
+		.qemu = -1, .share = -1, .monitor = -1, .console = -1, .resumed = true
+	};
+	int status;
+
+	if (options->made)
+		return usage_error(&command_exec,
+				   "--%s is for a new guest: 'vpmu up %s' takes it when the guest "
+				   "is started",
+				   options->made, options->in);
+	status = stay_connect(options->in, &machine.link);
+	return status ? status : session_run(options, &machine);
+}
+
+static int run_alone(const struct exec_options *options)
+{
+	struct exec_machine machine = { 0 };
+	int status = machine_start(options, &machine);
+
+	if (!status && !options->dry_run)
+		status = session_run(options, &machine);
+	machine_stop(&machine);
+	return status;
+}
+
+static int run(int argc, char **argv)
+{
+	struct exec_options options = { EXEC_DEFAULTS };
+	int i = 1, status;
+
+	exec_standard_files();
+	options.started = milliseconds();
+	status = exec_options_read(&options, argv, &i);
+	if (options.help)
+		command_help(&command_exec);
+	if (status || options.help)
+		return status;
 	if (i >= argc)
 		return usage_error(&command_exec, "there is no command to run");
 	options.command = argv + i;
-	status = check_clock(&options);
-	if (!status && options.baseline)
-		status = choose_baseline(&options);
-	if (status)
-		return status;
-	if (options.filter) {
-		status = filter_choose(options.filter, options.cpu, &options.filter);
-		if (status)
-			return status;
-	}
-	status = machine_start(&options, &machine);
-	if (!status && !options.dry_run)
-		status = session_run(&options, &machine);
-	machine_stop(&machine);
-	return status;
+	if (options.in)
+		return run_in(&options);
+	status = exec_options_check(&options);
+	return status ? status : run_alone(&options);
 }
 
 static void describe(void)

@@ -23,12 +23,15 @@ struct exec_options {
 	u32 cpus, memory; /* memory in MiB */
 	u32 timeout;	  /* in seconds, 0: none */
 	u64 started;	  /* when that began, monotonic milliseconds */
-	bool network, verbose, dry_run, cold;
+	bool network, verbose, dry_run, cold, help;
 	bool virtual_clock, deterministic; /* the second implies the first */
 	bool has_seed;
 	u64 seed;
 	u32 quantum; /* 0: the library's */
 	bool baseline;
+	const char *in;		  /* a guest that stays, or NULL: one for this command */
+	const char *name;	  /* of a guest that is to stay, or NULL */
+	const char *made;	  /* the last option that says how a guest is made, or NULL */
 	char *shared[MAX_SHARED]; /* folders to write, resolved */
 	u32 shared_count;
 	const char *qemu; /* more arguments for QEMU, words with spaces between them; or NULL */
@@ -43,6 +46,16 @@ struct exec_options {
  * told.
  */
 int exec_options_end(const struct command *command, int argc, char **argv);
+/* Reads all options; *i is the index of the word after them. An exit code. */
+int exec_options_read(struct exec_options *options, char **argv, int *i);
+/* Whether they can be had together. An exit code. */
+int exec_options_check(struct exec_options *options);
+/* Standard files that are closed must not become something else. */
+void exec_standard_files(void);
+
+#define EXEC_DEFAULTS                                                      \
+	.machine = "microvm", .kernel = "cloud", .cpus = 1, .memory = 512, \
+	.baseline = getenv("VPMU_BASELINE")
 
 /* --- exec_kernel.c: where a kernel and its modules are --- */
 
@@ -202,9 +215,20 @@ int filter_apply(const char *request, pid_t qemu);
 
 u64 milliseconds(void); /* of the monotonic clock */
 
+/* --- stay.c: guests that stay --- */
+
+/* A socket to the process of a guest that stays. An exit code. */
+int stay_connect(const char *name, int *fd);
+/* Makes a name the process's own, for as long as it has the descriptor. An exit code. */
+int stay_claim(const char *name, int *lock);
+/* Serves commands that want to run in the guest, until it ends or is ended. */
+void stay_serve(const char *name, struct exec_machine *machine, int listener);
+int stay_listen(const char *name); /* -1: errno */
+
 /* --- exec_session.c --- */
 
-/* Hands the command over and carries its bytes; returns the exit code. */
+/* Hands the command over and carries its bytes; returns the exit code. Without a command it returns
+ * when the guest has been set up. */
 int session_run(const struct exec_options *options, struct exec_machine *machine);
 
 #endif

@@ -77,6 +77,8 @@ static void add_machine(struct line *line, const struct exec_options *options, u
 
 	for (u32 i = 0; i < ARRAY_SIZE(plain); i++)
 		add(line, "%s", plain[i]);
+	if (options->name)
+		add_option(line, "-name", "%s", options->name);
 	if (!options->qemu || !strstr(options->qemu, "-sandbox"))
 		add_option(line, "-sandbox", QEMU_SANDBOX);
 	add_option(line, "-M", "%s%s,accel=kvm,memory-backend=ram", type->options,

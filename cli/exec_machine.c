@@ -155,6 +155,8 @@ static pid_t start_share(int socket, const struct exec_options *options,
 		return pid;
 	attach_to_parent(parent);
 	keep_for_share(socket, kept);
+	if (options->name)
+		dup2(0, 2); /* it would keep the caller's open for as long as the guest stays */
 	if (files->turns >= 0 && !make_terms(files, options->deterministic, &terms))
 		_exit(failure(STATUS_BROKEN, "cannot map a file: %s", strerror(errno)));
 	for (u32 i = 0; i < options->shared_count; i++)

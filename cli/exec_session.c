@@ -224,15 +224,15 @@ static void give_order(struct session *session)
 		end(session, status);
 	session->ordered = true;
 	session->input.credit = WIRE_WINDOW;
-	if (session->options->deterministic)
-		session->input.fd = -1; /* the guest has it as a file */
+	if (session->options->deterministic || !session->options->command[0])
+		session->input.fd = -1; /* the guest has it as a file, or there is no command */
 }
 
 /* --- what the guest says --- */
 
 static void command_failed(struct session *session, const u8 *body, u32 size)
 {
-	const char *name = session->options->command[0];
+	const char *name = session->options->command[0] ?: "";
 	struct failed failed = { .step = FAILED_SET_UP };
 	int length = 0;
 
@@ -254,7 +254,9 @@ static void command_failed(struct session *session, const u8 *body, u32 size)
 		end(session,
 		    failure(STATUS_BROKEN, "the guest could not be set up: %.*s: %s%s", length,
 			    (const char *)body + sizeof(failed), strerror(failed.error),
-			    session->options->verbose ? "" : "; -v shows the guest's console"));
+			    session->options->verbose || session->options->in
+				    ? ""
+				    : "; -v shows the guest's console"));
 }
 
 static void command_ended(struct session *session, u32 status)
@@ -274,6 +276,8 @@ static void hear(struct session *session, struct wire *wire, const struct frame 
 	case FRAME_READY:
 		if (!session->ordered)
 			give_order(session);
+		else if (!session->options->command[0])
+			end(session, STATUS_OK);
 		break;
 	case FRAME_STARTED:
 		session->started = true;
@@ -366,7 +370,8 @@ static void guest_gone(struct session *session, const char *how)
 {
 	restore_terminal(session);
 	failure(STATUS_BROKEN, "the guest %s%s", how,
-		session->options->verbose ? "" : "; -v shows more. It said:");
+		session->options->verbose || session->options->in ? ""
+								  : "; -v shows more. It said:");
 	machine_explain(session->machine);
 	end(session, STATUS_BROKEN);
 }

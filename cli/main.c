@@ -11,10 +11,10 @@
 #include "base/types.h"
 
 static const struct command *const commands[] = {
-	&command_exec,	 &command_perf,	    &command_rr,   &command_flame,  &command_check,
-	&command_doctor, &command_kvm,	    &command_qemu, &command_events, &command_cost,
-	&command_ps,	 &command_stat,	    &command_set,  &command_filter, &command_record,
-	&command_report, &command_exporter, &command_lab,
+	&command_exec,	 &command_up,	  &command_down,   &command_perf,     &command_rr,
+	&command_flame,	 &command_check,  &command_doctor, &command_kvm,      &command_qemu,
+	&command_events, &command_cost,	  &command_ps,	   &command_stat,     &command_set,
+	&command_filter, &command_record, &command_report, &command_exporter, &command_lab,
 };
 
 int usage_error(const struct command *command, const char *fmt, ...)
@@ -61,6 +61,17 @@ static const struct command *find_command(const char *name)
 	return NULL;
 }
 
+/* Whether the next command is on the same line. */
+static bool list_command(FILE *out, const struct command *command)
+{
+	char names[32];
+
+	snprintf(names, sizeof(names), "%s%s%s", command->name, command->second ? ", " : "",
+		 command->second ? command->second->name : "");
+	fprintf(out, "  %-8s %s\n", names, command->second ? command->both : command->summary);
+	return command->second;
+}
+
 static int general_help(FILE *out)
 {
 	fputs("usage: vpmu COMMAND [ARGUMENTS], vpmu help COMMAND, vpmu --version\n"
@@ -68,7 +79,7 @@ static int general_help(FILE *out)
 	      "commands:\n",
 	      out);
 	for (u32 i = 0; i < ARRAY_SIZE(commands); i++)
-		fprintf(out, "  %-8s %s\n", commands[i]->name, commands[i]->summary);
+		i += list_command(out, commands[i]);
 	fputs("\nexit codes: 1 missing or refused, 2 wrong usage, 126 cannot start, 127 not found, else the "
 	      "command's\n",
 	      out);

@@ -279,6 +279,8 @@ const struct command command_perf = {
 	.name = "perf",
 	.synopsis = "[OPTIONS] [--] COMMAND [ARGUMENTS]",
 	.summary = "Run perf: counting in a guest, reports on the host",
+	.second = &command_rr,
+	.both = "Run perf or rr in a guest; perf reports on the host",
 	.run = run_perf,
 	.describe = describe_perf,
 };

@@ -8,13 +8,15 @@
 
 #include "client.h"
 
-#define MOST	  256
-#define SAMPLE_NS 250000000
+#define MOST 256
+/* Of names of guests that stay; others are shown as far as they have these. */
+#define NAME_LETTERS "abcdefghijklmnopqrstuvwxyzABCDEFGHIJKLMNOPQRSTUVWXYZ0123456789_-."
+#define SAMPLE_NS    250000000
 
 struct vm_row {
 	int pid;
 	u32 vm, vcpus;
-	char model[32], mode[16], accounting[16], command[20];
+	char model[32], mode[16], accounting[16], command[20], name[40];
 	u64 uptime_ns, instructions, starved;
 	u64 before_ns, before;
 };
@@ -36,6 +38,29 @@ static struct vm_row *find(struct table *table, int pid, u32 vm)
 	return &table->row[table->n++];
 }
 
+/* What QEMU was told that its guest is called: the word after -name, or nothing. */
+static void find_name(int pid, char *out, size_t size)
+{
+	char path[64], words[8192];
+	size_t n = 0;
+	FILE *f;
+
+	snprintf(path, sizeof(path), "/proc/%d/cmdline", pid);
+	f = fopen(path, "re");
+	if (f) {
+		n = fread(words, 1, sizeof(words) - 1, f);
+		fclose(f);
+	}
+	words[n] = '\0';
+	*out = '\0';
+	for (size_t at = 0; at < n; at += strlen(words + at) + 1) {
+		const char *value = words + at + sizeof("-name");
+
+		if (!strcmp(words + at, "-name") && value < words + n)
+			snprintf(out, size, "%.*s", (int)strspn(value, NAME_LETTERS), value);
+	}
+}
+
 static void note(char *line, void *arg)
 {
 	struct table *table = arg;
@@ -53,6 +78,7 @@ static void note(char *line, void *arg)
 	row->instructions = client_number(line, "instructions");
 	row->starved = client_number(line, "starved");
 	client_process_name(row->pid, row->command, sizeof(row->command));
+	find_name(row->pid, row->name, sizeof(row->name));
 }
 
 static void ask(int pid, void *arg)
@@ -77,6 +103,8 @@ static void print(const struct vm_row *row)
 	       row->model, row->mode, row->accounting, row->vcpus, (unsigned long long)(s / 3600),
 	       (unsigned long long)(s / 60 % 60), (unsigned long long)(s % 60),
 	       ns ? (unsigned long long)((row->instructions - row->before) * 1000 / ns) : 0);
+	if (*row->name)
+		printf("  %s", row->name);
 	if (row->starved)
 		printf("  %llu counters of the guest starve", (unsigned long long)row->starved);
 	puts("");
@@ -98,8 +126,8 @@ static int run(int argc, char **argv)
 		nanosleep(&pause, NULL); /* speed is what happens between two looks */
 		client_each(ask, &table);
 	}
-	printf("%-12s %-16s %-15s %-9s %-10s %5s %9s %7s\n", "VM", "COMMAND", "MODEL", "PMU",
-	       "ACCOUNTING", "VCPUS", "UPTIME", "MIPS");
+	printf("%-12s %-16s %-15s %-9s %-10s %5s %9s %7s  %s\n", "VM", "COMMAND", "MODEL", "PMU",
+	       "ACCOUNTING", "VCPUS", "UPTIME", "MIPS", "NAME");
 	for (u32 i = 0; i < table.n; i++)
 		print(&table.row[i]);
 	return STATUS_OK;
@@ -108,7 +136,8 @@ static int run(int argc, char **argv)
 static void describe(void)
 {
 	puts("VM is what other commands take: the process, and which of its VMs. MIPS is how many\n"
-	     "million guest instructions a second retire now.");
+	     "million guest instructions a second retire now. NAME is that of a guest that stays (vpmu\n"
+	     "help up), or what QEMU was told with -name.");
 }
 
 const struct command command_ps = {

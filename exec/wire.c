@@ -64,8 +64,7 @@ void wire_fault(struct wire *wire, const char *what)
 	wire->closed = true;
 }
 
-void wire_send(struct wire *wire, enum frame_type type, enum stream stream, const void *body,
-	       u32 size)
+void wire_send(struct wire *wire, enum frame_type type, u32 stream, const void *body, u32 size)
 {
 	struct frame frame = { type, stream, size };
 
@@ -105,7 +104,7 @@ const struct frame *wire_next(struct wire *wire, const u8 **body)
 	if (wire->fault || held(in) < sizeof(frame))
 		return NULL;
 	memcpy(&frame, in->bytes + in->start, sizeof(frame));
-	if (frame.size > WIRE_MAX_FRAME || frame.stream >= STREAMS) {
+	if (frame.size > WIRE_MAX_FRAME || frame.stream >= STREAMS * (wire->sessions ?: 1)) {
 		wire_fault(wire, "it sent a frame that is none");
 		return NULL;
 	}
@@ -119,6 +118,11 @@ const struct frame *wire_next(struct wire *wire, const u8 **body)
 short wire_events(const struct wire *wire)
 {
 	return (wire->way == WIRE_OUT ? 0 : POLLIN) | (held(&wire->out) ? POLLOUT : 0);
+}
+
+size_t wire_waiting(const struct wire *wire)
+{
+	return held(&wire->out);
 }
 
 bool source_is_ready(const struct source *source)
@@ -138,6 +142,8 @@ void source_pump(struct source *source, struct wire *wire)
 	} else if (!n || (errno != EAGAIN && errno != EINTR)) {
 		/* EIO of a terminal whose last user has gone is its end, too. */
 		wire_send(wire, FRAME_END, source->stream, NULL, 0);
+		if (source->is_owned)
+			close(source->fd);
 		source->fd = -1;
 	}
 }

@@ -4,6 +4,11 @@
  * frames with a header. Streams of bytes (the command's standard files and its terminal) have
  * a window each, so that one that nobody reads holds up no other, and never the messages beside
  * them. Both sides link this file; both are single-threaded and poll.
+ *
+ * A guest can run several commands at once, a session each. The first order sets the guest up; one
+ * without arguments does nothing else, and the guest is ready again. Between a guest that stays and
+ * the commands that want something run in it is a process of the host (cli/stay.c), which has their
+ * frames on sockets of their own, as those of session 0.
  */
 #ifndef EXEC_WIRE_H
 #define EXEC_WIRE_H
@@ -21,26 +26,31 @@ enum frame_type {
 	FRAME_READY,   /* waits for FRAME_START */
 	FRAME_STARTED, /* the command runs */
 	FRAME_FAILED,  /* struct failed: the command could not be started */
-	FRAME_EXIT,    /* u32: status as wait(2) gives it; nothing follows */
+	FRAME_EXIT,    /* u32: status as wait(2) gives it; nothing follows of this session */
 	/* both ways */
 	FRAME_DATA,   /* of a stream */
 	FRAME_END,    /* of a stream: no more will be sent */
 	FRAME_CLOSED, /* of a stream: no more is wanted */
 	FRAME_CREDIT, /* u32: so many bytes of a stream were taken */
+	/* of guests that stay: to the guest, and to the process of the host that has it */
+	FRAME_ABANDON, /* nobody waits for the command any longer: kill it */
+	FRAME_DOWN,    /* end the guest */
 };
 
 enum stream { STREAM_IN, STREAM_OUT, STREAM_ERR, STREAM_TERMINAL, STREAMS };
 
+#define SESSIONS 16 /* commands that run at once in a guest */
+
 struct frame {
-	u16 type, stream;
-	u32 size; /* of what follows */
+	u16 type, stream; /* stream: plus STREAMS times the session */
+	u32 size;	  /* of what follows */
 };
 
 struct size {
 	u16 rows, columns;
 };
 
-#define WIRE_VERSION 2
+#define WIRE_VERSION 3
 #define SEED_SIZE    32
 
 /* Followed by NUL-terminated strings: the host's name, the working directory, arguments,
@@ -90,19 +100,21 @@ struct wire {
 	bool closed;	   /* by the other side, or broken */
 	const char *fault; /* what the other side did and must not; NULL: nothing */
 	enum wire_way way;
+	u32 sessions; /* that share it; 0: there is one */
 };
 
 /* Where a stream comes from, and what may still be sent of it. */
 struct source {
-	int fd; /* -1: none, or ended */
-	enum stream stream;
+	int fd;	    /* -1: none, or ended */
+	u32 stream; /* as in a frame */
 	u32 credit;
+	bool is_owned; /* to be closed at its end */
 };
 
 /* Where a stream goes to. */
 struct sink {
-	int fd; /* -1: none, or closed */
-	enum stream stream;
+	int fd;	    /* -1: none, or closed */
+	u32 stream; /* as in a frame */
 	struct buffer waiting;
 	u32 taken; /* bytes that were written and not yet reported */
 	bool ended;
@@ -112,14 +124,14 @@ struct sink {
 /* Closes a wire whose other side does not keep to the protocol. The first fault is kept. */
 void wire_fault(struct wire *wire, const char *what);
 /* Queues a frame. Out of memory ends the process: neither side has anything better to do. */
-void wire_send(struct wire *wire, enum frame_type type, enum stream stream, const void *body,
-	       u32 size);
+void wire_send(struct wire *wire, enum frame_type type, u32 stream, const void *body, u32 size);
 /* Writes what is queued, as far as the other side takes it; reads what has come. */
 void wire_flush(struct wire *wire);
 void wire_fill(struct wire *wire);
 /* The next whole frame and its body, or NULL. Valid until the next wire_fill(). */
 const struct frame *wire_next(struct wire *wire, const u8 **body);
 short wire_events(const struct wire *wire);
+size_t wire_waiting(const struct wire *wire); /* bytes that are queued */
 
 /* Reads once from the source's file and sends it. */
 void source_pump(struct source *source, struct wire *wire);

@@ -1,25 +1,33 @@
 /* SPDX-License-Identifier: MIT */
 /*
- * The first process of a guest of `vpmu exec`: makes a root of the host's files, runs one command
- * in it and stands between it and the host. Statically linked; the only file of its initramfs but
- * for kernel modules.
+ * The first process of a guest of `vpmu exec`: makes a root of the host's files, runs commands in it
+ * and stands between them and the host. Statically linked; the only file of its initramfs but for
+ * kernel modules.
  */
 #ifndef EXEC_GUEST_GUEST_H
 #define EXEC_GUEST_GUEST_H
 
 #include "exec/wire.h"
 
-/* What the host asked for; the strings lie in its frame. */
+/* What the host asked for; the strings lie in its frame's body. */
 struct order {
+	u8 *body;
 	struct start start;
 	const u32 *groups;
 	const char *host, *folder;
-	char **arguments, **variables, **shared;
+	char **names, **arguments, **variables, **shared; /* names: the two above */
 	int input; /* the command's standard input as a file, or -1: it comes by the wire */
 };
 
 /* Says what went wrong (errno) to the host, and waits for the end. */
 _Noreturn void give_up(struct wire *wire, enum failed_step step, const char *what);
+
+/* order.c */
+/* Takes a body apart; false if it is not whole. */
+bool order_read(struct order *order, const u8 *body, u32 size);
+void order_free(struct order *order);
+/* Tells the host what went wrong (errno) with a session. */
+void send_failed(struct wire *wire, u32 session, enum failed_step step, const char *what);
 
 /* fetch.c: of a guest on virtual time that waits for the host (docs/clock.md) */
 bool fetch_is_meant(void); /* the host wants that of this guest */
@@ -46,7 +54,7 @@ const char *root_enter(const struct order *order);
 /* settings.c: clock, random numbers, names, limits, network */
 void settings_apply(const struct order *order);
 
-/* session.c: runs the command and carries its bytes until it ends. */
-_Noreturn void session_run(struct wire *wire, const struct order *order);
+/* commands.c: runs the command of the first order, if it has one, and those of all that follow. */
+_Noreturn void commands_run(struct wire *wire, struct order *order);
 
 #endif

@@ -12,14 +12,7 @@
 
 _Noreturn void give_up(struct wire *wire, enum failed_step step, const char *what)
 {
-	u8 body[sizeof(struct failed) + 4096];
-	struct failed failed = { step, errno };
-	size_t length = strnlen(what, 4095);
-
-	memcpy(body, &failed, sizeof(failed));
-	memcpy(body + sizeof(failed), what, length);
-	body[sizeof(failed) + length] = '\0';
-	wire_send(wire, FRAME_FAILED, 0, body, sizeof(failed) + length + 1);
+	send_failed(wire, 0, step, what);
 	for (;;) {
 		struct pollfd wait = { wire->fd, wire_events(wire), 0 };
 
@@ -29,48 +22,6 @@ _Noreturn void give_up(struct wire *wire, enum failed_step step, const char *wha
 		else
 			poll(&wait, 1, 1000);
 	}
-}
-
-/* Each takes a byte at least: a count of more than there are is no list. */
-static char **take_strings(const char **at, const char *end, u32 count)
-{
-	char **list = count <= end - *at ? calloc((size_t)count + 1, sizeof(*list)) : NULL;
-
-	for (u32 i = 0; list && i < count; i++) {
-		const char *next = *at < end ? memchr(*at, '\0', end - *at) : NULL;
-
-		if (!next)
-			return NULL;
-		list[i] = (char *)*at;
-		*at = next + 1;
-	}
-	return list;
-}
-
-/* Takes an order apart; false if it is not whole. */
-static bool read_order(struct order *order, const u8 *body, u32 size)
-{
-	const char *at = (const char *)body + sizeof(order->start),
-		   *end = (const char *)body + size;
-	char **names;
-
-	if (size < sizeof(order->start))
-		return false;
-	memcpy(&order->start, body, sizeof(order->start));
-	if (order->start.version != WIRE_VERSION || order->start.groups > 65536 ||
-	    order->start.groups * sizeof(u32) > (size_t)(end - at))
-		return false;
-	order->groups = (const u32 *)at;
-	at += order->start.groups * sizeof(u32);
-	names = take_strings(&at, end, 2);
-	order->arguments = take_strings(&at, end, order->start.arguments);
-	order->variables = take_strings(&at, end, order->start.variables);
-	order->shared = take_strings(&at, end, order->start.folders);
-	if (!names || !order->arguments || !order->variables || !order->shared)
-		return false;
-	order->host = names[0];
-	order->folder = names[1];
-	return order->start.arguments;
 }
 
 /* The first frame's body, in memory of its own; NULL if it is no order. */
@@ -128,15 +79,15 @@ static u8 *wait_and_fetch(struct wire *wire, struct order *order, u32 *size)
 static void wait_for_order(struct wire *wire, struct order *order)
 {
 	u32 size;
-	u8 *body;
 
 	order->input = -1;
 	if (fetch_is_meant())
 		fetch_settle();
 	wire_send(wire, FRAME_READY, 0, NULL, 0);
-	body = fetch_is_meant() ? wait_and_fetch(wire, order, &size) : receive_order(wire, &size);
+	order->body =
+		fetch_is_meant() ? wait_and_fetch(wire, order, &size) : receive_order(wire, &size);
 	errno = EPROTO;
-	if (!body || !read_order(order, body, size))
+	if (!order->body || !order_read(order, order->body, size))
 		give_up(wire, FAILED_SET_UP,
 			"vpmu-init and vpmu are not of the same version: run 'make' or 'make "
 			"install'");
@@ -174,5 +125,5 @@ int main(void)
 	settings_apply(&order);
 	if (fetch_is_meant())
 		fetch_begin(&wire);
-	session_run(&wire, &order);
+	commands_run(&wire, &order);
 }

@@ -9,43 +9,24 @@
 #include <signal.h>
 #include <stdlib.h>
 
-static void *allocate(size_t count, size_t size);
 static int no_kill(int process, int signal);
 
-#define main   first_process
-#define calloc allocate
-#define kill   no_kill
+#define main first_process
+#define kill no_kill
 #include "exec/guest/init.c"
+#include "exec/guest/order.c"
 #include "exec/guest/session.c"
 #undef main
-#undef calloc
 #undef kill
 
 #include "base/must.h"
 #include "fuzz/fuzz.h"
 
 #define MAX_FRAMES 64
-#define MAX_BLOCKS 16
 
 static int null_fd;
 
-/* --- what these two need of the others, and of libc --- */
-
-/* An order lives as long as its process: here it is freed after each input. */
-static void *blocks[MAX_BLOCKS];
-static u32 nblocks;
-
-static void *allocate(size_t count, size_t size)
-{
-	must(nblocks < MAX_BLOCKS);
-	return blocks[nblocks++] = calloc(count, size);
-}
-
-static void free_blocks(void)
-{
-	while (nblocks)
-		free(blocks[--nblocks]);
-}
+/* --- what these need of the others, and of libc --- */
 
 static int no_kill(int process, int signal)
 {
@@ -74,6 +55,15 @@ void devices_look_again(void)
 bool fetch_is_meant(void)
 {
 	return false;
+}
+
+void fetch_settle(void)
+{
+}
+
+void fetch_begin(const struct wire *wire)
+{
+	(void)wire;
 }
 
 void fetch_wait(void)
@@ -105,6 +95,13 @@ void settings_apply(const struct order *order)
 	(void)order;
 }
 
+void commands_run(struct wire *wire, struct order *order)
+{
+	(void)wire;
+	(void)order;
+	abort();
+}
+
 /* --- frames --- */
 
 void fuzz_set_up(void)
@@ -130,11 +127,11 @@ static void check_order(const struct order *order, const u8 *body, u32 size)
 
 static void hear_order(const u8 *body, u32 size)
 {
-	struct order order;
+	struct order order = { .body = NULL };
 
-	if (read_order(&order, body, size))
+	if (order_read(&order, body, size))
 		check_order(&order, body, size);
-	free_blocks();
+	order_free(&order);
 }
 
 static void hear(struct session *session, struct fuzz_input *in)
@@ -150,20 +147,19 @@ static void hear(struct session *session, struct fuzz_input *in)
 	if (frame.type == FRAME_START)
 		hear_order(body, frame.size);
 	else
-		obey(session, &frame, body);
+		session_obey(session, &frame, body);
 	sink_pump(&session->input, session->wire);
 	free(body);
 }
 
 void fuzz_one(struct fuzz_input *in)
 {
-	struct order order = { 0 };
 	struct wire wire = { .fd = null_fd };
-	struct session session = { .wire = &wire, .order = &order, .terminal = -1 };
+	struct session session = { .wire = &wire, .terminal = -1 };
 
 	session.input = (struct sink){ .fd = null_fd, .stream = STREAM_IN, .is_shared = true };
 	for (u32 i = 0; i < 3; i++)
-		session.output[i] = (struct source){ -1, STREAM_OUT + i, WIRE_WINDOW };
+		session.output[i] = (struct source){ -1, STREAM_OUT + i, WIRE_WINDOW, .is_owned = true };
 	for (u32 i = 0; i < MAX_FRAMES && fuzz_left(in); i++)
 		hear(&session, in);
 	free(session.input.waiting.bytes);

@@ -1,0 +1,451 @@
+// SPDX-License-Identifier: MIT
+/*
+ * Guests that stay: `vpmu up` leaves a process behind, which has the machine and a socket with the
+ * guest's name in the user's runtime folder. A `vpmu exec --in` speaks the protocol of exec/wire.h
+ * to it as to a guest of its own; the process puts the frames of all of them on the one wire that
+ * the guest has.
+ *
+ * Neither side of it is trusted. A client that does not keep to the protocol, or to the windows of
+ * its streams, is dropped: the guest's first process would take that for a fault of the whole wire.
+ * A guest that does not is ended. What a client sends is read no faster than the guest takes it.
+ *
+ * One thread.
+ */
+#include <errno.h>
+#include <fcntl.h>
+#include <poll.h>
+#include <signal.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <sys/file.h>
+#include <sys/signalfd.h>
+#include <sys/socket.h>
+#include <sys/stat.h>
+#include <sys/syscall.h>
+#include <sys/un.h>
+#include <unistd.h>
+
+#include "exec.h"
+#include "exec_monitor.h"
+#include "exec/wire.h"
+
+/* --- the place of a name --- */
+
+#define NAME_MAX_LENGTH 32
+
+static bool is_name(const char *name)
+{
+	static const char letters[] = "abcdefghijklmnopqrstuvwxyzABCDEFGHIJKLMNOPQRSTUVWXYZ"
+				      "0123456789_-.";
+	size_t length = strspn(name, letters);
+
+	return length && length <= NAME_MAX_LENGTH && !name[length] && *name != '.' && *name != '-';
+}
+
+/* A folder that nobody else can enter. */
+static bool is_private(const char *path)
+{
+	struct stat st;
+
+	return !lstat(path, &st) && S_ISDIR(st.st_mode) && st.st_uid == geteuid() &&
+	       !(st.st_mode & 077);
+}
+
+static bool try_folder(char path[PATH_MAX], const char *fmt, const char *base, u32 user)
+{
+	if (!base || base[0] != '/')
+		return false;
+	snprintf(path, PATH_MAX, fmt, base, user);
+	mkdir(path, 0700);
+	return is_private(path);
+}
+
+static int find_folder(char path[PATH_MAX])
+{
+	const char *runtime = getenv("XDG_RUNTIME_DIR");
+
+	if (try_folder(path, "%.900s/vpmu", runtime, 0) ||
+	    try_folder(path, "%s/user/%u/vpmu", "/run", geteuid()) ||
+	    try_folder(path, "%s/vpmu-%u", "/tmp", geteuid()))
+		return STATUS_OK;
+	return failure(
+		STATUS_BROKEN,
+		"there is no folder for the sockets of guests that stay: $XDG_RUNTIME_DIR is "
+		"not set to a folder of yours that others cannot enter, and /tmp/vpmu-%u "
+		"cannot be had",
+		geteuid());
+}
+
+/* Where a guest's socket, or another file of it, is. */
+static int find_place(const char *name, const char *suffix, struct sockaddr_un *address)
+{
+	char folder[PATH_MAX];
+	int status, n;
+
+	if (!is_name(name))
+		return failure(STATUS_USAGE,
+			       "'%s' is no name of a guest: up to %u letters, digits, '_', '-' and "
+			       "'.', the first of them a letter, a digit or '_'",
+			       name, NAME_MAX_LENGTH);
+	status = find_folder(folder);
+	if (status)
+		return status;
+	*address = (struct sockaddr_un){ .sun_family = AF_UNIX };
+	n = snprintf(address->sun_path, sizeof(address->sun_path), "%.*s/%s.%s", PATH_MAX / 2,
+		     folder, name, suffix);
+	if (n < (int)sizeof(address->sun_path))
+		return STATUS_OK;
+	return failure(STATUS_BROKEN, "the name of the folder %s is too long for a socket", folder);
+}
+
+static bool is_ours(int fd)
+{
+	struct ucred peer;
+	socklen_t size = sizeof(peer);
+
+	return !getsockopt(fd, SOL_SOCKET, SO_PEERCRED, &peer, &size) && peer.uid == geteuid();
+}
+
+int stay_connect(const char *name, int *fd)
+{
+	struct sockaddr_un address;
+	int status = find_place(name, "socket", &address);
+
+	if (status)
+		return status;
+	*fd = socket(AF_UNIX, SOCK_STREAM | SOCK_CLOEXEC, 0);
+	if (*fd < 0)
+		return failure(STATUS_BROKEN, "cannot make a socket: %s", strerror(errno));
+	if (connect(*fd, (struct sockaddr *)&address, sizeof(address)))
+		return failure(STATUS_BROKEN,
+			       "there is no guest '%s': 'vpmu up %s' starts one, 'vpmu ps' shows "
+			       "which there are",
+			       name, name);
+	if (!is_ours(*fd))
+		return failure(STATUS_BROKEN, "the guest '%s' is another user's", name);
+	fcntl(*fd, F_SETFL, O_NONBLOCK);
+	return STATUS_OK;
+}
+
+int stay_claim(const char *name, int *lock)
+{
+	struct sockaddr_un address;
+	int status = find_place(name, "lock", &address);
+
+	if (status)
+		return status;
+	*lock = open(address.sun_path, O_RDWR | O_CREAT | O_CLOEXEC | O_NOFOLLOW, 0600);
+	if (*lock < 0)
+		return failure(STATUS_BROKEN, "cannot make %s: %s", address.sun_path,
+			       strerror(errno));
+	if (flock(*lock, LOCK_EX | LOCK_NB))
+		return failure(STATUS_BROKEN,
+			       "there is a guest '%s' already: 'vpmu down %s' ends it", name, name);
+	return STATUS_OK;
+}
+
+/* Whoever has the lock has the socket, too: one that is there is what a killed process left. */
+int stay_listen(const char *name)
+{
+	struct sockaddr_un address;
+	int fd;
+
+	if (find_place(name, "socket", &address))
+		return -1;
+	unlink(address.sun_path);
+	fd = socket(AF_UNIX, SOCK_STREAM | SOCK_CLOEXEC | SOCK_NONBLOCK, 0);
+	if (fd < 0 || bind(fd, (struct sockaddr *)&address, sizeof(address)) || listen(fd, 16)) {
+		close(fd);
+		return -1;
+	}
+	return fd;
+}
+
+/* --- the process --- */
+
+struct client {
+	bool in_use;
+	struct wire wire;    /* fd -1: the client has gone */
+	bool ordered, ended; /* its command was sent to the guest; has ended there */
+	u32 input;	     /* bytes that it may send */
+	u64 owed[STREAMS];   /* bytes that it was sent and has not granted again */
+};
+
+struct keeper {
+	struct exec_machine *machine;
+	struct wire link;
+	int listener, signals, qemu, share; /* the last two: pidfds */
+	bool down;
+	struct client client[SESSIONS];
+};
+
+/* The link has more than this to send: clients are read when it has less. */
+#define ENOUGH (1u << 20)
+
+static u32 number_of(const struct client *client, const struct keeper *keeper)
+{
+	return client - keeper->client;
+}
+
+static void release(struct client *client)
+{
+	if (client->wire.fd >= 0)
+		close(client->wire.fd);
+	free(client->wire.in.bytes);
+	free(client->wire.out.bytes);
+	*client = (struct client){ 0 };
+}
+
+/* A session that the guest knows is over when the guest says so: until then its number is taken. */
+static void drop(struct keeper *keeper, struct client *client)
+{
+	if (!client->ordered || client->ended) {
+		release(client);
+		return;
+	}
+	wire_send(&keeper->link, FRAME_ABANDON, number_of(client, keeper) * STREAMS, NULL, 0);
+	close(client->wire.fd);
+	client->wire.fd = -1;
+}
+
+static void refuse(int fd, const char *why)
+{
+	struct {
+		struct frame frame;
+		struct failed failed;
+		char why[64];
+	} message = { { FRAME_FAILED, 0, sizeof(message) - sizeof(message.frame) },
+		      { FAILED_SET_UP, EAGAIN },
+		      "" };
+
+	snprintf(message.why, sizeof(message.why), "%s", why);
+	send(fd, &message, sizeof(message), MSG_NOSIGNAL | MSG_DONTWAIT);
+	close(fd);
+}
+
+static void take_client(struct keeper *keeper)
+{
+	int fd = accept4(keeper->listener, NULL, NULL, SOCK_CLOEXEC | SOCK_NONBLOCK);
+
+	if (fd < 0)
+		return;
+	if (!is_ours(fd)) {
+		close(fd);
+		return;
+	}
+	for (u32 i = 0; i < SESSIONS; i++) {
+		struct client *client = &keeper->client[i];
+
+		if (client->in_use)
+			continue;
+		*client = (struct client){ .in_use = true,
+					   .wire = { .fd = fd },
+					   .input = WIRE_WINDOW };
+		return;
+	}
+	refuse(fd, "as many commands run there as can");
+}
+
+static bool read_number(const struct frame *frame, const u8 *body, u32 *number)
+{
+	if (frame->size != sizeof(*number))
+		return false;
+	memcpy(number, body, sizeof(*number));
+	return true;
+}
+
+/* --- from a client to the guest --- */
+
+static bool may_send(struct client *client, u32 size)
+{
+	if (size > client->input)
+		return false;
+	client->input -= size;
+	return true;
+}
+
+static bool may_grant(struct client *client, const struct frame *frame, const u8 *body)
+{
+	u32 bytes;
+
+	if (!read_number(frame, body, &bytes) || bytes > client->owed[frame->stream])
+		return false;
+	client->owed[frame->stream] -= bytes;
+	return true;
+}
+
+static bool may_say(struct client *client, const struct frame *frame, const u8 *body)
+{
+	switch (frame->type) {
+	case FRAME_START:
+		return !client->ordered && !frame->stream;
+	case FRAME_DATA:
+		return client->ordered && may_send(client, frame->size);
+	case FRAME_CREDIT:
+		return client->ordered && may_grant(client, frame, body);
+	case FRAME_RESIZE:
+	case FRAME_SIGNAL:
+	case FRAME_END:
+	case FRAME_CLOSED:
+		return client->ordered;
+	default:
+		return false;
+	}
+}
+
+/* What comes after the command's end is for nobody: the number may be another command's by the time
+ * the guest hears it. */
+static void forward(struct keeper *keeper, struct client *client, const struct frame *frame,
+		    const u8 *body)
+{
+	u32 stream = number_of(client, keeper) * STREAMS + frame->stream;
+
+	if (frame->type == FRAME_DOWN) {
+		keeper->down = true;
+		return;
+	}
+	if (!may_say(client, frame, body)) {
+		wire_fault(&client->wire, "it does not keep to the protocol");
+		return;
+	}
+	client->ordered |= frame->type == FRAME_START;
+	if (!client->ended)
+		wire_send(&keeper->link, frame->type, stream, body, frame->size);
+}
+
+static void hear_client(struct keeper *keeper, struct client *client)
+{
+	const struct frame *frame;
+	const u8 *body;
+
+	wire_fill(&client->wire);
+	while (!keeper->down && (frame = wire_next(&client->wire, &body)))
+		forward(keeper, client, frame, body);
+}
+
+/* --- from the guest to a client --- */
+
+static bool guest_may_say(struct client *client, u32 stream, const struct frame *frame,
+			  const u8 *body)
+{
+	u32 bytes;
+
+	if (!client->in_use || !client->ordered || client->ended)
+		return false;
+	if (frame->type == FRAME_DATA)
+		client->owed[stream] += frame->size;
+	if (frame->type != FRAME_CREDIT)
+		return true;
+	if (!read_number(frame, body, &bytes) || bytes > WIRE_WINDOW - client->input)
+		return false;
+	client->input += bytes;
+	return true;
+}
+
+static void deliver(struct keeper *keeper, const struct frame *frame, const u8 *body)
+{
+	struct client *client = &keeper->client[frame->stream / STREAMS];
+	u32 stream = frame->stream % STREAMS;
+
+	if (!guest_may_say(client, stream, frame, body)) {
+		wire_fault(&keeper->link, "it does not keep to the protocol");
+		return;
+	}
+	client->ended = frame->type == FRAME_EXIT || frame->type == FRAME_FAILED;
+	if (client->wire.fd >= 0)
+		wire_send(&client->wire, frame->type, stream, body, frame->size);
+	else if (client->ended)
+		release(client);
+}
+
+static void hear_guest(struct keeper *keeper)
+{
+	const struct frame *frame;
+	const u8 *body;
+
+	wire_fill(&keeper->link);
+	while ((frame = wire_next(&keeper->link, &body)))
+		deliver(keeper, frame, body);
+}
+
+/* --- the loop --- */
+
+enum { FOR_LINK, FOR_LISTENER, FOR_SIGNALS, FOR_QEMU, FOR_SHARE, FOR_MONITOR, FOR_CLIENTS };
+
+static void wait_for_all(const struct keeper *keeper, struct pollfd wait[FOR_CLIENTS + SESSIONS])
+{
+	bool enough = wire_waiting(&keeper->link) > ENOUGH;
+
+	wait[FOR_LINK] = (struct pollfd){ keeper->link.fd, wire_events(&keeper->link), 0 };
+	wait[FOR_LISTENER] = (struct pollfd){ keeper->listener, POLLIN, 0 };
+	wait[FOR_SIGNALS] = (struct pollfd){ keeper->signals, POLLIN, 0 };
+	wait[FOR_QEMU] = (struct pollfd){ keeper->qemu, POLLIN, 0 };
+	wait[FOR_SHARE] = (struct pollfd){ keeper->share, POLLIN, 0 };
+	wait[FOR_MONITOR] = (struct pollfd){ keeper->machine->monitor, POLLIN, 0 };
+	for (u32 i = 0; i < SESSIONS; i++) {
+		const struct client *client = &keeper->client[i];
+		short events = client->in_use ? wire_events(&client->wire) : 0;
+
+		wait[FOR_CLIENTS + i] = (struct pollfd){ client->in_use ? client->wire.fd : -1,
+							 enough ? events & ~POLLIN : events, 0 };
+	}
+	poll(wait, FOR_CLIENTS + SESSIONS, -1);
+}
+
+static void turn(struct keeper *keeper)
+{
+	struct pollfd wait[FOR_CLIENTS + SESSIONS];
+
+	wait_for_all(keeper, wait);
+	if (wait[FOR_LINK].revents & (POLLIN | POLLHUP))
+		hear_guest(keeper);
+	for (u32 i = 0; i < SESSIONS; i++) {
+		struct client *client = &keeper->client[i];
+
+		if (!client->in_use || client->wire.fd < 0)
+			continue;
+		if (wait[FOR_CLIENTS + i].revents & (POLLIN | POLLHUP | POLLERR))
+			hear_client(keeper, client);
+		wire_flush(&client->wire);
+		if (client->wire.closed)
+			drop(keeper, client);
+	}
+	wire_flush(&keeper->link);
+	if (wait[FOR_LISTENER].revents)
+		take_client(keeper);
+	keeper->down |= keeper->link.closed || wait[FOR_SIGNALS].revents ||
+			wait[FOR_QEMU].revents || wait[FOR_SHARE].revents ||
+			(wait[FOR_MONITOR].revents && monitor_hear(keeper->machine->monitor));
+}
+
+static int catch_ends(void)
+{
+	static const int ends[] = { SIGTERM, SIGINT, SIGHUP, SIGQUIT };
+	sigset_t set;
+
+	sigemptyset(&set);
+	for (u32 i = 0; i < ARRAY_SIZE(ends); i++)
+		sigaddset(&set, ends[i]);
+	sigprocmask(SIG_SETMASK, &set, NULL);
+	signal(SIGPIPE, SIG_IGN);
+	return signalfd(-1, &set, SFD_CLOEXEC | SFD_NONBLOCK);
+}
+
+void stay_serve(const char *name, struct exec_machine *machine, int listener)
+{
+	static struct keeper keeper;
+	struct sockaddr_un address;
+
+	keeper = (struct keeper){ .machine = machine, .listener = listener };
+	keeper.link = (struct wire){ .fd = machine->link, .sessions = SESSIONS };
+	keeper.signals = catch_ends();
+	keeper.qemu = syscall(SYS_pidfd_open, machine->qemu, 0);
+	keeper.share = syscall(SYS_pidfd_open, machine->share, 0);
+	while (!keeper.down)
+		turn(&keeper);
+	machine_stop(machine);
+	/* No new guest has this name while we have its lock. */
+	if (!find_place(name, "socket", &address))
+		unlink(address.sun_path);
+}
