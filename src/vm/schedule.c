@@ -94,6 +94,19 @@ static u64 first_timer(struct vm *vm)
 	return first;
 }
 
+static struct vcpu *next_after_skip(struct vm *vm)
+{
+	struct vcpu *next = next_ready(vm);
+	u64 first = next ? TIME_NEVER : first_timer(vm);
+
+	if (first == TIME_NEVER)
+		return next;
+	vm_time_skip(vm, first);
+	if (vm->schedule.holder)
+		vcpu_time_resume(vm->schedule.holder);
+	return next_ready(vm);
+}
+
 /* A thread that has just seen another holder must look again if there is none. */
 static void wake_all(struct vm *vm)
 {
@@ -156,28 +169,30 @@ static bool is_missed(struct vm_schedule *schedule)
 	return now - schedule->missed_ns >= PATIENCE_NS;
 }
 
-static struct vcpu *pass_over(struct vm *vm)
+static void pass_over(struct vm *vm)
 {
 	struct vcpu *missed = vm->schedule.holder;
 
 	log_warn("vCPU %u is not run for 10 s: the others on its virtual time go on", missed->id);
 	missed->passed_over = true;
-	return next_ready(vm);
+	give(vm, next_after_skip(vm));
 }
 
 static bool take(struct vcpu *vcpu)
 {
 	struct vm *vm = vcpu->vm;
-	struct vcpu *next = NULL;
+	struct vcpu *next;
 
 	if (vm->schedule.holder == vcpu)
 		return true;
-	if (!vm->schedule.holder)
-		next = next_ready(vm);
-	else if (is_missed(&vm->schedule))
-		next = pass_over(vm);
-	if (next)
-		give(vm, next);
+	if (vm->schedule.holder) {
+		if (is_missed(&vm->schedule))
+			pass_over(vm);
+	} else {
+		next = next_after_skip(vm);
+		if (next)
+			give(vm, next);
+	}
 	return vm->schedule.holder == vcpu;
 }
 
@@ -219,19 +234,10 @@ void schedule_pass(struct vcpu *vcpu)
 void schedule_rest(struct vcpu *vcpu)
 {
 	struct vm *vm = vcpu->vm;
-	struct vcpu *next;
-	u64 first;
 
 	pthread_mutex_lock(&vm->schedule.lock);
 	vcpu_time_show(vcpu);
-	next = next_ready(vm);
-	first = next ? TIME_NEVER : first_timer(vm);
-	if (first != TIME_NEVER) {
-		vm_time_skip(vm, first);
-		vcpu_time_resume(vcpu);
-		next = next_ready(vm);
-	}
-	give(vm, next);
+	give(vm, next_after_skip(vm));
 	pthread_mutex_unlock(&vm->schedule.lock);
 }
 

@@ -13,7 +13,7 @@
 #include <time.h>
 #include <cmocka.h>
 
-#include "guest/kvm_guest.h"
+#include "guest/kvm_state.h"
 
 #define TIMER	 0x50 /* vectors */
 #define MSI	 0x51
@@ -54,6 +54,15 @@ GUEST_CODE(waiting, X2APIC "mov $0x832, %ecx; mov $0x40050, %eax; wrmsr\n"
 			     "rdtsc; sub %r11d, %eax; dec %eax; mov %rax, %r11\n"
 			     "out %al, $0xf4\n");
 
+/* Starts the local APIC's timer for a second, and stops. Once it has halted, the handler leaves the
+ * TSC in RAX. */
+GUEST_CODE(arming, X2APIC "mov $0x83e, %ecx; mov $0xb, %eax; wrmsr\n"
+			    "mov $0x832, %ecx; mov $0x51, %eax; wrmsr\n"
+			    "mov $0x838, %ecx; mov $1000000000, %eax; wrmsr\n"
+			    "out %al, $0xf4\n"
+			    "armed: hlt; jmp armed\n"
+			    "armed_handler: " READ_TSC "out %al, $0xf4\n");
+
 /* The 8254 runs once through its 65536 ticks, R10 and R11 are the TSC before and behind. */
 GUEST_CODE(ticking, "mov $0x11, %al; out %al, $0x20; mov $0x30, %al; out %al, $0x21\n"
 		    "mov $0x04, %al; out %al, $0x21; mov $0x01, %al; out %al, $0x21\n"
@@ -71,7 +80,7 @@ GUEST_CODE(idle, X2APIC "sti\n"
 			"1: hlt; jmp 1b\n"
 			"msi_handler: " READ_TSC "out %al, $0xf4\n");
 
-extern const u8 deadline_handler[], tick_handler[], msi_handler[];
+extern const u8 deadline_handler[], tick_handler[], msi_handler[], armed[], armed_handler[];
 
 static struct kvm_guest g;
 
@@ -254,6 +263,27 @@ static void a_halted_vcpu_skips_to_its_timer(void **state)
 	kvm_guest_destroy(&g);
 }
 
+/* As a program moves it that has stopped it: nobody has had a turn in the new VM. */
+static void a_halted_vcpu_that_was_moved_skips_to_its_timer(void **state)
+{
+	struct kvm_regs regs = { .rip = IMAGE_CODE, .rflags = 2, .rsp = IMAGE_STACK };
+	struct kvm_mp_state halted = { KVM_MP_STATE_HALTED };
+
+	(void)state;
+	START(arming, with_irqchip);
+	handle(MSI, armed_handler, arming_start);
+	run_to_end();
+	g.run[0]->immediate_exit = 1;
+	assert_int_equal(kvm_guest_run(&g, 0), -EINTR);
+	regs.rip = IMAGE_CODE + (armed - arming_start);
+	regs.rflags |= 0x200;
+	KVM_CALL(g.vcpu[0], KVM_SET_REGS, &regs);
+	KVM_CALL(g.vcpu[0], KVM_SET_MP_STATE, &halted);
+	kvm_state_move(&g, with_irqchip);
+	assert_in_range(run_to_end().rax, khz() * 1000, khz() * 1001);
+	kvm_guest_destroy(&g);
+}
+
 static u64 tick(void)
 {
 	struct kvm_regs regs;
@@ -307,6 +337,7 @@ int main(void)
 		cmocka_unit_test(a_timer_expires_at_the_exact_instruction),
 		cmocka_unit_test(signals_do_not_move_a_timer),
 		cmocka_unit_test(a_halted_vcpu_skips_to_its_timer),
+		cmocka_unit_test(a_halted_vcpu_that_was_moved_skips_to_its_timer),
 		cmocka_unit_test(the_8254_ticks_on_virtual_time),
 		cmocka_unit_test(the_time_of_the_host_does_not_pass),
 	};
