@@ -5,8 +5,10 @@
 #include "x86/models.h"
 
 static const struct model models[] = {
+/* clang-format off */
 #define MODEL(name, set, amd, family, model, stepping, brand, basic, extended, phys, mhz, ...) \
 	{ #name, set, amd, family, model, stepping, brand, basic, extended, phys, mhz, __VA_ARGS__ },
+/* clang-format on */
 #include "x86/models.def"
 #undef MODEL
 };

@@ -34,6 +34,8 @@
 #define RESULTS	  (IMAGE_DATA + 0x2000) /* 0x400 bytes a vCPU: 4 a run */
 #define X	  (IMAGE_DATA + 0x10000)
 
+/* clang-format off */
+
 /*
  * ESI: vCPU; R8: round; R9: rounds; R10: BARRIER; R11: what it will be; R12, R13: x and y of the
  * first run; RDI: own results; R15: random. In a part: RBX, RBP: x and y; RDX: where the result, which
@@ -169,6 +171,8 @@
 	VARIANT(shape, mfence, "mov", "mfence\n"); \
 	VARIANT(shape, lock, "mov", LOCKED_OR);   \
 	VARIANT(shape, xchg, "xchg", "")
+
+/* clang-format on */
 
 VARIANTS(SB);
 VARIANTS(MP);
@@ -344,6 +348,7 @@ static void independent_reads_of_independent_writes(void **state)
  * function and adds a wrong answer to the histogram; then it puts the round into y, for which vCPU 0
  * waits. Both wait as WAIT does. RBX, RBP: x and y; RDI: the function, MOV EAX, imm32 and RET.
  */
+/* clang-format off */
 #define WAIT_FOR(where)          \
 	"mov $300, %ecx\n"      \
 	"8: cmp %r8d, " where "\n" \
@@ -380,6 +385,7 @@ static void independent_reads_of_independent_writes(void **state)
 			 "cmp %r9d, %r8d\n"           \
 			 "jb 5b\n"                    \
 			 "hlt\n")
+/* clang-format on */
 
 CROSS_MODIFYING(by_cpuid, "xor %eax, %eax\ncpuid\n");
 CROSS_MODIFYING(by_iret, "mov %rsp, %r13\npush $0x10\npush %r13\npushf\npush $8\n"

@@ -74,6 +74,7 @@ struct loop {
 	u64 operand; /* RSI */
 };
 
+/* clang-format off */
 static const struct row {
 	const char *name;
 	struct loop loop[2];
@@ -98,6 +99,7 @@ static const struct row {
 	{ "lock add, lock inc of its lower half", { { 3, ADDS, BIT(32), BIT(32) }, { 15, ADDS, 1, 0 } }, 4 },
 	{ "lock add, stores to its lower half", { { 3, ADDS, BIT(32), BIT(32) }, { 17, ADDS, 1, 0 } }, 4 },
 };
+/* clang-format on */
 
 /*
  * Odd, as every number that is asked for becomes. Where the host executes them itself there are

@@ -71,6 +71,7 @@ ROW(frames, "mov %rbx, %rsp\nadd $64, %rsp\nint3");
 ROW(code, "lea 0x6000(%rbx), %rax\ncall *%rax");
 
 #define R(name) { #name, name##_start, name##_end }
+/* clang-format off */
 static const struct row {
 	const char *name;
 	const u8 *start, *end;
@@ -81,6 +82,7 @@ static const struct row {
 	R(enter), R(jump_through), R(stos), R(stos_pages), R(movs_from), R(movs_to), R(lods), R(scas),
 	R(cmps), R(table), R(after_pause),
 };
+/* clang-format on */
 
 static const struct row final_rows[] = { R(paging), R(descriptors), R(gates), R(frames), R(code) };
 

@@ -52,6 +52,7 @@ ROW(cmpxchg8b_ne, "lock cmpxchg8b (%rdi)");
 ROW(cmpxchg8b_eq, "mov (%rdi), %eax\nmov 4(%rdi), %edx\nlock cmpxchg8b (%rdi)");
 
 #define R(name) { #name, name##_start, name##_end }
+/* clang-format off */
 static const struct row {
 	const char *name;
 	const u8 *start, *end;
@@ -60,6 +61,7 @@ static const struct row {
 	R(xadd_high), R(bts), R(btr), R(btc), R(xchg), R(xchg_high), R(cmpxchg_ne), R(cmpxchg_eq),
 	R(cmpxchg8b_ne), R(cmpxchg8b_eq),
 };
+/* clang-format on */
 
 /* What the host does. */
 static struct host {
@@ -135,7 +137,7 @@ static void on_step(int sig, siginfo_t *info, void *context)
 	}
 }
 
-static void catch(int sig, void (*handler)(int, siginfo_t *, void *))
+static void handle(int sig, void (*handler)(int, siginfo_t *, void *))
 {
 	struct sigaction action = { .sa_sigaction = handler, .sa_flags = SA_SIGINFO | SA_NODEFER };
 
@@ -165,8 +167,8 @@ static void run_row(struct machine *m, const struct row *row, u64 at, struct out
 	for (u32 i = 0; i < 64; i++)
 		m->ram[at - 16 + i] = 3 * i;
 	set_registers(m->cpu, at);
-	catch(SIGSEGV, on_fault);
-	catch(SIGTRAP, on_step);
+	handle(SIGSEGV, on_fault);
+	handle(SIGTRAP, on_step);
 	protect(split);
 	out->reason = engine_run(m->cpu, 1000);
 	protect(false);

@@ -34,6 +34,7 @@
 
 enum kind { DATA, STACK, CODE };
 
+/* clang-format off */
 static const struct row {
 	const char *name;
 	enum kind kind;
@@ -76,6 +77,7 @@ static const struct row {
 	{ "1: mov eax, imm; flush the TLB; shr edx, 1; jnz 1b", CODE, 2,
 	  { 0xb8, 1, 2, 3, 4, 0x0f, 0x20, 0xd8, 0x0f, 0x22, 0xd8, 0xd1, 0xea, 0x75, 0xf1 }, 15 },
 };
+/* clang-format on */
 
 enum paging { COMPATIBILITY, PROTECTED };
 
