@@ -188,7 +188,7 @@ static bool take_pair(struct parser *p)
 	if (toml_at(p, '.'))
 		return toml_wrong(p, "dotted keys are not supported: use a [table]");
 	if (!toml_take(p, '='))
-		return toml_wrong(p, "there is no '=' behind the key '%.60s'", key);
+		return toml_wrong(p, "there is no '=' after the key '%.60s'", key);
 	toml_skip_blanks(p);
 	if (toml_find(p->table, key))
 		return toml_wrong(p, "the key '%.60s' is there twice", key);

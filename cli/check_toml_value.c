@@ -337,7 +337,7 @@ static bool take_array(struct parser *p, struct toml_value *array, u32 depth)
 		    !toml_skip_lines(p))
 			return false;
 		if (!toml_take(p, ',') && !toml_at(p, ']') && p->at < p->end)
-			return toml_wrong(p, "an array needs ',' or ']' behind a value");
+			return toml_wrong(p, "an array needs ',' or ']' after a value");
 	}
 }
 

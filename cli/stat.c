@@ -371,11 +371,11 @@ static bool add_events(struct options *options, char *list)
 static const char *needs(const char *arg)
 {
 	if (!strcmp(arg, "-e"))
-		return "a list of events is missing behind";
+		return "a list of events is missing after";
 	if (!strcmp(arg, "-I"))
-		return "a number of milliseconds is missing behind";
+		return "a number of milliseconds is missing after";
 	if (!strcmp(arg, "--for"))
-		return "a number of seconds is missing behind";
+		return "a number of seconds is missing after";
 	return "cannot make sense of";
 }
 

@@ -133,7 +133,7 @@ static const struct refused {
 } refused[] = {
 	{ "a = 1\nb =", 2, "there is no value" },
 	{ "a = 1\n\na = 2", 3, "the key 'a' is there twice" },
-	{ "a 1", 1, "there is no '=' behind the key 'a'" },
+	{ "a 1", 1, "there is no '=' after the key 'a'" },
 	{ "= 1", 1, "there is no key" },
 	{ "a.b = 1", 1, "dotted keys are not supported" },
 	{ "a = { b = 1 }", 1, "inline tables" },

@@ -104,7 +104,7 @@ static const struct call {
 	{ "cost --symbol frob /proc/self/exe", 1, "has no symbol 'frob'" },
 	{ "cost --range 8-4 /proc/self/exe", 2, "is not a range of addresses" },
 	{ "cost --range 1-2 /proc/self/exe", 1, "has no code from 0x1 to 0x2" },
-	{ "stat -I 0", 2, "a number of milliseconds is missing behind '-I'" },
+	{ "stat -I 0", 2, "a number of milliseconds is missing after '-I'" },
 	{ "stat --frob", 2, "cannot make sense of '--frob'" },
 	{ "stat 1", 1, "there is no VM in process 1" },
 	{ "set 1 accounting=vcpu", 1, "there is no VM in process 1" },
