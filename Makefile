@@ -4,7 +4,7 @@
 #   make                      build with gcc
 #   make CC=clang O=build/clang
 #   make SAN=address          (undefined, thread) in build/san-address/
-#   make CHECK=1              an engine that checks its code pointers (src/engine/check.h), in build/check/
+#   make CHECK=1              an engine that checks its code pointers (src/engine/code_check.h), in build/check/
 
 ifeq ($(origin CC),default)
 CC := gcc
@@ -21,16 +21,20 @@ prefix := /usr/local
 
 # --- what is built of what ---------------------------------------------------------------------------------------
 
-# Folders whose code runs while guest vector state is live in the host's registers: general registers only, no libc.
+# Folders, and the rooms in them, whose code runs while guest vector state is live in the host's registers: general registers only, no libc.
 BARE_DIRS := cpu engine mem pipeline timing
 # Their exceptions: creation and destruction, and what is called after fpu_save(): decoding, more memory for code.
-HOSTED := src/engine/decode.c src/engine/thunk.c src/engine/engine.c src/engine/cache_memory.c src/engine/code_memory.c
+HOSTED := src/engine/decode.c src/engine/engine.c src/engine/code_memory.c src/engine/runtime/code_cache_memory.c \
+	src/engine/translate/emit_entry.c
 
-DIRS         := base x86 mem timing pipeline cpu irq hwpmu pmu hostperf engine vm vm/pmu kvm
-CORE_SRCS    := $(foreach d,$(DIRS),$(wildcard src/$(d)/*.c src/$(d)/*.S))
-PRELOAD_SRCS := $(wildcard src/preload/*.c src/preload/*.S)
-CLI_SRCS     := $(wildcard cli/*.c)
-EXEC_SRCS    := $(wildcard exec/*.c)
+# The sources of folders and of the rooms in them.
+sources = $(foreach d,$(1),$(wildcard $(d)/*.c $(d)/*/*.c))
+
+DIRS         := base x86 mem timing pipeline cpu irq hwpmu pmu hostperf engine vm kvm
+CORE_SRCS    := $(call sources,$(addprefix src/,$(DIRS)))
+PRELOAD_SRCS := $(call sources,src/preload)
+# The command; exec/guest is a program of its own.
+CLI_SRCS     := $(filter-out exec/guest/%,$(call sources,cli exec))
 # The first process of vpmu exec's guests, and what it shares with vpmu.
 INIT_SRCS    := $(wildcard exec/guest/*.c) exec/wire.c
 WORK_SRCS    := $(wildcard bench/work/*.c)
@@ -50,7 +54,7 @@ LIB_SRCS    := $(wildcard src/hwpmu/*.c src/pmu/*.c src/hostperf/*.c) src/x86/ev
 LIB_HEADERS := vpmu.h base/must.h base/types.h base/version.h hostperf/hostperf.h hwpmu/branch.h hwpmu/hwpmu.h hwpmu/ibs.h hwpmu/msr.h hwpmu/observe.h hwpmu/pebs.h hwpmu/port.h \
 	hwpmu/retire.def hwpmu/retire.h pmu/backend.h pmu/filter.h pmu/pmu.h x86/events.h x86/ibs.h x86/lbr.h x86/models.h x86/pebs.h x86/pmu_models.h x86/pmu_msrs.h x86/pmu_regs.h
 
-BARE_SRCS := $(filter-out $(HOSTED),$(foreach d,$(BARE_DIRS),$(wildcard src/$(d)/*.c))) \
+BARE_SRCS := $(filter-out $(HOSTED),$(call sources,$(addprefix src/,$(BARE_DIRS)))) \
 	$(wildcard src/base/guarded.c)
 
 objects = $(patsubst %,$(O)/%.o,$(basename $(1)))
@@ -58,13 +62,12 @@ objects = $(patsubst %,$(O)/%.o,$(basename $(1)))
 CORE_OBJS    := $(call objects,$(CORE_SRCS))
 PRELOAD_OBJS := $(call objects,$(PRELOAD_SRCS))
 CLI_OBJS     := $(call objects,$(CLI_SRCS))
-EXEC_OBJS    := $(call objects,$(EXEC_SRCS))
 TESTLIB_OBJS := $(call objects,$(TESTLIB_SRCS))
 BARE_OBJS    := $(call objects,$(BARE_SRCS))
 LIB_OBJS     := $(call objects,$(LIB_SRCS))
 EXAMPLE_OBJS := $(call objects,$(wildcard examples/*/*.c))
 EXAMPLES     := $(EXAMPLE_OBJS:.o=)
-OBJS         := $(CORE_OBJS) $(PRELOAD_OBJS) $(CLI_OBJS) $(EXEC_OBJS) $(TESTLIB_OBJS) $(EXAMPLE_OBJS) \
+OBJS         := $(CORE_OBJS) $(PRELOAD_OBJS) $(CLI_OBJS) $(TESTLIB_OBJS) $(EXAMPLE_OBJS) \
 	$(call objects,$(TEST_SRCS) $(wildcard tests/fuzz/targets/*.c tests/fuzz/driver/*.c))
 
 TESTS   := $(patsubst tests/%.c,$(O)/tests/%,$(TEST_SRCS))
@@ -115,7 +118,7 @@ fuzzers: $(FUZZERS)
 $(BARE_OBJS): EXTRA := $(BARE) $(QUIET)
 $(BARE_OBJS): Makefile # which of them there are, and how they are compiled, must never be that of another day
 # The translator consists of small functions: inlined, they take 4 % of its time less. Who asks for something else gets that.
-$(call objects,$(wildcard src/engine/*.c)): EXTRA += $(if $(filter -O2,$(CFLAGS)),$(if $(SAN),,-O3))
+$(call objects,$(call sources,src/engine)): EXTRA += $(if $(filter -O2,$(CFLAGS)),$(if $(SAN),,-O3))
 ifeq ($(SAN),undefined)
 # Programs may pass misaligned and null pointers; nothing but addresses is computed from them.
 $(call objects,$(wildcard src/kvm/*.c)): EXTRA := -fno-sanitize=alignment,null
@@ -150,12 +153,7 @@ $(O)/libvpmu.a: $(LIB_OBJS)
 	$(call say,AR)
 	$(Q)$(AR) rcs $@ $^
 
-$(O)/libexec.a: $(EXEC_OBJS)
-	@rm -f $@
-	$(call say,AR)
-	$(Q)$(AR) rcs $@ $^
-
-# For fuzz targets that contain a part of the command.
+# The command without its main(): tests and fuzz targets contain parts of it.
 $(O)/libcli.a: $(filter-out $(O)/cli/main.o,$(CLI_OBJS))
 	@rm -f $@
 	$(call say,AR)
@@ -172,7 +170,7 @@ $(O)/libvpmu-kvm.so: $(CORE_OBJS) $(PRELOAD_OBJS) src/preload/export.map
 	$(Q)$(CC) $(FLAGS) $(CFLAGS) -shared $(if $(SAN),,-Wl$(comma)-z$(comma)defs) -Wl,--version-script=src/preload/export.map -o $@ \
 		$(CORE_OBJS) $(PRELOAD_OBJS) $(LDLIBS)
 
-$(O)/vpmu: $(CLI_OBJS) $(O)/libexec.a $(O)/libvpmu-core.a
+$(O)/vpmu: $(CLI_OBJS) $(O)/libvpmu-core.a
 	$(call say,LD)
 	$(Q)$(CC) $(FLAGS) $(CFLAGS) -o $@ $^ $(LDLIBS)
 
@@ -195,7 +193,7 @@ $(BORDER_PROGRAMS): $(PRELOAD_OBJS)
 FAILING := $(addprefix -Wl$(comma)--wrap=,$(FAILING_CALLS))
 $(addprefix $(O)/tests/,$(FAILING_TESTS)): BORDER += $(FAILING)
 
-TEST_LIBS := $(O)/libtest.a $(O)/libcli.a $(O)/libexec.a $(O)/libvpmu-core.a
+TEST_LIBS := $(O)/libtest.a $(O)/libcli.a $(O)/libvpmu-core.a
 
 $(TESTS): $(O)/tests/%: $(O)/tests/%.o $(TEST_LIBS)
 	$(call say,LD)
@@ -217,7 +215,7 @@ $(FUZZERS): $(O)/fuzz/%: $(O)/tests/fuzz/targets/%.o $(O)/tests/fuzz/driver/entr
 	$(Q)$(CC) $(FLAGS) -fsanitize=fuzzer $(CFLAGS) -o $@ $(filter %.o,$^) $(TEST_LIBS) $(LDLIBS) -lm
 
 # A vpmu whose own processes have their calls fail: tests/failing/exec.
-$(O)/tests/failing/vpmu: $(CLI_OBJS) $(O)/tests/failing/fail.o $(O)/tests/failing/fail_environment.o $(O)/libexec.a $(O)/libvpmu-core.a
+$(O)/tests/failing/vpmu: $(CLI_OBJS) $(O)/tests/failing/fail.o $(O)/tests/failing/fail_environment.o $(O)/libvpmu-core.a
 	$(call say,LD)
 	$(Q)$(CC) $(FLAGS) $(CFLAGS) $(FAILING) -o $@ $^ $(LDLIBS)
 
@@ -237,7 +235,7 @@ $(EXAMPLES): $(O)/%: $(O)/%.o $(O)/libvpmu.a
 build/bench/work: $(WORK_SRCS) $(wildcard bench/work/*.h bench/work/*.def)
 	@mkdir -p $(@D)
 	$(call say,CC)
-	$(Q)gcc -std=gnu11 -O2 -Wall -Wextra -D_GNU_SOURCE -static -o $@ $(WORK_SRCS) -lsqlite3 -lz -llzma -lm -pthread \
+	$(Q)gcc -std=gnu11 -O2 -Wall -Wextra -D_GNU_SOURCE -I. -static -o $@ $(WORK_SRCS) -lsqlite3 -lz -llzma -lm -pthread \
 		-Wl,--no-warnings
 
 # The manual page of the library.

@@ -12,7 +12,7 @@
 
 #include "base/must.h"
 #include "cpu/fpu.h"
-#include "cpu/mmu.h"
+#include "cpu/mmu/mmu.h"
 #include "engine/engine.h"
 #include "guest/machine.h"
 #include "hostperf/hostperf.h"

@@ -16,10 +16,13 @@
 #include <sys/wait.h>
 #include <unistd.h>
 
+#include "base/version.h"
+#include "cli/base/monotonic.h"
+#include "cli/cli.h"
 #include "engine/code_memory.h"
-#include "exec.h"
+#include "exec/exec.h"
 #include "exec/sandbox.h"
-#include "vm/cpuid.h"
+#include "vm/cpuid/cpuid.h"
 #include "x86/models.h"
 
 #define IN_GUEST "--in-guest"
@@ -131,7 +134,7 @@ static u64 hear_count(const char *command, char *reason, u32 room)
 static void self_test(void)
 {
 	char self[PATH_MAX] = "", command[2 * PATH_MAX], reason[256] = "";
-	u64 begun = milliseconds(), count;
+	u64 begun = monotonic_ms(), count;
 
 	if (readlink("/proc/self/exe", self, sizeof(self) - 1) < 0)
 		return;
@@ -146,7 +149,7 @@ static void self_test(void)
 			 (unsigned long long)count, 2 * TURNS);
 	if (count == 2 * TURNS)
 		good("self-test", "a guest counted %llu instructions of %llu, in %.1f s",
-		     (unsigned long long)count, 2 * TURNS, (milliseconds() - begun) / 1000.0);
+		     (unsigned long long)count, 2 * TURNS, (monotonic_ms() - begun) / 1000.0);
 	else
 		missing(true, "self-test", *reason ? reason : "nothing was said",
 			"vpmu exec -v -- true shows more");

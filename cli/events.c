@@ -7,7 +7,8 @@
 #include <string.h>
 #include <strings.h>
 
-#include "client.h"
+#include "cli/base/client.h"
+#include "cli/cli.h"
 #include "hwpmu/retire.h"
 #include "x86/events.h"
 
@@ -20,7 +21,7 @@ static const char *const kinds[] = {
 
 static const char *const class_texts[NRETIRE + 1] = {
 #define TEXT(class, text) [RETIRE_##class] = text,
-#include "event_text.def"
+#include "cli/event_text.def"
 #undef TEXT
 };
 

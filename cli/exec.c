@@ -8,19 +8,12 @@
 #include <stdlib.h>
 #include <string.h>
 #include <sys/stat.h>
-#include <time.h>
 #include <unistd.h>
 
-#include "exec.h"
+#include "cli/base/monotonic.h"
+#include "cli/cli.h"
+#include "exec/exec.h"
 #include "x86/models.h"
-
-u64 milliseconds(void)
-{
-	struct timespec time;
-
-	clock_gettime(CLOCK_MONOTONIC, &time);
-	return time.tv_sec * 1000ull + time.tv_nsec / 1000000;
-}
 
 static bool is_one_of(const char *value, const char *a, const char *b, const char *c)
 {
@@ -432,7 +425,7 @@ static int run(int argc, char **argv)
 	int i = 1, status;
 
 	exec_standard_files();
-	options.started = milliseconds();
+	options.started = monotonic_ms();
 	status = exec_options_read(&options, argv, &i);
 	if (options.help)
 		command_help(&command_exec);

@@ -12,8 +12,8 @@
 #include <string.h>
 #include <unistd.h>
 
-#include "cli.h"
-#include "vm/cpuid.h"
+#include "cli/cli.h"
+#include "vm/cpuid/cpuid.h"
 #include "x86/models.h"
 
 #define LIBRARY "libvpmu-kvm.so"

@@ -2,13 +2,13 @@
 /*
  * vpmu: finds the subcommand and runs it; answers --help and --version.
  */
-#include "cli.h"
+#include "cli/cli.h"
 
-#include <stdarg.h>
 #include <stdio.h>
 #include <string.h>
 
 #include "base/types.h"
+#include "base/version.h"
 
 static const struct command *const commands[] = {
 	&command_exec,	 &command_up,	  &command_down,   &command_perf,     &command_rr,
@@ -16,42 +16,6 @@ static const struct command *const commands[] = {
 	&command_events, &command_cost,	  &command_ps,	   &command_stat,     &command_set,
 	&command_filter, &command_record, &command_report, &command_exporter, &command_lab,
 };
-
-int usage_error(const struct command *command, const char *fmt, ...)
-{
-	va_list args;
-
-	fprintf(stderr, "vpmu%s%s: ", command ? " " : "", command ? command->name : "");
-	va_start(args, fmt);
-	vfprintf(stderr, fmt, args);
-	va_end(args);
-	fprintf(stderr, "\nTry 'vpmu help%s%s'.\n", command ? " " : "",
-		command ? command->name : "");
-	return STATUS_USAGE;
-}
-
-int failure(enum exit_code code, const char *fmt, ...)
-{
-	va_list args;
-
-	fputs("vpmu: ", stderr);
-	va_start(args, fmt);
-	vfprintf(stderr, fmt, args);
-	va_end(args);
-	fputc('\n', stderr);
-	return code;
-}
-
-int out_of_memory(void)
-{
-	return failure(STATUS_BROKEN, "out of memory");
-}
-
-void command_help(const struct command *command)
-{
-	printf("usage: vpmu %s %s\n\n%s.\n\n", command->name, command->synopsis, command->summary);
-	command->describe();
-}
 
 static const struct command *find_command(const char *name)
 {

@@ -6,7 +6,8 @@
 #include <string.h>
 #include <time.h>
 
-#include "client.h"
+#include "cli/base/client.h"
+#include "cli/cli.h"
 
 #define MOST 256
 /* Of names of guests that stay; others are shown as far as they have these. */

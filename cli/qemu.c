@@ -10,10 +10,10 @@
 #include <string.h>
 #include <unistd.h>
 
-#include "cli.h"
-#include "exec.h"
-#include "qemu_line.h"
-#include "vm/cpuid.h"
+#include "cli/cli.h"
+#include "cli/qemu_line.h"
+#include "exec/exec.h"
+#include "vm/cpuid/cpuid.h"
 #include "x86/models.h"
 
 /* The model nearest to the host; or of another vendor the last one, which has the most features. */

@@ -20,7 +20,7 @@
  * /dev/kvm is taken for one that has changed, and asked again on every occasion, for seconds each.
  * So there the first question is answered by TCG. It is the only thing that ever runs on TCG.
  */
-#include "qemu_line.h"
+#include "cli/qemu_line.h"
 
 #include <stdarg.h>
 #include <stdio.h>

@@ -5,7 +5,8 @@
 #include <stdio.h>
 #include <string.h>
 
-#include "client.h"
+#include "cli/base/client.h"
+#include "cli/cli.h"
 
 static bool wants_help(int argc, char **argv)
 {

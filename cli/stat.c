@@ -10,7 +10,8 @@
 #include <string.h>
 #include <time.h>
 
-#include "client.h"
+#include "cli/base/client.h"
+#include "cli/cli.h"
 
 #define ROWS   320
 #define EVENTS 16

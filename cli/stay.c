@@ -26,8 +26,8 @@
 #include <sys/un.h>
 #include <unistd.h>
 
-#include "exec.h"
-#include "exec_monitor.h"
+#include "exec/exec.h"
+#include "exec/qmp.h"
 #include "exec/wire.h"
 
 /* --- the place of a name --- */

@@ -13,7 +13,9 @@
 #include <sys/wait.h>
 #include <unistd.h>
 
-#include "exec.h"
+#include "cli/base/monotonic.h"
+#include "cli/cli.h"
+#include "exec/exec.h"
 #include "exec/wire.h"
 
 /* What a guest that stays cannot have. */
@@ -102,7 +104,7 @@ static int run_up(int argc, char **argv)
 	int i = 2, status;
 
 	exec_standard_files();
-	options.started = milliseconds();
+	options.started = monotonic_ms();
 	if (argc < 2)
 		return usage_error(&command_up, "there is no name for the guest");
 	options.name = argv[1];

@@ -11,7 +11,7 @@
 #include <sys/wait.h>
 #include <unistd.h>
 
-#include "work.h"
+#include "bench/work/work.h"
 
 #define FILES_MAX 64
 #define FILES_FEW 2

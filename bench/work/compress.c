@@ -9,7 +9,7 @@
 #include <unistd.h>
 #include <zlib.h>
 
-#include "work.h"
+#include "bench/work/work.h"
 
 #define DATA_SIZE  (256u << 10)
 #define DATA_START (64u << 10) /* behind the headers */

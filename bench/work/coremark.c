@@ -6,7 +6,7 @@
  */
 #include <string.h>
 
-#include "work.h"
+#include "bench/work/work.h"
 
 #define ITEMS  200
 #define SIDE   16

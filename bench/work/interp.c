@@ -6,7 +6,7 @@
  */
 #include <string.h>
 
-#include "work.h"
+#include "bench/work/work.h"
 
 enum opcode {
 	PUSH, /* arg */

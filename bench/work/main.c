@@ -20,14 +20,14 @@
 #include <termios.h>
 #include <unistd.h>
 
-#include "work.h"
+#include "bench/work/work.h"
 
 #define LINE_MAX_ 256
 
 #define WORK_SETUP(setup)
 #define WORK(name, group, kind, setup, unit) { #name, #group, kind, setup, unit },
 const struct workload workloads[] = {
-#include "work.def"
+#include "bench/work/work.def"
 };
 #undef WORK
 

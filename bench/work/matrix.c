@@ -5,7 +5,7 @@
  */
 #include <immintrin.h>
 
-#include "work.h"
+#include "bench/work/work.h"
 
 #define SIDE  192
 #define STRIP 4 /* rows at a time */

@@ -17,7 +17,7 @@
 #include <time.h>
 #include <unistd.h>
 
-#include "work.h"
+#include "bench/work/work.h"
 
 #define SAMPLE_HZ  1000
 #define RING_PAGES 128 /* as perf record */

@@ -7,7 +7,7 @@
 #include <stdlib.h>
 #include <string.h>
 
-#include "work.h"
+#include "bench/work/work.h"
 
 #define CHASE_SIZE  (64u << 20)
 #define CHASE_LINE  64

@@ -7,7 +7,7 @@
 #include <stdio.h>
 #include <string.h>
 
-#include "work.h"
+#include "bench/work/work.h"
 
 #define ROWS 600
 

@@ -11,7 +11,7 @@
 #include <sys/wait.h>
 #include <unistd.h>
 
-#include "work.h"
+#include "bench/work/work.h"
 
 #define CALLS	20000
 #define FORKS	4

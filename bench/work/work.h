@@ -30,7 +30,7 @@ extern const unsigned workload_count;
 
 #define WORK(name, group, kind, setup, unit) uint64_t unit(void);
 #define WORK_SETUP(setup)		     void setup(void);
-#include "work.def"
+#include "bench/work/work.def"
 #undef WORK
 #undef WORK_SETUP
 

@@ -14,7 +14,7 @@
 #include <unistd.h>
 
 #include "exec/guest/guest.h"
-#include "exec/link.h"
+#include "exec/guest_files.h"
 
 /* The kernel makes what it does not know of its command line our environment. */
 bool fetch_is_meant(void)

@@ -3,7 +3,7 @@
  * An exact profile: how many instructions the user code of a VM retired, block by block, in a file
  * that the process of the VM shares with others (VPMU_PROFILE names its descriptor). Code is known
  * by the contents of its page and its offset in it: whatever address it had in whatever process, a
- * reader who has the file that it came from finds it there (cli/check_code.c).
+ * reader who has the file that it came from finds it there (cli/check/code_names.c).
  *
  * The processor writes `entry` and the sums, the server of the host's files `names`. Readers come
  * when both have ended, and believe nothing: a guest may have got hold of either.

@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: MIT */
 /*
- * A page that the process of a VM shares with others (vm/outside.h).
+ * A page that the process of a VM shares with others (vm/time/device_wait.h).
  *
  * turns: of a device in another process. Odd while it works on what it was asked for, even while it
  * waits. The device makes it odd before it takes a request: a reader that finds the request taken,

@@ -11,7 +11,7 @@
 
 #include "base/guarded.h"
 #include "cpu/event.h"
-#include "cpu/mmu.h"
+#include "cpu/mmu/mmu.h"
 #include "cpu/observe.h"
 #include "cpu/mode.h"
 #include "x86/paging.h"

@@ -11,7 +11,7 @@
 
 #include "base/bytes.h"
 #include "cpu/fpu.h"
-#include "cpu/mmu.h"
+#include "cpu/mmu/mmu.h"
 #include "cpu/mode.h"
 
 #define BELOW	   (PAGE_SIZE + CPU_STACK_SIZE)

@@ -61,7 +61,8 @@ enum guest_fault { FAULT_NONE, FAULT_RAISED, FAULT_EXIT };
 
 /* Bits of cpu->attention. */
 #define ATTENTION_OWNER	 1
-#define ATTENTION_ENGINE 2 /* its own or another processor's (cpu/exclusive.h); it clears it */
+#define ATTENTION_ENGINE 2 /* its own or another processor's (cpu/mmu/exclusive.h); it clears it \
+			    */
 
 struct engine;
 
@@ -127,7 +128,7 @@ static inline bool cpu_follows(const struct cpu *cpu, enum vendor_rule rule)
 	return vendor_follows(cpu->is_amd, rule) != (cpu->port.foreign_rules >> rule & 1);
 }
 
-/* The time that the TSC is made of (vm/time.h), outside translated code. */
+/* The time that the TSC is made of (vm/time/vm_time.h), outside translated code. */
 static inline u64 cpu_time(const struct cpu *cpu)
 {
 	if (!cpu->port.virtual_time)

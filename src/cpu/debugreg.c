@@ -6,7 +6,7 @@
 #include "cpu/control.h"
 
 #include "cpu/event.h"
-#include "cpu/mmu.h"
+#include "cpu/mmu/mmu.h"
 
 /* KVM: the bits that keep what is written; the others read as fixed. */
 #define DR6_WRITABLE 0x0000e00full

@@ -6,7 +6,7 @@
 #include "cpu/mode.h"
 
 #include "cpu/control.h"
-#include "cpu/mmu.h"
+#include "cpu/mmu/mmu.h"
 #include "x86/descriptor.h"
 
 static bool flat(const struct segment *s, bool code)

@@ -80,7 +80,7 @@
 #define MODE_LBR_ANY   BIT(25) /* all kinds of them */
 #define MODE_LBR_STACK BIT(26) /* as a call stack */
 
-/* XCR0 enables AVX-512, which needs MODE_AVX as well. Not in the mode: engine/run.c. */
+/* XCR0 enables AVX-512, which needs MODE_AVX as well. Not in the mode: engine/runtime/run.c. */
 static inline bool cpu_avx512(const struct cpu *cpu)
 {
 	return (~cpu->xcr0 & XCR0_AVX512) == 0;

@@ -2,12 +2,12 @@
 /*
  * How the processor shows the timing model (timing/timing.h) what C code does for the guest: data
  * accesses, and what takes translations and lines away. Translated code has its own ways
- * (engine/observe.c). Nothing happens while nobody counts what needs the model.
+ * (engine/runtime/observe.c). Nothing happens while nobody counts what needs the model.
  */
 #ifndef CPU_OBSERVE_H
 #define CPU_OBSERVE_H
 
-#include "cpu/mmu.h"
+#include "cpu/mmu/mmu.h"
 #include "cpu/mode.h"
 
 static inline bool cpu_observes(const struct cpu *cpu)

@@ -19,7 +19,7 @@
 #include "mem/mem.h"
 #include "timing/timing.h"
 
-/* The soft TLB: see cpu/mmu.h. */
+/* The soft TLB: see cpu/mmu/mmu.h. */
 #define TLB_BITS 14
 #define TLB_SIZE (1u << TLB_BITS)
 
@@ -64,7 +64,7 @@ struct page_filter {
 	u64 bits[(1u << FILTER_BITS) / 64];
 };
 
-/* The jump cache: guest address to translated code. See engine/jump.c. */
+/* The jump cache: guest address to translated code. See engine/runtime/jump_cache.c. */
 #define JUMP_BITS 16
 #define JUMP_SIZE (1u << JUMP_BITS)
 
@@ -76,7 +76,7 @@ struct jump_entry {
 
 #define SHARE_SLOTS 12
 
-/* Where calls will be returned to, by the stack pointer: see engine/trans_return.c. */
+/* Where calls will be returned to, by the stack pointer: see engine/translate/emit_return.c. */
 #define RETURN_SLOTS 256
 
 /* What cpu/fpu.c knows of the host: found at creation, and its control words while guest state is
@@ -90,7 +90,7 @@ struct host_fpu {
 };
 
 #define COUNT_SETS  16 /* a number has four bits of the mode */
-#define PACK_WORDS  4  /* of counts: engine/pack.h */
+#define PACK_WORDS  4  /* of counts: engine/count_pack.h */
 #define PACK_FIELDS 4  /* of a word */
 
 struct code_pages;
@@ -103,13 +103,13 @@ struct cpu_priv {
 	u32 jump_spread; /* XORed into addresses to find their entry of jump[] */
 	u64 code_base;	 /* host address that code in jump[] is relative to */
 	u64 jump_generation[NSPACES]; /* changes when entries of jump[] become invalid */
-	u64 packed[PACK_WORDS];	      /* counts of translated code: engine/pack.h */
+	u64 packed[PACK_WORDS];	      /* counts of translated code: engine/count_pack.h */
 
 	u64 spill[10];		/* scratch of translated code: enum spill */
 	u64 share[SHARE_SLOTS]; /* host addresses that accesses of a block share */
 	u64 host_rsp;		/* the stack to return to */
 
-	/* From translated code to engine/observe.c. */
+	/* From translated code to engine/runtime/observe.c. */
 	u32 observed_tlb; /* offset of a TLB entry in its set */
 	u64 observed_arg; /* key of a line, or address of a branch */
 
@@ -119,7 +119,7 @@ struct cpu_priv {
 	bool watch_active; /* a data breakpoint is armed: its pages stay out of the TLB */
 	struct host_fpu host_fpu;
 
-	/* Counting: engine/count.h. */
+	/* Counting: engine/runtime/count.h. */
 	s64 live[NRETIRE];  /* grows while guest code runs, from minus the distance to the trip */
 	bool branches_near; /* to one of their trips: code counts them itself */
 	retire_wanted count_sets[COUNT_SETS]; /* that code counts, by their number in the mode */
@@ -131,10 +131,11 @@ struct cpu_priv {
 	/* Guest memory and its code. */
 	const struct mem_slot *last_slot; /* found last: cpu_slot() */
 	u64 last_generation;		  /* of the map that it was found in */
-	struct code_pages *code;	  /* pages this CPU has translations of: see cpu/code.h */
-	u64 claims_generation;		  /* of the slots that this processor's claims are in */
-	struct shared_code *shared;	  /* of the machine: shared_join(). NULL: always look */
-	u32 shared_index;		  /* of this processor there */
+	/* Pages this CPU has translations of: see cpu/mmu/code_pages.h */
+	struct code_pages *code;
+	u64 claims_generation;	    /* of the slots that this processor's claims are in */
+	struct shared_code *shared; /* of the machine: shared_join(). NULL: always look */
+	u32 shared_index;	    /* of this processor there */
 	u64 news_seen, acknowledged;
 	struct exclusive *exclusive; /* of the machine: exclusive_join(). NULL: the only CPU */
 	u32 exclusive_index;	     /* of this processor there */
@@ -145,7 +146,7 @@ struct cpu_priv {
 	bool timing_stale; /* its TLBs do not know of all changes: cpu/observe.h */
 	struct timing timing;
 
-	/* Linear addresses: cpu/tlb.c; code at them: engine/jump.c. */
+	/* Linear addresses: cpu/mmu/tlb.c; code at them: engine/runtime/jump_cache.c. */
 	u64 map_generation[NSPACES]; /* changes when addresses of code must be walked again */
 	u64 last_jump, last_map;     /* numbers of generations given so far */
 	u64 drops[NSPACES];	     /* how often what jump[] knows of a space has become useless */
@@ -180,7 +181,7 @@ struct cpu_hot {
 	u32 returned_from; /* number of the block whose return is under way */
 	/* Code that counts looks at attention and guards as one word. */
 	u8 attention __attribute__((aligned(8)));
-	u8 guards[7]; /* of the fields of packed[]: engine/pack.h */
+	u8 guards[7]; /* of the fields of packed[]: engine/count_pack.h */
 };
 
 struct cpu_whole {

@@ -9,8 +9,8 @@
 #include <sys/mman.h>
 
 #include "base/log.h"
-#include "cpu/code.h"
-#include "cpu/tlb.h"
+#include "cpu/mmu/code_pages.h"
+#include "cpu/mmu/tlb.h"
 #include "engine/priv.h"
 
 /* The tags of the timing model: zero pages until somebody counts what needs them. */

@@ -7,7 +7,7 @@
 #include <Zydis/Mnemonic.h>
 
 #include "cpu/cpu.h"
-#include "engine/recipe.h"
+#include "engine/flag_recipe.h"
 
 _Static_assert(sizeof(struct insn_facts) == 16, "insn_table.h says so");
 

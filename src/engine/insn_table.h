@@ -23,7 +23,7 @@ enum insn_tally { TALLY_BY_CATEGORY, TALLY_BRANCH, TALLY_NO_BRANCH };
 /* What it does to the stack, besides what its operands say. */
 enum insn_stack { STACK_NONE, STACK_PUSH, STACK_POP, STACK_RETURN, STACK_FRAME };
 
-/* What it leaves in its first operand, where trans_share.c can follow that. */
+/* What it leaves in its first operand, where emit_share.c can follow that. */
 enum insn_result {
 	RESULT_UNKNOWN,
 	RESULT_MOVE,
@@ -42,7 +42,7 @@ enum insn_alignment { ALIGNMENT_BY_SIZE, ALIGNMENT_NONE, ALIGNMENT_FULL };
  * register, or if it has no operands (MOVSD and CMPSD of SSE2 have some). */
 enum insn_system { SYSTEM_NONE, SYSTEM_ALWAYS, SYSTEM_BY_SOURCE, SYSTEM_BARE };
 
-/* Which control bits make it available: trans_gate.c. */
+/* Which control bits make it available: availability.c. */
 enum insn_unit {
 	UNIT_NONE, /* in a row: by its operands */
 	UNIT_X87,
@@ -53,10 +53,10 @@ enum insn_unit {
 	UNIT_AVX512,
 };
 
-/* It has forms that one vendor's processors do not have: trans_gate.c. */
+/* It has forms that one vendor's processors do not have: availability.c. */
 enum insn_form { FORM_ANY, FORM_PREFETCH, FORM_VEX_W };
 
-/* Serializing instructions (SDM 3A 8.3): engine/serialize.h. */
+/* Serializing instructions (SDM 3A 8.3): engine/runtime/serialize.h. */
 enum insn_serializing {
 	SERIALIZING_NOT,
 	SERIALIZING_OFTEN,

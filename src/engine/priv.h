@@ -20,13 +20,12 @@
 #ifndef ENGINE_PRIV_H
 #define ENGINE_PRIV_H
 
-#include "cpu/code.h"
 #include "cpu/cpu.h"
+#include "cpu/mmu/code_pages.h"
 #include "cpu/mode.h"
-#include "engine/emit.h"
 #include "engine/engine.h"
+#include "engine/flag_recipe.h"
 #include "engine/insn.h"
-#include "engine/recipe.h"
 
 /* Displacements from RSP in translated code. */
 #define CPU(field)  ((s32)offsetof(struct cpu, field))
@@ -114,8 +113,8 @@ enum spill {
 	SPILL_R14,	 /* R14 outside translated code */
 	SPILL_ARG,	 /* argument of enum leave; entry point on the way in */
 	SPILL_HOST,	 /* host address from slow_access() */
-	SPILL_MASK,	 /* for masked.c: the opmask register */
-	SPILL_SHAPE,	 /* for masked.c: SHAPE_* */
+	SPILL_MASK,	 /* for slow_masked.c: the opmask register */
+	SPILL_SHAPE,	 /* for slow_masked.c: SHAPE_* */
 };
 
 #define NO_GPA (~0ull)
@@ -167,7 +166,7 @@ struct slow_state {
 	u32 size;
 	bool bounced; /* the data is in the bounce buffer; else it is in place and only code is
 			 watched */
-	bool refused; /* it has faulted, and there is nothing to be stored: refuse.c */
+	bool refused; /* it has faulted, and there is nothing to be stored: slow_fault.c */
 	u32 desc;     /* then: what the address is */
 	u8 *data;
 	u64 selected; /* elements under an opmask */
@@ -190,7 +189,7 @@ struct entered {
 	} page[ENTERED_MAX];
 };
 
-/* A page that was claimed, and some processor may not know yet: cpu/shared.h. */
+/* A page that was claimed, and some processor may not know yet: cpu/mmu/shared_code.h. */
 struct unheard {
 	struct code_page *page;
 	u64 number;
@@ -225,7 +224,7 @@ struct engine {
 	struct block **by_address; /* blocks in order of code address */
 	u32 *begins;		   /* where the code of each begins: an array to search in */
 	struct block **by_hash;	   /* BLOCK_HASHES chains */
-	struct decoder *decoder;   /* trans_decode.c */
+	struct decoder *decoder;   /* decoder.c */
 	u32 nblocks;
 	u64 jumps_base; /* the code segment that jump[] is about where code is not flat */
 	u32 jumps_limit;
@@ -263,8 +262,8 @@ struct engine {
 	u64 packed_from[PACK_WORDS]; /* the same of priv->packed[] */
 	u64 guards; /* of these */
 	u64 exit_rip;  /* where engine_run() last returned: MMIO answers are for that instruction */
-	u64 era; /* of all generations in jump[], links and return slots: jump.c */
-	u64 *enterable; /* of the checking build: check.c */
+	u64 era;       /* of all generations in jump[], links and return slots: jump_cache.c */
+	u64 *enterable;		/* of the checking build: code_check.c */
 	u64 returns_key[NTLBS]; /* jump_key with which priv->returns[] hold; NO_KEY: with none */
 	u32 modes[16];	/* modes seen; their index is part of jump_key */
 	u32 nmodes;
@@ -276,9 +275,10 @@ struct engine {
 	/* Entry points of the generated runtime, executable view. */
 	bool has_rorx; /* the host has */
 	u64 (*enter)(struct cpu *cpu, const void *code);
-	u8 *look_up; /* writable view: goes where S0 says */
+	u8 *jump_lookup;				 /* writable view: goes where S0 says */
 	u8 *leave, *slow, *share, *commit, *call, *pass; /* writable view */
-	u8 *leave_with[NLEAVES], *guard_failed, *jump_missed; /* the same: thunk.c, "Ways out" */
+	/* The same: emit_entry.c, "Ways out" */
+	u8 *leave_with[NLEAVES], *guard_failed, *jump_missed;
 	u8 *log_full; /* the same */
 	u8 *beyond;   /* the same, for a branch that leaves its segment */
 	u8 *check_jump, *check_return; /* the same, of the checking build */
@@ -291,10 +291,10 @@ struct engine {
 	u64 profiled_at;	 /* count_instructions() when it was */
 };
 
-/* thunk.c */
-bool thunks_make(struct engine *eng);
+/* emit_entry.c */
+bool emit_thunks(struct engine *eng);
 
-/* cache_memory.c, cache.c */
+/* code_cache_memory.c, code_cache.c */
 #define MAX_BLOCKS	(1u << 20)
 #define BLOCK_HASH_BITS 18
 #define BLOCK_HASHES	(1u << BLOCK_HASH_BITS)
@@ -341,10 +341,11 @@ static inline const u8 *exec_view(const struct engine *eng, const u8 *rw)
 	return rw + (eng->code_rx - eng->code_rw);
 }
 
-/* jump.c: the jump cache, and epochs. */
+/* jump_cache.c: the jump cache, and epochs. */
 void returns_forget(struct engine *eng); /* before the next entry */
 void epoch_begin(struct cpu *cpu, enum space space); /* others may have changed code of the space */
-void epoch_notice(struct cpu *cpu); /* the same, if somebody has made himself heard: cpu/shared.h */
+/* The same, if somebody has made himself heard: cpu/mmu/shared_code.h */
+void epoch_notice(struct cpu *cpu);
 void jump_clear(struct cpu *cpu);
 void jump_update_key(struct cpu *cpu, u32 mode);
 u32 jump_mode(const struct cpu *cpu); /* that the key is for */
@@ -369,15 +370,6 @@ void jump_note_page(struct cpu *cpu, struct code_page *page, const u8 *host);
 /* Do the notes hold still? Not if everything has been dropped since. */
 bool jump_noted(const struct cpu *cpu);
 
-/* look_up.c: host code that goes where S0 says, if jump[] knows it. */
-struct look_up {
-	u8 *other_rip, *other_key; /* jumps of a miss, to be patched */
-};
-
-struct look_up look_up_emit(struct emitter *e, const struct engine *eng);
-/* Misses continue here, with the address in S0. */
-void look_up_missed(struct emitter *e, const struct look_up *look_ups, u32 n);
-
 /* Whose code this processor executes. */
 static inline enum space space_of(const struct cpu *cpu)
 {
@@ -388,6 +380,15 @@ static inline enum space space_of(const struct cpu *cpu)
 static inline bool page_fresh(const struct cpu *cpu, const struct code_page *page)
 {
 	return page->epoch >= cpu->engine->since[space_of(cpu)];
+}
+
+/* find_block.c: the block at cpu->rip for this mode, made if there is none. NULL: *fault says why.
+ */
+struct block *block_find(struct cpu *cpu, u32 mode, enum guest_fault *fault);
+
+static inline u64 linear_rip(const struct cpu *cpu)
+{
+	return cpu_priv(cpu)->mode & MODE_CODE64 ? cpu->rip : (u32)(cpu->seg[CS].base + cpu->rip);
 }
 
 /* fetch.c: where the code at a linear address is; checks that it may be executed. */
@@ -403,15 +404,16 @@ struct fetch_kind fetch_kind(struct cpu *cpu, u64 linear);
 struct block *translate(struct cpu *cpu, u32 mode, gpa_t gpa, const u8 *host,
 			enum guest_fault *fault);
 
-/* slow.c: called from translated code */
+/* slow_access.c: called from translated code */
 u64 slow_access(struct cpu *cpu, u64 address, u32 desc, const u8 *return_pc);
 u64 slow_share(struct cpu *cpu, u64 address, u32 desc, const u8 *return_pc);
 u64 slow_commit(struct cpu *cpu, u64 unused, u32 desc, const u8 *return_pc);
 u64 slow_beyond(struct cpu *cpu, u64 unused, u32 pushes, const u8 *return_pc);
-/* refuse.c: the access of slow_access() faults, or exits; and the instruction has been executed. */
-u64 refuse_access(struct cpu *cpu, enum guest_fault fault, u64 address, u32 desc,
-		  const u8 *return_pc);
-enum guest_fault refuse_computed(struct cpu *cpu);
+/* slow_fault.c: the access of slow_access() faults, or exits; and the instruction has been
+ * executed. */
+u64 slow_fault_access(struct cpu *cpu, enum guest_fault fault, u64 address, u32 desc,
+		      const u8 *return_pc);
+enum guest_fault slow_fault_computed(struct cpu *cpu);
 /* The access to a linear address that has been checked. */
 u64 slow_span(struct cpu *cpu, gva_t gva, u32 desc, u32 access, const u8 *return_pc);
 bool slow_vector_misaligned(u64 address, u32 desc);
@@ -420,23 +422,24 @@ enum guest_fault slow_linear(struct cpu *cpu, u64 address, u32 desc, u32 access,
 /* For a call whose target is bad: would its push fault? Where calls push first, it is made. */
 enum guest_fault slow_try_push(struct cpu *cpu, u32 size, u64 value);
 
-/* masked.c: slow_access() of an operand under an opmask. */
-u64 masked_access(struct cpu *cpu, u64 address, u32 desc, const u8 *return_pc);
+/* slow_masked.c: slow_access() of an operand under an opmask. */
+u64 slow_masked_access(struct cpu *cpu, u64 address, u32 desc, const u8 *return_pc);
 /* What it has selected, for the bounce buffer; and between that and guest memory. */
-void masked_select(const struct cpu *cpu, struct slow_state *pending);
-enum guest_fault masked_read(struct cpu *cpu, u32 access);
-enum guest_fault masked_write(struct cpu *cpu);
+void slow_masked_select(const struct cpu *cpu, struct slow_state *pending);
+enum guest_fault slow_masked_read(struct cpu *cpu, u32 access);
+enum guest_fault slow_masked_write(struct cpu *cpu);
 /* Data breakpoints of the selected elements, the first of them at gva. */
-void masked_watch(struct cpu *cpu, gva_t gva, u32 access);
+void slow_masked_watch(struct cpu *cpu, gva_t gva, u32 access);
 
-/* call.c: the same; executes a struct insn */
+/* call_insn.c: the same; executes a struct insn */
 u64 call_insn(struct cpu *cpu, u64 insn, u32 unused, const u8 *return_pc);
 
 /*
- * pass.c: the same; one that accesses the PMU, with which the block ends. `access` is the exit that
- * it is if the hypervisor wants it. SLOW_COMMIT: nothing has happened, leave with LEAVE_COMPLEX.
+ * passthrough.c: the same; one that accesses the PMU, with which the block ends. `access` is the
+ * exit that it is if the hypervisor wants it. SLOW_COMMIT: nothing has happened, leave with
+ * LEAVE_COMPLEX.
  */
-u64 pass_insn(struct cpu *cpu, u64 insn, u32 access, const u8 *return_pc);
+u64 passthrough_insn(struct cpu *cpu, u64 insn, u32 access, const u8 *return_pc);
 
 /* Flags: whole in rflags outside translated code, arithmetic ones in aflags inside. */
 static inline void flags_in(struct cpu *cpu)
@@ -465,10 +468,10 @@ static inline void flags_out(struct cpu *cpu)
 #define DESC_GROUP_WRITE BIT(18) /* for slow_share(): the page must be writable as well */
 #define DESC_UNALIGNED	 BIT(19) /* no alignment check */
 #define DESC_SET_SHIFT 20      /* for observe.c: enum tlb_set */
-#define DESC_COMPUTES  BIT(22) /* for refuse.c: before it finds its address bad */
-#define DESC_CLEARS_TOP BIT(23) /* for refuse.c: the x87's, if it faults */
+#define DESC_COMPUTES	 BIT(22) /* for slow_fault.c: before it finds its address bad */
+#define DESC_CLEARS_TOP	 BIT(23) /* for slow_fault.c: the x87's, if it faults */
 #define DESC_LOCK      BIT(24) /* atomic: a locked read-modify-write */
-#define DESC_MASKED	 BIT(25) /* under an opmask, for masked.c: priv->spill[] has it */
+#define DESC_MASKED	 BIT(25) /* under an opmask, for slow_masked.c: priv->spill[] has it */
 
 /* What an opmask means for the memory operand. Bit i of the first SHAPE_BITS ones selects element i
  * modulo SHAPE_ELEMENTS. */
@@ -504,7 +507,7 @@ u64 observe_end(struct cpu *cpu, u32 desc, const u8 *return_pc, u64 otherwise);
 #define SLOW_COMMIT 1 /* execute on the host address out of line, then commit */
 #define SLOW_LEAVE  2 /* leave translated code: LEAVE_FAULT */
 
-/* place.c */
+/* unwind.c */
 struct place *place_find(const struct engine *eng, const struct block *block, const u8 *host_pc);
 u64 place_refund(const struct block *block, u32 retired);
 /* Takes back what a weight added to the classes that code of this mode counts. */

@@ -2,8 +2,9 @@
 /*
  * The last branches: what the processor writes when a branch retires, and the physical PMU reads.
  * The other half of what silicon shares with its PMU, besides retire.h. C code calls
-  * branch_record(). Translated code notes which way it took (engine/trans_lbr.c) in a log, which
- * branch_settle() moves to the ring whenever that code is left: nobody else ever sees the log.
+ * branch_record(). Translated code notes which way it took (engine/translate/emit_lbr.c) in a log,
+ * which branch_settle() moves to the ring whenever that code is left: nobody else ever sees the
+ * log.
  *
  * Owned by the vCPU thread. Freestanding.
  */

@@ -4,11 +4,11 @@
  * that was observed. For the description of a sampled instruction: PEBS records (SDM 3B 20.3.4.4),
  * branch records (SDM 3B 18.12), IBS (APM2 13.3).
  *
- * Filled by engine/observe.c while cpu->port.wanted, or cpu->port.observe, asks for the timing
- * model. Code that runs a block at a time only notes what its fast path does not know: an access
- * that misses the line buffer, a branch that is not predicted with confidence. An instruction that
- * runs alone (MODE_STEP) notes everything, and that is how the one with which a counter overflows
- * is run; so whoever describes it has only to clear `access.valid` before.
+ * Filled by engine/runtime/observe.c while cpu->port.wanted, or cpu->port.observe, asks for the
+ * timing model. Code that runs a block at a time only notes what its fast path does not know: an
+ * access that misses the line buffer, a branch that is not predicted with confidence. An
+ * instruction that runs alone (MODE_STEP) notes everything, and that is how the one with which a
+ * counter overflows is run; so whoever describes it has only to clear `access.valid` before.
  *
  * Owned by the vCPU thread.
  */

@@ -17,9 +17,10 @@ struct ibs_sample;
 struct pebs_sample;
 
 /*
- * What PEBS and IBS need of the core (engine/pmu.c): guest memory by linear addresses at supervisor
- * privilege, which must not fault (false: nothing was read or written), and the instruction that
- * retired last. `cfg` says what of it is wanted, as MSR_PEBS_DATA_CFG; branches are not.
+ * What PEBS and IBS need of the core (engine/runtime/pmu.c): guest memory by linear addresses at
+ * supervisor privilege, which must not fault (false: nothing was read or written), and the
+ * instruction that retired last. `cfg` says what of it is wanted, as MSR_PEBS_DATA_CFG; branches
+ * are not.
  */
 struct hwpmu_store {
 	bool (*read)(void *owner, u64 linear, void *to, u32 size);

@@ -2,7 +2,7 @@
 /*
  * The extended register space of AMD's local APIC (APM2 16.3.4, 16.7): four more local vectors, of
  * which IBS uses one. KVM_GET_LAPIC has no room for them: MSRs of our own save them
- * (vm/msr_hidden.c). vCPU's thread or lock.
+ * (vm/msr/hidden_state.c). vCPU's thread or lock.
  */
 #include "irq/lapic.h"
 #include "irq/lapic_priv.h"

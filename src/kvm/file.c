@@ -15,9 +15,9 @@
 #include "base/memfile.h"
 #include "engine/engine.h"
 #include "kvm/priv.h"
-#include "vm/control.h"
-#include "vm/cpuid.h"
-#include "vm/sample.h"
+#include "vm/control/control.h"
+#include "vm/control/sample.h"
+#include "vm/cpuid/cpuid.h"
 
 /* Which process this is, counted in forks: cheaper to ask than getpid(). */
 static u32 process;

@@ -45,7 +45,7 @@ long kvm_read(struct kvm_file *file, void *buf, size_t n, u64 offset);
 
 /*
  * For the control socket. The number of the VM that this is the own file of, in order of creation
- * from 1, or 0; what a line of text asks of it (vm/control.h); and the end of a session.
+ * from 1, or 0; what a line of text asks of it (vm/control/control.h); and the end of a session.
  */
 u32 kvm_vm_number(const struct kvm_file *file);
 size_t kvm_control(struct kvm_file *file, u32 session, char *line, char *out, size_t size);

@@ -24,7 +24,9 @@ struct mem_slot {
 	u64 npages;
 	hva_t hva;
 	u64 *dirty; /* one bit a page, NULL unless MEM_LOG_DIRTY; atomically set */
-	u16 *claims; /* one a page: processors that translated from it; cpu/shared.h. NULL: not shared */
+	/* One a page: processors that translated from it; cpu/mmu/shared_code.h. NULL: not shared
+	 */
+	u16 *claims;
 	u64 claims_id; /* tells one array of them from any other */
 };
 

@@ -20,7 +20,7 @@
 #include "base/log.h"
 #include "preload/fdtab.h"
 #include "preload/preload.h"
-#include "preload/real.h"
+#include "preload/real_libc.h"
 
 #define CLIENTS	 128
 #define REQUEST	 8192

@@ -12,9 +12,9 @@
 #include "base/log.h"
 #include "preload/fdtab.h"
 #include "preload/preload.h"
-#include "preload/real.h"
-#include "vm/clock.h"
-#include "vm/cpuid.h"
+#include "preload/real_libc.h"
+#include "vm/cpuid/cpuid.h"
+#include "vm/time/clock.h"
 
 static pid_t owner; /* the process whose memory this is */
 
@@ -60,5 +60,5 @@ __attribute__((constructor)) static void load(void)
 	clock_begin();
 	pthread_atfork(signals_fork_begin, signals_fork_end, forked);
 	if (model && cpuid_is_foreign(model))
-		native_patch(model);
+		program_cpuid_patch(model);
 }

@@ -24,7 +24,7 @@ const struct model *preload_model(void); /* NULL: VPMU_CPU names none; the user 
  */
 bool preload_is_vforked(void);
 
-/* params.c: what a path means to us. One look-up, for everything that takes a path. */
+/* kvm_paths.c: what a path means to us. One look-up, for everything that takes a path. */
 enum path_kind {
 	PATH_OTHER,  /* not ours: ask libc */
 	PATH_KVM,    /* /dev/kvm */
@@ -50,12 +50,12 @@ void signals_release(bool outer);
 void signals_fork_begin(void);
 void signals_fork_end(void);
 
-/* native.c: the program's own CPUID. */
-void native_patch(const struct model *model);
-bool native_signal(int sig, void *ucontext); /* true: it was one of our UD2s, now answered */
+/* program_cpuid.c: the program's own CPUID. */
+void program_cpuid_patch(const struct model *model);
+bool program_cpuid_signal(int sig, void *ucontext); /* true: it was one of our UD2s, now answered */
 
-/* stack.c: takes this thread's stack for requests, until it is given back; returns its top, or NULL
- * if a request is on it already, or there is none. */
+/* request_stack.c: takes this thread's stack for requests, until it is given back; returns its top,
+ * or NULL if a request is on it already, or there is none. */
 void *stack_take(void);
 void stack_give_back(void *top);
 /* Calls function(arg) on the stack with this top; NULL: on the present one. */

@@ -26,7 +26,7 @@
 
 #include "kvm/kvm.h"
 #include "preload/preload.h"
-#include "preload/real.h"
+#include "preload/real_libc.h"
 
 #define NSIGNALS 65
 
@@ -338,7 +338,7 @@ static void on_fault(int sig, siginfo_t *info, void *ucontext)
 
 	if (is_kick(sig, info))
 		kvm_interrupt();
-	else if (native_signal(sig, ucontext) || kvm_signal(sig, info, ucontext))
+	else if (program_cpuid_signal(sig, ucontext) || kvm_signal(sig, info, ucontext))
 		errno = saved;
 	else
 		pass_on(sig, info, ucontext);

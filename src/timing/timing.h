@@ -59,7 +59,8 @@ struct timing {
 	const struct timing_params *params; /* NULL: no model; nothing here may be called */
 	u64 *count;			    /* by enum retire_class: where misses are added */
 	struct observed seen;
-	u8 keep;  /* not 0: what is seen of an access stays as it is; see engine/observe.c */
+	/* Not 0: what is seen of an access stays as it is; see engine/runtime/observe.c */
+	u8 keep;
 	u16 slow; /* a load that takes longer counts as slow; the owner's */
 	struct timing_sets l1d, l1i, l2, llc;
 	struct timing_sets dtlb, itlb, stlb, istlb; /* istlb is stlb's where they are one */

@@ -8,7 +8,7 @@
 
 #include "base/guarded.h"
 #include "cpu/control.h"
-#include "cpu/mmu.h"
+#include "cpu/mmu/mmu.h"
 #include "vm/vm.h"
 
 static int inject(struct cpu *cpu, u32 control)

@@ -5,7 +5,7 @@
  */
 #include <errno.h>
 
-#include "vm/irqchip.h"
+#include "vm/irq/irqchip.h"
 #include "vm/vm.h"
 
 static int disable_quirks(struct vm *vm, u64 arg)

@@ -9,8 +9,8 @@
 #include <errno.h>
 #include <string.h>
 
-#include "cpu/mmu.h"
-#include "vm/irqchip.h"
+#include "cpu/mmu/mmu.h"
+#include "vm/irq/irqchip.h"
 #include "vm/vm.h"
 
 static void set_event(struct cpu *cpu, enum event_kind kind, u8 vector)

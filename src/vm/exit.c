@@ -11,10 +11,10 @@
 
 #include "cpu/control.h"
 #include "cpu/event.h"
-#include "vm/apic.h"
-#include "vm/cpuid.h"
+#include "vm/cpuid/cpuid.h"
 #include "vm/events.h"
 #include "vm/io.h"
+#include "vm/irq/apic.h"
 #include "vm/pv.h"
 #include "vm/vm.h"
 

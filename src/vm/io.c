@@ -10,8 +10,8 @@
 
 #include <string.h>
 
-#include "vm/apic.h"
-#include "vm/irqchip.h"
+#include "vm/irq/apic.h"
+#include "vm/irq/irqchip.h"
 #include "vm/vm.h"
 
 static bool port_write(struct vcpu *vcpu, const struct cpu_io *io)

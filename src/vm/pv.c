@@ -11,9 +11,9 @@
 #include <string.h>
 
 #include "cpu/event.h"
-#include "cpu/mmu.h"
-#include "vm/apic.h"
-#include "vm/guest.h"
+#include "cpu/mmu/mmu.h"
+#include "vm/irq/apic.h"
+#include "vm/memory/guest_memory.h"
 #include "vm/vm.h"
 
 #define HYPERCALL_LEN 3 /* of VMCALL and VMMCALL, without prefixes */

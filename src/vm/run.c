@@ -13,13 +13,13 @@
 #include <unistd.h>
 
 #include "cpu/control.h"
-#include "cpu/mmu.h"
-#include "cpu/shared.h"
+#include "cpu/mmu/mmu.h"
+#include "cpu/mmu/shared_code.h"
 #include "engine/engine.h"
-#include "vm/apic.h"
-#include "vm/ask.h"
+#include "vm/control/ask_vcpu.h"
 #include "vm/events.h"
 #include "vm/exit.h"
+#include "vm/irq/apic.h"
 #include "vm/pmu/host.h"
 #include "vm/pv.h"
 #include "vm/sleep.h"

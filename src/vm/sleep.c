@@ -12,12 +12,12 @@
 #include <time.h>
 #include <unistd.h>
 
-#include "cpu/shared.h"
-#include "vm/apic.h"
-#include "vm/ask.h"
+#include "cpu/mmu/shared_code.h"
+#include "vm/control/ask_vcpu.h"
 #include "vm/events.h"
+#include "vm/irq/apic.h"
 #include "vm/pmu/host.h"
-#include "vm/schedule.h"
+#include "vm/time/schedule.h"
 
 #define SLEEP_MAX_NS  1000000000ull
 #define SLEEP_POLL_NS 2000000ull /* while signals are polled for */

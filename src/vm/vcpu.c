@@ -14,10 +14,10 @@
 
 #include "base/must.h"
 #include "cpu/control.h"
-#include "cpu/mmu.h"
+#include "cpu/mmu/mmu.h"
 #include "engine/engine.h"
-#include "vm/apic.h"
-#include "vm/cpuid.h"
+#include "vm/cpuid/cpuid.h"
+#include "vm/irq/apic.h"
 #include "vm/vm.h"
 
 static void futex_wake(u32 *word)

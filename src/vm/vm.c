@@ -13,9 +13,9 @@
 #include <unistd.h>
 
 #include "base/must.h"
-#include "vm/apic.h"
 #include "vm/io.h"
-#include "vm/irqchip.h"
+#include "vm/irq/apic.h"
+#include "vm/irq/irqchip.h"
 #include "vm/profile.h"
 
 struct vm *vm_create(const struct model *model)

@@ -25,18 +25,18 @@
 
 #include "base/types.h"
 #include "cpu/cpu.h"
-#include "cpu/exclusive.h"
-#include "cpu/shared.h"
+#include "cpu/mmu/exclusive.h"
+#include "cpu/mmu/shared_code.h"
 #include "irq/lapic.h"
 #include "mem/mem.h"
-#include "vm/clock.h"
-#include "vm/msr.h"
-#include "vm/outside.h"
+#include "vm/control/sample.h"
+#include "vm/msr/msr.h"
 #include "vm/pmu/pmu.h"
-#include "vm/sample.h"
-#include "vm/schedule.h"
 #include "vm/stats.h"
-#include "vm/time.h"
+#include "vm/time/clock.h"
+#include "vm/time/device_wait.h"
+#include "vm/time/schedule.h"
+#include "vm/time/vm_time.h"
 #include "x86/models.h"
 
 #define VM_MAX_VCPUS	SHARED_CPUS
@@ -98,7 +98,7 @@ struct vcpu {
 	bool outside_nmi; /* the program asked for one of them */
 	u32 section;	  /* odd: inside a section. A futex for vm_synchronize() */
 	u32 sync_waiting; /* somebody waits for the end of this section */
-	struct vcpu_asked *asked; /* vm/ask.c */
+	struct vcpu_asked *asked; /* vm/control/ask_vcpu.c */
 	enum vcpu_where where;
 	enum exit_reason last_exit; /* what the hypervisor is busy with */
 	pid_t tid;		    /* of the thread that was last in KVM_RUN */
@@ -109,7 +109,7 @@ struct vcpu {
 			thread's only */
 
 	u32 mp_state; /* KVM_MP_STATE_* */
-	bool refusal_told; /* refuse.c */
+	bool refusal_told; /* refused_state.c */
 	bool ever_ran;
 	bool passed_over; /* has no turns: schedule.c */
 	bool has_lapic; /* an irqchip existed when this vCPU was created */
@@ -160,7 +160,7 @@ struct vm_settings {
 };
 
 struct io_zones; /* vm/io.c: coalescing zones and ioeventfds */
-struct irqchip;	 /* vm/irqchip.h */
+struct irqchip;	 /* vm/irq/irqchip.h */
 
 struct vm {
 	const struct model *model;
@@ -231,7 +231,7 @@ int vm_set_boot_cpu(struct vm *vm, u64 id);
 int vm_set_msr_filter(struct vm *vm,
 		      const struct kvm_msr_filter *filter); /* bitmaps are the program's pointers */
 
-/* slots.c, dirty.c */
+/* slots.c, dirty_log.c */
 int vm_set_memory_region(struct vm *vm, const struct kvm_userspace_memory_region2 *region);
 int vm_get_dirty_log(struct vm *vm, const struct kvm_dirty_log *log);
 int vm_clear_dirty_log(struct vm *vm, const struct kvm_clear_dirty_log *log);
@@ -271,7 +271,7 @@ bool vcpu_interrupted(const struct vcpu *vcpu);
 void vcpu_interrupt_current(void);
 void vcpu_interrupt_forget(void);
 
-/* state.c, xstate.c, events.c, debug.c: the registers as the API shows them. vCPU lock held. */
+/* registers.c, xstate.c, events.c, debug.c: the registers as the API shows them. vCPU lock held. */
 /* Registers in struct kvm_run, around KVM_RUN: what the program left there (0 or -errno), and what
  * it asked for. */
 int vcpu_sync_in(struct vcpu *vcpu);
@@ -300,7 +300,7 @@ void vcpu_translate(struct vcpu *vcpu, struct kvm_translation *tr);
 u32 vcpu_peek_code(struct vcpu *vcpu, u8 *buf,
 		   u32 n); /* the bytes at RIP: how many of n can be read */
 
-/* irqchip_state.c */
+/* irqchip_ioctls.c */
 int vm_create_irqchip(struct vm *vm);
 int vm_create_pit(struct vm *vm, u32 flags);
 int vm_get_irqchip(struct vm *vm, struct kvm_irqchip *chip);

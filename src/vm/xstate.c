@@ -9,8 +9,8 @@
 
 #include "cpu/control.h"
 #include "cpu/fpu.h"
-#include "vm/cpuid.h"
-#include "vm/refuse.h"
+#include "vm/cpuid/cpuid.h"
+#include "vm/refused_state.h"
 #include "vm/vm.h"
 
 /* The legacy region (SDM 1 table 10-2) and the header of the XSAVE area (SDM 1 13.4.2). */

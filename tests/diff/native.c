@@ -27,7 +27,7 @@
 #define ENDLESS_SECONDS 10 /* of processor time: a case takes less than a millisecond */
 
 extern void native_enter(void *frame, u64 fs_base, u64 gs_base, const u16 sel[NSEGS]);
-extern void native_signal(int sig, siginfo_t *info, void *ucontext);
+extern void program_cpuid_signal(int sig, siginfo_t *info, void *ucontext);
 void native_capture(int sig, siginfo_t *info, void *ucontext);
 void native_foreign_signal(int sig, siginfo_t *info, void *ucontext);
 
@@ -156,7 +156,7 @@ void native_init(void)
 	catch (SIGUSR1, learn_frame);
 	raise(SIGUSR1);
 	for (size_t i = 0; i < ARRAY_SIZE(fault_signals); i++)
-		catch (fault_signals[i], native_signal);
+		catch (fault_signals[i], program_cpuid_signal);
 }
 
 bool native_has_ldt(void)

@@ -34,10 +34,10 @@ native_enter:
 	.size native_enter, . - native_enter
 
 /* The signal handler. Nothing of the guest's may leak into C or the next run: flags, the FS base and its selector. */
-	.globl native_signal
-	.hidden native_signal
-	.type native_signal, @function
-native_signal:
+	.globl program_cpuid_signal
+	.hidden program_cpuid_signal
+	.type program_cpuid_signal, @function
+program_cpuid_signal:
 	pushfq
 	andl	$~0x244000, (%rsp)	/* AC, ID, NT */
 	popfq
@@ -71,7 +71,7 @@ native_signal:
 	pop	%rbp
 	pop	%rbx
 	ret
-	.size native_signal, . - native_signal
+	.size program_cpuid_signal, . - program_cpuid_signal
 
 	.bss
 	.balign	8

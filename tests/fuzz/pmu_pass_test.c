@@ -43,7 +43,7 @@ static bool passes(u32 index)
 	return false;
 }
 
-/* As engine/pass.c. */
+/* As engine/sys/passthrough.c. */
 static bool pass_wrmsr(u32 index, u64 value)
 {
 	struct pmu_machine *m = &t.passed;

@@ -16,7 +16,7 @@
 #include <string.h>
 #include <cmocka.h>
 
-#include "cpu/mmu.h"
+#include "cpu/mmu/mmu.h"
 #include "cpu/mode.h"
 #include "diff/diff.h"
 #include "guest/machine.h"
@@ -53,7 +53,7 @@ static struct fuzz {
 	u8 before[PAGES * PAGE_SIZE];
 } t;
 
-/* --- the store, as engine/pmu.c has it --- */
+/* --- the store, as engine/runtime/pmu.c has it --- */
 
 static void store_sample(void *owner, u64 cfg, struct pebs_sample *s)
 {

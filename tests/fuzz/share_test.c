@@ -20,7 +20,7 @@
 #include <sys/wait.h>
 #include <unistd.h>
 
-#include "exec/share.h"
+#include "exec/share/share.h"
 
 #define REQUESTS 60000
 #define RINGS	 20000

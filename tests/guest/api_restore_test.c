@@ -29,7 +29,7 @@
 #include "x86/pebs.h"
 #include "x86/pmu_models.h"
 #include "x86/pmu_regs.h"
-#include "vm/msr_priv.h"
+#include "vm/msr/priv.h"
 
 #define MSR_EILVT (MSR_HIDDEN + HIDDEN_EILVT)
 

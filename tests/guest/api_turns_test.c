@@ -1,8 +1,8 @@
 // SPDX-License-Identifier: MIT
 /*
- * vCPUs on virtual time run in turns (vm/schedule.h, docs/clock.md): the order of their accesses to
- * memory, their interrupts and their time are the same in every run, whatever the host does. Run by
- * `vpmu kvm`.
+ * vCPUs on virtual time run in turns (vm/time/schedule.h, docs/clock.md): the order of their
+ * accesses to memory, their interrupts and their time are the same in every run, whatever the host
+ * does. Run by `vpmu kvm`.
  *
  * The guests write a log into memory: which vCPU, and its TSC, in one word each.
  */

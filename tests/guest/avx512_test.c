@@ -13,7 +13,7 @@
 
 #include "cpu/control.h"
 #include "cpu/fpu.h"
-#include "cpu/mmu.h"
+#include "cpu/mmu/mmu.h"
 #include "cpu/private.h"
 #include "engine/engine.h"
 #include "guest/machine.h"

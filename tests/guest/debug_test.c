@@ -12,7 +12,7 @@
 #include <cmocka.h>
 
 #include "cpu/control.h"
-#include "cpu/mmu.h"
+#include "cpu/mmu/mmu.h"
 #include "guest/machine.h"
 
 #define ALL 10000

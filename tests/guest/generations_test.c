@@ -11,7 +11,7 @@
 #include <string.h>
 #include <cmocka.h>
 
-#include "cpu/mmu.h"
+#include "cpu/mmu/mmu.h"
 #include "cpu/private.h"
 #include "guest/machine.h"
 #include "x86/paging.h"
@@ -89,8 +89,8 @@ static void restart(struct machine *m)
 	m->cpu->port.io.state = IO_IDLE;
 }
 
-/* The engine gives numbers of its own when it finds that an era has ended (jump.c): the first of an
- * era is where they meet those of another. */
+/* The engine gives numbers of its own when it finds that an era has ended (jump_cache.c): the first
+ * of an era is where they meet those of another. */
 static void run_twice(struct machine *m, const struct program *p, u64 distance)
 {
 	u64 before;

@@ -10,7 +10,7 @@
 #include <string.h>
 #include <cmocka.h>
 
-#include "cpu/mmu.h"
+#include "cpu/mmu/mmu.h"
 #include "engine/priv.h"
 #include "guest/machine.h"
 

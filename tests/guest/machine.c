@@ -14,7 +14,7 @@
 #include "base/must.h"
 #include "cpu/control.h"
 #include "cpu/event.h"
-#include "cpu/mmu.h"
+#include "cpu/mmu/mmu.h"
 #include "engine/engine.h"
 
 #define GUARD (1ull << 20)

@@ -11,7 +11,7 @@
 #include <cmocka.h>
 
 #include "cpu/control.h"
-#include "cpu/mmu.h"
+#include "cpu/mmu/mmu.h"
 #include "engine/engine.h"
 #include "guest/machine.h"
 #include "x86/paging.h"

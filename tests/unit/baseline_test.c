@@ -10,7 +10,7 @@
 #include <string.h>
 #include <cmocka.h>
 
-#include "vm/cpuid.h"
+#include "vm/cpuid/cpuid.h"
 #include "x86/features.h"
 
 static const struct {

@@ -13,8 +13,8 @@
 #include <cmocka.h>
 
 #include "base/profile.h"
-#include "cli/check.h"
-#include "cli/check_elf.h"
+#include "cli/check/check.h"
+#include "cli/check/elf.h"
 
 #define UNTOLD "/no/such/file"
 

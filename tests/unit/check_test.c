@@ -10,7 +10,7 @@
 #include <unistd.h>
 #include <cmocka.h>
 
-#include "cli/check.h"
+#include "cli/check/check.h"
 
 #define SUITE "/tmp/vpmu-check.toml" /* a path whose folder exists */
 

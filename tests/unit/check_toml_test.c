@@ -10,7 +10,7 @@
 #include <cmocka.h>
 
 #include "base/types.h"
-#include "cli/check_toml.h"
+#include "cli/check/toml.h"
 
 static void parse(struct toml *toml, const char *text)
 {

@@ -13,7 +13,7 @@
 #include <cpuid.h>
 #include <errno.h>
 
-#include "vm/cpuid.h"
+#include "vm/cpuid/cpuid.h"
 #include "vm/vm.h"
 
 struct fixture {

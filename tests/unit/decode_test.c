@@ -11,7 +11,7 @@
 #include <cmocka.h>
 
 #include "cpu/mode.h"
-#include "engine/trans.h"
+#include "engine/translate/trans.h"
 
 #define CODE64 (MODE_CODE64 | MODE_PROT)
 #define CODE32 (MODE_CODE32 | MODE_STACK32 | MODE_PROT)
@@ -170,7 +170,7 @@ static void gathers_have_a_vector_index(void **state)
 	assert_int_equal(insn.ops[2].reg, 2);
 }
 
-/* --- decoding once: trans_decode.c --- */
+/* --- decoding once: decoder.c --- */
 
 static bool same_operand(const struct operand *a, const struct operand *b)
 {

@@ -11,7 +11,7 @@
 #include <cmocka.h>
 
 #include "cpu/mode.h"
-#include "engine/trans.h"
+#include "engine/translate/trans.h"
 
 #define CODE64 (MODE_CODE64 | MODE_PROT)
 #define CODE32 (MODE_CODE32 | MODE_STACK32 | MODE_PROT)

@@ -12,7 +12,7 @@
 #include <stdlib.h>
 #include <string.h>
 
-#include "cli/exporter.h"
+#include "cli/exporter/exporter.h"
 
 #define OPEN "Accept: application/openmetrics-text;version=1.0.0,text/plain;q=0.5\r\n"
 

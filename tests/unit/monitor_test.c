@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: MIT
 /*
- * QMP as cli/exec_monitor.c speaks it, with the other end in this program: what QEMU would say is in
+ * QMP as exec/qmp.c speaks it, with the other end in this program: what QEMU would say is in
  * the socket before it is asked.
  */
 #include <setjmp.h>
@@ -14,11 +14,11 @@
 #include <time.h>
 #include <unistd.h>
 
-#include "cli/exec.h"
-#include "cli/exec_monitor.h"
+#include "exec/exec.h"
+#include "exec/qmp.h"
 
 /* The rest of the command is not needed here. */
-u64 milliseconds(void)
+u64 monotonic_ms(void)
 {
 	struct timespec now;
 

@@ -15,9 +15,9 @@
 
 #include <cmocka.h>
 
-#include "vm/apic.h"
-#include "vm/cpuid.h"
-#include "vm/msr_priv.h"
+#include "vm/cpuid/cpuid.h"
+#include "vm/irq/apic.h"
+#include "vm/msr/priv.h"
 #include "vm/pv.h"
 #include "vm/vm.h"
 

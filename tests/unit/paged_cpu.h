@@ -5,9 +5,9 @@
 #ifndef UNIT_PAGED_CPU_H
 #define UNIT_PAGED_CPU_H
 
-#include "cpu/code.h"
 #include "cpu/cpu.h"
-#include "cpu/mmu.h"
+#include "cpu/mmu/code_pages.h"
+#include "cpu/mmu/mmu.h"
 #include "x86/paging.h"
 
 enum format { FORMAT_NONE, FORMAT_32BIT, FORMAT_PAE, FORMAT_4LEVEL, FORMAT_5LEVEL };

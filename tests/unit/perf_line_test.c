@@ -13,7 +13,7 @@
 #include <string.h>
 
 #include "base/types.h"
-#include "cli/perf.h"
+#include "cli/perf/perf.h"
 
 static const struct row {
 	const char *line;

@@ -16,7 +16,7 @@
 #include <stdlib.h>
 #include <string.h>
 
-#include "cli/cost.h"
+#include "cli/cost/cost.h"
 
 static struct pipe_work *work;
 static struct cost_block block;

@@ -15,8 +15,8 @@
 
 #include <cmocka.h>
 
-#include "vm/apic.h"
-#include "vm/cpuid.h"
+#include "vm/cpuid/cpuid.h"
+#include "vm/irq/apic.h"
 #include "vm/pv.h"
 #include "vm/vm.h"
 

@@ -9,7 +9,7 @@
 
 #include <cmocka.h>
 
-#include "cpu/segment.h"
+#include "cpu/transfer/segment.h"
 #include "unit/guest_tables.h"
 
 struct load {

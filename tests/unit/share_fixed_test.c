@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: MIT
 /*
- * What a deterministic guest sees of files (share_fixed.c, share_listing.c): neither the host's inode
+ * What a deterministic guest sees of files (fixed.c, listing.c): neither the host's inode
  * numbers, nor its time, nor its order of names.
  */
 #include <errno.h>
@@ -15,7 +15,7 @@
 #include <cmocka.h>
 
 #include "base/turns.h"
-#include "exec/link.h"
+#include "exec/guest_files.h"
 #include "unit/share_guest.h"
 
 static char folder[] = "/tmp/vpmu-fixed-XXXXXX";

@@ -8,7 +8,7 @@
 
 #include <linux/fuse.h>
 
-#include "exec/share.h"
+#include "exec/share/share.h"
 
 extern struct share guest_share;
 /* Of the last request: its header, and what followed. */

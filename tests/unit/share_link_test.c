@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: MIT
 /*
- * The files of share_link.c, and what a guest on virtual time is shown of others.
+ * The files of guest_files.c, and what a guest on virtual time is shown of others.
  */
 #include <errno.h>
 #include <setjmp.h>
@@ -12,7 +12,7 @@
 #include <cmocka.h>
 
 #include "base/memfile.h"
-#include "exec/link.h"
+#include "exec/guest_files.h"
 #include "unit/share_guest.h"
 
 static struct share_terms terms;

@@ -2,15 +2,15 @@
 /*
  * What processors tell each other about changed code: claims, writes, acknowledgements.
  */
-#include "cpu/shared.h"
+#include "cpu/mmu/shared_code.h"
 
 #include <setjmp.h>
 #include <stdarg.h>
 #include <stdlib.h>
 #include <cmocka.h>
 
-#include "cpu/code.h"
-#include "cpu/mmu.h"
+#include "cpu/mmu/code_pages.h"
+#include "cpu/mmu/mmu.h"
 #include "cpu/mode.h"
 
 #define PAGES 16

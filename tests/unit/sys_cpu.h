@@ -1,12 +1,12 @@
 /* SPDX-License-Identifier: MIT */
 /*
  * A processor at CPL 0 in 64-bit code that executes single instructions by sys_execute(), from
- * their bytes, for tests of engine/sys_*.c. One of them, made anew for each test.
+ * their bytes, for tests of engine/sys. One of them, made anew for each test.
  */
 #ifndef UNIT_SYS_CPU_H
 #define UNIT_SYS_CPU_H
 
-#include "engine/sys.h"
+#include "engine/sys/sys.h"
 #include "unit/paged_cpu.h"
 
 #define GVA 0x40000000ull

@@ -10,8 +10,8 @@
 
 #include <cmocka.h>
 
-#include "cpu/exclusive.h"
 #include "cpu/fpu.h"
+#include "cpu/mmu/exclusive.h"
 #include "cpu/mode.h"
 #include "unit/sys_cpu.h"
 

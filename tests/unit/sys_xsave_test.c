@@ -12,7 +12,7 @@
 #include <cmocka.h>
 
 #include "cpu/mode.h"
-#include "engine/sys_fpu.h"
+#include "engine/sys/fpu_image.h"
 #include "unit/sys_cpu.h"
 
 #define XSAVE	 0x48, 0x0f, 0xae, 0x27 /* xsave64 [rdi] */

@@ -13,7 +13,7 @@
 
 #include "cpu/event.h"
 #include "cpu/mode.h"
-#include "cpu/segment.h"
+#include "cpu/transfer/segment.h"
 #include "unit/guest_tables.h"
 
 #define VECTOR	  0x50

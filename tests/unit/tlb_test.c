@@ -8,8 +8,8 @@
 
 #include <cmocka.h>
 
+#include "cpu/mmu/tlb.h"
 #include "cpu/mode.h"
-#include "cpu/tlb.h"
 #include "unit/paged_cpu.h"
 
 #define GVA    0x40000000ull

@@ -11,7 +11,7 @@
 
 #include "cpu/event.h"
 #include "cpu/mode.h"
-#include "cpu/segment.h"
+#include "cpu/transfer/segment.h"
 #include "unit/guest_tables.h"
 
 #define TARGET 0x290000

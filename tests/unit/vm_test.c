@@ -15,7 +15,7 @@
 #include <cmocka.h>
 
 #include "cpu/fpu.h"
-#include "vm/cpuid.h"
+#include "vm/cpuid/cpuid.h"
 #include "vm/io.h"
 #include "vm/vm.h"
 

@@ -8,7 +8,7 @@
 #include <stdlib.h>
 
 #include "base/must.h"
-#include "cli/cost.h"
+#include "cli/cost/cost.h"
 #include "fuzz/fuzz.h"
 
 #define MODELS	     5

@@ -5,9 +5,10 @@
  * of the folder shared for writing, and no file that is opened may be one of the host's kernel
  * interfaces: half of the inputs have /proc as their root, with nothing to write.
  *
- * Input: a byte (bit 0: the root is /proc; else bit 1: the guest is deterministic, and has the files
- * of exec/link.h), then requests: opcode, node, size of the body (3 bytes), body. Nodes from 0xf8 on
- * are those files. 0xff as an opcode: the raw header of 40 bytes follows instead.
+ * Input: a byte (bit 0: the root is /proc; else bit 1: the guest is deterministic, and has the
+ * files of exec/guest_files.h), then requests: opcode, node, size of the body (3 bytes), body.
+ * Nodes from 0xf8 on are those files. 0xff as an opcode: the raw header of 40 bytes follows
+ * instead.
  */
 #include <fcntl.h>
 #include <ftw.h>
@@ -23,7 +24,7 @@
 
 #include "base/must.h"
 #include "base/turns.h"
-#include "exec/share.h"
+#include "exec/share/share.h"
 #include "fuzz/fuzz.h"
 
 #define MAX_REQUESTS 64

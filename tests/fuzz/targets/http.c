@@ -8,7 +8,7 @@
 #include <string.h>
 
 #include "base/must.h"
-#include "cli/exporter.h"
+#include "cli/exporter/exporter.h"
 #include "fuzz/fuzz.h"
 
 void fuzz_set_up(void)

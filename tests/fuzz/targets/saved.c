@@ -8,7 +8,7 @@
  * the key, in 4 bytes), the offsets and sizes of the header; then pages, each as its number in a
  * byte and what it is filled with.
  */
-#include "cli/exec_state.c"
+#include "exec/saved_machine.c"
 
 #include <stdarg.h>
 
@@ -20,9 +20,9 @@
 static char path[] = "/tmp/vpmu-fuzz-XXXXXX";
 static int file;
 
-/* --- what the rest of the command needs of main.c and exec.c --- */
+/* --- what the rest of the command needs of cli/base --- */
 
-u64 milliseconds(void)
+u64 monotonic_ms(void)
 {
 	return 0;
 }

@@ -8,7 +8,7 @@
 #include <stdlib.h>
 #include <string.h>
 
-#include "cli/check.h"
+#include "cli/check/check.h"
 #include "fuzz/fuzz.h"
 
 static char text[64 << 10];

@@ -37,7 +37,7 @@ static int unmap_guarded(void *at, size_t size)
 
 #define mmap   map_guarded
 #define munmap unmap_guarded
-#include "exec/share.c"
+#include "exec/share/vhost_user.c"
 #undef mmap
 #undef munmap
 

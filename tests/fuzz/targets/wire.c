@@ -7,7 +7,7 @@
  *
  * Input: pieces, each with its size in 2 bytes.
  */
-#include "cli/exec_session.c"
+#include "exec/session.c"
 
 #include <stdarg.h>
 #include <sys/socket.h>
@@ -19,7 +19,7 @@
 
 static int null_fd, input_fd, no_signals;
 
-/* --- what exec_session.c needs of the rest of the command --- */
+/* --- what session.c needs of the rest of the command --- */
 
 int failure(enum exit_code code, const char *fmt, ...)
 {
@@ -42,7 +42,7 @@ void machine_explain(const struct exec_machine *machine)
 	(void)machine;
 }
 
-u64 milliseconds(void)
+u64 monotonic_ms(void)
 {
 	return 1;
 }

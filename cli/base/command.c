@@ -1,0 +1,44 @@
+// SPDX-License-Identifier: MIT
+/*
+ * How every part of the command speaks to its user: what went wrong, on stderr, and help.
+ */
+#include "cli/base/command.h"
+
+#include <stdarg.h>
+#include <stdio.h>
+
+int usage_error(const struct command *command, const char *fmt, ...)
+{
+	va_list args;
+
+	fprintf(stderr, "vpmu%s%s: ", command ? " " : "", command ? command->name : "");
+	va_start(args, fmt);
+	vfprintf(stderr, fmt, args);
+	va_end(args);
+	fprintf(stderr, "\nTry 'vpmu help%s%s'.\n", command ? " " : "",
+		command ? command->name : "");
+	return STATUS_USAGE;
+}
+
+int failure(enum exit_code code, const char *fmt, ...)
+{
+	va_list args;
+
+	fputs("vpmu: ", stderr);
+	va_start(args, fmt);
+	vfprintf(stderr, fmt, args);
+	va_end(args);
+	fputc('\n', stderr);
+	return code;
+}
+
+int out_of_memory(void)
+{
+	return failure(STATUS_BROKEN, "out of memory");
+}
+
+void command_help(const struct command *command)
+{
+	printf("usage: vpmu %s %s\n\n%s.\n\n", command->name, command->synopsis, command->summary);
+	command->describe();
+}

@@ -1,0 +1,233 @@
+/* SPDX-License-Identifier: MIT */
+/*
+ * The parts of `vpmu exec`: from options to a machine, and a session with the command in it.
+ */
+#ifndef EXEC_EXEC_H
+#define EXEC_EXEC_H
+
+#include <limits.h>
+#include <stdio.h>
+#include <sys/stat.h>
+#include <sys/types.h>
+
+#include "base/types.h"
+#include "cli/base/command.h"
+
+#define MAX_SHARED 16
+
+struct exec_options {
+	const char *cpu, *pmu, *accounting; /* NULL: as vpmu kvm chooses */
+	bool harden;
+	const char *machine, *kernel;
+	char *filter;	  /* a request of the control socket, or NULL */
+	u32 cpus, memory; /* memory in MiB */
+	u32 timeout;	  /* in seconds, 0: none */
+	u64 started;	  /* when that began, monotonic milliseconds */
+	bool network, verbose, dry_run, cold, help;
+	bool virtual_clock, deterministic; /* the second implies the first */
+	bool has_seed;
+	u64 seed;
+	u32 quantum; /* 0: the library's */
+	bool baseline;
+	const char *in;		  /* a guest that stays, or NULL: one for this command */
+	const char *name;	  /* of a guest that is to stay, or NULL */
+	const char *made;	  /* the last option that says how a guest is made, or NULL */
+	char *shared[MAX_SHARED]; /* folders to write, resolved */
+	u32 shared_count;
+	const char *qemu; /* more arguments for QEMU, words with spaces between them; or NULL */
+	char **command;
+};
+
+/* --- exec.c: the command line --- */
+
+/*
+ * For commands that take these options too: the index of the first word that is neither an option
+ * nor its value, "--" included; argc if there is none. -1: an unknown option, and the user has been
+ * told.
+ */
+int exec_options_end(const struct command *command, int argc, char **argv);
+/* Reads all options; *i is the index of the word after them. An exit code. */
+int exec_options_read(struct exec_options *options, char **argv, int *i);
+/* Whether they can be had together. An exit code. */
+int exec_options_check(struct exec_options *options);
+/* Standard files that are closed must not become something else. */
+void exec_standard_files(void);
+
+#define EXEC_DEFAULTS                                                      \
+	.machine = "microvm", .kernel = "cloud", .cpus = 1, .memory = 512, \
+	.baseline = getenv("VPMU_BASELINE")
+
+/* --- kernel.c: where a kernel and its modules are --- */
+
+struct exec_kernel {
+	char image[PATH_MAX];
+	char modules[PATH_MAX]; /* folder of the modules to load, may not exist */
+};
+
+/* Fetches it, if it is one of Debian's that was not used before. An exit code; it has said what
+ * went wrong. */
+int kernel_find(const char *wanted, struct exec_kernel *kernel);
+/* Whether one of Debian's is there already, and where. */
+bool kernel_is_kept(const char *wanted, char folder[PATH_MAX]);
+/* The user's own folder for what can be made again; false if there is none that can be written. */
+bool kernel_cache(char path[PATH_MAX]);
+
+/* --- trust.c: whose kernels and machines are booted --- */
+
+/* Why something is not, and what to do about that. */
+struct distrust {
+	char why[PATH_MAX + 400], fix[PATH_MAX + 400];
+};
+
+/* Whether only the user and root can have made or changed this file. */
+bool trust_attributes(const char *path, const struct stat *st, struct distrust *distrust);
+/* The same of a folder that vpmu-kernel made, all that is booted from it, and the cache it is in.
+ */
+bool trust_kernel(const char *folder, struct distrust *distrust);
+
+/* --- initramfs.c: the guest's first file system --- */
+
+struct initramfs {
+	const char *init, *modules;
+	bool network; /* with the modules for it */
+};
+
+/* A descriptor of it, or -1 with errno; `failed` is the file that could not be read then, or "". */
+int initramfs_make(const struct initramfs *initramfs, char failed[PATH_MAX]);
+
+/* --- machine_line.c: QEMU's command line --- */
+
+#define MAX_WORDS 80
+
+/* What QEMU forbids itself, by seccomp, before it hears from a guest. */
+#define QEMU_SANDBOX "on,obsolete=deny,elevateprivileges=deny,spawn=deny,resourcecontrol=deny"
+
+struct line {
+	char *word[MAX_WORDS + 1];
+	u32 count;
+	bool is_short;	/* words are missing: they were too many */
+	bool is_broken; /* words are missing: memory was out */
+};
+
+/* Descriptors of ours that QEMU inherits, -1 where it does without. */
+struct wiring {
+	int link, files;   /* sockets: to the guest's first process, to the server of files */
+	int monitor;	   /* a socket */
+	int initramfs;	   /* a file; machines that are resumed have none */
+	int ram;	   /* a file */
+	int console;	   /* for writing only, as QEMU wants to open it */
+	int turns;	   /* a file: virtual_time.c */
+	int profile;	   /* a file: base/profile.h */
+	bool is_resumable; /* for a machine that is saved or resumed */
+};
+
+#define NO_WIRING                                 \
+	{                                         \
+		-1, -1, -1, -1, -1, -1, -1, -1, false \
+	}
+
+bool line_has_machine(const char *name);
+bool line_can_resume(const char *machine);
+/* khz: of the guest's TSC. */
+void line_make(struct line *line, const struct exec_options *options, const char *image, u32 khz,
+	       const struct wiring *wiring);
+void line_print(FILE *out, const struct line *line);
+
+/* --- saved_machine.c: machines that have booted, kept for the next start --- */
+
+struct exec_state {
+	int ram, device; /* files in memory */
+	u32 khz;
+};
+
+#define NO_STATE                        \
+	{                               \
+		.ram = -1, .device = -1 \
+	}
+
+/* Finds the state of such a machine, or makes it. False: start without one; nothing is wrong. */
+bool state_get(const struct exec_options *options, const struct exec_kernel *kernel,
+	       const char *init, struct exec_state *state);
+/* It is of no use. */
+void state_forget(const struct exec_options *options, const struct exec_kernel *kernel,
+		  const char *init);
+
+/* --- virtual_time.c: guests on virtual time --- */
+
+/* Descriptors, -1 where there is none: all but the first with --deterministic only. */
+struct exec_virtual {
+	int turns;		/* a file with a word (base/turns.h) */
+	/* Files in memory that the file server shows (exec/guest_files.h) */
+	int order, input;
+	int frames, frames_end; /* a socket's: ours, the file server's */
+	int profile;		/* a file of base/profile.h */
+};
+
+#define NO_VIRTUAL                     \
+	{                              \
+		-1, -1, -1, -1, -1, -1 \
+	}
+
+/* Makes them; reads all of standard input if the guest is deterministic. An exit code. */
+int virtual_prepare(const struct exec_options *options, struct exec_virtual *files);
+int virtual_turns(void); /* a file for a machine without a file server; -1: errno */
+/* Puts the order where a deterministic guest finds it, and calls the guest. An exit code. */
+int virtual_order(const struct exec_virtual *files, const void *body, u32 size);
+/* In the process that becomes QEMU. */
+void virtual_environment(const struct exec_options *options, const struct wiring *wiring);
+/* Bytes that a seed stands for. */
+void virtual_seed(u64 seed, u8 *bytes, u32 size);
+
+/* --- machine.c: QEMU and the server of the host's files --- */
+
+#define QEMU "qemu-system-x86_64"
+
+struct exec_machine {
+	pid_t qemu, share;
+	int link;     /* to the guest's first process */
+	bool resumed; /* which waits, and does not say so again */
+	int monitor;  /* of QEMU, in which it says that the machine has stopped */
+	int console;  /* what QEMU and the guest's kernel have said */
+	struct exec_virtual files;
+};
+
+int machine_start(const struct exec_options *options, struct exec_machine *machine);
+/* Progress for the user, on a terminal only: standard error belongs to the command. With --verbose
+ * the guest's console is the progress. */
+void machine_say(const struct exec_options *options, const char *what);
+/* QEMU alone, on a command line. */
+pid_t machine_start_qemu(const struct line *line, const struct wiring *wiring,
+			 const struct exec_options *options);
+/* Where QEMU and the guest's kernel write to: a file in memory, which stays open to be read, or our
+ * stderr. False: errno says why. */
+bool machine_open_console(bool verbose, int *console, int *kept);
+void machine_stop(struct exec_machine *machine);
+/* Where it is, as execvp() would find it. */
+bool machine_find_qemu(char path[PATH_MAX]);
+/* What QEMU and the guest said, to stderr. */
+void machine_explain(const struct exec_machine *machine);
+
+/* --- event_filter.c: what the guest may count --- */
+
+/* Turns the name of a filter, or of a file with one, into a request; an exit code. */
+int filter_choose(const char *wanted, const char *cpu, char **request);
+/* Before the command starts. */
+int filter_apply(const char *request, pid_t qemu);
+
+/* --- stay.c: guests that stay --- */
+
+/* A socket to the process of a guest that stays. An exit code. */
+int stay_connect(const char *name, int *fd);
+/* Makes a name the process's own, for as long as it has the descriptor. An exit code. */
+int stay_claim(const char *name, int *lock);
+/* Serves commands that want to run in the guest, until it ends or is ended. */
+void stay_serve(const char *name, struct exec_machine *machine, int listener);
+int stay_listen(const char *name); /* -1: errno */
+
+/* --- session.c --- */
+
+/* Hands the command over and carries its bytes; returns the exit code. Without a command it returns
+ * when the guest has been set up. */
+int session_run(const struct exec_options *options, struct exec_machine *machine);
+
+#endif

@@ -1,0 +1,23 @@
+/* SPDX-License-Identifier: MIT */
+/*
+ * What is said to QEMU: QMP over a socket. Its machine is saved and resumed, and watched: a machine
+ * that cannot go on is stopped, and QEMU waits for ever.
+ */
+#ifndef EXEC_QMP_H
+#define EXEC_QMP_H
+
+#include "base/types.h"
+
+/* Before anything else; waits until QEMU is there. */
+bool monitor_open(int fd);
+/* Whether the machine is stopped for good: a vCPU or a device has failed. */
+bool monitor_has_failed(int fd);
+/* Reads what QEMU has to say, when there is something. Whether that is that the machine has failed.
+ */
+bool monitor_hear(int fd);
+/* Stops the machine and writes its state, without memory, to a file. */
+bool monitor_save(int fd, int state);
+/* Reads it from there, plugs the device with the host's files in, and lets the machine go on. */
+bool monitor_resume(int fd, int state);
+
+#endif

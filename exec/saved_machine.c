@@ -1,0 +1,506 @@
+// SPDX-License-Identifier: MIT
+/*
+ * Machines that have booted, kept for the next start. A state is one file in the user's cache
+ * folder: QEMU's migration stream without memory, and the memory, with holes where it is zero. Its
+ * key is everything that the state depends on (files, options, the host's processor), in lines that
+ * begin with a name; a machine with another key has another file. A state that cannot be made or
+ * read is no error: the machine boots. One that is there and is not what its name says is not used,
+ * and the reason is said.
+ */
+#include <dirent.h>
+#include <errno.h>
+#include <fcntl.h>
+#include <signal.h>
+#include <stdarg.h>
+#include <stdlib.h>
+#include <string.h>
+#include <sys/mman.h>
+#include <sys/socket.h>
+#include <sys/stat.h>
+#include <sys/wait.h>
+#include <unistd.h>
+
+#include "base/memfile.h"
+#include "base/turns.h"
+#include "base/version.h"
+#include "cli/base/monotonic.h"
+#include "exec/exec.h"
+#include "exec/qmp.h"
+#include "exec/wire.h"
+
+#define MAGIC	       "vpmu-st2"
+#define BOOT_SECONDS   120
+#define SETTLE_SECONDS 30
+#define WAIT_NS	       20000000
+#define KEPT	       4 /* states; the least recently used one goes */
+
+struct header {
+	char magic[8];
+	u32 khz, key_size;
+	u64 device_offset, device_size, ram_offset, ram_size; /* whole pages */
+};
+
+/* --- the key --- */
+
+static void put_file(FILE *out, const char *name, const char *path)
+{
+	struct stat st = { 0 };
+
+	stat(path, &st);
+	fprintf(out, "%s: %s %ju %ju %ju.%09ld\n", name, path, (uintmax_t)st.st_ino,
+		(uintmax_t)st.st_size, (uintmax_t)st.st_mtim.tv_sec, st.st_mtim.tv_nsec);
+}
+
+/* What the host's processor is: a state has seen its features. */
+static void put_processor(FILE *out)
+{
+	FILE *in = fopen("/proc/cpuinfo", "re");
+	char line[8192];
+
+	while (in && fgets(line, sizeof(line), in) && line[0] != '\n')
+		if (!strncmp(line, "model name", 10) || !strncmp(line, "flags", 5) ||
+		    !strncmp(line, "microcode", 9))
+			fprintf(out, "host's processor: %s", line);
+	if (in)
+		fclose(in);
+}
+
+static void put_modules(FILE *out, const char *folder)
+{
+	char path[PATH_MAX + 300];
+	struct dirent **entries;
+	int count = scandir(folder, &entries, NULL, alphasort);
+
+	for (int i = 0; i < count; i++) {
+		snprintf(path, sizeof(path), "%s/%s", folder, entries[i]->d_name);
+		if (entries[i]->d_name[0] != '.')
+			put_file(out, "module", path);
+	}
+}
+
+/* What the library reads of the environment and a guest can see. Modes of the PMU may change while
+ * a machine runs, but not whether it has one. */
+static void put_environment(FILE *out, const struct exec_options *options)
+{
+	fprintf(out, "CPU model: %s\n",
+		options->cpu ?: getenv("VPMU_CPU") ?: "the nearest to the host");
+	fprintf(out, "CPUID: %s\n", getenv("VPMU_STRICT_CPUID") ? "strict" : "completed");
+	fprintf(out, "PMU: %s\n", strcmp(getenv("VPMU_PMU") ?: "", "off") ? "on" : "off");
+}
+
+static char *make_key(const struct exec_options *options, const struct exec_kernel *kernel,
+		      const char *init)
+{
+	struct wiring wiring = {
+		.is_resumable = true
+	}; /* all there: both that saves and that resumes are like it */
+	struct line line = { .count = 0 };
+	char *key = NULL, library[PATH_MAX] = "", qemu[PATH_MAX];
+	size_t size;
+	FILE *out = open_memstream(&key, &size);
+
+	if (!out)
+		return NULL;
+	fprintf(out, "version of vpmu: " VPMU_VERSION "\n");
+	put_environment(out, options);
+	line_make(&line, options, kernel->image, 0, &wiring);
+	fputs("command: ", out);
+	line_print(out, &line);
+	find_part("libvpmu-kvm.so", library);
+	put_file(out, "library", library);
+	put_file(out, "first process", init);
+	put_file(out, "kernel", kernel->image);
+	if (machine_find_qemu(qemu))
+		put_file(out, "QEMU", qemu);
+	put_modules(out, kernel->modules);
+	put_processor(out);
+	if (!fclose(out) && !line.is_broken && !line.is_short)
+		return key;
+	free(key); /* without a word of it, it may be another machine's */
+	return NULL;
+}
+
+static void name_state(const char *key, const char *cache, char path[PATH_MAX])
+{
+	u64 hash = 14695981039346656037ull; /* FNV-1a */
+
+	for (; *key; key++)
+		hash = (hash ^ (u8)*key) * 1099511628211ull;
+	snprintf(path, PATH_MAX, "%.*s/%016llx.state", PATH_MAX - 64, cache,
+		 (unsigned long long)hash);
+}
+
+/* --- reading --- */
+
+/* Copies what is no hole; the target is new and all hole. */
+static bool copy_data(int from, u64 offset, u64 size, int to)
+{
+	u64 end = offset + size, at = offset;
+
+	if (ftruncate(to, size))
+		return false;
+	while (at < end) {
+		off_t data = lseek(from, at, SEEK_DATA), hole, n = 0;
+
+		if (data < 0)
+			return errno == ENXIO;
+		if ((u64)data >= end)
+			return true;
+		hole = lseek(from, data, SEEK_HOLE);
+		if (hole < 0)
+			return false;
+		if ((u64)hole > end)
+			hole = end;
+		void *map =
+			mmap(NULL, hole - data, PROT_READ, MAP_PRIVATE | MAP_POPULATE, from, data);
+
+		if (map == MAP_FAILED)
+			return false;
+		for (off_t done = 0; n >= 0 && done < hole - data; done += n)
+			n = pwrite(to, (u8 *)map + done, hole - data - done, data - offset + done);
+		munmap(map, hole - data);
+		if (n < 0)
+			return false;
+		at = hole;
+	}
+	return true;
+}
+
+/* Why a state is not used: at most one line. */
+struct reason {
+	char text[PATH_MAX + 512];
+};
+
+__attribute__((format(printf, 2, 3))) static bool refuse(struct reason *reason, const char *fmt,
+							 ...)
+{
+	va_list args;
+
+	va_start(args, fmt);
+	vsnprintf(reason->text, sizeof(reason->text), fmt, args);
+	va_end(args);
+	return false;
+}
+
+/* Names the first line in which two keys differ, and its values unless they are long. */
+static bool refuse_key(struct reason *reason, const char *found, const char *wanted)
+{
+	const char *line = wanted;
+	int name, is, be;
+
+	for (size_t i = 0; found[i] == wanted[i]; i++)
+		if (wanted[i] == '\n')
+			line = wanted + i + 1;
+	found += line - wanted;
+	name = strcspn(line, ":\n");
+	be = strcspn(line, "\n");
+	is = strcspn(found, "\n");
+	if (is > 64 || be > 64 || is < name + 2 || be < name + 2)
+		return refuse(reason, "its %.*s is another one", name, line);
+	return refuse(reason, "its %.*s is '%.*s', not '%.*s'", name, line, is - name - 2,
+		      found + name + 2, be - name - 2, line + name + 2);
+}
+
+#define MAX_KEY (1u << 20)
+
+static bool check_key(int fd, const struct header *header, const char *key, struct reason *reason)
+{
+	size_t size = header->key_size;
+	char *found = size < MAX_KEY ? calloc(1, size + 1) : NULL;
+	bool ok;
+
+	if (!found || pread(fd, found, size, sizeof(*header)) != (ssize_t)size)
+		ok = refuse(reason, "it is damaged");
+	else
+		ok = !strcmp(found, key) || refuse_key(reason, found, key);
+	free(found);
+	return ok;
+}
+
+static u64 whole_pages(u64 size)
+{
+	return (size + PAGE_SIZE - 1) & PAGE_MASK;
+}
+
+/* One part after the other, and the memory to the end of the file. */
+static bool is_whole(const struct header *header, u64 size)
+{
+	return header->device_offset == whole_pages(sizeof(*header) + header->key_size) &&
+	       header->device_size <= size && header->ram_size <= size &&
+	       header->ram_offset == header->device_offset + header->device_size &&
+	       header->ram_offset == size - header->ram_size;
+}
+
+static bool check_state(int fd, const char *path, const char *key, struct header *header,
+			struct reason *reason)
+{
+	struct distrust distrust;
+	struct stat st;
+
+	if (fstat(fd, &st) || !S_ISREG(st.st_mode))
+		return refuse(reason, "it is no file");
+	if (!trust_attributes(path, &st, &distrust))
+		return refuse(reason, "%s", distrust.why);
+	if (pread(fd, header, sizeof(*header), 0) != sizeof(*header))
+		return refuse(reason, "it is damaged");
+	if (memcmp(header->magic, MAGIC, sizeof(header->magic)))
+		return refuse(reason, "it was made by another version of vpmu");
+	return check_key(fd, header, key, reason) &&
+	       (is_whole(header, st.st_size) || refuse(reason, "it is damaged"));
+}
+
+static bool read_state(const char *path, const char *key, struct exec_state *state)
+{
+	int fd = open(path, O_RDONLY | O_NOFOLLOW | O_NONBLOCK | O_CLOEXEC);
+	struct reason reason;
+	struct header header;
+	bool ok;
+
+	if (fd < 0)
+		return false;
+	ok = check_state(fd, path, key, &header, &reason);
+	if (!ok)
+		fprintf(stderr, "vpmu: a saved machine is not used, and made again: %s\n",
+			reason.text);
+	if (ok) {
+		state->khz = header.khz;
+		state->ram = memfile_create("ram", MFD_CLOEXEC);
+		state->device = memfile_create("device", MFD_CLOEXEC);
+		ok = copy_data(fd, header.ram_offset, header.ram_size, state->ram) &&
+		     copy_data(fd, header.device_offset, header.device_size, state->device);
+	}
+	if (ok)
+		futimens(fd, NULL); /* for what is least recently used; may be read-only */
+	close(fd);
+	return ok;
+}
+
+/* --- making --- */
+
+static bool is_zero(const u8 *page)
+{
+	return !page[0] && !memcmp(page, page + 1, PAGE_SIZE - 1);
+}
+
+/* Writes the pages of a file in memory that are not zero. */
+static bool write_pages(int from, int to, u64 offset, u64 size)
+{
+	u8 *map = mmap(NULL, size, PROT_READ, MAP_SHARED, from, 0);
+	bool ok = map != MAP_FAILED;
+
+	for (u64 at = 0, end; ok && at < size; at = end) {
+		off_t data = lseek(from, at, SEEK_DATA);
+
+		if (data < 0 || (u64)data >= size)
+			break;
+		at = data & PAGE_MASK;
+		for (end = at; end < size && end - at < 1 << 20 && !is_zero(map + end);)
+			end += PAGE_SIZE;
+		if (end == at)
+			end += PAGE_SIZE;
+		else
+			ok = pwrite(to, map + at, end - at, offset + at) == (ssize_t)(end - at);
+	}
+	if (map != MAP_FAILED)
+		munmap(map, size);
+	return ok && !ftruncate(to, offset + size);
+}
+
+static bool write_state(int fd, const char *key, const struct exec_state *state)
+{
+	struct stat device, ram;
+	struct header header = { .magic = MAGIC, .khz = state->khz, .key_size = strlen(key) };
+
+	if (fstat(state->device, &device) || fstat(state->ram, &ram))
+		return false;
+	header.device_offset = whole_pages(sizeof(header) + header.key_size);
+	header.device_size = whole_pages(device.st_size);
+	header.ram_offset = header.device_offset + header.device_size;
+	header.ram_size = ram.st_size;
+	return !ftruncate(state->device, header.device_size) &&
+	       pwrite(fd, &header, sizeof(header), 0) == sizeof(header) &&
+	       pwrite(fd, key, header.key_size, sizeof(header)) == (ssize_t)header.key_size &&
+	       write_pages(state->device, fd, header.device_offset, header.device_size) &&
+	       write_pages(state->ram, fd, header.ram_offset, header.ram_size);
+}
+
+/* The file has no name until it is whole: nothing is left of one that was given up. */
+static bool keep_state(const char *cache, const char *path, const char *key,
+		       const struct exec_state *state)
+{
+	int fd = open(cache, O_TMPFILE | O_RDWR | O_CLOEXEC, 0600);
+	char name[64];
+	bool ok;
+
+	if (fd < 0)
+		return false;
+	snprintf(name, sizeof(name), "/proc/self/fd/%d", fd);
+	ok = write_state(fd, key, state);
+	if (ok) {
+		unlink(path); /* one that could not be read */
+		ok = !linkat(AT_FDCWD, name, AT_FDCWD, path, AT_SYMLINK_FOLLOW);
+	}
+	close(fd);
+	return ok;
+}
+
+/* The guest's first process says when it waits for its order; QEMU says if the machine fails
+ * before. */
+static bool wait_ready(int link, int monitor, u32 seconds)
+{
+	u64 deadline = monotonic_ms() + seconds * 1000ull, at;
+	struct pollfd wait[] = { { link, POLLIN, 0 }, { monitor, POLLIN, 0 } };
+	struct timeval limit = { .tv_sec = seconds }; /* for a frame that does not come as a whole */
+	struct frame frame;
+
+	while ((at = monotonic_ms()) < deadline && !wait[0].revents) {
+		if (poll(wait, ARRAY_SIZE(wait), deadline - at) <= 0 ||
+		    (wait[1].revents && (wait[1].revents != POLLIN || monitor_hear(monitor))))
+			return false;
+	}
+	return wait[0].revents &&
+	       !setsockopt(link, SOL_SOCKET, SO_RCVTIMEO, &limit, sizeof(limit)) &&
+	       recv(link, &frame, sizeof(frame), MSG_WAITALL) == sizeof(frame) &&
+	       frame.type == FRAME_READY;
+}
+
+/*
+ * A deterministic guest goes on after that, to the instruction that waits for its order: a machine
+ * that is saved before has another state each time.
+ */
+static bool wait_settled(int file, u32 seconds)
+{
+	struct turns *page = mmap(NULL, PAGE_SIZE, PROT_READ | PROT_WRITE, MAP_SHARED, file, 0);
+	u64 deadline = monotonic_ms() + seconds * 1000ull;
+	bool settled = false;
+
+	if (page == MAP_FAILED)
+		return false;
+	while (!(settled = turns_read(&page->waits)) && monotonic_ms() < deadline)
+		turns_wait(&page->waits, 0, WAIT_NS);
+	munmap(page, PAGE_SIZE);
+	return settled;
+}
+
+static void close_all(const int *fds, u32 n)
+{
+	for (u32 i = 0; i < n; i++)
+		if (fds[i] >= 0)
+			close(fds[i]);
+}
+
+static bool boot_and_save(const struct exec_options *chosen, const struct exec_kernel *kernel,
+			  const char *init, struct exec_state *state)
+{
+	struct exec_options seedless = *chosen, *options = &seedless; /* one state for all seeds */
+	struct initramfs initramfs = { init, kernel->modules, options->network };
+	int link[2] = { -1, -1 }, monitor[2] = { -1, -1 }, console = -1;
+	struct wiring wiring = NO_WIRING;
+	struct line line = { .count = 0 };
+	char failed[PATH_MAX] = "";
+	pid_t qemu = -1;
+	bool ok;
+
+	seedless.seed = 0;
+	ok = machine_open_console(options->verbose, &wiring.console, &console) &&
+	     !socketpair(AF_UNIX, SOCK_STREAM | SOCK_CLOEXEC, 0, link) &&
+	     !socketpair(AF_UNIX, SOCK_STREAM | SOCK_CLOEXEC, 0, monitor);
+	wiring.link = link[1];
+	wiring.monitor = monitor[1];
+	wiring.is_resumable = true;
+	wiring.turns = options->virtual_clock ? virtual_turns() : -1;
+	wiring.initramfs = initramfs_make(&initramfs, failed);
+	wiring.ram = state->ram = memfile_create("ram", MFD_CLOEXEC);
+	state->device = memfile_create("device", MFD_CLOEXEC);
+	line_make(&line, options, kernel->image, state->khz, &wiring);
+	ok &= !options->virtual_clock || wiring.turns >= 0;
+	if (ok && wiring.initramfs >= 0 && state->ram >= 0 && state->device >= 0 && !line.is_broken)
+		qemu = machine_start_qemu(&line, &wiring, options);
+	close_all((const int[]){ link[1], monitor[1], wiring.console, wiring.initramfs }, 4);
+	ok = qemu > 0 && monitor_open(monitor[0]) && !monitor_has_failed(monitor[0]) &&
+	     wait_ready(link[0], monitor[0], options->timeout ?: BOOT_SECONDS) &&
+	     (!options->deterministic || wait_settled(wiring.turns, SETTLE_SECONDS)) &&
+	     monitor_save(monitor[0], state->device);
+	if (qemu > 0) {
+		kill(qemu, SIGKILL);
+		waitpid(qemu, NULL, 0);
+	}
+	close_all((const int[]){ link[0], monitor[0], console, wiring.turns }, 4);
+	return ok;
+}
+
+/* --- the cache --- */
+
+static int is_state(const struct dirent *entry)
+{
+	size_t length = strlen(entry->d_name);
+
+	return length > 6 && !strcmp(entry->d_name + length - 6, ".state");
+}
+
+static void remove_oldest(const char *cache)
+{
+	struct dirent **entries;
+	int count = scandir(cache, &entries, is_state, alphasort);
+	char path[PATH_MAX + 300], oldest[PATH_MAX + 300] = "";
+	struct timespec age = { 0 };
+
+	for (int i = 0; i < count; i++) {
+		struct stat st;
+
+		snprintf(path, sizeof(path), "%s/%s", cache, entries[i]->d_name);
+		if (!stat(path, &st) && (!*oldest || st.st_mtim.tv_sec < age.tv_sec)) {
+			strcpy(oldest, path);
+			age = st.st_mtim;
+		}
+	}
+	if (count > KEPT)
+		unlink(oldest);
+}
+
+static void no_state(struct exec_state *state, u32 khz)
+{
+	if (state->ram >= 0)
+		close(state->ram);
+	if (state->device >= 0)
+		close(state->device);
+	*state = (struct exec_state){ -1, -1, khz };
+}
+
+bool state_get(const struct exec_options *options, const struct exec_kernel *kernel,
+	       const char *init, struct exec_state *state)
+{
+	char *key = make_key(options, kernel, init), cache[PATH_MAX], path[PATH_MAX];
+	u32 khz = state->khz;
+	bool ok = key && kernel_cache(cache);
+
+	if (ok) {
+		name_state(key, cache, path);
+		if (!read_state(path, key, state)) {
+			no_state(state, khz);
+			machine_say(options,
+				    "booting the first guest of this kind; the next one resumes");
+			ok = boot_and_save(options, kernel, init, state) &&
+			     keep_state(cache, path, key, state);
+			no_state(state, khz);
+			ok = ok && read_state(path, key, state);
+			remove_oldest(cache);
+		}
+	}
+	if (!ok)
+		no_state(state, khz);
+	free(key);
+	return ok;
+}
+
+void state_forget(const struct exec_options *options, const struct exec_kernel *kernel,
+		  const char *init)
+{
+	char *key = make_key(options, kernel, init), cache[PATH_MAX], path[PATH_MAX];
+
+	if (key && kernel_cache(cache)) {
+		name_state(key, cache, path);
+		unlink(path);
+	}
+	free(key);
+}

@@ -1,0 +1,547 @@
+// SPDX-License-Identifier: MIT
+/*
+ * The host's side of a session: hands the command to the guest, carries bytes between it and our
+ * own standard files, passes signals and the terminal's size on, and ends with the command's exit
+ * code. A terminal is raw while the command runs: its keys are the guest terminal's to interpret.
+ */
+#include <errno.h>
+#include <fcntl.h>
+#include <poll.h>
+#include <signal.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <sys/ioctl.h>
+#include <sys/random.h>
+#include <sys/resource.h>
+#include <sys/signalfd.h>
+#include <sys/stat.h>
+#include <sys/syscall.h>
+#include <sys/wait.h>
+#include <termios.h>
+#include <time.h>
+#include <unistd.h>
+
+#include "exec/exec.h"
+#include "exec/qmp.h"
+#include "exec/guest_files.h"
+#include "exec/wire.h"
+#include "cli/base/monotonic.h"
+
+#define STATUS_TIMEOUT 124 /* as timeout(1) */
+#define STATUS_SIGNAL  128 /* plus its number, as in sh(1) */
+
+struct session {
+	const struct exec_options *options;
+	struct exec_machine *machine;
+	struct wire wire;
+	struct wire frames;    /* of a deterministic guest, which does not use the other for them */
+	struct source input;   /* STREAM_IN or STREAM_TERMINAL */
+	struct sink output[3]; /* STREAM_OUT, STREAM_ERR, STREAM_TERMINAL */
+	u32 terminals;	       /* bit n: standard file n */
+	int signals;	       /* signalfd */
+	int qemu, share;       /* pidfds */
+	bool ordered, started, raw;
+	u32 interrupts;
+	u64 deadline; /* monotonic milliseconds, 0: none */
+	struct termios before;
+	bool ended;
+	int status;
+};
+
+static void end(struct session *session, int status)
+{
+	session->ended = true;
+	session->status = status;
+}
+
+/* --- the terminal --- */
+
+static int terminal_fd(const struct session *session)
+{
+	static const int preferred[] = { 1, 2, 0 }; /* for writing */
+
+	for (u32 i = 0; i < ARRAY_SIZE(preferred); i++)
+		if (session->terminals & 1u << preferred[i])
+			return preferred[i];
+	return -1;
+}
+
+static void make_raw(struct session *session)
+{
+	struct termios raw;
+
+	if (!(session->terminals & 1) || session->raw)
+		return;
+	raw = session->before;
+	cfmakeraw(&raw);
+	session->raw = !tcsetattr(0, TCSADRAIN, &raw);
+}
+
+static void restore_terminal(struct session *session)
+{
+	if (session->raw)
+		tcsetattr(0, TCSADRAIN, &session->before);
+	session->raw = false;
+}
+
+static struct size terminal_size(const struct session *session)
+{
+	struct winsize size = { 24, 80, 0, 0 };
+
+	ioctl(terminal_fd(session), TIOCGWINSZ, &size);
+	return (struct size){ size.ws_row, size.ws_col };
+}
+
+/* --- the order --- */
+
+struct text {
+	char *bytes;
+	size_t size;
+	FILE *out;
+};
+
+static void put_string(struct text *text, const char *string)
+{
+	fwrite(string, 1, strlen(string) + 1, text->out);
+}
+
+static void put_strings(struct text *text, char *const *list)
+{
+	for (; *list; list++)
+		put_string(text, *list);
+}
+
+static u32 count_strings(char *const *list)
+{
+	u32 count = 0;
+
+	while (list[count])
+		count++;
+	return count;
+}
+
+static void describe_terminal(const struct session *session, struct start *start)
+{
+	struct { /* of the kernel, and not glibc's struct termios */
+		u32 input, output, control, local;
+		u8 rest[20];
+	} modes = { 0 };
+
+	if (!session->terminals)
+		return;
+	start->size = terminal_size(session);
+	ioctl(terminal_fd(session), TCGETS, &modes);
+	if (!(session->terminals & 1))
+		modes.output &= ~OPOST; /* ours stays as it is, and does that */
+	memcpy(start->modes, &modes, sizeof(start->modes));
+}
+
+static void fill_start(const struct session *session, struct start *start)
+{
+	struct rlimit stack = { 8 << 20, 8 << 20 };
+	struct timespec time;
+	mode_t mask = umask(0);
+
+	umask(mask);
+	clock_gettime(CLOCK_REALTIME, &time);
+	if (session->options->deterministic)
+		time = (struct timespec){ VIRTUAL_DATE, 0 };
+	getrlimit(RLIMIT_STACK, &stack);
+	*start = (struct start){
+		.version = WIRE_VERSION,
+		.uid = geteuid(),
+		.gid = getegid(),
+		.umask = mask,
+		.terminals = session->terminals,
+		.network = session->options->network,
+		.resumed = session->machine->resumed,
+		.stack_limit = stack.rlim_cur,
+		.seconds = time.tv_sec,
+		.nanoseconds = time.tv_nsec,
+		.arguments = count_strings(session->options->command),
+		.variables = count_strings(environ),
+		.folders = session->options->shared_count,
+	};
+	describe_terminal(session, start);
+	if (session->options->deterministic)
+		virtual_seed(session->options->seed, start->seed, sizeof(start->seed));
+	else if (getrandom(start->seed, sizeof(start->seed), 0) < 0)
+		memset(start->seed, 0, sizeof(start->seed));
+}
+
+/* A deterministic guest fetches its order: long ones would come in pieces, each at a time of its
+ * own. */
+static int send_order(struct session *session, const void *body, u32 size)
+{
+	if (!session->options->deterministic) {
+		wire_send(&session->wire, FRAME_START, 0, body, size);
+		return STATUS_OK;
+	}
+	return virtual_order(&session->machine->files, body, size);
+}
+
+static int build_order(struct session *session)
+{
+	static gid_t groups[NGROUPS_MAX];
+	struct start start;
+	struct text text = { 0 };
+	int count = getgroups(ARRAY_SIZE(groups), groups), status;
+	char host[256] = "vpmu", folder[PATH_MAX];
+
+	if (!getcwd(folder, sizeof(folder)))
+		return failure(STATUS_BROKEN, "the working directory has no path: %s",
+			       strerror(errno));
+	gethostname(host, sizeof(host) - 1);
+	fill_start(session, &start);
+	start.groups = count > 0 ? count : 0;
+	text.out = open_memstream(&text.bytes, &text.size);
+	if (!text.out)
+		return out_of_memory();
+	fwrite(&start, sizeof(start), 1, text.out);
+	fwrite(groups, sizeof(u32), start.groups, text.out);
+	put_string(&text, host);
+	put_string(&text, folder);
+	put_strings(&text, session->options->command);
+	put_strings(&text, environ);
+	for (u32 i = 0; i < start.folders; i++)
+		put_string(&text, session->options->shared[i]);
+	if (fclose(text.out))
+		return out_of_memory();
+	status = send_order(session, text.bytes, text.size);
+	free(text.bytes);
+	return status;
+}
+
+static void give_order(struct session *session)
+{
+	int status = STATUS_OK;
+
+	if (session->options->filter)
+		status = filter_apply(session->options->filter, session->machine->qemu);
+	if (!status)
+		status = build_order(session);
+	if (status)
+		end(session, status);
+	session->ordered = true;
+	session->input.credit = WIRE_WINDOW;
+	if (session->options->deterministic || !session->options->command[0])
+		session->input.fd = -1; /* the guest has it as a file, or there is no command */
+}
+
+/* --- what the guest says --- */
+
+static void command_failed(struct session *session, const u8 *body, u32 size)
+{
+	const char *name = session->options->command[0] ?: "";
+	struct failed failed = { .step = FAILED_SET_UP };
+	int length = 0;
+
+	if (size >= sizeof(failed)) {
+		memcpy(&failed, body, sizeof(failed));
+		length = size - sizeof(failed);
+	}
+	if (failed.step == FAILED_EXEC)
+		end(session,
+		    failure(failed.error == ENOENT ? STATUS_MISSING : STATUS_CANNOT,
+			    "cannot start '%s' in the guest: %s", name, strerror(failed.error)));
+	else if (failed.step == FAILED_FOLDER)
+		end(session,
+		    failure(STATUS_CANNOT,
+			    "the guest cannot enter the working directory: %s; what is in /dev, "
+			    "/proc and /sys is the guest's own",
+			    strerror(failed.error)));
+	else
+		end(session,
+		    failure(STATUS_BROKEN, "the guest could not be set up: %.*s: %s%s", length,
+			    (const char *)body + sizeof(failed), strerror(failed.error),
+			    session->options->verbose || session->options->in
+				    ? ""
+				    : "; -v shows the guest's console"));
+}
+
+static void command_ended(struct session *session, u32 status)
+{
+	end(session, WIFSIGNALED(status) ? STATUS_SIGNAL + WTERMSIG(status) : WEXITSTATUS(status));
+}
+
+static void hear(struct session *session, struct wire *wire, const struct frame *frame,
+		 const u8 *body)
+{
+	struct sink *sink = frame->stream ? &session->output[frame->stream - STREAM_OUT] : NULL;
+	u32 number = 0;
+
+	if (frame->size >= sizeof(number))
+		memcpy(&number, body, sizeof(number));
+	switch (frame->type) {
+	case FRAME_READY:
+		if (!session->ordered)
+			give_order(session);
+		else if (!session->options->command[0])
+			end(session, STATUS_OK);
+		break;
+	case FRAME_STARTED:
+		session->started = true;
+		make_raw(session);
+		break;
+	case FRAME_FAILED:
+		command_failed(session, body, frame->size);
+		break;
+	case FRAME_EXIT:
+		command_ended(session, number);
+		break;
+	case FRAME_DATA:
+		if (sink)
+			sink_take(sink, wire, body, frame->size);
+		break;
+	case FRAME_END:
+		if (sink)
+			sink->ended = true;
+		break;
+	case FRAME_CREDIT:
+		if (session->ordered && frame->stream == session->input.stream)
+			source_grant(&session->input, wire, number);
+		else
+			wire_fault(wire, "it granted what it was not asked for");
+		break;
+	case FRAME_CLOSED:
+		if (frame->stream == session->input.stream)
+			session->input.fd = -1;
+		break;
+	}
+}
+
+/* --- what we hear --- */
+
+static const int forwarded[] = { SIGINT, SIGTERM, SIGHUP, SIGQUIT, SIGUSR1, SIGUSR2 };
+
+#define PATIENCE 3 /* interrupts that a guest may ignore */
+
+static void forward(struct session *session, u32 signal)
+{
+	bool final = signal == SIGTERM || signal == SIGHUP;
+	bool reaches = session->started && !session->options->deterministic;
+
+	if (!reaches || (signal == SIGINT && ++session->interrupts > PATIENCE)) {
+		end(session, STATUS_SIGNAL + signal);
+		return;
+	}
+	wire_send(&session->wire, FRAME_SIGNAL, 0, &signal, sizeof(signal));
+	if (final && !session->deadline)
+		session->deadline = monotonic_ms() + 5000;
+}
+
+static void take_signal(struct session *session)
+{
+	struct signalfd_siginfo info;
+	struct size size;
+
+	if (read(session->signals, &info, sizeof(info)) != sizeof(info))
+		return;
+	if (info.ssi_signo != SIGWINCH) {
+		forward(session, info.ssi_signo);
+	} else if (session->terminals && session->started) {
+		size = terminal_size(session);
+		wire_send(&session->wire, FRAME_RESIZE, 0, &size, sizeof(size));
+	}
+}
+
+static void check_deadline(struct session *session)
+{
+	if (!session->deadline || monotonic_ms() < session->deadline || session->ended)
+		return;
+	restore_terminal(session);
+	if (session->options->timeout)
+		end(session, failure(STATUS_TIMEOUT, "the time limit of %u s has passed",
+				     session->options->timeout));
+	else
+		end(session, STATUS_SIGNAL + SIGTERM);
+}
+
+static int milliseconds_left(const struct session *session)
+{
+	u64 at = monotonic_ms();
+
+	if (!session->deadline)
+		return -1;
+	return session->deadline <= at ? 0 : session->deadline - at;
+}
+
+static void guest_gone(struct session *session, const char *how)
+{
+	restore_terminal(session);
+	failure(STATUS_BROKEN, "the guest %s%s", how,
+		session->options->verbose || session->options->in ? ""
+								  : "; -v shows more. It said:");
+	machine_explain(session->machine);
+	end(session, STATUS_BROKEN);
+}
+
+static void guest_lies(struct session *session)
+{
+	restore_terminal(session);
+	end(session, failure(STATUS_BROKEN, "the guest broke the protocol with vpmu: %s",
+			     session->wire.fault ?: session->frames.fault));
+}
+
+/* A guest without its root would wait for ever. The file server ends by itself when QEMU does; if
+ * it failed, it has said why. */
+static void share_gone(struct session *session)
+{
+	siginfo_t info = { 0 };
+
+	waitid(P_PIDFD, session->share, &info, WEXITED | WNOHANG | WNOWAIT);
+	if (info.si_code == CLD_EXITED && !info.si_status) {
+		guest_gone(session, "ended before the command did");
+		return;
+	}
+	restore_terminal(session);
+	end(session, failure(STATUS_BROKEN, "the file server ended before the command did%s%s",
+			     info.si_code == CLD_EXITED ? "" : ": ",
+			     info.si_code == CLD_EXITED ? "" : strsignal(info.si_status)));
+}
+
+/* --- the loop --- */
+
+static void listen_to(struct session *session, struct wire *wire)
+{
+	const struct frame *frame;
+	const u8 *body;
+
+	wire_fill(wire);
+	while (!session->ended && (frame = wire_next(wire, &body)))
+		hear(session, wire, frame, body);
+}
+
+/* The wire that streams are on. */
+static struct wire *streams(struct session *session)
+{
+	return session->options->deterministic ? &session->frames : &session->wire;
+}
+
+/* Frames that come one way are read when the streams of the last ones have been written. */
+static int frames_to_read(const struct session *session)
+{
+	for (u32 i = 0; i < 3; i++)
+		if (sink_is_waiting(&session->output[i]))
+			return -1;
+	return session->frames.fd;
+}
+
+static void turn(struct session *session)
+{
+	struct wire *wire = &session->wire;
+	struct pollfd wait[10] = { { wire->fd, wire_events(wire), 0 },
+				   { session->signals, POLLIN, 0 },
+				   { session->qemu, POLLIN, 0 },
+				   { source_is_ready(&session->input) ? session->input.fd : -1,
+				     POLLIN, 0 } };
+
+	for (u32 i = 0; i < 3; i++)
+		wait[4 + i] = (struct pollfd){ sink_is_waiting(&session->output[i])
+						       ? session->output[i].fd
+						       : -1,
+					       POLLOUT, 0 };
+	wait[7] = (struct pollfd){ session->machine->monitor, POLLIN, 0 };
+	wait[8] = (struct pollfd){ session->share, POLLIN, 0 };
+	wait[9] = (struct pollfd){ frames_to_read(session), POLLIN, 0 };
+	if (poll(wait, ARRAY_SIZE(wait), milliseconds_left(session)) < 0)
+		return;
+	if (wait[0].revents & (POLLIN | POLLHUP))
+		listen_to(session, wire);
+	if (wait[9].revents & (POLLIN | POLLHUP))
+		listen_to(session, &session->frames);
+	for (u32 i = 0; i < 3; i++)
+		if (wait[4 + i].revents || !sink_is_waiting(&session->output[i]))
+			sink_pump(&session->output[i], streams(session));
+	if (wait[3].revents)
+		source_pump(&session->input, wire);
+	if (wait[1].revents)
+		take_signal(session);
+	wire_flush(wire);
+	check_deadline(session);
+	if (!session->ended && (wire->fault || session->frames.fault))
+		guest_lies(session);
+	if (!session->ended && (wire->closed || wait[2].revents))
+		guest_gone(session, "ended before the command did");
+	if (!session->ended && wait[7].revents && monitor_hear(session->machine->monitor))
+		guest_gone(session, "stopped before the command did");
+	if (!session->ended && wait[8].revents)
+		share_gone(session);
+}
+
+/* What has come but is not yet written when the command ends; a signal ends that, too. */
+static void write_rest(struct session *session)
+{
+	for (u32 i = 0; i < 3; i++)
+		while (sink_is_waiting(&session->output[i])) {
+			struct pollfd wait[] = { { session->output[i].fd, POLLOUT, 0 },
+						 { session->signals, POLLIN, 0 } };
+
+			if (poll(wait, 2, milliseconds_left(session)) <= 0 || wait[1].revents)
+				return;
+			sink_pump(&session->output[i], streams(session));
+		}
+}
+
+static void open_streams(struct session *session)
+{
+	for (int i = 0; i < 3 && !session->options->deterministic; i++)
+		if (isatty(i))
+			session->terminals |= 1u << i;
+	if (session->terminals & 1)
+		tcgetattr(0, &session->before);
+	session->input.stream = session->terminals & 1 ? STREAM_TERMINAL : STREAM_IN;
+	session->output[0] = (struct sink){ .fd = 1, .stream = STREAM_OUT, .is_shared = true };
+	session->output[1] = (struct sink){ .fd = 2, .stream = STREAM_ERR, .is_shared = true };
+	session->output[2] = (struct sink){ .fd = terminal_fd(session),
+					    .stream = STREAM_TERMINAL,
+					    .is_shared = true };
+}
+
+static bool catch_signals(struct session *session)
+{
+	sigset_t set;
+
+	sigemptyset(&set);
+	for (u32 i = 0; i < ARRAY_SIZE(forwarded); i++) {
+		struct sigaction old;
+
+		/* What whoever started us has set to be ignored stays so, as with nohup(1). */
+		if (!sigaction(forwarded[i], NULL, &old) && old.sa_handler != SIG_IGN)
+			sigaddset(&set, forwarded[i]);
+	}
+	sigaddset(&set, SIGWINCH);
+	sigprocmask(SIG_BLOCK, &set, NULL);
+	signal(SIGPIPE, SIG_IGN);
+	session->signals = signalfd(-1, &set, SFD_CLOEXEC | SFD_NONBLOCK);
+	return session->signals >= 0;
+}
+
+int session_run(const struct exec_options *options, struct exec_machine *machine)
+{
+	struct session session = { .options = options, .machine = machine };
+
+	session.wire.fd = machine->link;
+	session.frames = (struct wire){ .fd = -1, .way = WIRE_IN };
+	if (options->deterministic)
+		session.frames.fd = machine->files.frames;
+	session.qemu = syscall(SYS_pidfd_open, machine->qemu, 0);
+	session.share = syscall(SYS_pidfd_open, machine->share, 0);
+	if (options->timeout)
+		session.deadline = options->started + 1000ull * options->timeout;
+	open_streams(&session);
+	if (!catch_signals(&session))
+		return failure(STATUS_BROKEN, "cannot catch signals: %s", strerror(errno));
+	/* A deterministic guest is called after QEMU's answer: interrupts that its devices raise when
+	 * the machine goes on are there by then. */
+	if (monitor_has_failed(machine->monitor))
+		guest_gone(&session, "stopped before the command did");
+	else if (machine->resumed)
+		give_order(&session);
+	while (!session.ended)
+		turn(&session);
+	write_rest(&session);
+	restore_terminal(&session);
+	return session.status;
+}

@@ -1,0 +1,51 @@
+/* SPDX-License-Identifier: MIT */
+/*
+ * Which guest physical pages this CPU holds translations of, with one bit per 64-byte line. The
+ * engine adds and removes; whoever writes guest memory on this CPU asks, and notes a hit with
+ * code_written(), which the engine acts on before the next block (mark, then act). Open addressing,
+ * never allocates after creation; a full table makes the engine drop all translations. vCPU thread
+ * only; general registers only.
+ */
+#ifndef CPU_MMU_CODE_PAGES_H
+#define CPU_MMU_CODE_PAGES_H
+
+#include "cpu/private.h"
+
+#define CODE_PAGES_BITS 16
+
+struct code_page {
+	u64 gfn_plus_1; /* 0: empty */
+	u64 lines;
+	void *blocks; /* the engine's list of blocks on this page */
+	u64 epoch;    /* when the engine last compared the bytes */
+	u64 entered[NSPACES]; /* priv->drops when jump[] first led here */
+	/* Claims_id of the slot in which it is claimed; 0: it is not (cpu/mmu/shared_code.h) */
+	u64 claim;
+};
+
+/* Lines of a page that were written. */
+struct code_note {
+	gpa_t page;
+	u64 lines;
+};
+
+struct code_pages {
+	u32 count;
+	u32 nwritten; /* notes below; more than fit: everything counts as written */
+	struct code_note written[16];
+	struct code_page page[1u << CODE_PAGES_BITS];
+};
+
+struct code_pages *code_create(void);
+void code_destroy(struct code_pages *pages);
+void code_clear(struct code_pages *pages);
+struct code_page *code_find(struct code_pages *pages,
+			    gpa_t gpa); /* NULL: no translation on this page */
+struct code_page *code_add(struct code_pages *pages, gpa_t gpa); /* NULL: table full */
+
+/* Does [gpa, gpa + size), within one page, touch a line with translated code? */
+bool code_touches(struct code_pages *pages, gpa_t gpa, u32 size);
+/* Notes that it was written. The engine finds the notes with nwritten. */
+void code_written(struct code_pages *pages, gpa_t gpa, u32 size);
+
+#endif

@@ -1,0 +1,183 @@
+// SPDX-License-Identifier: MIT
+/*
+ * Code in memory that several processors share: see cpu/mmu/shared_code.h.
+ */
+#include "cpu/mmu/shared_code.h"
+
+#include "cpu/mmu/code_pages.h"
+#include "cpu/mmu/priv.h"
+
+/* The count of a page's claims, or NULL: nobody shares it. */
+static u16 *count_of(struct cpu *cpu, gpa_t gpa)
+{
+	const struct mem_slot *slot = cpu_priv(cpu)->shared ? cpu_slot(cpu, gpa) : NULL;
+
+	return slot && slot->claims ? &slot->claims[(gpa - slot->base) >> PAGE_SHIFT] : NULL;
+}
+
+static gpa_t page_gpa(const struct code_page *page)
+{
+	return (page->gfn_plus_1 - 1) << PAGE_SHIFT;
+}
+
+static u64 news(const struct cpu *cpu)
+{
+	const struct cpu_priv *priv = cpu_priv(cpu);
+
+	return __atomic_load_n(&priv->shared->outside, __ATOMIC_SEQ_CST) +
+	       __atomic_load_n(&priv->shared->written, __ATOMIC_SEQ_CST);
+}
+
+bool shared_unseen(const struct cpu *cpu)
+{
+	const struct cpu_priv *priv = cpu_priv(cpu);
+	u64 claims = __atomic_load_n(&priv->shared->claims, __ATOMIC_SEQ_CST);
+
+	return claims != priv->acknowledged || news(cpu) != priv->news_seen;
+}
+
+bool shared_news(struct cpu *cpu)
+{
+	struct cpu_priv *priv = cpu_priv(cpu);
+	u64 now = news(cpu);
+	bool unseen = now != priv->news_seen;
+
+	priv->news_seen = now;
+	return unseen;
+}
+
+u64 shared_claim(struct cpu *cpu, struct code_page *page)
+{
+	gpa_t gpa = page_gpa(page);
+	u16 *count = count_of(cpu, gpa);
+
+	page->claim = 0;
+	if (!count)
+		return 0;
+	page->claim = cpu_slot(cpu, gpa)->claims_id;
+	__atomic_add_fetch(count, 1, __ATOMIC_SEQ_CST);
+	return __atomic_add_fetch(&cpu_priv(cpu)->shared->claims, 1, __ATOMIC_SEQ_CST);
+}
+
+bool shared_claim_gone(struct cpu *cpu, const struct code_page *page)
+{
+	const struct mem_slot *slot = cpu_slot(cpu, page_gpa(page));
+
+	return page->claim != (slot && slot->claims ? slot->claims_id : 0);
+}
+
+void shared_release(struct cpu *cpu, struct code_page *page)
+{
+	u16 *count = count_of(cpu, page_gpa(page));
+
+	if (page->claim && count && !shared_claim_gone(cpu, page))
+		__atomic_sub_fetch(count, 1, __ATOMIC_SEQ_CST);
+	page->claim = 0;
+}
+
+bool shared_claimed(struct cpu *cpu, gpa_t gpa)
+{
+	const u16 *count = count_of(cpu, gpa);
+
+	return count && __atomic_load_n(count, __ATOMIC_SEQ_CST);
+}
+
+void shared_acknowledge(struct cpu *cpu)
+{
+	struct cpu_priv *priv = cpu_priv(cpu);
+	struct shared_code *shared = priv->shared;
+	u64 claims = __atomic_load_n(&shared->claims, __ATOMIC_SEQ_CST);
+
+	if (claims == priv->acknowledged)
+		return;
+	tlb_protect_claimed(cpu);
+	priv->acknowledged = claims;
+	__atomic_store_n(&shared->ack[priv->shared_index].upto, claims, __ATOMIC_SEQ_CST);
+}
+
+u64 shared_acknowledged(const struct cpu *cpu)
+{
+	const struct cpu_priv *priv = cpu_priv(cpu);
+	u32 n = __atomic_load_n(&priv->shared->ncpus, __ATOMIC_ACQUIRE);
+	u64 least = SHARED_ASLEEP;
+
+	for (u32 i = 0; i < n; i++) {
+		u64 ack = __atomic_load_n(&priv->shared->ack[i].upto, __ATOMIC_SEQ_CST);
+
+		if (i != priv->shared_index && ack < least)
+			least = ack;
+	}
+	return least;
+}
+
+static void set_ack(struct cpu *cpu, u64 upto)
+{
+	struct cpu_priv *priv = cpu_priv(cpu);
+
+	__atomic_store_n(&priv->shared->ack[priv->shared_index].upto, upto, __ATOMIC_SEQ_CST);
+}
+
+void shared_join(struct cpu *cpu, struct shared_code *shared, u32 index)
+{
+	struct cpu_priv *priv = cpu_priv(cpu);
+
+	priv->shared = shared;
+	priv->shared_index = index;
+	shared_sleep(cpu);
+	__atomic_store_n(&shared->ncpus, index + 1, __ATOMIC_RELEASE);
+}
+
+void shared_sleep(struct cpu *cpu)
+{
+	set_ack(cpu, SHARED_ASLEEP);
+}
+
+/* What it acknowledged before holds; what came since is looked at before anything is executed. */
+void shared_wake(struct cpu *cpu)
+{
+	set_ack(cpu, cpu_priv(cpu)->acknowledged);
+}
+
+/* One's own translations are dropped by the notes in priv->code. */
+static bool claimed_by_others(struct cpu *cpu, gpa_t gpa)
+{
+	struct cpu_priv *priv = cpu_priv(cpu);
+	const u16 *count = count_of(cpu, gpa);
+	const struct code_page *own;
+	u16 n = count ? __atomic_load_n(count, __ATOMIC_SEQ_CST) : 0;
+
+	if (!n)
+		return false;
+	own = priv->code ? code_find(priv->code, gpa) : NULL;
+	return n > (own && own->claim ? 1 : 0);
+}
+
+/* One look at the slot tells that nobody has translated from a page, which is the usual case. */
+static bool claimed_by_none(struct cpu *cpu, gpa_t gpa)
+{
+	const u16 *count = count_of(cpu, gpa);
+
+	return count && cpu_priv(cpu)->claims_generation == cpu->port.mem->generation &&
+	       !__atomic_load_n(count, __ATOMIC_SEQ_CST);
+}
+
+bool shared_watched(struct cpu *cpu, gpa_t gpa, u32 size)
+{
+	struct cpu_priv *priv = cpu_priv(cpu);
+
+	if (claimed_by_none(cpu, gpa))
+		return false;
+	return (priv->code && code_touches(priv->code, gpa, size)) || claimed_by_others(cpu, gpa);
+}
+
+void shared_written(struct cpu *cpu, gpa_t gpa, u32 size)
+{
+	struct cpu_priv *priv = cpu_priv(cpu);
+
+	if (priv->code)
+		code_written(priv->code, gpa, size);
+	if (!claimed_by_others(cpu, gpa))
+		return;
+	__atomic_add_fetch(&priv->shared->written, 1, __ATOMIC_SEQ_CST);
+	priv->news_seen++; /* it is no news to the writer */
+}

@@ -1,0 +1,41 @@
+/* SPDX-License-Identifier: MIT */
+/*
+ * The inside of the soft TLB (cpu/mmu/mmu.h) and the generations of what is known of code, for
+ * src/cpu and src/engine. vCPU thread; general registers only.
+ */
+#ifndef CPU_MMU_TLB_H
+#define CPU_MMU_TLB_H
+
+#include "cpu/mmu/mmu.h"
+#include "cpu/private.h"
+
+/* A tag of entry `index` that serves no address. */
+static inline u64 tlb_none(u32 index)
+{
+	return (u64)(index ^ 1) << PAGE_SHIFT;
+}
+
+/*
+ * Generations: jump[] and the engine's cache of fetched pages are not emptied, but given another
+ * number, which the engine makes part of what it looks up. A number is never used for two things,
+ * so that user code can return to the one of its address space.
+ */
+
+/* Makes all of jump[] miss that leads to code of a space, and to those CR3 may come back to. */
+static inline void cpu_drop_jumps_of(struct cpu *cpu, enum space space)
+{
+	struct cpu_priv *priv = cpu_priv(cpu);
+
+	priv->jump_generation[space] = ++priv->last_jump;
+	for (u32 i = 0; space == SPACE_USR && i < SPACES_KEPT; i++)
+		priv->kept[i].jump_generation = 0;
+	priv->drops[space]++;
+}
+
+static inline void cpu_drop_jumps(struct cpu *cpu)
+{
+	for (u32 space = 0; space < NSPACES; space++)
+		cpu_drop_jumps_of(cpu, space);
+}
+
+#endif

@@ -1,0 +1,67 @@
+/* SPDX-License-Identifier: MIT */
+/*
+ * Packed counts. What blocks add to classes of which an instruction is one or none goes into fields of
+ * a few words, so that a block adds one constant for four classes. A field begins so far below its
+ * guard bit, the uppermost, as its trip is away, or as there is room: a set guard tells of a trip, or
+ * that the field is full. The lowest bits of a word are those of cpu->attention, set, and stay so:
+ * ANDed with the word that begins there, a word is not 0 if somebody calls or a guard is set.
+ */
+#ifndef ENGINE_COUNT_PACK_H
+#define ENGINE_COUNT_PACK_H
+
+#include "cpu/mode.h"
+
+#define PACK_BASE   ((u64)(ATTENTION_OWNER | ATTENTION_ENGINE))
+#define PACK_FIRST  2 /* bits of it */
+/* What a block may take back of what it added before the field began anew. */
+#define PACK_ROOM 128
+
+/* Two fields of so many bits, and four of the fewest, hold a block's counts in their lower 32 bits:
+ * the constant of two classes is short. */
+#define PACK_BITS_MOST	22
+#define PACK_BITS_LEAST 15
+
+_Static_assert(PACK_FIRST + PACK_FIELDS * PACK_BITS_LEAST <= 64, "a word");
+_Static_assert(PACK_FIRST + 3 * 20 <= 64, "a word");
+
+/* The bits of a field: the fewer fields, the longer until one is full. */
+static inline u32 pack_bits(retire_wanted set)
+{
+	set &= set - 1;
+	set &= set - 1;
+	if (!set)
+		return PACK_BITS_MOST;
+	return set & (set - 1) ? PACK_BITS_LEAST : 20;
+}
+
+static inline u64 pack_guard(u32 bits)
+{
+	return BIT(bits - 1);
+}
+
+static inline u32 pack_shift(u32 bits, u32 number)
+{
+	return PACK_FIRST + bits * (number % PACK_FIELDS);
+}
+
+/* Of a class, by its number among those of the set. */
+static inline s64 pack_field(const u64 *words, u32 bits, u32 number)
+{
+	return words[number / PACK_FIELDS] >> pack_shift(bits, number) & (BIT(bits) - 1);
+}
+
+/* Adds n for each of these classes that the set has. */
+static inline void pack_add(u64 *words, retire_wanted set, retire_wanted classes, s64 n)
+{
+	u32 bits = pack_bits(set), number = 0;
+
+	for (classes &= set; classes; set &= set - 1, number++) {
+		retire_wanted class = set & -set;
+
+		if (classes & class)
+			words[number / PACK_FIELDS] += (u64)n << pack_shift(bits, number);
+		classes &= ~class;
+	}
+}
+
+#endif

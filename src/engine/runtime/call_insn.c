@@ -1,0 +1,51 @@
+// SPDX-License-Identifier: MIT
+/*
+ * Instructions that C executes from within a block, which goes on behind them: emit_system.c says
+ * which. Called by translated code with all registers stored; whatever keeps the block from
+ * going on leaves it, behind the instruction or, if that has to be executed again, before it. vCPU
+ * thread, guest vector state live: general registers only.
+ */
+#include "cpu/event.h"
+#include "cpu/mmu/mmu.h"
+#include "cpu/observe.h"
+#include "engine/priv.h"
+#include "engine/runtime/count.h"
+#include "engine/sys/sys.h"
+
+/* Before the instruction, which is executed again. */
+static u64 leave_again(struct cpu *cpu, const u8 *return_pc)
+{
+	place_leave(cpu, return_pc, FAULT_NONE, false);
+	cpu->engine->again = true;
+	return SLOW_LEAVE;
+}
+
+/* Something is to be done before the next instruction: a device waits, code was changed, a trip
+ * reached, the time of the run used up. */
+static bool has_news(const struct cpu *cpu)
+{
+	return cpu_priv(cpu)->code->nwritten ||
+	       cpu->port.mmio.nwrites != cpu->port.mmio.write_pos || cpu->port.mmio.nreads ||
+	       cpu->pending_db || count_exhausted(cpu) || (cpu_observes(cpu) && count_at_trip(cpu));
+}
+
+u64 call_insn(struct cpu *cpu, u64 insn, u32 unused, const u8 *return_pc)
+{
+	enum sys_result result;
+
+	(void)unused;
+	if (sys_quick(cpu, (const struct insn *)(uintptr_t)insn))
+		return SLOW_DIRECT;
+	flags_out(cpu);
+	result = sys_execute(cpu, (const struct insn *)(uintptr_t)insn);
+	flags_in(cpu);
+	if (result == SYS_NEXT && !has_news(cpu))
+		return SLOW_DIRECT;
+	if (result == SYS_NEXT)
+		return place_leave(cpu, return_pc, FAULT_NONE, true);
+	if (result == SYS_AGAIN)
+		return leave_again(cpu, return_pc);
+	if (result == SYS_UNKNOWN)
+		cpu_raise(cpu, VEC_UD);
+	return place_leave(cpu, return_pc, result == SYS_EXIT ? FAULT_EXIT : FAULT_RAISED, false);
+}

@@ -1,0 +1,478 @@
+// SPDX-License-Identifier: MIT
+/*
+ * The code cache of one processor: code memory, blocks by address, and what they were made from.
+ *
+ * Code memory is mapped twice, writable and executable: never both. Blocks and their
+ * tables are bump-allocated; a full cache is flushed as a whole. A block dies when the bytes it was
+ * made from change: this CPU's own writes are noted in priv->code (cache_written); writes by others
+ * are found by comparing the page with its copy (cache_verify) the first time the page is entered
+ * in an epoch. Epochs begin after the program had its turn, at interrupts and at serializing
+ * instructions: that is where SDM 3A 8.1.3 lets a processor notice cross-modified code.
+ *
+ * No block is dropped, and the cache is not flushed, while translated code is on the stack
+ * (engine->inside): a block that is running may jump to any other, and its own tables say where it
+ * is. C that translated code has called marks what is to be done (priv->code, engine->notice) and
+ * leaves; update_cache() acts, before the next entry.
+ *
+ * vCPU thread; general registers only.
+ */
+#include "engine/code_check.h"
+#include "engine/priv.h"
+
+#include "base/bytes.h"
+#include "base/guarded.h"
+#include "base/must.h"
+#include "cpu/mmu/tlb.h"
+#include "cpu/mmu/shared_code.h"
+
+/* Room that one translation may take; the cache counts as full below it. */
+#define CODE_RESERVE (64u << 10)
+#define META_RESERVE (64u << 10)
+#define LINE	     64
+
+/* A translation that was given up may have written some way into the room for the next one. */
+static u8 *written_limit(const struct engine *eng)
+{
+	size_t room = eng->code_limit - eng->code_next;
+
+	return eng->code_next + (room < CODE_RESERVE ? room : CODE_RESERVE);
+}
+
+void cache_flush(struct cpu *cpu)
+{
+	struct cpu_priv *priv = cpu_priv(cpu);
+	struct engine *eng = cpu->engine;
+
+	must(!eng->inside);
+	for (u32 i = 0; i < ARRAY_SIZE(priv->code->page); i++)
+		if (priv->code->page[i].claim)
+			shared_release(cpu, &priv->code->page[i]);
+	eng->nunheard = eng->unheard_more = 0;
+	check_dead(eng, eng->code_first, written_limit(eng));
+	eng->code_next = eng->code_first;
+	eng->meta_next = eng->meta;
+	eng->nblocks = 0;
+	bytes_fill(eng->by_hash, 0, BLOCK_HASHES * sizeof(*eng->by_hash));
+	eng->flushes++;
+	eng->deaths++;
+	returns_forget(eng);
+	code_clear(priv->code);
+	jump_clear(cpu);
+	cpu_drop_jumps(cpu);
+}
+
+bool cache_room(const struct engine *eng)
+{
+	return eng->code_next + CODE_RESERVE < eng->code_limit &&
+	       eng->meta_next + META_RESERVE < eng->meta_limit && eng->nblocks < MAX_BLOCKS;
+}
+
+void *cache_alloc(struct engine *eng, size_t size)
+{
+	u8 *p = eng->meta_next;
+
+	size = (size + 15) & ~(size_t)15;
+	if (size > (size_t)(eng->meta_limit - p))
+		return NULL;
+	eng->meta_next += size;
+	return p;
+}
+
+/* Each begins a line of the host's cache. */
+struct block *cache_alloc_block(struct engine *eng)
+{
+	size_t skip = -(uintptr_t)eng->meta_next % LINE;
+
+	if (skip && !cache_alloc(eng, skip))
+		return NULL;
+	return cache_alloc(eng, sizeof(struct block));
+}
+
+/*
+ * Blocks are looked up by all that tells them apart. A program that is started again and again has
+ * its libraries at other addresses each time, so there are many of one physical address.
+ */
+static struct block **bucket(const struct engine *eng, u64 rip, gpa_t gpa, u32 mode)
+{
+	u64 key = (rip ^ gpa << 20 ^ (u64)mode << 32) * 0x9e3779b97f4a7c15ull;
+
+	return &eng->by_hash[key >> (64 - BLOCK_HASH_BITS)];
+}
+
+void cache_prefetch(const struct engine *eng, u64 rip, gpa_t gpa, u32 mode)
+{
+	__builtin_prefetch(bucket(eng, rip, gpa, mode));
+}
+
+struct block *cache_find(const struct cpu *cpu, u64 rip, gpa_t gpa, u32 mode)
+{
+	struct block *b = *bucket(cpu->engine, rip, gpa, mode);
+	u32 limit = code_limit(cpu, mode);
+
+	while (b && (b->rip != rip || b->gpa != gpa || b->mode != mode || b->limit != limit))
+		b = b->next_hash;
+	return b;
+}
+
+/* The number of the block that this host code belongs to. */
+static u32 number_of(const struct engine *eng, const u8 *host_pc)
+{
+	u64 offset = host_pc - eng->code_rx;
+	u32 lo = 0, hi = eng->nblocks;
+
+	while (hi - lo > 1) {
+		u32 mid = (lo + hi) / 2;
+
+		if (eng->begins[mid] <= offset)
+			lo = mid;
+		else
+			hi = mid;
+	}
+	return lo;
+}
+
+bool cache_holds(const struct engine *eng, u64 host_pc)
+{
+	return host_pc >= (u64)(uintptr_t)exec_view(eng, eng->code_first) &&
+	       host_pc < (u64)(uintptr_t)exec_view(eng, eng->code_next);
+}
+
+struct block *cache_by_code(const struct engine *eng, const u8 *host_pc)
+{
+	return eng->by_address[number_of(eng, host_pc)];
+}
+
+static u8 *end_of(const struct engine *eng, const struct block *block)
+{
+	u32 next = number_of(eng, exec_view(eng, block->code)) + 1;
+
+	return next < eng->nblocks ? eng->by_address[next]->code : eng->code_next;
+}
+
+/* Links: jumps from block to block. */
+
+static void patch(const struct link *link, const u8 *target)
+{
+	*(s32_unaligned *)link->site = target - (link->site + 4);
+}
+
+void link_set(const struct engine *eng, struct link *link, struct block *to)
+{
+	check_live(eng, to->code);
+	check_live(eng, cache_by_code(eng, exec_view(eng, link->site))->code);
+	link->to = to;
+	link->next_in = to->links_in;
+	link->prev_in = &to->links_in;
+	if (link->next_in)
+		link->next_in->prev_in = &link->next_in;
+	to->links_in = link;
+	patch(link, to->code);
+}
+
+static void unlink_out(struct link *link)
+{
+	if (!link->to)
+		return;
+	*link->prev_in = link->next_in;
+	if (link->next_in)
+		link->next_in->prev_in = link->prev_in;
+	link->to = NULL;
+}
+
+/* It has no target any more, and is to be linked again the next time. */
+static void cut(struct link *link)
+{
+	patch(link, link->stub);
+	link->to = NULL;
+	link->patience = 0;
+}
+
+#define PATIENCE_SHIFT 3
+#define PATIENCE_MAX   6
+
+void link_renew(const struct cpu *cpu, struct link *link, struct block *to)
+{
+	enum space space = mode_space(to->mode);
+
+	if (link->to != to) {
+		unlink_out(link);
+		link_set(cpu->engine, link, to);
+	}
+	*(u32_unaligned *)link->guard = (u32)cpu_priv(cpu)->jump_generation[space];
+	link->linked += link->linked < PATIENCE_MAX - PATIENCE_SHIFT;
+	link->patience = 1 << (link->linked + PATIENCE_SHIFT);
+}
+
+void links_forget(struct engine *eng)
+{
+	for (u32 i = 0; i < eng->nblocks; i++) {
+		const struct block *b = eng->by_address[i];
+
+		for (u32 k = 0; k < b->nlinks; k++) {
+			if (!b->link[k].guard || !b->link[k].to)
+				continue;
+			unlink_out(&b->link[k]);
+			cut(&b->link[k]);
+		}
+	}
+}
+
+static void unlink_in(struct block *block)
+{
+	struct link *link = block->links_in;
+
+	for (; link; link = link->next_in)
+		cut(link);
+	block->links_in = NULL;
+}
+
+/* Pages: which blocks were made from them, and of what bytes. */
+
+struct page_copy *cache_page(struct cpu *cpu, gpa_t gpa)
+{
+	struct code_page *page = code_add(cpu_priv(cpu)->code, gpa);
+
+	if (!page)
+		return NULL;
+	if (!page->blocks) {
+		struct page_copy *copy = cache_alloc(cpu->engine, sizeof(*copy));
+
+		if (!copy)
+			return NULL;
+		copy->blocks = NULL;
+		page->blocks = copy;
+		page->epoch = cpu->engine->epoch;
+	}
+	return page->blocks;
+}
+
+static struct block **next_on_page(struct block *b, gpa_t page)
+{
+	return (b->gpa & PAGE_MASK) == page ? &b->next_page : &b->next_page2;
+}
+
+static u64 lines_on_page(const struct block *b, gpa_t page)
+{
+	return (b->gpa & PAGE_MASK) == page ? b->lines : b->lines2;
+}
+
+static void note_unheard(struct engine *eng, struct code_page *cp, u64 number)
+{
+	if (eng->nunheard == UNHEARD_MAX) { /* from now on they are treated as one */
+		eng->unheard_more = eng->unheard[UNHEARD_MAX - 1].number;
+		eng->nunheard = 0;
+	}
+	eng->unheard[eng->nunheard++] = (struct unheard){ cp, number };
+}
+
+/* Nobody writes to it unnoticed any more, once all have heard of it. */
+static void claim(struct cpu *cpu, struct code_page *cp)
+{
+	u64 number = shared_claim(cpu, cp);
+
+	tlb_protect(cpu, (cp->gfn_plus_1 - 1) << PAGE_SHIFT);
+	if (number)
+		note_unheard(cpu->engine, cp, number);
+}
+
+static void set_lines(struct cpu *cpu, struct code_page *cp, u64 lines)
+{
+	if (cp->lines && !lines)
+		shared_release(cpu, cp);
+	cp->lines = lines;
+}
+
+static void add_to_page(struct cpu *cpu, struct block *block, gpa_t page)
+{
+	struct code_page *cp = code_find(cpu_priv(cpu)->code, page);
+	struct page_copy *copy = cp->blocks;
+
+	if (!cp->lines)
+		claim(cpu, cp);
+	cp->lines |= lines_on_page(block, page);
+	*next_on_page(block, page) = copy->blocks;
+	copy->blocks = block;
+}
+
+void cache_insert(struct cpu *cpu, struct block *block)
+{
+	struct engine *eng = cpu->engine;
+	struct block **head = bucket(eng, block->rip, block->gpa, block->mode);
+
+	block->next_hash = *head;
+	*head = block;
+	check_enterable(eng, block->code);
+	eng->begins[eng->nblocks] = block->code - eng->code_rw;
+	eng->by_address[eng->nblocks++] = block;
+	/* Neighbours in linear memory may be one page. */
+	if (block->gpa2 == (block->gpa & PAGE_MASK))
+		block->lines |= block->lines2;
+	else if (block->gpa2 != NO_GPA)
+		add_to_page(cpu, block, block->gpa2);
+	add_to_page(cpu, block, block->gpa & PAGE_MASK);
+}
+
+/*
+ * Takes it out of everything but the lists of its pages, where it is one that was made from
+ * nothing: to look for it there would take longer than all the rest. What it alone was made from is
+ * watched in vain until kill_lines() comes by. Its memory stays until the next flush.
+ */
+void cache_drop(struct cpu *cpu, struct block *block)
+{
+	struct block **p = bucket(cpu->engine, block->rip, block->gpa, block->mode);
+
+	must(!cpu->engine->inside);
+	if (block_dropped(block))
+		return;
+	for (; *p != block; p = &(*p)->next_hash)
+		must(*p);
+	*p = block->next_hash;
+	jump_forget(cpu, block);
+	returns_forget(cpu->engine);
+	unlink_in(block);
+	for (u32 i = 0; i < block->nlinks; i++)
+		unlink_out(&block->link[i]);
+	block->lines = block->lines2 = 0;
+	cpu->engine->deaths++;
+	if (CHECKING)
+		check_dead(cpu->engine, block->code, end_of(cpu->engine, block));
+}
+
+static void kill_lines(struct cpu *cpu, struct code_page *cp, gpa_t page, u64 lines)
+{
+	struct page_copy *copy = cp->blocks;
+	struct block **p = &copy->blocks, *b;
+	u64 kept = 0;
+
+	while ((b = *p)) {
+		u64 own = lines_on_page(b, page);
+
+		if (own && !(own & lines)) {
+			kept |= own;
+			p = next_on_page(b, page);
+			continue;
+		}
+		*p = *next_on_page(b, page);
+		if (own)
+			cache_drop(cpu, b);
+	}
+	set_lines(cpu, cp, kept);
+}
+
+void cache_verify(struct cpu *cpu, struct code_page *cp, const u8 *host)
+{
+	const struct page_copy *copy = cp->blocks;
+	u64 changed = 0;
+
+	cp->epoch = cpu->engine->epoch;
+	for (u64 left = cp->lines; left; left &= left - 1) {
+		u32 line = __builtin_ctzll(left);
+
+		if (!guarded_same_line(copy->bytes + line * LINE, host + line * LINE))
+			changed |= BIT(line);
+	}
+	if (changed)
+		kill_lines(cpu, cp, (cp->gfn_plus_1 - 1) << PAGE_SHIFT, changed);
+}
+
+/*
+ * A page that is fetched from through a new mapping may have had another life in between, filled by
+ * a device that had no reason to interrupt.
+ */
+void cache_doubt(struct cpu *cpu, gpa_t gpa)
+{
+	struct code_page *cp = code_find(cpu_priv(cpu)->code, gpa);
+
+	if (cp)
+		cp->epoch = 0;
+}
+
+/* Slots have changed: claims in those that are gone are made anew. */
+static void claim_again(struct cpu *cpu)
+{
+	struct cpu_priv *priv = cpu_priv(cpu);
+
+	for (u32 i = 0; i < ARRAY_SIZE(priv->code->page); i++) {
+		struct code_page *cp = &priv->code->page[i];
+
+		if (cp->lines && shared_claim_gone(cpu, cp))
+			claim(cpu, cp);
+	}
+}
+
+static void verify_unheard(struct cpu *cpu)
+{
+	struct engine *eng = cpu->engine;
+
+	for (u32 i = 0; i < eng->nunheard; i++) {
+		struct code_page *cp = eng->unheard[i].page;
+		gpa_t gpa = (cp->gfn_plus_1 - 1) << PAGE_SHIFT;
+		const struct mem_slot *slot = mem_find(cpu->port.mem, gpa);
+
+		if (slot)
+			cache_verify(cpu, cp, mem_hva(slot, gpa));
+	}
+}
+
+/* What all have heard of, up to a number, is watched by them from now on. */
+static void forget_heard(struct engine *eng, u64 heard)
+{
+	u32 n = 0;
+
+	if (eng->unheard_more <= heard)
+		eng->unheard_more = 0;
+	while (n < eng->nunheard && eng->unheard[n].number <= heard)
+		n++;
+	eng->nunheard -= n;
+	for (u32 i = 0; n && i < eng->nunheard; i++)
+		eng->unheard[i] = eng->unheard[i + n];
+}
+
+bool cache_notice_due(const struct cpu *cpu)
+{
+	const struct cpu_priv *priv = cpu_priv(cpu);
+	const struct engine *eng = cpu->engine;
+
+	return !priv->shared || priv->claims_generation != cpu->port.mem->generation ||
+	       eng->nunheard || eng->unheard_more || shared_unseen(cpu);
+}
+
+bool cache_notice(struct cpu *cpu)
+{
+	struct cpu_priv *priv = cpu_priv(cpu);
+	struct engine *eng = cpu->engine;
+	bool news;
+	u64 heard;
+
+	if (priv->claims_generation != cpu->port.mem->generation)
+		claim_again(cpu);
+	priv->claims_generation = cpu->port.mem->generation;
+	shared_acknowledge(cpu);
+	news = shared_news(cpu);
+	if (!eng->nunheard && !eng->unheard_more)
+		return news;
+	heard = shared_acknowledged(cpu);
+	news |= eng->unheard_more != 0;
+	if (!news)
+		verify_unheard(cpu);
+	forget_heard(eng, heard);
+	return news;
+}
+
+void cache_written(struct cpu *cpu)
+{
+	struct code_pages *code = cpu_priv(cpu)->code;
+
+	if (code->nwritten > ARRAY_SIZE(code->written)) {
+		cache_flush(cpu);
+		return;
+	}
+	for (u32 i = 0; i < code->nwritten; i++) {
+		const struct code_note *note = &code->written[i];
+		struct code_page *cp = code_find(code, note->page);
+
+		if (cp && cp->lines & note->lines)
+			kill_lines(cpu, cp, note->page, note->lines);
+	}
+	code->nwritten = 0;
+}

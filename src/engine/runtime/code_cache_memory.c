@@ -1,0 +1,141 @@
+// SPDX-License-Identifier: MIT
+/*
+ * The memory behind the code cache: made once, mapped lazily, so that a processor that runs little
+ * costs little. Not on a hot path: libc is allowed.
+ */
+#include "engine/code_check.h"
+#include "engine/translate/trans.h"
+
+#include <errno.h>
+#include <sys/mman.h>
+#include <time.h>
+
+#include "engine/code_memory.h"
+
+#ifndef MADV_POPULATE_READ /* Linux 5.14 */
+#define MADV_POPULATE_READ  22
+#define MADV_POPULATE_WRITE 23
+#endif
+
+#define CODE_SIZE (256u << 20)
+#define META_SIZE (512u << 20)
+#define HUGE_PAGE (2u << 20)
+#define HUGE_NS	  1000000 /* that one may take; small ones take as long */
+
+static void *map_lazily(size_t size)
+{
+	void *p = mmap(NULL, size, PROT_READ | PROT_WRITE,
+		       MAP_PRIVATE | MAP_ANONYMOUS | MAP_NORESERVE, -1, 0);
+
+	return p == MAP_FAILED ? NULL : p;
+}
+
+static int map_code(struct engine *eng)
+{
+	struct code_memory code;
+	int r = code_memory_map(&code, CODE_SIZE);
+
+	eng->code_rw = code.rw;
+	eng->code_rx = code.rx;
+	return r;
+}
+
+/* One page fault in place of 512, behind what a processor that runs little needs. */
+static void ask_for_huge_pages(struct engine *eng)
+{
+	eng->huge = !madvise(eng->meta + HUGE_PAGE, META_SIZE - HUGE_PAGE, MADV_HUGEPAGE);
+}
+
+int cache_create(struct engine *eng)
+{
+	int ret = map_code(eng);
+
+	if (ret)
+		return ret;
+	eng->meta = map_lazily(META_SIZE);
+	eng->by_address = map_lazily(MAX_BLOCKS * sizeof(*eng->by_address));
+	eng->begins = map_lazily(MAX_BLOCKS * sizeof(*eng->begins));
+	eng->by_hash = map_lazily(BLOCK_HASHES * sizeof(*eng->by_hash));
+	eng->decoder = map_lazily(sizeof(*eng->decoder));
+	if (CHECKING)
+		eng->enterable = map_lazily(CODE_SIZE / 8);
+	if (!eng->meta || !eng->by_address || !eng->begins || !eng->by_hash || !eng->decoder ||
+	    (CHECKING && !eng->enterable))
+		return -ENOMEM;
+	ask_for_huge_pages(eng);
+	eng->code_next = eng->code_ready = eng->code_rw;
+	eng->code_limit = eng->code_rw + CODE_SIZE;
+	eng->meta_next = eng->meta_ready = eng->meta;
+	eng->meta_limit = eng->meta + META_SIZE;
+	if (!emit_thunks(eng))
+		return -ENOMEM;
+	eng->code_first = eng->code_next;
+	return 0;
+}
+
+/* A fault for each page would take longer than filling it. Where the host cannot do it the faults
+ * do. */
+static void populate(const u8 *next, u8 **ready, const u8 *limit)
+{
+	while (*ready < next + CACHE_STRIDE && *ready < limit) {
+		madvise(*ready, CACHE_STRIDE, MADV_POPULATE_WRITE);
+		*ready += CACHE_STRIDE;
+	}
+}
+
+static u64 thread_ns(void)
+{
+	struct timespec ts;
+
+	clock_gettime(CLOCK_THREAD_CPUTIME_ID, &ts);
+	return ts.tv_sec * 1000000000ull + ts.tv_nsec;
+}
+
+/*
+ * A virtual machine may have lent its free memory to the host below, which has to find 512 pages again
+ * before there is a huge one: that takes several times as long as as many small ones, which are
+ * seldom lent. The first that does is the last.
+ */
+static void populate_meta(struct engine *eng)
+{
+	u64 begun = thread_ns();
+	u8 *next_huge;
+
+	populate(eng->meta_next, &eng->meta_ready, eng->meta_limit);
+	if (!eng->huge || thread_ns() - begun < HUGE_NS)
+		return;
+	eng->huge = false;
+	next_huge = eng->meta_ready + -(uintptr_t)eng->meta_ready % HUGE_PAGE;
+	if (next_huge < eng->meta_limit)
+		madvise(next_huge, eng->meta_limit - next_huge, MADV_NOHUGEPAGE);
+}
+
+void cache_populate(struct engine *eng)
+{
+	u8 *code = eng->code_ready;
+
+	populate(eng->code_next, &eng->code_ready, eng->code_limit);
+	if (eng->code_ready != code)
+		madvise(eng->code_rx + (code - eng->code_rw), eng->code_ready - code,
+			MADV_POPULATE_READ);
+	populate_meta(eng);
+}
+
+void cache_destroy(struct engine *eng)
+{
+	struct code_memory code = { .rw = eng->code_rw, .rx = eng->code_rx };
+
+	code_memory_unmap(&code, CODE_SIZE);
+	if (eng->meta)
+		munmap(eng->meta, META_SIZE);
+	if (eng->by_address)
+		munmap(eng->by_address, MAX_BLOCKS * sizeof(*eng->by_address));
+	if (eng->begins)
+		munmap(eng->begins, MAX_BLOCKS * sizeof(*eng->begins));
+	if (eng->by_hash)
+		munmap(eng->by_hash, BLOCK_HASHES * sizeof(*eng->by_hash));
+	if (eng->enterable)
+		munmap(eng->enterable, CODE_SIZE / 8);
+	if (eng->decoder)
+		munmap(eng->decoder, sizeof(*eng->decoder));
+}

@@ -1,0 +1,528 @@
+// SPDX-License-Identifier: MIT
+/*
+ * Counting. vCPU thread; general registers only.
+ */
+#include "engine/runtime/count.h"
+
+#include "base/bytes.h"
+#include "engine/count_pack.h"
+
+#define BRANCH_MASK (BIT(COUNT_SHIFT) - 1)
+#define FAR_AWAY    BIT(62) /* nothing is counted up to this in one slice */
+
+/* A slice less costs as much as some hundred branches that are counted twice. */
+#define BRANCHES_NEAR 1024
+
+static u64 least(u64 a, u64 b)
+{
+	return a < b ? a : b;
+}
+
+static u32 next_class(retire_wanted *classes)
+{
+	u32 class = __builtin_ctzll(*classes);
+
+	*classes &= *classes - 1;
+	return class;
+}
+
+static u64 up_to(u64 trip, u64 now)
+{
+	return trip > now ? trip - now : 0;
+}
+
+/*
+ * Occurrences up to the class's nearest trip while the privilege stays what it is. None, if one was
+ * reached: also one of the other privilege, by the instruction that changed it.
+ */
+static inline u64 distance(const struct cpu *cpu, enum retire_class class,
+			   enum retire_privilege privilege)
+{
+	const u64 *trip = cpu->port.trips.at[class];
+	u64 os, usr, to_os, to_usr;
+
+	if (!(cpu->port.trips.armed & RETIRE_BIT(class)))
+		return FAR_AWAY;
+	os = retire_count(&cpu->port.tally, class, RETIRE_OS);
+	usr = retire_count(&cpu->port.tally, class, RETIRE_USR);
+	to_os = up_to(trip[RETIRE_IN_OS], os);
+	to_usr = up_to(trip[RETIRE_IN_USR], usr);
+	if (!to_os || !to_usr)
+		return 0;
+	return least(FAR_AWAY, least(privilege == RETIRE_OS ? to_os : to_usr,
+				     up_to(trip[RETIRE_IN_BOTH], os + usr)));
+}
+
+static void start_class(struct cpu *cpu, enum retire_class class, u64 distance)
+{
+	cpu_priv(cpu)->live[class] = cpu->engine->live_from[class] = -(s64)distance;
+}
+
+/* Beside cpu->attention, which others write. */
+static void set_guards(struct cpu *cpu, u32 bits)
+{
+	u64 guards = 0;
+
+	for (u32 i = 0; i < PACK_FIELDS && pack_shift(bits, i) + bits <= 64; i++)
+		guards |= pack_guard(bits) << pack_shift(bits, i);
+	bytes_copy(cpu_hot(cpu)->guards, (u8 *)&guards + 1, sizeof(cpu_hot(cpu)->guards));
+	cpu->engine->guards = guards;
+}
+
+static void start_packed(struct cpu *cpu, enum retire_privilege privilege)
+{
+	struct cpu_priv *priv = cpu_priv(cpu);
+	struct engine *eng = cpu->engine;
+	retire_wanted set = cpu_packs(cpu, priv->mode);
+	u32 bits = pack_bits(set), number = 0;
+	u64 *words = priv->packed, guard = pack_guard(bits);
+
+	if (!(set | eng->packed))
+		return;
+	if (set != eng->packed)
+		set_guards(cpu, bits);
+	eng->packed = set;
+	for (u32 i = 0; i < PACK_WORDS; i++)
+		words[i] = PACK_BASE;
+	for (retire_wanted left = set; left; number++) {
+		u64 most = least(guard - PACK_ROOM, distance(cpu, next_class(&left), privilege));
+
+		words[number / PACK_FIELDS] |= (guard - most) << pack_shift(bits, number);
+	}
+	for (u32 i = 0; i < PACK_WORDS; i++)
+		eng->packed_from[i] = words[i];
+}
+
+static void set_slice(struct cpu *cpu, u64 slice)
+{
+	cpu->engine->slice = slice;
+	cpu_priv(cpu)->spill[SPILL_R14] = -((slice + 1) << COUNT_SHIFT);
+}
+
+static u64 slice_left(const struct cpu *cpu)
+{
+	return -((s64)cpu_priv(cpu)->spill[SPILL_R14] >> COUNT_SHIFT) - 1;
+}
+
+/* Interrupts are counted by no code. */
+static bool at_trip(const struct cpu *cpu, enum retire_privilege privilege)
+{
+	return !distance(cpu, RETIRE_INTERRUPTS, privilege);
+}
+
+/* Branch records have the cycles up to them: those of the tallies, and of the countdown and the
+ * stalls since. */
+static void start_records(struct cpu *cpu)
+{
+	const u64 *cycles = cpu->port.tally.cycles;
+
+	cpu->branches.cycles_from = cycles[RETIRE_OS] + cycles[RETIRE_USR] + cpu->engine->slice +
+				    1 - cpu_priv(cpu)->live[RETIRE_STALLS];
+}
+
+/* A cycle leaves at most all its slots idle, and an instruction at least all but one. */
+static u64 cycles_to_slots(const struct cpu *cpu, u64 slots)
+{
+	const struct cpu_priv *priv = cpu_priv(cpu);
+
+	if (slots == FAR_AWAY) /* as a rule */
+		return slots;
+	return slots && slots < priv->slots ? 1 : slots / priv->slots;
+}
+
+static u64 cycles_left(const struct cpu *cpu, enum retire_privilege privilege)
+{
+	u64 idle = distance(cpu, RETIRE_IDLE_SLOTS, privilege);
+
+	return least(cycles_to_slots(cpu, idle),
+		     least(distance(cpu, RETIRE_CYCLES, privilege),
+			   distance(cpu, RETIRE_REF_CYCLES, privilege)));
+}
+
+/*
+ * Cycles are instructions and stalls. Each is given its part of what is left up to the trip, most
+ * of it to the instructions; whoever has used his part up asks for another slice.
+ */
+static u64 share_cycles(struct cpu *cpu, enum retire_privilege privilege)
+{
+	u64 cycles = cycles_left(cpu, privilege), stalls = cycles / 8;
+
+	start_class(cpu, RETIRE_STALLS, least(distance(cpu, RETIRE_STALLS, privilege), stalls + 1));
+	return cycles - stalls;
+}
+
+/*
+ * The countdown has the branches, but tells of instructions only. So far from a trip of branches a
+ * slice is as long as if all that is left were branches; code counts them once more when few are.
+ */
+static u64 share_branches(struct cpu *cpu, enum retire_privilege privilege)
+{
+	struct cpu_priv *priv = cpu_priv(cpu);
+	u64 branches = distance(cpu, RETIRE_BRANCHES, privilege);
+	bool packed = cpu_packs(cpu, priv->mode) & RETIRE_BIT(RETIRE_BRANCHES);
+	bool near = !packed && branches <= BRANCHES_NEAR;
+
+	if (near != priv->branches_near) {
+		priv->branches_near = near;
+		cpu_update_mode(cpu);
+	}
+	return near || packed ? FAR_AWAY : branches - BRANCHES_NEAR;
+}
+
+/* Of an instruction that the timing model looks at it is to be known what it did, and that only one
+ * that is executed alone says. Of others code in blocks of one says where they are. */
+static bool alone(const struct cpu *cpu)
+{
+	return cpu->port.precise && mode_observes(cpu_priv(cpu)->mode);
+}
+
+/* The last instruction of a slice that ends at a trip is held back from blocks that do not say
+ * where it is. */
+static void hold_last(struct cpu *cpu, u64 trip)
+{
+	struct engine *eng = cpu->engine;
+
+	eng->held = eng->near = false;
+	if (!cpu->port.precise)
+		return;
+	if (alone(cpu))
+		eng->step |= eng->slice == 1; /* also one that is a block of its own */
+	else if (eng->slice == 1)
+		eng->near = true;
+	else
+		eng->held = eng->slice && eng->slice == trip && eng->budget;
+}
+
+static void start(struct cpu *cpu)
+{
+	struct cpu_priv *priv = cpu_priv(cpu);
+	enum retire_privilege privilege = cpu_privilege(cpu);
+	struct engine *eng = cpu->engine;
+	u64 trip = distance(cpu, RETIRE_INSTRUCTIONS, privilege);
+	u64 share = share_branches(cpu, privilege);
+
+	start_packed(cpu, privilege);
+	eng->counted = (cpu_counts(cpu, priv->mode) & ~eng->packed) |
+		       (mode_observes(priv->mode) & cpu->port.wanted);
+	for (retire_wanted left = eng->counted; left;) {
+		enum retire_class class = next_class(&left);
+
+		start_class(cpu, class, distance(cpu, class, privilege));
+	}
+	if (eng->counted & RETIRE_BIT(RETIRE_STALLS))
+		share = least(share, share_cycles(cpu, privilege));
+	eng->whole = trip <= share;
+	trip = least(trip, share);
+	if (cpu->port.precise && trip > 1)
+		trip--;
+	set_slice(cpu, at_trip(cpu, privilege) ? 0 : least(least(eng->budget, SLICE_MAX), trip));
+	eng->whole &= eng->slice < SLICE_MAX;
+	eng->budget -= eng->slice;
+	eng->counting = true;
+	eng->counting_mode = priv->mode & MODE_COUNTING;
+	hold_last(cpu, trip);
+	start_records(cpu);
+}
+
+static void add(struct cpu *cpu, enum retire_class class, enum retire_privilege privilege, u64 n)
+{
+	cpu_tally(cpu, privilege, RETIRE_BIT(class), n);
+}
+
+static void add_cycles(struct cpu *cpu, enum retire_privilege privilege, u64 instructions)
+{
+	struct cpu_priv *priv = cpu_priv(cpu);
+	u64 stalls = priv->live[RETIRE_STALLS] - cpu->engine->live_from[RETIRE_STALLS];
+	u64 cycles = instructions + stalls;
+
+	add(cpu, RETIRE_CYCLES, privilege, cycles);
+	add(cpu, RETIRE_REF_CYCLES, privilege, cycles);
+	add(cpu, RETIRE_IDLE_SLOTS, privilege, cycles * priv->slots - instructions);
+}
+
+/* Branches are in the countdown. */
+static void flush_packed(struct cpu *cpu, enum retire_privilege privilege)
+{
+	const struct engine *eng = cpu->engine;
+	u32 bits = pack_bits(eng->packed), number = 0;
+
+	for (retire_wanted left = eng->packed; left; number++) {
+		enum retire_class class = next_class(&left);
+		s64 grown = pack_field(cpu_priv(cpu)->packed, bits, number) -
+			    pack_field(eng->packed_from, bits, number);
+
+		if (class != RETIRE_BRANCHES)
+			add(cpu, class, privilege, grown);
+	}
+}
+
+static void add_all(struct cpu *cpu, enum retire_privilege privilege)
+{
+	struct cpu_priv *priv = cpu_priv(cpu);
+	struct engine *eng = cpu->engine;
+	u64 left = slice_left(cpu);
+
+	add(cpu, RETIRE_INSTRUCTIONS, privilege, eng->slice - left);
+	add(cpu, RETIRE_BRANCHES, privilege, priv->spill[SPILL_R14] & BRANCH_MASK);
+	for (retire_wanted classes = eng->counted & ~RETIRE_BIT(RETIRE_BRANCHES); classes;) {
+		enum retire_class class = next_class(&classes);
+
+		add(cpu, class, privilege, priv->live[class] - eng->live_from[class]);
+	}
+	flush_packed(cpu, privilege);
+	if (eng->counted & RETIRE_BIT(RETIRE_STALLS))
+		add_cycles(cpu, privilege, eng->slice - left);
+}
+
+void count_flush(struct cpu *cpu, enum retire_privilege privilege)
+{
+	struct engine *eng = cpu->engine;
+
+	if (!eng->counting)
+		return;
+	add_all(cpu, privilege);
+	eng->budget += slice_left(cpu);
+	eng->counting = false;
+	set_slice(cpu, 0);
+}
+
+/* A trip that counts both privileges is as far away behind a change of it. */
+static bool goes_on(const struct cpu *cpu, enum retire_privilege privilege)
+{
+	const struct engine *eng = cpu->engine;
+
+	return !cpu->port.precise && !eng->near && (privilege == cpu_privilege(cpu) || eng->both);
+}
+
+void count_settle(struct cpu *cpu, enum retire_privilege privilege)
+{
+	struct cpu_priv *priv = cpu_priv(cpu);
+	struct engine *eng = cpu->engine;
+
+	if (!eng->counting || !goes_on(cpu, privilege)) {
+		count_flush(cpu, privilege);
+		return;
+	}
+	add_all(cpu, privilege);
+	set_slice(cpu, slice_left(cpu));
+	for (retire_wanted left = eng->counted; left;) {
+		enum retire_class class = next_class(&left);
+
+		eng->live_from[class] = priv->live[class];
+	}
+	for (u32 i = 0; eng->packed && i < PACK_WORDS; i++)
+		eng->packed_from[i] = priv->packed[i];
+}
+
+u64 count_instructions(const struct cpu *cpu)
+{
+	const struct engine *eng = cpu->engine;
+	u64 flushed = cpu_retired(cpu);
+
+	return flushed + (eng->counting ? eng->slice - slice_left(cpu) : 0);
+}
+
+u64 count_cycles(const struct cpu *cpu)
+{
+	const struct engine *eng = cpu->engine;
+	u64 cycles = cpu->port.tally.cycles[RETIRE_OS] + cpu->port.tally.cycles[RETIRE_USR];
+
+	if (!eng->counting)
+		return cycles;
+	return cycles + eng->slice - slice_left(cpu) + cpu_priv(cpu)->live[RETIRE_STALLS] -
+	       eng->live_from[RETIRE_STALLS];
+}
+
+void count_rearm(struct cpu *cpu)
+{
+	struct engine *eng = cpu->engine;
+
+	eng->both = true;
+	for (retire_wanted left = cpu->port.trips.armed; left;) {
+		const u64 *trip = cpu->port.trips.at[next_class(&left)];
+
+		eng->both &= trip[RETIRE_IN_OS] == RETIRE_NEVER &&
+			     trip[RETIRE_IN_USR] == RETIRE_NEVER;
+	}
+}
+
+void count_begin(struct cpu *cpu, u64 budget)
+{
+	struct engine *eng = cpu->engine;
+
+	eng->budget = budget;
+	eng->effort_from = cpu->port.effort;
+	eng->effort_most = least(budget, FAR_AWAY) + (cpu->port.loose ? 0 : ENGINE_EFFORT);
+	eng->step = false;
+	eng->spent = false;
+	eng->owed = false;
+	eng->counting = false;
+	set_slice(cpu, 0);
+	count_rearm(cpu);
+}
+
+/* It may as well be that the words are full: whoever asks begins them anew. */
+static bool guard_set(const struct cpu *cpu)
+{
+	u64 any = 0;
+
+	for (u32 i = 0; i < PACK_WORDS; i++)
+		any |= cpu_priv(cpu)->packed[i];
+	return any & cpu->engine->guards;
+}
+
+bool count_exhausted(const struct cpu *cpu)
+{
+	return cpu->port.effort - cpu->engine->effort_from >= cpu->engine->effort_most;
+}
+
+bool count_at_trip(const struct cpu *cpu)
+{
+	for (retire_wanted left = cpu->engine->counted; left;)
+		if (cpu_priv(cpu)->live[next_class(&left)] >= 0)
+			return true;
+	return cpu->engine->packed && guard_set(cpu);
+}
+
+bool count_trip_reached(const struct cpu *cpu)
+{
+	enum retire_privilege privilege = cpu_privilege(cpu);
+
+	for (retire_wanted left = cpu->port.trips.armed; left;)
+		if (!distance(cpu, next_class(&left), privilege))
+			return true;
+	return false;
+}
+
+bool count_left(struct cpu *cpu)
+{
+	struct engine *eng = cpu->engine;
+
+	if (eng->counting && (!slice_left(cpu) || count_at_trip(cpu) ||
+			      eng->counting_mode != (cpu_priv(cpu)->mode & MODE_COUNTING)))
+		count_flush(cpu, cpu_privilege(cpu)); /* a share may be used up, and not all */
+	if (!eng->counting) {
+		if (count_trip_reached(cpu))
+			return false;
+		start(cpu);
+	}
+	return slice_left(cpu) && !eng->spent && !count_at_trip(cpu);
+}
+
+void count_refund(struct cpu *cpu, u32 mode, bool branch, const struct weight *weight)
+{
+	cpu_priv(cpu)->spill[SPILL_R14] -= BIT(COUNT_SHIFT) + branch;
+	weight_refund(cpu, mode, weight);
+}
+
+void count_spend(struct cpu *cpu)
+{
+	cpu->engine->budget--;
+}
+
+void count_refund_block(struct cpu *cpu, const struct block *block)
+{
+	cpu_priv(cpu)->spill[SPILL_R14] -= ((u64)block->ninsns << COUNT_SHIFT) + block->nbranches;
+}
+
+/* Blocks of one instruction are next: the last one of the slice may be one of them. */
+static void go_near(struct cpu *cpu)
+{
+	struct engine *eng = cpu->engine;
+
+	eng->near = true;
+	if (!eng->held)
+		return;
+	eng->held = false;
+	eng->budget--;
+	eng->slice++;
+	cpu_priv(cpu)->spill[SPILL_R14] -= BIT(COUNT_SHIFT);
+	cpu->branches.cycles_from++;
+}
+
+static u64 up_to_trip(const struct cpu *cpu)
+{
+	return distance(cpu, RETIRE_INSTRUCTIONS, cpu_privilege(cpu));
+}
+
+void count_renew(struct cpu *cpu, const struct block *block)
+{
+	struct engine *eng = cpu->engine;
+
+	if (!eng->whole) {
+		count_flush(cpu, cpu_privilege(cpu));
+		start(cpu);
+	}
+	if (block->ninsns <= slice_left(cpu))
+		return;
+	if (cpu->port.loose && !eng->budget && up_to_trip(cpu) > eng->slice)
+		eng->spent = true;
+	else
+		go_near(cpu);
+}
+
+/* How many instructions of the block are in front of the one that reaches the class's trip, or may:
+ * of a conditional branch at its end it is not known which way it goes. */
+static u32 before_class(const struct block *block, enum retire_class class, s64 live)
+{
+	for (u32 i = 0; i < block->ninsns; i++) {
+		u32 weight = weight_of(&block->weights[i], class);
+
+		live += weight;
+		if (weight && live >= 0)
+			return i;
+	}
+	return block->ninsns;
+}
+
+static u32 before_trip(const struct cpu *cpu, const struct block *block)
+{
+	const struct cpu_priv *priv = cpu_priv(cpu);
+	retire_wanted packs = cpu_packs(cpu, block->mode);
+	u32 n = block->ninsns, bits = pack_bits(packs), number = 0;
+
+	for (retire_wanted left = packs; left; number++) {
+		enum retire_class class = next_class(&left);
+		s64 live = pack_field(priv->packed, bits, number) - (s64)pack_guard(bits);
+
+		if (live >= -(s64)BLOCK_INSNS)
+			n = least(n, before_class(block, class, live));
+	}
+	for (retire_wanted left = cpu_counts(cpu, block->mode) & ~packs; left;) {
+		enum retire_class class = next_class(&left);
+
+		n = least(n, before_class(block, class, priv->live[class]));
+	}
+	return n;
+}
+
+/* Nothing of the slice has been used. */
+static void shorten_slice(struct cpu *cpu, u64 slice)
+{
+	struct engine *eng = cpu->engine;
+
+	if (slice >= eng->slice)
+		return;
+	eng->budget += eng->slice - slice;
+	set_slice(cpu, slice);
+	eng->held = false;
+	start_records(cpu);
+}
+
+void count_tripped(struct cpu *cpu, const struct block *block)
+{
+	struct engine *eng = cpu->engine;
+	u32 before;
+
+	place_refund_weights(cpu, block, 0);
+	count_flush(cpu, cpu_privilege(cpu));
+	start(cpu);
+	before = before_trip(cpu, block);
+	if (before == block->ninsns)
+		return;
+	if (before)
+		shorten_slice(cpu, before);
+	else
+		eng->step = true;
+	eng->near = true;
+}

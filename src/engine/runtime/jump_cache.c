@@ -1,0 +1,250 @@
+// SPDX-License-Identifier: MIT
+/*
+ * The jump cache: from addresses to translated code, for branches that no link serves, and how long
+ * it holds. What it leads to has been compared with guest memory in this epoch; an epoch ends when
+ * others may have changed code (SDM 3A 8.1.3). Invariants are numbered in code_check.h.
+ *
+ * vCPU thread; general registers only.
+ */
+#include "base/bytes.h"
+#include "cpu/mmu/tlb.h"
+#include "engine/priv.h"
+
+/*
+ * Code may have been changed by others. The pages that jump[] leads to are compared now, so that it
+ * remains; all others when they are next entered. But when these are more than the look-ups that it
+ * saves, which are no more than there were, and few when epochs are short, it is cheaper to begin
+ * anew.
+ */
+#define INSNS_PER_LOOKUP 64
+
+static bool worth_comparing(struct cpu *cpu, enum space space)
+{
+	struct entered *entered = &cpu->engine->entered[space];
+	u64 now = cpu_retired(cpu);
+	u64 saved = (now - entered->since) / INSNS_PER_LOOKUP;
+
+	entered->since = now;
+	if (saved > entered->lookups)
+		saved = entered->lookups;
+	return entered->n <= ENTERED_MAX && entered->n <= 2 * saved + 8;
+}
+
+void epoch_begin(struct cpu *cpu, enum space space)
+{
+	struct cpu_priv *priv = cpu_priv(cpu);
+	struct engine *eng = cpu->engine;
+	struct entered *entered = &eng->entered[space];
+
+	eng->since[space] = ++eng->epoch;
+	if (entered->drops != priv->drops[space])
+		return; /* it leads nowhere */
+	if (!worth_comparing(cpu, space))
+		cpu_drop_jumps_of(cpu, space);
+	for (u32 i = 0; i < entered->n && entered->drops == priv->drops[space]; i++)
+		cache_verify(cpu, entered->page[i].page, entered->page[i].host);
+}
+
+void epoch_notice(struct cpu *cpu)
+{
+	if (cpu_priv(cpu)->shared && !cache_notice(cpu))
+		return;
+	for (u32 space = 0; space < NSPACES; space++)
+		epoch_begin(cpu, space);
+}
+
+void jump_note_page(struct cpu *cpu, struct code_page *page, const u8 *host)
+{
+	struct cpu_priv *priv = cpu_priv(cpu);
+	enum space space = space_of(cpu);
+	struct entered *entered = &cpu->engine->entered[space];
+
+	if (entered->drops != priv->drops[space])
+		entered->n = entered->lookups = 0;
+	entered->drops = priv->drops[space];
+	entered->lookups++;
+	if (page->entered[space] == entered->drops)
+		return;
+	page->entered[space] = entered->drops;
+	if (entered->n < ENTERED_MAX)
+		entered->page[entered->n] = (struct entered_page){ page, host };
+	if (entered->n <= ENTERED_MAX)
+		entered->n++;
+}
+
+/*
+ * The jump cache's key: a generation and the index of a mode. Generations of one era differ in their
+ * low bits; a new era begins when these run out, and with it everything that holds one of them.
+ * Guards of links hold 32 bits of a generation, so an era is short enough for them, too.
+ */
+
+#define ERA_BITS      28
+#define KEY_MODE_BITS 4
+
+static u64 era_of(u64 generation)
+{
+	return generation >> ERA_BITS;
+}
+
+/* The first generation of an era is given to nothing, so that no key is 0. */
+static u32 key_of(u64 generation, u32 mode)
+{
+	return (u32)generation << KEY_MODE_BITS | mode;
+}
+
+/* Where processes have the same addresses, and code that counts and code that does not, this spreads
+ * them over jump[]. */
+static u32 spread_of(u32 key)
+{
+	return key * 0x9e3779b1u >> 15 & (JUMP_SIZE - 1) << 1;
+}
+
+static struct jump_entry *entry_of(struct cpu *cpu, u64 rip, u32 key)
+{
+	return &cpu_priv(cpu)->jump[cpu_jump_index(rip, spread_of(key))];
+}
+
+void jump_clear(struct cpu *cpu)
+{
+	struct cpu_priv *priv = cpu_priv(cpu);
+
+	bytes_fill(priv->jump, 0, sizeof(priv->jump));
+}
+
+/* nmodes: there is no such. */
+static u32 find_mode(const struct engine *eng, u32 mode)
+{
+	u32 i = 0;
+
+	while (i < eng->nmodes && eng->modes[i] != mode)
+		i++;
+	return i;
+}
+
+static u32 mode_index(struct cpu *cpu, u32 mode)
+{
+	struct engine *eng = cpu->engine;
+	u32 *last = &eng->last_mode[mode_space(mode)]; /* kernel and user take turns */
+
+	if (likely(*last < eng->nmodes && eng->modes[*last] == mode))
+		return *last;
+	*last = find_mode(eng, mode);
+	if (*last < eng->nmodes)
+		return *last;
+	if (eng->nmodes == ARRAY_SIZE(eng->modes)) {
+		eng->nmodes = 0;
+		cpu_drop_jumps(cpu);
+	}
+	*last = eng->nmodes++;
+	eng->modes[*last] = mode;
+	return *last;
+}
+
+void returns_forget(struct engine *eng)
+{
+	for (u32 set = 0; set < NTLBS; set++)
+		eng->returns_key[set] = NO_KEY;
+}
+
+static void returns_check(struct cpu *cpu, u32 mode)
+{
+	struct cpu_priv *priv = cpu_priv(cpu);
+	struct engine *eng = cpu->engine;
+	enum tlb_set set = cpu_tlb_set(mode);
+
+	if (likely(eng->returns_key[set] == priv->jump_key))
+		return;
+	for (u32 i = 0; i < RETURN_SLOTS; i++)
+		priv->returns[set][i] = exec_view(eng, eng->jump_lookup);
+	eng->returns_key[set] = priv->jump_key;
+}
+
+/* Invariant 2. Generations are numbered by cpu/mmu/mmu.h, which does not know of eras. */
+static void begin_era(struct cpu *cpu)
+{
+	struct cpu_priv *priv = cpu_priv(cpu);
+	struct engine *eng = cpu->engine;
+
+	priv->last_jump = era_of(priv->last_jump) << ERA_BITS;
+	cpu_drop_jumps(cpu);
+	jump_clear(cpu);
+	returns_forget(eng);
+	links_forget(eng);
+	eng->era = era_of(priv->last_jump);
+}
+
+void jump_update_key(struct cpu *cpu, u32 mode)
+{
+	struct cpu_priv *priv = cpu_priv(cpu);
+	struct engine *eng = cpu->engine;
+	u32 index = mode_index(cpu, mode);
+
+	if (unlikely(eng->era != era_of(priv->last_jump)))
+		begin_era(cpu);
+	priv->jump_key = key_of(priv->jump_generation[mode_space(mode)], index);
+	priv->jump_spread = spread_of(priv->jump_key);
+	returns_check(cpu, mode);
+}
+
+u32 jump_mode(const struct cpu *cpu)
+{
+	return cpu->engine->modes[cpu_priv(cpu)->jump_key & (BIT(KEY_MODE_BITS) - 1)];
+}
+
+bool jump_noted(const struct cpu *cpu)
+{
+	enum space space = space_of(cpu);
+
+	return cpu->engine->entered[space].drops == cpu_priv(cpu)->drops[space];
+}
+
+void jump_remember(struct cpu *cpu, const struct block *block)
+{
+	struct cpu_priv *priv = cpu_priv(cpu);
+	struct engine *eng = cpu->engine;
+
+	if (eng->profile)
+		return; /* every block is looked for: profile.h */
+	if (!jump_noted(cpu))
+		return; /* it has just been emptied */
+	*entry_of(cpu, cpu->rip, priv->jump_key) = (struct jump_entry){
+		cpu->rip, priv->jump_key, block->code - eng->code_rw
+	};
+}
+
+const void *jump_known(struct cpu *cpu, u32 mode)
+{
+	struct cpu_priv *priv = cpu_priv(cpu);
+	const struct jump_entry *entry;
+
+	jump_update_key(cpu, mode);
+	entry = entry_of(cpu, cpu->rip, priv->jump_key);
+	if (entry->rip != cpu->rip || entry->key != priv->jump_key)
+		return NULL;
+	return cpu->engine->code_rx + entry->code;
+}
+
+static void forget_with(struct cpu *cpu, const struct block *block, u64 generation, u32 mode)
+{
+	u32 key = key_of(generation, mode);
+	struct jump_entry *entry = entry_of(cpu, block->rip, key);
+
+	if (entry->rip == block->rip && entry->key == key)
+		*entry = (struct jump_entry){ 0 };
+}
+
+/* User code may be known in each address space that may come back. */
+void jump_forget(struct cpu *cpu, const struct block *block)
+{
+	struct cpu_priv *priv = cpu_priv(cpu);
+	u32 mode = find_mode(cpu->engine, block->mode);
+
+	if (mode == cpu->engine->nmodes)
+		return;
+	forget_with(cpu, block, priv->jump_generation[mode_space(block->mode)], mode);
+	if (mode_space(block->mode) == SPACE_OS)
+		return;
+	for (u32 i = 0; i < SPACES_KEPT; i++)
+		if (priv->kept[i].jump_generation)
+			forget_with(cpu, block, priv->kept[i].jump_generation, mode);
+}

@@ -1,0 +1,184 @@
+// SPDX-License-Identifier: MIT
+/*
+ * Showing the timing model what translated code does, where its fast path (emit_observe.c) does
+ * not know the outcome. A miss that reaches a trip ends the run behind the instruction that caused
+ * it: the instruction is taken back, executed alone, and misses nothing then. Behind a branch the
+ * next block does not begin.
+ *
+ * Called from translated code; vCPU thread, guest vector state live: general registers only.
+ */
+#include "cpu/mmu/mmu.h"
+#include "cpu/observe.h"
+#include "engine/priv.h"
+#include "engine/runtime/count.h"
+
+/* Behind the instruction, or before it: then it is executed alone. */
+static u64 leave(struct cpu *cpu, const u8 *return_pc, bool completed)
+{
+	cpu->engine->owed = !completed;
+	return place_leave(cpu, return_pc, FAULT_NONE, completed);
+}
+
+u64 observe_end(struct cpu *cpu, u32 desc, const u8 *return_pc, u64 otherwise)
+{
+	if ((desc & DESC_STEP) || !cpu_observes(cpu) || !count_at_trip(cpu))
+		return otherwise;
+	/* An access that is taken back is not the miss any more that it was: what was seen of it
+	 * stays. */
+	if (desc & DESC_SIZE)
+		cpu_priv(cpu)->timing.keep = 2;
+	return leave(cpu, return_pc, false);
+}
+
+void observe_alone(struct cpu *cpu)
+{
+	struct cpu_priv *priv = cpu_priv(cpu);
+
+	cpu->port.last_rip = cpu->rip;
+	if (priv->timing.keep && --priv->timing.keep)
+		return;
+	priv->timing.seen.access.valid = false;
+}
+
+u64 observe_access(struct cpu *cpu, u64 host, u32 desc, const u8 *return_pc)
+{
+	struct cpu_priv *priv = cpu_priv(cpu);
+	enum tlb_set set = desc >> DESC_SET_SHIFT & 3;
+	u32 index = priv->observed_tlb / sizeof(struct tlb_entry);
+	const struct tlb_entry *entry = &priv->tlb[set][index];
+	u64 offset = host - entry->host;
+
+	cpu_observe(cpu, (struct timing_access){ .linear = entry->read + offset,
+						 .physical = entry->gpa + offset,
+						 .host = host,
+						 .size = desc & DESC_SIZE,
+						 .page_shift = priv->tlb_shift[set][index],
+						 .global = tlb_global(cpu, set, index),
+						 .store = desc & DESC_WRITE });
+	priv->spill[SPILL_HOST] = host;
+	return observe_end(cpu, desc, return_pc, SLOW_DIRECT);
+}
+
+u64 observe_fetch(struct cpu *cpu, u64 linear, u32 desc, const u8 *return_pc)
+{
+	struct cpu_priv *priv = cpu_priv(cpu);
+	struct fetch_kind page = fetch_kind(cpu, linear);
+	const struct timing_access line = { .linear = linear,
+					    .physical = (priv->observed_arg - 1) << LINE_SHIFT,
+					    .page_shift = page.shift,
+					    .global = page.global,
+					    .space = cpu_space(cpu) };
+
+	timing_fetch(&priv->timing, &line);
+	return observe_end(cpu, desc, return_pc, SLOW_DIRECT);
+}
+
+/* For the note that may come of the branch. */
+static void note_miss(struct cpu *cpu, u64 from)
+{
+	struct cpu_priv *priv = cpu_priv(cpu);
+	struct branch_log *log = &priv->branch_log;
+	struct branch_verdict *verdict = &log->verdict[branch_next_note(log)];
+
+	verdict->missed_count = priv->spill[SPILL_R14];
+	verdict->missed_from = from;
+	log->missed = true;
+}
+
+/* Was the block left behind a call that it goes on behind? Its push was all that it executed. */
+static bool left_behind_call(const struct block *block, const struct place *place, bool completed)
+{
+	const struct place *of = &block->places[place->index];
+
+	return completed && (of->flags & PLACE_BRANCH) && !of->outcome;
+}
+
+/* The model has not been told of the outcomes. */
+static void show_part(struct cpu *cpu, const struct block *block, const struct place *place,
+		      bool completed)
+{
+	struct timing *t = &cpu_priv(cpu)->timing;
+
+	for (u32 i = 0; i < place->index + (u32)completed; i++)
+		if (block->places[i].outcome)
+			t->history = timing_history(t->history,
+						    block->places[i].outcome == OUTCOME_TAKEN);
+	if (left_behind_call(block, place, completed))
+		timing_call(t, block->rip + place->guest + place->len);
+}
+
+static void note_part(struct cpu *cpu, const struct block *block, const struct place *place,
+		      bool completed)
+{
+	struct cpu_priv *priv = cpu_priv(cpu);
+	struct branch_note note = { .path = block->path,
+				    .upto = place->index + completed,
+				    .count = (s64)priv->spill[SPILL_R14],
+				    .stalls = priv->live[RETIRE_STALLS] };
+
+	if (!(block->mode & MODE_LBR_ANY)) { /* the others were noted one by one */
+		if (!left_behind_call(block, place, completed) ||
+		    !(cpu->branches.kinds[cpu_privilege(cpu)] & BIT(BRANCH_REL_CALL)))
+			return;
+		note.first = place->index;
+	}
+	if (note.upto)
+		branch_note_part(&priv->branch_log, cpu->engine->meta, &note);
+}
+
+void observe_part(struct cpu *cpu, const struct block *block, const struct place *place,
+		  bool completed)
+{
+	if (block->hot && (block->mode & MODE_OBSERVE_BRANCHES))
+		show_part(cpu, block, place, completed);
+	if (block->path)
+		note_part(cpu, block, place, completed);
+}
+
+void observe_settle(struct cpu *cpu)
+{
+	branch_settle(&cpu->branches, &cpu_priv(cpu)->branch_log, cpu->engine->meta, COUNT_SHIFT,
+		      cpu_linear_bits(cpu));
+}
+
+u64 observe_log_full(struct cpu *cpu, u64 s0, u32 unused, const u8 *return_pc)
+{
+	(void)unused, (void)return_pc;
+	observe_settle(cpu);
+	cpu_priv(cpu)->spill[SPILL_HOST] = s0;
+	return SLOW_DIRECT;
+}
+
+u64 observe_trip(struct cpu *cpu, u64 s0, u32 unused, const u8 *return_pc)
+{
+	(void)s0, (void)unused;
+	return leave(cpu, return_pc, true);
+}
+
+u64 observe_branch(struct cpu *cpu, u64 target, u32 kind, const u8 *return_pc)
+{
+	struct cpu_priv *priv = cpu_priv(cpu);
+	struct timing *t = &priv->timing;
+	u64 from = priv->observed_arg;
+
+	(void)return_pc;
+	switch (kind) {
+	case OBSERVE_TAKEN:
+	case OBSERVE_NOT_TAKEN:
+		timing_conditional(t, from, kind == OBSERVE_TAKEN);
+		break;
+	case OBSERVE_INDIRECT:
+		timing_indirect(t, from, target);
+		break;
+	case OBSERVE_RETURN:
+		timing_return(t, target);
+		break;
+	}
+	if (t->seen.mispredicted)
+		note_miss(cpu, from);
+	priv->spill[SPILL_HOST] = target;
+	cpu->port.last_rip = from;
+	if (count_at_trip(cpu))
+		__atomic_fetch_or(&cpu->attention, ATTENTION_ENGINE, __ATOMIC_RELAXED);
+	return SLOW_DIRECT;
+}

@@ -1,0 +1,24 @@
+/* SPDX-License-Identifier: MIT */
+/*
+ * The processor's PMU, between the files of the engine. cpu->pmu.model NULL: there is none, and
+ * trips, classes and observation are what the owner has set.
+ */
+#ifndef ENGINE_RUNTIME_PMU_H
+#define ENGINE_RUNTIME_PMU_H
+
+#include "engine/engine.h"
+
+/* Before a run, and after a write that the PMU's registers took: which classes must be counted,
+ * where counters overflow, what must be observed. */
+void pmu_arm(struct cpu *cpu);
+/*
+ * Between two instructions, when a trip is reached and everything retired is in the tallies:
+ * samples are taken. True: that was all, and the trips are the next ones. False: the hypervisor has
+ * to see it, EXIT_PMI.
+ */
+bool pmu_assist(struct cpu *cpu);
+
+/* pmu_ibs.c: of struct hwpmu_store */
+void pmu_sample_ibs(void *owner, struct ibs_sample *sample);
+
+#endif

@@ -1,0 +1,581 @@
+// SPDX-License-Identifier: MIT
+/*
+ * The processor's main loop: deliver what is pending, find the block at RIP, enter it, deal with
+ * why it came back. One turn of engine_run() is one visit to translated code; chains of blocks make
+ * that rare.
+ *
+ * vCPU thread. Guest vector state is live throughout, but where decoding saved it; general registers
+ * only.
+ */
+#include "base/bytes.h"
+#include "cpu/event.h"
+#include "cpu/mmu/exclusive.h"
+#include "cpu/fpu.h"
+#include "cpu/mmu/tlb.h"
+#include "cpu/observe.h"
+#include "engine/code_check.h"
+#include "engine/runtime/count.h"
+#include "engine/sys/passthrough.h"
+#include "engine/runtime/pmu.h"
+#include "engine/priv.h"
+#include "engine/runtime/profile.h"
+#include "engine/runtime/serialize.h"
+#include "engine/sys/sys.h"
+
+/* What the loop does next. */
+enum turn { TURN_AGAIN, TURN_RETURN };
+
+/* Before entry: everything that keeps guest code from running now. */
+
+static enum turn exit_with(struct cpu *cpu, enum exit_reason reason)
+{
+	cpu->port.exit.reason = reason;
+	return TURN_RETURN;
+}
+
+static bool mmio_waiting(const struct cpu *cpu)
+{
+	return cpu->port.mmio.write_pos < cpu->port.mmio.nwrites;
+}
+
+/* A far branch, an interrupt or an exception has come from there to here. */
+static void record_far(struct cpu *cpu, u64 from, enum retire_privilege before)
+{
+	struct branch branch = { .kind = BRANCH_FAR,
+				 .from = from,
+				 .to = cpu->rip,
+				 .before = before,
+				 .after = cpu_privilege(cpu) };
+
+	if (branch_wanted(&cpu->branches))
+		branch_record(&cpu->branches, &cpu->port.tally, &branch);
+}
+
+/* An exception takes about as long as this many instructions. */
+#define DELIVERY_EFFORT 64
+
+static enum turn deliver(struct cpu *cpu)
+{
+	enum retire_privilege privilege = cpu_privilege(cpu);
+	u64 from = cpu->rip;
+	bool interrupt = cpu->port.event.kind == EVENT_INTR;
+	/* Nobody counts these, nor what delivering them does. */
+	bool exception =
+		cpu->port.event.kind == EVENT_EXCEPTION && !mode_observes(cpu_priv(cpu)->mode);
+	/* It may tell of a device's write, or another processor's. */
+	bool foreign = (interrupt || cpu->port.event.kind == EVENT_NMI) && !cpu->port.event.own;
+	enum guest_fault fault;
+
+	if (cpu->port.event.kind == EVENT_NONE)
+		return TURN_AGAIN;
+	cpu->port.effort += DELIVERY_EFFORT;
+	if (exception) {
+		fault = cpu_deliver(cpu);
+		count_settle(cpu, privilege);
+	} else {
+		count_flush(cpu, privilege);
+		fault = cpu_deliver(cpu);
+	}
+	if (interrupt && fault == FAULT_NONE)
+		cpu->port.tally.interrupts[privilege]++;
+	if (fault == FAULT_NONE)
+		record_far(cpu, from, privilege);
+	cpu_update_mode(cpu);
+	if (foreign)
+		epoch_notice(cpu);
+	return fault == FAULT_EXIT ? TURN_RETURN : TURN_AGAIN;
+}
+
+static enum turn windows(struct cpu *cpu)
+{
+	if (cpu->shadow || cpu->port.debug.block_irq || cpu_holds_answer(cpu))
+		return TURN_AGAIN;
+	if (cpu->port.want_nmi_window && !cpu->nmi_masked)
+		return exit_with(cpu, EXIT_NMI_WINDOW);
+	if (cpu->port.want_irq_window && (cpu->rflags & FL_IF))
+		return exit_with(cpu, EXIT_IRQ_WINDOW);
+	return TURN_AGAIN;
+}
+
+/* No further instruction may retire: the budget is used up, or a counter overflows. */
+static enum turn at_end(struct cpu *cpu)
+{
+	if (count_exhausted(cpu) || !cpu->pmu.model)
+		return exit_with(cpu, EXIT_BUDGET);
+	count_flush(cpu, cpu_privilege(cpu));
+	if (!count_trip_reached(cpu))
+		return exit_with(cpu, EXIT_BUDGET);
+	cpu->engine->step = false;
+	if (!pmu_assist(cpu))
+		return exit_with(cpu, EXIT_PMI);
+	return count_left(cpu) ? TURN_AGAIN : exit_with(cpu, EXIT_BUDGET);
+}
+
+static enum turn before_entry(struct cpu *cpu)
+{
+	u8 attention;
+
+	if (mmio_waiting(cpu))
+		return exit_with(cpu, EXIT_MMIO);
+	if (cpu->engine->owed) {
+		cpu->engine->owed = false;
+		cpu->engine->step = true;
+		return TURN_AGAIN;
+	}
+	if (deliver(cpu) == TURN_RETURN)
+		return TURN_RETURN;
+	attention = __atomic_load_n(&cpu->attention, __ATOMIC_ACQUIRE);
+	if (attention & ATTENTION_ENGINE) {
+		attention = __atomic_and_fetch(&cpu->attention, (u8)~ATTENTION_ENGINE,
+					       __ATOMIC_ACQUIRE);
+		if (!exclusive_pause(cpu))
+			attention = ATTENTION_OWNER;
+	}
+	if (attention)
+		return exit_with(cpu, EXIT_ATTENTION);
+	if (windows(cpu) == TURN_RETURN)
+		return TURN_RETURN;
+	return count_left(cpu) && !count_exhausted(cpu) ? TURN_AGAIN : at_end(cpu);
+}
+
+static bool ss_blocks_breakpoint(const struct cpu *cpu)
+{
+	return (cpu->shadow & SHADOW_SS) && cpu_follows(cpu, RULE_SS_BLOCKS_BREAKPOINTS);
+}
+
+/* Instruction breakpoints: a fault before the instruction, unless RF, or MOV SS or POP SS was the
+ * last one (SDM 3B 17.3.1.1). */
+static bool breakpoint_here(struct cpu *cpu)
+{
+	u32 hit;
+
+	if (!(cpu_priv(cpu)->mode & MODE_STEP) || (cpu->rflags & FL_RF) ||
+	    ss_blocks_breakpoint(cpu))
+		return false;
+	hit = cpu_watch_fetch(cpu, linear_rip(cpu));
+	if (hit)
+		cpu_raise_db(cpu, hit);
+	return hit;
+}
+
+/*
+ * One instruction at a time: the guest or a debugger steps, an interrupt shadow or RF ends with the
+ * next instruction, MMIO answers belong to it alone, or a run ends with it.
+ */
+static bool must_step(const struct cpu *cpu)
+{
+	return (cpu_priv(cpu)->mode & MODE_STEP) || cpu->shadow || (cpu->rflags & FL_RF) ||
+	       cpu->port.mmio.nreads || cpu->engine->step;
+}
+
+/* After translated code. */
+
+static void retired_step(struct cpu *cpu, bool trap_flag)
+{
+	mmio_completed(cpu);
+	cpu_finish_instruction(cpu, trap_flag);
+}
+
+/* It faulted: nothing it noted or queued has happened. */
+static void abandoned(struct cpu *cpu)
+{
+	mmio_abandoned(cpu);
+	cpu->pending_db = 0;
+}
+
+static u64 next_rip(const struct cpu *cpu, const struct insn *insn)
+{
+	u64 next = cpu->rip + insn->len;
+
+	return cpu_priv(cpu)->mode & MODE_CODE64 ? next : (u32)next;
+}
+
+/* An instruction for the hypervisor, unless it left that to the processor. */
+static enum turn leave_or_pass(struct cpu *cpu)
+{
+	switch (passthrough_access(cpu)) {
+	case PASS_EXIT:
+		return TURN_RETURN;
+	case PASS_FAULT:
+		abandoned(cpu);
+		break;
+	case PASS_DONE:
+		break;
+	}
+	cpu->port.exit.reason = EXIT_NONE;
+	return TURN_AGAIN;
+}
+
+/* A program's CPUID is not for the kernel's sake: each one that starts executes some forty of
+ * them. */
+static void serialized(struct cpu *cpu, const struct insn *insn, enum space space)
+{
+	enum insn_serializing how = serializing(insn);
+
+	if (how != SERIALIZING_NOT)
+		epoch_notice(cpu);
+	if (how == SERIALIZING_RARELY)
+		epoch_begin(cpu, SPACE_USR);
+	if (how == SERIALIZING_RARELY && space == SPACE_OS)
+		epoch_begin(cpu, SPACE_OS);
+}
+
+/* The block's head has counted the instruction; it is given back when it did not retire. */
+static enum turn execute_complex(struct cpu *cpu, const struct insn *insn, u32 mode)
+{
+	enum retire_privilege privilege = cpu_privilege(cpu);
+	bool trap_flag = cpu->rflags & FL_TF;
+	enum space space = space_of(cpu);
+	u64 from = cpu->rip;
+	enum sys_result result;
+
+	cpu->port.last_rip = from;
+	cpu->port.exit.insn_len = insn->len;
+	cpu->port.exit.reason = EXIT_NONE;
+	cpu->engine->executing = true;
+	result = sys_execute(cpu, insn);
+	cpu->engine->executing = false;
+	if (cpu->port.exit.reason != EXIT_NONE)
+		bytes_copy(cpu->port.exit.insn_bytes, insn->bytes,
+			   sizeof(cpu->port.exit.insn_bytes));
+	if (result == SYS_EXIT && cpu->port.exit.reason == EXIT_HLT)
+		result = SYS_NEXT; /* it retires, then sleeps */
+	if (result == SYS_NEXT)
+		cpu->rip = next_rip(cpu, insn);
+	if (result == SYS_NEXT || result == SYS_JUMP) {
+		count_settle(cpu, privilege);
+	} else {
+		count_refund(cpu, mode, insn->is_branch, &insn->weight);
+		count_flush(cpu, privilege);
+	}
+	if (result == SYS_JUMP)
+		record_far(cpu, from, privilege);
+	cpu_update_mode(cpu);
+	serialized(cpu, insn, space);
+	switch (result) {
+	case SYS_NEXT:
+	case SYS_JUMP:
+		retired_step(cpu, trap_flag);
+		return cpu->port.exit.reason == EXIT_NONE ? TURN_AGAIN : TURN_RETURN;
+	case SYS_EXIT:
+		return leave_or_pass(cpu);
+	case SYS_UNKNOWN:
+		cpu_raise(cpu, VEC_UD);
+		abandoned(cpu);
+		return TURN_AGAIN;
+	case SYS_FAULT:
+		abandoned(cpu);
+		return TURN_AGAIN;
+	case SYS_ALONE:
+		cpu->engine->alone = true;
+		return TURN_AGAIN;
+	case SYS_AGAIN:
+		return TURN_AGAIN;
+	}
+	return TURN_AGAIN;
+}
+
+/* The branch that ends a block is not taken: as if it had never begun. */
+static void take_back(struct cpu *cpu, const struct block *block)
+{
+	struct weight weight = { 0 };
+
+	if (block->weights)
+		weight = block->weights[block->ninsns - 1];
+	cpu->rip = block->rip + block->places[block->ninsns - 1].guest;
+	cpu->regs[RSP] -= block->rsp_moved;
+	count_refund(cpu, block->mode, true, &weight);
+}
+
+/* A near branch to a non-canonical address is #GP(0) on the branch itself (SDM 2A JMP, CALL; 2B
+ * RET). */
+static void bad_target(struct cpu *cpu, const struct block *block)
+{
+	take_back(cpu, block);
+	cpu_raise_error(cpu, VEC_GP, 0);
+}
+
+static enum turn bad_call(struct cpu *cpu, const struct block *block)
+{
+	enum guest_fault fault;
+
+	take_back(cpu, block);
+	fault = slow_try_push(cpu, 8, block->rip + block->places[block->ninsns - 1].next);
+	if (fault == FAULT_NONE)
+		cpu_raise_error(cpu, VEC_GP, 0);
+	return fault == FAULT_EXIT ? TURN_RETURN : TURN_AGAIN;
+}
+
+static void link_to(struct cpu *cpu, struct link *link, u32 mode)
+{
+	u64 deaths = cpu->engine->deaths;
+	enum guest_fault fault;
+	struct block *to;
+
+	/* A visit that finds no link would come back here: the instruction is stepped over. */
+	if (link->apart)
+		cpu->engine->step = true;
+	if (unlikely(cpu->engine->profile))
+		return;
+	/* Without a guard, the target is in the same page as the block just left, which is still
+	 * valid. */
+	if (cpu_priv(cpu)->code->nwritten || (link->to && !link->guard))
+		return;
+	to = block_find(cpu, link->apart ? mode | MODE_APART : mode, &fault);
+	if (!to || (to->gpa2 != NO_GPA && !link->guard) || cpu->engine->deaths != deaths)
+		return;
+	if (!link->guard)
+		link_set(cpu->engine, link, to);
+	if (link->apart || !jump_usable(mode))
+		return;
+	jump_update_key(cpu, mode);
+	if (link->guard && jump_noted(cpu))
+		link_renew(cpu, link, to);
+	jump_remember(cpu, to); /* for the visit that is next */
+}
+
+/* A block that is executed often is made again, with what usually follows it. */
+static void heat_up(struct cpu *cpu, struct block *block, u32 mode)
+{
+	struct engine *eng = cpu->engine;
+	enum guest_fault fault;
+
+	if (cpu_priv(cpu)->code->nwritten)
+		return;
+	cache_drop(cpu, block);
+	eng->heating = !eng->profile;
+	block = block_find(cpu, mode, &fault);
+	eng->heating = false;
+	if (!block)
+		return;
+	jump_update_key(cpu, mode);
+	jump_remember(cpu, block); /* for the visit that is next */
+}
+
+static enum turn after(struct cpu *cpu, enum leave why, u32 mode, const struct block *block)
+{
+	struct engine *eng = cpu->engine;
+	void *arg = (void *)(uintptr_t)cpu_priv(cpu)->spill[SPILL_ARG];
+
+	switch (why) {
+	case LEAVE_LOOKUP:
+		if ((mode & MODE_CODE64) && !cpu_canonical(cpu, cpu->rip))
+			bad_target(cpu, arg);
+		return TURN_AGAIN;
+	case LEAVE_RETURN:
+		if ((mode & MODE_CODE64) && !cpu_canonical(cpu, cpu->rip))
+			bad_target(cpu, eng->by_address[cpu_hot(cpu)->returned_from]);
+		return TURN_AGAIN;
+	case LEAVE_BAD_TARGET:
+		return bad_call(cpu, arg);
+	case LEAVE_LINK:
+		link_to(cpu, arg, mode);
+		return TURN_AGAIN;
+	case LEAVE_COMPLEX:
+		return execute_complex(cpu, arg, mode);
+	case LEAVE_RAISE:
+		if ((u64)(uintptr_t)arg == VEC_GP)
+			cpu_raise_error(cpu, VEC_GP, 0);
+		else
+			cpu_raise(cpu, (u64)(uintptr_t)arg);
+		return TURN_AGAIN;
+	case LEAVE_HOT:
+		count_refund_block(cpu, arg);
+		heat_up(cpu, arg, mode);
+		return TURN_AGAIN;
+	case LEAVE_COUNTDOWN:
+	case LEAVE_TRIP:
+	case LEAVE_ATTENTION:
+		count_refund_block(cpu, arg);
+		if (why == LEAVE_COUNTDOWN)
+			count_renew(cpu, arg);
+		if (why == LEAVE_TRIP)
+			count_tripped(cpu, arg);
+		return TURN_AGAIN;
+	case LEAVE_STEP:
+		if ((mode & MODE_CODE64) && !cpu_canonical(cpu, cpu->rip) && block->nbranches)
+			bad_target(cpu, block);
+		else
+			retired_step(cpu, cpu->rflags & FL_TF);
+		return TURN_AGAIN;
+	case LEAVE_FAULT:
+		if (eng->again)
+			return TURN_AGAIN;
+		if (eng->left == FAULT_NONE && !eng->owed)
+			retired_step(cpu, cpu->rflags & FL_TF);
+		if (eng->left == FAULT_RAISED)
+			abandoned(cpu);
+		return eng->left == FAULT_EXIT ? TURN_RETURN : TURN_AGAIN;
+	}
+	return TURN_AGAIN;
+}
+
+static enum turn enter(struct cpu *cpu, u32 mode, const void *code, const struct block *block)
+{
+	enum leave why;
+
+	check_entry(cpu, code, mode);
+	fpu_load(cpu);
+	flags_in(cpu);
+	cpu->engine->inside = true;
+	why = cpu->engine->enter(cpu, code);
+	cpu->engine->inside = false;
+	flags_out(cpu);
+	if (unlikely(branch_noted(&cpu_priv(cpu)->branch_log)))
+		observe_settle(cpu);
+	return after(cpu, why, mode, block);
+}
+
+/* In another code segment the same RIP is another address, or none. */
+static void notice_segment(struct cpu *cpu, u32 mode)
+{
+	struct engine *eng = cpu->engine;
+	const struct segment *cs = &cpu->seg[CS];
+
+	if (likely(mode & (MODE_CODE64 | MODE_FLAT)))
+		return;
+	if (eng->jumps_base == cs->base && eng->jumps_limit == cs->limit)
+		return;
+	cpu_drop_jumps(cpu);
+	eng->jumps_base = cs->base;
+	eng->jumps_limit = cs->limit;
+}
+
+/* Which branch targets are canonical, and whether XCR0 enables AVX-512, is part of translated code.
+ * The guest changes the first outside long mode only and the second when it boots, so neither is
+ * worth a bit of the mode. */
+static void notice_rare_modes(struct cpu *cpu)
+{
+	struct engine *eng = cpu->engine;
+
+	if (likely(eng->linear_bits == cpu_linear_bits(cpu) && eng->avx512 == cpu_avx512(cpu)))
+		return;
+	cache_flush(cpu);
+	eng->linear_bits = cpu_linear_bits(cpu);
+	eng->avx512 = cpu_avx512(cpu);
+}
+
+/*
+ * What C that translated code called has put off: an epoch, and the lines that were written. The
+ * last thing before a block is looked for, since delivering events and assists write memory, too.
+ */
+static void update_cache(struct cpu *cpu)
+{
+	struct engine *eng = cpu->engine;
+
+	if (unlikely(eng->notice)) {
+		eng->notice = false;
+		epoch_notice(cpu);
+	}
+	if (cpu_priv(cpu)->code->nwritten)
+		cache_written(cpu);
+}
+
+static enum turn visit(struct cpu *cpu)
+{
+	struct engine *eng = cpu->engine;
+	u32 mode = cpu_priv(cpu)->mode & ~(u32)MODE_IOPL_OK;
+	const void *known = NULL;
+	enum guest_fault fault;
+	struct block *block;
+
+	if (unlikely(cpu->port.precise))
+		observe_alone(cpu);
+	if (must_step(cpu))
+		mode |= MODE_STEP;
+	else if (eng->near)
+		mode |= MODE_CUT;
+	eng->step = false;
+	if (breakpoint_here(cpu))
+		return TURN_AGAIN;
+	notice_segment(cpu, mode);
+	notice_rare_modes(cpu);
+	update_cache(cpu);
+	if (jump_usable(mode))
+		known = jump_known(cpu, mode);
+	if (known)
+		return enter(cpu, mode, known, NULL);
+	block = block_find(cpu, mode, &fault);
+	if (!block)
+		return fault == FAULT_EXIT ? TURN_RETURN : TURN_AGAIN;
+	if (jump_usable(mode)) {
+		jump_update_key(cpu, mode);
+		jump_remember(cpu, block);
+	}
+	if (unlikely(eng->profile))
+		profile_visit(cpu, block);
+	return enter(cpu, mode, exec_view(eng, block->code), block);
+}
+
+/* One instruction while all other processors stand still. What they called our attention for has
+ * been seen to. */
+static enum turn visit_alone(struct cpu *cpu)
+{
+	enum turn turn;
+
+	cpu->engine->alone = false;
+	if (!exclusive_begin(cpu))
+		return exit_with(cpu, EXIT_ATTENTION);
+	__atomic_fetch_and(&cpu->attention, (u8)~ATTENTION_ENGINE, __ATOMIC_ACQUIRE);
+	cpu->engine->step = true;
+	turn = visit(cpu);
+	exclusive_end(cpu);
+	return turn;
+}
+
+static void run_turns(struct cpu *cpu)
+{
+	enum turn turn;
+
+	do {
+		turn = before_entry(cpu);
+		if (turn == TURN_AGAIN)
+			turn = unlikely(cpu->engine->alone) ? visit_alone(cpu) : visit(cpu);
+	} while (turn == TURN_AGAIN);
+}
+
+/* No number is left for a set of classes: no block is to have one any more. */
+static void renew_sets(struct cpu *cpu)
+{
+	struct cpu_priv *priv = cpu_priv(cpu);
+
+	if (likely(!priv->count_sets[COUNT_SETS - 1]))
+		return;
+	cache_flush(cpu);
+	bytes_fill(priv->count_sets, 0, sizeof(priv->count_sets));
+	priv->count_set = 0;
+	cpu_update_mode(cpu);
+}
+
+enum exit_reason engine_run(struct cpu *cpu, u64 budget)
+{
+	cpu->port.exit.reason = EXIT_NONE;
+	cpu->port.exit.insn_len = 0;
+	pmu_arm(cpu);
+	cpu_update_mode(cpu);
+	renew_sets(cpu);
+	cpu_observe_begin(cpu);
+	count_begin(cpu, budget);
+	if (!cpu->port.same_memory)
+		epoch_notice(cpu);
+	cpu->port.same_memory = false;
+	cpu->port.mmio.read_pos = 0;
+	if (cpu->engine->exit_rip != cpu->rip) { /* the program moved on without that instruction */
+		mmio_completed(cpu);
+		cpu->port.io.state = IO_IDLE;
+	}
+	signal_running(cpu);
+	if (exclusive_enter(cpu))
+		run_turns(cpu);
+	else
+		cpu->port.exit.reason = EXIT_ATTENTION;
+	exclusive_leave(cpu);
+	fpu_save(cpu);
+	signal_running(NULL);
+	count_flush(cpu, cpu_privilege(cpu));
+	if (unlikely(cpu->engine->profile))
+		profile_settle(cpu);
+	cpu->engine->exit_rip = cpu->rip;
+	cpu->port.loose = false;
+	return cpu->port.exit.reason;
+}

@@ -1,0 +1,125 @@
+// SPDX-License-Identifier: MIT
+/*
+ * Gathers and scatters of AVX-512 (SDM 2C VPGATHERDD, VPSCATTERDD). Elements are accessed one by
+ * one from the lowest, and the bit of each in the opmask register is cleared when it is done: a
+ * fault leaves what came before it done, and the rest in the mask. They work on the image of the
+ * state in cpu->xsave. vCPU thread; general registers only, after fpu_save().
+ */
+#include "base/bytes.h"
+#include "engine/insn_table.h"
+#include "engine/sys/fpu_image.h"
+#include "engine/sys/priv.h"
+
+#define ELEMENT_READ  (ACCESS_READ | ACCESS_UNALIGNED)
+#define ELEMENT_WRITE (ACCESS_WRITE | ACCESS_UNALIGNED)
+
+struct vsib {
+	struct cpu *cpu;
+	const struct insn *insn;
+	const struct operand *memory;
+	u32 vector;		     /* the register that is loaded or stored */
+	u32 count, index_size, size; /* elements; of each, in bytes */
+	u64 mask;		     /* elements that are left */
+	u64 unused; /* bits of the opmask register beyond these: they go with the last element */
+	u8 index[VECTOR_MAX], data[VECTOR_MAX];
+};
+
+u32 sys_vsib_index_size(const struct insn *insn)
+{
+	return insn_facts(insn)->index_size;
+}
+
+u64 sys_vsib_offset(const struct cpu *cpu, const struct insn *insn, const struct operand *op,
+		    const u8 *index)
+{
+	u64 value = sys_vsib_index_size(insn) == 4 ? (u64)(s64) * (const s32_unaligned *)index
+						   : *(const u64_unaligned *)index;
+
+	return (sys_offset(cpu, insn, op) + value * op->scale) & sys_mask(insn->addrsize);
+}
+
+static void vsib_start(struct vsib *v, struct cpu *cpu, const struct insn *insn, u32 memory)
+{
+	u32 larger;
+
+	v->cpu = cpu;
+	v->insn = insn;
+	v->memory = &insn->ops[memory];
+	v->vector = insn->ops[!memory].reg;
+	v->index_size = sys_vsib_index_size(insn);
+	v->size = v->memory->size;
+	larger = v->size > v->index_size ? v->size : v->index_size;
+	v->count = insn->vector / larger;
+	v->unused = sys_opmask_read(cpu, insn->mask);
+	v->mask = v->unused & (BIT(v->count) - 1);
+	v->unused -= v->mask;
+	sys_vector_read(cpu, v->memory->index, v->index);
+	sys_vector_read(cpu, v->vector, v->data);
+}
+
+static enum guest_fault vsib_element(struct vsib *v, u32 i, bool store)
+{
+	u64 offset = sys_vsib_offset(v->cpu, v->insn, v->memory, v->index + i * v->index_size);
+	u8 *element = v->data + i * v->size;
+	enum guest_fault fault;
+	gva_t gva;
+
+	fault = cpu_linear(v->cpu, v->memory->seg, offset, v->size,
+			   store ? ACCESS_WRITE : ACCESS_READ, &gva);
+	if (fault)
+		return fault;
+	return store ? cpu_write(v->cpu, gva, element, v->size, ELEMENT_WRITE)
+		     : cpu_read(v->cpu, gva, element, v->size, ELEMENT_READ);
+}
+
+static void vsib_end(struct vsib *v, enum guest_fault fault)
+{
+	sys_opmask_write(v->cpu, v->insn->mask, fault ? v->mask | v->unused : 0);
+}
+
+static enum guest_fault vsib_elements(struct vsib *v, bool store)
+{
+	for (; v->mask; v->mask &= v->mask - 1) {
+		enum guest_fault fault = vsib_element(v, __builtin_ctzll(v->mask), store);
+
+		if (fault)
+			return fault;
+	}
+	return FAULT_NONE;
+}
+
+/* An exit leaves nothing: the instruction starts again, with the answers to its earlier reads. */
+enum sys_result sys_gather_masked(struct cpu *cpu, const struct insn *insn)
+{
+	enum guest_fault fault;
+	struct vsib v;
+	u64 mask;
+
+	sys_fpu_image(cpu);
+	vsib_start(&v, cpu, insn, 1);
+	mask = v.mask;
+	fault = vsib_elements(&v, false);
+	if (fault == FAULT_EXIT)
+		return SYS_EXIT;
+	if (fault == FAULT_NONE)
+		bytes_fill(v.data + v.count * v.size, 0, VECTOR_MAX - v.count * v.size);
+	else if (v.mask != mask && cpu_follows(cpu, RULE_GATHER_WIDENS_MASK))
+		bytes_fill(v.data + insn->vector, 0, VECTOR_MAX - insn->vector);
+	sys_vector_write(cpu, v.vector, v.data);
+	vsib_end(&v, fault);
+	return sys_done(fault);
+}
+
+enum sys_result sys_scatter(struct cpu *cpu, const struct insn *insn)
+{
+	enum guest_fault fault;
+	struct vsib v;
+
+	sys_fpu_image(cpu);
+	vsib_start(&v, cpu, insn, 0);
+	fault = vsib_elements(&v, true);
+	if (fault == FAULT_EXIT)
+		return SYS_EXIT;
+	vsib_end(&v, fault);
+	return sys_done(fault);
+}

@@ -1,0 +1,30 @@
+/* SPDX-License-Identifier: MIT */
+/*
+ * Instructions executed by C code on struct cpu: system instructions, far transfers, strings, I/O,
+ * XSAVE and whatever the translator does not rewrite. All registers are in struct cpu; flags in
+ * cpu->rflags. vCPU thread; general registers only, unless fpu_save() is called first.
+ */
+#ifndef ENGINE_SYS_SYS_H
+#define ENGINE_SYS_SYS_H
+
+#include "cpu/cpu.h"
+#include "engine/insn.h"
+
+enum sys_result {
+	SYS_NEXT,    /* retired; the engine moves RIP behind the instruction */
+	SYS_JUMP,    /* retired; RIP is set */
+	SYS_AGAIN,   /* not finished (REP after some iterations): execute again, nothing retired. A
+			trap between iterations is in cpu->port.event */
+	SYS_ALONE,   /* the same, while all other processors stand still */
+	SYS_FAULT,   /* cpu->port.event holds the exception; RIP still points at the instruction */
+	SYS_EXIT,    /* port.exit.reason is set; not retired; the engine fills its insn_len, insn_bytes */
+	SYS_UNKNOWN, /* no such instruction here: the engine raises #UD */
+};
+
+enum sys_result sys_execute(struct cpu *cpu, const struct insn *insn);
+
+/* A string instruction that needs none of it: false if it does, and then nothing has happened. The flags stay
+ * as they are. */
+bool sys_quick(struct cpu *cpu, const struct insn *insn);
+
+#endif

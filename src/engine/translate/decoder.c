@@ -1,0 +1,284 @@
+// SPDX-License-Identifier: MIT
+/*
+ * Decoding once. Programs consist of few instructions, if their displacements, immediates and
+ * addresses are left out: what Zydis said of the first is remembered by the bytes in front of these,
+ * its prefixes, opcode, ModRM and SIB (SDM 2A 2.1), and with it all that the translator found out
+ * about it. What follows is read from the bytes at hand.
+ *
+ * Only what Zydis itself found to end with its constants is remembered so, legacy encodings in
+ * 64-bit code. Everything else is decoded each time.
+ */
+#include "base/bytes.h"
+#include "engine/decode.h"
+#include "engine/translate/trans.h"
+
+#define HEAD_MAX 8 /* bytes in front of the constants of an instruction that is remembered */
+
+static bool is_prefix(u8 byte)
+{
+	switch (byte) {
+	case 0x26:
+	case 0x2e:
+	case 0x36:
+	case 0x3e:
+	case 0x64 ... 0x67:
+	case 0xf0:
+	case 0xf2:
+	case 0xf3:
+		return true;
+	default:
+		return false;
+	}
+}
+
+/* One bit an opcode. */
+static bool has_modrm(bool two_bytes, u8 opcode)
+{
+	static const u64 one_byte[4] = { 0x0f0f0f0f0f0f0f0f, 0x00000a0800000000,
+					 0x000000000000fffb, 0xc0c00000ff0f00c3 };
+	static const u64 two_byte[4] = { 0xff00fffffffff41f, 0xff7fffffffffffff,
+					 0xfffff8f8ffff0000, 0xffffffffffff00ff };
+
+	return (two_bytes ? two_byte : one_byte)[opcode / 64] >> opcode % 64 & 1;
+}
+
+/*
+ * How many bytes come before displacement and immediate, 0 if that is not to be said this way. It
+ * is a guess, which is right for all instructions with these bytes if it is for one.
+ */
+static u32 head_length(const u8 *bytes, u32 n)
+{
+	bool two_bytes;
+	u32 i = 0;
+	u8 opcode;
+
+	while (i < n && is_prefix(bytes[i]))
+		i++;
+	if (i < n && (bytes[i] & 0xf0) == 0x40) /* REX */
+		i++;
+	two_bytes = i < n && bytes[i] == 0x0f;
+	i += two_bytes;
+	if (i + 3 > n)
+		return 0;
+	opcode = bytes[i++];
+	if (two_bytes && (opcode == 0x38 || opcode == 0x3a))
+		i++; /* all of these have a ModRM */
+	if (has_modrm(two_bytes, opcode))
+		i += 1 + ((bytes[i] & 7) == 4 && bytes[i] < 0xc0);
+	return i <= n && i <= HEAD_MAX ? i : 0;
+}
+
+static u64 head_of(const u8 *bytes, u32 length)
+{
+	u64 head = 0;
+
+	for (u32 i = 0; i < length; i++)
+		head |= (u64)bytes[i] << 8 * i;
+	return head;
+}
+
+static u32 bucket_of(u64 head, u32 length, u32 mode)
+{
+	u64 key = (head ^ (u64)length << 56 ^ (u64)mode << 32) * 0x9e3779b97f4a7c15ull;
+
+	return key >> (64 - DECODED_BITS);
+}
+
+static struct decoded *numbered(struct decoder *decoder, u32 number)
+{
+	return number ? &decoder->entry[number - 1] : NULL;
+}
+
+static struct decoded *find(struct decoder *decoder, u64 head, u32 length, u32 mode)
+{
+	u32 bucket = bucket_of(head, length, mode);
+	struct decoded *d = numbered(decoder, decoder->bucket[bucket].number);
+
+	while (d && (d->head != head || d->head_length != length || d->mode != mode))
+		d = numbered(decoder, d->next);
+	return d;
+}
+
+static s64 constant(const u8 *bytes, u32 size, bool is_signed)
+{
+	u32 unused = 64 - 8 * size;
+	u64 value = 0;
+
+	for (u32 i = 0; i < size; i++)
+		value |= (u64)bytes[i] << 8 * i;
+	return is_signed ? (s64)(value << unused) >> unused : (s64)value;
+}
+
+/* The instruction at hand: as the one that was decoded, with its own constants. */
+static void fill_in(const struct decoded *d, const u8 *bytes, u64 rip, struct insn *insn)
+{
+	s64 disp = d->disp_size ? constant(bytes + d->disp_at, d->disp_size, true) : 0;
+
+	*insn = d->insn;
+	bytes_copy_few(insn->bytes, bytes, insn->len);
+	if (d->from_rip)
+		disp = (s64)((u64)disp + rip + insn->len);
+	if (d->from_rip && insn->addrsize == 4)
+		disp = (u32)disp;
+	for (u32 i = 0; i < insn->nops; i++) {
+		struct operand *op = &insn->ops[i];
+
+		if (op->kind == OPERAND_MEM)
+			op->imm = disp;
+		else if (op->kind == OPERAND_IMM && d->imm_size)
+			op->imm = constant(bytes + d->imm_at, d->imm_size, d->imm_signed);
+	}
+}
+
+static bool same_constants(const struct insn *a, const struct insn *b)
+{
+	for (u32 i = 0; i < a->nops; i++)
+		if (a->ops[i].imm != b->ops[i].imm)
+			return false;
+	return true;
+}
+
+static bool reads_rip(const struct decoder *decoder)
+{
+	for (u32 i = 0; i < decoder->zi.operand_count_visible; i++) {
+		const ZydisDecodedOperand *op = &decoder->zops[i];
+
+		if (op->type == ZYDIS_OPERAND_TYPE_MEMORY &&
+		    (op->mem.base == ZYDIS_REGISTER_RIP || op->mem.base == ZYDIS_REGISTER_EIP))
+			return true;
+	}
+	return false;
+}
+
+/* Where the constants are. Returns whether there is nothing else behind the head. */
+static bool find_constants(const struct decoder *decoder, struct decoded *d)
+{
+	const ZydisDecodedInstruction *zi = &decoder->zi;
+	u32 disp = zi->raw.disp.size / 8, imm = zi->raw.imm[0].size / 8;
+
+	d->disp_size = disp;
+	d->disp_at = zi->raw.disp.offset;
+	d->imm_size = imm;
+	d->imm_at = zi->raw.imm[0].offset;
+	d->imm_signed = zi->raw.imm[0].is_signed;
+	d->from_rip = reads_rip(decoder);
+	return d->legacy && d->head_length + disp + imm == zi->length && !zi->raw.imm[1].size &&
+	       (!disp || d->disp_at == d->head_length) &&
+	       (!imm || d->imm_at == d->head_length + disp);
+}
+
+static struct decoded describe(const struct decoder *decoder, const struct insn *insn, u32 mode)
+{
+	const ZydisDecodedInstruction *zi = &decoder->zi;
+
+	return (struct decoded){ .mode = mode,
+				 .legacy = zi->encoding == ZYDIS_INSTRUCTION_ENCODING_LEGACY,
+				 .opcode = zi->opcode,
+				 .map = zi->opcode_map,
+				 .category = zi->meta.category,
+				 .isa_set = zi->meta.isa_set,
+				 .rex_b = zi->raw.rex.B,
+				 .rex_w = zi->raw.rex.W,
+				 .insn = *insn };
+}
+
+/* Whether what was just decoded is what any instruction with this head would be. */
+static bool stands_for_all(const struct decoder *decoder, struct decoded *d, const u8 *bytes,
+			   u64 rip)
+{
+	struct insn again;
+
+	if (!d->head_length || !find_constants(decoder, d))
+		return false;
+	fill_in(d, bytes, rip, &again);
+	return same_constants(&again, &d->insn);
+}
+
+static struct decoded *keep(struct decoder *decoder, const struct decoded *d)
+{
+	struct decoded *kept = &decoder->entry[decoder->n++];
+	struct decoder_bucket *bucket =
+		&decoder->bucket[bucket_of(d->head, d->head_length, d->mode)];
+
+	*kept = *d;
+	kept->next = bucket->number;
+	*bucket = (struct decoder_bucket){ decoder->n, d->insn.len, d->insn.is_branch };
+	return kept;
+}
+
+/* Of use for this block only. */
+static struct decoded *keep_once(struct decoder *decoder, const struct decoded *d)
+{
+	struct decoded *kept = &decoder->once[decoder->nonce++];
+
+	*kept = *d;
+	kept->head_length = 0;
+	return kept;
+}
+
+void decoder_make_room(struct decoder *decoder, u32 insns)
+{
+	decoder->nonce = 0;
+	if (decoder->n + insns <= DECODED_MAX)
+		return;
+	bytes_fill(decoder->bucket, 0, sizeof(decoder->bucket));
+	decoder->n = 0;
+}
+
+/* A guess is good enough: where a bucket has several, the last one stands for all. */
+void decoder_expect(const struct decoder *decoder, const u8 *bytes, u32 n, u32 mode)
+{
+	u32 length;
+
+	if (!(mode & MODE_CODE64))
+		return;
+	for (u32 at = 0; (length = head_length(bytes + at, n - at)) != 0;) {
+		u64 head = head_of(bytes + at, length);
+		struct decoder_bucket bucket = decoder->bucket[bucket_of(head, length, mode)];
+		const u8 *entry;
+
+		if (!bucket.number)
+			return;
+		entry = (const u8 *)&decoder->entry[bucket.number - 1];
+		for (u32 line = 0; line < sizeof(struct decoded); line += 64)
+			__builtin_prefetch(entry + line);
+		at += bucket.length;
+		if (bucket.branch || at >= n)
+			return;
+	}
+}
+
+bool decoder_recall(struct decoder *decoder, const u8 *bytes, u32 n, u64 rip, u32 mode,
+		    struct insn *insn, struct decoded **which)
+{
+	u32 length = mode & MODE_CODE64 ? head_length(bytes, n) : 0;
+	struct decoded *d;
+
+	if (!length)
+		return false;
+	d = find(decoder, head_of(bytes, length), length, mode);
+	if (!d || d->insn.len > n)
+		return false;
+	fill_in(d, bytes, rip, insn);
+	*which = d;
+	return true;
+}
+
+enum decode_result decoder_decode(struct decoder *decoder, const u8 *bytes, u32 n, u64 rip, u32 mode,
+				  struct insn *insn, struct decoded **which)
+{
+	u32 length = mode & MODE_CODE64 ? head_length(bytes, n) : 0;
+	enum decode_result result;
+	struct decoded d;
+
+	*which = &decoder->nothing;
+	result = decode_insn(bytes, n, rip, mode, insn, &decoder->zi, decoder->zops);
+	if (result != DECODE_OK)
+		return result;
+	d = describe(decoder, insn, mode);
+	d.head = head_of(bytes, length);
+	d.head_length = length;
+	*which = stands_for_all(decoder, &d, bytes, rip) ? keep(decoder, &d) :
+							   keep_once(decoder, &d);
+	return DECODE_OK;
+}

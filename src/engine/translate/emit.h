@@ -1,0 +1,107 @@
+/* SPDX-License-Identifier: MIT */
+/*
+ * The assembler: one encoder for all instructions that translated code consists of (SDM 2A 2), and
+ * short names for the ones used most. An emitter that runs out of room stops writing and says so at
+ * the end.
+ */
+#ifndef ENGINE_TRANSLATE_EMIT_H
+#define ENGINE_TRANSLATE_EMIT_H
+
+#include "base/types.h"
+#include "x86/regs.h"
+
+struct emitter {
+	u8 *p, *limit;	   /* the writable view of code memory */
+	ptrdiff_t to_exec; /* add to reach the executable view */
+	bool full;
+};
+
+#define NO_BASE 0xff
+
+/* A host memory operand. */
+struct ea {
+	u8 base, index, scale; /* registers, or NO_BASE; scale 1, 2, 4, 8 */
+	s32 disp;
+};
+
+enum opcode_map { MAP_ONE, MAP_0F, MAP_0F38, MAP_0F3A };
+
+/* One instruction to encode. */
+struct enc {
+	bool p66, lock, w, force_rex;
+	bool is_mem;
+	bool no_modrm; /* the register, if any, is in the opcode: rm */
+	u8 rep;	       /* 0, 0xf2, 0xf3 */
+	u8 map;	       /* enum opcode_map */
+	u8 opcode;
+	u8 reg, rm; /* of EVEX: 0 to 31 */
+	struct ea ea;
+	bool vex, evex;
+	u8 vex_l, vex_pp, vvvv; /* of EVEX: L'L, or the rounding control; vvvv with V' */
+	u8 mask;		/* EVEX.aaa */
+	bool zeroing;		/* EVEX.z */
+	bool evex_b; /* broadcast; rounding control or suppressed exceptions of registers */
+	u8 imm_len;
+	u64 imm;
+};
+
+void emit_insn(struct emitter *e, const struct enc *x);
+void emit_u8(struct emitter *e, u8 v);
+void emit_u32(struct emitter *e, u32 v);
+void emit_u64(struct emitter *e, u64 v);
+
+/* op reg, rm on registers; op reg, [ea]. Opcodes of the one-byte map. */
+void emit_rr(struct emitter *e, bool w, u8 opcode, u8 reg, u8 rm);
+void emit_rm(struct emitter *e, bool w, u8 opcode, u8 reg, struct ea ea);
+/* The immediate group: /ext with a 32-bit (or 8-bit, where it fits) immediate; 0 ADD 1 OR 4 AND 5
+ * SUB 6 XOR 7 CMP. */
+void emit_group1(struct emitter *e, bool w, u8 ext, u8 rm, s32 imm);
+void emit_group1_mem(struct emitter *e, bool w, u8 ext, struct ea ea, s32 imm);
+void emit_shift(struct emitter *e, bool w, u8 ext, u8 rm, u8 count); /* 4 SHL 5 SHR 7 SAR */
+void emit_mov_imm(struct emitter *e, u8 reg, u64 imm); /* the shortest; flags untouched */
+void emit_mov_mem_imm(struct emitter *e, bool w, struct ea ea, s32 imm);
+void emit_load_byte(struct emitter *e, u8 reg, struct ea ea); /* zero-extended */
+
+#define OP_MOV_STORE 0x89
+#define OP_MOV_LOAD  0x8b
+#define OP_LEA	     0x8d
+#define OP_ADD	     0x03
+#define OP_ADD_STORE 0x01
+#define OP_OR	     0x0b
+#define OP_TEST	     0x85
+#define OP_AND	     0x23
+#define OP_XOR	     0x33
+#define OP_CMP	     0x3b
+#define GROUP_ADD    0
+#define GROUP_OR     1
+#define GROUP_ADC    2
+#define GROUP_AND    4
+#define GROUP_SUB    5
+#define GROUP_XOR    6
+#define GROUP_CMP    7
+#define SHIFT_SHL    4
+#define SHIFT_SHR    5
+#define SHIFT_SAR    7
+
+/* Conditional and unconditional jumps with a 32-bit displacement; return the place of the
+ * displacement. */
+u8 *emit_jcc(struct emitter *e, u8 cc);
+u8 *emit_jmp(struct emitter *e);
+u8 *emit_call(struct emitter *e);
+void emit_patch(struct emitter *e, u8 *site, const u8 *target); /* both in the writable view */
+
+#define CC_O  0
+#define CC_AE 3
+#define CC_E  4
+#define CC_NE 5
+#define CC_BE 6
+#define CC_S  8
+#define CC_NS 9
+#define CC_NP 11
+
+static inline struct ea ea_base(u8 base, s32 disp)
+{
+	return (struct ea){ .base = base, .index = NO_BASE, .scale = 1, .disp = disp };
+}
+
+#endif

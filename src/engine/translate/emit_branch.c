@@ -1,0 +1,579 @@
+// SPDX-License-Identifier: MIT
+/*
+ * Control transfers within a segment, and the ways out of a block. A known target is linked
+ * directly once its block exists. In the block's own page that holds as long as both do; elsewhere
+ * a guard compares generations, so that a change of mapping needs to drop no links. Other targets
+ * go through the jump cache.
+ */
+#include "cpu/mmu/mmu.h"
+#include "engine/translate/trans.h"
+
+static void set_rip(struct trans *t, u64 rip)
+{
+	emit_mov_imm(&t->e, S0, rip);
+	emit_rm(&t->e, true, OP_MOV_STORE, S0, ea_base(RSP, CPU(rip)));
+}
+
+static void leave_with(struct trans *t, enum leave why)
+{
+	emit_mov_imm(&t->e, RAX, why);
+	emit_patch(&t->e, emit_jmp(&t->e), t->eng->leave);
+}
+
+static void set_arg(struct trans *t, u64 arg)
+{
+	emit_mov_imm(&t->e, S0, arg);
+	emit_rm(&t->e, true, OP_MOV_STORE, S0, ea_base(RSP, SPILL(SPILL_ARG)));
+}
+
+static void leave_from_block(struct trans *t, enum leave why)
+{
+	set_arg(t, (u64)(uintptr_t)t->block);
+	leave_with(t, why);
+}
+
+void emit_block_leave(struct trans *t, enum leave why, u64 arg, u64 rip)
+{
+	set_rip(t, rip);
+	set_arg(t, arg);
+	leave_with(t, why);
+}
+
+void emit_block_leave_with(struct trans *t, const u8 *thunk, const void *what)
+{
+	emit_mov_imm(&t->e, RAX, meta_offset(t, what));
+	emit_patch(&t->e, emit_jmp(&t->e), thunk);
+}
+
+/* Non-flat code has one linear address for many RIPs: only the dispatcher sorts that out. */
+static bool jump_cache_usable(const struct trans *t)
+{
+	return jump_usable(t->mode) && (t->mode & (MODE_CODE64 | MODE_FLAT));
+}
+
+/* The target is in S0. */
+static void leave_to_target(struct trans *t, enum leave why)
+{
+	emit_rm(&t->e, true, OP_MOV_STORE, S0, ea_base(RSP, CPU(rip)));
+	leave_from_block(t, why);
+}
+
+void emit_block_end_indirect(struct trans *t)
+{
+	if (t->mode & MODE_STEP) {
+		leave_to_target(t, LEAVE_STEP);
+		return;
+	}
+	if (!jump_cache_usable(t) || t->mode != t->block->mode) {
+		leave_to_target(t, LEAVE_LOOKUP);
+		return;
+	}
+	t->jump_lookups[t->njump_lookups++] = emit_jump_lookup(&t->e, t->eng);
+}
+
+/* The jump cache does not know the target. */
+void emit_misses(struct trans *t)
+{
+	if (!t->njump_lookups)
+		return;
+	emit_jump_lookup_missed(&t->e, t->jump_lookups, t->njump_lookups);
+	emit_block_leave_with(t, t->eng->jump_missed, t->block);
+}
+
+/* May a block begin there that lies on two pages? */
+static bool may_cross(u64 linear)
+{
+	return (linear & ~PAGE_MASK) > PAGE_SIZE - INSN_MAX;
+}
+
+static bool linkable(const struct trans *t, u64 target)
+{
+	u64 from = t->linear_base + t->block->rip, to = t->linear_base + target;
+
+	return !(t->mode & MODE_STEP) && t->mode == t->block->mode &&
+	       !trans_branch_beyond(t, target) && (from & PAGE_MASK) == (to & PAGE_MASK) &&
+	       !may_cross(to);
+}
+
+static bool linkable_guarded(const struct trans *t)
+{
+	return (t->mode & MODE_CODE64) && jump_usable(t->mode) && t->mode == t->block->mode;
+}
+
+void emit_block_link(struct trans *t, u64 target, u8 *site, bool apart)
+{
+	t->links[t->nlinks++] = (struct link){ .site = site, .rip = target, .apart = apart };
+}
+
+static struct ea generation(const struct trans *t)
+{
+	return ea_base(RSP, PRIV(jump_generation) + 8 * (s32)mode_space(t->mode));
+}
+
+/* Where a link goes while it has no target. Its own address is filled in when it has one. */
+static u8 *emit_link_stub(struct trans *t, const u8 *thunk)
+{
+	u8 *stub = t->e.p;
+
+	emit_u8(&t->e, 0xb8); /* MOV EAX, imm32 */
+	emit_u32(&t->e, 0);
+	emit_patch(&t->e, emit_jmp(&t->e), thunk);
+	return stub;
+}
+
+static void end_guarded(struct trans *t, u64 target)
+{
+	struct link *link = &t->links[t->nlinks++];
+
+	emit_insn(&t->e, &(struct enc){ .opcode = 0x81,
+					.reg = GROUP_CMP,
+					.is_mem = true,
+					.ea = generation(t),
+					.imm_len = 4 });
+	*link = (struct link){ .rip = target, .guard = t->e.p - 4 };
+	link->site = emit_jcc(&t->e, CC_E);
+	link->stub = emit_link_stub(t, t->eng->guard_failed);
+}
+
+void emit_block_end_direct(struct trans *t, u64 target)
+{
+	if (linkable(t, target)) {
+		emit_block_link(t, target, emit_jmp(&t->e), false);
+		return;
+	}
+	if (linkable_guarded(t)) {
+		end_guarded(t, target);
+		return;
+	}
+	emit_mov_imm(&t->e, S0, target);
+	emit_block_end_indirect(t);
+}
+
+/* The links live as long as the block; the stubs of those that need none in line are behind it. */
+bool emit_links(struct trans *t)
+{
+	struct block *b = t->block;
+
+	b->nlinks = t->nlinks;
+	b->link = cache_alloc(t->eng, t->nlinks * sizeof(*b->link));
+	for (u32 i = 0; b->link && i < b->nlinks; i++) {
+		struct link *link = &b->link[i];
+
+		*link = t->links[i];
+		if (!link->guard)
+			link->stub = emit_link_stub(t, t->eng->leave_with[LEAVE_LINK]);
+		emit_patch(&t->e, link->site, link->stub);
+		if (!t->e.full)
+			*(u32_unaligned *)(link->stub + 1) = meta_offset(t, link);
+	}
+	return b->link;
+}
+
+static u64 wrap_target(const struct trans *t, u64 target)
+{
+	if (t->mode & MODE_CODE64)
+		return target;
+	return t->insn.opsize == 2 ? (u16)target : (u32)target;
+}
+
+u64 trans_branch_target(const struct trans *t)
+{
+	return wrap_target(t, trans_next_rip(t) + t->insn.ops[0].imm);
+}
+
+/* --- the segment's limit, and canonical addresses --- */
+
+bool trans_branch_beyond(const struct trans *t, u64 target)
+{
+	if (t->mode & MODE_CODE64)
+		return !cpu_canonical(t->cpu, target);
+	return target > t->block->limit;
+}
+
+/* ECX, or CX, of LOOP. Destroys the flags. */
+static void move_counter(struct trans *t, s32 step)
+{
+	if (t->insn.addrsize == 2)
+		emit_insn(&t->e,
+			  &(struct enc){ .p66 = true, .opcode = 0xff, .reg = step < 0, .rm = RCX });
+	else
+		emit_rm(&t->e, t->insn.addrsize == 8, OP_LEA, RCX, ea_base(RCX, step));
+}
+
+/* The branch at hand faults; flags have been put away. */
+static void refuse(struct trans *t)
+{
+	bool call = t->insn.id == INSN_CALL;
+
+	if (insn_facts(&t->insn)->counts_down)
+		move_counter(t, 1);
+	emit_mov_imm(&t->e, RAX, call ? t->insn.opsize : 0);
+	emit_patch(&t->e, emit_call(&t->e), t->eng->beyond);
+}
+
+/* The same, if the target in S0 is bad. */
+static void refuse_beyond(struct trans *t)
+{
+	u8 *good;
+
+	if (t->block->limit == ~0u)
+		return;
+	emit_group1(&t->e, false, GROUP_CMP, S0, (s32)t->block->limit);
+	good = emit_jcc(&t->e, CC_BE);
+	refuse(t);
+	emit_patch(&t->e, good, t->e.p);
+}
+
+static void taken_path(struct trans *t, u64 target)
+{
+	if (trans_branch_beyond(t, target)) {
+		refuse(t);
+		return;
+	}
+	emit_count_went(t, true);
+	emit_observe_conditional(t, true);
+	emit_lbr_record_direct(t, BRANCH_JCC, target);
+	emit_block_end_direct(t, target);
+}
+
+static void not_taken_path(struct trans *t)
+{
+	emit_count_went(t, false);
+	emit_observe_conditional(t, false);
+	emit_lbr_leave(t, t->index);
+	emit_block_end_direct(t, trans_next_rip(t));
+}
+
+/* The condition holds: jump to the target; else to the next instruction. */
+static void end_conditional(struct trans *t, u8 cc, u64 target)
+{
+	u8 *taken = emit_jcc(&t->e, cc);
+
+	if (linkable(t, target) && !(t->mode & (MODE_OBSERVE_BRANCHES | MODE_LBR)) &&
+	    !trans_count_corrects(t, true)) {
+		emit_block_link(t, target, taken, false);
+		emit_count_went(t, false);
+		emit_block_end_direct(t, trans_next_rip(t));
+		return;
+	}
+	not_taken_path(t);
+	emit_patch(&t->e, taken, t->e.p);
+	taken_path(t, target);
+}
+
+/* In the middle of a block somebody looks on: the flags are kept, all if the block may end there, or
+ * what the next instruction needs. */
+static bool looked_at(struct trans *t, enum branch_kind kind)
+{
+	bool shown = (t->mode & MODE_OBSERVE_BRANCHES) && kind != BRANCH_REL_JMP;
+
+	if (!shown && !trans_lbr_looks(t))
+		return false;
+	if (kind == BRANCH_JCC && (t->mode & MODE_COUNT_MISSES))
+		emit_flags_save(t);
+	t->at += t->at + 1 < t->nscan;
+	emit_flags_keep(t);
+	t->at = t->index;
+	t->reached = NO_GROUP; /* S0 was */
+	return true;
+}
+
+static void follow_conditional(struct trans *t, bool taken)
+{
+	if (!looked_at(t, BRANCH_JCC))
+		return;
+	emit_observe_through(t, taken);
+	if (taken)
+		emit_lbr_record_through(t, BRANCH_JCC);
+}
+
+static void follow_direct(struct trans *t, enum branch_kind kind)
+{
+	if (!looked_at(t, kind))
+		return;
+	if (kind == BRANCH_REL_CALL)
+		emit_observe_call(t);
+	emit_lbr_record_through(t, kind);
+}
+
+/* In the middle of a block: out of it if the branch goes where the block does not. */
+static void jcc_through(struct trans *t, const struct scan *s)
+{
+	emit_flags_restore(t);
+	t->sides[t->nsides++] =
+		(struct side){ .site = emit_jcc(&t->e, (t->decoded->opcode & 0xf) ^ s->inverted),
+			       .target = s->side,
+			       .flags = t->flags,
+			       .owed = t->owed,
+			       .index = t->index };
+	follow_conditional(t, s->inverted);
+}
+
+static void end_side(struct trans *t, bool taken)
+{
+	emit_observe_conditional(t, taken);
+	if (taken)
+		emit_lbr_record_direct(t, BRANCH_JCC, trans_branch_target(t));
+	else
+		emit_lbr_leave(t, t->index);
+}
+
+/* Its code is the branch's, for samples. */
+static void side_place(struct trans *t, const struct side *side)
+{
+	struct place *place = &t->places[t->nplaces++];
+
+	*place = t->places[side->index];
+	place->host = t->e.p - t->block->code;
+	place->owed = side->owed / 8;
+}
+
+/* The ways out of the middle, behind the block. */
+void emit_sides(struct trans *t)
+{
+	for (u32 i = 0; i < t->nsides; i++) {
+		const struct side *side = &t->sides[i];
+		bool taken = !t->scan[side->index].inverted;
+
+		t->mode = t->block->mode; /* nothing has changed it before a branch */
+		scan_select(t, side->index);
+		t->index = side->index;
+		emit_patch(&t->e, side->site, t->e.p);
+		side_place(t, side);
+		t->flags = side->flags;
+		emit_flags_save(t);
+		t->owed = side->owed;
+		emit_stack_settle(t);
+		end_side(t, taken);
+		emit_count_leave(t, side->index, taken);
+		emit_block_end_direct(t, side->target);
+	}
+}
+
+bool emit_insn_jcc(struct trans *t)
+{
+	if (t->scan[t->at].through) {
+		jcc_through(t, &t->scan[t->at]);
+		return true;
+	}
+	emit_flags_restore(t);
+	emit_flags_save(t);
+	end_conditional(t, t->decoded->opcode & 0xf, trans_branch_target(t));
+	return true;
+}
+
+/* LOOP, LOOPE, LOOPNE, JrCXZ: the flags are not changed, so ours are put away first. */
+static void test_counter(struct trans *t)
+{
+	bool wide = t->insn.addrsize == 8;
+
+	if (t->insn.addrsize == 2)
+		emit_insn(&t->e,
+			  &(struct enc){ .p66 = true, .opcode = 0x85, .reg = RCX, .rm = RCX });
+	else
+		emit_rr(&t->e, wide, 0x85, RCX, RCX);
+}
+
+/* Tests ZF in hot->aflags, where LAHF put it in bit 6 of the second byte. */
+static void test_saved_zf(struct trans *t)
+{
+	emit_insn(&t->e, &(struct enc){ .opcode = 0xf6,
+					.is_mem = true,
+					.ea = ea_base(RSP, HOT(aflags) + 1),
+					.imm = 0x40,
+					.imm_len = 1 });
+}
+
+static void count_down(struct trans *t)
+{
+	emit_flags_keep(t);
+	move_counter(t, -1);
+	test_counter(t);
+}
+
+bool emit_insn_loop(struct trans *t)
+{
+	count_down(t);
+	end_conditional(t, CC_NE, trans_branch_target(t));
+	return true;
+}
+
+/* LOOPE and LOOPNE: the condition of ZF as well. */
+static bool loop_while(struct trans *t, u8 condition)
+{
+	u8 *empty, *unequal;
+
+	count_down(t);
+	empty = emit_jcc(&t->e, CC_E);
+	test_saved_zf(t);
+	unequal = emit_jcc(&t->e, condition);
+	taken_path(t, trans_branch_target(t));
+	emit_patch(&t->e, empty, t->e.p);
+	emit_patch(&t->e, unequal, t->e.p);
+	not_taken_path(t);
+	return true;
+}
+
+bool emit_insn_loope(struct trans *t)
+{
+	return loop_while(t, CC_E);
+}
+
+bool emit_insn_loopne(struct trans *t)
+{
+	return loop_while(t, CC_NE);
+}
+
+bool emit_insn_jcxz(struct trans *t)
+{
+	emit_flags_keep(t);
+	test_counter(t);
+	end_conditional(t, CC_E, trans_branch_target(t));
+	return true;
+}
+
+/* Loads the target of an indirect JMP or CALL into S0. */
+static void load_target(struct trans *t)
+{
+	const struct operand *op = &t->insn.ops[0];
+	u8 size = t->insn.opsize;
+	struct native n = trans_native_move(OP_MOV_LOAD, S0, size);
+
+	emit_flags_keep(t);
+	if (op->kind == OPERAND_MEM)
+		emit_access_operand(t, op, size, DESC_READ, &n);
+	else
+		emit_guest_get(t, op->reg, S0);
+}
+
+/* Near targets are cut to the operand size outside 64-bit code. */
+static void cut_target(struct trans *t)
+{
+	u8 size = t->insn.opsize;
+
+	if (size == 2)
+		emit_insn(&t->e,
+			  &(struct enc){ .map = MAP_0F, .opcode = 0xb7, .reg = S0, .rm = S0 });
+	else if (size == 4)
+		emit_rr(&t->e, false, OP_MOV_LOAD, S0, S0);
+}
+
+bool emit_insn_jmp(struct trans *t)
+{
+	if (t->insn.far)
+		return false;
+	if (t->scan[t->at].through) {
+		follow_direct(t, BRANCH_REL_JMP);
+		return true;
+	}
+	if (t->insn.ops[0].kind == OPERAND_IMM) {
+		emit_flags_save(t);
+		if (trans_branch_beyond(t, trans_branch_target(t))) {
+			refuse(t);
+			return true;
+		}
+		emit_observe_jump(t);
+		emit_observe_leave(t, t->index);
+		emit_lbr_record_direct(t, BRANCH_REL_JMP, trans_branch_target(t));
+		emit_block_end_direct(t, trans_branch_target(t));
+		return true;
+	}
+	load_target(t);
+	cut_target(t);
+	refuse_beyond(t);
+	emit_observe_indirect(t);
+	emit_observe_leave(t, t->index);
+	emit_lbr_record_indirect(t, BRANCH_IND_JMP);
+	emit_block_end_indirect(t);
+	return true;
+}
+
+/* A call must not change RSP before its target is known to be good; a jump or return finds out
+ * later. */
+static void check_target(struct trans *t)
+{
+	u8 *good;
+
+	if (!(t->mode & MODE_CODE64))
+		return;
+	emit_rr(&t->e, true, OP_MOV_LOAD, S1, S0);
+	emit_shift(&t->e, true, SHIFT_SHL, S1, 64 - cpu_linear_bits(t->cpu));
+	emit_shift(&t->e, true, SHIFT_SAR, S1, 64 - cpu_linear_bits(t->cpu));
+	emit_rr(&t->e, true, OP_CMP, S1, S0);
+	good = emit_jcc(&t->e, CC_E);
+	emit_observe_leave(t, t->index);
+	emit_lbr_leave(t, t->index);
+	leave_from_block(t, LEAVE_BAD_TARGET);
+	emit_patch(&t->e, good, t->e.p);
+}
+
+bool emit_insn_call(struct trans *t)
+{
+	struct temp next = { .kind = TEMP_IMM, .host = S1, .load = true, .imm = trans_next_rip(t) };
+	struct ea target = ea_base(RSP, SPILL(SPILL_TARGET));
+	bool direct = t->insn.ops[0].kind == OPERAND_IMM;
+
+	if (t->insn.far)
+		return false;
+	if (direct && trans_branch_beyond(t, trans_branch_target(t))) {
+		emit_flags_save(t);
+		refuse(t);
+		return true;
+	}
+	if (!direct) {
+		load_target(t);
+		cut_target(t);
+		refuse_beyond(t);
+		check_target(t);
+		emit_rm(&t->e, true, OP_MOV_STORE, S0, target);
+		t->reached = NO_GROUP; /* S0 was */
+	}
+	emit_push_value(t, next, t->insn.opsize);
+	if (t->scan[t->at].through) {
+		follow_direct(t, BRANCH_REL_CALL);
+		emit_return_note(t);
+		return true;
+	}
+	emit_flags_save(t);
+	emit_observe_call(t);
+	emit_observe_leave(t, t->index);
+	emit_return_note(t);
+	if (direct) {
+		emit_lbr_record_direct(t, BRANCH_REL_CALL, trans_branch_target(t));
+		emit_block_end_direct(t, trans_branch_target(t));
+		return true;
+	}
+	emit_rm(&t->e, true, OP_MOV_LOAD, S0, target);
+	emit_observe_indirect(t);
+	emit_lbr_record_indirect(t, BRANCH_IND_CALL);
+	emit_block_end_indirect(t);
+	return true;
+}
+
+bool emit_insn_ret(struct trans *t)
+{
+	u8 size = t->insn.opsize;
+	u32 pop = t->insn.nops ? (u16)t->insn.ops[0].imm : 0;
+	struct native n = trans_native_move(OP_MOV_LOAD, S0, size);
+
+	if (t->insn.far)
+		return false;
+	emit_access_stack(t, 0, size, DESC_READ, &n);
+	emit_flags_keep(t);
+	cut_target(t);
+	refuse_beyond(t);
+	emit_stack_move(t, size + pop);
+	emit_stack_settle(t);
+	t->block->rsp_moved = size + pop;
+	emit_observe_return(t);
+	emit_observe_leave(t, t->index);
+	emit_lbr_record_indirect(t, BRANCH_RET);
+	if (!emit_return_jump(t, size + pop))
+		emit_block_end_indirect(t);
+	return true;
+}
+
+bool trans_branch_conditional(const struct trans *t)
+{
+	return insn_facts(&t->insn)->conditional;
+}

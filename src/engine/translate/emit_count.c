@@ -1,0 +1,425 @@
+// SPDX-License-Identifier: MIT
+/*
+ * Counting more than instructions and branches: what each instruction weighs, and the code that
+ * adds a block's weights to the tallies, at its head. What they are is known at the end, and filled
+ * in. Blocks that count nothing have none of this.
+ */
+#include "base/bytes.h"
+#include "engine/count_pack.h"
+#include "engine/translate/trans.h"
+
+#define NEAR_TAKEN (RETIRE_BIT(RETIRE_TAKEN) | RETIRE_BIT(RETIRE_NEAR_TAKEN))
+#define FAR_TAKEN  (RETIRE_BIT(RETIRE_TAKEN) | RETIRE_BIT(RETIRE_FAR))
+
+#define MISSED (RETIRE_BIT(RETIRE_BRANCH_MISSES) | RETIRE_BIT(RETIRE_COND_MISSES))
+#define MISSED_TAKEN \
+	(MISSED | RETIRE_BIT(RETIRE_TAKEN_MISSES) | RETIRE_BIT(RETIRE_COND_TAKEN_MISSES))
+#define MISSED_NOT_TAKEN (MISSED | RETIRE_BIT(RETIRE_NOT_TAKEN_MISSES))
+
+static retire_wanted branch_classes(const struct trans *t)
+{
+	retire_wanted indirect =
+		t->insn.ops[0].kind != OPERAND_IMM ? RETIRE_BIT(RETIRE_INDIRECT) : 0;
+
+	if (!t->insn.is_branch)
+		return 0;
+	if (t->insn.far)
+		return FAR_TAKEN;
+	switch (t->zi->meta.category) {
+	case ZYDIS_CATEGORY_COND_BR:
+		return RETIRE_BIT(RETIRE_CONDITIONAL);
+	case ZYDIS_CATEGORY_CALL:
+		return RETIRE_BIT(RETIRE_CALLS) | NEAR_TAKEN | indirect;
+	case ZYDIS_CATEGORY_RET: /* IRET is one of them */
+		return t->insn.id == INSN_RET ? RETIRE_BIT(RETIRE_RETURNS) | NEAR_TAKEN : FAR_TAKEN;
+	case ZYDIS_CATEGORY_UNCOND_BR:
+		return NEAR_TAKEN | indirect;
+	default:
+		return FAR_TAKEN;
+	}
+}
+
+/* Hidden operands included: the stack, strings. LEA, NOP and PREFETCH name memory without accessing
+ * it. */
+static retire_wanted memory_classes(const struct trans *t)
+{
+	bool load = false, store = false;
+
+	switch (t->zi->meta.category) {
+	case ZYDIS_CATEGORY_NOP:
+	case ZYDIS_CATEGORY_WIDENOP:
+	case ZYDIS_CATEGORY_PREFETCH:
+		return 0;
+	default:
+		break;
+	}
+	for (u32 i = 0; i < t->zi->operand_count; i++) {
+		const ZydisDecodedOperand *op = &t->zops[i];
+
+		if (op->type != ZYDIS_OPERAND_TYPE_MEMORY || op->mem.type == ZYDIS_MEMOP_TYPE_AGEN)
+			continue;
+		load |= !!(op->actions & ZYDIS_OPERAND_ACTION_MASK_READ);
+		store |= !!(op->actions & ZYDIS_OPERAND_ACTION_MASK_WRITE);
+	}
+	return (load ? RETIRE_BIT(RETIRE_LOADS) : 0) | (store ? RETIRE_BIT(RETIRE_STORES) : 0) |
+	       (load && store ? RETIRE_BIT(RETIRE_LOAD_STORES) : 0) |
+	       (load || store ? RETIRE_BIT(RETIRE_ACCESSES) : 0);
+}
+
+/* The static model of docs/model.md: what an instruction costs, whatever came before it. */
+static u8 static_cycles(const struct trans *t)
+{
+	u8 cycles = insn_facts(&t->insn)->cycles;
+
+	if (cycles)
+		return cycles;
+	switch (t->zi->meta.category) {
+	case ZYDIS_CATEGORY_X87_ALU:
+	case ZYDIS_CATEGORY_STRINGOP:
+	case ZYDIS_CATEGORY_SEMAPHORE:
+		return 4;
+	case ZYDIS_CATEGORY_INTERRUPT:
+	case ZYDIS_CATEGORY_SYSCALL:
+	case ZYDIS_CATEGORY_SYSRET:
+	case ZYDIS_CATEGORY_SYSTEM:
+		return 16;
+	default:
+		return 1;
+	}
+}
+
+void trans_count_weigh(struct trans *t)
+{
+	t->insn.weight = (struct weight){ .classes = branch_classes(t) | memory_classes(t),
+					  .cycles = static_cycles(t) };
+	if (t->insn.is_branch)
+		t->insn.weight.classes |= RETIRE_BIT(RETIRE_BRANCHES);
+}
+
+static struct ea live(enum retire_class class)
+{
+	return ea_base(RSP, PRIV(live) + 8 * (s32) class);
+}
+
+void emit_last_rip(struct trans *t, u64 rip)
+{
+	emit_mov_imm(&t->e, S0, rip);
+	emit_rm(&t->e, true, OP_MOV_STORE, S0, ea_base(RSP, CPU(port.last_rip)));
+}
+
+void emit_call_attention(struct trans *t)
+{
+	emit_insn(&t->e, &(struct enc){ .lock = true,
+					.opcode = 0x80,
+					.reg = GROUP_OR,
+					.is_mem = true,
+					.ea = ea_base(RSP, CPU(attention)),
+					.imm = ATTENTION_ENGINE,
+					.imm_len = 1 });
+}
+
+void emit_count_reached(struct trans *t, u64 rip)
+{
+	emit_last_rip(t, rip);
+	emit_call_attention(t);
+}
+
+retire_wanted trans_count_way(bool taken)
+{
+	return taken ? NEAR_TAKEN | RETIRE_BIT(RETIRE_COND_TAKEN) : RETIRE_BIT(RETIRE_NOT_TAKEN);
+}
+
+struct weight trans_count_weight(const struct scan *s)
+{
+	struct weight weight = s->insn.weight;
+
+	if ((weight.classes & RETIRE_BIT(RETIRE_CONDITIONAL)) && !s->through)
+		weight.classes |= trans_count_way(true) | trans_count_way(false);
+	return weight;
+}
+
+static retire_wanted packs(const struct trans *t)
+{
+	return cpu_packs(t->cpu, t->mode);
+}
+
+/* Those that are in priv->live[]. */
+static retire_wanted lives(const struct trans *t)
+{
+	return cpu_counts(t->cpu, t->mode) & ~packs(t);
+}
+
+static struct ea packed(u32 word)
+{
+	return ea_base(RSP, PRIV(packed) + 8 * (s32)word);
+}
+
+static void watch(struct trans *t, u8 reg)
+{
+	emit_rm(&t->e, true, OP_TEST, reg, ea_base(RSP, CPU(attention)));
+}
+
+static void add_packed(struct trans *t, u32 word, u64 n)
+{
+	if ((s64)n == (s32)n) {
+		emit_group1_mem(&t->e, true, GROUP_ADD, packed(word), (s32)n);
+		return;
+	}
+	emit_mov_imm(&t->e, S0, n);
+	emit_rm(&t->e, true, OP_ADD_STORE, S0, packed(word));
+}
+
+static void add_all_packed(struct trans *t, const u64 *n)
+{
+	for (u32 i = 0; i < PACK_WORDS; i++)
+		if (n[i])
+			add_packed(t, i, n[i]);
+}
+
+bool trans_count_corrects(const struct trans *t, bool taken)
+{
+	return packs(t) & trans_count_way(!taken);
+}
+
+void emit_count_went(struct trans *t, bool taken)
+{
+	u64 n[PACK_WORDS] = { 0 };
+
+	pack_add(n, packs(t), trans_count_way(!taken), -1);
+	add_all_packed(t, n);
+}
+
+/* Of the instructions from this one on. */
+static u32 class_total(const struct trans *t, enum retire_class class, u32 from)
+{
+	u32 total = 0;
+
+	for (u32 i = from; i < t->block->ninsns; i++)
+		total += weight_of(&t->weights[i], class);
+	return total;
+}
+
+/* Gives back all that is not in priv->packed[]. */
+static void give_back(struct trans *t, u32 index)
+{
+	u64 given = (u64)(t->block->ninsns - index) << COUNT_SHIFT;
+
+	for (u32 i = index; i < t->block->ninsns; i++)
+		given += !!(t->places[i].flags & PLACE_BRANCH);
+	for (retire_wanted left = lives(t); left; left &= left - 1) {
+		enum retire_class class = __builtin_ctzll(left);
+		u32 total = class_total(t, class, index);
+
+		if (total)
+			emit_group1_mem(&t->e, true, GROUP_SUB, live(class), total);
+	}
+	emit_rm(&t->e, true, OP_LEA, COUNTDOWN, ea_base(COUNTDOWN, -(s32)given));
+}
+
+static void packed_from(const struct trans *t, u32 index, u64 *n)
+{
+	for (u32 i = index; i < t->block->ninsns; i++)
+		pack_add(n, packs(t), t->weights[i].classes, -1);
+}
+
+void emit_count_give_back(struct trans *t, u32 index)
+{
+	u64 n[PACK_WORDS] = { 0 };
+
+	packed_from(t, index, n);
+	add_all_packed(t, n);
+	give_back(t, index);
+}
+
+/* Is the branch that leaves the block one of a class that the rest of it has not been charged for? */
+static bool adds_more(const struct trans *t, u32 index, bool taken)
+{
+	for (retire_wanted left = packs(t) & trans_count_way(taken); left; left &= left - 1)
+		if (!class_total(t, __builtin_ctzll(left), index + 1))
+			return true;
+	return false;
+}
+
+void emit_count_leave(struct trans *t, u32 index, bool taken)
+{
+	u64 n[PACK_WORDS] = { 0 };
+	u8 *below;
+
+	give_back(t, index + 1);
+	packed_from(t, index + 1, n);
+	pack_add(n, packs(t), trans_count_way(!taken), -1);
+	pack_add(n, packs(t), trans_count_way(taken), 1);
+	add_all_packed(t, n);
+	if (!adds_more(t, index, taken))
+		return;
+	for (u32 i = 0; i < PACK_WORDS; i++) {
+		if (!n[i])
+			continue;
+		emit_rm(&t->e, true, OP_MOV_LOAD, S0, packed(i));
+		watch(t, S0);
+		below = emit_jcc(&t->e, CC_E);
+		emit_count_reached(t, t->rip);
+		emit_patch(&t->e, below, t->e.p);
+	}
+}
+
+/* These have just been added to, the last one last. A jump that is taken if one has reached its
+ * trip: the sign of all, ANDed, is 0 then. */
+static u8 *if_reached(struct trans *t, retire_wanted added)
+{
+	bool several = added & (added - 1);
+	u8 opcode = OP_MOV_LOAD;
+
+	for (; several && added; added &= added - 1, opcode = OP_AND)
+		emit_rm(&t->e, true, opcode, S1, live(__builtin_ctzll(added)));
+	return emit_jcc(&t->e, CC_NS);
+}
+
+u8 *emit_count_missed(struct trans *t, bool taken)
+{
+	retire_wanted missed = cpu_counts(t->cpu, t->mode) & (taken ? MISSED_TAKEN : MISSED_NOT_TAKEN);
+
+	for (retire_wanted left = missed; left; left &= left - 1)
+		emit_group1_mem(&t->e, true, GROUP_ADD, live(__builtin_ctzll(left)), 1);
+	return missed ? if_reached(t, missed) : NULL;
+}
+
+/* Of the block as far as it is known by now: it may turn out to be shorter. */
+static retire_wanted present(const struct trans *t)
+{
+	retire_wanted classes = 0;
+
+	for (u32 i = 0; i < t->nscan; i++) {
+		struct weight weight = trans_count_weight(&t->scan[i]);
+
+		if (t->scan[i].vector < 0)
+			classes |= weight.classes |
+				   (weight.cycles > 1 ? RETIRE_BIT(RETIRE_STALLS) : 0);
+	}
+	return classes & cpu_counts(t->cpu, t->mode);
+}
+
+bool trans_count_watches(const struct trans *t)
+{
+	return !(t->mode & MODE_STEP) && present(t) & packs(t);
+}
+
+/* Adds to a class what will be known at the end. */
+static void add_total(struct trans *t, enum retire_class class)
+{
+	emit_insn(&t->e, &(struct enc){ .w = true,
+					.opcode = 0x81,
+					.reg = GROUP_ADD,
+					.is_mem = true,
+					.ea = live(class),
+					.imm_len = 4 });
+	t->added[t->nadded++] = (struct added){ class, t->e.p - 4 };
+}
+
+/* A constant that will be known at the end, of 64 bits or 32. */
+static u8 *mov_later(struct trans *t, u8 reg, bool wide)
+{
+	u8 *imm;
+
+	emit_u8(&t->e, (wide ? 0x48 : 0x40) | (reg >= R8));
+	emit_u8(&t->e, 0xb8 | (reg & 7));
+	imm = t->e.p;
+	emit_u32(&t->e, 0);
+	if (wide)
+		emit_u32(&t->e, 0);
+	return imm;
+}
+
+/* The sum ends up in the register as well. */
+static void add_word(struct trans *t, u32 word, u8 reg)
+{
+	t->packed[word] = mov_later(t, reg, t->wide[word]);
+	emit_rm(&t->e, true, OP_ADD, reg, packed(word));
+	emit_rm(&t->e, true, OP_MOV_STORE, reg, packed(word));
+}
+
+/* The words that the block adds to: their sums, ORed, are in S1. */
+static void add_words(struct trans *t, retire_wanted added)
+{
+	u64 most[PACK_WORDS] = { 0 };
+	bool first = true;
+
+	pack_add(most, packs(t), added, BLOCK_INSNS);
+	for (u32 i = 0; i < PACK_WORDS; i++) {
+		t->packed[i] = NULL;
+		if (!most[i])
+			continue;
+		t->wide[i] = most[i] > ~0u;
+		add_word(t, i, first ? S1 : S0);
+		if (!first)
+			emit_rr(&t->e, true, OP_OR, S1, S0);
+		first = false;
+	}
+}
+
+/* Behind all that the block adds, since who leaves takes all of it back. The sums of the words are in
+ * S1, and the sign of a single class of priv->live[] in the flags. */
+static void look_for_trips(struct trans *t, retire_wanted lived)
+{
+	bool several = lived & (lived - 1), looks = lived && !(t->mode & MODE_STEP);
+
+	t->trip_from[0] = t->trip_from[1] = NULL;
+	if (looks && !several)
+		t->trip_from[1] = if_reached(t, lived);
+	if (trans_count_watches(t)) {
+		watch(t, S1);
+		t->trip_from[0] = emit_jcc(&t->e, CC_NE);
+	}
+	if (looks && several)
+		t->trip_from[1] = if_reached(t, lived);
+}
+
+void emit_count_begin_block(struct trans *t)
+{
+	retire_wanted added = present(t), lived = added & lives(t);
+
+	t->nadded = 0;
+	add_words(t, added);
+	for (retire_wanted left = lived; left; left &= left - 1)
+		add_total(t, __builtin_ctzll(left));
+	look_for_trips(t, lived);
+}
+
+static bool keep_weights(struct trans *t)
+{
+	u32 size = t->block->ninsns * sizeof(struct weight);
+
+	t->block->weights = cache_alloc(t->eng, size);
+	t->block->charge = cache_alloc(t->eng, sizeof(t->charge));
+	if (!t->block->weights || !t->block->charge)
+		return false;
+	bytes_copy(t->block->weights, t->weights, size);
+	bytes_copy(t->block->charge, t->charge, sizeof(t->charge));
+	return true;
+}
+
+static void fill_in(struct trans *t)
+{
+	for (u32 i = 0; i < t->nadded; i++)
+		*(u32_unaligned *)t->added[i].imm = class_total(t, t->added[i].class, 0);
+	bytes_fill(t->charge, 0, sizeof(t->charge));
+	for (u32 i = 0; i < t->block->ninsns; i++)
+		pack_add(t->charge, packs(t), t->weights[i].classes, 1);
+	for (u32 i = 0; i < PACK_WORDS; i++)
+		if (t->packed[i])
+			bytes_copy_few(t->packed[i], &t->charge[i], t->wide[i] ? 8 : 4);
+}
+
+/* One at a time there is no way around a trip: it is reached, and the run ends. */
+bool emit_count_end_block(struct trans *t)
+{
+	if (!present(t) || t->e.full)
+		return true;
+	fill_in(t);
+	for (u32 i = 0; i < ARRAY_SIZE(t->trip_from); i++)
+		if (t->trip_from[i])
+			emit_patch(&t->e, t->trip_from[i], t->e.p);
+	if (t->trip_from[0] || t->trip_from[1])
+		emit_block_leave_with(t, t->eng->leave_with[LEAVE_TRIP], t->block);
+	return keep_weights(t);
+}

@@ -1,0 +1,235 @@
+// SPDX-License-Identifier: MIT
+/*
+ * The generated runtime at the start of code memory: the way into translated code, out of it, and
+ * from it to the slow paths in C. Generated rather than written in assembly so that code memory
+ * reaches it with 32-bit displacements wherever it is mapped.
+ */
+#include "engine/code_check.h"
+#include "engine/translate/trans.h"
+
+/* Guest registers and where they live; guest R12-R15 never leave memory. */
+static const struct {
+	u8 guest, host;
+} resident[] = {
+	{ RAX, HOST_GUEST_RAX },
+	{ RSP, HOST_GUEST_RSP },
+	{ RCX, RCX },
+	{ RDX, RDX },
+	{ RBX, RBX },
+	{ RBP, RBP },
+	{ RSI, RSI },
+	{ RDI, RDI },
+	{ R8, R8 },
+	{ R9, R9 },
+	{ R10, R10 },
+	{ R11, R11 },
+};
+
+static const u8 callee_saved[] = { RBX, RBP, R12, R13, R14, R15 };
+
+/* Moves all resident registers; `shift` is how far RSP is below the struct cpu. */
+static void move_registers(struct emitter *e, u8 opcode, s32 shift)
+{
+	for (u32 i = 0; i < ARRAY_SIZE(resident); i++)
+		emit_rm(e, true, opcode, resident[i].host,
+			ea_base(RSP, shift + CPU(regs) + 8 * resident[i].guest));
+	emit_rm(e, true, opcode, COUNTDOWN, ea_base(RSP, shift + SPILL(SPILL_R14)));
+}
+
+static void emit_push(struct emitter *e, u8 reg)
+{
+	emit_insn(e, &(struct enc){ .opcode = 0x50, .no_modrm = true, .rm = reg });
+}
+
+static void emit_pop(struct emitter *e, u8 reg)
+{
+	emit_insn(e, &(struct enc){ .opcode = 0x58, .no_modrm = true, .rm = reg });
+}
+
+static void emit_ret(struct emitter *e)
+{
+	emit_u8(e, 0xc3);
+}
+
+/* u64 enter(struct cpu *cpu (RDI), const void *code (RSI)) */
+static void make_enter(struct emitter *e)
+{
+	for (u32 i = 0; i < ARRAY_SIZE(callee_saved); i++)
+		emit_push(e, callee_saved[i]);
+	emit_rm(e, true, OP_MOV_STORE, RSP, ea_base(RDI, PRIV(host_rsp)));
+	emit_rr(e, true, OP_MOV_LOAD, RSP, RDI);
+	emit_rm(e, true, OP_MOV_STORE, RSI, ea_base(RSP, SPILL(SPILL_ARG)));
+	move_registers(e, OP_MOV_LOAD, 0);
+	emit_insn(e, &(struct enc){ .opcode = 0xff,
+				    .reg = 4,
+				    .is_mem = true,
+				    .ea = ea_base(RSP, SPILL(SPILL_ARG)) });
+}
+
+/* Jumped to with RSP at the struct cpu, all registers stored, and the result of enter() in EAX. */
+static void make_return(struct emitter *e)
+{
+	emit_rm(e, true, OP_MOV_LOAD, RSP, ea_base(RSP, PRIV(host_rsp)));
+	for (u32 i = ARRAY_SIZE(callee_saved); i-- > 0;)
+		emit_pop(e, callee_saved[i]);
+	emit_ret(e);
+}
+
+/*
+ * Called with the address in S0 and a DESC_* word in EAX. Stores the registers, so that a fault
+ * finds them, and calls C. Returns with the host address in S0 and ZF set for SLOW_DIRECT, or
+ * leaves.
+ */
+static void make_slow(struct emitter *e, const u8 *finish,
+		      u64 (*function)(struct cpu *, u64, u32, const u8 *))
+{
+	u8 *stay, *go;
+
+	move_registers(e, OP_MOV_STORE, 8);
+	emit_rm(e, true, OP_LEA, RDI, ea_base(RSP, 8));
+	emit_rr(e, true, OP_MOV_LOAD, RSI, S0);
+	emit_rr(e, false, OP_MOV_LOAD, RDX, RAX);
+	emit_rm(e, true, OP_MOV_LOAD, RCX, ea_base(RSP, 0));
+	emit_group1(e, true, GROUP_SUB, RSP, 8); /* the ABI's alignment */
+	emit_mov_imm(e, RAX, (u64)(uintptr_t)function);
+	emit_insn(e, &(struct enc){ .opcode = 0xff, .reg = 2, .rm = RAX });
+	emit_group1(e, true, GROUP_ADD, RSP, 8);
+	emit_group1(e, false, GROUP_CMP, RAX, SLOW_LEAVE);
+	stay = emit_jcc(e, CC_NE);
+	emit_group1(e, true, GROUP_ADD, RSP, 8); /* the return address */
+	emit_mov_imm(e, RAX, LEAVE_FAULT);
+	go = emit_jmp(e);
+	emit_patch(e, go, finish);
+	emit_patch(e, stay, e->p);
+	move_registers(e, OP_MOV_LOAD, 8);
+	emit_rm(e, true, OP_MOV_LOAD, S0, ea_base(RSP, 8 + SPILL(SPILL_HOST)));
+	emit_rr(e, false, 0x85, RAX, RAX); /* TEST */
+	emit_ret(e);
+}
+
+static void emit_leave(struct emitter *e, enum leave why, const u8 *leave)
+{
+	emit_mov_imm(e, RAX, why);
+	emit_patch(e, emit_jmp(e), leave);
+}
+
+static void set_rip(struct emitter *e)
+{
+	emit_rm(e, true, OP_MOV_STORE, S0, ea_base(RSP, CPU(rip)));
+}
+
+/* Jumped to with the address in S0, by a return for which no landing is known. */
+static void make_jump_lookup(struct emitter *e, const struct engine *eng)
+{
+	struct jump_lookup jump_lookup = emit_jump_lookup(e, eng);
+
+	emit_jump_lookup_missed(e, &jump_lookup, 1);
+	set_rip(e);
+	emit_leave(e, LEAVE_RETURN, eng->leave);
+}
+
+/*
+ * Ways out of a block. They are jumped to with the block or link that they are about in RAX, as its
+ * distance from the first: so a way out takes ten bytes of the block.
+ */
+
+static void set_arg(struct emitter *e, const struct engine *eng)
+{
+	emit_mov_imm(e, S0, (u64)(uintptr_t)eng->meta);
+	emit_rr(e, true, OP_ADD, S0, RAX);
+	emit_rm(e, true, OP_MOV_STORE, S0, ea_base(RSP, SPILL(SPILL_ARG)));
+}
+
+/* rip: where in the thing the address is that is next. */
+static void make_leave_with(struct emitter *e, struct engine *eng, enum leave why, s32 rip)
+{
+	eng->leave_with[why] = e->p;
+	set_arg(e, eng);
+	emit_rm(e, true, OP_MOV_LOAD, S0, ea_base(S0, rip));
+	set_rip(e);
+	emit_leave(e, why, eng->leave);
+}
+
+/* For the block that ends with the jump: S0 is the target, which jump[] does not have. */
+static void make_jump_missed(struct emitter *e, struct engine *eng)
+{
+	eng->jump_missed = e->p;
+	set_rip(e);
+	set_arg(e, eng);
+	emit_leave(e, LEAVE_LOOKUP, eng->leave);
+}
+
+/* For a link: its generation is not the one that it was linked in. */
+static void make_guard_failed(struct emitter *e, struct engine *eng)
+{
+	struct jump_lookup jump_lookup;
+	u8 *enough;
+
+	eng->guard_failed = e->p;
+	set_arg(e, eng);
+	emit_group1_mem(e, false, GROUP_SUB, ea_base(S0, offsetof(struct link, patience)), 1);
+	emit_rm(e, true, OP_MOV_LOAD, S0, ea_base(S0, offsetof(struct link, rip)));
+	enough = emit_jcc(e, CC_S);
+	jump_lookup = emit_jump_lookup(e, eng);
+	emit_jump_lookup_missed(e, &jump_lookup, 1);
+	emit_patch(e, enough, e->p);
+	set_rip(e);
+	emit_leave(e, LEAVE_LINK, eng->leave);
+}
+
+static void make_ways_out(struct emitter *e, struct engine *eng)
+{
+	make_leave_with(e, eng, LEAVE_COUNTDOWN, offsetof(struct block, rip));
+	make_leave_with(e, eng, LEAVE_ATTENTION, offsetof(struct block, rip));
+	make_leave_with(e, eng, LEAVE_TRIP, offsetof(struct block, rip));
+	make_leave_with(e, eng, LEAVE_HOT, offsetof(struct block, rip));
+	make_leave_with(e, eng, LEAVE_LINK, offsetof(struct link, rip));
+	make_jump_missed(e, eng);
+	make_guard_failed(e, eng);
+}
+
+bool emit_thunks(struct engine *eng)
+{
+	struct emitter e = { .p = eng->code_next, .limit = eng->code_limit };
+	u8 *entry = e.p;
+	u8 *finish;
+
+	eng->has_rorx = __builtin_cpu_supports("bmi2");
+	make_enter(&e);
+	eng->leave = e.p;
+	move_registers(&e, OP_MOV_STORE, 0);
+	finish = e.p;
+	make_return(&e);
+	eng->check_jump = e.p;
+	make_slow(&e, finish, check_jump);
+	eng->check_return = e.p;
+	make_slow(&e, finish, check_return);
+	eng->jump_lookup = e.p;
+	make_jump_lookup(&e, eng);
+	make_ways_out(&e, eng);
+	eng->slow = e.p;
+	make_slow(&e, finish, slow_access);
+	eng->share = e.p;
+	make_slow(&e, finish, slow_share);
+	eng->commit = e.p;
+	make_slow(&e, finish, slow_commit);
+	eng->call = e.p;
+	make_slow(&e, finish, call_insn);
+	eng->pass = e.p;
+	make_slow(&e, finish, passthrough_insn);
+	eng->observe_access = e.p;
+	make_slow(&e, finish, observe_access);
+	eng->observe_fetch = e.p;
+	make_slow(&e, finish, observe_fetch);
+	eng->observe_branch = e.p;
+	make_slow(&e, finish, observe_branch);
+	eng->observe_trip = e.p;
+	make_slow(&e, finish, observe_trip);
+	eng->log_full = e.p;
+	make_slow(&e, finish, observe_log_full);
+	eng->beyond = e.p;
+	make_slow(&e, finish, slow_beyond);
+	eng->enter = (u64(*)(struct cpu *, const void *))(uintptr_t)exec_view(eng, entry);
+	eng->code_next = e.p;
+	return !e.full;
+}

@@ -1,0 +1,358 @@
+// SPDX-License-Identifier: MIT
+/*
+ * Accesses of a block that share one check. Those whose addresses are the same but for a known
+ * distance form a group: the first of them, the leader, checks that all of them lie in one page
+ * that the most demanding may access, and keeps the host address; the others use it, with no check
+ * and no harm to the flags.
+ *
+ * What is known of addresses: each register is a symbol, which stands for what it was in the
+ * beginning or for what an instruction that is not understood left in it, plus an offset. MOV and
+ * LEA carry both to other registers; ADD, SUB and the stack change the offset. Constants are the
+ * offsets of one more symbol.
+ *
+ * A group that does not fit its page, or whose page does not grant what all members want, goes on
+ * in another block that begins with the leader and checks each access apart (MODE_APART). What a
+ * leader learned holds to the end of the block: nothing within a block changes a mapping.
+ */
+#include "engine/translate/trans.h"
+
+#define GROUP_SPAN 512	   /* bytes at most: the wider, the less often it fits */
+#define FAR	   BIT(30) /* displacements from -FAR to FAR are safe to be moved within 32 bits */
+
+/* What a register holds, or where an access is but for an index register. */
+struct value {
+	u16 symbol;
+	u64 offset;
+};
+
+#define SYMBOL_ZERO NREGS /* below: a register as it was in the beginning */
+#define NREGS	    16
+
+/* What is known of registers while the block is looked through. */
+struct known {
+	struct value reg[NREGS];
+	u16 symbols; /* given so far */
+};
+
+/* One access of an instruction. */
+struct access {
+	struct value at, index;
+	u8 scale;
+	s64 displacement; /* that the instruction itself has */
+	u8 size;
+	bool write;
+};
+
+static struct value plus(struct value v, u64 delta)
+{
+	v.offset += delta;
+	return v;
+}
+
+static struct value constant(u64 offset)
+{
+	return (struct value){ .symbol = SYMBOL_ZERO, .offset = offset };
+}
+
+static struct value known_reg(const struct known *known, u8 reg)
+{
+	return reg == NO_REG ? constant(0) : known->reg[reg];
+}
+
+static bool is_constant(struct value v)
+{
+	return v.symbol == SYMBOL_ZERO;
+}
+
+/* Where a memory operand lies: the offset of the index register is taken along with the rest. */
+static struct access locate(const struct known *known, const struct operand *mem)
+{
+	struct access a = { .at = plus(known_reg(known, mem->base), mem->imm),
+			    .index = known_reg(known, mem->index),
+			    .scale = mem->scale,
+			    .displacement = mem->imm };
+
+	a.at.offset += a.index.offset * a.scale;
+	a.index.offset = 0;
+	if (is_constant(a.index))
+		a.scale = 1;
+	if (mem->base == NO_REG && mem->index == NO_REG)
+		a.displacement = 0; /* it is no displacement, but the address */
+	return a;
+}
+
+static bool is_register(const struct operand *op, u8 size)
+{
+	return op->kind == OPERAND_REG && op->cls == REG_GPR && op->size == size;
+}
+
+/* A register of 32 bits is written as a whole, and so is one of 64. */
+static bool is_whole(const struct operand *op)
+{
+	return is_register(op, 4) || is_register(op, 8);
+}
+
+static u64 cut(u64 value, u8 size)
+{
+	return size == 4 ? (u32)value : value;
+}
+
+/* What an instruction leaves in its first operand, a register; false: not known. */
+static bool result(const struct known *known, const struct scan *s, struct value *out)
+{
+	const struct operand *to = &s->insn.ops[0], *by = &s->insn.ops[1];
+	bool imm = by->kind == OPERAND_IMM;
+	struct access a;
+
+	if (!is_whole(to))
+		return false;
+	switch (insn_facts(&s->insn)->result) {
+	case RESULT_MOVE:
+		*out = imm ? constant(cut(by->imm, to->size)) : known_reg(known, by->reg);
+		return imm || (to->size == 8 && is_register(by, 8));
+	case RESULT_XOR:
+		*out = constant(0);
+		return is_register(by, to->size) && by->reg == to->reg;
+	case RESULT_ADD:
+		*out = plus(known->reg[to->reg], by->imm);
+		return to->size == 8 && imm;
+	case RESULT_SUB:
+		*out = plus(known->reg[to->reg], -(u64)by->imm);
+		return to->size == 8 && imm;
+	case RESULT_INC:
+		*out = plus(known->reg[to->reg], 1);
+		return to->size == 8;
+	case RESULT_DEC:
+		*out = plus(known->reg[to->reg], -1ull);
+		return to->size == 8;
+	case RESULT_LEA:
+		a = locate(known, by);
+		*out = a.at;
+		return to->size == 8 && s->insn.addrsize == 8 && is_constant(a.index);
+	default:
+		return false;
+	}
+}
+
+static bool shareable_seg(const struct operand *op)
+{
+	return op->seg != FS && op->seg != GS;
+}
+
+/* How stack instructions move the stack pointer; false: it is not one. */
+static bool moves_stack(const struct scan *s, u64 *delta)
+{
+	switch (insn_facts(&s->insn)->stack) {
+	case STACK_PUSH:
+		*delta = -(u64)s->insn.opsize;
+		return true;
+	case STACK_POP:
+		*delta = s->insn.opsize;
+		return s->insn.ops[0].kind == OPERAND_REG && s->insn.ops[0].reg != RSP;
+	default:
+		return false;
+	}
+}
+
+/* Behind an instruction. */
+static void follow(struct known *known, const struct scan *s)
+{
+	struct value left;
+	bool has_result = result(known, s, &left);
+	u16 written = s->regs_written;
+	u64 delta;
+
+	if (moves_stack(s, &delta)) {
+		known->reg[RSP] = plus(known->reg[RSP], delta);
+		written &= ~BIT(RSP);
+	} else if (has_result) {
+		known->reg[s->insn.ops[0].reg] = left;
+		written &= ~BIT(s->insn.ops[0].reg);
+	}
+	for (; written; written &= written - 1)
+		known->reg[__builtin_ctz(written)] = (struct value){ .symbol = known->symbols++ };
+}
+
+static struct access stack_access(const struct known *known, u64 delta, u8 size, bool write)
+{
+	return (struct access){ .at = plus(known->reg[RSP], delta),
+				.index = constant(0),
+				.scale = 1,
+				.size = size,
+				.write = write };
+}
+
+/* What an instruction accesses; false: nothing, or more or other things than can be shared. */
+static bool access_of(const struct known *known, const struct scan *s, struct access *a)
+{
+	const struct insn_facts *facts = insn_facts(&s->insn);
+	const struct operand *mem = NULL;
+	u8 opsize = s->insn.opsize;
+
+	for (u32 i = 0; i < s->insn.nops; i++)
+		if (s->insn.ops[i].kind == OPERAND_MEM)
+			mem = &s->insn.ops[i];
+	switch (facts->stack) {
+	case STACK_PUSH:
+		*a = stack_access(known, -(u64)opsize, opsize, true);
+		return !mem;
+	case STACK_POP:
+	case STACK_RETURN:
+		*a = stack_access(known, 0, opsize, false);
+		return !mem && !s->insn.far;
+	case STACK_FRAME:
+		return false;
+	default:
+		break;
+	}
+	if (s->quiet || facts->result == RESULT_LEA || !mem || !mem->size || mem->size > 64 ||
+	    mem->index_cls == REG_VEC || s->insn.addrsize != 8 || !shareable_seg(mem) ||
+	    s->insn.far)
+		return false;
+	if (s->decoded->category == ZYDIS_CATEGORY_BITBYTE && s->insn.ops[1].kind == OPERAND_REG)
+		return false; /* a bit string: the operand lies elsewhere */
+	*a = locate(known, mem);
+	a->size = mem->size;
+	a->write = mem->written;
+	return true;
+}
+
+/* From the leader's address to that of an access, if that is known and the group stays small. */
+static bool fits(const struct group *g, const struct access *leader, const struct access *a, s64 *lo)
+{
+	*lo = (s64)(a->at.offset - leader->at.offset);
+	return a->at.symbol == leader->at.symbol && a->index.symbol == leader->index.symbol &&
+	       a->scale == leader->scale && *lo > -GROUP_SPAN && *lo < GROUP_SPAN &&
+	       (*lo + a->size > g->hi ? *lo + a->size : g->hi) - (*lo < g->lo ? *lo : g->lo) <= GROUP_SPAN;
+}
+
+static void join(struct trans *t, u32 i, u8 id, const struct access *a, s64 lo)
+{
+	struct group *g = &t->groups[id];
+	s64 hi = lo + a->size;
+
+	g->lo = lo < g->lo ? lo : g->lo;
+	g->hi = hi > g->hi ? hi : g->hi;
+	g->write |= a->write;
+	g->members++;
+	t->scan[i].group = id;
+	t->scan[i].at_offset = lo;
+}
+
+static void assign(struct trans *t, struct access *leader, u32 i, const struct access *a)
+{
+	s64 lo;
+
+	for (u32 id = 0; id < t->ngroups; id++)
+		if (fits(&t->groups[id], &leader[id], a, &lo)) {
+			join(t, i, id, a, lo);
+			return;
+		}
+	if (t->ngroups == MAX_GROUPS || a->displacement < -(s64)FAR || a->displacement > (s64)FAR)
+		return;
+	leader[t->ngroups] = *a;
+	t->groups[t->ngroups] = (struct group){ .leader = i };
+	join(t, i, t->ngroups++, a, 0);
+}
+
+/* An access that shares with none has no group. Of the others, the first have slots. */
+static void give_slots(struct trans *t)
+{
+	u32 slots = 0;
+
+	for (u32 id = 0; id < t->ngroups; id++)
+		t->groups[id].slot = t->groups[id].members > 1 && slots < SHARE_SLOTS ? slots++ : NO_SLOT;
+	for (u32 i = 0; i < t->nscan; i++) {
+		u8 id = t->scan[i].group;
+
+		if (id != NO_GROUP && t->groups[id].slot == NO_SLOT)
+			t->scan[i].group = NO_GROUP;
+	}
+}
+
+static bool sharing_allowed(const struct trans *t)
+{
+	return (t->mode & MODE_CODE64) &&
+	       !(t->mode & (MODE_STEP | MODE_ALIGN | MODE_OBSERVE_MEMORY | MODE_APART));
+}
+
+void trans_share_analyse(struct trans *t)
+{
+	struct access leader[MAX_GROUPS];
+	struct known known = { .symbols = SYMBOL_ZERO + 1 };
+
+	for (u32 i = 0; i < NREGS; i++)
+		known.reg[i].symbol = i;
+	t->ngroups = 0;
+	t->reached = NO_GROUP;
+	for (u32 i = 0; i < t->nscan; i++)
+		t->scan[i].group = NO_GROUP;
+	for (u32 i = 0; i < t->nscan && sharing_allowed(t); i++) {
+		const struct scan *s = &t->scan[i];
+		struct access a;
+
+		if (s->vector >= 0 || trans_system_candidate(t, s->decoded))
+			break; /* what comes behind may be in another mode */
+		if (access_of(&known, s, &a))
+			assign(t, leader, i, &a);
+		follow(&known, s);
+	}
+	give_slots(t);
+}
+
+static struct ea slot(const struct trans *t, u8 id)
+{
+	return ea_base(RSP, PRIV(share) + 8 * t->groups[id].slot);
+}
+
+bool trans_share_leads(const struct trans *t)
+{
+	u8 id = t->scan[t->at].group;
+
+	return id != NO_GROUP && t->groups[id].leader == t->at;
+}
+
+bool trans_share_follows(const struct trans *t)
+{
+	return t->scan[t->at].group != NO_GROUP && !trans_share_leads(t);
+}
+
+static s32 in_group(const struct trans *t)
+{
+	const struct scan *s = &t->scan[t->at];
+
+	return s->at_offset - t->groups[s->group].lo;
+}
+
+s64 trans_share_shift(const struct trans *t)
+{
+	return -(s64)in_group(t);
+}
+
+u32 trans_share_span(const struct trans *t)
+{
+	const struct group *g = &t->groups[t->scan[t->at].group];
+
+	return g->hi - g->lo;
+}
+
+void trans_share_reach(struct trans *t, struct native *n)
+{
+	u8 id = t->scan[t->at].group;
+
+	if (t->reached != id || t->reached_at + 1 != t->at)
+		emit_rm(&t->e, true, OP_MOV_LOAD, S0, slot(t, id));
+	n->x.ea.disp = in_group(t);
+}
+
+void trans_share_reached(struct trans *t, const struct native *n)
+{
+	t->reached = n->x.reg == S0 ? NO_GROUP : t->scan[t->at].group;
+	t->reached_at = t->at;
+}
+
+void emit_share_keep(struct trans *t, struct native *n)
+{
+	emit_rm(&t->e, true, OP_MOV_STORE, S0, slot(t, t->scan[t->at].group));
+	n->x.ea.disp = in_group(t);
+}

@@ -1,0 +1,196 @@
+// SPDX-License-Identifier: MIT
+/*
+ * Stack instructions: PUSH, POP, LEAVE. The guest's RSP changes only after the access has
+ * succeeded.
+ *
+ * In 64-bit code the host's register for it lags behind: what PUSH, POP and CALL move it by is
+ * added to displacements (t->owed), and paid when an instruction uses RSP otherwise or the block is
+ * left. Places say what is owed when an instruction faults.
+ */
+#include "engine/translate/trans.h"
+
+#define NEVER_LAZY \
+	(MODE_STEP | MODE_CUT | MODE_ALIGN | MODE_OBSERVE_MEMORY | MODE_OBSERVE_BRANCHES | MODE_LBR)
+#define FAR (s64) BIT(30) /* displacements up to which there is room for more */
+
+static bool lazy_operand(const struct trans *t, const struct operand *op)
+{
+	if (op->kind == OPERAND_MEM && op->base == RSP)
+		return t->insn.addrsize == 8 && op->imm > -FAR && op->imm < FAR;
+	return op->kind != OPERAND_REG || op->cls != REG_GPR || op->reg != RSP;
+}
+
+/* Segment registers are pushed and popped by C. */
+bool trans_stack_known(const struct trans *t)
+{
+	const struct operand *op = &t->insn.ops[0];
+
+	return insn_facts(&t->insn)->stack != STACK_NONE && !t->insn.is_branch &&
+	       (op->kind != OPERAND_REG || op->cls == REG_GPR);
+}
+
+bool trans_stack_lazy(const struct trans *t)
+{
+	bool stack = trans_stack_known(t);
+
+	if (!(t->mode & MODE_CODE64) || (t->mode & NEVER_LAZY) ||
+	    trans_system_candidate(t, t->scan[t->at].decoded))
+		return false;
+	if (t->insn.is_branch && !t->scan[t->at].through)
+		return t->insn.id == INSN_RET && !t->insn.far && t->insn.opsize == 8;
+	if (stack &&
+	    (t->insn.opsize != 8 || t->insn.id == INSN_LEAVE || t->insn.ops[0].kind == OPERAND_MEM))
+		return false;
+	for (u32 i = 0; i < t->insn.nops; i++)
+		if (!lazy_operand(t, &t->insn.ops[i]))
+			return false;
+	return true;
+}
+
+void emit_stack_settle(struct trans *t)
+{
+	if (t->owed)
+		emit_stack_pointer(t, HOST_GUEST_RSP, HOST_GUEST_RSP, t->owed);
+	t->owed = 0;
+}
+
+void emit_stack_move(struct trans *t, s32 delta)
+{
+	t->owed += delta;
+	if (!t->lazy)
+		emit_stack_settle(t);
+}
+
+void emit_stack_pointer(struct trans *t, u8 dest, u8 from, s32 delta)
+{
+	bool wide = t->mode & MODE_CODE64;
+
+	if (!wide && !(t->mode & MODE_STACK32)) { /* only SP moves */
+		emit_rm(&t->e, false, OP_LEA, S1, ea_base(from, delta));
+		if (dest == HOST_GUEST_RSP)
+			emit_insn(&t->e, &(struct enc){ .p66 = true,
+							.opcode = OP_MOV_LOAD,
+							.reg = dest,
+							.rm = S1 });
+		else
+			emit_insn(&t->e,
+				  &(struct enc){
+					  .map = MAP_0F, .opcode = 0xb7, .reg = dest, .rm = S1 });
+		return;
+	}
+	emit_rm(&t->e, wide, OP_LEA, dest, ea_base(from, delta));
+}
+
+struct native trans_native_move(u8 opcode, u8 reg, u8 size)
+{
+	return (struct native){ .x = { .p66 = size == 2,
+				       .w = size == 8,
+				       .opcode = opcode,
+				       .reg = reg,
+				       .is_mem = true,
+				       .ea = { .base = S0, .index = NO_BASE, .scale = 1 } } };
+}
+
+void emit_push_value(struct trans *t, struct temp value, u8 size)
+{
+	struct native n = trans_native_move(OP_MOV_STORE, value.host, size);
+
+	n.rsp_delta = -size;
+	if (value.load) {
+		n.temp[0] = value;
+		n.ntemps = 1;
+	}
+	emit_access_stack(t, -(s32)size, size, DESC_WRITE, &n);
+}
+
+static struct temp temp_spill(enum spill slot)
+{
+	return (struct temp){ .kind = TEMP_CPU, .host = S1, .load = true, .offset = SPILL(slot) };
+}
+
+bool emit_insn_push(struct trans *t)
+{
+	const struct operand *op = &t->insn.ops[0];
+	u8 size = t->insn.opsize;
+
+	if (!trans_stack_known(t))
+		return false;
+	if (op->kind == OPERAND_MEM) {
+		struct native n = trans_native_move(OP_MOV_LOAD, S1, size);
+		bool last = t->last;
+
+		t->last = false;
+		emit_access_operand(t, op, size, DESC_READ, &n);
+		t->last = last;
+		emit_rm(&t->e, true, OP_MOV_STORE, S1, ea_base(RSP, SPILL(SPILL_TARGET)));
+		emit_push_value(t, temp_spill(SPILL_TARGET), size);
+	} else if (op->kind == OPERAND_IMM) {
+		emit_push_value(
+			t,
+			(struct temp){ .kind = TEMP_IMM, .host = S1, .load = true, .imm = op->imm },
+			size);
+	} else if (host_reg(op->reg) == IN_MEMORY) {
+		emit_push_value(t, trans_temp_guest(op->reg, S1, true, false), size);
+	} else {
+		emit_push_value(t, (struct temp){ .host = host_reg(op->reg) }, size);
+	}
+	return true;
+}
+
+static void load_top(struct trans *t, u8 dest, u8 size)
+{
+	struct native n = trans_native_move(OP_MOV_LOAD, dest, size);
+
+	emit_access_stack(t, 0, size, DESC_READ, &n);
+}
+
+/* An address with RSP in it is computed with RSP as it is after the pop (SDM 2B POP). */
+static void pop_memory(struct trans *t, u8 size)
+{
+	struct operand op = t->insn.ops[0];
+	struct native n = trans_native_move(OP_MOV_STORE, S1, size);
+
+	load_top(t, S1, size);
+	emit_rm(&t->e, true, OP_MOV_STORE, S1, ea_base(RSP, SPILL(SPILL_TARGET)));
+	if (op.base == RSP)
+		op.imm += size;
+	n.temp[0] = temp_spill(SPILL_TARGET);
+	n.ntemps = 1;
+	n.rsp_delta = size;
+	emit_access_operand(t, &op, size, DESC_WRITE, &n);
+}
+
+bool emit_insn_pop(struct trans *t)
+{
+	const struct operand *op = &t->insn.ops[0];
+	u8 size = t->insn.opsize;
+
+	if (!trans_stack_known(t))
+		return false;
+	if (op->kind == OPERAND_MEM) {
+		pop_memory(t, size);
+		return true;
+	}
+	if (size == 8 && op->reg != RSP && host_reg(op->reg) != IN_MEMORY) {
+		load_top(t, host_reg(op->reg), size);
+		emit_stack_move(t, size);
+		return true;
+	}
+	load_top(t, S0, size);
+	emit_stack_move(t, size);
+	emit_guest_set(t, op->reg, S0, size);
+	return true;
+}
+
+bool emit_insn_leave(struct trans *t)
+{
+	u8 size = t->insn.opsize;
+	struct native n = trans_native_move(OP_MOV_LOAD, S0, size);
+
+	emit_flags_keep(t);
+	emit_stack_pointer(t, S0, RBP, 0);
+	emit_access_begin(t, size, SS, DESC_READ, &n);
+	emit_stack_pointer(t, HOST_GUEST_RSP, RBP, size);
+	emit_guest_set(t, RBP, S0, size);
+	return true;
+}

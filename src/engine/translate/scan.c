@@ -1,0 +1,409 @@
+// SPDX-License-Identifier: MIT
+/*
+ * Decoding a block: from its first instruction to the one that ends it. What can be known of an
+ * instruction by itself is found here; what depends on those behind it is found by
+ * trans_flags_analyse() before anything is emitted.
+ */
+#include "cpu/fpu.h"
+#include "engine/translate/trans.h"
+
+void scan_select(struct trans *t, u32 i)
+{
+	const struct scan *s = &t->scan[i];
+
+	t->at = i;
+	t->rip = s->rip;
+	t->offset = s->offset;
+	t->insn = s->insn;
+	t->decoded = s->decoded;
+}
+
+/* Hidden operands included. */
+static u16 registers_written(const struct trans *t)
+{
+	u16 bits = 0;
+
+	for (u32 i = 0; i < t->zi->operand_count; i++)
+		if (t->zops[i].type == ZYDIS_OPERAND_TYPE_REGISTER &&
+		    (t->zops[i].actions & ZYDIS_OPERAND_ACTION_MASK_WRITE))
+			bits |= decode_register_bit(t->zops[i].reg.value);
+	return bits;
+}
+
+static bool touches_memory(const struct trans *t, ZydisOperandActions how)
+{
+	for (u32 i = 0; i < t->zi->operand_count; i++)
+		if (t->zops[i].type == ZYDIS_OPERAND_TYPE_MEMORY &&
+		    t->zops[i].mem.type != ZYDIS_MEMOP_TYPE_AGEN && (t->zops[i].actions & how))
+			return true;
+	return false;
+}
+
+#define ANY_ACCESS (ZYDIS_OPERAND_ACTION_MASK_READ | ZYDIS_OPERAND_ACTION_MASK_WRITE)
+
+/* Integer instructions on registers cannot fault, but for divisions. */
+static bool cannot_fault(const struct trans *t)
+{
+	if (insn_facts(&t->insn)->divides || touches_memory(t, ANY_ACCESS))
+		return false;
+	switch (t->zi->meta.category) {
+	case ZYDIS_CATEGORY_BINARY:
+	case ZYDIS_CATEGORY_BITBYTE:
+	case ZYDIS_CATEGORY_BMI1:
+	case ZYDIS_CATEGORY_BMI2:
+	case ZYDIS_CATEGORY_CMOV:
+	case ZYDIS_CATEGORY_COND_BR:
+	case ZYDIS_CATEGORY_FLAGOP:
+	case ZYDIS_CATEGORY_LOGICAL:
+	case ZYDIS_CATEGORY_LZCNT:
+	case ZYDIS_CATEGORY_MISC: /* LEA */
+	case ZYDIS_CATEGORY_NOP:
+	case ZYDIS_CATEGORY_ROTATE:
+	case ZYDIS_CATEGORY_SETCC:
+	case ZYDIS_CATEGORY_SHIFT:
+	case ZYDIS_CATEGORY_WIDENOP:
+		return t->zi->meta.isa_ext == ZYDIS_ISA_EXT_BASE || t->insn.ops[0].cls == REG_GPR;
+	case ZYDIS_CATEGORY_CONVERT: /* of floating point: #XM */
+		return t->zi->meta.isa_ext == ZYDIS_ISA_EXT_BASE;
+	case ZYDIS_CATEGORY_DATAXFER:
+		return t->insn.ops[0].cls == REG_GPR && t->insn.ops[1].kind != OPERAND_NONE;
+	default:
+		return false;
+	}
+}
+
+/* Where the branch at hand can go. */
+static void branch_ways(const struct trans *t, struct scan *s)
+{
+	s->next = trans_branch_target(t);
+	s->side = trans_branch_conditional(t) ? trans_next_rip(t) : s->next;
+}
+
+/* What every instruction like the one at hand is. */
+static void learn(struct trans *t, struct decoded *d)
+{
+	trans_count_weigh(t);
+	d->insn.weight = t->insn.weight;
+	d->quiet = trans_does_nothing(t);
+	d->may_fault = !cannot_fault(t);
+	d->stores = touches_memory(t, ZYDIS_OPERAND_ACTION_MASK_WRITE);
+	d->regs_written = registers_written(t);
+	d->system = trans_system_learn(&t->insn);
+	d->unit = trans_gate_unit(t);
+	trans_native_learn(t, d);
+	d->plain = trans_translatable(t);
+	trans_flags_learn(t, d);
+	d->known = true;
+}
+
+/* The instruction at hand, decoded. */
+static void classify(struct trans *t, struct scan *s)
+{
+	struct decoded *d = t->decoded;
+
+	if (!d->known)
+		learn(t, d);
+	s->through = s->inverted = false;
+	s->vector = trans_gate_vector(t);
+	s->ends =
+		s->vector >= 0 || t->insn.is_branch || !(d->plain || trans_system_candidate(t, d));
+	s->quiet = d->quiet;
+	s->may_fault = d->may_fault;
+	s->stores = d->stores;
+	s->regs_written = d->regs_written;
+	trans_flags_classify(t, s);
+	if (t->insn.is_branch && t->insn.ops[0].kind == OPERAND_IMM)
+		branch_ways(t, s);
+	s->insn = t->insn;
+	s->decoded = d;
+}
+
+static void raise_here(struct trans *t, struct scan *s, int vector)
+{
+	*s = (struct scan){ .vector = vector, .ends = true, .may_fault = true };
+	s->decoded = t->decoded;
+	s->rip = t->rip;
+	s->offset = t->offset;
+}
+
+enum step { STEP_TAKEN, STEP_END_HERE, STEP_FAULT, STEP_FULL };
+
+/* The second page of an instruction that crosses. */
+static enum step open_tail(struct trans *t, enum guest_fault *fault)
+{
+	u64 tail = (t->linear_base + t->rip + PAGE_SIZE) & PAGE_MASK;
+	const u8 *host;
+	gpa_t gpa;
+
+	if (t->nscan)
+		return STEP_END_HERE; /* it will be a block of its own */
+	*fault = fetch_page(t->cpu, t->mode & MODE_CODE64 ? tail : (u32)tail, &gpa, &host);
+	if (*fault != FAULT_NONE)
+		return STEP_FAULT;
+	t->block->gpa2 = gpa;
+	t->block->host2 = host;
+	return source_open(t, 1, gpa, host) ? STEP_TAKEN : STEP_FULL;
+}
+
+static enum step host_fault(struct trans *t, enum guest_fault *fault)
+{
+	if (t->nscan)
+		return STEP_END_HERE;
+	t->cpu->port.exit.reason = EXIT_HOST_FAULT;
+	t->cpu->port.exit.gpa = t->block->gpa;
+	*fault = FAULT_EXIT;
+	return STEP_FAULT;
+}
+
+static u32 decode_mode(const struct trans *t)
+{
+	u32 mode = t->mode & DECODE_STATE;
+
+	if (!cpu_has(t->cpu, FEAT_BMI1))
+		mode |= DECODE_NO_TZCNT;
+	if (!cpu_has(t->cpu, FEAT_LZCNT))
+		mode |= DECODE_NO_LZCNT;
+	return mode;
+}
+
+/* Once a line: what the instructions there are known to be comes from memory all at once. */
+static void expect(struct trans *t, u32 at)
+{
+	const u8 *rest;
+	u32 n;
+
+	if (at / 64 + 1 == t->expected)
+		return;
+	t->expected = at / 64 + 1;
+	rest = source_rest(t, at, &n);
+	decoder_expect(t->eng->decoder, rest, n, decode_mode(t));
+}
+
+static enum decode_result decode(struct trans *t, const u8 *bytes, u32 n)
+{
+	u32 mode = decode_mode(t);
+
+	if (decoder_recall(t->eng->decoder, bytes, n, t->rip, mode, &t->insn, &t->decoded))
+		return DECODE_OK;
+	fpu_save(t->cpu);
+	t->zi = &t->eng->decoder->zi;
+	t->zops = t->eng->decoder->zops;
+	return decoder_decode(t->eng->decoder, bytes, n, t->rip, mode, &t->insn, &t->decoded);
+}
+
+/* How many bytes the instruction may have before it leaves its segment. */
+static u32 room_in_segment(const struct trans *t)
+{
+	u64 left = t->block->limit + 1ull - t->rip;
+
+	return !(t->mode & MODE_CODE64) && left < INSN_MAX ? (u32)left : INSN_MAX;
+}
+
+static enum step scan_one(struct trans *t, struct scan *s, enum guest_fault *fault)
+{
+	u32 at = (t->block->gpa & ~PAGE_MASK) + t->offset;
+	u8 bytes[15];
+	u32 n = source_bytes(t, at, bytes), room = room_in_segment(t);
+	enum step step;
+
+	if (!n)
+		return host_fault(t, fault);
+	expect(t, at);
+	s->rip = t->rip;
+	s->offset = t->offset;
+	switch (decode(t, bytes, n < room ? n : room)) {
+	case DECODE_OK:
+		classify(t, s);
+		return STEP_TAKEN;
+	case DECODE_INVALID:
+		raise_here(t, s, VEC_UD);
+		return STEP_TAKEN;
+	case DECODE_TOO_LONG:
+		raise_here(t, s, VEC_GP);
+		return STEP_TAKEN;
+	case DECODE_SHORT:
+		break;
+	}
+	if (n >= room) {
+		raise_here(t, s, VEC_GP);
+		return STEP_TAKEN;
+	}
+	if (source_spans(t))
+		return host_fault(t, fault);
+	step = open_tail(t, fault);
+	return step == STEP_TAKEN ? scan_one(t, s, fault) : step;
+}
+
+static bool page_left(const struct trans *t)
+{
+	return (t->block->gpa & ~PAGE_MASK) + t->offset >= PAGE_SIZE;
+}
+
+static bool segment_left(const struct trans *t)
+{
+	return trans_branch_beyond(t, t->rip);
+}
+
+/* --- behind branches --- */
+
+#define NOT_BEHIND_BRANCHES (MODE_STEP | MODE_CUT | MODE_APART)
+
+/* A trip of mispredictions leaves the middle of a block before the branch is recorded. */
+static bool may_go_behind(u32 mode)
+{
+	return (mode & MODE_CODE64) && !(mode & NOT_BEHIND_BRANCHES) &&
+	       !((mode & MODE_COUNT_MISSES) && (mode & MODE_LBR));
+}
+
+/* A direct branch that a block could go on behind. */
+static bool followable(const struct trans *t, const struct scan *s)
+{
+	if (!may_go_behind(t->mode) || s->vector >= 0 || !s->insn.is_branch || s->insn.far ||
+	    s->insn.ops[0].kind != OPERAND_IMM)
+		return false;
+	return insn_facts(&s->insn)->followable;
+}
+
+static bool same_page(const struct trans *t, u64 rip)
+{
+	return !((rip ^ t->block->rip) & PAGE_MASK);
+}
+
+/* In this turn of its loop, if it is one. */
+static bool contains(const struct trans *t, u64 rip)
+{
+	for (u32 i = t->turn; i <= t->nscan; i++)
+		if (t->scan[i].rip == rip)
+			return true;
+	return false;
+}
+
+/* How often the block at an address has been executed, as far as is known. */
+static s32 warmth(const struct trans *t, u64 rip)
+{
+	const struct block *b;
+
+	if (!same_page(t, rip))
+		return 0;
+	b = cache_find(t->cpu, rip, t->block->gpa + (rip - t->block->rip), t->mode);
+	return !b ? 0 : b->hot ? t->eng->heat + 1 : t->eng->heat - b->heat;
+}
+
+bool scan_could_go_on(const struct trans *t)
+{
+	const struct scan *s = &t->scan[t->nscan - 1];
+
+	return s->ends && followable(t, s) && (same_page(t, s->next) || same_page(t, s->side));
+}
+
+/*
+ * The branch at hand goes back to the block's beginning. How often it usually does is known from
+ * how often the way out has been taken when the block became hot.
+ */
+static void begin_loop(struct trans *t, const struct scan *s, bool conditional)
+{
+	u32 left = conditional ? warmth(t, s->side) : 0;
+
+	t->turns = left ? t->eng->heat / left : BLOCK_INSNS;
+	t->turn_insns = t->nscan + 1;
+	t->turn_sides = t->nsides;
+}
+
+static bool room_for_turn(const struct trans *t, bool conditional)
+{
+	return t->nscan + 1 + t->turn_insns <= BLOCK_INSNS &&
+	       t->nsides + conditional + t->turn_sides <= MAX_SIDES;
+}
+
+/* Behind that branch: with another turn, or, when it has had its usual turns, on the way out. */
+static bool go_on_in_loop(struct trans *t, struct scan *s, bool conditional)
+{
+	if (!t->turn)
+		begin_loop(t, s, conditional);
+	if (s->insn.id == INSN_CALL || t->turns < 2)
+		return false;
+	if (t->turn + t->turn_insns < t->turns * t->turn_insns) {
+		s->inverted = conditional;
+		t->turn = t->nscan + 1;
+		return room_for_turn(t, conditional);
+	}
+	s->next = s->side;
+	s->side = t->block->rip;
+	return same_page(t, s->next) && !contains(t, s->next);
+}
+
+static bool go_on_ahead(const struct trans *t, struct scan *s, bool conditional)
+{
+	u64 taken = s->next, other = s->side;
+
+	s->inverted = conditional && warmth(t, taken) > warmth(t, other);
+	s->next = !conditional || s->inverted ? taken : other;
+	s->side = s->inverted ? other : taken;
+	return same_page(t, s->next) && !contains(t, taken) && !contains(t, s->next);
+}
+
+/* Goes on where a branch usually goes, if the block may. A branch back to its beginning is a loop,
+ * of which it takes in some turns; one back into its middle ends it. */
+static bool go_on(struct trans *t, struct scan *s)
+{
+	bool conditional = trans_branch_conditional(t);
+
+	if (!t->block->hot || t->special || !followable(t, s) || t->nsides == MAX_SIDES ||
+	    t->nscan + 1 == BLOCK_INSNS)
+		return false;
+	if (!(s->next == t->block->rip ? go_on_in_loop(t, s, conditional)
+				       : go_on_ahead(t, s, conditional)))
+		return false;
+	t->nsides += conditional || s->insn.id == INSN_CALL;
+	if (conditional)
+		s->insn.weight.classes |= trans_count_way(s->inverted);
+	s->through = true;
+	s->ends = false;
+	s->reads = conditional ? FL_ARITH : 0;
+	s->may_fault = s->insn.id == INSN_CALL;
+	t->rip = s->next;
+	t->offset = s->next - t->block->rip;
+	return true;
+}
+
+/* The window that STI opens, after the instruction at hand, is looked for between blocks. */
+static bool window_opens(const struct trans *t)
+{
+	return t->nscan && t->scan[t->nscan - 1].insn.id == INSN_STI;
+}
+
+static u32 most_insns(u32 mode)
+{
+	return mode & (MODE_STEP | MODE_CUT) ? 1 : BLOCK_INSNS;
+}
+
+enum scan_result scan_block(struct trans *t, enum guest_fault *fault)
+{
+	u32 limit = most_insns(t->mode);
+
+	decoder_make_room(t->eng->decoder, BLOCK_INSNS);
+	t->special = false;
+	t->expected = t->turn = 0;
+	for (t->nscan = 0; t->nscan < limit && !page_left(t) && !segment_left(t); t->nscan++) {
+		struct scan *s = &t->scan[t->nscan];
+		enum step step = scan_one(t, s, fault);
+
+		if (step == STEP_FULL)
+			return SCAN_FULL;
+		if (step == STEP_FAULT)
+			return SCAN_FAULT;
+		if (step == STEP_END_HERE)
+			break;
+		if (s->insn.is_branch && s->vector < 0 && go_on(t, s))
+			continue;
+		t->special |= trans_system_candidate(t, s->decoded);
+		if (s->ends || window_opens(t)) {
+			t->nscan++;
+			break;
+		}
+		t->offset += t->insn.len;
+		t->rip = trans_next_rip(t);
+	}
+	t->nsides = 0;
+	return SCAN_OK;
+}

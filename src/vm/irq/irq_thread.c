@@ -1,0 +1,127 @@
+// SPDX-License-Identifier: MIT
+/*
+ * The VM's own thread: it turns what irqfds and the 8254's timer have to say into interrupts. One
+ * per VM, created with the first of them; it sleeps all the time between. It runs no code of the
+ * guest and none of the program's signal handlers.
+ */
+#include <errno.h>
+#include <signal.h>
+#include <unistd.h>
+
+#include "vm/irq/irqchip.h"
+#include "vm/vm.h"
+
+#define EVENTS 16
+
+static void handle(struct vm *vm, const struct irqfd_event *event)
+{
+	switch (event->what) {
+	case IRQFD_STOP:
+		break;
+	case IRQFD_TIMER:
+		irqchip_pit_expired(vm);
+		break;
+	case IRQFD_EDGE:
+		shared_outside(&vm->code);
+		irqchip_set_gsi(vm, event->gsi, IRQ_SOURCE_PROGRAM, true);
+		irqchip_set_gsi(vm, event->gsi, IRQ_SOURCE_PROGRAM, false);
+		break;
+	case IRQFD_LEVEL:
+		shared_outside(&vm->code);
+		irqchip_set_gsi(vm, event->gsi, IRQ_SOURCE_RESAMPLE, true);
+		break;
+	}
+}
+
+/* False: the thread is to end. */
+static bool handle_all(struct vm *vm, const struct irqfd_event *events, u32 n)
+{
+	bool goes_on = true;
+
+	for (u32 i = 0; i < n; i++) {
+		goes_on &= events[i].what != IRQFD_STOP;
+		handle(vm, &events[i]);
+	}
+	return goes_on;
+}
+
+static void *serve(void *arg)
+{
+	struct irqfd_event events[EVENTS];
+	struct vm *vm = arg;
+
+	while (handle_all(vm, events, irqfd_wait(&vm->irqchip->irqfds, events, EVENTS)))
+		;
+	return NULL;
+}
+
+/* On virtual time the vCPU delivers, too, and must know what has been: what is taken is delivered
+ * before the lock is given back. */
+static bool drain(struct vm *vm)
+{
+	struct irqchip *chip = vm->irqchip;
+	struct irqfd_event events[EVENTS];
+	bool goes_on;
+	u32 n;
+
+	pthread_mutex_lock(&chip->drain_lock);
+	do {
+		n = irqfd_take(&chip->irqfds, events, EVENTS);
+		goes_on = handle_all(vm, events, n);
+	} while (goes_on && n);
+	pthread_mutex_unlock(&chip->drain_lock);
+	return goes_on;
+}
+
+static void *serve_virtual(void *arg)
+{
+	struct vm *vm = arg;
+
+	do
+		irqfd_sleep(&vm->irqchip->irqfds);
+	while (drain(vm));
+	return NULL;
+}
+
+void irq_thread_drain(struct vm *vm)
+{
+	if (vm->irqchip && READ_ONCE(vm->irqchip->has_thread))
+		drain(vm);
+}
+
+int irq_thread_start(struct vm *vm)
+{
+	struct irqchip *chip = vm->irqchip;
+	sigset_t all, saved;
+	int r;
+
+	if (chip->has_thread)
+		return 0;
+	r = irqfd_open(&chip->irqfds);
+	if (r)
+		return r;
+	sigfillset(&all);
+	pthread_sigmask(SIG_SETMASK, &all, &saved);
+	r = -pthread_create(&chip->thread, NULL, vm->time.is_virtual ? serve_virtual : serve, vm);
+	pthread_sigmask(SIG_SETMASK, &saved, NULL);
+	if (r) {
+		irqfd_close(&chip->irqfds);
+		return r;
+	}
+	pthread_setname_np(chip->thread, "vpmu-irq");
+	WRITE_ONCE(chip->has_thread, true);
+	return 0;
+}
+
+void irq_thread_end(struct vm *vm)
+{
+	struct irqchip *chip = vm->irqchip;
+
+	if (!chip->has_thread)
+		return;
+	if (vm->owner == getpid()) { /* a child of fork() has the memory, but not the thread */
+		irqfd_stop(&chip->irqfds);
+		pthread_join(chip->thread, NULL);
+	}
+	irqfd_close(&chip->irqfds);
+}

@@ -1,0 +1,77 @@
+/* SPDX-License-Identifier: MIT */
+/*
+ * The VM's interrupt controllers besides the local APICs, wired together: the 8259s, the I/O APIC,
+ * the 8254, GSI routes and irqfds. The parts themselves are in irq/.
+ *
+ * struct irqchip exists from KVM_CREATE_IRQCHIP (or the split irqchip, which has routes and irqfds
+ * only) until the VM ends. Its lock guards the chips. It is taken after every other lock but those
+ * of the clock and of irqfds, also inside a section.
+ */
+#ifndef VM_IRQ_IRQCHIP_H
+#define VM_IRQ_IRQCHIP_H
+
+#include <pthread.h>
+
+#include "irq/ioapic.h"
+#include "irq/irqfd.h"
+#include "irq/pic.h"
+#include "irq/pit.h"
+#include "irq/route.h"
+
+struct vcpu;
+struct vm;
+
+/* Who holds a line up. */
+enum irq_source { IRQ_SOURCE_PROGRAM, IRQ_SOURCE_RESAMPLE, IRQ_SOURCE_PIT };
+
+struct irqchip {
+	pthread_mutex_t lock;
+	struct pic pic;
+	struct ioapic ioapic;
+	struct pit pit;
+	bool has_pit, has_speaker;
+
+	struct route_table routes; /* edited under vm->lock */
+
+	/* irq_thread.c: of the 8254 and irqfds. Created under vm->lock, when there is the first. */
+	bool has_thread;
+	pthread_t thread;
+	pthread_mutex_t drain_lock; /* who takes from irqfds and delivers, on virtual time; outermost */
+	struct irqfds irqfds;
+};
+
+/* KVM_CREATE_IRQCHIP, or KVM_CAP_SPLIT_IRQCHIP. With vm->lock: 0 or -ENOMEM. */
+int irqchip_create(struct vm *vm, bool split);
+void irqchip_destroy(struct vm *vm);
+
+/* One source of a GSI changes. How many APICs took it, 0 if it was coalesced, -1 if it was ignored.
+ * Any thread. */
+int irqchip_set_gsi(struct vm *vm, u32 gsi, enum irq_source source, bool level);
+void irqchip_pit_expired(struct vm *vm);
+u64 irqchip_pit_expiry(struct vm *vm); /* ns, or PIT_NO_EXPIRY. Any thread */
+
+/* Every change of the chips is between these two; the second acts on what they marked. */
+bool irqchip_lock(struct vm *vm); /* returns INTR of the 8259s, for irqchip_unlock() */
+void irqchip_unlock(struct vm *vm, bool had_output);
+/* After a change of the 8254 that may have moved its expiry. Lock held. */
+void irqchip_pit_rearm(struct vm *vm);
+
+/* Port I/O and MMIO: true if one of the chips answered. vCPU thread. */
+bool irqchip_port_read(struct vm *vm, u32 port, u32 len, void *data);
+bool irqchip_port_write(struct vm *vm, u32 port, u32 len, const void *data);
+bool irqchip_mmio_read(struct vm *vm, gpa_t gpa, u32 len, void *data);
+bool irqchip_mmio_write(struct vm *vm, gpa_t gpa, u32 len, const void *data);
+
+/* INTR of the 8259s, and their acknowledge cycle. vCPU thread. */
+bool irqchip_has_extint(const struct vm *vm);
+u8 irqchip_take_extint(struct vm *vm);
+/* A local APIC ended a vector. vCPU thread. */
+void irqchip_eoi(struct vcpu *vcpu, u8 vector, bool level);
+
+/* irq_thread.c. Start: with vm->lock held; 0 or -errno. */
+int irq_thread_start(struct vm *vm);
+void irq_thread_end(struct vm *vm);
+/* Delivers what irqfds have to say by now. Virtual time only. Not with irqchip->lock. */
+void irq_thread_drain(struct vm *vm);
+
+#endif

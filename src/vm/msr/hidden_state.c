@@ -1,0 +1,66 @@
+// SPDX-License-Identifier: MIT
+/*
+ * State that affects what a guest counts and records, but that no architectural register shows:
+ * MSRs of our own, listed for programs that save and restore, unknown to guests. vCPU's lock.
+ */
+#include "vm/msr/priv.h"
+
+#include "vm/vm.h"
+
+#define STATE_VERSION 1ull /* of these MSRs and of what they mean */
+
+static u64 identity(const struct vcpu *vcpu)
+{
+	const struct model *model = vcpu->vm->model;
+
+	return STATE_VERSION << 32 | model_signature(model->family, model->model, model->stepping);
+}
+
+static u64 read_hidden(const struct vcpu *vcpu, u32 i)
+{
+	switch (i) {
+	case HIDDEN_MODEL:
+		return identity(vcpu);
+	case HIDDEN_BRANCH_CYCLES:
+		return hwpmu_branch_cycles(&vcpu->cpu->pmu);
+	case HIDDEN_PMI_HELD:
+		return vcpu->pmu.pmi_held;
+	case HIDDEN_IBS:
+		return hwpmu_ibs_hidden(&vcpu->cpu->pmu);
+	default:
+		return vcpu->has_lapic ? lapic_extended_entry(&vcpu->lapic, i - HIDDEN_EILVT) : 0;
+	}
+}
+
+static bool write_hidden(struct vcpu *vcpu, u32 i, u64 value)
+{
+	switch (i) {
+	case HIDDEN_MODEL:
+		return value == identity(vcpu);
+	case HIDDEN_BRANCH_CYCLES:
+		hwpmu_set_branch_cycles(&vcpu->cpu->pmu, value);
+		break;
+	case HIDDEN_PMI_HELD:
+		vcpu->pmu.pmi_held = value;
+		break;
+	case HIDDEN_IBS:
+		hwpmu_set_ibs_hidden(&vcpu->cpu->pmu, value);
+		break;
+	default:
+		if (vcpu->has_lapic)
+			lapic_set_extended_entry(&vcpu->lapic, i - HIDDEN_EILVT, value);
+	}
+	return true;
+}
+
+bool msr_read_hidden(struct vcpu *vcpu, u32 index, bool host, u64 *value)
+{
+	if (host)
+		*value = read_hidden(vcpu, index - MSR_HIDDEN);
+	return host;
+}
+
+bool msr_write_hidden(struct vcpu *vcpu, u32 index, bool host, u64 value)
+{
+	return host && write_hidden(vcpu, index - MSR_HIDDEN, value);
+}

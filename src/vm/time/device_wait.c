@@ -1,0 +1,123 @@
+// SPDX-License-Identifier: MIT
+/*
+ * Waiting for devices and for the host: see vm/time/device_wait.h. The vCPU's thread.
+ */
+#include "vm/time/device_wait.h"
+
+#include <stdlib.h>
+#include <sys/mman.h>
+
+#include "base/log.h"
+#include "base/turns.h"
+#include "vm/io.h"
+#include "vm/irq/irqchip.h"
+#include "vm/vm.h"
+
+#define WAIT_NS	     5000000 /* at most, until the page's futex is woken */
+#define WAIT_READ_NS 20000   /* between looks at eventfds: nothing wakes us when they are read */
+/* A kick that is unread for so long has no reader on another thread: the guest goes on. */
+#define PATIENCE_NS  10000000000ull
+
+void outside_environment(struct vm *vm)
+{
+	const char *fd = getenv("VPMU_TURNS");
+	void *map;
+
+	if (!fd || !vm->time.is_virtual)
+		return;
+	map = mmap(NULL, PAGE_SIZE, PROT_READ | PROT_WRITE, MAP_SHARED, atoi(fd), 0);
+	if (map == MAP_FAILED)
+		log_warn("VPMU_TURNS=%s cannot be mapped", fd);
+	else
+		vm->outside.page = map;
+}
+
+void outside_destroy(struct vm *vm)
+{
+	if (vm->outside.page)
+		munmap(vm->outside.page, PAGE_SIZE);
+}
+
+static bool called(const struct vm_outside *outside)
+{
+	return turns_read(&outside->page->calls) != outside->heard;
+}
+
+bool outside_port_write(struct vm *vm, u32 port)
+{
+	struct vm_outside *outside = &vm->outside;
+
+	if (!outside->page || port != OUTSIDE_PORT)
+		return false;
+	outside->awaited = !called(outside);
+	outside->heard += !outside->awaited;
+	if (outside->awaited)
+		turns_note_wait(outside->page);
+	return !outside->awaited;
+}
+
+void outside_show_date(struct vm *vm)
+{
+	u64 time;
+
+	if (vm->outside.page)
+		__atomic_store_n(&vm->outside.page->date, vm_time_date(vm, &time), __ATOMIC_SEQ_CST);
+}
+
+static bool worth_waiting(struct vm_outside *outside)
+{
+	u64 now = clock_ns();
+
+	if (!outside->unread_since)
+		outside->unread_since = now;
+	if (now - outside->unread_since < PATIENCE_NS)
+		return true;
+	log_warn("no device has read an ioeventfd for 10 s: the guest on virtual time goes on");
+	return false;
+}
+
+/* In this order: a request that was taken is being served. */
+static bool device_works(struct vm *vm)
+{
+	struct vm_outside *outside = &vm->outside;
+	bool unread = zones_unread(vm);
+	bool serves = outside->page && turns_read(&outside->page->turns) & 1;
+
+	if (unread && !serves)
+		return worth_waiting(outside);
+	outside->unread_since = 0;
+	return serves;
+}
+
+bool outside_waits(struct vm *vm)
+{
+	struct vm_outside *outside = &vm->outside;
+
+	if (outside->kicked && device_works(vm))
+		return true;
+	if (outside->kicked)
+		irq_thread_drain(vm);
+	outside->kicked = false;
+	outside->unread_since = 0;
+	outside->awaited = outside->awaited && !called(outside);
+	return outside->awaited;
+}
+
+static void wait_for_device(struct turns *page)
+{
+	const struct timespec pause = { .tv_nsec = WAIT_READ_NS };
+	u32 seen = page ? turns_read(&page->turns) : 0;
+
+	if (seen & 1)
+		turns_wait(&page->turns, seen, WAIT_NS);
+	else
+		nanosleep(&pause, NULL);
+}
+
+void outside_wait(struct vm *vm)
+{
+	if (vm->outside.kicked)
+		wait_for_device(vm->outside.page);
+	else
+		turns_wait(&vm->outside.page->calls, vm->outside.heard, WAIT_NS);
+}
