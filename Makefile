@@ -231,7 +231,7 @@ $(EXAMPLES): $(O)/%: $(O)/%.o $(O)/libvpmu.a
 
 # The workloads of the benchmark: one static program, the same on the host and in guests. Its size is what fork and exec
 # see, its text is what the compressors compress, so it is the same for every build folder and sanitizer.
-# SQLite may load extensions and the linker warns that this needs the shared C library; nobody here does.
+# SQLite may load extensions and the linker warns that this needs the shared C library; no workload does.
 build/bench/work: $(WORK_SRCS) $(wildcard bench/work/*.h bench/work/*.def)
 	@mkdir -p $(@D)
 	$(call say,CC)

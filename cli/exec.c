@@ -257,13 +257,13 @@ static const struct option *find_option(const char *word)
 	return NULL;
 }
 
-/* Whether an option's value is part of its own word: behind '=', or behind its letter. */
+/* Whether an option's value is part of its own word: after '=', or after its letter. */
 static bool has_value(const char *word)
 {
 	return word[1] == '-' ? strchr(word, '=') != NULL : word[2] != '\0';
 }
 
-/* One option, and its value: behind '=', behind its letter, or the next word. */
+/* One option, and its value: after '=', after its letter, or the next word. */
 static int take_option(struct exec_options *options, char **argv, int *i)
 {
 	const char *word = argv[*i], *value = NULL;

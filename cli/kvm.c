@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: MIT
 /*
- * vpmu kvm: starts a program with libvpmu-kvm.so preloaded. Nothing of vpmu stays behind in front
+ * vpmu kvm: starts a program with libvpmu-kvm.so preloaded. No process of vpmu remains in front
  * of it: the program replaces this process.
  */
 #include <elf.h>
@@ -103,7 +103,7 @@ static int choose(const struct option *option, const char *value)
 			   option->choices[option->choices[2] ? 2 : 1], value);
 }
 
-/* The option at argv[*i], with its value behind it or behind a '='. */
+/* The option at argv[*i], with its value in the next word or after a '='. */
 static int take_option(char **argv, int *i)
 {
 	for (u32 o = 0; o < ARRAY_SIZE(options); o++) {
@@ -165,8 +165,8 @@ static bool is_static(int fd)
 	return true;
 }
 
-/* It would find the host's own /dev/kvm, if there is one, and nobody would know. What it starts may
- * be dynamic. */
+/* It would find the host's own /dev/kvm, if there is one, and the user would not know. What it
+ * starts may be dynamic. */
 static void warn_of_static(const char *name)
 {
 	char path[PATH_MAX];

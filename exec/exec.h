@@ -81,7 +81,7 @@ struct distrust {
 
 /* Whether only the user and root can have made or changed this file. */
 bool trust_attributes(const char *path, const struct stat *st, struct distrust *distrust);
-/* The same of a folder that vpmu-kernel made, all that is booted from it, and the cache it is in.
+/* Checks a folder that vpmu-kernel made, all that is booted from it, and the cache it is in.
  */
 bool trust_kernel(const char *folder, struct distrust *distrust);
 

@@ -112,7 +112,7 @@ static void keep_for_share(int socket, const int kept[KEPT])
 		copies[i] = kept[i] < 0 ? -1 : fcntl(kept[i], F_DUPFD_CLOEXEC, 64);
 	socket = fcntl(socket, F_DUPFD_CLOEXEC, 64);
 	dup2(socket, 3);
-	/* QEMU's ends of sockets are QEMU's alone, or nobody sees it end. */
+	/* QEMU's ends of sockets are QEMU's alone, or its end would not be seen. */
 	close_range(FIRST_KEPT, FIRST_KEPT + KEPT - 1, 0);
 	for (u32 i = 0; i < KEPT; i++)
 		if (copies[i] >= 0)

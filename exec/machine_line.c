@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: MIT
 /*
  * QEMU's command line: the machine, its memory and devices, the kernel. QEMU neither saves nor
- * resumes a machine that has a device served by somebody else, as the host's files are. Machines
+ * resumes a machine that has a device served by another process, as the host's files are. Machines
  * that are saved have an empty PCI Express port instead, into which it is plugged when they are
  * resumed; others need no PCI.
  */

@@ -507,7 +507,7 @@ static bool catch_signals(struct session *session)
 	for (u32 i = 0; i < ARRAY_SIZE(forwarded); i++) {
 		struct sigaction old;
 
-		/* What whoever started us has set to be ignored stays so, as with nohup(1). */
+		/* A signal that vpmu was started with ignored stays ignored, as with nohup(1). */
 		if (!sigaction(forwarded[i], NULL, &old) && old.sa_handler != SIG_IGN)
 			sigaddset(&set, forwarded[i]);
 	}

@@ -2,7 +2,7 @@
 /*
  * Whose hands a kept kernel or machine went through. Whatever boots in a guest can do there what
  * the user may do, and sees the user's files; so it must come from the user or from root, from a
- * place where nobody else can put another one. `sudo -E` is one way to meet the cache of another
+ * place where no other user can replace it. `sudo -E` is one way to meet the cache of another
  * user, a folder for a group another.
  */
 #include <dirent.h>

@@ -2,7 +2,7 @@
 /*
  * What `vpmu exec` and the first process of its guest say to each other over a virtio serial port:
  * frames with a header. Streams of bytes (the command's standard files and its terminal) have
- * a window each, so that one that nobody reads holds up no other, and never the messages beside
+ * a window each, so that one that is not read holds up no other, and never the messages beside
  * them. Both sides link this file; both are single-threaded and poll.
  *
  * A guest can run several commands at once, a session each. The first order sets the guest up; one

@@ -214,7 +214,7 @@ def full_kernel():
 
 
 class Sender:
-    """Sends a number of bytes to whoever connects, each time."""
+    """Sends a number of bytes to each client that connects."""
 
     def __init__(self, size):
         self.listener = socket.create_server(("127.0.0.1", 0))

@@ -142,7 +142,7 @@ def pebs_precision(lab):
         lab.progress(f"{event}: {sum(histogram.values())} samples")
     kinds = sorted({skid for h in histograms.values() for skid in h})
     result.table("samples by skid, in instructions", ["event", *kinds], [[e, *(h[k] for k in kinds)] for e, h in histograms.items()])
-    result.note("With :p Linux asks for the instruction behind the one that overflowed.")
+    result.note("With :p Linux asks for the instruction after the one that overflowed.")
     guest.run(f"perf record -q -e instructions:uppp -c 10007 -o /tmp/lab.data {path} 50")
     measured = only(shares(guest), ["hot", "warm"])
     exact = {"hot": 100 * 603 / 1006, "warm": 100 * 403 / 1006}

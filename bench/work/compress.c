@@ -12,7 +12,7 @@
 #include "bench/work/work.h"
 
 #define DATA_SIZE  (256u << 10)
-#define DATA_START (64u << 10) /* behind the headers */
+#define DATA_START (64u << 10) /* after the headers */
 #define XZ_SIZE	   (64u << 10)
 #define PACKED_MAX (DATA_SIZE + (16u << 10))
 #define XZ_PRESET  1

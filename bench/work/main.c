@@ -128,7 +128,7 @@ static void serve(void)
 			word[words++] = p;
 		obey(words, word);
 	}
-	reboot(RB_AUTOBOOT); /* nobody listens any more; QEMU's -no-reboot makes this the end */
+	reboot(RB_AUTOBOOT); /* no one listens now; QEMU's -no-reboot makes this the end */
 }
 
 int main(int argc, char **argv)

@@ -52,7 +52,7 @@ __attribute__((format(printf, 2, 3))) int client_tell(struct client *client, con
 /* After client_ask() has failed: says so, if that was no error that was told. STATUS_BROKEN. */
 int client_failed(const struct client *client);
 
-/* The word behind `key` in a line of words "KEY VALUE KEY VALUE…", or NULL. */
+/* The word after `key` in a line of words "KEY VALUE KEY VALUE…", or NULL. */
 const char *client_word(const char *line, const char *key, char *out, size_t size);
 u64 client_number(const char *line, const char *key);
 
@@ -74,7 +74,7 @@ struct perf_name {
 	bool is_whole; /* no other register has a say */
 	const char *name;
 };
-const struct perf_name *perf_name_at(u32 i); /* NULL behind the last */
+const struct perf_name *perf_name_at(u32 i); /* NULL after the last */
 
 /* The events of a filter, as the request has them. */
 struct event_list {

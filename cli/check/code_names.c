@@ -81,7 +81,7 @@ static bool add_page(struct code *code, u32 file, u64 offset, const u8 *bytes)
 	return true;
 }
 
-/* As the guest's page cache has them: zeros behind the end of the file. */
+/* As the guest's page cache has them: zeros past the end of the file. */
 static bool add_segment(struct code *code, u32 file, const struct check_segment *segment)
 {
 	u8 bytes[PAGE_SIZE];

@@ -17,7 +17,7 @@
 
 #define FILE_MAX (256u << 20)
 
-/* The whole of a file, a byte of 0 behind it. NULL: with errno. */
+/* The whole of a file, followed by a byte of 0. NULL: with errno. */
 static u8 *read_all(int fd, size_t *size)
 {
 	size_t capacity = 65536;

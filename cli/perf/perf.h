@@ -22,7 +22,7 @@ bool perf_is_for_host(char **argv);
 int perf_find_record(char **argv);
 /* The value of -o or --output of perf itself, not of the program that it starts; NULL: none. */
 const char *perf_output(char **argv);
-/* The same of rr. */
+/* The value of rr's own -o or --output-trace-dir, or NULL. */
 const char *rr_output(char **argv);
 /* The file that a command for the host reads. */
 const char *perf_input(char **argv);

@@ -179,7 +179,7 @@ static struct source *output_of(struct session *session, u32 stream)
 	return stream == STREAM_IN ? NULL : &session->output[stream - STREAM_OUT];
 }
 
-/* The command's output is not wanted any more: it gets SIGPIPE when it writes. */
+/* The command's output is no longer wanted: it gets SIGPIPE when it writes. */
 static void close_output(struct source *source)
 {
 	if (source && source->fd >= 0 && source->is_owned) {

@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: MIT
 /*
  * Requests that change files. Each first asks whether its folder was shared for writing; what a
- * guest makes belongs to the guest's user, if whoever runs this may give files away.
+ * guest makes belongs to the guest's user, if the user who runs vpmu may give files away.
  */
 #include <errno.h>
 #include <fcntl.h>

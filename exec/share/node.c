@@ -109,7 +109,7 @@ static void unlink_name(struct nodes *nodes, u32 id)
 	node->next = 0;
 }
 
-/* Frees nodes that nobody remembers, upwards. */
+/* Frees nodes that neither the guest nor a child refers to, upwards. */
 static void release(struct nodes *nodes, u32 id)
 {
 	while (id > FUSE_ROOT_ID) {

@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: MIT
 /*
- * Requests that read: attributes, names, links, file contents and folders. What nobody can change
- * through the guest is cached by it as long as it lives; in folders that it can write, for a
+ * Requests that read: attributes, names, links, file contents and folders. What cannot be changed
+ * through the guest is cached by the guest as long as it lives; in folders that it can write, for a
  * second.
  */
 #include <dirent.h>
@@ -289,7 +289,7 @@ int fuse_opendir(struct call *call)
 		      : put_handle(call, (struct handle){ .fd = fd, .node = call->id }, flags);
 }
 
-/* Straight into the guest's memory, behind the header. */
+/* Straight into the guest's memory, after the header. */
 int share_read(struct call *call, int fd)
 {
 	const struct fuse_read_in *in = (const void *)call->body;
@@ -382,7 +382,7 @@ static int list_sorted(struct call *call, struct handle *handle, bool plus)
 	return error;
 }
 
-/* As many as fit; the guest asks again from the offset behind the last one. */
+/* As many as fit; the guest asks again from the offset after the last one. */
 static int list(struct call *call, bool plus)
 {
 	const struct fuse_read_in *in = (const void *)call->body;

@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: MIT */
 /*
  * A virtio-fs device served over vhost-user: shows the host's file system to a guest with nothing
- * but the rights of whoever runs it. All of it can be read, the folders that were named can be
+ * but the rights of the user who runs it. All of it can be read, the folders that were named can be
  * written. QEMU's own daemon cannot run without root or user namespaces; this one needs neither.
  *
  *   vhost_user.c   the vhost-user messages, one turn of the device
@@ -190,7 +190,7 @@ struct call {
 	struct request *request;
 	u64 id; /* of the node it is about */
 	u32 uid, gid;
-	const u8 *body; /* of the request, with a NUL behind it */
+	const u8 *body; /* of the request, followed by a NUL */
 	u32 size;
 	u8 *answer; /* MAX_ANSWER bytes */
 	u32 answer_size;
@@ -249,8 +249,8 @@ void listing_free(struct share *share, struct listing *listing);
 /* A descriptor of a node, which may be a symbolic link, or minus an errno: an O_PATH one, or one of
  * a handle if its name is gone. Nothing on the way to it is a link: names lead where they say. */
 int share_locate(struct share *share, u64 id);
-/* The same of the folder that a name of the guest is in; -EINVAL for what is no name, -ENOENT for a
- * folder that is not served. */
+/* A descriptor of the folder that a name of the guest is in; -EINVAL for what is no name, -ENOENT
+ * for a folder that is not served. */
 int share_locate_parent(struct share *share, u64 id, const char *name);
 /* Whether the guest may change what is in this folder, or this file; one whose name is gone if it
  * is open for writing. */

@@ -69,7 +69,7 @@ static struct queue *queue_of(struct share *share, u32 index)
 	return index < MAX_QUEUES ? &share->queue[index] : NULL;
 }
 
-/* Again whenever memory is mapped anew. */
+/* Again whenever memory is mapped again. */
 static void place_rings(struct share *share, struct queue *queue)
 {
 	u64 n = queue->size;

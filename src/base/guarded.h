@@ -14,7 +14,7 @@ bool guarded_read(void *dst, const void *src, size_t n);
 bool guarded_write(void *dst, const void *src, size_t n);
 /* Repeats the 8 bytes of `pattern` over n bytes. */
 bool guarded_fill(void *dst, u64 pattern, size_t n);
-/* Are these two lines of 64 bytes readable and the same? */
+/* Are these two lines of 64 bytes readable and equal? */
 bool guarded_same_line(const void *a, const void *b);
 /* *ptr: if it equals *expected store desired, else set *expected; *done tells which. Locked. */
 bool guarded_cmpxchg64(u64 *ptr, u64 *expected, u64 desired, bool *done);

@@ -122,7 +122,7 @@ static inline bool cpu_has(const struct cpu *cpu, enum feature f)
 	return cpu->features[f / 64] >> (f % 64) & 1;
 }
 
-/* Does it what only one vendor's processors do? */
+/* Does this processor follow the rule, of its vendor or by foreign_rules? */
 static inline bool cpu_follows(const struct cpu *cpu, enum vendor_rule rule)
 {
 	return vendor_follows(cpu->is_amd, rule) != (cpu->port.foreign_rules >> rule & 1);
@@ -151,7 +151,7 @@ static inline u64 cpu_tsc_at(const struct cpu *cpu, u64 time)
 	       cpu->port.tsc_offset;
 }
 
-/* Adds to every class of a set, for an instruction that C completes or takes back. */
+/* Adds n to every class of a set, for an instruction that C completes or takes back. */
 static inline void cpu_tally(struct cpu *cpu, enum retire_privilege privilege,
 			     retire_wanted classes, u64 n)
 {

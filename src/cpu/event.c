@@ -69,7 +69,7 @@ void cpu_finish_instruction(struct cpu *cpu, bool trap_flag_was_set)
 		return;
 	if (stepped(cpu, trap_flag_was_set, fresh))
 		traps |= DR6_BS;
-	/* An event that waits goes first; the traps then come behind its handler's first
+	/* An event that waits goes first; the traps then come after its handler's first
 	 * instruction. */
 	if (!traps || cpu->port.event.kind != EVENT_NONE)
 		return;

@@ -25,7 +25,7 @@ enum guest_fault cpu_deliver(struct cpu *cpu);
 
 /*
  * INT n, INT3 (EVENT_SOFT_EXC, VEC_BP), INTO and INT1 (EVENT_EXCEPTION, VEC_DB), whole: delivers at
- * once, with RIP moved behind the instruction. FAULT_NONE: RIP is the handler's; the caller counts
+ * once, with RIP moved to the next instruction. FAULT_NONE: RIP is the handler's; the caller counts
  * one instruction and one branch at the privilege before, and finishes the instruction.
  * FAULT_RAISED: cpu->port.event holds the fault, RIP stands at the instruction. FAULT_EXIT: as
  * cpu_deliver(); EXIT_DEBUG has RIP at an INT3 or INT1.
@@ -49,7 +49,7 @@ void cpu_complete(struct cpu *cpu);
  * The bookkeeping shared by all completions done in C; the caller has set RIP and counted.
  * `trap_flag_was_set`: EFLAGS.TF before the instruction. Ends the interrupt shadow and RF that an
  * earlier instruction began, and puts #DB into cpu->port.event for a single step (the guest's or
- * the debugger's) and for data breakpoints noted in pending_db. Behind MOV SS and POP SS no trap is
+ * the debugger's) and for data breakpoints noted in pending_db. After MOV SS and POP SS no trap is
  * taken: what is pending waits for the end of the next instruction (SDM 3A 6.8.3).
  */
 void cpu_finish_instruction(struct cpu *cpu, bool trap_flag_was_set);

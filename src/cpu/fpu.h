@@ -14,7 +14,7 @@
 void fpu_save(struct cpu *cpu);	  /* to cpu->xsave, host control words restored; does nothing unless
 				     fpu_live */
 void fpu_load(struct cpu *cpu);	  /* the reverse; does nothing if fpu_live */
-void fpu_reload(struct cpu *cpu); /* the same, for what is live: back to what cpu->xsave has */
+void fpu_reload(struct cpu *cpu); /* loads cpu->xsave over the live state */
 /* Has the x87 store that was just executed stored anything? An unmasked exception but that of
  * precision keeps it from it (SDM 1 8.5). The state is live, and none was pending before. */
 bool fpu_x87_stored(void);

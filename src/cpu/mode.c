@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: MIT
 /*
- * The mode word, computed from the registers it depends on. Whoever changes one of them calls
+ * The mode word, computed from the registers it depends on. Code that changes one of them calls
  * cpu_update_mode(). vCPU thread; general registers only.
  */
 #include "cpu/mode.h"
@@ -67,10 +67,10 @@ static u32 fpu_mode(const struct cpu *cpu)
 }
 
 /*
- * Code goes on counting for a while what it did when less is wanted: operating systems stop
- * counters and start them again at each switch of processes, and code of another mode would have to
- * be looked for each time. What the timing model counts ends at once, since what caches hold
- * depends on when it looks.
+ * Translated code keeps counting classes for a while after they are no longer wanted: operating
+ * systems stop and restart counters at each context switch, and each time blocks of another mode
+ * would have to be found. What the timing model counts ends at once, since its caches depend on
+ * what it is shown.
  */
 #define LINGER 1000000 /* instructions: about a millisecond */
 
@@ -98,9 +98,9 @@ static u32 packed_words(retire_wanted set)
 }
 
 /*
- * The set of classes that translated code is to count: what is wanted, and what was until now if that
- * costs no word more. Where events take turns, all of them are soon in one set, and each turn finds
- * the code of the one before.
+ * The set of classes that translated code counts: what is wanted, and what was wanted before if
+ * that needs no further word. Where perf multiplexes events, all of them are soon in one set, so
+ * that rotation needs no new translations.
  */
 static retire_wanted count_wanted(const struct cpu *cpu)
 {
@@ -108,7 +108,7 @@ static retire_wanted count_wanted(const struct cpu *cpu)
 	retire_wanted wanted = priv->coded & (COUNT_BRANCHES | COUNT_MEMORY | OBSERVED_IN_BRANCHES);
 	retire_wanted now = priv->count_sets[priv->count_set];
 
-	if (wanted & COUNT_PACKED) /* one field more costs nothing, and tells of their trips */
+	if (wanted & COUNT_PACKED) /* one more field costs nothing, and lets branches trip exactly */
 		wanted |= priv->coded & RETIRE_BIT(RETIRE_BRANCHES);
 	if (wanted && !((wanted ^ now) & OBSERVED_IN_BRANCHES) &&
 	    packed_words(wanted | now) == packed_words(wanted))
@@ -117,9 +117,8 @@ static retire_wanted count_wanted(const struct cpu *cpu)
 }
 
 /*
- * The number of that set. Number 0 is the empty one. Numbers are never given to another set, since
- * blocks have them; who comes when none is left has the last one, which is all classes, until the
- * engine has forgotten its blocks.
+ * The number of that set. Number 0 is the empty set. A number is never reused while blocks have it;
+ * when none is left the last one, all classes, serves until the engine drops all blocks.
  */
 static u32 count_set(struct cpu *cpu)
 {

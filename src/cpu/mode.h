@@ -33,8 +33,7 @@
 
 #define MODE_TSC BIT(27) /* RDTSC is allowed, and the host's but for an offset */
 
-/* What translated code counts besides instructions and branches, as far as somebody wants it
- * (cpu->port.wanted): the number of a set of classes (priv->count_sets), and the stalls. */
+/* What translated code counts besides instructions and branches, as far as cpu->port.wanted asks for it: the number of a set of classes (priv->count_sets), and the stalls. */
 #define MODE_COUNT_SHIFT    28 /* to bit 31 */
 #define MODE_COUNT_CYCLES   BIT(19)
 #define MODE_COUNT_MISSES   BIT(20) /* of branches: the timing model counts them */
@@ -45,12 +44,12 @@
 #define MODE_OBSERVE_MEMORY   BIT(22)
 #define MODE_OBSERVE_BRANCHES BIT(23)
 
-/* All of these. */
+/* All bits that depend on what is counted. */
 #define MODE_COUNTING                                                                 \
 	((u32)MASK(31, MODE_COUNT_SHIFT) | MODE_COUNT_CYCLES | MODE_COUNT_MISSES |    \
 	 MODE_TRIP_BRANCHES | MODE_OBSERVE_MEMORY | MODE_OBSERVE_BRANCHES)
 
-/* What it counts: neighbours in retire.def. */
+/* Classes that the timing model counts: contiguous in retire.def. */
 #define OBSERVED_IN_MEMORY   (MASK(RETIRE_ITLB_MISSES, RETIRE_L1D_MISSES))
 #define OBSERVED_IN_BRANCHES (MASK(RETIRE_RETURN_MISSES, RETIRE_BRANCH_MISSES))
 
@@ -69,10 +68,10 @@
 /* Classes that are in priv->packed while translated code counts them; all others in priv->live. */
 #define COUNT_PACKED (COUNT_BRANCHES | COUNT_MEMORY | RETIRE_BIT(RETIRE_BRANCHES))
 
-/* A block whose memory accesses share no checks; never in priv->mode. */
+/* A block whose memory accesses share no checks (emit_share.c); never in priv->mode. */
 #define MODE_APART BIT(17)
 
-/* One instruction a block, linked to the next: on the way to an exact end. Never in priv->mode. */
+/* Blocks of one instruction, linked to the next: approaching the exact end of a run (count.c). Never in priv->mode. */
 #define MODE_CUT BIT(18)
 
 /* Near branches are recorded at this privilege: branch_wanted(). */
@@ -87,10 +86,9 @@ static inline bool cpu_avx512(const struct cpu *cpu)
 }
 
 void cpu_update_mode(struct cpu *cpu);
-void cpu_update_counting(struct cpu *cpu); /* the same, if no more than the PMU has changed */
+void cpu_update_counting(struct cpu *cpu); /* as cpu_update_mode(), if only the PMU's state has changed */
 
-/* The classes that code of this mode counts. Of cycles it is the stalls: the others follow
- * of them and of the instructions. */
+/* The classes that code of this mode counts. Of cycles these are the stalls: the other classes of cycles follow from stalls and instructions. */
 static inline retire_wanted cpu_counts(const struct cpu *cpu, u32 mode)
 {
 	return cpu_priv(cpu)->count_sets[mode >> MODE_COUNT_SHIFT] |

@@ -10,7 +10,7 @@ void cpu_observe(struct cpu *cpu, struct timing_access access)
 	timing_data(&cpu_priv(cpu)->timing, &access);
 }
 
-/* Is the model looking? If not, its TLBs are no longer right. */
+/* Is the model observing? If not, its TLBs become stale. */
 static bool looking(struct cpu *cpu)
 {
 	cpu_priv(cpu)->timing_stale |= !cpu_observes(cpu);

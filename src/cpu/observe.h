@@ -2,7 +2,7 @@
 /*
  * How the processor shows the timing model (timing/timing.h) what C code does for the guest: data
  * accesses, and what takes translations and lines away. Translated code has its own ways
- * (engine/runtime/observe.c). Nothing happens while nobody counts what needs the model.
+ * (engine/runtime/observe.c). Nothing happens while no counted event needs the model.
  */
 #ifndef CPU_OBSERVE_H
 #define CPU_OBSERVE_H
@@ -23,7 +23,7 @@ static inline u16 cpu_space(const struct cpu *cpu)
 /* An access to RAM that lies on one page; the address space is filled in. */
 void cpu_observe(struct cpu *cpu, struct timing_access access);
 
-/* The same, of what a walk or the soft TLB said. */
+/* An access whose translation a walk or the soft TLB gave. */
 static inline void cpu_observe_at(struct cpu *cpu, gva_t gva, const struct translation *t, u32 size,
 				  bool store)
 {
@@ -36,13 +36,13 @@ static inline void cpu_observe_at(struct cpu *cpu, gva_t gva, const struct trans
 						 .store = store });
 }
 
-/* What an entry of the soft TLB says of the page, besides where it is. */
+/* Is the page of an entry of the soft TLB global? */
 static inline bool tlb_global(const struct cpu *cpu, enum tlb_set set, u32 index)
 {
 	return !(cpu_priv(cpu)->tlb_local[set].bit[index / 64] >> index % 64 & 1);
 }
 
-/* The model was not looking while translations changed: it is told when it next is. */
+/* Before a run that observes: if translations changed while the model did not observe, flushes its TLBs. */
 void cpu_observe_begin(struct cpu *cpu);
 
 void cpu_observe_cr3(struct cpu *cpu, bool flush);

@@ -63,7 +63,7 @@ enum exit_reason {
 	EXIT_DEBUG, /* guest debugging: exit.debug */
 	EXIT_TRIPLE_FAULT,
 	EXIT_UNEMULATED, /* an access no emulator does; exit.insn_bytes */
-	EXIT_HOST_FAULT, /* the program's memory behind exit.gpa cannot be accessed */
+	EXIT_HOST_FAULT, /* the program's memory for exit.gpa cannot be accessed */
 	EXIT_BAD_STATE,	 /* guest state that no processor enters with */
 };
 

@@ -44,12 +44,12 @@ enum tlb_set {
 };
 
 /*
- * Whose code: what is known of the linear addresses of user code goes with its address space, what
- * is known of the kernel's usually stays.
+ * Whose code. Translations of user addresses are valid in one address space; those of the kernel's
+ * addresses usually in all.
  */
 enum space { SPACE_OS, SPACE_USR, NSPACES };
 
-/* Address spaces that user code may come back to: CR3 with its PCID (SDM 3A 4.10.1). */
+/* Address spaces whose user code may still have valid entries: CR3 with its PCID (SDM 3A 4.10.1). */
 #define SPACES_KEPT 8
 
 struct space_kept {
@@ -57,7 +57,7 @@ struct space_kept {
 	u64 jump_generation, map_generation; /* 0: none */
 };
 
-/* Pages, by a hash of their numbers, that code was fetched from. */
+/* A Bloom filter of pages, by a hash of their numbers. */
 #define FILTER_BITS 16
 
 struct page_filter {
@@ -79,8 +79,7 @@ struct jump_entry {
 /* Where calls will be returned to, by the stack pointer: see engine/translate/emit_return.c. */
 #define RETURN_SLOTS 256
 
-/* What cpu/fpu.c knows of the host: found at creation, and its control words while guest state is
- * live. */
+/* What cpu/fpu.c knows of the host: its features, found at creation, and its control words while guest state is live. */
 struct host_fpu {
 	u64 features;  /* components saved and restored, as in XCR0; 0: only FXSAVE exists */
 	bool compacts; /* has XSAVEC: cpu->xsave is in the compacted form */
@@ -114,18 +113,18 @@ struct cpu_priv {
 	u64 observed_arg; /* key of a line, or address of a branch */
 
 	u32 mode;	   /* MODE_* of cpu/mode.h, recomputed by cpu_update_mode() */
-	u8 fresh;	   /* FRESH_*: what the instruction that is completing has just begun */
+	u8 fresh;	   /* FRESH_*: what the completing instruction itself has begun */
 	bool fpu_live;	   /* x87 and vector state is in the host's registers, not in cpu->xsave */
 	bool watch_active; /* a data breakpoint is armed: its pages stay out of the TLB */
 	struct host_fpu host_fpu;
 
 	/* Counting: engine/runtime/count.h. */
 	s64 live[NRETIRE];  /* grows while guest code runs, from minus the distance to the trip */
-	bool branches_near; /* to one of their trips: code counts them itself */
+	bool branches_near; /* a trip of branches is near: code counts branches in live[], too */
 	retire_wanted count_sets[COUNT_SETS]; /* that code counts, by their number in the mode */
-	u32 count_set;			      /* the last one that was not empty */
+	u32 count_set;			      /* number of the last set that was not empty */
 	retire_wanted coded; /* what code counts: port.wanted, or more. See cpu/mode.c */
-	u64 coded_until;     /* then at the latest, in instructions, they are what is wanted */
+	u64 coded_until;     /* tally of instructions at which the superset is reduced to what is wanted */
 	struct branch_log branch_log; /* empty outside translated code */
 
 	/* Guest memory and its code. */
@@ -139,30 +138,30 @@ struct cpu_priv {
 	u64 news_seen, acknowledged;
 	struct exclusive *exclusive; /* of the machine: exclusive_join(). NULL: the only CPU */
 	u32 exclusive_index;	     /* of this processor there */
-	bool alone;		     /* all other processors stand still */
+	bool alone;		     /* all other processors are stopped (cpu/mmu/exclusive.h) */
 
 	/* The timing model. */
-	u8 slots;	   /* that a cycle has to issue instructions; at least 1 */
-	bool timing_stale; /* its TLBs do not know of all changes: cpu/observe.h */
+	u8 slots;	   /* issue slots of a cycle; at least 1 */
+	bool timing_stale; /* the model's TLBs have missed invalidations: cpu/observe.h */
 	struct timing timing;
 
 	/* Linear addresses: cpu/mmu/tlb.c; code at them: engine/runtime/jump_cache.c. */
 	u64 map_generation[NSPACES]; /* changes when addresses of code must be walked again */
-	u64 last_jump, last_map;     /* numbers of generations given so far */
-	u64 drops[NSPACES];	     /* how often what jump[] knows of a space has become useless */
+	u64 last_jump, last_map;     /* the last generation given, of jumps and of maps */
+	u64 drops[NSPACES];	     /* how often all entries of jump[] for the space were dropped */
 	bool kernel_code_local;	     /* some of the kernel's code is on pages that are not global */
-	bool kernel_code_low;	     /* or at addresses that are usually the user's */
+	bool kernel_code_low;	     /* some of the kernel's code is at addresses of the lower half */
 	bool user_code_global;	     /* user code of some space kept is on global pages */
 	struct space_kept kept[SPACES_KEPT];
 	u32 next_kept;
 
 	const void *returns[NTLBS][RETURN_SLOTS];
 	struct tlb_entry tlb[NTLBS][TLB_SIZE] __attribute__((aligned(64)));
-	u8 tlb_shift[NTLBS][TLB_SIZE];	  /* log2 of the guest's page behind an entry: for INVLPG */
+	u8 tlb_shift[NTLBS][TLB_SIZE];	  /* log2 of the size of an entry's page in the guest, for INVLPG */
 	struct tlb_bits tlb_used[NTLBS];  /* entries that may serve an address */
 	struct tlb_bits tlb_local[NTLBS]; /* of these, entries of pages that are not global */
 	u64 tlb_code[NTLBS][TLB_SIZE / 64]; /* lacking a write tag for code alone */
-	u64 tlb_large; /* a hash of the gigabytes that entries of pages larger than 2 MB lie in */
+	u64 tlb_large; /* filter of the gigabytes in which entries of pages larger than 2 MB lie */
 	struct page_filter tlb_2m;	 /* pages of 2 MB that there are entries of */
 	struct page_filter tlb_writable; /* physical pages with a write tag in some entry */
 	struct page_filter fetched, fetched_large; /* pages; 2M regions with code on large pages */
@@ -210,7 +209,7 @@ static inline struct cpu_hot *cpu_hot(const struct cpu *cpu)
 	return &((struct cpu_whole *)cpu)->hot;
 }
 
-/* Which entry of jump[] an address has. Neighbouring instructions seldom are branch targets. */
+/* Which entry of jump[] an address has. Bit 0 is left out: neighbouring addresses are seldom both branch targets. */
 static inline u32 cpu_jump_index(u64 rip, u32 spread)
 {
 	return (rip ^ spread) >> 1 & (JUMP_SIZE - 1);

@@ -1,10 +1,11 @@
 /* SPDX-License-Identifier: MIT */
 /*
- * Packed counts. What blocks add to classes of which an instruction is one or none goes into fields of
- * a few words, so that a block adds one constant for four classes. A field begins so far below its
- * guard bit, the uppermost, as its trip is away, or as there is room: a set guard tells of a trip, or
- * that the field is full. The lowest bits of a word are those of cpu->attention, set, and stay so:
- * ANDed with the word that begins there, a word is not 0 if somebody calls or a guard is set.
+ * Packed counts. Classes to which an instruction adds at most one are counted in fields of a few
+ * words, so that a block adds one constant for four classes. A field starts `distance` below its
+ * guard bit, the uppermost, or as far below as it has room, so that the bit sets when the trip
+ * point is reached or the field is full. The lowest bits of a word are those of hot->attention,
+ * always set: a word ANDed with the 8 bytes at hot->attention is not 0 if attention is called for
+ * or a guard is set.
  */
 #ifndef ENGINE_COUNT_PACK_H
 #define ENGINE_COUNT_PACK_H
@@ -13,18 +14,17 @@
 
 #define PACK_BASE   ((u64)(ATTENTION_OWNER | ATTENTION_ENGINE))
 #define PACK_FIRST  2 /* bits of it */
-/* What a block may take back of what it added before the field began anew. */
+/* What a block may take back that it added before the field was restarted. */
 #define PACK_ROOM 128
 
-/* Two fields of so many bits, and four of the fewest, hold a block's counts in their lower 32 bits:
- * the constant of two classes is short. */
+/* With these widths the counts of two classes lie in the lower 32 bits of a word: a block that counts no others adds a short constant. */
 #define PACK_BITS_MOST	22
 #define PACK_BITS_LEAST 15
 
 _Static_assert(PACK_FIRST + PACK_FIELDS * PACK_BITS_LEAST <= 64, "a word");
 _Static_assert(PACK_FIRST + 3 * 20 <= 64, "a word");
 
-/* The bits of a field: the fewer fields, the longer until one is full. */
+/* The width of a field: with fewer classes fields are wider and fill up later. */
 static inline u32 pack_bits(retire_wanted set)
 {
 	set &= set - 1;

@@ -16,7 +16,7 @@
 
 enum decode_result {
 	DECODE_OK,
-	DECODE_SHORT,	 /* the instruction goes on behind the `avail` bytes */
+	DECODE_SHORT,	 /* the instruction is longer than the `avail` bytes */
 	DECODE_INVALID,	 /* #UD */
 	DECODE_TOO_LONG, /* more than 15 bytes: #GP(0) */
 };

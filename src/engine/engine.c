@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: MIT
 /*
- * Making and unmaking an engine. Not on a hot path: libc is allowed.
+ * Creating and destroying an engine. Not on a hot path: libc is allowed.
  */
 #include "engine/engine.h"
 
@@ -13,7 +13,7 @@
 #include "cpu/mmu/tlb.h"
 #include "engine/priv.h"
 
-/* The tags of the timing model: zero pages until somebody counts what needs them. */
+/* The tags of the timing model: zero pages until an event that needs the model is counted. */
 static int timing_create(struct cpu *cpu)
 {
 	struct cpu_priv *priv = cpu_priv(cpu);
@@ -38,7 +38,7 @@ static void timing_destroy(struct cpu *cpu)
 	priv->timing.params = NULL;
 }
 
-/* Programs say no more than what errno does. */
+/* The program will only report errno: the log says more. */
 static void explain(int error)
 {
 	if (error == -EACCES || error == -EPERM)

@@ -19,10 +19,9 @@ void engine_destroy(struct cpu *cpu);
 /* Gives it the PMU of a model, cpu->pmu, in the state of a reset. Before the first run. */
 void engine_attach_pmu(struct cpu *cpu, const struct pmu_model *model);
 
-/* After how many executions a block is made again, with what usually follows it. That takes
- * microseconds: what is executed a few hundred times in all does not win them back. */
+/* After so many executions a block is retranslated as a hot block, together with what usually follows it. That takes microseconds, which code executed only a few hundred times does not win back. */
 #define ENGINE_HEAT 512
-void engine_set_heat(struct cpu *cpu, u32 executions); /* for tests, which have little time */
+void engine_set_heat(struct cpu *cpu, u32 executions); /* for tests: fewer executions make hot blocks */
 
 /* Counts instructions by block, in memory that outlives the processor: base/profile.h. Before the first run. */
 struct profile;
@@ -61,8 +60,7 @@ bool engine_where(const struct cpu *cpu, const void *ucontext, struct engine_whe
 /* IBPB: the timing model forgets what it has predicted branches by. Any state but running. */
 void engine_forget_branches(struct cpu *cpu);
 
-/* Forget everything translated (guest memory was changed behind the processor's back). Any state
- * but running. */
+/* Forget everything translated: guest memory was changed without the processor noticing. Not while it runs. */
 void engine_forget(struct cpu *cpu);
 
 #endif

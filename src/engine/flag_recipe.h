@@ -1,9 +1,9 @@
 /* SPDX-License-Identifier: MIT */
 /*
- * Flags that nobody saved. Translated code does not save the arithmetic flags where the program
+ * Flags that were not saved. Translated code does not save the arithmetic flags where the program
  * never reads them; but an exception there pushes them. A recipe says how to compute them from
- * registers that still hold what they held: the operands of a CMP or TEST, or the result of an ADD
- * and what was added.
+ * registers that have not changed since: the operands of a CMP or TEST, or the result of an ADD and
+ * what was added.
  */
 #ifndef ENGINE_FLAG_RECIPE_H
 #define ENGINE_FLAG_RECIPE_H

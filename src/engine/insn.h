@@ -45,11 +45,10 @@ struct operand {
 
 enum insn_prefix { PREFIX_LOCK = 1, PREFIX_REP = 2, PREFIX_REPNE = 4, PREFIX_66 = 8 };
 
-/* What an instruction adds to the tallies when it retires, besides itself and its being a
- * branch. */
+/* What an instruction adds to the tallies when it retires, besides itself and the branch tally. */
 struct weight {
 	retire_wanted
-		classes; /* one each; a conditional branch adds its being taken on that path */
+		classes; /* classes it adds one to; those of a conditional branch's outcome are added on each path */
 	u8 cycles;	 /* by the static model */
 };
 

@@ -71,7 +71,7 @@ enum insn_quick { QUICK_NONE, QUICK_MOVS, QUICK_STOS };
 struct insn_facts {
 	u8 stack;	/* enum insn_stack */
 	u8 result;	/* enum insn_result */
-	u8 recipe;	/* enum recipe_kind of the flags it leaves */
+	u8 recipe;	/* enum recipe_kind how to compute the flags it leaves */
 	u8 system;	/* enum insn_system */
 	u8 unit;	/* enum insn_unit, where the operands do not tell */
 	u8 serializing; /* enum insn_serializing */

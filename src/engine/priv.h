@@ -1,10 +1,11 @@
 /* SPDX-License-Identifier: MIT */
 /*
- * The inside of the engine. See docs/architecture.md, "The engine", for the design.
+ * What the files of the engine share: blocks, links, the state of one engine, and the functions of
+ * each file. See docs/architecture.md, "The engine", for the design.
  *
  * Host registers while translated code runs:
  *
- *	RSP		struct cpu; below it the stack of helpers and signal handlers
+ *	RSP		struct cpu; below it the stack of C code that it calls, and of signal handlers
  *	RCX RDX RBX RBP RSI RDI R8-R11	the guest's registers of the same name
  *	R12		guest RAX
  *	R15		guest RSP
@@ -13,9 +14,9 @@
  *	guest R12-R15	in cpu->regs[]
  *
  * The countdown holds two numbers: minus the instructions left (plus one) in its upper 40 bits, and
- *the branches retired in its lower 24. A block adds its own constants once, at its head; the sign
- *tells that it asks for more than is left. Slices are short enough that the branch field cannot
- *overflow.
+ * the branches retired in its lower 24. A block adds its own constants once, at its head; the
+ * result is not negative if the block has more instructions than are left. Slices are short enough
+ * that the branch field cannot overflow.
  */
 #ifndef ENGINE_PRIV_H
 #define ENGINE_PRIV_H
@@ -43,16 +44,16 @@
 
 #define BLOCK_INSNS ENGINE_BLOCK_INSNS
 
-/* Why translated code came back: the value it returns to enter(). */
+/* Why translated code was left: the value it returns to enter(). */
 enum leave {
-	LEAVE_LOOKUP,	  /* cpu->rip is next; its code is not known here. leave_arg is the block */
-	LEAVE_RETURN,	  /* the same, by the return that ends block hot->returned_from */
+	LEAVE_LOOKUP,	  /* cpu->rip is next; look its code up. leave_arg is the block that was left */
+	LEAVE_RETURN,	  /* as LEAVE_LOOKUP, after the return that ends block hot->returned_from */
 	LEAVE_BAD_TARGET, /* the branch that ends block leave_arg has a non-canonical target */
-	LEAVE_LINK,	  /* the same, and leave_arg is the link to patch */
+	LEAVE_LINK,	  /* as LEAVE_LOOKUP, and leave_arg is the link to patch */
 	LEAVE_COMPLEX, /* leave_arg is the struct insn for sys_execute(); cpu->rip is its address */
 	LEAVE_RAISE,   /* leave_arg is a vector to raise at cpu->rip */
-	LEAVE_COUNTDOWN, /* leave_arg is the block that would overdraw; nothing of it ran */
-	LEAVE_TRIP,	 /* the same, and it would reach a trip; its weights are added */
+	LEAVE_COUNTDOWN, /* leave_arg is the block that asks for more than the slice has; nothing of it ran */
+	LEAVE_TRIP,	 /* leave_arg is the block that would reach a trip; nothing of it ran, its weights are added */
 	LEAVE_HOT,	 /* leave_arg is the block; it has been executed often; nothing of it ran */
 	LEAVE_ATTENTION, /* leave_arg is the block; cpu->attention is set */
 	LEAVE_STEP,	 /* a one-instruction block is done */
@@ -62,34 +63,34 @@ enum leave {
 #define NLEAVES (LEAVE_FAULT + 1)
 
 /*
- * A patchable jump out of a block. One to another page is guarded: it is taken only while all that is
- * known of code is as old as when it was linked. Where it is not, as in another address space, the
- * jump cache serves; if that does not know the target either, or goes on for long, the link is made
- * anew.
+ * A patchable direct jump out of a block. One to another page is guarded: it is taken only in the
+ * generation (jump_cache.c) in which it was linked. In others, such as those of other address
+ * spaces, the branch uses the jump cache; it is linked again when that misses, or when the guard
+ * has failed often.
  */
 struct link {
 	u8 *site;  /* the displacement, writable view */
-	u8 *guard; /* the number of the generation that it holds for, the same view; NULL: it always does */
-	u8 *stub;  /* where it goes while unlinked */
+	u8 *guard; /* immediate that holds its generation, writable view; NULL: valid in all */
+	u8 *stub;  /* where the jump leads while unlinked */
 	u64 rip;   /* target */
-	s32 patience; /* how often the guard may still fail before it is linked again */
-	u8 linked;    /* how often it has been, up to a number */
-	bool apart;   /* the block there is one of MODE_APART */
+	s32 patience; /* failures of the guard until it is linked again */
+	u8 linked;    /* how often it was linked, saturating */
+	bool apart;   /* its target is a block of MODE_APART */
 	struct block *to;
 	struct link *next_in, **prev_in; /* in to->links_in */
 };
 
-/* Of a conditional branch that a block goes on behind, and that is shown to the timing model. */
+/* Of a conditional branch in the middle of a hot block, which is shown to the timing model. */
 enum outcome { NO_OUTCOME, OUTCOME_NOT_TAKEN, OUTCOME_TAKEN };
 
-/* Where an instruction's host code begins; for faults that come by signal or from helpers. */
+/* Where an instruction's host code begins, for faults found by a signal or by C that the code called. */
 struct place {
 	u32 host;  /* offset in the block's code */
 	s16 guest; /* offset from the block's first byte */
-	s16 next;  /* the same, of the instruction that the block executes behind it */
+	s16 next;  /* offset of the instruction that the block executes after it */
 	u8 len : 4;
 	u8 flags : 4; /* PLACE_* */
-	s8 owed;   /* what the stack pointer has yet to move by, in eights */
+	s8 owed;   /* what must still be added to the guest's RSP, in units of 8 bytes */
 	u8 index : 6;	/* of the instruction in the block */
 	u8 outcome : 2; /* enum outcome */
 	u8 recipe; /* of the arithmetic flags: index + 1 in block->recipes; 0: none */
@@ -100,16 +101,16 @@ struct place {
 			 */
 #define PLACE_BRANCH  4 /* it is a branch */
 #define PLACE_SPILLED 2 /* the countdown is in priv->spill[SPILL_COUNTDOWN] */
-#define PLACE_PUSHES  8 /* when it is done, the stack pointer has to move by minus eight more */
+#define PLACE_PUSHES  8 /* once completed, RSP must move by minus 8 more */
 
 _Static_assert(BLOCK_INSNS < 1 << 6, "struct place");
 
 /* Uses of priv->spill[]. */
 enum spill {
-	SPILL_HIGH8,	 /* a register whose second byte is wanted */
+	SPILL_HIGH8,	 /* a register whose bits 15:8 are an operand */
 	SPILL_TARGET,	 /* of an indirect call, while its return address is pushed */
-	SPILL_BIT,	 /* bit offset of BT and its kin */
-	SPILL_COUNTDOWN, /* R14 while it serves as a third scratch register */
+	SPILL_BIT,	 /* bit offset of BT, BTS, BTR and BTC */
+	SPILL_COUNTDOWN, /* the countdown while R14 is a third scratch register */
 	SPILL_R14,	 /* R14 outside translated code */
 	SPILL_ARG,	 /* argument of enum leave; entry point on the way in */
 	SPILL_HOST,	 /* host address from slow_access() */
@@ -120,21 +121,21 @@ enum spill {
 #define NO_GPA (~0ull)
 
 struct block {
-	/* What looking for a block needs is in its first line of the cache. */
+	/* What a look-up compares comes first, in one line of the host's cache. */
 	u64 rip;
 	gpa_t gpa, gpa2; /* gpa2: page of the last instruction's tail if it crosses, else NO_GPA */
 	u32 mode;
 	u32 limit; /* of the code segment: code_limit() */
 	u16 ninsns;
-	bool hot; /* made after it had been executed often: goes on behind branches */
+	bool hot; /* retranslated over several branches, after it had been executed often */
 	u8 *code; /* writable view */
 	struct block *next_hash;
 	u8 nbranches;
-	s32 heat;      /* executions until it is hot */
-	s32 rsp_moved; /* by that branch, if its target may turn out to be bad */
-	u32 path; /* of the branches that it goes on behind: struct branch_path, in meta; 0: none */
-	const u8 *host2; /* where the page of gpa2 is */
-	u64 lines, lines2; /* 64-byte lines of the page(s) it was made from */
+	s32 heat;      /* executions left until it is retranslated as a hot block */
+	s32 rsp_moved; /* what its last branch moved RSP by, to undo that if its target is not canonical */
+	u32 path; /* offset in meta of the struct branch_path of branches in its middle; 0: none */
+	const u8 *host2; /* host address of the page of gpa2 */
+	u64 lines, lines2; /* bitmaps of the 64-byte lines of its page(s) that it was made from; 0: dropped */
 	struct block *next_page, *next_page2;
 	struct link *link; /* nlinks of them */
 	u32 nlinks;
@@ -142,19 +143,19 @@ struct block {
 	struct place *places; /* ninsns of them, then the out-of-line ones */
 	u32 nplaces;
 	struct recipe *recipes;
-	struct weight *weights; /* one an instruction; NULL: nothing of them is counted */
-	u64 *charge; /* with these: what it adds to priv->packed[] */
+	struct weight *weights; /* one an instruction; NULL: the block counts no classes */
+	u64 *charge; /* with weights: what its head adds to priv->packed[] */
 	struct insn *complex;	/* the last instruction, if C executes it */
 	u64 *retired; /* of a processor with a profile: where its instructions are counted */
 };
 
-/* Every other block was made from some line of its page. */
+/* A live block was made from at least one line. */
 static inline bool block_dropped(const struct block *block)
 {
 	return !block->lines;
 }
 
-/* Our side of a struct code_page: what the bytes were when they were translated. */
+/* The engine's part of a struct code_page: the bytes as they were translated. */
 struct page_copy {
 	struct block *blocks;
 	u8 bytes[PAGE_SIZE];
@@ -164,10 +165,9 @@ struct page_copy {
 struct slow_state {
 	gva_t address;
 	u32 size;
-	bool bounced; /* the data is in the bounce buffer; else it is in place and only code is
-			 watched */
-	bool refused; /* it has faulted, and there is nothing to be stored: slow_fault.c */
-	u32 desc;     /* then: what the address is */
+	bool bounced; /* the data is in the bounce buffer; else it was written in place, and only noted */
+	bool refused; /* the access faulted, and nothing will be stored: slow_fault.c */
+	u32 desc;     /* if the access faulted: its DESC_* word */
 	u8 *data;
 	u64 selected; /* elements under an opmask */
 	u32 element;  /* the size of one; 0: there is no opmask */
@@ -175,13 +175,13 @@ struct slow_state {
 	u32 part[2];
 };
 
-/* Pages that jump[] leads to. */
+/* Pages that entries of jump[] lead to: jump_cache.c, invariant 3. */
 #define ENTERED_MAX 1024
 
 struct entered {
-	u64 drops;   /* priv->drops that these are of */
-	u64 lookups; /* since jump[] was last dropped */
-	u64 since;   /* with so many instructions retired the epoch began */
+	u64 drops;   /* value of priv->drops[] for which the rest is valid */
+	u64 lookups; /* look-ups that missed since entries of jump[] were last dropped */
+	u64 since;   /* instructions retired when the epoch began */
 	u32 n;
 	struct entered_page {
 		struct code_page *page;
@@ -189,7 +189,7 @@ struct entered {
 	} page[ENTERED_MAX];
 };
 
-/* A page that was claimed, and some processor may not know yet: cpu/mmu/shared_code.h. */
+/* A claim of a page that some processor may not have acknowledged: cpu/mmu/shared_code.h. */
 struct unheard {
 	struct code_page *page;
 	u64 number;
@@ -200,7 +200,7 @@ struct unheard {
 #define FETCH_CACHE 256
 
 struct fetch_kind {
-	u8 shift; /* log2 of the guest's page */
+	u8 shift; /* log2 of the size of the guest's page */
 	bool global;
 };
 
@@ -214,78 +214,78 @@ struct fetch_entry {
 };
 
 struct engine {
-	/* Code memory, mapped twice: code_memory.h. */
+	/* Code memory: the same pages writable and executable (code_memory.h). */
 	u8 *code_rw, *code_rx;
-	u8 *code_first, *code_next, *code_limit; /* writable view; first: behind the thunks */
-	/* Everything else that belongs to blocks: bump-allocated, dropped as a whole. */
+	u8 *code_first, *code_next, *code_limit; /* writable view; first: where blocks begin, after the thunks */
+	/* Tables of blocks: bump-allocated, dropped as a whole. */
 	u8 *meta, *meta_next, *meta_limit;
-	u8 *code_ready, *meta_ready; /* what lies before these is mapped */
-	bool huge;		     /* the next of meta will be on huge pages */
-	struct block **by_address; /* blocks in order of code address */
-	u32 *begins;		   /* where the code of each begins: an array to search in */
-	struct block **by_hash;	   /* BLOCK_HASHES chains */
+	u8 *code_ready, *meta_ready; /* memory below these is mapped; cache_populate() moves them */
+	bool huge;		     /* the next memory of meta is mapped as huge pages */
+	struct block **by_address; /* all blocks since the last flush, in the order of their code */
+	u32 *begins;		   /* offset of each block's code, for binary search */
+	struct block **by_hash;	   /* BLOCK_HASHES chains of live blocks */
 	struct decoder *decoder;   /* decoder.c */
 	u32 nblocks;
-	u64 jumps_base; /* the code segment that jump[] is about where code is not flat */
+	u64 jumps_base; /* code segment for which jump[] holds, where code is not flat */
 	u32 jumps_limit;
-	u8 linear_bits; /* of the addresses that blocks check */
-	bool avx512;	/* blocks were translated with XCR0 enabling it */
+	u8 linear_bits; /* width of the linear addresses that live blocks check */
+	bool avx512;	/* live blocks were translated with AVX-512 enabled in XCR0 */
 	struct fetch_entry fetch[FETCH_CACHE];
 
 	struct entered entered[NSPACES];
-	struct unheard unheard[UNHEARD_MAX]; /* in the order of their numbers */
+	struct unheard unheard[UNHEARD_MAX]; /* ascending by number */
 	u32 nunheard;
-	u64 unheard_more; /* the number of the last that did not fit; 0: none */
+	u64 unheard_more; /* the highest number that did not fit; 0: none */
 
-	bool inside; /* translated code is on the stack: no block may be dropped */
+	bool inside; /* translated code is on the stack: no block may be dropped (code_check.h, 3) */
 	bool executing; /* C executes the instruction at cpu->port.last_rip */
 	bool notice; /* epoch_notice() before the next entry */
-	u64 epoch; /* grows whenever code may have been changed by others; not 0 */
-	u64 since[NSPACES]; /* the last one in which that may have been code of the space */
-	u64 slice;     /* instructions the countdown started from */
-	u64 budget;    /* instructions that may retire beyond the slice */
+	u64 epoch; /* grows whenever another processor, the program or a device may have changed code; never 0 */
+	u64 since[NSPACES]; /* the epoch since which code of the space counts as unverified */
+	u64 slice;     /* instructions that the countdown started from; at most SLICE_MAX */
+	u64 budget;    /* instructions that may retire after the slice */
 	u64 effort_from; /* cpu->port.effort when the run began */
 	u64 effort_most; /* how much more of it there may be */
-	bool step;     /* the next instruction is to be executed alone */
-	bool whole;    /* the slice is all that is left, and not a part of it */
-	bool held;     /* it ends one instruction in front of a trip: count.c */
-	bool near;     /* the slice ends within a block: its rest is executed in blocks of one */
-	bool spent;    /* what is left of the budget is less than a block, and need not be used */
-	bool alone;    /* the next instruction is to be executed while all other processors stand still */
-	bool owed;     /* an instruction that reached a trip before it was done: execute it, whatever comes */
-	bool counting; /* the countdown, priv->live[] and priv->packed[] have begun: count.h */
-	u32 counting_mode; /* what they have begun for: MODE_COUNTING of the mode */
-	bool both;	   /* no trip is of one privilege alone */
-	retire_wanted counted; /* the classes that are in priv->live[] */
-	retire_wanted packed;  /* those that are in priv->packed[] */
-	s64 live_from[NRETIRE];	/* what they began at */
-	u64 packed_from[PACK_WORDS]; /* the same of priv->packed[] */
-	u64 guards; /* of these */
-	u64 exit_rip;  /* where engine_run() last returned: MMIO answers are for that instruction */
-	u64 era;       /* of all generations in jump[], links and return slots: jump_cache.c */
-	u64 *enterable;		/* of the checking build: code_check.c */
-	u64 returns_key[NTLBS]; /* jump_key with which priv->returns[] hold; NO_KEY: with none */
-	u32 modes[16];	/* modes seen; their index is part of jump_key */
+	bool step;     /* the next block has one instruction and ends the visit: MODE_STEP */
+	bool whole;    /* bounded by the budget or a trip, not by a share: a new slice would be no longer */
+	bool held;     /* the slice ends one instruction before a trip: count.c, invariant 7 */
+	bool near;     /* the slice ends within a block: blocks of one instruction run until then */
+	bool spent;    /* less than a block is left of the budget, and cpu->port.loose lets the run end */
+	bool alone;    /* the next instruction is executed while all other processors are stopped */
+	bool owed;     /* the instruction at RIP reached a trip before it completed: execute it before anything else */
+	bool counting; /* the countdown, priv->live[] and priv->packed[] count: count.c, invariant 1 */
+	u32 counting_mode; /* MODE_COUNTING bits of the mode they count for */
+	bool both;	   /* every armed trip counts both privileges */
+	retire_wanted counted; /* classes that count in priv->live[] */
+	retire_wanted packed;  /* classes that count in priv->packed[] */
+	s64 live_from[NRETIRE];	/* values that priv->live[] started from */
+	u64 packed_from[PACK_WORDS]; /* values that priv->packed[] started from */
+	u64 guards; /* all guard bits of priv->packed[] */
+	u64 exit_rip;  /* RIP when engine_run() last returned: answers to MMIO and port I/O are for it */
+	u64 era;       /* era of all generations in use: jump_cache.c, invariant 1 */
+	u64 *enterable;		/* checking build: bitmap of bytes of code memory that may be entered */
+	u64 returns_key[NTLBS]; /* jump_key for which the slots of priv->returns[] are valid; NO_KEY: for none */
+	u32 modes[16];	/* modes in use; their index is part of jump_key */
 	u32 nmodes;
-	u32 last_mode[NSPACES]; /* index of the one that was last asked for */
-	enum guest_fault left;	   /* with LEAVE_FAULT: why; FAULT_NONE: the instruction is done */
-	bool heating;		   /* the block being made is to be a hot one */
-	bool again;		   /* but it is not: it is to be executed again */
+	u32 last_mode[NSPACES]; /* index of the mode looked up last */
+	enum guest_fault left;	   /* with LEAVE_FAULT: why; FAULT_NONE: the instruction completed */
+	bool heating;		   /* the block being translated will be a hot one */
+	bool again;		   /* with LEAVE_FAULT: re-execute the instruction; no fault */
 	struct slow_state pending; /* between slow_access() and slow_commit() */
 	/* Entry points of the generated runtime, executable view. */
-	bool has_rorx; /* the host has */
+	bool has_rorx; /* the host executes RORX */
 	u64 (*enter)(struct cpu *cpu, const void *code);
-	u8 *jump_lookup;				 /* writable view: goes where S0 says */
+	u8 *jump_lookup;				 /* writable view: jumps to the block for the guest address in S0 */
 	u8 *leave, *slow, *share, *commit, *call, *pass; /* writable view */
-	/* The same: emit_entry.c, "Ways out" */
+	/* Writable view: exits from blocks (emit_entry.c, "Ways out") */
 	u8 *leave_with[NLEAVES], *guard_failed, *jump_missed;
-	u8 *log_full; /* the same */
-	u8 *beyond;   /* the same, for a branch that leaves its segment */
-	u8 *check_jump, *check_return; /* the same, of the checking build */
+	u8 *log_full; /* writable view: calls observe_log_full() */
+	u8 *beyond;   /* writable view: exit stub for a branch beyond the code-segment limit */
+	u8 *check_jump, *check_return; /* writable view: calls into C of the checking build */
 	u8 *observe_access, *observe_fetch, *observe_branch, *observe_trip;
 	u64 blocks_made, flushes;
-	u64 deaths; /* of blocks, and flushes: invariant 7 */
-	s32 heat; /* executions after which a block is made again */
+	u64 deaths; /* grows with each dropped block and each flush: code_check.h, invariant 7 */
+	s32 heat; /* executions after which a block is retranslated as a hot one */
 	struct profile *profile; /* base/profile.h; NULL: none */
 	u64 *profiled;		 /* the counter of the block that was visited last */
 	u64 profiled_at;	 /* count_instructions() when it was */
@@ -301,10 +301,10 @@ bool emit_thunks(struct engine *eng);
 
 int cache_create(struct engine *eng);
 void cache_destroy(struct engine *eng);
-/* Maps what the next blocks will take. Not with guest vector state live. */
+/* Maps memory for the next blocks. Not while guest vector state is live: calls libc. */
 void cache_populate(struct engine *eng);
 
-#define CACHE_STRIDE (256u << 10) /* mapped at once */
+#define CACHE_STRIDE (256u << 10) /* step by which memory is mapped */
 
 static inline bool cache_wants_memory(const struct engine *eng)
 {
@@ -314,25 +314,24 @@ static inline bool cache_wants_memory(const struct engine *eng)
 
 void cache_flush(struct cpu *cpu);
 void *cache_alloc(struct engine *eng, size_t size); /* NULL: full */
-struct block *cache_alloc_block(struct engine *eng); /* the same */
-bool cache_room(const struct engine *eng);	    /* for one more block, whatever its size */
+struct block *cache_alloc_block(struct engine *eng); /* NULL: full */
+bool cache_room(const struct engine *eng);	    /* room for one more block of any size? */
 struct block *cache_find(const struct cpu *cpu, u64 rip, gpa_t gpa, u32 mode);
-void cache_prefetch(const struct engine *eng, u64 rip, gpa_t gpa, u32 mode); /* for it */
+void cache_prefetch(const struct engine *eng, u64 rip, gpa_t gpa, u32 mode); /* hint before cache_find() */
 void cache_insert(struct cpu *cpu, struct block *block); /* its pages come from cache_page() */
 bool cache_holds(const struct engine *eng, u64 host_pc); /* code of a block; executable view */
 struct block *cache_by_code(const struct engine *eng, const u8 *host_pc); /* executable view */
 struct page_copy *cache_page(struct cpu *cpu, gpa_t gpa);		  /* NULL: full */
 void cache_verify(struct cpu *cpu, struct code_page *page, const u8 *host);
-void cache_doubt(struct cpu *cpu, gpa_t gpa); /* the page is to be verified when next entered */
+void cache_doubt(struct cpu *cpu, gpa_t gpa); /* verify the page when it is next entered */
 void cache_written(struct cpu *cpu);
-/* Others may have changed code: compares what they may have changed unnoticed. Returns whether it may
- * be anything at all. */
+/* Code may have been changed by other processors, the program or a device: verifies pages whose claims are not acknowledged by all. Returns whether any other page may have changed. */
 bool cache_notice(struct cpu *cpu);
-bool cache_notice_due(const struct cpu *cpu); /* would epoch_notice() do anything? Changes nothing */
+bool cache_notice_due(const struct cpu *cpu); /* would epoch_notice() find work to do? No side effects */
 void cache_drop(struct cpu *cpu, struct block *block);
 void link_set(const struct engine *eng, struct link *link, struct block *to);
 void link_renew(const struct cpu *cpu, struct link *link, struct block *to); /* a guarded one */
-void links_forget(struct engine *eng); /* all that are guarded */
+void links_forget(struct engine *eng); /* cuts all guarded links */
 
 #define NO_KEY BIT(32) /* longer than any jump_key */
 
@@ -343,40 +342,39 @@ static inline const u8 *exec_view(const struct engine *eng, const u8 *rw)
 
 /* jump_cache.c: the jump cache, and epochs. */
 void returns_forget(struct engine *eng); /* before the next entry */
-void epoch_begin(struct cpu *cpu, enum space space); /* others may have changed code of the space */
-/* The same, if somebody has made himself heard: cpu/mmu/shared_code.h */
+void epoch_begin(struct cpu *cpu, enum space space); /* code of the space may have changed */
+/* Begins epochs if a write by another processor or from outside was counted: cpu/mmu/shared_code.h */
 void epoch_notice(struct cpu *cpu);
 void jump_clear(struct cpu *cpu);
 void jump_update_key(struct cpu *cpu, u32 mode);
 u32 jump_mode(const struct cpu *cpu); /* that the key is for */
-/* What lies in the code segment that the processor is in. In 64-bit code there is no limit. */
+/* The limit of the current code segment. In 64-bit code there is none. */
 static inline u32 code_limit(const struct cpu *cpu, u32 mode)
 {
 	return mode & (MODE_CODE64 | MODE_FLAT) ? ~0u : cpu->seg[CS].limit;
 }
 
-/* Code of this mode looks into the jump cache; what is short-lived does not, and leaves its entries
- * to the others. */
+/* Does code of this mode use the jump cache? Short-lived blocks do not: they would evict others. */
 static inline bool jump_usable(u32 mode)
 {
 	return !(mode & (MODE_STEP | MODE_CUT));
 }
-/* Where translated code would jump to from here without asking, or NULL. Updates the key. */
+/* The code that the jump cache has for RIP in this mode, or NULL. Updates the key. */
 const void *jump_known(struct cpu *cpu, u32 mode);
-/* This block is at RIP. Its pages must have been noted. */
+/* Adds this block, which is at RIP. Its pages must have been noted. */
 void jump_remember(struct cpu *cpu, const struct block *block);
-void jump_forget(struct cpu *cpu, const struct block *block); /* it is to be no more */
+void jump_forget(struct cpu *cpu, const struct block *block); /* before it is dropped */
 void jump_note_page(struct cpu *cpu, struct code_page *page, const u8 *host);
-/* Do the notes hold still? Not if everything has been dropped since. */
+/* Are the noted pages those of the current entries? Not if the entries were dropped since. */
 bool jump_noted(const struct cpu *cpu);
 
-/* Whose code this processor executes. */
+/* The space whose code this processor executes. */
 static inline enum space space_of(const struct cpu *cpu)
 {
 	return cpu->cpl == 3 ? SPACE_USR : SPACE_OS;
 }
 
-/* Has it been compared since code like that which is executed may have been changed? */
+/* Has the page been verified in the current epoch of the space that executes? */
 static inline bool page_fresh(const struct cpu *cpu, const struct code_page *page)
 {
 	return page->epoch >= cpu->engine->since[space_of(cpu)];
@@ -393,13 +391,13 @@ static inline u64 linear_rip(const struct cpu *cpu)
 
 /* fetch.c: where the code at a linear address is; checks that it may be executed. */
 enum guest_fault fetch_page(struct cpu *cpu, u64 linear, gpa_t *gpa, const u8 **host);
-/* Of the page that code which is being executed lies on. */
+/* The kind of page that executing code lies on. */
 struct fetch_kind fetch_kind(struct cpu *cpu, u64 linear);
 
 /*
- * translate.c: makes the block at cpu->rip, whose first byte is at gpa and host, for this mode.
- * Returns NULL with *fault set when fetching faults, with FAULT_NONE when the cache is full. May save
- * the guest's vector state.
+ * translate.c: translates the block at cpu->rip, whose first byte is at gpa and host, for this
+ * mode. Returns NULL with *fault set when fetching faults, with FAULT_NONE when the cache is full.
+ * May save the guest's vector state.
  */
 struct block *translate(struct cpu *cpu, u32 mode, gpa_t gpa, const u8 *host,
 			enum guest_fault *fault);
@@ -409,39 +407,38 @@ u64 slow_access(struct cpu *cpu, u64 address, u32 desc, const u8 *return_pc);
 u64 slow_share(struct cpu *cpu, u64 address, u32 desc, const u8 *return_pc);
 u64 slow_commit(struct cpu *cpu, u64 unused, u32 desc, const u8 *return_pc);
 u64 slow_beyond(struct cpu *cpu, u64 unused, u32 pushes, const u8 *return_pc);
-/* slow_fault.c: the access of slow_access() faults, or exits; and the instruction has been
- * executed. */
+/* slow_fault.c: the access of slow_access() faults or exits; and what follows once the instruction was executed on the bounce buffer. */
 u64 slow_fault_access(struct cpu *cpu, enum guest_fault fault, u64 address, u32 desc,
 		      const u8 *return_pc);
 enum guest_fault slow_fault_computed(struct cpu *cpu);
-/* The access to a linear address that has been checked. */
+/* The rest of slow_access(), for a linear address that segmentation allows. */
 u64 slow_span(struct cpu *cpu, gva_t gva, u32 desc, u32 access, const u8 *return_pc);
 bool slow_vector_misaligned(u64 address, u32 desc);
 /* An address of translated code, with a DESC_* word, to a linear one. */
 enum guest_fault slow_linear(struct cpu *cpu, u64 address, u32 desc, u32 access, gva_t *out);
-/* For a call whose target is bad: would its push fault? Where calls push first, it is made. */
+/* For a call with a non-canonical target: would its push fault? Processors that push first do it here. */
 enum guest_fault slow_try_push(struct cpu *cpu, u32 size, u64 value);
 
 /* slow_masked.c: slow_access() of an operand under an opmask. */
 u64 slow_masked_access(struct cpu *cpu, u64 address, u32 desc, const u8 *return_pc);
-/* What it has selected, for the bounce buffer; and between that and guest memory. */
+/* Which elements are selected; and copies them between the bounce buffer and guest memory. */
 void slow_masked_select(const struct cpu *cpu, struct slow_state *pending);
 enum guest_fault slow_masked_read(struct cpu *cpu, u32 access);
 enum guest_fault slow_masked_write(struct cpu *cpu);
 /* Data breakpoints of the selected elements, the first of them at gva. */
 void slow_masked_watch(struct cpu *cpu, gva_t gva, u32 access);
 
-/* call_insn.c: the same; executes a struct insn */
+/* call_insn.c: called from translated code; executes a struct insn */
 u64 call_insn(struct cpu *cpu, u64 insn, u32 unused, const u8 *return_pc);
 
 /*
- * passthrough.c: the same; one that accesses the PMU, with which the block ends. `access` is the
- * exit that it is if the hypervisor wants it. SLOW_COMMIT: nothing has happened, leave with
- * LEAVE_COMPLEX.
+ * passthrough.c: called from translated code; executes the block's last instruction, which accesses
+ * the PMU. `access` is its exit if the hypervisor intercepts it. SLOW_COMMIT: nothing has happened,
+ * leave with LEAVE_COMPLEX.
  */
 u64 passthrough_insn(struct cpu *cpu, u64 insn, u32 access, const u8 *return_pc);
 
-/* Flags: whole in rflags outside translated code, arithmetic ones in aflags inside. */
+/* Flags: all in rflags outside translated code; inside, the arithmetic ones are in aflags. */
 static inline void flags_in(struct cpu *cpu)
 {
 	cpu_hot(cpu)->aflags = (cpu->rflags & 0xff) << 8 | !!(cpu->rflags & FL_OF);
@@ -473,56 +470,51 @@ static inline void flags_out(struct cpu *cpu)
 #define DESC_LOCK      BIT(24) /* atomic: a locked read-modify-write */
 #define DESC_MASKED	 BIT(25) /* under an opmask, for slow_masked.c: priv->spill[] has it */
 
-/* What an opmask means for the memory operand. Bit i of the first SHAPE_BITS ones selects element i
- * modulo SHAPE_ELEMENTS. */
+/* What an opmask means for the memory operand. Bit i, of the first SHAPE_BITS bits, selects element i modulo SHAPE_ELEMENTS. */
 #define SHAPE_SIZE	     0xfu /* of an element, in bytes */
 #define SHAPE_BITS_SHIFT     4
 #define SHAPE_ELEMENTS_SHIFT 12
 #define SHAPE_PACKED	     BIT(20) /* compressed: as many elements from the first as bits are set */
-#define SHAPE_WHOLE	     BIT(21) /* faults are not suppressed: all of the operand is looked at */
+#define SHAPE_WHOLE	     BIT(21) /* faults are not suppressed: the whole operand is checked */
 
-/* observe.c: called from translated code, like slow_access(); fetches and branches have their line's
- * key or their address in priv->observed_arg. */
+/* observe.c: called from translated code, like slow_access(); priv->observed_arg has the key of a fetched line, or the address of a branch. */
 enum observe_kind { OBSERVE_TAKEN, OBSERVE_NOT_TAKEN, OBSERVE_INDIRECT, OBSERVE_RETURN };
 
 u64 observe_access(struct cpu *cpu, u64 host, u32 desc, const u8 *return_pc);
 u64 observe_fetch(struct cpu *cpu, u64 linear, u32 desc, const u8 *return_pc);
 u64 observe_branch(struct cpu *cpu, u64 target, u32 kind, const u8 *return_pc);
-/* The log of branches is full; S0 stays what it is. */
+/* The log of branches is full. Returns with S0 unchanged. */
 /* A branch in the middle of a block has reached a trip. */
 u64 observe_trip(struct cpu *cpu, u64 s0, u32 unused, const u8 *return_pc);
 u64 observe_log_full(struct cpu *cpu, u64 s0, u32 unused, const u8 *return_pc);
-/* A block is left in its middle: what it would have said where it ends. Nothing has been given back
- * yet. */
+/* A block is left in its middle: notes what it would have noted at its end. Its counts are not refunded yet. */
 void observe_part(struct cpu *cpu, const struct block *block, const struct place *place,
 		  bool completed);
-void observe_settle(struct cpu *cpu); /* makes records of what translated code noted */
-/* Before an instruction that may be described when it has run. */
+void observe_settle(struct cpu *cpu); /* turns the notes of translated code into branch records */
+/* Before an instruction that a sample may describe. */
 void observe_alone(struct cpu *cpu);
-/* Behind an access that C observed: leaves translated code if a trip is reached. */
+/* After an access that C observed: leaves translated code if a trip is reached. */
 u64 observe_end(struct cpu *cpu, u32 desc, const u8 *return_pc, u64 otherwise);
 
 /* Results of slow_access, in RAX. */
-#define SLOW_DIRECT 0 /* go on in line with the host address */
+#define SLOW_DIRECT 0 /* continue in line with the host address */
 #define SLOW_COMMIT 1 /* execute on the host address out of line, then commit */
 #define SLOW_LEAVE  2 /* leave translated code: LEAVE_FAULT */
 
 /* unwind.c */
 struct place *place_find(const struct engine *eng, const struct block *block, const u8 *host_pc);
 u64 place_refund(const struct block *block, u32 retired);
-/* Takes back what a weight added to the classes that code of this mode counts. */
+/* Takes an instruction's weight back from the classes that code of this mode counts. */
 void weight_refund(struct cpu *cpu, u32 mode, const struct weight *weight);
-/* The same for what follows the first `retired` instructions of a block. */
+/* Takes back the weights of all but the first `retired` instructions of a block. */
 void place_refund_weights(struct cpu *cpu, const struct block *block, u32 retired);
-/* Sets RIP to the place's instruction (or the one behind, if it completed: then last_rip to the
- * place's), exit.insn_len, and gives back the count. */
+/* Sets RIP to the place's instruction (or, if it completed, to the next one, and last_rip to the place's) and exit.insn_len, and refunds what did not retire. */
 void place_unwind(struct cpu *cpu, const struct block *block, const struct place *place,
 		  bool completed);
-/* For C that translated code has called: the block is left, before or behind the instruction. The
- * call belongs to it; what it returns to may belong to the next one. */
+/* For C that translated code called: leaves the block before the instruction, or after it if it completed. The instruction is that of the call; the return address may belong to the next one. */
 u64 place_leave(struct cpu *cpu, const u8 *return_pc, enum guest_fault fault, bool completed);
 
-/* signal.c: the processor whose code this thread is about to run, or NULL. */
+/* signal.c: tells the signal handlers which processor this thread runs; NULL: none. */
 void signal_running(struct cpu *cpu);
 
 #endif

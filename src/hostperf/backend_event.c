@@ -3,8 +3,8 @@
  * The event backend: each counter of the guest that counts is an event of the host, which competes
  * with the host's own for a physical counter and may get another one than its number says. As in
  * KVM it is pinned, belongs to the vCPU's task and excludes the host; fixed counters ask for the
- * equivalent event. Whether it got a counter the guest never learns: hostperf_starved() tells who
- * may be told. vCPU thread.
+ * equivalent event. The guest never learns whether it got a counter; hostperf_starved() tells the
+ * hypervisor. vCPU thread.
  */
 #include "hostperf/priv.h"
 
@@ -18,7 +18,7 @@ static u32 counter_at(u32 i)
 	return i < PMU_GENERAL ? i : PMU_FIXED_BASE + i - PMU_GENERAL;
 }
 
-/* What a counter is told to count, as an event select. */
+/* What a guest counter asks for, as an event select. */
 static u64 select_of(const struct pmu *pmu, u32 counter, u64 control)
 {
 	static const u64 fixed[] = { 0x00c0, 0x003c, 0x0300, 0x0400 };

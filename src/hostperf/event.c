@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: MIT
 /*
- * Events of the host: their life, what they read, and their times. vCPU thread.
+ * Events of the host: adding and removing them, their values, and their enabled and running times.
+ * vCPU thread.
  */
 #include "base/must.h"
 #include "hostperf/priv.h"

@@ -34,7 +34,7 @@ struct host_event {
 	u64 select; /* event, unit mask, CMASK, INV, EDGE, OS and USR */
 	u32 flags;
 	u32 group;     /* not 0: events of the same number count together or not at all */
-	u64 preferred; /* counters that it would rather have */
+	u64 preferred; /* counters to try first */
 
 	u64 value; /* modulo the counters' width; of one that counts: hostperf_read() */
 	enum host_event_state state;
@@ -48,8 +48,8 @@ struct hostperf {
 	u32 nevents, turn;
 	struct host_event *event[HOST_EVENTS]; /* in the order in which they were added */
 	u64 now;
-	bool away;	    /* the hardware is a guest's */
-	bool store_is_full; /* PEBS has reached its threshold: for the guest */
+	bool away;	    /* a guest owns the hardware: events are scheduled out */
+	bool store_is_full; /* the guest's PEBS store reached its threshold */
 };
 
 void hostperf_init(struct hostperf *host, struct hwpmu *hw);

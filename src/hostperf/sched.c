@@ -1,8 +1,9 @@
 // SPDX-License-Identifier: MIT
 /*
- * Placing events on counters. A plan is made from nothing each time, rank by rank, as a matching of
- * events and counters: an event that is placed may move to another counter that suits it, but is
- * never put out by a lower rank. Then the hardware is made to follow the plan. vCPU thread.
+ * Placing events on counters. A plan is computed from scratch each time, rank by rank, as a
+ * matching of events and counters: an event that is placed may move to another counter that suits
+ * it, but is never displaced by a lower rank. Then the hardware is made to follow the plan. vCPU
+ * thread.
  */
 #include "hostperf/priv.h"
 
@@ -115,7 +116,7 @@ static bool wants_placing(const struct host_event *event)
 	return event->state == HOST_WAITING || event->state == HOST_COUNTING;
 }
 
-/* All events of a group, or the one that is alone. */
+/* Do these events belong together: of one group, or the leader itself? */
 static bool in_unit(const struct host_event *leader, const struct host_event *event)
 {
 	return event == leader || (leader->group && event->group == leader->group);
@@ -162,7 +163,7 @@ static void make_plan(struct hostperf *host, struct plan *plan)
 {
 	for (u32 r = 0; r < RANKS; r++)
 		for (u32 i = 0; i < host->nevents; i++) {
-			/* Flexible ones begin with another one each turn. */
+			/* Flexible events start at another one each rotation. */
 			u32 n = r < 2 ? i : (i + host->turn) % host->nevents;
 			struct host_event *event = host->event[n];
 
@@ -218,7 +219,7 @@ static u32 counter_at(u32 i)
 	return i < HWPMU_GENERAL ? i : PMU_FIXED_BASE + i - HWPMU_GENERAL;
 }
 
-/* An event may have counted and have failed by now: it is found by its place in the old plan. */
+/* An event that counted until now may have failed: it is found by its counter in the old plan. */
 static void follow(struct hostperf *host, const struct plan *plan, const struct plan *old)
 {
 	for (u32 i = 0; i < HWPMU_COUNTERS; i++)

@@ -35,8 +35,7 @@ static void pop(struct branch_ring *ring)
 	ring->top = (ring->top - 1) & ring->mask;
 }
 
-/* SDM 3B 17.11.1: a call of the next instruction only finds out where it is; nothing returns from
- * it. */
+/* SDM 3B 17.11.1: a call to the next instruction only loads its own address; no return matches it. */
 static bool is_no_call(const struct branch_ring *ring, const struct branch *branch)
 {
 	return ring->call_stack && branch->kind == BRANCH_REL_CALL && branch->to == branch->next;
@@ -64,7 +63,7 @@ struct notes {
 	const u8 *meta;
 	u32 count_shift;
 	u8 linear_bits;
-	u32 end;      /* behind the last one, whatever it is in the ring of notes */
+	u32 end;      /* position after the last one, before it is reduced to the ring's size */
 	bool faulted; /* the last branch of the last one */
 };
 
@@ -83,7 +82,7 @@ static const struct branch_site *sites_of(const u8 *meta, const struct branch_pa
 	return (const struct branch_site *)(meta + path->sites);
 }
 
-/* Of the branches that the block goes on behind: how many are of instructions before this one. */
+/* How many branches in the block's middle precede this instruction. */
 static u32 sites_before(const u8 *meta, const struct branch_note *note, u32 index)
 {
 	const struct branch_path *path = path_of(meta, note);
@@ -177,15 +176,15 @@ static void settle_branch(const struct notes *notes, u32 i, u32 j)
 	ring->missed = 0;
 }
 
-/* The last branch in front of a note. */
+/* Cycles at the last branch before a note. */
 static u64 cycles_before(const struct notes *notes, u32 i)
 {
 	return cycles_at(notes, i - 1, branches_at(notes, i - 1) - 1);
 }
 
 /*
- * The ring has room for the last ones only; of the others there is left what they moved its top by,
- * and the time of the one before. Those that were overwritten are among them.
+ * The ring keeps the last branches only. Of earlier ones, including overwritten notes, only the
+ * move of the ring's top and the cycles of the last one matter.
  */
 static void settle_last(const struct notes *notes, u32 records)
 {
@@ -213,7 +212,7 @@ static void settle_stack(const struct notes *notes)
 			settle_branch(notes, i, j);
 }
 
-/* The next run of translated code may have the same counts. */
+/* The next visit to translated code may repeat these counts. */
 static void forget_misses(struct branch_log *log)
 {
 	for (u32 i = 0; log->missed && i < BRANCH_NOTES; i++)

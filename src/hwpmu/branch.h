@@ -2,9 +2,9 @@
 /*
  * The last branches: what the processor writes when a branch retires, and the physical PMU reads.
  * The other half of what silicon shares with its PMU, besides retire.h. C code calls
- * branch_record(). Translated code notes which way it took (engine/translate/emit_lbr.c) in a log,
- * which branch_settle() moves to the ring whenever that code is left: nobody else ever sees the
- * log.
+ * branch_record(). Translated code notes the way it took through each block
+ * (engine/translate/emit_lbr.c) in a log, which branch_settle() moves to the ring whenever that
+ * code is left: outside translated code the log is empty.
  *
  * Owned by the vCPU thread. Freestanding.
  */
@@ -28,7 +28,7 @@ enum branch_kind {
 
 struct branch_entry {
 	u64 from, to;
-	u64 cycles, since; /* tallies of both privileges: at this branch, and at the one before */
+	u64 cycles, since; /* tallies of cycles, both privileges: at this branch, and at the previous record */
 	u64 kind;	   /* plus one; 0: none, or software wrote the entry */
 	u64 missed;	   /* mispredicted */
 	u64 written;	   /* INFO as software wrote it */
@@ -44,8 +44,8 @@ struct branch_ring {
 	u32 top;	 /* the youngest entry */
 	u32 mask;	 /* the depth, a power of two, minus one */
 	u64 cycles;	 /* of the last record */
-	u64 cycles_from; /* what to add to the processor's live count of cycles */
-	u64 missed;	 /* the branch that is about to be recorded was mispredicted */
+	u64 cycles_from; /* what to add to the processor's live count of cycles to get the tally */
+	u64 missed;	 /* the next branch to be recorded was mispredicted */
 	struct branch_entry entry[BRANCH_DEPTH];
 };
 
@@ -60,24 +60,22 @@ static inline bool branch_wanted(const struct branch_ring *ring)
 /* What is known of a near branch when it is translated. */
 struct branch_site {
 	u64 from, to;	   /* to: of a direct one */
-	u32 cycles_behind; /* of its block, that are in the count already */
+	u32 cycles_behind; /* cycles of later instructions of its block, already in the count */
 	u8 kind;
 	u8 index;   /* of the instruction in its block */
-	u8 outcome; /* which of predicted[] is its own; BRANCH_UNNOTED: none */
-	bool indirect, no_call; /* no_call: of the next instruction */
+	u8 outcome; /* index in branch_verdict.predicted[]; BRANCH_UNNOTED: none */
+	bool indirect, no_call; /* no_call: a call to the next instruction, which no call stack records */
 };
 
-/* The branches that are taken on one way through a block: the first n of those that the block goes
- * on behind, then maybe one that ends it. */
+/* The branches that are taken on one path through a block: the first n of those in its middle, then maybe one that ends it. */
 struct branch_path {
-	u32 sites; /* offset of the former, struct branch_site each */
+	u32 sites; /* offset of the former, an array of struct branch_site */
 	u8 n;
 	bool ends;
 	struct branch_site last;
 };
 
-/* A way through a block that was taken. Those of a visit to translated code that end in one branch
- * differ in their count of instructions. */
+/* A path through a block that was taken. Two notes of one visit to translated code for the same branch differ in `count`. */
 struct branch_note {
 	u32 path; /* offset of a struct branch_path */
 	u16 first, upto; /* if not 0: only branches of instructions from first on and before upto */
@@ -88,15 +86,15 @@ struct branch_note {
 /* What the timing model said of its branches. */
 struct branch_verdict {
 	bool predicted[BRANCH_OUTCOMES];
-	s64 missed_count; /* this one and the next: of a branch that was mispredicted */
+	s64 missed_count; /* missed_count, missed_from: note and address of a branch that was mispredicted */
 	u64 missed_from;
 };
 
 /*
- * A ring of notes. Unless they are of a call stack it may run over: only the last are records.
- * Translated code finds the place of a note in the lowest byte of `at`, scaled by 8, and adds
- * branch_step() to it as it is: in its upper bits are the branches of all notes, modulo the ring's
- * size, and no visit to translated code has as many notes as would carry to there.
+ * A ring of notes. Unless a call stack is recorded it may overflow: only the last ones become
+ * records. Translated code finds the place of a note in the lowest byte of `at`, scaled by 8, and
+ * adds branch_step() to it as it is: in its upper bits are the branches of all notes, modulo the
+ * ring's size, and no visit to translated code has as many notes as would carry to there.
  */
 #define BRANCH_NOTES 64
 #define BRANCH_STEP  (256u / BRANCH_NOTES)
@@ -104,7 +102,7 @@ struct branch_verdict {
 
 struct branch_log {
 	u32 at;
-	bool missed; /* some verdict has an address */
+	bool missed; /* some verdict has missed_from set */
 	struct branch_note note[BRANCH_NOTES];
 	struct branch_verdict verdict[BRANCH_NOTES];
 };
@@ -116,7 +114,7 @@ _Static_assert(BRANCH_NOTES > BRANCH_DEPTH && BRANCH_DEPTH == 1 << (32 - BRANCH_
 /* A branch retired. The privileges are those before and after it. */
 struct branch {
 	enum branch_kind kind;
-	u64 from, to, next; /* next: the instruction behind it */
+	u64 from, to, next; /* next: address of the next instruction */
 	enum retire_privilege before, after;
 };
 
@@ -138,12 +136,10 @@ static inline bool branch_noted(const struct branch_log *log)
 	return log->at || log->missed;
 }
 
-/* Some of the branches that a block goes on behind: it was left in its middle. Offsets are from
- * `meta`. */
+/* Notes branches of a block that was left in its middle. Offsets are from `meta`. */
 void branch_note_part(struct branch_log *log, const u8 *meta, const struct branch_note *note);
 
-/* Makes records of the notes. Counts are shifted to get instructions; targets that do not fit into
- * linear_bits were not branched to. */
+/* Turns the notes into records. Counts are shifted to get instructions; targets wider than linear_bits faulted and are dropped. */
 void branch_settle(struct branch_ring *ring, struct branch_log *log, const u8 *meta,
 		   u32 count_shift, u8 linear_bits);
 

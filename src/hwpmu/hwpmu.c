@@ -41,7 +41,7 @@ u64 hwpmu_all(const struct hwpmu *pmu)
 	return (BIT(pmu->model->general) - 1) | (BIT(pmu->model->fixed) - 1) << PMU_FIXED_BASE;
 }
 
-/* How often what the counter counts has occurred up to now, in one scope. */
+/* Occurrences of the counter's class up to now, in one scope. */
 static inline u64 occurrences_in(const struct retire_tally *tally, const struct hwpmu_counter *c)
 {
 	u64 os = retire_count(tally, c->class, RETIRE_OS),
@@ -62,13 +62,13 @@ static inline u64 occurrences(const struct hwpmu *pmu, const struct hwpmu_counte
 	return n;
 }
 
-/* What the counter's tallies add up to now. */
+/* The sum of the counter's tallies now. */
 static inline u64 sum(const struct hwpmu *pmu, const struct hwpmu_counter *c)
 {
 	return occurrences(pmu, c) * c->times;
 }
 
-/* The value, with what has carried out of the counter's width still on top. */
+/* The value before it is reduced to the counter's width: a carry is an overflow. */
 static inline u64 unwrapped(const struct hwpmu *pmu, u32 counter)
 {
 	const struct hwpmu_counter *c = &pmu->counter[slot(counter)];
@@ -116,7 +116,7 @@ static void note_unknown(struct hwpmu *pmu, u64 select)
 	pmu->unreported++;
 }
 
-/* Not at once: registers may be written where the owner can say nothing. */
+/* Deferred to hwpmu_retire(): registers may be written where the owner cannot log. */
 static void report_unknown(struct hwpmu *pmu)
 {
 	u32 n = pmu->unreported < HWPMU_UNKNOWN ? pmu->unreported : HWPMU_UNKNOWN;
@@ -164,7 +164,7 @@ static void decode_general(struct hwpmu *pmu, u32 i)
 	struct hwpmu_event event = event_of(pmu, i);
 	struct hwpmu_counter *c = &pmu->counter[i];
 
-	/* No load takes less. */
+	/* Every load is slower than this threshold. */
 	if (event.class == RETIRE_SLOW_LOADS && pmu->pebs.latency <= PEBS_LATENCY_LEAST)
 		event.class = RETIRE_LOADS;
 	c->class = event.class;
@@ -214,8 +214,7 @@ static void settle_all(struct hwpmu *pmu)
 		settle(pmu, next_bit(&left));
 }
 
-/* Has the counters count, from now on, what all registers say. Those that go on need not be looked
- * at, but for those that have been settled to count something else. */
+/* Makes all counters count what the registers say from now on. Only those that start, or were settled because their event changed, get a new mark. */
 static void restart(struct hwpmu *pmu, u64 settled)
 {
 	bool frozen = pmu->global_status & GLOBAL_STATUS_CTR_FRZ;
@@ -254,7 +253,7 @@ void hwpmu_reset(struct hwpmu *pmu)
 	pmu->global_ctrl = hwpmu_all(pmu);
 	pmu->pebs = (struct pebs_control){ 0 };
 	pmu->pebs_pending = 0;
-	pmu->lbr.enabled = false; /* entries stay what they are */
+	pmu->lbr.enabled = false; /* entries keep their values */
 	hwpmu_update_lbr(pmu);
 	pmu->selected = pmu->running = 0;
 	hwpmu_update_wanted(pmu);
@@ -422,8 +421,7 @@ u64 hwpmu_horizon(const struct hwpmu *pmu, enum retire_privilege privilege, reti
 	return horizon;
 }
 
-/* The occurrences in the guest with which the counter overflows, if it counts any: from its mark
- * on, whatever has been counted since. */
+/* The guest's tally at which the counter overflows, if it counts guest code. */
 static inline u64 overflows_at(const struct hwpmu *pmu, u32 counter)
 {
 	const struct hwpmu_counter *c = &pmu->counter[slot(counter)];

@@ -30,10 +30,10 @@
 #define HWPMU_COUNTERS (HWPMU_GENERAL + HWPMU_FIXED)
 
 struct hwpmu_counter {
-	u64 value; /* when the tallies were at mark */
+	u64 value; /* of the counter when the tally was at mark */
 	u64 mark;
 	enum retire_class class;
-	u8 times;      /* what each occurrence adds */
+	u8 times;      /* what each occurrence adds to the value */
 	u8 privileges; /* bits of enum retire_privilege */
 	u8 scope;      /* bits: HWPMU_GUEST, HWPMU_HOST */
 };
@@ -45,8 +45,7 @@ struct hwpmu_event {
 	bool unknown; /* not in events.def */
 };
 
-/* An event select that was looked up, with the registers that its meaning depends on. Operating
- * systems write the same one again and again, at each switch of processes. */
+/* An event select that was looked up, with the registers that its meaning depends on. Operating systems write one event select again and again, at each context switch. */
 struct hwpmu_decoded {
 	bool valid;
 	u64 select, offcore[2];
@@ -65,7 +64,7 @@ struct hwpmu_decoded {
 
 struct hwpmu {
 	const struct pmu_model *model;
-	const struct retire_tally *tally, *host; /* of guest code, and of the host's; or NULL */
+	const struct retire_tally *tally, *host; /* what guest code retired, and host code; either may be NULL */
 	struct branch_ring *branches;		 /* the processor's; NULL: it records none */
 	struct lbr_control lbr;
 	const struct hwpmu_store *store; /* NULL: no PEBS */
@@ -78,7 +77,7 @@ struct hwpmu {
 	u64 offcore[2];	   /* MSR_OFFCORE_RSP: what the events of that name count */
 	u64 global_status; /* kept on every model, also where software has no such register */
 	bool freeze_on_pmi;
-	bool pmi;	      /* wanted, for the next hwpmu_retire() */
+	bool pmi;	      /* a PMI is due at the next hwpmu_retire() */
 	u64 overflowed;	      /* counters, for hwpmu_take_overflows() */
 	u64 selected;	      /* counters whose controls select an event and a privilege */
 	u64 running;	      /* of these, counters that GLOBAL_CTRL enables and no PMI froze */
@@ -94,7 +93,7 @@ struct hwpmu {
 
 /* Reset: everything 0 and stopped, but GLOBAL_CTRL enables all counters; they count guest code. */
 void hwpmu_init(struct hwpmu *pmu, const struct pmu_model *model, const struct retire_tally *tally);
-/* The same for the counters, which change hands: branch records and IBS stay what they are. */
+/* Resets the counters alone, which change owners: branch records and IBS keep their state. */
 void hwpmu_reset(struct hwpmu *pmu);
 
 /* The counters of this model. */

@@ -4,9 +4,9 @@
  * no smaller ones. A sample is of the very instruction with which the count ended; of a fetch it
  * says where, and not how it went.
  *
- * After a sample the low bits of the count are random, as on hardware, so that a loop's length and
- * a period do not conspire; periods in cycles begin with such bits likewise. The same numbers come
- * in every run. vCPU thread, between two instructions or after a run.
+ * After a sample the low bits of the count are random, as on hardware, so that a period does not
+ * resonate with a loop's length; periods in cycles also start with random bits. The same numbers
+ * come in every run. vCPU thread, between two instructions or after a run.
  */
 #include "hwpmu/ibs.h"
 
@@ -21,9 +21,8 @@ static bool runs(const struct hwpmu *pmu, enum unit unit)
 }
 
 /*
- * Where a count ends. Hardware leaves open what less than the least does, 0 included. Linux before
- * 6.15 goes below while it looks for the period that makes a frequency, and then waits for samples:
- * they come.
+ * Where a count ends. The manual does not define periods below the minimum, 0 included; here they
+ * work. Linux before 6.15 uses them while it adjusts a sampling frequency, and waits for samples.
  */
 static u64 most(const struct hwpmu *pmu, enum unit unit)
 {

@@ -132,7 +132,7 @@ u64 hwpmu_read_lbr(const struct hwpmu *pmu, enum lbr_field field, u32 i)
 	return 0;
 }
 
-/* Software changes a field of an entry: what it read of the others is what they now are. */
+/* Software writes a field of an entry: the others keep the values that reads show now. */
 void hwpmu_write_lbr_entry(struct hwpmu *pmu, enum lbr_field field, u32 i, u64 value)
 {
 	struct branch_entry *e = entry_at(pmu, i);

@@ -8,7 +8,8 @@
  * timing model. Code that runs a block at a time only notes what its fast path does not know: an
  * access that misses the line buffer, a branch that is not predicted with confidence. An
  * instruction that runs alone (MODE_STEP) notes everything, and that is how the one with which a
- * counter overflows is run; so whoever describes it has only to clear `access.valid` before.
+ * counter overflows is run; so code that describes the instruction only has to clear `access.valid`
+ * before it runs.
  *
  * Owned by the vCPU thread.
  */

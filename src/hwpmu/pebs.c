@@ -33,8 +33,7 @@ static bool read_word(const struct hwpmu *pmu, u64 address, u64 *value)
 	return pmu->store->read(pmu->owner, address, value, sizeof(*value));
 }
 
-/* What the instruction added beyond the overflow is part of the next period: samples are as far
- * apart as software says, and none of its counts is lost. */
+/* What the instruction added beyond the overflow counts in the next period: samples are exactly a period apart, and no count is lost. */
 static void reload(struct hwpmu *pmu, u64 counters)
 {
 	while (counters) {
@@ -58,7 +57,7 @@ static bool is_adaptive(const struct hwpmu *pmu, u32 counter)
 	return pmu->select[counter] & EVENTSEL_ADAPTIVE;
 }
 
-/* One record for all: it has what one of them wants. */
+/* One record serves all counters that overflowed: it has what any of them asks for. */
 static u64 effective_cfg(const struct hwpmu *pmu, u64 counters)
 {
 	for (; counters; counters &= counters - 1)

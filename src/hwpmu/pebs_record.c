@@ -60,7 +60,7 @@ static u32 adaptive_size(u64 cfg)
 	       branches_of(cfg) * BRANCH_SIZE;
 }
 
-/* From format 5 on the latency of the access, and in front of it the instruction's. */
+/* From format 5 on: the latency of the access, and in the upper half that of the instruction. */
 static u64 latency_field(u32 format, u64 latency)
 {
 	return format < 5 ? latency : latency << 32 | latency;

@@ -107,7 +107,7 @@ void ioapic_sent(struct ioapic *ioapic, u32 pin, int taken)
 {
 	if (!(ioapic->entry[pin] & ENTRY_LEVEL))
 		ioapic->delivered |= 1u << pin;
-	else if (taken) /* KVM: a message to nobody waits for its EOI too */
+	else if (taken) /* KVM: a message that addresses no APIC waits for its EOI, too */
 		ioapic->entry[pin] |= ENTRY_REMOTE_IRR;
 }
 

@@ -35,7 +35,7 @@ struct ioapic {
 	u32 due;
 	u32 acked;    /* service has ended: the owner clears them */
 	u32 unmasked; /* a write let the pin through again: the owner clears them */
-	u32 reopened; /* the same, while its level is up: it may be worth asking whether it still is
+	u32 reopened; /* a write unmasked the pin while its level is up: resampling may find that it has fallen
 		       */
 
 	u64 vectors[4]; /* that entries name */
@@ -53,7 +53,7 @@ enum ioapic_line ioapic_set_line(struct ioapic *ioapic, u32 pin, u32 source, boo
 
 /* The next pin that has something to send, and what; or -1. */
 int ioapic_next(struct ioapic *ioapic, struct lapic_message *message);
-/* taken: how many local APICs accepted it, 0 none of the addressed, -1 nobody was addressed. */
+/* taken: how many local APICs accepted it, 0 none of the addressed, -1 no APIC was addressed. */
 void ioapic_sent(struct ioapic *ioapic, u32 pin, int taken);
 
 /* A local APIC ended a vector. level: as which it was taken there. */

@@ -122,7 +122,7 @@ static int open_pair(struct irqfd *irqfd, const struct kvm_irqfd *args)
 	return irqfd->resample < 0 ? irqfd->resample : 0;
 }
 
-/* If the host cannot say, the same number is the same file. */
+/* If the host cannot tell, equal descriptors are taken for one file. */
 static bool same_file(int a, int b)
 {
 	return syscall(SYS_kcmp, getpid(), getpid(), KCMP_FILE, a, b) <= 0;

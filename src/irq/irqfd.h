@@ -46,12 +46,12 @@ void irqfd_set_timer(struct irqfds *irqfds, u64 expiry); /* CLOCK_MONOTONIC, ns,
 void irqfd_stop(struct irqfds *irqfds);			 /* makes irqfd_wait() return IRQFD_STOP */
 /* Sleeps until something happened: how many of up to n events were filled in. */
 u32 irqfd_wait(struct irqfds *irqfds, struct irqfd_event *events, u32 n);
-/* The same of what has happened by now. For owners with several threads: under a lock of theirs, by
+/* As irqfd_wait(), without waiting. For owners with several threads: under a lock of theirs, by
  * which each event is also acted upon; irqfd_sleep() returns when there is something to take. */
 u32 irqfd_take(struct irqfds *irqfds, struct irqfd_event *events, u32 n);
 void irqfd_sleep(struct irqfds *irqfds);
 
-/* The service of a GSI has ended: true if somebody resamples it (and has been told, if tell). */
+/* The service of a GSI has ended: true if an irqfd resamples it (and has been signalled, if tell). */
 bool irqfd_resample(struct irqfds *irqfds, u32 gsi, bool tell);
 
 #endif

@@ -9,7 +9,7 @@
  *
  * Threads: everything belongs to the vCPU's thread (or the holder of its lock), except
  * lapic_accept(), lapic_matches(), lapic_set_irq() and lapic_post(), which any thread may call:
- * they set bits of IRR, TMR and events atomically. Whoever does so kicks the vCPU afterwards.
+ * they set bits of IRR, TMR and events atomically. The caller kicks the vCPU afterwards.
  */
 #ifndef IRQ_LAPIC_H
 #define IRQ_LAPIC_H
@@ -141,7 +141,7 @@ struct lapic {
 	bool boot;	       /* the bootstrap processor */
 	bool lint0_masked;     /* KVM_X86_QUIRK_LINT0_REENABLED is off */
 	u32 outside[8];	  /* vectors that came as messages, not from this APIC's own LVTs; lapic_from_outside() */
-	bool outside_nmi; /* the same of NMIs */
+	bool outside_nmi; /* an NMI came from outside, too */
 	u32 arbitration;  /* grows with each lowest-priority interrupt: the smallest takes the next
 			     one */
 	u32 bus_cycle_ns; /* 1; KVM_CAP_X86_APIC_BUS_CYCLES_NS */
@@ -154,7 +154,7 @@ struct lapic {
 
 /* Power-up state. id is the x2APIC ID; boot: this is the bootstrap processor. */
 void lapic_init(struct lapic *lapic, u32 id, bool boot);
-/* INIT leaves the APIC ID and base; a reset gives them anew too. */
+/* INIT leaves the APIC ID and base; a reset sets them, too. */
 void lapic_reset(struct lapic *lapic, bool init_event);
 /* After CPUID or MCG_CAP changed: number of LVTs and features shown in the version register. */
 void lapic_configure(struct lapic *lapic, bool cmci, bool directed_eoi);
@@ -224,8 +224,9 @@ bool lapic_set_base(struct lapic *lapic, u64 value, u64 valid_bits, bool host,
 		    struct lapic_actions *actions);
 
 /*
- * Did anybody else have a part in the interrupt that is now taken, or in the NMI, since the last one
- * asked about? The timer and the counters have nothing to say of what others wrote to memory.
+ * Did the interrupt that is now taken, or the NMI, come from outside, since the last call?
+ * Interrupts of the APIC's own timer and counters do not mean that a device or another processor
+ * wrote memory.
  */
 bool lapic_from_outside(struct lapic *lapic, u8 vector);
 bool lapic_nmi_from_outside(struct lapic *lapic);

@@ -61,7 +61,7 @@ static bool set_irq(struct lapic *lapic, u8 vector, bool level)
 	return true;
 }
 
-/* Before the interrupt itself: whoever takes that may ask. */
+/* Before the interrupt itself: the vCPU that takes it may ask. */
 static void mark_outside(struct lapic *lapic, u8 vector)
 {
 	__atomic_fetch_or(&lapic->outside[vector / 32], (u32)BIT(vector % 32), __ATOMIC_SEQ_CST);

@@ -11,7 +11,7 @@
 #define MODE_DEADLINE BIT(18)
 #define MODE_BITS     (MODE_PERIODIC | MODE_DEADLINE)
 
-#define MIN_PERIOD_NS 200000ull /* KVM: min_timer_period_us, so that a guest cannot drown us */
+#define MIN_PERIOD_NS 200000ull /* KVM: min_timer_period_us, so that a guest cannot flood the host */
 
 u32 lapic_timer_mode_bits(const struct lapic *lapic)
 {
@@ -190,7 +190,7 @@ u64 lapic_timer_expiry(const struct lapic *lapic, struct lapic_now now)
 	return by_deadline(lapic) ? deadline_ns(lapic, now) : lapic->timer.expiry;
 }
 
-/* A period that was missed as a whole is not made up for. */
+/* A period that was missed completely is skipped. */
 static void advance(struct lapic_timer *timer, struct lapic_now now)
 {
 	u64 missed = (now.ns - timer->expiry) / timer->period;

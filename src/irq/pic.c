@@ -154,7 +154,7 @@ static void icw1(struct pic *pic, struct kvm_pic_state *s, u8 value)
 		s->auto_eoi = 0;
 	}
 	s->init_state = WANTS_ICW2;
-	/* Whoever waits for the end of such an edge's service would wait forever (KVM). */
+	/* A device that waits for the EOI of such an edge would wait forever (KVM). */
 	pic->acked |= (u32)forgotten << chip_of(pic, s) * 8;
 	update(pic);
 }
@@ -210,7 +210,7 @@ static void write_data(struct pic *pic, struct kvm_pic_state *s, u8 value)
 		s->irq_base = value & 0xf8;
 		s->init_state = WANTS_ICW3;
 		break;
-	case WANTS_ICW3: /* how the chips are wired is no question here */
+	case WANTS_ICW3: /* ICW3 says how the chips are wired, which is fixed */
 		s->init_state = s->init4 ? WANTS_ICW4 : OPERATING;
 		break;
 	case WANTS_ICW4:

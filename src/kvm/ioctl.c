@@ -66,9 +66,9 @@ static long refusal(const struct kvm_file *file)
 	if (file->vm && kvm_file_foreign(file))
 		return -EIO; /* KVM: a VM belongs to the address space that made it */
 	/*
-	 * A handler of a fault, or one that the border could not postpone, in the middle of
-	 * KVM_RUN; or it has left that by siglongjmp(). The vCPU's state is in registers, and its
-	 * memory slots are in use.
+	 * A signal handler called ioctl() in the middle of KVM_RUN (a fault's, or one that could
+	 * not be postponed), or left KVM_RUN by siglongjmp(). The vCPU's state is in registers, and
+	 * its memory slots are in use.
 	 */
 	if (file->vm && vcpu_current())
 		return -EBUSY;
@@ -145,7 +145,7 @@ long kvm_ioctl(struct kvm_file *file, u32 request, unsigned long arg, struct kvm
 	if (!row)
 		return unknown(file->kind, request);
 	if (file->vm)
-		shared_outside(&file->vm->code); /* the program has had its turn */
+		shared_outside(&file->vm->code); /* the program may have written guest memory */
 	lock(row, &call);
 	r = copy_in(row, &call, buffer);
 	if (!r)

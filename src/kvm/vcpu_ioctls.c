@@ -81,7 +81,7 @@ long ioctl_translate(struct kvm_call *call)
 	return 0;
 }
 
-/* The kernel's signal set is 8 bytes, of which libc's begins with. */
+/* The kernel's signal set is 8 bytes, the first ones of libc's. */
 long ioctl_set_signal_mask(struct kvm_call *call)
 {
 	const struct kvm_signal_mask *user = user_ptr(call->arg);

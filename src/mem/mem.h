@@ -27,7 +27,7 @@ struct mem_slot {
 	/* One a page: processors that translated from it; cpu/mmu/shared_code.h. NULL: not shared
 	 */
 	u16 *claims;
-	u64 claims_id; /* tells one array of them from any other */
+	u64 claims_id; /* unique number of the array */
 };
 
 #define MEM_MAX_IDS 32768
@@ -35,7 +35,7 @@ struct mem_slot {
 struct mem_map {
 	u64 generation; /* differs between any two snapshots of a VM */
 	u32 nslots;
-	u64 ids[MEM_MAX_IDS / 64]; /* the ids that are there, one bit each */
+	u64 ids[MEM_MAX_IDS / 64]; /* bitmap of the ids in use */
 	struct mem_slot slots[]; /* sorted by base, not overlapping */
 };
 

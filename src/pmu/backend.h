@@ -55,7 +55,7 @@ struct pmu_backend {
 /* An event select or the field of FIXED_CTR_CTRL, as the hardware may have it: disabled if the
  * filter denies it. */
 u64 pmu_hardware_control(const struct pmu *pmu, u32 counter);
-/* The same if it counts now, enabled by GLOBAL_CTRL too; else 0. */
+/* As pmu_hardware_control(), if GLOBAL_CTRL enables the counter, too; else 0. */
 u64 pmu_counting_control(const struct pmu *pmu, u32 counter);
 /* The value to count from: bits that the guest's counter lacks are set, so that both wrap at
  * once. */

@@ -32,7 +32,7 @@ void pmu_counter_write(struct pmu *pmu, u32 counter, u64 value)
 {
 	pmu_set_value(pmu, counter, value);
 	pmu->stale |= BIT(counter);
-	/* An overflow that the backend has yet to see is void: status is as it is here. */
+	/* An overflow that the backend has not reported yet is void: this status is the newest. */
 	pmu->dirty |= PMU_DIRTY_STATUS;
 }
 
@@ -53,7 +53,7 @@ void pmu_sync(struct pmu *pmu)
 		pmu_pebs_sync(pmu);
 	if (!(pmu->dirty | pmu->stale))
 		return;
-	/* What is not newer here is newer there. */
+	/* Fetch first: what is not newer here is newer in the backend. */
 	pmu_fetch(pmu);
 	pmu->backend->load(pmu->backend_data, pmu, controls, values);
 	pmu->dirty = pmu->stale = 0;

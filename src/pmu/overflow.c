@@ -9,7 +9,7 @@ bool pmu_overflow(struct pmu *pmu, u64 counters)
 {
 	bool asked = pmu->pmi, store = counters & GLOBAL_STATUS_DS;
 
-	/* What the backend counted before the guest wrote the counter is void. */
+	/* Overflows from before the guest wrote the counter are void. */
 	counters &= pmu->all & ~pmu->stale;
 	if (!counters && !store)
 		return pmu->pmi;
@@ -20,7 +20,7 @@ bool pmu_overflow(struct pmu *pmu, u64 counters)
 		pmu->global_status |= GLOBAL_STATUS_DS;
 		pmu->pmi = true;
 	}
-	/* Their next round begins with the bits that the guest does not see. */
+	/* After an overflow, narrow counters start again with their invisible upper bits set. */
 	pmu->stale |= counters & pmu->narrow;
 	while (counters)
 		pmu->pmi |= pmu_event_wants_pmi(pmu, pmu_next(&counters));

@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: MIT
 /*
- * The life of a virtual PMU: the one that a model offers, the one that a guest's CPUID makes of it.
+ * Creating, configuring and resetting a virtual PMU: what a model offers, and what a guest's CPUID
+ * makes of it.
  */
 #include "pmu/priv.h"
 

@@ -87,9 +87,9 @@ struct pmu {
 
 	u64 dirty; /* what the backend has not been told: controls of counters, PMU_DIRTY_* */
 	u64 stale; /* counters whose value it has not been told */
-	u32 shape; /* grows when what pmu_passes() says may have changed */
+	u32 shape; /* grows when the answer of pmu_passes() may have changed */
 	bool pmi;
-	bool ran; /* the model is final */
+	bool ran; /* the guest has run: PERF_CAPABILITIES can no longer change */
 };
 
 /* data: handed to the backend. The guest has no PMU before pmu_configure(). */

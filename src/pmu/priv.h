@@ -121,7 +121,7 @@ pmu_write_register pmu_pebs_write_enable, pmu_pebs_write_ds_area, pmu_pebs_write
 
 u64 pmu_counter_read(const struct pmu *pmu, u32 counter);
 void pmu_counter_write(struct pmu *pmu, u32 counter, u64 value);
-/* Everything is news to the backend. */
+/* Marks everything dirty: the backend has been told nothing. */
 void pmu_tell_all(struct pmu *pmu);
 
 bool pmu_event_wants_pmi(const struct pmu *pmu, u32 counter);

@@ -2,7 +2,7 @@
 /*
  * The control socket: a thread of ours in the program's process, from its first VM on, that carries
  * lines between clients and VMs (docs/control.md). It takes no signals of the program's, blocks on
- * nothing but poll(), and gives up quietly when the program closes its descriptors behind its back.
+ * nothing but poll(), and ends quietly when the program closes its descriptors.
  *
  * The socket has an abstract name: unlike a file it is gone with the process, however that ends.
  * What a file's mode would do is done by asking the kernel who is at the other end: anybody but the
@@ -26,7 +26,7 @@
 #define REQUEST	 8192
 #define ANSWER	 (128 * 1024)
 #define STACK	 (512 * 1024)
-#define PATIENCE 5000 /* ms: for the rest of a line, and for room to answer */
+#define PATIENCE 5000 /* ms to wait for the rest of a line, and for a client to read */
 #define LOW_FD	 800
 
 /* A descriptor of ours, and which file it was: the program may have closed it and got the number
@@ -56,7 +56,7 @@ struct server {
 
 static struct server *server; /* NULL: not yet, or no more */
 
-/* Out of the way of programs that expect the lowest numbers. */
+/* High numbers, for programs that expect to get the lowest ones. */
 static struct own_fd own_fd(int fd)
 {
 	int high = fd < 0 ? -1 : real()->fcntl(fd, F_DUPFD_CLOEXEC, LOW_FD);

@@ -178,7 +178,7 @@ LIBC int dup3(int fd, int newfd, int flags)
 
 LIBC int dup2(int fd, int newfd)
 {
-	if (fd == newfd) /* nothing happens, but a bad fd is an error; dup3() does not allow it */
+	if (fd == newfd) /* a no-op on a valid fd; dup3() refuses it */
 		return real()->fcntl(fd, F_GETFD) < 0 ? -1 : newfd;
 	return dup3(fd, newfd, 0);
 }

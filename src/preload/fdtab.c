@@ -4,10 +4,10 @@
  * bits 63..48, the pointer, and in bit 0 whether it was inherited by a fork().
  *
  * A look-up adds one pin and gets the pointer in the same atomic addition. A pin is a reference
- * that the entry lends: whoever empties the entry turns its pins into references of the file, and
- * an unpin that finds another file in the entry gives such a reference back. Pins and lent
- * references of the same file are interchangeable, so it does not matter if a file has left its
- * entry and come back in between.
+ * that the entry lends: the thread that empties the entry turns its pins into references of the
+ * file, and an unpin that finds another file in the entry gives such a reference back. Pins and
+ * lent references of the same file are interchangeable, so it does not matter if a file has left
+ * its entry and come back in between.
  */
 #include "preload/fdtab.h"
 
@@ -73,7 +73,7 @@ struct kvm_file *fdtab_pin(int fd)
 	word = __atomic_fetch_add(entry, PIN, __ATOMIC_ACQUIRE);
 	if (file_of(word))
 		return file_of(word);
-	fdtab_unpin(fd, NULL); /* closed just now: there is a pin on nothing */
+	fdtab_unpin(fd, NULL); /* closed just now: the pin is on an empty entry */
 	return NULL;
 }
 

@@ -10,7 +10,7 @@
 #include "kvm/kvm.h"
 
 /*
- * The file behind fd, pinned until fdtab_unpin() with the same arguments; NULL: not ours. A close()
+ * The file of fd, pinned until fdtab_unpin() with the same arguments; NULL: not ours. A close()
  * or dup2() in between does not pull the file away.
  */
 struct kvm_file *fdtab_pin(int fd);

@@ -19,7 +19,7 @@ static const struct param params[] = {
 #undef PARAM
 };
 
-/* True, with *rest behind it, if path begins with word and the word ends there. */
+/* True if path begins with word and the word ends there; *rest is what follows. */
 static bool begins(const char *path, const char *word, const char **rest)
 {
 	size_t n = strlen(word);

@@ -248,7 +248,7 @@ LIBC int fstatat64(int dir, const char *path, struct stat64 *st, int flags)
 	return stat_path(dir, path, (struct stat *)st, flags);
 }
 
-/* The same for programs linked against glibc before 2.33. */
+/* The stat family of programs linked against glibc before 2.33. */
 
 LIBC int __xstat(int version, const char *path, struct stat *st)
 {

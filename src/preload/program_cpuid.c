@@ -8,7 +8,7 @@
  *
  * Which bytes are instructions is found by decoding functions from their start; the starts and
  * lengths are those of the unwind table (.eh_frame_hdr, LSB 5.0 10.6.2), which stripped executables
- * have too. A function that does not decode from start to end is left alone behind the failure:
+ * have too. A function that does not decode from start to end is left alone from the failure on:
  * data is never changed.
  *
  * QEMU has one function, host_cpuid(), which is replaced as a whole.

@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: MIT */
 /*
- * libc's own functions behind those that we put in front of them.
+ * libc's own functions, which those of this library replace.
  */
 #ifndef PRELOAD_REAL_LIBC_H
 #define PRELOAD_REAL_LIBC_H

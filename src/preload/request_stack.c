@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: MIT
 /*
  * Requests run on a stack of their own, as those of the kernel do: the program's stack below its
- * frame is nobody's, and programs rely on that without knowing. (QEMU 7.2 hands its firmware a
+ * frame is unused, and programs rely on that without knowing. (QEMU 7.2 hands its firmware a
  * kernel header that lies in a frame long gone: hw/i386/x86.c, x86_load_linux().) One stack per
  * thread, made at its first request, freed when it ends. A signal handler's request that comes in
  * the middle of one goes on on it.

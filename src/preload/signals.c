@@ -33,12 +33,12 @@
 #define KICK_SIGNAL SIGTRAP
 
 static const int fault_signals[] = { SIGSEGV, SIGBUS, SIGFPE, SIGILL, SIGTRAP };
-/* What a thread may do to itself; it cannot go on then before the handler has run. */
+/* Signals that a thread may raise for itself; it must not continue before the handler has run. */
 static const int own_signals[] = { SIGABRT, SIGSYS };
 
 /*
- * What the program asked for. Readers are signal handlers: a sequence number tells them that they
- * have read in the middle of a change. Writers hold `writing` with all signals blocked.
+ * The actions that the program asked for. Readers are signal handlers: a sequence number (odd:
+ * being changed) tells them to read again. Writers hold `writing` with all signals blocked.
  */
 static struct wish {
 	u32 seq;
@@ -294,7 +294,7 @@ static void die_of(int sig, siginfo_t *info)
 	syscall(SYS_rt_tgsigqueueinfo, getpid(), gettid(), sig, info);
 }
 
-/* A fault cannot be ignored: SIG_IGN holds for signals that somebody sent (signal(7)). */
+/* A fault cannot be ignored: SIG_IGN holds for signals sent by a process (signal(7)). */
 static bool is_ignored(const struct sigaction *act, const siginfo_t *info)
 {
 	return act->sa_handler == SIG_IGN && info->si_code <= 0;
@@ -372,7 +372,7 @@ void signals_take_faults(void)
 	write_begin(&old);
 	for (u32 i = 0; i < ARRAY_SIZE(fault_signals) && !faults_taken; i++) {
 		real()->sigaction(fault_signals[i], NULL, &now);
-		if (now.sa_sigaction != on_signal) /* set by exec, or behind our back */
+		if (now.sa_sigaction != on_signal) /* inherited over exec, or set by a system call that bypassed this library */
 			wish_set(fault_signals[i], &now);
 	}
 	__atomic_store_n(&faults_taken, true, __ATOMIC_RELEASE);

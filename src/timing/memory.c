@@ -24,7 +24,7 @@ static u64 page_number(gva_t linear, u8 shift)
 	return (linear & MASK(56, 0)) >> shift;
 }
 
-/* The last PCID is taken for the first: its number stands for what is global. */
+/* PCID 4095 shares the tag of PCID 0: its own number marks global pages. */
 static u64 owner_of(u16 space)
 {
 	return space % SPACE_GLOBAL;
@@ -93,7 +93,7 @@ static enum observed_level outer_levels(struct timing *t, u64 line)
 	return OBSERVED_MEMORY;
 }
 
-/* A data access that the first level missed, in the columns of what it was. */
+/* Counts a data access that missed the first level, as load or store, by the level that hit. */
 static void count_data(struct timing *t, enum observed_level level, bool store)
 {
 	add(t, RETIRE_L1D_MISSES);
@@ -151,7 +151,7 @@ static u16 latency(const struct timing *t, enum observed_level level, enum obser
 	return cycles;
 }
 
-/* Of the first level nothing is slow: its hits need not come here. */
+/* Hits of the first level never count as slow, so they need not come here. */
 static void count_slow(struct timing *t, u16 cycles)
 {
 	if (cycles > t->slow && cycles > t->params->latency[0])
@@ -214,7 +214,7 @@ void timing_data(struct timing *t, const struct timing_access *a)
 void timing_look(struct timing *t, bool look)
 {
 	if (look && !t->looking) {
-		/* So that the first line comes to timing_fetch(). */
+		/* Empties the line buffers, so that the first line comes to timing_fetch(). */
 		bytes_fill(t->code_line, 0, sizeof(t->code_line));
 		t->begins = true;
 		t->ahead = 0;
@@ -222,7 +222,7 @@ void timing_look(struct timing *t, bool look)
 	t->looking = look;
 }
 
-/* Before the model began to look. */
+/* Was the line fetched before observation began? */
 static bool fetched_before(struct timing *t, gpa_t physical)
 {
 	gpa_t next = physical + LINE_SIZE;
@@ -287,7 +287,7 @@ void timing_fetch(struct timing *t, const struct timing_access *a)
 	t->code_page[set] = tag;
 }
 
-/* --- what software takes out --- */
+/* --- invalidation by software --- */
 
 static void forget_lines(struct timing *t)
 {

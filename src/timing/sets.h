@@ -30,7 +30,7 @@ static inline bool sets_use(const struct timing_sets *s, u64 index, u64 tag, u64
 	return false;
 }
 
-/* Takes a tag out; those behind it move up. */
+/* Removes a tag; older ones move up. */
 static inline void sets_drop(const struct timing_sets *s, u64 index, u64 tag)
 {
 	u64 *set = sets_of(s, index);

@@ -59,14 +59,14 @@ struct timing {
 	const struct timing_params *params; /* NULL: no model; nothing here may be called */
 	u64 *count;			    /* by enum retire_class: where misses are added */
 	struct observed seen;
-	/* Not 0: what is seen of an access stays as it is; see engine/runtime/observe.c */
+	/* Not 0: accesses do not change `seen`; see engine/runtime/observe.c */
 	u8 keep;
-	u16 slow; /* a load that takes longer counts as slow; the owner's */
+	u16 slow; /* a load of more cycles counts in slow_loads; set by the owner */
 	struct timing_sets l1d, l1i, l2, llc;
 	struct timing_sets dtlb, itlb, stlb, istlb; /* istlb is stlb's where they are one */
-	bool looking; /* the owner shows what happens */
-	bool begins;  /* the next line of code is the first that it shows */
-	u64 ahead;    /* timing_code_key() of the line after that one until it comes; 0: none */
+	bool looking; /* the owner shows accesses and branches */
+	bool begins;  /* the next line of code is the first one shown */
+	u64 ahead;    /* timing_code_key() of the line after the first, until it is fetched; 0: none */
 	u64 data_page[TIMING_LINES], code_page[TIMING_LINES]; /* the TLB's tags for the buffers */
 };
 
@@ -87,8 +87,8 @@ size_t timing_memory(const struct model *model);
 void timing_init(struct timing *t, const struct model *model, void *memory, u64 *count);
 
 /*
- * The owner shows what happens from now on, or until now. A processor has fetched the line that it
- * executes, and the next of the page, before: both are filled in uncounted when they come.
+ * The owner shows accesses and branches from now on, or until now. A processor has fetched the line
+ * that it executes, and the next of the page, before: both are filled in uncounted when they come.
  */
 void timing_look(struct timing *t, bool look);
 

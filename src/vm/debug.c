@@ -19,7 +19,7 @@ static int inject(struct cpu *cpu, u32 control)
 		return -EBUSY;
 	if (!db)
 		cpu->rip +=
-			1; /* a breakpoint of the guest's own: INT3 pushes the address behind it */
+			1; /* a breakpoint of the guest's own: INT3 pushes the address after it */
 	cpu->port.event = (struct cpu_event){
 		.kind = db ? EVENT_EXCEPTION : EVENT_SOFT_EXC,
 		.vector = db ? VEC_DB : VEC_BP,

@@ -113,7 +113,7 @@ static int exit_wrmsr(struct vcpu *vcpu)
 	vcpu->stats.msr_exits++;
 	if (result != MSR_OK)
 		return msr_failed(vcpu, result, KVM_EXIT_X86_WRMSR, value);
-	/* Now, so that an instruction which starts a counter is counted by it (KVM: the same). */
+	/* Now, so that an instruction which starts a counter is counted by it (as in KVM). */
 	pmu_sync(&vcpu->pmu.guest);
 	return complete(vcpu);
 }
@@ -192,7 +192,7 @@ static int exit_cr8_write(struct vcpu *vcpu)
 	complete(vcpu);
 	if (vcpu->has_lapic || before <= value)
 		return 1;
-	/* The program's APIC may have had something waiting behind the old priority. */
+	/* The program's APIC may hold an interrupt that the old priority kept back. */
 	vcpu->run->exit_reason = KVM_EXIT_SET_TPR;
 	return 0;
 }

@@ -1,10 +1,11 @@
 // SPDX-License-Identifier: MIT
 /*
- * Port I/O and MMIO exits: answered inside if somebody there wants them, else shown to the program
- * in struct kvm_run. The program's answer is taken over when it comes back, and the engine executes
- * the instruction again with it (struct cpu_io, struct cpu_mmio). vCPU thread, inside a section.
+ * Port I/O and MMIO exits: answered here if a chip, a zone or an ioeventfd takes them, else shown
+ * to the program in struct kvm_run. The program's answer is taken over when it comes back, and the
+ * engine executes the instruction again with it (struct cpu_io, struct cpu_mmio). vCPU thread,
+ * inside a section.
  *
- * The program may scribble in struct kvm_run at any time: sizes come from our own copy.
+ * The program may write to struct kvm_run at any time: sizes come from a private copy.
  */
 #include "vm/io.h"
 

@@ -22,7 +22,7 @@ int io_mmio_exit(struct vcpu *vcpu);
 int io_port_complete(struct vcpu *vcpu);
 int io_mmio_complete(struct vcpu *vcpu);
 
-/* io_zones.c: the tables behind it. Any thread. */
+/* io_zones.c: coalescing zones and ioeventfds. Any thread. */
 int vm_register_coalesced(struct vm *vm, const struct kvm_coalesced_mmio_zone *zone);
 int vm_unregister_coalesced(struct vm *vm, const struct kvm_coalesced_mmio_zone *zone);
 int vm_ioeventfd(struct vm *vm, const struct kvm_ioeventfd *args);

@@ -32,7 +32,7 @@ static const struct kvm_cpuid_entry2 *find_leaf(const struct vcpu *vcpu, u32 lea
 	return NULL;
 }
 
-/* KVM's leaves may be anywhere in the hypervisor range, for instance behind Hyper-V's. */
+/* KVM's leaves may be anywhere in the hypervisor range, for instance after Hyper-V's. */
 u32 pv_features(const struct vcpu *vcpu)
 {
 	for (u32 base = KVM_CPUID_SIGNATURE; base < 0x40010000; base += 0x100) {

@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: MIT
 /*
- * State that a program sets and that this vCPU cannot have. KVM says EINVAL and no more, and
- * programs go on without it: QEMU then runs a guest that dies without a word. vCPU's lock.
+ * State that a program sets and that this vCPU cannot have. KVM only returns EINVAL, and programs
+ * ignore that: QEMU then runs a guest that dies silently. So the reason is logged. vCPU's lock.
  */
 #include "vm/refused_state.h"
 

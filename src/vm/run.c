@@ -25,8 +25,8 @@
 #include "vm/sleep.h"
 #include "vm/vm.h"
 
-/* Without a timer to watch, instructions between looks at run->immediate_exit; nobody should need
- * them. */
+/* Without a timer to watch, instructions between reads of run->immediate_exit; no program should
+ * need them. */
 #define BUDGET_MAX     (1ull << 24)
 #define BUDGET_POLLING (1ull << 18) /* while signals are polled for */
 #define BUDGET_MIN     2000ull
@@ -393,7 +393,7 @@ static int start(struct vcpu *vcpu)
 	if (r <= 0)
 		return r;
 	vcpu->run->exit_reason = KVM_EXIT_UNKNOWN;
-	vcpu->cpu->port.same_memory = false; /* the program has had its turn */
+	vcpu->cpu->port.same_memory = false; /* the program may have written guest memory */
 	if (schedule_holds(vcpu))
 		vcpu->vm->outside.awaited = false; /* its OUT says so again */
 	return wait_for_entry(vcpu);

@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: MIT
 /*
  * Statistics files (Documentation/virt/kvm/api.rst, KVM_GET_STATS_FD): a header, an id, descriptors
- * and data, made anew for each read so that the data are current. Any thread.
+ * and data, made again for each read so that the data are current. Any thread.
  */
 #include "vm/stats.h"
 

@@ -30,7 +30,7 @@ struct vcpu_stats {
 /* As they are now, with what is counted elsewhere. Any thread. */
 void vcpu_stats_get(const struct vcpu *vcpu, struct vcpu_stats *out);
 
-/* read() of a statistics file: bytes copied to the program's buffer, 0 behind the end, -EFAULT or
+/* read() of a statistics file: bytes copied to the program's buffer, 0 past the end, -EFAULT or
  * -ENOMEM. */
 long vm_stats_read(struct vm *vm, void *user, size_t n, u64 offset);
 long vcpu_stats_read(struct vcpu *vcpu, void *user, size_t n, u64 offset);

@@ -97,13 +97,13 @@ struct vcpu {
 	u32 nmis;	  /* NMIs asked for and not yet taken, at most 2 */
 	bool outside_nmi; /* the program asked for one of them */
 	u32 section;	  /* odd: inside a section. A futex for vm_synchronize() */
-	u32 sync_waiting; /* somebody waits for the end of this section */
+	u32 sync_waiting; /* vm_synchronize() waits for the end of this section */
 	struct vcpu_asked *asked; /* vm/control/ask_vcpu.c */
 	enum vcpu_where where;
 	enum exit_reason last_exit; /* what the hypervisor is busy with */
 	pid_t tid;		    /* of the thread that was last in KVM_RUN */
-	pthread_t thread;	    /* the same */
-	bool signalled;	  /* a handler of the program ran on this thread: KVM_RUN returns EINTR */
+	pthread_t thread; /* of the thread that was last in KVM_RUN */
+	bool signalled;	  /* a signal handler of the program ran on this thread: KVM_RUN returns EINTR */
 	bool sleeping;
 	u32 samples; /* times its thread was interrupted for one, and the system call it was in; the
 			thread's only */
@@ -119,7 +119,7 @@ struct vcpu {
 	bool sigmask_active;
 	sigset_t sigmask;
 	u64 mem_generation; /* of the snapshot that the TLB was filled from */
-	u64 looked_ns, looked_work; /* when the clock was last looked at, and what had been done: run.c */
+	u64 looked_ns, looked_work; /* clock_ns() and instructions at the last reading of the clock: run.c */
 
 	enum vcpu_pending pending;
 	struct vcpu_events events;
@@ -176,8 +176,8 @@ struct vm {
 	const struct io_zones *zones;
 	pthread_mutex_t ring_lock;
 	struct msr_filter *msr_filter;	  /* NULL: none */
-	u32 msr_filter_serial;		  /* grows with each change, behind it */
-	struct vm_pmu_filter *pmu_filter; /* the same */
+	u32 msr_filter_serial;		  /* grows after each change */
+	struct vm_pmu_filter *pmu_filter; /* NULL: none */
 
 	struct vm_settings set;
 	bool irqchip_kernel, irqchip_split; /* at most one */
@@ -190,8 +190,8 @@ struct vm {
 	struct vm_clock clock;
 	struct vm_stats stats;
 	u32 created_vcpus; /* includes those being made */
-	struct shared_code code; /* what they tell each other of changed code */
-	struct exclusive exclusive; /* how one stops the others */
+	struct shared_code code; /* claims and writes of code: cpu/mmu/shared_code.h */
+	struct exclusive exclusive; /* cpu/mmu/exclusive.h */
 	u32 nvcpus;	   /* vcpus[0..nvcpus-1] exist; written after the entry */
 	struct vcpu *vcpus[VM_MAX_VCPUS];
 };
@@ -201,7 +201,7 @@ enum vcpu_request {
 	REQUEST_CLOCK_UPDATE = BIT(2),
 	REQUEST_STEAL_UPDATE = BIT(3),
 	REQUEST_EVENT = BIT(4),	     /* the LAPIC or the program has something to inject */
-	REQUEST_LEAVE = BIT(5),	     /* somebody waits in vm_synchronize() */
+	REQUEST_LEAVE = BIT(5),	     /* vm_synchronize() waits for this vCPU */
 	REQUEST_IOAPIC_EOI = BIT(6), /* the program's I/O APIC hears that a level has ended */
 	REQUEST_ASK = BIT(7),	     /* vcpu_answer() */
 };

@@ -23,7 +23,7 @@ struct event {
 	const char *where; /* documented */
 };
 
-const struct event *event_at(u32 i); /* for lists; NULL behind the last */
+const struct event *event_at(u32 i); /* for lists; NULL after the last */
 const struct event *event_find(enum model_set model, u32 event, u32 umask); /* NULL: unknown */
 
 #endif

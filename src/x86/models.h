@@ -43,7 +43,7 @@ struct model {
 };
 
 const struct model *model_find(const char *name); /* NULL: no such model */
-const struct model *model_at(u32 i);		  /* for lists; NULL behind the last */
+const struct model *model_at(u32 i);		  /* for lists; NULL after the last */
 
 /* CPUID.1:EAX of a display family, model and stepping, and back (SDM 2A CPUID; APM3 E.3.2). */
 u32 model_signature(u32 family, u32 model, u32 stepping);

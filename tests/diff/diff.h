@@ -22,10 +22,10 @@
 /* The sandbox: the same addresses on both sides, below 2 GB so that absolute and 32-bit addresses
  * reach. */
 #define CODE_BASE     0x10000000ull
-#define CODE_PAGES    2	   /* executable; nothing before and behind */
+#define CODE_PAGES    2	   /* executable; nothing before and after */
 #define CODE_FILL     0xcc /* INT3, where no sequence is */
 #define DATA_BASE     0x20000000ull
-#define DATA_PAGES    7 /* nothing before and behind */
+#define DATA_PAGES    7 /* nothing before and after */
 #define DATA_READONLY 4 /* the page of these that cannot be written */
 #define DATA_SIZE     (DATA_PAGES * PAGE_SIZE)
 
@@ -117,7 +117,7 @@ struct item {
 	u8 bytes[15];
 	u8 len;
 	u8 fix, fix_at;
-	u8 fix_add;	    /* so many bytes behind the target */
+	u8 fix_add;	    /* so many bytes after the target */
 	bool ends_with_end; /* besides, the last 4 bytes are the address of the terminator */
 	u8 family;
 	bool pinned; /* without it a loop would not end, or XSAVE do something else: never left out
@@ -161,7 +161,7 @@ struct generator {
 };
 
 struct candidate {
-	u8 bytes[40]; /* with random bytes behind, for the immediate */
+	u8 bytes[40]; /* with random bytes after, for the immediate */
 	u32 rip_at;   /* 0: not RIP-relative */
 	u64 target;
 };

@@ -484,7 +484,7 @@ u32 sequence_bytes(const struct sequence *seq, u8 *out, u64 *addr_out)
 }
 
 /* State areas are overwritten in part by what follows; and how many bytes of a bad instruction are
- * fetched before it is found bad is nobody's business. */
+ * fetched before it is found bad is not compared. */
 static bool must_not_break_off(const struct sequence *seq)
 {
 	for (u32 i = 0; i < seq->n; i++)
@@ -495,7 +495,7 @@ static bool must_not_break_off(const struct sequence *seq)
 }
 
 /* Mostly anywhere on the first page; sometimes across the two, above all programs; sometimes running
- * into the hole behind them. */
+ * into the hole after them. */
 void sequence_place(struct sequence *seq, struct rng *r)
 {
 	u8 bytes[SEQUENCE_MAX * 15 + 2];

@@ -143,7 +143,7 @@ static void put_operands(u8 *ram)
 	memcpy(ram + IMAGE_TSS + 36, &ist, 8); /* IST 1 */
 }
 
-/* What is executed at the end of a data page, or behind the last one: INT3. */
+/* What is executed at the end of a data page, or after the last one: INT3. */
 static void put_ends(u8 *ram)
 {
 	for (u32 i = 0; i < KPAGES; i++)

@@ -192,7 +192,7 @@ void native_load(const u8 *code, u32 size, u64 address)
 	memcpy(native.code + offset, code, size);
 }
 
-/* A signal while the engine runs, or one that is nobody's. */
+/* A signal while the engine runs, or an unexpected one. */
 void native_foreign_signal(int sig, siginfo_t *info, void *ucontext)
 {
 	bool fault = sig != SIGPROF;

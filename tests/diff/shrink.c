@@ -22,7 +22,7 @@ static bool branches(const struct item *item)
 	return item->fix == FIX_REL8 || item->fix == FIX_REL32 || item->fix == FIX_ABS32;
 }
 
-/* What may be undefined where the item starts may still be so behind it when it is gone. */
+/* What may be undefined where the item starts may still be so after it when it is gone. */
 static void remove_item(struct sequence *seq, u32 at)
 {
 	for (u32 i = at + 1; i < seq->n; i++)

@@ -30,7 +30,7 @@ static bool put_branch(struct generator *g, const u8 *bytes, u32 len, enum fix_k
 	return put_item(g, FAMILY_branch, bytes, len, fix, len - (fix == FIX_REL8 ? 1 : 4), target);
 }
 
-/* The item so many places behind the next one. */
+/* The item so many places after the next one. */
 static u64 ahead(struct generator *g)
 {
 	u64 target = g->seq->n + 1 + rng_below(g->r, 4);
@@ -171,7 +171,7 @@ static bool loop_back(struct generator *g)
 	return true;
 }
 
-/* Returns and jumps to wherever: they fault, mostly. A RET behind a CALL goes back into the sequence,
+/* Returns and jumps to wherever: they fault, mostly. A RET after a CALL goes back into the sequence,
  * where flags are taken to be defined. */
 static bool jump_anywhere(struct generator *g)
 {

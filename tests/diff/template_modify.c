@@ -116,8 +116,8 @@ static bool change_in_loop(struct generator *g)
 }
 
 /*
- * May a register hold an address of code by now? A repeated string instruction that overwrites itself
- * goes on until it is interrupted, and when CLZERO is noticed is nobody's business.
+ * May a register hold an address of code by now? A repeated string instruction that overwrites
+ * itself goes on until it is interrupted, and when CLZERO is noticed is not compared.
  */
 static bool points_to_code(const struct generator *g)
 {

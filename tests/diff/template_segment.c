@@ -80,7 +80,7 @@ static bool pop_segment(struct generator *g)
 	return append_item(g, FAMILY_segment, (u8[]){ 0x0f, seg == FS ? 0xa1 : 0xa9 }, 2);
 }
 
-/* push $selector; push $end; retf: code behind may be of another mode, so this is the last
+/* push $selector; push $end; retf: code after may be of another mode, so this is the last
  * thing. */
 static bool far_return(struct generator *g)
 {

@@ -35,7 +35,7 @@ static void overwrite(struct generator *g, u64 target, u32 size)
 }
 
 /*
- * May something have set TF? A trap behind the store would show what is to be overwritten. Or have
+ * May something have set TF? A trap after the store would show what is to be overwritten. Or have
  * components been made initial? When they are in use again without having changed is up to the
  * processor (SDM 1 13.6).
  */

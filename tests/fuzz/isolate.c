@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: MIT
 /*
  * Cases in child processes: see isolate.h. The child notes the case it is at in a shared page; when
- * it dies, the parent reports that case and goes on behind it with a new child.
+ * it dies, the parent reports that case and continues after it with a new child.
  */
 #include "fuzz/isolate.h"
 

@@ -1,8 +1,8 @@
 // SPDX-License-Identifier: MIT
 /*
- * Code that somebody else changes: the program through its mapping of guest memory, and another
- * vCPU. The new bytes must be executed once the architecture says so: after an exit, and after a
- * serializing instruction (SDM 3A 8.1.3). Run by `vpmu kvm`.
+ * Code that is changed from elsewhere: by the program through its mapping of guest memory, and by
+ * another vCPU. The new bytes must be executed once the architecture says so: after an exit, and
+ * after a serializing instruction (SDM 3A 8.1.3). Run by `vpmu kvm`.
  */
 #include <pthread.h>
 #include <setjmp.h>

@@ -118,7 +118,7 @@ static void handle(u32 vector, u64 end)
 	memcpy(g.ram + at, code, sizeof(code));
 }
 
-/* The next byte that the guest sends to a port; other ports are as if nobody were there. */
+/* The next byte that the guest sends to a port; other ports read as if no device were there. */
 static int next(u16 port)
 {
 	const struct kvm_run *run = g.run[0];
@@ -277,7 +277,7 @@ static void a_level_interrupts_until_it_is_lowered(void **state)
 
 static void an_msi_and_a_route_to_one_interrupt(void **state)
 {
-	static u64 memory[16]; /* the table, and one entry behind it */
+	static u64 memory[16]; /* the table, and one entry after it */
 	struct kvm_irq_routing *routes = (void *)memory;
 
 	routes->nr = 1;
@@ -330,7 +330,7 @@ static void a_resampling_irqfd_hears_of_the_end(void **state)
 	eventfd_write(arg.fd, 1);
 	assert_int_equal(next(PORT), LEVEL);
 	assert_int_equal(poll(&again, 1, 0), 0);
-	line(EDGE_PIN, 1); /* waits behind the level's end */
+	line(EDGE_PIN, 1); /* waits until the level has ended */
 	assert_int_equal(next(PORT), EDGE);
 	assert_int_equal(poll(&again, 1, 0), 1);
 	kvm_guest_destroy(&g);

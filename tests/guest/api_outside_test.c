@@ -31,7 +31,7 @@
 	"mov $0x1b, %ecx; rdmsr; or $0x400, %eax; wrmsr\n" \
 	"mov $0x80f, %ecx; mov $0x1ff, %eax; xor %edx, %edx; wrmsr\n"
 
-/* Kicks, R8 times. The handler adds to R9 how far behind the kick it comes, and counts in R10. RAX:
+/* Kicks, R8 times. The handler adds to R9 how long after the kick it comes, and counts in R10. RAX:
  * the TSC at the end. */
 GUEST_CODE(kicking, X2APIC "sti\n"
 			   "1: movl $1, 0x400000\n"
@@ -144,7 +144,7 @@ static u64 kick(bool is_slow)
 	regs = run_to_end();
 	pthread_join(thread, NULL);
 	assert_int_equal(regs.r10, KICKS);
-	assert_int_equal(regs.r9, 0); /* right behind the kick, each time */
+	assert_int_equal(regs.r9, 0); /* right after the kick, each time */
 	kvm_guest_destroy(&g);
 	close(device.kick);
 	close(device.call);

@@ -39,7 +39,7 @@ GUEST_CODE(looping, "mov $0x1b, %ecx; rdmsr; or $0x400, %eax; wrmsr\n"
 		    "looping_handler:\n"
 		    "pop %rbx; mov %rbx, 0x100000; mov $0x60, %al; out %al, $0xf4; hlt\n");
 
-/* Sets the byte behind IMAGE_DATA. Once that at IMAGE_DATA is set: what a counter grows by in a
+/* Sets the byte after IMAGE_DATA. Once that at IMAGE_DATA is set: what a counter grows by in a
  * thousand rounds, in RBX. */
 GUEST_CODE(asking, "mov $0xff, %al; out %al, $0xf4\n"
 		   "1: movb $1, 0x100001; cmpb $0, 0x100000; je 1b\n"
@@ -52,7 +52,7 @@ GUEST_CODE(reading, "xor %ecx, %ecx; rdpmc; out %al, $0xf4\n");
 
 /*
  * NMIs every 4096 instructions of ten million rounds: by IBS, and by a counter. The handlers count
- * themselves at IMAGE_DATA, and behind it when nothing tells of a sample.
+ * themselves at IMAGE_DATA, and after it when nothing tells of a sample.
  */
 GUEST_CODE(ibs, "mov $0x1b, %ecx; rdmsr; or $0x400, %eax; wrmsr\n"
 		"mov $0x80f, %ecx; mov $0x1ff, %eax; xor %edx, %edx; wrmsr\n"
@@ -212,7 +212,7 @@ struct sampler {
 	u32 samples;
 };
 
-/* Rounds have three instructions, and a period has so many of the handler: behind the write of the
+/* Rounds have three instructions, and a period has so many of the handler: after the write of the
  * control and with it, or of the counter. */
 #define SAMPLES(handler) (3 * 10000000 / (4096 - (handler)))
 

@@ -1,8 +1,8 @@
 // SPDX-License-Identifier: MIT
 /*
  * Save and restore at random instructions, while the guest counts and samples: the guest goes on in
- * a new VM each time, and at its end has counted, computed and recorded what it does when nobody
- * saves it, to the last bit that its program determines. Run by `vpmu kvm`.
+ * a new VM each time, and at its end has counted, computed and recorded what it does when it is not
+ * saved, to the last bit that its program determines. Run by `vpmu kvm`.
  *
  * A moment to save is where a signal ends KVM_RUN, and up to a few single steps later; or the end
  * of an access to a device.

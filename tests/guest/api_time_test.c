@@ -28,7 +28,7 @@
 /* RAX: the TSC. */
 #define READ_TSC "rdtsc; shl $32, %rdx; or %rdx, %rax\n"
 
-/* R10 and R11: the TSC before and behind 100 instructions of one cycle. R9: what reading it takes. */
+/* R10 and R11: the TSC before and after 100 instructions of one cycle. R9: what reading it takes. */
 GUEST_CODE(counting, READ_TSC "mov %rax, %r9\n"
 		     READ_TSC "sub %rax, %r9; neg %r9\n"
 		     READ_TSC "mov %rax, %r10\n"
@@ -63,7 +63,7 @@ GUEST_CODE(arming, X2APIC "mov $0x83e, %ecx; mov $0xb, %eax; wrmsr\n"
 			    "armed: hlt; jmp armed\n"
 			    "armed_handler: " READ_TSC "out %al, $0xf4\n");
 
-/* The 8254 runs once through its 65536 ticks, R10 and R11 are the TSC before and behind. */
+/* The 8254 runs once through its 65536 ticks, R10 and R11 are the TSC before and after. */
 GUEST_CODE(ticking, "mov $0x11, %al; out %al, $0x20; mov $0x30, %al; out %al, $0x21\n"
 		    "mov $0x04, %al; out %al, $0x21; mov $0x01, %al; out %al, $0x21\n"
 		    "mov $0xfe, %al; out %al, $0x21\n"

@@ -41,7 +41,7 @@ GUEST_CODE(path, "f1: jmp t1\n"
 		 "tiret: mov $1, %eax\n"
 		 "xor %edx, %edx\n"
 		 "xor %ebx, %ebx\n"
-		 "fdiv: div %ebx\n" /* the handler returns behind it */
+		 "fdiv: div %ebx\n" /* the handler returns after it */
 		 "tdiv: out %al, $0xf4\n"
 		 ".balign 16\n"
 		 "t3: nop\n"
@@ -220,7 +220,7 @@ static void a_branch_that_faults_is_not_recorded(void **state)
 }
 
 /* Branches of every kind, some of them predicted badly, in a loop that becomes hot, and faults in
- * the middle of it. The handler goes on behind the DIV. */
+ * the middle of it. The handler continues after the DIV. */
 GUEST_CODE(often, "mov $300, %ecx\n"
 		  "mov $7, %edx\n"
 		  "1: imul $1103515245, %edx, %edx\n"
@@ -351,7 +351,7 @@ static void begin(struct machine *m, u8 kinds, bool call_stack)
 						 .call_stack = call_stack };
 }
 
-/* The records behind each instruction, and how many of them tell of a misprediction. */
+/* The records after each instruction, and how many of them tell of a misprediction. */
 static u64 step_all(struct machine *m, u64 hash[MOST])
 {
 	const struct branch_ring *ring = &m->cpu->branches;

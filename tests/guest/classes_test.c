@@ -1,8 +1,8 @@
 // SPDX-License-Identifier: MIT
 /*
  * The classes of hwpmu/retire.def are exact: a loop whose loads, stores, calls and branches are
- * known, and faults in mid-block, run in one piece and in slices. What nobody wants does not grow,
- * or soon no longer does.
+ * known, and faults in mid-block, run in one piece and in slices. Classes that are not wanted do
+ * not grow, or soon no longer does.
  */
 #include <setjmp.h>
 #include <stdarg.h>
@@ -136,7 +136,7 @@ static void what_nobody_wants_does_not_grow(void **state)
 	assert_int_equal(m->cpu->port.tally.cycles[RETIRE_OS], 0);
 }
 
-/* Code is not looked for anew each time an operating system stops its counters for a moment. */
+/* Code is not looked for again each time an operating system stops its counters for a moment. */
 static void what_is_no_longer_wanted_soon_does_not_grow(void **state)
 {
 	struct machine *m = *state;

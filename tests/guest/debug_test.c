@@ -49,7 +49,7 @@ struct logged {
 struct row {
 	const char *name;
 	const char *code;
-	u8 size; /* without the 0 behind it */
+	u8 size; /* without the 0 after it */
 	bool user, bits32, amd;
 	bool single_step; /* RFLAGS.TF from the start */
 	u64 dr7;
@@ -80,7 +80,7 @@ struct row {
 #define READ_DR6    "\x0f\x21\xf2" /* mov %dr6, %rdx */
 #define INC_EDX	    "\xff\xc2"
 
-/* The last instruction of each row is HLT; what is stepped to up to it, but not behind it. */
+/* The last instruction of each row is HLT; what is stepped to up to it, but not after it. */
 static const struct row rows[] = {
 	/* Data breakpoints. */
 	{ "mov (%rax), %dx", BYTES("\x66\x8b\x13" NOP HLT), .dr7 = ACCESS_0, .dr0 = WATCHED,

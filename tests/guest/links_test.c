@@ -73,7 +73,7 @@ GUEST_CODE(unpaired, "mov $300, %ecx\n"
 		     "jmp 5f\n"
 		     "4: testb $1, %cl\n"
 		     "jz 6f\n"
-		     "addq $4, (%rsp)\n" /* behind the ADD */
+		     "addq $4, (%rsp)\n" /* after the ADD */
 		     "6: ret\n"
 		     "5: dec %ecx\n"
 		     "jnz 1b\n"
@@ -93,7 +93,7 @@ GUEST_CODE(patched, "mov $300, %ecx\n"
 		    "2: ret\n");
 
 /* Loops: up and down, by base and by index, over borders of pages, with branches inside, of few
- * turns and of many; flags that are read behind them. */
+ * turns and of many; flags that are read after them. */
 GUEST_CODE(loops, "mov $0x100ff0, %esi\n"
 		  "mov $60, %r8d\n"
 		  "1: xor %ecx, %ecx\n"
@@ -221,7 +221,7 @@ GUEST_CODE(gone, "mov $400, %ecx\n"
 		 "jnz 2f\n"
 		 "movq $0, 0x7088\n"
 		 "invlpg 0x11000\n"
-		 "2: mov %ds, %edx\n" /* a block that goes on behind no branch */
+		 "2: mov %ds, %edx\n" /* a block that continues after no branch */
 		 "dec %ecx\n"
 		 "jnz 1b\n"
 		 "out %al, $0xf4\n"
@@ -324,7 +324,7 @@ SAME(elsewhere, returns_may_go_elsewhere)
  * The page of a function changes under its caller, 300 times: by INVLPG, by writing CR3, and with
  * it to an address space where the page is another. Which of the functions it is shows in RBX.
  */
-#define OTHER_PML4 0x200000 /* and its tables behind it */
+#define OTHER_PML4 0x200000 /* and its tables after it */
 #define FUNCTION   (IMAGE_CODE + PAGE_SIZE)
 #define FIRST	   0x20000 /* physical pages of the functions */
 #define SECOND	   0x21000

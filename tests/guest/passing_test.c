@@ -1,8 +1,8 @@
 // SPDX-License-Identifier: MIT
 /*
  * Accesses of the PMU that pass are exact wherever they are: a kernel that starts, stops, reads and
- * writes its counters reads the same if it runs in one piece, where blocks go on behind such an
- * access, and if each instruction is a block. Counters overflow behind the same instruction.
+ * writes its counters reads the same if it runs in one piece, where blocks continue after such an
+ * access, and if each instruction is a block. Counters overflow after the same instruction.
  */
 #include <setjmp.h>
 #include <stdarg.h>
@@ -49,7 +49,7 @@ GUEST_CODE(switching, WRMSR(0x38d, 0x033, 0) WRMSR(0x186, 0x4300c4, 0) WRMSR(0x1
 /* What a run leaves behind. */
 struct outcome {
 	u64 sum; /* of all that was read */
-	u64 overflows, last; /* how many, and the address behind the last one */
+	u64 overflows, last; /* how many, and the address after the last one */
 	u64 instructions, cycles;
 };
 

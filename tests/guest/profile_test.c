@@ -143,7 +143,7 @@ static void a_block_has_what_it_retired(void **state)
 	end(&p);
 }
 
-/* PAUSE becomes two NOPs behind the store, of which there are two turns. */
+/* PAUSE becomes two NOPs after the store, of which there are two turns. */
 GUEST_CODE(replaced, "pushq $0x23\n"
 		     "pushq $0xa0000\n"
 		     "pushf\n"

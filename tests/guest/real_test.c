@@ -136,7 +136,7 @@ static void a_branch_beyond_the_limit_faults_in_its_place(void **state)
 	}
 }
 
-/* Two of 66 0F 82 that are not taken, and the end of the segment behind them. */
+/* Two of 66 0F 82 that are not taken, and the end of the segment after them. */
 static void the_end_of_a_segment_faults_behind_it(void **state)
 {
 	static const u8 code[] = { 0x66, 0x0f, 0x82, 0, 0, 1, 0, 0x66, 0x0f, 0x82, 0, 0, 1, 0 };

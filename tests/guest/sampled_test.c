@@ -14,7 +14,7 @@
 
 static struct step {
 	u64 rip;
-	struct retire_tally tally; /* behind it */
+	struct retire_tally tally; /* after it */
 	struct observed_access access;
 } steps[MOST];
 static u64 nsteps;
@@ -112,7 +112,7 @@ static void the_instruction_of_each_trip_is_known(void **state)
 	assert_true(trips > 5000);
 }
 
-/* Blocks are longer then, go on behind branches, and none of their instructions is executed
+/* Blocks are longer then, continue after branches, and none of their instructions is executed
  * alone. */
 static void it_is_known_when_nothing_is_modelled(void **state)
 {

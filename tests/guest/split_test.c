@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: MIT
 /*
  * Split locks on a host that kills programs for them (Linux: split_lock_detect=fatal). Such a host
- * raises SIGBUS with BUS_ADRALN: before the instruction, by #AC, or behind it, by the #DB of bus lock
+ * raises SIGBUS with BUS_ADRALN: before the instruction, by #AC, or after it, by the #DB of bus lock
  * detection (SDM 3A 8.1.2.3). Here the operand's memory cannot be accessed, and the handler makes of
  * the page fault what that host would have sent. Each row must end as it does with an operand within
  * one line.
@@ -66,7 +66,7 @@ static const struct row {
 /* What the host does. */
 static struct host {
 	struct machine *m;
-	bool before;	/* the instruction, or behind it */
+	bool before;	/* the instruction, or after it */
 	u32 split_locks; /* that were noticed */
 	bool refused;	/* the engine did not want the signal */
 	bool protected; /* the operand's pages */
@@ -113,7 +113,7 @@ static void on_fault(int sig, siginfo_t *info, void *context)
 		protect(false);
 	} else if (!is_locked((const u8 *)pc)) {
 		protect(false);
-		regs[REG_EFL] |= 0x100; /* TF: to be protected again behind it */
+		regs[REG_EFL] |= 0x100; /* TF: to be protected again after it */
 	} else if (host.before) {
 		send(info, context, 17);
 	} else {

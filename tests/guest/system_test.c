@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: MIT
 /*
  * System instructions that translated code has in line leave the state that C leaves, which
- * executes them when one instruction is stepped at a time; and STI opens its window behind the next
+ * executes them when one instruction is stepped at a time; and STI opens its window after the next
  * instruction, neither before nor never.
  */
 #include <setjmp.h>
@@ -17,7 +17,7 @@
 
 #define ALL 1000000
 
-/* Every flag that PUSHF can see, behind instructions that leave them in different places. */
+/* Every flag that PUSHF can see, after instructions that leave them in different places. */
 GUEST_CODE(flags, "mov $50, %ecx\n"
 		  "1: mov %ecx, %eax\n"
 		  "imul $0x1234567, %eax\n"
@@ -241,7 +241,7 @@ GUEST_CODE(window, "cli\n"
 		   "cli\n"
 		   "mov $1, %eax\n"
 		   "out %al, $0xf4\n");
-#define WINDOW_FIRST 4 /* offset of the CLI behind STI and its shadow */
+#define WINDOW_FIRST 4 /* offset of the CLI after STI and its shadow */
 
 /* Instructions that follow in the same block have to wait. */
 GUEST_CODE(long_window, "cli\n"
@@ -271,7 +271,7 @@ static void an_open_window_is_not_missed(void **state)
 			      (size_t)(long_window_end - long_window_start));
 }
 
-/* SDM 2B STI: CLI behind STI leaves no chance for an interrupt. */
+/* SDM 2B STI: CLI after STI leaves no chance for an interrupt. */
 GUEST_CODE(no_window, "cli\n"
 		      "sti\n"
 		      "cli\n"
@@ -288,7 +288,7 @@ static void cli_behind_sti_opens_no_window(void **state)
 	m->cpu->port.want_irq_window = false;
 }
 
-/* A budget that ends behind STI finds the shadow, and so would an exit. */
+/* A budget that ends after STI finds the shadow, and so would an exit. */
 static void the_shadow_of_sti_is_seen(void **state)
 {
 	struct machine *m = *state;

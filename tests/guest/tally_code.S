@@ -227,7 +227,7 @@ divide_errors_handler:
 	iretq				/* 60, b */
 END divide_errors
 
-/* Code that changes the instruction behind it. */
+/* Code that changes the instruction after it. */
 WORKLOAD name=self_modifying, os="2 + 5 * 200", os_branches=200, rbx="200 * 201 / 2"
 	mov $200, %ecx			/* 1 */
 	xor %ebx, %ebx			/* 1 */

@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: MIT */
 /*
  * What is run with trips: code that does something of every class, in 0x100 bytes and a handler for
- * #DE behind them.
+ * #DE after them.
  */
 #ifndef TESTS_GUEST_TRIPS_H
 #define TESTS_GUEST_TRIPS_H

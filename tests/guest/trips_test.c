@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: MIT
 /*
- * The processor stops behind the very instruction with which a tally reaches its trip. What that is
+ * The processor stops after the very instruction with which a tally reaches its trip. What that is
  * comes from a run of single instructions; then the same code runs with trips, which end in the
  * middle of blocks, at branches, in faults and with the interrupt handler's IRET.
  */
@@ -224,7 +224,7 @@ static void trips_are_of_a_privilege_or_of_both(void **state)
 	assert_true(check_classes(*state, RETIRE_IN_BOTH) > 10);
 }
 
-/* Blocks go on behind branches, but where caches are modelled. */
+/* Blocks continue after branches, but where caches are modelled. */
 static const enum retire_class counted_when_hot[] = {
 	RETIRE_INSTRUCTIONS,   RETIRE_BRANCHES,	   RETIRE_CONDITIONAL,	    RETIRE_TAKEN,
 	RETIRE_NEAR_TAKEN,     RETIRE_COND_TAKEN,  RETIRE_NOT_TAKEN,	    RETIRE_CALLS,

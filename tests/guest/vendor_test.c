@@ -29,7 +29,7 @@ enum how { CODE64 = 0, CODE32 = 1, CHECKED = 2, STEPPED = 4 };
 enum what { NOTHING, FAULT, CR2, MEMORY, REGISTER, FLAGS, RF, MXCSR, FSW, XMM3 };
 
 struct outcome {
-	u32 vector; /* VEC_UD: of the UD2 behind it, it was executed */
+	u32 vector; /* VEC_UD: of the UD2 after it, it was executed */
 	u64 value;
 };
 
@@ -146,7 +146,7 @@ static const struct row rows[] = {
 	/* VCVTPS2PH [RAX], XMM0, 0: inexact */
 	{ RULE_CVTPS2PH_EXCEPTION_FIRST, INSN("\xc4\xe3\x79\x1d\x00\x00"), CODE64, .rax = LEFT,
 	  .what = MXCSR, .intel = { VEC_PF, 0x1fa0 }, .amd = { VEC_PF, 0x1f80 } },
-	/* XSAVE [RDI] of no component: its header is on the page behind the hole */
+	/* XSAVE [RDI] of no component: its header is on the page after the hole */
 	{ RULE_XSAVE_SKIPS_LEGACY, INSN("\x0f\xae\x27"), CODE64, .rdi = LEFT + PAGE_SIZE - 512,
 	  .intel = { .vector = VEC_UD }, .amd = { .vector = VEC_PF } },
 	/* MOV RAX, GS:[RAX] */

@@ -106,7 +106,7 @@ static void a_handler_may_be_its_own_descriptor(void **state)
 
 /*
  * The record of an assist, as PEBS writes it. The loop adds a number to EBX that it contains; a
- * counter of instructions overflows in its third round, of ten, behind the NOP.
+ * counter of instructions overflows in its third round, of ten, after the NOP.
  */
 #define ASSIST_AFTER (1 + 2 * 4 + 1)
 #define RECORD	     (IMAGE_CODE + 8) /* the immediate of ADD */

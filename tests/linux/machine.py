@@ -212,7 +212,7 @@ class Machine:
             self.news.notify_all()
 
     def expect(self, pattern, seconds=BOOT_SECONDS, after=0):
-        """Waits for a line of the console behind line number after; returns its number, time and match."""
+        """Waits for a line of the console after line number `after`; returns its number, time and match."""
         wanted, end, number = re.compile(pattern), time.monotonic() + seconds, after
         with self.news:
             while True:

@@ -4,7 +4,7 @@
  * (ptrace): a counter that shares nothing with vpmu but the decoder that tells branches. Prints instructions, branches, far
  * branches.
  *
- * The trap comes behind each repetition of a string instruction, which is one instruction. A signal is reported
+ * The trap comes after each repetition of a string instruction, which is one instruction. A signal is reported
  * before the instruction that it finds, and once more when its handler is about to begin.
  *
  * usage: step PROGRAM [ARGUMENTS]

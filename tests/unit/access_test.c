@@ -118,7 +118,7 @@ static void device_reads_are_replayed(void **state)
 	assert_int_equal(cpu_read(cpu, AT(DEVICE, 0x10), &second, 4, 0), FAULT_NONE);
 	assert_int_equal(value, 0x123456789);
 	assert_int_equal(second, 42);
-	/* The next execution asks anew. */
+	/* The next execution asks again. */
 	mmio_completed(cpu);
 	assert_int_equal(cpu_read(cpu, AT(DEVICE, 0x10), &value, 8, 0), FAULT_EXIT);
 }

@@ -83,7 +83,7 @@ static void pae_paging_loads_and_checks_its_pdptes(void **state)
 	tables_set_word(p, 0x500028, PTE_W | PTE_P); /* a reserved bit */
 	assert_refused(cpu, cpu_write_cr0(cpu, CR0_BASE));
 	assert_int_equal(cpu->cr0, CR0_PE | CR0_ET);
-	tables_set_word(p, 0x500028, PTE_W); /* not present: nobody looks */
+	tables_set_word(p, 0x500028, PTE_W); /* not present: never looked at */
 	assert_int_equal(cpu_write_cr0(cpu, CR0_BASE), FAULT_NONE);
 	assert_int_equal(cpu->pdptr[0], 0x600000 | PTE_P);
 	assert_refused(cpu, cpu_write_cr3(cpu, MMIO_BASE));

@@ -202,7 +202,7 @@ static u64 random_bits(void)
 	return x ^= x << 17;
 }
 
-/* Prefixes, opcode and ModRM, and anything behind them. */
+/* Prefixes, opcode and ModRM, and anything after them. */
 static void make_up(u8 *bytes, u32 i, u32 map, u8 opcode)
 {
 	static const char *const prefixes[] = { "",	"\x66",     "\xf2",	  "\xf3",     "\x48",
@@ -245,7 +245,7 @@ static struct decoder *new_decoder(void)
 	return decoder;
 }
 
-/* The same ModRM with other constants behind it finds what the first one left. */
+/* The same ModRM with other constants after it finds what the first one left. */
 static void instructions_are_the_same_when_decoded_once(void **state)
 {
 	struct decoder *decoder = new_decoder();

@@ -363,7 +363,7 @@ static void an_offcore_event_is_what_its_register_says(void **state)
 		hwpmu_write_offcore(&pmu, 0, rows[i].response);
 		hwpmu_write_select(&pmu, 0, COUNTING | rows[i].select);
 		assert_int_equal(hwpmu_wanted(&pmu), RETIRE_BIT(rows[i].class));
-		hwpmu_write_offcore(&pmu, 0, 0x1); /* answered by nobody */
+		hwpmu_write_offcore(&pmu, 0, 0x1); /* no responder is selected */
 		assert_int_equal(hwpmu_wanted(&pmu), 0);
 	}
 }

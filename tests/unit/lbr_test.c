@@ -90,7 +90,7 @@ static void expect(u32 index, u64 value)
 
 #define COUNT_SHIFT 24
 
-/* A block that goes on behind a conditional branch and a JMP, and ends in a RET; paths to each. */
+/* A block that continues after a conditional branch and a JMP, and ends in a RET; paths to each. */
 static struct {
 	struct branch_site through[2];
 	struct branch_path whole, first, jmp, ret, last;

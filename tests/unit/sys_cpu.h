@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: MIT */
 /*
  * A processor at CPL 0 in 64-bit code that executes single instructions by sys_execute(), from
- * their bytes, for tests of engine/sys. One of them, made anew for each test.
+ * their bytes, for tests of engine/sys. One of them, made again for each test.
  */
 #ifndef UNIT_SYS_CPU_H
 #define UNIT_SYS_CPU_H
@@ -13,7 +13,7 @@
 #define GPA 0x400000ull /* of GVA */
 #define RIP 0x1000
 
-/* Sixteen pages of RAM at GVA; behind them nothing, and a device after that. */
+/* Sixteen pages of RAM at GVA; after them nothing, and a device after that. */
 #define NPAGES		 16
 #define HOLE		 NPAGES
 #define DEVICE		 (NPAGES + 1)
@@ -28,7 +28,7 @@ u8 *ram(u32 page, u32 offset); /* the host's view of AT(page, offset) */
 void set_string(u64 rsi, u64 rdi, u64 rcx);
 void to_user_mode(void);
 
-/* Executes an instruction at RIP; the vector state is in cpu->xsave behind it. */
+/* Executes an instruction at RIP; the vector state is in cpu->xsave afterwards. */
 enum sys_result execute(const u8 *bytes, u32 n);
 void assert_raised(enum sys_result result, enum vector vector);
 

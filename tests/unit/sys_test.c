@@ -210,7 +210,7 @@ static void ports_beyond_the_map_are_denied(void **state)
 	to_user_mode();
 	cpu->regs[RDX] = 0x78;
 	assert_int_equal(EXECUTE(0xec), SYS_EXIT);
-	cpu->regs[RDX] = 0x80; /* its second byte lies behind the limit */
+	cpu->regs[RDX] = 0x80; /* its second byte is beyond the limit */
 	assert_raised(EXECUTE(0xec), VEC_GP);
 }
 
@@ -485,7 +485,7 @@ static void gathers_that_fault_keep_what_they_have(void **state)
 	assert_int_equal(lanes(0, true)[1], 105);
 }
 
-/* Intel's processors make each element of the mask all ones or zero, even behind a fault. */
+/* Intel's processors make each element of the mask all ones or zero, even after a fault. */
 static void a_gathers_mask_behind_a_fault_depends_on_the_vendor(void **state)
 {
 	(void)state;

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: MIT
 /*
- * Traps of instructions that C executes: between the iterations of repeated strings, behind port
+ * Traps of instructions that C executes: between the iterations of repeated strings, after port
  * accesses, and those that a debugger takes; and the order in which debug registers fault.
  */
 #include <setjmp.h>

@@ -289,7 +289,7 @@ static void a_pcid_comes_back_to_its_jumps_unless_flushed(void **state)
 	assert_int_equal(priv->jump_generation[SPACE_USR], first);
 	tlb_switch(cpu, 0x1001, false);
 	assert_int_not_equal(priv->jump_generation[SPACE_USR], first);
-	cpu_drop_jumps(cpu); /* code was changed: nobody's are good */
+	cpu_drop_jumps(cpu); /* code was changed: no entry is valid */
 	cpu->cr3 = 0x2002;
 	first = priv->jump_generation[SPACE_USR];
 	tlb_switch(cpu, 0x1001, true);

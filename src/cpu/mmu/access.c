@@ -15,7 +15,7 @@
 /* The part of an access that lies on one page. */
 struct part {
 	u32 size;
-	bool unnoticed; /* found in the TLB: nobody wants to know of a write */
+	bool unnoticed; /* found in the TLB: a write need not be noted */
 	struct translation t;
 };
 
@@ -145,7 +145,7 @@ static enum guest_fault read_fragment(struct cpu *cpu, gpa_t gpa, void *buf, u32
 		m->read_pos++;
 		return FAULT_NONE;
 	}
-	m->nreads = m->read_pos; /* it reads something else this time */
+	m->nreads = m->read_pos; /* the instruction reads something else this time */
 	return ask(cpu, gpa, len);
 }
 
@@ -212,7 +212,7 @@ static enum guest_fault read_part(struct cpu *cpu, const struct part *part, void
 	return FAULT_NONE;
 }
 
-/* Where an access on one page can be made as translated code would make it; NULL: look closer. */
+/* Host address of an access that the TLB serves without notice; NULL: take the slow path. */
 static hva_t direct(struct cpu *cpu, gva_t gva, u32 size, u32 access)
 {
 	struct cpu_priv *priv = cpu_priv(cpu);

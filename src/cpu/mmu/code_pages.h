@@ -1,10 +1,10 @@
 /* SPDX-License-Identifier: MIT */
 /*
  * Which guest physical pages this CPU holds translations of, with one bit per 64-byte line. The
- * engine adds and removes; whoever writes guest memory on this CPU asks, and notes a hit with
- * code_written(), which the engine acts on before the next block (mark, then act). Open addressing,
- * never allocates after creation; a full table makes the engine drop all translations. vCPU thread
- * only; general registers only.
+ * engine adds and removes; code that writes guest memory on this CPU asks with code_touches(), and
+ * notes a hit with code_written(), which the engine acts on before the next block (mark, then act).
+ * Open addressing, never allocates after creation; a full table makes the engine drop all
+ * translations. vCPU thread only; general registers only.
  */
 #ifndef CPU_MMU_CODE_PAGES_H
 #define CPU_MMU_CODE_PAGES_H
@@ -17,8 +17,8 @@ struct code_page {
 	u64 gfn_plus_1; /* 0: empty */
 	u64 lines;
 	void *blocks; /* the engine's list of blocks on this page */
-	u64 epoch;    /* when the engine last compared the bytes */
-	u64 entered[NSPACES]; /* priv->drops when jump[] first led here */
+	u64 epoch;    /* epoch in which the engine last compared the bytes */
+	u64 entered[NSPACES]; /* priv->drops when the page was noted as a target of jump[] */
 	/* Claims_id of the slot in which it is claimed; 0: it is not (cpu/mmu/shared_code.h) */
 	u64 claim;
 };
@@ -31,7 +31,7 @@ struct code_note {
 
 struct code_pages {
 	u32 count;
-	u32 nwritten; /* notes below; more than fit: everything counts as written */
+	u32 nwritten; /* notes in use; more than fit: everything counts as written */
 	struct code_note written[16];
 	struct code_page page[1u << CODE_PAGES_BITS];
 };

@@ -1,18 +1,20 @@
 // SPDX-License-Identifier: MIT
 /*
- * One instruction while all other processors stand still: see cpu/mmu/exclusive.h.
+ * Stopping all other processors for one instruction: see cpu/mmu/exclusive.h for the protocol. vCPU
+ * threads; general registers only.
  */
 #include "cpu/mmu/exclusive.h"
 
 #include "base/futex.h"
 #include "cpu/private.h"
 
-#define SPINS	1000	/* looks at a word before the thread sleeps */
-#define WAIT_NS 1000000 /* and then between two looks at cpu->attention */
+#define SPINS	1000	/* polls of a word before the thread sleeps */
+#define WAIT_NS 1000000 /* then time between two reads of hot->attention */
 
 /*
- * Waits until a word that is `seen` is something else. False: attention was called for first.
- * A thread that changes the word wakes us; one that calls for attention does not know that we sleep.
+ * Waits until a word that is `seen` is something else. False: attention was called for first. A
+ * thread that changes the word wakes this one; a thread that calls for attention does not know that
+ * it sleeps.
  */
 static bool await_change(const struct cpu *cpu, u32 *word, u32 seen)
 {
@@ -58,7 +60,7 @@ bool exclusive_enter(struct cpu *cpu)
 		if (likely(!holder))
 			return true;
 		if (holder == priv->exclusive_index + 1) {
-			exclusive_end(cpu); /* of a run that a handler jumped out of */
+			exclusive_end(cpu); /* left from a run that a signal handler jumped out of (siglongjmp) */
 			continue;
 		}
 		exclusive_leave(cpu);

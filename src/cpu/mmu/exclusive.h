@@ -1,31 +1,28 @@
 /* SPDX-License-Identifier: MIT */
 /*
- * Executing one instruction while all other processors of the machine stand still, as a bus lock
+ * Executing one instruction while all other processors of the machine are stopped, as a bus lock
  * does (SDM 3A 8.1.2).
  *
  * Locked instructions are executed by the host, in place, and are atomic by that. Two kinds are
  *not: those whose bytes lie on two pages that are not neighbours on the host, and those that the
- *host does not let a program execute (engine/runtime/signal.c). They are done in steps, which
- *others must not come between, neither by locked instructions nor by plain loads and stores.
+ *host does not let a program execute (engine/runtime/signal.c). They are executed in several steps, between which no other processor may access memory, by locked instructions or by plain loads and stores.
  *
- * A processor is *running* while it may access guest memory: within engine_run(). One that wants to
- * be alone
+ * A processor is *running* while it may access guest memory: within engine_run(). One that needs to
+ * run exclusively
  *
- *	1. becomes the holder, of whom there is one at most,
- *	2. calls for the attention of all that are running, and
+ *	1. becomes the holder (there is at most one),
+ *	2. sets hot->attention of all that are running, and
  *	3. waits until none of them is.
  *
  * A processor that starts to run sets its flag first and looks for a holder second; the holder sets
- * its own mark first and looks at the flags second. So one of them sees the other (all in one
- *order,
- * __ATOMIC_SEQ_CST). A running processor looks for a holder between two instructions, and stops
- * running while there is one.
+ * its own mark first and looks at the flags second. So at least one of them sees the other (all
+ * accesses are __ATOMIC_SEQ_CST). A running processor looks for a holder between two instructions,
+ * and stops running while there is one.
  *
  * No wait is unconditional, since a handler of the program may hold up any thread and wait for
  * another vCPU: a processor whose owner calls for its attention gives up waiting, and leaves.
  *
- * This is about processors. What the hypervisor, the program and its devices write meanwhile is not
- * held up.
+ * Only processors are stopped. The hypervisor, the program and its devices may still write.
  *
  * vCPU threads, with guest vector state live: general registers only.
  */
@@ -36,7 +33,7 @@
 #include "cpu/mmu/shared_code.h"
 
 struct exclusive {
-	u32 holder; /* index of the processor that is to be alone, plus 1; 0: none. A futex */
+	u32 holder; /* index of the processor that runs exclusively, plus 1; 0: none. A futex */
 	u32 ncpus;
 	struct exclusive_cpu {
 		struct cpu *cpu;
@@ -51,12 +48,13 @@ void exclusive_join(struct cpu *cpu, struct exclusive *machine, u32 index);
 bool exclusive_enter(struct cpu *cpu);
 void exclusive_leave(struct cpu *cpu);
 
-/* Between two instructions: lets others be alone. False: as exclusive_enter(). */
+/* Between two instructions: lets another processor run exclusively. False: as exclusive_enter(). */
 bool exclusive_pause(struct cpu *cpu);
 
 /*
- * No other processor is running until exclusive_end(). Between two instructions: others may be alone
- * before. False: cpu->attention is set, and the run has to end; the processor may be running or not.
+ * No other processor runs until exclusive_end(). Between two instructions: another processor may
+ * run exclusively first. False: hot->attention is set, and the run has to end; the processor may be
+ * running or not.
  */
 bool exclusive_begin(struct cpu *cpu);
 void exclusive_end(struct cpu *cpu);

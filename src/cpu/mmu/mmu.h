@@ -31,17 +31,16 @@ enum access_flags {
 	ACCESS_UNALIGNED = BIT(4), /* not subject to alignment checks, or already checked */
 };
 
-void tlb_flush(struct cpu *cpu);		 /* everything, and with it all that is known of code */
-void tlb_flush_data(struct cpu *cpu);		 /* all rights to read and write */
-void tlb_flush_local(struct cpu *cpu);		 /* what is not global */
+void tlb_flush(struct cpu *cpu);		 /* everything, including what is cached of code addresses */
+void tlb_flush_data(struct cpu *cpu);		 /* all tags for data accesses */
+void tlb_flush_local(struct cpu *cpu);		 /* entries of pages that are not global */
 void tlb_flush_page(struct cpu *cpu, gva_t gva); /* INVLPG */
-/* CR3 has been written: user code is now that of another address space. keep: it may be one that was
- * there before (CR3's bit 63). */
+/* CR3 was written: user code is now that of another address space. keep: a generation kept for it may be used again (CR3's bit 63). */
 void tlb_switch(struct cpu *cpu, u64 old_cr3, bool keep);
 /* INVPCID for PCIDs other than the current one. */
 void tlb_forget_others(struct cpu *cpu);
-void tlb_protect(struct cpu *cpu, gpa_t page);	 /* drops the write tags of a physical page */
-/* Of all that somebody has claimed: cpu/mmu/shared_code.h */
+void tlb_protect(struct cpu *cpu, gpa_t page);	 /* removes the write tags of a physical page */
+/* Of all pages that any processor has claimed: cpu/mmu/shared_code.h */
 void tlb_protect_claimed(struct cpu *cpu);
 
 struct translation {
@@ -49,23 +48,23 @@ struct translation {
 	const struct mem_slot *slot; /* NULL: MMIO; so is a write to a MEM_READONLY slot */
 	hva_t host;		     /* of gpa; NULL when slot is */
 	u8 shift;		     /* log2 of the page's size */
-	bool global;		     /* the translation is every address space's */
+	bool global;		     /* the translation is valid in every address space */
 };
 
 /*
  * Translates one address for one access with all checks of paging; sets accessed and dirty bits,
- * marks the dirty log on a write. Raises #PF (or #GP/#SS-free canonical faults are the caller's:
- * see cpu_linear). Does not fill the TLB.
+ * marks the dirty log on a write. Raises #PF; canonical checks are the caller's (cpu_linear()).
+ * Does not fill the TLB.
  */
 enum guest_fault mmu_translate(struct cpu *cpu, gva_t gva, u32 access, struct translation *out);
 
-/* A write that would go through the TLB but for the translated code on its page: where it goes. */
+/* A write that only misses the TLB because its page holds translated code: where it goes. */
 bool tlb_writes_code(struct cpu *cpu, gva_t gva, u32 access, gpa_t *gpa, hva_t *host);
 
 /* mmu_translate(), and fills the TLB entry when the page allows direct access. */
 enum guest_fault mmu_fill(struct cpu *cpu, gva_t gva, u32 access, struct translation *out);
 
-/* Code was fetched from this page: flushing it is then more than flushing data. */
+/* Code was fetched from this page: flushing it must invalidate code addresses, too. */
 void tlb_fetched(struct cpu *cpu, gva_t gva, const struct translation *t);
 
 /*
@@ -78,16 +77,17 @@ enum guest_fault cpu_read(struct cpu *cpu, gva_t gva, void *buf, u32 size, u32 a
 enum guest_fault cpu_write(struct cpu *cpu, gva_t gva, const void *buf, u32 size, u32 access);
 
 /*
- * The same for what the processor does on its own account, at supervisor privilege and without an
- * instruction that could fault: the debug store. False: not all of it is memory with that right, and
- * nothing was accessed. ACCESS_READ or ACCESS_WRITE.
+ * Reads or writes for the processor itself (the debug store), at supervisor privilege and without
+ * an instruction that could fault. False: not all of it is memory with that right, and nothing was
+ * accessed. ACCESS_READ or ACCESS_WRITE.
  */
 bool cpu_access_quietly(struct cpu *cpu, gva_t gva, void *buf, u32 size, u32 access);
 
 /*
- * Device accesses by physical address, for whoever translated on its own. A read is answered from
- * the answers held or ends in FAULT_EXIT with EXIT_MMIO; the last of mmio.reads[] is then the one
- * wanted. A write is queued. More than MMIO_FRAGMENTS in one instruction: EXIT_UNEMULATED.
+ * Device accesses by physical address, for callers that translated the address themselves. A read
+ * is answered from the answers held or ends in FAULT_EXIT with EXIT_MMIO; the last of mmio.reads[]
+ * is then the one wanted. A write is queued. More than MMIO_FRAGMENTS in one instruction:
+ * EXIT_UNEMULATED.
  */
 enum guest_fault mmio_read(struct cpu *cpu, gpa_t gpa, void *buf, u32 size);
 enum guest_fault mmio_write(struct cpu *cpu, gpa_t gpa, const void *buf, u32 size);
@@ -122,7 +122,7 @@ static inline void mmio_abandoned(struct cpu *cpu)
 enum guest_fault cpu_linear(struct cpu *cpu, enum seg seg, u64 offset, u32 size, u32 access,
 			    gva_t *out);
 
-/* Its limit alone (SDM 3A 5.3), not in 64-bit code. */
+/* Checks the segment's limit alone (SDM 3A 5.3); not in 64-bit code. */
 bool cpu_limit_allows(const struct cpu *cpu, const struct segment *s, u32 offset, u32 size);
 
 /* Width of linear addresses in 64-bit code (SDM 3A 4.5). */
@@ -134,8 +134,8 @@ static inline u8 cpu_linear_bits(const struct cpu *cpu)
 bool cpu_canonical(const struct cpu *cpu, gva_t gva);
 
 /*
- * The same for addresses that LGDT, LIDT, LLDT, LTR and WRMSR load and INVPCID invalidates: as wide
- * as the processor has them, whether CR4.LA57 is set or not (KVM: is_noncanonical_base_address()).
+ * Width of addresses that LGDT, LIDT, LLDT, LTR and WRMSR load and INVPCID invalidates: what the
+ * processor supports, whether CR4.LA57 is set or not (KVM: is_noncanonical_base_address()).
  */
 static inline u8 cpu_linear_bits_max(const struct cpu *cpu)
 {
@@ -159,7 +159,7 @@ enum guest_fault cpu_check64(struct cpu *cpu, enum seg seg, gva_t gva, u32 size)
 
 /* Matches an access against the armed data breakpoints, noting DR6 bits in pending_db. */
 void cpu_watch(struct cpu *cpu, gva_t gva, u32 size, u32 access);
-/* The same for a port access, when CR4.DE allows such breakpoints. */
+/* Matches a port access, if CR4.DE enables I/O breakpoints. */
 void cpu_watch_io(struct cpu *cpu, u16 port, u32 size);
 /* Recomputes watch_active and the mode after any change of DR0-7 or guest debugging; flushes the
  * TLB if it is set. */

@@ -19,7 +19,7 @@ struct walk {
  * of the tables. */
 enum guest_fault mmu_walk(struct cpu *cpu, gva_t gva, u32 access, struct walk *out);
 
-/* Ends the instruction because the host cannot access the program's memory behind gpa. */
+/* Ends the instruction because the program's memory for gpa cannot be accessed on the host. */
 enum guest_fault mmu_host_fault(struct cpu *cpu, gpa_t gpa);
 
 /* Does an armed data breakpoint lie on the page of gva? */

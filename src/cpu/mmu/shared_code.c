@@ -1,13 +1,14 @@
 // SPDX-License-Identifier: MIT
 /*
- * Code in memory that several processors share: see cpu/mmu/shared_code.h.
+ * Claims of pages with translated code, and their acknowledgement: see cpu/mmu/shared_code.h for
+ * the protocol. Any processor's thread; general registers only.
  */
 #include "cpu/mmu/shared_code.h"
 
 #include "cpu/mmu/code_pages.h"
 #include "cpu/mmu/priv.h"
 
-/* The count of a page's claims, or NULL: nobody shares it. */
+/* The count of a page's claims, or NULL: its slot has none, since there is one processor. */
 static u16 *count_of(struct cpu *cpu, gpa_t gpa)
 {
 	const struct mem_slot *slot = cpu_priv(cpu)->shared ? cpu_slot(cpu, gpa) : NULL;
@@ -132,13 +133,13 @@ void shared_sleep(struct cpu *cpu)
 	set_ack(cpu, SHARED_ASLEEP);
 }
 
-/* What it acknowledged before holds; what came since is looked at before anything is executed. */
+/* Its old acknowledgement holds again; newer claims are acknowledged before it executes anything. */
 void shared_wake(struct cpu *cpu)
 {
 	set_ack(cpu, cpu_priv(cpu)->acknowledged);
 }
 
-/* One's own translations are dropped by the notes in priv->code. */
+/* A processor's own translations are dropped by the notes in priv->code. */
 static bool claimed_by_others(struct cpu *cpu, gpa_t gpa)
 {
 	struct cpu_priv *priv = cpu_priv(cpu);
@@ -152,7 +153,7 @@ static bool claimed_by_others(struct cpu *cpu, gpa_t gpa)
 	return n > (own && own->claim ? 1 : 0);
 }
 
-/* One look at the slot tells that nobody has translated from a page, which is the usual case. */
+/* One look at the slot tells that no processor has translated from a page, the usual case. */
 static bool claimed_by_none(struct cpu *cpu, gpa_t gpa)
 {
 	const u16 *count = count_of(cpu, gpa);
@@ -179,5 +180,5 @@ void shared_written(struct cpu *cpu, gpa_t gpa, u32 size)
 	if (!claimed_by_others(cpu, gpa))
 		return;
 	__atomic_add_fetch(&priv->shared->written, 1, __ATOMIC_SEQ_CST);
-	priv->news_seen++; /* it is no news to the writer */
+	priv->news_seen++; /* the writer has seen its own write */
 }

@@ -16,7 +16,7 @@ static void drop(struct tlb_entry *entry, u32 index)
 	entry->host = 0;
 }
 
-/* Which entries there are. */
+/* The bitmaps of used entries. */
 
 static void note(struct tlb_bits *bits, u32 i)
 {
@@ -55,7 +55,7 @@ static void drop_entry(struct cpu *cpu, enum tlb_set set, u32 i, u64 unused)
 	forget(&priv->tlb_used[set], i);
 }
 
-/* What a hash of page numbers may hold. */
+/* Bloom filters of page numbers. */
 
 static u32 filter_hash(u64 number)
 {
@@ -76,7 +76,7 @@ static bool filter_has(const struct page_filter *filter, u64 number)
 	return filter->bits[hash / 64] & BIT(hash % 64);
 }
 
-/* Code: what is known of where it is. */
+/* Generations: what is cached of code addresses. */
 
 void tlb_forget_others(struct cpu *cpu)
 {

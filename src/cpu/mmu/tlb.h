@@ -16,9 +16,9 @@ static inline u64 tlb_none(u32 index)
 }
 
 /*
- * Generations: jump[] and the engine's cache of fetched pages are not emptied, but given another
- * number, which the engine makes part of what it looks up. A number is never used for two things,
- * so that user code can return to the one of its address space.
+ * Generations: jump[] and the engine's cache of fetched pages are not emptied; their generation
+ * gets a new number, which is part of what the engine compares. A number is never reused, so that
+ * user code can return to the generation of its address space.
  */
 
 /* Makes all of jump[] miss that leads to code of a space, and to those CR3 may come back to. */

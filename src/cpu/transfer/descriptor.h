@@ -11,14 +11,14 @@
 #include "x86/descriptor.h"
 
 struct descriptor {
-	u64 lo, hi; /* hi: only behind descriptor_extend() */
+	u64 lo, hi; /* hi: valid after descriptor_extend() only */
 	u32 attr;   /* SEG_* */
 	u16 sel;
 };
 
 /* Reads a descriptor from the GDT or LDT. *found: it lies within the table. */
 enum guest_fault descriptor_find(struct cpu *cpu, u16 sel, struct descriptor *d, bool *found);
-/* The same; raises `vector` with the selector as error code if it does not. */
+/* Reads the descriptor; raises `vector` with the selector as error code if the table does not have it. */
 enum guest_fault descriptor_read(struct cpu *cpu, u16 sel, enum vector vector, u32 ext,
 				 struct descriptor *d);
 /* System descriptors have 16 bytes in long mode: reads the upper half, raises #GP(selector). */
@@ -46,7 +46,7 @@ struct segment segment_flat_stack(u16 sel, u8 dpl);
 enum guest_fault descriptor_read_stack(struct cpu *cpu, u16 sel, u8 cpl, enum vector vector,
 				       u32 ext, struct descriptor *d);
 
-/* The same for a data segment (not null) and the current privilege; #NP if it is not present. */
+/* Checks a data segment (not null) against the current privilege; #NP if it is not present. */
 enum guest_fault descriptor_read_data(struct cpu *cpu, u16 sel, enum vector vector, u32 ext,
 				      struct descriptor *d);
 /* May this privilege and the selector's RPL use the segment as data? */

@@ -18,7 +18,7 @@ enum guest_fault cpu_lar(struct cpu *cpu, u16 selector, bool *ok, u32 *rights);
 enum guest_fault cpu_lsl(struct cpu *cpu, u16 selector, bool *ok, u32 *limit);
 enum guest_fault cpu_verify(struct cpu *cpu, u16 selector, bool write, bool *ok);
 
-/* Each sets RIP on success. next_rip: the instruction behind; opsize: 2, 4, 8. */
+/* Each sets RIP on success. next_rip: address of the next instruction; opsize: 2, 4, 8. */
 enum guest_fault cpu_far_jump(struct cpu *cpu, u16 selector, u64 offset, u8 opsize, u64 next_rip);
 enum guest_fault cpu_far_call(struct cpu *cpu, u16 selector, u64 offset, u8 opsize, u64 next_rip);
 enum guest_fault cpu_far_return(struct cpu *cpu, u8 opsize, u16 pop);

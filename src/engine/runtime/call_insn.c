@@ -1,9 +1,9 @@
 // SPDX-License-Identifier: MIT
 /*
- * Instructions that C executes from within a block, which goes on behind them: emit_system.c says
- * which. Called by translated code with all registers stored; whatever keeps the block from
- * going on leaves it, behind the instruction or, if that has to be executed again, before it. vCPU
- * thread, guest vector state live: general registers only.
+ * Instructions that C executes from within a block, which continues after them: emit_system.c says
+ * which. Called by translated code with all registers stored. If the block cannot continue it is
+ * left: after the instruction or, if that must be executed again, before it. vCPU thread, guest
+ * vector state live: general registers only.
  */
 #include "cpu/event.h"
 #include "cpu/mmu/mmu.h"
@@ -20,8 +20,7 @@ static u64 leave_again(struct cpu *cpu, const u8 *return_pc)
 	return SLOW_LEAVE;
 }
 
-/* Something is to be done before the next instruction: a device waits, code was changed, a trip
- * reached, the time of the run used up. */
+/* Must the engine act before the next instruction? A device waits, code was written, a trip was reached, or the run has used up its effort. */
 static bool has_news(const struct cpu *cpu)
 {
 	return cpu_priv(cpu)->code->nwritten ||

@@ -1,18 +1,51 @@
 // SPDX-License-Identifier: MIT
 /*
- * The code cache of one processor: code memory, blocks by address, and what they were made from.
+ * The code cache of one processor: code memory, translation blocks by address, and the bytes that
+ * they were made from.
  *
- * Code memory is mapped twice, writable and executable: never both. Blocks and their
- * tables are bump-allocated; a full cache is flushed as a whole. A block dies when the bytes it was
- * made from change: this CPU's own writes are noted in priv->code (cache_written); writes by others
- * are found by comparing the page with its copy (cache_verify) the first time the page is entered
- * in an epoch. Epochs begin after the program had its turn, at interrupts and at serializing
- * instructions: that is where SDM 3A 8.1.3 lets a processor notice cross-modified code.
+ * The problem. A guest may change its code at any time: by its own stores, by those of another
+ * vCPU, of the program that runs the VM, of a device. A block made from old bytes must not be
+ * entered where a processor would execute the new ones: at once after its own stores, after an
+ * interrupt or a serializing instruction for stores of others (SDM 3A 8.1.3). There is no page
+ * protection to catch such stores, comparing all code each time would be far too slow, and no block
+ * may vanish while it runs.
  *
- * No block is dropped, and the cache is not flushed, while translated code is on the stack
- * (engine->inside): a block that is running may jump to any other, and its own tables say where it
- * is. C that translated code has called marks what is to be done (priv->code, engine->notice) and
- * leaves; update_cache() acts, before the next entry.
+ * The idea. Blocks are made from a copy of their page (struct page_copy), so that "has it changed?"
+ * is a comparison of 64-byte lines. What has to be compared depends on who can write:
+ *
+ *   this processor    its TLB has no write tag for a page with code, so that every store to one
+ *                     takes the slow path, which notes the lines (cpu/mmu/code_pages.h); cache_written()
+ *                     drops their blocks before the next block is entered
+ *   other processors  a page with code is *claimed* in its memory slot (cpu/mmu/shared_code.h). They store
+ *                     to claimed pages on their slow paths as well, and count that
+ *   program, devices  whatever comes from outside of the machine is counted, too
+ *
+ * Where the guest may rely on seeing new code, an *epoch* begins if one of these counts has grown
+ * (cache_notice(), jump_cache.c). A page is then compared the first time it is entered in the epoch, or
+ * at once if the jump cache leads to it.
+ *
+ * Memory is simple: code and tables are bump-allocated, nothing is freed on its own, and a full
+ * cache is flushed as a whole. Code memory is mapped twice, writable and executable, never both at
+ * one address.
+ *
+ * Invariants, besides those of code_check.h:
+ *
+ *  1. What is compared is what was translated: decoding reads page copies only, and a line of a
+ *     copy is refreshed only while no live block was made from it.
+ *  2. code_page.lines has every line that a live block of the page was made from, and maybe more.
+ *  3. A page whose lines are not 0 is claimed, and no TLB entry of this processor has its write
+ *     tag.
+ *  4. A claim counts as noticed once every other processor has acknowledged it. Until then it is on
+ *     the list engine->unheard[], or below the number engine->unheard_more, and its page is
+ *     compared whenever code may have changed.
+ *  5. A page is entered only after it was compared in the last epoch that concerns its code
+ *     (page_fresh()).
+ *  6. Blocks are dropped and the cache is flushed between two visits to translated code only
+ *     (code_check.h, 3): a running block may jump to any other, and its tables say where it is. C that
+ *     translated code calls marks what is to be done (priv->code, engine->notice); update_cache()
+ *     does it before the next entry.
+ *  7. The memory of a dropped block stays readable until the next flush: page lists still hold it,
+ *     marked by block_dropped().
  *
  * vCPU thread; general registers only.
  */
@@ -30,7 +63,7 @@
 #define META_RESERVE (64u << 10)
 #define LINE	     64
 
-/* A translation that was given up may have written some way into the room for the next one. */
+/* A translation that was abandoned may have written into the room for the next one. */
 static u8 *written_limit(const struct engine *eng)
 {
 	size_t room = eng->code_limit - eng->code_next;
@@ -179,7 +212,7 @@ static void unlink_out(struct link *link)
 	link->to = NULL;
 }
 
-/* It has no target any more, and is to be linked again the next time. */
+/* It has no target; the next execution links it again. */
 static void cut(struct link *link)
 {
 	patch(link, link->stub);
@@ -258,14 +291,14 @@ static u64 lines_on_page(const struct block *b, gpa_t page)
 
 static void note_unheard(struct engine *eng, struct code_page *cp, u64 number)
 {
-	if (eng->nunheard == UNHEARD_MAX) { /* from now on they are treated as one */
+	if (eng->nunheard == UNHEARD_MAX) { /* all of these are then known by the last number */
 		eng->unheard_more = eng->unheard[UNHEARD_MAX - 1].number;
 		eng->nunheard = 0;
 	}
 	eng->unheard[eng->nunheard++] = (struct unheard){ cp, number };
 }
 
-/* Nobody writes to it unnoticed any more, once all have heard of it. */
+/* Invariants 3 and 4. Once all processors have acknowledged it, each store to it is noticed. */
 static void claim(struct cpu *cpu, struct code_page *cp)
 {
 	u64 number = shared_claim(cpu, cp);
@@ -313,9 +346,9 @@ void cache_insert(struct cpu *cpu, struct block *block)
 }
 
 /*
- * Takes it out of everything but the lists of its pages, where it is one that was made from
- * nothing: to look for it there would take longer than all the rest. What it alone was made from is
- * watched in vain until kill_lines() comes by. Its memory stays until the next flush.
+ * Takes a block out of everything but the lists of its pages, where finding it would take longer
+ * than all the rest: there it remains, made from no lines (invariant 7), until kill_lines() removes
+ * it. Until then lines that it alone was made from are watched for nothing.
  */
 void cache_drop(struct cpu *cpu, struct block *block)
 {
@@ -376,8 +409,8 @@ void cache_verify(struct cpu *cpu, struct code_page *cp, const u8 *host)
 }
 
 /*
- * A page that is fetched from through a new mapping may have had another life in between, filled by
- * a device that had no reason to interrupt.
+ * A page that is fetched from through a new mapping may have been used for something else in
+ * between, and filled by a device that did not interrupt: it is compared when it is next entered.
  */
 void cache_doubt(struct cpu *cpu, gpa_t gpa)
 {
@@ -387,7 +420,7 @@ void cache_doubt(struct cpu *cpu, gpa_t gpa)
 		cp->epoch = 0;
 }
 
-/* Slots have changed: claims in those that are gone are made anew. */
+/* Memory slots have changed: claims in slots that are gone are made again in their successors. */
 static void claim_again(struct cpu *cpu)
 {
 	struct cpu_priv *priv = cpu_priv(cpu);
@@ -414,7 +447,7 @@ static void verify_unheard(struct cpu *cpu)
 	}
 }
 
-/* What all have heard of, up to a number, is watched by them from now on. */
+/* Claims up to this number have been acknowledged by all processors. */
 static void forget_heard(struct engine *eng, u64 heard)
 {
 	u32 n = 0;

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: MIT
 /*
- * The memory behind the code cache: made once, mapped lazily, so that a processor that runs little
+ * The memory of the code cache: reserved once, mapped lazily, so that a processor that runs little
  * costs little. Not on a hot path: libc is allowed.
  */
 #include "engine/code_check.h"
@@ -20,7 +20,7 @@
 #define CODE_SIZE (256u << 20)
 #define META_SIZE (512u << 20)
 #define HUGE_PAGE (2u << 20)
-#define HUGE_NS	  1000000 /* that one may take; small ones take as long */
+#define HUGE_NS	  1000000 /* a huge page that takes longer to fault in is slower than 512 small ones */
 
 static void *map_lazily(size_t size)
 {
@@ -40,7 +40,7 @@ static int map_code(struct engine *eng)
 	return r;
 }
 
-/* One page fault in place of 512, behind what a processor that runs little needs. */
+/* One page fault in place of 512, for memory beyond what a processor that runs little needs. */
 static void ask_for_huge_pages(struct engine *eng)
 {
 	eng->huge = !madvise(eng->meta + HUGE_PAGE, META_SIZE - HUGE_PAGE, MADV_HUGEPAGE);
@@ -73,8 +73,7 @@ int cache_create(struct engine *eng)
 	return 0;
 }
 
-/* A fault for each page would take longer than filling it. Where the host cannot do it the faults
- * do. */
+/* Faulting pages in one by one would take longer than filling them. Where the host lacks MADV_POPULATE_WRITE they are. */
 static void populate(const u8 *next, u8 **ready, const u8 *limit)
 {
 	while (*ready < next + CACHE_STRIDE && *ready < limit) {
@@ -92,9 +91,9 @@ static u64 thread_ns(void)
 }
 
 /*
- * A virtual machine may have lent its free memory to the host below, which has to find 512 pages again
- * before there is a huge one: that takes several times as long as as many small ones, which are
- * seldom lent. The first that does is the last.
+ * If this host is a virtual machine, its free memory may have been given back to the host below
+ * (free page reporting), which has to find 512 pages before there is a huge one: that takes several
+ * times as long as 512 small pages. The first huge page that is slow is the last one asked for.
  */
 static void populate_meta(struct engine *eng)
 {

@@ -1,6 +1,49 @@
 // SPDX-License-Identifier: MIT
 /*
- * Counting. vCPU thread; general registers only.
+ * Counting: how a run ends at the very instruction it has to end at, and every retired instruction
+ * gets into the tallies once.
+ *
+ * The problem. engine_run() may retire at most `budget` instructions, and it has to stop after the
+ * instruction with which a counter overflows (a *trip*, cpu->port.trips). Translated code cannot ask
+ * before each instruction: a block adds its counts once, at its head, before any of its
+ * instructions has run, and may be left in the middle.
+ *
+ * The idea. The budget is handed out in *slices*. A slice is short enough that no trip lies inside
+ * it, so that within one slice a block has to test signs and guard bits only:
+ *
+ *   instructions   the countdown (priv.h) starts at minus the slice
+ *   packed classes a field of priv->packed[] starts `distance` below its guard bit (count_pack.h)
+ *   other classes  priv->live[class] starts at minus the distance to the trip
+ *
+ * Cycles are instructions plus stalls, so what is left up to a trip of cycles is divided between
+ * the two; what is left of branches bounds the slice until few are, and is counted apart from then
+ * on. A block that would overdraw the slice or reach a trip is left at its head, with nothing of it
+ * executed, and takes its counts back (count_refund_block(), place_refund_weights()). Then the
+ * approach gets finer: a slice up to the block's instruction that trips, run in blocks of one
+ * instruction (eng->near, MODE_CUT), and at last, where a sample has to describe it, that
+ * instruction by itself (eng->step). What a block was charged and did not execute because it was
+ * left in the middle is refunded by unwind.c.
+ *
+ * Invariants, which the code cites by number:
+ *
+ *  1. While eng->counting, the tallies plus the difference between the counts and the values they
+ *     started from (eng->slice, eng->live_from[], eng->packed_from[]) are what has retired. Else
+ *     the tallies are, and the counts mean nothing. count_flush() goes from one to the other.
+ *  2. eng->budget plus what is left of the slice is what may still retire in this run. They change
+ *     together.
+ *  3. A slice is no longer than the distance to the nearest trip of instructions, nor than the
+ *     shares of cycles and branches. What has used up its share ends the slice, not the run.
+ *  4. When a block begins, every counted class of priv->live[] is negative and no guard is set. A
+ *     sign or a guard says that a trip was reached or that a field is full; count_left() finds out
+ *     which, before guest code is entered again.
+ *  5. Distances are those of one privilege. A slice outlives a change of privilege only if all
+ *     trips count both (eng->both).
+ *  6. Blocks that run count the classes that start() began: those of eng->counting_mode.
+ *  7. With cpu->port.precise, the instruction that reaches a trip runs in a block that stores its
+ *     address (cpu->port.last_rip). A slice that ends at a trip therefore ends one instruction early
+ *     (eng->held), until blocks of one instruction run.
+ *
+ * vCPU thread; general registers only.
  */
 #include "engine/runtime/count.h"
 
@@ -10,7 +53,7 @@
 #define BRANCH_MASK (BIT(COUNT_SHIFT) - 1)
 #define FAR_AWAY    BIT(62) /* nothing is counted up to this in one slice */
 
-/* A slice less costs as much as some hundred branches that are counted twice. */
+/* Counting so many branches twice costs about as much as starting one more slice. */
 #define BRANCHES_NEAR 1024
 
 static u64 least(u64 a, u64 b)
@@ -32,8 +75,8 @@ static u64 up_to(u64 trip, u64 now)
 }
 
 /*
- * Occurrences up to the class's nearest trip while the privilege stays what it is. None, if one was
- * reached: also one of the other privilege, by the instruction that changed it.
+ * Occurrences up to the class's nearest trip while the privilege stays the same (invariant 5). 0 if
+ * a trip was reached: by the instruction that changed the privilege it may be one of the other.
  */
 static inline u64 distance(const struct cpu *cpu, enum retire_class class,
 			   enum retire_privilege privilege)
@@ -58,7 +101,7 @@ static void start_class(struct cpu *cpu, enum retire_class class, u64 distance)
 	cpu_priv(cpu)->live[class] = cpu->engine->live_from[class] = -(s64)distance;
 }
 
-/* Beside cpu->attention, which others write. */
+/* The word's other byte is hot->attention, which other threads write. */
 static void set_guards(struct cpu *cpu, u32 bits)
 {
 	u64 guards = 0;
@@ -104,14 +147,13 @@ static u64 slice_left(const struct cpu *cpu)
 	return -((s64)cpu_priv(cpu)->spill[SPILL_R14] >> COUNT_SHIFT) - 1;
 }
 
-/* Interrupts are counted by no code. */
+/* Interrupts are counted by C alone: no class of priv->live[] tells of their trip. */
 static bool at_trip(const struct cpu *cpu, enum retire_privilege privilege)
 {
 	return !distance(cpu, RETIRE_INTERRUPTS, privilege);
 }
 
-/* Branch records have the cycles up to them: those of the tallies, and of the countdown and the
- * stalls since. */
+/* A branch record has the cycles up to it: those of the tallies, plus the instructions and stalls since. */
 static void start_records(struct cpu *cpu)
 {
 	const u64 *cycles = cpu->port.tally.cycles;
@@ -125,7 +167,7 @@ static u64 cycles_to_slots(const struct cpu *cpu, u64 slots)
 {
 	const struct cpu_priv *priv = cpu_priv(cpu);
 
-	if (slots == FAR_AWAY) /* as a rule */
+	if (slots == FAR_AWAY) /* the usual case: no counter of slots */
 		return slots;
 	return slots && slots < priv->slots ? 1 : slots / priv->slots;
 }
@@ -140,8 +182,8 @@ static u64 cycles_left(const struct cpu *cpu, enum retire_privilege privilege)
 }
 
 /*
- * Cycles are instructions and stalls. Each is given its part of what is left up to the trip, most
- * of it to the instructions; whoever has used his part up asks for another slice.
+ * Cycles are instructions and stalls. Each gets its share of what is left up to the trip, most of
+ * it the instructions; a share that is used up ends the slice (invariant 3).
  */
 static u64 share_cycles(struct cpu *cpu, enum retire_privilege privilege)
 {
@@ -152,8 +194,9 @@ static u64 share_cycles(struct cpu *cpu, enum retire_privilege privilege)
 }
 
 /*
- * The countdown has the branches, but tells of instructions only. So far from a trip of branches a
- * slice is as long as if all that is left were branches; code counts them once more when few are.
+ * The countdown holds the branches, but its sign tells of instructions only. Far from a trip of
+ * branches a slice is as short as if each instruction were one; near it, code counts branches in
+ * priv->live[] as well.
  */
 static u64 share_branches(struct cpu *cpu, enum retire_privilege privilege)
 {
@@ -169,15 +212,13 @@ static u64 share_branches(struct cpu *cpu, enum retire_privilege privilege)
 	return near || packed ? FAR_AWAY : branches - BRANCHES_NEAR;
 }
 
-/* Of an instruction that the timing model looks at it is to be known what it did, and that only one
- * that is executed alone says. Of others code in blocks of one says where they are. */
+/* What an instruction did in the timing model is known only if it is executed by itself. Without the model, blocks of one instruction are enough: they store its address. */
 static bool alone(const struct cpu *cpu)
 {
 	return cpu->port.precise && mode_observes(cpu_priv(cpu)->mode);
 }
 
-/* The last instruction of a slice that ends at a trip is held back from blocks that do not say
- * where it is. */
+/* Invariant 7: blocks that do not store addresses stop one instruction before a trip. */
 static void hold_last(struct cpu *cpu, u64 trip)
 {
 	struct engine *eng = cpu->engine;
@@ -240,7 +281,7 @@ static void add_cycles(struct cpu *cpu, enum retire_privilege privilege, u64 ins
 	add(cpu, RETIRE_IDLE_SLOTS, privilege, cycles * priv->slots - instructions);
 }
 
-/* Branches are in the countdown. */
+/* All but the branches, which are in the countdown, too. */
 static void flush_packed(struct cpu *cpu, enum retire_privilege privilege)
 {
 	const struct engine *eng = cpu->engine;
@@ -286,7 +327,7 @@ void count_flush(struct cpu *cpu, enum retire_privilege privilege)
 	set_slice(cpu, 0);
 }
 
-/* A trip that counts both privileges is as far away behind a change of it. */
+/* Invariant 5. A trip that counts both privileges is as far away after the change. */
 static bool goes_on(const struct cpu *cpu, enum retire_privilege privilege)
 {
 	const struct engine *eng = cpu->engine;
@@ -361,7 +402,7 @@ void count_begin(struct cpu *cpu, u64 budget)
 	count_rearm(cpu);
 }
 
-/* It may as well be that the words are full: whoever asks begins them anew. */
+/* A trip, or a full field: the caller flushes, and starts the fields again if it was the latter. */
 static bool guard_set(const struct cpu *cpu)
 {
 	u64 any = 0;
@@ -400,7 +441,7 @@ bool count_left(struct cpu *cpu)
 
 	if (eng->counting && (!slice_left(cpu) || count_at_trip(cpu) ||
 			      eng->counting_mode != (cpu_priv(cpu)->mode & MODE_COUNTING)))
-		count_flush(cpu, cpu_privilege(cpu)); /* a share may be used up, and not all */
+		count_flush(cpu, cpu_privilege(cpu)); /* maybe only a share is used up */
 	if (!eng->counting) {
 		if (count_trip_reached(cpu))
 			return false;
@@ -425,7 +466,7 @@ void count_refund_block(struct cpu *cpu, const struct block *block)
 	cpu_priv(cpu)->spill[SPILL_R14] -= ((u64)block->ninsns << COUNT_SHIFT) + block->nbranches;
 }
 
-/* Blocks of one instruction are next: the last one of the slice may be one of them. */
+/* Blocks of one instruction are next, so the slice may include the instruction that trips. */
 static void go_near(struct cpu *cpu)
 {
 	struct engine *eng = cpu->engine;
@@ -461,8 +502,7 @@ void count_renew(struct cpu *cpu, const struct block *block)
 		go_near(cpu);
 }
 
-/* How many instructions of the block are in front of the one that reaches the class's trip, or may:
- * of a conditional branch at its end it is not known which way it goes. */
+/* How many instructions of the block precede the one that reaches the class's trip, or may reach it: which way a conditional branch at the block's end will go is not known. */
 static u32 before_class(const struct block *block, enum retire_class class, s64 live)
 {
 	for (u32 i = 0; i < block->ninsns; i++) {

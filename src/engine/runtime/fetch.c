@@ -51,7 +51,7 @@ static bool serves(const struct cpu *cpu, const struct fetch_entry *entry, u64 l
 	       entry->generation == generation(cpu);
 }
 
-/* Page tables that changed under running code, with no INVLPG yet, may have nothing to say. */
+/* If page tables changed under running code, with no INVLPG yet, the walk may find nothing. */
 struct fetch_kind fetch_kind(struct cpu *cpu, u64 linear)
 {
 	struct fetch_entry *entry = slot_for(cpu->engine, linear);

@@ -1,8 +1,36 @@
 // SPDX-License-Identifier: MIT
 /*
- * The jump cache: from addresses to translated code, for branches that no link serves, and how long
- * it holds. What it leads to has been compared with guest memory in this epoch; an epoch ends when
- * others may have changed code (SDM 3A 8.1.3). Invariants are numbered in code_check.h.
+ * The jump cache: guest address to translated code, for indirect branches, returns and branches
+ * between pages, and for how long an entry holds.
+ *
+ * The problem. priv->jump[] is looked up by translated code in a handful of host instructions, which
+ * can compare two words and no more. But what an address means changes often: with the address
+ * space, with page tables, with the mode (privilege, segments, what is counted), and when code has
+ * been written. Emptying 64 K entries each time would cost more than the look-ups save.
+ *
+ * The idea. Entries are not removed, they are given a *key*: a generation and the index of a mode.
+ * Everything that makes an address mean something else takes another generation (cpu/mmu/mmu.h), and
+ * with it all old entries miss. The kernel's code and user code have a generation each; that of
+ * user code is kept with its address space, so that a process finds its entries again after others
+ * ran.
+ *
+ * Entries lead to pages that were compared with guest memory in this *epoch*; an epoch ends when
+ * code may have been changed by another processor, the program or a device (SDM 3A 8.1.3). To keep
+ * the entries over the end of an epoch, the pages they lead to are noted (engine->entered[]) and
+ * compared; where that would cost more than it saves, a new generation is taken instead.
+ *
+ * Invariants, besides 1 to 4 of code_check.h:
+ *
+ *  1. A generation is never given twice within an *era*; keys have its low ERA_BITS bits. When
+ *     those run out an era ends, and every holder of a generation is emptied: jump[], guarded
+ *     links, return slots.
+ *  2. The first generation of an era is given to nothing, so no key is 0 and an empty entry never
+ *     matches.
+ *  3. engine->entered[space] has every page that entries of the current generation lead to, or more
+ *     than ENTERED_MAX were noted and the next epoch drops the entries. It is of one generation:
+ *     entered->drops is priv->drops[space], or the notes are void.
+ *  4. An index of engine->modes[] stands for one mode until the array is full; then it is reused,
+ *     and with that all entries are dropped.
  *
  * vCPU thread; general registers only.
  */
@@ -11,10 +39,11 @@
 #include "engine/priv.h"
 
 /*
- * Code may have been changed by others. The pages that jump[] leads to are compared now, so that it
- * remains; all others when they are next entered. But when these are more than the look-ups that it
- * saves, which are no more than there were, and few when epochs are short, it is cheaper to begin
- * anew.
+ * When an epoch begins, the pages that jump[] leads to are compared now, so that its entries stay
+ * valid; all others when they are next entered. But comparing a page costs as much as some
+ * look-ups. If the pages outnumber the look-ups that keeping the entries will save, which is
+ * estimated from those of the last epoch and from its length in instructions, dropping the entries
+ * is cheaper.
  */
 #define INSNS_PER_LOOKUP 64
 
@@ -38,7 +67,7 @@ void epoch_begin(struct cpu *cpu, enum space space)
 
 	eng->since[space] = ++eng->epoch;
 	if (entered->drops != priv->drops[space])
-		return; /* it leads nowhere */
+		return; /* no entry is valid anyway */
 	if (!worth_comparing(cpu, space))
 		cpu_drop_jumps_of(cpu, space);
 	for (u32 i = 0; i < entered->n && entered->drops == priv->drops[space]; i++)
@@ -73,9 +102,7 @@ void jump_note_page(struct cpu *cpu, struct code_page *page, const u8 *host)
 }
 
 /*
- * The jump cache's key: a generation and the index of a mode. Generations of one era differ in their
- * low bits; a new era begins when these run out, and with it everything that holds one of them.
- * Guards of links hold 32 bits of a generation, so an era is short enough for them, too.
+ * Keys, invariants 1 and 2. Guards of links hold 32 bits of a generation: an era has fewer.
  */
 
 #define ERA_BITS      28
@@ -92,8 +119,7 @@ static u32 key_of(u64 generation, u32 mode)
 	return (u32)generation << KEY_MODE_BITS | mode;
 }
 
-/* Where processes have the same addresses, and code that counts and code that does not, this spreads
- * them over jump[]. */
+/* Processes that use the same addresses, and modes of one address, have their entries in different places of jump[]. */
 static u32 spread_of(u32 key)
 {
 	return key * 0x9e3779b1u >> 15 & (JUMP_SIZE - 1) << 1;
@@ -111,7 +137,7 @@ void jump_clear(struct cpu *cpu)
 	bytes_fill(priv->jump, 0, sizeof(priv->jump));
 }
 
-/* nmodes: there is no such. */
+/* eng->nmodes: not found. */
 static u32 find_mode(const struct engine *eng, u32 mode)
 {
 	u32 i = 0;
@@ -159,7 +185,7 @@ static void returns_check(struct cpu *cpu, u32 mode)
 	eng->returns_key[set] = priv->jump_key;
 }
 
-/* Invariant 2. Generations are numbered by cpu/mmu/mmu.h, which does not know of eras. */
+/* Invariant 1. Generations are numbered by cpu/mmu/mmu.h, which does not know of eras. */
 static void begin_era(struct cpu *cpu)
 {
 	struct cpu_priv *priv = cpu_priv(cpu);
@@ -206,7 +232,7 @@ void jump_remember(struct cpu *cpu, const struct block *block)
 	if (eng->profile)
 		return; /* every block is looked for: profile.h */
 	if (!jump_noted(cpu))
-		return; /* it has just been emptied */
+		return; /* the entries have just been dropped */
 	*entry_of(cpu, cpu->rip, priv->jump_key) = (struct jump_entry){
 		cpu->rip, priv->jump_key, block->code - eng->code_rw
 	};
@@ -233,7 +259,7 @@ static void forget_with(struct cpu *cpu, const struct block *block, u64 generati
 		*entry = (struct jump_entry){ 0 };
 }
 
-/* User code may be known in each address space that may come back. */
+/* User code may have entries in each address space whose generation is kept. */
 void jump_forget(struct cpu *cpu, const struct block *block)
 {
 	struct cpu_priv *priv = cpu_priv(cpu);

@@ -1,9 +1,9 @@
 // SPDX-License-Identifier: MIT
 /*
- * Showing the timing model what translated code does, where its fast path (emit_observe.c) does
- * not know the outcome. A miss that reaches a trip ends the run behind the instruction that caused
- * it: the instruction is taken back, executed alone, and misses nothing then. Behind a branch the
- * next block does not begin.
+ * Showing the timing model what translated code does, where its fast path (emit_observe.c) does not
+ * know the outcome. A miss that reaches a trip ends the run after the instruction that caused it:
+ * the instruction is taken back, then executed by itself, when it no longer misses. After a branch
+ * that reaches one no further block begins.
  *
  * Called from translated code; vCPU thread, guest vector state live: general registers only.
  */
@@ -12,7 +12,7 @@
 #include "engine/priv.h"
 #include "engine/runtime/count.h"
 
-/* Behind the instruction, or before it: then it is executed alone. */
+/* Leaves the block after the instruction, or before it, to execute it by itself. */
 static u64 leave(struct cpu *cpu, const u8 *return_pc, bool completed)
 {
 	cpu->engine->owed = !completed;
@@ -23,7 +23,7 @@ u64 observe_end(struct cpu *cpu, u32 desc, const u8 *return_pc, u64 otherwise)
 {
 	if ((desc & DESC_STEP) || !cpu_observes(cpu) || !count_at_trip(cpu))
 		return otherwise;
-	/* An access that is taken back is not the miss any more that it was: what was seen of it
+	/* An access that is executed again is no longer a miss: what was seen of it
 	 * stays. */
 	if (desc & DESC_SIZE)
 		cpu_priv(cpu)->timing.keep = 2;
@@ -73,7 +73,7 @@ u64 observe_fetch(struct cpu *cpu, u64 linear, u32 desc, const u8 *return_pc)
 	return observe_end(cpu, desc, return_pc, SLOW_DIRECT);
 }
 
-/* For the note that may come of the branch. */
+/* Remembers a misprediction for the branch record. */
 static void note_miss(struct cpu *cpu, u64 from)
 {
 	struct cpu_priv *priv = cpu_priv(cpu);
@@ -85,7 +85,7 @@ static void note_miss(struct cpu *cpu, u64 from)
 	log->missed = true;
 }
 
-/* Was the block left behind a call that it goes on behind? Its push was all that it executed. */
+/* Was the block left after a call in its middle? Of that call only the push was executed. */
 static bool left_behind_call(const struct block *block, const struct place *place, bool completed)
 {
 	const struct place *of = &block->places[place->index];
@@ -93,7 +93,7 @@ static bool left_behind_call(const struct block *block, const struct place *plac
 	return completed && (of->flags & PLACE_BRANCH) && !of->outcome;
 }
 
-/* The model has not been told of the outcomes. */
+/* Shows the model the outcomes of branches in the block's middle, which it has not seen yet. */
 static void show_part(struct cpu *cpu, const struct block *block, const struct place *place,
 		      bool completed)
 {

@@ -85,7 +85,7 @@ void engine_attach_pmu(struct cpu *cpu, const struct pmu_model *model)
 	hwpmu_attach_store(&cpu->pmu, &store, cpu);
 }
 
-/* What records tell, the processor has to look at. */
+/* Observes what PEBS and IBS records describe. */
 static void arm_observation(struct cpu *cpu)
 {
 	const struct hwpmu *pmu = &cpu->pmu;
@@ -109,7 +109,7 @@ void pmu_arm(struct cpu *cpu)
 	arm_observation(cpu);
 }
 
-/* Events that no model has are the hypervisor's to log, outside of the processor. */
+/* Unknown events end the run, too: the hypervisor logs them, outside of the processor. */
 bool pmu_assist(struct cpu *cpu)
 {
 	struct hwpmu *pmu = &cpu->pmu;

@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: MIT */
 /*
- * The processor's PMU, between the files of the engine. cpu->pmu.model NULL: there is none, and
- * trips, classes and observation are what the owner has set.
+ * The processor's PMU as the files of the engine see it. cpu->pmu.model NULL: there is none, and
+ * the owner sets trips, classes and observation itself.
  */
 #ifndef ENGINE_RUNTIME_PMU_H
 #define ENGINE_RUNTIME_PMU_H
@@ -12,9 +12,9 @@
  * where counters overflow, what must be observed. */
 void pmu_arm(struct cpu *cpu);
 /*
- * Between two instructions, when a trip is reached and everything retired is in the tallies:
- * samples are taken. True: that was all, and the trips are the next ones. False: the hypervisor has
- * to see it, EXIT_PMI.
+ * Between two instructions, when a trip is reached and everything retired is in the tallies: takes
+ * samples. True: nothing else is to be done, and the next trips are armed. False: exit to the
+ * hypervisor with EXIT_PMI.
  */
 bool pmu_assist(struct cpu *cpu);
 

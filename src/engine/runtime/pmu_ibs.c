@@ -11,7 +11,7 @@
 #include "engine/insn_table.h"
 #include "engine/runtime/pmu.h"
 
-/* The instruction once more, to know what it was. False: its bytes are gone. */
+/* Decodes the sampled instruction again. False: its bytes can no longer be read. */
 static bool decode_last(struct cpu *cpu, struct insn *insn, u32 *len)
 {
 	ZydisDecodedOperand operands[ZYDIS_MAX_OPERAND_COUNT];

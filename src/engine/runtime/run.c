@@ -1,8 +1,8 @@
 // SPDX-License-Identifier: MIT
 /*
- * The processor's main loop: deliver what is pending, find the block at RIP, enter it, deal with
- * why it came back. One turn of engine_run() is one visit to translated code; chains of blocks make
- * that rare.
+ * The processor's main loop: deliver what is pending, find the block at RIP, enter it, act on why
+ * it was left. One turn of engine_run() is one visit to translated code; chains of blocks make that
+ * rare.
  *
  * vCPU thread. Guest vector state is live throughout, but where decoding saved it; general registers
  * only.
@@ -22,10 +22,10 @@
 #include "engine/runtime/serialize.h"
 #include "engine/sys/sys.h"
 
-/* What the loop does next. */
+/* Whether the loop goes on or engine_run() returns. */
 enum turn { TURN_AGAIN, TURN_RETURN };
 
-/* Before entry: everything that keeps guest code from running now. */
+/* Before entry: exits, events and windows that come before guest code. */
 
 static enum turn exit_with(struct cpu *cpu, enum exit_reason reason)
 {
@@ -59,10 +59,10 @@ static enum turn deliver(struct cpu *cpu)
 	enum retire_privilege privilege = cpu_privilege(cpu);
 	u64 from = cpu->rip;
 	bool interrupt = cpu->port.event.kind == EVENT_INTR;
-	/* Nobody counts these, nor what delivering them does. */
+	/* Exceptions retire no instruction, and neither does their delivery. */
 	bool exception =
 		cpu->port.event.kind == EVENT_EXCEPTION && !mode_observes(cpu_priv(cpu)->mode);
-	/* It may tell of a device's write, or another processor's. */
+	/* A device or another processor may have written memory before it. */
 	bool foreign = (interrupt || cpu->port.event.kind == EVENT_NMI) && !cpu->port.event.own;
 	enum guest_fault fault;
 
@@ -176,7 +176,7 @@ static void retired_step(struct cpu *cpu, bool trap_flag)
 	cpu_finish_instruction(cpu, trap_flag);
 }
 
-/* It faulted: nothing it noted or queued has happened. */
+/* The instruction faulted: drops what it noted and queued. */
 static void abandoned(struct cpu *cpu)
 {
 	mmio_abandoned(cpu);
@@ -190,7 +190,7 @@ static u64 next_rip(const struct cpu *cpu, const struct insn *insn)
 	return cpu_priv(cpu)->mode & MODE_CODE64 ? next : (u32)next;
 }
 
-/* An instruction for the hypervisor, unless it left that to the processor. */
+/* An instruction that the hypervisor intercepts, unless it passes that access through. */
 static enum turn leave_or_pass(struct cpu *cpu)
 {
 	switch (passthrough_access(cpu)) {
@@ -206,8 +206,7 @@ static enum turn leave_or_pass(struct cpu *cpu)
 	return TURN_AGAIN;
 }
 
-/* A program's CPUID is not for the kernel's sake: each one that starts executes some forty of
- * them. */
+/* After a CPUID of user code only user code is compared: each program that starts executes some forty of them. */
 static void serialized(struct cpu *cpu, const struct insn *insn, enum space space)
 {
 	enum insn_serializing how = serializing(insn);
@@ -220,7 +219,7 @@ static void serialized(struct cpu *cpu, const struct insn *insn, enum space spac
 		epoch_begin(cpu, SPACE_OS);
 }
 
-/* The block's head has counted the instruction; it is given back when it did not retire. */
+/* The block's head has counted the instruction; it is refunded if it does not retire. */
 static enum turn execute_complex(struct cpu *cpu, const struct insn *insn, u32 mode)
 {
 	enum retire_privilege privilege = cpu_privilege(cpu);
@@ -275,7 +274,7 @@ static enum turn execute_complex(struct cpu *cpu, const struct insn *insn, u32 m
 	return TURN_AGAIN;
 }
 
-/* The branch that ends a block is not taken: as if it had never begun. */
+/* Undoes the branch that ends a block: state as before it. */
 static void take_back(struct cpu *cpu, const struct block *block)
 {
 	struct weight weight = { 0 };
@@ -312,7 +311,7 @@ static void link_to(struct cpu *cpu, struct link *link, u32 mode)
 	enum guest_fault fault;
 	struct block *to;
 
-	/* A visit that finds no link would come back here: the instruction is stepped over. */
+	/* Without a link the next visit would end here again: execute the instruction by itself. */
 	if (link->apart)
 		cpu->engine->step = true;
 	if (unlikely(cpu->engine->profile))
@@ -331,10 +330,10 @@ static void link_to(struct cpu *cpu, struct link *link, u32 mode)
 	jump_update_key(cpu, mode);
 	if (link->guard && jump_noted(cpu))
 		link_renew(cpu, link, to);
-	jump_remember(cpu, to); /* for the visit that is next */
+	jump_remember(cpu, to); /* the next visit finds it */
 }
 
-/* A block that is executed often is made again, with what usually follows it. */
+/* Retranslates a block that is executed often as a hot block. */
 static void heat_up(struct cpu *cpu, struct block *block, u32 mode)
 {
 	struct engine *eng = cpu->engine;
@@ -349,7 +348,7 @@ static void heat_up(struct cpu *cpu, struct block *block, u32 mode)
 	if (!block)
 		return;
 	jump_update_key(cpu, mode);
-	jump_remember(cpu, block); /* for the visit that is next */
+	jump_remember(cpu, block); /* the next visit finds it */
 }
 
 static enum turn after(struct cpu *cpu, enum leave why, u32 mode, const struct block *block)
@@ -426,7 +425,7 @@ static enum turn enter(struct cpu *cpu, u32 mode, const void *code, const struct
 	return after(cpu, why, mode, block);
 }
 
-/* In another code segment the same RIP is another address, or none. */
+/* In another code segment a RIP is another linear address: drops the jump cache. */
 static void notice_segment(struct cpu *cpu, u32 mode)
 {
 	struct engine *eng = cpu->engine;
@@ -441,9 +440,7 @@ static void notice_segment(struct cpu *cpu, u32 mode)
 	eng->jumps_limit = cs->limit;
 }
 
-/* Which branch targets are canonical, and whether XCR0 enables AVX-512, is part of translated code.
- * The guest changes the first outside long mode only and the second when it boots, so neither is
- * worth a bit of the mode. */
+/* Translated code depends on the width of canonical addresses and on whether XCR0 enables AVX-512. A guest changes the first outside long mode only and the second when it boots, so neither is worth a bit of the mode: all blocks are dropped. */
 static void notice_rare_modes(struct cpu *cpu)
 {
 	struct engine *eng = cpu->engine;
@@ -456,8 +453,8 @@ static void notice_rare_modes(struct cpu *cpu)
 }
 
 /*
- * What C that translated code called has put off: an epoch, and the lines that were written. The
- * last thing before a block is looked for, since delivering events and assists write memory, too.
+ * Does what C that translated code called has deferred: an epoch, and the lines that were written.
+ * Last before the look-up, since delivering events and PMU assists write memory, too.
  */
 static void update_cache(struct cpu *cpu)
 {
@@ -507,8 +504,7 @@ static enum turn visit(struct cpu *cpu)
 	return enter(cpu, mode, exec_view(eng, block->code), block);
 }
 
-/* One instruction while all other processors stand still. What they called our attention for has
- * been seen to. */
+/* Executes one instruction while all other processors are stopped. Their calls for attention have been served. */
 static enum turn visit_alone(struct cpu *cpu)
 {
 	enum turn turn;
@@ -534,7 +530,7 @@ static void run_turns(struct cpu *cpu)
 	} while (turn == TURN_AGAIN);
 }
 
-/* No number is left for a set of classes: no block is to have one any more. */
+/* No number is left for a set of classes: drops all blocks, and with them all numbers in use. */
 static void renew_sets(struct cpu *cpu)
 {
 	struct cpu_priv *priv = cpu_priv(cpu);

@@ -11,9 +11,9 @@
 #include "engine/priv.h"
 
 /*
- * The host address in a block's code that stands for what is executed: the interrupted one, or that
- * of the call by which translated code got to C, whose return address is the first thing below the
- * struct cpu. NULL: neither, as on the way from one block to another.
+ * The host address in a block that tells what is executed: the interrupted one, or the return
+ * address of the call from translated code to C, right below the struct cpu. NULL: neither, such as
+ * in a thunk between two blocks.
  */
 static const u8 *code_address(const struct cpu *cpu, const greg_t *regs)
 {

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: MIT
 /*
- * The serializing instructions.
+ * Which instructions serialize (SDM 3A 8.3), and how often they occur: a table of mnemonics. Pure.
  */
 #include "engine/runtime/serialize.h"
 

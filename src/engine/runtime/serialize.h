@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: MIT */
 /*
- * Serializing instructions (SDM 3A 8.3): behind them a processor has noticed code that others
- * changed.
+ * Serializing instructions (SDM 3A 8.3): after one, a processor executes code that other processors
+ * or devices wrote before.
  */
 #ifndef ENGINE_RUNTIME_SERIALIZE_H
 #define ENGINE_RUNTIME_SERIALIZE_H
@@ -9,10 +9,10 @@
 #include "engine/insn_table.h"
 
 /*
- * The rare ones are executed for the sake of serializing, or at least those who do can afford it:
- * behind them everything is compared that they execute, which is all code for a kernel, and that of
- * programs for a program. Behind the frequent ones only what other processors or somebody who made
- * himself heard may have changed (cpu/mmu/shared_code.h).
+ * After a rare one, such as CPUID, all code that may follow is compared: user code if user code
+ * executed it, else all code. After a frequent one, such as IRET, code is compared only if another
+ * processor wrote to a page with translations, or an ioctl or irqfd arrived
+ * (cpu/mmu/shared_code.h).
  */
 enum insn_serializing serializing(const struct insn *insn); /* never SERIALIZING_BY_TARGET */
 

@@ -67,7 +67,7 @@ static u32 aflags_of(u64 eflags)
 	return (eflags & 0xff) << 8 | !!(eflags & FL_OF);
 }
 
-/* Guest registers where priv.h has them; for those who compute with them before they are stored. */
+/* Reads guest registers from the host's (priv.h), for code that needs them before they are stored. */
 static void read_registers(struct cpu *cpu, const greg_t *regs)
 {
 	static const struct {
@@ -104,9 +104,9 @@ static void unwind(struct cpu *cpu, greg_t *regs)
 
 /*
  * A split lock on a host that kills for it (Linux: split_lock_detect=fatal). By #AC it comes before
- * the instruction, which is then executed again, in steps, while the other processors stand still.
- * By the #DB of bus lock detection, for which Linux gives no trap number of its own, it comes after
- * the instruction, and nothing is left to be done.
+ * the instruction, which is then executed again, in steps, while the other processors are stopped.
+ * By the #DB of bus lock detection, for which Linux has no trap number of its own, it comes after
+ * the instruction, which has then completed.
  */
 static bool split_lock(struct cpu *cpu, greg_t *regs)
 {
@@ -124,7 +124,7 @@ bool engine_signal(int sig, siginfo_t *info, void *context)
 	struct cpu *cpu = running;
 	u64 pc = regs[REG_RIP];
 
-	if (info->si_code <= 0) /* it was sent, and may have come anywhere */
+	if (info->si_code <= 0) /* sent by a process: it may have come anywhere */
 		return false;
 	if (sig != SIGTRAP && guarded_fixup(&pc)) {
 		regs[REG_RIP] = pc;

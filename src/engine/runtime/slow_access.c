@@ -91,7 +91,7 @@ static u64 bounce(struct cpu *cpu, gva_t gva, u32 desc, u32 access, const u8 *re
 	};
 	if (desc & DESC_MASKED)
 		slow_masked_select(cpu, pending);
-	/* An x87 store that meets an unmasked exception stores nothing: what is there must stay. */
+	/* An x87 store that meets an unmasked exception stores nothing: memory keeps its contents. */
 	if (desc & (DESC_READ | DESC_X87)) {
 		fault = fetch(cpu, ACCESS_UNALIGNED | (access & ACCESS_WRITE ? ACCESS_RMW : 0));
 		if (fault != FAULT_NONE)
@@ -101,7 +101,7 @@ static u64 bounce(struct cpu *cpu, gva_t gva, u32 desc, u32 access, const u8 *re
 	return observe_end(cpu, desc, return_pc, SLOW_COMMIT);
 }
 
-/* Before the instruction, which is executed again, alone. */
+/* Leaves before the instruction, which is executed again while other processors are stopped. */
 static u64 leave_for_alone(struct cpu *cpu, const u8 *return_pc)
 {
 	u64 result = place_leave(cpu, return_pc, FAULT_NONE, false);
@@ -110,8 +110,7 @@ static u64 leave_for_alone(struct cpu *cpu, const u8 *return_pc)
 	return result;
 }
 
-/* Alone, a locked access across lines is bounced wherever it is. The host forbids it, or it would be
- * bounced anyway. */
+/* While other processors are stopped, a locked access across lines is always bounced: the host forbids it, or its pages need a bounce. */
 static bool bounced_alone(const struct cpu *cpu, gva_t gva, u32 desc)
 {
 	return unlikely(cpu_priv(cpu)->alone) && (desc & DESC_LOCK) &&
@@ -125,7 +124,7 @@ static u64 unemulated(struct cpu *cpu, gpa_t gpa, const u8 *return_pc)
 	return place_leave(cpu, return_pc, FAULT_EXIT, false);
 }
 
-/* RAM, directly: notes what slow_commit() has to look at when the page holds translated code. */
+/* RAM, in place. If the page holds translated code, notes the write for slow_commit(). */
 static u64 direct(struct cpu *cpu, gva_t gva, const struct translation *t, const u32 *part,
 		  u32 nparts, u32 access)
 {
@@ -203,8 +202,7 @@ static u64 two_pages(struct cpu *cpu, gva_t gva, u32 desc, u32 access, const u8 
 	return observe_end(cpu, desc, return_pc, direct(cpu, gva, t, part, 2, access));
 }
 
-/* Vector operands that must be aligned: that comes before all else. Segment bases are rarely
- * odd. */
+/* Vector operands that must be aligned: checked before all else. Segment bases are assumed to be aligned. */
 bool slow_vector_misaligned(u64 address, u32 desc)
 {
 	return (desc & DESC_ALIGN) && (address & ((desc & DESC_SIZE) - 1));
@@ -248,9 +246,9 @@ static bool tlb_grants(const struct cpu *cpu, gva_t gva, bool write)
 }
 
 /*
- * The first of a group of accesses to one page did not find the rights of all in the TLB. Its own
- * are asked for; when that brings those of the others, the check is made again (with the same
- * address), else they are checked apart.
+ * The leader of a group of accesses did not find the rights of all members in the TLB. Walks for
+ * its own access; if the entry then has the rights of all, the check is repeated (with the same
+ * address), else the members are checked one by one.
  */
 u64 slow_share(struct cpu *cpu, u64 address, u32 desc, const u8 *return_pc)
 {
@@ -260,7 +258,7 @@ u64 slow_share(struct cpu *cpu, u64 address, u32 desc, const u8 *return_pc)
 	gva_t gva;
 
 	cpu_priv(cpu)->spill[SPILL_HOST] = address;
-	if (desc & DESC_MASKED) /* it may access less than its page, or nothing */
+	if (desc & DESC_MASKED) /* the check was for the group's range; its own access may fault */
 		return SLOW_COMMIT;
 	if (slow_vector_misaligned(address, desc))
 		fault = cpu_raise_error(cpu, VEC_GP, 0);
@@ -269,7 +267,7 @@ u64 slow_share(struct cpu *cpu, u64 address, u32 desc, const u8 *return_pc)
 	if (fault == FAULT_NONE)
 		fault = mmu_fill(cpu, gva, access, &t);
 	if (fault == FAULT_RAISED && (desc & (DESC_COMPUTES | DESC_CLEARS_TOP))) {
-		cpu->port.event.kind = EVENT_NONE; /* it is checked apart, too, and faults again */
+		cpu->port.event.kind = EVENT_NONE; /* checked by itself in the unshared block, it faults again */
 		return SLOW_COMMIT;
 	}
 	if (fault != FAULT_NONE)
@@ -295,8 +293,8 @@ static enum guest_fault store(struct cpu *cpu)
 }
 
 /*
- * The instruction has been executed; its store is made good. What follows in the block may be what
- * was written, and a device may be waiting: then it is left behind this instruction, or, when that
+ * The instruction has been executed: commits its store. What follows in the block may be what
+ * was written, and a device may be waiting: then it is left after this instruction, or, when that
  * ends the block anyway, at the head of the next.
  */
 u64 slow_commit(struct cpu *cpu, u64 unused, u32 desc, const u8 *return_pc)
@@ -315,7 +313,7 @@ u64 slow_commit(struct cpu *cpu, u64 unused, u32 desc, const u8 *return_pc)
 	return SLOW_DIRECT;
 }
 
-/* A call tries its stack before it looks at its target. */
+/* A call checks its push before its target. */
 enum guest_fault slow_try_push(struct cpu *cpu, u32 size, u64 value)
 {
 	u64 offset = (cpu->regs[RSP] - size) & stack_current(cpu).mask;

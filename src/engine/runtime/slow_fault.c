@@ -1,11 +1,10 @@
 // SPDX-License-Identifier: MIT
 /*
- * A memory access that faults, where the instruction has effects all the same, as
- * Intel's do (x86/vendor.def). A store that computes its value first is executed on the bounce
- * buffer before its fault is raised: then the flags of MXCSR are set, or the host raises #XM
- * instead, or the x87 meets an unmasked exception, stores nothing and so never looks at its
- * address, or it has stored the first of two parts. vCPU thread, guest vector state live: general
- * registers only.
+ * A memory access that faults although the instruction has other effects, as on Intel
+ * (x86/vendor.def). A store that computes its value first is executed on the bounce buffer before
+ * its fault is raised: then the flags of MXCSR are set, or the host raises #XM instead, or the x87
+ * meets an unmasked exception, stores nothing and so never looks at its address, or it has stored
+ * the first of two parts. vCPU thread, guest vector state live: general registers only.
  */
 #include "cpu/fpu.h"
 #include "cpu/mmu/mmu.h"

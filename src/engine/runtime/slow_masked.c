@@ -150,7 +150,7 @@ void slow_masked_select(const struct cpu *cpu, struct slow_state *pending)
 	pending->element = s.element;
 }
 
-/* The next run of selected elements from *i on: its length in bytes, 0 at the end. */
+/* The next contiguous run of selected elements from *i on: its length in bytes, 0 at the end. */
 static u32 next_run(const struct slow_state *pending, u32 *i)
 {
 	u32 n = 0;

@@ -34,7 +34,7 @@ u64 place_refund(const struct block *block, u32 retired)
 	return ((u64)(block->ninsns - retired) << COUNT_SHIFT) + branches;
 }
 
-/* Of those that are in priv->live[]. */
+/* Refunds the classes that count in priv->live[]. */
 static void refund_live(struct cpu *cpu, retire_wanted counted, const struct weight *weight)
 {
 	struct cpu_priv *priv = cpu_priv(cpu);
@@ -69,7 +69,7 @@ void place_refund_weights(struct cpu *cpu, const struct block *block, u32 retire
 		refund_live(cpu, lives, &block->weights[i]);
 }
 
-/* For the owner, who may have to show what was executed. The tail of a crossing one is left out. */
+/* The instruction's bytes for the owner's exits. Of one that crosses pages, only those on the first page. */
 static void note_bytes(struct cpu *cpu, const struct block *block, const struct place *place)
 {
 	const struct code_page *page = code_find(cpu_priv(cpu)->code, block->gpa);

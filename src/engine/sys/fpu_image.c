@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: MIT
 /*
  * The x87 and vector state as an image that C code works on, and FXSAVE and FXRSTOR, which move its
- * oldest part (SDM 1 10.5, 13.6). vCPU thread; general registers only, behind fpu_save().
+ * oldest part (SDM 1 10.5, 13.6). vCPU thread; general registers only, after fpu_save().
  */
 #include "base/bytes.h"
 #include "cpu/control.h"
@@ -106,7 +106,7 @@ u64 sys_fpu_in_use(struct cpu *cpu)
 	return in_use & cpu->xcr0;
 }
 
-/* Without REX.W the pointers have 32 bits, and selectors behind them that processors no longer
+/* Without REX.W the pointers have 32 bits, followed by selectors that processors no longer
  * record. */
 void sys_x87_pack(const struct cpu *cpu, const struct insn *insn, u8 to[XSAVE_MXCSR])
 {
@@ -120,7 +120,7 @@ void sys_x87_pack(const struct cpu *cpu, const struct insn *insn, u8 to[XSAVE_MX
 void sys_x87_unpack(struct cpu *cpu, const struct insn *insn, const u8 from[XSAVE_MXCSR])
 {
 	bytes_copy(cpu->xsave, from, XSAVE_MXCSR);
-	cpu->xsave[5] = 0; /* reserved, behind the tags */
+	cpu->xsave[5] = 0; /* reserved, after the tags */
 	if (insn->opsize == 8)
 		return;
 	bytes_fill(cpu->xsave + 12, 0, 4);

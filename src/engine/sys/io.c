@@ -145,7 +145,7 @@ static u64 elements_left(const struct transfer *t)
 	return repeats(t) ? sys_reg(t->cpu, RCX, t->insn->addrsize) : 1;
 }
 
-/* May there be a trap behind an element? */
+/* May a trap follow an element? */
 static bool traps(const struct cpu *cpu)
 {
 	bool port_breakpoints = (cpu->cr4 & CR4_DE) && (cpu_dr7(cpu) & DR7_ENABLE);
@@ -213,7 +213,7 @@ static enum sys_result take(const struct transfer *t)
 	return repeats(t) && elements_left(t) ? sys_between_iterations(t->cpu) : SYS_NEXT;
 }
 
-/* Collects what OUTS sends; behind the first element a fault only ends the batch. */
+/* Collects what OUTS sends; after the first element a fault only ends the batch. */
 static enum guest_fault collect(const struct transfer *t, u32 *count)
 {
 	struct cpu *cpu = t->cpu;

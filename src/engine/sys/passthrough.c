@@ -15,7 +15,7 @@
 #include "engine/runtime/pmu.h"
 #include "engine/sys/priv.h"
 
-/* What RCX names: an MSR, or for RDPMC all counters. */
+/* The intercept of the MSR in ECX; RDPMC has one for all counters. */
 static struct intercept *find(struct cpu *cpu, enum exit_reason access)
 {
 	if (access == EXIT_RDPMC)
@@ -47,7 +47,7 @@ static enum hwpmu_access access_register(struct cpu *cpu, enum exit_reason acces
 	return result;
 }
 
-/* Other counters may run now, and overflow elsewhere. */
+/* After a write: other counters may run now, and their trips differ. */
 static void written(struct cpu *cpu)
 {
 	pmu_arm(cpu);
@@ -56,7 +56,7 @@ static void written(struct cpu *cpu)
 	cpu_observe_begin(cpu);
 }
 
-/* The instruction has been taken out of the countdown, and the countdown into the tallies. */
+/* The instruction was refunded, and the counts were flushed to the tallies. */
 static enum pass_result pass(struct cpu *cpu, enum exit_reason access, struct intercept *msr)
 {
 	bool writes = access == EXIT_WRMSR;
@@ -94,7 +94,7 @@ enum pass_result passthrough_access(struct cpu *cpu)
 	return PASS_EXIT;
 }
 
-/* Whatever is not plain is left to sys_execute(), which has all the rules. */
+/* Accesses that need no further checks; all else is left to sys_execute(), which has all the rules. */
 static bool is_plain(const struct cpu *cpu, enum exit_reason access)
 {
 	if (!cpu->port.intercepts || cpu->port.precise)
@@ -104,7 +104,7 @@ static bool is_plain(const struct cpu *cpu, enum exit_reason access)
 	return !cpu->cpl && cpu_has(cpu, FEAT_MSR);
 }
 
-/* After the access: may the block go on, or is there something to look at first? */
+/* After the access: may translated code continue, or must the main loop act first? */
 static bool goes_on(struct cpu *cpu, u32 mode)
 {
 	return !cpu->engine->notice && count_left(cpu) && cpu_priv(cpu)->mode == mode;

@@ -2,7 +2,7 @@
 /*
  * What the files that execute system instructions share: the handlers (SYS in the rows of
  * insn.def), their operands, and the short ways to raise and to exit. vCPU thread; general
- * registers only, but behind fpu_save().
+ * registers only, but after fpu_save().
  */
 #ifndef ENGINE_SYS_PRIV_H
 #define ENGINE_SYS_PRIV_H
@@ -91,7 +91,7 @@ static inline void sys_set_flag(struct cpu *cpu, u64 flag, bool on)
 	cpu->rflags = on ? cpu->rflags | flag : cpu->rflags & ~flag;
 }
 
-/* Is there a trap to take behind each instruction, and each iteration of a REP? */
+/* Is a trap due after each instruction, and after each iteration of a REP? */
 static inline bool sys_steps(const struct cpu *cpu)
 {
 	return (cpu->rflags & FL_TF) || cpu->port.debug.single_step;

@@ -192,7 +192,7 @@ struct window {
 	gpa_t gpa;
 	u8 shift; /* of the guest's page */
 	bool global;
-	bool noticed; /* somebody wants to know of writes */
+	bool noticed; /* writes must be noticed: dirty log, translated code or breakpoints */
 	u64 count;    /* elements */
 };
 
@@ -376,7 +376,7 @@ static u64 element(const struct string *s, const u8 *chunk, u64 i)
 	return *(const bytes_word *)(chunk + i * s->size) & sys_mask(s->size);
 }
 
-/* Does a repetition end behind elements that are, or are not, equal? */
+/* Does a repetition end after elements that are equal, or that are not? */
 static bool ends_at(const struct string *s, bool equal)
 {
 	return equal == !!(s->insn->prefixes & PREFIX_REPNE);

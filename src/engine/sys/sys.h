@@ -11,11 +11,11 @@
 #include "engine/insn.h"
 
 enum sys_result {
-	SYS_NEXT,    /* retired; the engine moves RIP behind the instruction */
+	SYS_NEXT,    /* retired; the engine moves RIP to the next instruction */
 	SYS_JUMP,    /* retired; RIP is set */
 	SYS_AGAIN,   /* not finished (REP after some iterations): execute again, nothing retired. A
 			trap between iterations is in cpu->port.event */
-	SYS_ALONE,   /* the same, while all other processors stand still */
+	SYS_ALONE,   /* execute again, while all other processors are stopped */
 	SYS_FAULT,   /* cpu->port.event holds the exception; RIP still points at the instruction */
 	SYS_EXIT,    /* port.exit.reason is set; not retired; the engine fills its insn_len, insn_bytes */
 	SYS_UNKNOWN, /* no such instruction here: the engine raises #UD */

@@ -2,7 +2,7 @@
 /*
  * Vector instructions that touch memory element by element: gathers and masked moves (SDM 2C
  * VGATHER, VMASKMOV; SDM 2B MASKMOVDQU). Elements outside the mask touch nothing and never fault.
- * They work on the image of the state in cpu->xsave. vCPU thread; general registers only, behind
+ * They work on the image of the state in cpu->xsave. vCPU thread; general registers only, after
  * fpu_save().
  */
 #include "base/bytes.h"

@@ -3,7 +3,7 @@
  * The x87's environment and whole state in the layouts of the 8087 and the 80387: FNSTENV, FLDENV,
  * FNSAVE and FRSTOR (SDM 1 8.1.8 to 8.1.10). C executes them since the pointers that the host's x87
  * would store are the host's; the guest finds them 0. They work on the image of the state in
- * cpu->xsave. vCPU thread; general registers only, behind fpu_save().
+ * cpu->xsave. vCPU thread; general registers only, after fpu_save().
  */
 #include "base/bytes.h"
 #include "engine/sys/fpu_image.h"
@@ -150,7 +150,7 @@ static enum guest_fault area_read(struct cpu *cpu, const struct insn *insn, u8 *
 	return fault ? fault : cpu_read(cpu, gva, to, size, ACCESS_READ);
 }
 
-/* Masks all exceptions behind what it stored. */
+/* Masks all exceptions after it stored. */
 enum sys_result sys_fnstenv(struct cpu *cpu, const struct insn *insn)
 {
 	u8 area[ENVIRONMENT_MAX];

@@ -1,12 +1,12 @@
 // SPDX-License-Identifier: MIT
 /*
- * Decoding once. Programs consist of few instructions, if their displacements, immediates and
- * addresses are left out: what Zydis said of the first is remembered by the bytes in front of these,
- * its prefixes, opcode, ModRM and SIB (SDM 2A 2.1), and with it all that the translator found out
- * about it. What follows is read from the bytes at hand.
+ * A cache of decoded instructions. Programs use few different instructions, apart from
+ * displacements, immediates and addresses. What Zydis said of one, and all that the translator
+ * found out about it, is kept by its *head*: prefixes, opcode, ModRM and SIB (SDM 2A 2.1). The
+ * constants are read from the bytes at hand.
  *
- * Only what Zydis itself found to end with its constants is remembered so, legacy encodings in
- * 64-bit code. Everything else is decoded each time.
+ * Only legacy encodings in 64-bit code are kept, and only if Zydis found that nothing but constants
+ * follows the head. Everything else is decoded each time.
  */
 #include "base/bytes.h"
 #include "engine/decode.h"
@@ -43,8 +43,8 @@ static bool has_modrm(bool two_bytes, u8 opcode)
 }
 
 /*
- * How many bytes come before displacement and immediate, 0 if that is not to be said this way. It
- * is a guess, which is right for all instructions with these bytes if it is for one.
+ * Number of bytes before displacement and immediate; 0: cannot be told this way. A guess, which is
+ * right for all instructions with these bytes if it is right for one.
  */
 static u32 head_length(const u8 *bytes, u32 n)
 {
@@ -109,7 +109,7 @@ static s64 constant(const u8 *bytes, u32 size, bool is_signed)
 	return is_signed ? (s64)(value << unused) >> unused : (s64)value;
 }
 
-/* The instruction at hand: as the one that was decoded, with its own constants. */
+/* Copies the decoded instruction, with the constants of the bytes at hand. */
 static void fill_in(const struct decoded *d, const u8 *bytes, u64 rip, struct insn *insn)
 {
 	s64 disp = d->disp_size ? constant(bytes + d->disp_at, d->disp_size, true) : 0;
@@ -150,7 +150,7 @@ static bool reads_rip(const struct decoder *decoder)
 	return false;
 }
 
-/* Where the constants are. Returns whether there is nothing else behind the head. */
+/* Where the constants are. Returns whether nothing else follows the head. */
 static bool find_constants(const struct decoder *decoder, struct decoded *d)
 {
 	const ZydisDecodedInstruction *zi = &decoder->zi;
@@ -182,7 +182,7 @@ static struct decoded describe(const struct decoder *decoder, const struct insn 
 				 .insn = *insn };
 }
 
-/* Whether what was just decoded is what any instruction with this head would be. */
+/* Does what was just decoded hold for every instruction with this head? */
 static bool stands_for_all(const struct decoder *decoder, struct decoded *d, const u8 *bytes,
 			   u64 rip)
 {
@@ -225,7 +225,7 @@ void decoder_make_room(struct decoder *decoder, u32 insns)
 	decoder->n = 0;
 }
 
-/* A guess is good enough: where a bucket has several, the last one stands for all. */
+/* Only a hint: of a bucket with several entries, the last one is prefetched. */
 void decoder_expect(const struct decoder *decoder, const u8 *bytes, u32 n, u32 mode)
 {
 	u32 length;

@@ -1,8 +1,8 @@
 /* SPDX-License-Identifier: MIT */
 /*
  * The assembler: one encoder for all instructions that translated code consists of (SDM 2A 2), and
- * short names for the ones used most. An emitter that runs out of room stops writing and says so at
- * the end.
+ * short names for the ones used most. An emitter that runs out of room stops writing and sets
+ * `full`.
  */
 #ifndef ENGINE_TRANSLATE_EMIT_H
 #define ENGINE_TRANSLATE_EMIT_H

@@ -45,7 +45,7 @@ void emit_block_leave_with(struct trans *t, const u8 *thunk, const void *what)
 	emit_patch(&t->e, emit_jmp(&t->e), thunk);
 }
 
-/* Non-flat code has one linear address for many RIPs: only the dispatcher sorts that out. */
+/* In non-flat code several RIPs have one linear address: only the dispatcher can tell them apart. */
 static bool jump_cache_usable(const struct trans *t)
 {
 	return jump_usable(t->mode) && (t->mode & (MODE_CODE64 | MODE_FLAT));
@@ -71,7 +71,7 @@ void emit_block_end_indirect(struct trans *t)
 	t->jump_lookups[t->njump_lookups++] = emit_jump_lookup(&t->e, t->eng);
 }
 
-/* The jump cache does not know the target. */
+/* The misses of all jump-cache look-ups of the block. */
 void emit_misses(struct trans *t)
 {
 	if (!t->njump_lookups)
@@ -80,7 +80,7 @@ void emit_misses(struct trans *t)
 	emit_block_leave_with(t, t->eng->jump_missed, t->block);
 }
 
-/* May a block begin there that lies on two pages? */
+/* May an instruction that starts here cross into the next page? */
 static bool may_cross(u64 linear)
 {
 	return (linear & ~PAGE_MASK) > PAGE_SIZE - INSN_MAX;
@@ -110,7 +110,7 @@ static struct ea generation(const struct trans *t)
 	return ea_base(RSP, PRIV(jump_generation) + 8 * (s32)mode_space(t->mode));
 }
 
-/* Where a link goes while it has no target. Its own address is filled in when it has one. */
+/* Where a link leads while it has no target. The link's address is filled in when it is allocated. */
 static u8 *emit_link_stub(struct trans *t, const u8 *thunk)
 {
 	u8 *stub = t->e.p;
@@ -149,7 +149,7 @@ void emit_block_end_direct(struct trans *t, u64 target)
 	emit_block_end_indirect(t);
 }
 
-/* The links live as long as the block; the stubs of those that need none in line are behind it. */
+/* The links live as long as the block; stubs of links that need none in line follow its code. */
 bool emit_links(struct trans *t)
 {
 	struct block *b = t->block;
@@ -200,7 +200,7 @@ static void move_counter(struct trans *t, s32 step)
 		emit_rm(&t->e, t->insn.addrsize == 8, OP_LEA, RCX, ea_base(RCX, step));
 }
 
-/* The branch at hand faults; flags have been put away. */
+/* The branch at hand faults; the flags were saved. */
 static void refuse(struct trans *t)
 {
 	bool call = t->insn.id == INSN_CALL;
@@ -211,7 +211,7 @@ static void refuse(struct trans *t)
 	emit_patch(&t->e, emit_call(&t->e), t->eng->beyond);
 }
 
-/* The same, if the target in S0 is bad. */
+/* Leaves the block if the target in S0 is not canonical. */
 static void refuse_beyond(struct trans *t)
 {
 	u8 *good;
@@ -261,8 +261,7 @@ static void end_conditional(struct trans *t, u8 cc, u64 target)
 	taken_path(t, target);
 }
 
-/* In the middle of a block somebody looks on: the flags are kept, all if the block may end there, or
- * what the next instruction needs. */
+/* A branch in the middle of a block that the timing model or the branch records observe: the flags are kept, all of them if the block may end there, else those that the next instruction needs. */
 static bool looked_at(struct trans *t, enum branch_kind kind)
 {
 	bool shown = (t->mode & MODE_OBSERVE_BRANCHES) && kind != BRANCH_REL_JMP;
@@ -296,7 +295,7 @@ static void follow_direct(struct trans *t, enum branch_kind kind)
 	emit_lbr_record_through(t, kind);
 }
 
-/* In the middle of a block: out of it if the branch goes where the block does not. */
+/* A conditional branch in the middle of a block: a side exit if it goes the other way. */
 static void jcc_through(struct trans *t, const struct scan *s)
 {
 	emit_flags_restore(t);
@@ -318,7 +317,7 @@ static void end_side(struct trans *t, bool taken)
 		emit_lbr_leave(t, t->index);
 }
 
-/* Its code is the branch's, for samples. */
+/* The side exit's code counts as the branch's, for samples. */
 static void side_place(struct trans *t, const struct side *side)
 {
 	struct place *place = &t->places[t->nplaces++];
@@ -328,14 +327,14 @@ static void side_place(struct trans *t, const struct side *side)
 	place->owed = side->owed / 8;
 }
 
-/* The ways out of the middle, behind the block. */
+/* Side exits, after the block's code. */
 void emit_sides(struct trans *t)
 {
 	for (u32 i = 0; i < t->nsides; i++) {
 		const struct side *side = &t->sides[i];
 		bool taken = !t->scan[side->index].inverted;
 
-		t->mode = t->block->mode; /* nothing has changed it before a branch */
+		t->mode = t->block->mode; /* unchanged since: nothing precedes the branch */
 		scan_select(t, side->index);
 		t->index = side->index;
 		emit_patch(&t->e, side->site, t->e.p);
@@ -362,7 +361,7 @@ bool emit_insn_jcc(struct trans *t)
 	return true;
 }
 
-/* LOOP, LOOPE, LOOPNE, JrCXZ: the flags are not changed, so ours are put away first. */
+/* LOOP, LOOPE, LOOPNE, JrCXZ leave the guest's flags unchanged: they are saved before the host's are used. */
 static void test_counter(struct trans *t)
 {
 	bool wide = t->insn.addrsize == 8;
@@ -446,7 +445,7 @@ static void load_target(struct trans *t)
 		emit_guest_get(t, op->reg, S0);
 }
 
-/* Near targets are cut to the operand size outside 64-bit code. */
+/* Outside 64-bit code near targets are truncated to the operand size. */
 static void cut_target(struct trans *t)
 {
 	u8 size = t->insn.opsize;
@@ -488,8 +487,7 @@ bool emit_insn_jmp(struct trans *t)
 	return true;
 }
 
-/* A call must not change RSP before its target is known to be good; a jump or return finds out
- * later. */
+/* A call must not change RSP before its target is known to be canonical; jumps and returns are checked later. */
 static void check_target(struct trans *t)
 {
 	u8 *good;

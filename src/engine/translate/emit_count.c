@@ -1,8 +1,9 @@
 // SPDX-License-Identifier: MIT
 /*
- * Counting more than instructions and branches: what each instruction weighs, and the code that
- * adds a block's weights to the tallies, at its head. What they are is known at the end, and filled
- * in. Blocks that count nothing have none of this.
+ * Emits counting of more than instructions and branches: the weight of each instruction, and code
+ * at a block's head that adds the weights of all its instructions (count.c). The constants are
+ * known only once the block is complete, and are filled in then. Blocks that count no classes have
+ * none of this.
  */
 #include "base/bytes.h"
 #include "engine/count_pack.h"
@@ -143,7 +144,7 @@ static retire_wanted packs(const struct trans *t)
 	return cpu_packs(t->cpu, t->mode);
 }
 
-/* Those that are in priv->live[]. */
+/* The classes that count in priv->live[]. */
 static retire_wanted lives(const struct trans *t)
 {
 	return cpu_counts(t->cpu, t->mode) & ~packs(t);
@@ -189,7 +190,7 @@ void emit_count_went(struct trans *t, bool taken)
 	add_all_packed(t, n);
 }
 
-/* Of the instructions from this one on. */
+/* Total weight of the instructions from this one on. */
 static u32 class_total(const struct trans *t, enum retire_class class, u32 from)
 {
 	u32 total = 0;
@@ -199,7 +200,7 @@ static u32 class_total(const struct trans *t, enum retire_class class, u32 from)
 	return total;
 }
 
-/* Gives back all that is not in priv->packed[]. */
+/* Refunds all that is not in priv->packed[]. */
 static void give_back(struct trans *t, u32 index)
 {
 	u64 given = (u64)(t->block->ninsns - index) << COUNT_SHIFT;
@@ -231,7 +232,7 @@ void emit_count_give_back(struct trans *t, u32 index)
 	give_back(t, index);
 }
 
-/* Is the branch that leaves the block one of a class that the rest of it has not been charged for? */
+/* Does the side exit add to a class that the rest of the block, which is refunded, has not been charged for? */
 static bool adds_more(const struct trans *t, u32 index, bool taken)
 {
 	for (retire_wanted left = packs(t) & trans_count_way(taken); left; left &= left - 1)
@@ -263,8 +264,7 @@ void emit_count_leave(struct trans *t, u32 index, bool taken)
 	}
 }
 
-/* These have just been added to, the last one last. A jump that is taken if one has reached its
- * trip: the sign of all, ANDed, is 0 then. */
+/* These classes were just added to, in ascending order. Emits a jump that is taken if one has reached its trip: then the sign bits, ANDed, are 0. */
 static u8 *if_reached(struct trans *t, retire_wanted added)
 {
 	bool several = added & (added - 1);
@@ -284,7 +284,7 @@ u8 *emit_count_missed(struct trans *t, bool taken)
 	return missed ? if_reached(t, missed) : NULL;
 }
 
-/* Of the block as far as it is known by now: it may turn out to be shorter. */
+/* Classes that the block, as scanned, adds to; it may turn out to be shorter. */
 static retire_wanted present(const struct trans *t)
 {
 	retire_wanted classes = 0;
@@ -304,7 +304,7 @@ bool trans_count_watches(const struct trans *t)
 	return !(t->mode & MODE_STEP) && present(t) & packs(t);
 }
 
-/* Adds to a class what will be known at the end. */
+/* Adds a constant to a class; it is filled in at the end. */
 static void add_total(struct trans *t, enum retire_class class)
 {
 	emit_insn(&t->e, &(struct enc){ .w = true,
@@ -316,7 +316,7 @@ static void add_total(struct trans *t, enum retire_class class)
 	t->added[t->nadded++] = (struct added){ class, t->e.p - 4 };
 }
 
-/* A constant that will be known at the end, of 64 bits or 32. */
+/* MOV of a constant of 64 or 32 bits that is filled in at the end. */
 static u8 *mov_later(struct trans *t, u8 reg, bool wide)
 {
 	u8 *imm;
@@ -330,7 +330,7 @@ static u8 *mov_later(struct trans *t, u8 reg, bool wide)
 	return imm;
 }
 
-/* The sum ends up in the register as well. */
+/* The sum is left in the register as well. */
 static void add_word(struct trans *t, u32 word, u8 reg)
 {
 	t->packed[word] = mov_later(t, reg, t->wide[word]);
@@ -338,7 +338,7 @@ static void add_word(struct trans *t, u32 word, u8 reg)
 	emit_rm(&t->e, true, OP_MOV_STORE, reg, packed(word));
 }
 
-/* The words that the block adds to: their sums, ORed, are in S1. */
+/* Adds to the words of the block's classes; leaves the OR of the sums in S1. */
 static void add_words(struct trans *t, retire_wanted added)
 {
 	u64 most[PACK_WORDS] = { 0 };
@@ -357,7 +357,7 @@ static void add_words(struct trans *t, retire_wanted added)
 	}
 }
 
-/* Behind all that the block adds, since who leaves takes all of it back. The sums of the words are in
+/* After all that the block adds, since the exit takes all of it back. The sums of the words are in
  * S1, and the sign of a single class of priv->live[] in the flags. */
 static void look_for_trips(struct trans *t, retire_wanted lived)
 {
@@ -410,7 +410,7 @@ static void fill_in(struct trans *t)
 			bytes_copy_few(t->packed[i], &t->charge[i], t->wide[i] ? 8 : 4);
 }
 
-/* One at a time there is no way around a trip: it is reached, and the run ends. */
+/* A block of one instruction just reaches its trip, and the run ends. */
 bool emit_count_end_block(struct trans *t)
 {
 	if (!present(t) || t->e.full)

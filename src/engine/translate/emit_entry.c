@@ -1,8 +1,8 @@
 // SPDX-License-Identifier: MIT
 /*
- * The generated runtime at the start of code memory: the way into translated code, out of it, and
- * from it to the slow paths in C. Generated rather than written in assembly so that code memory
- * reaches it with 32-bit displacements wherever it is mapped.
+ * The generated run-time code at the start of code memory (thunks): entry to translated code, exits
+ * from it, and calls from it to the slow paths in C. Generated rather than written in assembly so
+ * that code memory reaches it with 32-bit displacements wherever it is mapped.
  */
 #include "engine/code_check.h"
 #include "engine/translate/trans.h"
@@ -118,7 +118,7 @@ static void set_rip(struct emitter *e)
 	emit_rm(e, true, OP_MOV_STORE, S0, ea_base(RSP, CPU(rip)));
 }
 
-/* Jumped to with the address in S0, by a return for which no landing is known. */
+/* Target of empty return slots: the guest's return address is in S0. */
 static void make_jump_lookup(struct emitter *e, const struct engine *eng)
 {
 	struct jump_lookup jump_lookup = emit_jump_lookup(e, eng);
@@ -129,8 +129,8 @@ static void make_jump_lookup(struct emitter *e, const struct engine *eng)
 }
 
 /*
- * Ways out of a block. They are jumped to with the block or link that they are about in RAX, as its
- * distance from the first: so a way out takes ten bytes of the block.
+ * Ways out of a block. They are jumped to with a block or link in RAX, as its offset in meta: so an
+ * exit takes ten bytes of the block.
  */
 
 static void set_arg(struct emitter *e, const struct engine *eng)
@@ -140,7 +140,7 @@ static void set_arg(struct emitter *e, const struct engine *eng)
 	emit_rm(e, true, OP_MOV_STORE, S0, ea_base(RSP, SPILL(SPILL_ARG)));
 }
 
-/* rip: where in the thing the address is that is next. */
+/* rip: offset, in the block or link, of the guest address to continue at. */
 static void make_leave_with(struct emitter *e, struct engine *eng, enum leave why, s32 rip)
 {
 	eng->leave_with[why] = e->p;
@@ -150,7 +150,7 @@ static void make_leave_with(struct emitter *e, struct engine *eng, enum leave wh
 	emit_leave(e, why, eng->leave);
 }
 
-/* For the block that ends with the jump: S0 is the target, which jump[] does not have. */
+/* The jump cache misses: S0 is the target, RAX the block that ends with the jump. */
 static void make_jump_missed(struct emitter *e, struct engine *eng)
 {
 	eng->jump_missed = e->p;
@@ -159,7 +159,7 @@ static void make_jump_missed(struct emitter *e, struct engine *eng)
 	emit_leave(e, LEAVE_LOOKUP, eng->leave);
 }
 
-/* For a link: its generation is not the one that it was linked in. */
+/* A link's guard failed: the current generation is not the one in which it was linked. */
 static void make_guard_failed(struct emitter *e, struct engine *eng)
 {
 	struct jump_lookup jump_lookup;

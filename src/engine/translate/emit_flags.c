@@ -1,10 +1,10 @@
 // SPDX-License-Identifier: MIT
 /*
  * Arithmetic flags in translated code. They are in the host's flags after an instruction that
- * writes them. What becomes of them when something of ours is about to destroy them depends on the
- * instructions behind: if one reads them they are saved (LAHF, SETO) and restored for it; if none
- * does, but an exception may show them before they are overwritten, a recipe is kept where there is
- * one; else they are forgotten. At block borders they are in hot->aflags.
+ * writes them. When code of the translator's own is about to destroy them, the instructions that
+ * follow decide: if one reads them they are saved (LAHF, SETO) and restored for it; if none does,
+ * but an exception may push them before they are overwritten, a recipe is kept where there is one;
+ * else they are dropped. At block borders they are in hot->aflags.
  */
 #include "engine/translate/trans.h"
 
@@ -26,8 +26,7 @@ void emit_flags_save(struct trans *t)
 	t->flags = FLAGS_IN_BOTH;
 }
 
-/* Do the recipe's registers hold what it needs wherever something may fault before flags are
- * written again? */
+/* Do the recipe's registers stay unchanged wherever an instruction may fault before flags are written again? */
 static bool recipe_holds(const struct trans *t)
 {
 	const struct recipe *r = &t->recipe;
@@ -45,7 +44,7 @@ static bool recipe_holds(const struct trans *t)
 			return true;
 		lost |= s->regs_written & uses;
 		if (lost && s->stores)
-			return false; /* it may be left behind the instruction */
+			return false; /* the block may be left after the instruction */
 	}
 	return true;
 }
@@ -180,8 +179,8 @@ static struct recipe recipe_of(const struct trans *t)
 }
 
 /*
- * Undefined flags count as kept: what an instruction leaves of them must not depend on the flags
- * that our own code left behind, or two runs would differ. So do all of a shift, whose count may be
+ * Undefined flags count as kept: their values must not depend on the flags that the translator's
+ * own code left there, or two runs would differ. So do all of a shift, whose count may be
  * 0.
  */
 void trans_flags_learn(const struct trans *t, struct decoded *d)
@@ -211,7 +210,7 @@ void trans_flags_classify(const struct trans *t, struct scan *s)
 	s->keeps = all ? 0 : d->keeps;
 }
 
-/* Backwards from the end, where they are all needed. */
+/* Backwards from the block's end, where all flags are live. */
 void trans_flags_analyse(struct trans *t)
 {
 	u16 live = FL_ARITH, exposed = 0;
@@ -226,7 +225,7 @@ void trans_flags_analyse(struct trans *t)
 		}
 		live |= s->reads;
 		if (t->mode & MODE_OBSERVE_MEMORY)
-			live = FL_ARITH; /* who looks on uses them before every instruction */
+			live = FL_ARITH; /* observation runs before every instruction and needs them saved */
 		if (s->may_fault)
 			exposed = FL_ARITH;
 		s->live = live;

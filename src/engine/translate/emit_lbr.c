@@ -1,14 +1,15 @@
 // SPDX-License-Identifier: MIT
 /*
- * Recording near branches in translated code, compiled in while somebody records (MODE_LBR). Which
+ * Recording near branches in translated code, in blocks of a mode that records (MODE_LBR). Which
  * branches are taken on a way through a block is known when it is translated: where the block is
  * left, one note says which way it was, in a ring (hwpmu/branch.h). Records are made of the notes
  * when translated code is left. If only some kinds are recorded each branch is a way of its own,
- * behind a look at the filter. Far branches, interrupts and exceptions are recorded by run.c.
+ * and notes are taken only after the filter is checked. Far branches, interrupts and exceptions are
+ * recorded by run.c.
  *
- * A note is written when nothing of the last branch can fault any more; but for a target that is
- * not canonical, which only the dispatcher finds: no record is made of such a branch. A block that
- * is left elsewhere, by an exception or for a device, is noted by observe_part().
+ * A note is written once the last branch can no longer fault, except for a non-canonical target,
+ * which only the dispatcher finds: no record is made of such a branch. A block that is left
+ * elsewhere, by an exception or for a device, is noted by observe_part().
  */
 #include "engine/translate/trans.h"
 
@@ -42,7 +43,7 @@ static bool records_ways(const struct trans *t)
 	return (t->mode & MODE_LBR) && (t->mode & MODE_LBR_ANY);
 }
 
-/* --- branches that the block goes on behind --- */
+/* --- branches in the middle of a block --- */
 
 static bool conditional(const struct scan *s)
 {
@@ -61,7 +62,7 @@ static enum branch_kind kind_through(const struct scan *s)
 	return s->insn.id == INSN_CALL ? BRANCH_REL_CALL : BRANCH_REL_JMP;
 }
 
-/* Those in front of an instruction; or only the conditional ones of them. */
+/* Branches taken before an instruction; or only the conditional ones. */
 static u32 taken_before(const struct trans *t, u32 index, bool only_conditional)
 {
 	u32 n = 0;
@@ -72,13 +73,13 @@ static u32 taken_before(const struct trans *t, u32 index, bool only_conditional)
 	return n;
 }
 
-/* Those that are noted where the block is left. */
+/* Branches that are noted where the block is left before instruction index. */
 static u32 passed(const struct trans *t, u32 index)
 {
 	return records_ways(t) ? taken_before(t, index, false) : 0;
 }
 
-/* Where the outcome of a conditional branch that is taken goes. */
+/* The index in predicted[] for a taken conditional branch. */
 static u8 outcome_place(const struct trans *t, u32 index, enum branch_kind kind)
 {
 	if (kind != BRANCH_JCC || !trans_observe_in_line(t))
@@ -135,7 +136,7 @@ void emit_lbr_begin_block(struct trans *t)
 	}
 }
 
-/* How much of the block was counted too early is known when its end is. */
+/* The cycles of later instructions are known only once the block is complete. */
 void emit_lbr_end_block(struct trans *t)
 {
 	for (u32 i = 0; i < t->nsites; i++)
@@ -145,7 +146,7 @@ void emit_lbr_end_block(struct trans *t)
 
 /* --- notes --- */
 
-/* Up to an instruction, without it. NULL: cache full. */
+/* The path up to an instruction, excluding it. NULL: cache full. */
 static struct branch_path *new_path(struct trans *t, u32 index)
 {
 	const struct branch_path *whole =
@@ -162,7 +163,7 @@ static struct branch_path *new_path(struct trans *t, u32 index)
 	return path;
 }
 
-/* That ends with the instruction at hand. */
+/* The path that ends with the instruction at hand. */
 static struct branch_path *new_path_to(struct trans *t, enum branch_kind kind, bool indirect,
 				       u64 target)
 {
@@ -177,7 +178,7 @@ static struct branch_path *new_path_to(struct trans *t, enum branch_kind kind, b
 	return path;
 }
 
-/* Skips what follows if the filter suppresses this kind; the place of the jump's displacement. */
+/* Emits a jump over the note if the filter suppresses this kind; returns its displacement. */
 static u8 *if_filtered(struct trans *t, enum branch_kind kind)
 {
 	u32 privilege = t->mode & MODE_CPL ? RETIRE_USR : RETIRE_OS;

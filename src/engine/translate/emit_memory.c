@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: MIT
 /*
- * Guest memory operands: effective address, soft TLB check, and the slow path behind the block.
+ * Guest memory operands: effective address, soft TLB check, and the stub of the slow path, after
+ * the block's code.
  */
 #include "engine/translate/trans.h"
 
@@ -93,7 +94,7 @@ _Static_assert(sizeof(struct tlb_entry) == 1 << TLB_ENTRY_SHIFT, "see the check 
  *
  * The host may speculate past a miss (Spectre, variant 1) with an address that the guest chose.
  * With cpu->port.harden the address is masked, so that such an access stays at a page that the
- * entry leads to, which is the guest's own, or at page 0, which is nobody's.
+ * entry leads to, which is the guest's own, or at page 0, which is not mapped.
  */
 static u8 *check(struct trans *t, s32 tag, u32 size)
 {
@@ -159,7 +160,7 @@ static bool needs_segment(const struct trans *t, enum seg seg, u32 rw)
 	return !(t->mode & MODE_FLAT) || seg == FS || seg == GS || (seg == CS && (rw & DESC_WRITE));
 }
 
-/* Must code ask whether the offset is canonical? Constants are, and the slow path always asks. */
+/* Must code check that the offset is canonical? Constants are, and the slow path always checks. */
 static bool asks_for_offset(const struct trans *t)
 {
 	const struct operand *op = trans_memory_operand(t);
@@ -170,8 +171,8 @@ static bool asks_for_offset(const struct trans *t)
 
 /*
  * FS and GS in 64-bit code: to the offset in S0 their base is added. The offset may have to be
- * canonical by itself (cpu_check64()). It is if the sum is in the same half of all addresses as the
- * base; if not the slow path looks, by the stub that is returned.
+ * canonical by itself (cpu_check64()). It is if the sum lies in the same half of the address space
+ * as the base; if not, the returned stub checks on the slow path.
  */
 static struct stub *add_base(struct trans *t, enum seg seg, u32 desc, const struct native *n)
 {
@@ -198,13 +199,13 @@ void emit_access_begin(struct trans *t, u32 size, enum seg seg, u32 rw, const st
 		   (t->mode & MODE_STEP ? DESC_STEP : 0);
 	struct stub *astray = NULL, *stub;
 
-	emit_flags_keep(t); /* a no-op when the caller had to do it before it used S1 */
+	emit_flags_keep(t); /* a no-op if the caller has saved them before it used S1 */
 	if ((t->mode & MODE_CODE64) && (seg == FS || seg == GS))
 		astray = add_base(t, seg, desc, &n);
 	if (needs_segment(t, seg, rw))
 		always_slow(t, desc | DESC_OFFSET, &n);
 	else if ((t->mode & MODE_ALIGN) || ((t->mode & MODE_STEP) && (rw & DESC_LOCK)))
-		always_slow(t, desc, &n); /* the latter may be alone: see slow_access.c */
+		always_slow(t, desc, &n); /* a leader may be bounced: see slow_access.c */
 	else if (trans_share_leads(t))
 		group_check(t, desc, &n);
 	else
@@ -220,7 +221,7 @@ void emit_access_begin(struct trans *t, u32 size, enum seg seg, u32 rw, const st
 		trans_share_reached(t, &n);
 }
 
-/* An access that another has checked. */
+/* An access whose group's leader has made the check. */
 static bool shared(struct trans *t, const struct native *op)
 {
 	struct native n = *op;
@@ -284,7 +285,7 @@ static void stub_place(struct trans *t, const struct stub *stub, u8 recipe)
 				.recipe = recipe };
 }
 
-/* The instruction has been executed; slow_commit() may leave behind it. */
+/* The instruction has been executed; slow_commit() may leave the block after it. */
 static void emit_commit(struct trans *t, const struct stub *stub)
 {
 	bool in_host = t->flags == FLAGS_IN_HOST || t->flags == FLAGS_IN_BOTH;
@@ -300,9 +301,9 @@ static void emit_commit(struct trans *t, const struct stub *stub)
 }
 
 /*
- * A group's check missed. If the group crosses a page there is nothing to be had from a page walk;
- * if not, that of the leader may bring what all want. Otherwise the same instructions are executed
- * with a check each.
+ * A group's check missed. If the group crosses a page, a page walk cannot help; if not, the
+ * leader's walk may fill an entry with the rights of all. Otherwise the instructions are executed
+ * by the unshared block, with a check each.
  */
 static void emit_group_stub(struct trans *t, const struct stub *stub)
 {
@@ -344,7 +345,7 @@ static void emit_stub(struct trans *t, const struct stub *stub)
 		emit_rm(&t->e, true, OP_XOR, S0, tlb_ea(stub->tag));
 	emit_mask(t, &stub->op);
 	call_runtime(t, stub->desc, t->eng->slow);
-	if (!(stub->desc & DESC_WRITE)) { /* nothing to commit: in line, wherever it is */
+	if (!(stub->desc & DESC_WRITE)) { /* nothing to commit: continue in line */
 		patch_to(t, emit_jmp(&t->e), stub->inline_op);
 		return;
 	}

@@ -7,8 +7,7 @@
  */
 #include "engine/translate/trans.h"
 
-/* Categories whose members are all free of control transfer, privilege and hidden memory operands;
- * trans_native_build() still refuses single instructions by their operands. */
+/* Categories without control transfers, privileged instructions and hidden memory operands; trans_native_build() may still refuse single instructions by their operands. */
 static bool category_native(ZydisInstructionCategory category)
 {
 	switch (category) {
@@ -225,7 +224,7 @@ static u8 rename(struct native *n, const struct operand *op, bool must_load)
 	return temp->host;
 }
 
-/* Hidden operands: false for what only C code can do. */
+/* Hidden operands; false: only C code can execute it. */
 static bool implicit_operands(const struct trans *t, struct native *n)
 {
 	for (u32 i = 0; i < t->zi->operand_count; i++) {
@@ -258,7 +257,7 @@ static bool has_vector_operand(const struct trans *t)
 	return false;
 }
 
-/* Where the prefix 66 would make another instruction of it. */
+/* Instructions that a prefix 66 would turn into others. */
 static bool has_no_operand_size(const struct trans *t)
 {
 	switch (t->zi->meta.isa_ext) {
@@ -430,8 +429,7 @@ static bool same_in_memory(const struct trans *t)
 	}
 }
 
-/* A guest register that is in memory anyway, as the memory operand: but one of 32 bits is
- * zero-extended when written. */
+/* Uses a guest register that lives in memory as the memory operand; not if 32 bits are written, which must be zero-extended. */
 static bool place_in_memory(const struct trans *t, struct native *n, const struct operand *op)
 {
 	if (op->cls != REG_GPR || op->high8 || host_reg(op->reg) != IN_MEMORY || n->x.is_mem ||

@@ -1,14 +1,14 @@
 // SPDX-License-Identifier: MIT
 /*
  * Code that shows the timing model what the guest does, in blocks of a mode that asks for it. In
- * line is only what changes nothing but a line buffer's, a history's or a stack's idea of what came
- * last: accesses to the line used last of its set, branches that went the way the model said. The
- * rest calls observe.c from behind the block.
+ * line is only what changes no more than a line buffer, the history or the return stack: accesses
+ * to the line used last of its set, branches that went the way the model predicted. The rest calls
+ * observe.c, from stubs after the block.
  *
- * All of a conditional branch is in line, and without a branch of ours unless mispredictions are
- * counted: what the model cannot predict the host cannot either. Of the branches that a block goes
- * on behind the outcomes are known, so that the history is written where the block is left; whoever
- * leaves it elsewhere does that in observe_part().
+ * Conditional branches are modelled completely in line, without a host branch unless mispredictions
+ * are counted: what the model cannot predict the host could not either. The outcomes of branches in
+ * the middle of a block are known when it is translated, so the history is written where the block
+ * is left; C that leaves it elsewhere calls observe_part().
  */
 #include "engine/translate/trans.h"
 
@@ -54,7 +54,7 @@ static u32 step_bit(const struct trans *t)
 
 /* --- data --- */
 
-/* Is the host address in S0, with the whole access, on the line that its set used last? */
+/* Emits a jump that is taken unless the whole access at the host address in S0 lies on the line last used in its set. */
 static u8 *other_line(struct trans *t, u32 size)
 {
 	emit_rr(&t->e, false, OP_MOV_LOAD, S1, S0);
@@ -101,7 +101,7 @@ static void fetch_line(struct trans *t, u64 linear, gpa_t physical)
 	stub->s0 = linear;
 }
 
-/* The offset is negative behind a branch back. */
+/* The offset is negative after a backward branch. */
 static gpa_t physical_of(const struct trans *t, s32 offset)
 {
 	u32 at = (t->block->gpa & ~PAGE_MASK) + offset;
@@ -117,7 +117,7 @@ static u64 linear_at(const struct trans *t, s32 offset)
 	return t->mode & MODE_CODE64 ? linear : (u32)linear;
 }
 
-/* The lines of the instruction at hand, but for the one that the instruction before it was on. */
+/* Shows the lines of the instruction at hand, except one that the previous instruction was on. */
 void emit_observe_insn(struct trans *t)
 {
 	s32 end = t->offset + t->insn.len;
@@ -141,7 +141,7 @@ static bool observes_branches(const struct trans *t)
 	return t->mode & MODE_OBSERVE_BRANCHES;
 }
 
-/* One at a time the model's own note is kept up, for whoever describes the instruction. */
+/* In blocks of one instruction the model's own note is kept up to date, for samples that describe the instruction. */
 static void predicted(struct trans *t)
 {
 	if (t->mode & MODE_STEP)
@@ -171,7 +171,7 @@ static void on_pattern(struct trans *t, u8 opcode, u8 reg, u8 imm)
 					.imm_len = 1 });
 }
 
-/* Outcomes that the history does not have yet: how many, and where they will be in it. */
+/* Outcomes of branches of this block that are not in the history yet: how many, and their bits. */
 struct outcomes {
 	u32 n, bits;
 };
@@ -182,7 +182,7 @@ static void add_outcome(struct outcomes *o, bool taken)
 	o->n++;
 }
 
-/* Those of branches that the block goes on behind, up to an instruction. */
+/* Outcomes of the branches in the middle of the block, up to an instruction. */
 static struct outcomes outcomes_before(const struct trans *t, u32 index)
 {
 	struct outcomes o = { 0 };
@@ -193,7 +193,7 @@ static struct outcomes outcomes_before(const struct trans *t, u32 index)
 	return o;
 }
 
-/* The history as it was at the block's head, shifted for these, into S1. */
+/* Loads the history into S1: that of the block's head, shifted, plus these outcomes. */
 static void load_history(struct trans *t, const struct outcomes *o)
 {
 	emit_rm(&t->e, false, OP_MOV_LOAD, S1, at(TIMING(history)));
@@ -220,7 +220,7 @@ static void find_pattern(struct trans *t, const struct outcomes *o)
 	emit_group1(&t->e, false, GROUP_XOR, S1, (s32)((timing_hash(t->rip) ^ o->bits) & mask));
 }
 
-/* One at a time: C is called if the model was wrong. */
+/* Blocks of one instruction: calls C if the model mispredicted. */
 static void conditional_alone(struct trans *t, bool taken)
 {
 	struct outcomes o = { 0 };
@@ -230,7 +230,7 @@ static void conditional_alone(struct trans *t, bool taken)
 	on_pattern(t, 0xf6, 0, PATTERN_OTHER); /* TEST */
 	stub = branch_stub(t, taken ? OBSERVE_TAKEN : OBSERVE_NOT_TAKEN,
 			   emit_jcc(&t->e, taken ? CC_NE : CC_E));
-	on_pattern(t, 0xc6, 0, taken ? 0 : PATTERN_MAX); /* right: sure of it now */
+	on_pattern(t, 0xc6, 0, taken ? 0 : PATTERN_MAX); /* predicted: the counter saturates */
 	add_outcome(&o, taken);
 	write_history(t, &o);
 	predicted(t);
@@ -238,9 +238,9 @@ static void conditional_alone(struct trans *t, bool taken)
 }
 
 /*
- * The index of the pattern is in S1. Minus one, or plus one, unless it is at its end: the compare
- * says so in CF. One that becomes 0 predicted the branch to be taken, one that becomes PATTERN_MAX
- * predicted it not to be: ZF, or PF.
+ * The index of the pattern is in S1. Decrements or increments it unless it is saturated, which the
+ * compare tells in CF. One that becomes 0 predicted the branch to be taken, one that becomes
+ * PATTERN_MAX predicted it not to be: ZF, or PF.
  */
 static void count_outcome(struct trans *t, bool taken)
 {
@@ -250,7 +250,7 @@ static void count_outcome(struct trans *t, bool taken)
 		emit_lbr_outcome(t);
 }
 
-/* If it was mispredicted, and somebody counts that. */
+/* If it was mispredicted, and mispredictions are counted. */
 static void if_missed(struct trans *t, bool taken, bool middle)
 {
 	struct observe_stub *stub;
@@ -264,7 +264,7 @@ static void if_missed(struct trans *t, bool taken, bool middle)
 	stub->back = t->e.p;
 }
 
-/* That has reached a trip. */
+/* The misprediction reached a trip. */
 static void missed_at_trip(struct trans *t, const struct observe_stub *stub)
 {
 	if (!stub->middle) {
@@ -354,7 +354,7 @@ static void move_top(struct trans *t, s32 step)
 	emit_group1_mem(&t->e, false, GROUP_ADD, at(TIMING(rsb_top)), step);
 }
 
-/* What the return stack has there, by the top in S1. */
+/* The entry of the return stack at the top, which is in S1. */
 static struct ea return_at(void)
 {
 	return element(S1, 1, TIMING(rsb));
@@ -404,7 +404,7 @@ void emit_observe_log(struct trans *t, u8 *from)
 	new_stub(t, t->eng->log_full, 0, from)->back = t->e.p;
 }
 
-/* --- behind the block --- */
+/* --- stubs, after the block's code --- */
 
 static void emit_stub(struct trans *t, const struct observe_stub *stub)
 {

@@ -1,14 +1,37 @@
 // SPDX-License-Identifier: MIT
 /*
- * Returns without a look-up. A call notes where it will be returned to, in host code, in a slot of
- * priv->returns[] that the stack pointer selects; the return finds it there, since the stack
- * pointer is the same. The code there, the landing, belongs to the block of the call: it compares
- * the address that the guest really returns to with its own, and is linked to the block there.
+ * Returns without a look-up in the jump cache.
  *
- * Control comes to the landing by the host's own RET, and the call executed a CALL whose return
- * address it is (and took that from the stack again), so that the host predicts it. Slots hold as
- * long as jump[] does and no block dies: jump_update_key() empties them. An empty one leads to the
- * thunk that looks into jump[]. This is invariant 6 of code_check.h.
+ * The problem. A return goes to an address that it finds in guest memory. The guest may have put
+ * anything there, so the translator cannot link it; a look-up costs several instructions and ends
+ * in an indirect jump, which the host predicts badly, because one return has many callers.
+ *
+ * The idea. The host has a predictor for exactly this, its return stack; so guest calls and returns
+ * become host CALLs and RETs, one for one:
+ *
+ *   call    stores the host address of its *landing* in a slot of priv->returns[], selected by the
+ *           guest's stack pointer; executes a host CALL over the landing, which pushes that address
+ *           for the predictor, and drops it from the host's stack at once
+ *   return  selects the slot by the stack pointer, which is the same as at the call, pushes what it
+ *           holds and executes a host RET
+ *
+ * The landing belongs to the block of the call. It compares the address that the guest really
+ * returns to with that of the instruction after the call, and goes on at the block there, by a
+ * link.
+ *
+ * Invariants:
+ *
+ *  1. A slot leads to a landing of a live block or to the look-up thunk (code_check.h, 6). When a block
+ *     dies or the key changes all slots are refilled with the thunk before the next entry
+ *     (returns_check()).
+ *  2. A landing compares all 64 bits of the guest's target before it goes on. So a slot need not be
+ *     right: one that another call has overwritten, or that a guest with its own idea of stacks
+ *     selects, costs a look-up and nothing else.
+ *  3. The host's stack pointer is struct cpu at every landing and at the end of every block.
+ *  4. When a landing or the thunk is reached, the guest's target is in S0, and hot->returned_from
+ *     is the number of the block that the return ends.
+ *
+ * Only in 64-bit code with returns of 8 bytes; others use the jump cache. Runs while translating.
  */
 #include "cpu/mmu/mmu.h"
 #include "engine/code_check.h"
@@ -30,7 +53,7 @@ static struct ea find_slot(struct trans *t, s32 delta)
 	return (struct ea){ .base = RSP, .index = S1, .scale = 1, .disp = PRIV(returns) + set };
 }
 
-/* LEA S0, [RIP + displacement]; returns the place of the displacement. */
+/* LEA S0, [RIP + displacement]; returns where the displacement is. */
 static u8 *lea_rip(struct trans *t)
 {
 	emit_u8(&t->e, 0x4c);
@@ -40,7 +63,7 @@ static u8 *lea_rip(struct trans *t)
 	return t->e.p - 4;
 }
 
-/* The guest's target is in S0. */
+/* The guest's target is in S0: invariants 2 and 4. */
 static void landing(struct trans *t, u64 rip)
 {
 	if ((s64)rip == (s32)rip) {
@@ -57,7 +80,7 @@ void emit_return_note(struct trans *t)
 {
 	u8 *where, *over;
 
-	/* A return to a non-canonical address faults itself. */
+	/* A return to a non-canonical address faults: it needs no landing. */
 	if (!usable(t) || !cpu_canonical(t->cpu, trans_next_rip(t)))
 		return;
 	emit_flags_keep(t);
@@ -72,7 +95,7 @@ void emit_return_note(struct trans *t)
 	emit_rm(&t->e, true, OP_LEA, RSP, ea_base(RSP, 8));
 }
 
-/* The target stays in S0. */
+/* The checking build asks C whether the slot may be followed. S0 stays the target. */
 static void check_slot(struct trans *t, struct ea slot)
 {
 	emit_group1(&t->e, false, GROUP_ADD, S1, slot.disp);

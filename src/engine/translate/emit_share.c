@@ -1,23 +1,44 @@
 // SPDX-License-Identifier: MIT
 /*
- * Accesses of a block that share one check. Those whose addresses are the same but for a known
- * distance form a group: the first of them, the leader, checks that all of them lie in one page
- * that the most demanding may access, and keeps the host address; the others use it, with no check
- * and no harm to the flags.
+ * Memory accesses of a block that share one check of the soft TLB.
  *
- * What is known of addresses: each register is a symbol, which stands for what it was in the
- * beginning or for what an instruction that is not understood left in it, plus an offset. MOV and
- * LEA carry both to other registers; ADD, SUB and the stack change the offset. Constants are the
- * offsets of one more symbol.
+ * The problem. Each access of translated code costs a TLB look-up of several instructions, which
+ * also destroys the host's flags. But the accesses of a block are seldom independent: pushes and
+ * pops next to each other, fields of one struct.
  *
- * A group that does not fit its page, or whose page does not grant what all members want, goes on
- * in another block that begins with the leader and checks each access apart (MODE_APART). What a
- * leader learned holds to the end of the block: nothing within a block changes a mapping.
+ * The idea. Accesses whose addresses differ by a constant form a *group*. Its first access, the
+ * *leader*, checks the whole range of the group at once, and keeps the host address of the range's
+ * first byte in priv->share[]; the others, the members, access memory at that address plus a
+ * constant, with no check and the flags untouched.
+ *
+ * Constant differences are found by following registers symbolically through the block. The value
+ * of a register is a symbol plus an offset: the symbol stands for what the register held at the
+ * start, or for what an instruction left in it that is not understood. MOV and LEA copy symbol and
+ * offset; ADD, SUB and stack instructions change the offset. Constants are offsets of one more
+ * symbol.
+ *
+ * Invariants:
+ *
+ *  1. Members have the leader's symbols, and its scale of the index: their addresses differ by the
+ *     difference of the offsets, modulo 2^64, whatever the registers hold.
+ *  2. A leader's check holds for the range [lo, hi) of its group, which lies on one page, and for a
+ *     write if some member writes. A group whose range crosses a page or whose page lacks the right
+ *     is not shared: the block is left in front of the leader and goes on in another block, which
+ *     starts with the leader and checks each access by itself (MODE_APART).
+ *  3. A leader is executed before its members: blocks have one entry, and can only be left early.
+ *  4. What a leader found holds to the end of the block: instructions that may change a mapping or
+ *     the mode end the analysis, and rights to write (dirty log, translated code, claims of other
+ *     processors) are withdrawn between blocks only.
+ *  5. Faults stay precise: if a member would fault, so would the leader's check fail (2), and the
+ *     unshared block finds the instruction that does.
+ *
+ * Not where each access must be seen by itself: alignment checks, observation, single steps; nor
+ * outside 64-bit code, where addresses wrap. Runs while translating.
  */
 #include "engine/translate/trans.h"
 
 #define GROUP_SPAN 512	   /* bytes at most: the wider, the less often it fits */
-#define FAR	   BIT(30) /* displacements from -FAR to FAR are safe to be moved within 32 bits */
+#define FAR	   BIT(30) /* displacements up to it can be shifted by a span within 32 bits */
 
 /* What a register holds, or where an access is but for an index register. */
 struct value {
@@ -28,17 +49,17 @@ struct value {
 #define SYMBOL_ZERO NREGS /* below: a register as it was in the beginning */
 #define NREGS	    16
 
-/* What is known of registers while the block is looked through. */
+/* The registers' values at one point of the block. */
 struct known {
 	struct value reg[NREGS];
-	u16 symbols; /* given so far */
+	u16 symbols; /* the next new symbol */
 };
 
 /* One access of an instruction. */
 struct access {
 	struct value at, index;
 	u8 scale;
-	s64 displacement; /* that the instruction itself has */
+	s64 displacement; /* as encoded in the instruction */
 	u8 size;
 	bool write;
 };
@@ -64,7 +85,7 @@ static bool is_constant(struct value v)
 	return v.symbol == SYMBOL_ZERO;
 }
 
-/* Where a memory operand lies: the offset of the index register is taken along with the rest. */
+/* Where a memory operand lies; the index register's offset is moved to the base's. */
 static struct access locate(const struct known *known, const struct operand *mem)
 {
 	struct access a = { .at = plus(known_reg(known, mem->base), mem->imm),
@@ -77,7 +98,7 @@ static struct access locate(const struct known *known, const struct operand *mem
 	if (is_constant(a.index))
 		a.scale = 1;
 	if (mem->base == NO_REG && mem->index == NO_REG)
-		a.displacement = 0; /* it is no displacement, but the address */
+		a.displacement = 0; /* an absolute address: nothing will be shifted */
 	return a;
 }
 
@@ -154,7 +175,7 @@ static bool moves_stack(const struct scan *s, u64 *delta)
 	}
 }
 
-/* Behind an instruction. */
+/* Updates the registers for an instruction. */
 static void follow(struct known *known, const struct scan *s)
 {
 	struct value left;
@@ -182,7 +203,7 @@ static struct access stack_access(const struct known *known, u64 delta, u8 size,
 				.write = write };
 }
 
-/* What an instruction accesses; false: nothing, or more or other things than can be shared. */
+/* The one access of an instruction; false: it has none, or several, or one that cannot be shared. */
 static bool access_of(const struct known *known, const struct scan *s, struct access *a)
 {
 	const struct insn_facts *facts = insn_facts(&s->insn);
@@ -217,7 +238,7 @@ static bool access_of(const struct known *known, const struct scan *s, struct ac
 	return true;
 }
 
-/* From the leader's address to that of an access, if that is known and the group stays small. */
+/* Invariant 1. *lo: from the leader's address to the access; the group stays within GROUP_SPAN. */
 static bool fits(const struct group *g, const struct access *leader, const struct access *a, s64 *lo)
 {
 	*lo = (s64)(a->at.offset - leader->at.offset);
@@ -255,7 +276,7 @@ static void assign(struct trans *t, struct access *leader, u32 i, const struct a
 	join(t, i, t->ngroups++, a, 0);
 }
 
-/* An access that shares with none has no group. Of the others, the first have slots. */
+/* A group of one access is none. Of the others, the first SHARE_SLOTS have slots. */
 static void give_slots(struct trans *t)
 {
 	u32 slots = 0;
@@ -292,7 +313,7 @@ void trans_share_analyse(struct trans *t)
 		struct access a;
 
 		if (s->vector >= 0 || trans_system_candidate(t, s->decoded))
-			break; /* what comes behind may be in another mode */
+			break; /* invariant 4: it may change the mode */
 		if (access_of(&known, s, &a))
 			assign(t, leader, i, &a);
 		follow(&known, s);

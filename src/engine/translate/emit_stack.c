@@ -3,15 +3,15 @@
  * Stack instructions: PUSH, POP, LEAVE. The guest's RSP changes only after the access has
  * succeeded.
  *
- * In 64-bit code the host's register for it lags behind: what PUSH, POP and CALL move it by is
- * added to displacements (t->owed), and paid when an instruction uses RSP otherwise or the block is
- * left. Places say what is owed when an instruction faults.
+ * In 64-bit code the host's register for it is updated late: what PUSH, POP and CALL move it by is
+ * added to displacements (t->owed) until an instruction uses RSP otherwise or the block is left.
+ * Places say what is owed when an instruction faults.
  */
 #include "engine/translate/trans.h"
 
 #define NEVER_LAZY \
 	(MODE_STEP | MODE_CUT | MODE_ALIGN | MODE_OBSERVE_MEMORY | MODE_OBSERVE_BRANCHES | MODE_LBR)
-#define FAR (s64) BIT(30) /* displacements up to which there is room for more */
+#define FAR (s64) BIT(30) /* displacements up to it can have t->owed added */
 
 static bool lazy_operand(const struct trans *t, const struct operand *op)
 {

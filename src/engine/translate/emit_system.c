@@ -20,7 +20,7 @@ static bool in_kernel(const struct trans *t)
 	return (t->mode & (MODE_CODE64 | MODE_CPL)) == MODE_CODE64;
 }
 
-/* Room for flags in the host's is wanted: the guest's go to hot->aflags. */
+/* Saves the guest's flags to hot->aflags, before the host's are used. */
 static void flags_away(struct trans *t)
 {
 	emit_flags_save(t);
@@ -46,9 +46,9 @@ bool emit_insn_cli(struct trans *t)
 }
 
 /*
- * STI: nothing if IF is set. Else the shadow begins, which emit_system_shadow_ends() ends behind
- * the next instruction. The block ends there too (scan.c), and if an interrupt waits for its
- * window, the next block looks for it.
+ * STI: nothing if IF is set. Else the shadow begins, which emit_system_shadow_ends() ends after the
+ * next instruction. The block ends there too (scan.c), and if an interrupt waits for its window,
+ * the next block looks for it.
  */
 bool emit_insn_sti(struct trans *t)
 {
@@ -95,8 +95,8 @@ bool emit_insn_stac(struct trans *t)
 	return true;
 }
 
-/* And it still is when the same block ends what STAC began. Where nothing was begun nothing is to
- * be done: handlers of exceptions execute it just in case. */
+/* And it still is when the same block ends what STAC began. CLAC without STAC is a no-op: nothing
+ * is to be done: handlers of exceptions execute it just in case. */
 bool emit_insn_clac(struct trans *t)
 {
 	if (!in_kernel(t))
@@ -199,7 +199,7 @@ static bool selector_read(struct trans *t)
 	return true;
 }
 
-/* Those that are read as they are. */
+/* Control registers that are read without side effects: offset in struct cpu. */
 static s32 control_offset(u32 n)
 {
 	static const s32 offsets[] = {
@@ -240,7 +240,7 @@ bool emit_insn_by_call(struct trans *t)
 	return true;
 }
 
-/* What is noted for branch records, or seen by the timing model, is settled when a block is left. */
+/* Not in these modes: their notes are settled when a block is left. */
 #define MODE_NO_PASS \
 	(MODE_STEP | MODE_CUT | MODE_LBR | MODE_OBSERVE_MEMORY | MODE_OBSERVE_BRANCHES)
 

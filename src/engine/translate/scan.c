@@ -1,8 +1,8 @@
 // SPDX-License-Identifier: MIT
 /*
  * Decoding a block: from its first instruction to the one that ends it. What can be known of an
- * instruction by itself is found here; what depends on those behind it is found by
- * trans_flags_analyse() before anything is emitted.
+ * instruction by itself is found here; what depends on later ones is found by trans_flags_analyse()
+ * before anything is emitted.
  */
 #include "cpu/fpu.h"
 #include "engine/translate/trans.h"
@@ -72,14 +72,14 @@ static bool cannot_fault(const struct trans *t)
 	}
 }
 
-/* Where the branch at hand can go. */
+/* The addresses at which the branch at hand can continue. */
 static void branch_ways(const struct trans *t, struct scan *s)
 {
 	s->next = trans_branch_target(t);
 	s->side = trans_branch_conditional(t) ? trans_next_rip(t) : s->next;
 }
 
-/* What every instruction like the one at hand is. */
+/* Fills in what holds for every instruction with this entry. */
 static void learn(struct trans *t, struct decoded *d)
 {
 	trans_count_weigh(t);
@@ -136,7 +136,7 @@ static enum step open_tail(struct trans *t, enum guest_fault *fault)
 	gpa_t gpa;
 
 	if (t->nscan)
-		return STEP_END_HERE; /* it will be a block of its own */
+		return STEP_END_HERE; /* not the block's first: it becomes a block of its own */
 	*fault = fetch_page(t->cpu, t->mode & MODE_CODE64 ? tail : (u32)tail, &gpa, &host);
 	if (*fault != FAULT_NONE)
 		return STEP_FAULT;
@@ -166,7 +166,7 @@ static u32 decode_mode(const struct trans *t)
 	return mode;
 }
 
-/* Once a line: what the instructions there are known to be comes from memory all at once. */
+/* Once a line: prefetches the entries of all its instructions. */
 static void expect(struct trans *t, u32 at)
 {
 	const u8 *rest;
@@ -244,18 +244,18 @@ static bool segment_left(const struct trans *t)
 	return trans_branch_beyond(t, t->rip);
 }
 
-/* --- behind branches --- */
+/* --- hot blocks: over branches --- */
 
 #define NOT_BEHIND_BRANCHES (MODE_STEP | MODE_CUT | MODE_APART)
 
-/* A trip of mispredictions leaves the middle of a block before the branch is recorded. */
+/* Not if mispredictions trip while branches are recorded: the block would be left before the branch is recorded. */
 static bool may_go_behind(u32 mode)
 {
 	return (mode & MODE_CODE64) && !(mode & NOT_BEHIND_BRANCHES) &&
 	       !((mode & MODE_COUNT_MISSES) && (mode & MODE_LBR));
 }
 
-/* A direct branch that a block could go on behind. */
+/* A direct branch that a hot block could continue after. */
 static bool followable(const struct trans *t, const struct scan *s)
 {
 	if (!may_go_behind(t->mode) || s->vector >= 0 || !s->insn.is_branch || s->insn.far ||
@@ -269,7 +269,7 @@ static bool same_page(const struct trans *t, u64 rip)
 	return !((rip ^ t->block->rip) & PAGE_MASK);
 }
 
-/* In this turn of its loop, if it is one. */
+/* Does the block, or this iteration of its loop, contain the address? */
 static bool contains(const struct trans *t, u64 rip)
 {
 	for (u32 i = t->turn; i <= t->nscan; i++)
@@ -278,7 +278,7 @@ static bool contains(const struct trans *t, u64 rip)
 	return false;
 }
 
-/* How often the block at an address has been executed, as far as is known. */
+/* Executions of the block at an address since it was translated, if it counts them. */
 static s32 warmth(const struct trans *t, u64 rip)
 {
 	const struct block *b;
@@ -297,8 +297,8 @@ bool scan_could_go_on(const struct trans *t)
 }
 
 /*
- * The branch at hand goes back to the block's beginning. How often it usually does is known from
- * how often the way out has been taken when the block became hot.
+ * The branch at hand goes back to the block's start: a loop. The usual number of iterations is
+ * estimated from how often its exit was taken until the block became hot.
  */
 static void begin_loop(struct trans *t, const struct scan *s, bool conditional)
 {
@@ -315,7 +315,7 @@ static bool room_for_turn(const struct trans *t, bool conditional)
 	       t->nsides + conditional + t->turn_sides <= MAX_SIDES;
 }
 
-/* Behind that branch: with another turn, or, when it has had its usual turns, on the way out. */
+/* After that branch: continues with another iteration, or, after the usual number, at the loop's exit. */
 static bool go_on_in_loop(struct trans *t, struct scan *s, bool conditional)
 {
 	if (!t->turn)
@@ -342,8 +342,7 @@ static bool go_on_ahead(const struct trans *t, struct scan *s, bool conditional)
 	return same_page(t, s->next) && !contains(t, taken) && !contains(t, s->next);
 }
 
-/* Goes on where a branch usually goes, if the block may. A branch back to its beginning is a loop,
- * of which it takes in some turns; one back into its middle ends it. */
+/* Continues the block where a branch usually goes, if it may. A branch back to its start is a loop, some iterations of which are unrolled; one back into its middle ends the block. */
 static bool go_on(struct trans *t, struct scan *s)
 {
 	bool conditional = trans_branch_conditional(t);
@@ -366,7 +365,7 @@ static bool go_on(struct trans *t, struct scan *s)
 	return true;
 }
 
-/* The window that STI opens, after the instruction at hand, is looked for between blocks. */
+/* STI opens the interrupt window after the instruction at hand: the block ends there, since windows are checked between blocks. */
 static bool window_opens(const struct trans *t)
 {
 	return t->nscan && t->scan[t->nscan - 1].insn.id == INSN_STI;

@@ -26,8 +26,8 @@ enum flags_at {
 	FLAGS_IN_CPU,
 	FLAGS_IN_HOST,
 	FLAGS_IN_BOTH,
-	FLAGS_BY_RECIPE, /* nowhere; nobody reads them, and an exception computes them: t->recipe */
-	FLAGS_DEAD,	 /* nowhere, and nobody will ever see them */
+	FLAGS_BY_RECIPE, /* not kept; no instruction reads them, and an exception computes them by t->recipe */
+	FLAGS_DEAD,	 /* not kept; neither instructions nor exceptions can see them */
 };
 
 enum temp_kind {
@@ -60,36 +60,36 @@ struct native {
 };
 
 /*
- * What is known of an instruction whatever its displacement, its immediate and its address are:
+ * What is known of an instruction regardless of its displacement, immediate and address:
  * decoder.c.
  */
 struct decoded {
-	u64 head; /* the bytes in front of these */
+	u64 head; /* the bytes up to displacement and immediate */
 	u32 mode;
-	u16 next;	/* of the same bucket: number in decoder->entry, from 1 */
-	u8 head_length; /* 0: this is known of one instruction only */
+	u16 next;	/* next in its bucket: number in decoder->entry, from 1; 0: last */
+	u8 head_length; /* bytes of head; 0: valid for one instruction only */
 	u8 disp_at, disp_size, imm_at, imm_size; /* in bytes */
 	bool imm_signed;
-	bool from_rip; /* the displacement counts from the next instruction */
-	bool legacy;   /* encoding */
+	bool from_rip; /* the displacement is relative to the next instruction */
+	bool legacy; /* not VEX or EVEX */
 	u8 opcode, map; /* ZydisOpcodeMap */
 	u8 category, isa_set; /* Zydis' */
 	bool rex_b, rex_w;
-	/* What follows is found out when it is first met: learn() of scan.c. The flags are masks
-	 * of FL_ARITH. */
+	/* The rest is filled in when the instruction is first scanned: learn() of scan.c. The flags
+	 * are masks of FL_ARITH. */
 	bool known;
 	bool may_fault, stores, quiet; /* as in struct scan */
 	bool system;		       /* trans_system_candidate() */
-	bool plain;		       /* translated as it is, whatever the mode */
-	bool native;		       /* trans_native_build() knows it */
+	bool plain;		       /* trans_translatable in every mode */
+	bool native;		       /* trans_native_build() can rename it */
 	u8 unit;		       /* trans_gate_unit() */
 	u16 reads, writes, keeps;
 	u16 regs_written;
-	struct insn insn; /* the one that was decoded */
+	struct insn insn; /* the instruction as it was first decoded */
 	struct native as_native;
 } __attribute__((aligned(64)));
 
-/* Where to look for one; and what helps to find the next before this one has arrived in the cache. */
+/* Hash bucket of struct decoded; its length lets the next look-up begin before this one's entry arrives in the host's cache. */
 struct decoder_bucket {
 	u16 number; /* in decoder->entry, from 1; 0: none */
 	u8 length;  /* of its instruction */
@@ -102,45 +102,44 @@ struct decoder_bucket {
 /* Of one processor. */
 struct decoder {
 	struct decoder_bucket bucket[1u << DECODED_BITS];
-	u32 n, nonce; /* how many there are of the following */
-	struct decoded once[BLOCK_INSNS + 1]; /* instructions of the block that are not remembered */
+	u32 n, nonce; /* entries in use, of entry[] and of the array before it */
+	struct decoded once[BLOCK_INSNS + 1]; /* instructions of the current block that are not kept */
 	struct decoded entry[DECODED_MAX];
-	struct decoded nothing; /* is known of what is no instruction */
-	/* The last that was decoded and not just remembered. */
+	struct decoded nothing; /* stands for bytes that are no instruction */
+	/* The instruction that Zydis decoded last. */
 	ZydisDecodedInstruction zi;
 	ZydisDecodedOperand zops[ZYDIS_MAX_OPERAND_COUNT];
 };
 
-/* Before a block of so many instructions: what has been decoded stays where it is until the next
- * block. */
+/* Before a block of so many instructions: entries stay valid until the next call. */
 void decoder_make_room(struct decoder *decoder, u32 insns);
-/* These bytes are about to be decoded: fetches what is known of them into the cache. */
+/* These bytes will be decoded soon: prefetches their entries. */
 void decoder_expect(const struct decoder *decoder, const u8 *bytes, u32 n, u32 mode);
-/* An instruction like one that has been decoded; or false. */
+/* Finds the entry of these bytes; false: they were not decoded before. */
 bool decoder_recall(struct decoder *decoder, const u8 *bytes, u32 n, u64 rip, u32 mode,
 		    struct insn *insn, struct decoded **which);
-/* As decode_insn(), and it is remembered. Not with guest vector state live. */
+/* As decode_insn(), and keeps the result. Not with guest vector state live. */
 enum decode_result decoder_decode(struct decoder *decoder, const u8 *bytes, u32 n, u64 rip, u32 mode,
 				  struct insn *insn, struct decoded **which);
 
-/* A slow path to be emitted behind the block. */
+/* A slow path, emitted after the block's code. */
 struct stub {
 	struct native op;
 	u8 *from; /* the displacement of the jump to it */
 	const u8 *inline_op, *done;
 	u32 desc;
-	s32 tag; /* offset in struct cpu of the tag column, to recover the address; 0: it is in S0
+	s32 tag; /* offset in struct cpu of the TLB's tags, to recover the address; 0: it is in S0
 		  */
 	u8 index, recipe;
 	enum flags_at flags;
-	const u8 *retry; /* a leader's: where its check begins; else NULL */
-	bool lazy;	 /* t->lazy and t->owed there */
+	const u8 *retry; /* of a group's leader: where its check begins; else NULL */
+	bool lazy;	 /* t->lazy and t->owed at the access */
 	s32 owed;
 };
 
 #define MAX_STUBS (3 * BLOCK_INSNS)
 
-/* A call of observe.c, to be emitted behind the block. */
+/* A call of observe.c, emitted after the block's code. */
 struct observe_stub {
 	const u8 *entry;
 	u8 *from;	/* the displacement of the jump to it */
@@ -148,46 +147,47 @@ struct observe_stub {
 	u32 desc;
 	u8 index;	/* of the instruction */
 	bool arg_in_rax, load_arg, load_s0;
-	bool missed;	/* no call: a mispredicted conditional branch is counted */
-	bool middle;	/* and the block goes on behind it */
+	bool missed;	/* no call: counts a mispredicted conditional branch */
+	bool middle;	/* the branch is in the middle of the block */
 	u64 arg, s0;	/* for priv->observed_arg, for S0 */
 };
 
-/* Accesses, lines, ways out of a branch. */
+/* One each for accesses, lines of code, and both outcomes of a branch. */
 #define MAX_OBSERVE_STUBS (MAX_STUBS + 2 * BLOCK_INSNS + 2 * (MAX_SIDES + 1))
 
 /*
- * An instruction of the block as decoding and the analysis of the whole block left it. The flags are masks of FL_ARITH.
+ * An instruction of the block, with the results of decoding and of the analysis of the whole block.
+ * The flags are masks of FL_ARITH.
  */
 struct scan {
 	struct insn insn;
 	struct decoded *decoded;
 	u64 rip;
 	s32 offset;	/* from the block's first byte */
-	int vector;	/* raised instead of executing it, or -1 */
-	bool ends;	/* the block ends with it */
-	bool through;	/* a branch that the block goes on behind, at next; if it goes elsewhere, to side */
-	bool inverted;	/* it goes on where the branch is taken */
+	int vector;	/* vector to raise instead of executing it, or -1 */
+	bool ends;	/* it is the block's last */
+	bool through;	/* a branch in the middle of the block, which continues at next; the other way exits to side */
+	bool inverted;	/* the block continues where the branch is taken */
 	u64 next, side;
-	bool may_fault; /* before it has written anything */
+	bool may_fault; /* before it has changed any state */
 	bool stores;	/* to memory */
-	bool quiet;	/* a NOP or PREFETCH, which may name memory */
+	bool quiet;	/* a NOP or PREFETCH: its memory operand is not accessed */
 	u16 reads, writes;
-	u16 keeps; /* an instruction that writes some: those it leaves as they were */
+	u16 keeps; /* if it writes flags: those it leaves unchanged */
 	u16 regs_written; /* one bit a general register */
-	/* Of the flags before it: some are read later; some are seen if something faults. */
+	/* Of the flags before it: live are read later; exposed are visible if an instruction faults. */
 	u16 live, exposed;
-	bool merges; /* writes some and keeps others that matter */
-	struct recipe recipe; /* of the flags it leaves */
+	bool merges; /* it writes some flags and keeps others that are live */
+	struct recipe recipe; /* how to compute the flags it leaves */
 	u8 group;	      /* in t->groups, or NO_GROUP */
-	s64 at_offset;	      /* where its access is, as seen from the group's leader */
+	s64 at_offset;	      /* offset of its access from the leader's */
 };
 
 #define NO_GROUP   0xff
 #define NO_SLOT	   0xff
 #define MAX_GROUPS 24
 
-/* Accesses that share a check: emit_share.c. Offsets from the leader's access. */
+/* Accesses that share a check: emit_share.c. lo, hi: range of the group, as offsets from the leader's access. */
 struct group {
 	u8 leader; /* which instruction */
 	u8 members;
@@ -196,7 +196,7 @@ struct group {
 	s64 lo, hi;
 };
 
-/* A branch out of the middle of a block. */
+/* A side exit: a conditional branch out of the middle of a block. */
 struct side {
 	u8 *site; /* the displacement of the jump */
 	u64 target;
@@ -205,7 +205,7 @@ struct side {
 	u8 index;
 };
 
-/* emit_jump_lookup.c: host code that goes where S0 says, if jump[] knows it. */
+/* emit_jump_lookup.c: host code that jumps to the block for the guest address in S0, if jump[] has it. */
 struct jump_lookup {
 	u8 *other_rip, *other_key; /* jumps of a miss, to be patched */
 };
@@ -219,14 +219,13 @@ void emit_jump_lookup_missed(struct emitter *e, const struct jump_lookup *jump_l
 #define MAX_LINKS (3 + SHARE_SLOTS + MAX_SIDES)
 #define MAX_JUMP_LOOKUPS (1 + MAX_LINKS)
 
-/* The bytes a block is made from: always the page copies, so that what was translated is what is
- * compared. */
+/* The bytes a block is made from, read from page copies only (code_cache.c, invariant 1). */
 struct source {
 	struct page_copy *copy[2];
 	struct code_page *page[2];
 	const u8 *host[2]; /* of the pages */
-	u64 loaded[2];	   /* lines of the copies that are current */
-	u64 used[2];	   /* lines that decoding looked at */
+	u64 loaded[2];	   /* lines of the copies that hold current bytes */
+	u64 used[2];	   /* lines that decoding read */
 };
 
 struct trans {
@@ -241,46 +240,45 @@ struct trans {
 	s32 offset;	 /* of it from the block's first byte */
 	u8 index;	 /* of it in the block */
 	bool last;	 /* it ends the block */
-	bool shadow;	 /* the one before it was STI */
-	bool special;	 /* the block changes mode or shadow: it goes on behind no branch */
+	bool shadow;	 /* the instruction before it was STI */
+	bool special;	 /* the block changes mode or interrupt shadow: no branch in its middle */
 
 	struct scan scan[BLOCK_INSNS];
-	bool lazy; /* the instruction at hand need not move the stack pointer, nor find it moved */
-	s32 owed;  /* what it has yet to move by */
-	u32 nscan, at;	      /* how many; which is being translated */
-	u32 turn;	      /* a block that is a loop: the first of the turn at hand */
-	u32 turns;	      /* that it usually has */
-	u32 turn_insns, turn_sides; /* of one; sides but for the way back */
-	struct recipe recipe; /* of the flags now in the host's flags */
-	u32 recipe_at;	      /* which instruction left them */
+	bool lazy; /* RSP may be out of date, by t->owed, at the instruction at hand */
+	s32 owed;  /* what must still be added to the host's copy of the guest's RSP */
+	u32 nscan, at;	      /* instructions; the one being translated */
+	u32 turn;	      /* unrolled loop: index of the first instruction of the current iteration */
+	u32 turns;	      /* iterations that the loop usually makes */
+	u32 turn_insns, turn_sides; /* of one iteration; its side exits but for the branch back */
+	struct recipe recipe; /* of the flags that are in the host's flags now */
+	u32 recipe_at;	      /* the instruction that left them */
 	struct recipe recipes[BLOCK_INSNS];
 	u32 nrecipes;
-	u8 recipe_id; /* with FLAGS_BY_RECIPE: number of it, from 1 */
+	u8 recipe_id; /* with FLAGS_BY_RECIPE: its number in recipes[], from 1 */
 
 	struct group groups[MAX_GROUPS];
 	u32 ngroups;
-	u8 reached; /* the group whose address is in S0 behind instruction reached_at, or NO_GROUP */
+	u8 reached; /* the group whose host address is in S0 after instruction reached_at, or NO_GROUP */
 	u32 reached_at;
 	struct link links[MAX_LINKS];
 	u32 nlinks;
 	struct side sides[MAX_SIDES];
 	u32 nsides;
-	/* Of branches that the jump cache serves */
+	/* look-ups of indirect branches, whose misses are patched at the end */
 	struct jump_lookup jump_lookups[MAX_JUMP_LOOKUPS];
 	u32 njump_lookups;
-	struct branch_site *sites[MAX_SITES]; /* branches that are noted: emit_lbr.c */
+	struct branch_site *sites[MAX_SITES]; /* branches that are recorded: emit_lbr.c */
 	u32 nsites;
-	const u8 *placed; /* up to here the place of the next note is in S1 */
+	const u8 *placed; /* if this is the next code to emit, S1 holds the place of the next note */
 
 	struct source source;
-	u32 expected; /* the line of the page that decoder_expect() was told of, from 1 */
+	u32 expected; /* the line passed to decoder_expect() last, from 1 */
 	struct insn insn;
 	struct decoded *decoded;
-	const ZydisDecodedInstruction *zi; /* as long as it is not known */
+	const ZydisDecodedInstruction *zi; /* NULL once the instruction's properties are known */
 	const ZydisDecodedOperand *zops;
 
-	/* Where what the head adds is filled in: to a class of priv->live[]; to a word of
-	 * priv->packed[], of 8 bytes or 4. */
+	/* Immediates of the head that are filled in at the end: what it adds to a class of priv->live[]; to a word of priv->packed[], of 8 bytes if wide, else 4. */
 	struct added {
 		enum retire_class class;
 		u8 *imm;
@@ -289,13 +287,13 @@ struct trans {
 	u8 *packed[PACK_WORDS];
 	bool wide[PACK_WORDS];
 	u64 charge[PACK_WORDS];
-	u8 *trip_from[2]; /* jumps for a block that would reach a trip */
+	u8 *trip_from[2]; /* jumps taken if the block would reach a trip */
 	u32 nstubs, nplaces;
 	struct stub stubs[MAX_STUBS];
 	struct place places[BLOCK_INSNS + MAX_SIDES + 2 * MAX_STUBS + MAX_OBSERVE_STUBS];
 	struct weight weights[BLOCK_INSNS];
 
-	gpa_t observed_line; /* of the instruction before; NO_GPA: none */
+	gpa_t observed_line; /* line of the previous instruction; NO_GPA: none */
 	u32 nobserve_stubs;
 	struct observe_stub observe_stubs[MAX_OBSERVE_STUBS];
 };
@@ -316,14 +314,14 @@ static inline u8 host_reg(u8 guest)
 			      : guest;
 }
 
-/* What a place says of the flags. */
+/* The recipe that a place names, 0: none. */
 static inline u8 trans_recipe(const struct trans *t)
 {
 	return t->flags == FLAGS_BY_RECIPE ? t->recipe_id : 0;
 }
 
 /* scan.c: decodes the instructions of the block. */
-/* How translated code names what belongs to a block. */
+/* Translated code refers to tables of blocks by their offsets in meta. */
 static inline u32 meta_offset(const struct trans *t, const void *meta)
 {
 	return (u32)((const u8 *)meta - t->eng->meta);
@@ -331,118 +329,116 @@ static inline u32 meta_offset(const struct trans *t, const void *meta)
 
 enum scan_result { SCAN_OK, SCAN_FAULT, SCAN_FULL };
 enum scan_result scan_block(struct trans *t, enum guest_fault *fault);
-bool scan_could_go_on(const struct trans *t); /* if the block were a hot one */
-void scan_select(struct trans *t, u32 i); /* makes it the instruction at hand */
+bool scan_could_go_on(const struct trans *t); /* would a hot block continue after its last branch? */
+void scan_select(struct trans *t, u32 i); /* makes instruction i the one at hand */
 
 /* emit_flags.c */
 void trans_flags_learn(const struct trans *t, struct decoded *d); /* of the instruction at hand */
 void trans_flags_classify(const struct trans *t, struct scan *s);
 void trans_flags_analyse(struct trans *t); /* of the block */
-/* Before the host's flags are destroyed: saves them if they matter */
+/* Before code that destroys the host's flags: saves them if they are live */
 void emit_flags_keep(struct trans *t);
-void emit_flags_save(struct trans *t);	  /* before others look for them in hot->aflags */
+void emit_flags_save(struct trans *t);	  /* saves them where other blocks and C expect them, hot->aflags */
 void emit_flags_restore(struct trans *t); /* before they are needed */
-void emit_flags_cook(struct trans *t);	  /* a recipe at last: into hot->aflags. Destroys S0, S1 and
-					the    host's flags */
+void emit_flags_cook(struct trans *t);	  /* computes them by the recipe into hot->aflags. Destroys S0, S1 and the host's flags */
 
 /* emit_memory.c */
 /* Computes the effective address, without segment, into a host register. Destroys S1, not the
  * flags. */
 void emit_address(struct trans *t, const struct operand *op, u8 dest);
-/* The same, of 64 or only 32 bits. */
+/* As emit_address(), with 64 or 32 bits. */
 void emit_address_sized(struct trans *t, const struct operand *op, u8 dest, bool wide);
 /* The address is in S0: turns it into a host address, in line or by a stub that executes n. */
 void emit_access_begin(struct trans *t, u32 size, enum seg seg, u32 rw, const struct native *n);
-/* All of it for a place at the stack pointer plus delta: address, check, n. */
+/* An access at the stack pointer plus delta: computes the address, checks it, emits n. */
 void emit_access_stack(struct trans *t, s32 delta, u32 size, u32 rw, const struct native *n);
-/* And for an operand. */
+/* The same for a memory operand. */
 void emit_access_operand(struct trans *t, const struct operand *op, u32 size, u32 rw,
 			 const struct native *n);
 void emit_stubs(struct trans *t);
 
 /* emit_share.c */
 void trans_share_analyse(struct trans *t);
-bool trans_share_leads(const struct trans *t);	 /* is the access at hand the first of a group? */
-bool trans_share_follows(const struct trans *t); /* one of the others? */
-/* For those: makes n use the group's address */
+bool trans_share_leads(const struct trans *t);	 /* is the access at hand a group's leader? */
+bool trans_share_follows(const struct trans *t); /* is it a member that is not the leader? */
+/* For members: makes n use the group's host address */
 void trans_share_reach(struct trans *t, struct native *n);
-void trans_share_reached(struct trans *t, const struct native *n); /* S0 is still what it was */
-/* From the leader's operand to the group's first byte */
+void trans_share_reached(struct trans *t, const struct native *n); /* after n: S0 still holds the group's address */
+/* From the leader's access to the group's first byte */
 s64 trans_share_shift(const struct trans *t);
 u32 trans_share_span(const struct trans *t);
-/* The host address of the group's first byte is in S0: for the others, and for n. */
+/* The host address of the group's first byte is in S0: keeps it for the members, and makes n use it. */
 void emit_share_keep(struct trans *t, struct native *n);
 
 /* emit_native.c */
 void emit_native(struct trans *t, const struct native *n);
-/* False: not one that can be renamed */
+/* false: its operands cannot be renamed */
 bool trans_native_build(const struct trans *t, struct native *n);
 void trans_native_learn(const struct trans *t, struct decoded *d);
-void trans_native_flags(const struct trans *t, struct native *n); /* behind trans_flags_analyse() */
+void trans_native_flags(const struct trans *t, struct native *n); /* after trans_flags_analyse() */
 struct temp trans_temp_guest(u8 guest, u8 host, bool load, bool store);
 /* Moves a guest register of `size` bytes (zero-extended) into a host register, and back. */
 void emit_guest_get(struct trans *t, u8 guest, u8 host);
 void emit_guest_set(struct trans *t, u8 guest, u8 host, u8 size);
 
-/* emit_mask.c: of the instruction at hand, for struct native. */
+/* emit_mask.c: SHAPE_* of the instruction at hand, for struct native. */
 u32 trans_mask_shape(const struct trans *t);
-/* For slow_access(): what it has to know of the opmask. */
+/* Emits what slow_access() has to know of the opmask. */
 void emit_mask(struct trans *t, const struct native *n);
 
 /* emit_count.c */
-void trans_count_weigh(struct trans *t); /* the instruction at hand */
-/* The classes that a conditional branch is of by the way it goes. */
+void trans_count_weigh(struct trans *t); /* computes the weight of the instruction at hand */
+/* The classes that a conditional branch counts in if it is taken, or if it is not. */
 retire_wanted trans_count_way(bool taken);
 /* What the block's head charges for an instruction. */
 struct weight trans_count_weight(const struct scan *s);
-/* Of a conditional branch that ends a block: each way takes back what only the other one is. */
+/* A conditional branch that ends a block is charged for both outcomes: each takes back what the other would have counted. */
 bool trans_count_corrects(const struct trans *t, bool taken);
 void emit_count_went(struct trans *t, bool taken);
-/* A conditional branch in the middle leaves the block. */
+/* A side exit: refunds the rest of the block. */
 void emit_count_leave(struct trans *t, u32 index, bool taken);
-/* Does the head look at cpu->attention with its counts? */
+/* Does the head test hot->attention together with its counts? */
 bool trans_count_watches(const struct trans *t);
-void emit_call_attention(struct trans *t); /* the next block shall not begin */
-/* A conditional branch was mispredicted. The jump that is taken if that reaches a trip; or NULL. */
+void emit_call_attention(struct trans *t); /* emits: no further block begins */
+/* Counts a mispredicted conditional branch. Returns the jump that is taken if that reaches a trip, or NULL. */
 u8 *emit_count_missed(struct trans *t, bool taken);
-/* The instruction there is done and has reached a trip: the next block shall not begin. */
+/* The instruction at rip completed and reached a trip: emits that no further block begins. */
 void emit_count_reached(struct trans *t, u64 rip);
-/* Emits: that instruction and those behind it do not retire */
+/* Emits the refund of that instruction and all later ones */
 void emit_count_give_back(struct trans *t, u32 index);
-/* That instruction may be the last of a run. Destroys S0. */
+/* Stores rip to cpu->port.last_rip: the instruction may be the last of a run. Destroys S0. */
 void emit_last_rip(struct trans *t, u64 rip);
-void emit_count_begin_block(struct trans *t); /* at the head, behind the checks */
-bool emit_count_end_block(struct trans *t);   /* behind the block; false: cache full */
+void emit_count_begin_block(struct trans *t); /* at the block's head, after the checks */
+bool emit_count_end_block(struct trans *t);   /* after the block's code; false: cache full */
 
 /* emit_lbr.c: a near branch is taken, and ends the block. Destroys the flags and S1; S0 too, or
  * keeps the target in it. */
 void emit_lbr_record_direct(struct trans *t, enum branch_kind kind, u64 target);
 void emit_lbr_record_indirect(struct trans *t, enum branch_kind kind);
-/* The block goes on behind it */
+/* A branch in the middle of the block */
 void emit_lbr_record_through(struct trans *t, enum branch_kind kind);
-bool trans_lbr_looks(const struct trans *t); /* does that emit anything? */
-/* The block is left in front of that instruction, or behind it if it is no branch that is taken. */
+bool trans_lbr_looks(const struct trans *t); /* do these functions emit anything? */
+/* The block is left before that instruction, or after it if it is not a taken branch. */
 void emit_lbr_leave(struct trans *t, u32 index);
 /* ZF: was the taken conditional branch at hand predicted? Destroys S1, not the flags. */
 void emit_lbr_outcome(struct trans *t);
 void emit_lbr_begin_block(struct trans *t);
 void emit_lbr_end_block(struct trans *t);
-/* emit_observe.c: each does nothing unless the mode asks for it. Destroy S1 and the flags. */
+/* emit_observe.c: each emits nothing unless the mode asks for it. Destroy S1 and the flags. */
 void emit_observe_insn(struct trans *t); /* at the start of each */
 /* Host address in S0, offset of its TLB entry in S1 */
 void emit_observe_data(struct trans *t, u32 desc);
-void emit_observe_conditional(struct trans *t, bool taken); /* it ends the block */
-void emit_observe_through(struct trans *t, bool taken);	    /* it does not */
-/* The block is left, but by a conditional branch */
+void emit_observe_conditional(struct trans *t, bool taken); /* the block's last */ void emit_observe_through(struct trans *t, bool taken); /* in its middle */
+/* The block is left, not by a conditional branch */
 void emit_observe_leave(struct trans *t, u32 index);
-/* Are conditional branches shown to the model without a call of C? */
+/* Is the model of conditional branches updated in line? */
 bool trans_observe_in_line(const struct trans *t);
 void emit_observe_indirect(struct trans *t); /* target in S0 */
-/* Besides emit_observe_indirect(); destroys S0 */
+/* After emit_observe_indirect(), if any; destroys S0 */
 void emit_observe_call(struct trans *t);
 void emit_observe_return(struct trans *t);	  /* target in S0 */
 void emit_observe_jump(struct trans *t);	  /* direct */
-void emit_observe_log(struct trans *t, u8 *from); /* from: a jump if it is full */
+void emit_observe_log(struct trans *t, u8 *from); /* from: the jump taken if the log is full */
 void emit_observe_stubs(struct trans *t);
 
 /* source.c */
@@ -450,21 +446,20 @@ bool source_open(struct trans *t, u32 which, gpa_t gpa, const u8 *host); /* fals
 /* Up to 15 bytes at an offset from the first page's start; how many, 0 if the program's memory
  * faults. */
 u32 source_bytes(struct trans *t, u32 offset, u8 *out);
-/* What is left there of a line that has been read. */
+/* The rest, from offset, of a line that has been read. */
 const u8 *source_rest(const struct trans *t, u32 offset, u32 *n);
 bool source_spans(const struct trans *t); /* has the second page been opened? */
 
 /* emit_return.c */
-void emit_return_note(struct trans *t); /* a call has pushed: destroys S0, S1 and the flags */
-bool emit_return_jump(struct trans *t, u32 popped); /* a return to S0 has; false: not this way */
+void emit_return_note(struct trans *t); /* after a call's push: emits the landing. Destroys S0, S1 and the flags */
+bool emit_return_jump(struct trans *t, u32 popped); /* after a return's pop: jumps to S0 by the slot; false: not in this mode */
 
-/* availability.c: may this instruction be executed now? Returns the vector to raise, or -1. */
+/* availability.c: may this instruction be executed in this mode? Returns the vector to raise, or -1. */
 int trans_gate_vector(const struct trans *t);
 u8 trans_gate_unit(const struct trans *t); /* for struct decoded */
 
 /* emit_system.c */
-/* The block ends with this instruction: if it accesses the PMU, goes on behind it if nobody wants
- * to see that; falls through otherwise. */
+/* The block ends with this instruction. If it accesses the PMU and is not intercepted, executes it and goes to the next one; else falls through. */
 void emit_passthrough(struct trans *t, const struct insn *insn);
 /* A system instruction that may be emitted: trans_system_learn() says so, and the mode allows it.
  */
@@ -475,7 +470,7 @@ void emit_system_shadow_ends(struct trans *t);
 /* translate.c: of the instruction at hand; NULL: it has none. */
 const struct operand *trans_memory_operand(const struct trans *t);
 
-/* translate.c: an instruction that does nothing. */
+/* translate.c: is it an instruction without effect? */
 bool trans_does_nothing(const struct trans *t);
 
 /* translate.c: can the instruction at hand be translated in any mode? */
@@ -494,26 +489,26 @@ typedef bool emit_fn(struct trans *t);
 /* emit_branch.c, emit_stack.c */
 bool trans_stack_known(const struct trans *t); /* PUSH, POP or LEAVE that is translated */
 void emit_block_end_direct(struct trans *t, u64 target);
-/* Site: a jump to be linked */
+/* site: the displacement of the jump */
 void emit_block_link(struct trans *t, u64 target, u8 *site, bool apart);
 void emit_block_end_indirect(struct trans *t); /* target in S0 */
 void emit_sides(struct trans *t);
 void emit_misses(struct trans *t);
 bool emit_links(struct trans *t); /* false: cache full */
-/* Of a direct branch: where it goes. */
+/* The target of a direct branch. */
 bool trans_branch_conditional(const struct trans *t);
 u64 trans_branch_target(const struct trans *t);
 /* Is it outside of the code segment? */
 bool trans_branch_beyond(const struct trans *t, u64 target);
 void emit_block_leave(struct trans *t, enum leave why, u64 arg, u64 rip);
-/* The same by one of the engine's thunks, for what it takes: a block or link. */
+/* As emit_block_leave(), by one of the engine's thunks, whose argument is a block or link. */
 void emit_block_leave_with(struct trans *t, const u8 *thunk, const void *what);
 void emit_push_value(struct trans *t, struct temp value, u8 size);
-/* MOV [S0], reg or MOV reg, [S0], by the opcode, of a size. */
+/* MOV [S0], reg or MOV reg, [S0], by the opcode, of this size. */
 struct native trans_native_move(u8 opcode, u8 reg, u8 size);
-/* The guest's RSP moves: now, or with others later. */
+/* Adds delta to the guest's RSP: now, or to t->owed if t->lazy. */
 void emit_stack_move(struct trans *t, s32 delta);
-void emit_stack_settle(struct trans *t); /* it is what the guest would find. Destroys nothing */
+void emit_stack_settle(struct trans *t); /* brings RSP up to date. Destroys nothing */
 bool trans_stack_lazy(const struct trans *t); /* for t->lazy */
 /* from + delta, wrapped to the width of the stack, into a host register. Destroys S1, not the
  * flags. */

@@ -13,7 +13,7 @@
 
 enum step { STEP_GO_ON, STEP_ENDED, STEP_FULL };
 
-/* Counts the executions of a block that could go on behind its last instruction. */
+/* Counts the executions of a block that a hot block could continue after its last instruction. */
 static u8 *emit_heat(struct trans *t)
 {
 	if (t->block->hot || !scan_could_go_on(t))
@@ -99,7 +99,7 @@ static bool must_be_aligned(const struct trans *t, const struct operand *mem)
 	}
 }
 
-/* Vector operands as small as others that are checked for alignment, but not they. */
+/* Vector operands of a size that other instructions check for alignment, but these do not. */
 static bool never_checked(const struct trans *t)
 {
 	return insn_facts(&t->insn)->half_precision &&
@@ -123,7 +123,7 @@ static void wait_for_x87(struct trans *t)
 	emit_u8(&t->e, 0x9b); /* FWAIT */
 }
 
-/* What a store that faults has done by then. */
+/* Side effects that a store has before its address is found bad. */
 static u32 before_fault(const struct trans *t, const struct operand *mem)
 {
 	if (!mem->written)
@@ -279,7 +279,7 @@ bool emit_insn_std(struct trans *t)
 	return direction_flag(t, true);
 }
 
-/* The block is left behind the instructions that it has by now, by no branch of the guest. */
+/* The block ends after the instructions that it has so far, without a branch of the guest. */
 static void end_way(struct trans *t)
 {
 	emit_observe_leave(t, t->block->ninsns);
@@ -294,7 +294,7 @@ static enum step raise_here(struct trans *t, u32 vector)
 	return STEP_ENDED;
 }
 
-/* C code executes it: the block ends, and the instruction counts as one of it. */
+/* C executes it: the block ends, and counts the instruction as its own. */
 static enum step complex(struct trans *t, bool shadow)
 {
 	struct insn *copy = cache_alloc(t->eng, sizeof(*copy));
@@ -404,7 +404,7 @@ static enum step translate_insns(struct trans *t)
 		emit_stack_settle(t);
 		emit_flags_save(t);
 		end_way(t);
-		if (t->shadow) /* the next instruction is stepped */
+		if (t->shadow) /* the next visit executes the instruction by itself */
 			emit_block_leave(t, LEAVE_LOOKUP, (u64)(uintptr_t)t->block, t->rip);
 		else
 			emit_block_end_direct(t, t->rip);

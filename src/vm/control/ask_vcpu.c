@@ -1,7 +1,8 @@
 // SPDX-License-Identifier: MIT
 /*
- * Questions to a vCPU. The question lies on the asker's stack; whoever takes it out of vcpu->asked
- * owns it: the vCPU's thread, which then answers, or the asker, whose patience has ended.
+ * Questions to a vCPU. The question lies on the asker's stack; the thread that takes it out of
+ * vcpu->asked owns it: the vCPU's thread, which then answers, or the asker, whose patience has
+ * ended.
  */
 #include "vm/control/ask_vcpu.h"
 
@@ -12,7 +13,7 @@
 
 #include "vm/vm.h"
 
-#define WAIT_NS	    20000000ull /* between looks at the lock */
+#define WAIT_NS	    20000000ull /* between two attempts to take the lock */
 #define PATIENCE_NS 3000000000ull
 
 struct vcpu_asked {
@@ -32,7 +33,7 @@ void vcpu_answer(struct vcpu *vcpu)
 		return;
 	asked->question(vcpu, asked->arg);
 	__atomic_store_n(&asked->answered, 1, __ATOMIC_SEQ_CST);
-	/* The asker may be gone by now; a wake-up that is nobody's does no harm. */
+	/* The asker may be gone by now; a wake-up without a waiter does no harm. */
 	syscall(SYS_futex, &asked->answered, FUTEX_WAKE_PRIVATE, 1);
 }
 

@@ -19,7 +19,7 @@ typedef void vcpu_question(struct vcpu *vcpu, void *arg);
  */
 bool vcpu_ask(struct vcpu *vcpu, vcpu_question *question, void *arg);
 
-/* The vCPU's thread, now and then: answers, if somebody asks. */
+/* The vCPU's thread, between entries: answers a pending question, if any. */
 void vcpu_answer(struct vcpu *vcpu);
 
 #endif

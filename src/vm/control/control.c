@@ -232,7 +232,7 @@ static void read_event(struct control_request *c)
 		    state_name(&sum));
 }
 
-/* Without asking: a vCPU is not disturbed for sessions that only looked. */
+/* Read without asking: a vCPU is not disturbed at the end of sessions without events. */
 static bool has_events(const struct vcpu *vcpu, u32 session)
 {
 	for (u32 i = 0; i < VCPU_HOST_EVENTS; i++)

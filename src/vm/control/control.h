@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: MIT */
 /*
- * What can be asked of a VM and changed about it from outside, as lines of text (docs/control.md).
- * Whoever carries the lines is in preload/.
+ * What can be asked of a VM and changed about it through the control socket, as lines of text
+ * (docs/control.md). The socket itself is in preload/.
  */
 #ifndef VM_CONTROL_CONTROL_H
 #define VM_CONTROL_CONTROL_H

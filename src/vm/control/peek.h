@@ -14,7 +14,7 @@ u32 peek_levels(u64 cr4);
 
 /*
  * Copies guest memory; pages may be crossed. False: not all of it is mapped to RAM. The caller is
- * in a section or holds the map still otherwise.
+ * in a section, or keeps the map from being freed otherwise.
  */
 bool peek_linear(const struct mem_map *map, u64 cr3, u32 levels, gva_t gva, void *buf, u32 size);
 

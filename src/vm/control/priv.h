@@ -14,7 +14,7 @@
 struct control_request {
 	struct vm *vm;
 	u32 session;
-	u32 nwords; /* behind the command's name */
+	u32 nwords; /* after the command's name */
 	char *word[CONTROL_WORDS];
 	char *out;
 	size_t size, used;

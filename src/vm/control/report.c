@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: MIT
 /*
- * The commands of the control socket that only look (docs/control.md): lists, statistics, samples.
+ * The commands of the control socket that only read (docs/control.md): lists, statistics, samples.
  * Any thread; counters that anyone may read are read.
  */
 #include <stdio.h>

@@ -1,9 +1,9 @@
 // SPDX-License-Identifier: MIT
 /*
  * Samples. There is one mailbox, in static memory, since that is all a handler can rely on: the
- * vCPU may be gone when a signal arrives late. The asker wants a sample, the handler on the right
- * thread takes it; the asker takes its wish back if the thread does not get to run. A signal that
- * comes after that finds no wish, or the next one, which is as good.
+ * vCPU may be gone when a signal arrives late. The asker posts a request, the handler on the right
+ * thread fills it in; the asker withdraws it if the thread does not get to run. A signal that
+ * arrives later finds no request, or the next one, which is as good.
  *
  * A handler cannot read guest memory. It kicks its vCPU, which walks the stack and looks up the
  * per-CPU word a few instructions later: they are still there, unless the guest has changed to other

@@ -3,7 +3,7 @@
  * The guest's stack by its frame pointers (System V ABI 3.2.2): RBP points to the caller's RBP, and
  * the return address is above it. Most code has something else in RBP, and guest memory holds what
  * the guest likes: a frame lies above the one before it and not far from RSP, and its return
- * address is behind a CALL, or there is no frame. vCPU thread, inside a section.
+ * address follows a CALL, or there is no frame. vCPU thread, inside a section.
  */
 #include "vm/control/stack_walk.h"
 
@@ -42,7 +42,7 @@ static bool peek(struct cpu *cpu, gva_t gva, void *buf, u32 size)
 	return true;
 }
 
-/* The length of FF /2 with these bytes behind the opcode (SDM 2A 2.1.5), or 0. */
+/* The length of FF /2 with these bytes after the opcode (SDM 2A 2.1.5), or 0. */
 static u32 indirect_call(const u8 *bytes)
 {
 	u32 mod = bytes[0] >> 6, rm = bytes[0] & 7;

@@ -27,7 +27,7 @@ const char *cpuid_baseline_lacks(void);
  * family or model, or a VM that lacks what the model shows to programs (MONITOR), or is not to show
  * at all (VPMU_BASELINE). */
 bool cpuid_is_foreign(const struct model *model);
-/* The same for a processor with this CPUID leaf 1. */
+/* Does the model differ from a processor with this CPUID leaf 1? */
 bool cpuid_differs(const struct model *model, bool is_amd, const u32 leaf1[4]);
 
 /* Number of entries there are; writes at most max of them. */

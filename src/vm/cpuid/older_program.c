@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: MIT
 /*
- * What a program would tell its guests about the processor if it were newer. QEMU 7.2 asks for the
+ * Completes the CPUID list of programs older than the model. QEMU 7.2 asks for the
  * model as it is (-cpu host), but leaves out leaves that it does not know, and the invariant TSC
  * unless told that the guest will not migrate; QEMU 10 knows one of these leaves in part. Where a
  * list names this VM's model, these are filled in; everything else in it is the program's choice

@@ -38,7 +38,7 @@ static bool is_meant(const struct vcpu *vcpu, const struct lapic_message *messag
 	return lapic_matches(&vcpu->lapic, message);
 }
 
-/* Lowest priority: as KVM, not by task priority but in turns. */
+/* Lowest priority: round-robin, as in KVM, not by task priority. */
 static struct vcpu *lowest(struct vcpu *a, struct vcpu *b)
 {
 	if (!lapic_sw_enabled(&b->lapic))

@@ -23,7 +23,7 @@ void apic_act(struct vcpu *vcpu, const struct lapic_actions *actions);
  * it (KVM_SIGNAL_MSI's answer).
  */
 int apic_deliver(struct vm *vm, const struct lapic_message *message, const struct vcpu *source);
-/* The same to one vCPU, whatever the message says about its destination. */
+/* Delivers a message to one vCPU, whatever its destination. */
 bool apic_deliver_to(struct vcpu *vcpu, const struct lapic_message *message);
 /* KVM_SIGNAL_MSI and MSI routes: an address and data pair as a message (SDM 3A 10.11). */
 struct lapic_message apic_msi_message(const struct vm *vm, u64 address, u32 data);

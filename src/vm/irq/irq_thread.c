@@ -1,8 +1,8 @@
 // SPDX-License-Identifier: MIT
 /*
- * The VM's own thread: it turns what irqfds and the 8254's timer have to say into interrupts. One
- * per VM, created with the first of them; it sleeps all the time between. It runs no code of the
- * guest and none of the program's signal handlers.
+ * The VM's own thread: turns signals of irqfds and expiries of the 8254 into interrupts. One per
+ * VM, created with the first of them; it sleeps otherwise. It runs no code of the guest and none of
+ * the program's signal handlers.
  */
 #include <errno.h>
 #include <signal.h>
@@ -55,8 +55,7 @@ static void *serve(void *arg)
 	return NULL;
 }
 
-/* On virtual time the vCPU delivers, too, and must know what has been: what is taken is delivered
- * before the lock is given back. */
+/* On virtual time the vCPU delivers, too: what one thread takes is delivered before it releases the lock, so that the other finds it done. */
 static bool drain(struct vm *vm)
 {
 	struct irqchip *chip = vm->irqchip;

@@ -21,7 +21,7 @@
 struct vcpu;
 struct vm;
 
-/* Who holds a line up. */
+/* Sources that can hold a line up. */
 enum irq_source { IRQ_SOURCE_PROGRAM, IRQ_SOURCE_RESAMPLE, IRQ_SOURCE_PIT };
 
 struct irqchip {

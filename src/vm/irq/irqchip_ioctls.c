@@ -180,7 +180,7 @@ int vm_signal_msi(struct vm *vm, const struct kvm_msi *msi)
 	if (!vm_has_lapic(vm) || msi->flags || !msi_sane(vm, msi->address_hi))
 		return -EINVAL;
 	message = apic_msi_message(vm, msi->address_lo | (u64)msi->address_hi << 32, msi->data);
-	return apic_deliver(vm, &message, NULL); /* KVM: -1, which is -EPERM, if nobody is there */
+	return apic_deliver(vm, &message, NULL); /* KVM: -1, which is -EPERM, if no APIC matches */
 }
 
 /* --- irqfds --- */

@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: MIT
 /*
  * Paravirtual EOI (Documentation/virt/kvm/x86/msr.rst, MSR_KVM_PV_EOI_EN): while an interrupt is in
- * service and nothing waits behind it, a flag in guest memory tells the guest that clearing that
+ * service and nothing else is pending, a flag in guest memory tells the guest that clearing that
  * flag is enough to end it. vCPU thread, inside a section.
  *
  * The flag is up only while the guest runs. When it leaves, the flag is taken back: still up, and

@@ -5,7 +5,7 @@
  *
  * A vCPU marks a page when it first writes it and then writes through its TLB without asking. So
  * bits are cleared first, then every TLB is flushed, and only then does the program learn of them:
- * a write in between belongs to a page that is reported now, and a later one marks the page anew.
+ * a write in between belongs to a page that is reported now, and a later one marks the page again.
  */
 #include <errno.h>
 #include <stdlib.h>

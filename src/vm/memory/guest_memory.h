@@ -2,8 +2,9 @@
 /*
  * Guest physical memory as the hypervisor itself reads and writes it: clock pages, steal time,
  * hypercall buffers. RAM only; pages may be crossed. False: no (writable) RAM there, or the
- * program's memory behind it is gone. The caller is in a section or holds the map still otherwise.
- * A write may hit translated code, of this vCPU and of others: it is noted as the processor's own.
+ * program's memory for it is not mapped. The caller is in a section, or keeps the map from being
+ * freed otherwise. A write may hit translated code, of this vCPU and of others: it is noted as the
+ * processor's own.
  */
 #ifndef VM_MEMORY_GUEST_MEMORY_H
 #define VM_MEMORY_GUEST_MEMORY_H

@@ -51,7 +51,7 @@ static bool claims_create(struct mem_slot *slot)
 	return slot->claims;
 }
 
-/* Makes `map` the VM's table; when this returns, nobody uses the old one. Slots lock held. */
+/* Makes `map` the VM's table; when this returns, no vCPU uses the old one. Slots lock held. */
 static void publish(struct vm *vm, struct mem_map *map)
 {
 	const struct mem_map *old = vm->mem;

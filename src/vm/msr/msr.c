@@ -171,7 +171,7 @@ static enum msr_result write_pmu(struct vcpu *vcpu, struct pmu_reg reg, bool hos
 	return of_pmu[pmu_write_reg(&vcpu->pmu.guest, reg, host, value)];
 }
 
-/* The register of the PMU has been decoded; what it is not is a row's. */
+/* The MSR was decoded by the processor: a register of the PMU, or a row of msr.def. */
 static enum msr_result read_decoded(struct vcpu *vcpu, u32 index, struct pmu_reg reg, bool host,
 				    u64 *value)
 {

@@ -48,8 +48,8 @@ struct msr_filter {
 enum msr_result {
 	MSR_OK,
 	MSR_FAULT,    /* #GP(0) for the guest; a short count for KVM_GET_MSRS, KVM_SET_MSRS */
-	MSR_UNKNOWN,  /* the same, and the program may have asked for KVM_MSR_EXIT_REASON_UNKNOWN */
-	MSR_FILTERED, /* the same with KVM_MSR_EXIT_REASON_FILTER */
+	MSR_UNKNOWN,  /* as MSR_FAULT; the program may have asked for KVM_MSR_EXIT_REASON_UNKNOWN */
+	MSR_FILTERED, /* as MSR_FAULT; the program may have asked for KVM_MSR_EXIT_REASON_FILTER */
 };
 
 /*

@@ -23,7 +23,7 @@ enum msr_flags {
 	LAPIC = BIT(10),      /* #GP without an in-kernel local APIC */
 };
 
-/* Who the guest's CPUID must name, for the guest to have it. */
+/* The CPUID feature that a guest needs to have the MSR. */
 enum msr_gate {
 	GATE_NONE,
 	GATE_SPEC_CTRL,
@@ -49,8 +49,8 @@ struct msr_row {
 	enum msr_home home;
 	u32 offset;
 	u64 value;		    /* what reads give without a home; a feature MSR's at reset */
-	u64 amd_value, intel_value; /* the same on such models, if not 0 */
-	u64 reserved;		    /* bits that nobody may set */
+	u64 amd_value, intel_value; /* value on models of that vendor, if not 0 */
+	u64 reserved;		    /* bits that neither guest nor program may set */
 
 	/* May change the value to be stored; false is #GP. */
 	bool (*check)(struct vcpu *vcpu, u32 index, bool host, u64 *value);

@@ -115,7 +115,7 @@ static bool read_mcg_ctl(struct vcpu *vcpu, u32 index, bool host, u64 *value)
 	return host || (vcpu->msrs.mcg_cap & MCG_CTL_P);
 }
 
-/* A guest writes it to have the processor read it anew; it keeps its value. */
+/* A guest writes it to make the processor read it again; it keeps its value. */
 static bool check_ucode_rev(struct vcpu *vcpu, u32 index, bool host, u64 *value)
 {
 	(void)index;

@@ -55,8 +55,8 @@ static bool charges(const struct vcpu *vcpu)
 
 /*
  * An exit that the hypervisor serves takes about as long as reading the thread's clock. So for the
- * host's events it is timed by the TSC, which tells nothing of being preempted: more than this is
- * not believed. A guest that pays pays by the thread's clock alone.
+ * host's events it is timed by the TSC, which does not know of preemption: longer times are cut to
+ * this. A guest that is charged is charged by the thread's clock alone.
  */
 #define QUICK_NS 50000
 
@@ -76,7 +76,7 @@ void vcpu_host_left(struct vcpu *vcpu)
 		vcpu->pmu.host.left_tsc = __builtin_ia32_rdtsc();
 }
 
-/* What was noted so far is kept for the next account(). */
+/* Keeps the time noted so far for the next account(). */
 static void keep_quick(struct vcpu *vcpu)
 {
 	vcpu->pmu.host.kept_ns += quick_ns(vcpu);
@@ -97,7 +97,7 @@ void vcpu_host_away(struct vcpu *vcpu)
 	vcpu->pmu.host.away_ns = thread_ns();
 }
 
-/* Since the last time. */
+/* Time outside of the guest since the last call. */
 static u64 outside_ns(struct vcpu *vcpu)
 {
 	struct vcpu_host *host = &vcpu->pmu.host;
@@ -110,7 +110,7 @@ static u64 outside_ns(struct vcpu *vcpu)
 		ns += now > host->away_ns ? now - host->away_ns : 0;
 	}
 	host->kept_ns = host->away_ns = host->left_tsc = 0;
-	if (!charges(vcpu)) /* there is more to do before the guest goes on */
+	if (!charges(vcpu)) /* the exit is not finished yet */
 		host->left_tsc = __builtin_ia32_rdtsc();
 	return ns;
 }
@@ -123,8 +123,8 @@ static void tally(struct retire_tally *tally, enum retire_privilege privilege, u
 }
 
 /*
- * What the thread did since the guest was left. It is the host's; and the guest's too, charged to
- * the instruction that exited, if it is to pay for what is done for it.
+ * What the thread did since the guest was left. It counts for the host; and for the guest too,
+ * charged to the instruction that exited, if accounting is by vCPU.
  */
 static void account(struct vcpu *vcpu)
 {

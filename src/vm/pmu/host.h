@@ -14,13 +14,12 @@ struct vm;
 struct host_event;
 
 void vcpu_host_init(struct vcpu *vcpu);
-/* Around the guest's residency: before counters are loaded, after they are, right before and right
- * after it. They cost next to nothing while there are no events of the host. */
+/* Around a run of the guest, in this order: before counters are loaded, after they are, right before the run and right after it. They cost next to nothing while the host has no events. */
 void vcpu_host_enter(struct vcpu *vcpu);
 void vcpu_host_report(struct vcpu *vcpu);
 void vcpu_host_in(struct vcpu *vcpu);
 void vcpu_host_left(struct vcpu *vcpu);
-void vcpu_host_away(struct vcpu *vcpu); /* the thread sleeps, or goes to the program */
+void vcpu_host_away(struct vcpu *vcpu); /* the thread goes to sleep or returns to the program */
 
 /*
  * Opens an event for a session. 0; -EOPNOTSUPP: it would count a guest that owns the counters;

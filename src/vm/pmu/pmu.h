@@ -26,7 +26,7 @@ enum vm_accounting { VM_ACCOUNT_GUEST, VM_ACCOUNT_VCPU };
 struct vcpu_host_event {
 	u32 session; /* 0: free */
 	u32 id;	     /* of the session's events */
-	bool view;   /* it counts on the second set */
+	bool view;   /* it counts on view_hw */
 	struct host_event event;
 };
 
@@ -38,14 +38,14 @@ struct vcpu_host {
 	struct hwpmu view_hw;	     /* the second set of counters: --host-view */
 	struct hostperf view;
 	struct vcpu_host_event event[VCPU_HOST_EVENTS];
-	u32 nevents, nphysical; /* those of them that are not on the second set */
-	u64 left_tsc;	/* the host's when the guest was left; 0: not noted, or the thread went away
+	u32 nevents, nphysical; /* events; those that are not on view_hw */
+	u64 left_tsc;	/* host TSC when the guest was left; 0: not noted, or the thread went away since
 			 */
-	u64 away_ns;	/* the thread's time when it did, or the guest was left; 0: not noted */
-	u64 kept_ns;	/* outside of the guest, that is yet to be accounted for */
-	u64 time_ns;	/* outside of the guest, while it was measured */
+	u64 away_ns;	/* the thread's CPU time when it went away or left the guest; 0: not noted */
+	u64 kept_ns;	/* time outside of the guest that is not accounted yet */
+	u64 time_ns;	/* time outside of the guest, as far as it was measured */
 	u64 rotated_ns; /* when flexible events last took turns */
-	u64 charged[2]; /* instructions of it that the guest was charged, by privilege */
+	u64 charged[2]; /* instructions of that time charged to the guest, by privilege */
 };
 
 /* The vCPU's lock. */
@@ -55,8 +55,8 @@ struct vcpu_pmu {
 	enum vm_pmu_mode mode;
 	u64 starved; /* counters of the guest, now; written by the vCPU thread, read by anyone */
 	u64 starvations;   /* how often a counter began to starve */
-	bool pmi_held;	   /* asked for while LVTPC was masked */
-	u64 filter_serial; /* of guest.filter, since another one may come to lie where it was */
+	bool pmi_held;	   /* a PMI is pending: LVTPC was masked */
+	u64 filter_serial; /* of guest.filter, since a new filter may have the old one's address */
 	struct intercepts intercepts;
 	u32 shape, msr_serial; /* what the intercepts were made from */
 };

@@ -25,7 +25,7 @@ static struct {
 	u32 khz;
 	bool stable;
 	u64 tsc, ns; /* a moment, on both clocks: where measuring begins */
-	u64 begun;   /* the same on a clock that goes on while the machine is asleep */
+	u64 begun;   /* on a clock that also runs while the machine is suspended */
 	struct clock_scale scale;
 } host = { .once = PTHREAD_ONCE_INIT };
 
@@ -47,7 +47,7 @@ u64 clock_host_tsc(void)
 	return __rdtsc();
 }
 
-/* A clock and the TSC at the same moment: the tightest of a few attempts. */
+/* Reads a clock and the TSC together: the closest pair of a few attempts. */
 static u64 read_pair(clockid_t id, u64 *tsc)
 {
 	u64 best = ~0ull, ns = 0;
@@ -113,7 +113,7 @@ void clock_begin(void)
 	host.begun = read_clock(CLOCK_BOOTTIME);
 }
 
-/* A sleep may have set the TSC back: a beginning of long ago is none. */
+/* Suspend may have reset the TSC: an old start is not used. */
 static void measure(void)
 {
 	u64 tsc, ns;

@@ -13,9 +13,9 @@
 #include "vm/irq/irqchip.h"
 #include "vm/vm.h"
 
-#define WAIT_NS	     5000000 /* at most, until the page's futex is woken */
-#define WAIT_READ_NS 20000   /* between looks at eventfds: nothing wakes us when they are read */
-/* A kick that is unread for so long has no reader on another thread: the guest goes on. */
+#define WAIT_NS	     5000000 /* longest sleep on the page's futex */
+#define WAIT_READ_NS 20000   /* between two polls of eventfds: reading them wakes no thread */
+/* An ioeventfd that is unread for so long has no reader on another thread: the guest goes on. */
 #define PATIENCE_NS  10000000000ull
 
 void outside_environment(struct vm *vm)

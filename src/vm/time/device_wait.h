@@ -7,7 +7,7 @@
  * base/turns.h).
  *
  * A guest that waits for the host, and not for a timer, says so by an OUT to OUTSIDE_PORT: its time
- * stands still until it is called, by the same page. Only VMs with such a page have the port.
+ * stands still until it is called, through that page. Only VMs with such a page have the port.
  */
 #ifndef VM_TIME_DEVICE_WAIT_H
 #define VM_TIME_DEVICE_WAIT_H
@@ -23,10 +23,10 @@ struct vm;
 /* The vCPU thread's. */
 struct vm_outside {
 	struct turns *page; /* NULL: none */
-	bool kicked;	    /* an eventfd, since outside_waits() last found nothing at work */
+	bool kicked;	    /* the guest signalled an ioeventfd since outside_waits() last found no work pending */
 	u64 unread_since;   /* clock_ns() since when a kick waits to be read; 0: none does */
-	bool awaited;	    /* the vCPU has to wait for a call */
-	u32 heard;	    /* calls that ended a wait */
+	bool awaited;	    /* the guest asked to wait until it is called */
+	u32 heard;	    /* value of turns.calls when the last wait ended */
 };
 
 void outside_environment(struct vm *vm); /* from VPMU_TURNS; before the VM has vCPUs */

@@ -13,7 +13,7 @@
  * 3. The next holder is the next vCPU, in the order of creation, that is ready: runnable, or halted
  *    with an event that wakes it. Events between vCPUs wait for the turn of the one they are for.
  * 4. If no vCPU is ready, time skips to the first timer that wakes one. If there is no such timer
- *    nobody holds a turn, and time stands still, until an event comes from outside of the guest.
+ *    no vCPU holds a turn, and time stands still, until an event comes from outside of the guest.
  *
  * So the order depends on the guest's state alone. A VM with one vCPU is scheduled by the same
  * rules; its turns do not end.
@@ -49,7 +49,7 @@ void schedule_destroy(struct vm *vm);
 bool schedule_holds(const struct vcpu *vcpu);
 /* KVM_RUN begins. */
 void schedule_enter(struct vcpu *vcpu);
-/* Does the vCPU hold a turn, or can it take one that nobody holds? */
+/* Does the vCPU hold a turn, or can it take a free one? */
 bool schedule_take(struct vcpu *vcpu);
 
 /* Of the holder, which may not be it afterwards: */

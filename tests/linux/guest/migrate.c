@@ -16,7 +16,7 @@
 #include <unistd.h>
 
 #define PERIOD 5000011
-#define PAGES  16 /* room for all samples of a run: nobody reads meanwhile */
+#define PAGES  16 /* room for all samples of a run: they are read after it */
 
 static void *must(void *p)
 {

@@ -100,8 +100,7 @@ static void counts_are_exact(const char *name, uint64_t config, uint64_t per_rou
 	close(fd);
 }
 
-/* A pointer on each line of more memory than first and second levels hold, in an order that nobody
- * foresees; and a branch that goes by the pointer. */
+/* A pointer on each line of more memory than first and second levels hold, in an order that cannot be predicted; and a branch that goes by the pointer. */
 #define LINES 131072
 
 struct line {
@@ -142,7 +141,7 @@ static struct line *make_ring(void)
 	return lines;
 }
 
-/* Lines and translations are to be fetched anew. */
+/* Lines and translations are to be fetched again. */
 static void make_cold(struct line *ring)
 {
 	for (unsigned i = 0; i < LINES; i++)

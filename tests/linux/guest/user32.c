@@ -70,7 +70,7 @@ static void on_signal(int number)
 	signals |= 1u << number;
 }
 
-/* Steps over the two-byte instruction that faulted; the frame is the kernel's sigcontext behind the
+/* Steps over the two-byte instruction that faulted; the frame is the kernel's sigcontext after the
  * argument. */
 static void on_fault(int number, void *info, void *context)
 {
