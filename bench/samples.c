@@ -106,7 +106,7 @@ static void run(void)
 
 	pmu_enter(&pmu);
 	do {
-		cpu->port.same_memory = true;
+		cpu->port.memory_unchanged = true;
 		reason = engine_run(cpu,
 				    FOREVER); /* nothing here needs the signals of machine_run() */
 		pmu_leave(&pmu);

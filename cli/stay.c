@@ -416,7 +416,7 @@ static void turn(struct keeper *keeper)
 		take_client(keeper);
 	keeper->down |= keeper->link.closed || wait[FOR_SIGNALS].revents ||
 			wait[FOR_QEMU].revents || wait[FOR_SHARE].revents ||
-			(wait[FOR_MONITOR].revents && monitor_hear(keeper->machine->monitor));
+			(wait[FOR_MONITOR].revents && monitor_read(keeper->machine->monitor));
 }
 
 static int catch_ends(void)

@@ -127,7 +127,7 @@ bool monitor_has_failed(int fd)
 }
 
 /* A debugger stops the machine, too, and lets it go on. */
-bool monitor_hear(int fd)
+bool monitor_read(int fd)
 {
 	char line[4096];
 

@@ -14,7 +14,7 @@ bool monitor_open(int fd);
 bool monitor_has_failed(int fd);
 /* Reads what QEMU has to say, when there is something. Whether that is that the machine has failed.
  */
-bool monitor_hear(int fd);
+bool monitor_read(int fd);
 /* Stops the machine and writes its state, without memory, to a file. */
 bool monitor_save(int fd, int state);
 /* Reads it from there, plugs the device with the host's files in, and lets the machine go on. */

@@ -355,7 +355,7 @@ static bool wait_ready(int link, int monitor, u32 seconds)
 
 	while ((at = monotonic_ms()) < deadline && !wait[0].revents) {
 		if (poll(wait, ARRAY_SIZE(wait), deadline - at) <= 0 ||
-		    (wait[1].revents && (wait[1].revents != POLLIN || monitor_hear(monitor))))
+		    (wait[1].revents && (wait[1].revents != POLLIN || monitor_read(monitor))))
 			return false;
 	}
 	return wait[0].revents &&

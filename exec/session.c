@@ -464,7 +464,7 @@ static void turn(struct session *session)
 		guest_lies(session);
 	if (!session->ended && (wire->closed || wait[2].revents))
 		guest_gone(session, "ended before the command did");
-	if (!session->ended && wait[7].revents && monitor_hear(session->machine->monitor))
+	if (!session->ended && wait[7].revents && monitor_read(session->machine->monitor))
 		guest_gone(session, "stopped before the command did");
 	if (!session->ended && wait[8].revents)
 		share_gone(session);

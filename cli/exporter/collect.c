@@ -44,13 +44,13 @@ static const struct {
 };
 
 struct asking {
-	struct look *look;
-	struct vm_look *vm; /* that the lines are about; NULL: one that is left out */
+	struct vm_snapshots *look;
+	struct vm_snapshot *vm; /* that the lines are about; NULL: one that is left out */
 	int pid;
 	u64 deadline; /* monotonic ms */
 };
 
-static void add_stat(struct vm_look *vm, const char *line)
+static void add_stat(struct vm_snapshot *vm, const char *line)
 {
 	unsigned long long value;
 	char name[40];
@@ -63,7 +63,7 @@ static void add_stat(struct vm_look *vm, const char *line)
 }
 
 /* "msr INDEX pmu NAME exits R W passed R W", or the same of RDPMC. */
-static void add_accesses(struct vm_look *vm, const char *line)
+static void add_accesses(struct vm_snapshot *vm, const char *line)
 {
 	const char *counts = strstr(line, "exits ");
 	unsigned long long n[4];
@@ -75,7 +75,7 @@ static void add_accesses(struct vm_look *vm, const char *line)
 		vm->value[VM_PMU_READS_EXITED + i] += n[i];
 }
 
-static void add_vcpu(struct vm_look *vm, const char *line)
+static void add_vcpu(struct vm_snapshot *vm, const char *line)
 {
 	vm->value[VM_STARVED] += __builtin_popcountll(client_number(line, "starved"));
 	vm->value[VM_STARVATIONS] += client_number(line, "starvations");
@@ -83,8 +83,8 @@ static void add_vcpu(struct vm_look *vm, const char *line)
 
 static void begin_vm(struct asking *asking, const char *line)
 {
-	struct look *look = asking->look;
-	struct vm_look *vm = look->count < MAX_VMS ? &look->vm[look->count] : NULL;
+	struct vm_snapshots *look = asking->look;
+	struct vm_snapshot *vm = look->count < MAX_VMS ? &look->vm[look->count] : NULL;
 
 	asking->vm = vm;
 	if (!vm) {
@@ -92,7 +92,7 @@ static void begin_vm(struct asking *asking, const char *line)
 		return;
 	}
 	look->count++;
-	*vm = (struct vm_look){ .pid = asking->pid, .vm = client_number(line, "vm") };
+	*vm = (struct vm_snapshot){ .pid = asking->pid, .vm = client_number(line, "vm") };
 	client_word(line, "model", vm->model, sizeof(vm->model));
 	client_word(line, "pmu", vm->mode, sizeof(vm->mode));
 	client_word(line, "accounting", vm->accounting, sizeof(vm->accounting));
@@ -135,7 +135,7 @@ static bool ask_until(struct asking *asking, u64 deadline)
 static void ask(int pid, void *arg)
 {
 	struct asking *asking = arg;
-	struct look *look = asking->look;
+	struct vm_snapshots *look = asking->look;
 	u64 deadline = monotonic_ms() + PART_MS;
 	u32 count = look->count, left_out = look->left_out;
 
@@ -152,7 +152,7 @@ static void ask(int pid, void *arg)
 
 /* --- speed --- */
 
-static const struct vm_look *find(const struct look *look, const struct vm_look *vm)
+static const struct vm_snapshot *find(const struct vm_snapshots *look, const struct vm_snapshot *vm)
 {
 	for (u32 i = 0; i < look->count; i++)
 		if (look->vm[i].pid == vm->pid && look->vm[i].vm == vm->vm &&
@@ -162,7 +162,7 @@ static const struct vm_look *find(const struct look *look, const struct vm_look 
 }
 
 /* Between looks that are at least a second apart: scrapers may come at any rate. */
-static void add_speed(struct vm_look *vm, const struct vm_look *before)
+static void add_speed(struct vm_snapshot *vm, const struct vm_snapshot *before)
 {
 	u64 ns;
 
@@ -179,7 +179,7 @@ static void add_speed(struct vm_look *vm, const struct vm_look *before)
 	vm->from = vm->value[VM_INSTRUCTIONS];
 }
 
-void exporter_look(struct look *look, const struct look *before, u32 patience_ms)
+void exporter_collect(struct vm_snapshots *look, const struct vm_snapshots *before, u32 patience_ms)
 {
 	struct asking asking = { .look = look, .deadline = monotonic_ms() + patience_ms };
 

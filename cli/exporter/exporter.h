@@ -45,7 +45,7 @@ enum vm_value {
 	NVM_VALUES
 };
 
-struct vm_look {
+struct vm_snapshot {
 	int pid;
 	u32 vm;
 	char command[32], model[32], mode[16], accounting[16];
@@ -53,15 +53,15 @@ struct vm_look {
 	u64 from_ns, from; /* uptime and instructions at the time that VM_MIPS counts from */
 };
 
-struct look {
+struct vm_snapshots {
 	u32 count;
 	u32 silent;   /* processes that have not answered in time */
 	u32 left_out; /* VMs beyond MAX_VMS */
-	struct vm_look vm[MAX_VMS];
+	struct vm_snapshot vm[MAX_VMS];
 };
 
 /* Asks every VM. It takes `patience_ms` at most, however many there are and whatever they do. */
-void exporter_look(struct look *look, const struct look *before, u32 patience_ms);
+void exporter_collect(struct vm_snapshots *look, const struct vm_snapshots *before, u32 patience_ms);
 
 /* --- metrics_text.c: the metrics, as text --- */
 
@@ -75,7 +75,7 @@ struct exporter_state {
 };
 
 /* Memory for the caller to free; NULL: there is none. */
-char *exporter_text(const struct look *look, const struct exporter_state *state,
+char *exporter_text(const struct vm_snapshots *look, const struct exporter_state *state,
 		    enum metrics_format format, size_t *size);
 
 /* --- http.c: what a client asks for --- */

@@ -73,7 +73,7 @@ static void put_value(FILE *out, const char *text)
 	}
 }
 
-static void put_labels(FILE *out, const struct vm_look *vm)
+static void put_labels(FILE *out, const struct vm_snapshot *vm)
 {
 	fprintf(out, "vm=\"%d.%u\",command=\"", vm->pid, vm->vm);
 	put_value(out, vm->command);
@@ -94,7 +94,7 @@ static void put_head(FILE *out, const char *family, bool counter, const char *he
 		counter ? "counter" : "gauge");
 }
 
-static void put_series(FILE *out, const struct series *series, const struct vm_look *vm)
+static void put_series(FILE *out, const struct series *series, const struct vm_snapshot *vm)
 {
 	u64 value = vm->value[series->value];
 
@@ -109,7 +109,7 @@ static void put_series(FILE *out, const struct series *series, const struct vm_l
 }
 
 /* All series of the family that begins at `i`, VM by VM; returns where the next one begins. */
-static u32 put_family(FILE *out, u32 i, const struct look *look, enum metrics_format format)
+static u32 put_family(FILE *out, u32 i, const struct vm_snapshots *look, enum metrics_format format)
 {
 	u32 end = i + 1;
 
@@ -122,11 +122,11 @@ static u32 put_family(FILE *out, u32 i, const struct look *look, enum metrics_fo
 	return end;
 }
 
-static void put_info(FILE *out, const struct look *look, enum metrics_format format)
+static void put_info(FILE *out, const struct vm_snapshots *look, enum metrics_format format)
 {
 	put_head(out, "vpmu_vm", false, "1 for each VM, with its CPU model and PMU.", format);
 	for (u32 v = 0; v < look->count; v++) {
-		const struct vm_look *vm = &look->vm[v];
+		const struct vm_snapshot *vm = &look->vm[v];
 
 		fputs("vpmu_vm{", out);
 		put_labels(out, vm);
@@ -140,7 +140,7 @@ static void put_info(FILE *out, const struct look *look, enum metrics_format for
 	}
 }
 
-static void put_own(FILE *out, const struct look *look, const struct exporter_state *state,
+static void put_own(FILE *out, const struct vm_snapshots *look, const struct exporter_state *state,
 		    enum metrics_format format)
 {
 	put_head(out, "vpmu_exporter_scrapes", true, "Requests for metrics so far.", format);
@@ -153,7 +153,7 @@ static void put_own(FILE *out, const struct look *look, const struct exporter_st
 	fprintf(out, "vpmu_exporter_left_out_vms %u\n", look->left_out);
 }
 
-char *exporter_text(const struct look *look, const struct exporter_state *state,
+char *exporter_text(const struct vm_snapshots *look, const struct exporter_state *state,
 		    enum metrics_format format, size_t *size)
 {
 	char *text = NULL;

@@ -43,7 +43,7 @@ struct server {
 	int fd;
 	bool full; /* the process or the system had no descriptor for a client: try again later */
 	struct connection connection[CONNECTIONS];
-	struct look look, before;
+	struct vm_snapshots look, before;
 	u64 looked; /* ms; 0: never */
 	struct exporter_state state;
 };
@@ -65,7 +65,7 @@ static void refresh(struct server *server)
 	if (server->looked && now - server->looked < FRESH_MS)
 		return;
 	server->before = server->look;
-	exporter_look(&server->look, &server->before, LOOK_MS);
+	exporter_collect(&server->look, &server->before, LOOK_MS);
 	server->looked = monotonic_ms();
 }
 

@@ -89,7 +89,7 @@ static void end_sessions(struct commands *commands)
 			continue;
 		sync_shared(commands);
 		session_end(session);
-		while (fetch_is_meant()) {
+		while (fetch_is_wanted()) {
 			wire_flush(commands->wire);
 			fetch_wait();
 		}

@@ -17,7 +17,7 @@
 #include "exec/guest_files.h"
 
 /* The kernel makes what it does not know of its command line our environment. */
-bool fetch_is_meant(void)
+bool fetch_is_wanted(void)
 {
 	const char *link = getenv("vpmu_link");
 

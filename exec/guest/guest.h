@@ -30,7 +30,7 @@ void order_free(struct order *order);
 void send_failed(struct wire *wire, u32 session, enum failed_step step, const char *what);
 
 /* fetch.c: of a guest on virtual time that waits for the host (docs/clock.md) */
-bool fetch_is_meant(void); /* the host wants that of this guest */
+bool fetch_is_wanted(void); /* the host wants that of this guest */
 /* It waits on the CPU that has the first turn when the machine is resumed: no other runs before the
  * host has called. Undone when the order has been fetched. */
 void fetch_settle(void);

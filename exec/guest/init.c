@@ -17,7 +17,7 @@ _Noreturn void give_up(struct wire *wire, enum failed_step step, const char *wha
 		struct pollfd wait = { wire->fd, wire_events(wire), 0 };
 
 		wire_flush(wire);
-		if (fetch_is_meant())
+		if (fetch_is_wanted())
 			fetch_wait();
 		else
 			poll(&wait, 1, 1000);
@@ -81,17 +81,17 @@ static void wait_for_order(struct wire *wire, struct order *order)
 	u32 size;
 
 	order->input = -1;
-	if (fetch_is_meant())
+	if (fetch_is_wanted())
 		fetch_settle();
 	wire_send(wire, FRAME_READY, 0, NULL, 0);
 	order->body =
-		fetch_is_meant() ? wait_and_fetch(wire, order, &size) : receive_order(wire, &size);
+		fetch_is_wanted() ? wait_and_fetch(wire, order, &size) : receive_order(wire, &size);
 	errno = EPROTO;
 	if (!order->body || !order_read(order, order->body, size))
 		give_up(wire, FAILED_SET_UP,
 			"vpmu-init and vpmu are not of the same version: run 'make' or 'make "
 			"install'");
-	if (!fetch_is_meant())
+	if (!fetch_is_wanted())
 		build_root(wire, order->start.resumed);
 }
 
@@ -123,7 +123,7 @@ int main(void)
 	if (problem)
 		give_up(&wire, FAILED_SET_UP, problem);
 	settings_apply(&order);
-	if (fetch_is_meant())
+	if (fetch_is_wanted())
 		fetch_begin(&wire);
 	commands_run(&wire, &order);
 }

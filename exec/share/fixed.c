@@ -16,13 +16,13 @@
 
 static bool is_fixed(const struct share *share)
 {
-	return share->terms && share->terms->fixed;
+	return share->virtual_time && share->virtual_time->fixed;
 }
 
 /* The guest's clock was VIRTUAL_DATE when it said that it begins. */
 static u64 guest_date(const struct share *share)
 {
-	u64 now = __atomic_load_n(&share->terms->page->date, __ATOMIC_SEQ_CST);
+	u64 now = __atomic_load_n(&share->virtual_time->page->date, __ATOMIC_SEQ_CST);
 
 	return VIRTUAL_DATE * NS_PER_S + (share->fixed.begun ? now - share->fixed.begun : 0);
 }
@@ -30,7 +30,7 @@ static u64 guest_date(const struct share *share)
 void fixed_begin(struct share *share)
 {
 	if (!share->fixed.begun)
-		share->fixed.begun = __atomic_load_n(&share->terms->page->date, __ATOMIC_SEQ_CST);
+		share->fixed.begun = __atomic_load_n(&share->virtual_time->page->date, __ATOMIC_SEQ_CST);
 }
 
 static u32 *bucket_of(struct fixed *fixed, const struct stat *st)

@@ -283,7 +283,7 @@ u32 fuse_serve(struct share *share, struct request *request)
 		return answer(&call, &in, ENOSYS);
 	if (call.size < row->size)
 		return answer(&call, &in, EINVAL);
-	if (link_is_meant(&call, in.opcode))
+	if (link_is_ours(&call, in.opcode))
 		return answer(&call, &in, link_serve(&call, in.opcode));
 	return answer(&call, &in, row->serve(&call));
 }

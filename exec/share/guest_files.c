@@ -39,9 +39,9 @@ static u64 node_of(const struct call *call, u32 opcode)
 	return 0;
 }
 
-bool link_is_meant(const struct call *call, u32 opcode)
+bool link_is_ours(const struct call *call, u32 opcode)
 {
-	const struct share_terms *terms = call->share->terms;
+	const struct share_terms *terms = call->share->virtual_time;
 	u64 id = terms ? node_of(call, opcode) : 0;
 
 	return id && file_of(terms, id) >= 0;
@@ -56,7 +56,7 @@ static void put_attributes(const struct call *call, u64 id, struct fuse_attr *at
 	attr->mode = S_IFREG | (frames ? 0200 : 0400);
 	attr->nlink = 1;
 	attr->blksize = PAGE_SIZE;
-	if (!frames && !fstat(file_of(call->share->terms, id), &st))
+	if (!frames && !fstat(file_of(call->share->virtual_time, id), &st))
 		attr->size = st.st_size;
 }
 
@@ -90,7 +90,7 @@ static int write_frames(struct call *call)
 {
 	const struct fuse_write_in *in = (const void *)call->body;
 	struct fuse_write_out *out = call_answer(call, sizeof(*out));
-	int fd = file_of(call->share->terms, call->id);
+	int fd = file_of(call->share->virtual_time, call->id);
 
 	if (call->id != FIRST_NODE + 2)
 		return EBADF;
@@ -119,7 +119,7 @@ int link_serve(struct call *call, u32 opcode)
 	case FUSE_READ:
 		if (call->id == FIRST_NODE + 2)
 			return EBADF;
-		return share_read(call, file_of(call->share->terms, call->id));
+		return share_read(call, file_of(call->share->virtual_time, call->id));
 	case FUSE_WRITE:
 		return write_frames(call);
 	case FUSE_FSYNC: /* of its first process, when it has set its clock */

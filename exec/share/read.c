@@ -23,7 +23,7 @@
 
 static bool is_fixed(const struct share *share)
 {
-	return share->terms && share->terms->fixed;
+	return share->virtual_time && share->virtual_time->fixed;
 }
 
 /* How long the guest may believe attributes: not at all if they have a second name, by which they
@@ -232,7 +232,7 @@ static int put_handle(struct call *call, struct handle handle, u32 flags)
 static void name_opened(struct call *call)
 {
 	struct share *share = call->share;
-	struct profile *profile = share->terms ? share->terms->profile : NULL;
+	struct profile *profile = share->virtual_time ? share->virtual_time->profile : NULL;
 	struct node *node = profile ? node_get(&share->nodes, call->id) : NULL;
 	char path[PATH_MAX];
 	size_t size;

@@ -165,7 +165,7 @@ struct fixed {
 
 struct share {
 	int socket;
-	const struct share_terms *terms; /* NULL: none */
+	const struct share_terms *virtual_time; /* NULL: none */
 	int root;		     /* descriptor of / */
 	const char *const *writable; /* paths without a leading slash, "" for everything */
 	u32 writable_count;
@@ -212,7 +212,7 @@ int fuse_statfs(struct call *call);
 /* Answers with bytes of a file, as much as the request asks for. */
 int share_read(struct call *call, int fd);
 /* guest_files.c: whether a request is about one of its files, and serves it: 0 or an errno. */
-bool link_is_meant(const struct call *call, u32 opcode);
+bool link_is_ours(const struct call *call, u32 opcode);
 int link_serve(struct call *call, u32 opcode);
 /* change.c: requests that change files. */
 int fuse_create(struct call *call);

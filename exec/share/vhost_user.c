@@ -293,14 +293,14 @@ static bool serve_messages(struct share *share)
 
 static void begin_turn(struct share *share)
 {
-	if (share->terms)
-		turns_begin(share->terms->page);
+	if (share->virtual_time)
+		turns_begin(share->virtual_time->page);
 }
 
 static void end_turn(struct share *share)
 {
-	if (share->terms)
-		turns_end(share->terms->page);
+	if (share->virtual_time)
+		turns_end(share->virtual_time->page);
 }
 
 static void serve(struct share *share)
@@ -344,7 +344,7 @@ int share_serve(int socket, const char *const *writable, u32 count, const struct
 	if (!share || !nodes_start(&share->nodes))
 		return ENOMEM;
 	share->socket = socket;
-	share->terms = terms;
+	share->virtual_time = terms;
 	share->writable = writable;
 	share->writable_count = count;
 	share->in = malloc(MAX_BODY + PAGE_SIZE + 1);

@@ -221,7 +221,7 @@ bool cpu_cr_valid(const struct cpu *cpu, u64 cr0, u64 cr3, u64 cr4, u64 efer)
 
 void cpu_state_changed(struct cpu *cpu)
 {
-	cpu_priv(cpu)->fresh = 0;
+	cpu_priv(cpu)->begun = 0;
 	tlb_flush(cpu);
 	cpu_watch_update(cpu);
 	cpu_update_mode(cpu);

@@ -37,7 +37,7 @@ struct cpu *cpu_create(void)
 	}
 	cpu->phys_bits = PHYS_BITS;
 	xstate_standard(&cpu->xstate, false, ~0ull);
-	cpu_priv(cpu)->slots = 1;
+	cpu_priv(cpu)->issue_slots = 1;
 	cpu->port.tsc_scale = TSC_SCALE_ONE;
 	fpu_probe(cpu);
 	cpu_reset(cpu);
@@ -102,8 +102,8 @@ static void reset_in_flight(struct cpu *cpu)
 	mmio_abandoned(cpu);
 	cpu->pending_db = 0;
 	cpu->nmi_masked = false;
-	cpu->shadow = priv->fresh = 0;
-	priv->coded = 0;
+	cpu->shadow = priv->begun = 0;
+	priv->code_classes = 0;
 }
 
 void cpu_reset(struct cpu *cpu)

@@ -43,13 +43,13 @@ enum guest_fault cpu_raise_db(struct cpu *cpu, u32 dr6_bits)
 void cpu_begin_shadow(struct cpu *cpu, u8 shadow)
 {
 	cpu->shadow = shadow;
-	cpu_priv(cpu)->fresh |= FRESH_SHADOW;
+	cpu_priv(cpu)->begun |= BEGUN_SHADOW;
 }
 
 /* The debugger steps over whatever the guest does with TF. */
 static bool stepped(const struct cpu *cpu, bool trap_flag_was_set, u8 fresh)
 {
-	bool trap_flag = fresh & FRESH_TF ? cpu->rflags & FL_TF : trap_flag_was_set;
+	bool trap_flag = fresh & BEGUN_TF ? cpu->rflags & FL_TF : trap_flag_was_set;
 
 	return cpu->port.debug.single_step || trap_flag;
 }
@@ -57,13 +57,13 @@ static bool stepped(const struct cpu *cpu, bool trap_flag_was_set, u8 fresh)
 void cpu_finish_instruction(struct cpu *cpu, bool trap_flag_was_set)
 {
 	struct cpu_priv *priv = cpu_priv(cpu);
-	u8 fresh = priv->fresh;
+	u8 fresh = priv->begun;
 	u32 traps = cpu->pending_db;
 
-	priv->fresh = 0;
-	if (!(fresh & FRESH_SHADOW))
+	priv->begun = 0;
+	if (!(fresh & BEGUN_SHADOW))
 		cpu->shadow = 0;
-	if (!(fresh & FRESH_RF))
+	if (!(fresh & BEGUN_RF))
 		cpu->rflags &= ~FL_RF;
 	if (cpu->shadow & SHADOW_SS)
 		return;
@@ -93,6 +93,6 @@ void cpu_complete(struct cpu *cpu)
 	cpu_tally(cpu, cpu_privilege(cpu), cpu->port.wanted & RETIRE_BIT(RETIRE_STALLS),
 		  COMPLETE_CYCLES - 1);
 	cpu_tally(cpu, cpu_privilege(cpu), cpu->port.wanted & RETIRE_BIT(RETIRE_IDLE_SLOTS),
-		  COMPLETE_CYCLES * cpu_priv(cpu)->slots - 1);
+		  COMPLETE_CYCLES * cpu_priv(cpu)->issue_slots - 1);
 	cpu_finish_instruction(cpu, trap);
 }

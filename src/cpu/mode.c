@@ -79,13 +79,13 @@ static void update_coded(struct cpu *cpu)
 	struct cpu_priv *priv = cpu_priv(cpu);
 	const retire_wanted observed = OBSERVED_IN_MEMORY | OBSERVED_IN_BRANCHES;
 	u64 now = cpu_retired(cpu);
-	bool less = !(cpu->port.wanted & ~priv->coded) &&
-		    !((cpu->port.wanted ^ priv->coded) & observed);
+	bool less = !(cpu->port.wanted & ~priv->code_classes) &&
+		    !((cpu->port.wanted ^ priv->code_classes) & observed);
 
-	if (less && cpu->port.wanted != priv->coded && now < priv->coded_until)
+	if (less && cpu->port.wanted != priv->code_classes && now < priv->code_classes_until)
 		return;
-	priv->coded = cpu->port.wanted;
-	priv->coded_until = now + LINGER;
+	priv->code_classes = cpu->port.wanted;
+	priv->code_classes_until = now + LINGER;
 }
 
 static u32 packed_words(retire_wanted set)
@@ -105,11 +105,11 @@ static u32 packed_words(retire_wanted set)
 static retire_wanted count_wanted(const struct cpu *cpu)
 {
 	const struct cpu_priv *priv = cpu_priv(cpu);
-	retire_wanted wanted = priv->coded & (COUNT_BRANCHES | COUNT_MEMORY | OBSERVED_IN_BRANCHES);
+	retire_wanted wanted = priv->code_classes & (COUNT_BRANCHES | COUNT_MEMORY | OBSERVED_IN_BRANCHES);
 	retire_wanted now = priv->count_sets[priv->count_set];
 
 	if (wanted & COUNT_PACKED) /* one more field costs nothing, and lets branches trip exactly */
-		wanted |= priv->coded & RETIRE_BIT(RETIRE_BRANCHES);
+		wanted |= priv->code_classes & RETIRE_BIT(RETIRE_BRANCHES);
 	if (wanted && !((wanted ^ now) & OBSERVED_IN_BRANCHES) &&
 	    packed_words(wanted | now) == packed_words(wanted))
 		wanted |= now;
@@ -140,9 +140,9 @@ static u32 count_mode(struct cpu *cpu)
 
 	update_coded(cpu);
 	return count_set(cpu) << MODE_COUNT_SHIFT |
-	       (priv->coded & COUNT_CYCLES ? MODE_COUNT_CYCLES : 0) |
+	       (priv->code_classes & COUNT_CYCLES ? MODE_COUNT_CYCLES : 0) |
 	       (cpu->port.wanted & OBSERVED_IN_BRANCHES ? MODE_COUNT_MISSES : 0) |
-	       (priv->branches_near ? MODE_TRIP_BRANCHES : 0);
+	       (priv->branch_trip_near ? MODE_TRIP_BRANCHES : 0);
 }
 
 static u32 record_mode(const struct cpu *cpu)

@@ -69,10 +69,10 @@
 #define COUNT_PACKED (COUNT_BRANCHES | COUNT_MEMORY | RETIRE_BIT(RETIRE_BRANCHES))
 
 /* A block whose memory accesses share no checks (emit_share.c); never in priv->mode. */
-#define MODE_APART BIT(17)
+#define MODE_UNSHARED BIT(17)
 
 /* Blocks of one instruction, linked to the next: approaching the exact end of a run (count.c). Never in priv->mode. */
-#define MODE_CUT BIT(18)
+#define MODE_SINGLE BIT(18)
 
 /* Near branches are recorded at this privilege: branch_wanted(). */
 #define MODE_LBR       BIT(24)

@@ -25,7 +25,7 @@ void cpu_observe_begin(struct cpu *cpu)
 		timing_flush_tlbs(&priv->timing);
 	if (cpu_observes(cpu))
 		priv->timing_stale = false;
-	timing_look(&priv->timing, cpu_observes(cpu));
+	timing_observe(&priv->timing, cpu_observes(cpu));
 }
 
 void cpu_observe_cr3(struct cpu *cpu, bool flush)

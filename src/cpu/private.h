@@ -113,18 +113,18 @@ struct cpu_priv {
 	u64 observed_arg; /* key of a line, or address of a branch */
 
 	u32 mode;	   /* MODE_* of cpu/mode.h, recomputed by cpu_update_mode() */
-	u8 fresh;	   /* FRESH_*: what the completing instruction itself has begun */
+	u8 begun;	   /* BEGUN_*: what the completing instruction itself has begun */
 	bool fpu_live;	   /* x87 and vector state is in the host's registers, not in cpu->xsave */
 	bool watch_active; /* a data breakpoint is armed: its pages stay out of the TLB */
 	struct host_fpu host_fpu;
 
 	/* Counting: engine/runtime/count.h. */
 	s64 live[NRETIRE];  /* grows while guest code runs, from minus the distance to the trip */
-	bool branches_near; /* a trip of branches is near: code counts branches in live[], too */
+	bool branch_trip_near; /* a trip of branches is near: code counts branches in live[], too */
 	retire_wanted count_sets[COUNT_SETS]; /* that code counts, by their number in the mode */
 	u32 count_set;			      /* number of the last set that was not empty */
-	retire_wanted coded; /* what code counts: port.wanted, or more. See cpu/mode.c */
-	u64 coded_until;     /* tally of instructions at which the superset is reduced to what is wanted */
+	retire_wanted code_classes; /* what code counts: port.wanted, or more. See cpu/mode.c */
+	u64 code_classes_until;     /* tally of instructions at which the superset is reduced to what is wanted */
 	struct branch_log branch_log; /* empty outside translated code */
 
 	/* Guest memory and its code. */
@@ -135,25 +135,25 @@ struct cpu_priv {
 	u64 claims_generation;	    /* of the slots that this processor's claims are in */
 	struct shared_code *shared; /* of the machine: shared_join(). NULL: always look */
 	u32 shared_index;	    /* of this processor there */
-	u64 news_seen, acknowledged;
+	u64 changes_seen, acknowledged;
 	struct exclusive *exclusive; /* of the machine: exclusive_join(). NULL: the only CPU */
 	u32 exclusive_index;	     /* of this processor there */
-	bool alone;		     /* all other processors are stopped (cpu/mmu/exclusive.h) */
+	bool others_stopped;		     /* all other processors are stopped (cpu/mmu/exclusive.h) */
 
 	/* The timing model. */
-	u8 slots;	   /* issue slots of a cycle; at least 1 */
+	u8 issue_slots;	   /* issue slots of a cycle; at least 1 */
 	bool timing_stale; /* the model's TLBs have missed invalidations: cpu/observe.h */
 	struct timing timing;
 
 	/* Linear addresses: cpu/mmu/tlb.c; code at them: engine/runtime/jump_cache.c. */
 	u64 map_generation[NSPACES]; /* changes when addresses of code must be walked again */
 	u64 last_jump, last_map;     /* the last generation given, of jumps and of maps */
-	u64 drops[NSPACES];	     /* how often all entries of jump[] for the space were dropped */
+	u64 jump_drops[NSPACES];	     /* how often all entries of jump[] for the space were dropped */
 	bool kernel_code_local;	     /* some of the kernel's code is on pages that are not global */
 	bool kernel_code_low;	     /* some of the kernel's code is at addresses of the lower half */
 	bool user_code_global;	     /* user code of some space kept is on global pages */
-	struct space_kept kept[SPACES_KEPT];
-	u32 next_kept;
+	struct space_kept kept_spaces[SPACES_KEPT];
+	u32 next_kept_space;
 
 	const void *returns[NTLBS][RETURN_SLOTS];
 	struct tlb_entry tlb[NTLBS][TLB_SIZE] __attribute__((aligned(64)));
@@ -170,9 +170,9 @@ struct cpu_priv {
 } __attribute__((aligned(64)));
 
 /* cpu_finish_instruction() ends what the previous instruction began, but not what this one did. */
-#define FRESH_SHADOW 1
-#define FRESH_RF     2 /* IRET loaded RF */
-#define FRESH_TF     4 /* SYSCALL, SYSRET, INT n: TF as it now is decides on a single-step trap */
+#define BEGUN_SHADOW 1
+#define BEGUN_RF     2 /* IRET loaded RF */
+#define BEGUN_TF     4 /* SYSCALL, SYSRET, INT n: TF as it now is decides on a single-step trap */
 
 /* The bytes ahead of the registers: cpu->hot[] and cpu->attention. */
 struct cpu_hot {

@@ -94,6 +94,6 @@ u64 check_return(struct cpu *cpu, u64 rip, u32 slot, const u8 *return_pc)
 		return SLOW_DIRECT;
 	block = cache_by_code(eng, code);
 	must(enterable(eng, writable_view(eng, code)));
-	must((block->mode & ~(u32)MODE_APART) == jump_mode(cpu));
+	must((block->mode & ~(u32)MODE_UNSHARED) == jump_mode(cpu));
 	return SLOW_DIRECT;
 }

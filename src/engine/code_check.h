@@ -18,17 +18,17 @@
  *     given once in an era; when they run out an era ends, with it all entries of jump[], guarded
  *     links and return slots (jump_update_key()). Key 0 is never current.
  *  3. A block dies in cache_drop() or cache_flush() and nowhere else, and never while translated
- *     code is on the stack (engine->inside).
+ *     code is on the stack (engine->in_translated_code).
  *  4. When a block dies, everything that leads to it goes first: its entries of jump[]
- *     (jump_forget(); a flush empties jump[]), links to it (cut), return slots (filled with the
+ *     (jump_remove(); a flush empties jump[]), links to it (cut), return slots (filled with the
  *     look-up before the next entry), the hash chain. After a flush nothing is left of these.
  *  5. A link leads to a live block of the same mode. It has no guard only within one page, where
  *     both blocks die together with the page's bytes; else its guard holds the generation in which
  *     it was made, and the branch is taken in no other.
  *  6. A return slot leads to the landing of a live block, which compares the guest's whole target
- *     address, or to the look-up. Slots of a TLB set belong to one key (returns_check()).
+ *     address, or to the look-up. Slots of a TLB set belong to one key (returns_validate()).
  *  7. C keeps no pointer to a block or link across what may kill one, unless it compares
- *     eng->deaths.
+ *     eng->blocks_dropped.
  *  8. Host code is entered from C at the start of a live block only (enter()).
  *
  * The checking build marks the places where code may be entered, asks C before it follows an entry

@@ -60,8 +60,8 @@ int engine_create(struct cpu *cpu)
 
 	if (eng == MAP_FAILED)
 		return -ENOMEM;
-	eng->heat = ENGINE_HEAT;
-	eng->epoch = eng->since[SPACE_OS] = eng->since[SPACE_USR] = 1;
+	eng->hot_after = ENGINE_HOT_AFTER;
+	eng->epoch = eng->changed_epoch[SPACE_OS] = eng->changed_epoch[SPACE_USR] = 1;
 	cpu->engine = eng;
 	priv->code = code_create();
 	ret = priv->code ? cache_create(eng) : -ENOMEM;
@@ -74,7 +74,7 @@ int engine_create(struct cpu *cpu)
 	}
 	priv->code_base = (uintptr_t)eng->code_rx;
 	cpu_drop_jumps(cpu);
-	returns_forget(eng);
+	returns_invalidate(eng);
 	return 0;
 }
 
@@ -92,15 +92,15 @@ void engine_destroy(struct cpu *cpu)
 	priv->code = NULL;
 }
 
-void engine_set_heat(struct cpu *cpu, u32 executions)
+void engine_set_hot_after(struct cpu *cpu, u32 executions)
 {
-	cpu->engine->heat = executions;
+	cpu->engine->hot_after = executions;
 }
 
 void engine_set_profile(struct cpu *cpu, struct profile *profile)
 {
 	cpu->engine->profile = profile;
-	engine_set_heat(cpu, INT32_MAX); /* there are no hot blocks */
+	engine_set_hot_after(cpu, INT32_MAX); /* there are no hot blocks */
 }
 
 void engine_forget(struct cpu *cpu)

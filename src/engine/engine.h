@@ -20,8 +20,8 @@ void engine_destroy(struct cpu *cpu);
 void engine_attach_pmu(struct cpu *cpu, const struct pmu_model *model);
 
 /* After so many executions a block is retranslated as a hot block, together with what usually follows it. That takes microseconds, which code executed only a few hundred times does not win back. */
-#define ENGINE_HEAT 512
-void engine_set_heat(struct cpu *cpu, u32 executions); /* for tests: fewer executions make hot blocks */
+#define ENGINE_HOT_AFTER 512
+void engine_set_hot_after(struct cpu *cpu, u32 executions); /* for tests: fewer executions make hot blocks */
 
 /* Counts instructions by block, in memory that outlives the processor: base/profile.h. Before the first run. */
 struct profile;
@@ -29,9 +29,9 @@ void engine_set_profile(struct cpu *cpu, struct profile *profile);
 
 /*
  * Delivers cpu->port.event, if any, then executes until an exit; at most `budget` instructions
- * retire, exactly, or, with cpu->port.loose, up to a block less. A guest may keep its processor
+ * retire, exactly, or, with cpu->port.may_end_early, up to a block less. A guest may keep its processor
  * busy with work that retires nothing (cpu->port.effort): that ends the run with EXIT_BUDGET, too,
- * when it is as much as `budget`, or without cpu->port.loose when it is ENGINE_EFFORT more. The PMU
+ * when it is as much as `budget`, or without cpu->port.may_end_early when it is ENGINE_EFFORT more. The PMU
  * ends it with EXIT_PMI after the instruction with which a counter overflowed. Returns
  * cpu->port.exit.reason. On return every register is in struct cpu and the vector state in
  * cpu->xsave.

@@ -73,9 +73,9 @@ struct link {
 	u8 *guard; /* immediate that holds its generation, writable view; NULL: valid in all */
 	u8 *stub;  /* where the jump leads while unlinked */
 	u64 rip;   /* target */
-	s32 patience; /* failures of the guard until it is linked again */
-	u8 linked;    /* how often it was linked, saturating */
-	bool apart;   /* its target is a block of MODE_APART */
+	s32 guard_misses_left; /* failures of the guard until it is linked again */
+	u8 times_linked;    /* how often it was linked, saturating */
+	bool unshared;   /* its target is a block of MODE_UNSHARED */
 	struct block *to;
 	struct link *next_in, **prev_in; /* in to->links_in */
 };
@@ -90,7 +90,7 @@ struct place {
 	s16 next;  /* offset of the instruction that the block executes after it */
 	u8 len : 4;
 	u8 flags : 4; /* PLACE_* */
-	s8 owed;   /* what must still be added to the guest's RSP, in units of 8 bytes */
+	s8 rsp_pending;   /* what must still be added to the guest's RSP, in units of 8 bytes */
 	u8 index : 6;	/* of the instruction in the block */
 	u8 outcome : 2; /* enum outcome */
 	u8 recipe; /* of the arithmetic flags: index + 1 in block->recipes; 0: none */
@@ -131,7 +131,7 @@ struct block {
 	u8 *code; /* writable view */
 	struct block *next_hash;
 	u8 nbranches;
-	s32 heat;      /* executions left until it is retranslated as a hot block */
+	s32 until_hot;      /* executions left until it is retranslated as a hot block */
 	s32 rsp_moved; /* what its last branch moved RSP by, to undo that if its target is not canonical */
 	u32 path; /* offset in meta of the struct branch_path of branches in its middle; 0: none */
 	const u8 *host2; /* host address of the page of gpa2 */
@@ -166,7 +166,7 @@ struct slow_state {
 	gva_t address;
 	u32 size;
 	bool bounced; /* the data is in the bounce buffer; else it was written in place, and only noted */
-	bool refused; /* the access faulted, and nothing will be stored: slow_fault.c */
+	bool faulted; /* the access faulted, and nothing will be stored: slow_fault.c */
 	u32 desc;     /* if the access faulted: its DESC_* word */
 	u8 *data;
 	u64 selected; /* elements under an opmask */
@@ -178,10 +178,10 @@ struct slow_state {
 /* Pages that entries of jump[] lead to: jump_cache.c, invariant 3. */
 #define ENTERED_MAX 1024
 
-struct entered {
-	u64 drops;   /* value of priv->drops[] for which the rest is valid */
+struct entered_pages {
+	u64 drops;   /* value of priv->jump_drops[] for which the rest is valid */
 	u64 lookups; /* look-ups that missed since entries of jump[] were last dropped */
-	u64 since;   /* instructions retired when the epoch began */
+	u64 insns_at_epoch;   /* instructions retired when the epoch began */
 	u32 n;
 	struct entered_page {
 		struct code_page *page;
@@ -190,12 +190,12 @@ struct entered {
 };
 
 /* A claim of a page that some processor may not have acknowledged: cpu/mmu/shared_code.h. */
-struct unheard {
+struct unacked_claim {
 	struct code_page *page;
 	u64 number;
 };
 
-#define UNHEARD_MAX 256
+#define UNACKED_MAX 256
 
 #define FETCH_CACHE 256
 
@@ -220,47 +220,47 @@ struct engine {
 	/* Tables of blocks: bump-allocated, dropped as a whole. */
 	u8 *meta, *meta_next, *meta_limit;
 	u8 *code_ready, *meta_ready; /* memory below these is mapped; cache_populate() moves them */
-	bool huge;		     /* the next memory of meta is mapped as huge pages */
+	bool huge_meta;		     /* the next memory of meta is mapped as huge pages */
 	struct block **by_address; /* all blocks since the last flush, in the order of their code */
-	u32 *begins;		   /* offset of each block's code, for binary search */
+	u32 *code_starts;		   /* offset of each block's code, for binary search */
 	struct block **by_hash;	   /* BLOCK_HASHES chains of live blocks */
 	struct decoder *decoder;   /* decoder.c */
 	u32 nblocks;
-	u64 jumps_base; /* code segment for which jump[] holds, where code is not flat */
-	u32 jumps_limit;
+	u64 jump_cs_base; /* code segment for which jump[] holds, where code is not flat */
+	u32 jump_cs_limit;
 	u8 linear_bits; /* width of the linear addresses that live blocks check */
 	bool avx512;	/* live blocks were translated with AVX-512 enabled in XCR0 */
 	struct fetch_entry fetch[FETCH_CACHE];
 
-	struct entered entered[NSPACES];
-	struct unheard unheard[UNHEARD_MAX]; /* ascending by number */
-	u32 nunheard;
-	u64 unheard_more; /* the highest number that did not fit; 0: none */
+	struct entered_pages entered[NSPACES];
+	struct unacked_claim unacked[UNACKED_MAX]; /* ascending by number */
+	u32 nunacked;
+	u64 unacked_overflow; /* the highest number that did not fit; 0: none */
 
-	bool inside; /* translated code is on the stack: no block may be dropped (code_check.h, 3) */
+	bool in_translated_code; /* translated code is on the stack: no block may be dropped (code_check.h, 3) */
 	bool executing; /* C executes the instruction at cpu->port.last_rip */
-	bool notice; /* epoch_notice() before the next entry */
+	bool check_pending; /* epoch_check() before the next entry */
 	u64 epoch; /* grows whenever another processor, the program or a device may have changed code; never 0 */
-	u64 since[NSPACES]; /* the epoch since which code of the space counts as unverified */
+	u64 changed_epoch[NSPACES]; /* the epoch since which code of the space counts as unverified */
 	u64 slice;     /* instructions that the countdown started from; at most SLICE_MAX */
 	u64 budget;    /* instructions that may retire after the slice */
-	u64 effort_from; /* cpu->port.effort when the run began */
-	u64 effort_most; /* how much more of it there may be */
-	bool step;     /* the next block has one instruction and ends the visit: MODE_STEP */
-	bool whole;    /* bounded by the budget or a trip, not by a share: a new slice would be no longer */
-	bool held;     /* the slice ends one instruction before a trip: count.c, invariant 7 */
-	bool near;     /* the slice ends within a block: blocks of one instruction run until then */
-	bool spent;    /* less than a block is left of the budget, and cpu->port.loose lets the run end */
-	bool alone;    /* the next instruction is executed while all other processors are stopped */
-	bool owed;     /* the instruction at RIP reached a trip before it completed: execute it before anything else */
+	u64 effort_start; /* cpu->port.effort when the run began */
+	u64 effort_limit; /* how much more of it there may be */
+	bool single_step;     /* the next block has one instruction and ends the visit: MODE_STEP */
+	bool last_slice;    /* bounded by the budget or a trip, not by a share: a new slice would be no longer */
+	bool stops_before_trip;     /* the slice ends one instruction before a trip: count.c, invariant 7 */
+	bool single_insns;     /* the slice ends within a block: blocks of one instruction run until then */
+	bool budget_exhausted;    /* less than a block is left of the budget, and cpu->port.may_end_early lets the run end */
+	bool run_exclusive;    /* the next instruction is executed while all other processors are stopped */
+	bool finish_insn;     /* the instruction at RIP reached a trip before it completed: execute it before anything else */
 	bool counting; /* the countdown, priv->live[] and priv->packed[] count: count.c, invariant 1 */
 	u32 counting_mode; /* MODE_COUNTING bits of the mode they count for */
-	bool both;	   /* every armed trip counts both privileges */
-	retire_wanted counted; /* classes that count in priv->live[] */
-	retire_wanted packed;  /* classes that count in priv->packed[] */
-	s64 live_from[NRETIRE];	/* values that priv->live[] started from */
-	u64 packed_from[PACK_WORDS]; /* values that priv->packed[] started from */
-	u64 guards; /* all guard bits of priv->packed[] */
+	bool trips_span_privileges;	   /* every armed trip counts both privileges */
+	retire_wanted live_classes; /* classes that count in priv->live[] */
+	retire_wanted packed_classes;  /* classes that count in priv->packed[] */
+	s64 live_start[NRETIRE];	/* values that priv->live[] started from */
+	u64 packed_start[PACK_WORDS]; /* values that priv->packed[] started from */
+	u64 guard_mask; /* all guard bits of priv->packed[] */
 	u64 exit_rip;  /* RIP when engine_run() last returned: answers to MMIO and port I/O are for it */
 	u64 era;       /* era of all generations in use: jump_cache.c, invariant 1 */
 	u64 *enterable;		/* checking build: bitmap of bytes of code memory that may be entered */
@@ -268,9 +268,9 @@ struct engine {
 	u32 modes[16];	/* modes in use; their index is part of jump_key */
 	u32 nmodes;
 	u32 last_mode[NSPACES]; /* index of the mode looked up last */
-	enum guest_fault left;	   /* with LEAVE_FAULT: why; FAULT_NONE: the instruction completed */
-	bool heating;		   /* the block being translated will be a hot one */
-	bool again;		   /* with LEAVE_FAULT: re-execute the instruction; no fault */
+	enum guest_fault leave_fault;	   /* with LEAVE_FAULT: why; FAULT_NONE: the instruction completed */
+	bool translating_hot;		   /* the block being translated will be a hot one */
+	bool reexecute;		   /* with LEAVE_FAULT: re-execute the instruction; no fault */
 	struct slow_state pending; /* between slow_access() and slow_commit() */
 	/* Entry points of the generated runtime, executable view. */
 	bool has_rorx; /* the host executes RORX */
@@ -280,12 +280,12 @@ struct engine {
 	/* Writable view: exits from blocks (emit_entry.c, "Ways out") */
 	u8 *leave_with[NLEAVES], *guard_failed, *jump_missed;
 	u8 *log_full; /* writable view: calls observe_log_full() */
-	u8 *beyond;   /* writable view: exit stub for a branch beyond the code-segment limit */
+	u8 *beyond_limit;   /* writable view: exit stub for a branch beyond the code-segment limit */
 	u8 *check_jump, *check_return; /* writable view: calls into C of the checking build */
 	u8 *observe_access, *observe_fetch, *observe_branch, *observe_trip;
 	u64 blocks_made, flushes;
-	u64 deaths; /* grows with each dropped block and each flush: code_check.h, invariant 7 */
-	s32 heat; /* executions after which a block is retranslated as a hot one */
+	u64 blocks_dropped; /* grows with each dropped block and each flush: code_check.h, invariant 7 */
+	s32 hot_after; /* executions after which a block is retranslated as a hot one */
 	struct profile *profile; /* base/profile.h; NULL: none */
 	u64 *profiled;		 /* the counter of the block that was visited last */
 	u64 profiled_at;	 /* count_instructions() when it was */
@@ -323,15 +323,15 @@ bool cache_holds(const struct engine *eng, u64 host_pc); /* code of a block; exe
 struct block *cache_by_code(const struct engine *eng, const u8 *host_pc); /* executable view */
 struct page_copy *cache_page(struct cpu *cpu, gpa_t gpa);		  /* NULL: full */
 void cache_verify(struct cpu *cpu, struct code_page *page, const u8 *host);
-void cache_doubt(struct cpu *cpu, gpa_t gpa); /* verify the page when it is next entered */
+void cache_mark_unverified(struct cpu *cpu, gpa_t gpa); /* verify the page when it is next entered */
 void cache_written(struct cpu *cpu);
 /* Code may have been changed by other processors, the program or a device: verifies pages whose claims are not acknowledged by all. Returns whether any other page may have changed. */
-bool cache_notice(struct cpu *cpu);
-bool cache_notice_due(const struct cpu *cpu); /* would epoch_notice() find work to do? No side effects */
+bool cache_check_shared(struct cpu *cpu);
+bool cache_check_due(const struct cpu *cpu); /* would epoch_check() find work to do? No side effects */
 void cache_drop(struct cpu *cpu, struct block *block);
 void link_set(const struct engine *eng, struct link *link, struct block *to);
 void link_renew(const struct cpu *cpu, struct link *link, struct block *to); /* a guarded one */
-void links_forget(struct engine *eng); /* cuts all guarded links */
+void links_drop_guarded(struct engine *eng); /* cuts all guarded links */
 
 #define NO_KEY BIT(32) /* longer than any jump_key */
 
@@ -341,10 +341,10 @@ static inline const u8 *exec_view(const struct engine *eng, const u8 *rw)
 }
 
 /* jump_cache.c: the jump cache, and epochs. */
-void returns_forget(struct engine *eng); /* before the next entry */
+void returns_invalidate(struct engine *eng); /* before the next entry */
 void epoch_begin(struct cpu *cpu, enum space space); /* code of the space may have changed */
 /* Begins epochs if a write by another processor or from outside was counted: cpu/mmu/shared_code.h */
-void epoch_notice(struct cpu *cpu);
+void epoch_check(struct cpu *cpu);
 void jump_clear(struct cpu *cpu);
 void jump_update_key(struct cpu *cpu, u32 mode);
 u32 jump_mode(const struct cpu *cpu); /* that the key is for */
@@ -357,16 +357,16 @@ static inline u32 code_limit(const struct cpu *cpu, u32 mode)
 /* Does code of this mode use the jump cache? Short-lived blocks do not: they would evict others. */
 static inline bool jump_usable(u32 mode)
 {
-	return !(mode & (MODE_STEP | MODE_CUT));
+	return !(mode & (MODE_STEP | MODE_SINGLE));
 }
 /* The code that the jump cache has for RIP in this mode, or NULL. Updates the key. */
-const void *jump_known(struct cpu *cpu, u32 mode);
+const void *jump_find(struct cpu *cpu, u32 mode);
 /* Adds this block, which is at RIP. Its pages must have been noted. */
-void jump_remember(struct cpu *cpu, const struct block *block);
-void jump_forget(struct cpu *cpu, const struct block *block); /* before it is dropped */
+void jump_insert(struct cpu *cpu, const struct block *block);
+void jump_remove(struct cpu *cpu, const struct block *block); /* before it is dropped */
 void jump_note_page(struct cpu *cpu, struct code_page *page, const u8 *host);
 /* Are the noted pages those of the current entries? Not if the entries were dropped since. */
-bool jump_noted(const struct cpu *cpu);
+bool jump_pages_current(const struct cpu *cpu);
 
 /* The space whose code this processor executes. */
 static inline enum space space_of(const struct cpu *cpu)
@@ -375,9 +375,9 @@ static inline enum space space_of(const struct cpu *cpu)
 }
 
 /* Has the page been verified in the current epoch of the space that executes? */
-static inline bool page_fresh(const struct cpu *cpu, const struct code_page *page)
+static inline bool page_verified(const struct cpu *cpu, const struct code_page *page)
 {
-	return page->epoch >= cpu->engine->since[space_of(cpu)];
+	return page->epoch >= cpu->engine->changed_epoch[space_of(cpu)];
 }
 
 /* find_block.c: the block at cpu->rip for this mode, made if there is none. NULL: *fault says why.
@@ -439,12 +439,12 @@ u64 call_insn(struct cpu *cpu, u64 insn, u32 unused, const u8 *return_pc);
 u64 passthrough_insn(struct cpu *cpu, u64 insn, u32 access, const u8 *return_pc);
 
 /* Flags: all in rflags outside translated code; inside, the arithmetic ones are in aflags. */
-static inline void flags_in(struct cpu *cpu)
+static inline void flags_to_aflags(struct cpu *cpu)
 {
 	cpu_hot(cpu)->aflags = (cpu->rflags & 0xff) << 8 | !!(cpu->rflags & FL_OF);
 }
 
-static inline void flags_out(struct cpu *cpu)
+static inline void flags_from_aflags(struct cpu *cpu)
 {
 	u64 arith = (cpu_hot(cpu)->aflags >> 8 & (FL_ARITH & 0xff)) |
 		    (cpu_hot(cpu)->aflags & 1 ? FL_OF : 0);
@@ -488,11 +488,11 @@ u64 observe_branch(struct cpu *cpu, u64 target, u32 kind, const u8 *return_pc);
 u64 observe_trip(struct cpu *cpu, u64 s0, u32 unused, const u8 *return_pc);
 u64 observe_log_full(struct cpu *cpu, u64 s0, u32 unused, const u8 *return_pc);
 /* A block is left in its middle: notes what it would have noted at its end. Its counts are not refunded yet. */
-void observe_part(struct cpu *cpu, const struct block *block, const struct place *place,
+void observe_partial_block(struct cpu *cpu, const struct block *block, const struct place *place,
 		  bool completed);
 void observe_settle(struct cpu *cpu); /* turns the notes of translated code into branch records */
 /* Before an instruction that a sample may describe. */
-void observe_alone(struct cpu *cpu);
+void observe_single(struct cpu *cpu);
 /* After an access that C observed: leaves translated code if a trip is reached. */
 u64 observe_end(struct cpu *cpu, u32 desc, const u8 *return_pc, u64 otherwise);
 

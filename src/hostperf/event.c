@@ -79,7 +79,7 @@ void hostperf_advance(struct hostperf *host, u64 now)
 
 bool hostperf_multiplexes(const struct hostperf *host)
 {
-	for (u32 i = 0; i < host->nevents && !host->away; i++)
+	for (u32 i = 0; i < host->nevents && !host->yielded; i++)
 		if (host->event[i]->state == HOST_WAITING)
 			return true;
 	return false;
@@ -87,6 +87,6 @@ bool hostperf_multiplexes(const struct hostperf *host)
 
 void hostperf_rotate(struct hostperf *host)
 {
-	host->turn++;
+	host->rotation++;
 	hostperf_schedule(host);
 }

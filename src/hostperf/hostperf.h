@@ -45,10 +45,10 @@ struct host_event {
 
 struct hostperf {
 	struct hwpmu *hw;
-	u32 nevents, turn;
+	u32 nevents, rotation;
 	struct host_event *event[HOST_EVENTS]; /* in the order in which they were added */
 	u64 now;
-	bool away;	    /* a guest owns the hardware: events are scheduled out */
+	bool yielded;	    /* a guest owns the hardware: events are scheduled out */
 	bool store_is_full; /* the guest's PEBS store reached its threshold */
 };
 

@@ -164,7 +164,7 @@ static void make_plan(struct hostperf *host, struct plan *plan)
 	for (u32 r = 0; r < RANKS; r++)
 		for (u32 i = 0; i < host->nevents; i++) {
 			/* Flexible events start at another one each rotation. */
-			u32 n = r < 2 ? i : (i + host->turn) % host->nevents;
+			u32 n = r < 2 ? i : (i + host->rotation) % host->nevents;
 			struct host_event *event = host->event[n];
 
 			if (rank(event) != r || !wants_placing(event) || !leads(host, n))
@@ -249,7 +249,7 @@ void hostperf_schedule(struct hostperf *host)
 {
 	struct plan old = plan_in_force(host), plan = { 0 };
 
-	if (host->away)
+	if (host->yielded)
 		return;
 	hostperf_collect(host);
 	make_plan(host, &plan);
@@ -262,18 +262,18 @@ void hostperf_yield(struct hostperf *host)
 {
 	struct plan old = plan_in_force(host), nothing = { 0 };
 
-	if (host->away)
+	if (host->yielded)
 		return;
 	hostperf_collect(host);
 	follow(host, &nothing, &old);
 	hwpmu_reset(host->hw);
-	host->away = true;
+	host->yielded = true;
 }
 
 void hostperf_resume(struct hostperf *host)
 {
-	if (!host->away)
+	if (!host->yielded)
 		return;
-	host->away = false;
+	host->yielded = false;
 	hostperf_schedule(host);
 }

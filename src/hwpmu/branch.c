@@ -127,7 +127,7 @@ static u64 cycles_at(const struct notes *notes, u32 i, u32 j)
 	const struct branch_note *note = note_at(notes, i);
 
 	return (u64)(note->count >> notes->count_shift) + (u64)note->stalls +
-	       notes->ring->cycles_from - site_at(notes, i, j)->cycles_behind;
+	       notes->ring->cycles_from - site_at(notes, i, j)->cycles_after;
 }
 
 static bool canonical(const struct notes *notes, u64 address)

@@ -60,7 +60,7 @@ static inline bool branch_wanted(const struct branch_ring *ring)
 /* What is known of a near branch when it is translated. */
 struct branch_site {
 	u64 from, to;	   /* to: of a direct one */
-	u32 cycles_behind; /* cycles of later instructions of its block, already in the count */
+	u32 cycles_after; /* cycles of later instructions of its block, already in the count */
 	u8 kind;
 	u8 index;   /* of the instruction in its block */
 	u8 outcome; /* index in branch_verdict.predicted[]; BRANCH_UNNOTED: none */

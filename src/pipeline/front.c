@@ -15,18 +15,18 @@ static u32 predecode(struct pipe_front *front, const struct pipe_core *core,
 	front->at += insn->length;
 	block = (front->at - 1) / core->fetch;
 	if (block != front->block) {
-		front->found += block - front->block;
+		front->predecode_cycle += block - front->block;
 		front->block = block;
 		front->in_block = 0;
 	}
 	if (front->in_block == core->predecode) {
-		front->found++;
+		front->predecode_cycle++;
 		front->in_block = 0;
 	}
 	front->in_block++;
 	if (insn->lcp)
-		front->found += core->lcp;
-	return front->found;
+		front->predecode_cycle += core->lcp;
+	return front->predecode_cycle;
 }
 
 /* The entries that a line of the uop cache has when it begins with this instruction, up to the end
@@ -64,11 +64,11 @@ u32 pipe_fetch_cached(struct pipe_front *front, const struct pipe_core *core,
 
 	if (entries && !front->in_block) {
 		front->in_block = line_entries(core, block, index, front->at);
-		if (++front->found > core->lines ||
+		if (++front->predecode_cycle > core->lines ||
 		    front->in_cycle + front->in_block > core->cached) {
 			front->decode++;
 			front->in_cycle = 0;
-			front->found = 1;
+			front->predecode_cycle = 1;
 		}
 		front->in_cycle += front->in_block;
 	}
@@ -102,7 +102,7 @@ void pipe_jump(struct pipe_front *front, const struct pipe_core *core, u64 at)
 	front->block = at / core->fetch;
 	front->in_block = 0;
 	front->in_cycle = core->cached;
-	front->found = front->decode + 1;
+	front->predecode_cycle = front->decode + 1;
 }
 
 /* Erratum SKX102: a branch, with what is fused to it, that crosses or ends at a 32-byte boundary is

@@ -35,7 +35,7 @@ bool pmu_write_capabilities(struct pmu *pmu, u32 i, u64 value, bool host)
 		return false;
 	if (value == pmu->perf_capabilities)
 		return true;
-	if (pmu->ran || (value && !pmu->version))
+	if (pmu->has_run || (value && !pmu->version))
 		return false;
 	pmu->perf_capabilities = value;
 	pmu_configure(pmu, &guest);

@@ -31,7 +31,7 @@ bool pmu_overflow(struct pmu *pmu, u64 counters)
 
 void pmu_enter(struct pmu *pmu)
 {
-	pmu->ran = true;
+	pmu->has_run = true;
 	/* The instruction that the owner completed may have been the one to overflow. */
 	pmu_overflow(pmu, pmu->backend->overflowed(pmu->backend_data));
 	pmu_sync(pmu);

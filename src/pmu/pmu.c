@@ -53,7 +53,7 @@ void pmu_configure(struct pmu *pmu, const struct pmu_guest *guest)
 		pmu->vendor->derive(pmu);
 	pmu->all = pmu_counters(pmu->general, 0) | (u64)pmu->fixed_set << PMU_FIXED_BASE;
 	pmu->narrow = narrow(pmu);
-	pmu->shape++;
+	pmu->pass_serial++;
 	reset(pmu);
 	pmu_lbr_reset(pmu);
 	pmu_pebs_reset(pmu);
@@ -130,7 +130,7 @@ void pmu_set_filter(struct pmu *pmu, const struct pmu_filter *filter)
 	pmu_ibs_filter(pmu);
 	pmu->lbr_dirty = true;
 	pmu->dirty |= pmu->all;
-	pmu->shape++;
+	pmu->pass_serial++;
 }
 
 void pmu_put(struct pmu *pmu)
@@ -146,5 +146,5 @@ void pmu_set_backend(struct pmu *pmu, const struct pmu_backend *backend, void *d
 	pmu_put(pmu);
 	pmu->backend = backend;
 	pmu->backend_data = data;
-	pmu->shape++;
+	pmu->pass_serial++;
 }

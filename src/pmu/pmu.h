@@ -87,9 +87,9 @@ struct pmu {
 
 	u64 dirty; /* what the backend has not been told: controls of counters, PMU_DIRTY_* */
 	u64 stale; /* counters whose value it has not been told */
-	u32 shape; /* grows when the answer of pmu_passes() may have changed */
+	u32 pass_serial; /* grows when the answer of pmu_passes() may have changed */
 	bool pmi;
-	bool ran; /* the guest has run: PERF_CAPABILITIES can no longer change */
+	bool has_run; /* the guest has run: PERF_CAPABILITIES can no longer change */
 };
 
 /* data: handed to the backend. The guest has no PMU before pmu_configure(). */

@@ -154,7 +154,7 @@ static u16 latency(const struct timing *t, enum observed_level level, enum obser
 /* Hits of the first level never count as slow, so they need not come here. */
 static void count_slow(struct timing *t, u16 cycles)
 {
-	if (cycles > t->slow && cycles > t->params->latency[0])
+	if (cycles > t->slow_cycles && cycles > t->params->latency[0])
 		add(t, RETIRE_SLOW_LOADS);
 }
 
@@ -163,7 +163,7 @@ static void note(struct timing *t, const struct timing_access *a, enum observed_
 {
 	if (!a->store)
 		count_slow(t, latency(t, level, tlb));
-	if (t->keep)
+	if (t->keep_seen)
 		return;
 	t->seen.access = (struct observed_access){ .valid = true,
 						   .store = a->store,
@@ -211,15 +211,15 @@ void timing_data(struct timing *t, const struct timing_access *a)
 
 /* --- instructions --- */
 
-void timing_look(struct timing *t, bool look)
+void timing_observe(struct timing *t, bool look)
 {
-	if (look && !t->looking) {
+	if (look && !t->observing) {
 		/* Empties the line buffers, so that the first line comes to timing_fetch(). */
 		bytes_fill(t->code_line, 0, sizeof(t->code_line));
-		t->begins = true;
-		t->ahead = 0;
+		t->first_line = true;
+		t->next_line = 0;
 	}
-	t->looking = look;
+	t->observing = look;
 }
 
 /* Was the line fetched before observation began? */
@@ -227,14 +227,14 @@ static bool fetched_before(struct timing *t, gpa_t physical)
 {
 	gpa_t next = physical + LINE_SIZE;
 
-	if (t->begins) {
-		t->begins = false;
-		t->ahead = (next ^ physical) & PAGE_MASK ? 0 : timing_code_key(next);
+	if (t->first_line) {
+		t->first_line = false;
+		t->next_line = (next ^ physical) & PAGE_MASK ? 0 : timing_code_key(next);
 		return true;
 	}
-	if (t->ahead != timing_code_key(physical))
+	if (t->next_line != timing_code_key(physical))
 		return false;
-	t->ahead = 0;
+	t->next_line = 0;
 	return true;
 }
 

@@ -60,13 +60,13 @@ struct timing {
 	u64 *count;			    /* by enum retire_class: where misses are added */
 	struct observed seen;
 	/* Not 0: accesses do not change `seen`; see engine/runtime/observe.c */
-	u8 keep;
-	u16 slow; /* a load of more cycles counts in slow_loads; set by the owner */
+	u8 keep_seen;
+	u16 slow_cycles; /* a load of more cycles counts in slow_loads; set by the owner */
 	struct timing_sets l1d, l1i, l2, llc;
 	struct timing_sets dtlb, itlb, stlb, istlb; /* istlb is stlb's where they are one */
-	bool looking; /* the owner shows accesses and branches */
-	bool begins;  /* the next line of code is the first one shown */
-	u64 ahead;    /* timing_code_key() of the line after the first, until it is fetched; 0: none */
+	bool observing; /* the owner shows accesses and branches */
+	bool first_line;  /* the next line of code is the first one shown */
+	u64 next_line;    /* timing_code_key() of the line after the first, until it is fetched; 0: none */
 	u64 data_page[TIMING_LINES], code_page[TIMING_LINES]; /* the TLB's tags for the buffers */
 };
 
@@ -90,7 +90,7 @@ void timing_init(struct timing *t, const struct model *model, void *memory, u64 
  * The owner shows accesses and branches from now on, or until now. A processor has fetched the line
  * that it executes, and the next of the page, before: both are filled in uncounted when they come.
  */
-void timing_look(struct timing *t, bool look);
+void timing_observe(struct timing *t, bool look);
 
 void timing_data(struct timing *t, const struct timing_access *a);
 /* The line that an instruction's bytes lie on. `host` and `size` play no part. */

@@ -45,7 +45,7 @@ int io_port_exit(struct vcpu *vcpu)
 		io->state = IO_DONE;
 		return 1;
 	}
-	if (vcpu->vm->outside.awaited)
+	if (vcpu->vm->outside.must_wait)
 		return 1; /* executed again */
 	vcpu->stats.io_exits++;
 	run->exit_reason = KVM_EXIT_IO;

@@ -104,7 +104,7 @@ static int serve_requests(struct vcpu *vcpu)
 	__atomic_store_n(&vcpu->cpu->attention, 0, __ATOMIC_SEQ_CST);
 	requests = __atomic_exchange_n(&vcpu->requests, 0, __ATOMIC_SEQ_CST);
 	if (requests & ~(u32)REQUEST_EVENT) /* events speak for themselves when they are taken */
-		vcpu->cpu->port.same_memory = false;
+		vcpu->cpu->port.memory_unchanged = false;
 	vcpu_answer(vcpu);
 	vcpu_sample_finish(vcpu);
 	if (requests & REQUEST_TLB_FLUSH)
@@ -135,11 +135,11 @@ static u64 work(const struct vcpu *vcpu)
  */
 static u64 pace(struct vcpu *vcpu, u64 now_ns)
 {
-	u64 ns = now_ns - vcpu->looked_ns, n = work(vcpu) - vcpu->looked_work;
+	u64 ns = now_ns - vcpu->clock_read_ns, n = work(vcpu) - vcpu->clock_read_work;
 	u64 quarter = ns ? n * (1024 / 4) / ns : 0;
 
-	vcpu->looked_ns = now_ns;
-	vcpu->looked_work += n;
+	vcpu->clock_read_ns = now_ns;
+	vcpu->clock_read_work += n;
 	return quarter < PACE_MIN ? PACE_MIN : quarter > PACE_MAX ? PACE_MAX : quarter;
 }
 
@@ -203,11 +203,11 @@ static bool run_goes_on(struct vcpu *vcpu, enum exit_reason reason, u64 end)
 {
 	bool news;
 
-	vcpu_host_left(vcpu);
+	vcpu_host_after_guest(vcpu);
 	news = vcpu_pmu_leave(vcpu);
 	if (reason != EXIT_PMI || news || work(vcpu) + ENGINE_BLOCK_INSNS > end)
 		return false;
-	vcpu->cpu->port.same_memory = true;
+	vcpu->cpu->port.memory_unchanged = true;
 	return true;
 }
 
@@ -232,8 +232,8 @@ static int turn(struct vcpu *vcpu)
 	events_accept(vcpu);
 	if (r > 0 && before_entry(vcpu, &end)) {
 		do {
-			vcpu->cpu->port.loose = true; /* the end is a matter of time */
-			vcpu_host_in(vcpu);
+			vcpu->cpu->port.may_end_early = true; /* the end is a matter of time */
+			vcpu_host_before_guest(vcpu);
 			reason = engine_run(vcpu->cpu, end - work(vcpu));
 		} while (run_goes_on(vcpu, reason, end));
 		after_exit(vcpu, reason);
@@ -252,9 +252,9 @@ static enum exit_reason run_one(struct vcpu *vcpu)
 	__atomic_store_n(&vcpu->cpu->attention, 0, __ATOMIC_SEQ_CST);
 	vcpu_pmu_enter(vcpu);
 	vcpu_time_arm(vcpu, TIME_NEVER);
-	vcpu_host_in(vcpu);
+	vcpu_host_before_guest(vcpu);
 	reason = engine_run(vcpu->cpu, 1);
-	vcpu_host_left(vcpu);
+	vcpu_host_after_guest(vcpu);
 	vcpu_pmu_leave(vcpu);
 	return reason;
 }
@@ -309,7 +309,7 @@ static int wait_for_entry(struct vcpu *vcpu)
 /* What ends KVM_RUN although the guest could go on: its result, or 1 for another turn. */
 static int between_turns(struct vcpu *vcpu, bool was_running)
 {
-	vcpu->cpu->port.same_memory = was_running;
+	vcpu->cpu->port.memory_unchanged = was_running;
 	if (events_irq_wanted(vcpu) && events_ready_for_irq(vcpu)) {
 		vcpu->stats.request_irq_exits++;
 		vcpu->run->exit_reason = KVM_EXIT_IRQ_WINDOW_OPEN;
@@ -393,9 +393,9 @@ static int start(struct vcpu *vcpu)
 	if (r <= 0)
 		return r;
 	vcpu->run->exit_reason = KVM_EXIT_UNKNOWN;
-	vcpu->cpu->port.same_memory = false; /* the program may have written guest memory */
+	vcpu->cpu->port.memory_unchanged = false; /* the program may have written guest memory */
 	if (schedule_holds(vcpu))
-		vcpu->vm->outside.awaited = false; /* its OUT says so again */
+		vcpu->vm->outside.must_wait = false; /* its OUT says so again */
 	return wait_for_entry(vcpu);
 }
 
@@ -446,7 +446,7 @@ static void attach(struct vcpu *vcpu, sigset_t *saved)
 static void detach(struct vcpu *vcpu, const sigset_t *saved)
 {
 	vcpu_time_show(vcpu);
-	vcpu_host_away(vcpu);
+	vcpu_host_thread_away(vcpu);
 	shared_sleep(vcpu->cpu);
 	if (vcpu->sigmask_active)
 		pthread_sigmask(SIG_SETMASK, saved, NULL);

@@ -57,7 +57,7 @@ void sleep_until_woken(struct vcpu *vcpu)
 {
 	int saved_errno = errno;
 
-	vcpu_host_away(vcpu);
+	vcpu_host_thread_away(vcpu);
 	shared_sleep(vcpu->cpu);
 	for (;;) {
 		u32 seen = __atomic_load_n(&vcpu->wake, __ATOMIC_SEQ_CST);
@@ -105,7 +105,7 @@ static bool wait_for_turn(struct vcpu *vcpu)
 {
 	bool taken;
 
-	vcpu_host_away(vcpu);
+	vcpu_host_thread_away(vcpu);
 	shared_sleep(vcpu->cpu);
 	for (;;) {
 		u32 seen = __atomic_load_n(&vcpu->wake, __ATOMIC_SEQ_CST);
@@ -118,7 +118,7 @@ static bool wait_for_turn(struct vcpu *vcpu)
 		wait_on_wake(vcpu, seen);
 	}
 	shared_wake(vcpu->cpu);
-	vcpu->cpu->port.same_memory = false; /* other vCPUs have had theirs */
+	vcpu->cpu->port.memory_unchanged = false; /* other vCPUs have had theirs */
 	return taken;
 }
 
@@ -129,14 +129,14 @@ bool sleep_until_turn(struct vcpu *vcpu)
 
 static bool depends_on_outside(const struct vcpu *vcpu)
 {
-	return vcpu->vm->outside.kicked || vcpu->vm->outside.awaited;
+	return vcpu->vm->outside.kicked || vcpu->vm->outside.must_wait;
 }
 
 bool sleep_until_outside(struct vcpu *vcpu)
 {
 	if (!depends_on_outside(vcpu))
 		return true;
-	vcpu_host_away(vcpu);
+	vcpu_host_thread_away(vcpu);
 	shared_sleep(vcpu->cpu);
 	while (outside_waits(vcpu->vm) && !vcpu_interrupted(vcpu)) {
 		vcpu_answer(vcpu);

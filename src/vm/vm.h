@@ -119,7 +119,7 @@ struct vcpu {
 	bool sigmask_active;
 	sigset_t sigmask;
 	u64 mem_generation; /* of the snapshot that the TLB was filled from */
-	u64 looked_ns, looked_work; /* clock_ns() and instructions at the last reading of the clock: run.c */
+	u64 clock_read_ns, clock_read_work; /* clock_ns() and instructions at the last reading of the clock: run.c */
 
 	enum vcpu_pending pending;
 	struct vcpu_events events;

@@ -268,7 +268,7 @@ const u8 *native_code(void);
 void native_code_writable(bool writable);
 bool native_maps(u64 address); /* outside of the sandbox, for the test itself */
 
-#define GUEST_HEAT 48 /* executions until the engine takes a block for hot */
+#define GUEST_HOT_AFTER 48 /* executions until the engine takes a block for hot */
 bool host_is_amd(void);
 void guest_init(bool is_amd);
 bool guest_is_foreign(void); /* of the other vendor than the host */

@@ -239,7 +239,7 @@ void guest_init(bool is_amd)
 	guest.cpu->port.mem = mem_map_with(empty, &slot);
 	guest.cpu->port.model = model_find(is_amd ? "genoa" : "icelake");
 	must(guest.cpu->port.mem && engine_create(guest.cpu) == 0);
-	engine_set_heat(guest.cpu, GUEST_HEAT);
+	engine_set_hot_after(guest.cpu, GUEST_HOT_AFTER);
 	free(empty);
 	build_paging();
 	build_gdt();

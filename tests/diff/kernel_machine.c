@@ -190,7 +190,7 @@ void kernel_machines_create(void)
 {
 	for (u32 way = 0; way < NWAYS; way++) {
 		machine_create(&machines[way]);
-		engine_set_heat(machines[way].cpu, way == WAY_HOT ? 1 : NEVER_HOT);
+		engine_set_hot_after(machines[way].cpu, way == WAY_HOT ? 1 : NEVER_HOT);
 	}
 }
 

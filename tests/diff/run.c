@@ -15,7 +15,7 @@
 #include "base/must.h"
 
 #define INPUTS	      12
-#define PROGRAM_INPUTS (GUEST_HEAT + 24)
+#define PROGRAM_INPUTS (GUEST_HOT_AFTER + 24)
 #define DATA_CASES    64 /* so many cases in a row start with the same data pages */
 #define REPORT_MAX    100
 

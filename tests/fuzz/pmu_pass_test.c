@@ -33,9 +33,9 @@ static struct twins {
 
 static bool passes(u32 index)
 {
-	if (t.shape != t.passed.pmu.shape) {
+	if (t.shape != t.passed.pmu.pass_serial) {
 		t.npasses = pmu_passes(&t.passed.pmu, t.passes);
-		t.shape = t.passed.pmu.shape;
+		t.shape = t.passed.pmu.pass_serial;
 	}
 	for (u32 i = 0; i < t.npasses; i++)
 		if (t.passes[i].index == index)

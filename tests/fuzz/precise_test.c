@@ -222,7 +222,7 @@ static void arm(struct cpu *cpu)
 	cpu->port.wanted = hwpmu_wanted(&t.hw);
 	cpu->port.precise = true;
 	cpu->port.observe = MODE_OBSERVE_MEMORY | MODE_OBSERVE_BRANCHES;
-	cpu_priv(cpu)->timing.slow = t.hw.pebs.latency;
+	cpu_priv(cpu)->timing.slow_cycles = t.hw.pebs.latency;
 }
 
 static void run(struct cpu *cpu)

@@ -33,7 +33,7 @@ static void load(struct machine *m, const void *code, size_t size)
 
 static enum exit_reason run_loosely(struct machine *m)
 {
-	m->cpu->port.loose = true;
+	m->cpu->port.may_end_early = true;
 	return engine_run(m->cpu, BUDGET);
 }
 
@@ -82,7 +82,7 @@ static void exceptions_with(struct machine *m, bool loose)
 	image_gate(m->ram, 6, IMAGE_CODE + 1, 0);
 	image_ist(m->ram, 6, IMAGE_INT_STACK);
 	for (u32 i = 0; i < 3; i++) {
-		m->cpu->port.loose = loose;
+		m->cpu->port.may_end_early = loose;
 		assert_int_equal(engine_run(m->cpu, BUDGET), EXIT_BUDGET);
 		assert_int_equal(machine_retired(m), 1);
 	}

@@ -75,7 +75,7 @@ void machine_create_model(struct machine *m, const char *model)
 	must(m->map && m->cpu);
 	m->cpu->port.model = model_find(model);
 	must(engine_create(m->cpu) == 0);
-	engine_set_heat(m->cpu, MACHINE_HEAT);
+	engine_set_hot_after(m->cpu, MACHINE_HEAT);
 	m->cpu->port.mem = m->map;
 }
 

@@ -114,9 +114,9 @@ static void hot_blocks_are_no_different(void **state)
 	struct machine *m = *state;
 	struct outcome cold, hot;
 
-	engine_set_heat(m->cpu, 1u << 30);
+	engine_set_hot_after(m->cpu, 1u << 30);
 	cold = run(m, FOREVER);
-	engine_set_heat(m->cpu, 2);
+	engine_set_hot_after(m->cpu, 2);
 	hot = run(m, FOREVER);
 	assert_same(&cold, &hot);
 }

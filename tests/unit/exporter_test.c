@@ -120,14 +120,14 @@ static void every_answer_has_a_head(void **state)
 /* A process chooses its own name. */
 static void labels_are_escaped_in_both_formats(void **state)
 {
-	static struct look look = { .count = 1 };
+	static struct vm_snapshots look = { .count = 1 };
 	struct exporter_state own = { .scrapes = 7 };
 	size_t size;
 	char *text;
 
 	(void)state;
 	look.vm[0] =
-		(struct vm_look){ .pid = 5, .vm = 1, .command = "a\"b\\c\n\xff", .model = "milan" };
+		(struct vm_snapshot){ .pid = 5, .vm = 1, .command = "a\"b\\c\n\xff", .model = "milan" };
 	look.vm[0].value[VM_INSTRUCTIONS] = ~0ull;
 	look.vm[0].value[VM_HALTED_NS] = 1500000000;
 	text = exporter_text(&look, &own, METRICS_OPEN, &size);

@@ -317,7 +317,7 @@ static void no_count_is_lost_when_the_mode_changes(void **state)
 			pmu_set_backend(&m.pmu, &hostperf_mediated, &m.hw);
 		else
 			pmu_set_backend(&m.pmu, &hostperf_event, &m.events);
-		m.host.away = i % 2;
+		m.host.yielded = i % 2;
 		guest_runs();
 		assert_int_equal(host_rdmsr(&m, PERF_CTR),
 				 (-(10 * 1000 - 500) + (i + 1) * 1000ull) & WIDTH);

@@ -34,7 +34,7 @@ u64 monotonic_ms(void)
 
 static const struct row {
 	const char *says;
-	bool hears; /* by monitor_hear(), else asks */
+	bool hears; /* by monitor_read(), else asks */
 	bool failed;
 } rows[] = {
 	{ RUNNING, false, false },
@@ -58,7 +58,7 @@ static void a_machine_that_fails_is_seen_to(void **state)
 
 		assert_int_equal(socketpair(AF_UNIX, SOCK_STREAM, 0, ends), 0);
 		assert_int_equal(write(ends[1], row->says, strlen(row->says)), strlen(row->says));
-		assert_int_equal(row->hears ? monitor_hear(ends[0]) : monitor_has_failed(ends[0]),
+		assert_int_equal(row->hears ? monitor_read(ends[0]) : monitor_has_failed(ends[0]),
 				 row->failed);
 		close(ends[0]);
 		close(ends[1]);

@@ -50,7 +50,7 @@ void pmu_machine_create(struct pmu_machine *m, enum model_set model)
 	struct pmu_guest guest = pmu_machine_guest(model);
 
 	create(m, model);
-	m->host.away = true;
+	m->host.yielded = true;
 	pmu_init(&m->pmu, pmu_model_of(model), &hostperf_mediated, &m->hw);
 	pmu_configure(&m->pmu, &guest);
 }

@@ -32,7 +32,7 @@ static int make(void **unused)
 	strcpy(folder, "/tmp/vpmu-fixed-XXXXXX");
 	if (!mkdtemp(folder) || !guest_start(writable, 1))
 		return -1;
-	guest_share.terms = &terms;
+	guest_share.virtual_time = &terms;
 	page.date = 1000;
 	guest_share.fixed.begun = 1000;
 	return 0;
@@ -44,7 +44,7 @@ static int take_down(void **unused)
 	u32 open = guest_stop();
 
 	(void)unused;
-	guest_share.terms = NULL;
+	guest_share.virtual_time = NULL;
 	snprintf(command, sizeof(command), "rm -r %s", folder);
 	return system(command) || open ? -1 : 0;
 }

@@ -32,14 +32,14 @@ static int make(void **unused)
 		.input = memfile_create("input", MFD_CLOEXEC),
 		.frames = ends[1],
 	};
-	guest_share.terms = &terms;
+	guest_share.virtual_time = &terms;
 	return write(terms.order, "an order", 8) == 8 && write(terms.input, "input", 5) == 5 ? 0 : -1;
 }
 
 static int take_down(void **unused)
 {
 	(void)unused;
-	guest_share.terms = NULL;
+	guest_share.virtual_time = NULL;
 	close(frames);
 	close(terms.frames);
 	close(terms.order);
@@ -108,9 +108,9 @@ static void they_are_in_the_root_only_and_not_listed(void **unused)
 static void without_terms_there_are_none(void **unused)
 {
 	(void)unused;
-	guest_share.terms = NULL;
+	guest_share.virtual_time = NULL;
 	assert_int_equal(guest_look_up(FUSE_ROOT_ID, LINK_ORDER), 0);
-	guest_share.terms = &terms;
+	guest_share.virtual_time = &terms;
 	terms.frames = -1;
 	assert_int_equal(guest_look_up(FUSE_ROOT_ID, LINK_FRAMES), 0);
 }

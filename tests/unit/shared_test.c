@@ -78,17 +78,17 @@ static u64 translate(u32 i, gpa_t gpa)
 static void nothing_is_no_news(void **state)
 {
 	(void)state;
-	assert_false(shared_news(cpu[0]) || shared_news(cpu[1]));
+	assert_false(shared_changed(cpu[0]) || shared_changed(cpu[1]));
 	translate(0, GPA);
-	assert_false(shared_news(cpu[0]) || shared_news(cpu[1]));
+	assert_false(shared_changed(cpu[0]) || shared_changed(cpu[1]));
 }
 
 static void the_programs_turn_is_news_once(void **state)
 {
 	(void)state;
 	shared_outside(&shared);
-	assert_true(shared_news(cpu[0]) && shared_news(cpu[1]));
-	assert_false(shared_news(cpu[0]) || shared_news(cpu[1]));
+	assert_true(shared_changed(cpu[0]) && shared_changed(cpu[1]));
+	assert_false(shared_changed(cpu[0]) || shared_changed(cpu[1]));
 }
 
 static void a_write_to_claimed_memory_is_news_to_others(void **state)
@@ -98,8 +98,8 @@ static void a_write_to_claimed_memory_is_news_to_others(void **state)
 	assert_false(shared_watched(cpu[1], GPA + PAGE_SIZE, 8));
 	assert_true(shared_watched(cpu[1], GPA + 0x800, 8));
 	shared_written(cpu[1], GPA + 0x800, 8);
-	assert_true(shared_news(cpu[0]));
-	assert_false(shared_news(cpu[1]));
+	assert_true(shared_changed(cpu[0]));
+	assert_false(shared_changed(cpu[1]));
 }
 
 static void ones_own_code_is_noted_not_news(void **state)
@@ -110,7 +110,7 @@ static void ones_own_code_is_noted_not_news(void **state)
 	assert_true(shared_watched(cpu[0], GPA, 8));
 	shared_written(cpu[0], GPA, 8);
 	assert_int_equal(cpu_priv(cpu[0])->code->nwritten, 1);
-	assert_false(shared_news(cpu[0]) || shared_news(cpu[1]));
+	assert_false(shared_changed(cpu[0]) || shared_changed(cpu[1]));
 }
 
 static void what_is_released_may_be_written(void **state)

@@ -428,7 +428,7 @@ static void sixty_four_bytes_are_stored_at_once(void **state)
 	cpu_priv(cpu)->exclusive = &machine; /* there are other processors */
 	assert_int_equal(EXECUTE(MOVDIR64B), SYS_ALONE);
 	assert_int_equal(*ram(0, 64), 0);
-	cpu_priv(cpu)->alone = true;
+	cpu_priv(cpu)->others_stopped = true;
 	assert_int_equal(EXECUTE(MOVDIR64B), SYS_NEXT);
 	assert_memory_equal(ram(0, 64), ram(1, 1), 64);
 	cpu->regs[RDI] += 8;

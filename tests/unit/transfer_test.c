@@ -540,7 +540,7 @@ static void sysret_returns_to_either_mode(void **state)
 		assert_int_equal(cpu->rip, TARGET);
 		assert_int_equal(cpu->seg[CS].sel, SEL_UCODE32 | 3);
 		assert_int_equal(cpu->seg[CS].attr, 0xc0fb);
-		cpu_priv(cpu)->fresh = 0;
+		cpu_priv(cpu)->begun = 0;
 	}
 }
 

@@ -144,7 +144,7 @@ bool exclusive_begin(struct cpu *cpu)
 		release(x);
 		return false;
 	}
-	priv->alone = true;
+	priv->others_stopped = true;
 	return true;
 }
 
@@ -152,7 +152,7 @@ void exclusive_end(struct cpu *cpu)
 {
 	struct cpu_priv *priv = cpu_priv(cpu);
 
-	priv->alone = false;
+	priv->others_stopped = false;
 	if (priv->exclusive)
 		release(priv->exclusive);
 }

@@ -29,21 +29,21 @@ static u64 news(const struct cpu *cpu)
 	       __atomic_load_n(&priv->shared->written, __ATOMIC_SEQ_CST);
 }
 
-bool shared_unseen(const struct cpu *cpu)
+bool shared_change_unseen(const struct cpu *cpu)
 {
 	const struct cpu_priv *priv = cpu_priv(cpu);
 	u64 claims = __atomic_load_n(&priv->shared->claims, __ATOMIC_SEQ_CST);
 
-	return claims != priv->acknowledged || news(cpu) != priv->news_seen;
+	return claims != priv->acknowledged || news(cpu) != priv->changes_seen;
 }
 
-bool shared_news(struct cpu *cpu)
+bool shared_changed(struct cpu *cpu)
 {
 	struct cpu_priv *priv = cpu_priv(cpu);
 	u64 now = news(cpu);
-	bool unseen = now != priv->news_seen;
+	bool unseen = now != priv->changes_seen;
 
-	priv->news_seen = now;
+	priv->changes_seen = now;
 	return unseen;
 }
 
@@ -180,5 +180,5 @@ void shared_written(struct cpu *cpu, gpa_t gpa, u32 size)
 	if (!claimed_by_others(cpu, gpa))
 		return;
 	__atomic_add_fetch(&priv->shared->written, 1, __ATOMIC_SEQ_CST);
-	priv->news_seen++; /* the writer has seen its own write */
+	priv->changes_seen++; /* the writer has seen its own write */
 }

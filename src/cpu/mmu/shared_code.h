@@ -42,9 +42,9 @@ static inline void shared_outside(struct shared_code *shared)
 }
 
 /* Has `written` or `outside` grown since the last call? */
-bool shared_news(struct cpu *cpu);
-/* Would shared_news() or shared_acknowledge() find anything? Changes nothing. */
-bool shared_unseen(const struct cpu *cpu);
+bool shared_changed(struct cpu *cpu);
+/* Would shared_changed() or shared_acknowledge() find anything? Changes nothing. */
+bool shared_change_unseen(const struct cpu *cpu);
 
 struct code_page;
 

@@ -82,7 +82,7 @@ void tlb_forget_others(struct cpu *cpu)
 {
 	struct cpu_priv *priv = cpu_priv(cpu);
 
-	bytes_fill(priv->kept, 0, sizeof(priv->kept));
+	bytes_fill(priv->kept_spaces, 0, sizeof(priv->kept_spaces));
 }
 
 static void forget_code(struct cpu *cpu)
@@ -159,8 +159,8 @@ static struct space_kept *kept_of(struct cpu *cpu, u64 cr3)
 	struct cpu_priv *priv = cpu_priv(cpu);
 
 	for (u32 i = 0; i < SPACES_KEPT; i++)
-		if (priv->kept[i].cr3 == cr3 && priv->kept[i].jump_generation)
-			return &priv->kept[i];
+		if (priv->kept_spaces[i].cr3 == cr3 && priv->kept_spaces[i].jump_generation)
+			return &priv->kept_spaces[i];
 	return NULL;
 }
 
@@ -170,7 +170,7 @@ static void keep_space(struct cpu *cpu, u64 cr3)
 	struct space_kept *kept = kept_of(cpu, cr3);
 
 	if (!kept)
-		kept = &priv->kept[priv->next_kept++ % SPACES_KEPT];
+		kept = &priv->kept_spaces[priv->next_kept_space++ % SPACES_KEPT];
 	*kept = (struct space_kept){ cr3, priv->jump_generation[SPACE_USR],
 				     priv->map_generation[SPACE_USR] };
 }
@@ -181,8 +181,8 @@ static void forget_pcid(struct cpu *cpu, u64 pcid)
 	struct cpu_priv *priv = cpu_priv(cpu);
 
 	for (u32 i = 0; i < SPACES_KEPT; i++)
-		if ((priv->kept[i].cr3 & ~PAGE_MASK) == pcid)
-			priv->kept[i].jump_generation = 0;
+		if ((priv->kept_spaces[i].cr3 & ~PAGE_MASK) == pcid)
+			priv->kept_spaces[i].jump_generation = 0;
 }
 
 void tlb_switch(struct cpu *cpu, u64 old_cr3, bool keep)

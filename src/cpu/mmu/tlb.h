@@ -28,8 +28,8 @@ static inline void cpu_drop_jumps_of(struct cpu *cpu, enum space space)
 
 	priv->jump_generation[space] = ++priv->last_jump;
 	for (u32 i = 0; space == SPACE_USR && i < SPACES_KEPT; i++)
-		priv->kept[i].jump_generation = 0;
-	priv->drops[space]++;
+		priv->kept_spaces[i].jump_generation = 0;
+	priv->jump_drops[space]++;
 }
 
 static inline void cpu_drop_jumps(struct cpu *cpu)

@@ -199,7 +199,7 @@ enum guest_fault cpu_int(struct cpu *cpu, enum event_kind kind, u8 vector, u8 in
 	cpu->rip = cpu_code64(cpu) ? rip + insn_len : (u32)(rip + insn_len);
 	fault = deliver_event(cpu, &event);
 	if (!fault)
-		cpu_priv(cpu)->fresh |= FRESH_TF; /* cleared: the handler is not stepped into */
+		cpu_priv(cpu)->begun |= BEGUN_TF; /* cleared: the handler is not stepped into */
 	else if (cpu->tr.sel == task) /* no other task's RIP */
 		cpu->rip = rip;
 	return fault;

@@ -36,7 +36,7 @@ static void finish(struct cpu *cpu, u64 image, u64 mask)
 {
 	cpu->rflags = (cpu->rflags & ~mask) | (image & mask) | FL_FIX1;
 	if (mask & FL_RF)
-		cpu_priv(cpu)->fresh |= FRESH_RF;
+		cpu_priv(cpu)->begun |= BEGUN_RF;
 	cpu_update_mode(cpu);
 }
 

@@ -60,7 +60,7 @@ enum guest_fault cpu_syscall(struct cpu *cpu, u64 next_rip)
 		syscall_legacy(cpu, next_rip);
 	cpu->rflags |= FL_FIX1;
 	/* KVM: the mask decides whether a single-step trap follows. */
-	cpu_priv(cpu)->fresh |= FRESH_TF;
+	cpu_priv(cpu)->begun |= BEGUN_TF;
 	enter_flat(cpu, sel, sel + 8, 0, long_mode);
 	cpu_update_mode(cpu);
 	return FAULT_NONE;
@@ -95,7 +95,7 @@ enum guest_fault cpu_sysret(struct cpu *cpu, u8 opsize)
 		cpu->rflags = (cpu->regs[R11] & SYSRET_FLAGS) | FL_FIX1;
 	else
 		cpu->rflags |= FL_IF;
-	cpu_priv(cpu)->fresh |= FRESH_TF; /* unlike IRET, SYSRET traps at once when it sets TF */
+	cpu_priv(cpu)->begun |= BEGUN_TF; /* unlike IRET, SYSRET traps at once when it sets TF */
 	sysret_segments(cpu, to64);
 	cpu_update_mode(cpu);
 	return FAULT_NONE;

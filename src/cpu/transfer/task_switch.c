@@ -171,7 +171,7 @@ static void load_registers(struct cpu *cpu, const struct departure *from, const 
 	cpu->dr7 &= ~(u64)DR7_LOCAL;
 	cpu->rip = to->word[WORD_IP];
 	cpu->rflags = (to->word[WORD_FLAGS] & FL_LOADED) | FL_FIX1 | (from->nests ? FL_NT : 0);
-	cpu_priv(cpu)->fresh |= FRESH_RF;
+	cpu_priv(cpu)->begun |= BEGUN_RF;
 	for (u32 i = 0; i < 8; i++)
 		cpu->regs[i] = to->word[WORD_REGS + i];
 	for (u32 i = 0; i < NSEGS; i++)

@@ -16,7 +16,7 @@
 static u64 leave_again(struct cpu *cpu, const u8 *return_pc)
 {
 	place_leave(cpu, return_pc, FAULT_NONE, false);
-	cpu->engine->again = true;
+	cpu->engine->reexecute = true;
 	return SLOW_LEAVE;
 }
 
@@ -35,9 +35,9 @@ u64 call_insn(struct cpu *cpu, u64 insn, u32 unused, const u8 *return_pc)
 	(void)unused;
 	if (sys_quick(cpu, (const struct insn *)(uintptr_t)insn))
 		return SLOW_DIRECT;
-	flags_out(cpu);
+	flags_from_aflags(cpu);
 	result = sys_execute(cpu, (const struct insn *)(uintptr_t)insn);
-	flags_in(cpu);
+	flags_to_aflags(cpu);
 	if (result == SYS_NEXT && !has_news(cpu))
 		return SLOW_DIRECT;
 	if (result == SYS_NEXT)

@@ -21,7 +21,7 @@
  *   program, devices  whatever comes from outside of the machine is counted, too
  *
  * Where the guest may rely on seeing new code, an *epoch* begins if one of these counts has grown
- * (cache_notice(), jump_cache.c). A page is then compared the first time it is entered in the epoch, or
+ * (cache_check_shared(), jump_cache.c). A page is then compared the first time it is entered in the epoch, or
  * at once if the jump cache leads to it.
  *
  * Memory is simple: code and tables are bump-allocated, nothing is freed on its own, and a full
@@ -36,13 +36,13 @@
  *  3. A page whose lines are not 0 is claimed, and no TLB entry of this processor has its write
  *     tag.
  *  4. A claim counts as noticed once every other processor has acknowledged it. Until then it is on
- *     the list engine->unheard[], or below the number engine->unheard_more, and its page is
+ *     the list engine->unacked[], or below the number engine->unacked_overflow, and its page is
  *     compared whenever code may have changed.
  *  5. A page is entered only after it was compared in the last epoch that concerns its code
- *     (page_fresh()).
+ *     (page_verified()).
  *  6. Blocks are dropped and the cache is flushed between two visits to translated code only
  *     (code_check.h, 3): a running block may jump to any other, and its tables say where it is. C that
- *     translated code calls marks what is to be done (priv->code, engine->notice); update_cache()
+ *     translated code calls marks what is to be done (priv->code, engine->check_pending); update_cache()
  *     does it before the next entry.
  *  7. The memory of a dropped block stays readable until the next flush: page lists still hold it,
  *     marked by block_dropped().
@@ -76,19 +76,19 @@ void cache_flush(struct cpu *cpu)
 	struct cpu_priv *priv = cpu_priv(cpu);
 	struct engine *eng = cpu->engine;
 
-	must(!eng->inside);
+	must(!eng->in_translated_code);
 	for (u32 i = 0; i < ARRAY_SIZE(priv->code->page); i++)
 		if (priv->code->page[i].claim)
 			shared_release(cpu, &priv->code->page[i]);
-	eng->nunheard = eng->unheard_more = 0;
+	eng->nunacked = eng->unacked_overflow = 0;
 	check_dead(eng, eng->code_first, written_limit(eng));
 	eng->code_next = eng->code_first;
 	eng->meta_next = eng->meta;
 	eng->nblocks = 0;
 	bytes_fill(eng->by_hash, 0, BLOCK_HASHES * sizeof(*eng->by_hash));
 	eng->flushes++;
-	eng->deaths++;
-	returns_forget(eng);
+	eng->blocks_dropped++;
+	returns_invalidate(eng);
 	code_clear(priv->code);
 	jump_clear(cpu);
 	cpu_drop_jumps(cpu);
@@ -156,7 +156,7 @@ static u32 number_of(const struct engine *eng, const u8 *host_pc)
 	while (hi - lo > 1) {
 		u32 mid = (lo + hi) / 2;
 
-		if (eng->begins[mid] <= offset)
+		if (eng->code_starts[mid] <= offset)
 			lo = mid;
 		else
 			hi = mid;
@@ -217,11 +217,11 @@ static void cut(struct link *link)
 {
 	patch(link, link->stub);
 	link->to = NULL;
-	link->patience = 0;
+	link->guard_misses_left = 0;
 }
 
-#define PATIENCE_SHIFT 3
-#define PATIENCE_MAX   6
+#define GUARD_MISSES_SHIFT 3
+#define GUARD_MISSES_SHIFT_MAX   6
 
 void link_renew(const struct cpu *cpu, struct link *link, struct block *to)
 {
@@ -232,11 +232,11 @@ void link_renew(const struct cpu *cpu, struct link *link, struct block *to)
 		link_set(cpu->engine, link, to);
 	}
 	*(u32_unaligned *)link->guard = (u32)cpu_priv(cpu)->jump_generation[space];
-	link->linked += link->linked < PATIENCE_MAX - PATIENCE_SHIFT;
-	link->patience = 1 << (link->linked + PATIENCE_SHIFT);
+	link->times_linked += link->times_linked < GUARD_MISSES_SHIFT_MAX - GUARD_MISSES_SHIFT;
+	link->guard_misses_left = 1 << (link->times_linked + GUARD_MISSES_SHIFT);
 }
 
-void links_forget(struct engine *eng)
+void links_drop_guarded(struct engine *eng)
 {
 	for (u32 i = 0; i < eng->nblocks; i++) {
 		const struct block *b = eng->by_address[i];
@@ -289,13 +289,13 @@ static u64 lines_on_page(const struct block *b, gpa_t page)
 	return (b->gpa & PAGE_MASK) == page ? b->lines : b->lines2;
 }
 
-static void note_unheard(struct engine *eng, struct code_page *cp, u64 number)
+static void note_unacked(struct engine *eng, struct code_page *cp, u64 number)
 {
-	if (eng->nunheard == UNHEARD_MAX) { /* all of these are then known by the last number */
-		eng->unheard_more = eng->unheard[UNHEARD_MAX - 1].number;
-		eng->nunheard = 0;
+	if (eng->nunacked == UNACKED_MAX) { /* all of these are then known by the last number */
+		eng->unacked_overflow = eng->unacked[UNACKED_MAX - 1].number;
+		eng->nunacked = 0;
 	}
-	eng->unheard[eng->nunheard++] = (struct unheard){ cp, number };
+	eng->unacked[eng->nunacked++] = (struct unacked_claim){ cp, number };
 }
 
 /* Invariants 3 and 4. Once all processors have acknowledged it, each store to it is noticed. */
@@ -305,7 +305,7 @@ static void claim(struct cpu *cpu, struct code_page *cp)
 
 	tlb_protect(cpu, (cp->gfn_plus_1 - 1) << PAGE_SHIFT);
 	if (number)
-		note_unheard(cpu->engine, cp, number);
+		note_unacked(cpu->engine, cp, number);
 }
 
 static void set_lines(struct cpu *cpu, struct code_page *cp, u64 lines)
@@ -335,7 +335,7 @@ void cache_insert(struct cpu *cpu, struct block *block)
 	block->next_hash = *head;
 	*head = block;
 	check_enterable(eng, block->code);
-	eng->begins[eng->nblocks] = block->code - eng->code_rw;
+	eng->code_starts[eng->nblocks] = block->code - eng->code_rw;
 	eng->by_address[eng->nblocks++] = block;
 	/* Neighbours in linear memory may be one page. */
 	if (block->gpa2 == (block->gpa & PAGE_MASK))
@@ -347,31 +347,31 @@ void cache_insert(struct cpu *cpu, struct block *block)
 
 /*
  * Takes a block out of everything but the lists of its pages, where finding it would take longer
- * than all the rest: there it remains, made from no lines (invariant 7), until kill_lines() removes
+ * than all the rest: there it remains, made from no lines (invariant 7), until drop_lines() removes
  * it. Until then lines that it alone was made from are watched for nothing.
  */
 void cache_drop(struct cpu *cpu, struct block *block)
 {
 	struct block **p = bucket(cpu->engine, block->rip, block->gpa, block->mode);
 
-	must(!cpu->engine->inside);
+	must(!cpu->engine->in_translated_code);
 	if (block_dropped(block))
 		return;
 	for (; *p != block; p = &(*p)->next_hash)
 		must(*p);
 	*p = block->next_hash;
-	jump_forget(cpu, block);
-	returns_forget(cpu->engine);
+	jump_remove(cpu, block);
+	returns_invalidate(cpu->engine);
 	unlink_in(block);
 	for (u32 i = 0; i < block->nlinks; i++)
 		unlink_out(&block->link[i]);
 	block->lines = block->lines2 = 0;
-	cpu->engine->deaths++;
+	cpu->engine->blocks_dropped++;
 	if (CHECKING)
 		check_dead(cpu->engine, block->code, end_of(cpu->engine, block));
 }
 
-static void kill_lines(struct cpu *cpu, struct code_page *cp, gpa_t page, u64 lines)
+static void drop_lines(struct cpu *cpu, struct code_page *cp, gpa_t page, u64 lines)
 {
 	struct page_copy *copy = cp->blocks;
 	struct block **p = &copy->blocks, *b;
@@ -405,14 +405,14 @@ void cache_verify(struct cpu *cpu, struct code_page *cp, const u8 *host)
 			changed |= BIT(line);
 	}
 	if (changed)
-		kill_lines(cpu, cp, (cp->gfn_plus_1 - 1) << PAGE_SHIFT, changed);
+		drop_lines(cpu, cp, (cp->gfn_plus_1 - 1) << PAGE_SHIFT, changed);
 }
 
 /*
  * A page that is fetched from through a new mapping may have been used for something else in
  * between, and filled by a device that did not interrupt: it is compared when it is next entered.
  */
-void cache_doubt(struct cpu *cpu, gpa_t gpa)
+void cache_mark_unverified(struct cpu *cpu, gpa_t gpa)
 {
 	struct code_page *cp = code_find(cpu_priv(cpu)->code, gpa);
 
@@ -433,12 +433,12 @@ static void claim_again(struct cpu *cpu)
 	}
 }
 
-static void verify_unheard(struct cpu *cpu)
+static void verify_unacked(struct cpu *cpu)
 {
 	struct engine *eng = cpu->engine;
 
-	for (u32 i = 0; i < eng->nunheard; i++) {
-		struct code_page *cp = eng->unheard[i].page;
+	for (u32 i = 0; i < eng->nunacked; i++) {
+		struct code_page *cp = eng->unacked[i].page;
 		gpa_t gpa = (cp->gfn_plus_1 - 1) << PAGE_SHIFT;
 		const struct mem_slot *slot = mem_find(cpu->port.mem, gpa);
 
@@ -448,29 +448,29 @@ static void verify_unheard(struct cpu *cpu)
 }
 
 /* Claims up to this number have been acknowledged by all processors. */
-static void forget_heard(struct engine *eng, u64 heard)
+static void forget_acked(struct engine *eng, u64 heard)
 {
 	u32 n = 0;
 
-	if (eng->unheard_more <= heard)
-		eng->unheard_more = 0;
-	while (n < eng->nunheard && eng->unheard[n].number <= heard)
+	if (eng->unacked_overflow <= heard)
+		eng->unacked_overflow = 0;
+	while (n < eng->nunacked && eng->unacked[n].number <= heard)
 		n++;
-	eng->nunheard -= n;
-	for (u32 i = 0; n && i < eng->nunheard; i++)
-		eng->unheard[i] = eng->unheard[i + n];
+	eng->nunacked -= n;
+	for (u32 i = 0; n && i < eng->nunacked; i++)
+		eng->unacked[i] = eng->unacked[i + n];
 }
 
-bool cache_notice_due(const struct cpu *cpu)
+bool cache_check_due(const struct cpu *cpu)
 {
 	const struct cpu_priv *priv = cpu_priv(cpu);
 	const struct engine *eng = cpu->engine;
 
 	return !priv->shared || priv->claims_generation != cpu->port.mem->generation ||
-	       eng->nunheard || eng->unheard_more || shared_unseen(cpu);
+	       eng->nunacked || eng->unacked_overflow || shared_change_unseen(cpu);
 }
 
-bool cache_notice(struct cpu *cpu)
+bool cache_check_shared(struct cpu *cpu)
 {
 	struct cpu_priv *priv = cpu_priv(cpu);
 	struct engine *eng = cpu->engine;
@@ -481,14 +481,14 @@ bool cache_notice(struct cpu *cpu)
 		claim_again(cpu);
 	priv->claims_generation = cpu->port.mem->generation;
 	shared_acknowledge(cpu);
-	news = shared_news(cpu);
-	if (!eng->nunheard && !eng->unheard_more)
+	news = shared_changed(cpu);
+	if (!eng->nunacked && !eng->unacked_overflow)
 		return news;
 	heard = shared_acknowledged(cpu);
-	news |= eng->unheard_more != 0;
+	news |= eng->unacked_overflow != 0;
 	if (!news)
-		verify_unheard(cpu);
-	forget_heard(eng, heard);
+		verify_unacked(cpu);
+	forget_acked(eng, heard);
 	return news;
 }
 
@@ -505,7 +505,7 @@ void cache_written(struct cpu *cpu)
 		struct code_page *cp = code_find(code, note->page);
 
 		if (cp && cp->lines & note->lines)
-			kill_lines(cpu, cp, note->page, note->lines);
+			drop_lines(cpu, cp, note->page, note->lines);
 	}
 	code->nwritten = 0;
 }

@@ -43,7 +43,7 @@ static int map_code(struct engine *eng)
 /* One page fault in place of 512, for memory beyond what a processor that runs little needs. */
 static void ask_for_huge_pages(struct engine *eng)
 {
-	eng->huge = !madvise(eng->meta + HUGE_PAGE, META_SIZE - HUGE_PAGE, MADV_HUGEPAGE);
+	eng->huge_meta = !madvise(eng->meta + HUGE_PAGE, META_SIZE - HUGE_PAGE, MADV_HUGEPAGE);
 }
 
 int cache_create(struct engine *eng)
@@ -54,12 +54,12 @@ int cache_create(struct engine *eng)
 		return ret;
 	eng->meta = map_lazily(META_SIZE);
 	eng->by_address = map_lazily(MAX_BLOCKS * sizeof(*eng->by_address));
-	eng->begins = map_lazily(MAX_BLOCKS * sizeof(*eng->begins));
+	eng->code_starts = map_lazily(MAX_BLOCKS * sizeof(*eng->code_starts));
 	eng->by_hash = map_lazily(BLOCK_HASHES * sizeof(*eng->by_hash));
 	eng->decoder = map_lazily(sizeof(*eng->decoder));
 	if (CHECKING)
 		eng->enterable = map_lazily(CODE_SIZE / 8);
-	if (!eng->meta || !eng->by_address || !eng->begins || !eng->by_hash || !eng->decoder ||
+	if (!eng->meta || !eng->by_address || !eng->code_starts || !eng->by_hash || !eng->decoder ||
 	    (CHECKING && !eng->enterable))
 		return -ENOMEM;
 	ask_for_huge_pages(eng);
@@ -101,9 +101,9 @@ static void populate_meta(struct engine *eng)
 	u8 *next_huge;
 
 	populate(eng->meta_next, &eng->meta_ready, eng->meta_limit);
-	if (!eng->huge || thread_ns() - begun < HUGE_NS)
+	if (!eng->huge_meta || thread_ns() - begun < HUGE_NS)
 		return;
-	eng->huge = false;
+	eng->huge_meta = false;
 	next_huge = eng->meta_ready + -(uintptr_t)eng->meta_ready % HUGE_PAGE;
 	if (next_huge < eng->meta_limit)
 		madvise(next_huge, eng->meta_limit - next_huge, MADV_NOHUGEPAGE);
@@ -129,8 +129,8 @@ void cache_destroy(struct engine *eng)
 		munmap(eng->meta, META_SIZE);
 	if (eng->by_address)
 		munmap(eng->by_address, MAX_BLOCKS * sizeof(*eng->by_address));
-	if (eng->begins)
-		munmap(eng->begins, MAX_BLOCKS * sizeof(*eng->begins));
+	if (eng->code_starts)
+		munmap(eng->code_starts, MAX_BLOCKS * sizeof(*eng->code_starts));
 	if (eng->by_hash)
 		munmap(eng->by_hash, BLOCK_HASHES * sizeof(*eng->by_hash));
 	if (eng->enterable)

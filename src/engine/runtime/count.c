@@ -20,28 +20,28 @@
  * on. A block that would overdraw the slice or reach a trip is left at its head, with nothing of it
  * executed, and takes its counts back (count_refund_block(), place_refund_weights()). Then the
  * approach gets finer: a slice up to the block's instruction that trips, run in blocks of one
- * instruction (eng->near, MODE_CUT), and at last, where a sample has to describe it, that
- * instruction by itself (eng->step). What a block was charged and did not execute because it was
+ * instruction (eng->single_insns, MODE_SINGLE), and at last, where a sample has to describe it, that
+ * instruction by itself (eng->single_step). What a block was charged and did not execute because it was
  * left in the middle is refunded by unwind.c.
  *
  * Invariants, which the code cites by number:
  *
  *  1. While eng->counting, the tallies plus the difference between the counts and the values they
- *     started from (eng->slice, eng->live_from[], eng->packed_from[]) are what has retired. Else
+ *     started from (eng->slice, eng->live_start[], eng->packed_start[]) are what has retired. Else
  *     the tallies are, and the counts mean nothing. count_flush() goes from one to the other.
  *  2. eng->budget plus what is left of the slice is what may still retire in this run. They change
  *     together.
  *  3. A slice is no longer than the distance to the nearest trip of instructions, nor than the
  *     shares of cycles and branches. What has used up its share ends the slice, not the run.
  *  4. When a block begins, every counted class of priv->live[] is negative and no guard is set. A
- *     sign or a guard says that a trip was reached or that a field is full; count_left() finds out
+ *     sign or a guard says that a trip was reached or that a field is full; count_may_run() finds out
  *     which, before guest code is entered again.
  *  5. Distances are those of one privilege. A slice outlives a change of privilege only if all
- *     trips count both (eng->both).
+ *     trips count both (eng->trips_span_privileges).
  *  6. Blocks that run count the classes that start() began: those of eng->counting_mode.
  *  7. With cpu->port.precise, the instruction that reaches a trip runs in a block that stores its
  *     address (cpu->port.last_rip). A slice that ends at a trip therefore ends one instruction early
- *     (eng->held), until blocks of one instruction run.
+ *     (eng->stops_before_trip), until blocks of one instruction run.
  *
  * vCPU thread; general registers only.
  */
@@ -98,7 +98,7 @@ static inline u64 distance(const struct cpu *cpu, enum retire_class class,
 
 static void start_class(struct cpu *cpu, enum retire_class class, u64 distance)
 {
-	cpu_priv(cpu)->live[class] = cpu->engine->live_from[class] = -(s64)distance;
+	cpu_priv(cpu)->live[class] = cpu->engine->live_start[class] = -(s64)distance;
 }
 
 /* The word's other byte is hot->attention, which other threads write. */
@@ -109,7 +109,7 @@ static void set_guards(struct cpu *cpu, u32 bits)
 	for (u32 i = 0; i < PACK_FIELDS && pack_shift(bits, i) + bits <= 64; i++)
 		guards |= pack_guard(bits) << pack_shift(bits, i);
 	bytes_copy(cpu_hot(cpu)->guards, (u8 *)&guards + 1, sizeof(cpu_hot(cpu)->guards));
-	cpu->engine->guards = guards;
+	cpu->engine->guard_mask = guards;
 }
 
 static void start_packed(struct cpu *cpu, enum retire_privilege privilege)
@@ -120,11 +120,11 @@ static void start_packed(struct cpu *cpu, enum retire_privilege privilege)
 	u32 bits = pack_bits(set), number = 0;
 	u64 *words = priv->packed, guard = pack_guard(bits);
 
-	if (!(set | eng->packed))
+	if (!(set | eng->packed_classes))
 		return;
-	if (set != eng->packed)
+	if (set != eng->packed_classes)
 		set_guards(cpu, bits);
-	eng->packed = set;
+	eng->packed_classes = set;
 	for (u32 i = 0; i < PACK_WORDS; i++)
 		words[i] = PACK_BASE;
 	for (retire_wanted left = set; left; number++) {
@@ -133,7 +133,7 @@ static void start_packed(struct cpu *cpu, enum retire_privilege privilege)
 		words[number / PACK_FIELDS] |= (guard - most) << pack_shift(bits, number);
 	}
 	for (u32 i = 0; i < PACK_WORDS; i++)
-		eng->packed_from[i] = words[i];
+		eng->packed_start[i] = words[i];
 }
 
 static void set_slice(struct cpu *cpu, u64 slice)
@@ -169,7 +169,7 @@ static u64 cycles_to_slots(const struct cpu *cpu, u64 slots)
 
 	if (slots == FAR_AWAY) /* the usual case: no counter of slots */
 		return slots;
-	return slots && slots < priv->slots ? 1 : slots / priv->slots;
+	return slots && slots < priv->issue_slots ? 1 : slots / priv->issue_slots;
 }
 
 static u64 cycles_left(const struct cpu *cpu, enum retire_privilege privilege)
@@ -205,8 +205,8 @@ static u64 share_branches(struct cpu *cpu, enum retire_privilege privilege)
 	bool packed = cpu_packs(cpu, priv->mode) & RETIRE_BIT(RETIRE_BRANCHES);
 	bool near = !packed && branches <= BRANCHES_NEAR;
 
-	if (near != priv->branches_near) {
-		priv->branches_near = near;
+	if (near != priv->branch_trip_near) {
+		priv->branch_trip_near = near;
 		cpu_update_mode(cpu);
 	}
 	return near || packed ? FAR_AWAY : branches - BRANCHES_NEAR;
@@ -219,19 +219,19 @@ static bool alone(const struct cpu *cpu)
 }
 
 /* Invariant 7: blocks that do not store addresses stop one instruction before a trip. */
-static void hold_last(struct cpu *cpu, u64 trip)
+static void stop_before_trip(struct cpu *cpu, u64 trip)
 {
 	struct engine *eng = cpu->engine;
 
-	eng->held = eng->near = false;
+	eng->stops_before_trip = eng->single_insns = false;
 	if (!cpu->port.precise)
 		return;
 	if (alone(cpu))
-		eng->step |= eng->slice == 1; /* also one that is a block of its own */
+		eng->single_step |= eng->slice == 1; /* also one that is a block of its own */
 	else if (eng->slice == 1)
-		eng->near = true;
+		eng->single_insns = true;
 	else
-		eng->held = eng->slice && eng->slice == trip && eng->budget;
+		eng->stops_before_trip = eng->slice && eng->slice == trip && eng->budget;
 }
 
 static void start(struct cpu *cpu)
@@ -243,25 +243,25 @@ static void start(struct cpu *cpu)
 	u64 share = share_branches(cpu, privilege);
 
 	start_packed(cpu, privilege);
-	eng->counted = (cpu_counts(cpu, priv->mode) & ~eng->packed) |
+	eng->live_classes = (cpu_counts(cpu, priv->mode) & ~eng->packed_classes) |
 		       (mode_observes(priv->mode) & cpu->port.wanted);
-	for (retire_wanted left = eng->counted; left;) {
+	for (retire_wanted left = eng->live_classes; left;) {
 		enum retire_class class = next_class(&left);
 
 		start_class(cpu, class, distance(cpu, class, privilege));
 	}
-	if (eng->counted & RETIRE_BIT(RETIRE_STALLS))
+	if (eng->live_classes & RETIRE_BIT(RETIRE_STALLS))
 		share = least(share, share_cycles(cpu, privilege));
-	eng->whole = trip <= share;
+	eng->last_slice = trip <= share;
 	trip = least(trip, share);
 	if (cpu->port.precise && trip > 1)
 		trip--;
 	set_slice(cpu, at_trip(cpu, privilege) ? 0 : least(least(eng->budget, SLICE_MAX), trip));
-	eng->whole &= eng->slice < SLICE_MAX;
+	eng->last_slice &= eng->slice < SLICE_MAX;
 	eng->budget -= eng->slice;
 	eng->counting = true;
 	eng->counting_mode = priv->mode & MODE_COUNTING;
-	hold_last(cpu, trip);
+	stop_before_trip(cpu, trip);
 	start_records(cpu);
 }
 
@@ -273,24 +273,24 @@ static void add(struct cpu *cpu, enum retire_class class, enum retire_privilege 
 static void add_cycles(struct cpu *cpu, enum retire_privilege privilege, u64 instructions)
 {
 	struct cpu_priv *priv = cpu_priv(cpu);
-	u64 stalls = priv->live[RETIRE_STALLS] - cpu->engine->live_from[RETIRE_STALLS];
+	u64 stalls = priv->live[RETIRE_STALLS] - cpu->engine->live_start[RETIRE_STALLS];
 	u64 cycles = instructions + stalls;
 
 	add(cpu, RETIRE_CYCLES, privilege, cycles);
 	add(cpu, RETIRE_REF_CYCLES, privilege, cycles);
-	add(cpu, RETIRE_IDLE_SLOTS, privilege, cycles * priv->slots - instructions);
+	add(cpu, RETIRE_IDLE_SLOTS, privilege, cycles * priv->issue_slots - instructions);
 }
 
 /* All but the branches, which are in the countdown, too. */
 static void flush_packed(struct cpu *cpu, enum retire_privilege privilege)
 {
 	const struct engine *eng = cpu->engine;
-	u32 bits = pack_bits(eng->packed), number = 0;
+	u32 bits = pack_bits(eng->packed_classes), number = 0;
 
-	for (retire_wanted left = eng->packed; left; number++) {
+	for (retire_wanted left = eng->packed_classes; left; number++) {
 		enum retire_class class = next_class(&left);
 		s64 grown = pack_field(cpu_priv(cpu)->packed, bits, number) -
-			    pack_field(eng->packed_from, bits, number);
+			    pack_field(eng->packed_start, bits, number);
 
 		if (class != RETIRE_BRANCHES)
 			add(cpu, class, privilege, grown);
@@ -305,13 +305,13 @@ static void add_all(struct cpu *cpu, enum retire_privilege privilege)
 
 	add(cpu, RETIRE_INSTRUCTIONS, privilege, eng->slice - left);
 	add(cpu, RETIRE_BRANCHES, privilege, priv->spill[SPILL_R14] & BRANCH_MASK);
-	for (retire_wanted classes = eng->counted & ~RETIRE_BIT(RETIRE_BRANCHES); classes;) {
+	for (retire_wanted classes = eng->live_classes & ~RETIRE_BIT(RETIRE_BRANCHES); classes;) {
 		enum retire_class class = next_class(&classes);
 
-		add(cpu, class, privilege, priv->live[class] - eng->live_from[class]);
+		add(cpu, class, privilege, priv->live[class] - eng->live_start[class]);
 	}
 	flush_packed(cpu, privilege);
-	if (eng->counted & RETIRE_BIT(RETIRE_STALLS))
+	if (eng->live_classes & RETIRE_BIT(RETIRE_STALLS))
 		add_cycles(cpu, privilege, eng->slice - left);
 }
 
@@ -328,31 +328,31 @@ void count_flush(struct cpu *cpu, enum retire_privilege privilege)
 }
 
 /* Invariant 5. A trip that counts both privileges is as far away after the change. */
-static bool goes_on(const struct cpu *cpu, enum retire_privilege privilege)
+static bool may_keep_slice(const struct cpu *cpu, enum retire_privilege privilege)
 {
 	const struct engine *eng = cpu->engine;
 
-	return !cpu->port.precise && !eng->near && (privilege == cpu_privilege(cpu) || eng->both);
+	return !cpu->port.precise && !eng->single_insns && (privilege == cpu_privilege(cpu) || eng->trips_span_privileges);
 }
 
-void count_settle(struct cpu *cpu, enum retire_privilege privilege)
+void count_flush_keeping_slice(struct cpu *cpu, enum retire_privilege privilege)
 {
 	struct cpu_priv *priv = cpu_priv(cpu);
 	struct engine *eng = cpu->engine;
 
-	if (!eng->counting || !goes_on(cpu, privilege)) {
+	if (!eng->counting || !may_keep_slice(cpu, privilege)) {
 		count_flush(cpu, privilege);
 		return;
 	}
 	add_all(cpu, privilege);
 	set_slice(cpu, slice_left(cpu));
-	for (retire_wanted left = eng->counted; left;) {
+	for (retire_wanted left = eng->live_classes; left;) {
 		enum retire_class class = next_class(&left);
 
-		eng->live_from[class] = priv->live[class];
+		eng->live_start[class] = priv->live[class];
 	}
-	for (u32 i = 0; eng->packed && i < PACK_WORDS; i++)
-		eng->packed_from[i] = priv->packed[i];
+	for (u32 i = 0; eng->packed_classes && i < PACK_WORDS; i++)
+		eng->packed_start[i] = priv->packed[i];
 }
 
 u64 count_instructions(const struct cpu *cpu)
@@ -371,18 +371,18 @@ u64 count_cycles(const struct cpu *cpu)
 	if (!eng->counting)
 		return cycles;
 	return cycles + eng->slice - slice_left(cpu) + cpu_priv(cpu)->live[RETIRE_STALLS] -
-	       eng->live_from[RETIRE_STALLS];
+	       eng->live_start[RETIRE_STALLS];
 }
 
 void count_rearm(struct cpu *cpu)
 {
 	struct engine *eng = cpu->engine;
 
-	eng->both = true;
+	eng->trips_span_privileges = true;
 	for (retire_wanted left = cpu->port.trips.armed; left;) {
 		const u64 *trip = cpu->port.trips.at[next_class(&left)];
 
-		eng->both &= trip[RETIRE_IN_OS] == RETIRE_NEVER &&
+		eng->trips_span_privileges &= trip[RETIRE_IN_OS] == RETIRE_NEVER &&
 			     trip[RETIRE_IN_USR] == RETIRE_NEVER;
 	}
 }
@@ -392,11 +392,11 @@ void count_begin(struct cpu *cpu, u64 budget)
 	struct engine *eng = cpu->engine;
 
 	eng->budget = budget;
-	eng->effort_from = cpu->port.effort;
-	eng->effort_most = least(budget, FAR_AWAY) + (cpu->port.loose ? 0 : ENGINE_EFFORT);
-	eng->step = false;
-	eng->spent = false;
-	eng->owed = false;
+	eng->effort_start = cpu->port.effort;
+	eng->effort_limit = least(budget, FAR_AWAY) + (cpu->port.may_end_early ? 0 : ENGINE_EFFORT);
+	eng->single_step = false;
+	eng->budget_exhausted = false;
+	eng->finish_insn = false;
 	eng->counting = false;
 	set_slice(cpu, 0);
 	count_rearm(cpu);
@@ -409,20 +409,20 @@ static bool guard_set(const struct cpu *cpu)
 
 	for (u32 i = 0; i < PACK_WORDS; i++)
 		any |= cpu_priv(cpu)->packed[i];
-	return any & cpu->engine->guards;
+	return any & cpu->engine->guard_mask;
 }
 
 bool count_exhausted(const struct cpu *cpu)
 {
-	return cpu->port.effort - cpu->engine->effort_from >= cpu->engine->effort_most;
+	return cpu->port.effort - cpu->engine->effort_start >= cpu->engine->effort_limit;
 }
 
 bool count_at_trip(const struct cpu *cpu)
 {
-	for (retire_wanted left = cpu->engine->counted; left;)
+	for (retire_wanted left = cpu->engine->live_classes; left;)
 		if (cpu_priv(cpu)->live[next_class(&left)] >= 0)
 			return true;
-	return cpu->engine->packed && guard_set(cpu);
+	return cpu->engine->packed_classes && guard_set(cpu);
 }
 
 bool count_trip_reached(const struct cpu *cpu)
@@ -435,7 +435,7 @@ bool count_trip_reached(const struct cpu *cpu)
 	return false;
 }
 
-bool count_left(struct cpu *cpu)
+bool count_may_run(struct cpu *cpu)
 {
 	struct engine *eng = cpu->engine;
 
@@ -447,7 +447,7 @@ bool count_left(struct cpu *cpu)
 			return false;
 		start(cpu);
 	}
-	return slice_left(cpu) && !eng->spent && !count_at_trip(cpu);
+	return slice_left(cpu) && !eng->budget_exhausted && !count_at_trip(cpu);
 }
 
 void count_refund(struct cpu *cpu, u32 mode, bool branch, const struct weight *weight)
@@ -456,7 +456,7 @@ void count_refund(struct cpu *cpu, u32 mode, bool branch, const struct weight *w
 	weight_refund(cpu, mode, weight);
 }
 
-void count_spend(struct cpu *cpu)
+void count_one_retired(struct cpu *cpu)
 {
 	cpu->engine->budget--;
 }
@@ -467,14 +467,14 @@ void count_refund_block(struct cpu *cpu, const struct block *block)
 }
 
 /* Blocks of one instruction are next, so the slice may include the instruction that trips. */
-static void go_near(struct cpu *cpu)
+static void use_single_insns(struct cpu *cpu)
 {
 	struct engine *eng = cpu->engine;
 
-	eng->near = true;
-	if (!eng->held)
+	eng->single_insns = true;
+	if (!eng->stops_before_trip)
 		return;
-	eng->held = false;
+	eng->stops_before_trip = false;
 	eng->budget--;
 	eng->slice++;
 	cpu_priv(cpu)->spill[SPILL_R14] -= BIT(COUNT_SHIFT);
@@ -486,20 +486,20 @@ static u64 up_to_trip(const struct cpu *cpu)
 	return distance(cpu, RETIRE_INSTRUCTIONS, cpu_privilege(cpu));
 }
 
-void count_renew(struct cpu *cpu, const struct block *block)
+void count_next_slice(struct cpu *cpu, const struct block *block)
 {
 	struct engine *eng = cpu->engine;
 
-	if (!eng->whole) {
+	if (!eng->last_slice) {
 		count_flush(cpu, cpu_privilege(cpu));
 		start(cpu);
 	}
 	if (block->ninsns <= slice_left(cpu))
 		return;
-	if (cpu->port.loose && !eng->budget && up_to_trip(cpu) > eng->slice)
-		eng->spent = true;
+	if (cpu->port.may_end_early && !eng->budget && up_to_trip(cpu) > eng->slice)
+		eng->budget_exhausted = true;
 	else
-		go_near(cpu);
+		use_single_insns(cpu);
 }
 
 /* How many instructions of the block precede the one that reaches the class's trip, or may reach it: which way a conditional branch at the block's end will go is not known. */
@@ -545,11 +545,11 @@ static void shorten_slice(struct cpu *cpu, u64 slice)
 		return;
 	eng->budget += eng->slice - slice;
 	set_slice(cpu, slice);
-	eng->held = false;
+	eng->stops_before_trip = false;
 	start_records(cpu);
 }
 
-void count_tripped(struct cpu *cpu, const struct block *block)
+void count_stop_at_trip(struct cpu *cpu, const struct block *block)
 {
 	struct engine *eng = cpu->engine;
 	u32 before;
@@ -563,6 +563,6 @@ void count_tripped(struct cpu *cpu, const struct block *block)
 	if (before)
 		shorten_slice(cpu, before);
 	else
-		eng->step = true;
-	eng->near = true;
+		eng->single_step = true;
+	eng->single_insns = true;
 }

@@ -7,7 +7,7 @@
  * While guest code runs, what it retires is in the countdown, in priv->packed[] (count_pack.h) and,
  * for classes that grow by more than one or in C, in priv->live[]: a class starts at minus the
  * distance to its nearest trip at this privilege, so that it becomes 0 at the trip. count_flush()
- * moves all of it into the tallies; count_left() starts the next slice.
+ * moves all of it into the tallies; count_may_run() starts the next slice.
  */
 #ifndef ENGINE_RUNTIME_COUNT_H
 #define ENGINE_RUNTIME_COUNT_H
@@ -16,7 +16,7 @@
 
 void count_begin(struct cpu *cpu, u64 budget);
 /* May one more instruction retire? Asked before guest code is entered; starts a slice for the current privilege if none is running. */
-bool count_left(struct cpu *cpu);
+bool count_may_run(struct cpu *cpu);
 /* Has work that retires no instruction (cpu->port.effort) used up the run? */
 bool count_exhausted(const struct cpu *cpu);
 /* Has a class reached its trip? */
@@ -26,12 +26,12 @@ bool count_trip_reached(const struct cpu *cpu);
 /* Takes back one instruction of code in this mode that was counted and did not retire. */
 void count_refund(struct cpu *cpu, u32 mode, bool branch, const struct weight *weight);
 /* Takes one instruction, which C has added to the tallies, off the budget. After count_flush(). */
-void count_spend(struct cpu *cpu);
+void count_one_retired(struct cpu *cpu);
 void count_refund_block(struct cpu *cpu, const struct block *block);
 /* Moves what retired since the last call into the tallies. Before the privilege changes. */
 void count_flush(struct cpu *cpu, enum retire_privilege privilege);
 /* As count_flush(), after an instruction that changed the privilege. Keeps the slice where the distances to trips are still valid (count.c, invariant 5). */
-void count_settle(struct cpu *cpu, enum retire_privilege privilege);
+void count_flush_keeping_slice(struct cpu *cpu, enum retire_privilege privilege);
 /* Cycles of both privileges, including those of the instruction that C executes. Only while cycles are counted. */
 u64 count_cycles(const struct cpu *cpu);
 /* Instructions of both privileges that have retired. */
@@ -39,8 +39,8 @@ u64 count_instructions(const struct cpu *cpu);
 /* cpu->port.trips have changed. After count_flush(). */
 void count_rearm(struct cpu *cpu);
 /* A block has more instructions than are left of the slice: starts a new slice, or switches to blocks of one instruction. */
-void count_renew(struct cpu *cpu, const struct block *block);
+void count_next_slice(struct cpu *cpu, const struct block *block);
 /* A block would reach a trip; its weights are still added. Takes them back and starts a slice up to the instruction that reaches the trip, or makes that instruction the next block. */
-void count_tripped(struct cpu *cpu, const struct block *block);
+void count_stop_at_trip(struct cpu *cpu, const struct block *block);
 
 #endif

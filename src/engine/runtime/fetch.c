@@ -34,7 +34,7 @@ static enum guest_fault fetch_miss(struct cpu *cpu, u64 linear, struct fetch_ent
 		return FAULT_EXIT;
 	}
 	tlb_fetched(cpu, linear, &t);
-	cache_doubt(cpu, t.gpa);
+	cache_mark_unverified(cpu, t.gpa);
 	*entry = (struct fetch_entry){ .page = linear & PAGE_MASK,
 				       .generation = generation(cpu),
 				       .gpa = t.gpa & PAGE_MASK,

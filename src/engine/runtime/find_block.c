@@ -26,7 +26,7 @@ static struct block *check_tail(struct cpu *cpu, u32 mode, struct block *block,
 	if (*fault != FAULT_NONE)
 		return NULL;
 	page = code_find(cpu_priv(cpu)->code, gpa);
-	if (page && !page_fresh(cpu, page))
+	if (page && !page_verified(cpu, page))
 		cache_verify(cpu, page, host);
 	block = cache_find(cpu, cpu->rip, block->gpa, mode);
 	if (block && block->gpa2 != gpa) {
@@ -82,7 +82,7 @@ struct block *block_find(struct cpu *cpu, u32 mode, enum guest_fault *fault)
 		return NULL;
 	cache_prefetch(eng, cpu->rip, gpa, mode);
 	page = code_find(cpu_priv(cpu)->code, gpa);
-	if (page && !page_fresh(cpu, page))
+	if (page && !page_verified(cpu, page))
 		cache_verify(cpu, page, host - (gpa & ~PAGE_MASK));
 	if (page)
 		block = cache_find(cpu, cpu->rip, gpa, mode);

@@ -28,7 +28,7 @@
  *     matches.
  *  3. engine->entered[space] has every page that entries of the current generation lead to, or more
  *     than ENTERED_MAX were noted and the next epoch drops the entries. It is of one generation:
- *     entered->drops is priv->drops[space], or the notes are void.
+ *     entered->drops is priv->jump_drops[space], or the notes are void.
  *  4. An index of engine->modes[] stands for one mode until the array is full; then it is reused,
  *     and with that all entries are dropped.
  *
@@ -49,11 +49,11 @@
 
 static bool worth_comparing(struct cpu *cpu, enum space space)
 {
-	struct entered *entered = &cpu->engine->entered[space];
+	struct entered_pages *entered = &cpu->engine->entered[space];
 	u64 now = cpu_retired(cpu);
-	u64 saved = (now - entered->since) / INSNS_PER_LOOKUP;
+	u64 saved = (now - entered->insns_at_epoch) / INSNS_PER_LOOKUP;
 
-	entered->since = now;
+	entered->insns_at_epoch = now;
 	if (saved > entered->lookups)
 		saved = entered->lookups;
 	return entered->n <= ENTERED_MAX && entered->n <= 2 * saved + 8;
@@ -63,20 +63,20 @@ void epoch_begin(struct cpu *cpu, enum space space)
 {
 	struct cpu_priv *priv = cpu_priv(cpu);
 	struct engine *eng = cpu->engine;
-	struct entered *entered = &eng->entered[space];
+	struct entered_pages *entered = &eng->entered[space];
 
-	eng->since[space] = ++eng->epoch;
-	if (entered->drops != priv->drops[space])
+	eng->changed_epoch[space] = ++eng->epoch;
+	if (entered->drops != priv->jump_drops[space])
 		return; /* no entry is valid anyway */
 	if (!worth_comparing(cpu, space))
 		cpu_drop_jumps_of(cpu, space);
-	for (u32 i = 0; i < entered->n && entered->drops == priv->drops[space]; i++)
+	for (u32 i = 0; i < entered->n && entered->drops == priv->jump_drops[space]; i++)
 		cache_verify(cpu, entered->page[i].page, entered->page[i].host);
 }
 
-void epoch_notice(struct cpu *cpu)
+void epoch_check(struct cpu *cpu)
 {
-	if (cpu_priv(cpu)->shared && !cache_notice(cpu))
+	if (cpu_priv(cpu)->shared && !cache_check_shared(cpu))
 		return;
 	for (u32 space = 0; space < NSPACES; space++)
 		epoch_begin(cpu, space);
@@ -86,11 +86,11 @@ void jump_note_page(struct cpu *cpu, struct code_page *page, const u8 *host)
 {
 	struct cpu_priv *priv = cpu_priv(cpu);
 	enum space space = space_of(cpu);
-	struct entered *entered = &cpu->engine->entered[space];
+	struct entered_pages *entered = &cpu->engine->entered[space];
 
-	if (entered->drops != priv->drops[space])
+	if (entered->drops != priv->jump_drops[space])
 		entered->n = entered->lookups = 0;
-	entered->drops = priv->drops[space];
+	entered->drops = priv->jump_drops[space];
 	entered->lookups++;
 	if (page->entered[space] == entered->drops)
 		return;
@@ -166,13 +166,13 @@ static u32 mode_index(struct cpu *cpu, u32 mode)
 	return *last;
 }
 
-void returns_forget(struct engine *eng)
+void returns_invalidate(struct engine *eng)
 {
 	for (u32 set = 0; set < NTLBS; set++)
 		eng->returns_key[set] = NO_KEY;
 }
 
-static void returns_check(struct cpu *cpu, u32 mode)
+static void returns_validate(struct cpu *cpu, u32 mode)
 {
 	struct cpu_priv *priv = cpu_priv(cpu);
 	struct engine *eng = cpu->engine;
@@ -194,8 +194,8 @@ static void begin_era(struct cpu *cpu)
 	priv->last_jump = era_of(priv->last_jump) << ERA_BITS;
 	cpu_drop_jumps(cpu);
 	jump_clear(cpu);
-	returns_forget(eng);
-	links_forget(eng);
+	returns_invalidate(eng);
+	links_drop_guarded(eng);
 	eng->era = era_of(priv->last_jump);
 }
 
@@ -209,7 +209,7 @@ void jump_update_key(struct cpu *cpu, u32 mode)
 		begin_era(cpu);
 	priv->jump_key = key_of(priv->jump_generation[mode_space(mode)], index);
 	priv->jump_spread = spread_of(priv->jump_key);
-	returns_check(cpu, mode);
+	returns_validate(cpu, mode);
 }
 
 u32 jump_mode(const struct cpu *cpu)
@@ -217,28 +217,28 @@ u32 jump_mode(const struct cpu *cpu)
 	return cpu->engine->modes[cpu_priv(cpu)->jump_key & (BIT(KEY_MODE_BITS) - 1)];
 }
 
-bool jump_noted(const struct cpu *cpu)
+bool jump_pages_current(const struct cpu *cpu)
 {
 	enum space space = space_of(cpu);
 
-	return cpu->engine->entered[space].drops == cpu_priv(cpu)->drops[space];
+	return cpu->engine->entered[space].drops == cpu_priv(cpu)->jump_drops[space];
 }
 
-void jump_remember(struct cpu *cpu, const struct block *block)
+void jump_insert(struct cpu *cpu, const struct block *block)
 {
 	struct cpu_priv *priv = cpu_priv(cpu);
 	struct engine *eng = cpu->engine;
 
 	if (eng->profile)
 		return; /* every block is looked for: profile.h */
-	if (!jump_noted(cpu))
+	if (!jump_pages_current(cpu))
 		return; /* the entries have just been dropped */
 	*entry_of(cpu, cpu->rip, priv->jump_key) = (struct jump_entry){
 		cpu->rip, priv->jump_key, block->code - eng->code_rw
 	};
 }
 
-const void *jump_known(struct cpu *cpu, u32 mode)
+const void *jump_find(struct cpu *cpu, u32 mode)
 {
 	struct cpu_priv *priv = cpu_priv(cpu);
 	const struct jump_entry *entry;
@@ -250,7 +250,7 @@ const void *jump_known(struct cpu *cpu, u32 mode)
 	return cpu->engine->code_rx + entry->code;
 }
 
-static void forget_with(struct cpu *cpu, const struct block *block, u64 generation, u32 mode)
+static void remove_entry(struct cpu *cpu, const struct block *block, u64 generation, u32 mode)
 {
 	u32 key = key_of(generation, mode);
 	struct jump_entry *entry = entry_of(cpu, block->rip, key);
@@ -260,17 +260,17 @@ static void forget_with(struct cpu *cpu, const struct block *block, u64 generati
 }
 
 /* User code may have entries in each address space whose generation is kept. */
-void jump_forget(struct cpu *cpu, const struct block *block)
+void jump_remove(struct cpu *cpu, const struct block *block)
 {
 	struct cpu_priv *priv = cpu_priv(cpu);
 	u32 mode = find_mode(cpu->engine, block->mode);
 
 	if (mode == cpu->engine->nmodes)
 		return;
-	forget_with(cpu, block, priv->jump_generation[mode_space(block->mode)], mode);
+	remove_entry(cpu, block, priv->jump_generation[mode_space(block->mode)], mode);
 	if (mode_space(block->mode) == SPACE_OS)
 		return;
 	for (u32 i = 0; i < SPACES_KEPT; i++)
-		if (priv->kept[i].jump_generation)
-			forget_with(cpu, block, priv->kept[i].jump_generation, mode);
+		if (priv->kept_spaces[i].jump_generation)
+			remove_entry(cpu, block, priv->kept_spaces[i].jump_generation, mode);
 }

@@ -15,7 +15,7 @@
 /* Leaves the block after the instruction, or before it, to execute it by itself. */
 static u64 leave(struct cpu *cpu, const u8 *return_pc, bool completed)
 {
-	cpu->engine->owed = !completed;
+	cpu->engine->finish_insn = !completed;
 	return place_leave(cpu, return_pc, FAULT_NONE, completed);
 }
 
@@ -26,16 +26,16 @@ u64 observe_end(struct cpu *cpu, u32 desc, const u8 *return_pc, u64 otherwise)
 	/* An access that is executed again is no longer a miss: what was seen of it
 	 * stays. */
 	if (desc & DESC_SIZE)
-		cpu_priv(cpu)->timing.keep = 2;
+		cpu_priv(cpu)->timing.keep_seen = 2;
 	return leave(cpu, return_pc, false);
 }
 
-void observe_alone(struct cpu *cpu)
+void observe_single(struct cpu *cpu)
 {
 	struct cpu_priv *priv = cpu_priv(cpu);
 
 	cpu->port.last_rip = cpu->rip;
-	if (priv->timing.keep && --priv->timing.keep)
+	if (priv->timing.keep_seen && --priv->timing.keep_seen)
 		return;
 	priv->timing.seen.access.valid = false;
 }
@@ -126,7 +126,7 @@ static void note_part(struct cpu *cpu, const struct block *block, const struct p
 		branch_note_part(&priv->branch_log, cpu->engine->meta, &note);
 }
 
-void observe_part(struct cpu *cpu, const struct block *block, const struct place *place,
+void observe_partial_block(struct cpu *cpu, const struct block *block, const struct place *place,
 		  bool completed)
 {
 	if (block->hot && (block->mode & MODE_OBSERVE_BRANCHES))

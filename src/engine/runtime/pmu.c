@@ -79,7 +79,7 @@ static const struct hwpmu_store store = {
 
 void engine_attach_pmu(struct cpu *cpu, const struct pmu_model *model)
 {
-	cpu_priv(cpu)->slots = model->slots;
+	cpu_priv(cpu)->issue_slots = model->slots;
 	hwpmu_init(&cpu->pmu, model, &cpu->port.tally);
 	hwpmu_attach_branches(&cpu->pmu, &cpu->branches);
 	hwpmu_attach_store(&cpu->pmu, &store, cpu);
@@ -92,7 +92,7 @@ static void arm_observation(struct cpu *cpu)
 	bool ibs = hwpmu_ibs_runs(pmu);
 
 	cpu->port.precise = pmu->pebs.enable || ibs;
-	cpu_priv(cpu)->timing.slow = pmu->pebs.latency;
+	cpu_priv(cpu)->timing.slow_cycles = pmu->pebs.latency;
 	cpu->port.observe = ibs ? MODE_OBSERVE_MEMORY | MODE_OBSERVE_BRANCHES : 0;
 	if (pmu->pebs.enable && hwpmu_pebs_wants_access(pmu))
 		cpu->port.observe |= MODE_OBSERVE_MEMORY;

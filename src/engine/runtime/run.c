@@ -71,7 +71,7 @@ static enum turn deliver(struct cpu *cpu)
 	cpu->port.effort += DELIVERY_EFFORT;
 	if (exception) {
 		fault = cpu_deliver(cpu);
-		count_settle(cpu, privilege);
+		count_flush_keeping_slice(cpu, privilege);
 	} else {
 		count_flush(cpu, privilege);
 		fault = cpu_deliver(cpu);
@@ -82,7 +82,7 @@ static enum turn deliver(struct cpu *cpu)
 		record_far(cpu, from, privilege);
 	cpu_update_mode(cpu);
 	if (foreign)
-		epoch_notice(cpu);
+		epoch_check(cpu);
 	return fault == FAULT_EXIT ? TURN_RETURN : TURN_AGAIN;
 }
 
@@ -105,10 +105,10 @@ static enum turn at_end(struct cpu *cpu)
 	count_flush(cpu, cpu_privilege(cpu));
 	if (!count_trip_reached(cpu))
 		return exit_with(cpu, EXIT_BUDGET);
-	cpu->engine->step = false;
+	cpu->engine->single_step = false;
 	if (!pmu_assist(cpu))
 		return exit_with(cpu, EXIT_PMI);
-	return count_left(cpu) ? TURN_AGAIN : exit_with(cpu, EXIT_BUDGET);
+	return count_may_run(cpu) ? TURN_AGAIN : exit_with(cpu, EXIT_BUDGET);
 }
 
 static enum turn before_entry(struct cpu *cpu)
@@ -117,9 +117,9 @@ static enum turn before_entry(struct cpu *cpu)
 
 	if (mmio_waiting(cpu))
 		return exit_with(cpu, EXIT_MMIO);
-	if (cpu->engine->owed) {
-		cpu->engine->owed = false;
-		cpu->engine->step = true;
+	if (cpu->engine->finish_insn) {
+		cpu->engine->finish_insn = false;
+		cpu->engine->single_step = true;
 		return TURN_AGAIN;
 	}
 	if (deliver(cpu) == TURN_RETURN)
@@ -135,7 +135,7 @@ static enum turn before_entry(struct cpu *cpu)
 		return exit_with(cpu, EXIT_ATTENTION);
 	if (windows(cpu) == TURN_RETURN)
 		return TURN_RETURN;
-	return count_left(cpu) && !count_exhausted(cpu) ? TURN_AGAIN : at_end(cpu);
+	return count_may_run(cpu) && !count_exhausted(cpu) ? TURN_AGAIN : at_end(cpu);
 }
 
 static bool ss_blocks_breakpoint(const struct cpu *cpu)
@@ -165,7 +165,7 @@ static bool breakpoint_here(struct cpu *cpu)
 static bool must_step(const struct cpu *cpu)
 {
 	return (cpu_priv(cpu)->mode & MODE_STEP) || cpu->shadow || (cpu->rflags & FL_RF) ||
-	       cpu->port.mmio.nreads || cpu->engine->step;
+	       cpu->port.mmio.nreads || cpu->engine->single_step;
 }
 
 /* After translated code. */
@@ -212,7 +212,7 @@ static void serialized(struct cpu *cpu, const struct insn *insn, enum space spac
 	enum insn_serializing how = serializing(insn);
 
 	if (how != SERIALIZING_NOT)
-		epoch_notice(cpu);
+		epoch_check(cpu);
 	if (how == SERIALIZING_RARELY)
 		epoch_begin(cpu, SPACE_USR);
 	if (how == SERIALIZING_RARELY && space == SPACE_OS)
@@ -242,7 +242,7 @@ static enum turn execute_complex(struct cpu *cpu, const struct insn *insn, u32 m
 	if (result == SYS_NEXT)
 		cpu->rip = next_rip(cpu, insn);
 	if (result == SYS_NEXT || result == SYS_JUMP) {
-		count_settle(cpu, privilege);
+		count_flush_keeping_slice(cpu, privilege);
 	} else {
 		count_refund(cpu, mode, insn->is_branch, &insn->weight);
 		count_flush(cpu, privilege);
@@ -266,7 +266,7 @@ static enum turn execute_complex(struct cpu *cpu, const struct insn *insn, u32 m
 		abandoned(cpu);
 		return TURN_AGAIN;
 	case SYS_ALONE:
-		cpu->engine->alone = true;
+		cpu->engine->run_exclusive = true;
 		return TURN_AGAIN;
 	case SYS_AGAIN:
 		return TURN_AGAIN;
@@ -307,30 +307,30 @@ static enum turn bad_call(struct cpu *cpu, const struct block *block)
 
 static void link_to(struct cpu *cpu, struct link *link, u32 mode)
 {
-	u64 deaths = cpu->engine->deaths;
+	u64 deaths = cpu->engine->blocks_dropped;
 	enum guest_fault fault;
 	struct block *to;
 
 	/* Without a link the next visit would end here again: execute the instruction by itself. */
-	if (link->apart)
-		cpu->engine->step = true;
+	if (link->unshared)
+		cpu->engine->single_step = true;
 	if (unlikely(cpu->engine->profile))
 		return;
 	/* Without a guard, the target is in the same page as the block just left, which is still
 	 * valid. */
 	if (cpu_priv(cpu)->code->nwritten || (link->to && !link->guard))
 		return;
-	to = block_find(cpu, link->apart ? mode | MODE_APART : mode, &fault);
-	if (!to || (to->gpa2 != NO_GPA && !link->guard) || cpu->engine->deaths != deaths)
+	to = block_find(cpu, link->unshared ? mode | MODE_UNSHARED : mode, &fault);
+	if (!to || (to->gpa2 != NO_GPA && !link->guard) || cpu->engine->blocks_dropped != deaths)
 		return;
 	if (!link->guard)
 		link_set(cpu->engine, link, to);
-	if (link->apart || !jump_usable(mode))
+	if (link->unshared || !jump_usable(mode))
 		return;
 	jump_update_key(cpu, mode);
-	if (link->guard && jump_noted(cpu))
+	if (link->guard && jump_pages_current(cpu))
 		link_renew(cpu, link, to);
-	jump_remember(cpu, to); /* the next visit finds it */
+	jump_insert(cpu, to); /* the next visit finds it */
 }
 
 /* Retranslates a block that is executed often as a hot block. */
@@ -342,13 +342,13 @@ static void heat_up(struct cpu *cpu, struct block *block, u32 mode)
 	if (cpu_priv(cpu)->code->nwritten)
 		return;
 	cache_drop(cpu, block);
-	eng->heating = !eng->profile;
+	eng->translating_hot = !eng->profile;
 	block = block_find(cpu, mode, &fault);
-	eng->heating = false;
+	eng->translating_hot = false;
 	if (!block)
 		return;
 	jump_update_key(cpu, mode);
-	jump_remember(cpu, block); /* the next visit finds it */
+	jump_insert(cpu, block); /* the next visit finds it */
 }
 
 static enum turn after(struct cpu *cpu, enum leave why, u32 mode, const struct block *block)
@@ -387,9 +387,9 @@ static enum turn after(struct cpu *cpu, enum leave why, u32 mode, const struct b
 	case LEAVE_ATTENTION:
 		count_refund_block(cpu, arg);
 		if (why == LEAVE_COUNTDOWN)
-			count_renew(cpu, arg);
+			count_next_slice(cpu, arg);
 		if (why == LEAVE_TRIP)
-			count_tripped(cpu, arg);
+			count_stop_at_trip(cpu, arg);
 		return TURN_AGAIN;
 	case LEAVE_STEP:
 		if ((mode & MODE_CODE64) && !cpu_canonical(cpu, cpu->rip) && block->nbranches)
@@ -398,13 +398,13 @@ static enum turn after(struct cpu *cpu, enum leave why, u32 mode, const struct b
 			retired_step(cpu, cpu->rflags & FL_TF);
 		return TURN_AGAIN;
 	case LEAVE_FAULT:
-		if (eng->again)
+		if (eng->reexecute)
 			return TURN_AGAIN;
-		if (eng->left == FAULT_NONE && !eng->owed)
+		if (eng->leave_fault == FAULT_NONE && !eng->finish_insn)
 			retired_step(cpu, cpu->rflags & FL_TF);
-		if (eng->left == FAULT_RAISED)
+		if (eng->leave_fault == FAULT_RAISED)
 			abandoned(cpu);
-		return eng->left == FAULT_EXIT ? TURN_RETURN : TURN_AGAIN;
+		return eng->leave_fault == FAULT_EXIT ? TURN_RETURN : TURN_AGAIN;
 	}
 	return TURN_AGAIN;
 }
@@ -415,11 +415,11 @@ static enum turn enter(struct cpu *cpu, u32 mode, const void *code, const struct
 
 	check_entry(cpu, code, mode);
 	fpu_load(cpu);
-	flags_in(cpu);
-	cpu->engine->inside = true;
+	flags_to_aflags(cpu);
+	cpu->engine->in_translated_code = true;
 	why = cpu->engine->enter(cpu, code);
-	cpu->engine->inside = false;
-	flags_out(cpu);
+	cpu->engine->in_translated_code = false;
+	flags_from_aflags(cpu);
 	if (unlikely(branch_noted(&cpu_priv(cpu)->branch_log)))
 		observe_settle(cpu);
 	return after(cpu, why, mode, block);
@@ -433,11 +433,11 @@ static void notice_segment(struct cpu *cpu, u32 mode)
 
 	if (likely(mode & (MODE_CODE64 | MODE_FLAT)))
 		return;
-	if (eng->jumps_base == cs->base && eng->jumps_limit == cs->limit)
+	if (eng->jump_cs_base == cs->base && eng->jump_cs_limit == cs->limit)
 		return;
 	cpu_drop_jumps(cpu);
-	eng->jumps_base = cs->base;
-	eng->jumps_limit = cs->limit;
+	eng->jump_cs_base = cs->base;
+	eng->jump_cs_limit = cs->limit;
 }
 
 /* Translated code depends on the width of canonical addresses and on whether XCR0 enables AVX-512. A guest changes the first outside long mode only and the second when it boots, so neither is worth a bit of the mode: all blocks are dropped. */
@@ -460,9 +460,9 @@ static void update_cache(struct cpu *cpu)
 {
 	struct engine *eng = cpu->engine;
 
-	if (unlikely(eng->notice)) {
-		eng->notice = false;
-		epoch_notice(cpu);
+	if (unlikely(eng->check_pending)) {
+		eng->check_pending = false;
+		epoch_check(cpu);
 	}
 	if (cpu_priv(cpu)->code->nwritten)
 		cache_written(cpu);
@@ -477,19 +477,19 @@ static enum turn visit(struct cpu *cpu)
 	struct block *block;
 
 	if (unlikely(cpu->port.precise))
-		observe_alone(cpu);
+		observe_single(cpu);
 	if (must_step(cpu))
 		mode |= MODE_STEP;
-	else if (eng->near)
-		mode |= MODE_CUT;
-	eng->step = false;
+	else if (eng->single_insns)
+		mode |= MODE_SINGLE;
+	eng->single_step = false;
 	if (breakpoint_here(cpu))
 		return TURN_AGAIN;
 	notice_segment(cpu, mode);
 	notice_rare_modes(cpu);
 	update_cache(cpu);
 	if (jump_usable(mode))
-		known = jump_known(cpu, mode);
+		known = jump_find(cpu, mode);
 	if (known)
 		return enter(cpu, mode, known, NULL);
 	block = block_find(cpu, mode, &fault);
@@ -497,7 +497,7 @@ static enum turn visit(struct cpu *cpu)
 		return fault == FAULT_EXIT ? TURN_RETURN : TURN_AGAIN;
 	if (jump_usable(mode)) {
 		jump_update_key(cpu, mode);
-		jump_remember(cpu, block);
+		jump_insert(cpu, block);
 	}
 	if (unlikely(eng->profile))
 		profile_visit(cpu, block);
@@ -509,11 +509,11 @@ static enum turn visit_alone(struct cpu *cpu)
 {
 	enum turn turn;
 
-	cpu->engine->alone = false;
+	cpu->engine->run_exclusive = false;
 	if (!exclusive_begin(cpu))
 		return exit_with(cpu, EXIT_ATTENTION);
 	__atomic_fetch_and(&cpu->attention, (u8)~ATTENTION_ENGINE, __ATOMIC_ACQUIRE);
-	cpu->engine->step = true;
+	cpu->engine->single_step = true;
 	turn = visit(cpu);
 	exclusive_end(cpu);
 	return turn;
@@ -526,7 +526,7 @@ static void run_turns(struct cpu *cpu)
 	do {
 		turn = before_entry(cpu);
 		if (turn == TURN_AGAIN)
-			turn = unlikely(cpu->engine->alone) ? visit_alone(cpu) : visit(cpu);
+			turn = unlikely(cpu->engine->run_exclusive) ? visit_alone(cpu) : visit(cpu);
 	} while (turn == TURN_AGAIN);
 }
 
@@ -552,9 +552,9 @@ enum exit_reason engine_run(struct cpu *cpu, u64 budget)
 	renew_sets(cpu);
 	cpu_observe_begin(cpu);
 	count_begin(cpu, budget);
-	if (!cpu->port.same_memory)
-		epoch_notice(cpu);
-	cpu->port.same_memory = false;
+	if (!cpu->port.memory_unchanged)
+		epoch_check(cpu);
+	cpu->port.memory_unchanged = false;
 	cpu->port.mmio.read_pos = 0;
 	if (cpu->engine->exit_rip != cpu->rip) { /* the program moved on without that instruction */
 		mmio_completed(cpu);
@@ -572,6 +572,6 @@ enum exit_reason engine_run(struct cpu *cpu, u64 budget)
 	if (unlikely(cpu->engine->profile))
 		profile_settle(cpu);
 	cpu->engine->exit_rip = cpu->rip;
-	cpu->port.loose = false;
+	cpu->port.may_end_early = false;
 	return cpu->port.exit.reason;
 }

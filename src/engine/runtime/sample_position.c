@@ -41,7 +41,7 @@ static bool in_block(const struct cpu *cpu, const greg_t *regs, struct engine_wh
 		where->rip = (u32)where->rip;
 	where->cpl = (block->mode & MODE_CPL) >> MODE_CPL_SHIFT;
 	if (cache_holds(cpu->engine, regs[REG_RIP])) {
-		where->rsp = regs[REG_R15] + 8 * (s64)place->owed;
+		where->rsp = regs[REG_R15] + 8 * (s64)place->rsp_pending;
 		where->rbp = regs[REG_RBP];
 	}
 	return true;
@@ -55,5 +55,5 @@ bool engine_where(const struct cpu *cpu, const void *context, struct engine_wher
 	where->rsp = cpu->regs[RSP];
 	where->rbp = cpu->regs[RBP];
 	where->cpl = (cpu_priv(cpu)->mode & MODE_CPL) >> MODE_CPL_SHIFT;
-	return cpu->engine->inside ? in_block(cpu, regs, where) : cpu->engine->executing;
+	return cpu->engine->in_translated_code ? in_block(cpu, regs, where) : cpu->engine->executing;
 }

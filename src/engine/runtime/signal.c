@@ -33,15 +33,15 @@ static void host_fault(struct cpu *cpu, const siginfo_t *info)
 		if (at >= s->hva && (u64)(at - s->hva) < s->npages << PAGE_SHIFT)
 			cpu->port.exit.gpa = s->base + (at - s->hva);
 	}
-	cpu->engine->left = FAULT_EXIT;
+	cpu->engine->leave_fault = FAULT_EXIT;
 }
 
 static bool to_exception(struct cpu *cpu, const siginfo_t *info, u32 trap)
 {
 	struct engine *eng = cpu->engine;
 
-	eng->left = FAULT_RAISED;
-	eng->again = false;
+	eng->leave_fault = FAULT_RAISED;
+	eng->reexecute = false;
 	switch (trap) {
 	case VEC_DE:
 	case VEC_UD:
@@ -112,8 +112,8 @@ static bool split_lock(struct cpu *cpu, greg_t *regs)
 {
 	if (regs[REG_TRAPNO] != VEC_AC)
 		return true;
-	cpu->engine->left = FAULT_NONE;
-	cpu->engine->again = cpu->engine->alone = true;
+	cpu->engine->leave_fault = FAULT_NONE;
+	cpu->engine->reexecute = cpu->engine->run_exclusive = true;
 	unwind(cpu, regs);
 	return true;
 }

@@ -106,14 +106,14 @@ static u64 leave_for_alone(struct cpu *cpu, const u8 *return_pc)
 {
 	u64 result = place_leave(cpu, return_pc, FAULT_NONE, false);
 
-	cpu->engine->again = cpu->engine->alone = true;
+	cpu->engine->reexecute = cpu->engine->run_exclusive = true;
 	return result;
 }
 
 /* While other processors are stopped, a locked access across lines is always bounced: the host forbids it, or its pages need a bounce. */
 static bool bounced_alone(const struct cpu *cpu, gva_t gva, u32 desc)
 {
-	return unlikely(cpu_priv(cpu)->alone) && (desc & DESC_LOCK) &&
+	return unlikely(cpu_priv(cpu)->others_stopped) && (desc & DESC_LOCK) &&
 	       (gva & 63) + (desc & DESC_SIZE) > 64;
 }
 
@@ -161,7 +161,7 @@ static u64 one_page(struct cpu *cpu, gva_t gva, u32 desc, u32 access, const u8 *
 	struct translation t;
 	enum guest_fault fault;
 
-	if ((access & ACCESS_WRITE) && !cpu_observes(cpu) && !cpu_priv(cpu)->alone &&
+	if ((access & ACCESS_WRITE) && !cpu_observes(cpu) && !cpu_priv(cpu)->others_stopped &&
 	    tlb_writes_code(cpu, gva, access, &t.gpa, &t.host))
 		return direct(cpu, gva, &t, &size, 1, access);
 	fault = mmu_fill(cpu, gva, access, &t);
@@ -194,7 +194,7 @@ static u64 two_pages(struct cpu *cpu, gva_t gva, u32 desc, u32 access, const u8 
 	if (mmio && (desc & DESC_X87))
 		return unemulated(cpu, t[0].gpa, return_pc);
 	apart = t[0].host + part[0] != t[1].host;
-	if (!mmio && apart && (desc & DESC_LOCK) && !cpu_priv(cpu)->alone)
+	if (!mmio && apart && (desc & DESC_LOCK) && !cpu_priv(cpu)->others_stopped)
 		return leave_for_alone(cpu, return_pc);
 	if (mmio || apart || bounced_alone(cpu, gva, desc))
 		return bounce(cpu, gva, desc, access, return_pc);
@@ -279,7 +279,7 @@ static enum guest_fault store(struct cpu *cpu)
 {
 	struct slow_state *pending = &cpu->engine->pending;
 
-	if (pending->refused)
+	if (pending->faulted)
 		return slow_fault_computed(cpu);
 	if (pending->bounced && pending->element)
 		return slow_masked_write(cpu);
@@ -343,6 +343,6 @@ u64 slow_beyond(struct cpu *cpu, u64 unused, u32 pushes, const u8 *return_pc)
 	(void)unused;
 	if (pushes)
 		fault = slow_try_push(cpu, pushes, cpu->rip + cpu->port.exit.insn_len);
-	cpu->engine->left = fault ? fault : cpu_raise_error(cpu, VEC_GP, 0);
+	cpu->engine->leave_fault = fault ? fault : cpu_raise_error(cpu, VEC_GP, 0);
 	return result;
 }

@@ -22,7 +22,7 @@ static u64 compute_first(struct cpu *cpu, u64 address, u32 desc)
 		fpu_load(cpu);
 	}
 	*pending = (struct slow_state){
-		.refused = true, .address = address, .desc = desc, .data = priv->bounce + 64
+		.faulted = true, .address = address, .desc = desc, .data = priv->bounce + 64
 	};
 	priv->spill[SPILL_HOST] = (u64)(uintptr_t)pending->data;
 	return SLOW_COMMIT;

@@ -86,7 +86,7 @@ void place_unwind(struct cpu *cpu, const struct block *block, const struct place
 {
 	u64 mask = block->mode & MODE_CODE64 ? ~0ull : ~0u;
 
-	cpu->regs[RSP] += 8 * (s64)place->owed;
+	cpu->regs[RSP] += 8 * (s64)place->rsp_pending;
 	if (completed && (place->flags & PLACE_PUSHES))
 		cpu->regs[RSP] -= 8;
 	cpu->rip = (block->rip + (completed ? place->next : place->guest)) & mask;
@@ -96,7 +96,7 @@ void place_unwind(struct cpu *cpu, const struct block *block, const struct place
 		cpu_hot(cpu)->aflags = recipe_flags(&block->recipes[place->recipe - 1], cpu->regs);
 	cpu->port.exit.insn_len = place->len;
 	note_bytes(cpu, block, place);
-	observe_part(cpu, block, place, completed);
+	observe_partial_block(cpu, block, place, completed);
 	cpu_priv(cpu)->spill[SPILL_R14] -= place_refund(block, place->index + completed);
 	place_refund_weights(cpu, block, place->index + completed);
 }
@@ -108,7 +108,7 @@ u64 place_leave(struct cpu *cpu, const u8 *return_pc, enum guest_fault fault, bo
 	struct block *block = cache_by_code(eng, call);
 
 	place_unwind(cpu, block, place_find(eng, block, call), completed);
-	eng->left = fault;
-	eng->again = false;
+	eng->leave_fault = fault;
+	eng->reexecute = false;
 	return SLOW_LEAVE;
 }

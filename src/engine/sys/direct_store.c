@@ -37,7 +37,7 @@ enum sys_result sys_movdir64b(struct cpu *cpu, const struct insn *insn)
 	enum guest_fault fault;
 	gva_t from, to;
 
-	if (priv->exclusive && !priv->alone)
+	if (priv->exclusive && !priv->others_stopped)
 		return SYS_ALONE;
 	fault = sys_address(cpu, insn, &insn->ops[1], DIRECT_BLOCK, ACCESS_READ, &from);
 	if (!fault)

@@ -67,7 +67,7 @@ static enum pass_result pass(struct cpu *cpu, enum exit_reason access, struct in
 		return PASS_FAULT;
 	}
 	cpu_complete(cpu);
-	count_spend(cpu);
+	count_one_retired(cpu);
 	if (writes)
 		written(cpu);
 	return PASS_DONE;
@@ -107,7 +107,7 @@ static bool is_plain(const struct cpu *cpu, enum exit_reason access)
 /* After the access: may translated code continue, or must the main loop act first? */
 static bool goes_on(struct cpu *cpu, u32 mode)
 {
-	return !cpu->engine->notice && count_left(cpu) && cpu_priv(cpu)->mode == mode;
+	return !cpu->engine->check_pending && count_may_run(cpu) && cpu_priv(cpu)->mode == mode;
 }
 
 u64 passthrough_insn(struct cpu *cpu, u64 address, u32 access, const u8 *return_pc)
@@ -126,14 +126,14 @@ u64 passthrough_insn(struct cpu *cpu, u64 address, u32 access, const u8 *return_
 	cpu->port.exit.insn_len = insn->len;
 	count_refund(cpu, mode, false, &insn->weight);
 	count_flush(cpu, cpu_privilege(cpu));
-	eng->again = false;
-	eng->left = FAULT_RAISED;
+	eng->reexecute = false;
+	eng->leave_fault = FAULT_RAISED;
 	if (pass(cpu, access, msr) == PASS_FAULT)
 		return SLOW_LEAVE;
 	if (access == EXIT_WRMSR) /* it serializes */
-		eng->notice = cache_notice_due(cpu);
+		eng->check_pending = cache_check_due(cpu);
 	if (goes_on(cpu, mode))
 		return SLOW_DIRECT;
-	eng->again = true;
+	eng->reexecute = true;
 	return SLOW_LEAVE;
 }

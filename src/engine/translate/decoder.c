@@ -207,9 +207,9 @@ static struct decoded *keep(struct decoder *decoder, const struct decoded *d)
 }
 
 /* Of use for this block only. */
-static struct decoded *keep_once(struct decoder *decoder, const struct decoded *d)
+static struct decoded *keep_uncached(struct decoder *decoder, const struct decoded *d)
 {
-	struct decoded *kept = &decoder->once[decoder->nonce++];
+	struct decoded *kept = &decoder->uncached[decoder->nuncached++];
 
 	*kept = *d;
 	kept->head_length = 0;
@@ -218,7 +218,7 @@ static struct decoded *keep_once(struct decoder *decoder, const struct decoded *
 
 void decoder_make_room(struct decoder *decoder, u32 insns)
 {
-	decoder->nonce = 0;
+	decoder->nuncached = 0;
 	if (decoder->n + insns <= DECODED_MAX)
 		return;
 	bytes_fill(decoder->bucket, 0, sizeof(decoder->bucket));
@@ -226,7 +226,7 @@ void decoder_make_room(struct decoder *decoder, u32 insns)
 }
 
 /* Only a hint: of a bucket with several entries, the last one is prefetched. */
-void decoder_expect(const struct decoder *decoder, const u8 *bytes, u32 n, u32 mode)
+void decoder_prefetch(const struct decoder *decoder, const u8 *bytes, u32 n, u32 mode)
 {
 	u32 length;
 
@@ -271,7 +271,7 @@ enum decode_result decoder_decode(struct decoder *decoder, const u8 *bytes, u32 
 	enum decode_result result;
 	struct decoded d;
 
-	*which = &decoder->nothing;
+	*which = &decoder->invalid;
 	result = decode_insn(bytes, n, rip, mode, insn, &decoder->zi, decoder->zops);
 	if (result != DECODE_OK)
 		return result;
@@ -279,6 +279,6 @@ enum decode_result decoder_decode(struct decoder *decoder, const u8 *bytes, u32 
 	d.head = head_of(bytes, length);
 	d.head_length = length;
 	*which = stands_for_all(decoder, &d, bytes, rip) ? keep(decoder, &d) :
-							   keep_once(decoder, &d);
+							   keep_uncached(decoder, &d);
 	return DECODE_OK;
 }

@@ -102,7 +102,7 @@ static bool linkable_guarded(const struct trans *t)
 
 void emit_block_link(struct trans *t, u64 target, u8 *site, bool apart)
 {
-	t->links[t->nlinks++] = (struct link){ .site = site, .rip = target, .apart = apart };
+	t->links[t->nlinks++] = (struct link){ .site = site, .rip = target, .unshared = apart };
 }
 
 static struct ea generation(const struct trans *t)
@@ -208,7 +208,7 @@ static void refuse(struct trans *t)
 	if (insn_facts(&t->insn)->counts_down)
 		move_counter(t, 1);
 	emit_mov_imm(&t->e, RAX, call ? t->insn.opsize : 0);
-	emit_patch(&t->e, emit_call(&t->e), t->eng->beyond);
+	emit_patch(&t->e, emit_call(&t->e), t->eng->beyond_limit);
 }
 
 /* Leaves the block if the target in S0 is not canonical. */
@@ -230,7 +230,7 @@ static void taken_path(struct trans *t, u64 target)
 		refuse(t);
 		return;
 	}
-	emit_count_went(t, true);
+	emit_count_fix_direction(t, true);
 	emit_observe_conditional(t, true);
 	emit_lbr_record_direct(t, BRANCH_JCC, target);
 	emit_block_end_direct(t, target);
@@ -238,7 +238,7 @@ static void taken_path(struct trans *t, u64 target)
 
 static void not_taken_path(struct trans *t)
 {
-	emit_count_went(t, false);
+	emit_count_fix_direction(t, false);
 	emit_observe_conditional(t, false);
 	emit_lbr_leave(t, t->index);
 	emit_block_end_direct(t, trans_next_rip(t));
@@ -250,9 +250,9 @@ static void end_conditional(struct trans *t, u8 cc, u64 target)
 	u8 *taken = emit_jcc(&t->e, cc);
 
 	if (linkable(t, target) && !(t->mode & (MODE_OBSERVE_BRANCHES | MODE_LBR)) &&
-	    !trans_count_corrects(t, true)) {
+	    !trans_count_needs_fix(t, true)) {
 		emit_block_link(t, target, taken, false);
-		emit_count_went(t, false);
+		emit_count_fix_direction(t, false);
 		emit_block_end_direct(t, trans_next_rip(t));
 		return;
 	}
@@ -273,7 +273,7 @@ static bool looked_at(struct trans *t, enum branch_kind kind)
 	t->at += t->at + 1 < t->nscan;
 	emit_flags_keep(t);
 	t->at = t->index;
-	t->reached = NO_GROUP; /* S0 was */
+	t->s0_group = NO_GROUP; /* S0 was */
 	return true;
 }
 
@@ -281,9 +281,9 @@ static void follow_conditional(struct trans *t, bool taken)
 {
 	if (!looked_at(t, BRANCH_JCC))
 		return;
-	emit_observe_through(t, taken);
+	emit_observe_continued(t, taken);
 	if (taken)
-		emit_lbr_record_through(t, BRANCH_JCC);
+		emit_lbr_record_continued(t, BRANCH_JCC);
 }
 
 static void follow_direct(struct trans *t, enum branch_kind kind)
@@ -292,18 +292,18 @@ static void follow_direct(struct trans *t, enum branch_kind kind)
 		return;
 	if (kind == BRANCH_REL_CALL)
 		emit_observe_call(t);
-	emit_lbr_record_through(t, kind);
+	emit_lbr_record_continued(t, kind);
 }
 
 /* A conditional branch in the middle of a block: a side exit if it goes the other way. */
 static void jcc_through(struct trans *t, const struct scan *s)
 {
 	emit_flags_restore(t);
-	t->sides[t->nsides++] =
-		(struct side){ .site = emit_jcc(&t->e, (t->decoded->opcode & 0xf) ^ s->inverted),
-			       .target = s->side,
+	t->side_exits[t->nside_exits++] =
+		(struct side_exit){ .site = emit_jcc(&t->e, (t->decoded->opcode & 0xf) ^ s->inverted),
+			       .target = s->side_target,
 			       .flags = t->flags,
-			       .owed = t->owed,
+			       .rsp_pending = t->rsp_pending,
 			       .index = t->index };
 	follow_conditional(t, s->inverted);
 }
@@ -318,20 +318,20 @@ static void end_side(struct trans *t, bool taken)
 }
 
 /* The side exit's code counts as the branch's, for samples. */
-static void side_place(struct trans *t, const struct side *side)
+static void side_place(struct trans *t, const struct side_exit *side)
 {
 	struct place *place = &t->places[t->nplaces++];
 
 	*place = t->places[side->index];
 	place->host = t->e.p - t->block->code;
-	place->owed = side->owed / 8;
+	place->rsp_pending = side->rsp_pending / 8;
 }
 
 /* Side exits, after the block's code. */
-void emit_sides(struct trans *t)
+void emit_side_exits(struct trans *t)
 {
-	for (u32 i = 0; i < t->nsides; i++) {
-		const struct side *side = &t->sides[i];
+	for (u32 i = 0; i < t->nside_exits; i++) {
+		const struct side_exit *side = &t->side_exits[i];
 		bool taken = !t->scan[side->index].inverted;
 
 		t->mode = t->block->mode; /* unchanged since: nothing precedes the branch */
@@ -341,7 +341,7 @@ void emit_sides(struct trans *t)
 		side_place(t, side);
 		t->flags = side->flags;
 		emit_flags_save(t);
-		t->owed = side->owed;
+		t->rsp_pending = side->rsp_pending;
 		emit_stack_settle(t);
 		end_side(t, taken);
 		emit_count_leave(t, side->index, taken);
@@ -351,7 +351,7 @@ void emit_sides(struct trans *t)
 
 bool emit_insn_jcc(struct trans *t)
 {
-	if (t->scan[t->at].through) {
+	if (t->scan[t->at].continues) {
 		jcc_through(t, &t->scan[t->at]);
 		return true;
 	}
@@ -461,7 +461,7 @@ bool emit_insn_jmp(struct trans *t)
 {
 	if (t->insn.far)
 		return false;
-	if (t->scan[t->at].through) {
+	if (t->scan[t->at].continues) {
 		follow_direct(t, BRANCH_REL_JMP);
 		return true;
 	}
@@ -524,10 +524,10 @@ bool emit_insn_call(struct trans *t)
 		refuse_beyond(t);
 		check_target(t);
 		emit_rm(&t->e, true, OP_MOV_STORE, S0, target);
-		t->reached = NO_GROUP; /* S0 was */
+		t->s0_group = NO_GROUP; /* S0 was */
 	}
 	emit_push_value(t, next, t->insn.opsize);
-	if (t->scan[t->at].through) {
+	if (t->scan[t->at].continues) {
 		follow_direct(t, BRANCH_REL_CALL);
 		emit_return_note(t);
 		return true;

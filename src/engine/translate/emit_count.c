@@ -119,13 +119,13 @@ void emit_call_attention(struct trans *t)
 					.imm_len = 1 });
 }
 
-void emit_count_reached(struct trans *t, u64 rip)
+void emit_count_trip_reached_at(struct trans *t, u64 rip)
 {
 	emit_last_rip(t, rip);
 	emit_call_attention(t);
 }
 
-retire_wanted trans_count_way(bool taken)
+retire_wanted trans_count_direction(bool taken)
 {
 	return taken ? NEAR_TAKEN | RETIRE_BIT(RETIRE_COND_TAKEN) : RETIRE_BIT(RETIRE_NOT_TAKEN);
 }
@@ -134,8 +134,8 @@ struct weight trans_count_weight(const struct scan *s)
 {
 	struct weight weight = s->insn.weight;
 
-	if ((weight.classes & RETIRE_BIT(RETIRE_CONDITIONAL)) && !s->through)
-		weight.classes |= trans_count_way(true) | trans_count_way(false);
+	if ((weight.classes & RETIRE_BIT(RETIRE_CONDITIONAL)) && !s->continues)
+		weight.classes |= trans_count_direction(true) | trans_count_direction(false);
 	return weight;
 }
 
@@ -177,16 +177,16 @@ static void add_all_packed(struct trans *t, const u64 *n)
 			add_packed(t, i, n[i]);
 }
 
-bool trans_count_corrects(const struct trans *t, bool taken)
+bool trans_count_needs_fix(const struct trans *t, bool taken)
 {
-	return packs(t) & trans_count_way(!taken);
+	return packs(t) & trans_count_direction(!taken);
 }
 
-void emit_count_went(struct trans *t, bool taken)
+void emit_count_fix_direction(struct trans *t, bool taken)
 {
 	u64 n[PACK_WORDS] = { 0 };
 
-	pack_add(n, packs(t), trans_count_way(!taken), -1);
+	pack_add(n, packs(t), trans_count_direction(!taken), -1);
 	add_all_packed(t, n);
 }
 
@@ -235,7 +235,7 @@ void emit_count_give_back(struct trans *t, u32 index)
 /* Does the side exit add to a class that the rest of the block, which is refunded, has not been charged for? */
 static bool adds_more(const struct trans *t, u32 index, bool taken)
 {
-	for (retire_wanted left = packs(t) & trans_count_way(taken); left; left &= left - 1)
+	for (retire_wanted left = packs(t) & trans_count_direction(taken); left; left &= left - 1)
 		if (!class_total(t, __builtin_ctzll(left), index + 1))
 			return true;
 	return false;
@@ -248,8 +248,8 @@ void emit_count_leave(struct trans *t, u32 index, bool taken)
 
 	give_back(t, index + 1);
 	packed_from(t, index + 1, n);
-	pack_add(n, packs(t), trans_count_way(!taken), -1);
-	pack_add(n, packs(t), trans_count_way(taken), 1);
+	pack_add(n, packs(t), trans_count_direction(!taken), -1);
+	pack_add(n, packs(t), trans_count_direction(taken), 1);
 	add_all_packed(t, n);
 	if (!adds_more(t, index, taken))
 		return;
@@ -259,7 +259,7 @@ void emit_count_leave(struct trans *t, u32 index, bool taken)
 		emit_rm(&t->e, true, OP_MOV_LOAD, S0, packed(i));
 		watch(t, S0);
 		below = emit_jcc(&t->e, CC_E);
-		emit_count_reached(t, t->rip);
+		emit_count_trip_reached_at(t, t->rip);
 		emit_patch(&t->e, below, t->e.p);
 	}
 }
@@ -275,7 +275,7 @@ static u8 *if_reached(struct trans *t, retire_wanted added)
 	return emit_jcc(&t->e, CC_NS);
 }
 
-u8 *emit_count_missed(struct trans *t, bool taken)
+u8 *emit_count_mispredicted(struct trans *t, bool taken)
 {
 	retire_wanted missed = cpu_counts(t->cpu, t->mode) & (taken ? MISSED_TAKEN : MISSED_NOT_TAKEN);
 
@@ -333,7 +333,7 @@ static u8 *mov_later(struct trans *t, u8 reg, bool wide)
 /* The sum is left in the register as well. */
 static void add_word(struct trans *t, u32 word, u8 reg)
 {
-	t->packed[word] = mov_later(t, reg, t->wide[word]);
+	t->packed_imm[word] = mov_later(t, reg, t->packed_wide[word]);
 	emit_rm(&t->e, true, OP_ADD, reg, packed(word));
 	emit_rm(&t->e, true, OP_MOV_STORE, reg, packed(word));
 }
@@ -346,10 +346,10 @@ static void add_words(struct trans *t, retire_wanted added)
 
 	pack_add(most, packs(t), added, BLOCK_INSNS);
 	for (u32 i = 0; i < PACK_WORDS; i++) {
-		t->packed[i] = NULL;
+		t->packed_imm[i] = NULL;
 		if (!most[i])
 			continue;
-		t->wide[i] = most[i] > ~0u;
+		t->packed_wide[i] = most[i] > ~0u;
 		add_word(t, i, first ? S1 : S0);
 		if (!first)
 			emit_rr(&t->e, true, OP_OR, S1, S0);
@@ -406,8 +406,8 @@ static void fill_in(struct trans *t)
 	for (u32 i = 0; i < t->block->ninsns; i++)
 		pack_add(t->charge, packs(t), t->weights[i].classes, 1);
 	for (u32 i = 0; i < PACK_WORDS; i++)
-		if (t->packed[i])
-			bytes_copy_few(t->packed[i], &t->charge[i], t->wide[i] ? 8 : 4);
+		if (t->packed_imm[i])
+			bytes_copy_few(t->packed_imm[i], &t->charge[i], t->packed_wide[i] ? 8 : 4);
 }
 
 /* A block of one instruction just reaches its trip, and the run ends. */

@@ -167,7 +167,7 @@ static void make_guard_failed(struct emitter *e, struct engine *eng)
 
 	eng->guard_failed = e->p;
 	set_arg(e, eng);
-	emit_group1_mem(e, false, GROUP_SUB, ea_base(S0, offsetof(struct link, patience)), 1);
+	emit_group1_mem(e, false, GROUP_SUB, ea_base(S0, offsetof(struct link, guard_misses_left)), 1);
 	emit_rm(e, true, OP_MOV_LOAD, S0, ea_base(S0, offsetof(struct link, rip)));
 	enough = emit_jcc(e, CC_S);
 	jump_lookup = emit_jump_lookup(e, eng);
@@ -227,7 +227,7 @@ bool emit_thunks(struct engine *eng)
 	make_slow(&e, finish, observe_trip);
 	eng->log_full = e.p;
 	make_slow(&e, finish, observe_log_full);
-	eng->beyond = e.p;
+	eng->beyond_limit = e.p;
 	make_slow(&e, finish, slow_beyond);
 	eng->enter = (u64(*)(struct cpu *, const void *))(uintptr_t)exec_view(eng, entry);
 	eng->code_next = e.p;

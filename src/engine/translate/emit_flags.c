@@ -94,7 +94,7 @@ static void alu(struct trans *t, u8 opcode, u8 size)
 #define OP_SUB	0x2b
 #define OP_TEST 0x85
 
-void emit_flags_cook(struct trans *t)
+void emit_flags_materialize(struct trans *t)
 {
 	const struct recipe *r;
 

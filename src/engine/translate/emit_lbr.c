@@ -9,7 +9,7 @@
  *
  * A note is written once the last branch can no longer fault, except for a non-canonical target,
  * which only the dispatcher finds: no record is made of such a branch. A block that is left
- * elsewhere, by an exception or for a device, is noted by observe_part().
+ * elsewhere, by an exception or for a device, is noted by observe_partial_block().
  */
 #include "engine/translate/trans.h"
 
@@ -50,9 +50,9 @@ static bool conditional(const struct scan *s)
 	return s->insn.weight.classes & RETIRE_BIT(RETIRE_CONDITIONAL);
 }
 
-static bool taken_through(const struct scan *s)
+static bool taken_continued(const struct scan *s)
 {
-	return s->through && (s->inverted || !conditional(s));
+	return s->continues && (s->inverted || !conditional(s));
 }
 
 static enum branch_kind kind_through(const struct scan *s)
@@ -68,7 +68,7 @@ static u32 taken_before(const struct trans *t, u32 index, bool only_conditional)
 	u32 n = 0;
 
 	for (u32 i = 0; i < index; i++)
-		n += taken_through(&t->scan[i]) &&
+		n += taken_continued(&t->scan[i]) &&
 		     (!only_conditional || conditional(&t->scan[i]));
 	return n;
 }
@@ -129,7 +129,7 @@ void emit_lbr_begin_block(struct trans *t)
 	*path = (struct branch_path){ .sites = meta_offset(t, site), .n = n };
 	t->block->path = meta_offset(t, path);
 	for (u32 i = 0; i < t->nscan; i++) {
-		if (!taken_through(&t->scan[i]))
+		if (!taken_continued(&t->scan[i]))
 			continue;
 		*site = site_of(t, i, kind_through(&t->scan[i]), t->scan[i].next);
 		keep_site(t, site++);
@@ -141,7 +141,7 @@ void emit_lbr_end_block(struct trans *t)
 {
 	for (u32 i = 0; i < t->nsites; i++)
 		for (u32 j = t->sites[i]->index + 1; j < t->block->ninsns; j++)
-			t->sites[i]->cycles_behind += t->weights[j].cycles;
+			t->sites[i]->cycles_after += t->weights[j].cycles;
 }
 
 /* --- notes --- */
@@ -267,7 +267,7 @@ bool trans_lbr_looks(const struct trans *t)
 	return (t->mode & MODE_LBR) && !(t->mode & MODE_LBR_ANY);
 }
 
-void emit_lbr_record_through(struct trans *t, enum branch_kind kind)
+void emit_lbr_record_continued(struct trans *t, enum branch_kind kind)
 {
 	if (trans_lbr_looks(t))
 		emit_lbr_record_direct(t, kind, trans_branch_target(t));

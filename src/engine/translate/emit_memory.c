@@ -42,7 +42,7 @@ void emit_address_sized(struct trans *t, const struct operand *op, u8 dest, bool
 		ea.index = address_reg(t, op->index, S1);
 	ea.disp = fits_s32(op->imm) ? (s32)op->imm : (s32)(u32)imm;
 	if (op->base == RSP)
-		ea.disp += t->owed;
+		ea.disp += t->rsp_pending;
 	if (t->insn.addrsize == 8 && ea.index == NO_BASE && ea.disp == 0)
 		emit_rr(&t->e, wide, OP_MOV_LOAD, dest, ea.base);
 	else
@@ -80,8 +80,8 @@ static struct stub *new_stub(struct trans *t, u32 desc, s32 tag, const struct na
 			       .index = t->index,
 			       .recipe = trans_recipe(t),
 			       .flags = t->flags,
-			       .lazy = t->lazy,
-			       .owed = t->owed };
+			       .rsp_lazy = t->rsp_lazy,
+			       .rsp_pending = t->rsp_pending };
 	return stub;
 }
 
@@ -240,7 +240,7 @@ void emit_access_stack(struct trans *t, s32 delta, u32 size, u32 rw, const struc
 		return;
 	emit_flags_keep(t);
 	emit_stack_pointer(t, S0, HOST_GUEST_RSP,
-			   t->owed + delta + (trans_share_leads(t) ? trans_share_shift(t) : 0));
+			   t->rsp_pending + delta + (trans_share_leads(t) ? trans_share_shift(t) : 0));
 	emit_access_begin(t, size, SS, rw, n);
 }
 
@@ -271,7 +271,7 @@ static void call_runtime(struct trans *t, u32 desc, const u8 *entry)
 
 static void stub_place(struct trans *t, const struct stub *stub, u8 recipe)
 {
-	bool pushes = stub->lazy && stub->op.rsp_delta < 0;
+	bool pushes = stub->rsp_lazy && stub->op.rsp_delta < 0;
 
 	t->places[t->nplaces++] =
 		(struct place){ .host = t->e.p - t->block->code,
@@ -281,7 +281,7 @@ static void stub_place(struct trans *t, const struct stub *stub, u8 recipe)
 				.index = stub->index,
 				.flags = (stub->op.spill_countdown ? PLACE_SPILLED : 0) |
 					 (pushes ? PLACE_PUSHES : 0),
-				.owed = stub->owed / 8,
+				.rsp_pending = stub->rsp_pending / 8,
 				.recipe = recipe };
 }
 
@@ -323,7 +323,7 @@ static void emit_group_stub(struct trans *t, const struct stub *stub)
 	t->flags = stub->flags;
 	t->recipe_id = stub->recipe;
 	emit_stack_settle(t);
-	emit_flags_cook(t);
+	emit_flags_materialize(t);
 	emit_observe_leave(t, stub->index);
 	emit_lbr_leave(t, stub->index);
 	emit_count_give_back(t, stub->index);
@@ -333,8 +333,8 @@ static void emit_group_stub(struct trans *t, const struct stub *stub)
 static void emit_stub(struct trans *t, const struct stub *stub)
 {
 	t->index = t->at = stub->index;
-	t->lazy = stub->lazy;
-	t->owed = stub->owed;
+	t->rsp_lazy = stub->rsp_lazy;
+	t->rsp_pending = stub->rsp_pending;
 	patch_to(t, stub->from, t->e.p);
 	stub_place(t, stub, stub->recipe);
 	if (stub->retry) {

@@ -8,7 +8,7 @@
  * Conditional branches are modelled completely in line, without a host branch unless mispredictions
  * are counted: what the model cannot predict the host could not either. The outcomes of branches in
  * the middle of a block are known when it is translated, so the history is written where the block
- * is left; C that leaves it elsewhere calls observe_part().
+ * is left; C that leaves it elsewhere calls observe_partial_block().
  */
 #include "engine/translate/trans.h"
 
@@ -268,7 +268,7 @@ static void if_missed(struct trans *t, bool taken, bool middle)
 static void missed_at_trip(struct trans *t, const struct observe_stub *stub)
 {
 	if (!stub->middle) {
-		emit_count_reached(t, stub->arg);
+		emit_count_trip_reached_at(t, stub->arg);
 		emit_patch(&t->e, emit_jmp(&t->e), stub->back);
 		return;
 	}
@@ -281,7 +281,7 @@ static void conditional_missed(struct trans *t, const struct observe_stub *stub)
 	u8 *trip;
 
 	emit_patch(&t->e, stub->from, t->e.p);
-	trip = emit_count_missed(t, stub->desc == OBSERVE_TAKEN);
+	trip = emit_count_mispredicted(t, stub->desc == OBSERVE_TAKEN);
 	emit_patch(&t->e, emit_jmp(&t->e), stub->back);
 	if (!trip)
 		return;
@@ -311,7 +311,7 @@ void emit_observe_conditional(struct trans *t, bool taken)
 	write_history(t, &o);
 }
 
-void emit_observe_through(struct trans *t, bool taken)
+void emit_observe_continued(struct trans *t, bool taken)
 {
 	struct outcomes o = outcomes_before(t, t->index);
 

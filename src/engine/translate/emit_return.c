@@ -23,7 +23,7 @@
  *
  *  1. A slot leads to a landing of a live block or to the look-up thunk (code_check.h, 6). When a block
  *     dies or the key changes all slots are refilled with the thunk before the next entry
- *     (returns_check()).
+ *     (returns_validate()).
  *  2. A landing compares all 64 bits of the guest's target before it goes on. So a slot need not be
  *     right: one that another call has overwritten, or that a guest with its own idea of stacks
  *     selects, costs a look-up and nothing else.
@@ -48,7 +48,7 @@ static struct ea find_slot(struct trans *t, s32 delta)
 {
 	s32 set = cpu_tlb_set(t->mode) * (s32)sizeof(cpu_priv(t->cpu)->returns[0]);
 
-	emit_rm(&t->e, false, OP_LEA, S1, ea_base(HOST_GUEST_RSP, delta + t->owed));
+	emit_rm(&t->e, false, OP_LEA, S1, ea_base(HOST_GUEST_RSP, delta + t->rsp_pending));
 	emit_group1(&t->e, false, GROUP_AND, S1, (RETURN_SLOTS - 1) * 8);
 	return (struct ea){ .base = RSP, .index = S1, .scale = 1, .disp = PRIV(returns) + set };
 }
@@ -84,7 +84,7 @@ void emit_return_note(struct trans *t)
 	if (!usable(t) || !cpu_canonical(t->cpu, trans_next_rip(t)))
 		return;
 	emit_flags_keep(t);
-	t->reached = NO_GROUP;
+	t->s0_group = NO_GROUP;
 	where = lea_rip(t);
 	emit_rm(&t->e, true, OP_MOV_STORE, S0, find_slot(t, 0));
 	over = emit_call(&t->e);

@@ -24,7 +24,7 @@
  *  2. A leader's check holds for the range [lo, hi) of its group, which lies on one page, and for a
  *     write if some member writes. A group whose range crosses a page or whose page lacks the right
  *     is not shared: the block is left in front of the leader and goes on in another block, which
- *     starts with the leader and checks each access by itself (MODE_APART).
+ *     starts with the leader and checks each access by itself (MODE_UNSHARED).
  *  3. A leader is executed before its members: blocks have one entry, and can only be left early.
  *  4. What a leader found holds to the end of the block: instructions that may change a mapping or
  *     the mode end the analysis, and rights to write (dirty log, translated code, claims of other
@@ -294,7 +294,7 @@ static void give_slots(struct trans *t)
 static bool sharing_allowed(const struct trans *t)
 {
 	return (t->mode & MODE_CODE64) &&
-	       !(t->mode & (MODE_STEP | MODE_ALIGN | MODE_OBSERVE_MEMORY | MODE_APART));
+	       !(t->mode & (MODE_STEP | MODE_ALIGN | MODE_OBSERVE_MEMORY | MODE_UNSHARED));
 }
 
 void trans_share_analyse(struct trans *t)
@@ -305,7 +305,7 @@ void trans_share_analyse(struct trans *t)
 	for (u32 i = 0; i < NREGS; i++)
 		known.reg[i].symbol = i;
 	t->ngroups = 0;
-	t->reached = NO_GROUP;
+	t->s0_group = NO_GROUP;
 	for (u32 i = 0; i < t->nscan; i++)
 		t->scan[i].group = NO_GROUP;
 	for (u32 i = 0; i < t->nscan && sharing_allowed(t); i++) {
@@ -361,15 +361,15 @@ void trans_share_reach(struct trans *t, struct native *n)
 {
 	u8 id = t->scan[t->at].group;
 
-	if (t->reached != id || t->reached_at + 1 != t->at)
+	if (t->s0_group != id || t->s0_group_at + 1 != t->at)
 		emit_rm(&t->e, true, OP_MOV_LOAD, S0, slot(t, id));
 	n->x.ea.disp = in_group(t);
 }
 
 void trans_share_reached(struct trans *t, const struct native *n)
 {
-	t->reached = n->x.reg == S0 ? NO_GROUP : t->scan[t->at].group;
-	t->reached_at = t->at;
+	t->s0_group = n->x.reg == S0 ? NO_GROUP : t->scan[t->at].group;
+	t->s0_group_at = t->at;
 }
 
 void emit_share_keep(struct trans *t, struct native *n)

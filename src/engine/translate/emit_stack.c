@@ -4,14 +4,14 @@
  * succeeded.
  *
  * In 64-bit code the host's register for it is updated late: what PUSH, POP and CALL move it by is
- * added to displacements (t->owed) until an instruction uses RSP otherwise or the block is left.
+ * added to displacements (t->rsp_pending) until an instruction uses RSP otherwise or the block is left.
  * Places say what is owed when an instruction faults.
  */
 #include "engine/translate/trans.h"
 
 #define NEVER_LAZY \
-	(MODE_STEP | MODE_CUT | MODE_ALIGN | MODE_OBSERVE_MEMORY | MODE_OBSERVE_BRANCHES | MODE_LBR)
-#define FAR (s64) BIT(30) /* displacements up to it can have t->owed added */
+	(MODE_STEP | MODE_SINGLE | MODE_ALIGN | MODE_OBSERVE_MEMORY | MODE_OBSERVE_BRANCHES | MODE_LBR)
+#define FAR (s64) BIT(30) /* displacements up to it can have t->rsp_pending added */
 
 static bool lazy_operand(const struct trans *t, const struct operand *op)
 {
@@ -36,7 +36,7 @@ bool trans_stack_lazy(const struct trans *t)
 	if (!(t->mode & MODE_CODE64) || (t->mode & NEVER_LAZY) ||
 	    trans_system_candidate(t, t->scan[t->at].decoded))
 		return false;
-	if (t->insn.is_branch && !t->scan[t->at].through)
+	if (t->insn.is_branch && !t->scan[t->at].continues)
 		return t->insn.id == INSN_RET && !t->insn.far && t->insn.opsize == 8;
 	if (stack &&
 	    (t->insn.opsize != 8 || t->insn.id == INSN_LEAVE || t->insn.ops[0].kind == OPERAND_MEM))
@@ -49,15 +49,15 @@ bool trans_stack_lazy(const struct trans *t)
 
 void emit_stack_settle(struct trans *t)
 {
-	if (t->owed)
-		emit_stack_pointer(t, HOST_GUEST_RSP, HOST_GUEST_RSP, t->owed);
-	t->owed = 0;
+	if (t->rsp_pending)
+		emit_stack_pointer(t, HOST_GUEST_RSP, HOST_GUEST_RSP, t->rsp_pending);
+	t->rsp_pending = 0;
 }
 
 void emit_stack_move(struct trans *t, s32 delta)
 {
-	t->owed += delta;
-	if (!t->lazy)
+	t->rsp_pending += delta;
+	if (!t->rsp_lazy)
 		emit_stack_settle(t);
 }
 

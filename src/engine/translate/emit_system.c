@@ -242,7 +242,7 @@ bool emit_insn_by_call(struct trans *t)
 
 /* Not in these modes: their notes are settled when a block is left. */
 #define MODE_NO_PASS \
-	(MODE_STEP | MODE_CUT | MODE_LBR | MODE_OBSERVE_MEMORY | MODE_OBSERVE_BRANCHES)
+	(MODE_STEP | MODE_SINGLE | MODE_LBR | MODE_OBSERVE_MEMORY | MODE_OBSERVE_BRANCHES)
 
 void emit_passthrough(struct trans *t, const struct insn *insn)
 {

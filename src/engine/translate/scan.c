@@ -76,7 +76,7 @@ static bool cannot_fault(const struct trans *t)
 static void branch_ways(const struct trans *t, struct scan *s)
 {
 	s->next = trans_branch_target(t);
-	s->side = trans_branch_conditional(t) ? trans_next_rip(t) : s->next;
+	s->side_target = trans_branch_conditional(t) ? trans_next_rip(t) : s->next;
 }
 
 /* Fills in what holds for every instruction with this entry. */
@@ -103,7 +103,7 @@ static void classify(struct trans *t, struct scan *s)
 
 	if (!d->known)
 		learn(t, d);
-	s->through = s->inverted = false;
+	s->continues = s->inverted = false;
 	s->vector = trans_gate_vector(t);
 	s->ends =
 		s->vector >= 0 || t->insn.is_branch || !(d->plain || trans_system_candidate(t, d));
@@ -172,11 +172,11 @@ static void expect(struct trans *t, u32 at)
 	const u8 *rest;
 	u32 n;
 
-	if (at / 64 + 1 == t->expected)
+	if (at / 64 + 1 == t->prefetched_line)
 		return;
-	t->expected = at / 64 + 1;
+	t->prefetched_line = at / 64 + 1;
 	rest = source_rest(t, at, &n);
-	decoder_expect(t->eng->decoder, rest, n, decode_mode(t));
+	decoder_prefetch(t->eng->decoder, rest, n, decode_mode(t));
 }
 
 static enum decode_result decode(struct trans *t, const u8 *bytes, u32 n)
@@ -246,7 +246,7 @@ static bool segment_left(const struct trans *t)
 
 /* --- hot blocks: over branches --- */
 
-#define NOT_BEHIND_BRANCHES (MODE_STEP | MODE_CUT | MODE_APART)
+#define NOT_BEHIND_BRANCHES (MODE_STEP | MODE_SINGLE | MODE_UNSHARED)
 
 /* Not if mispredictions trip while branches are recorded: the block would be left before the branch is recorded. */
 static bool may_go_behind(u32 mode)
@@ -272,7 +272,7 @@ static bool same_page(const struct trans *t, u64 rip)
 /* Does the block, or this iteration of its loop, contain the address? */
 static bool contains(const struct trans *t, u64 rip)
 {
-	for (u32 i = t->turn; i <= t->nscan; i++)
+	for (u32 i = t->iteration; i <= t->nscan; i++)
 		if (t->scan[i].rip == rip)
 			return true;
 	return false;
@@ -286,14 +286,14 @@ static s32 warmth(const struct trans *t, u64 rip)
 	if (!same_page(t, rip))
 		return 0;
 	b = cache_find(t->cpu, rip, t->block->gpa + (rip - t->block->rip), t->mode);
-	return !b ? 0 : b->hot ? t->eng->heat + 1 : t->eng->heat - b->heat;
+	return !b ? 0 : b->hot ? t->eng->hot_after + 1 : t->eng->hot_after - b->until_hot;
 }
 
-bool scan_could_go_on(const struct trans *t)
+bool scan_could_continue(const struct trans *t)
 {
 	const struct scan *s = &t->scan[t->nscan - 1];
 
-	return s->ends && followable(t, s) && (same_page(t, s->next) || same_page(t, s->side));
+	return s->ends && followable(t, s) && (same_page(t, s->next) || same_page(t, s->side_target));
 }
 
 /*
@@ -302,43 +302,43 @@ bool scan_could_go_on(const struct trans *t)
  */
 static void begin_loop(struct trans *t, const struct scan *s, bool conditional)
 {
-	u32 left = conditional ? warmth(t, s->side) : 0;
+	u32 left = conditional ? warmth(t, s->side_target) : 0;
 
-	t->turns = left ? t->eng->heat / left : BLOCK_INSNS;
-	t->turn_insns = t->nscan + 1;
-	t->turn_sides = t->nsides;
+	t->iterations = left ? t->eng->hot_after / left : BLOCK_INSNS;
+	t->iteration_insns = t->nscan + 1;
+	t->iteration_side_exits = t->nside_exits;
 }
 
 static bool room_for_turn(const struct trans *t, bool conditional)
 {
-	return t->nscan + 1 + t->turn_insns <= BLOCK_INSNS &&
-	       t->nsides + conditional + t->turn_sides <= MAX_SIDES;
+	return t->nscan + 1 + t->iteration_insns <= BLOCK_INSNS &&
+	       t->nside_exits + conditional + t->iteration_side_exits <= MAX_SIDE_EXITS;
 }
 
 /* After that branch: continues with another iteration, or, after the usual number, at the loop's exit. */
 static bool go_on_in_loop(struct trans *t, struct scan *s, bool conditional)
 {
-	if (!t->turn)
+	if (!t->iteration)
 		begin_loop(t, s, conditional);
-	if (s->insn.id == INSN_CALL || t->turns < 2)
+	if (s->insn.id == INSN_CALL || t->iterations < 2)
 		return false;
-	if (t->turn + t->turn_insns < t->turns * t->turn_insns) {
+	if (t->iteration + t->iteration_insns < t->iterations * t->iteration_insns) {
 		s->inverted = conditional;
-		t->turn = t->nscan + 1;
+		t->iteration = t->nscan + 1;
 		return room_for_turn(t, conditional);
 	}
-	s->next = s->side;
-	s->side = t->block->rip;
+	s->next = s->side_target;
+	s->side_target = t->block->rip;
 	return same_page(t, s->next) && !contains(t, s->next);
 }
 
 static bool go_on_ahead(const struct trans *t, struct scan *s, bool conditional)
 {
-	u64 taken = s->next, other = s->side;
+	u64 taken = s->next, other = s->side_target;
 
 	s->inverted = conditional && warmth(t, taken) > warmth(t, other);
 	s->next = !conditional || s->inverted ? taken : other;
-	s->side = s->inverted ? other : taken;
+	s->side_target = s->inverted ? other : taken;
 	return same_page(t, s->next) && !contains(t, taken) && !contains(t, s->next);
 }
 
@@ -347,16 +347,16 @@ static bool go_on(struct trans *t, struct scan *s)
 {
 	bool conditional = trans_branch_conditional(t);
 
-	if (!t->block->hot || t->special || !followable(t, s) || t->nsides == MAX_SIDES ||
+	if (!t->block->hot || t->special || !followable(t, s) || t->nside_exits == MAX_SIDE_EXITS ||
 	    t->nscan + 1 == BLOCK_INSNS)
 		return false;
 	if (!(s->next == t->block->rip ? go_on_in_loop(t, s, conditional)
 				       : go_on_ahead(t, s, conditional)))
 		return false;
-	t->nsides += conditional || s->insn.id == INSN_CALL;
+	t->nside_exits += conditional || s->insn.id == INSN_CALL;
 	if (conditional)
-		s->insn.weight.classes |= trans_count_way(s->inverted);
-	s->through = true;
+		s->insn.weight.classes |= trans_count_direction(s->inverted);
+	s->continues = true;
 	s->ends = false;
 	s->reads = conditional ? FL_ARITH : 0;
 	s->may_fault = s->insn.id == INSN_CALL;
@@ -373,7 +373,7 @@ static bool window_opens(const struct trans *t)
 
 static u32 most_insns(u32 mode)
 {
-	return mode & (MODE_STEP | MODE_CUT) ? 1 : BLOCK_INSNS;
+	return mode & (MODE_STEP | MODE_SINGLE) ? 1 : BLOCK_INSNS;
 }
 
 enum scan_result scan_block(struct trans *t, enum guest_fault *fault)
@@ -382,7 +382,7 @@ enum scan_result scan_block(struct trans *t, enum guest_fault *fault)
 
 	decoder_make_room(t->eng->decoder, BLOCK_INSNS);
 	t->special = false;
-	t->expected = t->turn = 0;
+	t->prefetched_line = t->iteration = 0;
 	for (t->nscan = 0; t->nscan < limit && !page_left(t) && !segment_left(t); t->nscan++) {
 		struct scan *s = &t->scan[t->nscan];
 		enum step step = scan_one(t, s, fault);
@@ -403,6 +403,6 @@ enum scan_result scan_block(struct trans *t, enum guest_fault *fault)
 		t->offset += t->insn.len;
 		t->rip = trans_next_rip(t);
 	}
-	t->nsides = 0;
+	t->nside_exits = 0;
 	return SCAN_OK;
 }

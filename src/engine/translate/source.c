@@ -19,7 +19,7 @@ bool source_open(struct trans *t, u32 which, gpa_t gpa, const u8 *host)
 		return false;
 	s->page[which] = code_find(cpu_priv(t->cpu)->code, gpa);
 	s->host[which] = host - (gpa & ~PAGE_MASK);
-	if (!page_fresh(t->cpu, s->page[which]))
+	if (!page_verified(t->cpu, s->page[which]))
 		cache_verify(t->cpu, s->page[which], s->host[which]);
 	s->loaded[which] = s->page[which]->lines;
 	return true;

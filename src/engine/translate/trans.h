@@ -102,10 +102,10 @@ struct decoder_bucket {
 /* Of one processor. */
 struct decoder {
 	struct decoder_bucket bucket[1u << DECODED_BITS];
-	u32 n, nonce; /* entries in use, of entry[] and of the array before it */
-	struct decoded once[BLOCK_INSNS + 1]; /* instructions of the current block that are not kept */
+	u32 n, nuncached; /* entries in use, of entry[] and of the array before it */
+	struct decoded uncached[BLOCK_INSNS + 1]; /* instructions of the current block that are not kept */
 	struct decoded entry[DECODED_MAX];
-	struct decoded nothing; /* stands for bytes that are no instruction */
+	struct decoded invalid; /* stands for bytes that are no instruction */
 	/* The instruction that Zydis decoded last. */
 	ZydisDecodedInstruction zi;
 	ZydisDecodedOperand zops[ZYDIS_MAX_OPERAND_COUNT];
@@ -114,7 +114,7 @@ struct decoder {
 /* Before a block of so many instructions: entries stay valid until the next call. */
 void decoder_make_room(struct decoder *decoder, u32 insns);
 /* These bytes will be decoded soon: prefetches their entries. */
-void decoder_expect(const struct decoder *decoder, const u8 *bytes, u32 n, u32 mode);
+void decoder_prefetch(const struct decoder *decoder, const u8 *bytes, u32 n, u32 mode);
 /* Finds the entry of these bytes; false: they were not decoded before. */
 bool decoder_recall(struct decoder *decoder, const u8 *bytes, u32 n, u64 rip, u32 mode,
 		    struct insn *insn, struct decoded **which);
@@ -133,8 +133,8 @@ struct stub {
 	u8 index, recipe;
 	enum flags_at flags;
 	const u8 *retry; /* of a group's leader: where its check begins; else NULL */
-	bool lazy;	 /* t->lazy and t->owed at the access */
-	s32 owed;
+	bool rsp_lazy;	 /* t->rsp_lazy and t->rsp_pending at the access */
+	s32 rsp_pending;
 };
 
 #define MAX_STUBS (3 * BLOCK_INSNS)
@@ -153,7 +153,7 @@ struct observe_stub {
 };
 
 /* One each for accesses, lines of code, and both outcomes of a branch. */
-#define MAX_OBSERVE_STUBS (MAX_STUBS + 2 * BLOCK_INSNS + 2 * (MAX_SIDES + 1))
+#define MAX_OBSERVE_STUBS (MAX_STUBS + 2 * BLOCK_INSNS + 2 * (MAX_SIDE_EXITS + 1))
 
 /*
  * An instruction of the block, with the results of decoding and of the analysis of the whole block.
@@ -166,9 +166,9 @@ struct scan {
 	s32 offset;	/* from the block's first byte */
 	int vector;	/* vector to raise instead of executing it, or -1 */
 	bool ends;	/* it is the block's last */
-	bool through;	/* a branch in the middle of the block, which continues at next; the other way exits to side */
+	bool continues;	/* a branch in the middle of the block, which continues at next; the other way exits to side */
 	bool inverted;	/* the block continues where the branch is taken */
-	u64 next, side;
+	u64 next, side_target;
 	bool may_fault; /* before it has changed any state */
 	bool stores;	/* to memory */
 	bool quiet;	/* a NOP or PREFETCH: its memory operand is not accessed */
@@ -197,11 +197,11 @@ struct group {
 };
 
 /* A side exit: a conditional branch out of the middle of a block. */
-struct side {
+struct side_exit {
 	u8 *site; /* the displacement of the jump */
 	u64 target;
 	enum flags_at flags;
-	s32 owed;
+	s32 rsp_pending;
 	u8 index;
 };
 
@@ -214,9 +214,9 @@ struct jump_lookup emit_jump_lookup(struct emitter *e, const struct engine *eng)
 /* Misses continue here, with the address in S0. */
 void emit_jump_lookup_missed(struct emitter *e, const struct jump_lookup *jump_lookups, u32 n);
 
-#define MAX_SIDES 8
-#define MAX_SITES (2 * BLOCK_INSNS + MAX_SIDES + 2)
-#define MAX_LINKS (3 + SHARE_SLOTS + MAX_SIDES)
+#define MAX_SIDE_EXITS 8
+#define MAX_SITES (2 * BLOCK_INSNS + MAX_SIDE_EXITS + 2)
+#define MAX_LINKS (3 + SHARE_SLOTS + MAX_SIDE_EXITS)
 #define MAX_JUMP_LOOKUPS (1 + MAX_LINKS)
 
 /* The bytes a block is made from, read from page copies only (code_cache.c, invariant 1). */
@@ -244,12 +244,12 @@ struct trans {
 	bool special;	 /* the block changes mode or interrupt shadow: no branch in its middle */
 
 	struct scan scan[BLOCK_INSNS];
-	bool lazy; /* RSP may be out of date, by t->owed, at the instruction at hand */
-	s32 owed;  /* what must still be added to the host's copy of the guest's RSP */
+	bool rsp_lazy; /* RSP may be out of date, by t->rsp_pending, at the instruction at hand */
+	s32 rsp_pending;  /* what must still be added to the host's copy of the guest's RSP */
 	u32 nscan, at;	      /* instructions; the one being translated */
-	u32 turn;	      /* unrolled loop: index of the first instruction of the current iteration */
-	u32 turns;	      /* iterations that the loop usually makes */
-	u32 turn_insns, turn_sides; /* of one iteration; its side exits but for the branch back */
+	u32 iteration;	      /* unrolled loop: index of the first instruction of the current iteration */
+	u32 iterations;	      /* iterations that the loop usually makes */
+	u32 iteration_insns, iteration_side_exits; /* of one iteration; its side exits but for the branch back */
 	struct recipe recipe; /* of the flags that are in the host's flags now */
 	u32 recipe_at;	      /* the instruction that left them */
 	struct recipe recipes[BLOCK_INSNS];
@@ -258,12 +258,12 @@ struct trans {
 
 	struct group groups[MAX_GROUPS];
 	u32 ngroups;
-	u8 reached; /* the group whose host address is in S0 after instruction reached_at, or NO_GROUP */
-	u32 reached_at;
+	u8 s0_group; /* the group whose host address is in S0 after instruction reached_at, or NO_GROUP */
+	u32 s0_group_at;
 	struct link links[MAX_LINKS];
 	u32 nlinks;
-	struct side sides[MAX_SIDES];
-	u32 nsides;
+	struct side_exit side_exits[MAX_SIDE_EXITS];
+	u32 nside_exits;
 	/* look-ups of indirect branches, whose misses are patched at the end */
 	struct jump_lookup jump_lookups[MAX_JUMP_LOOKUPS];
 	u32 njump_lookups;
@@ -272,7 +272,7 @@ struct trans {
 	const u8 *placed; /* if this is the next code to emit, S1 holds the place of the next note */
 
 	struct source source;
-	u32 expected; /* the line passed to decoder_expect() last, from 1 */
+	u32 prefetched_line; /* the line passed to decoder_prefetch() last, from 1 */
 	struct insn insn;
 	struct decoded *decoded;
 	const ZydisDecodedInstruction *zi; /* NULL once the instruction's properties are known */
@@ -284,13 +284,13 @@ struct trans {
 		u8 *imm;
 	} added[NRETIRE];
 	u32 nadded;
-	u8 *packed[PACK_WORDS];
-	bool wide[PACK_WORDS];
+	u8 *packed_imm[PACK_WORDS];
+	bool packed_wide[PACK_WORDS];
 	u64 charge[PACK_WORDS];
 	u8 *trip_from[2]; /* jumps taken if the block would reach a trip */
 	u32 nstubs, nplaces;
 	struct stub stubs[MAX_STUBS];
-	struct place places[BLOCK_INSNS + MAX_SIDES + 2 * MAX_STUBS + MAX_OBSERVE_STUBS];
+	struct place places[BLOCK_INSNS + MAX_SIDE_EXITS + 2 * MAX_STUBS + MAX_OBSERVE_STUBS];
 	struct weight weights[BLOCK_INSNS];
 
 	gpa_t observed_line; /* line of the previous instruction; NO_GPA: none */
@@ -329,7 +329,7 @@ static inline u32 meta_offset(const struct trans *t, const void *meta)
 
 enum scan_result { SCAN_OK, SCAN_FAULT, SCAN_FULL };
 enum scan_result scan_block(struct trans *t, enum guest_fault *fault);
-bool scan_could_go_on(const struct trans *t); /* would a hot block continue after its last branch? */
+bool scan_could_continue(const struct trans *t); /* would a hot block continue after its last branch? */
 void scan_select(struct trans *t, u32 i); /* makes instruction i the one at hand */
 
 /* emit_flags.c */
@@ -340,7 +340,7 @@ void trans_flags_analyse(struct trans *t); /* of the block */
 void emit_flags_keep(struct trans *t);
 void emit_flags_save(struct trans *t);	  /* saves them where other blocks and C expect them, hot->aflags */
 void emit_flags_restore(struct trans *t); /* before they are needed */
-void emit_flags_cook(struct trans *t);	  /* computes them by the recipe into hot->aflags. Destroys S0, S1 and the host's flags */
+void emit_flags_materialize(struct trans *t);	  /* computes them by the recipe into hot->aflags. Destroys S0, S1 and the host's flags */
 
 /* emit_memory.c */
 /* Computes the effective address, without segment, into a host register. Destroys S1, not the
@@ -389,21 +389,21 @@ void emit_mask(struct trans *t, const struct native *n);
 /* emit_count.c */
 void trans_count_weigh(struct trans *t); /* computes the weight of the instruction at hand */
 /* The classes that a conditional branch counts in if it is taken, or if it is not. */
-retire_wanted trans_count_way(bool taken);
+retire_wanted trans_count_direction(bool taken);
 /* What the block's head charges for an instruction. */
 struct weight trans_count_weight(const struct scan *s);
 /* A conditional branch that ends a block is charged for both outcomes: each takes back what the other would have counted. */
-bool trans_count_corrects(const struct trans *t, bool taken);
-void emit_count_went(struct trans *t, bool taken);
+bool trans_count_needs_fix(const struct trans *t, bool taken);
+void emit_count_fix_direction(struct trans *t, bool taken);
 /* A side exit: refunds the rest of the block. */
 void emit_count_leave(struct trans *t, u32 index, bool taken);
 /* Does the head test hot->attention together with its counts? */
 bool trans_count_watches(const struct trans *t);
 void emit_call_attention(struct trans *t); /* emits: no further block begins */
 /* Counts a mispredicted conditional branch. Returns the jump that is taken if that reaches a trip, or NULL. */
-u8 *emit_count_missed(struct trans *t, bool taken);
+u8 *emit_count_mispredicted(struct trans *t, bool taken);
 /* The instruction at rip completed and reached a trip: emits that no further block begins. */
-void emit_count_reached(struct trans *t, u64 rip);
+void emit_count_trip_reached_at(struct trans *t, u64 rip);
 /* Emits the refund of that instruction and all later ones */
 void emit_count_give_back(struct trans *t, u32 index);
 /* Stores rip to cpu->port.last_rip: the instruction may be the last of a run. Destroys S0. */
@@ -416,7 +416,7 @@ bool emit_count_end_block(struct trans *t);   /* after the block's code; false: 
 void emit_lbr_record_direct(struct trans *t, enum branch_kind kind, u64 target);
 void emit_lbr_record_indirect(struct trans *t, enum branch_kind kind);
 /* A branch in the middle of the block */
-void emit_lbr_record_through(struct trans *t, enum branch_kind kind);
+void emit_lbr_record_continued(struct trans *t, enum branch_kind kind);
 bool trans_lbr_looks(const struct trans *t); /* do these functions emit anything? */
 /* The block is left before that instruction, or after it if it is not a taken branch. */
 void emit_lbr_leave(struct trans *t, u32 index);
@@ -428,7 +428,7 @@ void emit_lbr_end_block(struct trans *t);
 void emit_observe_insn(struct trans *t); /* at the start of each */
 /* Host address in S0, offset of its TLB entry in S1 */
 void emit_observe_data(struct trans *t, u32 desc);
-void emit_observe_conditional(struct trans *t, bool taken); /* the block's last */ void emit_observe_through(struct trans *t, bool taken); /* in its middle */
+void emit_observe_conditional(struct trans *t, bool taken); /* the block's last */ void emit_observe_continued(struct trans *t, bool taken); /* in its middle */
 /* The block is left, not by a conditional branch */
 void emit_observe_leave(struct trans *t, u32 index);
 /* Is the model of conditional branches updated in line? */
@@ -492,7 +492,7 @@ void emit_block_end_direct(struct trans *t, u64 target);
 /* site: the displacement of the jump */
 void emit_block_link(struct trans *t, u64 target, u8 *site, bool apart);
 void emit_block_end_indirect(struct trans *t); /* target in S0 */
-void emit_sides(struct trans *t);
+void emit_side_exits(struct trans *t);
 void emit_misses(struct trans *t);
 bool emit_links(struct trans *t); /* false: cache full */
 /* The target of a direct branch. */
@@ -506,10 +506,10 @@ void emit_block_leave_with(struct trans *t, const u8 *thunk, const void *what);
 void emit_push_value(struct trans *t, struct temp value, u8 size);
 /* MOV [S0], reg or MOV reg, [S0], by the opcode, of this size. */
 struct native trans_native_move(u8 opcode, u8 reg, u8 size);
-/* Adds delta to the guest's RSP: now, or to t->owed if t->lazy. */
+/* Adds delta to the guest's RSP: now, or to t->rsp_pending if t->rsp_lazy. */
 void emit_stack_move(struct trans *t, s32 delta);
 void emit_stack_settle(struct trans *t); /* brings RSP up to date. Destroys nothing */
-bool trans_stack_lazy(const struct trans *t); /* for t->lazy */
+bool trans_stack_lazy(const struct trans *t); /* for t->rsp_lazy */
 /* from + delta, wrapped to the width of the stack, into a host register. Destroys S1, not the
  * flags. */
 void emit_stack_pointer(struct trans *t, u8 dest, u8 from, s32 delta);

@@ -16,10 +16,10 @@ enum step { STEP_GO_ON, STEP_ENDED, STEP_FULL };
 /* Counts the executions of a block that a hot block could continue after its last instruction. */
 static u8 *emit_heat(struct trans *t)
 {
-	if (t->block->hot || !scan_could_go_on(t))
+	if (t->block->hot || !scan_could_continue(t))
 		return NULL;
-	t->block->heat = t->eng->heat;
-	emit_mov_imm(&t->e, S0, (u64)(uintptr_t)&t->block->heat);
+	t->block->until_hot = t->eng->hot_after;
+	emit_mov_imm(&t->e, S0, (u64)(uintptr_t)&t->block->until_hot);
 	emit_group1_mem(&t->e, false, GROUP_SUB, ea_base(S0, 0), 1);
 	return emit_jcc(&t->e, CC_S);
 }
@@ -45,7 +45,7 @@ static void emit_head(struct trans *t, u8 **count, u8 **jumps)
 	jumps[0] = emit_jcc(&t->e, CC_NS);
 	jumps[1] = trans_count_watches(t) ? NULL : emit_attention(t);
 	jumps[2] = emit_heat(t);
-	if (t->mode & MODE_CUT)
+	if (t->mode & MODE_SINGLE)
 		emit_last_rip(t, t->block->rip);
 	emit_count_begin_block(t);
 }
@@ -314,7 +314,7 @@ static enum step complex(struct trans *t, bool shadow)
 
 static enum outcome outcome(const struct trans *t, const struct scan *s)
 {
-	if (!s->through || !trans_branch_conditional(t) || !(t->mode & MODE_OBSERVE_BRANCHES))
+	if (!s->continues || !trans_branch_conditional(t) || !(t->mode & MODE_OBSERVE_BRANCHES))
 		return NO_OUTCOME;
 	return s->inverted ? OUTCOME_TAKEN : OUTCOME_NOT_TAKEN;
 }
@@ -322,14 +322,14 @@ static enum outcome outcome(const struct trans *t, const struct scan *s)
 static void begin_place(struct trans *t)
 {
 	const struct scan *s = &t->scan[t->at];
-	s32 next = s->through ? (s32)(s->next - t->block->rip) : t->offset + t->insn.len;
+	s32 next = s->continues ? (s32)(s->next - t->block->rip) : t->offset + t->insn.len;
 
 	t->index = t->block->ninsns;
 	t->places[t->nplaces++] = (struct place){ .host = t->e.p - t->block->code,
 						  .guest = t->offset,
 						  .next = next,
 						  .len = t->insn.len,
-						  .owed = t->owed / 8,
+						  .rsp_pending = t->rsp_pending / 8,
 						  .index = t->index,
 						  .outcome = outcome(t, s),
 						  .flags = t->insn.is_branch ? PLACE_BRANCH : 0 };
@@ -358,8 +358,8 @@ static enum step translate_insn(struct trans *t)
 	int vector = t->scan[t->at].vector;
 	bool shadow = t->shadow;
 
-	t->lazy = vector < 0 && trans_stack_lazy(t);
-	if (!t->lazy)
+	t->rsp_lazy = vector < 0 && trans_stack_lazy(t);
+	if (!t->rsp_lazy)
 		emit_stack_settle(t);
 	if (vector >= 0)
 		return raise_here(t, vector);
@@ -369,13 +369,13 @@ static enum step translate_insn(struct trans *t)
 	t->weights[t->index] = trans_count_weight(&t->scan[t->at]);
 	t->block->ninsns++;
 	t->block->nbranches += t->insn.is_branch;
-	t->last = t->insn.is_branch && !t->scan[t->at].through;
+	t->last = t->insn.is_branch && !t->scan[t->at].continues;
 	if (shadow && t->last)
 		emit_system_shadow_ends(t);
 	if (!(t->decoded->quiet || emitted(t) || native(t)))
 		return complex(t, shadow);
 	if (t->insn.is_branch)
-		return t->scan[t->at].through ? STEP_GO_ON : STEP_ENDED;
+		return t->scan[t->at].continues ? STEP_GO_ON : STEP_ENDED;
 	if (shadow)
 		emit_system_shadow_ends(t);
 	return STEP_GO_ON;
@@ -398,7 +398,7 @@ static enum step translate_insns(struct trans *t)
 	for (u32 i = 0; i < t->nscan && step == STEP_GO_ON; i++) {
 		scan_select(t, i);
 		step = translate_insn(t);
-		t->rip = t->scan[i].through ? t->scan[i].next : trans_next_rip(t);
+		t->rip = t->scan[i].continues ? t->scan[i].next : trans_next_rip(t);
 	}
 	if (step == STEP_GO_ON) {
 		emit_stack_settle(t);
@@ -429,7 +429,7 @@ static bool finish(struct trans *t, u8 *count)
 
 	if (!emit_count_end_block(t))
 		return false;
-	emit_sides(t);
+	emit_side_exits(t);
 	emit_stubs(t);
 	emit_lbr_end_block(t);
 	if (!emit_links(t))
@@ -466,7 +466,7 @@ struct block *translate(struct cpu *cpu, u32 mode, gpa_t gpa, const u8 *host,
 				 .mode = mode,
 				 .limit = code_limit(cpu, mode),
 				 .code = eng->code_next,
-				 .hot = eng->heating };
+				 .hot = eng->translating_hot };
 	t.cpu = cpu;
 	t.eng = eng;
 	t.block = block;
@@ -477,10 +477,10 @@ struct block *translate(struct cpu *cpu, u32 mode, gpa_t gpa, const u8 *host,
 	t.linear_base = mode & MODE_CODE64 ? 0 : cpu->seg[CS].base;
 	t.offset = t.index = 0;
 	t.nstubs = t.nplaces = t.nobserve_stubs = t.nrecipes = 0;
-	t.nlinks = t.nsides = t.njump_lookups = t.at = 0;
+	t.nlinks = t.nside_exits = t.njump_lookups = t.at = 0;
 	t.observed_line = NO_GPA;
-	t.shadow = t.lazy = false;
-	t.owed = 0;
+	t.shadow = t.rsp_lazy = false;
+	t.rsp_pending = 0;
 	t.source = (struct source){ 0 };
 	if (!source_open(&t, 0, gpa, host))
 		return NULL;

@@ -30,7 +30,7 @@ void vcpu_host_init(struct vcpu *vcpu)
 
 	vcpu->cpu->pmu.host = &host->tally;
 	hostperf_init(&host->perf, &vcpu->cpu->pmu);
-	host->perf.away = true; /* mediated, until the first entry says otherwise */
+	host->perf.yielded = true; /* mediated, until the first entry says otherwise */
 	host->guest.host = &host->perf;
 	hwpmu_init(&host->view_hw, vcpu->cpu->pmu.model, &vcpu->cpu->port.tally);
 	host->view_hw.host = &host->tally;
@@ -68,7 +68,7 @@ static u64 quick_ns(const struct vcpu *vcpu)
 	return ns < QUICK_NS ? ns : QUICK_NS;
 }
 
-void vcpu_host_left(struct vcpu *vcpu)
+void vcpu_host_after_guest(struct vcpu *vcpu)
 {
 	if (charges(vcpu))
 		vcpu->pmu.host.away_ns = thread_ns();
@@ -83,13 +83,13 @@ static void keep_quick(struct vcpu *vcpu)
 	vcpu->pmu.host.left_tsc = 0;
 }
 
-void vcpu_host_in(struct vcpu *vcpu)
+void vcpu_host_before_guest(struct vcpu *vcpu)
 {
 	if (vcpu->pmu.host.left_tsc)
 		keep_quick(vcpu);
 }
 
-void vcpu_host_away(struct vcpu *vcpu)
+void vcpu_host_thread_away(struct vcpu *vcpu)
 {
 	if (!vcpu->pmu.host.left_tsc)
 		return;
@@ -203,7 +203,7 @@ static void take_turns(struct vcpu *vcpu)
 		hostperf_rotate(&host->view);
 }
 
-void vcpu_host_enter(struct vcpu *vcpu)
+void vcpu_host_prepare(struct vcpu *vcpu)
 {
 	take_mode(vcpu);
 	if (vcpu->pmu.host.nphysical && vcpu->pmu.mode == VM_PMU_MEDIATED)

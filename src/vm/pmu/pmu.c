@@ -85,9 +85,9 @@ static void update_intercepts(struct vcpu *vcpu)
 	struct pmu_pass passes[PMU_PASSES];
 	u32 n;
 
-	if (vcpu->pmu.shape == vcpu->pmu.guest.shape && vcpu->pmu.msr_serial == msr_serial)
+	if (vcpu->pmu.pass_serial == vcpu->pmu.guest.pass_serial && vcpu->pmu.msr_serial == msr_serial)
 		return;
-	vcpu->pmu.shape = vcpu->pmu.guest.shape;
+	vcpu->pmu.pass_serial = vcpu->pmu.guest.pass_serial;
 	vcpu->pmu.msr_serial = msr_serial;
 	intercept_all(&vcpu->pmu.intercepts);
 	n = pmu_passes(&vcpu->pmu.guest, passes);
@@ -102,7 +102,7 @@ static void update_intercepts(struct vcpu *vcpu)
 
 void vcpu_pmu_enter(struct vcpu *vcpu)
 {
-	vcpu_host_enter(vcpu);
+	vcpu_host_prepare(vcpu);
 	take_filter(vcpu);
 	update_intercepts(vcpu);
 	pmu_set_debugctl(&vcpu->pmu.guest, vcpu->cpu->debugctl);

@@ -58,7 +58,7 @@ struct vcpu_pmu {
 	bool pmi_held;	   /* a PMI is pending: LVTPC was masked */
 	u64 filter_serial; /* of guest.filter, since a new filter may have the old one's address */
 	struct intercepts intercepts;
-	u32 shape, msr_serial; /* what the intercepts were made from */
+	u32 pass_serial, msr_serial; /* what the intercepts were made from */
 };
 
 /* Immutable: a new one replaces it under vm->lock, and the old one is freed after

@@ -40,7 +40,7 @@ void outside_destroy(struct vm *vm)
 
 static bool called(const struct vm_outside *outside)
 {
-	return turns_read(&outside->page->calls) != outside->heard;
+	return turns_read(&outside->page->calls) != outside->calls_seen;
 }
 
 bool outside_port_write(struct vm *vm, u32 port)
@@ -49,11 +49,11 @@ bool outside_port_write(struct vm *vm, u32 port)
 
 	if (!outside->page || port != OUTSIDE_PORT)
 		return false;
-	outside->awaited = !called(outside);
-	outside->heard += !outside->awaited;
-	if (outside->awaited)
+	outside->must_wait = !called(outside);
+	outside->calls_seen += !outside->must_wait;
+	if (outside->must_wait)
 		turns_note_wait(outside->page);
-	return !outside->awaited;
+	return !outside->must_wait;
 }
 
 void outside_show_date(struct vm *vm)
@@ -99,8 +99,8 @@ bool outside_waits(struct vm *vm)
 		irq_thread_drain(vm);
 	outside->kicked = false;
 	outside->unread_since = 0;
-	outside->awaited = outside->awaited && !called(outside);
-	return outside->awaited;
+	outside->must_wait = outside->must_wait && !called(outside);
+	return outside->must_wait;
 }
 
 static void wait_for_device(struct turns *page)
@@ -119,5 +119,5 @@ void outside_wait(struct vm *vm)
 	if (vm->outside.kicked)
 		wait_for_device(vm->outside.page);
 	else
-		turns_wait(&vm->outside.page->calls, vm->outside.heard, WAIT_NS);
+		turns_wait(&vm->outside.page->calls, vm->outside.calls_seen, WAIT_NS);
 }

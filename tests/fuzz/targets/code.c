@@ -204,7 +204,7 @@ void fuzz_one(struct fuzz_input *in)
 	size = fuzz_take(in, code, sizeof(code));
 	machine_load(m, code, size);
 	set_tables(m->ram, tables, code, size);
-	engine_set_heat(cpu, flags & FLAG_COLD ? ENGINE_HEAT : 4);
+	engine_set_hot_after(cpu, flags & FLAG_COLD ? ENGINE_HOT_AFTER : 4);
 	set_counting(cpu, counted);
 	set_mode(cpu, flags);
 	set_registers(cpu, registers);

@@ -278,7 +278,7 @@ void fuzz_one(struct fuzz_input *in)
 	share->root = in_proc ? proc : tree;
 	share->writable = writable;
 	share->writable_count = !in_proc;
-	share->terms = !in_proc && (how & 2) ? &terms : NULL;
+	share->virtual_time = !in_proc && (how & 2) ? &terms : NULL;
 	for (u32 i = 0; i < MAX_REQUESTS && fuzz_left(in); i++)
 		changed |= serve(share, make_request(in));
 	end_share(share);

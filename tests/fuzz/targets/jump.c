@@ -592,7 +592,7 @@ void fuzz_one(struct fuzz_input *in)
 	machine_create(w->m);
 	machine_load(w->m, kernel_start, (size_t)(kernel_end - kernel_start));
 	if (w->flags & FLAG_COLD)
-		engine_set_heat(w->m->cpu, ENGINE_HEAT);
+		engine_set_hot_after(w->m->cpu, ENGINE_HOT_AFTER);
 	w->op = (struct op *)(w->m->ram + OPS);
 	put_tables(w);
 	put_code(w);

@@ -52,7 +52,7 @@ void devices_look_again(void)
 {
 }
 
-bool fetch_is_meant(void)
+bool fetch_is_wanted(void)
 {
 	return false;
 }
