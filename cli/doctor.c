@@ -110,8 +110,8 @@ static int count_in_guest(void)
 	return STATUS_OK;
 }
 
-/* A line that is a number is the count; if there is none, the last message of vpmu is the reason.
- */
+/* A line that is a number is the count; if there is none, the last message of vpmu is
+ * the reason. */
 static u64 hear_count(const char *command, char *reason, u32 room)
 {
 	FILE *in = popen(command, "re");

@@ -9,7 +9,7 @@
 #include "cli/base/client.h"
 #include "cli/cli.h"
 
-#define MOST 256
+#define MOST	     256
 /* Of names of guests that stay; others are shown as far as they have these. */
 #define NAME_LETTERS "abcdefghijklmnopqrstuvwxyzABCDEFGHIJKLMNOPQRSTUVWXYZ0123456789_-."
 #define SAMPLE_NS    250000000

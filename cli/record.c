@@ -74,7 +74,8 @@ static void describe_report(void)
 
 const struct command command_report = {
 	.name = "report",
-	.synopsis = "[-i FILE] [--kallsyms FILE] [--elf FILE] [--folded|--script|--serve] [--html FILE]",
+	.synopsis =
+		"[-i FILE] [--kallsyms FILE] [--elf FILE] [--folded|--script|--serve] [--html FILE]",
 	.summary = "Show a profile: guest user and kernel, hypervisor and VMM",
 	.run = run_report,
 	.describe = describe_report,

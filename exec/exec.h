@@ -81,8 +81,7 @@ struct distrust {
 
 /* Whether only the user and root can have made or changed this file. */
 bool trust_attributes(const char *path, const struct stat *st, struct distrust *distrust);
-/* Checks a folder that vpmu-kernel made, all that is booted from it, and the cache it is in.
- */
+/* Checks a folder that vpmu-kernel made, all that is booted from it, and the cache it is in. */
 bool trust_kernel(const char *folder, struct distrust *distrust);
 
 /* --- initramfs.c: the guest's first file system --- */
@@ -121,10 +120,7 @@ struct wiring {
 	bool is_resumable; /* for a machine that is saved or resumed */
 };
 
-#define NO_WIRING                                 \
-	{                                         \
-		-1, -1, -1, -1, -1, -1, -1, -1, false \
-	}
+#define NO_WIRING { -1, -1, -1, -1, -1, -1, -1, -1, false }
 
 bool line_has_machine(const char *name);
 bool line_can_resume(const char *machine);
@@ -140,10 +136,7 @@ struct exec_state {
 	u32 khz;
 };
 
-#define NO_STATE                        \
-	{                               \
-		.ram = -1, .device = -1 \
-	}
+#define NO_STATE { .ram = -1, .device = -1 }
 
 /* Finds the state of such a machine, or makes it. False: start without one; nothing is wrong. */
 bool state_get(const struct exec_options *options, const struct exec_kernel *kernel,
@@ -156,17 +149,14 @@ void state_forget(const struct exec_options *options, const struct exec_kernel *
 
 /* Descriptors, -1 where there is none: all but the first with --deterministic only. */
 struct exec_virtual {
-	int turns;		/* a file with a word (base/turns.h) */
+	int turns; /* a file with a word (base/turns.h) */
 	/* Files in memory that the file server shows (exec/guest_files.h) */
 	int order, input;
 	int frames, frames_end; /* a socket's: ours, the file server's */
 	int profile;		/* a file of base/profile.h */
 };
 
-#define NO_VIRTUAL                     \
-	{                              \
-		-1, -1, -1, -1, -1, -1 \
-	}
+#define NO_VIRTUAL { -1, -1, -1, -1, -1, -1 }
 
 /* Makes them; reads all of standard input if the guest is deterministic. An exit code. */
 int virtual_prepare(const struct exec_options *options, struct exec_virtual *files);

@@ -12,8 +12,8 @@
 bool monitor_open(int fd);
 /* Whether the machine is stopped for good: a vCPU or a device has failed. */
 bool monitor_has_failed(int fd);
-/* Reads what QEMU has to say, when there is something. Whether that is that the machine has failed.
- */
+/* Reads what QEMU has to say, when there is something. Whether that is that the machine
+ * has failed. */
 bool monitor_read(int fd);
 /* Stops the machine and writes its state, without memory, to a file. */
 bool monitor_save(int fd, int state);

@@ -350,7 +350,8 @@ static bool wait_ready(int link, int monitor, u32 seconds)
 {
 	u64 deadline = monotonic_ms() + seconds * 1000ull, at;
 	struct pollfd wait[] = { { link, POLLIN, 0 }, { monitor, POLLIN, 0 } };
-	struct timeval limit = { .tv_sec = seconds }; /* for a frame that does not come as a whole */
+	/* For a frame that does not come as a whole. */
+	struct timeval limit = { .tv_sec = seconds };
 	struct frame frame;
 
 	while ((at = monotonic_ms()) < deadline && !wait[0].revents) {

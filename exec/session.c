@@ -533,8 +533,8 @@ int session_run(const struct exec_options *options, struct exec_machine *machine
 	open_streams(&session);
 	if (!catch_signals(&session))
 		return failure(STATUS_BROKEN, "cannot catch signals: %s", strerror(errno));
-	/* A deterministic guest is called after QEMU's answer: interrupts that its devices raise when
-	 * the machine goes on are there by then. */
+	/* A deterministic guest is called after QEMU's answer: interrupts that its devices raise
+	 * when the machine goes on are there by then. */
 	if (monitor_has_failed(machine->monitor))
 		guest_gone(&session, "stopped before the command did");
 	else if (machine->resumed)

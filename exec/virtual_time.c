@@ -77,7 +77,8 @@ static bool open_files(struct exec_virtual *files)
 	return files->order >= 0 && files->input >= 0;
 }
 
-/* vpmu check has opened it for the guest's processor and for the file server; the command is not to see that. */
+/* vpmu check has opened it for the guest's processor and for the file server; the command is not to
+ * see that. */
 static int take_profile(void)
 {
 	const char *number = getenv("VPMU_PROFILE");

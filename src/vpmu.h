@@ -4,9 +4,9 @@
  *
  * An owner has, for each vCPU,
  *
- *	struct retire_tally   what its processor counted: it adds to this and nothing else
- *	struct hwpmu	      the physical PMU, which evaluates counters from the tallies
- *	struct pmu	      the virtual PMU, which the guest's MSR accesses and RDPMC go to
+ *      struct retire_tally   what its processor counted: it adds to this and nothing else
+ *      struct hwpmu          the physical PMU, which evaluates counters from the tallies
+ *      struct pmu            the virtual PMU, which the guest's MSR accesses and RDPMC go to
  *
  * and connects them with hostperf_mediated. It supplies what hwpmu/port.h names, and must_failed()
  * of base/must.h. Nothing else is needed: no libc but memcpy and memset, no allocation, no floating

@@ -15,7 +15,8 @@ struct client {
 	int fd;
 	int pid;
 	u32 vm;
-	u64 deadline; /* monotonic ms after which nothing is waited for; 0: each call has its time */
+	/* Monotonic ms after which nothing is waited for; 0: each call has its time. */
+	u64 deadline;
 	char model[32], mode[16], accounting[16];
 	bool refused; /* the last answer was an error */
 	u32 nin, at;

@@ -45,8 +45,8 @@ struct check_benchmark {
 	u32 events;
 	u32 timeout; /* seconds */
 	u32 cpus;
-	bool host_features; /* those of the host that the model has, too; else vpmu exec --baseline
-			     */
+	/* Those of the host that the model has, too; else vpmu exec --baseline. */
+	bool host_features;
 };
 
 /* A benchmark on a model: what a step runs. */
@@ -59,8 +59,8 @@ struct check_suite {
 	char path[PATH_MAX];	 /* as it was named */
 	char folder[PATH_MAX];	 /* absolute; what the suite names is relative to it */
 	char baseline[PATH_MAX]; /* absolute */
-	char **tested;		 /* folders, absolute: code in them is what is tested, all other the
-				    environment */
+	/* Folders, absolute: code in them is what is tested, all other the environment. */
+	char **tested;
 	struct check_benchmark *benchmark;
 	u32 benchmarks;
 	struct check_case *one;

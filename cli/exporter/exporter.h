@@ -61,7 +61,8 @@ struct vm_snapshots {
 };
 
 /* Asks every VM. It takes `patience_ms` at most, however many there are and whatever they do. */
-void exporter_collect(struct vm_snapshots *look, const struct vm_snapshots *before, u32 patience_ms);
+void exporter_collect(struct vm_snapshots *look, const struct vm_snapshots *before,
+		      u32 patience_ms);
 
 /* --- metrics_text.c: the metrics, as text --- */
 

@@ -89,8 +89,8 @@ static enum http_verdict parse_line(const char *line, const char *end, bool *hea
 	return *head || equals(method, nmethod, "GET") ? find_path(path, npath) : HTTP_NOT_A_GET;
 }
 
-/* Whether a header "Accept" names OpenMetrics. Weights are not looked at: who names it can read it.
- */
+/* Whether a header "Accept" names OpenMetrics. Weights are not looked at: who names it
+ * can read it. */
 static bool accepts_open(const char *line, const char *end)
 {
 	static const char name[] = "accept:";

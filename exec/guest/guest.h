@@ -1,8 +1,8 @@
 /* SPDX-License-Identifier: MIT */
 /*
- * The first process of a guest of `vpmu exec`: makes a root of the host's files, runs commands in it
- * and stands between them and the host. Statically linked; the only file of its initramfs but for
- * kernel modules.
+ * The first process of a guest of `vpmu exec`: makes a root of the host's files, runs commands in
+ * it and stands between them and the host. Statically linked; the only file of its initramfs but
+ * for kernel modules.
  */
 #ifndef EXEC_GUEST_GUEST_H
 #define EXEC_GUEST_GUEST_H
@@ -36,7 +36,7 @@ bool fetch_is_wanted(void); /* the host wants that of this guest */
 void fetch_settle(void);
 /* The clock has been set: the host's server reckons the times of files from now. */
 void fetch_begin(const struct wire *wire);
-void fetch_wait(void);	   /* until the host calls; time stands still */
+void fetch_wait(void); /* until the host calls; time stands still */
 /* When the root has been built: opens what the host has put there, in the place of the wire, and
  * reads the order. NULL, or what could not be done (errno). */
 const char *fetch_order(struct wire *wire, struct order *order, u8 **body, u32 *size);
@@ -47,7 +47,7 @@ void root_mount_early(void);
 void devices_load(void);
 int devices_open_port(void); /* -1: the kernel has no driver for it */
 void devices_look_again(void);
-const char *root_build(void); /* NULL, or what could not be done (errno) */
+const char *root_build(void);		    /* NULL, or what could not be done (errno) */
 int root_open(const char *name, int flags); /* a file of the host's root, before root_enter() */
 const char *root_enter(const struct order *order);
 

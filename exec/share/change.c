@@ -236,8 +236,8 @@ static int remove_name(struct call *call, int flags)
 
 	if (error)
 		return error;
-	error = result(fstatat(parent, name, &st, AT_SYMLINK_NOFOLLOW)) ?:
-		result(unlinkat(parent, name, flags));
+	error = result(fstatat(parent, name, &st, AT_SYMLINK_NOFOLLOW))
+			?: result(unlinkat(parent, name, flags));
 	if (!error) {
 		fixed_removed(call->share, &st);
 		fixed_changed(call->share, parent, "", FIXED_CONTENT);

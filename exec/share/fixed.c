@@ -1,8 +1,8 @@
 // SPDX-License-Identifier: MIT
 /*
- * What a deterministic guest sees of a file in place of the host's inode number and of the host's time
- * of its changes (docs/clock.md): numbers in the order in which files are first shown, and the guest's
- * own time. The host's file keeps its own of both.
+ * What a deterministic guest sees of a file in place of the host's inode number and of the host's
+ * time of its changes (docs/clock.md): numbers in the order in which files are first shown, and the
+ * guest's own time. The host's file keeps its own of both.
  */
 #include <fcntl.h>
 #include <stdlib.h>
@@ -30,7 +30,8 @@ static u64 guest_date(const struct share *share)
 void fixed_begin(struct share *share)
 {
 	if (!share->fixed.begun)
-		share->fixed.begun = __atomic_load_n(&share->virtual_time->page->date, __ATOMIC_SEQ_CST);
+		share->fixed.begun =
+			__atomic_load_n(&share->virtual_time->page->date, __ATOMIC_SEQ_CST);
 }
 
 static u32 *bucket_of(struct fixed *fixed, const struct stat *st)

@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: MIT
 /*
- * Folders of a deterministic guest (docs/clock.md): the host's order of names is that of a hash, or of
- * how they were made. The guest sees them sorted, each with its place as offset.
+ * Folders of a deterministic guest (docs/clock.md): the host's order of names is that of a hash, or
+ * of how they were made. The guest sees them sorted, each with its place as offset.
  */
 #include <errno.h>
 #include <stdlib.h>
@@ -25,7 +25,8 @@ void listing_free(struct share *share, struct listing *listing)
 static bool grow(struct share *share, struct listing *listing)
 {
 	u32 more = listing->room ?: 2 * FIRST_ROOM;
-	u8 *grown = share->listed + more <= MOST ? realloc(listing->bytes, listing->room + more) : NULL;
+	u8 *grown =
+		share->listed + more <= MOST ? realloc(listing->bytes, listing->room + more) : NULL;
 
 	if (!grown)
 		return false;

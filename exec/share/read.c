@@ -81,7 +81,8 @@ static void fix_attributes(struct share *share, u64 id, const struct stat *st,
 		attr->mtimensec = attr->ctimensec = 0;
 	}
 	if (S_ISREG(attr->mode) && share_may_write(share, id))
-		attr->blocks = (attr->size + 511) / 512; /* when the host allocates is its business */
+		attr->blocks =
+			(attr->size + 511) / 512; /* when the host allocates is its business */
 	show_changes(share, st, attr);
 	attr->atime = attr->mtime;
 	attr->atimensec = attr->mtimensec;

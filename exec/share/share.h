@@ -143,17 +143,19 @@ struct handle {
 struct share_terms {
 	struct turns *page; /* base/turns.h */
 	bool fixed;	    /* what follows from the host alone is not shown: fixed.c */
-	int order, input; /* files for the guest's first process, -1: none */
-	int frames;	  /* a socket, for what that process writes; -1: none */
-	struct profile *profile; /* base/profile.h, for the names of files that are opened; NULL: none */
+	int order, input;   /* files for the guest's first process, -1: none */
+	int frames;	    /* a socket, for what that process writes; -1: none */
+	/* Base/profile.h, for the names of files that are opened; NULL: none. */
+	struct profile *profile;
 };
 
 /* fixed.c: files of a deterministic guest, by the number that it sees. */
 struct fixed_file {
 	dev_t device;
 	ino_t inode;
-	u64 changed, modified; /* by the guest, on its clock, in ns since 1970; 0: not in this run */
-	u32 next;	       /* in its hash chain, or of those not in use; 0: none */
+	/* By the guest, on its clock, in ns since 1970; 0: not in this run. */
+	u64 changed, modified;
+	u32 next; /* in its hash chain, or of those not in use; 0: none */
 };
 
 struct fixed {
@@ -166,7 +168,7 @@ struct fixed {
 struct share {
 	int socket;
 	const struct share_terms *virtual_time; /* NULL: none */
-	int root;		     /* descriptor of / */
+	int root;				/* descriptor of / */
 	const char *const *writable; /* paths without a leading slash, "" for everything */
 	u32 writable_count;
 	struct region region[MAX_REGIONS];
@@ -180,8 +182,8 @@ struct share {
 	u32 named; /* bytes of names in terms->profile, which QEMU can write too */
 	struct fixed fixed;
 	u64 listed; /* bytes of all listings */
-	u8 *in;	   /* the request being served */
-	int error; /* why it ended before QEMU did, 0: it did not */
+	u8 *in;	    /* the request being served */
+	int error;  /* why it ended before QEMU did, 0: it did not */
 };
 
 /* A request as the functions of the file system see it. */

@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: MIT */
 /*
- * Copying, filling and comparing bytes for code that runs while guest vector state is live in the host's
- * registers: string instructions, never libc.
+ * Copying, filling and comparing bytes for code that runs while guest vector state is live in the
+ * host's registers: string instructions, never libc.
  */
 #ifndef BASE_BYTES_H
 #define BASE_BYTES_H

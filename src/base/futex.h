@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: MIT */
 /*
- * Waiting for a word to change, for code that must not call libc: the system call itself (futex(2)),
- * which leaves vector registers and errno as they are.
+ * Waiting for a word to change, for code that must not call libc: the system call itself
+ * (futex(2)), which leaves vector registers and errno as they are.
  */
 #ifndef BASE_FUTEX_H
 #define BASE_FUTEX_H
@@ -19,11 +19,13 @@ static inline void futex_call(u32 *word, int op, u32 value, const struct timespe
 
 	__asm__ volatile("syscall"
 			 : "+a"(result)
-			 : "D"(word), "S"((long)(op | FUTEX_PRIVATE_FLAG)), "d"((long)value), "r"(r10)
+			 : "D"(word), "S"((long)(op | FUTEX_PRIVATE_FLAG)), "d"((long)value),
+			   "r"(r10)
 			 : "rcx", "r11", "memory");
 }
 
-/* Returns when the word is no longer `seen`, is woken, a signal came or the time (below 1 s) is up. */
+/* Returns when the word is no longer `seen`, is woken, a signal came or the time (below
+ * 1 s) is up. */
 static inline void futex_wait(u32 *word, u32 seen, long timeout_ns)
 {
 	struct timespec timeout = { .tv_nsec = timeout_ns };

@@ -17,19 +17,19 @@
 #define PROFILE_NAMES	(1u << 20)
 
 struct profile_entry {
-	u64 page;   /* profile_page() of what the page held when the block was translated; 0: unused
-		     */
+	/* profile_page() of what the page held when the block was translated; 0: unused. */
+	u64 page;
 	u64 offset; /* of the block's first instruction in it */
 	u64 count;  /* instructions retired */
 };
 
 struct profile {
-	u64 kernel;		   /* instructions retired at the other privileges */
-	u64 lost;		   /* by user code for which no entry was left */
-	u32 names_used;		   /* bytes */
-	u32 names_lost;		   /* files for which there was no room */
-	char names[PROFILE_NAMES]; /* paths of the files that the guest opened, without the first
-				      slash, each with its NUL */
+	u64 kernel;	/* instructions retired at the other privileges */
+	u64 lost;	/* by user code for which no entry was left */
+	u32 names_used; /* bytes */
+	u32 names_lost; /* files for which there was no room */
+	/* Paths of the files that the guest opened, without the first slash, each with its NUL. */
+	char names[PROFILE_NAMES];
 	struct profile_entry entry[PROFILE_ENTRIES];
 };
 

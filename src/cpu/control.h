@@ -13,8 +13,8 @@
 enum guest_fault cpu_write_cr0(struct cpu *cpu, u64 value);
 enum guest_fault cpu_write_cr3(struct cpu *cpu, u64 value);
 enum guest_fault cpu_write_cr4(struct cpu *cpu, u64 value);
-enum guest_fault cpu_write_dr(struct cpu *cpu, u32 n,
-			      u64 value); /* 4, 5 alias 6, 7 unless CR4.DE */
+/* 4, 5 alias 6, 7 unless CR4.DE. */
+enum guest_fault cpu_write_dr(struct cpu *cpu, u32 n, u64 value);
 enum guest_fault cpu_read_dr(struct cpu *cpu, u32 n, u64 *value);
 /* The DR7 in force: a debugger may have put its own in the guest's place. */
 static inline u64 cpu_dr7(const struct cpu *cpu)

@@ -14,12 +14,12 @@
 #include "cpu/mmu/mmu.h"
 #include "cpu/mode.h"
 
-#define BELOW	   (PAGE_SIZE + CPU_STACK_SIZE)
-#define MAP_BYTES  (BELOW + ((sizeof(struct cpu_whole) + PAGE_SIZE - 1) & PAGE_MASK))
+#define BELOW	  (PAGE_SIZE + CPU_STACK_SIZE)
+#define MAP_BYTES (BELOW + ((sizeof(struct cpu_whole) + PAGE_SIZE - 1) & PAGE_MASK))
 
-#define PAT_RESET	0x0007040600070406ull
-#define RDX_RESET	0x600 /* KVM: family 6 where CPUID does not say better */
-#define PHYS_BITS	36    /* KVM: until CPUID says */
+#define PAT_RESET 0x0007040600070406ull
+#define RDX_RESET 0x600 /* KVM: family 6 where CPUID does not say better */
+#define PHYS_BITS 36	/* KVM: until CPUID says */
 
 _Static_assert(BELOW % 64 == 0 && PAGE_SIZE % 64 == 0, "struct cpu is 64-byte aligned");
 

@@ -11,8 +11,8 @@
 
 #include "cpu/cpu.h"
 
-void fpu_save(struct cpu *cpu);	  /* to cpu->xsave, host control words restored; does nothing unless
-				     fpu_live */
+/* To cpu->xsave, host control words restored; does nothing unless fpu_live. */
+void fpu_save(struct cpu *cpu);
 void fpu_load(struct cpu *cpu);	  /* the reverse; does nothing if fpu_live */
 void fpu_reload(struct cpu *cpu); /* loads cpu->xsave over the live state */
 /* Has the x87 store that was just executed stored anything? An unmasked exception but that of

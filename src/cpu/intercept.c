@@ -15,8 +15,8 @@ static u32 hash(u32 index)
 	return index * 0x9e3779b1u >> 23 & SLOT_MASK;
 }
 
-/* The MSR's entry, or the free one where it would be. There are always free ones: INTERCEPT_MOST.
- */
+/* The MSR's entry, or the free one where it would be. There are always free ones:
+ * INTERCEPT_MOST. */
 static u32 slot_of(const struct intercepts *set, u32 index)
 {
 	u32 at = hash(index);

@@ -37,8 +37,8 @@ struct intercepts {
 	 * were first accessed; MSRs that find no room are counted in `other`. */
 	struct intercept msr[INTERCEPT_MSRS], other, rdpmc;
 	u32 nused;
-	struct intercept
-		*recent; /* the entry found last: an access is looked at twice, or its exit is */
+	/* The entry found last: an access is looked at twice, or its exit is. */
+	struct intercept *recent;
 	bool pass_rdpmc;
 };
 

@@ -105,10 +105,12 @@ static u32 packed_words(retire_wanted set)
 static retire_wanted count_wanted(const struct cpu *cpu)
 {
 	const struct cpu_priv *priv = cpu_priv(cpu);
-	retire_wanted wanted = priv->code_classes & (COUNT_BRANCHES | COUNT_MEMORY | OBSERVED_IN_BRANCHES);
+	retire_wanted wanted =
+		priv->code_classes & (COUNT_BRANCHES | COUNT_MEMORY | OBSERVED_IN_BRANCHES);
 	retire_wanted now = priv->count_sets[priv->count_set];
 
-	if (wanted & COUNT_PACKED) /* one more field costs nothing, and lets branches trip exactly */
+	if (wanted &
+	    COUNT_PACKED) /* one more field costs nothing, and lets branches trip exactly */
 		wanted |= priv->code_classes & RETIRE_BIT(RETIRE_BRANCHES);
 	if (wanted && !((wanted ^ now) & OBSERVED_IN_BRANCHES) &&
 	    packed_words(wanted | now) == packed_words(wanted))
@@ -173,7 +175,7 @@ void cpu_update_counting(struct cpu *cpu)
 	const u32 records = MODE_LBR | MODE_LBR_ANY | MODE_LBR_STACK;
 
 	priv->mode = (priv->mode & ~(u32)(MODE_COUNTING | records)) | count_mode(cpu) |
-		    observe_mode(cpu) | record_mode(cpu);
+		     observe_mode(cpu) | record_mode(cpu);
 }
 
 void cpu_update_mode(struct cpu *cpu)

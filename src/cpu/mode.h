@@ -13,40 +13,41 @@
 #define MODE_CPL       (BIT(2) | BIT(3))
 #define MODE_CPL_SHIFT 2
 #define MODE_STACK32   BIT(4) /* SS.B; only without MODE_CODE64 */
-#define MODE_FLAT                                                                            \
-	BIT(5) /* CS, DS, ES, SS have base 0 and limit 4G and are usable, DS/ES/SS writable; \
-		  always in 64-bit code */
-#define MODE_USER_OK                                                                          \
-	BIT(6) /* supervisor code that may touch user pages: CR4.SMAP clear or EFLAGS.AC set. \
-		  Selects TLB_KERNEL_AC */
-#define MODE_FPU_TS BIT(7)  /* CR0.TS */
-#define MODE_FPU_EM BIT(8)  /* CR0.EM */
-#define MODE_FPU_MP BIT(9)  /* CR0.MP */
-#define MODE_SSE    BIT(10) /* CR4.OSFXSR */
-#define MODE_AVX    BIT(11) /* CR4.OSXSAVE and XCR0 has SSE and AVX */
-#define MODE_ALIGN  BIT(12) /* alignment checks: CR0.AM, EFLAGS.AC, CPL 3 */
-#define MODE_STEP \
-	BIT(13) /* one instruction a block: TF, guest debugging, instruction breakpoints */
-#define MODE_LONG    BIT(14) /* EFER.LMA: without MODE_CODE64 this is compatibility mode */
-#define MODE_PROT    BIT(15) /* CR0.PE and not virtual-8086 */
-#define MODE_IOPL_OK BIT(16) /* CPL <= IOPL */
+/* CS, DS, ES, SS have base 0 and limit 4G and are usable, DS/ES/SS writable; always in
+ * 64-bit code. */
+#define MODE_FLAT      BIT(5)
+/* Supervisor code that may touch user pages: CR4.SMAP clear or EFLAGS.AC set. Selects
+ * TLB_KERNEL_AC. */
+#define MODE_USER_OK   BIT(6)
+#define MODE_FPU_TS    BIT(7)  /* CR0.TS */
+#define MODE_FPU_EM    BIT(8)  /* CR0.EM */
+#define MODE_FPU_MP    BIT(9)  /* CR0.MP */
+#define MODE_SSE       BIT(10) /* CR4.OSFXSR */
+#define MODE_AVX       BIT(11) /* CR4.OSXSAVE and XCR0 has SSE and AVX */
+#define MODE_ALIGN     BIT(12) /* alignment checks: CR0.AM, EFLAGS.AC, CPL 3 */
+/* One instruction a block: TF, guest debugging, instruction breakpoints. */
+#define MODE_STEP      BIT(13)
+#define MODE_LONG      BIT(14) /* EFER.LMA: without MODE_CODE64 this is compatibility mode */
+#define MODE_PROT      BIT(15) /* CR0.PE and not virtual-8086 */
+#define MODE_IOPL_OK   BIT(16) /* CPL <= IOPL */
 
 #define MODE_TSC BIT(27) /* RDTSC is allowed, and the host's but for an offset */
 
-/* What translated code counts besides instructions and branches, as far as cpu->port.wanted asks for it: the number of a set of classes (priv->count_sets), and the stalls. */
-#define MODE_COUNT_SHIFT    28 /* to bit 31 */
-#define MODE_COUNT_CYCLES   BIT(19)
-#define MODE_COUNT_MISSES   BIT(20) /* of branches: the timing model counts them */
-#define MODE_TRIP_BRANCHES  BIT(21) /* all branches once more: their trip is near */
+/* What translated code counts besides instructions and branches, as far as cpu->port.wanted asks
+ * for it: the number of a set of classes (priv->count_sets), and the stalls. */
+#define MODE_COUNT_SHIFT   28 /* to bit 31 */
+#define MODE_COUNT_CYCLES  BIT(19)
+#define MODE_COUNT_MISSES  BIT(20) /* of branches: the timing model counts them */
+#define MODE_TRIP_BRANCHES BIT(21) /* all branches once more: their trip is near */
 
-/* What translated code shows to the timing model. All of memory, or nothing of it: what a cache holds
- * depends on everything that went through it. */
+/* What translated code shows to the timing model. All of memory, or nothing of it: what a cache
+ * holds depends on everything that went through it. */
 #define MODE_OBSERVE_MEMORY   BIT(22)
 #define MODE_OBSERVE_BRANCHES BIT(23)
 
 /* All bits that depend on what is counted. */
-#define MODE_COUNTING                                                                 \
-	((u32)MASK(31, MODE_COUNT_SHIFT) | MODE_COUNT_CYCLES | MODE_COUNT_MISSES |    \
+#define MODE_COUNTING                                                              \
+	((u32)MASK(31, MODE_COUNT_SHIFT) | MODE_COUNT_CYCLES | MODE_COUNT_MISSES | \
 	 MODE_TRIP_BRANCHES | MODE_OBSERVE_MEMORY | MODE_OBSERVE_BRANCHES)
 
 /* Classes that the timing model counts: contiguous in retire.def. */
@@ -61,7 +62,7 @@
 #define COUNT_MEMORY                                                                             \
 	(RETIRE_BIT(RETIRE_LOADS) | RETIRE_BIT(RETIRE_STORES) | RETIRE_BIT(RETIRE_LOAD_STORES) | \
 	 RETIRE_BIT(RETIRE_ACCESSES))
-#define COUNT_CYCLES                                                                               \
+#define COUNT_CYCLES                                                                             \
 	(RETIRE_BIT(RETIRE_CYCLES) | RETIRE_BIT(RETIRE_REF_CYCLES) | RETIRE_BIT(RETIRE_STALLS) | \
 	 RETIRE_BIT(RETIRE_IDLE_SLOTS))
 
@@ -71,7 +72,8 @@
 /* A block whose memory accesses share no checks (emit_share.c); never in priv->mode. */
 #define MODE_UNSHARED BIT(17)
 
-/* Blocks of one instruction, linked to the next: approaching the exact end of a run (count.c). Never in priv->mode. */
+/* Blocks of one instruction, linked to the next: approaching the exact end of a run (count.c).
+ * Never in priv->mode. */
 #define MODE_SINGLE BIT(18)
 
 /* Near branches are recorded at this privilege: branch_wanted(). */
@@ -86,9 +88,11 @@ static inline bool cpu_avx512(const struct cpu *cpu)
 }
 
 void cpu_update_mode(struct cpu *cpu);
-void cpu_update_counting(struct cpu *cpu); /* as cpu_update_mode(), if only the PMU's state has changed */
+/* As cpu_update_mode(), if only the PMU's state has changed. */
+void cpu_update_counting(struct cpu *cpu);
 
-/* The classes that code of this mode counts. Of cycles these are the stalls: the other classes of cycles follow from stalls and instructions. */
+/* The classes that code of this mode counts. Of cycles these are the stalls: the other classes of
+ * cycles follow from stalls and instructions. */
 static inline retire_wanted cpu_counts(const struct cpu *cpu, u32 mode)
 {
 	return cpu_priv(cpu)->count_sets[mode >> MODE_COUNT_SHIFT] |

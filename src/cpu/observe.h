@@ -42,7 +42,8 @@ static inline bool tlb_global(const struct cpu *cpu, enum tlb_set set, u32 index
 	return !(cpu_priv(cpu)->tlb_local[set].bit[index / 64] >> index % 64 & 1);
 }
 
-/* Before a run that observes: if translations changed while the model did not observe, flushes its TLBs. */
+/* Before a run that observes: if translations changed while the model did not observe, flushes its
+ * TLBs. */
 void cpu_observe_begin(struct cpu *cpu);
 
 void cpu_observe_cr3(struct cpu *cpu, bool flush);

@@ -151,8 +151,9 @@ struct cpu_port {
 	u64 time_base;		   /* virtual time is this plus the cycles of all privileges */
 	struct cpu_debug debug;
 	bool want_irq_window, want_nmi_window;
-	bool memory_unchanged; /* for one run: nothing else has written guest memory since the last */
-	bool may_end_early;	  /* for one run: the budget may end up to a block early */
+	/* For one run: nothing else has written guest memory since the last. */
+	bool memory_unchanged;
+	bool may_end_early; /* for one run: the budget may end up to a block early */
 
 	/*
 	 * What is counted, and where a run has to end: decided by cpu->pmu when a run begins.

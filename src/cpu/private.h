@@ -30,10 +30,10 @@ struct tlb_bits {
 };
 
 struct tlb_entry {
-	u64 read, write; /* page address for which this entry serves the access; else a tag that
-			    never matches */
-	u64 host;	 /* host address of the page */
-	u64 gpa;	 /* guest physical address of the page */
+	/* Page address for which this entry serves the access; else a tag that never matches. */
+	u64 read, write;
+	u64 host; /* host address of the page */
+	u64 gpa;  /* guest physical address of the page */
 };
 
 enum tlb_set {
@@ -49,7 +49,8 @@ enum tlb_set {
  */
 enum space { SPACE_OS, SPACE_USR, NSPACES };
 
-/* Address spaces whose user code may still have valid entries: CR3 with its PCID (SDM 3A 4.10.1). */
+/* Address spaces whose user code may still have valid entries: CR3 with its PCID (SDM
+ * 3A 4.10.1). */
 #define SPACES_KEPT 8
 
 struct space_kept {
@@ -79,7 +80,8 @@ struct jump_entry {
 /* Where calls will be returned to, by the stack pointer: see engine/translate/emit_return.c. */
 #define RETURN_SLOTS 256
 
-/* What cpu/fpu.c knows of the host: its features, found at creation, and its control words while guest state is live. */
+/* What cpu/fpu.c knows of the host: its features, found at creation, and its control words while
+ * guest state is live. */
 struct host_fpu {
 	u64 features;  /* components saved and restored, as in XCR0; 0: only FXSAVE exists */
 	bool compacts; /* has XSAVEC: cpu->xsave is in the compacted form */
@@ -119,12 +121,13 @@ struct cpu_priv {
 	struct host_fpu host_fpu;
 
 	/* Counting: engine/runtime/count.h. */
-	s64 live[NRETIRE];  /* grows while guest code runs, from minus the distance to the trip */
+	s64 live[NRETIRE]; /* grows while guest code runs, from minus the distance to the trip */
 	bool branch_trip_near; /* a trip of branches is near: code counts branches in live[], too */
 	retire_wanted count_sets[COUNT_SETS]; /* that code counts, by their number in the mode */
 	u32 count_set;			      /* number of the last set that was not empty */
 	retire_wanted code_classes; /* what code counts: port.wanted, or more. See cpu/mode.c */
-	u64 code_classes_until;     /* tally of instructions at which the superset is reduced to what is wanted */
+	/* Tally of instructions at which the superset is reduced to what is wanted. */
+	u64 code_classes_until;
 	struct branch_log branch_log; /* empty outside translated code */
 
 	/* Guest memory and its code. */
@@ -138,7 +141,7 @@ struct cpu_priv {
 	u64 changes_seen, acknowledged;
 	struct exclusive *exclusive; /* of the machine: exclusive_join(). NULL: the only CPU */
 	u32 exclusive_index;	     /* of this processor there */
-	bool others_stopped;		     /* all other processors are stopped (cpu/mmu/exclusive.h) */
+	bool others_stopped;	     /* all other processors are stopped (cpu/mmu/exclusive.h) */
 
 	/* The timing model. */
 	u8 issue_slots;	   /* issue slots of a cycle; at least 1 */
@@ -148,18 +151,19 @@ struct cpu_priv {
 	/* Linear addresses: cpu/mmu/tlb.c; code at them: engine/runtime/jump_cache.c. */
 	u64 map_generation[NSPACES]; /* changes when addresses of code must be walked again */
 	u64 last_jump, last_map;     /* the last generation given, of jumps and of maps */
-	u64 jump_drops[NSPACES];	     /* how often all entries of jump[] for the space were dropped */
-	bool kernel_code_local;	     /* some of the kernel's code is on pages that are not global */
-	bool kernel_code_low;	     /* some of the kernel's code is at addresses of the lower half */
-	bool user_code_global;	     /* user code of some space kept is on global pages */
+	u64 jump_drops[NSPACES]; /* how often all entries of jump[] for the space were dropped */
+	bool kernel_code_local;	 /* some of the kernel's code is on pages that are not global */
+	bool kernel_code_low;	 /* some of the kernel's code is at addresses of the lower half */
+	bool user_code_global;	 /* user code of some space kept is on global pages */
 	struct space_kept kept_spaces[SPACES_KEPT];
 	u32 next_kept_space;
 
 	const void *returns[NTLBS][RETURN_SLOTS];
 	struct tlb_entry tlb[NTLBS][TLB_SIZE] __attribute__((aligned(64)));
-	u8 tlb_shift[NTLBS][TLB_SIZE];	  /* log2 of the size of an entry's page in the guest, for INVLPG */
-	struct tlb_bits tlb_used[NTLBS];  /* entries that may serve an address */
-	struct tlb_bits tlb_local[NTLBS]; /* of these, entries of pages that are not global */
+	/* Log2 of the size of an entry's page in the guest, for INVLPG. */
+	u8 tlb_shift[NTLBS][TLB_SIZE];
+	struct tlb_bits tlb_used[NTLBS];    /* entries that may serve an address */
+	struct tlb_bits tlb_local[NTLBS];   /* of these, entries of pages that are not global */
 	u64 tlb_code[NTLBS][TLB_SIZE / 64]; /* lacking a write tag for code alone */
 	u64 tlb_large; /* filter of the gigabytes in which entries of pages larger than 2 MB lie */
 	struct page_filter tlb_2m;	 /* pages of 2 MB that there are entries of */
@@ -209,7 +213,8 @@ static inline struct cpu_hot *cpu_hot(const struct cpu *cpu)
 	return &((struct cpu_whole *)cpu)->hot;
 }
 
-/* Which entry of jump[] an address has. Bit 0 is left out: neighbouring addresses are seldom both branch targets. */
+/* Which entry of jump[] an address has. Bit 0 is left out: neighbouring addresses are seldom both
+ * branch targets. */
 static inline u32 cpu_jump_index(u64 rip, u32 spread)
 {
 	return (rip ^ spread) >> 1 & (JUMP_SIZE - 1);

@@ -12,12 +12,13 @@
 
 #include "cpu/mode.h"
 
-#define PACK_BASE   ((u64)(ATTENTION_OWNER | ATTENTION_ENGINE))
-#define PACK_FIRST  2 /* bits of it */
+#define PACK_BASE  ((u64)(ATTENTION_OWNER | ATTENTION_ENGINE))
+#define PACK_FIRST 2 /* bits of it */
 /* What a block may take back that it added before the field was restarted. */
-#define PACK_ROOM 128
+#define PACK_ROOM  128
 
-/* With these widths the counts of two classes lie in the lower 32 bits of a word: a block that counts no others adds a short constant. */
+/* With these widths the counts of two classes lie in the lower 32 bits of a word: a block that
+ * counts no others adds a short constant. */
 #define PACK_BITS_MOST	22
 #define PACK_BITS_LEAST 15
 

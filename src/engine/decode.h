@@ -33,8 +33,8 @@ enum decode_result {
 enum decode_result decode_insn(const u8 *bytes, u32 avail, u64 rip, u32 mode, struct insn *out,
 			       ZydisDecodedInstruction *zi, ZydisDecodedOperand *zops);
 
-/* The 64-bit register that this one is a part of; and its bit in a mask of general registers, 0 if it
- * is none. */
+/* The 64-bit register that this one is a part of; and its bit in a mask of general registers, 0 if
+ * it is none. */
 ZydisRegister decode_whole_register(ZydisRegister reg);
 u16 decode_register_bit(ZydisRegister reg);
 

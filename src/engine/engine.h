@@ -19,22 +19,26 @@ void engine_destroy(struct cpu *cpu);
 /* Gives it the PMU of a model, cpu->pmu, in the state of a reset. Before the first run. */
 void engine_attach_pmu(struct cpu *cpu, const struct pmu_model *model);
 
-/* After so many executions a block is retranslated as a hot block, together with what usually follows it. That takes microseconds, which code executed only a few hundred times does not win back. */
+/* After so many executions a block is retranslated as a hot block, together with what usually
+ * follows it. That takes microseconds, which code executed only a few hundred times does not win
+ * back. */
 #define ENGINE_HOT_AFTER 512
-void engine_set_hot_after(struct cpu *cpu, u32 executions); /* for tests: fewer executions make hot blocks */
+/* For tests: fewer executions make hot blocks. */
+void engine_set_hot_after(struct cpu *cpu, u32 executions);
 
-/* Counts instructions by block, in memory that outlives the processor: base/profile.h. Before the first run. */
+/* Counts instructions by block, in memory that outlives the processor: base/profile.h. Before the
+ * first run. */
 struct profile;
 void engine_set_profile(struct cpu *cpu, struct profile *profile);
 
 /*
  * Delivers cpu->port.event, if any, then executes until an exit; at most `budget` instructions
- * retire, exactly, or, with cpu->port.may_end_early, up to a block less. A guest may keep its processor
- * busy with work that retires nothing (cpu->port.effort): that ends the run with EXIT_BUDGET, too,
- * when it is as much as `budget`, or without cpu->port.may_end_early when it is ENGINE_EFFORT more. The PMU
- * ends it with EXIT_PMI after the instruction with which a counter overflowed. Returns
- * cpu->port.exit.reason. On return every register is in struct cpu and the vector state in
- * cpu->xsave.
+ * retire, exactly, or, with cpu->port.may_end_early, up to a block less. A guest may keep its
+ * processor busy with work that retires nothing (cpu->port.effort): that ends the run with
+ * EXIT_BUDGET, too, when it is as much as `budget`, or without cpu->port.may_end_early when it is
+ * ENGINE_EFFORT more. The PMU ends it with EXIT_PMI after the instruction with which a counter
+ * overflowed. Returns cpu->port.exit.reason. On return every register is in struct cpu and the
+ * vector state in cpu->xsave.
  */
 #define ENGINE_EFFORT (1ull << 22)
 enum exit_reason engine_run(struct cpu *cpu, u64 budget);
@@ -60,7 +64,8 @@ bool engine_where(const struct cpu *cpu, const void *ucontext, struct engine_whe
 /* IBPB: the timing model forgets what it has predicted branches by. Any state but running. */
 void engine_forget_branches(struct cpu *cpu);
 
-/* Forget everything translated: guest memory was changed without the processor noticing. Not while it runs. */
+/* Forget everything translated: guest memory was changed without the processor noticing. Not while
+ * it runs. */
 void engine_forget(struct cpu *cpu);
 
 #endif

@@ -30,9 +30,9 @@ enum reg_class {
 
 struct operand {
 	u8 kind; /* enum operand_kind */
-	u8 size; /* in bytes; 0 when the instruction has no one size (XSAVE, FXSAVE: larger than
-		    255) */
-	u8 cls;	 /* enum reg_class */
+	/* In bytes; 0 when the instruction has no one size (XSAVE, FXSAVE: larger than 255). */
+	u8 size;
+	u8 cls; /* enum reg_class */
 	u8 reg;
 	bool high8;
 	bool read, written;
@@ -47,9 +47,10 @@ enum insn_prefix { PREFIX_LOCK = 1, PREFIX_REP = 2, PREFIX_REPNE = 4, PREFIX_66 
 
 /* What an instruction adds to the tallies when it retires, besides itself and the branch tally. */
 struct weight {
-	retire_wanted
-		classes; /* classes it adds one to; those of a conditional branch's outcome are added on each path */
-	u8 cycles;	 /* by the static model */
+	/* Classes it adds one to; those of a conditional branch's outcome are added on
+	 * each path. */
+	retire_wanted classes;
+	u8 cycles; /* by the static model */
 };
 
 static inline u32 weight_of(const struct weight *weight, enum retire_class class)

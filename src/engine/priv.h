@@ -5,13 +5,14 @@
  *
  * Host registers while translated code runs:
  *
- *	RSP		struct cpu; below it the stack of C code that it calls, and of signal handlers
- *	RCX RDX RBX RBP RSI RDI R8-R11	the guest's registers of the same name
- *	R12		guest RAX
- *	R15		guest RSP
- *	R13, RAX	scratch (S0, S1); RAX because LAHF and SETO AL save the flags through it
- *	R14		the countdown: see below
- *	guest R12-R15	in cpu->regs[]
+ *      RSP             struct cpu; below it the stack of C code that it calls, and of signal
+ *                      handlers
+ *      RCX RDX RBX RBP RSI RDI R8-R11  the guest's registers of the same name
+ *      R12             guest RAX
+ *      R15             guest RSP
+ *      R13, RAX        scratch (S0, S1); RAX because LAHF and SETO AL save the flags through it
+ *      R14             the countdown: see below
+ *      guest R12-R15   in cpu->regs[]
  *
  * The countdown holds two numbers: minus the instructions left (plus one) in its upper 40 bits, and
  * the branches retired in its lower 24. A block adds its own constants once, at its head; the
@@ -46,14 +47,17 @@
 
 /* Why translated code was left: the value it returns to enter(). */
 enum leave {
-	LEAVE_LOOKUP,	  /* cpu->rip is next; look its code up. leave_arg is the block that was left */
-	LEAVE_RETURN,	  /* as LEAVE_LOOKUP, after the return that ends block hot->returned_from */
+	LEAVE_LOOKUP, /* cpu->rip is next; look its code up. leave_arg is the block that was left */
+	LEAVE_RETURN, /* as LEAVE_LOOKUP, after the return that ends block hot->returned_from */
 	LEAVE_BAD_TARGET, /* the branch that ends block leave_arg has a non-canonical target */
 	LEAVE_LINK,	  /* as LEAVE_LOOKUP, and leave_arg is the link to patch */
 	LEAVE_COMPLEX, /* leave_arg is the struct insn for sys_execute(); cpu->rip is its address */
 	LEAVE_RAISE,   /* leave_arg is a vector to raise at cpu->rip */
-	LEAVE_COUNTDOWN, /* leave_arg is the block that asks for more than the slice has; nothing of it ran */
-	LEAVE_TRIP,	 /* leave_arg is the block that would reach a trip; nothing of it ran, its weights are added */
+	/* leave_arg is the block that asks for more than the slice has; nothing of it ran. */
+	LEAVE_COUNTDOWN,
+	/* leave_arg is the block that would reach a trip; nothing of it ran, its
+	 * weights are added. */
+	LEAVE_TRIP,
 	LEAVE_HOT,	 /* leave_arg is the block; it has been executed often; nothing of it ran */
 	LEAVE_ATTENTION, /* leave_arg is the block; cpu->attention is set */
 	LEAVE_STEP,	 /* a one-instruction block is done */
@@ -74,8 +78,8 @@ struct link {
 	u8 *stub;  /* where the jump leads while unlinked */
 	u64 rip;   /* target */
 	s32 guard_misses_left; /* failures of the guard until it is linked again */
-	u8 times_linked;    /* how often it was linked, saturating */
-	bool unshared;   /* its target is a block of MODE_UNSHARED */
+	u8 times_linked;       /* how often it was linked, saturating */
+	bool unshared;	       /* its target is a block of MODE_UNSHARED */
 	struct block *to;
 	struct link *next_in, **prev_in; /* in to->links_in */
 };
@@ -83,25 +87,25 @@ struct link {
 /* Of a conditional branch in the middle of a hot block, which is shown to the timing model. */
 enum outcome { NO_OUTCOME, OUTCOME_NOT_TAKEN, OUTCOME_TAKEN };
 
-/* Where an instruction's host code begins, for faults found by a signal or by C that the code called. */
+/* Where an instruction's host code begins, for faults found by a signal or by C that the code
+ * called. */
 struct place {
 	u32 host;  /* offset in the block's code */
 	s16 guest; /* offset from the block's first byte */
 	s16 next;  /* offset of the instruction that the block executes after it */
 	u8 len : 4;
-	u8 flags : 4; /* PLACE_* */
-	s8 rsp_pending;   /* what must still be added to the guest's RSP, in units of 8 bytes */
+	u8 flags : 4;	/* PLACE_* */
+	s8 rsp_pending; /* what must still be added to the guest's RSP, in units of 8 bytes */
 	u8 index : 6;	/* of the instruction in the block */
 	u8 outcome : 2; /* enum outcome */
-	u8 recipe; /* of the arithmetic flags: index + 1 in block->recipes; 0: none */
+	u8 recipe;	/* of the arithmetic flags: index + 1 in block->recipes; 0: none */
 };
 
-#define PLACE_FLAGS_IN_HOST                                                                 \
-	1		/* the arithmetic flags are in the host's flags, not in hot->aflags \
-			 */
-#define PLACE_BRANCH  4 /* it is a branch */
-#define PLACE_SPILLED 2 /* the countdown is in priv->spill[SPILL_COUNTDOWN] */
-#define PLACE_PUSHES  8 /* once completed, RSP must move by minus 8 more */
+/* The arithmetic flags are in the host's flags, not in hot->aflags. */
+#define PLACE_FLAGS_IN_HOST 1
+#define PLACE_BRANCH	    4 /* it is a branch */
+#define PLACE_SPILLED	    2 /* the countdown is in priv->spill[SPILL_COUNTDOWN] */
+#define PLACE_PUSHES	    8 /* once completed, RSP must move by minus 8 more */
 
 _Static_assert(BLOCK_INSNS < 1 << 6, "struct place");
 
@@ -131,11 +135,13 @@ struct block {
 	u8 *code; /* writable view */
 	struct block *next_hash;
 	u8 nbranches;
-	s32 until_hot;      /* executions left until it is retranslated as a hot block */
-	s32 rsp_moved; /* what its last branch moved RSP by, to undo that if its target is not canonical */
+	s32 until_hot; /* executions left until it is retranslated as a hot block */
+	/* What its last branch moved RSP by, to undo that if its target is not canonical. */
+	s32 rsp_moved;
 	u32 path; /* offset in meta of the struct branch_path of branches in its middle; 0: none */
 	const u8 *host2; /* host address of the page of gpa2 */
-	u64 lines, lines2; /* bitmaps of the 64-byte lines of its page(s) that it was made from; 0: dropped */
+	/* Bitmaps of the 64-byte lines of its page(s) that it was made from; 0: dropped. */
+	u64 lines, lines2;
 	struct block *next_page, *next_page2;
 	struct link *link; /* nlinks of them */
 	u32 nlinks;
@@ -144,7 +150,7 @@ struct block {
 	u32 nplaces;
 	struct recipe *recipes;
 	struct weight *weights; /* one an instruction; NULL: the block counts no classes */
-	u64 *charge; /* with weights: what its head adds to priv->packed[] */
+	u64 *charge;		/* with weights: what its head adds to priv->packed[] */
 	struct insn *complex;	/* the last instruction, if C executes it */
 	u64 *retired; /* of a processor with a profile: where its instructions are counted */
 };
@@ -165,7 +171,8 @@ struct page_copy {
 struct slow_state {
 	gva_t address;
 	u32 size;
-	bool bounced; /* the data is in the bounce buffer; else it was written in place, and only noted */
+	/* The data is in the bounce buffer; else it was written in place, and only noted. */
+	bool bounced;
 	bool faulted; /* the access faulted, and nothing will be stored: slow_fault.c */
 	u32 desc;     /* if the access faulted: its DESC_* word */
 	u8 *data;
@@ -179,9 +186,9 @@ struct slow_state {
 #define ENTERED_MAX 1024
 
 struct entered_pages {
-	u64 drops;   /* value of priv->jump_drops[] for which the rest is valid */
-	u64 lookups; /* look-ups that missed since entries of jump[] were last dropped */
-	u64 insns_at_epoch;   /* instructions retired when the epoch began */
+	u64 drops;	    /* value of priv->jump_drops[] for which the rest is valid */
+	u64 lookups;	    /* look-ups that missed since entries of jump[] were last dropped */
+	u64 insns_at_epoch; /* instructions retired when the epoch began */
 	u32 n;
 	struct entered_page {
 		struct code_page *page;
@@ -216,13 +223,14 @@ struct fetch_entry {
 struct engine {
 	/* Code memory: the same pages writable and executable (code_memory.h). */
 	u8 *code_rw, *code_rx;
-	u8 *code_first, *code_next, *code_limit; /* writable view; first: where blocks begin, after the thunks */
+	/* Writable view; first: where blocks begin, after the thunks. */
+	u8 *code_first, *code_next, *code_limit;
 	/* Tables of blocks: bump-allocated, dropped as a whole. */
 	u8 *meta, *meta_next, *meta_limit;
 	u8 *code_ready, *meta_ready; /* memory below these is mapped; cache_populate() moves them */
 	bool huge_meta;		     /* the next memory of meta is mapped as huge pages */
 	struct block **by_address; /* all blocks since the last flush, in the order of their code */
-	u32 *code_starts;		   /* offset of each block's code, for binary search */
+	u32 *code_starts;	   /* offset of each block's code, for binary search */
 	struct block **by_hash;	   /* BLOCK_HASHES chains of live blocks */
 	struct decoder *decoder;   /* decoder.c */
 	u32 nblocks;
@@ -237,55 +245,71 @@ struct engine {
 	u32 nunacked;
 	u64 unacked_overflow; /* the highest number that did not fit; 0: none */
 
-	bool in_translated_code; /* translated code is on the stack: no block may be dropped (code_check.h, 3) */
-	bool executing; /* C executes the instruction at cpu->port.last_rip */
+	/* Translated code is on the stack: no block may be dropped (code_check.h, 3). */
+	bool in_translated_code;
+	bool executing;	    /* C executes the instruction at cpu->port.last_rip */
 	bool check_pending; /* epoch_check() before the next entry */
-	u64 epoch; /* grows whenever another processor, the program or a device may have changed code; never 0 */
-	u64 changed_epoch[NSPACES]; /* the epoch since which code of the space counts as unverified */
-	u64 slice;     /* instructions that the countdown started from; at most SLICE_MAX */
-	u64 budget;    /* instructions that may retire after the slice */
+	/* Grows whenever another processor, the program or a device may have changed
+	 * code; never 0. */
+	u64 epoch;
+	/* The epoch since which code of the space counts as unverified. */
+	u64 changed_epoch[NSPACES];
+	u64 slice;	  /* instructions that the countdown started from; at most SLICE_MAX */
+	u64 budget;	  /* instructions that may retire after the slice */
 	u64 effort_start; /* cpu->port.effort when the run began */
 	u64 effort_limit; /* how much more of it there may be */
-	bool single_step;     /* the next block has one instruction and ends the visit: MODE_STEP */
-	bool last_slice;    /* bounded by the budget or a trip, not by a share: a new slice would be no longer */
-	bool stops_before_trip;     /* the slice ends one instruction before a trip: count.c, invariant 7 */
-	bool single_insns;     /* the slice ends within a block: blocks of one instruction run until then */
-	bool budget_exhausted;    /* less than a block is left of the budget, and cpu->port.may_end_early lets the run end */
-	bool run_exclusive;    /* the next instruction is executed while all other processors are stopped */
-	bool finish_insn;     /* the instruction at RIP reached a trip before it completed: execute it before anything else */
-	bool counting; /* the countdown, priv->live[] and priv->packed[] count: count.c, invariant 1 */
-	u32 counting_mode; /* MODE_COUNTING bits of the mode they count for */
-	bool trips_span_privileges;	   /* every armed trip counts both privileges */
-	retire_wanted live_classes; /* classes that count in priv->live[] */
-	retire_wanted packed_classes;  /* classes that count in priv->packed[] */
-	s64 live_start[NRETIRE];	/* values that priv->live[] started from */
+	bool single_step; /* the next block has one instruction and ends the visit: MODE_STEP */
+	/* Bounded by the budget or a trip, not by a share: a new slice would be no longer. */
+	bool last_slice;
+	/* The slice ends one instruction before a trip: count.c, invariant 7. */
+	bool stops_before_trip;
+	/* The slice ends within a block: blocks of one instruction run until then. */
+	bool single_insns;
+	/* Less than a block is left of the budget, and cpu->port.may_end_early lets the run end. */
+	bool budget_exhausted;
+	/* The next instruction is executed while all other processors are stopped. */
+	bool run_exclusive;
+	/* The instruction at RIP reached a trip before it completed: execute it before anything
+	 * else. */
+	bool finish_insn;
+	/* The countdown, priv->live[] and priv->packed[] count: count.c, invariant 1. */
+	bool counting;
+	u32 counting_mode;	      /* MODE_COUNTING bits of the mode they count for */
+	bool trips_span_privileges;   /* every armed trip counts both privileges */
+	retire_wanted live_classes;   /* classes that count in priv->live[] */
+	retire_wanted packed_classes; /* classes that count in priv->packed[] */
+	s64 live_start[NRETIRE];      /* values that priv->live[] started from */
 	u64 packed_start[PACK_WORDS]; /* values that priv->packed[] started from */
-	u64 guard_mask; /* all guard bits of priv->packed[] */
-	u64 exit_rip;  /* RIP when engine_run() last returned: answers to MMIO and port I/O are for it */
-	u64 era;       /* era of all generations in use: jump_cache.c, invariant 1 */
-	u64 *enterable;		/* checking build: bitmap of bytes of code memory that may be entered */
-	u64 returns_key[NTLBS]; /* jump_key for which the slots of priv->returns[] are valid; NO_KEY: for none */
-	u32 modes[16];	/* modes in use; their index is part of jump_key */
+	u64 guard_mask;		      /* all guard bits of priv->packed[] */
+	/* RIP when engine_run() last returned: answers to MMIO and port I/O are for it. */
+	u64 exit_rip;
+	u64 era;	/* era of all generations in use: jump_cache.c, invariant 1 */
+	u64 *enterable; /* checking build: bitmap of bytes of code memory that may be entered */
+	/* jump_key for which the slots of priv->returns[] are valid; NO_KEY: for none. */
+	u64 returns_key[NTLBS];
+	u32 modes[16]; /* modes in use; their index is part of jump_key */
 	u32 nmodes;
 	u32 last_mode[NSPACES]; /* index of the mode looked up last */
-	enum guest_fault leave_fault;	   /* with LEAVE_FAULT: why; FAULT_NONE: the instruction completed */
-	bool translating_hot;		   /* the block being translated will be a hot one */
+	/* With LEAVE_FAULT: why; FAULT_NONE: the instruction completed. */
+	enum guest_fault leave_fault;
+	bool translating_hot;	   /* the block being translated will be a hot one */
 	bool reexecute;		   /* with LEAVE_FAULT: re-execute the instruction; no fault */
 	struct slow_state pending; /* between slow_access() and slow_commit() */
 	/* Entry points of the generated runtime, executable view. */
 	bool has_rorx; /* the host executes RORX */
 	u64 (*enter)(struct cpu *cpu, const void *code);
-	u8 *jump_lookup;				 /* writable view: jumps to the block for the guest address in S0 */
+	u8 *jump_lookup; /* writable view: jumps to the block for the guest address in S0 */
 	u8 *leave, *slow, *share, *commit, *call, *pass; /* writable view */
 	/* Writable view: exits from blocks (emit_entry.c, "Ways out") */
 	u8 *leave_with[NLEAVES], *guard_failed, *jump_missed;
-	u8 *log_full; /* writable view: calls observe_log_full() */
-	u8 *beyond_limit;   /* writable view: exit stub for a branch beyond the code-segment limit */
+	u8 *log_full;	  /* writable view: calls observe_log_full() */
+	u8 *beyond_limit; /* writable view: exit stub for a branch beyond the code-segment limit */
 	u8 *check_jump, *check_return; /* writable view: calls into C of the checking build */
 	u8 *observe_access, *observe_fetch, *observe_branch, *observe_trip;
 	u64 blocks_made, flushes;
-	u64 blocks_dropped; /* grows with each dropped block and each flush: code_check.h, invariant 7 */
-	s32 hot_after; /* executions after which a block is retranslated as a hot one */
+	/* Grows with each dropped block and each flush: code_check.h, invariant 7. */
+	u64 blocks_dropped;
+	s32 hot_after;		 /* executions after which a block is retranslated as a hot one */
 	struct profile *profile; /* base/profile.h; NULL: none */
 	u64 *profiled;		 /* the counter of the block that was visited last */
 	u64 profiled_at;	 /* count_instructions() when it was */
@@ -313,21 +337,25 @@ static inline bool cache_wants_memory(const struct engine *eng)
 }
 
 void cache_flush(struct cpu *cpu);
-void *cache_alloc(struct engine *eng, size_t size); /* NULL: full */
+void *cache_alloc(struct engine *eng, size_t size);  /* NULL: full */
 struct block *cache_alloc_block(struct engine *eng); /* NULL: full */
-bool cache_room(const struct engine *eng);	    /* room for one more block of any size? */
+bool cache_room(const struct engine *eng);	     /* room for one more block of any size? */
 struct block *cache_find(const struct cpu *cpu, u64 rip, gpa_t gpa, u32 mode);
-void cache_prefetch(const struct engine *eng, u64 rip, gpa_t gpa, u32 mode); /* hint before cache_find() */
+/* Hint before cache_find(). */
+void cache_prefetch(const struct engine *eng, u64 rip, gpa_t gpa, u32 mode);
 void cache_insert(struct cpu *cpu, struct block *block); /* its pages come from cache_page() */
 bool cache_holds(const struct engine *eng, u64 host_pc); /* code of a block; executable view */
 struct block *cache_by_code(const struct engine *eng, const u8 *host_pc); /* executable view */
 struct page_copy *cache_page(struct cpu *cpu, gpa_t gpa);		  /* NULL: full */
 void cache_verify(struct cpu *cpu, struct code_page *page, const u8 *host);
-void cache_mark_unverified(struct cpu *cpu, gpa_t gpa); /* verify the page when it is next entered */
+/* Verify the page when it is next entered. */
+void cache_mark_unverified(struct cpu *cpu, gpa_t gpa);
 void cache_written(struct cpu *cpu);
-/* Code may have been changed by other processors, the program or a device: verifies pages whose claims are not acknowledged by all. Returns whether any other page may have changed. */
+/* Code may have been changed by other processors, the program or a device: verifies pages whose
+ * claims are not acknowledged by all. Returns whether any other page may have changed. */
 bool cache_check_shared(struct cpu *cpu);
-bool cache_check_due(const struct cpu *cpu); /* would epoch_check() find work to do? No side effects */
+/* Would epoch_check() find work to do? No side effects. */
+bool cache_check_due(const struct cpu *cpu);
 void cache_drop(struct cpu *cpu, struct block *block);
 void link_set(const struct engine *eng, struct link *link, struct block *to);
 void link_renew(const struct cpu *cpu, struct link *link, struct block *to); /* a guarded one */
@@ -341,9 +369,10 @@ static inline const u8 *exec_view(const struct engine *eng, const u8 *rw)
 }
 
 /* jump_cache.c: the jump cache, and epochs. */
-void returns_invalidate(struct engine *eng); /* before the next entry */
+void returns_invalidate(struct engine *eng);	     /* before the next entry */
 void epoch_begin(struct cpu *cpu, enum space space); /* code of the space may have changed */
-/* Begins epochs if a write by another processor or from outside was counted: cpu/mmu/shared_code.h */
+/* Begins epochs if a write by another processor or from outside was counted:
+ * cpu/mmu/shared_code.h */
 void epoch_check(struct cpu *cpu);
 void jump_clear(struct cpu *cpu);
 void jump_update_key(struct cpu *cpu, u32 mode);
@@ -380,8 +409,8 @@ static inline bool page_verified(const struct cpu *cpu, const struct code_page *
 	return page->epoch >= cpu->engine->changed_epoch[space_of(cpu)];
 }
 
-/* find_block.c: the block at cpu->rip for this mode, made if there is none. NULL: *fault says why.
- */
+/* find_block.c: the block at cpu->rip for this mode, made if there is none. NULL:
+ * *fault says why. */
 struct block *block_find(struct cpu *cpu, u32 mode, enum guest_fault *fault);
 
 static inline u64 linear_rip(const struct cpu *cpu)
@@ -407,7 +436,8 @@ u64 slow_access(struct cpu *cpu, u64 address, u32 desc, const u8 *return_pc);
 u64 slow_share(struct cpu *cpu, u64 address, u32 desc, const u8 *return_pc);
 u64 slow_commit(struct cpu *cpu, u64 unused, u32 desc, const u8 *return_pc);
 u64 slow_beyond(struct cpu *cpu, u64 unused, u32 pushes, const u8 *return_pc);
-/* slow_fault.c: the access of slow_access() faults or exits; and what follows once the instruction was executed on the bounce buffer. */
+/* slow_fault.c: the access of slow_access() faults or exits; and what follows once the instruction
+ * was executed on the bounce buffer. */
 u64 slow_fault_access(struct cpu *cpu, enum guest_fault fault, u64 address, u32 desc,
 		      const u8 *return_pc);
 enum guest_fault slow_fault_computed(struct cpu *cpu);
@@ -416,7 +446,8 @@ u64 slow_span(struct cpu *cpu, gva_t gva, u32 desc, u32 access, const u8 *return
 bool slow_vector_misaligned(u64 address, u32 desc);
 /* An address of translated code, with a DESC_* word, to a linear one. */
 enum guest_fault slow_linear(struct cpu *cpu, u64 address, u32 desc, u32 access, gva_t *out);
-/* For a call with a non-canonical target: would its push fault? Processors that push first do it here. */
+/* For a call with a non-canonical target: would its push fault? Processors that push first do it
+ * here. */
 enum guest_fault slow_try_push(struct cpu *cpu, u32 size, u64 value);
 
 /* slow_masked.c: slow_access() of an operand under an opmask. */
@@ -453,31 +484,34 @@ static inline void flags_from_aflags(struct cpu *cpu)
 }
 
 /* What an access is, for the slow path: an immediate in translated code. */
-#define DESC_SIZE      0xffu /* bytes */
-#define DESC_WRITE     BIT(8)
-#define DESC_READ      BIT(9)  /* with DESC_WRITE: read-modify-write */
-#define DESC_SEG_SHIFT 10      /* enum seg, with DESC_OFFSET */
-#define DESC_OFFSET    BIT(13) /* the address is an offset in that segment */
-#define DESC_LAST      BIT(14) /* the block's last instruction: leave at the next block instead */
-#define DESC_X87       BIT(15) /* no emulator does x87 to MMIO: KVM */
-#define DESC_ALIGN     BIT(16) /* must be aligned to its size */
-#define DESC_STEP      BIT(17) /* for observe.c: the instruction is executed alone */
+#define DESC_SIZE	 0xffu /* bytes */
+#define DESC_WRITE	 BIT(8)
+#define DESC_READ	 BIT(9)	 /* with DESC_WRITE: read-modify-write */
+#define DESC_SEG_SHIFT	 10	 /* enum seg, with DESC_OFFSET */
+#define DESC_OFFSET	 BIT(13) /* the address is an offset in that segment */
+#define DESC_LAST	 BIT(14) /* the block's last instruction: leave at the next block instead */
+#define DESC_X87	 BIT(15) /* no emulator does x87 to MMIO: KVM */
+#define DESC_ALIGN	 BIT(16) /* must be aligned to its size */
+#define DESC_STEP	 BIT(17) /* for observe.c: the instruction is executed alone */
 #define DESC_GROUP_WRITE BIT(18) /* for slow_share(): the page must be writable as well */
 #define DESC_UNALIGNED	 BIT(19) /* no alignment check */
-#define DESC_SET_SHIFT 20      /* for observe.c: enum tlb_set */
+#define DESC_SET_SHIFT	 20	 /* for observe.c: enum tlb_set */
 #define DESC_COMPUTES	 BIT(22) /* for slow_fault.c: before it finds its address bad */
 #define DESC_CLEARS_TOP	 BIT(23) /* for slow_fault.c: the x87's, if it faults */
-#define DESC_LOCK      BIT(24) /* atomic: a locked read-modify-write */
+#define DESC_LOCK	 BIT(24) /* atomic: a locked read-modify-write */
 #define DESC_MASKED	 BIT(25) /* under an opmask, for slow_masked.c: priv->spill[] has it */
 
-/* What an opmask means for the memory operand. Bit i, of the first SHAPE_BITS bits, selects element i modulo SHAPE_ELEMENTS. */
+/* What an opmask means for the memory operand. Bit i, of the first SHAPE_BITS bits, selects element
+ * i modulo SHAPE_ELEMENTS. */
 #define SHAPE_SIZE	     0xfu /* of an element, in bytes */
 #define SHAPE_BITS_SHIFT     4
 #define SHAPE_ELEMENTS_SHIFT 12
-#define SHAPE_PACKED	     BIT(20) /* compressed: as many elements from the first as bits are set */
+/* compressed: as many elements from the first as bits are set. */
+#define SHAPE_PACKED	     BIT(20)
 #define SHAPE_WHOLE	     BIT(21) /* faults are not suppressed: the whole operand is checked */
 
-/* observe.c: called from translated code, like slow_access(); priv->observed_arg has the key of a fetched line, or the address of a branch. */
+/* observe.c: called from translated code, like slow_access(); priv->observed_arg has the key of a
+ * fetched line, or the address of a branch. */
 enum observe_kind { OBSERVE_TAKEN, OBSERVE_NOT_TAKEN, OBSERVE_INDIRECT, OBSERVE_RETURN };
 
 u64 observe_access(struct cpu *cpu, u64 host, u32 desc, const u8 *return_pc);
@@ -487,9 +521,10 @@ u64 observe_branch(struct cpu *cpu, u64 target, u32 kind, const u8 *return_pc);
 /* A branch in the middle of a block has reached a trip. */
 u64 observe_trip(struct cpu *cpu, u64 s0, u32 unused, const u8 *return_pc);
 u64 observe_log_full(struct cpu *cpu, u64 s0, u32 unused, const u8 *return_pc);
-/* A block is left in its middle: notes what it would have noted at its end. Its counts are not refunded yet. */
+/* A block is left in its middle: notes what it would have noted at its end. Its counts are not
+ * refunded yet. */
 void observe_partial_block(struct cpu *cpu, const struct block *block, const struct place *place,
-		  bool completed);
+			   bool completed);
 void observe_settle(struct cpu *cpu); /* turns the notes of translated code into branch records */
 /* Before an instruction that a sample may describe. */
 void observe_single(struct cpu *cpu);
@@ -508,10 +543,12 @@ u64 place_refund(const struct block *block, u32 retired);
 void weight_refund(struct cpu *cpu, u32 mode, const struct weight *weight);
 /* Takes back the weights of all but the first `retired` instructions of a block. */
 void place_refund_weights(struct cpu *cpu, const struct block *block, u32 retired);
-/* Sets RIP to the place's instruction (or, if it completed, to the next one, and last_rip to the place's) and exit.insn_len, and refunds what did not retire. */
+/* Sets RIP to the place's instruction (or, if it completed, to the next one, and last_rip to the
+ * place's) and exit.insn_len, and refunds what did not retire. */
 void place_unwind(struct cpu *cpu, const struct block *block, const struct place *place,
 		  bool completed);
-/* For C that translated code called: leaves the block before the instruction, or after it if it completed. The instruction is that of the call; the return address may belong to the next one. */
+/* For C that translated code called: leaves the block before the instruction, or after it if it
+ * completed. The instruction is that of the call; the return address may belong to the next one. */
 u64 place_leave(struct cpu *cpu, const u8 *return_pc, enum guest_fault fault, bool completed);
 
 /* signal.c: tells the signal handlers which processor this thread runs; NULL: none. */

@@ -35,7 +35,8 @@ static void pop(struct branch_ring *ring)
 	ring->top = (ring->top - 1) & ring->mask;
 }
 
-/* SDM 3B 17.11.1: a call to the next instruction only loads its own address; no return matches it. */
+/* SDM 3B 17.11.1: a call to the next instruction only loads its own address; no return
+ * matches it. */
 static bool is_no_call(const struct branch_ring *ring, const struct branch *branch)
 {
 	return ring->call_stack && branch->kind == BRANCH_REL_CALL && branch->to == branch->next;

@@ -28,10 +28,11 @@ enum branch_kind {
 
 struct branch_entry {
 	u64 from, to;
-	u64 cycles, since; /* tallies of cycles, both privileges: at this branch, and at the previous record */
-	u64 kind;	   /* plus one; 0: none, or software wrote the entry */
-	u64 missed;	   /* mispredicted */
-	u64 written;	   /* INFO as software wrote it */
+	/* Tallies of cycles, both privileges: at this branch, and at the previous record. */
+	u64 cycles, since;
+	u64 kind;    /* plus one; 0: none, or software wrote the entry */
+	u64 missed;  /* mispredicted */
+	u64 written; /* INFO as software wrote it */
 	u64 unused;
 };
 
@@ -59,15 +60,17 @@ static inline bool branch_wanted(const struct branch_ring *ring)
 
 /* What is known of a near branch when it is translated. */
 struct branch_site {
-	u64 from, to;	   /* to: of a direct one */
+	u64 from, to;	  /* to: of a direct one */
 	u32 cycles_after; /* cycles of later instructions of its block, already in the count */
 	u8 kind;
 	u8 index;   /* of the instruction in its block */
 	u8 outcome; /* index in branch_verdict.predicted[]; BRANCH_UNNOTED: none */
-	bool indirect, no_call; /* no_call: a call to the next instruction, which no call stack records */
+	/* no_call: a call to the next instruction, which no call stack records. */
+	bool indirect, no_call;
 };
 
-/* The branches that are taken on one path through a block: the first n of those in its middle, then maybe one that ends it. */
+/* The branches that are taken on one path through a block: the first n of those in its middle, then
+ * maybe one that ends it. */
 struct branch_path {
 	u32 sites; /* offset of the former, an array of struct branch_site */
 	u8 n;
@@ -75,9 +78,10 @@ struct branch_path {
 	struct branch_site last;
 };
 
-/* A path through a block that was taken. Two notes of one visit to translated code for the same branch differ in `count`. */
+/* A path through a block that was taken. Two notes of one visit to translated code for the same
+ * branch differ in `count`. */
 struct branch_note {
-	u32 path; /* offset of a struct branch_path */
+	u32 path;	 /* offset of a struct branch_path */
 	u16 first, upto; /* if not 0: only branches of instructions from first on and before upto */
 	s64 count, stalls;
 	u64 to; /* where the last branch went, if that is an indirect one */
@@ -86,7 +90,8 @@ struct branch_note {
 /* What the timing model said of its branches. */
 struct branch_verdict {
 	bool predicted[BRANCH_OUTCOMES];
-	s64 missed_count; /* missed_count, missed_from: note and address of a branch that was mispredicted */
+	/* missed_count, missed_from: note and address of a branch that was mispredicted. */
+	s64 missed_count;
 	u64 missed_from;
 };
 
@@ -139,7 +144,8 @@ static inline bool branch_noted(const struct branch_log *log)
 /* Notes branches of a block that was left in its middle. Offsets are from `meta`. */
 void branch_note_part(struct branch_log *log, const u8 *meta, const struct branch_note *note);
 
-/* Turns the notes into records. Counts are shifted to get instructions; targets wider than linear_bits faulted and are dropped. */
+/* Turns the notes into records. Counts are shifted to get instructions; targets wider than
+ * linear_bits faulted and are dropped. */
 void branch_settle(struct branch_ring *ring, struct branch_log *log, const u8 *meta,
 		   u32 count_shift, u8 linear_bits);
 

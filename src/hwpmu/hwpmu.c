@@ -214,7 +214,8 @@ static void settle_all(struct hwpmu *pmu)
 		settle(pmu, next_bit(&left));
 }
 
-/* Makes all counters count what the registers say from now on. Only those that start, or were settled because their event changed, get a new mark. */
+/* Makes all counters count what the registers say from now on. Only those that start, or were
+ * settled because their event changed, get a new mark. */
 static void restart(struct hwpmu *pmu, u64 settled)
 {
 	bool frozen = pmu->global_status & GLOBAL_STATUS_CTR_FRZ;

@@ -45,7 +45,8 @@ struct hwpmu_event {
 	bool unknown; /* not in events.def */
 };
 
-/* An event select that was looked up, with the registers that its meaning depends on. Operating systems write one event select again and again, at each context switch. */
+/* An event select that was looked up, with the registers that its meaning depends on. Operating
+ * systems write one event select again and again, at each context switch. */
 struct hwpmu_decoded {
 	bool valid;
 	u64 select, offcore[2];
@@ -64,8 +65,9 @@ struct hwpmu_decoded {
 
 struct hwpmu {
 	const struct pmu_model *model;
-	const struct retire_tally *tally, *host; /* what guest code retired, and host code; either may be NULL */
-	struct branch_ring *branches;		 /* the processor's; NULL: it records none */
+	/* What guest code retired, and host code; either may be NULL. */
+	const struct retire_tally *tally, *host;
+	struct branch_ring *branches; /* the processor's; NULL: it records none */
 	struct lbr_control lbr;
 	const struct hwpmu_store *store; /* NULL: no PEBS */
 	void *owner;			 /* the store's */

@@ -36,8 +36,8 @@ struct observed_access {
 
 struct observed {
 	struct observed_access access;
-	bool mispredicted; /* the last near branch was, if it ran alone; else see struct branch_ring
-			    */
+	/* The last near branch was, if it ran alone; else see struct branch_ring. */
+	bool mispredicted;
 };
 
 #endif

@@ -33,7 +33,8 @@ static bool read_word(const struct hwpmu *pmu, u64 address, u64 *value)
 	return pmu->store->read(pmu->owner, address, value, sizeof(*value));
 }
 
-/* What the instruction added beyond the overflow counts in the next period: samples are exactly a period apart, and no count is lost. */
+/* What the instruction added beyond the overflow counts in the next period: samples are exactly a
+ * period apart, and no count is lost. */
 static void reload(struct hwpmu *pmu, u64 counters)
 {
 	while (counters) {

@@ -35,8 +35,9 @@ struct ioapic {
 	u32 due;
 	u32 acked;    /* service has ended: the owner clears them */
 	u32 unmasked; /* a write let the pin through again: the owner clears them */
-	u32 reopened; /* a write unmasked the pin while its level is up: resampling may find that it has fallen
-		       */
+	/* A write unmasked the pin while its level is up: resampling may find that it
+	 * has fallen. */
+	u32 reopened;
 
 	u64 vectors[4]; /* that entries name */
 };

@@ -51,7 +51,8 @@ u32 irqfd_wait(struct irqfds *irqfds, struct irqfd_event *events, u32 n);
 u32 irqfd_take(struct irqfds *irqfds, struct irqfd_event *events, u32 n);
 void irqfd_sleep(struct irqfds *irqfds);
 
-/* The service of a GSI has ended: true if an irqfd resamples it (and has been signalled, if tell). */
+/* The service of a GSI has ended: true if an irqfd resamples it (and has been
+ * signalled, if tell). */
 bool irqfd_resample(struct irqfds *irqfds, u32 gsi, bool tell);
 
 #endif

@@ -105,8 +105,8 @@ struct lapic_now {
 /* What the owner has to do after a register write: bits of lapic_actions.what. */
 enum lapic_action {
 	LAPIC_DO_SEND = BIT(0), /* deliver .message to whom it concerns */
-	LAPIC_DO_EOI = BIT(
-		1), /* tell the I/O APIC (if .eoi_level, and not suppressed): vector .eoi_vector */
+	/* Tell the I/O APIC (if .eoi_level, and not suppressed): vector .eoi_vector. */
+	LAPIC_DO_EOI = BIT(1),
 	LAPIC_DO_EVENT = BIT(2), /* look at lapic_pending() again */
 	LAPIC_DO_TIMER = BIT(3), /* lapic_timer_expiry() has changed */
 	LAPIC_DO_MODE = BIT(4),	 /* hardware enable or x2APIC mode changed: CPUID shows it */
@@ -140,10 +140,11 @@ struct lapic {
 	bool strict_broadcast; /* KVM_X2APIC_API_DISABLE_BROADCAST_QUIRK */
 	bool boot;	       /* the bootstrap processor */
 	bool lint0_masked;     /* KVM_X86_QUIRK_LINT0_REENABLED is off */
-	u32 outside[8];	  /* vectors that came as messages, not from this APIC's own LVTs; lapic_from_outside() */
+	/* Vectors that came as messages, not from this APIC's own LVTs; lapic_from_outside(). */
+	u32 outside[8];
 	bool outside_nmi; /* an NMI came from outside, too */
-	u32 arbitration;  /* grows with each lowest-priority interrupt: the smallest takes the next
-			     one */
+	/* Grows with each lowest-priority interrupt: the smallest takes the next one. */
+	u32 arbitration;
 	u32 bus_cycle_ns; /* 1; KVM_CAP_X86_APIC_BUS_CYCLES_NS */
 	struct lapic_timer timer;
 	bool extended; /* AMD's extended local vectors: lapic_extended.c */
@@ -189,8 +190,8 @@ u32 lapic_take_nmis(struct lapic *lapic);	       /* how many: at most 2 */
 
 /* Interrupts from outside, any thread. False: not taken (disabled, masked). The caller kicks. */
 bool lapic_accept(struct lapic *lapic, const struct lapic_message *message);
-bool lapic_set_irq(struct lapic *lapic, u8 vector,
-		   bool level); /* a fixed interrupt; level: trigger mode */
+/* A fixed interrupt; level: trigger mode. */
+bool lapic_set_irq(struct lapic *lapic, u8 vector, bool level);
 bool lapic_matches(const struct lapic *lapic, const struct lapic_message *message);
 void lapic_post(struct lapic *lapic, u32 events);
 
@@ -238,10 +239,10 @@ int lapic_set_state(struct lapic *lapic, struct lapic_now now, const struct kvm_
 /* The timer (lapic_timer.c). The owner sleeps until lapic_timer_expiry() and then polls. */
 u64 lapic_timer_deadline(const struct lapic *lapic); /* TSC-deadline mode: the TSC; 0: not armed */
 bool lapic_timer_masked(const struct lapic *lapic);
-u64 lapic_timer_expiry(const struct lapic *lapic,
-		       struct lapic_now now); /* ns, or LAPIC_NO_EXPIRY */
-bool lapic_timer_poll(struct lapic *lapic,
-		      struct lapic_now now); /* true: an interrupt was raised */
+/* ns, or LAPIC_NO_EXPIRY. */
+u64 lapic_timer_expiry(const struct lapic *lapic, struct lapic_now now);
+/* true: an interrupt was raised. */
+bool lapic_timer_poll(struct lapic *lapic, struct lapic_now now);
 u64 lapic_get_tsc_deadline(const struct lapic *lapic);
 void lapic_set_tsc_deadline(struct lapic *lapic, u64 value, struct lapic_now now,
 			    struct lapic_actions *actions);

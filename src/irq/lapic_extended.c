@@ -50,7 +50,8 @@ void lapic_set_extended_entry(struct lapic *lapic, u32 i, u32 value)
 	lapic->eilvt[i] = value & WRITABLE;
 }
 
-/* IBS's as firmware leaves it, and Linux sets it again: an NMI. A guest that was saved without the MSRs that hold these registers thus still gets interrupts. */
+/* IBS's as firmware leaves it, and Linux sets it again: an NMI. A guest that was saved without the
+ * MSRs that hold these registers thus still gets interrupts. */
 void lapic_extended_reset(struct lapic *lapic)
 {
 	for (u32 i = 0; i < LAPIC_EILVTS; i++)

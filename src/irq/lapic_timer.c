@@ -11,7 +11,8 @@
 #define MODE_DEADLINE BIT(18)
 #define MODE_BITS     (MODE_PERIODIC | MODE_DEADLINE)
 
-#define MIN_PERIOD_NS 200000ull /* KVM: min_timer_period_us, so that a guest cannot flood the host */
+/* KVM: min_timer_period_us, so that a guest cannot flood the host. */
+#define MIN_PERIOD_NS 200000ull
 
 u32 lapic_timer_mode_bits(const struct lapic *lapic)
 {

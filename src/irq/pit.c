@@ -7,9 +7,9 @@
 
 #include <string.h>
 
-#define NS_PER_S 1000000000ull
-#define PERIOD_MIN_NS \
-	200000ull	   /* KVM: min_timer_period_us, so that a guest cannot flood the host */
+#define NS_PER_S      1000000000ull
+/* KVM: min_timer_period_us, so that a guest cannot flood the host. */
+#define PERIOD_MIN_NS 200000ull
 #define MODE_NONE     0xff /* not programmed yet */
 #define REFRESH_SHIFT 14   /* the refresh clock toggles about every 15 us */
 

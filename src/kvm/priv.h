@@ -53,8 +53,8 @@ int kvm_copy_in(const void *user, size_t n, void **out);
  * The fd or -errno. */
 long kvm_new_file(struct kvm_call *call, enum kvm_file_kind kind, struct vm *vm, struct vcpu *vcpu);
 struct kvm_file *kvm_file_alloc(enum kvm_file_kind kind, const struct model *model);
-bool kvm_file_foreign(
-	const struct kvm_file *file);	 /* opened before the fork() that made this process */
+/* Opened before the fork() that made this process. */
+bool kvm_file_foreign(const struct kvm_file *file);
 int kvm_new_fd(enum kvm_file_kind kind); /* a memfd, or -errno */
 
 #define IOCTL(kind, request, copy, handler) long handler(struct kvm_call *call);

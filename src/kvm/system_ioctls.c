@@ -53,7 +53,8 @@ long ioctl_create_vm(struct kvm_call *call)
 	return r;
 }
 
-/* A list whose length the program guesses: if the guess is too small, E2BIG and the right length. */
+/* A list whose length the program guesses: if the guess is too small, E2BIG and the
+ * right length. */
 static long msr_index_list(struct kvm_call *call,
 			   u32 (*list)(const struct model *model, u32 *out, u32 max))
 {

@@ -24,8 +24,8 @@ struct mem_slot {
 	u64 npages;
 	hva_t hva;
 	u64 *dirty; /* one bit a page, NULL unless MEM_LOG_DIRTY; atomically set */
-	/* One a page: processors that translated from it; cpu/mmu/shared_code.h. NULL: not shared
-	 */
+	/* One a page: processors that translated from it; cpu/mmu/shared_code.h. NULL:
+	 * not shared */
 	u16 *claims;
 	u64 claims_id; /* unique number of the array */
 };
@@ -36,7 +36,7 @@ struct mem_map {
 	u64 generation; /* differs between any two snapshots of a VM */
 	u32 nslots;
 	u64 ids[MEM_MAX_IDS / 64]; /* bitmap of the ids in use */
-	struct mem_slot slots[]; /* sorted by base, not overlapping */
+	struct mem_slot slots[];   /* sorted by base, not overlapping */
 };
 
 /* The slot that holds a guest physical address, or NULL: MMIO. Any thread; no vector registers. */
@@ -57,8 +57,8 @@ static inline void mem_mark_dirty(const struct mem_slot *slot, gpa_t gpa)
 
 /* The editor's side: see mem.c. Each returns a new map or NULL when memory is short. */
 struct mem_map *mem_map_empty(void);
-struct mem_map *mem_map_with(const struct mem_map *old,
-			     const struct mem_slot *slot); /* adds, or replaces by id */
+/* Adds, or replaces by id. */
+struct mem_map *mem_map_with(const struct mem_map *old, const struct mem_slot *slot);
 struct mem_map *mem_map_without(const struct mem_map *old, u32 id);
 const struct mem_slot *mem_find_id(const struct mem_map *map, u32 id);
 bool mem_overlaps(const struct mem_map *map, u32 except_id, gpa_t base, u64 npages);

@@ -110,8 +110,8 @@ static void take(struct pipe_work *w, u32 port, u32 at)
 	w->waiting++;
 }
 
-/* Binds and starts a uop whose inputs are ready in that cycle; gives the cycle in which it starts.
- */
+/* Binds and starts a uop whose inputs are ready in that cycle; gives the cycle in which
+ * it starts. */
 u32 pipe_start(struct pipe_work *w, const struct pipe_uop *uop, u32 ready)
 {
 	u32 from = later(ready, w->cycle + w->core->delay), port, at;

@@ -141,16 +141,16 @@ struct pipe_insn {
 	bool lcp;	 /* length-changing prefix */
 	bool fuses_next; /* is one uop with the conditional branch that follows */
 	bool pushes, pops, touches_rsp;
-	bool plain_address; /* base and displacement, for a general register: memory may be renamed
-			     */
+	/* Base and displacement, for a general register: memory may be renamed. */
+	bool plain_address;
 	struct pipe_uop uop[PIPE_UOPS];
 	struct pipe_places reads, writes, address;
 	struct pipe_mem mem;
 	struct pipe_effect effect;
 };
 
-/* Straight-line code, repeated; or a loop, whose last instruction is the branch back to the first.
- */
+/* Straight-line code, repeated; or a loop, whose last instruction is the branch back to
+ * the first. */
 struct pipe_block {
 	u64 at; /* address of the first byte, for alignment */
 	u32 count;

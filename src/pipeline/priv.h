@@ -25,8 +25,9 @@ struct pipe_core {
 	u8 moves; /* slots of a cycle in which moves are eliminated */
 	u8 delay; /* cycles from issue to a port */
 	u16 p_load, p_load_vector, p_sta, p_std, p_alu;
-	u16 p_high; /* where the upper bytes AH to BH are taken out, which takes two cycles more; 0:
-		       no matter */
+	/* Where the upper bytes AH to BH are taken out, which takes two cycles more; 0:
+	 * no matter. */
+	u16 p_high;
 	struct pipe_uop folded_shift; /* of a result that renaming added to */
 	bool moves_bytes, folds_adds, fast_adds, renames_memory, has_banks, jcc_erratum, amd;
 	u8 ports;
@@ -138,8 +139,8 @@ bool pipe_is_uncacheable(const struct pipe_core *core, const struct pipe_insn *i
 
 /* --- the state of a simulation --- */
 
-#define RING_CYCLES \
-	16384u		 /* that a uop may start after the issue of the youngest: a power of two */
+/* That a uop may start after the issue of the youngest: a power of two. */
+#define RING_CYCLES 16384u
 #define RING_STORES 128u /* remembered, at least core->stores: a power of two */
 #define RING_LOADS  256u
 #define RING_ROB    512u

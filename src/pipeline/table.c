@@ -216,7 +216,7 @@ enum uops_kind pipe_kind_of(struct form_key *key)
 	bool has_mem = key->from_mem || key->to_mem;
 
 	switch (key->in->mnemonic) {
-/* clang-format off */
+		/* clang-format off */
 #define CASE(mnemonic) case ZYDIS_MNEMONIC_##mnemonic
 #define FORM(mnemonic, kind) CASE(mnemonic): return UOPS_##kind;
 #define BOTH(mnemonic, kind) EACH(mnemonic): return UOPS_##kind;

@@ -6,7 +6,7 @@
  * Mark, then act: a register write marks counters; pmu_sync() has the backend count what they now
  * say. A turn of the owner's loop is
  *
- *	pmu_enter()  the guest runs  pmu_leave()  pmu_take_requests()  the exit's handler
+ *      pmu_enter()  the guest runs  pmu_leave()  pmu_take_requests()  the exit's handler
  *
  * Instructions that the owner completes for the guest are in the same tallies as all others, and so
  * are counted once. Of the two WRMSRs that open and close a stretch of counting one is counted: the
@@ -27,10 +27,10 @@
 /* KVM: no guest has more, but for the fourth fixed counter (slots), which later versions give. With
  * it the guest's counters are the hardware's, and software that takes it for granted counts right.
  */
-#define PMU_GENERAL	8
-#define PMU_GENERAL_AMD 6
-#define PMU_FIXED	4
-#define PMU_COUNTERS	(PMU_GENERAL + PMU_FIXED)
+#define PMU_GENERAL	     8
+#define PMU_GENERAL_AMD	     6
+#define PMU_FIXED	     4
+#define PMU_COUNTERS	     (PMU_GENERAL + PMU_FIXED)
 /* Adaptive PEBS needs more: where Linux sees less than 5 it uses bits of PEBS_ENABLE for the
  * latency of loads that then belong to fixed counters. */
 #define PMU_VERSION	     2
@@ -85,8 +85,8 @@ struct pmu {
 	u64 pebs_enable, ds_area, pebs_data_cfg, pebs_ld_lat;
 	u64 offcore[2]; /* MSR_OFFCORE_RSP: what the events of that name mean */
 
-	u64 dirty; /* what the backend has not been told: controls of counters, PMU_DIRTY_* */
-	u64 stale; /* counters whose value it has not been told */
+	u64 dirty;	 /* what the backend has not been told: controls of counters, PMU_DIRTY_* */
+	u64 stale;	 /* counters whose value it has not been told */
 	u32 pass_serial; /* grows when the answer of pmu_passes() may have changed */
 	bool pmi;
 	bool has_run; /* the guest has run: PERF_CAPABILITIES can no longer change */
@@ -98,8 +98,8 @@ void pmu_init(struct pmu *pmu, const struct pmu_model *model, const struct pmu_b
 /* Gives the guest the PMU of its CPUID, clamped to the model's, and resets all of its state. */
 void pmu_configure(struct pmu *pmu, const struct pmu_guest *guest);
 
-/* Leaves 0AH, 1CH, 8000001BH and 80000022H as KVM_GET_SUPPORTED_CPUID has them; others are zeros.
- */
+/* Leaves 0AH, 1CH, 8000001BH and 80000022H as KVM_GET_SUPPORTED_CPUID has them; others
+ * are zeros. */
 void pmu_cpuid(const struct pmu_model *model, u32 leaf, u32 regs[4]);
 u64 pmu_supported_capabilities(const struct pmu_model *model);
 

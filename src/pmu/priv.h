@@ -19,7 +19,7 @@ typedef u64 pmu_read_register(const struct pmu *pmu, u32 i);
 typedef bool pmu_write_register(struct pmu *pmu, u32 i, u64 value, bool host); /* false: #GP */
 
 struct pmu_reg_ops {
-	pmu_read_register *read; /* NULL: 0 */
+	pmu_read_register *read;   /* NULL: 0 */
 	pmu_write_register *write; /* NULL: ROW_READ_ONLY */
 };
 

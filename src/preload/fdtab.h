@@ -23,8 +23,8 @@ void fdtab_unpin(int fd, struct kvm_file *file);
 int fdtab_set(int fd, struct kvm_file *file);
 void fdtab_drop_range(unsigned first, unsigned last);
 
-/* Calls visit() with the files that there are, each pinned meanwhile, in order of their descriptors,
- * until it returns false. */
+/* Calls visit() with the files that there are, each pinned meanwhile, in order of their
+ * descriptors, until it returns false. */
 void fdtab_each(bool (*visit)(struct kvm_file *file, void *arg), void *arg);
 
 /*

@@ -42,8 +42,8 @@ void signals_take_faults(void);
 /* Lets these signals through on this thread: a fault while its signal is blocked ends the
  * process. */
 void signals_unblock_faults(void);
-/* Around a request: the program's handlers run after it. Returns, and takes, whether this one was made
- * by a handler in the middle of another. */
+/* Around a request: the program's handlers run after it. Returns, and takes, whether this one was
+ * made by a handler in the middle of another. */
 bool signals_hold(void);
 void signals_release(bool outer);
 /* Around a fork(), in the parent before and in both after. */

@@ -11,10 +11,10 @@
  * No handler of the program runs in the middle of a request: it may make requests itself, free what
  * the guest uses, or leave by siglongjmp(), and the kernel runs it when the system call is over. A
  * signal that comes meanwhile is postponed: it is sent once more, to this thread, with all signals
- * blocked, and KVM_RUN is made to return EINTR; when the request is over the mask is what it was, and
- * the kernel delivers the signal as ever. (Several real-time signals of one number that come within
- * one request may change places.) The faults cannot be blocked: those that were sent and are not
- * ours are kept, and sent once more when the request is over. While guest code runs, the stack
+ * blocked, and KVM_RUN is made to return EINTR; when the request is over the mask is what it was,
+ * and the kernel delivers the signal as ever. (Several real-time signals of one number that come
+ * within one request may change places.) The faults cannot be blocked: those that were sent and are
+ * not ours are kept, and sent once more when the request is over. While guest code runs, the stack
  * pointer of the thread is inside a stack of ours: that is where on_signal() runs then, if the
  * program's handler has no SA_ONSTACK.
  */
@@ -48,7 +48,8 @@ static u32 writing;
 
 static bool faults_taken;
 static __thread bool faults_unblocked __attribute__((tls_model("initial-exec")));
-/* This thread is serving a request; it has postponed signals, and this was its mask: the kernel's. */
+/* This thread is serving a request; it has postponed signals, and this was its mask:
+ * the kernel's. */
 static __thread bool serving __attribute__((tls_model("initial-exec")));
 static __thread bool postponed __attribute__((tls_model("initial-exec")));
 static __thread u64 mask_before __attribute__((tls_model("initial-exec")));
@@ -163,7 +164,8 @@ static void enter(const struct sigaction *act, int sig, siginfo_t *info, void *u
 
 static struct sigaction kernel_action(int sig, const struct sigaction *wish);
 
-/* The kernel has put SIG_DFL in the place of a handler with SA_RESETHAND, and it is to come again. */
+/* The kernel has put SIG_DFL in the place of a handler with SA_RESETHAND, and it is to
+ * come again. */
 static void install_again(int sig)
 {
 	struct sigaction act;
@@ -182,8 +184,8 @@ static bool queue_again(int sig, const struct sigaction *act, siginfo_t *info)
 	return !syscall(SYS_rt_tgsigqueueinfo, getpid(), gettid(), sig, info);
 }
 
-/* Of the context's mask only what the kernel knows of is there. False: there is no room for one more
- * pending signal. */
+/* Of the context's mask only what the kernel knows of is there. False: there is no room for one
+ * more pending signal. */
 static bool postpone(int sig, const struct sigaction *act, siginfo_t *info, ucontext_t *context)
 {
 	int saved_errno = errno;
@@ -257,8 +259,8 @@ void signals_release(bool outer)
 }
 
 /*
- * Did the thread do this to itself? By a system call that a seccomp filter traps; or by tgkill(), as
- * raise() and abort() do, which then has just returned: the registers are those of the call.
+ * Did the thread do this to itself? By a system call that a seccomp filter traps; or by tgkill(),
+ * as raise() and abort() do, which then has just returned: the registers are those of the call.
  */
 static bool is_own(int sig, const siginfo_t *info, const ucontext_t *context)
 {
@@ -372,7 +374,8 @@ void signals_take_faults(void)
 	write_begin(&old);
 	for (u32 i = 0; i < ARRAY_SIZE(fault_signals) && !faults_taken; i++) {
 		real()->sigaction(fault_signals[i], NULL, &now);
-		if (now.sa_sigaction != on_signal) /* inherited over exec, or set by a system call that bypassed this library */
+		if (now.sa_sigaction != on_signal) /* inherited over exec, or set by a system call
+						      that bypassed this library */
 			wish_set(fault_signals[i], &now);
 	}
 	__atomic_store_n(&faults_taken, true, __ATOMIC_RELEASE);

@@ -28,12 +28,12 @@
 #define LINE_SIZE    64u
 #define TIMING_LINES 64u /* sets of the first-level caches, on all models */
 
-#define PATTERN_BITS 14 /* two-bit counters of conditional branches */
+#define PATTERN_BITS  14     /* two-bit counters of conditional branches */
 #define PATTERN_OTHER BIT(1) /* such a branch is predicted not to be taken */
 #define PATTERN_MAX   3u
 #define PATTERN_NEW   1u /* of a branch never seen */
-#define TARGET_BITS  12 /* remembered targets of indirect ones */
-#define RSB_MAX	     32 /* of 8 bytes: a byte wraps where they do */
+#define TARGET_BITS   12 /* remembered targets of indirect ones */
+#define RSB_MAX	      32 /* of 8 bytes: a byte wraps where they do */
 
 /* Sets of tags, the youngest of a set first. A tag of 0 is an empty way. */
 struct timing_sets {
@@ -50,8 +50,8 @@ struct timing {
 	u64 code_line[TIMING_LINES]; /* timing_code_key() of lines; 0: none */
 	u32 history;		     /* PATTERN_BITS outcomes, the last in the uppermost */
 	u32 path;		     /* of targets of indirect branches */
-	u32 rsb_top;		     /* its lowest byte: where the return address to come is, in bytes */
-	u32 rsb_step;		     /* from one to the next */
+	u32 rsb_top;  /* its lowest byte: where the return address to come is, in bytes */
+	u32 rsb_step; /* from one to the next */
 	u64 rsb[RSB_MAX];
 	u8 pattern[1u << PATTERN_BITS]; /* 0, 1: taken; 2, 3: not taken. 0 and 3 are sure */
 	u64 target[1u << TARGET_BITS];
@@ -64,9 +64,10 @@ struct timing {
 	u16 slow_cycles; /* a load of more cycles counts in slow_loads; set by the owner */
 	struct timing_sets l1d, l1i, l2, llc;
 	struct timing_sets dtlb, itlb, stlb, istlb; /* istlb is stlb's where they are one */
-	bool observing; /* the owner shows accesses and branches */
-	bool first_line;  /* the next line of code is the first one shown */
-	u64 next_line;    /* timing_code_key() of the line after the first, until it is fetched; 0: none */
+	bool observing;				    /* the owner shows accesses and branches */
+	bool first_line; /* the next line of code is the first one shown */
+	/* timing_code_key() of the line after the first, until it is fetched; 0: none. */
+	u64 next_line;
 	u64 data_page[TIMING_LINES], code_page[TIMING_LINES]; /* the TLB's tags for the buffers */
 };
 

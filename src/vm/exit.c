@@ -18,9 +18,9 @@
 #include "vm/pv.h"
 #include "vm/vm.h"
 
-#define CPUID_FAULTING BIT(0) /* MSR_MISC_FEATURES_ENABLES */
-#define INVALID_GUEST_STATE \
-	0x80000021u /* SDM 3C 27.8: VM-entry failure due to invalid guest state */
+#define CPUID_FAULTING	    BIT(0) /* MSR_MISC_FEATURES_ENABLES */
+/* SDM 3C 27.8: VM-entry failure due to invalid guest state. */
+#define INVALID_GUEST_STATE 0x80000021u
 
 static int complete(struct vcpu *vcpu)
 {

@@ -12,11 +12,11 @@
 struct vcpu;
 
 enum pv_result {
-	PV_DONE,      /* RAX holds the answer: cpu_complete() */
-	PV_USER_EXIT, /* vcpu->run describes KVM_EXIT_HYPERCALL; pv_finish() when the program is
-			 back */
-	PV_FAULT,     /* an exception is in cpu->port.event: do not complete the instruction */
-	PV_RETRY,     /* the instruction was patched: execute it again */
+	PV_DONE, /* RAX holds the answer: cpu_complete() */
+	/* vcpu->run describes KVM_EXIT_HYPERCALL; pv_finish() when the program is back. */
+	PV_USER_EXIT,
+	PV_FAULT, /* an exception is in cpu->port.event: do not complete the instruction */
+	PV_RETRY, /* the instruction was patched: execute it again */
 };
 
 /* EXIT_HYPERCALL: the exit's insn_bytes tell VMCALL (0f 01 c1) from VMMCALL (0f 01 d9). */

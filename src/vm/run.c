@@ -122,8 +122,8 @@ static int serve_requests(struct vcpu *vcpu)
 	return 1;
 }
 
-/* What the processor has done, in instructions: those that retired, and what took as long as more of
- * them. */
+/* What the processor has done, in instructions: those that retired, and what took as long as more
+ * of them. */
 static u64 work(const struct vcpu *vcpu)
 {
 	return cpu_retired(vcpu->cpu) + vcpu->cpu->port.effort;

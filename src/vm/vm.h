@@ -4,11 +4,11 @@
  * walk of a KVM_RUN.
  *
  * Locks, in the order in which they may be taken:
- *	vcpu->lock	the vCPU; held for the whole of an ioctl on it, KVM_RUN included
- *	vm->slots_lock	who edits memory slots, dirty logs, coalescing zones and ioeventfds
- *	vm->schedule.lock  whose turn it is, on virtual time
- *	vm->lock	everything else that the VM owns: settings, routes, filters, list of vCPUs
- *	irqchip->lock	the 8259s, the I/O APIC and the 8254
+ *      vcpu->lock      the vCPU; held for the whole of an ioctl on it, KVM_RUN included
+ *      vm->slots_lock  who edits memory slots, dirty logs, coalescing zones and ioeventfds
+ *      vm->schedule.lock  whose turn it is, on virtual time
+ *      vm->lock        everything else that the VM owns: settings, routes, filters, list of vCPUs
+ *      irqchip->lock   the 8259s, the I/O APIC and the 8254
  *
  * Guest memory and the tables that vCPU threads read without a lock (slots, zones, the MSR filter)
  * are snapshots: vCPU threads read them inside a *section* (vcpu_section_begin/end); an editor
@@ -92,34 +92,37 @@ struct vcpu {
 	struct kvm_coalesced_mmio_ring *ring;
 
 	/* Written by any thread, atomically. */
-	u32 requests;	  /* REQUEST_*: served before the next entry */
-	u32 wake;	  /* a futex: grows with every kick and signal */
-	u32 nmis;	  /* NMIs asked for and not yet taken, at most 2 */
-	bool outside_nmi; /* the program asked for one of them */
-	u32 section;	  /* odd: inside a section. A futex for vm_synchronize() */
-	u32 sync_waiting; /* vm_synchronize() waits for the end of this section */
+	u32 requests;		  /* REQUEST_*: served before the next entry */
+	u32 wake;		  /* a futex: grows with every kick and signal */
+	u32 nmis;		  /* NMIs asked for and not yet taken, at most 2 */
+	bool outside_nmi;	  /* the program asked for one of them */
+	u32 section;		  /* odd: inside a section. A futex for vm_synchronize() */
+	u32 sync_waiting;	  /* vm_synchronize() waits for the end of this section */
 	struct vcpu_asked *asked; /* vm/control/ask_vcpu.c */
 	enum vcpu_where where;
 	enum exit_reason last_exit; /* what the hypervisor is busy with */
 	pid_t tid;		    /* of the thread that was last in KVM_RUN */
-	pthread_t thread; /* of the thread that was last in KVM_RUN */
-	bool signalled;	  /* a signal handler of the program ran on this thread: KVM_RUN returns EINTR */
+	pthread_t thread;	    /* of the thread that was last in KVM_RUN */
+	/* A signal handler of the program ran on this thread: KVM_RUN returns EINTR. */
+	bool signalled;
 	bool sleeping;
-	u32 samples; /* times its thread was interrupted for one, and the system call it was in; the
-			thread's only */
+	/* Times its thread was interrupted for one, and the system call it was in; the thread's
+	 * only. */
+	u32 samples;
 
-	u32 mp_state; /* KVM_MP_STATE_* */
+	u32 mp_state;	   /* KVM_MP_STATE_* */
 	bool refusal_told; /* refused_state.c */
 	bool ever_ran;
 	bool passed_over; /* has no turns: schedule.c */
-	bool has_lapic; /* an irqchip existed when this vCPU was created */
+	bool has_lapic;	  /* an irqchip existed when this vCPU was created */
 	bool pv_unhalted;
 	bool eoi_offered;      /* pv_eoi.c: the flag in guest memory is up */
 	bool enforce_pv_cpuid; /* KVM_CAP_ENFORCE_PV_FEATURE_CPUID */
 	bool sigmask_active;
 	sigset_t sigmask;
 	u64 mem_generation; /* of the snapshot that the TLB was filled from */
-	u64 clock_read_ns, clock_read_work; /* clock_ns() and instructions at the last reading of the clock: run.c */
+	/* clock_ns() and instructions at the last reading of the clock: run.c. */
+	u64 clock_read_ns, clock_read_work;
 
 	enum vcpu_pending pending;
 	struct vcpu_events events;
@@ -156,7 +159,7 @@ struct vm_settings {
 	bool strict_cpuid; /* VPMU_STRICT_CPUID: guests get the program's list as it is */
 	bool seeded;	   /* VPMU_SEED: RDRAND and RDSEED are no chance */
 	u64 seed;
-	bool harden;	   /* VPMU_HARDEN: docs/security.md, "Speculation" */
+	bool harden; /* VPMU_HARDEN: docs/security.md, "Speculation" */
 };
 
 struct io_zones; /* vm/io.c: coalescing zones and ioeventfds */
@@ -189,10 +192,10 @@ struct vm {
 	struct profile *profile; /* vm/profile.h; NULL: none */
 	struct vm_clock clock;
 	struct vm_stats stats;
-	u32 created_vcpus; /* includes those being made */
-	struct shared_code code; /* claims and writes of code: cpu/mmu/shared_code.h */
+	u32 created_vcpus;	    /* includes those being made */
+	struct shared_code code;    /* claims and writes of code: cpu/mmu/shared_code.h */
 	struct exclusive exclusive; /* cpu/mmu/exclusive.h */
-	u32 nvcpus;	   /* vcpus[0..nvcpus-1] exist; written after the entry */
+	u32 nvcpus;		    /* vcpus[0..nvcpus-1] exist; written after the entry */
 	struct vcpu *vcpus[VM_MAX_VCPUS];
 };
 
@@ -228,8 +231,8 @@ void vm_kick_all(struct vm *vm, u32 requests);
 void vm_synchronize(struct vm *vm);
 int vm_enable_cap(struct vm *vm, const struct kvm_enable_cap *cap);
 int vm_set_boot_cpu(struct vm *vm, u64 id);
-int vm_set_msr_filter(struct vm *vm,
-		      const struct kvm_msr_filter *filter); /* bitmaps are the program's pointers */
+/* Bitmaps are the program's pointers. */
+int vm_set_msr_filter(struct vm *vm, const struct kvm_msr_filter *filter);
 
 /* slots.c, dirty_log.c */
 int vm_set_memory_region(struct vm *vm, const struct kvm_userspace_memory_region2 *region);
@@ -297,8 +300,8 @@ int vcpu_get_mp_state(struct vcpu *vcpu, struct kvm_mp_state *state);
 int vcpu_set_mp_state(struct vcpu *vcpu, const struct kvm_mp_state *state);
 int vcpu_set_guest_debug(struct vcpu *vcpu, const struct kvm_guest_debug *debug);
 void vcpu_translate(struct vcpu *vcpu, struct kvm_translation *tr);
-u32 vcpu_peek_code(struct vcpu *vcpu, u8 *buf,
-		   u32 n); /* the bytes at RIP: how many of n can be read */
+/* The bytes at RIP: how many of n can be read. */
+u32 vcpu_peek_code(struct vcpu *vcpu, u8 *buf, u32 n);
 
 /* irqchip_ioctls.c */
 int vm_create_irqchip(struct vm *vm);

@@ -104,8 +104,8 @@ static inline u32 gate_ist(u64 lo) /* of a 64-bit interrupt or trap gate */
 
 /* Stack pointers in task state segments. */
 #define TSS64_RSP(cpl) (4 + 8 * (u32)(cpl))
-#define TSS64_IST(ist) (0x24 + 8 * ((u32)(ist)-1)) /* 1 to 7 */
-#define TSS32_ESP(cpl) (4 + 8 * (u32)(cpl))	   /* ESP, then SS */
-#define TSS16_SP(cpl)  (2 + 4 * (u32)(cpl))	   /* SP, then SS */
+#define TSS64_IST(ist) (0x24 + 8 * ((u32)(ist) - 1)) /* 1 to 7 */
+#define TSS32_ESP(cpl) (4 + 8 * (u32)(cpl))	     /* ESP, then SS */
+#define TSS16_SP(cpl)  (2 + 4 * (u32)(cpl))	     /* SP, then SS */
 
 #endif

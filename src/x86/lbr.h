@@ -18,7 +18,7 @@ enum lbr_field {
 struct lbr_control {
 	bool enabled;
 	bool freezes; /* a bit of the global status holds records */
-	u64 select; /* the model's register */
+	u64 select;   /* the model's register */
 	u8 depth;
 };
 

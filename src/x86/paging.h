@@ -20,7 +20,8 @@
 #define PTE_KEY(entry) ((entry) >> 59 & 15) /* protection key of a leaf, in long mode */
 
 #define PTE_ADDR	       MASK(51, 12)
-#define PDPTE_RSVD_LOW	       (MASK(2, 1) | MASK(8, 5)) /* PAE paging, checked when CR3 is loaded */
-#define LARGE_PAGE_RSVD(shift) MASK((shift)-1, 13)	 /* below the address of a 2M or 1G page */
+/* PAE paging, checked when CR3 is loaded. */
+#define PDPTE_RSVD_LOW	       (MASK(2, 1) | MASK(8, 5))
+#define LARGE_PAGE_RSVD(shift) MASK((shift) - 1, 13) /* below the address of a 2M or 1G page */
 
 #endif

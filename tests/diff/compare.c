@@ -397,9 +397,9 @@ static bool stepped_inside(const struct sequence *seq, const struct outcome *n)
 	return n->vector == VEC_DB && item && item->vsib;
 }
 
-/* What EVEX instructions do when they fault was measured on Intel's processors only: which element's
- * fault it is, what a gather has done by then, alignment checks, encodings that are reserved
- * (docs/vendors.md). */
+/* What EVEX instructions do when they fault was measured on Intel's processors only: which
+ * element's fault it is, what a gather has done by then, alignment checks, encodings that are
+ * reserved (docs/vendors.md). */
 static bool unmeasured(const struct sequence *seq, const struct outcome *out)
 {
 	const struct item *item = item_at(seq, out->state.rip);

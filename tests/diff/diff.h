@@ -49,8 +49,8 @@ u32 rng_below(struct rng *r, u32 n);
 bool rng_one_in(struct rng *r, u32 n);
 u64 rng_value(struct rng *r); /* a 64-bit value of the kind that finds bugs */
 void rng_fill(struct rng *r, void *buf, size_t size); /* the same, as bytes */
-void rng_floats(struct rng *r, void *buf,
-		size_t size); /* the same, leaning towards floating point */
+/* The same, leaning towards floating point. */
+void rng_floats(struct rng *r, void *buf, size_t size);
 
 /* --- forms: forms.c
  * ------------------------------------------------------------------------------------------ */
@@ -120,8 +120,8 @@ struct item {
 	u8 fix_add;	    /* so many bytes after the target */
 	bool ends_with_end; /* besides, the last 4 bytes are the address of the terminator */
 	u8 family;
-	bool pinned; /* without it a loop would not end, or XSAVE do something else: never left out
-		      */
+	/* Without it a loop would not end, or XSAVE do something else: never left out. */
+	bool pinned;
 	bool vsib;   /* a gather or scatter */
 	bool evex;   /* or begins with its prefix */
 	bool string; /* a string instruction */
@@ -332,7 +332,7 @@ struct diff_options {
 	s64 one;    /* this case alone, or -1 */
 	int family; /* or -1 */
 	int workers;
-	int mode; /* MODE_*, or -1 */
+	int mode;    /* MODE_*, or -1 */
 	bool is_amd; /* the guest's model; the host's vendor unless told otherwise */
 	bool keep_going;
 	bool observed; /* guest code is counted and shown to the timing model */
@@ -347,7 +347,7 @@ struct progress {
 	u64 executed, cases, mismatches;
 	u64 per_family[NFAMILIES];
 	u64 per_rule[NRULES]; /* differences that a rule explains */
-	u16 caught; /* the last mnemonic of the last mismatch, shrunk */
+	u16 caught;	      /* the last mnemonic of the last mismatch, shrunk */
 	u32 caught_length;
 };
 

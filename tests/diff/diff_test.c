@@ -189,8 +189,7 @@ static bool all_families_ran(const struct diff_options *opt, const struct progre
 {
 	bool all = true;
 
-	if (opt->family >= 0 || opt->one >= 0 || opt->mode >= 0 ||
-	    opt->count < COUNT_MIN)
+	if (opt->family >= 0 || opt->one >= 0 || opt->mode >= 0 || opt->count < COUNT_MIN)
 		return true;
 	for (int i = 0; i < NFAMILIES; i++) {
 		if (!family_offered(i))

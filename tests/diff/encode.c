@@ -156,7 +156,9 @@ static bool other_address_size(struct generator *g, const struct form *f, const 
 {
 	if (f->has_modrm && f->modrm < 0xc0 && a->is16 != g->mode->is16)
 		return true;
-	return rng_one_in(g->r, g->seq->ldt ? 16 : g->mode->is32 ? 200 : 20) &&
+	return rng_one_in(g->r, g->seq->ldt	? 16
+				: g->mode->is32 ? 200
+						: 20) &&
 	       !(f->has_modrm && g->seq->ldt);
 }
 

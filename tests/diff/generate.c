@@ -108,8 +108,8 @@ static bool forbidden(const ZydisDecodedInstruction *insn, const ZydisDecodedOpe
 		    ZydisRegisterGetClass(ops[i].reg.value) == ZYDIS_REGCLASS_SEGMENT &&
 		    (ops[i].actions & ZYDIS_OPERAND_ACTION_MASK_WRITE))
 			return true;
-	/* RULE_PREFETCH_REGISTER_UD has not been compared with AMD's processors in all its forms.
-	 */
+	/* RULE_PREFETCH_REGISTER_UD has not been compared with AMD's processors in all
+	 * its forms. */
 	if (host_is_amd() && insn->opcode_map == ZYDIS_OPCODE_MAP_0F && insn->opcode == 0x0d &&
 	    insn->raw.modrm.mod == 3)
 		return true;
@@ -244,8 +244,8 @@ struct item *append_item(struct generator *g, enum family family, const u8 *byte
 	if (g->seq->n == SEQUENCE_MAX || len + prefixes > sizeof(widened))
 		return NULL;
 	memcpy(widened + prefixes, bytes, len);
-	if (!ZYAN_SUCCESS(ZydisDecoderDecodeFull(&g->mode->decoder, widened, len + prefixes, &insn,
-						 ops)))
+	if (!ZYAN_SUCCESS(
+		    ZydisDecoderDecodeFull(&g->mode->decoder, widened, len + prefixes, &insn, ops)))
 		return NULL;
 	if (!flags_fit(g, &insn))
 		return NULL;
@@ -399,8 +399,8 @@ bool append_random(struct generator *g, enum family family)
 /* What programs are mostly made of. */
 static enum family program_family(struct rng *r)
 {
-	static const u8 families[] = { FAMILY_arith, FAMILY_arith, FAMILY_logic, FAMILY_move,
-				       FAMILY_move,  FAMILY_stack, FAMILY_cond,	 FAMILY_shift,
+	static const u8 families[] = { FAMILY_arith,   FAMILY_arith,  FAMILY_logic, FAMILY_move,
+				       FAMILY_move,    FAMILY_stack,  FAMILY_cond,  FAMILY_shift,
 				       FAMILY_pointer, FAMILY_pointer };
 
 	return families[rng_below(r, ARRAY_SIZE(families))];
@@ -419,7 +419,9 @@ void generate(struct sequence *seq, struct rng *r, const struct mode *mode,
 	      const struct form_table *table, int only, bool program, bool ldt)
 {
 	struct generator g = { .r = r, .mode = mode, .table = table, .seq = seq };
-	u32 want = program ? PROGRAM_MIN + rng_below(r, 24) : rng_one_in(r, 4) ? 1 : 1 + rng_below(r, 10);
+	u32 want = program	      ? PROGRAM_MIN + rng_below(r, 24)
+		   : rng_one_in(r, 4) ? 1
+				      : 1 + rng_below(r, 10);
 	u32 theme = only >= 0 ? (u32)only : rng_below(r, NFAMILIES);
 
 	start(&g, ldt);
@@ -494,8 +496,8 @@ static bool must_not_break_off(const struct sequence *seq)
 	return false;
 }
 
-/* Mostly anywhere on the first page; sometimes across the two, above all programs; sometimes running
- * into the hole after them. */
+/* Mostly anywhere on the first page; sometimes across the two, above all programs; sometimes
+ * running into the hole after them. */
 void sequence_place(struct sequence *seq, struct rng *r)
 {
 	u8 bytes[SEQUENCE_MAX * 15 + 2];

@@ -51,7 +51,7 @@ enum page {
 	NPAGES = 64,
 };
 
-#define KERNEL_ADDR(page) (KERNEL_BASE + ((page)-PAGE_GDT) * PAGE_SIZE)
+#define KERNEL_ADDR(page) (KERNEL_BASE + ((page) - PAGE_GDT) * PAGE_SIZE)
 #define STACK_TOP	  KERNEL_ADDR(PAGE_STACK + 1)
 
 static struct {
@@ -216,10 +216,8 @@ static void build_cpu(struct cpu *cpu)
 
 void guest_count(u64 index)
 {
-	static const retire_wanted sets[] = { ~(retire_wanted)0,
-					      COUNT_BRANCHES | COUNT_MEMORY,
-					      OBSERVED_IN_BRANCHES,
-					      OBSERVED_IN_MEMORY,
+	static const retire_wanted sets[] = { ~(retire_wanted)0, COUNT_BRANCHES | COUNT_MEMORY,
+					      OBSERVED_IN_BRANCHES, OBSERVED_IN_MEMORY,
 					      COUNT_CYCLES | RETIRE_BIT(RETIRE_CONDITIONAL) };
 
 	guest.cpu->port.wanted = sets[index % ARRAY_SIZE(sets)];

@@ -174,8 +174,8 @@ static void avx512(struct state *in, const struct sequence *seq, struct rng *r)
 }
 
 /*
- * IRET to a stack of 16 bits leaves the upper half of ESP as it is in the kernel (SDM 2A IRET), which
- * Linux makes up for: what it is in the guest's kernel is the one that both sides agree on.
+ * IRET to a stack of 16 bits leaves the upper half of ESP as it is in the kernel (SDM 2A IRET),
+ * which Linux makes up for: what it is in the guest's kernel is the one that both sides agree on.
  */
 #define KERNEL_ESP_HIGH 0x80000000u
 

@@ -41,8 +41,8 @@ u32 kernel_assemble(const struct kernel_case *c, u8 *out);
 
 enum kernel_way { WAY_STEPPED, WAY_BLOCKS, WAY_HOT, NWAYS };
 
-/* Supervisor pages, but for those named. The last is mapped to other memory by the second tables.
- */
+/* Supervisor pages, but for those named. The last is mapped to other memory by the
+ * second tables. */
 #define KERNEL_USER_CODE 0xb0000 /* user */
 #define KERNEL_RESUME	 0x100000
 #define KERNEL_LOG_AT	 0x100008
@@ -65,7 +65,7 @@ enum kernel_page {
 };
 
 #define KERNEL_PAGE_CODE  0xff0 /* from here on a data page has code */
-#define KERNEL_PAGE(page) (KERNEL_DATA + (page)*PAGE_SIZE)
+#define KERNEL_PAGE(page) (KERNEL_DATA + (page) * PAGE_SIZE)
 #define KERNEL_TABLES	  2 /* that CR3 may name */
 
 u64 kernel_cr3(bool la57, u32 table);

@@ -83,8 +83,8 @@ u64 ldt_descriptor(enum ldt_entry entry)
 
 u16 ldt_pick_data(struct rng *r)
 {
-	static const u8 entries[] = { LDT_DATA,	 LDT_DATA16, LDT_SHORT,	   LDT_DOWN,
-				      LDT_DOWN16, LDT_PAGES, LDT_READONLY, LDT_CODE32 };
+	static const u8 entries[] = { LDT_DATA,	  LDT_DATA16, LDT_SHORT,    LDT_DOWN,
+				      LDT_DOWN16, LDT_PAGES,  LDT_READONLY, LDT_CODE32 };
 
 	return SEL_LDT(rng_one_in(r, 2) ? LDT_DATA : entries[rng_below(r, ARRAY_SIZE(entries))]);
 }

@@ -52,7 +52,7 @@ static const struct component {
 };
 
 static struct {
-	u8 *code, *data; /* writable aliases of the sandbox */
+	u8 *code, *data;		   /* writable aliases of the sandbox */
 	u32 avx512_at[ARRAY_SIZE(avx512)]; /* in the frame */
 	bool has_ldt;
 	ucontext_t frame;

@@ -14,10 +14,10 @@
 
 #include "base/must.h"
 
-#define INPUTS	      12
+#define INPUTS	       12
 #define PROGRAM_INPUTS (GUEST_HOT_AFTER + 24)
-#define DATA_CASES    64 /* so many cases in a row start with the same data pages */
-#define REPORT_MAX    100
+#define DATA_CASES     64 /* so many cases in a row start with the same data pages */
+#define REPORT_MAX     100
 
 struct worker {
 	const struct diff_options *opt;
@@ -159,8 +159,7 @@ static void run_case(struct worker *w, u64 index)
 	if (w->opt->observed)
 		guest_count(index);
 	fill_data(w, index);
-	generate(&w->c.seq, &r, &w->modes[mode], &w->tables[mode], w->opt->family, program,
-		 ldt);
+	generate(&w->c.seq, &r, &w->modes[mode], &w->tables[mode], w->opt->family, program, ldt);
 	case_load(&w->c);
 	for (u32 i = 0; i < (program ? PROGRAM_INPUTS : INPUTS); i++) {
 		input_random(&w->c.in, &w->c.seq, &r);

@@ -171,8 +171,8 @@ static bool loop_back(struct generator *g)
 	return true;
 }
 
-/* Returns and jumps to wherever: they fault, mostly. A RET after a CALL goes back into the sequence,
- * where flags are taken to be defined. */
+/* Returns and jumps to wherever: they fault, mostly. A RET after a CALL goes back into the
+ * sequence, where flags are taken to be defined. */
 static bool jump_anywhere(struct generator *g)
 {
 	u8 reg = rng_below(g->r, 8), kind = rng_below(g->r, 4);
@@ -197,13 +197,20 @@ static bool jump_anywhere(struct generator *g)
 static bool append_branch(struct generator *g)
 {
 	static bool (*const kinds[])(struct generator *) = {
-		jcc,	       jcc,
-		jcc,	       jcc,
-		jmp,	       loop_forward,
-		call_forward,  call_and_return,
-		call_and_return, call_and_return_elsewhere,
-		jump_register, push_and_return,
-		loop_back,     jump_anywhere,
+		jcc,
+		jcc,
+		jcc,
+		jcc,
+		jmp,
+		loop_forward,
+		call_forward,
+		call_and_return,
+		call_and_return,
+		call_and_return_elsewhere,
+		jump_register,
+		push_and_return,
+		loop_back,
+		jump_anywhere,
 	};
 	u32 kind = rng_below(g->r, ARRAY_SIZE(kinds));
 

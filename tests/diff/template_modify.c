@@ -53,8 +53,8 @@ static bool put_change(struct generator *g, bool flip, u8 value, u64 item, u32 a
 {
 	const u8 bytes[] = { flip ? 0x80 : 0xc6, flip ? 0x35 : 0x05, 0, 0, 0, 0, value };
 
-	if (!put_item(g, FAMILY_modify, bytes, sizeof(bytes),
-		      g->mode->is32 ? FIX_ABS32 : FIX_REL32, 2, item))
+	if (!put_item(g, FAMILY_modify, bytes, sizeof(bytes), g->mode->is32 ? FIX_ABS32 : FIX_REL32,
+		      2, item))
 		return false;
 	g->seq->items[g->seq->n - 1].fix_add = at;
 	g->seq->items[g->seq->n - 1].pinned = true; /* what it changes must not move */
@@ -122,16 +122,15 @@ static bool change_in_loop(struct generator *g)
 static bool points_to_code(const struct generator *g)
 {
 	for (u32 i = 0; i < g->seq->n; i++)
-		if (g->seq->items[i].family == FAMILY_branch &&
-		    g->seq->items[i].fix == FIX_ABS32)
+		if (g->seq->items[i].family == FAMILY_branch && g->seq->items[i].fix == FIX_ABS32)
 			return true;
 	return false;
 }
 
 bool append_modify(struct generator *g)
 {
-	if (points_to_code(g) || g->seq->n + 6 > SEQUENCE_MAX || g->seq->n < g->branch_end || g->seq->undefined ||
-	    g->seq->ldt)
+	if (points_to_code(g) || g->seq->n + 6 > SEQUENCE_MAX || g->seq->n < g->branch_end ||
+	    g->seq->undefined || g->seq->ldt)
 		return false;
 	g->seq->modifies = true;
 	return rng_one_in(g->r, 2) ? change_once(g) : change_in_loop(g);

@@ -8,7 +8,14 @@
 
 #include <string.h>
 
-enum { OP_GROUP1 = 0x83, OP_STORE = 0x89, OP_MOV = 0x8b, OP_LEA = 0x8d, OP_MOV_IMM = 0xb8, OP_GROUP5 = 0xff };
+enum {
+	OP_GROUP1 = 0x83,
+	OP_STORE = 0x89,
+	OP_MOV = 0x8b,
+	OP_LEA = 0x8d,
+	OP_MOV_IMM = 0xb8,
+	OP_GROUP5 = 0xff
+};
 
 /* A REX prefix for 64 bits, where there is one; returns its length. */
 static u32 put_rex(const struct generator *g, u8 *out, u32 reg, u32 rm)

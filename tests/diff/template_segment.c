@@ -41,7 +41,7 @@ static bool move_to_segment(struct generator *g)
 {
 	static const u8 segments[] = { ES, SS, DS, FS, GS };
 	u8 seg = segments[rng_below(g->r, 5)];
-	u16 sel = pick_selector(g, seg == SS		 ? kinds_for_stack(g)
+	u16 sel = pick_selector(g, seg == SS		    ? kinds_for_stack(g)
 				   : seg != FS && seg != GS ? NULL_TOO | LOCAL_TOO
 							    : LOCAL_TOO);
 
@@ -89,8 +89,8 @@ static bool far_return(struct generator *g)
 					: SEL_USER32;
 
 	g->done = true;
-	sel |= 3; /* on a return to another ring, which there is not, Zen reads the stack before it
-		     checks */
+	/* On a return to another ring, which there is not, Zen reads the stack before it checks. */
+	sel |= 3;
 	append_item(g, FAMILY_segment, (u8[]){ 0x68, sel, sel >> 8, 0, 0 }, 5);
 	put_item(g, FAMILY_segment, (u8[]){ 0x68, 0, 0, 0, 0 }, 5, FIX_ABS32, 1, TO_THE_END);
 	if (g->mode->is32)
@@ -158,8 +158,7 @@ static bool load_far_pointer(struct generator *g)
 	if (g->mode->is32 && rng_one_in(g->r, 2))
 		return put_absolute(g, FAMILY_segment, (u8[]){ 0xc4 + rng_below(g->r, 2) }, 1, reg,
 				    at, -1);
-	return put_absolute(g, FAMILY_segment, (u8[]){ 0x0f, opcode }, 2, reg,
-			    at, -1);
+	return put_absolute(g, FAMILY_segment, (u8[]){ 0x0f, opcode }, 2, reg, at, -1);
 }
 
 bool append_segment(struct generator *g)

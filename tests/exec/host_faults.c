@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: MIT
 /*
- * Preloaded into vpmu by the tests: memory is out where $VPMU_FAULT says, and nowhere else; or it may not
- * be executed.
+ * Preloaded into vpmu by the tests: memory is out where $VPMU_FAULT says, and nowhere else; or it
+ * may not be executed.
  */
 #include <dlfcn.h>
 #include <errno.h>

@@ -315,8 +315,8 @@ WRAP(int, ftruncate, int fd, off_t size)
 	return FAILS(ftruncate) ? -1 : __real_ftruncate(fd, size);
 }
 
-/* The program's own open of /dev/kvm is none of ours. Of files in /proc and /sys nothing depends.
- */
+/* The program's own open of /dev/kvm is none of ours. Of files in /proc and /sys
+ * nothing depends. */
 WRAP(int, open, const char *path, int flags, ...)
 {
 	va_list args;

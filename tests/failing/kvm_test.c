@@ -39,10 +39,7 @@ struct guest {
 	int kvm, vm, vcpu;
 };
 
-#define NO_GUEST           \
-	{                  \
-		-1, -1, -1 \
-	}
+#define NO_GUEST { -1, -1, -1 }
 
 /* One step: 0 or errno. */
 static int call(int fd, unsigned long request, const void *arg)
@@ -402,8 +399,8 @@ static int connect_control(void)
 	return -1;
 }
 
-/* Reads until the other side hangs up, which it does when it has seen that we have said everything.
- */
+/* Reads until the other side hangs up, which it does when it has seen that we have said
+ * everything. */
 static int read_answer(int fd)
 {
 	char answer[4096];

@@ -20,8 +20,8 @@
 
 GUEST_CODE(answer, "mov $42, %al; out %al, $0xf4\n");
 
-/* What KVM_RUN returned: an exit reason, or -errno; and what was said meanwhile on standard error.
- */
+/* What KVM_RUN returned: an exit reason, or -errno; and what was said meanwhile on
+ * standard error. */
 static int run_on(enum fail_kernel kernel, char said[4096])
 {
 	int keep = dup(2), capture = open("/tmp", O_TMPFILE | O_RDWR, 0600), r;

@@ -76,11 +76,9 @@ static void *run_vcpu(void *arg)
 
 static void start(struct kvm_guest *g, int vcpu, u32 msr)
 {
-	struct kvm_regs regs = { .rip = IMAGE_CODE,
-				 .rflags = 2,
-				 .rcx = msr,
-				 .rdi = TIME_PAGE(vcpu),
-				 .r8 = reads };
+	struct kvm_regs regs = {
+		.rip = IMAGE_CODE, .rflags = 2, .rcx = msr, .rdi = TIME_PAGE(vcpu), .r8 = reads
+	};
 
 	KVM_CALL(g->vcpu[vcpu], KVM_SET_REGS, &regs);
 }

@@ -128,8 +128,8 @@ static void another_vcpu_may_change_code(void **state)
 
 /*
  * A WRMSR that no hypervisor sees serializes, too. Each of 200 pages holds a function that begins
- * with one; what follows it counts EBX up. vCPU 1 writes to the page before vCPU 0 translates it, so
- * that it holds the right to, and then turns INC into DEC: the next WRMSR of vCPU 0 is to notice
+ * with one; what follows it counts EBX up. vCPU 1 writes to the page before vCPU 0 translates it,
+ * so that it holds the right to, and then turns INC into DEC: the next WRMSR of vCPU 0 is to notice
  * that, without the code that it is a part of being executed in the old form or left half dropped.
  * The code that follows WRMSR has run nearly often enough to be made again by then. Mailboxes at
  * 0xf0000: page k is ready, has been translated, has been changed; 0xf3000 is the MSR's number.
@@ -278,7 +278,7 @@ static void the_program_may_change_user_code_while_it_runs(void **state)
 #define SPACES_GATE   (KERNEL_BASE + IMAGE_CODE + 0x200)
 #define PTE_GLOBAL    BIT(8)
 
-#define SPACES(name, change)                                                            \
+#define SPACES(name, change) \
 	GUEST_CODE(name, "mov 0x4000, %rax\n"                                           \
 		   "mov %rax, 0x4ff8\n"                                                 \
 		   "mov %rax, 0xb000\n"                                                 \
@@ -325,8 +325,8 @@ SPACES(spaces, "movl $100, 0x21001\n");
 
 static void change_in_all_spaces(const void *code, size_t size, u64 function_pte)
 {
-	static const u8 user[] = { 0xff, 0xd7, 0xcd, 0x80 };	   /* call *%rdi; int $0x80 */
-	static const u8 function[] = { 0xb8, 1, 0, 0, 0, 0xc3 };   /* mov $1, %eax; ret */
+	static const u8 user[] = { 0xff, 0xd7, 0xcd, 0x80 };	    /* call *%rdi; int $0x80 */
+	static const u8 function[] = { 0xb8, 1, 0, 0, 0, 0xc3 };    /* mov $1, %eax; ret */
 	static const u8 function2[] = { 0xb8, 100, 0, 0, 0, 0xc3 }; /* mov $100, %eax; ret */
 	struct kvm_guest g;
 	struct kvm_regs regs;

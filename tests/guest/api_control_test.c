@@ -26,10 +26,11 @@
 #include "guest/control_client.h"
 #include "guest/kvm_guest.h"
 
-#define CHANGES	 10000
-#define COUNT_OS (BIT(17) | BIT(22))
-#define PATIENCE 20000 /* ms */
-#define SKIP_TO_UTIME " %*d %*d %*d %*d %*d %*u %*u %*u %*u %*u " /* proc(5), stat: fields 4 to 13 */
+#define CHANGES	      10000
+#define COUNT_OS      (BIT(17) | BIT(22))
+#define PATIENCE      20000 /* ms */
+/* proc(5), stat: fields 4 to 13. */
+#define SKIP_TO_UTIME " %*d %*d %*d %*d %*d %*u %*u %*u %*u %*u "
 
 /*
  * Until the byte at IMAGE_DATA is set: rounds in RBX, each with one branch, and a look at counter
@@ -147,7 +148,8 @@ static void events_of_the_host_come_and_go(void **state)
 
 		control_ask(fd, "0 open 0 0x300c0 9 0\n", "ok");
 		control_ask(fd, "0 open 1 0x30076 9 0\n", "ok");
-		control_ask(fd, "0 open 2 0x300c0 1 0\n", "error: a mediated guest owns its counters");
+		control_ask(fd, "0 open 2 0x300c0 1 0\n",
+			    "error: a mediated guest owns its counters");
 		control_ask(fd, "0 read 0\n", "event 0 value ");
 		control_ask(fd, "0 read 9\n", "event 9 value 0 ");
 		close(fd); /* and the events are gone */
@@ -385,7 +387,8 @@ static u64 ticks_of_others(void)
 		snprintf(path, sizeof(path), "/proc/self/task/%d/stat", tid);
 		f = fopen(path, "re");
 		assert_non_null(f);
-		assert_int_equal(fscanf(f, "%*[^)]) %*c" SKIP_TO_UTIME "%llu %llu", &user, &system), 2);
+		assert_int_equal(fscanf(f, "%*[^)]) %*c" SKIP_TO_UTIME "%llu %llu", &user, &system),
+				 2);
 		fclose(f);
 		sum += user + system;
 	}

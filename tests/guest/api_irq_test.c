@@ -89,7 +89,7 @@ extern const u8 together_here[], isr_78[], isr_66[];
 #define TIMER_STARTS                                                                \
 	"mov $0x1b, %ecx; rdmsr; or $0x400, %eax; wrmsr\n"                          \
 	"mov $0x80f, %ecx; mov $0x1ff, %eax; xor %edx, %edx; wrmsr\n"               \
-	"mov $0x83e, %ecx; mov $0xb, %eax; wrmsr\n" /* divide by 1: nanoseconds */  \
+	"mov $0x83e, %ecx; mov $0xb, %eax; wrmsr\n"  /* divide by 1: nanoseconds */ \
 	"mov $0x832, %ecx; mov $0x50, %eax; wrmsr\n" /* TIMER */                    \
 	"mov $0x838, %ecx; mov $1000000, %eax; wrmsr\n"
 

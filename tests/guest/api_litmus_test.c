@@ -1,17 +1,18 @@
 // SPDX-License-Identifier: MIT
 /*
  * Memory ordering between vCPUs (SDM 3A 8.2; APM2 7.2): the shapes known from the literature, each
- * with and without fences and locks, on one line, across lines of a page and across pages. No outcome
- * that processors never show may be seen. And code that one vCPU changes while another executes it,
- * by the rules for that (SDM 3A 8.1.3), and MOVDIR64B, of which no part is seen. Run by `vpmu kvm`.
+ * with and without fences and locks, on one line, across lines of a page and across pages. No
+ * outcome that processors never show may be seen. And code that one vCPU changes while another
+ * executes it, by the rules for that (SDM 3A 8.1.3), and MOVDIR64B, of which no part is seen. Run
+ * by `vpmu kvm`.
  *
  * usage: api_litmus_test [--runs N [TEST]]
  *
  * So many runs of each row; then what processors do show must be seen.
  *
  * A run has locations of its own, x and y. Between two barriers each vCPU goes through a batch of
- * runs, so that some of them meet. In round i a location is written with i, or with 2i and 2i + 1: so
- * nothing has to be reset. vCPU 0 counts the outcomes.
+ * runs, so that some of them meet. In round i a location is written with i, or with 2i and 2i + 1:
+ * so nothing has to be reset. vCPU 0 counts the outcomes.
  */
 #include <fcntl.h>
 #include <pthread.h>
@@ -28,8 +29,8 @@
 #include "guest/kvm_guest.h"
 
 #define BARRIER	  IMAGE_DATA
-#define BATCH	  (IMAGE_DATA + 0x200) /* runs between two barriers; the next word: vCPUs */
-#define PARTS	  (IMAGE_DATA + 0x240) /* where each vCPU's part begins */
+#define BATCH	  (IMAGE_DATA + 0x200)	/* runs between two barriers; the next word: vCPUs */
+#define PARTS	  (IMAGE_DATA + 0x240)	/* where each vCPU's part begins */
 #define HISTOGRAM (IMAGE_DATA + 0x1000) /* 256 of 8 bytes */
 #define RESULTS	  (IMAGE_DATA + 0x2000) /* 0x400 bytes a vCPU: 4 a run */
 #define X	  (IMAGE_DATA + 0x10000)
@@ -196,8 +197,8 @@ static const struct shape {
 } shapes[] = {
 #define ONE(shape, how, near, fenced) \
 	{ #how, shape##_##how##near##_start, shape##_##how##near##_end, fenced }
-#define FOUR(shape, near)                                                          \
-	{ ONE(shape, plain, near, false), ONE(shape, mfence, near, true),          \
+#define FOUR(shape, near)                                                 \
+	{ ONE(shape, plain, near, false), ONE(shape, mfence, near, true), \
 	  ONE(shape, lock, near, true), ONE(shape, xchg, near, true) }
 #define SHAPE(shape, name, nvcpus, batch, outcome, always) \
 	{ name, nvcpus, batch, outcome, always, FOUR(shape, ), FOUR(shape, _near) }
@@ -345,8 +346,8 @@ static void independent_reads_of_independent_writes(void **state)
 
 /*
  * vCPU 0 puts the round into a function, then into x. vCPU 1 waits for x, serializes, calls the
- * function and adds a wrong answer to the histogram; then it puts the round into y, for which vCPU 0
- * waits. Both wait as WAIT does. RBX, RBP: x and y; RDI: the function, MOV EAX, imm32 and RET.
+ * function and adds a wrong answer to the histogram; then it puts the round into y, for which vCPU
+ * 0 waits. Both wait as WAIT does. RBX, RBP: x and y; RDI: the function, MOV EAX, imm32 and RET.
  */
 /* clang-format off */
 #define WAIT_FOR(where)          \
@@ -472,15 +473,17 @@ static void cross_modifying_code(void **state)
 
 		if (!stale)
 			continue;
-		print_error("%s, %#lx: %lu of %lu executed old code\n", c->name, function, stale, rounds);
+		print_error("%s, %#lx: %lu of %lu executed old code\n", c->name, function, stale,
+			    rounds);
 		wrong++;
 	}
 	assert_int_equal(wrong, 0);
 }
 
 /*
- * vCPU 0 stores 64 bytes of the round, again and again, then sets the word at 0x101000. vCPU 1 reads
- * the first and the last 8 of them in both orders until then: what is read second is never older.
+ * vCPU 0 stores 64 bytes of the round, again and again, then sets the word at 0x101000. vCPU 1
+ * reads the first and the last 8 of them in both orders until then: what is read second is never
+ * older.
  */
 GUEST_CODE(direct, "mov $0x102000, %ebx\n"
 		   "test %esi, %esi\n"

@@ -1,9 +1,9 @@
 // SPDX-License-Identifier: MIT
 /*
  * Locked instructions of two vCPUs on the same bytes lose nothing: across two pages that are
- * neighbours for the guest but not on the host, across lines, on pages that hold translated code; by
- * both vCPUs, or by one while the other executes plain locked instructions and stores on a part of
- * these bytes. Run by `vpmu kvm`.
+ * neighbours for the guest but not on the host, across lines, on pages that hold translated code;
+ * by both vCPUs, or by one while the other executes plain locked instructions and stores on a part
+ * of these bytes. Run by `vpmu kvm`.
  *
  * usage: api_locks_test [--runs N]     instructions of each vCPU a row
  */
@@ -28,8 +28,8 @@
 #define ELSEWHERE 0x140000
 
 /*
- * RDI: address; RSI: operand; R8: how often; R10: sum of what was found, or of errors; R12: the loop;
- * R13: vCPUs. All wait for each other first.
+ * RDI: address; RSI: operand; R8: how often; R10: sum of what was found, or of errors; R12: the
+ * loop; R13: vCPUs. All wait for each other first.
  */
 GUEST_CODE(loops, "mov $0x100100, %eax\n"
 		  "lock incl (%rax)\n"
@@ -37,7 +37,8 @@ GUEST_CODE(loops, "mov $0x100100, %eax\n"
 		  "cmp %r13d, (%rax)\n"
 		  "jb 1b\n"
 		  "jmp *%r12\n"
-#define LOOP(number, body) ".org loops_start + 64 * " #number "\n1: " body "\ndec %r8\njnz 1b\nhlt\n"
+#define LOOP(number, body) \
+	".org loops_start + 64 * " #number "\n1: " body "\ndec %r8\njnz 1b\nhlt\n"
 		  LOOP(1, "lock incq (%rdi)")
 		  LOOP(2, "lock decq (%rdi)")
 		  LOOP(3, "lock addq %rsi, (%rdi)")
@@ -60,8 +61,8 @@ GUEST_CODE(loops, "mov $0x100100, %eax\n"
 		  LOOP(19, "lock orq %rsi, (%rdi); mov (%rdi), %rax; not %rax; and %rsi, %rax; add %rax, %r10;"
 			   "not %rsi; lock andq %rsi, (%rdi); not %rsi"));
 
-#define LOOP_XCHG 8
-#define LOOP_INCW 16
+#define LOOP_XCHG  8
+#define LOOP_INCW  16
 #define LOOP_STORE 17
 
 /* What a loop does to the 8 bytes, besides what it adds to R10. */
@@ -321,7 +322,8 @@ static void across_pages_with_code(void **state)
 	kvm_guest_create(&g, CODE(loops), 2);
 	*image_pte(g.ram, PAGES) = IMAGE_CODE | 7;
 	*image_pte(g.ram, PAGES + PAGE_SIZE) = ELSEWHERE | 7;
-	p = (struct place){ PAGES + PAGE_SIZE, g.ram + IMAGE_CODE + PAGE_SIZE - 1, g.ram + ELSEWHERE };
+	p = (struct place){ PAGES + PAGE_SIZE, g.ram + IMAGE_CODE + PAGE_SIZE - 1,
+			    g.ram + ELSEWHERE };
 	nothing_is_lost(&g, &p, runs);
 	kvm_guest_destroy(&g);
 }

@@ -120,7 +120,8 @@ static void connect_device(const struct device *device)
 	struct { /* kvm_irq_routing with one entry */
 		u32 nr, flags;
 		struct kvm_irq_routing_entry entry;
-	} routes = { 1, 0,
+	} routes = { 1,
+		     0,
 		     { .gsi = GSI,
 		       .type = KVM_IRQ_ROUTING_MSI,
 		       .u.msi = { .address_lo = LAPIC, .data = VECTOR } } };
@@ -151,8 +152,8 @@ static u64 kick(bool is_slow)
 	return regs.rax;
 }
 
-/* As in a program that reads its ioeventfds on the vCPU's own thread. Takes the ten seconds that the
- * library is patient for. */
+/* As in a program that reads its ioeventfds on the vCPU's own thread. Takes the ten seconds that
+ * the library is patient for. */
 static void a_kick_that_nobody_reads_holds_the_guest_up_for_a_while(void **state)
 {
 	struct device device = { eventfd(0, EFD_CLOEXEC), eventfd(0, EFD_CLOEXEC), false };

@@ -217,7 +217,8 @@ struct sampler {
 #define SAMPLES(handler) (3 * 10000000 / (4096 - (handler)))
 
 static const struct sampler by_ibs = { ibs_start, ibs_end, ibs_handler, SAMPLES(5) };
-static const struct sampler by_counter = { counter_start, counter_end, counter_handler, SAMPLES(8) };
+static const struct sampler by_counter = { counter_start, counter_end, counter_handler,
+					   SAMPLES(8) };
 
 static const struct sampler *sampler(void)
 {

@@ -430,7 +430,8 @@ static u8 said(void)
 	return *(u8 *)kvm_io_data(t.g.run[0]);
 }
 
-/* Without saving it comes when LVTPC is unmasked, as long as the status tells of it: vm/pmu/pmu.c. */
+/* Without saving it comes when LVTPC is unmasked, as long as the status tells of it:
+ * vm/pmu/pmu.c. */
 static void a_pmi_that_waits_for_lvtpc_is_saved(void **state)
 {
 	bool amd;

@@ -22,7 +22,8 @@
 #define ROUNDS	   30
 #define WAITS	   100000 /* of 100 us */
 
-/* Counts at IMAGE_DATA, and reads the pages of the slot at IMAGE_MMIO, each through the page walk. */
+/* Counts at IMAGE_DATA, and reads the pages of the slot at IMAGE_MMIO, each through the
+ * page walk. */
 GUEST_CODE(reading, "mov $0x100000, %ebx\n"
 		    "1: mov $0x400000, %esi\n"
 		    "2: incq (%rbx)\n"
@@ -43,7 +44,8 @@ static int set_slot(u64 size)
 	struct kvm_userspace_memory_region region = { .slot = 1,
 						      .guest_phys_addr = IMAGE_MMIO,
 						      .memory_size = size,
-						      .userspace_addr = (u64)(uintptr_t)slot_memory };
+						      .userspace_addr =
+							      (u64)(uintptr_t)slot_memory };
 
 	return ioctl(g.vm, KVM_SET_USER_MEMORY_REGION, &region);
 }
@@ -98,8 +100,8 @@ static int set_up(void **state)
 	(void)state;
 	/* Memory that is freed holds no zeros and nothing that it held before. */
 	mallopt(M_PERTURB, 0x5a);
-	slot_memory = mmap(NULL, SLOT_SIZE, PROT_READ | PROT_WRITE, MAP_PRIVATE | MAP_ANONYMOUS, -1,
-			   0);
+	slot_memory =
+		mmap(NULL, SLOT_SIZE, PROT_READ | PROT_WRITE, MAP_PRIVATE | MAP_ANONYMOUS, -1, 0);
 	kvm_guest_create(&g, CODE(reading), 1);
 	return slot_memory == MAP_FAILED || set_slot(SLOT_SIZE);
 }
@@ -200,8 +202,8 @@ static void *get_regs(void *arg)
 	return (void *)(long)ioctl(*(int *)arg, KVM_GET_REGS, &regs);
 }
 
-/* One that is sent waits as others do, although a thread may not outlive its own: its handler leaves
- * no vCPU locked, for other threads either. */
+/* One that is sent waits as others do, although a thread may not outlive its own: its handler
+ * leaves no vCPU locked, for other threads either. */
 static void a_handler_of_abort_may_leave_kvm_run(void **state)
 {
 	pthread_t thread;

@@ -28,7 +28,8 @@
 /* RAX: the TSC. */
 #define READ_TSC "rdtsc; shl $32, %rdx; or %rdx, %rax\n"
 
-/* R10 and R11: the TSC before and after 100 instructions of one cycle. R9: what reading it takes. */
+/* R10 and R11: the TSC before and after 100 instructions of one cycle. R9: what reading
+ * it takes. */
 GUEST_CODE(counting, READ_TSC "mov %rax, %r9\n"
 		     READ_TSC "sub %rax, %r9; neg %r9\n"
 		     READ_TSC "mov %rax, %r10\n"
@@ -179,11 +180,9 @@ static void add_deadline_timer(void)
 
 static void start_waiting(u64 ahead, bool halts)
 {
-	struct kvm_regs regs = { .rip = IMAGE_CODE,
-				 .rflags = 2,
-				 .rsp = IMAGE_STACK,
-				 .r8 = ahead,
-				 .rsi = halts };
+	struct kvm_regs regs = {
+		.rip = IMAGE_CODE, .rflags = 2, .rsp = IMAGE_STACK, .r8 = ahead, .rsi = halts
+	};
 
 	START(waiting, with_irqchip);
 	add_deadline_timer();

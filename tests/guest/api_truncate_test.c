@@ -49,7 +49,8 @@ ROW(fxrstor, "fxsave (%rbp)\nfxsave (%rbx)\nfxrstor (%rbx)");
 ROW(fnsave, "fnsave (%rbx)");
 ROW(push, "mov %rbx, %rsp\nadd $64, %rsp\npush %rax\npop %rax");
 ROW(call, "mov %rbx, %rsp\nadd $64, %rsp\ncall 2f\n2: add $8, %rsp");
-ROW(enter, "mov %rbx, %rsp\nadd $64, %rsp\npushq $5\nenter $16, $0\nmov %rbp, %r9\nleave\nmov $0x110000, %ebp");
+ROW(enter,
+    "mov %rbx, %rsp\nadd $64, %rsp\npushq $5\nenter $16, $0\nmov %rbp, %r9\nleave\nmov $0x110000, %ebp");
 ROW(jump_through, "lea 2f(%rip), %rax\nmov %rax, (%rbx)\njmp *(%rbx)\n2:");
 ROW(stos, "mov %rbx, %rdi\nmov $100, %ecx\nrep stosb");
 ROW(stos_pages, "mov %rbx, %rdi\nmov $0x3000, %ecx\nrep stosb");
@@ -98,9 +99,9 @@ static void resize(const struct file *f, u64 size)
 
 static void open_guest(struct kvm_guest *g, struct file *f, const u8 *start, const u8 *end)
 {
-	struct kvm_userspace_memory_region region = {
-		.slot = 1, .guest_phys_addr = FILE_AT, .memory_size = FILE_SIZE
-	};
+	struct kvm_userspace_memory_region region = { .slot = 1,
+						      .guest_phys_addr = FILE_AT,
+						      .memory_size = FILE_SIZE };
 	struct kvm_regs regs = { .rip = IMAGE_CODE,
 				 .rsp = IMAGE_STACK,
 				 .rflags = 2,
@@ -234,7 +235,8 @@ static void memory_may_go_at_any_time(void **state)
 		u32 before = __atomic_load_n(&h.faults, __ATOMIC_RELAXED);
 
 		resize(&f, 0);
-		while (__atomic_load_n(&h.faults, __ATOMIC_RELAXED) == before && !READ_ONCE(h.wrong))
+		while (__atomic_load_n(&h.faults, __ATOMIC_RELAXED) == before &&
+		       !READ_ONCE(h.wrong))
 			sched_yield();
 		resize(&f, FILE_SIZE);
 	}

@@ -32,15 +32,15 @@
 	"mov $0x80f, %ecx; mov $0x1ff, %eax; xor %edx, %edx; wrmsr\n"
 
 /* Appends an entry: EDI is the vCPU; RAX, RBX and RDX are lost. RBX: how many there were. */
-#define LOG                                                        \
-	"mov $1, %ebx; lock xadd %rbx, 0x100000\n"                 \
-	"rdtsc; shl $32, %rdx; or %rdx, %rax\n"                    \
+#define LOG                                        \
+	"mov $1, %ebx; lock xadd %rbx, 0x100000\n" \
+	"rdtsc; shl $32, %rdx; or %rdx, %rax\n"    \
 	"shl $2, %rax; or %rdi, %rax; mov %rax, 0x100008(, %rbx, 8)\n"
 
 #define END_OF_INTERRUPT "mov $0x80b, %ecx; xor %eax, %eax; xor %edx, %edx; wrmsr\n"
 
-/* Words below the log: 0xffff8, whether vCPU 1 takes interrupts; 0xffff0, the TSC that was read last, by
- * any vCPU; and how often one was before that. */
+/* Words below the log: 0xffff8, whether vCPU 1 takes interrupts; 0xffff0, the TSC that was read
+ * last, by any vCPU; and how often one was before that. */
 #define EARLIER	   0xfffe8
 #define STEAL_TIME 0x200000
 
@@ -58,8 +58,9 @@ GUEST_CODE(logging, "1: mov 0xffff0, %r10\n"
 		    "jmp 1b\n"
 		    "9: out %al, $0xf4; jmp 9b\n");
 
-/* vCPU 0 interrupts vCPU 1, when that is ready, R8 times, each time when it has seen that the last one was taken. vCPU 1
- * counts in R9 or, if RSI, halts. The handler logs the TSC, and what it finds in R9. */
+/* vCPU 0 interrupts vCPU 1, when that is ready, R8 times, each time when it has seen that the last
+ * one was taken. vCPU 1 counts in R9 or, if RSI, halts. The handler logs the TSC, and what it finds
+ * in R9. */
 GUEST_CODE(interrupting, X2APIC "test %edi, %edi; jnz 5f\n"
 				"0: pause; cmpl $0, 0xffff8; je 0b\n"
 				"1: mov 0x100000, %r10\n"

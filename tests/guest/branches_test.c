@@ -258,8 +258,8 @@ GUEST_CODE(often, "mov $300, %ecx\n"
 		  "iretq\n");
 
 /*
- * Ways out of the middle of a hot block where nothing is branched: a string instruction that goes on
- * or faults, an instruction that C executes, accesses that end on two pages, devices that are
+ * Ways out of the middle of a hot block where nothing is branched: a string instruction that goes
+ * on or faults, an instruction that C executes, accesses that end on two pages, devices that are
  * written to and read from; and many jumps in a row. In the second half the stack is on the line of
  * the code that is called. The handler leaves out the REP MOVSB.
  */

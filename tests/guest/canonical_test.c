@@ -15,13 +15,13 @@
 #include "guest/machine.h"
 #include "x86/paging.h"
 
-#define ALL   1000000
-#define PAGE  0x20000 /* what the last page before the edge is mapped to */
-#define PDPT  0x21000
-#define PD    0x22000
-#define PT    0x23000
-#define PML4  0x24000
-#define PML5  0x25000
+#define ALL  1000000
+#define PAGE 0x20000 /* what the last page before the edge is mapped to */
+#define PDPT 0x21000
+#define PD   0x22000
+#define PT   0x23000
+#define PML4 0x24000
+#define PML5 0x25000
 
 /* IMAGE_CODE jumps to RAX; #GP gives RIP in RBX, RSP in RDX. */
 GUEST_CODE(enter, "mov $0x11111111, %ecx\n"
@@ -50,8 +50,11 @@ static const struct edge edges[] = {
 	{ "CALL rel32", 5, 5, { 0xe8, 0, 0x10, 0, 0 }, 5 },
 	{ "falls off", 2, 2, { 0x90, 0x90 }, 0 },
 	/* CALL to 11 bytes before the edge, where a RET is: its return address is the edge. */
-	{ "RET to a call's end", 11, 11,
-	  { 0xc3, 0x90, 0x90, 0x90, 0x90, 0x90, 0xe8, 0xf5, 0xff, 0xff, 0xff }, 11 },
+	{ "RET to a call's end",
+	  11,
+	  11,
+	  { 0xc3, 0x90, 0x90, 0x90, 0x90, 0x90, 0xe8, 0xf5, 0xff, 0xff, 0xff },
+	  11 },
 };
 
 static void map_edge(struct machine *m, bool la57)
@@ -139,7 +142,8 @@ static void indirect_branches_know_57_bits(void **state)
 	assert_int_equal(m->cpu->regs[RBX], 100);
 	assert_int_equal(m->cpu->regs[RBP], 100);
 
-	/* The same code where addresses have 48 bits: what was translated before no longer holds. */
+	/* The same code where addresses have 48 bits: what was translated before no
+	 * longer holds. */
 	m->cpu->cr4 &= ~(u64)CR4_LA57;
 	m->cpu->cr3 = IMAGE_PML4;
 	m->cpu->rip = IMAGE_CODE;
@@ -150,7 +154,8 @@ static void indirect_branches_know_57_bits(void **state)
 	assert_int_equal(m->cpu->regs[RBX], 100);
 }
 
-/* RIP as a hypervisor may set it: a fetch that faults, whatever was executed at similar addresses. */
+/* RIP as a hypervisor may set it: a fetch that faults, whatever was executed at similar
+ * addresses. */
 static void no_entry_matches_a_bad_rip_from_outside(void **state)
 {
 	struct machine *m = *state;

@@ -51,8 +51,8 @@ GUEST_CODE(faults, "mov $10, %ecx\n"
 		   "addq $2, (%rsp)\n"
 		   "iretq\n");
 
-/* F3 makes of these what they are: without it, or where the processor does not know it, they would be
- * BSF and BSR, which leave their destination alone. */
+/* F3 makes of these what they are: without it, or where the processor does not know it, they would
+ * be BSF and BSR, which leave their destination alone. */
 GUEST_CODE(prefixed, "mov $0x100, %eax\n"
 		     "xor %edx, %edx\n"
 		     "xor %ecx, %ecx\n"
@@ -164,7 +164,8 @@ static void what_is_counted_changes_nothing_else(void **state)
 	struct machine *m = *state;
 
 	for (u32 i = 0; i < 40; i++) {
-		retire_wanted wanted = RETIRE_BIT(RETIRE_LOADS) | i * RETIRE_BIT(RETIRE_CONDITIONAL);
+		retire_wanted wanted =
+			RETIRE_BIT(RETIRE_LOADS) | i * RETIRE_BIT(RETIRE_CONDITIONAL);
 
 		RUN(m, prefixed, wanted, ~0ull >> 1);
 		assert_int_equal(m->cpu->regs[RDX], 32);

@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: MIT */
 /*
- * A client of this process's own control socket (docs/control.md). What cannot be said or heard fails
- * the test.
+ * A client of this process's own control socket (docs/control.md). What cannot be said or heard
+ * fails the test.
  */
 #ifndef GUEST_CONTROL_CLIENT_H
 #define GUEST_CONTROL_CLIENT_H

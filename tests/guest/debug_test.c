@@ -58,27 +58,27 @@ struct row {
 	struct hit hit[4]; /* RIP as an offset into the code; DR6 without its fixed bits */
 };
 
-#define BYTES(s)    s, sizeof(s) - 1
-#define FETCH_0	    0x1ull			     /* DR7: DR0 is an instruction */
-#define ACCESS_0    (0x1ull | 0x3ull << 16 | 1ull << 18) /* two bytes of data */
-#define NOP	    "\x90"
-#define MOV_SS_MEM  "\x8e\x13"	 /* mov (%rbx), %ss */
-#define MOV_SS_REG  "\x8e\xd0"	 /* mov %eax, %ss */
-#define POP_SS	    "\x17"
-#define CPUID	    "\x0f\xa2"
-#define OUT	    "\xe6\x80"
-#define INT1	    "\xf1"
-#define STI	    "\xfb"
-#define HLT	    "\xf4"
-#define INT_30	    "\xcd\x30"
-#define SET_TF	    "\x9c\x80\x4c\x24\x01\x01\x9d" /* pushf; orb $1, 1(%rsp); popf */
+#define BYTES(s)   s, sizeof(s) - 1
+#define FETCH_0	   0x1ull				/* DR7: DR0 is an instruction */
+#define ACCESS_0   (0x1ull | 0x3ull << 16 | 1ull << 18) /* two bytes of data */
+#define NOP	   "\x90"
+#define MOV_SS_MEM "\x8e\x13" /* mov (%rbx), %ss */
+#define MOV_SS_REG "\x8e\xd0" /* mov %eax, %ss */
+#define POP_SS	   "\x17"
+#define CPUID	   "\x0f\xa2"
+#define OUT	   "\xe6\x80"
+#define INT1	   "\xf1"
+#define STI	   "\xfb"
+#define HLT	   "\xf4"
+#define INT_30	   "\xcd\x30"
+#define SET_TF	   "\x9c\x80\x4c\x24\x01\x01\x9d" /* pushf; orb $1, 1(%rsp); popf */
 /* mov %esp, %eax; push $IMAGE_UDS; push %rax; pushf; orb $1, 1(%rsp); push $IMAGE_UCS;
  * lea 3(%rip), %rcx; push %rcx; iretq */
-#define IRET_TO_STEP                                                         \
+#define IRET_TO_STEP                                                                       \
 	"\x89\xe0\x6a\x23\x50\x9c\x80\x4c\x24\x01\x01\x6a\x2b\x48\x8d\x0d\x03\x00\x00\x00" \
 	"\x51\x48\xcf"
-#define READ_DR6    "\x0f\x21\xf2" /* mov %dr6, %rdx */
-#define INC_EDX	    "\xff\xc2"
+#define READ_DR6 "\x0f\x21\xf2" /* mov %dr6, %rdx */
+#define INC_EDX	 "\xff\xc2"
 
 /* The last instruction of each row is HLT; what is stepped to up to it, but not after it. */
 static const struct row rows[] = {
@@ -93,14 +93,14 @@ static const struct row rows[] = {
 	  .nhits = 1, .hit = { { 4, 1 } } },
 	{ "mov (%rbx), %ss; jmp", BYTES(MOV_SS_MEM "\xeb\x01" NOP NOP HLT), .dr7 = ACCESS_0,
 	  .dr0 = WATCHED, .nhits = 1, .hit = { { 5, 1 } } },
-	{ "mov (%rbx), %ss; int1", BYTES(MOV_SS_MEM INT1 NOP HLT), .dr7 = ACCESS_0,
-	  .dr0 = WATCHED, .nhits = 1, .hit = { { 3, 1 } } }, /* one #DB of two causes */
+	{ "mov (%rbx), %ss; int1", BYTES(MOV_SS_MEM INT1 NOP HLT), .dr7 = ACCESS_0, .dr0 = WATCHED,
+	  .nhits = 1, .hit = { { 3, 1 } } }, /* one #DB of two causes */
 	{ "mov (%rbx), %ss; int $1", BYTES(MOV_SS_MEM "\xcd\x01" NOP HLT), .dr7 = ACCESS_0,
 	  .dr0 = WATCHED, .nhits = 2, .hit = { { HANDLER - IMAGE_CODE, 1 }, { 4, 0 } } },
 	{ "user mov (%rbx), %ss; int1", BYTES(MOV_SS_MEM INT1 NOP INT_30), .user = true,
 	  .dr7 = ACCESS_0, .dr0 = WATCHED, .nhits = 1, .hit = { { 3, 1 } } },
-	{ "user mov (%rbx), %ss", BYTES(MOV_SS_MEM NOP NOP INT_30), .user = true,
-	  .dr7 = ACCESS_0, .dr0 = WATCHED, .nhits = 1, .hit = { { 3, 1 } } },
+	{ "user mov (%rbx), %ss", BYTES(MOV_SS_MEM NOP NOP INT_30), .user = true, .dr7 = ACCESS_0,
+	  .dr0 = WATCHED, .nhits = 1, .hit = { { 3, 1 } } },
 	{ "32-bit pop %ss", BYTES(POP_SS NOP NOP HLT), .bits32 = true, .dr7 = ACCESS_0,
 	  .dr0 = IMAGE_STACK - 64, .nhits = 1, .hit = { { 2, 1 } } },
 	/* Single steps. */
@@ -122,15 +122,15 @@ static const struct row rows[] = {
 	  .hit = { { 10, DR6_BS } } },
 	{ "user popf; mov %eax, %ss, gd", BYTES(SET_TF MOV_SS_REG NOP INT_30), .user = true,
 	  .dr7 = DR7_GD, .nhits = 1, .hit = { { 10, DR6_BS } } },
-	{ "iret to user step, gd", BYTES(IRET_TO_STEP NOP CPUID INT_30), .dr7 = DR7_GD,
-	  .nhits = 2, .hit = { { 24, DR6_BS }, { 26, DR6_BS } } },
+	{ "iret to user step, gd", BYTES(IRET_TO_STEP NOP CPUID INT_30), .dr7 = DR7_GD, .nhits = 2,
+	  .hit = { { 24, DR6_BS }, { 26, DR6_BS } } },
 	{ "step sti", BYTES(STI NOP HLT), .single_step = true, .nhits = 2,
 	  .hit = { { 1, DR6_BS }, { 2, DR6_BS } } },
 	/* Instruction breakpoints. */
 	{ "break", BYTES(NOP NOP HLT), .dr7 = FETCH_0, .dr0 = 1, .nhits = 1, .hit = { { 1, 1 } } },
 	{ "break behind mov %eax, %ss", BYTES(MOV_SS_REG NOP NOP HLT), .dr7 = FETCH_0, .dr0 = 2 },
-	{ "break two behind mov %eax, %ss", BYTES(MOV_SS_REG NOP NOP HLT), .dr7 = FETCH_0,
-	  .dr0 = 3, .nhits = 1, .hit = { { 3, 1 } } },
+	{ "break two behind mov %eax, %ss", BYTES(MOV_SS_REG NOP NOP HLT), .dr7 = FETCH_0, .dr0 = 3,
+	  .nhits = 1, .hit = { { 3, 1 } } },
 	{ "break behind 32-bit pop %ss", BYTES(POP_SS NOP NOP HLT), .bits32 = true, .dr7 = FETCH_0,
 	  .dr0 = 1 },
 	{ "AMD: break behind mov %eax, %ss", BYTES(MOV_SS_REG NOP NOP HLT), .amd = true,
@@ -152,8 +152,7 @@ static const struct row rows[] = {
 	{ "user step, gd", BYTES(NOP INC_EDX CPUID INT_30), .user = true, .single_step = true,
 	  .dr7 = DR7_GD, .nhits = 3, .hit = { { 1, DR6_BS }, { 3, DR6_BS }, { 5, DR6_BS } } },
 	{ "user step mov %eax, %ss, gd", BYTES(MOV_SS_REG NOP NOP INT_30), .user = true,
-	  .single_step = true, .dr7 = DR7_GD, .nhits = 2,
-	  .hit = { { 3, DR6_BS }, { 4, DR6_BS } } },
+	  .single_step = true, .dr7 = DR7_GD, .nhits = 2, .hit = { { 3, DR6_BS }, { 4, DR6_BS } } },
 	{ "int1, gd", BYTES(INT1 NOP HLT), .dr7 = DR7_GD, .nhits = 1, .hit = { { 1, 0 } } },
 	{ "user int1, gd", BYTES(INT1 NOP INT_30), .user = true, .dr7 = DR7_GD, .nhits = 1,
 	  .hit = { { 1, 0 } } },
@@ -161,8 +160,8 @@ static const struct row rows[] = {
 	  .dr7 = DR7_GD, .nhits = 2, .hit = { { 1, 0 }, { 2, DR6_BS } } },
 	{ "user mov (%rbx), %ss, gd", BYTES(MOV_SS_MEM NOP NOP INT_30), .user = true,
 	  .dr7 = DR7_GD | ACCESS_0, .dr0 = WATCHED, .nhits = 1, .hit = { { 3, 1 } } },
-	{ "user break, gd", BYTES(NOP NOP INT_30), .user = true, .dr7 = DR7_GD | FETCH_0,
-	  .dr0 = 1, .nhits = 1, .hit = { { 1, 1 } } },
+	{ "user break, gd", BYTES(NOP NOP INT_30), .user = true, .dr7 = DR7_GD | FETCH_0, .dr0 = 1,
+	  .nhits = 1, .hit = { { 1, 1 } } },
 };
 
 static void set_up(struct machine *m, const struct row *row)

@@ -16,10 +16,10 @@
 #include "guest/machine.h"
 #include "x86/paging.h"
 
-#define ALL	10000000
-#define THERE	(IMAGE_CODE + 0x1000) /* the page whose mapping changes */
-#define FIRST	(IMAGE_CODE + 0x2000) /* what it is mapped to */
-#define SECOND	(IMAGE_CODE + 0x3000)
+#define ALL    10000000
+#define THERE  (IMAGE_CODE + 0x1000) /* the page whose mapping changes */
+#define FIRST  (IMAGE_CODE + 0x2000) /* what it is mapped to */
+#define SECOND (IMAGE_CODE + 0x3000)
 
 /* Calls, jumps and returns to another page until that is hot. */
 GUEST_CODE(linked, "mov $200, %ecx\n"

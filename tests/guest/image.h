@@ -55,7 +55,7 @@
 void image_build(u8 *ram, const void *code, size_t size);   /* ram: IMAGE_RAM bytes of zeros */
 void image_gate(u8 *ram, u32 vector, u64 handler, u32 dpl); /* an interrupt gate to IMAGE_CS */
 void image_ist(u8 *ram, u32 vector, u64 top); /* the gate switches to IST 1, whose top this is */
-u64 *image_pte(u8 *ram, u64 address);			    /* of an address in the first 2 MB */
+u64 *image_pte(u8 *ram, u64 address);	      /* of an address in the first 2 MB */
 
 #endif /* __ASSEMBLER__ */
 

@@ -17,8 +17,8 @@
 #define PAGE 0x150000 /* with key 5 */
 #define KEY  5
 
-/* EBX: PKRU while the page is accessed. RSI: the page. R8 counts loads, R9 stores that were done.
- */
+/* EBX: PKRU while the page is accessed. RSI: the page. R8 counts loads, R9 stores that
+ * were done. */
 #define ACCESSES                                      \
 	"	xor ecx, ecx\n"                             \
 	"	xor edx, edx\n"                             \

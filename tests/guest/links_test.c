@@ -151,7 +151,8 @@ GUEST_CODE(faults, "mov $200, %ebp\n"
 		   "movq $0x150007, 0x7a80\n"
 		   "iretq\n");
 
-/* A stack in the midst of code, and frames that reach over it: each push is left behind, or none. */
+/* A stack in the midst of code, and frames that reach over it: each push is left
+ * behind, or none. */
 GUEST_CODE(pushes, "mov $300, %ecx\n"
 		   "mov %rsp, %r15\n"
 		   "1: lea 3f(%rip), %rsp\n"
@@ -452,7 +453,8 @@ static void hot_code_follows_the_page_tables(void **state)
 	}
 	for (u32 i = 0; i < ARRAY_SIZE(slices); i++)
 		for (u32 k = 0; k < ARRAY_SIZE(programs); k++)
-			assert_int_equal(function_changes(*state, &programs[k], slices[i]), expected);
+			assert_int_equal(function_changes(*state, &programs[k], slices[i]),
+					 expected);
 }
 
 /* Here the function calls back, and may have another page when that returns. The order shows in
@@ -471,10 +473,8 @@ GUEST_CODE(back, "mov $300, %ecx\n"
 		 "2: ret\n");
 
 /* CALL 800h bytes back from its page; LEA RBX, [RBX + 2 * RBX]; ADD RBX, n; RET */
-#define CALLS_BACK(n)                                                                           \
-	{                                                                                       \
-		0xe8, 0xfb, 0xf7, 0xff, 0xff, 0x48, 0x8d, 0x1c, 0x5b, 0x48, 0x83, 0xc3, n, 0xc3 \
-	}
+#define CALLS_BACK(n) \
+	{ 0xe8, 0xfb, 0xf7, 0xff, 0xff, 0x48, 0x8d, 0x1c, 0x5b, 0x48, 0x83, 0xc3, n, 0xc3 }
 
 static void returns_follow_the_page_tables(void **state)
 {

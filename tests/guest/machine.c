@@ -127,8 +127,8 @@ static void set_features(struct cpu *cpu)
 	known = true;
 	memcpy(cpu->features, host, sizeof(host));
 	cpu->phys_bits = 46;
-	cpu->xcr0_allowed = XCR0_X87 | XCR0_SSE | XCR0_AVX |
-			    (cpu_priv(cpu)->host_fpu.features & XCR0_AVX512);
+	cpu->xcr0_allowed =
+		XCR0_X87 | XCR0_SSE | XCR0_AVX | (cpu_priv(cpu)->host_fpu.features & XCR0_AVX512);
 	cpu->efer_allowed = EFER_SCE | EFER_LME | EFER_LMA | EFER_NX;
 	cpu->cr4_allowed = CR4_TSD | CR4_DE | CR4_PSE | CR4_PAE | CR4_MCE | CR4_PGE | CR4_PCE |
 			   CR4_OSFXSR | CR4_OSXMMEXCPT | CR4_UMIP | CR4_FSGSBASE | CR4_PCIDE |

@@ -48,7 +48,7 @@ GUEST_CODE(switching, WRMSR(0x38d, 0x033, 0) WRMSR(0x186, 0x4300c4, 0) WRMSR(0x1
 
 /* What a run leaves behind. */
 struct outcome {
-	u64 sum; /* of all that was read */
+	u64 sum;	     /* of all that was read */
 	u64 overflows, last; /* how many, and the address after the last one */
 	u64 instructions, cycles;
 };
@@ -60,7 +60,8 @@ static void configure(struct cpu *cpu)
 	engine_attach_pmu(cpu, pmu_model_of(MODEL_ICELAKE));
 	intercept_init(&intercepts, false);
 	for (u32 i = 0; i < INTERCEPT_MSRS; i++)
-		intercepts.msr[i].pass[INTERCEPT_READ] = intercepts.msr[i].pass[INTERCEPT_WRITE] = true;
+		intercepts.msr[i].pass[INTERCEPT_READ] = intercepts.msr[i].pass[INTERCEPT_WRITE] =
+			true;
 	intercepts.pass_rdpmc = true;
 	cpu->port.intercepts = &intercepts;
 }

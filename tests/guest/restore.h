@@ -19,9 +19,10 @@
 #define RESTORE_DS	  0x104000 /* the debug store's area */
 #define RESTORE_SETUP	  0x105000 /* struct { u64 msr, value; }, up to msr 0 */
 #define RESTORE_ACK	  0x106000 /* the same, at the end of the handler */
-#define RESTORE_RELOAD	  0x107000 /* struct { u32 msr, period; }: counters that may have overflowed \
-				    */
-#define RESTORE_READ 0x108000	   /* u32 msr: what the handler logs, after the interrupted RIP */
+#define RESTORE_RELOAD                                                                             \
+	0x107000		 /* struct { u32 msr, period; }: counters that may have overflowed \
+				  */
+#define RESTORE_READ	0x108000 /* u32 msr: what the handler logs, after the interrupted RIP */
 /* struct { u64 msr, test, keep, value; }: where a bit of `test` is set, the handler writes `value`
  * and the bits that `keep` names. */
 #define RESTORE_RESTART 0x109000

@@ -1,10 +1,10 @@
 // SPDX-License-Identifier: MIT
 /*
  * Split locks on a host that kills programs for them (Linux: split_lock_detect=fatal). Such a host
- * raises SIGBUS with BUS_ADRALN: before the instruction, by #AC, or after it, by the #DB of bus lock
- * detection (SDM 3A 8.1.2.3). Here the operand's memory cannot be accessed, and the handler makes of
- * the page fault what that host would have sent. Each row must end as it does with an operand within
- * one line.
+ * raises SIGBUS with BUS_ADRALN: before the instruction, by #AC, or after it, by the #DB of bus
+ * lock detection (SDM 3A 8.1.2.3). Here the operand's memory cannot be accessed, and the handler
+ * makes of the page fault what that host would have sent. Each row must end as it does with an
+ * operand within one line.
  */
 #include <setjmp.h>
 #include <signal.h>
@@ -20,14 +20,14 @@
 #include "engine/engine.h"
 #include "guest/machine.h"
 
-#define WITHIN (IMAGE_DATA + 0x10)    /* a line */
-#define LINES  (IMAGE_DATA + 0x7e)    /* across two, and two pages */
+#define WITHIN (IMAGE_DATA + 0x10) /* a line */
+#define LINES  (IMAGE_DATA + 0x7e) /* across two, and two pages */
 #define PAGES  (IMAGE_DATA + 0x0ffe)
 #define SPAN   (2 * PAGE_SIZE)
 
 /* With flags that matter before and after, and neighbours that may share its check. */
-#define BEFORE "mov 24(%rdi), %r11\nadd %r11, %r11\nstc\n"
-#define AFTER  "\nmov 16(%rdi), %r10\npushf\npop %r9\nhlt\n"
+#define BEFORE		"mov 24(%rdi), %r11\nadd %r11, %r11\nstc\n"
+#define AFTER		"\nmov 16(%rdi), %r10\npushf\npop %r9\nhlt\n"
 #define ROW(name, text) GUEST_CODE(name, BEFORE text AFTER)
 
 ROW(inc, "lock incq (%rdi)");
@@ -66,16 +66,17 @@ static const struct row {
 /* What the host does. */
 static struct host {
 	struct machine *m;
-	bool before;	/* the instruction, or after it */
+	bool before;	 /* the instruction, or after it */
 	u32 split_locks; /* that were noticed */
-	bool refused;	/* the engine did not want the signal */
-	bool protected; /* the operand's pages */
+	bool refused;	 /* the engine did not want the signal */
+	bool protected;	 /* the operand's pages */
 } host;
 
 static void protect(bool on)
 {
 	host.protected = on;
-	must(mprotect(host.m->ram + IMAGE_DATA, SPAN, on ? PROT_NONE : PROT_READ | PROT_WRITE) == 0);
+	must(mprotect(host.m->ram + IMAGE_DATA, SPAN, on ? PROT_NONE : PROT_READ | PROT_WRITE) ==
+	     0);
 }
 
 static void send(siginfo_t *info, void *context, u32 trap)
@@ -98,7 +99,8 @@ static bool is_locked(const u8 *pc)
 	return pc[0] >= 0x40 && pc[0] <= 0x4f && pc[1] == 0x87; /* XCHG */
 }
 
-/* Of an access to the protected pages. Others than split locks, the engine's own among them, pass. */
+/* Of an access to the protected pages. Others than split locks, the engine's own among
+ * them, pass. */
 static void on_fault(int sig, siginfo_t *info, void *context)
 {
 	greg_t *regs = ((ucontext_t *)context)->uc_mcontext.gregs;

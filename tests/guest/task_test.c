@@ -29,7 +29,7 @@
 #define WORK_TSS 0x21000
 #define TRAP_TSS 0x22000
 #define WORK_DIR 0x23000
-#define DATA	 0x24000 /* calls, returns, error code, selector saved in ES */
+#define DATA	 0x24000  /* calls, returns, error code, selector saved in ES */
 #define ALIAS	 0x800000 /* all of memory again, in the space of WORK_TSS alone */
 
 /* The task at 0x10100 goes on after its IRET when it is called again. */

@@ -19,16 +19,16 @@
 #include "guest/machine.h"
 #include "x86/paging.h"
 
-#define PADS	  0x20000 /* pages of them */
-#define PAD_PAGES 40
-#define PADS_PAGE 24
-#define NPADS	  (PAD_PAGES * PADS_PAGE)
-#define PAD_ROOM  (PAGE_SIZE / PADS_PAGE)
-#define STORM_AT  0x60000 /* 19 pages of RET */
-#define STORM_SIZE (19 * PAGE_SIZE)
-#define TABLE	  0x200000
-#define NRECORDS  65536
-#define PML5	  0x9000
+#define PADS		0x20000 /* pages of them */
+#define PAD_PAGES	40
+#define PADS_PAGE	24
+#define NPADS		(PAD_PAGES * PADS_PAGE)
+#define PAD_ROOM	(PAGE_SIZE / PADS_PAGE)
+#define STORM_AT	0x60000 /* 19 pages of RET */
+#define STORM_SIZE	(19 * PAGE_SIZE)
+#define TABLE		0x200000
+#define NRECORDS	65536
+#define PML5		0x9000
 #define SLICE_MAX_INSNS 3000000
 
 /* What a record's target must come to, besides the number of a pad. */
@@ -57,8 +57,8 @@ struct record {
 };
 
 /*
- * R8: the next record. R9, R10: end and start of the table. R11: transfers. R12: those left. R13: the
- * stack. EBX: what is expected.
+ * R8: the next record. R9, R10: end and start of the table. R11: transfers. R12: those left. R13:
+ * the stack. EBX: what is expected.
  */
 GUEST_CODE(dispatcher,
 	   "next:\n"
@@ -245,8 +245,7 @@ static struct record hostile(u64 good, bool la57)
 		target ^= (1 + below(0xffff)) << 48;
 		break;
 	case 2:
-		target ^= old_key(generation, below(8)) ^
-			  old_key(generation + below(16), below(8));
+		target ^= old_key(generation, below(8)) ^ old_key(generation + below(16), below(8));
 		break;
 	case 1:
 		target ^= BIT(47 + below(17));
@@ -257,7 +256,8 @@ static struct record hostile(u64 good, bool la57)
 	}
 	if (!canonical(target, la57))
 		return (struct record){ target, EXPECT_GP, 0 };
-	/* What else is mapped is an alias, which pads do not care about: go there rather than guess. */
+	/* What else is mapped is an alias, which pads do not care about: go there rather than
+	 * guess. */
 	if (target >> 30 != 0x10)
 		return (struct record){ good, 0, 0 };
 	return (struct record){ target, EXPECT_PF, 0 };

@@ -70,8 +70,8 @@ GUEST_CODE(chance, "mov $0x7e57, %eax\n"
 		   "jmp 6f\n"
 		   "6: ret\n");
 
-/* Six instructions a turn: two loads and two stores, a call, a return and a conditional branch, taken but
- * for the last time. */
+/* Six instructions a turn: two loads and two stores, a call, a return and a conditional branch,
+ * taken but for the last time. */
 #define TURNS 1200000ull
 GUEST_CODE(turns, "mov $1200000, %ecx\n"
 		  "1: mov (%rsp), %rax\n"
@@ -226,11 +226,24 @@ static void trips_are_of_a_privilege_or_of_both(void **state)
 
 /* Blocks continue after branches, but where caches are modelled. */
 static const enum retire_class counted_when_hot[] = {
-	RETIRE_INSTRUCTIONS,   RETIRE_BRANCHES,	   RETIRE_CONDITIONAL,	    RETIRE_TAKEN,
-	RETIRE_NEAR_TAKEN,     RETIRE_COND_TAKEN,  RETIRE_NOT_TAKEN,	    RETIRE_CALLS,
-	RETIRE_RETURNS,	       RETIRE_LOADS,	   RETIRE_STORES,	    RETIRE_LOAD_STORES,
-	RETIRE_ACCESSES,       RETIRE_COND_MISSES, RETIRE_COND_TAKEN_MISSES, RETIRE_NOT_TAKEN_MISSES,
-	RETIRE_BRANCH_MISSES,  RETIRE_TAKEN_MISSES,
+	RETIRE_INSTRUCTIONS,
+	RETIRE_BRANCHES,
+	RETIRE_CONDITIONAL,
+	RETIRE_TAKEN,
+	RETIRE_NEAR_TAKEN,
+	RETIRE_COND_TAKEN,
+	RETIRE_NOT_TAKEN,
+	RETIRE_CALLS,
+	RETIRE_RETURNS,
+	RETIRE_LOADS,
+	RETIRE_STORES,
+	RETIRE_LOAD_STORES,
+	RETIRE_ACCESSES,
+	RETIRE_COND_MISSES,
+	RETIRE_COND_TAKEN_MISSES,
+	RETIRE_NOT_TAKEN_MISSES,
+	RETIRE_BRANCH_MISSES,
+	RETIRE_TAKEN_MISSES,
 };
 
 static void hot_blocks_stop_at_a_trip(void **state)

@@ -129,8 +129,8 @@ static const struct row rows[] = {
 	{ RULE_VMASKMOV_AS_ONE, INSN("\x62\xf1\x7e\x09\x7f\x00"), CODE64, .rax = LEFT - 8,
 	  .what = CR2, .intel = { VEC_PF, LEFT + 7 }, .amd = { VEC_PF, LEFT } },
 	/* VMOVDQU32 ZMM0, [RAX] */
-	{ RULE_VECTORS_CHECK_ALIGNMENT, INSN("\x62\xf1\x7e\x48\x6f\x00"), CHECKED,
-	  .rax = DATA + 8, .intel = { .vector = VEC_UD }, .amd = { .vector = VEC_AC } },
+	{ RULE_VECTORS_CHECK_ALIGNMENT, INSN("\x62\xf1\x7e\x48\x6f\x00"), CHECKED, .rax = DATA + 8,
+	  .intel = { .vector = VEC_UD }, .amd = { .vector = VEC_AC } },
 	/* VPGATHERDD XMM0, [RAX + XMM4], XMM3 */
 	{ RULE_GATHER_WIDENS_MASK, INSN("\xc4\xe2\x61\x90\x04\x20"), CODE64, .rax = LEFT,
 	  .what = XMM3, .intel = { VEC_PF, ~0ull }, .amd = { VEC_PF, 0x8000000080000000 } },
@@ -157,9 +157,9 @@ static const struct row rows[] = {
 /* Rules that other tests have: debug exceptions, the page walk, SYSCALL and its kin. */
 static const enum vendor_rule elsewhere[] = {
 	RULE_SS_BLOCKS_BREAKPOINTS, /* guest/debug_test.c */
-	RULE_GLOBAL_BIT_RESERVED, /* unit/mmu_test.c */
-	RULE_SYSCALL_ANYWHERE,	  /* unit/transfer_test.c */
-	RULE_SYSRET_CHECKS_RIP,	  RULE_SYSRET_KEEPS_SS, RULE_SYSENTER_NOT_LONG,
+	RULE_GLOBAL_BIT_RESERVED,   /* unit/mmu_test.c */
+	RULE_SYSCALL_ANYWHERE,	    /* unit/transfer_test.c */
+	RULE_SYSRET_CHECKS_RIP,	    RULE_SYSRET_KEEPS_SS, RULE_SYSENTER_NOT_LONG,
 };
 
 static void set_user_code(struct cpu *cpu, u32 how)

@@ -1,8 +1,8 @@
 // SPDX-License-Identifier: MIT
 /*
  * Linear addresses have 32 bits outside 64-bit code (SDM 3A 3.3.7, 5.3; APM2 4.5): an access that
- * begins below 4 GB through a segment with a base goes on at 0. Each row is executed twice, with its
- * operand in the middle of a page and with its operand across 4 GB: both must end the same.
+ * begins below 4 GB through a segment with a base goes on at 0. Each row is executed twice, with
+ * its operand in the middle of a page and with its operand across 4 GB: both must end the same.
  */
 #include <stdarg.h>
 #include <stddef.h>
@@ -154,12 +154,14 @@ static void put_bytes(const struct place *p, const struct row *row)
 		p->before[-1 - (s32)i] = 3 * i + 1;
 		p->after[i] = 5 * i + 2;
 	}
-	memset(p->before - row->before, 0, 4); /* MXCSR, the lower bound, a selector: all 0 will do */
+	/* MXCSR, the lower bound, a selector: all 0 will do. */
+	memset(p->before - row->before, 0, 4);
 	memset(p->after, 0, 512);
 	memcpy(code, row->code, row->size);
 	code[row->size] = 0xf4; /* HLT */
 	for (u32 i = 0; row->kind == CODE && i < row->size + 1u; i++)
-		*(i < row->before ? p->before - row->before + i : p->after + i - row->before) = code[i];
+		*(i < row->before ? p->before - row->before + i : p->after + i - row->before) =
+			code[i];
 }
 
 struct outcome {

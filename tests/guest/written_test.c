@@ -42,9 +42,9 @@ static void run_to_end(struct machine *m, u64 budget)
 #define TOP	0x140800
 #define HANDLER (TOP - 16)
 
-#define RAISE(next, imm)                  \
-	"lea " #next "f(%rip), %r15\n"    \
-	"mov $0x0ceb" #imm "b3, %esp\n"   \
+#define RAISE(next, imm)                \
+	"lea " #next "f(%rip), %r15\n"  \
+	"mov $0x0ceb" #imm "b3, %esp\n" \
 	"ud2\n" #next ":\n"
 
 GUEST_CODE(frames, "mov $0x100000, %r14d\n" RAISE(1, 11) RAISE(2, 22) RAISE(3, 33) RAISE(4, 44)

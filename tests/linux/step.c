@@ -1,11 +1,12 @@
 // SPDX-License-Identifier: MIT
 /*
- * Counts what a program retires in user mode, by letting the host's processor execute it one instruction at a time
- * (ptrace): a counter that shares nothing with vpmu but the decoder that tells branches. Prints instructions, branches, far
- * branches.
+ * Counts what a program retires in user mode, by letting the host's processor execute it one
+ * instruction at a time (ptrace): a counter that shares nothing with vpmu but the decoder that
+ * tells branches. Prints instructions, branches, far branches.
  *
- * The trap comes after each repetition of a string instruction, which is one instruction. A signal is reported
- * before the instruction that it finds, and once more when its handler is about to begin.
+ * The trap comes after each repetition of a string instruction, which is one instruction. A signal
+ * is reported before the instruction that it finds, and once more when its handler is about to
+ * begin.
  *
  * usage: step PROGRAM [ARGUMENTS]
  */
@@ -58,15 +59,16 @@ static struct kind decode(pid_t child, uint64_t rip)
 		from.iov_len = 4096 - rip % 4096;
 		n = process_vm_readv(child, &to, 1, &from, 1, 0);
 	}
-	if (n <= 0 || !ZYAN_SUCCESS(ZydisDecoderDecodeInstruction(&decoder, NULL, bytes, n, &insn))) {
+	if (n <= 0 ||
+	    !ZYAN_SUCCESS(ZydisDecoderDecodeInstruction(&decoder, NULL, bytes, n, &insn))) {
 		fprintf(stderr, "step: no instruction at %#lx\n", rip);
 		exit(1);
 	}
 	kind.branch = is_branch(&insn);
 	kind.far = insn.meta.category == ZYDIS_CATEGORY_SYSCALL;
 	kind.repeats = insn.meta.category == ZYDIS_CATEGORY_STRINGOP &&
-		       (insn.attributes & (ZYDIS_ATTRIB_HAS_REP | ZYDIS_ATTRIB_HAS_REPE |
-					   ZYDIS_ATTRIB_HAS_REPNE));
+		       (insn.attributes &
+			(ZYDIS_ATTRIB_HAS_REP | ZYDIS_ATTRIB_HAS_REPE | ZYDIS_ATTRIB_HAS_REPNE));
 	return kind;
 }
 
@@ -97,10 +99,12 @@ static void count(pid_t child)
 
 	for (;;) {
 		const struct kind *kind = kind_at(child, rip);
-		bool executed = !pending; /* delivering a signal stops before the handler's first instruction */
+		/* Delivering a signal stops before the handler's first instruction. */
+		bool executed = !pending;
 		uint64_t now;
 
-		if (ptrace(PTRACE_SINGLESTEP, child, NULL, pending) || waitpid(child, &status, 0) < 0)
+		if (ptrace(PTRACE_SINGLESTEP, child, NULL, pending) ||
+		    waitpid(child, &status, 0) < 0)
 			break;
 		now = WIFSTOPPED(status) ? rip_of(child) : 0;
 		pending = WIFSTOPPED(status) && WSTOPSIG(status) != SIGTRAP ? WSTOPSIG(status) : 0;

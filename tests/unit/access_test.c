@@ -21,7 +21,7 @@
 
 /* Pages at GVA: RAM at GPA, RAM elsewhere, a device, ROM, nothing. */
 enum { RAM0, RAM1, DEVICE, ROM, HOLE };
-#define AT(page, offset) (GVA + (page)*PAGE_SIZE + (offset))
+#define AT(page, offset) (GVA + (page) * PAGE_SIZE + (offset))
 #define RAM1_GPA	 (GPA + 8 * PAGE_SIZE)
 
 static int setup(void **state)

@@ -1,8 +1,8 @@
 // SPDX-License-Identifier: MIT
 /*
- * --baseline: what models offer is the same on every host with AVX2, of either vendor. The hashes are
- * of the whole lists as they were on Emerald Rapids; a list that differs is printed, to be compared
- * with that of a host where the test passes.
+ * --baseline: what models offer is the same on every host with AVX2, of either vendor. The hashes
+ * are of the whole lists as they were on Emerald Rapids; a list that differs is printed, to be
+ * compared with that of a host where the test passes.
  */
 #include <setjmp.h>
 #include <stdarg.h>
@@ -17,10 +17,8 @@ static const struct {
 	const char *model;
 	u64 hash;
 } lists[] = {
-	{ "skylake", 0x70a33a2da47adfc2ull },
-	{ "icelake", 0x67f73723f8a68ca9ull },
-	{ "sapphirerapids", 0x24e120a0fdc0773aull },
-	{ "milan", 0xb2d0b1b68dce799bull },
+	{ "skylake", 0x70a33a2da47adfc2ull },	     { "icelake", 0x67f73723f8a68ca9ull },
+	{ "sapphirerapids", 0x24e120a0fdc0773aull }, { "milan", 0xb2d0b1b68dce799bull },
 	{ "genoa", 0xfa90d3222858b90ull },
 };
 

@@ -177,14 +177,14 @@ static void the_mode_word_follows_the_registers(void **state)
 	(void)state;
 	paged_cpu_init(&p, FORMAT_4LEVEL);
 	assert_int_equal(cpu_priv(p.cpu)->mode, MODE_CODE64 | MODE_FLAT | MODE_LONG | MODE_PROT |
-					      MODE_USER_OK | MODE_IOPL_OK | MODE_TSC);
+							MODE_USER_OK | MODE_IOPL_OK | MODE_TSC);
 	p.cpu->cr4 |= CR4_SMAP | CR4_OSFXSR | CR4_OSXSAVE;
 	p.cpu->xcr0 = 7;
 	p.cpu->cr0 |= CR0_TS | CR0_AM;
 	cpu_update_mode(p.cpu);
 	assert_int_equal(cpu_priv(p.cpu)->mode, MODE_CODE64 | MODE_FLAT | MODE_LONG | MODE_PROT |
-					      MODE_IOPL_OK | MODE_TSC | MODE_SSE | MODE_AVX |
-					      MODE_FPU_TS);
+							MODE_IOPL_OK | MODE_TSC | MODE_SSE |
+							MODE_AVX | MODE_FPU_TS);
 	assert_int_equal(cpu_tlb_set(cpu_priv(p.cpu)->mode), TLB_KERNEL);
 	p.cpu->rflags |= FL_AC;
 	cpu_update_mode(p.cpu);

@@ -205,9 +205,10 @@ static u64 random_bits(void)
 /* Prefixes, opcode and ModRM, and anything after them. */
 static void make_up(u8 *bytes, u32 i, u32 map, u8 opcode)
 {
-	static const char *const prefixes[] = { "",	"\x66",     "\xf2",	  "\xf3",     "\x48",
-						"\x41", "\x66\x48", "\x65\x4f", "\x67",     "\xf0",
-						"\x47", "\x2e\x66", "\xf3\x41", "\x67\x45", "\x66\xf3" };
+	static const char *const prefixes[] = { "",	    "\x66",	"\xf2",	    "\xf3",
+						"\x48",	    "\x41",	"\x66\x48", "\x65\x4f",
+						"\x67",	    "\xf0",	"\x47",	    "\x2e\x66",
+						"\xf3\x41", "\x67\x45", "\x66\xf3" };
 	static const char *const maps[] = { "", "\x0f", "\x0f\x38", "\x0f\x3a" };
 	const char *prefix = prefixes[i % ARRAY_SIZE(prefixes)];
 	u32 n = 0;
@@ -232,8 +233,8 @@ static void check_once(struct decoder *decoder, u32 mode, const u8 *bytes, u32 n
 		result = decoder_decode(decoder, bytes, n, RIP, mode, &found, &which);
 	assert_int_equal(result, expected);
 	if (result == DECODE_OK && !same_insn(&found, &insn))
-		fail_msg("mode %x: %02x %02x %02x %02x %02x %02x %02x %02x", mode, bytes[0], bytes[1],
-			 bytes[2], bytes[3], bytes[4], bytes[5], bytes[6], bytes[7]);
+		fail_msg("mode %x: %02x %02x %02x %02x %02x %02x %02x %02x", mode, bytes[0],
+			 bytes[1], bytes[2], bytes[3], bytes[4], bytes[5], bytes[6], bytes[7]);
 }
 
 static struct decoder *new_decoder(void)

@@ -126,8 +126,9 @@ static void labels_are_escaped_in_both_formats(void **state)
 	char *text;
 
 	(void)state;
-	look.vm[0] =
-		(struct vm_snapshot){ .pid = 5, .vm = 1, .command = "a\"b\\c\n\xff", .model = "milan" };
+	look.vm[0] = (struct vm_snapshot){
+		.pid = 5, .vm = 1, .command = "a\"b\\c\n\xff", .model = "milan"
+	};
 	look.vm[0].value[VM_INSTRUCTIONS] = ~0ull;
 	look.vm[0].value[VM_HALTED_NS] = 1500000000;
 	text = exporter_text(&look, &own, METRICS_OPEN, &size);

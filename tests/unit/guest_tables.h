@@ -51,7 +51,7 @@ enum {
 #define UNMAPPED     0x40000000
 #define NONCANONICAL 0x900000000000ull
 #define CODE	     0x280000 /* where RIP stands */
-#define HANDLER(v)   (0x400000 + (v)*16ull)
+#define HANDLER(v)   (0x400000 + (v) * 16ull)
 
 enum where { KERNEL64, KERNEL32, USER64, USER32, RING1 };
 

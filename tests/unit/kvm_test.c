@@ -372,8 +372,8 @@ static void request_and_kick(int sig)
 	if (!vcpu_current())
 		return;
 	nested[0] = call(nested_world->open[VCPU].file, KVM_GET_REGS, (unsigned long)&regs);
-	nested[1] = call(nested_world->open[VM].file, KVM_SET_USER_MEMORY_REGION,
-			 (unsigned long)&none);
+	nested[1] =
+		call(nested_world->open[VM].file, KVM_SET_USER_MEMORY_REGION, (unsigned long)&none);
 	kvm_interrupt();
 }
 

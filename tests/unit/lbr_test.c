@@ -262,7 +262,8 @@ static void notes_that_run_over_move_the_top(void **state)
 	}
 }
 
-/* The oldest record is in the middle of a way, which is the third's time apart from what was before. */
+/* The oldest record is in the middle of a way, which is the third's time apart from what was
+ * before. */
 static void ways_that_run_over_move_the_top_by_their_branches(void **state)
 {
 	u32 top = 100 * 3 % 32;

@@ -13,7 +13,6 @@
 
 #include "unit/pmu_machine.h"
 
-
 static struct pmu_machine m;
 
 enum who { GUEST, HOST };

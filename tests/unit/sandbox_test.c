@@ -198,14 +198,15 @@ static int serves_requests_that_read(void)
 /* All of a SETATTR at once. */
 static int sets_everything(u64 node, u64 handle)
 {
-	return guest_set_attributes(node, (struct fuse_setattr_in){
-				       .valid = FATTR_MODE | FATTR_UID | FATTR_GID | FATTR_SIZE |
-						FATTR_ATIME | FATTR_MTIME | FATTR_FH,
-				       .fh = handle,
-				       .mode = 0640,
-				       .uid = geteuid(),
-				       .gid = group,
-				       .size = 3 });
+	return guest_set_attributes(
+		node,
+		(struct fuse_setattr_in){ .valid = FATTR_MODE | FATTR_UID | FATTR_GID | FATTR_SIZE |
+						   FATTR_ATIME | FATTR_MTIME | FATTR_FH,
+					  .fh = handle,
+					  .mode = 0640,
+					  .uid = geteuid(),
+					  .gid = group,
+					  .size = 3 });
 }
 
 /* FUSE_RENAME, or FUSE_RENAME2 where there are flags. */

@@ -154,7 +154,7 @@ static void they_are_so_wherever_they_are_mounted(void **unused)
 	assert_int_equal(guest_open(guest_walk(in_folder("rw/file")), O_RDONLY, &handle), EACCES);
 	assert_int_equal(guest_open(guest_walk(in_folder("rw/file")), O_WRONLY, &handle), EACCES);
 	assert_int_equal(guest_set_attributes(guest_walk(in_folder("rw/file")),
-				   (struct fuse_setattr_in){ .valid = FATTR_SIZE }),
+					      (struct fuse_setattr_in){ .valid = FATTR_SIZE }),
 			 EPERM);
 	assert_int_equal(umount2(in_folder("rw/file"), MNT_DETACH), 0);
 	/* What stores files is served wherever it is. */
@@ -264,8 +264,9 @@ static void set_id_bits_are_not_made(void **unused)
 	assert_int_equal(host_mode("rw/node"), 0755);
 	assert_int_equal(guest_ask(FUSE_MKDIR, rw, &made, sizeof(made), "folder"), 0);
 	assert_int_equal(host_mode("rw/folder"), 01777);
-	assert_int_equal(guest_set_attributes(guest_walk(in_folder("rw/node")),
-				   (struct fuse_setattr_in){ .valid = FATTR_MODE, .mode = 06711 }),
+	assert_int_equal(guest_set_attributes(
+				 guest_walk(in_folder("rw/node")),
+				 (struct fuse_setattr_in){ .valid = FATTR_MODE, .mode = 06711 }),
 			 0);
 	assert_int_equal(host_mode("rw/node"), 0711);
 }
@@ -276,8 +277,9 @@ static void a_folder_keeps_its_group_bit(void **unused)
 	(void)unused;
 	assert_int_equal(mkdir(in_folder("rw/team"), 0755), 0);
 	assert_int_equal(chmod(in_folder("rw/team"), 02755), 0);
-	assert_int_equal(guest_set_attributes(guest_walk(in_folder("rw/team")),
-				   (struct fuse_setattr_in){ .valid = FATTR_MODE, .mode = 04700 }),
+	assert_int_equal(guest_set_attributes(
+				 guest_walk(in_folder("rw/team")),
+				 (struct fuse_setattr_in){ .valid = FATTR_MODE, .mode = 04700 }),
 			 0);
 	assert_int_equal(host_mode("rw/team"), 02700);
 }
@@ -289,13 +291,15 @@ static void assert_works(u64 node, u64 handle)
 {
 	assert_true(S_ISREG(guest_mode(node, handle)));
 	assert_true(S_ISREG(guest_mode(node, -1)));
-	assert_int_equal(guest_set_attributes(node, (struct fuse_setattr_in){ .valid = FATTR_SIZE | FATTR_FH,
-								   .fh = handle,
-								   .size = 5 }),
-			 0);
-	assert_int_equal(guest_size(node), 5);
 	assert_int_equal(
-		guest_set_attributes(node, (struct fuse_setattr_in){ .valid = FATTR_MODE, .mode = 0600 }), 0);
+		guest_set_attributes(node, (struct fuse_setattr_in){ .valid = FATTR_SIZE | FATTR_FH,
+								     .fh = handle,
+								     .size = 5 }),
+		0);
+	assert_int_equal(guest_size(node), 5);
+	assert_int_equal(guest_set_attributes(node, (struct fuse_setattr_in){ .valid = FATTR_MODE,
+									      .mode = 0600 }),
+			 0);
 	assert_int_equal(guest_mode(node, -1), S_IFREG | 0600);
 	assert_int_equal(guest_write(node, handle, "words"), 0);
 	assert_int_equal(guest_read(node, handle, 100), 0);
@@ -351,7 +355,8 @@ static void a_file_that_was_replaced_is_not_the_new_one(void **unused)
 	assert_int_equal(guest_release(node, first), 0);
 	assert_int_equal(guest_mode(node, second), S_IFREG | 0644);
 	/* What is left is a handle for reading. */
-	assert_int_equal(guest_set_attributes(node, (struct fuse_setattr_in){ .valid = FATTR_SIZE }), EROFS);
+	assert_int_equal(
+		guest_set_attributes(node, (struct fuse_setattr_in){ .valid = FATTR_SIZE }), EROFS);
 	assert_int_equal(guest_write(node, second, "words"), EBADF);
 	assert_int_equal(guest_release(node, second), 0);
 }
@@ -384,9 +389,10 @@ static void a_handle_belongs_to_its_node(void **unused)
 	other = guest_walk(in_folder("other"));
 	assert_int_equal(guest_open(mine, O_RDWR, &handle), 0);
 	assert_int_equal(guest_mode(other, handle), -EBADF);
-	assert_int_equal(guest_set_attributes(other, (struct fuse_setattr_in){ .valid = FATTR_MODE | FATTR_FH,
-								    .fh = handle,
-								    .mode = 0777 }),
+	assert_int_equal(guest_set_attributes(
+				 other, (struct fuse_setattr_in){ .valid = FATTR_MODE | FATTR_FH,
+								  .fh = handle,
+								  .mode = 0777 }),
 			 EBADF);
 	assert_int_equal(guest_release(other, handle), EBADF);
 	assert_int_equal(guest_release(mine, handle), 0);

@@ -33,7 +33,8 @@ static int make(void **unused)
 		.frames = ends[1],
 	};
 	guest_share.virtual_time = &terms;
-	return write(terms.order, "an order", 8) == 8 && write(terms.input, "input", 5) == 5 ? 0 : -1;
+	return write(terms.order, "an order", 8) == 8 && write(terms.input, "input", 5) == 5 ? 0
+											     : -1;
 }
 
 static int take_down(void **unused)

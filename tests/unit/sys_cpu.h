@@ -17,7 +17,7 @@
 #define NPAGES		 16
 #define HOLE		 NPAGES
 #define DEVICE		 (NPAGES + 1)
-#define AT(page, offset) (GVA + (page)*PAGE_SIZE + (offset))
+#define AT(page, offset) (GVA + (page) * PAGE_SIZE + (offset))
 
 extern struct cpu *cpu;
 

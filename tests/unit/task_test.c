@@ -27,7 +27,16 @@
 #define NEXT	  (CODE + 7)
 
 /* Offsets in a 32-bit TSS (SDM 3A figure 7-2). */
-enum { LINK = 0, CR3 = 0x1c, EIP = 0x20, EFLAGS = 0x24, GPRS = 0x28, SELS = 0x48, LDT_SEL = 0x60, TRAP = 0x64 };
+enum {
+	LINK = 0,
+	CR3 = 0x1c,
+	EIP = 0x20,
+	EFLAGS = 0x24,
+	GPRS = 0x28,
+	SELS = 0x48,
+	LDT_SEL = 0x60,
+	TRAP = 0x64
+};
 
 static u32 get32(const struct paged_cpu *p, u32 at)
 {
@@ -69,8 +78,9 @@ static void fill_other(struct paged_cpu *p)
 
 static void fill_other16(struct paged_cpu *p)
 {
-	static const u16 words[] = { 0x9000, FL_FIX1 | FL_ZF, 1, 2, 3, 4, 0x8000, 5, 6, 7,
-				     SEL_KDATA, SEL_KCODE32, SEL_KDATA, SEL_KDATA, 0 };
+	static const u16 words[] = { 0x9000,	FL_FIX1 | FL_ZF, 1,	    2,	       3,
+				     4,		0x8000,		 5,	    6,	       7,
+				     SEL_KDATA, SEL_KCODE32,	 SEL_KDATA, SEL_KDATA, 0 };
 
 	for (u32 i = 0; i < ARRAY_SIZE(words); i++)
 		put16(p, OTHER16 + 0x0e + 2 * i, words[i]);
@@ -174,7 +184,8 @@ static void a_call_nests_and_iret_returns(void **state)
 	assert_int_equal(cpu->rflags, FL_FIX1 | FL_IF);
 	assert_true(busy(p, SEL_TSS));
 	assert_false(busy(p, SEL_OTHER));
-	assert_int_equal(get32(p, OTHER + EIP), TASK_IP + 1); /* where it goes on when called again */
+	/* Where it goes on when called again. */
+	assert_int_equal(get32(p, OTHER + EIP), TASK_IP + 1);
 	assert_int_equal(get32(p, OTHER + EFLAGS), FL_FIX1 | FL_CF | FL_ID);
 }
 

@@ -421,10 +421,7 @@ static void every_model_has_its_numbers(void **state)
 	}
 }
 
-#define ON(name, on)                                        \
-	{                                                   \
-#name " (" on ")", name, on_model, done, on \
-	}
+#define ON(name, on) { #name " (" on ")", name, on_model, done, on }
 #define TEST(name)                                                                               \
 	ON(name, "skylake"), ON(name, "icelake"), ON(name, "sapphirerapids"), ON(name, "milan"), \
 		ON(name, "genoa")

@@ -16,8 +16,8 @@
 struct code_page {
 	u64 gfn_plus_1; /* 0: empty */
 	u64 lines;
-	void *blocks; /* the engine's list of blocks on this page */
-	u64 epoch;    /* epoch in which the engine last compared the bytes */
+	void *blocks;	      /* the engine's list of blocks on this page */
+	u64 epoch;	      /* epoch in which the engine last compared the bytes */
 	u64 entered[NSPACES]; /* priv->jump_drops when the page was noted as a target of jump[] */
 	/* Claims_id of the slot in which it is claimed; 0: it is not (cpu/mmu/shared_code.h) */
 	u64 claim;
@@ -39,8 +39,8 @@ struct code_pages {
 struct code_pages *code_create(void);
 void code_destroy(struct code_pages *pages);
 void code_clear(struct code_pages *pages);
-struct code_page *code_find(struct code_pages *pages,
-			    gpa_t gpa); /* NULL: no translation on this page */
+/* NULL: no translation on this page. */
+struct code_page *code_find(struct code_pages *pages, gpa_t gpa);
 struct code_page *code_add(struct code_pages *pages, gpa_t gpa); /* NULL: table full */
 
 /* Does [gpa, gpa + size), within one page, touch a line with translated code? */

@@ -60,7 +60,8 @@ bool exclusive_enter(struct cpu *cpu)
 		if (likely(!holder))
 			return true;
 		if (holder == priv->exclusive_index + 1) {
-			exclusive_end(cpu); /* left from a run that a signal handler jumped out of (siglongjmp) */
+			/* Left from a run that a signal handler jumped out of (siglongjmp). */
+			exclusive_end(cpu);
 			continue;
 		}
 		exclusive_leave(cpu);

@@ -5,14 +5,16 @@
  *
  * Locked instructions are executed by the host, in place, and are atomic by that. Two kinds are
  *not: those whose bytes lie on two pages that are not neighbours on the host, and those that the
- *host does not let a program execute (engine/runtime/signal.c). They are executed in several steps, between which no other processor may access memory, by locked instructions or by plain loads and stores.
+ *host does not let a program execute (engine/runtime/signal.c). They are executed in several steps,
+ *between which no other processor may access memory, by locked instructions or by plain loads and
+ *stores.
  *
  * A processor is *running* while it may access guest memory: within engine_run(). One that needs to
  * run exclusively
  *
- *	1. becomes the holder (there is at most one),
- *	2. sets hot->attention of all that are running, and
- *	3. waits until none of them is.
+ *      1. becomes the holder (there is at most one),
+ *      2. sets hot->attention of all that are running, and
+ *      3. waits until none of them is.
  *
  * A processor that starts to run sets its flag first and looks for a holder second; the holder sets
  * its own mark first and looks at the flags second. So at least one of them sees the other (all

@@ -24,22 +24,23 @@ enum access_flags {
 	ACCESS_READ = 0,
 	ACCESS_WRITE = BIT(0),
 	ACCESS_FETCH = BIT(1),
-	ACCESS_SYSTEM =
-		BIT(2), /* implicit supervisor access: descriptor tables, TSS, event delivery */
-	ACCESS_RMW = BIT(
-		3), /* with ACCESS_WRITE: the same instruction reads it first (locked and not) */
+	/* Implicit supervisor access: descriptor tables, TSS, event delivery. */
+	ACCESS_SYSTEM = BIT(2),
+	/* With ACCESS_WRITE: the same instruction reads it first (locked and not). */
+	ACCESS_RMW = BIT(3),
 	ACCESS_UNALIGNED = BIT(4), /* not subject to alignment checks, or already checked */
 };
 
-void tlb_flush(struct cpu *cpu);		 /* everything, including what is cached of code addresses */
-void tlb_flush_data(struct cpu *cpu);		 /* all tags for data accesses */
-void tlb_flush_local(struct cpu *cpu);		 /* entries of pages that are not global */
+void tlb_flush(struct cpu *cpu);       /* everything, including what is cached of code addresses */
+void tlb_flush_data(struct cpu *cpu);  /* all tags for data accesses */
+void tlb_flush_local(struct cpu *cpu); /* entries of pages that are not global */
 void tlb_flush_page(struct cpu *cpu, gva_t gva); /* INVLPG */
-/* CR3 was written: user code is now that of another address space. keep: a generation kept for it may be used again (CR3's bit 63). */
+/* CR3 was written: user code is now that of another address space. keep: a generation kept for it
+ * may be used again (CR3's bit 63). */
 void tlb_switch(struct cpu *cpu, u64 old_cr3, bool keep);
 /* INVPCID for PCIDs other than the current one. */
 void tlb_forget_others(struct cpu *cpu);
-void tlb_protect(struct cpu *cpu, gpa_t page);	 /* removes the write tags of a physical page */
+void tlb_protect(struct cpu *cpu, gpa_t page); /* removes the write tags of a physical page */
 /* Of all pages that any processor has claimed: cpu/mmu/shared_code.h */
 void tlb_protect_claimed(struct cpu *cpu);
 

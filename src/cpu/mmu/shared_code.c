@@ -133,7 +133,8 @@ void shared_sleep(struct cpu *cpu)
 	set_ack(cpu, SHARED_ASLEEP);
 }
 
-/* Its old acknowledgement holds again; newer claims are acknowledged before it executes anything. */
+/* Its old acknowledgement holds again; newer claims are acknowledged before it executes
+ * anything. */
 void shared_wake(struct cpu *cpu)
 {
 	set_ack(cpu, cpu_priv(cpu)->acknowledged);

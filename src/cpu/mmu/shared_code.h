@@ -29,7 +29,8 @@ struct shared_code {
 	u64 claims;  /* number of the last claim */
 	u32 ncpus;
 	struct shared_ack {
-		u64 upto; /* the processor has acknowledged claims up to this number, or SHARED_ASLEEP */
+		/* The processor has acknowledged claims up to this number, or SHARED_ASLEEP. */
+		u64 upto;
 	} __attribute__((aligned(64))) ack[SHARED_CPUS];
 };
 
@@ -51,8 +52,9 @@ struct code_page;
 /* Claims a page for this processor, with the number of the claim; releases it. */
 u64 shared_claim(struct cpu *cpu, struct code_page *page);
 void shared_release(struct cpu *cpu, struct code_page *page);
-bool shared_claimed(struct cpu *cpu, gpa_t gpa);		       /* by any processor */
-bool shared_claim_gone(struct cpu *cpu, const struct code_page *page); /* the memory slot it was made in is gone */
+bool shared_claimed(struct cpu *cpu, gpa_t gpa); /* by any processor */
+/* The memory slot it was made in is gone. */
+bool shared_claim_gone(struct cpu *cpu, const struct code_page *page);
 
 /* Drops write tags of pages that were claimed since, and acknowledges the claims. */
 void shared_acknowledge(struct cpu *cpu);

@@ -31,8 +31,8 @@ static void forget(struct tlb_bits *bits, u32 i)
 
 typedef void visit(struct cpu *cpu, enum tlb_set set, u32 i, u64 arg);
 
-static inline void for_word(struct cpu *cpu, const struct tlb_bits *bits, enum tlb_set set, u32 word,
-			    visit *visit, u64 arg)
+static inline void for_word(struct cpu *cpu, const struct tlb_bits *bits, enum tlb_set set,
+			    u32 word, visit *visit, u64 arg)
 {
 	for (u64 left = bits[set].bit[word]; left; left &= left - 1)
 		visit(cpu, set, 64 * word + __builtin_ctzll(left), arg);
@@ -43,7 +43,8 @@ static inline void for_each(struct cpu *cpu, const struct tlb_bits *bits, visit 
 	for (u32 set = 0; set < NTLBS; set++)
 		for (u32 i = 0; i < TLB_SIZE / 4096; i++)
 			for (u64 some = bits[set].some[i]; some; some &= some - 1)
-				for_word(cpu, bits, set, 64 * i + __builtin_ctzll(some), visit, arg);
+				for_word(cpu, bits, set, 64 * i + __builtin_ctzll(some), visit,
+					 arg);
 }
 
 static void drop_entry(struct cpu *cpu, enum tlb_set set, u32 i, u64 unused)
@@ -335,7 +336,8 @@ static void protect_claimed(struct cpu *cpu, enum tlb_set set, u32 i, u64 unused
 	const struct tlb_entry *entry = &cpu_priv(cpu)->tlb[set][i];
 
 	(void)unused;
-	if (entry->write == entry->read && entry->read != tlb_none(i) && shared_claimed(cpu, entry->gpa))
+	if (entry->write == entry->read && entry->read != tlb_none(i) &&
+	    shared_claimed(cpu, entry->gpa))
 		protect(cpu, set, i);
 }
 

@@ -11,7 +11,7 @@
 #include "cpu/mode.h"
 #include "x86/pmu_regs.h"
 
-#define DR6_B0_3     0xfull
+#define DR6_B0_3 0xfull
 
 /* SDM 3A table 6-4. */
 enum class { BENIGN, CONTRIBUTORY, PAGE_FAULT, DOUBLE_FAULT };
@@ -108,8 +108,8 @@ static enum guest_fault triple_fault(struct cpu *cpu)
 
 /*
  * The T flag of a TSS that an event has switched to: #DB before the task's first instruction. Once:
- * the trap of a task that handles this #DB waits for the end of its first instruction, so that tasks
- * cannot trap into each other for ever without executing any.
+ * the trap of a task that handles this #DB waits for the end of its first instruction, so that
+ * tasks cannot trap into each other for ever without executing any.
  */
 static void raise_task_trap(struct cpu *cpu, bool *raised)
 {
@@ -200,7 +200,7 @@ enum guest_fault cpu_int(struct cpu *cpu, enum event_kind kind, u8 vector, u8 in
 	fault = deliver_event(cpu, &event);
 	if (!fault)
 		cpu_priv(cpu)->begun |= BEGUN_TF; /* cleared: the handler is not stepped into */
-	else if (cpu->tr.sel == task) /* no other task's RIP */
+	else if (cpu->tr.sel == task)		  /* no other task's RIP */
 		cpu->rip = rip;
 	return fault;
 }

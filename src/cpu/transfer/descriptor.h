@@ -18,7 +18,8 @@ struct descriptor {
 
 /* Reads a descriptor from the GDT or LDT. *found: it lies within the table. */
 enum guest_fault descriptor_find(struct cpu *cpu, u16 sel, struct descriptor *d, bool *found);
-/* Reads the descriptor; raises `vector` with the selector as error code if the table does not have it. */
+/* Reads the descriptor; raises `vector` with the selector as error code if the table does not have
+ * it. */
 enum guest_fault descriptor_read(struct cpu *cpu, u16 sel, enum vector vector, u32 ext,
 				 struct descriptor *d);
 /* System descriptors have 16 bytes in long mode: reads the upper half, raises #GP(selector). */

@@ -148,7 +148,8 @@ static enum guest_fault look_at(struct cpu *cpu, u16 selector, u32 types, struct
 	fault = descriptor_find(cpu, selector, d, ok);
 	if (fault || !*ok)
 		return fault;
-	*ok = descriptor_privileged(cpu, d) && ((d->attr & SEG_S) || types >> descriptor_type(d) & 1);
+	*ok = descriptor_privileged(cpu, d) &&
+	      ((d->attr & SEG_S) || types >> descriptor_type(d) & 1);
 	return FAULT_NONE;
 }
 

@@ -14,8 +14,8 @@
 #include "cpu/transfer/deliver.h"
 #include "cpu/transfer/stack.h"
 
-#define FL_LOADED                                                                                 \
-	(FL_ARITH | FL_TF | FL_IF | FL_DF | FL_IOPL | FL_NT | FL_RF | FL_VM | FL_AC | FL_VIF |     \
+#define FL_LOADED                                                                              \
+	(FL_ARITH | FL_TF | FL_IF | FL_DF | FL_IOPL | FL_NT | FL_RF | FL_VM | FL_AC | FL_VIF | \
 	 FL_VIP | FL_ID)
 #define DR7_LOCAL 0x155u /* L0 to L3, LE */
 

@@ -20,7 +20,8 @@ static u64 leave_again(struct cpu *cpu, const u8 *return_pc)
 	return SLOW_LEAVE;
 }
 
-/* Must the engine act before the next instruction? A device waits, code was written, a trip was reached, or the run has used up its effort. */
+/* Must the engine act before the next instruction? A device waits, code was written, a trip was
+ * reached, or the run has used up its effort. */
 static bool has_news(const struct cpu *cpu)
 {
 	return cpu_priv(cpu)->code->nwritten ||

@@ -14,15 +14,15 @@
  * is a comparison of 64-byte lines. What has to be compared depends on who can write:
  *
  *   this processor    its TLB has no write tag for a page with code, so that every store to one
- *                     takes the slow path, which notes the lines (cpu/mmu/code_pages.h); cache_written()
- *                     drops their blocks before the next block is entered
- *   other processors  a page with code is *claimed* in its memory slot (cpu/mmu/shared_code.h). They store
- *                     to claimed pages on their slow paths as well, and count that
+ *                     takes the slow path, which notes the lines (cpu/mmu/code_pages.h);
+ *                     cache_written() drops their blocks before the next block is entered
+ *   other processors  a page with code is *claimed* in its memory slot (cpu/mmu/shared_code.h).
+ *                     They store to claimed pages on their slow paths as well, and count that
  *   program, devices  whatever comes from outside of the machine is counted, too
  *
  * Where the guest may rely on seeing new code, an *epoch* begins if one of these counts has grown
- * (cache_check_shared(), jump_cache.c). A page is then compared the first time it is entered in the epoch, or
- * at once if the jump cache leads to it.
+ * (cache_check_shared(), jump_cache.c). A page is then compared the first time it is entered in the
+ * epoch, or at once if the jump cache leads to it.
  *
  * Memory is simple: code and tables are bump-allocated, nothing is freed on its own, and a full
  * cache is flushed as a whole. Code memory is mapped twice, writable and executable, never both at
@@ -41,9 +41,9 @@
  *  5. A page is entered only after it was compared in the last epoch that concerns its code
  *     (page_verified()).
  *  6. Blocks are dropped and the cache is flushed between two visits to translated code only
- *     (code_check.h, 3): a running block may jump to any other, and its tables say where it is. C that
- *     translated code calls marks what is to be done (priv->code, engine->check_pending); update_cache()
- *     does it before the next entry.
+ *     (code_check.h, 3): a running block may jump to any other, and its tables say where it is. C
+ *     that translated code calls marks what is to be done (priv->code, engine->check_pending);
+ *     update_cache() does it before the next entry.
  *  7. The memory of a dropped block stays readable until the next flush: page lists still hold it,
  *     marked by block_dropped().
  *
@@ -220,8 +220,8 @@ static void cut(struct link *link)
 	link->guard_misses_left = 0;
 }
 
-#define GUARD_MISSES_SHIFT 3
-#define GUARD_MISSES_SHIFT_MAX   6
+#define GUARD_MISSES_SHIFT     3
+#define GUARD_MISSES_SHIFT_MAX 6
 
 void link_renew(const struct cpu *cpu, struct link *link, struct block *to)
 {

@@ -20,7 +20,8 @@
 #define CODE_SIZE (256u << 20)
 #define META_SIZE (512u << 20)
 #define HUGE_PAGE (2u << 20)
-#define HUGE_NS	  1000000 /* a huge page that takes longer to fault in is slower than 512 small ones */
+/* A huge page that takes longer to fault in is slower than 512 small ones. */
+#define HUGE_NS	  1000000
 
 static void *map_lazily(size_t size)
 {
@@ -73,7 +74,8 @@ int cache_create(struct engine *eng)
 	return 0;
 }
 
-/* Faulting pages in one by one would take longer than filling them. Where the host lacks MADV_POPULATE_WRITE they are. */
+/* Faulting pages in one by one would take longer than filling them. Where the host lacks
+ * MADV_POPULATE_WRITE they are. */
 static void populate(const u8 *next, u8 **ready, const u8 *limit)
 {
 	while (*ready < next + CACHE_STRIDE && *ready < limit) {

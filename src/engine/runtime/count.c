@@ -4,8 +4,8 @@
  * gets into the tallies once.
  *
  * The problem. engine_run() may retire at most `budget` instructions, and it has to stop after the
- * instruction with which a counter overflows (a *trip*, cpu->port.trips). Translated code cannot ask
- * before each instruction: a block adds its counts once, at its head, before any of its
+ * instruction with which a counter overflows (a *trip*, cpu->port.trips). Translated code cannot
+ * ask before each instruction: a block adds its counts once, at its head, before any of its
  * instructions has run, and may be left in the middle.
  *
  * The idea. The budget is handed out in *slices*. A slice is short enough that no trip lies inside
@@ -20,9 +20,9 @@
  * on. A block that would overdraw the slice or reach a trip is left at its head, with nothing of it
  * executed, and takes its counts back (count_refund_block(), place_refund_weights()). Then the
  * approach gets finer: a slice up to the block's instruction that trips, run in blocks of one
- * instruction (eng->single_insns, MODE_SINGLE), and at last, where a sample has to describe it, that
- * instruction by itself (eng->single_step). What a block was charged and did not execute because it was
- * left in the middle is refunded by unwind.c.
+ * instruction (eng->single_insns, MODE_SINGLE), and at last, where a sample has to describe it,
+ * that instruction by itself (eng->single_step). What a block was charged and did not execute
+ * because it was left in the middle is refunded by unwind.c.
  *
  * Invariants, which the code cites by number:
  *
@@ -34,14 +34,14 @@
  *  3. A slice is no longer than the distance to the nearest trip of instructions, nor than the
  *     shares of cycles and branches. What has used up its share ends the slice, not the run.
  *  4. When a block begins, every counted class of priv->live[] is negative and no guard is set. A
- *     sign or a guard says that a trip was reached or that a field is full; count_may_run() finds out
- *     which, before guest code is entered again.
+ *     sign or a guard says that a trip was reached or that a field is full; count_may_run() finds
+ *     out which, before guest code is entered again.
  *  5. Distances are those of one privilege. A slice outlives a change of privilege only if all
  *     trips count both (eng->trips_span_privileges).
  *  6. Blocks that run count the classes that start() began: those of eng->counting_mode.
  *  7. With cpu->port.precise, the instruction that reaches a trip runs in a block that stores its
- *     address (cpu->port.last_rip). A slice that ends at a trip therefore ends one instruction early
- *     (eng->stops_before_trip), until blocks of one instruction run.
+ *     address (cpu->port.last_rip). A slice that ends at a trip therefore ends one instruction
+ *     early (eng->stops_before_trip), until blocks of one instruction run.
  *
  * vCPU thread; general registers only.
  */
@@ -153,7 +153,8 @@ static bool at_trip(const struct cpu *cpu, enum retire_privilege privilege)
 	return !distance(cpu, RETIRE_INTERRUPTS, privilege);
 }
 
-/* A branch record has the cycles up to it: those of the tallies, plus the instructions and stalls since. */
+/* A branch record has the cycles up to it: those of the tallies, plus the instructions and stalls
+ * since. */
 static void start_records(struct cpu *cpu)
 {
 	const u64 *cycles = cpu->port.tally.cycles;
@@ -212,7 +213,8 @@ static u64 share_branches(struct cpu *cpu, enum retire_privilege privilege)
 	return near || packed ? FAR_AWAY : branches - BRANCHES_NEAR;
 }
 
-/* What an instruction did in the timing model is known only if it is executed by itself. Without the model, blocks of one instruction are enough: they store its address. */
+/* What an instruction did in the timing model is known only if it is executed by itself. Without
+ * the model, blocks of one instruction are enough: they store its address. */
 static bool alone(const struct cpu *cpu)
 {
 	return cpu->port.precise && mode_observes(cpu_priv(cpu)->mode);
@@ -244,7 +246,7 @@ static void start(struct cpu *cpu)
 
 	start_packed(cpu, privilege);
 	eng->live_classes = (cpu_counts(cpu, priv->mode) & ~eng->packed_classes) |
-		       (mode_observes(priv->mode) & cpu->port.wanted);
+			    (mode_observes(priv->mode) & cpu->port.wanted);
 	for (retire_wanted left = eng->live_classes; left;) {
 		enum retire_class class = next_class(&left);
 
@@ -332,7 +334,8 @@ static bool may_keep_slice(const struct cpu *cpu, enum retire_privilege privileg
 {
 	const struct engine *eng = cpu->engine;
 
-	return !cpu->port.precise && !eng->single_insns && (privilege == cpu_privilege(cpu) || eng->trips_span_privileges);
+	return !cpu->port.precise && !eng->single_insns &&
+	       (privilege == cpu_privilege(cpu) || eng->trips_span_privileges);
 }
 
 void count_flush_keeping_slice(struct cpu *cpu, enum retire_privilege privilege)
@@ -382,8 +385,8 @@ void count_rearm(struct cpu *cpu)
 	for (retire_wanted left = cpu->port.trips.armed; left;) {
 		const u64 *trip = cpu->port.trips.at[next_class(&left)];
 
-		eng->trips_span_privileges &= trip[RETIRE_IN_OS] == RETIRE_NEVER &&
-			     trip[RETIRE_IN_USR] == RETIRE_NEVER;
+		eng->trips_span_privileges &=
+			trip[RETIRE_IN_OS] == RETIRE_NEVER && trip[RETIRE_IN_USR] == RETIRE_NEVER;
 	}
 }
 
@@ -502,7 +505,8 @@ void count_next_slice(struct cpu *cpu, const struct block *block)
 		use_single_insns(cpu);
 }
 
-/* How many instructions of the block precede the one that reaches the class's trip, or may reach it: which way a conditional branch at the block's end will go is not known. */
+/* How many instructions of the block precede the one that reaches the class's trip, or may reach
+ * it: which way a conditional branch at the block's end will go is not known. */
 static u32 before_class(const struct block *block, enum retire_class class, s64 live)
 {
 	for (u32 i = 0; i < block->ninsns; i++) {

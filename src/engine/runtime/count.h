@@ -15,7 +15,8 @@
 #include "engine/priv.h"
 
 void count_begin(struct cpu *cpu, u64 budget);
-/* May one more instruction retire? Asked before guest code is entered; starts a slice for the current privilege if none is running. */
+/* May one more instruction retire? Asked before guest code is entered; starts a slice for the
+ * current privilege if none is running. */
 bool count_may_run(struct cpu *cpu);
 /* Has work that retires no instruction (cpu->port.effort) used up the run? */
 bool count_exhausted(const struct cpu *cpu);
@@ -30,17 +31,21 @@ void count_one_retired(struct cpu *cpu);
 void count_refund_block(struct cpu *cpu, const struct block *block);
 /* Moves what retired since the last call into the tallies. Before the privilege changes. */
 void count_flush(struct cpu *cpu, enum retire_privilege privilege);
-/* As count_flush(), after an instruction that changed the privilege. Keeps the slice where the distances to trips are still valid (count.c, invariant 5). */
+/* As count_flush(), after an instruction that changed the privilege. Keeps the slice where the
+ * distances to trips are still valid (count.c, invariant 5). */
 void count_flush_keeping_slice(struct cpu *cpu, enum retire_privilege privilege);
-/* Cycles of both privileges, including those of the instruction that C executes. Only while cycles are counted. */
+/* Cycles of both privileges, including those of the instruction that C executes. Only while cycles
+ * are counted. */
 u64 count_cycles(const struct cpu *cpu);
 /* Instructions of both privileges that have retired. */
 u64 count_instructions(const struct cpu *cpu);
 /* cpu->port.trips have changed. After count_flush(). */
 void count_rearm(struct cpu *cpu);
-/* A block has more instructions than are left of the slice: starts a new slice, or switches to blocks of one instruction. */
+/* A block has more instructions than are left of the slice: starts a new slice, or switches to
+ * blocks of one instruction. */
 void count_next_slice(struct cpu *cpu, const struct block *block);
-/* A block would reach a trip; its weights are still added. Takes them back and starts a slice up to the instruction that reaches the trip, or makes that instruction the next block. */
+/* A block would reach a trip; its weights are still added. Takes them back and starts a slice up to
+ * the instruction that reaches the trip, or makes that instruction the next block. */
 void count_stop_at_trip(struct cpu *cpu, const struct block *block);
 
 #endif

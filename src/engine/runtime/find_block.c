@@ -13,7 +13,8 @@
 #include "engine/priv.h"
 #include "engine/runtime/profile.h"
 
-/* A block whose instruction crosses into another page: is that page still mapped there, and verified? */
+/* A block whose instruction crosses into another page: is that page still mapped there, and
+ * verified? */
 static struct block *check_tail(struct cpu *cpu, u32 mode, struct block *block,
 				enum guest_fault *fault)
 {

@@ -3,14 +3,14 @@
  * The jump cache: guest address to translated code, for indirect branches, returns and branches
  * between pages, and for how long an entry holds.
  *
- * The problem. priv->jump[] is looked up by translated code in a handful of host instructions, which
- * can compare two words and no more. But what an address means changes often: with the address
- * space, with page tables, with the mode (privilege, segments, what is counted), and when code has
- * been written. Emptying 64 K entries each time would cost more than the look-ups save.
+ * The problem. priv->jump[] is looked up by translated code in a handful of host instructions,
+ * which can compare two words and no more. But what an address means changes often: with the
+ * address space, with page tables, with the mode (privilege, segments, what is counted), and when
+ * code has been written. Emptying 64 K entries each time would cost more than the look-ups save.
  *
  * The idea. Entries are not removed, they are given a *key*: a generation and the index of a mode.
- * Everything that makes an address mean something else takes another generation (cpu/mmu/mmu.h), and
- * with it all old entries miss. The kernel's code and user code have a generation each; that of
+ * Everything that makes an address mean something else takes another generation (cpu/mmu/mmu.h),
+ * and with it all old entries miss. The kernel's code and user code have a generation each; that of
  * user code is kept with its address space, so that a process finds its entries again after others
  * ran.
  *
@@ -119,7 +119,8 @@ static u32 key_of(u64 generation, u32 mode)
 	return (u32)generation << KEY_MODE_BITS | mode;
 }
 
-/* Processes that use the same addresses, and modes of one address, have their entries in different places of jump[]. */
+/* Processes that use the same addresses, and modes of one address, have their entries in different
+ * places of jump[]. */
 static u32 spread_of(u32 key)
 {
 	return key * 0x9e3779b1u >> 15 & (JUMP_SIZE - 1) << 1;
@@ -233,9 +234,8 @@ void jump_insert(struct cpu *cpu, const struct block *block)
 		return; /* every block is looked for: profile.h */
 	if (!jump_pages_current(cpu))
 		return; /* the entries have just been dropped */
-	*entry_of(cpu, cpu->rip, priv->jump_key) = (struct jump_entry){
-		cpu->rip, priv->jump_key, block->code - eng->code_rw
-	};
+	*entry_of(cpu, cpu->rip, priv->jump_key) =
+		(struct jump_entry){ cpu->rip, priv->jump_key, block->code - eng->code_rw };
 }
 
 const void *jump_find(struct cpu *cpu, u32 mode)

@@ -127,7 +127,7 @@ static void note_part(struct cpu *cpu, const struct block *block, const struct p
 }
 
 void observe_partial_block(struct cpu *cpu, const struct block *block, const struct place *place,
-		  bool completed)
+			   bool completed)
 {
 	if (block->hot && (block->mode & MODE_OBSERVE_BRANCHES))
 		show_part(cpu, block, place, completed);

@@ -4,8 +4,8 @@
  * it was left. One turn of engine_run() is one visit to translated code; chains of blocks make that
  * rare.
  *
- * vCPU thread. Guest vector state is live throughout, but where decoding saved it; general registers
- * only.
+ * vCPU thread. Guest vector state is live throughout, but where decoding saved it; general
+ * registers only.
  */
 #include "base/bytes.h"
 #include "cpu/event.h"
@@ -206,7 +206,8 @@ static enum turn leave_or_pass(struct cpu *cpu)
 	return TURN_AGAIN;
 }
 
-/* After a CPUID of user code only user code is compared: each program that starts executes some forty of them. */
+/* After a CPUID of user code only user code is compared: each program that starts executes some
+ * forty of them. */
 static void serialized(struct cpu *cpu, const struct insn *insn, enum space space)
 {
 	enum insn_serializing how = serializing(insn);
@@ -440,7 +441,9 @@ static void notice_segment(struct cpu *cpu, u32 mode)
 	eng->jump_cs_limit = cs->limit;
 }
 
-/* Translated code depends on the width of canonical addresses and on whether XCR0 enables AVX-512. A guest changes the first outside long mode only and the second when it boots, so neither is worth a bit of the mode: all blocks are dropped. */
+/* Translated code depends on the width of canonical addresses and on whether XCR0 enables AVX-512.
+ * A guest changes the first outside long mode only and the second when it boots, so neither is
+ * worth a bit of the mode: all blocks are dropped. */
 static void notice_rare_modes(struct cpu *cpu)
 {
 	struct engine *eng = cpu->engine;
@@ -504,7 +507,8 @@ static enum turn visit(struct cpu *cpu)
 	return enter(cpu, mode, exec_view(eng, block->code), block);
 }
 
-/* Executes one instruction while all other processors are stopped. Their calls for attention have been served. */
+/* Executes one instruction while all other processors are stopped. Their calls for attention have
+ * been served. */
 static enum turn visit_alone(struct cpu *cpu)
 {
 	enum turn turn;

@@ -55,5 +55,6 @@ bool engine_where(const struct cpu *cpu, const void *context, struct engine_wher
 	where->rsp = cpu->regs[RSP];
 	where->rbp = cpu->regs[RBP];
 	where->cpl = (cpu_priv(cpu)->mode & MODE_CPL) >> MODE_CPL_SHIFT;
-	return cpu->engine->in_translated_code ? in_block(cpu, regs, where) : cpu->engine->executing;
+	return cpu->engine->in_translated_code ? in_block(cpu, regs, where)
+					       : cpu->engine->executing;
 }

@@ -67,7 +67,8 @@ static u32 aflags_of(u64 eflags)
 	return (eflags & 0xff) << 8 | !!(eflags & FL_OF);
 }
 
-/* Reads guest registers from the host's (priv.h), for code that needs them before they are stored. */
+/* Reads guest registers from the host's (priv.h), for code that needs them before they
+ * are stored. */
 static void read_registers(struct cpu *cpu, const greg_t *regs)
 {
 	static const struct {

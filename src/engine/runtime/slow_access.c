@@ -81,17 +81,18 @@ static u64 bounce(struct cpu *cpu, gva_t gva, u32 desc, u32 access, const u8 *re
 	u32 size = desc & DESC_SIZE;
 	enum guest_fault fault;
 
-	/* The same alignment as the guest's address: the instruction may check it. But if it is locked,
-	 * within a line: the host may not allow it across lines. */
+	/* The same alignment as the guest's address: the instruction may check it. But if it is
+	 * locked, within a line: the host may not allow it across lines. */
 	*pending = (struct slow_state){
 		.address = gva,
 		.size = size,
 		.bounced = true,
-		.data = priv->bounce + 64 + (desc & DESC_LOCK ? 0 : gva & 63)
+		.data = priv->bounce + 64 + (desc & DESC_LOCK ? 0 : gva & 63),
 	};
 	if (desc & DESC_MASKED)
 		slow_masked_select(cpu, pending);
-	/* An x87 store that meets an unmasked exception stores nothing: memory keeps its contents. */
+	/* An x87 store that meets an unmasked exception stores nothing: memory keeps
+	 * its contents. */
 	if (desc & (DESC_READ | DESC_X87)) {
 		fault = fetch(cpu, ACCESS_UNALIGNED | (access & ACCESS_WRITE ? ACCESS_RMW : 0));
 		if (fault != FAULT_NONE)
@@ -110,7 +111,8 @@ static u64 leave_for_alone(struct cpu *cpu, const u8 *return_pc)
 	return result;
 }
 
-/* While other processors are stopped, a locked access across lines is always bounced: the host forbids it, or its pages need a bounce. */
+/* While other processors are stopped, a locked access across lines is always bounced: the host
+ * forbids it, or its pages need a bounce. */
 static bool bounced_alone(const struct cpu *cpu, gva_t gva, u32 desc)
 {
 	return unlikely(cpu_priv(cpu)->others_stopped) && (desc & DESC_LOCK) &&
@@ -202,7 +204,8 @@ static u64 two_pages(struct cpu *cpu, gva_t gva, u32 desc, u32 access, const u8 
 	return observe_end(cpu, desc, return_pc, direct(cpu, gva, t, part, 2, access));
 }
 
-/* Vector operands that must be aligned: checked before all else. Segment bases are assumed to be aligned. */
+/* Vector operands that must be aligned: checked before all else. Segment bases are assumed to be
+ * aligned. */
 bool slow_vector_misaligned(u64 address, u32 desc)
 {
 	return (desc & DESC_ALIGN) && (address & ((desc & DESC_SIZE) - 1));
@@ -267,7 +270,8 @@ u64 slow_share(struct cpu *cpu, u64 address, u32 desc, const u8 *return_pc)
 	if (fault == FAULT_NONE)
 		fault = mmu_fill(cpu, gva, access, &t);
 	if (fault == FAULT_RAISED && (desc & (DESC_COMPUTES | DESC_CLEARS_TOP))) {
-		cpu->port.event.kind = EVENT_NONE; /* checked by itself in the unshared block, it faults again */
+		/* Checked by itself in the unshared block, it faults again. */
+		cpu->port.event.kind = EVENT_NONE;
 		return SLOW_COMMIT;
 	}
 	if (fault != FAULT_NONE)

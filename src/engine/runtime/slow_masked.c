@@ -71,8 +71,8 @@ static struct selection selection_of(const struct cpu *cpu)
 	return s;
 }
 
-/* Where in the span the first selected byte on its second page is; `part` bytes are on the first.
- */
+/* Where in the span the first selected byte on its second page is; `part` bytes are on
+ * the first. */
 static u32 first_on_second_page(const struct selection *s, u32 part)
 {
 	u32 i = part / s->element;

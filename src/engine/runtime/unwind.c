@@ -69,7 +69,8 @@ void place_refund_weights(struct cpu *cpu, const struct block *block, u32 retire
 		refund_live(cpu, lives, &block->weights[i]);
 }
 
-/* The instruction's bytes for the owner's exits. Of one that crosses pages, only those on the first page. */
+/* The instruction's bytes for the owner's exits. Of one that crosses pages, only those on the first
+ * page. */
 static void note_bytes(struct cpu *cpu, const struct block *block, const struct place *place)
 {
 	const struct code_page *page = code_find(cpu_priv(cpu)->code, block->gpa);

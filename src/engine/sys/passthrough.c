@@ -94,7 +94,8 @@ enum pass_result passthrough_access(struct cpu *cpu)
 	return PASS_EXIT;
 }
 
-/* Accesses that need no further checks; all else is left to sys_execute(), which has all the rules. */
+/* Accesses that need no further checks; all else is left to sys_execute(), which has
+ * all the rules. */
 static bool is_plain(const struct cpu *cpu, enum exit_reason access)
 {
 	if (!cpu->port.intercepts || cpu->port.precise)

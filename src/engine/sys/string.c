@@ -2,8 +2,8 @@
 /*
  * String instructions (SDM 1 7.3.9; SDM 2B "REP"): an iteration at a time, each complete before the
  * next begins, so that a fault finds the registers at the iteration that met it. On RAM, MOVS and
- * STOS go page by page, SCAS and CMPS upwards in chunks. A long repetition pauses now and then to let
- * interrupts in. vCPU thread; general registers only.
+ * STOS go page by page, SCAS and CMPS upwards in chunks. A long repetition pauses now and then to
+ * let interrupts in. vCPU thread; general registers only.
  */
 #include "base/guarded.h"
 #include "cpu/mmu/shared_code.h"
@@ -272,8 +272,8 @@ static void window_written(const struct string *s, const struct window *w, u64 c
 
 /*
  * Overlapping moves to higher addresses repeat what they have written: as many elements are moved
- * at once as lie between source and destination. Downwards it is those to lower addresses, and those
- * to higher ones are not for a copy that goes upwards.
+ * at once as lie between source and destination. Downwards it is those to lower addresses, and
+ * those to higher ones are not for a copy that goes upwards.
  */
 static u64 movs_count(const struct string *s, const struct window *from, const struct window *to)
 {
@@ -297,8 +297,8 @@ static enum guest_fault movs_bulk(const struct string *s, u64 count, u64 *done)
 	if (fault || !to.count)
 		return fault;
 	count = movs_count(s, &from, &to);
-	if (!count || !guarded_read(to.host - depth(s, count), from.host - depth(s, count),
-				    count * s->size))
+	if (!count ||
+	    !guarded_read(to.host - depth(s, count), from.host - depth(s, count), count * s->size))
 		return FAULT_NONE;
 	window_observe(s, &from, count, false);
 	window_observe(s, &to, count, true);

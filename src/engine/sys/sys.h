@@ -11,20 +11,22 @@
 #include "engine/insn.h"
 
 enum sys_result {
-	SYS_NEXT,    /* retired; the engine moves RIP to the next instruction */
-	SYS_JUMP,    /* retired; RIP is set */
-	SYS_AGAIN,   /* not finished (REP after some iterations): execute again, nothing retired. A
-			trap between iterations is in cpu->port.event */
-	SYS_ALONE,   /* execute again, while all other processors are stopped */
-	SYS_FAULT,   /* cpu->port.event holds the exception; RIP still points at the instruction */
-	SYS_EXIT,    /* port.exit.reason is set; not retired; the engine fills its insn_len, insn_bytes */
+	SYS_NEXT, /* retired; the engine moves RIP to the next instruction */
+	SYS_JUMP, /* retired; RIP is set */
+	/* Not finished (REP after some iterations): execute again, nothing retired. A trap between
+	   iterations is in cpu->port.event. */
+	SYS_AGAIN,
+	SYS_ALONE, /* execute again, while all other processors are stopped */
+	SYS_FAULT, /* cpu->port.event holds the exception; RIP still points at the instruction */
+	/* port.exit.reason is set; not retired; the engine fills its insn_len, insn_bytes. */
+	SYS_EXIT,
 	SYS_UNKNOWN, /* no such instruction here: the engine raises #UD */
 };
 
 enum sys_result sys_execute(struct cpu *cpu, const struct insn *insn);
 
-/* A string instruction that needs none of it: false if it does, and then nothing has happened. The flags stay
- * as they are. */
+/* A string instruction that needs none of it: false if it does, and then nothing has happened. The
+ * flags stay as they are. */
 bool sys_quick(struct cpu *cpu, const struct insn *insn);
 
 #endif

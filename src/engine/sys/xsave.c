@@ -17,9 +17,9 @@ struct area {
 	struct cpu *cpu;
 	const struct insn *insn;
 	gva_t gva;
-	u64 rfbm;   /* the components asked for: "requested-feature bitmap" */
-	u64 format; /* of the compacted form: its components and XCOMP_COMPACT; 0: the standard form
-		     */
+	u64 rfbm; /* the components asked for: "requested-feature bitmap" */
+	/* Of the compacted form: its components and XCOMP_COMPACT; 0: the standard form. */
+	u64 format;
 };
 
 static u32 component_at(const struct area *a, u32 component)
@@ -33,8 +33,8 @@ static u32 area_size(const struct area *a)
 			 : xstate_standard_size(&a->cpu->xstate, a->rfbm);
 }
 
-/* The first byte that is written. `legacy`: the components with something in front of the header.
- */
+/* The first byte that is written. `legacy`: the components with something in front of
+ * the header. */
 static u32 area_start(const struct area *a, u64 legacy)
 {
 	bool skips = cpu_follows(a->cpu, RULE_XSAVE_SKIPS_LEGACY) && !(a->rfbm & legacy);

@@ -34,10 +34,10 @@ static bool is_prefix(u8 byte)
 /* One bit an opcode. */
 static bool has_modrm(bool two_bytes, u8 opcode)
 {
-	static const u64 one_byte[4] = { 0x0f0f0f0f0f0f0f0f, 0x00000a0800000000,
-					 0x000000000000fffb, 0xc0c00000ff0f00c3 };
-	static const u64 two_byte[4] = { 0xff00fffffffff41f, 0xff7fffffffffffff,
-					 0xfffff8f8ffff0000, 0xffffffffffff00ff };
+	static const u64 one_byte[4] = { 0x0f0f0f0f0f0f0f0f, 0x00000a0800000000, 0x000000000000fffb,
+					 0xc0c00000ff0f00c3 };
+	static const u64 two_byte[4] = { 0xff00fffffffff41f, 0xff7fffffffffffff, 0xfffff8f8ffff0000,
+					 0xffffffffffff00ff };
 
 	return (two_bytes ? two_byte : one_byte)[opcode / 64] >> opcode % 64 & 1;
 }
@@ -264,8 +264,8 @@ bool decoder_recall(struct decoder *decoder, const u8 *bytes, u32 n, u64 rip, u3
 	return true;
 }
 
-enum decode_result decoder_decode(struct decoder *decoder, const u8 *bytes, u32 n, u64 rip, u32 mode,
-				  struct insn *insn, struct decoded **which)
+enum decode_result decoder_decode(struct decoder *decoder, const u8 *bytes, u32 n, u64 rip,
+				  u32 mode, struct insn *insn, struct decoded **which)
 {
 	u32 length = mode & MODE_CODE64 ? head_length(bytes, n) : 0;
 	enum decode_result result;
@@ -278,7 +278,7 @@ enum decode_result decoder_decode(struct decoder *decoder, const u8 *bytes, u32 
 	d = describe(decoder, insn, mode);
 	d.head = head_of(bytes, length);
 	d.head_length = length;
-	*which = stands_for_all(decoder, &d, bytes, rip) ? keep(decoder, &d) :
-							   keep_uncached(decoder, &d);
+	*which = stands_for_all(decoder, &d, bytes, rip) ? keep(decoder, &d)
+							 : keep_uncached(decoder, &d);
 	return DECODE_OK;
 }

@@ -45,7 +45,8 @@ void emit_block_leave_with(struct trans *t, const u8 *thunk, const void *what)
 	emit_patch(&t->e, emit_jmp(&t->e), thunk);
 }
 
-/* In non-flat code several RIPs have one linear address: only the dispatcher can tell them apart. */
+/* In non-flat code several RIPs have one linear address: only the dispatcher can tell
+ * them apart. */
 static bool jump_cache_usable(const struct trans *t)
 {
 	return jump_usable(t->mode) && (t->mode & (MODE_CODE64 | MODE_FLAT));
@@ -110,7 +111,8 @@ static struct ea generation(const struct trans *t)
 	return ea_base(RSP, PRIV(jump_generation) + 8 * (s32)mode_space(t->mode));
 }
 
-/* Where a link leads while it has no target. The link's address is filled in when it is allocated. */
+/* Where a link leads while it has no target. The link's address is filled in when it is
+ * allocated. */
 static u8 *emit_link_stub(struct trans *t, const u8 *thunk)
 {
 	u8 *stub = t->e.p;
@@ -261,7 +263,8 @@ static void end_conditional(struct trans *t, u8 cc, u64 target)
 	taken_path(t, target);
 }
 
-/* A branch in the middle of a block that the timing model or the branch records observe: the flags are kept, all of them if the block may end there, else those that the next instruction needs. */
+/* A branch in the middle of a block that the timing model or the branch records observe: the flags
+ * are kept, all of them if the block may end there, else those that the next instruction needs. */
 static bool looked_at(struct trans *t, enum branch_kind kind)
 {
 	bool shown = (t->mode & MODE_OBSERVE_BRANCHES) && kind != BRANCH_REL_JMP;
@@ -300,11 +303,12 @@ static void jcc_through(struct trans *t, const struct scan *s)
 {
 	emit_flags_restore(t);
 	t->side_exits[t->nside_exits++] =
-		(struct side_exit){ .site = emit_jcc(&t->e, (t->decoded->opcode & 0xf) ^ s->inverted),
-			       .target = s->side_target,
-			       .flags = t->flags,
-			       .rsp_pending = t->rsp_pending,
-			       .index = t->index };
+		(struct side_exit){ .site = emit_jcc(&t->e,
+						     (t->decoded->opcode & 0xf) ^ s->inverted),
+				    .target = s->side_target,
+				    .flags = t->flags,
+				    .rsp_pending = t->rsp_pending,
+				    .index = t->index };
 	follow_conditional(t, s->inverted);
 }
 
@@ -361,7 +365,8 @@ bool emit_insn_jcc(struct trans *t)
 	return true;
 }
 
-/* LOOP, LOOPE, LOOPNE, JrCXZ leave the guest's flags unchanged: they are saved before the host's are used. */
+/* LOOP, LOOPE, LOOPNE, JrCXZ leave the guest's flags unchanged: they are saved before the host's
+ * are used. */
 static void test_counter(struct trans *t)
 {
 	bool wide = t->insn.addrsize == 8;
@@ -487,7 +492,8 @@ bool emit_insn_jmp(struct trans *t)
 	return true;
 }
 
-/* A call must not change RSP before its target is known to be canonical; jumps and returns are checked later. */
+/* A call must not change RSP before its target is known to be canonical; jumps and returns are
+ * checked later. */
 static void check_target(struct trans *t)
 {
 	u8 *good;

@@ -232,7 +232,8 @@ void emit_count_give_back(struct trans *t, u32 index)
 	give_back(t, index);
 }
 
-/* Does the side exit add to a class that the rest of the block, which is refunded, has not been charged for? */
+/* Does the side exit add to a class that the rest of the block, which is refunded, has not been
+ * charged for? */
 static bool adds_more(const struct trans *t, u32 index, bool taken)
 {
 	for (retire_wanted left = packs(t) & trans_count_direction(taken); left; left &= left - 1)
@@ -264,7 +265,8 @@ void emit_count_leave(struct trans *t, u32 index, bool taken)
 	}
 }
 
-/* These classes were just added to, in ascending order. Emits a jump that is taken if one has reached its trip: then the sign bits, ANDed, are 0. */
+/* These classes were just added to, in ascending order. Emits a jump that is taken if one has
+ * reached its trip: then the sign bits, ANDed, are 0. */
 static u8 *if_reached(struct trans *t, retire_wanted added)
 {
 	bool several = added & (added - 1);
@@ -277,7 +279,8 @@ static u8 *if_reached(struct trans *t, retire_wanted added)
 
 u8 *emit_count_mispredicted(struct trans *t, bool taken)
 {
-	retire_wanted missed = cpu_counts(t->cpu, t->mode) & (taken ? MISSED_TAKEN : MISSED_NOT_TAKEN);
+	retire_wanted missed =
+		cpu_counts(t->cpu, t->mode) & (taken ? MISSED_TAKEN : MISSED_NOT_TAKEN);
 
 	for (retire_wanted left = missed; left; left &= left - 1)
 		emit_group1_mem(&t->e, true, GROUP_ADD, live(__builtin_ctzll(left)), 1);

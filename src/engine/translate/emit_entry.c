@@ -167,7 +167,8 @@ static void make_guard_failed(struct emitter *e, struct engine *eng)
 
 	eng->guard_failed = e->p;
 	set_arg(e, eng);
-	emit_group1_mem(e, false, GROUP_SUB, ea_base(S0, offsetof(struct link, guard_misses_left)), 1);
+	emit_group1_mem(e, false, GROUP_SUB, ea_base(S0, offsetof(struct link, guard_misses_left)),
+			1);
 	emit_rm(e, true, OP_MOV_LOAD, S0, ea_base(S0, offsetof(struct link, rip)));
 	enough = emit_jcc(e, CC_S);
 	jump_lookup = emit_jump_lookup(e, eng);

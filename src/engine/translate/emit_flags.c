@@ -26,7 +26,8 @@ void emit_flags_save(struct trans *t)
 	t->flags = FLAGS_IN_BOTH;
 }
 
-/* Do the recipe's registers stay unchanged wherever an instruction may fault before flags are written again? */
+/* Do the recipe's registers stay unchanged wherever an instruction may fault before flags are
+ * written again? */
 static bool recipe_holds(const struct trans *t)
 {
 	const struct recipe *r = &t->recipe;
@@ -225,7 +226,8 @@ void trans_flags_analyse(struct trans *t)
 		}
 		live |= s->reads;
 		if (t->mode & MODE_OBSERVE_MEMORY)
-			live = FL_ARITH; /* observation runs before every instruction and needs them saved */
+			live = FL_ARITH; /* observation runs before every instruction and needs them
+					    saved */
 		if (s->may_fault)
 			exposed = FL_ARITH;
 		s->live = live;

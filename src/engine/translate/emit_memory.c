@@ -240,7 +240,8 @@ void emit_access_stack(struct trans *t, s32 delta, u32 size, u32 rw, const struc
 		return;
 	emit_flags_keep(t);
 	emit_stack_pointer(t, S0, HOST_GUEST_RSP,
-			   t->rsp_pending + delta + (trans_share_leads(t) ? trans_share_shift(t) : 0));
+			   t->rsp_pending + delta +
+				   (trans_share_leads(t) ? trans_share_shift(t) : 0));
 	emit_access_begin(t, size, SS, rw, n);
 }
 

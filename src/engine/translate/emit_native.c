@@ -7,7 +7,8 @@
  */
 #include "engine/translate/trans.h"
 
-/* Categories without control transfers, privileged instructions and hidden memory operands; trans_native_build() may still refuse single instructions by their operands. */
+/* Categories without control transfers, privileged instructions and hidden memory operands;
+ * trans_native_build() may still refuse single instructions by their operands. */
 static bool category_native(ZydisInstructionCategory category)
 {
 	switch (category) {
@@ -429,7 +430,8 @@ static bool same_in_memory(const struct trans *t)
 	}
 }
 
-/* Uses a guest register that lives in memory as the memory operand; not if 32 bits are written, which must be zero-extended. */
+/* Uses a guest register that lives in memory as the memory operand; not if 32 bits are written,
+ * which must be zero-extended. */
 static bool place_in_memory(const struct trans *t, struct native *n, const struct operand *op)
 {
 	if (op->cls != REG_GPR || op->high8 || host_reg(op->reg) != IN_MEMORY || n->x.is_mem ||

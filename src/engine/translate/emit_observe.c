@@ -54,7 +54,8 @@ static u32 step_bit(const struct trans *t)
 
 /* --- data --- */
 
-/* Emits a jump that is taken unless the whole access at the host address in S0 lies on the line last used in its set. */
+/* Emits a jump that is taken unless the whole access at the host address in S0 lies on the line
+ * last used in its set. */
 static u8 *other_line(struct trans *t, u32 size)
 {
 	emit_rr(&t->e, false, OP_MOV_LOAD, S1, S0);
@@ -141,7 +142,8 @@ static bool observes_branches(const struct trans *t)
 	return t->mode & MODE_OBSERVE_BRANCHES;
 }
 
-/* In blocks of one instruction the model's own note is kept up to date, for samples that describe the instruction. */
+/* In blocks of one instruction the model's own note is kept up to date, for samples that describe
+ * the instruction. */
 static void predicted(struct trans *t)
 {
 	if (t->mode & MODE_STEP)

@@ -21,8 +21,8 @@
  *
  * Invariants:
  *
- *  1. A slot leads to a landing of a live block or to the look-up thunk (code_check.h, 6). When a block
- *     dies or the key changes all slots are refilled with the thunk before the next entry
+ *  1. A slot leads to a landing of a live block or to the look-up thunk (code_check.h, 6). When a
+ *     block dies or the key changes all slots are refilled with the thunk before the next entry
  *     (returns_validate()).
  *  2. A landing compares all 64 bits of the guest's target before it goes on. So a slot need not be
  *     right: one that another call has overwritten, or that a guest with its own idea of stacks

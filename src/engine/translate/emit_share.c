@@ -203,7 +203,8 @@ static struct access stack_access(const struct known *known, u64 delta, u8 size,
 				.write = write };
 }
 
-/* The one access of an instruction; false: it has none, or several, or one that cannot be shared. */
+/* The one access of an instruction; false: it has none, or several, or one that cannot
+ * be shared. */
 static bool access_of(const struct known *known, const struct scan *s, struct access *a)
 {
 	const struct insn_facts *facts = insn_facts(&s->insn);
@@ -239,12 +240,14 @@ static bool access_of(const struct known *known, const struct scan *s, struct ac
 }
 
 /* Invariant 1. *lo: from the leader's address to the access; the group stays within GROUP_SPAN. */
-static bool fits(const struct group *g, const struct access *leader, const struct access *a, s64 *lo)
+static bool fits(const struct group *g, const struct access *leader, const struct access *a,
+		 s64 *lo)
 {
 	*lo = (s64)(a->at.offset - leader->at.offset);
 	return a->at.symbol == leader->at.symbol && a->index.symbol == leader->index.symbol &&
 	       a->scale == leader->scale && *lo > -GROUP_SPAN && *lo < GROUP_SPAN &&
-	       (*lo + a->size > g->hi ? *lo + a->size : g->hi) - (*lo < g->lo ? *lo : g->lo) <= GROUP_SPAN;
+	       (*lo + a->size > g->hi ? *lo + a->size : g->hi) - (*lo < g->lo ? *lo : g->lo) <=
+		       GROUP_SPAN;
 }
 
 static void join(struct trans *t, u32 i, u8 id, const struct access *a, s64 lo)
@@ -282,7 +285,8 @@ static void give_slots(struct trans *t)
 	u32 slots = 0;
 
 	for (u32 id = 0; id < t->ngroups; id++)
-		t->groups[id].slot = t->groups[id].members > 1 && slots < SHARE_SLOTS ? slots++ : NO_SLOT;
+		t->groups[id].slot =
+			t->groups[id].members > 1 && slots < SHARE_SLOTS ? slots++ : NO_SLOT;
 	for (u32 i = 0; i < t->nscan; i++) {
 		u8 id = t->scan[i].group;
 

@@ -4,13 +4,14 @@
  * succeeded.
  *
  * In 64-bit code the host's register for it is updated late: what PUSH, POP and CALL move it by is
- * added to displacements (t->rsp_pending) until an instruction uses RSP otherwise or the block is left.
- * Places say what is owed when an instruction faults.
+ * added to displacements (t->rsp_pending) until an instruction uses RSP otherwise or the block is
+ * left. Places say what is owed when an instruction faults.
  */
 #include "engine/translate/trans.h"
 
-#define NEVER_LAZY \
-	(MODE_STEP | MODE_SINGLE | MODE_ALIGN | MODE_OBSERVE_MEMORY | MODE_OBSERVE_BRANCHES | MODE_LBR)
+#define NEVER_LAZY                                                                            \
+	(MODE_STEP | MODE_SINGLE | MODE_ALIGN | MODE_OBSERVE_MEMORY | MODE_OBSERVE_BRANCHES | \
+	 MODE_LBR)
 #define FAR (s64) BIT(30) /* displacements up to it can have t->rsp_pending added */
 
 static bool lazy_operand(const struct trans *t, const struct operand *op)

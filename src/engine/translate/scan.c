@@ -248,7 +248,8 @@ static bool segment_left(const struct trans *t)
 
 #define NOT_BEHIND_BRANCHES (MODE_STEP | MODE_SINGLE | MODE_UNSHARED)
 
-/* Not if mispredictions trip while branches are recorded: the block would be left before the branch is recorded. */
+/* Not if mispredictions trip while branches are recorded: the block would be left before the branch
+ * is recorded. */
 static bool may_go_behind(u32 mode)
 {
 	return (mode & MODE_CODE64) && !(mode & NOT_BEHIND_BRANCHES) &&
@@ -293,7 +294,8 @@ bool scan_could_continue(const struct trans *t)
 {
 	const struct scan *s = &t->scan[t->nscan - 1];
 
-	return s->ends && followable(t, s) && (same_page(t, s->next) || same_page(t, s->side_target));
+	return s->ends && followable(t, s) &&
+	       (same_page(t, s->next) || same_page(t, s->side_target));
 }
 
 /*
@@ -315,7 +317,8 @@ static bool room_for_turn(const struct trans *t, bool conditional)
 	       t->nside_exits + conditional + t->iteration_side_exits <= MAX_SIDE_EXITS;
 }
 
-/* After that branch: continues with another iteration, or, after the usual number, at the loop's exit. */
+/* After that branch: continues with another iteration, or, after the usual number, at the loop's
+ * exit. */
 static bool go_on_in_loop(struct trans *t, struct scan *s, bool conditional)
 {
 	if (!t->iteration)
@@ -342,7 +345,8 @@ static bool go_on_ahead(const struct trans *t, struct scan *s, bool conditional)
 	return same_page(t, s->next) && !contains(t, taken) && !contains(t, s->next);
 }
 
-/* Continues the block where a branch usually goes, if it may. A branch back to its start is a loop, some iterations of which are unrolled; one back into its middle ends the block. */
+/* Continues the block where a branch usually goes, if it may. A branch back to its start is a loop,
+ * some iterations of which are unrolled; one back into its middle ends the block. */
 static bool go_on(struct trans *t, struct scan *s)
 {
 	bool conditional = trans_branch_conditional(t);
@@ -365,7 +369,8 @@ static bool go_on(struct trans *t, struct scan *s)
 	return true;
 }
 
-/* STI opens the interrupt window after the instruction at hand: the block ends there, since windows are checked between blocks. */
+/* STI opens the interrupt window after the instruction at hand: the block ends there, since windows
+ * are checked between blocks. */
 static bool window_opens(const struct trans *t)
 {
 	return t->nscan && t->scan[t->nscan - 1].insn.id == INSN_STI;

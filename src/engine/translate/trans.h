@@ -18,16 +18,17 @@
 #include "engine/priv.h"
 #include "engine/translate/emit.h"
 
-#define SPILL(n)   (PRIV(spill) + 8 * (n))
-#define IN_MEMORY  0xff /* instead of a host register */
+#define SPILL(n)  (PRIV(spill) + 8 * (n))
+#define IN_MEMORY 0xff /* instead of a host register */
 
 /* Where the guest's arithmetic flags are. */
 enum flags_at {
 	FLAGS_IN_CPU,
 	FLAGS_IN_HOST,
 	FLAGS_IN_BOTH,
-	FLAGS_BY_RECIPE, /* not kept; no instruction reads them, and an exception computes them by t->recipe */
-	FLAGS_DEAD,	 /* not kept; neither instructions nor exceptions can see them */
+	/* Not kept; no instruction reads them, and an exception computes them by t->recipe. */
+	FLAGS_BY_RECIPE,
+	FLAGS_DEAD, /* not kept; neither instructions nor exceptions can see them */
 };
 
 enum temp_kind {
@@ -70,9 +71,9 @@ struct decoded {
 	u8 head_length; /* bytes of head; 0: valid for one instruction only */
 	u8 disp_at, disp_size, imm_at, imm_size; /* in bytes */
 	bool imm_signed;
-	bool from_rip; /* the displacement is relative to the next instruction */
-	bool legacy; /* not VEX or EVEX */
-	u8 opcode, map; /* ZydisOpcodeMap */
+	bool from_rip;	      /* the displacement is relative to the next instruction */
+	bool legacy;	      /* not VEX or EVEX */
+	u8 opcode, map;	      /* ZydisOpcodeMap */
 	u8 category, isa_set; /* Zydis' */
 	bool rex_b, rex_w;
 	/* The rest is filled in when the instruction is first scanned: learn() of scan.c. The flags
@@ -89,7 +90,8 @@ struct decoded {
 	struct native as_native;
 } __attribute__((aligned(64)));
 
-/* Hash bucket of struct decoded; its length lets the next look-up begin before this one's entry arrives in the host's cache. */
+/* Hash bucket of struct decoded; its length lets the next look-up begin before this one's entry
+ * arrives in the host's cache. */
 struct decoder_bucket {
 	u16 number; /* in decoder->entry, from 1; 0: none */
 	u8 length;  /* of its instruction */
@@ -103,7 +105,8 @@ struct decoder_bucket {
 struct decoder {
 	struct decoder_bucket bucket[1u << DECODED_BITS];
 	u32 n, nuncached; /* entries in use, of entry[] and of the array before it */
-	struct decoded uncached[BLOCK_INSNS + 1]; /* instructions of the current block that are not kept */
+	/* Instructions of the current block that are not kept. */
+	struct decoded uncached[BLOCK_INSNS + 1];
 	struct decoded entry[DECODED_MAX];
 	struct decoded invalid; /* stands for bytes that are no instruction */
 	/* The instruction that Zydis decoded last. */
@@ -119,8 +122,8 @@ void decoder_prefetch(const struct decoder *decoder, const u8 *bytes, u32 n, u32
 bool decoder_recall(struct decoder *decoder, const u8 *bytes, u32 n, u64 rip, u32 mode,
 		    struct insn *insn, struct decoded **which);
 /* As decode_insn(), and keeps the result. Not with guest vector state live. */
-enum decode_result decoder_decode(struct decoder *decoder, const u8 *bytes, u32 n, u64 rip, u32 mode,
-				  struct insn *insn, struct decoded **which);
+enum decode_result decoder_decode(struct decoder *decoder, const u8 *bytes, u32 n, u64 rip,
+				  u32 mode, struct insn *insn, struct decoded **which);
 
 /* A slow path, emitted after the block's code. */
 struct stub {
@@ -128,8 +131,8 @@ struct stub {
 	u8 *from; /* the displacement of the jump to it */
 	const u8 *inline_op, *done;
 	u32 desc;
-	s32 tag; /* offset in struct cpu of the TLB's tags, to recover the address; 0: it is in S0
-		  */
+	/* Offset in struct cpu of the TLB's tags, to recover the address; 0: it is in S0. */
+	s32 tag;
 	u8 index, recipe;
 	enum flags_at flags;
 	const u8 *retry; /* of a group's leader: where its check begins; else NULL */
@@ -142,14 +145,14 @@ struct stub {
 /* A call of observe.c, emitted after the block's code. */
 struct observe_stub {
 	const u8 *entry;
-	u8 *from;	/* the displacement of the jump to it */
+	u8 *from; /* the displacement of the jump to it */
 	const u8 *back;
 	u32 desc;
-	u8 index;	/* of the instruction */
+	u8 index; /* of the instruction */
 	bool arg_in_rax, load_arg, load_s0;
-	bool missed;	/* no call: counts a mispredicted conditional branch */
-	bool middle;	/* the branch is in the middle of the block */
-	u64 arg, s0;	/* for priv->observed_arg, for S0 */
+	bool missed; /* no call: counts a mispredicted conditional branch */
+	bool middle; /* the branch is in the middle of the block */
+	u64 arg, s0; /* for priv->observed_arg, for S0 */
 };
 
 /* One each for accesses, lines of code, and both outcomes of a branch. */
@@ -163,21 +166,24 @@ struct scan {
 	struct insn insn;
 	struct decoded *decoded;
 	u64 rip;
-	s32 offset;	/* from the block's first byte */
-	int vector;	/* vector to raise instead of executing it, or -1 */
-	bool ends;	/* it is the block's last */
-	bool continues;	/* a branch in the middle of the block, which continues at next; the other way exits to side */
-	bool inverted;	/* the block continues where the branch is taken */
+	s32 offset; /* from the block's first byte */
+	int vector; /* vector to raise instead of executing it, or -1 */
+	bool ends;  /* it is the block's last */
+	/* A branch in the middle of the block, which continues at next; the other way exits to
+	 * side. */
+	bool continues;
+	bool inverted; /* the block continues where the branch is taken */
 	u64 next, side_target;
 	bool may_fault; /* before it has changed any state */
 	bool stores;	/* to memory */
 	bool quiet;	/* a NOP or PREFETCH: its memory operand is not accessed */
 	u16 reads, writes;
-	u16 keeps; /* if it writes flags: those it leaves unchanged */
+	u16 keeps;	  /* if it writes flags: those it leaves unchanged */
 	u16 regs_written; /* one bit a general register */
-	/* Of the flags before it: live are read later; exposed are visible if an instruction faults. */
+	/* Of the flags before it: live are read later; exposed are visible if an instruction
+	 * faults. */
 	u16 live, exposed;
-	bool merges; /* it writes some flags and keeps others that are live */
+	bool merges;	      /* it writes some flags and keeps others that are live */
 	struct recipe recipe; /* how to compute the flags it leaves */
 	u8 group;	      /* in t->groups, or NO_GROUP */
 	s64 at_offset;	      /* offset of its access from the leader's */
@@ -187,7 +193,8 @@ struct scan {
 #define NO_SLOT	   0xff
 #define MAX_GROUPS 24
 
-/* Accesses that share a check: emit_share.c. lo, hi: range of the group, as offsets from the leader's access. */
+/* Accesses that share a check: emit_share.c. lo, hi: range of the group, as offsets from the
+ * leader's access. */
 struct group {
 	u8 leader; /* which instruction */
 	u8 members;
@@ -205,7 +212,8 @@ struct side_exit {
 	u8 index;
 };
 
-/* emit_jump_lookup.c: host code that jumps to the block for the guest address in S0, if jump[] has it. */
+/* emit_jump_lookup.c: host code that jumps to the block for the guest address in S0, if jump[] has
+ * it. */
 struct jump_lookup {
 	u8 *other_rip, *other_key; /* jumps of a miss, to be patched */
 };
@@ -214,9 +222,9 @@ struct jump_lookup emit_jump_lookup(struct emitter *e, const struct engine *eng)
 /* Misses continue here, with the address in S0. */
 void emit_jump_lookup_missed(struct emitter *e, const struct jump_lookup *jump_lookups, u32 n);
 
-#define MAX_SIDE_EXITS 8
-#define MAX_SITES (2 * BLOCK_INSNS + MAX_SIDE_EXITS + 2)
-#define MAX_LINKS (3 + SHARE_SLOTS + MAX_SIDE_EXITS)
+#define MAX_SIDE_EXITS	 8
+#define MAX_SITES	 (2 * BLOCK_INSNS + MAX_SIDE_EXITS + 2)
+#define MAX_LINKS	 (3 + SHARE_SLOTS + MAX_SIDE_EXITS)
 #define MAX_JUMP_LOOKUPS (1 + MAX_LINKS)
 
 /* The bytes a block is made from, read from page copies only (code_cache.c, invariant 1). */
@@ -244,12 +252,13 @@ struct trans {
 	bool special;	 /* the block changes mode or interrupt shadow: no branch in its middle */
 
 	struct scan scan[BLOCK_INSNS];
-	bool rsp_lazy; /* RSP may be out of date, by t->rsp_pending, at the instruction at hand */
-	s32 rsp_pending;  /* what must still be added to the host's copy of the guest's RSP */
-	u32 nscan, at;	      /* instructions; the one being translated */
-	u32 iteration;	      /* unrolled loop: index of the first instruction of the current iteration */
-	u32 iterations;	      /* iterations that the loop usually makes */
-	u32 iteration_insns, iteration_side_exits; /* of one iteration; its side exits but for the branch back */
+	bool rsp_lazy;	 /* RSP may be out of date, by t->rsp_pending, at the instruction at hand */
+	s32 rsp_pending; /* what must still be added to the host's copy of the guest's RSP */
+	u32 nscan, at;	 /* instructions; the one being translated */
+	u32 iteration;	/* unrolled loop: index of the first instruction of the current iteration */
+	u32 iterations; /* iterations that the loop usually makes */
+	/* Of one iteration; its side exits but for the branch back. */
+	u32 iteration_insns, iteration_side_exits;
 	struct recipe recipe; /* of the flags that are in the host's flags now */
 	u32 recipe_at;	      /* the instruction that left them */
 	struct recipe recipes[BLOCK_INSNS];
@@ -258,7 +267,8 @@ struct trans {
 
 	struct group groups[MAX_GROUPS];
 	u32 ngroups;
-	u8 s0_group; /* the group whose host address is in S0 after instruction reached_at, or NO_GROUP */
+	/* The group whose host address is in S0 after instruction reached_at, or NO_GROUP. */
+	u8 s0_group;
 	u32 s0_group_at;
 	struct link links[MAX_LINKS];
 	u32 nlinks;
@@ -269,7 +279,8 @@ struct trans {
 	u32 njump_lookups;
 	struct branch_site *sites[MAX_SITES]; /* branches that are recorded: emit_lbr.c */
 	u32 nsites;
-	const u8 *placed; /* if this is the next code to emit, S1 holds the place of the next note */
+	/* If this is the next code to emit, S1 holds the place of the next note. */
+	const u8 *placed;
 
 	struct source source;
 	u32 prefetched_line; /* the line passed to decoder_prefetch() last, from 1 */
@@ -278,7 +289,8 @@ struct trans {
 	const ZydisDecodedInstruction *zi; /* NULL once the instruction's properties are known */
 	const ZydisDecodedOperand *zops;
 
-	/* Immediates of the head that are filled in at the end: what it adds to a class of priv->live[]; to a word of priv->packed[], of 8 bytes if wide, else 4. */
+	/* Immediates of the head that are filled in at the end: what it adds to a class of
+	 * priv->live[]; to a word of priv->packed[], of 8 bytes if wide, else 4. */
 	struct added {
 		enum retire_class class;
 		u8 *imm;
@@ -329,7 +341,8 @@ static inline u32 meta_offset(const struct trans *t, const void *meta)
 
 enum scan_result { SCAN_OK, SCAN_FAULT, SCAN_FULL };
 enum scan_result scan_block(struct trans *t, enum guest_fault *fault);
-bool scan_could_continue(const struct trans *t); /* would a hot block continue after its last branch? */
+/* Would a hot block continue after its last branch? */
+bool scan_could_continue(const struct trans *t);
 void scan_select(struct trans *t, u32 i); /* makes instruction i the one at hand */
 
 /* emit_flags.c */
@@ -338,9 +351,11 @@ void trans_flags_classify(const struct trans *t, struct scan *s);
 void trans_flags_analyse(struct trans *t); /* of the block */
 /* Before code that destroys the host's flags: saves them if they are live */
 void emit_flags_keep(struct trans *t);
-void emit_flags_save(struct trans *t);	  /* saves them where other blocks and C expect them, hot->aflags */
+/* Saves them where other blocks and C expect them, hot->aflags. */
+void emit_flags_save(struct trans *t);
 void emit_flags_restore(struct trans *t); /* before they are needed */
-void emit_flags_materialize(struct trans *t);	  /* computes them by the recipe into hot->aflags. Destroys S0, S1 and the host's flags */
+/* Computes them by the recipe into hot->aflags. Destroys S0, S1 and the host's flags. */
+void emit_flags_materialize(struct trans *t);
 
 /* emit_memory.c */
 /* Computes the effective address, without segment, into a host register. Destroys S1, not the
@@ -363,11 +378,13 @@ bool trans_share_leads(const struct trans *t);	 /* is the access at hand a group
 bool trans_share_follows(const struct trans *t); /* is it a member that is not the leader? */
 /* For members: makes n use the group's host address */
 void trans_share_reach(struct trans *t, struct native *n);
-void trans_share_reached(struct trans *t, const struct native *n); /* after n: S0 still holds the group's address */
+/* After n: S0 still holds the group's address. */
+void trans_share_reached(struct trans *t, const struct native *n);
 /* From the leader's access to the group's first byte */
 s64 trans_share_shift(const struct trans *t);
 u32 trans_share_span(const struct trans *t);
-/* The host address of the group's first byte is in S0: keeps it for the members, and makes n use it. */
+/* The host address of the group's first byte is in S0: keeps it for the members, and makes n use
+ * it. */
 void emit_share_keep(struct trans *t, struct native *n);
 
 /* emit_native.c */
@@ -392,7 +409,8 @@ void trans_count_weigh(struct trans *t); /* computes the weight of the instructi
 retire_wanted trans_count_direction(bool taken);
 /* What the block's head charges for an instruction. */
 struct weight trans_count_weight(const struct scan *s);
-/* A conditional branch that ends a block is charged for both outcomes: each takes back what the other would have counted. */
+/* A conditional branch that ends a block is charged for both outcomes: each takes back what the
+ * other would have counted. */
 bool trans_count_needs_fix(const struct trans *t, bool taken);
 void emit_count_fix_direction(struct trans *t, bool taken);
 /* A side exit: refunds the rest of the block. */
@@ -400,7 +418,8 @@ void emit_count_leave(struct trans *t, u32 index, bool taken);
 /* Does the head test hot->attention together with its counts? */
 bool trans_count_watches(const struct trans *t);
 void emit_call_attention(struct trans *t); /* emits: no further block begins */
-/* Counts a mispredicted conditional branch. Returns the jump that is taken if that reaches a trip, or NULL. */
+/* Counts a mispredicted conditional branch. Returns the jump that is taken if that reaches a trip,
+ * or NULL. */
 u8 *emit_count_mispredicted(struct trans *t, bool taken);
 /* The instruction at rip completed and reached a trip: emits that no further block begins. */
 void emit_count_trip_reached_at(struct trans *t, u64 rip);
@@ -428,7 +447,9 @@ void emit_lbr_end_block(struct trans *t);
 void emit_observe_insn(struct trans *t); /* at the start of each */
 /* Host address in S0, offset of its TLB entry in S1 */
 void emit_observe_data(struct trans *t, u32 desc);
-void emit_observe_conditional(struct trans *t, bool taken); /* the block's last */ void emit_observe_continued(struct trans *t, bool taken); /* in its middle */
+/* In its middle. */
+void emit_observe_conditional(struct trans *t, bool taken); /* the block's last */
+void emit_observe_continued(struct trans *t, bool taken);
 /* The block is left, not by a conditional branch */
 void emit_observe_leave(struct trans *t, u32 index);
 /* Is the model of conditional branches updated in line? */
@@ -451,18 +472,22 @@ const u8 *source_rest(const struct trans *t, u32 offset, u32 *n);
 bool source_spans(const struct trans *t); /* has the second page been opened? */
 
 /* emit_return.c */
-void emit_return_note(struct trans *t); /* after a call's push: emits the landing. Destroys S0, S1 and the flags */
-bool emit_return_jump(struct trans *t, u32 popped); /* after a return's pop: jumps to S0 by the slot; false: not in this mode */
+/* After a call's push: emits the landing. Destroys S0, S1 and the flags. */
+void emit_return_note(struct trans *t);
+/* After a return's pop: jumps to S0 by the slot; false: not in this mode. */
+bool emit_return_jump(struct trans *t, u32 popped);
 
-/* availability.c: may this instruction be executed in this mode? Returns the vector to raise, or -1. */
+/* availability.c: may this instruction be executed in this mode? Returns the vector to raise, or
+ * -1. */
 int trans_gate_vector(const struct trans *t);
 u8 trans_gate_unit(const struct trans *t); /* for struct decoded */
 
 /* emit_system.c */
-/* The block ends with this instruction. If it accesses the PMU and is not intercepted, executes it and goes to the next one; else falls through. */
+/* The block ends with this instruction. If it accesses the PMU and is not intercepted, executes it
+ * and goes to the next one; else falls through. */
 void emit_passthrough(struct trans *t, const struct insn *insn);
-/* A system instruction that may be emitted: trans_system_learn() says so, and the mode allows it.
- */
+/* A system instruction that may be emitted: trans_system_learn() says so, and the mode
+ * allows it. */
 bool trans_system_candidate(const struct trans *t, const struct decoded *d);
 bool trans_system_learn(const struct insn *insn); /* for struct decoded */
 void emit_system_shadow_ends(struct trans *t);
@@ -508,7 +533,7 @@ void emit_push_value(struct trans *t, struct temp value, u8 size);
 struct native trans_native_move(u8 opcode, u8 reg, u8 size);
 /* Adds delta to the guest's RSP: now, or to t->rsp_pending if t->rsp_lazy. */
 void emit_stack_move(struct trans *t, s32 delta);
-void emit_stack_settle(struct trans *t); /* brings RSP up to date. Destroys nothing */
+void emit_stack_settle(struct trans *t);      /* brings RSP up to date. Destroys nothing */
 bool trans_stack_lazy(const struct trans *t); /* for t->rsp_lazy */
 /* from + delta, wrapped to the width of the stack, into a host register. Destroys S1, not the
  * flags. */

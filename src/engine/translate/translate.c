@@ -66,7 +66,8 @@ static u32 memory_rw(const struct trans *t, const struct operand *op)
 {
 	bool locked = (t->insn.prefixes & PREFIX_LOCK) || insn_facts(&t->insn)->locks;
 
-	return (op->written ? DESC_WRITE : 0) | (op->read ? DESC_READ : 0) | (locked ? DESC_LOCK : 0);
+	return (op->written ? DESC_WRITE : 0) | (op->read ? DESC_READ : 0) |
+	       (locked ? DESC_LOCK : 0);
 }
 
 const struct operand *trans_memory_operand(const struct trans *t)

@@ -14,8 +14,8 @@ typedef void vcpu_question(struct vcpu *vcpu, void *arg);
 
 /*
  * Has question(vcpu, arg) answered, on the vCPU's thread or on this one if it is not in KVM_RUN.
- * False: it did not find the time, and will not. Any thread that is not inside a vCPU; one at a time
- * (vm->ask_lock).
+ * False: it did not find the time, and will not. Any thread that is not inside a vCPU; one at a
+ * time (vm->ask_lock).
  */
 bool vcpu_ask(struct vcpu *vcpu, vcpu_question *question, void *arg);
 

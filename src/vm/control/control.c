@@ -262,9 +262,15 @@ static const struct {
 	const char *name;
 	void (*run)(struct control_request *c);
 } commands[] = {
-	{ "list", control_list },  { "stat", control_stat },	 { "set", set },
-	{ "filter", filter },	   { "open", open_event },	 { "read", read_event },
-	{ "close", close_events }, { "sample", control_sample }, { "peek", control_peek },
+	{ "list", control_list },
+	{ "stat", control_stat },
+	{ "set", set },
+	{ "filter", filter },
+	{ "open", open_event },
+	{ "read", read_event },
+	{ "close", close_events },
+	{ "sample", control_sample },
+	{ "peek", control_peek },
 	{ "registers", control_registers },
 };
 

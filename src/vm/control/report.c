@@ -50,8 +50,7 @@ static void add_counts(struct intercept *sum, const struct intercept *count)
 	}
 }
 
-static void say_counts(struct control_request *c, const char *name,
-		       const struct intercept *sum)
+static void say_counts(struct control_request *c, const char *name, const struct intercept *sum)
 {
 	control_say(c, "%s exits %llu %llu passed %llu %llu\n", name,
 		    (unsigned long long)sum->exits[INTERCEPT_READ],

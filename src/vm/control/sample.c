@@ -6,8 +6,8 @@
  * arrives later finds no request, or the next one, which is as good.
  *
  * A handler cannot read guest memory. It kicks its vCPU, which walks the stack and looks up the
- * per-CPU word a few instructions later: they are still there, unless the guest has changed to other
- * rights or memory.
+ * per-CPU word a few instructions later: they are still there, unless the guest has changed to
+ * other rights or memory.
  *
  * The signal is one that threads in KVM_RUN never block, and that always arrives at our handler
  * (preload/signals.c). It is not the one of kicks: of two signals of a number only one is kept.
@@ -94,7 +94,8 @@ bool vcpu_sample_signal(int sig, const siginfo_t *info, const void *ucontext)
 }
 
 /* Before SWAPGS in the kernel's entry, and in user code, the kernel's base is the other one; it is
- * an address of the upper half. What a hostile guest has there instead is for the asker to judge. */
+ * an address of the upper half. What a hostile guest has there instead is for the asker to judge.
+ */
 static u64 kernel_gs(const struct cpu *cpu)
 {
 	u64 base = cpu->seg[GS].base;
@@ -109,10 +110,9 @@ static void read_percpu(struct vcpu *vcpu, const struct sample_wish *wish,
 
 	sample->percpu_base = kernel_gs(cpu);
 	sample->has_percpu =
-		cpu_long_mode(cpu) &&
-		peek_linear(cpu->port.mem, wish->cr3, peek_levels(cpu->cr4),
-			    sample->percpu_base + wish->offset, &sample->percpu,
-			    sizeof(sample->percpu));
+		cpu_long_mode(cpu) && peek_linear(cpu->port.mem, wish->cr3, peek_levels(cpu->cr4),
+						  sample->percpu_base + wish->offset,
+						  &sample->percpu, sizeof(sample->percpu));
 }
 
 /* Frames are those of the interrupted code's privilege. The kernel's word is the same after an

@@ -45,7 +45,8 @@ u64 cpuid_xcr0_offered(const struct model *model);
 /*
  * To be called when vcpu->cpuid and vcpu->ncpuid were replaced (also by nothing: ncpuid 0), before
  * the next entry: derives cpu->features, cr4_allowed, efer_allowed, xcr0_allowed, xstate,
- * phys_bits and is_amd. 0 or -EINVAL when no processor could be like that; then nothing was changed.
+ * phys_bits and is_amd. 0 or -EINVAL when no processor could be like that; then nothing was
+ * changed.
  */
 int cpuid_apply(struct vcpu *vcpu);
 
@@ -61,8 +62,8 @@ int cpuid_check(const struct kvm_cpuid_entry2 *entries, u32 n);
 int cpuid_fill_newer(const struct vm *vm, struct kvm_cpuid_entry2 **entries, u32 *n);
 
 /*
- * Refreshes the bits of vcpu->cpuid that follow the vCPU's state: OSXSAVE, APIC, MWAIT, OSPKE, the sizes
- * of leaf 0xD (KVM: kvm_update_cpuid_runtime). KVM_GET_CPUID2 calls it before it copies.
+ * Refreshes the bits of vcpu->cpuid that follow the vCPU's state: OSXSAVE, APIC, MWAIT, OSPKE, the
+ * sizes of leaf 0xD (KVM: kvm_update_cpuid_runtime). KVM_GET_CPUID2 calls it before it copies.
  */
 void cpuid_refresh(struct vcpu *vcpu);
 

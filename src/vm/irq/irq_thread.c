@@ -55,7 +55,8 @@ static void *serve(void *arg)
 	return NULL;
 }
 
-/* On virtual time the vCPU delivers, too: what one thread takes is delivered before it releases the lock, so that the other finds it done. */
+/* On virtual time the vCPU delivers, too: what one thread takes is delivered before it releases the
+ * lock, so that the other finds it done. */
 static bool drain(struct vm *vm)
 {
 	struct irqchip *chip = vm->irqchip;

@@ -36,7 +36,8 @@ struct irqchip {
 	/* irq_thread.c: of the 8254 and irqfds. Created under vm->lock, when there is the first. */
 	bool has_thread;
 	pthread_t thread;
-	pthread_mutex_t drain_lock; /* who takes from irqfds and delivers, on virtual time; outermost */
+	/* Who takes from irqfds and delivers, on virtual time; outermost. */
+	pthread_mutex_t drain_lock;
 	struct irqfds irqfds;
 };
 

@@ -62,7 +62,7 @@ struct msr_row {
 /* MSRs of our own, by their offset from MSR_HIDDEN: hidden_state.c. */
 #define MSR_HIDDEN 0x56504d00u /* "VPM" */
 enum msr_hidden {
-	HIDDEN_MODEL,	      /* which model and version of the state this is: no other is accepted */
+	HIDDEN_MODEL, /* which model and version of the state this is: no other is accepted */
 	HIDDEN_BRANCH_CYCLES, /* cycles since the last branch record */
 	HIDDEN_PMI_HELD,      /* a PMI that waits for LVTPC to be unmasked */
 	HIDDEN_IBS,	      /* hwpmu_ibs_hidden() */

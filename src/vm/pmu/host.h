@@ -14,12 +14,14 @@ struct vm;
 struct host_event;
 
 void vcpu_host_init(struct vcpu *vcpu);
-/* Around a run of the guest, in this order: before counters are loaded, after they are, right before the run and right after it. They cost next to nothing while the host has no events. */
+/* Around a run of the guest, in this order: before counters are loaded, after they are, right
+ * before the run and right after it. They cost next to nothing while the host has no events. */
 void vcpu_host_prepare(struct vcpu *vcpu);
 void vcpu_host_report(struct vcpu *vcpu);
 void vcpu_host_before_guest(struct vcpu *vcpu);
 void vcpu_host_after_guest(struct vcpu *vcpu);
-void vcpu_host_thread_away(struct vcpu *vcpu); /* the thread goes to sleep or returns to the program */
+/* The thread goes to sleep or returns to the program. */
+void vcpu_host_thread_away(struct vcpu *vcpu);
 
 /*
  * Opens an event for a session. 0; -EOPNOTSUPP: it would count a guest that owns the counters;

@@ -85,7 +85,8 @@ static void update_intercepts(struct vcpu *vcpu)
 	struct pmu_pass passes[PMU_PASSES];
 	u32 n;
 
-	if (vcpu->pmu.pass_serial == vcpu->pmu.guest.pass_serial && vcpu->pmu.msr_serial == msr_serial)
+	if (vcpu->pmu.pass_serial == vcpu->pmu.guest.pass_serial &&
+	    vcpu->pmu.msr_serial == msr_serial)
 		return;
 	vcpu->pmu.pass_serial = vcpu->pmu.guest.pass_serial;
 	vcpu->pmu.msr_serial = msr_serial;

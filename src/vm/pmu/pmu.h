@@ -16,8 +16,8 @@ struct vm;
 
 /* Who owns the physical counters while a guest runs: see docs/ownership.md. */
 enum vm_pmu_mode { VM_PMU_MEDIATED, VM_PMU_EVENT };
-/* What is counted as the guest's: what it executes, or what its vCPU's thread does for it as well.
- */
+/* What is counted as the guest's: what it executes, or what its vCPU's thread does for
+ * it as well. */
 enum vm_accounting { VM_ACCOUNT_GUEST, VM_ACCOUNT_VCPU };
 
 /* An event of a client of the control socket: vm/pmu/host.h. */
@@ -39,11 +39,11 @@ struct vcpu_host {
 	struct hostperf view;
 	struct vcpu_host_event event[VCPU_HOST_EVENTS];
 	u32 nevents, nphysical; /* events; those that are not on view_hw */
-	u64 left_tsc;	/* host TSC when the guest was left; 0: not noted, or the thread went away since
-			 */
-	u64 away_ns;	/* the thread's CPU time when it went away or left the guest; 0: not noted */
-	u64 kept_ns;	/* time outside of the guest that is not accounted yet */
-	u64 time_ns;	/* time outside of the guest, as far as it was measured */
+	/* Host TSC when the guest was left; 0: not noted, or the thread went away since. */
+	u64 left_tsc;
+	u64 away_ns; /* the thread's CPU time when it went away or left the guest; 0: not noted */
+	u64 kept_ns; /* time outside of the guest that is not accounted yet */
+	u64 time_ns; /* time outside of the guest, as far as it was measured */
 	u64 rotated_ns; /* when flexible events last took turns */
 	u64 charged[2]; /* instructions of that time charged to the guest, by privilege */
 };

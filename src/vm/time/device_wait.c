@@ -61,7 +61,8 @@ void outside_show_date(struct vm *vm)
 	u64 time;
 
 	if (vm->outside.page)
-		__atomic_store_n(&vm->outside.page->date, vm_time_date(vm, &time), __ATOMIC_SEQ_CST);
+		__atomic_store_n(&vm->outside.page->date, vm_time_date(vm, &time),
+				 __ATOMIC_SEQ_CST);
 }
 
 static bool worth_waiting(struct vm_outside *outside)

@@ -23,17 +23,18 @@ struct vm;
 /* The vCPU thread's. */
 struct vm_outside {
 	struct turns *page; /* NULL: none */
-	bool kicked;	    /* the guest signalled an ioeventfd since outside_waits() last found no work pending */
-	u64 unread_since;   /* clock_ns() since when a kick waits to be read; 0: none does */
-	bool must_wait;	    /* the guest asked to wait until it is called */
-	u32 calls_seen;	    /* value of turns.calls when the last wait ended */
+	/* The guest signalled an ioeventfd since outside_waits() last found no work pending. */
+	bool kicked;
+	u64 unread_since; /* clock_ns() since when a kick waits to be read; 0: none does */
+	bool must_wait;	  /* the guest asked to wait until it is called */
+	u32 calls_seen;	  /* value of turns.calls when the last wait ended */
 };
 
 void outside_environment(struct vm *vm); /* from VPMU_TURNS; before the VM has vCPUs */
 void outside_destroy(struct vm *vm);
 
-/* An OUT: true if it was to OUTSIDE_PORT and has ended; false with vm->outside.must_wait if it is to
- * be executed again after a call. */
+/* An OUT: true if it was to OUTSIDE_PORT and has ended; false with vm->outside.must_wait if it is
+ * to be executed again after a call. */
 bool outside_port_write(struct vm *vm, u32 port);
 /* A device is about to be asked for something: tells it the date. */
 void outside_show_date(struct vm *vm);

@@ -246,8 +246,8 @@ void vcpu_steal_update(struct vcpu *vcpu)
 	page.version = (page.version + 1) | 1;
 	guest_write(vcpu->cpu, gpa + 8, &page.version, sizeof(page.version));
 	__atomic_thread_fence(__ATOMIC_RELEASE);
-	page.steal += vcpu->vm->time.is_virtual ? newly_stolen_virtual(vcpu)
-						: newly_stolen(&vcpu->clock);
+	page.steal +=
+		vcpu->vm->time.is_virtual ? newly_stolen_virtual(vcpu) : newly_stolen(&vcpu->clock);
 	guest_write(vcpu->cpu, gpa, &page.steal, sizeof(page.steal));
 	__atomic_thread_fence(__ATOMIC_RELEASE);
 	page.version++;
@@ -259,7 +259,6 @@ void vcpu_steal_preempted(struct vcpu *vcpu)
 	u8 preempted = KVM_VCPU_PREEMPTED;
 
 	if (vcpu->clock.steal_msr & KVM_MSR_ENABLED && !vcpu->vm->time.is_virtual)
-		guest_write(vcpu->cpu,
-			    steal_gpa(vcpu) + offsetof(struct kvm_steal_time, preempted),
+		guest_write(vcpu->cpu, steal_gpa(vcpu) + offsetof(struct kvm_steal_time, preempted),
 			    &preempted, sizeof(preempted));
 }

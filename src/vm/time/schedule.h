@@ -40,7 +40,7 @@ struct vm_schedule {
 	u32 last;	     /* index of the last holder, or one below the first */
 	u64 begun;	     /* virtual time at which the turn began */
 	bool yielded;	     /* the turn ends before the next instruction; the holder's */
-	u64 missed_ns;	     /* clock_ns() since when a holder outside of KVM_RUN is waited for, or 0 */
+	u64 missed_ns; /* clock_ns() since when a holder outside of KVM_RUN is waited for, or 0 */
 };
 
 void schedule_init(struct vm *vm); /* from VPMU_QUANTUM */

@@ -24,7 +24,7 @@
 
 #define NS_PER_MS 1000000ull
 /* Timers beyond this never expire (58 years at 2.5 GHz): sums of times do not overflow. */
-#define TIME_MAX BIT(62)
+#define TIME_MAX  BIT(62)
 
 typedef unsigned __int128 u128;
 

@@ -19,7 +19,7 @@
 static struct current {
 	u64 size;
 	u8 bytes[CURRENT_SIZE - sizeof(u64)];
-} * current;
+} *current;
 
 static void map_current(const char *path)
 {

@@ -13,7 +13,7 @@
 
 #include "fuzz/fuzz.h"
 
-#define MAX_SIZE     (1u << 20)
+#define MAX_SIZE      (1u << 20)
 #define INPUT_SECONDS 20 /* SIGALRM ends a target that hangs */
 
 static u32 count;

@@ -5,10 +5,10 @@
  *take the process down, touch what is after its contents or leave a descriptor open.
  *
  * Input: flags (enum busy_flag), then steps: a byte, of which
- *	0 to 199	the request of that number in kvm/ioctl.def: vCPU, then its contents, or
+ *      0 to 199        the request of that number in kvm/ioctl.def: vCPU, then its contents, or
  *their size in a byte and contents if the request does not say their size 200 to 219	KVM_RUN:
  *vCPU 220 to 239	bytes of guest memory: address (3 bytes), size, bytes
- *	240 to 255	bytes of struct kvm_run: offset (2 bytes), size, bytes
+ *      240 to 255      bytes of struct kvm_run: offset (2 bytes), size, bytes
  */
 #include <fcntl.h>
 #include <signal.h>

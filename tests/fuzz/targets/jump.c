@@ -45,7 +45,7 @@ enum flag {
 #define WILD_PAGES  17
 #define OPS	    0x200000
 #define LOG	    0x380000
-#define TEMPLATE(v) (0x300000u + (v)*0x20000u) /* contents of site pages, two versions */
+#define TEMPLATE(v) (0x300000u + (v) * 0x20000u) /* contents of site pages, two versions */
 #define PER_PAGE    16
 #define NSITES	    (PAGES * PER_PAGE)
 

@@ -159,7 +159,8 @@ void fuzz_one(struct fuzz_input *in)
 
 	session.input = (struct sink){ .fd = null_fd, .stream = STREAM_IN, .is_shared = true };
 	for (u32 i = 0; i < 3; i++)
-		session.output[i] = (struct source){ -1, STREAM_OUT + i, WIRE_WINDOW, .is_owned = true };
+		session.output[i] =
+			(struct source){ -1, STREAM_OUT + i, WIRE_WINDOW, .is_owned = true };
 	for (u32 i = 0; i < MAX_FRAMES && fuzz_left(in); i++)
 		hear(&session, in);
 	free(session.input.waiting.bytes);

@@ -70,9 +70,8 @@ static void name_msrs(struct kvm_msrs *msrs, u32 first)
 {
 	msrs->nmsrs = MSRS;
 	for (u32 i = 0; i < MSRS; i++)
-		msrs->entries[i] = (struct kvm_msr_entry){
-			.index = listed.index[(first + i) % listed.count]
-		};
+		msrs->entries[i] =
+			(struct kvm_msr_entry){ .index = listed.index[(first + i) % listed.count] };
 }
 
 static void change(struct fuzz_input *in, u8 *state, u32 size)

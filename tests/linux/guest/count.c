@@ -1,8 +1,8 @@
 // SPDX-License-Identifier: MIT
 /*
- * Runs a program some times and counts the instructions and branches that it retires in user mode, from its first
- * instruction to its last, as `perf stat -e instructions:u,branches:u` does. Prints both; fails unless all runs count
- * the same.
+ * Runs a program some times and counts the instructions and branches that it retires in user mode,
+ * from its first instruction to its last, as `perf stat -e instructions:u,branches:u` does. Prints
+ * both; fails unless all runs count the same.
  *
  * usage: count RUNS PROGRAM [ARGUMENTS]
  */
@@ -88,8 +88,9 @@ int main(int argc, char **argv)
 		struct counts again = count(argv + 2);
 
 		if (again.instructions != first.instructions || again.branches != first.branches) {
-			printf("count: run %d: %lu instructions and %lu branches, not %lu and %lu\n", i + 1,
-			       again.instructions, again.branches, first.instructions, first.branches);
+			printf("count: run %d: %lu instructions and %lu branches, not %lu and %lu\n",
+			       i + 1, again.instructions, again.branches, first.instructions,
+			       first.branches);
 			return 1;
 		}
 	}

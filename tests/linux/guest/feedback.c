@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: MIT
 /*
- * Something to optimize by what branches do: a sort with a branch that is never taken and one that is taken half the time. For
- * tests/linux/feedback.
+ * Something to optimize by what branches do: a sort with a branch that is never taken and one that
+ * is taken half the time. For tests/linux/feedback.
  */
 #include <stdio.h>
 #include <stdlib.h>

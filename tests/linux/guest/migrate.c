@@ -1,8 +1,8 @@
 // SPDX-License-Identifier: MIT
 /*
- * Counts and samples itself while it computes, in user mode: instructions with a fixed period, and branches. Prints
- * instructions, branches, the number of samples and a hash of their addresses: the same in every run, whatever happens
- * to the machine meanwhile.
+ * Counts and samples itself while it computes, in user mode: instructions with a fixed period, and
+ * branches. Prints instructions, branches, the number of samples and a hash of their addresses: the
+ * same in every run, whatever happens to the machine meanwhile.
  *
  * usage: migrate ROUNDS
  */
@@ -74,7 +74,8 @@ static uint64_t hash_samples(const struct perf_event_mmap_page *page, unsigned i
 	const uint8_t *data = (const uint8_t *)page + sysconf(_SC_PAGESIZE);
 	uint64_t hash = 0;
 
-	for (uint64_t at = 0; at < page->data_head; at += ((const struct sample *)(data + at))->header.size) {
+	for (uint64_t at = 0; at < page->data_head;
+	     at += ((const struct sample *)(data + at))->header.size) {
 		const struct sample *sample = (const struct sample *)(data + at);
 
 		if (sample->header.type != PERF_RECORD_SAMPLE)
@@ -98,7 +99,8 @@ int main(int argc, char **argv)
 {
 	int instructions = open_event(PERF_COUNT_HW_INSTRUCTIONS, PERIOD, -1);
 	int branches = open_event(PERF_COUNT_HW_BRANCH_INSTRUCTIONS, 0, instructions);
-	void *page = must(mmap(NULL, (PAGES + 1) * sysconf(_SC_PAGESIZE), PROT_READ, MAP_SHARED, instructions, 0));
+	void *page = must(mmap(NULL, (PAGES + 1) * sysconf(_SC_PAGESIZE), PROT_READ, MAP_SHARED,
+			       instructions, 0));
 	uint64_t rounds = argc > 1 ? strtoull(argv[1], NULL, 0) : 1000000, hash;
 	unsigned int samples = 0;
 
@@ -107,7 +109,7 @@ int main(int argc, char **argv)
 		return 1;
 	ioctl(instructions, PERF_EVENT_IOC_DISABLE, 0);
 	hash = hash_samples(page, &samples);
-	printf("%llu %llu %u %llx\n", (unsigned long long)value(instructions), (unsigned long long)value(branches),
-	       samples, (unsigned long long)hash);
+	printf("%llu %llu %u %llx\n", (unsigned long long)value(instructions),
+	       (unsigned long long)value(branches), samples, (unsigned long long)hash);
 	return 0;
 }

@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: MIT
 /*
- * Signals that the program sends itself, then a timer's, which come at any instruction of a loop. What is printed depends
- * on how far the loop was at every one.
+ * Signals that the program sends itself, then a timer's, which come at any instruction of a loop.
+ * What is printed depends on how far the loop was at every one.
  */
 #include <signal.h>
 #include <stdint.h>

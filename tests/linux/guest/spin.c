@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: MIT
 /*
- * Something for profilers to find: `spin ROUNDS [PROCESSES]` spends nearly all its time in hot_loop(), in as many
- * processes. Ends when its parent does.
+ * Something for profilers to find: `spin ROUNDS [PROCESSES]` spends nearly all its time in
+ * hot_loop(), in as many processes. Ends when its parent does.
  */
 #include <stdint.h>
 #include <stdio.h>

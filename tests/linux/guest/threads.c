@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: MIT
 /*
- * Threads that race for a mutex. What is printed depends on the order in which they got it, at every turn.
+ * Threads that race for a mutex. What is printed depends on the order in which they got it, at
+ * every turn.
  */
 #include <pthread.h>
 #include <stdint.h>

@@ -1,7 +1,8 @@
 // SPDX-License-Identifier: MIT
 /*
- * Holds patterns in all vector and opmask registers until /tmp/enough exists, whatever happens to the machine meanwhile.
- * Exits with 1 if a register has changed. Without AVX-512 there is nothing to hold.
+ * Holds patterns in all vector and opmask registers until /tmp/enough exists, whatever happens to
+ * the machine meanwhile. Exits with 1 if a register has changed. Without AVX-512 there is nothing
+ * to hold.
  */
 #include <stdint.h>
 #include <stdio.h>
@@ -28,7 +29,8 @@ static void hold(const struct registers *from, struct registers *to)
 	__asm__ volatile(EACH_ZMM "vmovdqu64 64*\\n(%[from]), %%zmm\\n\n.endr\n" EACH_K
 				  "kmovq 2048+8*\\n(%[from]), %%k\\n\n.endr\n"
 				  "1: dec %[spins]\n"
-				  "jnz 1b\n" EACH_ZMM "vmovdqu64 %%zmm\\n, 64*\\n(%[to])\n.endr\n" EACH_K
+				  "jnz 1b\n" EACH_ZMM
+				  "vmovdqu64 %%zmm\\n, 64*\\n(%[to])\n.endr\n" EACH_K
 				  "kmovq %%k\\n, 2048+8*\\n(%[to])\n.endr\n"
 				  "vzeroupper\n"
 			 : [spins] "+r"(spins)

@@ -1,20 +1,21 @@
 // SPDX-License-Identifier: MIT
 /*
- * Ten workloads with fixed input, for counting: `work N`. No libc and nothing that depends on the processor, the
- * environment or an address, so that every run of the program executes the same instructions from its first one on. A
- * workload returns a checksum of what it computed; the exit code is 0 if it is the known one.
+ * Ten workloads with fixed input, for counting: `work N`. No libc and nothing that depends on the
+ * processor, the environment or an address, so that every run of the program executes the same
+ * instructions from its first one on. A workload returns a checksum of what it computed; the exit
+ * code is 0 if it is the known one.
  *
  * Up to 60,000 instructions each: tests/linux/step.c executes them one at a time.
  */
 #include <stddef.h>
 #include <stdint.h>
 
-#define SYS_read	0
-#define SYS_mmap	9
+#define SYS_read	 0
+#define SYS_mmap	 9
 #define SYS_rt_sigaction 13
-#define SYS_getpid	39
-#define SYS_exit	60
-#define SYS_kill	62
+#define SYS_getpid	 39
+#define SYS_exit	 60
+#define SYS_kill	 62
 
 static long call(long number, long a, long b, long c, long d)
 {
