@@ -307,8 +307,11 @@ static void *interrupt_later(void *arg)
 	struct timespec pause = { .tv_nsec = 50000000 }; /* of the host's time */
 
 	(void)arg;
-	nanosleep(&pause, NULL);
-	KVM_CALL(g.vm, KVM_SIGNAL_MSI, &msi);
+	for (u32 i = 0; i < 600; i++) {
+		nanosleep(&pause, NULL);
+		if (KVM_CALL(g.vm, KVM_SIGNAL_MSI, &msi) > 0)
+			break; /* else the guest has not enabled its APIC yet */
+	}
 	return NULL;
 }
 
