@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: MIT
 /*
- * Guests that stay: `vpmu up` leaves a process behind, which has the machine and a socket with the
+ * Guests that stay: `vpmu up` leaves a process running, which has the machine and a socket with the
  * guest's name in the user's runtime folder. A `vpmu exec --in` speaks the protocol of exec/wire.h
  * to it as to a guest of its own; the process puts the frames of all of them on the one wire that
  * the guest has.
@@ -43,7 +43,7 @@ static bool is_name(const char *name)
 	return length && length <= NAME_MAX_LENGTH && !name[length] && *name != '.' && *name != '-';
 }
 
-/* A folder that nobody else can enter. */
+/* A folder that no other user can enter. */
 static bool is_private(const char *path)
 {
 	struct stat st;
@@ -294,7 +294,7 @@ static bool may_say(struct client *client, const struct frame *frame, const u8 *
 	}
 }
 
-/* What comes after the command's end is for nobody: the number may be another command's by the time
+/* What comes after the command's end has no reader: the number may be another command's by the time
  * the guest hears it. */
 static void forward(struct keeper *keeper, struct client *client, const struct frame *frame,
 		    const u8 *body)

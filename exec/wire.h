@@ -33,7 +33,7 @@ enum frame_type {
 	FRAME_CLOSED, /* of a stream: no more is wanted */
 	FRAME_CREDIT, /* u32: so many bytes of a stream were taken */
 	/* of guests that stay: to the guest, and to the process of the host that has it */
-	FRAME_ABANDON, /* nobody waits for the command any longer: kill it */
+	FRAME_ABANDON, /* no client waits for the command any longer: kill it */
 	FRAME_DOWN,    /* end the guest */
 };
 

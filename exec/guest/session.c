@@ -206,7 +206,7 @@ static bool has_terminal_input(const struct session *session)
 	return session->order.start.terminals & 1;
 }
 
-/* Nobody reads its output, nobody sees its exit code. */
+/* No client reads its output or sees its exit code. */
 static void abandon(struct session *session)
 {
 	signal_command(session, SIGKILL);

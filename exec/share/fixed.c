@@ -52,7 +52,7 @@ static u32 *place_of(struct fixed *fixed, const struct stat *st)
 	return place;
 }
 
-/* One that is not in use; 0: no memory. Number 0 is nobody's. */
+/* One that is not in use; 0: no memory. Number 0 is no file's. */
 static u32 take_unused(struct fixed *fixed)
 {
 	u32 number = fixed->unused, room = fixed->room ? 2 * fixed->room : 1024;

@@ -54,7 +54,7 @@ static int read_all(struct share *share, struct listing *listing, int fd)
 	return n < 0 ? errno : 0;
 }
 
-/* Lets an entry sink to its place in a heap whose parents are behind their children by name. */
+/* Lets an entry sink to its place in a heap whose parents sort after their children by name. */
 static void sink(struct host_entry **heap, u32 at, u32 n)
 {
 	struct host_entry *entry = heap[at];

@@ -86,7 +86,7 @@ static void note_miss(struct cpu *cpu, u64 from)
 }
 
 /* Was the block left after a call in its middle? Of that call only the push was executed. */
-static bool left_behind_call(const struct block *block, const struct place *place, bool completed)
+static bool left_after_call(const struct block *block, const struct place *place, bool completed)
 {
 	const struct place *of = &block->places[place->index];
 
@@ -103,7 +103,7 @@ static void show_part(struct cpu *cpu, const struct block *block, const struct p
 		if (block->places[i].outcome)
 			t->history = timing_history(t->history,
 						    block->places[i].outcome == OUTCOME_TAKEN);
-	if (left_behind_call(block, place, completed))
+	if (left_after_call(block, place, completed))
 		timing_call(t, block->rip + place->guest + place->len);
 }
 
@@ -117,7 +117,7 @@ static void note_part(struct cpu *cpu, const struct block *block, const struct p
 				    .stalls = priv->live[RETIRE_STALLS] };
 
 	if (!(block->mode & MODE_LBR_ANY)) { /* the others were noted one by one */
-		if (!left_behind_call(block, place, completed) ||
+		if (!left_after_call(block, place, completed) ||
 		    !(cpu->branches.kinds[cpu_privilege(cpu)] & BIT(BRANCH_REL_CALL)))
 			return;
 		note.first = place->index;

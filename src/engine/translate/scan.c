@@ -250,7 +250,7 @@ static bool segment_left(const struct trans *t)
 
 /* Not if mispredictions trip while branches are recorded: the block would be left before the branch
  * is recorded. */
-static bool may_go_behind(u32 mode)
+static bool may_go_on_after_branches(u32 mode)
 {
 	return (mode & MODE_CODE64) && !(mode & NOT_BEHIND_BRANCHES) &&
 	       !((mode & MODE_COUNT_MISSES) && (mode & MODE_LBR));
@@ -259,8 +259,8 @@ static bool may_go_behind(u32 mode)
 /* A direct branch that a hot block could continue after. */
 static bool followable(const struct trans *t, const struct scan *s)
 {
-	if (!may_go_behind(t->mode) || s->vector >= 0 || !s->insn.is_branch || s->insn.far ||
-	    s->insn.ops[0].kind != OPERAND_IMM)
+	if (!may_go_on_after_branches(t->mode) || s->vector >= 0 || !s->insn.is_branch ||
+	    s->insn.far || s->insn.ops[0].kind != OPERAND_IMM)
 		return false;
 	return insn_facts(&s->insn)->followable;
 }

@@ -54,7 +54,7 @@ static u32 indirect_call(const u8 *bytes)
 	return 2 + sib + (mod == 1 ? 1 : mod == 2 || !based ? 4 : 0);
 }
 
-static bool behind_call(struct cpu *cpu, u64 address)
+static bool follows_call(struct cpu *cpu, u64 address)
 {
 	u8 bytes[CALL_MAX + 1] = { 0 }; /* [CALL_MAX] is at the address itself */
 
@@ -91,7 +91,7 @@ static bool before_frame(struct cpu *cpu, const struct engine_where *code, u64 *
 		if (peek(cpu, code->rip, bytes, rows[i].size) &&
 		    !memcmp(bytes, rows[i].bytes, rows[i].size))
 			return peek(cpu, code->rsp + rows[i].depth, address, sizeof(*address)) &&
-			       behind_call(cpu, *address);
+			       follows_call(cpu, *address);
 	}
 	return false;
 }
@@ -110,7 +110,7 @@ u32 vcpu_frames(struct vcpu *vcpu, const struct engine_where *code, u64 *out, u3
 	if (before_frame(cpu, code, &out[0]))
 		n++;
 	while (n < most && frame % 8 == 0 && frame >= least && frame - code->rsp < STACK_MAX &&
-	       peek(cpu, frame, &at, sizeof(at)) && behind_call(cpu, at.address)) {
+	       peek(cpu, frame, &at, sizeof(at)) && follows_call(cpu, at.address)) {
 		out[n++] = at.address;
 		least = frame + sizeof(at);
 		frame = at.next;
