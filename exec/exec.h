@@ -204,7 +204,7 @@ int filter_choose(const char *wanted, const char *cpu, char **request);
 /* Before the command starts. */
 int filter_apply(const char *request, pid_t qemu);
 
-/* --- stay.c: guests that stay --- */
+/* --- stay_server.c: guests that stay --- */
 
 /* A socket to the process of a guest that stays. An exit code. */
 int stay_connect(const char *name, int *fd);

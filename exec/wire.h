@@ -7,8 +7,8 @@
  *
  * A guest can run several commands at once, a session each. The first order sets the guest up; one
  * without arguments does nothing else, and the guest is ready again. Between a guest that stays and
- * the commands that want something run in it is a process of the host (cli/stay.c), which has their
- * frames on sockets of their own, as those of session 0.
+ * the commands that want something run in it is a process of the host (exec/stay_server.c), which
+ * has their frames on sockets of their own, as those of session 0.
  */
 #ifndef EXEC_WIRE_H
 #define EXEC_WIRE_H
