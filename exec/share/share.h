@@ -145,7 +145,7 @@ struct share_terms {
 	bool fixed;	    /* what follows from the host alone is not shown: fixed.c */
 	int order, input;   /* files for the guest's first process, -1: none */
 	int frames;	    /* a socket, for what that process writes; -1: none */
-	/* Base/profile.h, for the names of files that are opened; NULL: none. */
+	/* See base/profile.h, for the names of files that are opened; NULL: none. */
 	struct profile *profile;
 };
 

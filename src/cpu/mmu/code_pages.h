@@ -19,7 +19,7 @@ struct code_page {
 	void *blocks;	      /* the engine's list of blocks on this page */
 	u64 epoch;	      /* epoch in which the engine last compared the bytes */
 	u64 entered[NSPACES]; /* priv->jump_drops when the page was noted as a target of jump[] */
-	/* Claims_id of the slot in which it is claimed; 0: it is not (cpu/mmu/shared_code.h) */
+	/* The claims_id of the slot that claims it; 0: none does (cpu/mmu/shared_code.h). */
 	u64 claim;
 };
 
