@@ -60,10 +60,8 @@ enum guest_fault { FAULT_NONE, FAULT_RAISED, FAULT_EXIT };
 #define XSAVE_SIZE 4096
 
 /* Bits of cpu->attention. */
-#define ATTENTION_OWNER 1
-#define ATTENTION_ENGINE                                                        \
-	2 /* its own or another processor's (cpu/mmu/exclusive.h); it clears it \
-	   */
+#define ATTENTION_OWNER	 1
+#define ATTENTION_ENGINE 2 /* its own, or another's (cpu/mmu/exclusive.h) */
 
 struct engine;
 

@@ -46,7 +46,7 @@ enum exit_reason {
 	EXIT_BUDGET,	/* the instructions that were asked for retired, or the effort is used up */
 	EXIT_PMI,	/* a counter overflowed or a sample is to be read; budget may be left */
 	EXIT_ATTENTION, /* cpu->attention is set */
-	EXIT_IO,	/* port.io; done by engine re-execution once io.done is set */
+	EXIT_IO,	/* port.io; executed again once its state is IO_DONE */
 	EXIT_MMIO,	/* port.mmio */
 	EXIT_HLT,	/* HLT retired */
 	EXIT_CPUID,	/* the following are for the hypervisor to do, then cpu_complete() */

@@ -205,8 +205,8 @@ void events_accept(struct vcpu *vcpu)
 		vcpu_reset(vcpu, true);
 		vcpu->mp_state = boot ? KVM_MP_STATE_RUNNABLE : KVM_MP_STATE_INIT_RECEIVED;
 	}
-	if (vcpu->mp_state != KVM_MP_STATE_UNINITIALIZED &&
-	    lapic_take_events(&vcpu->lapic, LAPIC_EVENT_SIPI) &&
+	/* Without an INIT before it, it is lost. */
+	if (lapic_take_events(&vcpu->lapic, LAPIC_EVENT_SIPI) &&
 	    vcpu->mp_state == KVM_MP_STATE_INIT_RECEIVED)
 		start_up(vcpu, vcpu->lapic.sipi_vector);
 }

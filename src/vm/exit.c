@@ -50,6 +50,7 @@ static int exit_hlt(struct vcpu *vcpu)
 	vcpu->stats.halt_exits++;
 	if (!vcpu->has_lapic && !(vcpu->vm->set.disabled_exits & KVM_X86_DISABLE_EXITS_HLT)) {
 		vcpu->run->exit_reason = KVM_EXIT_HLT;
+		schedule_leave(vcpu);
 		return 0;
 	}
 	if (events_wake(vcpu))

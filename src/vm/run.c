@@ -303,6 +303,7 @@ static int wait_for_entry(struct vcpu *vcpu)
 		if (!schedule_is_over(vcpu))
 			return 1;
 		schedule_pass(vcpu);
+		vcpu->cpu->port.memory_unchanged = false; /* others may have had turns */
 	}
 }
 

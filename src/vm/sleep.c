@@ -92,10 +92,13 @@ void sleep_halted(struct vcpu *vcpu)
 {
 	bool is_virtual = vcpu->vm->time.is_virtual;
 
-	if (is_virtual)
+	if (is_virtual) {
+		vcpu_answer(vcpu);
+		vcpu_sample_finish(vcpu);
 		vcpu_time_poll(vcpu);
-	else
+	} else {
 		sleep_until_woken(vcpu);
+	}
 	accept_events(vcpu);
 	if (is_virtual && vcpu->mp_state != KVM_MP_STATE_RUNNABLE)
 		schedule_rest(vcpu);
@@ -103,6 +106,7 @@ void sleep_halted(struct vcpu *vcpu)
 
 static bool wait_for_turn(struct vcpu *vcpu)
 {
+	int saved_errno = errno;
 	bool taken;
 
 	vcpu_host_thread_away(vcpu);
@@ -119,6 +123,7 @@ static bool wait_for_turn(struct vcpu *vcpu)
 	}
 	shared_wake(vcpu->cpu);
 	vcpu->cpu->port.memory_unchanged = false; /* other vCPUs have had theirs */
+	errno = saved_errno;
 	return taken;
 }
 

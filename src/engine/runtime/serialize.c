@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: MIT
 /*
- * Which instructions serialize (SDM 3A 8.3), and how often they occur: a table of mnemonics. Pure.
+ * Which instructions serialize (SDM 3A 8.3), and how often they occur: facts of insn.def. Pure.
  */
 #include "engine/runtime/serialize.h"
 

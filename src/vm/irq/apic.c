@@ -95,7 +95,6 @@ struct lapic_message apic_msi_message(const struct vm *vm, u64 address, u32 data
 	return message;
 }
 
-/* LAPIC_DO_EOI has no taker yet: no I/O APIC is connected. */
 void apic_act(struct vcpu *vcpu, const struct lapic_actions *actions)
 {
 	if (actions->what & LAPIC_DO_SEND) {

@@ -20,7 +20,7 @@ struct vm;
 
 #define OUTSIDE_PORT 0x5650u
 
-/* The vCPU thread's. */
+/* Of the vCPU thread whose turn it is; the schedule's lock hands it on. */
 struct vm_outside {
 	struct turns *page; /* NULL: none */
 	/* The guest signalled an ioeventfd since outside_waits() last found no work pending. */

@@ -231,6 +231,19 @@ void schedule_pass(struct vcpu *vcpu)
 	pthread_mutex_unlock(&vm->schedule.lock);
 }
 
+void schedule_leave(struct vcpu *vcpu)
+{
+	struct vm *vm = vcpu->vm;
+
+	if (!vm->time.is_virtual || count(vm) == 1)
+		return;
+	pthread_mutex_lock(&vm->schedule.lock);
+	vcpu_time_show(vcpu);
+	vcpu->passed_over = true;
+	give(vm, next_after_skip(vm));
+	pthread_mutex_unlock(&vm->schedule.lock);
+}
+
 void schedule_rest(struct vcpu *vcpu)
 {
 	struct vm *vm = vcpu->vm;

@@ -19,7 +19,8 @@
  * rules; its turns do not end.
  *
  * A program that does not run a vCPU whose turn it is for ten seconds would stop all others. That
- * vCPU is passed over until its next KVM_RUN.
+ * vCPU is passed over until its next KVM_RUN; if it then completes an access and leaves again, that
+ * one instruction is executed without a turn.
  */
 #ifndef VM_TIME_SCHEDULE_H
 #define VM_TIME_SCHEDULE_H
@@ -58,6 +59,9 @@ u64 schedule_end(const struct vcpu *vcpu); /* virtual time at which its turn end
 bool schedule_is_over(const struct vcpu *vcpu);
 /* Gives the turn to the next vCPU that is ready, or begins another one. */
 void schedule_pass(struct vcpu *vcpu);
+/* It halts outside of KVM_RUN, where the program waits for its interrupts: it has no turn until the
+ * program runs it again. */
+void schedule_leave(struct vcpu *vcpu);
 /* It has nothing to execute: gives the turn away, or skips time for that. */
 void schedule_rest(struct vcpu *vcpu);
 /* The turn ends with this instruction. */

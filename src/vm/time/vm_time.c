@@ -7,7 +7,7 @@
  *    ended.
  * 2. A timer expires at the first value of virtual time that its own condition (lapic_timer_poll(),
  *    pit_poll()) calls late enough. That value depends on nothing but the timer's registers, so
- * that it does not matter how often, and when, the run loop asks for it.
+ *    that it does not matter how often, and when, the run loop asks for it.
  * 3. The processor stops with the instruction that reaches it, as for the overflow of a counter of
  *    cycles (hwpmu.alarm).
  */

@@ -39,7 +39,7 @@ u64 vm_time_date(const struct vm *vm, u64 *time); /* CLOCK_REALTIME, and the tim
 u64 vm_timer_ns(const struct vm *vm);		  /* what timers run on. Any thread */
 u64 vcpu_timer_ns(const struct vcpu *vcpu);
 
-/* Virtual time only, of the vCPU whose turn it is, on its thread: */
+/* Virtual time only, on the thread of the vCPU whose turn it is, or under the schedule's lock: */
 
 /* When the next timer of the vCPU or of the VM expires, or TIME_NEVER. After vcpu_time_poll() that
  * is later than now. */
