@@ -117,7 +117,8 @@ struct check_results {
 	char error[256];
 };
 
-/* False: `error` says why not, with the file and line. results_free() in any case. */
+/* False: `error` says why not, with the file and line, and there are no results. results_free() in
+ * any case. */
 bool results_read(struct check_results *results, const char *path);
 bool results_parse(struct check_results *results, const char *path, const char *text, size_t size);
 void results_free(struct check_results *results);

@@ -157,10 +157,28 @@ static bool understand(struct reader *r)
 	return take_cases(r);
 }
 
+static void drop_cases(struct check_results *results)
+{
+	for (u32 i = 0; i < results->count; i++) {
+		free(results->result[i].where.item);
+		free(results->result[i].counts.item);
+		free(results->result[i].functions.item);
+		free(results->result[i].files.item);
+	}
+	free(results->result);
+	results->result = NULL;
+	results->count = 0;
+}
+
+/* Of a file that is refused nothing is kept but the reason: the last case may lack its name. */
 static bool finish(struct reader *r, bool parsed)
 {
-	return parsed ? understand(r)
-		      : wrong(r, r->results->toml.line, "%s", r->results->toml.error);
+	bool ok = parsed ? understand(r)
+			 : wrong(r, r->results->toml.line, "%s", r->results->toml.error);
+
+	if (!ok)
+		drop_cases(r->results);
+	return ok;
 }
 
 bool results_read(struct check_results *results, const char *path)
@@ -181,13 +199,7 @@ bool results_parse(struct check_results *results, const char *path, const char *
 
 void results_free(struct check_results *results)
 {
-	for (u32 i = 0; i < results->count; i++) {
-		free(results->result[i].where.item);
-		free(results->result[i].counts.item);
-		free(results->result[i].functions.item);
-		free(results->result[i].files.item);
-	}
-	free(results->result);
+	drop_cases(results);
 	toml_free(&results->toml);
 	*results = (struct check_results){ 0 };
 }

@@ -196,7 +196,10 @@ static const struct {
 	{ "version = 2", "b:1: it is of version 2, and this vpmu has 1" },
 	{ "version = \"1\"", "b:1: there is no version" },
 	{ "version = 1\ncase = 1", "b:2: 'case' is not an array of tables" },
+	{ "version = 1\n[[case]]\n", "b:2: a case has no name or no model" },
 	{ "version = 1\n[[case]]\nname = \"x\"", "b:2: a case has no name or no model" },
+	{ "version = 1\n[[case]]\nname = \"x\"\nmodel = \"icelake\"\n[[case]]\nname = \"x\"",
+	  "b:5: a case has no name or no model" },
 	{ "version = 1\n[[case]]\nname = 1", "b:3: 'name' is no string" },
 	{ "version = 1\n[[case]]\n[case.counts]\nx = -1",
 	  "b:4: the count of 'x' is no whole number" },
@@ -216,6 +219,8 @@ static void a_baseline_that_makes_no_sense_has_its_line(void **state)
 
 		if (ok || !strstr(results.error, bad_results[i].error))
 			fail_msg("'%s': %s", bad_results[i].text, ok ? "taken" : results.error);
+		/* The part that was understood is no result. */
+		assert_null(results_find(&results, "x", "icelake"));
 		results_free(&results);
 	}
 }

@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: MIT
 /*
- * Any text as a suite, and as a baseline, of vpmu check: each is understood or refused with a
- * reason, and what is written of a baseline is read again as the same.
+ * Any text as a suite, as a baseline, and as the result of a step, of vpmu check: each is
+ * understood or refused with a reason, and what is written of a baseline is read again as the same.
  *
  * Input: the text.
  */
@@ -11,10 +11,22 @@
 #include "cli/check/check.h"
 #include "fuzz/fuzz.h"
 
+static const char suite_text[] = "[[benchmark]]\nname = \"x\"\ncommand = [\"true\"]\n";
+static const char other_text[] = "version = 1\n[[case]]\nname = \"x\"\nmodel = \"icelake\"\n"
+				 "[case.where]\nvpmu = \"1\"\n"
+				 "[case.files]\n\"/lib/libc.so.6\" = \"aa\"\n"
+				 "[case.counts]\n\"instructions:u\" = 1\n\"branches:u\" = 1\n"
+				 "[case.functions]\n\"bin/x:main\" = 1\n";
+
 static char text[64 << 10];
+static struct check_suite fixed_suite;
+static struct check_results other;
 
 void fuzz_set_up(void)
 {
+	if (!suite_parse(&fixed_suite, "/tmp/suite.toml", suite_text, sizeof(suite_text) - 1) ||
+	    !results_parse(&other, "other", other_text, sizeof(other_text) - 1))
+		fuzz_fail("%s%s", fixed_suite.error, other.error);
 }
 
 static void try_suite(size_t size)
@@ -66,6 +78,31 @@ static void check_strings(const struct check_results *results)
 	free(out);
 }
 
+static const struct check_result *result_of(const struct check_results *results)
+{
+	const struct check_case *of = &fixed_suite.one[0];
+
+	return results_find(results, of->benchmark->name, of->model);
+}
+
+/* As vpmu check --gather has them: whether or not they were understood. */
+static void try_comparison(const struct check_results *now, const struct check_results *before)
+{
+	struct check_comparison comparison;
+	struct check_report report = { &fixed_suite, &comparison, 1, true };
+	size_t size;
+	char *out;
+	FILE *to = open_memstream(&out, &size);
+
+	if (!compare_case(&fixed_suite, &fixed_suite.one[0], result_of(now), result_of(now),
+			  result_of(before), &comparison))
+		fuzz_fail("out of memory");
+	report_text(to, &report);
+	fclose(to);
+	free(out);
+	compare_free(&comparison);
+}
+
 static void try_baseline(size_t size)
 {
 	struct check_results results;
@@ -74,6 +111,8 @@ static void try_baseline(size_t size)
 		check_strings(&results);
 	else if (!*results.error)
 		fuzz_fail("no reason is given");
+	try_comparison(&results, &other);
+	try_comparison(&other, &results);
 	results_free(&results);
 }
 
