@@ -109,6 +109,18 @@ static void text_row(FILE *out, const struct widths *widths, const char *name,
 		row_percent(row), verdict_names[verdict]);
 }
 
+/* As one word of a command that can be copied to a shell. */
+static void put_quoted(FILE *out, const char *text)
+{
+	fputc('\'', out);
+	for (; *text; text++)
+		if (*text == '\'')
+			fputs("'\\''", out);
+		else
+			fputc(*text, out);
+	fputc('\'', out);
+}
+
 static void text_functions(FILE *out, const struct check_report *report,
 			   const struct check_comparison *c)
 {
@@ -121,9 +133,11 @@ static void text_functions(FILE *out, const struct check_report *report,
 		fprintf(out, "%16s  %s\n",
 			change(by, c->difference[i].before, c->difference[i].after),
 			c->difference[i].name);
-	if (shown < c->differences)
-		fprintf(out, "%16s  %u more: vpmu check --explain '%s'\n", "…",
-			c->differences - shown, c->of->benchmark->name);
+	if (shown < c->differences) {
+		fprintf(out, "%16s  %u more: vpmu check --explain ", "…", c->differences - shown);
+		put_quoted(out, c->of->benchmark->name);
+		fputc('\n', out);
+	}
 	if (!c->differences)
 		fprintf(out, "%16s  no function of user code has changed\n", "");
 }

@@ -37,6 +37,15 @@ __attribute__((format(printf, 3, 4))) static bool wrong(struct reader *r, u32 li
 	return false;
 }
 
+/* Text of a file as reports may have it, on a terminal or in the log of a CI service. The file's
+ * own copy is changed: it belongs to results->toml, where nothing looks for this text again. */
+static const char *printable(const char *text)
+{
+	make_printable((char *)text);
+	return text;
+}
+
+/* As it is: names are compared with the suite's, and never printed. */
 static bool take_string(struct reader *r, const struct toml_value *in, const char *key,
 			const char **string)
 {
@@ -81,7 +90,7 @@ static bool take_counts(struct reader *r, const struct toml_value *in, const cha
 			return wrong(r, member->value.line,
 				     "the count of '%.60s' is no whole number", member->key);
 		counts->item[counts->count++] =
-			(struct check_count){ member->key, member->value.integer };
+			(struct check_count){ printable(member->key), member->value.integer };
 	}
 	return true;
 }
@@ -102,7 +111,8 @@ static bool take_facts(struct reader *r, const struct toml_value *in, const char
 		if (member->value.type != TOML_STRING)
 			return wrong(r, member->value.line, "'%.60s' is no string", member->key);
 		facts->item[facts->count++] =
-			(struct check_fact){ member->key, member->value.string };
+			(struct check_fact){ printable(member->key),
+					     printable(member->value.string) };
 	}
 	return true;
 }
@@ -120,6 +130,8 @@ static bool take_case(struct reader *r, const struct toml_value *in, struct chec
 	    !take_table(r, in, "functions", &functions) ||
 	    !take_facts(r, in, "files", &result->files))
 		return false;
+	if (result->error)
+		printable(result->error);
 	result->has_functions = functions != NULL;
 	return (result->name && result->model) ||
 	       wrong(r, in->line, "a case has no name or no model");

@@ -175,11 +175,14 @@ static bool take_tolerance(struct reader *r, struct check_benchmark *b)
 	return wrong(r, value->line, "'tolerance' names an event that is not in 'events'");
 }
 
+/* Those of ASCII, and U+0080 to U+009F: some terminals take U+009B for ESC [. */
 static bool has_controls(const char *text)
 {
-	while (*text && (u8)*text >= 0x20 && *text != 0x7f)
-		text++;
-	return *text;
+	for (; *text; text++)
+		if ((u8)*text < 0x20 || *text == 0x7f ||
+		    ((u8)text[0] == 0xc2 && (u8)text[1] < 0xa0))
+			return true;
+	return false;
 }
 
 static bool take_events(struct reader *r, struct check_benchmark *b)

@@ -85,6 +85,7 @@ static const struct {
 	{ "[[benchmark]]\nname = 1", ":2: 'name' wants a string, not an integer" },
 	{ "[[benchmark]]\nname = \"\"", ":2: a name has one to 100 bytes" },
 	{ "[[benchmark]]\nname = \"\\u001b\"", ":2: a name has one to 100 bytes, and no control" },
+	{ "[[benchmark]]\nname = \"\\u009b\"", ":2: a name has one to 100 bytes, and no control" },
 	{ "\"\\u001b\\u00e9\" = 1\n" ONE, ":1: there is no key '?\?\?' in a suite" },
 	{ ONE ONE, ":5: the benchmark 'x' is there twice" },
 	{ "baseline = 1\n" ONE, ":1: 'baseline' wants a string" },
@@ -435,6 +436,39 @@ static void a_failure_has_its_reason_in_every_report(void **state)
 	end_scene(&s);
 }
 
+/* A line of its own would be a command to a CI service. */
+#define UNSAFE "a\\u001b]0;b\\n::error::c\\u009b"
+#define SAFE   "a?]0;b?::error::c??"
+
+static void text_of_files_reaches_reports_as_printable(void **state)
+{
+	static const char failed[] = HEAD "error = \"" UNSAFE "\"\n";
+	struct scene s;
+
+	(void)state;
+	set_scene(&s, "0", baseline_text, failed, NULL);
+	expect(&s, report_text, "failed: " SAFE "\n");
+	end_scene(&s);
+	set_scene(&s, "0", baseline_text,
+		  HEAD "[case.where]\n\"" UNSAFE "\" = \"" UNSAFE "\"\n" COUNTS(1001, 100),
+		  HEAD "[case.functions]\n\"" UNSAFE "\" = 7000\n");
+	expect(&s, report_text, "was made with " SAFE " unknown, this is " SAFE "\n");
+	expect(&s, report_text, "+7,000  " SAFE "\n");
+	end_scene(&s);
+}
+
+static void a_name_is_one_word_of_the_shell(void **state)
+{
+	static const char now[] = HEAD "[case.functions]\na = 1\nb = 1\nc = 1\nd = 1\n";
+	struct scene s;
+
+	(void)state;
+	set_scene(&s, "0", baseline_text, HEAD WHERE COUNTS(1001, 100), now);
+	s.suite.benchmark[0].name = "x'$(y)";
+	expect(&s, report_text, "2 more: vpmu check --explain 'x'\\''$(y)'\n");
+	end_scene(&s);
+}
+
 int main(void)
 {
 	const struct CMUnitTest tests[] = {
@@ -450,6 +484,8 @@ int main(void)
 		cmocka_unit_test(reports_have_the_change_and_its_function),
 		cmocka_unit_test(a_change_of_nothing_reports_nothing),
 		cmocka_unit_test(a_failure_has_its_reason_in_every_report),
+		cmocka_unit_test(text_of_files_reaches_reports_as_printable),
+		cmocka_unit_test(a_name_is_one_word_of_the_shell),
 	};
 
 	return cmocka_run_group_tests_name("check", tests, NULL, NULL);

@@ -99,6 +99,9 @@ static void try_comparison(const struct check_results *now, const struct check_r
 		fuzz_fail("out of memory");
 	report_text(to, &report);
 	fclose(to);
+	for (size_t i = 0; i < size; i++)
+		if (((u8)out[i] < 0x20 && out[i] != '\n') || out[i] == 0x7f)
+			fuzz_fail("a report has the control character %02x", out[i]);
 	free(out);
 	compare_free(&comparison);
 }
