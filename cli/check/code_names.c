@@ -19,6 +19,8 @@
 
 #define OTHER_CODE "[other code]" /* made by the program itself, or the kernel's for programs */
 #define NO_SYMBOL  "[no symbol]"
+#define FILES_MOST (2ull << 30) /* bytes of code, symbols and headers that are read of all files \
+				 */
 
 /* --- pages of files --- */
 
@@ -34,6 +36,7 @@ struct code {
 	char **name; /* as results have it; NULL: not to be told of */
 	u64 *count;  /* instructions */
 	u32 files;
+	u64 left;	   /* of FILES_MOST; 0: some file was not read */
 	struct page *page; /* a hash table */
 	u64 pages, room;   /* room is a power of two */
 };
@@ -129,13 +132,27 @@ static bool make_room(struct code *code)
 	return code->file && code->name && code->count;
 }
 
+/* Under another name, or under the same one again: a guest that has forgotten a file opens it as
+ * a new one. */
+static bool is_known(const struct code *code, const char *path)
+{
+	struct stat st;
+
+	if (stat(path, &st))
+		return false;
+	for (u32 i = 0; i < code->files; i++)
+		if (code->file[i].inode == st.st_ino && code->file[i].device == st.st_dev)
+			return true;
+	return false;
+}
+
 /* A file that is no ELF file, or is gone, is passed over. */
 static bool add_file(struct code *code, const char *path, bool is_told)
 {
 	struct check_elf elf;
 	u32 i = code->files;
 
-	if (!elf_open(&elf, path))
+	if (is_known(code, path) || !elf_open(&elf, path, &code->left))
 		return true;
 	if (!make_room(code)) {
 		elf_close(&elf);
@@ -290,7 +307,7 @@ static bool resolve(struct code *code, const struct profile *profile, const char
 			return false;
 	sum_up(&result->functions);
 	/* A part of them would be taken for all. */
-	result->has_functions = !profile->lost && !profile->names_lost;
+	result->has_functions = !profile->lost && !profile->names_lost && code->left;
 	if (!result->has_functions)
 		drop_functions(&result->functions);
 	return list_files(code, &result->files);
@@ -299,7 +316,7 @@ static bool resolve(struct code *code, const struct profile *profile, const char
 bool code_resolve(const struct check_suite *suite, const struct profile *profile,
 		  const char *untold, struct check_result *result)
 {
-	struct code code = { .suite = suite };
+	struct code code = { .suite = suite, .left = FILES_MOST };
 	bool ok = resolve(&code, profile, untold, result);
 
 	free_code(&code);

@@ -15,18 +15,25 @@
 
 #include "base/profile.h"
 
-#define SECTION_MOST (512u << 20) /* bytes that are read of a section or segment */
+#define SECTION_MOST (512u << 20) /* bytes that are read of a section */
 #define NOTE_MOST    4096
 
 struct reader {
 	struct check_elf *elf;
 	u64 size;
+	u64 *left; /* of what may be read; 0: too much was asked for */
 	Elf64_Ehdr header;
 };
 
+static bool charge(const struct reader *r, u64 size)
+{
+	*r->left = size < *r->left ? *r->left - size : 0;
+	return *r->left;
+}
+
 static bool read_at(const struct reader *r, u64 offset, void *to, u64 size)
 {
-	return offset <= r->size && size <= r->size - offset &&
+	return offset <= r->size && size <= r->size - offset && charge(r, size) &&
 	       pread(r->elf->fd, to, size, offset) == (ssize_t)size;
 }
 
@@ -89,7 +96,7 @@ static void take_segment(struct reader *r, const Elf64_Phdr *segment)
 	}
 	if (segment->p_type == PT_LOAD && (segment->p_flags & PF_X) &&
 	    segment->p_offset < r->size && segment->p_filesz <= r->size - segment->p_offset &&
-	    elf->segments < ELF_SEGMENTS)
+	    elf->segments < ELF_SEGMENTS && charge(r, segment->p_filesz))
 		elf->segment[elf->segments++] =
 			(struct check_segment){ segment->p_offset, segment->p_filesz,
 						segment->p_vaddr };
@@ -251,19 +258,21 @@ static bool read_elf(struct reader *r)
 	if (fstat(r->elf->fd, &st) || !S_ISREG(st.st_mode))
 		return false;
 	r->size = st.st_size;
+	r->elf->device = st.st_dev;
+	r->elf->inode = st.st_ino;
 	if (!read_at(r, 0, &r->header, sizeof(r->header)) || !is_elf(&r->header) ||
 	    !take_segments(r))
 		return false;
 	if (r->header.e_shentsize == sizeof(Elf64_Shdr) && !find_symbols(r, SHT_SYMTAB))
 		find_symbols(r, SHT_DYNSYM); /* a stripped file has no others */
-	if (!*r->elf->id)
+	if (*r->left && !*r->elf->id)
 		hash_code(r->elf);
-	return true;
+	return *r->left;
 }
 
-bool elf_open(struct check_elf *elf, const char *path)
+bool elf_open(struct check_elf *elf, const char *path, u64 *left)
 {
-	struct reader r = { .elf = elf };
+	struct reader r = { .elf = elf, .left = left };
 
 	*elf = (struct check_elf){ .fd = open(path, O_RDONLY | O_CLOEXEC | O_NONBLOCK) };
 	if (elf->fd < 0)

@@ -23,6 +23,7 @@ struct check_symbol {
 
 struct check_elf {
 	int fd;
+	u64 device, inode;			    /* which file it is, whatever its name */
 	struct check_segment segment[ELF_SEGMENTS]; /* with code */
 	u32 segments;
 	struct check_symbol *symbol; /* by address, one at each */
@@ -31,8 +32,10 @@ struct check_elf {
 	char id[ELF_ID_SIZE]; /* the build id; of a file without one "hash " and one of its code */
 };
 
-/* False: it is no ELF file for x86-64 with code, and there is nothing to close. */
-bool elf_open(struct check_elf *elf, const char *path);
+/* False: it is no ELF file for x86-64 with code, and there is nothing to close. `left` is how many
+ * bytes of files may be read: it is reduced by this file's code, symbols and headers, and becomes 0
+ * if they are more than that, of which a sparse file can have any number. */
+bool elf_open(struct check_elf *elf, const char *path, u64 *left);
 void elf_close_file(struct check_elf *elf); /* what was read of it stays */
 void elf_close(struct check_elf *elf);
 /* The function at an offset of the file. NULL: none. */

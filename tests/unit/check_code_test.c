@@ -3,6 +3,7 @@
  * From the pages of a profile to functions: this program's own code is found in its file, and no
  * damaged file harms.
  */
+#include <elf.h>
 #include <fcntl.h>
 #include <setjmp.h>
 #include <stdarg.h>
@@ -140,6 +141,78 @@ static void names_without_an_end_are_taken_with_care(void **state)
 	free(profile);
 }
 
+/* --- many and large files --- */
+
+/* A sparse file, with so many bytes of code. */
+static void make_large(char *path, u64 size)
+{
+	const Elf64_Ehdr header = { .e_ident = { 0x7f, 'E', 'L', 'F', ELFCLASS64 },
+				    .e_machine = EM_X86_64,
+				    .e_phoff = sizeof(header),
+				    .e_phentsize = sizeof(Elf64_Phdr),
+				    .e_phnum = 1 };
+	const Elf64_Phdr code = { .p_type = PT_LOAD, .p_flags = PF_X, .p_filesz = size };
+	int fd = mkstemp(path);
+
+	assert_int_equal(pwrite(fd, &header, sizeof(header), 0), sizeof(header));
+	assert_int_equal(pwrite(fd, &code, sizeof(code), sizeof(header)), sizeof(code));
+	assert_int_equal(ftruncate(fd, size), 0);
+	close(fd);
+}
+
+/* As many as there is room for. */
+static void add_names(struct profile *profile, const char *path)
+{
+	u32 size = strlen(path); /* its NUL in place of its first slash */
+
+	for (; size <= PROFILE_NAMES - profile->names_used; profile->names_used += size)
+		memcpy(profile->names + profile->names_used, path + 1, size);
+}
+
+static struct check_result resolve_with(const char *path)
+{
+	struct profile *profile = calloc(1, sizeof(*profile));
+	struct check_suite suite = { .folder = "/nowhere" };
+	struct check_result result = { 0 };
+	char self[PATH_MAX];
+
+	assert_non_null(profile);
+	name_self(profile, self);
+	add_names(profile, path);
+	add_code(profile, 0, (const void *)first_of_two, 1);
+	assert_true(code_resolve(&suite, profile, UNTOLD, &result));
+	free(profile);
+	return result;
+}
+
+static void a_file_with_many_names_is_read_once(void **state)
+{
+	char path[] = "/tmp/vpmu-check-code-XXXXXX";
+	struct check_result result;
+
+	(void)state;
+	make_large(path, 1 << 20);
+	result = resolve_with(path);
+	unlink(path);
+	assert_true(result.has_functions);
+	assert_int_equal(result.functions.count, 1);
+	code_free(&result);
+}
+
+/* Without all files, counts would be of other code. */
+static void a_file_too_large_to_read_leaves_no_functions(void **state)
+{
+	char path[] = "/tmp/vpmu-check-code-XXXXXX";
+	struct check_result result;
+
+	(void)state;
+	make_large(path, 1ull << 40);
+	result = resolve_with(path);
+	unlink(path);
+	assert_false(result.has_functions);
+	code_free(&result);
+}
+
 /* --- damaged files --- */
 
 #define HEAD (256u << 10)
@@ -154,8 +227,9 @@ static u32 random_number(u64 *seed)
 static void look_into(const char *path)
 {
 	struct check_elf elf;
+	u64 left = 1ull << 30;
 
-	if (!elf_open(&elf, path))
+	if (!elf_open(&elf, path, &left))
 		return;
 	for (u64 offset = 0; offset < 64 << 10; offset += 64)
 		elf_symbol(&elf, offset);
@@ -192,11 +266,12 @@ static void damaged_files_do_no_harm(void **state)
 static void what_is_no_file_is_no_elf_file(void **state)
 {
 	struct check_elf elf;
+	u64 left = 1ull << 30;
 
 	(void)state;
-	assert_false(elf_open(&elf, "/"));
-	assert_false(elf_open(&elf, "/dev/zero"));
-	assert_false(elf_open(&elf, "/no/such/file"));
+	assert_false(elf_open(&elf, "/", &left));
+	assert_false(elf_open(&elf, "/dev/zero", &left));
+	assert_false(elf_open(&elf, "/no/such/file", &left));
 }
 
 int main(void)
@@ -206,6 +281,8 @@ int main(void)
 		cmocka_unit_test(names_in_the_suites_folder_are_relative),
 		cmocka_unit_test(a_profile_that_was_full_has_no_functions),
 		cmocka_unit_test(names_without_an_end_are_taken_with_care),
+		cmocka_unit_test(a_file_with_many_names_is_read_once),
+		cmocka_unit_test(a_file_too_large_to_read_leaves_no_functions),
 		cmocka_unit_test(damaged_files_do_no_harm),
 		cmocka_unit_test(what_is_no_file_is_no_elf_file),
 	};
