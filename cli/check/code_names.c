@@ -19,8 +19,9 @@
 
 #define OTHER_CODE "[other code]" /* made by the program itself, or the kernel's for programs */
 #define NO_SYMBOL  "[no symbol]"
-#define FILES_MOST (2ull << 30) /* bytes of code, symbols and headers that are read of all files \
-				 */
+#define FILES_MOST                                                                    \
+	(2ull << 30) /* bytes of code, symbols and headers that are read of all files \
+		      */
 
 /* --- pages of files --- */
 

@@ -178,12 +178,29 @@ static void code_is_known_by_its_contents(void **state)
 	end(&p);
 }
 
+/* One entry is left, far from where any of these blocks belongs: it is not looked for. */
+static void a_full_profile_is_not_searched(void **state)
+{
+	struct profiled p;
+
+	(void)state;
+	begin(&p, counted_start, (size_t)(counted_end - counted_start));
+	image_gate(p.machine.ram, 3, IMAGE_CODE + 0x100, 3);
+	for (u32 i = 1; i < PROFILE_ENTRIES; i++)
+		p.profile->entry[i].page = 1;
+	assert_int_equal(machine_run(&p.machine, ONE_PIECE), EXIT_IO);
+	assert_int_equal(user_sum(p.profile), 0);
+	assert_int_equal(p.profile->lost, 1 + 5 * 1000 + 500 + 1 + 3000 + 2500);
+	end(&p);
+}
+
 int main(void)
 {
 	const struct CMUnitTest tests[] = {
 		cmocka_unit_test(blocks_sum_up_to_the_tally),
 		cmocka_unit_test(a_block_has_what_it_retired),
 		cmocka_unit_test(code_is_known_by_its_contents),
+		cmocka_unit_test(a_full_profile_is_not_searched),
 	};
 
 	return cmocka_run_group_tests_name("profile", tests, NULL, NULL);
