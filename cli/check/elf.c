@@ -253,13 +253,6 @@ static bool is_elf(const Elf64_Ehdr *header)
 
 static bool read_elf(struct reader *r)
 {
-	struct stat st;
-
-	if (fstat(r->elf->fd, &st) || !S_ISREG(st.st_mode))
-		return false;
-	r->size = st.st_size;
-	r->elf->device = st.st_dev;
-	r->elf->inode = st.st_ino;
 	if (!read_at(r, 0, &r->header, sizeof(r->header)) || !is_elf(&r->header) ||
 	    !take_segments(r))
 		return false;
@@ -270,13 +263,32 @@ static bool read_elf(struct reader *r)
 	return *r->left;
 }
 
+/* A profile can name any path, and to open a device may have effects: its type is known first. */
+static int open_regular(const char *path, struct stat *st)
+{
+	int named = open(path, O_PATH | O_CLOEXEC), fd = -1;
+	char link[32];
+
+	if (named < 0)
+		return -1;
+	snprintf(link, sizeof(link), "/proc/self/fd/%d", named);
+	if (!fstat(named, st) && S_ISREG(st->st_mode))
+		fd = open(link, O_RDONLY | O_CLOEXEC | O_NOCTTY | O_NONBLOCK);
+	close(named);
+	return fd;
+}
+
 bool elf_open(struct check_elf *elf, const char *path, u64 *left)
 {
 	struct reader r = { .elf = elf, .left = left };
+	struct stat st;
 
-	*elf = (struct check_elf){ .fd = open(path, O_RDONLY | O_CLOEXEC | O_NONBLOCK) };
+	*elf = (struct check_elf){ .fd = open_regular(path, &st) };
 	if (elf->fd < 0)
 		return false;
+	elf->device = st.st_dev;
+	elf->inode = st.st_ino;
+	r.size = st.st_size;
 	if (read_elf(&r))
 		return true;
 	elf_close(elf);

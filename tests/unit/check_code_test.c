@@ -10,6 +10,7 @@
 #include <stdlib.h>
 #include <string.h>
 #include <sys/stat.h>
+#include <sys/wait.h>
 #include <unistd.h>
 #include <cmocka.h>
 
@@ -274,6 +275,35 @@ static void what_is_no_file_is_no_elf_file(void **state)
 	assert_false(elf_open(&elf, "/no/such/file", &left));
 }
 
+/* 0: elf_open() of a terminal has not made it the controlling terminal. */
+static int open_terminal(const char *terminal)
+{
+	struct check_elf elf;
+	u64 left = 1ull << 30;
+
+	return setsid() < 0 || elf_open(&elf, terminal, &left) ||
+	       open("/dev/tty", O_RDONLY | O_NOCTTY) >= 0;
+}
+
+/* What is no regular file is not even opened, which has effects of its own: here, those of a
+ * session that opens its first terminal. */
+static void a_device_is_not_opened(void **state)
+{
+	int master = posix_openpt(O_RDWR | O_NOCTTY | O_CLOEXEC), status;
+	char terminal[64];
+	pid_t child;
+
+	(void)state;
+	assert_true(master >= 0 && !grantpt(master) && !unlockpt(master));
+	assert_int_equal(ptsname_r(master, terminal, sizeof(terminal)), 0);
+	child = fork();
+	if (!child)
+		_exit(open_terminal(terminal));
+	assert_int_equal(waitpid(child, &status, 0), child);
+	assert_int_equal(status, 0);
+	close(master);
+}
+
 int main(void)
 {
 	const struct CMUnitTest tests[] = {
@@ -285,6 +315,7 @@ int main(void)
 		cmocka_unit_test(a_file_too_large_to_read_leaves_no_functions),
 		cmocka_unit_test(damaged_files_do_no_harm),
 		cmocka_unit_test(what_is_no_file_is_no_elf_file),
+		cmocka_unit_test(a_device_is_not_opened),
 	};
 
 	return cmocka_run_group_tests_name("check_code", tests, NULL, NULL);
