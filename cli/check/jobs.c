@@ -8,6 +8,7 @@
 #include <string.h>
 #include <sys/prctl.h>
 #include <sys/wait.h>
+#include <time.h>
 #include <unistd.h>
 
 #include "cli/check/check.h"
@@ -30,38 +31,37 @@ static void show_end(u32 count)
 		fputs("\r\033[K", stderr);
 }
 
-/* --- signals --- */
-
-static const int caught[] = { SIGINT, SIGTERM, SIGHUP };
-
-static volatile sig_atomic_t stopped; /* by this signal */
-
-static void stop(int signal)
-{
-	stopped = signal;
-}
-
 struct jobs {
 	pid_t *pid; /* 0: none */
 	u32 most, running;
-	struct sigaction before[ARRAY_SIZE(caught)];
+	int stopped;		/* by this signal; 0: by none */
+	sigset_t awaited;	/* signals that stop us, and SIGCHLD; blocked from start to end */
+	sigset_t unblocked;	/* as the mask was */
+	struct sigaction child; /* as SIGCHLD was */
 };
 
-/* What is ignored stays so, as with nohup(1). Without SA_RESTART: wait() ends. */
-static void catch_signals(struct jobs *jobs)
-{
-	const struct sigaction action = { .sa_handler = stop };
+/* --- signals --- */
 
-	for (u32 i = 0; i < ARRAY_SIZE(caught); i++)
-		if (!sigaction(caught[i], NULL, &jobs->before[i]) &&
-		    jobs->before[i].sa_handler != SIG_IGN)
-			sigaction(caught[i], &action, NULL);
+/* What is ignored stays so, as with nohup(1). But with SIGCHLD ignored no exit status is kept. */
+static void block_signals(struct jobs *jobs)
+{
+	static const int stopping[] = { SIGINT, SIGTERM, SIGHUP };
+	const struct sigaction standard = { .sa_handler = SIG_DFL };
+	struct sigaction action;
+
+	sigemptyset(&jobs->awaited);
+	sigaddset(&jobs->awaited, SIGCHLD);
+	for (u32 i = 0; i < ARRAY_SIZE(stopping); i++)
+		if (!sigaction(stopping[i], NULL, &action) && action.sa_handler != SIG_IGN)
+			sigaddset(&jobs->awaited, stopping[i]);
+	sigaction(SIGCHLD, &standard, &jobs->child);
+	sigprocmask(SIG_BLOCK, &jobs->awaited, &jobs->unblocked);
 }
 
 static void restore_signals(const struct jobs *jobs)
 {
-	for (u32 i = 0; i < ARRAY_SIZE(caught); i++)
-		sigaction(caught[i], &jobs->before[i], NULL);
+	sigaction(SIGCHLD, &jobs->child, NULL);
+	sigprocmask(SIG_SETMASK, &jobs->unblocked, NULL);
 }
 
 /* --- processes --- */
@@ -73,7 +73,7 @@ static pid_t start(const struct check_suite *suite, const struct check_task *tas
 
 	if (pid)
 		return pid;
-	restore_signals(jobs);
+	sigprocmask(SIG_SETMASK, &jobs->unblocked, NULL);
 	prctl(PR_SET_PDEATHSIG, SIGTERM);
 	if (getppid() != parent)
 		_exit(STATUS_BROKEN);
@@ -96,19 +96,32 @@ static void end_all(const struct jobs *jobs)
 			kill(jobs->pid[i], SIGTERM);
 }
 
-/* An exit code, of one that has ended; a signal to us ends all of them. */
+/* A signal to us ends all of them. Waits for one, or for the end of a process, at most so long;
+ * NULL: without limit. */
+static void take_signal(struct jobs *jobs, const struct timespec *most)
+{
+	int signal = sigtimedwait(&jobs->awaited, NULL, most);
+
+	if (signal <= 0 || signal == SIGCHLD)
+		return;
+	jobs->stopped = signal;
+	end_all(jobs);
+}
+
+/* An exit code, of one that has ended. A process that ends after waitpid() has looked, like any
+ * signal, is pending when take_signal() waits. */
 static int reap(struct jobs *jobs)
 {
 	pid_t pid, *slot;
 	int status;
 
-	do {
-		if (stopped)
-			end_all(jobs);
-		pid = wait(&status);
-	} while (pid < 0 && errno == EINTR);
-	if (pid < 0)
+	take_signal(jobs, &(struct timespec){ 0 });
+	while ((pid = waitpid(-1, &status, WNOHANG)) == 0)
+		take_signal(jobs, NULL);
+	if (pid < 0) {
+		jobs->running = 0;
 		return STATUS_BROKEN;
+	}
 	slot = slot_of(jobs, pid);
 	if (slot)
 		*slot = 0;
@@ -122,8 +135,8 @@ static int run_all(const struct check_suite *suite, const struct check_task *tas
 	int status = STATUS_OK, one;
 	u32 next = 0;
 
-	while ((next < count && !stopped) || jobs->running) {
-		if (next < count && jobs->running < jobs->most && !stopped) {
+	while ((next < count && !jobs->stopped) || jobs->running) {
+		if (next < count && jobs->running < jobs->most && !jobs->stopped) {
 			pid_t pid = start(suite, &task[next], jobs, results);
 
 			if (pid > 0) {
@@ -141,7 +154,7 @@ static int run_all(const struct check_suite *suite, const struct check_task *tas
 		one = reap(jobs);
 		status = status ? status : one;
 	}
-	return stopped ? 128 + stopped : status;
+	return jobs->stopped ? 128 + jobs->stopped : status;
 }
 
 int jobs_run(const struct check_suite *suite, const struct check_task *task, u32 count, u32 most,
@@ -153,7 +166,7 @@ int jobs_run(const struct check_suite *suite, const struct check_task *task, u32
 	if (!jobs.pid)
 		return out_of_memory();
 	fflush(NULL); /* or each process has what is not written yet */
-	catch_signals(&jobs);
+	block_signals(&jobs);
 	status = run_all(suite, task, count, &jobs, results);
 	restore_signals(&jobs);
 	show_end(count);

@@ -4,6 +4,7 @@
  * reports have.
  */
 #include <setjmp.h>
+#include <signal.h>
 #include <stdarg.h>
 #include <stdlib.h>
 #include <string.h>
@@ -469,6 +470,61 @@ static void a_name_is_one_word_of_the_shell(void **state)
 	end_scene(&s);
 }
 
+/* --- jobs --- */
+
+static int run_job(void)
+{
+	const struct check_task task = { 0, STEP_COUNTS };
+	char folder[] = "/tmp/vpmu-check-test-XXXXXX", path[PATH_MAX];
+	struct check_suite suite;
+	int status;
+
+	assert_true(parse(&suite, "[[benchmark]]\nname = \"b\"\ncommand = []\n"));
+	assert_non_null(mkdtemp(folder));
+	status = jobs_run(&suite, &task, 1, 1, folder);
+	check_result_path(path, folder, 0, STEP_COUNTS);
+	unlink(path);
+	rmdir(folder);
+	suite_free(&suite);
+	return status;
+}
+
+/* One that arrives before the wait for a process is not left until that process ends. */
+static void a_signal_before_the_wait_ends_the_jobs(void **state)
+{
+	sigset_t set, before, pending, after;
+	int first, second;
+
+	(void)state;
+	sigemptyset(&set);
+	sigaddset(&set, SIGTERM);
+	sigprocmask(SIG_BLOCK, &set, &before);
+	raise(SIGTERM);
+	first = run_job();
+	sigpending(&pending);
+	signal(SIGTERM, SIG_IGN); /* drops it, if it was not taken */
+	signal(SIGTERM, SIG_DFL);
+	second = run_job();
+	sigprocmask(SIG_SETMASK, &before, &after);
+	assert_int_equal(first, 128 + SIGTERM);
+	assert_false(sigismember(&pending, SIGTERM));
+	assert_int_equal(second, 0);
+	assert_true(sigismember(&after, SIGTERM));
+	assert_false(sigismember(&after, SIGCHLD));
+}
+
+/* As a parent may have left it: then the kernel keeps no exit status. */
+static void jobs_are_reaped_where_their_signal_is_ignored(void **state)
+{
+	void (*before)(int) = signal(SIGCHLD, SIG_IGN);
+
+	(void)state;
+	alarm(60); /* or it would be waited for without end */
+	assert_int_equal(run_job(), 0);
+	alarm(0);
+	assert_true(signal(SIGCHLD, before) == SIG_IGN);
+}
+
 int main(void)
 {
 	const struct CMUnitTest tests[] = {
@@ -486,6 +542,8 @@ int main(void)
 		cmocka_unit_test(a_failure_has_its_reason_in_every_report),
 		cmocka_unit_test(text_of_files_reaches_reports_as_printable),
 		cmocka_unit_test(a_name_is_one_word_of_the_shell),
+		cmocka_unit_test(a_signal_before_the_wait_ends_the_jobs),
+		cmocka_unit_test(jobs_are_reaped_where_their_signal_is_ignored),
 	};
 
 	return cmocka_run_group_tests_name("check", tests, NULL, NULL);
