@@ -52,7 +52,8 @@ static u32 *place_of(struct fixed *fixed, const struct stat *st)
 	return place;
 }
 
-/* One that is not in use; 0: no memory. Number 0 is no file's. */
+/* One that is not in use; 0: no memory, or as many are as there may be nodes. Number 0 is no
+ * file's. */
 static u32 take_unused(struct fixed *fixed)
 {
 	u32 number = fixed->unused, room = fixed->room ? 2 * fixed->room : 1024;
@@ -63,7 +64,7 @@ static u32 take_unused(struct fixed *fixed)
 		return number;
 	}
 	if (fixed->count + 1 >= fixed->room) {
-		grown = realloc(fixed->file, (size_t)room * sizeof(*grown));
+		grown = room <= MAX_NODES ? realloc(fixed->file, room * sizeof(*grown)) : NULL;
 		if (!grown)
 			return 0;
 		fixed->file = grown;
@@ -133,18 +134,42 @@ void fixed_set_time(struct share *share, int fd, u64 seconds, u32 nanoseconds)
 		file->modified = seconds * NS_PER_S + nanoseconds;
 }
 
-/* The host may give the inode of a file that is gone to the next one, or not. */
-void fixed_removed(struct share *share, const struct stat *st)
+void fixed_opened(struct share *share, int fd)
 {
 	struct fixed_file *file;
+	struct stat st;
 
-	if (!is_fixed(share))
+	if (!is_fixed(share) || fstat(fd, &st))
 		return;
-	if (S_ISDIR(st->st_mode) || st->st_nlink <= 1) {
-		forget(&share->fixed, st);
-		return;
-	}
-	file = fixed_find(share, st);
+	file = fixed_find(share, &st);
 	if (file)
+		file->opens++;
+}
+
+void fixed_closed(struct share *share, int fd)
+{
+	struct fixed_file *file;
+	struct stat st;
+
+	if (!is_fixed(share) || fstat(fd, &st))
+		return;
+	file = fixed_find(share, &st);
+	if (file && file->opens)
+		file->opens--;
+	if (file && !file->opens && !st.st_nlink)
+		forget(&share->fixed, &st);
+}
+
+/* The host may give the inode of a file that is gone to the next one, or not. It is gone with its
+ * last handle. */
+void fixed_removed(struct share *share, const struct stat *st)
+{
+	struct fixed_file *file = fixed_find(share, st);
+
+	if (!file)
+		return;
+	if (!file->opens && (S_ISDIR(st->st_mode) || st->st_nlink <= 1))
+		forget(&share->fixed, st);
+	else
 		file->changed = guest_date(share);
 }

@@ -220,6 +220,7 @@ s64 share_add_handle(struct share *share, struct handle handle)
 	i = free_handle(share);
 	share->handle[i] = handle;
 	node->opens++;
+	fixed_opened(share, handle.fd);
 	return i;
 }
 

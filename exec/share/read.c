@@ -428,6 +428,7 @@ int fuse_release(struct call *call)
 
 	if (!handle)
 		return EBADF;
+	fixed_closed(call->share, handle->fd);
 	close(handle->fd);
 	listing_free(call->share, &handle->listing);
 	handle->fd = -1;

@@ -155,7 +155,8 @@ struct fixed_file {
 	ino_t inode;
 	/* By the guest, on its clock, in ns since 1970; 0: not in this run. */
 	u64 changed, modified;
-	u32 next; /* in its hash chain, or of those not in use; 0: none */
+	u32 opens; /* handles of it: its inode is no other file's while there are any */
+	u32 next;  /* in its hash chain, or of those not in use; 0: none */
 };
 
 struct fixed {
@@ -234,12 +235,15 @@ int fuse_fallocate(struct call *call);
 /* fixed.c. None does anything unless the guest is deterministic. */
 enum fixed_change { FIXED_ATTRIBUTES, FIXED_CONTENT };
 void fixed_begin(struct share *share); /* the guest's clock has been set */
-/* Finds or makes what is kept of a file; NULL: no memory, or not deterministic. */
+/* Finds or makes what is kept of a file; NULL: there are too many, or not deterministic. */
 struct fixed_file *fixed_find(struct share *share, const struct stat *st);
 u64 fixed_number(const struct share *share, const struct fixed_file *file);
 /* The guest has changed what a descriptor stands for ("") or a name in it. */
 void fixed_changed(struct share *share, int fd, const char *name, enum fixed_change change);
 void fixed_set_time(struct share *share, int fd, u64 seconds, u32 nanoseconds);
+/* There is a handle more, or one less, of what a descriptor stands for. */
+void fixed_opened(struct share *share, int fd);
+void fixed_closed(struct share *share, int fd);
 /* A name of it has been removed; what it was before that. */
 void fixed_removed(struct share *share, const struct stat *st);
 

@@ -129,6 +129,69 @@ static void a_second_name_has_the_same_number(void **unused)
 	assert_int_equal(attributes(guest_look_up(guest_walk(folder), "other")).ino, number);
 }
 
+/* Its last name goes while it is open. */
+static u64 create_without_a_name(u64 *handle)
+{
+	u64 file = create("file", handle), number = attributes(file).ino;
+
+	page.date++;
+	assert_int_equal(guest_ask(FUSE_UNLINK, guest_walk(folder), NULL, 0, "file"), 0);
+	assert_int_equal(attributes(file).ino, number);
+	return file;
+}
+
+static void a_file_keeps_its_number_while_it_is_open(void **unused)
+{
+	const u64 begun = VIRTUAL_DATE * 1000000000;
+	u64 handle, other, file;
+
+	(void)unused;
+	page.date = 1005;
+	file = create_without_a_name(&handle);
+	assert_times(file, begun + 5, begun + 6);
+	assert_true(attributes(create("file", &other)).ino != attributes(file).ino);
+	assert_int_equal(guest_write(file, handle, "text"), 0);
+	assert_times(file, begun + 6, begun + 6);
+	assert_int_equal(guest_release(file, handle), 0);
+	assert_int_equal(guest_release(guest_look_up(guest_walk(folder), "file"), other), 0);
+}
+
+static void nothing_is_kept_of_files_without_a_name(void **unused)
+{
+	u64 handle, file = create_without_a_name(&handle);
+	u32 count = guest_share.fixed.count;
+	char path[64];
+
+	(void)unused;
+	assert_int_equal(guest_release(file, handle), 0);
+	for (u32 i = 0; i < 100; i++) {
+		snprintf(path, sizeof(path), "%s/unseen%u", folder, i);
+		assert_int_equal(mknod(path, S_IFREG | 0600, 0), 0); /* takes the last inode */
+		file = create_without_a_name(&handle);
+		assert_int_equal(guest_write(file, handle, "text"), 0);
+		assert_int_equal(guest_release(file, handle), 0);
+	}
+	assert_int_equal(guest_share.fixed.count, count);
+}
+
+/* The guest may list more files than anything could be kept of. */
+static void what_is_kept_of_files_has_a_limit(void **unused)
+{
+	struct fixed *fixed = &guest_share.fixed;
+	struct stat st = { .st_ino = 1 };
+
+	(void)unused;
+	fixed->file = calloc(MAX_NODES, sizeof(*fixed->file));
+	assert_non_null(fixed->file);
+	fixed->room = MAX_NODES;
+	fixed->count = MAX_NODES - 2;
+	assert_non_null(fixed_find(&guest_share, &st));
+	st.st_ino = 2;
+	assert_null(fixed_find(&guest_share, &st));
+	st.st_ino = 1;
+	assert_non_null(fixed_find(&guest_share, &st));
+}
+
 /* The names of a folder, from an offset on, with a slash after each. */
 static void list(u64 node, u64 handle, u64 offset, char *names)
 {
@@ -185,6 +248,11 @@ int main(void)
 		cmocka_unit_test_setup_teardown(files_have_the_guests_times, make, take_down),
 		cmocka_unit_test_setup_teardown(numbers_do_not_follow_the_hosts, make, take_down),
 		cmocka_unit_test_setup_teardown(a_second_name_has_the_same_number, make, take_down),
+		cmocka_unit_test_setup_teardown(a_file_keeps_its_number_while_it_is_open, make,
+						take_down),
+		cmocka_unit_test_setup_teardown(nothing_is_kept_of_files_without_a_name, make,
+						take_down),
+		cmocka_unit_test_setup_teardown(what_is_kept_of_files_has_a_limit, make, take_down),
 		cmocka_unit_test_setup_teardown(names_are_sorted, make, take_down),
 	};
 
