@@ -12,6 +12,7 @@
 #include <sys/mman.h>
 #include <sys/prctl.h>
 #include <sys/socket.h>
+#include <sys/stat.h>
 #include <sys/wait.h>
 #include <unistd.h>
 
@@ -120,15 +121,25 @@ static void keep_for_share(int socket, const int kept[KEPT])
 	close_range(FIRST_KEPT + KEPT, ~0u, 0);
 }
 
+/* VPMU_PROFILE names its descriptor, of any file: a short one would end the server with SIGBUS. */
+static void *map_profile(int fd)
+{
+	struct stat st;
+
+	if (fstat(fd, &st))
+		return MAP_FAILED;
+	if (st.st_size < (off_t)sizeof(struct profile)) {
+		errno = EINVAL;
+		return MAP_FAILED;
+	}
+	return mmap(NULL, sizeof(struct profile), PROT_READ | PROT_WRITE, MAP_SHARED, fd, 0);
+}
+
 /* The terms of a guest on virtual time; false: they cannot be had. */
 static bool make_terms(const struct exec_virtual *files, bool fixed, struct share_terms *terms)
 {
 	void *page = mmap(NULL, PAGE_SIZE, PROT_READ | PROT_WRITE, MAP_SHARED, FIRST_KEPT, 0);
-	void *profile = NULL;
-
-	if (files->profile >= 0)
-		profile = mmap(NULL, sizeof(struct profile), PROT_READ | PROT_WRITE, MAP_SHARED,
-			       FIRST_KEPT + 4, 0);
+	void *profile = files->profile >= 0 ? map_profile(FIRST_KEPT + 4) : NULL;
 
 	*terms = (struct share_terms){
 		.page = page,
