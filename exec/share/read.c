@@ -14,7 +14,6 @@
 #include <sys/syscall.h>
 #include <unistd.h>
 
-#include "base/profile.h"
 #include "exec/guest_files.h"
 #include "exec/share/share.h"
 
@@ -229,28 +228,6 @@ static int put_handle(struct call *call, struct handle handle, u32 flags)
 	return 0;
 }
 
-/* Puts the file's path into the list of those that were opened, once. */
-static void name_opened(struct call *call)
-{
-	struct share *share = call->share;
-	struct profile *profile = share->virtual_time ? share->virtual_time->profile : NULL;
-	struct node *node = profile ? node_get(&share->nodes, call->id) : NULL;
-	char path[PATH_MAX];
-	size_t size;
-
-	if (!node || node->named || node_path(&share->nodes, call->id, path))
-		return;
-	node->named = true;
-	size = strlen(path) + 1;
-	if (size > PROFILE_NAMES - share->named) {
-		profile->names_lost++;
-		return;
-	}
-	memcpy(profile->names + share->named, path, size);
-	share->named += size;
-	profile->names_used = share->named;
-}
-
 int fuse_open(struct call *call)
 {
 	const struct fuse_open_in *in = (const void *)call->body;
@@ -265,7 +242,7 @@ int fuse_open(struct call *call)
 	if (r == EACCES && write)
 		r = open_file(call, O_WRONLY | (in->flags & O_TRUNC), &fd);
 	if (!r)
-		name_opened(call);
+		opened_add(call->share, call->id);
 	if (!r && in->flags & O_TRUNC)
 		fixed_changed(call->share, fd, "", FIXED_CONTENT);
 	return r ? r

@@ -11,6 +11,7 @@
  *   fuse.c         the table of FUSE requests, and what their functions share
  *   read.c         requests that read
  *   change.c       requests that write
+ *   opened.c       names of files that were opened, for a profile
  *   guest_files.c  files for the first process of a guest on virtual time
  *
  * The guest is not trusted: everything that is read from its memory is copied once and then
@@ -87,7 +88,7 @@ struct node {
 	u32 opens;   /* handles of it */
 	u64 lookups; /* that the guest has not forgotten */
 	bool gone;   /* unlinked or replaced */
-	bool named;  /* in the names of share_terms.profile */
+	bool named;  /* given to opened_add() */
 	char *name;
 };
 
@@ -166,6 +167,12 @@ struct fixed {
 	u64 begun; /* turns.date when the guest's clock was set */
 };
 
+/* opened.c: which names terms->profile has, which QEMU can write too. */
+struct opened {
+	u64 *known; /* a table of their hashes; NULL: none yet */
+	u32 bytes;  /* of names */
+};
+
 struct share {
 	int socket;
 	const struct share_terms *virtual_time; /* NULL: none */
@@ -180,7 +187,7 @@ struct share {
 	u32 handle_count;
 	dev_t device[64]; /* host devices seen; a file's is part of its inode number */
 	u32 device_count;
-	u32 named; /* bytes of names in terms->profile, which QEMU can write too */
+	struct opened opened;
 	struct fixed fixed;
 	u64 listed; /* bytes of all listings */
 	u8 *in;	    /* the request being served */
@@ -246,6 +253,9 @@ void fixed_opened(struct share *share, int fd);
 void fixed_closed(struct share *share, int fd);
 /* A name of it has been removed; what it was before that. */
 void fixed_removed(struct share *share, const struct stat *st);
+
+/* opened.c: the node's file was opened. Does nothing unless there is a profile. */
+void opened_add(struct share *share, u64 id);
 
 /* listing.c: reads all of a folder again, 0 or an errno; forgets it. */
 int listing_read(struct share *share, struct listing *listing, int fd);

@@ -42,6 +42,7 @@ u32 guest_stop(void)
 		free(guest_share.nodes.node[i].name);
 	free(guest_share.nodes.node);
 	free(guest_share.fixed.file);
+	free(guest_share.opened.known);
 	return open_files;
 }
 

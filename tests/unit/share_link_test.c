@@ -5,6 +5,7 @@
 #include <errno.h>
 #include <setjmp.h>
 #include <stdarg.h>
+#include <stdlib.h>
 #include <string.h>
 #include <sys/mman.h>
 #include <sys/socket.h>
@@ -12,6 +13,7 @@
 #include <cmocka.h>
 
 #include "base/memfile.h"
+#include "base/profile.h"
 #include "exec/guest_files.h"
 #include "unit/share_guest.h"
 
@@ -126,6 +128,35 @@ static void times_of_access_are_not_shown(void **unused)
 	assert_int_equal(out->attr.atimensec, out->attr.mtimensec);
 }
 
+static void open_and_forget(const char *path)
+{
+	struct fuse_forget_in forget = { .nlookup = 1 };
+	u64 node = guest_walk(path), handle;
+
+	assert_int_equal(guest_open(node, 0, &handle), 0);
+	assert_int_equal(guest_release(node, handle), 0);
+	guest_ask(FUSE_FORGET, node, &forget, sizeof(forget), NULL); /* has no answer */
+	assert_null(node_get(&guest_share.nodes, node));
+}
+
+static void a_file_that_is_opened_again_is_named_once(void **unused)
+{
+	static const char names[] = "etc/passwd\0etc/group";
+	struct profile *profile = calloc(1, sizeof(*profile));
+
+	(void)unused;
+	assert_non_null(profile);
+	terms.profile = profile;
+	for (u32 i = 0; i < 10; i++) {
+		open_and_forget("/etc/passwd");
+		open_and_forget("/etc/group");
+	}
+	assert_int_equal(profile->names_used, sizeof(names));
+	assert_memory_equal(profile->names, names, sizeof(names));
+	assert_int_equal(profile->names_lost, 0);
+	free(profile);
+}
+
 #define LINK_TEST(name) cmocka_unit_test_setup_teardown(name, make, take_down)
 
 int main(void)
@@ -137,6 +168,7 @@ int main(void)
 		LINK_TEST(they_are_in_the_root_only_and_not_listed),
 		LINK_TEST(without_terms_there_are_none),
 		LINK_TEST(times_of_access_are_not_shown),
+		LINK_TEST(a_file_that_is_opened_again_is_named_once),
 	};
 
 	return cmocka_run_group_tests(tests, NULL, NULL);
