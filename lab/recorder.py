@@ -2,8 +2,10 @@
 """vpmu record: asks the control socket of a VM (docs/control.md) for samples and writes them down, with what the guest's Linux says of
 the processes that they are of (linux_guest.py), as samples.py describes."""
 
+import errno
 import os
 import socket
+import struct
 import time
 
 import build_ids
@@ -12,6 +14,8 @@ import samples
 from kernel_symbols import Malformed
 
 SEARCHES = 0, 2, 8, 30  # seconds after the start: a guest that boots is no Linux yet
+PEER = struct.Struct("iII")  # struct ucred
+MAX_ANSWER = 16 << 20  # characters
 MAX_FUNCTIONS = 100_000
 REQUESTS = 7000  # bytes: the library has a buffer of 8 KiB for lines that wait
 
@@ -30,16 +34,25 @@ class Socket:
             self.socket.connect(b"\0vpmu/%d/%d" % (os.getuid(), int(pid)))
         except ConnectionRefusedError:
             raise ValueError(f"there is no VM in process {pid}: vpmu ps lists them") from None
-        self.file = self.socket.makefile("r")
+        self._check_peer()
+        self.file = self.socket.makefile("r", encoding="ascii", errors="replace", newline="\n")
+
+    def _check_peer(self):
+        """Abstract names have no owner: every user can listen at this one."""
+        _, uid, _ = PEER.unpack(self.socket.getsockopt(socket.SOL_SOCKET, socket.SO_PEERCRED, PEER.size))
+        if uid != os.getuid():
+            self.socket.close()
+            raise PermissionError(errno.EACCES, os.strerror(errno.EACCES))
 
     def _answer(self):
-        lines = []
+        lines, left = [], MAX_ANSWER
         while True:
-            line = self.file.readline()
-            if not line:
+            line = self.file.readline(left)
+            if not line.endswith("\n"):  # the end, or more than a VM says
                 raise EOFError
             if line == ".\n":
                 return lines
+            left -= len(line)
             lines.append(line.rstrip("\n"))
 
     def ask(self, command):
