@@ -19,11 +19,25 @@ TOKENS = 256
 LONGEST_TOKEN = 128
 MARKED = 256  # names from one marker to the next
 LEAST_SYMBOLS = 1000
+MAX_STEPS = 8 * MAX_SYMBOLS  # names looked at in all tries to find the tables; a large kernel needs two for each symbol
+TABLE_STEPS = 300  # what a try to find the tokens costs
 LONGEST_MEAN = 32  # bytes of a name, its marker and its place in the order by name, in the mean
 
 
 class Malformed(ValueError):
     """Memory that is not what it should be."""
+
+
+class Budget:
+    """Steps of a search. A guest can make memory in which each step has a bound, and all of them together would take hours."""
+
+    def __init__(self, steps=MAX_STEPS):
+        self.left = steps
+
+    def spend(self, steps=1):
+        self.left -= steps
+        if self.left < 0:
+            raise Malformed("the search in the kernel's memory takes too long")
 
 
 def aligned(offset):
@@ -60,9 +74,10 @@ def token_table(image, digits):
     return None
 
 
-def find_tokens(image):
+def find_tokens(image, budget):
     at = image.find(DIGITS)
     while at >= 0:
+        budget.spend(TABLE_STEPS)
         found = token_table(image, at)
         if found:
             return found
@@ -82,10 +97,11 @@ def name_lengths(image, at, end):
         at += length
 
 
-def names_end(image, names, count, end):
+def names_end(image, names, count, end, budget):
     """(the end of this many names, the offset of every 256th), or None."""
     markers, place = [], names
     for i, (start, stop) in enumerate(name_lengths(image, names, end)):
+        budget.spend()
         if start == stop or stop > end:
             return None
         if i % MARKED == 0:
@@ -96,9 +112,9 @@ def names_end(image, names, count, end):
     return None
 
 
-def fits(image, names, count, tokens_at):
+def fits(image, names, count, tokens_at, budget):
     """Are there this many names, their markers, and up to the tokens nothing but, in some versions, an order by name?"""
-    found = names_end(image, names, count, tokens_at)
+    found = names_end(image, names, count, tokens_at, budget)
     if not found:
         return False
     at, markers = aligned(found[0]), array.array("I", found[1]).tobytes()
@@ -106,14 +122,15 @@ def fits(image, names, count, tokens_at):
     return image[at: at + len(markers)] == markers and tokens_at in (end, aligned(end + 3 * count))
 
 
-def find_names(image, tokens_at):
+def find_names(image, tokens_at, budget):
     """(start, count) of the names: the count is in the word before them."""
     least = max(0, tokens_at - MAX_SYMBOLS * LONGEST_MEAN) & ~7
     numbers = words("Q", image, least, (tokens_at - least) // 8)
+    budget.spend(len(numbers) // 4)  # a word is less than a name
     for i in range(len(numbers) - 1, -1, -1):
         count, names = numbers[i], least + 8 * i + 8
         if LEAST_SYMBOLS < count < MAX_SYMBOLS and 3 * count < tokens_at - names < LONGEST_MEAN * count and \
-                fits(image, names, count, tokens_at):
+                fits(image, names, count, tokens_at, budget):
             return names, count
     raise Malformed("the kernel's symbols have no names")
 
@@ -138,10 +155,11 @@ def find_addresses(image, names, count, behind_index, is_kernel):
     raise Malformed("the kernel's symbols have no addresses")
 
 
-def read(image, is_kernel):
+def read(image, is_kernel, budget):
     """[(address, type, name)] by address. image: the kernel's memory from an address that is a multiple of 8; is_kernel(address)."""
-    tokens_at, behind_index, tokens = find_tokens(image)
-    names, count = find_names(image, tokens_at)
+    tokens_at, behind_index, tokens = find_tokens(image, budget)
+    names, count = find_names(image, tokens_at, budget)
+    budget.spend(count)
     addresses = find_addresses(image, names, count, behind_index, is_kernel)
     rows = []
     for address, (start, stop) in zip(addresses, name_lengths(image, names, tokens_at)):

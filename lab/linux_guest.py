@@ -7,6 +7,7 @@ The memory is the guest's, which goes on running meanwhile and may be hostile. E
 bounded copy, what was copied is checked before it is used, and what does not fit together is unknown, never a guess: a process is
 believed if its page tables are those that the vCPU executed with, and its maps if it still is the same process after they were read."""
 
+import collections
 import itertools
 import struct
 import time
@@ -23,6 +24,7 @@ CR4_LA57 = 1 << 12
 MAX_IMAGE, STEP = 64 << 20, 4 << 20
 MAX_BTF = 32 << 20
 MAX_CPUS = 512
+MAX_ENTRIES = 4  # of SYSCALL, each of which may be another kernel's
 MAX_PID = 1 << 22
 MAX_NODES, MAX_DEPTH, MAX_AREAS = 8192, 8, 65536
 MAX_NAMES, MAX_NAME, MAX_MOUNTS = 64, 255, 16
@@ -183,11 +185,11 @@ class LinuxGuest:
         """They are in .rodata, somewhere after the kernel's text. Its memory is contiguous, so that physical addresses will do: the
         process whose page tables led here may end meanwhile."""
         start = (text & ~(PAGE - 1)) - KERNEL_MAP + self.moved
-        image, why = bytearray(), Malformed("there is no kernel")
+        image, why, budget = bytearray(), Malformed("there is no kernel"), kernel_symbols.Budget()
         while len(image) < MAX_IMAGE:
             image += self.memory.block(PHYSICAL, start + len(image), STEP)
             try:
-                return kernel_symbols.Table(kernel_symbols.read(bytes(image), is_kernel))
+                return kernel_symbols.Table(kernel_symbols.read(bytes(image), is_kernel, budget))
             except Malformed as error:
                 why = error
         raise why
@@ -418,16 +420,17 @@ class LinuxGuest:
 
 
 def entries(control, memory):
-    """{(linear, physical)}: where SYSCALL enters the kernel. With page table isolation this is in the tables of user code too."""
-    found = set()
+    """[(linear, physical)]: where SYSCALL enters the kernel. With page table isolation this is in the tables of user code too. All vCPUs of
+    a Linux have the same; of those that differ the most frequent ones will do."""
+    found = collections.Counter()
     for words in (line.split() for line in control.ask("registers") if line.startswith("vcpu")):
         cr3, cr4, lstar = int(words[3], 16), int(words[5], 16), int(words[9], 16)
         try:
             if is_kernel(lstar):
-                found.add((lstar, memory.physical(cr3, 5 if cr4 & CR4_LA57 else 4, lstar)))
+                found[lstar, memory.physical(cr3, 5 if cr4 & CR4_LA57 else 4, lstar)] += 1
         except Malformed:
             continue
-    return found
+    return [entry for entry, _ in found.most_common(MAX_ENTRIES)]
 
 
 def find(control):
