@@ -28,6 +28,10 @@ class Malformed(ValueError):
     """Memory that is not what it should be."""
 
 
+# What reading a guest's memory may end in. Numbers are checked where they are read; one that was overlooked costs names, not a recording.
+UNREADABLE = Malformed, struct.error, ArithmeticError
+
+
 class Budget:
     """Steps of a search. A guest can make memory in which each step has a bound, and all of them together would take hours."""
 
@@ -150,7 +154,7 @@ def find_addresses(image, names, count, behind_index, is_kernel):
         except Malformed:
             continue
         addresses = [absolute(offset, base) for offset in offsets]
-        if is_kernel(base) and all(a <= b for a, b in zip(addresses, addresses[1:])):
+        if is_kernel(base) and addresses[-1] < 1 << 64 and all(a <= b for a, b in zip(addresses, addresses[1:])):
             return addresses
     raise Malformed("the kernel's symbols have no addresses")
 

@@ -16,7 +16,7 @@ import btf
 import kernel_symbols
 import linux_modules
 import symbols
-from kernel_symbols import Malformed
+from kernel_symbols import Malformed, UNREADABLE
 
 KERNEL_MAP = 0xFFFFFFFF80000000  # __START_KERNEL_map
 PHYSICAL = "physical"
@@ -26,6 +26,7 @@ MAX_BTF = 32 << 20
 MAX_CPUS = 512
 MAX_ENTRIES = 4  # of SYSCALL, each of which may be another kernel's
 MAX_PID = 1 << 22
+NODE = 256  # bytes of a node of a maple tree
 MAX_NODES, MAX_DEPTH, MAX_AREAS = 8192, 8, 65536
 MAX_NAMES, MAX_NAME, MAX_MOUNTS = 64, 255, 16
 MAX_HEADERS, MAX_NOTES = 64, 4096
@@ -64,6 +65,21 @@ def number(data):
 def printable(data):
     """A name of the guest's without bytes that would break lines."""
     return bytes(byte if 32 <= byte != 127 else ord("?") for byte in data)
+
+
+def check_layouts(at, page_size):
+    """Offsets in a node of a maple tree, which is copied as a whole: pivots, then one more slots. And what addresses are divided by."""
+    for layout in "maple_range_64", "maple_arange_64":
+        pivot, slot = at[layout + ".pivot"], at[layout + ".slot"]
+        if not 0 <= pivot < slot or slot + (slot - pivot) + 8 > NODE:
+            raise Malformed("the kernel's trees have nodes of another size")
+    if page_size <= 0:
+        raise Malformed("the kernel's pages have no size")
+
+
+def check_text(table):
+    if not is_kernel(table["_text"]) or table["_text"] >= table["_end"]:
+        raise Malformed("the kernel has no text")
 
 
 class Memory:
@@ -128,7 +144,7 @@ class Memory:
                 waiting[i] = readers[i].send(value)
             except StopIteration as end:
                 results[i] = end.value
-            except Malformed:
+            except UNREADABLE:
                 pass
         for i in range(len(readers)):
             step(i, None)
@@ -166,6 +182,7 @@ class LinuxGuest:
         self.memory = memory
         self.moved = physical - (text - KERNEL_MAP)  # the kernel's phys_base
         self.symbols = self._symbols(text)
+        check_text(self.symbols)
         self.cr3 = self._page_tables()
         self.build_id = symbols.build_id(self._between("__start_notes", "__stop_notes", PAGE)) or "-"
         types = btf.Btf(self._between("__start_BTF", "__stop_BTF", MAX_BTF))
@@ -174,6 +191,7 @@ class LinuxGuest:
         self.current = self._current(types)
         self.direct_map, self.pages = self._word("page_offset_base"), self._word("vmemmap_base")
         self.page_size = types.size("page")  # of what describes one
+        check_layouts(self.at, self.page_size)
         cpus = memory.block(self.cr3, self.symbols["__per_cpu_offset"], 8 * MAX_CPUS)
         self.cpus = set(struct.unpack(f"<{MAX_CPUS}Q", cpus))
         self.modules = linux_modules.Modules(memory, self.cr3, self.symbols["modules"], types)
@@ -243,6 +261,8 @@ class LinuxGuest:
             wanted += [(mm + at["mm_struct.pgd"], 8), (mm + at["mm_struct.exec_vm"], 8)]
         leader_comm, started, *space = yield wanted
         pgd, pages = (number(space[0]) - self.direct_map, number(space[1])) if mm else (0, 0)
+        if pgd & ~ADDRESS_BITS:
+            raise Malformed("the task's page tables are not in memory")
         if cpl == 3 and (not mm or cr3 & ADDRESS_BITS not in (pgd, pgd + PAGE)):  # the second with page table isolation
             raise Malformed("the task has another address space")
         if not pid:  # the idle task of each CPU, swapper/N, is one process for perf
@@ -270,7 +290,7 @@ class LinuxGuest:
     def _read_maps(self, task):
         try:
             areas = self._areas(task.mm)
-        except Malformed:
+        except UNREADABLE:
             return None
         code = [area for area in areas if area.flags & VM_EXEC]
         for area, name in zip(code, self.memory.together(self.cr3, [self._path(area.file) for area in code])):
@@ -295,7 +315,7 @@ class LinuxGuest:
             nodes += len(level)
             if not level or nodes > MAX_NODES:
                 break
-            answers = self.memory.read(self.cr3, [(entry & ~0xFF, 256) for entry, _ in level])
+            answers = self.memory.read(self.cr3, [(entry & ~(NODE - 1), NODE) for entry, _ in level])
             level = [child for (entry, most), node in zip(level, answers) for child in self._children(entry, most, node, leaves)]
         if level or len(leaves) > MAX_AREAS:
             raise Malformed("the guest's process has too many mappings")
@@ -439,6 +459,6 @@ def find(control):
     for linear, physical in entries(control, memory):
         try:
             return LinuxGuest(memory, linear, physical)
-        except Malformed as error:
+        except UNREADABLE as error:
             why = error
     raise why

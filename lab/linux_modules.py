@@ -7,7 +7,7 @@ import bisect
 import struct
 import time
 
-from kernel_symbols import Malformed
+from kernel_symbols import Malformed, UNREADABLE
 
 MAX_MODULES, MAX_SYMBOLS, MAX_STRINGS, MAX_TEXT = 1024, 1 << 16, 4 << 20, 64 << 20
 NAME = 56  # MODULE_NAME_LEN
@@ -64,7 +64,7 @@ class Modules:
             base, size, kallsyms = self.memory.read(self.cr3, [(module + self.base, 8), (module + self.size, 4), (module + self.kallsyms, 8)])
             if None in (base, size, kallsyms):
                 break
-            if number(base) >> 63 and number(size) <= MAX_TEXT:
+            if number(base) >> 63 and number(size) <= min(MAX_TEXT, (1 << 64) - number(base)):
                 found.append((number(base), number(size), number(kallsyms)))
         return found
 
@@ -72,7 +72,7 @@ class Modules:
         """[(start, end, name)]. A function of no size lasts to the next one."""
         try:
             rows = sorted(self._symbols(*module))
-        except Malformed:
+        except UNREADABLE:
             return []
         ends = [start for start, _, _ in rows[1:]] + [module[0] + module[1]]
         return [(start, min(start + size, end) if size else end, name) for (start, size, name), end in zip(rows, ends) if start < end]

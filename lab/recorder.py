@@ -11,7 +11,7 @@ import time
 import build_ids
 import linux_guest
 import samples
-from kernel_symbols import Malformed
+from kernel_symbols import UNREADABLE
 
 SEARCHES = 0, 2, 8, 30  # seconds after the start: a guest that boots is no Linux yet
 PEER = struct.Struct("iII")  # struct ucred
@@ -118,7 +118,7 @@ class Recorder:
         self.searches.pop(0)
         try:
             self.linux = linux_guest.find(self.control)
-        except Malformed as error:
+        except UNREADABLE as error:
             self.why = error  # not yet, or never: processes stay without names
             return
         start, end = self.linux.symbols["_text"], self.linux.symbols["_end"]
@@ -149,7 +149,7 @@ class Recorder:
             return {}
         try:
             found = self.linux.tasks([(*raw.task, raw.cr3, raw.cpl) for raw in known.values()])
-        except Malformed:
+        except UNREADABLE:
             return {}
         tasks = {i: task for i, task in zip(known, found) if task}
         for i, task in tasks.items():
@@ -176,15 +176,26 @@ class Recorder:
     def _note_functions(self, raw):
         """Functions of the kernel, for finish()."""
         for address in raw.addresses() if self.linux and raw.cpl == 0 else []:
-            found = self.linux.function(address)
+            found = self._function(address)
             if found and len(self.functions) < MAX_FUNCTIONS:
                 self.functions[found[0]] = found
 
+    def _function(self, address):
+        try:
+            return self.linux.function(address)
+        except UNREADABLE:
+            return None
+
+    def _areas(self, task, raw):
+        try:
+            return self.linux.maps(task, raw.addresses()[:1]) or []
+        except UNREADABLE:
+            return []
+
     def _locate(self, when, task, raw):
         """The maps of its process that are new."""
-        areas = self.linux.maps(task, raw.addresses()[:1]) if raw.cpl else None
         known = self.maps[task.pid]
-        for area in areas or []:
+        for area in self._areas(task, raw) if raw.cpl else []:
             if known.get(area.start) != area.key():
                 known[area.start] = area.key()
                 self._write(when, "map", task.pid, f"{area.start:#x} {area.end:#x} {area.offset:#x}", area.identity,

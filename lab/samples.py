@@ -31,11 +31,17 @@ def unquote(word):
     return "".join(letter if letter.isprintable() else "?" for letter in text)
 
 
+def check_range(start, end):
+    if not 0 <= start < end <= 1 << 64:
+        raise ValueError
+
+
 class Map:
     def __init__(self, words):
         self.pid = int(words[0])
         self.start, self.end, self.offset = (int(word, 16) for word in words[1:4])
         self.identity, self.name = words[4], unquote(words[5])
+        check_range(self.start, self.end)
 
 
 class Sample:
@@ -93,7 +99,9 @@ def parse(line):
         if kind == "comm":
             return when, kind, (int(rest[0]), int(rest[1]), unquote(rest[2]), rest[3] == "new")
         if kind in ("kernel", "symbol"):
-            return when, kind, (int(rest[0], 16), int(rest[1], 16), unquote(rest[2]))
+            start, end = int(rest[0], 16), int(rest[1], 16)
+            check_range(start, end)
+            return when, kind, (start, end, unquote(rest[2]))
     except (IndexError, KeyError, ValueError):
         pass
     raise ValueError(f"this is not a sample: {' '.join(words)[:80]}")
