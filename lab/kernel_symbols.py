@@ -19,6 +19,8 @@ TOKENS = 256
 LONGEST_TOKEN = 128
 MARKED = 256  # names from one marker to the next
 LEAST_SYMBOLS = 1000
+LONGEST_NAME = 512  # KSYM_NAME_LEN: with the type or with the 0 that ends it
+MAX_TEXT = 32 << 20  # bytes of all names
 MAX_STEPS = 8 * MAX_SYMBOLS  # names looked at in all tries to find the tables; a large kernel needs two for each symbol
 TABLE_STEPS = 300  # what a try to find the tokens costs
 LONGEST_MEAN = 32  # bytes of a name, its marker and its place in the order by name, in the mean
@@ -106,7 +108,7 @@ def names_end(image, names, count, end, budget):
     markers, place = [], names
     for i, (start, stop) in enumerate(name_lengths(image, names, end)):
         budget.spend()
-        if start == stop or stop > end:
+        if not start < stop <= min(start + LONGEST_NAME, end):
             return None
         if i % MARKED == 0:
             markers.append(place - names)
@@ -165,9 +167,12 @@ def read(image, is_kernel, budget):
     names, count = find_names(image, tokens_at, budget)
     budget.spend(count)
     addresses = find_addresses(image, names, count, behind_index, is_kernel)
-    rows = []
+    rows, size = [], 0
     for address, (start, stop) in zip(addresses, name_lengths(image, names, tokens_at)):
         text = b"".join([tokens[byte] for byte in image[start:stop]]).decode("ascii", "replace")
+        size += len(text)
+        if len(text) > LONGEST_NAME or size > MAX_TEXT:
+            raise Malformed("the kernel's symbols have names that are too long")
         rows.append((address, text[:1], text[1:]))
     return rows
 

@@ -29,6 +29,8 @@ MAX_PID = 1 << 22
 NODE = 256  # bytes of a node of a maple tree
 MAX_NODES, MAX_DEPTH, MAX_AREAS = 8192, 8, 65536
 MAX_NAMES, MAX_NAME, MAX_MOUNTS = 64, 255, 16
+MAX_CODE, MAX_PATHS = 2048, 512 << 10  # of a process: executable mappings, and bytes of their files' names
+MAX_PROCESSES = 256  # whose maps are remembered
 MAX_HEADERS, MAX_NOTES = 64, 4096
 PIECE, PIECES, ANSWER = 32768, 150, 49152  # of a request to the control socket
 PAGE, PAGE_SHIFT = 4096, 12
@@ -195,7 +197,7 @@ class LinuxGuest:
         cpus = memory.block(self.cr3, self.symbols["__per_cpu_offset"], 8 * MAX_CPUS)
         self.cpus = set(struct.unpack(f"<{MAX_CPUS}Q", cpus))
         self.modules = linux_modules.Modules(memory, self.cr3, self.symbols["modules"], types)
-        self.areas, self.looked = {}, {}  # of processes
+        self.areas = {}  # by process: when they were read, exec_vm, and its areas; the last ones that were read are at the end
 
     # --- the kernel ---
 
@@ -275,16 +277,17 @@ class LinuxGuest:
     def maps(self, task, addresses):
         """Executable mappings of a task's process. They are read again if their size has changed, if one of the addresses is in none
         of them, and now and then. None: they cannot be read."""
-        known = self.areas.get(task.process)
+        read, exec_vm, areas = self.areas.get(task.process, (0, None, []))
         now = time.monotonic()
-        if known and known[0] == task.exec_vm and now - self.looked[task.process] < REFRESH and \
-                all(any(area.start <= address < area.end for area in known[1]) for address in addresses):
-            return known[1]
+        if exec_vm == task.exec_vm and now - read < REFRESH and \
+                all(any(area.start <= address < area.end for area in areas) for address in addresses):
+            return areas
+        self.areas.pop(task.process, None)
         areas = self._read_maps(task)
-        if areas is None:
-            self.areas.pop(task.process, None)
-            return None
-        self.areas[task.process], self.looked[task.process] = (task.exec_vm, areas), now
+        if areas is not None:
+            self.areas[task.process] = now, task.exec_vm, areas
+        if len(self.areas) > MAX_PROCESSES:
+            del self.areas[next(iter(self.areas))]
         return areas
 
     def _read_maps(self, task):
@@ -292,9 +295,8 @@ class LinuxGuest:
             areas = self._areas(task.mm)
         except UNREADABLE:
             return None
-        code = [area for area in areas if area.flags & VM_EXEC]
-        for area, name in zip(code, self.memory.together(self.cr3, [self._path(area.file) for area in code])):
-            area.name = name if name is not None else b"//anon"
+        code = [area for area in areas if area.flags & VM_EXEC][:MAX_CODE]
+        self._name(code)
         self._identify(task, areas, code)
         still, vdso = self.memory.read(self.cr3, [(task.mm + self.at["mm_struct.pgd"], 8),
                                                   (task.mm + self.at["mm_struct.context.vdso"], 8)])
@@ -304,6 +306,13 @@ class LinuxGuest:
             if area.start == number(vdso) and not area.file:
                 area.name = b"[vdso]"
         return code
+
+    def _name(self, code):
+        left = MAX_PATHS
+        for area, name in zip(code, self.memory.together(self.cr3, [self._path(area.file) for area in code])):
+            left -= len(name or b"")
+            if name is not None and left >= 0:
+                area.name = name
 
     def _areas(self, mm):
         """All mappings, by the maple tree (Documentation/core-api/maple_tree.rst), level by level."""

@@ -10,6 +10,7 @@ import time
 from kernel_symbols import Malformed, UNREADABLE
 
 MAX_MODULES, MAX_SYMBOLS, MAX_STRINGS, MAX_TEXT = 1024, 1 << 16, 4 << 20, 64 << 20
+MAX_KEPT = 1 << 17  # functions of all modules
 NAME = 56  # MODULE_NAME_LEN
 REFRESH = 1.0  # seconds after which an address in no module is looked for again
 SYMBOL = struct.Struct("<IBBHQQ")  # Elf64_Sym
@@ -40,10 +41,16 @@ class Modules:
         if not module:
             return None
         if module not in self.functions:
-            self.functions[module] = self._read_functions(module)
+            self._keep(module, self._read_functions(module))
         rows = self.functions[module]
         i = bisect.bisect_right(rows, (address, 1 << 64)) - 1
         return (rows[i][0], rows[i][1], rows[i][2]) if i >= 0 and address < rows[i][1] else None
+
+    def _keep(self, module, rows):
+        """Modules are read again if there is no room for all of them."""
+        if sum(map(len, self.functions.values())) + len(rows) > MAX_KEPT:
+            self.functions = {}
+        self.functions[module] = rows
 
     def _module(self, address):
         """(base, size, address of its symbols) of the module that an address is in. Known modules may have been replaced: all are
@@ -51,6 +58,7 @@ class Modules:
         now = time.monotonic()
         if self.looked is None or now - self.looked > REFRESH:
             self.looked, self.loaded = now, self._read_list()
+            self.functions = {module: self.functions[module] for module in self.loaded if module in self.functions}
         return next((module for module in self.loaded if module[0] <= address < module[0] + module[1]), None)
 
     def _read_list(self):

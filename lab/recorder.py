@@ -17,6 +17,9 @@ SEARCHES = 0, 2, 8, 30  # seconds after the start: a guest that boots is no Linu
 PEER = struct.Struct("iII")  # struct ucred
 MAX_ANSWER = 16 << 20  # characters
 MAX_FUNCTIONS = 100_000
+MAX_PROCESSES = 256  # that are remembered; one that was forgotten is written down again
+MAX_THREADS, MAX_MAPS = 1024, 4096  # of one of them
+MAX_DESCRIBED = 256 << 20  # bytes of lines that describe processes: the guest chooses how many there are
 REQUESTS = 7000  # bytes: the library has a buffer of 8 KiB for lines that wait
 
 
@@ -92,13 +95,31 @@ class Raw:
         return " ".join([self.head, *who, *self.callers])
 
 
+class Process:
+    """What was written down of one: names by TID, maps by address. identity: as Task.process."""
+
+    def __init__(self, identity):
+        self.identity, self.comms, self.maps = identity, {}, {}
+
+    def is_of(self, task):
+        """One that ends has no memory any longer; one that has other memory executes another program now."""
+        return self.identity[:2] == task.process[:2] and task.mm in (0, self.identity[2])
+
+
+def remember(table, key, value, most):
+    """A table that is full begins again: what is not in it is written down again."""
+    if len(table) >= most:
+        table.clear()
+    table[key] = value
+
+
 class Recorder:
     def __init__(self, control, out, stacks, frequency):
         self.control, self.out, self.stacks = control, out, stacks
         self.begun = time.monotonic()
         self.linux, self.searches, self.why = None, list(SEARCHES), None
-        self.comms, self.processes, self.maps, self.functions = {}, {}, {}, {}
-        self.count = 0
+        self.processes, self.functions = {}, {}  # by PID, those that were sampled last at the end; by address
+        self.count, self.described = 0, 0
         print(f"{samples.HEADER}{samples.VERSIONS[-1]} frequency {frequency}", file=out)
 
     def now(self):
@@ -111,6 +132,12 @@ class Recorder:
 
     def _write(self, when, *words):
         print(f"{when:.6f}", *words, file=self.out)
+
+    def _describe(self, when, *words):
+        """A line about a process."""
+        self.described += sum(len(str(word)) + 1 for word in words)
+        if self.described <= MAX_DESCRIBED:
+            self._write(when, *words)
 
     def _search(self):
         if self.linux or not self.searches or self.now() < self.searches[0]:
@@ -157,21 +184,22 @@ class Recorder:
             self._locate(when, task, known[i])
         return tasks
 
-    def _is_new(self, task):
-        """Was this process not seen before, or does it execute another program now? One that ends has no memory any more."""
-        number, started, mm = self.processes.get(task.pid, (None, None, None))
-        return (number, started) != task.process[:2] or task.mm not in (0, mm)
+    def _process(self, task):
+        """(what is known of its process, is it new?)"""
+        known = self.processes.pop(task.pid, None)
+        new = not known or not known.is_of(task)
+        self.processes[task.pid] = process = Process(task.process) if new else known
+        if len(self.processes) > MAX_PROCESSES:
+            del self.processes[next(iter(self.processes))]
+        return process, new
 
     def _introduce(self, when, task):
         """The names of a thread and its process, if they are new."""
-        new = self._is_new(task)
-        if new:
-            self.processes[task.pid] = task.process
-            self.maps[task.pid] = {}
+        process, new = self._process(task)
         for tid, comm in {task.pid: task.leader_comm, task.tid: task.comm}.items():
-            if new or self.comms.get((task.pid, tid)) != comm:
-                self.comms[task.pid, tid] = comm
-                self._write(when, "comm", task.pid, tid, samples.quote(comm) or "%20", "new" if new and tid == task.pid else "same")
+            if process.comms.get(tid) != comm:
+                remember(process.comms, tid, comm, MAX_THREADS)
+                self._describe(when, "comm", task.pid, tid, samples.quote(comm) or "%20", "new" if new and tid == task.pid else "same")
 
     def _note_functions(self, raw):
         """Functions of the kernel, for finish()."""
@@ -194,12 +222,12 @@ class Recorder:
 
     def _locate(self, when, task, raw):
         """The maps of its process that are new."""
-        known = self.maps[task.pid]
+        known = self.processes[task.pid].maps
         for area in self._areas(task, raw) if raw.cpl else []:
             if known.get(area.start) != area.key():
-                known[area.start] = area.key()
-                self._write(when, "map", task.pid, f"{area.start:#x} {area.end:#x} {area.offset:#x}", area.identity,
-                            samples.quote(area.name))
+                remember(known, area.start, area.key(), MAX_MAPS)
+                self._describe(when, "map", task.pid, f"{area.start:#x} {area.end:#x} {area.offset:#x}", area.identity,
+                               samples.quote(area.name))
 
     def finish(self):
         """Functions of the kernel; perf has a cache for all of them. OSError: it cannot be written."""
