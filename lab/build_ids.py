@@ -9,6 +9,7 @@ import struct
 
 SLOT = 16  # bytes of code for each name of what has no file
 TEXT = 0x1000
+MAX_KALLSYMS = 32 << 20  # bytes
 
 
 def cache():
@@ -34,10 +35,15 @@ def keep(name, identity, file, content):
         os.symlink(f"../../{name}/{identity}", f"{top}/.build-id/{identity[:2]}/{identity[2:]}")
 
 
+def is_word(text):
+    return text.isascii() and text.isprintable() and text != "" and " " not in text
+
+
 def keep_kernel(identity, rows):
-    """rows: (address, type, name), as kernel_symbols.py has them."""
-    text = "".join(f"{address:016x} {kind} {name}\n" for address, kind, name in rows if address >> 63)
-    keep("[kernel.kallsyms]", identity, "kallsyms", text.encode(errors="replace"))
+    """rows: (address, type, name), as kernel_symbols.py has them. They are the guest's, and perf will believe every line."""
+    lines = [f"{address:016x} {kind} {name}\n" for address, kind, name in rows if address >> 63 and is_word(kind) and is_word(name)]
+    if sum(map(len, lines)) <= MAX_KALLSYMS:
+        keep("[kernel.kallsyms]", identity, "kallsyms", "".join(lines).encode())
 
 
 def section(name, kind, flags, address, offset, size, link=0, info=0, align=1, entry=0):
