@@ -25,10 +25,13 @@ def quote(name):
     return urllib.parse.quote(name, safe="/:[]+@,")
 
 
+def printable(text):
+    """Without what would break lines or move a terminal's cursor."""
+    return text if text.isprintable() else "".join(letter if letter.isprintable() else "?" for letter in text)
+
+
 def unquote(word):
-    """A name, without what would break lines or move a terminal's cursor."""
-    text = urllib.parse.unquote_to_bytes(word).decode(errors="replace")
-    return "".join(letter if letter.isprintable() else "?" for letter in text)
+    return printable(urllib.parse.unquote_to_bytes(word).decode(errors="replace"))
 
 
 def check_range(start, end):
@@ -65,6 +68,7 @@ class Sample:
         else:
             name = EXITS.get(int(words[0]), words[0])
             self.part, self.what = "VMM", f"{name} {words[2]}" if name in ("io", "mmio") else name
+        self.what = printable(self.what)
 
     def _guest(self, words):
         stack = words.index("stack") if "stack" in words else len(words)
@@ -104,7 +108,7 @@ def parse(line):
             return when, kind, (start, end, unquote(rest[2]))
     except (IndexError, KeyError, ValueError):
         pass
-    raise ValueError(f"this is not a sample: {' '.join(words)[:80]}")
+    raise ValueError(f"this is not a sample: {printable(' '.join(words)[:80])}")
 
 
 class File:

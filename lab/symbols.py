@@ -8,9 +8,12 @@ import os
 import stat
 import struct
 
+from samples import printable
+
 GLOBAL, WEAK = 1, 2  # bindings of ELF
 FUNCTIONS = 2, 10  # STT_FUNC, STT_GNU_IFUNC
 MAX_HEADERS = 4096
+LONGEST_NAME = 16384
 
 
 def rank(name, size, binding):
@@ -61,7 +64,7 @@ def kernel_map(path):
         for line in lines:
             words = line.split()
             if len(words) >= 3 and words[1] in "tTwW":
-                rows.append((int(words[0], 16), words[1], words[2]))
+                rows.append((int(words[0], 16), words[1], printable(words[2])))
     if not rows or not rows[-1][0]:
         raise ValueError(f"{path}: there are no addresses in it; was it read by root?")
     return Symbols.of_kernel(rows)
@@ -141,9 +144,8 @@ class Elf:
             for at in range(section[4], section[4] + section[5], 24):
                 name, info, _, part, value, length = struct.unpack_from("<IBBHQQ", self.data, at)
                 if info & 15 in FUNCTIONS and part and value and part < len(self.sections):
-                    end = self.data.find(b"\0", strings + name)
-                    text = self.data[strings + name: end].decode(errors="replace")
-                    yield value, text, length, info >> 4, self.sections[part][3] + self.sections[part][5]
+                    text = self.data[strings + name: strings + name + LONGEST_NAME].partition(b"\0")[0].decode(errors="replace")
+                    yield value, printable(text), length, info >> 4, self.sections[part][3] + self.sections[part][5]
 
     def use_symbols_of(self, other):
         """Of the file with debugging information, which knows more names but not where segments are."""
