@@ -66,7 +66,8 @@ class Files:
         return self.known[area.identity]
 
     def _open(self, area):
-        elf = self._same(area.name, area.identity) if area.identity != "-" else None
+        """A mapped file has an absolute name; any other would be one of the current folder."""
+        elf = self._same(area.name, area.identity) if area.identity != "-" and area.name.startswith("/") else None
         debug = self._same(f"{DEBUG_FILES}/{area.identity[:2]}/{area.identity[2:]}.debug", area.identity) if elf else None
         if debug:
             elf.use_symbols_of(debug)

@@ -106,7 +106,7 @@ class Elf:
     """Functions of an ELF file, by the addresses that it gives them, and where its segments are in the file."""
 
     def __init__(self, path):
-        self.path, self.data = path, open_file(path)
+        self.path, self.data = os.path.abspath(path), open_file(path)  # objdump would take "-x" and "@x" as options
         if self.data[:6] != b"\x7fELF\x02\x01":
             raise ValueError(f"{path} is not a 64-bit ELF file")
         try:
