@@ -179,11 +179,11 @@ class Area:
 
 
 class LinuxGuest:
-    def __init__(self, memory, text, physical):
+    def __init__(self, memory, text, physical, budget):
         """text: an address in the kernel, and the physical one of it. Malformed: it is no Linux, or one that is not understood."""
         self.memory = memory
         self.moved = physical - (text - KERNEL_MAP)  # the kernel's phys_base
-        self.symbols = self._symbols(text)
+        self.symbols = self._symbols(text, budget)
         check_text(self.symbols)
         self.cr3 = self._page_tables()
         self.build_id = symbols.build_id(self._between("__start_notes", "__stop_notes", PAGE)) or "-"
@@ -201,11 +201,11 @@ class LinuxGuest:
 
     # --- the kernel ---
 
-    def _symbols(self, text):
+    def _symbols(self, text, budget):
         """They are in .rodata, somewhere after the kernel's text. Its memory is contiguous, so that physical addresses will do: the
         process whose page tables led here may end meanwhile."""
         start = (text & ~(PAGE - 1)) - KERNEL_MAP + self.moved
-        image, why, budget = bytearray(), Malformed("there is no kernel"), kernel_symbols.Budget()
+        image, why = bytearray(), Malformed("there is no kernel")
         while len(image) < MAX_IMAGE:
             image += self.memory.block(PHYSICAL, start + len(image), STEP)
             try:
@@ -465,9 +465,10 @@ def entries(control, memory):
 def find(control):
     """The guest's Linux. Malformed: there is none, or not yet."""
     memory, why = Memory(control), Malformed("no vCPU says where the kernel is")
+    budget = kernel_symbols.Budget()
     for linear, physical in entries(control, memory):
         try:
-            return LinuxGuest(memory, linear, physical)
+            return LinuxGuest(memory, linear, physical, budget)
         except UNREADABLE as error:
             why = error
     raise why
