@@ -124,11 +124,47 @@ static int run_up(int argc, char **argv)
 
 #define PATIENCE 10000 /* milliseconds */
 
+/* The guest's process says nothing to a client that ends it, unless it has no room for one. */
+static int down_refused(const char *name, const struct frame *frame, const u8 *body)
+{
+	u32 skipped = sizeof(struct failed);
+
+	if (frame->type != FRAME_FAILED || frame->size < skipped)
+		return failure(STATUS_BROKEN, "the process of the guest '%s' broke the protocol",
+			       name);
+	return failure(STATUS_BROKEN, "the guest '%s' was not ended: %.*s", name,
+		       (int)(frame->size - skipped), (const char *)body + skipped);
+}
+
+/* The process stops the machine before it ends, and then its name is free. */
+static int wait_for_end(const char *name, int fd, int process)
+{
+	struct wire wire = { .fd = fd };
+	u64 deadline = monotonic_ms() + PATIENCE;
+	const struct frame *frame;
+	const u8 *body;
+
+	for (u64 at = monotonic_ms(); at < deadline; at = monotonic_ms()) {
+		struct pollfd wait[] = { { process, POLLIN, 0 },
+					 { wire.closed ? -1 : fd, POLLIN, 0 } };
+
+		if (poll(wait, 2, deadline - at) <= 0)
+			continue;
+		if (wait[1].revents)
+			wire_fill(&wire);
+		frame = wire_next(&wire, &body);
+		if (frame)
+			return down_refused(name, frame, body);
+		if (wait[0].revents)
+			return STATUS_OK;
+	}
+	return failure(STATUS_BROKEN, "the guest '%s' does not end", name);
+}
+
 static int run_down(int argc, char **argv)
 {
 	struct wire wire = { .fd = -1 };
-	struct pollfd wait = { .events = POLLIN };
-	int status;
+	int process, status;
 
 	if (argc == 2 && (!strcmp(argv[1], "--help") || !strcmp(argv[1], "-h"))) {
 		command_help(&command_down);
@@ -139,13 +175,14 @@ static int run_down(int argc, char **argv)
 	status = stay_connect(argv[1], &wire.fd);
 	if (status)
 		return status;
+	process = stay_process(wire.fd);
+	if (process < 0)
+		return failure(STATUS_BROKEN, "the process of the guest '%s' cannot be found: %s",
+			       argv[1], strerror(errno));
+	signal(SIGPIPE, SIG_IGN); /* it may have closed the socket: its reason can still be read */
 	wire_send(&wire, FRAME_DOWN, 0, NULL, 0);
 	wire_flush(&wire);
-	wait.fd = wire.fd;
-	/* The socket is closed when the machine has been stopped. */
-	if (!wire.closed && poll(&wait, 1, PATIENCE) == 1)
-		return STATUS_OK;
-	return failure(STATUS_BROKEN, "the guest '%s' does not end", argv[1]);
+	return wait_for_end(argv[1], wire.fd, process);
 }
 
 static void describe_up(void)

@@ -208,6 +208,8 @@ int filter_apply(const char *request, pid_t qemu);
 
 /* A socket to the process of a guest that stays. An exit code. */
 int stay_connect(const char *name, int *fd);
+/* A pidfd of the process at the other end of that socket, or -1. */
+int stay_process(int fd);
 /* Makes a name the process's own, for as long as it has the descriptor. An exit code. */
 int stay_claim(const char *name, int *lock);
 /* Serves commands that want to run in the guest, until it ends or is ended. */

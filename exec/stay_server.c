@@ -99,12 +99,25 @@ static int find_place(const char *name, const char *suffix, struct sockaddr_un *
 	return failure(STATUS_BROKEN, "the name of the folder %s is too long for a socket", folder);
 }
 
+static bool find_peer(int fd, struct ucred *peer)
+{
+	socklen_t size = sizeof(*peer);
+
+	return !getsockopt(fd, SOL_SOCKET, SO_PEERCRED, peer, &size);
+}
+
 static bool is_ours(int fd)
 {
 	struct ucred peer;
-	socklen_t size = sizeof(peer);
 
-	return !getsockopt(fd, SOL_SOCKET, SO_PEERCRED, &peer, &size) && peer.uid == geteuid();
+	return find_peer(fd, &peer) && peer.uid == geteuid();
+}
+
+int stay_process(int fd)
+{
+	struct ucred peer;
+
+	return find_peer(fd, &peer) ? syscall(SYS_pidfd_open, peer.pid, 0) : -1;
 }
 
 int stay_connect(const char *name, int *fd)
@@ -164,10 +177,15 @@ int stay_listen(const char *name)
 
 /* --- the process --- */
 
+/* A session whose client has gone is taken until the guest says that it is over, which it may never
+ * do. Clients that have none yet have room of their own: one of them may want to end the guest. */
+#define CLIENTS (2 * SESSIONS)
+
 struct client {
 	bool in_use;
 	struct wire wire;    /* fd -1: the client has gone */
 	bool ordered, ended; /* its command was sent to the guest; has ended there */
+	u32 session;	     /* of the guest, once it is ordered */
 	u32 input;	     /* bytes that it may send */
 	u64 owed[STREAMS];   /* bytes that it was sent and has not granted again */
 };
@@ -177,19 +195,17 @@ struct keeper {
 	struct wire link;
 	int listener, signals, qemu, share; /* the last two: pidfds */
 	bool down;
-	struct client client[SESSIONS];
+	struct client client[CLIENTS];
+	struct client *session[SESSIONS]; /* NULL: free */
 };
 
 /* The link has more than this to send: clients are read when it has less. */
 #define ENOUGH (1u << 20)
 
-static u32 number_of(const struct client *client, const struct keeper *keeper)
+static void release(struct keeper *keeper, struct client *client)
 {
-	return client - keeper->client;
-}
-
-static void release(struct client *client)
-{
+	if (client->ordered)
+		keeper->session[client->session] = NULL;
 	if (client->wire.fd >= 0)
 		close(client->wire.fd);
 	free(client->wire.in.bytes);
@@ -197,54 +213,71 @@ static void release(struct client *client)
 	*client = (struct client){ 0 };
 }
 
-/* A session that the guest knows is over when the guest says so: until then its number is taken. */
+/* A session that the guest knows is over when the guest says so. */
 static void drop(struct keeper *keeper, struct client *client)
 {
 	if (!client->ordered || client->ended) {
-		release(client);
+		release(keeper, client);
 		return;
 	}
-	wire_send(&keeper->link, FRAME_ABANDON, number_of(client, keeper) * STREAMS, NULL, 0);
+	wire_send(&keeper->link, FRAME_ABANDON, client->session * STREAMS, NULL, 0);
 	close(client->wire.fd);
 	client->wire.fd = -1;
 }
 
-static void refuse(int fd, const char *why)
+/* Tells the client why, and closes. */
+static void refuse(struct wire *wire, const char *why)
 {
 	struct {
-		struct frame frame;
 		struct failed failed;
 		char why[64];
-	} message = { { FRAME_FAILED, 0, sizeof(message) - sizeof(message.frame) },
-		      { FAILED_SET_UP, EAGAIN },
-		      "" };
+	} message = { { FAILED_SET_UP, EAGAIN }, "" };
 
 	snprintf(message.why, sizeof(message.why), "%s", why);
-	send(fd, &message, sizeof(message), MSG_NOSIGNAL | MSG_DONTWAIT);
-	close(fd);
+	wire_send(wire, FRAME_FAILED, 0, &message, sizeof(message));
+	wire_flush(wire);
+	wire_fault(wire, why);
+}
+
+static struct client *find_free_client(struct keeper *keeper)
+{
+	for (u32 i = 0; i < CLIENTS; i++)
+		if (!keeper->client[i].in_use)
+			return &keeper->client[i];
+	return NULL;
 }
 
 static void take_client(struct keeper *keeper)
 {
-	int fd = accept4(keeper->listener, NULL, NULL, SOCK_CLOEXEC | SOCK_NONBLOCK);
+	struct client client = { .in_use = true, .input = WIRE_WINDOW }, *place;
 
-	if (fd < 0)
+	client.wire.fd = accept4(keeper->listener, NULL, NULL, SOCK_CLOEXEC | SOCK_NONBLOCK);
+	if (client.wire.fd < 0)
 		return;
-	if (!is_ours(fd)) {
-		close(fd);
+	if (!is_ours(client.wire.fd)) {
+		close(client.wire.fd);
 		return;
 	}
+	place = find_free_client(keeper);
+	if (place) {
+		*place = client;
+		return;
+	}
+	refuse(&client.wire, "as many clients wait there as can");
+	release(keeper, &client);
+}
+
+static bool take_session(struct keeper *keeper, struct client *client)
+{
 	for (u32 i = 0; i < SESSIONS; i++) {
-		struct client *client = &keeper->client[i];
-
-		if (client->in_use)
+		if (keeper->session[i])
 			continue;
-		*client = (struct client){ .in_use = true,
-					   .wire = { .fd = fd },
-					   .input = WIRE_WINDOW };
-		return;
+		keeper->session[i] = client;
+		client->session = i;
+		client->ordered = true;
+		return true;
 	}
-	refuse(fd, "as many commands run there as can");
+	return false;
 }
 
 static bool read_number(const struct frame *frame, const u8 *body, u32 *number)
@@ -299,8 +332,6 @@ static bool may_say(struct client *client, const struct frame *frame, const u8 *
 static void forward(struct keeper *keeper, struct client *client, const struct frame *frame,
 		    const u8 *body)
 {
-	u32 stream = number_of(client, keeper) * STREAMS + frame->stream;
-
 	if (frame->type == FRAME_DOWN) {
 		keeper->down = true;
 		return;
@@ -309,9 +340,13 @@ static void forward(struct keeper *keeper, struct client *client, const struct f
 		wire_fault(&client->wire, "it does not keep to the protocol");
 		return;
 	}
-	client->ordered |= frame->type == FRAME_START;
+	if (frame->type == FRAME_START && !take_session(keeper, client)) {
+		refuse(&client->wire, "as many commands run there as can");
+		return;
+	}
 	if (!client->ended)
-		wire_send(&keeper->link, frame->type, stream, body, frame->size);
+		wire_send(&keeper->link, frame->type, client->session * STREAMS + frame->stream,
+			  body, frame->size);
 }
 
 static void hear_client(struct keeper *keeper, struct client *client)
@@ -331,7 +366,7 @@ static bool guest_may_say(struct client *client, u32 stream, const struct frame 
 {
 	u32 bytes;
 
-	if (!client->in_use || !client->ordered || client->ended)
+	if (!client || client->ended)
 		return false;
 	if (frame->type == FRAME_DATA)
 		client->owed[stream] += frame->size;
@@ -345,7 +380,7 @@ static bool guest_may_say(struct client *client, u32 stream, const struct frame 
 
 static void deliver(struct keeper *keeper, const struct frame *frame, const u8 *body)
 {
-	struct client *client = &keeper->client[frame->stream / STREAMS];
+	struct client *client = keeper->session[frame->stream / STREAMS];
 	u32 stream = frame->stream % STREAMS;
 
 	if (!guest_may_say(client, stream, frame, body)) {
@@ -356,7 +391,7 @@ static void deliver(struct keeper *keeper, const struct frame *frame, const u8 *
 	if (client->wire.fd >= 0)
 		wire_send(&client->wire, frame->type, stream, body, frame->size);
 	else if (client->ended)
-		release(client);
+		release(keeper, client);
 }
 
 static void hear_guest(struct keeper *keeper)
@@ -373,7 +408,7 @@ static void hear_guest(struct keeper *keeper)
 
 enum { FOR_LINK, FOR_LISTENER, FOR_SIGNALS, FOR_QEMU, FOR_SHARE, FOR_MONITOR, FOR_CLIENTS };
 
-static void wait_for_all(const struct keeper *keeper, struct pollfd wait[FOR_CLIENTS + SESSIONS])
+static void wait_for_all(const struct keeper *keeper, struct pollfd wait[FOR_CLIENTS + CLIENTS])
 {
 	bool enough = wire_waiting(&keeper->link) > ENOUGH;
 
@@ -383,24 +418,24 @@ static void wait_for_all(const struct keeper *keeper, struct pollfd wait[FOR_CLI
 	wait[FOR_QEMU] = (struct pollfd){ keeper->qemu, POLLIN, 0 };
 	wait[FOR_SHARE] = (struct pollfd){ keeper->share, POLLIN, 0 };
 	wait[FOR_MONITOR] = (struct pollfd){ keeper->machine->monitor, POLLIN, 0 };
-	for (u32 i = 0; i < SESSIONS; i++) {
+	for (u32 i = 0; i < CLIENTS; i++) {
 		const struct client *client = &keeper->client[i];
 		short events = client->in_use ? wire_events(&client->wire) : 0;
 
 		wait[FOR_CLIENTS + i] = (struct pollfd){ client->in_use ? client->wire.fd : -1,
 							 enough ? events & ~POLLIN : events, 0 };
 	}
-	poll(wait, FOR_CLIENTS + SESSIONS, -1);
+	poll(wait, FOR_CLIENTS + CLIENTS, -1);
 }
 
 static void turn(struct keeper *keeper)
 {
-	struct pollfd wait[FOR_CLIENTS + SESSIONS];
+	struct pollfd wait[FOR_CLIENTS + CLIENTS];
 
 	wait_for_all(keeper, wait);
 	if (wait[FOR_LINK].revents & (POLLIN | POLLHUP))
 		hear_guest(keeper);
-	for (u32 i = 0; i < SESSIONS; i++) {
+	for (u32 i = 0; i < CLIENTS; i++) {
 		struct client *client = &keeper->client[i];
 
 		if (!client->in_use || client->wire.fd < 0)
