@@ -7,7 +7,8 @@
  *
  * Neither side of it is trusted. A client that does not keep to the protocol, or to the windows of
  * its streams, is dropped: the guest's first process would take that for a fault of the whole wire.
- * A guest that does not is ended. What a client sends is read no faster than the guest takes it.
+ * A guest that does not is ended. What a client sends is read no faster than the guest takes it,
+ * except that a client can always end the guest.
  *
  * One thread.
  */
@@ -196,11 +197,18 @@ struct keeper {
 	int listener, signals, qemu, share; /* the last two: pidfds */
 	bool down;
 	struct client client[CLIENTS];
+	u32 first;			  /* of the clients that is visited next */
 	struct client *session[SESSIONS]; /* NULL: free */
 };
 
-/* The link has more than this to send: clients are read when it has less. */
+/* The link has more than this to send: the frames of clients wait until it has less. One frame may
+ * come on top of it, which together is less than WIRE_MAX_QUEUE. */
 #define ENOUGH (1u << 20)
+
+static bool has_enough(const struct keeper *keeper)
+{
+	return wire_waiting(&keeper->link) > ENOUGH;
+}
 
 static void release(struct keeper *keeper, struct client *client)
 {
@@ -318,10 +326,12 @@ static bool may_say(struct client *client, const struct frame *frame, const u8 *
 	case FRAME_CREDIT:
 		return client->ordered && may_grant(client, frame, body);
 	case FRAME_RESIZE:
+		return client->ordered && frame->size == sizeof(struct size);
 	case FRAME_SIGNAL:
+		return client->ordered && frame->size == sizeof(u32);
 	case FRAME_END:
 	case FRAME_CLOSED:
-		return client->ordered;
+		return client->ordered && !frame->size;
 	default:
 		return false;
 	}
@@ -349,14 +359,26 @@ static void forward(struct keeper *keeper, struct client *client, const struct f
 			  body, frame->size);
 }
 
+/* A client with a frame that waits is not read, so that no more than a frame and what came with it
+ * is held of each. */
+static bool holds_frame(struct client *client)
+{
+	const u8 *body;
+
+	return client->in_use && wire_peek(&client->wire, &body);
+}
+
 static void hear_client(struct keeper *keeper, struct client *client)
 {
 	const struct frame *frame;
 	const u8 *body;
 
-	wire_fill(&client->wire);
-	while (!keeper->down && (frame = wire_next(&client->wire, &body)))
+	while (!keeper->down && (frame = wire_peek(&client->wire, &body))) {
+		if (has_enough(keeper) && frame->type != FRAME_DOWN)
+			break;
+		frame = wire_next(&client->wire, &body);
 		forward(keeper, client, frame, body);
+	}
 }
 
 /* --- from the guest to a client --- */
@@ -408,24 +430,57 @@ static void hear_guest(struct keeper *keeper)
 
 enum { FOR_LINK, FOR_LISTENER, FOR_SIGNALS, FOR_QEMU, FOR_SHARE, FOR_MONITOR, FOR_CLIENTS };
 
-static void wait_for_all(const struct keeper *keeper, struct pollfd wait[FOR_CLIENTS + CLIENTS])
+static struct pollfd wait_for_client(struct client *client)
 {
-	bool enough = wire_waiting(&keeper->link) > ENOUGH;
+	short events = client->in_use ? wire_events(&client->wire) : 0;
 
+	return (struct pollfd){ client->in_use ? client->wire.fd : -1,
+				holds_frame(client) ? events & ~POLLIN : events, 0 };
+}
+
+/* Frames that the link has room for again are not waited for. */
+static bool has_work(struct keeper *keeper)
+{
+	for (u32 i = 0; i < CLIENTS && !has_enough(keeper); i++)
+		if (keeper->client[i].wire.fd >= 0 && holds_frame(&keeper->client[i]))
+			return true;
+	return false;
+}
+
+static void wait_for_all(struct keeper *keeper, struct pollfd wait[FOR_CLIENTS + CLIENTS])
+{
 	wait[FOR_LINK] = (struct pollfd){ keeper->link.fd, wire_events(&keeper->link), 0 };
 	wait[FOR_LISTENER] = (struct pollfd){ keeper->listener, POLLIN, 0 };
 	wait[FOR_SIGNALS] = (struct pollfd){ keeper->signals, POLLIN, 0 };
 	wait[FOR_QEMU] = (struct pollfd){ keeper->qemu, POLLIN, 0 };
 	wait[FOR_SHARE] = (struct pollfd){ keeper->share, POLLIN, 0 };
 	wait[FOR_MONITOR] = (struct pollfd){ keeper->machine->monitor, POLLIN, 0 };
-	for (u32 i = 0; i < CLIENTS; i++) {
-		const struct client *client = &keeper->client[i];
-		short events = client->in_use ? wire_events(&client->wire) : 0;
+	for (u32 i = 0; i < CLIENTS; i++)
+		wait[FOR_CLIENTS + i] = wait_for_client(&keeper->client[i]);
+	poll(wait, FOR_CLIENTS + CLIENTS, has_work(keeper) ? 0 : -1);
+}
 
-		wait[FOR_CLIENTS + i] = (struct pollfd){ client->in_use ? client->wire.fd : -1,
-							 enough ? events & ~POLLIN : events, 0 };
+static void visit_client(struct keeper *keeper, struct client *client, short revents)
+{
+	if (!client->in_use || client->wire.fd < 0)
+		return;
+	if (revents & (POLLIN | POLLHUP | POLLERR))
+		wire_fill(&client->wire);
+	hear_client(keeper, client);
+	wire_flush(&client->wire);
+	if (client->wire.closed)
+		drop(keeper, client);
+}
+
+/* Each time another client is the first: one that fills the link holds up no other for long. */
+static void visit_clients(struct keeper *keeper, const struct pollfd wait[CLIENTS])
+{
+	for (u32 i = 0; i < CLIENTS; i++) {
+		u32 index = (keeper->first + i) % CLIENTS;
+
+		visit_client(keeper, &keeper->client[index], wait[index].revents);
 	}
-	poll(wait, FOR_CLIENTS + CLIENTS, -1);
+	keeper->first = (keeper->first + 1) % CLIENTS;
 }
 
 static void turn(struct keeper *keeper)
@@ -435,17 +490,7 @@ static void turn(struct keeper *keeper)
 	wait_for_all(keeper, wait);
 	if (wait[FOR_LINK].revents & (POLLIN | POLLHUP))
 		hear_guest(keeper);
-	for (u32 i = 0; i < CLIENTS; i++) {
-		struct client *client = &keeper->client[i];
-
-		if (!client->in_use || client->wire.fd < 0)
-			continue;
-		if (wait[FOR_CLIENTS + i].revents & (POLLIN | POLLHUP | POLLERR))
-			hear_client(keeper, client);
-		wire_flush(&client->wire);
-		if (client->wire.closed)
-			drop(keeper, client);
-	}
+	visit_clients(keeper, wait + FOR_CLIENTS);
 	wire_flush(&keeper->link);
 	if (wait[FOR_LISTENER].revents)
 		take_client(keeper);

@@ -96,7 +96,7 @@ void wire_fill(struct wire *wire)
 		wire->closed = true;
 }
 
-const struct frame *wire_next(struct wire *wire, const u8 **body)
+const struct frame *wire_peek(struct wire *wire, const u8 **body)
 {
 	static struct frame frame;
 	struct buffer *in = &wire->in;
@@ -111,8 +111,16 @@ const struct frame *wire_next(struct wire *wire, const u8 **body)
 	if (held(in) < sizeof(frame) + frame.size)
 		return NULL;
 	*body = in->bytes + in->start + sizeof(frame);
-	in->start += sizeof(frame) + frame.size;
 	return &frame;
+}
+
+const struct frame *wire_next(struct wire *wire, const u8 **body)
+{
+	const struct frame *frame = wire_peek(wire, body);
+
+	if (frame)
+		wire->in.start += sizeof(*frame) + frame->size;
+	return frame;
 }
 
 short wire_events(const struct wire *wire)

@@ -130,6 +130,8 @@ void wire_flush(struct wire *wire);
 void wire_fill(struct wire *wire);
 /* The next whole frame and its body, or NULL. Valid until the next wire_fill(). */
 const struct frame *wire_next(struct wire *wire, const u8 **body);
+/* The frame that wire_next() would give, which stays the next one. */
+const struct frame *wire_peek(struct wire *wire, const u8 **body);
 short wire_events(const struct wire *wire);
 size_t wire_waiting(const struct wire *wire); /* bytes that are queued */
 
