@@ -6,6 +6,7 @@
  */
 #include "exec/qmp.h"
 
+#include <errno.h>
 #include <poll.h>
 #include <stdio.h>
 #include <string.h>
@@ -133,6 +134,14 @@ bool monitor_read(int fd)
 
 	return read_line(fd, line, sizeof(line), monotonic_ms() + ANSWER_SECONDS * 1000ull) &&
 	       is_stop(line) && monitor_has_failed(fd);
+}
+
+bool monitor_is_closed(int fd)
+{
+	char byte;
+	ssize_t n = recv(fd, &byte, sizeof(byte), MSG_PEEK | MSG_DONTWAIT);
+
+	return !n || (n < 0 && errno != EAGAIN && errno != EINTR);
 }
 
 /* Memory is a file that we have, and not part of the state. */

@@ -15,6 +15,8 @@ bool monitor_has_failed(int fd);
 /* Reads what QEMU has to say, when there is something. Whether that is that the machine
  * has failed. */
 bool monitor_read(int fd);
+/* Whether QEMU has closed it and nothing is left to be read. */
+bool monitor_is_closed(int fd);
 /* Stops the machine and writes its state, without memory, to a file. */
 bool monitor_save(int fd, int state);
 /* Reads it from there, plugs the device with the host's files in, and lets the machine go on. */

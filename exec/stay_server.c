@@ -483,6 +483,12 @@ static void visit_clients(struct keeper *keeper, const struct pollfd wait[CLIENT
 	keeper->first = (keeper->first + 1) % CLIENTS;
 }
 
+/* A machine whose failure could not be seen does not go on. */
+static bool has_failed(int monitor)
+{
+	return monitor_is_closed(monitor) || monitor_read(monitor);
+}
+
 static void turn(struct keeper *keeper)
 {
 	struct pollfd wait[FOR_CLIENTS + CLIENTS];
@@ -496,7 +502,7 @@ static void turn(struct keeper *keeper)
 		take_client(keeper);
 	keeper->down |= keeper->link.closed || wait[FOR_SIGNALS].revents ||
 			wait[FOR_QEMU].revents || wait[FOR_SHARE].revents ||
-			(wait[FOR_MONITOR].revents && monitor_read(keeper->machine->monitor));
+			(wait[FOR_MONITOR].revents && has_failed(keeper->machine->monitor));
 }
 
 static int catch_ends(void)

@@ -65,10 +65,27 @@ static void a_machine_that_fails_is_seen_to(void **state)
 	}
 }
 
+static void a_monitor_that_was_closed_is_seen_to(void **state)
+{
+	int ends[2];
+
+	(void)state;
+	assert_int_equal(socketpair(AF_UNIX, SOCK_STREAM, 0, ends), 0);
+	assert_false(monitor_is_closed(ends[0]));
+	assert_int_equal(write(ends[1], RESUME "{", sizeof(RESUME)), sizeof(RESUME));
+	close(ends[1]);
+	assert_false(monitor_is_closed(ends[0])); /* there is a line to read */
+	assert_false(monitor_read(ends[0]));
+	assert_false(monitor_read(ends[0])); /* half a line is none, and not waited for */
+	assert_true(monitor_is_closed(ends[0]));
+	close(ends[0]);
+}
+
 int main(void)
 {
 	const struct CMUnitTest tests[] = {
 		cmocka_unit_test(a_machine_that_fails_is_seen_to),
+		cmocka_unit_test(a_monitor_that_was_closed_is_seen_to),
 	};
 
 	return cmocka_run_group_tests(tests, NULL, NULL);
