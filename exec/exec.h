@@ -174,10 +174,11 @@ void virtual_seed(u64 seed, u8 *bytes, u32 size);
 
 struct exec_machine {
 	pid_t qemu, share;
-	int link;     /* to the guest's first process */
-	bool resumed; /* which waits, and does not say so again */
-	int monitor;  /* of QEMU, in which it says that the machine has stopped */
-	int console;  /* what QEMU and the guest's kernel have said */
+	int link;	   /* to the guest's first process */
+	bool resumed;	   /* which waits, and does not say so again */
+	int monitor;	   /* of QEMU, in which it says that the machine has stopped */
+	int console;	   /* what QEMU and the guest's kernel have said */
+	off_t console_cut; /* what they said before it is forgotten */
 	struct exec_virtual files;
 };
 
@@ -188,14 +189,20 @@ void machine_say(const struct exec_options *options, const char *what);
 /* QEMU alone, on a command line. */
 pid_t machine_start_qemu(const struct line *line, const struct wiring *wiring,
 			 const struct exec_options *options);
-/* Where QEMU and the guest's kernel write to: a file in memory, which stays open to be read, or our
- * stderr. False: errno says why. */
-bool machine_open_console(bool verbose, int *console, int *kept);
 void machine_stop(struct exec_machine *machine);
 /* Where it is, as execvp() would find it. */
 bool machine_find_qemu(char path[PATH_MAX]);
-/* What QEMU and the guest said, to stderr. */
-void machine_explain(const struct exec_machine *machine);
+
+/* --- console.c: what QEMU and the guest's kernel say --- */
+
+/* Where they write to: a file in memory, which stays open to be read, or our stderr. False: errno
+ * says why. */
+bool console_open(bool verbose, int *console, int *kept);
+/* Forgets all but the last of it: to be called every CONSOLE_MS. */
+void console_trim(struct exec_machine *machine);
+#define CONSOLE_MS 1000
+/* The last of it, to stderr. */
+void console_explain(const struct exec_machine *machine);
 
 /* --- event_filter.c: what the guest may count --- */
 

@@ -83,18 +83,6 @@ pid_t machine_start_qemu(const struct line *line, const struct wiring *wiring,
 	_exit(STATUS_BROKEN);
 }
 
-/* QEMU takes a descriptor for writing only, and may make it non-blocking: stderr is not only ours,
- * so it is opened once more. */
-bool machine_open_console(bool verbose, int *console, int *kept)
-{
-	char name[64];
-
-	*kept = memfile_create("console", MFD_CLOEXEC);
-	snprintf(name, sizeof(name), "/proc/self/fd/%d", verbose ? 2 : *kept);
-	*console = *kept < 0 ? -1 : open(name, O_WRONLY | O_APPEND | O_CLOEXEC);
-	return *console >= 0;
-}
-
 /* Of what we have open it keeps stderr, for a last word, its socket, and what a guest on virtual
  * time needs: these have the numbers from FIRST_KEPT on. */
 #define FIRST_KEPT 4
@@ -284,7 +272,7 @@ static int start_from(const struct exec_options *options, const struct parts *pa
 	char failed[PATH_MAX] = "";
 	int status;
 
-	if (!machine_open_console(options->verbose, &wiring.console, &machine->console) ||
+	if (!console_open(options->verbose, &wiring.console, &machine->console) ||
 	    !make_wiring(&initramfs, state, &wiring, &ends, failed))
 		return failure(STATUS_BROKEN, "cannot prepare a guest: %s%s%s", failed,
 			       *failed ? ": " : "", strerror(errno));
@@ -372,14 +360,4 @@ void machine_stop(struct exec_machine *machine)
 {
 	stop(machine->qemu);
 	stop(machine->share);
-}
-
-void machine_explain(const struct exec_machine *machine)
-{
-	char text[4096];
-	off_t end = lseek(machine->console, 0, SEEK_END), from = end > 4096 ? end - 4096 : 0;
-	ssize_t n = pread(machine->console, text, sizeof(text), from);
-
-	if (n > 0)
-		fwrite(text, 1, n, stderr);
 }

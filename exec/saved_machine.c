@@ -403,7 +403,7 @@ static bool boot_and_save(const struct exec_options *chosen, const struct exec_k
 	bool ok;
 
 	seedless.seed = 0;
-	ok = machine_open_console(options->verbose, &wiring.console, &console) &&
+	ok = console_open(options->verbose, &wiring.console, &console) &&
 	     !socketpair(AF_UNIX, SOCK_STREAM | SOCK_CLOEXEC, 0, link) &&
 	     !socketpair(AF_UNIX, SOCK_STREAM | SOCK_CLOEXEC, 0, monitor);
 	wiring.link = link[1];

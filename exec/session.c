@@ -367,13 +367,23 @@ static int milliseconds_left(const struct session *session)
 	return session->deadline <= at ? 0 : session->deadline - at;
 }
 
+/* A command in a guest that stays has no console. */
+static int milliseconds_to_wait(const struct session *session)
+{
+	int left = milliseconds_left(session);
+
+	if (session->machine->console < 0 || (left >= 0 && left < CONSOLE_MS))
+		return left;
+	return CONSOLE_MS;
+}
+
 static void guest_gone(struct session *session, const char *how)
 {
 	restore_terminal(session);
 	failure(STATUS_BROKEN, "the guest %s%s", how,
 		session->options->verbose || session->options->in ? ""
 								  : "; -v shows more. It said:");
-	machine_explain(session->machine);
+	console_explain(session->machine);
 	end(session, STATUS_BROKEN);
 }
 
@@ -445,8 +455,9 @@ static void turn(struct session *session)
 	wait[7] = (struct pollfd){ session->machine->monitor, POLLIN, 0 };
 	wait[8] = (struct pollfd){ session->share, POLLIN, 0 };
 	wait[9] = (struct pollfd){ frames_to_read(session), POLLIN, 0 };
-	if (poll(wait, ARRAY_SIZE(wait), milliseconds_left(session)) < 0)
+	if (poll(wait, ARRAY_SIZE(wait), milliseconds_to_wait(session)) < 0)
 		return;
+	console_trim(session->machine);
 	if (wait[0].revents & (POLLIN | POLLHUP))
 		listen_to(session, wire);
 	if (wait[9].revents & (POLLIN | POLLHUP))

@@ -457,7 +457,7 @@ static void wait_for_all(struct keeper *keeper, struct pollfd wait[FOR_CLIENTS +
 	wait[FOR_MONITOR] = (struct pollfd){ keeper->machine->monitor, POLLIN, 0 };
 	for (u32 i = 0; i < CLIENTS; i++)
 		wait[FOR_CLIENTS + i] = wait_for_client(&keeper->client[i]);
-	poll(wait, FOR_CLIENTS + CLIENTS, has_work(keeper) ? 0 : -1);
+	poll(wait, FOR_CLIENTS + CLIENTS, has_work(keeper) ? 0 : CONSOLE_MS);
 }
 
 static void visit_client(struct keeper *keeper, struct client *client, short revents)
@@ -497,6 +497,7 @@ static void turn(struct keeper *keeper)
 	if (wait[FOR_LINK].revents & (POLLIN | POLLHUP))
 		hear_guest(keeper);
 	visit_clients(keeper, wait + FOR_CLIENTS);
+	console_trim(keeper->machine);
 	wire_flush(&keeper->link);
 	if (wait[FOR_LISTENER].revents)
 		take_client(keeper);

@@ -37,7 +37,12 @@ int out_of_memory(void)
 	return STATUS_BROKEN;
 }
 
-void machine_explain(const struct exec_machine *machine)
+void console_trim(struct exec_machine *machine)
+{
+	(void)machine;
+}
+
+void console_explain(const struct exec_machine *machine)
 {
 	(void)machine;
 }
