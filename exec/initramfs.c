@@ -16,9 +16,9 @@
 #include "base/memfile.h"
 #include "exec/exec.h"
 
-static bool pad(FILE *out)
+static bool pad(FILE *out, u32 unit)
 {
-	while (ftell(out) % 4)
+	while (ftell(out) % unit)
 		if (fputc(0, out) == EOF)
 			return false;
 	return true;
@@ -30,8 +30,8 @@ static bool add_entry(FILE *out, const char *name, u32 mode, const void *bytes, 
 
 	fprintf(out, "070701%08x%08x%08x%08x%08x%08x%08x%08x%08x%08x%08x%08x%08x", ++inode, mode, 0,
 		0, 1, 0, size, 0, 0, 0, 0, (u32)strlen(name) + 1, 0);
-	return fwrite(name, 1, strlen(name) + 1, out) && pad(out) &&
-	       fwrite(bytes, 1, size, out) == size && pad(out);
+	return fwrite(name, 1, strlen(name) + 1, out) && pad(out, 4) &&
+	       fwrite(bytes, 1, size, out) == size && pad(out, 4);
 }
 
 /* What a file has, or MAP_FAILED. */
@@ -106,6 +106,8 @@ static FILE *open_copy(int fd)
 	return out;
 }
 
+/* Whole pages: QEMU 10 puts an archive to the end of a microvm's memory, where the last page has
+ * the ACPI tables. It begins on a page, so that one of whole pages ends before that. */
 int initramfs_make(const struct initramfs *initramfs, char failed[PATH_MAX])
 {
 	int fd = memfile_create("initramfs", MFD_CLOEXEC);
@@ -113,7 +115,7 @@ int initramfs_make(const struct initramfs *initramfs, char failed[PATH_MAX])
 	bool ok = out && add_file(out, "init", initramfs->init, failed) &&
 		  add_folder(out, "modules") &&
 		  add_modules(out, initramfs->modules, initramfs->network, failed) &&
-		  add_entry(out, "TRAILER!!!", 0, "", 0);
+		  add_entry(out, "TRAILER!!!", 0, "", 0) && pad(out, PAGE_SIZE);
 
 	int error = errno;
 
