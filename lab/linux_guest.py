@@ -441,11 +441,12 @@ class LinuxGuest:
             return None
         headers = copied((yield [(start + place, length * count)])[0])
         rows = [struct.unpack_from("<IIQQQQQQ", headers, length * i) for i in range(count)]
-        notes = [row for row in rows if row[0] == 4]  # offset is [2], size is [5]
-        if any(row[5] > MAX_NOTES or row[2] + row[5] > size for row in notes):
-            return None
-        found = yield [(start + row[2], row[5]) for row in notes if row[5]]
-        return None if None in found else symbols.identity(header, headers, found)
+        notes = [row for row in rows if row[0] == 4 and row[5]]  # offset is [2], size is [5]
+        there = [row for row in notes if row[5] <= MAX_NOTES and row[2] + row[5] <= size]
+        found = [data for data in (yield [(start + row[2], row[5]) for row in there]) if data is not None]
+        build_id = next(filter(None, map(symbols.build_id, found)), None)
+        # One that is not there may have the build id: newer linkers put the ABI's note after the code.
+        return build_id or (symbols.identity(header, headers, found) if len(found) == len(notes) else None)
 
 
 def entries(control, memory):
