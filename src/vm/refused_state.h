@@ -1,4 +1,8 @@
 /* SPDX-License-Identifier: MIT */
+/*
+ * Telling the user which state a program set that its vCPU cannot have, since programs ignore
+ * EINVAL.
+ */
 #ifndef VM_REFUSED_STATE_H
 #define VM_REFUSED_STATE_H
 
