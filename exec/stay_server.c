@@ -159,7 +159,7 @@ int stay_claim(const char *name, int *lock)
 	return STATUS_OK;
 }
 
-/* Whoever has the lock has the socket, too: one that is there is what a killed process left. */
+/* The process with the lock has the socket, too: one that is there is what a killed one left. */
 int stay_listen(const char *name)
 {
 	struct sockaddr_un address;

@@ -134,7 +134,7 @@ def pebs_precision(lab):
                 place = order.get(int(offset, 16))
                 if name != "hot" or place is None:
                     continue
-                # Behind the jump is the loop's first instruction, or what follows the loop.
+                # After the jump is the loop's first instruction, or what follows the loop.
                 histogram[0 if place in (jump, len(at) - 1) else place - first + 1 if place < jump else place - jump] += 1
         except Failure as failure:
             result.note(f"{event}: {failure}")

@@ -152,7 +152,7 @@ static char *put_utf8(char *to, u32 c)
 	return to;
 }
 
-/* Behind a backslash. NULL: it is wrong. */
+/* After a backslash. NULL: it is wrong. */
 static char *take_escape(struct parser *p, char *to)
 {
 	static const char from[] = "btnfr\"\\", into[] = "\b\t\n\f\r\"\\";

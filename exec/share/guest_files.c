@@ -16,7 +16,7 @@
 
 static const char *const names[] = { LINK_ORDER, LINK_INPUT, LINK_FRAMES };
 
-/* Behind all nodes of the tree. */
+/* After all nodes of the tree. */
 #define FIRST_NODE ((u64)MAX_NODES)
 
 static int file_of(const struct share_terms *terms, u64 id)
