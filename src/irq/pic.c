@@ -51,12 +51,20 @@ static u8 blocking(const struct pic *pic, const struct kvm_pic_state *s)
 	return isr;
 }
 
+/* A chip interrupts once ICW2 has given it vectors. One that no firmware initialized would have
+ * those of exceptions, 0 and up, and the ticks of an 8254 at reset would be divide errors: KVM has
+ * it so, and SeaBIOS on a microvm leaves such a chip to Linux, which does not use it either. */
+static bool has_vectors(const struct kvm_pic_state *s)
+{
+	return s->irq_base;
+}
+
 /* The request that should be served now, or -1. */
 static int wanted(const struct pic *pic, const struct kvm_pic_state *s)
 {
 	u32 n = first_by_priority(s, s->irr & ~s->imr);
 
-	if (n == 8 || n >= first_by_priority(s, blocking(pic, s)))
+	if (!has_vectors(s) || n == 8 || n >= first_by_priority(s, blocking(pic, s)))
 		return -1;
 	return (n + s->priority_add) & 7;
 }
@@ -204,7 +212,6 @@ static void write_data(struct pic *pic, struct kvm_pic_state *s, u8 value)
 	case OPERATING:
 		pic->unmasked |= (s->imr & (u32)~value & 0xff) << chip_of(pic, s) * 8;
 		s->imr = value;
-		update(pic);
 		break;
 	case WANTS_ICW2:
 		s->irq_base = value & 0xf8;
@@ -219,6 +226,7 @@ static void write_data(struct pic *pic, struct kvm_pic_state *s, u8 value)
 		s->init_state = OPERATING;
 		break;
 	}
+	update(pic);
 }
 
 /* A poll is an acknowledge cycle of one chip: bit 7 and the IRQ, served and, as KVM has it,

@@ -47,6 +47,31 @@ static int initialized(void **state)
 	return 0;
 }
 
+static void a_chip_without_vectors_does_not_interrupt(void **state)
+{
+	static const u8 second[][2] = {
+		{ 0xa0, 0x11 }, { 0xa1, 0x38 }, { 0xa1, 0x02 }, { 0xa1, 0x01 }
+	};
+	static const u8 first[][2] = {
+		{ 0x20, 0x11 }, { 0x21, 0x30 }, { 0x21, 0x04 }, { 0x21, 0x01 }
+	};
+
+	(void)state;
+	pic_write(&pic, 0x4d0, 0x20);
+	pic_set_line(&pic, 0, 0, true);
+	pic_set_line(&pic, 5, 0, true);
+	assert_false(pic_output(&pic));
+	write_all(second, ARRAY_SIZE(second));
+	pulse(9);
+	assert_false(pic_output(&pic));
+	/* ICW1 forgets the edge of IRQ 0; the second chip and the level still ask. */
+	write_all(first, ARRAY_SIZE(first));
+	assert_true(pic_output(&pic));
+	assert_int_equal(pic_ack(&pic), 0x39);
+	pic_write(&pic, 0x20, 0x20);
+	assert_int_equal(pic_ack(&pic), 0x35);
+}
+
 static void an_edge_is_taken_once(void **state)
 {
 	(void)state;
@@ -269,6 +294,7 @@ static void only_its_own_ports_are_its_own(void **state)
 int main(void)
 {
 	const struct CMUnitTest tests[] = {
+		cmocka_unit_test_setup(a_chip_without_vectors_does_not_interrupt, fresh),
 		cmocka_unit_test_setup(an_edge_is_taken_once, initialized),
 		cmocka_unit_test_setup(an_edge_that_waits_is_coalesced, initialized),
 		cmocka_unit_test_setup(a_level_interrupts_until_it_falls, initialized),
