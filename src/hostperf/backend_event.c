@@ -4,7 +4,8 @@
  * with the host's own for a physical counter and may get another one than its number says. As in
  * KVM it is pinned, belongs to the vCPU's task and excludes the host; fixed counters ask for the
  * equivalent event. The guest never learns whether it got a counter; hostperf_starved() tells the
- * hypervisor. vCPU thread.
+ * hypervisor. PEBS, branch records, IBS and off-core responses go to the physical PMU at once, but
+ * PEBS is off for a counter that an event of another number has. vCPU thread.
  */
 #include "hostperf/priv.h"
 

@@ -1,11 +1,12 @@
 // SPDX-License-Identifier: MIT
 /*
  * The mediated backend: the guest owns the physical PMU while it runs, and its registers are the
- * physical ones of the same number. What the hypervisor's filter denies has its EN bit, its field
- * of FIXED_CTR_CTRL cleared in the hardware's copy; GLOBAL_CTRL and status are the guest's own.
+ * physical ones of the same number. What the hypervisor's filter denies has its EN bit, or its
+ * field of FIXED_CTR_CTRL, cleared in the hardware's copy; GLOBAL_CTRL and status are the guest's.
  *
  * Loading and saving are lazy: registers stay in the hardware over exits, only what was written in
- * between is loaded, and only a reader saves. vCPU thread.
+ * between is loaded, and only a reader saves. So no event of the host may be on the counters
+ * (hostperf_yield()), and unloading resets them all. vCPU thread.
  */
 #include "hostperf/priv.h"
 

@@ -1,8 +1,8 @@
 // SPDX-License-Identifier: MIT
 /*
- * Branch records: there is one stack, and it is the guest's in both modes, since no event of the
- * host asks for it. PEBS and off-core responses likewise. The backend data is a struct hwpmu. vCPU
- * thread.
+ * What no event of the host asks for, and is therefore the guest's in both modes: the stack of
+ * branch records, IBS, the controls of PEBS and of off-core responses. Each function passes one
+ * access of struct pmu_backend on to the physical PMU; `data` is a struct hwpmu. vCPU thread.
  */
 #include "hostperf/priv.h"
 

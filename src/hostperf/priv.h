@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: MIT */
 /*
- * Between the files of hostperf.
+ * Between the files of hostperf: what both backends do to the physical PMU.
  */
 #ifndef HOSTPERF_PRIV_H
 #define HOSTPERF_PRIV_H

@@ -2,8 +2,9 @@
 /*
  * Placing events on counters. A plan is computed from scratch each time, rank by rank, as a
  * matching of events and counters: an event that is placed may move to another counter that suits
- * it, but is never displaced by a lower rank. Then the hardware is made to follow the plan. vCPU
- * thread.
+ * it, but is never displaced by a lower rank. Then the hardware is made to follow the plan, and
+ * counters whose event stays are not touched. Here the hardware is also handed to a guest and taken
+ * back. vCPU thread.
  */
 #include "hostperf/priv.h"
 
