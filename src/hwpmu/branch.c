@@ -1,7 +1,8 @@
 // SPDX-License-Identifier: MIT
 /*
- * Recording a branch (SDM 3B 17.4, 17.11, 18.1.2): the filter, the ring, the call stack. vCPU
- * thread, with guest vector state live.
+ * Recording branches (SDM 3B 17.4, 17.11, 18.1.2) in the ring of branch.h: one that C code reports,
+ * through the filter and the call stack; and those that translated code has noted in the log, after
+ * it checked the filter. Touches ring and log only. vCPU thread, with guest vector state live.
  */
 #include "hwpmu/branch.h"
 

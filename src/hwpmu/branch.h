@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: MIT */
 /*
  * The last branches: what the processor writes when a branch retires, and the physical PMU reads.
- * The other half of what silicon shares with its PMU, besides retire.h. C code calls
+ * With retire.h and observe.h this is what silicon shares with its PMU. C code calls
  * branch_record(). Translated code notes the way it took through each block
  * (engine/translate/emit_lbr.c) in a log, which branch_settle() moves to the ring whenever that
  * code is left: outside translated code the log is empty.

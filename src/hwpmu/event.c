@@ -4,8 +4,8 @@
  * Pure functions on the rows of x86/events.def.
  *
  * CMASK, INV and EDGE (SDM 3B 20.2.1.1) speak of occurrences per cycle. The timing model's machine
- * retires one instruction a cycle at most, so that there is one occurrence in a cycle, or none, and
- * never in two neighbouring ones. Of that follows:
+ * retires one instruction a cycle at most, so that there is one occurrence in a cycle, or none; for
+ * EDGE, occurrences are taken not to be in neighbouring cycles. From that follows:
  *
  *   CMASK 1            the occurrences               larger         nothing
  *   CMASK 1, INV       cycles without an occurrence  larger, INV    all cycles

@@ -2,7 +2,7 @@
 /*
  * The physical PMU of one logical processor (SDM 3B 20; APM2 13.2): silicon, it knows nothing of
  * guests. Registers take effect at once. Counters are evaluated lazily from the engine's tallies:
- * nothing here runs while the processor does.
+ * no code of the PMU runs when an instruction retires.
  *
  * A run of the processor is: hwpmu_retire(), since completing an instruction may have counted;
  * hwpmu_trips() or hwpmu_horizon(); the run; hwpmu_retire(). An overflow thus comes with the last
@@ -69,7 +69,7 @@ struct hwpmu {
 	const struct retire_tally *tally, *host;
 	struct branch_ring *branches; /* the processor's; NULL: it records none */
 	struct lbr_control lbr;
-	const struct hwpmu_store *store; /* NULL: no PEBS */
+	const struct hwpmu_store *store; /* NULL: no PEBS, and IBS must stay disabled */
 	void *owner;			 /* the store's */
 	struct pebs_control pebs;
 	u64 pebs_pending; /* counters that overflowed and want a record */
@@ -89,7 +89,7 @@ struct hwpmu {
 	u64 alarm;
 	struct hwpmu_counter counter[HWPMU_COUNTERS]; /* general, then fixed */
 	struct hwpmu_decoded decoded[HWPMU_GENERAL];
-	u32 nunknown, unknown[HWPMU_UNKNOWN]; /* codes of events that no model has, plus one */
+	u32 nunknown, unknown[HWPMU_UNKNOWN]; /* codes of events the model lacks, plus one */
 	u32 unreported; /* of these, not yet told to the owner: hwpmu_port_unknown_event() */
 };
 
@@ -134,12 +134,16 @@ void hwpmu_clear_lbr(struct hwpmu *pmu);
 u64 hwpmu_branch_cycles(const struct hwpmu *pmu);
 void hwpmu_set_branch_cycles(struct hwpmu *pmu, u64 cycles);
 
-/* PEBS, of a model that has it. */
+/* PEBS, of a model that has it. The store serves IBS as well. */
 void hwpmu_attach_store(struct hwpmu *pmu, const struct hwpmu_store *store, void *owner);
 void hwpmu_write_pebs(struct hwpmu *pmu, const struct pebs_control *control);
 bool hwpmu_pebs_wants_access(const struct hwpmu *pmu); /* records tell of the data access */
 
-/* Finds the overflows up to now and sets their status bits. True: a PMI is to be delivered. */
+/*
+ * Finds the overflows up to now and sets their status bits, writes PEBS records and IBS samples,
+ * and tells of unknown events: no other function calls the owner (port.h). True: a PMI is to be
+ * delivered.
+ */
 bool hwpmu_retire(struct hwpmu *pmu);
 /*
  * The counters that overflowed since the last call, whatever their status bits are by now, but for

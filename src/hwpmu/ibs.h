@@ -1,7 +1,8 @@
 /* SPDX-License-Identifier: MIT */
 /*
- * Instruction-based sampling: two counters of their own, for ops and for fetches, which describe
- * the instruction that they end at in registers, interrupt, and wait until software has read them.
+ * Instruction-based sampling (APM2 13.3): two counters of their own, for ops and for fetches, which
+ * describe the instruction that they end at in registers, interrupt, and wait until software
+ * enables them again. Part of struct hwpmu. Owned by the vCPU thread.
  */
 #ifndef HWPMU_IBS_H
 #define HWPMU_IBS_H

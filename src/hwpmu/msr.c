@@ -2,8 +2,8 @@
 /*
  * The registers of the physical PMU as RDMSR, WRMSR and RDPMC reach them. Their rows are those of
  * the virtual PMU (x86/pmu_msrs.h), so that a guest cannot tell which of the two serves it.
- * Registers of PEBS, of IBS and the controls of branch records are not here: the hypervisor always
- * intercepts them.
+ * Registers of PEBS, IBS and off-core responses and the controls of branch records are not here:
+ * the hypervisor always intercepts them. vCPU thread, with guest vector state live.
  */
 #include "hwpmu/msr.h"
 

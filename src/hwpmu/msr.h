@@ -1,9 +1,9 @@
 /* SPDX-License-Identifier: MIT */
 /*
  * The physical PMU by its registers: what RDMSR, WRMSR and RDPMC of the processor do where the
- * hypervisor does not intercept them. All that the engine sees of the PMU besides retire.h.
- * Freestanding, general registers only, and tells the owner nothing (port.h) on the way. Owned by
- * the vCPU thread.
+ * hypervisor does not intercept them. After a write the engine has to look again where counters
+ * overflow (hwpmu_trips()). Freestanding, general registers only, and tells the owner nothing
+ * (port.h) on the way. Owned by the vCPU thread.
  */
 #ifndef HWPMU_MSR_H
 #define HWPMU_MSR_H

@@ -5,8 +5,9 @@
  * and interrupts only when the store fills up to its threshold.
  *
  * The record is that of the instruction that made the counter overflow, on every counter: what PDIR
- * and PDist promise for some. A store that cannot be read or written, or is full, costs the record
- * and nothing else. vCPU thread, between two instructions or after a run.
+ * and PDist promise for some. A store that cannot be read or written, or is full, costs the record,
+ * and the reload if that cannot be read; the guest gets no fault. vCPU thread, between two
+ * instructions or after a run.
  */
 #include "hwpmu/pebs.h"
 

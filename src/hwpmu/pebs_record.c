@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: MIT
 /*
  * The bytes of a PEBS record. Format 3 is one structure; formats 4 and 5 are a basic group and
- * those that MSR_PEBS_DATA_CFG asks for. Pure functions.
+ * those that MSR_PEBS_DATA_CFG asks for (SDM 3B tables 20-57, 20-60; 20.9.2). Pure functions.
  */
 #include "hwpmu/pebs.h"
 

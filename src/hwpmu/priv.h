@@ -1,6 +1,7 @@
 /* SPDX-License-Identifier: MIT */
 /*
- * Between the files of hwpmu.
+ * Between the files of hwpmu: the meaning of event selects, what changes with the controls, and the
+ * parts of PEBS and IBS in hwpmu_retire() and hwpmu_trips().
  */
 #ifndef HWPMU_PRIV_H
 #define HWPMU_PRIV_H

@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: MIT */
 /*
- * What the processor counted: the only thing the physical PMU sees of the engine. Tallies only
- * grow; a counter is a base plus a difference of tallies. Owned by the vCPU thread.
+ * What the processor counted: all that the counters of the physical PMU see of the engine. Tallies
+ * only grow; a counter is a base plus a difference of tallies. Owned by the vCPU thread.
  *
  * Branches are the instructions of SDM 3B "BR_INST_RETIRED.ALL_BRANCHES": Jcc (taken or not), JMP,
  * CALL, RET, near and far, LOOPcc, JrCXZ, INT n, INT3, INTO, IRET, SYSCALL, SYSRET, SYSENTER,
