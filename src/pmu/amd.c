@@ -1,6 +1,8 @@
 // SPDX-License-Identifier: MIT
 /*
- * The core performance counters of AMD64 (APM2 13.2): what CPUID gives a guest.
+ * The core performance counters of AMD64 (APM2 13.2) as a struct pmu_vendor: what CPUID gives a
+ * guest, which counter RDPMC reads, whether a PMI masks LVTPC. Registers are rows of
+ * x86/pmu_msrs_amd.def.
  */
 #include "pmu/priv.h"
 

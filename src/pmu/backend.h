@@ -1,8 +1,9 @@
 /* SPDX-License-Identifier: MIT */
 /*
  * How counting gets done. The virtual PMU has the guest's registers; a backend counts what they
- * say, with physical counters that the guest owns or with events of the host. Counters are named by
- * their bit in GLOBAL_CTRL.
+ * say, with physical counters that the guest owns or with events of the host
+ * (hostperf/backend_mediated.c, backend_event.c). Counters are named by their bit in GLOBAL_CTRL.
+ * Called on the vCPU thread, or with the vCPU's lock held.
  *
  * While a backend counts, it has the newer values; struct pmu has the newer of what was written to
  * it since (pmu->dirty, pmu->stale).
@@ -18,7 +19,7 @@ struct pmu;
 
 struct pmu_backend {
 	const char *name;
-	/* It is the hardware of the model that counts: what the guest does to that is done. */
+	/* The model's own physical PMU counts: a guest may write its registers without an exit. */
 	bool owns_hardware;
 
 	/*

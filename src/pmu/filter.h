@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: MIT */
 /*
  * The event filter of a VM (KVM_SET_PMU_EVENT_FILTER): which events a guest may count. Immutable
- * once made; any thread may ask it.
+ * once made; any thread may ask it. Its arguments are the program's, and hostile.
  */
 #ifndef PMU_FILTER_H
 #define PMU_FILTER_H

@@ -1,7 +1,8 @@
 // SPDX-License-Identifier: MIT
 /*
- * IBS as the guest has it: the registers are the backend's. The event filter applies: a guest
- * that may not count cycles, or ops, cannot sample by them; the enable bit then reads as 0.
+ * IBS as the guest has it: the registers are the backend's, and a write reaches them at once, not
+ * with pmu_sync(). The event filter applies: a guest that may not count cycles, ops or instructions
+ * cannot sample by them, or fetches; the enable bit then reads as 0.
  */
 #include "pmu/priv.h"
 

@@ -1,7 +1,8 @@
 // SPDX-License-Identifier: MIT
 /*
- * Architectural performance monitoring (SDM 3B 20.2): what CPUID gives a guest, and the registers
- * that Intel alone has. KVM: versions above 2 are accepted and behave as 2.
+ * Architectural performance monitoring (SDM 3B 20.2) as a struct pmu_vendor: what CPUID gives a
+ * guest, which counter RDPMC reads, whether a PMI masks LVTPC; and two registers that Intel alone
+ * has, PERF_CAPABILITIES and GLOBAL_INUSE. Writing the former configures the PMU again.
  */
 #include "pmu/priv.h"
 

@@ -1,6 +1,8 @@
 // SPDX-License-Identifier: MIT
 /*
- * Access to the registers, as their rows say (x86/pmu_msrs.h), and by RDPMC.
+ * Access to the registers, as their rows say (x86/pmu_msrs.h), and by RDPMC: which of them a model
+ * and a guest have, and what an access to an absent one does. registers.c says what a read and a
+ * write do.
  */
 #include "pmu/priv.h"
 

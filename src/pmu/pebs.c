@@ -1,7 +1,8 @@
 // SPDX-License-Identifier: MIT
 /*
- * PEBS as the guest has it: its registers, and what the backend is told of them. A counter that the
- * event filter denies does not count, and so makes no records.
+ * PEBS as the guest has it: its registers, and what the backend is told of them with pmu_sync().
+ * The physical PMU writes the records. A counter that the event filter denies does not count, and
+ * so makes no records.
  */
 #include "pmu/priv.h"
 

@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: MIT
 /*
- * Creating, configuring and resetting a virtual PMU: what a model offers, and what a guest's CPUID
- * makes of it.
+ * Creating, configuring and resetting a virtual PMU: what a model offers in CPUID, and what a
+ * guest's CPUID makes of it. Also changing its filter and its backend, without losing a count.
  */
 #include "pmu/priv.h"
 

@@ -1,7 +1,8 @@
 /* SPDX-License-Identifier: MIT */
 /*
  * The virtual PMU of one vCPU: what a guest sees. Registers, faults and CPUID are those that KVM
- * 6.12 gives (KVM:), of the Intel or the AMD kind as the model says.
+ * 6.12 gives (KVM:), of the Intel or the AMD kind as the model says; Arch LBR, IBS and off-core
+ * responses, which KVM does not have, are those of the manuals.
  *
  * Mark, then act: a register write marks counters; pmu_sync() has the backend count what they now
  * say. A turn of the owner's loop is
@@ -138,8 +139,7 @@ void pmu_set_backend(struct pmu *pmu, const struct pmu_backend *backend, void *d
 
 /*
  * What need not exit: the registers of a backend that owns the hardware, as far as the guest has
- * the same ones (7.5 of the specification). Changes with the filter, the backend and the guest's
- * CPUID.
+ * the same ones. Changes with the filter, the backend and the guest's CPUID.
  */
 struct pmu_pass {
 	u32 index;
@@ -163,7 +163,7 @@ bool pmu_overflow(struct pmu *pmu, u64 counters);
 
 /* What the owner has to do: overflows until it asks make one PMI. */
 enum pmu_request {
-	PMU_REQUEST_PMI = BIT(0),	 /* deliver LVTPC; if it is masked, the PMI is lost */
+	PMU_REQUEST_PMI = BIT(0),	 /* deliver LVTPC; if it is masked: drop or keep the PMI */
 	PMU_REQUEST_MASK_LVTPC = BIT(1), /* set its mask bit, once delivered */
 };
 u32 pmu_take_requests(struct pmu *pmu);

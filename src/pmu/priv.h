@@ -1,6 +1,7 @@
 /* SPDX-License-Identifier: MIT */
 /*
- * Between the files of pmu: what a vendor is, what its registers do, and the counters.
+ * Between the files of pmu: what a vendor is, what its registers do, and the counters. What
+ * takes a struct pmu runs on the vCPU thread, or with the vCPU's lock held.
  */
 #ifndef PMU_PRIV_H
 #define PMU_PRIV_H

@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: MIT
 /*
- * Saving and restoring: the rows that are listed, read and written as the program would.
+ * Saving and restoring: the rows that are listed, read and written as the program would. What no
+ * register shows is not here: see vm/msr/hidden_state.c.
  */
 #include "pmu/priv.h"
 
