@@ -35,7 +35,7 @@ struct ioapic {
 	u32 due;
 	u32 acked;    /* service has ended: the owner clears them */
 	u32 unmasked; /* a write let the pin through again: the owner clears them */
-	/* A write unmasked the pin while its level is up: resampling may find that it
+	/* A write left the pin unmasked while its level is up: resampling may find that it
 	 * has fallen. */
 	u32 reopened;
 

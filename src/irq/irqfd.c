@@ -1,7 +1,8 @@
 // SPDX-License-Identifier: MIT
 /*
  * irqfds: see irq/irqfd.h. Each is a duplicate of the program's eventfd in one epoll set, next to
- * the timer and the fd that ends the wait. The program may close its own at any time.
+ * the timer and the fd that ends the wait. The program may close its own at any time: an irqfd is
+ * found by the number that this had. The lock guards the list; it is held while eventfds are read.
  */
 #include "irq/irqfd.h"
 

@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: MIT
 /*
- * The local APIC's registers and priorities (SDM 3A 10; APM2 16), with the choices that KVM made:
- * see irq/lapic.h for threads and contracts.
+ * The local APIC's registers and priorities (SDM 3A 10; APM2 16), its modes, resets and saved
+ * state, with the choices that KVM made: see irq/lapic.h for threads and contracts.
  */
 #include "irq/lapic.h"
 

@@ -9,7 +9,7 @@
  *
  * Threads: everything belongs to the vCPU's thread (or the holder of its lock), except
  * lapic_accept(), lapic_matches(), lapic_set_irq() and lapic_post(), which any thread may call:
- * they set bits of IRR, TMR and events atomically. The caller kicks the vCPU afterwards.
+ * they set bits of IRR, TMR, outside and events atomically. The caller kicks the vCPU afterwards.
  */
 #ifndef IRQ_LAPIC_H
 #define IRQ_LAPIC_H
@@ -105,7 +105,7 @@ struct lapic_now {
 /* What the owner has to do after a register write: bits of lapic_actions.what. */
 enum lapic_action {
 	LAPIC_DO_SEND = BIT(0), /* deliver .message to whom it concerns */
-	/* Tell the I/O APIC (if .eoi_level, and not suppressed): vector .eoi_vector. */
+	/* The service of .eoi_vector has ended, of a level if .eoi_level: tell the I/O APIC. */
 	LAPIC_DO_EOI = BIT(1),
 	LAPIC_DO_EVENT = BIT(2), /* look at lapic_pending() again */
 	LAPIC_DO_TIMER = BIT(3), /* lapic_timer_expiry() has changed */

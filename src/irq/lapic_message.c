@@ -1,7 +1,8 @@
 // SPDX-License-Identifier: MIT
 /*
- * What reaches a local APIC from outside and from its own LVTs: whom a message concerns (SDM
- * 3A 10.6.2), and what becomes of it. Any thread, but for lapic_local() and lapic_perf_interrupt().
+ * What reaches a local APIC from outside and from its own LVTs: which APIC a message concerns (SDM
+ * 3A 10.6.2), and what becomes of it: a bit of IRR or of events. Any thread, but what comes from
+ * LVTs is the vCPU thread's.
  */
 #include "irq/lapic.h"
 #include "irq/lapic_priv.h"

@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: MIT */
 /*
- * Between lapic.c, lapic_message.c and lapic_timer.c: register access and the timer's part of
- * register writes.
+ * Between the files of the local APIC (lapic*.c): register access, and what the timer and AMD's
+ * extended registers do in it.
  */
 #ifndef IRQ_LAPIC_PRIV_H
 #define IRQ_LAPIC_PRIV_H

@@ -28,7 +28,8 @@ struct pic {
 
 void pic_init(struct pic *pic);
 
-/* One of up to eight sources of a line changes. -1: masked, 0: it was up already, 1: new. */
+/* One of up to eight sources of a line changes. -1: masked, 0: it was up already, 1: new or
+ * lowered. */
 int pic_set_line(struct pic *pic, u32 irq, u32 source, bool level);
 
 static inline bool pic_output(const struct pic *pic)

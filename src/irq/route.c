@@ -2,6 +2,7 @@
 /*
  * The routing table: see irq/route.h. The sequence count is a seqlock with the data in relaxed
  * atomics, as in H. Boehm, "Can seqlocks get along with programming language memory models?", 2012.
+ * Readers spin while a writer copies, so that writers allocate and check before that.
  */
 #include "irq/route.h"
 
