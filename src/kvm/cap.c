@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: MIT
 /*
- * KVM_CHECK_EXTENSION: cap.def as a switch. Any thread.
+ * KVM_CHECK_EXTENSION: cap.def as a switch. What a row promises is kept elsewhere. Any thread.
  */
 #include <unistd.h>
 

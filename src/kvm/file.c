@@ -1,8 +1,9 @@
 // SPDX-License-Identifier: MIT
 /*
- * Open files of the KVM API: references, descriptors and what a read() of them gives. The
- * descriptors are memfds, so that close(), dup(), fstat() and mmap() of the program need no help: a
- * vCPU's holds the pages of its struct kvm_run. Any thread.
+ * Open files of the KVM API: references, descriptors, what a read() of them gives, and which of
+ * them a fork() has left to the parent. The descriptors are memfds, so that the kernel itself
+ * serves fstat() and mmap() of the program: a vCPU's holds the pages of its struct kvm_run. What
+ * kvm.h has for the control socket and for signals is passed on to vm and engine. Any thread.
  */
 #include <errno.h>
 #include <fcntl.h>

@@ -1,7 +1,8 @@
 // SPDX-License-Identifier: MIT
 /*
- * From an ioctl to its handler: looks the request up in ioctl.def, copies the argument, takes the
- * vCPU's lock, calls. Any thread.
+ * From an ioctl to its handler: refuses files of another process and requests in the middle of
+ * KVM_RUN, looks the request up in ioctl.def, tells the VM that its memory may have been written,
+ * takes a vCPU's lock, copies the argument, calls, copies back. Any thread.
  */
 #include <errno.h>
 #include <string.h>

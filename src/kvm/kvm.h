@@ -4,12 +4,12 @@
  * it.
  *
  * A struct kvm_file is what an open file of the kernel's KVM is: the system (/dev/kvm), a VM, a
- * vCPU, a statistics file or a device. It is reference-counted: the fd table holds one reference
- * while at least one descriptor is open, and every call in flight holds one of its own, so that a
- * close() in another thread never pulls a file away under an ioctl(). A vCPU, stats or device file
- * keeps its VM alive, as in the kernel.
+ * vCPU or a statistics file. It is reference-counted: the fd table holds one reference for each
+ * descriptor, and every call in flight holds one of its own, so that a close() in another thread
+ * never pulls a file away under an ioctl(). A vCPU's or a statistics file keeps its VM alive, as in
+ * the kernel.
  *
- * All functions may be called from any thread. errno is not touched: failures are -errno.
+ * All functions may be called from any thread. Failures are -errno; errno itself says nothing.
  */
 #ifndef KVM_KVM_H
 #define KVM_KVM_H
@@ -27,7 +27,8 @@ struct kvm_newfd {
 	struct kvm_file *file; /* the caller's reference */
 };
 
-/* An open of /dev/kvm; the descriptor itself is the caller's to make. NULL: out of memory. */
+/* An open of /dev/kvm; the descriptor itself is the caller's to make. NULL: out of memory, or
+ * VPMU_CPU names no model. */
 struct kvm_file *kvm_open(void);
 void kvm_get(struct kvm_file *file);
 void kvm_put(struct kvm_file *file);
@@ -53,8 +54,8 @@ void kvm_control_end(struct kvm_file *file, u32 session);
 
 /*
  * For the process's SIGSEGV, SIGBUS, SIGFPE, SIGILL and SIGTRAP handlers: true if the signal was
- * caused by guest code or by a guarded access to the program's memory, and has been dealt with.
- * Async-signal-safe.
+ * caused by guest code or by a guarded access to the program's memory, or asks for a sample, and
+ * has been dealt with. Async-signal-safe.
  */
 bool kvm_signal(int sig, siginfo_t *info, void *ucontext);
 

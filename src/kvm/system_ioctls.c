@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: MIT
 /*
- * ioctls of /dev/kvm itself. Any thread.
+ * ioctls of /dev/kvm itself: versions, lists, feature MSRs, and KVM_CREATE_VM, which gives a VM the
+ * settings of the environment (VPMU_*). No lock is held. Any thread.
  */
 #include <errno.h>
 #include <stdlib.h>

@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: MIT
 /*
- * ioctls of a vCPU. Any thread; the vCPU's lock is held, and but for KVM_RUN a section is open.
+ * ioctls of a vCPU: each copies what ioctl.c has not, checks it and calls vm/. Any thread; the
+ * vCPU's lock is held, and but for KVM_RUN a section is open (vm/vm.h).
  */
 #include <errno.h>
 #include <stdio.h>

@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: MIT
 /*
- * ioctls of a VM. Any thread.
+ * ioctls of a VM: each copies what ioctl.c has not, checks it and calls vm/, which takes the locks.
+ * KVM_CREATE_VCPU also makes the pages that the program maps. Any thread.
  */
 #include <errno.h>
 #include <fcntl.h>
