@@ -1,12 +1,13 @@
 // SPDX-License-Identifier: MIT
 /*
  * The control socket: a thread of ours in the program's process, from its first VM on, that carries
- * lines between clients and VMs (docs/control.md). It takes no signals of the program's, blocks on
- * nothing but poll(), and ends quietly when the program closes its descriptors.
+ * lines between clients and VMs (docs/control.md). It takes no signals of the program's, waits only
+ * in poll() and, for seconds at most, for a vCPU's answer (vm/control), and ends quietly when the
+ * program closes its descriptors.
  *
  * The socket has an abstract name: unlike a file it is gone with the process, however that ends.
- * What a file's mode would do is done by asking the kernel who is at the other end: anybody but the
- * same user, or root, is hung up on before a byte is read.
+ * What a file's mode would do is done by asking the kernel who is at the other end: a client
+ * that is neither the same user nor root is hung up on before a byte is read.
  */
 #include <errno.h>
 #include <poll.h>

@@ -2,7 +2,9 @@
 /*
  * The functions of libc that take a descriptor: ioctl() goes to the KVM API, close() and the dup()
  * family keep the table, read() serves statistics files. A descriptor that is not ours costs one
- * look-up. Any thread; ioctl() and close() also in signal handlers, as with the kernel.
+ * look-up. An ioctl of ours runs on a stack of its own, with the program's signals and cancellation
+ * held back (struct border). Any thread; ioctl() and close() also in signal handlers, as with the
+ * kernel.
  */
 #undef _FORTIFY_SOURCE /* it turns some of the functions below into inlines */
 

@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: MIT
 /*
- * A table in two levels, the second made on demand and never freed. An entry is one word: pins in
- * bits 63..48, the pointer, and in bit 0 whether it was inherited by a fork().
+ * The table of fdtab.h, in two levels, the second made on demand and never freed. An entry is one
+ * word: pins in bits 63..48, the pointer, and in bit 0 whether it was inherited by a fork().
  *
  * A look-up adds one pin and gets the pointer in the same atomic addition. A pin is a reference
  * that the entry lends: the thread that empties the entry turns its pins into references of the

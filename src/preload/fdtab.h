@@ -1,7 +1,8 @@
 /* SPDX-License-Identifier: MIT */
 /*
  * Which descriptors are ours: fd to struct kvm_file. Every ioctl, read and close of the program
- * asks, from any thread and from signal handlers, so that a look-up takes no lock and no loop.
+ * asks, from any thread and from signal handlers, so that a look-up takes no lock and no loop. The
+ * table owns one reference for each entry.
  */
 #ifndef PRELOAD_FDTAB_H
 #define PRELOAD_FDTAB_H

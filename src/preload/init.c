@@ -1,8 +1,9 @@
 // SPDX-License-Identifier: MIT
 /*
- * Loading. The library is in every child of the program too (sh, addr2line), so that it does as
- * little as possible until the program opens /dev/kvm: it finds libc's functions, reads the clocks
- * and, if another CPU model was asked for, shows it to the program's own CPUID.
+ * Loading, and what a fork() does to the library. It is in every child of the program too (sh,
+ * addr2line), so that it does as little as possible until the program opens /dev/kvm: it finds
+ * libc's functions, reads the clocks, registers for fork() and, if another CPU model was asked for,
+ * shows it to the program's own CPUID.
  */
 #include <errno.h>
 #include <pthread.h>

@@ -1,8 +1,9 @@
 // SPDX-License-Identifier: MIT
 /*
  * The paths that are ours: /dev/kvm and what /sys says about KVM's modules. A host may have a KVM
- * of its own, with other parameters and of the other vendor; nothing of it shows. Any thread; no
- * state.
+ * of its own, with other parameters and of the other vendor; nothing of it shows. Paths are
+ * compared as they are written: relative ones, links and other spellings are not ours. Any thread;
+ * no state but the environment.
  */
 #include <stdlib.h>
 #include <string.h>

@@ -1,7 +1,9 @@
 // SPDX-License-Identifier: MIT
 /*
- * The functions of libc that take a path. Those of /dev/kvm open a memfd that stands for the file;
- * those of a module parameter a memfd with its text. Any thread.
+ * The functions of libc that take a path. An open of /dev/kvm gives a memfd that stands for it, and
+ * from the first one on the faults are ours (signals.c); an open of a module parameter gives a
+ * memfd with its text. stat() and access() describe what the kernel's KVM would have there. All
+ * other paths are libc's. Any thread.
  */
 #undef _FORTIFY_SOURCE /* it turns some of the functions below into inlines */
 

@@ -12,6 +12,9 @@
  * data is never changed.
  *
  * QEMU has one function, host_cpuid(), which is replaced as a whole.
+ *
+ * Code is patched in the library's constructor, before there are other threads; answers are given
+ * in a signal handler on any of them.
  */
 #include <dlfcn.h>
 #include <elf.h>

@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: MIT
 /*
- * Finds libc's functions. The table is filled before the constructor of ours returns, so that
- * signal handlers never come here first; racing first calls store the same pointers.
+ * Finds libc's functions with dlsym(), which no signal handler may call: the table is filled before
+ * our constructor returns. Racing first calls store the same pointers.
  */
 #include "preload/real_libc.h"
 

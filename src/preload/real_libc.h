@@ -1,6 +1,7 @@
 /* SPDX-License-Identifier: MIT */
 /*
- * libc's own functions, which those of this library replace.
+ * libc's own functions, which those of this library replace. Code of this folder that calls them by
+ * name calls ours instead, which is rarely meant.
  */
 #ifndef PRELOAD_REAL_LIBC_H
 #define PRELOAD_REAL_LIBC_H

@@ -3,8 +3,8 @@
  * Requests run on a stack of their own, as those of the kernel do: the program's stack below its
  * frame is unused, and programs rely on that without knowing. (QEMU 7.2 hands its firmware a
  * kernel header that lies in a frame long gone: hw/i386/x86.c, x86_load_linux().) One stack per
- * thread, made at its first request, freed when it ends. A signal handler's request that comes in
- * the middle of one goes on on it.
+ * thread, made at its first request, freed when the thread ends. A signal handler that makes a
+ * request in the middle of another stays on the stack that it is on.
  */
 #include <pthread.h>
 #include <sys/mman.h>

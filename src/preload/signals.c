@@ -17,6 +17,9 @@
  * not ours are kept, and sent once more when the request is over. While guest code runs, the stack
  * pointer of the thread is inside a stack of ours: that is where on_signal() runs then, if the
  * program's handler has no SA_ONSTACK.
+ *
+ * Here are also the functions of libc that would get around this: masks keep the faults open, and
+ * pthread_cancel() ends a KVM_RUN.
  */
 #include <errno.h>
 #include <pthread.h>
