@@ -1,7 +1,8 @@
 // SPDX-License-Identifier: MIT
 /*
- * KVM_ENABLE_CAP on a VM and on a vCPU: a row names a capability, the arguments it takes and where
- * the setting lives; what depends on the VM's state has a function. Any thread.
+ * KVM_ENABLE_CAP on a VM and on a vCPU: a row names a capability and the function that checks its
+ * argument and changes vm->set, with vm->lock held. kvm/cap.def tells the program which there are.
+ * Any thread.
  */
 #include <errno.h>
 

@@ -1,8 +1,9 @@
 // SPDX-License-Identifier: MIT
 /*
  * Events: what waits to be injected, in which order it gets its turn (SDM 3A 6.9, KVM:
- * kvm_check_and_inject_events), and how the program sees and sets it (KVM_GET_VCPU_EVENTS,
- * KVM_INTERRUPT). vCPU thread, or vCPU lock held.
+ * kvm_check_and_inject_events), INIT and start-up IPIs, which reset and start the vCPU, and how the
+ * program sees and sets all this (KVM_GET_VCPU_EVENTS, KVM_INTERRUPT, KVM_GET_MP_STATE). vCPU
+ * thread, or vCPU lock held.
  */
 #include "vm/events.h"
 

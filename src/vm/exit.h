@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: MIT */
 /*
- * Why the processor stopped, and what is done about it. Both return 1 to go on, 0 when vcpu->run
+ * Why the processor stopped, and what is done about it. All return 1 to go on, 0 when vcpu->run
  * tells the program what to do, or -errno. vCPU thread, inside a section.
  */
 #ifndef VM_EXIT_H

@@ -1,7 +1,8 @@
 /* SPDX-License-Identifier: MIT */
 /*
- * Port I/O and MMIO between the guest and the program: what is answered inside (LAPIC, coalescing
- * zones, ioeventfds) and what exits. See io.c.
+ * Port I/O and MMIO between the guest and the program: what is answered inside (interrupt
+ * controllers, coalescing zones, ioeventfds, the port of vm/time/device_wait.h) and what exits. See
+ * io.c.
  */
 #ifndef VM_IO_H
 #define VM_IO_H
@@ -22,7 +23,7 @@ int io_mmio_exit(struct vcpu *vcpu);
 int io_port_complete(struct vcpu *vcpu);
 int io_mmio_complete(struct vcpu *vcpu);
 
-/* io_zones.c: coalescing zones and ioeventfds. Any thread. */
+/* memory/io_zones.c: coalescing zones and ioeventfds. Any thread. */
 int vm_register_coalesced(struct vm *vm, const struct kvm_coalesced_mmio_zone *zone);
 int vm_unregister_coalesced(struct vm *vm, const struct kvm_coalesced_mmio_zone *zone);
 int vm_ioeventfd(struct vm *vm, const struct kvm_ioeventfd *args);

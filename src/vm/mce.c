@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: MIT
 /*
- * Machine checks that the program injects (SDM 3B 15; KVM_X86_SETUP_MCE, KVM_X86_SET_MCE). vCPU's
- * lock.
+ * Machine checks that the program injects (SDM 3B 15; KVM_X86_SETUP_MCE, KVM_X86_SET_MCE): banks in
+ * vcpu->msrs, then a CMCI, a #MC or a shutdown. vCPU's lock.
  */
 #include <errno.h>
 

@@ -31,7 +31,7 @@ u32 pv_features(const struct vcpu *vcpu);
  * KVM_CAP_ENFORCE_PV_FEATURE_CPUID. */
 bool pv_allowed(const struct vcpu *vcpu, u32 feature);
 
-/* pv_eoi.c: right before the guest is entered, and right after it has left. Inside a section. */
+/* irq/pv_eoi.c: right before the guest is entered and right after it has left, in a section. */
 void pv_eoi_offer(struct vcpu *vcpu);
 void pv_eoi_collect(struct vcpu *vcpu);
 

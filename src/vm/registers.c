@@ -1,7 +1,8 @@
 // SPDX-License-Identifier: MIT
 /*
  * General, segment, control and debug registers as the API shows them (KVM: arch/x86/kvm/x86.c,
- * __set_sregs). vCPU lock held, inside a section.
+ * __set_sregs), by ioctls and in struct kvm_run. Control registers that no processor can have are
+ * refused. vCPU lock held, inside a section.
  */
 #include <errno.h>
 #include <string.h>

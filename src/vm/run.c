@@ -3,8 +3,8 @@
  * KVM_RUN: the loop. One turn is: serve requests, inject, run the processor, handle its exit. A
  * vCPU that is halted sleeps instead. The vCPU's thread, with its lock held.
  *
- * How it ends early: a signal of the program sets vcpu->signalled before anything else (kvm.h,
- * kvm_interrupt), then cpu->attention and the futex word; the loop looks at it after clearing
+ * How it ends early: a signal of the program sets vcpu->signalled before anything else (kvm/kvm.h,
+ * kvm_interrupt()), then cpu->attention and the futex word; the loop looks at it after clearing
  * attention, and in vm/sleep.c after reading the word, so that no signal falls between check and
  * wait.
  */

@@ -2,7 +2,8 @@
 /*
  * A vCPU that executes nothing: see vm/sleep.h. It waits on the futex word vcpu->wake, which a kick
  * changes; each loop reads the word first and looks for a reason to end second, so that no kick
- * falls between the check and the wait. Requests of the control socket are answered meanwhile.
+ * falls between the check and the wait. Devices are waited for in vm/time/device_wait.c, a few
+ * milliseconds at a time. Requests of the control socket are answered meanwhile.
  */
 #include "vm/sleep.h"
 

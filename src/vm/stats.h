@@ -1,7 +1,8 @@
 /* SPDX-License-Identifier: MIT */
 /*
- * Statistics: stat.def as structs, and the file format that KVM_GET_STATS_FD promises. The counters
- * are grown by the thread that owns their struct and read by anyone, without a lock.
+ * Statistics: stat.def as structs, and the file format that KVM_GET_STATS_FD promises. A vCPU's
+ * counters are grown by its thread, a VM's atomically or under a lock; any thread reads them,
+ * without one.
  */
 #ifndef VM_STATS_H
 #define VM_STATS_H

@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: MIT
 /*
- * A vCPU: its life, reset, CPUID, and how other threads reach it. Creation and state changes on any
- * thread with the vCPU's lock; vcpu_kick() and vcpu_nmi() anywhere.
+ * A vCPU: its life, reset, CPUID, sections (vm/vm.h), and how other threads reach it. Creation and
+ * state changes on any thread with the vCPU's lock; vcpu_kick() and vcpu_nmi() anywhere.
  */
 #include <errno.h>
 #include <limits.h>

@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: MIT
 /*
- * A VM: its life, its vCPUs, its settings, and how an editor of shared tables waits for vCPU
- * threads. Any thread.
+ * A VM: its life, its vCPUs, its boot vCPU and MSR filter, and how an editor of shared tables waits
+ * for vCPU threads. Other settings are in enable_cap.c. Any thread.
  */
 #include "vm/vm.h"
 

@@ -9,11 +9,14 @@
  *      vm->schedule.lock  whose turn it is, on virtual time
  *      vm->lock        everything else that the VM owns: settings, routes, filters, list of vCPUs
  *      irqchip->lock   the 8259s, the I/O APIC and the 8254
+ * Before all of them vm->ask_lock; between the first and the last irqchip->drain_lock. After all of
+ * them, for moments, the locks of the clock and of irqfds and vm->ring_lock.
  *
  * Guest memory and the tables that vCPU threads read without a lock (slots, zones, the MSR filter)
  * are snapshots: vCPU threads read them inside a *section* (vcpu_section_begin/end); an editor
- * publishes a new one, calls vm_synchronize() and frees the old one. No lock but the last two is
- * taken inside a section, and vm_synchronize() is never called with either of them held.
+ * publishes a new one, calls vm_synchronize() and frees the old one. So a thread inside a section
+ * never waits for vcpu->lock or vm->slots_lock, and vm_synchronize() is called with no lock of
+ * these but vm->slots_lock.
  */
 #ifndef VM_VM_H
 #define VM_VM_H
@@ -113,10 +116,10 @@ struct vcpu {
 	u32 mp_state;	   /* KVM_MP_STATE_* */
 	bool refusal_told; /* refused_state.c */
 	bool ever_ran;
-	bool passed_over; /* has no turns: schedule.c */
+	bool passed_over; /* has no turns: time/schedule.c */
 	bool has_lapic;	  /* an irqchip existed when this vCPU was created */
 	bool pv_unhalted;
-	bool eoi_offered;      /* pv_eoi.c: the flag in guest memory is up */
+	bool eoi_offered;      /* irq/pv_eoi.c: the flag in guest memory is up */
 	bool enforce_pv_cpuid; /* KVM_CAP_ENFORCE_PV_FEATURE_CPUID */
 	bool sigmask_active;
 	sigset_t sigmask;
@@ -162,7 +165,7 @@ struct vm_settings {
 	bool harden; /* VPMU_HARDEN: docs/security.md, "Speculation" */
 };
 
-struct io_zones; /* vm/io.c: coalescing zones and ioeventfds */
+struct io_zones; /* vm/memory/io_zones.c: coalescing zones and ioeventfds */
 struct irqchip;	 /* vm/irq/irqchip.h */
 
 struct vm {
@@ -234,7 +237,7 @@ int vm_set_boot_cpu(struct vm *vm, u64 id);
 /* Bitmaps are the program's pointers. */
 int vm_set_msr_filter(struct vm *vm, const struct kvm_msr_filter *filter);
 
-/* slots.c, dirty_log.c */
+/* memory/slots.c, memory/dirty_log.c */
 int vm_set_memory_region(struct vm *vm, const struct kvm_userspace_memory_region2 *region);
 int vm_get_dirty_log(struct vm *vm, const struct kvm_dirty_log *log);
 int vm_clear_dirty_log(struct vm *vm, const struct kvm_clear_dirty_log *log);
@@ -303,7 +306,7 @@ void vcpu_translate(struct vcpu *vcpu, struct kvm_translation *tr);
 /* The bytes at RIP: how many of n can be read. */
 u32 vcpu_peek_code(struct vcpu *vcpu, u8 *buf, u32 n);
 
-/* irqchip_ioctls.c */
+/* irq/irqchip_ioctls.c */
 int vm_create_irqchip(struct vm *vm);
 int vm_create_pit(struct vm *vm, u32 flags);
 int vm_get_irqchip(struct vm *vm, struct kvm_irqchip *chip);

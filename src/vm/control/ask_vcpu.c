@@ -1,8 +1,9 @@
 // SPDX-License-Identifier: MIT
 /*
  * Questions to a vCPU. The question lies on the asker's stack; the thread that takes it out of
- * vcpu->asked owns it: the vCPU's thread, which then answers, or the asker, whose patience has
- * ended.
+ * vcpu->asked owns it: the vCPU's thread, which then answers, or the asker, which then looks
+ * whether the vCPU's lock is free, so that it can answer itself, or whether three seconds have
+ * passed.
  */
 #include "vm/control/ask_vcpu.h"
 

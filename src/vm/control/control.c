@@ -1,8 +1,9 @@
 // SPDX-License-Identifier: MIT
 /*
  * The commands of the control socket (docs/control.md): a row each in the table at the end. Every
- * line is hostile. Any thread; what belongs to vCPUs is asked of them (vm/control/ask_vcpu.h),
- * counters that anyone may read are read.
+ * line is hostile. Here are those that change something: settings, the event filter, events of the
+ * host; report.c and peek_command.c have the others. Any thread; what belongs to vCPUs is asked of
+ * them (vm/control/ask_vcpu.h).
  */
 #include "vm/control/control.h"
 

@@ -1,8 +1,9 @@
 // SPDX-License-Identifier: MIT
 /*
  * The commands of the control socket with which `vpmu record` finds out what the guest's kernel
- * calls its processes (docs/control.md): a few registers of each vCPU, and guest memory. Any
- * thread; no vCPU is disturbed.
+ * calls its processes (docs/control.md): a few registers of each vCPU, and guest memory, under the
+ * lock of the memory slots. Any thread; no vCPU is disturbed, so that registers may be a little
+ * old.
  */
 #include <stdlib.h>
 #include <string.h>

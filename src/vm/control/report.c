@@ -1,7 +1,8 @@
 // SPDX-License-Identifier: MIT
 /*
- * The commands of the control socket that only read (docs/control.md): lists, statistics, samples.
- * Any thread; counters that anyone may read are read.
+ * The commands of the control socket that only report (docs/control.md): lists, statistics,
+ * samples. Counters are read where they are, without asking the vCPU; a sample interrupts its
+ * thread (vm/control/sample.h). Any thread.
  */
 #include <stdio.h>
 #include <string.h>

@@ -13,7 +13,7 @@
 
 struct vcpu;
 
-/* As far as vpmu knows: written by the thread, read by anyone. */
+/* As far as vpmu knows: written by the thread, read by all. */
 enum vcpu_where {
 	WHERE_VMM, /* not in KVM_RUN; kvm_run says what for */
 	WHERE_HYPERVISOR,

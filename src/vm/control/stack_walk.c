@@ -3,7 +3,8 @@
  * The guest's stack by its frame pointers (System V ABI 3.2.2): RBP points to the caller's RBP, and
  * the return address is above it. Most code has something else in RBP, and guest memory holds what
  * the guest likes: a frame lies above the one before it and not far from RSP, and its return
- * address follows a CALL, or there is no frame. vCPU thread, inside a section.
+ * address follows a CALL, or there is no frame. Pages are walked with the guest's rights, as the
+ * processor does it: accessed bits are set. vCPU thread, inside a section.
  */
 #include "vm/control/stack_walk.h"
 

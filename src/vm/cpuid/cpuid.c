@@ -1,8 +1,8 @@
 // SPDX-License-Identifier: MIT
 /*
- * CPUID of a vCPU: the list that KVM_SET_CPUID2 gave it, what it makes of struct cpu, and how the
- * guest's CPUID instruction reads it (KVM: arch/x86/kvm/cpuid.c; SDM 2A CPUID). The holder of the
- * vCPU's lock, or its thread.
+ * CPUID of a vCPU: the list that KVM_SET_CPUID2 gave it, what it makes of struct cpu, of the local
+ * APIC and of the PMU, and how the guest's CPUID instruction reads it (KVM: arch/x86/kvm/cpuid.c;
+ * SDM 2A CPUID). The holder of the vCPU's lock, or its thread.
  */
 #include "vm/cpuid/cpuid.h"
 

@@ -45,8 +45,8 @@ u64 cpuid_xcr0_offered(const struct model *model);
 /*
  * To be called when vcpu->cpuid and vcpu->ncpuid were replaced (also by nothing: ncpuid 0), before
  * the next entry: derives cpu->features, cr4_allowed, efer_allowed, xcr0_allowed, xstate,
- * phys_bits and is_amd. 0 or -EINVAL when no processor could be like that; then nothing was
- * changed.
+ * phys_bits and is_amd, and configures the local APIC and the virtual PMU, whose registers it
+ * resets. 0 or -EINVAL when no processor could be like that; then nothing was changed.
  */
 int cpuid_apply(struct vcpu *vcpu);
 

@@ -2,7 +2,7 @@
 /*
  * CPUID of the models (SDM 2A CPUID; APM3 appendix E): what a row of models.def offers on this
  * host, as KVM_GET_SUPPORTED_CPUID lists it, and what a processor of that kind would answer to the
- * program itself.
+ * program itself; and which model a process has.
  *
  * Everything is computed from tables on each call; only the host's own feature words are kept, read
  * once. Any thread, and signal handlers too.

@@ -36,7 +36,7 @@ struct irqchip {
 	/* irq_thread.c: of the 8254 and irqfds. Created under vm->lock, when there is the first. */
 	bool has_thread;
 	pthread_t thread;
-	/* Who takes from irqfds and delivers, on virtual time; outermost. */
+	/* Taking from irqfds and delivering, on virtual time. Before `lock`. */
 	pthread_mutex_t drain_lock;
 	struct irqfds irqfds;
 };
@@ -51,7 +51,8 @@ int irqchip_set_gsi(struct vm *vm, u32 gsi, enum irq_source source, bool level);
 void irqchip_pit_expired(struct vm *vm);
 u64 irqchip_pit_expiry(struct vm *vm); /* ns, or PIT_NO_EXPIRY. Any thread */
 
-/* Every change of the chips is between these two; the second acts on what they marked. */
+/* Every change of the 8259s and the I/O APIC is between these two; the second acts on what they
+ * marked. */
 bool irqchip_lock(struct vm *vm); /* returns INTR of the 8259s, for irqchip_unlock() */
 void irqchip_unlock(struct vm *vm, bool had_output);
 /* After a change of the 8254 that may have moved its expiry. Lock held. */

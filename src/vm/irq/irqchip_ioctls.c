@@ -1,7 +1,8 @@
 // SPDX-License-Identifier: MIT
 /*
  * The ioctls of the VM's interrupt controllers: creation, state, lines, routes, MSIs, irqfds
- * (api.rst 4.24-4.26, 4.52, 4.70-4.75). Any thread.
+ * (api.rst 4.24-4.26, 4.52, 4.70-4.75). Checks what the program passes, so that the chips need not.
+ * Creation and routes change under vm->lock, state under that of the chips. Any thread.
  */
 #include <errno.h>
 #include <string.h>

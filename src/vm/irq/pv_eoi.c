@@ -20,7 +20,7 @@ static gpa_t flag_address(const struct vcpu *vcpu)
 	return vcpu->msrs.pv_eoi & ~(u64)PV_EOI_ENABLED;
 }
 
-/* Does anybody but the local APIC care for the end of this vector? */
+/* Does the I/O APIC, ours or the program's, have to hear of the end of this vector? */
 static bool eoi_is_watched(const struct vcpu *vcpu, u8 vector)
 {
 	if (lapic_is_level(&vcpu->lapic, vector))

@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: MIT
 /*
- * The hypervisor's own accesses to guest memory: see vm/memory/guest_memory.h. The vCPU's thread,
- * or one that holds its lock.
+ * The hypervisor's own accesses to guest memory: see vm/memory/guest_memory.h. Reads on any thread;
+ * writes on the vCPU's, or on one that holds its lock.
  */
 #include "vm/memory/guest_memory.h"
 

@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: MIT
 /*
  * KVM_X86_SET_MSR_FILTER: ranges of MSRs with a bitmap each, of which the first that covers an
- * access decides. Filters are immutable; any thread.
+ * access decides. The ranges are the program's, and hostile. Filters are immutable; any thread.
  */
 #include <errno.h>
 #include <stdlib.h>

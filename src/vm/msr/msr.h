@@ -84,7 +84,7 @@ void msr_reset(struct vcpu *vcpu, bool init_event);
 /* For a program that cpuid_fill_newer() helped: what it would write if it were newer. */
 void msr_fill_newer(struct vcpu *vcpu);
 
-/* mce.c. KVM_X86_SETUP_MCE: 0 or -EINVAL. KVM_X86_GET_MCE_CAP_SUPPORTED. */
+/* vm/mce.c. KVM_X86_SETUP_MCE: 0 or -EINVAL. KVM_X86_GET_MCE_CAP_SUPPORTED. */
 int msr_setup_mce(struct vcpu *vcpu, u64 mcg_cap);
 u64 msr_mce_supported(bool amd);
 /* KVM_X86_SET_MCE: 0 or -EINVAL. */

@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: MIT
 /*
- * The MSRs: a row each, and the checks that do not fit into one. Numbers and names are those of SDM
- * 4 and APM2 appendix A; who may do what is KVM's. vCPU's lock.
+ * The table made of msr.def, the functions that its rows name, for what does not fit into a row,
+ * and the values after a reset. Semantics are KVM's. vCPU's lock.
  */
 #include <asm/kvm_para.h>
 

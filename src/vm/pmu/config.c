@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: MIT
 /*
- * The choices about a VM's PMU. Any thread: settings change under vm->lock, and vCPUs take them
- * over at their next entry (vm/pmu/host.c).
+ * The choices about a VM's PMU, as names and in vm->set. Any thread: settings change under
+ * vm->lock, and vCPUs take them over at their next entry (vm/pmu/host.c).
  */
 #include "vm/pmu/config.h"
 

@@ -1,9 +1,10 @@
 // SPDX-License-Identifier: MIT
 /*
- * The host on a vCPU's thread (docs/ownership.md). What it does between two residencies of the
- * guest is measured, as CPU time of the thread while the program has it and by the TSC before,
- * since there is no PMU to count it: cycles are that time at the rate of the guest's TSC,
- * instructions one a cycle. Only while an event or the accounting needs it.
+ * The host on a vCPU's thread (docs/ownership.md): who counts, the guest or events of the host, and
+ * the events that clients opened. What the thread does between two runs of the guest is measured,
+ * as CPU time of the thread while the program has it and by the TSC before, since there is no PMU
+ * to count it: cycles are that time at the rate of the guest's TSC, instructions one a cycle. Only
+ * while an event or the accounting needs it.
  */
 #include "vm/pmu/host.h"
 

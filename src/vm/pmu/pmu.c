@@ -1,7 +1,8 @@
 // SPDX-License-Identifier: MIT
 /*
- * The PMU's part in a turn of the run loop (docs/architecture.md), and the event filter. vCPU
- * thread; filters on any.
+ * The PMU's part in a turn of the run loop (docs/architecture.md): settings are taken over,
+ * counters loaded, PMIs handed to the local APIC, and what the guest may reach without an exit is
+ * written to the intercepts. Also the event filter. vCPU thread; filters on any.
  */
 #include "vm/pmu/pmu.h"
 

@@ -53,7 +53,7 @@ struct vcpu_pmu {
 	struct pmu guest;
 	struct vcpu_host host;
 	enum vm_pmu_mode mode;
-	u64 starved; /* counters of the guest, now; written by the vCPU thread, read by anyone */
+	u64 starved;	   /* counters of the guest, now; written by the vCPU thread, read by all */
 	u64 starvations;   /* how often a counter began to starve */
 	bool pmi_held;	   /* a PMI is pending: LVTPC was masked */
 	u64 filter_serial; /* of guest.filter, since a new filter may have the old one's address */

@@ -8,8 +8,8 @@
  * 1. Only one vCPU, the *holder*, executes guest code. Virtual time passes with its cycles and with
  *    no others'.
  * 2. A turn ends when it has taken `quantum` cycles, when the vCPU halts, and when it has sent an
- *    interprocessor interrupt. Nothing else ends it: a holder that leaves KVM_RUN, for a device of
- *    the program or for a signal, holds its turn until it is back.
+ *    interprocessor interrupt or asked to yield. Nothing else ends it: a holder that leaves
+ *    KVM_RUN, for a device of the program or for a signal, holds its turn until it is back.
  * 3. The next holder is the next vCPU, in the order of creation, that is ready: runnable, or halted
  *    with an event that wakes it. Events between vCPUs wait for the turn of the one they are for.
  * 4. If no vCPU is ready, time skips to the first timer that wakes one. If there is no such timer

@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: MIT
 /*
- * The VM's time, of the host or virtual: see vm/time/vm_time.h.
+ * The VM's time, of the host or virtual, and the timers that wait for it: see vm/time/vm_time.h,
+ * also for threads.
  *
  * 1. Virtual time is cpu->port.time_base plus the tally of cycles of both privileges, of the vCPU
  *    whose turn it is. Its base is set when the turn begins, from the time at which the last one
