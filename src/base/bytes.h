@@ -1,7 +1,8 @@
 /* SPDX-License-Identifier: MIT */
 /*
  * Copying, filling and comparing bytes for code that runs while guest vector state is live in the
- * host's registers: string instructions, never libc.
+ * host's registers: REP MOVSB, REP STOSB and general registers, never libc. Source and destination
+ * of a copy must not overlap.
  */
 #ifndef BASE_BYTES_H
 #define BASE_BYTES_H
@@ -15,7 +16,7 @@ static inline void bytes_copy(void *dst, const void *src, size_t n)
 	__asm__ volatile("rep movsb" : "+D"(dst), "+S"(src), "+c"(n) : : "memory");
 }
 
-/* Up to 16. */
+/* n <= 16 */
 static inline void bytes_copy_few(void *dst, const void *src, size_t n)
 {
 	u8 *to = dst;

@@ -1,7 +1,8 @@
 /* SPDX-License-Identifier: MIT */
 /*
- * Waiting for a word to change, for code that must not call libc: the system call itself
- * (futex(2)), which leaves vector registers and errno as they are.
+ * Waiting for a word of this process to change, for code that must not call libc: the system call
+ * itself (futex(2), private), which leaves vector registers and errno as they are. Words that
+ * processes share: base/turns.h.
  */
 #ifndef BASE_FUTEX_H
 #define BASE_FUTEX_H

@@ -2,8 +2,8 @@
 /*
  * Accesses to the program's memory that may fault on the host (unmapped, truncated file,
  * PROT_NONE). Each returns false instead of dying, provided the signal handler calls
- * guarded_fixup(). General registers only. Sizes 1, 2, 4, 8 at natural alignment are single-copy
- * atomic.
+ * guarded_fixup(); a part of the access may have been done then. General registers only. Sizes 1,
+ * 2, 4, 8 at natural alignment are single-copy atomic.
  */
 #ifndef BASE_GUARDED_H
 #define BASE_GUARDED_H

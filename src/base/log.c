@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: MIT
 /*
  * The log. The level is read from the environment once; lines are written with one write so that
- * threads do not interleave inside a line.
+ * threads do not interleave inside a line, and cut if they are too long. errno is kept.
  */
 #include "base/log.h"
 

@@ -5,8 +5,9 @@
  * by the contents of its page and its offset in it: whatever address it had in whatever process, a
  * reader who has the file that it came from finds it there (cli/check/code_names.c).
  *
- * The processor writes `entry` and the sums, the server of the host's files `names`. Readers come
- * when both have ended, and believe nothing: a guest may have got hold of either.
+ * The processors write `entry` and the sums, one of them at a time (vm/profile.h), the server of
+ * the host's files `names`. Readers come when all have ended, and believe nothing: a guest may have
+ * got hold of either.
  */
 #ifndef BASE_PROFILE_H
 #define BASE_PROFILE_H

@@ -1,12 +1,13 @@
 /* SPDX-License-Identifier: MIT */
 /*
- * A page that the process of a VM shares with others (vm/time/device_wait.h).
+ * A page that the process of a VM on virtual time (vm/time/device_wait.h) shares with the server of
+ * its files (exec/share) and with `vpmu exec`: which of them waits for which.
  *
  * turns: of a device in another process. Odd while it works on what it was asked for, even while it
  * waits. The device makes it odd before it takes a request: a reader that finds the request taken,
  * and then an even number, knows that it has been served.
  *
- * calls: grows when the guest, which waits for it, is to go on.
+ * calls: grows when a guest that waits for a call is to go on.
  *
  * waits: grows when the guest begins to wait for a call.
  *
@@ -57,8 +58,8 @@ static inline u32 turns_read(u32 *word)
 	return __atomic_load_n(word, __ATOMIC_SEQ_CST);
 }
 
-/* Sleeps until the word changes from `seen` and that is told, a signal comes, or some time has
- * passed. */
+/* Sleeps until the word is no longer `seen` and its writer has woken the waiter, a signal comes, or
+ * the time, below 1 s, is up. */
 static inline void turns_wait(u32 *word, u32 seen, u64 ns)
 {
 	struct timespec limit = { .tv_nsec = ns };
