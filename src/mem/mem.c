@@ -1,7 +1,8 @@
 // SPDX-License-Identifier: MIT
 /*
  * Guest physical memory: building and searching snapshots of the slot table. Searching runs on vCPU
- * threads while guest vector state is live and uses general registers only.
+ * threads while guest vector state is live and uses general registers only; building allocates, on
+ * the thread that changes the slots.
  */
 #include "mem/mem.h"
 

@@ -3,9 +3,9 @@
  * Guest physical memory: the slots that the program registered, as an immutable sorted snapshot.
  *
  * A change builds a new snapshot, publishes it, and waits until no vCPU uses the old one (vm/). A
- * vCPU thread reads the snapshot its struct cpu points at, without locks. Dirty bitmaps belong to
- * the slot, live as long as it and are shared between snapshots; their bits are set atomically by
- * vCPU threads.
+ * vCPU thread reads the snapshot its struct cpu points at, without locks. Dirty bitmaps and claims
+ * belong to the slot, live as long as it and are shared between snapshots; vCPU threads change them
+ * atomically. Their owner, which allocates and frees them, is vm/memory.
  */
 #ifndef MEM_MEM_H
 #define MEM_MEM_H
@@ -55,7 +55,8 @@ static inline void mem_mark_dirty(const struct mem_slot *slot, gpa_t gpa)
 		__atomic_fetch_or(&slot->dirty[page / 64], BIT(page % 64), __ATOMIC_RELAXED);
 }
 
-/* The editor's side: see mem.c. Each returns a new map or NULL when memory is short. */
+/* The editor's side, under its lock. Each returns a new map, to be freed with free(), or NULL when
+ * memory is short. */
 struct mem_map *mem_map_empty(void);
 /* Adds, or replaces by id. */
 struct mem_map *mem_map_with(const struct mem_map *old, const struct mem_slot *slot);
