@@ -1,6 +1,7 @@
 /* SPDX-License-Identifier: MIT */
 /*
- * The events of the models, as events.def lists them: for people. What they count is hwpmu's.
+ * The events of the models, as events.def lists them, for commands that show and parse their names.
+ * The classes that they count are looked up by hwpmu/event.c, from the same rows.
  */
 #ifndef X86_EVENTS_H
 #define X86_EVENTS_H

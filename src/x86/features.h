@@ -1,6 +1,7 @@
 /* SPDX-License-Identifier: MIT */
 /*
- * features.def as an enum and as a table.
+ * features.def as an enum, whose values are bits of cpu->features, and as a table of where CPUID
+ * has each. No state.
  */
 #ifndef X86_FEATURES_H
 #define X86_FEATURES_H

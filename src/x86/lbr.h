@@ -1,7 +1,8 @@
 /* SPDX-License-Identifier: MIT */
 /*
- * Branch records as registers: what both PMUs mean by them. Each kind of stack (enum pmu_lbr) has
- * its own way to say what is recorded: MSR_LBR_SELECT, IA32_LBR_CTL, LBR_SELECT of AMD.
+ * Branch records as registers: what the virtual and the physical PMU mean by them. Each kind of
+ * stack (enum pmu_lbr) has its own way to say what is recorded: MSR_LBR_SELECT, IA32_LBR_CTL,
+ * LBR_SELECT of AMD.
  */
 #ifndef X86_LBR_H
 #define X86_LBR_H

@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: MIT */
 /*
  * Paging-structure entries (SDM 3A 4.3 to 4.5; APM2 5.3): the bits that mean the same in all
- * formats, and the shape of each format.
+ * formats, and reserved bits that no processor uses. The shape of each format: cpu/mmu/walk.c.
  */
 #ifndef X86_PAGING_H
 #define X86_PAGING_H

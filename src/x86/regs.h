@@ -1,6 +1,7 @@
 /* SPDX-License-Identifier: MIT */
 /*
- * Register numbers and bits as the manuals name them (SDM 3A 2.5, 3A 5.6, 1 3.4.3; APM2 3.1).
+ * Register numbers and bits, exception vectors and page-fault error codes, as the manuals name them
+ * (SDM 3A 2.5, 4.7, 6.3.1, 1 3.4.3; APM2 3.1).
  */
 #ifndef X86_REGS_H
 #define X86_REGS_H

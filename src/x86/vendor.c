@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: MIT
 /*
- * The rules by which the vendors differ, to be shown.
+ * Names, sources and texts of the rules by which the vendors differ, for messages of tests. Which
+ * vendor follows which: x86/vendor.h.
  */
 #include "x86/vendor.h"
 

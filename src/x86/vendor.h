@@ -1,6 +1,7 @@
 /* SPDX-License-Identifier: MIT */
 /*
- * vendor.def as an enum and as a table.
+ * vendor.def as an enum, as a set that vendor_follows() looks up, and as a table of texts. What a
+ * processor asks is cpu_follows() (cpu/cpu.h). No state.
  */
 #ifndef X86_VENDOR_H
 #define X86_VENDOR_H
