@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: MIT
 /*
- * Looking up the rows of params.def, and laying out what they describe.
+ * Looking up the rows of params.def, and timing_init(): the tags of all caches and TLBs that they
+ * describe, laid out in memory that the caller maps. Before the first run.
  */
 #include "timing/params.h"
 

@@ -56,7 +56,7 @@ struct timing {
 	u8 pattern[1u << PATTERN_BITS]; /* 0, 1: taken; 2, 3: not taken. 0 and 3 are sure */
 	u64 target[1u << TARGET_BITS];
 	/* --- */
-	const struct timing_params *params; /* NULL: no model; nothing here may be called */
+	const struct timing_params *params; /* NULL: no model; it is shown nothing */
 	u64 *count;			    /* by enum retire_class: where misses are added */
 	struct observed seen;
 	/* Not 0: accesses do not change `seen`; see engine/runtime/observe.c */
@@ -90,6 +90,7 @@ void timing_init(struct timing *t, const struct model *model, void *memory, u64 
 /*
  * The owner shows accesses and branches from now on, or until now. A processor has fetched the line
  * that it executes, and the next of the page, before: both are filled in uncounted when they come.
+ * Without a model `look` is false.
  */
 void timing_observe(struct timing *t, bool look);
 
@@ -102,7 +103,7 @@ void timing_flush_line(struct timing *t, gpa_t physical);
 /* WBINVD, INVD. */
 void timing_flush_caches(struct timing *t);
 
-/* INVLPG, INVPCID. Page sizes are matched all. */
+/* INVLPG, INVPCID: the page of any size, in all address spaces. */
 void timing_flush_page(struct timing *t, gva_t linear);
 void timing_flush_space(struct timing *t, u16 space); /* but not what is global */
 void timing_flush_tlbs(struct timing *t);
