@@ -1,8 +1,8 @@
 // SPDX-License-Identifier: MIT
 /*
- * The front end. Code comes from the uop cache unless it is too dense for
- * it, has a length-changing prefix or a branch that Skylake must not keep; then every instruction
- * goes through predecoder and decoders again. Pure.
+ * The front end. Code comes from the uop cache unless it is too dense for it, has a length-changing
+ * prefix or a branch that Skylake must not keep; then every instruction goes through predecoder and
+ * decoders again. Pure.
  */
 #include "pipeline/priv.h"
 

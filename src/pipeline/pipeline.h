@@ -28,7 +28,7 @@
 
 struct pipe_core;
 
-const struct pipe_core *pipe_core_of(enum model_set set); /* exactly one bit of it */
+const struct pipe_core *pipe_core_of(enum model_set set); /* one bit of it; NULL: no such core */
 u32 pipe_port_count(const struct pipe_core *core);
 const char *pipe_port_name(const struct pipe_core *core, u32 port);
 u32 pipe_width(const struct pipe_core *core); /* issue slots a cycle */

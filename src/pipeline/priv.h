@@ -121,9 +121,9 @@ bool pipe_values_step(struct pipe_values *values, const struct pipe_insn *insn, 
 struct pipe_front {
 	u64 at;	   /* address of the next instruction */
 	u64 block; /* fetched last: address / core->fetch */
-	u32 predecode_cycle,
-		in_block; /* decoders: cycle of the predecoder, instructions that it found in it */
-	/* uop cache: lines of this cycle, entries of the line that are left */
+	/* Decoders: cycle of the predecoder, instructions that it found in it. Uop cache: lines of
+	 * this cycle, entries left of the line. */
+	u32 predecode_cycle, in_block;
 	u32 decode, in_cycle; /* cycle of delivery; instructions, or entries, delivered in it */
 };
 

@@ -1,7 +1,8 @@
 // SPDX-License-Identifier: MIT
 /*
- * The simulation: copies of a block, instruction by instruction, through front end, renaming,
- * ports, memory and retirement. Pure: all state is the caller's `struct pipe_work`.
+ * The simulation: iterations of a block, instruction by instruction, through front end, renaming,
+ * ports, memory and retirement; and once more on an ideal core, where dependencies alone cost time,
+ * for the latency bound of bounds.c. Pure: all state is the caller's `struct pipe_work`.
  */
 #include "pipeline/priv.h"
 
