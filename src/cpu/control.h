@@ -1,15 +1,15 @@
 /* SPDX-License-Identifier: MIT */
 /*
- * Control, debug and extended control registers: writes with the architectural checks and their
- * side effects on the TLB and the mode (SDM 3A 2.5, 17.2; 3A 4.10.4). vCPU thread; general
- * registers only.
+ * Control, debug and extended control registers, EFER and PKRU: writes with the architectural
+ * checks and their side effects on the TLB and the mode (SDM 3A 2.5, 17.2; 3A 4.10.4). Not CR2,
+ * which has neither, nor CR8, which is the local APIC's. vCPU thread; general registers only.
  */
 #ifndef CPU_CONTROL_H
 #define CPU_CONTROL_H
 
 #include "cpu/cpu.h"
 
-/* As MOV to CR would: raises #GP(0), or loads (PDPTEs included). EXIT for CR8. */
+/* As MOV to CR would: raises #GP(0), or loads (PDPTEs included). */
 enum guest_fault cpu_write_cr0(struct cpu *cpu, u64 value);
 enum guest_fault cpu_write_cr3(struct cpu *cpu, u64 value);
 enum guest_fault cpu_write_cr4(struct cpu *cpu, u64 value);

@@ -1,9 +1,9 @@
 // SPDX-License-Identifier: MIT
 /*
- * A struct cpu comes and goes, and its state after reset (SDM 3A 9.1.1, table 9-1). One mapping
- * holds, from low to high addresses, a guard page, the stack for translated code and the struct
- * itself, which is where that stack begins. All of it is zero pages until used: what a vCPU that
- * never runs costs is two mappings and a few pages. Owner's thread, before the first run.
+ * Creating and destroying a struct cpu, and its state after reset (SDM 3A 9.1.1, table 9-1). One
+ * mapping holds, from low to high addresses, a guard page, the stack for translated code and the
+ * struct itself, which is where that stack begins. All of it is zero pages until used: what a vCPU
+ * that never runs costs is two mappings and a few pages. Owner's thread, between two runs.
  */
 #include "cpu/cpu.h"
 

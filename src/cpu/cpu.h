@@ -114,7 +114,8 @@ struct cpu {
 
 struct cpu *cpu_create(void); /* NULL: out of memory. In the state of a reset */
 void cpu_destroy(struct cpu *cpu);
-void cpu_reset(struct cpu *cpu); /* INIT/power-up values of SDM 3A 9.1.1 */
+/* The values after power-up (SDM 3A 9.1.1); what INIT keeps the owner restores. */
+void cpu_reset(struct cpu *cpu);
 
 static inline bool cpu_has(const struct cpu *cpu, enum feature f)
 {

@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: MIT */
 /*
- * Exceptions and interrupts: raising, and delivery through the IDT (SDM 3A 6), and what completes
- * an instruction. Cold code; vCPU thread; general registers only.
+ * Exceptions and interrupts: raising (event.c) and delivery through the IDT (transfer/deliver.c;
+ * SDM 3A 6), and what completes an instruction. Cold code; vCPU thread; general registers only.
  */
 #ifndef CPU_EVENT_H
 #define CPU_EVENT_H
@@ -18,15 +18,16 @@ enum guest_fault cpu_raise_db(struct cpu *cpu, u32 dr6_bits);
 /*
  * Delivers cpu->port.event: gate, stack switch, IST, error code, flags; combines with faults met on
  * the way into #DF and triple fault (SDM 3A 6.15, table 6-5). FAULT_NONE: delivered (or none
- * pending). FAULT_EXIT: cpu->port.exit is EXIT_TRIPLE_FAULT, EXIT_DEBUG (guest debugging claims
- * #DB/#BP), or memory needs the hypervisor, with the event kept in cpu->port.event.
+ * pending). FAULT_EXIT: cpu->port.exit is EXIT_TRIPLE_FAULT or EXIT_DEBUG (guest debugging claims
+ * #DB/#BP); or memory needs the hypervisor or, with EXIT_BUDGET, deliveries fault without end: then
+ * the event is kept in cpu->port.event.
  */
 enum guest_fault cpu_deliver(struct cpu *cpu);
 
 /*
  * INT n, INT3 (EVENT_SOFT_EXC, VEC_BP), INTO and INT1 (EVENT_EXCEPTION, VEC_DB), whole: delivers at
  * once, with RIP moved to the next instruction. FAULT_NONE: RIP is the handler's; the caller counts
- * one instruction and one branch at the privilege before, and finishes the instruction.
+ * the instruction, as insn.def says, at the privilege before, and finishes it.
  * FAULT_RAISED: cpu->port.event holds the fault, RIP stands at the instruction. FAULT_EXIT: as
  * cpu_deliver(); EXIT_DEBUG has RIP at an INT3 or INT1.
  */
@@ -39,9 +40,9 @@ enum guest_fault cpu_int(struct cpu *cpu, enum event_kind kind, u8 vector, u8 in
 void cpu_begin_shadow(struct cpu *cpu, u8 shadow);
 
 /*
- * Completes the instruction that caused an exit: RIP forward by exit.insn_len, one instruction (and
- * branch) retired at the current privilege, shadow and RF cleared, pending traps (TF, data
- * breakpoints) raised.
+ * Completes the instruction that caused an exit: RIP forward by exit.insn_len, one instruction and
+ * its modelled cycles counted at the current privilege (none is a branch), shadow and RF cleared,
+ * pending traps (TF, data breakpoints) raised.
  */
 void cpu_complete(struct cpu *cpu);
 

@@ -1,7 +1,9 @@
 // SPDX-License-Identifier: MIT
 /*
- * The mode word, computed from the registers it depends on. Code that changes one of them calls
- * cpu_update_mode(). vCPU thread; general registers only.
+ * The mode word, computed from the registers it depends on and from what is counted (cpu->port).
+ * Code that changes one of them calls cpu_update_mode(). The part for counting has a memory:
+ * classes are counted for a while longer than they are wanted, and each set of classes that is in
+ * use has a number (priv->count_sets). vCPU thread; general registers only.
  */
 #include "cpu/mode.h"
 

@@ -1,7 +1,10 @@
 /* SPDX-License-Identifier: MIT */
 /*
- * The mode word: every piece of state that changes what translated code for the same bytes looks
- * like. It is part of the key of a block.
+ * The mode word: the state that changes what translated code for the same bytes looks like, and
+ * what of it is counted. It is part of the key of a block. Not in it: the limit of the code
+ * segment, which is another part of the key, and what is so rarely changed that all blocks are
+ * dropped instead (engine/runtime/run.c, notice_rare_modes()). A block whose mode lacks a bit that
+ * its code depends on would run in the wrong state. vCPU thread; general registers only.
  */
 #ifndef CPU_MODE_H
 #define CPU_MODE_H
@@ -115,7 +118,7 @@ static inline retire_wanted mode_observes(u32 mode)
 
 /*
  * Alignment checking (SDM 3A 6.15, interrupt 17), for accesses of the program: is this one against
- * the rule? Checked before the page.
+ * the rule? Checked before the page. cpu_alignment() is in mmu/linear.c.
  */
 u32 cpu_alignment(const struct cpu *cpu, u32 size);
 

@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: MIT
 /*
- * Showing the timing model what C code does. vCPU thread; general registers only.
+ * Showing the timing model what C code does: see cpu/observe.h. While the model does not observe,
+ * invalidations only mark its TLBs as stale. vCPU thread; general registers only.
  */
 #include "cpu/observe.h"
 

@@ -49,7 +49,7 @@ enum exit_reason {
 	EXIT_IO,	/* port.io; executed again once its state is IO_DONE */
 	EXIT_MMIO,	/* port.mmio */
 	EXIT_HLT,	/* HLT retired */
-	EXIT_CPUID,	/* the following are for the hypervisor to do, then cpu_complete() */
+	EXIT_CPUID,	/* to EXIT_CR8_WRITE: for the hypervisor to do, then cpu_complete() */
 	EXIT_RDMSR,
 	EXIT_WRMSR,
 	EXIT_RDPMC,

@@ -1,7 +1,8 @@
 /* SPDX-License-Identifier: MIT */
 /*
  * struct cpu_priv: what the translator, its code and the soft MMU keep of one processor besides its
- * architectural state. All of it can be dropped and made again; none of it is saved or restored.
+ * architectural state. None of it is saved or restored: between two runs all of it can be dropped
+ * and made again, but for the links to what the processors of a machine share (shared, exclusive).
  *
  * Only src/cpu and src/engine may read or write it, on the thread that is inside engine_run(), or
  * with the vCPU's lock held while no thread is. The owner of a processor sees struct cpu alone:

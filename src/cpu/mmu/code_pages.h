@@ -1,10 +1,11 @@
 /* SPDX-License-Identifier: MIT */
 /*
  * Which guest physical pages this CPU holds translations of, with one bit per 64-byte line. The
- * engine adds and removes; code that writes guest memory on this CPU asks with code_touches(), and
- * notes a hit with code_written(), which the engine acts on before the next block (mark, then act).
- * Open addressing, never allocates after creation; a full table makes the engine drop all
- * translations. vCPU thread only; general registers only.
+ * engine adds pages, and sets and clears their lines; an entry goes only when all do. Code that
+ * writes guest memory on this CPU asks with code_touches(), and notes a hit with code_written(),
+ * which the engine acts on before the next block (mark, then act). Open addressing, never allocates
+ * after creation; a full table makes the engine drop all translations. vCPU thread only; general
+ * registers only.
  */
 #ifndef CPU_MMU_CODE_PAGES_H
 #define CPU_MMU_CODE_PAGES_H

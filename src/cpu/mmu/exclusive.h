@@ -4,10 +4,10 @@
  * does (SDM 3A 8.1.2).
  *
  * Locked instructions are executed by the host, in place, and are atomic by that. Two kinds are
- *not: those whose bytes lie on two pages that are not neighbours on the host, and those that the
- *host does not let a program execute (engine/runtime/signal.c). They are executed in several steps,
- *between which no other processor may access memory, by locked instructions or by plain loads and
- *stores.
+ * not: those whose bytes lie on two pages that are not neighbours on the host, and those that the
+ * host does not let a program execute (engine/runtime/signal.c). They are executed in several
+ * steps, between which no other processor may access memory, by locked instructions or by plain
+ * loads and stores.
  *
  * A processor is *running* while it may access guest memory: within engine_run(). One that needs to
  * run exclusively

@@ -1,7 +1,8 @@
 // SPDX-License-Identifier: MIT
 /*
- * Segmentation: segment and offset to a linear address (SDM 3A 3.3.7, 5.3, 5.5; APM2 4.5, 4.12).
- * vCPU thread; general registers only.
+ * Segmentation: segment and offset to a linear address (SDM 3A 3.3.7, 5.3, 5.5; APM2 4.5, 4.12);
+ * canonical addresses (SDM 1 3.3.7.1), and which alignment an access must have to pass the check of
+ * EFLAGS.AC. vCPU thread; general registers only.
  */
 #include "cpu/mmu/mmu.h"
 

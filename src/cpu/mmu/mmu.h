@@ -80,7 +80,8 @@ enum guest_fault cpu_write(struct cpu *cpu, gva_t gva, const void *buf, u32 size
 /*
  * Reads or writes for the processor itself (the debug store), at supervisor privilege and without
  * an instruction that could fault. False: not all of it is memory with that right, and nothing was
- * accessed. ACCESS_READ or ACCESS_WRITE.
+ * accessed (unless the program's memory is gone on the host). As implicit accesses these do not
+ * reach user pages while CR4.SMAP is set. ACCESS_READ or ACCESS_WRITE.
  */
 bool cpu_access_quietly(struct cpu *cpu, gva_t gva, void *buf, u32 size, u32 access);
 

@@ -49,7 +49,8 @@ bool shared_change_unseen(const struct cpu *cpu);
 
 struct code_page;
 
-/* Claims a page for this processor, with the number of the claim; releases it. */
+/* Claims a page for this processor, and returns the number of the claim, 0 if its slot is not
+ * shared; releases it. */
 u64 shared_claim(struct cpu *cpu, struct code_page *page);
 void shared_release(struct cpu *cpu, struct code_page *page);
 bool shared_claimed(struct cpu *cpu, gpa_t gpa); /* by any processor */

@@ -1,7 +1,9 @@
 // SPDX-License-Identifier: MIT
 /*
- * Delivery of events (SDM 3A 6): what guest debugging takes for itself, CR2 and DR6, the modes, and
- * how a second exception on the way combines with the first. vCPU thread; general registers only.
+ * Delivery of events (SDM 3A 6), cpu_deliver() and cpu_int() of cpu/event.h: what guest debugging
+ * takes for itself, CR2 and DR6, the modes, and how a second exception on the way combines with the
+ * first; and the checks of gates that deliver_long.c and deliver_protected.c share. vCPU thread;
+ * general registers only.
  */
 #include "cpu/transfer/deliver.h"
 

@@ -1,8 +1,10 @@
 /* SPDX-License-Identifier: MIT */
 /*
- * Segment registers and control transfers between code segments (SDM 3A 3.4, 5; APM2 4). Cold code;
- * vCPU thread; general registers only. Operations leave the state untouched unless they return
- * FAULT_NONE, but for transfers that switch tasks: cpu/transfer/task_switch.h.
+ * Segment registers (segment.c) and control transfers between code segments (far.c, iret.c,
+ * syscall.c; SDM 3A 3.4, 5; APM2 4), for the instructions that ask for them. Cold code; vCPU
+ * thread; general registers only. Operations leave the state untouched unless they return
+ * FAULT_NONE, but for accessed bits of descriptors, for IRET, which ends the blocking of NMIs, and
+ * for transfers that switch tasks: cpu/transfer/task_switch.h.
  */
 #ifndef CPU_TRANSFER_SEGMENT_H
 #define CPU_TRANSFER_SEGMENT_H
