@@ -1,7 +1,8 @@
 // SPDX-License-Identifier: MIT
 /*
  * The checking build's part of code_check.h: a bit for each byte of code memory, set where code may
- * be entered. vCPU thread; general registers only.
+ * be entered, and must() on what breaks its invariants. In other builds these functions do nothing.
+ * vCPU thread; general registers only.
  */
 #include "engine/code_check.h"
 

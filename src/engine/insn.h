@@ -67,7 +67,7 @@ struct insn {
 	u8 opsize;   /* effective operand size in bytes: 2, 4, 8 */
 	u8 addrsize; /* effective address size in bytes: 2, 4, 8 */
 	u8 prefixes;
-	u8 nops;	/* explicit operands only */
+	u8 nops;	/* operands as decode.h lists them */
 	bool is_branch; /* counts in the branch tally */
 	bool far;	/* JMP, CALL, RET between segments */
 	u8 seg;		/* of implied memory operands (XLAT, MASKMOVQ): the override or DS */

@@ -295,8 +295,8 @@ struct engine {
 	bool translating_hot;	   /* the block being translated will be a hot one */
 	bool reexecute;		   /* with LEAVE_FAULT: re-execute the instruction; no fault */
 	struct slow_state pending; /* between slow_access() and slow_commit() */
-	/* Entry points of the generated runtime, executable view. */
-	bool has_rorx; /* the host executes RORX */
+	bool has_rorx;		   /* the host executes RORX */
+	/* Entry points of the generated runtime (emit_entry.c). enter: executable view. */
 	u64 (*enter)(struct cpu *cpu, const void *code);
 	u8 *jump_lookup; /* writable view: jumps to the block for the guest address in S0 */
 	u8 *leave, *slow, *share, *commit, *call, *pass; /* writable view */
@@ -517,9 +517,9 @@ enum observe_kind { OBSERVE_TAKEN, OBSERVE_NOT_TAKEN, OBSERVE_INDIRECT, OBSERVE_
 u64 observe_access(struct cpu *cpu, u64 host, u32 desc, const u8 *return_pc);
 u64 observe_fetch(struct cpu *cpu, u64 linear, u32 desc, const u8 *return_pc);
 u64 observe_branch(struct cpu *cpu, u64 target, u32 kind, const u8 *return_pc);
-/* The log of branches is full. Returns with S0 unchanged. */
 /* A branch in the middle of a block has reached a trip. */
 u64 observe_trip(struct cpu *cpu, u64 s0, u32 unused, const u8 *return_pc);
+/* The log of branches is full. Returns with S0 unchanged. */
 u64 observe_log_full(struct cpu *cpu, u64 s0, u32 unused, const u8 *return_pc);
 /* A block is left in its middle: notes what it would have noted at its end. Its counts are not
  * refunded yet. */
