@@ -9,7 +9,7 @@
  * code has been written. Emptying 64 K entries each time would cost more than the look-ups save.
  *
  * The idea. Entries are not removed, they are given a *key*: a generation and the index of a mode.
- * Everything that makes an address mean something else takes another generation (cpu/mmu/mmu.h),
+ * Everything that makes an address mean something else takes another generation (cpu/mmu/tlb.h),
  * and with it all old entries miss. The kernel's code and user code have a generation each; that of
  * user code is kept with its address space, so that a process finds its entries again after others
  * ran.
@@ -186,7 +186,7 @@ static void returns_validate(struct cpu *cpu, u32 mode)
 	eng->returns_key[set] = priv->jump_key;
 }
 
-/* Invariant 1. Generations are numbered by cpu/mmu/mmu.h, which does not know of eras. */
+/* Invariant 1. Generations are numbered by cpu/mmu/tlb.h, which does not know of eras. */
 static void begin_era(struct cpu *cpu)
 {
 	struct cpu_priv *priv = cpu_priv(cpu);

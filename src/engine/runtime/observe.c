@@ -5,6 +5,9 @@
  * the instruction is taken back, then executed by itself, when it no longer misses. After a branch
  * that reaches one no further block begins.
  *
+ * Also the C side of branch records (emit_lbr.c): notes of a block that is left in its middle, and
+ * records made of the notes.
+ *
  * Called from translated code; vCPU thread, guest vector state live: general registers only.
  */
 #include "cpu/mmu/mmu.h"

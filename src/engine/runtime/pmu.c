@@ -1,8 +1,8 @@
 // SPDX-License-Identifier: MIT
 /*
  * The processor's own PMU (hwpmu/hwpmu.h): where a run has to stop for it, what has to be observed
- * for its records, and what happens when a counter overflows. What PEBS needs of its core (struct
- * hwpmu_store) is here: the debug store in guest memory, and the instruction that retired last.
+ * for its records, and what happens when a counter overflows. What PEBS needs of its core
+ * (hwpmu/port.h) is here: the debug store in guest memory, and the instruction that retired last.
  * vCPU thread, guest vector state live: general registers only, no libc.
  */
 #include "engine/runtime/pmu.h"

@@ -1,8 +1,8 @@
 // SPDX-License-Identifier: MIT
 /*
- * What IBS needs of its core (hwpmu/hwpmu.h, struct hwpmu_store): the instruction that retired
- * last. vCPU thread, in or after a run, when guest vector state may be live: general registers
- * only, but for the decoder.
+ * What IBS needs of its core (hwpmu/port.h, struct hwpmu_store): the instruction that retired last,
+ * decoded again from guest memory. vCPU thread, in or after a run, when guest vector state may be
+ * live: general registers only, but for the decoder, before which the state is saved.
  */
 #include "cpu/fpu.h"
 #include "cpu/mmu/mmu.h"

@@ -3,7 +3,9 @@
  * Host signals that are guest events. An instruction that the host executes for the guest may fault
  * there: division, unmasked floating-point exceptions, alignment of vector operands. The signal's
  * context is the guest's state at that instruction; it is turned into the exception the guest would
- * have seen. Or the host may forbid what a processor allows: locks across lines. Async-signal-safe.
+ * have seen. Or the host may forbid what a processor allows: locks across lines. Or the program's
+ * memory is gone: EXIT_HOST_FAULT from translated code, false from a guarded access
+ * (base/guarded.h). vCPU thread. Async-signal-safe.
  */
 #include <signal.h>
 #include <ucontext.h>

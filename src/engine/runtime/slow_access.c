@@ -11,6 +11,9 @@
  * (cpu/mmu/exclusive.h): if they do not, the block is left, and the instruction is executed again
  * while they do.
  *
+ * slow_share() is the slow path of a check that several accesses share (emit_share.c);
+ * slow_beyond() and slow_try_push() are for branches whose target is bad.
+ *
  * vCPU thread, guest vector state live: general registers only.
  */
 #include "cpu/event.h"

@@ -1,8 +1,8 @@
 // SPDX-License-Identifier: MIT
 /*
- * From a host address in translated code back to the guest: which instruction it belongs to, and
- * the precise state at its border. Called from slow paths and from signal handlers on the vCPU
- * thread.
+ * From a host address in translated code back to the guest: which instruction it belongs to, the
+ * precise state at its border, and the counts without what did not retire. Called from slow paths
+ * and from signal handlers on the vCPU thread: general registers only, async-signal-safe.
  */
 #include "base/bytes.h"
 #include "engine/count_pack.h"
