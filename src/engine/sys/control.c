@@ -1,7 +1,8 @@
 // SPDX-License-Identifier: MIT
 /*
- * Control and debug registers, the TLB and the caches (SDM 3A 2.5, 2.8, 4.10.4, 17.2; SDM 2).
- * vCPU thread; general registers only.
+ * The instructions on control and debug registers, PKRU, the TLB and the caches, and SERIALIZE (SDM
+ * 3A 2.5, 2.8, 4.10.4, 17.2; SDM 2). What a register's value means is checked in cpu/control.c and
+ * cpu/debugreg.c. vCPU thread; general registers only.
  */
 #include "base/bytes.h"
 #include "cpu/control.h"

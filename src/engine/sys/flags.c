@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: MIT
 /*
- * The system flags (SDM 1 3.4.3; SDM 2 CLI, STI, PUSHF, POPF; SDM 3B 20.3 for the virtual interrupt
- * flag). vCPU thread; general registers only.
+ * The system flags (SDM 1 3.4.3; SDM 2 CLI, STI, CLAC, STAC, PUSHF, POPF; SDM 3B 20.3 for the
+ * virtual interrupt flag). vCPU thread; general registers only.
  */
 #include "engine/sys/priv.h"
 

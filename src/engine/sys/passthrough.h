@@ -1,6 +1,8 @@
 /* SPDX-License-Identifier: MIT */
 /*
- * Accesses of MSRs and counters that need not leave the processor.
+ * Accesses of MSRs and counters that need not leave the processor, for run.c: of instructions that
+ * sys_execute() has checked. Translated code has a shorter way, passthrough_insn() (engine/priv.h).
+ * vCPU thread; general registers only.
  */
 #ifndef ENGINE_SYS_PASSTHROUGH_H
 #define ENGINE_SYS_PASSTHROUGH_H

@@ -334,9 +334,9 @@ static enum guest_fault stos_bulk(const struct string *s, u64 count, u64 *done)
 }
 
 /*
- * Traps are taken (SDM 3B 17.3.1.4), and whatever is delivered now pushes RF (SDM 3B 17.3.1.1), but
- * for some the trap itself. An interrupt shadow ends with the first iteration:
- * else MOV SS and a long REP would keep interrupts out for seconds.
+ * Traps are taken (SDM 3B 17.3.1.4), and whatever is delivered now pushes RF (SDM 3B 17.3.1.1), on
+ * some processors not the trap itself. An interrupt shadow ends with the first iteration: else MOV
+ * SS and a long REP would keep interrupts out for seconds.
  */
 enum sys_result sys_between_iterations(struct cpu *cpu)
 {

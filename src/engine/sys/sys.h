@@ -25,8 +25,8 @@ enum sys_result {
 
 enum sys_result sys_execute(struct cpu *cpu, const struct insn *insn);
 
-/* A string instruction that needs none of it: false if it does, and then nothing has happened. The
- * flags stay as they are. */
+/* A REP MOVS or REP STOS that needs none of sys_execute()'s rules (string_fast.c). False: it does,
+ * or is no such instruction, and nothing has happened. Does not touch cpu->rflags. */
 bool sys_quick(struct cpu *cpu, const struct insn *insn);
 
 #endif

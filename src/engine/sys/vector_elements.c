@@ -1,9 +1,10 @@
 // SPDX-License-Identifier: MIT
 /*
  * Vector instructions that touch memory element by element: gathers and masked moves (SDM 2C
- * VGATHER, VMASKMOV; SDM 2B MASKMOVDQU). Elements outside the mask touch nothing and never fault.
- * They work on the image of the state in cpu->xsave. vCPU thread; general registers only, after
- * fpu_save().
+ * VGATHER, VMASKMOV; SDM 2B MASKMOVDQU); those with an opmask are in avx512_gather.c and
+ * emit_mask.c. Elements outside the mask touch nothing and never fault, but for MASKMOVDQU and
+ * MASKMOVQ, whose whole operand is checked. They work on the image of the state in cpu->xsave. vCPU
+ * thread; general registers only, after fpu_save().
  */
 #include "base/bytes.h"
 #include "engine/sys/fpu_image.h"
