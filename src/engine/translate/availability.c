@@ -1,7 +1,8 @@
 // SPDX-License-Identifier: MIT
 /*
  * Which instructions exist now: CPUID features, and the control bits that enable x87, MMX, SSE, AVX
- * and AVX-512 (SDM 1 13.1, 3A 2.5, 3A 13.1; 2A 2.4 for the order of #UD and #NM).
+ * and AVX-512 (SDM 1 13.1, 3A 2.5, 3A 13.1; 2A 2.4 for the order of #UD and #NM). Asked while
+ * translating, for all instructions; those that C executes are checked by sys/dispatch.c as well.
  */
 #include "engine/translate/trans.h"
 

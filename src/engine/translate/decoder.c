@@ -6,7 +6,8 @@
  * constants are read from the bytes at hand.
  *
  * Only legacy encodings in 64-bit code are kept, and only if Zydis found that nothing but constants
- * follows the head. Everything else is decoded each time.
+ * follows the head. Everything else is decoded each time, by engine/decode.c. An entry that stood
+ * for a head but not for all instructions with it would mistranslate those. Runs while translating.
  */
 #include "base/bytes.h"
 #include "engine/decode.h"

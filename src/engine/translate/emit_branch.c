@@ -192,7 +192,7 @@ bool trans_branch_beyond(const struct trans *t, u64 target)
 	return target > t->block->limit;
 }
 
-/* ECX, or CX, of LOOP. Destroys the flags. */
+/* RCX, ECX or CX, of LOOP. May destroy the flags. */
 static void move_counter(struct trans *t, s32 step)
 {
 	if (t->insn.addrsize == 2)
@@ -213,7 +213,7 @@ static void refuse(struct trans *t)
 	emit_patch(&t->e, emit_call(&t->e), t->eng->beyond_limit);
 }
 
-/* Leaves the block if the target in S0 is not canonical. */
+/* Leaves the block if the target in S0 is beyond the code segment's limit; not in 64-bit code. */
 static void refuse_beyond(struct trans *t)
 {
 	u8 *good;

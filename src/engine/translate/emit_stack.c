@@ -5,7 +5,7 @@
  *
  * In 64-bit code the host's register for it is updated late: what PUSH, POP and CALL move it by is
  * added to displacements (t->rsp_pending) until an instruction uses RSP otherwise or the block is
- * left. Places say what is owed when an instruction faults.
+ * left. If an instruction faults before that, its struct place has what must still be added.
  */
 #include "engine/translate/trans.h"
 

@@ -1,11 +1,12 @@
 // SPDX-License-Identifier: MIT
 /*
- * System instructions of 64-bit kernel code that need not leave the block: the interrupt flag, the
- * alignment flag as SMAP uses it, PUSHF, SWAPGS, RDTSC, selectors, control registers that are read
- * (SDM 2), and the string instructions and those on the bases of FS and GS, which C executes from
- * within the block (call_insn.c). A kernel spends most of its system instructions on these.
- * Whatever is not plain here goes the long way through sys_execute(), which has all the rules; so
- * does everything when one instruction is stepped at a time.
+ * System instructions that need not leave the block (SDM 2). In 64-bit kernel code: the interrupt
+ * flag, the alignment flag as SMAP uses it, SWAPGS, control registers that are read. In all 64-bit
+ * code: PUSHF, RDTSC, selectors. Anywhere: the string instructions and those on the bases of FS and
+ * GS, which C executes from within the block (call_insn.c), and at its end RDMSR, WRMSR and RDPMC
+ * that pass through (passthrough.c). Whatever is not plain here goes the long way through
+ * sys_execute(), which has all the rules; so does everything when one instruction is stepped at a
+ * time.
  */
 #include "engine/translate/trans.h"
 
@@ -95,8 +96,8 @@ bool emit_insn_stac(struct trans *t)
 	return true;
 }
 
-/* And it still is when the same block ends what STAC began. CLAC without STAC is a no-op: nothing
- * is to be done: handlers of exceptions execute it just in case. */
+/* And it still is when the same block ends what STAC began. CLAC without STAC, which handlers of
+ * exceptions execute just in case, is a no-op. */
 bool emit_insn_clac(struct trans *t)
 {
 	if (!in_kernel(t))

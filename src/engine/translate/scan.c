@@ -1,8 +1,10 @@
 // SPDX-License-Identifier: MIT
 /*
- * Decoding a block: from its first instruction to the one that ends it. What can be known of an
- * instruction by itself is found here; what depends on later ones is found by trans_flags_analyse()
- * before anything is emitted.
+ * Decoding a block: from its first instruction to the one that ends it, which of a hot block need
+ * not be its first branch: here is chosen which way it goes on, and how often a loop is unrolled.
+ * What can be known of an instruction by itself is found here; what depends on later ones is found
+ * by trans_flags_analyse() and trans_share_analyse() before anything is emitted. Saves the guest's
+ * vector state if it needs Zydis.
  */
 #include "cpu/fpu.h"
 #include "engine/translate/trans.h"

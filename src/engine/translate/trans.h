@@ -267,7 +267,7 @@ struct trans {
 
 	struct group groups[MAX_GROUPS];
 	u32 ngroups;
-	/* The group whose host address is in S0 after instruction reached_at, or NO_GROUP. */
+	/* The group whose host address is in S0 after instruction s0_group_at, or NO_GROUP. */
 	u8 s0_group;
 	u32 s0_group_at;
 	struct link links[MAX_LINKS];
@@ -332,13 +332,13 @@ static inline u8 trans_recipe(const struct trans *t)
 	return t->flags == FLAGS_BY_RECIPE ? t->recipe_id : 0;
 }
 
-/* scan.c: decodes the instructions of the block. */
 /* Translated code refers to tables of blocks by their offsets in meta. */
 static inline u32 meta_offset(const struct trans *t, const void *meta)
 {
 	return (u32)((const u8 *)meta - t->eng->meta);
 }
 
+/* scan.c: decodes the instructions of the block. */
 enum scan_result { SCAN_OK, SCAN_FAULT, SCAN_FULL };
 enum scan_result scan_block(struct trans *t, enum guest_fault *fault);
 /* Would a hot block continue after its last branch? */
@@ -447,9 +447,8 @@ void emit_lbr_end_block(struct trans *t);
 void emit_observe_insn(struct trans *t); /* at the start of each */
 /* Host address in S0, offset of its TLB entry in S1 */
 void emit_observe_data(struct trans *t, u32 desc);
-/* In its middle. */
 void emit_observe_conditional(struct trans *t, bool taken); /* the block's last */
-void emit_observe_continued(struct trans *t, bool taken);
+void emit_observe_continued(struct trans *t, bool taken);   /* in its middle */
 /* The block is left, not by a conditional branch */
 void emit_observe_leave(struct trans *t, u32 index);
 /* Is the model of conditional branches updated in line? */
@@ -520,9 +519,8 @@ void emit_block_end_indirect(struct trans *t); /* target in S0 */
 void emit_side_exits(struct trans *t);
 void emit_misses(struct trans *t);
 bool emit_links(struct trans *t); /* false: cache full */
-/* The target of a direct branch. */
 bool trans_branch_conditional(const struct trans *t);
-u64 trans_branch_target(const struct trans *t);
+u64 trans_branch_target(const struct trans *t); /* of a direct branch */
 /* Is it outside of the code segment? */
 bool trans_branch_beyond(const struct trans *t, u64 target);
 void emit_block_leave(struct trans *t, enum leave why, u64 arg, u64 rip);

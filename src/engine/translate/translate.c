@@ -2,10 +2,12 @@
 /*
  * The translator: guest instructions from one page become a block of host code.
  *
- * A block ends at a control transfer, at an instruction that C code executes, at the end of its
- * page, or when it is long. An instruction that crosses into the next page is a block of its own,
- * which remembers both pages. Runs on the vCPU thread; general registers only, since the guest's
- * vector state is live unless an instruction had to be decoded.
+ * A block ends at a control transfer (a hot one may go on after it: scan.c), at an instruction that
+ * C code executes, at the end of its page, or when it is long. An instruction that crosses into the
+ * next page is a block of its own, which remembers both pages. Each instruction is emitted by the
+ * function that its row of insn.def names, some of which are here, or as emit_native.c says. Runs
+ * on the vCPU thread; general registers only, since the guest's vector state is live unless an
+ * instruction had to be decoded.
  */
 #include "base/bytes.h"
 #include "cpu/event.h"
