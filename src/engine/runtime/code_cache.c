@@ -36,8 +36,8 @@
  *  3. A page whose lines are not 0 is claimed, and no TLB entry of this processor has its write
  *     tag.
  *  4. A claim counts as noticed once every other processor has acknowledged it. Until then it is on
- *     the list engine->unacked[], or below the number engine->unacked_overflow, and its page is
- *     compared whenever code may have changed.
+ *     the list engine->unacked[], or its number is at most engine->unacked_overflow, and the page
+ *     is compared whenever code may have changed.
  *  5. A page is entered only after it was compared in the last epoch that concerns its code
  *     (page_verified()).
  *  6. Blocks are dropped and the cache is flushed between two visits to translated code only
@@ -448,13 +448,13 @@ static void verify_unacked(struct cpu *cpu)
 }
 
 /* Claims up to this number have been acknowledged by all processors. */
-static void forget_acked(struct engine *eng, u64 heard)
+static void forget_acked(struct engine *eng, u64 acked)
 {
 	u32 n = 0;
 
-	if (eng->unacked_overflow <= heard)
+	if (eng->unacked_overflow <= acked)
 		eng->unacked_overflow = 0;
-	while (n < eng->nunacked && eng->unacked[n].number <= heard)
+	while (n < eng->nunacked && eng->unacked[n].number <= acked)
 		n++;
 	eng->nunacked -= n;
 	for (u32 i = 0; n && i < eng->nunacked; i++)
@@ -475,7 +475,7 @@ bool cache_check_shared(struct cpu *cpu)
 	struct cpu_priv *priv = cpu_priv(cpu);
 	struct engine *eng = cpu->engine;
 	bool news;
-	u64 heard;
+	u64 acked;
 
 	if (priv->claims_generation != cpu->port.mem->generation)
 		claim_again(cpu);
@@ -484,11 +484,11 @@ bool cache_check_shared(struct cpu *cpu)
 	news = shared_changed(cpu);
 	if (!eng->nunacked && !eng->unacked_overflow)
 		return news;
-	heard = shared_acknowledged(cpu);
+	acked = shared_acknowledged(cpu);
 	news |= eng->unacked_overflow != 0;
 	if (!news)
 		verify_unacked(cpu);
-	forget_acked(eng, heard);
+	forget_acked(eng, acked);
 	return news;
 }
 

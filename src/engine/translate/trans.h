@@ -6,6 +6,9 @@
  * operand through the soft TLB into S0, and the instruction itself with its registers renamed and
  * its memory operand replaced by [S0]. That last part is a struct native, because it is emitted
  * twice: in line, and out of line on the host address that slow_access() gave.
+ *
+ * All files of this room run while translating, between two visits to translated code: vCPU thread,
+ * guest vector state live, general registers only, but for what Zydis decodes (scan.c).
  */
 #ifndef ENGINE_TRANSLATE_TRANS_H
 #define ENGINE_TRANSLATE_TRANS_H
