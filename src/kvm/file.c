@@ -61,14 +61,14 @@ struct kvm_file *kvm_open(void)
 	return model ? kvm_file_alloc(KVM_FILE_SYSTEM, model) : NULL;
 }
 
-void kvm_get(struct kvm_file *file)
+void kvm_get(struct kvm_file *file, u64 n)
 {
-	__atomic_add_fetch(&file->refs, 1, __ATOMIC_RELAXED);
+	__atomic_add_fetch(&file->refs, n, __ATOMIC_RELAXED);
 }
 
-void kvm_put(struct kvm_file *file)
+void kvm_put(struct kvm_file *file, u64 n)
 {
-	if (__atomic_sub_fetch(&file->refs, 1, __ATOMIC_ACQ_REL))
+	if (__atomic_sub_fetch(&file->refs, n, __ATOMIC_ACQ_REL))
 		return;
 	if (file->vm)
 		vm_put(file->vm);

@@ -4,8 +4,8 @@
  * it.
  *
  * A struct kvm_file is what an open file of the kernel's KVM is: the system (/dev/kvm), a VM, a
- * vCPU or a statistics file. It is reference-counted: the fd table holds one reference for each
- * descriptor, and every call in flight holds one of its own, so that a close() in another thread
+ * vCPU or a statistics file. It is reference-counted: the fd table holds references for each
+ * descriptor, and every call in flight has one of them, so that a close() in another thread
  * never pulls a file away under an ioctl(). A vCPU's or a statistics file keeps its VM alive, as in
  * the kernel.
  *
@@ -30,8 +30,10 @@ struct kvm_newfd {
 /* An open of /dev/kvm; the descriptor itself is the caller's to make. NULL: out of memory, or
  * VPMU_CPU names no model. */
 struct kvm_file *kvm_open(void);
-void kvm_get(struct kvm_file *file);
-void kvm_put(struct kvm_file *file);
+
+/* Takes or gives back n references; with the last one the file goes. */
+void kvm_get(struct kvm_file *file, u64 n);
+void kvm_put(struct kvm_file *file, u64 n);
 
 /*
  * One ioctl. `request` is the lower 32 bits of what the program passed. Returns what ioctl()

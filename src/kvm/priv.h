@@ -19,7 +19,7 @@ enum kvm_file_kind {
 
 struct kvm_file {
 	enum kvm_file_kind kind;
-	u32 refs;
+	u64 refs;
 	u32 process; /* that opened it: see kvm_file_foreign() */
 	const struct model *model;
 	struct vm *vm;	   /* holds a reference; NULL for the system */

@@ -46,7 +46,7 @@ static long adopt(long result, const struct kvm_newfd *made)
 		return made->fd;
 	}
 	real()->close(made->fd);
-	kvm_put(made->file);
+	kvm_put(made->file, 1);
 	return r;
 }
 
@@ -152,10 +152,10 @@ static int copied(int fd, struct kvm_file *file, int newfd)
 
 	if (newfd >= 0 && newfd != fd && !preload_is_vforked()) {
 		if (file)
-			kvm_get(file);
+			kvm_get(file, 1);
 		r = fdtab_set(newfd, file);
 		if (r) {
-			kvm_put(file);
+			kvm_put(file, 1);
 			real()->close(newfd);
 		}
 	}

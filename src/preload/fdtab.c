@@ -4,10 +4,10 @@
  * word: pins in bits 63..48, the pointer, and in bit 0 whether it was inherited by a fork().
  *
  * A look-up adds one pin and gets the pointer in the same atomic addition. A pin is a reference
- * that the entry lends: the thread that empties the entry turns its pins into references of the
- * file, and an unpin that finds another file in the entry gives such a reference back. Pins and
- * lent references of the same file are interchangeable, so it does not matter if a file has left
- * its entry and come back in between.
+ * that the entry lends: an entry has one for each pin that there can be, and the thread that
+ * empties it gives back those that are not lent. An unpin that finds another file in the entry
+ * gives its own back. Pins and lent references of the same file are interchangeable, so it does not
+ * matter if a file has left its entry and come back in between.
  */
 #include "preload/fdtab.h"
 
@@ -20,6 +20,7 @@
 #define CHUNK_SIZE (1u << CHUNK_BITS)
 #define NCHUNKS	   1024u
 #define PIN	   BIT(48)
+#define LENDABLE   BIT(16) /* references of an entry: more than it can have pins */
 #define INHERITED  BIT(0)
 
 struct chunk {
@@ -86,7 +87,18 @@ void fdtab_unpin(int fd, struct kvm_file *file)
 						__ATOMIC_RELAXED))
 			return;
 	if (file)
-		kvm_put(file);
+		kvm_put(file, 1);
+}
+
+/* Nothing of an inherited file is given back: the memory is the parent's. */
+static void end_entry(u64 old)
+{
+	u64 lent = old / PIN;
+
+	if (file_of(old) && (old & INHERITED))
+		kvm_get(file_of(old), lent);
+	else if (file_of(old))
+		kvm_put(file_of(old), LENDABLE - lent);
 }
 
 int fdtab_set(int fd, struct kvm_file *file)
@@ -96,13 +108,10 @@ int fdtab_set(int fd, struct kvm_file *file)
 	must(!((u64)(uintptr_t)file & ~(PIN - 1)) && !((u64)(uintptr_t)file & INHERITED));
 	if (!entry)
 		return !file ? 0 : has_entry(fd) ? -ENOMEM : -EMFILE;
+	if (file)
+		kvm_get(file, LENDABLE - 1); /* and the caller's */
 	old = __atomic_exchange_n(entry, (u64)(uintptr_t)file, __ATOMIC_ACQ_REL);
-	if (!file_of(old))
-		return 0;
-	for (u64 pins = old / PIN; pins; pins--)
-		kvm_get(file_of(old));
-	if (!(old & INHERITED))
-		kvm_put(file_of(old));
+	end_entry(old);
 	return 0;
 }
 
@@ -149,8 +158,7 @@ void fdtab_each(bool (*visit)(struct kvm_file *file, void *arg), void *arg)
 	}
 }
 
-/* The threads that held pins do not exist in the child. Their references stay: the memory is the
- * parent's. */
+/* The threads that held pins do not exist in the child. */
 static void inherit(int fd)
 {
 	u64 *entry = entry_of(fd);

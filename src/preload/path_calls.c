@@ -52,7 +52,7 @@ static int open_kvm(int flags)
 		goto put_file;
 	return fd;
 put_file:
-	kvm_put(file);
+	kvm_put(file, 1);
 close_fd:
 	real()->close(fd);
 	return r;

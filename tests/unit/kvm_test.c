@@ -88,7 +88,7 @@ static void shut(struct open_file *open)
 	if (open->fd >= 0)
 		close(open->fd);
 	if (open->file)
-		kvm_put(open->file);
+		kvm_put(open->file, 1);
 	*open = (struct open_file){ NULL, -1 };
 }
 
