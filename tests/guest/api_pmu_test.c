@@ -324,6 +324,29 @@ static void a_filter_stops_a_counter_that_runs(void **state)
 	kvm_guest_destroy(&g);
 }
 
+/* A vCPU outside of KVM_RUN still has the filter that it last ran with (AddressSanitizer). */
+static void a_filter_may_be_replaced_between_runs(void **state)
+{
+	struct {
+		struct kvm_msrs msrs;
+		struct kvm_msr_entry entry;
+	} record = { .msrs.nmsrs = 1, .entry.index = 0xdc0 };
+
+	(void)state;
+	kvm_guest_create(&g, asking_start, asking_end - asking_start, 1);
+	deny_instructions();
+	assert_int_equal(next(), READY);
+	count_instructions(0, 0);
+	deny_instructions();
+	/* MSR_LBR_INFO_0: cycles of a branch record are subject to the filter. AMD has no such MSR.
+	 */
+	assert_in_range(ioctl(g.vcpu[0], KVM_GET_MSRS, &record), 0, 1);
+	g.ram[IMAGE_DATA] = 1;
+	assert_int_equal(next(), 0);
+	assert_int_equal(kvm_guest_get_msr(&g, 0, kvm_guest_counter(&g)), 0);
+	kvm_guest_destroy(&g);
+}
+
 static void without_a_pmu_rdpmc_faults(void **state)
 {
 	struct kvm_regs regs;
@@ -346,6 +369,7 @@ int main(void)
 		cmocka_unit_test(no_sample_is_lost_to_signals),
 		cmocka_unit_test(the_program_reads_what_the_guest_counted),
 		cmocka_unit_test(a_filter_stops_a_counter_that_runs),
+		cmocka_unit_test(a_filter_may_be_replaced_between_runs),
 		cmocka_unit_test(without_a_pmu_rdpmc_faults),
 	};
 

@@ -67,7 +67,8 @@ static void take_filter(struct vcpu *vcpu)
 
 	if (!f || f->serial == vcpu->pmu.filter_serial)
 		return;
-	pmu_set_filter(&vcpu->pmu.guest, denies(&f->filter) ? &f->filter : NULL);
+	vcpu->pmu.filter = f->filter;
+	pmu_set_filter(&vcpu->pmu.guest, denies(&f->filter) ? &vcpu->pmu.filter : NULL);
 	vcpu->pmu.filter_serial = f->serial;
 }
 

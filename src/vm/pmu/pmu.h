@@ -53,10 +53,12 @@ struct vcpu_pmu {
 	struct pmu guest;
 	struct vcpu_host host;
 	enum vm_pmu_mode mode;
-	u64 starved;	   /* counters of the guest, now; written by the vCPU thread, read by all */
-	u64 starvations;   /* how often a counter began to starve */
-	bool pmi_held;	   /* a PMI is pending: LVTPC was masked */
-	u64 filter_serial; /* of guest.filter, since a new filter may have the old one's address */
+	u64 starved;	 /* counters of the guest, now; written by the vCPU thread, read by all */
+	u64 starvations; /* how often a counter began to starve */
+	bool pmi_held;	 /* a PMI is pending: LVTPC was masked */
+	/* A copy: the VM's own may be replaced and freed while this vCPU is in no section. */
+	struct pmu_filter filter;
+	u64 filter_serial; /* of the one that it is a copy of */
 	struct intercepts intercepts;
 	u32 pass_serial, msr_serial; /* what the intercepts were made from */
 };
