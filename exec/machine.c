@@ -12,7 +12,6 @@
 #include <sys/mman.h>
 #include <sys/prctl.h>
 #include <sys/socket.h>
-#include <sys/stat.h>
 #include <sys/wait.h>
 #include <unistd.h>
 
@@ -109,25 +108,12 @@ static void keep_for_share(int socket, const int kept[KEPT])
 	close_range(FIRST_KEPT + KEPT, ~0u, 0);
 }
 
-/* VPMU_PROFILE names its descriptor, of any file: a short one would end the server with SIGBUS. */
-static void *map_profile(int fd)
-{
-	struct stat st;
-
-	if (fstat(fd, &st))
-		return MAP_FAILED;
-	if (st.st_size < (off_t)sizeof(struct profile)) {
-		errno = EINVAL;
-		return MAP_FAILED;
-	}
-	return mmap(NULL, sizeof(struct profile), PROT_READ | PROT_WRITE, MAP_SHARED, fd, 0);
-}
-
 /* The terms of a guest on virtual time; false: they cannot be had. */
 static bool make_terms(const struct exec_virtual *files, bool fixed, struct share_terms *terms)
 {
 	void *page = mmap(NULL, PAGE_SIZE, PROT_READ | PROT_WRITE, MAP_SHARED, FIRST_KEPT, 0);
-	void *profile = files->profile >= 0 ? map_profile(FIRST_KEPT + 4) : NULL;
+	bool profiled = files->profile >= 0; /* VPMU_PROFILE may be a short file: SIGBUS */
+	void *profile = profiled ? memfile_map(FIRST_KEPT + 4, sizeof(struct profile)) : NULL;
 
 	*terms = (struct share_terms){
 		.page = page,
@@ -137,7 +123,7 @@ static bool make_terms(const struct exec_virtual *files, bool fixed, struct shar
 		.frames = files->frames_end < 0 ? -1 : FIRST_KEPT + 3,
 		.profile = profile,
 	};
-	return page != MAP_FAILED && profile != MAP_FAILED;
+	return page != MAP_FAILED && (profile || !profiled);
 }
 
 static pid_t start_share(int socket, const struct exec_options *options,

@@ -6,12 +6,9 @@
  * since perf's code would be in it, too.
  */
 #include <errno.h>
-#include <fcntl.h>
 #include <stdarg.h>
 #include <stdlib.h>
 #include <string.h>
-#include <sys/mman.h>
-#include <unistd.h>
 
 #include "base/memfile.h"
 #include "base/profile.h"
@@ -221,18 +218,12 @@ static bool count(const struct check_case *of, struct check_result *result)
 
 /* --- functions --- */
 
-/* A file of a profile; it cannot be cut while others have it mapped. */
 static int make_profile(struct profile **profile)
 {
-	int fd = memfile_create("profile", MFD_CLOEXEC | MFD_ALLOW_SEALING);
-	void *map;
+	int fd = memfile_fixed("profile", sizeof(**profile));
 
-	if (fd < 0 || ftruncate(fd, sizeof(**profile)) ||
-	    fcntl(fd, F_ADD_SEALS, F_SEAL_SHRINK | F_SEAL_GROW))
-		return -1;
-	map = mmap(NULL, sizeof(**profile), PROT_READ, MAP_SHARED, fd, 0);
-	*profile = map;
-	return map == MAP_FAILED ? -1 : fd;
+	*profile = fd < 0 ? NULL : memfile_map(fd, sizeof(**profile));
+	return *profile ? fd : -1;
 }
 
 static bool profile(const struct check_suite *suite, const struct check_case *of,

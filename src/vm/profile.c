@@ -6,33 +6,21 @@
 
 #include <stdlib.h>
 #include <sys/mman.h>
-#include <sys/stat.h>
 
 #include "base/log.h"
+#include "base/memfile.h"
 #include "base/profile.h"
 #include "vm/vm.h"
-
-static bool is_long_enough(int fd)
-{
-	struct stat st;
-
-	return !fstat(fd, &st) && (u64)st.st_size >= sizeof(struct profile);
-}
 
 void profile_environment(struct vm *vm)
 {
 	const char *fd = getenv("VPMU_PROFILE");
-	void *map = MAP_FAILED;
 
 	if (!fd || !vm->time.is_virtual)
 		return;
-	if (is_long_enough(atoi(fd)))
-		map = mmap(NULL, sizeof(struct profile), PROT_READ | PROT_WRITE, MAP_SHARED,
-			   atoi(fd), 0);
-	if (map == MAP_FAILED)
+	vm->profile = memfile_map(atoi(fd), sizeof(*vm->profile));
+	if (!vm->profile)
 		log_warn("VPMU_PROFILE=%s cannot be mapped", fd);
-	else
-		vm->profile = map;
 }
 
 void profile_destroy(struct vm *vm)
