@@ -170,7 +170,10 @@ static void decode_general(struct hwpmu *pmu, u32 i)
 	c->class = event.class;
 	c->times = event.times;
 	c->privileges = 0;
-	if (select && event.unknown)
+	pmu->window.counters &= ~BIT(i);
+	if (hwpmu_is_marker(pmu, select))
+		pmu->window.counters |= BIT(i);
+	else if (select && event.unknown)
 		note_unknown(pmu, select);
 	if (select & EVENTSEL_OS)
 		c->privileges |= BIT(RETIRE_OS);
@@ -200,6 +203,8 @@ void hwpmu_update_wanted(struct hwpmu *pmu)
 	bool records = pmu->branches && branch_wanted(pmu->branches);
 
 	pmu->wanted = (records ? RETIRE_BIT(RETIRE_CYCLES) : 0) | hwpmu_ibs_wanted(pmu);
+	if (pmu->window.is_open)
+		pmu->wanted |= pmu->window.classes;
 	for (u64 left = pmu->running; left;) {
 		const struct hwpmu_counter *c = &pmu->counter[slot(next_bit(&left))];
 
@@ -229,6 +234,7 @@ static void restart(struct hwpmu *pmu, u64 settled)
 		c->mark = sum(pmu, c);
 	}
 	pmu->running = running;
+	hwpmu_update_window(pmu);
 	hwpmu_update_wanted(pmu);
 }
 
@@ -256,7 +262,8 @@ void hwpmu_reset(struct hwpmu *pmu)
 	pmu->pebs_pending = 0;
 	pmu->lbr.enabled = false; /* entries keep their values */
 	hwpmu_update_lbr(pmu);
-	pmu->selected = pmu->running = 0;
+	pmu->selected = pmu->running = pmu->window.counters = 0;
+	hwpmu_update_window(pmu);
 	hwpmu_update_wanted(pmu);
 }
 

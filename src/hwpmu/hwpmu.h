@@ -21,6 +21,7 @@
 #include "hwpmu/pebs.h"
 #include "hwpmu/port.h"
 #include "hwpmu/retire.h"
+#include "hwpmu/shadow.h"
 #include "x86/lbr.h"
 #include "x86/pmu_models.h"
 #include "x86/pmu_regs.h"
@@ -44,6 +45,10 @@ struct hwpmu_event {
 	u8 times;
 	bool unknown; /* not in events.def */
 };
+
+/* `offcore`: the two OFFCORE_RSP registers. */
+struct hwpmu_event hwpmu_event(const struct pmu_model *model, u64 select, const u64 *offcore);
+struct hwpmu_event hwpmu_fixed_event(const struct pmu_model *model, u32 i);
 
 /* An event select that was looked up, with the registers that its meaning depends on. Operating
  * systems write one event select again and again, at each context switch. */
@@ -91,6 +96,7 @@ struct hwpmu {
 	struct hwpmu_decoded decoded[HWPMU_GENERAL];
 	u32 nunknown, unknown[HWPMU_UNKNOWN]; /* codes of events the model lacks, plus one */
 	u32 unreported; /* of these, not yet told to the owner: hwpmu_port_unknown_event() */
+	struct hwpmu_window window;
 };
 
 /* Reset: everything 0 and stopped, but GLOBAL_CTRL enables all counters; they count guest code. */

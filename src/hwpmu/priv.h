@@ -8,10 +8,7 @@
 
 #include "hwpmu/hwpmu.h"
 
-/* `offcore`: the two OFFCORE_RSP registers. */
-struct hwpmu_event hwpmu_event(const struct pmu_model *model, u64 select, const u64 *offcore);
 enum retire_class hwpmu_offcore_class(u64 response);
-struct hwpmu_event hwpmu_fixed_event(const struct pmu_model *model, u32 i);
 
 void hwpmu_update_wanted(struct hwpmu *pmu);
 void hwpmu_update_lbr(struct hwpmu *pmu);
@@ -35,5 +32,9 @@ static inline void hwpmu_arm_class(struct retire_trips *trips, enum retire_class
 retire_wanted hwpmu_ibs_wanted(const struct hwpmu *pmu);
 void hwpmu_ibs_arm(const struct hwpmu *pmu, struct retire_trips *trips);
 void hwpmu_ibs_retire(struct hwpmu *pmu);
+
+/* shadow.c */
+bool hwpmu_is_marker(const struct hwpmu *pmu, u64 select);
+void hwpmu_update_window(struct hwpmu *pmu); /* registers that enable counters were written */
 
 #endif

@@ -12,6 +12,7 @@
 #include "kvm/priv.h"
 #include "vm/cpuid/cpuid.h"
 #include "vm/pmu/config.h"
+#include "vm/pmu/shadow.h"
 #include "vm/profile.h"
 
 long ioctl_get_api_version(struct kvm_call *call)
@@ -49,6 +50,7 @@ long ioctl_create_vm(struct kvm_call *call)
 	vm_time_environment(vm);
 	outside_environment(vm);
 	profile_environment(vm);
+	shadow_environment(vm);
 	r = kvm_new_file(call, KVM_FILE_VM, vm, NULL);
 	vm_put(vm); /* the file has its own reference */
 	return r;

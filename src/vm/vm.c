@@ -16,6 +16,7 @@
 #include "vm/io.h"
 #include "vm/irq/apic.h"
 #include "vm/irq/irqchip.h"
+#include "vm/pmu/shadow.h"
 #include "vm/profile.h"
 
 struct vm *vm_create(const struct model *model)
@@ -63,6 +64,7 @@ static void destroy(struct vm *vm)
 	free(vm->pmu_filter);
 	outside_destroy(vm);
 	profile_destroy(vm);
+	shadow_destroy(vm);
 	vm_clock_destroy(vm);
 	schedule_destroy(vm);
 	pthread_mutex_destroy(&vm->ask_lock);

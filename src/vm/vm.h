@@ -192,7 +192,8 @@ struct vm {
 	struct vm_time time;
 	struct vm_schedule schedule;
 	struct vm_outside outside;
-	struct profile *profile; /* vm/profile.h; NULL: none */
+	struct profile *profile;     /* vm/profile.h; NULL: none */
+	struct hwpmu_shadow *shadow; /* vm/pmu/shadow.h; NULL: none */
 	struct vm_clock clock;
 	struct vm_stats stats;
 	u32 created_vcpus;	    /* includes those being made */

@@ -21,6 +21,7 @@ void vcpu_pmu_init(struct vcpu *vcpu)
 
 	vcpu->cpu->port.model = vcpu->vm->model;
 	engine_attach_pmu(vcpu->cpu, model);
+	hwpmu_attach_shadow(&vcpu->cpu->pmu, vcpu->vm->shadow);
 	pmu_init(&vcpu->pmu.guest, model, &hostperf_mediated, &vcpu->cpu->pmu);
 	intercept_init(&vcpu->pmu.intercepts, model->is_amd);
 	vcpu->cpu->port.intercepts = &vcpu->pmu.intercepts;
