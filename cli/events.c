@@ -126,7 +126,7 @@ static void print_perf_names(const struct event *event, enum model_set models)
 	for (u32 i = 0; (own = perf_name_at(i)); i++)
 		if ((own->models & models) && own->event == event->event &&
 		    own->umask == event->umask)
-			printf("%s%s, ", own->name, own->is_whole ? "" : " (with OFFCORE_RSP)");
+			printf("%s%s, ", own->name, own->response ? " (with OFFCORE_RSP)" : "");
 	printf("r%04llx\n", (unsigned long long)event_select(event->event, event->umask));
 }
 

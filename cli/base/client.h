@@ -64,6 +64,8 @@ struct event_wanted {
 	u32 flags; /* enum host_event_flags */
 };
 bool event_parse(const char *text, const char *model, struct event_wanted *out);
+/* A name alone, of n bytes. `response`: as in struct perf_name. */
+bool event_code(const char *name, size_t n, enum model_set model, u64 *select, u64 *response);
 /* The code that an event select has for an event of x86/events.h: perf's rHEX. */
 u64 event_select(u32 event, u32 umask);
 
@@ -72,8 +74,8 @@ struct perf_name {
 	enum model_set models;
 	u16 event;
 	u8 umask;
-	bool is_whole; /* no other register has a say */
 	const char *name;
+	u64 response; /* what OFFCORE_RSP has for it; 0: that register has no say */
 };
 const struct perf_name *perf_name_at(u32 i); /* NULL after the last */
 

@@ -13,8 +13,9 @@
 #include "x86/events.h"
 
 static const struct perf_name names[] = {
-#define PERF_NAME(models, event, umask, name)	  { models, event, umask, true, name },
-#define PERF_NAME_RSP(models, event, umask, name) { models, event, umask, false, name },
+#define PERF_NAME(models, event, umask, name) { models, event, umask, name, 0 },
+#define PERF_NAME_RSP(models, event, umask, name, response) \
+	{ models, event, umask, name, response },
 #include "cli/base/perf_names.def"
 #undef PERF_NAME
 #undef PERF_NAME_RSP
@@ -41,19 +42,21 @@ static bool parse_raw(const char *name, size_t n, u64 *select)
 	return end == name + n;
 }
 
-static bool find_code(const char *name, size_t n, const struct model *model, u64 *select)
+bool event_code(const char *name, size_t n, enum model_set model, u64 *select, u64 *response)
 {
 	const struct perf_name *own;
 	const struct event *event;
 
+	*response = 0;
 	for (u32 i = 0; (own = perf_name_at(i)); i++)
-		if ((own->models & model->set) && own->is_whole && strlen(own->name) == n &&
+		if ((own->models & model) && strlen(own->name) == n &&
 		    !strncmp(own->name, name, n)) {
 			*select = event_select(own->event, own->umask);
+			*response = own->response;
 			return true;
 		}
 	for (u32 i = 0; (event = event_at(i)); i++)
-		if ((event->models & model->set) && strlen(event->name) == n &&
+		if ((event->models & model) && strlen(event->name) == n &&
 		    !strncasecmp(event->name, name, n)) {
 			*select = event_select(event->event, event->umask);
 			return true;
@@ -65,10 +68,10 @@ bool event_parse(const char *text, const char *model_name, struct event_wanted *
 {
 	const struct model *model = model_find(model_name);
 	size_t n = strcspn(text, ":");
-	u64 privileges = 0;
+	u64 privileges = 0, response;
 
 	out->flags = 0;
-	if (!model || !find_code(text, n, model, &out->select))
+	if (!model || !event_code(text, n, model->set, &out->select, &response) || response)
 		return false;
 	for (const char *m = text + n + !!text[n]; *m; m++)
 		switch (*m) {
