@@ -12,6 +12,7 @@
 
 #include "cli/base/monotonic.h"
 #include "cli/cli.h"
+#include "cli/passes/passes.h"
 #include "exec/exec.h"
 #include "x86/models.h"
 
@@ -162,6 +163,13 @@ static int set_deterministic(struct exec_options *options, const char *value)
 	return STATUS_OK;
 }
 
+static int set_passes(struct exec_options *options, const char *value)
+{
+	(void)value;
+	options->all_events = true;
+	return STATUS_OK;
+}
+
 static int set_seed(struct exec_options *options, const char *value)
 {
 	char *end;
@@ -225,6 +233,8 @@ static const struct option {
 	  set_clock },
 	{ "deterministic", 0, NULL, "each run is the same, to the last instruction",
 	  set_deterministic },
+	{ "passes", 0, NULL, "perf stat: count any number of events, with --deterministic",
+	  set_passes },
 	{ "seed", 0, "N", "what chance is made of, with --deterministic (0)", set_seed },
 	{ "quantum", 0, "CYCLES", "how long CPUs on virtual time take turns (100000)",
 	  set_quantum },
@@ -319,11 +329,19 @@ static int check_clock(struct exec_options *options)
 {
 	bool fixed = options->deterministic, is_virtual = options->virtual_clock || fixed;
 	const char *accounting = options->accounting ?: "guest";
+	const char *pmu = options->pmu ?: getenv("VPMU_PMU") ?: "mediated";
 	const struct {
 		bool found;
 		const char *reason;
 	} refused[] = {
 		{ options->has_seed && !fixed, "--seed is for --deterministic" },
+		{ options->all_events && !fixed,
+		  "--passes is for --deterministic: only there the guest is the same whatever is "
+		  "counted" },
+		{ options->all_events && strcmp(pmu, "mediated"),
+		  "--passes needs --pmu mediated: the guest's counters are the processor's" },
+		{ options->all_events && options->filter,
+		  "--passes counts beside the guest's counters, which is what --filter is for" },
 		{ fixed && options->qemu,
 		  "--qemu adds devices, which answer when they answer: a deterministic guest has "
 		  "none" },
@@ -441,7 +459,9 @@ static int run(int argc, char **argv)
 	if (options.in)
 		return run_in(&options);
 	status = exec_options_check(&options);
-	return status ? status : run_alone(&options);
+	if (status)
+		return status;
+	return options.all_events ? passes_run(&options, run_alone) : run_alone(&options);
 }
 
 static void describe(void)
@@ -472,6 +492,7 @@ static void describe(void)
 	     "                 stands for its fixed counter too\n\n"
 	     "examples:\n"
 	     "  vpmu exec -- perf stat -e instructions:u ls\n"
+	     "  vpmu exec --deterministic --passes -- perf stat -e EVENTS ls </dev/null\n"
 	     "  vpmu exec --cpu milan --rw . -- perf record -o perf.data ./my-program\n"
 	     "  vpmu exec -- bash");
 }

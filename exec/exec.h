@@ -15,6 +15,12 @@
 
 #define MAX_SHARED 16
 
+/* Files for vpmu exec --passes (cli/passes). */
+struct exec_passes {
+	int shadow; /* struct hwpmu_shadow, for the guest's processors */
+	int counts; /* takes what the command writes to COUNTS_FD */
+};
+
 struct exec_options {
 	const char *cpu, *pmu, *accounting; /* NULL: as vpmu kvm chooses */
 	bool harden;
@@ -29,8 +35,10 @@ struct exec_options {
 	u64 seed;
 	u32 quantum; /* 0: the library's */
 	bool baseline;
-	const char *in;		  /* a guest that stays, or NULL: one for this command */
-	const char *name;	  /* of a guest that is to stay, or NULL */
+	bool all_events;		  /* --passes */
+	const struct exec_passes *passes; /* what it needs; NULL: nothing */
+	const char *in;			  /* a guest that stays, or NULL: one for this command */
+	const char *name;		  /* of a guest that is to stay, or NULL */
 	const char *made;	  /* the last option that says how a guest is made, or NULL */
 	char *shared[MAX_SHARED]; /* folders to write, resolved */
 	u32 shared_count;
@@ -117,10 +125,11 @@ struct wiring {
 	int console;	   /* for writing only, as QEMU wants to open it */
 	int turns;	   /* a file: virtual_time.c */
 	int profile;	   /* a file: base/profile.h */
+	int shadow;	   /* a file: hwpmu/shadow.h */
 	bool is_resumable; /* for a machine that is saved or resumed */
 };
 
-#define NO_WIRING { -1, -1, -1, -1, -1, -1, -1, -1, false }
+#define NO_WIRING { -1, -1, -1, -1, -1, -1, -1, -1, -1, false }
 
 bool line_has_machine(const char *name);
 bool line_can_resume(const char *machine);

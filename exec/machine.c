@@ -35,8 +35,9 @@ static void attach_to_parent(pid_t parent)
 
 static void inherit(const struct wiring *wiring)
 {
-	const int fds[] = { wiring->link, wiring->files,   wiring->monitor, wiring->initramfs,
-			    wiring->ram,  wiring->console, wiring->turns,   wiring->profile };
+	const int fds[] = { wiring->link,      wiring->files,	wiring->monitor,
+			    wiring->initramfs, wiring->ram,	wiring->console,
+			    wiring->turns,     wiring->profile, wiring->shadow };
 
 	for (u32 i = 0; i < ARRAY_SIZE(fds); i++)
 		if (fds[i] >= 0)
@@ -264,6 +265,7 @@ static int start_from(const struct exec_options *options, const struct parts *pa
 			       *failed ? ": " : "", strerror(errno));
 	wiring.turns = machine->files.turns;
 	wiring.profile = machine->files.profile;
+	wiring.shadow = options->passes ? options->passes->shadow : -1;
 	line_make(&line, options, parts->kernel.image, state->khz, &wiring);
 	if (line.is_broken)
 		return out_of_memory();

@@ -156,6 +156,7 @@ static void fill_start(const struct session *session, struct start *start)
 		.terminals = session->terminals,
 		.network = session->options->network,
 		.resumed = session->machine->resumed,
+		.counts = session->options->passes != NULL,
 		.stack_limit = stack.rlim_cur,
 		.seconds = time.tv_sec,
 		.nanoseconds = time.tv_nsec,
@@ -497,6 +498,8 @@ static void write_rest(struct session *session)
 
 static void open_streams(struct session *session)
 {
+	const struct exec_passes *passes = session->options->passes;
+
 	for (int i = 0; i < 3 && !session->options->deterministic; i++)
 		if (isatty(i))
 			session->terminals |= 1u << i;
@@ -505,7 +508,7 @@ static void open_streams(struct session *session)
 	session->input.stream = session->terminals & 1 ? STREAM_TERMINAL : STREAM_IN;
 	session->output[0] = (struct sink){ .fd = 1, .stream = STREAM_OUT, .is_shared = true };
 	session->output[1] = (struct sink){ .fd = 2, .stream = STREAM_ERR, .is_shared = true };
-	session->output[2] = (struct sink){ .fd = terminal_fd(session),
+	session->output[2] = (struct sink){ .fd = passes ? passes->counts : terminal_fd(session),
 					    .stream = STREAM_TERMINAL,
 					    .is_shared = true };
 }

@@ -116,8 +116,8 @@ int virtual_order(const struct exec_virtual *files, const void *body, u32 size)
 
 void virtual_environment(const struct exec_options *options, const struct wiring *wiring)
 {
-	static const char *const ours[] = { "VPMU_CLOCK", "VPMU_TURNS", "VPMU_SEED", "VPMU_DATE",
-					    "VPMU_QUANTUM" };
+	static const char *const ours[] = { "VPMU_CLOCK", "VPMU_TURNS",	  "VPMU_SEED",
+					    "VPMU_DATE",  "VPMU_QUANTUM", "VPMU_SHADOW" };
 	char text[32];
 
 	for (u32 i = 0; i < ARRAY_SIZE(ours); i++)
@@ -131,6 +131,9 @@ void virtual_environment(const struct exec_options *options, const struct wiring
 	snprintf(text, sizeof(text), "%d", wiring->profile);
 	if (wiring->profile >= 0)
 		setenv("VPMU_PROFILE", text, 1);
+	snprintf(text, sizeof(text), "%d", wiring->shadow);
+	if (wiring->shadow >= 0)
+		setenv("VPMU_SHADOW", text, 1);
 	snprintf(text, sizeof(text), "%llu", (unsigned long long)options->seed);
 	setenv("VPMU_SEED", text, 1);
 	snprintf(text, sizeof(text), "%llu", VIRTUAL_DATE);

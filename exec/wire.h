@@ -50,8 +50,13 @@ struct size {
 	u16 rows, columns;
 };
 
-#define WIRE_VERSION 3
+#define WIRE_VERSION 4
 #define SEED_SIZE    32
+
+/* The last that needs no bigger table in Linux. Files that the command opens have the numbers that
+ * they would have without it. */
+#define COUNTS_FD      63
+#define COUNTS_FD_NAME "63"
 
 /* Followed by NUL-terminated strings: the host's name, the working directory, arguments,
  * environment, folders shared for writing; before them the supplementary groups. */
@@ -63,6 +68,7 @@ struct start {
 	struct size size;
 	u32 network; /* configure it */
 	u32 resumed; /* devices have come since the machine was saved */
+	u32 counts;  /* COUNTS_FD of the command is a pipe, STREAM_TERMINAL: there is no terminal */
 	u64 stack_limit;
 	u64 seconds, nanoseconds; /* the time of day */
 	u8 seed[SEED_SIZE];	  /* for the guest's random numbers */

@@ -42,7 +42,7 @@ static const char *feed(struct session *session, int from)
 
 	if (pid)
 		return pid < 0 ? "cannot start a process" : NULL;
-	for (int i = 0; i < 3; i++)
+	for (int i = 0; i < OWN_FILES; i++)
 		close(session->own[i]);
 	fcntl(session->input.fd, F_SETFL, 0);
 	signal(SIGPIPE, SIG_DFL);
@@ -92,6 +92,8 @@ static const char *open_files(struct session *session)
 			session->own[i] = slave;
 		else
 			problem = make_pipe(session, i);
+	if (session->order.start.counts && !terminals && !problem)
+		problem = make_pipe(session, 3);
 	if (terminals & 1)
 		session->input.fd = session->terminal;
 	if (problem || session->order.input < 0)
@@ -112,6 +114,8 @@ static void become(const struct session *session, enum failed_step *step)
 	setsid();
 	for (int i = 0; i < 3; i++)
 		dup2(session->own[i], i);
+	if (session->own[3] >= 0)
+		dup2(session->own[3], COUNTS_FD);
 	if (session->terminal >= 0)
 		ioctl(__builtin_ctz(order->start.terminals), TIOCSCTTY, 0);
 	sigemptyset(&none);
@@ -133,7 +137,7 @@ static void become(const struct session *session, enum failed_step *step)
 /* A terminal is the command's end of several files. */
 static void close_own(struct session *session)
 {
-	for (int i = 0; i < 3; i++) {
+	for (int i = 0; i < OWN_FILES; i++) {
 		bool again = false;
 
 		for (int j = 0; j < i; j++)
@@ -141,7 +145,8 @@ static void close_own(struct session *session)
 		if (session->own[i] >= 0 && !again)
 			close(session->own[i]);
 	}
-	session->own[0] = session->own[1] = session->own[2] = -1;
+	for (int i = 0; i < OWN_FILES; i++)
+		session->own[i] = -1;
 }
 
 static const char *start_command(struct session *session, enum failed_step *step)
@@ -304,6 +309,7 @@ static void release(struct session *session)
 void session_begin(struct session *session, struct wire *wire, u32 id, struct order *order)
 {
 	bool terminal = order->start.terminals & 1;
+	bool counts = order->start.counts && !order->start.terminals;
 	enum failed_step step = FAILED_SET_UP;
 	const char *problem;
 
@@ -312,7 +318,7 @@ void session_begin(struct session *session, struct wire *wire, u32 id, struct or
 				     .wire = wire,
 				     .order = *order,
 				     .terminal = -1,
-				     .own = { -1, -1, -1 } };
+				     .own = { -1, -1, -1, -1 } };
 	*order = (struct order){ .input = -1 };
 	session->input =
 		(struct sink){ .fd = -1,
@@ -320,7 +326,7 @@ void session_begin(struct session *session, struct wire *wire, u32 id, struct or
 			       .is_shared = terminal };
 	for (u32 i = 0; i < 3; i++)
 		session->output[i] = (struct source){ -1, id * STREAMS + STREAM_OUT + i,
-						      WIRE_WINDOW, .is_owned = i < 2 };
+						      WIRE_WINDOW, .is_owned = i < 2 || counts };
 	problem = open_files(session);
 	if (!problem)
 		problem = start_command(session, &step);

@@ -9,6 +9,8 @@
 
 #include "exec/guest/guest.h"
 
+#define OWN_FILES 4 /* standard files, and one for counts: wire.h, struct start */
+
 struct session {
 	bool in_use;
 	u32 id;
@@ -18,7 +20,7 @@ struct session {
 	bool ended;
 	u32 status;
 	int terminal;		 /* the master's descriptor, or -1 */
-	int own[3];		 /* the command's ends, closed here once it runs */
+	int own[OWN_FILES];	 /* the command's ends, closed here once it runs */
 	struct sink input;	 /* STREAM_IN or STREAM_TERMINAL */
 	struct source output[3]; /* STREAM_OUT, STREAM_ERR, STREAM_TERMINAL */
 };
