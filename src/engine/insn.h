@@ -79,4 +79,10 @@ struct insn {
 	struct operand ops[INSN_OPERANDS];
 };
 
+/* What samples tell of an instruction. */
+struct insn_summary {
+	u8 len;
+	bool is_branch, is_return, may_fall_through;
+};
+
 #endif

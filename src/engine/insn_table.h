@@ -114,4 +114,26 @@ static inline const struct insn_facts *insn_facts(const struct insn *insn)
 	return &insn_table[insn->id];
 }
 
+/* May a branch of this kind fall through? */
+static inline bool insn_may_fall_through(const struct insn *insn)
+{
+	switch (insn->id) {
+	case INSN_JCXZ:
+	case INSN_JECXZ:
+	case INSN_JRCXZ:
+	case INSN_INTO:
+		return true;
+	default:
+		return insn_facts(insn)->conditional || insn_facts(insn)->counts_down;
+	}
+}
+
+static inline struct insn_summary insn_summarize(const struct insn *insn)
+{
+	return (struct insn_summary){ .len = insn->len,
+				      .is_branch = insn->is_branch,
+				      .is_return = insn->id == INSN_RET,
+				      .may_fall_through = insn_may_fall_through(insn) };
+}
+
 #endif

@@ -247,7 +247,11 @@ struct engine {
 
 	/* Translated code is on the stack: no block may be dropped (code_check.h, 3). */
 	bool in_translated_code;
-	bool executing;	    /* C executes the instruction at cpu->port.last_rip */
+	bool executing; /* C executes the instruction at cpu->port.last_rip */
+	/* The instruction that C executed last, while cpu->port.precise: it may have changed the
+	 * mode, so that its bytes would be decoded wrongly afterwards. len 0: translated code has
+	 * run since then. */
+	struct insn_summary executed;
 	bool check_pending; /* epoch_check() before the next entry */
 	/* Grows whenever another processor, the program or a device may have changed
 	 * code; never 0. */

@@ -336,6 +336,11 @@ static bool access_slowly(struct cpu *cpu, gva_t gva, void *buf, u32 size, u32 a
 	return done;
 }
 
+static bool canonical_range(const struct cpu *cpu, gva_t gva, u32 size)
+{
+	return cpu_canonical(cpu, gva) && cpu_canonical(cpu, gva + size - 1);
+}
+
 bool cpu_access_quietly(struct cpu *cpu, gva_t gva, void *buf, u32 size, u32 access)
 {
 	if (!size || size > PAGE_SIZE)
@@ -343,6 +348,11 @@ bool cpu_access_quietly(struct cpu *cpu, gva_t gva, void *buf, u32 size, u32 acc
 	access |= ACCESS_SYSTEM;
 	if (access_directly(cpu, gva, buf, size, access))
 		return true; /* the soft TLB has canonical addresses only */
-	return cpu_canonical(cpu, gva) && cpu_canonical(cpu, gva + size - 1) &&
-	       access_slowly(cpu, gva, buf, size, access);
+	return canonical_range(cpu, gva, size) && access_slowly(cpu, gva, buf, size, access);
+}
+
+bool cpu_fetch_quietly(struct cpu *cpu, gva_t gva, void *buf, u32 size)
+{
+	return size && size <= PAGE_SIZE && canonical_range(cpu, gva, size) &&
+	       access_slowly(cpu, gva, buf, size, ACCESS_FETCH | ACCESS_UNALIGNED);
 }

@@ -84,6 +84,9 @@ enum guest_fault cpu_write(struct cpu *cpu, gva_t gva, const void *buf, u32 size
  * reach user pages while CR4.SMAP is set. ACCESS_READ or ACCESS_WRITE.
  */
 bool cpu_access_quietly(struct cpu *cpu, gva_t gva, void *buf, u32 size, u32 access);
+/* Reads code as the processor fetches it, at the current privilege. False: not all of it is memory
+ * that may be executed. */
+bool cpu_fetch_quietly(struct cpu *cpu, gva_t gva, void *buf, u32 size);
 
 /*
  * Device accesses by physical address, for callers that translated the address themselves. A read

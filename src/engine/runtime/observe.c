@@ -38,6 +38,8 @@ void observe_single(struct cpu *cpu)
 	struct cpu_priv *priv = cpu_priv(cpu);
 
 	cpu->port.last_rip = cpu->rip;
+	cpu->engine->executed.len = 0;
+	priv->timing.seen.mispredicted = false; /* not every branch is predicted */
 	if (priv->timing.keep_seen && --priv->timing.keep_seen)
 		return;
 	priv->timing.seen.access.valid = false;

@@ -230,6 +230,7 @@ static enum turn execute_complex(struct cpu *cpu, const struct insn *insn, u32 m
 	enum sys_result result;
 
 	cpu->port.last_rip = from;
+	cpu->engine->executed = insn_summarize(insn);
 	cpu->port.exit.insn_len = insn->len;
 	cpu->port.exit.reason = EXIT_NONE;
 	cpu->engine->executing = true;
