@@ -3,6 +3,10 @@
  * irqfds: see irq/irqfd.h. Each is a duplicate of the program's eventfd in one epoll set, next to
  * the timer and the fd that ends the wait. The program may close its own at any time: an irqfd is
  * found by the number that this had. The lock guards the list; it is held while eventfds are read.
+ *
+ * The program may also close our descriptors: closefrom(), a loop over all numbers. A wait then
+ * ends for good, and no number is written to or closed that may stand for a file of the program by
+ * then: a descriptor is ours as long as the epoll set has that very file under that number.
  */
 #include "irq/irqfd.h"
 
@@ -17,7 +21,10 @@
 #include <sys/timerfd.h>
 #include <unistd.h>
 
+#include "base/log.h"
+
 #define EVENTS_MAX 32
+#define CHECK_MS   1000 /* how long it may take to notice that our descriptors were closed */
 
 struct irqfd {
 	struct irqfd *next;
@@ -31,6 +38,18 @@ static int watch(struct irqfds *irqfds, int fd)
 	struct epoll_event event = { .events = EPOLLIN, .data.fd = fd };
 
 	return epoll_ctl(irqfds->epoll, EPOLL_CTL_ADD, fd, &event) ? -errno : 0;
+}
+
+static bool watched(const struct irqfds *irqfds, int fd)
+{
+	struct epoll_event event = { .events = EPOLLIN, .data.fd = fd };
+
+	return !epoll_ctl(irqfds->epoll, EPOLL_CTL_MOD, fd, &event);
+}
+
+static bool intact(const struct irqfds *irqfds)
+{
+	return watched(irqfds, irqfds->stop) && watched(irqfds, irqfds->timer);
 }
 
 static void close_if_open(int fd)
@@ -78,17 +97,34 @@ static void irqfd_free(struct irqfd *irqfd)
 	free(irqfd);
 }
 
+/* Nothing tells whether a resample fd is still ours but the eventfd beside it. */
+static void irqfd_release(struct irqfd *irqfd, bool ours)
+{
+	if (!ours)
+		irqfd->fd = irqfd->resample = -1;
+	irqfd_free(irqfd);
+}
+
+static void close_if_watched(const struct irqfds *irqfds, int fd)
+{
+	if (watched(irqfds, fd))
+		close(fd);
+}
+
 void irqfd_close(struct irqfds *irqfds)
 {
+	bool ours = intact(irqfds);
+
 	while (irqfds->first) {
 		struct irqfd *irqfd = irqfds->first;
 
 		irqfds->first = irqfd->next;
-		irqfd_free(irqfd);
+		irqfd_release(irqfd, watched(irqfds, irqfd->fd));
 	}
-	close(irqfds->epoll);
-	close(irqfds->timer);
-	close(irqfds->stop);
+	close_if_watched(irqfds, irqfds->timer);
+	close_if_watched(irqfds, irqfds->stop);
+	if (ours)
+		close(irqfds->epoll);
 	pthread_mutex_destroy(&irqfds->lock);
 }
 
@@ -137,8 +173,7 @@ static void forget(struct irqfds *irqfds, struct irqfd *irqfd)
 		link = &(*link)->next;
 	*link = irqfd->next;
 	__atomic_fetch_sub(&irqfds->resampling, irqfd->resample >= 0, __ATOMIC_RELEASE);
-	epoll_ctl(irqfds->epoll, EPOLL_CTL_DEL, irqfd->fd, NULL);
-	irqfd_free(irqfd);
+	irqfd_release(irqfd, !epoll_ctl(irqfds->epoll, EPOLL_CTL_DEL, irqfd->fd, NULL));
 }
 
 static int link_irqfd(struct irqfds *irqfds, struct irqfd *irqfd)
@@ -154,7 +189,8 @@ static int link_irqfd(struct irqfds *irqfds, struct irqfd *irqfd)
 		forget(irqfds,
 		       old); /* the program has closed it, and the number has a new meaning */
 	if (!r)
-		r = watch(irqfds, irqfd->fd);
+		r = __atomic_load_n(&irqfds->over, __ATOMIC_ACQUIRE) ? -EBADF
+								     : watch(irqfds, irqfd->fd);
 	if (!r) {
 		irqfd->next = irqfds->first;
 		irqfds->first = irqfd;
@@ -216,24 +252,38 @@ void irqfd_set_timer(struct irqfds *irqfds, u64 expiry)
 		spec.it_value.tv_sec = expiry / 1000000000;
 		spec.it_value.tv_nsec = expiry % 1000000000;
 	}
-	timerfd_settime(irqfds->timer, TFD_TIMER_ABSTIME, &spec, NULL);
+	if (watched(irqfds, irqfds->timer))
+		timerfd_settime(irqfds->timer, TFD_TIMER_ABSTIME, &spec, NULL);
 }
 
+/* The flag is for a thread whose descriptors were closed. */
 void irqfd_stop(struct irqfds *irqfds)
 {
-	eventfd_write(irqfds->stop, 1);
+	__atomic_store_n(&irqfds->over, true, __ATOMIC_RELEASE);
+	if (watched(irqfds, irqfds->stop))
+		eventfd_write(irqfds->stop, 1);
 }
 
-/* What a readable fd means; false: it was taken away meanwhile. */
+/* Is there no use in waiting any longer? */
+static bool is_over(struct irqfds *irqfds)
+{
+	if (__atomic_load_n(&irqfds->over, __ATOMIC_ACQUIRE))
+		return true;
+	if (intact(irqfds))
+		return false;
+	log_once(LOG_ERROR, "the program has closed descriptors of its VM: irqfds and the 8254 no "
+			    "longer interrupt");
+	__atomic_store_n(&irqfds->over, true, __ATOMIC_RELEASE);
+	return true;
+}
+
+/* What a readable fd means; false: it is the one that ends the wait, or was taken away
+ * meanwhile. */
 static bool decode(struct irqfds *irqfds, int fd, struct irqfd_event *event)
 {
 	struct irqfd *irqfd;
 	eventfd_t count;
 
-	if (fd == irqfds->stop) {
-		*event = (struct irqfd_event){ .what = IRQFD_STOP };
-		return true;
-	}
 	if (fd == irqfds->timer) {
 		*event = (struct irqfd_event){ .what = IRQFD_TIMER };
 		return eventfd_read(fd, &count) == 0; /* eight bytes as well */
@@ -262,7 +312,12 @@ static u32 take(struct irqfds *irqfds, struct irqfd_event *events, u32 n, int ti
 
 u32 irqfd_wait(struct irqfds *irqfds, struct irqfd_event *events, u32 n)
 {
-	return take(irqfds, events, n, -1);
+	u32 filled = take(irqfds, events, n, CHECK_MS);
+
+	if (filled && !__atomic_load_n(&irqfds->over, __ATOMIC_ACQUIRE))
+		return filled;
+	events[0] = (struct irqfd_event){ .what = IRQFD_STOP };
+	return is_over(irqfds);
 }
 
 u32 irqfd_take(struct irqfds *irqfds, struct irqfd_event *events, u32 n)
@@ -270,11 +325,12 @@ u32 irqfd_take(struct irqfds *irqfds, struct irqfd_event *events, u32 n)
 	return take(irqfds, events, n, 0);
 }
 
-void irqfd_sleep(struct irqfds *irqfds)
+bool irqfd_sleep(struct irqfds *irqfds)
 {
 	struct pollfd wait = { irqfds->epoll, POLLIN, 0 };
 
-	poll(&wait, 1, -1);
+	poll(&wait, 1, CHECK_MS);
+	return !is_over(irqfds);
 }
 
 bool irqfd_resample(struct irqfds *irqfds, u32 gsi, bool tell)

@@ -26,6 +26,7 @@ struct irqfds {
 	int epoll, timer, stop;
 	struct irqfd *first;
 	u32 resampling; /* how many of them */
+	bool over;	/* irqfd_stop() was called, or the program has closed our descriptors */
 };
 
 enum irqfd_what { IRQFD_STOP, IRQFD_TIMER, IRQFD_EDGE, IRQFD_LEVEL };
@@ -43,13 +44,17 @@ int irqfd_assign(struct irqfds *irqfds, const struct kvm_irqfd *args);
 int irqfd_deassign(struct irqfds *irqfds, const struct kvm_irqfd *args, bool *last_of_level);
 
 void irqfd_set_timer(struct irqfds *irqfds, u64 expiry); /* CLOCK_MONOTONIC, ns, or IRQFD_NEVER */
-void irqfd_stop(struct irqfds *irqfds);			 /* makes irqfd_wait() return IRQFD_STOP */
-/* Sleeps until something happened: how many of up to n events were filled in. */
+void irqfd_stop(struct irqfds *irqfds); /* makes irqfd_wait() return IRQFD_STOP, from then on */
+/*
+ * Sleeps until something happened: how many of up to n events were filled in. It may be none. Also
+ * returns IRQFD_STOP if the program has closed the descriptors; then no further irqfd is assigned.
+ */
 u32 irqfd_wait(struct irqfds *irqfds, struct irqfd_event *events, u32 n);
 /* As irqfd_wait(), without waiting. For owners with several threads: under a lock of theirs, by
- * which each event is also acted upon; irqfd_sleep() returns when there is something to take. */
+ * which each event is also acted upon; irqfd_sleep() returns when there may be something to take,
+ * or false where irqfd_wait() would return IRQFD_STOP. */
 u32 irqfd_take(struct irqfds *irqfds, struct irqfd_event *events, u32 n);
-void irqfd_sleep(struct irqfds *irqfds);
+bool irqfd_sleep(struct irqfds *irqfds);
 
 /* The service of a GSI has ended: true if an irqfd resamples it (and has been
  * signalled, if tell). */

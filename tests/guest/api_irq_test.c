@@ -6,6 +6,8 @@
  * The guest tells each vector that it takes by an OUT to PORT, then ends the interrupt as its kind
  * wants it.
  */
+#include <errno.h>
+#include <fcntl.h>
 #include <poll.h>
 #include <setjmp.h>
 #include <stdarg.h>
@@ -315,6 +317,53 @@ static void an_irqfd_interrupts_a_halted_guest(void **state)
 	close(arg.fd);
 }
 
+#define MAX_FDS 1024
+
+static void note_descriptors(bool *open)
+{
+	for (int fd = 0; fd < MAX_FDS; fd++)
+		open[fd] = fcntl(fd, F_GETFD) >= 0;
+}
+
+/* Lets the number of each descriptor that is not in `known` stand for a file of the program. */
+static u32 take_descriptors(const bool *known, int file, int *taken)
+{
+	u32 n = 0;
+
+	for (int fd = 0; fd < MAX_FDS; fd++)
+		if (!known[fd] && fcntl(fd, F_GETFD) >= 0) {
+			assert_int_equal(dup2(file, fd), fd);
+			taken[n++] = fd;
+		}
+	return n;
+}
+
+/* As closefrom() and open() do. It can cost interrupts; the program's files are its own. */
+static void a_vm_whose_descriptors_were_closed_can_be_closed(void **state)
+{
+	struct kvm_irqfd arg = { .fd = eventfd(0, EFD_NONBLOCK), .gsi = EDGE_PIN };
+	bool known[MAX_FDS];
+	int file[2], taken[MAX_FDS];
+	u32 n;
+	char c;
+
+	(void)state;
+	assert_int_equal(pipe2(file, O_NONBLOCK), 0);
+	start(with_irqchip);
+	note_descriptors(known);
+	KVM_CALL(g.vm, KVM_IRQFD, &arg);
+	n = take_descriptors(known, file[1], taken);
+	assert_true(n > 0);
+	kvm_guest_destroy(&g);
+	for (u32 i = 0; i < n; i++)
+		assert_int_equal(close(taken[i]), 0);
+	assert_int_equal(read(file[0], &c, 1), -1);
+	assert_int_equal(errno, EAGAIN);
+	close(arg.fd);
+	close(file[0]);
+	close(file[1]);
+}
+
 static void a_resampling_irqfd_hears_of_the_end(void **state)
 {
 	struct kvm_irqfd arg = { .fd = eventfd(0, EFD_NONBLOCK),
@@ -543,6 +592,7 @@ int main(void)
 		cmocka_unit_test(an_msi_and_a_route_to_one_interrupt),
 		cmocka_unit_test(an_irqfd_interrupts_a_halted_guest),
 		cmocka_unit_test(a_resampling_irqfd_hears_of_the_end),
+		cmocka_unit_test(a_vm_whose_descriptors_were_closed_can_be_closed),
 		cmocka_unit_test(a_split_irqchip_tells_of_the_end_of_levels),
 		cmocka_unit_test(a_split_irqchip_takes_the_program_8259_vectors),
 		cmocka_unit_test(an_nmi_needs_no_permission),

@@ -58,29 +58,26 @@ static void *serve(void *arg)
 
 /* On virtual time the vCPU delivers, too: what one thread takes is delivered before it releases the
  * lock, so that the other finds it done. */
-static bool drain(struct vm *vm)
+static void drain(struct vm *vm)
 {
 	struct irqchip *chip = vm->irqchip;
 	struct irqfd_event events[EVENTS];
-	bool goes_on;
 	u32 n;
 
 	pthread_mutex_lock(&chip->drain_lock);
 	do {
 		n = irqfd_take(&chip->irqfds, events, EVENTS);
-		goes_on = handle_all(vm, events, n);
-	} while (goes_on && n);
+		handle_all(vm, events, n);
+	} while (n);
 	pthread_mutex_unlock(&chip->drain_lock);
-	return goes_on;
 }
 
 static void *serve_virtual(void *arg)
 {
 	struct vm *vm = arg;
 
-	do
-		irqfd_sleep(&vm->irqchip->irqfds);
-	while (drain(vm));
+	while (irqfd_sleep(&vm->irqchip->irqfds))
+		drain(vm);
 	return NULL;
 }
 
