@@ -238,6 +238,7 @@ static int enlist(struct vm *vm, struct vcpu *vcpu)
 	if (vm_vcpu_by_id(vm, vcpu->id)) {
 		r = -EEXIST;
 	} else {
+		vcpu_clock_join(vcpu);
 		vcpu->index = vm->nvcpus;
 		shared_join(vcpu->cpu, &vm->code, vcpu->index);
 		exclusive_join(vcpu->cpu, &vm->exclusive, vcpu->index);

@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: MIT
 /*
  * Time between two vCPUs: what one has read from RDTSC or kvmclock and published, the other does
- * not read less of afterwards. Run by `vpmu kvm`.
+ * not read less of afterwards. And which vCPUs count for a stable clock. Run by `vpmu kvm`.
  *
  * usage: api_clock_test [--reads N]     of each vCPU a test
  */
@@ -11,6 +11,7 @@
 #include <stdarg.h>
 #include <stdlib.h>
 #include <string.h>
+#include <sys/ioctl.h>
 #include <asm/kvm_para.h>
 #include <cmocka.h>
 
@@ -204,6 +205,20 @@ static void kvmclock_of_tscs_said_to_be_faster_never_goes_back(void **state)
 	kvm_guest_destroy(&g);
 }
 
+static void a_vcpu_that_is_refused_does_not_count(void **state)
+{
+	struct kvm_guest g;
+	struct kvm_clock_data clock = { 0 };
+
+	(void)state;
+	create(&g);
+	assert_int_equal(ioctl(g.vm, KVM_CREATE_VCPU, 0), -1);
+	assert_int_equal(errno, EEXIST);
+	KVM_CALL(g.vm, KVM_GET_CLOCK, &clock);
+	assert_true(clock.flags & KVM_CLOCK_TSC_STABLE);
+	kvm_guest_destroy(&g);
+}
+
 int main(int argc, char **argv)
 {
 	const struct CMUnitTest tests[] = {
@@ -213,6 +228,7 @@ int main(int argc, char **argv)
 		cmocka_unit_test(kvmclock_of_different_tscs_never_goes_back),
 		cmocka_unit_test(kvmclock_of_scaled_tscs_never_goes_back),
 		cmocka_unit_test(kvmclock_of_tscs_said_to_be_faster_never_goes_back),
+		cmocka_unit_test(a_vcpu_that_is_refused_does_not_count),
 	};
 
 	if (argc == 3 && !strcmp(argv[1], "--reads"))

@@ -341,6 +341,10 @@ void vcpu_clock_init(struct vcpu *vcpu)
 {
 	vcpu->clock = (struct vcpu_clock){ .waits_since = TIME_NEVER };
 	vcpu_clock_set_khz(vcpu, READ_ONCE(vcpu->vm->clock.default_khz));
+}
+
+void vcpu_clock_join(struct vcpu *vcpu)
+{
 	synchronize(vcpu, 0, false);
 }
 

@@ -86,9 +86,10 @@ int vm_clock_set_khz(struct vm *vm, u32 khz);
 /* Is the clock a stable function of the guest's TSC, the same on all vCPUs? With clock.lock. */
 bool vm_clock_master(const struct vm *vm);
 
-/* After creation of the vCPU and its struct cpu: default frequency, TSC synchronized to the
- * others. */
+/* After creation of the vCPU and its struct cpu: default frequency. */
 void vcpu_clock_init(struct vcpu *vcpu);
+/* Before it becomes one of the VM's: TSC synchronized to the others. */
+void vcpu_clock_join(struct vcpu *vcpu);
 int vcpu_clock_set_khz(struct vcpu *vcpu, u32 khz); /* 0 or -EINVAL; 0 is that of the VM's time */
 u64 vcpu_tsc(const struct vcpu *vcpu);		    /* what RDTSC would give now */
 u64 vcpu_tsc_at(const struct vcpu *vcpu, u64 time);
