@@ -14,6 +14,7 @@
 #include <errno.h>
 
 #include "vm/cpuid/cpuid.h"
+#include "vm/pmu/config.h"
 #include "vm/vm.h"
 
 struct fixture {
@@ -558,6 +559,34 @@ static void a_vm_without_monitor_is_not_the_model_that_it_is_named_after(void **
 	assert_true(cpuid_differs(icelake, false, leaf1));
 }
 
+/* `vpmu kvm --pmu off` */
+static void a_list_without_the_pmu_names_nothing_of_it(void **state)
+{
+	static const enum feature features[] = { FEAT_PDCM,	 FEAT_DS,  FEAT_DTES64,
+						 FEAT_ARCH_LBR,	 FEAT_IBS, FEAT_PERFCTR_CORE,
+						 FEAT_PERFMON_V2 };
+	static const u32 leaves[] = { 0xa, 0x1c, 0x8000001b, 0x80000022 };
+
+	(void)state;
+	for (u32 m = 0; model_at(m); m++) {
+		struct fixture *f = make(model_at(m)->name);
+
+		pmu_config_hide(f->list, f->vcpu.ncpuid);
+		for (u32 i = 0; i < ARRAY_SIZE(leaves); i++) {
+			const struct kvm_cpuid_entry2 *e = entry(f, leaves[i], 0);
+
+			if (e && (e->eax || e->ebx || e->ecx || e->edx))
+				fail_msg("%s: leaf %#x", model_at(m)->name, leaves[i]);
+		}
+		assert_int_equal(cpuid_apply(&f->vcpu), 0);
+		for (u32 i = 0; i < ARRAY_SIZE(features); i++)
+			if (cpu_has(&f->cpu, features[i]))
+				fail_msg("%s: %s", model_at(m)->name,
+					 feature_rows[features[i]].name);
+		free(f);
+	}
+}
+
 int main(void)
 {
 	const struct CMUnitTest tests[] = {
@@ -585,6 +614,7 @@ int main(void)
 		cmocka_unit_test(a_leaf_that_a_program_knows_in_part_is_completed),
 		cmocka_unit_test(the_program_sees_the_model_but_not_more_than_the_host),
 		cmocka_unit_test(a_vm_without_monitor_is_not_the_model_that_it_is_named_after),
+		cmocka_unit_test(a_list_without_the_pmu_names_nothing_of_it),
 	};
 
 	return cmocka_run_group_tests(tests, NULL, NULL);

@@ -11,9 +11,6 @@
 #include "base/log.h"
 #include "vm/vm.h"
 
-#define LEAF_1_PDCM	     BIT(15)
-#define LEAF_81_PERFCTR_CORE BIT(23)
-
 static const char *const modes[] = { [VM_PMU_MEDIATED] = "mediated", [VM_PMU_EVENT] = "event" };
 static const char *const accountings[] = {
 	[VM_ACCOUNT_GUEST] = "guest",
@@ -55,18 +52,35 @@ bool pmu_config_off(void)
 	return mode && !strcmp(mode, "off");
 }
 
+/* Leaves that are about the PMU alone, and its bits in others. KVM: as with enable_pmu=0. */
+static const u32 pmu_leaves[] = { 0xa, 0x1c, 0x8000001b, 0x80000022 };
+static const enum feature pmu_features[] = { FEAT_DTES64,   FEAT_DS,  FEAT_PDCM,
+					     FEAT_ARCH_LBR, FEAT_IBS, FEAT_PERFCTR_CORE };
+
+static void hide_feature(struct kvm_cpuid_entry2 *e, const struct feature_row *row)
+{
+	u32 *const regs[] = { [CPUID_EAX] = &e->eax,
+			      [CPUID_EBX] = &e->ebx,
+			      [CPUID_ECX] = &e->ecx,
+			      [CPUID_EDX] = &e->edx };
+
+	if (e->function == row->leaf && e->index == row->subleaf)
+		*regs[row->reg] &= ~(u32)BIT(row->bit);
+}
+
+static void hide_in(struct kvm_cpuid_entry2 *e)
+{
+	for (u32 i = 0; i < ARRAY_SIZE(pmu_leaves); i++)
+		if (e->function == pmu_leaves[i])
+			e->eax = e->ebx = e->ecx = e->edx = 0;
+	for (u32 i = 0; i < ARRAY_SIZE(pmu_features); i++)
+		hide_feature(e, &feature_rows[pmu_features[i]]);
+}
+
 void pmu_config_hide(struct kvm_cpuid_entry2 *entries, u32 n)
 {
-	for (u32 i = 0; i < n; i++) {
-		struct kvm_cpuid_entry2 *e = &entries[i];
-
-		if (e->function == 0xa || e->function == 0x80000022 || e->function == 0x1c)
-			e->eax = e->ebx = e->ecx = e->edx = 0;
-		if (e->function == 1)
-			e->ecx &= ~LEAF_1_PDCM;
-		if (e->function == 0x80000001)
-			e->ecx &= ~LEAF_81_PERFCTR_CORE;
-	}
+	for (u32 i = 0; i < n; i++)
+		hide_in(&entries[i]);
 }
 
 /* A choice from the environment: its index, or 0 with a line in the log. */
