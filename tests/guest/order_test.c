@@ -109,17 +109,24 @@ static void only_amd_wants_canonical_offsets(void **state)
 }
 
 /*
- * VEX-encoded instructions of Knights Corner, and HLT. Zydis knows them, and their opcodes are
- * those of JZ, JNZ and PREFETCH; every processor that is modelled raises #UD.
+ * Instructions that Zydis knows and every processor that is modelled raises #UD for, and HLT: those
+ * of Knights Corner, whose opcodes are those of JZ, JNZ and PREFETCH; transactions, which the host
+ * may have; 3DNow!
  */
 static const u8 other_processors[][8] = {
 	{ 0xc5, 0xf8, 0x84, 0x00, 0x00, 0x00, 0x00, 0xf4 }, /* JKZD K0, to the HLT */
 	{ 0xc5, 0xf8, 0x85, 0x00, 0x00, 0x00, 0x00, 0xf4 }, /* JKNZD */
 	{ 0xc5, 0xf8, 0x18, 0x0c, 0x24, 0xf4 },		    /* VPREFETCH0 [RSP] */
 	{ 0xc5, 0xf8, 0x18, 0x04, 0x24, 0xf4 },		    /* VPREFETCHNTA [RSP] */
+	{ 0xc7, 0xf8, 0x00, 0x00, 0x00, 0x00, 0xf4 },	    /* XBEGIN, to the HLT */
+	{ 0xc6, 0xf8, 0x00, 0xf4 },			    /* XABORT */
+	{ 0x0f, 0x01, 0xd5, 0xf4 },			    /* XEND */
+	{ 0x0f, 0x01, 0xd6, 0xf4 },			    /* XTEST */
+	{ 0x0f, 0x0e, 0xf4 },				    /* FEMMS */
+	{ 0x0f, 0x0f, 0xc0, 0x9e, 0xf4 },		    /* PFADD MM0, MM0 */
 };
 
-static void vex_forms_of_other_processors_are_undefined(void **state)
+static void instructions_of_other_processors_are_undefined(void **state)
 {
 	struct machine *m = *state;
 
@@ -135,7 +142,7 @@ int main(void)
 	const struct CMUnitTest tests[] = {
 		cmocka_unit_test(the_first_of_several_faults_is_raised),
 		cmocka_unit_test(only_amd_wants_canonical_offsets),
-		cmocka_unit_test(vex_forms_of_other_processors_are_undefined),
+		cmocka_unit_test(instructions_of_other_processors_are_undefined),
 	};
 
 	return cmocka_run_group_tests(tests, machine_set_up, machine_tear_down);

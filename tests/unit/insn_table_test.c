@@ -63,8 +63,6 @@ static bool agree(const struct insn_facts *facts, u8 ways)
 
 	if (facts->host != !!(ways & WAY_HOST) || facts->emitted != !!(ways & WAY_EMIT))
 		return false;
-	if (!ways && !facts->quiet && facts->tally != TALLY_NO_BRANCH)
-		return false;
 	if (facts->system && (!executed_by_c || !facts->emitted))
 		return false;
 	if (facts->conditional && (!facts->followable || ways != WAY_EMIT))
