@@ -203,6 +203,7 @@ static void invlpg_drops_one_page_or_all_of_a_large_one(void **state)
 static const struct translation code_global = { .shift = PAGE_SHIFT, .global = true };
 static const struct translation code_local = { .shift = PAGE_SHIFT };
 static const struct translation code_large = { .shift = 21, .global = true };
+static const struct translation code_4m = { .shift = 22, .global = true };
 
 static void a_flush_drops_the_jumps(void **state)
 {
@@ -233,6 +234,23 @@ static void invlpg_drops_the_jumps_of_code_alone(void **state)
 	tlb_fetched(cpu, GVA, &code_large);
 	tlb_flush_page(cpu, GVA ^ 0x100000);
 	assert_int_not_equal(priv->jump_generation[SPACE_OS], before);
+	cpu_destroy(cpu);
+}
+
+static void invlpg_anywhere_in_4m_drops_the_jumps(void **state)
+{
+	struct cpu *cpu = cpu_create();
+	struct cpu_priv *priv = cpu_priv(cpu);
+	const gva_t low = 0x08000000, high = low + 0x200000; /* 32-bit paging: CR4.PSE */
+
+	(void)state;
+	for (u32 i = 0; i < 4; i++) {
+		u64 before = priv->jump_generation[SPACE_OS];
+
+		tlb_fetched(cpu, i & 1 ? high : low, &code_4m);
+		tlb_flush_page(cpu, (i & 2 ? high : low) + 0x123456);
+		assert_int_not_equal(priv->jump_generation[SPACE_OS], before);
+	}
 	cpu_destroy(cpu);
 }
 
@@ -308,6 +326,7 @@ int main(void)
 		cmocka_unit_test(invlpg_drops_one_page_or_all_of_a_large_one),
 		cmocka_unit_test(a_flush_drops_the_jumps),
 		cmocka_unit_test(invlpg_drops_the_jumps_of_code_alone),
+		cmocka_unit_test(invlpg_anywhere_in_4m_drops_the_jumps),
 		cmocka_unit_test(invlpg_of_user_code_leaves_the_kernels),
 		cmocka_unit_test(another_address_space_drops_what_is_not_global),
 		cmocka_unit_test(a_pcid_comes_back_to_its_jumps_unless_flushed),

@@ -215,6 +215,8 @@ void tlb_fetched(struct cpu *cpu, gva_t gva, const struct translation *t)
 	filter_add(&priv->fetched, gva >> PAGE_SHIFT);
 	if (t->shift > PAGE_SHIFT)
 		filter_add(&priv->fetched_large, gva >> 21);
+	if (t->shift == 22) /* the other half of 4 MB */
+		filter_add(&priv->fetched_large, gva >> 21 ^ 1);
 	if (t->shift > 22) /* a gigabyte: too many regions to name */
 		bytes_fill(&priv->fetched_large, 0xff, sizeof(priv->fetched_large));
 	if (!t->global && cpu->cpl != 3)
