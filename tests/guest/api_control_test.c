@@ -102,6 +102,19 @@ static int finish(void **state)
 
 /* --- the tests --- */
 
+static const char *const wrong_filters[] = {
+	"0 filter\n",
+	"0 filter maybe\n",
+	"0 filter maybe 0\n",
+	"0 filter allow\n",
+	"0 filter deny\n",
+	"0 filter off 0\n",
+	"0 filter deny junk\n",
+	"0 filter allow -1\n",
+	"0 filter allow 0x100000000\n",
+	"0 filter allow 0 -1\n",
+};
+
 static void a_vm_can_be_asked(void **state)
 {
 	int fd = control_dial();
@@ -113,8 +126,12 @@ static void a_vm_can_be_asked(void **state)
 	control_ask(fd, "77777 list\n", "error: there is no such VM");
 	control_ask(fd, "0 set colour=blue\n", "error: ");
 	control_ask(fd, "0 set pmu=none\n", "error: ");
-	control_ask(fd, "0 filter maybe\n", "error: ");
-	control_ask(fd, "0 filter allow 0 zebra\n", "error: ");
+	for (u32 i = 0; i < ARRAY_SIZE(wrong_filters); i++)
+		control_ask(fd, wrong_filters[i], "error: ");
+	control_ask(fd, "0 filter allow junk\n", "error: 'junk'");
+	control_ask(fd, "0 filter allow 0 zebra\n", "error: 'zebra'");
+	control_ask(fd, "0 filter deny 0x1\n", "ok");
+	control_ask(fd, "0 filter off\n", "ok");
 	control_ask(fd, "\n", ".");
 	close(fd);
 }

@@ -72,23 +72,29 @@ static void set(struct control_request *c)
 	control_say(c, "ok\n");
 }
 
-/* filter off, filter allow|deny FIXED EVENT…: as KVM_SET_PMU_EVENT_FILTER has them. */
-static void filter(struct control_request *c)
+static void set_filter(struct control_request *c, const struct pmu_filter_args *args)
 {
-	struct pmu_filter_args args = { 0 };
-	u64 events[PMU_FILTER_EVENTS], fixed;
+	if (vm_set_pmu_filter(c->vm, args))
+		control_say(c, "error: KVM would refuse this filter\n");
+	else
+		control_say(c, "ok\n");
+}
 
-	args.events = events;
-	if (c->nwords == 1 && !strcmp(c->word[0], "off")) {
-		args.action = PMU_FILTER_DENY; /* nothing */
-	} else if (c->nwords >= 2 && control_number(c->word[1], &fixed)) {
-		args.action = strcmp(c->word[0], "deny") ? PMU_FILTER_ALLOW : PMU_FILTER_DENY;
-		args.fixed_bitmap = fixed;
-		args.nevents = c->nwords - 2;
+/* FIXED EVENT…, in the words after the action. */
+static void filter_events(struct control_request *c, u32 action)
+{
+	u64 events[PMU_FILTER_EVENTS], fixed;
+	struct pmu_filter_args args = { .action = action,
+					.nevents = c->nwords - 2,
+					.events = events };
+
+	if (!control_number(c->word[1], &fixed) || fixed > UINT32_MAX) {
+		control_say(c, "error: '%.40s' is not a bitmap of fixed counters\n", c->word[1]);
+		return;
 	}
-	if (c->nwords < 1 || (args.action == PMU_FILTER_ALLOW && strcmp(c->word[0], "allow")) ||
-	    args.nevents > PMU_FILTER_EVENTS) {
-		control_say(c, "error: filter off, or filter allow|deny FIXED EVENT…\n");
+	args.fixed_bitmap = fixed;
+	if (args.nevents > PMU_FILTER_EVENTS) {
+		control_say(c, "error: a filter has at most %u events\n", PMU_FILTER_EVENTS);
 		return;
 	}
 	for (u32 i = 0; i < args.nevents; i++)
@@ -96,10 +102,23 @@ static void filter(struct control_request *c)
 			control_say(c, "error: '%.40s' is not an event\n", c->word[i + 2]);
 			return;
 		}
-	if (vm_set_pmu_filter(c->vm, &args))
-		control_say(c, "error: KVM would refuse this filter\n");
+	set_filter(c, &args);
+}
+
+/* filter off, filter allow|deny FIXED EVENT…: as KVM_SET_PMU_EVENT_FILTER has them. */
+static void filter(struct control_request *c)
+{
+	static const struct pmu_filter_args none = { .action = PMU_FILTER_DENY };
+	const char *action = c->nwords ? c->word[0] : "";
+
+	if (c->nwords == 1 && !strcmp(action, "off"))
+		set_filter(c, &none);
+	else if (c->nwords >= 2 && !strcmp(action, "allow"))
+		filter_events(c, PMU_FILTER_ALLOW);
+	else if (c->nwords >= 2 && !strcmp(action, "deny"))
+		filter_events(c, PMU_FILTER_DENY);
 	else
-		control_say(c, "ok\n");
+		control_say(c, "error: filter off, or filter allow|deny FIXED EVENT…\n");
 }
 
 /* --- events of the host --- */
