@@ -103,33 +103,57 @@ struct request {
 	bool end; /* of the session */
 	char *out;
 	size_t size, used;
-	u32 served, last;
+	u32 number; /* of the VM that is served now; those below it have been */
+	u32 next;   /* 0: none was found yet */
+	u32 served;
 };
 
-static bool serve_vm(struct kvm_file *file, void *arg)
+static bool find_next(struct kvm_file *file, void *arg)
 {
 	struct request *r = arg;
 	u32 number = kvm_vm_number(file);
+
+	if (number > r->number && (!r->vm || number == r->vm) && (!r->next || number < r->next))
+		r->next = number;
+	return true;
+}
+
+/* Stops at the first: a VM may have several descriptors. */
+static bool serve_vm(struct kvm_file *file, void *arg)
+{
+	struct request *r = arg;
 	char line[REQUEST];
 
-	if (!number || number <= r->last || (r->vm && number != r->vm))
+	if (kvm_vm_number(file) != r->number)
 		return true;
-	r->last = number; /* a VM may have several descriptors */
 	r->served++;
 	if (r->end) {
 		kvm_control_end(file, r->session);
-		return true;
+		return false;
 	}
 	snprintf(line, sizeof(line), "%s", r->line);
 	r->used += kvm_control(file, r->session, line, r->out + r->used, r->size - r->used);
-	return true;
+	return false;
+}
+
+/* In order of the VMs' numbers, which is not that of their descriptors. */
+static void serve_vms(struct request *r)
+{
+	for (;;) {
+		r->next = 0;
+		fdtab_each(find_next, r);
+		if (!r->next)
+			return;
+		r->number = r->next;
+		fdtab_each(serve_vm, r);
+	}
 }
 
 static void end_session(const struct client *client)
 {
 	struct request r = { .session = client->session, .end = true };
 
-	fdtab_each(serve_vm, &r);
+	serve_vms(&r);
 }
 
 /* "VM COMMAND…": the answer's lines, and a line with a dot. */
@@ -146,7 +170,7 @@ static void serve(struct client *client, char *line)
 	while (*command == ' ')
 		command++;
 	r.line = command;
-	fdtab_each(serve_vm, &r);
+	serve_vms(&r);
 	if (!r.served)
 		r.used =
 			snprintf(r.out, r.size, "error: there is no such VM: vpmu ps lists them\n");

@@ -102,6 +102,42 @@ static int finish(void **state)
 
 /* --- the tests --- */
 
+/* Lines of the next answer, without its dot. */
+static u32 lines_heard(int fd)
+{
+	char c, last = '\n', before = 0;
+	u32 lines = 0;
+
+	while (recv(fd, &c, 1, 0) == 1) {
+		if (c == '\n' && last == '.' && before == '\n')
+			return lines;
+		lines += c == '\n';
+		before = last;
+		last = c;
+	}
+	fail_msg("no answer");
+	return 0;
+}
+
+/* The second gets a descriptor below the first's; the third number is a copy. */
+static void every_vm_is_asked_once_whatever_its_descriptor(void **state)
+{
+	int below = dup(g.kvm), first = KVM_CALL(g.kvm, KVM_CREATE_VM, NULL), second, copy, fd;
+
+	(void)state;
+	close(below);
+	second = KVM_CALL(g.kvm, KVM_CREATE_VM, NULL);
+	copy = dup(second);
+	assert_true(second < first);
+	fd = control_dial();
+	control_say(fd, "0 list\n");
+	assert_int_equal(lines_heard(fd), 3);
+	close(fd);
+	close(copy);
+	close(second);
+	close(first);
+}
+
 static const char *const wrong_filters[] = {
 	"0 filter\n",
 	"0 filter maybe\n",
@@ -477,6 +513,7 @@ int main(void)
 {
 	static const struct CMUnitTest tests[] = {
 		TEST(a_vm_can_be_asked),
+		TEST(every_vm_is_asked_once_whatever_its_descriptor),
 		TEST(ten_thousand_changes_lose_no_count),
 		TEST(events_of_the_host_come_and_go),
 		TEST(the_hosts_view_counts_a_mediated_guest),
