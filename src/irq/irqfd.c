@@ -1,8 +1,8 @@
 // SPDX-License-Identifier: MIT
 /*
  * irqfds: see irq/irqfd.h. Each is a duplicate of the program's eventfd in one epoll set, next to
- * the timer and the fd that ends the wait. The program may close its own at any time: an irqfd is
- * found by the number that this had. The lock guards the list; it is held while eventfds are read.
+ * the timer and the fd that ends the wait. The program may close its own at any time. The lock
+ * guards the list; it is held while eventfds are read, which never waits.
  *
  * The program may also close our descriptors: closefrom(), a loop over all numbers. A wait then
  * ends for good, and no number is written to or closed that may stand for a file of the program by
@@ -12,15 +12,14 @@
 
 #include <errno.h>
 #include <fcntl.h>
-#include <linux/kcmp.h>
 #include <poll.h>
 #include <stdlib.h>
 #include <sys/epoll.h>
 #include <sys/eventfd.h>
-#include <sys/syscall.h>
 #include <sys/timerfd.h>
 #include <unistd.h>
 
+#include "base/event_file.h"
 #include "base/log.h"
 
 #define EVENTS_MAX 32
@@ -31,6 +30,7 @@ struct irqfd {
 	u32 gsi;
 	int fd, user_fd;
 	int resample; /* -1: none */
+	bool resample_blocks;
 };
 
 static int watch(struct irqfds *irqfds, int fd)
@@ -130,7 +130,17 @@ void irqfd_close(struct irqfds *irqfds)
 
 /* --- what the program asks for --- */
 
-static struct irqfd *find_user(const struct irqfds *irqfds, int user_fd)
+/* KVM: an irqfd is found by its eventfd, whichever descriptor stands for that. */
+static struct irqfd *find_file(const struct irqfds *irqfds, int fd, int user_fd)
+{
+	struct irqfd *irqfd = irqfds->first;
+
+	while (irqfd && !event_file_same(irqfd->fd, fd, irqfd->user_fd == user_fd))
+		irqfd = irqfd->next;
+	return irqfd;
+}
+
+static struct irqfd *find_number(const struct irqfds *irqfds, int user_fd)
 {
 	struct irqfd *irqfd = irqfds->first;
 
@@ -156,13 +166,8 @@ static int open_pair(struct irqfd *irqfd, const struct kvm_irqfd *args)
 	if (!(args->flags & KVM_IRQFD_FLAG_RESAMPLE))
 		return 0;
 	irqfd->resample = duplicate(args->resamplefd);
+	irqfd->resample_blocks = event_file_blocks(irqfd->resample);
 	return irqfd->resample < 0 ? irqfd->resample : 0;
-}
-
-/* If the host cannot tell, equal descriptors are taken for one file. */
-static bool same_file(int a, int b)
-{
-	return syscall(SYS_kcmp, getpid(), getpid(), KCMP_FILE, a, b) <= 0;
 }
 
 static void forget(struct irqfds *irqfds, struct irqfd *irqfd)
@@ -182,12 +187,11 @@ static int link_irqfd(struct irqfds *irqfds, struct irqfd *irqfd)
 	int r = 0;
 
 	pthread_mutex_lock(&irqfds->lock);
-	old = find_user(irqfds, irqfd->user_fd);
-	if (old && same_file(old->fd, irqfd->fd))
+	old = find_number(irqfds, irqfd->user_fd);
+	if (find_file(irqfds, irqfd->fd, irqfd->user_fd))
 		r = -EBUSY; /* KVM: an eventfd stands for one interrupt */
 	else if (old)
-		forget(irqfds,
-		       old); /* the program has closed it, and the number has a new meaning */
+		forget(irqfds, old); /* the program has closed it: the number has a new meaning */
 	if (!r)
 		r = __atomic_load_n(&irqfds->over, __ATOMIC_ACQUIRE) ? -EBADF
 								     : watch(irqfds, irqfd->fd);
@@ -230,7 +234,7 @@ int irqfd_deassign(struct irqfds *irqfds, const struct kvm_irqfd *args, bool *la
 
 	*last_of_level = false;
 	pthread_mutex_lock(&irqfds->lock);
-	irqfd = find_user(irqfds, args->fd);
+	irqfd = find_file(irqfds, args->fd, args->fd);
 	if (irqfd && irqfd->gsi == args->gsi) {
 		bool level = irqfd->resample >= 0;
 
@@ -294,7 +298,7 @@ static bool decode(struct irqfds *irqfds, int fd, struct irqfd_event *event)
 		return false;
 	event->what = irqfd->resample >= 0 ? IRQFD_LEVEL : IRQFD_EDGE;
 	event->gsi = irqfd->gsi;
-	return eventfd_read(fd, &count) == 0;
+	return event_file_take(fd);
 }
 
 static u32 take(struct irqfds *irqfds, struct irqfd_event *events, u32 n, int timeout)
@@ -345,7 +349,7 @@ bool irqfd_resample(struct irqfds *irqfds, u32 gsi, bool tell)
 			continue;
 		found = true;
 		if (tell)
-			eventfd_write(f->resample, 1);
+			event_file_signal(f->resample, f->resample_blocks);
 	}
 	pthread_mutex_unlock(&irqfds->lock);
 	return found;

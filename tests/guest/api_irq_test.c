@@ -8,11 +8,14 @@
  */
 #include <errno.h>
 #include <fcntl.h>
+#include <linux/kcmp.h>
 #include <poll.h>
 #include <setjmp.h>
 #include <stdarg.h>
 #include <string.h>
 #include <sys/eventfd.h>
+#include <sys/ioctl.h>
+#include <sys/syscall.h>
 #include <time.h>
 #include <unistd.h>
 #include <cmocka.h>
@@ -86,6 +89,8 @@ GUEST_CODE(together, "mov $0x1b, %ecx; rdmsr; or $0x400, %eax; wrmsr\n"
 		     "iretq\n");
 
 extern const u8 together_here[], isr_78[], isr_66[];
+
+GUEST_CODE(ringing, "out %al, $0xf4; hlt\n");
 
 /* The local APIC's timer expires once, in a millisecond. */
 #define TIMER_STARTS                                                                \
@@ -315,6 +320,47 @@ static void an_irqfd_interrupts_a_halted_guest(void **state)
 	KVM_CALL(g.vm, KVM_IRQFD, &arg);
 	kvm_guest_destroy(&g);
 	close(arg.fd);
+}
+
+/* KVM knows eventfds, not descriptors. */
+static void an_irqfd_is_found_by_any_copy_of_its_eventfd(void **state)
+{
+	struct kvm_irqfd arg = { .fd = eventfd(0, 0), .gsi = EDGE_PIN };
+	struct kvm_irqfd copy = { .fd = dup(arg.fd), .gsi = EDGE_PIN };
+
+	(void)state;
+	if (syscall(SYS_kcmp, getpid(), getpid(), KCMP_FILE, arg.fd, copy.fd))
+		skip(); /* the host does not tell */
+	start(with_irqchip);
+	KVM_CALL(g.vm, KVM_IRQFD, &arg);
+	assert_int_equal(ioctl(g.vm, KVM_IRQFD, &copy), -1);
+	assert_int_equal(errno, EBUSY);
+	copy.flags = KVM_IRQFD_FLAG_DEASSIGN;
+	KVM_CALL(g.vm, KVM_IRQFD, &copy);
+	KVM_CALL(g.vm, KVM_IRQFD, &arg);
+	kvm_guest_destroy(&g);
+	close(arg.fd);
+	close(copy.fd);
+}
+
+static void a_full_ioeventfd_takes_the_write(void **state)
+{
+	static const int flags[] = { 0, EFD_NONBLOCK };
+
+	(void)state;
+	for (u32 i = 0; i < ARRAY_SIZE(flags); i++) {
+		struct kvm_ioeventfd arg = { .fd = eventfd(0, flags[i]),
+					     .addr = PORT,
+					     .len = 1,
+					     .flags = KVM_IOEVENTFD_FLAG_PIO };
+
+		kvm_guest_create(&g, ringing_start, ringing_end - ringing_start, 1);
+		assert_int_equal(eventfd_write(arg.fd, ~0ull - 1), 0);
+		KVM_CALL(g.vm, KVM_IOEVENTFD, &arg);
+		assert_int_equal(kvm_guest_run(&g, 0), KVM_EXIT_HLT);
+		kvm_guest_destroy(&g);
+		close(arg.fd);
+	}
 }
 
 #define MAX_FDS 1024
@@ -592,6 +638,8 @@ int main(void)
 		cmocka_unit_test(an_msi_and_a_route_to_one_interrupt),
 		cmocka_unit_test(an_irqfd_interrupts_a_halted_guest),
 		cmocka_unit_test(a_resampling_irqfd_hears_of_the_end),
+		cmocka_unit_test(an_irqfd_is_found_by_any_copy_of_its_eventfd),
+		cmocka_unit_test(a_full_ioeventfd_takes_the_write),
 		cmocka_unit_test(a_vm_whose_descriptors_were_closed_can_be_closed),
 		cmocka_unit_test(a_split_irqchip_tells_of_the_end_of_levels),
 		cmocka_unit_test(a_split_irqchip_takes_the_program_8259_vectors),

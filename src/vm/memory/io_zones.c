@@ -13,6 +13,7 @@
 #include <string.h>
 #include <unistd.h>
 
+#include "base/event_file.h"
 #include "vm/io.h"
 #include "vm/vm.h"
 
@@ -28,6 +29,7 @@ struct io_zone {
 	u64 data;
 	int fd; /* ours: the program may close its own */
 	int user_fd;
+	bool blocks; /* the program opened it without EFD_NONBLOCK */
 };
 
 struct io_zones {
@@ -182,6 +184,7 @@ static int eventfd_assign(struct vm *vm, const struct kvm_ioeventfd *args)
 	add.fd = fcntl(args->fd, F_DUPFD_CLOEXEC, 0);
 	if (add.fd < 0)
 		return -errno;
+	add.blocks = event_file_blocks(add.fd);
 	r = replace(vm, NULL, &add);
 	if (r)
 		close(add.fd);
@@ -194,7 +197,7 @@ static int eventfd_deassign(struct vm *vm, const struct kvm_ioeventfd *args)
 		const struct io_zone *z = &vm->zones->zone[i];
 		int fd = z->fd, r;
 
-		if (!same_place(z, args) || z->user_fd != args->fd)
+		if (!same_place(z, args) || !event_file_same(fd, args->fd, z->user_fd == args->fd))
 			continue;
 		r = replace(vm, z, NULL);
 		if (!r)
@@ -227,7 +230,7 @@ void io_zones_destroy(struct vm *vm)
 
 static bool tick(struct vm *vm, const struct io_zone *z, u64 addr, u32 len, const void *data)
 {
-	u64 value = 0, one = 1;
+	u64 value = 0;
 
 	if (addr != z->addr || (z->len && z->len != len))
 		return false;
@@ -235,7 +238,8 @@ static bool tick(struct vm *vm, const struct io_zone *z, u64 addr, u32 len, cons
 	if (z->match_data && value != z->data)
 		return false;
 	outside_show_date(vm);
-	return write(z->fd, &one, sizeof(one)) == sizeof(one);
+	event_file_signal(z->fd, z->blocks);
+	return true;
 }
 
 bool zones_unread(struct vm *vm)
