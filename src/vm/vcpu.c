@@ -304,27 +304,28 @@ static bool same_cpuid(struct vcpu *vcpu, struct kvm_cpuid_entry2 *entries, u32 
 /* Leaves in *entries what is to be freed: the new list if it was refused, else the old one. */
 static int replace_cpuid(struct vcpu *vcpu, struct kvm_cpuid_entry2 **entries, u32 n)
 {
-	int r = cpuid_check(*entries, n);
+	int r = cpuid_check(*entries, n), filled;
 
 	if (r)
 		return r;
-	r = cpuid_fill_newer(vcpu->vm, entries, &n);
-	if (r < 0)
-		return r;
-	vcpu->cpuid_filled = r;
-	if (r)
-		msr_fill_newer(vcpu);
+	filled = cpuid_fill_newer(vcpu->vm, entries, &n);
+	if (filled < 0)
+		return filled;
 	/* KVM: the model is fixed by the first run, but a program that reuses the vCPU may say it
 	 * again. */
 	if (vcpu->ever_ran)
 		return same_cpuid(vcpu, *entries, n) ? 0 : -EINVAL;
 	swap_cpuid(vcpu, entries, &n);
 	r = cpuid_apply(vcpu);
-	if (r)
+	if (r) {
 		swap_cpuid(vcpu, entries, &n);
-	else
-		cpu_state_changed(vcpu->cpu);
-	return r;
+		return r;
+	}
+	vcpu->cpuid_filled = filled;
+	if (filled)
+		msr_fill_newer(vcpu);
+	cpu_state_changed(vcpu->cpu);
+	return 0;
 }
 
 int vcpu_set_cpuid(struct vcpu *vcpu, struct kvm_cpuid_entry2 *entries, u32 n)

@@ -181,6 +181,26 @@ static void feature_msrs_freeze_when_the_vcpu_has_run(void **state)
 	assert_int_equal(host_read(m->vcpu, 0x8b), 77);
 }
 
+/* A list as QEMU has it that knows nothing of 0x80000007, and with another address width. */
+static void a_refused_cpuid_changes_no_msr(void **state)
+{
+	struct machine *m = *state;
+	struct kvm_cpuid_entry2 *entries = calloc(CPUID_MAX_ENTRIES, sizeof(*entries));
+	u32 n = cpuid_supported(m->vm->model, entries, CPUID_MAX_ENTRIES);
+
+	for (u32 i = 0; i < n; i++) {
+		if (entries[i].function == 0x80000007)
+			entries[i].edx = 0;
+		if (entries[i].function == 0x80000008)
+			entries[i].eax ^= 1;
+	}
+	assert_int_equal(host_read(m->vcpu, HWCR), 0);
+	m->vcpu->ever_ran = true;
+	assert_int_equal(vcpu_set_cpuid(m->vcpu, entries, n), -EINVAL);
+	assert_int_equal(host_read(m->vcpu, HWCR), 0);
+	assert_false(m->vcpu->cpuid_filled);
+}
+
 static void an_unknown_msr_is_told_from_a_bad_value(void **state)
 {
 	struct machine *m = *state;
@@ -536,6 +556,7 @@ int main(void)
 		BOTH(feature_msrs_freeze_when_the_vcpu_has_run),
 		BOTH(without_the_quirk_feature_msrs_are_the_programs_to_give),
 		BOTH(an_unknown_msr_is_told_from_a_bad_value),
+		cmocka_unit_test_setup_teardown(a_refused_cpuid_changes_no_msr, amd, gone),
 		cmocka_unit_test_setup_teardown(addresses_have_the_width_of_the_processor, intel,
 						gone),
 		BOTH(the_program_may_zero_what_it_was_told_of),
