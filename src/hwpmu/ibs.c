@@ -202,11 +202,20 @@ static bool wanted(const struct hwpmu *pmu, const struct ibs_sample *s)
 	return s->access.valid && s->access.level == OBSERVED_MEMORY;
 }
 
-static void end_op(struct hwpmu *pmu)
+/* Without a core that tells of it, nothing is known of the instruction. */
+static struct ibs_sample last_instruction(const struct hwpmu *pmu)
 {
 	struct ibs_sample s = { 0 };
 
-	pmu->store->ibs(pmu->owner, &s);
+	if (pmu->store && pmu->store->ibs)
+		pmu->store->ibs(pmu->owner, &s);
+	return s;
+}
+
+static void end_op(struct hwpmu *pmu)
+{
+	struct ibs_sample s = last_instruction(pmu);
+
 	if (!wanted(pmu, &s)) {
 		start(pmu, OP, random_bits(pmu));
 		return;
@@ -219,10 +228,7 @@ static void end_op(struct hwpmu *pmu)
 
 static void end_fetch(struct hwpmu *pmu)
 {
-	struct ibs_sample s = { 0 };
-
-	pmu->store->ibs(pmu->owner, &s);
-	pmu->ibs.reg[IBS_FETCH_LINEAR] = s.rip;
+	pmu->ibs.reg[IBS_FETCH_LINEAR] = last_instruction(pmu).rip;
 	pmu->ibs.reg[IBS_FETCH_CTL] |= IBS_FETCH_VAL | IBS_FETCH_COMPLETE;
 	pmu->ibs.count[FETCH] = most(pmu, FETCH);
 	pmu->ibs.interrupt = true;

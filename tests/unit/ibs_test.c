@@ -294,6 +294,21 @@ static void the_lvt_is_told(void **state)
 	assert_int_equal(get(IBS_CTL), IBS_CTL_VALID | IBS_LVT);
 }
 
+/* An embedder need not have one. */
+static void without_a_core_to_ask_a_sample_says_nothing(void **state)
+{
+	(void)state;
+	hwpmu_attach_store(&m.hw, NULL, NULL);
+	set(IBS_OP_CTL, IBS_OP_EN | IBS_OP_COUNTS_OPS | MAX(0x200));
+	assert_true(run(0x200));
+	assert_true(get(IBS_OP_CTL) & IBS_OP_VAL);
+	assert_int_equal(get(IBS_OP_RIP), 0);
+	set(IBS_OP_CTL, 0);
+	set(IBS_FETCH_CTL, IBS_FETCH_EN | MAX(0x200));
+	assert_true(run(0x200));
+	assert_true(get(IBS_FETCH_CTL) & IBS_FETCH_VAL);
+}
+
 int main(void)
 {
 #define ON(setup, test) cmocka_unit_test_setup(test, setup)
@@ -312,6 +327,7 @@ int main(void)
 		ON(on_genoa, a_filter_holds_for_ibs),
 		ON(on_milan, without_the_feature_there_are_no_registers),
 		ON(on_milan, the_lvt_is_told),
+		ON(on_milan, without_a_core_to_ask_a_sample_says_nothing),
 	};
 
 	return cmocka_run_group_tests(tests, NULL, NULL);
