@@ -11,6 +11,14 @@ void hostperf_init(struct hostperf *host, struct hwpmu *hw)
 	*host = (struct hostperf){ .hw = hw };
 }
 
+/* Events of a group fail together and are tried again together. */
+static void retry_group(struct hostperf *host, u32 group)
+{
+	for (u32 i = 0; group && i < host->nevents; i++)
+		if (host->event[i]->group == group && host->event[i]->state == HOST_ERROR)
+			host->event[i]->state = HOST_WAITING;
+}
+
 bool hostperf_add(struct hostperf *host, struct host_event *event)
 {
 	must(event->state == HOST_OFF);
@@ -18,6 +26,7 @@ bool hostperf_add(struct hostperf *host, struct host_event *event)
 		event->state = HOST_ERROR;
 		return false;
 	}
+	retry_group(host, event->group);
 	host->event[host->nevents++] = event;
 	event->state = HOST_WAITING;
 	return true;

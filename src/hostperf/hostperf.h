@@ -54,7 +54,8 @@ struct hostperf {
 
 void hostperf_init(struct hostperf *host, struct hwpmu *hw);
 
-/* Take effect with hostperf_schedule(). False: there are too many events, and this is in error. */
+/* Take effect with hostperf_schedule(). False: there are too many events, and this is in error. A
+ * group in error is tried again when an event joins it. */
 bool hostperf_add(struct hostperf *host, struct host_event *event);
 void hostperf_remove(struct hostperf *host, struct host_event *event);
 void hostperf_schedule(struct hostperf *host);

@@ -162,6 +162,23 @@ static void a_group_counts_as_a_whole_or_not_at_all(void **state)
 	assert_int_equal(in_state(HOST_COUNTING, 4, 3), 3);
 }
 
+static void a_group_in_error_is_tried_again_with_what_joins_it(void **state)
+{
+	(void)state;
+	for (u32 i = 4; i < 8; i++)
+		event[i].group = 1;
+	add(0, 4, INSTRUCTIONS, HOST_PINNED);
+	add(4, 3, INSTRUCTIONS, HOST_PINNED);
+	assert_int_equal(in_state(HOST_ERROR, 4, 3), 3);
+	add(7, 1, INSTRUCTIONS, HOST_PINNED);
+	assert_int_equal(in_state(HOST_ERROR, 4, 4), 4);
+	hostperf_remove(&m.host, &event[7]);
+	hostperf_remove(&m.host, &event[0]);
+	hostperf_remove(&m.host, &event[1]);
+	add(7, 1, INSTRUCTIONS, HOST_PINNED);
+	assert_int_equal(in_state(HOST_COUNTING, 4, 4), 4);
+}
+
 static void flexible_events_share_by_turns_and_times_tell(void **state)
 {
 	u64 now = 0;
@@ -337,6 +354,7 @@ int main(void)
 		ICELAKE(events_move_so_that_constraints_are_met),
 		ICELAKE(fixed_counters_serve_their_events_first),
 		GENOA(a_group_counts_as_a_whole_or_not_at_all),
+		GENOA(a_group_in_error_is_tried_again_with_what_joins_it),
 		GENOA(flexible_events_share_by_turns_and_times_tell),
 		GENOA(exclusion_chooses_the_world),
 		GENOA(event_mode_starves_on_full_host),
