@@ -2,8 +2,9 @@
 /*
  * The functions of libc that take a path. An open of /dev/kvm gives a memfd that stands for it, and
  * from the first one on the faults are ours (signals.c); an open of a module parameter gives a
- * memfd with its text. stat() and access() describe what the kernel's KVM would have there. All
- * other paths are libc's. Any thread.
+ * memfd with its text. Nothing can stand for a folder, so the modules' can be searched and not
+ * opened. stat() and access() describe what the kernel's KVM would have there. All other paths are
+ * libc's. Any thread.
  */
 #undef _FORTIFY_SOURCE /* it turns some of the functions below into inlines */
 
@@ -84,6 +85,8 @@ static int open_path(int dir, const char *path, int flags, mode_t mode)
 		return preload_result(open_kvm(flags));
 	case PATH_PARAM:
 		return preload_result(open_text(text, flags));
+	case PATH_FOLDER:
+		return preload_result(-EACCES);
 	case PATH_ABSENT:
 		return preload_result(-ENOENT);
 	default:
@@ -197,7 +200,7 @@ static int describe(const char *path, struct stat *st)
 		st->st_size = PAGE_SIZE;
 		return 0;
 	case PATH_FOLDER:
-		st->st_mode = S_IFDIR | 0755;
+		st->st_mode = S_IFDIR | 0111;
 		return 0;
 	case PATH_ABSENT:
 		return -ENOENT;
@@ -309,6 +312,12 @@ LIBC int statx(int dir, const char *restrict path, int flags, unsigned mask,
 	return preload_result(r);
 }
 
+static bool mode_allows(mode_t mode, int wanted)
+{
+	return !((wanted & R_OK && !(mode & 0444)) || (wanted & W_OK && !(mode & 0222)) ||
+		 (wanted & X_OK && !(mode & 0111)));
+}
+
 static int access_path(int dir, const char *path, int mode, int flags)
 {
 	struct stat st;
@@ -316,7 +325,7 @@ static int access_path(int dir, const char *path, int mode, int flags)
 
 	if (r == 1)
 		return real()->faccessat(dir, path, mode, flags);
-	if (!r && ((mode & W_OK && !(st.st_mode & 0222)) || (mode & X_OK && !(st.st_mode & 0111))))
+	if (!r && !mode_allows(st.st_mode, mode))
 		r = -EACCES;
 	return preload_result(r);
 }

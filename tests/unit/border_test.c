@@ -191,6 +191,24 @@ static void parameters_can_be_read(void **state)
 	assert_int_equal(errno, ENOENT);
 }
 
+/* Whether the host has a KVM of its own or not. */
+static void the_modules_folders_cannot_be_listed(void **state)
+{
+	static const char *const folders[] = { "/sys/module/kvm", PARAMETERS };
+	struct stat st;
+
+	(void)state;
+	for (u32 i = 0; i < ARRAY_SIZE(folders); i++) {
+		assert_int_equal(stat(folders[i], &st), 0);
+		assert_true(S_ISDIR(st.st_mode));
+		assert_int_equal(access(folders[i], X_OK), 0);
+		assert_int_equal(access(folders[i], R_OK), -1);
+		assert_int_equal(errno, EACCES);
+		assert_int_equal(open(folders[i], O_RDONLY | O_DIRECTORY), -1);
+		assert_int_equal(errno, EACCES);
+	}
+}
+
 static const struct model *asked_for(void)
 {
 	return getenv("VPMU_CPU") ? model_find(getenv("VPMU_CPU")) : NULL;
@@ -471,6 +489,7 @@ static int inside(void)
 		cmocka_unit_test(ranges_are_closed),
 		cmocka_unit_test(a_child_has_kvm_but_not_the_parents_vms),
 		cmocka_unit_test(parameters_can_be_read),
+		cmocka_unit_test(the_modules_folders_cannot_be_listed),
 		cmocka_unit_test(the_vendors_module_is_that_of_the_model),
 		cmocka_unit_test(dev_kvm_looks_like_a_device),
 		cmocka_unit_test(cpuid_shows_the_model),
