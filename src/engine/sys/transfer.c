@@ -1,8 +1,7 @@
 // SPDX-License-Identifier: MIT
 /*
  * Transfers of control that are more than a jump: software interrupts, returns from them, system
- * calls, far branches (SDM 3A 5.8, 6.4), and the loops on the count register. vCPU thread; general
- * registers only.
+ * calls, far branches (SDM 3A 5.8, 6.4). vCPU thread; general registers only.
  */
 #include "engine/sys/priv.h"
 
@@ -105,54 +104,4 @@ enum sys_result sys_ret_far(struct cpu *cpu, const struct insn *insn)
 	if (!insn->far)
 		return SYS_UNKNOWN;
 	return sys_jumped(cpu_far_return(cpu, insn->opsize, pop));
-}
-
-/* A short jump; the target is checked before anything changes. */
-static enum sys_result branch(struct cpu *cpu, const struct insn *insn)
-{
-	u64 target = sys_next_rip(cpu, insn) + (u64)insn->ops[0].imm;
-	bool fits;
-
-	if (sys_code64(cpu)) {
-		fits = cpu_canonical(cpu, target);
-	} else {
-		target &= sys_mask(insn->opsize);
-		fits = target <= cpu->seg[CS].limit;
-	}
-	if (!fits)
-		return sys_done(sys_gp(cpu));
-	cpu->rip = target;
-	return SYS_JUMP;
-}
-
-static enum sys_result loop_while(struct cpu *cpu, const struct insn *insn, bool condition)
-{
-	u64 count = (cpu->regs[RCX] - 1) & sys_mask(insn->addrsize);
-	enum sys_result result = SYS_NEXT;
-
-	if (count && condition)
-		result = branch(cpu, insn);
-	if (result != SYS_FAULT)
-		sys_set_reg(cpu, RCX, insn->addrsize, count);
-	return result;
-}
-
-enum sys_result sys_loop(struct cpu *cpu, const struct insn *insn)
-{
-	return loop_while(cpu, insn, true);
-}
-
-enum sys_result sys_loope(struct cpu *cpu, const struct insn *insn)
-{
-	return loop_while(cpu, insn, cpu->rflags & FL_ZF);
-}
-
-enum sys_result sys_loopne(struct cpu *cpu, const struct insn *insn)
-{
-	return loop_while(cpu, insn, !(cpu->rflags & FL_ZF));
-}
-
-enum sys_result sys_jcxz(struct cpu *cpu, const struct insn *insn)
-{
-	return sys_reg(cpu, RCX, insn->addrsize) ? SYS_NEXT : branch(cpu, insn);
 }
