@@ -82,11 +82,16 @@ static bool is_busy(const struct pipe_work *w, u32 cycle, u32 unit)
 	return w->busy[cycle % RING_CYCLES] >> unit & 1;
 }
 
+static u32 ring_end(const struct pipe_work *w)
+{
+	return w->cycle + RING_CYCLES - RING_RESERVE;
+}
+
 /* The first cycle from `at` on in which the port is free and, if needed, the divider for so many
  * cycles. */
 static u32 free_cycle(const struct pipe_work *w, u32 port, u32 at, u32 divider)
 {
-	u32 last = w->cycle + RING_CYCLES - RING_RESERVE;
+	u32 last = ring_end(w);
 
 	while (at < last) {
 		u32 n = 0;
@@ -128,20 +133,25 @@ u32 pipe_start(struct pipe_work *w, const struct pipe_uop *uop, u32 ready)
 
 #define BANK_LOADS 2u
 
+static bool bank_is_full(const struct pipe_work *w, u32 at, u32 bank)
+{
+	return (w->banks[at % RING_CYCLES] >> bank & 3) >= BANK_LOADS;
+}
+
 u32 pipe_start_load(struct pipe_work *w, u32 ready, u64 address, bool vector)
 {
 	u32 from = later(ready, w->cycle + w->core->delay), port, at;
 	u32 bank = 2 * (address / 4 % 16);
+	bool banked = w->core->has_banks && address != UNKNOWN_ADDRESS;
 
 	if (w->ideal)
 		return ready;
 	port = bind(w, vector ? w->core->p_load_vector : w->core->p_load);
 	at = free_cycle(w, port, from, 0);
-	while (w->core->has_banks && address != UNKNOWN_ADDRESS &&
-	       (w->banks[at % RING_CYCLES] >> bank & 3) >= BANK_LOADS)
+	while (banked && at < ring_end(w) && bank_is_full(w, at, bank))
 		at = free_cycle(w, port, at + 1, 0);
-	w->banks[at % RING_CYCLES] +=
-		w->core->has_banks && address != UNKNOWN_ADDRESS ? 1u << bank : 0u;
+	if (banked && !bank_is_full(w, at, bank))
+		w->banks[at % RING_CYCLES] += 1u << bank;
 	take(w, port, at);
 	return at;
 }

@@ -159,8 +159,8 @@ static bool merges_its_source(const ZydisDecodedInstruction *in, const ZydisDeco
 {
 	u32 last = in->operand_count_visible - 1u;
 
-	return in->operand_count_visible >= 2 && pipe_is_vector(ops[0].reg.value) &&
-	       ops[last].type == ZYDIS_OPERAND_TYPE_REGISTER &&
+	return in->operand_count_visible >= 2 && ops[0].type == ZYDIS_OPERAND_TYPE_REGISTER &&
+	       ops[last].type == ZYDIS_OPERAND_TYPE_REGISTER && pipe_is_vector(ops[0].reg.value) &&
 	       place_of(ops[last].reg.value) == place_of(ops[0].reg.value);
 }
 
