@@ -175,6 +175,10 @@ struct cpu_port {
 	 * REP, deliveries of events. Grows; nothing architectural depends on it. */
 	u64 effort;
 	u64 last_rip; /* of the instruction with which a run ended at a trip; if `precise` */
+	/* Running hash (base/trace.h) of the registers after each instruction that C alone
+	 * executes, among them those that read a clock or a random number. The owner starts it with
+	 * a number other than 0; 0: none is kept. */
+	u64 digest;
 
 	/* The processor asks, the owner answers. */
 	struct cpu_io io;

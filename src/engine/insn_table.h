@@ -102,6 +102,7 @@ struct insn_facts {
 	bool vex_w_widens : 1; /* VEX.W: general registers, memory in their place; in 64-bit code */
 	bool mask_keeps_faults : 1; /* an opmask does not suppress faults of its memory operand */
 	bool random : 1;	    /* differs from run to run */
+	bool outside : 1; /* gives what is neither in registers nor in memory; in traces */
 } __attribute__((aligned(16)));
 
 extern const struct insn_facts insn_table[NINSNS];

@@ -244,7 +244,8 @@ void hwpmu_init(struct hwpmu *pmu, const struct pmu_model *model, const struct r
 {
 	must(model->general <= HWPMU_GENERAL && model->fixed <= HWPMU_FIXED);
 	must(model->general_width < 64 && model->fixed_width < 64);
-	*pmu = (struct hwpmu){ .model = model, .tally = tally, .alarm = RETIRE_NEVER };
+	*pmu = (struct hwpmu){ .model = model, .tally = tally };
+	pmu->alarm = pmu->stop_at = RETIRE_NEVER;
 	hwpmu_reset(pmu);
 }
 
@@ -457,4 +458,6 @@ void hwpmu_trips(const struct hwpmu *pmu, struct retire_trips *trips)
 		hwpmu_ibs_arm(pmu, trips);
 	if (pmu->alarm != RETIRE_NEVER)
 		hwpmu_arm_class(trips, RETIRE_CYCLES, RETIRE_IN_BOTH, pmu->alarm);
+	if (pmu->stop_at != RETIRE_NEVER)
+		hwpmu_arm_class(trips, RETIRE_INSTRUCTIONS, RETIRE_IN_BOTH, pmu->stop_at);
 }

@@ -92,6 +92,7 @@ struct hwpmu {
 	retire_wanted owner_wanted; /* classes that the owner needs besides */
 	/* Cycles of both privileges at which the owner wants a run to end, or RETIRE_NEVER. */
 	u64 alarm;
+	u64 stop_at;				      /* the same, of instructions */
 	struct hwpmu_counter counter[HWPMU_COUNTERS]; /* general, then fixed */
 	struct hwpmu_decoded decoded[HWPMU_GENERAL];
 	u32 nunknown, unknown[HWPMU_UNKNOWN]; /* codes of events the model lacks, plus one */

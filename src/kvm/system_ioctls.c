@@ -14,6 +14,7 @@
 #include "vm/pmu/config.h"
 #include "vm/pmu/shadow.h"
 #include "vm/profile.h"
+#include "vm/time/trace.h"
 
 long ioctl_get_api_version(struct kvm_call *call)
 {
@@ -51,6 +52,7 @@ long ioctl_create_vm(struct kvm_call *call)
 	outside_environment(vm);
 	profile_environment(vm);
 	shadow_environment(vm);
+	trace_environment(vm);
 	r = kvm_new_file(call, KVM_FILE_VM, vm, NULL);
 	vm_put(vm); /* the file has its own reference */
 	return r;

@@ -12,6 +12,7 @@
 
 #include "cpu/mmu/mmu.h"
 #include "vm/irq/irqchip.h"
+#include "vm/time/trace.h"
 #include "vm/vm.h"
 
 static void set_event(struct cpu *cpu, enum event_kind kind, u8 vector)
@@ -131,8 +132,11 @@ void events_inject(struct vcpu *vcpu)
 	struct cpu *cpu = vcpu->cpu;
 	bool blocked = vcpu->guest_debug & KVM_GUESTDBG_BLOCKIRQ;
 
-	if (cpu->port.event.kind == EVENT_NONE && !cpu_holds_answer(cpu))
+	if (cpu->port.event.kind == EVENT_NONE && !cpu_holds_answer(cpu)) {
 		inject_one(vcpu);
+		if (unlikely(vcpu->vm->trace) && cpu->port.event.kind != EVENT_NONE)
+			trace_event(vcpu);
+	}
 	vcpu->events.exception_pending = false;
 	cpu->port.want_nmi_window = !blocked && __atomic_load_n(&vcpu->nmis, __ATOMIC_ACQUIRE);
 	cpu->port.want_irq_window = (!blocked && irq_waits(vcpu)) || events_irq_wanted(vcpu);

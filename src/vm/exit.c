@@ -16,6 +16,7 @@
 #include "vm/io.h"
 #include "vm/irq/apic.h"
 #include "vm/pv.h"
+#include "vm/time/trace.h"
 #include "vm/vm.h"
 
 #define CPUID_FAULTING	    BIT(0) /* MSR_MISC_FEATURES_ENABLES */
@@ -25,6 +26,8 @@
 static int complete(struct vcpu *vcpu)
 {
 	cpu_complete(vcpu->cpu);
+	if (unlikely(vcpu->vm->trace)) /* RAX, RCX, RDX, RBX: where answers are */
+		trace_input(vcpu, vcpu->cpu->regs, 4 * sizeof(vcpu->cpu->regs[0]));
 	return 1;
 }
 

@@ -13,6 +13,7 @@
 
 #include "vm/irq/apic.h"
 #include "vm/irq/irqchip.h"
+#include "vm/time/trace.h"
 #include "vm/vm.h"
 
 static bool port_write(struct vcpu *vcpu, const struct cpu_io *io)
@@ -45,8 +46,12 @@ int io_port_exit(struct vcpu *vcpu)
 		io->state = IO_DONE;
 		return 1;
 	}
-	if (vcpu->vm->outside.must_wait)
+	if (vcpu->vm->outside.must_wait) {
+		/* It was called once, and has done what it was called for. */
+		if (unlikely(vcpu->vm->trace) && vcpu->vm->outside.calls_seen)
+			trace_end(vcpu);
 		return 1; /* executed again */
+	}
 	vcpu->stats.io_exits++;
 	run->exit_reason = KVM_EXIT_IO;
 	run->io.direction = io->in ? KVM_EXIT_IO_IN : KVM_EXIT_IO_OUT;
@@ -66,6 +71,8 @@ int io_port_complete(struct vcpu *vcpu)
 
 	if (io->in)
 		memcpy(io->data, vcpu->pio_data, (u64)io->size * io->count);
+	if (unlikely(vcpu->vm->trace) && io->in)
+		trace_input(vcpu, io->data, io->size * io->count);
 	io->state = IO_DONE;
 	return 1;
 }
@@ -133,6 +140,8 @@ int io_mmio_complete(struct vcpu *vcpu)
 	if (f) {
 		memcpy(f->data, vcpu->run->mmio.data, f->len);
 		f->answered = true;
+		if (unlikely(vcpu->vm->trace))
+			trace_input(vcpu, f->data, f->len);
 	}
 	return 1;
 }

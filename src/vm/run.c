@@ -23,6 +23,7 @@
 #include "vm/pmu/host.h"
 #include "vm/pv.h"
 #include "vm/sleep.h"
+#include "vm/time/trace.h"
 #include "vm/vm.h"
 
 /* Without a timer to watch, instructions between reads of run->immediate_exit; no program should
@@ -217,6 +218,8 @@ static void after_exit(struct vcpu *vcpu, enum exit_reason reason)
 	WRITE_ONCE(vcpu->where, WHERE_HYPERVISOR);
 	vcpu_time_show(vcpu);
 	pv_eoi_collect(vcpu);
+	if (unlikely(vcpu->vm->trace))
+		trace_exit(vcpu);
 }
 
 /* 1 for another turn, or the result of KVM_RUN. */
@@ -227,6 +230,8 @@ static int turn(struct vcpu *vcpu)
 	int r;
 
 	vcpu_section_begin(vcpu);
+	if (unlikely(vcpu->vm->trace))
+		trace_enter(vcpu);
 	r = serve_requests(vcpu);
 	vcpu_pmu_enter(vcpu);
 	events_accept(vcpu);
@@ -238,6 +243,8 @@ static int turn(struct vcpu *vcpu)
 		} while (run_goes_on(vcpu, reason, end));
 		after_exit(vcpu, reason);
 		r = exit_handle(vcpu, reason);
+		if (unlikely(vcpu->vm->trace))
+			trace_check(vcpu);
 	}
 	vcpu_section_end(vcpu);
 	return r;
@@ -274,6 +281,8 @@ static int finish_instruction(struct vcpu *vcpu)
 		reason = run_one(vcpu);
 	while (reason == EXIT_ATTENTION && cpu_holds_answer(vcpu->cpu));
 	r = exit_handle(vcpu, reason);
+	if (unlikely(vcpu->vm->trace))
+		trace_check(vcpu);
 	vcpu_kick(vcpu, 0); /* attention may have been set by another thread */
 	return r;
 }

@@ -18,6 +18,7 @@
 #include "vm/irq/irqchip.h"
 #include "vm/pmu/shadow.h"
 #include "vm/profile.h"
+#include "vm/time/trace.h"
 
 struct vm *vm_create(const struct model *model)
 {
@@ -65,6 +66,7 @@ static void destroy(struct vm *vm)
 	outside_destroy(vm);
 	profile_destroy(vm);
 	shadow_destroy(vm);
+	trace_destroy(vm);
 	vm_clock_destroy(vm);
 	schedule_destroy(vm);
 	pthread_mutex_destroy(&vm->ask_lock);

@@ -126,6 +126,7 @@ struct vcpu {
 	u64 mem_generation; /* of the snapshot that the TLB was filled from */
 	/* clock_ns() and instructions at the last reading of the clock: run.c. */
 	u64 clock_read_ns, clock_read_work;
+	u64 traced; /* instructions that vm->trace has counted */
 
 	enum vcpu_pending pending;
 	struct vcpu_events events;
@@ -194,6 +195,7 @@ struct vm {
 	struct vm_outside outside;
 	struct profile *profile;     /* vm/profile.h; NULL: none */
 	struct hwpmu_shadow *shadow; /* vm/pmu/shadow.h; NULL: none */
+	struct vm_trace *trace;	     /* vm/time/trace.h; NULL: none */
 	struct vm_clock clock;
 	struct vm_stats stats;
 	u32 created_vcpus;	    /* includes those being made */

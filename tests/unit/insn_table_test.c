@@ -69,6 +69,8 @@ static bool agree(const struct insn_facts *facts, u8 ways)
 		return false;
 	if (facts->random && ways != (WAY_HOST | WAY_SYS))
 		return false;
+	if (facts->outside && !executed_by_c)
+		return false;
 	return executed_by_c || !(facts->access || facts->index_size || facts->quick ||
 				  facts->serializing || facts->seg);
 }

@@ -8,6 +8,7 @@
  * registers only.
  */
 #include "base/bytes.h"
+#include "base/trace.h"
 #include "cpu/event.h"
 #include "cpu/mmu/exclusive.h"
 #include "cpu/fpu.h"
@@ -220,6 +221,20 @@ static void serialized(struct cpu *cpu, const struct insn *insn, enum space spac
 		epoch_begin(cpu, SPACE_OS);
 }
 
+/* Is it executed here whenever it retires, whatever blocks and modes there are? Clocks and random
+ * numbers are, where they follow from the owner's settings. */
+static bool always_complex(const struct insn_facts *facts)
+{
+	return facts->outside || !(facts->host || facts->emitted);
+}
+
+static void digest(struct cpu *cpu, const struct insn *insn)
+{
+	if (likely(!cpu->port.digest) || !always_complex(insn_facts(insn)))
+		return;
+	cpu->port.digest = trace_hash(cpu->port.digest, cpu->regs, sizeof(cpu->regs)) ?: 1;
+}
+
 /* The block's head has counted the instruction; it is refunded if it does not retire. */
 static enum turn execute_complex(struct cpu *cpu, const struct insn *insn, u32 mode)
 {
@@ -245,6 +260,7 @@ static enum turn execute_complex(struct cpu *cpu, const struct insn *insn, u32 m
 		cpu->rip = next_rip(cpu, insn);
 	if (result == SYS_NEXT || result == SYS_JUMP) {
 		count_flush_keeping_slice(cpu, privilege);
+		digest(cpu, insn);
 	} else {
 		count_refund(cpu, mode, insn->is_branch, &insn->weight);
 		count_flush(cpu, privilege);

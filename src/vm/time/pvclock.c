@@ -15,6 +15,7 @@
 #include "base/guarded.h"
 #include "cpu/mmu/mmu.h"
 #include "vm/memory/guest_memory.h"
+#include "vm/time/trace.h"
 #include "vm/vm.h"
 
 #define FLAG_TSC_STABLE	   BIT(0)
@@ -80,6 +81,13 @@ static struct pvclock_page time_page(struct vcpu *vcpu)
 	return page;
 }
 
+/* What a page tells, without its version. */
+static void trace_page(struct vcpu *vcpu, const void *data, u32 size)
+{
+	if (unlikely(vcpu->vm->trace))
+		trace_input(vcpu, data, size);
+}
+
 /* Other vCPUs may read the page: its version is odd while it changes. */
 static void write_time_page(struct vcpu *vcpu, gpa_t gpa)
 {
@@ -98,6 +106,7 @@ static void write_time_page(struct vcpu *vcpu, gpa_t gpa)
 	    !guest_write(vcpu->cpu, gpa, &page, sizeof(page)))
 		return;
 	vcpu->clock.guest_stopped = false;
+	trace_page(vcpu, &page.tsc_timestamp, sizeof(page) - 8);
 	__atomic_thread_fence(__ATOMIC_RELEASE);
 	version++;
 	guest_write(vcpu->cpu, gpa, &version, sizeof(version));
@@ -119,6 +128,7 @@ static void write_wall_page(struct vcpu *vcpu, gpa_t gpa)
 	page.version = (page.version + 1) | 1;
 	page.sec = epoch / 1000000000;
 	page.nsec = epoch % 1000000000;
+	trace_page(vcpu, &page.sec, 8);
 	if (!guest_write(vcpu->cpu, gpa, &page, sizeof(page)))
 		return;
 	__atomic_thread_fence(__ATOMIC_RELEASE);
@@ -249,6 +259,7 @@ void vcpu_steal_update(struct vcpu *vcpu)
 	page.steal +=
 		vcpu->vm->time.is_virtual ? newly_stolen_virtual(vcpu) : newly_stolen(&vcpu->clock);
 	guest_write(vcpu->cpu, gpa, &page.steal, sizeof(page.steal));
+	trace_page(vcpu, &page.steal, sizeof(page.steal));
 	__atomic_thread_fence(__ATOMIC_RELEASE);
 	page.version++;
 	guest_write(vcpu->cpu, gpa + 8, &page.version, sizeof(page.version));
