@@ -189,6 +189,22 @@ static int set_quantum(struct exec_options *options, const char *value)
 		       : usage_error(&command_exec, QUANTUM_WANTED, value);
 }
 
+static int set_trace_hash(struct exec_options *options, const char *value)
+{
+	options->trace_hash = value;
+	return STATUS_OK;
+}
+
+static int set_trace_every(struct exec_options *options, const char *value)
+{
+	return parse_number(value, "", TRACE_EVERY_MIN, ~0u, &options->trace_every)
+		       ? STATUS_OK
+		       : usage_error(&command_exec,
+				     "--trace-every wants a number of instructions, at least %u, "
+				     "not '%s'",
+				     TRACE_EVERY_MIN, value);
+}
+
 static int set_baseline(struct exec_options *options, const char *value)
 {
 	(void)value;
@@ -238,6 +254,9 @@ static const struct option {
 	{ "seed", 0, "N", "what chance is made of, with --deterministic (0)", set_seed },
 	{ "quantum", 0, "CYCLES", "how long CPUs on virtual time take turns (100000)",
 	  set_quantum },
+	{ "trace-hash", 0, "FILE", "hashes of a deterministic run, for vpmu diverge",
+	  set_trace_hash },
+	{ "trace-every", 0, "N", "how many instructions apart (1000000)", set_trace_every },
 	{ "filter", 0, "FILTER", "what may be counted: a name of the list below, or a file",
 	  set_filter },
 	{ "cpus", 'c', "N", "how many of them (1)", set_cpus },
@@ -342,6 +361,9 @@ static int check_clock(struct exec_options *options)
 		  "--passes needs --pmu mediated: the guest's counters are the processor's" },
 		{ options->all_events && options->filter,
 		  "--passes counts beside the guest's counters, which is what --filter is for" },
+		{ options->trace_hash && !fixed, "--trace-hash is for --deterministic" },
+		{ options->trace_every && !options->trace_hash,
+		  "--trace-every is for --trace-hash" },
 		{ fixed && options->qemu,
 		  "--qemu adds devices, which answer when they answer: a deterministic guest has "
 		  "none" },
@@ -433,12 +455,13 @@ static int run_in(const struct exec_options *options)
 static int run_alone(const struct exec_options *options)
 {
 	struct exec_machine machine = { 0 };
-	int status = machine_start(options, &machine);
+	int status = machine_start(options, &machine), traced;
 
 	if (!status && !options->dry_run)
 		status = session_run(options, &machine);
 	machine_stop(&machine);
-	return status;
+	traced = trace_close(options, &machine.trace);
+	return status ? status : traced;
 }
 
 static int run(int argc, char **argv)
@@ -455,6 +478,8 @@ static int run(int argc, char **argv)
 		return status;
 	if (i >= argc)
 		return usage_error(&command_exec, "there is no command to run");
+	options.words = argv + 1;
+	options.option_words = i - 1;
 	options.command = argv + i;
 	if (options.in)
 		return run_in(&options);

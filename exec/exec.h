@@ -10,6 +10,7 @@
 #include <sys/stat.h>
 #include <sys/types.h>
 
+#include "base/trace.h"
 #include "base/types.h"
 #include "cli/base/command.h"
 
@@ -37,6 +38,10 @@ struct exec_options {
 	bool baseline;
 	bool all_events;		  /* --passes */
 	const struct exec_passes *passes; /* what it needs; NULL: nothing */
+	const char *trace_hash;		  /* a file for hashes of a deterministic run, or NULL */
+	u32 trace_every;		  /* instructions between them; 0: TRACE_EVERY */
+	char **words;			  /* the command line, without the name of vpmu, */
+	u32 option_words;		  /* and how much of it is options */
 	const char *in;			  /* a guest that stays, or NULL: one for this command */
 	const char *name;		  /* of a guest that is to stay, or NULL */
 	const char *made;	  /* the last option that says how a guest is made, or NULL */
@@ -109,6 +114,8 @@ int initramfs_make(const struct initramfs *initramfs, char failed[PATH_MAX]);
 /* What QEMU forbids itself, by seccomp, before it hears from a guest. */
 #define QEMU_SANDBOX "on,obsolete=deny,elevateprivileges=deny,spawn=deny,resourcecontrol=deny"
 
+struct exec_trace;
+
 struct line {
 	char *word[MAX_WORDS + 1];
 	u32 count;
@@ -118,18 +125,19 @@ struct line {
 
 /* Descriptors of ours that QEMU inherits, -1 where it does without. */
 struct wiring {
-	int link, files;   /* sockets: to the guest's first process, to the server of files */
-	int monitor;	   /* a socket */
-	int initramfs;	   /* a file; machines that are resumed have none */
-	int ram;	   /* a file */
-	int console;	   /* for writing only, as QEMU wants to open it */
-	int turns;	   /* a file: virtual_time.c */
-	int profile;	   /* a file: base/profile.h */
-	int shadow;	   /* a file: hwpmu/shadow.h */
-	bool is_resumable; /* for a machine that is saved or resumed */
+	int link, files; /* sockets: to the guest's first process, to the server of files */
+	int monitor;	 /* a socket */
+	int initramfs;	 /* a file; machines that are resumed have none */
+	int ram;	 /* a file */
+	int console;	 /* for writing only, as QEMU wants to open it */
+	int turns;	 /* a file: virtual_time.c */
+	int profile;	 /* a file: base/profile.h */
+	int shadow;	 /* a file: hwpmu/shadow.h */
+	struct exec_trace *trace; /* NULL: none */
+	bool is_resumable;	  /* for a machine that is saved or resumed */
 };
 
-#define NO_WIRING { -1, -1, -1, -1, -1, -1, -1, -1, -1, false }
+#define NO_WIRING { -1, -1, -1, -1, -1, -1, -1, -1, -1, NULL, false }
 
 bool line_has_machine(const char *name);
 bool line_can_resume(const char *machine);
@@ -177,6 +185,30 @@ void virtual_environment(const struct exec_options *options, const struct wiring
 /* Bytes that a seed stands for. */
 void virtual_seed(u64 seed, u8 *bytes, u32 size);
 
+/* --- trace_file.c: hashes of a deterministic run, for vpmu diverge --- */
+
+struct exec_trace {
+	FILE *out;	 /* NULL: there is no trace */
+	int socket, end; /* ours, QEMU's; -1: closed */
+	struct trace_plan plan;
+	u8 part[sizeof(struct trace_record)]; /* the record that is being read */
+	u32 part_size, detail_left;	      /* bytes of it that have come; of what follows it */
+	bool is_over;			      /* the last record has come */
+	bool is_stopped;		      /* and it is a TRACE_STOP: not more was asked for */
+	const char *fault;		      /* why there will be no more, or NULL */
+};
+
+/* Opens the file, if the options want one, and writes the header. An exit code. */
+int trace_prepare(const struct exec_options *options, const struct exec_virtual *files,
+		  struct exec_trace *trace);
+/* In the process that becomes QEMU, after virtual_environment(). */
+void trace_export(const struct exec_trace *trace);
+/* Whether more is to be read from its socket. */
+bool trace_is_open(const struct exec_trace *trace);
+void trace_read(struct exec_trace *trace); /* what has come */
+/* An exit code: is the file complete? */
+int trace_close(const struct exec_options *options, struct exec_trace *trace);
+
 /* --- machine.c: QEMU and the server of the host's files --- */
 
 #define QEMU "qemu-system-x86_64"
@@ -189,6 +221,7 @@ struct exec_machine {
 	int console;	   /* what QEMU and the guest's kernel have said */
 	off_t console_cut; /* what they said before it is forgotten */
 	struct exec_virtual files;
+	struct exec_trace trace;
 };
 
 int machine_start(const struct exec_options *options, struct exec_machine *machine);

@@ -33,11 +33,16 @@ static void attach_to_parent(pid_t parent)
 	setsid();
 }
 
+static int trace_end(const struct wiring *wiring)
+{
+	return wiring->trace && wiring->trace->out ? wiring->trace->end : -1;
+}
+
 static void inherit(const struct wiring *wiring)
 {
-	const int fds[] = { wiring->link,      wiring->files,	wiring->monitor,
-			    wiring->initramfs, wiring->ram,	wiring->console,
-			    wiring->turns,     wiring->profile, wiring->shadow };
+	const int fds[] = { wiring->link,   wiring->files,    wiring->monitor, wiring->initramfs,
+			    wiring->ram,    wiring->console,  wiring->turns,   wiring->profile,
+			    wiring->shadow, trace_end(wiring) };
 
 	for (u32 i = 0; i < ARRAY_SIZE(fds); i++)
 		if (fds[i] >= 0)
@@ -78,6 +83,8 @@ pid_t machine_start_qemu(const struct line *line, const struct wiring *wiring,
 	dup2(null, 1);
 	inherit(wiring);
 	virtual_environment(options, wiring);
+	if (trace_end(wiring) >= 0)
+		trace_export(wiring->trace);
 	confine_qemu(options);
 	execv("/proc/self/exe", line->word);
 	_exit(STATUS_BROKEN);
@@ -228,8 +235,10 @@ static int start_processes(const struct exec_options *options, const struct line
 			   const struct wiring *wiring, const struct ends *ends,
 			   struct exec_machine *machine)
 {
-	const int closed[] = { ends->files,	  wiring->link, wiring->files,	wiring->monitor,
-			       wiring->initramfs, wiring->ram,	wiring->console };
+	const int closed[] = {
+		ends->files,	   wiring->link, wiring->files,	  wiring->monitor,
+		wiring->initramfs, wiring->ram,	 wiring->console, trace_end(wiring)
+	};
 
 	machine->share = start_share(ends->files, options, &machine->files);
 	machine->qemu = machine_start_qemu(line, wiring, options);
@@ -266,6 +275,7 @@ static int start_from(const struct exec_options *options, const struct parts *pa
 	wiring.turns = machine->files.turns;
 	wiring.profile = machine->files.profile;
 	wiring.shadow = options->passes ? options->passes->shadow : -1;
+	wiring.trace = &machine->trace;
 	line_make(&line, options, parts->kernel.image, state->khz, &wiring);
 	if (line.is_broken)
 		return out_of_memory();
@@ -321,6 +331,8 @@ int machine_start(const struct exec_options *options, struct exec_machine *machi
 		status = kernel_find(options->kernel, &parts.kernel);
 	if (!status)
 		status = virtual_prepare(options, &machine->files);
+	if (!status)
+		status = trace_prepare(options, &machine->files, &machine->trace);
 	if (status)
 		return status;
 	state.khz = tsc_khz(options);

@@ -46,6 +46,7 @@ struct session {
 	u64 deadline; /* monotonic milliseconds, 0: none */
 	struct termios before;
 	bool ended;
+	bool exited; /* the command: its guest's time stands still soon */
 	int status;
 };
 
@@ -289,6 +290,7 @@ static void hear(struct session *session, struct wire *wire, const struct frame 
 		command_failed(session, body, frame->size);
 		break;
 	case FRAME_EXIT:
+		session->exited = true;
 		command_ended(session, number);
 		break;
 	case FRAME_DATA:
@@ -439,10 +441,24 @@ static int frames_to_read(const struct session *session)
 	return session->frames.fd;
 }
 
+static struct pollfd trace_to_read(const struct session *session)
+{
+	const struct exec_trace *trace = &session->machine->trace;
+
+	return (struct pollfd){ trace_is_open(trace) ? trace->socket : -1, POLLIN, 0 };
+}
+
+static void take_trace(struct session *session)
+{
+	trace_read(&session->machine->trace);
+	if (session->machine->trace.is_stopped && !session->ended)
+		end(session, STATUS_OK);
+}
+
 static void turn(struct session *session)
 {
 	struct wire *wire = &session->wire;
-	struct pollfd wait[10] = { { wire->fd, wire_events(wire), 0 },
+	struct pollfd wait[11] = { { wire->fd, wire_events(wire), 0 },
 				   { session->signals, POLLIN, 0 },
 				   { session->qemu, POLLIN, 0 },
 				   { source_is_ready(&session->input) ? session->input.fd : -1,
@@ -456,6 +472,7 @@ static void turn(struct session *session)
 	wait[7] = (struct pollfd){ session->machine->monitor, POLLIN, 0 };
 	wait[8] = (struct pollfd){ session->share, POLLIN, 0 };
 	wait[9] = (struct pollfd){ frames_to_read(session), POLLIN, 0 };
+	wait[10] = trace_to_read(session);
 	if (poll(wait, ARRAY_SIZE(wait), milliseconds_to_wait(session)) < 0)
 		return;
 	console_trim(session->machine);
@@ -468,6 +485,8 @@ static void turn(struct session *session)
 			sink_pump(&session->output[i], streams(session));
 	if (wait[3].revents)
 		source_pump(&session->input, wire);
+	if (wait[10].revents)
+		take_trace(session);
 	if (wait[1].revents)
 		take_signal(session);
 	wire_flush(wire);
@@ -494,6 +513,23 @@ static void write_rest(struct session *session)
 				return;
 			sink_pump(&session->output[i], streams(session));
 		}
+}
+
+/* A guest whose command has ended executes a little more, up to where its trace ends. */
+#define TRACE_PATIENCE_MS 60000
+
+static void read_rest_of_trace(struct session *session)
+{
+	u64 limit = monotonic_ms() + TRACE_PATIENCE_MS;
+
+	while (session->exited && trace_is_open(&session->machine->trace)) {
+		struct pollfd wait[] = { trace_to_read(session), { session->signals, POLLIN, 0 } };
+		u64 now = monotonic_ms();
+
+		if (now >= limit || poll(wait, 2, limit - now) <= 0 || wait[1].revents)
+			return;
+		trace_read(&session->machine->trace);
+	}
 }
 
 static void open_streams(struct session *session)
@@ -556,6 +592,7 @@ int session_run(const struct exec_options *options, struct exec_machine *machine
 	while (!session.ended)
 		turn(&session);
 	write_rest(&session);
+	read_rest_of_trace(&session);
 	restore_terminal(&session);
 	return session.status;
 }

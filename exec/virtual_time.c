@@ -116,8 +116,8 @@ int virtual_order(const struct exec_virtual *files, const void *body, u32 size)
 
 void virtual_environment(const struct exec_options *options, const struct wiring *wiring)
 {
-	static const char *const ours[] = { "VPMU_CLOCK", "VPMU_TURNS",	  "VPMU_SEED",
-					    "VPMU_DATE",  "VPMU_QUANTUM", "VPMU_SHADOW" };
+	static const char *const ours[] = { "VPMU_CLOCK",   "VPMU_TURNS",  "VPMU_SEED", "VPMU_DATE",
+					    "VPMU_QUANTUM", "VPMU_SHADOW", "VPMU_TRACE" };
 	char text[32];
 
 	for (u32 i = 0; i < ARRAY_SIZE(ours); i++)
