@@ -55,11 +55,11 @@ int vcpu_set_guest_debug(struct vcpu *vcpu, const struct kvm_guest_debug *dbg)
 }
 
 /* A walk on behalf of the program: what it raises is not for the guest. */
-static bool translate(struct cpu *cpu, gva_t gva, struct translation *t)
+static bool translate(struct cpu *cpu, gva_t gva, u32 access, struct translation *t)
 {
 	struct cpu_event event = cpu->port.event;
 	struct cpu_exit exit = cpu->port.exit;
-	bool ok = mmu_translate(cpu, gva, ACCESS_READ | ACCESS_SYSTEM, t) == FAULT_NONE;
+	bool ok = mmu_translate(cpu, gva, access, t) == FAULT_NONE;
 
 	cpu->port.event = event;
 	cpu->port.exit = exit;
@@ -69,7 +69,7 @@ static bool translate(struct cpu *cpu, gva_t gva, struct translation *t)
 void vcpu_translate(struct vcpu *vcpu, struct kvm_translation *tr)
 {
 	struct translation t;
-	bool ok = translate(vcpu->cpu, tr->linear_address, &t);
+	bool ok = translate(vcpu->cpu, tr->linear_address, ACCESS_READ | ACCESS_SYSTEM, &t);
 
 	tr->physical_address = ok ? t.gpa : ~0ull;
 	tr->valid = ok;
@@ -87,7 +87,9 @@ u32 vcpu_peek_code(struct vcpu *vcpu, u8 *buf, u32 n)
 		u32 room = PAGE_SIZE - (gva & ~PAGE_MASK), part = n - got < room ? n - got : room;
 		struct translation t;
 
-		if (!translate(cpu, gva, &t) || !t.host || !guarded_read(buf + got, t.host, part))
+		/* As the guest fetches it: the hypervisor's own reads are subject to SMAP. */
+		if (!translate(cpu, gva, ACCESS_FETCH, &t) || !t.host ||
+		    !guarded_read(buf + got, t.host, part))
 			break;
 		got += part;
 		gva = cpu_wrap(cpu, gva + part);
