@@ -147,4 +147,6 @@ const struct command command_ps = {
 	.summary = "List the VMs that run on vpmu",
 	.run = run,
 	.describe = describe,
+	.second = &command_stat,
+	.both = "List the VMs that run on vpmu; show what one exits for, and events of the host",
 };
