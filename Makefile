@@ -111,7 +111,7 @@ say  = @$(if $(V),true,echo '  $(1) $@')
 
 all: $(O)/lab $(O)/libvpmu-kvm.so $(O)/vpmu $(O)/vpmu-qemu $(O)/vpmu-init $(O)/vpmu-kernel $(O)/vpmu-release $(O)/libvpmu.a
 
-tests: all $(TESTS) $(REPLAYS) $(O)/tests/failing/vpmu $(EXAMPLES)
+tests: all $(TESTS) $(REPLAYS) $(O)/tests/failing/vpmu $(O)/tests/chance/vpmu $(EXAMPLES)
 
 fuzzers: $(FUZZERS)
 
@@ -218,6 +218,19 @@ $(FUZZERS): $(O)/fuzz/%: $(O)/tests/fuzz/targets/%.o $(O)/tests/fuzz/driver/entr
 $(O)/tests/failing/vpmu: $(CLI_OBJS) $(O)/tests/failing/fail.o $(O)/tests/failing/fail_environment.o $(O)/libvpmu-core.a
 	$(call say,LD)
 	$(Q)$(CC) $(FLAGS) $(CFLAGS) $(FAILING) -o $@ $^ $(LDLIBS)
+
+# A vpmu whose processor has a source of chance, for tests/exec/diverge: each call of the wrapped helper goes to
+# tests/chance. It finds its parts beside itself.
+CHANCE := $(O)/tests/chance
+$(CHANCE)/host_tsc.o: EXTRA := $(BARE)
+
+$(CHANCE)/libvpmu-kvm.so: $(O)/libvpmu-kvm.so $(CHANCE)/host_tsc.o
+	$(call say,LD)
+	$(Q)$(CC) $(FLAGS) $(CFLAGS) -shared $(if $(SAN),,-Wl$(comma)-z$(comma)defs) -Wl,--version-script=src/preload/export.map \
+		-Wl,--wrap=sys_rdtsc -o $@ $(CORE_OBJS) $(PRELOAD_OBJS) $(CHANCE)/host_tsc.o $(LDLIBS)
+
+$(CHANCE)/vpmu: $(O)/vpmu $(O)/vpmu-init $(O)/vpmu-kernel $(O)/vpmu-release | $(CHANCE)/libvpmu-kvm.so
+	$(Q)ln -f $^ $(@D)
 
 # Benchmarks on the bare engine: bench/precise asks for them.
 $(O)/bench/%: $(O)/bench/%.o $(O)/libtest.a $(O)/libvpmu-core.a

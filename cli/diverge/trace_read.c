@@ -219,23 +219,32 @@ s64 trace_first_difference(const struct trace_file *a, const struct trace_file *
 	return -1;
 }
 
+/* The first record from `at` on with this state; the number of records: there is none. */
+static u32 find_record(const struct trace_file *file, u32 at, const struct trace_record *wanted)
+{
+	for (; at < file->records; at++) {
+		struct trace_record found = trace_at(file, at);
+
+		if (same_state(&found, wanted))
+			return at;
+		if (found.instruction > wanted->instruction)
+			break;
+	}
+	return file->records;
+}
+
 bool trace_reproduces(const struct trace_file *recorded, const struct trace_file *repeated,
 		      u64 up_to)
 {
 	u32 at = 0;
 
 	for (u32 i = 0; i < recorded->records; i++) {
-		struct trace_record wanted = trace_at(recorded, i), found;
+		struct trace_record wanted = trace_at(recorded, i);
 
 		if (wanted.instruction > up_to)
 			break;
-		while (at < repeated->records &&
-		       trace_at(repeated, at).instruction < wanted.instruction)
-			at++;
+		at = find_record(repeated, at, &wanted);
 		if (at == repeated->records)
-			return false;
-		found = trace_at(repeated, at);
-		if (!same_state(&wanted, &found))
 			return false;
 	}
 	return true;
