@@ -111,7 +111,7 @@ say  = @$(if $(V),true,echo '  $(1) $@')
 
 all: $(O)/lab $(O)/libvpmu-kvm.so $(O)/vpmu $(O)/vpmu-qemu $(O)/vpmu-init $(O)/vpmu-kernel $(O)/vpmu-release $(O)/libvpmu.a
 
-tests: all $(TESTS) $(REPLAYS) $(O)/tests/failing/vpmu $(O)/tests/chance/vpmu $(EXAMPLES)
+tests: all $(TESTS) $(REPLAYS) $(O)/tests/failing/vpmu $(if $(SAN)$(CHECK),,$(O)/tests/chance/vpmu) $(EXAMPLES)
 
 fuzzers: $(FUZZERS)
 
