@@ -18,7 +18,9 @@
 #include "exec/exec.h"
 
 #define PARTS	   1000 /* into which a window is divided by one pass */
-#define MAX_PASSES 12
+#define STEPS_MAX  4096 /* a window of so many instructions is looked at one by one */
+#define ATTEMPTS   4	/* runs that are the same are repeated so often */
+#define MAX_PASSES 24
 
 typedef unsigned long long ull;
 
@@ -31,6 +33,8 @@ struct search {
 	struct pair recorded;
 	int input;
 	struct window window;
+	u32 equal;		/* how often they were the same in this window */
+	bool widened;		/* in one window they were, and all of the run was looked at */
 	struct trace_file a, b; /* the last runs */
 };
 
@@ -39,18 +43,33 @@ static struct window window_of(const struct trace_file *a, const struct trace_fi
 	u64 in_a = trace_at(a, index).instruction, in_b = trace_at(b, index).instruction;
 
 	return (struct window){ .from = index ? trace_at(a, index - 1).instruction : 0,
-				.to = in_a > in_b ? in_a : in_b };
+				.to = (in_a > in_b ? in_a : in_b) ?: 1 };
+}
+
+static u64 step_of(const struct window *window)
+{
+	u64 width = window->to - window->from;
+
+	return width <= STEPS_MAX ? 1 : width / PARTS;
 }
 
 static struct trace_plan plan_for(const struct window *window)
 {
-	u64 width = window->to - window->from;
-
 	if (!window->to)
 		return (struct trace_plan){ 0 };
 	return (struct trace_plan){ .from = window->from,
 				    .to = window->to,
-				    .step = (width + PARTS - 1) / PARTS ?: 1 };
+				    .step = step_of(window) };
+}
+
+/* What comes by chance comes a little earlier or later in the next runs. */
+static struct window with_margin(struct window window)
+{
+	u64 width = window.to - window.from;
+
+	window.from -= width < window.from ? width : window.from;
+	window.to += width;
+	return window;
 }
 
 static void say(const char *name, const struct window *window)
@@ -105,60 +124,88 @@ static void compare_with_recorded(const struct search *search, s64 index)
 		       (ull)now.from, (ull)now.to);
 }
 
-/* A window that cannot get smaller: the state before and after one instruction. */
-static bool is_found(const struct search *search, const struct window *window, u32 index)
+static bool has_detail(const struct trace_file *file, u32 index)
 {
 	struct trace_detail detail;
-	u64 width = window->to - window->from;
 
-	return width <= 1 && (trace_detail_at(&search->a, index, &detail) ||
-			      trace_detail_at(&search->b, index, &detail));
+	return trace_detail_at(file, index, &detail);
 }
 
-static int show_found(const struct search *search, u32 index)
+/* A window that cannot get smaller, with the states before and after one instruction; a run that
+ * has ended has none after it. */
+static bool is_found(const struct search *search, const struct window *window, u32 index)
+{
+	return window->to - window->from <= 1 && (!index || has_detail(&search->a, index - 1)) &&
+	       (has_detail(&search->a, index) || has_detail(&search->b, index));
+}
+
+static void show_found(const struct search *search, u32 index)
 {
 	struct pair pair = search->recorded;
 
 	pair.a = &search->a;
 	pair.b = &search->b;
 	show_difference(&pair, index);
-	return STATUS_BROKEN;
 }
 
-/* The runs did not differ in the window: somewhere else, or not at all. False: not at all. */
-static bool widen(struct search *search)
+/*
+ * The runs did not differ. Chance may strike in the next pair, as it did when they were recorded,
+ * or elsewhere. False: there is no more to try.
+ */
+static bool try_again(struct search *search)
 {
-	if (!search->window.to) {
-		puts("Repeated, the two runs are the same from beginning to end: the source of "
-		     "chance has not struck again.");
+	const struct window *window = &search->window;
+
+	if (++search->equal < ATTEMPTS)
+		return true;
+	search->equal = 0;
+	if (!window->to) {
+		printf("Repeated, the two runs are the same from beginning to end, %u times: the "
+		       "source of chance has not struck again.\n",
+		       ATTEMPTS);
 		return false;
 	}
-	printf("Repeated, the two runs are the same up to instruction %llu.\n",
-	       (ull)search->window.to);
+	if (search->widened) {
+		printf("The runs differ between instructions %llu and %llu, but not while they are "
+		       "looked at there.\n",
+		       (ull)window->from, (ull)window->to);
+		return false;
+	}
+	printf("Repeated, the two runs are the same up to instruction %llu, %u times.\n",
+	       (ull)window->to, ATTEMPTS);
+	search->widened = true;
 	search->window = (struct window){ 0 };
 	return true;
 }
 
+/* One pass: true if it was the last one. */
+static bool look_closer(struct search *search, u32 pass)
+{
+	s64 index = trace_first_difference(&search->a, &search->b);
+	struct window window;
+
+	if (!pass)
+		compare_with_recorded(search, index);
+	if (index < 0)
+		return !try_again(search);
+	window = window_of(&search->a, &search->b, index);
+	if (is_found(search, &window, index)) {
+		show_found(search, index);
+		return true;
+	}
+	search->window = search->window.to ? with_margin(window) : window;
+	search->equal = 0;
+	return false;
+}
+
+/* Runs that differ have been compared, whatever is found of them: 1. */
 static int narrow_down(struct search *search)
 {
 	for (u32 pass = 0; pass < MAX_PASSES; pass++) {
 		int status = repeat_both(search);
-		struct window window;
-		s64 index;
 
-		if (status)
-			return status;
-		index = trace_first_difference(&search->a, &search->b);
-		if (!pass)
-			compare_with_recorded(search, index);
-		if (index < 0 && !widen(search))
+		if (status || look_closer(search, pass))
 			return STATUS_BROKEN;
-		if (index < 0)
-			continue;
-		window = window_of(&search->a, &search->b, index);
-		if (is_found(search, &window, index))
-			return show_found(search, index);
-		search->window = window;
 	}
 	printf("Each time the runs differ somewhere else; last between instructions %llu and "
 	       "%llu.\n",

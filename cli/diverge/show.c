@@ -224,8 +224,7 @@ static void show_registers(const struct pair *pair, const struct trace_state *a,
 {
 	u32 differ = 0;
 
-	printf("Registers after it that differ:\n  %-26s %-22s %s\n", "", pair->name_a,
-	       pair->name_b);
+	printf("Registers that differ then:\n  %-26s %-22s %s\n", "", pair->name_a, pair->name_b);
 	for (u32 i = 0; i < ARRAY_SIZE(rows); i++)
 		differ += show_row(&rows[i], a, b);
 	if (!differ)
@@ -363,6 +362,6 @@ void show_difference(const struct pair *pair, u32 index)
 	}
 	if (trace_detail_at(pair->a, index - 1, &before))
 		show_place(trace_at(pair->a, index - 1).instruction + 1, &before, record.vcpu);
-	puts("All registers before it are the same in both.");
+	puts("Before it, all registers are the same in both.");
 	show_after(pair, index);
 }

@@ -129,7 +129,8 @@ static bool read_record(struct trace_file *file, size_t *at, u64 last, struct tr
 	if (left < size)
 		return refuse(file, "it is truncated");
 	memcpy(record, file->bytes + *at, size);
-	if (record->kind < TRACE_HASH || record->kind > TRACE_STOP || record->instruction < last)
+	if (record->kind < TRACE_HASH || record->kind > TRACE_STOP || record->instruction < last ||
+	    record->instruction > TRACE_INSTRUCTION_MAX)
 		return refuse(file, "record %u makes no sense", file->records + 1);
 	if (record->kind == TRACE_STATE)
 		size += sizeof(struct trace_detail);

@@ -108,10 +108,12 @@ struct trace_plan {
 
 /* --- files --- */
 
-#define TRACE_MAGIC	  0x68736168756d7076ull /* "vpmuhash" */
-#define TRACE_VERSION	  1u
-#define TRACE_STRINGS_MAX (8u << 20)
-#define TRACE_COUNT_MAX	  (1u << 20)
+#define TRACE_MAGIC	      0x68736168756d7076ull /* "vpmuhash" */
+#define TRACE_VERSION	      1u
+#define TRACE_STRINGS_MAX     (8u << 20)
+#define TRACE_COUNT_MAX	      (1u << 20)
+/* Sums of two such numbers do not overflow. */
+#define TRACE_INSTRUCTION_MAX (1ull << 62)
 
 /* Then `strings` bytes: the working directory, the words of `vpmu exec`, the environment, each with
  * its NUL. Then records up to one that ends them. */

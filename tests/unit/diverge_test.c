@@ -135,6 +135,7 @@ static void forged_fields_are_refused(void **state)
 	FORGE(record[1].kind, TRACE_END, "after its end");
 	FORGE(record[3].kind, TRACE_HASH, "truncated");
 	FORGE(record[1].instruction, 5000, "record 3 makes no sense");
+	FORGE(record[3].instruction, ~0ull, "record 4 makes no sense");
 }
 
 static void names_without_an_end_are_refused(void **state)
