@@ -4,9 +4,8 @@
  * a baseline. A first round of steps counts; of those whose counts have changed, a second one finds
  * the functions.
  */
-#include "cli/check/check.h"
+#include "cli/check/options.h"
 
-#include <dirent.h>
 #include <errno.h>
 #include <stdlib.h>
 #include <string.h>
@@ -15,179 +14,14 @@
 
 #include "cli/cli.h"
 
-#define MAX_FORMATS 8
-#define MAX_JOBS    1024
-
 #define STATUS_WORSE   1
 #define STATUS_TROUBLE 2 /* whatever it is: 1 is a regression, and nothing else */
-
-static const struct format {
-	const char *name;
-	void (*write)(FILE *out, const struct check_report *report);
-} formats[] = {
-	{ "text", report_text },
-	{ "json", report_json },
-	{ "junit", report_junit },
-	{ "markdown", report_markdown },
-};
-
-struct options {
-	const char *suite, *baseline, *explain, *results;
-	const char *run_one; /* the index of a case */
-	enum check_step step;
-	bool update, gather;
-	u32 jobs;
-	struct {
-		const struct format *format;
-		const char *file; /* NULL: standard output */
-	} output[MAX_FORMATS];
-	u32 outputs;
-};
-
-/* --- the command line --- */
-
-static int add_format(struct options *options, const char *value)
-{
-	size_t length = strcspn(value, "=");
-
-	if (options->outputs == MAX_FORMATS)
-		return usage_error(&command_check, "--format may be given %u times", MAX_FORMATS);
-	for (u32 i = 0; i < ARRAY_SIZE(formats); i++) {
-		if (strncmp(formats[i].name, value, length) || formats[i].name[length])
-			continue;
-		options->output[options->outputs].format = &formats[i];
-		options->output[options->outputs++].file =
-			value[length] ? value + length + 1 : NULL;
-		return STATUS_OK;
-	}
-	return usage_error(&command_check, "--format is text, json, junit or markdown, not '%s'",
-			   value);
-}
-
-static int set_jobs(struct options *options, const char *value)
-{
-	char *end;
-	unsigned long n = strtoul(value, &end, 10);
-
-	options->jobs = n;
-	return *value >= '0' && *value <= '9' && !*end && n >= 1 && n <= MAX_JOBS
-		       ? STATUS_OK
-		       : usage_error(&command_check, "--jobs wants a number from 1 to %u, not '%s'",
-				     MAX_JOBS, value);
-}
-
-static int set_step(struct options *options, const char *value)
-{
-	options->step = strcmp(value, "functions") ? STEP_COUNTS : STEP_FUNCTIONS;
-	return !strcmp(value, "functions") || !strcmp(value, "counts")
-		       ? STATUS_OK
-		       : usage_error(&command_check, "--step is counts or functions, not '%s'",
-				     value);
-}
-
-#define STRING(field)                                                      \
-	static int set_##field(struct options *options, const char *value) \
-	{                                                                  \
-		options->field = value;                                    \
-		return STATUS_OK;                                          \
-	}
-
-STRING(baseline)
-STRING(explain)
-STRING(results)
-STRING(run_one)
-
-static int set_update(struct options *options, const char *value)
-{
-	(void)value;
-	options->update = true;
-	return STATUS_OK;
-}
-
-static int set_gather(struct options *options, const char *value)
-{
-	(void)value;
-	options->gather = true;
-	return STATUS_OK;
-}
-
-static const struct option {
-	const char *name, *value, *text;
-	int (*set)(struct options *options, const char *value);
-} options_table[] = {
-	{ "update", NULL, "write the baseline, with what this run counts", set_update },
-	{ "explain", "NAME", "run this benchmark alone, and list all functions that changed",
-	  set_explain },
-	{ "baseline", "FILE", "the baseline (SUITE.baseline, beside the suite)", set_baseline },
-	{ "format", "F[=FILE]", "text, json, junit or markdown, to a file; may be given again",
-	  add_format },
-	{ "jobs", "N", "how many guests run at a time (as many as there are CPUs)", set_jobs },
-	{ "results", "FOLDER", "keep the steps' results there", set_results },
-	{ "run-one", "INDEX", "run one step, into --results, and compare nothing", set_run_one },
-	{ "step", "STEP", "which one: counts or functions (counts)", set_step },
-	{ "gather", NULL, "run nothing: compare what is in --results", set_gather },
-};
-
-static const struct option *find_option(const char *word)
-{
-	size_t length = strcspn(word + 2, "=");
-
-	for (u32 i = 0; i < ARRAY_SIZE(options_table); i++)
-		if (!strncmp(word, "--", 2) && !strncmp(options_table[i].name, word + 2, length) &&
-		    !options_table[i].name[length])
-			return &options_table[i];
-	return NULL;
-}
-
-static int take_option(struct options *options, char **argv, int *i)
-{
-	const char *word = argv[*i], *value = strchr(word, '=');
-	const struct option *option = find_option(word);
-
-	if (!option)
-		return usage_error(&command_check, "unknown option '%s'", word);
-	value = value ? value + 1 : NULL;
-	if (!option->value && value)
-		return usage_error(&command_check, "--%s takes no value", option->name);
-	if (option->value && !value)
-		value = argv[++*i];
-	if (option->value && !value)
-		return usage_error(&command_check, "--%s needs a value: %s", option->name,
-				   option->value);
-	return option->set(options, value);
-}
-
-static int check_options(const struct options *options)
-{
-	if (options->update && options->explain)
-		return usage_error(&command_check, "--update and --explain do not go together");
-	if ((options->run_one || options->gather) && !options->results)
-		return usage_error(&command_check, "--%s needs --results",
-				   options->gather ? "gather" : "run-one");
-	return STATUS_OK;
-}
-
-static int parse(struct options *options, int argc, char **argv)
-{
-	int status = STATUS_OK;
-
-	for (int i = 1; i < argc && !status; i++) {
-		if (argv[i][0] == '-' && argv[i][1])
-			status = take_option(options, argv, &i);
-		else if (options->suite)
-			status = usage_error(&command_check,
-					     "there is one suite, and not '%s' as well", argv[i]);
-		else
-			options->suite = argv[i];
-	}
-	return status ?: check_options(options);
-}
 
 /* --- results of steps --- */
 
 /* All that a check holds. */
 struct check {
-	const struct options *options;
+	const struct check_options *options;
 	struct check_suite suite;
 	struct check_results baseline;
 	bool bad_baseline;
@@ -241,16 +75,24 @@ static bool compare_all(struct check *check)
 
 /* --- rounds of steps --- */
 
+/* With --resume a step that has left a result is not run again. */
 static void add_task(struct check *check, u32 index, enum check_step step)
 {
+	char path[PATH_MAX];
+
+	check_result_path(path, check->folder, index, step);
+	if (check->options->resume && !access(path, F_OK))
+		return;
 	check->task[check->tasks++] = (struct check_task){ index, step };
 }
 
 static int run_tasks(struct check *check)
 {
-	int status = check->options->gather ? STATUS_OK
-					    : jobs_run(&check->suite, check->task, check->tasks,
-						       check->options->jobs, check->folder);
+	const struct check_options *options = check->options;
+	int status = options->gather
+			     ? STATUS_OK
+			     : options->runner->run(&check->suite, check->task, check->tasks,
+						    &options->limits, check->folder);
 
 	check->tasks = 0;
 	return status;
@@ -357,7 +199,7 @@ static void read_baseline(struct check *check)
 
 /* --- what came of it --- */
 
-static int write_report(const struct check_report *report, const struct format *format,
+static int write_report(const struct check_report *report, const struct check_format *format,
 			const char *path)
 {
 	FILE *out = path ? fopen(path, "we") : stdout;
@@ -372,13 +214,11 @@ static int write_report(const struct check_report *report, const struct format *
 
 static int report(const struct check *check)
 {
-	const struct options *options = check->options;
+	const struct check_options *options = check->options;
 	struct check_report report = { &check->suite, check->comparison, check->count,
 				       options->explain };
 	int status = STATUS_OK, one;
 
-	if (!options->outputs)
-		return write_report(&report, &formats[0], NULL);
 	for (u32 i = 0; i < options->outputs; i++) {
 		one = write_report(&report, options->output[i].format, options->output[i].file);
 		status = status ?: one;
@@ -492,7 +332,7 @@ static int run_one(struct check *check)
 	return check_run(&check->suite, index, check->options->step, check->folder);
 }
 
-static int check_suite(const struct options *options)
+static int check_suite(const struct check_options *options)
 {
 	struct check check = { .options = options };
 	int status;
@@ -517,7 +357,7 @@ static int check_suite(const struct options *options)
 
 static int run(int argc, char **argv)
 {
-	struct options options = { .jobs = sysconf(_SC_NPROCESSORS_ONLN) };
+	struct check_options options = { 0 };
 	int status;
 
 	for (int i = 1; i < argc; i++)
@@ -525,33 +365,8 @@ static int run(int argc, char **argv)
 			command_help(&command_check);
 			return STATUS_OK;
 		}
-	status = parse(&options, argc, argv);
-	if (status)
-		return status;
-	options.suite = options.suite ?: SUITE_FILE;
-	return check_suite(&options);
-}
-
-static void describe(void)
-{
-	puts("options:");
-	for (u32 i = 0; i < ARRAY_SIZE(options_table); i++) {
-		const struct option *option = &options_table[i];
-		char name[64];
-
-		snprintf(name, sizeof(name), "--%s%s%s", option->name, option->value ? " " : "",
-			 option->value ?: "");
-		printf("  %-20s %s\n", name, option->text);
-	}
-	puts("\nThe suite (" SUITE_FILE
-	     ") names benchmarks: man vpmu-check, docs/check.md. The baseline\n"
-	     "belongs into the repository. Guests are deterministic: every run counts the same.\n\n"
-	     "exit codes: 1 a count has grown by more than its tolerance; 2 a benchmark could not be\n"
-	     "run, or the suite or the baseline cannot be used\n\n"
-	     "examples:\n"
-	     "  vpmu check --update\n"
-	     "  vpmu check --format text --format junit=check.xml\n"
-	     "  vpmu check --explain sort");
+	status = options_parse(&options, argc, argv);
+	return status ?: check_suite(&options);
 }
 
 const struct command command_check = {
@@ -559,5 +374,5 @@ const struct command command_check = {
 	.synopsis = "[OPTIONS] [SUITE]",
 	.summary = "Compare counts of benchmarks with a baseline, for CI",
 	.run = run,
-	.describe = describe,
+	.describe = options_describe,
 };

@@ -8,7 +8,11 @@
  *   result.c      results and baselines: one format, read and written
  *   step.c        a step: one benchmark on one model in a deterministic guest, into a file
  *   code_names.c  which function the code of a profile is
+ *   options.c     the command line
  *   jobs.c        steps, some at a time
+ *   slurm.c       steps on a cluster of Slurm's
+ *   signals.c     what stops either
+ *   tool.c        programs that are asked
  *   compare.c     results against a baseline. Pure
  *   report*.c     what came of it, in four formats. Pure
  *
@@ -155,17 +159,31 @@ bool code_resolve(const struct check_suite *suite, const struct profile *profile
 		  const char *untold, struct check_result *result);
 void code_free(struct check_result *result);
 
-/* --- jobs.c --- */
+/* --- runners: jobs.c and slurm.c --- */
 
 struct check_task {
 	u32 index; /* of the case */
 	enum check_step step;
 };
 
-/* Runs tasks, `jobs` at a time, each in a process. An exit code; of a signal it is 128 and its
- * number. */
-int jobs_run(const struct check_suite *suite, const struct check_task *task, u32 count, u32 jobs,
-	     const char *results);
+struct check_limits {
+	u32 jobs;     /* how many tasks run at a time; 0: as many as there are CPUs for */
+	u32 patience; /* seconds that a cluster may give no answer */
+};
+
+struct check_runner {
+	const char *name;
+	bool needs_folder; /* of results, which other machines write to */
+	/* Runs tasks. An exit code, and the user has been told; of a signal it is 128 and its
+	 * number. */
+	int (*run)(const struct check_suite *suite, const struct check_task *task, u32 count,
+		   const struct check_limits *limits, const char *results);
+};
+
+/* Here, each in a process. */
+extern const struct check_runner runner_local;
+/* On a cluster, as an array job. */
+extern const struct check_runner runner_slurm;
 
 /* --- compare.c --- */
 

@@ -8,10 +8,10 @@
 #include <string.h>
 #include <sys/prctl.h>
 #include <sys/wait.h>
-#include <time.h>
 #include <unistd.h>
 
 #include "cli/check/check.h"
+#include "cli/check/signals.h"
 #include "cli/cli.h"
 
 /* On a terminal only: a line that the next one replaces. */
@@ -34,35 +34,9 @@ static void show_end(u32 count)
 struct jobs {
 	pid_t *pid; /* 0: none */
 	u32 most, running;
-	int stopped;		/* by this signal; 0: by none */
-	sigset_t awaited;	/* signals that stop us, and SIGCHLD; blocked from start to end */
-	sigset_t unblocked;	/* as the mask was */
-	struct sigaction child; /* as SIGCHLD was */
+	int stopped; /* by this signal; 0: by none */
+	struct check_signals signals;
 };
-
-/* --- signals --- */
-
-/* What is ignored stays so, as with nohup(1). But with SIGCHLD ignored no exit status is kept. */
-static void block_signals(struct jobs *jobs)
-{
-	static const int stopping[] = { SIGINT, SIGTERM, SIGHUP };
-	const struct sigaction standard = { .sa_handler = SIG_DFL };
-	struct sigaction action;
-
-	sigemptyset(&jobs->awaited);
-	sigaddset(&jobs->awaited, SIGCHLD);
-	for (u32 i = 0; i < ARRAY_SIZE(stopping); i++)
-		if (!sigaction(stopping[i], NULL, &action) && action.sa_handler != SIG_IGN)
-			sigaddset(&jobs->awaited, stopping[i]);
-	sigaction(SIGCHLD, &standard, &jobs->child);
-	sigprocmask(SIG_BLOCK, &jobs->awaited, &jobs->unblocked);
-}
-
-static void restore_signals(const struct jobs *jobs)
-{
-	sigaction(SIGCHLD, &jobs->child, NULL);
-	sigprocmask(SIG_SETMASK, &jobs->unblocked, NULL);
-}
 
 /* --- processes --- */
 
@@ -73,7 +47,7 @@ static pid_t start(const struct check_suite *suite, const struct check_task *tas
 
 	if (pid)
 		return pid;
-	sigprocmask(SIG_SETMASK, &jobs->unblocked, NULL);
+	signals_unblock(&jobs->signals);
 	prctl(PR_SET_PDEATHSIG, SIGTERM);
 	if (getppid() != parent)
 		_exit(STATUS_BROKEN);
@@ -100,9 +74,9 @@ static void end_all(const struct jobs *jobs)
  * NULL: without limit. */
 static void take_signal(struct jobs *jobs, const struct timespec *most)
 {
-	int signal = sigtimedwait(&jobs->awaited, NULL, most);
+	int signal = signals_wait(&jobs->signals, most);
 
-	if (signal <= 0 || signal == SIGCHLD)
+	if (!signal)
 		return;
 	jobs->stopped = signal;
 	end_all(jobs);
@@ -157,19 +131,22 @@ static int run_all(const struct check_suite *suite, const struct check_task *tas
 	return jobs->stopped ? 128 + jobs->stopped : status;
 }
 
-int jobs_run(const struct check_suite *suite, const struct check_task *task, u32 count, u32 most,
-	     const char *results)
+static int jobs_run(const struct check_suite *suite, const struct check_task *task, u32 count,
+		    const struct check_limits *limits, const char *results)
 {
+	u32 most = limits->jobs ?: sysconf(_SC_NPROCESSORS_ONLN);
 	struct jobs jobs = { .pid = calloc(most, sizeof(*jobs.pid)), .most = most };
 	int status;
 
 	if (!jobs.pid)
 		return out_of_memory();
 	fflush(NULL); /* or each process has what is not written yet */
-	block_signals(&jobs);
+	signals_block(&jobs.signals);
 	status = run_all(suite, task, count, &jobs, results);
-	restore_signals(&jobs);
+	signals_restore(&jobs.signals);
 	show_end(count);
 	free(jobs.pid);
 	return status;
 }
+
+const struct check_runner runner_local = { "local", false, jobs_run };

@@ -481,7 +481,7 @@ static int run_job(void)
 
 	assert_true(parse(&suite, "[[benchmark]]\nname = \"b\"\ncommand = []\n"));
 	assert_non_null(mkdtemp(folder));
-	status = jobs_run(&suite, &task, 1, 1, folder);
+	status = runner_local.run(&suite, &task, 1, &(struct check_limits){ .jobs = 1 }, folder);
 	check_result_path(path, folder, 0, STEP_COUNTS);
 	unlink(path);
 	rmdir(folder);
