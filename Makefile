@@ -296,7 +296,7 @@ install: all $(O)/vpmu.3
 	install -D -m 755 $(O)/vpmu-init $(DESTDIR)$(prefix)/lib/vpmu/vpmu-init
 	install -D -t $(DESTDIR)$(prefix)/lib/vpmu -m 755 $(O)/vpmu-kernel $(O)/vpmu-release
 	install -D -t $(DESTDIR)$(prefix)/lib/vpmu/lab -m 644 $(wildcard lab/*.py lab/*.c lab/*.html)
-	install -D -t $(DESTDIR)$(prefix)/lib/vpmu/lab -m 755 lab/vpmu-lab lab/vpmu-profile lab/vpmu-flame
+	install -D -t $(DESTDIR)$(prefix)/lib/vpmu/lab -m 755 lab/vpmu-lab lab/vpmu-profile lab/vpmu-flame lab/vpmu-history
 	install -D -t $(DESTDIR)$(prefix)/share/man/man1 -m 644 docs/man/*.1
 	install -D -t $(DESTDIR)$(prefix)/share/man/man3 -m 644 $(O)/vpmu.3
 	install -D -m 644 scripts/vpmu.bash-completion $(DESTDIR)$(prefix)/share/bash-completion/completions/vpmu

@@ -197,6 +197,25 @@ static void read_baseline(struct check *check)
 	results_free(&check->baseline);
 }
 
+/* --- the history --- */
+
+static int add_to_history(const struct check *check)
+{
+	const struct check_result **list = calloc(check->count, sizeof(*list));
+	u32 n = 0;
+	int status;
+
+	if (!list)
+		return out_of_memory();
+	for (u32 i = 0; i < check->count; i++) {
+		list[n] = result_of(&check->counts[check->chosen[i]], check->comparison[i].of);
+		n += list[n] != NULL;
+	}
+	status = history_add(check->options, &check->suite, list, n);
+	free(list);
+	return status;
+}
+
 /* --- what came of it --- */
 
 static int write_report(const struct check_report *report, const struct check_format *format,
@@ -308,7 +327,8 @@ static int run_check(struct check *check)
 {
 	int status;
 
-	if (choose(check))
+	if (choose(check) ||
+	    (check->options->history && history_probe(check->options, &check->suite)))
 		return STATUS_TROUBLE;
 	read_baseline(check);
 	status = run_rounds(check);
@@ -316,7 +336,11 @@ static int run_check(struct check *check)
 		return status;
 	if (!status && check->options->update)
 		status = update(check);
-	if (report(check) || status)
+	if (report(check))
+		status = STATUS_TROUBLE;
+	if (check->options->history && add_to_history(check))
+		status = STATUS_TROUBLE;
+	if (status)
 		return STATUS_TROUBLE;
 	return verdict(check);
 }

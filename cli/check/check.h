@@ -12,8 +12,9 @@
  *   jobs.c        steps, some at a time
  *   slurm.c       steps on a cluster of Slurm's
  *   signals.c     what stops either
- *   tool.c        programs that are asked
+ *   tool.c        programs that are asked: Slurm's, and the history's
  *   compare.c     results against a baseline. Pure
+ *   history.c     counts for lab/vpmu-history, which keeps them by commit
  *   report*.c     what came of it, in four formats. Pure
  *
  * A step reads the suite and writes a file: whatever starts the steps, here or on other machines,
@@ -248,6 +249,8 @@ void report_text(FILE *out, const struct check_report *report);
 void report_markdown(FILE *out, const struct check_report *report);
 void report_json(FILE *out, const struct check_report *report);
 void report_junit(FILE *out, const struct check_report *report);
+/* As a string of JSON. */
+void report_put_string(FILE *out, const char *text);
 /* How many have this verdict. */
 u32 report_count(const struct check_report *report, enum check_verdict verdict);
 /* After minus before. */

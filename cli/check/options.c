@@ -93,6 +93,8 @@ STRING(baseline)
 STRING(explain)
 STRING(results)
 STRING(run_one)
+STRING(history)
+STRING(commit)
 
 #define FLAG(field)                                                              \
 	static int set_##field(struct check_options *options, const char *value) \
@@ -119,6 +121,8 @@ static const struct option {
 	{ "format", "F[=FILE]", "text, json, junit or markdown, to a file; may be given again",
 	  add_format },
 	{ "jobs", "N", "how many guests run at a time (as many as there are CPUs)", set_jobs },
+	{ "history", "FILE", "add the counts to this file, for vpmu history", set_history },
+	{ "commit", "NAME", "what they are of, in the history (what git says)", set_commit },
 	{ "runner", "RUNNER", "local; slurm: an array job, with --results on a shared disk",
 	  set_runner },
 	{ "patience", "SECONDS", "how long a cluster may give no answer (600)", set_patience },
@@ -170,6 +174,8 @@ static int check_options(const struct check_options *options)
 
 	if (options->update && options->explain)
 		return usage_error(&command_check, "--update and --explain do not go together");
+	if (options->commit && !options->history)
+		return usage_error(&command_check, "--commit needs --history");
 	if (needy && !options->results)
 		return usage_error(&command_check, "--%s needs --results", needy);
 	return STATUS_OK;
@@ -221,5 +227,5 @@ void options_describe(void)
 	     "  vpmu check --update\n"
 	     "  vpmu check --format text --format junit=check.xml\n"
 	     "  vpmu check --explain sort\n"
-	     "  vpmu check --runner slurm --results ~/steps");
+	     "  vpmu check --runner slurm --results ~/steps --history counts.db");
 }

@@ -8,7 +8,7 @@
 
 /* --- JSON --- */
 
-static void put_json(FILE *out, const char *text)
+void report_put_string(FILE *out, const char *text)
 {
 	fputc('"', out);
 	for (; *text; text++) {
@@ -29,7 +29,7 @@ static void json_rows(FILE *out, const struct check_comparison *c)
 		const struct check_row *row = &c->row[i];
 
 		fputs(i ? ", {\"event\": " : "{\"event\": ", out);
-		put_json(out, row->event);
+		report_put_string(out, row->event);
 		if (row->verdict != VERDICT_NEW)
 			fprintf(out, ", \"before\": %llu", (unsigned long long)row->before);
 		fprintf(out, ", \"after\": %llu, \"tolerance\": %g, \"verdict\": \"%s\"}",
@@ -46,7 +46,7 @@ static void json_functions(FILE *out, const struct check_comparison *c)
 	fputs(", \"functions\": [", out);
 	for (u32 i = 0; i < c->differences; i++) {
 		fputs(i ? ", {\"function\": " : "{\"function\": ", out);
-		put_json(out, c->difference[i].name);
+		report_put_string(out, c->difference[i].name);
 		fprintf(out, ", \"before\": %llu, \"after\": %llu}",
 			(unsigned long long)c->difference[i].before,
 			(unsigned long long)c->difference[i].after);
@@ -57,13 +57,13 @@ static void json_functions(FILE *out, const struct check_comparison *c)
 static void json_case(FILE *out, const struct check_comparison *c)
 {
 	fputs("  {\"name\": ", out);
-	put_json(out, c->of->benchmark->name);
+	report_put_string(out, c->of->benchmark->name);
 	fputs(", \"model\": ", out);
-	put_json(out, c->of->model);
+	report_put_string(out, c->of->model);
 	fprintf(out, ", \"verdict\": \"%s\"", verdict_names[c->verdict]);
 	if (*c->reason) {
 		fputs(", \"reason\": ", out);
-		put_json(out, c->reason);
+		report_put_string(out, c->reason);
 	}
 	json_rows(out, c);
 	json_functions(out, c);
@@ -73,7 +73,7 @@ static void json_case(FILE *out, const struct check_comparison *c)
 void report_json(FILE *out, const struct check_report *report)
 {
 	fputs("{\"version\": 1, \"suite\": ", out);
-	put_json(out, report->suite->path);
+	report_put_string(out, report->suite->path);
 	fputs(", \"summary\": {", out);
 	for (u32 i = 0; i < NVERDICTS; i++)
 		fprintf(out, "%s\"%s\": %u", i ? ", " : "", verdict_names[i],

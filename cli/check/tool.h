@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: MIT */
 /*
- * Programs that a check asks.
+ * Programs that a check asks: Slurm's, and the history's.
  */
 #ifndef CLI_CHECK_TOOL_H
 #define CLI_CHECK_TOOL_H
