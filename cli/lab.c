@@ -22,10 +22,12 @@ static int run(int argc, char **argv)
 
 static void describe(void)
 {
-	puts("  NAME         an experiment; all; quick: those of about a minute; list: what there "
-	     "is\n"
-	     "  --json FILE  write the figures there\n"
-	     "  --html FILE  write a report with plots there, one file that needs no network\n\n"
+	puts("  NAME              an experiment; all; quick: those of about a minute, or, before others,\n"
+	     "                    these, in short; list: what there is\n"
+	     "  --json FILE       write the figures there\n"
+	     "  --html FILE       write a report with plots there, one file that needs no network\n"
+	     "  --runner slurm    run experiments as an array job of Slurm's\n"
+	     "  --results FOLDER  with it: a folder that all nodes share, for its files\n\n"
 	     "Each experiment runs Linux guests with 'vpmu exec', prints published and measured "
 	     "figures\n"
 	     "side by side, and says whether ours meet what they must. The exit code is 0 if all "
@@ -35,7 +37,7 @@ static void describe(void)
 
 const struct command command_lab = {
 	.name = "lab",
-	.synopsis = "NAME… [--json FILE] [--html FILE]",
+	.synopsis = "NAME… [--json FILE] [--html FILE] [--runner slurm --results FOLDER]",
 	.summary = "Repeat the field's experiments and compare",
 	.run = run,
 	.describe = describe,
