@@ -22,6 +22,8 @@ static const struct {
 } stats[] = {
 	{ "branches_os", VM_BRANCHES },
 	{ "branches_user", VM_BRANCHES },
+	{ "code_cache_bytes", VM_CODE_CACHE_BYTES },
+	{ "code_cache_flushes", VM_CODE_CACHE_FLUSHES },
 	{ "cpuid_exits", VM_EXITS_CPUID },
 	{ "cycles_os", VM_CYCLES },
 	{ "cycles_user", VM_CYCLES },
@@ -41,6 +43,7 @@ static const struct {
 	{ "nmi_window_exits", VM_EXITS_NMI_WINDOW },
 	{ "request_irq_exits", VM_EXITS_REQUEST_IRQ },
 	{ "signal_exits", VM_EXITS_SIGNAL },
+	{ "translated_blocks", VM_TRANSLATED_BLOCKS },
 };
 
 struct asking {

@@ -105,6 +105,17 @@ void engine_set_profile(struct cpu *cpu, struct profile *profile)
 	engine_set_hot_after(cpu, INT32_MAX); /* there are no hot blocks */
 }
 
+void engine_cache(const struct cpu *cpu, struct engine_cache *cache)
+{
+	const struct engine *eng = cpu->engine;
+
+	*cache = (struct engine_cache){
+		.bytes = (eng->code_next - eng->code_first) + (eng->meta_next - eng->meta),
+		.blocks = eng->blocks_made,
+		.flushes = eng->flushes,
+	};
+}
+
 void engine_forget(struct cpu *cpu)
 {
 	if (cpu->engine)

@@ -61,6 +61,14 @@ struct engine_where {
 };
 bool engine_where(const struct cpu *cpu, const void *ucontext, struct engine_where *where);
 
+/* The code cache: memory in use now, and since the processor was made. Its own thread. */
+struct engine_cache {
+	u64 bytes;   /* code and tables of translation blocks */
+	u64 blocks;  /* translated so far */
+	u64 flushes; /* so far */
+};
+void engine_cache(const struct cpu *cpu, struct engine_cache *cache);
+
 /* IBPB: the timing model forgets what it has predicted branches by. Any state but running. */
 void engine_forget_branches(struct cpu *cpu);
 

@@ -11,6 +11,7 @@
 
 #include "cpu/control.h"
 #include "cpu/event.h"
+#include "engine/engine.h"
 #include "vm/cpuid/cpuid.h"
 #include "vm/events.h"
 #include "vm/io.h"
@@ -277,9 +278,20 @@ static int exit_bad_state(struct vcpu *vcpu)
 	return 0;
 }
 
+static void count_exit(struct vcpu *vcpu)
+{
+	struct engine_cache cache;
+
+	engine_cache(vcpu->cpu, &cache);
+	vcpu->stats.exits++;
+	vcpu->stats.code_cache_bytes = cache.bytes;
+	vcpu->stats.code_cache_flushes = cache.flushes;
+	vcpu->stats.translated_blocks = cache.blocks;
+}
+
 int exit_handle(struct vcpu *vcpu, enum exit_reason reason)
 {
-	vcpu->stats.exits++;
+	count_exit(vcpu);
 	switch (reason) {
 	case EXIT_NONE:
 	case EXIT_BUDGET:
