@@ -78,7 +78,7 @@ static u64 value_of(const struct pass_event *event, const struct hwpmu_shadow *s
 	for (enum retire_privilege p = RETIRE_OS; p <= RETIRE_USR; p++)
 		if (event->privileges & BIT(p))
 			sum += retire_count(&shadow->counts, event->event.class, p);
-	return sum * event->event.times;
+	return sum / event->event.unit;
 }
 
 /* --- formats --- */

@@ -128,13 +128,20 @@ static inline bool cpu_follows(const struct cpu *cpu, enum vendor_rule rule)
 	return vendor_follows(cpu->is_amd, rule) != (cpu->port.foreign_rules >> rule & 1);
 }
 
+/* Whole ones, of both privileges. */
+static inline u64 cpu_cycles(const struct cpu *cpu)
+{
+	const u64 *ticks = cpu->port.tally.cycles;
+
+	return (ticks[RETIRE_OS] + ticks[RETIRE_USR]) / TICKS_PER_CYCLE;
+}
+
 /* The time that the TSC is made of (vm/time/vm_time.h), outside translated code. */
 static inline u64 cpu_time(const struct cpu *cpu)
 {
 	if (!cpu->port.virtual_time)
 		return __builtin_ia32_rdtsc();
-	return cpu->port.time_base + cpu->port.tally.cycles[RETIRE_OS] +
-	       cpu->port.tally.cycles[RETIRE_USR];
+	return cpu->port.time_base + cpu_cycles(cpu);
 }
 
 /* Instructions retired so far, at all privileges. */

@@ -89,10 +89,11 @@ void cpu_complete(struct cpu *cpu)
 	if (!cpu_code64(cpu))
 		cpu->rip = (u32)cpu->rip;
 	cpu_tally(cpu, cpu_privilege(cpu), RETIRE_BIT(RETIRE_INSTRUCTIONS), 1);
-	cpu_tally(cpu, cpu_privilege(cpu), cpu->port.wanted & CYCLE_CLASSES, COMPLETE_CYCLES);
+	cpu_tally(cpu, cpu_privilege(cpu), cpu->port.wanted & CYCLE_CLASSES,
+		  COMPLETE_CYCLES * TICKS_PER_CYCLE);
 	cpu_tally(cpu, cpu_privilege(cpu), cpu->port.wanted & RETIRE_BIT(RETIRE_STALLS),
-		  COMPLETE_CYCLES - 1);
+		  (COMPLETE_CYCLES - 1) * TICKS_PER_CYCLE);
 	cpu_tally(cpu, cpu_privilege(cpu), cpu->port.wanted & RETIRE_BIT(RETIRE_IDLE_SLOTS),
-		  COMPLETE_CYCLES * cpu_priv(cpu)->issue_slots - 1);
+		  COMPLETE_CYCLES * TICKS_PER_CYCLE - TICKS_PER_CYCLE / cpu_priv(cpu)->issue_slots);
 	cpu_finish_instruction(cpu, trap);
 }

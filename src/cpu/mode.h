@@ -37,7 +37,7 @@
 #define MODE_TSC BIT(27) /* RDTSC is allowed, and the host's but for an offset */
 
 /* What translated code counts besides instructions and branches, as far as cpu->port.wanted asks
- * for it: the number of a set of classes (priv->count_sets), and the stalls. */
+ * for it: the number of a set of classes (priv->count_sets), and cycles. */
 #define MODE_COUNT_SHIFT   28 /* to bit 31 */
 #define MODE_COUNT_CYCLES  BIT(19)
 #define MODE_COUNT_MISSES  BIT(20) /* of branches: the timing model counts them */
@@ -69,6 +69,9 @@
 	(RETIRE_BIT(RETIRE_CYCLES) | RETIRE_BIT(RETIRE_REF_CYCLES) | RETIRE_BIT(RETIRE_STALLS) | \
 	 RETIRE_BIT(RETIRE_IDLE_SLOTS))
 
+/* Of these, the ones that are counted apart from cycles, and only if an event asks for them. */
+#define COUNT_WAITING (RETIRE_BIT(RETIRE_STALLS) | RETIRE_BIT(RETIRE_IDLE_SLOTS))
+
 /* Classes that are in priv->packed while translated code counts them; all others in priv->live. */
 #define COUNT_PACKED (COUNT_BRANCHES | COUNT_MEMORY | RETIRE_BIT(RETIRE_BRANCHES))
 
@@ -94,12 +97,11 @@ void cpu_update_mode(struct cpu *cpu);
 /* As cpu_update_mode(), if only the PMU's state has changed. */
 void cpu_update_counting(struct cpu *cpu);
 
-/* The classes that code of this mode counts. Of cycles these are the stalls: the other classes of
- * cycles follow from stalls and instructions. */
+/* The classes that code of this mode counts. Reference cycles are equal to cycles. */
 static inline retire_wanted cpu_counts(const struct cpu *cpu, u32 mode)
 {
 	return cpu_priv(cpu)->count_sets[mode >> MODE_COUNT_SHIFT] |
-	       (mode & MODE_COUNT_CYCLES ? RETIRE_BIT(RETIRE_STALLS) : 0) |
+	       (mode & MODE_COUNT_CYCLES ? RETIRE_BIT(RETIRE_CYCLES) : 0) |
 	       (mode & MODE_TRIP_BRANCHES ? RETIRE_BIT(RETIRE_BRANCHES) : 0);
 }
 

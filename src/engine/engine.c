@@ -14,6 +14,7 @@
 #include "cpu/mmu/code_pages.h"
 #include "cpu/mmu/tlb.h"
 #include "engine/priv.h"
+#include "engine/price.h"
 
 /* The tags of the timing model: zero pages until an event that needs the model is counted. */
 static int timing_create(struct cpu *cpu)
@@ -74,6 +75,7 @@ int engine_create(struct cpu *cpu)
 		engine_destroy(cpu);
 		return ret;
 	}
+	pricing_begin(eng->pricing, cpu->port.model ? cpu->port.model->set : MODEL_ICELAKE);
 	priv->code_base = (uintptr_t)eng->code_rx;
 	cpu_drop_jumps(cpu);
 	returns_invalidate(eng);

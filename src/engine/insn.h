@@ -50,12 +50,22 @@ struct weight {
 	/* Classes it adds one to; those of a conditional branch's outcome are added on
 	 * each path. */
 	retire_wanted classes;
-	u8 cycles; /* by the static model */
+	/* By the model: its time, and of it what issue slots are idle; where time is counted. */
+	u16 ticks, wait;
 };
 
 static inline u32 weight_of(const struct weight *weight, enum retire_class class)
 {
-	return class == RETIRE_STALLS ? weight->cycles - 1u : weight->classes >> class & 1;
+	switch (class) {
+	case RETIRE_CYCLES:
+		return weight->ticks;
+	case RETIRE_IDLE_SLOTS:
+		return weight->wait;
+	case RETIRE_STALLS:
+		return weight->ticks > TICKS_PER_CYCLE ? weight->ticks - TICKS_PER_CYCLE : 0;
+	default:
+		return weight->classes >> class & 1;
+	}
 }
 
 #define INSN_OPERANDS 4

@@ -76,7 +76,6 @@ struct insn_facts {
 	u8 unit;	/* enum insn_unit, where the operands do not tell */
 	u8 serializing; /* enum insn_serializing */
 	u8 access;	/* enum exit_reason of an access to an MSR or counter, which may pass */
-	u8 cycles;	/* in the static model of docs/model.md; 0: those of its category */
 	u8 index_size;	/* VSIB: bytes of an index */
 	u8 seg;		/* LDS and its like: enum seg, the one that is loaded */
 

@@ -43,6 +43,7 @@ static void restart(struct hostperf_guest *guest, struct pmu *pmu, u32 counter, 
 		.flags = HOST_PINNED | HOST_TASK | HOST_EXCLUDE_HOST,
 		.preferred = BIT(counter),
 		.value = written ? pmu_value(pmu, counter) : event->value,
+		.part = written ? pmu_part(pmu, counter) : event->part,
 	};
 	if (control)
 		hostperf_add(guest->host, event);
@@ -84,6 +85,8 @@ static void save(void *data, struct pmu *pmu)
 
 		pmu_set_value(pmu, counter,
 			      hostperf_read(guest->host, &guest->event[slot(counter)]));
+		pmu_set_part(pmu, counter,
+			     hostperf_part(guest->host, &guest->event[slot(counter)]));
 	}
 }
 

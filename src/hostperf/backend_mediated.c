@@ -41,6 +41,7 @@ static void load(void *data, struct pmu *pmu, u64 controls, u64 values)
 		u32 counter = next_bit(&left);
 
 		hwpmu_write(hw, counter, pmu_value(pmu, counter));
+		hwpmu_write_part(hw, counter, pmu_part(pmu, counter));
 	}
 	hostperf_load_offcore(hw, pmu);
 	for (u64 left = controls & MASK(PMU_FIXED_BASE - 1, 0); left;) {
@@ -71,6 +72,7 @@ static void save(void *data, struct pmu *pmu)
 		u32 counter = next_bit(&left);
 
 		pmu_set_value(pmu, counter, hwpmu_read(hw, counter));
+		pmu_set_part(pmu, counter, hwpmu_part(hw, counter));
 	}
 	if (pmu_passes_selects(pmu))
 		save_selects(hw, pmu);

@@ -41,6 +41,7 @@ void hostperf_remove(struct hostperf *host, struct host_event *event)
 	if (event->state == HOST_COUNTING) {
 		hostperf_collect(host);
 		event->value = hostperf_read(host, event);
+		event->part = hostperf_part(host, event);
 		hostperf_set_control(host->hw, event->counter, 0);
 	}
 	event->state = HOST_OFF;
@@ -55,6 +56,11 @@ void hostperf_remove(struct hostperf *host, struct host_event *event)
 u64 hostperf_read(const struct hostperf *host, const struct host_event *event)
 {
 	return event->state == HOST_COUNTING ? hwpmu_read(host->hw, event->counter) : event->value;
+}
+
+u32 hostperf_part(const struct hostperf *host, const struct host_event *event)
+{
+	return event->state == HOST_COUNTING ? hwpmu_part(host->hw, event->counter) : event->part;
 }
 
 void hostperf_collect(struct hostperf *host)

@@ -37,6 +37,7 @@ struct host_event {
 	u64 preferred; /* counters to try first */
 
 	u64 value; /* modulo the counters' width; of one that counts: hostperf_read() */
+	u32 part;  /* of what it counts next; of one that counts: hostperf_part() */
 	enum host_event_state state;
 	u32 counter;	      /* where it counts */
 	u64 enabled, running; /* times, in units of the owner's clock */
@@ -61,6 +62,7 @@ void hostperf_remove(struct hostperf *host, struct host_event *event);
 void hostperf_schedule(struct hostperf *host);
 
 u64 hostperf_read(const struct hostperf *host, const struct host_event *event);
+u32 hostperf_part(const struct hostperf *host, const struct host_event *event);
 /* Notes overflows in the events that they belong to. Before counters are written. */
 void hostperf_collect(struct hostperf *host);
 

@@ -202,6 +202,7 @@ static u8 scope(const struct host_event *event)
 static void start(struct hostperf *host, struct host_event *event, u32 counter)
 {
 	hwpmu_write(host->hw, counter, event->value);
+	hwpmu_write_part(host->hw, counter, event->part);
 	hwpmu_write_scope(host->hw, counter, scope(event));
 	hostperf_set_control(host->hw, counter, event->select | EVENTSEL_EN);
 	event->state = HOST_COUNTING;
@@ -211,6 +212,7 @@ static void start(struct hostperf *host, struct host_event *event, u32 counter)
 static void stop(struct hostperf *host, struct host_event *event)
 {
 	event->value = hwpmu_read(host->hw, event->counter);
+	event->part = hwpmu_part(host->hw, event->counter);
 	hostperf_set_control(host->hw, event->counter, 0);
 	event->state = HOST_WAITING;
 }

@@ -16,18 +16,18 @@ static u64 visible_from(const struct branch_ring *ring, const struct branch *bra
 	return ring->hides_from && !ring->kinds[branch->before] ? ~0ull : branch->from;
 }
 
-static void push(struct branch_ring *ring, u64 cycles, const struct branch *branch)
+static void push(struct branch_ring *ring, u64 ticks, const struct branch *branch)
 {
 	ring->top = (ring->top + 1) & ring->mask;
 	ring->entry[ring->top] = (struct branch_entry){
 		.from = branch->from,
 		.to = branch->to,
-		.cycles = cycles,
-		.since = ring->cycles,
+		.ticks = ticks,
+		.since = ring->ticks,
 		.kind = branch->kind + 1,
 		.missed = ring->missed,
 	};
-	ring->cycles = cycles;
+	ring->ticks = ticks;
 }
 
 static void pop(struct branch_ring *ring)
@@ -124,12 +124,10 @@ static const struct branch_site *site_at(const struct notes *notes, u32 i, u32 j
 	return j < path->n ? &sites_of(notes->meta, path)[j] : &path->last;
 }
 
-static u64 cycles_at(const struct notes *notes, u32 i, u32 j)
+static u64 ticks_at(const struct notes *notes, u32 i, u32 j)
 {
-	const struct branch_note *note = note_at(notes, i);
-
-	return (u64)(note->count >> notes->count_shift) + (u64)note->stalls +
-	       notes->ring->cycles_from - site_at(notes, i, j)->cycles_after;
+	return (u64)note_at(notes, i)->ticks + notes->ring->ticks_from -
+	       site_at(notes, i, j)->ticks_behind;
 }
 
 static bool canonical(const struct notes *notes, u64 address)
@@ -174,14 +172,14 @@ static void settle_branch(const struct notes *notes, u32 i, u32 j)
 		return;
 	}
 	ring->missed = missed(notes, i, site);
-	push(ring, cycles_at(notes, i, j), &branch);
+	push(ring, ticks_at(notes, i, j), &branch);
 	ring->missed = 0;
 }
 
 /* Cycles at the last branch before a note. */
-static u64 cycles_before(const struct notes *notes, u32 i)
+static u64 ticks_before(const struct notes *notes, u32 i)
 {
-	return cycles_at(notes, i - 1, branches_at(notes, i - 1) - 1);
+	return ticks_at(notes, i - 1, branches_at(notes, i - 1) - 1);
 }
 
 /*
@@ -198,9 +196,9 @@ static void settle_last(const struct notes *notes, u32 records)
 	skip = n > depth ? n - depth : 0;
 	ring->top = (ring->top + records - (n - skip)) & ring->mask;
 	if (skip)
-		ring->cycles = cycles_at(notes, begin, skip - 1);
+		ring->ticks = ticks_at(notes, begin, skip - 1);
 	else if (begin)
-		ring->cycles = cycles_before(notes, begin);
+		ring->ticks = ticks_before(notes, begin);
 	for (u32 i = begin; i < notes->end; i++, skip = 0)
 		for (u32 j = skip; j < branches_at(notes, i); j++)
 			settle_branch(notes, i, j);

@@ -29,7 +29,7 @@ enum branch_kind {
 struct branch_entry {
 	u64 from, to;
 	/* Tallies of cycles, both privileges: at this branch, and at the previous record. */
-	u64 cycles, since;
+	u64 ticks, since;
 	u64 kind;    /* plus one; 0: none, or software wrote the entry */
 	u64 missed;  /* mispredicted */
 	u64 written; /* INFO as software wrote it */
@@ -44,8 +44,8 @@ struct branch_ring {
 	bool hides_from; /* FROM is ~0 if the privilege before the branch is not recorded */
 	u32 top;	 /* the youngest entry */
 	u32 mask;	 /* the depth, a power of two, minus one */
-	u64 cycles;	 /* of the last record */
-	u64 cycles_from; /* what to add to the processor's live count of cycles to get the tally */
+	u64 ticks;	 /* of the last record */
+	u64 ticks_from;	 /* what to add to the processor's live count of ticks */
 	u64 missed;	 /* the next branch to be recorded was mispredicted */
 	struct branch_entry entry[BRANCH_DEPTH];
 };
@@ -61,7 +61,7 @@ static inline bool branch_wanted(const struct branch_ring *ring)
 /* What is known of a near branch when it is translated. */
 struct branch_site {
 	u64 from, to;	  /* to: of a direct one */
-	u32 cycles_after; /* cycles of later instructions of its block, already in the count */
+	u32 ticks_behind; /* cycles of later instructions of its block, already in the count */
 	u8 kind;
 	u8 index;   /* of the instruction in its block */
 	u8 outcome; /* index in branch_verdict.predicted[]; BRANCH_UNNOTED: none */
@@ -83,7 +83,7 @@ struct branch_path {
 struct branch_note {
 	u32 path;	 /* offset of a struct branch_path */
 	u16 first, upto; /* if not 0: only branches of instructions from first on and before upto */
-	s64 count, stalls;
+	s64 count, ticks;
 	u64 to; /* where the last branch went, if that is an indirect one */
 };
 

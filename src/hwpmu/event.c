@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: MIT
 /*
- * What an event select counts: a class of retire.def, some times for each occurrence, or nothing.
+ * What an event select counts: a class of retire.def, in units of some occurrences, or nothing.
  * Pure functions on the rows of x86/events.def.
  *
  * CMASK, INV and EDGE (SDM 3B 20.2.1.1) speak of occurrences per cycle. The timing model's machine
@@ -33,7 +33,7 @@ static const struct row {
 #undef EVENT
 };
 
-static const struct hwpmu_event nothing = { .class = RETIRE_NOTHING };
+static const struct hwpmu_event nothing = { .class = RETIRE_NOTHING, .unit = 1 };
 
 static const struct row *find(const struct pmu_model *model, u32 code)
 {
@@ -43,15 +43,24 @@ static const struct row *find(const struct pmu_model *model, u32 code)
 	return NULL;
 }
 
-static struct hwpmu_event of_class(const struct pmu_model *model, enum retire_class class,
-				   enum unit unit)
-{
-	return (struct hwpmu_event){ .class = class, .times = unit == SLOTS ? model->slots : 1 };
-}
-
 static bool in_each_cycle(enum retire_class class)
 {
 	return class == RETIRE_CYCLES || class == RETIRE_REF_CYCLES;
+}
+
+static struct hwpmu_event of_class(const struct pmu_model *model, enum retire_class class,
+				   enum unit unit)
+{
+	bool slots = unit == SLOTS || class == RETIRE_IDLE_SLOTS;
+	bool time = in_each_cycle(class) || class == RETIRE_STALLS || slots;
+
+	return (struct hwpmu_event){
+		.class = class,
+		.unit = !time	? 1
+			: slots ? TICKS_PER_CYCLE / model->slots
+				: TICKS_PER_CYCLE,
+		.per_cycle = unit == SLOTS ? model->slots : 1,
+	};
 }
 
 /* Cycles in which the event occurs less than CMASK times. */
@@ -59,13 +68,21 @@ static struct hwpmu_event below(struct hwpmu_event event, u32 cmask)
 {
 	enum retire_class class = RETIRE_CYCLES;
 
-	if (cmask <= event.times) {
+	if (cmask <= event.per_cycle) {
 		if (in_each_cycle(event.class))
 			return nothing;
 		if (event.class == RETIRE_INSTRUCTIONS)
 			class = RETIRE_STALLS;
 	}
-	return (struct hwpmu_event){ .class = class, .times = 1 };
+	return (struct hwpmu_event){ .class = class, .unit = TICKS_PER_CYCLE, .per_cycle = 1 };
+}
+
+static struct hwpmu_event once_a_cycle(struct hwpmu_event event)
+{
+	if (in_each_cycle(event.class))
+		event.unit = TICKS_PER_CYCLE;
+	event.per_cycle = 1;
+	return event;
 }
 
 static struct hwpmu_event compare(struct hwpmu_event event, u64 select)
@@ -74,10 +91,10 @@ static struct hwpmu_event compare(struct hwpmu_event event, u64 select)
 
 	if (cmask && (select & EVENTSEL_INV))
 		event = below(event, cmask);
-	else if (cmask > event.times)
+	else if (cmask > event.per_cycle)
 		event = nothing;
 	else if (cmask)
-		event.times = 1;
+		event = once_a_cycle(event);
 	if ((select & EVENTSEL_EDGE) && in_each_cycle(event.class))
 		event = nothing;
 	return event;
@@ -96,7 +113,7 @@ struct hwpmu_event hwpmu_event(const struct pmu_model *model, u64 select, const 
 	enum retire_class class;
 
 	if (!row)
-		return (struct hwpmu_event){ .class = RETIRE_NOTHING, .unknown = true };
+		return (struct hwpmu_event){ .class = RETIRE_NOTHING, .unit = 1, .unknown = true };
 	/* There are no transactions to count in. */
 	if (!model->is_amd && (select & EVENTSEL_IN_TX))
 		return nothing;

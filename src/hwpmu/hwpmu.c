@@ -62,10 +62,15 @@ static inline u64 occurrences(const struct hwpmu *pmu, const struct hwpmu_counte
 	return n;
 }
 
-/* The sum of the counter's tallies now. */
-static inline u64 sum(const struct hwpmu *pmu, const struct hwpmu_counter *c)
+/* Occurrences since the value was what it is. */
+static inline u64 since_mark(const struct hwpmu *pmu, const struct hwpmu_counter *c)
 {
-	return occurrences(pmu, c) * c->times;
+	return occurrences(pmu, c) - c->mark + c->part;
+}
+
+static inline u64 in_units(const struct hwpmu_counter *c, u64 n)
+{
+	return c->unit == 1 ? n : n / c->unit;
 }
 
 /* The value before it is reduced to the counter's width: a carry is an overflow. */
@@ -73,7 +78,7 @@ static inline u64 unwrapped(const struct hwpmu *pmu, u32 counter)
 {
 	const struct hwpmu_counter *c = &pmu->counter[slot(counter)];
 
-	return pmu->running & BIT(counter) ? c->value + (sum(pmu, c) - c->mark) : c->value;
+	return pmu->running & BIT(counter) ? c->value + in_units(c, since_mark(pmu, c)) : c->value;
 }
 
 static bool wants_pmi(const struct hwpmu *pmu, u32 counter)
@@ -86,12 +91,13 @@ static bool wants_pmi(const struct hwpmu *pmu, u32 counter)
 static inline void settle(struct hwpmu *pmu, u32 counter)
 {
 	struct hwpmu_counter *c = &pmu->counter[slot(counter)];
-	u64 now, value;
+	u64 grown, units, value;
 
 	if (!(pmu->running & BIT(counter)))
 		return;
-	now = sum(pmu, c);
-	value = c->value + (now - c->mark);
+	grown = since_mark(pmu, c);
+	units = in_units(c, grown);
+	value = c->value + units;
 	if (value >= wrap(pmu, counter) && (hwpmu_pebs_counters(pmu) & BIT(counter))) {
 		pmu->pebs_pending |= BIT(counter);
 	} else if (value >= wrap(pmu, counter)) {
@@ -100,7 +106,8 @@ static inline void settle(struct hwpmu *pmu, u32 counter)
 		pmu->pmi |= wants_pmi(pmu, counter);
 	}
 	c->value = value & (wrap(pmu, counter) - 1);
-	c->mark = now;
+	c->mark = occurrences(pmu, c);
+	c->part = grown - units * c->unit;
 }
 
 /* --- what counts --- */
@@ -158,6 +165,15 @@ static void note_selected(struct hwpmu *pmu, u32 counter)
 		pmu->selected |= BIT(counter);
 }
 
+/* A part of another unit is worth nothing; one that counted no time has a part only if it was
+ * written for what comes now. */
+static void set_unit(struct hwpmu_counter *c, u8 unit)
+{
+	if (c->unit != 1 && c->unit != unit)
+		c->part = 0;
+	c->unit = unit;
+}
+
 static void decode_general(struct hwpmu *pmu, u32 i)
 {
 	u64 select = pmu->select[i] & EVENTSEL_EN ? pmu->select[i] : 0;
@@ -168,7 +184,7 @@ static void decode_general(struct hwpmu *pmu, u32 i)
 	if (event.class == RETIRE_SLOW_LOADS && pmu->pebs.latency <= PEBS_LATENCY_LEAST)
 		event.class = RETIRE_LOADS;
 	c->class = event.class;
-	c->times = event.times;
+	set_unit(c, event.unit);
 	c->privileges = 0;
 	pmu->window.counters &= ~BIT(i);
 	if (hwpmu_is_marker(pmu, select))
@@ -189,7 +205,7 @@ static void decode_fixed(struct hwpmu *pmu, u32 i)
 	struct hwpmu_counter *c = &pmu->counter[HWPMU_GENERAL + i];
 
 	c->class = event.class;
-	c->times = event.times;
+	set_unit(c, event.unit);
 	c->privileges = 0;
 	if (field & FIXED_CTRL_OS)
 		c->privileges |= BIT(RETIRE_OS);
@@ -231,7 +247,7 @@ static void restart(struct hwpmu *pmu, u64 settled)
 	for (u64 left = running & (settled | ~pmu->running); left;) {
 		struct hwpmu_counter *c = &pmu->counter[slot(next_bit(&left))];
 
-		c->mark = sum(pmu, c);
+		c->mark = occurrences(pmu, c);
 	}
 	pmu->running = running;
 	hwpmu_update_window(pmu);
@@ -254,7 +270,7 @@ void hwpmu_reset(struct hwpmu *pmu)
 	for (u32 i = 0; i < HWPMU_GENERAL; i++)
 		pmu->select[i] = 0;
 	for (u32 i = 0; i < HWPMU_COUNTERS; i++)
-		pmu->counter[i] = (struct hwpmu_counter){ .scope = HWPMU_GUEST };
+		pmu->counter[i] = (struct hwpmu_counter){ .scope = HWPMU_GUEST, .unit = 1 };
 	pmu->fixed_ctrl = pmu->global_status = pmu->overflowed = 0;
 	pmu->offcore[0] = pmu->offcore[1] = 0;
 	pmu->freeze_on_pmi = pmu->pmi = false;
@@ -281,6 +297,21 @@ void hwpmu_write(struct hwpmu *pmu, u32 counter, u64 value)
 	must(hwpmu_all(pmu) & BIT(counter));
 	settle(pmu, counter);
 	c->value = value & (wrap(pmu, counter) - 1);
+	c->part = 0;
+}
+
+u32 hwpmu_part(const struct hwpmu *pmu, u32 counter)
+{
+	const struct hwpmu_counter *c = &pmu->counter[slot(counter)];
+	u64 n = pmu->running & BIT(counter) ? since_mark(pmu, c) : c->part;
+
+	return n - in_units(c, n) * c->unit;
+}
+
+void hwpmu_write_part(struct hwpmu *pmu, u32 counter, u32 part)
+{
+	settle(pmu, counter);
+	pmu->counter[slot(counter)].part = part;
 }
 
 void hwpmu_add(struct hwpmu *pmu, u32 counter, u64 value)
@@ -404,12 +435,12 @@ static inline u64 distance(const struct hwpmu *pmu, u32 counter, enum retire_pri
 	if (value >= wrap(pmu, counter))
 		return 0;
 	value = wrap(pmu, counter) - value;
-	return c->times == 1 ? value : (value - 1) / c->times + 1;
+	return (value - 1) * c->unit + 1;
 }
 
 u64 hwpmu_horizon(const struct hwpmu *pmu, enum retire_privilege privilege, retire_wanted classes)
 {
-	static const u8 most[NRETIRE] = {
+	static const u16 most[NRETIRE] = {
 #define RETIRE(field, NAME, most) most,
 #include "hwpmu/retire.def"
 #undef RETIRE
@@ -434,8 +465,7 @@ u64 hwpmu_horizon(const struct hwpmu *pmu, enum retire_privilege privilege, reti
 static inline u64 overflows_at(const struct hwpmu *pmu, u32 counter)
 {
 	const struct hwpmu_counter *c = &pmu->counter[slot(counter)];
-	u64 sum = c->mark + (wrap(pmu, counter) - c->value);
-	u64 all = c->times == 1 ? sum : (sum + c->times - 1) / c->times;
+	u64 all = c->mark - c->part + (wrap(pmu, counter) - c->value) * c->unit;
 	u64 host = (c->scope & HWPMU_HOST) && pmu->host ? occurrences_in(pmu->host, c) : 0;
 
 	return all > host ? all - host : 0;
@@ -449,6 +479,11 @@ static inline void arm(const struct hwpmu *pmu, u32 counter, struct retire_trips
 		hwpmu_arm_class(trips, c->class, c->privileges - 1, overflows_at(pmu, counter));
 }
 
+static u64 alarm_ticks(u64 cycles)
+{
+	return cycles > RETIRE_NEVER / TICKS_PER_CYCLE ? RETIRE_NEVER : cycles * TICKS_PER_CYCLE;
+}
+
 void hwpmu_trips(const struct hwpmu *pmu, struct retire_trips *trips)
 {
 	trips->armed = 0;
@@ -457,7 +492,7 @@ void hwpmu_trips(const struct hwpmu *pmu, struct retire_trips *trips)
 	if (hwpmu_ibs_runs(pmu))
 		hwpmu_ibs_arm(pmu, trips);
 	if (pmu->alarm != RETIRE_NEVER)
-		hwpmu_arm_class(trips, RETIRE_CYCLES, RETIRE_IN_BOTH, pmu->alarm);
+		hwpmu_arm_class(trips, RETIRE_CYCLES, RETIRE_IN_BOTH, alarm_ticks(pmu->alarm));
 	if (pmu->stop_at != RETIRE_NEVER)
 		hwpmu_arm_class(trips, RETIRE_INSTRUCTIONS, RETIRE_IN_BOTH, pmu->stop_at);
 }

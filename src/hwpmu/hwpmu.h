@@ -33,8 +33,9 @@
 struct hwpmu_counter {
 	u64 value; /* of the counter when the tally was at mark */
 	u64 mark;
+	u32 part; /* occurrences before it that are less than what adds one */
 	enum retire_class class;
-	u8 times;      /* what each occurrence adds to the value */
+	u8 unit;       /* so many occurrences add one: ticks of a cycle or a slot */
 	u8 privileges; /* bits of enum retire_privilege */
 	u8 scope;      /* bits: HWPMU_GUEST, HWPMU_HOST */
 };
@@ -42,7 +43,8 @@ struct hwpmu_counter {
 /* What a counter adds up. */
 struct hwpmu_event {
 	enum retire_class class;
-	u8 times;
+	u8 unit;
+	u8 per_cycle; /* how often it occurs in a cycle, if it does */
 	bool unknown; /* not in events.def */
 };
 
@@ -110,7 +112,11 @@ u64 hwpmu_all(const struct hwpmu *pmu);
 
 u64 hwpmu_read(const struct hwpmu *pmu, u32 counter);
 void hwpmu_write(struct hwpmu *pmu, u32 counter, u64 value); /* bits above the width are dropped */
-void hwpmu_add(struct hwpmu *pmu, u32 counter, u64 value);   /* wraps without an overflow */
+/* What a counter of cycles or slots has counted of the next one: read, and set after hwpmu_write()
+ * by who moves a counter's contents elsewhere and back. */
+u32 hwpmu_part(const struct hwpmu *pmu, u32 counter);
+void hwpmu_write_part(struct hwpmu *pmu, u32 counter, u32 part);
+void hwpmu_add(struct hwpmu *pmu, u32 counter, u64 value); /* wraps without an overflow */
 
 void hwpmu_write_scope(struct hwpmu *pmu, u32 counter, u8 scope);
 void hwpmu_write_select(struct hwpmu *pmu, u32 i, u64 value);
@@ -138,8 +144,8 @@ u64 hwpmu_read_lbr(const struct hwpmu *pmu, enum lbr_field field, u32 i);
 void hwpmu_write_lbr_entry(struct hwpmu *pmu, enum lbr_field field, u32 i, u64 value);
 void hwpmu_clear_lbr(struct hwpmu *pmu);
 /* Cycles since the last record: the next one tells them. No register shows them. */
-u64 hwpmu_branch_cycles(const struct hwpmu *pmu);
-void hwpmu_set_branch_cycles(struct hwpmu *pmu, u64 cycles);
+u64 hwpmu_branch_ticks(const struct hwpmu *pmu);
+void hwpmu_set_branch_ticks(struct hwpmu *pmu, u64 ticks);
 
 /* PEBS, of a model that has it. The store serves IBS as well. */
 void hwpmu_attach_store(struct hwpmu *pmu, const struct hwpmu_store *store, void *owner);

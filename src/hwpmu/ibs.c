@@ -50,11 +50,17 @@ static u64 occurrences(const struct hwpmu *pmu, enum unit unit)
 	       retire_count(pmu->tally, class, RETIRE_USR);
 }
 
+/* So many occurrences are counted as one. */
+static u32 per_count(const struct hwpmu *pmu, enum unit unit)
+{
+	return class_of(pmu, unit) == RETIRE_CYCLES ? TICKS_PER_CYCLE : 1;
+}
+
 static u64 count(const struct hwpmu *pmu, enum unit unit)
 {
 	u64 since = runs(pmu, unit) ? occurrences(pmu, unit) - pmu->ibs.mark[unit] : 0;
 
-	return pmu->ibs.count[unit] + since;
+	return pmu->ibs.count[unit] + since / per_count(pmu, unit);
 }
 
 static void start(struct hwpmu *pmu, enum unit unit, u64 from)
@@ -259,7 +265,8 @@ retire_wanted hwpmu_ibs_wanted(const struct hwpmu *pmu)
 static void arm(const struct hwpmu *pmu, enum unit unit, struct retire_trips *trips)
 {
 	u64 now = count(pmu, unit), end = most(pmu, unit);
-	u64 at = occurrences(pmu, unit) + (now < end ? end - now : 0);
+	u64 left = (end - pmu->ibs.count[unit]) * per_count(pmu, unit);
+	u64 at = now < end ? pmu->ibs.mark[unit] + left : occurrences(pmu, unit);
 
 	if (runs(pmu, unit))
 		hwpmu_arm_class(trips, class_of(pmu, unit), RETIRE_IN_BOTH, at);

@@ -89,7 +89,7 @@ static struct branch_entry *entry_at(const struct hwpmu *pmu, u32 i)
 
 static u64 info(const struct hwpmu *pmu, const struct branch_entry *e)
 {
-	u64 cycles = e->cycles - e->since, value;
+	u64 cycles = (e->ticks - e->since) / TICKS_PER_CYCLE, value;
 
 	if (!e->kind)
 		return e->written;
@@ -164,17 +164,17 @@ void hwpmu_clear_lbr(struct hwpmu *pmu)
 	pmu->branches->top = 0;
 }
 
-static u64 cycles_now(const struct hwpmu *pmu)
+static u64 ticks_now(const struct hwpmu *pmu)
 {
 	return pmu->tally->cycles[RETIRE_OS] + pmu->tally->cycles[RETIRE_USR];
 }
 
-u64 hwpmu_branch_cycles(const struct hwpmu *pmu)
+u64 hwpmu_branch_ticks(const struct hwpmu *pmu)
 {
-	return cycles_now(pmu) - pmu->branches->cycles;
+	return ticks_now(pmu) - pmu->branches->ticks;
 }
 
-void hwpmu_set_branch_cycles(struct hwpmu *pmu, u64 cycles)
+void hwpmu_set_branch_ticks(struct hwpmu *pmu, u64 ticks)
 {
-	pmu->branches->cycles = cycles_now(pmu) - cycles;
+	pmu->branches->ticks = ticks_now(pmu) - ticks;
 }

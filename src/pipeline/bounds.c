@@ -10,10 +10,7 @@
 
 struct port_sets {
 	u32 n;
-	struct {
-		u16 ports;
-		u32 uops;
-	} set[PORT_SETS];
+	struct pipe_use set[PORT_SETS];
 };
 
 static void add_uop(struct port_sets *sets, u16 ports)
@@ -31,7 +28,7 @@ static void add_uop(struct port_sets *sets, u16 ports)
 	sets->set[i].uops++;
 }
 
-static bool needs_port(const struct pipe_core *core, const struct pipe_insn *insn)
+bool pipe_needs_port(const struct pipe_core *core, const struct pipe_insn *insn)
 {
 	switch (insn->idiom) {
 	case IDIOM_NOP:
@@ -51,7 +48,7 @@ static void collect(const struct pipe_core *core, const struct pipe_block *block
 	for (u32 i = 0; i < block->count; i++) {
 		const struct pipe_insn *insn = &block->insn[i];
 
-		for (u32 u = 0; u < insn->uops && needs_port(core, insn); u++)
+		for (u32 u = 0; u < insn->uops && pipe_needs_port(core, insn); u++)
 			add_uop(sets, insn->uop[u].ports);
 		if (insn->load)
 			add_uop(sets, insn->vector ? core->p_load_vector : core->p_load);
@@ -72,13 +69,13 @@ static u32 count_ports(u16 ports)
 }
 
 /* Uops that cannot leave these ports, shared evenly by them. */
-static u32 confined(const struct port_sets *sets, u16 ports)
+u32 pipe_confined(const struct pipe_use *sets, u32 n, u16 ports)
 {
 	u32 uops = 0;
 
-	for (u32 i = 0; i < sets->n; i++)
-		if (!(sets->set[i].ports & ~ports))
-			uops += sets->set[i].uops;
+	for (u32 i = 0; i < n; i++)
+		if (!(sets[i].ports & ~ports))
+			uops += sets[i].uops;
 	return uops * PIPE_TICKS / count_ports(ports);
 }
 
@@ -95,7 +92,7 @@ static void bound_ports(const struct pipe_core *core, const struct pipe_block *b
 	for (u32 i = 0; i < sets.n; i++)
 		for (u32 j = i; j < sets.n; j++) {
 			u16 ports = sets.set[i].ports | sets.set[j].ports;
-			u32 ticks = confined(&sets, ports);
+			u32 ticks = pipe_confined(sets.set, sets.n, ports);
 
 			if (ticks > result->bound[BOUND_PORTS]) {
 				result->bound[BOUND_PORTS] = ticks;

@@ -5,21 +5,23 @@
  */
 #include "pipeline/priv.h"
 
-static enum pipe_fusion fusion_of(const struct pipe_core *core, const struct pipe_insn *insn)
+/* Not memory with an immediate, on Intel. */
+enum pipe_fusion pipe_fusion_of(const struct pipe_core *core, const struct pipe_insn *insn)
 {
 	const struct pipe_facts *facts = pipe_facts_of(insn->mnemonic);
+	bool both = insn->load && insn->has_immediate;
 
-	return insn->store || (facts->fuses_on_amd && !core->amd) ? FUSES_NOTHING : facts->fuses;
+	if (insn->store || ((facts->fuses_on_amd || both) && !core->amd))
+		return FUSES_NOTHING;
+	return facts->fuses;
 }
 
 static bool fuses(const struct pipe_core *core, const struct pipe_insn *insn,
 		  const struct pipe_insn *branch)
 {
 	enum pipe_fusion condition = pipe_facts_of(branch->mnemonic)->condition;
-	bool both = insn->load && insn->has_immediate;
 
-	return condition != FUSES_NOTHING && fusion_of(core, insn) >= condition &&
-	       !(both && !core->amd);
+	return condition != FUSES_NOTHING && pipe_fusion_of(core, insn) >= condition;
 }
 
 /* The pair is one uop, where the branch would be; the branch itself is nothing more. */

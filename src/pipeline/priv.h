@@ -99,6 +99,16 @@ static inline u32 later(u32 a, u32 b)
 	return a > b ? a : b;
 }
 
+/* --- what bounds.c and price.c share --- */
+
+/* Is it executed on a port? */
+bool pipe_needs_port(const struct pipe_core *core, const struct pipe_insn *insn);
+/* The time of uops that cannot leave these ports, shared evenly by them. */
+u32 pipe_confined(const struct pipe_use *sets, u32 n, u16 ports);
+
+/* With which conditions it fuses: fuse.c. */
+enum pipe_fusion pipe_fusion_of(const struct pipe_core *core, const struct pipe_insn *insn);
+
 /* --- values of general registers, where they are known: values.c --- */
 
 struct pipe_values {
@@ -156,8 +166,6 @@ struct pipe_store {
 struct pipe_work {
 	const struct pipe_core *core;
 	bool ideal;		 /* dependencies alone: unlimited width, ports and buffers */
-	u16 busy[RING_CYCLES];	 /* by cycle: ports on which a uop starts, and the divider */
-	u32 banks[RING_CYCLES];	 /* by cycle: loads of each 4 bytes of a line, two bits each */
 	u16 pending[PIPE_PORTS]; /* uops bound to a port that have not started */
 	u32 waiting;		 /* all of them */
 	u32 cycle, used;	 /* of issue: slots used of it */
@@ -175,6 +183,10 @@ struct pipe_work {
 	struct pipe_values values;
 	struct pipe_front front;
 	u32 port_uops[PIPE_PORTS];
+	/* Not used while `ideal`. By cycle: ports on which a uop starts, and the divider; loads of
+	 * each 4 bytes of a line, two bits each. */
+	u16 busy[RING_CYCLES];
+	u32 banks[RING_CYCLES];
 };
 
 /* Issue, ports, retirement: backend.c. */

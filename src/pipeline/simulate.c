@@ -231,7 +231,7 @@ static void step(struct pipe_work *w, const struct pipe_insn *insn)
 
 static void reset(struct pipe_work *w, const struct pipe_core *core, bool ideal, u64 at)
 {
-	bytes_fill(w, 0, sizeof *w);
+	bytes_fill(w, 0, ideal ? offsetof(struct pipe_work, busy) : sizeof(*w));
 	w->core = core;
 	w->ideal = ideal;
 	w->front.at = at;
@@ -287,6 +287,23 @@ static void run(struct pipe_work *w, const struct pipe_block *block, bool decode
 	result->slots = (w->slot - slots) * PIPE_TICKS / (many - few);
 	for (u32 p = 0; p < PIPE_PORTS; p++)
 		result->port[p] = (u64)w->port_uops[p] * PIPE_TICKS / (many - few);
+}
+
+/* In the second half of them the chain through the loop is all there is. */
+#define LATENCY_TURNS 8
+
+u32 pipe_loop_latency(const struct pipe_core *core, const struct pipe_block *block,
+		      struct pipe_work *work)
+{
+	u32 half = 0;
+
+	reset(work, core, true, block->at);
+	for (u32 turn = 0; turn < LATENCY_TURNS; turn++) {
+		if (turn == LATENCY_TURNS / 2)
+			half = finished(work);
+		iterate(work, block, false);
+	}
+	return (finished(work) - half) * PIPE_TICKS / (LATENCY_TURNS / 2);
 }
 
 void pipe_simulate(const struct pipe_core *core, const struct pipe_block *block, bool decoded,

@@ -62,6 +62,9 @@ u64 pmu_counting_control(const struct pmu *pmu, u32 counter);
  * once. */
 u64 pmu_value(const struct pmu *pmu, u32 counter);
 void pmu_set_value(struct pmu *pmu, u32 counter, u64 value);
+/* What a backend whose units have parts has counted of the next one. A guest's write ends it. */
+u32 pmu_part(const struct pmu *pmu, u32 counter);
+void pmu_set_part(struct pmu *pmu, u32 counter, u32 part);
 /* May the guest reach these without an exit? */
 bool pmu_passes_selects(const struct pmu *pmu);
 bool pmu_passes_fixed_ctrl(const struct pmu *pmu);

@@ -17,6 +17,16 @@ void pmu_set_value(struct pmu *pmu, u32 counter, u64 value)
 	pmu->value[pmu_slot(counter)] = value & pmu_mask(pmu, counter);
 }
 
+u32 pmu_part(const struct pmu *pmu, u32 counter)
+{
+	return pmu->part[pmu_slot(counter)];
+}
+
+void pmu_set_part(struct pmu *pmu, u32 counter, u32 part)
+{
+	pmu->part[pmu_slot(counter)] = part;
+}
+
 void pmu_fetch(struct pmu *pmu)
 {
 	if (pmu->version)
@@ -34,6 +44,19 @@ void pmu_counter_write(struct pmu *pmu, u32 counter, u64 value)
 	pmu->stale |= BIT(counter);
 	/* An overflow that the backend has not reported yet is void: this status is the newest. */
 	pmu->dirty |= PMU_DIRTY_STATUS;
+}
+
+u32 pmu_read_part(struct pmu *pmu, u32 counter)
+{
+	pmu_fetch(pmu);
+	return pmu_part(pmu, counter);
+}
+
+void pmu_write_part(struct pmu *pmu, u32 counter, u32 part)
+{
+	pmu_fetch(pmu);
+	pmu->stale |= BIT(counter);
+	pmu_set_part(pmu, counter, part);
 }
 
 void pmu_tell_all(struct pmu *pmu)

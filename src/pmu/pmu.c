@@ -33,7 +33,7 @@ static void reset(struct pmu *pmu)
 	for (u32 i = 0; i < PMU_GENERAL; i++)
 		pmu->select[i] = 0;
 	for (u32 i = 0; i < PMU_COUNTERS; i++)
-		pmu->value[i] = 0;
+		pmu->value[i] = pmu->part[i] = 0;
 	pmu->fixed_ctrl = pmu->offcore[0] = pmu->offcore[1] = 0;
 	/* KVM: not 0, as firmware would leave it to systems that do not know the register. */
 	pmu->global_ctrl = pmu->version > 1 ? pmu_counters(pmu->general, 0) : 0;

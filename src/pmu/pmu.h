@@ -74,6 +74,7 @@ struct pmu {
 
 	u64 select[PMU_GENERAL], fixed_ctrl, global_ctrl, global_status, perf_capabilities;
 	u64 value[PMU_COUNTERS]; /* general, then fixed; backend.h says which side has the newest */
+	u32 part[PMU_COUNTERS];	 /* the backend's: what it has counted of the next one */
 
 	/* Branch records. */
 	enum pmu_lbr lbr; /* what the guest has */
@@ -153,6 +154,11 @@ bool pmu_passes_rdpmc(const struct pmu *pmu);
 /* IA32_DEBUGCTL: the bits that branch records give a meaning, and their value. */
 u64 pmu_debugctl_legal(const struct pmu *pmu);
 void pmu_set_debugctl(struct pmu *pmu, u64 value);
+
+/* For programs that save and restore: what the backend has counted of a counter's next
+ * occurrence. */
+u32 pmu_read_part(struct pmu *pmu, u32 counter);
+void pmu_write_part(struct pmu *pmu, u32 counter, u32 part);
 
 void pmu_sync(struct pmu *pmu);
 void pmu_enter(struct pmu *pmu);

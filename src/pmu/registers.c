@@ -12,17 +12,24 @@ static u64 read_counter(const struct pmu *pmu, u32 i)
 	return pmu_counter_read(pmu, i);
 }
 
+/* A program that restores a guest writes values and parts in any order. */
+static void write_value(struct pmu *pmu, u32 counter, u64 value, bool host)
+{
+	pmu_counter_write(pmu, counter, value);
+	if (!host)
+		pmu_set_part(pmu, counter, 0);
+}
+
 static bool write_counter(struct pmu *pmu, u32 i, u64 value, bool host)
 {
-	(void)host;
-	pmu_counter_write(pmu, i, value);
+	write_value(pmu, i, value, host);
 	return true;
 }
 
 /* SDM 3B 20.2, "Full-Width Writes": 32 bits with sign. The program restores what it has read. */
 static bool write_counter_low(struct pmu *pmu, u32 i, u64 value, bool host)
 {
-	pmu_counter_write(pmu, i, host ? value : (u64)(s64)(s32)value);
+	write_value(pmu, i, host ? value : (u64)(s64)(s32)value, host);
 	return true;
 }
 
@@ -34,8 +41,7 @@ static u64 read_fixed_counter(const struct pmu *pmu, u32 i)
 /* KVM: high bits are dropped; the manual has them fault. */
 static bool write_fixed_counter(struct pmu *pmu, u32 i, u64 value, bool host)
 {
-	(void)host;
-	pmu_counter_write(pmu, PMU_FIXED_BASE + i, value);
+	write_value(pmu, PMU_FIXED_BASE + i, value, host);
 	return true;
 }
 

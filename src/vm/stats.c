@@ -121,8 +121,8 @@ void vcpu_stats_get(const struct vcpu *vcpu, struct vcpu_stats *out)
 	out->instructions_user = executed(vcpu, RETIRE_USR);
 	out->branches_os = READ_ONCE(tally->branches[RETIRE_OS]);
 	out->branches_user = READ_ONCE(tally->branches[RETIRE_USR]);
-	out->cycles_os = READ_ONCE(tally->cycles[RETIRE_OS]);
-	out->cycles_user = READ_ONCE(tally->cycles[RETIRE_USR]);
+	out->cycles_os = READ_ONCE(tally->cycles[RETIRE_OS]) / TICKS_PER_CYCLE;
+	out->cycles_user = READ_ONCE(tally->cycles[RETIRE_USR]) / TICKS_PER_CYCLE;
 	out->blocking = READ_ONCE(vcpu->sleeping);
 }
 

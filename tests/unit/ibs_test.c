@@ -52,7 +52,7 @@ static bool run(u64 n)
 {
 	pmu_enter(&m.pmu);
 	m.tally.instructions[RETIRE_USR] += n;
-	m.tally.cycles[RETIRE_USR] += 2 * n;
+	m.tally.cycles[RETIRE_USR] += 2 * n * TICKS_PER_CYCLE;
 	pmu_leave(&m.pmu);
 	return hwpmu_take_ibs(&m.hw);
 }
@@ -156,7 +156,8 @@ static void cycles_are_counted_else(void **state)
 	(void)state;
 	set(IBS_OP_CTL, IBS_OP_EN | MAX(0x1000));
 	first = trip(RETIRE_CYCLES);
-	assert_in_range(first, 0x1000 - IBS_RANDOM, 0x1000);
+	assert_int_equal(first % TICKS_PER_CYCLE, 0);
+	assert_in_range(first / TICKS_PER_CYCLE, 0x1000 - IBS_RANDOM, 0x1000);
 	assert_true(hwpmu_wanted(&m.hw) & RETIRE_BIT(RETIRE_CYCLES));
 	assert_true(run(0x800));
 	assert_false(hwpmu_wanted(&m.hw) & RETIRE_BIT(RETIRE_CYCLES));

@@ -68,7 +68,7 @@ static void retire_between(enum branch_kind kind, u64 from, u64 to, enum retire_
 				 .before = before,
 				 .after = after };
 
-	m.tally.cycles[before] += 3;
+	m.tally.cycles[before] += 3 * TICKS_PER_CYCLE;
 	branch_record(&m.branches, &m.tally, &branch);
 }
 
@@ -98,13 +98,13 @@ static struct {
 	.through = { { .from = 0x1000,
 		       .to = 0x2000,
 		       .kind = BRANCH_JCC,
-		       .cycles_after = 4,
+		       .ticks_behind = 4 * TICKS_PER_CYCLE,
 		       .index = 1,
 		       .outcome = 1 },
 		     { .from = 0x2004,
 		       .to = 0x2010,
 		       .kind = BRANCH_REL_JMP,
-		       .cycles_after = 1,
+		       .ticks_behind = 1 * TICKS_PER_CYCLE,
 		       .index = 3,
 		       .outcome = BRANCH_UNNOTED } },
 	.whole = { .n = 2 },
@@ -136,13 +136,13 @@ static s64 count_at(u32 i)
 	return (s64) - ((1000 - 10 * (u64)i) << COUNT_SHIFT);
 }
 
-/* The i-th of a run in which each takes ten instructions and two stalls. */
+/* The i-th of a run in which each takes ten instructions and twelve cycles. */
 static void note(u32 i, u32 path, u64 to)
 {
 	const struct branch_path *p = (const void *)((const u8 *)&meta + path);
 
 	branch_log.note[branch_next_note(&branch_log)] = (struct branch_note){
-		.path = path, .count = count_at(i), .stalls = 2 * i, .to = to
+		.path = path, .count = count_at(i), .ticks = 12 * TICKS_PER_CYCLE * i, .to = to
 	};
 	branch_log.at += branch_step(p->n + p->ends);
 }
@@ -158,7 +158,7 @@ static void note_miss(u32 i, u64 from)
 
 static void settle_notes(void)
 {
-	m.branches.cycles_from = 1000;
+	m.branches.ticks_from = 1000;
 	branch_settle(&m.branches, &branch_log, (const u8 *)&meta, COUNT_SHIFT, 48);
 	assert_false(branch_noted(&branch_log));
 }

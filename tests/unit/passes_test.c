@@ -22,7 +22,7 @@
 static const struct event_row {
 	const char *model, *list, *name; /* name: of the last event */
 	enum retire_class class;
-	u8 times, privileges;
+	u8 unit, privileges;
 	u32 count; /* events of the list; 0: one of them is refused */
 } event_rows[] = {
 	{ "icelake", "instructions", "instructions", RETIRE_INSTRUCTIONS, 1, UK, 1 },
@@ -36,13 +36,13 @@ static const struct event_row {
 	{ "icelake", "cpu/event=0xc4,umask=0x2/u", "cpu/event=0xc4,umask=0x2/u", RETIRE_CALLS, 1, U,
 	  1 },
 	{ "icelake", "cpu/cache-misses/,cpu/r2c4/k", "cpu/r2c4/k", RETIRE_CALLS, 1, K, 2 },
-	{ "icelake", "cpu/event=0xc0,inv,cmask=1/", "cpu/event=0xc0,inv,cmask=1/", RETIRE_STALLS, 1,
-	  UK, 1 },
+	{ "icelake", "cpu/event=0xc0,inv,cmask=1/", "cpu/event=0xc0,inv,cmask=1/", RETIRE_STALLS,
+	  TICKS_PER_CYCLE, UK, 1 },
 	{ "icelake", "cpu/event=0xb7,umask=1,offcore_rsp=0x10001/",
 	  "cpu/event=0xb7,umask=1,offcore_rsp=0x10001/", RETIRE_LOAD_L2_MISSES, 1, UK, 1 },
 	{ "icelake", "LLC-load-misses:u", "LLC-load-misses:u", RETIRE_LOAD_LLC_MISSES, 1, U, 1 },
 	{ "sapphirerapids", "LLC-stores", "LLC-stores", RETIRE_STORE_L2_MISSES, 1, UK, 1 },
-	{ "icelake", "r400", "r400", RETIRE_CYCLES, 5, UK, 1 },
+	{ "icelake", "r400", "r400", RETIRE_CYCLES, TICKS_PER_CYCLE / 5, UK, 1 },
 	{ "icelake", "r1cd", "r1cd", RETIRE_LOADS, 1, UK, 1 },
 	{ "milan", "cycles,ex_ret_near_ret", "ex_ret_near_ret", RETIRE_RETURNS, 1, UK, 2 },
 	{ "milan", "r400", NULL, 0, 0, 0, 0 },
@@ -67,7 +67,7 @@ static void check_events(const struct event_row *row, const struct pass_events *
 	const struct pass_event *last = &events->item[row->count - 1];
 
 	if (events->count != row->count || strcmp(last->name, row->name) ||
-	    last->event.class != row->class || last->event.times != row->times ||
+	    last->event.class != row->class || last->event.unit != row->unit ||
 	    last->privileges != row->privileges || last->is_software)
 		fail_msg("%s on %s: %u, %s, %u", row->list, row->model, events->count, last->name,
 			 last->event.class);

@@ -11,6 +11,7 @@
 #include <time.h>
 
 #include "engine/code_memory.h"
+#include "engine/price.h"
 
 #ifndef MADV_POPULATE_READ /* Linux 5.14 */
 #define MADV_POPULATE_READ  22
@@ -58,10 +59,11 @@ int cache_create(struct engine *eng)
 	eng->code_starts = map_lazily(MAX_BLOCKS * sizeof(*eng->code_starts));
 	eng->by_hash = map_lazily(BLOCK_HASHES * sizeof(*eng->by_hash));
 	eng->decoder = map_lazily(sizeof(*eng->decoder));
+	eng->pricing = map_lazily(pricing_size());
 	if (CHECKING)
 		eng->enterable = map_lazily(CODE_SIZE / 8);
 	if (!eng->meta || !eng->by_address || !eng->code_starts || !eng->by_hash || !eng->decoder ||
-	    (CHECKING && !eng->enterable))
+	    !eng->pricing || (CHECKING && !eng->enterable))
 		return -ENOMEM;
 	ask_for_huge_pages(eng);
 	eng->code_next = eng->code_ready = eng->code_rw;
@@ -139,4 +141,6 @@ void cache_destroy(struct engine *eng)
 		munmap(eng->enterable, CODE_SIZE / 8);
 	if (eng->decoder)
 		munmap(eng->decoder, sizeof(*eng->decoder));
+	if (eng->pricing)
+		munmap(eng->pricing, pricing_size());
 }

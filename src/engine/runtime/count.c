@@ -15,9 +15,8 @@
  *   packed classes a field of priv->packed[] starts `distance` below its guard bit (count_pack.h)
  *   other classes  priv->live[class] starts at minus the distance to the trip
  *
- * Cycles are instructions plus stalls, so what is left up to a trip of cycles is divided between
- * the two; what is left of branches bounds the slice until few are, and is counted apart from then
- * on. A block that would overdraw the slice or reach a trip is left at its head, with nothing of it
+ * What is left of branches bounds the slice until few are, and is counted apart from then on. A
+ * block that would overdraw the slice or reach a trip is left at its head, with nothing of it
  * executed, and takes its counts back (count_refund_block(), place_refund_weights()). Then the
  * approach gets finer: a slice up to the block's instruction that trips, run in blocks of one
  * instruction (eng->single_insns, MODE_SINGLE), and at last, where a sample has to describe it,
@@ -32,7 +31,7 @@
  *  2. eng->budget plus what is left of the slice is what may still retire in this run. They change
  *     together.
  *  3. A slice is no longer than the distance to the nearest trip of instructions, nor than the
- *     shares of cycles and branches. What has used up its share ends the slice, not the run.
+ *     share of branches. What has used up its share ends the slice, not the run.
  *  4. When a block begins, every counted class of priv->live[] is negative and no guard is set. A
  *     sign or a guard says that a trip was reached or that a field is full; count_may_run() finds
  *     out which, before guest code is entered again.
@@ -153,45 +152,22 @@ static bool at_trip(const struct cpu *cpu, enum retire_privilege privilege)
 	return !distance(cpu, RETIRE_INTERRUPTS, privilege);
 }
 
-/* A branch record has the cycles up to it: those of the tallies, plus the instructions and stalls
- * since. */
+/* Branch records have the time up to them: that of the tallies, and what is live since. */
 static void start_records(struct cpu *cpu)
 {
-	const u64 *cycles = cpu->port.tally.cycles;
+	const u64 *ticks = cpu->port.tally.cycles;
 
-	cpu->branches.cycles_from = cycles[RETIRE_OS] + cycles[RETIRE_USR] + cpu->engine->slice +
-				    1 - cpu_priv(cpu)->live[RETIRE_STALLS];
+	cpu->branches.ticks_from =
+		ticks[RETIRE_OS] + ticks[RETIRE_USR] - cpu->engine->live_start[RETIRE_CYCLES];
 }
 
-/* A cycle leaves at most all its slots idle, and an instruction at least all but one. */
-static u64 cycles_to_slots(const struct cpu *cpu, u64 slots)
+/* One count serves both kinds of cycles. */
+static u64 live_distance(const struct cpu *cpu, enum retire_class class,
+			 enum retire_privilege privilege)
 {
-	const struct cpu_priv *priv = cpu_priv(cpu);
+	u64 n = distance(cpu, class, privilege);
 
-	if (slots == FAR_AWAY) /* the usual case: no counter of slots */
-		return slots;
-	return slots && slots < priv->issue_slots ? 1 : slots / priv->issue_slots;
-}
-
-static u64 cycles_left(const struct cpu *cpu, enum retire_privilege privilege)
-{
-	u64 idle = distance(cpu, RETIRE_IDLE_SLOTS, privilege);
-
-	return least(cycles_to_slots(cpu, idle),
-		     least(distance(cpu, RETIRE_CYCLES, privilege),
-			   distance(cpu, RETIRE_REF_CYCLES, privilege)));
-}
-
-/*
- * Cycles are instructions and stalls. Each gets its share of what is left up to the trip, most of
- * it the instructions; a share that is used up ends the slice (invariant 3).
- */
-static u64 share_cycles(struct cpu *cpu, enum retire_privilege privilege)
-{
-	u64 cycles = cycles_left(cpu, privilege), stalls = cycles / 8;
-
-	start_class(cpu, RETIRE_STALLS, least(distance(cpu, RETIRE_STALLS, privilege), stalls + 1));
-	return cycles - stalls;
+	return class == RETIRE_CYCLES ? least(n, distance(cpu, RETIRE_REF_CYCLES, privilege)) : n;
 }
 
 /*
@@ -250,10 +226,8 @@ static void start(struct cpu *cpu)
 	for (retire_wanted left = eng->live_classes; left;) {
 		enum retire_class class = next_class(&left);
 
-		start_class(cpu, class, distance(cpu, class, privilege));
+		start_class(cpu, class, live_distance(cpu, class, privilege));
 	}
-	if (eng->live_classes & RETIRE_BIT(RETIRE_STALLS))
-		share = least(share, share_cycles(cpu, privilege));
 	eng->last_slice = trip <= share;
 	trip = least(trip, share);
 	if (cpu->port.precise && trip > 1)
@@ -272,15 +246,9 @@ static void add(struct cpu *cpu, enum retire_class class, enum retire_privilege 
 	cpu_tally(cpu, privilege, RETIRE_BIT(class), n);
 }
 
-static void add_cycles(struct cpu *cpu, enum retire_privilege privilege, u64 instructions)
+static u64 grown(const struct cpu *cpu, enum retire_class class)
 {
-	struct cpu_priv *priv = cpu_priv(cpu);
-	u64 stalls = priv->live[RETIRE_STALLS] - cpu->engine->live_start[RETIRE_STALLS];
-	u64 cycles = instructions + stalls;
-
-	add(cpu, RETIRE_CYCLES, privilege, cycles);
-	add(cpu, RETIRE_REF_CYCLES, privilege, cycles);
-	add(cpu, RETIRE_IDLE_SLOTS, privilege, cycles * priv->issue_slots - instructions);
+	return cpu_priv(cpu)->live[class] - cpu->engine->live_start[class];
 }
 
 /* All but the branches, which are in the countdown, too. */
@@ -301,20 +269,19 @@ static void flush_packed(struct cpu *cpu, enum retire_privilege privilege)
 
 static void add_all(struct cpu *cpu, enum retire_privilege privilege)
 {
-	struct cpu_priv *priv = cpu_priv(cpu);
 	struct engine *eng = cpu->engine;
 	u64 left = slice_left(cpu);
 
 	add(cpu, RETIRE_INSTRUCTIONS, privilege, eng->slice - left);
-	add(cpu, RETIRE_BRANCHES, privilege, priv->spill[SPILL_R14] & BRANCH_MASK);
+	add(cpu, RETIRE_BRANCHES, privilege, cpu_priv(cpu)->spill[SPILL_R14] & BRANCH_MASK);
 	for (retire_wanted classes = eng->live_classes & ~RETIRE_BIT(RETIRE_BRANCHES); classes;) {
 		enum retire_class class = next_class(&classes);
 
-		add(cpu, class, privilege, priv->live[class] - eng->live_start[class]);
+		add(cpu, class, privilege, grown(cpu, class));
 	}
+	if (eng->live_classes & RETIRE_BIT(RETIRE_CYCLES))
+		add(cpu, RETIRE_REF_CYCLES, privilege, grown(cpu, RETIRE_CYCLES));
 	flush_packed(cpu, privilege);
-	if (eng->live_classes & RETIRE_BIT(RETIRE_STALLS))
-		add_cycles(cpu, privilege, eng->slice - left);
 }
 
 void count_flush(struct cpu *cpu, enum retire_privilege privilege)
@@ -368,13 +335,10 @@ u64 count_instructions(const struct cpu *cpu)
 
 u64 count_cycles(const struct cpu *cpu)
 {
-	const struct engine *eng = cpu->engine;
-	u64 cycles = cpu->port.tally.cycles[RETIRE_OS] + cpu->port.tally.cycles[RETIRE_USR];
+	const u64 *ticks = cpu->port.tally.cycles;
+	u64 live = cpu->engine->counting ? grown(cpu, RETIRE_CYCLES) : 0;
 
-	if (!eng->counting)
-		return cycles;
-	return cycles + eng->slice - slice_left(cpu) + cpu_priv(cpu)->live[RETIRE_STALLS] -
-	       eng->live_start[RETIRE_STALLS];
+	return (ticks[RETIRE_OS] + ticks[RETIRE_USR] + live) / TICKS_PER_CYCLE;
 }
 
 void count_rearm(struct cpu *cpu)
@@ -481,7 +445,6 @@ static void use_single_insns(struct cpu *cpu)
 	eng->budget--;
 	eng->slice++;
 	cpu_priv(cpu)->spill[SPILL_R14] -= BIT(COUNT_SHIFT);
-	cpu->branches.cycles_from++;
 }
 
 static u64 up_to_trip(const struct cpu *cpu)
@@ -550,7 +513,6 @@ static void shorten_slice(struct cpu *cpu, u64 slice)
 	eng->budget += eng->slice - slice;
 	set_slice(cpu, slice);
 	eng->stops_before_trip = false;
-	start_records(cpu);
 }
 
 void count_stop_at_trip(struct cpu *cpu, const struct block *block)

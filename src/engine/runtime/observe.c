@@ -119,7 +119,7 @@ static void note_part(struct cpu *cpu, const struct block *block, const struct p
 	struct branch_note note = { .path = block->path,
 				    .upto = place->index + completed,
 				    .count = (s64)priv->spill[SPILL_R14],
-				    .stalls = priv->live[RETIRE_STALLS] };
+				    .ticks = priv->live[RETIRE_CYCLES] };
 
 	if (!(block->mode & MODE_LBR_ANY)) { /* the others were noted one by one */
 		if (!left_after_call(block, place, completed) ||

@@ -37,12 +37,11 @@ u64 place_refund(const struct block *block, u32 retired)
 /* Refunds the classes that count in priv->live[]. */
 static void refund_live(struct cpu *cpu, retire_wanted counted, const struct weight *weight)
 {
-	struct cpu_priv *priv = cpu_priv(cpu);
+	for (retire_wanted left = counted; left; left &= left - 1) {
+		enum retire_class class = __builtin_ctzll(left);
 
-	for (retire_wanted left = weight->classes & counted; left; left &= left - 1)
-		priv->live[__builtin_ctzll(left)]--;
-	if (counted & RETIRE_BIT(RETIRE_STALLS))
-		priv->live[RETIRE_STALLS] -= weight->cycles - 1;
+		cpu_priv(cpu)->live[class] -= weight_of(weight, class);
+	}
 }
 
 void weight_refund(struct cpu *cpu, u32 mode, const struct weight *weight)

@@ -67,32 +67,9 @@ static retire_wanted memory_classes(const struct trans *t)
 	       (load || store ? RETIRE_BIT(RETIRE_ACCESSES) : 0);
 }
 
-/* The static model of docs/model.md: what an instruction costs, whatever came before it. */
-static u8 static_cycles(const struct trans *t)
-{
-	u8 cycles = insn_facts(&t->insn)->cycles;
-
-	if (cycles)
-		return cycles;
-	switch (t->zi->meta.category) {
-	case ZYDIS_CATEGORY_X87_ALU:
-	case ZYDIS_CATEGORY_STRINGOP:
-	case ZYDIS_CATEGORY_SEMAPHORE:
-		return 4;
-	case ZYDIS_CATEGORY_INTERRUPT:
-	case ZYDIS_CATEGORY_SYSCALL:
-	case ZYDIS_CATEGORY_SYSRET:
-	case ZYDIS_CATEGORY_SYSTEM:
-		return 16;
-	default:
-		return 1;
-	}
-}
-
 void trans_count_weigh(struct trans *t)
 {
-	t->insn.weight = (struct weight){ .classes = branch_classes(t) | memory_classes(t),
-					  .cycles = static_cycles(t) };
+	t->insn.weight = (struct weight){ .classes = branch_classes(t) | memory_classes(t) };
 	if (t->insn.is_branch)
 		t->insn.weight.classes |= RETIRE_BIT(RETIRE_BRANCHES);
 }
@@ -287,6 +264,16 @@ u8 *emit_count_mispredicted(struct trans *t, bool taken)
 	return missed ? if_reached(t, missed) : NULL;
 }
 
+static retire_wanted time_classes(const struct weight *weight)
+{
+	retire_wanted classes = 0;
+
+	for (retire_wanted left = COUNT_CYCLES; left; left &= left - 1)
+		if (weight_of(weight, __builtin_ctzll(left)))
+			classes |= left & -left;
+	return classes;
+}
+
 /* Classes that the block, as scanned, adds to; it may turn out to be shorter. */
 static retire_wanted present(const struct trans *t)
 {
@@ -296,8 +283,7 @@ static retire_wanted present(const struct trans *t)
 		struct weight weight = trans_count_weight(&t->scan[i]);
 
 		if (t->scan[i].vector < 0)
-			classes |= weight.classes |
-				   (weight.cycles > 1 ? RETIRE_BIT(RETIRE_STALLS) : 0);
+			classes |= weight.classes | time_classes(&weight);
 	}
 	return classes & cpu_counts(t->cpu, t->mode);
 }

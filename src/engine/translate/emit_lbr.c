@@ -141,7 +141,7 @@ void emit_lbr_end_block(struct trans *t)
 {
 	for (u32 i = 0; i < t->nsites; i++)
 		for (u32 j = t->sites[i]->index + 1; j < t->block->ninsns; j++)
-			t->sites[i]->cycles_after += t->weights[j].cycles;
+			t->sites[i]->ticks_behind += t->weights[j].ticks;
 }
 
 /* --- notes --- */
@@ -204,8 +204,8 @@ static void write_note(struct trans *t, const struct branch_path *path)
 {
 	emit_mov_mem_imm(&t->e, true, NOTE(path), (s32)meta_offset(t, path));
 	emit_rm(&t->e, true, OP_MOV_STORE, COUNTDOWN, NOTE(count));
-	emit_rm(&t->e, true, OP_MOV_LOAD, S0, ea_base(RSP, PRIV(live) + 8 * RETIRE_STALLS));
-	emit_rm(&t->e, true, OP_MOV_STORE, S0, NOTE(stalls));
+	emit_rm(&t->e, true, OP_MOV_LOAD, S0, ea_base(RSP, PRIV(live) + 8 * RETIRE_CYCLES));
+	emit_rm(&t->e, true, OP_MOV_STORE, S0, NOTE(ticks));
 }
 
 /* A call stack's notes must not be overwritten. */

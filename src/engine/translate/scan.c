@@ -157,7 +157,7 @@ static enum step host_fault(struct trans *t, enum guest_fault *fault)
 	return STEP_FAULT;
 }
 
-static u32 decode_mode(const struct trans *t)
+u32 trans_decode_mode(const struct trans *t)
 {
 	u32 mode = t->mode & DECODE_STATE;
 
@@ -178,12 +178,12 @@ static void expect(struct trans *t, u32 at)
 		return;
 	t->prefetched_line = at / 64 + 1;
 	rest = source_rest(t, at, &n);
-	decoder_prefetch(t->eng->decoder, rest, n, decode_mode(t));
+	decoder_prefetch(t->eng->decoder, rest, n, trans_decode_mode(t));
 }
 
 static enum decode_result decode(struct trans *t, const u8 *bytes, u32 n)
 {
-	u32 mode = decode_mode(t);
+	u32 mode = trans_decode_mode(t);
 
 	if (decoder_recall(t->eng->decoder, bytes, n, t->rip, mode, &t->insn, &t->decoded))
 		return DECODE_OK;

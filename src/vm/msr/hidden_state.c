@@ -7,7 +7,7 @@
 
 #include "vm/vm.h"
 
-#define STATE_VERSION 1ull /* of these MSRs and of what they mean */
+#define STATE_VERSION 2ull /* of these MSRs and of what they mean */
 
 static u64 identity(const struct vcpu *vcpu)
 {
@@ -16,17 +16,36 @@ static u64 identity(const struct vcpu *vcpu)
 	return STATE_VERSION << 32 | model_signature(model->family, model->model, model->stepping);
 }
 
-static u64 read_hidden(const struct vcpu *vcpu, u32 i)
+static u64 read_parts(struct pmu *pmu, u32 first, u32 n)
+{
+	u64 parts = 0;
+
+	for (u32 i = 0; i < n; i++)
+		parts |= (u64)(u8)pmu_read_part(pmu, first + i) << 8 * i;
+	return parts;
+}
+
+static void write_parts(struct pmu *pmu, u32 first, u32 n, u64 parts)
+{
+	for (u32 i = 0; i < n; i++)
+		pmu_write_part(pmu, first + i, (u8)(parts >> 8 * i));
+}
+
+static u64 read_hidden(struct vcpu *vcpu, u32 i)
 {
 	switch (i) {
 	case HIDDEN_MODEL:
 		return identity(vcpu);
-	case HIDDEN_BRANCH_CYCLES:
-		return hwpmu_branch_cycles(&vcpu->cpu->pmu);
+	case HIDDEN_BRANCH_TICKS:
+		return hwpmu_branch_ticks(&vcpu->cpu->pmu);
 	case HIDDEN_PMI_HELD:
 		return vcpu->pmu.pmi_held;
 	case HIDDEN_IBS:
 		return hwpmu_ibs_hidden(&vcpu->cpu->pmu);
+	case HIDDEN_PARTS:
+		return read_parts(&vcpu->pmu.guest, 0, vcpu->pmu.guest.general);
+	case HIDDEN_FIXED_PARTS:
+		return read_parts(&vcpu->pmu.guest, PMU_FIXED_BASE, vcpu->pmu.guest.fixed);
 	default:
 		return vcpu->has_lapic ? lapic_extended_entry(&vcpu->lapic, i - HIDDEN_EILVT) : 0;
 	}
@@ -37,14 +56,20 @@ static bool write_hidden(struct vcpu *vcpu, u32 i, u64 value)
 	switch (i) {
 	case HIDDEN_MODEL:
 		return value == identity(vcpu);
-	case HIDDEN_BRANCH_CYCLES:
-		hwpmu_set_branch_cycles(&vcpu->cpu->pmu, value);
+	case HIDDEN_BRANCH_TICKS:
+		hwpmu_set_branch_ticks(&vcpu->cpu->pmu, value);
 		break;
 	case HIDDEN_PMI_HELD:
 		vcpu->pmu.pmi_held = value;
 		break;
 	case HIDDEN_IBS:
 		hwpmu_set_ibs_hidden(&vcpu->cpu->pmu, value);
+		break;
+	case HIDDEN_PARTS:
+		write_parts(&vcpu->pmu.guest, 0, vcpu->pmu.guest.general, value);
+		break;
+	case HIDDEN_FIXED_PARTS:
+		write_parts(&vcpu->pmu.guest, PMU_FIXED_BASE, vcpu->pmu.guest.fixed, value);
 		break;
 	default:
 		if (vcpu->has_lapic)

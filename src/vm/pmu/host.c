@@ -119,8 +119,8 @@ static u64 outside_ns(struct vcpu *vcpu)
 static void tally(struct retire_tally *tally, enum retire_privilege privilege, u64 cycles)
 {
 	tally->instructions[privilege] += cycles;
-	tally->cycles[privilege] += cycles;
-	tally->ref_cycles[privilege] += cycles;
+	tally->cycles[privilege] += cycles * TICKS_PER_CYCLE;
+	tally->ref_cycles[privilege] += cycles * TICKS_PER_CYCLE;
 }
 
 /*
