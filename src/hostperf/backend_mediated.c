@@ -33,16 +33,21 @@ static void load_status(struct hwpmu *hw, u64 status)
 		hwpmu_set_status(hw, status & ~hw->global_status);
 }
 
-static void load(void *data, struct pmu *pmu, u64 controls, u64 values)
+/* After the controls, which say how large a part may be. */
+static void load_values(struct hwpmu *hw, const struct pmu *pmu, u64 values)
 {
-	struct hwpmu *hw = data;
-
 	for (u64 left = values; left;) {
 		u32 counter = next_bit(&left);
 
 		hwpmu_write(hw, counter, pmu_value(pmu, counter));
 		hwpmu_write_part(hw, counter, pmu_part(pmu, counter));
 	}
+}
+
+static void load(void *data, struct pmu *pmu, u64 controls, u64 values)
+{
+	struct hwpmu *hw = data;
+
 	hostperf_load_offcore(hw, pmu);
 	for (u64 left = controls & MASK(PMU_FIXED_BASE - 1, 0); left;) {
 		u32 counter = next_bit(&left);
@@ -51,6 +56,7 @@ static void load(void *data, struct pmu *pmu, u64 controls, u64 values)
 	}
 	if (hw->fixed_ctrl != fixed_ctrl_copy(pmu))
 		hwpmu_write_fixed_ctrl(hw, fixed_ctrl_copy(pmu));
+	load_values(hw, pmu, values);
 	if (pmu->version > 1)
 		load_status(hw, pmu->global_status);
 	if (hw->global_ctrl != global_ctrl_copy(pmu))

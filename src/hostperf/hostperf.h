@@ -37,7 +37,7 @@ struct host_event {
 	u64 preferred; /* counters to try first */
 
 	u64 value; /* modulo the counters' width; of one that counts: hostperf_read() */
-	u32 part;  /* of what it counts next; of one that counts: hostperf_part() */
+	u32 part;  /* hwpmu_part() of it; of one that counts: hostperf_part() */
 	enum host_event_state state;
 	u32 counter;	      /* where it counts */
 	u64 enabled, running; /* times, in units of the owner's clock */

@@ -201,10 +201,10 @@ static u8 scope(const struct host_event *event)
 
 static void start(struct hostperf *host, struct host_event *event, u32 counter)
 {
-	hwpmu_write(host->hw, counter, event->value);
-	hwpmu_write_part(host->hw, counter, event->part);
 	hwpmu_write_scope(host->hw, counter, scope(event));
 	hostperf_set_control(host->hw, counter, event->select | EVENTSEL_EN);
+	hwpmu_write(host->hw, counter, event->value);
+	hwpmu_write_part(host->hw, counter, event->part);
 	event->state = HOST_COUNTING;
 	event->counter = counter;
 }

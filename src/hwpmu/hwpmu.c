@@ -62,7 +62,7 @@ static inline u64 occurrences(const struct hwpmu *pmu, const struct hwpmu_counte
 	return n;
 }
 
-/* Occurrences since the value was what it is. */
+/* Occurrences since the tally was at mark, and those before it that `value` does not have. */
 static inline u64 since_mark(const struct hwpmu *pmu, const struct hwpmu_counter *c)
 {
 	return occurrences(pmu, c) - c->mark + c->part;
@@ -165,13 +165,19 @@ static void note_selected(struct hwpmu *pmu, u32 counter)
 		pmu->selected |= BIT(counter);
 }
 
-/* A part of another unit is worth nothing; one that counted no time has a part only if it was
- * written for what comes now. */
-static void set_unit(struct hwpmu_counter *c, u8 unit)
+/* A part is less than a unit. A counter without an event keeps what it has until there is one. */
+static void limit_part(struct hwpmu_counter *c)
 {
-	if (c->unit != 1 && c->unit != unit)
+	if (c->class != RETIRE_NOTHING && c->part >= c->unit)
 		c->part = 0;
-	c->unit = unit;
+}
+
+static void set_event(struct hwpmu_counter *c, enum retire_class class, u8 unit)
+{
+	c->class = class;
+	if (class != RETIRE_NOTHING)
+		c->unit = unit;
+	limit_part(c);
 }
 
 static void decode_general(struct hwpmu *pmu, u32 i)
@@ -183,8 +189,7 @@ static void decode_general(struct hwpmu *pmu, u32 i)
 	/* Every load is slower than this threshold. */
 	if (event.class == RETIRE_SLOW_LOADS && pmu->pebs.latency <= PEBS_LATENCY_LEAST)
 		event.class = RETIRE_LOADS;
-	c->class = event.class;
-	set_unit(c, event.unit);
+	set_event(c, event.class, event.unit);
 	c->privileges = 0;
 	pmu->window.counters &= ~BIT(i);
 	if (hwpmu_is_marker(pmu, select))
@@ -204,8 +209,7 @@ static void decode_fixed(struct hwpmu *pmu, u32 i)
 	u64 field = fixed_ctrl_field(pmu->fixed_ctrl, i);
 	struct hwpmu_counter *c = &pmu->counter[HWPMU_GENERAL + i];
 
-	c->class = event.class;
-	set_unit(c, event.unit);
+	set_event(c, event.class, event.unit);
 	c->privileges = 0;
 	if (field & FIXED_CTRL_OS)
 		c->privileges |= BIT(RETIRE_OS);
@@ -270,7 +274,9 @@ void hwpmu_reset(struct hwpmu *pmu)
 	for (u32 i = 0; i < HWPMU_GENERAL; i++)
 		pmu->select[i] = 0;
 	for (u32 i = 0; i < HWPMU_COUNTERS; i++)
-		pmu->counter[i] = (struct hwpmu_counter){ .scope = HWPMU_GUEST, .unit = 1 };
+		pmu->counter[i] = (struct hwpmu_counter){ .scope = HWPMU_GUEST,
+							  .class = RETIRE_NOTHING,
+							  .unit = 1 };
 	pmu->fixed_ctrl = pmu->global_status = pmu->overflowed = 0;
 	pmu->offcore[0] = pmu->offcore[1] = 0;
 	pmu->freeze_on_pmi = pmu->pmi = false;
@@ -303,15 +309,16 @@ void hwpmu_write(struct hwpmu *pmu, u32 counter, u64 value)
 u32 hwpmu_part(const struct hwpmu *pmu, u32 counter)
 {
 	const struct hwpmu_counter *c = &pmu->counter[slot(counter)];
-	u64 n = pmu->running & BIT(counter) ? since_mark(pmu, c) : c->part;
-
-	return n - in_units(c, n) * c->unit;
+	return pmu->running & BIT(counter) ? since_mark(pmu, c) % c->unit : c->part;
 }
 
 void hwpmu_write_part(struct hwpmu *pmu, u32 counter, u32 part)
 {
+	struct hwpmu_counter *c = &pmu->counter[slot(counter)];
+
 	settle(pmu, counter);
-	pmu->counter[slot(counter)].part = part;
+	c->part = part;
+	limit_part(c);
 }
 
 void hwpmu_add(struct hwpmu *pmu, u32 counter, u64 value)

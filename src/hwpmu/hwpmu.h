@@ -33,9 +33,9 @@
 struct hwpmu_counter {
 	u64 value; /* of the counter when the tally was at mark */
 	u64 mark;
-	u32 part; /* occurrences before it that are less than what adds one */
+	u32 part; /* occurrences before mark that value does not have, < unit */
 	enum retire_class class;
-	u8 unit;       /* so many occurrences add one: ticks of a cycle or a slot */
+	u8 unit;       /* occurrences that add one: ticks of a cycle or of a slot, else 1 */
 	u8 privileges; /* bits of enum retire_privilege */
 	u8 scope;      /* bits: HWPMU_GUEST, HWPMU_HOST */
 };
@@ -44,7 +44,7 @@ struct hwpmu_counter {
 struct hwpmu_event {
 	enum retire_class class;
 	u8 unit;
-	u8 per_cycle; /* how often it occurs in a cycle, if it does */
+	u8 per_cycle; /* units in a cycle in which it occurs, for CMASK */
 	bool unknown; /* not in events.def */
 };
 
@@ -112,8 +112,9 @@ u64 hwpmu_all(const struct hwpmu *pmu);
 
 u64 hwpmu_read(const struct hwpmu *pmu, u32 counter);
 void hwpmu_write(struct hwpmu *pmu, u32 counter, u64 value); /* bits above the width are dropped */
-/* What a counter of cycles or slots has counted of the next one: read, and set after hwpmu_write()
- * by who moves a counter's contents elsewhere and back. */
+/* Ticks that a counter has counted of its next cycle or slot, for software that moves its contents
+ * elsewhere and back: written after the event select and hwpmu_write(), which sets 0. One that is
+ * too large for the event is 0. */
 u32 hwpmu_part(const struct hwpmu *pmu, u32 counter);
 void hwpmu_write_part(struct hwpmu *pmu, u32 counter, u32 part);
 void hwpmu_add(struct hwpmu *pmu, u32 counter, u64 value); /* wraps without an overflow */

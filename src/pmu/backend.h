@@ -62,7 +62,8 @@ u64 pmu_counting_control(const struct pmu *pmu, u32 counter);
  * once. */
 u64 pmu_value(const struct pmu *pmu, u32 counter);
 void pmu_set_value(struct pmu *pmu, u32 counter, u64 value);
-/* What a backend whose units have parts has counted of the next one. A guest's write ends it. */
+/* Ticks that the backend has counted of the counter's next cycle or slot: state that no register
+ * shows. A guest's write of the counter sets 0. */
 u32 pmu_part(const struct pmu *pmu, u32 counter);
 void pmu_set_part(struct pmu *pmu, u32 counter, u32 part);
 /* May the guest reach these without an exit? */

@@ -74,7 +74,7 @@ struct pmu {
 
 	u64 select[PMU_GENERAL], fixed_ctrl, global_ctrl, global_status, perf_capabilities;
 	u64 value[PMU_COUNTERS]; /* general, then fixed; backend.h says which side has the newest */
-	u32 part[PMU_COUNTERS];	 /* the backend's: what it has counted of the next one */
+	u32 part[PMU_COUNTERS];	 /* pmu_part() */
 
 	/* Branch records. */
 	enum pmu_lbr lbr; /* what the guest has */
@@ -155,8 +155,7 @@ bool pmu_passes_rdpmc(const struct pmu *pmu);
 u64 pmu_debugctl_legal(const struct pmu *pmu);
 void pmu_set_debugctl(struct pmu *pmu, u64 value);
 
-/* For programs that save and restore: what the backend has counted of a counter's next
- * occurrence. */
+/* pmu_part() (backend.h), for programs that save and restore. */
 u32 pmu_read_part(struct pmu *pmu, u32 counter);
 void pmu_write_part(struct pmu *pmu, u32 counter, u32 part);
 

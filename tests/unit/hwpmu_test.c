@@ -205,6 +205,46 @@ static void a_trip_of_slots_is_that_of_their_ticks(void **state)
 	assert_int_equal(trips.at[RETIRE_CYCLES][RETIRE_IN_BOTH], 11 * TICKS_PER_CYCLE / 5);
 }
 
+/* Three cycles in steps of less than one, while the counter's contents are moved to another. */
+static void a_part_of_a_cycle_is_kept(void **state)
+{
+	const u64 step = TICKS_PER_CYCLE * 3 / 5;
+
+	(void)state;
+	hwpmu_write_select(&pmu, 0, COUNTING | CYCLES);
+	tally.cycles[RETIRE_OS] += 2 * step;
+	assert_int_equal(hwpmu_read(&pmu, 0), 1);
+	assert_int_equal(hwpmu_part(&pmu, 0), 2 * step - TICKS_PER_CYCLE);
+	hwpmu_write_select(&pmu, 1, COUNTING | CYCLES);
+	hwpmu_write(&pmu, 1, hwpmu_read(&pmu, 0));
+	hwpmu_write_part(&pmu, 1, hwpmu_part(&pmu, 0));
+	hwpmu_write_select(&pmu, 1, CYCLES); /* and disabled, and enabled again */
+	tally.cycles[RETIRE_OS] += TICKS_PER_CYCLE;
+	hwpmu_write_select(&pmu, 1, COUNTING | CYCLES);
+	tally.cycles[RETIRE_OS] += 3 * step;
+	assert_int_equal(hwpmu_read(&pmu, 1), 3);
+	assert_int_equal(hwpmu_part(&pmu, 1), 0);
+	tally.cycles[RETIRE_OS] += step;
+	hwpmu_write(&pmu, 1, 0);
+	assert_int_equal(hwpmu_part(&pmu, 1), 0);
+}
+
+/* Saved states are not to be trusted, and a counter may have another event than it had. */
+static void a_part_is_less_than_the_events_unit(void **state)
+{
+	(void)state;
+	hwpmu_write_part(&pmu, 0, 100); /* before there is an event */
+	hwpmu_write_select(&pmu, 0, COUNTING | CYCLES);
+	assert_int_equal(hwpmu_part(&pmu, 0), 100);
+	hwpmu_write_part(&pmu, 0, ~0u);
+	assert_int_equal(hwpmu_part(&pmu, 0), 0);
+	assert_int_equal(hwpmu_read(&pmu, 0), 0);
+	hwpmu_write_part(&pmu, 0, 100);
+	hwpmu_write_select(&pmu, 0, COUNTING | INSTRUCTIONS);
+	assert_int_equal(hwpmu_part(&pmu, 0), 0);
+	assert_int_equal(hwpmu_read(&pmu, 0), 0);
+}
+
 /* A period of 1000 on a loop with a branch every 5 instructions, run by the horizon. */
 static void following_the_horizon_every_overflow_is_exact(void **state)
 {
@@ -394,6 +434,8 @@ int main(void)
 		TEST(the_horizon_is_certain_for_modelled_classes),
 		TEST(a_trip_is_the_tally_of_the_overflow),
 		TEST(a_trip_of_slots_is_that_of_their_ticks),
+		TEST(a_part_of_a_cycle_is_kept),
+		TEST(a_part_is_less_than_the_events_unit),
 		TEST(following_the_horizon_every_overflow_is_exact),
 		TEST(only_classes_that_are_counted_are_wanted),
 		TEST(a_pmi_freezes_by_status_from_version_4_on),
