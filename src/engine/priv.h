@@ -233,7 +233,7 @@ struct engine {
 	u32 *code_starts;	   /* offset of each block's code, for binary search */
 	struct block **by_hash;	   /* BLOCK_HASHES chains of live blocks */
 	struct decoder *decoder;   /* decoder.c */
-	struct pricing *pricing;   /* emit_price.c */
+	struct pricing *pricing;   /* price.h */
 	u32 nblocks;
 	u64 jump_cs_base; /* code segment for which jump[] holds, where code is not flat */
 	u32 jump_cs_limit;

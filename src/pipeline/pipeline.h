@@ -9,8 +9,8 @@
  *   pipe_simulate   iterations of a block: front end, renaming, ports, memory, retirement
  *                   (simulate.c), and what each part of the core alone would allow (bounds.c):
  *                   the largest of these bounds is the bottleneck
- *   pipe_segment_add what each instruction of straight-line code adds to its time, from sums alone
- *                   (price.c): what guests' cycles are made of
+ *   pipe_price      what each instruction adds to the time of straight-line code, without a
+ *                   simulation (price.c): a guest's cycles are the sum of these
  *
  * Facts are rows: cores.def (a model each), uops.def (ports and latencies), forms.def (which
  * mnemonic is what), facts.def (what else is known of it).
@@ -184,23 +184,47 @@ struct pipe_result {
 	bool decoded;		/* the uop cache does not hold it */
 };
 
+struct pipe_work; /* the caller allocates pipe_work_size() bytes, aligned for u64 */
+size_t pipe_work_size(void);
+
+/* Ticks that an iteration of a loop takes by its dependencies alone. */
+u32 pipe_loop_latency(const struct pipe_core *core, const struct pipe_block *block,
+		      struct pipe_work *work);
+
+/* 1 <= block->count <= PIPE_INSNS. `decoded`: as if the uop cache held nothing. */
+void pipe_simulate(const struct pipe_core *core, const struct pipe_block *block, bool decoded,
+		   struct pipe_work *work, struct pipe_result *result);
+
 /* --- prices: price.c --- */
 
-#define PIPE_USES 8
-#define PIPE_SETS 16
+#define PIPE_USES	8
+#define PIPE_LOOP_INSNS 64 /* of a loop whose latency is priced */
+#define PIPE_LINE	64 /* bytes; segments end with the last instruction that begins in one */
 
 struct pipe_use {
 	u16 ports; /* one of these */
-	u16 uops;  /* so many */
+	u16 uops;
 };
 
-/* What an instruction needs of the core, whatever is around it and whatever its constants are. */
+enum pipe_branch { BRANCH_NONE, BRANCH_CONDITIONAL, BRANCH_OTHER };
+
+/* What an instruction needs of the core, whatever is around it and whatever its constants are:
+ * instructions that differ in displacement and immediate alone need the same. */
 struct pipe_need {
 	u8 slots, divider;
 	u8 fuses, condition; /* enum pipe_fusion */
-	u8 cycles;	     /* not 0: it is priced so, and ends its segment */
+	u8 branch;	     /* enum pipe_branch */
+	u8 cycles;	     /* its price, if that is fixed: it ends its segment */
 	u8 uses;
 	struct pipe_use use[PIPE_USES];
+};
+
+/* An instruction in memory. */
+struct pipe_piece {
+	const struct pipe_need *need;
+	u32 at; /* offset in its page */
+	u8 length;
+	bool back; /* a branch with a negative displacement */
 };
 
 struct pipe_price {
@@ -208,31 +232,17 @@ struct pipe_price {
 	u16 wait;  /* ticks */
 };
 
-/* The instructions of a segment that were added; all 0: none. */
-struct pipe_segment {
-	u32 slots, divider;
-	u32 excess; /* the most by which another bound was above the issue slots, in ticks */
-	u32 sets;
-	struct pipe_use set[PIPE_SETS];
-	const struct pipe_need *next; /* added last */
-};
-
 void pipe_need(const struct pipe_core *core, const ZydisDecodedInstruction *in,
 	       const ZydisDecodedOperand *ops, struct pipe_need *need);
-/* From the last instruction of a segment to its first. */
-void pipe_segment_add(const struct pipe_core *core, struct pipe_segment *segment,
-		      const struct pipe_need *need, struct pipe_price *price);
-u32 pipe_slot_ticks(const struct pipe_core *core);
-
-struct pipe_work; /* the caller allocates pipe_work_size() bytes, aligned for u64 */
-size_t pipe_work_size(void);
-
-/* Ticks that a turn of a loop takes by its dependencies alone. */
-u32 pipe_loop_latency(const struct pipe_core *core, const struct pipe_block *block,
-		      struct pipe_work *work);
-
-/* 1 <= block->count <= PIPE_INSNS. `decoded`: as if the uop cache held nothing. */
-void pipe_simulate(const struct pipe_core *core, const struct pipe_block *block, bool decoded,
-		   struct pipe_work *work, struct pipe_result *result);
+bool pipe_ends_segment(const struct pipe_piece *piece);
+/* Prices of pieces, each of which follows the one before it in memory unless that ends a segment.
+ * They hold if the last piece ends one. */
+void pipe_price(const struct pipe_core *core, const struct pipe_piece *piece, u32 n,
+		struct pipe_price *price);
+u32 pipe_price_ticks(const struct pipe_core *core, const struct pipe_price *price);
+/* Ticks by which an iteration takes longer than the sum of its prices, for the branch back, which
+ * is the last piece. `loop` has the same n instructions, described; it is changed. */
+u32 pipe_loop_wait(const struct pipe_core *core, const struct pipe_piece *piece, u32 n,
+		   struct pipe_block *loop, struct pipe_work *work);
 
 #endif

@@ -18,8 +18,9 @@
  *   3. So waits are never negative, and the prices from any instruction to the segment's end are
  *      never below any of the bounds.
  *
- * Latency is not among the bounds: only a chain that goes round a loop makes code wait for long,
- * and there the branch back is charged with it (engine/translate/emit_price.c). Pure.
+ * Latency is not among the bounds. Out-of-order execution hides it, except that of a chain from one
+ * iteration of a loop to the next: pipe_loop_wait() is that, and the branch back is charged with
+ * it. Pure.
  */
 #include "pipeline/priv.h"
 
@@ -56,12 +57,28 @@ static u32 plain_cycles(const ZydisDecodedInstruction *in)
 	}
 }
 
-/* Renaming does nothing that depends on the value of a constant here: instructions that differ in
- * it alone have one price. */
+/* Which additions renaming does depends on the constant, and a need does not: those with a constant
+ * that may be too large have a port. */
 static bool has_ports(const struct pipe_core *core, const struct pipe_insn *insn,
 		      const ZydisDecodedInstruction *in)
 {
-	return pipe_needs_port(core, insn) || (insn->idiom == IDIOM_ADD && in->raw.imm[0].size > 8);
+	bool large = in->raw.imm[0].size > 8 || in->raw.disp.size > 8;
+
+	return pipe_needs_port(core, insn) || (insn->idiom == IDIOM_ADD && large);
+}
+
+static enum pipe_branch branch_of(const ZydisDecodedInstruction *in)
+{
+	switch (in->meta.category) {
+	case ZYDIS_CATEGORY_COND_BR:
+		return BRANCH_CONDITIONAL;
+	case ZYDIS_CATEGORY_UNCOND_BR:
+	case ZYDIS_CATEGORY_CALL:
+	case ZYDIS_CATEGORY_RET:
+		return BRANCH_OTHER;
+	default:
+		return BRANCH_NONE;
+	}
 }
 
 void pipe_need(const struct pipe_core *core, const ZydisDecodedInstruction *in,
@@ -69,7 +86,7 @@ void pipe_need(const struct pipe_core *core, const ZydisDecodedInstruction *in,
 {
 	struct pipe_insn insn;
 
-	*need = (struct pipe_need){ .slots = 1 };
+	*need = (struct pipe_need){ .slots = 1, .branch = branch_of(in) };
 	if (!pipe_describe(core, in, ops, &insn)) {
 		need->cycles = plain_cycles(in);
 		return;
@@ -92,13 +109,24 @@ void pipe_need(const struct pipe_core *core, const ZydisDecodedInstruction *in,
 
 /* --- segments --- */
 
-static void add_use(struct pipe_segment *segment, const struct pipe_use *use)
+#define SEGMENT_SETS 16
+
+/* The instructions of a segment that were added, from its last one on; all 0: none. */
+struct segment {
+	u32 slots, divider;
+	u32 excess; /* the most by which another bound was above the issue slots, in ticks */
+	u32 sets;
+	struct pipe_use set[SEGMENT_SETS];
+	const struct pipe_need *next; /* added last */
+};
+
+static void add_use(struct segment *segment, const struct pipe_use *use)
 {
 	u32 i = 0;
 
 	while (i < segment->sets && segment->set[i].ports != use->ports)
 		i++;
-	if (i == PIPE_SETS)
+	if (i == SEGMENT_SETS)
 		return;
 	if (i == segment->sets) {
 		segment->set[i] = *use;
@@ -109,52 +137,126 @@ static void add_use(struct pipe_segment *segment, const struct pipe_use *use)
 }
 
 /* The time of the most crowded ports, among the unions of two sets. */
-static u32 ports_bound(const struct pipe_segment *segment)
+static u32 ports_bound(const struct segment *segment)
 {
 	u32 most = 0;
 
 	for (u32 i = 0; i < segment->sets; i++)
 		for (u32 j = i; j < segment->sets; j++) {
 			u16 ports = segment->set[i].ports | segment->set[j].ports;
-			u32 ticks = pipe_confined(segment->set, segment->sets, ports);
 
-			if (ticks > most)
-				most = ticks;
+			most = later(most, pipe_confined(segment->set, segment->sets, ports));
 		}
 	return most;
 }
 
-u32 pipe_slot_ticks(const struct pipe_core *core)
+static u32 slot_ticks(const struct pipe_core *core)
 {
 	return PIPE_TICKS / core->width;
 }
 
 /* A pair that fuses is one uop, on the branch's port. */
-static bool fuses_next(const struct pipe_segment *segment, const struct pipe_need *need)
+static bool fuses_next(const struct segment *segment, const struct pipe_need *need)
 {
 	const struct pipe_need *next = segment->next;
 
 	return next && next->condition != FUSES_NOTHING && need->fuses >= next->condition;
 }
 
-void pipe_segment_add(const struct pipe_core *core, struct pipe_segment *segment,
-		      const struct pipe_need *need, struct pipe_price *price)
+static struct pipe_price add(const struct pipe_core *core, struct segment *segment,
+			     const struct pipe_need *need)
 {
 	bool fused = fuses_next(segment, need);
-	u32 slots = need->slots - fused, issue, bound;
+	struct pipe_price price = { .slots = need->slots - fused };
+	u32 issue, bound;
 
-	segment->slots += slots;
+	segment->slots += price.slots;
 	segment->divider += need->divider;
 	for (u32 i = fused; i < need->uses; i++)
 		add_use(segment, &need->use[i]);
-	issue = segment->slots * pipe_slot_ticks(core);
+	issue = segment->slots * slot_ticks(core);
 	bound = later(ports_bound(segment), segment->divider * PIPE_TICKS);
-	*price = (struct pipe_price){ .slots = slots };
 	if (bound > issue + segment->excess) {
-		price->wait = bound - issue - segment->excess;
+		price.wait = bound - issue - segment->excess;
 		segment->excess = bound - issue;
 	}
 	if (need->cycles)
-		price->wait = need->cycles * PIPE_TICKS - slots * pipe_slot_ticks(core);
+		price.wait = need->cycles * PIPE_TICKS - price.slots * slot_ticks(core);
 	segment->next = need;
+	return price;
+}
+
+bool pipe_ends_segment(const struct pipe_piece *piece)
+{
+	return piece->need->branch != BRANCH_NONE || piece->need->cycles ||
+	       (piece->at + piece->length) / PIPE_LINE != piece->at / PIPE_LINE;
+}
+
+/* It is a segment by itself: the second page may be missing, or another one tomorrow. */
+static bool crosses_page(const struct pipe_piece *piece)
+{
+	return piece->at + piece->length > PAGE_SIZE;
+}
+
+void pipe_price(const struct pipe_core *core, const struct pipe_piece *piece, u32 n,
+		struct pipe_price *price)
+{
+	struct segment segment = { .sets = 0 };
+
+	for (u32 i = n; i-- > 0;) {
+		if (pipe_ends_segment(&piece[i]) || (i + 1 < n && crosses_page(&piece[i + 1])))
+			segment = (struct segment){ .sets = 0 };
+		price[i] = add(core, &segment, piece[i].need);
+	}
+}
+
+u32 pipe_price_ticks(const struct pipe_core *core, const struct pipe_price *price)
+{
+	return price->slots * slot_ticks(core) + price->wait;
+}
+
+/* --- loops --- */
+
+/* Of the branches within a loop, only those that go forward or are not taken leave it one loop. */
+static bool is_one_loop(const struct pipe_piece *piece, u32 n, bool *forks)
+{
+	*forks = false;
+	for (u32 i = 0; i + 1 < n; i++) {
+		u8 branch = piece[i].need->branch;
+
+		if (branch == BRANCH_OTHER || (branch == BRANCH_CONDITIONAL && piece[i].back))
+			return false;
+		*forks |= branch == BRANCH_CONDITIONAL;
+	}
+	return true;
+}
+
+static u32 sum_of_prices(const struct pipe_core *core, const struct pipe_piece *piece, u32 n)
+{
+	struct pipe_price price[PIPE_INSNS];
+	u32 ticks = 0;
+
+	pipe_price(core, piece, n, price);
+	for (u32 i = 0; i < n; i++)
+		ticks += pipe_price_ticks(core, &price[i]);
+	return ticks;
+}
+
+u32 pipe_loop_wait(const struct pipe_core *core, const struct pipe_piece *piece, u32 n,
+		   struct pipe_block *loop, struct pipe_work *work)
+{
+	u32 ticks, latency;
+	bool forks;
+
+	if (!is_one_loop(piece, n, &forks))
+		return 0;
+	loop->count = n;
+	loop->loops = true;
+	pipe_fuse(core, loop);
+	latency = pipe_loop_latency(core, loop, work);
+	if (forks) /* an iteration does not always go along the longest chain: 0.7 fits best */
+		latency = latency * 7 / 10;
+	latency = later(latency, PIPE_TICKS); /* no core takes a branch more often */
+	ticks = sum_of_prices(core, piece, n);
+	return latency > ticks ? latency - ticks : 0;
 }

@@ -135,7 +135,7 @@ static enum uops_kind lea(struct form_key *key)
 		return UOPS_LEA_16;
 	if (mem->base == ZYDIS_REGISTER_RIP)
 		return UOPS_LEA_RIP;
-	if (indexed && based && mem->disp.value)
+	if (indexed && based && key->in->raw.disp.size) /* also one of 0, as [RBP+RAX] needs it */
 		return scaled ? UOPS_LEA_ALL : UOPS_LEA_THREE;
 	return scaled ? UOPS_LEA_SCALED : UOPS_LEA;
 }

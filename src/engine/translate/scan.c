@@ -95,6 +95,8 @@ static void learn(struct trans *t, struct decoded *d)
 	trans_native_learn(t, d);
 	d->plain = trans_translatable(t);
 	trans_flags_learn(t, d);
+	if (t->mode & MODE_COUNT_CYCLES)
+		trans_price_learn(t, d);
 	d->known = true;
 }
 
@@ -193,10 +195,9 @@ static enum decode_result decode(struct trans *t, const u8 *bytes, u32 n)
 	return decoder_decode(t->eng->decoder, bytes, n, t->rip, mode, &t->insn, &t->decoded);
 }
 
-/* How many bytes the instruction may have before it leaves its segment. */
-static u32 room_in_segment(const struct trans *t)
+u32 trans_room_in_segment(const struct trans *t, u64 rip)
 {
-	u64 left = t->block->limit + 1ull - t->rip;
+	u64 left = t->block->limit + 1ull - rip;
 
 	return !(t->mode & MODE_CODE64) && left < INSN_MAX ? (u32)left : INSN_MAX;
 }
@@ -205,7 +206,7 @@ static enum step scan_one(struct trans *t, struct scan *s, enum guest_fault *fau
 {
 	u32 at = (t->block->gpa & ~PAGE_MASK) + t->offset;
 	u8 bytes[15];
-	u32 n = source_bytes(t, at, bytes), room = room_in_segment(t);
+	u32 n = source_bytes(t, at, bytes), room = trans_room_in_segment(t, t->rip);
 	enum step step;
 
 	if (!n)

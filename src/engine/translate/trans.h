@@ -90,7 +90,7 @@ struct decoded {
 	u8 unit;		       /* trans_gate_unit() */
 	u16 reads, writes, keeps;
 	u16 regs_written;
-	bool priced; /* `need` is known: emit_price.c */
+	bool priced; /* `need` is known: price.c */
 	struct pipe_need need;
 	struct insn insn; /* the instruction as it was first decoded */
 	struct native as_native;
@@ -347,13 +347,16 @@ static inline u32 meta_offset(const struct trans *t, const void *meta)
 /* scan.c: decodes the instructions of the block. */
 enum scan_result { SCAN_OK, SCAN_FAULT, SCAN_FULL };
 u32 trans_decode_mode(const struct trans *t);
+/* How many bytes an instruction may have before it leaves its code segment. */
+u32 trans_room_in_segment(const struct trans *t, u64 rip);
 enum scan_result scan_block(struct trans *t, enum guest_fault *fault);
 /* Would a hot block continue after its last branch? */
 bool scan_could_continue(const struct trans *t);
 void scan_select(struct trans *t, u32 i); /* makes instruction i the one at hand */
 
-/* emit_price.c: sets the weights' ticks, after scan_block(). */
-void price_block(struct trans *t);
+/* price.c: sets the weights' ticks, after scan_block(). */
+void trans_price_block(struct trans *t);
+void trans_price_learn(const struct trans *t, struct decoded *d); /* of the instruction at hand */
 
 /* emit_flags.c */
 void trans_flags_learn(const struct trans *t, struct decoded *d); /* of the instruction at hand */

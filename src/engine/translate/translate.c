@@ -490,7 +490,7 @@ struct block *translate(struct cpu *cpu, u32 mode, gpa_t gpa, const u8 *host,
 	if (scan_block(&t, fault) != SCAN_OK)
 		return NULL;
 	if (mode & MODE_COUNT_CYCLES)
-		price_block(&t);
+		trans_price_block(&t);
 	trans_flags_analyse(&t);
 	trans_share_analyse(&t);
 	emit_lbr_begin_block(&t);

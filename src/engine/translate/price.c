@@ -1,0 +1,191 @@
+// SPDX-License-Identifier: MIT
+/*
+ * Prices of a block's instructions, in ticks, by the model of the core (pipeline/price.c).
+ *
+ * Invariants, from which follows that cycles do not depend on how code is cut into blocks:
+ *
+ *   1. The price of an instruction is a function of the model, its address and the bytes from it to
+ *      the end of its segment. If the block ends before its segment does, the instructions up to
+ *      the segment's end are decoded as well, though they are not translated.
+ *   2. A segment ends with a branch, with an instruction of a fixed price, before an instruction
+ *      that crosses a page or cannot be decoded, and where the next one begins in another line.
+ *   3. A direct jump back within its page is also charged with what its loop waits for. Its price
+ *      depends on all bytes of the loop.
+ *   4. All bytes that were looked at are in lines of the block's source: source_bytes() adds them,
+ *      and a write to one of them drops the block.
+ */
+#include "cpu/fpu.h"
+#include "engine/decode.h"
+#include "engine/price.h"
+#include "engine/translate/trans.h"
+
+size_t pricing_size(void)
+{
+	return sizeof(struct pricing) + pipe_work_size();
+}
+
+void pricing_begin(struct pricing *p, enum model_set set)
+{
+	p->core = pipe_core_of(set);
+	p->work = (struct pipe_work *)(p + 1);
+}
+
+void trans_price_learn(const struct trans *t, struct decoded *d)
+{
+	pipe_need(t->eng->pricing->core, t->zi, t->zops, &d->need);
+	d->priced = true;
+}
+
+static u32 page_offset(const struct trans *t, s32 offset)
+{
+	return (u32)((t->block->gpa & ~PAGE_MASK) + offset);
+}
+
+/* --- instructions as Zydis has them --- */
+
+static bool decode_bytes(struct trans *t, const u8 *bytes, u32 n, u64 rip)
+{
+	struct pricing *p = t->eng->pricing;
+
+	fpu_save(t->cpu);
+	return decode_insn(bytes, n, rip, trans_decode_mode(t), &p->insn, &p->zi, p->zops) ==
+	       DECODE_OK;
+}
+
+/* The instruction at an offset of the block's page, if there is a whole one within page and
+ * segment. */
+static bool decode_at(struct trans *t, u32 at)
+{
+	u64 rip = t->block->rip + (at - page_offset(t, 0));
+	u32 room = trans_room_in_segment(t, rip), n;
+	u8 bytes[INSN_MAX];
+
+	if (at >= PAGE_SIZE)
+		return false;
+	if (room > PAGE_SIZE - at)
+		room = PAGE_SIZE - at;
+	n = source_bytes(t, at, bytes);
+	return n && room && decode_bytes(t, bytes, n < room ? n : room, rip);
+}
+
+/* The instruction that was decoded, as number i of those around the block. */
+static struct pipe_piece piece_around(struct pricing *p, u32 i, u32 at)
+{
+	pipe_need(p->core, &p->zi, p->zops, &p->need[i]);
+	return (struct pipe_piece){
+		.need = &p->need[i], .at = at, .length = p->insn.len, .back = p->insn.ops[0].imm < 0
+	};
+}
+
+/* --- the block --- */
+
+static struct pipe_piece piece_of(struct trans *t, const struct scan *s)
+{
+	struct pricing *p = t->eng->pricing;
+	struct decoded *d = s->decoded;
+
+	/* It may have been learned while cycles were not counted. */
+	if (!d->priced && decode_bytes(t, s->insn.bytes, s->insn.len, s->rip)) {
+		pipe_need(p->core, &p->zi, p->zops, &d->need);
+		d->priced = true;
+	}
+	return (struct pipe_piece){ .need = &d->need,
+				    .at = page_offset(t, s->offset),
+				    .length = s->insn.len };
+}
+
+/* Appends the instructions that follow the last piece up to the end of its segment. */
+static u32 look_ahead(struct trans *t, struct pipe_piece *piece, u32 n)
+{
+	for (u32 i = 0; i < PRICE_INSNS && !pipe_ends_segment(&piece[n - 1]); i++, n++) {
+		u32 at = piece[n - 1].at + piece[n - 1].length;
+
+		if (!decode_at(t, at))
+			break;
+		piece[n] = piece_around(t->eng->pricing, i, at);
+	}
+	return n;
+}
+
+/* --- loops --- */
+
+/* Is it a direct jump back within its page? *back: bytes from its target to it. */
+static bool jumps_back(const struct trans *t, const struct scan *s, u32 *back)
+{
+	s64 bytes = -s->insn.ops[0].imm - s->insn.len;
+
+	*back = (u32)bytes;
+	return s->vector < 0 && s->insn.is_branch && !s->insn.far &&
+	       s->insn.ops[0].kind == OPERAND_IMM && s->insn.id != INSN_CALL && bytes >= 0 &&
+	       bytes <= page_offset(t, s->offset);
+}
+
+/* From its first instruction to the branch. Returns their number, or 0: they are not a loop that
+ * can be priced. */
+static u32 decode_loop(struct trans *t, u32 from, u32 branch_at)
+{
+	struct pricing *p = t->eng->pricing;
+	u32 at = from, n = 0;
+
+	for (; at <= branch_at && n < PRICE_INSNS; at += p->insn.len, n++) {
+		if (!decode_at(t, at) || !pipe_describe(p->core, &p->zi, p->zops, &p->loop.insn[n]))
+			return 0;
+		p->piece[n] = piece_around(p, n, at);
+	}
+	return n && p->piece[n - 1].at == branch_at ? n : 0;
+}
+
+static u32 loop_wait(struct trans *t, const struct scan *s, u32 back)
+{
+	struct pricing *p = t->eng->pricing;
+	u32 at = page_offset(t, s->offset), n = decode_loop(t, at - back, at);
+
+	p->loop.at = s->rip - back;
+	return n ? pipe_loop_wait(p->core, p->piece, n, &p->loop, p->work) : 0;
+}
+
+/* --- all of it --- */
+
+static u16 limited(u32 ticks)
+{
+	return ticks < 0xffff ? ticks : 0xffff;
+}
+
+static void set_weight(struct pricing *p, struct scan *s, const struct pipe_price *price, u32 more)
+{
+	s->insn.weight.wait = limited(price->wait + more);
+	s->insn.weight.ticks = limited(pipe_price_ticks(p->core, price) + more);
+}
+
+static void set_weights(struct trans *t, u32 n, const struct pipe_price *price)
+{
+	const struct scan *looked = NULL; /* an unrolled loop has its branch several times */
+	u32 wait = 0, back;
+
+	for (u32 i = 0; i < n; i++) {
+		struct scan *s = &t->scan[i];
+		bool loops = jumps_back(t, s, &back);
+
+		if (loops && (!looked || looked->rip != s->rip)) {
+			wait = loop_wait(t, s, back);
+			looked = s;
+		}
+		set_weight(t->eng->pricing, s, &price[i], loops ? wait : 0);
+	}
+}
+
+void trans_price_block(struct trans *t)
+{
+	struct pipe_piece piece[BLOCK_INSNS + PRICE_INSNS];
+	struct pipe_price price[BLOCK_INSNS + PRICE_INSNS];
+	u32 n = 0, all;
+
+	/* What cannot be decoded has no length, and ends the block. */
+	for (; n < t->nscan && t->scan[n].insn.len; n++)
+		piece[n] = piece_of(t, &t->scan[n]);
+	if (!n)
+		return;
+	all = n == t->nscan ? look_ahead(t, piece, n) : n;
+	pipe_price(t->eng->pricing->core, piece, all, price);
+	set_weights(t, n, price);
+}

@@ -1,0 +1,273 @@
+// SPDX-License-Identifier: MIT
+/*
+ * Modelled time does not depend on how code is cut: random code is executed one instruction at a
+ * time, then in blocks that become hot, and then in slices of random lengths while events come and
+ * go. After each slice the tally of cycles is what it was after the same instruction at first. The
+ * code has loops, jumps over instructions, instructions across lines and a page, and stores that
+ * change instructions near them, and with these prices. On every model.
+ *
+ * usage: cuts_test [--cuts N]: of each model, instead of 20000
+ */
+#include <setjmp.h>
+#include <stdarg.h>
+#include <stddef.h>
+#include <stdint.h>
+#include <stdlib.h>
+#include <string.h>
+#include <cmocka.h>
+
+#include "cpu/mode.h"
+#include "guest/machine.h"
+
+#define FOREVER	  (~0ull >> 1)
+#define CODE_SIZE 0x1800 /* one and a half pages */
+#define ROUNDS	  60	 /* more than make blocks hot */
+#define MOST	  400000 /* instructions */
+
+struct code {
+	u8 bytes[CODE_SIZE + 256];
+	u32 size;
+	u64 seed;
+};
+
+static u32 pick(u64 *seed, u32 n)
+{
+	*seed ^= *seed << 13;
+	*seed ^= *seed >> 7;
+	*seed ^= *seed << 17;
+	return (*seed >> 20) % n;
+}
+
+/* Pairs of hexadecimal digits; ?? is a byte of any value. */
+static void add(struct code *c, const char *text)
+{
+	for (; *text; text += 2) {
+		const char digits[] = { text[0], text[1], 0 };
+
+		c->bytes[c->size++] =
+			*text == '?' ? pick(&c->seed, 256) : strtoul(digits, NULL, 16);
+	}
+}
+
+static void add_number(struct code *c, u32 value)
+{
+	memcpy(c->bytes + c->size, &value, sizeof(value));
+	c->size += sizeof(value);
+}
+
+/* RSI points to data and EBP is 7. R8, R12 and R14 are the loops' and the stores'. */
+static void add_plain(struct code *c)
+{
+	static const char *const insns[] = {
+		"4801d8",		/* add %rbx, %rax */
+		"480fafd8",		/* imul %rax, %rbx */
+		"4883c0??",		/* add $, %rax */
+		"4805????????",		/* add $, %rax */
+		"488d5c02??",		/* lea $(%rdx, %rax), %rbx */
+		"488d9c10????????",	/* lea $(%rax, %rdx), %rbx */
+		"488d98????????",	/* lea $(%rax), %rbx */
+		"488b5e??",		/* mov $(%rsi), %rbx */
+		"48895e??",		/* mov %rbx, $(%rsi) */
+		"48015e??",		/* add %rbx, $(%rsi) */
+		"0fb6c3",		/* movzbl %bl, %eax */
+		"90",			/* nop */
+		"660f1f440000",		/* nop */
+		"48c1c3??",		/* rol $, %rbx */
+		"48d3e3",		/* shl %cl, %rbx */
+		"505a",			/* push %rax; pop %rdx */
+		"31d2f7f5",		/* xor %edx, %edx; div %ebp */
+		"31c0",			/* xor %eax, %eax */
+		"4839d80f94c1",		/* cmp %rbx, %rax; sete %cl */
+		"660ffec1660fefd2",	/* paddd %xmm1, %xmm0; pxor %xmm2, %xmm2 */
+		"f20f59c1f20f5ed0",	/* mulsd %xmm1, %xmm0; divsd %xmm0, %xmm2 */
+		"49bb????????????????", /* mov $, %r11 */
+		"0faee8",		/* lfence */
+		"eb00",			/* jmp to the next */
+		"e80000000058",		/* call the next; pop %rax */
+		"0fa2",			/* cpuid, which exits */
+	};
+
+	add(c, insns[pick(&c->seed, ARRAY_SIZE(insns))]);
+}
+
+static void add_some(struct code *c, u32 most)
+{
+	for (u32 n = pick(&c->seed, most + 1); n; n--)
+		add_plain(c);
+}
+
+static void add_skip(struct code *c)
+{
+	u32 at;
+
+	add(c, "a80474"); /* test $4, %al; jz */
+	at = c->size++;
+	add_some(c, 4);
+	c->bytes[at] = c->size - at - 1;
+}
+
+/* A store that makes MUL %EBX or NOT %EBX of an instruction after it. */
+static void add_change(struct code *c)
+{
+	u32 at;
+
+	add(c, "448835"); /* mov %r14b, $(%rip) */
+	at = c->size;
+	add_number(c, 0);
+	add_some(c, 4);
+	add(c, "f7d3");
+	memcpy(c->bytes + at, &(u32){ c->size - 1 - (at + 4) }, 4);
+	add_some(c, 3);
+}
+
+static void add_loop(struct code *c)
+{
+	u32 begin;
+
+	add(c, "41b8"); /* mov $, %r8d */
+	add_number(c, 1 + pick(&c->seed, 6));
+	begin = c->size;
+	add_some(c, 6);
+	if (pick(&c->seed, 2))
+		add_skip(c);
+	if (!pick(&c->seed, 4))
+		add_change(c);
+	add_some(c, 3);
+	add(c, "41ffc80f85"); /* dec %r8d; jnz */
+	add_number(c, begin - c->size - 4);
+}
+
+static void make(struct code *c, u64 seed)
+{
+	u32 begin;
+
+	c->seed = seed;
+	c->size = 0;
+	add(c, "be00011000bd0700000041b6d341bc"); /* ESI 0x100100, EBP, R14B, R12D */
+	add_number(c, ROUNDS);
+	for (u32 n = pick(&c->seed, 64); n; n--)
+		add(c, "90");
+	begin = c->size;
+	while (c->size < CODE_SIZE) {
+		add_some(c, 12);
+		add_skip(c);
+		if (pick(&c->seed, 2))
+			add_loop(c);
+		if (!pick(&c->seed, 4))
+			add_change(c);
+	}
+	add(c, "4180f63041ffcc0f85"); /* xor $0x30, %r14b; dec %r12d; jnz */
+	add_number(c, begin - c->size - 4);
+	add(c, "e6f4"); /* out %al, $0xf4 */
+}
+
+/* --- running it --- */
+
+static u64 after[MOST + 1]; /* ticks when so many instructions have retired */
+static u64 ninsns;
+static u64 cuts_wanted = 20000;
+
+static u64 ticks(const struct machine *m, enum retire_class class)
+{
+	return retire_count(&m->cpu->port.tally, class, RETIRE_OS);
+}
+
+static void load(struct machine *m, const struct code *c, retire_wanted wanted)
+{
+	machine_load(m, c->bytes, c->size);
+	m->cpu->port.wanted = wanted;
+	m->cpu->port.trips.armed = 0;
+}
+
+static struct retire_tally one_at_a_time(struct machine *m, const struct code *c)
+{
+	load(m, c, COUNT_CYCLES);
+	for (ninsns = 0; machine_run(m, 1) == EXIT_BUDGET;
+	     after[ninsns] = ticks(m, RETIRE_CYCLES)) {
+		ninsns = machine_retired(m);
+		assert_true(ninsns < MOST);
+	}
+	assert_true(ninsns > 50000);
+	return m->cpu->port.tally;
+}
+
+/* Cycles are counted all the time, and other classes some of it. */
+static retire_wanted any_events(u64 *seed)
+{
+	static const retire_wanted sets[] = {
+		0,
+		COUNT_CYCLES,
+		RETIRE_BIT(RETIRE_STALLS),
+		COUNT_BRANCHES,
+		COUNT_MEMORY | RETIRE_BIT(RETIRE_IDLE_SLOTS),
+		OBSERVED_IN_BRANCHES,
+		OBSERVED_IN_MEMORY,
+	};
+
+	return RETIRE_BIT(RETIRE_CYCLES) | sets[pick(seed, ARRAY_SIZE(sets))];
+}
+
+/* Few instructions, a handful or many. */
+static u64 any_length(u64 *seed)
+{
+	static const u32 most[] = { 3, 3, 12, 12, 12, 70 };
+
+	return 1 + pick(seed, most[pick(seed, ARRAY_SIZE(most))]);
+}
+
+static u32 in_slices(struct machine *m, const struct code *c, u64 *seed)
+{
+	u32 cuts = 0;
+
+	load(m, c, any_events(seed));
+	while (machine_run(m, any_length(seed)) == EXIT_BUDGET) {
+		if (ticks(m, RETIRE_CYCLES) != after[machine_retired(m)])
+			fail_msg("cut %u: %lu ticks for %lu instructions, not %lu", cuts,
+				 (unsigned long)ticks(m, RETIRE_CYCLES),
+				 (unsigned long)machine_retired(m),
+				 (unsigned long)after[machine_retired(m)]);
+		if (!pick(seed, 16))
+			m->cpu->port.wanted = any_events(seed);
+		cuts++;
+	}
+	assert_int_equal(ticks(m, RETIRE_CYCLES), after[ninsns]);
+	return cuts;
+}
+
+static void check_model(const char *model)
+{
+	static struct code code;
+	struct retire_tally tally;
+	struct machine m;
+	u64 seed = 88172645463325252ull;
+
+	machine_create_model(&m, model);
+	for (u64 cuts = 0; cuts < cuts_wanted;) {
+		make(&code, seed + cuts);
+		tally = one_at_a_time(&m, &code);
+		load(&m, &code, COUNT_CYCLES);
+		assert_int_equal(machine_run(&m, FOREVER), EXIT_IO);
+		assert_memory_equal(&m.cpu->port.tally, &tally, sizeof(tally));
+		for (u32 i = 0; i < 2; i++)
+			cuts += in_slices(&m, &code, &seed);
+	}
+	machine_destroy(&m);
+}
+
+static void neither_slices_nor_events_change_cycles(void **state)
+{
+	(void)state;
+	for (u32 i = 0; model_at(i); i++)
+		check_model(model_at(i)->name);
+}
+
+int main(int argc, char **argv)
+{
+	const struct CMUnitTest tests[] = {
+		cmocka_unit_test(neither_slices_nor_events_change_cycles),
+	};
+
+	if (argc == 3 && !strcmp(argv[1], "--cuts"))
+		cuts_wanted = strtoull(argv[2], NULL, 10);
+	return cmocka_run_group_tests(tests, NULL, NULL);
+}
