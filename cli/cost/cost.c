@@ -110,6 +110,8 @@ static int analyze(const struct cost_options *options, const struct cost_code *c
 				 "more than %d instructions: choose some with --symbol or "
 				 "--range",
 				 PIPE_INSNS);
+	} else if (!cost_price(options->core, code, block, work)) {
+		status = out_of_memory();
 	} else {
 		status = report_problems(block);
 		if (block->block.count) {

@@ -43,18 +43,24 @@ struct cost_insn {
 	u8 length;
 	u8 status;     /* enum cost_status */
 	u16 row;       /* in the block, if COST_OK */
+	u32 ticks;     /* cost_price(): under static timing */
 	char text[96]; /* as an assembler would write it, or its bytes */
 };
 
 struct cost_block {
 	struct pipe_block block; /* of the instructions that are COST_OK */
 	u32 count, problems;
+	u32 ticks;	    /* cost_price(): the sum of all */
+	u32 repeated_ticks; /* and if it were an iteration of a loop */
 	struct cost_insn insn[PIPE_INSNS];
 };
 
 /* False: more than PIPE_INSNS instructions. */
 bool cost_describe(const struct pipe_core *core, const struct cost_code *code,
 		   struct cost_block *out);
+/* Fills in the ticks; `work` has pipe_work_size() bytes. False: no memory. */
+bool cost_price(const struct pipe_core *core, const struct cost_code *code,
+		struct cost_block *block, struct pipe_work *work);
 /* "unsupported instruction 'cpuid' at byte 3" */
 void cost_name_problem(const struct cost_insn *insn, char *text, size_t size);
 

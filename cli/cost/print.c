@@ -138,16 +138,16 @@ static void print_insn(const struct pipe_core *core, const struct cost_insn *sho
 	char ports[TEXT];
 
 	write_ports(core, insn->idiom == IDIOM_ZERO ? 0 : ports_of(insn), ports);
-	printf("%5u %4u %7u  %-20s %s%s  %s%s%s\n", insn->slots, uops, latency_of(insn), ports,
-	       insn->load ? "L" : " ", insn->store ? "S" : " ", shown->text,
-	       *note_of(insn) ? "  ; " : "", note_of(insn));
+	printf("%6.3f %5u %4u %7u  %-20s %s%s  %s%s%s\n", cycles(shown->ticks), insn->slots, uops,
+	       latency_of(insn), ports, insn->load ? "L" : " ", insn->store ? "S" : " ",
+	       shown->text, *note_of(insn) ? "  ; " : "", note_of(insn));
 }
 
 static void print_insns(const struct pipe_core *core, const struct cost_block *block)
 {
 	char problem[TEXT];
 
-	puts("slots uops latency  ports                    instruction (L: load, S: store)");
+	puts("static slots uops latency  ports                    instruction (L: load, S: store)");
 	for (u32 i = 0; i < block->count; i++) {
 		const struct cost_insn *insn = &block->insn[i];
 
@@ -156,7 +156,8 @@ static void print_insns(const struct pipe_core *core, const struct cost_block *b
 			continue;
 		}
 		cost_name_problem(insn, problem, sizeof(problem));
-		printf("    -    -       -  %-20s     %s\n", "not counted", problem);
+		printf("%6.3f     -    -       -  %-20s     %s\n", cycles(insn->ticks),
+		       "not counted", problem);
 	}
 }
 
@@ -179,6 +180,7 @@ void cost_print(const struct cost_options *options, const struct cost_block *blo
 	printf("%s (%s): %u instructions, %s\n", options->model->name, validity(options->model),
 	       block->count, block->block.loops ? "a loop" : "repeated one after the other");
 	print_bottleneck(options->core, result);
+	printf("static timing: %.2f cycles\n\n", cycles(block->repeated_ticks));
 	print_ports(options->core, result);
 	print_insns(options->core, block);
 }

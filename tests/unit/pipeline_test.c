@@ -40,18 +40,24 @@ static const struct pipe_core *core_of(const char *name)
 	return pipe_core_of(model_find(name)->set);
 }
 
+enum how { SIMULATED, DECODED, STATIC };
+
 /* Cycles of a block; below 0: it has something that the model does not know. */
-static double cycles_of(const struct pipe_core *core, const char *hex, bool decoded)
+static double cycles_of(const struct pipe_core *core, const char *hex, enum how how)
 {
 	struct cost_code code = { .bytes = NULL };
 	struct pipe_result result = { .ticks = 0 };
 	bool whole = cost_parse_hex(hex, strcspn(hex, ","), &code) &&
 		     cost_describe(core, &code, &block) && !block.problems;
 
-	if (whole)
-		pipe_simulate(core, &block.block, decoded, work, &result);
+	if (whole && how == STATIC)
+		whole = cost_price(core, &code, &block, work);
+	else if (whole)
+		pipe_simulate(core, &block.block, how == DECODED, work, &result);
 	free(code.bytes);
-	return whole ? (double)result.ticks / PIPE_TICKS : -1;
+	if (!whole)
+		return -1;
+	return (double)(how == STATIC ? block.repeated_ticks : result.ticks) / PIPE_TICKS;
 }
 
 /* --- rules --- */
@@ -128,7 +134,7 @@ static void every_rule_has_its_cycles(void **state)
 
 	(void)state;
 	for (u32 i = 0; i < ARRAY_SIZE(rules); i++) {
-		double cycles = cycles_of(core_of(rules[i].model), rules[i].hex, false);
+		double cycles = cycles_of(core_of(rules[i].model), rules[i].hex, SIMULATED);
 
 		if (fabs(cycles - rules[i].cycles) <= 0.03 * rules[i].cycles)
 			continue;
@@ -248,6 +254,103 @@ static void random_bytes_are_answered(void **state)
 	}
 }
 
+/* --- static timing --- */
+
+/* At an address, in hundredths of a cycle. Segments end with a line: the slots of 64 bytes hide
+ * the wait for a port, those of the rest of a line do not. */
+static void prices_are_slots_and_waits(void **state)
+{
+	static const struct {
+		const char *hex;
+		u64 at;
+		u32 hundredths[4];
+	} rows[] = {
+		{ "909090", 0, { 20, 20, 20 } },
+		{ "480fafc3480fafc3", 0, { 100, 100 } },	 /* IMUL: port 1 */
+		{ "480fafc3480fafc3", 0x3c, { 100, 100 } },	 /* in two lines */
+		{ "480fafc3909090", 0, { 40, 20, 20, 20 } },	 /* IMUL before three NOPs */
+		{ "480fafc3909090", 0x3c, { 100, 20, 20, 20 } }, /* which are in another line */
+		{ "4839c875fb", 0, { 0, 100 } },		 /* CMP, JNZ: fused; a turn */
+		{ "480fafc375fa", 0, { 50, 250 } },		 /* a chain of IMUL */
+		{ "0fa29090", 0, { 100, 20, 20 } },		 /* CPUID: fixed */
+	};
+
+	(void)state;
+	for (u32 i = 0; i < ARRAY_SIZE(rows); i++) {
+		struct cost_code code;
+
+		assert_true(cost_parse_hex(rows[i].hex, strlen(rows[i].hex), &code));
+		code.at = rows[i].at;
+		assert_true(cost_describe(core_of("icelake"), &code, &block));
+		assert_true(cost_price(core_of("icelake"), &code, &block, work));
+		free(code.bytes);
+		for (u32 n = 0; n < block.count; n++)
+			if (block.insn[n].ticks * 100 / PIPE_TICKS != rows[i].hundredths[n])
+				fail_msg("%s: instruction %u has %u of 100", rows[i].hex, n,
+					 block.insn[n].ticks * 100 / PIPE_TICKS);
+	}
+}
+
+static struct pipe_need need_of(const struct pipe_core *core, const u8 *bytes, u32 size)
+{
+	ZydisDecodedOperand ops[ZYDIS_MAX_OPERAND_COUNT];
+	ZydisDecodedInstruction in;
+	ZydisDecoder decoder;
+	struct pipe_need need;
+
+	ZydisDecoderInit(&decoder, ZYDIS_MACHINE_MODE_LONG_64, ZYDIS_STACK_WIDTH_64);
+	assert_true(ZYAN_SUCCESS(ZydisDecoderDecodeFull(&decoder, bytes, size, &in, ops)));
+	memset(&need, 0, sizeof(need));
+	pipe_need(core, &in, ops, &need);
+	return need;
+}
+
+/* The engine remembers needs by the bytes before the constants (engine/translate/decoder.c). */
+static void needs_do_not_depend_on_constants(void **state)
+{
+	static const struct {
+		const char *hex;
+		u32 constants; /* bytes at its end */
+	} rows[] = {
+		{ "4883c000", 1 },	   /* ADD RAX, imm8 */
+		{ "480500000000", 4 },	   /* ADD RAX, imm32 */
+		{ "4881e800000000", 4 },   /* SUB RAX, imm32 */
+		{ "488d5c0200", 1 },	   /* LEA RBX, [RDX+RAX+disp8] */
+		{ "488d9c1000000000", 4 }, /* LEA RBX, [RAX+RDX+disp32] */
+		{ "488d9800000000", 4 },   /* LEA RBX, [RAX+disp32] */
+		{ "488d5800", 1 },	   /* LEA RBX, [RAX+disp8] */
+		{ "48c1c300", 1 },	   /* ROL RBX, imm8 */
+		{ "48c1e300", 1 },	   /* SHL RBX, imm8 */
+		{ "488b9800000000", 4 },   /* MOV RBX, [RAX+disp32] */
+		{ "488b1d00000000", 4 },   /* MOV RBX, [RIP+disp32] */
+		{ "48c70000000000", 4 },   /* MOV [RAX], imm32 */
+		{ "4883f800", 1 },	   /* CMP RAX, imm8 */
+		{ "7500", 1 },		   /* JNZ */
+		{ "0f8500000000", 4 },	   /* JNZ */
+		{ "660f70c000", 1 },	   /* PSHUFD XMM0, XMM0, imm8 */
+		{ "48b80000000000000000", 8 },
+	};
+	static const u8 fills[] = { 0x00, 0x01, 0x02, 0x7f, 0x80, 0xff };
+
+	(void)state;
+	for (u32 i = 0; i < ARRAY_SIZE(rows) * 5 * ARRAY_SIZE(fills); i++) {
+		u32 row = i % ARRAY_SIZE(rows), rest = i / ARRAY_SIZE(rows);
+		const struct pipe_core *core = pipe_core_of(model_at(rest % 5)->set);
+		struct pipe_need first, other;
+		struct cost_code code;
+
+		assert_true(cost_parse_hex(rows[row].hex, strlen(rows[row].hex), &code));
+		first = need_of(core, code.bytes, code.size);
+		memset(code.bytes + code.size - rows[row].constants, fills[rest / 5],
+		       rows[row].constants);
+		other = need_of(core, code.bytes, code.size);
+		free(code.bytes);
+		if (memcmp(&first, &other, sizeof(first)))
+			fail_msg("%s: %s needs something else with %#x", model_at(rest % 5)->name,
+				 rows[row].hex, fills[rest / 5]);
+	}
+}
+
 /* --- accuracy --- */
 
 #define BLOCKS_MAX 4000
@@ -255,7 +358,7 @@ static void random_bytes_are_answered(void **state)
 static double measured[BLOCKS_MAX], predicted[BLOCKS_MAX];
 
 /* hex,source,category,n,cycles,spread */
-static u32 predict(const char *path, const struct pipe_core *core, bool decoded)
+static u32 predict(const char *path, const struct pipe_core *core, enum how how)
 {
 	char line[2048];
 	FILE *file = fopen(path, "r");
@@ -272,7 +375,7 @@ static u32 predict(const char *path, const struct pipe_core *core, bool decoded)
 			field = strchr(field, ',') + 1;
 		assert_true(n < BLOCKS_MAX);
 		measured[n] = atof(field);
-		predicted[n] = cycles_of(core, line, decoded);
+		predicted[n] = cycles_of(core, line, how);
 		if (predicted[n] < 0)
 			fail_msg("not known: %s", line);
 		n++;
@@ -307,33 +410,42 @@ static double rank_correlation(u32 n)
 	return order / sqrt(distinct_m * distinct_p);
 }
 
-static void check_accuracy(const char *path, const char *model, bool decoded)
+static void check_accuracy(const char *path, const char *model, enum how how, double worst,
+			   double least)
 {
-	u32 n = predict(path, core_of(model), decoded);
+	u32 n = predict(path, core_of(model), how);
 	double error = mean_error(n), tau = rank_correlation(n);
 
 	print_message("%s: %u blocks, mean error %.2f %%, tau %.3f\n", path, n, 100 * error, tau);
 	assert_true(n > 2000);
-	assert_true(error <= 0.10);
-	assert_true(tau >= 0.86);
+	assert_true(error <= worst);
+	assert_true(tau >= least);
 }
 
 static void icelake_is_within_10_percent_of_its_silicon(void **state)
 {
 	(void)state;
-	check_accuracy("tests/blocks/icelake.csv", "icelake", false);
+	check_accuracy("tests/blocks/icelake.csv", "icelake", SIMULATED, 0.10, 0.86);
 }
 
 static void so_it_is_without_the_uop_cache(void **state)
 {
 	(void)state;
-	check_accuracy("tests/blocks/icelake-decoded.csv", "icelake", true);
+	check_accuracy("tests/blocks/icelake-decoded.csv", "icelake", DECODED, 0.10, 0.86);
 }
 
 static void sapphirerapids_is_within_10_percent_of_its_silicon(void **state)
 {
 	(void)state;
-	check_accuracy("tests/blocks/sapphirerapids.csv", "sapphirerapids", false);
+	check_accuracy("tests/blocks/sapphirerapids.csv", "sapphirerapids", SIMULATED, 0.10, 0.86);
+}
+
+/* As iterations of a loop: what guests' cycles are worth where nothing is missed. */
+static void static_timing_is_near_silicon(void **state)
+{
+	(void)state;
+	check_accuracy("tests/blocks/icelake.csv", "icelake", STATIC, 0.20, 0.80);
+	check_accuracy("tests/blocks/sapphirerapids.csv", "sapphirerapids", STATIC, 0.20, 0.80);
 }
 
 int main(void)
@@ -343,6 +455,9 @@ int main(void)
 		cmocka_unit_test(slots_are_those_after_fusion),
 		cmocka_unit_test(the_bottleneck_is_the_largest_bound),
 		cmocka_unit_test(random_bytes_are_answered),
+		cmocka_unit_test(prices_are_slots_and_waits),
+		cmocka_unit_test(needs_do_not_depend_on_constants),
+		cmocka_unit_test(static_timing_is_near_silicon),
 		cmocka_unit_test(icelake_is_within_10_percent_of_its_silicon),
 		cmocka_unit_test(so_it_is_without_the_uop_cache),
 		cmocka_unit_test(sapphirerapids_is_within_10_percent_of_its_silicon),
