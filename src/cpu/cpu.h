@@ -128,7 +128,7 @@ static inline bool cpu_follows(const struct cpu *cpu, enum vendor_rule rule)
 	return vendor_follows(cpu->is_amd, rule) != (cpu->port.foreign_rules >> rule & 1);
 }
 
-/* Whole ones, of both privileges. */
+/* Modelled cycles so far, at all privileges; the part of the last one is left out. */
 static inline u64 cpu_cycles(const struct cpu *cpu)
 {
 	const u64 *ticks = cpu->port.tally.cycles;

@@ -77,9 +77,28 @@ void cpu_finish_instruction(struct cpu *cpu, bool trap_flag_was_set)
 	cpu_raise_db(cpu, traps);
 }
 
-/* What an instruction that the hypervisor completes costs, by the model: see docs/model.md. */
-#define CYCLE_CLASSES	(RETIRE_BIT(RETIRE_CYCLES) | RETIRE_BIT(RETIRE_REF_CYCLES))
-#define COMPLETE_CYCLES 16
+/* The price of an instruction that the hypervisor completes: docs/model.md. */
+#define COMPLETE_TICKS (16 * TICKS_PER_CYCLE)
+
+static void tally_completed(struct cpu *cpu)
+{
+	u32 slot = TICKS_PER_CYCLE / cpu_priv(cpu)->issue_slots;
+	const struct {
+		enum retire_class class;
+		u32 ticks;
+	} rows[] = {
+		{ RETIRE_CYCLES, COMPLETE_TICKS },
+		{ RETIRE_REF_CYCLES, COMPLETE_TICKS },
+		{ RETIRE_STALLS, COMPLETE_TICKS - TICKS_PER_CYCLE },
+		{ RETIRE_USED_SLOTS, slot },
+		{ RETIRE_IDLE_SLOTS, COMPLETE_TICKS - slot },
+	};
+
+	cpu_tally(cpu, cpu_privilege(cpu), RETIRE_BIT(RETIRE_INSTRUCTIONS), 1);
+	for (u32 i = 0; i < ARRAY_SIZE(rows); i++)
+		cpu_tally(cpu, cpu_privilege(cpu), cpu->port.wanted & RETIRE_BIT(rows[i].class),
+			  rows[i].ticks);
+}
 
 void cpu_complete(struct cpu *cpu)
 {
@@ -88,12 +107,6 @@ void cpu_complete(struct cpu *cpu)
 	cpu->rip += cpu->port.exit.insn_len;
 	if (!cpu_code64(cpu))
 		cpu->rip = (u32)cpu->rip;
-	cpu_tally(cpu, cpu_privilege(cpu), RETIRE_BIT(RETIRE_INSTRUCTIONS), 1);
-	cpu_tally(cpu, cpu_privilege(cpu), cpu->port.wanted & CYCLE_CLASSES,
-		  COMPLETE_CYCLES * TICKS_PER_CYCLE);
-	cpu_tally(cpu, cpu_privilege(cpu), cpu->port.wanted & RETIRE_BIT(RETIRE_STALLS),
-		  (COMPLETE_CYCLES - 1) * TICKS_PER_CYCLE);
-	cpu_tally(cpu, cpu_privilege(cpu), cpu->port.wanted & RETIRE_BIT(RETIRE_IDLE_SLOTS),
-		  COMPLETE_CYCLES * TICKS_PER_CYCLE - TICKS_PER_CYCLE / cpu_priv(cpu)->issue_slots);
+	tally_completed(cpu);
 	cpu_finish_instruction(cpu, trap);
 }

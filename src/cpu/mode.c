@@ -107,8 +107,8 @@ static u32 packed_words(retire_wanted set)
 static retire_wanted count_wanted(const struct cpu *cpu)
 {
 	const struct cpu_priv *priv = cpu_priv(cpu);
-	retire_wanted wanted = priv->code_classes & (COUNT_BRANCHES | COUNT_MEMORY | COUNT_WAITING |
-						     OBSERVED_IN_BRANCHES);
+	retire_wanted wanted = priv->code_classes & (COUNT_BRANCHES | COUNT_MEMORY |
+						     COUNT_CYCLE_PARTS | OBSERVED_IN_BRANCHES);
 	retire_wanted now = priv->count_sets[priv->count_set];
 
 	if (wanted &
@@ -132,7 +132,8 @@ static u32 count_set(struct cpu *cpu)
 
 	while (i < COUNT_SETS - 1 && sets[i] != wanted && (sets[i] || !i))
 		i++;
-	sets[i] = i < COUNT_SETS - 1 ? wanted : COUNT_PACKED | COUNT_WAITING | OBSERVED_IN_BRANCHES;
+	sets[i] = i < COUNT_SETS - 1 ? wanted
+				     : COUNT_PACKED | COUNT_CYCLE_PARTS | OBSERVED_IN_BRANCHES;
 	if (i)
 		priv->count_set = i;
 	return i;

@@ -67,10 +67,11 @@
 	 RETIRE_BIT(RETIRE_ACCESSES))
 #define COUNT_CYCLES                                                                             \
 	(RETIRE_BIT(RETIRE_CYCLES) | RETIRE_BIT(RETIRE_REF_CYCLES) | RETIRE_BIT(RETIRE_STALLS) | \
-	 RETIRE_BIT(RETIRE_IDLE_SLOTS))
+	 RETIRE_BIT(RETIRE_USED_SLOTS) | RETIRE_BIT(RETIRE_IDLE_SLOTS))
 
 /* Of these, the ones that are counted apart from cycles, and only if an event asks for them. */
-#define COUNT_WAITING (RETIRE_BIT(RETIRE_STALLS) | RETIRE_BIT(RETIRE_IDLE_SLOTS))
+#define COUNT_CYCLE_PARTS \
+	(COUNT_CYCLES & ~(RETIRE_BIT(RETIRE_CYCLES) | RETIRE_BIT(RETIRE_REF_CYCLES)))
 
 /* Classes that are in priv->packed while translated code counts them; all others in priv->live. */
 #define COUNT_PACKED (COUNT_BRANCHES | COUNT_MEMORY | RETIRE_BIT(RETIRE_BRANCHES))

@@ -50,7 +50,8 @@ struct weight {
 	/* Classes it adds one to; those of a conditional branch's outcome are added on
 	 * each path. */
 	retire_wanted classes;
-	/* By the model: its time, and of it what issue slots are idle; where time is counted. */
+	/* Its price (price.h), and the part of it in which issue slots are idle; 0 where cycles are
+	 * not counted. */
 	u16 ticks, wait;
 };
 
@@ -59,6 +60,8 @@ static inline u32 weight_of(const struct weight *weight, enum retire_class class
 	switch (class) {
 	case RETIRE_CYCLES:
 		return weight->ticks;
+	case RETIRE_USED_SLOTS:
+		return weight->ticks - weight->wait;
 	case RETIRE_IDLE_SLOTS:
 		return weight->wait;
 	case RETIRE_STALLS:

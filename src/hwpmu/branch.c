@@ -127,7 +127,7 @@ static const struct branch_site *site_at(const struct notes *notes, u32 i, u32 j
 static u64 ticks_at(const struct notes *notes, u32 i, u32 j)
 {
 	return (u64)note_at(notes, i)->ticks + notes->ring->ticks_from -
-	       site_at(notes, i, j)->ticks_behind;
+	       site_at(notes, i, j)->ticks_after;
 }
 
 static bool canonical(const struct notes *notes, u64 address)
@@ -176,7 +176,7 @@ static void settle_branch(const struct notes *notes, u32 i, u32 j)
 	ring->missed = 0;
 }
 
-/* Cycles at the last branch before a note. */
+/* Ticks at the last branch before a note. */
 static u64 ticks_before(const struct notes *notes, u32 i)
 {
 	return ticks_at(notes, i - 1, branches_at(notes, i - 1) - 1);

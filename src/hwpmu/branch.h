@@ -28,7 +28,7 @@ enum branch_kind {
 
 struct branch_entry {
 	u64 from, to;
-	/* Tallies of cycles, both privileges: at this branch, and at the previous record. */
+	/* Ticks so far, both privileges: at this branch, and at the previous record. */
 	u64 ticks, since;
 	u64 kind;    /* plus one; 0: none, or software wrote the entry */
 	u64 missed;  /* mispredicted */
@@ -45,7 +45,7 @@ struct branch_ring {
 	u32 top;	 /* the youngest entry */
 	u32 mask;	 /* the depth, a power of two, minus one */
 	u64 ticks;	 /* of the last record */
-	u64 ticks_from;	 /* what to add to the processor's live count of ticks */
+	u64 ticks_from;	 /* what to add to the processor's live count of ticks to get the tally */
 	u64 missed;	 /* the next branch to be recorded was mispredicted */
 	struct branch_entry entry[BRANCH_DEPTH];
 };
@@ -60,8 +60,8 @@ static inline bool branch_wanted(const struct branch_ring *ring)
 
 /* What is known of a near branch when it is translated. */
 struct branch_site {
-	u64 from, to;	  /* to: of a direct one */
-	u32 ticks_behind; /* cycles of later instructions of its block, already in the count */
+	u64 from, to;	 /* to: of a direct one */
+	u32 ticks_after; /* ticks of later instructions of its block, already in the count */
 	u8 kind;
 	u8 index;   /* of the instruction in its block */
 	u8 outcome; /* index in branch_verdict.predicted[]; BRANCH_UNNOTED: none */

@@ -1,18 +1,19 @@
 // SPDX-License-Identifier: MIT
 /*
- * What an event select counts: a class of retire.def, in units of some occurrences, or nothing.
+ * What an event select counts: a class of retire.def, in units of so many occurrences, or nothing.
  * Pure functions on the rows of x86/events.def.
  *
- * CMASK, INV and EDGE (SDM 3B 20.2.1.1) speak of occurrences per cycle. The timing model's machine
- * retires one instruction a cycle at most, so that there is one occurrence in a cycle, or none; for
- * EDGE, occurrences are taken not to be in neighbouring cycles. From that follows:
+ * CMASK, INV and EDGE (SDM 3B 20.2.1.1) speak of occurrences per cycle. Prices do not say which
+ * instructions retire in the same cycle. For these conditions an occurrence is taken for the only
+ * one in its cycle, with none in the next one. From that follows:
  *
  *   CMASK 1            the occurrences               larger         nothing
  *   CMASK 1, INV       cycles without an occurrence  larger, INV    all cycles
  *   EDGE               the same for what comes and goes; what is there in each cycle never rises
  *
- * Slots occur several times in each cycle. Cycles without an occurrence are known for instructions
- * only; for rarer classes all cycles stand for them.
+ * Slots occur several times in each cycle; those of one kind are taken for all slots of as few
+ * cycles as possible. Cycles without an occurrence are known for instructions and used slots only;
+ * for rarer classes all cycles stand for them.
  */
 #include "hwpmu/priv.h"
 
@@ -51,15 +52,15 @@ static bool in_each_cycle(enum retire_class class)
 static struct hwpmu_event of_class(const struct pmu_model *model, enum retire_class class,
 				   enum unit unit)
 {
-	bool slots = unit == SLOTS || class == RETIRE_IDLE_SLOTS;
-	bool time = in_each_cycle(class) || class == RETIRE_STALLS || slots;
+	bool slots = unit == SLOTS || class == RETIRE_USED_SLOTS || class == RETIRE_IDLE_SLOTS;
+	bool time = in_each_cycle(class) || class == RETIRE_STALLS;
 
 	return (struct hwpmu_event){
 		.class = class,
-		.unit = !time	? 1
-			: slots ? TICKS_PER_CYCLE / model->slots
-				: TICKS_PER_CYCLE,
-		.per_cycle = unit == SLOTS ? model->slots : 1,
+		.unit = slots  ? TICKS_PER_CYCLE / model->slots
+			: time ? TICKS_PER_CYCLE
+			       : 1,
+		.per_cycle = slots ? model->slots : 1,
 	};
 }
 
@@ -71,7 +72,7 @@ static struct hwpmu_event below(struct hwpmu_event event, u32 cmask)
 	if (cmask <= event.per_cycle) {
 		if (in_each_cycle(event.class))
 			return nothing;
-		if (event.class == RETIRE_INSTRUCTIONS)
+		if (event.class == RETIRE_INSTRUCTIONS || event.class == RETIRE_USED_SLOTS)
 			class = RETIRE_STALLS;
 	}
 	return (struct hwpmu_event){ .class = class, .unit = TICKS_PER_CYCLE, .per_cycle = 1 };
@@ -79,7 +80,7 @@ static struct hwpmu_event below(struct hwpmu_event event, u32 cmask)
 
 static struct hwpmu_event once_a_cycle(struct hwpmu_event event)
 {
-	if (in_each_cycle(event.class))
+	if (event.unit != 1)
 		event.unit = TICKS_PER_CYCLE;
 	event.per_cycle = 1;
 	return event;

@@ -144,7 +144,7 @@ void hwpmu_write_lbr(struct hwpmu *pmu, const struct lbr_control *control);
 u64 hwpmu_read_lbr(const struct hwpmu *pmu, enum lbr_field field, u32 i);
 void hwpmu_write_lbr_entry(struct hwpmu *pmu, enum lbr_field field, u32 i, u64 value);
 void hwpmu_clear_lbr(struct hwpmu *pmu);
-/* Cycles since the last record: the next one tells them. No register shows them. */
+/* Ticks since the last record: the next one tells them, in cycles. No register shows them. */
 u64 hwpmu_branch_ticks(const struct hwpmu *pmu);
 void hwpmu_set_branch_ticks(struct hwpmu *pmu, u64 ticks);
 

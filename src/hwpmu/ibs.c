@@ -50,17 +50,22 @@ static u64 occurrences(const struct hwpmu *pmu, enum unit unit)
 	       retire_count(pmu->tally, class, RETIRE_USR);
 }
 
-/* So many occurrences are counted as one. */
+/* Occurrences that add one to the count. */
 static u32 per_count(const struct hwpmu *pmu, enum unit unit)
 {
 	return class_of(pmu, unit) == RETIRE_CYCLES ? TICKS_PER_CYCLE : 1;
 }
 
+static u64 since(const struct hwpmu *pmu, enum unit unit)
+{
+	return occurrences(pmu, unit) - pmu->ibs.mark[unit];
+}
+
 static u64 count(const struct hwpmu *pmu, enum unit unit)
 {
-	u64 since = runs(pmu, unit) ? occurrences(pmu, unit) - pmu->ibs.mark[unit] : 0;
+	u64 more = runs(pmu, unit) ? since(pmu, unit) / per_count(pmu, unit) : 0;
 
-	return pmu->ibs.count[unit] + since / per_count(pmu, unit);
+	return pmu->ibs.count[unit] + more;
 }
 
 static void start(struct hwpmu *pmu, enum unit unit, u64 from)
@@ -137,6 +142,17 @@ void hwpmu_set_ibs_hidden(struct hwpmu *pmu, u64 value)
 	start(pmu, FETCH, (count(pmu, FETCH) & ~HIDDEN_FETCH) | (value & HIDDEN_FETCH));
 	start(pmu, OP, value >> HIDDEN_OP_AT & HIDDEN_OP);
 	pmu->ibs.random = value >> HIDDEN_RANDOM_AT;
+}
+
+u32 hwpmu_ibs_part(const struct hwpmu *pmu)
+{
+	return runs(pmu, OP) ? since(pmu, OP) % per_count(pmu, OP) : 0;
+}
+
+void hwpmu_set_ibs_part(struct hwpmu *pmu, u64 part)
+{
+	if (part < per_count(pmu, OP))
+		pmu->ibs.mark[OP] = occurrences(pmu, OP) - part;
 }
 
 /* --- samples --- */

@@ -46,6 +46,9 @@ void hwpmu_write_ibs(struct hwpmu *pmu, enum ibs_register reg, u64 value);
  * numbers; and the count of ops, since writing its register may add random bits. */
 u64 hwpmu_ibs_hidden(const struct hwpmu *pmu);
 void hwpmu_set_ibs_hidden(struct hwpmu *pmu, u64 value); /* after the registers */
-bool hwpmu_take_ibs(struct hwpmu *pmu);			 /* an interrupt is to be delivered */
+/* Ticks of the next cycle, where ops are sampled by cycles. */
+u32 hwpmu_ibs_part(const struct hwpmu *pmu);
+void hwpmu_set_ibs_part(struct hwpmu *pmu, u64 part); /* after hwpmu_set_ibs_hidden() */
+bool hwpmu_take_ibs(struct hwpmu *pmu);		      /* an interrupt is to be delivered */
 
 #endif

@@ -188,6 +188,8 @@ static struct retire_tally one_at_a_time(struct machine *m, const struct code *c
 		assert_true(ninsns < MOST);
 	}
 	assert_true(ninsns > 50000);
+	assert_int_equal(ticks(m, RETIRE_USED_SLOTS) + ticks(m, RETIRE_IDLE_SLOTS),
+			 ticks(m, RETIRE_CYCLES));
 	return m->cpu->port.tally;
 }
 
@@ -199,7 +201,7 @@ static retire_wanted any_events(u64 *seed)
 		COUNT_CYCLES,
 		RETIRE_BIT(RETIRE_STALLS),
 		COUNT_BRANCHES,
-		COUNT_MEMORY | RETIRE_BIT(RETIRE_IDLE_SLOTS),
+		COUNT_MEMORY | RETIRE_BIT(RETIRE_USED_SLOTS),
 		OBSERVED_IN_BRANCHES,
 		OBSERVED_IN_MEMORY,
 	};

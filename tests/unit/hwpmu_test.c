@@ -205,6 +205,32 @@ static void a_trip_of_slots_is_that_of_their_ticks(void **state)
 	assert_int_equal(trips.at[RETIRE_CYCLES][RETIRE_IN_BOTH], 11 * TICKS_PER_CYCLE / 5);
 }
 
+/* Icelake: 5 slots a cycle. */
+static void used_and_idle_slots_are_all_slots(void **state)
+{
+	static const struct {
+		u64 select, count;
+	} rows[] = {
+		{ 0x01a4, 650 },			    /* TOPDOWN.SLOTS_P */
+		{ 0x02c2, 100 },			    /* UOPS_RETIRED.SLOTS */
+		{ 0x02a4, 550 },			    /* TOPDOWN.BACKEND_BOUND_SLOTS */
+		{ 0x02c2 | 1ull << 24, 20 },		    /* cycles of these slots */
+		{ 0x02c2 | 6ull << 24, 0 },		    /* more than there are */
+		{ 0x02c2 | EVENTSEL_INV | 1ull << 24, 30 }, /* stalls */
+	};
+
+	(void)state;
+	hwpmu_init(&pmu, pmu_model_of(MODEL_ICELAKE), &tally);
+	for (u32 i = 0; i < ARRAY_SIZE(rows); i++)
+		hwpmu_write_select(&pmu, i, COUNTING | rows[i].select);
+	tally.cycles[RETIRE_OS] += 130 * TICKS_PER_CYCLE;
+	tally.used_slots[RETIRE_OS] += 20 * TICKS_PER_CYCLE;
+	tally.idle_slots[RETIRE_OS] += 110 * TICKS_PER_CYCLE;
+	tally.stalls[RETIRE_OS] += 30 * TICKS_PER_CYCLE;
+	for (u32 i = 0; i < ARRAY_SIZE(rows); i++)
+		assert_int_equal(hwpmu_read(&pmu, i), rows[i].count);
+}
+
 /* Three cycles in steps of less than one, while the counter's contents are moved to another. */
 static void a_part_of_a_cycle_is_kept(void **state)
 {
@@ -434,6 +460,7 @@ int main(void)
 		TEST(the_horizon_is_certain_for_modelled_classes),
 		TEST(a_trip_is_the_tally_of_the_overflow),
 		TEST(a_trip_of_slots_is_that_of_their_ticks),
+		TEST(used_and_idle_slots_are_all_slots),
 		TEST(a_part_of_a_cycle_is_kept),
 		TEST(a_part_is_less_than_the_events_unit),
 		TEST(following_the_horizon_every_overflow_is_exact),

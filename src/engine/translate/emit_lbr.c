@@ -141,7 +141,7 @@ void emit_lbr_end_block(struct trans *t)
 {
 	for (u32 i = 0; i < t->nsites; i++)
 		for (u32 j = t->sites[i]->index + 1; j < t->block->ninsns; j++)
-			t->sites[i]->ticks_behind += t->weights[j].ticks;
+			t->sites[i]->ticks_after += t->weights[j].ticks;
 }
 
 /* --- notes --- */

@@ -42,6 +42,8 @@ static u64 read_hidden(struct vcpu *vcpu, u32 i)
 		return vcpu->pmu.pmi_held;
 	case HIDDEN_IBS:
 		return hwpmu_ibs_hidden(&vcpu->cpu->pmu);
+	case HIDDEN_IBS_PART:
+		return hwpmu_ibs_part(&vcpu->cpu->pmu);
 	case HIDDEN_PARTS:
 		return read_parts(&vcpu->pmu.guest, 0, vcpu->pmu.guest.general);
 	case HIDDEN_FIXED_PARTS:
@@ -64,6 +66,9 @@ static bool write_hidden(struct vcpu *vcpu, u32 i, u64 value)
 		break;
 	case HIDDEN_IBS:
 		hwpmu_set_ibs_hidden(&vcpu->cpu->pmu, value);
+		break;
+	case HIDDEN_IBS_PART:
+		hwpmu_set_ibs_part(&vcpu->cpu->pmu, value);
 		break;
 	case HIDDEN_PARTS:
 		write_parts(&vcpu->pmu.guest, 0, vcpu->pmu.guest.general, value);

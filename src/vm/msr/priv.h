@@ -63,11 +63,12 @@ struct msr_row {
 #define MSR_HIDDEN 0x56504d00u /* "VPM" */
 enum msr_hidden {
 	HIDDEN_MODEL, /* which model and version of the state this is: no other is accepted */
-	HIDDEN_BRANCH_TICKS, /* of modelled time since the last branch record */
+	HIDDEN_BRANCH_TICKS, /* hwpmu_branch_ticks() */
 	HIDDEN_PMI_HELD,     /* a PMI that waits for LVTPC to be unmasked */
 	HIDDEN_IBS,	     /* hwpmu_ibs_hidden() */
-	HIDDEN_PARTS,	     /* of cycles, in general counters: a byte each; pmu_part() */
-	HIDDEN_FIXED_PARTS,  /* the same of the fixed ones */
+	HIDDEN_IBS_PART,     /* hwpmu_ibs_part() */
+	HIDDEN_PARTS,	     /* pmu_part() of the general counters, a byte each */
+	HIDDEN_FIXED_PARTS,  /* and of the fixed counters */
 	HIDDEN_EILVT,	     /* the extended local vectors, for which KVM_GET_LAPIC has no room */
 	HIDDEN_LAST = HIDDEN_EILVT + LAPIC_EILVTS - 1,
 };
