@@ -75,7 +75,7 @@ int engine_create(struct cpu *cpu)
 		engine_destroy(cpu);
 		return ret;
 	}
-	pricing_begin(eng->pricing, cpu->port.model ? cpu->port.model->set : MODEL_ICELAKE);
+	price_init(eng->pricing, cpu->port.model ? cpu->port.model->set : MODEL_ICELAKE);
 	priv->code_base = (uintptr_t)eng->code_rx;
 	cpu_drop_jumps(cpu);
 	returns_invalidate(eng);

@@ -25,7 +25,7 @@ struct pricing {
 };
 
 /* Bytes to allocate, filled with 0; then the core that prices are for. */
-size_t pricing_size(void);
-void pricing_begin(struct pricing *pricing, enum model_set set);
+size_t price_memory_size(void);
+void price_init(struct pricing *pricing, enum model_set set);
 
 #endif

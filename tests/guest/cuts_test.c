@@ -6,7 +6,7 @@
  * code has loops, jumps over instructions, instructions across lines and a page, and stores that
  * change instructions near them, and with these prices. On every model.
  *
- * usage: cuts_test [--cuts N]: of each model, instead of 20000
+ * usage: cuts_test [--cuts N], of each model (20000)
  */
 #include <setjmp.h>
 #include <stdarg.h>

@@ -59,7 +59,7 @@ int cache_create(struct engine *eng)
 	eng->code_starts = map_lazily(MAX_BLOCKS * sizeof(*eng->code_starts));
 	eng->by_hash = map_lazily(BLOCK_HASHES * sizeof(*eng->by_hash));
 	eng->decoder = map_lazily(sizeof(*eng->decoder));
-	eng->pricing = map_lazily(pricing_size());
+	eng->pricing = map_lazily(price_memory_size());
 	if (CHECKING)
 		eng->enterable = map_lazily(CODE_SIZE / 8);
 	if (!eng->meta || !eng->by_address || !eng->code_starts || !eng->by_hash || !eng->decoder ||
@@ -142,5 +142,5 @@ void cache_destroy(struct engine *eng)
 	if (eng->decoder)
 		munmap(eng->decoder, sizeof(*eng->decoder));
 	if (eng->pricing)
-		munmap(eng->pricing, pricing_size());
+		munmap(eng->pricing, price_memory_size());
 }

@@ -19,12 +19,12 @@
 #include "engine/price.h"
 #include "engine/translate/trans.h"
 
-size_t pricing_size(void)
+size_t price_memory_size(void)
 {
 	return sizeof(struct pricing) + pipe_work_size();
 }
 
-void pricing_begin(struct pricing *p, enum model_set set)
+void price_init(struct pricing *p, enum model_set set)
 {
 	p->core = pipe_core_of(set);
 	p->work = (struct pipe_work *)(p + 1);
