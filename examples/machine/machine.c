@@ -133,7 +133,7 @@ static void retire(struct machine *m, enum op op)
 	u32 cycles = op == INC || op == TALLY ? 4 : 1;
 
 	m->until_tick -= cycles;
-	m->tally.cycles[m->mode] += cycles;
+	m->tally.cycles[m->mode] += cycles * TICKS_PER_CYCLE;
 	m->tally.instructions[m->mode]++;
 	m->tally.loads[m->mode] += op == INC || op == TALLY;
 	m->tally.branches[m->mode] += op == BNZ || op == TRAP || op == IRET;

@@ -22,8 +22,8 @@ enum retire_class {
 	RETIRE_NOTHING = NRETIRE /* the class of an event that is never counted */
 };
 
-/* Modelled time is counted in these: instructions take parts of a cycle. A slot is whole ones of
- * them with 4, 5, 6 or 8 slots a cycle. */
+/* Tallies of time are in ticks, since instructions take parts of a cycle. A slot is a whole number
+ * of ticks where a cycle has 4, 5, 6 or 8. */
 #define TICKS_PER_CYCLE 120
 
 /* A set of classes: those that are counted now. Only these need to grow. */

@@ -241,7 +241,8 @@ void pipe_price(const struct pipe_core *core, const struct pipe_piece *piece, u3
 		struct pipe_price *price);
 u32 pipe_price_ticks(const struct pipe_core *core, const struct pipe_price *price);
 /* Ticks by which an iteration takes longer than the sum of its prices, for the branch back, which
- * is the last piece. `loop` has the same n instructions, described; it is changed. */
+ * is the last piece; n <= PIPE_LOOP_INSNS. `loop` has the same instructions, described, and is
+ * changed. */
 u32 pipe_loop_wait(const struct pipe_core *core, const struct pipe_piece *piece, u32 n,
 		   struct pipe_block *loop, struct pipe_work *work);
 

@@ -233,7 +233,7 @@ static bool is_one_loop(const struct pipe_piece *piece, u32 n, bool *forks)
 
 static u32 sum_of_prices(const struct pipe_core *core, const struct pipe_piece *piece, u32 n)
 {
-	struct pipe_price price[PIPE_INSNS];
+	struct pipe_price price[PIPE_LOOP_INSNS];
 	u32 ticks = 0;
 
 	pipe_price(core, piece, n, price);
