@@ -357,7 +357,7 @@ static int give_up(const struct slurm *slurm, const char *said)
 		       slurm->limits->patience, said, slurm->job, slurm->results);
 }
 
-/* Until no task is active any longer. */
+/* Until no task is active. */
 static int watch(struct slurm *slurm)
 {
 	u64 heard = monotonic_ms(), pause = 1000;
