@@ -33,7 +33,7 @@ static bool list_command(FILE *out, const struct command *command)
 
 	snprintf(names, sizeof(names), "%s%s%s", command->name, command->second ? ", " : "",
 		 command->second ? command->second->name : "");
-	fprintf(out, "  %-8s %s\n", names, command->second ? command->both : command->summary);
+	fprintf(out, "  %-11s %s\n", names, command->second ? command->both : command->summary);
 	return command->second;
 }
 

@@ -148,5 +148,5 @@ const struct command command_ps = {
 	.run = run,
 	.describe = describe,
 	.second = &command_stat,
-	.both = "List the VMs that run on vpmu; show what one exits for, and events of the host",
+	.both = "List the VMs that run on vpmu; show what one exits for",
 };

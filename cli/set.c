@@ -49,6 +49,8 @@ const struct command command_set = {
 	.summary = "Change settings of a running VM",
 	.run = run_set,
 	.describe = describe_set,
+	.second = &command_filter,
+	.both = "Change settings of a running VM; choose what its guest may count",
 };
 
 /* EVENT as perf writes it, or a fixed counter. */
