@@ -13,10 +13,11 @@
  * by looking ahead, and never by looking back; so prices are made from the last to the first.
  *
  *   1. The price of an instruction is the time of its issue slots and, above that, what it waits.
- *   2. It waits for so long as the ports or the divider then need more time in excess of the issue
- *      slots, from here to the segment's end, than at any later instruction.
- *   3. So waits are never negative, and the prices from any instruction to the segment's end are
- *      never below any of the bounds.
+ *   2. The excess at an instruction is the time that ports or the divider need, beyond the issue
+ *      slots, from it to the segment's end. It waits for the difference between its excess and the
+ *      largest one of later instructions.
+ *   3. So waits are never negative, and the sum of prices from any instruction to the segment's end
+ *      is never below any of the bounds.
  *
  * Latency is not among the bounds. Out-of-order execution hides it, except that of a chain from one
  * iteration of a loop to the next: pipe_loop_wait() is that, and the branch back is charged with
@@ -24,22 +25,22 @@
  */
 #include "pipeline/priv.h"
 
-static void use(struct pipe_need *need, u16 ports, u32 uops)
+static void need_ports(struct pipe_need *need, u16 ports)
 {
 	u32 i = 0;
 
 	while (i < need->uses && need->use[i].ports != ports)
 		i++;
-	if (i == PIPE_USES || !ports || !uops)
+	if (i == PIPE_USES || !ports)
 		return;
 	if (i == need->uses) {
 		need->use[i] = (struct pipe_use){ .ports = ports };
 		need->uses++;
 	}
-	need->use[i].uops += uops;
+	need->use[i].uops++;
 }
 
-/* What has no row of uops: cycles that it takes alone, as in docs/model.md. */
+/* The fixed price of an instruction without a row of uops: docs/model.md. */
 static u32 plain_cycles(const ZydisDecodedInstruction *in)
 {
 	switch (in->meta.category) {
@@ -97,13 +98,13 @@ void pipe_need(const struct pipe_core *core, const ZydisDecodedInstruction *in,
 	for (u32 i = 0; i < insn.uops; i++) {
 		need->divider += insn.uop[i].divider;
 		if (has_ports(core, &insn, in))
-			use(need, insn.uop[i].ports, 1);
+			need_ports(need, insn.uop[i].ports);
 	}
 	if (insn.load)
-		use(need, insn.vector ? core->p_load_vector : core->p_load, 1);
+		need_ports(need, insn.vector ? core->p_load_vector : core->p_load);
 	if (insn.store) {
-		use(need, core->p_sta, 1);
-		use(need, core->p_std, 1);
+		need_ports(need, core->p_sta);
+		need_ports(need, core->p_std);
 	}
 }
 

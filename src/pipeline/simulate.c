@@ -289,8 +289,8 @@ static void run(struct pipe_work *w, const struct pipe_block *block, bool decode
 		result->port[p] = (u64)w->port_uops[p] * PIPE_TICKS / (many - few);
 }
 
-/* In the second half of them the chain through the loop is all there is. */
-#define LATENCY_TURNS 8
+/* The first half of them fills the chain of dependencies; the second half has its steady rate. */
+#define LATENCY_ITERATIONS 8
 
 u32 pipe_loop_latency(const struct pipe_core *core, const struct pipe_block *block,
 		      struct pipe_work *work)
@@ -298,12 +298,12 @@ u32 pipe_loop_latency(const struct pipe_core *core, const struct pipe_block *blo
 	u32 half = 0;
 
 	reset(work, core, true, block->at);
-	for (u32 turn = 0; turn < LATENCY_TURNS; turn++) {
-		if (turn == LATENCY_TURNS / 2)
+	for (u32 i = 0; i < LATENCY_ITERATIONS; i++) {
+		if (i == LATENCY_ITERATIONS / 2)
 			half = finished(work);
 		iterate(work, block, false);
 	}
-	return (finished(work) - half) * PIPE_TICKS / (LATENCY_TURNS / 2);
+	return (finished(work) - half) * PIPE_TICKS / (LATENCY_ITERATIONS / 2);
 }
 
 void pipe_simulate(const struct pipe_core *core, const struct pipe_block *block, bool decoded,
