@@ -84,9 +84,6 @@ struct link {
 	struct link *next_in, **prev_in; /* in to->links_in */
 };
 
-/* Of a conditional branch in the middle of a hot block, which is shown to the timing model. */
-enum outcome { NO_OUTCOME, OUTCOME_NOT_TAKEN, OUTCOME_TAKEN };
-
 /* Where an instruction's host code begins, for faults found by a signal or by C that the code
  * called. */
 struct place {
@@ -97,7 +94,7 @@ struct place {
 	u8 flags : 4;	/* PLACE_* */
 	s8 rsp_pending; /* what must still be added to the guest's RSP, in units of 8 bytes */
 	u8 index : 6;	/* of the instruction in the block */
-	u8 outcome : 2; /* enum outcome */
+	u8 calls : 1;	/* it is a call, and the block continues at its target */
 	u8 recipe;	/* of the arithmetic flags: index + 1 in block->recipes; 0: none */
 };
 
@@ -112,7 +109,7 @@ _Static_assert(BLOCK_INSNS < 1 << 6, "struct place");
 /* Uses of priv->spill[]. */
 enum spill {
 	SPILL_HIGH8,	 /* a register whose bits 15:8 are an operand */
-	SPILL_TARGET,	 /* of an indirect call, while its return address is pushed */
+	SPILL_TARGET,	 /* of an indirect branch, while S0 is needed for something else */
 	SPILL_BIT,	 /* bit offset of BT, BTS, BTR and BTC */
 	SPILL_COUNTDOWN, /* the countdown while R14 is a third scratch register */
 	SPILL_R14,	 /* R14 outside translated code */
@@ -310,7 +307,7 @@ struct engine {
 	u8 *log_full;	  /* writable view: calls observe_log_full() */
 	u8 *beyond_limit; /* writable view: exit stub for a branch beyond the code-segment limit */
 	u8 *check_jump, *check_return; /* writable view: calls into C of the checking build */
-	u8 *observe_access, *observe_fetch, *observe_branch, *observe_trip;
+	u8 *observe_access, *observe_fetch, *observe_branch;
 	u64 blocks_made, flushes;
 	/* Grows with each dropped block and each flush: code_check.h, invariant 7. */
 	u64 blocks_dropped;
@@ -518,13 +515,18 @@ static inline void flags_from_aflags(struct cpu *cpu)
 /* observe.c: called from translated code, like slow_access(); priv->observed_arg has the key of a
  * fetched line, or the address of a branch. */
 enum observe_kind { OBSERVE_TAKEN, OBSERVE_NOT_TAKEN, OBSERVE_INDIRECT, OBSERVE_RETURN };
+#define OBSERVE_KIND	      3u
+#define OBSERVE_MIDDLE	      BIT(2) /* of a block, which is left if the branch reaches a trip */
+#define OBSERVE_MISSED	      BIT(3) /* the branch was mispredicted */
+#define OBSERVE_OUTCOME_SHIFT 4	     /* trans_lbr_outcome() */
 
 u64 observe_access(struct cpu *cpu, u64 host, u32 desc, const u8 *return_pc);
 u64 observe_fetch(struct cpu *cpu, u64 linear, u32 desc, const u8 *return_pc);
-u64 observe_branch(struct cpu *cpu, u64 target, u32 kind, const u8 *return_pc);
-/* A branch in the middle of a block has reached a trip. */
-u64 observe_trip(struct cpu *cpu, u64 s0, u32 unused, const u8 *return_pc);
-/* The log of branches is full. Returns with S0 unchanged. */
+/* A branch to a target: 0, or what to call observe_missed() with. */
+u64 observe_branch(struct cpu *cpu, u64 target, u32 desc);
+/* Returns with S0 unchanged, as the next. */
+u64 observe_missed(struct cpu *cpu, u64 target, u32 desc, const u8 *return_pc);
+/* The log of branches is full. */
 u64 observe_log_full(struct cpu *cpu, u64 s0, u32 unused, const u8 *return_pc);
 /* A block is left in its middle: notes what it would have noted at its end. Its counts are not
  * refunded yet. */

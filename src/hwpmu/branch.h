@@ -55,8 +55,9 @@ static inline bool branch_wanted(const struct branch_ring *ring)
 	return ring->kinds[RETIRE_OS] | ring->kinds[RETIRE_USR];
 }
 
-#define BRANCH_OUTCOMES 16
-#define BRANCH_UNNOTED	BRANCH_OUTCOMES
+#define BRANCH_OUTCOMES	  16
+#define BRANCH_UNNOTED	  BRANCH_OUTCOMES	/* its verdict is missed_from, if any */
+#define BRANCH_UNRECORDED (BRANCH_OUTCOMES + 1) /* it has none */
 
 /* What is known of a near branch when it is translated. */
 struct branch_site {

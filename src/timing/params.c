@@ -5,7 +5,6 @@
  */
 #include "timing/params.h"
 
-#include "base/bytes.h"
 #include "base/must.h"
 
 static const struct timing_params params[] = {
@@ -78,8 +77,7 @@ void timing_init(struct timing *t, const struct model *model, void *memory, u64 
 	}
 	must(sets[CACHE_L1D].sets == TIMING_LINES && sets[CACHE_L1I].sets == TIMING_LINES);
 	t->params = timing_params_of(model->set);
-	t->rsb_step = sizeof(t->rsb) / t->params->rsb;
-	bytes_fill(t->pattern, PATTERN_NEW, sizeof(t->pattern));
+	predict_init(&t->predict, &t->params->predict);
 	t->count = count;
 	t->l1d = sets[CACHE_L1D];
 	t->l1i = sets[CACHE_L1I];

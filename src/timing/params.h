@@ -15,9 +15,9 @@ struct timing_tlb_size {
 struct timing_params {
 	enum model_set set;
 	struct timing_tlb_size dtlb, itlb, stlb, istlb;
-	u8 rsb;		  /* entries, a power of two */
 	u16 latency[4];	  /* by enum observed_level, from OBSERVED_L1 */
 	u16 walk, second; /* added by a page walk, by a hit in the second level */
+	struct predict_params predict;
 };
 
 const struct timing_params *timing_params_of(enum model_set set); /* exactly one bit of it */

@@ -22,18 +22,12 @@
 
 #include "hwpmu/observe.h"
 #include "hwpmu/retire.h"
+#include "timing/predict.h"
 #include "x86/models.h"
 
 #define LINE_SHIFT   6
 #define LINE_SIZE    64u
 #define TIMING_LINES 64u /* sets of the first-level caches, on all models */
-
-#define PATTERN_BITS  14     /* two-bit counters of conditional branches */
-#define PATTERN_OTHER BIT(1) /* such a branch is predicted not to be taken */
-#define PATTERN_MAX   3u
-#define PATTERN_NEW   1u /* of a branch never seen */
-#define TARGET_BITS   12 /* remembered targets of indirect ones */
-#define RSB_MAX	      32 /* of 8 bytes: a byte wraps where they do */
 
 /* Sets of tags, the youngest of a set first. A tag of 0 is an empty way. */
 struct timing_sets {
@@ -48,14 +42,8 @@ struct timing {
 	/* --- inline --- */
 	u64 data_line[TIMING_LINES]; /* buffers: host addresses of lines; 0: none */
 	u64 code_line[TIMING_LINES]; /* timing_code_key() of lines; 0: none */
-	u32 history;		     /* PATTERN_BITS outcomes, the last in the uppermost */
-	u32 path;		     /* of targets of indirect branches */
-	u32 rsb_top;  /* its lowest byte: where the return address to come is, in bytes */
-	u32 rsb_step; /* from one to the next */
-	u64 rsb[RSB_MAX];
-	u8 pattern[1u << PATTERN_BITS]; /* 0, 1: taken; 2, 3: not taken. 0 and 3 are sure */
-	u64 target[1u << TARGET_BITS];
 	/* --- */
+	struct predict predict;		    /* its first fields are inline too */
 	const struct timing_params *params; /* NULL: no model; it is shown nothing */
 	u64 *count;			    /* by enum retire_class: where misses are added */
 	struct observed seen;
@@ -110,11 +98,16 @@ void timing_flush_tlbs(struct timing *t);
 /* MOV to CR3 that keeps what the TLBs hold. */
 void timing_switch_space(struct timing *t);
 
-/* Branches, at the address of the instruction. */
-void timing_conditional(struct timing *t, u64 from, bool taken);
-void timing_indirect(struct timing *t, u64 from, u64 to); /* JMP or CALL */
-void timing_call(struct timing *t, u64 next);		  /* any near call, besides */
-void timing_return(struct timing *t, u64 to);
+/*
+ * Near branches, at the address of the instruction, in the order in which they retire. Of those
+ * that are predicted: was it mispredicted? A call is shown by timing_call() first, then as a jump
+ * or as an indirect branch.
+ */
+bool timing_conditional(struct timing *t, u64 from, u64 to, bool taken);
+bool timing_indirect(struct timing *t, u64 from, u64 to);
+bool timing_return(struct timing *t, u64 from, u64 to);
+void timing_jump(struct timing *t, u64 from, u64 to); /* direct */
+void timing_call(struct timing *t, u64 next);
 void timing_forget_branches(struct timing *t); /* IBPB: indirect branches and returns */
 
 /* For translated code. */
@@ -127,22 +120,6 @@ static inline u32 timing_set(u64 address)
 static inline u64 timing_code_key(gpa_t line)
 {
 	return (line >> LINE_SHIFT) + 1;
-}
-
-static inline u32 timing_history(u32 history, bool taken)
-{
-	return history >> 1 | (u32)taken << (PATTERN_BITS - 1);
-}
-
-static inline u64 *timing_return_at(struct timing *t)
-{
-	return &t->rsb[(u8)t->rsb_top / sizeof(u64)];
-}
-
-/* What a branch's address contributes to the index of its pattern, and of its target. */
-static inline u32 timing_hash(u64 from)
-{
-	return (u32)(from ^ from >> PATTERN_BITS);
 }
 
 #endif

@@ -326,7 +326,8 @@ static u64 hash_of(const struct cpu *cpu)
 {
 	const struct cpu_priv *priv = cpu_priv(cpu);
 	const struct branch_ring *ring = &cpu->branches;
-	u64 hash = (u64)priv->timing.history << 32 | (u8)priv->timing.rsb_top << 8 | ring->top;
+	const struct predict *p = &priv->timing.predict;
+	u64 hash = add_to_hash(p->path, (u32)p->path_at << 16 | p->rsb_top << 8 | ring->top);
 
 	for (u32 i = 0; i < BRANCH_DEPTH; i++) {
 		const struct branch_entry *e = &ring->entry[i];

@@ -215,9 +215,11 @@ static u64 misses_by_hand(const u8 *table, u32 n)
 	assert_true(t && memory);
 	timing_init(t, model, memory, counts);
 	for (u32 i = 0; i < n; i++) {
-		timing_conditional(t, IMAGE_CODE + (pattern_branch - pattern_start),
-				   table[i / 8] >> i % 8 & 1);
-		timing_conditional(t, IMAGE_CODE + (pattern_loop - pattern_start), i + 1 < n);
+		u64 branch = IMAGE_CODE + (pattern_branch - pattern_start);
+		u64 loop = IMAGE_CODE + (pattern_loop - pattern_start);
+
+		timing_conditional(t, branch, branch + 3, table[i / 8] >> i % 8 & 1);
+		timing_conditional(t, loop, IMAGE_CODE + 2, i + 1 < n);
 	}
 	free(memory);
 	free(t);
@@ -275,10 +277,131 @@ static void neither_slices_nor_a_second_run_change_a_count(void **state)
 	}
 }
 
+/* 20 calls of the next instruction, 20 returns to the next, and an indirect and a direct jump to
+ * the next, ECX times: more calls than the return stack has entries, and returns that no call
+ * matches. */
+#define NESTED 20u
+GUEST_CODE(through, "1: .rept 20; call .+5; .endr\n"
+		    "add $160, %rsp\n"
+		    ".rept 20; lea 2(%rip), %rax; push %rax; ret; .endr\n"
+		    "lea 2(%rip), %rax\n"
+		    "jmp *%rax\n"
+		    "jmp .+2\n"
+		    "dec %ecx\n"
+		    "through_loop: jnz 1b\n"
+		    "out %al, $0xf4\n");
+extern const u8 through_loop[] __attribute__((visibility("hidden")));
+
+static void show_turn(struct timing *t, bool again)
+{
+	u64 loop = IMAGE_CODE + (through_loop - through_start), at = IMAGE_CODE;
+
+	for (u32 i = 0; i < NESTED; i++, at += 5) {
+		timing_call(t, at + 5);
+		timing_jump(t, at, at + 5);
+	}
+	at += 7; /* ADD */
+	for (u32 i = 0; i < NESTED; i++, at += 9)
+		timing_return(t, at + 8, at + 9);
+	timing_indirect(t, at + 7, at + 9);
+	timing_jump(t, at + 9, at + 11);
+	timing_conditional(t, loop, IMAGE_CODE, again);
+}
+
+/* Translated code does to the predictor what C does. */
+static void the_predictor_is_the_same_when_it_is_shown_branches_by_hand(void **state)
+{
+	const struct model *model = model_find("icelake");
+	struct timing *t = calloc(1, sizeof(*t));
+	void *memory = calloc(1, timing_memory(model));
+	u64 counts[NRETIRE] = { 0 };
+	struct machine *m = *state;
+	u32 turns = 1000;
+
+	assert_true(t && memory);
+	timing_init(t, model, memory, counts);
+	for (u32 i = 1; i <= turns; i++)
+		show_turn(t, i < turns);
+	load(m, through_start, through_end);
+	m->cpu->regs[RCX] = turns;
+	run(m, FOREVER);
+	assert_true(counts[RETIRE_RETURN_MISSES] > 0);
+	for (u32 class = RETIRE_BRANCH_MISSES; class <= RETIRE_RETURN_MISSES; class ++)
+		assert_int_equal(count(m, class), counts[class]);
+	assert_memory_equal(&cpu_priv(m->cpu)->timing.predict, &t->predict, sizeof(t->predict));
+	free(memory);
+	free(t);
+}
+
+/* A program with sure branches, patterns, chance, calls deeper than the return stack, and indirect
+ * calls of both kinds: those that are sure, and those that are not. */
+GUEST_CODE(mixture, "mov $3000, %ebp\n"
+		    "mov $1, %ebx\n"
+		    "1: imul $1103515245, %ebx, %ebx\n"
+		    "add $12345, %ebx\n"
+		    "test %ebp, %ebp\n"
+		    "jz 9f\n"
+		    "test $3, %ebp\n"
+		    "jz 2f\n"
+		    "nop\n"
+		    "2: bt $30, %ebx\n"
+		    "jc 3f\n"
+		    "nop\n"
+		    "3: lea 7f(%rip), %rax\n"
+		    "call *%rax\n"
+		    "lea 6f(%rip), %rax\n"
+		    "test $4, %ebp\n"
+		    "jz 4f\n"
+		    "lea 7f(%rip), %rax\n"
+		    "4: call *%rax\n"
+		    "test $63, %ebp\n"
+		    "jnz 5f\n"
+		    "mov $40, %ecx\n"
+		    "call 8f\n"
+		    "5: dec %ebp\n"
+		    "jmp 1b\n"
+		    "6: nop\n"
+		    "7: ret\n"
+		    "8: dec %ecx\n"
+		    "jz 7b\n"
+		    "call 8b\n"
+		    "ret\n"
+		    "9: out %al, $0xf4\n");
+
+/* The whole predictor is the same afterwards, not only what it counted. */
+static void branches_are_predicted_alike_whatever_else_is_counted_in_whatever_slices(void **state)
+{
+	static const struct {
+		u64 slice;
+		retire_wanted wanted;
+	} ways[] = { { 1, OBSERVED_IN_BRANCHES },
+		     { 7, OBSERVED_IN_BRANCHES },
+		     { 100, WANTED },
+		     { FOREVER, WANTED },
+		     { FOREVER, WANTED | RETIRE_BIT(RETIRE_CYCLES) | RETIRE_BIT(RETIRE_LOADS) } };
+	static struct predict first;
+	struct machine *m = *state;
+	u64 missed;
+
+	load(m, mixture_start, mixture_end);
+	m->cpu->port.wanted = OBSERVED_IN_BRANCHES;
+	run(m, FOREVER);
+	first = cpu_priv(m->cpu)->timing.predict;
+	missed = count(m, RETIRE_BRANCH_MISSES);
+	assert_true(missed > 1000 && count(m, RETIRE_RETURN_MISSES) > 0);
+	for (u32 i = 0; i < ARRAY_SIZE(ways); i++) {
+		load(m, mixture_start, mixture_end);
+		m->cpu->port.wanted = ways[i].wanted;
+		run(m, ways[i].slice);
+		assert_int_equal(count(m, RETIRE_BRANCH_MISSES), missed);
+		assert_memory_equal(&cpu_priv(m->cpu)->timing.predict, &first, sizeof(first));
+	}
+}
+
 static void without_anybody_who_counts_nothing_is_observed(void **state)
 {
 	struct machine *m = *state;
-	struct timing before;
+	static struct timing before;
 
 	load(m, calls_start, calls_end);
 	m->cpu->port.wanted = 0;
@@ -298,6 +421,9 @@ int main(void)
 		cmocka_unit_test(loads_of_flushed_lines_are_all_that_is_missed),
 		cmocka_unit_test(branches_are_mispredicted_as_the_model_says),
 		cmocka_unit_test(neither_slices_nor_a_second_run_change_a_count),
+		cmocka_unit_test(the_predictor_is_the_same_when_it_is_shown_branches_by_hand),
+		cmocka_unit_test(
+			branches_are_predicted_alike_whatever_else_is_counted_in_whatever_slices),
 		cmocka_unit_test(without_anybody_who_counts_nothing_is_observed),
 	};
 

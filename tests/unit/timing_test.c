@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: MIT
 /*
- * The timing model alone: sequences of accesses and branches whose hits and misses can be counted
- * by hand. Host addresses are physical ones plus HOST.
+ * The timing model alone: sequences of accesses whose hits and misses can be counted by hand.
+ * Host addresses are physical ones plus HOST.
  */
 #include <setjmp.h>
 #include <stdarg.h>
@@ -337,84 +337,12 @@ static void the_last_access_is_described(void **state)
 	assert_int_equal(seen->latency, p->latency[0]);
 }
 
-/* --- branches --- */
-
-#define LOOP 0x401000ull
-
-static u64 misses_of_loop(u32 rounds, u32 length)
-{
-	count[RETIRE_BRANCH_MISSES] = 0;
-	for (u32 round = 0; round < rounds; round++)
-		for (u32 i = 0; i < length; i++)
-			timing_conditional(timing, LOOP, i + 1 < length);
-	return count[RETIRE_BRANCH_MISSES];
-}
-
-/* Shorter than the history, its end is foreseen; longer, it comes as a surprise each time. */
-static void a_short_loop_is_learned_and_a_long_one_is_not(void **state)
-{
-	(void)state;
-	misses_of_loop(20, 8);
-	assert_int_equal(misses_of_loop(100, 8), 0);
-	misses_of_loop(20, 100);
-	assert_int_equal(misses_of_loop(100, 100), 100);
-}
-
-static void an_alternating_branch_is_learned(void **state)
-{
-	(void)state;
-	for (u32 i = 0; i < 64; i++)
-		timing_conditional(timing, LOOP, i & 1);
-	assert_true(taken(RETIRE_BRANCH_MISSES) > 0);
-	for (u32 i = 0; i < 64; i++)
-		timing_conditional(timing, LOOP, i & 1);
-	assert_int_equal(taken(RETIRE_BRANCH_MISSES), 0);
-}
-
-static void an_indirect_branch_is_as_good_as_its_last_target(void **state)
-{
-	(void)state;
-	timing_indirect(timing, LOOP, 0x5000);
-	assert_true(timing->seen.mispredicted);
-	for (u32 i = 0; i < 40; i++)
-		timing_indirect(timing, LOOP, 0x5000);
-	taken(RETIRE_INDIRECT_MISSES);
-	timing_indirect(timing, LOOP, 0x5000);
-	assert_false(timing->seen.mispredicted);
-	assert_int_equal(taken(RETIRE_INDIRECT_MISSES), 0);
-	timing_forget_branches(timing);
-	timing_indirect(timing, LOOP, 0x5000);
-	assert_true(timing->seen.mispredicted);
-	assert_int_equal(taken(RETIRE_INDIRECT_MISSES), 1);
-}
-
-static u64 misses_of_nest(u32 depth)
-{
-	count[RETIRE_RETURN_MISSES] = 0;
-	for (u32 i = 0; i < depth; i++)
-		timing_call(timing, 0x1000 + i);
-	for (u32 i = depth; i-- > 0;)
-		timing_return(timing, 0x1000 + i);
-	return count[RETIRE_RETURN_MISSES];
-}
-
-static void returns_are_predicted_as_deep_as_the_stack(void **state)
-{
-	u32 depth = timing->params->rsb;
-
-	(void)state;
-	assert_int_equal(misses_of_nest(depth), 0);
-	assert_int_equal(misses_of_nest(depth + 5), 5);
-	assert_int_equal(taken(RETIRE_BRANCH_MISSES), 5);
-}
-
 static void every_model_has_its_numbers(void **state)
 {
 	(void)state;
 	for (u32 i = 0; model_at(i); i++) {
 		const struct timing_params *p = timing_params_of(model_at(i)->set);
 
-		assert_true(p->rsb <= RSB_MAX && !(p->rsb & (p->rsb - 1)));
 		assert_int_equal(p->dtlb.entries % p->dtlb.ways, 0);
 		assert_int_equal(p->itlb.entries % p->itlb.ways, 0);
 		assert_int_equal(p->stlb.entries % p->stlb.ways, 0);
@@ -444,10 +372,6 @@ int main(void)
 		TEST(each_space_is_flushed_by_its_number),
 		TEST(instruction_pages_are_walked_on_their_own),
 		TEST(the_last_access_is_described),
-		TEST(a_short_loop_is_learned_and_a_long_one_is_not),
-		TEST(an_alternating_branch_is_learned),
-		TEST(an_indirect_branch_is_as_good_as_its_last_target),
-		TEST(returns_are_predicted_as_deep_as_the_stack),
 	};
 
 	return cmocka_run_group_tests(tests, NULL, NULL);

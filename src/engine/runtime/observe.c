@@ -93,23 +93,16 @@ static void note_miss(struct cpu *cpu, u64 from)
 /* Was the block left after a call in its middle? Of that call only the push was executed. */
 static bool left_after_call(const struct block *block, const struct place *place, bool completed)
 {
-	const struct place *of = &block->places[place->index];
-
-	return completed && (of->flags & PLACE_BRANCH) && !of->outcome;
+	return completed && block->places[place->index].calls;
 }
 
-/* Shows the model the outcomes of branches in the block's middle, which it has not seen yet. */
-static void show_part(struct cpu *cpu, const struct block *block, const struct place *place,
-		      bool completed)
+static void show_call(struct cpu *cpu, const struct block *block, const struct place *place)
 {
 	struct timing *t = &cpu_priv(cpu)->timing;
+	u64 from = block->rip + place->guest;
 
-	for (u32 i = 0; i < place->index + (u32)completed; i++)
-		if (block->places[i].outcome)
-			t->history = timing_history(t->history,
-						    block->places[i].outcome == OUTCOME_TAKEN);
-	if (left_after_call(block, place, completed))
-		timing_call(t, block->rip + place->guest + place->len);
+	timing_call(t, from + place->len);
+	timing_jump(t, from, block->rip + place->next);
 }
 
 static void note_part(struct cpu *cpu, const struct block *block, const struct place *place,
@@ -134,8 +127,8 @@ static void note_part(struct cpu *cpu, const struct block *block, const struct p
 void observe_partial_block(struct cpu *cpu, const struct block *block, const struct place *place,
 			   bool completed)
 {
-	if (block->hot && (block->mode & MODE_OBSERVE_BRANCHES))
-		show_part(cpu, block, place, completed);
+	if ((block->mode & MODE_OBSERVE_BRANCHES) && left_after_call(block, place, completed))
+		show_call(cpu, block, place);
 	if (block->path)
 		note_part(cpu, block, place, completed);
 }
@@ -154,36 +147,57 @@ u64 observe_log_full(struct cpu *cpu, u64 s0, u32 unused, const u8 *return_pc)
 	return SLOW_DIRECT;
 }
 
-u64 observe_trip(struct cpu *cpu, u64 s0, u32 unused, const u8 *return_pc)
+/* True: the branch was mispredicted. */
+static bool show_branch(struct timing *t, u64 from, u64 to, enum observe_kind kind)
 {
-	(void)s0, (void)unused;
-	return leave(cpu, return_pc, true);
+	switch (kind) {
+	case OBSERVE_INDIRECT:
+		return timing_indirect(t, from, to);
+	case OBSERVE_RETURN:
+		return timing_return(t, from, to);
+	default:
+		return timing_conditional(t, from, to, kind == OBSERVE_TAKEN);
+	}
 }
 
-u64 observe_branch(struct cpu *cpu, u64 target, u32 kind, const u8 *return_pc)
+static void set_predicted(struct cpu *cpu, u32 outcome, bool predicted)
+{
+	struct branch_log *log = &cpu_priv(cpu)->branch_log;
+
+	if (outcome < BRANCH_OUTCOMES)
+		log->verdict[branch_next_note(log)].predicted[outcome] = predicted;
+}
+
+u64 observe_branch(struct cpu *cpu, u64 target, u32 desc)
 {
 	struct cpu_priv *priv = cpu_priv(cpu);
-	struct timing *t = &priv->timing;
-	u64 from = priv->observed_arg;
 
-	(void)return_pc;
-	switch (kind) {
-	case OBSERVE_TAKEN:
-	case OBSERVE_NOT_TAKEN:
-		timing_conditional(t, from, kind == OBSERVE_TAKEN);
-		break;
-	case OBSERVE_INDIRECT:
-		timing_indirect(t, from, target);
-		break;
-	case OBSERVE_RETURN:
-		timing_return(t, target);
-		break;
-	}
-	if (t->seen.mispredicted)
-		note_miss(cpu, from);
-	priv->spill[SPILL_HOST] = target;
+	if (show_branch(&priv->timing, priv->observed_arg, target, desc & OBSERVE_KIND))
+		return desc | OBSERVE_MISSED;
+	set_predicted(cpu, desc >> OBSERVE_OUTCOME_SHIFT, true);
+	return 0;
+}
+
+/* A misprediction reached a trip: in the middle of a block it is left, else no other begins. */
+static u64 stop_after_branch(struct cpu *cpu, u64 from, u32 desc, const u8 *return_pc)
+{
+	if (desc & OBSERVE_MIDDLE)
+		return leave(cpu, return_pc, true);
 	cpu->port.last_rip = from;
+	__atomic_fetch_or(&cpu->attention, ATTENTION_ENGINE, __ATOMIC_RELAXED);
+	return SLOW_DIRECT;
+}
+
+u64 observe_missed(struct cpu *cpu, u64 target, u32 desc, const u8 *return_pc)
+{
+	struct cpu_priv *priv = cpu_priv(cpu);
+	u32 outcome = desc >> OBSERVE_OUTCOME_SHIFT;
+
+	set_predicted(cpu, outcome, false);
+	if (outcome == BRANCH_UNNOTED)
+		note_miss(cpu, priv->observed_arg);
+	priv->spill[SPILL_HOST] = target;
 	if (count_at_trip(cpu))
-		__atomic_fetch_or(&cpu->attention, ATTENTION_ENGINE, __ATOMIC_RELAXED);
+		return stop_after_branch(cpu, priv->observed_arg, desc, return_pc);
 	return SLOW_DIRECT;
 }

@@ -267,9 +267,7 @@ static void end_conditional(struct trans *t, u8 cc, u64 target)
  * are kept, all of them if the block may end there, else those that the next instruction needs. */
 static bool looked_at(struct trans *t, enum branch_kind kind)
 {
-	bool shown = (t->mode & MODE_OBSERVE_BRANCHES) && kind != BRANCH_REL_JMP;
-
-	if (!shown && !trans_lbr_looks(t))
+	if (!(t->mode & MODE_OBSERVE_BRANCHES) && !trans_lbr_looks(t))
 		return false;
 	if (kind == BRANCH_JCC && (t->mode & MODE_COUNT_MISSES))
 		emit_flags_save(t);
@@ -295,6 +293,7 @@ static void follow_direct(struct trans *t, enum branch_kind kind)
 		return;
 	if (kind == BRANCH_REL_CALL)
 		emit_observe_call(t);
+	emit_observe_jump(t);
 	emit_lbr_record_continued(t, kind);
 }
 
@@ -477,7 +476,6 @@ bool emit_insn_jmp(struct trans *t)
 			return true;
 		}
 		emit_observe_jump(t);
-		emit_observe_leave(t, t->index);
 		emit_lbr_record_direct(t, BRANCH_REL_JMP, trans_branch_target(t));
 		emit_block_end_direct(t, trans_branch_target(t));
 		return true;
@@ -486,7 +484,6 @@ bool emit_insn_jmp(struct trans *t)
 	cut_target(t);
 	refuse_beyond(t);
 	emit_observe_indirect(t);
-	emit_observe_leave(t, t->index);
 	emit_lbr_record_indirect(t, BRANCH_IND_JMP);
 	emit_block_end_indirect(t);
 	return true;
@@ -505,7 +502,6 @@ static void check_target(struct trans *t)
 	emit_shift(&t->e, true, SHIFT_SAR, S1, 64 - cpu_linear_bits(t->cpu));
 	emit_rr(&t->e, true, OP_CMP, S1, S0);
 	good = emit_jcc(&t->e, CC_E);
-	emit_observe_leave(t, t->index);
 	emit_lbr_leave(t, t->index);
 	leave_from_block(t, LEAVE_BAD_TARGET);
 	emit_patch(&t->e, good, t->e.p);
@@ -540,9 +536,9 @@ bool emit_insn_call(struct trans *t)
 	}
 	emit_flags_save(t);
 	emit_observe_call(t);
-	emit_observe_leave(t, t->index);
 	emit_return_note(t);
 	if (direct) {
+		emit_observe_jump(t);
 		emit_lbr_record_direct(t, BRANCH_REL_CALL, trans_branch_target(t));
 		emit_block_end_direct(t, trans_branch_target(t));
 		return true;
@@ -570,7 +566,6 @@ bool emit_insn_ret(struct trans *t)
 	emit_stack_settle(t);
 	t->block->rsp_moved = size + pop;
 	emit_observe_return(t);
-	emit_observe_leave(t, t->index);
 	emit_lbr_record_indirect(t, BRANCH_RET);
 	if (!emit_return_jump(t, size + pop))
 		emit_block_end_indirect(t);

@@ -12,11 +12,6 @@
 #define NEAR_TAKEN (RETIRE_BIT(RETIRE_TAKEN) | RETIRE_BIT(RETIRE_NEAR_TAKEN))
 #define FAR_TAKEN  (RETIRE_BIT(RETIRE_TAKEN) | RETIRE_BIT(RETIRE_FAR))
 
-#define MISSED (RETIRE_BIT(RETIRE_BRANCH_MISSES) | RETIRE_BIT(RETIRE_COND_MISSES))
-#define MISSED_TAKEN \
-	(MISSED | RETIRE_BIT(RETIRE_TAKEN_MISSES) | RETIRE_BIT(RETIRE_COND_TAKEN_MISSES))
-#define MISSED_NOT_TAKEN (MISSED | RETIRE_BIT(RETIRE_NOT_TAKEN_MISSES))
-
 static retire_wanted branch_classes(const struct trans *t)
 {
 	retire_wanted indirect =
@@ -96,9 +91,10 @@ void emit_call_attention(struct trans *t)
 					.imm_len = 1 });
 }
 
-void emit_count_trip_reached_at(struct trans *t, u64 rip)
+/* The instruction at hand completed and reached a trip: no further block begins. */
+static void trip_reached(struct trans *t)
 {
-	emit_last_rip(t, rip);
+	emit_last_rip(t, t->rip);
 	emit_call_attention(t);
 }
 
@@ -237,7 +233,7 @@ void emit_count_leave(struct trans *t, u32 index, bool taken)
 		emit_rm(&t->e, true, OP_MOV_LOAD, S0, packed(i));
 		watch(t, S0);
 		below = emit_jcc(&t->e, CC_E);
-		emit_count_trip_reached_at(t, t->rip);
+		trip_reached(t);
 		emit_patch(&t->e, below, t->e.p);
 	}
 }
@@ -252,16 +248,6 @@ static u8 *if_reached(struct trans *t, retire_wanted added)
 	for (; several && added; added &= added - 1, opcode = OP_AND)
 		emit_rm(&t->e, true, opcode, S1, live(__builtin_ctzll(added)));
 	return emit_jcc(&t->e, CC_NS);
-}
-
-u8 *emit_count_mispredicted(struct trans *t, bool taken)
-{
-	retire_wanted missed =
-		cpu_counts(t->cpu, t->mode) & (taken ? MISSED_TAKEN : MISSED_NOT_TAKEN);
-
-	for (retire_wanted left = missed; left; left &= left - 1)
-		emit_group1_mem(&t->e, true, GROUP_ADD, live(__builtin_ctzll(left)), 1);
-	return missed ? if_reached(t, missed) : NULL;
 }
 
 static retire_wanted time_classes(const struct weight *weight)

@@ -107,6 +107,43 @@ static void make_slow(struct emitter *e, const u8 *finish,
 	emit_ret(e);
 }
 
+static bool is_callee_saved(u8 reg)
+{
+	for (u32 i = 0; i < ARRAY_SIZE(callee_saved); i++)
+		if (callee_saved[i] == reg)
+			return true;
+	return false;
+}
+
+/* Moves the resident registers that C may change. */
+static void move_caller_saved(struct emitter *e, u8 opcode, s32 shift)
+{
+	for (u32 i = 0; i < ARRAY_SIZE(resident); i++)
+		if (!is_callee_saved(resident[i].host))
+			emit_rm(e, true, opcode, resident[i].host,
+				ea_base(RSP, shift + CPU(regs) + 8 * resident[i].guest));
+}
+
+/*
+ * As make_slow(), for C that neither faults nor leaves: observe_branch(), which is called for every
+ * branch that is not sure. If it returns anything but 0, jumps to `then` with that in EAX.
+ */
+static void make_quick(struct emitter *e, u64 (*function)(struct cpu *, u64, u32), const u8 *then)
+{
+	move_caller_saved(e, OP_MOV_STORE, 8);
+	emit_rm(e, true, OP_LEA, RDI, ea_base(RSP, 8));
+	emit_rr(e, true, OP_MOV_LOAD, RSI, S0);
+	emit_rr(e, false, OP_MOV_LOAD, RDX, RAX);
+	emit_group1(e, true, GROUP_SUB, RSP, 8); /* the ABI's alignment */
+	emit_mov_imm(e, RAX, (u64)(uintptr_t)function);
+	emit_insn(e, &(struct enc){ .opcode = 0xff, .reg = 2, .rm = RAX });
+	emit_group1(e, true, GROUP_ADD, RSP, 8);
+	move_caller_saved(e, OP_MOV_LOAD, 8);
+	emit_rr(e, false, 0x85, RAX, RAX); /* TEST */
+	emit_patch(e, emit_jcc(e, CC_NE), then);
+	emit_ret(e);
+}
+
 static void emit_leave(struct emitter *e, enum leave why, const u8 *leave)
 {
 	emit_mov_imm(e, RAX, why);
@@ -193,7 +230,7 @@ bool emit_thunks(struct engine *eng)
 {
 	struct emitter e = { .p = eng->code_next, .limit = eng->code_limit };
 	u8 *entry = e.p;
-	u8 *finish;
+	u8 *finish, *missed;
 
 	eng->has_rorx = __builtin_cpu_supports("bmi2");
 	make_enter(&e);
@@ -222,10 +259,10 @@ bool emit_thunks(struct engine *eng)
 	make_slow(&e, finish, observe_access);
 	eng->observe_fetch = e.p;
 	make_slow(&e, finish, observe_fetch);
+	missed = e.p;
+	make_slow(&e, finish, observe_missed);
 	eng->observe_branch = e.p;
-	make_slow(&e, finish, observe_branch);
-	eng->observe_trip = e.p;
-	make_slow(&e, finish, observe_trip);
+	make_quick(&e, observe_branch, missed);
 	eng->log_full = e.p;
 	make_slow(&e, finish, observe_log_full);
 	eng->beyond_limit = e.p;

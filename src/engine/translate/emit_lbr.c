@@ -117,7 +117,6 @@ void emit_lbr_begin_block(struct trans *t)
 	struct branch_site *site;
 
 	t->nsites = 0;
-	t->placed = NULL;
 	if (!n)
 		return;
 	path = cache_alloc(t->eng, sizeof(*path));
@@ -226,8 +225,7 @@ static void note_path(struct trans *t, const struct branch_path *path)
 {
 	if (!path)
 		return;
-	if (t->e.p != t->placed)
-		load_place(t);
+	load_place(t);
 	write_note(t, path);
 	next_note(t, path);
 }
@@ -279,6 +277,12 @@ void emit_lbr_leave(struct trans *t, u32 index)
 		note_path(t, new_path(t, index));
 }
 
+u32 trans_lbr_outcome(const struct trans *t, bool taken)
+{
+	return taken && (t->mode & MODE_LBR) ? outcome_place(t, t->index, BRANCH_JCC)
+					     : BRANCH_UNRECORDED;
+}
+
 void emit_lbr_outcome(struct trans *t)
 {
 	struct ea ea = VERDICT(predicted);
@@ -291,5 +295,4 @@ void emit_lbr_outcome(struct trans *t)
 					.opcode = 0x94, /* SETE */
 					.is_mem = true,
 					.ea = ea });
-	t->placed = t->e.p;
 }

@@ -325,7 +325,6 @@ static void emit_group_stub(struct trans *t, const struct stub *stub)
 	t->recipe_id = stub->recipe;
 	emit_stack_settle(t);
 	emit_flags_materialize(t);
-	emit_observe_leave(t, stub->index);
 	emit_lbr_leave(t, stub->index);
 	emit_count_give_back(t, stub->index);
 	emit_block_link(t, t->block->rip + t->places[stub->index].guest, emit_jmp(&t->e), true);

@@ -1,18 +1,15 @@
 // SPDX-License-Identifier: MIT
 /*
  * Code that shows the timing model what the guest does, in blocks of a mode that asks for it. In
- * line is only what changes no more than a line buffer, the history or the return stack: accesses
- * to the line used last of its set, branches that went the way the model predicted. The rest calls
- * observe.c, from stubs after the block.
- *
- * Conditional branches are modelled completely in line, without a host branch unless mispredictions
- * are counted: what the model cannot predict the host could not either. The outcomes of branches in
- * the middle of a block are known when it is translated, so the history is written where the block
- * is left; C that leaves it elsewhere calls observe_partial_block().
+ * line is only what changes no more than a line buffer, the path or the return stack: accesses to
+ * the line used last of its set, sure branches that went their way (timing/predict.h), returns to
+ * the address on the return stack, direct jumps and calls. The rest calls observe.c, from stubs
+ * after the block. The path is always up to date: C may leave the block anywhere.
  */
 #include "engine/translate/trans.h"
 
-#define TIMING(field) (PRIV(timing) + (s32)offsetof(struct timing, field))
+#define TIMING(field)  (PRIV(timing) + (s32)offsetof(struct timing, field))
+#define PREDICT(field) TIMING(predict.field)
 
 static struct ea at(s32 offset)
 {
@@ -153,142 +150,90 @@ static void predicted(struct trans *t)
 						.imm_len = 1 });
 }
 
-static struct observe_stub *branch_stub(struct trans *t, enum observe_kind kind, u8 *from)
+static struct observe_stub *branch_stub(struct trans *t, u32 desc, u8 *from)
 {
-	struct observe_stub *stub = new_stub(t, t->eng->observe_branch, kind, from);
+	struct observe_stub *stub = new_stub(t, t->eng->observe_branch, desc, from);
 
 	stub->load_arg = true;
 	stub->arg = t->rip;
 	return stub;
 }
 
-/* The pattern whose index is in S1. */
-static void on_pattern(struct trans *t, u8 opcode, u8 reg, u8 imm)
+/* An operation of a byte in memory and an immediate one. */
+static void on_byte(struct trans *t, u8 ext, s32 offset, u8 imm)
 {
-	emit_insn(&t->e, &(struct enc){ .opcode = opcode,
-					.reg = reg,
+	emit_insn(&t->e, &(struct enc){ .opcode = 0x80,
+					.reg = ext,
 					.is_mem = true,
-					.ea = element(S1, 1, TIMING(pattern)),
+					.ea = at(offset),
 					.imm = imm,
 					.imm_len = 1 });
 }
 
-/* Outcomes of branches of this block that are not in the history yet: how many, and their bits. */
-struct outcomes {
-	u32 n, bits;
-};
+/* --- the path --- */
 
-static void add_outcome(struct outcomes *o, bool taken)
+/* path * PATH_FACTOR, into S1. */
+static void load_path(struct trans *t)
 {
-	o->bits = timing_history(o->bits, taken);
-	o->n++;
+	emit_insn(&t->e, &(struct enc){ .w = true,
+					.opcode = 0x69, /* IMUL */
+					.reg = S1,
+					.is_mem = true,
+					.ea = at(PREDICT(path)),
+					.imm = PATH_FACTOR,
+					.imm_len = 4 });
 }
 
-/* Outcomes of the branches in the middle of the block, up to an instruction. */
-static struct outcomes outcomes_before(const struct trans *t, u32 index)
+/* From S1. Destroys S0. */
+static void store_path(struct trans *t)
 {
-	struct outcomes o = { 0 };
-
-	for (u32 i = 0; i < index; i++)
-		if (t->places[i].outcome)
-			add_outcome(&o, t->places[i].outcome == OUTCOME_TAKEN);
-	return o;
+	emit_rm(&t->e, true, OP_MOV_STORE, S1, at(PREDICT(path)));
+	on_byte(t, GROUP_ADD, PREDICT(path_at), 1);
+	emit_load_byte(&t->e, S0, at(PREDICT(path_at)));
+	emit_rm(&t->e, true, OP_MOV_STORE, S1, element(S0, 8, PREDICT(ring)));
 }
 
-/* Loads the history into S1: that of the block's head, shifted, plus these outcomes. */
-static void load_history(struct trans *t, const struct outcomes *o)
+/* The branch at hand goes to a known target. Destroys S0. */
+static void add_to_path(struct trans *t, u64 target)
 {
-	emit_rm(&t->e, false, OP_MOV_LOAD, S1, at(TIMING(history)));
-	if (o->n)
-		emit_shift(&t->e, false, SHIFT_SHR, S1, o->n);
+	load_path(t);
+	emit_group1(&t->e, true, GROUP_ADD, S1, predict_foot(t->rip, target));
+	store_path(t);
 }
 
-static void write_history(struct trans *t, const struct outcomes *o)
+/* It goes to the target in S0, which stays there. */
+static void add_target_to_path(struct trans *t)
 {
-	if (!o->n)
-		return;
-	load_history(t, o);
-	if (o->bits)
-		emit_group1(&t->e, false, GROUP_OR, S1, (s32)o->bits);
-	emit_rm(&t->e, false, OP_MOV_STORE, S1, at(TIMING(history)));
+	emit_rm(&t->e, true, OP_MOV_STORE, S0, at(SPILL(SPILL_TARGET)));
+	emit_group1(&t->e, false, GROUP_XOR, S0, (s32)predict_hash(t->rip));
+	emit_rr(&t->e, true, 0x63, S0, S0); /* MOVSXD */
+	load_path(t);
+	emit_rr(&t->e, true, OP_ADD, S1, S0);
+	store_path(t);
+	emit_rm(&t->e, true, OP_MOV_LOAD, S0, at(SPILL(SPILL_TARGET)));
 }
 
-/* The index of the instruction's pattern, into S1. */
-static void find_pattern(struct trans *t, const struct outcomes *o)
-{
-	const u32 mask = (u32)MASK(PATTERN_BITS - 1, 0);
+/* --- kinds of branches --- */
 
-	load_history(t, o);
-	emit_group1(&t->e, false, GROUP_XOR, S1, (s32)((timing_hash(t->rip) ^ o->bits) & mask));
-}
-
-/* Blocks of one instruction: calls C if the model mispredicted. */
-static void conditional_alone(struct trans *t, bool taken)
+static void conditional(struct trans *t, bool taken, bool middle)
 {
-	struct outcomes o = { 0 };
+	u32 desc = taken ? OBSERVE_TAKEN : OBSERVE_NOT_TAKEN;
+	s32 sure = (s32)(predict_place(t->rip) * sizeof(struct sure) + offsetof(struct sure, sure));
 	struct observe_stub *stub;
 
-	find_pattern(t, &o);
-	on_pattern(t, 0xf6, 0, PATTERN_OTHER); /* TEST */
-	stub = branch_stub(t, taken ? OBSERVE_TAKEN : OBSERVE_NOT_TAKEN,
-			   emit_jcc(&t->e, taken ? CC_NE : CC_E));
-	on_pattern(t, 0xc6, 0, taken ? 0 : PATTERN_MAX); /* predicted: the counter saturates */
-	add_outcome(&o, taken);
-	write_history(t, &o);
+	desc |= trans_lbr_outcome(t, taken) << OBSERVE_OUTCOME_SHIFT;
+	if (middle && (t->mode & MODE_COUNT_MISSES))
+		desc |= OBSERVE_MIDDLE;
+	on_byte(t, GROUP_CMP, PREDICT(sure) + sure, taken ? SURE_TAKEN : SURE_NOT_TAKEN);
+	stub = branch_stub(t, desc, emit_jcc(&t->e, CC_NE));
+	stub->load_s0 = true;
+	stub->s0 = trans_branch_target(t);
+	if (taken) {
+		emit_lbr_outcome(t);
+		add_to_path(t, stub->s0);
+	}
 	predicted(t);
 	stub->back = t->e.p;
-}
-
-/*
- * The index of the pattern is in S1. Decrements or increments it unless it is saturated, which the
- * compare tells in CF. One that becomes 0 predicted the branch to be taken, one that becomes
- * PATTERN_MAX predicted it not to be: ZF, or PF.
- */
-static void count_outcome(struct trans *t, bool taken)
-{
-	on_pattern(t, 0x80, GROUP_CMP, taken ? 1 : PATTERN_MAX);
-	on_pattern(t, 0x80, GROUP_ADC, taken ? 0xff : 0);
-	if (taken)
-		emit_lbr_outcome(t);
-}
-
-/* If it was mispredicted, and mispredictions are counted. */
-static void if_missed(struct trans *t, bool taken, bool middle)
-{
-	struct observe_stub *stub;
-
-	if (!(t->mode & MODE_COUNT_MISSES))
-		return;
-	stub = branch_stub(t, taken ? OBSERVE_TAKEN : OBSERVE_NOT_TAKEN,
-			   emit_jcc(&t->e, taken ? CC_NE : CC_NP));
-	stub->missed = true;
-	stub->middle = middle;
-	stub->back = t->e.p;
-}
-
-/* The misprediction reached a trip. */
-static void missed_at_trip(struct trans *t, const struct observe_stub *stub)
-{
-	if (!stub->middle) {
-		emit_count_trip_reached_at(t, stub->arg);
-		emit_patch(&t->e, emit_jmp(&t->e), stub->back);
-		return;
-	}
-	stub_place(t, stub);
-	emit_patch(&t->e, emit_call(&t->e), t->eng->observe_trip);
-}
-
-static void conditional_missed(struct trans *t, const struct observe_stub *stub)
-{
-	u8 *trip;
-
-	emit_patch(&t->e, stub->from, t->e.p);
-	trip = emit_count_mispredicted(t, stub->desc == OBSERVE_TAKEN);
-	emit_patch(&t->e, emit_jmp(&t->e), stub->back);
-	if (!trip)
-		return;
-	emit_patch(&t->e, trip, t->e.p);
-	missed_at_trip(t, stub);
 }
 
 bool trans_observe_in_line(const struct trans *t)
@@ -298,68 +243,52 @@ bool trans_observe_in_line(const struct trans *t)
 
 void emit_observe_conditional(struct trans *t, bool taken)
 {
-	struct outcomes o = outcomes_before(t, t->index);
-
-	if (!observes_branches(t))
-		return;
-	if (!trans_observe_in_line(t)) {
-		conditional_alone(t, taken);
-		return;
-	}
-	find_pattern(t, &o);
-	count_outcome(t, taken);
-	if_missed(t, taken, false);
-	add_outcome(&o, taken);
-	write_history(t, &o);
+	if (observes_branches(t))
+		conditional(t, taken, false);
 }
 
 void emit_observe_continued(struct trans *t, bool taken)
 {
-	struct outcomes o = outcomes_before(t, t->index);
-
-	if (!observes_branches(t))
-		return;
-	find_pattern(t, &o);
-	count_outcome(t, taken);
-	if_missed(t, taken, true);
-}
-
-void emit_observe_leave(struct trans *t, u32 index)
-{
-	struct outcomes o = outcomes_before(t, index);
-
-	write_history(t, &o);
+	if (observes_branches(t))
+		conditional(t, taken, true);
 }
 
 /* The target is in S0, and stays there. */
 void emit_observe_indirect(struct trans *t)
 {
+	s32 sure = (s32)(predict_target_place(t->rip) * sizeof(struct sure_target) +
+			 offsetof(struct sure_target, sure));
 	struct observe_stub *stub;
 
 	if (!observes_branches(t))
 		return;
-	emit_rm(&t->e, false, OP_MOV_LOAD, S1, at(TIMING(path)));
-	emit_group1(&t->e, false, GROUP_XOR, S1, (s32)timing_hash(t->rip));
-	emit_group1(&t->e, false, GROUP_AND, S1, (s32)MASK(TARGET_BITS - 1, 0));
-	emit_rm(&t->e, true, OP_CMP, S0, element(S1, 8, TIMING(target)));
-	stub = branch_stub(t, OBSERVE_INDIRECT, emit_jcc(&t->e, CC_NE));
-	emit_rm(&t->e, false, OP_MOV_LOAD, S1, at(TIMING(path)));
-	emit_shift(&t->e, false, SHIFT_SHL, S1, 2);
-	emit_rr(&t->e, false, OP_XOR, S1, S0);
-	emit_rm(&t->e, false, OP_MOV_STORE, S1, at(TIMING(path)));
+	emit_rm(&t->e, true, OP_CMP, S0, at(PREDICT(sure_target) + sure));
+	stub = branch_stub(t, OBSERVE_INDIRECT | BRANCH_UNNOTED << OBSERVE_OUTCOME_SHIFT,
+			   emit_jcc(&t->e, CC_NE));
+	add_target_to_path(t);
 	predicted(t);
 	stub->back = t->e.p;
 }
 
-static void move_top(struct trans *t, s32 step)
-{
-	emit_group1_mem(&t->e, false, GROUP_ADD, at(TIMING(rsb_top)), step);
-}
-
-/* The entry of the return stack at the top, which is in S1. */
+/* The entry of the return stack whose offset is in S1. */
 static struct ea return_at(void)
 {
-	return element(S1, 1, TIMING(rsb));
+	return element(S1, 1, PREDICT(rsb));
+}
+
+/* The oldest entry, if the stack is full, is lost. The new one's offset is in S1. */
+static void lose_return(struct trans *t)
+{
+	u32 entries = cpu_priv(t->cpu)->timing.predict.params->returns;
+
+	if (entries == RSB_MAX)
+		return;
+	emit_insn(&t->e, &(struct enc){ .opcode = 0x80, /* SUB AL */
+					.reg = GROUP_SUB,
+					.rm = S1,
+					.imm = entries * sizeof(u64),
+					.imm_len = 1 });
+	emit_mov_mem_imm(&t->e, true, return_at(), 0);
 }
 
 /* The return address has been pushed. Destroys S0. */
@@ -369,15 +298,15 @@ void emit_observe_call(struct trans *t)
 
 	if (!observes_branches(t))
 		return;
-	move_top(t, (s32)cpu_priv(t->cpu)->timing.rsb_step);
-	emit_load_byte(&t->e, S1, at(TIMING(rsb_top)));
+	on_byte(t, GROUP_ADD, PREDICT(rsb_top), sizeof(u64));
+	emit_load_byte(&t->e, S1, at(PREDICT(rsb_top)));
 	if ((s64)next == (s32)next) {
 		emit_mov_mem_imm(&t->e, true, return_at(), (s32)next);
 	} else {
 		emit_mov_imm(&t->e, S0, next);
 		emit_rm(&t->e, true, OP_MOV_STORE, S0, return_at());
 	}
-	predicted(t);
+	lose_return(t);
 }
 
 void emit_observe_return(struct trans *t)
@@ -386,18 +315,23 @@ void emit_observe_return(struct trans *t)
 
 	if (!observes_branches(t))
 		return;
-	emit_load_byte(&t->e, S1, at(TIMING(rsb_top)));
+	emit_load_byte(&t->e, S1, at(PREDICT(rsb_top)));
 	emit_rm(&t->e, true, OP_CMP, S0, return_at());
-	stub = branch_stub(t, OBSERVE_RETURN, emit_jcc(&t->e, CC_NE));
-	move_top(t, -(s32)cpu_priv(t->cpu)->timing.rsb_step);
+	stub = branch_stub(t, OBSERVE_RETURN | BRANCH_UNNOTED << OBSERVE_OUTCOME_SHIFT,
+			   emit_jcc(&t->e, CC_NE));
+	emit_mov_mem_imm(&t->e, true, return_at(), 0);
+	on_byte(t, GROUP_SUB, PREDICT(rsb_top), sizeof(u64));
+	add_target_to_path(t);
 	predicted(t);
 	stub->back = t->e.p;
 }
 
 void emit_observe_jump(struct trans *t)
 {
-	if (observes_branches(t))
-		predicted(t);
+	if (!observes_branches(t))
+		return;
+	add_to_path(t, trans_branch_target(t));
+	predicted(t);
 }
 
 /* The log of branches is full. */
@@ -425,12 +359,6 @@ static void emit_stub(struct trans *t, const struct observe_stub *stub)
 
 void emit_observe_stubs(struct trans *t)
 {
-	for (u32 i = 0; i < t->nobserve_stubs; i++) {
-		const struct observe_stub *stub = &t->observe_stubs[i];
-
-		if (stub->missed)
-			conditional_missed(t, stub);
-		else
-			emit_stub(t, stub);
-	}
+	for (u32 i = 0; i < t->nobserve_stubs; i++)
+		emit_stub(t, &t->observe_stubs[i]);
 }

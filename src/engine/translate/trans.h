@@ -156,12 +156,11 @@ struct observe_stub {
 	u32 desc;
 	u8 index; /* of the instruction */
 	bool arg_in_rax, load_arg, load_s0;
-	bool missed; /* no call: counts a mispredicted conditional branch */
-	bool middle; /* the branch is in the middle of the block */
 	u64 arg, s0; /* for priv->observed_arg, for S0 */
 };
 
-/* One each for accesses, lines of code, and both outcomes of a branch. */
+/* One each for accesses, lines of code, and both outcomes of a branch. Those of a full log are
+ * fewer than the accesses that branches do not have. */
 #define MAX_OBSERVE_STUBS (MAX_STUBS + 2 * BLOCK_INSNS + 2 * (MAX_SIDE_EXITS + 1))
 
 /*
@@ -285,8 +284,6 @@ struct trans {
 	u32 njump_lookups;
 	struct branch_site *sites[MAX_SITES]; /* branches that are recorded: emit_lbr.c */
 	u32 nsites;
-	/* If this is the next code to emit, S1 holds the place of the next note. */
-	const u8 *placed;
 
 	struct source source;
 	u32 prefetched_line; /* the line passed to decoder_prefetch() last, from 1 */
@@ -431,11 +428,6 @@ void emit_count_leave(struct trans *t, u32 index, bool taken);
 /* Does the head test hot->attention together with its counts? */
 bool trans_count_watches(const struct trans *t);
 void emit_call_attention(struct trans *t); /* emits: no further block begins */
-/* Counts a mispredicted conditional branch. Returns the jump that is taken if that reaches a trip,
- * or NULL. */
-u8 *emit_count_mispredicted(struct trans *t, bool taken);
-/* The instruction at rip completed and reached a trip: emits that no further block begins. */
-void emit_count_trip_reached_at(struct trans *t, u64 rip);
 /* Emits the refund of that instruction and all later ones */
 void emit_count_give_back(struct trans *t, u32 index);
 /* Stores rip to cpu->port.last_rip: the instruction may be the last of a run. Destroys S0. */
@@ -452,25 +444,26 @@ void emit_lbr_record_continued(struct trans *t, enum branch_kind kind);
 bool trans_lbr_looks(const struct trans *t); /* do these functions emit anything? */
 /* The block is left before that instruction, or after it if it is not a taken branch. */
 void emit_lbr_leave(struct trans *t, u32 index);
-/* ZF: was the taken conditional branch at hand predicted? Destroys S1, not the flags. */
+/* The taken conditional branch at hand was predicted. ZF is set. Destroys S1. */
 void emit_lbr_outcome(struct trans *t);
+/* Index in branch_verdict.predicted[] for the conditional branch at hand; or BRANCH_UNNOTED, or
+ * BRANCH_UNRECORDED. */
+u32 trans_lbr_outcome(const struct trans *t, bool taken);
 void emit_lbr_begin_block(struct trans *t);
 void emit_lbr_end_block(struct trans *t);
 /* emit_observe.c: each emits nothing unless the mode asks for it. Destroy S1 and the flags. */
 void emit_observe_insn(struct trans *t); /* at the start of each */
 /* Host address in S0, offset of its TLB entry in S1 */
 void emit_observe_data(struct trans *t, u32 desc);
+/* Branches destroy S0 as well. */
 void emit_observe_conditional(struct trans *t, bool taken); /* the block's last */
 void emit_observe_continued(struct trans *t, bool taken);   /* in its middle */
-/* The block is left, not by a conditional branch */
-void emit_observe_leave(struct trans *t, u32 index);
-/* Is the model of conditional branches updated in line? */
+/* Do verdicts on conditional branches have a place of their own in branch_verdict? */
 bool trans_observe_in_line(const struct trans *t);
-void emit_observe_indirect(struct trans *t); /* target in S0 */
-/* After emit_observe_indirect(), if any; destroys S0 */
-void emit_observe_call(struct trans *t);
-void emit_observe_return(struct trans *t);	  /* target in S0 */
-void emit_observe_jump(struct trans *t);	  /* direct */
+void emit_observe_indirect(struct trans *t);	  /* target in S0, unchanged */
+void emit_observe_call(struct trans *t);	  /* before emit_observe_jump() or _indirect() */
+void emit_observe_return(struct trans *t);	  /* target in S0, unchanged */
+void emit_observe_jump(struct trans *t);	  /* direct, or a direct call */
 void emit_observe_log(struct trans *t, u8 *from); /* from: the jump taken if the log is full */
 void emit_observe_stubs(struct trans *t);
 

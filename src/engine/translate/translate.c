@@ -285,7 +285,6 @@ bool emit_insn_std(struct trans *t)
 /* The block ends after the instructions that it has so far, without a branch of the guest. */
 static void end_way(struct trans *t)
 {
-	emit_observe_leave(t, t->block->ninsns);
 	emit_lbr_leave(t, t->block->ninsns);
 }
 
@@ -315,13 +314,6 @@ static enum step complex(struct trans *t, bool shadow)
 	return STEP_ENDED;
 }
 
-static enum outcome outcome(const struct trans *t, const struct scan *s)
-{
-	if (!s->continues || !trans_branch_conditional(t) || !(t->mode & MODE_OBSERVE_BRANCHES))
-		return NO_OUTCOME;
-	return s->inverted ? OUTCOME_TAKEN : OUTCOME_NOT_TAKEN;
-}
-
 static void begin_place(struct trans *t)
 {
 	const struct scan *s = &t->scan[t->at];
@@ -334,7 +326,7 @@ static void begin_place(struct trans *t)
 						  .len = t->insn.len,
 						  .rsp_pending = t->rsp_pending / 8,
 						  .index = t->index,
-						  .outcome = outcome(t, s),
+						  .calls = s->continues && t->insn.id == INSN_CALL,
 						  .flags = t->insn.is_branch ? PLACE_BRANCH : 0 };
 }
 
