@@ -15,7 +15,7 @@
 #include <unistd.h>
 #include <cmocka.h>
 
-#include "guest/kvm_guest.h"
+#include "guest/kvm_state.h"
 
 #define PORT	     0xf4
 #define READY	     0xff
@@ -327,10 +327,7 @@ static void a_filter_stops_a_counter_that_runs(void **state)
 /* A vCPU outside of KVM_RUN still has the filter that it last ran with (AddressSanitizer). */
 static void a_filter_may_be_replaced_between_runs(void **state)
 {
-	struct {
-		struct kvm_msrs msrs;
-		struct kvm_msr_entry entry;
-	} record = { .msrs.nmsrs = 1, .entry.index = 0xdc0 };
+	struct kvm_state_msrs record = { .nmsrs = 1, .entry[0].index = 0xdc0 };
 
 	(void)state;
 	kvm_guest_create(&g, asking_start, asking_end - asking_start, 1);
@@ -338,8 +335,7 @@ static void a_filter_may_be_replaced_between_runs(void **state)
 	assert_int_equal(next(), READY);
 	count_instructions(0, 0);
 	deny_instructions();
-	/* MSR_LBR_INFO_0: cycles of a branch record are subject to the filter. AMD has no such MSR.
-	 */
+	/* MSR_LBR_INFO_0: the filter covers the cycles of a branch record. AMD has no such MSR. */
 	assert_in_range(ioctl(g.vcpu[0], KVM_GET_MSRS, &record), 0, 1);
 	g.ram[IMAGE_DATA] = 1;
 	assert_int_equal(next(), 0);
