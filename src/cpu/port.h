@@ -143,7 +143,7 @@ struct cpu_port {
 	bool harden;		       /* guest addresses are masked against speculation */
 	bool seeded;		       /* RDRAND and RDSEED give what follows of `random` */
 	u64 random;		       /* the seed; the processor moves it on */
-	u64 foreign_rules; /* of the other vendor: 0 but in tests (RULE_*, cpu_follows()) */
+	u64 foreign_rules; /* in which it differs from its vendor: vendor_exceptions() */
 
 	/* The owner's, between two runs. */
 	const struct mem_map *mem; /* guest memory; the map outlives the run */

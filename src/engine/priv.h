@@ -502,6 +502,7 @@ static inline void flags_from_aflags(struct cpu *cpu)
 #define DESC_CLEARS_TOP	 BIT(23) /* for slow_fault.c: the x87's, if it faults */
 #define DESC_LOCK	 BIT(24) /* atomic: a locked read-modify-write */
 #define DESC_MASKED	 BIT(25) /* under an opmask, for slow_masked.c: priv->spill[] has it */
+#define DESC_REALIGN	 BIT(26) /* a misaligned operand that the host may refuse; read only */
 
 /* What an opmask means for the memory operand. Bit i, of the first SHAPE_BITS bits, selects element
  * i modulo SHAPE_ELEMENTS. */

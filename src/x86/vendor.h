@@ -7,6 +7,7 @@
 #define X86_VENDOR_H
 
 #include "base/types.h"
+#include "x86/models.h"
 
 enum vendor_rule {
 #define RULE(name, vendor, source, text) RULE_##name,
@@ -24,10 +25,23 @@ static const u64 rules_of_amd =
 #undef RULE
 
 _Static_assert(NRULES <= 64, "rules are bits of a word");
+#define RULES_ALL (~0ull >> (64 - NRULES))
 
 static inline bool vendor_follows(bool is_amd, enum vendor_rule rule)
 {
 	return is_amd == (rules_of_amd >> rule & 1);
+}
+
+/* The rules in which a model differs from others of its vendor, as a set. */
+static inline u64 vendor_exceptions(const struct model *model)
+{
+	u64 rules = 0;
+
+#define RULE_EXCEPTION(name, rule, source) \
+	rules |= model->set == MODEL_##name ? BIT(RULE_##rule) : 0;
+#include "x86/vendor.def"
+#undef RULE_EXCEPTION
+	return rules;
 }
 
 struct vendor_row {

@@ -272,7 +272,10 @@ bool native_maps(u64 address); /* outside of the sandbox, for the test itself */
 bool host_is_amd(void);
 void guest_init(bool is_amd);
 bool guest_is_foreign(void); /* of the other vendor than the host */
-/* A set of rules of x86/vendor.def is followed as the other vendor does. */
+/* The rules of x86/vendor.def that one of guest and host follows and the other does not, if they
+ * are of two vendors. */
+u64 guest_rules_unlike_host(void);
+/* Of these rules the guest does the contrary of what its model does. */
 void guest_turn_rules(u64 rules);
 /* What is counted, and shown to the timing model, from this case on: code is made for it. */
 void guest_count(u64 index);

@@ -19,6 +19,7 @@
 #include "cpu/mode.h"
 #include "cpu/transfer/segment.h"
 #include "engine/engine.h"
+#include "vm/cpuid/cpuid.h"
 #include "x86/descriptor.h"
 #include "x86/paging.h"
 
@@ -235,7 +236,9 @@ void guest_init(bool is_amd)
 	guest.is_amd = is_amd;
 	slot.hva = guest.ram;
 	guest.cpu->port.mem = mem_map_with(empty, &slot);
-	guest.cpu->port.model = model_find(is_amd ? "genoa" : "icelake");
+	guest.cpu->port.model = is_amd == host_is_amd() ? cpuid_model(NULL)
+				: is_amd		? model_find("genoa")
+							: model_find("icelake");
 	must(guest.cpu->port.mem && engine_create(guest.cpu) == 0);
 	engine_set_hot_after(guest.cpu, GUEST_HOT_AFTER);
 	free(empty);
@@ -243,6 +246,7 @@ void guest_init(bool is_amd)
 	build_gdt();
 	build_idt();
 	build_cpu(guest.cpu);
+	guest_turn_rules(0);
 }
 
 /* --- running
@@ -277,9 +281,15 @@ bool guest_is_foreign(void)
 	return guest.is_amd != host_is_amd();
 }
 
+u64 guest_rules_unlike_host(void)
+{
+	return RULES_ALL ^ vendor_exceptions(guest.cpu->port.model) ^
+	       vendor_exceptions(cpuid_model(NULL));
+}
+
 void guest_turn_rules(u64 rules)
 {
-	guest.cpu->port.foreign_rules = rules;
+	guest.cpu->port.foreign_rules = vendor_exceptions(guest.cpu->port.model) ^ rules;
 	engine_forget(guest.cpu);
 }
 

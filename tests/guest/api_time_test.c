@@ -54,7 +54,7 @@ GUEST_CODE(waiting, X2APIC "mov $0x832, %ecx; mov $0x40050, %eax; wrmsr\n"
 			     "deadline_handler:\n"
 			     "rdtsc; mov %eax, %r10d; shl $32, %rdx; or %rdx, %r10\n"
 			     "rdtsc; mov %eax, %r11d\n"
-			     "rdtsc; sub %r11d, %eax; dec %eax; mov %rax, %r11\n"
+			     "rdtsc; sub %r11d, %eax; mov %rax, %r11\n"
 			     "out %al, $0xf4\n");
 
 /* Starts the local APIC's timer for a second, and stops. Once it has halted, the handler leaves the

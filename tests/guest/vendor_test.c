@@ -116,8 +116,12 @@ static const struct row rows[] = {
 	  .intel = { .vector = VEC_AC }, .amd = { .vector = VEC_GP } },
 	{ RULE_ALIGNMENT_BEFORE_SPAN, INSN("\xff\x20"), CHECKED, .rax = BIT(47) - 1,
 	  .intel = { .vector = VEC_AC }, .amd = { .vector = VEC_GP } },
-	/* SHA1NEXTE XMM0, [RAX] */
-	{ RULE_SHA_PAGE_FIRST, INSN("\x0f\x38\xc8\x00"), CODE64, .rax = LEFT + 1,
+	/* SHA1NEXTE XMM0, [RAX]: in a page, across two, in the hole */
+	{ RULE_SHA_ANY_ALIGNMENT, INSN("\x0f\x38\xc8\x00"), CODE64, .rax = DATA + 1,
+	  .intel = { .vector = VEC_GP }, .amd = { .vector = VEC_UD } },
+	{ RULE_SHA_ANY_ALIGNMENT, INSN("\x0f\x38\xc8\x00"), CODE64, .rax = DATA + PAGE_SIZE - 8,
+	  .intel = { .vector = VEC_GP }, .amd = { .vector = VEC_UD } },
+	{ RULE_SHA_ANY_ALIGNMENT, INSN("\x0f\x38\xc8\x00"), CODE64, .rax = LEFT + 1,
 	  .intel = { .vector = VEC_GP }, .amd = { .vector = VEC_PF } },
 	/* MASKMOVDQU XMM0, XMM4, which selects nothing */
 	{ RULE_MASKMOV_HALVES, INSN("\x66\x0f\xf7\xc4"), CODE64, .rdi = LEFT, .what = CR2,
@@ -280,7 +284,7 @@ static bool host_can(const struct machine *m, const struct row *row)
 {
 	if ((u8)row->code[0] == 0x62)
 		return (m->cpu->xcr0 & XCR0_AVX512) && cpu_has(m->cpu, FEAT_AVX512VL);
-	return row->rule != RULE_SHA_PAGE_FIRST || cpu_has(m->cpu, FEAT_SHA);
+	return row->rule != RULE_SHA_ANY_ALIGNMENT || cpu_has(m->cpu, FEAT_SHA);
 }
 
 static void each_rule_is_followed_by_one_vendor(void **state)
@@ -298,6 +302,23 @@ static void each_rule_is_followed_by_one_vendor(void **state)
 		m->cpu->port.foreign_rules = turned ? BIT(row->rule) : 0;
 		expect(m, row, m->cpu->is_amd != turned ? &row->amd : &row->intel);
 	}
+	m->cpu->is_amd = false;
+	m->cpu->port.foreign_rules = 0;
+}
+
+/* Of REPE CMPSB: Zen 3 does not follow Zen 4. */
+static void a_model_may_differ_from_its_vendor(void **state)
+{
+	struct machine *m = *state;
+	u64 exceptions = vendor_exceptions(model_find("milan"));
+
+	assert_int_equal(exceptions, BIT(RULE_REP_CMPSB_SOURCE_FIRST));
+	assert_int_equal(vendor_exceptions(model_find("genoa")), 0);
+	m->cpu->is_amd = true;
+	m->cpu->port.foreign_rules = exceptions;
+	for (u32 i = 0; i < ARRAY_SIZE(rows); i++)
+		if (rows[i].rule == RULE_REP_CMPSB_SOURCE_FIRST)
+			expect(m, &rows[i], &rows[i].intel);
 	m->cpu->is_amd = false;
 	m->cpu->port.foreign_rules = 0;
 }
@@ -327,6 +348,7 @@ int main(void)
 {
 	const struct CMUnitTest tests[] = {
 		cmocka_unit_test(each_rule_is_followed_by_one_vendor),
+		cmocka_unit_test(a_model_may_differ_from_its_vendor),
 		cmocka_unit_test(no_rule_is_without_a_test),
 	};
 

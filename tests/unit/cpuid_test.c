@@ -172,8 +172,10 @@ static void before_set_cpuid_all_that_the_model_offers_is_allowed(void **state)
 	assert_true(f->cpu.cr4_allowed & CR4_UMIP);
 	assert_true(f->cpu.is_amd);
 	assert_int_equal(f->cpu.phys_bits, 48);
+	assert_int_equal(f->cpu.port.foreign_rules, vendor_exceptions(f->vm.model));
 	f->vm.model = model_find("skylake");
 	assert_int_equal(cpuid_apply(&f->vcpu), 0);
+	assert_int_equal(f->cpu.port.foreign_rules, 0);
 	assert_false(f->cpu.cr4_allowed & CR4_UMIP);
 	free(f);
 }

@@ -84,13 +84,13 @@ static u64 bounce(struct cpu *cpu, gva_t gva, u32 desc, u32 access, const u8 *re
 	u32 size = desc & DESC_SIZE;
 	enum guest_fault fault;
 
-	/* The same alignment as the guest's address: the instruction may check it. But if it is
-	 * locked, within a line: the host may not allow it across lines. */
+	/* The same alignment as the guest's address: the instruction may check it. But within a
+	 * line if it is locked, and aligned if only the host checks: it may not allow others. */
 	*pending = (struct slow_state){
 		.address = gva,
 		.size = size,
 		.bounced = true,
-		.data = priv->bounce + 64 + (desc & DESC_LOCK ? 0 : gva & 63),
+		.data = priv->bounce + 64 + (desc & (DESC_LOCK | DESC_REALIGN) ? 0 : gva & 63),
 	};
 	if (desc & DESC_MASKED)
 		slow_masked_select(cpu, pending);
@@ -120,6 +120,12 @@ static bool bounced_alone(const struct cpu *cpu, gva_t gva, u32 desc)
 {
 	return unlikely(cpu_priv(cpu)->others_stopped) && (desc & DESC_LOCK) &&
 	       (gva & 63) + (desc & DESC_SIZE) > 64;
+}
+
+static bool must_bounce(const struct cpu *cpu, gva_t gva, u32 desc)
+{
+	return bounced_alone(cpu, gva, desc) ||
+	       ((desc & DESC_REALIGN) && (gva & ((desc & DESC_SIZE) - 1)));
 }
 
 static u64 unemulated(struct cpu *cpu, gpa_t gpa, const u8 *return_pc)
@@ -174,7 +180,7 @@ static u64 one_page(struct cpu *cpu, gva_t gva, u32 desc, u32 access, const u8 *
 		return slow_fault_access(cpu, fault, gva, desc & ~DESC_OFFSET, return_pc);
 	if (is_mmio(&t, access) && (desc & DESC_X87))
 		return unemulated(cpu, t.gpa, return_pc);
-	if (is_mmio(&t, access) || bounced_alone(cpu, gva, desc))
+	if (is_mmio(&t, access) || must_bounce(cpu, gva, desc))
 		return bounce(cpu, gva, desc, access, return_pc);
 	watch(cpu, gva, desc, access);
 	return observe_end(cpu, desc, return_pc, direct(cpu, gva, &t, &size, 1, access));
@@ -201,7 +207,7 @@ static u64 two_pages(struct cpu *cpu, gva_t gva, u32 desc, u32 access, const u8 
 	apart = t[0].host + part[0] != t[1].host;
 	if (!mmio && apart && (desc & DESC_LOCK) && !cpu_priv(cpu)->others_stopped)
 		return leave_for_alone(cpu, return_pc);
-	if (mmio || apart || bounced_alone(cpu, gva, desc))
+	if (mmio || apart || must_bounce(cpu, gva, desc))
 		return bounce(cpu, gva, desc, access, return_pc);
 	watch(cpu, gva, desc, access);
 	return observe_end(cpu, desc, return_pc, direct(cpu, gva, t, part, 2, access));

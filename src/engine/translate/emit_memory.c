@@ -192,12 +192,40 @@ static struct stub *add_base(struct trans *t, enum seg seg, u32 desc, const stru
 	return stub;
 }
 
+/*
+ * Whether operands of SHA must be aligned depends on the vendor. The host decides by its own rule,
+ * so that it gets none that is not.
+ */
+static struct stub *check_sha_alignment(struct trans *t, u32 desc, const struct native *n)
+{
+	struct stub *stub;
+
+	if (t->decoded->category != ZYDIS_CATEGORY_SHA)
+		return NULL;
+	emit_insn(&t->e, &(struct enc){ .opcode = 0xf7, /* TEST */
+					.rm = S0,
+					.imm = (desc & DESC_SIZE) - 1,
+					.imm_len = 4 });
+	stub = new_stub(t, desc, 0, n);
+	stub->from = emit_jcc(&t->e, CC_NE);
+	return stub;
+}
+
+/* The way of a stub that was made before the access's own one: back to the same instruction. */
+static void join_stub(struct stub *stub, const struct stub *access)
+{
+	if (!stub)
+		return;
+	stub->inline_op = access->inline_op;
+	stub->done = access->done;
+}
+
 void emit_access_begin(struct trans *t, u32 size, enum seg seg, u32 rw, const struct native *op)
 {
 	struct native n = *op;
 	u32 desc = size | rw | (u32)seg << DESC_SEG_SHIFT | (t->last ? DESC_LAST : 0) |
 		   (t->mode & MODE_STEP ? DESC_STEP : 0);
-	struct stub *astray = NULL, *stub;
+	struct stub *astray = NULL, *misaligned = NULL, *stub;
 
 	emit_flags_keep(t); /* a no-op if the caller has saved them before it used S1 */
 	if ((t->mode & MODE_CODE64) && (seg == FS || seg == GS))
@@ -208,15 +236,15 @@ void emit_access_begin(struct trans *t, u32 size, enum seg seg, u32 rw, const st
 		always_slow(t, desc, &n); /* a leader may be bounced: see slow_access.c */
 	else if (trans_share_leads(t))
 		group_check(t, desc, &n);
-	else
+	else {
+		misaligned = check_sha_alignment(t, desc, &n);
 		inline_check(t, desc, &n);
+	}
 	emit_native(t, &n);
 	stub = &t->stubs[t->nstubs - 1];
 	stub->done = t->e.p;
-	if (astray) {
-		astray->inline_op = stub->inline_op;
-		astray->done = stub->done;
-	}
+	join_stub(astray, stub);
+	join_stub(misaligned, stub);
 	if (trans_share_leads(t))
 		trans_share_reached(t, &n);
 }

@@ -231,6 +231,8 @@ static bool access_of(const struct known *known, const struct scan *s, struct ac
 	    mem->index_cls == REG_VEC || s->insn.addrsize != 8 || !shareable_seg(mem) ||
 	    s->insn.far)
 		return false;
+	if (s->decoded->category == ZYDIS_CATEGORY_SHA)
+		return false; /* misaligned ones must reach the slow path: emit_memory.c */
 	if (s->decoded->category == ZYDIS_CATEGORY_BITBYTE && s->insn.ops[1].kind == OPERAND_REG)
 		return false; /* a bit string: the operand lies elsewhere */
 	*a = locate(known, mem);

@@ -86,6 +86,13 @@ static bool is_x87(const struct trans *t)
 	       insn_facts(&t->insn)->unit == UNIT_X87; /* FISTTP, which Zydis has among SSE3 */
 }
 
+/* Operands that may be misaligned, but that a host of the other vendor wants aligned. */
+static bool may_be_realigned(const struct trans *t)
+{
+	return t->decoded->category == ZYDIS_CATEGORY_SHA &&
+	       cpu_follows(t->cpu, RULE_SHA_ANY_ALIGNMENT);
+}
+
 /* Which vector operands must be aligned (SDM 1 10.8.3, 14.9; APM4): legacy ones but for the moves
  * that say so. */
 static bool must_be_aligned(const struct trans *t, const struct operand *mem)
@@ -96,9 +103,7 @@ static bool must_be_aligned(const struct trans *t, const struct operand *mem)
 	case ALIGNMENT_FULL:
 		return true;
 	default:
-		return mem->size == 16 && t->decoded->legacy &&
-		       !(t->decoded->category == ZYDIS_CATEGORY_SHA &&
-			 cpu_follows(t->cpu, RULE_SHA_PAGE_FIRST));
+		return mem->size == 16 && t->decoded->legacy && !may_be_realigned(t);
 	}
 }
 
@@ -147,7 +152,7 @@ static u32 access_rules(const struct trans *t, const struct operand *mem)
 {
 	return memory_rw(t, mem) | before_fault(t, mem) | (is_x87(t) ? DESC_X87 : 0) |
 	       (must_be_aligned(t, mem) ? DESC_ALIGN : 0) |
-	       (never_checked(t) ? DESC_UNALIGNED : 0) |
+	       (may_be_realigned(t) ? DESC_REALIGN : 0) | (never_checked(t) ? DESC_UNALIGNED : 0) |
 	       (t->decoded->as_native.shape ? DESC_MASKED : 0);
 }
 

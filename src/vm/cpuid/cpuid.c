@@ -233,6 +233,8 @@ int cpuid_apply(struct vcpu *vcpu)
 	cpu->xcr0_allowed = guest_xcr0(vcpu);
 	cpu->phys_bits = guest_phys_bits(vcpu);
 	cpu->is_amd = guest_is_amd(vcpu);
+	cpu->port.foreign_rules =
+		cpu->is_amd == vcpu->vm->model->is_amd ? vendor_exceptions(vcpu->vm->model) : 0;
 	apply_layout(vcpu, cpu->is_amd);
 	apply_to_lapic(vcpu);
 	apply_to_pmu(vcpu);
