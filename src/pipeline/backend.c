@@ -65,8 +65,8 @@ void pipe_retire(struct pipe_work *w, u32 complete)
 
 /* --- ports --- */
 
-/* The port is bound at issue, long before the uop starts: the one with the fewest uops that wait
- * for it. */
+/* The port is bound at issue, long before the uop starts, except on some ports of Zen (p_late): the
+ * one with the fewest uops that wait for it. */
 static u32 bind(const struct pipe_work *w, u16 ports)
 {
 	u32 best = PIPE_PORTS;
@@ -115,6 +115,26 @@ static void take(struct pipe_work *w, u32 port, u32 at)
 	w->waiting++;
 }
 
+/* The port on which it could start first; of several, the one with the fewest uops that wait. */
+static u32 earliest(const struct pipe_work *w, u16 ports, u32 from, u32 divider)
+{
+	u32 best = PIPE_PORTS, best_at = 0;
+
+	for (u32 p = PIPE_PORTS; p-- > 0;) {
+		u32 at;
+
+		if (!(ports >> p & 1))
+			continue;
+		at = free_cycle(w, p, from, divider);
+		if (best == PIPE_PORTS || at < best_at ||
+		    (at == best_at && w->pending[p] < w->pending[best])) {
+			best = p;
+			best_at = at;
+		}
+	}
+	return best;
+}
+
 /* Binds and starts a uop whose inputs are ready in that cycle; gives the cycle in which
  * it starts. */
 u32 pipe_start(struct pipe_work *w, const struct pipe_uop *uop, u32 ready)
@@ -123,7 +143,8 @@ u32 pipe_start(struct pipe_work *w, const struct pipe_uop *uop, u32 ready)
 
 	if (w->ideal)
 		return ready;
-	port = bind(w, uop->ports);
+	port = w->core->p_late & uop->ports ? earliest(w, uop->ports, from, uop->divider)
+					    : bind(w, uop->ports);
 	at = free_cycle(w, port, from, uop->divider);
 	for (u32 i = 0; i < uop->divider; i++)
 		w->busy[(at + i) % RING_CYCLES] |= BIT(DIVIDER);

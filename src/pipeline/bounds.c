@@ -54,7 +54,7 @@ static void collect(const struct pipe_core *core, const struct pipe_block *block
 			add_uop(sets, insn->vector ? core->p_load_vector : core->p_load);
 		if (insn->store) {
 			add_uop(sets, core->p_sta);
-			add_uop(sets, core->p_std);
+			add_uop(sets, insn->vector ? core->p_std_vector : core->p_std);
 		}
 	}
 }

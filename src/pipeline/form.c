@@ -164,19 +164,20 @@ static bool merges_its_source(const ZydisDecodedInstruction *in, const ZydisDeco
 	       place_of(ops[last].reg.value) == place_of(ops[0].reg.value);
 }
 
-static bool moves_whole(const ZydisDecodedInstruction *in, const ZydisDecodedOperand *ops,
-			bool moves_bytes)
+static bool moves_whole(const struct pipe_core *core, const ZydisDecodedInstruction *in,
+			const ZydisDecodedOperand *ops)
 {
 	const struct pipe_facts *facts = pipe_facts_of(in->mnemonic);
 
 	if (in->operand_count_visible != 2 || ops[0].type != ZYDIS_OPERAND_TYPE_REGISTER ||
-	    ops[1].type != ZYDIS_OPERAND_TYPE_REGISTER || ops[0].reg.value == ops[1].reg.value)
+	    ops[1].type != ZYDIS_OPERAND_TYPE_REGISTER ||
+	    (ops[0].reg.value == ops[1].reg.value && !core->amd))
 		return false;
 	switch (facts->effect) {
 	case EFFECT_MOVE:
 		return ops[0].size >= 32;
 	case EFFECT_EXTEND: /* MOVZX of another register's low byte */
-		return moves_bytes && ops[0].size >= 32 && ops[1].size == 8 &&
+		return core->moves_bytes && ops[0].size >= 32 && ops[1].size == 8 &&
 		       !is_high_byte(ops[1].reg.value) &&
 		       place_of(ops[0].reg.value) != place_of(ops[1].reg.value);
 	default:
@@ -218,9 +219,9 @@ static u8 idiom_of(const struct pipe_core *core, const ZydisDecodedInstruction *
 	if (in->meta.category == ZYDIS_CATEGORY_COND_BR ||
 	    in->meta.category == ZYDIS_CATEGORY_UNCOND_BR)
 		return IDIOM_BRANCH;
-	if (same_registers(in, ops) && ops[0].size >= 32)
+	if (same_registers(in, ops) && ops[0].size >= 32 && facts->same)
 		return facts->same;
-	if (moves_whole(in, ops, core->moves_bytes))
+	if (moves_whole(core, in, ops))
 		return IDIOM_MOVE;
 	return adds_constant(in, ops) ? IDIOM_ADD : IDIOM_NONE;
 }
@@ -272,6 +273,8 @@ static void add_uops(const struct pipe_core *core, const struct uops_row *row, u
 			insn->uop[insn->uops++] =
 				(struct pipe_uop){ ports_of(core, run->ports, vector), run->latency,
 						   run->divider };
+		if (run->free)
+			insn->free += run->count * halves;
 	}
 	insn->shape = row->shape;
 	insn->domain = row->domain;
@@ -311,7 +314,7 @@ static bool unlaminates(const struct pipe_insn *insn, const ZydisDecodedInstruct
 static void count_slots(const struct pipe_core *core, const ZydisDecodedInstruction *in,
 			struct pipe_insn *insn)
 {
-	u32 slots = insn->uops + insn->slots;
+	u32 slots = insn->uops + insn->slots - insn->free;
 
 	if (insn->load && !slots)
 		slots = 1;
@@ -329,17 +332,21 @@ static u8 load_latency(const struct pipe_core *core, const struct pipe_insn *ins
 	return core->load[vector > 128 ? 2
 			  : vector     ? 1
 				       : 0] +
-	       (insn->mem.index != NO_PLACE ? core->load_index : 0);
+	       (insn->mem.index != NO_PLACE ? core->load_index : 0) +
+	       (insn->mem.index != NO_PLACE && insn->mem.scale > 1 ? core->load_scaled : 0);
 }
 
 /* Which loads and stores Golden Cove renames was found by measurement: not RMW of a register, not
  * CMOV. */
-static bool has_plain_address(const ZydisDecodedInstruction *in, const ZydisDecodedOperand *ops,
-			      const struct pipe_insn *insn)
+static bool has_plain_address(const struct pipe_core *core, const ZydisDecodedInstruction *in,
+			      const ZydisDecodedOperand *ops, const struct pipe_insn *insn)
 {
 	bool of_register =
 		in->operand_count_visible > 1 && ops[1].type == ZYDIS_OPERAND_TYPE_REGISTER;
 
+	if (core->renames_stack)
+		return insn->mem.base == PLACE_GPR + 4 && insn->mem.index == NO_PLACE &&
+		       (insn->store || (!insn->uops && insn->mem.size >= 4));
 	return insn->mem.base != NO_PLACE && insn->mem.index == NO_PLACE && !insn->mem.rip &&
 	       !(insn->load && insn->store && of_register) &&
 	       in->meta.category != ZYDIS_CATEGORY_CMOV;
@@ -375,7 +382,6 @@ bool pipe_describe(const struct pipe_core *core, const ZydisDecodedInstruction *
 	if (kind == UOPS_UNKNOWN || in->attributes & (ZYDIS_ATTRIB_HAS_REP | ZYDIS_ATTRIB_HAS_REPE |
 						      ZYDIS_ATTRIB_HAS_REPNE))
 		return false;
-	insn->plain_address = has_plain_address(in, ops, insn) && !key.vector;
 	insn->vector = key.vector;
 	insn->load_latency = load_latency(core, insn, key.vector);
 	insn->has_immediate = in->raw.imm[0].size && !in->raw.imm[0].is_relative;
@@ -383,11 +389,14 @@ bool pipe_describe(const struct pipe_core *core, const ZydisDecodedInstruction *
 	insn->lcp = in->attributes & ZYDIS_ATTRIB_HAS_OPERANDSIZE && in->raw.imm[0].size == 16;
 	if (!(key.copies && (insn->load || insn->store)))
 		add_uops(core, &pipe_uops[kind], key.vector, insn);
+	insn->plain_address = has_plain_address(core, in, ops, insn) && !key.vector;
 	slow_high_bytes(core, in, ops, insn);
 	insn->shifts = kind == UOPS_SHIFT || kind == UOPS_SHIFT_CL;
 	if (insn->shape == SHAPE_LATE && merges_its_source(in, ops))
 		insn->shape = SHAPE_CHAIN;
-	insn->low_first = kind == UOPS_MUL64;
+	if (core->amd && pipe_facts_of(in->mnemonic)->carry_alone && same_registers(in, ops))
+		insn->reads = (struct pipe_places){ .n = 1, .at = { PLACE_CARRY } };
+	insn->low_first = kind == UOPS_MUL64 || (kind == UOPS_MUL32 && core->amd);
 	count_slots(core, in, insn);
 	pipe_effect_of(in, ops, insn);
 	return true;

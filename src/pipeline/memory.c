@@ -6,7 +6,6 @@
 #include "pipeline/priv.h"
 
 #define LINE		64u
-#define SPLIT_LATENCY	6 /* more, of a load that crosses a line */
 #define PAGE_SPLIT_UOPS 6 /* more, on the load ports, of one that crosses a page */
 #define FILL		0x0000000012340040ull /* what every 64 bits of memory hold */
 
@@ -45,7 +44,7 @@ static u32 forward_latency(const struct pipe_core *core, const struct pipe_insn 
 			   const struct pipe_store *s)
 {
 	if (insn->vector)
-		return s->from == DOMAIN_SLOW ? core->forward_vector : core->forward;
+		return s->from == DOMAIN_SLOW || core->amd ? core->forward_vector : core->forward;
 	return core->forward + (s->from == DOMAIN_INT && !core->amd ? 1 : 0);
 }
 
@@ -60,6 +59,10 @@ static u32 forward(const struct pipe_work *w, const struct pipe_insn *insn, u64 
 	 * the same cycle. */
 	if (core->renames_memory && s->address == address && whole && insn->plain_address &&
 	    s->plain && (!insn->store || w->cycle > s->issued))
+		return later(s->data, w->cycle + core->delay);
+	/* Zen does so for [RSP + constant]: it knows the address before RSP has its value. */
+	if (core->renames_stack && s->address == address && whole && insn->plain_address &&
+	    s->plain)
 		return later(s->data, w->cycle + core->delay);
 	if (whole)
 		return later(done, s->data + forward_latency(core, insn, s));
@@ -97,7 +100,7 @@ void pipe_load(struct pipe_work *w, const struct pipe_insn *insn, struct pipe_ac
 	for (u32 i = 0; i < split_uops(w->core, address, insn->mem.size); i++)
 		pipe_start_load(w, at + 1, UNKNOWN_ADDRESS, insn->vector);
 	if (crosses(address, insn->mem.size, LINE))
-		access->done += SPLIT_LATENCY;
+		access->done += w->core->split_latency;
 	access->known = address != UNKNOWN_ADDRESS;
 	access->value = filled(address);
 	if (access->known)
@@ -113,31 +116,106 @@ void pipe_load(struct pipe_work *w, const struct pipe_insn *insn, struct pipe_ac
 /* Store address and store data; gives when both are done. */
 u32 pipe_store_uops(struct pipe_work *w, const struct pipe_insn *insn, u32 ready, u32 *data)
 {
-	const struct pipe_uop sta = { .ports = w->core->p_sta }, std = { .ports = w->core->p_std };
+	const struct pipe_uop sta = { .ports = w->core->p_sta },
+			      std = { .ports = insn->vector ? w->core->p_std_vector
+							    : w->core->p_std };
 	u32 where = pipe_start(w, &sta, address_ready(w, insn));
 
 	*data = pipe_start(w, &std, ready);
 	return later(where, *data) + 1;
 }
 
-/* Stores leave in order after they retired: one a cycle, or two to the same line; one that crosses
- * lines takes two. */
+/* --- stores on their way to L1 --- */
+
+#define ECC_WINDOW 4u /* cycles */
+#define ECC_STALL  3u
+
+/* Words of 4 bytes, by the lowest bit of each, of which some byte is written, or only a part. */
+static u64 words_of(u64 bytes)
+{
+	return (bytes | bytes >> 1 | bytes >> 2 | bytes >> 3) & 0x1111111111111111ull;
+}
+
+static u64 partial_words(u64 bytes)
+{
+	return words_of(bytes) & ~(bytes & bytes >> 1 & bytes >> 2 & bytes >> 3);
+}
+
+static struct pipe_group *group_at(struct pipe_work *w, u32 number)
+{
+	return &w->group[number % RING_GROUPS];
+}
+
+static bool was_just_written(struct pipe_work *w, const struct pipe_group *group, u64 words)
+{
+	for (u32 i = 1; words && i < RING_GROUPS && i <= w->groups; i++) {
+		const struct pipe_group *older = group_at(w, w->groups - i);
+
+		if (older->unit == group->unit && words & words_of(older->bytes) &&
+		    group->at - older->at <= ECC_WINDOW)
+			return true;
+	}
+	return false;
+}
+
+/*
+ * Stores that follow one another to one unit of the cache leave as a group. Zen's cache has a check
+ * code for each word: a group that writes a part of one reads the rest. If an older group that
+ * wrote the word is still on its way, this one and all after it wait.
+ */
+static void close_group(struct pipe_work *w)
+{
+	struct pipe_group *group = group_at(w, w->groups);
+
+	if (was_just_written(w, group, partial_words(group->bytes))) {
+		group->at += ECC_STALL;
+		w->last_commit += ECC_STALL;
+	}
+	w->groups++;
+}
+
+static void add_to_group(struct pipe_work *w, u64 address, u8 size, bool joins)
+{
+	u32 unit = w->core->store_unit, first = address & (unit - 1);
+	u32 n = first + size > unit ? unit - first : size;
+	struct pipe_group *group = group_at(w, w->groups);
+
+	if (!joins)
+		*group = (struct pipe_group){ .unit = address / unit, .at = w->last_commit };
+	if (address != UNKNOWN_ADDRESS)
+		group->bytes |= (n == 64 ? ~0ull : BIT(n) - 1) << first;
+}
+
+/* In order after they retired: one a cycle, or two to the same unit, or on Zen a group; one that
+ * crosses units takes two cycles. */
 static u32 commit(struct pipe_work *w, u64 address, u8 size)
 {
-	bool split = crosses(address, size, LINE);
-	u64 line = address / LINE;
-	u32 at = later(w->last_retired + 1, w->last_commit);
+	u32 unit = w->core->store_unit;
+	bool split = crosses(address, size, unit), joins = address / unit == w->last_unit;
+	u32 at;
 
-	if (at == w->last_commit && (split || line != w->last_line || w->commits == 2))
+	if (w->core->checks_words && !joins)
+		close_group(w);
+	at = later(w->last_retired + 1, w->last_commit);
+	if (at == w->last_commit &&
+	    (!joins || (!w->core->checks_words && (split || w->commits == 2))))
 		at++;
 	w->commits = at == w->last_commit ? w->commits + 1 : 1;
-	if (split) {
-		at++;
-		w->commits = 2;
-	}
 	w->last_commit = at;
-	w->last_line = line;
-	return at;
+	w->last_unit = address / unit;
+	add_to_group(w, address, size, joins);
+	if (!split)
+		return at;
+	w->commits = 2;
+	if (w->core->checks_words) {
+		close_group(w);
+		w->last_unit++;
+	}
+	w->last_commit++;
+	if (w->core->checks_words)
+		add_to_group(w, w->last_unit * unit, (u8)(address + size - w->last_unit * unit),
+			     false);
+	return w->last_commit;
 }
 
 void pipe_remember_store(struct pipe_work *w, const struct pipe_insn *insn,

@@ -89,6 +89,7 @@ enum pipe_domain {
 	DOMAIN_INT,
 	DOMAIN_SHUFFLE,
 	DOMAIN_VECTOR, /* vector logic, additions, comparisons, shifts */
+	DOMAIN_FLOGIC, /* the same bits by instructions of floating point: ANDPS */
 	DOMAIN_MUL,    /* vector multiplications of integers, AES */
 	DOMAIN_FLOAT,
 	DOMAIN_ADDER, /* floating-point additions */
@@ -133,6 +134,7 @@ struct pipe_insn {
 	u8 idiom, shape, domain;
 	u8 uops;    /* in uop[] */
 	u8 slots;   /* of issue */
+	u8 free;    /* of the uops, those that take no slot */
 	u8 decoded; /* uops as decoders and uop cache see them: before un-lamination */
 	u8 wide;    /* more entries of the uop cache that its constants need */
 	u8 load_latency;

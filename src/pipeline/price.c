@@ -104,7 +104,7 @@ void pipe_need(const struct pipe_core *core, const ZydisDecodedInstruction *in,
 		need_ports(need, insn.vector ? core->p_load_vector : core->p_load);
 	if (insn.store) {
 		need_ports(need, core->p_sta);
-		need_ports(need, core->p_std);
+		need_ports(need, insn.vector ? core->p_std_vector : core->p_std);
 	}
 }
 

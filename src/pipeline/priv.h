@@ -17,19 +17,26 @@ struct pipe_core {
 	u8 width, retire; /* slots a cycle */
 	u8 lost;	  /* a slot of every so many cycles; 0: none */
 	u16 rob, scheduler, loads, stores;
-	u8 load[3], load_index; /* latency: general, XMM, wider registers; more with an index */
+	/* Latency: general, XMM, wider registers; more with an index, with a scaled one. */
+	u8 load[3], load_index, load_scaled;
 	u8 forward, forward_vector,
-		blocked; /* cycles from a store's data, from its commit, to the load's result */
-	u8 split;	 /* load uops more of a load that crosses lines */
+		blocked;  /* cycles from a store's data, from its commit, to the load's result */
+	u8 split;	  /* load uops more of a load that crosses lines */
+	u8 split_latency; /* cycles more */
+	u8 store_unit;	  /* bytes: a store that crosses such a boundary takes two cycles */
 	u8 fetch, predecode, decoders, window, line, lines, cached, kept, lcp;
 	u8 moves; /* slots of a cycle in which moves are eliminated */
 	u8 delay; /* cycles from issue to a port */
-	u16 p_load, p_load_vector, p_sta, p_std, p_alu;
+	u16 p_load, p_load_vector, p_sta, p_std, p_std_vector, p_alu;
+	/* Ports to which uops are bound when they start, the first free one, and not when they
+	 * issue. */
+	u16 p_late;
 	/* Where the upper bytes AH to BH are taken out, which takes two cycles more; 0:
 	 * no matter. */
 	u16 p_high;
 	struct pipe_uop folded_shift; /* of a result that renaming added to */
-	bool moves_bytes, folds_adds, fast_adds, renames_memory, has_banks, jcc_erratum, amd;
+	bool moves_bytes, folds_adds, fast_adds, renames_memory, renames_stack, checks_words,
+		has_banks, jcc_erratum, amd;
 	u8 ports;
 	const char *const *port_names;
 };
@@ -45,6 +52,7 @@ enum uops_kind {
 
 struct uops_run {
 	u8 count, latency, divider;
+	bool free; /* they take no slot */
 	u16 ports;
 };
 
@@ -67,6 +75,7 @@ struct pipe_facts {
 	u8 fuses;	       /* enum pipe_fusion: unless its result goes to memory */
 	u8 condition;	       /* enum pipe_fusion: of a conditional branch */
 	bool fuses_on_amd : 1; /* only there */
+	bool carry_alone : 1;  /* on AMD: with one register twice it needs the carry alone */
 	bool nop : 1;
 	bool copies : 1; /* between vector registers: the whole of it */
 	bool merges : 1; /* keeps a part of the register that Zydis says it writes */
@@ -154,6 +163,7 @@ bool pipe_is_uncacheable(const struct pipe_core *core, const struct pipe_insn *i
 #define RING_STORES 128u /* remembered, at least core->stores: a power of two */
 #define RING_LOADS  256u
 #define RING_ROB    512u
+#define RING_GROUPS 8u /* more than commit in the cycles in which they matter */
 
 struct pipe_store {
 	u64 address, value;
@@ -161,6 +171,12 @@ struct pipe_store {
 	u8 size;
 	bool known, plain;
 	u8 from; /* enum pipe_domain of the data */
+};
+
+/* Stores that leave together. */
+struct pipe_group {
+	u64 unit, bytes; /* address / core->store_unit; written ones, a bit each */
+	u32 at;		 /* cycle of the first */
 };
 
 struct pipe_work {
@@ -178,7 +194,9 @@ struct pipe_work {
 	u32 stores, loads;
 	u32 load_retired[RING_LOADS];
 	u32 last_commit, commits;
-	u64 last_line;
+	u64 last_unit; /* address / core->store_unit */
+	struct pipe_group group[RING_GROUPS];
+	u32 groups;	  /* closed: the next one is open */
 	bool stack_moved; /* the stack engine has an offset that RSP lacks */
 	struct pipe_values values;
 	struct pipe_front front;

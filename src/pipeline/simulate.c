@@ -62,6 +62,23 @@ static bool multiplies(const struct pipe_core *core, u8 domain)
 	       (domain == DOMAIN_ADDER && !core->fast_adds);
 }
 
+static bool is_float(u8 domain)
+{
+	return domain == DOMAIN_FLOGIC || domain == DOMAIN_FLOAT || domain == DOMAIN_ADDER;
+}
+
+static bool is_vector_integer(u8 domain)
+{
+	return domain == DOMAIN_SHUFFLE || domain == DOMAIN_VECTOR || domain == DOMAIN_MUL;
+}
+
+/* AMD: a cycle more between vector units of integers and of floating point, whatever they do. */
+static bool crosses_domains(u8 from, u8 to)
+{
+	return (is_float(from) && is_vector_integer(to)) ||
+	       (is_vector_integer(from) && is_float(to));
+}
+
 /* When the instruction may use what was written there: it takes longer between units of different
  * kinds. */
 static u32 usable(const struct pipe_work *w, const struct pipe_insn *insn, u8 place)
@@ -71,7 +88,9 @@ static u32 usable(const struct pipe_work *w, const struct pipe_insn *insn, u8 pl
 
 	if (w->core->fast_adds && from == DOMAIN_ADDER && to == DOMAIN_ADDER)
 		return ready - 1;
-	if (from == DOMAIN_VECTOR && multiplies(w->core, to))
+	if (w->core->amd)
+		return ready + crosses_domains(from, to);
+	if ((from == DOMAIN_VECTOR || from == DOMAIN_FLOGIC) && multiplies(w->core, to))
 		return ready + 1;
 	return ready;
 }
@@ -159,7 +178,7 @@ static void set_places(struct pipe_work *w, const struct pipe_insn *insn, u8 dom
 
 static void wait_for_slot(struct pipe_work *w, const struct pipe_insn *insn)
 {
-	if (insn->touches_rsp && w->stack_moved && !w->core->amd)
+	if (insn->touches_rsp && w->stack_moved)
 		synchronize_stack(w);
 	w->deliver = later(w->deliver, pipe_buffer_free(w, insn));
 	/* The slots of VZEROUPPER begin a cycle. */

@@ -17,14 +17,15 @@ enum {
 	P49 = BIT(4) | BIT(9),
 };
 
-/* Zen 3 and 4: four ALUs, three address units, two ways for stored data, four vector pipes. */
+/* Zen 3 and 4: four ALUs, three address units, two ways for stored data, four vector pipes and one
+ * way out of vector registers. */
 enum {
 	Z_A0 = BIT(0), Z_A1 = BIT(1), Z_A2 = BIT(2),
 	Z_A03 = BIT(0) | BIT(3), Z_A12 = BIT(1) | BIT(2),
 	Z_ALU = 0xf, Z_AGU = 0x70, Z_AGU01 = 0x30, Z_STD = 0x180,
 	Z_F0 = BIT(9), Z_F1 = BIT(10), Z_F2 = BIT(11), Z_F3 = BIT(12),
 	Z_F01 = Z_F0 | Z_F1, Z_F03 = Z_F0 | Z_F3, Z_F12 = Z_F1 | Z_F2, Z_F23 = Z_F2 | Z_F3,
-	Z_F0123 = Z_F01 | Z_F23,
+	Z_F0123 = Z_F01 | Z_F23, Z_FST = BIT(13),
 };
 
 /* clang-format on */
@@ -32,7 +33,7 @@ enum {
 static const char *const intel_ports[] = { "p0", "p1", "p2", "p3", "p4",  "p5",
 					   "p6", "p7", "p8", "p9", "p10", "p11" };
 static const char *const amd_ports[] = { "alu0", "alu1", "alu2", "alu3", "agu0", "agu1", "agu2",
-					 "st0",	 "st1",	 "fp0",	 "fp1",	 "fp2",	 "fp3" };
+					 "st0",	 "st1",	 "fp0",	 "fp1",	 "fp2",	 "fp3",	 "fpst" };
 
 static const struct pipe_core cores[] = {
 #define INTEL_PORTS(n)	 n, .port_names = intel_ports
@@ -67,6 +68,7 @@ u32 pipe_width(const struct pipe_core *core)
 
 const struct uops_row pipe_uops[UOPS_KINDS] = {
 #define U(n, where, cycles)    { .count = n, .ports = where, .latency = cycles },
+#define X(n, where, cycles)    { .count = n, .ports = where, .latency = cycles, .free = true },
 #define D(where, cycles, busy) { .count = 1, .ports = where, .latency = cycles, .divider = busy },
 #define UOPS(name, how, what, skylake, icelake, golden, zen) \
 	[UOPS_##name] = { SHAPE_##how,                       \
@@ -75,6 +77,7 @@ const struct uops_row pipe_uops[UOPS_KINDS] = {
 #include "pipeline/uops.def"
 #undef UOPS
 #undef U
+#undef X
 #undef D
 };
 
@@ -140,10 +143,10 @@ static enum uops_kind lea(struct form_key *key)
 	return scaled ? UOPS_LEA_SCALED : UOPS_LEA;
 }
 
-/* A load extends on its own, except to 16 bits and on Golden Cove. */
+/* A load extends on its own, except to 16 bits, on Golden Cove and on Zen. */
 static enum uops_kind movsx(struct form_key *key)
 {
-	key->copies = key->width != 16 && key->column != COLUMN_GOLDEN_COVE;
+	key->copies = key->width != 16 && key->column < COLUMN_GOLDEN_COVE;
 	return UOPS_MOVSX;
 }
 
@@ -227,7 +230,9 @@ enum uops_kind pipe_kind_of(struct form_key *key)
 	CASE(mnemonic): return by_width(key, UOPS_##a, UOPS_##b, UOPS_##c, UOPS_##d);
 #define YMM(mnemonic, x, y) CASE(mnemonic): return key->vector > 128 ? UOPS_##y : UOPS_##x;
 #define YMM2F(mnemonic, x, y) EACH(mnemonic): return key->vector > 128 ? UOPS_##y : UOPS_##x;
-#define YMM2(mnemonic) EACH(mnemonic): return key->vector > 128 ? UOPS_VLANE : UOPS_VSHUF;
+#define YMM2(mnemonic) EACH(mnemonic): return key->vector > 128 ? UOPS_VEXTEND : UOPS_VSHUF;
+#define SPREAD(mnemonic) \
+	CASE(mnemonic): key->copies = true; return key->vector > 128 ? UOPS_VSPREAD : UOPS_VSPREAD_X;
 #define MEM(mnemonic, reg, mem) CASE(mnemonic): return has_mem ? UOPS_##mem : UOPS_##reg;
 #define BOTHMEM(mnemonic, reg, mem) EACH(mnemonic): return has_mem ? UOPS_##mem : UOPS_##reg;
 #define HALF(mnemonic, kind) EACH(mnemonic): return key->to_mem ? UOPS_NOTHING : UOPS_##kind;

@@ -126,6 +126,42 @@ static const struct rule {
 	{ "the stack engine's offset is folded", "sapphirerapids", "504889e1524889e3", 1 },
 	{ "DEC and JNZ are one uop, one a cycle", "icelake", "48ffc975fb", 1 },
 	{ "VZEROUPPER begins a cycle", "icelake", "c5f877c5f9efc0c5f1efc9", 2 },
+	{ "a register moved to itself is renamed", "milan", "4889c04801d8", 1 },
+	{ "XCHG is renamed, in two slots", "milan", "4893", 0.34 },
+	{ "SBB of a register with itself needs the carry alone", "milan", "4839c84819d2480fafd3",
+	  1 },
+	{ "TZCNT is two uops", "milan", "f3480fbcc0", 2 },
+	{ "so is BLSR", "milan", "c4e2f8f3c8", 2 },
+	{ "and BTS", "milan", "480fbae803", 2 },
+	{ "BSF is six", "milan", "490fbcc0490fbcd8", 6 },
+	{ "LEA with a scale", "milan", "488d0483", 1 },
+	{ "LEA with two registers and a displacement", "milan", "488d441808", 2 },
+	{ "a load with an index", "milan", "8b040383e000", 5 },
+	{ "with a scaled one", "milan", "8b048383e000", 6 },
+	{ "an ALU extends the sign of a load", "milan", "486300", 5 },
+	{ "PUSH moves RSP before ADD does", "milan", "504883c408", 2 },
+	{ "a load from [RSP + 8] takes the stored register", "milan",
+	  "4889442408488b4424084883c001", 1 },
+	{ "from another register it does not", "milan", "488943084801c8488b43084801c8", 7 },
+	{ "two stores are not forwarded to one load", "milan", "8903894304488b03", 18 },
+	{ "vectors are forwarded late", "milan", "0f29030f2803", 9 },
+	{ "two stores a cycle to the same 32 bytes", "milan", "48890348894318", 1 },
+	{ "one to others", "milan", "48890348894320", 2 },
+	{ "a store across 32 bytes", "milan", "4889431c", 2 },
+	{ "a byte waits until its word was written", "milan", "880348894340", 5 },
+	{ "unless that was long ago", "milan",
+	  "88034889434048898380000000488983c000000048898300010000", 5 },
+	{ "two halves of a word leave together", "milan", "6689036689430248894340", 2 },
+	{ "one store of a vector a cycle", "milan", "0f29030f294310", 2 },
+	{ "which leave as MOVD does", "milan", "0f2903660f7ec8", 2 },
+	{ "MOVD to a general register stops the ALUs", "milan",
+	  "660f7ec0498d4808498d5008498d7008498d7808", 2 },
+	{ "PMINUB has four units", "milan", "66410fdac066410fdac866410fdad066410fdad8", 1 },
+	{ "between integers and floating point, Zen", "milan", "660ffec10f58c2", 6 },
+	{ "SHUFPS is of integers", "milan", "0fc6c0030f58c2", 6 },
+	{ "ANDPS is of floating point", "milan", "0f54c10f58c2", 4 },
+	{ "LOCK, Zen", "milan", "f0480103", 7 },
+	{ "MUL r32", "milan", "f7e3", 3 },
 };
 
 static void every_rule_has_its_cycles(void **state)
@@ -440,12 +476,19 @@ static void sapphirerapids_is_within_10_percent_of_its_silicon(void **state)
 	check_accuracy("tests/blocks/sapphirerapids.csv", "sapphirerapids", SIMULATED, 0.10, 0.86);
 }
 
+static void milan_is_within_10_percent_of_its_silicon(void **state)
+{
+	(void)state;
+	check_accuracy("tests/blocks/milan.csv", "milan", SIMULATED, 0.10, 0.86);
+}
+
 /* As iterations of a loop: what guests' cycles are worth where nothing is missed. */
 static void static_timing_is_near_silicon(void **state)
 {
 	(void)state;
 	check_accuracy("tests/blocks/icelake.csv", "icelake", STATIC, 0.20, 0.80);
 	check_accuracy("tests/blocks/sapphirerapids.csv", "sapphirerapids", STATIC, 0.20, 0.80);
+	check_accuracy("tests/blocks/milan.csv", "milan", STATIC, 0.20, 0.80);
 }
 
 int main(void)
@@ -461,6 +504,7 @@ int main(void)
 		cmocka_unit_test(icelake_is_within_10_percent_of_its_silicon),
 		cmocka_unit_test(so_it_is_without_the_uop_cache),
 		cmocka_unit_test(sapphirerapids_is_within_10_percent_of_its_silicon),
+		cmocka_unit_test(milan_is_within_10_percent_of_its_silicon),
 	};
 
 	return cmocka_run_group_tests(tests, set_up, tear_down);
