@@ -169,6 +169,8 @@ static const char *validity(const struct model *model)
 		return "compared with Ice Lake silicon";
 	case MODEL_SAPPHIRERAPIDS:
 		return "compared with Emerald Rapids silicon, which has the same core";
+	case MODEL_MILAN:
+		return "compared with Zen 3 silicon";
 	default:
 		return "never compared with its silicon";
 	}
