@@ -41,6 +41,19 @@ static bool may_issue(const struct pipe_work *w)
 	       (w->slot < core->rob || w->retired[w->slot % core->rob] <= w->cycle);
 }
 
+/* Zen issues the slots of an instruction in one cycle, and more than two in cycles of their own. */
+void pipe_begin_slots(struct pipe_work *w, u32 slots)
+{
+	if (w->core->amd && w->used && (slots > 2 || w->used + slots > width_now(w)))
+		w->deliver = later(w->deliver, w->cycle + 1);
+}
+
+void pipe_end_slots(struct pipe_work *w, u32 slots)
+{
+	if (w->core->amd && slots > 2)
+		w->used = w->core->width;
+}
+
 /* Takes the next slot; gives its position in the cycle. */
 u32 pipe_issue(struct pipe_work *w)
 {

@@ -311,14 +311,26 @@ static bool unlaminates(const struct pipe_insn *insn, const ZydisDecodedInstruct
 	return in->encoding != ZYDIS_INSTRUCTION_ENCODING_LEGACY || insn->has_immediate;
 }
 
+/* On Zen: a store of what the instruction computed or loaded, or else an operation or a store of
+ * general registers with base and index. */
+static bool has_second_slot(const struct pipe_insn *insn)
+{
+	if (insn->store && (insn->load || insn->uops))
+		return true;
+	return !insn->vector && insn->mem.base != NO_PLACE && insn->mem.index != NO_PLACE &&
+	       (insn->store || (insn->load && insn->uops));
+}
+
 static void count_slots(const struct pipe_core *core, const ZydisDecodedInstruction *in,
 			struct pipe_insn *insn)
 {
 	u32 slots = insn->uops + insn->slots - insn->free;
 
-	if (insn->load && !slots)
+	if ((insn->load || (insn->store && core->amd)) && !slots)
 		slots = 1;
-	if (insn->store && !core->amd)
+	if (core->amd)
+		slots += has_second_slot(insn);
+	else if (insn->store)
 		slots++;
 	insn->slots = slots ? slots : 1;
 	insn->decoded = insn->slots;

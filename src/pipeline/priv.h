@@ -208,6 +208,8 @@ struct pipe_work {
 };
 
 /* Issue, ports, retirement: backend.c. */
+void pipe_begin_slots(struct pipe_work *w, u32 slots);
+void pipe_end_slots(struct pipe_work *w, u32 slots);
 u32 pipe_issue(struct pipe_work *w);
 u32 pipe_start(struct pipe_work *w, const struct pipe_uop *uop, u32 ready);
 /* The same of a load: sapphirerapids reads the same 4 bytes of lines only twice a cycle. */

@@ -181,6 +181,7 @@ static void wait_for_slot(struct pipe_work *w, const struct pipe_insn *insn)
 	if (insn->touches_rsp && w->stack_moved)
 		synchronize_stack(w);
 	w->deliver = later(w->deliver, pipe_buffer_free(w, insn));
+	pipe_begin_slots(w, insn->slots);
 	/* The slots of VZEROUPPER begin a cycle. */
 	if (insn->mnemonic == ZYDIS_MNEMONIC_VZEROUPPER && insn->slots > 1 && w->used)
 		w->deliver = later(w->deliver, w->cycle + 1);
@@ -195,6 +196,7 @@ static void take_slots(struct pipe_work *w, const struct pipe_insn *insn, u32 do
 		pipe_issue(w);
 		pipe_retire(w, done);
 	}
+	pipe_end_slots(w, insn->slots);
 }
 
 /* Where the stored data is from: this instruction's uop, or the register that it stores. */

@@ -162,6 +162,13 @@ static const struct rule {
 	{ "ANDPS is of floating point", "milan", "0f54c10f58c2", 4 },
 	{ "LOCK, Zen", "milan", "f0480103", 7 },
 	{ "MUL r32", "milan", "f7e3", 3 },
+	{ "a store with base and index has two slots, of one cycle", "milan",
+	  "4e8924360f1f000f1f000f1f00", 1 },
+	{ "a load with both has one", "milan", "488b043e0f1f000f1f000f1f000f1f000f1f00", 1 },
+	{ "SHLD has its slots in a cycle of its own", "milan",
+	  "480fa4d8030f1f000f1f000f1f000f1f000f1f000f1f000f1f000f1f00"
+	  "0f1f000f1f000f1f000f1f000f1f000f1f000f1f000f1f00",
+	  4 },
 };
 
 static void every_rule_has_its_cycles(void **state)
