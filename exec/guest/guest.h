@@ -43,6 +43,7 @@ const char *fetch_order(struct wire *wire, struct order *order, u8 **body, u32 *
 
 /* root.c */
 void root_mount_early(void);
+void root_add_extras(void); /* of /dev and /sys, when drivers have been loaded */
 /* devices.c */
 void devices_load(void);
 int devices_open_port(void); /* -1: the kernel has no driver for it */
@@ -52,6 +53,7 @@ int root_open(const char *name, int flags); /* a file of the host's root, before
 const char *root_enter(const struct order *order);
 
 /* settings.c: clock, random numbers, names, limits, network */
+void settings_prepare(void); /* what does not depend on the order */
 void settings_apply(const struct order *order);
 
 /* commands.c: runs the command of the first order, if it has one, and those of all that follow. */

@@ -115,6 +115,8 @@ int main(void)
 
 	root_mount_early();
 	devices_load();
+	root_add_extras();
+	settings_prepare();
 	wire.fd = devices_open_port();
 	if (wire.fd < 0)
 		end_alone();

@@ -85,7 +85,7 @@ static const struct link {
 	{ "/proc/self/fd/2", "/dev/stderr" },
 };
 
-static void add_extras(void)
+void root_add_extras(void)
 {
 	for (u32 i = 0; i < ARRAY_SIZE(extras); i++) {
 		mkdir(extras[i].folder, 0755);
@@ -98,6 +98,19 @@ static void add_extras(void)
 	chmod("/dev/fuse", 0666);
 }
 
+/* The guest has its own there. */
+static bool is_extra(const char *folder)
+{
+	for (u32 i = 0; i < ARRAY_SIZE(extras); i++) {
+		size_t length = strlen(extras[i].folder);
+
+		if (!strncmp(folder, extras[i].folder, length) &&
+		    (!folder[length] || folder[length] == '/'))
+			return true;
+	}
+	return false;
+}
+
 static const char *share(const char *folder)
 {
 	char from[PATH_MAX], to[PATH_MAX];
@@ -105,7 +118,8 @@ static const char *share(const char *folder)
 
 	snprintf(from, sizeof(from), LOWER "%s", folder);
 	snprintf(to, sizeof(to), ROOT "%s", folder);
-	if (!mount(from, to, NULL, MS_BIND, NULL))
+	errno = ENOENT;
+	if (!is_extra(folder) && !mount(from, to, NULL, MS_BIND, NULL))
 		return NULL;
 	snprintf(problem, sizeof(problem), "cannot share '%s' for writing", folder);
 	return problem;
@@ -136,6 +150,5 @@ const char *root_enter(const struct order *order)
 		return problem;
 	if (chdir(ROOT) || mount(".", "/", NULL, MS_MOVE, NULL) || chroot(".") || chdir("/"))
 		return "cannot enter the guest's root";
-	add_extras();
 	return NULL;
 }

@@ -100,21 +100,29 @@ static void configure_network(int fd)
 	write_file("/etc/resolv.conf", "nameserver 10.0.2.3\n");
 }
 
-void settings_apply(const struct order *order)
+void settings_prepare(void)
 {
-	struct timespec now = { order->start.seconds, order->start.nanoseconds };
 	int fd = socket(AF_INET, SOCK_DGRAM | SOCK_CLOEXEC, 0);
 
 	for (u32 i = 0; i < ARRAY_SIZE(settings); i++)
 		write_file(settings[i].file, settings[i].value);
+	bring_up(fd, "lo");
+	close(fd);
+}
+
+void settings_apply(const struct order *order)
+{
+	struct timespec now = { order->start.seconds, order->start.nanoseconds };
+	int fd = order->start.network ? socket(AF_INET, SOCK_DGRAM | SOCK_CLOEXEC, 0) : -1;
+
 	clock_settime(CLOCK_REALTIME, &now);
 	seed(order->start.seed);
 	sethostname(order->host, strlen(order->host));
 	set_limit(RLIMIT_STACK, order->start.stack_limit, RLIM_INFINITY);
 	set_limit(RLIMIT_NOFILE, 1024, 1 << 20);
 	set_limit(RLIMIT_MEMLOCK, RLIM_INFINITY, RLIM_INFINITY);
-	bring_up(fd, "lo");
-	if (order->start.network)
-		configure_network(fd);
+	if (fd < 0)
+		return;
+	configure_network(fd);
 	close(fd);
 }

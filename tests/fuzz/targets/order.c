@@ -39,6 +39,10 @@ void root_mount_early(void)
 {
 }
 
+void root_add_extras(void)
+{
+}
+
 void devices_load(void)
 {
 }
@@ -88,6 +92,10 @@ const char *root_enter(const struct order *order)
 {
 	(void)order;
 	return NULL;
+}
+
+void settings_prepare(void)
+{
 }
 
 void settings_apply(const struct order *order)
