@@ -150,14 +150,21 @@ void line_print(FILE *out, const struct line *line);
 
 struct exec_state {
 	int ram, device; /* files in memory */
+	int kept;	 /* the file that ram is filled from, or -1 */
+	u64 kept_offset;
 	u32 khz;
 };
 
-#define NO_STATE { .ram = -1, .device = -1 }
+#define NO_STATE { .ram = -1, .device = -1, .kept = -1 }
 
-/* Finds the state of such a machine, or makes it. False: start without one; nothing is wrong. */
+/* Finds the state of such a machine, or makes it; its ram is of the right size and empty. False:
+ * start without one; nothing is wrong. */
 bool state_get(const struct exec_options *options, const struct exec_kernel *kernel,
 	       const char *init, struct exec_state *state);
+/* Fills its ram, which takes longer than the rest: QEMU starts meanwhile. */
+bool state_fill(const struct exec_state *state);
+/* Closes all files of it. */
+void state_close(struct exec_state *state);
 /* It is of no use. */
 void state_forget(const struct exec_options *options, const struct exec_kernel *kernel,
 		  const char *init);
@@ -228,6 +235,8 @@ int machine_start(const struct exec_options *options, struct exec_machine *machi
 /* Progress for the user, on a terminal only: standard error belongs to the command. With --verbose
  * the guest's console is the progress. */
 void machine_say(const struct exec_options *options, const char *what);
+/* Of the guest's TSC. */
+u32 machine_khz(const struct exec_options *options);
 /* QEMU alone, on a command line. */
 pid_t machine_start_qemu(const struct line *line, const struct wiring *wiring,
 			 const struct exec_options *options);

@@ -235,10 +235,9 @@ static int start_processes(const struct exec_options *options, const struct line
 			   const struct wiring *wiring, const struct ends *ends,
 			   struct exec_machine *machine)
 {
-	const int closed[] = {
-		ends->files,	   wiring->link, wiring->files,	  wiring->monitor,
-		wiring->initramfs, wiring->ram,	 wiring->console, trace_end(wiring)
-	};
+	const int closed[] = { ends->files,	 wiring->link,	    wiring->files,
+			       wiring->monitor,	 wiring->initramfs, wiring->console,
+			       trace_end(wiring) };
 
 	machine->share = start_share(ends->files, options, &machine->files);
 	machine->qemu = machine_start_qemu(line, wiring, options);
@@ -291,16 +290,19 @@ static int start_from(const struct exec_options *options, const struct parts *pa
 	status = start_processes(options, &line, &wiring, &ends, machine);
 	if (status)
 		return status;
+	if (wiring.is_resumable) {
+		machine->resumed = monitor_prepare(machine->monitor, state->device) &&
+				   state_fill(state) && monitor_resume(machine->monitor);
+		return STATUS_OK;
+	}
+	close(wiring.ram);
 	/* If QEMU does not answer it ends or has ended, which the session sees. */
-	if (monitor_open(machine->monitor) && wiring.is_resumable)
-		machine->resumed = monitor_resume(machine->monitor, state->device);
-	if (wiring.is_resumable)
-		close(state->device);
+	monitor_open(machine->monitor);
 	return STATUS_OK;
 }
 
 /* Virtual time has the frequency of the model. */
-static u32 tsc_khz(const struct exec_options *options)
+u32 machine_khz(const struct exec_options *options)
 {
 	const struct model *model = cpuid_model(options->cpu ?: getenv("VPMU_CPU"));
 
@@ -317,7 +319,7 @@ static int boot(const struct exec_options *options, const struct parts *parts,
 		return failure(STATUS_BROKEN,
 			       "a deterministic guest is resumed, and no machine could "
 			       "be saved or resumed; -v shows more");
-	none.khz = tsc_khz(options);
+	none.khz = machine_khz(options);
 	return start_from(options, parts, &none, machine);
 }
 
@@ -335,11 +337,11 @@ int machine_start(const struct exec_options *options, struct exec_machine *machi
 		status = trace_prepare(options, &machine->files, &machine->trace);
 	if (status)
 		return status;
-	state.khz = tsc_khz(options);
 	if (!line_can_resume(options->machine) || options->cold || options->dry_run ||
 	    !state_get(options, &parts.kernel, parts.init, &state))
 		return boot(options, &parts, machine);
 	status = start_from(options, &parts, &state, machine);
+	state_close(&state);
 	if (status || machine->resumed)
 		return status;
 	/* Whatever is wrong with it, booting needs none. */
@@ -348,16 +350,15 @@ int machine_start(const struct exec_options *options, struct exec_machine *machi
 	return boot(options, &parts, machine);
 }
 
-static void stop(pid_t pid)
-{
-	if (pid <= 0)
-		return;
-	kill(pid, SIGKILL);
-	waitpid(pid, NULL, 0);
-}
-
+/* Both give their memory back at the same time. */
 void machine_stop(struct exec_machine *machine)
 {
-	stop(machine->qemu);
-	stop(machine->share);
+	const pid_t pid[] = { machine->qemu, machine->share };
+
+	for (u32 i = 0; i < ARRAY_SIZE(pid); i++)
+		if (pid[i] > 0)
+			kill(pid[i], SIGKILL);
+	for (u32 i = 0; i < ARRAY_SIZE(pid); i++)
+		if (pid[i] > 0)
+			waitpid(pid[i], NULL, 0);
 }

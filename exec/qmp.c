@@ -19,23 +19,34 @@
 
 #define ANSWER_SECONDS 30
 
+/* Takes what has come of a line; n: how much that was. False: there is nothing, or its end. */
+static bool read_part(int fd, char *part, u32 room, u32 *n, bool *ends)
+{
+	ssize_t seen = recv(fd, part, room, MSG_PEEK);
+	char *end = seen > 0 ? memchr(part, '\n', seen) : NULL;
+
+	*n = end ? end + 1 - part : seen;
+	*ends = end;
+	return seen > 0 && recv(fd, part, *n, 0) == (ssize_t)*n;
+}
+
 /* The next line without its end; a longer one is cut. False: none came in time. */
 static bool read_line(int fd, char *line, u32 room, u64 deadline)
 {
-	u32 size = 0;
-	char byte;
+	char part[512];
+	u32 size = 0, n;
+	bool ends;
 
-	for (;;) {
+	do {
 		struct pollfd wait = { fd, POLLIN, 0 };
 		u64 at = monotonic_ms();
 
-		if (at >= deadline || poll(&wait, 1, deadline - at) <= 0 || read(fd, &byte, 1) != 1)
+		if (at >= deadline || poll(&wait, 1, deadline - at) <= 0 ||
+		    !read_part(fd, part, sizeof(part), &n, &ends))
 			return false;
-		if (byte == '\n')
-			break;
-		if (size < room - 1)
-			line[size++] = byte;
-	}
+		for (u32 i = 0; i < n - ends && size < room - 1; i++)
+			line[size++] = part[i];
+	} while (!ends);
 	line[size] = '\0';
 	return true;
 }
@@ -89,11 +100,13 @@ static bool command(int fd, const char *text, char *answer, u32 room)
 	return command_with(fd, text, -1, answer, room);
 }
 
+#define OPEN "{\"execute\":\"qmp_capabilities\"}\n"
+
 bool monitor_open(int fd)
 {
 	char answer[4096];
 
-	return command(fd, "{\"execute\":\"qmp_capabilities\"}\n", answer, sizeof(answer));
+	return command(fd, OPEN, answer, sizeof(answer));
 }
 
 /* Of RunState in QEMU's qapi/run-state.json those that nothing ends. */
@@ -145,21 +158,12 @@ bool monitor_is_closed(int fd)
 }
 
 /* Memory is a file that we have, and not part of the state. */
-static bool leave_memory(int fd, char *answer, u32 room)
-{
-	return command(fd,
-		       "{\"execute\":\"migrate-set-capabilities\",\"arguments\":{\"capabilities\":"
-		       "[{\"capability\":\"x-ignore-shared\",\"state\":true}]}}\n",
-		       answer, room);
-}
+#define LEAVE_MEMORY                                                                 \
+	"{\"execute\":\"migrate-set-capabilities\",\"arguments\":{\"capabilities\":" \
+	"[{\"capability\":\"x-ignore-shared\",\"state\":true}]}}\n"
 
-/* Hands the descriptor over, and names it as where the state goes to or comes from. */
-static bool transfer(int fd, const char *how, int state, char *answer, u32 room)
-{
-	return command_with(fd, "{\"execute\":\"getfd\",\"arguments\":{\"fdname\":\"state\"}}\n",
-			    state, answer, room) &&
-	       command(fd, how, answer, room);
-}
+/* With a descriptor: where the state goes to or comes from. */
+#define TAKE_STATE "{\"execute\":\"getfd\",\"arguments\":{\"fdname\":\"state\"}}\n"
 
 static bool wait_saved(int fd, char *answer, u32 room)
 {
@@ -181,22 +185,34 @@ bool monitor_save(int fd, int state)
 {
 	char answer[4096];
 
-	return leave_memory(fd, answer, sizeof(answer)) &&
+	return command(fd, LEAVE_MEMORY, answer, sizeof(answer)) &&
 	       command(fd, "{\"execute\":\"stop\"}\n", answer, sizeof(answer)) &&
-	       transfer(fd, "{\"execute\":\"migrate\",\"arguments\":{\"uri\":\"fd:state\"}}\n",
-			state, answer, sizeof(answer)) &&
+	       command_with(fd, TAKE_STATE, state, answer, sizeof(answer)) &&
+	       command(fd, "{\"execute\":\"migrate\",\"arguments\":{\"uri\":\"fd:state\"}}\n",
+		       answer, sizeof(answer)) &&
 	       wait_saved(fd, answer, sizeof(answer));
 }
 
+/* What QEMU is to do first, whenever it has started; nobody waits for that. */
+bool monitor_prepare(int fd, int state)
+{
+	return send_with(fd, OPEN LEAVE_MEMORY, -1) && send_with(fd, TAKE_STATE, state);
+}
+
+#define PREPARED 3 /* answers */
+
 /* It was stopped when it was saved, and stays so until told otherwise. */
-bool monitor_resume(int fd, int state)
+bool monitor_resume(int fd)
 {
 	char answer[4096];
+	bool stopped = false, ok = true;
 
-	return leave_memory(fd, answer, sizeof(answer)) &&
-	       transfer(fd,
-			"{\"execute\":\"migrate-incoming\",\"arguments\":{\"uri\":\"fd:state\"}}\n",
-			state, answer, sizeof(answer)) &&
+	for (u32 i = 0; i < PREPARED && ok; i++)
+		ok = wait_answer(fd, answer, sizeof(answer), &stopped);
+	return ok &&
+	       command(fd,
+		       "{\"execute\":\"migrate-incoming\",\"arguments\":{\"uri\":\"fd:state\"}}\n",
+		       answer, sizeof(answer)) &&
 	       wait_saved(fd, answer, sizeof(answer)) &&
 	       command(fd,
 		       "{\"execute\":\"device_add\",\"arguments\":{\"driver\":\"vhost-user-fs-"

@@ -19,7 +19,11 @@ bool monitor_read(int fd);
 bool monitor_is_closed(int fd);
 /* Stops the machine and writes its state, without memory, to a file. */
 bool monitor_save(int fd, int state);
-/* Reads it from there, plugs the device with the host's files in, and lets the machine go on. */
-bool monitor_resume(int fd, int state);
+/* Instead of monitor_open(), for a machine that is resumed: sends what comes first, and does not
+ * wait for QEMU to start. The state will be read from that file. */
+bool monitor_prepare(int fd, int state);
+/* After that, and when memory is there: reads the state, plugs the device with the host's files in,
+ * and lets the machine go on. */
+bool monitor_resume(int fd);
 
 #endif

@@ -264,15 +264,26 @@ static bool read_state(const char *path, const char *key, struct exec_state *sta
 			reason.text);
 	if (ok) {
 		state->khz = header.khz;
+		state->kept = fd;
+		state->kept_offset = header.ram_offset;
 		state->ram = memfile_create("ram", MFD_CLOEXEC);
 		state->device = memfile_create("device", MFD_CLOEXEC);
-		ok = copy_data(fd, header.ram_offset, header.ram_size, state->ram) &&
+		ok = !ftruncate(state->ram, header.ram_size) &&
 		     copy_data(fd, header.device_offset, header.device_size, state->device);
 	}
 	if (ok)
 		futimens(fd, NULL); /* for what is least recently used; may be read-only */
-	close(fd);
+	else if (state->kept < 0)
+		close(fd);
 	return ok;
+}
+
+bool state_fill(const struct exec_state *state)
+{
+	struct stat st;
+
+	return !fstat(state->ram, &st) &&
+	       copy_data(state->kept, state->kept_offset, st.st_size, state->ram);
 }
 
 /* --- making --- */
@@ -402,6 +413,7 @@ static bool boot_and_save(const struct exec_options *chosen, const struct exec_k
 	pid_t qemu = -1;
 	bool ok;
 
+	state->khz = machine_khz(options);
 	seedless.seed = 0;
 	ok = console_open(options->verbose, &wiring.console, &console) &&
 	     !socketpair(AF_UNIX, SOCK_STREAM | SOCK_CLOEXEC, 0, link) &&
@@ -422,10 +434,7 @@ static bool boot_and_save(const struct exec_options *chosen, const struct exec_k
 	     wait_ready(link[0], monitor[0], options->timeout ?: BOOT_SECONDS) &&
 	     (!options->deterministic || wait_settled(wiring.turns, SETTLE_SECONDS)) &&
 	     monitor_save(monitor[0], state->device);
-	if (qemu > 0) {
-		kill(qemu, SIGKILL);
-		waitpid(qemu, NULL, 0);
-	}
+	machine_stop(&(struct exec_machine){ .qemu = qemu });
 	close_all((const int[]){ link[0], monitor[0], console, wiring.turns }, 4);
 	return ok;
 }
@@ -459,37 +468,33 @@ static void remove_oldest(const char *cache)
 		unlink(oldest);
 }
 
-static void no_state(struct exec_state *state, u32 khz)
+void state_close(struct exec_state *state)
 {
-	if (state->ram >= 0)
-		close(state->ram);
-	if (state->device >= 0)
-		close(state->device);
-	*state = (struct exec_state){ -1, -1, khz };
+	close_all((const int[]){ state->ram, state->device, state->kept }, 3);
+	*state = (struct exec_state)NO_STATE;
 }
 
 bool state_get(const struct exec_options *options, const struct exec_kernel *kernel,
 	       const char *init, struct exec_state *state)
 {
 	char *key = make_key(options, kernel, init), cache[PATH_MAX], path[PATH_MAX];
-	u32 khz = state->khz;
 	bool ok = key && kernel_cache(cache);
 
 	if (ok) {
 		name_state(key, cache, path);
 		if (!read_state(path, key, state)) {
-			no_state(state, khz);
+			state_close(state);
 			machine_say(options,
 				    "booting the first guest of this kind; the next one resumes");
 			ok = boot_and_save(options, kernel, init, state) &&
 			     keep_state(cache, path, key, state);
-			no_state(state, khz);
+			state_close(state);
 			ok = ok && read_state(path, key, state);
 			remove_oldest(cache);
 		}
 	}
 	if (!ok)
-		no_state(state, khz);
+		state_close(state);
 	free(key);
 	return ok;
 }

@@ -583,11 +583,14 @@ int session_run(const struct exec_options *options, struct exec_machine *machine
 	open_streams(&session);
 	if (!catch_signals(&session))
 		return failure(STATUS_BROKEN, "cannot catch signals: %s", strerror(errno));
-	/* A deterministic guest is called after QEMU's answer: interrupts that its devices raise
-	 * when the machine goes on are there by then. */
-	if (monitor_has_failed(machine->monitor))
+	/* A deterministic guest is called after QEMU's answer, when interrupts that its devices
+	 * raise at the start are there. */
+	if (machine->resumed && !options->deterministic)
+		give_order(&session);
+	wire_flush(&session.wire);
+	if (!session.ended && monitor_has_failed(machine->monitor))
 		guest_gone(&session, "stopped before the command did");
-	else if (machine->resumed)
+	if (!session.ended && machine->resumed && !session.ordered)
 		give_order(&session);
 	while (!session.ended)
 		turn(&session);

@@ -1,8 +1,8 @@
 // SPDX-License-Identifier: MIT
 /*
  * Files of saved machines in the cache of `vpmu exec`: what is read of one that anybody may have
- * damaged. A file is taken or refused; a refused one leaves nothing open once no_state() is called,
- * and what is taken has the sizes of its header.
+ * damaged. A file is taken or refused; a refused one leaves nothing open once state_close() is
+ * called, and what is taken has the sizes of its header.
  *
  * Input: the frequency (4 bytes), a byte (bit 0: another magic, 1: another key, 2: another size of
  * the key, in 4 bytes), the offsets and sizes of the header; then pages, each as its number in a
@@ -93,7 +93,8 @@ void fuzz_one(struct fuzz_input *in)
 	write_file(in);
 	must(pread(file, &header, sizeof(header), 0) == sizeof(header));
 	if (read_state(path, KEY, &state) &&
-	    (size_of(state.ram) != header.ram_size || size_of(state.device) != header.device_size))
+	    (!state_fill(&state) || size_of(state.ram) != header.ram_size ||
+	     size_of(state.device) != header.device_size))
 		fuzz_fail("a state was taken that is not as large as it says");
-	no_state(&state, 0);
+	state_close(&state);
 }
