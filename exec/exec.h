@@ -235,6 +235,10 @@ int machine_start(const struct exec_options *options, struct exec_machine *machi
 /* Progress for the user, on a terminal only: standard error belongs to the command. With --verbose
  * the guest's console is the progress. */
 void machine_say(const struct exec_options *options, const char *what);
+/* The server of the host's files, on its end of a socket. Is_brief: for a guest that is to be
+ * saved, which is told nothing that it may believe later. */
+pid_t machine_start_share(int socket, const struct exec_options *options,
+			  const struct exec_virtual *files, bool is_brief);
 /* Of the guest's TSC. */
 u32 machine_khz(const struct exec_options *options);
 /* QEMU alone, on a command line. */

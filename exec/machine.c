@@ -134,8 +134,8 @@ static bool make_terms(const struct exec_virtual *files, bool fixed, struct shar
 	return page != MAP_FAILED && (profile || !profiled);
 }
 
-static pid_t start_share(int socket, const struct exec_options *options,
-			 const struct exec_virtual *files)
+pid_t machine_start_share(int socket, const struct exec_options *options,
+			  const struct exec_virtual *files, bool is_brief)
 {
 	const int kept[KEPT] = { files->turns, files->order, files->input, files->frames_end,
 				 files->profile };
@@ -154,7 +154,8 @@ static pid_t start_share(int socket, const struct exec_options *options,
 		_exit(failure(STATUS_BROKEN, "cannot map a file: %s", strerror(errno)));
 	for (u32 i = 0; i < options->shared_count; i++)
 		writable[i] = options->shared[i] + 1; /* without its slash */
-	error = share_serve(3, writable, options->shared_count, files->turns < 0 ? NULL : &terms);
+	error = share_serve(3, writable, options->shared_count, files->turns < 0 ? NULL : &terms,
+			    is_brief);
 	if (error)
 		failure(STATUS_BROKEN, "the file server ended: %s", strerror(error));
 	_exit(error ? STATUS_BROKEN : STATUS_OK);
@@ -239,7 +240,7 @@ static int start_processes(const struct exec_options *options, const struct line
 			       wiring->monitor,	 wiring->initramfs, wiring->console,
 			       trace_end(wiring) };
 
-	machine->share = start_share(ends->files, options, &machine->files);
+	machine->share = machine_start_share(ends->files, options, &machine->files, false);
 	machine->qemu = machine_start_qemu(line, wiring, options);
 	machine->link = ends->link;
 	machine->monitor = ends->monitor;

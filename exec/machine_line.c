@@ -99,6 +99,22 @@ static void add_machine(struct line *line, const struct exec_options *options, u
 		add_option(line, "-bios", "%s", type->firmware);
 }
 
+/* Machines on the host's time are saved with their root: exec/guest/parked.c. Linux lets the
+ * guest's first process map registers of a device that has a driver if iomem is relaxed. */
+static bool parks(const struct exec_options *options)
+{
+	return !options->virtual_clock;
+}
+
+static void add_port(struct line *line, const struct exec_options *options,
+		     const struct wiring *wiring)
+{
+	add_option(line, "-device", "pcie-root-port,id=socket%s",
+		   parks(options) ? "" : ",power_controller_present=off");
+	if (parks(options) && wiring->initramfs >= 0)
+		add_option(line, "-device", "vhost-user-fs-pci,bus=socket,chardev=files,tag=root");
+}
+
 static void add_devices(struct line *line, const struct exec_options *options,
 			const struct wiring *wiring)
 {
@@ -117,8 +133,7 @@ static void add_devices(struct line *line, const struct exec_options *options,
 	if (wiring->files >= 0)
 		add_option(line, "-chardev", "socket,id=files,fd=%d", wiring->files);
 	if (wiring->is_resumable)
-		add_option(line, "-device",
-			   "pcie-root-port,id=socket,power_controller_present=off");
+		add_port(line, options, wiring);
 	else
 		add_option(line, "-device", "vhost-user-fs-%s,chardev=files,tag=root", suffix);
 	add_option(line, "-chardev", "socket,id=monitor,fd=%d", wiring->monitor);
@@ -133,9 +148,10 @@ static void add_kernel(struct line *line, const struct exec_options *options, co
 	add_option(line, "-append",
 		   "console=ttyS0 %s panic=-1 nowatchdog nokaslr mitigations=off "
 		   "cryptomgr.notests random.trust_cpu=on rcupdate.rcu_expedited=1 audit=0 "
-		   "pcie_ports=compat%s",
+		   "pcie_ports=compat%s%s",
 		   options->verbose ? "ignore_loglevel" : "quiet",
-		   options->deterministic ? " vpmu_link=files" : "");
+		   options->deterministic ? " vpmu_link=files" : "",
+		   parks(options) && wiring->is_resumable ? " iomem=relaxed vpmu_park=1" : "");
 }
 
 static void add_own_words(struct line *line, const char *words)

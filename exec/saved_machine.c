@@ -28,7 +28,7 @@
 #include "exec/qmp.h"
 #include "exec/wire.h"
 
-#define MAGIC	       "vpmu-st2"
+#define MAGIC	       "vpmu-st3"
 #define BOOT_SECONDS   120
 #define SETTLE_SECONDS 30
 #define WAIT_NS	       20000000
@@ -63,6 +63,15 @@ static void put_processor(FILE *out)
 			fprintf(out, "host's processor: %s", line);
 	if (in)
 		fclose(in);
+}
+
+/* The server of the host's files: a saved guest has agreed with it on what FUSE has to offer. */
+static void put_server(FILE *out)
+{
+	char path[PATH_MAX] = "";
+
+	if (readlink("/proc/self/exe", path, sizeof(path) - 1) > 0)
+		put_file(out, "file server", path);
 }
 
 static void put_modules(FILE *out, const char *folder)
@@ -109,6 +118,7 @@ static char *make_key(const struct exec_options *options, const struct exec_kern
 	find_part("libvpmu-kvm.so", library);
 	put_file(out, "library", library);
 	put_file(out, "first process", init);
+	put_server(out);
 	put_file(out, "kernel", kernel->image);
 	if (machine_find_qemu(qemu))
 		put_file(out, "QEMU", qemu);
@@ -406,20 +416,24 @@ static bool boot_and_save(const struct exec_options *chosen, const struct exec_k
 {
 	struct exec_options seedless = *chosen, *options = &seedless; /* one state for all seeds */
 	struct initramfs initramfs = { init, kernel->modules, options->network };
-	int link[2] = { -1, -1 }, monitor[2] = { -1, -1 }, console = -1;
+	int link[2] = { -1, -1 }, monitor[2] = { -1, -1 }, files[2] = { -1, -1 }, console = -1;
+	const struct exec_virtual none = NO_VIRTUAL;
 	struct wiring wiring = NO_WIRING;
 	struct line line = { .count = 0 };
 	char failed[PATH_MAX] = "";
-	pid_t qemu = -1;
+	pid_t qemu = -1, share = -1;
 	bool ok;
 
 	state->khz = machine_khz(options);
 	seedless.seed = 0;
+	seedless.shared_count = 0; /* and for all folders */
 	ok = console_open(options->verbose, &wiring.console, &console) &&
 	     !socketpair(AF_UNIX, SOCK_STREAM | SOCK_CLOEXEC, 0, link) &&
-	     !socketpair(AF_UNIX, SOCK_STREAM | SOCK_CLOEXEC, 0, monitor);
+	     !socketpair(AF_UNIX, SOCK_STREAM | SOCK_CLOEXEC, 0, monitor) &&
+	     !socketpair(AF_UNIX, SOCK_STREAM | SOCK_CLOEXEC, 0, files);
 	wiring.link = link[1];
 	wiring.monitor = monitor[1];
+	wiring.files = files[1];
 	wiring.is_resumable = true;
 	wiring.turns = options->virtual_clock ? virtual_turns() : -1;
 	wiring.initramfs = initramfs_make(&initramfs, failed);
@@ -428,13 +442,17 @@ static bool boot_and_save(const struct exec_options *chosen, const struct exec_k
 	line_make(&line, options, kernel->image, state->khz, &wiring);
 	ok &= !options->virtual_clock || wiring.turns >= 0;
 	if (ok && wiring.initramfs >= 0 && state->ram >= 0 && state->device >= 0 && !line.is_broken)
+		share = machine_start_share(files[0], options, &none, true);
+	if (share > 0)
 		qemu = machine_start_qemu(&line, &wiring, options);
-	close_all((const int[]){ link[1], monitor[1], wiring.console, wiring.initramfs }, 4);
+	close_all((const int[]){ link[1], monitor[1], files[0], files[1], wiring.console,
+				 wiring.initramfs },
+		  6);
 	ok = qemu > 0 && monitor_open(monitor[0]) && !monitor_has_failed(monitor[0]) &&
 	     wait_ready(link[0], monitor[0], options->timeout ?: BOOT_SECONDS) &&
 	     (!options->deterministic || wait_settled(wiring.turns, SETTLE_SECONDS)) &&
 	     monitor_save(monitor[0], state->device);
-	machine_stop(&(struct exec_machine){ .qemu = qemu });
+	machine_stop(&(struct exec_machine){ .qemu = qemu, .share = share });
 	close_all((const int[]){ link[0], monitor[0], console, wiring.turns }, 4);
 	return ok;
 }

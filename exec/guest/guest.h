@@ -41,6 +41,16 @@ void fetch_wait(void); /* until the host calls; time stands still */
  * reads the order. NULL, or what could not be done (errno). */
 const char *fetch_order(struct wire *wire, struct order *order, u8 **body, u32 *size);
 
+/* parked.c: the device with the host's files, while the machine is saved */
+bool parked_is_wanted(void); /* this machine is to be saved with its root */
+/* Reads the registers of the device, which Linux has set up; false: it cannot be saved so. */
+bool parked_read(void);
+/* Has QEMU unplug it. Returns: it comes back as it was; otherwise Linux forgets it. */
+void parked_leave(bool returns);
+/* A new device is in its slot, and is set up as the one was that left; false: Linux has to look for
+ * it, and the root is to be built. */
+bool parked_return(void);
+
 /* root.c */
 void root_mount_early(void);
 void root_add_extras(void); /* of /dev and /sys, when drivers have been loaded */

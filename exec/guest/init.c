@@ -49,6 +49,8 @@ static void build_root(struct wire *wire, bool resumed)
 {
 	const char *problem;
 
+	if (resumed && parked_return())
+		return;
 	if (resumed)
 		devices_look_again();
 	problem = root_build();
@@ -95,6 +97,13 @@ static void wait_for_order(struct wire *wire, struct order *order)
 		build_root(wire, order->start.resumed);
 }
 
+/* The root of a machine that is to be saved is built before that, if that can be. */
+static void prepare_root(void)
+{
+	if (parked_is_wanted())
+		parked_leave(parked_read() && !root_build());
+}
+
 /* Nobody can be told but the console, which the host shows when the guest has ended. */
 static _Noreturn void end_alone(void)
 {
@@ -120,6 +129,7 @@ int main(void)
 	wire.fd = devices_open_port();
 	if (wire.fd < 0)
 		end_alone();
+	prepare_root();
 	wait_for_order(&wire, &order);
 	problem = root_enter(&order);
 	if (problem)

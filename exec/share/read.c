@@ -29,6 +29,8 @@ static bool is_fixed(const struct share *share)
  * may change unnoticed. */
 static u64 validity(struct share *share, u64 id, const struct stat *st)
 {
+	if (share->is_brief)
+		return 0;
 	if (!share_may_write(share, id))
 		return CACHED_FOREVER;
 	return S_ISREG(st->st_mode) && st->st_nlink > 1 ? 0 : CACHED_BRIEFLY;
@@ -135,6 +137,13 @@ int share_put_attributes(struct call *call, int fd)
 	return 0;
 }
 
+static u64 entry_validity(struct share *share, u64 id)
+{
+	if (share->is_brief)
+		return 0;
+	return share_may_write(share, id) ? CACHED_BRIEFLY : CACHED_FOREVER;
+}
+
 /* What a folder, open, served and of this node, has by a name. */
 static int fill_entry(struct share *share, u64 node, int folder, const char *name,
 		      struct fuse_entry_out *out)
@@ -150,7 +159,7 @@ static int fill_entry(struct share *share, u64 node, int folder, const char *nam
 		return ENOMEM;
 	out->nodeid = id;
 	out->attr_valid = validity(share, id, &st);
-	out->entry_valid = share_may_write(share, id) ? CACHED_BRIEFLY : CACHED_FOREVER;
+	out->entry_valid = entry_validity(share, id);
 	fill_attributes(share, id, &st, &out->attr);
 	return 0;
 }
@@ -166,7 +175,8 @@ static int put_absence(struct call *call)
 {
 	struct fuse_entry_out *out = call_answer(call, sizeof(*out));
 
-	out->entry_valid = share_may_write(call->share, call->id) ? 0 : CACHED_FOREVER;
+	if (!call->share->is_brief && !share_may_write(call->share, call->id))
+		out->entry_valid = CACHED_FOREVER;
 	return 0;
 }
 

@@ -179,6 +179,7 @@ struct share {
 	int root;				/* descriptor of / */
 	const char *const *writable; /* paths without a leading slash, "" for everything */
 	u32 writable_count;
+	bool is_brief; /* what the guest is told is not cached: share_serve() */
 	struct region region[MAX_REGIONS];
 	u32 region_count;
 	struct queue queue[MAX_QUEUES];
@@ -304,9 +305,10 @@ int share_open_regular(int path, int flags);
 u32 fuse_serve(struct share *share, struct request *request);
 
 /* Serves the device whose vhost-user socket is `socket` until QEMU closes it. Writable are the
- * folders named, absolute and free of symbolic links. Terms may be NULL. Returns an errno if it
- * could not start or go on. */
-int share_serve(int socket, const char *const *writable, u32 count,
-		const struct share_terms *terms);
+ * folders named, absolute and free of symbolic links. Terms may be NULL. Is_brief: the guest is to
+ * be saved, and may believe nothing that it is told after its request. Returns an errno if it could
+ * not start or go on. */
+int share_serve(int socket, const char *const *writable, u32 count, const struct share_terms *terms,
+		bool is_brief);
 
 #endif

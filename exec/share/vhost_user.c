@@ -82,6 +82,15 @@ static void place_rings(struct share *share, struct queue *queue)
 		queue->desc = NULL;
 }
 
+/* Requests are served one after the other, so what is not in the used ring is not served. That
+ * agrees with the base that QEMU gives, but where the device is new to QEMU and not to the guest:
+ * exec/guest/parked.c. */
+static void go_on(struct queue *queue)
+{
+	if (queue->desc)
+		queue->next = READ_ONCE(queue->used->idx);
+}
+
 static void unmap_memory(struct share *share)
 {
 	for (u32 i = 0; i < share->region_count; i++)
@@ -157,6 +166,7 @@ static bool set_up_queue(struct share *share, struct message *message)
 		queue->avail_address = message->body.address.avail_user_addr;
 		queue->used_address = message->body.address.used_user_addr;
 		place_rings(share, queue);
+		go_on(queue);
 		return queue->desc;
 	case SET_VRING_KICK:
 		replace_descriptor(&queue->kick, message);
@@ -336,7 +346,8 @@ static void raise_limit(void)
 		return;
 }
 
-int share_serve(int socket, const char *const *writable, u32 count, const struct share_terms *terms)
+int share_serve(int socket, const char *const *writable, u32 count, const struct share_terms *terms,
+		bool is_brief)
 {
 	struct share *share = calloc(1, sizeof(*share));
 	int error;
@@ -347,6 +358,7 @@ int share_serve(int socket, const char *const *writable, u32 count, const struct
 	share->virtual_time = terms;
 	share->writable = writable;
 	share->writable_count = count;
+	share->is_brief = is_brief;
 	share->in = malloc(MAX_BODY + PAGE_SIZE + 1);
 	share->root = open("/", O_PATH | O_DIRECTORY | O_CLOEXEC);
 	if (!share->in || share->root < 0)

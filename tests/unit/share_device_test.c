@@ -12,6 +12,7 @@
 #include <errno.h>
 #include <linux/vhost_types.h>
 #include <linux/virtio_config.h>
+#include <linux/virtio_ring.h>
 #include <string.h>
 #include <sys/eventfd.h>
 #include <sys/mman.h>
@@ -26,6 +27,8 @@ enum {
 	SET_MEM_TABLE = 5,
 	SET_VRING_NUM = 8,
 	SET_VRING_ADDR = 9,
+	SET_VRING_BASE = 10,
+	GET_VRING_BASE = 11,
 	SET_VRING_KICK = 12
 };
 
@@ -62,9 +65,8 @@ static void put(int socket, u32 type, const void *body, u32 size, int attached)
 }
 
 /* Memory as a table says, and a queue whose rings are at its start and at `avail`. */
-static void set_up(int socket, const struct table *table, u64 avail, int kick)
+static void place(int socket, const struct table *table, u64 avail, int kick, int ram)
 {
-	int ram = memfd_create("ram", MFD_CLOEXEC);
 	const struct vhost_vring_state size = { .index = 1, .num = 16 };
 	const struct vhost_vring_addr address = { .index = 1,
 						  .desc_user_addr = QEMU_ADDRESS,
@@ -72,11 +74,18 @@ static void set_up(int socket, const struct table *table, u64 avail, int kick)
 						  .used_user_addr = QEMU_ADDRESS + 4096 };
 	const u64 queue = 1;
 
-	assert_int_equal(ftruncate(ram, RAM), 0);
 	put(socket, SET_MEM_TABLE, table, sizeof(*table), ram);
 	put(socket, SET_VRING_NUM, &size, sizeof(size), -1);
 	put(socket, SET_VRING_ADDR, &address, sizeof(address), -1);
 	put(socket, SET_VRING_KICK, &queue, sizeof(queue), kick);
+}
+
+static void set_up(int socket, const struct table *table, u64 avail, int kick)
+{
+	int ram = memfd_create("ram", MFD_CLOEXEC);
+
+	assert_int_equal(ftruncate(ram, RAM), 0);
+	place(socket, table, avail, kick, ram);
 	close(ram);
 }
 
@@ -94,7 +103,7 @@ static bool answers(const struct table *table, u64 avail, int *status)
 	pid = fork();
 	if (!pid) {
 		close(ends[0]);
-		_exit(share_serve(ends[1], NULL, 0, NULL));
+		_exit(share_serve(ends[1], NULL, 0, NULL, false));
 	}
 	close(ends[1]);
 	set_up(ends[0], table, avail, kick);
@@ -145,10 +154,55 @@ static void memory_that_was_not_handed_over_is_refused(void **unused)
 	}
 }
 
+/* As with a machine that was resumed with a new device: QEMU counts from 0, and the guest has had
+ * five requests served. The request at 0 would be answered if it were served again. */
+static void a_queue_goes_on_where_its_used_ring_ends(void **unused)
+{
+	const struct table table = { 1, 0, { 0, RAM, QEMU_ADDRESS, 0 } };
+	const struct vhost_vring_state base = { .index = 1 };
+	int ends[2], ram = memfd_create("ram", MFD_CLOEXEC), kick = eventfd(1, EFD_CLOEXEC), status;
+	struct timeval limit = { .tv_sec = 20 };
+	u32 answer[5] = { 0 };
+	u8 *map;
+	pid_t pid;
+
+	(void)unused;
+	guest_want_confinement();
+	assert_int_equal(ftruncate(ram, RAM), 0);
+	map = mmap(NULL, RAM, PROT_READ | PROT_WRITE, MAP_SHARED, ram, 0);
+	assert_ptr_not_equal(map, MAP_FAILED);
+	((struct vring_avail *)(map + 2048))->idx = 7; /* two more are there */
+	((struct vring_used *)(map + 4096))->idx = 5;
+	assert_int_equal(socketpair(AF_UNIX, SOCK_STREAM | SOCK_CLOEXEC, 0, ends), 0);
+	pid = fork();
+	if (!pid) {
+		close(ends[0]);
+		_exit(share_serve(ends[1], NULL, 0, NULL, false));
+	}
+	close(ends[1]);
+	put(ends[0], SET_VRING_BASE, &base, sizeof(base), -1);
+	place(ends[0], &table, QEMU_ADDRESS + 2048, kick, ram);
+	setsockopt(ends[0], SOL_SOCKET, SO_RCVTIMEO, &limit, sizeof(limit));
+	for (u32 turn = 0; turn < 1000 && READ_ONCE(((struct vring_used *)(map + 4096))->idx) < 7;
+	     turn++)
+		usleep(20000);
+	assert_int_equal(((struct vring_used *)(map + 4096))->idx, 7);
+	put(ends[0], GET_VRING_BASE, &base, sizeof(base), -1);
+	assert_int_equal(recv(ends[0], answer, sizeof(answer), MSG_WAITALL), sizeof(answer));
+	assert_int_equal(answer[4], 7); /* after the header: the queue, and its next request */
+	close(ends[0]);
+	assert_int_equal(waitpid(pid, &status, 0), pid);
+	assert_int_equal(status, 0);
+	munmap(map, RAM);
+	close(ram);
+	close(kick);
+}
+
 int main(void)
 {
 	const struct CMUnitTest tests[] = {
 		cmocka_unit_test(an_honest_table_is_served),
+		cmocka_unit_test(a_queue_goes_on_where_its_used_ring_ends),
 		cmocka_unit_test(memory_that_was_not_handed_over_is_refused),
 	};
 

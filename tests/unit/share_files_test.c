@@ -398,6 +398,27 @@ static void a_handle_belongs_to_its_node(void **unused)
 	assert_int_equal(guest_release(mine, handle), 0);
 }
 
+/* The server that answers after the machine was resumed is another one, and knows none of this. */
+static void a_guest_that_is_to_be_saved_believes_nothing(void **unused)
+{
+	const struct fuse_getattr_in how = { 0 };
+	const struct fuse_entry_out *entry = guest_body;
+	const struct fuse_attr_out *attributes = guest_body;
+
+	(void)unused;
+	for (u32 saved = 0; saved <= 1; saved++) {
+		guest_share.is_brief = saved;
+		assert_int_equal(guest_ask(FUSE_GETATTR, FUSE_ROOT_ID, &how, sizeof(how), NULL), 0);
+		assert_int_equal(!attributes->attr_valid, saved);
+		assert_int_equal(guest_ask(FUSE_LOOKUP, FUSE_ROOT_ID, NULL, 0, "etc"), 0);
+		assert_int_equal(!entry->attr_valid, saved);
+		assert_int_equal(!entry->entry_valid, saved);
+		assert_int_equal(guest_ask(FUSE_LOOKUP, FUSE_ROOT_ID, NULL, 0, "no such name"), 0);
+		assert_int_equal(entry->nodeid, 0);
+		assert_int_equal(!entry->entry_valid, saved);
+	}
+}
+
 #define SHARE_TEST(name) cmocka_unit_test_setup_teardown(name, make, take_down)
 
 int main(void)
@@ -415,6 +436,7 @@ int main(void)
 		SHARE_TEST(a_file_that_was_replaced_is_not_the_new_one),
 		SHARE_TEST(a_node_that_is_open_is_not_forgotten),
 		SHARE_TEST(a_handle_belongs_to_its_node),
+		SHARE_TEST(a_guest_that_is_to_be_saved_believes_nothing),
 	};
 
 	return cmocka_run_group_tests(tests, NULL, NULL);

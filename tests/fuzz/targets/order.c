@@ -56,6 +56,26 @@ void devices_look_again(void)
 {
 }
 
+bool parked_is_wanted(void)
+{
+	return false;
+}
+
+bool parked_read(void)
+{
+	return false;
+}
+
+void parked_leave(bool returns)
+{
+	(void)returns;
+}
+
+bool parked_return(void)
+{
+	return false;
+}
+
 bool fetch_is_wanted(void)
 {
 	return false;
