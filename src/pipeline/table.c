@@ -17,8 +17,8 @@ enum {
 	P49 = BIT(4) | BIT(9),
 };
 
-/* Zen 3 and 4: four ALUs, three address units, two ways for stored data, four vector pipes and one
- * way out of vector registers. */
+/* Zen 3 and 4: four ALUs, three address units, two ways for stored data, four vector pipes and, as
+ * fp4, one way out of vector registers. */
 enum {
 	Z_A0 = BIT(0), Z_A1 = BIT(1), Z_A2 = BIT(2),
 	Z_A03 = BIT(0) | BIT(3), Z_A12 = BIT(1) | BIT(2),
@@ -33,7 +33,7 @@ enum {
 static const char *const intel_ports[] = { "p0", "p1", "p2", "p3", "p4",  "p5",
 					   "p6", "p7", "p8", "p9", "p10", "p11" };
 static const char *const amd_ports[] = { "alu0", "alu1", "alu2", "alu3", "agu0", "agu1", "agu2",
-					 "st0",	 "st1",	 "fp0",	 "fp1",	 "fp2",	 "fp3",	 "fpst" };
+					 "st0",	 "st1",	 "fp0",	 "fp1",	 "fp2",	 "fp3",	 "fp4" };
 
 static const struct pipe_core cores[] = {
 #define INTEL_PORTS(n)	 n, .port_names = intel_ports
