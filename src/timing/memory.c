@@ -1,9 +1,10 @@
 // SPDX-License-Identifier: MIT
 /*
- * Caches and TLBs of the timing model: three levels of cache, filled on the way, none of which
- * takes lines from another; two levels of TLB. vCPU thread; general registers only.
+ * Accesses of the timing model: first-level caches and two levels of TLB, and what is counted of
+ * them. The caches beyond are in levels.c. vCPU thread; general registers only.
  */
 #include "base/bytes.h"
+#include "timing/levels.h"
 #include "timing/params.h"
 #include "timing/sets.h"
 
@@ -79,18 +80,13 @@ static void count_data_tlb(struct timing *t, enum observed_tlb tlb, bool store)
 /* What the first level missed. */
 static enum observed_level outer_levels(struct timing *t, u64 line)
 {
-	u64 lost;
+	enum observed_level level = levels_request(t, line);
 
 	add(t, RETIRE_L2_REFERENCES);
-	if (sets_use(&t->l2, line, line + 1, &lost)) {
-		add(t, RETIRE_L2_HITS);
-		return OBSERVED_L2;
-	}
-	add(t, RETIRE_LLC_REFERENCES);
-	if (sets_use(&t->llc, line, line + 1, &lost))
-		return OBSERVED_LLC;
-	add(t, RETIRE_LLC_MISSES);
-	return OBSERVED_MEMORY;
+	add(t, level == OBSERVED_L2 ? RETIRE_L2_HITS : RETIRE_LLC_REFERENCES);
+	if (level == OBSERVED_MEMORY)
+		add(t, RETIRE_LLC_MISSES);
+	return level;
 }
 
 /* Counts a data access that missed the first level, as load or store, by the level that hit. */
@@ -127,7 +123,7 @@ static enum observed_level data_line(struct timing *t, gpa_t physical, bool stor
 	u64 line = physical >> LINE_SHIFT, lost;
 	enum observed_level level;
 
-	if (sets_use(&t->l1d, line, line + 1, &lost))
+	if (sets_use(&t->l1d, line, levels_tag(line), &lost))
 		return OBSERVED_L1;
 	level = outer_levels(t, line);
 	count_data(t, level, store);
@@ -240,11 +236,10 @@ static bool fetched_before(struct timing *t, gpa_t physical)
 
 static void fill_code(struct timing *t, u64 line)
 {
-	const struct timing_sets *levels[] = { &t->l1i, &t->l2, &t->llc };
 	u64 lost;
 
-	for (u32 i = 0; i < ARRAY_SIZE(levels); i++)
-		sets_use(levels[i], line, line + 1, &lost);
+	if (!sets_use(&t->l1i, line, levels_tag(line), &lost))
+		levels_request(t, line);
 }
 
 static void count_code_tlb(struct timing *t, enum observed_tlb tlb)
@@ -260,7 +255,7 @@ static void code_line(struct timing *t, u64 line)
 	bool near;
 	u64 lost;
 
-	if (sets_use(&t->l1i, line, line + 1, &lost))
+	if (sets_use(&t->l1i, line, levels_tag(line), &lost))
 		return;
 	near = outer_levels(t, line) == OBSERVED_L2;
 	add(t, RETIRE_L1I_MISSES);
@@ -297,26 +292,17 @@ static void forget_lines(struct timing *t)
 
 void timing_flush_line(struct timing *t, gpa_t physical)
 {
-	u64 line = physical >> LINE_SHIFT;
-	const struct timing_sets *all[] = { &t->l1d, &t->l1i, &t->l2, &t->llc };
-
-	for (u32 i = 0; i < ARRAY_SIZE(all); i++)
-		sets_drop(all[i], line, line + 1);
+	levels_drop(t, physical >> LINE_SHIFT);
 	t->data_line[timing_set(physical)] = 0;
 	t->code_line[timing_set(physical)] = 0;
 }
 
-static void empty(const struct timing_sets *s)
-{
-	bytes_fill(s->tags, 0, (u64)s->sets * s->ways * sizeof(u64));
-}
-
 void timing_flush_caches(struct timing *t)
 {
-	empty(&t->l1d);
-	empty(&t->l1i);
-	empty(&t->l2);
-	empty(&t->llc);
+	levels_empty(&t->l1d);
+	levels_empty(&t->l1i);
+	levels_empty(&t->l2);
+	levels_empty(&t->llc);
 	forget_lines(t);
 }
 
@@ -364,10 +350,10 @@ void timing_flush_space(struct timing *t, u16 space)
 
 void timing_flush_tlbs(struct timing *t)
 {
-	empty(&t->dtlb);
-	empty(&t->itlb);
-	empty(&t->stlb);
-	empty(&t->istlb);
+	levels_empty(&t->dtlb);
+	levels_empty(&t->itlb);
+	levels_empty(&t->stlb);
+	levels_empty(&t->istlb);
 	forget_lines(t);
 }
 

@@ -17,6 +17,7 @@ struct timing_params {
 	struct timing_tlb_size dtlb, itlb, stlb, istlb;
 	u16 latency[4];	  /* by enum observed_level, from OBSERVED_L1 */
 	u16 walk, second; /* added by a page walk, by a hit in the second level */
+	bool llc_gives;	  /* a line that L2 takes from the last level leaves it; else it stays */
 	struct predict_params predict;
 };
 

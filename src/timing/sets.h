@@ -30,17 +30,41 @@ static inline bool sets_use(const struct timing_sets *s, u64 index, u64 tag, u64
 	return false;
 }
 
-/* Removes a tag; older ones move up. */
-static inline void sets_drop(const struct timing_sets *s, u64 index, u64 tag)
+static inline u32 sets_find(const struct timing_sets *s, const u64 *set, u64 tag)
+{
+	u32 i = 0;
+
+	while (i < s->ways && set[i] != tag)
+		i++;
+	return i;
+}
+
+/* If the tag is there, makes it the youngest of its set. Else nothing changes. */
+static inline bool sets_touch(const struct timing_sets *s, u64 index, u64 tag)
 {
 	u64 *set = sets_of(s, index);
-	u32 to = 0;
+	u32 i = sets_find(s, set, tag);
 
-	for (u32 i = 0; i < s->ways; i++)
-		if (set[i] != tag)
-			set[to++] = set[i];
-	while (to < s->ways)
-		set[to++] = 0;
+	if (i == s->ways)
+		return false;
+	for (; i > 0; i--)
+		set[i] = set[i - 1];
+	set[0] = tag;
+	return true;
+}
+
+/* Removes a tag; older ones move up. True: it was there. */
+static inline bool sets_drop(const struct timing_sets *s, u64 index, u64 tag)
+{
+	u64 *set = sets_of(s, index);
+	u32 i = sets_find(s, set, tag);
+
+	if (i == s->ways)
+		return false;
+	for (; i + 1u < s->ways; i++)
+		set[i] = set[i + 1];
+	set[i] = 0;
+	return true;
 }
 
 #endif

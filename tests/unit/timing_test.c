@@ -12,7 +12,9 @@
 
 #include <cmocka.h>
 
+#include "timing/levels.h"
 #include "timing/params.h"
+#include "timing/sets.h"
 
 #define HOST	  0x7f0000000000ull
 #define LINE	  64ull
@@ -149,6 +151,69 @@ static void each_level_holds_its_size(void **state)
 		assert_int_equal(taken(RETIRE_LLC_REFERENCES), 0);
 		assert_int_equal(taken(RETIRE_LLC_MISSES), 0);
 	}
+}
+
+static bool holds(const struct timing_sets *s, u64 address)
+{
+	u64 line = address / LINE;
+
+	return sets_find(s, sets_of(s, line), levels_tag(line)) < s->ways;
+}
+
+/* As many lines as one set of L2 has ways, all in the set of `address`. */
+static void push_out_of_l2(u64 address)
+{
+	for (u64 i = 1; i <= timing->l2.ways; i++)
+		load_large(address + i * timing->l2.sets * LINE);
+}
+
+static void the_last_level_gets_what_the_second_loses(void **state)
+{
+	(void)state;
+	load_large(0x2000);
+	assert_true(holds(&timing->l2, 0x2000));
+	assert_false(holds(&timing->llc, 0x2000));
+	push_out_of_l2(0x2000);
+	assert_false(holds(&timing->l2, 0x2000));
+	assert_true(holds(&timing->llc, 0x2000));
+	taken(RETIRE_LLC_MISSES);
+	load_large(0x2000);
+	assert_int_equal(timing->seen.access.level, OBSERVED_LLC);
+	assert_int_equal(taken(RETIRE_LLC_MISSES), 0);
+	assert_true(holds(&timing->l2, 0x2000));
+	assert_int_equal(holds(&timing->llc, 0x2000), !model->is_amd);
+	timing_flush_line(timing, 0x2000);
+	assert_false(holds(&timing->llc, 0x2000));
+	load_large(0x2000);
+	assert_int_equal(taken(RETIRE_LLC_MISSES), 1);
+}
+
+/* What comes from memory takes no room of the last level. On AMD's models what comes from there
+ * does not, either: a line leaves the set to which L2's victim goes. */
+static void both_levels_together_hold_the_sum_of_their_sizes(void **state)
+{
+	u64 lines = lines_of(CACHE_L2) + lines_of(CACHE_L3);
+
+	(void)state;
+	for (u64 i = 0; i < lines; i++)
+		load_large(i * LINE);
+	assert_int_equal(taken(RETIRE_LLC_MISSES), lines);
+	for (u64 i = 0; i < (model->is_amd ? lines_of(CACHE_L2) : 1); i++)
+		load_large(i * LINE);
+	assert_int_equal(taken(RETIRE_LLC_MISSES), 0);
+}
+
+/* A line that both have is one line less: the size that counts is the last level's. */
+static void the_last_level_holds_its_size(void **state)
+{
+	u64 lines = lines_of(CACHE_L3);
+
+	(void)state;
+	for (u64 round = 0; round < 3; round++)
+		for (u64 i = 0; i < lines; i++)
+			load_large(i * LINE);
+	assert_int_equal(taken(RETIRE_LLC_MISSES), lines);
+	assert_int_equal(taken(RETIRE_LLC_REFERENCES), 3 * lines);
 }
 
 static void a_flushed_line_comes_from_memory(void **state)
@@ -362,6 +427,9 @@ int main(void)
 		TEST(an_access_across_lines_touches_both),
 		TEST(a_set_holds_as_many_lines_as_it_has_ways),
 		TEST(each_level_holds_its_size),
+		TEST(the_last_level_gets_what_the_second_loses),
+		TEST(both_levels_together_hold_the_sum_of_their_sizes),
+		TEST(the_last_level_holds_its_size),
 		TEST(a_flushed_line_comes_from_memory),
 		TEST(data_finds_what_code_brought),
 		TEST(a_page_is_walked_once),

@@ -1,0 +1,24 @@
+/* SPDX-License-Identifier: MIT */
+/*
+ * The second level and the last, which data and code share: levels.c. Lines are physical addresses
+ * without LINE_SHIFT bits.
+ */
+#ifndef TIMING_LEVELS_H
+#define TIMING_LEVELS_H
+
+#include "timing/timing.h"
+
+/* A cache's tag of a line. */
+static inline u64 levels_tag(u64 line)
+{
+	return line + 1;
+}
+
+/* A first-level cache, a prefetcher or a page walk asks L2 for the line, which then holds it.
+ * OBSERVED_L2: it did before; else where it comes from. */
+enum observed_level levels_request(struct timing *t, u64 line);
+
+void levels_drop(struct timing *t, u64 line);
+void levels_empty(const struct timing_sets *s); /* for TLBs, too */
+
+#endif
