@@ -18,7 +18,7 @@ static bool in_last_level(struct timing *t, u64 line)
 	return sets_touch(&t->llc, line, levels_tag(line));
 }
 
-enum observed_level levels_request(struct timing *t, u64 line)
+enum observed_level levels_fill(struct timing *t, u64 line)
 {
 	enum observed_level level;
 	u64 victim, lost;
@@ -31,12 +31,23 @@ enum observed_level levels_request(struct timing *t, u64 line)
 	return level;
 }
 
+enum observed_level levels_request(struct timing *t, u64 line)
+{
+	enum observed_level level = levels_fill(t, line);
+
+	t->count[RETIRE_L2_REQUESTS]++;
+	if (level != OBSERVED_L2)
+		t->count[RETIRE_L2_FILLS]++;
+	return level;
+}
+
 void levels_drop(struct timing *t, u64 line)
 {
 	const struct timing_sets *all[] = { &t->l1d, &t->l1i, &t->l2, &t->llc };
 
 	for (u32 i = 0; i < ARRAY_SIZE(all); i++)
 		sets_drop(all[i], line, levels_tag(line));
+	sets_drop(&t->l1d, line, levels_tag(line) | SETS_MARK);
 }
 
 void levels_empty(const struct timing_sets *s)

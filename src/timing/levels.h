@@ -14,9 +14,10 @@ static inline u64 levels_tag(u64 line)
 	return line + 1;
 }
 
-/* A first-level cache, a prefetcher or a page walk asks L2 for the line, which then holds it.
- * OBSERVED_L2: it did before; else where it comes from. */
+/* A first-level cache or a prefetcher asks L2 for the line, which then holds it. OBSERVED_L2: it
+ * did before; else where it comes from. Counts requests and fills, not references and misses. */
 enum observed_level levels_request(struct timing *t, u64 line);
+enum observed_level levels_fill(struct timing *t, u64 line); /* counts nothing */
 
 void levels_drop(struct timing *t, u64 line);
 void levels_empty(const struct timing_sets *s); /* for TLBs, too */

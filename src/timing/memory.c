@@ -82,6 +82,7 @@ static enum observed_level outer_levels(struct timing *t, u64 line)
 {
 	enum observed_level level = levels_request(t, line);
 
+	prefetch_requested(t, line, level);
 	add(t, RETIRE_L2_REFERENCES);
 	add(t, level == OBSERVED_L2 ? RETIRE_L2_HITS : RETIRE_LLC_REFERENCES);
 	if (level == OBSERVED_MEMORY)
@@ -93,6 +94,7 @@ static enum observed_level outer_levels(struct timing *t, u64 line)
 static void count_data(struct timing *t, enum observed_level level, bool store)
 {
 	add(t, RETIRE_L1D_MISSES);
+	add(t, RETIRE_L1D_FILLS);
 	add(t, store ? RETIRE_STORE_L1_MISSES : RETIRE_LOAD_L1_MISSES);
 	add(t, level == OBSERVED_L2 ? RETIRE_DATA_L2_HITS : RETIRE_DATA_L2_MISSES);
 	if (level == OBSERVED_LLC)
@@ -120,17 +122,23 @@ static void count_store(struct timing *t, enum observed_level level)
 
 static enum observed_level data_line(struct timing *t, gpa_t physical, bool store)
 {
-	u64 line = physical >> LINE_SHIFT, lost;
+	u64 line = physical >> LINE_SHIFT;
 	enum observed_level level;
+	bool prefetched;
 
-	if (sets_use(&t->l1d, line, levels_tag(line), &lost))
+	if (sets_use_marked(&t->l1d, line, levels_tag(line), &prefetched)) {
+		if (prefetched && !store)
+			prefetch_loaded(t, line);
 		return OBSERVED_L1;
+	}
 	level = outer_levels(t, line);
 	count_data(t, level, store);
-	if (store)
+	if (store) {
 		count_store(t, level);
-	else
+	} else {
 		count_load(t, level);
+		prefetch_loaded(t, line);
+	}
 	return level;
 }
 
@@ -239,7 +247,7 @@ static void fill_code(struct timing *t, u64 line)
 	u64 lost;
 
 	if (!sets_use(&t->l1i, line, levels_tag(line), &lost))
-		levels_request(t, line);
+		levels_fill(t, line);
 }
 
 static void count_code_tlb(struct timing *t, enum observed_tlb tlb)

@@ -73,10 +73,12 @@ void timing_init(struct timing *t, const struct model *model, void *memory, u64 
 	layout(model, sets);
 	for (u32 i = 0; i < NSETS; i++) {
 		sets[i].tags = next;
+		sets[i].is_power = !(sets[i].sets & (sets[i].sets - 1));
 		next += ntags(&sets[i]);
 	}
 	must(sets[CACHE_L1D].sets == TIMING_LINES && sets[CACHE_L1I].sets == TIMING_LINES);
 	t->params = timing_params_of(model->set);
+	t->prefetch.kinds = t->params->prefetch.kinds;
 	predict_init(&t->predict, &t->params->predict);
 	t->count = count;
 	t->l1d = sets[CACHE_L1D];

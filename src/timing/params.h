@@ -18,6 +18,7 @@ struct timing_params {
 	u16 latency[4];	  /* by enum observed_level, from OBSERVED_L1 */
 	u16 walk, second; /* added by a page walk, by a hit in the second level */
 	bool llc_gives;	  /* a line that L2 takes from the last level leaves it; else it stays */
+	struct prefetch_params prefetch;
 	struct predict_params predict;
 };
 

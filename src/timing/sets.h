@@ -8,9 +8,11 @@
 
 #include "timing/timing.h"
 
+#define SETS_MARK BIT(63) /* of a tag, in sets whose owner says so */
+
 static inline u64 *sets_of(const struct timing_sets *s, u64 index)
 {
-	return s->tags + index % s->sets * s->ways;
+	return s->tags + (likely(s->is_power) ? index & (s->sets - 1) : index % s->sets) * s->ways;
 }
 
 /* Makes `tag` the youngest of its set. True: it was there. Else *lost is what fell out, or 0. */
@@ -37,6 +39,56 @@ static inline u32 sets_find(const struct timing_sets *s, const u64 *set, u64 tag
 	while (i < s->ways && set[i] != tag)
 		i++;
 	return i;
+}
+
+static inline bool sets_hold(const struct timing_sets *s, u64 index, u64 tag)
+{
+	return sets_find(s, sets_of(s, index), tag) < s->ways;
+}
+
+/* Of sets whose tags may be marked: marked or not. */
+static inline bool sets_hold_marked(const struct timing_sets *s, u64 index, u64 tag)
+{
+	const u64 *set = sets_of(s, index);
+
+	for (u32 i = 0; i < s->ways; i++)
+		if ((set[i] & ~SETS_MARK) == tag)
+			return true;
+	return false;
+}
+
+/* As sets_use(), of sets whose tags may be marked. *marked: it was there, with a mark, which it
+ * loses. */
+static inline bool sets_use_marked(const struct timing_sets *s, u64 index, u64 tag, bool *marked)
+{
+	u64 *set = sets_of(s, index), older = tag;
+
+	for (u32 i = 0; i < s->ways; i++) {
+		u64 here = set[i];
+
+		set[i] = older;
+		if ((here & ~SETS_MARK) == tag) {
+			*marked = here & SETS_MARK;
+			return true;
+		}
+		older = here;
+	}
+	return false;
+}
+
+/* Adds a tag that is not there as the second youngest: the youngest, which may be in a line buffer,
+ * stays. */
+static inline void sets_add_second(const struct timing_sets *s, u64 index, u64 tag)
+{
+	u64 *set = sets_of(s, index);
+	u32 i = set[0] ? 1 : 0;
+
+	for (u64 older = tag; i < s->ways; i++) {
+		u64 here = set[i];
+
+		set[i] = older;
+		older = here;
+	}
 }
 
 /* If the tag is there, makes it the youngest of its set. Else nothing changes. */

@@ -23,6 +23,7 @@
 #include "hwpmu/observe.h"
 #include "hwpmu/retire.h"
 #include "timing/predict.h"
+#include "timing/prefetch.h"
 #include "x86/models.h"
 
 #define LINE_SHIFT   6
@@ -34,6 +35,7 @@ struct timing_sets {
 	u64 *tags;
 	u32 sets;
 	u8 ways;
+	bool is_power; /* `sets` is a power of two */
 };
 
 struct timing_params;
@@ -50,7 +52,9 @@ struct timing {
 	/* Not 0: accesses do not change `seen`; see engine/runtime/observe.c */
 	u8 keep_seen;
 	u16 slow_cycles; /* a load of more cycles counts in slow_loads; set by the owner */
-	struct timing_sets l1d, l1i, l2, llc;
+	struct timing_sets l1d, l1i, l2,
+		llc; /* l1d's tags are marked until a prefetched line is used */
+	struct prefetch prefetch;
 	struct timing_sets dtlb, itlb, stlb, istlb; /* istlb is stlb's where they are one */
 	bool observing;				    /* the owner shows accesses and branches */
 	bool first_line; /* the next line of code is the first one shown */

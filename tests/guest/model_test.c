@@ -85,12 +85,54 @@ GUEST_CODE(flushed, "1: clflush (%rsi)\n"
 		    "jnz 1b\n"
 		    "out %al, $0xf4\n");
 
+/* Sequences of all kinds: loads up and down, stores, instructions with two operands in one set of
+ * L1, a copy, and lines of code. */
+#define STREAMED_LINES 200
+GUEST_CODE(streamed, "mov $200, %ecx\n"
+		     "lea 0x200000, %rsi\n"
+		     "1: mov (%rsi), %rax\n"
+		     "add 32(%rsi), %rax\n"
+		     "add $64, %rsi\n"
+		     "dec %ecx\n"
+		     "jnz 1b\n"
+		     "mov $200, %ecx\n"
+		     "lea 0x228000, %rsi\n"
+		     "2: mov (%rsi), %rax\n"
+		     "mov %rax, 0x10000(%rsi)\n"
+		     "sub $64, %rsi\n"
+		     "dec %ecx\n"
+		     "jnz 2b\n"
+		     "mov $200, %ecx\n"
+		     "lea 0x250000, %rsi\n"
+		     "lea 0x260000, %rdi\n"
+		     "3: movsq\n"
+		     "add $56, %rsi\n"
+		     "add $56, %rdi\n"
+		     "dec %ecx\n"
+		     "jnz 3b\n"
+		     "mov $1000, %ecx\n"
+		     "lea 0x270000, %rsi\n"
+		     "lea 0x280000, %rdi\n"
+		     "rep movsq\n"
+		     "jmp 4f; .org streamed_start + 4 * 64, 0x90\n"
+		     "4: jmp 5f; .org streamed_start + 5 * 64, 0x90\n"
+		     "5: jmp 6f; .org streamed_start + 6 * 64, 0x90\n"
+		     "6: jmp 7f; .org streamed_start + 7 * 64, 0x90\n"
+		     "7: out %al, $0xf4\n");
+
 static void load(struct machine *m, const u8 *start, const u8 *end)
 {
 	machine_load(m, start, (size_t)(end - start));
 	machine_cold(m);
 	m->cpu->port.wanted = WANTED;
 	m->cpu->port.trips.armed = 0;
+}
+
+/* For counts that are computed by hand. */
+static void load_without_prefetching(struct machine *m, const u8 *start, const u8 *end)
+{
+	load(m, start, end);
+	cpu_priv(m->cpu)->timing.prefetch.kinds = 0;
 }
 
 static void run(struct machine *m, u64 slice)
@@ -119,7 +161,7 @@ static void make_ring(struct machine *m, u64 base, u64 stride, u64 n)
 
 static void chase_ring(struct machine *m, u64 base, u64 stride, u64 n, u32 rounds)
 {
-	load(m, chase_start, chase_end);
+	load_without_prefetching(m, chase_start, chase_end);
 	make_ring(m, base, stride, n);
 	m->cpu->regs[RSI] = base;
 	m->cpu->regs[RCX] = rounds * n;
@@ -174,7 +216,7 @@ static void code_is_fetched_by_the_line(void **state)
 {
 	struct machine *m = *state;
 
-	load(m, lines_start, lines_end);
+	load_without_prefetching(m, lines_start, lines_end);
 	m->cpu->regs[RCX] = 100;
 	run(m, FOREVER);
 	assert_int_equal(count(m, RETIRE_L1I_MISSES), CODE_LINES - 2);
@@ -274,6 +316,77 @@ static void neither_slices_nor_a_second_run_change_a_count(void **state)
 		load(m, calls_start, calls_end);
 		run(m, slices[i]);
 		assert_memory_equal(&m->cpu->port.tally, &first, sizeof(first));
+	}
+}
+
+/* A sum of all that the caches and the prefetchers hold. */
+static u64 state_of(const struct machine *m)
+{
+	const struct timing *t = &cpu_priv(m->cpu)->timing;
+	const u64 *prefetch = (const u64 *)&t->prefetch;
+	u64 sum = 0;
+
+	for (u64 i = 0; i < timing_memory(m->cpu->port.model) / sizeof(u64); i++)
+		if (t->l1d.tags[i])
+			sum = (sum + i) * 0x9e3779b97f4a7c15ull ^ t->l1d.tags[i];
+	for (u32 i = 0; i < sizeof(t->prefetch) / sizeof(u64); i++)
+		sum = sum * 0x9e3779b97f4a7c15ull + prefetch[i];
+	return sum;
+}
+
+static void prefetching_does_not_depend_on_slices(void **state)
+{
+	static const u64 slices[] = { 1, 2, 7, 100, FOREVER };
+	struct machine *m = *state;
+	struct retire_tally first;
+	u64 sum;
+
+	load(m, streamed_start, streamed_end);
+	run(m, FOREVER);
+	first = m->cpu->port.tally;
+	sum = state_of(m);
+	assert_in_range(count(m, RETIRE_LOAD_L1_MISSES), 1, STREAMED_LINES + 50);
+	assert_true(count(m, RETIRE_L1D_FILLS) > 6 * STREAMED_LINES);
+	for (u32 i = 0; i < ARRAY_SIZE(slices); i++) {
+		load(m, streamed_start, streamed_end);
+		run(m, slices[i]);
+		assert_memory_equal(&m->cpu->port.tally, &first, sizeof(first));
+		assert_int_equal(state_of(m), sum);
+	}
+}
+
+/* Stops at trips, as a counter that samples does: the instruction that reaches one is taken back
+ * and executed again. */
+static void prefetching_does_not_depend_on_overflows(void **state)
+{
+	static const enum retire_class classes[] = { RETIRE_L1D_MISSES, RETIRE_L1D_FILLS,
+						     RETIRE_L2_FILLS, RETIRE_L1I_MISSES };
+	struct machine *m = *state;
+	struct retire_tally first;
+	u64 sum;
+
+	load(m, streamed_start, streamed_end);
+	run(m, FOREVER);
+	first = m->cpu->port.tally;
+	sum = state_of(m);
+	for (u32 i = 0; i < ARRAY_SIZE(classes); i++) {
+		struct retire_trips *trips = &m->cpu->port.trips;
+		enum exit_reason reason;
+		u64 stops = 0;
+
+		load(m, streamed_start, streamed_end);
+		trips->armed = RETIRE_BIT(classes[i]);
+		trips->at[classes[i]][RETIRE_IN_USR] = RETIRE_NEVER;
+		trips->at[classes[i]][RETIRE_IN_BOTH] = RETIRE_NEVER;
+		do {
+			trips->at[classes[i]][RETIRE_IN_OS] = count(m, classes[i]) + 1;
+			reason = machine_run(m, FOREVER);
+			stops++;
+		} while (reason == EXIT_BUDGET);
+		assert_int_equal(reason, EXIT_IO);
+		assert_in_range(stops, 3, count(m, classes[i]) + 2);
+		assert_memory_equal(&m->cpu->port.tally, &first, sizeof(first));
+		assert_int_equal(state_of(m), sum);
 	}
 }
 
@@ -421,6 +534,8 @@ int main(void)
 		cmocka_unit_test(loads_of_flushed_lines_are_all_that_is_missed),
 		cmocka_unit_test(branches_are_mispredicted_as_the_model_says),
 		cmocka_unit_test(neither_slices_nor_a_second_run_change_a_count),
+		cmocka_unit_test(prefetching_does_not_depend_on_slices),
+		cmocka_unit_test(prefetching_does_not_depend_on_overflows),
 		cmocka_unit_test(the_predictor_is_the_same_when_it_is_shown_branches_by_hand),
 		cmocka_unit_test(
 			branches_are_predicted_alike_whatever_else_is_counted_in_whatever_slices),
