@@ -18,14 +18,19 @@ static bool looking(struct cpu *cpu)
 	return cpu_observes(cpu);
 }
 
+static const struct timing_port port = { mmu_tables };
+
 void cpu_observe_begin(struct cpu *cpu)
 {
 	struct cpu_priv *priv = cpu_priv(cpu);
 
 	if (cpu_observes(cpu) && priv->timing_stale)
 		timing_flush_tlbs(&priv->timing);
-	if (cpu_observes(cpu))
+	if (cpu_observes(cpu)) {
 		priv->timing_stale = false;
+		priv->timing.port = &port;
+		priv->timing.owner = cpu;
+	}
 	timing_observe(&priv->timing, cpu_observes(cpu));
 }
 

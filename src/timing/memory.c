@@ -7,6 +7,7 @@
 #include "timing/levels.h"
 #include "timing/params.h"
 #include "timing/sets.h"
+#include "timing/walk.h"
 
 static void add(struct timing *t, enum retire_class class)
 {
@@ -15,25 +16,15 @@ static void add(struct timing *t, enum retire_class class)
 
 /* --- translation --- */
 
-/* A TLB's tag: the page's number, size and address space. */
-#define SPACE_SHIFT  52
-#define SPACE_GLOBAL 0xfffull
-#define SIZE_SHIFT   47 /* log2 of the size; above the 45 bits of a page's number */
-
 static u64 page_number(gva_t linear, u8 shift)
 {
 	return (linear & MASK(56, 0)) >> shift;
 }
 
-/* PCID 4095 shares the tag of PCID 0: its own number marks global pages. */
-static u64 owner_of(u16 space)
-{
-	return space % SPACE_GLOBAL;
-}
-
+/* A TLB's tag: the page's number, log2 of its size and the address space. */
 static u64 tlb_tag(const struct timing_access *a)
 {
-	u64 owner = a->global ? SPACE_GLOBAL : owner_of(a->space);
+	u64 owner = a->global ? SPACE_GLOBAL : walk_owner(a->space);
 
 	return owner << SPACE_SHIFT | (u64)a->page_shift << SIZE_SHIFT |
 	       (page_number(a->linear, a->page_shift) + 1);
@@ -151,7 +142,7 @@ static u16 latency(const struct timing *t, enum observed_level level, enum obser
 	if (tlb == OBSERVED_TLB_L2)
 		cycles += t->params->second;
 	if (tlb == OBSERVED_TLB_WALK)
-		cycles += t->params->walk;
+		cycles += t->walk_cycles;
 	return cycles;
 }
 
@@ -192,6 +183,8 @@ static void one_line(struct timing *t, const struct timing_access *a, u64 tag, u
 	if (t->data_line[set] == host)
 		return;
 	how = translate(&side, page_number(a->linear, a->page_shift), tag);
+	if (how == OBSERVED_TLB_WALK)
+		walk(t, a, true);
 	count_data_tlb(t, how, a->store);
 	here = data_line(t, a->physical + offset, a->store);
 	t->data_line[set] = host;
@@ -276,11 +269,15 @@ void timing_fetch(struct timing *t, const struct timing_access *a)
 	u64 line = a->physical >> LINE_SHIFT, tag = tlb_tag(a);
 	u32 set = timing_set(a->physical);
 	enum observed_tlb tlb;
+	bool before;
 
 	if (t->code_line[set] == timing_code_key(a->physical))
 		return;
 	tlb = translate(&side, page_number(a->linear, a->page_shift), tag);
-	if (fetched_before(t, a->physical)) {
+	before = fetched_before(t, a->physical);
+	if (tlb == OBSERVED_TLB_WALK)
+		walk(t, a, !before);
+	if (before) {
 		fill_code(t, line);
 	} else {
 		count_code_tlb(t, tlb);
@@ -336,23 +333,18 @@ void timing_flush_page(struct timing *t, gva_t linear)
 	flush_page(&t->stlb, linear);
 	if (t->istlb.tags != t->stlb.tags)
 		flush_page(&t->istlb, linear);
+	walk_forget(t); /* SDM 3A 4.10.4.1: whatever the address */
 	forget_lines(t);
-}
-
-static void flush_space(const struct timing_sets *s, u64 owner)
-{
-	for (u64 i = 0; i < (u64)s->sets * s->ways; i++)
-		while (s->tags[i] && s->tags[i] >> SPACE_SHIFT == owner)
-			sets_drop(s, i / s->ways, s->tags[i]);
 }
 
 void timing_flush_space(struct timing *t, u16 space)
 {
-	flush_space(&t->dtlb, owner_of(space));
-	flush_space(&t->itlb, owner_of(space));
-	flush_space(&t->stlb, owner_of(space));
+	sets_drop_space(&t->dtlb, walk_owner(space));
+	sets_drop_space(&t->itlb, walk_owner(space));
+	sets_drop_space(&t->stlb, walk_owner(space));
 	if (t->istlb.tags != t->stlb.tags)
-		flush_space(&t->istlb, owner_of(space));
+		sets_drop_space(&t->istlb, walk_owner(space));
+	walk_forget_space(t, space);
 	forget_lines(t);
 }
 
@@ -362,6 +354,7 @@ void timing_flush_tlbs(struct timing *t)
 	levels_empty(&t->itlb);
 	levels_empty(&t->stlb);
 	levels_empty(&t->istlb);
+	walk_forget(t);
 	forget_lines(t);
 }
 

@@ -34,7 +34,7 @@ static struct timing_sets tlb_sets(const struct timing_tlb_size *tlb)
 				     .ways = tlb->ways };
 }
 
-#define NSETS 8
+#define NSETS 10
 
 /* In the order of their addresses. */
 static void layout(const struct model *model, struct timing_sets out[NSETS])
@@ -47,6 +47,8 @@ static void layout(const struct model *model, struct timing_sets out[NSETS])
 	out[NCACHES + 1] = tlb_sets(&p->itlb);
 	out[NCACHES + 2] = tlb_sets(&p->stlb);
 	out[NCACHES + 3] = tlb_sets(&p->istlb);
+	out[NCACHES + 4] = (struct timing_sets){ .sets = 1, .ways = p->directory };
+	out[NCACHES + 5] = (struct timing_sets){ .sets = 1, .ways = p->upper };
 }
 
 static u64 ntags(const struct timing_sets *sets)
@@ -89,4 +91,6 @@ void timing_init(struct timing *t, const struct model *model, void *memory, u64 
 	t->itlb = sets[NCACHES + 1];
 	t->stlb = sets[NCACHES + 2];
 	t->istlb = sets[NCACHES + 3].ways ? sets[NCACHES + 3] : t->stlb;
+	t->directory = sets[NCACHES + 4];
+	t->upper = sets[NCACHES + 5];
 }

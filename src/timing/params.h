@@ -15,8 +15,9 @@ struct timing_tlb_size {
 struct timing_params {
 	enum model_set set;
 	struct timing_tlb_size dtlb, itlb, stlb, istlb;
-	u16 latency[4];	  /* by enum observed_level, from OBSERVED_L1 */
-	u16 walk, second; /* added by a page walk, by a hit in the second level */
+	u8 directory, upper; /* entries of paging-structure caches: of the last directory, above */
+	u16 latency[4];	     /* by enum observed_level, from OBSERVED_L1 */
+	u16 walk, second; /* added by a page walk besides its loads, by asking the second level */
 	bool llc_gives;	  /* a line that L2 takes from the last level leaves it; else it stays */
 	struct prefetch_params prefetch;
 	struct predict_params predict;

@@ -10,6 +10,11 @@
 
 #define SETS_MARK BIT(63) /* of a tag, in sets whose owner says so */
 
+/* Fields of the tags of TLBs and paging-structure caches. */
+#define SPACE_SHIFT 52 /* the address space */
+#define SIZE_SHIFT \
+	47 /* log2 of a page's size, or the kind of a table; a page's number has 45 bits */
+
 static inline u64 *sets_of(const struct timing_sets *s, u64 index)
 {
 	return s->tags + (likely(s->is_power) ? index & (s->sets - 1) : index % s->sets) * s->ways;
@@ -117,6 +122,14 @@ static inline bool sets_drop(const struct timing_sets *s, u64 index, u64 tag)
 		set[i] = set[i + 1];
 	set[i] = 0;
 	return true;
+}
+
+/* Removes the tags of one address space. */
+static inline void sets_drop_space(const struct timing_sets *s, u64 owner)
+{
+	for (u64 i = 0; i < (u64)s->sets * s->ways; i++)
+		while (s->tags[i] && s->tags[i] >> SPACE_SHIFT == owner)
+			sets_drop(s, i / s->ways, s->tags[i]);
 }
 
 #endif

@@ -4,10 +4,10 @@
  * it is shown lines, pages and branches and says what missed. docs/model.md describes the machine
  * it stands for; params.def has its numbers.
  *
- * It is a function of what it is shown and of nothing else, so that the same guest code gives the
- * same counts in whatever slices it runs. Translated code does by itself what changes no state but
- * the fields marked `inline`; the functions here do the same and more, and both may be mixed at
- * will.
+ * It is a function of what it is shown, and of the guest's page tables (port.h), and of nothing
+ * else, so that the same guest code gives the same counts in whatever slices it runs. Translated
+ * code does by itself what changes no state but the fields marked `inline`; the functions here do
+ * the same and more, and both may be mixed at will.
  *
  * Line buffers. The line used last in each set of a first-level cache needs no look-up: it is the
  * youngest of its set, and using it again changes nothing. That is a rule of the model and not just
@@ -22,6 +22,7 @@
 
 #include "hwpmu/observe.h"
 #include "hwpmu/retire.h"
+#include "timing/port.h"
 #include "timing/predict.h"
 #include "timing/prefetch.h"
 #include "x86/models.h"
@@ -52,11 +53,14 @@ struct timing {
 	/* Not 0: accesses do not change `seen`; see engine/runtime/observe.c */
 	u8 keep_seen;
 	u16 slow_cycles; /* a load of more cycles counts in slow_loads; set by the owner */
-	struct timing_sets l1d, l1i, l2,
-		llc; /* l1d's tags are marked until a prefetched line is used */
+	struct timing_sets l1d, l1i, l2, llc; /* l1d's tags are marked: prefetched, not yet used */
 	struct prefetch prefetch;
 	struct timing_sets dtlb, itlb, stlb, istlb; /* istlb is stlb's where they are one */
-	bool observing;				    /* the owner shows accesses and branches */
+	struct timing_sets directory, upper;	    /* paging-structure caches */
+	u16 walk_cycles;			    /* of the last page walk */
+	const struct timing_port *port;		    /* NULL: walks read nothing */
+	void *owner;
+	bool observing;	 /* the owner shows accesses and branches */
 	bool first_line; /* the next line of code is the first one shown */
 	/* timing_code_key() of the line after the first, until it is fetched; 0: none. */
 	u64 next_line;

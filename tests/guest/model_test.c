@@ -14,6 +14,8 @@
 
 #include "cpu/mode.h"
 #include "guest/machine.h"
+#include "timing/levels.h"
+#include "timing/sets.h"
 
 #define FOREVER (~0ull >> 1)
 #define WANTED	(OBSERVED_IN_MEMORY | OBSERVED_IN_BRANCHES)
@@ -208,6 +210,25 @@ static void pages_beyond_the_first_tlb_hit_the_second(void **state)
 	chase_ring(m, IMAGE_DATA, stride, pages, rounds);
 	assert_int_equal(count(m, RETIRE_DTLB_LOAD_MISSES), pages);
 	assert_int_equal(count(m, RETIRE_DTLB_LOAD_STLB), (rounds - 1) * pages);
+}
+
+/* Eight entries of a page table are a line. The tables above were read for the first line of code,
+ * uncounted. A page of 2 MB is an entry of the page directory, which was read too. */
+static void walks_read_the_page_tables(void **state)
+{
+	struct machine *m = *state;
+	const struct timing *t = &cpu_priv(m->cpu)->timing;
+	u64 pages = 100, lines = 13, entry = IMAGE_PT + (IMAGE_DATA >> PAGE_SHIFT) * 8;
+
+	chase_ring(m, IMAGE_DATA, PAGE_SIZE + LINE_SIZE, pages, 4);
+	assert_int_equal(count(m, RETIRE_L2_FILLS) - count(m, RETIRE_LLC_REFERENCES), lines);
+	assert_int_equal(count(m, RETIRE_L2_REQUESTS) - count(m, RETIRE_L2_REFERENCES), pages);
+	for (u64 i = 0; i < lines; i++, entry += LINE_SIZE)
+		assert_true(
+			sets_hold(&t->l2, entry >> LINE_SHIFT, levels_tag(entry >> LINE_SHIFT)));
+	chase_ring(m, LARGE_PAGE, LINE_SIZE, pages, 1);
+	assert_int_equal(count(m, RETIRE_L2_FILLS) - count(m, RETIRE_LLC_REFERENCES), 0);
+	assert_int_equal(count(m, RETIRE_L2_REQUESTS) - count(m, RETIRE_L2_REFERENCES), 1);
 }
 
 /* Of the lines of code, and their pages, all are missed but those that were fetched when counting
@@ -530,6 +551,7 @@ int main(void)
 		cmocka_unit_test(a_ring_that_fits_is_missed_once),
 		cmocka_unit_test(a_ring_of_one_line_more_is_missed_for_ever),
 		cmocka_unit_test(pages_beyond_the_first_tlb_hit_the_second),
+		cmocka_unit_test(walks_read_the_page_tables),
 		cmocka_unit_test(code_is_fetched_by_the_line),
 		cmocka_unit_test(loads_of_flushed_lines_are_all_that_is_missed),
 		cmocka_unit_test(branches_are_mispredicted_as_the_model_says),

@@ -473,6 +473,94 @@ static void a_page_that_leaves_the_tlb_takes_its_lines_along(void **state)
 	assert_int_equal(taken(RETIRE_L1D_MISSES), tlb->ways + 1);
 }
 
+/* --- page tables --- */
+
+/* Four levels, flat: each table's entries are where the number of what they map says. */
+static u32 flat_tables(void *owner, gva_t linear, struct timing_table *out)
+{
+	(*(u32 *)owner)++;
+	for (u32 i = 0; i < 4; i++) {
+		u8 shift = 39 - 9 * i;
+
+		out[i] = (struct timing_table){ .entry = (1ull << (44 - i)) + (linear >> shift) * 8,
+						.shift = shift,
+						.above = 3 - i };
+	}
+	return 4;
+}
+
+static const struct timing_port flat = { flat_tables };
+
+/* How many lines the walk of a load asked L2 for. */
+static u64 walk_lines(u64 address)
+{
+	u64 before = count[RETIRE_L2_REQUESTS] - count[RETIRE_L2_REFERENCES];
+
+	load(address);
+	return count[RETIRE_L2_REQUESTS] - count[RETIRE_L2_REFERENCES] - before;
+}
+
+#define REGION (1ull << 21) /* what one entry of a page directory maps */
+
+static void a_walk_reads_what_no_cache_of_tables_knows(void **state)
+{
+	const struct timing_params *p = timing->params;
+	u32 walks = 0;
+
+	(void)state;
+	timing->port = &flat;
+	timing->owner = &walks;
+	assert_int_equal(walk_lines(0), 4);
+	assert_int_equal(timing->walk_cycles, p->second + p->walk + 4 * p->latency[3]);
+	assert_int_equal(timing->seen.access.latency, p->latency[3] + timing->walk_cycles);
+	assert_int_equal(walk_lines(PAGE_SIZE), 1); /* the directory is known; its line is in L2 */
+	assert_int_equal(timing->walk_cycles, p->second + p->walk + p->latency[1]);
+	assert_int_equal(walk_lines(PAGE_SIZE + 0x40), 0);
+	assert_int_equal(walk_lines(REGION), 2);
+	assert_int_equal(walk_lines(512 * REGION), 3);
+	assert_int_equal(walk_lines(PAGE_SIZE * 8), 1);
+	assert_int_equal(timing->walk_cycles, p->second + p->walk + p->latency[3]);
+	assert_int_equal(walks, 5);
+	/* Walks are neither references nor misses of the last level. */
+	assert_int_equal(count[RETIRE_LLC_MISSES], 6);
+	assert_int_equal(count[RETIRE_DTLB_LOAD_MISSES], 5);
+}
+
+static void a_cache_of_tables_holds_its_entries(void **state)
+{
+	u64 entries = timing->params->directory;
+	u32 walks = 0;
+
+	(void)state;
+	timing->port = &flat;
+	timing->owner = &walks;
+	for (u64 i = 0; i <= entries; i++)
+		load(i * REGION);
+	assert_int_equal(walk_lines(PAGE_SIZE + entries * REGION), 1);
+	assert_int_equal(walk_lines(PAGE_SIZE), 2);
+	assert_int_equal(walk_lines(PAGE_SIZE + REGION), 2);
+}
+
+static void invalidations_take_what_is_known_of_tables(void **state)
+{
+	u32 walks = 0;
+
+	(void)state;
+	timing->port = &flat;
+	timing->owner = &walks;
+	load(0);
+	timing_flush_page(timing, 0x123456000); /* another page */
+	assert_int_equal(walk_lines(PAGE_SIZE), 4);
+	timing_flush_space(timing, 2);
+	assert_int_equal(walk_lines(2 * PAGE_SIZE), 1);
+	timing_flush_space(timing, 1);
+	assert_int_equal(walk_lines(PAGE_SIZE), 4);
+	timing_switch_space(timing);
+	assert_int_equal(walk_lines(3 * PAGE_SIZE), 1);
+	timing_flush_tlbs(timing);
+	assert_int_equal(walk_lines(PAGE_SIZE), 4);
+}
+
 static void stores_and_loads_walk_apart(void **state)
 {
 	struct timing_access a = at(0x5000, 0x5000);
@@ -577,7 +665,7 @@ static void the_last_access_is_described(void **state)
 	assert_int_equal(seen->physical, 0x6008);
 	assert_int_equal(seen->level, OBSERVED_MEMORY);
 	assert_int_equal(seen->tlb, OBSERVED_TLB_WALK);
-	assert_int_equal(seen->latency, p->latency[3] + p->walk);
+	assert_int_equal(seen->latency, p->latency[3] + p->second + p->walk);
 	load(0x6010);
 	assert_int_equal(seen->level, OBSERVED_L1);
 	assert_int_equal(seen->tlb, OBSERVED_TLB_L1);
@@ -626,6 +714,9 @@ int main(void)
 		TEST(data_finds_what_code_brought),
 		TEST(a_page_is_walked_once),
 		TEST(a_page_that_leaves_the_tlb_takes_its_lines_along),
+		TEST(a_walk_reads_what_no_cache_of_tables_knows),
+		TEST(a_cache_of_tables_holds_its_entries),
+		TEST(invalidations_take_what_is_known_of_tables),
 		TEST(stores_and_loads_walk_apart),
 		TEST(a_large_page_is_one_entry),
 		TEST(flushes_take_what_they_name),

@@ -19,6 +19,7 @@
 
 #include "base/bytes.h"
 #include "cpu/cpu.h"
+#include "timing/port.h"
 
 enum access_flags {
 	ACCESS_READ = 0,
@@ -43,6 +44,10 @@ void tlb_forget_others(struct cpu *cpu);
 void tlb_protect(struct cpu *cpu, gpa_t page); /* removes the write tags of a physical page */
 /* Of all pages that any processor has claimed: cpu/mmu/shared_code.h */
 void tlb_protect_claimed(struct cpu *cpu);
+
+/* Which entries of page tables a walk of gva reads now: for the timing model of the owner, a struct
+ * cpu (timing/port.h). Checks no rights, sets nothing, raises nothing. */
+u32 mmu_tables(void *owner, gva_t gva, struct timing_table *out);
 
 struct translation {
 	gpa_t gpa;

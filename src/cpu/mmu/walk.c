@@ -12,7 +12,7 @@
 #include "cpu/event.h"
 #include "x86/paging.h"
 
-#define MAX_LEVELS 5
+#define MAX_LEVELS TIMING_TABLES
 
 struct paging {
 	u8 top; /* level of the first table */
@@ -29,6 +29,7 @@ struct walker {
 	struct cpu *cpu;
 	gva_t gva;
 	u32 access;
+	bool quiet; /* no fault is raised, and no exit made */
 	const struct paging *paging;
 	u32 level;		   /* where the walk is; at its end the level of the leaf */
 	u64 rights;		   /* PTE_U, PTE_W: set in all entries so far; PTE_NX: set in one */
@@ -72,6 +73,8 @@ static enum step page_fault(struct walker *w, u32 error)
 	const struct cpu *cpu = w->cpu;
 	bool nx = (cpu->cr4 & CR4_PAE) && (cpu->efer & EFER_NX);
 
+	if (w->quiet)
+		return STEP_FAULT;
 	if (w->access & ACCESS_WRITE)
 		error |= PF_WRITE;
 	if (is_user(w))
@@ -182,7 +185,8 @@ static enum step read_entry(struct walker *w, gpa_t table)
 	if (!slot)
 		return page_fault(w, 0);
 	if (!guarded_read(&w->entry[w->level], mem_hva(slot, gpa), w->paging->entry_size)) {
-		mmu_host_fault(w->cpu, gpa);
+		if (!w->quiet)
+			mmu_host_fault(w->cpu, gpa);
 		return STEP_EXIT;
 	}
 	return STEP_ON;
@@ -307,6 +311,7 @@ enum guest_fault mmu_walk(struct cpu *cpu, gva_t gva, u32 access, struct walk *o
 	w.cpu = cpu;
 	w.gva = cpu_long_mode(cpu) ? gva : (u32)gva;
 	w.access = access;
+	w.quiet = false;
 	if (!(cpu->cr0 & CR0_PG)) {
 		out->gpa = mask_a20(cpu, w.gva);
 		out->shift = PAGE_SHIFT;
@@ -324,4 +329,19 @@ enum guest_fault mmu_walk(struct cpu *cpu, gva_t gva, u32 access, struct walk *o
 	out->writable = (access & ACCESS_WRITE) ||
 			((w.entry[w.level] & PTE_D) && allows(&w, ACCESS_WRITE | access));
 	return FAULT_NONE;
+}
+
+u32 mmu_tables(void *owner, gva_t gva, struct timing_table *out)
+{
+	struct cpu *cpu = owner;
+	struct walker w = { .cpu = cpu, .gva = cpu_long_mode(cpu) ? gva : (u32)gva, .quiet = true };
+	u32 n = 0;
+
+	if (!(cpu->cr0 & CR0_PG) || descend(&w) != STEP_ON)
+		return 0;
+	for (u32 level = w.paging->top; level >= w.level; level--)
+		out[n++] = (struct timing_table){ .entry = w.gpa[level],
+						  .shift = level_shift(&w, level),
+						  .above = level - 1 };
+	return n;
 }
