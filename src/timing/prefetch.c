@@ -1,9 +1,9 @@
 // SPDX-License-Identifier: MIT
 /*
  * Hardware prefetchers. Intel's optimization manual (248966), "Data Prefetching", describes the
- * next-line prefetcher of L1, the streamer and the pairs of lines of L2; AMD's manual of the
- * registers that switch them off (PPR of Zen 4, MSR C000_0108H) the streams of L1 and L2 and the
- * up/down prefetcher. None crosses a page of 4 Kbytes. How many requests make a sequence the
+ * next-line prefetcher of L1, the streamer and the pairs of lines of L2. AMD's streams of L1 and L2
+ * and up/down prefetcher are those of the register that switches them off (PPR of Zen 4, MSR
+ * C000_0108H), as recalled. None crosses a page of 4 Kbytes. How many requests make a sequence the
  * manuals do not say: STREAM_RUN, STREAM_REACH and PREFETCH_LOADS are chosen.
  *
  * Not modelled: prefetchers that know the address of the instruction (Intel's IP stride, AMD's
