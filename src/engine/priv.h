@@ -201,7 +201,7 @@ struct unacked_claim {
 
 #define UNACKED_MAX 256
 
-#define FETCH_CACHE 256
+#define FETCH_CACHE 2048
 
 struct fetch_kind {
 	u8 shift; /* log2 of the size of the guest's page */
@@ -228,7 +228,7 @@ struct engine {
 	bool huge_meta;		     /* the next memory of meta is mapped as huge pages */
 	struct block **by_address; /* all blocks since the last flush, in the order of their code */
 	u32 *code_starts;	   /* offset of each block's code, for binary search */
-	struct block **by_hash;	   /* BLOCK_HASHES chains of live blocks */
+	u64 *by_hash;		   /* BLOCK_HASHES chains of live blocks: code_cache.c */
 	struct decoder *decoder;   /* decoder.c */
 	struct pricing *pricing;   /* price.h */
 	u32 nblocks;
@@ -256,6 +256,7 @@ struct engine {
 	u64 epoch;
 	/* The epoch since which code of the space counts as unverified. */
 	u64 changed_epoch[NSPACES];
+	bool epoch_due[NSPACES]; /* one begins when code of the space is next entered */
 	u64 slice;	  /* instructions that the countdown started from; at most SLICE_MAX */
 	u64 budget;	  /* instructions that may retire after the slice */
 	u64 effort_start; /* cpu->port.effort when the run began */
@@ -322,7 +323,7 @@ bool emit_thunks(struct engine *eng);
 
 /* code_cache_memory.c, code_cache.c */
 #define MAX_BLOCKS	(1u << 20)
-#define BLOCK_HASH_BITS 18
+#define BLOCK_HASH_BITS 19
 #define BLOCK_HASHES	(1u << BLOCK_HASH_BITS)
 
 int cache_create(struct engine *eng);
@@ -350,6 +351,8 @@ bool cache_holds(const struct engine *eng, u64 host_pc); /* code of a block; exe
 struct block *cache_by_code(const struct engine *eng, const u8 *host_pc); /* executable view */
 struct page_copy *cache_page(struct cpu *cpu, gpa_t gpa);		  /* NULL: full */
 void cache_verify(struct cpu *cpu, struct code_page *page, const u8 *host);
+/* Hint before cache_verify(). */
+void cache_expect(const struct code_page *page, const u8 *host);
 /* Verify the page when it is next entered. */
 void cache_mark_unverified(struct cpu *cpu, gpa_t gpa);
 void cache_written(struct cpu *cpu);
@@ -373,6 +376,8 @@ static inline const u8 *exec_view(const struct engine *eng, const u8 *rw)
 /* jump_cache.c: the jump cache, and epochs. */
 void returns_invalidate(struct engine *eng);	     /* before the next entry */
 void epoch_begin(struct cpu *cpu, enum space space); /* code of the space may have changed */
+/* Begins the one that waited for code of this space to be entered. */
+void epoch_begin_due(struct cpu *cpu);
 /* Begins epochs if a write by another processor or from outside was counted:
  * cpu/mmu/shared_code.h */
 void epoch_check(struct cpu *cpu);

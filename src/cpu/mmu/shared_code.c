@@ -83,17 +83,34 @@ bool shared_claimed(struct cpu *cpu, gpa_t gpa)
 	return count && __atomic_load_n(count, __ATOMIC_SEQ_CST);
 }
 
+static void set_ack(struct cpu *cpu, u64 upto)
+{
+	struct cpu_priv *priv = cpu_priv(cpu);
+
+	__atomic_store_n(&priv->shared->ack[priv->shared_index].upto, upto, __ATOMIC_SEQ_CST);
+}
+
+static void acknowledge(struct cpu *cpu, u64 upto)
+{
+	cpu_priv(cpu)->acknowledged = upto;
+	set_ack(cpu, upto);
+}
+
 void shared_acknowledge(struct cpu *cpu)
 {
 	struct cpu_priv *priv = cpu_priv(cpu);
-	struct shared_code *shared = priv->shared;
-	u64 claims = __atomic_load_n(&shared->claims, __ATOMIC_SEQ_CST);
+	u64 claims = __atomic_load_n(&priv->shared->claims, __ATOMIC_SEQ_CST);
 
 	if (claims == priv->acknowledged)
 		return;
 	tlb_protect_claimed(cpu);
-	priv->acknowledged = claims;
-	__atomic_store_n(&shared->ack[priv->shared_index].upto, claims, __ATOMIC_SEQ_CST);
+	acknowledge(cpu, claims);
+}
+
+void shared_acknowledge_own(struct cpu *cpu, u64 number)
+{
+	if (cpu_priv(cpu)->acknowledged + 1 == number)
+		acknowledge(cpu, number);
 }
 
 u64 shared_acknowledged(const struct cpu *cpu)
@@ -109,13 +126,6 @@ u64 shared_acknowledged(const struct cpu *cpu)
 			least = ack;
 	}
 	return least;
-}
-
-static void set_ack(struct cpu *cpu, u64 upto)
-{
-	struct cpu_priv *priv = cpu_priv(cpu);
-
-	__atomic_store_n(&priv->shared->ack[priv->shared_index].upto, upto, __ATOMIC_SEQ_CST);
 }
 
 void shared_join(struct cpu *cpu, struct shared_code *shared, u32 index)

@@ -59,6 +59,9 @@ bool shared_claim_gone(struct cpu *cpu, const struct code_page *page);
 
 /* Drops write tags of pages that were claimed since, and acknowledges the claims. */
 void shared_acknowledge(struct cpu *cpu);
+/* It has no write tag for the page of its own claim of this number: acknowledges that, if nothing
+ * that others claimed comes before it. */
+void shared_acknowledge_own(struct cpu *cpu, u64 number);
 /* Up to which number have all others acknowledged? */
 u64 shared_acknowledged(const struct cpu *cpu);
 /* For the owner: this is the machine's processor of that number, counted without gaps; asleep. */

@@ -125,21 +125,48 @@ struct block *cache_alloc_block(struct engine *eng)
  * Blocks are looked up by all that tells them apart. A program that is started again and again has
  * its libraries at other addresses each time, so there are many of one physical address.
  */
-static struct block **bucket(const struct engine *eng, u64 rip, gpa_t gpa, u32 mode)
+static u64 hash_of(u64 rip, gpa_t gpa, u32 mode)
 {
-	u64 key = (rip ^ gpa << 20 ^ (u64)mode << 32) * 0x9e3779b97f4a7c15ull;
+	return (rip ^ gpa << 20 ^ (u64)mode << 32) * 0x9e3779b97f4a7c15ull;
+}
 
-	return &eng->by_hash[key >> (64 - BLOCK_HASH_BITS)];
+static u64 *bucket(const struct engine *eng, u64 hash)
+{
+	return &eng->by_hash[hash >> (64 - BLOCK_HASH_BITS)];
+}
+
+/*
+ * While code is new every second look-up finds nothing, and would wait for each block of a chain to
+ * arrive in the host's cache. So the bits of a bucket that addresses leave free say which blocks
+ * its chain may have: one of sixteen, which the hash selects, is set for each that was inserted.
+ */
+#define CHAIN_SHIFT 48
+
+static struct block *first_of(u64 chain)
+{
+	return (struct block *)(uintptr_t)(chain & (BIT(CHAIN_SHIFT) - 1));
+}
+
+static u64 mark_of(u64 hash)
+{
+	return BIT(CHAIN_SHIFT + (hash >> (64 - BLOCK_HASH_BITS - 4) & 15));
+}
+
+/* The marks stay, until the chain is empty. */
+static u64 chain_of(u64 marks, const struct block *first)
+{
+	return first ? (marks & ~(BIT(CHAIN_SHIFT) - 1)) | (u64)(uintptr_t)first : 0;
 }
 
 void cache_prefetch(const struct engine *eng, u64 rip, gpa_t gpa, u32 mode)
 {
-	__builtin_prefetch(bucket(eng, rip, gpa, mode));
+	__builtin_prefetch(bucket(eng, hash_of(rip, gpa, mode)));
 }
 
 struct block *cache_find(const struct cpu *cpu, u64 rip, gpa_t gpa, u32 mode)
 {
-	struct block *b = *bucket(cpu->engine, rip, gpa, mode);
+	u64 hash = hash_of(rip, gpa, mode), chain = *bucket(cpu->engine, hash);
+	struct block *b = chain & mark_of(hash) ? first_of(chain) : NULL;
 	u32 limit = code_limit(cpu, mode);
 
 	while (b && (b->rip != rip || b->gpa != gpa || b->mode != mode || b->limit != limit))
@@ -191,8 +218,10 @@ static void patch(const struct link *link, const u8 *target)
 
 void link_set(const struct engine *eng, struct link *link, struct block *to)
 {
-	check_live(eng, to->code);
-	check_live(eng, cache_by_code(eng, exec_view(eng, link->site))->code);
+	if (CHECKING) {
+		check_live(eng, to->code);
+		check_live(eng, cache_by_code(eng, exec_view(eng, link->site))->code);
+	}
 	link->to = to;
 	link->next_in = to->links_in;
 	link->prev_in = &to->links_in;
@@ -304,8 +333,10 @@ static void claim(struct cpu *cpu, struct code_page *cp)
 	u64 number = shared_claim(cpu, cp);
 
 	tlb_protect(cpu, (cp->gfn_plus_1 - 1) << PAGE_SHIFT);
-	if (number)
-		note_unacked(cpu->engine, cp, number);
+	if (!number)
+		return;
+	shared_acknowledge_own(cpu, number);
+	note_unacked(cpu->engine, cp, number);
 }
 
 static void set_lines(struct cpu *cpu, struct code_page *cp, u64 lines)
@@ -330,10 +361,10 @@ static void add_to_page(struct cpu *cpu, struct block *block, gpa_t page)
 void cache_insert(struct cpu *cpu, struct block *block)
 {
 	struct engine *eng = cpu->engine;
-	struct block **head = bucket(eng, block->rip, block->gpa, block->mode);
+	u64 hash = hash_of(block->rip, block->gpa, block->mode), *chain = bucket(eng, hash);
 
-	block->next_hash = *head;
-	*head = block;
+	block->next_hash = first_of(*chain);
+	*chain = chain_of(*chain | mark_of(hash), block);
 	check_enterable(eng, block->code);
 	eng->code_starts[eng->nblocks] = block->code - eng->code_rw;
 	eng->by_address[eng->nblocks++] = block;
@@ -345,6 +376,20 @@ void cache_insert(struct cpu *cpu, struct block *block)
 	add_to_page(cpu, block, block->gpa & PAGE_MASK);
 }
 
+static void leave_chain(const struct engine *eng, struct block *block)
+{
+	u64 *chain = bucket(eng, hash_of(block->rip, block->gpa, block->mode));
+	struct block *b = first_of(*chain);
+
+	if (b == block) {
+		*chain = chain_of(*chain, block->next_hash);
+		return;
+	}
+	for (; b->next_hash != block; b = b->next_hash)
+		must(b->next_hash);
+	b->next_hash = block->next_hash;
+}
+
 /*
  * Takes a block out of everything but the lists of its pages, where finding it would take longer
  * than all the rest: there it remains, made from no lines (invariant 7), until drop_lines() removes
@@ -352,14 +397,10 @@ void cache_insert(struct cpu *cpu, struct block *block)
  */
 void cache_drop(struct cpu *cpu, struct block *block)
 {
-	struct block **p = bucket(cpu->engine, block->rip, block->gpa, block->mode);
-
 	must(!cpu->engine->in_translated_code);
 	if (block_dropped(block))
 		return;
-	for (; *p != block; p = &(*p)->next_hash)
-		must(*p);
-	*p = block->next_hash;
+	leave_chain(cpu->engine, block);
 	jump_remove(cpu, block);
 	returns_invalidate(cpu->engine);
 	unlink_in(block);
@@ -406,6 +447,19 @@ void cache_verify(struct cpu *cpu, struct code_page *cp, const u8 *host)
 	}
 	if (changed)
 		drop_lines(cpu, cp, (cp->gfn_plus_1 - 1) << PAGE_SHIFT, changed);
+}
+
+/* Its table has been read: prefetches what cache_verify() compares. */
+void cache_expect(const struct code_page *cp, const u8 *host)
+{
+	const struct page_copy *copy = cp->blocks;
+
+	for (u64 left = cp->lines; left; left &= left - 1) {
+		u32 line = __builtin_ctzll(left);
+
+		__builtin_prefetch(copy->bytes + line * LINE);
+		__builtin_prefetch(host + line * LINE);
+	}
 }
 
 /*

@@ -59,19 +59,52 @@ static bool worth_comparing(struct cpu *cpu, enum space space)
 	return entered->n <= ENTERED_MAX && entered->n <= 2 * saved + 8;
 }
 
-void epoch_begin(struct cpu *cpu, enum space space)
+/* Comparing waits for memory more than for anything else: what comes next is prefetched, first the
+ * tables of pages, then their lines. */
+#define TABLES_AHEAD 6
+#define LINES_AHEAD  2
+
+static void expect(const struct entered_pages *entered, u32 i)
+{
+	if (i + TABLES_AHEAD < entered->n)
+		__builtin_prefetch(entered->page[i + TABLES_AHEAD].page);
+	if (i + LINES_AHEAD < entered->n)
+		cache_expect(entered->page[i + LINES_AHEAD].page,
+			     entered->page[i + LINES_AHEAD].host);
+}
+
+static void begin(struct cpu *cpu, enum space space)
 {
 	struct cpu_priv *priv = cpu_priv(cpu);
 	struct engine *eng = cpu->engine;
 	struct entered_pages *entered = &eng->entered[space];
 
+	eng->epoch_due[space] = false;
 	eng->changed_epoch[space] = ++eng->epoch;
 	if (entered->drops != priv->jump_drops[space])
 		return; /* no entry is valid anyway */
 	if (!worth_comparing(cpu, space))
 		cpu_drop_jumps_of(cpu, space);
-	for (u32 i = 0; i < entered->n && entered->drops == priv->jump_drops[space]; i++)
+	for (u32 i = 0; i < entered->n && entered->drops == priv->jump_drops[space]; i++) {
+		expect(entered, i);
 		cache_verify(cpu, entered->page[i].page, entered->page[i].host);
+	}
+}
+
+/* That of the other space waits until its code is next entered: several are then compared as one.
+ */
+void epoch_begin(struct cpu *cpu, enum space space)
+{
+	if (space == space_of(cpu))
+		begin(cpu, space);
+	else
+		cpu->engine->epoch_due[space] = true;
+}
+
+void epoch_begin_due(struct cpu *cpu)
+{
+	if (unlikely(cpu->engine->epoch_due[space_of(cpu)]))
+		begin(cpu, space_of(cpu));
 }
 
 void epoch_check(struct cpu *cpu)

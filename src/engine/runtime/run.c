@@ -484,6 +484,7 @@ static void update_cache(struct cpu *cpu)
 		eng->check_pending = false;
 		epoch_check(cpu);
 	}
+	epoch_begin_due(cpu);
 	if (cpu_priv(cpu)->code->nwritten)
 		cache_written(cpu);
 }
