@@ -115,6 +115,11 @@ void engine_cache(const struct cpu *cpu, struct engine_cache *cache)
 		.bytes = (eng->code_next - eng->code_first) + (eng->meta_next - eng->meta),
 		.blocks = eng->blocks_made,
 		.flushes = eng->flushes,
+		.insns = eng->insns_translated,
+		.lookups = eng->lookups,
+		.compared = eng->lines_compared,
+		.written = cpu_priv(cpu)->code->stores,
+		.dropped = eng->single_drops,
 	};
 }
 

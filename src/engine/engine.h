@@ -63,9 +63,14 @@ bool engine_where(const struct cpu *cpu, const void *ucontext, struct engine_whe
 
 /* The code cache: memory in use now, and since the processor was made. Its own thread. */
 struct engine_cache {
-	u64 bytes;   /* code and tables of translation blocks */
-	u64 blocks;  /* translated so far */
-	u64 flushes; /* so far */
+	u64 bytes;    /* code and tables of translation blocks */
+	u64 blocks;   /* translated so far */
+	u64 flushes;  /* so far */
+	u64 insns;    /* of blocks translated so far */
+	u64 lookups;  /* of blocks: those that no link and no entry of the jump cache led to */
+	u64 compared; /* lines of 64 bytes that were compared with what was translated */
+	u64 written;  /* stores to bytes that blocks may have been made from */
+	u64 dropped; /* blocks, since what they were made from changed or a hot one replaces them */
 };
 void engine_cache(const struct cpu *cpu, struct engine_cache *cache);
 

@@ -310,6 +310,7 @@ struct engine {
 	u8 *check_jump, *check_return; /* writable view: calls into C of the checking build */
 	u8 *observe_access, *observe_fetch, *observe_branch;
 	u64 blocks_made, flushes;
+	u64 insns_translated, lookups, lines_compared, single_drops; /* as engine_cache() tells */
 	/* Grows with each dropped block and each flush: code_check.h, invariant 7. */
 	u64 blocks_dropped;
 	s32 hot_after;		 /* executions after which a block is retranslated as a hot one */

@@ -287,6 +287,11 @@ static void count_exit(struct vcpu *vcpu)
 	vcpu->stats.code_cache_bytes = cache.bytes;
 	vcpu->stats.code_cache_flushes = cache.flushes;
 	vcpu->stats.translated_blocks = cache.blocks;
+	vcpu->stats.translated_instructions = cache.insns;
+	vcpu->stats.code_lookups = cache.lookups;
+	vcpu->stats.code_lines_compared = cache.compared;
+	vcpu->stats.code_stores = cache.written;
+	vcpu->stats.code_blocks_dropped = cache.dropped;
 }
 
 int exit_handle(struct vcpu *vcpu, enum exit_reason reason)

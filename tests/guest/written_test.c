@@ -68,6 +68,21 @@ static void a_handler_may_be_its_own_frame(void **state)
 	frames_with(*state, 1);
 }
 
+static void what_was_written_is_counted(void **state)
+{
+	struct machine *m = *state;
+	struct engine_cache before, after;
+
+	engine_cache(m->cpu, &before);
+	frames_with(m, 10000);
+	engine_cache(m->cpu, &after);
+	/* Four frames of five words, all but the first on a line with code. */
+	assert_in_range(after.written - before.written, 3, 4 * 5);
+	assert_true(after.dropped - before.dropped >= 3);
+	assert_true(after.lookups - before.lookups >= after.blocks - before.blocks);
+	assert_true(after.insns - before.insns >= after.blocks - before.blocks);
+}
+
 /*
  * A code segment's descriptor that is code as well: "mov $access, %bl; and $0, %al" from its fifth
  * byte on. First it is jumped to, then it is the handler's segment, and delivery sets its accessed
@@ -167,6 +182,7 @@ int main(void)
 {
 	const struct CMUnitTest tests[] = {
 		cmocka_unit_test(a_handler_may_be_its_own_frame),
+		cmocka_unit_test(what_was_written_is_counted),
 		cmocka_unit_test(a_handler_may_be_its_own_descriptor),
 		cmocka_unit_test(a_record_may_be_code),
 	};

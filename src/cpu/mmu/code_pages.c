@@ -94,6 +94,7 @@ void code_written(struct code_pages *pages, gpa_t gpa, u32 size)
 	gpa_t page = gpa & PAGE_MASK;
 	u32 n = pages->nwritten;
 
+	pages->stores += !!lines;
 	if (!lines || n > NWRITTEN)
 		return;
 	if (n && pages->written[n - 1].page == page) {

@@ -408,6 +408,7 @@ void cache_drop(struct cpu *cpu, struct block *block)
 		unlink_out(&block->link[i]);
 	block->lines = block->lines2 = 0;
 	cpu->engine->blocks_dropped++;
+	cpu->engine->single_drops++;
 	if (CHECKING)
 		check_dead(cpu->engine, block->code, end_of(cpu->engine, block));
 }
@@ -442,6 +443,7 @@ void cache_verify(struct cpu *cpu, struct code_page *cp, const u8 *host)
 	for (u64 left = cp->lines; left; left &= left - 1) {
 		u32 line = __builtin_ctzll(left);
 
+		cpu->engine->lines_compared++;
 		if (!guarded_same_line(copy->bytes + line * LINE, host + line * LINE))
 			changed |= BIT(line);
 	}

@@ -81,6 +81,7 @@ struct block *block_find(struct cpu *cpu, u32 mode, enum guest_fault *fault)
 		*fault = fetch_page(cpu, linear_rip(cpu), &gpa, &host);
 	if (*fault != FAULT_NONE)
 		return NULL;
+	eng->lookups++;
 	cache_prefetch(eng, cpu->rip, gpa, mode);
 	page = code_find(cpu_priv(cpu)->code, gpa);
 	if (page && !page_verified(cpu, page))

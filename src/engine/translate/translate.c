@@ -445,6 +445,7 @@ static bool finish(struct trans *t, u8 *count)
 	*(u32_unaligned *)count = (u32)b->ninsns << COUNT_SHIFT | b->nbranches;
 	t->eng->code_next = t->e.p;
 	t->eng->blocks_made++;
+	t->eng->insns_translated += b->ninsns;
 	cache_insert(t->cpu, b);
 	return true;
 }
