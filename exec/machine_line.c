@@ -150,7 +150,7 @@ static void add_kernel(struct line *line, const struct exec_options *options, co
 		   "cryptomgr.notests random.trust_cpu=on rcupdate.rcu_expedited=1 audit=0 "
 		   "pcie_ports=compat%s%s",
 		   options->verbose ? "ignore_loglevel" : "quiet",
-		   options->deterministic ? " vpmu_link=files" : "",
+		   options->deterministic ? " vpmu_link=files" : " norandmaps",
 		   parks(options) && wiring->is_resumable ? " iomem=relaxed vpmu_park=1" : "");
 }
 
