@@ -323,31 +323,58 @@ static void the_program_may_change_user_code_while_it_runs(void **state)
 
 SPACES(spaces, "movl $100, 0x21001\n");
 
-static void change_in_all_spaces(const void *code, size_t size, u64 function_pte)
+static void make_spaces(struct kvm_guest *g, const void *code, size_t size, u64 function_pte)
 {
 	static const u8 user[] = { 0xff, 0xd7, 0xcd, 0x80 };	    /* call *%rdi; int $0x80 */
 	static const u8 function[] = { 0xb8, 1, 0, 0, 0, 0xc3 };    /* mov $1, %eax; ret */
 	static const u8 function2[] = { 0xb8, 100, 0, 0, 0, 0xc3 }; /* mov $100, %eax; ret */
-	struct kvm_guest g;
+
+	kvm_guest_create(g, code, size, 1);
+	memcpy(g->ram + USER_CODE, user, sizeof(user));
+	memcpy(g->ram + USER_FUNCTION, function, sizeof(function));
+	memcpy(g->ram + USER_FUNCTION + PAGE_SIZE, function2, sizeof(function2));
+	image_gate(g->ram, 0x80, SPACES_GATE, 3);
+	*image_pte(g->ram, IMAGE_CODE) |= PTE_GLOBAL;
+	*image_pte(g->ram, USER_FUNCTION) |= function_pte;
+}
+
+static void run_spaces_to_end(struct kvm_guest *g)
+{
 	struct kvm_regs regs;
 
-	kvm_guest_create(&g, code, size, 1);
-	memcpy(g.ram + USER_CODE, user, sizeof(user));
-	memcpy(g.ram + USER_FUNCTION, function, sizeof(function));
-	memcpy(g.ram + USER_FUNCTION + PAGE_SIZE, function2, sizeof(function2));
-	image_gate(g.ram, 0x80, SPACES_GATE, 3);
-	*image_pte(g.ram, IMAGE_CODE) |= PTE_GLOBAL;
-	*image_pte(g.ram, USER_FUNCTION) |= function_pte;
-	assert_int_equal(kvm_guest_run(&g, 0), KVM_EXIT_HLT);
-	KVM_CALL(g.vcpu[0], KVM_GET_REGS, &regs);
+	assert_int_equal(kvm_guest_run(g, 0), KVM_EXIT_HLT);
+	KVM_CALL(g->vcpu[0], KVM_GET_REGS, &regs);
 	assert_int_equal(regs.rbx, 6 * 1 + 6 * 100);
-	kvm_guest_destroy(&g);
+	kvm_guest_destroy(g);
+}
+
+static void change_in_all_spaces(const void *code, size_t size, u64 function_pte)
+{
+	struct kvm_guest g;
+
+	make_spaces(&g, code, size, function_pte);
+	run_spaces_to_end(&g);
 }
 
 static void code_changes_in_all_address_spaces(void **state)
 {
 	(void)state;
 	change_in_all_spaces(CODE(spaces), 0);
+}
+
+/* The kernel tells the program, which changes the function. */
+SPACES(told, "out %al, $0xf4\n");
+
+static void the_program_may_change_user_code_while_the_kernel_runs(void **state)
+{
+	struct kvm_guest g;
+
+	(void)state;
+	make_spaces(&g, CODE(told), 0);
+	assert_int_equal(kvm_guest_run(&g, 0), KVM_EXIT_IO);
+	g.ram[USER_FUNCTION + 1] = 100;
+	assert_int_equal(kvm_guest_run(&g, 0), KVM_EXIT_IO);
+	run_spaces_to_end(&g);
 }
 
 /* The page table entry of the function's page, which is global, names another frame. INVLPG drops
@@ -437,6 +464,7 @@ int main(void)
 		cmocka_unit_test(the_program_may_change_code_while_it_runs),
 		cmocka_unit_test(the_program_may_change_user_code_while_it_runs),
 		cmocka_unit_test(code_changes_in_all_address_spaces),
+		cmocka_unit_test(the_program_may_change_user_code_while_the_kernel_runs),
 		cmocka_unit_test(a_global_page_of_code_is_remapped_in_all_address_spaces),
 		cmocka_unit_test(what_the_hypervisor_writes_may_be_code),
 		cmocka_unit_test(a_page_may_follow_itself),

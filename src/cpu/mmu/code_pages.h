@@ -32,7 +32,7 @@ struct code_note {
 
 struct code_pages {
 	u32 count;
-	u64 stores; /* that touched a line with code */
+	u64 stores;   /* that touched a line with code */
 	u32 nwritten; /* notes in use; more than fit: everything counts as written */
 	struct code_note written[16];
 	struct code_page page[1u << CODE_PAGES_BITS];

@@ -39,7 +39,7 @@
  *     the list engine->unacked[], or its number is at most engine->unacked_overflow, and the page
  *     is compared whenever code may have changed.
  *  5. A page is entered only after it was compared in the last epoch that concerns its code
- *     (page_verified()).
+ *     (page_verified()). None is due for the space whose code runs (epoch_begin_due()).
  *  6. Blocks are dropped and the cache is flushed between two visits to translated code only
  *     (code_check.h, 3): a running block may jump to any other, and its tables say where it is. C
  *     that translated code calls marks what is to be done (priv->code, engine->check_pending);

@@ -17,7 +17,9 @@
  * Entries lead to pages that were compared with guest memory in this *epoch*; an epoch ends when
  * code may have been changed by another processor, the program or a device (SDM 3A 8.1.3). To keep
  * the entries over the end of an epoch, the pages they lead to are noted (engine->entered[]) and
- * compared; where that would cost more than it saves, a new generation is taken instead.
+ * compared; where that would cost more than it saves, a new generation is taken instead. An epoch
+ * of the space that does not run begins when its code is next entered: translated code never leads
+ * from one space to the other.
  *
  * Invariants, besides 1 to 4 of code_check.h:
  *
