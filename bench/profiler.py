@@ -11,16 +11,19 @@ import tempfile
 from machine import Failure
 
 HERTZ = 997
-# What a sample is: (heading, source file in src/ or name of the mapping). The first that matches counts.
+# What a sample is: (heading, source file in src/ or name of the mapping, and function). The first that matches counts.
 KINDS = [
     ("translated", r"^/memfd:vpmu-code"),
-    ("translation", r"^engine/(translate|trans_\w+|emit|decode|thunk|place)\.c|/libZydis"),
-    ("TLB misses", r"^engine/slow\.c|^cpu/(walk|tlb|access|linear|watch)\.c|^base/guarded\.c|^mem/"),
-    ("look-ups", r"^engine/(run|cache|cache_memory|fetch|count|serialize|engine)\.c|^cpu/(code|mode)\.c"),
+    ("decoding", r"^engine/translate/(decoder|scan|source)\.c|^engine/decode\.c|/libZydis"),
+    ("translation", r"^engine/translate/"),
+    ("comparing", r" (guarded_same_line|cache_verify|cache_expect|begin|expect|epoch_\w+)$"),
+    ("protecting", r" (tlb_)?(protect\w*|shared_claim\w*|shared_acknowledge\w*|claim\w*)$"),
+    ("TLB misses", r"^engine/runtime/slow_\w+\.c|^cpu/mmu/(walk|tlb|access|linear)\.c|^base/guarded\.c|^mem/"),
+    ("look-ups", r"^engine/runtime/(run|\w+_cache|\w+_cache_memory|find_block|fetch)\.c|^cpu/mmu/(code_pages|shared_code)\.c|^cpu/mode"),
     ("helpers", r"^(engine|cpu)/"),
     ("PMU", r"^(hwpmu|pmu|hostperf|timing)/"),
     ("hypervisor", r"^(vm|irq|kvm|preload|x86|base)/"),
-    ("host kernel", r"^kernel$"),
+    ("host kernel", r"^kernel "),
     ("QEMU, libc", r""),
 ]
 
@@ -61,8 +64,8 @@ def sources(library, addresses):
     return found
 
 
-def kind(place):
-    return next(heading for heading, pattern in KINDS if re.search(pattern, place))
+def kind(place, function=""):
+    return next(heading for heading, pattern in KINDS if re.search(pattern, f"{place} {function}"))
 
 
 class Profile:
@@ -105,9 +108,9 @@ class Profile:
 
 def shares(places):
     """{heading: share of all samples}."""
-    total, result = sum(places.values()), {heading: 0.0 for heading, _ in KINDS}
-    for (place, _), count in places.items():
-        result[kind(place)] += count / total
+    total, result = max(sum(places.values()), 1), {heading: 0.0 for heading, _ in KINDS}
+    for (place, function), count in places.items():
+        result[kind(place, function)] += count / total
     return result
 
 
