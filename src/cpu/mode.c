@@ -139,14 +139,26 @@ static u32 count_set(struct cpu *cpu)
 	return i;
 }
 
+/* With full timing everything is modelled if anything is, so that time does not depend on what
+ * else is counted. */
+static bool models_all(const struct cpu *cpu)
+{
+	const retire_wanted modelled = COUNT_CYCLES | OBSERVED_IN_MEMORY | OBSERVED_IN_BRANCHES;
+
+	return cpu->port.full_timing && cpu_priv(cpu)->timing.params &&
+	       ((cpu->port.wanted & modelled) || cpu->port.observe ||
+		branch_wanted(&cpu->branches));
+}
+
 static u32 count_mode(struct cpu *cpu)
 {
 	struct cpu_priv *priv = cpu_priv(cpu);
+	bool all = models_all(cpu);
 
 	update_coded(cpu);
 	return count_set(cpu) << MODE_COUNT_SHIFT |
-	       (priv->code_classes & COUNT_CYCLES ? MODE_COUNT_CYCLES : 0) |
-	       (cpu->port.wanted & OBSERVED_IN_BRANCHES ? MODE_COUNT_MISSES : 0) |
+	       (all || (priv->code_classes & COUNT_CYCLES) ? MODE_COUNT_CYCLES : 0) |
+	       (all || (cpu->port.wanted & OBSERVED_IN_BRANCHES) ? MODE_COUNT_MISSES : 0) |
 	       (priv->branch_trip_near ? MODE_TRIP_BRANCHES : 0);
 }
 
@@ -165,6 +177,8 @@ static u32 observe_mode(const struct cpu *cpu)
 {
 	if (!cpu_priv(cpu)->timing.params)
 		return 0;
+	if (models_all(cpu))
+		return MODE_OBSERVE_MEMORY | MODE_OBSERVE_BRANCHES;
 	return cpu->port.observe |
 	       (cpu->port.wanted & OBSERVED_IN_MEMORY ? MODE_OBSERVE_MEMORY : 0) |
 	       (cpu->port.wanted & OBSERVED_IN_BRANCHES || branch_wanted(&cpu->branches)

@@ -40,7 +40,7 @@
  * for it: the number of a set of classes (priv->count_sets), and cycles. */
 #define MODE_COUNT_SHIFT   28 /* to bit 31 */
 #define MODE_COUNT_CYCLES  BIT(19)
-#define MODE_COUNT_MISSES  BIT(20) /* of branches: the timing model counts them */
+#define MODE_COUNT_MISSES  BIT(20) /* of branches: one may reach a trip */
 #define MODE_TRIP_BRANCHES BIT(21) /* all branches once more: their trip is near */
 
 /* What translated code shows to the timing model. All of memory, or nothing of it: what a cache

@@ -31,6 +31,7 @@ void cpu_observe_begin(struct cpu *cpu)
 		priv->timing.port = &port;
 		priv->timing.owner = cpu;
 	}
+	timing_set_full(&priv->timing, cpu->port.full_timing);
 	timing_observe(&priv->timing, cpu_observes(cpu));
 }
 

@@ -140,6 +140,7 @@ struct cpu_port {
 	const struct model *model;     /* whose timing is modelled; NULL: none */
 	struct intercepts *intercepts; /* which MSRs of cpu->pmu need no exit; NULL: none */
 	bool virtual_time;	       /* the TSC is made of the tally of cycles: time_base */
+	bool full_timing;	       /* misses and mispredictions take time */
 	bool harden;		       /* guest addresses are masked against speculation */
 	bool seeded;		       /* RDRAND and RDSEED give what follows of `random` */
 	u64 random;		       /* the seed; the processor moves it on */

@@ -112,8 +112,9 @@ struct cpu_priv {
 	u64 host_rsp;		/* the stack to return to */
 
 	/* From translated code to engine/runtime/observe.c. */
-	u32 observed_tlb; /* offset of a TLB entry in its set */
-	u64 observed_arg; /* key of a line, or address of a branch */
+	u32 observed_tlb;   /* offset of a TLB entry in its set */
+	u64 observed_arg;   /* key of a line, or address of a branch */
+	u32 observed_ahead; /* of the block, after the instruction: see OBSERVE_AHEAD() */
 
 	u32 mode;	   /* MODE_* of cpu/mode.h, recomputed by cpu_update_mode() */
 	u8 begun;	   /* BEGUN_*: what the completing instruction itself has begun */

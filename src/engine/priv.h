@@ -527,6 +527,18 @@ enum observe_kind { OBSERVE_TAKEN, OBSERVE_NOT_TAKEN, OBSERVE_INDIRECT, OBSERVE_
 #define OBSERVE_MISSED	      BIT(3) /* the branch was mispredicted */
 #define OBSERVE_OUTCOME_SHIFT 4	     /* trans_lbr_outcome() */
 
+/* What a block has been charged for instructions after the one at hand: ticks and instructions. */
+#define OBSERVE_AHEAD(ticks, insns) ((ticks) << 6 | (insns))
+#define OBSERVE_AHEAD_INSNS	    63u
+#define OBSERVE_AHEAD_SHIFT	    6
+
+_Static_assert(BLOCK_INSNS <= OBSERVE_AHEAD_INSNS && BLOCK_INSNS * 0xffffull < BIT(31 - 6),
+	       "OBSERVE_AHEAD()");
+
+/* With full timing, before C observes accesses of the instruction that calls it from translated
+ * code; or of one that ends its block. */
+void observe_at(struct cpu *cpu, const u8 *return_pc);
+void observe_at_end(struct cpu *cpu);
 u64 observe_access(struct cpu *cpu, u64 host, u32 desc, const u8 *return_pc);
 u64 observe_fetch(struct cpu *cpu, u64 linear, u32 desc, const u8 *return_pc);
 /* A branch to a target: 0, or what to call observe_missed() with. */

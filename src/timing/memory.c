@@ -189,6 +189,8 @@ static void one_line(struct timing *t, const struct timing_access *a, u64 tag, u
 	here = data_line(t, a->physical + offset, a->store);
 	t->data_line[set] = host;
 	t->data_page[set] = tag;
+	if (t->costs && (here != OBSERVED_L1 || how != OBSERVED_TLB_L1))
+		penalty_data(t, a, offset, here, latency(t, here, how));
 	*level = here > *level ? here : *level;
 	*tlb = how > *tlb ? how : *tlb;
 }
@@ -215,6 +217,7 @@ void timing_observe(struct timing *t, bool look)
 		bytes_fill(t->code_line, 0, sizeof(t->code_line));
 		t->first_line = true;
 		t->next_line = 0;
+		penalty_begin(t);
 	}
 	t->observing = look;
 }
@@ -251,16 +254,24 @@ static void count_code_tlb(struct timing *t, enum observed_tlb tlb)
 		add(t, RETIRE_ITLB_MISSES);
 }
 
-static void code_line(struct timing *t, u64 line)
+static enum observed_level code_line(struct timing *t, u64 line)
 {
-	bool near;
+	enum observed_level level;
 	u64 lost;
 
 	if (sets_use(&t->l1i, line, levels_tag(line), &lost))
-		return;
-	near = outer_levels(t, line) == OBSERVED_L2;
+		return OBSERVED_L1;
+	level = outer_levels(t, line);
 	add(t, RETIRE_L1I_MISSES);
-	add(t, near ? RETIRE_CODE_L2_HITS : RETIRE_CODE_L2_MISSES);
+	add(t, level == OBSERVED_L2 ? RETIRE_CODE_L2_HITS : RETIRE_CODE_L2_MISSES);
+	return level;
+}
+
+static void code_missed(struct timing *t, u64 line, enum observed_level level,
+			enum observed_tlb tlb)
+{
+	if (t->costs && (level != OBSERVED_L1 || tlb != OBSERVED_TLB_L1))
+		penalty_fetch(t, line, level, latency(t, level, tlb) - t->params->latency[0]);
 }
 
 void timing_fetch(struct timing *t, const struct timing_access *a)
@@ -281,7 +292,7 @@ void timing_fetch(struct timing *t, const struct timing_access *a)
 		fill_code(t, line);
 	} else {
 		count_code_tlb(t, tlb);
-		code_line(t, line);
+		code_missed(t, line, code_line(t, line), tlb);
 	}
 	t->code_line[set] = timing_code_key(a->physical);
 	t->code_page[set] = tag;

@@ -51,6 +51,11 @@ static void layout(const struct model *model, struct timing_sets out[NSETS])
 	out[NCACHES + 5] = (struct timing_sets){ .sets = 1, .ways = p->upper };
 }
 
+void timing_set_full(struct timing *t, bool full)
+{
+	t->costs = full && t->params ? penalty_params_of(t->params->set) : NULL;
+}
+
 static u64 ntags(const struct timing_sets *sets)
 {
 	return (u64)sets->sets * sets->ways;

@@ -22,6 +22,7 @@
 
 #include "hwpmu/observe.h"
 #include "hwpmu/retire.h"
+#include "timing/penalty.h"
 #include "timing/port.h"
 #include "timing/predict.h"
 #include "timing/prefetch.h"
@@ -48,7 +49,10 @@ struct timing {
 	/* --- */
 	struct predict predict;		    /* its first fields are inline too */
 	const struct timing_params *params; /* NULL: no model; it is shown nothing */
-	u64 *count;			    /* by enum retire_class: where misses are added */
+	/* Full timing: what misses and mispredictions cost. NULL: nothing. */
+	const struct penalty_params *costs;
+	struct penalty penalty;
+	u64 *count; /* by enum retire_class: where misses and penalties are added */
 	struct observed seen;
 	/* Not 0: accesses do not change `seen`; see engine/runtime/observe.c */
 	u8 keep_seen;
@@ -89,6 +93,10 @@ void timing_init(struct timing *t, const struct model *model, void *memory, u64 
  * Without a model `look` is false.
  */
 void timing_observe(struct timing *t, bool look);
+
+/* Before it is observed: do misses and mispredictions take time? If so, the owner calls
+ * penalty_at() before it shows accesses, and penalty_branch() after a misprediction. */
+void timing_set_full(struct timing *t, bool full);
 
 void timing_data(struct timing *t, const struct timing_access *a);
 /* The line that an instruction's bytes lie on. `host` and `size` play no part. */

@@ -4,9 +4,11 @@
  * time, then in blocks that become hot, and then in slices of random lengths while events come and
  * go. After each slice the tally of cycles is what it was after the same instruction at first. The
  * code has loops, jumps over instructions, instructions across lines and a page, and stores that
- * change instructions near them, and with these prices. On every model.
+ * change instructions near them, and with these prices. On every model, with static timing and with
+ * full timing, where loads and stores all over memory, strings, branches by chance and lines of
+ * code take time, too.
  *
- * usage: cuts_test [--cuts N], of each model (10000)
+ * usage: cuts_test [--cuts N], of each model and timing (5000)
  */
 #include <setjmp.h>
 #include <stdarg.h>
@@ -20,9 +22,11 @@
 #include "guest/machine.h"
 
 #define FOREVER	  (~0ull >> 1)
-#define CODE_SIZE 0x1200 /* a page and the beginning of another */
-#define ROUNDS	  60	 /* more than make blocks hot */
-#define MOST	  400000 /* instructions */
+#define DATA	  0x100100 /* RSI */
+#define POINTER	  0x80000  /* from there: where a pointer to itself is */
+#define CODE_SIZE 0x1200   /* a page and the beginning of another */
+#define ROUNDS	  60	   /* more than make blocks hot */
+#define MOST	  400000   /* instructions */
 
 struct code {
 	u8 bytes[CODE_SIZE + 256];
@@ -85,6 +89,13 @@ static void add_plain(struct code *c)
 		"eb00",			/* jmp to the next */
 		"e80000000058",		/* call the next; pop %rax */
 		"0fa2",			/* cpuid, which exits */
+		/* imul $, %r9d, %r9d; inc %r9d; mov %r9d, %ecx; and $0x7fff8, %ecx */
+		"4569c96d4ec64141ffc14489c981e1f8ff0700"
+		"488b1c0e",			/* mov (%rsi, %rcx), %rbx */
+		"4489c981e1f8ff070048010c0e",	/* and add %rcx, (%rsi, %rcx) */
+		"4489c981e1ffff07004c894c0e3c", /* mov %r9, 60(%rsi, %rcx): across lines, pages */
+		"488b9e00000800488b1b", /* mov 0x80000(%rsi), %rbx; mov (%rbx), %rbx: to itself */
+		"57488dbe00020000b940000000f3aa5f", /* 64 bytes of rep stosb at 512(%rsi) */
 	};
 
 	add(c, insns[pick(&c->seed, ARRAY_SIZE(insns))]);
@@ -100,7 +111,8 @@ static void add_skip(struct code *c)
 {
 	u32 at;
 
-	add(c, "a80474"); /* test $4, %al; jz */
+	/* test $4, %al; jz; or by chance: bt $18, %r9d; jnc */
+	add(c, pick(&c->seed, 2) ? "a80474" : "410fbae11273");
 	at = c->size++;
 	add_some(c, 4);
 	c->bytes[at] = c->size - at - 1;
@@ -165,7 +177,8 @@ static void make(struct code *c, u64 seed)
 
 static u64 after[MOST + 1]; /* ticks when so many instructions have retired */
 static u64 ninsns;
-static u64 cuts_wanted = 10000;
+static u64 cuts_wanted = 5000;
+static bool full;
 
 static u64 ticks(const struct machine *m, enum retire_class class)
 {
@@ -174,7 +187,13 @@ static u64 ticks(const struct machine *m, enum retire_class class)
 
 static void load(struct machine *m, const struct code *c, retire_wanted wanted)
 {
+	u64 pointer = DATA + POINTER;
+
 	machine_load(m, c->bytes, c->size);
+	memcpy(m->ram + DATA + POINTER, &pointer, sizeof(pointer));
+	if (full)
+		machine_cold(m);
+	m->cpu->port.full_timing = full;
 	m->cpu->port.wanted = wanted;
 	m->cpu->port.trips.armed = 0;
 }
@@ -236,7 +255,7 @@ static u32 in_slices(struct machine *m, const struct code *c, u64 *seed)
 	return cuts;
 }
 
-static void check_model(const char *model)
+static void check_model(const char *model, bool with_full)
 {
 	static struct code code;
 	struct retire_tally tally;
@@ -244,6 +263,7 @@ static void check_model(const char *model)
 	u64 seed = 88172645463325252ull;
 
 	machine_create_model(&m, model);
+	full = with_full;
 	for (u64 cuts = 0; cuts < cuts_wanted;) {
 		make(&code, seed + cuts);
 		tally = one_at_a_time(&m, &code);
@@ -259,13 +279,21 @@ static void neither_slices_nor_events_change_cycles(void **state)
 {
 	(void)state;
 	for (u32 i = 0; model_at(i); i++)
-		check_model(model_at(i)->name);
+		check_model(model_at(i)->name, false);
+}
+
+static void nor_do_they_with_full_timing(void **state)
+{
+	(void)state;
+	for (u32 i = 0; model_at(i); i++)
+		check_model(model_at(i)->name, true);
 }
 
 int main(int argc, char **argv)
 {
 	const struct CMUnitTest tests[] = {
 		cmocka_unit_test(neither_slices_nor_events_change_cycles),
+		cmocka_unit_test(nor_do_they_with_full_timing),
 	};
 
 	if (argc == 3 && !strcmp(argv[1], "--cuts"))

@@ -2,7 +2,8 @@
 /*
  * The processor stops after the very instruction with which a tally reaches its trip. What that is
  * comes from a run of single instructions; then the same code runs with trips, which end in the
- * middle of blocks, at branches, in faults and with the interrupt handler's IRET.
+ * middle of blocks, at branches, in faults and with the interrupt handler's IRET. With static
+ * timing, and with full timing, where a miss or a misprediction may reach a trip of cycles.
  */
 #include <setjmp.h>
 #include <stdarg.h>
@@ -13,6 +14,7 @@
 
 #include "engine/engine.h"
 #include "guest/trips.h"
+#include "x86/models.h"
 
 /* A user program that enters the kernel by an interrupt each round; the kernel has long blocks,
  * too. */
@@ -100,6 +102,7 @@ static const struct program long_loop = { turns_start, turns_end, { { 0 } } };
 
 static const struct program *program;
 static retire_wanted wanted;
+static bool full;
 static struct retire_tally after[MOST]; /* each instruction of the reference */
 static u64 ninsns;
 
@@ -112,6 +115,7 @@ static void load(struct machine *m)
 				   IMAGE_CODE + program->gate[i].at, program->gate[i].dpl);
 	m->cpu->port.wanted = wanted;
 	m->cpu->port.trips.armed = 0;
+	m->cpu->port.full_timing = full;
 	machine_cold(m);
 }
 
@@ -266,6 +270,33 @@ static void hot_blocks_stop_at_a_trip(void **state)
 		}
 }
 
+/* On another model than the group's. */
+static void check_full(const char *model)
+{
+	static const u64 periods[] = { 120, 1000, 7777, 240000 };
+	struct machine m;
+
+	machine_create_model(&m, model);
+	full = true;
+	reference(&m, &in_kernel);
+	assert_true(check_classes(&m, RETIRE_IN_BOTH) > 25);
+	reference(&m, &in_both);
+	assert_true(check_classes(&m, RETIRE_IN_USR) > 10);
+	reference(&m, &by_chance);
+	wanted = RETIRE_BIT(RETIRE_CYCLES); /* and no event of misses */
+	for (u32 i = 0; i < ARRAY_SIZE(periods); i++)
+		assert_true(check_trips(&m, RETIRE_CYCLES, RETIRE_IN_BOTH, periods[i]) > 3);
+	full = false;
+	machine_destroy(&m);
+}
+
+static void with_full_timing_misses_reach_the_trips_of_cycles(void **state)
+{
+	(void)state;
+	for (u32 i = 0; model_at(i); i++)
+		check_full(model_at(i)->name);
+}
+
 static void the_nearest_of_several_trips_comes_first(void **state)
 {
 	struct machine *m = *state;
@@ -355,6 +386,7 @@ int main(void)
 	const struct CMUnitTest tests[] = {
 		cmocka_unit_test(every_class_stops_at_its_trip),
 		cmocka_unit_test(hot_blocks_stop_at_a_trip),
+		cmocka_unit_test(with_full_timing_misses_reach_the_trips_of_cycles),
 		cmocka_unit_test(the_nearest_of_several_trips_comes_first),
 		cmocka_unit_test(trips_are_of_a_privilege_or_of_both),
 		cmocka_unit_test(counts_are_exact_where_fields_are_full),

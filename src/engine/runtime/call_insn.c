@@ -37,6 +37,7 @@ u64 call_insn(struct cpu *cpu, u64 insn, u32 unused, const u8 *return_pc)
 	if (sys_quick(cpu, (const struct insn *)(uintptr_t)insn))
 		return SLOW_DIRECT;
 	flags_from_aflags(cpu);
+	observe_at(cpu, return_pc);
 	result = sys_execute(cpu, (const struct insn *)(uintptr_t)insn);
 	flags_to_aflags(cpu);
 	if (result == SYS_NEXT && !has_news(cpu))

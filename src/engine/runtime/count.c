@@ -333,12 +333,17 @@ u64 count_instructions(const struct cpu *cpu)
 	return flushed + (eng->counting ? eng->slice - slice_left(cpu) : 0);
 }
 
-u64 count_cycles(const struct cpu *cpu)
+u64 count_ticks(const struct cpu *cpu)
 {
 	const u64 *ticks = cpu->port.tally.cycles;
 	u64 live = cpu->engine->counting ? grown(cpu, RETIRE_CYCLES) : 0;
 
-	return (ticks[RETIRE_OS] + ticks[RETIRE_USR] + live) / TICKS_PER_CYCLE;
+	return ticks[RETIRE_OS] + ticks[RETIRE_USR] + live;
+}
+
+u64 count_cycles(const struct cpu *cpu)
+{
+	return count_ticks(cpu) / TICKS_PER_CYCLE;
 }
 
 void count_rearm(struct cpu *cpu)

@@ -37,6 +37,7 @@ void count_flush_keeping_slice(struct cpu *cpu, enum retire_privilege privilege)
 /* Cycles of both privileges, including those of the instruction that C executes. Only while cycles
  * are counted. */
 u64 count_cycles(const struct cpu *cpu);
+u64 count_ticks(const struct cpu *cpu);
 /* Instructions of both privileges that have retired. */
 u64 count_instructions(const struct cpu *cpu);
 /* cpu->port.trips have changed. After count_flush(). */

@@ -15,6 +15,49 @@
 #include "engine/priv.h"
 #include "engine/runtime/count.h"
 
+/* --- where the instruction at hand is, for full timing --- */
+
+static void at(struct cpu *cpu, u32 ahead)
+{
+	penalty_at(&cpu_priv(cpu)->timing, count_ticks(cpu) - (ahead >> OBSERVE_AHEAD_SHIFT),
+		   count_instructions(cpu) - (ahead & OBSERVE_AHEAD_INSNS));
+}
+
+static bool full(const struct cpu *cpu)
+{
+	return unlikely(cpu->port.full_timing) && cpu_observes(cpu);
+}
+
+/* By the stub that called. */
+static void at_stub(struct cpu *cpu)
+{
+	if (full(cpu))
+		at(cpu, cpu_priv(cpu)->observed_ahead);
+}
+
+void observe_at_end(struct cpu *cpu)
+{
+	if (full(cpu))
+		at(cpu, 0);
+}
+
+void observe_at(struct cpu *cpu, const u8 *return_pc)
+{
+	const u8 *call = return_pc - 1;
+	const struct block *block;
+	u32 index, ticks = 0;
+
+	if (!full(cpu))
+		return;
+	block = cache_by_code(cpu->engine, call);
+	index = place_find(cpu->engine, block, call)->index;
+	for (u32 i = index + 1; block->weights && i < block->ninsns; i++)
+		ticks += block->weights[i].ticks;
+	at(cpu, OBSERVE_AHEAD(ticks, block->ninsns - index - 1));
+}
+
+/* --- leaving --- */
+
 /* Leaves the block after the instruction, or before it, to execute it by itself. */
 static u64 leave(struct cpu *cpu, const u8 *return_pc, bool completed)
 {
@@ -53,6 +96,7 @@ u64 observe_access(struct cpu *cpu, u64 host, u32 desc, const u8 *return_pc)
 	const struct tlb_entry *entry = &priv->tlb[set][index];
 	u64 offset = host - entry->host;
 
+	at_stub(cpu);
 	cpu_observe(cpu, (struct timing_access){ .linear = entry->read + offset,
 						 .physical = entry->gpa + offset,
 						 .host = host,
@@ -74,6 +118,7 @@ u64 observe_fetch(struct cpu *cpu, u64 linear, u32 desc, const u8 *return_pc)
 					    .global = page.global,
 					    .space = cpu_space(cpu) };
 
+	at_stub(cpu);
 	timing_fetch(&priv->timing, &line);
 	return observe_end(cpu, desc, return_pc, SLOW_DIRECT);
 }
@@ -197,6 +242,10 @@ u64 observe_missed(struct cpu *cpu, u64 target, u32 desc, const u8 *return_pc)
 	if (outcome == BRANCH_UNNOTED)
 		note_miss(cpu, priv->observed_arg);
 	priv->spill[SPILL_HOST] = target;
+	if (full(cpu)) {
+		at_stub(cpu);
+		penalty_branch(&priv->timing);
+	}
 	if (count_at_trip(cpu))
 		return stop_after_branch(cpu, priv->observed_arg, desc, return_pc);
 	return SLOW_DIRECT;

@@ -249,6 +249,7 @@ static enum turn execute_complex(struct cpu *cpu, const struct insn *insn, u32 m
 	cpu->port.exit.insn_len = insn->len;
 	cpu->port.exit.reason = EXIT_NONE;
 	cpu->engine->executing = true;
+	observe_at_end(cpu);
 	result = sys_execute(cpu, insn);
 	cpu->engine->executing = false;
 	if (cpu->port.exit.reason != EXIT_NONE)

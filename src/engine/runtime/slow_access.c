@@ -234,6 +234,7 @@ u64 slow_access(struct cpu *cpu, u64 address, u32 desc, const u8 *return_pc)
 	enum guest_fault fault;
 	gva_t gva;
 
+	observe_at(cpu, return_pc);
 	if (desc & DESC_MASKED)
 		return slow_masked_access(cpu, address, desc, return_pc);
 	if (slow_vector_misaligned(address, desc))

@@ -342,10 +342,24 @@ void emit_observe_log(struct trans *t, u8 *from)
 
 /* --- stubs, after the block's code --- */
 
+/* Full timing: where the instruction is in its block. */
+static void emit_ahead(struct trans *t, u32 index)
+{
+	u32 ticks = 0;
+
+	if (!t->cpu->port.full_timing)
+		return;
+	for (u32 i = index + 1; i < t->block->ninsns; i++)
+		ticks += t->weights[i].ticks;
+	emit_mov_mem_imm(&t->e, false, at(PRIV(observed_ahead)),
+			 (s32)OBSERVE_AHEAD(ticks, t->block->ninsns - index - 1));
+}
+
 static void emit_stub(struct trans *t, const struct observe_stub *stub)
 {
 	emit_patch(&t->e, stub->from, t->e.p);
 	stub_place(t, stub);
+	emit_ahead(t, stub->index);
 	if (stub->load_arg)
 		emit_mov_imm(&t->e, S1, stub->arg);
 	if (stub->load_arg || stub->arg_in_rax)

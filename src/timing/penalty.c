@@ -1,0 +1,252 @@
+// SPDX-License-Identifier: MIT
+/*
+ * Full timing: what misses and mispredictions cost, by an interval model (Karkhanis and Smith, ISCA
+ * 2004; Eyerman et al., TOCS 2009).
+ *
+ * The problem. A processor executes out of order: a load that misses stalls it only when the
+ * reorder buffer is full of younger instructions, other misses of these overlap with it, and a miss
+ * whose address another miss loads does not. But a count of cycles must be right after each
+ * instruction, so that a stall has to be charged at once, to the instruction that causes it.
+ *
+ * The idea. Each load that misses has a time at which its data is ready. The processor can hide the
+ * time in which the reorder buffer fills, hidden(); what is beyond `now` plus that is the stall,
+ * and is charged. The instructions that follow in the reorder buffer have in truth entered before
+ * the stall: `early` says by how much, so that their misses begin where they would and mostly cost
+ * nothing more. Delays of the front end use up that time first, too.
+ *
+ * Invariants:
+ *
+ *  1. After a charge no data is ready later than now + hidden(): times are bounded.
+ *  2. State changes with events only, which come in the order of retirement, and by `now` and
+ *     `insns`, which do not depend on how code is cut.
+ *
+ * vCPU thread; general registers only.
+ */
+#include "base/bytes.h"
+#include "base/guarded.h"
+#include "base/must.h"
+#include "timing/params.h"
+
+#define TICKS(cycles) ((u64)(cycles) * TICKS_PER_CYCLE)
+
+/* Values of a line that are so near to an address are pointers to it. */
+#define NEAR_POINTER 2048u
+/* A branch so few instructions after a load that missed is taken to depend on it. */
+#define NEAR_LOAD    16u
+/* Hiding takes a scheduler as well, which fills up with what waits for the load. */
+#define HIDDEN_MOST  TICKS(400)
+/* A line that is stored to takes some entries of the store buffer; some are always needed. */
+#define STORES_LINE  4u
+#define STORES_KEPT  8u
+/* Stores begin to fetch their lines while older ones wait, but for so many at most. */
+#define STORE_FILLS  10u
+/* Code is decoded ahead of execution: so much of a hit of the second level is not seen. */
+#define FETCH_HIDDEN 6u
+/* Lines of straight-line code are fetched ahead, so many at once. */
+#define FETCH_AHEAD  12u
+
+static const struct penalty_params params[] = {
+#define PENALTY(...) { __VA_ARGS__ },
+#include "timing/penalties.def"
+#undef PENALTY
+};
+
+const struct penalty_params *penalty_params_of(enum model_set set)
+{
+	for (u32 i = 0; i < ARRAY_SIZE(params); i++)
+		if (params[i].set == set)
+			return &params[i];
+	must(!"a row for each model");
+	return NULL;
+}
+
+static u64 most(u64 a, u64 b)
+{
+	return a > b ? a : b;
+}
+
+static u64 least(u64 a, u64 b)
+{
+	return a < b ? a : b;
+}
+
+static void charge(struct timing *t, u64 ticks)
+{
+	struct penalty *p = &t->penalty;
+
+	t->count[RETIRE_CYCLES] += ticks;
+	t->count[RETIRE_STALLS] += ticks;
+	t->count[RETIRE_IDLE_SLOTS] += ticks;
+	p->now += ticks;
+	p->total += ticks;
+}
+
+void penalty_begin(struct timing *t)
+{
+	bytes_fill(&t->penalty, 0, sizeof(t->penalty));
+}
+
+void penalty_at(struct timing *t, u64 ticks, u64 insns)
+{
+	t->penalty.now = ticks;
+	t->penalty.insns = insns;
+}
+
+/* When the instruction at hand entered the reorder buffer. */
+static u64 entered(struct timing *t)
+{
+	struct penalty *p = &t->penalty;
+
+	if (p->insns - p->window >= t->costs->reorder) {
+		p->window = p->insns;
+		p->early = 0;
+	}
+	return p->now - p->early;
+}
+
+/* Entry of the next instructions is delayed until a time. */
+static void delay(struct timing *t, u64 until)
+{
+	struct penalty *p = &t->penalty;
+
+	if (until > p->now)
+		charge(t, until - p->now);
+	p->early = p->now - until;
+}
+
+/* --- loads --- */
+
+/* The time in which the reorder buffer fills. */
+static u64 hidden(struct timing *t)
+{
+	const struct penalty_params *costs = t->costs;
+	struct penalty *p = &t->penalty;
+	u64 insns = p->insns - p->rate_insns, ticks = p->now - p->total;
+
+	if (insns >= costs->reorder) {
+		p->rate = (ticks - p->rate_ticks) / insns;
+		p->rate_insns = p->insns;
+		p->rate_ticks = ticks;
+	}
+	return costs->reorder *
+	       least(most(p->rate, TICKS_PER_CYCLE / costs->width), HIDDEN_MOST / costs->reorder);
+}
+
+static bool points_to(const struct penalty_load *load, u64 linear)
+{
+	for (u32 i = 0; i < LINE_WORDS; i++)
+		if (linear - load->word[i] + NEAR_POINTER < 2 * NEAR_POINTER)
+			return true;
+	return false;
+}
+
+/* When the address was known: it may be what a load that missed has loaded. */
+static u64 address_ready(const struct penalty *p, u64 linear)
+{
+	u64 ready = 0;
+
+	for (u32 i = 0; i < PENALTY_LOADS; i++)
+		if (p->load[i].ready > ready && points_to(&p->load[i], linear))
+			ready = p->load[i].ready;
+	return ready;
+}
+
+static void remember(struct penalty *p, const struct timing_access *a, u32 offset, u64 ready)
+{
+	struct penalty_load *load = &p->load[p->next_load++ % PENALTY_LOADS];
+	u64 line = (a->host + offset) & ~(u64)(LINE_SIZE - 1);
+
+	load->ready = ready;
+	load->insn = p->insns;
+	if (!guarded_read(load->word, (const void *)(uintptr_t)line, sizeof(load->word)))
+		bytes_fill(load->word, 0, sizeof(load->word));
+}
+
+/* When a line that is asked for at a time begins to come, after those before it. */
+static u64 line_begins(struct timing *t, u8 level, u64 at)
+{
+	struct penalty *p = &t->penalty;
+	u32 i = level == OBSERVED_MEMORY;
+
+	if (level < OBSERVED_LLC)
+		return at;
+	at = most(at, p->line_free[i]);
+	p->line_free[i] = at + TICKS(t->costs->line[i]);
+	return at;
+}
+
+static u64 filled(struct timing *t, u8 level, u64 at, u16 latency)
+{
+	struct penalty *p = &t->penalty;
+	u64 *fill = &p->fill[p->next_fill];
+
+	if (level == OBSERVED_L1)
+		return at + TICKS(latency);
+	at = line_begins(t, level, most(at, *fill));
+	p->next_fill = (p->next_fill + 1) % t->costs->fills;
+	return *fill = at + TICKS(latency);
+}
+
+static void load_missed(struct timing *t, const struct timing_access *a, u32 offset, u8 level,
+			u16 latency)
+{
+	struct penalty *p = &t->penalty;
+	u64 begins = most(entered(t), address_ready(p, a->linear + offset));
+	u64 ready = filled(t, level, begins, latency), limit = p->now + hidden(t);
+
+	if (ready > limit) {
+		charge(t, ready - limit);
+		p->early += ready - limit;
+	}
+	remember(p, a, offset, ready);
+}
+
+/* --- stores --- */
+
+static void store_missed(struct timing *t, u8 level, u16 latency)
+{
+	const struct penalty_params *costs = t->costs;
+	struct penalty *p = &t->penalty;
+	u64 takes = TICKS(latency) / least(costs->fills, STORE_FILLS);
+	u64 room = (costs->stores - STORES_KEPT) / STORES_LINE * takes;
+
+	p->stores_done = line_begins(t, level, most(p->stores_done, p->now)) + takes;
+	if (p->stores_done > p->now + room)
+		charge(t, p->stores_done - p->now - room);
+}
+
+void penalty_data(struct timing *t, const struct timing_access *a, u32 offset, u8 level,
+		  u16 latency)
+{
+	if (a->store)
+		store_missed(t, level, latency);
+	else
+		load_missed(t, a, offset, level, latency);
+}
+
+/* --- the front end --- */
+
+void penalty_fetch(struct timing *t, u64 line, u8 level, u16 cycles)
+{
+	struct penalty *p = &t->penalty;
+	u64 ticks = TICKS(cycles);
+
+	if (level == OBSERVED_L2)
+		ticks -= least(ticks, TICKS(FETCH_HIDDEN));
+	if (line == p->code_line + 1)
+		ticks /= FETCH_AHEAD;
+	if (level != OBSERVED_L1)
+		p->code_line = line;
+	delay(t, entered(t) + ticks);
+}
+
+void penalty_branch(struct timing *t)
+{
+	struct penalty *p = &t->penalty;
+	const struct penalty_load *last = &p->load[(p->next_load - 1) % PENALTY_LOADS];
+	u64 resolved = entered(t) + TICKS(t->costs->resolve);
+
+	if (p->insns - last->insn < NEAR_LOAD)
+		resolved = most(resolved, last->ready);
+	delay(t, resolved + TICKS(t->costs->refill));
+}

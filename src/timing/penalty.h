@@ -1,0 +1,80 @@
+/* SPDX-License-Identifier: MIT */
+/*
+ * Full timing: the ticks that misses and mispredictions take beyond the prices of instructions.
+ * docs/model.md describes the model, penalty.c its arithmetic; penalties.def has its numbers.
+ *
+ * A penalty is charged to the instruction at which its event happens, when it happens. It is a
+ * function of the events shown and of where in the program they happened: ticks and instructions up
+ * to the instruction at hand. The owner says where, by penalty_at(), before it shows them.
+ *
+ * Owned by the vCPU thread. Freestanding.
+ */
+#ifndef TIMING_PENALTY_H
+#define TIMING_PENALTY_H
+
+#include "base/types.h"
+#include "x86/models.h"
+
+struct timing;
+struct timing_access;
+
+#define PENALTY_LOADS 4	 /* loads that missed are remembered, with their lines */
+#define PENALTY_FILLS 24 /* the most that a row of penalties.def may ask for */
+#define LINE_WORDS    8	 /* of 8 bytes */
+
+/* Of a CPU model. Cycles, but for sizes. */
+struct penalty_params {
+	enum model_set set;
+	u16 reorder; /* instructions that the reorder buffer holds */
+	u8 width;    /* instructions that enter it in a cycle */
+	u8 fills;    /* lines that the first level waits for at once */
+	u8 stores;   /* entries of the store buffer */
+	u8 refill;   /* from the end of a mispredicted branch to the next instruction */
+	u8 resolve;  /* from its issue to its end, if it waits for no miss */
+	u8 line[2];  /* at least between two lines from the LLC, from memory */
+};
+
+/* Times are ticks, as the processor counts them: those of all privileges. */
+struct penalty_load {
+	u64 ready; /* its data is there */
+	u64 insn;  /* which instruction it was */
+	u64 word[LINE_WORDS];
+};
+
+struct penalty {
+	u64 now;   /* up to and with the instruction at hand */
+	u64 insns; /* that many, up to and with it */
+	u64 total; /* penalties so far */
+	/* A stall is charged when its load misses, but the instructions that follow it in the
+	 * reorder buffer enter before the processor stalls: `early` ticks before their `now`, from
+	 * instruction `window` on. */
+	u64 window, early;
+	u64 rate;	 /* ticks of an instruction without penalties, lately */
+	u64 rate_insns;	 /* it is the mean since this instruction */
+	u64 rate_ticks;	 /* and this time, without penalties */
+	u64 stores_done; /* the stores that missed have left the store buffer */
+	u64 line_free[2];
+	u64 fill[PENALTY_FILLS]; /* when each is free again */
+	u32 next_fill, next_load;
+	u64 code_line; /* the last one that missed */
+	struct penalty_load load[PENALTY_LOADS];
+};
+
+/* Nothing is under way: observation begins. */
+void penalty_begin(struct timing *t);
+
+/* The instruction at hand: ticks and instructions of both privileges up to and with it. */
+void penalty_at(struct timing *t, u64 ticks, u64 insns);
+
+/* Its access to a line, `offset` bytes into the access, takes so many cycles, more than a hit of
+ * the first level. */
+void penalty_data(struct timing *t, const struct timing_access *a, u32 offset, u8 level,
+		  u16 latency);
+/* Its line of code does, with so many cycles more than a hit of the first level. */
+void penalty_fetch(struct timing *t, u64 line, u8 level, u16 cycles);
+/* It is a branch, and was mispredicted. */
+void penalty_branch(struct timing *t);
+
+const struct penalty_params *penalty_params_of(enum model_set set); /* exactly one bit of it */
+
+#endif
