@@ -46,6 +46,14 @@ static int set_accounting(struct exec_options *options, const char *value)
 				     value);
 }
 
+static int set_timing(struct exec_options *options, const char *value)
+{
+	options->timing = value;
+	return is_one_of(value, "static", "full", "full")
+		       ? STATUS_OK
+		       : usage_error(&command_exec, "--timing is static or full, not '%s'", value);
+}
+
 /* What it means depends on the model, which may be named later. */
 static int set_filter(struct exec_options *options, const char *value)
 {
@@ -243,6 +251,7 @@ static const struct option {
 	  set_baseline },
 	{ "pmu", 0, "MODE", "mediated, event or off: see vpmu help kvm", set_pmu },
 	{ "accounting", 0, "MODE", "guest or vcpu: see vpmu help kvm", set_accounting },
+	{ "timing", 0, "MODE", "static or full: see vpmu help kvm", set_timing },
 	{ "harden", 0, NULL, "mask guest addresses against speculation: see vpmu help kvm",
 	  set_harden },
 	{ "clock", 0, "CLOCK", "host or virtual: what time is made of; see vpmu help kvm",

@@ -81,6 +81,7 @@ static const struct option {
 	{ "--pmu", "VPMU_PMU", { "mediated", "event", "off" } },
 	{ "--accounting", "VPMU_ACCOUNTING", { "guest", "vcpu" } },
 	{ "--host-view", "VPMU_HOST_VIEW", { NULL } },
+	{ "--timing", "VPMU_TIMING", { "static", "full" } },
 	{ "--clock", "VPMU_CLOCK", { "host", "virtual" } },
 	{ "--quantum", "VPMU_QUANTUM", { "CYCLES" } },
 	{ "--baseline", "VPMU_BASELINE", { NULL } },
@@ -260,6 +261,9 @@ static void describe(void)
 	     "  --accounting guest|vcpu\n"
 	     "               what is counted as the guest's: what it executes, or also what\n"
 	     "               is done for it outside, charged to the instruction that exited\n"
+	     "  --timing static|full\n"
+	     "               what modelled cycles are made of: instructions alone, or also misses\n"
+	     "               and mispredictions, which makes counting slower; see docs/model.md\n"
 	     "  --clock host|virtual\n"
 	     "               what time is made of: the host's, or virtual, of the cycles that the\n"
 	     "               guest executes; accounting guest; see docs/clock.md\n"

@@ -17,7 +17,7 @@
 struct vm_row {
 	int pid;
 	u32 vm, vcpus;
-	char model[32], mode[16], accounting[16], command[20], name[40];
+	char model[32], mode[16], accounting[16], timing[16], command[20], name[40];
 	u64 uptime_ns, instructions, starved;
 	u64 before_ns, before;
 };
@@ -74,6 +74,7 @@ static void note(char *line, void *arg)
 	client_word(line, "model", row->model, sizeof(row->model));
 	client_word(line, "pmu", row->mode, sizeof(row->mode));
 	client_word(line, "accounting", row->accounting, sizeof(row->accounting));
+	client_word(line, "timing", row->timing, sizeof(row->timing));
 	row->vcpus = client_number(line, "vcpus");
 	row->uptime_ns = client_number(line, "uptime_ns");
 	row->instructions = client_number(line, "instructions");
@@ -100,9 +101,10 @@ static void print(const struct vm_row *row)
 	char name[32];
 
 	snprintf(name, sizeof(name), "%d.%u", row->pid, row->vm);
-	printf("%-12s %-16s %-15s %-9s %-10s %5u %3llu:%02llu:%02llu %7llu", name, row->command,
-	       row->model, row->mode, row->accounting, row->vcpus, (unsigned long long)(s / 3600),
-	       (unsigned long long)(s / 60 % 60), (unsigned long long)(s % 60),
+	printf("%-12s %-16s %-15s %-9s %-10s %-7s %5u %3llu:%02llu:%02llu %7llu", name,
+	       row->command, row->model, row->mode, row->accounting, row->timing, row->vcpus,
+	       (unsigned long long)(s / 3600), (unsigned long long)(s / 60 % 60),
+	       (unsigned long long)(s % 60),
 	       ns ? (unsigned long long)((row->instructions - row->before) * 1000 / ns) : 0);
 	if (*row->name)
 		printf("  %s", row->name);
@@ -127,8 +129,8 @@ static int run(int argc, char **argv)
 		nanosleep(&pause, NULL); /* speed is what happens between two looks */
 		client_each(ask, &table);
 	}
-	printf("%-12s %-16s %-15s %-9s %-10s %5s %9s %7s  %s\n", "VM", "COMMAND", "MODEL", "PMU",
-	       "ACCOUNTING", "VCPUS", "UPTIME", "MIPS", "NAME");
+	printf("%-12s %-16s %-15s %-9s %-10s %-7s %5s %9s %7s  %s\n", "VM", "COMMAND", "MODEL",
+	       "PMU", "ACCOUNTING", "TIMING", "VCPUS", "UPTIME", "MIPS", "NAME");
 	for (u32 i = 0; i < table.n; i++)
 		print(&table.row[i]);
 	return STATUS_OK;

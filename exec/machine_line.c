@@ -179,6 +179,8 @@ void line_make(struct line *line, const struct exec_options *options, const char
 		add_option(line, "--pmu", "%s", options->pmu);
 	if (options->accounting)
 		add_option(line, "--accounting", "%s", options->accounting);
+	if (options->timing)
+		add_option(line, "--timing", "%s", options->timing);
 	if (options->virtual_clock)
 		add_option(line, "--clock", "virtual");
 	if (options->quantum)

@@ -94,6 +94,7 @@ static void put_environment(FILE *out, const struct exec_options *options)
 	fprintf(out, "CPU model: %s\n",
 		options->cpu ?: getenv("VPMU_CPU") ?: "the nearest to the host");
 	fprintf(out, "CPUID: %s\n", getenv("VPMU_STRICT_CPUID") ? "strict" : "completed");
+	fprintf(out, "timing: %s\n", options->timing ?: getenv("VPMU_TIMING") ?: "static");
 	fprintf(out, "PMU: %s\n", strcmp(getenv("VPMU_PMU") ?: "", "off") ? "on" : "off");
 }
 

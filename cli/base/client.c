@@ -274,6 +274,7 @@ static void note_vm(char *line, void *arg)
 	client_word(line, "model", client->model, sizeof(client->model));
 	client_word(line, "pmu", client->mode, sizeof(client->mode));
 	client_word(line, "accounting", client->accounting, sizeof(client->accounting));
+	client_word(line, "timing", client->timing, sizeof(client->timing));
 }
 
 int client_find(struct client *client, const struct command *command, const char *word)

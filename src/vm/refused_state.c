@@ -17,7 +17,8 @@ int vcpu_refuse(struct vcpu *vcpu, const char *what, u64 value)
 	vcpu->refusal_told = true;
 	log_warn("vCPU %u: %s = %#llx is refused: a vCPU of model %s with its CPUID cannot have "
 		 "it. A "
-		 "guest that was saved or migrates needs the model (--cpu) and version that it had",
+		 "guest that was saved or migrates needs the model (--cpu), the timing (--timing) "
+		 "and the version that it had",
 		 vcpu->id, what, (unsigned long long)value, vcpu->vm->model->name);
 	return -EINVAL;
 }

@@ -160,8 +160,9 @@ struct vm_settings {
 	bool host_view; /* events of the host may count the guest, on counters of their own */
 	enum vm_pmu_mode pmu_mode;
 	enum vm_accounting accounting;
-	bool strict_cpuid; /* VPMU_STRICT_CPUID: guests get the program's list as it is */
-	bool seeded;	   /* VPMU_SEED: RDRAND and RDSEED are no chance */
+	enum vm_timing timing; /* fixed before the VM has vCPUs */
+	bool strict_cpuid;     /* VPMU_STRICT_CPUID: guests get the program's list as it is */
+	bool seeded;	       /* VPMU_SEED: RDRAND and RDSEED are no chance */
 	u64 seed;
 	bool harden; /* VPMU_HARDEN: docs/security.md, "Speculation" */
 };

@@ -31,13 +31,15 @@ void control_list(struct control_request *c)
 		instructions += executed(vm->vcpus[i]);
 		starved += __builtin_popcountll(READ_ONCE(vm->vcpus[i]->pmu.starved));
 	}
-	control_say(c,
-		    "vm %u model %s pmu %s accounting %s vcpus %u uptime_ns %llu instructions %llu "
-		    "starved "
-		    "%llu\n",
-		    vm->serial, vm->model->name, pmu_config_mode(vm), pmu_config_accounting(vm),
-		    control_nvcpus(vm), (unsigned long long)(clock_ns() - vm->created_ns),
-		    (unsigned long long)instructions, (unsigned long long)starved);
+	control_say(
+		c,
+		"vm %u model %s pmu %s accounting %s timing %s vcpus %u uptime_ns %llu instructions %llu "
+		"starved "
+		"%llu\n",
+		vm->serial, vm->model->name, pmu_config_mode(vm), pmu_config_accounting(vm),
+		pmu_config_timing(vm), control_nvcpus(vm),
+		(unsigned long long)(clock_ns() - vm->created_ns), (unsigned long long)instructions,
+		(unsigned long long)starved);
 }
 
 /* --- stat --- */

@@ -8,12 +8,14 @@
 #include "vm/vm.h"
 
 #define STATE_VERSION 2ull /* of these MSRs and of what they mean */
+#define STATE_TIMING  48   /* enum vm_timing */
 
 static u64 identity(const struct vcpu *vcpu)
 {
 	const struct model *model = vcpu->vm->model;
 
-	return STATE_VERSION << 32 | model_signature(model->family, model->model, model->stepping);
+	return (u64)vcpu->vm->set.timing << STATE_TIMING | STATE_VERSION << 32 |
+	       model_signature(model->family, model->model, model->stepping);
 }
 
 static u64 read_parts(struct pmu *pmu, u32 first, u32 n)

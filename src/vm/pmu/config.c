@@ -17,6 +17,8 @@ static const char *const accountings[] = {
 	[VM_ACCOUNT_VCPU] = "vcpu",
 };
 
+static const char *const timings[] = { [VM_TIMING_STATIC] = "static", [VM_TIMING_FULL] = "full" };
+
 static int index_of(const char *const *names, u32 n, const char *name)
 {
 	for (u32 i = 0; i < n; i++)
@@ -35,6 +37,11 @@ static int accounting_of(const char *name)
 	return index_of(accountings, ARRAY_SIZE(accountings), name);
 }
 
+static int timing_of(const char *name)
+{
+	return index_of(timings, ARRAY_SIZE(timings), name);
+}
+
 const char *pmu_config_mode(const struct vm *vm)
 {
 	return vm->set.pmu_disabled ? "off" : modes[READ_ONCE(vm->set.pmu_mode)];
@@ -43,6 +50,11 @@ const char *pmu_config_mode(const struct vm *vm)
 const char *pmu_config_accounting(const struct vm *vm)
 {
 	return accountings[READ_ONCE(vm->set.accounting)];
+}
+
+const char *pmu_config_timing(const struct vm *vm)
+{
+	return timings[vm->set.timing];
 }
 
 bool pmu_config_off(void)
@@ -100,6 +112,7 @@ void pmu_config_environment(struct vm *vm)
 	if (!vm->set.pmu_disabled)
 		vm->set.pmu_mode = chosen("VPMU_PMU", mode_of);
 	vm->set.accounting = chosen("VPMU_ACCOUNTING", accounting_of);
+	vm->set.timing = chosen("VPMU_TIMING", timing_of);
 	vm->set.host_view = getenv("VPMU_HOST_VIEW");
 }
 
@@ -145,6 +158,19 @@ static const char *set_accounting(struct vm *vm, const char *value)
 	return NULL;
 }
 
+/* Counts, and virtual time, would be of two kinds; and the model has not seen what ran before. */
+static const char *set_timing(struct vm *vm, const char *value)
+{
+	int timing = timing_of(value);
+
+	if (timing < 0)
+		return "timing can be static or full";
+	if (timing != (int)vm->set.timing)
+		return "timing is fixed when a VM is made, since all its counts of time are of one "
+		       "kind: start it with --timing";
+	return NULL;
+}
+
 static const char *set_host_view(struct vm *vm, const char *value)
 {
 	if (strcmp(value, "on") && strcmp(value, "off"))
@@ -162,6 +188,7 @@ const char *pmu_config_set(struct vm *vm, const char *key, const char *value)
 		{ "pmu", set_mode },
 		{ "accounting", set_accounting },
 		{ "host-view", set_host_view },
+		{ "timing", set_timing },
 	};
 
 	for (u32 i = 0; i < ARRAY_SIZE(settings); i++) {

@@ -20,6 +20,9 @@ enum vm_pmu_mode { VM_PMU_MEDIATED, VM_PMU_EVENT };
  * it as well. */
 enum vm_accounting { VM_ACCOUNT_GUEST, VM_ACCOUNT_VCPU };
 
+/* Do misses and mispredictions take modelled time? docs/model.md, "Full timing". */
+enum vm_timing { VM_TIMING_STATIC, VM_TIMING_FULL };
+
 /* An event of a client of the control socket: vm/pmu/host.h. */
 #define VCPU_HOST_EVENTS 32
 
