@@ -196,7 +196,7 @@ static u64 over_lines(struct machine *m, const u8 *start, const u8 *end, bool fu
 	return run(m);
 }
 
-/* A line from memory takes time, but no more than a part of its latency. */
+/* Lines from memory overlap: one takes a part of its latency. What prefetchers bring costs less. */
 static void streams_take_a_part_of_the_latency(struct machine *m)
 {
 	u64 lines = ROOM / LINE_SIZE, memory = params(m)->latency[3] * TICKS_PER_CYCLE;
@@ -205,8 +205,8 @@ static void streams_take_a_part_of_the_latency(struct machine *m)
 	u64 stored = over_lines(m, stores_start, stores_end, true) -
 		     over_lines(m, stores_start, stores_end, false);
 
-	assert_true(loaded > lines * 120 && loaded < lines * memory / 4);
-	assert_true(stored > lines * 120 && stored < lines * memory / 4);
+	assert_true(loaded < lines * memory / 4);
+	assert_true(stored < lines * memory / 4);
 }
 
 static void a_misprediction_takes_its_penalty(struct machine *m)
