@@ -17,7 +17,7 @@
 #include <cmocka.h>
 
 #include "guest/control_client.h"
-#include "guest/kvm_guest.h"
+#include "guest/kvm_state.h"
 
 #define COUNT_OS     (BIT(17) | BIT(22))
 #define CYCLES_INTEL 0x3c
@@ -101,10 +101,8 @@ static void timing_is_fixed_when_a_vm_is_made(void **state)
 
 static int set_model(u64 value)
 {
-	struct {
-		struct kvm_msrs head;
-		struct kvm_msr_entry entry;
-	} msrs = { .head.nmsrs = 1, .entry = { .index = MSR_MODEL, .data = value } };
+	struct kvm_state_msrs msrs = { .nmsrs = 1,
+				       .entry[0] = { .index = MSR_MODEL, .data = value } };
 
 	return ioctl(g.vcpu[0], KVM_SET_MSRS, &msrs);
 }

@@ -89,9 +89,9 @@ static void add_plain(struct code *c)
 		"eb00",			/* jmp to the next */
 		"e80000000058",		/* call the next; pop %rax */
 		"0fa2",			/* cpuid, which exits */
-		/* imul $, %r9d, %r9d; inc %r9d; mov %r9d, %ecx; and $0x7fff8, %ecx */
-		"4569c96d4ec64141ffc14489c981e1f8ff0700"
-		"488b1c0e",			/* mov (%rsi, %rcx), %rbx */
+		/* imul $, %r9d, %r9d; inc %r9d; mov %r9d, %ecx; and $0x7fff8, %ecx; mov (%rsi,
+		   %rcx), %rbx */
+		"4569c96d4ec64141ffc14489c981e1f8ff0700488b1c0e",
 		"4489c981e1f8ff070048010c0e",	/* and add %rcx, (%rsi, %rcx) */
 		"4489c981e1ffff07004c894c0e3c", /* mov %r9, 60(%rsi, %rcx): across lines, pages */
 		"488b9e00000800488b1b", /* mov 0x80000(%rsi), %rbx; mov (%rbx), %rbx: to itself */
