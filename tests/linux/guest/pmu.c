@@ -100,13 +100,14 @@ static void counts_are_exact(const char *name, uint64_t config, uint64_t per_rou
 	close(fd);
 }
 
-/* A pointer on each line of more memory than first and second levels hold, in an order that cannot
- * be predicted; and a branch that goes by the pointer. */
+/* A pointer on every other line of more memory than first and second levels hold, in an order that
+ * cannot be predicted, so that no prefetcher helps, not the one of pairs of lines either; and a
+ * branch that goes by the pointer. */
 #define LINES 131072
 
 struct line {
 	struct line *next;
-	char rest[56];
+	char rest[120];
 };
 
 static struct line *wander(struct line *at)

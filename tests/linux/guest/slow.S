@@ -1,6 +1,6 @@
 # SPDX-License-Identifier: MIT
-# A loop with two loads: one of a line that it has just used, and one of a line that no cache but the last has kept. For
-# tests/linux/precise.
+# A loop with two loads: one of a line that it has just used, and one of a line that no cache but the last has kept. These
+# are every other line, each on another page, so that no prefetcher brings one. For tests/linux/precise.
 	.globl _start, array
 	.bss
 	.balign 4096
@@ -15,7 +15,7 @@ fill:	sub $4096, %ecx			# until then all pages are the same one
 again:
 fast:	mov (%rsp), %rdx
 slow:	mov (%rbx,%rcx), %rax
-	add $4160, %ecx
+	add $4224, %ecx
 	and $0x7fffff, %ecx
 	dec %ebp
 	jnz again
