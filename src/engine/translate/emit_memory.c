@@ -211,7 +211,7 @@ static struct stub *check_sha_alignment(struct trans *t, u32 desc, const struct 
 	return stub;
 }
 
-/* The way of a stub that was made before the access's own one: back to the same instruction. */
+/* An earlier stub of an access returns to the instruction to which the access's own one does. */
 static void join_stub(struct stub *stub, const struct stub *access)
 {
 	if (!stub)
