@@ -20,11 +20,13 @@ void scan_select(struct trans *t, u32 i)
 	t->decoded = s->decoded;
 }
 
-/* Hidden operands included. */
+/* Hidden operands included, and those that Zydis does not know of: emit_insn_pause(). */
 static u16 registers_written(const struct trans *t)
 {
 	u16 bits = 0;
 
+	if (t->zi->mnemonic == ZYDIS_MNEMONIC_PAUSE && t->zi->raw.rex.B)
+		bits = BIT(RAX) | BIT(R8);
 	for (u32 i = 0; i < t->zi->operand_count; i++)
 		if (t->zops[i].type == ZYDIS_OPERAND_TYPE_REGISTER &&
 		    (t->zops[i].actions & ZYDIS_OPERAND_ACTION_MASK_WRITE))
