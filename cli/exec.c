@@ -240,6 +240,17 @@ static int set_cold(struct exec_options *options, const char *value)
 	return STATUS_OK;
 }
 
+static int set_accel(struct exec_options *options, const char *value)
+{
+	if (strcmp(value, "kvm") && strcmp(value, "tcg"))
+		return usage_error(&command_exec, "--accel is kvm or tcg, not '%s'", value);
+	options->tcg = !strcmp(value, "tcg");
+	/* microvm has no timer that Linux could measure the TSC with. */
+	if (options->tcg)
+		options->machine = "q35";
+	return STATUS_OK;
+}
+
 static const struct option {
 	const char *name;
 	char letter;
@@ -277,6 +288,8 @@ static const struct option {
 	{ "in", 0, "NAME", "in a guest that stays: see vpmu help up", set_in },
 	{ "kernel", 0, "KERNEL", "cloud, full (Debian's 6.12), or a file (cloud)", set_kernel },
 	{ "machine", 0, "TYPE", "microvm or q35 (microvm)", set_machine },
+	{ "accel", 0, "NAME", "kvm, or tcg: on QEMU's own translator, without a PMU (kvm)",
+	  set_accel },
 	{ "cold", 0, NULL, "boot, and do not resume a machine that was saved", set_cold },
 	{ "qemu", 0, "WORDS", "more arguments for QEMU: devices, say", set_qemu },
 	{ "verbose", 'v', NULL, "show QEMU's command and the guest's console on stderr",
@@ -433,10 +446,23 @@ int exec_options_read(struct exec_options *options, char **argv, int *i)
 	return status;
 }
 
+/* What is vpmu's own has no place on another translator. */
+static int check_accel(const struct exec_options *options)
+{
+	if (options->tcg &&
+	    (options->cpu || options->baseline || options->pmu || options->accounting ||
+	     options->timing || options->harden || options->virtual_clock || options->filter))
+		return usage_error(&command_exec,
+				   "--accel tcg has no PMU and none of vpmu's models and clocks");
+	return STATUS_OK;
+}
+
 int exec_options_check(struct exec_options *options)
 {
 	int status = check_clock(options);
 
+	if (!status)
+		status = check_accel(options);
 	if (!status && options->baseline)
 		status = choose_baseline(options);
 	if (!status && options->filter)

@@ -31,6 +31,7 @@ struct exec_options {
 	u32 timeout;	  /* in seconds, 0: none */
 	u64 started;	  /* when that began, monotonic milliseconds */
 	bool network, verbose, dry_run, cold, help;
+	bool tcg;			   /* on QEMU's own translator */
 	bool virtual_clock, deterministic; /* the second implies the first */
 	bool has_seed;
 	u64 seed;

@@ -81,10 +81,13 @@ static void add_machine(struct line *line, const struct exec_options *options, u
 		add_option(line, "-name", "%s", options->name);
 	if (!options->qemu || !strstr(options->qemu, "-sandbox"))
 		add_option(line, "-sandbox", QEMU_SANDBOX);
-	add_option(line, "-M", "%s%s,accel=kvm,memory-backend=ram", type->options,
-		   wiring->is_resumable ? type->resumable : "");
+	add_option(line, "-M", "%s%s,accel=%s,memory-backend=ram", type->options,
+		   wiring->is_resumable ? type->resumable : "", options->tcg ? "tcg" : "kvm");
 	/* The frequency is said so that QEMU lets a machine with an invariant TSC be saved. */
-	add_option(line, "-cpu", "host,migratable=off,tsc-frequency=%llu", khz * 1000ull);
+	if (options->tcg)
+		add_option(line, "-cpu", "max");
+	else
+		add_option(line, "-cpu", "host,migratable=off,tsc-frequency=%llu", khz * 1000ull);
 	add_option(line, "-smp", "%u", options->cpus);
 	add_option(line, "-m", "%u", options->memory);
 	add_option(line, "-object",

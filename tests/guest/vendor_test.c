@@ -56,8 +56,8 @@ static const struct row rows[] = {
 	  .where = R8, .intel = { VEC_UD, 0 }, .amd = { VEC_UD, 1 } },
 	/* the same between MOV [RAX], RCX and MOV [RAX + 8], RCX, which are checked together */
 	{ RULE_PAUSE_IGNORES_REX, INSN("\x48\x89\x08\xf3\x49\x90\x48\x89\x48\x08"), CODE64,
-	  .rax = STACK - 16, .rcx = 1, .what = MEMORY, .where = STACK - 8,
-	  .intel = { VEC_UD, 1 }, .amd = { VEC_UD, ~0ull } },
+	  .rax = STACK - 16, .rcx = 1, .what = MEMORY, .where = STACK - 8, .intel = { VEC_UD, 1 },
+	  .amd = { VEC_UD, ~0ull } },
 	/* PREFETCH EAX; VPINSRD XMM0, XMM0, EAX, 0 */
 	{ RULE_PREFETCH_REGISTER_UD, INSN("\x0f\x0d\xc0"), CODE64, .what = FAULT,
 	  .intel = { VEC_UD, IMAGE_CODE + 3 }, .amd = { VEC_UD, IMAGE_CODE } },
