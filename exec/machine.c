@@ -134,12 +134,21 @@ static bool make_terms(const struct exec_virtual *files, bool fixed, struct shar
 	return page != MAP_FAILED && (profile || !profiled);
 }
 
+/* Where kernels and saved machines are, without its first slash; NULL: there is none. */
+static const char *own_folder(char path[PATH_MAX])
+{
+	char folder[PATH_MAX];
+
+	return kernel_cache(folder) && realpath(folder, path) ? path + 1 : NULL;
+}
+
 pid_t machine_start_share(int socket, const struct exec_options *options,
 			  const struct exec_virtual *files, bool is_brief)
 {
 	const int kept[KEPT] = { files->turns, files->order, files->input, files->frames_end,
 				 files->profile };
 	const char *writable[MAX_SHARED];
+	char own[PATH_MAX];
 	struct share_terms terms;
 	pid_t parent = getpid(), pid = fork();
 	int error;
@@ -154,8 +163,8 @@ pid_t machine_start_share(int socket, const struct exec_options *options,
 		_exit(failure(STATUS_BROKEN, "cannot map a file: %s", strerror(errno)));
 	for (u32 i = 0; i < options->shared_count; i++)
 		writable[i] = options->shared[i] + 1; /* without its slash */
-	error = share_serve(3, writable, options->shared_count, files->turns < 0 ? NULL : &terms,
-			    is_brief);
+	error = share_serve(3, writable, options->shared_count, own_folder(own),
+			    files->turns < 0 ? NULL : &terms, is_brief);
 	if (error)
 		failure(STATUS_BROKEN, "the file server ended: %s", strerror(error));
 	_exit(error ? STATUS_BROKEN : STATUS_OK);

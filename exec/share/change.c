@@ -23,7 +23,7 @@ static int changeable_parent(struct call *call, u64 id, const char *name, int *p
 	*parent = share_locate_parent(call->share, id, name);
 	if (*parent < 0)
 		return -*parent;
-	if (share_may_write(call->share, id))
+	if (share_may_write(call->share, id) && !share_leads_to_own(call->share, id, name))
 		return 0;
 	close(*parent);
 	return EROFS;

@@ -145,20 +145,43 @@ int share_locate_parent(struct share *share, u64 id, const char *name)
 	return -ENOENT;
 }
 
+/* Is it the folder itself, or in it? */
+static bool lies_in(const char *path, const char *folder)
+{
+	u32 length = strlen(folder);
+
+	return !length ||
+	       (!strncmp(path, folder, length) && (!path[length] || path[length] == '/'));
+}
+
 bool share_may_write(struct share *share, u64 id)
 {
 	char path[PATH_MAX];
 
 	if (node_path(&share->nodes, id, path))
 		return find_handle(share, id, true);
-	for (u32 i = 0; i < share->writable_count; i++) {
-		u32 length = strlen(share->writable[i]);
-
-		if (!length || (!strncmp(path, share->writable[i], length) &&
-				(!path[length] || path[length] == '/')))
+	if (share->own && lies_in(path, share->own))
+		return false;
+	for (u32 i = 0; i < share->writable_count; i++)
+		if (lies_in(path, share->writable[i]))
 			return true;
-	}
 	return false;
+}
+
+bool share_leads_to_own(struct share *share, u64 id, const char *name)
+{
+	char path[PATH_MAX];
+	size_t length;
+
+	if (!share->own || node_path(&share->nodes, id, path))
+		return false;
+	length = strcmp(path, ".") ? strlen(path) : 0;
+	if (length)
+		path[length++] = '/';
+	if (length + strlen(name) >= PATH_MAX)
+		return false;
+	strcpy(path + length, name);
+	return lies_in(share->own, path);
 }
 
 int share_reopen(int path, int flags)

@@ -179,7 +179,8 @@ struct share {
 	int root;				/* descriptor of / */
 	const char *const *writable; /* paths without a leading slash, "" for everything */
 	u32 writable_count;
-	bool is_brief; /* what the guest is told is not cached: share_serve() */
+	const char *own; /* as those: vpmu's own folder, which guests only read; NULL: none */
+	bool is_brief;	 /* what the guest is told is not cached: share_serve() */
 	struct region region[MAX_REGIONS];
 	u32 region_count;
 	struct queue queue[MAX_QUEUES];
@@ -272,6 +273,8 @@ int share_locate_parent(struct share *share, u64 id, const char *name);
 /* Whether the guest may change what is in this folder, or this file; one whose name is gone if it
  * is open for writing. */
 bool share_may_write(struct share *share, u64 id);
+/* Is this name in a folder vpmu's own folder, or one on the way to it? */
+bool share_leads_to_own(struct share *share, u64 id, const char *name);
 /* Opens what an O_PATH descriptor stands for; a descriptor or minus an errno. */
 int share_reopen(int path, int flags);
 /* The handle with this number, if it is one of the request's node; or NULL. */
@@ -305,10 +308,11 @@ int share_open_regular(int path, int flags);
 u32 fuse_serve(struct share *share, struct request *request);
 
 /* Serves the device whose vhost-user socket is `socket` until QEMU closes it. Writable are the
- * folders named, absolute and free of symbolic links. Terms may be NULL. Is_brief: the guest is to
- * be saved, and may believe nothing that it is told after its request. Returns an errno if it could
- * not start or go on. */
-int share_serve(int socket, const char *const *writable, u32 count, const struct share_terms *terms,
-		bool is_brief);
+ * folders named, absolute and free of symbolic links, but for `own`, which may be NULL: what is
+ * kept there must be of no guest's making. Terms may be NULL. Is_brief: the guest is to be saved,
+ * and may believe nothing that it is told after its request. Returns an errno if it could not start
+ * or go on. */
+int share_serve(int socket, const char *const *writable, u32 count, const char *own,
+		const struct share_terms *terms, bool is_brief);
 
 #endif

@@ -346,8 +346,8 @@ static void raise_limit(void)
 		return;
 }
 
-int share_serve(int socket, const char *const *writable, u32 count, const struct share_terms *terms,
-		bool is_brief)
+int share_serve(int socket, const char *const *writable, u32 count, const char *own,
+		const struct share_terms *terms, bool is_brief)
 {
 	struct share *share = calloc(1, sizeof(*share));
 	int error;
@@ -358,6 +358,7 @@ int share_serve(int socket, const char *const *writable, u32 count, const struct
 	share->virtual_time = terms;
 	share->writable = writable;
 	share->writable_count = count;
+	share->own = own;
 	share->is_brief = is_brief;
 	share->in = malloc(MAX_BODY + PAGE_SIZE + 1);
 	share->root = open("/", O_PATH | O_DIRECTORY | O_CLOEXEC);

@@ -398,6 +398,59 @@ static void a_handle_belongs_to_its_node(void **unused)
 	assert_int_equal(guest_release(mine, handle), 0);
 }
 
+static int move(const char *name, const char *new_name)
+{
+	struct {
+		struct fuse_rename_in in;
+		char names[64];
+	} rename = { .in.newdir = guest_walk(in_folder("rw")) };
+	int length = snprintf(rename.names, sizeof(rename.names), "%s%c%s", name, 0, new_name);
+
+	return guest_ask(FUSE_RENAME, rename.in.newdir, &rename, sizeof(rename.in) + length + 1,
+			 NULL);
+}
+
+/* What is kept there will be executed, in the process of another guest. */
+static void vpmus_own_folder_is_for_reading(void **unused)
+{
+	static const char *const folders[] = { "rw/cache", "rw/cache/vpmu" };
+	const struct fuse_mkdir_in made = { .mode = 0755 };
+	char own[PATH_MAX];
+	u64 handle, file;
+
+	(void)unused;
+	for (u32 i = 0; i < ARRAY_SIZE(folders); i++)
+		assert_int_equal(mkdir(in_folder(folders[i]), 0755), 0);
+	put_file("rw/cache/vpmu/file", 0644);
+	put_file("rw/cache/file", 0644);
+	snprintf(own, sizeof(own), "%s/rw/cache/vpmu", folder + 1);
+	guest_share.own = own;
+	file = guest_walk(in_folder("rw/cache/vpmu/file"));
+	assert_int_equal(guest_open(file, O_RDONLY, &handle), 0);
+	assert_int_equal(guest_release(file, handle), 0);
+	assert_int_equal(guest_open(file, O_RDWR, &handle), EROFS);
+	assert_int_equal(
+		guest_create(guest_walk(in_folder("rw/cache/vpmu")), "new", O_RDWR, 0644, &handle),
+		EROFS);
+	assert_int_equal(
+		guest_ask(FUSE_UNLINK, guest_walk(in_folder("rw/cache/vpmu")), NULL, 0, "file"),
+		EROFS);
+	/* nor does another one take its place */
+	assert_int_equal(move("cache", "other"), EROFS);
+	assert_int_equal(guest_ask(FUSE_RMDIR, guest_walk(in_folder("rw/cache")), NULL, 0, "vpmu"),
+			 EROFS);
+	/* what is beside it can be changed */
+	assert_int_equal(guest_ask(FUSE_UNLINK, guest_walk(in_folder("rw/cache")), NULL, 0, "file"),
+			 0);
+	assert_int_equal(guest_ask(FUSE_MKDIR, guest_walk(in_folder("rw/cache")), &made,
+				   sizeof(made), "vpmu2"),
+			 0);
+	assert_int_equal(
+		guest_ask(FUSE_MKDIR, guest_walk(in_folder("rw")), &made, sizeof(made), "cach"), 0);
+	assert_int_equal(move("cach", "moved"), 0);
+	assert_int_equal(move("moved", "cache"), EROFS);
+}
+
 /* The server that answers after the machine was resumed is another one, and knows none of this. */
 static void a_guest_that_is_to_be_saved_believes_nothing(void **unused)
 {
@@ -436,6 +489,7 @@ int main(void)
 		SHARE_TEST(a_file_that_was_replaced_is_not_the_new_one),
 		SHARE_TEST(a_node_that_is_open_is_not_forgotten),
 		SHARE_TEST(a_handle_belongs_to_its_node),
+		SHARE_TEST(vpmus_own_folder_is_for_reading),
 		SHARE_TEST(a_guest_that_is_to_be_saved_believes_nothing),
 	};
 
