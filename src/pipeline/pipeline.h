@@ -242,6 +242,8 @@ bool pipe_ends_segment(const struct pipe_piece *piece);
 void pipe_price(const struct pipe_core *core, const struct pipe_piece *piece, u32 n,
 		struct pipe_price *price);
 u32 pipe_price_ticks(const struct pipe_core *core, const struct pipe_price *price);
+/* May it be part of a loop whose latency is priced? One that is not described may not be. */
+bool pipe_fits_loop(const struct pipe_piece *piece, bool is_last);
 /* Ticks by which an iteration takes longer than the sum of its prices, for the branch back, which
  * is the last piece; n <= PIPE_LOOP_INSNS. `loop` has the same instructions, described, and is
  * changed. */

@@ -219,15 +219,22 @@ u32 pipe_price_ticks(const struct pipe_core *core, const struct pipe_price *pric
 /* --- loops --- */
 
 /* Of the branches within a loop, only those that go forward or are not taken leave it one loop. */
+bool pipe_fits_loop(const struct pipe_piece *piece, bool is_last)
+{
+	u8 branch = piece->need->branch;
+
+	return !piece->need->cycles &&
+	       (is_last ||
+		!(branch == BRANCH_OTHER || (branch == BRANCH_CONDITIONAL && piece->back)));
+}
+
 static bool is_one_loop(const struct pipe_piece *piece, u32 n, bool *forks)
 {
 	*forks = false;
-	for (u32 i = 0; i + 1 < n; i++) {
-		u8 branch = piece[i].need->branch;
-
-		if (branch == BRANCH_OTHER || (branch == BRANCH_CONDITIONAL && piece[i].back))
+	for (u32 i = 0; i < n; i++) {
+		if (!pipe_fits_loop(&piece[i], i + 1 == n))
 			return false;
-		*forks |= branch == BRANCH_CONDITIONAL;
+		*forks |= i + 1 < n && piece[i].need->branch == BRANCH_CONDITIONAL;
 	}
 	return true;
 }

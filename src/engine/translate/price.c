@@ -52,44 +52,72 @@ static bool decode_bytes(struct trans *t, const u8 *bytes, u32 n, u64 rip)
 	       DECODE_OK;
 }
 
-/* The instruction at an offset of the block's page, if there is a whole one within page and
- * segment. */
-static bool decode_at(struct trans *t, u32 at)
+/* What the decoder keeps may have been learned while cycles were not counted. */
+static bool price_kept(struct trans *t, struct decoded *d, const u8 *bytes, u32 n, u64 rip)
 {
-	u64 rip = t->block->rip + (at - page_offset(t, 0));
-	u32 room = trans_room_in_segment(t, rip), n;
-	u8 bytes[INSN_MAX];
+	struct pricing *p = t->eng->pricing;
 
+	if (!d->priced && decode_bytes(t, bytes, n, rip)) {
+		pipe_need(p->core, &p->zi, p->zops, &d->need);
+		d->priced = true;
+	}
+	return d->priced;
+}
+
+/* The bytes at an offset of the block's page, as far as an instruction there can reach: within page
+ * and segment. Returns their number. */
+static u32 bytes_at(struct trans *t, u32 at, u8 bytes[INSN_MAX], u64 *rip)
+{
+	u32 room, n;
+
+	*rip = t->block->rip + (at - page_offset(t, 0));
 	if (at >= PAGE_SIZE)
-		return false;
+		return 0;
+	room = trans_room_in_segment(t, *rip);
 	if (room > PAGE_SIZE - at)
 		room = PAGE_SIZE - at;
 	n = source_bytes(t, at, bytes);
-	return n && room && decode_bytes(t, bytes, n < room ? n : room, rip);
+	return n < room ? n : room;
 }
 
-/* The instruction that was decoded, as number i of those around the block. */
-static struct pipe_piece piece_around(struct pricing *p, u32 i, u32 at)
+/* --- instructions around the block --- */
+
+/*
+ * The instruction at an offset of the page, if there is a whole one. Most are known to the decoder,
+ * which is a tenth of the work of decoding them; the need of others is number i of those around the
+ * block. In p->insn, too.
+ */
+static bool piece_at(struct trans *t, u32 i, u32 at, struct pipe_piece *piece)
 {
-	pipe_need(p->core, &p->zi, p->zops, &p->need[i]);
-	return (struct pipe_piece){
-		.need = &p->need[i], .at = at, .length = p->insn.len, .back = p->insn.ops[0].imm < 0
+	struct pricing *p = t->eng->pricing;
+	const struct pipe_need *need = &p->need[i];
+	u8 bytes[INSN_MAX];
+	struct decoded *d;
+	u64 rip;
+	u32 n = bytes_at(t, at, bytes, &rip);
+
+	if (!n)
+		return false;
+	if (decoder_recall(t->eng->decoder, bytes, n, rip, trans_decode_mode(t), &p->insn, &d) &&
+	    price_kept(t, d, bytes, n, rip)) {
+		need = &d->need;
+	} else {
+		if (!decode_bytes(t, bytes, n, rip))
+			return false;
+		pipe_need(p->core, &p->zi, p->zops, &p->need[i]);
+	}
+	*piece = (struct pipe_piece){
+		.need = need, .at = at, .length = p->insn.len, .back = p->insn.ops[0].imm < 0
 	};
+	return true;
 }
 
 /* --- the block --- */
 
 static struct pipe_piece piece_of(struct trans *t, const struct scan *s)
 {
-	struct pricing *p = t->eng->pricing;
-	struct decoded *d = s->decoded;
-
-	/* It may have been learned while cycles were not counted. */
-	if (!d->priced && decode_bytes(t, s->insn.bytes, s->insn.len, s->rip)) {
-		pipe_need(p->core, &p->zi, p->zops, &d->need);
-		d->priced = true;
-	}
-	return (struct pipe_piece){ .need = &d->need,
+	price_kept(t, s->decoded, s->insn.bytes, s->insn.len, s->rip);
+	return (struct pipe_piece){ .need = &s->decoded->need,
 				    .at = page_offset(t, s->offset),
 				    .length = s->insn.len };
 }
@@ -100,9 +128,8 @@ static u32 look_ahead(struct trans *t, struct pipe_piece *piece, u32 n)
 	for (u32 i = 0; i < PRICE_INSNS && !pipe_ends_segment(&piece[n - 1]); i++, n++) {
 		u32 at = piece[n - 1].at + piece[n - 1].length;
 
-		if (!decode_at(t, at))
+		if (!piece_at(t, i, at, &piece[n]))
 			break;
-		piece[n] = piece_around(t->eng->pricing, i, at);
 	}
 	return n;
 }
@@ -121,27 +148,43 @@ static bool jumps_back(const struct trans *t, const struct scan *s, u32 *back)
 }
 
 /* From its first instruction to the branch. Returns their number, or 0: they are not a loop that
- * can be priced. */
-static u32 decode_loop(struct trans *t, u32 from, u32 branch_at)
+ * can be priced, which is true of most and is found without describing them. */
+static u32 find_loop(struct trans *t, u32 from, u32 branch_at)
 {
 	struct pricing *p = t->eng->pricing;
 	u32 at = from, n = 0;
 
-	for (; at <= branch_at && n < PRICE_INSNS; at += p->insn.len, n++) {
-		if (!decode_at(t, at) || !pipe_describe(p->core, &p->zi, p->zops, &p->loop.insn[n]))
+	for (; at <= branch_at && n < PRICE_INSNS; at += p->piece[n].length, n++)
+		if (!piece_at(t, n, at, &p->piece[n]) ||
+		    !pipe_fits_loop(&p->piece[n], at == branch_at))
 			return 0;
-		p->piece[n] = piece_around(p, n, at);
-	}
 	return n && p->piece[n - 1].at == branch_at ? n : 0;
+}
+
+static bool describe_loop(struct trans *t, u32 n)
+{
+	struct pricing *p = t->eng->pricing;
+	u8 bytes[INSN_MAX];
+	u64 rip;
+
+	for (u32 i = 0; i < n; i++) {
+		u32 size = bytes_at(t, p->piece[i].at, bytes, &rip);
+
+		if (!decode_bytes(t, bytes, size, rip) ||
+		    !pipe_describe(p->core, &p->zi, p->zops, &p->loop.insn[i]))
+			return false;
+	}
+	return true;
 }
 
 static u32 loop_wait(struct trans *t, const struct scan *s, u32 back)
 {
 	struct pricing *p = t->eng->pricing;
-	u32 at = page_offset(t, s->offset), n = decode_loop(t, at - back, at);
+	u32 at = page_offset(t, s->offset), n = find_loop(t, at - back, at);
 
 	p->loop.at = s->rip - back;
-	return n ? pipe_loop_wait(p->core, p->piece, n, &p->loop, p->work) : 0;
+	return n && describe_loop(t, n) ? pipe_loop_wait(p->core, p->piece, n, &p->loop, p->work)
+					: 0;
 }
 
 /* --- all of it --- */
