@@ -102,19 +102,11 @@ static void add_machine(struct line *line, const struct exec_options *options, u
 		add_option(line, "-bios", "%s", type->firmware);
 }
 
-/* Machines on the host's time are saved with their root: exec/guest/parked.c. Linux lets the
- * guest's first process map registers of a device that has a driver if iomem is relaxed. */
-static bool parks(const struct exec_options *options)
+/* A machine that is saved has the device in its port until then: exec/guest/parked.c. */
+static void add_port(struct line *line, const struct wiring *wiring)
 {
-	return !options->virtual_clock;
-}
-
-static void add_port(struct line *line, const struct exec_options *options,
-		     const struct wiring *wiring)
-{
-	add_option(line, "-device", "pcie-root-port,id=socket%s",
-		   parks(options) ? "" : ",power_controller_present=off");
-	if (parks(options) && wiring->initramfs >= 0)
+	add_option(line, "-device", "pcie-root-port,id=socket");
+	if (wiring->initramfs >= 0)
 		add_option(line, "-device", "vhost-user-fs-pci,bus=socket,chardev=files,tag=root");
 }
 
@@ -136,13 +128,15 @@ static void add_devices(struct line *line, const struct exec_options *options,
 	if (wiring->files >= 0)
 		add_option(line, "-chardev", "socket,id=files,fd=%d", wiring->files);
 	if (wiring->is_resumable)
-		add_port(line, options, wiring);
+		add_port(line, wiring);
 	else
 		add_option(line, "-device", "vhost-user-fs-%s,chardev=files,tag=root", suffix);
 	add_option(line, "-chardev", "socket,id=monitor,fd=%d", wiring->monitor);
 	add_option(line, "-mon", "chardev=monitor,mode=control");
 }
 
+/* Linux lets the guest's first process map registers of a device that has a driver if iomem is
+ * relaxed: exec/guest/parked.c. */
 static void add_kernel(struct line *line, const struct exec_options *options, const char *image,
 		       const struct wiring *wiring)
 {
@@ -154,7 +148,7 @@ static void add_kernel(struct line *line, const struct exec_options *options, co
 		   "pcie_ports=compat%s%s",
 		   options->verbose ? "ignore_loglevel" : "quiet",
 		   options->deterministic ? " vpmu_link=files" : " norandmaps",
-		   parks(options) && wiring->is_resumable ? " iomem=relaxed vpmu_park=1" : "");
+		   wiring->is_resumable ? " iomem=relaxed vpmu_park=1" : "");
 }
 
 static void add_own_words(struct line *line, const char *words)

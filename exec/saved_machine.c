@@ -418,7 +418,7 @@ static bool boot_and_save(const struct exec_options *chosen, const struct exec_k
 	struct exec_options seedless = *chosen, *options = &seedless; /* one state for all seeds */
 	struct initramfs initramfs = { init, kernel->modules, options->network };
 	int link[2] = { -1, -1 }, monitor[2] = { -1, -1 }, files[2] = { -1, -1 }, console = -1;
-	const struct exec_virtual none = NO_VIRTUAL;
+	struct exec_virtual served = NO_VIRTUAL;
 	struct wiring wiring = NO_WIRING;
 	struct line line = { .count = 0 };
 	char failed[PATH_MAX] = "";
@@ -436,14 +436,14 @@ static bool boot_and_save(const struct exec_options *chosen, const struct exec_k
 	wiring.monitor = monitor[1];
 	wiring.files = files[1];
 	wiring.is_resumable = true;
-	wiring.turns = options->virtual_clock ? virtual_turns() : -1;
+	wiring.turns = served.turns = options->virtual_clock ? virtual_turns() : -1;
 	wiring.initramfs = initramfs_make(&initramfs, failed);
 	wiring.ram = state->ram = memfile_create("ram", MFD_CLOEXEC);
 	state->device = memfile_create("device", MFD_CLOEXEC);
 	line_make(&line, options, kernel->image, state->khz, &wiring);
 	ok &= !options->virtual_clock || wiring.turns >= 0;
 	if (ok && wiring.initramfs >= 0 && state->ram >= 0 && state->device >= 0 && !line.is_broken)
-		share = machine_start_share(files[0], options, &none, true);
+		share = machine_start_share(files[0], options, &served, true);
 	if (share > 0)
 		qemu = machine_start_qemu(&line, &wiring, options);
 	close_all((const int[]){ link[1], monitor[1], files[0], files[1], wiring.console,
