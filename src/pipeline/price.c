@@ -116,10 +116,25 @@ void pipe_need(const struct pipe_core *core, const ZydisDecodedInstruction *in,
 struct segment {
 	u32 slots, divider;
 	u32 excess; /* the most by which another bound was above the issue slots, in ticks */
+	u32 ports;  /* the time of the most crowded ports, among the unions of two sets */
 	u32 sets;
 	struct pipe_use set[SEGMENT_SETS];
 	const struct pipe_need *next; /* added last */
 };
+
+/* Uops were added to a set: only unions that contain it are more crowded than before. */
+static void crowd(struct segment *segment, u16 added)
+{
+	for (u32 i = 0; i < segment->sets; i++)
+		for (u32 j = i; j < segment->sets; j++) {
+			u16 ports = segment->set[i].ports | segment->set[j].ports;
+
+			if (!(added & ~ports))
+				segment->ports =
+					later(segment->ports,
+					      pipe_confined(segment->set, segment->sets, ports));
+		}
+}
 
 static void add_use(struct segment *segment, const struct pipe_use *use)
 {
@@ -135,20 +150,7 @@ static void add_use(struct segment *segment, const struct pipe_use *use)
 	} else {
 		segment->set[i].uops += use->uops;
 	}
-}
-
-/* The time of the most crowded ports, among the unions of two sets. */
-static u32 ports_bound(const struct segment *segment)
-{
-	u32 most = 0;
-
-	for (u32 i = 0; i < segment->sets; i++)
-		for (u32 j = i; j < segment->sets; j++) {
-			u16 ports = segment->set[i].ports | segment->set[j].ports;
-
-			most = later(most, pipe_confined(segment->set, segment->sets, ports));
-		}
-	return most;
+	crowd(segment, use->ports);
 }
 
 static u32 slot_ticks(const struct pipe_core *core)
@@ -176,7 +178,7 @@ static struct pipe_price add(const struct pipe_core *core, struct segment *segme
 	for (u32 i = fused; i < need->uses; i++)
 		add_use(segment, &need->use[i]);
 	issue = segment->slots * slot_ticks(core);
-	bound = later(ports_bound(segment), segment->divider * PIPE_TICKS);
+	bound = later(segment->ports, segment->divider * PIPE_TICKS);
 	if (bound > issue + segment->excess) {
 		price.wait = bound - issue - segment->excess;
 		segment->excess = bound - issue;
