@@ -14,7 +14,9 @@
 #include "vm/vm.h"
 
 #define WAIT_NS	     5000000 /* longest sleep on the page's futex */
-#define WAIT_READ_NS 20000   /* between two polls of eventfds: reading them wakes no thread */
+/* Between two polls of eventfds: reading them wakes no thread. The device of the page does when it
+ * has served what it read. */
+#define WAIT_READ_NS 20000
 /* An ioeventfd that is unread for so long has no reader on another thread: the guest goes on. */
 #define PATIENCE_NS  10000000000ull
 
@@ -109,8 +111,8 @@ static void wait_for_device(struct turns *page)
 	const struct timespec pause = { .tv_nsec = WAIT_READ_NS };
 	u32 seen = page ? turns_read(&page->turns) : 0;
 
-	if (seen & 1)
-		turns_wait(&page->turns, seen, WAIT_NS);
+	if (page)
+		turns_wait(&page->turns, seen, seen & 1 ? WAIT_NS : WAIT_READ_NS);
 	else
 		nanosleep(&pause, NULL);
 }
