@@ -11,6 +11,16 @@
 
 #define PRICE_INSNS PIPE_LOOP_INSNS /* also enough for the rest of a block's last line */
 
+#define PRICED_LOOPS 256
+#define PRICED_BYTES 160
+
+/* A loop that was priced; all 0: none. */
+struct priced_loop {
+	u32 wait, mode;
+	u16 at, size; /* in its page, in bytes */
+	u8 bytes[PRICED_BYTES];
+};
+
 struct pricing {
 	const struct pipe_core *core;
 	/* The instruction that was decoded last. */
@@ -22,6 +32,7 @@ struct pricing {
 	struct pipe_piece piece[PRICE_INSNS];
 	struct pipe_block loop;
 	struct pipe_work *work;
+	struct priced_loop kept[PRICED_LOOPS];
 };
 
 /* Bytes to allocate, filled with 0; then the core that prices are for. */

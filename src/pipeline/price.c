@@ -112,7 +112,7 @@ void pipe_need(const struct pipe_core *core, const ZydisDecodedInstruction *in,
 
 #define SEGMENT_SETS 16
 
-/* The instructions of a segment that were added, from its last one on; all 0: none. */
+/* The instructions of a segment that were added, from its last one on. */
 struct segment {
 	u32 slots, divider;
 	u32 excess; /* the most by which another bound was above the issue slots, in ticks */
@@ -121,6 +121,12 @@ struct segment {
 	struct pipe_use set[SEGMENT_SETS];
 	const struct pipe_need *next; /* added last */
 };
+
+static void begin(struct segment *segment)
+{
+	segment->slots = segment->divider = segment->excess = segment->ports = segment->sets = 0;
+	segment->next = NULL;
+}
 
 /* Uops were added to a set: only unions that contain it are more crowded than before. */
 static void crowd(struct segment *segment, u16 added)
@@ -204,11 +210,12 @@ static bool crosses_page(const struct pipe_piece *piece)
 void pipe_price(const struct pipe_core *core, const struct pipe_piece *piece, u32 n,
 		struct pipe_price *price)
 {
-	struct segment segment = { .sets = 0 };
+	struct segment segment;
 
+	begin(&segment);
 	for (u32 i = n; i-- > 0;) {
 		if (pipe_ends_segment(&piece[i]) || (i + 1 < n && crosses_page(&piece[i + 1])))
-			segment = (struct segment){ .sets = 0 };
+			begin(&segment);
 		price[i] = add(core, &segment, piece[i].need);
 	}
 }

@@ -249,16 +249,25 @@ void decoder_prefetch(const struct decoder *decoder, const u8 *bytes, u32 n, u32
 	}
 }
 
+struct decoded *decoder_find(struct decoder *decoder, const u8 *bytes, u32 n, u32 mode)
+{
+	u32 length = mode & MODE_CODE64 ? head_length(bytes, n) : 0;
+	struct decoded *d = length ? find(decoder, head_of(bytes, length), length, mode) : NULL;
+
+	return d && d->insn.len <= n ? d : NULL;
+}
+
+s64 decoder_immediate(const struct decoded *d, const u8 *bytes)
+{
+	return d->imm_size ? constant(bytes + d->imm_at, d->imm_size, d->imm_signed) : 0;
+}
+
 bool decoder_recall(struct decoder *decoder, const u8 *bytes, u32 n, u64 rip, u32 mode,
 		    struct insn *insn, struct decoded **which)
 {
-	u32 length = mode & MODE_CODE64 ? head_length(bytes, n) : 0;
-	struct decoded *d;
+	struct decoded *d = decoder_find(decoder, bytes, n, mode);
 
-	if (!length)
-		return false;
-	d = find(decoder, head_of(bytes, length), length, mode);
-	if (!d || d->insn.len > n)
+	if (!d)
 		return false;
 	fill_in(d, bytes, rip, insn);
 	*which = d;

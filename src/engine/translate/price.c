@@ -14,6 +14,7 @@
  *   4. All bytes that were looked at are in lines of the block's source: source_bytes() adds them,
  *      and a write to one of them drops the block.
  */
+#include "base/bytes.h"
 #include "cpu/fpu.h"
 #include "engine/decode.h"
 #include "engine/price.h"
@@ -82,15 +83,25 @@ static u32 bytes_at(struct trans *t, u32 at, u8 bytes[INSN_MAX], u64 *rip)
 
 /* --- instructions around the block --- */
 
-/*
- * The instruction at an offset of the page, if there is a whole one. Most are known to the decoder,
- * which is a tenth of the work of decoding them; the need of others is number i of those around the
- * block. In p->insn, too.
- */
-static bool piece_at(struct trans *t, u32 i, u32 at, struct pipe_piece *piece)
+/* As Zydis has it; its need is number i of those around the block. */
+static bool decode_piece(struct trans *t, u32 i, const u8 *bytes, u32 n, u64 rip,
+			 struct pipe_piece *piece)
 {
 	struct pricing *p = t->eng->pricing;
-	const struct pipe_need *need = &p->need[i];
+
+	if (!decode_bytes(t, bytes, n, rip))
+		return false;
+	pipe_need(p->core, &p->zi, p->zops, &p->need[i]);
+	*piece = (struct pipe_piece){ .need = &p->need[i],
+				      .length = p->insn.len,
+				      .back = p->insn.ops[0].imm < 0 };
+	return true;
+}
+
+/* The instruction at an offset of the page, if there is a whole one. Most are known to the decoder,
+ * and to ask it is a tenth of the work. */
+static bool piece_at(struct trans *t, u32 i, u32 at, struct pipe_piece *piece)
+{
 	u8 bytes[INSN_MAX];
 	struct decoded *d;
 	u64 rip;
@@ -98,17 +109,14 @@ static bool piece_at(struct trans *t, u32 i, u32 at, struct pipe_piece *piece)
 
 	if (!n)
 		return false;
-	if (decoder_recall(t->eng->decoder, bytes, n, rip, trans_decode_mode(t), &p->insn, &d) &&
-	    price_kept(t, d, bytes, n, rip)) {
-		need = &d->need;
-	} else {
-		if (!decode_bytes(t, bytes, n, rip))
-			return false;
-		pipe_need(p->core, &p->zi, p->zops, &p->need[i]);
-	}
-	*piece = (struct pipe_piece){
-		.need = need, .at = at, .length = p->insn.len, .back = p->insn.ops[0].imm < 0
-	};
+	d = decoder_find(t->eng->decoder, bytes, n, trans_decode_mode(t));
+	if (d && price_kept(t, d, bytes, n, rip))
+		*piece = (struct pipe_piece){ .need = &d->need,
+					      .length = d->insn.len,
+					      .back = decoder_immediate(d, bytes) < 0 };
+	else if (!decode_piece(t, i, bytes, n, rip, piece))
+		return false;
+	piece->at = at;
 	return true;
 }
 
@@ -177,14 +185,54 @@ static bool describe_loop(struct trans *t, u32 n)
 	return true;
 }
 
+/* Where what was found for a loop is kept, or would be; NULL: it is too long for that. */
+static struct priced_loop *kept_loop(struct trans *t, const u8 *bytes, u32 at, u32 size)
+{
+	u32 hash = size;
+
+	if (size > PRICED_BYTES)
+		return NULL;
+	for (u32 i = 0; i < size; i++)
+		hash = (hash ^ bytes[i]) * 16777619;
+	return &t->eng->pricing->kept[(hash ^ hash >> 16 ^ at) % PRICED_LOOPS];
+}
+
+static bool is_kept(const struct priced_loop *kept, const u8 *bytes, u32 at, u32 size, u32 mode)
+{
+	return kept && kept->size == size && kept->at == at && kept->mode == mode &&
+	       bytes_equal(kept->bytes, bytes, size);
+}
+
+static void keep_loop(struct priced_loop *kept, const u8 *bytes, u32 at, u32 size, u32 mode,
+		      u32 wait)
+{
+	kept->wait = wait;
+	kept->mode = mode;
+	kept->at = at;
+	kept->size = size;
+	bytes_copy(kept->bytes, bytes, size);
+}
+
+/* A loop's branch is priced for each block that it is in, but its bytes, their place in the page
+ * and the mode decide alone. */
 static u32 loop_wait(struct trans *t, const struct scan *s, u32 back)
 {
 	struct pricing *p = t->eng->pricing;
-	u32 at = page_offset(t, s->offset), n = find_loop(t, at - back, at);
+	u32 at = page_offset(t, s->offset), from = at - back, n = find_loop(t, from, at);
+	const u8 *bytes = t->source.copy[0]->bytes + from;
+	u32 size = back + s->insn.len, mode = trans_decode_mode(t), wait;
+	struct priced_loop *kept;
 
-	p->loop.at = s->rip - back;
-	return n && describe_loop(t, n) ? pipe_loop_wait(p->core, p->piece, n, &p->loop, p->work)
-					: 0;
+	if (!n)
+		return 0;
+	kept = kept_loop(t, bytes, from, size);
+	if (is_kept(kept, bytes, from, size, mode))
+		return kept->wait;
+	p->loop.at = from;
+	wait = describe_loop(t, n) ? pipe_loop_wait(p->core, p->piece, n, &p->loop, p->work) : 0;
+	if (kept)
+		keep_loop(kept, bytes, from, size, mode, wait);
+	return wait;
 }
 
 /* --- all of it --- */

@@ -124,6 +124,9 @@ struct decoder {
 void decoder_make_room(struct decoder *decoder, u32 insns);
 /* These bytes will be decoded soon: prefetches their entries. */
 void decoder_prefetch(const struct decoder *decoder, const u8 *bytes, u32 n, u32 mode);
+/* The entry of these bytes, or NULL: they were not decoded before; and their immediate. */
+struct decoded *decoder_find(struct decoder *decoder, const u8 *bytes, u32 n, u32 mode);
+s64 decoder_immediate(const struct decoded *d, const u8 *bytes);
 /* Finds the entry of these bytes; false: they were not decoded before. */
 bool decoder_recall(struct decoder *decoder, const u8 *bytes, u32 n, u64 rip, u32 mode,
 		    struct insn *insn, struct decoded **which);
