@@ -324,9 +324,37 @@ u32 irqfd_wait(struct irqfds *irqfds, struct irqfd_event *events, u32 n)
 	return is_over(irqfds);
 }
 
+static bool is_readable(int fd)
+{
+	struct pollfd wait = { fd, POLLIN, 0 };
+
+	return poll(&wait, 1, 0) == 1 && wait.revents & POLLIN;
+}
+
+static bool any_is_signalled(struct irqfds *irqfds)
+{
+	bool found = false;
+
+	pthread_mutex_lock(&irqfds->lock);
+	for (const struct irqfd *f = irqfds->first; f && !found; f = f->next)
+		found = is_readable(f->fd) && watched(irqfds, f->fd);
+	pthread_mutex_unlock(&irqfds->lock);
+	return found;
+}
+
+/*
+ * Linux looks at the ready list without its lock when epoll_wait() is not to wait, and may find it
+ * empty while another thread, in irqfd_sleep(), goes through it. Here what was signalled before is
+ * not missed: a caller that goes on without it would have its interrupt at any time.
+ */
 u32 irqfd_take(struct irqfds *irqfds, struct irqfd_event *events, u32 n)
 {
-	return take(irqfds, events, n, 0);
+	u32 filled;
+
+	do
+		filled = take(irqfds, events, n, 0);
+	while (!filled && any_is_signalled(irqfds));
+	return filled;
 }
 
 bool irqfd_sleep(struct irqfds *irqfds)

@@ -50,9 +50,10 @@ void irqfd_stop(struct irqfds *irqfds); /* makes irqfd_wait() return IRQFD_STOP,
  * returns IRQFD_STOP if the program has closed the descriptors; then no further irqfd is assigned.
  */
 u32 irqfd_wait(struct irqfds *irqfds, struct irqfd_event *events, u32 n);
-/* As irqfd_wait(), without waiting. For owners with several threads: under a lock of theirs, by
- * which each event is also acted upon; irqfd_sleep() returns when there may be something to take,
- * or false where irqfd_wait() would return IRQFD_STOP. */
+/* As irqfd_wait(), without waiting; 0: no irqfd was signalled before the call. For owners with
+ * several threads: under a lock of theirs, by which each event is also acted upon; irqfd_sleep()
+ * returns when there may be something to take, or false where irqfd_wait() would return IRQFD_STOP.
+ */
 u32 irqfd_take(struct irqfds *irqfds, struct irqfd_event *events, u32 n);
 bool irqfd_sleep(struct irqfds *irqfds);
 

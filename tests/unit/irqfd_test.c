@@ -1,0 +1,87 @@
+// SPDX-License-Identifier: MIT
+/*
+ * irqfds that are taken without waiting. Which threads are inside of Linux's epoll at the same time
+ * is chance: epoll_wait() is replaced by one that finds nothing, as Linux's may.
+ */
+#include <setjmp.h>
+#include <stdarg.h>
+#include <stddef.h>
+
+#include <cmocka.h>
+
+#include <sys/epoll.h>
+#include <sys/eventfd.h>
+#include <sys/syscall.h>
+#include <unistd.h>
+
+#include "irq/irqfd.h"
+
+#define GSI 7
+
+static u32 misses; /* calls of epoll_wait() that are to find nothing */
+
+int epoll_wait(int epoll, struct epoll_event *events, int n, int timeout)
+{
+	if (misses) {
+		misses--;
+		return 0;
+	}
+	return syscall(SYS_epoll_wait, epoll, events, n, timeout);
+}
+
+static int assign(struct irqfds *irqfds)
+{
+	struct kvm_irqfd args = { .fd = eventfd(0, EFD_NONBLOCK | EFD_CLOEXEC), .gsi = GSI };
+
+	assert_int_equal(irqfd_open(irqfds), 0);
+	assert_int_equal(irqfd_assign(irqfds, &args), 0);
+	return args.fd;
+}
+
+static void what_was_signalled_is_taken_though_epoll_misses_it(void **state)
+{
+	struct irqfd_event event = { .what = IRQFD_STOP };
+	struct irqfds irqfds;
+	int fd = assign(&irqfds);
+
+	for (misses = 0; misses < 4; misses++) {
+		u32 before = misses;
+
+		assert_int_equal(eventfd_write(fd, 1), 0);
+		assert_int_equal(irqfd_take(&irqfds, &event, 1), 1);
+		assert_int_equal(misses, 0);
+		assert_int_equal(event.what, IRQFD_EDGE);
+		assert_int_equal(event.gsi, GSI);
+		assert_int_equal(irqfd_take(&irqfds, &event, 1), 0);
+		misses = before;
+	}
+	irqfd_close(&irqfds);
+	close(fd);
+}
+
+static void nothing_is_taken_twice_or_of_a_file_that_is_not_ours(void **state)
+{
+	struct irqfd_event event;
+	struct irqfds irqfds;
+	int fd = assign(&irqfds), other = eventfd(1, EFD_NONBLOCK | EFD_CLOEXEC);
+
+	misses = 0;
+	assert_int_equal(irqfd_take(&irqfds, &event, 1), 0);
+	for (int number = 3; number < 64;
+	     number++) /* a program that closes what it does not know */
+		if (number != fd && number != other && number != irqfds.epoll &&
+		    number != irqfds.stop && number != irqfds.timer)
+			dup2(other, number);
+	assert_int_equal(irqfd_take(&irqfds, &event, 1), 0);
+	close(fd);
+}
+
+int main(void)
+{
+	const struct CMUnitTest tests[] = {
+		cmocka_unit_test(what_was_signalled_is_taken_though_epoll_misses_it),
+		cmocka_unit_test(nothing_is_taken_twice_or_of_a_file_that_is_not_ours),
+	};
+
+	return cmocka_run_group_tests(tests, NULL, NULL);
+}
