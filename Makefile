@@ -55,7 +55,7 @@ LIB_HEADERS := vpmu.h base/must.h base/types.h base/version.h hostperf/hostperf.
 	hwpmu/retire.def hwpmu/retire.h hwpmu/shadow.h pmu/backend.h pmu/filter.h pmu/pmu.h x86/events.h x86/ibs.h x86/lbr.h x86/models.h x86/pebs.h x86/pmu_models.h x86/pmu_msrs.h x86/pmu_regs.h
 
 BARE_SRCS := $(filter-out $(HOSTED),$(call sources,$(addprefix src/,$(BARE_DIRS)))) \
-	$(wildcard src/base/guarded.c)
+	src/base/guarded.c src/base/kept.c
 
 objects = $(patsubst %,$(O)/%.o,$(basename $(1)))
 
@@ -91,7 +91,8 @@ BARE     := -mgeneral-regs-only -fno-tree-loop-distribute-patterns
 # Coverage of code that runs while guest vector state is live: counters only. What libFuzzer has called for comparisons
 # and indirect calls uses vector registers.
 QUIET    := $(if $(FUZZ),-fno-sanitize-coverage=trace-cmp$(comma)indirect-calls$(comma)stack-depth)
-LDLIBS   := -lZydis -pthread -ldl
+# The number by which kept translations know their build (src/vm/kept.c).
+LDLIBS   := -lZydis -pthread -ldl -Wl,--build-id=sha1
 
 ifeq ($(findstring clang,$(CC)),clang)
 # clang's name for the gcc flag above.

@@ -233,6 +233,13 @@ static int set_in(struct exec_options *options, const char *value)
 	return STATUS_OK;
 }
 
+static int set_no_cache(struct exec_options *options, const char *value)
+{
+	(void)value;
+	options->no_cache = true;
+	return STATUS_OK;
+}
+
 static int set_cold(struct exec_options *options, const char *value)
 {
 	(void)value;
@@ -290,6 +297,7 @@ static const struct option {
 	{ "machine", 0, "TYPE", "microvm or q35 (microvm)", set_machine },
 	{ "accel", 0, "NAME", "kvm, or tcg: on QEMU's own translator, without a PMU (kvm)",
 	  set_accel },
+	{ "no-cache", 0, NULL, "neither use nor keep translations of other runs", set_no_cache },
 	{ "cold", 0, NULL, "boot, and do not resume a machine that was saved", set_cold },
 	{ "qemu", 0, "WORDS", "more arguments for QEMU: devices, say", set_qemu },
 	{ "verbose", 'v', NULL, "show QEMU's command and the guest's console on stderr",

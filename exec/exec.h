@@ -32,6 +32,7 @@ struct exec_options {
 	u64 started;	  /* when that began, monotonic milliseconds */
 	bool network, verbose, dry_run, cold, help;
 	bool tcg;			   /* on QEMU's own translator */
+	bool no_cache; /* translations are neither kept nor recalled */
 	bool virtual_clock, deterministic; /* the second implies the first */
 	bool has_seed;
 	u64 seed;
@@ -116,6 +117,7 @@ int initramfs_make(const struct initramfs *initramfs, char failed[PATH_MAX]);
 #define QEMU_SANDBOX "on,obsolete=deny,elevateprivileges=deny,spawn=deny,resourcecontrol=deny"
 
 struct exec_trace;
+struct exec_kept;
 
 struct line {
 	char *word[MAX_WORDS + 1];
@@ -135,10 +137,11 @@ struct wiring {
 	int profile;	 /* a file: base/profile.h */
 	int shadow;	 /* a file: hwpmu/shadow.h */
 	struct exec_trace *trace; /* NULL: none */
+	const struct exec_kept *kept; /* NULL: none */
 	bool is_resumable;	  /* for a machine that is saved or resumed */
 };
 
-#define NO_WIRING { -1, -1, -1, -1, -1, -1, -1, -1, -1, NULL, false }
+#define NO_WIRING { -1, -1, -1, -1, -1, -1, -1, -1, -1, NULL, NULL, false }
 
 bool line_has_machine(const char *name);
 bool line_can_resume(const char *machine);
@@ -217,6 +220,19 @@ void trace_read(struct exec_trace *trace); /* what has come */
 /* An exit code: is the file complete? */
 int trace_close(const struct exec_options *options, struct exec_trace *trace);
 
+/* --- kept_files.c: kept translations --- */
+
+struct exec_kept {
+	bool is_open;
+	int store, news; /* files; -1: there is none */
+};
+
+void kept_files_open(const struct exec_options *options, struct exec_kept *kept);
+/* In the process that becomes QEMU; NULL: it has none. */
+void kept_files_export(const struct exec_kept *kept);
+/* QEMU has ended. */
+void kept_files_close(struct exec_kept *kept);
+
 /* --- machine.c: QEMU and the server of the host's files --- */
 
 #define QEMU "qemu-system-x86_64"
@@ -230,6 +246,7 @@ struct exec_machine {
 	off_t console_cut; /* what they said before it is forgotten */
 	struct exec_virtual files;
 	struct exec_trace trace;
+	struct exec_kept kept;
 };
 
 int machine_start(const struct exec_options *options, struct exec_machine *machine);

@@ -83,6 +83,7 @@ pid_t machine_start_qemu(const struct line *line, const struct wiring *wiring,
 	dup2(null, 1);
 	inherit(wiring);
 	virtual_environment(options, wiring);
+	kept_files_export(wiring->kept);
 	if (trace_end(wiring) >= 0)
 		trace_export(wiring->trace);
 	confine_qemu(options);
@@ -285,6 +286,7 @@ static int start_from(const struct exec_options *options, const struct parts *pa
 	wiring.profile = machine->files.profile;
 	wiring.shadow = options->passes ? options->passes->shadow : -1;
 	wiring.trace = &machine->trace;
+	wiring.kept = &machine->kept;
 	line_make(&line, options, parts->kernel.image, state->khz, &wiring);
 	if (line.is_broken)
 		return out_of_memory();
@@ -347,6 +349,7 @@ int machine_start(const struct exec_options *options, struct exec_machine *machi
 		status = trace_prepare(options, &machine->files, &machine->trace);
 	if (status)
 		return status;
+	kept_files_open(options, &machine->kept);
 	if (!line_can_resume(options->machine) || options->cold || options->dry_run ||
 	    !state_get(options, &parts.kernel, parts.init, &state))
 		return boot(options, &parts, machine);
@@ -371,4 +374,5 @@ void machine_stop(struct exec_machine *machine)
 	for (u32 i = 0; i < ARRAY_SIZE(pid); i++)
 		if (pid[i] > 0)
 			waitpid(pid[i], NULL, 0);
+	kept_files_close(&machine->kept);
 }

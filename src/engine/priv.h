@@ -22,6 +22,7 @@
 #ifndef ENGINE_PRIV_H
 #define ENGINE_PRIV_H
 
+#include "base/kept.h"
 #include "cpu/cpu.h"
 #include "cpu/mmu/code_pages.h"
 #include "cpu/mode.h"
@@ -146,6 +147,7 @@ struct block {
 	struct place *places; /* ninsns of them, then the out-of-line ones */
 	u32 nplaces;
 	struct recipe *recipes;
+	u32 nrecipes;
 	struct weight *weights; /* one an instruction; NULL: the block counts no classes */
 	u64 *charge;		/* with weights: what its head adds to priv->packed[] */
 	struct insn *complex;	/* the last instruction, if C executes it */
@@ -309,12 +311,13 @@ struct engine {
 	u8 *beyond_limit; /* writable view: exit stub for a branch beyond the code-segment limit */
 	u8 *check_jump, *check_return; /* writable view: calls into C of the checking build */
 	u8 *observe_access, *observe_fetch, *observe_branch;
-	u64 blocks_made, flushes;
+	u64 blocks_made, blocks_recalled, flushes;
 	u64 insns_translated, lookups, lines_compared, single_drops; /* as engine_cache() tells */
 	/* Grows with each dropped block and each flush: code_check.h, invariant 7. */
 	u64 blocks_dropped;
 	s32 hot_after;		 /* executions after which a block is retranslated as a hot one */
 	struct profile *profile; /* base/profile.h; NULL: none */
+	struct kept_buffer kept; /* kept_block.c */
 	u64 *profiled;		 /* the counter of the block that was visited last */
 	u64 profiled_at;	 /* count_instructions() when it was */
 };

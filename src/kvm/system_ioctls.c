@@ -13,6 +13,7 @@
 #include "vm/cpuid/cpuid.h"
 #include "vm/pmu/config.h"
 #include "vm/pmu/shadow.h"
+#include "vm/kept.h"
 #include "vm/profile.h"
 #include "vm/time/trace.h"
 
@@ -51,6 +52,7 @@ long ioctl_create_vm(struct kvm_call *call)
 	vm_time_environment(vm);
 	outside_environment(vm);
 	profile_environment(vm);
+	kept_environment(vm);
 	shadow_environment(vm);
 	trace_environment(vm);
 	r = kvm_new_file(call, KVM_FILE_VM, vm, NULL);

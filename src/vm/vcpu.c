@@ -177,6 +177,7 @@ static struct vcpu *vcpu_alloc(struct vm *vm, u32 id, void *run)
 		return NULL;
 	}
 	vcpu->cpu->port.harden = vm->set.harden;
+	vcpu->cpu->port.kept = vm->kept;
 	vcpu->cpu->port.full_timing = vm->set.timing == VM_TIMING_FULL;
 	vcpu->cpu->port.virtual_time = vm->time.is_virtual;
 	vcpu->cpu->port.seeded = vm->set.seeded;

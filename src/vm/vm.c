@@ -17,6 +17,7 @@
 #include "vm/irq/apic.h"
 #include "vm/irq/irqchip.h"
 #include "vm/pmu/shadow.h"
+#include "vm/kept.h"
 #include "vm/profile.h"
 #include "vm/time/trace.h"
 
@@ -65,6 +66,7 @@ static void destroy(struct vm *vm)
 	free(vm->pmu_filter);
 	outside_destroy(vm);
 	profile_destroy(vm);
+	kept_destroy(vm);
 	shadow_destroy(vm);
 	trace_destroy(vm);
 	vm_clock_destroy(vm);

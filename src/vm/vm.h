@@ -195,6 +195,7 @@ struct vm {
 	struct vm_schedule schedule;
 	struct vm_outside outside;
 	struct profile *profile;     /* vm/profile.h; NULL: none */
+	struct kept *kept;	     /* vm/kept.h; NULL: none */
 	struct hwpmu_shadow *shadow; /* vm/pmu/shadow.h; NULL: none */
 	struct vm_trace *trace;	     /* vm/time/trace.h; NULL: none */
 	struct vm_clock clock;

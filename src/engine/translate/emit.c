@@ -279,4 +279,20 @@ void emit_patch(struct emitter *e, u8 *site, const u8 *target)
 		return;
 	must(rel == (s32)rel);
 	*(s32_unaligned *)site = rel;
+	if (target < e->start)
+		emit_fixup(e, site, FIXUP_THUNK, 0);
+}
+
+void emit_fixup(struct emitter *e, const u8 *at, enum fixup_kind kind, u32 index)
+{
+	struct fixups *fixups = e->fixups;
+	u64 offset = at - e->start;
+
+	if (!fixups || e->full)
+		return;
+	if (fixups->n == MAX_FIXUPS || offset > 0xffff || index > 0xff) {
+		fixups->lost = true;
+		return;
+	}
+	fixups->fixup[fixups->n++] = (struct fixup){ offset, kind, index };
 }

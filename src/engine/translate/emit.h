@@ -10,10 +10,39 @@
 #include "base/types.h"
 #include "x86/regs.h"
 
+/*
+ * A place in a block's code that is not the same in another process: kept_block.c. What a kept
+ * block has there, and what it becomes:
+ */
+enum fixup_kind {
+	FIXUP_THUNK,   /* 32 bits: offset of a thunk in code memory; a displacement */
+	FIXUP_BLOCK64, /* 64 bits: an offset in struct block; an address */
+	FIXUP_INSN64,  /* 64 bits: unused; the address of struct insn number `index` */
+	FIXUP_BLOCK32, /* 32 bits: unused; the block's offset in meta */
+	FIXUP_LINK32,  /* 32 bits: unused; the offset in meta of link number `index` */
+	FIXUP_NUMBER,  /* 32 bits: unused; the block's number */
+	FIXUP_LANDING, /* no bits: code may be entered here */
+};
+
+struct fixup {
+	u16 at; /* offset in the block's code */
+	u8 kind, index;
+};
+
+#define MAX_FIXUPS 512
+
+struct fixups {
+	u32 n;
+	bool lost; /* there were too many */
+	struct fixup fixup[MAX_FIXUPS];
+};
+
 struct emitter {
 	u8 *p, *limit;	   /* the writable view of code memory */
 	ptrdiff_t to_exec; /* add to reach the executable view */
 	bool full;
+	const u8 *start;       /* of the block; thunks are below */
+	struct fixups *fixups; /* NULL: none are noted */
 };
 
 #define NO_BASE 0xff
@@ -89,6 +118,8 @@ u8 *emit_jcc(struct emitter *e, u8 cc);
 u8 *emit_jmp(struct emitter *e);
 u8 *emit_call(struct emitter *e);
 void emit_patch(struct emitter *e, u8 *site, const u8 *target); /* both in the writable view */
+/* What was emitted, or will be patched, at this place is not the same in another process. */
+void emit_fixup(struct emitter *e, const u8 *at, enum fixup_kind kind, u32 index);
 
 #define CC_O  0
 #define CC_AE 3

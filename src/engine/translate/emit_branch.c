@@ -23,6 +23,7 @@ static void leave_with(struct trans *t, enum leave why)
 static void set_arg(struct trans *t, u64 arg)
 {
 	emit_mov_imm(&t->e, S0, arg);
+	trans_note_pointer(t, arg);
 	emit_rm(&t->e, true, OP_MOV_STORE, S0, ea_base(RSP, SPILL(SPILL_ARG)));
 }
 
@@ -39,9 +40,10 @@ void emit_block_leave(struct trans *t, enum leave why, u64 arg, u64 rip)
 	leave_with(t, why);
 }
 
-void emit_block_leave_with(struct trans *t, const u8 *thunk, const void *what)
+void emit_block_leave_with(struct trans *t, const u8 *thunk)
 {
-	emit_mov_imm(&t->e, RAX, meta_offset(t, what));
+	emit_mov_imm(&t->e, RAX, meta_offset(t, t->block));
+	emit_fixup(&t->e, t->e.p - 4, FIXUP_BLOCK32, 0);
 	emit_patch(&t->e, emit_jmp(&t->e), thunk);
 }
 
@@ -78,7 +80,7 @@ void emit_misses(struct trans *t)
 	if (!t->njump_lookups)
 		return;
 	emit_jump_lookup_missed(&t->e, t->jump_lookups, t->njump_lookups);
-	emit_block_leave_with(t, t->eng->jump_missed, t->block);
+	emit_block_leave_with(t, t->eng->jump_missed);
 }
 
 /* May an instruction that starts here cross into the next page? */
@@ -167,6 +169,7 @@ bool emit_links(struct trans *t)
 		emit_patch(&t->e, link->site, link->stub);
 		if (!t->e.full)
 			*(u32_unaligned *)(link->stub + 1) = meta_offset(t, link);
+		emit_fixup(&t->e, link->stub + 1, FIXUP_LINK32, i);
 	}
 	return b->link;
 }

@@ -395,6 +395,6 @@ bool emit_count_end_block(struct trans *t)
 		if (t->trip_from[i])
 			emit_patch(&t->e, t->trip_from[i], t->e.p);
 	if (t->trip_from[0] || t->trip_from[1])
-		emit_block_leave_with(t, t->eng->leave_with[LEAVE_TRIP], t->block);
+		emit_block_leave_with(t, t->eng->leave_with[LEAVE_TRIP]);
 	return keep_weights(t);
 }

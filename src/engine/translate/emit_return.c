@@ -90,6 +90,7 @@ void emit_return_note(struct trans *t)
 	over = emit_call(&t->e);
 	emit_patch(&t->e, where, t->e.p);
 	check_enterable(t->eng, t->e.p);
+	emit_fixup(&t->e, t->e.p, FIXUP_LANDING, 0);
 	landing(t, trans_next_rip(t));
 	emit_patch(&t->e, over, t->e.p);
 	emit_rm(&t->e, true, OP_LEA, RSP, ea_base(RSP, 8));
@@ -112,6 +113,7 @@ bool emit_return_jump(struct trans *t, u32 popped)
 		check_slot(t, find_slot(t, -(s32)popped));
 	slot = find_slot(t, -(s32)popped);
 	emit_mov_mem_imm(&t->e, false, ea_base(RSP, HOT(returned_from)), (s32)t->eng->nblocks);
+	emit_fixup(&t->e, t->e.p - 4, FIXUP_NUMBER, 0);
 	emit_insn(&t->e,
 		  &(struct enc){ .opcode = 0xff, .reg = 6, .is_mem = true, .ea = slot }); /* PUSH */
 	emit_u8(&t->e, 0xc3);

@@ -230,13 +230,13 @@ bool emit_insn_mov_system(struct trans *t)
 
 bool emit_insn_by_call(struct trans *t)
 {
-	struct insn *copy = cache_alloc(t->eng, sizeof(*copy));
+	struct insn *copy = trans_copy_insn(t);
 
 	if (!copy)
 		return false; /* complex() then finds the cache full */
-	*copy = t->insn;
 	flags_away(t);
 	emit_mov_imm(&t->e, S0, (u64)(uintptr_t)copy);
+	trans_note_pointer(t, (u64)(uintptr_t)copy);
 	emit_patch(&t->e, emit_call(&t->e), t->eng->call);
 	return true;
 }
@@ -255,6 +255,7 @@ void emit_passthrough(struct trans *t, const struct insn *insn)
 	emit_mov_imm(&t->e, S0, t->rip);
 	emit_rm(&t->e, true, OP_MOV_STORE, S0, ea_base(RSP, CPU(rip)));
 	emit_mov_imm(&t->e, S0, (u64)(uintptr_t)insn);
+	trans_note_pointer(t, (u64)(uintptr_t)insn);
 	emit_mov_imm(&t->e, S1, access);
 	emit_patch(&t->e, emit_call(&t->e), t->eng->pass);
 	out = emit_jcc(&t->e, CC_NE);

@@ -47,10 +47,45 @@ const u8 *source_rest(const struct trans *t, u32 offset, u32 *n)
 	return t->source.copy[offset / PAGE_SIZE]->bytes + offset % PAGE_SIZE;
 }
 
+bool source_load(struct trans *t, u32 from, u32 to)
+{
+	struct source *s = &t->source;
+	u64 used = s->used[0];
+	bool ok = true;
+
+	for (u32 line = from / LINE; line <= (to - 1) / LINE && ok; line++)
+		ok = load_line(s, 0, line);
+	s->used[0] = used;
+	return ok;
+}
+
+void source_use(struct trans *t, u32 from, u32 to)
+{
+	t->source.used[0] |= MASK((to - 1) / LINE, from / LINE);
+}
+
+/* Ranges grow at their ends, as code is read. */
+static void note_range(struct source *s, u32 from, u32 to)
+{
+	struct source_range *last = NULL;
+
+	for (u32 i = 0; i < s->nranges; i++) {
+		last = &s->range[i];
+		if (from >= last->from && to <= last->to)
+			return;
+	}
+	if (last && from >= last->from && from <= last->to)
+		last->to = to;
+	else if (s->nranges < MAX_RANGES)
+		s->range[s->nranges++] = (struct source_range){ from, to };
+	else
+		s->many_ranges = true;
+}
+
 u32 source_bytes(struct trans *t, u32 offset, u8 *out)
 {
 	struct source *s = &t->source;
-	u32 end = source_spans(t) ? 2 * PAGE_SIZE : PAGE_SIZE, n = 0;
+	u32 end = source_spans(t) ? 2 * PAGE_SIZE : PAGE_SIZE, n = 0, begin = offset;
 
 	while (n < INSN_MAX && offset < end) {
 		u32 which = offset / PAGE_SIZE, at = offset % PAGE_SIZE, room = LINE - at % LINE;
@@ -63,5 +98,7 @@ u32 source_bytes(struct trans *t, u32 offset, u8 *out)
 		n += room;
 		offset += room;
 	}
+	if (t->keeps && n)
+		note_range(s, begin, offset);
 	return n;
 }

@@ -235,6 +235,13 @@ void emit_jump_lookup_missed(struct emitter *e, const struct jump_lookup *jump_l
 #define MAX_LINKS	 (3 + SHARE_SLOTS + MAX_SIDE_EXITS)
 #define MAX_JUMP_LOOKUPS (1 + MAX_LINKS)
 
+/* Bytes of a page, from one offset to another. */
+struct source_range {
+	u16 from, to;
+};
+
+#define MAX_RANGES 12
+
 /* The bytes a block is made from, read from page copies only (code_cache.c, invariant 1). */
 struct source {
 	struct page_copy *copy[2];
@@ -242,6 +249,10 @@ struct source {
 	const u8 *host[2]; /* of the pages */
 	u64 loaded[2];	   /* lines of the copies that hold current bytes */
 	u64 used[2];	   /* lines that decoding read */
+	/* What it read of the first page, for kept_block.c. */
+	struct source_range range[MAX_RANGES];
+	u32 nranges;
+	bool many_ranges; /* there were more */
 };
 
 struct trans {
@@ -289,6 +300,11 @@ struct trans {
 	u32 nsites;
 
 	struct source source;
+	bool keeps; /* the block will be kept, under this key: kept_block.c */
+	u64 key[2];
+	struct fixups fixups;
+	struct insn *copies[BLOCK_INSNS + 1]; /* instructions that C executes */
+	u32 ncopies;
 	u32 prefetched_line; /* the line passed to decoder_prefetch() last, from 1 */
 	struct insn insn;
 	struct decoded *decoded;
@@ -478,6 +494,17 @@ u32 source_bytes(struct trans *t, u32 offset, u8 *out);
 /* The rest, from offset, of a line that has been read. */
 const u8 *source_rest(const struct trans *t, u32 offset, u32 *n);
 bool source_spans(const struct trans *t); /* has the second page been opened? */
+/* Makes the copy of these bytes of the first page current, without using them. False: the program's
+ * memory faults. */
+bool source_load(struct trans *t, u32 from, u32 to);
+/* Uses them. */
+void source_use(struct trans *t, u32 from, u32 to);
+
+/* kept_block.c: finds the block among those that were kept, and makes it; false: it is to be
+ * translated. Sets t->keeps. */
+bool kept_block_recall(struct trans *t);
+/* Keeps the block, which is complete and not linked yet. */
+void kept_block_add(struct trans *t);
 
 /* emit_return.c */
 /* After a call's push: emits the landing. Destroys S0, S1 and the flags. */
@@ -499,6 +526,11 @@ void emit_passthrough(struct trans *t, const struct insn *insn);
 bool trans_system_candidate(const struct trans *t, const struct decoded *d);
 bool trans_system_learn(const struct insn *insn); /* for struct decoded */
 void emit_system_shadow_ends(struct trans *t);
+
+/* translate.c: a copy of the instruction at hand that lives as long as the block; NULL: cache full. */
+struct insn *trans_copy_insn(struct trans *t);
+/* The host instruction emitted last ends with this immediate of 64 bits. */
+void trans_note_pointer(struct trans *t, u64 pointer);
 
 /* translate.c: of the instruction at hand; NULL: it has none. */
 const struct operand *trans_memory_operand(const struct trans *t);
@@ -533,8 +565,8 @@ u64 trans_branch_target(const struct trans *t); /* of a direct branch */
 /* Is it outside of the code segment? */
 bool trans_branch_beyond(const struct trans *t, u64 target);
 void emit_block_leave(struct trans *t, enum leave why, u64 arg, u64 rip);
-/* As emit_block_leave(), by one of the engine's thunks, whose argument is a block or link. */
-void emit_block_leave_with(struct trans *t, const u8 *thunk, const void *what);
+/* As emit_block_leave(), by one of the engine's thunks, whose argument is the block. */
+void emit_block_leave_with(struct trans *t, const u8 *thunk);
 void emit_push_value(struct trans *t, struct temp value, u8 size);
 /* MOV [S0], reg or MOV reg, [S0], by the opcode, of this size. */
 struct native trans_native_move(u8 opcode, u8 reg, u8 size);

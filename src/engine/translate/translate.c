@@ -22,6 +22,7 @@ static u8 *emit_heat(struct trans *t)
 		return NULL;
 	t->block->until_hot = t->eng->hot_after;
 	emit_mov_imm(&t->e, S0, (u64)(uintptr_t)&t->block->until_hot);
+	trans_note_pointer(t, (u64)(uintptr_t)&t->block->until_hot);
 	emit_group1_mem(&t->e, false, GROUP_SUB, ea_base(S0, 0), 1);
 	return emit_jcc(&t->e, CC_S);
 }
@@ -60,7 +61,7 @@ static void emit_head_exits(struct trans *t, u8 **jumps)
 		if (!jumps[i])
 			continue;
 		emit_patch(&t->e, jumps[i], t->e.p);
-		emit_block_leave_with(t, t->eng->leave_with[why[i]], t->block);
+		emit_block_leave_with(t, t->eng->leave_with[why[i]]);
 	}
 }
 
@@ -301,14 +302,38 @@ static enum step raise_here(struct trans *t, u32 vector)
 	return STEP_ENDED;
 }
 
-/* C executes it: the block ends, and counts the instruction as its own. */
-static enum step complex(struct trans *t, bool shadow)
+struct insn *trans_copy_insn(struct trans *t)
 {
 	struct insn *copy = cache_alloc(t->eng, sizeof(*copy));
 
+	if (copy) {
+		*copy = t->insn;
+		t->copies[t->ncopies++] = copy;
+	}
+	return copy;
+}
+
+void trans_note_pointer(struct trans *t, u64 pointer)
+{
+	u64 in_block = pointer - (u64)(uintptr_t)t->block;
+
+	/* Shorter immediates are for shorter numbers. */
+	if (!(pointer >> 32))
+		return;
+	if (in_block < sizeof(*t->block))
+		emit_fixup(&t->e, t->e.p - 8, FIXUP_BLOCK64, 0);
+	for (u32 i = 0; i < t->ncopies; i++)
+		if (pointer == (u64)(uintptr_t)t->copies[i])
+			emit_fixup(&t->e, t->e.p - 8, FIXUP_INSN64, i);
+}
+
+/* C executes it: the block ends, and counts the instruction as its own. */
+static enum step complex(struct trans *t, bool shadow)
+{
+	struct insn *copy = trans_copy_insn(t);
+
 	if (!copy)
 		return STEP_FULL;
-	*copy = t->insn;
 	t->block->complex = copy;
 	emit_stack_settle(t);
 	emit_flags_save(t);
@@ -440,9 +465,12 @@ static bool finish(struct trans *t, u8 *count)
 	if (t->e.full || !b->places || !b->recipes)
 		return false;
 	b->nplaces = t->nplaces;
+	b->nrecipes = t->nrecipes;
 	b->lines = t->source.used[0];
 	b->lines2 = t->source.used[1];
 	*(u32_unaligned *)count = (u32)b->ninsns << COUNT_SHIFT | b->nbranches;
+	if (t->keeps)
+		kept_block_add(t);
 	t->eng->code_next = t->e.p;
 	t->eng->blocks_made++;
 	t->eng->insns_translated += b->ninsns;
@@ -471,7 +499,9 @@ struct block *translate(struct cpu *cpu, u32 mode, gpa_t gpa, const u8 *host,
 	t.cpu = cpu;
 	t.eng = eng;
 	t.block = block;
-	t.e = (struct emitter){ .p = eng->code_next, .limit = eng->code_limit };
+	t.e = (struct emitter){ .p = eng->code_next,
+				.limit = eng->code_limit,
+				.start = eng->code_next };
 	t.mode = mode;
 	t.flags = FLAGS_IN_CPU;
 	t.rip = cpu->rip;
@@ -483,8 +513,11 @@ struct block *translate(struct cpu *cpu, u32 mode, gpa_t gpa, const u8 *host,
 	t.shadow = t.rsp_lazy = false;
 	t.rsp_pending = 0;
 	t.source = (struct source){ 0 };
+	t.ncopies = 0;
 	if (!source_open(&t, 0, gpa, host))
 		return NULL;
+	if (kept_block_recall(&t))
+		return block;
 	if (scan_block(&t, fault) != SCAN_OK)
 		return NULL;
 	if (mode & MODE_COUNT_CYCLES)

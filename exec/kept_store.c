@@ -1,0 +1,465 @@
+// SPDX-License-Identifier: MIT
+/*
+ * The store of kept translations: see kept_store.h. One process at a time changes it, under a lock
+ * of the file; others read it meanwhile, and believe none of it (base/kept.h). So the order of writes
+ * is not a matter of safety: a process that ends in their middle leaves a store in which some look-ups
+ * miss. A disk that is full ends a merge, and the store is cut to what it was.
+ *
+ * New entries follow the old ones, and slots of the index lead to them. A store that has become too
+ * large is written anew under another name, with what was used since the last time, and renamed.
+ */
+#include "exec/kept_store.h"
+
+#include <errno.h>
+#include <fcntl.h>
+#include <limits.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <sys/file.h>
+#include <sys/stat.h>
+#include <time.h>
+#include <unistd.h>
+
+#define INDEX_PAGES   (KEPT_SLOTS * 8ull / PAGE_SIZE)
+#define SLOTS_A_PAGE  (PAGE_SIZE / 8)
+#define OUT_SIZE      (1u << 20)
+#define LOCK_TRIES    500
+#define LOCK_TRY_NS   10000000
+#define REPLACE_TRIES 16
+
+/* A store that is open to be changed. */
+struct store {
+	int fd;
+	struct kept_header header;
+	struct {
+		u64 *slots; /* NULL: not read yet */
+		bool changed;
+	} page[INDEX_PAGES];
+	u8 *out; /* entries that are to be written at header.end */
+	u64 out_used;
+	bool failed;
+};
+
+/* --- files --- */
+
+static void name_file(char path[PATH_MAX], const char *folder, const char *suffix)
+{
+	snprintf(path, PATH_MAX, "%.*s/" KEPT_STORE_NAME "%s", PATH_MAX - 32, folder, suffix);
+}
+
+/* Nobody else can have written to it. */
+static bool is_private(const struct stat *st)
+{
+	return S_ISREG(st->st_mode) && st->st_uid == geteuid() && st->st_nlink == 1 &&
+	       !(st->st_mode & (S_IRWXG | S_IRWXO));
+}
+
+static bool read_at(int fd, void *data, u64 size, u64 at)
+{
+	return pread(fd, data, size, at) == (ssize_t)size;
+}
+
+static bool write_at(int fd, const void *data, u64 size, u64 at)
+{
+	const u8 *from = data;
+
+	while (size) {
+		ssize_t n = pwrite(fd, from, size, at);
+
+		if (n < 0 && errno == EINTR)
+			continue;
+		if (n <= 0)
+			return false;
+		from += n;
+		at += n;
+		size -= n;
+	}
+	return true;
+}
+
+static bool read_header(int fd, const struct stat *st, struct kept_header *header)
+{
+	return read_at(fd, header, sizeof(*header), 0) && kept_header_good(header) &&
+	       header->end <= (u64)st->st_size;
+}
+
+int kept_store_open(const char *folder, struct kept_header *header)
+{
+	char path[PATH_MAX];
+	struct stat st;
+	int fd;
+
+	name_file(path, folder, "");
+	fd = open(path, O_RDONLY | O_NOFOLLOW | O_NONBLOCK | O_CLOEXEC);
+	if (fd < 0)
+		return -1;
+	if (!fstat(fd, &st) && is_private(&st) && read_header(fd, &st, header))
+		return fd;
+	close(fd);
+	return -1;
+}
+
+bool kept_store_remove(const char *folder)
+{
+	char path[PATH_MAX];
+
+	name_file(path, folder, "");
+	return !unlink(path);
+}
+
+/* A process that has stopped may hold the lock: it is not waited for longer than some seconds. */
+static bool lock(int fd)
+{
+	struct timespec pause = { .tv_nsec = LOCK_TRY_NS };
+
+	for (u32 i = 0; i < LOCK_TRIES; i++) {
+		if (!flock(fd, LOCK_EX | LOCK_NB))
+			return true;
+		if (errno != EWOULDBLOCK)
+			return false;
+		nanosleep(&pause, NULL);
+	}
+	return false;
+}
+
+static bool is_still(int fd, const char *path)
+{
+	struct stat ours, named;
+
+	return !fstat(fd, &ours) && !lstat(path, &named) && ours.st_dev == named.st_dev &&
+	       ours.st_ino == named.st_ino;
+}
+
+/* Opens and locks the file that has the name when it is locked. One that others could have written,
+ * or that is no file, is replaced. -1: it cannot be had. */
+static int open_locked(const char *path)
+{
+	for (u32 i = 0; i < REPLACE_TRIES; i++) {
+		int fd = open(path, O_RDWR | O_CREAT | O_NOFOLLOW | O_NONBLOCK | O_CLOEXEC, 0600);
+		struct stat st;
+
+		if (fd < 0 && errno != ELOOP && errno != ENXIO)
+			return -1;
+		if (fd < 0 || fstat(fd, &st) || !is_private(&st)) {
+			if (fd >= 0)
+				close(fd);
+			if (unlink(path) && errno != ENOENT)
+				return -1;
+			continue;
+		}
+		if (!lock(fd)) {
+			close(fd);
+			return -1;
+		}
+		if (is_still(fd, path))
+			return fd;
+		close(fd);
+	}
+	return -1;
+}
+
+/* --- a store that is being changed --- */
+
+static void make_empty(struct store *s)
+{
+	s->header = (struct kept_header){ .end = KEPT_DATA_AT };
+	if (ftruncate(s->fd, 0) || ftruncate(s->fd, KEPT_DATA_AT))
+		s->failed = true;
+}
+
+static struct store *store_new(int fd)
+{
+	struct store *s = calloc(1, sizeof(*s));
+
+	if (s)
+		s->out = malloc(OUT_SIZE);
+	if (!s || !s->out) {
+		free(s);
+		return NULL;
+	}
+	s->fd = fd;
+	return s;
+}
+
+static void store_free(struct store *s)
+{
+	for (u32 i = 0; i < INDEX_PAGES; i++)
+		free(s->page[i].slots);
+	free(s->out);
+	free(s);
+}
+
+/* A page of the index; NULL: it cannot be read. */
+static u64 *index_page(struct store *s, u32 number)
+{
+	u64 *slots = s->page[number].slots;
+
+	if (slots)
+		return slots;
+	slots = malloc(PAGE_SIZE);
+	if (slots && read_at(s->fd, slots, PAGE_SIZE, KEPT_INDEX_AT + number * PAGE_SIZE)) {
+		s->page[number].slots = slots;
+		return slots;
+	}
+	free(slots);
+	s->failed = true;
+	return NULL;
+}
+
+/* Which slot an entry gets: one with the same bits of its key, which it replaces; an empty one; or,
+ * if there is neither, the first, whose entry is forgotten. */
+static void set_slot(struct store *s, const u64 key[2], u64 position)
+{
+	u32 first = kept_first_slot(key), chosen = first;
+	u64 *slots;
+
+	for (u32 i = 0; i < KEPT_PROBES; i++) {
+		u32 number = (first + i) % KEPT_SLOTS;
+		u64 slot;
+
+		slots = index_page(s, number / SLOTS_A_PAGE);
+		if (!slots)
+			return;
+		slot = slots[number % SLOTS_A_PAGE];
+		if (!slot || !((slot ^ key[1]) & KEPT_TAG)) {
+			chosen = number;
+			break;
+		}
+	}
+	slots = index_page(s, chosen / SLOTS_A_PAGE);
+	if (!slots)
+		return;
+	slots[chosen % SLOTS_A_PAGE] = kept_slot(key, position);
+	s->page[chosen / SLOTS_A_PAGE].changed = true;
+}
+
+static void write_out(struct store *s)
+{
+	if (!s->failed && !write_at(s->fd, s->out, s->out_used, s->header.end))
+		s->failed = true;
+	s->header.end += s->out_used;
+	s->out_used = 0;
+}
+
+static void store_add(struct store *s, const struct kept_entry *entry)
+{
+	u64 length = kept_length(entry->size);
+
+	if (s->out_used + length > OUT_SIZE)
+		write_out(s);
+	if (s->failed)
+		return;
+	memcpy(s->out + s->out_used, entry, length);
+	set_slot(s, entry->key, s->header.end + s->out_used);
+	s->out_used += length;
+	s->header.entries++;
+}
+
+/* Writes what is left, the header last. */
+static bool store_finish(struct store *s)
+{
+	write_out(s);
+	for (u32 i = 0; i < INDEX_PAGES && !s->failed; i++)
+		if (s->page[i].changed && !write_at(s->fd, s->page[i].slots, PAGE_SIZE,
+						    KEPT_INDEX_AT + i * PAGE_SIZE))
+			s->failed = true;
+	kept_header_seal(&s->header);
+	return !s->failed && write_at(s->fd, &s->header, sizeof(s->header), 0);
+}
+
+/* --- what news says --- */
+
+static u64 news_end(const struct kept_news *news)
+{
+	u64 next = READ_ONCE(news->next);
+
+	return next < KEPT_NEWS_ROOM ? next : KEPT_NEWS_ROOM;
+}
+
+/* A guest that was killed may have left an entry incomplete, anywhere if it had several vCPUs. */
+static void add_news(struct store *s, const struct kept_news *news, struct kept_buffer *buffer)
+{
+	u64 end = news_end(news), at = 0;
+
+	while (at < end && !s->failed) {
+		if (!kept_copy(news->data + at, end - at, buffer)) {
+			at += KEPT_ALIGN;
+			continue;
+		}
+		store_add(s, &buffer->entry);
+		at += kept_length(buffer->entry.size);
+	}
+}
+
+static void add_counts(struct kept_header *header, const struct kept_news *news)
+{
+	header->last_lookups = READ_ONCE(news->lookups);
+	header->last_hits = READ_ONCE(news->hits);
+	header->runs++;
+	header->lookups += header->last_lookups;
+	header->hits += header->last_hits;
+}
+
+/* Which slots were used since the store was made or cleaned up. */
+static bool read_used(const struct store *s, const struct kept_news *news, u8 *used)
+{
+	if (!read_at(s->fd, used, KEPT_SLOTS / 8, KEPT_USED_AT))
+		return false;
+	for (u32 i = 0; i < KEPT_SLOTS / 8; i++)
+		used[i] |= news->used[i];
+	return true;
+}
+
+/* --- cleaning up --- */
+
+static int by_position(const void *a, const void *b)
+{
+	u64 x = *(const u64 *)a, y = *(const u64 *)b;
+
+	return x < y ? -1 : x > y;
+}
+
+/* Where the used entries are, in ascending order. Their number. */
+static u32 list_used(struct store *s, const u8 *used, u64 *positions)
+{
+	u32 n = 0;
+
+	for (u32 i = 0; i < KEPT_SLOTS; i++) {
+		const u64 *slots;
+
+		if (!(used[i / 8] >> i % 8 & 1))
+			continue;
+		slots = index_page(s, i / SLOTS_A_PAGE);
+		if (slots && slots[i % SLOTS_A_PAGE])
+			positions[n++] = kept_position(slots[i % SLOTS_A_PAGE]);
+	}
+	qsort(positions, n, sizeof(*positions), by_position);
+	return n;
+}
+
+/* An entry of the old store; false: it is not whole. */
+static bool read_entry(int fd, u64 at, struct kept_buffer *buffer)
+{
+	static u8 bytes[sizeof(struct kept_buffer)];
+	ssize_t n = pread(fd, bytes, sizeof(bytes), at);
+
+	return n > 0 && kept_copy(bytes, n, buffer);
+}
+
+/* As many of the used entries as half of the limit holds: the last ones that were added. */
+static void copy_used(struct store *from, struct store *to, const u8 *used, u64 limit,
+		      struct kept_buffer *buffer)
+{
+	u64 *positions = calloc(KEPT_SLOTS, sizeof(*positions));
+	u32 n = positions ? list_used(from, used, positions) : 0, first = n;
+	u64 least = from->header.end > limit / 2 ? from->header.end - limit / 2 : 0;
+
+	while (first && positions[first - 1] >= least)
+		first--;
+	for (u32 i = first; i < n && !to->failed; i++)
+		if (read_entry(from->fd, positions[i], buffer))
+			store_add(to, &buffer->entry);
+	free(positions);
+}
+
+static bool fill_successor(struct store *old, struct store *s, const struct kept_news *news,
+			   u64 limit, struct kept_buffer *buffer)
+{
+	u8 *used = malloc(KEPT_SLOTS / 8);
+
+	make_empty(s);
+	s->header.runs = old->header.runs;
+	s->header.lookups = old->header.lookups;
+	s->header.hits = old->header.hits;
+	if (used && read_used(old, news, used))
+		copy_used(old, s, used, limit, buffer);
+	free(used);
+	add_news(s, news, buffer);
+	add_counts(&s->header, news);
+	return store_finish(s);
+}
+
+/* The old one is locked: nobody else writes the file with the other name. */
+static bool clean_up(const char *folder, struct store *old, const struct kept_news *news, u64 limit,
+		     struct kept_buffer *buffer)
+{
+	char path[PATH_MAX], other[PATH_MAX];
+	struct store *s;
+	bool ok;
+	int fd;
+
+	name_file(path, folder, "");
+	name_file(other, folder, ".new");
+	unlink(other);
+	fd = open(other, O_RDWR | O_CREAT | O_EXCL | O_NOFOLLOW | O_CLOEXEC, 0600);
+	s = fd < 0 ? NULL : store_new(fd);
+	ok = s && fill_successor(old, s, news, limit, buffer) && !rename(other, path);
+	if (!ok)
+		unlink(other);
+	if (s)
+		store_free(s);
+	if (fd >= 0)
+		close(fd);
+	return ok;
+}
+
+/* --- merging --- */
+
+static bool add_used(const struct store *s, const struct kept_news *news)
+{
+	u8 *used = malloc(KEPT_SLOTS / 8);
+	bool ok = used && read_used(s, news, used) &&
+		  write_at(s->fd, used, KEPT_SLOTS / 8, KEPT_USED_AT);
+
+	free(used);
+	return ok;
+}
+
+static bool add_in_place(struct store *s, const struct kept_news *news, struct kept_buffer *buffer)
+{
+	u64 end = s->header.end;
+	bool ok;
+
+	add_news(s, news, buffer);
+	add_counts(&s->header, news);
+	ok = add_used(s, news) && store_finish(s);
+	if (!ok && ftruncate(s->fd, end))
+		return false;
+	return ok;
+}
+
+static bool merge(const char *folder, struct store *s, const struct kept_news *news, u64 limit)
+{
+	struct kept_buffer *buffer = malloc(sizeof(*buffer));
+	struct stat st;
+	bool ok = false;
+
+	if (buffer && !fstat(s->fd, &st)) {
+		if (!read_header(s->fd, &st, &s->header))
+			make_empty(s);
+		ok = s->header.end + news_end(news) > limit
+			     ? clean_up(folder, s, news, limit, buffer)
+			     : add_in_place(s, news, buffer);
+	}
+	free(buffer);
+	return ok;
+}
+
+bool kept_store_merge(const char *folder, const struct kept_news *news, u64 limit)
+{
+	char path[PATH_MAX];
+	struct store *s;
+	bool ok;
+	int fd;
+
+	name_file(path, folder, "");
+	fd = open_locked(path);
+	s = fd < 0 ? NULL : store_new(fd);
+	ok = s && merge(folder, s, news, limit);
+	if (s)
+		store_free(s);
+	if (fd >= 0)
+		close(fd);
+	return ok;
+}

@@ -1,0 +1,132 @@
+// SPDX-License-Identifier: MIT
+/*
+ * Finding and adding kept translations: see kept.h. General registers only; every access to the two
+ * files is guarded, since the store may be truncated and the memory of the news may be used up.
+ */
+#include "base/kept.h"
+
+#include "base/bytes.h"
+#include "base/guarded.h"
+
+/* What is hashed begins after the hash. */
+static u64 hashed_length(u32 size)
+{
+	return kept_length(size) - offsetof(struct kept_entry, key);
+}
+
+void kept_seal(struct kept_buffer *buffer, const u64 key[2], u32 size)
+{
+	struct kept_entry *entry = &buffer->entry;
+
+	entry->key[0] = key[0];
+	entry->key[1] = key[1];
+	entry->size = size;
+	entry->mark = KEPT_MARK;
+	bytes_fill(entry->body + size, 0, kept_length(size) - sizeof(*entry) - size);
+	kept_hash(entry->key, hashed_length(size), entry->hash);
+}
+
+bool kept_copy(const u8 *from, u64 room, struct kept_buffer *to)
+{
+	struct kept_entry *entry = &to->entry;
+	u64 hash[2], length;
+
+	if (room < sizeof(*entry) || !guarded_read(entry, from, sizeof(*entry)))
+		return false;
+	if (entry->mark != KEPT_MARK || !entry->size || entry->size > KEPT_BODY)
+		return false;
+	length = kept_length(entry->size);
+	if (room < length ||
+	    !guarded_read(entry->body, from + sizeof(*entry), length - sizeof(*entry)))
+		return false;
+	kept_hash(entry->key, hashed_length(entry->size), hash);
+	return hash[0] == entry->hash[0] && hash[1] == entry->hash[1];
+}
+
+static bool copy_from_slot(const struct kept *kept, u64 slot, const u64 key[2],
+			   struct kept_buffer *buffer)
+{
+	u64 at = kept_position(slot);
+
+	return at >= KEPT_DATA_AT && at < kept->store_size &&
+	       kept_copy(kept->store + at, kept->store_size - at, buffer) &&
+	       buffer->entry.key[0] == key[0] && buffer->entry.key[1] == key[1];
+}
+
+static void note_use(struct kept_news *news, u32 number)
+{
+	u8 byte;
+
+	if (!news || !guarded_read(&byte, &news->used[number / 8], 1))
+		return;
+	byte |= 1u << number % 8; /* one that another vCPU sets meanwhile may be lost */
+	guarded_write(&news->used[number / 8], &byte, 1);
+}
+
+static void count(u64 *counter)
+{
+	__atomic_fetch_add(counter, 1, __ATOMIC_RELAXED);
+}
+
+bool kept_find(const struct kept *kept, const u64 key[2], struct kept_buffer *buffer)
+{
+	const u8 *index = kept->store + KEPT_INDEX_AT;
+
+	if (kept->news)
+		count(&kept->news->lookups);
+	if (!kept->store || kept->store_size < KEPT_DATA_AT)
+		return false;
+	for (u32 i = 0; i < KEPT_PROBES; i++) {
+		u32 number = (kept_first_slot(key) + i) % KEPT_SLOTS;
+		u64 slot;
+
+		if (!guarded_read(&slot, index + 8ull * number, 8) || !slot)
+			return false;
+		if ((slot ^ key[1]) & KEPT_TAG || !copy_from_slot(kept, slot, key, buffer))
+			continue;
+		note_use(kept->news, number);
+		if (kept->news)
+			count(&kept->news->hits);
+		return true;
+	}
+	return false;
+}
+
+void kept_add(const struct kept *kept, const u64 key[2], struct kept_buffer *buffer, u32 size)
+{
+	struct kept_news *news = kept->news;
+	u64 length = kept_length(size), at;
+
+	if (!news || !size || size > KEPT_BODY ||
+	    __atomic_load_n(&news->next, __ATOMIC_RELAXED) > KEPT_NEWS_ROOM - length)
+		return;
+	kept_seal(buffer, key, size);
+	at = __atomic_fetch_add(&news->next, length, __ATOMIC_RELAXED);
+	if (at <= KEPT_NEWS_ROOM - length)
+		guarded_write(news->data + at, &buffer->entry, length);
+}
+
+static void header_hash(const struct kept_header *header, u64 hash[2])
+{
+	kept_hash(header, offsetof(struct kept_header, hash), hash);
+}
+
+_Static_assert(offsetof(struct kept_header, hash) % 16 == 0, "header_hash()");
+
+bool kept_header_good(const struct kept_header *header)
+{
+	u64 hash[2];
+
+	header_hash(header, hash);
+	return header->magic == KEPT_MAGIC && header->version == KEPT_VERSION &&
+	       header->slots == KEPT_SLOTS && header->end >= KEPT_DATA_AT &&
+	       header->hash[0] == hash[0] && header->hash[1] == hash[1];
+}
+
+void kept_header_seal(struct kept_header *header)
+{
+	header->magic = KEPT_MAGIC;
+	header->version = KEPT_VERSION;
+	header->slots = KEPT_SLOTS;
+	header_hash(header, header->hash);
+}

@@ -1,0 +1,148 @@
+/* SPDX-License-Identifier: MIT */
+/*
+ * Kept translations: what one process translated serves the next.
+ *
+ * Two files. The *store* is in the user's cache folder: a header, an index, and entries, each under a
+ * key. The process of a VM has it mapped to read, and nothing more. What that process adds goes to
+ * the *news*, a file in memory that it shares with the one that started it. When the VM has ended,
+ * that one merges the news into the store (exec/kept_store.c).
+ *
+ * Neither is believed. Invariants:
+ *
+ *  1. An entry is used only from a private copy whose hash, key and size have been checked. So it does
+ *     not matter what happens to the file meanwhile: truncated, overwritten, replaced.
+ *  2. No byte of either file is needed for safety: positions and sizes are checked against what is
+ *     mapped, accesses are guarded, and a wrong slot of the index leads to a miss.
+ *  3. A key stands for everything that the content of an entry depends on, the build among it. What
+ *     is in an entry is known to the code that made it alone (engine/translate/kept_block.c), which
+ *     compares what it can once more.
+ *
+ * The hash is against accidents. Whoever can write to the store is trusted: see docs/security.md.
+ *
+ * kept_find(), kept_add(): vCPU threads, any number of them; general registers only.
+ */
+#ifndef BASE_KEPT_H
+#define BASE_KEPT_H
+
+#include "base/types.h"
+
+#define KEPT_MAGIC   0x7470656b756d7076ull /* "vpmukept" */
+#define KEPT_VERSION 1
+
+#define KEPT_SLOTS  (1u << 21)
+#define KEPT_PROBES 16
+#define KEPT_ALIGN  16
+#define KEPT_BODY   (12u << 10) /* bytes of an entry's body at most */
+
+/* The layout of a store. */
+#define KEPT_INDEX_AT PAGE_SIZE
+#define KEPT_USED_AT  (KEPT_INDEX_AT + KEPT_SLOTS * 8ull)
+#define KEPT_DATA_AT  (KEPT_USED_AT + KEPT_SLOTS / 8)
+
+struct kept_header {
+	u64 magic;
+	u32 version, slots;
+	u64 end;	   /* of the entries */
+	u64 entries;	   /* added since the store was made or cleaned up, replaced ones included */
+	u64 runs;	   /* VMs that used it */
+	u64 lookups, hits; /* of all runs */
+	u64 last_lookups, last_hits;
+	u64 unused;
+	u64 hash[2]; /* of all above */
+};
+
+struct kept_entry {
+	u64 hash[2]; /* of the rest, up to the end that kept_length() says */
+	u64 key[2];
+	u32 size; /* of the body */
+	u32 mark; /* KEPT_MARK */
+	u8 body[];
+};
+
+#define KEPT_MARK 0x7470656bu
+
+/* An entry in a process's own memory. */
+struct kept_buffer {
+	struct kept_entry entry;
+	u8 body[KEPT_BODY + KEPT_ALIGN];
+} __attribute__((aligned(KEPT_ALIGN)));
+
+/* The layout of news. */
+#define KEPT_NEWS_SIZE (192ull << 20)
+#define KEPT_NEWS_ROOM (KEPT_NEWS_SIZE - sizeof(struct kept_news))
+
+struct kept_news {
+	u64 next; /* bytes of data[] that have been given out; may be more than there are */
+	u64 lookups, hits;
+	u64 unused;
+	u8 used[KEPT_SLOTS / 8]; /* slots of the index whose entries were used */
+	u8 data[];
+};
+
+/* Both files, mapped. */
+struct kept {
+	const u8 *store; /* NULL: there is none */
+	u64 store_size;
+	struct kept_news *news; /* NULL: nothing is added */
+	u64 build[2];		/* says which build of the library this is */
+};
+
+static inline u64 kept_length(u32 size)
+{
+	return (sizeof(struct kept_entry) + size + KEPT_ALIGN - 1) & ~(u64)(KEPT_ALIGN - 1);
+}
+
+static inline u64 kept_fold(u64 a, u64 b)
+{
+	unsigned __int128 product = (unsigned __int128)a * b;
+
+	return (u64)product ^ (u64)(product >> 64);
+}
+
+/* Two multiplications that know nothing of each other for each 16 bytes; n is a multiple of 16. */
+static inline void kept_hash(const void *data, u64 n, u64 hash[2])
+{
+	const u64_unaligned *words = data;
+	u64 x = 0x9e3779b97f4a7c15ull ^ n, y = 0xd1b54a32d192ed03ull;
+
+	for (u64 i = 0; i < n / 8; i += 2) {
+		x = kept_fold(x ^ words[i], words[i + 1] ^ 0xbf58476d1ce4e5b9ull) + words[i + 1];
+		y = kept_fold(y ^ words[i + 1], words[i] ^ 0x94d049bb133111ebull) + words[i];
+	}
+	hash[0] = x;
+	hash[1] = y;
+}
+
+/* A slot of the index: bits of the key, and where the entry is, in units of KEPT_ALIGN. 0: empty. */
+#define KEPT_TAG MASK(63, 40)
+
+static inline u64 kept_slot(const u64 key[2], u64 position)
+{
+	return (key[1] & KEPT_TAG) | position / KEPT_ALIGN;
+}
+
+static inline u64 kept_position(u64 slot)
+{
+	return (slot & ~KEPT_TAG) * KEPT_ALIGN;
+}
+
+static inline u32 kept_first_slot(const u64 key[2])
+{
+	return key[0] % KEPT_SLOTS;
+}
+
+/* Fills in the hash; the bytes after the body are zeroed. */
+void kept_seal(struct kept_buffer *buffer, const u64 key[2], u32 size);
+/* Copies the entry at `from`, of which `room` bytes can be read, and checks the copy. */
+bool kept_copy(const u8 *from, u64 room, struct kept_buffer *to);
+
+/* Whether there is an entry, which is then in the buffer. */
+bool kept_find(const struct kept *kept, const u64 key[2], struct kept_buffer *buffer);
+/* The body is in the buffer. Where there is no room it is lost. */
+void kept_add(const struct kept *kept, const u64 key[2], struct kept_buffer *buffer, u32 size);
+
+/* Is it the header of a store that this code can read? */
+bool kept_header_good(const struct kept_header *header);
+void kept_header_seal(struct kept_header *header);
+
+#endif

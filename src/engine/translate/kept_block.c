@@ -1,0 +1,471 @@
+// SPDX-License-Identifier: MIT
+/*
+ * Blocks that outlive their process (base/kept.h).
+ *
+ * The problem. Most code that a program executes when it is started is executed a few times, and
+ * translating it takes longer than executing it; the next start translates the same code again. The
+ * emitted code is not the same in two processes, though: it has addresses of tables and thunks in it,
+ * and numbers of blocks.
+ *
+ * The idea. The emitter notes the few places that differ (struct fixup). A kept block has neutral
+ * values there; the process that recalls it copies the code to the end of its own code memory, as if
+ * it had been emitted there, makes the block's tables, and fills the places in. From then on it is a
+ * block like all others, for which the invariants of code_check.h and code_cache.c hold.
+ *
+ * Invariants:
+ *
+ *  1. The key is a hash of everything that the translation of some bytes depends on: RIP, mode, all
+ *     that the emitters ask of the processor and of the host (struct circumstances), and the build,
+ *     which stands for the translator itself and the layout of every struct. What is added to the
+ *     translator's questions must be added to struct circumstances.
+ *  2. The bytes are not in it but for one line: the block has all bytes that decoding has read, in
+ *     ranges, and is recalled only if the copy of the page (source.c) has the same in all of them.
+ *  3. Modes are kept whose code depends on nothing that changes while a processor runs:
+ *     kept_mode(). What one counts has its constants in the block, and its mode in the key.
+ *  4. Blocks of two pages are not kept, nor those that raise an exception instead of an
+ *     instruction, whose length is not known.
+ *
+ * A hot block replaces the one that it was made of, and is recalled as it is: which way it follows
+ * branches is a guess that changes no result.
+ */
+#include "base/bytes.h"
+#include "base/kept.h"
+#include "cpu/mmu/mmu.h"
+#include "engine/code_check.h"
+#include "engine/translate/trans.h"
+
+#define LINE 64
+
+/* What the key is the hash of. */
+struct circumstances {
+	u64 build[2];
+	u64 rip;
+	u64 mode;
+	u64 features[FEATURE_WORDS + (FEATURE_WORDS & 1)];
+	u64 foreign_rules;
+	u64 thunks; /* size of all; where they are follows from it and the build */
+	u32 linear_bits, model;
+	bool is_amd, avx512, harden, seeded, full_timing, has_rorx, unused[2];
+	u8 line[LINE]; /* in which the block begins */
+};
+
+_Static_assert(sizeof(struct circumstances) % 16 == 0, "kept_hash()");
+
+/* A kept block. The tables follow it in the order of the counts, then the code. */
+struct kept_block {
+	u64 rip;
+	u32 mode;
+	s32 rsp_moved;
+	u16 code_size, source_size;
+	u16 ninsns, nfixups, nplaces;
+	u8 nranges, nlinks, ncopies, nrecipes;
+	u8 nbranches;
+	u8 complex; /* number of the copy that is the last instruction, from 1; 0: none */
+	bool hot, weighed;
+};
+
+struct kept_link {
+	u64 rip;
+	u16 site, guard, stub; /* offsets in the code; guard 0: none */
+	bool unshared;
+};
+
+/* The tables of a kept block, as they lie in the buffer. */
+struct tables {
+	struct kept_link *links;
+	struct insn *copies;
+	struct weight *weights;
+	struct place *places;
+	struct recipe *recipes;
+	struct fixup *fixups;
+	struct source_range *ranges;
+	u8 *source, *code;
+	u64 size; /* of all, the head included */
+};
+
+/* Tables are aligned by their order: the ones with larger elements come first. */
+static struct tables tables_of(struct kept_block *k)
+{
+	u8 *p = (u8 *)(k + 1);
+	struct tables t;
+
+#define NEXT(table, n) (t.table = (void *)p, p += (n) * sizeof(*t.table))
+	NEXT(links, k->nlinks);
+	NEXT(copies, k->ncopies);
+	NEXT(weights, k->weighed ? k->ninsns : 0);
+	NEXT(places, k->nplaces);
+	NEXT(recipes, k->nrecipes);
+	NEXT(fixups, k->nfixups);
+	NEXT(ranges, k->nranges);
+	NEXT(source, k->source_size);
+	NEXT(code, k->code_size);
+#undef NEXT
+	t.size = p - (u8 *)k;
+	return t;
+}
+
+_Static_assert(sizeof(struct kept_block) % 8 == 0 && sizeof(struct kept_link) % 8 == 0 &&
+		       sizeof(struct insn) % 8 == 0 && sizeof(struct weight) % 8 == 0 &&
+		       sizeof(struct place) % 4 == 0 && sizeof(struct recipe) % 4 == 0,
+	       "tables_of()");
+
+/* Invariant 3. Cycles are a sum of constants; other counts have sets with numbers of this process. */
+static bool kept_mode(u32 mode)
+{
+	return (mode & MODE_CODE64) && !(mode & MODE_COUNTING & ~(u32)MODE_COUNT_CYCLES) &&
+	       !(mode & (MODE_STEP | MODE_SINGLE | MODE_LBR));
+}
+
+static void make_key(struct trans *t, const struct kept *kept, const u8 *line)
+{
+	const struct cpu *cpu = t->cpu;
+	struct circumstances c = {
+		.build = { kept->build[0], kept->build[1] },
+		.rip = t->block->rip,
+		.mode = t->mode,
+		.foreign_rules = cpu->port.foreign_rules,
+		.thunks = t->eng->code_first - t->eng->code_rw,
+		.linear_bits = cpu_linear_bits(cpu),
+		.model = cpu->port.model ? cpu->port.model->set : MODEL_ICELAKE,
+		.is_amd = cpu->is_amd,
+		.avx512 = cpu_avx512(cpu),
+		.harden = cpu->port.harden,
+		.seeded = cpu->port.seeded,
+		.full_timing = cpu->port.full_timing,
+		.has_rorx = t->eng->has_rorx,
+	};
+
+	for (u32 i = 0; i < FEATURE_WORDS; i++)
+		c.features[i] = cpu->features[i];
+	for (u32 i = 0; i < LINE; i += 8)
+		*(u64_unaligned *)(c.line + i) = *(const u64_unaligned *)(line + i);
+	kept_hash(&c, sizeof(c), t->key);
+}
+
+/* --- keeping a block --- */
+
+static bool keepable(const struct trans *t)
+{
+	const struct source *s = &t->source;
+
+	for (u32 i = 0; i < t->nscan; i++)
+		if (t->scan[i].vector >= 0)
+			return false;
+	return t->block->gpa2 == NO_GPA && s->nranges && !s->many_ranges && !t->fixups.lost &&
+	       t->nplaces <= 0xffff && t->e.p - t->block->code <= 0xffff;
+}
+
+static u32 source_size(const struct source *s)
+{
+	u32 n = 0;
+
+	for (u32 i = 0; i < s->nranges; i++)
+		n += s->range[i].to - s->range[i].from;
+	return n;
+}
+
+static u8 complex_number(const struct trans *t)
+{
+	for (u32 i = 0; i < t->ncopies; i++)
+		if (t->copies[i] == t->block->complex)
+			return i + 1;
+	return 0;
+}
+
+static struct kept_block head_of(const struct trans *t)
+{
+	const struct block *b = t->block;
+
+	return (struct kept_block){ .rip = b->rip,
+				    .mode = b->mode,
+				    .rsp_moved = b->rsp_moved,
+				    .code_size = t->e.p - b->code,
+				    .source_size = source_size(&t->source),
+				    .ninsns = b->ninsns,
+				    .nfixups = t->fixups.n,
+				    .nplaces = b->nplaces,
+				    .nranges = t->source.nranges,
+				    .nlinks = b->nlinks,
+				    .ncopies = t->ncopies,
+				    .nrecipes = b->nrecipes,
+				    .nbranches = b->nbranches,
+				    .complex = complex_number(t),
+				    .hot = b->hot,
+				    .weighed = b->weights };
+}
+
+static void copy_links(const struct block *b, struct kept_link *to)
+{
+	for (u32 i = 0; i < b->nlinks; i++) {
+		const struct link *link = &b->link[i];
+
+		to[i] = (struct kept_link){ .rip = link->rip,
+					    .site = link->site - b->code,
+					    .guard = link->guard ? link->guard - b->code : 0,
+					    .stub = link->stub - b->code,
+					    .unshared = link->unshared };
+	}
+}
+
+static void copy_source(const struct trans *t, const struct tables *to)
+{
+	const struct source *s = &t->source;
+	u8 *p = to->source;
+
+	for (u32 i = 0; i < s->nranges; i++) {
+		u32 n = s->range[i].to - s->range[i].from;
+
+		to->ranges[i] = s->range[i];
+		bytes_copy(p, s->copy[0]->bytes + s->range[i].from, n);
+		p += n;
+	}
+}
+
+/* The code with neutral values at its fixups. */
+static void copy_code(const struct trans *t, const struct tables *to, u32 size)
+{
+	const struct block *b = t->block;
+
+	bytes_copy(to->code, b->code, size);
+	for (u32 i = 0; i < t->fixups.n; i++) {
+		const struct fixup *f = &t->fixups.fixup[i];
+		const u8 *site = b->code + f->at;
+		u8 *at = to->code + f->at;
+
+		to->fixups[i] = *f;
+		switch ((enum fixup_kind)f->kind) {
+		case FIXUP_THUNK:
+			*(u32_unaligned *)at = site + 4 + *(const s32_unaligned *)site -
+					       t->eng->code_rw;
+			break;
+		case FIXUP_BLOCK64:
+			*(u64_unaligned *)at =
+				*(const u64_unaligned *)site - (u64)(uintptr_t)b;
+			break;
+		case FIXUP_INSN64:
+			*(u64_unaligned *)at = 0;
+			break;
+		case FIXUP_BLOCK32:
+		case FIXUP_LINK32:
+		case FIXUP_NUMBER:
+			*(u32_unaligned *)at = 0;
+			break;
+		case FIXUP_LANDING:
+			break;
+		}
+	}
+}
+
+void kept_block_add(struct trans *t)
+{
+	struct kept_buffer *buffer = &t->eng->kept;
+	struct kept_block *k = (struct kept_block *)buffer->entry.body, head;
+	const struct block *b = t->block;
+	struct tables to;
+
+	if (!keepable(t))
+		return;
+	head = head_of(t);
+	if (tables_of(&head).size > KEPT_BODY)
+		return;
+	*k = head;
+	to = tables_of(k);
+	copy_links(b, to.links);
+	for (u32 i = 0; i < t->ncopies; i++)
+		to.copies[i] = *t->copies[i];
+	if (k->weighed)
+		bytes_copy(to.weights, b->weights, k->ninsns * sizeof(*to.weights));
+	bytes_copy(to.places, b->places, k->nplaces * sizeof(*to.places));
+	bytes_copy(to.recipes, b->recipes, k->nrecipes * sizeof(*to.recipes));
+	copy_source(t, &to);
+	copy_code(t, &to, k->code_size);
+	kept_add(t->cpu->port.kept, t->key, buffer, to.size);
+}
+
+/* --- recalling one --- */
+
+/* Invariant 2. */
+static bool same_source(struct trans *t, const struct tables *from, const struct kept_block *k)
+{
+	const u8 *p = from->source, *end = p + k->source_size;
+
+	for (u32 i = 0; i < k->nranges; i++) {
+		struct source_range r = from->ranges[i];
+		u32 n = r.to - r.from;
+
+		if (r.from >= r.to || r.to > PAGE_SIZE || n > (u64)(end - p) ||
+		    !source_load(t, r.from, r.to) ||
+		    !bytes_equal(p, t->source.copy[0]->bytes + r.from, n))
+			return false;
+		p += n;
+	}
+	return k->nranges && from->ranges[0].from == (t->block->rip & ~PAGE_MASK);
+}
+
+static bool fixup_sound(const struct kept_block *k, const struct fixup *f)
+{
+	switch ((enum fixup_kind)f->kind) {
+	case FIXUP_BLOCK64:
+		return f->at + 8u <= k->code_size;
+	case FIXUP_INSN64:
+		return f->at + 8u <= k->code_size && f->index < k->ncopies;
+	case FIXUP_LINK32:
+		return f->at + 4u <= k->code_size && f->index < k->nlinks;
+	default:
+		return f->at + 4u <= k->code_size;
+	}
+}
+
+/* Nothing in it leads out of its own tables. */
+static bool sound(const struct kept_block *k, const struct tables *from)
+{
+	if (!k->code_size || !k->ninsns || k->complex > k->ncopies)
+		return false;
+	for (u32 i = 0; i < k->nfixups; i++)
+		if (!fixup_sound(k, &from->fixups[i]))
+			return false;
+	for (u32 i = 0; i < k->nlinks; i++)
+		if (from->links[i].site + 4u > k->code_size ||
+		    from->links[i].guard + 4u > k->code_size ||
+		    from->links[i].stub >= k->code_size)
+			return false;
+	return true;
+}
+
+static void *keep(struct trans *t, const void *data, u32 size)
+{
+	void *copy = cache_alloc(t->eng, size);
+
+	if (copy)
+		bytes_copy(copy, data, size);
+	return copy;
+}
+
+static bool make_links(struct trans *t, const struct kept_block *k, const struct kept_link *from)
+{
+	struct block *b = t->block;
+
+	b->nlinks = k->nlinks;
+	b->link = cache_alloc(t->eng, k->nlinks * sizeof(*b->link));
+	for (u32 i = 0; b->link && i < k->nlinks; i++)
+		b->link[i] = (struct link){ .site = b->code + from[i].site,
+					    .guard = from[i].guard ? b->code + from[i].guard : NULL,
+					    .stub = b->code + from[i].stub,
+					    .rip = from[i].rip,
+					    .unshared = from[i].unshared };
+	return b->link;
+}
+
+/* Cycles count in none of the packed words. */
+static bool make_weights(struct trans *t, const struct kept_block *k, const struct weight *from)
+{
+	static const u64 none[PACK_WORDS];
+	struct block *b = t->block;
+
+	if (!k->weighed)
+		return true;
+	b->weights = keep(t, from, k->ninsns * sizeof(*from));
+	b->charge = keep(t, none, sizeof(none));
+	return b->weights && b->charge;
+}
+
+static bool make_tables(struct trans *t, const struct kept_block *k, const struct tables *from)
+{
+	struct block *b = t->block;
+
+	t->copies[0] = keep(t, from->copies, k->ncopies * sizeof(*from->copies));
+	b->places = keep(t, from->places, k->nplaces * sizeof(*from->places));
+	b->recipes = keep(t, from->recipes, k->nrecipes * sizeof(*from->recipes));
+	b->nplaces = k->nplaces;
+	b->nrecipes = k->nrecipes;
+	b->complex = k->complex ? t->copies[0] + k->complex - 1 : NULL;
+	return t->copies[0] && b->places && b->recipes && make_links(t, k, from->links) &&
+	       make_weights(t, k, from->weights);
+}
+
+static void fix_up(struct trans *t, const struct fixup *f)
+{
+	struct block *b = t->block;
+	u8 *at = b->code + f->at;
+
+	switch ((enum fixup_kind)f->kind) {
+	case FIXUP_THUNK:
+		*(s32_unaligned *)at =
+			t->eng->code_rw + *(const u32_unaligned *)at - (at + 4);
+		break;
+	case FIXUP_BLOCK64:
+		*(u64_unaligned *)at += (u64)(uintptr_t)b;
+		break;
+	case FIXUP_INSN64:
+		*(u64_unaligned *)at = (u64)(uintptr_t)(t->copies[0] + f->index);
+		break;
+	case FIXUP_BLOCK32:
+		*(u32_unaligned *)at = meta_offset(t, b);
+		break;
+	case FIXUP_LINK32:
+		*(u32_unaligned *)at = meta_offset(t, &b->link[f->index]);
+		break;
+	case FIXUP_NUMBER:
+		*(u32_unaligned *)at = t->eng->nblocks;
+		break;
+	case FIXUP_LANDING:
+		check_enterable(t->eng, at);
+		break;
+	}
+}
+
+/* As translate() makes one; false: the cache is full, which translating will find again. */
+static bool make_block(struct trans *t, const struct kept_block *k, const struct tables *from)
+{
+	struct block *b = t->block, empty = *b;
+
+	if (!make_tables(t, k, from)) {
+		*b = empty;
+		return false;
+	}
+	bytes_copy(b->code, from->code, k->code_size);
+	for (u32 i = 0; i < k->nfixups; i++)
+		fix_up(t, &from->fixups[i]);
+	for (u32 i = 0; i < k->nranges; i++)
+		source_use(t, from->ranges[i].from, from->ranges[i].to);
+	b->lines = t->source.used[0];
+	b->ninsns = k->ninsns;
+	b->nbranches = k->nbranches;
+	b->rsp_moved = k->rsp_moved;
+	b->hot = k->hot;
+	b->until_hot = t->eng->hot_after;
+	t->eng->code_next = b->code + k->code_size;
+	t->eng->blocks_recalled++;
+	cache_insert(t->cpu, b);
+	return true;
+}
+
+static bool recall(struct trans *t, const struct kept *kept)
+{
+	struct kept_buffer *buffer = &t->eng->kept;
+	struct kept_block *k = (struct kept_block *)buffer->entry.body;
+	struct tables from;
+
+	if (!kept_find(kept, t->key, buffer) || buffer->entry.size < sizeof(*k))
+		return false;
+	from = tables_of(k);
+	return from.size == buffer->entry.size && k->rip == t->block->rip && k->mode == t->mode &&
+	       sound(k, &from) && same_source(t, &from, k) && make_block(t, k, &from);
+}
+
+bool kept_block_recall(struct trans *t)
+{
+	const struct kept *kept = t->cpu->port.kept;
+	u32 line = (t->block->rip & ~PAGE_MASK) & ~(LINE - 1);
+
+	t->keeps = false;
+	if (likely(!kept) || !kept_mode(t->mode) || t->eng->profile ||
+	    !source_load(t, line, line + LINE))
+		return false;
+	make_key(t, kept, t->source.copy[0]->bytes + line);
+	t->keeps = kept->news;
+	t->fixups.n = 0;
+	t->fixups.lost = false;
+	t->e.fixups = t->keeps ? &t->fixups : NULL;
+	return !t->eng->translating_hot && recall(t, kept);
+}
