@@ -13,6 +13,7 @@
 #include <unistd.h>
 
 #include "cli/cli.h"
+#include "exec/exec.h"
 #include "vm/cpuid/cpuid.h"
 #include "x86/models.h"
 
@@ -87,6 +88,7 @@ static const struct option {
 	{ "--baseline", "VPMU_BASELINE", { NULL } },
 	{ "--strict-cpuid", "VPMU_STRICT_CPUID", { NULL } },
 	{ "--harden", "VPMU_HARDEN", { NULL } },
+	{ "--cache", "VPMU_CACHE", { NULL } },
 };
 
 static int choose(const struct option *option, const char *value)
@@ -183,6 +185,20 @@ static void warn_of_static(const char *name)
 	close(fd);
 }
 
+/* vpmu exec has opened the files already, and waits for us itself. */
+static void use_cache(void)
+{
+	struct exec_options options = { .no_cache = !getenv("VPMU_CACHE") };
+	struct exec_kept kept;
+
+	unsetenv("VPMU_CACHE");
+	if (getenv("VPMU_KEPT"))
+		return;
+	kept_files_open(&options, &kept);
+	if (kept.is_open && kept_files_watch(&kept))
+		kept_files_export(&kept);
+}
+
 int kvm_start(char **argv)
 {
 	char library[PATH_MAX];
@@ -194,6 +210,7 @@ int kvm_start(char **argv)
 	if (status)
 		return status;
 	warn_of_static(argv[0]);
+	use_cache();
 	execvp(argv[0], argv);
 	return failure(errno == ENOENT ? STATUS_MISSING : STATUS_CANNOT, "cannot start '%s': %s",
 		       argv[0], strerror(errno));

@@ -15,7 +15,7 @@ static const struct command *const commands[] = {
 	&command_flame,	   &command_check, &command_history, &command_diverge, &command_doctor,
 	&command_kvm,	   &command_qemu,  &command_events,  &command_cost,    &command_ps,
 	&command_stat,	   &command_set,   &command_filter,  &command_record,  &command_report,
-	&command_exporter, &command_lab,
+	&command_exporter, &command_lab,   &command_cache,
 };
 
 static const struct command *find_command(const char *name)

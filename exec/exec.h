@@ -230,6 +230,8 @@ struct exec_kept {
 void kept_files_open(const struct exec_options *options, struct exec_kept *kept);
 /* In the process that becomes QEMU; NULL: it has none. */
 void kept_files_export(const struct exec_kept *kept);
+/* Leaves a process that does so when this one, which may become another program, has ended. */
+bool kept_files_watch(struct exec_kept *kept);
 /* QEMU has ended. */
 void kept_files_close(struct exec_kept *kept);
 

@@ -6,8 +6,11 @@
  * translations is slower.
  */
 #include <fcntl.h>
+#include <poll.h>
 #include <stdlib.h>
 #include <sys/mman.h>
+#include <sys/syscall.h>
+#include <sys/wait.h>
 #include <unistd.h>
 
 #include "base/memfile.h"
@@ -60,4 +63,51 @@ void kept_files_close(struct exec_kept *kept)
 	close(kept->news);
 	if (kept->store >= 0)
 		close(kept->store);
+}
+
+/* It holds nothing of the process that it waits for: neither its terminal nor a pipe whose end may be
+ * waited for. */
+static void hold_only(int *fds[], u32 n)
+{
+	int null = open("/dev/null", O_RDWR | O_CLOEXEC);
+	u32 first = 3 + n;
+
+	for (u32 i = 0; i < n; i++) /* out of the way */
+		*fds[i] = *fds[i] < 0 ? -1 : fcntl(*fds[i], F_DUPFD_CLOEXEC, first);
+	for (u32 i = 0; i < n; i++)
+		if (*fds[i] >= 0)
+			*fds[i] = dup2(*fds[i], 3 + i);
+	for (int i = 0; i < 3; i++)
+		dup2(null, i);
+	close_range(first, ~0u, 0);
+}
+
+static void watch(struct exec_kept *kept, int process)
+{
+	int *fds[] = { &kept->store, &kept->news, &process };
+	struct pollfd end;
+
+	setsid();
+	hold_only(fds, ARRAY_SIZE(fds));
+	end = (struct pollfd){ process, POLLIN, 0 };
+	while (poll(&end, 1, -1) < 0)
+		;
+	kept_files_close(kept);
+}
+
+/* A child of a child, so that the program has no child that it does not know of. */
+bool kept_files_watch(struct exec_kept *kept)
+{
+	int process = syscall(SYS_pidfd_open, getpid(), 0), status;
+	pid_t pid = process < 0 ? -1 : fork();
+
+	if (!pid) {
+		pid = fork();
+		if (!pid)
+			watch(kept, process);
+		_exit(pid < 0);
+	}
+	if (process >= 0)
+		close(process);
+	return pid > 0 && waitpid(pid, &status, 0) == pid && !status;
 }

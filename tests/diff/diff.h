@@ -282,6 +282,8 @@ void guest_count(u64 index);
 void guest_load(const u8 *code, u32 size, u64 address);
 void guest_run(const struct state *in, u64 budget, struct outcome *out);
 void guest_forget(void); /* translations */
+void guest_keep(void);	 /* from now on most runs are on kept translations */
+u64 guest_recalled(void); /* how many of them were found */
 u8 *guest_data_page(u32 page);
 u8 *guest_code_page(u32 page);
 void guest_code_writable(bool writable);
@@ -338,6 +340,7 @@ struct diff_options {
 	int mode;    /* MODE_*, or -1 */
 	bool is_amd; /* the guest's model; the host's vendor unless told otherwise */
 	bool keep_going;
+	bool kept;     /* translations are kept and read back */
 	bool observed; /* guest code is counted and shown to the timing model */
 	bool self;
 	bool show; /* print each case before it runs */

@@ -32,6 +32,7 @@ static const char usage[] =
 	"  --workers N     processes (default: one per CPU)\n"
 	"  --plant flag|fault  put a bug into the engine's results: it must be caught\n"
 	"  --observed      with all or some of it counted and shown to the timing model\n"
+	"  --kept          with translations that were kept and read back\n"
 	"  --self          the native CPU against itself\n"
 	"  --show          print every case before it runs\n"
 	"  --list          list the families\n";
@@ -48,6 +49,7 @@ enum option_name {
 	OPT_WORKERS,
 	OPT_PLANT,
 	OPT_OBSERVED,
+	OPT_KEPT,
 	OPT_SELF,
 	OPT_SHOW,
 	OPT_FIRST,
@@ -67,6 +69,7 @@ static const struct option long_options[] = {
 	{ "workers", required_argument, NULL, OPT_WORKERS },
 	{ "plant", required_argument, NULL, OPT_PLANT },
 	{ "observed", no_argument, NULL, OPT_OBSERVED },
+	{ "kept", no_argument, NULL, OPT_KEPT },
 	{ "self", no_argument, NULL, OPT_SELF },
 	{ "list", no_argument, NULL, OPT_LIST },
 	{ "help", no_argument, NULL, OPT_HELP },
@@ -148,6 +151,9 @@ static void apply_option(struct diff_options *opt, int option)
 		break;
 	case OPT_OBSERVED:
 		opt->observed = true;
+		break;
+	case OPT_KEPT:
+		opt->kept = true;
 		break;
 	case OPT_SELF:
 		opt->self = true;

@@ -19,6 +19,7 @@
 #include "cpu/mode.h"
 #include "cpu/transfer/segment.h"
 #include "engine/engine.h"
+#include "guest/kept_tests.h"
 #include "vm/cpuid/cpuid.h"
 #include "x86/descriptor.h"
 #include "x86/paging.h"
@@ -59,6 +60,8 @@ static struct {
 	u8 *ram;
 	struct cpu *cpu;
 	bool is_amd;
+	bool keeps; /* guest_keep() */
+	u32 runs;   /* of the sequence that was loaded last */
 } guest;
 
 static u8 *page_at(u32 page)
@@ -261,6 +264,7 @@ bool guest_signal(int sig, void *info, void *ucontext)
 /* Behind the processor's back, as another CPU would: it has to notice by itself. */
 void guest_load(const u8 *code, u32 size, u64 address)
 {
+	guest.runs = 0;
 	for (u32 i = 0; i < CODE_PAGES; i++)
 		memset(page_at(PAGE_CODE + 3 * i), CODE_FILL, PAGE_SIZE);
 	for (u32 i = 0; i < size; i++) {
@@ -364,6 +368,27 @@ static void store_state(struct cpu *cpu, struct outcome *out)
 	memcpy(s->zmm16, cpu->xsave + XSAVE_ZMM16, sizeof(s->zmm16));
 }
 
+/* All later runs of the sequence are on translations that were kept: of cold code, then of hot. */
+static void recall_sometimes(void)
+{
+	guest.runs++;
+	if (guest.runs != 3 && guest.runs != GUEST_HOT_AFTER + 12)
+		return;
+	kept_in_memory_merge();
+	engine_forget(guest.cpu);
+}
+
+void guest_keep(void)
+{
+	guest.keeps = true;
+	guest.cpu->port.kept = kept_in_memory();
+}
+
+u64 guest_recalled(void)
+{
+	return guest.keeps ? kept_in_memory()->news->hits : 0;
+}
+
 void guest_run(const struct state *in, u64 budget, struct outcome *out)
 {
 	struct cpu *cpu = guest.cpu;
@@ -372,6 +397,8 @@ void guest_run(const struct state *in, u64 budget, struct outcome *out)
 	enum exit_reason reason;
 
 	memset(out, 0, sizeof(*out));
+	if (guest.keeps)
+		recall_sometimes();
 	load_state(cpu, in);
 	do
 		reason = engine_run(cpu, budget);

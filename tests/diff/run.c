@@ -62,6 +62,8 @@ static void print_repeat(const struct worker *w, u64 index)
 		printf(" --mode %u", 64u >> opt->mode);
 	if (opt->is_amd != host_is_amd())
 		printf(" --vendor other");
+	if (opt->kept)
+		printf(" --kept");
 	printf("\n");
 	fflush(stdout);
 }
@@ -188,6 +190,8 @@ static void work(struct worker *w, u32 number)
 
 	native_init();
 	guest_init(opt->is_amd);
+	if (opt->kept)
+		guest_keep();
 	w->data_block = ~0ull;
 	w->c.self = opt->self;
 	for (u32 i = 0; i < NMODES; i++) {
@@ -203,6 +207,7 @@ static void work(struct worker *w, u32 number)
 		if (opt->one >= 0 || (p->mismatches && !opt->keep_going))
 			break;
 	}
+	must(!opt->kept || opt->one >= 0 || guest_recalled() > p->cases);
 }
 
 static void add_up(struct progress *sum, const struct progress *p)

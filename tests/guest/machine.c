@@ -16,6 +16,7 @@
 #include "cpu/event.h"
 #include "cpu/mmu/mmu.h"
 #include "engine/engine.h"
+#include "guest/kept_tests.h"
 
 #define GUARD (1ull << 20)
 
@@ -74,6 +75,7 @@ void machine_create_model(struct machine *m, const char *model)
 	m->cpu = cpu_create();
 	must(m->map && m->cpu);
 	m->cpu->port.model = model_find(model);
+	m->cpu->port.kept = kept_in_folder();
 	must(engine_create(m->cpu) == 0);
 	engine_set_hot_after(m->cpu, MACHINE_HEAT);
 	m->cpu->port.mem = m->map;
