@@ -374,7 +374,7 @@ static void recall_sometimes(void)
 	guest.runs++;
 	if (guest.runs != 3 && guest.runs != GUEST_HOT_AFTER + 12)
 		return;
-	kept_in_memory_merge();
+	kept_in_memory_merge(NULL);
 	engine_forget(guest.cpu);
 }
 

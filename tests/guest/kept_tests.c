@@ -54,24 +54,29 @@ static void set_slot(u64 *index, const struct kept_entry *entry, u64 at)
 	}
 }
 
-void kept_in_memory_merge(void)
+u64 kept_in_memory_merge(u64 *end)
 {
 	u8 *store = (u8 *)memory.store;
 	struct kept_news *news = memory.news;
+	u64 at;
 
 	if (memory_end + news->next > MEMORY_STORE) {
 		must(!madvise(store, MEMORY_STORE, MADV_DONTNEED));
 		memory_end = KEPT_DATA_AT;
 	}
 	memcpy(store + memory_end, news->data, news->next);
-	for (u64 at = 0; at < news->next;) {
+	for (at = 0; at < news->next;) {
 		const struct kept_entry *entry = (const void *)(news->data + at);
 
 		set_slot((u64 *)(store + KEPT_INDEX_AT), entry, memory_end + at);
 		at += kept_length(entry->size);
 	}
 	memory_end += news->next;
+	at = memory_end - news->next;
 	news->next = 0;
+	if (end)
+		*end = memory_end;
+	return at;
 }
 
 /* --- in a folder --- */

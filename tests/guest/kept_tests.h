@@ -11,8 +11,9 @@
 
 /* In memory; the same each time. */
 const struct kept *kept_in_memory(void);
-/* What was added to it can be found from now on. */
-void kept_in_memory_merge(void);
+/* What was added to it can be found from now on. Where in the store it begins; *end, if not NULL: and
+ * ends. */
+u64 kept_in_memory_merge(u64 *end);
 
 /* Those of VPMU_TEST_KEPT; NULL: it is not set. What is added is merged when the process ends. */
 const struct kept *kept_in_folder(void);
