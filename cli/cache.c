@@ -149,7 +149,8 @@ static int run(int argc, char **argv)
 		return STATUS_OK;
 	}
 	if (argc > 2 || (argc == 2 && strcmp(argv[1], "clear")))
-		return usage_error(&command_cache, "there is nothing but 'clear' to be said, not '%s'",
+		return usage_error(&command_cache,
+				   "there is nothing but 'clear' to be said, not '%s'",
 				   argv[argc == 2 ? 1 : 2]);
 	if (!kernel_cache(folder))
 		return failure(STATUS_BROKEN, "there is no cache folder that can be written");

@@ -12,8 +12,7 @@
 extern const struct command command_exec, command_up, command_down, command_perf, command_rr,
 	command_flame, command_doctor, command_kvm, command_qemu, command_events, command_ps,
 	command_stat, command_set, command_filter, command_record, command_report, command_exporter,
-	command_lab, command_cost, command_check, command_history, command_diverge,
-	command_cache;
+	command_lab, command_cost, command_check, command_history, command_diverge, command_cache;
 
 /* The model of --baseline without --cpu: the nearest one depends on the host. */
 #define BASELINE_MODEL "icelake"

@@ -32,7 +32,7 @@ struct exec_options {
 	u64 started;	  /* when that began, monotonic milliseconds */
 	bool network, verbose, dry_run, cold, help;
 	bool tcg;			   /* on QEMU's own translator */
-	bool no_cache; /* translations are neither kept nor recalled */
+	bool no_cache;			   /* translations are neither kept nor recalled */
 	bool virtual_clock, deterministic; /* the second implies the first */
 	bool has_seed;
 	u64 seed;
@@ -136,9 +136,9 @@ struct wiring {
 	int turns;	 /* a file: virtual_time.c */
 	int profile;	 /* a file: base/profile.h */
 	int shadow;	 /* a file: hwpmu/shadow.h */
-	struct exec_trace *trace; /* NULL: none */
+	struct exec_trace *trace;     /* NULL: none */
 	const struct exec_kept *kept; /* NULL: none */
-	bool is_resumable;	  /* for a machine that is saved or resumed */
+	bool is_resumable;	      /* for a machine that is saved or resumed */
 };
 
 #define NO_WIRING { -1, -1, -1, -1, -1, -1, -1, -1, -1, NULL, NULL, false }

@@ -1,9 +1,9 @@
 // SPDX-License-Identifier: MIT
 /*
- * Kept translations of one machine: QEMU inherits the store to read, and a file in memory for what it
- * adds, which is merged into the store when QEMU has ended. QEMU itself opens nothing, and it makes no
- * difference to the news what ended it. Nothing here is worth a message: a machine that has no kept
- * translations is slower.
+ * Kept translations of one machine: QEMU inherits the store to read, and a file in memory for what
+ * it adds, which is merged into the store when QEMU has ended. QEMU itself opens nothing, and it
+ * makes no difference to the news what ended it. Nothing here is worth a message: a machine that
+ * has no kept translations is slower.
  */
 #include <fcntl.h>
 #include <poll.h>
@@ -65,8 +65,8 @@ void kept_files_close(struct exec_kept *kept)
 		close(kept->store);
 }
 
-/* It holds nothing of the process that it waits for: neither its terminal nor a pipe whose end may be
- * waited for. */
+/* It holds nothing of the process that it waits for: neither its terminal nor a pipe whose end may
+ * be waited for. */
 static void hold_only(int *fds[], u32 n)
 {
 	int null = open("/dev/null", O_RDWR | O_CLOEXEC);

@@ -1,9 +1,9 @@
 // SPDX-License-Identifier: MIT
 /*
  * The store of kept translations: see kept_store.h. One process at a time changes it, under a lock
- * of the file; others read it meanwhile, and believe none of it (base/kept.h). So the order of writes
- * is not a matter of safety: a process that ends in their middle leaves a store in which some look-ups
- * miss. A disk that is full ends a merge, and the store is cut to what it was.
+ * of the file; others read it meanwhile, and believe none of it (base/kept.h). So the order of
+ * writes is not a matter of safety: a process that ends in their middle leaves a store in which
+ * some look-ups miss. A disk that is full ends a merge, and the store is cut to what it was.
  *
  * New entries follow the old ones, and slots of the index lead to them. A store that has become too
  * large is written anew under another name, with what was used since the last time, and renamed.
@@ -261,8 +261,8 @@ static bool store_finish(struct store *s)
 {
 	write_out(s);
 	for (u32 i = 0; i < INDEX_PAGES && !s->failed; i++)
-		if (s->page[i].changed && !write_at(s->fd, s->page[i].slots, PAGE_SIZE,
-						    KEPT_INDEX_AT + i * PAGE_SIZE))
+		if (s->page[i].changed &&
+		    !write_at(s->fd, s->page[i].slots, PAGE_SIZE, KEPT_INDEX_AT + i * PAGE_SIZE))
 			s->failed = true;
 	kept_header_seal(&s->header);
 	return !s->failed && write_at(s->fd, &s->header, sizeof(s->header), 0);

@@ -2,15 +2,15 @@
 /*
  * Kept translations: what one process translated serves the next.
  *
- * Two files. The *store* is in the user's cache folder: a header, an index, and entries, each under a
- * key. The process of a VM has it mapped to read, and nothing more. What that process adds goes to
- * the *news*, a file in memory that it shares with the one that started it. When the VM has ended,
- * that one merges the news into the store (exec/kept_store.c).
+ * Two files. The *store* is in the user's cache folder: a header, an index, and entries, each under
+ * a key. The process of a VM has it mapped to read, and nothing more. What that process adds goes
+ * to the *news*, a file in memory that it shares with the one that started it. When the VM has
+ * ended, that one merges the news into the store (exec/kept_store.c).
  *
  * Neither is believed. Invariants:
  *
- *  1. An entry is used only from a private copy whose hash, key and size have been checked. So it does
- *     not matter what happens to the file meanwhile: truncated, overwritten, replaced.
+ *  1. An entry is used only from a private copy whose hash, key and size have been checked. So it
+ * does not matter what happens to the file meanwhile: truncated, overwritten, replaced.
  *  2. No byte of either file is needed for safety: positions and sizes are checked against what is
  *     mapped, accesses are guarded, and a wrong slot of the index leads to a miss.
  *  3. A key stands for everything that the content of an entry depends on, the build among it. What
@@ -42,9 +42,9 @@
 struct kept_header {
 	u64 magic;
 	u32 version, slots;
-	u64 end;	   /* of the entries */
-	u64 entries;	   /* added since the store was made or cleaned up, replaced ones included */
-	u64 runs;	   /* VMs that used it */
+	u64 end;     /* of the entries */
+	u64 entries; /* added since the store was made or cleaned up, replaced ones included */
+	u64 runs;    /* VMs that used it */
 	u64 lookups, hits; /* of all runs */
 	u64 last_lookups, last_hits;
 	u64 unused;
@@ -113,7 +113,8 @@ static inline void kept_hash(const void *data, u64 n, u64 hash[2])
 	hash[1] = y;
 }
 
-/* A slot of the index: bits of the key, and where the entry is, in units of KEPT_ALIGN. 0: empty. */
+/* A slot of the index: bits of the key, and where the entry is, in units of KEPT_ALIGN. 0: empty.
+ */
 #define KEPT_TAG MASK(63, 40)
 
 static inline u64 kept_slot(const u64 key[2], u64 position)

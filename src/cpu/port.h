@@ -145,7 +145,7 @@ struct cpu_port {
 	bool harden;		       /* guest addresses are masked against speculation */
 	bool seeded;		       /* RDRAND and RDSEED give what follows of `random` */
 	u64 random;		       /* the seed; the processor moves it on */
-	const struct kept *kept;	       /* translations that other processes made; NULL: none */
+	const struct kept *kept;       /* translations that other processes made; NULL: none */
 	u64 foreign_rules; /* in which it differs from its vendor: vendor_exceptions() */
 
 	/* The owner's, between two runs. */

@@ -61,8 +61,8 @@ static int read_object(struct dl_phdr_info *info, size_t size, void *data)
 	for (u32 i = 0; is_ours && !found && i < info->dlpi_phnum; i++) {
 		const ElfW(Phdr) *p = &info->dlpi_phdr[i];
 
-		found = p->p_type == PT_NOTE &&
-			read_notes((const u8 *)info->dlpi_addr + p->p_vaddr, p->p_memsz, kept->build);
+		found = p->p_type == PT_NOTE && read_notes((const u8 *)info->dlpi_addr + p->p_vaddr,
+							   p->p_memsz, kept->build);
 	}
 	return found;
 }

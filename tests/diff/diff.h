@@ -281,8 +281,8 @@ void guest_turn_rules(u64 rules);
 void guest_count(u64 index);
 void guest_load(const u8 *code, u32 size, u64 address);
 void guest_run(const struct state *in, u64 budget, struct outcome *out);
-void guest_forget(void); /* translations */
-void guest_keep(void);	 /* from now on most runs are on kept translations */
+void guest_forget(void);  /* translations */
+void guest_keep(void);	  /* from now on most runs are on kept translations */
 u64 guest_recalled(void); /* how many of them were found */
 u8 *guest_data_page(u32 page);
 u8 *guest_code_page(u32 page);

@@ -1,8 +1,8 @@
 // SPDX-License-Identifier: MIT
 /*
  * Blocks that were kept and recalled (engine/translate/kept_block.c): the guest computes and counts
- * the same, and a block is recalled for the code, mode, processor and build that it was made for only.
- * Other tests run on kept blocks with VPMU_TEST_KEPT (kept_tests.h).
+ * the same, and a block is recalled for the code, mode, processor and build that it was made for
+ * only. Other tests run on kept blocks with VPMU_TEST_KEPT (kept_tests.h).
  */
 #include <setjmp.h>
 #include <stdarg.h>
@@ -17,7 +17,8 @@
 
 #define ALL 1000000
 
-/* Calls, returns, loops that become hot, strings, system instructions, accesses that share checks. */
+/* Calls, returns, loops that become hot, strings, system instructions, accesses that share checks.
+ */
 GUEST_CODE(work, "mov $0x100000, %esi\n"
 		 "xor %ebx, %ebx\n"
 		 "mov $300, %ecx\n"

@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: MIT
 /*
- * The store of kept translations (base/kept.h, exec/kept_store.c): whatever has happened to the file,
- * an entry is found as it was added, or not at all, and the next merge leaves a good store.
+ * The store of kept translations (base/kept.h, exec/kept_store.c): whatever has happened to the
+ * file, an entry is found as it was added, or not at all, and the next merge leaves a good store.
  */
 #include <setjmp.h>
 #include <stdarg.h>
@@ -404,8 +404,7 @@ static void a_full_disk_leaves_the_store_as_it_was(void **state)
 	if (!fork()) {
 		signal(SIGXFSZ, SIG_IGN);
 		limit.rlim_cur = limit.rlim_max = KEPT_DATA_AT + 4096;
-		_exit(setrlimit(RLIMIT_FSIZE, &limit) ||
-		      kept_store_merge(folder, news, LIMIT));
+		_exit(setrlimit(RLIMIT_FSIZE, &limit) || kept_store_merge(folder, news, LIMIT));
 	}
 	assert_true(wait(&status) > 0);
 	assert_int_equal(status, 0);

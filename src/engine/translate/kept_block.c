@@ -4,13 +4,13 @@
  *
  * The problem. Most code that a program executes when it is started is executed a few times, and
  * translating it takes longer than executing it; the next start translates the same code again. The
- * emitted code is not the same in two processes, though: it has addresses of tables and thunks in it,
- * and numbers of blocks.
+ * emitted code is not the same in two processes, though: it has addresses of tables and thunks in
+ * it, and numbers of blocks.
  *
  * The idea. The emitter notes the few places that differ (struct fixup). A kept block has neutral
- * values there; the process that recalls it copies the code to the end of its own code memory, as if
- * it had been emitted there, makes the block's tables, and fills the places in. From then on it is a
- * block like all others, for which the invariants of code_check.h and code_cache.c hold.
+ * values there; the process that recalls it copies the code to the end of its own code memory, as
+ * if it had been emitted there, makes the block's tables, and fills the places in. From then on it
+ * is a block like all others, for which the invariants of code_check.h and code_cache.c hold.
  *
  * Invariants:
  *
@@ -109,7 +109,8 @@ _Static_assert(sizeof(struct kept_block) % 8 == 0 && sizeof(struct kept_link) % 
 		       sizeof(struct place) % 4 == 0 && sizeof(struct recipe) % 4 == 0,
 	       "tables_of()");
 
-/* Invariant 3. Cycles are a sum of constants; other counts have sets with numbers of this process. */
+/* Invariant 3. Cycles are a sum of constants; other counts have sets with numbers of this process.
+ */
 static bool kept_mode(u32 mode)
 {
 	return (mode & MODE_CODE64) && !(mode & MODE_COUNTING & ~(u32)MODE_COUNT_CYCLES) &&
@@ -235,12 +236,11 @@ static void copy_code(const struct trans *t, const struct tables *to, u32 size)
 		to->fixups[i] = *f;
 		switch ((enum fixup_kind)f->kind) {
 		case FIXUP_THUNK:
-			*(u32_unaligned *)at = site + 4 + *(const s32_unaligned *)site -
-					       t->eng->code_rw;
+			*(u32_unaligned *)at =
+				site + 4 + *(const s32_unaligned *)site - t->eng->code_rw;
 			break;
 		case FIXUP_BLOCK64:
-			*(u64_unaligned *)at =
-				*(const u64_unaligned *)site - (u64)(uintptr_t)b;
+			*(u64_unaligned *)at = *(const u64_unaligned *)site - (u64)(uintptr_t)b;
 			break;
 		case FIXUP_INSN64:
 			*(u64_unaligned *)at = 0;
@@ -326,8 +326,7 @@ static bool sound(const struct kept_block *k, const struct tables *from)
 			return false;
 	for (u32 i = 0; i < k->nlinks; i++)
 		if (from->links[i].site + 4u > k->code_size ||
-		    from->links[i].guard + 4u > k->code_size ||
-		    from->links[i].stub >= k->code_size)
+		    from->links[i].guard + 4u > k->code_size || from->links[i].stub >= k->code_size)
 			return false;
 	return true;
 }
@@ -390,8 +389,7 @@ static void fix_up(struct trans *t, const struct fixup *f)
 
 	switch ((enum fixup_kind)f->kind) {
 	case FIXUP_THUNK:
-		*(s32_unaligned *)at =
-			t->eng->code_rw + *(const u32_unaligned *)at - (at + 4);
+		*(s32_unaligned *)at = t->eng->code_rw + *(const u32_unaligned *)at - (at + 4);
 		break;
 	case FIXUP_BLOCK64:
 		*(u64_unaligned *)at += (u64)(uintptr_t)b;

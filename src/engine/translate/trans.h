@@ -527,7 +527,8 @@ bool trans_system_candidate(const struct trans *t, const struct decoded *d);
 bool trans_system_learn(const struct insn *insn); /* for struct decoded */
 void emit_system_shadow_ends(struct trans *t);
 
-/* translate.c: a copy of the instruction at hand that lives as long as the block; NULL: cache full. */
+/* translate.c: a copy of the instruction at hand that lives as long as the block; NULL: cache full.
+ */
 struct insn *trans_copy_insn(struct trans *t);
 /* The host instruction emitted last ends with this immediate of 64 bits. */
 void trans_note_pointer(struct trans *t, u64 pointer);
