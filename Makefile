@@ -25,7 +25,7 @@ prefix := /usr/local
 BARE_DIRS := cpu engine mem pipeline timing
 # Their exceptions: creation and destruction, and what is called after fpu_save(): decoding, more memory for code.
 HOSTED := src/engine/decode.c src/engine/engine.c src/engine/code_memory.c src/engine/runtime/code_cache_memory.c \
-	src/engine/translate/emit_entry.c
+	src/engine/translate/emit_entry.c src/timing/coherence_memory.c
 
 # The sources of folders and of the rooms in them.
 sources = $(foreach d,$(1),$(wildcard $(d)/*.c $(d)/*/*.c))

@@ -55,7 +55,7 @@
 
 /* Classes that the timing model counts: contiguous in retire.def. */
 #define OBSERVED_IN_MEMORY \
-	(MASK(RETIRE_ITLB_MISSES, RETIRE_L1D_MISSES) | MASK(RETIRE_L2_FILLS, RETIRE_L1D_FILLS))
+	(MASK(RETIRE_ITLB_MISSES, RETIRE_L1D_MISSES) | MASK(RETIRE_LOAD_FORWARDS, RETIRE_L1D_FILLS))
 #define OBSERVED_IN_BRANCHES (MASK(RETIRE_RETURN_MISSES, RETIRE_BRANCH_MISSES))
 
 #define COUNT_BRANCHES                                                                          \

@@ -5,6 +5,8 @@
  */
 #include "cpu/observe.h"
 
+#include "timing/coherence.h"
+
 void cpu_observe(struct cpu *cpu, struct timing_access access)
 {
 	access.space = cpu_space(cpu);
@@ -33,6 +35,14 @@ void cpu_observe_begin(struct cpu *cpu)
 	}
 	timing_set_full(&priv->timing, cpu->port.full_timing);
 	timing_observe(&priv->timing, cpu_observes(cpu));
+}
+
+void cpu_observe_join(struct cpu *cpu)
+{
+	struct timing *t = &cpu_priv(cpu)->timing;
+
+	if (!t->shared && t->params && cpu->port.caches && coherence_needed(cpu->port.caches))
+		coherence_join(cpu->port.caches, t, cpu->port.caches_index);
 }
 
 void cpu_observe_cr3(struct cpu *cpu, bool flush)

@@ -23,9 +23,10 @@ static inline u16 cpu_space(const struct cpu *cpu)
 /* An access to RAM that lies on one page; the address space is filled in. */
 void cpu_observe(struct cpu *cpu, struct timing_access access);
 
-/* An access whose translation a walk or the soft TLB gave. */
+/* An access, of which ACCESS_WRITE and ACCESS_RMW matter, whose translation a walk or the soft TLB
+ * gave. */
 static inline void cpu_observe_at(struct cpu *cpu, gva_t gva, const struct translation *t, u32 size,
-				  bool store)
+				  u32 access)
 {
 	cpu_observe(cpu, (struct timing_access){ .linear = gva,
 						 .physical = t->gpa,
@@ -33,7 +34,8 @@ static inline void cpu_observe_at(struct cpu *cpu, gva_t gva, const struct trans
 						 .size = size,
 						 .page_shift = t->shift,
 						 .global = t->global,
-						 .store = store });
+						 .store = access & ACCESS_WRITE,
+						 .modify = access & ACCESS_RMW });
 }
 
 /* Is the page of an entry of the soft TLB global? */
@@ -42,6 +44,8 @@ static inline bool tlb_global(const struct cpu *cpu, enum tlb_set set, u32 index
 	return !(cpu_priv(cpu)->tlb_local[set].bit[index / 64] >> index % 64 & 1);
 }
 
+/* Before a run: if the machine has several processors, this one's caches become some of theirs. */
+void cpu_observe_join(struct cpu *cpu);
 /* Before a run that observes: if translations changed while the model did not observe, flushes its
  * TLBs. */
 void cpu_observe_begin(struct cpu *cpu);

@@ -131,6 +131,7 @@ struct cpu_debug {
 #define TSC_SCALE_SHIFT 48
 #define TSC_SCALE_ONE	BIT(TSC_SCALE_SHIFT)
 
+struct coherence;
 struct intercepts;
 struct kept;
 struct mem_map;
@@ -139,6 +140,8 @@ struct model;
 struct cpu_port {
 	/* The owner's, before the first run. */
 	const struct model *model;     /* whose timing is modelled; NULL: none */
+	struct coherence *caches;      /* of the machine; NULL: its processors share none */
+	u32 caches_index;	       /* of this processor there */
 	struct intercepts *intercepts; /* which MSRs of cpu->pmu need no exit; NULL: none */
 	bool virtual_time;	       /* the TSC is made of the tally of cycles: time_base */
 	bool full_timing;	       /* misses and mispredictions take time */

@@ -15,6 +15,7 @@
 #include "cpu/mmu/tlb.h"
 #include "engine/priv.h"
 #include "engine/price.h"
+#include "timing/coherence.h"
 
 /* The tags of the timing model: zero pages until an event that needs the model is counted. */
 static int timing_create(struct cpu *cpu)
@@ -29,7 +30,7 @@ static int timing_create(struct cpu *cpu)
 	if (memory == MAP_FAILED)
 		return -ENOMEM;
 	timing_init(&priv->timing, cpu->port.model, memory, (u64 *)priv->live);
-	return 0;
+	return cpu->port.caches ? coherence_create(cpu->port.caches, cpu->port.model) : 0;
 }
 
 static void timing_destroy(struct cpu *cpu)

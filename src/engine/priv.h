@@ -238,6 +238,7 @@ struct engine {
 	u32 jump_cs_limit;
 	u8 linear_bits; /* width of the linear addresses that live blocks check */
 	bool avx512;	/* live blocks were translated with AVX-512 enabled in XCR0 */
+	bool shared_caches; /* live blocks know that other processors take lines away */
 	struct fetch_entry fetch[FETCH_CACHE];
 
 	struct entered_pages entered[NSPACES];

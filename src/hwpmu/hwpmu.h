@@ -152,6 +152,8 @@ void hwpmu_set_branch_ticks(struct hwpmu *pmu, u64 ticks);
 void hwpmu_attach_store(struct hwpmu *pmu, const struct hwpmu_store *store, void *owner);
 void hwpmu_write_pebs(struct hwpmu *pmu, const struct pebs_control *control);
 bool hwpmu_pebs_wants_access(const struct hwpmu *pmu); /* records tell of the data access */
+/* Does one of the counters count MEM_INST_RETIRED.ALL_STORES? */
+bool hwpmu_pebs_samples_stores(const struct hwpmu *pmu, u64 counters);
 
 /*
  * Finds the overflows up to now and sets their status bits, writes PEBS records and IBS samples,

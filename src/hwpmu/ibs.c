@@ -165,13 +165,24 @@ static u64 branch_data(const struct ibs_sample *s)
 	       (s->is_return ? IBS_DATA_RETURN : 0) | (s->mispredicted ? IBS_DATA_MISPREDICTED : 0);
 }
 
+/* A read-modify-write is a store; one that reads what another processor wrote is a load, too. */
+static bool loads(const struct observed_access *access)
+{
+	return !access->store ||
+	       (access->modify && access->snoop == OBSERVED_SNOOP_MODIFIED);
+}
+
+/* Other cores' caches of the CCX count as its L3. On genoa the state of the line is known. */
 static u64 source(const struct hwpmu *pmu, const struct observed_access *access)
 {
-	u64 l3 = pmu->model->set == MODEL_MILAN ? IBS_SOURCE_L3_ZEN3 : IBS_SOURCE_L3_ZEN4;
-
-	if (!access->valid || access->store || access->level < OBSERVED_LLC)
+	if (!access->valid || !loads(access) || access->level < OBSERVED_LLC)
 		return 0;
-	return access->level == OBSERVED_LLC ? l3 : IBS_SOURCE_MEMORY;
+	if (access->level == OBSERVED_MEMORY)
+		return IBS_SOURCE_MEMORY;
+	if (pmu->model->set == MODEL_MILAN)
+		return IBS_SOURCE_L3_ZEN3;
+	return IBS_SOURCE_L3_ZEN4 |
+	       (access->snoop == OBSERVED_SNOOP_MODIFIED ? 0 : IBS_SOURCE_NOT_MODIFIED);
 }
 
 /* Its logarithm plus one. */
@@ -190,7 +201,7 @@ static u64 access_data(const struct observed_access *access)
 
 	if (!access->valid)
 		return 0;
-	data |= access->store ? IBS_DATA3_STORE : IBS_DATA3_LOAD;
+	data |= (access->store ? IBS_DATA3_STORE : 0) | (loads(access) ? IBS_DATA3_LOAD : 0);
 	data |= width(access->size) << IBS_DATA3_WIDTH_AT;
 	if (access->tlb >= OBSERVED_TLB_L2)
 		data |= IBS_DATA3_L1TLB_MISS;

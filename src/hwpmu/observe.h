@@ -19,15 +19,19 @@
 #include "base/types.h"
 
 enum observed_level { OBSERVED_L1 = 1, OBSERVED_L2, OBSERVED_LLC, OBSERVED_MEMORY };
+/* Another processor's cache: had no part in it, gave the line, gave a line that it had written. */
+enum observed_snoop { OBSERVED_SNOOP_NONE, OBSERVED_SNOOP_CLEAN, OBSERVED_SNOOP_MODIFIED };
 enum observed_tlb { OBSERVED_TLB_L1 = 1, OBSERVED_TLB_L2, OBSERVED_TLB_WALK };
 
 /* One operand. An instruction with two leaves its last; one that crosses lines leaves its first
  * line's address and the worse of both levels. Devices are not observed. */
 struct observed_access {
 	bool valid;
-	bool store; /* it wrote; a read-modify-write counts as a store */
-	u8 level;   /* enum observed_level: where the line was */
-	u8 tlb;	    /* enum observed_tlb: where its translation was */
+	bool store;  /* it wrote; a read-modify-write counts as a store */
+	bool modify; /* a read-modify-write */
+	u8 level;    /* enum observed_level: where the line was */
+	u8 snoop;    /* enum observed_snoop; other caches count as OBSERVED_LLC */
+	u8 tlb;	     /* enum observed_tlb: where its translation was */
 	u16 size;
 	u16 latency; /* cycles by the timing model: level and translation */
 	gva_t linear;

@@ -171,6 +171,17 @@ static bool has_address(u64 select)
 	}
 }
 
+bool hwpmu_pebs_samples_stores(const struct hwpmu *pmu, u64 counters)
+{
+	for (u64 left = counters & MASK(PMU_FIXED_BASE - 1, 0); left; left &= left - 1) {
+		u64 select = pmu->select[__builtin_ctzll(left)];
+
+		if ((select & (EVENTSEL_EVENT | EVENTSEL_UMASK)) == PEBS_ALL_STORES)
+			return true;
+	}
+	return false;
+}
+
 bool hwpmu_pebs_wants_access(const struct hwpmu *pmu)
 {
 	for (u64 left = hwpmu_pebs_counters(pmu); left; left &= left - 1) {

@@ -3,15 +3,16 @@
  * The second level of cache and the last. A line that comes from memory goes to L2, and from there
  * to the first level; the last level gets it when L2 loses it. What happens to the last level's
  * copy when L2 asks for it again is a row's llc_gives (params.def). L1 and L2 do not depend on each
- * other: L2 may lose a line that L1 holds. vCPU thread; general registers only.
+ * other: L2 may lose a line that L1 holds. With other processors: coherence.c. vCPU thread; general registers only.
  */
 #include "timing/levels.h"
 
 #include "base/bytes.h"
+#include "timing/coherence.h"
 #include "timing/params.h"
 #include "timing/sets.h"
 
-static bool in_last_level(struct timing *t, u64 line)
+bool levels_in_last(struct timing *t, u64 line)
 {
 	if (t->params->llc_gives)
 		return sets_drop(&t->llc, line, levels_tag(line));
@@ -23,9 +24,11 @@ enum observed_level levels_fill(struct timing *t, u64 line)
 	enum observed_level level;
 	u64 victim, lost;
 
+	if (unlikely(t->shared))
+		return coherence_fill(t, line);
 	if (sets_use(&t->l2, line, levels_tag(line), &victim))
 		return OBSERVED_L2;
-	level = in_last_level(t, line) ? OBSERVED_LLC : OBSERVED_MEMORY;
+	level = levels_in_last(t, line) ? OBSERVED_LLC : OBSERVED_MEMORY;
 	if (victim)
 		sets_use(&t->llc, victim - 1, victim, &lost);
 	return level;
@@ -43,11 +46,15 @@ enum observed_level levels_request(struct timing *t, u64 line)
 
 void levels_drop(struct timing *t, u64 line)
 {
-	const struct timing_sets *all[] = { &t->l1d, &t->l1i, &t->l2, &t->llc };
+	const struct timing_sets *all[] = { &t->l1d, &t->l1i, &t->l2 };
 
 	for (u32 i = 0; i < ARRAY_SIZE(all); i++)
 		sets_drop(all[i], line, levels_tag(line));
 	sets_drop(&t->l1d, line, levels_tag(line) | SETS_MARK);
+	if (t->shared)
+		coherence_drop(t, line);
+	else
+		sets_drop(&t->llc, line, levels_tag(line));
 }
 
 void levels_empty(const struct timing_sets *s)

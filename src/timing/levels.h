@@ -19,6 +19,9 @@ static inline u64 levels_tag(u64 line)
 enum observed_level levels_request(struct timing *t, u64 line);
 enum observed_level levels_fill(struct timing *t, u64 line); /* counts nothing */
 
+/* Has the last level the line? Then L2 takes it from there. */
+bool levels_in_last(struct timing *t, u64 line);
+
 void levels_drop(struct timing *t, u64 line);
 void levels_empty(const struct timing_sets *s); /* for TLBs, too */
 

@@ -4,6 +4,7 @@
  * them. The caches beyond are in levels.c. vCPU thread; general registers only.
  */
 #include "base/bytes.h"
+#include "timing/coherence.h"
 #include "timing/levels.h"
 #include "timing/params.h"
 #include "timing/sets.h"
@@ -30,17 +31,24 @@ static u64 tlb_tag(const struct timing_access *a)
 	       (page_number(a->linear, a->page_shift) + 1);
 }
 
-static void forget_page(u64 lines[TIMING_LINES], const u64 pages[TIMING_LINES], u64 tag)
-{
-	for (u32 i = 0; i < TIMING_LINES; i++)
-		if (pages[i] == tag)
-			lines[i] = 0;
-}
-
 struct side {
 	const struct timing_sets *first, *second;
-	u64 *lines, *pages; /* its line buffers */
+	u64 *lines, *stores, *pages; /* its line buffers */
 };
+
+/* Another thread may do the same at any time. */
+static void empty(u64 *lines, u64 *stores, u32 i)
+{
+	__atomic_store_n(&lines[i], 0, __ATOMIC_RELAXED);
+	__atomic_store_n(&stores[i], 0, __ATOMIC_RELAXED);
+}
+
+static void forget_page(const struct side *side, u64 tag)
+{
+	for (u32 i = 0; i < TIMING_LINES; i++)
+		if (side->pages[i] == tag)
+			empty(side->lines, side->stores, i);
+}
 
 static enum observed_tlb translate(const struct side *side, u64 number, u64 tag)
 {
@@ -49,7 +57,7 @@ static enum observed_tlb translate(const struct side *side, u64 number, u64 tag)
 	if (sets_use(side->first, number, tag, &lost))
 		return OBSERVED_TLB_L1;
 	if (lost)
-		forget_page(side->lines, side->pages, lost);
+		forget_page(side, lost);
 	return sets_use(side->second, number, tag, &lost) ? OBSERVED_TLB_L2 : OBSERVED_TLB_WALK;
 }
 
@@ -68,12 +76,15 @@ static void count_data_tlb(struct timing *t, enum observed_tlb tlb, bool store)
 
 /* --- lines --- */
 
-/* What the first level missed. */
+/* What the first level missed. What other caches had to do with it stays in t->snoop. */
 static enum observed_level outer_levels(struct timing *t, u64 line)
 {
 	enum observed_level level = levels_request(t, line);
+	u8 snoop = t->snoop;
 
+	t->storing = 0;
 	prefetch_requested(t, line, level);
+	t->snoop = snoop;
 	add(t, RETIRE_L2_REFERENCES);
 	add(t, level == OBSERVED_L2 ? RETIRE_L2_HITS : RETIRE_LLC_REFERENCES);
 	if (level == OBSERVED_MEMORY)
@@ -111,18 +122,28 @@ static void count_store(struct timing *t, enum observed_level level)
 		add(t, RETIRE_STORE_LLC_MISSES);
 }
 
-static enum observed_level data_line(struct timing *t, gpa_t physical, bool store)
+/* A store to a line that the first level has. The others that hold it give it up: a request that
+ * brings no data. */
+static enum observed_level own_line(struct timing *t, u64 line, u64 host)
 {
-	u64 line = physical >> LINE_SHIFT;
-	enum observed_level level;
-	bool prefetched;
-
-	if (sets_use_marked(&t->l1d, line, levels_tag(line), &prefetched)) {
-		if (prefetched && !store)
-			prefetch_loaded(t, line);
+	if (!coherence_own(t, line, host))
 		return OBSERVED_L1;
-	}
-	level = outer_levels(t, line);
+	add(t, RETIRE_L1D_MISSES);
+	add(t, RETIRE_STORE_L1_MISSES);
+	add(t, RETIRE_STORE_L2_MISSES);
+	add(t, RETIRE_DATA_L2_MISSES);
+	add(t, RETIRE_DATA_LLC_HITS);
+	add(t, RETIRE_L2_REQUESTS);
+	add(t, RETIRE_L2_REFERENCES);
+	add(t, RETIRE_LLC_REFERENCES);
+	t->snoop = OBSERVED_SNOOP_CLEAN;
+	return OBSERVED_LLC;
+}
+
+static enum observed_level missed_line(struct timing *t, u64 line, bool store)
+{
+	enum observed_level level = outer_levels(t, line);
+
 	count_data(t, level, store);
 	if (store) {
 		count_store(t, level);
@@ -133,11 +154,31 @@ static enum observed_level data_line(struct timing *t, gpa_t physical, bool stor
 	return level;
 }
 
+static enum observed_level data_line(struct timing *t, gpa_t physical, bool store, u64 host)
+{
+	u64 line = physical >> LINE_SHIFT, lost;
+	bool prefetched;
+
+	if (unlikely(t->shared))
+		coherence_refresh(t, timing_set(physical));
+	if (sets_use_marked(&t->l1d, line, levels_tag(line), &prefetched, &lost)) {
+		if (prefetched && !store)
+			prefetch_loaded(t, line);
+		return unlikely(t->shared) && store ? own_line(t, line, host) : OBSERVED_L1;
+	}
+	if (unlikely(t->shared)) {
+		coherence_lost(t, lost);
+		t->storing = store ? host : 0;
+	}
+	return missed_line(t, line, store);
+}
+
 /* --- data --- */
 
-static u16 latency(const struct timing *t, enum observed_level level, enum observed_tlb tlb)
+static u16 latency(const struct timing *t, enum observed_level level, enum observed_tlb tlb,
+		   enum observed_snoop snoop)
 {
-	u16 cycles = t->params->latency[level - OBSERVED_L1];
+	u16 cycles = t->params->latency[snoop ? OBSERVED_MEMORY : level - OBSERVED_L1];
 
 	if (tlb == OBSERVED_TLB_L2)
 		cycles += t->params->second;
@@ -153,59 +194,120 @@ static void count_slow(struct timing *t, u16 cycles)
 		add(t, RETIRE_SLOW_LOADS);
 }
 
-static void note(struct timing *t, const struct timing_access *a, enum observed_level level,
-		 enum observed_tlb tlb)
+/* Where the lines of an access were, and its translation: the worst of each. */
+struct found {
+	enum observed_level level;
+	enum observed_tlb tlb;
+	enum observed_snoop snoop;
+};
+
+/* A read-modify-write is a store, but for one that reads what another processor wrote. */
+static bool loads(const struct timing_access *a, const struct found *found)
 {
-	if (!a->store)
-		count_slow(t, latency(t, level, tlb));
+	return !a->store || (a->modify && found->snoop == OBSERVED_SNOOP_MODIFIED);
+}
+
+static void note(struct timing *t, const struct timing_access *a, const struct found *found)
+{
+	u16 cycles = latency(t, found->level, found->tlb, found->snoop);
+
+	if (loads(a, found))
+		count_slow(t, cycles);
 	if (t->keep_seen)
 		return;
 	t->seen.access = (struct observed_access){ .valid = true,
 						   .store = a->store,
-						   .level = level,
-						   .tlb = tlb,
+						   .modify = a->modify,
+						   .level = found->level,
+						   .snoop = found->snoop,
+						   .tlb = found->tlb,
 						   .size = a->size,
-						   .latency = latency(t, level, tlb),
+						   .latency = cycles,
 						   .linear = a->linear,
 						   .physical = a->physical };
 }
 
+static void set_buffer(struct timing *t, u32 set, u64 host, u64 tag, bool store)
+{
+	t->data_page[set] = tag;
+	if (likely(!t->shared)) {
+		t->data_line[set] = host;
+		return;
+	}
+	if (!store)
+		__atomic_store_n(&t->store_line[set], 0, __ATOMIC_RELAXED);
+	coherence_set_buffer(t, set, host);
+}
+
+/* A line that is not in its buffer. */
+static struct found look_up(struct timing *t, const struct timing_access *a, u64 tag, u32 offset,
+			    u64 host)
+{
+	const struct side side = { &t->dtlb, &t->stlb, t->data_line, t->store_line,
+				   t->data_page };
+	struct found here = { .tlb = translate(&side, page_number(a->linear, a->page_shift), tag) };
+
+	if (here.tlb == OBSERVED_TLB_WALK)
+		walk(t, a, true);
+	count_data_tlb(t, here.tlb, a->store);
+	t->snoop = OBSERVED_SNOOP_NONE;
+	here.level = data_line(t, a->physical + offset, a->store, host);
+	here.snoop = t->snoop;
+	if (unlikely(here.snoop) && here.snoop >= t->forwards && loads(a, &here))
+		add(t, RETIRE_LOAD_FORWARDS);
+	set_buffer(t, timing_set(a->physical + offset), host, tag, a->store);
+	return here;
+}
+
+/* A store to the line in a buffer, of which others may hold copies. */
+static struct found own_buffered(struct timing *t, gpa_t physical, u64 host)
+{
+	struct found here = { .tlb = OBSERVED_TLB_L1 };
+
+	t->snoop = OBSERVED_SNOOP_NONE;
+	here.level = own_line(t, physical >> LINE_SHIFT, host);
+	here.snoop = t->snoop;
+	return here;
+}
+
+static bool may_write(const struct timing *t, u32 set, u64 host)
+{
+	return likely(!t->shared) ||
+	       __atomic_load_n(&t->store_line[set], __ATOMIC_RELAXED) == host;
+}
+
 /* One line of an access, `offset` bytes into it. */
 static void one_line(struct timing *t, const struct timing_access *a, u64 tag, u32 offset,
-		     enum observed_level *level, enum observed_tlb *tlb)
+		     struct found *found)
 {
-	const struct side side = { &t->dtlb, &t->stlb, t->data_line, t->data_page };
 	u64 host = (a->host + offset) & ~(u64)(LINE_SIZE - 1);
 	u32 set = timing_set(a->physical + offset);
-	enum observed_level here;
-	enum observed_tlb how;
+	struct found here;
 
-	if (t->data_line[set] == host)
+	if (__atomic_load_n(&t->data_line[set], __ATOMIC_RELAXED) != host)
+		here = look_up(t, a, tag, offset, host);
+	else if (a->store && !may_write(t, set, host))
+		here = own_buffered(t, a->physical + offset, host);
+	else
 		return;
-	how = translate(&side, page_number(a->linear, a->page_shift), tag);
-	if (how == OBSERVED_TLB_WALK)
-		walk(t, a, true);
-	count_data_tlb(t, how, a->store);
-	here = data_line(t, a->physical + offset, a->store);
-	t->data_line[set] = host;
-	t->data_page[set] = tag;
-	if (t->costs && (here != OBSERVED_L1 || how != OBSERVED_TLB_L1))
-		penalty_data(t, a, offset, here, latency(t, here, how));
-	*level = here > *level ? here : *level;
-	*tlb = how > *tlb ? how : *tlb;
+	if (t->costs && (here.level != OBSERVED_L1 || here.tlb != OBSERVED_TLB_L1))
+		penalty_data(t, a, offset, here.level,
+			     latency(t, here.level, here.tlb, here.snoop));
+	found->level = here.level > found->level ? here.level : found->level;
+	found->tlb = here.tlb > found->tlb ? here.tlb : found->tlb;
+	found->snoop = here.snoop > found->snoop ? here.snoop : found->snoop;
 }
 
 void timing_data(struct timing *t, const struct timing_access *a)
 {
 	u32 first = LINE_SIZE - (a->physical & (LINE_SIZE - 1));
 	u64 tag = tlb_tag(a);
-	enum observed_level level = OBSERVED_L1;
-	enum observed_tlb tlb = OBSERVED_TLB_L1;
+	struct found found = { OBSERVED_L1, OBSERVED_TLB_L1, OBSERVED_SNOOP_NONE };
 
-	one_line(t, a, tag, 0, &level, &tlb);
+	one_line(t, a, tag, 0, &found);
 	for (u32 offset = first; offset < a->size; offset += LINE_SIZE)
-		one_line(t, a, tag, offset, &level, &tlb);
-	note(t, a, level, tlb);
+		one_line(t, a, tag, offset, &found);
+	note(t, a, &found);
 }
 
 /* --- instructions --- */
@@ -271,12 +373,13 @@ static void code_missed(struct timing *t, u64 line, enum observed_level level,
 			enum observed_tlb tlb)
 {
 	if (t->costs && (level != OBSERVED_L1 || tlb != OBSERVED_TLB_L1))
-		penalty_fetch(t, line, level, latency(t, level, tlb) - t->params->latency[0]);
+		penalty_fetch(t, line, level, latency(t, level, tlb, t->snoop) - t->params->latency[0]);
 }
 
 void timing_fetch(struct timing *t, const struct timing_access *a)
 {
-	const struct side side = { &t->itlb, &t->istlb, t->code_line, t->code_page };
+	const struct side side = { &t->itlb, &t->istlb, t->code_line, t->code_line,
+				   t->code_page };
 	u64 line = a->physical >> LINE_SHIFT, tag = tlb_tag(a);
 	u32 set = timing_set(a->physical);
 	enum observed_tlb tlb;
@@ -292,6 +395,7 @@ void timing_fetch(struct timing *t, const struct timing_access *a)
 		fill_code(t, line);
 	} else {
 		count_code_tlb(t, tlb);
+		t->snoop = OBSERVED_SNOOP_NONE;
 		code_missed(t, line, code_line(t, line), tlb);
 	}
 	t->code_line[set] = timing_code_key(a->physical);
@@ -303,13 +407,14 @@ void timing_fetch(struct timing *t, const struct timing_access *a)
 static void forget_lines(struct timing *t)
 {
 	bytes_fill(t->data_line, 0, sizeof(t->data_line));
+	bytes_fill(t->store_line, 0, sizeof(t->store_line));
 	bytes_fill(t->code_line, 0, sizeof(t->code_line));
 }
 
 void timing_flush_line(struct timing *t, gpa_t physical)
 {
 	levels_drop(t, physical >> LINE_SHIFT);
-	t->data_line[timing_set(physical)] = 0;
+	empty(t->data_line, t->store_line, timing_set(physical));
 	t->code_line[timing_set(physical)] = 0;
 }
 
@@ -318,7 +423,10 @@ void timing_flush_caches(struct timing *t)
 	levels_empty(&t->l1d);
 	levels_empty(&t->l1i);
 	levels_empty(&t->l2);
-	levels_empty(&t->llc);
+	if (t->shared)
+		coherence_empty(t);
+	else
+		levels_empty(&t->llc);
 	forget_lines(t);
 }
 

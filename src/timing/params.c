@@ -84,10 +84,13 @@ void timing_init(struct timing *t, const struct model *model, void *memory, u64 
 		next += ntags(&sets[i]);
 	}
 	must(sets[CACHE_L1D].sets == TIMING_LINES && sets[CACHE_L1I].sets == TIMING_LINES);
+	must(!(sets[CACHE_L2].sets % TIMING_LINES) && !(sets[CACHE_L3].sets % TIMING_LINES));
 	t->params = timing_params_of(model->set);
 	t->prefetch.kinds = t->params->prefetch.kinds;
 	predict_init(&t->predict, &t->params->predict);
 	t->count = count;
+	/* XSNP_HITM; later it is XSNP_FWD, also clean lines that the last level did not have. */
+	t->forwards = model->set == MODEL_SKYLAKE ? OBSERVED_SNOOP_MODIFIED : OBSERVED_SNOOP_CLEAN;
 	t->l1d = sets[CACHE_L1D];
 	t->l1i = sets[CACHE_L1I];
 	t->l2 = sets[CACHE_L2];

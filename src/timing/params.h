@@ -16,7 +16,8 @@ struct timing_params {
 	enum model_set set;
 	struct timing_tlb_size dtlb, itlb, stlb, istlb;
 	u8 directory, upper; /* entries of paging-structure caches: of the last directory, above */
-	u16 latency[4];	     /* by enum observed_level, from OBSERVED_L1 */
+	/* By enum observed_level, from OBSERVED_L1; last, from another processor's cache. */
+	u16 latency[5];
 	u16 walk, second; /* added by a page walk besides its loads, by asking the second level */
 	bool llc_gives;	  /* a line that L2 takes from the last level leaves it; else it stays */
 	struct prefetch_params prefetch;

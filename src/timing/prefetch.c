@@ -11,6 +11,7 @@
  */
 #include "timing/prefetch.h"
 
+#include "timing/coherence.h"
 #include "timing/levels.h"
 #include "timing/params.h"
 #include "timing/sets.h"
@@ -125,13 +126,16 @@ static void into_l1(struct timing *t, u64 from, u64 line)
 {
 	u64 tag = levels_tag(line);
 	enum observed_level level;
+	u64 lost;
 
 	if (!on_one_page(from, line) || sets_hold_marked(&t->l1d, line, tag))
 		return;
 	level = levels_request(t, line);
 	t->count[RETIRE_L1D_FILLS]++;
 	t->count[RETIRE_L1D_PREFETCHES]++;
-	sets_add_second(&t->l1d, line, tag | SETS_MARK);
+	lost = sets_add_second(&t->l1d, line, tag | SETS_MARK);
+	if (unlikely(t->shared))
+		coherence_lost(t, lost);
 	prefetch_requested(t, line, level);
 }
 

@@ -64,7 +64,8 @@ static inline bool sets_hold_marked(const struct timing_sets *s, u64 index, u64 
 
 /* As sets_use(), of sets whose tags may be marked. *marked: it was there, with a mark, which it
  * loses. */
-static inline bool sets_use_marked(const struct timing_sets *s, u64 index, u64 tag, bool *marked)
+static inline bool sets_use_marked(const struct timing_sets *s, u64 index, u64 tag, bool *marked,
+				   u64 *lost)
 {
 	u64 *set = sets_of(s, index), older = tag;
 
@@ -78,22 +79,24 @@ static inline bool sets_use_marked(const struct timing_sets *s, u64 index, u64 t
 		}
 		older = here;
 	}
+	*lost = older;
 	return false;
 }
 
 /* Adds a tag that is not there as the second youngest: the youngest, which may be in a line buffer,
- * stays. */
-static inline void sets_add_second(const struct timing_sets *s, u64 index, u64 tag)
+ * stays. Returns what fell out, or 0. */
+static inline u64 sets_add_second(const struct timing_sets *s, u64 index, u64 tag)
 {
 	u64 *set = sets_of(s, index);
-	u32 i = set[0] ? 1 : 0;
+	u64 older = tag;
 
-	for (u64 older = tag; i < s->ways; i++) {
+	for (u32 i = set[0] ? 1 : 0; i < s->ways; i++) {
 		u64 here = set[i];
 
 		set[i] = older;
 		older = here;
 	}
+	return older;
 }
 
 /* If the tag is there, makes it the youngest of its set. Else nothing changes. */

@@ -13,7 +13,7 @@
  * youngest of its set, and using it again changes nothing. That is a rule of the model and not just
  * a short cut: such an access does not touch the TLB either. A line leaves its buffer when another
  * line of the set is used, when the first-level TLB loses its page, and with every change of
- * address space.
+ * address space; also when another processor takes a line of the set away.
  *
  * Freestanding: general registers only, no libc. Owned by the vCPU thread.
  */
@@ -41,11 +41,15 @@ struct timing_sets {
 };
 
 struct timing_params;
+struct coherence;
 
 struct timing {
 	/* --- inline --- */
 	u64 data_line[TIMING_LINES]; /* buffers: host addresses of lines; 0: none */
 	u64 code_line[TIMING_LINES]; /* timing_code_key() of lines; 0: none */
+	/* With `shared`: of data_line[], those that no other processor holds, which a store needs.
+	 * Other threads empty these and data_line[] (coherence.c). */
+	u64 store_line[TIMING_LINES];
 	/* --- */
 	struct predict predict;		    /* its first fields are inline too */
 	const struct timing_params *params; /* NULL: no model; it is shown nothing */
@@ -58,6 +62,13 @@ struct timing {
 	u8 keep_seen;
 	u16 slow_cycles; /* a load of more cycles counts in slow_loads; set by the owner */
 	struct timing_sets l1d, l1i, l2, llc; /* l1d's tags are marked: prefetched, not yet used */
+	/* With other processors: NULL without; the others also write stale[], see coherence.c. */
+	struct coherence *shared;
+	u32 index;		  /* of this one */
+	u64 storing;		  /* host address of a line that L2 is asked for to be written */
+	u8 snoop;		  /* enum observed_snoop: of the last line that L2 was asked for */
+	u8 forwards;		  /* the least enum observed_snoop that load_forwards counts */
+	bool stale[TIMING_LINES]; /* the set of l1d may hold lines that were taken away */
 	struct prefetch prefetch;
 	struct timing_sets dtlb, itlb, stlb, istlb; /* istlb is stlb's where they are one */
 	struct timing_sets directory, upper;	    /* paging-structure caches */
@@ -80,7 +91,8 @@ struct timing_access {
 	u8 page_shift; /* of the guest's page */
 	bool global;   /* the translation is every address space's */
 	bool store;
-	u16 space; /* address space: PCID */
+	bool modify; /* with `store`: it reads first */
+	u16 space;   /* address space: PCID */
 };
 
 /* How many bytes of zeroed memory the tags of this model take. */

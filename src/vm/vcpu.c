@@ -232,6 +232,15 @@ unlock:
 	return r;
 }
 
+static void share_caches(struct vcpu *vcpu)
+{
+	struct cpu_port *port = &vcpu->cpu->port;
+
+	port->caches = &vcpu->vm->caches[vcpu->index / COHERENCE_CPUS];
+	port->caches_index = vcpu->index % COHERENCE_CPUS;
+	coherence_add_cpu(port->caches);
+}
+
 static int enlist(struct vm *vm, struct vcpu *vcpu)
 {
 	int r = 0;
@@ -244,6 +253,7 @@ static int enlist(struct vm *vm, struct vcpu *vcpu)
 		vcpu->index = vm->nvcpus;
 		shared_join(vcpu->cpu, &vm->code, vcpu->index);
 		exclusive_join(vcpu->cpu, &vm->exclusive, vcpu->index);
+		share_caches(vcpu);
 		vm->vcpus[vm->nvcpus] = vcpu;
 		__atomic_store_n(&vm->nvcpus, vm->nvcpus + 1, __ATOMIC_RELEASE);
 	}

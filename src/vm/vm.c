@@ -55,6 +55,8 @@ static void destroy(struct vm *vm)
 	irqchip_destroy(vm); /* first: its thread kicks vCPUs */
 	for (u32 i = 0; i < vm->nvcpus; i++)
 		vcpu_destroy(vm->vcpus[i]);
+	for (u32 i = 0; i < ARRAY_SIZE(vm->caches); i++)
+		coherence_destroy(&vm->caches[i]);
 	for (u32 i = 0; i < vm->mem->nslots; i++) {
 		free(vm->mem->slots[i].dirty);
 		free(vm->mem->slots[i].claims);

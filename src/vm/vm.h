@@ -32,6 +32,7 @@
 #include "cpu/mmu/shared_code.h"
 #include "irq/lapic.h"
 #include "mem/mem.h"
+#include "timing/coherence.h"
 #include "vm/control/sample.h"
 #include "vm/msr/msr.h"
 #include "vm/pmu/pmu.h"
@@ -203,6 +204,7 @@ struct vm {
 	u32 created_vcpus;	    /* includes those being made */
 	struct shared_code code;    /* claims and writes of code: cpu/mmu/shared_code.h */
 	struct exclusive exclusive; /* cpu/mmu/exclusive.h */
+	struct coherence caches[VM_MAX_VCPUS / COHERENCE_CPUS]; /* of so many vCPUs each */
 	u32 nvcpus;		    /* vcpus[0..nvcpus-1] exist; written after the entry */
 	struct vcpu *vcpus[VM_MAX_VCPUS];
 };

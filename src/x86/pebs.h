@@ -32,6 +32,7 @@
 
 /* The load latency event, which alone obeys MSR_PEBS_LD_LAT (SDM 3B 20.3.4.4.2). */
 #define PEBS_LOAD_LATENCY  0x01cd
+#define PEBS_ALL_STORES	   0x82d0 /* MEM_INST_RETIRED.ALL_STORES */
 #define PEBS_LATENCY_LEAST 3 /* what software may ask for */
 
 /* Where a load found its data (SDM 3B table 20-58). Of stores bit 0: the first level had it. */
@@ -40,6 +41,8 @@ enum pebs_source {
 	PEBS_SOURCE_L1 = 0x1,
 	PEBS_SOURCE_L2 = 0x3,
 	PEBS_SOURCE_L3 = 0x4,
+	PEBS_SOURCE_FORWARD = 0x6, /* another core's cache on this socket; its line is clean */
+	PEBS_SOURCE_HITM = 0x7,	   /* it had modified it */
 	PEBS_SOURCE_MEMORY = 0xa,
 	PEBS_SOURCE_STORE_L1 = 0x1,
 	PEBS_SOURCE_STLB_MISS = 0x10,

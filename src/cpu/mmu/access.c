@@ -91,7 +91,7 @@ static void observe(struct cpu *cpu, gva_t gva, const struct parts *parts, u32 a
 		const struct part *part = &parts->part[i];
 
 		if (part->t.host)
-			cpu_observe_at(cpu, gva, &part->t, part->size, access & ACCESS_WRITE);
+			cpu_observe_at(cpu, gva, &part->t, part->size, access);
 		gva = next_page(cpu, gva, access);
 	}
 }

@@ -103,7 +103,9 @@ u64 observe_access(struct cpu *cpu, u64 host, u32 desc, const u8 *return_pc)
 						 .size = desc & DESC_SIZE,
 						 .page_shift = priv->tlb_shift[set][index],
 						 .global = tlb_global(cpu, set, index),
-						 .store = desc & DESC_WRITE });
+						 .store = desc & DESC_WRITE,
+						 .modify = (desc & DESC_WRITE) &&
+							   (desc & DESC_READ) });
 	priv->spill[SPILL_HOST] = host;
 	return observe_end(cpu, desc, return_pc, SLOW_DIRECT);
 }

@@ -24,19 +24,36 @@ static bool write_store(void *owner, u64 linear, const void *from, u32 size)
 	return cpu_access_quietly(owner, linear, (void *)(uintptr_t)from, size, ACCESS_WRITE);
 }
 
-/* Where the data was, as the record says it (SDM 3B 20.3.4.4.2, 20.3.6.2). From format 5 on stores
- * say it as loads do. */
-static u64 source(const struct observed_access *access, bool stores_too)
+static u8 load_source(const struct observed_access *access)
 {
 	static const u8 loads[] = { [OBSERVED_L1] = PEBS_SOURCE_L1,
 				    [OBSERVED_L2] = PEBS_SOURCE_L2,
 				    [OBSERVED_LLC] = PEBS_SOURCE_L3,
 				    [OBSERVED_MEMORY] = PEBS_SOURCE_MEMORY };
+
+	if (access->snoop == OBSERVED_SNOOP_MODIFIED)
+		return PEBS_SOURCE_HITM;
+	return access->snoop ? PEBS_SOURCE_FORWARD : loads[access->level];
+}
+
+/* A read-modify-write is a store, but for one that reads what another processor wrote, unless it is
+ * sampled as a store. */
+static bool as_store(const struct cpu *cpu, const struct observed_access *access, u64 counters)
+{
+	return access->store &&
+	       !(access->modify && access->snoop == OBSERVED_SNOOP_MODIFIED &&
+		 !hwpmu_pebs_samples_stores(&cpu->pmu, counters));
+}
+
+/* Where the data was, as the record says it (SDM 3B 20.3.4.4.2, 20.3.6.2). From format 5 on stores
+ * say it as loads do. */
+static u64 source(const struct cpu *cpu, const struct observed_access *access, u64 counters)
+{
 	u64 tlb = access->tlb == OBSERVED_TLB_WALK ? PEBS_SOURCE_STLB_MISS : 0;
 
-	if (access->store && !stores_too)
+	if (cpu->pmu.model->set != MODEL_SAPPHIRERAPIDS && as_store(cpu, access, counters))
 		return tlb | (access->level == OBSERVED_L1 ? PEBS_SOURCE_STORE_L1 : 0);
-	return tlb | loads[access->level];
+	return tlb | load_source(access);
 }
 
 static void sample_access(const struct cpu *cpu, struct pebs_sample *sample)
@@ -47,7 +64,7 @@ static void sample_access(const struct cpu *cpu, struct pebs_sample *sample)
 	if (!access->valid)
 		return;
 	sample->address = access->linear;
-	sample->source = source(access, cpu->pmu.model->set == MODEL_SAPPHIRERAPIDS);
+	sample->source = source(cpu, access, sample->counters);
 	sample->latency = access->latency;
 }
 

@@ -144,7 +144,7 @@ static u64 direct(struct cpu *cpu, gva_t gva, const struct translation *t, const
 
 	cpu_priv(cpu)->spill[SPILL_HOST] = (u64)(uintptr_t)t->host;
 	for (u32 i = 0; cpu_observes(cpu) && i < nparts; gva = cpu_wrap(cpu, gva + part[i]), i++)
-		cpu_observe_at(cpu, gva, &t[i], part[i], access & ACCESS_WRITE);
+		cpu_observe_at(cpu, gva, &t[i], part[i], access);
 	if (!(access & ACCESS_WRITE))
 		return SLOW_DIRECT;
 	*pending = (struct slow_state){ .bounced = false };

@@ -255,7 +255,8 @@ static void window_observe(const struct string *s, const struct window *w, u64 c
 	};
 
 	if (cpu_observes(s->cpu))
-		cpu_observe_at(s->cpu, w->gva, &where, count * s->size, store);
+		cpu_observe_at(s->cpu, w->gva, &where, count * s->size,
+			       store ? ACCESS_WRITE : ACCESS_READ);
 }
 
 /* How far the lowest of so many elements lies below the first. */

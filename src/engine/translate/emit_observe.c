@@ -51,14 +51,23 @@ static u32 step_bit(const struct trans *t)
 
 /* --- data --- */
 
+/* The buffers of lines that need no look-up. */
+static s32 buffers(const struct trans *t, u32 desc)
+{
+	return (desc & DESC_WRITE) && cpu_priv(t->cpu)->timing.shared ? TIMING(store_line)
+								      : TIMING(data_line);
+}
+
 /* Emits a jump that is taken unless the whole access at the host address in S0 lies on the line
  * last used in its set. */
-static u8 *other_line(struct trans *t, u32 size)
+static u8 *other_line(struct trans *t, u32 desc)
 {
+	u32 size = desc & DESC_SIZE;
+
 	emit_rr(&t->e, false, OP_MOV_LOAD, S1, S0);
 	emit_shift(&t->e, false, SHIFT_SHR, S1, LINE_SHIFT - 3);
 	emit_group1(&t->e, false, GROUP_AND, S1, (TIMING_LINES - 1) << 3);
-	emit_rm(&t->e, true, OP_MOV_LOAD, S1, element(S1, 1, TIMING(data_line)));
+	emit_rm(&t->e, true, OP_MOV_LOAD, S1, element(S1, 1, buffers(t, desc)));
 	emit_rr(&t->e, true, OP_XOR, S1, S0);
 	emit_group1(&t->e, true, GROUP_CMP, S1, LINE_SIZE + 1 - size);
 	return emit_jcc(&t->e, CC_AE);
@@ -75,7 +84,7 @@ void emit_observe_data(struct trans *t, u32 desc)
 	if ((t->mode & MODE_STEP) || size > LINE_SIZE)
 		from = emit_jmp(&t->e);
 	else
-		from = other_line(t, size);
+		from = other_line(t, desc);
 	desc |= (u32)cpu_tlb_set(t->mode) << DESC_SET_SHIFT;
 	new_stub(t, t->eng->observe_access, desc, from)->back = t->e.p;
 }
