@@ -163,7 +163,7 @@ static inline void cpu_tally(struct cpu *cpu, enum retire_privilege privilege,
 			     retire_wanted classes, u64 n)
 {
 	for (; classes; classes &= classes - 1)
-		((u64 *)&cpu->port.tally)[2 * __builtin_ctzll(classes) + privilege] += n;
+		((u64 *)&cpu->port.tally)[2 * retire_first(classes) + privilege] += n;
 }
 
 static inline enum retire_privilege cpu_privilege(const struct cpu *cpu)

@@ -49,7 +49,7 @@ enum insn_prefix { PREFIX_LOCK = 1, PREFIX_REP = 2, PREFIX_REPNE = 4, PREFIX_66 
 struct weight {
 	/* Classes it adds one to; those of a conditional branch's outcome are added on
 	 * each path. */
-	retire_wanted classes;
+	retire_exact classes;
 	/* Its price (price.h), and the part of it in which issue slots are idle; 0 where cycles are
 	 * not counted. */
 	u16 ticks, wait;
@@ -67,7 +67,7 @@ static inline u32 weight_of(const struct weight *weight, enum retire_class class
 	case RETIRE_STALLS:
 		return weight->ticks > TICKS_PER_CYCLE ? weight->ticks - TICKS_PER_CYCLE : 0;
 	default:
-		return weight->classes >> class & 1;
+		return class < 32 && (weight->classes >> class & 1);
 	}
 }
 

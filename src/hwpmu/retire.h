@@ -27,9 +27,22 @@ enum retire_class {
 #define TICKS_PER_CYCLE 120
 
 /* A set of classes: those that are counted now. Only these need to grow. */
-typedef u64 retire_wanted;
+__extension__ typedef unsigned __int128 retire_wanted;
+/* A set of exact classes, which come first. */
+typedef u32 retire_exact;
 
-#define RETIRE_BIT(class) ((retire_wanted)(BIT(class) & MASK(NRETIRE - 1, 0)))
+#define RETIRE_BIT(class)	((class) < NRETIRE ? (retire_wanted)1 << (class) : 0)
+/* All from one class to another. */
+#define RETIRE_RANGE(high, low) (((retire_wanted)2 << (high)) - ((retire_wanted)1 << (low)))
+#define RETIRE_ALL		RETIRE_RANGE(NRETIRE - 1, 0)
+
+/* The first class of a set that is not empty. */
+static inline u32 retire_first(retire_wanted set)
+{
+	u64 low = (u64)set;
+
+	return low || NRETIRE <= 64 ? __builtin_ctzll(low) : 64 + __builtin_ctzll((u64)(set >> 64));
+}
 
 struct retire_tally {
 #define RETIRE(field, NAME, most) u64 field[2]; /* by enum retire_privilege */
@@ -57,6 +70,7 @@ struct retire_trips {
 };
 
 _Static_assert(sizeof(struct retire_tally) == NRETIRE * 2 * sizeof(u64), "no holes");
-_Static_assert(NRETIRE < 64, "a class is a bit of retire_wanted");
+_Static_assert(NRETIRE < 128, "a class is a bit of retire_wanted");
+_Static_assert(RETIRE_INTERRUPTS < 32, "the exact classes are bits of retire_exact");
 
 #endif

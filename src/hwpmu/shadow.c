@@ -32,7 +32,7 @@ static void switch_window(struct hwpmu *pmu, bool open)
 {
 	for (retire_wanted left = pmu->window.classes; left; left &= left - 1)
 		for (enum retire_privilege p = RETIRE_OS; p <= RETIRE_USR; p++)
-			(open ? open_class : close_class)(pmu, __builtin_ctzll(left), p);
+			(open ? open_class : close_class)(pmu, retire_first(left), p);
 	pmu->window.is_open = open;
 }
 
@@ -56,5 +56,5 @@ void hwpmu_attach_shadow(struct hwpmu *pmu, struct hwpmu_shadow *shadow)
 {
 	pmu->window = (struct hwpmu_window){ .shadow = shadow };
 	if (shadow)
-		pmu->window.classes = shadow->classes & MASK(NRETIRE - 1, 0);
+		pmu->window.classes = shadow->classes & RETIRE_ALL;
 }

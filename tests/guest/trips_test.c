@@ -165,7 +165,7 @@ static void arm(struct cpu *cpu, enum retire_class class, enum retire_domain dom
 static void check_others(const struct retire_tally *tally, const struct retire_tally *expected)
 {
 	for (retire_wanted left = wanted & (COUNT_PACKED | COUNT_CYCLES); left; left &= left - 1) {
-		enum retire_class class = __builtin_ctzll(left);
+		enum retire_class class = retire_first(left);
 
 		assert_int_equal(sum(tally, class, RETIRE_IN_BOTH),
 				 sum(expected, class, RETIRE_IN_BOTH));

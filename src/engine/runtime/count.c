@@ -62,7 +62,7 @@ static u64 least(u64 a, u64 b)
 
 static u32 next_class(retire_wanted *classes)
 {
-	u32 class = __builtin_ctzll(*classes);
+	u32 class = retire_first(*classes);
 
 	*classes &= *classes - 1;
 	return class;

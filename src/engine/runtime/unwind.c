@@ -38,7 +38,7 @@ u64 place_refund(const struct block *block, u32 retired)
 static void refund_live(struct cpu *cpu, retire_wanted counted, const struct weight *weight)
 {
 	for (retire_wanted left = counted; left; left &= left - 1) {
-		enum retire_class class = __builtin_ctzll(left);
+		enum retire_class class = retire_first(left);
 
 		cpu_priv(cpu)->live[class] -= weight_of(weight, class);
 	}

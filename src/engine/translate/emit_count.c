@@ -181,7 +181,7 @@ static void give_back(struct trans *t, u32 index)
 	for (u32 i = index; i < t->block->ninsns; i++)
 		given += !!(t->places[i].flags & PLACE_BRANCH);
 	for (retire_wanted left = lives(t); left; left &= left - 1) {
-		enum retire_class class = __builtin_ctzll(left);
+		enum retire_class class = retire_first(left);
 		u32 total = class_total(t, class, index);
 
 		if (total)
@@ -210,7 +210,7 @@ void emit_count_give_back(struct trans *t, u32 index)
 static bool adds_more(const struct trans *t, u32 index, bool taken)
 {
 	for (retire_wanted left = packs(t) & trans_count_direction(taken); left; left &= left - 1)
-		if (!class_total(t, __builtin_ctzll(left), index + 1))
+		if (!class_total(t, retire_first(left), index + 1))
 			return true;
 	return false;
 }
@@ -246,7 +246,7 @@ static u8 *if_reached(struct trans *t, retire_wanted added)
 	u8 opcode = OP_MOV_LOAD;
 
 	for (; several && added; added &= added - 1, opcode = OP_AND)
-		emit_rm(&t->e, true, opcode, S1, live(__builtin_ctzll(added)));
+		emit_rm(&t->e, true, opcode, S1, live(retire_first(added)));
 	return emit_jcc(&t->e, CC_NS);
 }
 
@@ -255,7 +255,7 @@ static retire_wanted time_classes(const struct weight *weight)
 	retire_wanted classes = 0;
 
 	for (retire_wanted left = COUNT_CYCLES; left; left &= left - 1)
-		if (weight_of(weight, __builtin_ctzll(left)))
+		if (weight_of(weight, retire_first(left)))
 			classes |= left & -left;
 	return classes;
 }
@@ -356,7 +356,7 @@ void emit_count_begin_block(struct trans *t)
 	t->nadded = 0;
 	add_words(t, added);
 	for (retire_wanted left = lived; left; left &= left - 1)
-		add_total(t, __builtin_ctzll(left));
+		add_total(t, retire_first(left));
 	look_for_trips(t, lived);
 }
 
