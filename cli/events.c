@@ -10,6 +10,7 @@
 #include "cli/base/client.h"
 #include "cli/cli.h"
 #include "hwpmu/retire.h"
+#include "x86/event_units.h"
 #include "x86/events.h"
 
 static const char *const kinds[] = {
@@ -25,8 +26,6 @@ static const char *const class_texts[NRETIRE + 1] = {
 #undef TEXT
 };
 
-enum unit { ONE, SLOTS, OFFCORE_0, OFFCORE_1 };
-
 static const struct {
 	u8 class, unit;
 } counted[] = {
@@ -40,7 +39,9 @@ static const char *text_of(u32 i)
 {
 	if (counted[i].unit == SLOTS)
 		return "issue slots of the cycles in which the processor was not halted";
-	if (counted[i].unit != ONE)
+	if (counted[i].unit == TIME)
+		return "cycles in which the front end delivered nothing";
+	if (counted[i].unit == OFFCORE_0 || counted[i].unit == OFFCORE_1)
 		return "requests of the core to the last-level cache that MSR_OFFCORE_RSP chooses";
 	return class_texts[counted[i].class];
 }
@@ -127,7 +128,8 @@ static void print_perf_names(const struct event *event, enum model_set models)
 		if ((own->models & models) && own->event == event->event &&
 		    own->umask == event->umask)
 			printf("%s%s, ", own->name, own->response ? " (with OFFCORE_RSP)" : "");
-	printf("r%04llx\n", (unsigned long long)event_select(event->event, event->umask));
+	printf("r%04llx\n", (unsigned long long)event_select(event->event, event->umask) |
+				    (unsigned long long)event->cmask << 24);
 }
 
 static void describe_event(u32 i, enum model_set models)

@@ -58,7 +58,8 @@ bool event_code(const char *name, size_t n, enum model_set model, u64 *select, u
 	for (u32 i = 0; (event = event_at(i)); i++)
 		if ((event->models & model) && strlen(event->name) == n &&
 		    !strncasecmp(event->name, name, n)) {
-			*select = event_select(event->event, event->umask);
+			*select = event_select(event->event, event->umask) | (u64)event->cmask
+										     << 24;
 			return true;
 		}
 	return parse_raw(name, n, select);

@@ -67,13 +67,12 @@
 #define COUNT_MEMORY                                                                             \
 	(RETIRE_BIT(RETIRE_LOADS) | RETIRE_BIT(RETIRE_STORES) | RETIRE_BIT(RETIRE_LOAD_STORES) | \
 	 RETIRE_BIT(RETIRE_ACCESSES))
-#define COUNT_CYCLES                                                                             \
-	(RETIRE_BIT(RETIRE_CYCLES) | RETIRE_BIT(RETIRE_REF_CYCLES) | RETIRE_BIT(RETIRE_STALLS) | \
-	 RETIRE_BIT(RETIRE_USED_SLOTS) | RETIRE_BIT(RETIRE_IDLE_SLOTS))
+#define COUNT_CYCLES RETIRE_RANGE(RETIRE_STORE_STALLS, RETIRE_CYCLES)
 
 /* Of these, the ones that are counted apart from cycles, and only if an event asks for them. */
-#define COUNT_CYCLE_PARTS \
-	(COUNT_CYCLES & ~(RETIRE_BIT(RETIRE_CYCLES) | RETIRE_BIT(RETIRE_REF_CYCLES)))
+#define COUNT_CYCLE_PARTS     RETIRE_RANGE(RETIRE_FUSED, RETIRE_STALLS)
+/* And those that the timing model counts, with full timing. */
+#define OBSERVED_IN_PENALTIES RETIRE_RANGE(RETIRE_STORE_STALLS, RETIRE_BAD_SLOTS)
 
 /* Classes that are in priv->packed while translated code counts them; all others in priv->live. */
 #define COUNT_PACKED (COUNT_BRANCHES | COUNT_MEMORY | RETIRE_BIT(RETIRE_BRANCHES))
@@ -117,7 +116,7 @@ static inline retire_wanted cpu_packs(const struct cpu *cpu, u32 mode)
 /* The classes that the timing model adds to priv->live. */
 static inline retire_wanted mode_observes(u32 mode)
 {
-	return (mode & MODE_OBSERVE_MEMORY ? OBSERVED_IN_MEMORY : 0) |
+	return (mode & MODE_OBSERVE_MEMORY ? OBSERVED_IN_MEMORY | OBSERVED_IN_PENALTIES : 0) |
 	       (mode & MODE_OBSERVE_BRANCHES ? OBSERVED_IN_BRANCHES : 0);
 }
 

@@ -50,9 +50,10 @@ struct weight {
 	/* Classes it adds one to; those of a conditional branch's outcome are added on
 	 * each path. */
 	retire_exact classes;
-	/* Its price (price.h), and the part of it in which issue slots are idle; 0 where cycles are
-	 * not counted. */
-	u16 ticks, wait;
+	/* Its price (price.h), the part of it in which issue slots are idle, and that of
+	 * HEAVY_SLOTS; 0 where cycles are not counted. */
+	u16 ticks, wait, heavy;
+	bool fused; /* with the branch after it */
 };
 
 static inline u32 weight_of(const struct weight *weight, enum retire_class class)
@@ -61,10 +62,16 @@ static inline u32 weight_of(const struct weight *weight, enum retire_class class
 	case RETIRE_CYCLES:
 		return weight->ticks;
 	case RETIRE_USED_SLOTS:
+	case RETIRE_ISSUED_SLOTS:
 		return weight->ticks - weight->wait;
-	case RETIRE_IDLE_SLOTS:
+	case RETIRE_HEAVY_SLOTS:
+		return weight->heavy;
+	case RETIRE_BACKEND_SLOTS:
 		return weight->wait;
+	case RETIRE_FUSED:
+		return weight->fused;
 	case RETIRE_STALLS:
+	case RETIRE_BACKEND_STALLS:
 		return weight->ticks > TICKS_PER_CYCLE ? weight->ticks - TICKS_PER_CYCLE : 0;
 	default:
 		return class < 32 && (weight->classes >> class & 1);

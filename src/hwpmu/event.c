@@ -12,21 +12,20 @@
  *   EDGE               the same for what comes and goes; what is there in each cycle never rises
  *
  * Slots occur several times in each cycle; those of one kind are taken for all slots of as few
- * cycles as possible. Cycles without an occurrence are known for instructions and used slots only;
- * for rarer classes all cycles stand for them.
+ * cycles as possible. But cycles in which all slots lack instructions are known. Cycles without an
+ * occurrence are known for instructions and used slots only; for rarer classes all cycles stand for
+ * them.
  */
 #include "hwpmu/priv.h"
 
+#include "x86/event_units.h"
 #include "x86/events.h"
-
-/* OFFCORE: the class is in a register. */
-enum unit { ONE, SLOTS, OFFCORE_0, OFFCORE_1 };
 
 static const struct row {
 	enum model_set models;
 	u32 code; /* as eventsel_code() */
 	enum retire_class class;
-	enum unit unit;
+	enum event_unit unit;
 } rows[] = {
 #define EVENT(models, event, umask, name, class, unit, kind, where) \
 	{ models, (event) | (umask) << 12, RETIRE_##class, unit },
@@ -49,11 +48,23 @@ static bool in_each_cycle(enum retire_class class)
 	return class == RETIRE_CYCLES || class == RETIRE_REF_CYCLES;
 }
 
-static struct hwpmu_event of_class(const struct pmu_model *model, enum retire_class class,
-				   enum unit unit)
+static bool is_slots(enum retire_class class)
 {
-	bool slots = unit == SLOTS || class == RETIRE_USED_SLOTS || class == RETIRE_IDLE_SLOTS;
-	bool time = in_each_cycle(class) || class == RETIRE_STALLS;
+	return (class >= RETIRE_USED_SLOTS && class <= RETIRE_BACKEND_SLOTS) ||
+	       (class >= RETIRE_BAD_SLOTS && class <= RETIRE_MEMORY_SLOTS);
+}
+
+static bool is_time(enum retire_class class)
+{
+	return class >= RETIRE_CYCLES && class <= RETIRE_STORE_STALLS && class != RETIRE_FUSED &&
+	       class != RETIRE_CLEARS;
+}
+
+static struct hwpmu_event of_class(const struct pmu_model *model, enum retire_class class,
+				   enum event_unit unit)
+{
+	bool slots = unit == SLOTS || (is_slots(class) && unit != TIME);
+	bool time = is_time(class);
 
 	return (struct hwpmu_event){
 		.class = class,
@@ -72,14 +83,18 @@ static struct hwpmu_event below(struct hwpmu_event event, u32 cmask)
 	if (cmask <= event.per_cycle) {
 		if (in_each_cycle(event.class))
 			return nothing;
-		if (event.class == RETIRE_INSTRUCTIONS || event.class == RETIRE_USED_SLOTS)
+		if (event.class == RETIRE_INSTRUCTIONS || event.class == RETIRE_USED_SLOTS ||
+		    event.class == RETIRE_ISSUED_SLOTS)
 			class = RETIRE_STALLS;
 	}
 	return (struct hwpmu_event){ .class = class, .unit = TICKS_PER_CYCLE, .per_cycle = 1 };
 }
 
-static struct hwpmu_event once_a_cycle(struct hwpmu_event event)
+/* Cycles in which the event occurs at least CMASK times. */
+static struct hwpmu_event at_least(struct hwpmu_event event, u32 cmask)
 {
+	if (event.class == RETIRE_FRONT_SLOTS && cmask == event.per_cycle)
+		event.class = RETIRE_FETCH_LATENCY;
 	if (event.unit != 1)
 		event.unit = TICKS_PER_CYCLE;
 	event.per_cycle = 1;
@@ -95,15 +110,25 @@ static struct hwpmu_event compare(struct hwpmu_event event, u64 select)
 	else if (cmask > event.per_cycle)
 		event = nothing;
 	else if (cmask)
-		event = once_a_cycle(event);
-	if ((select & EVENTSEL_EDGE) && in_each_cycle(event.class))
-		event = nothing;
-	return event;
+		event = at_least(event, cmask);
+	if (!(select & EVENTSEL_EDGE))
+		return event;
+	if (event.class == RETIRE_RECOVERY) /* each begins with a clear */
+		return (struct hwpmu_event){ .class = RETIRE_CLEARS, .unit = 1, .per_cycle = 1 };
+	return in_each_cycle(event.class) ? nothing : event;
+}
+
+/* With any other condition the vendor does not say what it counts. */
+static struct hwpmu_event compare_named(struct hwpmu_event event, u32 cmask, u64 select)
+{
+	bool same = eventsel_cmask(select) == cmask;
+
+	return same && !(select & (EVENTSEL_INV | EVENTSEL_EDGE)) ? event : nothing;
 }
 
 static enum retire_class class_of(const struct row *row, const u64 *offcore)
 {
-	if (row->unit < OFFCORE_0)
+	if (row->unit != OFFCORE_0 && row->unit != OFFCORE_1)
 		return row->class;
 	return hwpmu_offcore_class(offcore[row->unit - OFFCORE_0]);
 }
@@ -121,6 +146,8 @@ struct hwpmu_event hwpmu_event(const struct pmu_model *model, u64 select, const 
 	class = class_of(row, offcore);
 	if (class == RETIRE_NOTHING)
 		return nothing;
+	if (row->unit >= NAMED_CMASK)
+		return compare_named(of_class(model, class, ONE), row->unit - NAMED_CMASK, select);
 	return compare(of_class(model, class, row->unit), select);
 }
 
@@ -129,7 +156,7 @@ struct hwpmu_event hwpmu_fixed_event(const struct pmu_model *model, u32 i)
 	/* SDM 3B table 20-2. */
 	static const struct {
 		enum retire_class class;
-		enum unit unit;
+		enum event_unit unit;
 	} fixed[HWPMU_FIXED] = {
 		{ RETIRE_INSTRUCTIONS, ONE },
 		{ RETIRE_CYCLES, ONE },

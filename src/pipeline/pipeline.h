@@ -230,8 +230,9 @@ struct pipe_piece {
 };
 
 struct pipe_price {
-	u16 slots; /* of issue */
-	u16 wait;  /* ticks */
+	u16 slots;  /* of issue */
+	u16 wait;   /* ticks */
+	bool fused; /* with the branch after it */
 };
 
 void pipe_need(const struct pipe_core *core, const ZydisDecodedInstruction *in,
@@ -244,6 +245,8 @@ void pipe_price(const struct pipe_core *core, const struct pipe_piece *piece, u3
 u32 pipe_price_ticks(const struct pipe_core *core, const struct pipe_price *price);
 /* May it be part of a loop whose latency is priced? One that is not described may not be. */
 bool pipe_fits_loop(const struct pipe_piece *piece, bool is_last);
+/* Ticks of the slots that make an instruction a heavy one: RETIRE_HEAVY_SLOTS. */
+u32 pipe_price_heavy(const struct pipe_core *core, const struct pipe_price *price);
 /* Ticks by which an iteration takes longer than the sum of its prices, for the branch back, which
  * is the last piece; n <= PIPE_LOOP_INSNS. `loop` has the same instructions, described, and is
  * changed. */

@@ -176,7 +176,7 @@ static struct pipe_price add(const struct pipe_core *core, struct segment *segme
 			     const struct pipe_need *need)
 {
 	bool fused = fuses_next(segment, need);
-	struct pipe_price price = { .slots = need->slots - fused };
+	struct pipe_price price = { .slots = need->slots - fused, .fused = fused };
 	u32 issue, bound;
 
 	segment->slots += price.slots;
@@ -223,6 +223,19 @@ void pipe_price(const struct pipe_core *core, const struct pipe_piece *piece, u3
 u32 pipe_price_ticks(const struct pipe_core *core, const struct pipe_price *price)
 {
 	return price->slots * slot_ticks(core) + price->wait;
+}
+
+/*
+ * Intel, UOPS_RETIRED.HEAVY: all uops of an instruction but the last. AMD (56665, 2.10.3): more
+ * than two macro-ops come from microcode.
+ */
+u32 pipe_price_heavy(const struct pipe_core *core, const struct pipe_price *price)
+{
+	u32 own = price->slots + price->fused;
+
+	if (core->amd)
+		return own > 2 ? price->slots * slot_ticks(core) : 0;
+	return own > 1 ? (own - 1) * slot_ticks(core) : 0;
 }
 
 /* --- loops --- */

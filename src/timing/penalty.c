@@ -25,6 +25,7 @@
 #include "base/bytes.h"
 #include "base/guarded.h"
 #include "base/must.h"
+#include "timing/cause.h"
 #include "timing/params.h"
 
 #define TICKS(cycles) ((u64)(cycles) * TICKS_PER_CYCLE)
@@ -70,13 +71,13 @@ static u64 least(u64 a, u64 b)
 	return a < b ? a : b;
 }
 
+/* The caller says what it is blamed on: cause.h. */
 static void charge(struct timing *t, u64 ticks)
 {
 	struct penalty *p = &t->penalty;
 
 	t->count[RETIRE_CYCLES] += ticks;
 	t->count[RETIRE_STALLS] += ticks;
-	t->count[RETIRE_IDLE_SLOTS] += ticks;
 	p->now += ticks;
 	p->total += ticks;
 }
@@ -104,14 +105,15 @@ static u64 entered(struct timing *t)
 	return p->now - p->early;
 }
 
-/* Entry of the next instructions is delayed until a time. */
-static void delay(struct timing *t, u64 until)
+/* Entry of the next instructions is delayed until a time. Returns what was charged. */
+static u64 delay(struct timing *t, u64 until)
 {
 	struct penalty *p = &t->penalty;
+	u64 ticks = until > p->now ? until - p->now : 0;
 
-	if (until > p->now)
-		charge(t, until - p->now);
+	charge(t, ticks);
 	p->early = p->now - until;
+	return ticks;
 }
 
 /* --- loads --- */
@@ -151,12 +153,14 @@ static u64 address_ready(const struct penalty *p, u64 linear)
 	return ready;
 }
 
-static void remember(struct penalty *p, const struct timing_access *a, u32 offset, u64 ready)
+static void remember(struct penalty *p, const struct timing_access *a, u32 offset, u8 level,
+		     u64 ready)
 {
 	struct penalty_load *load = &p->load[p->next_load++ % PENALTY_LOADS];
 	u64 line = (a->host + offset) & ~(u64)(LINE_SIZE - 1);
 
 	load->ready = ready;
+	load->level = level;
 	load->insn = p->insns;
 	if (!guarded_read(load->word, (const void *)(uintptr_t)line, sizeof(load->word)))
 		bytes_fill(load->word, 0, sizeof(load->word));
@@ -196,9 +200,10 @@ static void load_missed(struct timing *t, const struct timing_access *a, u32 off
 
 	if (ready > limit) {
 		charge(t, ready - limit);
+		cause_load(t, ready - limit, level);
 		p->early += ready - limit;
 	}
-	remember(p, a, offset, ready);
+	remember(p, a, offset, level, ready);
 }
 
 /* --- stores --- */
@@ -211,8 +216,10 @@ static void store_missed(struct timing *t, u8 level, u16 latency)
 	u64 room = (costs->stores - STORES_KEPT) / STORES_LINE * takes;
 
 	p->stores_done = line_begins(t, level, most(p->stores_done, p->now)) + takes;
-	if (p->stores_done > p->now + room)
+	if (p->stores_done > p->now + room) {
+		cause_store(t, p->stores_done - p->now - room);
 		charge(t, p->stores_done - p->now - room);
+	}
 }
 
 void penalty_data(struct timing *t, const struct timing_access *a, u32 offset, u8 level,
@@ -230,14 +237,15 @@ void penalty_fetch(struct timing *t, u64 line, u8 level, u16 cycles)
 {
 	struct penalty *p = &t->penalty;
 	u64 ticks = TICKS(cycles);
+	bool ahead = line == p->code_line + 1;
 
 	if (level == OBSERVED_L2)
 		ticks -= least(ticks, TICKS(FETCH_HIDDEN));
-	if (line == p->code_line + 1)
+	if (ahead)
 		ticks /= FETCH_AHEAD;
 	if (level != OBSERVED_L1)
 		p->code_line = line;
-	delay(t, entered(t) + ticks);
+	cause_fetch(t, delay(t, entered(t) + ticks), ahead);
 }
 
 void penalty_branch(struct timing *t)
@@ -245,8 +253,9 @@ void penalty_branch(struct timing *t)
 	struct penalty *p = &t->penalty;
 	const struct penalty_load *last = &p->load[(p->next_load - 1) % PENALTY_LOADS];
 	u64 resolved = entered(t) + TICKS(t->costs->resolve);
+	bool waits = p->insns - last->insn < NEAR_LOAD && last->ready > resolved;
 
-	if (p->insns - last->insn < NEAR_LOAD)
-		resolved = most(resolved, last->ready);
-	delay(t, resolved + TICKS(t->costs->refill));
+	if (waits)
+		resolved = last->ready;
+	cause_branch(t, delay(t, resolved + TICKS(t->costs->refill)), waits ? last->level : 0);
 }

@@ -38,6 +38,7 @@ struct penalty_params {
 struct penalty_load {
 	u64 ready; /* its data is there */
 	u64 insn;  /* which instruction it was */
+	u8 level;  /* enum observed_level: where its line was */
 	u64 word[LINE_WORDS];
 };
 

@@ -4,9 +4,12 @@
  */
 #include "x86/events.h"
 
+#include "x86/event_units.h"
+
 static const struct event events[] = {
-#define EVENT(models, event, umask, name, class, unit, kind, where) \
-	{ models, event, umask, EVENT_##kind, name, where },
+#define EVENT(models, event, umask, name, class, unit, kind, where)                    \
+	{ models,	event, umask, (unit) > NAMED_CMASK ? (unit) - NAMED_CMASK : 0, \
+	  EVENT_##kind, name,  where },
 #include "x86/events.def"
 #undef EVENT
 };

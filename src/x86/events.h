@@ -19,6 +19,7 @@ struct event {
 	enum model_set models;
 	u16 event; /* 12 bits */
 	u8 umask;
+	u8 cmask; /* that the name stands for; 0: none */
 	enum event_kind kind;
 	const char *name;
 	const char *where; /* documented */

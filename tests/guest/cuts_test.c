@@ -175,7 +175,8 @@ static void make(struct code *c, u64 seed)
 
 /* --- running it --- */
 
-static u64 after[MOST + 1]; /* ticks when so many instructions have retired */
+static u64 after[MOST + 1];	  /* ticks when so many instructions have retired */
+static u64 parts_after[MOST + 1]; /* and parts() */
 static u64 ninsns;
 static u64 cuts_wanted = 5000;
 static bool full;
@@ -198,22 +199,38 @@ static void load(struct machine *m, const struct code *c, retire_wanted wanted)
 	m->cpu->port.trips.armed = 0;
 }
 
+/* A digest of all classes of time, slots by cause included. */
+static u64 parts(const struct machine *m)
+{
+	u64 digest = 0;
+
+	for (retire_wanted left = COUNT_CYCLES; left; left &= left - 1)
+		digest = digest * 0x9e3779b97f4a7c15ull + ticks(m, retire_first(left));
+	return digest;
+}
+
+static void note(const struct machine *m)
+{
+	after[ninsns] = ticks(m, RETIRE_CYCLES);
+	parts_after[ninsns] = parts(m);
+}
+
 static struct retire_tally one_at_a_time(struct machine *m, const struct code *c)
 {
 	load(m, c, COUNT_CYCLES);
-	for (ninsns = 0; machine_run(m, 1) == EXIT_BUDGET;
-	     after[ninsns] = ticks(m, RETIRE_CYCLES)) {
+	for (ninsns = 0; machine_run(m, 1) == EXIT_BUDGET; note(m)) {
 		ninsns = machine_retired(m);
 		assert_true(ninsns < MOST);
 	}
 	assert_true(ninsns > 50000);
-	assert_int_equal(ticks(m, RETIRE_USED_SLOTS) + ticks(m, RETIRE_IDLE_SLOTS),
+	assert_int_equal(ticks(m, RETIRE_USED_SLOTS) + ticks(m, RETIRE_BACKEND_SLOTS) +
+				 ticks(m, RETIRE_BAD_SLOTS) + ticks(m, RETIRE_FRONT_SLOTS),
 			 ticks(m, RETIRE_CYCLES));
 	return m->cpu->port.tally;
 }
 
-/* Cycles are counted all the time, and other classes some of it. */
-static retire_wanted any_events(u64 *seed)
+/* Cycles are counted all the time, or all classes of time, and others some of it. */
+static retire_wanted any_events(u64 *seed, bool all)
 {
 	static const retire_wanted sets[] = {
 		0,
@@ -225,7 +242,8 @@ static retire_wanted any_events(u64 *seed)
 		OBSERVED_IN_MEMORY,
 	};
 
-	return RETIRE_BIT(RETIRE_CYCLES) | sets[pick(seed, ARRAY_SIZE(sets))];
+	return (all ? COUNT_CYCLES : RETIRE_BIT(RETIRE_CYCLES)) |
+	       sets[pick(seed, ARRAY_SIZE(sets))];
 }
 
 /* Few instructions, a handful or many. */
@@ -238,17 +256,21 @@ static u64 any_length(u64 *seed)
 
 static u32 in_slices(struct machine *m, const struct code *c, u64 *seed)
 {
+	bool all = pick(seed, 2);
 	u32 cuts = 0;
 
-	load(m, c, any_events(seed));
+	load(m, c, any_events(seed, all));
 	while (machine_run(m, any_length(seed)) == EXIT_BUDGET) {
 		if (ticks(m, RETIRE_CYCLES) != after[machine_retired(m)])
 			fail_msg("cut %u: %lu ticks for %lu instructions, not %lu", cuts,
 				 (unsigned long)ticks(m, RETIRE_CYCLES),
 				 (unsigned long)machine_retired(m),
 				 (unsigned long)after[machine_retired(m)]);
+		if (all && parts(m) != parts_after[machine_retired(m)])
+			fail_msg("cut %u: other slots or stalls than after %lu instructions", cuts,
+				 (unsigned long)machine_retired(m));
 		if (!pick(seed, 16))
-			m->cpu->port.wanted = any_events(seed);
+			m->cpu->port.wanted = any_events(seed, all);
 		cuts++;
 	}
 	assert_int_equal(ticks(m, RETIRE_CYCLES), after[ninsns]);

@@ -225,10 +225,84 @@ static void used_and_idle_slots_are_all_slots(void **state)
 		hwpmu_write_select(&pmu, i, COUNTING | rows[i].select);
 	tally.cycles[RETIRE_OS] += 130 * TICKS_PER_CYCLE;
 	tally.used_slots[RETIRE_OS] += 20 * TICKS_PER_CYCLE;
-	tally.idle_slots[RETIRE_OS] += 110 * TICKS_PER_CYCLE;
+	tally.backend_slots[RETIRE_OS] += 110 * TICKS_PER_CYCLE;
 	tally.stalls[RETIRE_OS] += 30 * TICKS_PER_CYCLE;
 	for (u32 i = 0; i < ARRAY_SIZE(rows); i++)
 		assert_int_equal(hwpmu_read(&pmu, i), rows[i].count);
+}
+
+/* Events of causes: what Linux's perf asks for, as its metrics do. */
+static void slots_and_stalls_are_counted_by_cause(void **state)
+{
+	static const struct {
+		enum model_set model;
+		u64 select, count;
+	} rows[] = {
+		{ MODEL_SKYLAKE, 0x019c, 80 },		    /* IDQ_UOPS_NOT_DELIVERED.CORE */
+		{ MODEL_SKYLAKE, 0x019c | 4ull << 24, 15 }, /* … CYCLES_0_UOPS_DELIV.CORE */
+		{ MODEL_SKYLAKE, 0x019c | 5ull << 24, 0 },  /* more than there are */
+		{ MODEL_SKYLAKE, 0x010e, 240 },		    /* UOPS_ISSUED.ANY */
+		{ MODEL_SKYLAKE, 0x02c2, 200 },		    /* UOPS_RETIRED.RETIRE_SLOTS */
+		{ MODEL_SKYLAKE, 0x04c2, 9 },		    /* UOPS_RETIRED.MACRO_FUSED */
+		{ MODEL_SKYLAKE, 0x010d, 7 },		    /* INT_MISC.RECOVERY_CYCLES */
+		{ MODEL_SKYLAKE, 0x010d | 1ull << 24 | EVENTSEL_EDGE, 3 }, /* … CLEARS_COUNT */
+		{ MODEL_SKYLAKE, 0x800d, 5 },		     /* … CLEAR_RESTEER_CYCLES */
+		{ MODEL_SKYLAKE, 0x04a3 | 4ull << 24, 60 },  /* CYCLE_ACTIVITY.STALLS_TOTAL */
+		{ MODEL_SKYLAKE, 0x14a3 | 20ull << 24, 24 }, /* … STALLS_MEM_ANY */
+		{ MODEL_SKYLAKE, 0x0ca3 | 12ull << 24, 23 }, /* … STALLS_L1D_MISS */
+		{ MODEL_SKYLAKE, 0x05a3 | 5ull << 24, 22 },  /* … STALLS_L2_MISS */
+		{ MODEL_SKYLAKE, 0x06a3 | 6ull << 24, 21 },  /* … STALLS_L3_MISS */
+		{ MODEL_SKYLAKE, 0x06a3, 0 },		     /* without its CMASK */
+		{ MODEL_SKYLAKE, 0x40a6, 11 },		     /* EXE_ACTIVITY.BOUND_ON_STORES */
+		{ MODEL_ICELAKE, 0x40a6, 0 },		     /* which has a CMASK there */
+		{ MODEL_ICELAKE, 0x40a6 | 2ull << 24, 11 },
+		{ MODEL_ICELAKE, 0x019c | 5ull << 24, 15 },
+		{ MODEL_ICELAKE, 0x02a4, 5 * 35 },		   /* TOPDOWN.BACKEND_BOUND_SLOTS */
+		{ MODEL_SAPPHIRERAPIDS, 0x04a4, 6 * 17 },	   /* … BAD_SPEC_SLOTS */
+		{ MODEL_SAPPHIRERAPIDS, 0x10a4, 6 * 30 },	   /* … MEMORY_BOUND_SLOTS */
+		{ MODEL_SAPPHIRERAPIDS, 0x01c2, 6 * 8 },	   /* UOPS_RETIRED.HEAVY */
+		{ MODEL_SAPPHIRERAPIDS, 0x21a6 | 5ull << 24, 24 }, /* … BOUND_ON_LOADS */
+		{ MODEL_GENOA, 0x01a0 | BIT(32), 6 * 20 },	   /* … no_ops_from_frontend */
+		{ MODEL_GENOA, 0x01a0 | BIT(32) | 6ull << 24, 15 }, /* … with cmask=0x6 */
+		{ MODEL_GENOA, 0x1ea0 | BIT(32), 6 * 35 },	    /* … backend_stalls */
+		{ MODEL_GENOA, 0x07aa, 6 * 60 },		    /* de_src_op_disp.all */
+		{ MODEL_GENOA, 0x00c1, 6 * 50 },		    /* ex_ret_ops */
+		{ MODEL_GENOA, 0x00c2 | BIT(32), 6 * 8 },	    /* ex_ret_ucode_ops */
+		{ MODEL_GENOA, 0x01d6, 26 },			    /* ex_no_retire.empty */
+		{ MODEL_GENOA, 0x02d6, 34 },			    /* ex_no_retire.not_complete */
+		{ MODEL_GENOA, 0xa2d6, 24 },			    /* … load_not_complete */
+		{ MODEL_GENOA, 0x00a9, 15 },			    /* de_op_queue_empty */
+		{ MODEL_MILAN, 0x00a9, 15 },
+	};
+
+	(void)state;
+	for (u32 i = 0; i < ARRAY_SIZE(rows); i++) {
+		on_model(rows[i].model);
+		hwpmu_write_select(&pmu, 0, COUNTING | rows[i].select);
+		tally.used_slots[RETIRE_OS] += 50 * TICKS_PER_CYCLE;
+		tally.heavy_slots[RETIRE_OS] += 8 * TICKS_PER_CYCLE;
+		tally.issued_slots[RETIRE_OS] += 60 * TICKS_PER_CYCLE;
+		tally.backend_slots[RETIRE_OS] += 35 * TICKS_PER_CYCLE;
+		tally.bad_slots[RETIRE_OS] += 17 * TICKS_PER_CYCLE;
+		tally.front_slots[RETIRE_OS] += 20 * TICKS_PER_CYCLE;
+		tally.fetch_latency[RETIRE_OS] += 15 * TICKS_PER_CYCLE;
+		tally.memory_slots[RETIRE_OS] += 30 * TICKS_PER_CYCLE;
+		tally.stalls[RETIRE_OS] += 60 * TICKS_PER_CYCLE;
+		tally.backend_stalls[RETIRE_OS] += 34 * TICKS_PER_CYCLE;
+		tally.empty_stalls[RETIRE_OS] += 26 * TICKS_PER_CYCLE;
+		tally.load_stalls[RETIRE_OS] += 24 * TICKS_PER_CYCLE;
+		tally.l1_stalls[RETIRE_OS] += 23 * TICKS_PER_CYCLE;
+		tally.l2_stalls[RETIRE_OS] += 22 * TICKS_PER_CYCLE;
+		tally.llc_stalls[RETIRE_OS] += 21 * TICKS_PER_CYCLE;
+		tally.store_stalls[RETIRE_OS] += 11 * TICKS_PER_CYCLE;
+		tally.recovery[RETIRE_OS] += 7 * TICKS_PER_CYCLE;
+		tally.resteer[RETIRE_OS] += 5 * TICKS_PER_CYCLE;
+		tally.clears[RETIRE_OS] += 3;
+		tally.fused[RETIRE_OS] += 9;
+		if (hwpmu_read(&pmu, 0) != rows[i].count)
+			fail_msg("row %u: %lu, not %lu", i, (unsigned long)hwpmu_read(&pmu, 0),
+				 (unsigned long)rows[i].count);
+	}
 }
 
 /* Three cycles in steps of less than one, while the counter's contents are moved to another. */
@@ -461,6 +535,7 @@ int main(void)
 		TEST(a_trip_is_the_tally_of_the_overflow),
 		TEST(a_trip_of_slots_is_that_of_their_ticks),
 		TEST(used_and_idle_slots_are_all_slots),
+		TEST(slots_and_stalls_are_counted_by_cause),
 		TEST(a_part_of_a_cycle_is_kept),
 		TEST(a_part_is_less_than_the_events_unit),
 		TEST(following_the_horizon_every_overflow_is_exact),

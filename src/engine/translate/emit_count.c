@@ -250,11 +250,12 @@ static u8 *if_reached(struct trans *t, retire_wanted added)
 	return emit_jcc(&t->e, CC_NS);
 }
 
-static retire_wanted time_classes(const struct weight *weight)
+/* Those of these classes of time that the instruction adds to. */
+static retire_wanted time_classes(const struct weight *weight, retire_wanted counted)
 {
 	retire_wanted classes = 0;
 
-	for (retire_wanted left = COUNT_CYCLES; left; left &= left - 1)
+	for (retire_wanted left = counted; left; left &= left - 1)
 		if (weight_of(weight, retire_first(left)))
 			classes |= left & -left;
 	return classes;
@@ -263,15 +264,15 @@ static retire_wanted time_classes(const struct weight *weight)
 /* Classes that the block, as scanned, adds to; it may turn out to be shorter. */
 static retire_wanted present(const struct trans *t)
 {
-	retire_wanted classes = 0;
+	retire_wanted classes = 0, counted = cpu_counts(t->cpu, t->mode);
 
 	for (u32 i = 0; i < t->nscan; i++) {
 		struct weight weight = trans_count_weight(&t->scan[i]);
 
 		if (t->scan[i].vector < 0)
-			classes |= weight.classes | time_classes(&weight);
+			classes |= weight.classes | time_classes(&weight, counted & COUNT_CYCLES);
 	}
-	return classes & cpu_counts(t->cpu, t->mode);
+	return classes & counted;
 }
 
 bool trans_count_watches(const struct trans *t)

@@ -244,8 +244,14 @@ static u16 limited(u32 ticks)
 
 static void set_weight(struct pricing *p, struct scan *s, const struct pipe_price *price, u32 more)
 {
-	s->insn.weight.wait = limited(price->wait + more);
-	s->insn.weight.ticks = limited(pipe_price_ticks(p->core, price) + more);
+	struct weight *weight = &s->insn.weight;
+	u32 heavy = pipe_price_heavy(p->core, price), used;
+
+	weight->wait = limited(price->wait + more);
+	weight->ticks = limited(pipe_price_ticks(p->core, price) + more);
+	used = weight->ticks - weight->wait;
+	weight->heavy = heavy < used ? heavy : used;
+	weight->fused = price->fused;
 }
 
 static void set_weights(struct trans *t, u32 n, const struct pipe_price *price)
