@@ -50,9 +50,9 @@ FAILING_CALLS := $(shell sed -n 's/^CALL.\([a-z0-9_]*\),.*/\1/p' tests/failing/c
 FAILING_TESTS := $(patsubst tests/%.c,%,$(wildcard tests/failing/*_test.c))
 
 # The embeddable core: freestanding, with headers that include one another from one folder.
-LIB_SRCS    := $(wildcard src/hwpmu/*.c src/pmu/*.c src/hostperf/*.c) src/x86/events.c src/x86/models.c src/x86/pmu_models.c src/x86/pmu_msrs.c
+LIB_SRCS    := $(wildcard src/hwpmu/*.c src/pmu/*.c src/hostperf/*.c) src/x86/events.c src/x86/metrics.c src/x86/models.c src/x86/pmu_models.c src/x86/pmu_msrs.c
 LIB_HEADERS := vpmu.h base/must.h base/types.h base/version.h hostperf/hostperf.h hwpmu/branch.h hwpmu/hwpmu.h hwpmu/ibs.h hwpmu/msr.h hwpmu/observe.h hwpmu/pebs.h hwpmu/port.h \
-	hwpmu/retire.def hwpmu/retire.h hwpmu/shadow.h pmu/backend.h pmu/filter.h pmu/pmu.h x86/events.h x86/ibs.h x86/lbr.h x86/models.h x86/pebs.h x86/pmu_models.h x86/pmu_msrs.h x86/pmu_regs.h
+	hwpmu/retire.def hwpmu/retire.h hwpmu/shadow.h pmu/backend.h pmu/filter.h pmu/pmu.h x86/events.h x86/ibs.h x86/lbr.h x86/metrics.h x86/models.h x86/pebs.h x86/pmu_models.h x86/pmu_msrs.h x86/pmu_regs.h
 
 BARE_SRCS := $(filter-out $(HOSTED),$(call sources,$(addprefix src/,$(BARE_DIRS)))) \
 	src/base/guarded.c src/base/kept.c

@@ -62,7 +62,7 @@ static void load(void *data, struct pmu *pmu, u64 controls, u64 values)
 	struct hostperf_guest *guest = data;
 
 	hostperf_load_offcore(guest->host->hw, pmu);
-	for (u64 left = controls | values; left;) {
+	for (u64 left = controls | (values & ~GLOBAL_METRICS); left;) {
 		u32 counter = next_bit(&left);
 
 		restart(guest, pmu, counter, values & BIT(counter));
@@ -72,8 +72,11 @@ static void load(void *data, struct pmu *pmu, u64 controls, u64 values)
 	if (!(pmu->global_status & GLOBAL_STATUS_DS) &&
 	    (guest->host->hw->global_status & GLOBAL_STATUS_DS))
 		hwpmu_reset_status(guest->host->hw, GLOBAL_STATUS_DS);
+	if (values & GLOBAL_METRICS)
+		hwpmu_set_metrics(guest->host->hw, &pmu->metrics);
+	guest->metrics = pmu_metrics_enabled(pmu);
 	note_latency(guest, pmu);
-	hostperf_settle_pebs(guest);
+	hostperf_settle_guest(guest);
 }
 
 static void save(void *data, struct pmu *pmu)
@@ -88,12 +91,24 @@ static void save(void *data, struct pmu *pmu)
 		pmu_set_part(pmu, counter,
 			     hostperf_part(guest->host, &guest->event[slot(counter)]));
 	}
+	if (pmu->has_metrics && !(pmu->stale & GLOBAL_METRICS))
+		pmu->metrics = hwpmu_metrics(guest->host->hw);
+}
+
+static void forget_metrics(struct hostperf_guest *guest)
+{
+	struct hwpmu *hw = guest->host->hw;
+
+	guest->metrics = false;
+	if (hw->model->metrics)
+		hwpmu_set_metrics(hw, &(struct metrics){ 0 });
 }
 
 static void unload(void *data)
 {
 	struct hostperf_guest *guest = data;
 
+	forget_metrics(guest);
 	for (u32 i = 0; i < PMU_COUNTERS; i++) {
 		hostperf_remove(guest->host, &guest->event[i]);
 		guest->event[i] = (struct host_event){ 0 };
@@ -138,7 +153,23 @@ static u64 taken(const struct hostperf_guest *guest)
 	return counters;
 }
 
-void hostperf_settle_pebs(struct hostperf_guest *guest)
+/* Metrics count the slots of the guest alone: while fixed counter 3 has its event. */
+static void settle_metrics(struct hostperf_guest *guest)
+{
+	const u32 slots = PMU_FIXED_BASE + 3;
+	const struct host_event *event = &guest->event[slot(slots)];
+	struct hwpmu *hw = guest->host->hw;
+	u64 control = hw->global_ctrl & ~GLOBAL_METRICS;
+
+	if (guest->host->yielded || !hw->model->metrics)
+		return;
+	if (guest->metrics && event->state == HOST_COUNTING && event->counter == slots)
+		control |= GLOBAL_METRICS;
+	if (hw->global_ctrl != control)
+		hwpmu_write_global_ctrl(hw, control);
+}
+
+static void settle_pebs(struct hostperf_guest *guest)
 {
 	struct pebs_control control = guest->pebs;
 
@@ -150,13 +181,19 @@ void hostperf_settle_pebs(struct hostperf_guest *guest)
 		hwpmu_write_pebs(guest->host->hw, &control);
 }
 
+void hostperf_settle_guest(struct hostperf_guest *guest)
+{
+	settle_metrics(guest);
+	settle_pebs(guest);
+}
+
 static void pebs(void *data, const struct pebs_control *control)
 {
 	struct hostperf_guest *guest = data;
 
 	guest->pebs = *control;
 	hwpmu_write_pebs(guest->host->hw, control);
-	hostperf_settle_pebs(guest);
+	settle_pebs(guest);
 }
 
 static struct hwpmu *hw_of(const void *data)

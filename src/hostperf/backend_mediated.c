@@ -22,7 +22,10 @@ static u64 fixed_ctrl_copy(const struct pmu *pmu)
 
 static u64 global_ctrl_copy(const struct pmu *pmu)
 {
-	return pmu->version > 1 ? pmu->global_ctrl : pmu->all;
+	if (pmu->version < 2)
+		return pmu->all;
+	return (pmu->global_ctrl & ~GLOBAL_METRICS) |
+	       (pmu_metrics_enabled(pmu) ? GLOBAL_METRICS : 0);
 }
 
 static void load_status(struct hwpmu *hw, u64 status)
@@ -36,12 +39,14 @@ static void load_status(struct hwpmu *hw, u64 status)
 /* After the controls, which say how large a part may be. */
 static void load_values(struct hwpmu *hw, const struct pmu *pmu, u64 values)
 {
-	for (u64 left = values; left;) {
+	for (u64 left = values & ~GLOBAL_METRICS; left;) {
 		u32 counter = next_bit(&left);
 
 		hwpmu_write(hw, counter, pmu_value(pmu, counter));
 		hwpmu_write_part(hw, counter, pmu_part(pmu, counter));
 	}
+	if (values & GLOBAL_METRICS)
+		hwpmu_set_metrics(hw, &pmu->metrics);
 }
 
 static void load(void *data, struct pmu *pmu, u64 controls, u64 values)
@@ -70,6 +75,12 @@ static void save_selects(const struct hwpmu *hw, struct pmu *pmu)
 			pmu->select[i] = hw->select[i];
 }
 
+/* The bit of GLOBAL_CTRL that the guest has and its copy lacks. */
+static u64 denied_metrics(const struct pmu *pmu)
+{
+	return pmu_metrics_enabled(pmu) ? 0 : pmu->global_ctrl & GLOBAL_METRICS;
+}
+
 static void save(void *data, struct pmu *pmu)
 {
 	const struct hwpmu *hw = data;
@@ -80,6 +91,8 @@ static void save(void *data, struct pmu *pmu)
 		pmu_set_value(pmu, counter, hwpmu_read(hw, counter));
 		pmu_set_part(pmu, counter, hwpmu_part(hw, counter));
 	}
+	if (pmu->has_metrics && !(pmu->stale & GLOBAL_METRICS))
+		pmu->metrics = hwpmu_metrics(hw);
 	if (pmu_passes_selects(pmu))
 		save_selects(hw, pmu);
 	if (pmu_passes_fixed_ctrl(pmu) && !(pmu->dirty & pmu->all & ~MASK(PMU_FIXED_BASE - 1, 0)))
@@ -87,7 +100,7 @@ static void save(void *data, struct pmu *pmu)
 	if (pmu->version < 2)
 		return;
 	if (!(pmu->dirty & PMU_DIRTY_GLOBAL))
-		pmu->global_ctrl = hw->global_ctrl;
+		pmu->global_ctrl = hw->global_ctrl | denied_metrics(pmu);
 	if (!(pmu->dirty & PMU_DIRTY_STATUS))
 		pmu->global_status = hw->global_status;
 }

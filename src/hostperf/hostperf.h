@@ -93,11 +93,13 @@ struct hostperf_guest {
 	struct host_event event[PMU_COUNTERS]; /* general, then fixed */
 	struct pebs_control pebs;	       /* as the guest has it */
 	u64 latency;			       /* counters whose select is that of load latency */
+	bool metrics;			       /* the guest's PERF_METRICS may count */
 };
 
 /* The guest's counters that should count and have no physical one. KVM leaves that unsaid. */
 u64 hostperf_starved(const struct hostperf_guest *guest);
-/* To be called when events of the host have come or gone: no record is made of theirs. */
-void hostperf_settle_pebs(struct hostperf_guest *guest);
+/* To be called when events of the host have come or gone: no record is made of theirs, and metrics
+ * do not count them. */
+void hostperf_settle_guest(struct hostperf_guest *guest);
 
 #endif

@@ -62,6 +62,11 @@ static inline u64 occurrences(const struct hwpmu *pmu, const struct hwpmu_counte
 	return n;
 }
 
+u64 hwpmu_occurrences(const struct hwpmu *pmu, const struct hwpmu_counter *c)
+{
+	return occurrences(pmu, c);
+}
+
 /* Occurrences since the tally was at mark, and those before it that `value` does not have. */
 static inline u64 since_mark(const struct hwpmu *pmu, const struct hwpmu_counter *c)
 {
@@ -222,7 +227,8 @@ void hwpmu_update_wanted(struct hwpmu *pmu)
 {
 	bool records = pmu->branches && branch_wanted(pmu->branches);
 
-	pmu->wanted = (records ? RETIRE_BIT(RETIRE_CYCLES) : 0) | hwpmu_ibs_wanted(pmu);
+	pmu->wanted = (records ? RETIRE_BIT(RETIRE_CYCLES) : 0) | hwpmu_ibs_wanted(pmu) |
+		      hwpmu_metrics_wanted(pmu);
 	if (pmu->window.is_open)
 		pmu->wanted |= pmu->window.classes;
 	for (u64 left = pmu->running; left;) {
@@ -254,6 +260,7 @@ static void restart(struct hwpmu *pmu, u64 settled)
 		c->mark = occurrences(pmu, c);
 	}
 	pmu->running = running;
+	hwpmu_restart_metrics(pmu);
 	hwpmu_update_window(pmu);
 	hwpmu_update_wanted(pmu);
 }
@@ -286,6 +293,7 @@ void hwpmu_reset(struct hwpmu *pmu)
 	pmu->lbr.enabled = false; /* entries keep their values */
 	hwpmu_update_lbr(pmu);
 	pmu->selected = pmu->running = pmu->window.counters = 0;
+	pmu->metrics = (struct hwpmu_metrics){ 0 };
 	hwpmu_update_window(pmu);
 	hwpmu_update_wanted(pmu);
 }
@@ -334,6 +342,7 @@ void hwpmu_write_scope(struct hwpmu *pmu, u32 counter, u8 scope)
 {
 	must(hwpmu_all(pmu) & BIT(counter));
 	settle(pmu, counter);
+	hwpmu_pause_metrics(pmu);
 	pmu->counter[slot(counter)].scope = scope;
 	restart(pmu, BIT(counter));
 }
@@ -360,6 +369,7 @@ void hwpmu_write_offcore(struct hwpmu *pmu, u32 i, u64 value)
 void hwpmu_write_fixed_ctrl(struct hwpmu *pmu, u64 value)
 {
 	settle_all(pmu);
+	hwpmu_pause_metrics(pmu);
 	pmu->fixed_ctrl = value;
 	for (u32 i = 0; i < pmu->model->fixed; i++)
 		decode_fixed(pmu, i);
@@ -368,7 +378,7 @@ void hwpmu_write_fixed_ctrl(struct hwpmu *pmu, u64 value)
 
 void hwpmu_write_global_ctrl(struct hwpmu *pmu, u64 value)
 {
-	pmu->global_ctrl = value & hwpmu_all(pmu);
+	pmu->global_ctrl = value & (hwpmu_all(pmu) | (pmu->model->metrics ? GLOBAL_METRICS : 0));
 	restart(pmu, 0);
 }
 

@@ -23,6 +23,7 @@
 #include "hwpmu/retire.h"
 #include "hwpmu/shadow.h"
 #include "x86/lbr.h"
+#include "x86/metrics.h"
 #include "x86/pmu_models.h"
 #include "x86/pmu_regs.h"
 
@@ -70,6 +71,13 @@ struct hwpmu_decoded {
 
 #define HWPMU_UNKNOWN 8
 
+/* PERF_METRICS, of a model that has it. */
+struct hwpmu_metrics {
+	struct metrics sum; /* when the tallies were at mark */
+	u64 mark[NMETRICS];
+	bool runs;
+};
+
 struct hwpmu {
 	const struct pmu_model *model;
 	/* What guest code retired, and host code; either may be NULL. */
@@ -100,6 +108,7 @@ struct hwpmu {
 	u32 nunknown, unknown[HWPMU_UNKNOWN]; /* codes of events the model lacks, plus one */
 	u32 unreported; /* of these, not yet told to the owner: hwpmu_port_unknown_event() */
 	struct hwpmu_window window;
+	struct hwpmu_metrics metrics;
 };
 
 /* Reset: everything 0 and stopped, but GLOBAL_CTRL enables all counters; they count guest code. */
@@ -118,6 +127,12 @@ void hwpmu_write(struct hwpmu *pmu, u32 counter, u64 value); /* bits above the w
 u32 hwpmu_part(const struct hwpmu *pmu, u32 counter);
 void hwpmu_write_part(struct hwpmu *pmu, u32 counter, u32 part);
 void hwpmu_add(struct hwpmu *pmu, u32 counter, u64 value); /* wraps without an overflow */
+
+/* PERF_METRICS, and what it is a view of, for software that moves it elsewhere and back. */
+u64 hwpmu_read_metrics(const struct hwpmu *pmu);
+void hwpmu_write_metrics(struct hwpmu *pmu, u64 value);
+struct metrics hwpmu_metrics(const struct hwpmu *pmu);
+void hwpmu_set_metrics(struct hwpmu *pmu, const struct metrics *metrics);
 
 void hwpmu_write_scope(struct hwpmu *pmu, u32 counter, u8 scope);
 void hwpmu_write_select(struct hwpmu *pmu, u32 i, u64 value);

@@ -25,6 +25,8 @@ static bool has(const struct hwpmu *pmu, struct pmu_reg reg)
 {
 	if (!reg.row || reg.row->is_amd != pmu->model->is_amd)
 		return false;
+	if (reg.row->kind == PMU_REG_METRICS)
+		return pmu->model->metrics;
 	if (is_record(reg))
 		return pmu->branches && reg.row->lbr == pmu->model->lbr;
 	return reg.row->per == PER_CPU || (hwpmu_all(pmu) & BIT(pmu_reg_counter(reg)));
@@ -41,6 +43,9 @@ enum hwpmu_access hwpmu_read_reg(const struct hwpmu *pmu, struct pmu_reg reg, u6
 	case PMU_REG_COUNTER_FULL:
 	case PMU_REG_FIXED_COUNTER:
 		*value = hwpmu_read(pmu, pmu_reg_counter(reg));
+		return HWPMU_DONE;
+	case PMU_REG_METRICS:
+		*value = hwpmu_read_metrics(pmu);
 		return HWPMU_DONE;
 	case PMU_REG_SELECT:
 		*value = pmu->select[reg.i];
@@ -80,6 +85,9 @@ static enum hwpmu_access write_checked(struct hwpmu *pmu, struct pmu_reg reg, u6
 	case PMU_REG_FIXED_COUNTER:
 		hwpmu_write(pmu, pmu_reg_counter(reg), value);
 		return HWPMU_DONE;
+	case PMU_REG_METRICS:
+		hwpmu_write_metrics(pmu, value);
+		return HWPMU_DONE;
 	case PMU_REG_SELECT:
 		hwpmu_write_select(pmu, reg.i, value);
 		return HWPMU_DONE;
@@ -112,7 +120,8 @@ enum hwpmu_access hwpmu_write_reg(struct hwpmu *pmu, struct pmu_reg reg, u64 val
 	struct pmu_features features = { .counters = hwpmu_all(pmu),
 					 .general_mask = BIT(pmu->model->general_width) - 1,
 					 .adaptive = pmu->pebs.adaptive,
-					 .lbr_freezes = pmu->lbr.freezes };
+					 .lbr_freezes = pmu->lbr.freezes,
+					 .metrics = pmu->model->metrics };
 
 	if (!has(pmu, reg))
 		return HWPMU_FAULT;
@@ -136,13 +145,17 @@ enum hwpmu_access hwpmu_wrmsr(struct hwpmu *pmu, u32 index, u64 value)
 	return hwpmu_write_reg(pmu, pmu_reg_find(index), value);
 }
 
-/* Intel: the type in 31:16 (4000H: fixed), the number in 15:0. */
+/* Intel: the type in 31:16 (4000H: fixed, 2000H: metrics), the number in 15:0. */
 enum hwpmu_access hwpmu_rdpmc(const struct hwpmu *pmu, u32 ecx, u64 *value)
 {
 	u32 type = ecx >> 16, i = ecx & 0xffff;
 	bool fixed = !pmu->model->is_amd && type == 0x4000;
 
 	*value = 0;
+	if (ecx == RDPMC_METRICS && pmu->model->metrics) {
+		*value = hwpmu_read_metrics(pmu);
+		return HWPMU_DONE;
+	}
 	if ((type && !fixed) || i >= (fixed ? pmu->model->fixed : pmu->model->general))
 		return HWPMU_FAULT;
 	*value = hwpmu_read(pmu, fixed ? PMU_FIXED_BASE + i : i);

@@ -28,6 +28,14 @@ static inline void hwpmu_arm_class(struct retire_trips *trips, enum retire_class
 		trip[domain] = at;
 }
 
+/* Occurrences of the counter's class up to now. */
+u64 hwpmu_occurrences(const struct hwpmu *pmu, const struct hwpmu_counter *c);
+
+/* metrics.c */
+retire_wanted hwpmu_metrics_wanted(const struct hwpmu *pmu);
+void hwpmu_pause_metrics(struct hwpmu *pmu);   /* before privileges or scope change */
+void hwpmu_restart_metrics(struct hwpmu *pmu); /* after that, and what enables them */
+
 /* ibs.c: its part in the functions of hwpmu.h */
 retire_wanted hwpmu_ibs_wanted(const struct hwpmu *pmu);
 void hwpmu_ibs_arm(const struct hwpmu *pmu, struct retire_trips *trips);

@@ -11,6 +11,7 @@
 #define HWPMU_RETIRE_H
 
 #include "base/types.h"
+#include "x86/pmu_models.h" /* TICKS_PER_CYCLE */
 
 enum retire_privilege { RETIRE_OS, RETIRE_USR }; /* CPL 0; CPL 1 to 3 */
 
@@ -21,10 +22,6 @@ enum retire_class {
 	NRETIRE,
 	RETIRE_NOTHING = NRETIRE /* the class of an event that is never counted */
 };
-
-/* Tallies of time are in ticks, since instructions take parts of a cycle. A slot is a whole number
- * of ticks where a cycle has 4, 5, 6 or 8. */
-#define TICKS_PER_CYCLE 120
 
 /* A set of classes: those that are counted now. Only these need to grow. */
 __extension__ typedef unsigned __int128 retire_wanted;

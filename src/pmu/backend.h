@@ -24,7 +24,8 @@ struct pmu_backend {
 
 	/*
 	 * Before an entry: counts what pmu's registers now say. `controls` and `values` are the
-	 * counters whose control, whose value is newer in pmu; the others go on. A counter
+	 * counters whose control, whose value is newer in pmu, with GLOBAL_METRICS the metrics; the
+	 * others go on. A counter
 	 * overflows when it wraps at the model's width.
 	 */
 	void (*load)(void *data, struct pmu *pmu, u64 controls, u64 values);
@@ -66,6 +67,9 @@ void pmu_set_value(struct pmu *pmu, u32 counter, u64 value);
  * shows. A guest's write of the counter sets 0. */
 u32 pmu_part(const struct pmu *pmu, u32 counter);
 void pmu_set_part(struct pmu *pmu, u32 counter, u32 part);
+/* Does PERF_METRICS count, as far as GLOBAL_CTRL and the filter say? It needs fixed counter 3, too.
+ */
+bool pmu_metrics_enabled(const struct pmu *pmu);
 /* May the guest reach these without an exit? */
 bool pmu_passes_selects(const struct pmu *pmu);
 bool pmu_passes_fixed_ctrl(const struct pmu *pmu);

@@ -62,7 +62,7 @@ void pmu_write_part(struct pmu *pmu, u32 counter, u32 part)
 void pmu_tell_all(struct pmu *pmu)
 {
 	pmu->dirty = pmu->all | PMU_DIRTY_GLOBAL | PMU_DIRTY_STATUS;
-	pmu->stale = pmu->all;
+	pmu->stale = pmu->all | (pmu->has_metrics ? GLOBAL_METRICS : 0);
 	pmu->lbr_dirty = pmu->pebs_dirty = true;
 }
 

@@ -97,11 +97,16 @@ static void derive(struct pmu *pmu)
 	pmu->fixed_mask = BIT(least(field(edx, 12, 5), model->fixed_width)) - 1;
 }
 
-/* The type is in 31:16 (4000H: fixed), the number in 15:0. The "fast" bit 31 is a type we lack. */
+/* The type is in 31:16 (4000H: fixed, 2000H: metrics), the number in 15:0. The "fast" bit 31 is a
+ * type we lack. */
 static bool rdpmc_counter(const struct pmu *pmu, u32 ecx, u32 *counter)
 {
 	u32 type = ecx >> 16, i = ecx & 0xffff;
 
+	if (ecx == RDPMC_METRICS) {
+		*counter = PMU_METRICS_BIT;
+		return pmu->has_metrics;
+	}
 	*counter = type ? PMU_FIXED_BASE + i : i;
 	return type == 0x4000 ? i < pmu->fixed && (pmu->fixed_set >> i & 1)
 			      : !type && i < pmu->general;

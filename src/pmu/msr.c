@@ -33,6 +33,8 @@ u32 pmu_row_offered(const struct pmu_row *row, const struct pmu_model *model)
 		return 0;
 	if ((row->flags & ROW_BASELINE) && !(model->perf_capabilities & PERF_CAP_BASELINE))
 		return 0;
+	if ((row->flags & ROW_METRICS) && !model->metrics)
+		return 0;
 	return count(row, model->general, model->fixed, model->lbr_depth);
 }
 
@@ -50,6 +52,8 @@ u32 pmu_row_present(const struct pmu_row *row, const struct pmu *pmu)
 	if (((row->flags & ROW_PEBS) && !pmu->has_pebs) ||
 	    ((row->flags & ROW_BASELINE) && !pmu_pebs_adaptive(pmu)) ||
 	    ((row->flags & ROW_DS) && !pmu->guest.ds))
+		return 0;
+	if ((row->flags & ROW_METRICS) && !pmu->has_metrics)
 		return 0;
 	if (row->lbr && row->lbr != pmu->lbr)
 		return 0;
@@ -102,7 +106,8 @@ static struct pmu_features features(const struct pmu *pmu)
 				      .general_mask = pmu->general_mask,
 				      .adaptive = pmu_pebs_adaptive(pmu),
 				      .tsx = pmu->guest.tsx,
-				      .lbr_freezes = pmu_lbr_status_bits(pmu) };
+				      .lbr_freezes = pmu_lbr_status_bits(pmu),
+				      .metrics = pmu->has_metrics };
 }
 
 enum pmu_result pmu_write_reg(struct pmu *pmu, struct pmu_reg reg, bool host, u64 value)
@@ -141,6 +146,7 @@ enum pmu_result pmu_rdpmc(struct pmu *pmu, u32 ecx, bool allowed, u64 *value)
 	if (!pmu->version || !allowed || !pmu->vendor->rdpmc_counter(pmu, ecx, &counter))
 		return PMU_FAULT;
 	pmu_fetch(pmu);
-	*value = pmu_counter_read(pmu, counter);
+	*value = counter == PMU_METRICS_BIT ? pmu_metrics_read(pmu, 0)
+					    : pmu_counter_read(pmu, counter);
 	return PMU_OK;
 }

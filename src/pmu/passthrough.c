@@ -11,7 +11,8 @@
 
 static bool same_counters(const struct pmu *pmu)
 {
-	return pmu->all == pmu_counters(pmu->model->general, pmu->model->fixed);
+	return pmu->all == pmu_counters(pmu->model->general, pmu->model->fixed) &&
+	       pmu->has_metrics == (pmu->model->metrics != 0);
 }
 
 /* The hardware has no transactions, whose bits a guest with them may set. */
@@ -40,7 +41,7 @@ static bool passes(const struct pmu *pmu, const struct pmu_row *row)
 	case PASS_FIXED_CTRL:
 		return pmu_passes_fixed_ctrl(pmu);
 	case PASS_GLOBAL:
-		return same_counters(pmu);
+		return same_counters(pmu) && !pmu_metrics_denied(pmu);
 	case PASS_RECORD:
 		return !pmu->filter;
 	default:

@@ -54,6 +54,7 @@ void pmu_configure(struct pmu *pmu, const struct pmu_guest *guest)
 	pmu->all = pmu_counters(pmu->general, 0) | (u64)pmu->fixed_set << PMU_FIXED_BASE;
 	pmu->narrow = narrow(pmu);
 	pmu->pass_serial++;
+	pmu_metrics_reset(pmu);
 	reset(pmu);
 	pmu_lbr_reset(pmu);
 	pmu_pebs_reset(pmu);
@@ -129,7 +130,7 @@ void pmu_set_filter(struct pmu *pmu, const struct pmu_filter *filter)
 	pmu->filter = filter;
 	pmu_ibs_filter(pmu);
 	pmu->lbr_dirty = true;
-	pmu->dirty |= pmu->all;
+	pmu->dirty |= pmu->all | PMU_DIRTY_GLOBAL;
 	pmu->pass_serial++;
 }
 

@@ -21,6 +21,7 @@
 #include "base/types.h"
 #include "pmu/backend.h"
 #include "pmu/filter.h"
+#include "x86/metrics.h"
 #include "x86/pmu_models.h"
 #include "x86/pmu_msrs.h"
 #include "x86/pmu_regs.h"
@@ -76,6 +77,9 @@ struct pmu {
 	u64 value[PMU_COUNTERS]; /* general, then fixed; backend.h says which side has the newest */
 	u32 part[PMU_COUNTERS];	 /* pmu_part() */
 
+	bool has_metrics;
+	struct metrics metrics; /* PERF_METRICS; backend.h as for values */
+
 	/* Branch records. */
 	enum pmu_lbr lbr; /* what the guest has */
 	u8 lbr_depth;
@@ -88,7 +92,7 @@ struct pmu {
 	u64 offcore[2]; /* MSR_OFFCORE_RSP: what the events of that name mean */
 
 	u64 dirty;	 /* what the backend has not been told: controls of counters, PMU_DIRTY_* */
-	u64 stale;	 /* counters whose value it has not been told */
+	u64 stale;	 /* counters whose value it has not been told; GLOBAL_METRICS: metrics */
 	u32 pass_serial; /* grows when the answer of pmu_passes() may have changed */
 	bool pmi;
 	bool has_run; /* the guest has run: PERF_CAPABILITIES can no longer change */
@@ -158,6 +162,10 @@ void pmu_set_debugctl(struct pmu *pmu, u64 value);
 /* pmu_part() (backend.h), for programs that save and restore. */
 u32 pmu_read_part(struct pmu *pmu, u32 counter);
 void pmu_write_part(struct pmu *pmu, u32 counter, u32 part);
+
+/* What PERF_METRICS is a view of, for the same. */
+u64 pmu_read_metric(struct pmu *pmu, enum metric metric);
+void pmu_write_metric(struct pmu *pmu, enum metric metric, u64 ticks);
 
 void pmu_sync(struct pmu *pmu);
 void pmu_enter(struct pmu *pmu);

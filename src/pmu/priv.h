@@ -89,6 +89,13 @@ void pmu_put_status(struct pmu *pmu, u64 value);
 pmu_read_register pmu_read_capabilities, pmu_read_inuse;
 pmu_write_register pmu_write_capabilities;
 
+/* --- metrics.c --- */
+
+void pmu_metrics_reset(struct pmu *pmu);
+bool pmu_metrics_denied(const struct pmu *pmu); /* by the filter */
+pmu_read_register pmu_metrics_read;
+pmu_write_register pmu_metrics_write;
+
 /* --- lbr.c --- */
 
 enum pmu_lbr pmu_lbr_of(const struct pmu *pmu);

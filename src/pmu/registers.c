@@ -155,6 +155,7 @@ const struct pmu_reg_ops pmu_reg_ops[NPMU_REG_KINDS] = {
 	[PMU_REG_COUNTER_LOW] = { read_counter, write_counter_low },
 	[PMU_REG_COUNTER_FULL] = { read_counter, write_counter },
 	[PMU_REG_FIXED_COUNTER] = { read_fixed_counter, write_fixed_counter },
+	[PMU_REG_METRICS] = { pmu_metrics_read, pmu_metrics_write },
 	[PMU_REG_SELECT] = { read_select, write_select },
 	[PMU_REG_OFFCORE] = { read_offcore, write_offcore },
 	[PMU_REG_FIXED_CTRL] = { read_fixed_ctrl, write_fixed_ctrl },

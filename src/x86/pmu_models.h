@@ -7,6 +7,10 @@
 
 #include "x86/models.h"
 
+/* Tallies of time are in ticks, since instructions take parts of a cycle. A slot is a whole number
+ * of ticks where a cycle has 4, 5, 6 or 8. */
+#define TICKS_PER_CYCLE 120
+
 /* What keeps the last branches (SDM 3B 17; APM2 13.1). */
 enum pmu_lbr {
 	LBR_NONE,
@@ -25,8 +29,14 @@ struct pmu_model {
 	u8 slots;
 	enum pmu_lbr lbr;
 	u8 lbr_depth;
-	u16 perf_capabilities; /* what PERF_CAPABILITIES says of branch records and PEBS */
+	u16 perf_capabilities; /* what PERF_CAPABILITIES says of them, of PEBS and of metrics */
+	u8 metrics;	       /* fields of PERF_METRICS; 0: there is none */
 };
+
+static inline u32 pmu_slot_ticks(const struct pmu_model *model)
+{
+	return TICKS_PER_CYCLE / model->slots;
+}
 
 const struct pmu_model *pmu_model_of(enum model_set model); /* exactly one bit of it */
 

@@ -79,6 +79,11 @@ static u64 pebs_enable_bits(const struct pmu_features *has)
 	       (has->adaptive ? has->counters : has->counters & MASK(PMU_FIXED_BASE - 1, 0));
 }
 
+static u64 metrics_bit(const struct pmu_features *has)
+{
+	return has->metrics ? GLOBAL_METRICS : 0;
+}
+
 u64 pmu_reserved(struct pmu_reg reg, const struct pmu_features *has)
 {
 	u64 reserved = reg.row->reserved;
@@ -91,13 +96,13 @@ u64 pmu_reserved(struct pmu_reg reg, const struct pmu_features *has)
 	case PMU_REG_FIXED_CTRL:
 		return ~fixed_ctrl_bits(has);
 	case PMU_REG_GLOBAL_CTRL:
-		return ~has->counters;
+		return ~(has->counters | metrics_bit(has));
 	case PMU_REG_STATUS:
 	case PMU_REG_STATUS_SET:
 	case PMU_REG_STATUS_CLEAR:
 		if (reserved && !has->lbr_freezes)
 			reserved |= GLOBAL_STATUS_LBR_FRZ;
-		return reserved & ~has->counters;
+		return reserved & ~(has->counters | metrics_bit(has));
 	case PMU_REG_PEBS_ENABLE:
 		return ~pebs_enable_bits(has);
 	default:

@@ -19,6 +19,7 @@ enum pmu_reg_kind {
 	PMU_REG_COUNTER_LOW,  /* a guest writes 32 bits with sign */
 	PMU_REG_COUNTER_FULL, /* bits above the width are reserved */
 	PMU_REG_FIXED_COUNTER,
+	PMU_REG_METRICS,
 	PMU_REG_SELECT,
 	PMU_REG_OFFCORE,
 	PMU_REG_FIXED_CTRL,
@@ -59,6 +60,7 @@ enum pmu_row_flags {
 	ROW_GUEST_READS = BIT(10), /* a write by the guest faults */
 	ROW_GUEST_DROPS = BIT(11), /* a write by the guest is dropped */
 	ROW_IGNORES = BIT(12),	   /* reserved bits are ignored; without it they fault */
+	ROW_METRICS = BIT(13),	   /* needs PERF_CAPABILITIES[15] and fixed counter 3 */
 };
 
 /* What a register must have in common with the hardware's for a guest to reach that. */
@@ -67,7 +69,7 @@ enum pmu_row_pass {
 	PASS_COUNTER,	 /* the width */
 	PASS_SELECT,	 /* no filter looks at it */
 	PASS_FIXED_CTRL, /* no filter looks at it, and all fixed counters */
-	PASS_GLOBAL,	 /* all counters */
+	PASS_GLOBAL,	 /* all counters, and metrics that no filter denies */
 	PASS_RECORD,	 /* no filter looks at it */
 };
 
@@ -116,6 +118,7 @@ struct pmu_features {
 	bool adaptive;	  /* adaptive PEBS records */
 	bool tsx;
 	bool lbr_freezes; /* GLOBAL_STATUS_LBR_FRZ exists */
+	bool metrics;	  /* PERF_METRICS */
 };
 
 u64 pmu_reserved(struct pmu_reg reg, const struct pmu_features *has);

@@ -36,6 +36,11 @@
 #define FIXED_CTRL_BITS	       4
 #define FIXED_CTRL_ADAPTIVE(i) BIT(32 + FIXED_CTRL_BITS * (i)) /* of counter i */
 
+/* PERF_METRICS, in IA32_PERF_GLOBAL_CTRL and in the status. */
+#define PMU_METRICS_BIT 48
+#define GLOBAL_METRICS	BIT(PMU_METRICS_BIT)
+#define RDPMC_METRICS	0x20000000u /* ECX */
+
 /* IA32_PERF_GLOBAL_STATUS, PerfCntrGlobalStatus. */
 #define GLOBAL_STATUS_LBR_FRZ BIT(58)
 #define GLOBAL_STATUS_CTR_FRZ BIT(59)
@@ -51,6 +56,7 @@
 #define PERF_CAP_BASELINE    BIT(14) /* adaptive records, on all counters */
 #define PERF_CAP_PEBS \
 	(PERF_CAP_PEBS_TRAP | PERF_CAP_PEBS_REGS | PERF_CAP_PEBS_FORMAT | PERF_CAP_BASELINE)
+#define PERF_CAP_METRICS    BIT(15)
 #define LBR_FORMAT_INFO	    5 /* FROM and TO are addresses; flags and cycles in INFO */
 #define PERF_CAP_FULL_WIDTH BIT(13)
 

@@ -61,6 +61,9 @@ static void intel_registers_take_what_they_should(void **state)
 		/* Fixed counters drop what is too wide. */
 		{ FIXED_CTR, GUEST, ~0ull, PMU_OK, WIDTH },
 		{ FIXED_CTR + 3, HOST, 5, PMU_OK, 5 },
+		/* Metrics have no reserved bits. */
+		{ 0x329, GUEST, ~0ull, PMU_OK, ~0ull },
+		{ 0x329, HOST, 0x4080203f, PMU_OK, 0x4080203f },
 		/* Event selects. */
 		{ EVNTSEL, GUEST, 0xffdfffff, PMU_OK, 0xffdfffff },
 		{ EVNTSEL, GUEST, EVENTSEL_ANY, PMU_FAULT, 0 },
@@ -96,10 +99,12 @@ static void intel_registers_take_what_they_should(void **state)
 		{ GLOBAL_CTRL, GUEST, 0xf000000ff, PMU_OK, 0xf000000ff },
 		{ GLOBAL_CTRL, GUEST, BIT(8), PMU_FAULT, 0xff },
 		{ GLOBAL_CTRL, GUEST, BIT(36), PMU_FAULT, 0xff },
-		{ GLOBAL_CTRL, HOST, BIT(48), PMU_FAULT, 0xff },
+		{ GLOBAL_CTRL, GUEST, BIT(48) | BIT(35), PMU_OK, BIT(48) | BIT(35) },
+		{ GLOBAL_CTRL, HOST, BIT(49), PMU_FAULT, 0xff },
 		{ STATUS, GUEST, 0, PMU_FAULT, 0 },
 		{ STATUS, HOST, 1 | BIT(32) | BIT(62) | BIT(63), PMU_OK,
 		  1 | BIT(32) | BIT(62) | BIT(63) },
+		{ STATUS, HOST, BIT(48), PMU_OK, BIT(48) },
 		{ STATUS, HOST, BIT(8), PMU_FAULT, 0 },
 		{ STATUS, HOST, BIT(55), PMU_FAULT, 0 },
 		{ STATUS, HOST, BIT(59), PMU_FAULT, 0 },
@@ -324,7 +329,7 @@ static void capabilities_are_final_after_the_first_run(void **state)
 	assert_int_equal(guest_wrmsr(&m, PERF_CAPS, 0), PMU_FAULT);
 	pmu_machine_create(&m, MODEL_ICELAKE);
 	for (u32 bit = 0; bit < 64; bit++)
-		if (!(BIT(bit) & (PERF_CAP_FULL_WIDTH | PERF_CAP_PEBS)))
+		if (!(BIT(bit) & (PERF_CAP_FULL_WIDTH | PERF_CAP_PEBS | PERF_CAP_METRICS)))
 			assert_int_equal(host_wrmsr(&m, PERF_CAPS, BIT(bit)), PMU_FAULT);
 	pmu_enter(&m.pmu);
 	assert_int_equal(host_wrmsr(&m, PERF_CAPS, SUPPORTED), PMU_OK);

@@ -242,7 +242,7 @@ static void rdpmc_reads_what_its_index_names(void **state)
 static void rdpmc_faults_on_other_indices(void **state)
 {
 	static const u32 bad[] = {
-		8, 64, 0xffff, BIT(30) | 4, BIT(31), BIT(29), BIT(31) | BIT(30), BIT(16), ~0u,
+		8, 64, 0xffff, BIT(30) | 4, BIT(31), BIT(29) | 1, BIT(31) | BIT(30), BIT(16), ~0u,
 	};
 	u64 value;
 

@@ -50,6 +50,8 @@ static u64 read_hidden(struct vcpu *vcpu, u32 i)
 		return read_parts(&vcpu->pmu.guest, 0, vcpu->pmu.guest.general);
 	case HIDDEN_FIXED_PARTS:
 		return read_parts(&vcpu->pmu.guest, PMU_FIXED_BASE, vcpu->pmu.guest.fixed);
+	case HIDDEN_METRICS ... HIDDEN_METRICS_LAST:
+		return pmu_read_metric(&vcpu->pmu.guest, i - HIDDEN_METRICS);
 	default:
 		return vcpu->has_lapic ? lapic_extended_entry(&vcpu->lapic, i - HIDDEN_EILVT) : 0;
 	}
@@ -77,6 +79,9 @@ static bool write_hidden(struct vcpu *vcpu, u32 i, u64 value)
 		break;
 	case HIDDEN_FIXED_PARTS:
 		write_parts(&vcpu->pmu.guest, PMU_FIXED_BASE, vcpu->pmu.guest.fixed, value);
+		break;
+	case HIDDEN_METRICS ... HIDDEN_METRICS_LAST:
+		pmu_write_metric(&vcpu->pmu.guest, i - HIDDEN_METRICS, value);
 		break;
 	default:
 		if (vcpu->has_lapic)

@@ -7,6 +7,7 @@
 
 #include "irq/lapic.h"
 #include "vm/msr/msr.h"
+#include "x86/metrics.h"
 
 enum msr_flags {
 	LIST_INTEL = BIT(0), /* in KVM_GET_MSR_INDEX_LIST of an Intel, of an AMD model */
@@ -71,6 +72,8 @@ enum msr_hidden {
 	HIDDEN_FIXED_PARTS,  /* and of the fixed counters */
 	HIDDEN_EILVT,	     /* the extended local vectors, for which KVM_GET_LAPIC has no room */
 	HIDDEN_LAST = HIDDEN_EILVT + LAPIC_EILVTS - 1,
+	HIDDEN_METRICS, /* pmu_read_metric() */
+	HIDDEN_METRICS_LAST = HIDDEN_METRICS + NMETRICS - 1,
 };
 
 bool msr_read_hidden(struct vcpu *vcpu, u32 index, bool host, u64 *value);

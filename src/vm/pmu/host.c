@@ -121,6 +121,7 @@ static void tally(struct retire_tally *tally, enum retire_privilege privilege, u
 	tally->instructions[privilege] += cycles;
 	tally->cycles[privilege] += cycles * TICKS_PER_CYCLE;
 	tally->ref_cycles[privilege] += cycles * TICKS_PER_CYCLE;
+	tally->backend_slots[privilege] += cycles * TICKS_PER_CYCLE;
 }
 
 /*
@@ -222,7 +223,7 @@ void vcpu_host_report(struct vcpu *vcpu)
 	if (vcpu->pmu.mode != VM_PMU_EVENT && !vcpu->pmu.starved)
 		return;
 	if (vcpu->pmu.mode == VM_PMU_EVENT)
-		hostperf_settle_pebs(&vcpu->pmu.host.guest);
+		hostperf_settle_guest(&vcpu->pmu.host.guest);
 	starved = vcpu->pmu.mode == VM_PMU_EVENT ? hostperf_starved(&vcpu->pmu.host.guest) : 0;
 	fresh = starved & ~vcpu->pmu.starved;
 	WRITE_ONCE(vcpu->pmu.starved, starved);

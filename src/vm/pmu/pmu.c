@@ -122,6 +122,8 @@ u64 vcpu_pmu_capabilities(const struct vcpu *vcpu, u64 value)
 
 	if (!vcpu->cpuid_filled || value != PERF_CAP_FULL_WIDTH)
 		return value;
+	if (!(vcpu->pmu.guest.fixed_set & BIT(3)))
+		supported &= ~PERF_CAP_METRICS;
 	return vcpu->pmu.guest.guest.ds ? supported : supported & ~PERF_CAP_PEBS;
 }
 
