@@ -53,6 +53,7 @@ static void load(void *data, struct pmu *pmu, u64 controls, u64 values)
 {
 	struct hwpmu *hw = data;
 
+	hw->hides_metrics = !pmu->has_metrics;
 	hostperf_load_offcore(hw, pmu);
 	for (u64 left = controls & MASK(PMU_FIXED_BASE - 1, 0); left;) {
 		u32 counter = next_bit(&left);

@@ -109,6 +109,7 @@ struct hwpmu {
 	u32 unreported; /* of these, not yet told to the owner: hwpmu_port_unknown_event() */
 	struct hwpmu_window window;
 	struct hwpmu_metrics metrics;
+	bool hides_metrics; /* from software that has the registers; set by their owner */
 };
 
 /* Reset: everything 0 and stopped, but GLOBAL_CTRL enables all counters; they count guest code. */

@@ -21,12 +21,17 @@ static enum lbr_field field_of(struct pmu_reg reg)
 	return fields[reg.row->kind - PMU_REG_LBR_TOP];
 }
 
+static bool shows_metrics(const struct hwpmu *pmu)
+{
+	return pmu->model->metrics && !pmu->hides_metrics;
+}
+
 static bool has(const struct hwpmu *pmu, struct pmu_reg reg)
 {
 	if (!reg.row || reg.row->is_amd != pmu->model->is_amd)
 		return false;
 	if (reg.row->kind == PMU_REG_METRICS)
-		return pmu->model->metrics;
+		return shows_metrics(pmu);
 	if (is_record(reg))
 		return pmu->branches && reg.row->lbr == pmu->model->lbr;
 	return reg.row->per == PER_CPU || (hwpmu_all(pmu) & BIT(pmu_reg_counter(reg)));
@@ -121,7 +126,7 @@ enum hwpmu_access hwpmu_write_reg(struct hwpmu *pmu, struct pmu_reg reg, u64 val
 					 .general_mask = BIT(pmu->model->general_width) - 1,
 					 .adaptive = pmu->pebs.adaptive,
 					 .lbr_freezes = pmu->lbr.freezes,
-					 .metrics = pmu->model->metrics };
+					 .metrics = shows_metrics(pmu) };
 
 	if (!has(pmu, reg))
 		return HWPMU_FAULT;
@@ -152,7 +157,7 @@ enum hwpmu_access hwpmu_rdpmc(const struct hwpmu *pmu, u32 ecx, u64 *value)
 	bool fixed = !pmu->model->is_amd && type == 0x4000;
 
 	*value = 0;
-	if (ecx == RDPMC_METRICS && pmu->model->metrics) {
+	if (ecx == RDPMC_METRICS && shows_metrics(pmu)) {
 		*value = hwpmu_read_metrics(pmu);
 		return HWPMU_DONE;
 	}

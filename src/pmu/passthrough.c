@@ -11,8 +11,7 @@
 
 static bool same_counters(const struct pmu *pmu)
 {
-	return pmu->all == pmu_counters(pmu->model->general, pmu->model->fixed) &&
-	       pmu->has_metrics == (pmu->model->metrics != 0);
+	return pmu->all == pmu_counters(pmu->model->general, pmu->model->fixed);
 }
 
 /* The hardware has no transactions, whose bits a guest with them may set. */

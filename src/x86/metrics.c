@@ -1,8 +1,8 @@
 // SPDX-License-Identifier: MIT
 /*
  * The arithmetic of MSR_PERF_METRICS. Fractions of level 1 are rounded by largest remainder, so
- * that their sum is FFH; those of level 2 to the nearest, but never above the field that they are a
- * part of. Runs while guest vector state is live: general registers only.
+ * that their sum is FFH; those of level 2 are fractions of the field that they are a part of. Runs
+ * while guest vector state is live: general registers only.
  */
 #include "x86/metrics.h"
 
@@ -60,12 +60,15 @@ static void round_level1(const u64 *ticks, u64 sum, u32 out[NMETRICS])
 	}
 }
 
-static void round_level2(const u64 *ticks, u64 sum, u32 out[NMETRICS])
+static void round_level2(const u64 *ticks, u32 out[NMETRICS])
 {
 	for (u32 i = 0; i < NMETRICS_L1; i++) {
-		u32 share = (ticks[NMETRICS_L1 + i] * WHOLE + sum / 2) / sum;
+		u64 all = ticks[i], part = ticks[NMETRICS_L1 + i];
 
-		out[NMETRICS_L1 + i] = share < out[i] ? share : out[i];
+		if (part >= all)
+			out[NMETRICS_L1 + i] = all ? out[i] : 0;
+		else
+			out[NMETRICS_L1 + i] = (part * out[i] + all / 2) / all;
 	}
 }
 
@@ -77,7 +80,7 @@ u64 metrics_value(const struct metrics *m, u32 fields)
 	if (!m->counted || !sum)
 		return m->written;
 	round_level1(ticks, sum, share);
-	round_level2(ticks, sum, share);
+	round_level2(ticks, share);
 	for (u32 i = 0; i < fields; i++)
 		value |= (u64)share[i] << 8 * i;
 	return value;
