@@ -146,6 +146,7 @@ static void intel(struct writer *w)
 {
 	u64 caps = kvm_guest_get_msr(w->g, 0, 0x345);
 	bool adaptive = caps & PERF_CAP_BASELINE, legacy = caps & PERF_CAP_LBR_FORMAT;
+	bool metrics = caps & PERF_CAP_METRICS;
 	u64 record = adaptive ? EVENTSEL_ADAPTIVE : 0;
 	/* Of versions before 4 the status has no bit that freezes branch records. */
 	u64 status = MASK(3, 0) | MASK(34, 32) | GLOBAL_STATUS_DS |
@@ -165,13 +166,17 @@ static void intel(struct writer *w)
 	sampling(w, 0x309, 1201);
 	sampling(w, 0x30a, 1607);
 	counting(w, 0x30b);
-	setup(w, 0x38d, 0x2aa); /* user mode; the first two interrupt */
+	if (metrics) { /* of slots */
+		counting(w, 0x30c);
+		counting(w, 0x329);
+	}
+	setup(w, 0x38d, metrics ? 0x22aa : 0x2aa); /* user mode; the first two interrupt */
 	debug_store(w, adaptive);
 	if (legacy)
 		legacy_lbr(w);
 	else
 		arch_lbr(w);
-	setup(w, 0x38f, MASK(3, 0) | MASK(34, 32));
+	setup(w, 0x38f, MASK(3, 0) | (metrics ? MASK(35, 32) | GLOBAL_METRICS : MASK(34, 32)));
 	ack(w, 0x390, status);
 	ack(w, 0x834, 0x400);
 }
