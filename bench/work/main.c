@@ -6,6 +6,8 @@
  *
  *   list                       prints name, group and CPUs of each workload
  *   run NAME STATE MILLISECONDS
+ *   count NAME UNITS ROUNDS    prints the cycles of units of work: count.c
+ *   clock                      prints the cycles of a nanosecond
  *   now                        prints the clock that times are taken from
  *
  * says "work: begun" when the time begins and answers "work: NAME STATE UNITS NANOSECONDS WAITED CHECKSUM …" or "work: NAME STATE failed …".
@@ -20,6 +22,7 @@
 #include <termios.h>
 #include <unistd.h>
 
+#include "bench/cycles.h"
 #include "bench/work/work.h"
 
 #define LINE_MAX_ 256
@@ -79,7 +82,11 @@ static int obey(int words, char *word[])
 		return printf("work: now %llu\n", (unsigned long long)nanoseconds()) < 0;
 	if (words == 4 && !strcmp(word[0], "run"))
 		return run(word[1], word[2], word[3]);
-	fprintf(stderr, "usage: work list | now | run NAME STATE MILLISECONDS\n");
+	if (words == 1 && !strcmp(word[0], "clock"))
+		return printf("work: clock %.4f\n", cycles_clock()) < 0;
+	if (words == 4 && !strcmp(word[0], "count") && find(word[1]))
+		return count(find(word[1]), (unsigned)atoi(word[2]), (unsigned)atoi(word[3])), 0;
+	fprintf(stderr, "usage: work list | clock | now | count NAME UNITS ROUNDS | run NAME STATE MILLISECONDS\n");
 	return 2;
 }
 

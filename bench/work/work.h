@@ -47,6 +47,10 @@ struct outcome {
 int measure(const struct workload *w, const char *state, unsigned milliseconds,
 	    struct outcome *outcome, char *details, size_t size);
 
+/* count.c: prints the cycles of so many units, so many times, and how much of its time the process was
+ * in the kernel. */
+void count(const struct workload *w, unsigned units, unsigned rounds);
+
 /* Only the checksum is wanted, of as little as will do: the time asked for is 0. */
 extern bool only_check;
 

@@ -1,0 +1,74 @@
+# SPDX-License-Identifier: MIT
+"""Function shares of bench/truth: how the time of a program divides into its functions, by samples of cpu-clock natively and of cycles
+in a guest with full timing, and how far the two are apart: half the sum of the differences, in points."""
+
+import collections
+import os
+import re
+import shutil
+import subprocess
+
+import silicon
+from silicon import TOP, WORK
+
+# Programs, and arguments for about two seconds natively; a guest does less of the same.
+NATIVE = {name: [WORK, "run", name, "plain", "2000"] for name in ("xz", "zlib", "sqlite")}
+GUEST = {"xz": [WORK, "count", "xz", "4", "1"], "zlib": [WORK, "count", "zlib", "3", "1"], "sqlite": [WORK, "count", "sqlite", "60", "1"]}
+PERL = "for my $i (1..{}) {{ $h{{$i % 1000}} .= 'x' if $i =~ /[37]$/; $s += length($h{{$i % 77}} // '') }} print $s"
+SMALL = 0.005  # functions with a smaller share in both are taken together
+PERIOD = 100003
+
+
+def functions(text):
+    """{function: share} of what perf script prints: the function's name, or the object's."""
+    found = collections.Counter()
+    for line in text.splitlines():
+        match = re.match(r"\s*[0-9a-f]+ (.*?)(?:\+0x[0-9a-f]+)? \((.*)\)$", line)
+        if match:
+            found[match[1] if match[1] != "[unknown]" else os.path.basename(match[2])] += 1
+    total = sum(found.values())
+    return {name: n / total for name, n in found.items()}, total
+
+
+def script(data, **arguments):
+    return subprocess.run(["perf", "script", "-i", data, "-F", "ip,sym,symoff,dso"], stdout=subprocess.PIPE, stderr=subprocess.DEVNULL,
+                          text=True, timeout=silicon.SECONDS, **arguments).stdout
+
+
+def record_native(command, folder):
+    data = os.path.join(folder, "native.data")
+    silicon.output(["perf", "record", "-q", "-e", "cpu-clock:u", "-F", "2000", "-o", data, *command])
+    return functions(script(data))
+
+
+def record_guest(model, command, folder):
+    data = os.path.join(folder, "guest.data")
+    silicon.in_guest(model, ["perf", "record", "-q", "-e", "cycles:u", "-c", str(PERIOD), "-o", data, *command], ["--rw", folder])
+    return functions(script(data))
+
+
+def distance(one, other):
+    names = {name for name in (*one, *other) if max(one.get(name, 0), other.get(name, 0)) >= SMALL}
+    apart = sum(abs(one.get(name, 0) - other.get(name, 0)) for name in names)
+    rest = [1 - sum(shares.get(name, 0) for name in names) for shares in (one, other)]
+    return (apart + abs(rest[0] - rest[1])) / 2
+
+
+def show(name, native, guest, counts, most=6):
+    print(f"{name}: {100 * distance(native, guest):.1f} points apart ({counts[0]} samples natively, {counts[1]} in the guest)")
+    names = sorted({*native, *guest}, key=lambda key: -abs(native.get(key, 0) - guest.get(key, 0)))
+    for key in names[:most]:
+        print(f"    {100 * native.get(key, 0):>6.1f} {100 * guest.get(key, 0):>6.1f}  {key}")
+
+
+def shares(model, pattern, folder):
+    silicon.make("all", "build/bench/work")
+    programs = {name: (NATIVE[name], GUEST[name]) for name in NATIVE}
+    if shutil.which("perl"):
+        programs["perl"] = ["perl", "-e", PERL.format(5000000)], ["perl", "-e", PERL.format(500000)]
+    for name, (native, guest) in programs.items():
+        if not re.search(pattern, name):
+            continue
+        there, n = record_native(native, folder)
+        here, m = record_guest(model, guest, folder)
+        show(name, there, here, (n, m))
