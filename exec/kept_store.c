@@ -242,15 +242,16 @@ static void write_out(struct store *s)
 	s->out_used = 0;
 }
 
-static void store_add(struct store *s, const struct kept_entry *entry)
+static void store_add(struct store *s, const struct kept_buffer *buffer)
 {
+	const struct kept_entry *entry = &buffer->entry;
 	u64 length = kept_length(entry->size);
 
 	if (s->out_used + length > OUT_SIZE)
 		write_out(s);
 	if (s->failed)
 		return;
-	memcpy(s->out + s->out_used, entry, length);
+	memcpy(s->out + s->out_used, buffer, length);
 	set_slot(s, entry->key, s->header.end + s->out_used);
 	s->out_used += length;
 	s->header.entries++;
@@ -287,7 +288,7 @@ static void add_news(struct store *s, const struct kept_news *news, struct kept_
 			at += KEPT_ALIGN;
 			continue;
 		}
-		store_add(s, &buffer->entry);
+		store_add(s, buffer);
 		at += kept_length(buffer->entry.size);
 	}
 }
@@ -359,7 +360,7 @@ static void copy_used(struct store *from, struct store *to, const u8 *used, u64 
 		first--;
 	for (u32 i = first; i < n && !to->failed; i++)
 		if (read_entry(from->fd, positions[i], buffer))
-			store_add(to, &buffer->entry);
+			store_add(to, buffer);
 	free(positions);
 }
 

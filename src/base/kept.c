@@ -22,7 +22,7 @@ void kept_seal(struct kept_buffer *buffer, const u64 key[2], u32 size)
 	entry->key[1] = key[1];
 	entry->size = size;
 	entry->mark = KEPT_MARK;
-	bytes_fill(entry->body + size, 0, kept_length(size) - sizeof(*entry) - size);
+	bytes_fill(buffer->body + size, 0, kept_length(size) - sizeof(*entry) - size);
 	kept_hash(entry->key, hashed_length(size), entry->hash);
 }
 
@@ -37,7 +37,7 @@ bool kept_copy(const u8 *from, u64 room, struct kept_buffer *to)
 		return false;
 	length = kept_length(entry->size);
 	if (room < length ||
-	    !guarded_read(entry->body, from + sizeof(*entry), length - sizeof(*entry)))
+	    !guarded_read(to->body, from + sizeof(*entry), length - sizeof(*entry)))
 		return false;
 	kept_hash(entry->key, hashed_length(entry->size), hash);
 	return hash[0] == entry->hash[0] && hash[1] == entry->hash[1];
@@ -103,7 +103,7 @@ void kept_add(const struct kept *kept, const u64 key[2], struct kept_buffer *buf
 	kept_seal(buffer, key, size);
 	at = __atomic_fetch_add(&news->next, length, __ATOMIC_RELAXED);
 	if (at <= KEPT_NEWS_ROOM - length)
-		guarded_write(news->data + at, &buffer->entry, length);
+		guarded_write(news->data + at, buffer, length);
 }
 
 static void header_hash(const struct kept_header *header, u64 hash[2])

@@ -56,7 +56,7 @@ struct kept_entry {
 	u64 key[2];
 	u32 size; /* of the body */
 	u32 mark; /* KEPT_MARK */
-	u8 body[];
+		  /* The body follows. */
 };
 
 #define KEPT_MARK 0x7470656bu

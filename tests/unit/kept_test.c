@@ -90,7 +90,7 @@ static void add(struct kept_news *to, u32 number)
 	u64 key[2];
 
 	key_of(number, key);
-	fill_body(number, buffer.entry.body);
+	fill_body(number, buffer.body);
 	kept_add(&kept, key, &buffer, size_of(number));
 }
 
@@ -138,9 +138,9 @@ static bool finds(const struct kept *kept, u32 number)
 	key_of(number, key);
 	if (!kept_find(kept, key, &buffer))
 		return false;
-	fill_body(number, right.entry.body);
+	fill_body(number, right.body);
 	assert_int_equal(buffer.entry.size, size_of(number));
-	assert_memory_equal(buffer.entry.body, right.entry.body, size_of(number));
+	assert_memory_equal(buffer.body, right.body, size_of(number));
 	return true;
 }
 

@@ -259,7 +259,7 @@ static void copy_code(const struct trans *t, const struct tables *to, u32 size)
 void kept_block_add(struct trans *t)
 {
 	struct kept_buffer *buffer = &t->eng->kept;
-	struct kept_block *k = (struct kept_block *)buffer->entry.body, head;
+	struct kept_block *k = (struct kept_block *)buffer->body, head;
 	const struct block *b = t->block;
 	struct tables to;
 
@@ -441,7 +441,7 @@ static bool make_block(struct trans *t, const struct kept_block *k, const struct
 static bool recall(struct trans *t, const struct kept *kept)
 {
 	struct kept_buffer *buffer = &t->eng->kept;
-	struct kept_block *k = (struct kept_block *)buffer->entry.body;
+	struct kept_block *k = (struct kept_block *)buffer->body;
 	struct tables from;
 
 	if (!kept_find(kept, t->key, buffer) || buffer->entry.size < sizeof(*k))

@@ -46,7 +46,7 @@ static void add_entries(void)
 
 	for (u32 i = 0; i < ENTRIES; i++) {
 		key_of(i, key);
-		memset(buffer.entry.body, 0x10 + i, SIZE);
+		memset(buffer.body, 0x10 + i, SIZE);
 		kept_add(&kept, key, &buffer, SIZE);
 	}
 }
@@ -115,7 +115,7 @@ static void look_up(int fd)
 		if (i == ENTRIES || buffer.entry.size != SIZE)
 			fuzz_fail("found what was not added");
 		for (u32 n = 0; n < SIZE; n++)
-			if (buffer.entry.body[n] != 0x10 + i)
+			if (buffer.body[n] != 0x10 + i)
 				fuzz_fail("an entry has other bytes than were added");
 	}
 	munmap(map, length);
