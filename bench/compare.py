@@ -32,6 +32,7 @@ COMMANDS = {
                 "select i+1 from n where i<150000) insert into t select i, 'row '||(i*7919%10007) from n; "
                 "select b, count(*), sum(a) from t group by b order by 2 desc limit 3;"],
 }
+PERF = 'exec 3>&1 >/dev/null; exec perf stat -x, -o /dev/fd/3 -e cycles:u,instructions:u -- "$@"'
 KERNEL = 0.05  # a larger share of the kernel's time leaves a program without a bound,
 SPREAD = 0.10  # and so does the median of native rounds that is so much above the best
 APART = 4 / 3  # pairs whose native IPC differs by so much must be in the right order
@@ -85,21 +86,17 @@ def work_rows(model, names, rounds):
 
 def prepare(folder):
     """What commands name with @."""
-    with open(TEXT, "rb") as file:
-        text = file.read()
     words, packed = os.path.join(folder, "words"), os.path.join(folder, "packed.xz")
     with open(words, "w") as file:
         file.writelines(f"{(i * 2654435761) % 1000003:06} {i}\n" for i in range(100000))
     silicon.output(["sh", "-c", 'xz -1 -T1 -c "$1" >"$2"', "sh", TEXT, packed])
-    assert text
     return {"@words": words, "@packed": packed, "@python": os.path.realpath(sys.executable)}
 
 
 def command_row(model, name, command, rounds):
     natively = [silicon.run_native(command) for _ in range(rounds)]
     cycles = [cycles for cycles, _ in natively]
-    events = ["perf", "stat", "-x,", "-o", "/dev/stdout", "-e", "cycles:u,instructions:u"]
-    text = silicon.in_guest(model, ["sh", "-c", '"$@" 3>&1 >/dev/null', "sh", *events[:3], "-o", "/dev/fd/3", *events[5:], *command])
+    text = silicon.in_guest(model, ["sh", "-c", PERF, "sh", *command])
     values = {event: int(value) for value, event in re.findall(r"^(\d+),,(\w+):u", text, re.M)}
     return Row(name, min(cycles), values["cycles"], values["instructions"], min(share for _, share in natively), spread(cycles))
 

@@ -9,7 +9,7 @@
  * best of the rounds. Memory is in pages of 2 Mbytes where the kernel has them, so that the caches
  * are measured and not the TLBs.
  */
-#include "bench/cycles.h"
+#include "bench/work/cycles.h"
 
 #include <immintrin.h>
 #include <stdio.h>

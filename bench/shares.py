@@ -11,7 +11,7 @@ import subprocess
 import silicon
 from silicon import TOP, WORK
 
-# Programs, and arguments for about two seconds natively; a guest does less of the same.
+# Programs, for two seconds natively; a guest does less of the same.
 NATIVE = {name: [WORK, "run", name, "plain", "2000"] for name in ("xz", "zlib", "sqlite")}
 GUEST = {"xz": [WORK, "count", "xz", "4", "1"], "zlib": [WORK, "count", "zlib", "3", "1"], "sqlite": [WORK, "count", "sqlite", "60", "1"]}
 PERL = "for my $i (1..{}) {{ $h{{$i % 1000}} .= 'x' if $i =~ /[37]$/; $s += length($h{{$i % 77}} // '') }} print $s"

@@ -1,10 +1,10 @@
 // SPDX-License-Identifier: MIT
 /*
  * The cycles of a number of units, for bench/truth: in this process, after a unit that brings code
- * and data in. In guests they are counted (bench/cycles.h), from that unit on: the model begins to
+ * and data in. In guests they are counted (bench/work/cycles.h), from that unit on: the model begins to
  * look when counting begins.
  */
-#include "bench/cycles.h"
+#include "bench/work/cycles.h"
 
 #include <stdio.h>
 

@@ -22,7 +22,7 @@
 #include <termios.h>
 #include <unistd.h>
 
-#include "bench/cycles.h"
+#include "bench/work/cycles.h"
 #include "bench/work/work.h"
 
 #define LINE_MAX_ 256

@@ -5,8 +5,8 @@
  * cycles are CPU time by the core's clock, which a chain of dependent ADDs tells, and instructions
  * are 0.
  */
-#ifndef BENCH_CYCLES_H
-#define BENCH_CYCLES_H
+#ifndef WORK_CYCLES_H
+#define WORK_CYCLES_H
 
 #include <linux/perf_event.h>
 #include <stdint.h>
