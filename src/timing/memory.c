@@ -154,15 +154,17 @@ static enum observed_level missed_line(struct timing *t, u64 line, bool store)
 	return level;
 }
 
-static enum observed_level data_line(struct timing *t, gpa_t physical, bool store, u64 host)
+/* *prefetched: the first level has the line because it was prefetched, and this is its first use. */
+static enum observed_level data_line(struct timing *t, gpa_t physical, bool store, u64 host,
+				     bool *prefetched)
 {
 	u64 line = physical >> LINE_SHIFT, lost;
-	bool prefetched;
 
+	*prefetched = false;
 	if (unlikely(t->shared))
 		coherence_refresh(t, timing_set(physical));
-	if (sets_use_marked(&t->l1d, line, levels_tag(line), &prefetched, &lost)) {
-		if (prefetched && !store)
+	if (sets_use_marked(&t->l1d, line, levels_tag(line), prefetched, &lost)) {
+		if (*prefetched && !store)
 			prefetch_loaded(t, line);
 		return unlikely(t->shared) && store ? own_line(t, line, host) : OBSERVED_L1;
 	}
@@ -199,6 +201,7 @@ struct found {
 	enum observed_level level;
 	enum observed_tlb tlb;
 	enum observed_snoop snoop;
+	bool prefetched; /* of one line: its first use since it was */
 };
 
 /* A read-modify-write is a store, but for one that reads what another processor wrote. */
@@ -251,7 +254,7 @@ static struct found look_up(struct timing *t, const struct timing_access *a, u64
 		walk(t, a, true);
 	count_data_tlb(t, here.tlb, a->store);
 	t->snoop = OBSERVED_SNOOP_NONE;
-	here.level = data_line(t, a->physical + offset, a->store, host);
+	here.level = data_line(t, a->physical + offset, a->store, host, &here.prefetched);
 	here.snoop = t->snoop;
 	if (unlikely(here.snoop) && here.snoop >= t->forwards && loads(a, &here))
 		add(t, RETIRE_LOAD_FORWARDS);
@@ -290,9 +293,12 @@ static void one_line(struct timing *t, const struct timing_access *a, u64 tag, u
 		here = own_buffered(t, a->physical + offset, host);
 	else
 		return;
-	if (t->costs && (here.level != OBSERVED_L1 || here.tlb != OBSERVED_TLB_L1))
-		penalty_data(t, a, offset, here.level,
-			     latency(t, here.level, here.tlb, here.snoop));
+	if (t->costs) {
+		if (here.level != OBSERVED_L1 || here.tlb != OBSERVED_TLB_L1 || here.prefetched)
+			penalty_data(t, a, offset, here.level,
+				     latency(t, here.level, here.tlb, here.snoop));
+		penalty_prefetch(t);
+	}
 	found->level = here.level > found->level ? here.level : found->level;
 	found->tlb = here.tlb > found->tlb ? here.tlb : found->tlb;
 	found->snoop = here.snoop > found->snoop ? here.snoop : found->snoop;
@@ -372,8 +378,11 @@ static enum observed_level code_line(struct timing *t, u64 line)
 static void code_missed(struct timing *t, u64 line, enum observed_level level,
 			enum observed_tlb tlb)
 {
-	if (t->costs && (level != OBSERVED_L1 || tlb != OBSERVED_TLB_L1))
+	if (!t->costs)
+		return;
+	if (level != OBSERVED_L1 || tlb != OBSERVED_TLB_L1)
 		penalty_fetch(t, line, level, latency(t, level, tlb, t->snoop) - t->params->latency[0]);
+	penalty_prefetch(t);
 }
 
 void timing_fetch(struct timing *t, const struct timing_access *a)

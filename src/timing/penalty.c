@@ -170,25 +170,31 @@ static void remember(struct penalty *p, const struct timing_access *a, u32 offse
 static u64 line_begins(struct timing *t, u8 level, u64 at)
 {
 	struct penalty *p = &t->penalty;
-	u32 i = level == OBSERVED_MEMORY;
+	u32 i = level - OBSERVED_L2;
 
-	if (level < OBSERVED_LLC)
-		return at;
 	at = most(at, p->line_free[i]);
 	p->line_free[i] = at + TICKS(t->costs->line[i]);
 	return at;
 }
 
-static u64 filled(struct timing *t, u8 level, u64 at, u16 latency)
+/* When a line that was prefetched is there; 0: long ago. */
+static u64 arrives(const struct penalty *p, u64 line)
+{
+	const struct arrival *a = &p->arrival[line % ARRIVALS];
+
+	return a->line == line + 1 ? a->ready : 0;
+}
+
+static u64 filled(struct timing *t, u64 line, u8 level, u64 at, u16 latency)
 {
 	struct penalty *p = &t->penalty;
-	u64 *fill = &p->fill[p->next_fill];
+	u64 *fill = &p->fill[p->next_fill], arrival = arrives(p, line);
 
 	if (level == OBSERVED_L1)
-		return at + TICKS(latency);
+		return most(at + TICKS(latency), arrival);
 	at = line_begins(t, level, most(at, *fill));
 	p->next_fill = (p->next_fill + 1) % t->costs->fills;
-	return *fill = at + TICKS(latency);
+	return *fill = most(at + TICKS(latency), arrival);
 }
 
 static void load_missed(struct timing *t, const struct timing_access *a, u32 offset, u8 level,
@@ -196,7 +202,8 @@ static void load_missed(struct timing *t, const struct timing_access *a, u32 off
 {
 	struct penalty *p = &t->penalty;
 	u64 begins = most(entered(t), address_ready(p, a->linear + offset));
-	u64 ready = filled(t, level, begins, latency), limit = p->now + hidden(t);
+	u64 ready = filled(t, (a->physical + offset) >> LINE_SHIFT, level, begins, latency);
+	u64 limit = p->now + hidden(t);
 
 	if (ready > limit) {
 		charge(t, ready - limit);
@@ -208,14 +215,17 @@ static void load_missed(struct timing *t, const struct timing_access *a, u32 off
 
 /* --- stores --- */
 
-static void store_missed(struct timing *t, u8 level, u16 latency)
+static void store_missed(struct timing *t, u64 line, u8 level, u16 latency)
 {
 	const struct penalty_params *costs = t->costs;
 	struct penalty *p = &t->penalty;
 	u64 takes = TICKS(latency) / least(costs->fills, STORE_FILLS);
 	u64 room = (costs->stores - STORES_KEPT) / STORES_LINE * takes;
 
-	p->stores_done = line_begins(t, level, most(p->stores_done, p->now)) + takes;
+	p->stores_done = most(p->stores_done, p->now);
+	if (level != OBSERVED_L1)
+		p->stores_done = line_begins(t, level, p->stores_done) + takes;
+	p->stores_done = most(p->stores_done, arrives(p, line));
 	if (p->stores_done > p->now + room) {
 		cause_store(t, p->stores_done - p->now - room);
 		charge(t, p->stores_done - p->now - room);
@@ -225,10 +235,48 @@ static void store_missed(struct timing *t, u8 level, u16 latency)
 void penalty_data(struct timing *t, const struct timing_access *a, u32 offset, u8 level,
 		  u16 latency)
 {
+	u64 line = (a->physical + offset) >> LINE_SHIFT;
+	bool is_hit = level == OBSERVED_L1 && latency == t->params->latency[0];
+
+	if (is_hit && arrives(&t->penalty, line) <= entered(t))
+		return; /* a prefetch that came in time */
 	if (a->store)
-		store_missed(t, level, latency);
+		store_missed(t, line, level, latency);
 	else
 		load_missed(t, a, offset, level, latency);
+}
+
+/* --- prefetches --- */
+
+void penalty_ask(struct timing *t, u64 line, u8 level)
+{
+	struct penalty *p = &t->penalty;
+
+	if (!t->costs)
+		return;
+	must(p->nasked < ASKED_MOST);
+	p->asked[p->nasked].line = line;
+	p->asked[p->nasked++].level = level;
+}
+
+/* The line comes to L2 first, if it is not there, and may be on its way already. */
+static void one_prefetch(struct timing *t, u64 line, u8 level, u64 at)
+{
+	struct penalty *p = &t->penalty;
+	u64 ready = line_begins(t, level, at) + TICKS(t->params->latency[level - OBSERVED_L1]);
+
+	p->arrival[line % ARRIVALS] =
+		(struct arrival){ .line = line + 1, .ready = most(ready, arrives(p, line)) };
+}
+
+void penalty_prefetch(struct timing *t)
+{
+	struct penalty *p = &t->penalty;
+	u64 at = p->nasked ? entered(t) : 0;
+
+	for (u32 i = 0; i < p->nasked; i++)
+		one_prefetch(t, p->asked[i].line, p->asked[i].level, at);
+	p->nasked = 0;
 }
 
 /* --- the front end --- */

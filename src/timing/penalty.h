@@ -21,6 +21,8 @@ struct timing_access;
 #define PENALTY_LOADS 4	 /* loads that missed are remembered, with their lines */
 #define PENALTY_FILLS 24 /* the most that a row of penalties.def may ask for */
 #define LINE_WORDS    8	 /* of 8 bytes */
+#define ARRIVALS      256 /* lines that prefetchers asked for are remembered, by their lower bits */
+#define ASKED_MOST    16  /* prefetches of one access */
 
 /* Of a CPU model. Cycles, but for sizes. */
 struct penalty_params {
@@ -31,7 +33,7 @@ struct penalty_params {
 	u8 stores;   /* entries of the store buffer */
 	u8 refill;   /* from the end of a mispredicted branch to the next instruction */
 	u8 resolve;  /* from its issue to its end, if it waits for no miss */
-	u8 line[2];  /* at least between two lines from the LLC, from memory */
+	u8 line[3];  /* at least between two lines from L2, from the LLC, from memory */
 };
 
 /* Times are ticks, as the processor counts them: those of all privileges. */
@@ -40,6 +42,12 @@ struct penalty_load {
 	u64 insn;  /* which instruction it was */
 	u8 level;  /* enum observed_level: where its line was */
 	u64 word[LINE_WORDS];
+};
+
+/* A line that a prefetcher asked for. */
+struct arrival {
+	u64 line;  /* its number + 1; 0: none */
+	u64 ready; /* it is in the cache */
 };
 
 struct penalty {
@@ -54,11 +62,17 @@ struct penalty {
 	u64 rate_insns;	 /* it is the mean since this instruction */
 	u64 rate_ticks;	 /* and this time, without penalties */
 	u64 stores_done; /* the stores that missed have left the store buffer */
-	u64 line_free[2];
+	u64 line_free[3]; /* as penalty_params.line */
 	u64 fill[PENALTY_FILLS]; /* when each is free again */
 	u32 next_fill, next_load;
 	u64 code_line; /* the last one that missed */
 	struct penalty_load load[PENALTY_LOADS];
+	struct arrival arrival[ARRIVALS];
+	struct {
+		u64 line;
+		u8 level;
+	} asked[ASKED_MOST]; /* prefetches of the access at hand */
+	u32 nasked;
 };
 
 /* Nothing is under way: observation begins. */
@@ -75,6 +89,11 @@ void penalty_data(struct timing *t, const struct timing_access *a, u32 offset, u
 void penalty_fetch(struct timing *t, u64 line, u8 level, u16 cycles);
 /* It is a branch, and was mispredicted. */
 void penalty_branch(struct timing *t);
+
+/* A prefetcher asks for a line that is in `level`. It takes its place after the access that made it
+ * do so: penalty_prefetch() is called when that has been shown. */
+void penalty_ask(struct timing *t, u64 line, u8 level);
+void penalty_prefetch(struct timing *t);
 
 const struct penalty_params *penalty_params_of(enum model_set set); /* exactly one bit of it */
 

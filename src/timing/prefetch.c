@@ -32,7 +32,7 @@ static void into_l2(struct timing *t, u64 line)
 	if (sets_hold(&t->l2, line, levels_tag(line)))
 		t->count[RETIRE_L2_REQUESTS]++; /* and it grows no younger */
 	else
-		levels_request(t, line);
+		penalty_ask(t, line, levels_request(t, line));
 }
 
 /* The stream of the line's page, which becomes the youngest of its set. A new one begins with the
@@ -131,6 +131,7 @@ static void into_l1(struct timing *t, u64 from, u64 line)
 	if (!on_one_page(from, line) || sets_hold_marked(&t->l1d, line, tag))
 		return;
 	level = levels_request(t, line);
+	penalty_ask(t, line, level);
 	t->count[RETIRE_L1D_FILLS]++;
 	t->count[RETIRE_L1D_PREFETCHES]++;
 	lost = sets_add_second(&t->l1d, line, tag | SETS_MARK);
