@@ -71,6 +71,11 @@ void cause_store(struct timing *t, u64 ticks)
 	blame(t, ticks, CAUSE_STORE);
 }
 
+void cause_string(struct timing *t, u64 ticks)
+{
+	blame(t, ticks, CAUSE_STRING);
+}
+
 void cause_fetch(struct timing *t, u64 ticks, bool ahead)
 {
 	blame(t, ticks, ahead ? CAUSE_FETCH_BANDWIDTH : CAUSE_FETCH_LATENCY);

@@ -13,6 +13,7 @@
 /* A load whose line was found at a level (enum observed_level). */
 void cause_load(struct timing *t, u64 ticks, u8 level);
 void cause_store(struct timing *t, u64 ticks);
+void cause_string(struct timing *t, u64 ticks);
 /* A line of code; `ahead`: it follows the one before it, and was fetched ahead. */
 void cause_fetch(struct timing *t, u64 ticks, bool ahead);
 /* A misprediction; `level`: of the load that its branch waited for, or 0. */

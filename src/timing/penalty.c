@@ -46,6 +46,15 @@
 /* Lines of straight-line code are fetched ahead, so many at once. */
 #define FETCH_AHEAD  12u
 
+/* After a misprediction the reorder buffer is empty. What comes then finds no older instructions to
+ * overlap with, and the next misprediction waits for its chain of dependencies: each instruction
+ * between the two costs so much more, but for the first few, and up to a number. */
+#define RAMP_FIRST 12u
+#define RAMP_INSNS 60u
+#define RAMP_TICKS (TICKS_PER_CYCLE * 2 / 5)
+/* String instructions, and all that is wider than a line, store 30 bytes in a cycle. */
+#define BYTE_TICKS (TICKS_PER_CYCLE / 30)
+
 static const struct penalty_params params[] = {
 #define PENALTY(...) { __VA_ARGS__ },
 #include "timing/penalties.def"
@@ -130,8 +139,7 @@ static u64 hidden(struct timing *t)
 		p->rate_insns = p->insns;
 		p->rate_ticks = ticks;
 	}
-	return costs->reorder *
-	       least(most(p->rate, TICKS_PER_CYCLE / costs->width), HIDDEN_MOST / costs->reorder);
+	return least(costs->reorder * most(p->rate, TICKS_PER_CYCLE / costs->width), HIDDEN_MOST);
 }
 
 static bool points_to(const struct penalty_load *load, u64 linear)
@@ -142,28 +150,46 @@ static bool points_to(const struct penalty_load *load, u64 linear)
 	return false;
 }
 
-/* When the address was known: it may be what a load that missed has loaded. */
-static u64 address_ready(const struct penalty *p, u64 linear)
+/* When the address was known, at a time or later: it may be what a load that missed has loaded, or
+ * be computed from that. */
+static u64 address_ready(struct penalty *p, u64 linear, u64 at)
 {
-	u64 ready = 0;
+	u64 ready = at;
 
-	for (u32 i = 0; i < PENALTY_LOADS; i++)
-		if (p->load[i].ready > ready && points_to(&p->load[i], linear))
-			ready = p->load[i].ready;
+	for (u32 i = 0; i < PENALTY_LOADS; i++) {
+		const struct penalty_load *load = &p->load[i];
+
+		if (load->ready <= at)
+			continue;
+		if (chain_follows(&p->chain, linear, load->value) || points_to(load, linear))
+			ready = most(ready, load->ready);
+	}
 	return ready;
+}
+
+/* Of a line that was read, the bytes that were loaded. */
+static u64 value_of(const struct penalty_load *load, u32 offset, u32 size)
+{
+	u64 value = 0;
+
+	if (size > sizeof(value) || offset + size > sizeof(load->word))
+		return 0;
+	bytes_copy(&value, (const u8 *)load->word + offset, size);
+	return value;
 }
 
 static void remember(struct penalty *p, const struct timing_access *a, u32 offset, u8 level,
 		     u64 ready)
 {
 	struct penalty_load *load = &p->load[p->next_load++ % PENALTY_LOADS];
-	u64 line = (a->host + offset) & ~(u64)(LINE_SIZE - 1);
+	u64 host = a->host + offset, line = host & ~(u64)(LINE_SIZE - 1);
 
 	load->ready = ready;
 	load->level = level;
 	load->insn = p->insns;
 	if (!guarded_read(load->word, (const void *)(uintptr_t)line, sizeof(load->word)))
 		bytes_fill(load->word, 0, sizeof(load->word));
+	load->value = offset ? 0 : value_of(load, (u32)(host - line), a->size);
 }
 
 /* When a line that is asked for at a time begins to come, after those before it. */
@@ -193,7 +219,7 @@ static u64 filled(struct timing *t, u64 line, u8 level, u64 at, u16 latency)
 	if (level == OBSERVED_L1)
 		return most(at + TICKS(latency), arrival);
 	at = line_begins(t, level, most(at, *fill));
-	p->next_fill = (p->next_fill + 1) % t->costs->fills;
+	p->next_fill = p->next_fill + 1 < t->costs->fills ? p->next_fill + 1 : 0;
 	return *fill = most(at + TICKS(latency), arrival);
 }
 
@@ -201,7 +227,7 @@ static void load_missed(struct timing *t, const struct timing_access *a, u32 off
 			u16 latency)
 {
 	struct penalty *p = &t->penalty;
-	u64 begins = most(entered(t), address_ready(p, a->linear + offset));
+	u64 begins = address_ready(p, a->linear + offset, entered(t));
 	u64 ready = filled(t, (a->physical + offset) >> LINE_SHIFT, level, begins, latency);
 	u64 limit = p->now + hidden(t);
 
@@ -244,6 +270,12 @@ void penalty_data(struct timing *t, const struct timing_access *a, u32 offset, u
 		store_missed(t, line, level, latency);
 	else
 		load_missed(t, a, offset, level, latency);
+}
+
+void penalty_bytes(struct timing *t, u32 bytes)
+{
+	charge(t, (u64)bytes * BYTE_TICKS);
+	cause_string(t, (u64)bytes * BYTE_TICKS);
 }
 
 /* --- prefetches --- */
@@ -296,6 +328,13 @@ void penalty_fetch(struct timing *t, u64 line, u8 level, u16 cycles)
 	cause_fetch(t, delay(t, entered(t) + ticks), ahead);
 }
 
+static u64 ramp(const struct penalty *p)
+{
+	u64 insns = p->insns - p->restarted;
+
+	return insns > RAMP_FIRST ? least(insns - RAMP_FIRST, RAMP_INSNS) * RAMP_TICKS : 0;
+}
+
 void penalty_branch(struct timing *t)
 {
 	struct penalty *p = &t->penalty;
@@ -305,5 +344,7 @@ void penalty_branch(struct timing *t)
 
 	if (waits)
 		resolved = last->ready;
+	resolved += ramp(p);
+	p->restarted = p->insns;
 	cause_branch(t, delay(t, resolved + TICKS(t->costs->refill)), waits ? last->level : 0);
 }

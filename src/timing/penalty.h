@@ -13,14 +13,15 @@
 #define TIMING_PENALTY_H
 
 #include "base/types.h"
+#include "timing/chain.h"
 #include "x86/models.h"
 
 struct timing;
 struct timing_access;
 
-#define PENALTY_LOADS 4	 /* loads that missed are remembered, with their lines */
-#define PENALTY_FILLS 24 /* the most that a row of penalties.def may ask for */
-#define LINE_WORDS    8	 /* of 8 bytes */
+#define PENALTY_LOADS 4	  /* loads that missed are remembered, with their lines */
+#define PENALTY_FILLS 24  /* the most that a row of penalties.def may ask for */
+#define LINE_WORDS    8	  /* of 8 bytes */
 #define ARRIVALS      256 /* lines that prefetchers asked for are remembered, by their lower bits */
 #define ASKED_MOST    16  /* prefetches of one access */
 
@@ -40,6 +41,7 @@ struct penalty_params {
 struct penalty_load {
 	u64 ready; /* its data is there */
 	u64 insn;  /* which instruction it was */
+	u64 value; /* what it loaded, if that is at most 8 bytes; else 0 */
 	u8 level;  /* enum observed_level: where its line was */
 	u64 word[LINE_WORDS];
 };
@@ -58,15 +60,17 @@ struct penalty {
 	 * reorder buffer enter before the processor stalls: `early` ticks before their `now`, from
 	 * instruction `window` on. */
 	u64 window, early;
-	u64 rate;	 /* ticks of an instruction without penalties, lately */
-	u64 rate_insns;	 /* it is the mean since this instruction */
-	u64 rate_ticks;	 /* and this time, without penalties */
-	u64 stores_done; /* the stores that missed have left the store buffer */
-	u64 line_free[3]; /* as penalty_params.line */
+	u64 rate;		 /* ticks of an instruction without penalties, lately */
+	u64 rate_insns;		 /* it is the mean since this instruction */
+	u64 rate_ticks;		 /* and this time, without penalties */
+	u64 stores_done;	 /* the stores that missed have left the store buffer */
+	u64 line_free[3];	 /* as penalty_params.line */
 	u64 fill[PENALTY_FILLS]; /* when each is free again */
 	u32 next_fill, next_load;
 	u64 code_line; /* the last one that missed */
+	u64 restarted; /* the instruction that was mispredicted last */
 	struct penalty_load load[PENALTY_LOADS];
+	struct chain chain;
 	struct arrival arrival[ARRIVALS];
 	struct {
 		u64 line;
@@ -85,6 +89,8 @@ void penalty_at(struct timing *t, u64 ticks, u64 insns);
  * the first level. */
 void penalty_data(struct timing *t, const struct timing_access *a, u32 offset, u8 level,
 		  u16 latency);
+/* It stores so many bytes, more than a line, at once. */
+void penalty_bytes(struct timing *t, u32 bytes);
 /* Its line of code does, with so many cycles more than a hit of the first level. */
 void penalty_fetch(struct timing *t, u64 line, u8 level, u16 cycles);
 /* It is a branch, and was mispredicted. */

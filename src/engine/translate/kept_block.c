@@ -105,7 +105,7 @@ static struct tables tables_of(struct kept_block *k)
 }
 
 _Static_assert(sizeof(struct kept_block) % 8 == 0 && sizeof(struct kept_link) % 8 == 0 &&
-		       sizeof(struct insn) % 8 == 0 && sizeof(struct weight) % 8 == 0 &&
+		       sizeof(struct insn) % 8 == 0 && sizeof(struct weight) % 4 == 0 &&
 		       sizeof(struct place) % 4 == 0 && sizeof(struct recipe) % 4 == 0,
 	       "tables_of()");
 

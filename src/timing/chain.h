@@ -1,0 +1,29 @@
+/* SPDX-License-Identifier: MIT */
+/*
+ * Which loads compute their addresses from what another one has loaded: chain.c.
+ *
+ * All zeroes is the state that knows of none.
+ */
+#ifndef TIMING_CHAIN_H
+#define TIMING_CHAIN_H
+
+#include "base/types.h"
+
+#define CHAIN_BITS 9 /* log2 of the arrays remembered */
+
+/* A constant that an address and a scaled value differed by. */
+struct chain_base {
+	u64 base;
+	u64 address; /* the last one that it was seen with */
+	u32 seen;    /* how often, with another address each time */
+};
+
+struct chain {
+	struct chain_base base[1u << CHAIN_BITS];
+};
+
+/* A load of `address` missed, soon after one that loaded `value`: is the value an index that the
+ * address was computed from? Learns. */
+bool chain_follows(struct chain *c, u64 address, u64 value);
+
+#endif
