@@ -308,7 +308,7 @@ void timing_data(struct timing *t, const struct timing_access *a)
 {
 	u32 first = LINE_SIZE - (a->physical & (LINE_SIZE - 1));
 	u64 tag = tlb_tag(a);
-	struct found found = { OBSERVED_L1, OBSERVED_TLB_L1, OBSERVED_SNOOP_NONE };
+	struct found found = { .level = OBSERVED_L1, .tlb = OBSERVED_TLB_L1 };
 
 	one_line(t, a, tag, 0, &found);
 	for (u32 offset = first; offset < a->size; offset += LINE_SIZE)
