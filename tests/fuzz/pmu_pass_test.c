@@ -117,11 +117,23 @@ static void rdpmc_both(u32 ecx)
 	assert_int_equal(a, b);
 }
 
+/* Slots by what became of them, for PERF_METRICS. */
+static void tally_slots(struct retire_tally *tally, enum retire_privilege privilege, u64 n,
+			u32 kind)
+{
+	tally->cycles[privilege] += 600 * n;
+	tally->used_slots[privilege] += 20 * n;
+	tally->heavy_slots[privilege] += 7 * n;
+	tally->front_slots[privilege] += kind & 1 ? 300 * n : 0;
+	tally->bad_slots[privilege] += kind & 2 ? 200 * n : 0;
+	tally->memory_slots[privilege] += kind & 4 ? 50 * n : 0;
+}
+
 static void retire_both(struct rng *r)
 {
 	enum retire_privilege privilege = rng_below(r, 2);
 	u64 n = rng_below(r, 5000), branches;
-	u32 pmi;
+	u32 pmi, kind = rng_below(r, 8);
 
 	if (hwpmu_horizon(&t.passed.hw, privilege, ~0u) < n)
 		n = hwpmu_horizon(&t.passed.hw, privilege, ~0u);
@@ -130,6 +142,8 @@ static void retire_both(struct rng *r)
 	t.passed.tally.branches[privilege] += branches;
 	t.exited.tally.instructions[privilege] += n;
 	t.exited.tally.branches[privilege] += branches;
+	tally_slots(&t.passed.tally, privilege, n, kind);
+	tally_slots(&t.exited.tally, privilege, n, kind);
 	pmi = turn(&t.passed);
 	assert_int_equal(pmi, turn(&t.exited));
 	t.pmis += !!pmi;
@@ -179,7 +193,7 @@ static void branches_both(struct rng *r)
 
 static void filter_both(struct rng *r)
 {
-	u64 events[2] = { 0xc0, 0xc4 };
+	u64 events[2] = { 0xc0, rng_one_in(r, 4) ? 0x8000 : 0xc4 };
 	struct pmu_filter_args args = {
 		.action = rng_below(r, 2),
 		.nevents = rng_below(r, 3),
@@ -197,14 +211,14 @@ static void filter_both(struct rng *r)
 
 static u32 any_register(struct rng *r, bool is_amd)
 {
-	static const u32 intel[] = { 0xc1, 0x186, 0x309, 0x38d, 0x38e, 0x38f, 0x390, 0x4c1 };
+	static const u32 intel[] = { 0xc1, 0x186, 0x309, 0x326, 0x38d, 0x38e, 0x38f, 0x390, 0x4c1 };
 	static const u32 amd[] = { 0xc0000300, 0xc0010000, 0xc0010004, 0xc0010200, 0xc0010206 };
 	static const u32 records[] = { 0x1c8, 0x680, 0x6c0, 0xdc0, 0x14ce, 0x1200, 0x1500, 0x1600 };
 
 	if (rng_one_in(r, 4))
 		return (is_amd ? 0xc0010300 : records[rng_below(r, 8)]) + rng_below(r, 34);
 	return is_amd ? amd[rng_below(r, 5)] + rng_below(r, 6)
-		      : intel[rng_below(r, 8)] + rng_below(r, 4);
+		      : intel[rng_below(r, 9)] + rng_below(r, 4);
 }
 
 static u64 any_value(struct rng *r)
@@ -216,7 +230,8 @@ static u64 any_value(struct rng *r)
 		return -(u64)rng_below(r, 999);
 	case 2:
 		return rng_below(r, 64) | BIT(PMU_FIXED_BASE) * rng_below(r, 16) |
-		       (rng_one_in(r, 4) ? GLOBAL_STATUS_LBR_FRZ : 0);
+		       (rng_one_in(r, 4) ? GLOBAL_STATUS_LBR_FRZ : 0) |
+		       (rng_one_in(r, 4) ? GLOBAL_METRICS : 0);
 	case 3:
 		return (rng_next(r) & 0xbbbb) |
 		       (rng_one_in(r, 2) ? rng_next(r) & 0x1111ull << 32 : 0);
@@ -229,7 +244,8 @@ static u64 any_value(struct rng *r)
 static void write_any(struct rng *r, bool is_amd)
 {
 	if (rng_one_in(r, 8))
-		write_both(is_amd ? 0xc0000301 : 0x38f, t.passed.pmu.all);
+		write_both(is_amd ? 0xc0000301 : 0x38f,
+			   t.passed.pmu.all | (t.passed.pmu.has_metrics ? GLOBAL_METRICS : 0));
 	else
 		write_both(any_register(r, is_amd), any_value(r));
 }
@@ -250,7 +266,8 @@ static void step(struct rng *r)
 		retire_both(r);
 		break;
 	case 3:
-		rdpmc_both(rng_below(r, 10) | (rng_one_in(r, 2) ? BIT(30) : 0));
+		rdpmc_both(rng_one_in(r, 4) ? RDPMC_METRICS
+					    : rng_below(r, 10) | (rng_one_in(r, 2) ? BIT(30) : 0));
 		break;
 	default:
 		write_any(r, is_amd);
