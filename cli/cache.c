@@ -169,7 +169,7 @@ static void describe(void)
 const struct command command_cache = {
 	.name = "cache",
 	.synopsis = "[clear]",
-	.summary = "what is kept for the next guest: size, hit rate, cleaning up",
+	.summary = "Show what is kept for the next guest, or clean it up",
 	.run = run,
 	.describe = describe,
 };

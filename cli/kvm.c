@@ -286,6 +286,7 @@ static void describe(void)
 	     "               guest executes; accounting guest; see docs/clock.md\n"
 	     "  --quantum CYCLES\n"
 	     "               how long vCPUs on virtual time take turns (100000)\n"
+	     "  --cache      uses and keeps translations, as vpmu exec does: see vpmu help cache\n"
 	     "  --baseline   features that are the same on every host with AVX2, of either vendor;\n"
 	     "               without --cpu, of " BASELINE_MODEL "\n"
 	     "  --host-view  a second set of counters, for events of the host that count guests\n"
@@ -312,4 +313,6 @@ const struct command command_kvm = {
 	.summary = "Run a command that uses /dev/kvm on vpmu",
 	.run = run,
 	.describe = describe,
+	.second = &command_qemu,
+	.both = "Run a command that uses /dev/kvm on vpmu; QEMU as libvirt's emulator",
 };

@@ -11,11 +11,11 @@
 #include "base/version.h"
 
 static const struct command *const commands[] = {
-	&command_exec,	   &command_up,	   &command_down,    &command_perf,    &command_rr,
-	&command_flame,	   &command_check, &command_history, &command_diverge, &command_doctor,
-	&command_kvm,	   &command_qemu,  &command_events,  &command_cost,    &command_ps,
-	&command_stat,	   &command_set,   &command_filter,  &command_record,  &command_report,
-	&command_exporter, &command_lab,   &command_cache,
+	&command_exec,	 &command_up,	    &command_down,    &command_perf,	&command_rr,
+	&command_flame,	 &command_check,    &command_history, &command_diverge, &command_doctor,
+	&command_cache,	 &command_kvm,	    &command_qemu,    &command_events,	&command_cost,
+	&command_ps,	 &command_stat,	    &command_set,     &command_filter,	&command_record,
+	&command_report, &command_exporter, &command_lab,
 };
 
 static const struct command *find_command(const char *name)
