@@ -21,8 +21,9 @@
 #include <time.h>
 #include <unistd.h>
 
-#define INDEX_PAGES   (KEPT_SLOTS * 8ull / PAGE_SIZE)
-#define SLOTS_A_PAGE  (PAGE_SIZE / 8)
+#define CHUNK	      (64u << 10) /* of the index */
+#define CHUNKS	      (KEPT_SLOTS * 8ull / CHUNK)
+#define CHUNK_SLOTS   (CHUNK / 8)
 #define OUT_SIZE      (1u << 20)
 #define LOCK_TRIES    500
 #define LOCK_TRY_NS   10000000
@@ -35,7 +36,7 @@ struct store {
 	struct {
 		u64 *slots; /* NULL: not read yet */
 		bool changed;
-	} page[INDEX_PAGES];
+	} chunk[CHUNKS];
 	u8 *out; /* entries that are to be written at header.end */
 	u64 out_used;
 	bool failed;
@@ -184,22 +185,22 @@ static struct store *store_new(int fd)
 
 static void store_free(struct store *s)
 {
-	for (u32 i = 0; i < INDEX_PAGES; i++)
-		free(s->page[i].slots);
+	for (u32 i = 0; i < CHUNKS; i++)
+		free(s->chunk[i].slots);
 	free(s->out);
 	free(s);
 }
 
-/* A page of the index; NULL: it cannot be read. */
-static u64 *index_page(struct store *s, u32 number)
+/* A part of the index; NULL: it cannot be read. */
+static u64 *index_chunk(struct store *s, u32 number)
 {
-	u64 *slots = s->page[number].slots;
+	u64 *slots = s->chunk[number].slots;
 
 	if (slots)
 		return slots;
-	slots = malloc(PAGE_SIZE);
-	if (slots && read_at(s->fd, slots, PAGE_SIZE, KEPT_INDEX_AT + number * PAGE_SIZE)) {
-		s->page[number].slots = slots;
+	slots = malloc(CHUNK);
+	if (slots && read_at(s->fd, slots, CHUNK, KEPT_INDEX_AT + number * CHUNK)) {
+		s->chunk[number].slots = slots;
 		return slots;
 	}
 	free(slots);
@@ -218,20 +219,20 @@ static void set_slot(struct store *s, const u64 key[2], u64 position)
 		u32 number = (first + i) % KEPT_SLOTS;
 		u64 slot;
 
-		slots = index_page(s, number / SLOTS_A_PAGE);
+		slots = index_chunk(s, number / CHUNK_SLOTS);
 		if (!slots)
 			return;
-		slot = slots[number % SLOTS_A_PAGE];
+		slot = slots[number % CHUNK_SLOTS];
 		if (!slot || !((slot ^ key[1]) & KEPT_TAG)) {
 			chosen = number;
 			break;
 		}
 	}
-	slots = index_page(s, chosen / SLOTS_A_PAGE);
+	slots = index_chunk(s, chosen / CHUNK_SLOTS);
 	if (!slots)
 		return;
-	slots[chosen % SLOTS_A_PAGE] = kept_slot(key, position);
-	s->page[chosen / SLOTS_A_PAGE].changed = true;
+	slots[chosen % CHUNK_SLOTS] = kept_slot(key, position);
+	s->chunk[chosen / CHUNK_SLOTS].changed = true;
 }
 
 static void write_out(struct store *s)
@@ -261,9 +262,9 @@ static void store_add(struct store *s, const struct kept_buffer *buffer)
 static bool store_finish(struct store *s)
 {
 	write_out(s);
-	for (u32 i = 0; i < INDEX_PAGES && !s->failed; i++)
-		if (s->page[i].changed &&
-		    !write_at(s->fd, s->page[i].slots, PAGE_SIZE, KEPT_INDEX_AT + i * PAGE_SIZE))
+	for (u32 i = 0; i < CHUNKS && !s->failed; i++)
+		if (s->chunk[i].changed &&
+		    !write_at(s->fd, s->chunk[i].slots, CHUNK, KEPT_INDEX_AT + i * CHUNK))
 			s->failed = true;
 	kept_header_seal(&s->header);
 	return !s->failed && write_at(s->fd, &s->header, sizeof(s->header), 0);
@@ -331,9 +332,9 @@ static u32 list_used(struct store *s, const u8 *used, u64 *positions)
 
 		if (!(used[i / 8] >> i % 8 & 1))
 			continue;
-		slots = index_page(s, i / SLOTS_A_PAGE);
-		if (slots && slots[i % SLOTS_A_PAGE])
-			positions[n++] = kept_position(slots[i % SLOTS_A_PAGE]);
+		slots = index_chunk(s, i / CHUNK_SLOTS);
+		if (slots && slots[i % CHUNK_SLOTS])
+			positions[n++] = kept_position(slots[i % CHUNK_SLOTS]);
 	}
 	qsort(positions, n, sizeof(*positions), by_position);
 	return n;
