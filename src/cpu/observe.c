@@ -37,12 +37,15 @@ void cpu_observe_begin(struct cpu *cpu)
 	timing_observe(&priv->timing, cpu_observes(cpu));
 }
 
-void cpu_observe_join(struct cpu *cpu)
+bool cpu_observe_join(struct cpu *cpu)
 {
 	struct timing *t = &cpu_priv(cpu)->timing;
 
-	if (!t->shared && t->params && cpu->port.caches && coherence_needed(cpu->port.caches))
-		coherence_join(cpu->port.caches, t, cpu->port.caches_index);
+	if (likely(t->shared) || !t->params || !cpu->port.caches ||
+	    !coherence_needed(cpu->port.caches))
+		return false;
+	coherence_join(cpu->port.caches, t, cpu->port.caches_index);
+	return true;
 }
 
 void cpu_observe_cr3(struct cpu *cpu, bool flush)

@@ -44,8 +44,9 @@ static inline bool tlb_global(const struct cpu *cpu, enum tlb_set set, u32 index
 	return !(cpu_priv(cpu)->tlb_local[set].bit[index / 64] >> index % 64 & 1);
 }
 
-/* Before a run: if the machine has several processors, this one's caches become some of theirs. */
-void cpu_observe_join(struct cpu *cpu);
+/* Before a run: if the machine has several processors, this one's caches become some of theirs.
+ * True: now; translated code does not know it yet. */
+bool cpu_observe_join(struct cpu *cpu);
 /* Before a run that observes: if translations changed while the model did not observe, flushes its
  * TLBs. */
 void cpu_observe_begin(struct cpu *cpu);

@@ -238,7 +238,6 @@ struct engine {
 	u32 jump_cs_limit;
 	u8 linear_bits; /* width of the linear addresses that live blocks check */
 	bool avx512;	/* live blocks were translated with AVX-512 enabled in XCR0 */
-	bool shared_caches; /* live blocks know that other processors take lines away */
 	struct fetch_entry fetch[FETCH_CACHE];
 
 	struct entered_pages entered[NSPACES];
@@ -539,6 +538,8 @@ enum observe_kind { OBSERVE_TAKEN, OBSERVE_NOT_TAKEN, OBSERVE_INDIRECT, OBSERVE_
 _Static_assert(BLOCK_INSNS <= OBSERVE_AHEAD_INSNS && BLOCK_INSNS * 0xffffull < BIT(31 - 6),
 	       "OBSERVE_AHEAD()");
 
+/* Before a run. */
+void observe_begin(struct cpu *cpu);
 /* With full timing, before C observes accesses of the instruction that calls it from translated
  * code; or of one that ends its block. */
 void observe_at(struct cpu *cpu, const u8 *return_pc);

@@ -168,8 +168,7 @@ static u64 branch_data(const struct ibs_sample *s)
 /* A read-modify-write is a store; one that reads what another processor wrote is a load, too. */
 static bool loads(const struct observed_access *access)
 {
-	return !access->store ||
-	       (access->modify && access->snoop == OBSERVED_SNOOP_MODIFIED);
+	return !access->store || (access->modify && access->snoop == OBSERVED_SNOOP_MODIFIED);
 }
 
 /* Other cores' caches of the CCX count as its L3. On genoa the state of the line is known. */

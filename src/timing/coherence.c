@@ -169,7 +169,8 @@ void coherence_join(struct coherence *c, struct timing *t, u32 index)
 {
 	t->shared = c;
 	t->index = index;
-	t->llc.tags = (u64 *)((struct coherence_entry *)c->memory + COHERENCE_SETS * COHERENCE_WAYS);
+	t->llc.tags =
+		(u64 *)((struct coherence_entry *)c->memory + COHERENCE_SETS * COHERENCE_WAYS);
 	for (u32 i = 0; i < TIMING_LINES; i++)
 		t->stale[i] = true;
 	bytes_fill(t->data_line, 0, sizeof(t->data_line));

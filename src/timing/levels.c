@@ -3,7 +3,8 @@
  * The second level of cache and the last. A line that comes from memory goes to L2, and from there
  * to the first level; the last level gets it when L2 loses it. What happens to the last level's
  * copy when L2 asks for it again is a row's llc_gives (params.def). L1 and L2 do not depend on each
- * other: L2 may lose a line that L1 holds. With other processors: coherence.c. vCPU thread; general registers only.
+ * other: L2 may lose a line that L1 holds. With other processors: coherence.c. vCPU thread; general
+ * registers only.
  */
 #include "timing/levels.h"
 

@@ -246,8 +246,7 @@ static void set_buffer(struct timing *t, u32 set, u64 host, u64 tag, bool store)
 static struct found look_up(struct timing *t, const struct timing_access *a, u64 tag, u32 offset,
 			    u64 host)
 {
-	const struct side side = { &t->dtlb, &t->stlb, t->data_line, t->store_line,
-				   t->data_page };
+	const struct side side = { &t->dtlb, &t->stlb, t->data_line, t->store_line, t->data_page };
 	struct found here = { .tlb = translate(&side, page_number(a->linear, a->page_shift), tag) };
 
 	if (here.tlb == OBSERVED_TLB_WALK)
@@ -275,8 +274,7 @@ static struct found own_buffered(struct timing *t, gpa_t physical, u64 host)
 
 static bool may_write(const struct timing *t, u32 set, u64 host)
 {
-	return likely(!t->shared) ||
-	       __atomic_load_n(&t->store_line[set], __ATOMIC_RELAXED) == host;
+	return likely(!t->shared) || __atomic_load_n(&t->store_line[set], __ATOMIC_RELAXED) == host;
 }
 
 /* One line of an access, `offset` bytes into it. */
@@ -389,8 +387,7 @@ static void code_missed(struct timing *t, u64 line, enum observed_level level,
 
 void timing_fetch(struct timing *t, const struct timing_access *a)
 {
-	const struct side side = { &t->itlb, &t->istlb, t->code_line, t->code_line,
-				   t->code_page };
+	const struct side side = { &t->itlb, &t->istlb, t->code_line, t->code_line, t->code_page };
 	u64 line = a->physical >> LINE_SHIFT, tag = tlb_tag(a);
 	u32 set = timing_set(a->physical);
 	enum observed_tlb tlb;

@@ -205,7 +205,7 @@ struct vm {
 	struct shared_code code;    /* claims and writes of code: cpu/mmu/shared_code.h */
 	struct exclusive exclusive; /* cpu/mmu/exclusive.h */
 	struct coherence caches[VM_MAX_VCPUS / COHERENCE_CPUS]; /* of so many vCPUs each */
-	u32 nvcpus;		    /* vcpus[0..nvcpus-1] exist; written after the entry */
+	u32 nvcpus; /* vcpus[0..nvcpus-1] exist; written after the entry */
 	struct vcpu *vcpus[VM_MAX_VCPUS];
 };
 

@@ -72,7 +72,8 @@ enum ibs_source {
 	IBS_SOURCE_L3_ZEN3 = 2,
 	IBS_SOURCE_L3_ZEN4 = 1,
 	IBS_SOURCE_MEMORY = 3,
-	IBS_SOURCE_NOT_MODIFIED = BIT(5), /* CacheHitSt of genoa: the line was owned, not modified */
+	IBS_SOURCE_NOT_MODIFIED =
+		BIT(5), /* CacheHitSt of genoa: the line was owned, not modified */
 };
 
 #define IBS_CTL_VALID BIT(8)

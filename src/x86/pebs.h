@@ -33,7 +33,7 @@
 /* The load latency event, which alone obeys MSR_PEBS_LD_LAT (SDM 3B 20.3.4.4.2). */
 #define PEBS_LOAD_LATENCY  0x01cd
 #define PEBS_ALL_STORES	   0x82d0 /* MEM_INST_RETIRED.ALL_STORES */
-#define PEBS_LATENCY_LEAST 3 /* what software may ask for */
+#define PEBS_LATENCY_LEAST 3	  /* what software may ask for */
 
 /* Where a load found its data (SDM 3B table 20-58). Of stores bit 0: the first level had it. */
 enum pebs_source {

@@ -1,7 +1,8 @@
 // SPDX-License-Identifier: MIT
 /*
- * vCPUs of a VM share the last level of cache and take lines from each other (src/timing/coherence.c):
- * what two that write to one line count of it, in turns and side by side. Run by `vpmu kvm`.
+ * vCPUs of a VM share the last level of cache and take lines from each other
+ * (src/timing/coherence.c): what two that write to one line count of it, in turns and side by side.
+ * Run by `vpmu kvm`.
  */
 #include <errno.h>
 #include <pthread.h>

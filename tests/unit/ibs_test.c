@@ -173,6 +173,7 @@ static void describe(struct observed_access access)
 static void loads_and_stores_are_described(void **state)
 {
 	u64 l3 = m.hw.model->set == MODEL_MILAN ? 2 : 1;
+	u64 not_modified = m.hw.model->set == MODEL_MILAN ? 0 : BIT(5);
 
 	(void)state;
 	describe((struct observed_access){ .valid = true,
@@ -196,6 +197,12 @@ static void loads_and_stores_are_described(void **state)
 						    7ull << 22 | IBS_DATA3_L1TLB_MISS |
 						    IBS_DATA3_L2TLB_MISS | IBS_DATA3_DC_MISS |
 						    IBS_DATA3_L2_MISS | 80ull << 32);
+	assert_int_equal(get(IBS_OP_DATA2), l3 | not_modified);
+	describe((struct observed_access){ .valid = true,
+					   .level = OBSERVED_LLC,
+					   .snoop = OBSERVED_SNOOP_MODIFIED,
+					   .tlb = OBSERVED_TLB_L1,
+					   .size = 4 });
 	assert_int_equal(get(IBS_OP_DATA2), l3);
 	describe((struct observed_access){
 		.valid = true, .level = OBSERVED_MEMORY, .tlb = OBSERVED_TLB_L1, .size = 4 });
@@ -209,6 +216,17 @@ static void loads_and_stores_are_described(void **state)
 	assert_int_equal(get(IBS_OP_DATA3),
 			 IBS_DATA3_STORE | IBS_DATA3_LINEAR | IBS_DATA3_PHYSICAL | 1ull << 22 |
 				 IBS_DATA3_L1TLB_MISS | IBS_DATA3_DC_MISS | 14ull << 32);
+	describe((struct observed_access){ .valid = true,
+					   .store = true,
+					   .modify = true,
+					   .level = OBSERVED_LLC,
+					   .snoop = OBSERVED_SNOOP_MODIFIED,
+					   .tlb = OBSERVED_TLB_L1,
+					   .size = 8,
+					   .latency = 90 });
+	assert_int_equal(get(IBS_OP_DATA3) & (IBS_DATA3_LOAD | IBS_DATA3_STORE),
+			 IBS_DATA3_LOAD | IBS_DATA3_STORE);
+	assert_int_equal(get(IBS_OP_DATA2), l3);
 	describe((struct observed_access){ 0 });
 	assert_int_equal(get(IBS_OP_DATA3) | get(IBS_DC_LINEAR) | get(IBS_OP_DATA2), 0);
 }

@@ -35,6 +35,13 @@ static void at_stub(struct cpu *cpu)
 		at(cpu, cpu_priv(cpu)->observed_ahead);
 }
 
+void observe_begin(struct cpu *cpu)
+{
+	if (unlikely(cpu_observe_join(cpu)))
+		cache_flush(cpu);
+	cpu_observe_begin(cpu);
+}
+
 void observe_at_end(struct cpu *cpu)
 {
 	if (full(cpu))
@@ -97,15 +104,15 @@ u64 observe_access(struct cpu *cpu, u64 host, u32 desc, const u8 *return_pc)
 	u64 offset = host - entry->host;
 
 	at_stub(cpu);
-	cpu_observe(cpu, (struct timing_access){ .linear = entry->read + offset,
-						 .physical = entry->gpa + offset,
-						 .host = host,
-						 .size = desc & DESC_SIZE,
-						 .page_shift = priv->tlb_shift[set][index],
-						 .global = tlb_global(cpu, set, index),
-						 .store = desc & DESC_WRITE,
-						 .modify = (desc & DESC_WRITE) &&
-							   (desc & DESC_READ) });
+	cpu_observe(cpu,
+		    (struct timing_access){ .linear = entry->read + offset,
+					    .physical = entry->gpa + offset,
+					    .host = host,
+					    .size = desc & DESC_SIZE,
+					    .page_shift = priv->tlb_shift[set][index],
+					    .global = tlb_global(cpu, set, index),
+					    .store = desc & DESC_WRITE,
+					    .modify = (desc & DESC_WRITE) && (desc & DESC_READ) });
 	priv->spill[SPILL_HOST] = host;
 	return observe_end(cpu, desc, return_pc, SLOW_DIRECT);
 }

@@ -40,9 +40,8 @@ static u8 load_source(const struct observed_access *access)
  * sampled as a store. */
 static bool as_store(const struct cpu *cpu, const struct observed_access *access, u64 counters)
 {
-	return access->store &&
-	       !(access->modify && access->snoop == OBSERVED_SNOOP_MODIFIED &&
-		 !hwpmu_pebs_samples_stores(&cpu->pmu, counters));
+	return access->store && !(access->modify && access->snoop == OBSERVED_SNOOP_MODIFIED &&
+				  !hwpmu_pebs_samples_stores(&cpu->pmu, counters));
 }
 
 /* Where the data was, as the record says it (SDM 3B 20.3.4.4.2, 20.3.6.2). From format 5 on stores

@@ -465,15 +465,12 @@ static void notice_segment(struct cpu *cpu, u32 mode)
 static void notice_rare_modes(struct cpu *cpu)
 {
 	struct engine *eng = cpu->engine;
-	bool shared = cpu_priv(cpu)->timing.shared;
 
-	if (likely(eng->linear_bits == cpu_linear_bits(cpu) && eng->avx512 == cpu_avx512(cpu) &&
-		   eng->shared_caches == shared))
+	if (likely(eng->linear_bits == cpu_linear_bits(cpu) && eng->avx512 == cpu_avx512(cpu)))
 		return;
 	cache_flush(cpu);
 	eng->linear_bits = cpu_linear_bits(cpu);
 	eng->avx512 = cpu_avx512(cpu);
-	eng->shared_caches = shared;
 }
 
 /*
@@ -576,8 +573,7 @@ enum exit_reason engine_run(struct cpu *cpu, u64 budget)
 	pmu_arm(cpu);
 	cpu_update_mode(cpu);
 	renew_sets(cpu);
-	cpu_observe_join(cpu);
-	cpu_observe_begin(cpu);
+	observe_begin(cpu);
 	count_begin(cpu, budget);
 	if (!cpu->port.memory_unchanged)
 		epoch_check(cpu);
