@@ -180,7 +180,8 @@ static enum observed_level data_line(struct timing *t, gpa_t physical, bool stor
 static u16 latency(const struct timing *t, enum observed_level level, enum observed_tlb tlb,
 		   enum observed_snoop snoop)
 {
-	u16 cycles = t->params->latency[snoop ? OBSERVED_MEMORY : level - OBSERVED_L1];
+	bool peer = snoop && level == OBSERVED_LLC;
+	u16 cycles = t->params->latency[peer ? OBSERVED_MEMORY : level - OBSERVED_L1];
 
 	if (tlb == OBSERVED_TLB_L2)
 		cycles += t->params->second;
