@@ -295,9 +295,9 @@ static void a_stream_runs_ahead_of_what_is_asked_for(void **state)
 		cold(PREFETCH_STREAM);
 		load_lines(0x10000, (s64)first, step, 2);
 		assert_int_equal(taken(RETIRE_L2_FILLS), 2);
-		load_lines(0x10000, (s64)first + 2 * step, step, 38);
-		assert_int_equal(taken(RETIRE_L2_FILLS), 38 + ahead);
-		load_lines(0x10000, (s64)first + 40 * step, step, PAGE_LINES - 40);
+		load_lines(0x10000, (s64)first + 2 * step, step, 24);
+		assert_int_equal(taken(RETIRE_L2_FILLS), 24 + ahead);
+		load_lines(0x10000, (s64)first + 26 * step, step, PAGE_LINES - 26);
 		assert_int_equal(taken(RETIRE_LLC_MISSES), 3);
 		assert_int_equal(taken(RETIRE_LLC_REFERENCES), 3);
 		assert_false(holds(&timing->l2, 0xf000 + 63 * LINE));
