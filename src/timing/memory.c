@@ -154,7 +154,8 @@ static enum observed_level missed_line(struct timing *t, u64 line, bool store)
 	return level;
 }
 
-/* *prefetched: the first level has the line because it was prefetched, and this is its first use. */
+/* *prefetched: the first level has the line because it was prefetched, and this is its first use.
+ */
 static enum observed_level data_line(struct timing *t, gpa_t physical, bool store, u64 host,
 				     bool *prefetched)
 {
@@ -382,7 +383,8 @@ static void code_missed(struct timing *t, u64 line, enum observed_level level,
 	if (!t->costs)
 		return;
 	if (level != OBSERVED_L1 || tlb != OBSERVED_TLB_L1)
-		penalty_fetch(t, line, level, latency(t, level, tlb, t->snoop) - t->params->latency[0]);
+		penalty_fetch(t, line, level,
+			      latency(t, level, tlb, t->snoop) - t->params->latency[0]);
 	penalty_prefetch(t);
 }
 

@@ -263,6 +263,41 @@ static void code_that_differs_anywhere_is_translated(void **state)
 	assert_int_equal(recalled, 0);
 }
 
+/* Bytes after which kept_hash() has forgotten what came before them: every line that ends with them
+ * has the same key. */
+GUEST_CODE(same_key, "out %al, $0xf4\n"
+		     ".skip 46\n" /* up to the last 16 bytes of the line */
+		     ".quad 0x94d049bb133111eb, 0xbf58476d1ce4e5b9\n");
+
+static u64 recalled_with(const struct kept *kept)
+{
+	struct machine m;
+	u64 recalled;
+
+	machine_create(&m);
+	machine_load(&m, same_key_start, (size_t)(same_key_end - same_key_start));
+	m.cpu->port.kept = kept;
+	assert_int_equal(machine_run(&m, ALL), EXIT_IO);
+	recalled = m.cpu->engine->blocks_recalled;
+	machine_destroy(&m);
+	return recalled;
+}
+
+static void a_guest_that_forges_a_key_gains_nothing(void **state)
+{
+	struct kept other = *kept_in_memory();
+	u64 hits;
+
+	(void)state;
+	recalled_with(kept_in_memory());
+	kept_in_memory_merge(NULL);
+	assert_int_equal(recalled_with(kept_in_memory()), 1);
+	other.build[0] ^= 1;
+	hits = news()->hits;
+	assert_int_equal(recalled_with(&other), 0);
+	assert_int_equal(news()->hits - hits, 1); /* its key was found */
+}
+
 /* How many blocks are recalled; the guest does the same in any case. */
 static u64 recalled_again(struct machine *m)
 {
@@ -311,6 +346,7 @@ int main(void)
 		cmocka_unit_test(recalled_blocks_end_at_the_same_instruction),
 		cmocka_unit_test(blocks_are_recalled_for_what_they_were_made_for),
 		cmocka_unit_test(code_that_differs_anywhere_is_translated),
+		cmocka_unit_test(a_guest_that_forges_a_key_gains_nothing),
 		cmocka_unit_test(entries_with_flipped_bytes_are_not_executed),
 	};
 

@@ -17,7 +17,9 @@
  *  1. The key is a hash of everything that the translation of some bytes depends on: RIP, mode, all
  *     that the emitters ask of the processor and of the host (struct circumstances), and the build,
  *     which stands for the translator itself and the layout of every struct. What is added to the
- *     translator's questions must be added to struct circumstances.
+ *     translator's questions must be added to struct circumstances. A guest that knows the hash can
+ *     choose bytes whose keys are equal in different circumstances: so these have a hash of their
+ *     own, of nothing that a guest chooses, and it is compared, as RIP and mode are.
  *  2. The bytes are not in it but for one line: the block has all bytes that decoding has read, in
  *     ranges, and is recalled only if the copy of the page (source.c) has the same in all of them.
  *  3. Modes are kept whose code depends on nothing that changes while a processor runs:
@@ -36,23 +38,28 @@
 
 #define LINE 64
 
-/* What the key is the hash of. */
 struct circumstances {
 	u64 build[2];
-	u64 rip;
-	u64 mode;
 	u64 features[FEATURE_WORDS + (FEATURE_WORDS & 1)];
 	u64 foreign_rules;
 	u64 thunks; /* size of all; where they are follows from it and the build */
 	u32 linear_bits, model;
 	bool is_amd, avx512, harden, seeded, full_timing, has_rorx, unused[2];
+};
+
+/* What the key is the hash of. */
+struct keyed {
+	u64 circumstances[2]; /* their hash */
+	u64 rip, mode;
 	u8 line[LINE]; /* in which the block begins */
 };
 
-_Static_assert(sizeof(struct circumstances) % 16 == 0, "kept_hash()");
+_Static_assert(sizeof(struct circumstances) % 16 == 0 && sizeof(struct keyed) % 16 == 0,
+	       "kept_hash()");
 
 /* A kept block. The tables follow it in the order of the counts, then the code. */
 struct kept_block {
+	u64 circumstances[2];
 	u64 rip;
 	u32 mode;
 	s32 rsp_moved;
@@ -117,13 +124,11 @@ static bool kept_mode(u32 mode)
 	       !(mode & (MODE_STEP | MODE_SINGLE | MODE_LBR));
 }
 
-static void make_key(struct trans *t, const struct kept *kept, const u8 *line)
+static void hash_circumstances(struct trans *t, const struct kept *kept)
 {
 	const struct cpu *cpu = t->cpu;
 	struct circumstances c = {
 		.build = { kept->build[0], kept->build[1] },
-		.rip = t->block->rip,
-		.mode = t->mode,
 		.foreign_rules = cpu->port.foreign_rules,
 		.thunks = t->eng->code_first - t->eng->code_rw,
 		.linear_bits = cpu_linear_bits(cpu),
@@ -138,9 +143,17 @@ static void make_key(struct trans *t, const struct kept *kept, const u8 *line)
 
 	for (u32 i = 0; i < FEATURE_WORDS; i++)
 		c.features[i] = cpu->features[i];
-	for (u32 i = 0; i < LINE; i += 8)
-		*(u64_unaligned *)(c.line + i) = *(const u64_unaligned *)(line + i);
-	kept_hash(&c, sizeof(c), t->key);
+	kept_hash(&c, sizeof(c), t->circumstances);
+}
+
+static void make_key(struct trans *t, const struct kept *kept, const u8 *line)
+{
+	struct keyed k = { .rip = t->block->rip, .mode = t->mode };
+
+	hash_circumstances(t, kept);
+	bytes_copy(k.circumstances, t->circumstances, sizeof(k.circumstances));
+	bytes_copy(k.line, line, LINE);
+	kept_hash(&k, sizeof(k), t->key);
 }
 
 /* --- keeping a block --- */
@@ -177,7 +190,8 @@ static struct kept_block head_of(const struct trans *t)
 {
 	const struct block *b = t->block;
 
-	return (struct kept_block){ .rip = b->rip,
+	return (struct kept_block){ .circumstances = { t->circumstances[0], t->circumstances[1] },
+				    .rip = b->rip,
 				    .mode = b->mode,
 				    .rsp_moved = b->rsp_moved,
 				    .code_size = t->e.p - b->code,
@@ -447,8 +461,10 @@ static bool recall(struct trans *t, const struct kept *kept)
 	if (!kept_find(kept, t->key, buffer) || buffer->entry.size < sizeof(*k))
 		return false;
 	from = tables_of(k);
-	return from.size == buffer->entry.size && k->rip == t->block->rip && k->mode == t->mode &&
-	       sound(k, &from) && same_source(t, &from, k) && make_block(t, k, &from);
+	return from.size == buffer->entry.size && k->circumstances[0] == t->circumstances[0] &&
+	       k->circumstances[1] == t->circumstances[1] && k->rip == t->block->rip &&
+	       k->mode == t->mode && sound(k, &from) && same_source(t, &from, k) &&
+	       make_block(t, k, &from);
 }
 
 bool kept_block_recall(struct trans *t)

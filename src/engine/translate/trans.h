@@ -301,7 +301,7 @@ struct trans {
 
 	struct source source;
 	bool keeps; /* the block will be kept, under this key: kept_block.c */
-	u64 key[2];
+	u64 key[2], circumstances[2];
 	struct fixups fixups;
 	struct insn *copies[BLOCK_INSNS + 1]; /* instructions that C executes */
 	u32 ncopies;
