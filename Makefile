@@ -55,7 +55,7 @@ LIB_HEADERS := vpmu.h base/must.h base/types.h base/version.h hostperf/hostperf.
 	hwpmu/retire.def hwpmu/retire.h hwpmu/shadow.h pmu/backend.h pmu/filter.h pmu/pmu.h x86/events.h x86/ibs.h x86/lbr.h x86/metrics.h x86/models.h x86/pebs.h x86/pmu_models.h x86/pmu_msrs.h x86/pmu_regs.h
 
 BARE_SRCS := $(filter-out $(HOSTED),$(call sources,$(addprefix src/,$(BARE_DIRS)))) \
-	src/base/guarded.c src/base/kept.c
+	src/base/bytes.c src/base/guarded.c src/base/kept.c
 
 objects = $(patsubst %,$(O)/%.o,$(basename $(1)))
 
@@ -97,6 +97,8 @@ LDLIBS   := -lZydis -pthread -ldl -Wl,--build-id=sha1
 ifeq ($(findstring clang,$(CC)),clang)
 # clang's name for the gcc flag above.
 BARE := $(subst -fno-tree-loop-distribute-patterns,-fno-builtin,$(BARE))
+# It still calls libc to copy a struct: such calls go to src/base/bytes.c.
+BARE_CALLS := $(if $(SAN),,&& objcopy --redefine-sym memcpy=bytes_memcpy --redefine-sym memset=bytes_memset)
 endif
 ifeq ($(SAN),thread)
 # The sanitizer's own functions use vector registers; engine code cannot call them.
@@ -117,6 +119,7 @@ tests: all $(TESTS) $(REPLAYS) $(O)/tests/failing/vpmu $(if $(SAN)$(CHECK),,$(O)
 fuzzers: $(FUZZERS)
 
 $(BARE_OBJS): EXTRA := $(BARE) $(QUIET)
+$(BARE_OBJS): FINISH = $(if $(BARE_CALLS),$(BARE_CALLS) $@)
 $(BARE_OBJS): Makefile # which of them there are, and how they are compiled, must never be that of another day
 # The translator consists of small functions: inlined, they take 4 % of its time less. Who asks for something else gets that.
 $(call objects,$(call sources,src/engine)): EXTRA += $(if $(filter -O2,$(CFLAGS)),$(if $(SAN),,-O3))
@@ -129,7 +132,7 @@ $(LIB_OBJS): EXTRA := -ffreestanding -mgeneral-regs-only $(QUIET)
 $(O)/%.o: %.c | $(LINUX)/.complete
 	@mkdir -p $(@D)
 	$(call say,CC)
-	$(Q)$(CC) $(FLAGS) $(CFLAGS) $(CPPFLAGS) $(EXTRA) -MMD -MP -c -o $@ $<
+	$(Q)$(CC) $(FLAGS) $(CFLAGS) $(CPPFLAGS) $(EXTRA) -MMD -MP -c -o $@ $< $(FINISH)
 
 $(O)/%.o: %.S | $(LINUX)/.complete
 	@mkdir -p $(@D)
