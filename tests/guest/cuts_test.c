@@ -254,9 +254,8 @@ static u64 any_length(u64 *seed)
 	return 1 + pick(seed, most[pick(seed, ARRAY_SIZE(most))]);
 }
 
-static u32 in_slices(struct machine *m, const struct code *c, u64 *seed)
+static u32 in_slices(struct machine *m, const struct code *c, u64 *seed, bool all)
 {
-	bool all = pick(seed, 2);
 	u32 cuts = 0;
 
 	load(m, c, any_events(seed, all));
@@ -292,7 +291,8 @@ static void check_model(const char *model, bool with_full)
 		load(&m, &code, COUNT_CYCLES);
 		assert_int_equal(machine_run(&m, FOREVER), EXIT_IO);
 		assert_memory_equal(&m.cpu->port.tally, &tally, sizeof(tally));
-		cuts += in_slices(&m, &code, &seed);
+		cuts += in_slices(&m, &code, &seed, false);
+		cuts += in_slices(&m, &code, &seed, true);
 	}
 	machine_destroy(&m);
 }
