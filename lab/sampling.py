@@ -7,7 +7,7 @@ import re
 import tempfile
 import time
 
-from experiments import PIPELINE, Result, experiment
+from experiments import Result, experiment
 from guest import VPMU, Failure, difference, on_host, program
 
 
@@ -411,24 +411,58 @@ def pmi_latency(lab):
     return result
 
 
+# Programs of topdown.c: the category of level 1 that leads, and the one of level 2 that is most of it.
+BOUND = {"front": ("front end", "latency"), "branches": ("bad speculation", "mispredictions"),
+         "memory": ("back end", "memory"), "core": ("back end", "core")}
+LEVEL2 = {"retiring": ("light", "heavy"), "bad speculation": ("mispredictions", "clears"),
+          "front end": ("latency", "bandwidth"), "back end": ("memory", "core")}
+
+
+def count_slots(guest, events, command):
+    """What each event of a group counted in user mode."""
+    text = guest.run(f"perf stat -x, -e '{{{events}}}:u' {command}")
+    numbers = [int(line.split(",")[0]) for line in text.splitlines() if re.match(r"\d+,", line)]
+    if len(numbers) != events.count(",") + 1:
+        raise Failure(f"perf did not count {events}: {text[:200]}")
+    return numbers
+
+
+def slots_of_intel(guest, command):
+    """PERF_METRICS: all slots, the four categories, and the first part of each by LEVEL2."""
+    slots, *level1 = count_slots(guest, "slots,topdown-retiring,topdown-bad-spec,topdown-fe-bound,topdown-be-bound", command)
+    other, heavy, *rest = count_slots(guest, "slots,topdown-heavy-ops,topdown-br-mispredict,topdown-fetch-lat,topdown-mem-bound", command)
+    scale = slots / other
+    return slots, level1, [level1[0] - heavy * scale, *(n * scale for n in rest)]
+
+
+def slots_of_amd(guest, command):
+    """The events of perf's PipelineL1 and PipelineL2."""
+    cycles, retired, dispatched, front, back = count_slots(guest, "r76,rc1,r7aa,r1000001a0,r100001ea0", command)
+    latency, microcode, mispredicted, resyncs = count_slots(guest, "r1060001a0,r1000000c2,rc3,r96", command)
+    unfinished, loads = count_slots(guest, "r2d6,ra2d6", command)
+    bad, clears = dispatched - retired, mispredicted + resyncs
+    return 6 * cycles, [retired, bad, front, back], [retired - microcode, bad * mispredicted / clears if clears else bad, 6 * latency,
+                                                     back * loads / unfinished if unfinished else 0]
+
+
 @experiment("topdown", "Intel 2026", "host/guest: frontend 32.0/34.0, bad speculation 5.2/4.6, retiring 13.8/11.7, backend 49.0/49.7 %")
 def topdown(lab):
-    """Top-down level 1 from the model"""
+    """Top-down levels 1 and 2 of four programs, with full timing"""
     result = Result()
-    guest = lab.guests.get("genoa", "mediated")
-    text = guest.run(f"perf stat -x, -e '{{{PIPELINE}}}:u' {program(lab, 'ftest')} 300")
-    numbers = [int(line.split(",")[0]) for line in text.splitlines() if re.match(r"\d+,", line)]
-    if len(numbers) != 6:
-        raise Failure(f"perf did not count six events: {text[:200]}")
-    backend, frontend, smt, dispatched, retired, cycles = numbers
-    slots = 6 * cycles
-    share = {"frontend": 100 * frontend / slots, "bad speculation": 100 * (dispatched - retired) / slots,
-             "retiring": 100 * retired / slots, "backend": 100 * backend / slots, "SMT contention": 100 * smt / slots}
-    published = {"frontend": "32.0/34.0", "bad speculation": "5.2/4.6", "retiring": "13.8/11.7", "backend": "49.0/49.7", "SMT contention": ""}
-    result.table("slots, %", ["", "measured", "published host/guest, another workload"], [[n, f"{s:.1f}", published[n]] for n, s in share.items()])
-    result.plot("slots", " %", list(share.items()))
-    result.figures = share
-    result.must("slots sum to 100 %", abs(sum(share.values()) - 100) < 1)
-    result.must("no share is negative", all(s >= 0 for s in share.values()))
+    result.figures = {}
+    path = program(lab, "topdown")
+    for model, count in (("sapphirerapids", slots_of_intel), ("genoa", slots_of_amd)):
+        guest = lab.guests.get(model, "mediated", options=["--timing", "full"])
+        rows = []
+        for name, (leader, part) in BOUND.items():
+            slots, level1, level2 = count(guest, f"{path} {name}")
+            share = dict(zip(LEVEL2, (100 * n / slots for n in level1)))
+            first = dict(zip(LEVEL2, (100 * n / slots for n in level2)))
+            larger = LEVEL2[leader][first[leader] < share[leader] / 2]
+            rows.append([name, *(f"{share[c]:.1f} ({first[c]:.1f})" for c in LEVEL2)])
+            result.figures.update({f"{model} {name} {category}": s for category, s in share.items()})
+            result.must(f"{model}: slots of {name} sum to 100 %", abs(sum(share.values()) - 100) < 2)
+            result.must(f"{model}: {name} is bound by {leader}, most of it {part}", max(share, key=share.get) == leader and larger == part)
+        result.table(f"{model}, % of slots (of them {', '.join(parts[0] for parts in LEVEL2.values())})", ["", *LEVEL2], rows)
     return result
 

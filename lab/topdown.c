@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: MIT
 /*
- * Programs that are bound by one part of the processor each, for tests/exec/topdown:
+ * Programs that are bound by one part of the processor each, for the experiment topdown and
+ * tests/exec/topdown:
  *
  *   topdown front|branches|memory|core
  */
