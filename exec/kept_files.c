@@ -9,6 +9,7 @@
 #include <poll.h>
 #include <stdlib.h>
 #include <sys/mman.h>
+#include <sys/resource.h>
 #include <sys/syscall.h>
 #include <sys/wait.h>
 #include <unistd.h>
@@ -17,13 +18,21 @@
 #include "exec/exec.h"
 #include "exec/kept_store.h"
 
+/* Where address space is limited, guests need all of it. */
+static bool may_map(void)
+{
+	struct rlimit limit;
+
+	return !getrlimit(RLIMIT_AS, &limit) && limit.rlim_cur == RLIM_INFINITY;
+}
+
 void kept_files_open(const struct exec_options *options, struct exec_kept *kept)
 {
 	struct kept_header header;
 	char folder[PATH_MAX];
 
 	*kept = (struct exec_kept){ false, -1, -1 };
-	if (options->no_cache || options->dry_run || !kernel_cache(folder))
+	if (options->no_cache || options->dry_run || !may_map() || !kernel_cache(folder))
 		return;
 	kept->news = memfile_fixed("translations", KEPT_NEWS_SIZE);
 	if (kept->news < 0)
