@@ -371,6 +371,7 @@ def overhead(lab):
                          f"{each[1]:.1f} us of virtualization a sample")
     result.table("by the clock: slower than with the PMU off, % of CPU time", ["", "counting them", "sampling them at 1000 Hz", "published"], rows)
     result.table("a sample", ["", "accesses to the PMU", "us beside counting", "us of virtualization", "% at 1000 Hz"], sample)
+    result.note("The clock is shown and is no criterion: translated handler code costs the same in both modes.")
     result.note("Modelled events are mispredictions and misses of caches: they switch the timing model on, which silicon has for nothing.")
     result.note("Most of a sample is the guest's own handler, some 3000 instructions that are translated as all others. "
                 "Virtualization: what PMIs and accesses to the PMU cost where a guest does nothing else (pmi-latency), times how many there were.")
@@ -386,8 +387,8 @@ def overhead(lab):
                     event["us of virtualization"] >= 3 * mediated["us of virtualization"] > 0)
         result.must(f"{events}: in the modelled processor's time sampling is at least 3 times cheaper mediated",
                     own[f"event, {events}"] >= 3 * own[f"mediated, {events}"])
-        result.must(f"{events}: by the clock, as a whole, sampling is at least 3 times cheaper mediated",
-                    event["sampling"] >= 3 * mediated["sampling"])
+        result.must(f"{events}: in the modelled processor's time sampling costs mediated at most the published {published['mediated'][events]} %",
+                    own[f"mediated, {events}"] <= published["mediated"][events])
     return result
 
 
