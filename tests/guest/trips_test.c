@@ -12,9 +12,11 @@
 #include <string.h>
 #include <cmocka.h>
 
+#include "cpu/mmu/mmu.h"
 #include "engine/engine.h"
 #include "guest/trips.h"
 #include "x86/models.h"
+#include "x86/paging.h"
 
 /* A user program that enters the kernel by an interrupt each round; the kernel has long blocks,
  * too. */
@@ -349,6 +351,77 @@ static void counts_are_exact_where_fields_are_full(void **state)
 	}
 }
 
+/* The second jump's target is no instruction; nor is the first one's, which is on another page. */
+GUEST_CODE(ahead, "nop\nnop\n"
+		  "jmp ahead_start + 0x1000\n"
+		  ".org ahead_start + 0x80\n"
+		  "nop\nnop\n"
+		  "jmp 1f\n"
+		  "1: .byte 0x06\n"
+		  ".org ahead_start + 0x100\n"
+		  "out %al, $0xf4\n"
+		  ".org ahead_start + 0x1000\n"
+		  ".byte 0x06\n");
+
+#define AHEAD_PAGE (IMAGE_CODE + 0x1000)
+
+static void run_up_to(struct machine *m, u64 from, enum retire_class class, u64 trip, u64 to)
+{
+	machine_start(m);
+	m->cpu->rip = from;
+	m->cpu->port.wanted = RETIRE_BIT(class);
+	arm(m->cpu, class, RETIRE_IN_BOTH, trip);
+	assert_int_equal(machine_run(m, FOREVER), EXIT_BUDGET);
+	assert_int_equal(machine_retired(m), 3);
+	assert_int_equal(m->cpu->rip, to);
+}
+
+/* In ticks. */
+static u64 time_of_three(struct machine *m, u64 from)
+{
+	machine_start(m);
+	m->cpu->rip = from;
+	m->cpu->port.wanted = COUNT_CYCLES;
+	assert_int_equal(machine_run(m, 3), EXIT_BUDGET);
+	return sum(&m->cpu->port.tally, RETIRE_CYCLES, RETIRE_IN_BOTH);
+}
+
+/* What the processor has of the next instruction does not matter: nothing, or a linked block. */
+static void check_ahead(struct machine *m, u64 from, u64 to)
+{
+	for (u32 known = 0; known < 4; known++) {
+		m->cpu->port.trips.armed = 0;
+		run_up_to(m, from, RETIRE_CYCLES, time_of_three(m, from), to);
+		m->cpu->port.trips.armed = 0;
+		run_up_to(m, from, RETIRE_INSTRUCTIONS, 3, to);
+		m->cpu->port.trips.armed = 0;
+		machine_start(m);
+		m->cpu->rip = from;
+		assert_int_equal(machine_run(m, FOREVER), EXIT_IO); /* of the handler */
+	}
+}
+
+/* A timer's interrupt is taken before the exception of the instruction that it comes before, and
+ * that instruction's page has not been accessed. */
+static void a_trip_comes_before_what_the_next_instruction_raises(void **state)
+{
+	struct machine *m = *state;
+	u64 *entry;
+
+	machine_load(m, ahead_start, (size_t)(ahead_end - ahead_start));
+	image_gate(m->ram, VEC_UD, IMAGE_CODE + 0x100, 0);
+	image_gate(m->ram, VEC_PF, IMAGE_CODE + 0x100, 0);
+	entry = image_pte(m->ram, AHEAD_PAGE);
+	*entry &= ~(u64)PTE_A;
+	run_up_to(m, IMAGE_CODE, RETIRE_INSTRUCTIONS, 3, AHEAD_PAGE);
+	assert_false(*entry & PTE_A);
+	check_ahead(m, IMAGE_CODE, AHEAD_PAGE);
+	check_ahead(m, IMAGE_CODE + 0x80, IMAGE_CODE + 0x84);
+	*entry = 0;
+	tlb_flush(m->cpu);
+	check_ahead(m, IMAGE_CODE, AHEAD_PAGE);
+}
+
 static u32 mode_for(struct cpu *cpu, retire_wanted classes)
 {
 	cpu->port.wanted = classes;
@@ -391,6 +464,7 @@ int main(void)
 		cmocka_unit_test(trips_are_of_a_privilege_or_of_both),
 		cmocka_unit_test(counts_are_exact_where_fields_are_full),
 		cmocka_unit_test(events_that_take_turns_are_counted_by_the_same_code),
+		cmocka_unit_test(a_trip_comes_before_what_the_next_instruction_raises),
 	};
 
 	return cmocka_run_group_tests(tests, machine_set_up, machine_tear_down);

@@ -422,6 +422,11 @@ bool count_may_run(struct cpu *cpu)
 	return slice_left(cpu) && !eng->budget_exhausted && !count_at_trip(cpu);
 }
 
+bool count_stops_here(struct cpu *cpu)
+{
+	return READ_ONCE(cpu->attention) || !count_may_run(cpu);
+}
+
 void count_refund(struct cpu *cpu, u32 mode, bool branch, const struct weight *weight)
 {
 	cpu_priv(cpu)->spill[SPILL_R14] -= BIT(COUNT_SHIFT) + branch;

@@ -18,6 +18,12 @@ void count_begin(struct cpu *cpu, u64 budget);
 /* May one more instruction retire? Asked before guest code is entered; starts a slice for the
  * current privilege if none is running. */
 bool count_may_run(struct cpu *cpu);
+/*
+ * Does something come before the next instruction: the interrupt of a timer that has just expired,
+ * the end of the run? Then its page is not walked to, and no exception raised in its place: whether
+ * translated code or the main loop gets there first depends on which blocks there are.
+ */
+bool count_stops_here(struct cpu *cpu);
 /* Has work that retires no instruction (cpu->port.effort) used up the run? */
 bool count_exhausted(const struct cpu *cpu);
 /* Has a class reached its trip? */

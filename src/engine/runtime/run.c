@@ -169,8 +169,6 @@ static bool must_step(const struct cpu *cpu)
 	       cpu->port.mmio.nreads || cpu->engine->single_step;
 }
 
-/* After translated code. */
-
 static void retired_step(struct cpu *cpu, bool trap_flag)
 {
 	mmio_completed(cpu);
@@ -333,7 +331,7 @@ static void link_to(struct cpu *cpu, struct link *link, u32 mode)
 	/* Without a link the next visit would end here again: execute the instruction by itself. */
 	if (link->unshared)
 		cpu->engine->single_step = true;
-	if (unlikely(cpu->engine->profile))
+	if (unlikely(cpu->engine->profile) || count_stops_here(cpu))
 		return;
 	/* Without a guard, the target is in the same page as the block just left, which is still
 	 * valid. */
@@ -392,6 +390,8 @@ static enum turn after(struct cpu *cpu, enum leave why, u32 mode, const struct b
 	case LEAVE_COMPLEX:
 		return execute_complex(cpu, arg, mode);
 	case LEAVE_RAISE:
+		if (count_stops_here(cpu))
+			return TURN_AGAIN;
 		if ((u64)(uintptr_t)arg == VEC_GP)
 			cpu_raise_error(cpu, VEC_GP, 0);
 		else
