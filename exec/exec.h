@@ -188,7 +188,8 @@ struct exec_virtual {
 
 /* Makes them; reads all of standard input if the guest is deterministic. An exit code. */
 int virtual_prepare(const struct exec_options *options, struct exec_virtual *files);
-int virtual_turns(void); /* a file for a machine without a file server; -1: errno */
+/* The file of struct turns (base/turns.h); -1: errno. */
+int virtual_turns(const struct exec_options *options);
 /* Puts the order where a deterministic guest finds it, and calls the guest. An exit code. */
 int virtual_order(const struct exec_virtual *files, const void *body, u32 size);
 /* In the process that becomes QEMU. */

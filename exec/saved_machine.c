@@ -436,7 +436,7 @@ static bool boot_and_save(const struct exec_options *chosen, const struct exec_k
 	wiring.monitor = monitor[1];
 	wiring.files = files[1];
 	wiring.is_resumable = true;
-	wiring.turns = served.turns = options->virtual_clock ? virtual_turns() : -1;
+	wiring.turns = served.turns = options->virtual_clock ? virtual_turns(options) : -1;
 	wiring.initramfs = initramfs_make(&initramfs, failed);
 	wiring.ram = state->ram = memfile_create("ram", MFD_CLOEXEC);
 	state->device = memfile_create("device", MFD_CLOEXEC);

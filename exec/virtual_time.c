@@ -19,11 +19,13 @@
 
 #define INPUT_LIMIT (1ull << 30)
 
-int virtual_turns(void)
+int virtual_turns(const struct exec_options *options)
 {
 	int fd = memfile_create("turns", MFD_CLOEXEC);
+	struct turns turns = { .endless = options->deterministic };
 
-	if (fd < 0 || !ftruncate(fd, PAGE_SIZE))
+	if (fd < 0 ||
+	    (!ftruncate(fd, PAGE_SIZE) && pwrite(fd, &turns, sizeof(turns), 0) == sizeof(turns)))
 		return fd;
 	close(fd);
 	return -1;
@@ -94,7 +96,7 @@ int virtual_prepare(const struct exec_options *options, struct exec_virtual *fil
 	files->profile = take_profile();
 	if (!options->virtual_clock || options->dry_run)
 		return STATUS_OK;
-	files->turns = virtual_turns();
+	files->turns = virtual_turns(options);
 	if (files->turns < 0 || (options->deterministic && !open_files(files)))
 		return failure(STATUS_BROKEN, "cannot prepare a guest: %s", strerror(errno));
 	return options->deterministic ? copy_input(files->input) : STATUS_OK;

@@ -12,6 +12,9 @@
  * waits: grows when the guest begins to wait for a call.
  *
  * date: of the VM, in ns since 1970, when it last asked a device for something.
+ *
+ * endless: not 0 if the guest waits for its devices, and its vCPUs for each other, however long the
+ * host lets one of them stand still. Written before the VM is made.
  */
 #ifndef BASE_TURNS_H
 #define BASE_TURNS_H
@@ -26,6 +29,7 @@
 struct turns {
 	u32 turns, calls, waits; /* atomic, futexes */
 	u64 date;		 /* atomic */
+	u32 endless;
 };
 
 static inline void turns_begin(struct turns *page)

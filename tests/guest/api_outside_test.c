@@ -113,6 +113,16 @@ static void *serve(void *arg)
 	return NULL;
 }
 
+static void serve_once(const struct device *device, struct turns *turns)
+{
+	eventfd_t count;
+
+	turns_begin(turns);
+	eventfd_read(device->kick, &count);
+	eventfd_write(device->call, 1);
+	turns_end(turns);
+}
+
 static void connect_device(const struct device *device)
 {
 	struct kvm_ioeventfd kick = { .addr = IMAGE_MMIO, .len = 4, .fd = device->kick };
@@ -152,22 +162,78 @@ static u64 kick(bool is_slow)
 	return regs.rax;
 }
 
-/* As in a program that reads its ioeventfds on the vCPU's own thread. Takes the ten seconds that
- * the library is patient for. */
-static void a_kick_that_nobody_reads_holds_the_guest_up_for_a_while(void **state)
+static struct turns *make_page(void)
 {
-	struct device device = { eventfd(0, EFD_CLOEXEC), eventfd(0, EFD_CLOEXEC), false };
+	int fd = memfile_create("turns", MFD_CLOEXEC);
+	char number[16];
+	void *map;
+
+	if (fd < 0 || ftruncate(fd, PAGE_SIZE))
+		return NULL;
+	map = mmap(NULL, PAGE_SIZE, PROT_READ | PROT_WRITE, MAP_SHARED, fd, 0);
+	snprintf(number, sizeof(number), "%d", fd);
+	setenv("VPMU_TURNS", number, 1); /* for VMs that are made from now on */
+	return map == MAP_FAILED ? NULL : map;
+}
+
+static void kick_once(struct device *device)
+{
 	struct kvm_regs regs = { .rip = IMAGE_CODE, .rflags = 2, .rsp = IMAGE_STACK, .r8 = 1 };
 
-	(void)state;
+	*device = (struct device){ eventfd(0, EFD_CLOEXEC), eventfd(0, EFD_CLOEXEC), false };
 	START(kicking, with_irqchip);
-	connect_device(&device);
+	image_gate(g.ram, VECTOR, IMAGE_CODE + (kick_handler - kicking_start), 0);
+	connect_device(device);
 	KVM_CALL(g.vcpu[0], KVM_SET_REGS, &regs);
+}
+
+static void *run_guest(void *guest)
+{
+	while (kvm_guest_run(guest, 0) == -EINTR)
+		;
+	return NULL;
+}
+
+/*
+ * As in a program that reads its ioeventfds on the vCPU's own thread. Takes the ten seconds that
+ * the library is patient for. A guest that is to have endless patience has it: it kicked before the
+ * other one, and is served after that has gone on.
+ */
+static void a_kick_that_nobody_reads_holds_the_guest_up_for_a_while(void **state)
+{
+	char *usual = strdup(getenv("VPMU_TURNS"));
+	struct turns *endless = make_page();
+	struct device device, other;
+	struct kvm_guest patient;
+	struct kvm_regs regs;
+	struct pollfd kicked;
+	pthread_t thread;
+
+	(void)state;
+	assert_non_null(endless);
+	endless->endless = 1;
+	kick_once(&other);
+	patient = g;
+	kicked = (struct pollfd){ other.kick, POLLIN, 0 };
+	assert_int_equal(pthread_create(&thread, NULL, run_guest, &patient), 0);
+	assert_int_equal(poll(&kicked, 1, -1), 1);
+	setenv("VPMU_TURNS", usual, 1);
+	kick_once(&device);
 	regs = run_to_end();
 	assert_int_equal(regs.r10, 0); /* interrupts */
 	kvm_guest_destroy(&g);
+	assert_int_equal(pthread_tryjoin_np(thread, NULL), EBUSY);
+	serve_once(&other, endless);
+	pthread_join(thread, NULL);
+	KVM_CALL(patient.vcpu[0], KVM_GET_REGS, &regs);
+	assert_int_equal(regs.r10, 1);
+	assert_int_equal(regs.r9, 0);
+	kvm_guest_destroy(&patient);
+	free(usual);
 	close(device.kick);
 	close(device.call);
+	close(other.kick);
+	close(other.call);
 }
 
 static void a_kick_is_served_before_the_next_instruction(void **state)
@@ -176,6 +242,65 @@ static void a_kick_is_served_before_the_next_instruction(void **state)
 
 	(void)state;
 	assert_int_equal(kick(true), quick);
+}
+
+/* Puts a word into memory, and after a while, R8 rounds, kicks. The handler is the one above. */
+GUEST_CODE(queueing, X2APIC "sti\n"
+			    "movl $1, 0x100000\n"
+			    "1: dec %r8; jnz 1b\n"
+			    "movl $1, 0x400000\n"
+			    "queued: out %al, $0xf4\n"
+			    "queue_handler:\n"
+			    "mov (%rsp), %rbx; lea queued(%rip), %rcx; sub %rcx, %rbx; add %rbx, %r9\n"
+			    "inc %r10\n"
+			    "mov $0x80b, %ecx; xor %eax, %eax; xor %edx, %edx; wrmsr\n"
+			    "iretq\n");
+
+extern const u8 queue_handler[];
+
+/* Looks for the word after each kick. The first one comes with the device, which is late for it: as
+ * late as it has to be to find the word, if the guest does not wait for it. */
+static void *serve_queue(void *arg)
+{
+	const struct device *device = arg;
+	struct pollfd wait = { device->kick, POLLIN, 0 };
+	u32 *queue = (u32 *)(g.ram + IMAGE_DATA);
+	eventfd_t count;
+
+	for (u32 i = 0; i < 2 && poll(&wait, 1, 20000) == 1; i++) {
+		for (u32 n = 0; !i && n < 200 && !READ_ONCE(*queue); n++)
+			pause_host();
+		turns_begin(page);
+		eventfd_read(device->kick, &count);
+		if (__atomic_exchange_n(queue, 0, __ATOMIC_SEQ_CST))
+			eventfd_write(device->call, 1);
+		turns_end(page);
+	}
+	return NULL;
+}
+
+/* QEMU's ioeventfds are signalled when they are made. */
+static void a_device_that_begins_with_a_kick_is_waited_for(void **state)
+{
+	struct device device = { eventfd(1, EFD_CLOEXEC), eventfd(0, EFD_CLOEXEC), true };
+	struct kvm_regs regs = {
+		.rip = IMAGE_CODE, .rflags = 2, .rsp = IMAGE_STACK, .r8 = 100000000
+	};
+	pthread_t thread;
+
+	(void)state;
+	START(queueing, with_irqchip);
+	image_gate(g.ram, VECTOR, IMAGE_CODE + (queue_handler - queueing_start), 0);
+	connect_device(&device);
+	KVM_CALL(g.vcpu[0], KVM_SET_REGS, &regs);
+	assert_int_equal(pthread_create(&thread, NULL, serve_queue, &device), 0);
+	regs = run_to_end();
+	pthread_join(thread, NULL);
+	assert_int_equal(regs.r10, 1);
+	assert_int_equal(regs.r9, 0); /* after its own kick */
+	kvm_guest_destroy(&g);
+	close(device.kick);
+	close(device.call);
 }
 
 static void *call_later(void *arg)
@@ -231,20 +356,15 @@ int main(void)
 {
 	const struct CMUnitTest tests[] = {
 		cmocka_unit_test(a_kick_is_served_before_the_next_instruction),
+		cmocka_unit_test(a_device_that_begins_with_a_kick_is_waited_for),
 		cmocka_unit_test(a_kick_that_nobody_reads_holds_the_guest_up_for_a_while),
 		cmocka_unit_test(a_guest_that_waits_for_the_host_stands_still),
 		cmocka_unit_test(random_numbers_follow_from_the_seed),
 	};
-	char number[16];
-	int fd = memfile_create("turns", MFD_CLOEXEC);
 
-	if (fd < 0 || ftruncate(fd, PAGE_SIZE))
-		return 1;
-	page = mmap(NULL, PAGE_SIZE, PROT_READ | PROT_WRITE, MAP_SHARED, fd, 0);
-	if (page == MAP_FAILED)
-		return 1;
-	snprintf(number, sizeof(number), "%d", fd);
 	setenv("VPMU_CLOCK", "virtual", 1); /* the library reads these when a VM is made */
-	setenv("VPMU_TURNS", number, 1);
+	page = make_page();
+	if (!page)
+		return 1;
 	return cmocka_run_group_tests(tests, NULL, NULL);
 }

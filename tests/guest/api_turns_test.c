@@ -12,11 +12,16 @@
 #include <setjmp.h>
 #include <signal.h>
 #include <stdarg.h>
+#include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
+#include <sys/mman.h>
 #include <time.h>
+#include <unistd.h>
 #include <cmocka.h>
 
+#include "base/memfile.h"
+#include "base/turns.h"
 #include "guest/kvm_guest.h"
 
 #define ENTRIES	   3000
@@ -348,13 +353,53 @@ static void time_skips_to_the_first_timer_of_all(void **state)
 	kvm_guest_destroy(&g);
 }
 
-/* Takes the ten seconds that the library is patient for. */
+static struct kvm_guest make_patient(void)
+{
+	struct turns turns = { .endless = 1 };
+	int fd = memfile_create("turns", MFD_CLOEXEC);
+	char number[16];
+
+	assert_true(fd >= 0 && !ftruncate(fd, PAGE_SIZE));
+	assert_int_equal(pwrite(fd, &turns, sizeof(turns), 0), sizeof(turns));
+	snprintf(number, sizeof(number), "%d", fd);
+	setenv("VPMU_TURNS", number, 1);
+	START(spinning, 2, NULL);
+	unsetenv("VPMU_TURNS");
+	close(fd);
+	return g;
+}
+
+static void *run_first(void *guest)
+{
+	return (void *)(intptr_t)kvm_guest_run(guest, 0);
+}
+
+static void *run_second(void *guest)
+{
+	return (void *)(intptr_t)kvm_guest_run(guest, 1);
+}
+
+/* Takes the ten seconds that the library is patient for. A guest that is to have endless patience,
+ * and that began before, still waits then. Its vCPUs end when both are run: the first one, which
+ * keeps its turn, and the other by a signal. */
 static void a_vcpu_that_the_program_does_not_run_is_passed_over(void **state)
 {
+	struct kvm_guest patient = make_patient();
+	pthread_t thread[2];
+	void *reason;
+
 	(void)state;
+	assert_int_equal(pthread_create(&thread[0], NULL, run_first, &patient), 0);
 	START(spinning, 2, NULL);
 	assert_int_equal(kvm_guest_run(&g, 0), KVM_EXIT_IO);
 	kvm_guest_destroy(&g);
+	assert_int_equal(pthread_tryjoin_np(thread[0], NULL), EBUSY);
+	assert_int_equal(pthread_create(&thread[1], NULL, run_second, &patient), 0);
+	pthread_join(thread[0], &reason);
+	assert_int_equal((intptr_t)reason, KVM_EXIT_IO);
+	while (pthread_tryjoin_np(thread[1], NULL) == EBUSY)
+		pthread_kill(thread[1], SIGUSR1);
+	kvm_guest_destroy(&patient);
 }
 
 int main(void)

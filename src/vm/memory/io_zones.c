@@ -163,6 +163,13 @@ static bool collides(const struct io_zone *z, const struct kvm_ioeventfd *args)
 	return !z->match_data || !match || z->data == args->datamatch;
 }
 
+static bool is_signalled(int fd)
+{
+	struct pollfd wait = { fd, POLLIN, 0 };
+
+	return poll(&wait, 1, 0) > 0;
+}
+
 static int eventfd_assign(struct vm *vm, const struct kvm_ioeventfd *args)
 {
 	struct io_zone add = {
@@ -188,6 +195,8 @@ static int eventfd_assign(struct vm *vm, const struct kvm_ioeventfd *args)
 	r = replace(vm, NULL, &add);
 	if (r)
 		close(add.fd);
+	else if (is_signalled(add.fd))
+		outside_kicked(vm);
 	return r;
 }
 
@@ -247,11 +256,8 @@ bool zones_unread(struct vm *vm)
 	bool unread = false;
 
 	pthread_mutex_lock(&vm->slots_lock);
-	for (u32 i = 0; i < count(vm) && !unread; i++) {
-		struct pollfd wait = { vm->zones->zone[i].fd, POLLIN, 0 };
-
-		unread = vm->zones->zone[i].eventfd && poll(&wait, 1, 0) > 0;
-	}
+	for (u32 i = 0; i < count(vm) && !unread; i++)
+		unread = vm->zones->zone[i].eventfd && is_signalled(vm->zones->zone[i].fd);
 	pthread_mutex_unlock(&vm->slots_lock);
 	return unread;
 }
@@ -296,7 +302,8 @@ bool zones_write(struct vm *vm, bool pio, u64 addr, u32 len, const void *data)
 		if (z->pio != pio)
 			continue;
 		if (z->eventfd ? tick(vm, z, addr, len, data) : coalesce(vm, z, addr, len, data)) {
-			vm->outside.kicked |= z->eventfd && vm->time.is_virtual;
+			if (z->eventfd)
+				outside_kicked(vm);
 			return true;
 		}
 	}

@@ -17,7 +17,8 @@
 /* Between two polls of eventfds: reading them wakes no thread. The device of the page does when it
  * has served what it read. */
 #define WAIT_READ_NS 20000
-/* An ioeventfd that is unread for so long has no reader on another thread: the guest goes on. */
+/* An ioeventfd that is unread for so long has no reader on another thread: the guest goes on,
+ * unless its program knows better (base/turns.h, endless). */
 #define PATIENCE_NS  10000000000ull
 
 void outside_environment(struct vm *vm)
@@ -67,13 +68,25 @@ void outside_show_date(struct vm *vm)
 				 __ATOMIC_SEQ_CST);
 }
 
-static bool worth_waiting(struct vm_outside *outside)
+void outside_kicked(struct vm *vm)
 {
+	if (vm->time.is_virtual)
+		__atomic_store_n(&vm->outside.kicked, true, __ATOMIC_RELAXED);
+}
+
+bool outside_endless(const struct vm *vm)
+{
+	return vm->outside.page && READ_ONCE(vm->outside.page->endless);
+}
+
+static bool worth_waiting(struct vm *vm)
+{
+	struct vm_outside *outside = &vm->outside;
 	u64 now = clock_ns();
 
 	if (!outside->unread_since)
 		outside->unread_since = now;
-	if (now - outside->unread_since < PATIENCE_NS)
+	if (now - outside->unread_since < PATIENCE_NS || outside_endless(vm))
 		return true;
 	log_warn("no device has read an ioeventfd for 10 s: the guest on virtual time goes on");
 	return false;
@@ -87,7 +100,7 @@ static bool device_works(struct vm *vm)
 	bool serves = outside->page && turns_read(&outside->page->turns) & 1;
 
 	if (unread && !serves)
-		return worth_waiting(outside);
+		return worth_waiting(vm);
 	outside->unread_since = 0;
 	return serves;
 }

@@ -23,7 +23,7 @@ struct vm;
 /* Of the vCPU thread whose turn it is; the schedule's lock hands it on. */
 struct vm_outside {
 	struct turns *page; /* NULL: none */
-	/* The guest signalled an ioeventfd since outside_waits() last found no work pending. */
+	/* An ioeventfd was signalled since outside_waits() last found no work pending. */
 	bool kicked;
 	u64 unread_since; /* clock_ns() since when a kick waits to be read; 0: none does */
 	bool must_wait;	  /* the guest asked to wait until it is called */
@@ -38,6 +38,14 @@ void outside_destroy(struct vm *vm);
 bool outside_port_write(struct vm *vm, u32 port);
 /* A device is about to be asked for something: tells it the date. */
 void outside_show_date(struct vm *vm);
+/*
+ * An ioeventfd has been signalled: by the guest, or by its program before it was one. QEMU makes
+ * them signalled. A device that comes to read that when it gets to run would find, or not find,
+ * what the guest has put into its queue and not yet kicked for.
+ */
+void outside_kicked(struct vm *vm);
+/* Must no limit on how long something outside of the guest takes show in it? */
+bool outside_endless(const struct vm *vm);
 /* Does the guest have to wait? If it no longer has for work that it asked for, the interrupts of
  * that are delivered. Outside of sections. */
 bool outside_waits(struct vm *vm);

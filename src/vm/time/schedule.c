@@ -157,11 +157,12 @@ static void give(struct vm *vm, struct vcpu *to)
 		vcpu_wake(to);
 }
 
-static bool is_missed(struct vm_schedule *schedule)
+static bool is_missed(struct vm *vm)
 {
+	struct vm_schedule *schedule = &vm->schedule;
 	u64 now;
 
-	if (READ_ONCE(schedule->holder->where) != WHERE_VMM)
+	if (READ_ONCE(schedule->holder->where) != WHERE_VMM || outside_endless(vm))
 		return false;
 	now = clock_ns();
 	if (!schedule->missed_ns)
@@ -186,7 +187,7 @@ static bool take(struct vcpu *vcpu)
 	if (vm->schedule.holder == vcpu)
 		return true;
 	if (vm->schedule.holder) {
-		if (is_missed(&vm->schedule))
+		if (is_missed(vm))
 			pass_over(vm);
 	} else {
 		next = next_after_skip(vm);

@@ -18,9 +18,9 @@
  * So the order depends on the guest's state alone. A VM with one vCPU is scheduled by the same
  * rules; its turns do not end.
  *
- * A program that does not run a vCPU whose turn it is for ten seconds would stop all others. That
- * vCPU is passed over until its next KVM_RUN; if it then completes an access and leaves again, that
- * one instruction is executed without a turn.
+ * A program that does not run a vCPU whose turn it is for ten seconds would stop all others. Unless
+ * that is what it wants (base/turns.h, endless), the vCPU is passed over until its next KVM_RUN; if
+ * it then completes an access and leaves again, that one instruction is executed without a turn.
  */
 #ifndef VM_TIME_SCHEDULE_H
 #define VM_TIME_SCHEDULE_H
