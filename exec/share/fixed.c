@@ -5,7 +5,9 @@
  * guest's own time. The host's file keeps its own of both.
  */
 #include <fcntl.h>
+#include <limits.h>
 #include <stdlib.h>
+#include <string.h>
 #include <sys/stat.h>
 
 #include "base/turns.h"
@@ -17,6 +19,20 @@
 static bool is_fixed(const struct share *share)
 {
 	return share->virtual_time && share->virtual_time->fixed;
+}
+
+/* What running programs of the host say of themselves, to others of their kind: a guest's Java
+ * looks here when it starts, and removes the files of processes that it does not find. */
+#define LIVE_FOLDER "tmp"
+#define LIVE_NAMES  "hsperfdata_"
+
+bool fixed_hides(struct share *share, u64 folder, const char *name)
+{
+	char path[PATH_MAX];
+
+	return is_fixed(share) && !strncmp(name, LIVE_NAMES, strlen(LIVE_NAMES)) &&
+	       !node_path(&share->nodes, folder, path) && !strcmp(path, LIVE_FOLDER) &&
+	       !share_may_write(share, folder);
 }
 
 /* The guest's clock was VIRTUAL_DATE when it said that it begins. */

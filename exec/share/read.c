@@ -187,7 +187,9 @@ int fuse_lookup(struct call *call)
 
 	if (parent < 0)
 		return -parent;
-	r = share_put_entry(call, parent, name);
+	r = fixed_hides(call->share, call->id, name) ? ENOENT : 0;
+	if (!r)
+		r = share_put_entry(call, parent, name);
 	close(parent);
 	return r == ENOENT ? put_absence(call) : r;
 }
@@ -365,7 +367,8 @@ static int list_sorted(struct call *call, struct handle *handle, bool plus)
 	int error = in->offset ? 0 : listing_read(call->share, &handle->listing, handle->fd);
 
 	for (u64 i = in->offset; !error && i < listing->count; i++)
-		if (!put_name(call, handle, listing->entry[i], plus))
+		if (!fixed_hides(call->share, handle->node, listing->entry[i]->name) &&
+		    !put_name(call, handle, listing->entry[i], plus))
 			break;
 	return error;
 }

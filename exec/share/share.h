@@ -244,6 +244,8 @@ int fuse_fallocate(struct call *call);
 /* fixed.c. None does anything unless the guest is deterministic. */
 enum fixed_change { FIXED_ATTRIBUTES, FIXED_CONTENT };
 void fixed_begin(struct share *share); /* the guest's clock has been set */
+/* Is this name of a folder not for the guest? */
+bool fixed_hides(struct share *share, u64 folder, const char *name);
 /* Finds or makes what is kept of a file; NULL: there are too many, or not deterministic. */
 struct fixed_file *fixed_find(struct share *share, const struct stat *st);
 u64 fixed_number(const struct share *share, const struct fixed_file *file);

@@ -117,6 +117,21 @@ static void numbers_do_not_follow_the_hosts(void **unused)
 	assert_int_equal(attributes(guest_look_up(guest_walk(folder), "unseen")).ino, first + 1);
 }
 
+/* Java's files of running processes are the host's business; plain guests see them. */
+static void what_programs_of_the_host_say_of_themselves_is_hidden(void **unused)
+{
+	char java[] = "/tmp/hsperfdata_vpmu-XXXXXX";
+	const char *name = java + strlen("/tmp/");
+
+	(void)unused;
+	assert_non_null(mkdtemp(java));
+	assert_false(guest_look_up(guest_walk("/tmp"), name));
+	guest_share.virtual_time = NULL;
+	assert_true(guest_look_up(guest_walk("/tmp"), name));
+	guest_share.virtual_time = &terms;
+	assert_int_equal(rmdir(java), 0);
+}
+
 static void a_second_name_has_the_same_number(void **unused)
 {
 	u64 handle, file = create("file", &handle), number = attributes(file).ino;
@@ -247,6 +262,8 @@ int main(void)
 	const struct CMUnitTest tests[] = {
 		cmocka_unit_test_setup_teardown(files_have_the_guests_times, make, take_down),
 		cmocka_unit_test_setup_teardown(numbers_do_not_follow_the_hosts, make, take_down),
+		cmocka_unit_test_setup_teardown(
+			what_programs_of_the_host_say_of_themselves_is_hidden, make, take_down),
 		cmocka_unit_test_setup_teardown(a_second_name_has_the_same_number, make, take_down),
 		cmocka_unit_test_setup_teardown(a_file_keeps_its_number_while_it_is_open, make,
 						take_down),
