@@ -114,7 +114,7 @@ say  = @$(if $(V),true,echo '  $(1) $@')
 
 all: $(O)/lab $(O)/libvpmu-kvm.so $(O)/vpmu $(O)/vpmu-qemu $(O)/vpmu-init $(O)/vpmu-kernel $(O)/vpmu-release $(O)/libvpmu.a
 
-tests: all $(TESTS) $(REPLAYS) $(O)/tests/failing/vpmu $(if $(SAN)$(CHECK),,$(O)/tests/chance/vpmu) $(EXAMPLES)
+tests: all $(TESTS) $(REPLAYS) $(O)/tests/failing/vpmu $(if $(SAN)$(CHECK),,$(O)/tests/chance/vpmu $(O)/tests/chance/restless/vpmu) $(EXAMPLES)
 
 fuzzers: $(FUZZERS)
 
@@ -232,6 +232,18 @@ $(CHANCE)/libvpmu-kvm.so: $(O)/libvpmu-kvm.so $(CHANCE)/host_tsc.o
 	$(call say,LD)
 	$(Q)$(CC) $(FLAGS) $(CFLAGS) -shared $(if $(SAN),,-Wl$(comma)-z$(comma)defs) -Wl,--version-script=src/preload/export.map \
 		-Wl,--wrap=sys_rdtsc -o $@ $(CORE_OBJS) $(PRELOAD_OBJS) $(CHANCE)/host_tsc.o $(LDLIBS)
+
+# And one whose processor stops where chance wants, and forgets: tests/exec/deterministic --long.
+RESTLESS := $(CHANCE)/restless
+
+$(RESTLESS)/libvpmu-kvm.so: $(O)/libvpmu-kvm.so $(CHANCE)/restless.o
+	$(call say,LD)
+	$(Q)mkdir -p $(@D)
+	$(Q)$(CC) $(FLAGS) $(CFLAGS) -shared $(if $(SAN),,-Wl$(comma)-z$(comma)defs) -Wl,--version-script=src/preload/export.map \
+		-Wl,--wrap=engine_run -o $@ $(CORE_OBJS) $(PRELOAD_OBJS) $(CHANCE)/restless.o $(LDLIBS)
+
+$(RESTLESS)/vpmu: $(O)/vpmu $(O)/vpmu-init $(O)/vpmu-kernel $(O)/vpmu-release | $(RESTLESS)/libvpmu-kvm.so
+	$(Q)ln -f $^ $(@D)
 
 $(CHANCE)/vpmu: $(O)/vpmu $(O)/vpmu-init $(O)/vpmu-kernel $(O)/vpmu-release | $(CHANCE)/libvpmu-kvm.so
 	$(Q)ln -f $^ $(@D)
