@@ -66,6 +66,8 @@ struct page_filter {
 	u64 bits[(1u << FILTER_BITS) / 64];
 };
 
+#define TLB_SEVERAL 0xffff /* in tlb_writable[] */
+
 /* The jump cache: guest address to translated code. See engine/runtime/jump_cache.c. */
 #define JUMP_BITS 16
 #define JUMP_SIZE (1u << JUMP_BITS)
@@ -168,8 +170,10 @@ struct cpu_priv {
 	struct tlb_bits tlb_local[NTLBS];   /* of these, entries of pages that are not global */
 	u64 tlb_code[NTLBS][TLB_SIZE / 64]; /* lacking a write tag for code alone */
 	u64 tlb_large; /* filter of the gigabytes in which entries of pages larger than 2 MB lie */
-	struct page_filter tlb_2m;	 /* pages of 2 MB that there are entries of */
-	struct page_filter tlb_writable; /* physical pages with a write tag in some entry */
+	struct page_filter tlb_2m; /* pages of 2 MB that there are entries of */
+	/* By a hash of the physical page, entries with a write tag: the number of the only one,
+	 * from 1, or TLB_SEVERAL; 0: there is none. */
+	u16 tlb_writable[1u << FILTER_BITS];
 	struct page_filter fetched, fetched_large; /* pages; 2M regions with code on large pages */
 	struct jump_entry jump[JUMP_SIZE] __attribute__((aligned(64)));
 	u8 bounce[256] __attribute__((aligned(64)));

@@ -174,6 +174,66 @@ static void pages_with_code_are_not_writable(void **state)
 	paged_cpu_free(&p);
 }
 
+#define ALIASES 48 /* linear pages, two for each entry of the TLB */
+#define SHARED	8  /* physical pages that they are mapped to */
+
+static gva_t alias(u32 i)
+{
+	return GVA + i % (ALIASES / 2) * PAGE_SIZE + i / (ALIASES / 2) * (u64)TLB_SIZE * PAGE_SIZE;
+}
+
+static u32 any(u32 n)
+{
+	static u64 x = 88172645463325252;
+
+	x ^= x << 13;
+	x ^= x >> 7;
+	x ^= x << 17;
+	return x % n;
+}
+
+static void map_alias(struct paged_cpu *p, u32 i)
+{
+	paged_cpu_map(p, alias(i), GPA + any(SHARED) * PAGE_SIZE, 1, FULL, FULL);
+	tlb_flush_page(p->cpu, alias(i));
+}
+
+/* Of the entries of a page all lose their write tags, and no others do. */
+static void check_protect(struct paged_cpu *p, gpa_t page)
+{
+	bool before[ALIASES];
+
+	for (u32 i = 0; i < ALIASES; i++)
+		before[i] = writes(p, TLB_KERNEL_AC, alias(i));
+	tlb_protect(p->cpu, page + any(PAGE_SIZE));
+	for (u32 i = 0; i < ALIASES; i++)
+		assert_int_equal(writes(p, TLB_KERNEL_AC, alias(i)),
+				 before[i] && entry_of(p, TLB_KERNEL_AC, alias(i))->gpa != page);
+}
+
+/* Whatever was filled, replaced and dropped meanwhile. */
+static void a_page_is_protected_in_all_of_its_entries(void **state)
+{
+	struct paged_cpu p;
+
+	(void)state;
+	paged_cpu_init(&p, FORMAT_4LEVEL);
+	for (u32 i = 0; i < ALIASES; i++)
+		map_alias(&p, i);
+	for (u32 i = 0; i < 20000; i++) {
+		for (u32 n = any(4); n; n--)
+			fill(&p, alias(any(ALIASES)), WRITE);
+		if (!any(3))
+			map_alias(&p, any(ALIASES));
+		if (!any(100))
+			tlb_flush_local(p.cpu);
+		if (!any(100))
+			tlb_flush(p.cpu);
+		check_protect(&p, GPA + any(SHARED) * PAGE_SIZE);
+	}
+	paged_cpu_free(&p);
+}
+
 static void invlpg_drops_one_page_or_all_of_a_large_one(void **state)
 {
 	struct paged_cpu p;
@@ -323,6 +383,7 @@ int main(void)
 		cmocka_unit_test(each_privilege_has_its_set),
 		cmocka_unit_test(fetches_and_devices_stay_out),
 		cmocka_unit_test(pages_with_code_are_not_writable),
+		cmocka_unit_test(a_page_is_protected_in_all_of_its_entries),
 		cmocka_unit_test(invlpg_drops_one_page_or_all_of_a_large_one),
 		cmocka_unit_test(a_flush_drops_the_jumps),
 		cmocka_unit_test(invlpg_drops_the_jumps_of_code_alone),

@@ -128,7 +128,7 @@ void tlb_flush_data(struct cpu *cpu)
 		drop(&priv->tlb[set][0], 0);
 	bytes_fill(priv->tlb_used, 0, sizeof(priv->tlb_used));
 	bytes_fill(priv->tlb_local, 0, sizeof(priv->tlb_local));
-	bytes_fill(&priv->tlb_writable, 0, sizeof(priv->tlb_writable));
+	bytes_fill(priv->tlb_writable, 0, sizeof(priv->tlb_writable));
 	priv->tlb_large = 0;
 	bytes_fill(&priv->tlb_2m, 0, sizeof(priv->tlb_2m));
 }
@@ -310,26 +310,78 @@ static void protect(struct cpu *cpu, enum tlb_set set, u32 i)
 	entry->write = tlb_none(i);
 }
 
+/*
+ * Which entries may write to a physical page? A new page with code takes its write tags away, and
+ * most have one, by which the kernel filled it: a hash of pages leads to that entry. A slot is
+ * right or it says too much: the entry that it names may have gone, and of several all may have.
+ * It never says too little, since fill() alone gives write tags.
+ */
+
+_Static_assert(NTLBS *TLB_SIZE < TLB_SEVERAL, "struct cpu_priv");
+
+static bool is_writable(const struct tlb_entry *entry, u32 i)
+{
+	return entry->write == entry->read && entry->read != tlb_none(i);
+}
+
+/* Of a number in tlb_writable[]. */
+static struct tlb_entry *numbered(struct cpu_priv *priv, u32 number, enum tlb_set *set, u32 *i)
+{
+	*set = (number - 1) / TLB_SIZE;
+	*i = (number - 1) % TLB_SIZE;
+	return &priv->tlb[*set][*i];
+}
+
+static bool slot_is_right(struct cpu_priv *priv, u32 slot)
+{
+	u32 number = priv->tlb_writable[slot], i;
+	const struct tlb_entry *entry;
+	enum tlb_set set;
+
+	if (!number || number == TLB_SEVERAL)
+		return number;
+	entry = numbered(priv, number, &set, &i);
+	return is_writable(entry, i) && filter_hash(entry->gpa >> PAGE_SHIFT) == slot;
+}
+
+/* The entry has a write tag. */
+static void note_writable(struct cpu_priv *priv, enum tlb_set set, u32 i)
+{
+	u32 slot = filter_hash(priv->tlb[set][i].gpa >> PAGE_SHIFT);
+	u32 number = 1 + set * TLB_SIZE + i;
+
+	if (priv->tlb_writable[slot] == number)
+		return;
+	priv->tlb_writable[slot] = slot_is_right(priv, slot) ? TLB_SEVERAL : number;
+}
+
 static void protect_page(struct cpu *cpu, enum tlb_set set, u32 i, u64 page)
 {
 	struct cpu_priv *priv = cpu_priv(cpu);
 	const struct tlb_entry *entry = &priv->tlb[set][i];
 
-	if (entry->write != entry->read)
+	if (!is_writable(entry, i))
 		return;
 	if (entry->gpa == page)
 		protect(cpu, set, i);
 	else
-		filter_add(&priv->tlb_writable, entry->gpa >> PAGE_SHIFT);
+		note_writable(priv, set, i);
 }
 
 void tlb_protect(struct cpu *cpu, gpa_t page)
 {
 	struct cpu_priv *priv = cpu_priv(cpu);
+	u32 number = priv->tlb_writable[filter_hash(page >> PAGE_SHIFT)], i;
+	enum tlb_set set;
 
-	if (!filter_has(&priv->tlb_writable, page >> PAGE_SHIFT))
+	if (!number)
 		return;
-	bytes_fill(&priv->tlb_writable, 0, sizeof(priv->tlb_writable));
+	if (number != TLB_SEVERAL) {
+		if (numbered(priv, number, &set, &i)->gpa == (page & PAGE_MASK))
+			protect_page(cpu, set, i, page & PAGE_MASK);
+		return;
+	}
+	bytes_fill(priv->tlb_writable, 0, sizeof(priv->tlb_writable));
 	for_each(cpu, priv->tlb_used, protect_page, page & PAGE_MASK);
 }
 
@@ -338,8 +390,7 @@ static void protect_claimed(struct cpu *cpu, enum tlb_set set, u32 i, u64 unused
 	const struct tlb_entry *entry = &cpu_priv(cpu)->tlb[set][i];
 
 	(void)unused;
-	if (entry->write == entry->read && entry->read != tlb_none(i) &&
-	    shared_claimed(cpu, entry->gpa))
+	if (is_writable(entry, i) && shared_claimed(cpu, entry->gpa))
 		protect(cpu, set, i);
 }
 
@@ -386,7 +437,7 @@ static void fill(struct cpu *cpu, gva_t gva, u32 access, const struct walk *walk
 	else
 		note(&priv->tlb_local[set], i);
 	if (entry->write == page)
-		filter_add(&priv->tlb_writable, t->gpa >> PAGE_SHIFT);
+		note_writable(priv, set, i);
 	set_bit(priv->tlb_code[set], i, writable && code);
 }
 
