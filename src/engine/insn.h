@@ -6,6 +6,7 @@
 #ifndef ENGINE_INSN_H
 #define ENGINE_INSN_H
 
+#include "base/bytes.h"
 #include "base/types.h"
 #include "hwpmu/retire.h"
 #include "x86/regs.h"
@@ -98,6 +99,18 @@ struct insn {
 	struct weight weight; /* set by the translator */
 	struct operand ops[INSN_OPERANDS];
 };
+
+/* As an assignment, which compilers make a REP MOVS that takes longer: it is done three times for
+ * each instruction that is translated. */
+static inline void insn_copy(struct insn *to, const struct insn *from)
+{
+	_Static_assert(offsetof(struct insn, ops) % 8 == 0, "copied in words");
+
+	for (u32 i = 0; i < offsetof(struct insn, ops); i += 8)
+		*(bytes_word *)((u8 *)to + i) = *(const bytes_word *)((const u8 *)from + i);
+	for (u32 i = 0; i < INSN_OPERANDS; i++)
+		to->ops[i] = from->ops[i];
+}
 
 /* What samples tell of an instruction. */
 struct insn_summary {

@@ -128,11 +128,11 @@ struct block {
 	gpa_t gpa, gpa2; /* gpa2: page of the last instruction's tail if it crosses, else NO_GPA */
 	u32 mode;
 	u32 limit; /* of the code segment: code_limit() */
-	u16 ninsns;
+	u16 ninsns, nplaces;
 	bool hot; /* retranslated over several branches, after it had been executed often */
+	u8 nbranches, nlinks, nrecipes;
 	u8 *code; /* writable view */
 	struct block *next_hash;
-	u8 nbranches;
 	s32 until_hot; /* executions left until it is retranslated as a hot block */
 	/* What its last branch moved RSP by, to undo that if its target is not canonical. */
 	s32 rsp_moved;
@@ -142,12 +142,9 @@ struct block {
 	u64 lines, lines2;
 	struct block *next_page, *next_page2;
 	struct link *link; /* nlinks of them */
-	u32 nlinks;
 	struct link *links_in;
-	struct place *places; /* ninsns of them, then the out-of-line ones */
-	u32 nplaces;
+	struct place *places; /* ninsns of them, then the out-of-line ones: nplaces */
 	struct recipe *recipes;
-	u32 nrecipes;
 	struct weight *weights; /* one an instruction; NULL: the block counts no classes */
 	u64 *charge;		/* with weights: what its head adds to priv->packed[] */
 	struct insn *complex;	/* the last instruction, if C executes it */

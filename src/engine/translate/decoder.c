@@ -45,9 +45,10 @@ static bool has_modrm(bool two_bytes, u8 opcode)
 
 /*
  * Number of bytes before displacement and immediate; 0: cannot be told this way. A guess, which is
- * right for all instructions with these bytes if it is right for one.
+ * right for all instructions with these bytes if it is right for one. *opcode_at: of the opcode's
+ * first byte after REX.
  */
-static u32 head_length(const u8 *bytes, u32 n)
+static u32 head_length(const u8 *bytes, u32 n, u32 *opcode_at)
 {
 	bool two_bytes;
 	u32 i = 0;
@@ -57,6 +58,7 @@ static u32 head_length(const u8 *bytes, u32 n)
 		i++;
 	if (i < n && (bytes[i] & 0xf0) == 0x40) /* REX */
 		i++;
+	*opcode_at = i;
 	two_bytes = i < n && bytes[i] == 0x0f;
 	i += two_bytes;
 	if (i + 3 > n)
@@ -69,10 +71,13 @@ static u32 head_length(const u8 *bytes, u32 n)
 	return i <= n && i <= HEAD_MAX ? i : 0;
 }
 
-static u64 head_of(const u8 *bytes, u32 length)
+/* length <= HEAD_MAX */
+static u64 head_of(const u8 *bytes, u32 n, u32 length)
 {
 	u64 head = 0;
 
+	if (n >= HEAD_MAX && length)
+		return *(const bytes_word *)bytes & MASK(8 * length - 1, 0);
 	for (u32 i = 0; i < length; i++)
 		head |= (u64)bytes[i] << 8 * i;
 	return head;
@@ -93,7 +98,7 @@ static struct decoded *numbered(struct decoder *decoder, u32 number)
 static struct decoded *find(struct decoder *decoder, u64 head, u32 length, u32 mode)
 {
 	u32 bucket = bucket_of(head, length, mode);
-	struct decoded *d = numbered(decoder, decoder->bucket[bucket].number);
+	struct decoded *d = numbered(decoder, decoder->bucket[bucket]);
 
 	while (d && (d->head != head || d->head_length != length || d->mode != mode))
 		d = numbered(decoder, d->next);
@@ -115,7 +120,7 @@ static void fill_in(const struct decoded *d, const u8 *bytes, u64 rip, struct in
 {
 	s64 disp = d->disp_size ? constant(bytes + d->disp_at, d->disp_size, true) : 0;
 
-	*insn = d->insn;
+	insn_copy(insn, &d->insn);
 	bytes_copy_few(insn->bytes, bytes, insn->len);
 	if (d->from_rip)
 		disp = (s64)((u64)disp + rip + insn->len);
@@ -197,22 +202,23 @@ static bool stands_for_all(const struct decoder *decoder, struct decoded *d, con
 
 static struct decoded *keep(struct decoder *decoder, const struct decoded *d)
 {
-	struct decoded *kept = &decoder->entry[decoder->n++];
-	struct decoder_bucket *bucket =
-		&decoder->bucket[bucket_of(d->head, d->head_length, d->mode)];
+	struct decoded *kept = &decoder->entry[decoder->n];
+	u16 *bucket = &decoder->bucket[bucket_of(d->head, d->head_length, d->mode)];
 
 	*kept = *d;
-	kept->next = bucket->number;
-	*bucket = (struct decoder_bucket){ decoder->n, d->insn.len, d->insn.is_branch };
+	kept->need = &decoder->need[decoder->n++];
+	kept->next = *bucket;
+	*bucket = decoder->n;
 	return kept;
 }
 
 /* Of use for this block only. */
 static struct decoded *keep_uncached(struct decoder *decoder, const struct decoded *d)
 {
-	struct decoded *kept = &decoder->uncached[decoder->nuncached++];
+	struct decoded *kept = &decoder->uncached[decoder->nuncached];
 
 	*kept = *d;
+	kept->need = &decoder->uncached_need[decoder->nuncached++];
 	kept->head_length = 0;
 	return kept;
 }
@@ -226,33 +232,127 @@ void decoder_make_room(struct decoder *decoder, u32 insns)
 	decoder->n = 0;
 }
 
-/* Only a hint: of a bucket with several entries, the last one is prefetched. */
+/*
+ * Prefetching. It must not wait for the table, so that where instructions begin is told from their
+ * bytes alone. All of this is a hint: a wrong length makes the rest of the line come later.
+ */
+
+/* Bytes of immediate after these opcodes, or ENDS: the block does not go on after it. */
+#define ENDS 0x80
+
+static u32 immediate_of_one_byte(u8 opcode, u8 modrm, u32 word, bool rex_w)
+{
+	switch (opcode) {
+	case 0x70 ... 0x7f:
+	case 0xc2 ... 0xc3:
+	case 0xe8 ... 0xe9:
+	case 0xeb:
+		return ENDS;
+	case 0x6a ... 0x6b:
+	case 0x80:
+	case 0x83:
+	case 0xa8:
+	case 0xb0 ... 0xb7:
+	case 0xc0 ... 0xc1:
+	case 0xc6:
+		return 1;
+	case 0x68 ... 0x69:
+	case 0x81:
+	case 0xa9:
+	case 0xc7:
+		return word;
+	case 0xb8 ... 0xbf:
+		return rex_w ? 8 : word;
+	case 0xf6:
+		return modrm >> 3 & 7 ? 0 : 1;
+	case 0xf7:
+		return modrm >> 3 & 7 ? 0 : word;
+	default: /* ADD AL, imm8 and its like; eAX */
+		return (opcode & 0xc7) == 0x04 ? 1 : (opcode & 0xc7) == 0x05 ? word : 0;
+	}
+}
+
+static u32 immediate_of_two_bytes(u8 opcode)
+{
+	switch (opcode) {
+	case 0x80 ... 0x8f:
+		return ENDS;
+	case 0x3a:
+	case 0x70 ... 0x73:
+	case 0xa4:
+	case 0xac:
+	case 0xba:
+	case 0xc2:
+	case 0xc4 ... 0xc6:
+		return 1;
+	default:
+		return 0;
+	}
+}
+
+static u32 displacement(const u8 *modrm)
+{
+	bool no_base = (*modrm & 0xc7) == 5 || ((*modrm & 0xc7) == 4 && (modrm[1] & 7) == 5);
+
+	return *modrm >> 6 == 1 ? 1 : *modrm >> 6 == 2 || no_base ? 4 : 0;
+}
+
+/* Length of the instruction with this head, or ENDS. */
+static u32 guess_length(const u8 *bytes, u32 head, u32 opcode_at)
+{
+	bool two_bytes = bytes[opcode_at] == 0x0f;
+	u8 opcode = bytes[opcode_at + two_bytes];
+	u32 at = opcode_at + two_bytes + 1, imm;
+	bool rex_w = opcode_at && (bytes[opcode_at - 1] & 0xf8) == 0x48;
+
+	if (two_bytes && (opcode == 0x38 || opcode == 0x3a))
+		at++;
+	imm = two_bytes ? immediate_of_two_bytes(opcode)
+			: immediate_of_one_byte(opcode, bytes[at], bytes[0] == 0x66 ? 2 : 4, rex_w);
+	if (imm == ENDS)
+		return ENDS;
+	return head + imm + (has_modrm(two_bytes, opcode) ? displacement(bytes + at) : 0);
+}
+
+#define AHEAD 16 /* instructions */
+
+/* What is read of an entry, but for the temporary registers of struct native. */
+#define LINES_READ (offsetof(struct decoded, as_native) + offsetof(struct native, temp))
+
+static void prefetch_entry(const struct decoded *d)
+{
+	for (u32 line = 0; line < LINES_READ; line += 64)
+		__builtin_prefetch((const u8 *)d + line);
+}
+
 void decoder_prefetch(const struct decoder *decoder, const u8 *bytes, u32 n, u32 mode)
 {
-	u32 length;
+	u32 bucket[AHEAD], length = 0, found = 0, opcode_at;
 
 	if (!(mode & MODE_CODE64))
 		return;
-	for (u32 at = 0; (length = head_length(bytes + at, n - at)) != 0;) {
-		u64 head = head_of(bytes + at, length);
-		struct decoder_bucket bucket = decoder->bucket[bucket_of(head, length, mode)];
-		const u8 *entry;
+	for (u32 at = 0; at < n && found < AHEAD && length != ENDS; at += length) {
+		u32 head = head_length(bytes + at, n - at, &opcode_at);
 
-		if (!bucket.number)
-			return;
-		entry = (const u8 *)&decoder->entry[bucket.number - 1];
-		for (u32 line = 0; line < sizeof(struct decoded); line += 64)
-			__builtin_prefetch(entry + line);
-		at += bucket.length;
-		if (bucket.branch || at >= n)
-			return;
+		if (!head)
+			break;
+		bucket[found] = bucket_of(head_of(bytes + at, n - at, head), head, mode);
+		__builtin_prefetch(&decoder->bucket[bucket[found++]]);
+		length = guess_length(bytes + at, head, opcode_at);
+	}
+	/* Of a bucket with several entries, the last one. */
+	for (u32 i = 0; i < found; i++) {
+		u16 number = decoder->bucket[bucket[i]];
+
+		if (number)
+			prefetch_entry(&decoder->entry[number - 1]);
 	}
 }
 
 struct decoded *decoder_find(struct decoder *decoder, const u8 *bytes, u32 n, u32 mode)
 {
-	u32 length = mode & MODE_CODE64 ? head_length(bytes, n) : 0;
-	struct decoded *d = length ? find(decoder, head_of(bytes, length), length, mode) : NULL;
+	u32 opcode_at, length = mode & MODE_CODE64 ? head_length(bytes, n, &opcode_at) : 0;
+	struct decoded *d = length ? find(decoder, head_of(bytes, n, length), length, mode) : NULL;
 
 	return d && d->insn.len <= n ? d : NULL;
 }
@@ -277,16 +377,17 @@ bool decoder_recall(struct decoder *decoder, const u8 *bytes, u32 n, u64 rip, u3
 enum decode_result decoder_decode(struct decoder *decoder, const u8 *bytes, u32 n, u64 rip,
 				  u32 mode, struct insn *insn, struct decoded **which)
 {
-	u32 length = mode & MODE_CODE64 ? head_length(bytes, n) : 0;
+	u32 opcode_at, length = mode & MODE_CODE64 ? head_length(bytes, n, &opcode_at) : 0;
 	enum decode_result result;
 	struct decoded d;
 
+	decoder->invalid.need = &decoder->invalid_need;
 	*which = &decoder->invalid;
 	result = decode_insn(bytes, n, rip, mode, insn, &decoder->zi, decoder->zops);
 	if (result != DECODE_OK)
 		return result;
 	d = describe(decoder, insn, mode);
-	d.head = head_of(bytes, length);
+	d.head = head_of(bytes, n, length);
 	d.head_length = length;
 	*which = stands_for_all(decoder, &d, bytes, rip) ? keep(decoder, &d)
 							 : keep_uncached(decoder, &d);

@@ -108,19 +108,18 @@ static u8 *put_u32(u8 *p, u32 v)
 }
 
 /* ModRM.mod. A displacement of EVEX in one byte counts operands and not bytes: it gets four. */
-static u8 displacement_form(const struct enc *x)
+static u8 displacement_form(const struct ea *ea, bool evex)
 {
-	s32 disp = x->ea.disp;
+	s32 disp = ea->disp;
 
 	if (disp == 0)
-		return (x->ea.base & 7) != 5 ? 0 : 1;
-	return disp == (s8)disp && !x->evex ? 1 : 2;
+		return (ea->base & 7) != 5 ? 0 : 1;
+	return disp == (s8)disp && !evex ? 1 : 2;
 }
 
-static u8 *mem_operand(u8 *p, const struct enc *x)
+static inline u8 *mem_operand(u8 *p, u8 modrm_reg, const struct ea *ea, bool evex)
 {
-	const struct ea *ea = &x->ea;
-	u8 reg = (x->reg & 7) << 3, base = ea->base & 7;
+	u8 reg = (modrm_reg & 7) << 3, base = ea->base & 7;
 	u8 sib = scale_bits(ea->scale) << 6 | (ea->index == NO_BASE ? 4 : ea->index & 7) << 3;
 	bool has_sib = ea->index != NO_BASE || base == 4;
 	u8 mod;
@@ -130,7 +129,7 @@ static u8 *mem_operand(u8 *p, const struct enc *x)
 		*p++ = sib | 5;
 		return put_u32(p, ea->disp);
 	}
-	mod = displacement_form(x);
+	mod = displacement_form(ea, evex);
 	*p++ = mod << 6 | reg | (has_sib ? 4 : base);
 	if (has_sib)
 		*p++ = sib | base;
@@ -159,21 +158,46 @@ void emit_insn(struct emitter *e, const struct enc *x)
 	p = opcode_prefix(p, x);
 	*p++ = x->no_modrm ? x->opcode | (x->rm & 7) : x->opcode;
 	if (x->is_mem)
-		p = mem_operand(p, x);
+		p = mem_operand(p, x->reg, &x->ea, x->evex);
 	else if (!x->no_modrm)
 		*p++ = 0xc0 | (x->reg & 7) << 3 | (x->rm & 7);
 	e->p = immediate(p, x);
 }
 
+/* The two forms that are emitted most. They are what emit_insn() would make of them. */
+
+static u8 *rex_and_opcode(u8 *p, u8 rex, u8 opcode)
+{
+	*p = 0x40 | rex;
+	p += rex != 0;
+	*p = opcode;
+	return p + 1;
+}
+
 void emit_rr(struct emitter *e, bool w, u8 opcode, u8 reg, u8 rm)
 {
-	emit_insn(e, &(struct enc){ .w = w, .opcode = opcode, .reg = reg, .rm = rm });
+	u8 *p = e->p;
+
+	if (e->limit - p < ENC_MAX) {
+		e->full = true;
+		return;
+	}
+	p = rex_and_opcode(p, w << 3 | (reg >> 3) << 2 | rm >> 3, opcode);
+	*p++ = 0xc0 | (reg & 7) << 3 | (rm & 7);
+	e->p = p;
 }
 
 void emit_rm(struct emitter *e, bool w, u8 opcode, u8 reg, struct ea ea)
 {
-	emit_insn(e,
-		  &(struct enc){ .w = w, .opcode = opcode, .reg = reg, .is_mem = true, .ea = ea });
+	u8 x = ea.index != NO_BASE ? ea.index >> 3 : 0, b = ea.base != NO_BASE ? ea.base >> 3 : 0;
+	u8 *p = e->p;
+
+	if (e->limit - p < ENC_MAX) {
+		e->full = true;
+		return;
+	}
+	p = rex_and_opcode(p, w << 3 | (reg >> 3) << 2 | x << 1 | b, opcode);
+	e->p = mem_operand(p, reg, &ea, false);
 }
 
 static struct enc group1(bool w, u8 ext, s32 imm)
@@ -244,31 +268,35 @@ void emit_mov_mem_imm(struct emitter *e, bool w, struct ea ea, s32 imm)
 				    .imm = (u32)imm });
 }
 
-static u8 *displacement(struct emitter *e)
+/* An opcode of up to two bytes and a displacement, whose place is returned. */
+static u8 *branch(struct emitter *e, u16 opcode, u32 length)
 {
-	u8 *site = e->p;
+	u8 *site = e->p + length;
 
-	emit_u32(e, 0);
+	if (e->limit - e->p < ENC_MAX) {
+		e->full = true;
+		return e->p;
+	}
+	e->p[0] = opcode;
+	e->p[1] = opcode >> 8;
+	*(u32_unaligned *)site = 0;
+	e->p = site + 4;
 	return site;
 }
 
 u8 *emit_jcc(struct emitter *e, u8 cc)
 {
-	emit_u8(e, 0x0f);
-	emit_u8(e, 0x80 | cc);
-	return displacement(e);
+	return branch(e, 0x0f | (0x80 | cc) << 8, 2);
 }
 
 u8 *emit_jmp(struct emitter *e)
 {
-	emit_u8(e, 0xe9);
-	return displacement(e);
+	return branch(e, 0xe9, 1);
 }
 
 u8 *emit_call(struct emitter *e)
 {
-	emit_u8(e, 0xe8);
-	return displacement(e);
+	return branch(e, 0xe8, 1);
 }
 
 void emit_patch(struct emitter *e, u8 *site, const u8 *target)

@@ -266,7 +266,7 @@ static retire_wanted present(const struct trans *t)
 {
 	retire_wanted classes = 0, counted = cpu_counts(t->cpu, t->mode);
 
-	for (u32 i = 0; i < t->nscan; i++) {
+	for (u32 i = 0; counted && i < t->nscan; i++) {
 		struct weight weight = trans_count_weight(&t->scan[i]);
 
 		if (t->scan[i].vector < 0)

@@ -74,14 +74,17 @@ static struct stub *new_stub(struct trans *t, u32 desc, s32 tag, const struct na
 {
 	struct stub *stub = &t->stubs[t->nstubs++];
 
-	*stub = (struct stub){ .op = *n,
-			       .desc = desc,
-			       .tag = tag,
-			       .index = t->index,
-			       .recipe = trans_recipe(t),
-			       .flags = t->flags,
-			       .rsp_lazy = t->rsp_lazy,
-			       .rsp_pending = t->rsp_pending };
+	/* One by one: zeroing all of it first would take longer than the rest. */
+	stub->op = *n;
+	stub->from = NULL;
+	stub->inline_op = stub->done = stub->retry = NULL;
+	stub->desc = desc;
+	stub->tag = tag;
+	stub->index = t->index;
+	stub->recipe = trans_recipe(t);
+	stub->flags = t->flags;
+	stub->rsp_lazy = t->rsp_lazy;
+	stub->rsp_pending = t->rsp_pending;
 	return stub;
 }
 

@@ -303,18 +303,29 @@ static bool sharing_allowed(const struct trans *t)
 	       !(t->mode & (MODE_STEP | MODE_ALIGN | MODE_OBSERVE_MEMORY | MODE_UNSHARED));
 }
 
-void trans_share_analyse(struct trans *t)
+/* Instructions with an operand in memory, or which use the stack: all that have an access. */
+static u32 count_accesses(const struct trans *t)
+{
+	u32 n = 0;
+
+	for (u32 i = 0; i < t->nscan; i++) {
+		const struct insn *insn = &t->scan[i].insn;
+
+		n += insn_facts(insn)->stack != STACK_NONE || insn->ops[0].kind == OPERAND_MEM ||
+		     insn->ops[1].kind == OPERAND_MEM || insn->nops > 2;
+	}
+	return n;
+}
+
+static void find_groups(struct trans *t)
 {
 	struct access leader[MAX_GROUPS];
-	struct known known = { .symbols = SYMBOL_ZERO + 1 };
+	struct known known;
 
+	known.symbols = SYMBOL_ZERO + 1;
 	for (u32 i = 0; i < NREGS; i++)
-		known.reg[i].symbol = i;
-	t->ngroups = 0;
-	t->s0_group = NO_GROUP;
-	for (u32 i = 0; i < t->nscan; i++)
-		t->scan[i].group = NO_GROUP;
-	for (u32 i = 0; i < t->nscan && sharing_allowed(t); i++) {
+		known.reg[i] = (struct value){ .symbol = i };
+	for (u32 i = 0; i < t->nscan; i++) {
 		const struct scan *s = &t->scan[i];
 		struct access a;
 
@@ -325,6 +336,16 @@ void trans_share_analyse(struct trans *t)
 		follow(&known, s);
 	}
 	give_slots(t);
+}
+
+void trans_share_analyse(struct trans *t)
+{
+	t->ngroups = 0;
+	t->s0_group = NO_GROUP;
+	for (u32 i = 0; i < t->nscan; i++)
+		t->scan[i].group = NO_GROUP;
+	if (sharing_allowed(t) && count_accesses(t) > 1)
+		find_groups(t);
 }
 
 static struct ea slot(const struct trans *t, u8 id)

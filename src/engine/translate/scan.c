@@ -16,7 +16,7 @@ void scan_select(struct trans *t, u32 i)
 	t->at = i;
 	t->rip = s->rip;
 	t->offset = s->offset;
-	t->insn = s->insn;
+	insn_copy(&t->insn, &s->insn);
 	t->decoded = s->decoded;
 }
 
@@ -120,7 +120,7 @@ static void classify(struct trans *t, struct scan *s)
 	trans_flags_classify(t, s);
 	if (t->insn.is_branch && t->insn.ops[0].kind == OPERAND_IMM)
 		branch_ways(t, s);
-	s->insn = t->insn;
+	insn_copy(&s->insn, &t->insn);
 	s->decoded = d;
 }
 

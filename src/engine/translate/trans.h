@@ -46,8 +46,10 @@ struct temp {
 	u8 kind, host;
 	bool load, store;
 	u8 home;
-	s32 offset;
-	u64 imm;
+	union {
+		s32 offset; /* TEMP_CPU */
+		u64 imm;    /* TEMP_IMM */
+	};
 };
 
 #define NATIVE_TEMPS 3
@@ -55,13 +57,13 @@ struct temp {
 /* One host instruction with all it needs around it. */
 struct native {
 	struct enc x;
-	struct temp temp[NATIVE_TEMPS];
 	u8 ntemps;
 	bool wrap_rax, wrap_store; /* uses guest RAX implicitly; and writes it */
 	bool spill_countdown;	   /* R14 is one of the temps */
 	bool needs_flags, writes_flags;
 	s8 rsp_delta; /* the guest's RSP moves by this when the instruction succeeds */
 	u32 shape;    /* of a memory operand under an opmask: SHAPE_*; 0: it has none */
+	struct temp temp[NATIVE_TEMPS];
 };
 
 /*
@@ -91,30 +93,27 @@ struct decoded {
 	u16 reads, writes, keeps;
 	u16 regs_written;
 	bool priced; /* `need` is known: price.c */
-	struct pipe_need need;
+	struct pipe_need *need;
 	struct insn insn; /* the instruction as it was first decoded */
 	struct native as_native;
 } __attribute__((aligned(64)));
 
-/* Hash bucket of struct decoded; its length lets the next look-up begin before this one's entry
- * arrives in the host's cache. */
-struct decoder_bucket {
-	u16 number; /* in decoder->entry, from 1; 0: none */
-	u8 length;  /* of its instruction */
-	bool branch;
-};
+_Static_assert(sizeof(struct decoded) == 5 * 64, "all of them are read, so few lines are wanted");
 
+/* gcc, started once, has some 20,000 heads. */
 #define DECODED_BITS 15
-#define DECODED_MAX  12288
+#define DECODED_MAX  24576
 
 /* Of one processor. */
 struct decoder {
-	struct decoder_bucket bucket[1u << DECODED_BITS];
-	u32 n, nuncached; /* entries in use, of entry[] and of the array before it */
+	u16 bucket[1u << DECODED_BITS]; /* first in entry[], from 1; 0: none */
+	u32 n, nuncached;		/* entries in use, of entry[] and of the array before it */
 	/* Instructions of the current block that are not kept. */
 	struct decoded uncached[BLOCK_INSNS + 1];
 	struct decoded entry[DECODED_MAX];
 	struct decoded invalid; /* stands for bytes that are no instruction */
+	/* Of the entries, for those who count cycles. */
+	struct pipe_need uncached_need[BLOCK_INSNS + 1], need[DECODED_MAX], invalid_need;
 	/* The instruction that Zydis decoded last. */
 	ZydisDecodedInstruction zi;
 	ZydisDecodedOperand zops[ZYDIS_MAX_OPERAND_COUNT];
@@ -331,6 +330,10 @@ struct trans {
 	u32 nobserve_stubs;
 	struct observe_stub observe_stubs[MAX_OBSERVE_STUBS];
 };
+
+_Static_assert(MAX_LINKS < 1 << 8 && BLOCK_INSNS < 1 << 8 &&
+		       sizeof(((struct trans *)0)->places) / sizeof(struct place) < 1 << 16,
+	       "struct block counts them");
 
 static inline u64 trans_next_rip(const struct trans *t)
 {
