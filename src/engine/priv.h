@@ -307,7 +307,8 @@ struct engine {
 	u8 *log_full;	  /* writable view: calls observe_log_full() */
 	u8 *beyond_limit; /* writable view: exit stub for a branch beyond the code-segment limit */
 	u8 *check_jump, *check_return; /* writable view: calls into C of the checking build */
-	u8 *observe_access, *observe_fetch, *observe_branch;
+	u8 *observe_access, *observe_fetch;
+	u8 *observe_taken, *observe_not_taken, *observe_indirect, *observe_return;
 	u64 blocks_made, blocks_recalled, flushes;
 	u64 insns_translated, lookups, lines_compared, single_drops; /* as engine_cache() tells */
 	/* Grows with each dropped block and each flush: code_check.h, invariant 7. */
@@ -509,6 +510,7 @@ static inline void flags_from_aflags(struct cpu *cpu)
 #define DESC_LOCK	 BIT(24) /* atomic: a locked read-modify-write */
 #define DESC_MASKED	 BIT(25) /* under an opmask, for slow_masked.c: priv->spill[] has it */
 #define DESC_REALIGN	 BIT(26) /* a misaligned operand that the host may refuse; read only */
+#define DESC_TRIP	 BIT(27) /* for observe.c: what was observed reached a trip */
 
 /* What an opmask means for the memory operand. Bit i, of the first SHAPE_BITS bits, selects element
  * i modulo SHAPE_ELEMENTS. */
@@ -521,11 +523,9 @@ static inline void flags_from_aflags(struct cpu *cpu)
 
 /* observe.c: called from translated code, like slow_access(); priv->observed_arg has the key of a
  * fetched line, or the address of a branch. */
-enum observe_kind { OBSERVE_TAKEN, OBSERVE_NOT_TAKEN, OBSERVE_INDIRECT, OBSERVE_RETURN };
-#define OBSERVE_KIND	      3u
-#define OBSERVE_MIDDLE	      BIT(2) /* of a block, which is left if the branch reaches a trip */
-#define OBSERVE_MISSED	      BIT(3) /* the branch was mispredicted */
-#define OBSERVE_OUTCOME_SHIFT 4	     /* trans_lbr_outcome() */
+#define OBSERVE_MIDDLE	      BIT(0) /* of a block, which is left if the branch reaches a trip */
+#define OBSERVE_MISSED	      BIT(1) /* the branch was mispredicted */
+#define OBSERVE_OUTCOME_SHIFT 2	     /* trans_lbr_outcome() */
 
 /* What a block has been charged for instructions after the one at hand: ticks and instructions. */
 #define OBSERVE_AHEAD(ticks, insns) ((ticks) << 6 | (insns))
@@ -541,11 +541,17 @@ void observe_begin(struct cpu *cpu);
  * code; or of one that ends its block. */
 void observe_at(struct cpu *cpu, const u8 *return_pc);
 void observe_at_end(struct cpu *cpu);
-u64 observe_access(struct cpu *cpu, u64 host, u32 desc, const u8 *return_pc);
-u64 observe_fetch(struct cpu *cpu, u64 linear, u32 desc, const u8 *return_pc);
-/* A branch to a target: 0, or what to call observe_missed() with. */
-u64 observe_branch(struct cpu *cpu, u64 target, u32 desc);
-/* Returns with S0 unchanged, as the next. */
+/* 0, or what to call observe_trip() with. They, and those for branches, are called with some
+ * registers only in the host's (emit_entry.c, make_quick()). */
+u64 observe_access(struct cpu *cpu, u64 host, u32 desc);
+u64 observe_fetch(struct cpu *cpu, u64 linear, u32 desc);
+u64 observe_trip(struct cpu *cpu, u64 s0, u32 desc, const u8 *return_pc);
+/* A branch to a target, by its kind: 0, or what to call observe_missed() with. */
+u64 observe_taken(struct cpu *cpu, u64 target, u32 desc);
+u64 observe_not_taken(struct cpu *cpu, u64 target, u32 desc);
+u64 observe_indirect(struct cpu *cpu, u64 target, u32 desc);
+u64 observe_return(struct cpu *cpu, u64 target, u32 desc);
+/* Returns with S0 unchanged, as observe_trip() and the next. */
 u64 observe_missed(struct cpu *cpu, u64 target, u32 desc, const u8 *return_pc);
 /* The log of branches is full. */
 u64 observe_log_full(struct cpu *cpu, u64 s0, u32 unused, const u8 *return_pc);

@@ -10,10 +10,10 @@
 
 static struct history history_of(u8 length, u8 bits)
 {
-	struct history h = { .power = 1, .mask = (1u << bits) - 1, .length = length };
+	struct history h = { .factor = HASH_FACTOR, .mask = (1u << bits) - 1, .length = length };
 
 	while (length--)
-		h.power *= PATH_FACTOR;
+		h.factor *= PATH_FACTOR;
 	return h;
 }
 

@@ -15,39 +15,48 @@
 #define SCALES	    4u /* 1, 2, 4, 8 */
 #define SEEN_ENOUGH 3u
 #define SEEN_MOST   255u
+#define SEEN	    255ull /* the lowest bits of hash_seen */
+#define EMPTY_NOT   BIT(8)
+#define FACTOR	    0x9e3779b97f4a7c15ull /* odd: no two constants have one hash */
 
-static struct chain_base *place_of(struct chain *c, u64 base)
+_Static_assert(CHAIN_BITS == 9, "room for what is seen");
+
+/* What a place has of a hash. Empty places are all zeroes, and seem to have 0, which is its own
+ * hash and belongs to the first of them: no other may look like it. */
+static u64 kept_of(u64 hash)
 {
-	return &c->base[base * 0x9e3779b97f4a7c15ull >> (64 - CHAIN_BITS)];
+	u64 kept = hash << CHAIN_BITS;
+
+	return kept | (!kept & !!hash ? EMPTY_NOT : 0);
 }
 
-static bool explains(struct chain_base *b, u64 base, u64 address)
+static bool explains(struct chain *c, u64 hash, u64 address)
 {
-	if (b->base != base) {
+	struct chain_base *b = &c->base[hash >> (64 - CHAIN_BITS)];
+	u64 kept = kept_of(hash), seen = b->hash_seen & SEEN;
+
+	if (likely((b->hash_seen ^ seen) != kept)) {
 		/* One that has proved itself stays for a while. */
-		if (b->seen > 0) {
-			b->seen--;
-			return false;
-		}
-		*b = (struct chain_base){ .base = base, .address = address };
+		if (seen)
+			b->hash_seen--;
+		else
+			*b = (struct chain_base){ .hash_seen = kept, .address = address };
 		return false;
 	}
-	if (b->address != address && b->seen < SEEN_MOST)
-		b->seen++;
-	b->address = address;
-	return b->seen >= SEEN_ENOUGH;
+	seen += b->address != address && seen < SEEN_MOST;
+	*b = (struct chain_base){ .hash_seen = kept | seen, .address = address };
+	return seen >= SEEN_ENOUGH;
 }
 
+/* Of address - value * scale the hash is the difference of the hashes. */
 bool chain_follows(struct chain *c, u64 address, u64 value)
 {
+	u64 whole = address * FACTOR, part = value * FACTOR;
 	bool found = false;
 
 	if (value < INDEX_LEAST)
 		return false;
-	for (u32 i = 0; i < SCALES; i++) {
-		u64 base = address - (value << i);
-
-		found |= explains(place_of(c, base), base, address);
-	}
+	for (u32 i = 0; i < SCALES; i++)
+		found |= explains(c, whole - (part << i), address);
 	return found;
 }

@@ -11,11 +11,11 @@
 
 #define CHAIN_BITS 9 /* log2 of the arrays remembered */
 
-/* A constant that an address and a scaled value differed by. */
+/* A constant that an address and a scaled value differed by: its hash, but for the bits that say
+ * where it is; and how often it was seen, with another address each time. */
 struct chain_base {
-	u64 base;
+	u64 hash_seen;
 	u64 address; /* the last one that it was seen with */
-	u32 seen;    /* how often, with another address each time */
 };
 
 struct chain {

@@ -50,11 +50,11 @@ static void forget_page(const struct side *side, u64 tag)
 			empty(side->lines, side->stores, i);
 }
 
-static enum observed_tlb translate(const struct side *side, u64 number, u64 tag)
+static inline enum observed_tlb translate(const struct side *side, u64 number, u64 tag)
 {
 	u64 lost;
 
-	if (sets_use(side->first, number, tag, &lost))
+	if (likely(sets_use(side->first, number, tag, &lost)))
 		return OBSERVED_TLB_L1;
 	if (lost)
 		forget_page(side, lost);
@@ -212,12 +212,20 @@ static bool loads(const struct timing_access *a, const struct found *found)
 	return !a->store || (a->modify && found->snoop == OBSERVED_SNOOP_MODIFIED);
 }
 
+static bool hits(const struct found *found)
+{
+	return found->level == OBSERVED_L1 && found->tlb == OBSERVED_TLB_L1;
+}
+
 static void note(struct timing *t, const struct timing_access *a, const struct found *found)
 {
-	u16 cycles = latency(t, found->level, found->tlb, found->snoop);
+	u16 cycles = t->params->latency[0];
 
-	if (loads(a, found))
-		count_slow(t, cycles);
+	if (!hits(found)) {
+		cycles = latency(t, found->level, found->tlb, found->snoop);
+		if (loads(a, found))
+			count_slow(t, cycles);
+	}
 	if (t->keep_seen)
 		return;
 	t->seen.access = (struct observed_access){ .valid = true,
@@ -293,15 +301,35 @@ static void one_line(struct timing *t, const struct timing_access *a, u64 tag, u
 		here = own_buffered(t, a->physical + offset, host);
 	else
 		return;
+	if (likely(hits(&here) && !here.prefetched))
+		return; /* it costs nothing, and prefetchers are not told */
 	if (t->costs) {
-		if (here.level != OBSERVED_L1 || here.tlb != OBSERVED_TLB_L1 || here.prefetched)
-			penalty_data(t, a, offset, here.level,
-				     latency(t, here.level, here.tlb, here.snoop));
+		penalty_data(t, a, offset, here.level,
+			     latency(t, here.level, here.tlb, here.snoop));
 		penalty_prefetch(t);
 	}
 	found->level = here.level > found->level ? here.level : found->level;
 	found->tlb = here.tlb > found->tlb ? here.tlb : found->tlb;
 	found->snoop = here.snoop > found->snoop ? here.snoop : found->snoop;
+}
+
+bool timing_data_hit(struct timing *t, const struct timing_access *a)
+{
+	const struct found found = { .level = OBSERVED_L1, .tlb = OBSERVED_TLB_L1 };
+	u64 line = a->physical >> LINE_SHIFT, host = a->host & ~(u64)(LINE_SIZE - 1), tag;
+	u32 set = timing_set(a->physical);
+
+	if (unlikely(t->shared) || (a->physical & (LINE_SIZE - 1)) + a->size > LINE_SIZE)
+		return false;
+	if (likely(t->data_line[set] != host)) {
+		tag = tlb_tag(a);
+		if (!sets_touch_both(&t->dtlb, page_number(a->linear, a->page_shift), tag, &t->l1d,
+				     line, levels_tag(line)))
+			return false;
+		set_buffer(t, set, host, tag, a->store);
+	}
+	note(t, a, &found);
+	return true;
 }
 
 void timing_data(struct timing *t, const struct timing_access *a)
@@ -388,15 +416,37 @@ static void code_missed(struct timing *t, u64 line, enum observed_level level,
 	penalty_prefetch(t);
 }
 
+static void set_code_buffer(struct timing *t, gpa_t physical, u64 tag)
+{
+	u32 set = timing_set(physical);
+
+	t->code_line[set] = timing_code_key(physical);
+	t->code_page[set] = tag;
+}
+
+bool timing_fetch_hit(struct timing *t, const struct timing_access *a)
+{
+	u64 line = a->physical >> LINE_SHIFT, tag = tlb_tag(a);
+
+	if (unlikely(t->first_line || t->next_line))
+		return false;
+	if (t->code_line[timing_set(a->physical)] == timing_code_key(a->physical))
+		return true;
+	if (!sets_touch_both(&t->itlb, page_number(a->linear, a->page_shift), tag, &t->l1i, line,
+			     levels_tag(line)))
+		return false;
+	set_code_buffer(t, a->physical, tag);
+	return true;
+}
+
 void timing_fetch(struct timing *t, const struct timing_access *a)
 {
 	const struct side side = { &t->itlb, &t->istlb, t->code_line, t->code_line, t->code_page };
 	u64 line = a->physical >> LINE_SHIFT, tag = tlb_tag(a);
-	u32 set = timing_set(a->physical);
 	enum observed_tlb tlb;
 	bool before;
 
-	if (t->code_line[set] == timing_code_key(a->physical))
+	if (t->code_line[timing_set(a->physical)] == timing_code_key(a->physical))
 		return;
 	tlb = translate(&side, page_number(a->linear, a->page_shift), tag);
 	before = fetched_before(t, a->physical);
@@ -409,8 +459,7 @@ void timing_fetch(struct timing *t, const struct timing_access *a)
 		t->snoop = OBSERVED_SNOOP_NONE;
 		code_missed(t, line, code_line(t, line), tlb);
 	}
-	t->code_line[set] = timing_code_key(a->physical);
-	t->code_page[set] = tag;
+	set_code_buffer(t, a->physical, tag);
 }
 
 /* --- invalidation by software --- */

@@ -159,10 +159,10 @@ static u64 address_ready(struct penalty *p, u64 linear, u64 at)
 	for (u32 i = 0; i < PENALTY_LOADS; i++) {
 		const struct penalty_load *load = &p->load[i];
 
-		if (load->ready <= at)
+		if (p->ready[i] <= at)
 			continue;
 		if (chain_follows(&p->chain, linear, load->value) || points_to(load, linear))
-			ready = most(ready, load->ready);
+			ready = most(ready, p->ready[i]);
 	}
 	return ready;
 }
@@ -170,21 +170,25 @@ static u64 address_ready(struct penalty *p, u64 linear, u64 at)
 /* Of a line that was read, the bytes that were loaded. */
 static u64 value_of(const struct penalty_load *load, u32 offset, u32 size)
 {
-	u64 value = 0;
+	u32 word = offset / 8, shift = offset % 8 * 8;
+	u64 value;
 
 	if (size > sizeof(value) || offset + size > sizeof(load->word))
 		return 0;
-	bytes_copy(&value, (const u8 *)load->word + offset, size);
-	return value;
+	value = load->word[word] >> shift;
+	if (shift + 8 * size > 64)
+		value |= load->word[word + 1] << (64 - shift);
+	return size < sizeof(value) ? value & (BIT(8 * size) - 1) : value;
 }
 
 static void remember(struct penalty *p, const struct timing_access *a, u32 offset, u8 level,
 		     u64 ready)
 {
-	struct penalty_load *load = &p->load[p->next_load++ % PENALTY_LOADS];
+	u32 i = p->next_load++ % PENALTY_LOADS;
+	struct penalty_load *load = &p->load[i];
 	u64 host = a->host + offset, line = host & ~(u64)(LINE_SIZE - 1);
 
-	load->ready = ready;
+	p->ready[i] = ready;
 	load->level = level;
 	load->insn = p->insns;
 	if (!guarded_read(load->word, (const void *)(uintptr_t)line, sizeof(load->word)))
@@ -338,12 +342,13 @@ static u64 ramp(const struct penalty *p)
 void penalty_branch(struct timing *t)
 {
 	struct penalty *p = &t->penalty;
-	const struct penalty_load *last = &p->load[(p->next_load - 1) % PENALTY_LOADS];
+	u32 i = (p->next_load - 1) % PENALTY_LOADS;
+	const struct penalty_load *last = &p->load[i];
 	u64 resolved = entered(t) + TICKS(t->costs->resolve);
-	bool waits = p->insns - last->insn < NEAR_LOAD && last->ready > resolved;
+	bool waits = p->insns - last->insn < NEAR_LOAD && p->ready[i] > resolved;
 
 	if (waits)
-		resolved = last->ready;
+		resolved = p->ready[i];
 	resolved += ramp(p);
 	p->restarted = p->insns;
 	cause_branch(t, delay(t, resolved + TICKS(t->costs->refill)), waits ? last->level : 0);

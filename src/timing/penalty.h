@@ -39,7 +39,6 @@ struct penalty_params {
 
 /* Times are ticks, as the processor counts them: those of all privileges. */
 struct penalty_load {
-	u64 ready; /* its data is there */
 	u64 insn;  /* which instruction it was */
 	u64 value; /* what it loaded, if that is at most 8 bytes; else 0 */
 	u8 level;  /* enum observed_level: where its line was */
@@ -67,8 +66,9 @@ struct penalty {
 	u64 line_free[3];	 /* as penalty_params.line */
 	u64 fill[PENALTY_FILLS]; /* when each is free again */
 	u32 next_fill, next_load;
-	u64 code_line; /* the last one that missed */
-	u64 restarted; /* the instruction that was mispredicted last */
+	u64 code_line;		  /* the last one that missed */
+	u64 restarted;		  /* the instruction that was mispredicted last */
+	u64 ready[PENALTY_LOADS]; /* when the data of each of these loads is there */
 	struct penalty_load load[PENALTY_LOADS];
 	struct chain chain;
 	struct arrival arrival[ARRIVALS];

@@ -24,6 +24,7 @@
 
 #define PATH_RING   256u /* entries: a byte wraps where they do */
 #define PATH_FACTOR 0x5851f42d
+#define HASH_FACTOR 0x9e3779b97f4a7c15ull
 
 #define SURE_AFTER     255u
 #define SURE_NOT_TAKEN 1u
@@ -80,8 +81,8 @@ struct ittage_entry {
 
 /* Of one tagged table. */
 struct history {
-	u64 power; /* PATH_FACTOR^length */
-	u32 mask;  /* of the table's indices */
+	u64 factor; /* PATH_FACTOR^length * HASH_FACTOR */
+	u32 mask;   /* of the table's indices */
 	u8 length;
 };
 
@@ -141,13 +142,14 @@ static inline void predict_taken(struct predict *p, u64 from, u64 to)
 /* What the hashes of a branch for all tables begin with. */
 static inline u64 predict_key(const struct predict *p, u64 from)
 {
-	return p->path + from;
+	return (p->path + from) * HASH_FACTOR;
 }
 
-/* A hash of the branch and of the path of that length before it. Its upper bits are the best. */
+/* A hash of the branch and of the path of that length before it: their sum, times HASH_FACTOR. Its
+ * upper bits are the best. */
 static inline u64 predict_hash_path(const struct predict *p, const struct history *h, u64 key)
 {
-	return (key - p->ring[(u8)(p->path_at - h->length)] * h->power) * 0x9e3779b97f4a7c15ull;
+	return key - p->ring[(u8)(p->path_at - h->length)] * h->factor;
 }
 
 static inline u64 predict_index(u64 hash, u32 bits)

@@ -44,10 +44,11 @@ static struct stream *stream_of(struct timing *t, u64 line)
 	struct stream found = { .page = page,
 				.last = (s8)(line % PAGE_LINES),
 				.front = (s8)(line % PAGE_LINES) };
-	struct stream older = set[0];
+	struct stream older;
 
-	if (older.page == page)
+	if (set[0].page == page)
 		return set;
+	older = set[0];
 	for (u32 i = 1; i < STREAM_WAYS; i++) {
 		struct stream here = set[i];
 

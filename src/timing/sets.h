@@ -23,9 +23,12 @@ static inline u64 *sets_of(const struct timing_sets *s, u64 index)
 /* Makes `tag` the youngest of its set. True: it was there. Else *lost is what fell out, or 0. */
 static inline bool sets_use(const struct timing_sets *s, u64 index, u64 tag, u64 *lost)
 {
-	u64 *set = sets_of(s, index), older = tag;
+	u64 *set = sets_of(s, index), older = set[0];
 
-	for (u32 i = 0; i < s->ways; i++) {
+	if (older == tag)
+		return true;
+	set[0] = tag;
+	for (u32 i = 1; i < s->ways; i++) {
 		u64 here = set[i];
 
 		set[i] = older;
@@ -99,6 +102,14 @@ static inline u64 sets_add_second(const struct timing_sets *s, u64 index, u64 ta
 	return older;
 }
 
+/* Makes the tag, which is at place i, the youngest of its set. */
+static inline void sets_rise(u64 *set, u32 i, u64 tag)
+{
+	for (; i > 0; i--)
+		set[i] = set[i - 1];
+	set[0] = tag;
+}
+
 /* If the tag is there, makes it the youngest of its set. Else nothing changes. */
 static inline bool sets_touch(const struct timing_sets *s, u64 index, u64 tag)
 {
@@ -107,9 +118,24 @@ static inline bool sets_touch(const struct timing_sets *s, u64 index, u64 tag)
 
 	if (i == s->ways)
 		return false;
-	for (; i > 0; i--)
-		set[i] = set[i - 1];
-	set[0] = tag;
+	sets_rise(set, i, tag);
+	return true;
+}
+
+/* As sets_touch(), of a tag in each of two. */
+static inline bool sets_touch_both(const struct timing_sets *s, u64 index, u64 tag,
+				   const struct timing_sets *other, u64 other_index, u64 other_tag)
+{
+	u64 *set = sets_of(s, index), *other_set = sets_of(other, other_index);
+	u32 i = sets_find(s, set, tag), j;
+
+	if (unlikely(i == s->ways))
+		return false;
+	j = sets_find(other, other_set, other_tag);
+	if (j == other->ways)
+		return false;
+	sets_rise(set, i, tag);
+	sets_rise(other_set, j, other_tag);
 	return true;
 }
 

@@ -110,6 +110,11 @@ void timing_observe(struct timing *t, bool look);
  * penalty_at() before it shows accesses, and penalty_branch() after a misprediction. */
 void timing_set_full(struct timing *t, bool full);
 
+/* For speed: does the access hit the caches and TLBs of the first level, without any consequence?
+ * Then it has been shown; else nothing has changed. */
+bool timing_data_hit(struct timing *t, const struct timing_access *a);
+bool timing_fetch_hit(struct timing *t, const struct timing_access *a);
+
 void timing_data(struct timing *t, const struct timing_access *a);
 /* The line that an instruction's bytes lie on. `host` and `size` play no part. */
 void timing_fetch(struct timing *t, const struct timing_access *a);
@@ -131,12 +136,18 @@ void timing_switch_space(struct timing *t);
  * that are predicted: was it mispredicted? A call is shown by timing_call() first, then as a jump
  * or as an indirect branch.
  */
-bool timing_conditional(struct timing *t, u64 from, u64 to, bool taken);
+bool timing_taken(struct timing *t, u64 from, u64 to); /* conditional */
+bool timing_not_taken(struct timing *t, u64 from);
 bool timing_indirect(struct timing *t, u64 from, u64 to);
 bool timing_return(struct timing *t, u64 from, u64 to);
 void timing_jump(struct timing *t, u64 from, u64 to); /* direct */
 void timing_call(struct timing *t, u64 next);
 void timing_forget_branches(struct timing *t); /* IBPB: indirect branches and returns */
+
+static inline bool timing_conditional(struct timing *t, u64 from, u64 to, bool taken)
+{
+	return taken ? timing_taken(t, from, to) : timing_not_taken(t, from);
+}
 
 /* For translated code. */
 

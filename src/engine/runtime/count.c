@@ -60,14 +60,6 @@ static u64 least(u64 a, u64 b)
 	return a < b ? a : b;
 }
 
-static u32 next_class(retire_wanted *classes)
-{
-	u32 class = retire_first(*classes);
-
-	*classes &= *classes - 1;
-	return class;
-}
-
 static u64 up_to(u64 trip, u64 now)
 {
 	return trip > now ? trip - now : 0;
@@ -127,7 +119,8 @@ static void start_packed(struct cpu *cpu, enum retire_privilege privilege)
 	for (u32 i = 0; i < PACK_WORDS; i++)
 		words[i] = PACK_BASE;
 	for (retire_wanted left = set; left; number++) {
-		u64 most = least(guard - PACK_ROOM, distance(cpu, next_class(&left), privilege));
+		u64 most =
+			least(guard - PACK_ROOM, distance(cpu, count_next_class(&left), privilege));
 
 		words[number / PACK_FIELDS] |= (guard - most) << pack_shift(bits, number);
 	}
@@ -139,11 +132,6 @@ static void set_slice(struct cpu *cpu, u64 slice)
 {
 	cpu->engine->slice = slice;
 	cpu_priv(cpu)->spill[SPILL_R14] = -((slice + 1) << COUNT_SHIFT);
-}
-
-static u64 slice_left(const struct cpu *cpu)
-{
-	return -((s64)cpu_priv(cpu)->spill[SPILL_R14] >> COUNT_SHIFT) - 1;
 }
 
 /* Interrupts are counted by C alone: no class of priv->live[] tells of their trip. */
@@ -224,7 +212,7 @@ static void start(struct cpu *cpu)
 	eng->live_classes = (cpu_counts(cpu, priv->mode) & ~eng->packed_classes) |
 			    (mode_observes(priv->mode) & cpu->port.wanted);
 	for (retire_wanted left = eng->live_classes; left;) {
-		enum retire_class class = next_class(&left);
+		enum retire_class class = count_next_class(&left);
 
 		start_class(cpu, class, live_distance(cpu, class, privilege));
 	}
@@ -246,11 +234,6 @@ static void add(struct cpu *cpu, enum retire_class class, enum retire_privilege 
 	cpu_tally(cpu, privilege, RETIRE_BIT(class), n);
 }
 
-static u64 grown(const struct cpu *cpu, enum retire_class class)
-{
-	return cpu_priv(cpu)->live[class] - cpu->engine->live_start[class];
-}
-
 /* All but the branches, which are in the countdown, too. */
 static void flush_packed(struct cpu *cpu, enum retire_privilege privilege)
 {
@@ -258,7 +241,7 @@ static void flush_packed(struct cpu *cpu, enum retire_privilege privilege)
 	u32 bits = pack_bits(eng->packed_classes), number = 0;
 
 	for (retire_wanted left = eng->packed_classes; left; number++) {
-		enum retire_class class = next_class(&left);
+		enum retire_class class = count_next_class(&left);
 		s64 grown = pack_field(cpu_priv(cpu)->packed, bits, number) -
 			    pack_field(eng->packed_start, bits, number);
 
@@ -270,17 +253,17 @@ static void flush_packed(struct cpu *cpu, enum retire_privilege privilege)
 static void add_all(struct cpu *cpu, enum retire_privilege privilege)
 {
 	struct engine *eng = cpu->engine;
-	u64 left = slice_left(cpu);
+	u64 left = count_slice_left(cpu);
 
 	add(cpu, RETIRE_INSTRUCTIONS, privilege, eng->slice - left);
 	add(cpu, RETIRE_BRANCHES, privilege, cpu_priv(cpu)->spill[SPILL_R14] & BRANCH_MASK);
 	for (retire_wanted classes = eng->live_classes & ~RETIRE_BIT(RETIRE_BRANCHES); classes;) {
-		enum retire_class class = next_class(&classes);
+		enum retire_class class = count_next_class(&classes);
 
-		add(cpu, class, privilege, grown(cpu, class));
+		add(cpu, class, privilege, count_grown(cpu, class));
 	}
 	if (eng->live_classes & RETIRE_BIT(RETIRE_CYCLES))
-		add(cpu, RETIRE_REF_CYCLES, privilege, grown(cpu, RETIRE_CYCLES));
+		add(cpu, RETIRE_REF_CYCLES, privilege, count_grown(cpu, RETIRE_CYCLES));
 	flush_packed(cpu, privilege);
 }
 
@@ -291,7 +274,7 @@ void count_flush(struct cpu *cpu, enum retire_privilege privilege)
 	if (!eng->counting)
 		return;
 	add_all(cpu, privilege);
-	eng->budget += slice_left(cpu);
+	eng->budget += count_slice_left(cpu);
 	eng->counting = false;
 	set_slice(cpu, 0);
 }
@@ -315,30 +298,14 @@ void count_flush_keeping_slice(struct cpu *cpu, enum retire_privilege privilege)
 		return;
 	}
 	add_all(cpu, privilege);
-	set_slice(cpu, slice_left(cpu));
+	set_slice(cpu, count_slice_left(cpu));
 	for (retire_wanted left = eng->live_classes; left;) {
-		enum retire_class class = next_class(&left);
+		enum retire_class class = count_next_class(&left);
 
 		eng->live_start[class] = priv->live[class];
 	}
 	for (u32 i = 0; eng->packed_classes && i < PACK_WORDS; i++)
 		eng->packed_start[i] = priv->packed[i];
-}
-
-u64 count_instructions(const struct cpu *cpu)
-{
-	const struct engine *eng = cpu->engine;
-	u64 flushed = cpu_retired(cpu);
-
-	return flushed + (eng->counting ? eng->slice - slice_left(cpu) : 0);
-}
-
-u64 count_ticks(const struct cpu *cpu)
-{
-	const u64 *ticks = cpu->port.tally.cycles;
-	u64 live = cpu->engine->counting ? grown(cpu, RETIRE_CYCLES) : 0;
-
-	return ticks[RETIRE_OS] + ticks[RETIRE_USR] + live;
 }
 
 u64 count_cycles(const struct cpu *cpu)
@@ -352,7 +319,7 @@ void count_rearm(struct cpu *cpu)
 
 	eng->trips_span_privileges = true;
 	for (retire_wanted left = cpu->port.trips.armed; left;) {
-		const u64 *trip = cpu->port.trips.at[next_class(&left)];
+		const u64 *trip = cpu->port.trips.at[count_next_class(&left)];
 
 		eng->trips_span_privileges &=
 			trip[RETIRE_IN_OS] == RETIRE_NEVER && trip[RETIRE_IN_USR] == RETIRE_NEVER;
@@ -374,27 +341,9 @@ void count_begin(struct cpu *cpu, u64 budget)
 	count_rearm(cpu);
 }
 
-/* A trip, or a full field: the caller flushes, and starts the fields again if it was the latter. */
-static bool guard_set(const struct cpu *cpu)
-{
-	u64 any = 0;
-
-	for (u32 i = 0; i < PACK_WORDS; i++)
-		any |= cpu_priv(cpu)->packed[i];
-	return any & cpu->engine->guard_mask;
-}
-
 bool count_exhausted(const struct cpu *cpu)
 {
 	return cpu->port.effort - cpu->engine->effort_start >= cpu->engine->effort_limit;
-}
-
-bool count_at_trip(const struct cpu *cpu)
-{
-	for (retire_wanted left = cpu->engine->live_classes; left;)
-		if (cpu_priv(cpu)->live[next_class(&left)] >= 0)
-			return true;
-	return cpu->engine->packed_classes && guard_set(cpu);
 }
 
 bool count_trip_reached(const struct cpu *cpu)
@@ -402,7 +351,7 @@ bool count_trip_reached(const struct cpu *cpu)
 	enum retire_privilege privilege = cpu_privilege(cpu);
 
 	for (retire_wanted left = cpu->port.trips.armed; left;)
-		if (!distance(cpu, next_class(&left), privilege))
+		if (!distance(cpu, count_next_class(&left), privilege))
 			return true;
 	return false;
 }
@@ -411,7 +360,7 @@ bool count_may_run(struct cpu *cpu)
 {
 	struct engine *eng = cpu->engine;
 
-	if (eng->counting && (!slice_left(cpu) || count_at_trip(cpu) ||
+	if (eng->counting && (!count_slice_left(cpu) || count_at_trip(cpu) ||
 			      eng->counting_mode != (cpu_priv(cpu)->mode & MODE_COUNTING)))
 		count_flush(cpu, cpu_privilege(cpu)); /* maybe only a share is used up */
 	if (!eng->counting) {
@@ -419,7 +368,7 @@ bool count_may_run(struct cpu *cpu)
 			return false;
 		start(cpu);
 	}
-	return slice_left(cpu) && !eng->budget_exhausted && !count_at_trip(cpu);
+	return count_slice_left(cpu) && !eng->budget_exhausted && !count_at_trip(cpu);
 }
 
 bool count_stops_here(struct cpu *cpu)
@@ -470,7 +419,7 @@ void count_next_slice(struct cpu *cpu, const struct block *block)
 		count_flush(cpu, cpu_privilege(cpu));
 		start(cpu);
 	}
-	if (block->ninsns <= slice_left(cpu))
+	if (block->ninsns <= count_slice_left(cpu))
 		return;
 	if (cpu->port.may_end_early && !eng->budget && up_to_trip(cpu) > eng->slice)
 		eng->budget_exhausted = true;
@@ -499,14 +448,14 @@ static u32 before_trip(const struct cpu *cpu, const struct block *block)
 	u32 n = block->ninsns, bits = pack_bits(packs), number = 0;
 
 	for (retire_wanted left = packs; left; number++) {
-		enum retire_class class = next_class(&left);
+		enum retire_class class = count_next_class(&left);
 		s64 live = pack_field(priv->packed, bits, number) - (s64)pack_guard(bits);
 
 		if (live >= -(s64)BLOCK_INSNS)
 			n = least(n, before_class(block, class, live));
 	}
 	for (retire_wanted left = cpu_counts(cpu, block->mode) & ~packs; left;) {
-		enum retire_class class = next_class(&left);
+		enum retire_class class = count_next_class(&left);
 
 		n = least(n, before_class(block, class, priv->live[class]));
 	}

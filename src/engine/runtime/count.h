@@ -14,6 +14,62 @@
 
 #include "engine/priv.h"
 
+/* Takes the first class out of the set. */
+static inline u32 count_next_class(retire_wanted *classes)
+{
+	u32 class = retire_first(*classes);
+
+	*classes &= *classes - 1;
+	return class;
+}
+
+static inline u64 count_slice_left(const struct cpu *cpu)
+{
+	return -((s64)cpu_priv(cpu)->spill[SPILL_R14] >> COUNT_SHIFT) - 1;
+}
+
+/* Of a class of priv->live[], in this slice. */
+static inline u64 count_grown(const struct cpu *cpu, enum retire_class class)
+{
+	return cpu_priv(cpu)->live[class] - cpu->engine->live_start[class];
+}
+
+/* Instructions of both privileges that have retired. */
+static inline u64 count_instructions(const struct cpu *cpu)
+{
+	const struct engine *eng = cpu->engine;
+
+	return cpu_retired(cpu) + (eng->counting ? eng->slice - count_slice_left(cpu) : 0);
+}
+
+/* As count_cycles(), in ticks. */
+static inline u64 count_ticks(const struct cpu *cpu)
+{
+	const u64 *ticks = cpu->port.tally.cycles;
+	u64 live = cpu->engine->counting ? count_grown(cpu, RETIRE_CYCLES) : 0;
+
+	return ticks[RETIRE_OS] + ticks[RETIRE_USR] + live;
+}
+
+/* A trip, or a full field: the caller flushes, and starts the fields again if it was the latter. */
+static inline bool count_guard_set(const struct cpu *cpu)
+{
+	u64 any = 0;
+
+	for (u32 i = 0; i < PACK_WORDS; i++)
+		any |= cpu_priv(cpu)->packed[i];
+	return any & cpu->engine->guard_mask;
+}
+
+/* Has a class reached its trip? */
+static inline bool count_at_trip(const struct cpu *cpu)
+{
+	for (retire_wanted left = cpu->engine->live_classes; left;)
+		if (cpu_priv(cpu)->live[count_next_class(&left)] >= 0)
+			return true;
+	return cpu->engine->packed_classes && count_guard_set(cpu);
+}
+
 void count_begin(struct cpu *cpu, u64 budget);
 /* May one more instruction retire? Asked before guest code is entered; starts a slice for the
  * current privilege if none is running. */
@@ -26,8 +82,6 @@ bool count_may_run(struct cpu *cpu);
 bool count_stops_here(struct cpu *cpu);
 /* Has work that retires no instruction (cpu->port.effort) used up the run? */
 bool count_exhausted(const struct cpu *cpu);
-/* Has a class reached its trip? */
-bool count_at_trip(const struct cpu *cpu);
 /* Has a tally reached its trip? After count_flush(). */
 bool count_trip_reached(const struct cpu *cpu);
 /* Takes back one instruction of code in this mode that was counted and did not retire. */
@@ -43,9 +97,6 @@ void count_flush_keeping_slice(struct cpu *cpu, enum retire_privilege privilege)
 /* Cycles of both privileges, including those of the instruction that C executes. Only while cycles
  * are counted. */
 u64 count_cycles(const struct cpu *cpu);
-u64 count_ticks(const struct cpu *cpu);
-/* Instructions of both privileges that have retired. */
-u64 count_instructions(const struct cpu *cpu);
 /* cpu->port.trips have changed. After count_flush(). */
 void count_rearm(struct cpu *cpu);
 /* A block has more instructions than are left of the slice: starts a new slice, or switches to

@@ -55,9 +55,12 @@ static bool serves(const struct cpu *cpu, const struct fetch_entry *entry, u64 l
 struct fetch_kind fetch_kind(struct cpu *cpu, u64 linear)
 {
 	struct fetch_entry *entry = slot_for(cpu->engine, linear);
-	struct cpu_event event = cpu->port.event;
+	struct cpu_event event;
 
-	if (serves(cpu, entry, linear) || fetch_miss(cpu, linear, entry) == FAULT_NONE)
+	if (likely(serves(cpu, entry, linear)))
+		return entry->kind;
+	event = cpu->port.event;
+	if (fetch_miss(cpu, linear, entry) == FAULT_NONE)
 		return entry->kind;
 	cpu->port.event = event;
 	cpu->port.exit.reason = EXIT_NONE;

@@ -25,7 +25,7 @@ static void at(struct cpu *cpu, u32 ahead)
 
 static bool full(const struct cpu *cpu)
 {
-	return unlikely(cpu->port.full_timing) && cpu_observes(cpu);
+	return cpu->port.full_timing && cpu_observes(cpu);
 }
 
 /* By the stub that called. */
@@ -72,9 +72,14 @@ static u64 leave(struct cpu *cpu, const u8 *return_pc, bool completed)
 	return place_leave(cpu, return_pc, FAULT_NONE, completed);
 }
 
+static bool ends(const struct cpu *cpu, u32 desc)
+{
+	return !(desc & DESC_STEP) && cpu_observes(cpu) && count_at_trip(cpu);
+}
+
 u64 observe_end(struct cpu *cpu, u32 desc, const u8 *return_pc, u64 otherwise)
 {
-	if ((desc & DESC_STEP) || !cpu_observes(cpu) || !count_at_trip(cpu))
+	if (!ends(cpu, desc))
 		return otherwise;
 	/* An access that is executed again is no longer a miss: what was seen of it
 	 * stays. */
@@ -95,29 +100,36 @@ void observe_single(struct cpu *cpu)
 	priv->timing.seen.access.valid = false;
 }
 
-u64 observe_access(struct cpu *cpu, u64 host, u32 desc, const u8 *return_pc)
+u64 observe_trip(struct cpu *cpu, u64 s0, u32 desc, const u8 *return_pc)
+{
+	cpu_priv(cpu)->spill[SPILL_HOST] = s0;
+	return observe_end(cpu, desc, return_pc, SLOW_DIRECT);
+}
+
+u64 observe_access(struct cpu *cpu, u64 host, u32 desc)
 {
 	struct cpu_priv *priv = cpu_priv(cpu);
 	enum tlb_set set = desc >> DESC_SET_SHIFT & 3;
 	u32 index = priv->observed_tlb / sizeof(struct tlb_entry);
 	const struct tlb_entry *entry = &priv->tlb[set][index];
 	u64 offset = host - entry->host;
+	const struct timing_access access = { .linear = entry->read + offset,
+					      .physical = entry->gpa + offset,
+					      .host = host,
+					      .size = desc & DESC_SIZE,
+					      .page_shift = priv->tlb_shift[set][index],
+					      .global = tlb_global(cpu, set, index),
+					      .store = desc & DESC_WRITE,
+					      .modify = (desc & DESC_WRITE) && (desc & DESC_READ),
+					      .space = cpu_space(cpu) };
 
 	at_stub(cpu);
-	cpu_observe(cpu,
-		    (struct timing_access){ .linear = entry->read + offset,
-					    .physical = entry->gpa + offset,
-					    .host = host,
-					    .size = desc & DESC_SIZE,
-					    .page_shift = priv->tlb_shift[set][index],
-					    .global = tlb_global(cpu, set, index),
-					    .store = desc & DESC_WRITE,
-					    .modify = (desc & DESC_WRITE) && (desc & DESC_READ) });
-	priv->spill[SPILL_HOST] = host;
-	return observe_end(cpu, desc, return_pc, SLOW_DIRECT);
+	if (!timing_data_hit(&priv->timing, &access))
+		timing_data(&priv->timing, &access);
+	return ends(cpu, desc) ? desc | DESC_TRIP : 0;
 }
 
-u64 observe_fetch(struct cpu *cpu, u64 linear, u32 desc, const u8 *return_pc)
+u64 observe_fetch(struct cpu *cpu, u64 linear, u32 desc)
 {
 	struct cpu_priv *priv = cpu_priv(cpu);
 	struct fetch_kind page = fetch_kind(cpu, linear);
@@ -128,8 +140,9 @@ u64 observe_fetch(struct cpu *cpu, u64 linear, u32 desc, const u8 *return_pc)
 					    .space = cpu_space(cpu) };
 
 	at_stub(cpu);
-	timing_fetch(&priv->timing, &line);
-	return observe_end(cpu, desc, return_pc, SLOW_DIRECT);
+	if (!timing_fetch_hit(&priv->timing, &line))
+		timing_fetch(&priv->timing, &line);
+	return ends(cpu, desc) ? desc | DESC_TRIP : 0;
 }
 
 /* Remembers a misprediction for the branch record. */
@@ -201,19 +214,6 @@ u64 observe_log_full(struct cpu *cpu, u64 s0, u32 unused, const u8 *return_pc)
 	return SLOW_DIRECT;
 }
 
-/* True: the branch was mispredicted. */
-static bool show_branch(struct timing *t, u64 from, u64 to, enum observe_kind kind)
-{
-	switch (kind) {
-	case OBSERVE_INDIRECT:
-		return timing_indirect(t, from, to);
-	case OBSERVE_RETURN:
-		return timing_return(t, from, to);
-	default:
-		return timing_conditional(t, from, to, kind == OBSERVE_TAKEN);
-	}
-}
-
 static void set_predicted(struct cpu *cpu, u32 outcome, bool predicted)
 {
 	struct branch_log *log = &cpu_priv(cpu)->branch_log;
@@ -222,14 +222,41 @@ static void set_predicted(struct cpu *cpu, u32 outcome, bool predicted)
 		log->verdict[branch_next_note(log)].predicted[outcome] = predicted;
 }
 
-u64 observe_branch(struct cpu *cpu, u64 target, u32 desc)
+static u64 answer(struct cpu *cpu, u32 desc, bool wrong)
 {
-	struct cpu_priv *priv = cpu_priv(cpu);
-
-	if (show_branch(&priv->timing, priv->observed_arg, target, desc & OBSERVE_KIND))
+	if (wrong)
 		return desc | OBSERVE_MISSED;
 	set_predicted(cpu, desc >> OBSERVE_OUTCOME_SHIFT, true);
 	return 0;
+}
+
+u64 observe_taken(struct cpu *cpu, u64 target, u32 desc)
+{
+	struct cpu_priv *priv = cpu_priv(cpu);
+
+	return answer(cpu, desc, timing_taken(&priv->timing, priv->observed_arg, target));
+}
+
+u64 observe_not_taken(struct cpu *cpu, u64 target, u32 desc)
+{
+	struct cpu_priv *priv = cpu_priv(cpu);
+
+	(void)target;
+	return answer(cpu, desc, timing_not_taken(&priv->timing, priv->observed_arg));
+}
+
+u64 observe_indirect(struct cpu *cpu, u64 target, u32 desc)
+{
+	struct cpu_priv *priv = cpu_priv(cpu);
+
+	return answer(cpu, desc, timing_indirect(&priv->timing, priv->observed_arg, target));
+}
+
+u64 observe_return(struct cpu *cpu, u64 target, u32 desc)
+{
+	struct cpu_priv *priv = cpu_priv(cpu);
+
+	return answer(cpu, desc, timing_return(&priv->timing, priv->observed_arg, target));
 }
 
 /* A misprediction reached a trip: in the middle of a block it is left, else no other begins. */

@@ -125,12 +125,16 @@ static void move_caller_saved(struct emitter *e, u8 opcode, s32 shift)
 }
 
 /*
- * As make_slow(), for C that neither faults nor leaves: observe_branch(), which is called for every
- * branch that is not sure. If it returns anything but 0, jumps to `then` with that in EAX.
+ * As make_slow(), for C that neither faults nor leaves: that of observe.c, which is called for
+ * every branch that is not sure and every line that is in no buffer. It finds the countdown in
+ * memory, but not all registers. If it returns anything but 0, jumps to `then` with that in EAX.
  */
-static void make_quick(struct emitter *e, u64 (*function)(struct cpu *, u64, u32), const u8 *then)
+static u8 *make_quick(struct emitter *e, u64 (*function)(struct cpu *, u64, u32), const u8 *then)
 {
+	u8 *entry = e->p;
+
 	move_caller_saved(e, OP_MOV_STORE, 8);
+	emit_rm(e, true, OP_MOV_STORE, COUNTDOWN, ea_base(RSP, 8 + SPILL(SPILL_R14)));
 	emit_rm(e, true, OP_LEA, RDI, ea_base(RSP, 8));
 	emit_rr(e, true, OP_MOV_LOAD, RSI, S0);
 	emit_rr(e, false, OP_MOV_LOAD, RDX, RAX);
@@ -142,6 +146,24 @@ static void make_quick(struct emitter *e, u64 (*function)(struct cpu *, u64, u32
 	emit_rr(e, false, 0x85, RAX, RAX); /* TEST */
 	emit_patch(e, emit_jcc(e, CC_NE), then);
 	emit_ret(e);
+	return entry;
+}
+
+static void make_observe(struct emitter *e, struct engine *eng, const u8 *finish)
+{
+	u8 *trip = e->p, *missed;
+
+	make_slow(e, finish, observe_trip);
+	missed = e->p;
+	make_slow(e, finish, observe_missed);
+	eng->observe_access = make_quick(e, observe_access, trip);
+	eng->observe_fetch = make_quick(e, observe_fetch, trip);
+	eng->observe_taken = make_quick(e, observe_taken, missed);
+	eng->observe_not_taken = make_quick(e, observe_not_taken, missed);
+	eng->observe_indirect = make_quick(e, observe_indirect, missed);
+	eng->observe_return = make_quick(e, observe_return, missed);
+	eng->log_full = e->p;
+	make_slow(e, finish, observe_log_full);
 }
 
 static void emit_leave(struct emitter *e, enum leave why, const u8 *leave)
@@ -230,7 +252,7 @@ bool emit_thunks(struct engine *eng)
 {
 	struct emitter e = { .p = eng->code_next, .limit = eng->code_limit };
 	u8 *entry = e.p;
-	u8 *finish, *missed;
+	u8 *finish;
 
 	eng->has_rorx = __builtin_cpu_supports("bmi2");
 	make_enter(&e);
@@ -255,16 +277,7 @@ bool emit_thunks(struct engine *eng)
 	make_slow(&e, finish, call_insn);
 	eng->pass = e.p;
 	make_slow(&e, finish, passthrough_insn);
-	eng->observe_access = e.p;
-	make_slow(&e, finish, observe_access);
-	eng->observe_fetch = e.p;
-	make_slow(&e, finish, observe_fetch);
-	missed = e.p;
-	make_slow(&e, finish, observe_missed);
-	eng->observe_branch = e.p;
-	make_quick(&e, observe_branch, missed);
-	eng->log_full = e.p;
-	make_slow(&e, finish, observe_log_full);
+	make_observe(&e, eng, finish);
 	eng->beyond_limit = e.p;
 	make_slow(&e, finish, slow_beyond);
 	eng->enter = (u64(*)(struct cpu *, const void *))(uintptr_t)exec_view(eng, entry);

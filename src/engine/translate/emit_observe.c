@@ -159,9 +159,9 @@ static void predicted(struct trans *t)
 						.imm_len = 1 });
 }
 
-static struct observe_stub *branch_stub(struct trans *t, u32 desc, u8 *from)
+static struct observe_stub *branch_stub(struct trans *t, const u8 *entry, u32 desc, u8 *from)
 {
-	struct observe_stub *stub = new_stub(t, t->eng->observe_branch, desc, from);
+	struct observe_stub *stub = new_stub(t, entry, desc, from);
 
 	stub->load_arg = true;
 	stub->arg = t->rip;
@@ -226,15 +226,15 @@ static void add_target_to_path(struct trans *t)
 
 static void conditional(struct trans *t, bool taken, bool middle)
 {
-	u32 desc = taken ? OBSERVE_TAKEN : OBSERVE_NOT_TAKEN;
+	const u8 *entry = taken ? t->eng->observe_taken : t->eng->observe_not_taken;
+	u32 desc = trans_lbr_outcome(t, taken) << OBSERVE_OUTCOME_SHIFT;
 	s32 sure = (s32)(predict_place(t->rip) * sizeof(struct sure) + offsetof(struct sure, sure));
 	struct observe_stub *stub;
 
-	desc |= trans_lbr_outcome(t, taken) << OBSERVE_OUTCOME_SHIFT;
 	if (middle && (t->mode & MODE_COUNT_MISSES))
 		desc |= OBSERVE_MIDDLE;
 	on_byte(t, GROUP_CMP, PREDICT(sure) + sure, taken ? SURE_TAKEN : SURE_NOT_TAKEN);
-	stub = branch_stub(t, desc, emit_jcc(&t->e, CC_NE));
+	stub = branch_stub(t, entry, desc, emit_jcc(&t->e, CC_NE));
 	stub->load_s0 = true;
 	stub->s0 = trans_branch_target(t);
 	if (taken) {
@@ -272,7 +272,7 @@ void emit_observe_indirect(struct trans *t)
 	if (!observes_branches(t))
 		return;
 	emit_rm(&t->e, true, OP_CMP, S0, at(PREDICT(sure_target) + sure));
-	stub = branch_stub(t, OBSERVE_INDIRECT | BRANCH_UNNOTED << OBSERVE_OUTCOME_SHIFT,
+	stub = branch_stub(t, t->eng->observe_indirect, BRANCH_UNNOTED << OBSERVE_OUTCOME_SHIFT,
 			   emit_jcc(&t->e, CC_NE));
 	add_target_to_path(t);
 	predicted(t);
@@ -326,7 +326,7 @@ void emit_observe_return(struct trans *t)
 		return;
 	emit_load_byte(&t->e, S1, at(PREDICT(rsb_top)));
 	emit_rm(&t->e, true, OP_CMP, S0, return_at());
-	stub = branch_stub(t, OBSERVE_RETURN | BRANCH_UNNOTED << OBSERVE_OUTCOME_SHIFT,
+	stub = branch_stub(t, t->eng->observe_return, BRANCH_UNNOTED << OBSERVE_OUTCOME_SHIFT,
 			   emit_jcc(&t->e, CC_NE));
 	emit_mov_mem_imm(&t->e, true, return_at(), 0);
 	on_byte(t, GROUP_SUB, PREDICT(rsb_top), sizeof(u64));
