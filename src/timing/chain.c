@@ -27,7 +27,7 @@ static u64 kept_of(u64 hash)
 {
 	u64 kept = hash << CHAIN_BITS;
 
-	return kept | (!kept & !!hash ? EMPTY_NOT : 0);
+	return kept || !hash ? kept : EMPTY_NOT;
 }
 
 static bool explains(struct chain *c, u64 hash, u64 address)
