@@ -290,7 +290,11 @@ static void check_model(const char *model, bool with_full)
 		tally = one_at_a_time(&m, &code);
 		load(&m, &code, COUNT_CYCLES);
 		assert_int_equal(machine_run(&m, FOREVER), EXIT_IO);
-		assert_memory_equal(&m.cpu->port.tally, &tally, sizeof(tally));
+		assert_int_equal(machine_retired(&m), ninsns);
+		assert_int_equal(parts(&m), parts_after[ninsns]);
+		/* Later, what was wanted before may be counted on for a while (cpu/mode.c). */
+		if (!cuts)
+			assert_memory_equal(&m.cpu->port.tally, &tally, sizeof(tally));
 		cuts += in_slices(&m, &code, &seed, false);
 		cuts += in_slices(&m, &code, &seed, true);
 	}
