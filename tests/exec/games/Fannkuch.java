@@ -24,7 +24,7 @@ public class Fannkuch {
 				sign = -sign;
 				place = 1;
 			}
-			// The next permutation: of the first place + 1 numbers, the first goes behind the others.
+			// The next permutation: of the first place + 1 numbers, the first becomes the last.
 			int first = order[0];
 			System.arraycopy(order, 1, order, 0, place);
 			order[place] = first;

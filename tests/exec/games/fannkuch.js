@@ -20,7 +20,7 @@ for (let place = 0; place < n;) {
 		sign = -sign;
 		place = 1;
 	}
-	// The next permutation: of the first place + 1 numbers, the first goes behind the others.
+	// The next permutation: of the first place + 1 numbers, the first becomes the last.
 	const first = order[0];
 	order.copyWithin(0, 1, place + 1);
 	order[place] = first;

@@ -28,7 +28,7 @@ while place < n do
 		local count = flips()
 		most, sum, sign, place = math.max(most, count), sum + sign * count, -sign, 1
 	end
-	-- The next permutation: of the first place + 1 numbers, the first goes behind the others.
+	-- The next permutation: of the first place + 1 numbers, the first becomes the last.
 	local first = order[0]
 	for i = 0, place - 1 do
 		order[i] = order[i + 1]
