@@ -2,7 +2,7 @@
 /*
  * Two threads, each on a CPU of its own, count in words that are DISTANCE bytes apart, for
  * tests/exec/c2c: with a load and a store, or with ADD. Prints the address of the first. TOGETHER:
- * neither is ever more than LEAD rounds ahead, so that the words are written by turns however
+ * neither is ever more than twice LEAD rounds ahead, so that the words are written by turns however
  * rarely the host lets both CPUs run at once.
  */
 #define _GNU_SOURCE
