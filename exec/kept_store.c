@@ -21,7 +21,7 @@
 #include <time.h>
 #include <unistd.h>
 
-#define CHUNK	      (64u << 10) /* of the index */
+#define CHUNK	      (4u << 10) /* of the index: keys lie anywhere in it, a run adds a few */
 #define CHUNKS	      (KEPT_SLOTS * 8ull / CHUNK)
 #define CHUNK_SLOTS   (CHUNK / 8)
 #define OUT_SIZE      (1u << 20)

@@ -324,20 +324,31 @@ u32 irqfd_wait(struct irqfds *irqfds, struct irqfd_event *events, u32 n)
 	return is_over(irqfds);
 }
 
-static bool is_readable(int fd)
+/* Those of a list that begins at `f` which one poll() asks for, and where the rest begins. */
+static bool some_are_signalled(const struct irqfds *irqfds, const struct irqfd **f)
 {
-	struct pollfd wait = { fd, POLLIN, 0 };
+	struct pollfd wait[EVENTS_MAX];
+	u32 n = 0;
 
-	return poll(&wait, 1, 0) == 1 && wait.revents & POLLIN;
+	for (; *f && n < ARRAY_SIZE(wait); *f = (*f)->next)
+		wait[n++] = (struct pollfd){ (*f)->fd, POLLIN, 0 };
+	if (poll(wait, n, 0) <= 0)
+		return false;
+	for (u32 i = 0; i < n; i++)
+		if (wait[i].revents & POLLIN && watched(irqfds, wait[i].fd))
+			return true;
+	return false;
 }
 
 static bool any_is_signalled(struct irqfds *irqfds)
 {
+	const struct irqfd *f;
 	bool found = false;
 
 	pthread_mutex_lock(&irqfds->lock);
-	for (const struct irqfd *f = irqfds->first; f && !found; f = f->next)
-		found = is_readable(f->fd) && watched(irqfds, f->fd);
+	f = irqfds->first;
+	while (f && !found)
+		found = some_are_signalled(irqfds, &f);
 	pthread_mutex_unlock(&irqfds->lock);
 	return found;
 }
