@@ -119,6 +119,11 @@ static bool forbidden(const ZydisDecodedInstruction *insn, const ZydisDecodedOpe
 	     insn->mnemonic == ZYDIS_MNEMONIC_VPEXTRD) &&
 	    insn->raw.vex.W)
 		return true;
+	/* With VEX.W a Zen 4 moves all 64 bits, outside 64-bit code too. The upper half of RSP is
+	 * then the host kernel's, which returns to 16-bit stacks by one of its own (espfix). */
+	if (insn->mnemonic == ZYDIS_MNEMONIC_KMOVD && insn->raw.vex.W &&
+	    ops[1].type == ZYDIS_OPERAND_TYPE_REGISTER && ops[1].reg.value == ZYDIS_REGISTER_ESP)
+		return true;
 	return insn->mnemonic == ZYDIS_MNEMONIC_INT && ops[0].imm.value.u == 0x80;
 }
 
