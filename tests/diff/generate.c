@@ -100,6 +100,24 @@ static bool address_holds(struct generator *g, const ZydisDecodedInstruction *in
 	return true;
 }
 
+/*
+ * A Zen 4 reads RSP without what PUSH, POP, CALL and RET have just added to it where EVEX.X is 0,
+ * which has no meaning for a general register: its stack engine does not see that RSP is meant.
+ * Seen with VPBROADCASTB and VPBROADCASTD; an interrupt in between makes the value right.
+ */
+static bool reads_stale_rsp(const ZydisDecodedInstruction *insn, const ZydisDecodedOperand *ops)
+{
+	if (insn->encoding != ZYDIS_INSTRUCTION_ENCODING_EVEX || insn->raw.evex.X)
+		return false;
+	for (u32 i = 0; i < insn->operand_count; i++)
+		if (ops[i].type == ZYDIS_OPERAND_TYPE_REGISTER &&
+		    ops[i].encoding == ZYDIS_OPERAND_ENCODING_MODRM_RM &&
+		    ZydisRegisterGetLargestEnclosing(ZYDIS_MACHINE_MODE_LONG_64,
+						     ops[i].reg.value) == ZYDIS_REGISTER_RSP)
+			return true;
+	return false;
+}
+
 /* Things to keep away from: most would leave the sandbox. */
 static bool forbidden(const ZydisDecodedInstruction *insn, const ZydisDecodedOperand *ops)
 {
@@ -124,7 +142,8 @@ static bool forbidden(const ZydisDecodedInstruction *insn, const ZydisDecodedOpe
 	if (insn->mnemonic == ZYDIS_MNEMONIC_KMOVD && insn->raw.vex.W &&
 	    ops[1].type == ZYDIS_OPERAND_TYPE_REGISTER && ops[1].reg.value == ZYDIS_REGISTER_ESP)
 		return true;
-	return insn->mnemonic == ZYDIS_MNEMONIC_INT && ops[0].imm.value.u == 0x80;
+	return (host_is_amd() && reads_stale_rsp(insn, ops)) ||
+	       (insn->mnemonic == ZYDIS_MNEMONIC_INT && ops[0].imm.value.u == 0x80);
 }
 
 /* String and stack instructions move their pointers by little. */
