@@ -90,6 +90,7 @@ struct insn_facts {
 	bool conditional : 1;	    /* Jcc */
 	bool followable : 1;	    /* the near, direct form may be followed within a block */
 	bool counts_down : 1;	    /* LOOP: has changed RCX when its target turns out to be bad */
+	bool may_fall_through : 1;  /* a branch that is neither a Jcc nor a LOOP, but may */
 	bool clears_af : 1;	    /* AF is undefined on paper; every processor clears it */
 	bool recipe_of_result : 1;  /* the recipe is of the first operand alone, not of both */
 	bool divides : 1;	    /* may fault, even on registers */
@@ -117,15 +118,9 @@ static inline const struct insn_facts *insn_facts(const struct insn *insn)
 /* May a branch of this kind fall through? */
 static inline bool insn_may_fall_through(const struct insn *insn)
 {
-	switch (insn->id) {
-	case INSN_JCXZ:
-	case INSN_JECXZ:
-	case INSN_JRCXZ:
-	case INSN_INTO:
-		return true;
-	default:
-		return insn_facts(insn)->conditional || insn_facts(insn)->counts_down;
-	}
+	const struct insn_facts *facts = insn_facts(insn);
+
+	return facts->conditional || facts->counts_down || facts->may_fall_through;
 }
 
 static inline struct insn_summary insn_summarize(const struct insn *insn)
