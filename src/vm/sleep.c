@@ -54,6 +54,13 @@ static void wait_on_wake(struct vcpu *vcpu, u32 seen)
 	vcpu->stats.halt_wait_ns += clock_ns() - begun;
 }
 
+/* What the control socket asks of the vCPU, which it has been kicked for. */
+static void serve_control(struct vcpu *vcpu)
+{
+	vcpu_answer(vcpu);
+	vcpu_sample_finish(vcpu);
+}
+
 void sleep_until_woken(struct vcpu *vcpu)
 {
 	int saved_errno = errno;
@@ -63,8 +70,7 @@ void sleep_until_woken(struct vcpu *vcpu)
 	for (;;) {
 		u32 seen = __atomic_load_n(&vcpu->wake, __ATOMIC_SEQ_CST);
 
-		vcpu_answer(vcpu);
-		vcpu_sample_finish(vcpu);
+		serve_control(vcpu);
 		if (vcpu->has_lapic && lapic_timer_poll(&vcpu->lapic, apic_now(vcpu)))
 			continue;
 		if (events_unaccepted(vcpu) || events_wake(vcpu) || vcpu_interrupted(vcpu))
@@ -94,8 +100,7 @@ void sleep_halted(struct vcpu *vcpu)
 	bool is_virtual = vcpu->vm->time.is_virtual;
 
 	if (is_virtual) {
-		vcpu_answer(vcpu);
-		vcpu_sample_finish(vcpu);
+		serve_control(vcpu);
 		vcpu_time_poll(vcpu);
 	} else {
 		sleep_until_woken(vcpu);
@@ -115,8 +120,7 @@ static bool wait_for_turn(struct vcpu *vcpu)
 	for (;;) {
 		u32 seen = __atomic_load_n(&vcpu->wake, __ATOMIC_SEQ_CST);
 
-		vcpu_answer(vcpu);
-		vcpu_sample_finish(vcpu);
+		serve_control(vcpu);
 		taken = schedule_take(vcpu);
 		if (taken || vcpu_interrupted(vcpu))
 			break;
@@ -145,8 +149,7 @@ bool sleep_until_outside(struct vcpu *vcpu)
 	vcpu_host_thread_away(vcpu);
 	shared_sleep(vcpu->cpu);
 	while (outside_waits(vcpu->vm) && !vcpu_interrupted(vcpu)) {
-		vcpu_answer(vcpu);
-		vcpu_sample_finish(vcpu);
+		serve_control(vcpu);
 		outside_wait(vcpu->vm);
 	}
 	shared_wake(vcpu->cpu);

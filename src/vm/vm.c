@@ -93,7 +93,7 @@ void vm_put(struct vm *vm)
 
 struct vcpu *vm_vcpu_by_id(struct vm *vm, u32 id)
 {
-	u32 n = __atomic_load_n(&vm->nvcpus, __ATOMIC_ACQUIRE);
+	u32 n = vm_nvcpus(vm);
 
 	/* Most programs number their vCPUs from 0 without gaps. */
 	if (id < n && vm->vcpus[id]->id == id)
@@ -106,7 +106,7 @@ struct vcpu *vm_vcpu_by_id(struct vm *vm, u32 id)
 
 void vm_kick_all(struct vm *vm, u32 requests)
 {
-	u32 n = __atomic_load_n(&vm->nvcpus, __ATOMIC_ACQUIRE);
+	u32 n = vm_nvcpus(vm);
 
 	for (u32 i = 0; i < n; i++)
 		vcpu_kick(vm->vcpus[i], requests);
@@ -123,7 +123,7 @@ static void wait_for_section(struct vcpu *vcpu, u32 seen)
 
 void vm_synchronize(struct vm *vm)
 {
-	u32 n = __atomic_load_n(&vm->nvcpus, __ATOMIC_ACQUIRE);
+	u32 n = vm_nvcpus(vm);
 	bool waited = false;
 
 	must(!vcpu_current()); /* it would wait for itself */

@@ -224,6 +224,12 @@ static inline bool vm_has_lapic(const struct vm *vm)
 	return vm->irqchip_kernel || vm->irqchip_split;
 }
 
+/* How many entries of vm->vcpus[] there are by now. Any thread. */
+static inline u32 vm_nvcpus(const struct vm *vm)
+{
+	return __atomic_load_n(&vm->nvcpus, __ATOMIC_ACQUIRE);
+}
+
 static inline bool vm_has_quirk(const struct vm *vm, u64 quirk)
 {
 	return !(READ_ONCE(vm->set.disabled_quirks) & quirk);

@@ -345,15 +345,6 @@ static bool sound(const struct kept_block *k, const struct tables *from)
 	return true;
 }
 
-static void *keep(struct trans *t, const void *data, u32 size)
-{
-	void *copy = cache_alloc(t->eng, size);
-
-	if (copy)
-		bytes_copy(copy, data, size);
-	return copy;
-}
-
 static bool make_links(struct trans *t, const struct kept_block *k, const struct kept_link *from)
 {
 	struct block *b = t->block;
@@ -377,8 +368,8 @@ static bool make_weights(struct trans *t, const struct kept_block *k, const stru
 
 	if (!k->weighed)
 		return true;
-	b->weights = keep(t, from, k->ninsns * sizeof(*from));
-	b->charge = keep(t, none, sizeof(none));
+	b->weights = trans_keep(t, from, k->ninsns * sizeof(*from));
+	b->charge = trans_keep(t, none, sizeof(none));
 	return b->weights && b->charge;
 }
 
@@ -386,9 +377,9 @@ static bool make_tables(struct trans *t, const struct kept_block *k, const struc
 {
 	struct block *b = t->block;
 
-	t->copies[0] = keep(t, from->copies, k->ncopies * sizeof(*from->copies));
-	b->places = keep(t, from->places, k->nplaces * sizeof(*from->places));
-	b->recipes = keep(t, from->recipes, k->nrecipes * sizeof(*from->recipes));
+	t->copies[0] = trans_keep(t, from->copies, k->ncopies * sizeof(*from->copies));
+	b->places = trans_keep(t, from->places, k->nplaces * sizeof(*from->places));
+	b->recipes = trans_keep(t, from->recipes, k->nrecipes * sizeof(*from->recipes));
 	b->nplaces = k->nplaces;
 	b->nrecipes = k->nrecipes;
 	b->complex = k->complex ? t->copies[0] + k->complex - 1 : NULL;

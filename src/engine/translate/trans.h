@@ -530,8 +530,9 @@ bool trans_system_candidate(const struct trans *t, const struct decoded *d);
 bool trans_system_learn(const struct insn *insn); /* for struct decoded */
 void emit_system_shadow_ends(struct trans *t);
 
-/* translate.c: a copy of the instruction at hand that lives as long as the block; NULL: cache full.
- */
+/* translate.c: copies that live as long as the block, of data and of the instruction at hand; NULL:
+ * cache full. */
+void *trans_keep(struct trans *t, const void *data, u32 size);
 struct insn *trans_copy_insn(struct trans *t);
 /* The host instruction emitted last ends with this immediate of 64 bits. */
 void trans_note_pointer(struct trans *t, u64 pointer);

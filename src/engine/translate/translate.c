@@ -438,8 +438,7 @@ static enum step translate_insns(struct trans *t)
 	return step;
 }
 
-/* A copy that lives as long as the block; NULL: cache full. */
-static void *keep(struct trans *t, const void *data, u32 size)
+void *trans_keep(struct trans *t, const void *data, u32 size)
 {
 	void *copy = cache_alloc(t->eng, size);
 
@@ -460,8 +459,8 @@ static bool finish(struct trans *t, u8 *count)
 	if (!emit_links(t))
 		return false;
 	emit_misses(t);
-	b->places = keep(t, t->places, t->nplaces * sizeof(*b->places));
-	b->recipes = keep(t, t->recipes, t->nrecipes * sizeof(*b->recipes));
+	b->places = trans_keep(t, t->places, t->nplaces * sizeof(*b->places));
+	b->recipes = trans_keep(t, t->recipes, t->nrecipes * sizeof(*b->recipes));
 	if (t->e.full || !b->places || !b->recipes)
 		return false;
 	b->nplaces = t->nplaces;

@@ -177,7 +177,7 @@ static void open_event(struct control_request *c)
 		control_say(c, "error: open ID SELECT FLAGS GROUP\n");
 		return;
 	}
-	for (u32 v = 0; v < control_nvcpus(c->vm); v++) {
+	for (u32 v = 0; v < vm_nvcpus(c->vm); v++) {
 		q.id = id;
 		q.result = -ETIMEDOUT;
 		q.event = (struct host_event){ .select = select & ~(u64)EVENTSEL_INT,
@@ -205,7 +205,7 @@ static const char *set_watchdog(struct vm *vm, const char *value)
 	if (strcmp(value, "on") && strcmp(value, "off"))
 		return "watchdog can be on or off";
 	control_end(vm, WATCHDOG_SESSION);
-	for (u32 v = 0; !strcmp(value, "on") && v < control_nvcpus(vm); v++) {
+	for (u32 v = 0; !strcmp(value, "on") && v < vm_nvcpus(vm); v++) {
 		q.result = -ETIMEDOUT;
 		q.event = (struct host_event){ .select = (vm->model->is_amd ? 0x76 : 0x3c) |
 							 EVENTSEL_OS | EVENTSEL_USR,
@@ -231,7 +231,7 @@ static void read_event(struct control_request *c)
 		control_say(c, "error: read ID\n");
 		return;
 	}
-	for (u32 v = 0; v < control_nvcpus(c->vm); v++) {
+	for (u32 v = 0; v < vm_nvcpus(c->vm); v++) {
 		struct host_question q = { .session = c->session, .id = id };
 
 		if (!vcpu_ask(c->vm->vcpus[v], do_read, &q)) {
@@ -265,7 +265,7 @@ void control_end(struct vm *vm, u32 session)
 {
 	struct host_question q = { .session = session };
 
-	for (u32 v = 0; v < control_nvcpus(vm); v++)
+	for (u32 v = 0; v < vm_nvcpus(vm); v++)
 		if (has_events(vm->vcpus[v], session))
 			vcpu_ask(vm->vcpus[v], do_close, &q);
 }

@@ -17,7 +17,7 @@
 
 void control_registers(struct control_request *c)
 {
-	for (u32 v = 0; v < control_nvcpus(c->vm); v++) {
+	for (u32 v = 0; v < vm_nvcpus(c->vm); v++) {
 		const struct cpu *cpu = c->vm->vcpus[v]->cpu;
 
 		control_say(c, "vcpu %u cr3 %#llx cr4 %#llx efer %#llx lstar %#llx\n",
@@ -96,8 +96,7 @@ void control_peek(struct control_request *c)
 	struct peek_space space = { 0 };
 	u8 *buf;
 
-	if (!control_nvcpus(c->vm) || c->nwords < 3 || c->nwords % 2 == 0 ||
-	    !parse_space(c, &space)) {
+	if (!vm_nvcpus(c->vm) || c->nwords < 3 || c->nwords % 2 == 0 || !parse_space(c, &space)) {
 		control_say(c, "error: " USAGE "\n");
 		return;
 	}

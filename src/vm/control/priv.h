@@ -27,11 +27,6 @@ __attribute__((format(printf, 2, 3))) void control_say(struct control_request *c
 /* control.c. False: the word is no number. */
 bool control_number(const char *word, u64 *value);
 
-static inline u32 control_nvcpus(const struct vm *vm)
-{
-	return __atomic_load_n(&vm->nvcpus, __ATOMIC_ACQUIRE);
-}
-
 /* report.c: the commands that only look. */
 void control_list(struct control_request *c);
 void control_stat(struct control_request *c);

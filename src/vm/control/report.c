@@ -27,7 +27,7 @@ void control_list(struct control_request *c)
 	const struct vm *vm = c->vm;
 	u64 instructions = 0, starved = 0;
 
-	for (u32 i = 0; i < control_nvcpus(vm); i++) {
+	for (u32 i = 0; i < vm_nvcpus(vm); i++) {
 		instructions += executed(vm->vcpus[i]);
 		starved += __builtin_popcountll(READ_ONCE(vm->vcpus[i]->pmu.starved));
 	}
@@ -37,7 +37,7 @@ void control_list(struct control_request *c)
 		"starved "
 		"%llu\n",
 		vm->serial, vm->model->name, pmu_config_mode(vm), pmu_config_accounting(vm),
-		pmu_config_timing(vm), control_nvcpus(vm),
+		pmu_config_timing(vm), vm_nvcpus(vm),
 		(unsigned long long)(clock_ns() - vm->created_ns), (unsigned long long)instructions,
 		(unsigned long long)starved);
 }
@@ -68,7 +68,7 @@ static void say_msr(struct control_request *c, u32 index)
 	char name[80];
 	struct pmu_reg reg = pmu_reg_find(index);
 
-	for (u32 v = 0; v < control_nvcpus(c->vm); v++) {
+	for (u32 v = 0; v < vm_nvcpus(c->vm); v++) {
 		const struct intercept *count =
 			intercept_counted(&c->vm->vcpus[v]->pmu.intercepts, index);
 
@@ -95,7 +95,7 @@ static void say_msrs(struct control_request *c)
 {
 	struct intercept rdpmc = { 0 }, other = { 0 };
 
-	for (u32 v = 0; v < control_nvcpus(c->vm); v++) {
+	for (u32 v = 0; v < vm_nvcpus(c->vm); v++) {
 		const struct intercepts *set = &c->vm->vcpus[v]->pmu.intercepts;
 
 		for (u32 i = 0; i < INTERCEPT_MSRS; i++)
@@ -126,7 +126,7 @@ static void say_stats(struct control_request *c)
 	for (u32 i = 0; i < ARRAY_SIZE(rows); i++) {
 		u64 sum = 0;
 
-		for (u32 v = 0; v < control_nvcpus(c->vm); v++) {
+		for (u32 v = 0; v < vm_nvcpus(c->vm); v++) {
 			struct vcpu_stats stats;
 
 			vcpu_stats_get(c->vm->vcpus[v], &stats);
@@ -141,7 +141,7 @@ void control_stat(struct control_request *c)
 	control_list(c);
 	say_stats(c);
 	say_msrs(c);
-	for (u32 v = 0; v < control_nvcpus(c->vm); v++) {
+	for (u32 v = 0; v < vm_nvcpus(c->vm); v++) {
 		const struct vcpu *vcpu = c->vm->vcpus[v];
 
 		control_say(c, "vcpu %u instructions %llu starved %#llx starvations %llu\n",
@@ -280,6 +280,6 @@ void control_sample(struct control_request *c)
 	struct sample_wish wish = { 0 };
 
 	parse_wish(c, &wish);
-	for (u32 v = 0; v < control_nvcpus(c->vm); v++)
+	for (u32 v = 0; v < vm_nvcpus(c->vm); v++)
 		sample_vcpu(c, c->vm->vcpus[v], &wish);
 }

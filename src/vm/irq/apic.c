@@ -59,7 +59,7 @@ bool apic_deliver_to(struct vcpu *vcpu, const struct lapic_message *message)
 
 int apic_deliver(struct vm *vm, const struct lapic_message *message, const struct vcpu *source)
 {
-	u32 n = __atomic_load_n(&vm->nvcpus, __ATOMIC_ACQUIRE);
+	u32 n = vm_nvcpus(vm);
 	struct vcpu *chosen = NULL;
 	int taken = -1;
 

@@ -55,7 +55,7 @@ void irqchip_destroy(struct vm *vm)
 
 static void kick_for_pic(struct vm *vm)
 {
-	u32 n = __atomic_load_n(&vm->nvcpus, __ATOMIC_ACQUIRE);
+	u32 n = vm_nvcpus(vm);
 
 	for (u32 i = 0; i < n; i++)
 		if (vm->vcpus[i]->has_lapic && lapic_accepts_pic(&vm->vcpus[i]->lapic))

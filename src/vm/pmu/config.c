@@ -119,7 +119,7 @@ void pmu_config_environment(struct vm *vm)
 /* KVM refuses to make a mediated VM while events of the host count guests. */
 static bool host_counts_guest(const struct vm *vm)
 {
-	u32 n = __atomic_load_n(&vm->nvcpus, __ATOMIC_ACQUIRE);
+	u32 n = vm_nvcpus(vm);
 
 	for (u32 i = 0; i < n; i++)
 		for (u32 e = 0; e < VCPU_HOST_EVENTS; e++) {

@@ -170,7 +170,7 @@ void vm_clock_destroy(struct vm *vm)
 
 bool vm_clock_master(const struct vm *vm)
 {
-	u32 vcpus = __atomic_load_n(&vm->nvcpus, __ATOMIC_ACQUIRE);
+	u32 vcpus = vm_nvcpus(vm);
 
 	return vm_time_stable(vm) && vm->clock.matched + 1 == vcpus && !vm->clock.old_boot;
 }

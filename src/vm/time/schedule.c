@@ -52,11 +52,6 @@ void schedule_enter(struct vcpu *vcpu)
 	pthread_mutex_unlock(&schedule->lock);
 }
 
-static u32 count(const struct vm *vm)
-{
-	return __atomic_load_n(&vm->nvcpus, __ATOMIC_ACQUIRE);
-}
-
 /* --- with the lock held --- */
 
 static bool is_ready(struct vcpu *vcpu)
@@ -71,7 +66,7 @@ static bool is_ready(struct vcpu *vcpu)
 /* The last holder's own turn comes last. */
 static struct vcpu *next_ready(struct vm *vm)
 {
-	u32 n = count(vm);
+	u32 n = vm_nvcpus(vm);
 
 	for (u32 i = 1; i <= n; i++) {
 		struct vcpu *vcpu = vm->vcpus[(vm->schedule.last + i) % n];
@@ -86,7 +81,7 @@ static u64 first_timer(struct vm *vm)
 {
 	u64 first = TIME_NEVER;
 
-	for (u32 i = 0; i < count(vm); i++) {
+	for (u32 i = 0; i < vm_nvcpus(vm); i++) {
 		u64 wake = vm->vcpus[i]->passed_over ? TIME_NEVER : vcpu_time_wake(vm->vcpus[i]);
 
 		first = wake < first ? wake : first;
@@ -110,7 +105,7 @@ static struct vcpu *next_after_skip(struct vm *vm)
 /* A thread that has just seen another holder must look again if there is none. */
 static void wake_all(struct vm *vm)
 {
-	for (u32 i = 0; i < count(vm); i++)
+	for (u32 i = 0; i < vm_nvcpus(vm); i++)
 		vcpu_wake(vm->vcpus[i]);
 }
 
@@ -213,12 +208,12 @@ u64 schedule_end(const struct vcpu *vcpu)
 {
 	const struct vm_schedule *schedule = &vcpu->vm->schedule;
 
-	return count(vcpu->vm) > 1 ? schedule->begun + schedule->quantum : TIME_NEVER;
+	return vm_nvcpus(vcpu->vm) > 1 ? schedule->begun + schedule->quantum : TIME_NEVER;
 }
 
 bool schedule_is_over(const struct vcpu *vcpu)
 {
-	return vcpu->vm->time.is_virtual && count(vcpu->vm) > 1 &&
+	return vcpu->vm->time.is_virtual && vm_nvcpus(vcpu->vm) > 1 &&
 	       (vcpu->vm->schedule.yielded || vcpu_time(vcpu) >= schedule_end(vcpu));
 }
 
@@ -236,7 +231,7 @@ void schedule_leave(struct vcpu *vcpu)
 {
 	struct vm *vm = vcpu->vm;
 
-	if (!vm->time.is_virtual || count(vm) == 1)
+	if (!vm->time.is_virtual || vm_nvcpus(vm) == 1)
 		return;
 	pthread_mutex_lock(&vm->schedule.lock);
 	vcpu_time_show(vcpu);
