@@ -18,7 +18,7 @@ static inline u32 next_bit(u64 *bits)
 /* sched.c: has a counter count what an event select says, or with 0 nothing. */
 void hostperf_set_control(struct hwpmu *hw, u32 counter, u64 select);
 
-/* branch_records.c: the functions of struct pmu_backend, on a struct hwpmu. */
+/* guest_only.c: the functions of struct pmu_backend, on a struct hwpmu. */
 void hostperf_record(void *data, const struct lbr_control *control);
 u64 hostperf_read_record(const void *data, enum lbr_field field, u32 i);
 void hostperf_write_record(void *data, enum lbr_field field, u32 i, u64 value);
