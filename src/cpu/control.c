@@ -1,8 +1,10 @@
 // SPDX-License-Identifier: MIT
 /*
- * Control registers (SDM 3A 2.5, 4.1, 4.10.4; MOV to CR in SDM 2B; APM2 3.1): checks first, then
- * the change with its effects on long mode, the PDPTEs, the TLB and the mode word. Privilege is
- * checked by the caller. vCPU thread; general registers only.
+ * Control registers, EFER, XCR0 and PKRU (SDM 3A 2.5, 4.1, 4.10.4; MOV to CR in SDM 2B; APM2 3.1):
+ * checks first, then the change with its effects on long mode, the PDPTEs, the TLB, the timing
+ * model and the mode word. Privilege is checked by the caller. Registers that were written from
+ * outside have only TLB, breakpoints and mode word brought up to date: cpu_state_changed(). vCPU
+ * thread; general registers only.
  *
  * The TLB holds one address space besides what is global: a write to CR3 drops the rest, which the
  * architecture allows at any time. What is known of code is kept for PCIDs, as CR3's bit 63 allows.

@@ -1,8 +1,9 @@
 /* SPDX-License-Identifier: MIT */
 /*
- * Control, debug and extended control registers, EFER and PKRU: writes with the architectural
- * checks and their side effects on the TLB and the mode (SDM 3A 2.5, 17.2; 3A 4.10.4). Not CR2,
- * which has neither, nor CR8, which is the local APIC's. vCPU thread; general registers only.
+ * Control, debug (debugreg.c) and extended control registers, EFER and PKRU: writes with the
+ * architectural checks and their side effects on the TLB and the mode (SDM 3A 2.5, 17.2; 3A
+ * 4.10.4). Not CR2, which has neither, nor CR8, which is the local APIC's. vCPU thread; general
+ * registers only.
  */
 #ifndef CPU_CONTROL_H
 #define CPU_CONTROL_H

@@ -1,7 +1,8 @@
 // SPDX-License-Identifier: MIT
 /*
  * Raising exceptions, and the end of an instruction: interrupt shadow, RF, single step and data
- * breakpoints (SDM 3A 6.8, 3B 17.3.1). vCPU thread; general registers only.
+ * breakpoints (SDM 3A 6.8, 3B 17.3.1). An instruction that the hypervisor completes is counted
+ * here, at a fixed price. vCPU thread; general registers only.
  */
 #include "cpu/event.h"
 

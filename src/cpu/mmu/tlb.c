@@ -2,7 +2,11 @@
 /*
  * The soft TLB: filling, flushing, protecting. The sets are independent: a page may be in all of
  * them, with different rights. Filled on the slow path of an access only, so an entry never grants
- * what no walk has granted. vCPU thread; general registers only.
+ * what no walk has granted.
+ *
+ * Whatever invalidates translations also takes new generations for what is known of code
+ * (cpu/mmu/tlb.h), as far as code was fetched through them: filters of fetched pages tell.
+ * Generations of user code are kept with their PCID. vCPU thread; general registers only.
  */
 #include "cpu/mmu/priv.h"
 

@@ -1,7 +1,8 @@
 // SPDX-License-Identifier: MIT
 /*
- * Descriptors in the guest's tables (SDM 3A 3.4, 3.5, 5.2 to 5.8). All accesses are implicit
- * supervisor accesses (SDM 3A 4.6). vCPU thread; general registers only.
+ * Descriptors in the guest's tables (SDM 3A 3.4, 3.5, 5.2 to 5.8), what segment registers hold of
+ * them, and the stacks that a TSS names. All accesses are implicit supervisor accesses (SDM 3A
+ * 4.6). vCPU thread; general registers only.
  */
 #include "cpu/transfer/descriptor.h"
 
