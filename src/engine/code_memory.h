@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: MIT */
 /*
  * Memory for code that is made at run time: two views of the same pages, one to write and one to
- * execute. No page is ever both at one address.
+ * execute. No page is ever both at one address. Any thread.
  */
 #ifndef ENGINE_CODE_MEMORY_H
 #define ENGINE_CODE_MEMORY_H

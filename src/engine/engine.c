@@ -1,7 +1,8 @@
 // SPDX-License-Identifier: MIT
 /*
  * Creating and destroying an engine, its settings, and forgetting what it holds. Not on a hot path:
- * libc is allowed. The rest of engine.h is in runtime: engine_run() in run.c, engine_signal() in
+ * libc is allowed. The thread that drives the processor, or the holder of the vCPU's lock, while it
+ * does not run. The rest of engine.h is in runtime: engine_run() in run.c, engine_signal() in
  * signal.c, engine_where() in sample_position.c, engine_attach_pmu() in pmu.c.
  */
 #include "engine/engine.h"

@@ -512,8 +512,8 @@ static inline void flags_from_aflags(struct cpu *cpu)
 #define DESC_REALIGN	 BIT(26) /* a misaligned operand that the host may refuse; read only */
 #define DESC_TRIP	 BIT(27) /* for observe.c: what was observed reached a trip */
 
-/* What an opmask means for the memory operand. Bit i, of the first SHAPE_BITS bits, selects element
- * i modulo SHAPE_ELEMENTS. */
+/* What an opmask means for the memory operand. Two fields are how many of its bits count, and how
+ * many elements there are: bit i selects element i modulo that number. */
 #define SHAPE_SIZE	     0xfu /* of an element, in bytes */
 #define SHAPE_BITS_SHIFT     4
 #define SHAPE_ELEMENTS_SHIFT 12

@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: MIT
 /*
- * The code cache of one processor: code memory, translation blocks by address, and the bytes that
- * they were made from.
+ * The code cache of one processor: code memory, translation blocks by address, the links between
+ * them, and the bytes that they were made from.
  *
  * The problem. A guest may change its code at any time: by its own stores, by those of another
  * vCPU, of the program that runs the VM, of a device. A block made from old bytes must not be

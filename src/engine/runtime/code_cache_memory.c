@@ -1,7 +1,9 @@
 // SPDX-License-Identifier: MIT
 /*
  * The memory of the code cache: reserved once, mapped lazily, so that a processor that runs little
- * costs little. Not on a hot path: libc is allowed.
+ * costs little. Created and destroyed while the processor does not run. cache_populate(), which
+ * faults in what the next blocks will fill, is called between two visits to translated code, after
+ * fpu_save(): libc is allowed.
  */
 #include "engine/code_check.h"
 #include "engine/translate/trans.h"

@@ -2,10 +2,9 @@
 /*
  * The processor's main loop: deliver what is pending, find the block at RIP, enter it, act on why
  * it was left. One turn of engine_run() is one visit to translated code; chains of blocks make that
- * rare.
- *
- * vCPU thread. Guest vector state is live throughout, but where decoding saved it; general
- * registers only.
+ * rare. Between two visits exits, interrupt windows, single steps, breakpoints, links and hot
+ * blocks are decided, and the code cache is brought up to date. vCPU thread. Guest vector state is
+ * live throughout, but where decoding saved it; general registers only.
  */
 #include "base/bytes.h"
 #include "base/trace.h"

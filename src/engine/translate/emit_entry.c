@@ -2,7 +2,8 @@
 /*
  * The generated run-time code at the start of code memory (thunks): entry to translated code, exits
  * from it, and calls from it to the slow paths in C. Generated rather than written in assembly so
- * that code memory reaches it with 32-bit displacements wherever it is mapped.
+ * that code memory reaches it with 32-bit displacements wherever it is mapped. Runs once, when an
+ * engine is created, unlike the rest of this room: libc is allowed.
  */
 #include "engine/code_check.h"
 #include "engine/translate/trans.h"

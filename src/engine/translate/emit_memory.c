@@ -1,7 +1,8 @@
 // SPDX-License-Identifier: MIT
 /*
  * Guest memory operands: effective address, soft TLB check, and the stub of the slow path, after
- * the block's code.
+ * the block's code. With cpu->port.harden an address is also masked, for a host that speculates
+ * past the check.
  */
 #include "engine/translate/trans.h"
 

@@ -3,7 +3,8 @@
  * Instructions that the host executes itself: registers renamed, the memory operand replaced by
  * [S0], all else as it was. What may go this way is a row of insn.def with the way HOST, or is of a
  * category on a list; whatever is not ends the block and is executed by C code (engine/sys/sys.h),
- * or is #UD.
+ * or is #UD. Also for the other emitters: moving guest registers, wherever they live, to and from
+ * host registers.
  */
 #include "engine/translate/trans.h"
 
