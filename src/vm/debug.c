@@ -1,8 +1,8 @@
 // SPDX-License-Identifier: MIT
 /*
  * Guest debugging from outside: KVM_SET_GUEST_DEBUG and KVM_TRANSLATE (api.rst 4.87, 4.16), and the
- * bytes at RIP for emulation failures. Walks are the processor's, so that they set accessed bits;
- * what they raise is dropped. vCPU lock held, inside a section.
+ * bytes at RIP for emulation failures and traces. Walks are the processor's, so that they set
+ * accessed bits; what they raise is dropped. vCPU lock held, inside a section.
  */
 #include <errno.h>
 #include <string.h>

@@ -2,8 +2,9 @@
 /*
  * Events: what waits to be injected, in which order it gets its turn (SDM 3A 6.9, KVM:
  * kvm_check_and_inject_events), INIT and start-up IPIs, which reset and start the vCPU, and how the
- * program sees and sets all this (KVM_GET_VCPU_EVENTS, KVM_INTERRUPT, KVM_GET_MP_STATE). vCPU
- * thread, or vCPU lock held.
+ * program sees and sets all this (KVM_GET_VCPU_EVENTS, KVM_INTERRUPT, KVM_GET_MP_STATE). Looking
+ * changes state, as in KVM: both ioctls that get take NMIs over from the local APIC, and
+ * KVM_GET_MP_STATE acts on INIT and start-up IPIs. vCPU thread, or vCPU lock held.
  */
 #include "vm/events.h"
 

@@ -30,7 +30,7 @@ int vm_ioeventfd(struct vm *vm, const struct kvm_ioeventfd *args);
 int io_eventfd_sane(int fd); /* 0, -EBADF, or -EINVAL if it is no eventfd */
 /* A guest write: true if a zone took it. vCPU thread, inside a section. */
 bool zones_write(struct vm *vm, bool pio, u64 addr, u32 len, const void *data);
-/* Does an ioeventfd wait to be read? */
+/* Does an ioeventfd wait to be read? Takes vm->slots_lock: not inside a section. */
 bool zones_unread(struct vm *vm);
 void io_zones_destroy(struct vm *vm);
 

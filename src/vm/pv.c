@@ -1,7 +1,8 @@
 // SPDX-License-Identifier: MIT
 /*
- * Hypercalls and the KVM features in CPUID: see vm/pv.h. vCPU thread, after the engine has
- * returned.
+ * Hypercalls and the KVM features in CPUID: see vm/pv.h. A guest that executes the other vendor's
+ * instruction has it replaced by its own in memory, a quirk of KVM's. vCPU thread, after the engine
+ * has returned, inside a section.
  */
 #include "vm/pv.h"
 

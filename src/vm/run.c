@@ -1,7 +1,8 @@
 // SPDX-License-Identifier: MIT
 /*
  * KVM_RUN: the loop. One turn is: serve requests, inject, run the processor, handle its exit. A
- * vCPU that is halted sleeps instead. The vCPU's thread, with its lock held.
+ * vCPU that is halted sleeps instead. The first KVM_RUN makes the vCPU's engine. The vCPU's thread,
+ * with its lock held.
  *
  * How it ends early: a signal of the program sets vcpu->signalled before anything else (kvm/kvm.h,
  * kvm_interrupt()), then cpu->attention and the futex word; the loop looks at it after clearing

@@ -1,9 +1,9 @@
 // SPDX-License-Identifier: MIT
 /*
  * Zones of port and memory space whose writes do not exit: coalesced into a ring that the program
- * empties later (api.rst 4.116), or turned into a tick of an eventfd (api.rst 4.59). The table is
- * an immutable snapshot: any thread replaces it under vm->slots_lock, vCPU threads read it inside a
- * section.
+ * empties later (api.rst 4.116), or turned into a tick of an eventfd (api.rst 4.59), of which
+ * vm/time/device_wait.h is told. The table is an immutable snapshot: any thread replaces it under
+ * vm->slots_lock, vCPU threads read it inside a section.
  */
 #include <errno.h>
 #include <fcntl.h>

@@ -1,7 +1,8 @@
 // SPDX-License-Identifier: MIT
 /*
  * The host's clocks, the VM's clock and the vCPUs' TSCs: see vm/time/clock.h. Any thread;
- * vm_clock.lock where noted.
+ * vm_clock.lock where noted. The rate of the host's TSC is measured once per process: the first
+ * caller that needs it spins for up to 10 ms, less if clock_begin() was called before.
  */
 #include "vm/time/clock.h"
 

@@ -2,7 +2,8 @@
 /*
  * The pages a guest asks for to know the time: kvmclock, wall clock and steal time
  * (Documentation/virt/kvm/x86/msr.rst). MSR writes mark; the updates run on the vCPU's thread
- * before it enters the guest.
+ * before it enters the guest, inside a section. On the host's time, steal is what /proc says that
+ * the thread waited to run; on virtual time, the turns of others.
  */
 #include <asm/kvm_para.h>
 #include <errno.h>

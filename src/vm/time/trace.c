@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: MIT
 /*
- * Hashes of a VM's state: see vm/time/trace.h. The thread of the vCPU whose turn it is.
+ * Hashes of a VM's state: see vm/time/trace.h. The thread of the vCPU whose turn it is. A reader of
+ * the socket that falls behind holds that thread up; the guest, on virtual time, does not notice.
  */
 #include "vm/time/trace.h"
 

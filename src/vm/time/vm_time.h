@@ -28,6 +28,7 @@ struct vm_time {
 
 /* From VPMU_CLOCK; before the VM has vCPUs. */
 void vm_time_environment(struct vm *vm);
+/* Also makes accounting that of the guest: the host's time is in no count of cycles. */
 void vm_time_make_virtual(struct vm *vm, u64 date);
 
 u64 vm_time(const struct vm *vm); /* any thread */
