@@ -1,7 +1,8 @@
 // SPDX-License-Identifier: MIT
 /*
  * Events of the host: adding and removing them, their values, overflows and enabled and running
- * times. Only hostperf_remove() changes controls of counters; sched.c does the rest. vCPU thread.
+ * times, and whose turn is next where flexible ones share counters. Only hostperf_remove() changes
+ * controls of counters; sched.c does the rest. vCPU thread.
  */
 #include "base/must.h"
 #include "hostperf/priv.h"

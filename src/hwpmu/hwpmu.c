@@ -3,7 +3,8 @@
  * The counters of a logical processor: which of them run, what they read, when they overflow. A
  * running counter is its value at a mark plus what its tallies grew since; settling moves the mark
  * to now, and an overflow on the way is noticed. Whatever changes how a counter counts settles it
- * first. vCPU thread.
+ * first. hwpmu_trips() also has runs end where the owner wants it, at a number of cycles (`alarm`)
+ * or of instructions (`stop_at`), which no register shows. vCPU thread.
  */
 #include "hwpmu/hwpmu.h"
 

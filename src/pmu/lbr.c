@@ -1,8 +1,9 @@
 // SPDX-License-Identifier: MIT
 /*
- * Branch records as the guest has them: the registers of the three kinds of stack, what of them is
- * recorded now, and how a PMI freezes them. The entries are the backend's, and a write reaches them
- * at once; controls are marked, and pmu_lbr_sync() tells the backend.
+ * Branch records as the guest has them: the registers of the three kinds of stack, the bits of
+ * IA32_DEBUGCTL that control them, what is recorded now, and how a PMI freezes them. The entries
+ * are the backend's, and a write reaches them at once; controls are marked, and pmu_lbr_sync()
+ * tells the backend.
  *
  * KVM passes registers of the stack through to the hardware, so that any value may be written. The
  * event filter applies: a guest that may not count branches does not get records of them, and

@@ -1,9 +1,9 @@
 // SPDX-License-Identifier: MIT
 /*
- * Loading, and what a fork() does to the library. It is in every child of the program too (sh,
- * addr2line), so that it does as little as possible until the program opens /dev/kvm: it finds
- * libc's functions, reads the clocks, registers for fork() and, if another CPU model was asked for,
- * shows it to the program's own CPUID.
+ * Loading, what a fork() does to the library, and where -errno becomes errno (preload_result()).
+ * The library is in every child of the program too (sh, addr2line), so that it does as little as
+ * possible until the program opens /dev/kvm: it finds libc's functions, reads the clocks, registers
+ * for fork() and, if another CPU model was asked for, shows it to the program's own CPUID.
  */
 #include <errno.h>
 #include <pthread.h>
