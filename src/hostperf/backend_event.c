@@ -22,12 +22,11 @@ static u32 counter_at(u32 i)
 /* What a guest counter asks for, as an event select. */
 static u64 select_of(const struct pmu *pmu, u32 counter, u64 control)
 {
-	static const u64 fixed[] = { 0x00c0, 0x003c, 0x0300, 0x0400 };
 	u32 i = counter - PMU_FIXED_BASE;
 
 	if (counter < PMU_FIXED_BASE)
 		return control & ~(EVENTSEL_EN | EVENTSEL_INT | EVENTSEL_PC);
-	return fixed[i] | (control & FIXED_CTRL_OS ? EVENTSEL_OS : 0) |
+	return hostperf_fixed_event(i) | (control & FIXED_CTRL_OS ? EVENTSEL_OS : 0) |
 	       (control & FIXED_CTRL_USR ? EVENTSEL_USR : 0) |
 	       (pmu->fixed_ctrl & FIXED_CTRL_ADAPTIVE(i) ? EVENTSEL_ADAPTIVE : 0);
 }

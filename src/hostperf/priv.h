@@ -17,6 +17,8 @@ static inline u32 next_bit(u64 *bits)
 
 /* sched.c: has a counter count what an event select says, or with 0 nothing. */
 void hostperf_set_control(struct hwpmu *hw, u32 counter, u64 select);
+/* What a fixed counter counts: event and unit mask of a select. */
+u64 hostperf_fixed_event(u32 i);
 
 /* guest_only.c: the functions of struct pmu_backend, on a struct hwpmu. */
 void hostperf_record(void *data, const struct lbr_control *control);

@@ -43,6 +43,11 @@ static const struct {
 	{ MODEL_ICELAKE | MODEL_SAPPHIRERAPIDS, 0xd0, 0xe6 },
 };
 
+u64 hostperf_fixed_event(u32 i)
+{
+	return fixed_events[i].code;
+}
+
 static u64 general_counters(const struct pmu_model *model, u64 select)
 {
 	u8 event = select & EVENTSEL_EVENT;

@@ -48,6 +48,7 @@ long ioctl_create_vm(struct kvm_call *call)
 	vm->set.harden = getenv("VPMU_HARDEN");
 	vm->set.seeded = getenv("VPMU_SEED");
 	vm->set.seed = strtoull(getenv("VPMU_SEED") ?: "0", NULL, 0);
+	/* In this order: virtual time overrides accounting, and what follows asks for it. */
 	pmu_config_environment(vm);
 	vm_time_environment(vm);
 	outside_environment(vm);

@@ -1,7 +1,9 @@
 // SPDX-License-Identifier: MIT
 /*
  * Instruction fetch: from a linear address to the bytes. A small cache of page translations stands
- * in for the instruction TLB. vCPU thread; general registers only.
+ * in for the instruction TLB. What it misses is a new mapping: the soft TLB is told that code was
+ * fetched through it, and the page is compared with what was translated before it is entered. vCPU
+ * thread; general registers only.
  */
 #include "cpu/event.h"
 #include "cpu/mmu/mmu.h"
