@@ -2,7 +2,8 @@
 /*
  * General, segment, control and debug registers as the API shows them (KVM: arch/x86/kvm/x86.c,
  * __set_sregs), by ioctls and in struct kvm_run. Control registers that no processor can have are
- * refused. vCPU lock held, inside a section.
+ * refused. As in KVM, a program that gives the boot processor the registers of a reset makes it
+ * runnable. vCPU lock held, inside a section.
  */
 #include <errno.h>
 #include <string.h>

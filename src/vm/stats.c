@@ -105,8 +105,7 @@ long vm_stats_read(struct vm *vm, void *user, size_t n, u64 offset)
 	return copy_out(&file, user, n, offset);
 }
 
-/* Without what accounting has added (vm/pmu/host.c). */
-static u64 executed(const struct vcpu *vcpu, enum retire_privilege privilege)
+u64 vcpu_executed(const struct vcpu *vcpu, enum retire_privilege privilege)
 {
 	return READ_ONCE(vcpu->cpu->port.tally.instructions[privilege]) -
 	       READ_ONCE(vcpu->pmu.host.charged[privilege]);
@@ -117,8 +116,8 @@ void vcpu_stats_get(const struct vcpu *vcpu, struct vcpu_stats *out)
 	const struct retire_tally *tally = &vcpu->cpu->port.tally;
 
 	*out = vcpu->stats;
-	out->instructions_os = executed(vcpu, RETIRE_OS);
-	out->instructions_user = executed(vcpu, RETIRE_USR);
+	out->instructions_os = vcpu_executed(vcpu, RETIRE_OS);
+	out->instructions_user = vcpu_executed(vcpu, RETIRE_USR);
 	out->branches_os = READ_ONCE(tally->branches[RETIRE_OS]);
 	out->branches_user = READ_ONCE(tally->branches[RETIRE_USR]);
 	out->cycles_os = READ_ONCE(tally->cycles[RETIRE_OS]) / TICKS_PER_CYCLE;

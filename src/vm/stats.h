@@ -8,6 +8,7 @@
 #define VM_STATS_H
 
 #include "base/types.h"
+#include "hwpmu/retire.h"
 
 struct vm;
 struct vcpu;
@@ -31,8 +32,11 @@ struct vcpu_stats {
 /* As they are now, with what is counted elsewhere. Any thread. */
 void vcpu_stats_get(const struct vcpu *vcpu, struct vcpu_stats *out);
 
-/* read() of a statistics file: bytes copied to the program's buffer, 0 past the end, -EFAULT or
- * -ENOMEM. */
+/* Instructions that the guest executed, without what accounting has added (vm/pmu/host.c). Any
+ * thread. */
+u64 vcpu_executed(const struct vcpu *vcpu, enum retire_privilege privilege);
+
+/* read() of a statistics file: bytes copied to the program's buffer, 0 past the end, or -EFAULT. */
 long vm_stats_read(struct vm *vm, void *user, size_t n, u64 offset);
 long vcpu_stats_read(struct vcpu *vcpu, void *user, size_t n, u64 offset);
 

@@ -9,7 +9,7 @@
 #include "cpu/private.h"
 
 #define SPINS	1000	/* polls of a word before the thread sleeps */
-#define WAIT_NS 1000000 /* then time between two reads of hot->attention */
+#define WAIT_NS 1000000 /* then time between two reads of cpu->attention */
 
 /*
  * Waits until a word that is `seen` is something else. False: attention was called for first. A

@@ -13,7 +13,7 @@
  * run exclusively
  *
  *      1. becomes the holder (there is at most one),
- *      2. sets hot->attention of all that are running, and
+ *      2. sets cpu->attention of all that are running, and
  *      3. waits until none of them is.
  *
  * A processor that starts to run sets its flag first and looks for a holder second; the holder sets
@@ -55,7 +55,7 @@ bool exclusive_pause(struct cpu *cpu);
 
 /*
  * No other processor runs until exclusive_end(). Between two instructions: another processor may
- * run exclusively first. False: hot->attention is set, and the run has to end; the processor may be
+ * run exclusively first. False: cpu->attention is set, and the run has to end; the processor may be
  * running or not.
  */
 bool exclusive_begin(struct cpu *cpu);

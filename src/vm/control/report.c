@@ -2,7 +2,7 @@
 /*
  * The commands of the control socket that only report (docs/control.md): lists, statistics,
  * samples. Counters are read where they are, without asking the vCPU; a sample interrupts its
- * thread (vm/control/sample.h). Any thread.
+ * thread (vm/control/sample.h), if /proc says that the thread runs. Any thread.
  */
 #include <stdio.h>
 #include <string.h>
@@ -15,11 +15,7 @@
 
 static u64 executed(const struct vcpu *vcpu)
 {
-	const struct retire_tally *tally = &vcpu->cpu->port.tally;
-	const u64 *charged = vcpu->pmu.host.charged;
-
-	return READ_ONCE(tally->instructions[RETIRE_OS]) - READ_ONCE(charged[RETIRE_OS]) +
-	       READ_ONCE(tally->instructions[RETIRE_USR]) - READ_ONCE(charged[RETIRE_USR]);
+	return vcpu_executed(vcpu, RETIRE_OS) + vcpu_executed(vcpu, RETIRE_USR);
 }
 
 void control_list(struct control_request *c)
