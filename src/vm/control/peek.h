@@ -2,7 +2,8 @@
 /*
  * Guest memory by linear address through any page tables, for observers outside of the guest: the
  * walk changes nothing (no accessed bits), checks no rights and needs no vCPU. The tables and all
- * that they lead to are the guest's: at most one entry per level is followed.
+ * that they lead to are the guest's: at most one entry per level is followed. The caller keeps the
+ * map from being freed, by vm->slots_lock or in a section.
  */
 #ifndef VM_CONTROL_PEEK_H
 #define VM_CONTROL_PEEK_H
