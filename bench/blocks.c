@@ -52,7 +52,7 @@ struct control {
 	u64 rsp, begin, end;
 	u32 passes, mxcsr;
 	u8 pad[32];
-	u64 vector[4];
+	u64 vector[8];
 };
 
 struct block {
@@ -61,7 +61,7 @@ struct block {
 	u32 size, count;
 	u32 rip[INSNS_MAX], rip_next[INSNS_MAX],
 		rips; /* offsets of displacements, and of what they add to */
-	bool wide, dropped;
+	bool wide, evex, dropped; /* has registers of 256 bits; has anything of AVX-512 */
 	double first, second;
 };
 
@@ -220,10 +220,24 @@ static void put_clock(size_t field)
 	PUT(0x89, 0x14, 0x25), put_u32(CONTROL + field + 4); /* MOV [field + 4], EDX */
 }
 
+/* All of ZMM0 to ZMM31 by VMOVDQA64, and masks that choose every element, by KXNORQ. */
+static void put_evex_registers(void)
+{
+	for (u32 r = 0; r < 32; r++) {
+		PUT(0x62, 0x61 | (r & 8 ? 0 : 0x80) | (r & 16 ? 0 : 0x10), 0xfd, 0x48, 0x6f,
+		    0x04 | (r & 7) << 3, 0x25);
+		put_u32(CONTROL + offsetof(struct control, vector));
+	}
+	for (u32 k = 0; k < 8; k++)
+		PUT(0xc4, 0xe1, 0x84 | (~k & 15) << 3, 0x46, 0xc0 | k << 3 | k);
+}
+
 static void put_registers(const struct block *block)
 {
 	PUT(0xc5, 0xf8, 0x77); /* VZEROUPPER */
-	for (u32 r = 0; r < 16; r++) {
+	if (block->evex)
+		put_evex_registers();
+	for (u32 r = 0; r < 16 && !block->evex; r++) {
 		u8 modrm = 0x04 | (r & 7) << 3;
 
 		if (block->wide) /* VMOVDQA YMM, [vector] */
@@ -399,7 +413,11 @@ static bool decode(struct block *block)
 							 block->size - at, &in, ops)) ||
 		    !is_block(&in))
 			return false;
+		block->evex |= in.encoding == ZYDIS_INSTRUCTION_ENCODING_EVEX;
 		for (u32 i = 0; i < in.operand_count; i++) {
+			block->evex |= ops[i].type == ZYDIS_OPERAND_TYPE_REGISTER &&
+				       ops[i].reg.value >= ZYDIS_REGISTER_K0 &&
+				       ops[i].reg.value <= ZYDIS_REGISTER_K7;
 			block->wide |=
 				ops[i].type == ZYDIS_OPERAND_TYPE_REGISTER && ops[i].size == 256;
 			if (ops[i].type != ZYDIS_OPERAND_TYPE_MEMORY ||

@@ -57,7 +57,7 @@ def tau(pairs):
 
 def text_of(code):
     lines = subprocess.run([VPMU, "cost", code], stdout=subprocess.PIPE, text=True).stdout.splitlines()
-    header = next(i for i, line in enumerate(lines) if line.startswith("slots"))
+    header = next(i for i, line in enumerate(lines) if line.startswith("static slots"))
     column = lines[header].index("instruction")
     return "; ".join(line[column:].split("  ;")[0] for line in lines[header + 1:])
 
