@@ -171,6 +171,8 @@ static const char *validity(const struct model *model)
 		return "compared with Emerald Rapids silicon, which has the same core";
 	case MODEL_MILAN:
 		return "compared with Zen 3 silicon";
+	case MODEL_GENOA:
+		return "compared with Zen 4 silicon";
 	default:
 		return "never compared with its silicon";
 	}

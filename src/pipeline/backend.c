@@ -100,9 +100,9 @@ static u32 ring_end(const struct pipe_work *w)
 	return w->cycle + RING_CYCLES - RING_RESERVE;
 }
 
-/* The first cycle from `at` on in which the port is free and, if needed, the divider for so many
- * cycles. */
-static u32 free_cycle(const struct pipe_work *w, u32 port, u32 at, u32 divider)
+/* The first cycle from `at` on in which the port is free, for two cycles if `twice`, and, if
+ * needed, the divider for so many cycles. */
+static u32 free_cycle(const struct pipe_work *w, u32 port, u32 at, u32 divider, bool twice)
 {
 	u32 last = ring_end(w);
 
@@ -111,7 +111,7 @@ static u32 free_cycle(const struct pipe_work *w, u32 port, u32 at, u32 divider)
 
 		while (n < divider && !is_busy(w, at + n, DIVIDER))
 			n++;
-		if (n == divider && !is_busy(w, at, port))
+		if (n == divider && !is_busy(w, at, port) && !(twice && is_busy(w, at + 1, port)))
 			return at;
 		at += n < divider ? n + 1 : 1;
 	}
@@ -129,16 +129,16 @@ static void take(struct pipe_work *w, u32 port, u32 at)
 }
 
 /* The port on which it could start first; of several, the one with the fewest uops that wait. */
-static u32 earliest(const struct pipe_work *w, u16 ports, u32 from, u32 divider)
+static u32 earliest(const struct pipe_work *w, const struct pipe_uop *uop, u32 from)
 {
 	u32 best = PIPE_PORTS, best_at = 0;
 
 	for (u32 p = PIPE_PORTS; p-- > 0;) {
 		u32 at;
 
-		if (!(ports >> p & 1))
+		if (!(uop->ports >> p & 1))
 			continue;
-		at = free_cycle(w, p, from, divider);
+		at = free_cycle(w, p, from, uop->divider, uop->twice);
 		if (best == PIPE_PORTS || at < best_at ||
 		    (at == best_at && w->pending[p] < w->pending[best])) {
 			best = p;
@@ -156,12 +156,13 @@ u32 pipe_start(struct pipe_work *w, const struct pipe_uop *uop, u32 ready)
 
 	if (w->ideal)
 		return ready;
-	port = w->core->p_late & uop->ports ? earliest(w, uop->ports, from, uop->divider)
-					    : bind(w, uop->ports);
-	at = free_cycle(w, port, from, uop->divider);
+	port = w->core->p_late & uop->ports ? earliest(w, uop, from) : bind(w, uop->ports);
+	at = free_cycle(w, port, from, uop->divider, uop->twice);
 	for (u32 i = 0; i < uop->divider; i++)
 		w->busy[(at + i) % RING_CYCLES] |= BIT(DIVIDER);
 	take(w, port, at);
+	if (uop->twice)
+		take(w, port, at + 1);
 	return at;
 }
 
@@ -172,7 +173,7 @@ static bool bank_is_full(const struct pipe_work *w, u32 at, u32 bank)
 	return (w->banks[at % RING_CYCLES] >> bank & 3) >= BANK_LOADS;
 }
 
-u32 pipe_start_load(struct pipe_work *w, u32 ready, u64 address, bool vector)
+u32 pipe_start_load(struct pipe_work *w, u32 ready, u64 address, const struct pipe_insn *insn)
 {
 	u32 from = later(ready, w->cycle + w->core->delay), port, at;
 	u32 bank = 2 * (address / 4 % 16);
@@ -180,12 +181,14 @@ u32 pipe_start_load(struct pipe_work *w, u32 ready, u64 address, bool vector)
 
 	if (w->ideal)
 		return ready;
-	port = bind(w, vector ? w->core->p_load_vector : w->core->p_load);
-	at = free_cycle(w, port, from, 0);
+	port = bind(w, insn->vector ? w->core->p_load_vector : w->core->p_load);
+	at = free_cycle(w, port, from, 0, insn->twice);
 	while (banked && at < ring_end(w) && bank_is_full(w, at, bank))
-		at = free_cycle(w, port, at + 1, 0);
+		at = free_cycle(w, port, at + 1, 0, insn->twice);
 	if (banked && !bank_is_full(w, at, bank))
 		w->banks[at % RING_CYCLES] += 1u << bank;
 	take(w, port, at);
+	if (insn->twice)
+		take(w, port, at + 1);
 	return at;
 }

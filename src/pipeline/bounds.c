@@ -13,7 +13,7 @@ struct port_sets {
 	struct pipe_use set[PORT_SETS];
 };
 
-static void add_uop(struct port_sets *sets, u16 ports)
+static void add_uop(struct port_sets *sets, u16 ports, bool twice)
 {
 	u32 i = 0;
 
@@ -25,7 +25,7 @@ static void add_uop(struct port_sets *sets, u16 ports)
 		sets->set[i].ports = ports;
 		sets->set[sets->n++].uops = 0;
 	}
-	sets->set[i].uops++;
+	sets->set[i].uops += twice ? 2 : 1;
 }
 
 bool pipe_needs_port(const struct pipe_core *core, const struct pipe_insn *insn)
@@ -49,12 +49,13 @@ static void collect(const struct pipe_core *core, const struct pipe_block *block
 		const struct pipe_insn *insn = &block->insn[i];
 
 		for (u32 u = 0; u < insn->uops && pipe_needs_port(core, insn); u++)
-			add_uop(sets, insn->uop[u].ports);
+			add_uop(sets, insn->uop[u].ports, insn->uop[u].twice);
 		if (insn->load)
-			add_uop(sets, insn->vector ? core->p_load_vector : core->p_load);
+			add_uop(sets, insn->vector ? core->p_load_vector : core->p_load,
+				insn->twice);
 		if (insn->store) {
-			add_uop(sets, core->p_sta);
-			add_uop(sets, insn->vector ? core->p_std_vector : core->p_std);
+			add_uop(sets, core->p_sta, false);
+			add_uop(sets, insn->vector ? core->p_std_vector : core->p_std, insn->twice);
 		}
 	}
 }

@@ -132,6 +132,10 @@ static void see_operands(const ZydisDecodedInstruction *in, const ZydisDecodedOp
 		bool merges =
 			i == 0 && (pipe_facts_of(in->mnemonic)->merges || moves_scalar(in, ops));
 
+		/* K0 as a mask stands for all elements. */
+		if (ops[i].encoding == ZYDIS_OPERAND_ENCODING_MASK &&
+		    ops[i].reg.value == ZYDIS_REGISTER_K0)
+			continue;
 		/* The stack engine keeps RSP: PUSH and POP wait for other writes of it only. */
 		if (ops[i].type == ZYDIS_OPERAND_TYPE_REGISTER &&
 		    !((insn->pushes || insn->pops) &&
@@ -169,6 +173,10 @@ static bool moves_whole(const struct pipe_core *core, const ZydisDecodedInstruct
 {
 	const struct pipe_facts *facts = pipe_facts_of(in->mnemonic);
 
+	if (in->operand_count_visible == 3 && ops[1].type == ZYDIS_OPERAND_TYPE_REGISTER &&
+	    ops[1].reg.value == ZYDIS_REGISTER_K0) /* all elements */
+		return facts->copies && ops[2].type == ZYDIS_OPERAND_TYPE_REGISTER &&
+		       ops[0].type == ZYDIS_OPERAND_TYPE_REGISTER;
 	if (in->operand_count_visible != 2 || ops[0].type != ZYDIS_OPERAND_TYPE_REGISTER ||
 	    ops[1].type != ZYDIS_OPERAND_TYPE_REGISTER ||
 	    (ops[0].reg.value == ops[1].reg.value && !core->amd))
@@ -258,23 +266,25 @@ static u16 ports_of(const struct pipe_core *core, u16 ports, u16 vector)
 	return (ports & ~BIT(1)) | BIT(0) | BIT(5);
 }
 
-static void add_uops(const struct pipe_core *core, const struct uops_row *row, u16 vector,
+static void add_uops(const struct pipe_core *core, enum uops_kind kind, u16 vector,
 		     struct pipe_insn *insn)
 {
-	u32 halves = core->amd && vector == 512 ? 2 : 1; /* Zen 4 works on 256 bits at a time */
+	const struct uops_row *row = &pipe_uops[kind];
+	const struct uops_run *run = pipe_runs_of(core, kind);
+	bool wide = core->amd && vector == 512; /* Zen 4 works on 256 bits at a time */
 
-	for (u32 r = 0; r < UOPS_RUNS; r++) {
-		const struct uops_run *run = &row->run[core->column][r];
-
+	for (u32 r = 0; r < UOPS_RUNS; r++, run++) {
 		if (!run->ports)
 			insn->slots += run->count;
-		for (u32 i = 0; run->ports && i < run->count * halves && insn->uops < PIPE_UOPS;
-		     i++)
-			insn->uop[insn->uops++] =
-				(struct pipe_uop){ ports_of(core, run->ports, vector), run->latency,
-						   run->divider };
+		for (u32 i = 0; run->ports && i < run->count && insn->uops < PIPE_UOPS; i++)
+			insn->uop[insn->uops++] = (struct pipe_uop){
+				.ports = ports_of(core, run->ports, vector),
+				.latency = run->latency,
+				.divider = run->divider * (wide ? 2 : 1),
+				.twice = wide && !run->free && !(run->ports & core->p_alu),
+			};
 		if (run->free)
-			insn->free += run->count * halves;
+			insn->free += run->count;
 	}
 	insn->shape = row->shape;
 	insn->domain = row->domain;
@@ -356,6 +366,9 @@ static bool has_plain_address(const struct pipe_core *core, const ZydisDecodedIn
 	bool of_register =
 		in->operand_count_visible > 1 && ops[1].type == ZYDIS_OPERAND_TYPE_REGISTER;
 
+	if (core->renames_addresses)
+		return insn->mem.base != NO_PLACE && insn->mem.size >= 4 &&
+		       (insn->store || !insn->uops || in->meta.category == ZYDIS_CATEGORY_CMOV);
 	if (core->renames_stack)
 		return insn->mem.base == PLACE_GPR + 4 && insn->mem.index == NO_PLACE &&
 		       (insn->store || (!insn->uops && insn->mem.size >= 4));
@@ -395,12 +408,13 @@ bool pipe_describe(const struct pipe_core *core, const ZydisDecodedInstruction *
 						      ZYDIS_ATTRIB_HAS_REPNE))
 		return false;
 	insn->vector = key.vector;
+	insn->twice = core->amd && insn->mem.size > 32;
 	insn->load_latency = load_latency(core, insn, key.vector);
 	insn->has_immediate = in->raw.imm[0].size && !in->raw.imm[0].is_relative;
 	insn->wide = in->raw.imm[0].size == 64;
 	insn->lcp = in->attributes & ZYDIS_ATTRIB_HAS_OPERANDSIZE && in->raw.imm[0].size == 16;
 	if (!(key.copies && (insn->load || insn->store)))
-		add_uops(core, &pipe_uops[kind], key.vector, insn);
+		add_uops(core, kind, key.vector, insn);
 	insn->plain_address = has_plain_address(core, in, ops, insn) && !key.vector;
 	slow_high_bytes(core, in, ops, insn);
 	insn->shifts = kind == UOPS_SHIFT || kind == UOPS_SHIFT_CL;

@@ -24,6 +24,17 @@ static bool fuses(const struct pipe_core *core, const struct pipe_insn *insn,
 	return condition != FUSES_NOTHING && pipe_fusion_of(core, insn) >= condition;
 }
 
+/* Zen 4: a NOP shares the slot of the instruction before it, unless another one does. */
+static void fuse_nops(struct pipe_block *block)
+{
+	for (u32 i = 1; i < block->count; i++) {
+		struct pipe_insn *insn = &block->insn[i];
+
+		if (insn->idiom == IDIOM_NOP && insn[-1].slots)
+			insn->slots = insn->decoded = 0;
+	}
+}
+
 /* The pair is one uop, where the branch would be; the branch itself is nothing more. */
 void pipe_fuse(const struct pipe_core *core, struct pipe_block *block)
 {
@@ -37,4 +48,6 @@ void pipe_fuse(const struct pipe_core *core, struct pipe_block *block)
 		insn->uop[0].ports = branch->uop[0].ports;
 		branch->uops = branch->slots = branch->decoded = 0;
 	}
+	if (core->fuses_nops)
+		fuse_nops(block);
 }

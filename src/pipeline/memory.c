@@ -5,9 +5,8 @@
  */
 #include "pipeline/priv.h"
 
-#define LINE		64u
-#define PAGE_SPLIT_UOPS 6 /* more, on the load ports, of one that crosses a page */
-#define FILL		0x0000000012340040ull /* what every 64 bits of memory hold */
+#define LINE 64u
+#define FILL 0x0000000012340040ull /* what every 64 bits of memory hold */
 
 static u64 filled(u64 address)
 {
@@ -48,6 +47,24 @@ static u32 forward_latency(const struct pipe_core *core, const struct pipe_insn 
 	return core->forward + (s->from == DOMAIN_INT && !core->amd ? 1 : 0);
 }
 
+static bool was_written(const struct pipe_work *w, u8 place, u64 since)
+{
+	return place != NO_PLACE && w->written[place] > since;
+}
+
+/* By the same registers, which hold what they held then, and the same constants. What RSP is moved
+ * by is known while renaming. */
+static bool names_same_address(const struct pipe_work *w, const struct pipe_store *s,
+			       const struct pipe_mem *mem)
+{
+	if (s->mem.base != mem->base || s->mem.index != mem->index || s->mem.scale != mem->scale)
+		return false;
+	if (mem->base == PLACE_GPR + 4 && mem->index == NO_PLACE)
+		return true;
+	return s->mem.disp == mem->disp && !was_written(w, mem->base, s->slot) &&
+	       !was_written(w, mem->index, s->slot);
+}
+
 /* A load that needs bytes of a store. `done`: when it would have them from the cache. */
 static u32 forward(const struct pipe_work *w, const struct pipe_insn *insn, u64 address,
 		   const struct pipe_store *s, u32 done)
@@ -63,6 +80,10 @@ static u32 forward(const struct pipe_work *w, const struct pipe_insn *insn, u64 
 	/* Zen does so for [RSP + constant]: it knows the address before RSP has its value. */
 	if (core->renames_stack && s->address == address && whole && insn->plain_address &&
 	    s->plain)
+		return later(s->data, w->cycle + core->delay);
+	/* Zen 4 does for any registers, if load and store name the same. */
+	if (core->renames_addresses && s->address == address && whole && insn->plain_address &&
+	    s->plain && names_same_address(w, s, &insn->mem))
 		return later(s->data, w->cycle + core->delay);
 	if (whole)
 		return later(done, s->data + forward_latency(core, insn, s));
@@ -86,7 +107,7 @@ static u32 address_ready(const struct pipe_work *w, const struct pipe_insn *insn
 static u32 split_uops(const struct pipe_core *core, u64 address, u8 size)
 {
 	if (crosses(address, size, PAGE_SIZE))
-		return core->split + PAGE_SPLIT_UOPS;
+		return core->split + core->page_split;
 	return crosses(address, size, LINE) ? core->split : 0;
 }
 
@@ -94,11 +115,11 @@ void pipe_load(struct pipe_work *w, const struct pipe_insn *insn, struct pipe_ac
 {
 	const struct pipe_store *s = NULL;
 	u64 address = access->address;
-	u32 at = pipe_start_load(w, address_ready(w, insn), address, insn->vector);
+	u32 at = pipe_start_load(w, address_ready(w, insn), address, insn);
 
 	access->done = at + insn->load_latency;
 	for (u32 i = 0; i < split_uops(w->core, address, insn->mem.size); i++)
-		pipe_start_load(w, at + 1, UNKNOWN_ADDRESS, insn->vector);
+		pipe_start_load(w, at + 1, UNKNOWN_ADDRESS, insn);
 	if (crosses(address, insn->mem.size, LINE))
 		access->done += w->core->split_latency;
 	access->known = address != UNKNOWN_ADDRESS;
@@ -116,9 +137,9 @@ void pipe_load(struct pipe_work *w, const struct pipe_insn *insn, struct pipe_ac
 /* Store address and store data; gives when both are done. */
 u32 pipe_store_uops(struct pipe_work *w, const struct pipe_insn *insn, u32 ready, u32 *data)
 {
-	const struct pipe_uop sta = { .ports = w->core->p_sta },
-			      std = { .ports = insn->vector ? w->core->p_std_vector
-							    : w->core->p_std };
+	const struct pipe_uop sta = { .ports = w->core->p_sta }, std = {
+		.ports = insn->vector ? w->core->p_std_vector : w->core->p_std, .twice = insn->twice
+	};
 	u32 where = pipe_start(w, &sta, address_ready(w, insn));
 
 	*data = pipe_start(w, &std, ready);
@@ -167,7 +188,7 @@ static void close_group(struct pipe_work *w)
 {
 	struct pipe_group *group = group_at(w, w->groups);
 
-	if (was_just_written(w, group, partial_words(group->bytes))) {
+	if (w->core->checks_words && was_just_written(w, group, partial_words(group->bytes))) {
 		group->at += ECC_STALL;
 		w->last_commit += ECC_STALL;
 	}
@@ -194,11 +215,11 @@ static u32 commit(struct pipe_work *w, u64 address, u8 size)
 	bool split = crosses(address, size, unit), joins = address / unit == w->last_unit;
 	u32 at;
 
-	if (w->core->checks_words && !joins)
+	if (w->core->groups_stores && !joins)
 		close_group(w);
 	at = later(w->last_retired + 1, w->last_commit);
 	if (at == w->last_commit &&
-	    (!joins || (!w->core->checks_words && (split || w->commits == 2))))
+	    (!joins || (!w->core->groups_stores && (split || w->commits == 2))))
 		at++;
 	w->commits = at == w->last_commit ? w->commits + 1 : 1;
 	w->last_commit = at;
@@ -207,12 +228,12 @@ static u32 commit(struct pipe_work *w, u64 address, u8 size)
 	if (!split)
 		return at;
 	w->commits = 2;
-	if (w->core->checks_words) {
+	if (w->core->groups_stores) {
 		close_group(w);
 		w->last_unit++;
 	}
 	w->last_commit++;
-	if (w->core->checks_words)
+	if (w->core->groups_stores)
 		add_to_group(w, w->last_unit * unit, (u8)(address + size - w->last_unit * unit),
 			     false);
 	return w->last_commit;
@@ -231,6 +252,8 @@ void pipe_remember_store(struct pipe_work *w, const struct pipe_insn *insn,
 		.known = access->known,
 		.plain = insn->plain_address,
 		.from = from,
+		.mem = insn->mem,
+		.slot = access->slot,
 	};
 }
 

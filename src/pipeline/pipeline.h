@@ -12,8 +12,8 @@
  *   pipe_price      what each instruction adds to the time of straight-line code, without a
  *                   simulation (price.c): a guest's cycles are the sum of these
  *
- * Facts are rows: cores.def (a model each), uops.def (ports and latencies), forms.def (which
- * mnemonic is what), facts.def (what else is known of it).
+ * Facts are rows: cores.def (a model each), uops.def and zen4.def (ports and latencies), forms.def
+ * (which mnemonic is what), facts.def (what else is known of it).
  */
 #ifndef PIPELINE_PIPELINE_H
 #define PIPELINE_PIPELINE_H
@@ -62,6 +62,7 @@ struct pipe_uop {
 	u16 ports;  /* one of these */
 	u8 latency; /* cycles until a dependent uop may start */
 	u8 divider; /* cycles for which it occupies the divider */
+	bool twice; /* it occupies its port for two cycles */
 };
 
 /* How the uops of one instruction depend on one another. */
@@ -139,6 +140,7 @@ struct pipe_insn {
 	u8 wide;    /* more entries of the uop cache that its constants need */
 	u8 load_latency;
 	bool load, store, vector; /* vector: of vector registers */
+	bool twice;		  /* loads and stores its memory in two cycles */
 	bool low_first;		  /* RAX has the result of the first uop */
 	bool has_immediate;
 	bool shifts;	 /* shift or rotate of a general register */

@@ -25,7 +25,7 @@
  */
 #include "pipeline/priv.h"
 
-static void need_ports(struct pipe_need *need, u16 ports)
+static void need_ports(struct pipe_need *need, u16 ports, bool twice)
 {
 	u32 i = 0;
 
@@ -37,7 +37,7 @@ static void need_ports(struct pipe_need *need, u16 ports)
 		need->use[i] = (struct pipe_use){ .ports = ports };
 		need->uses++;
 	}
-	need->use[i].uops++;
+	need->use[i].uops += twice ? 2 : 1;
 }
 
 /* The fixed price of an instruction without a row of uops: docs/model.md. */
@@ -98,13 +98,13 @@ void pipe_need(const struct pipe_core *core, const ZydisDecodedInstruction *in,
 	for (u32 i = 0; i < insn.uops; i++) {
 		need->divider += insn.uop[i].divider;
 		if (has_ports(core, &insn, in))
-			need_ports(need, insn.uop[i].ports);
+			need_ports(need, insn.uop[i].ports, insn.uop[i].twice);
 	}
 	if (insn.load)
-		need_ports(need, insn.vector ? core->p_load_vector : core->p_load);
+		need_ports(need, insn.vector ? core->p_load_vector : core->p_load, insn.twice);
 	if (insn.store) {
-		need_ports(need, core->p_sta);
-		need_ports(need, insn.vector ? core->p_std_vector : core->p_std);
+		need_ports(need, core->p_sta, false);
+		need_ports(need, insn.vector ? core->p_std_vector : core->p_std, insn.twice);
 	}
 }
 

@@ -9,7 +9,15 @@
 
 #define NO_PLACE 0xff
 
-enum pipe_column { COLUMN_SKYLAKE, COLUMN_ICELAKE, COLUMN_GOLDEN_COVE, COLUMN_ZEN, PIPE_COLUMNS };
+/* Of uops.def; Zen 4 has that of Zen 3 but for the rows of zen4.def. */
+enum pipe_column {
+	COLUMN_SKYLAKE,
+	COLUMN_ICELAKE,
+	COLUMN_GOLDEN_COVE,
+	COLUMN_ZEN3,
+	COLUMN_ZEN4,
+	PIPE_COLUMNS = COLUMN_ZEN4
+};
 
 struct pipe_core {
 	enum model_set set;
@@ -22,6 +30,7 @@ struct pipe_core {
 	u8 forward, forward_vector,
 		blocked;  /* cycles from a store's data, from its commit, to the load's result */
 	u8 split;	  /* load uops more of a load that crosses lines */
+	u8 page_split;	  /* and more yet of one that crosses pages */
 	u8 split_latency; /* cycles more */
 	u8 store_unit;	  /* bytes: a store that crosses such a boundary takes two cycles */
 	u8 fetch, predecode, decoders, window, line, lines, cached, kept, lcp;
@@ -35,8 +44,9 @@ struct pipe_core {
 	 * no matter. */
 	u16 p_high;
 	struct pipe_uop folded_shift; /* of a result that renaming added to */
-	bool moves_bytes, folds_adds, fast_adds, renames_memory, renames_stack, checks_words,
-		has_banks, jcc_erratum, amd;
+	bool moves_bytes, folds_adds, fast_adds, renames_memory, renames_stack, renames_addresses,
+		groups_stores, checks_words, has_banks, jcc_erratum, fuses_nops, slow_crossings,
+		late_index, zeroupper_first, amd;
 	u8 ports;
 	const char *const *port_names;
 };
@@ -64,6 +74,8 @@ struct uops_row {
 };
 
 extern const struct uops_row pipe_uops[UOPS_KINDS];
+/* UOPS_RUNS of them: what the core makes of the row. */
+const struct uops_run *pipe_runs_of(const struct pipe_core *core, enum uops_kind kind);
 
 /* Which conditions of a branch the instruction before it fuses with; of a branch, its condition. */
 enum pipe_fusion { FUSES_NOTHING, FUSES_ZERO_SIGN, FUSES_CARRY_TOO, FUSES_ALL };
@@ -171,6 +183,8 @@ struct pipe_store {
 	u8 size;
 	bool known, plain;
 	u8 from; /* enum pipe_domain of the data */
+	struct pipe_mem mem;
+	u64 slot; /* before it */
 };
 
 /* Stores that leave together. */
@@ -190,6 +204,7 @@ struct pipe_work {
 	u32 retired[RING_ROB], last_retired, retired_then;
 	u32 ready[PIPE_PLACES];
 	u8 domain[PIPE_PLACES];
+	u64 written[16]; /* general registers: the slot of the last instruction that wrote it */
 	struct pipe_store store[RING_STORES];
 	u32 stores, loads;
 	u32 load_retired[RING_LOADS];
@@ -213,7 +228,7 @@ void pipe_end_slots(struct pipe_work *w, u32 slots);
 u32 pipe_issue(struct pipe_work *w);
 u32 pipe_start(struct pipe_work *w, const struct pipe_uop *uop, u32 ready);
 /* The same of a load: sapphirerapids reads the same 4 bytes of lines only twice a cycle. */
-u32 pipe_start_load(struct pipe_work *w, u32 ready, u64 address, bool vector);
+u32 pipe_start_load(struct pipe_work *w, u32 ready, u64 address, const struct pipe_insn *insn);
 void pipe_retire(struct pipe_work *w, u32 complete);
 
 /* Loads and stores: memory.c. */
@@ -222,6 +237,7 @@ struct pipe_access {
 	u64 value;
 	bool known; /* the value is */
 	u32 issued, done;
+	u64 slot; /* before it */
 };
 
 void pipe_load(struct pipe_work *w, const struct pipe_insn *insn, struct pipe_access *access);

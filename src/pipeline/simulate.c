@@ -72,7 +72,7 @@ static bool is_vector_integer(u8 domain)
 	return domain == DOMAIN_SHUFFLE || domain == DOMAIN_VECTOR || domain == DOMAIN_MUL;
 }
 
-/* AMD: a cycle more between vector units of integers and of floating point, whatever they do. */
+/* Zen 3: a cycle more between vector units of integers and of floating point, whatever they do. */
 static bool crosses_domains(u8 from, u8 to)
 {
 	return (is_float(from) && is_vector_integer(to)) ||
@@ -89,7 +89,7 @@ static u32 usable(const struct pipe_work *w, const struct pipe_insn *insn, u8 pl
 	if (w->core->fast_adds && from == DOMAIN_ADDER && to == DOMAIN_ADDER)
 		return ready - 1;
 	if (w->core->amd)
-		return ready + crosses_domains(from, to);
+		return ready + (w->core->slow_crossings && crosses_domains(from, to));
 	if ((from == DOMAIN_VECTOR || from == DOMAIN_FLOGIC) && multiplies(w->core, to))
 		return ready + 1;
 	return ready;
@@ -100,6 +100,14 @@ struct inputs {
 	u32 first, last;
 };
 
+/* Zen 4's LEA of three parts adds the index last. */
+static bool enters_late(const struct pipe_core *core, const struct pipe_insn *insn, u8 place)
+{
+	if (core->late_index && insn->mnemonic == ZYDIS_MNEMONIC_LEA && insn->uops > 1)
+		return place == insn->mem.index && place != insn->mem.base;
+	return insn->shape == SHAPE_LATE && writes(insn, place);
+}
+
 static struct inputs find_inputs(const struct pipe_work *w, const struct pipe_insn *insn)
 {
 	struct inputs in = { 0, 0 };
@@ -108,7 +116,7 @@ static struct inputs find_inputs(const struct pipe_work *w, const struct pipe_in
 		return in;
 	for (u32 i = 0; i < insn->reads.n; i++) {
 		u8 place = insn->reads.at[i];
-		u32 *when = insn->shape == SHAPE_LATE && writes(insn, place) ? &in.last : &in.first;
+		u32 *when = enters_late(w->core, insn, place) ? &in.last : &in.first;
 
 		*when = later(*when, usable(w, insn, place));
 	}
@@ -171,6 +179,8 @@ static void set_places(struct pipe_work *w, const struct pipe_insn *insn, u8 dom
 
 		w->ready[place] = insn->low_first && place == PLACE_GPR ? first : done;
 		w->domain[place] = domain;
+		if (place < PLACE_VEC)
+			w->written[place] = w->slot + 1;
 	}
 }
 
@@ -182,8 +192,7 @@ static void wait_for_slot(struct pipe_work *w, const struct pipe_insn *insn)
 		synchronize_stack(w);
 	w->deliver = later(w->deliver, pipe_buffer_free(w, insn));
 	pipe_begin_slots(w, insn->slots);
-	/* The slots of VZEROUPPER begin a cycle. */
-	if (insn->mnemonic == ZYDIS_MNEMONIC_VZEROUPPER && insn->slots > 1 && w->used)
+	if (insn->mnemonic == ZYDIS_MNEMONIC_VZEROUPPER && w->core->zeroupper_first && w->used)
 		w->deliver = later(w->deliver, w->cycle + 1);
 }
 
@@ -223,6 +232,7 @@ static void step(struct pipe_work *w, const struct pipe_insn *insn)
 		access.address = pipe_address(&w->values, insn);
 	position = insn->slots ? pipe_issue(w) : 0;
 	access.issued = w->cycle;
+	access.slot = w->slot;
 	in = find_inputs(w, insn);
 	if (insn->store)
 		from = origin(w, insn);

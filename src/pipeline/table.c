@@ -25,7 +25,7 @@ enum {
 	Z_ALU = 0xf, Z_AGU = 0x70, Z_AGU01 = 0x30, Z_STD = 0x180,
 	Z_F0 = BIT(9), Z_F1 = BIT(10), Z_F2 = BIT(11), Z_F3 = BIT(12),
 	Z_F01 = Z_F0 | Z_F1, Z_F03 = Z_F0 | Z_F3, Z_F12 = Z_F1 | Z_F2, Z_F23 = Z_F2 | Z_F3,
-	Z_F0123 = Z_F01 | Z_F23, Z_FST = BIT(13),
+	Z_F123 = Z_F12 | Z_F3, Z_F0123 = Z_F01 | Z_F23, Z_FST = BIT(13),
 };
 
 /* clang-format on */
@@ -76,10 +76,27 @@ const struct uops_row pipe_uops[UOPS_KINDS] = {
 			  { { skylake }, { icelake }, { golden }, { zen } } },
 #include "pipeline/uops.def"
 #undef UOPS
+};
+
+/* What of it Zen 4 has otherwise: those without a row have no uops here. */
+static const struct {
+	bool differs;
+	struct uops_run run[UOPS_RUNS];
+} zen4[UOPS_KINDS] = {
+#define ZEN4(name, uops) [UOPS_##name] = { true, { uops } },
+#include "pipeline/zen4.def"
+#undef ZEN4
 #undef U
 #undef X
 #undef D
 };
+
+const struct uops_run *pipe_runs_of(const struct pipe_core *core, enum uops_kind kind)
+{
+	if (core->column != COLUMN_ZEN4)
+		return pipe_uops[kind].run[core->column];
+	return zen4[kind].differs ? zen4[kind].run : pipe_uops[kind].run[COLUMN_ZEN3];
+}
 
 /* --- forms that one row cannot tell --- */
 
@@ -181,6 +198,39 @@ static enum uops_kind mov(struct form_key *key)
 	return UOPS_ALU;
 }
 
+/* By a constant, or by counts in a register. */
+static enum uops_kind permute_lanes(struct form_key *key)
+{
+	const ZydisDecodedOperand *how = &key->ops[key->in->operand_count_visible - 1];
+
+	return how->type == ZYDIS_OPERAND_TYPE_IMMEDIATE ? UOPS_VSHUF5 : UOPS_VPACK;
+}
+
+/* An element into all: of memory it is the load alone. */
+static enum uops_kind spread(struct form_key *key)
+{
+	const ZydisDecodedOperand *from = &key->ops[key->in->operand_count_visible - 1];
+
+	key->copies = true;
+	if (from->type == ZYDIS_OPERAND_TYPE_REGISTER && !pipe_is_vector(from->reg.value))
+		return UOPS_VSPREAD_GPR;
+	return key->vector > 128 ? UOPS_VSPREAD : UOPS_VSPREAD_X;
+}
+
+static bool is_mask(const ZydisDecodedOperand *op)
+{
+	return op->type == ZYDIS_OPERAND_TYPE_REGISTER && op->reg.value >= ZYDIS_REGISTER_K0 &&
+	       op->reg.value <= ZYDIS_REGISTER_K7;
+}
+
+static enum uops_kind kmov(struct form_key *key)
+{
+	key->copies = true;
+	if (!is_mask(&key->ops[0]))
+		return key->in->mnemonic == ZYDIS_MNEMONIC_KMOVQ ? UOPS_MASK_OUT64 : UOPS_MASK_OUT;
+	return is_mask(&key->ops[1]) ? UOPS_MASK_MOVE : UOPS_MASK_IN;
+}
+
 static enum uops_kind bswap(struct form_key *key)
 {
 	return key->width == 64 ? UOPS_BSWAP64 : UOPS_BSWAP32;
@@ -214,7 +264,7 @@ const struct pipe_facts *pipe_facts_of(u32 mnemonic)
 
 /* The cases are the rows of forms.def: which uops one means may depend on operands, so that a row
  * is code. */
-enum uops_kind pipe_kind_of(struct form_key *key)
+static enum uops_kind kind_of(struct form_key *key)
 {
 	bool has_mem = key->from_mem || key->to_mem;
 
@@ -230,9 +280,8 @@ enum uops_kind pipe_kind_of(struct form_key *key)
 	CASE(mnemonic): return by_width(key, UOPS_##a, UOPS_##b, UOPS_##c, UOPS_##d);
 #define YMM(mnemonic, x, y) CASE(mnemonic): return key->vector > 128 ? UOPS_##y : UOPS_##x;
 #define YMM2F(mnemonic, x, y) EACH(mnemonic): return key->vector > 128 ? UOPS_##y : UOPS_##x;
-#define YMM2(mnemonic) EACH(mnemonic): return key->vector > 128 ? UOPS_VEXTEND : UOPS_VSHUF;
-#define SPREAD(mnemonic) \
-	CASE(mnemonic): key->copies = true; return key->vector > 128 ? UOPS_VSPREAD : UOPS_VSPREAD_X;
+#define YMM2(mnemonic) EACH(mnemonic): return key->vector > 128 ? UOPS_VEXTEND : UOPS_VEXTEND_X;
+#define SPREAD(mnemonic) CASE(mnemonic): return spread(key);
 #define MEM(mnemonic, reg, mem) CASE(mnemonic): return has_mem ? UOPS_##mem : UOPS_##reg;
 #define BOTHMEM(mnemonic, reg, mem) EACH(mnemonic): return has_mem ? UOPS_##mem : UOPS_##reg;
 #define HALF(mnemonic, kind) EACH(mnemonic): return key->to_mem ? UOPS_NOTHING : UOPS_##kind;
@@ -245,4 +294,13 @@ enum uops_kind pipe_kind_of(struct form_key *key)
 	default:
 		return UOPS_UNKNOWN;
 	}
+}
+
+/* A comparison of AVX-512 gives a mask, whatever it compares. */
+enum uops_kind pipe_kind_of(struct form_key *key)
+{
+	enum uops_kind kind = kind_of(key);
+	bool compares = kind == UOPS_VCMP || kind == UOPS_VCMPGTQ || kind == UOPS_FCMP;
+
+	return compares && is_mask(&key->ops[0]) ? UOPS_MASK_CMP : kind;
 }

@@ -169,6 +169,31 @@ static const struct rule {
 	  "480fa4d8030f1f000f1f000f1f000f1f000f1f000f1f000f1f000f1f00"
 	  "0f1f000f1f000f1f000f1f000f1f000f1f000f1f000f1f00",
 	  4 },
+	{ "TZCNT, BSF and BLSR are one uop", "genoa", "f3480fbcc0480fbcc0c4e2f8f3c8", 3 },
+	{ "a load takes the register that was stored, whatever its base", "genoa",
+	  "48894308488b43084801c8", 1 },
+	{ "so does RMW", "genoa", "48010413", 1 },
+	{ "and CMOV", "genoa", "48894308480f444308", 1 },
+	{ "but not an addition", "genoa", "4889430848034308", 7 },
+	{ "nor by another register", "genoa", "488943084889de488b46084801c8", 7 },
+	{ "nor after the base was written", "genoa", "498b1e48015308498b1e488b4b08", 7 },
+	{ "a byte does not wait for its word", "genoa", "880348894340", 2 },
+	{ "stores to 32 bytes leave together", "genoa", "488903488943084889434048894310", 2 },
+	{ "a NOP shares the slot before it", "genoa",
+	  "4c89f8904c89fb904c89f9904c89fa904c89fe904c89ff90", 1 },
+	{ "LEA of three parts adds the index last", "genoa", "488d440308", 1 },
+	{ "no delay between integers and floating point", "genoa", "660ffec10f58c2", 4 },
+	{ "PSHUFB has two cycles", "genoa", "660f3800c1", 2 },
+	{ "PSHUFD has three units", "genoa",
+	  "c4c17970c703c4c17970cf03c4c17970d703c4c17970df03c4c17970e703c4c17970ef03", 2 },
+	{ "512 bits are one uop, for two cycles", "genoa",
+	  "62d10d48fec762d10d48fecf62d10d48fed762d10d48fedf", 2 },
+	{ "with the latency of 256", "genoa", "62f17c4858c1", 3 },
+	{ "a load of 512 bits a cycle", "genoa", "62f1fe486f0662f1fe486f4e01", 2 },
+	{ "a compare to a mask has two units", "genoa",
+	  "62d10d2874cf62d10d2874d762d10d2874df62d10d2874e7", 2 },
+	{ "VZEROUPPER begins a cycle, Zen", "genoa",
+	  "c5f8774c89f84c89fb4c89f94c89fa4c89fe4c89ff4d89f8", 2 },
 };
 
 static void every_rule_has_its_cycles(void **state)
@@ -489,6 +514,12 @@ static void milan_is_within_10_percent_of_its_silicon(void **state)
 	check_accuracy("tests/blocks/milan.csv", "milan", SIMULATED, 0.10, 0.86);
 }
 
+static void genoa_is_within_10_percent_of_its_silicon(void **state)
+{
+	(void)state;
+	check_accuracy("tests/blocks/genoa.csv", "genoa", SIMULATED, 0.10, 0.86);
+}
+
 /* As iterations of a loop: what guests' cycles are worth where nothing is missed. */
 static void static_timing_is_near_silicon(void **state)
 {
@@ -496,6 +527,7 @@ static void static_timing_is_near_silicon(void **state)
 	check_accuracy("tests/blocks/icelake.csv", "icelake", STATIC, 0.20, 0.80);
 	check_accuracy("tests/blocks/sapphirerapids.csv", "sapphirerapids", STATIC, 0.20, 0.80);
 	check_accuracy("tests/blocks/milan.csv", "milan", STATIC, 0.20, 0.80);
+	check_accuracy("tests/blocks/genoa.csv", "genoa", STATIC, 0.20, 0.80);
 }
 
 int main(void)
@@ -512,6 +544,7 @@ int main(void)
 		cmocka_unit_test(so_it_is_without_the_uop_cache),
 		cmocka_unit_test(sapphirerapids_is_within_10_percent_of_its_silicon),
 		cmocka_unit_test(milan_is_within_10_percent_of_its_silicon),
+		cmocka_unit_test(genoa_is_within_10_percent_of_its_silicon),
 	};
 
 	return cmocka_run_group_tests(tests, set_up, tear_down);
