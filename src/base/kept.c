@@ -1,7 +1,9 @@
 // SPDX-License-Identifier: MIT
 /*
- * Finding and adding kept translations: see kept.h. General registers only; every access to the two
- * files is guarded, since the store may be truncated and the memory of the news may be used up.
+ * Finding and adding kept translations, and sealing and checking the headers of a store: see
+ * kept.h. General registers only; accesses to the two files are guarded, since the store may be
+ * truncated and the memory of the news may be used up. Only the counters in the first page of the
+ * news are accessed as they are.
  */
 #include "base/kept.h"
 

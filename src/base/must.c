@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: MIT
 /*
- * The end of a process whose invariant broke: say which, and abort so that a core can be had.
+ * The end of a process whose invariant broke: say which, and abort so that a core can be had. Any
+ * thread, also in signal handlers and while guest vector state is live: nothing continues after it.
  */
 #include "base/must.h"
 

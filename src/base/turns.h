@@ -15,6 +15,8 @@
  *
  * endless: not 0 if the guest waits for its devices, and its vCPUs for each other, however long the
  * host lets one of them stand still. Written before the VM is made.
+ *
+ * Calls libc's syscall(): not while guest vector state is live; errno may change.
  */
 #ifndef BASE_TURNS_H
 #define BASE_TURNS_H
