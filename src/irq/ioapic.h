@@ -4,8 +4,9 @@
  * comes as a broadcast from the local APICs.
  *
  * A leaf: it sends nothing itself. Pins that have a message to send are marked in due; after every
- * call that can mark (lines, writes, EOI, state) the owner looks at acked and reopened, and then
- * sends: while ((pin = ioapic_next(...)) >= 0) ioapic_sent(..., how many took it).
+ * call that can mark (lines, writes, EOI, state) the owner acts on acked, unmasked and reopened,
+ * clears them, and then sends: while ((pin = ioapic_next(...)) >= 0) ioapic_sent(..., how many took
+ * it).
  *
  * Threads: all under one lock of the owner, except ioapic_has_address() and ioapic_uses(), which
  * any thread may call.

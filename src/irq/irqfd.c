@@ -2,7 +2,8 @@
 /*
  * irqfds: see irq/irqfd.h. Each is a duplicate of the program's eventfd in one epoll set, next to
  * the timer and the fd that ends the wait. The program may close its own at any time. The lock
- * guards the list; it is held while eventfds are read, which never waits.
+ * guards the list; it is held while eventfds are read, and while those that resample are written
+ * (base/event_file.h).
  *
  * The program may also close our descriptors: closefrom(), a loop over all numbers. A wait then
  * ends for good, and no number is written to or closed that may stand for a file of the program by

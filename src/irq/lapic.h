@@ -5,11 +5,15 @@
  *
  * A leaf: it knows neither its processor nor other APICs. What a register write asks of the outside
  * comes back in a struct lapic_actions, and the owner acts on it; time comes in as a struct
- * lapic_now.
+ * lapic_now. Accesses to registers, reads as well, first bring the timer up to that time, and so
+ * may raise its interrupt.
  *
  * Threads: everything belongs to the vCPU's thread (or the holder of its lock), except
- * lapic_accept(), lapic_matches(), lapic_set_irq() and lapic_post(), which any thread may call:
- * they set bits of IRR, TMR, outside and events atomically. The caller kicks the vCPU afterwards.
+ * lapic_accept(), lapic_matches(), lapic_set_irq() and lapic_post(), which any thread may call.
+ * They change IRR, TMR, outside, outside_nmi, events, sipi_vector and arbitration, atomically, and
+ * read base, ID, LDR, DFR and SVR. The caller kicks the vCPU afterwards. A reset and
+ * lapic_set_state() write all registers: an interrupt that another thread sends at that moment may
+ * be lost, as in KVM.
  */
 #ifndef IRQ_LAPIC_H
 #define IRQ_LAPIC_H

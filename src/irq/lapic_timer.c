@@ -2,7 +2,8 @@
 /*
  * The local APIC's timer (SDM 3A 10.5.4): one-shot, periodic and TSC-deadline. It runs on no timer
  * of the host: it knows when it expires next, its owner sleeps or looks until then and calls
- * lapic_timer_poll(). vCPU thread.
+ * lapic_timer_poll(). An expiry that the owner learns of late is one interrupt, however many
+ * periods have passed. vCPU's thread or lock.
  */
 #include "irq/lapic.h"
 #include "irq/lapic_priv.h"

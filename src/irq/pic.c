@@ -1,7 +1,8 @@
 // SPDX-License-Identifier: MIT
 /*
  * The 8259A pair (Intel 231468 "8259A programmable interrupt controller"; ELCR: 82371SB PIIX3
- * 2.5.3.7): see irq/pic.h. Any thread, under the owner's lock.
+ * 2.5.3.7): see irq/pic.h. Unlike KVM's, a chip does not interrupt before software has given it
+ * vectors: has_vectors(). Any thread, under the owner's lock.
  */
 #include "irq/pic.h"
 
@@ -52,8 +53,9 @@ static u8 blocking(const struct pic *pic, const struct kvm_pic_state *s)
 }
 
 /* A chip interrupts once ICW2 has given it vectors. One that no firmware initialized would have
- * those of exceptions, 0 and up, and the ticks of an 8254 at reset would be divide errors: KVM has
- * it so, and SeaBIOS on a microvm leaves such a chip to Linux, which does not use it either. */
+ * those of exceptions, 0 and up, and the ticks of an 8254 at reset would be divide errors. KVM
+ * delivers these. SeaBIOS on a microvm leaves such a chip to Linux, which does not use it
+ * either. */
 static bool has_vectors(const struct kvm_pic_state *s)
 {
 	return s->irq_base;

@@ -6,7 +6,8 @@
  * A leaf: time comes in as the owner's monotonic nanoseconds. The owner waits until pit_expiry(),
  * calls pit_poll() and, when that says so, pulses IRQ 0; it reports the end of that interrupt's
  * service with pit_acked(). While reinject is on, no tick is lost: one that falls due while its
- * predecessor is not acknowledged yet is raised after it.
+ * predecessor is not acknowledged yet is raised after it. With KVM_PIT_FLAGS_HPET_LEGACY counter 0
+ * is not started, since an HPET drives IRQ 0.
  *
  * Threads: all under one lock of the owner.
  */
