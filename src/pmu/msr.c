@@ -1,8 +1,9 @@
 // SPDX-License-Identifier: MIT
 /*
  * Access to the registers, as their rows say (x86/pmu_msrs.h), and by RDPMC: which of them a model
- * and a guest have, and what an access to an absent one does. registers.c says what a read and a
- * write do.
+ * and a guest have, and what an access to an absent one does. An access to a present one first has
+ * the backend bring struct pmu up to date (pmu_fetch()). registers.c says what a read and a write
+ * do.
  */
 #include "pmu/priv.h"
 

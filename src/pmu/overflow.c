@@ -1,8 +1,8 @@
 // SPDX-License-Identifier: MIT
 /*
- * Overflows: the status they leave, the interrupt they ask for, and the two moments at which the
- * backend is asked about them: before an entry and after it. An overflow of a counter that was
- * written since is void.
+ * Overflows: the status they leave, the interrupt they ask for, with which branch records may
+ * freeze, and the two moments at which the backend is asked about them: before an entry and after
+ * it. An overflow of a counter that was written since is void.
  */
 #include "pmu/priv.h"
 

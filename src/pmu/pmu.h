@@ -101,7 +101,8 @@ struct pmu {
 /* data: handed to the backend. The guest has no PMU before pmu_configure(). */
 void pmu_init(struct pmu *pmu, const struct pmu_model *model, const struct pmu_backend *backend,
 	      void *data);
-/* Gives the guest the PMU of its CPUID, clamped to the model's, and resets all of its state. */
+/* Gives the guest the PMU of its CPUID, clamped to the model's, and resets its registers,
+ * DEBUGCTL's bits included; PERF_CAPABILITIES and the filter stay. */
 void pmu_configure(struct pmu *pmu, const struct pmu_guest *guest);
 
 /* Leaves 0AH, 1CH, 8000001BH and 80000022H as KVM_GET_SUPPORTED_CPUID has them; others
@@ -170,8 +171,9 @@ void pmu_write_metric(struct pmu *pmu, enum metric metric, u64 ticks);
 void pmu_sync(struct pmu *pmu);
 void pmu_enter(struct pmu *pmu);
 void pmu_leave(struct pmu *pmu);
-/* These counters overflowed, or GLOBAL_STATUS_DS: the debug store reached its threshold. Only sets
- * bits; true: a PMI is wanted. */
+/* These counters overflowed, or GLOBAL_STATUS_DS: the debug store reached its threshold. Sets
+ * status bits, and freezes branch records if DEBUGCTL asks for it; delivers nothing. True: a PMI is
+ * wanted. */
 bool pmu_overflow(struct pmu *pmu, u64 counters);
 
 /* What the owner has to do: overflows until it asks make one PMI. */
