@@ -114,7 +114,8 @@ struct hwpmu {
 
 /* Reset: everything 0 and stopped, but GLOBAL_CTRL enables all counters; they count guest code. */
 void hwpmu_init(struct hwpmu *pmu, const struct pmu_model *model, const struct retire_tally *tally);
-/* Resets the counters alone, which change owners: branch records and IBS keep their state. */
+/* For counters that change owners: resets them, disables PEBS and stops the recording of branches.
+ * Branch records that were made and IBS keep their state; so do alarm, stop_at and owner_wanted. */
 void hwpmu_reset(struct hwpmu *pmu);
 
 /* The counters of this model. */
@@ -186,7 +187,8 @@ u64 hwpmu_take_overflows(struct hwpmu *pmu);
 /*
  * How many instructions may retire at this privilege, so that the first overflow comes with the
  * last of them at the earliest: while the privilege does not change, that many are certain. Only
- * for counters of these classes; ~0: none can overflow. 0: one has, call hwpmu_retire().
+ * for counters of these classes, and not for IBS, alarm and stop_at; ~0: none can overflow. 0: one
+ * has, call hwpmu_retire().
  */
 u64 hwpmu_horizon(const struct hwpmu *pmu, enum retire_privilege privilege, retire_wanted classes);
 

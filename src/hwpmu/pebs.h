@@ -1,7 +1,8 @@
 /* SPDX-License-Identifier: MIT */
 /*
  * PEBS records: a sampled instruction as a struct, and as the bytes that each format makes of it
- * (SDM 3B tables 20-57, 20-60; 20.9.2). Pure.
+ * (SDM 3B tables 20-57, 20-60; 20.9.2). Pure: pebs_record.c. The assist that writes records to
+ * guest memory, pebs.c, is declared in hwpmu.h and priv.h.
  */
 #ifndef HWPMU_PEBS_H
 #define HWPMU_PEBS_H

@@ -34,7 +34,8 @@ struct hwpmu_window {
 	struct retire_tally mark;    /* of the classes, when it was opened */
 };
 
-/* NULL: the marker is an event like any other that the model does not have. */
+/* Before software enables counters: a window that was open is forgotten. NULL: the marker is an
+ * event like any other that the model does not have. */
 void hwpmu_attach_shadow(struct hwpmu *pmu, struct hwpmu_shadow *shadow);
 
 #endif
