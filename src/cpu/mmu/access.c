@@ -1,8 +1,8 @@
 // SPDX-License-Identifier: MIT
 /*
  * Guest memory accesses by C code: through the soft TLB where it serves, else page by page: RAM
- * with notice to the dirty log, the translator and the debug registers, devices by the protocol of
- * struct cpu_mmio. vCPU thread; general registers only.
+ * with notice to the dirty log, the translator, the debug registers and the timing model, devices
+ * by the protocol of struct cpu_mmio. vCPU thread; general registers only.
  */
 #include "cpu/mmu/priv.h"
 

@@ -14,6 +14,9 @@
  * and after its own serializing instructions, and then acknowledges all claims up to a number.
  * Until all others have done so, the engine compares the page as if it had been written.
  *
+ * A processor that has not joined (shared_join()) is alone: for it only the functions may be called
+ * that take a page or an address.
+ *
  * Any processor's thread, without locks; general registers only.
  */
 #ifndef CPU_MMU_SHARED_CODE_H

@@ -3,7 +3,9 @@
  * The page walk (SDM 3A 4.3 to 4.8): 32-bit, PAE, 4-level and 5-level paging by one loop over a
  * description of the format. All entries are read first; then the rights are checked; then accessed
  * and dirty bits are set with compare-and-exchange, since other processors may change the entries
- * meanwhile: if one did, the walk starts again. vCPU thread; general registers only.
+ * meanwhile: if one did, the walk starts again. Such a write marks the dirty log and is noted like
+ * any store (shared_written()). mmu_tables() descends in the same way for the timing model, and
+ * changes nothing. vCPU thread; general registers only.
  */
 #include "cpu/mmu/priv.h"
 
