@@ -2,8 +2,9 @@
 /*
  * Delivery of events (SDM 3A 6), cpu_deliver() and cpu_int() of cpu/event.h: what guest debugging
  * takes for itself, CR2 and DR6, the modes, and how a second exception on the way combines with the
- * first; and the checks of gates that deliver_long.c and deliver_protected.c share. vCPU thread;
- * general registers only.
+ * first; and the checks of gates that deliver_long.c and deliver_protected.c share. A #DB also
+ * clears LBR and BTF of DEBUGCTL, and so stops the recording of branches (cpu->branches). vCPU
+ * thread; general registers only.
  */
 #include "cpu/transfer/deliver.h"
 

@@ -2,7 +2,9 @@
 /*
  * Hardware task switches (SDM 3A 7.2 to 7.4; 16-bit TSS: 7.6): see cpu/transfer/task_switch.h. The
  * order is that of SDM 3A 7.3: all checks of the two TSSs and all writes to memory come first; once
- * TR is loaded the new task is the current one, and what its segments raise is raised there.
+ * TR is loaded the new task is the current one, and what its segments raise is raised there. A
+ * switch also sets CR0.TS, clears the local breakpoints of DR7, and may load CR3. vCPU thread;
+ * general registers only.
  */
 #include "cpu/transfer/task_switch.h"
 

@@ -1,9 +1,10 @@
 /* SPDX-License-Identifier: MIT */
 /*
  * Hardware task switches (SDM 3A 7), which exist outside long mode only. Each function returns
- * FAULT_NONE with the new task entered; FAULT_RAISED with the outgoing task untouched or, when the
- * fault was met while the new task's segments were loaded, in the context of the new task
- * (SDM 3A 7.3); or FAULT_EXIT. vCPU thread; general registers only.
+ * FAULT_NONE with the new task entered; FAULT_RAISED with the registers of the outgoing task
+ * untouched, though its TSS may have been written, or, when the fault was met while the new task's
+ * segments were loaded, in the context of the new task (SDM 3A 7.3); or FAULT_EXIT. vCPU thread;
+ * general registers only.
  */
 #ifndef CPU_TRANSFER_TASK_SWITCH_H
 #define CPU_TRANSFER_TASK_SWITCH_H
