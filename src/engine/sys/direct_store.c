@@ -1,7 +1,8 @@
 // SPDX-License-Identifier: MIT
 /*
  * Direct stores (SDM 2B MOVDIRI, MOVDIR64B). To memory they are stores like others; what they are
- * for is a device that takes 4, 8 or 64 bytes at once. vCPU thread; general registers only.
+ * for is a device that takes 4, 8 or 64 bytes at once. MOVDIR64B is executed while all other
+ * processors are stopped (SYS_ALONE). vCPU thread; general registers only.
  */
 #include "engine/sys/priv.h"
 

@@ -3,7 +3,8 @@
  * RDMSR, WRMSR and RDPMC that the hypervisor does not intercept: the processor does them on its PMU
  * and goes on. They see the tallies as they were before the instruction, which then retires as any
  * other: a read does not count itself, a write that starts a counter is counted by it. An access
- * that the hypervisor does counts in the same way, so that a guest cannot tell them apart. vCPU
+ * that the hypervisor does counts in the same way, so that a guest cannot tell them apart. A write
+ * may start or stop counting and observation: blocks of another mode may be due after it. vCPU
  * thread; general registers only.
  */
 #include "engine/sys/passthrough.h"

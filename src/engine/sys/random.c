@@ -1,7 +1,8 @@
 // SPDX-License-Identifier: MIT
 /*
- * RDRAND and RDSEED of a machine with a seed (VPMU_SEED). Other machines execute the host's.
- * vCPU thread; general registers only.
+ * RDRAND and RDSEED of a machine with a seed (VPMU_SEED): the numbers that follow from
+ * cpu->port.random, which each of them advances. Other machines execute the host's. vCPU thread;
+ * general registers only.
  */
 #include "base/splitmix.h"
 #include "engine/sys/priv.h"

@@ -1,9 +1,9 @@
 // SPDX-License-Identifier: MIT
 /*
- * String instructions (SDM 1 7.3.9; SDM 2B "REP"): an iteration at a time, each complete before the
- * next begins, so that a fault finds the registers at the iteration that met it. On RAM, MOVS and
- * STOS go page by page, SCAS and CMPS upwards in chunks. A long repetition pauses now and then to
- * let interrupts in. vCPU thread; general registers only.
+ * String instructions and XLAT (SDM 1 7.3.9; SDM 2B "REP"): an iteration at a time, each complete
+ * before the next begins, so that a fault finds the registers at the iteration that met it. On RAM,
+ * MOVS and STOS go page by page, SCAS and CMPS upwards in chunks. A long repetition pauses to let
+ * interrupts in; its iterations are cpu->port.effort. vCPU thread; general registers only.
  */
 #include "base/guarded.h"
 #include "cpu/mmu/shared_code.h"
