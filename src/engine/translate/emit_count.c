@@ -3,7 +3,8 @@
  * Emits counting of more than instructions and branches: the weight of each instruction, and code
  * at a block's head that adds the weights of all its instructions (count.c). The constants are
  * known only once the block is complete, and are filled in then. Blocks that count no classes have
- * none of this.
+ * none of this. Also how translated code ends a run by itself: emit_last_rip() and
+ * emit_call_attention(). Runs while translating.
  */
 #include "base/bytes.h"
 #include "engine/count_pack.h"

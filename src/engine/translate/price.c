@@ -13,6 +13,10 @@
  *      depends on all bytes of the loop.
  *   4. All bytes that were looked at are in lines of the block's source: source_bytes() adds them,
  *      and a write to one of them drops the block.
+ *
+ * What the decoder's cache does not have is decoded by Zydis, after fpu_save(). What loops wait for
+ * is kept by their bytes (struct priced_loop). Runs while translating, but for price_init(), at the
+ * creation of an engine.
  */
 #include "base/bytes.h"
 #include "cpu/fpu.h"

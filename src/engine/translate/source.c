@@ -2,7 +2,9 @@
 /*
  * The bytes that are translated. They are copied line by line from guest memory into the page's
  * copy, and decoded from there: a concurrent writer can make the copy old, which cache_verify()
- * finds, but never make the translation differ from it.
+ * finds, but never make the translation differ from it. source_open() enters the page
+ * into the table of pages with code, and has a copy that may be old compared with memory, which may
+ * drop its blocks. Runs while translating.
  */
 #include "base/bytes.h"
 #include "base/guarded.h"

@@ -8,7 +8,8 @@
  * twice: in line, and out of line on the host address that slow_access() gave.
  *
  * All files of this room run while translating, between two visits to translated code: vCPU thread,
- * guest vector state live, general registers only, but for what Zydis decodes (scan.c).
+ * guest vector state live, general registers only, but for what Zydis decodes (scan.c, price.c),
+ * after fpu_save().
  */
 #ifndef ENGINE_TRANSLATE_TRANS_H
 #define ENGINE_TRANSLATE_TRANS_H
