@@ -4,7 +4,8 @@
  * family keep the table, read() serves statistics files. A descriptor that is not ours costs one
  * look-up. An ioctl of ours runs on a stack of its own, with the program's signals and cancellation
  * held back (struct border). Any thread; ioctl() and close() also in signal handlers, as with the
- * kernel.
+ * kernel, but for handlers that interrupt malloc(): requests that create something allocate, and
+ * the last close() of a file frees it, and maybe its VM.
  */
 #undef _FORTIFY_SOURCE /* it turns some of the functions below into inlines */
 
