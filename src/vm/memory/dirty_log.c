@@ -1,7 +1,8 @@
 // SPDX-License-Identifier: MIT
 /*
  * The dirty log: KVM_GET_DIRTY_LOG, which also clears unless the program took that over, and
- * KVM_CLEAR_DIRTY_LOG (api.rst 4.8, 4.117, 7.28). Any thread.
+ * KVM_CLEAR_DIRTY_LOG (api.rst 4.8, 4.117, 7.28). Any thread outside of sections, under
+ * vm->slots_lock: it waits for all vCPUs to leave theirs (vm_synchronize()).
  *
  * A vCPU marks a page when it first writes it and then writes through its TLB without asking. So
  * bits are cleared first, then every TLB is flushed, and only then does the program learn of them:

@@ -3,7 +3,7 @@
  * Memory slots: KVM_SET_USER_MEMORY_REGION and its successor (api.rst 4.35, 4.140). A change builds
  * a new snapshot of the table, publishes it and waits until no vCPU reads the old one; a vCPU that
  * begins a section with another snapshot flushes its TLB. A slot's dirty bits stay, its claims of
- * code (cpu/mmu/shared_code.h) do not. Any thread, under vm->slots_lock.
+ * code (cpu/mmu/shared_code.h) do not. Any thread outside of sections, under vm->slots_lock.
  */
 #include <errno.h>
 #include <stdlib.h>
