@@ -10,7 +10,8 @@
  *
  * struct vm_clock has its own lock, since vCPUs compare their TSCs; it is the innermost lock, held
  * for moments only, also inside a section. struct vcpu_clock belongs to the holder of the vCPU's
- * lock.
+ * lock, but for waits_since and stolen, which the schedule writes under its own lock while the vCPU
+ * holds no turn (vm/time/schedule.c).
  */
 #ifndef VM_TIME_CLOCK_H
 #define VM_TIME_CLOCK_H

@@ -23,7 +23,8 @@ struct vm;
 /* Of the vCPU thread whose turn it is; the schedule's lock hands it on. */
 struct vm_outside {
 	struct turns *page; /* NULL: none */
-	/* An ioeventfd was signalled since outside_waits() last found no work pending. */
+	/* An ioeventfd was signalled since outside_waits() last found no work pending. Also set by
+	 * the thread of the ioctl that assigns one. */
 	bool kicked;
 	u64 unread_since; /* clock_ns() since when a kick waits to be read; 0: none does */
 	bool must_wait;	  /* the guest asked to wait until it is called */

@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: MIT
 /*
- * Whose turn it is: see vm/time/schedule.h. vCPU threads.
+ * Whose turn it is, and what of others' turns counts as stolen time: see vm/time/schedule.h. vCPU
+ * threads; vm->schedule.lock is held while events and timers of all vCPUs are looked at.
  *
  * vCPUs that do not hold a turn wait for one in KVM_RUN, or are outside of it. Either way nothing
  * changes their state but events that are sent to them, so that the holder can look at it.
