@@ -2,8 +2,8 @@
 /*
  * Branch prediction of the timing model, but for conditional branches (tage.c): indirect branches
  * that are sure (predict.h), the return stack, jumps. Direct branches are known at decode and never
- * mispredicted. Far branches are not predicted, and not part of the path. vCPU thread; general
- * registers only.
+ * mispredicted. Far branches are not predicted, and not part of the path. predict_init() is here
+ * for all three files of the predictor. vCPU thread; general registers only.
  */
 #include "base/bytes.h"
 #include "timing/timing.h"

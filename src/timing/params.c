@@ -1,7 +1,8 @@
 // SPDX-License-Identifier: MIT
 /*
  * Looking up the rows of params.def, and timing_init(): the tags of all caches and TLBs that they
- * describe, laid out in memory that the caller maps. Before the first run.
+ * describe, laid out in memory that the caller maps; and timing_set_full(), which switches
+ * penalties on and off. Before the first run, and before observation begins.
  */
 #include "timing/params.h"
 

@@ -20,6 +20,9 @@
  *  2. State changes with events only, which come in the order of retirement, and by `now` and
  *     `insns`, which do not depend on how code is cut.
  *
+ * Whether one miss has loaded the address of another is guessed from values: of a load that missed
+ * the line is read from guest memory, by a guarded access to its host address (remember()).
+ *
  * vCPU thread; general registers only.
  */
 #include "base/bytes.h"

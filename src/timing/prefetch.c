@@ -7,7 +7,11 @@
  * manuals do not say: STREAM_RUN, STREAM_REACH and PREFETCH_LOADS are chosen.
  *
  * Not modelled: prefetchers that know the address of the instruction (Intel's IP stride, AMD's
- * stride and region). vCPU thread; general registers only.
+ * stride and region).
+ *
+ * One access asks for 2 * rate + 5 lines at most: by what L1 misses, and by the line that is
+ * prefetched into L1 in turn. A row of params.def must keep that within ASKED_MOST (penalty.h).
+ * Each request overwrites t->snoop. vCPU thread; general registers only.
  */
 #include "timing/prefetch.h"
 

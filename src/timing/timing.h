@@ -4,10 +4,11 @@
  * it is shown lines, pages and branches and says what missed. docs/model.md describes the machine
  * it stands for; params.def has its numbers.
  *
- * It is a function of what it is shown, and of the guest's page tables (port.h), and of nothing
- * else, so that the same guest code gives the same counts in whatever slices it runs. Translated
- * code does by itself what changes no state but the fields marked `inline`; the functions here do
- * the same and more, and both may be mixed at will.
+ * It is a function of what it is shown, of the guest's page tables (port.h) and, with full timing,
+ * of the bytes of lines that loads missed (penalty.c), and of nothing else, so that the same guest
+ * code gives the same counts in whatever slices it runs. Translated code does by itself what
+ * changes no state but the fields marked `inline`; the functions here do the same and more, and
+ * both may be mixed at will.
  *
  * Line buffers. The line used last in each set of a first-level cache needs no look-up: it is the
  * youngest of its set, and using it again changes nothing. That is a rule of the model and not just
