@@ -2,7 +2,7 @@
 /*
  * What each part of the core alone would allow. The largest of these bounds is the bottleneck; the
  * simulation is at or above it, because uops are bound to ports before it is known when they start.
- * Pure.
+ * price.c uses the bound of the ports, too. Pure.
  */
 #include "pipeline/priv.h"
 

@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: MIT
 /*
- * The rows of the pipeline model: cores, what instructions are made of, and which mnemonic is what.
- * Pure.
+ * The rows of the pipeline model: cores, what instructions are made of, and which mnemonic is what;
+ * functions for the mnemonics whose uops depend on their operands. Pure.
  */
 #include "pipeline/priv.h"
 

@@ -4,7 +4,7 @@
  * registers through the block as far as it can: moves, additions, shifts. It starts from the state
  * of the measured blocks (docs/model.md): every register holds a pointer of its own, and memory is
  * full of one pointer. What it cannot follow is unknown, and an unknown address matches no other.
- * Pure.
+ * What an instruction does to a register (struct pipe_effect) is found here as well. Pure.
  */
 #include "pipeline/priv.h"
 
