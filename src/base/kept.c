@@ -72,8 +72,6 @@ static void count(u64 *counter)
 
 bool kept_find(const struct kept *kept, const u64 key[2], struct kept_buffer *buffer)
 {
-	const u8 *index = kept->store + KEPT_INDEX_AT;
-
 	if (kept->news)
 		count(&kept->news->lookups);
 	if (!kept->store || kept->store_size < KEPT_DATA_AT)
@@ -82,7 +80,7 @@ bool kept_find(const struct kept *kept, const u64 key[2], struct kept_buffer *bu
 		u32 number = (kept_first_slot(key) + i) % KEPT_SLOTS;
 		u64 slot;
 
-		if (!guarded_read(&slot, index + 8ull * number, 8) || !slot)
+		if (!guarded_read(&slot, kept->store + KEPT_INDEX_AT + 8ull * number, 8) || !slot)
 			return false;
 		if ((slot ^ key[1]) & KEPT_TAG || !copy_from_slot(kept, slot, key, buffer))
 			continue;

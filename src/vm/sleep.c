@@ -139,7 +139,7 @@ bool sleep_until_turn(struct vcpu *vcpu)
 
 static bool depends_on_outside(const struct vcpu *vcpu)
 {
-	return vcpu->vm->outside.kicked || vcpu->vm->outside.must_wait;
+	return outside_is_kicked(vcpu->vm) || vcpu->vm->outside.must_wait;
 }
 
 bool sleep_until_outside(struct vcpu *vcpu)

@@ -71,7 +71,12 @@ void outside_show_date(struct vm *vm)
 void outside_kicked(struct vm *vm)
 {
 	if (vm->time.is_virtual)
-		__atomic_store_n(&vm->outside.kicked, true, __ATOMIC_RELAXED);
+		__atomic_fetch_add(&vm->outside.kicks, 1, __ATOMIC_RELAXED);
+}
+
+bool outside_is_kicked(const struct vm *vm)
+{
+	return READ_ONCE(vm->outside.kicks) != vm->outside.kicks_served;
 }
 
 bool outside_endless(const struct vm *vm)
@@ -108,12 +113,13 @@ static bool device_works(struct vm *vm)
 bool outside_waits(struct vm *vm)
 {
 	struct vm_outside *outside = &vm->outside;
+	u32 kicks = READ_ONCE(outside->kicks); /* one that comes meanwhile is served next time */
 
-	if (outside->kicked && device_works(vm))
+	if (kicks != outside->kicks_served && device_works(vm))
 		return true;
-	if (outside->kicked)
+	if (kicks != outside->kicks_served)
 		irq_thread_drain(vm);
-	outside->kicked = false;
+	outside->kicks_served = kicks;
 	outside->unread_since = 0;
 	outside->must_wait = outside->must_wait && !called(outside);
 	return outside->must_wait;
@@ -132,7 +138,7 @@ static void wait_for_device(struct turns *page)
 
 void outside_wait(struct vm *vm)
 {
-	if (vm->outside.kicked)
+	if (outside_is_kicked(vm))
 		wait_for_device(vm->outside.page);
 	else
 		turns_wait(&vm->outside.page->calls, vm->outside.calls_seen, WAIT_NS);

@@ -23,9 +23,10 @@ struct vm;
 /* Of the vCPU thread whose turn it is; the schedule's lock hands it on. */
 struct vm_outside {
 	struct turns *page; /* NULL: none */
-	/* An ioeventfd was signalled since outside_waits() last found no work pending. Also set by
-	 * the thread of the ioctl that assigns one. */
-	bool kicked;
+	/* How often an ioeventfd was signalled; also counted by the thread of the ioctl that
+	 * assigns one. And how often it had been when outside_waits() last found no work pending.
+	 */
+	u32 kicks, kicks_served;
 	u64 unread_since; /* clock_ns() since when a kick waits to be read; 0: none does */
 	bool must_wait;	  /* the guest asked to wait until it is called */
 	u32 calls_seen;	  /* value of turns.calls when the last wait ended */
@@ -45,6 +46,8 @@ void outside_show_date(struct vm *vm);
  * what the guest has put into its queue and not yet kicked for.
  */
 void outside_kicked(struct vm *vm);
+/* Has one been signalled since no work was pending? */
+bool outside_is_kicked(const struct vm *vm);
 /* Must no limit on how long something outside of the guest takes show in it? */
 bool outside_endless(const struct vm *vm);
 /* Does the guest have to wait? If it no longer has for work that it asked for, the interrupts of
