@@ -342,8 +342,8 @@ void timing_data(struct timing *t, const struct timing_access *a)
 	one_line(t, a, tag, 0, &found);
 	for (u32 offset = first; offset < a->size; offset += LINE_SIZE)
 		one_line(t, a, tag, offset, &found);
-	if (t->costs && a->store && a->size > LINE_SIZE)
-		penalty_bytes(t, a->size);
+	if (t->costs && a->size > LINE_SIZE)
+		penalty_bytes(t, a);
 	note(t, a, &found);
 }
 

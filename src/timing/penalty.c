@@ -279,10 +279,27 @@ void penalty_data(struct timing *t, const struct timing_access *a, u32 offset, u
 		load_missed(t, a, offset, level, latency);
 }
 
-void penalty_bytes(struct timing *t, u32 bytes)
+/* The processor compares addresses within pages: it takes the copy for one that overlaps. */
+static bool aliases(const struct timing *t, const struct timing_access *a)
 {
-	charge(t, (u64)bytes * BYTE_TICKS);
-	cause_string(t, (u64)bytes * BYTE_TICKS);
+	u64 distance = (a->linear - t->penalty.copied) & (PAGE_SIZE - 1);
+
+	return t->penalty.copier == t->penalty.insns && distance && distance < t->costs->alias;
+}
+
+void penalty_bytes(struct timing *t, const struct timing_access *a)
+{
+	struct penalty *p = &t->penalty;
+	u64 ticks;
+
+	if (!a->store) {
+		p->copied = a->linear;
+		p->copier = p->insns;
+		return;
+	}
+	ticks = aliases(t, a) ? TICKS(a->size) : (u64)a->size * BYTE_TICKS;
+	charge(t, ticks);
+	cause_string(t, ticks);
 }
 
 /* --- prefetches --- */

@@ -35,6 +35,9 @@ struct penalty_params {
 	u8 refill;   /* from the end of a mispredicted branch to the next instruction */
 	u8 resolve;  /* from its issue to its end, if it waits for no miss */
 	u8 line[3];  /* at least between two lines from L2, from the LLC, from memory */
+	/* A copy whose destination is less than so many bytes above its source, modulo a page,
+	 * moves a byte a cycle. */
+	u8 alias;
 };
 
 /* Times are ticks, as the processor counts them: those of all privileges. */
@@ -68,6 +71,8 @@ struct penalty {
 	u32 next_fill, next_load;
 	u64 code_line;		  /* the last one that missed */
 	u64 restarted;		  /* the instruction that was mispredicted last */
+	u64 copied;		  /* linear address of the last read of more than a line, */
+	u64 copier;		  /* and the instruction that read it */
 	u64 ready[PENALTY_LOADS]; /* when the data of each of these loads is there */
 	struct penalty_load load[PENALTY_LOADS];
 	struct chain chain;
@@ -89,8 +94,8 @@ void penalty_at(struct timing *t, u64 ticks, u64 insns);
  * the first level. */
 void penalty_data(struct timing *t, const struct timing_access *a, u32 offset, u8 level,
 		  u16 latency);
-/* It stores so many bytes, more than a line, at once. */
-void penalty_bytes(struct timing *t, u32 bytes);
+/* It reads or stores more than a line at once: a string instruction reads, then stores. */
+void penalty_bytes(struct timing *t, const struct timing_access *a);
 /* Its line of code does, with so many cycles more than a hit of the first level. */
 void penalty_fetch(struct timing *t, u64 line, u8 level, u16 cycles);
 /* It is a branch, and was mispredicted. */

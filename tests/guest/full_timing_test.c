@@ -87,6 +87,18 @@ GUEST_CODE(mixture, "mov $2000, %ebp\n"
 		    "rep stosb\n"
 		    "ret\n");
 
+/* Copies RBX bytes from RSI to RDI so often that lines from memory do not matter. */
+GUEST_CODE(copies, "mov $100, %edx\n"
+		   "1: mov %rbx, %rcx\n"
+		   "mov %rsi, %r8\n"
+		   "mov %rdi, %r9\n"
+		   "rep movsb\n"
+		   "mov %r8, %rsi\n"
+		   "mov %r9, %rdi\n"
+		   "dec %edx\n"
+		   "jnz 1b\n"
+		   "out %al, $0xf4\n");
+
 #define DATA 0x100000ull
 #define ROOM 0x2c0000ull /* more than any second level has */
 
@@ -250,6 +262,34 @@ static void a_misprediction_takes_its_penalty(struct machine *m)
 	assert_in_range(time[1] - time[0], least * 98 / 100, least * 110 / 100);
 }
 
+#define COPIED 3000u
+
+static u64 of_copies(struct machine *m, u64 distance, u64 slice)
+{
+	load(m, copies_start, copies_end, true);
+	m->cpu->regs[RBX] = COPIED;
+	m->cpu->regs[RSI] = DATA;
+	m->cpu->regs[RDI] = DATA + 4 * PAGE_SIZE + distance;
+	while (machine_run(m, slice) == EXIT_BUDGET)
+		;
+	return ticks(m);
+}
+
+/* On AMD's models a byte takes a cycle if the copy seems to overlap, in whatever slices. */
+static void copies_that_seem_to_overlap_are_slow(struct machine *m)
+{
+	u32 alias = penalty_params_of(m->cpu->port.model->set)->alias;
+	u64 usual = of_copies(m, 0, FOREVER), slow = of_copies(m, 7, FOREVER);
+
+	assert_near("below its source", of_copies(m, (u64)-7, FOREVER), usual, 10);
+	assert_near("far above its source", of_copies(m, 64, FOREVER), usual, 10);
+	assert_int_equal(of_copies(m, 7, 10), slow);
+	if (alias)
+		assert_true(slow > 100ull * COPIED * TICKS_PER_CYCLE && usual * 5 < slow);
+	else
+		assert_near("above its source", slow, usual, 10);
+}
+
 /* After each instruction: neither what else is counted nor slices matter, and time is no less than
  * with static timing. */
 static void time_is_the_same_whatever_is_counted(struct machine *m)
@@ -295,6 +335,7 @@ static void (*const checks[])(struct machine *) = {
 	independent_misses_overlap,
 	streams_take_a_part_of_the_latency,
 	a_misprediction_takes_its_penalty,
+	copies_that_seem_to_overlap_are_slow,
 	time_is_the_same_whatever_is_counted,
 	misses_are_those_of_static_timing,
 };
