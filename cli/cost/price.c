@@ -50,7 +50,7 @@ static void add_piece(struct pricing *p, u32 i)
 	p->piece[i] = (struct pipe_piece){ .need = &p->need[i],
 					   .at = (p->code->at + insn->offset) % PAGE,
 					   .length = insn->length,
-					   .back = p->jump[i] < 0 };
+					   .jump = p->jump[i] };
 }
 
 static u32 loop_wait(struct pricing *p, u32 first, u32 last)

@@ -228,7 +228,7 @@ struct pipe_piece {
 	const struct pipe_need *need;
 	u32 at; /* offset in its page */
 	u8 length;
-	bool back; /* a branch with a negative displacement */
+	s64 jump; /* of a direct branch: bytes from its end to its target */
 };
 
 struct pipe_price {

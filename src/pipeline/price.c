@@ -247,7 +247,14 @@ bool pipe_fits_loop(const struct pipe_piece *piece, bool is_last)
 
 	return !piece->need->cycles &&
 	       (is_last ||
-		!(branch == BRANCH_OTHER || (branch == BRANCH_CONDITIONAL && piece->back)));
+		!(branch == BRANCH_OTHER || (branch == BRANCH_CONDITIONAL && piece->jump < 0)));
+}
+
+/* Does it skip a part of the loop? A branch that leaves it does not. */
+static bool skips(const struct pipe_piece *piece, const struct pipe_piece *last)
+{
+	return piece->need->branch == BRANCH_CONDITIONAL &&
+	       (s64)piece->at + piece->length + piece->jump <= (s64)last->at;
 }
 
 static bool is_one_loop(const struct pipe_piece *piece, u32 n, bool *forks)
@@ -256,7 +263,7 @@ static bool is_one_loop(const struct pipe_piece *piece, u32 n, bool *forks)
 	for (u32 i = 0; i < n; i++) {
 		if (!pipe_fits_loop(&piece[i], i + 1 == n))
 			return false;
-		*forks |= i + 1 < n && piece[i].need->branch == BRANCH_CONDITIONAL;
+		*forks |= i + 1 < n && skips(&piece[i], &piece[n - 1]);
 	}
 	return true;
 }

@@ -334,13 +334,15 @@ static void prices_are_slots_and_waits(void **state)
 		u32 hundredths[4];
 	} rows[] = {
 		{ "909090", 0, { 20, 20, 20 } },
-		{ "480fafc3480fafc3", 0, { 100, 100 } },	 /* IMUL: port 1 */
-		{ "480fafc3480fafc3", 0x3c, { 100, 100 } },	 /* in two lines */
-		{ "480fafc3909090", 0, { 40, 20, 20, 20 } },	 /* IMUL before three NOPs */
-		{ "480fafc3909090", 0x3c, { 100, 20, 20, 20 } }, /* which are in another line */
-		{ "4839c875fb", 0, { 0, 100 } },		 /* CMP, JNZ: fused; a turn */
-		{ "480fafc375fa", 0, { 50, 250 } },		 /* a chain of IMUL */
-		{ "0fa29090", 0, { 100, 20, 20 } },		 /* CPUID: fixed */
+		{ "480fafc3480fafc3", 0, { 100, 100 } },	     /* IMUL: port 1 */
+		{ "480fafc3480fafc3", 0x3c, { 100, 100 } },	     /* in two lines */
+		{ "480fafc3909090", 0, { 40, 20, 20, 20 } },	     /* IMUL before three NOPs */
+		{ "480fafc3909090", 0x3c, { 100, 20, 20, 20 } },     /* which are in another line */
+		{ "4839c875fb", 0, { 0, 100 } },		     /* CMP, JNZ: fused; a turn */
+		{ "480fafc375fa", 0, { 50, 250 } },		     /* a chain of IMUL */
+		{ "480fafc3741075f8", 0, { 50, 50, 200 } },	     /* and a way out of its loop */
+		{ "480fafc374030f1f0075f5", 0, { 50, 50, 20, 90 } }, /* or around a part of it */
+		{ "0fa29090", 0, { 100, 20, 20 } },		     /* CPUID: fixed */
 	};
 
 	(void)state;

@@ -98,7 +98,7 @@ static bool decode_piece(struct trans *t, u32 i, const u8 *bytes, u32 n, u64 rip
 	pipe_need(p->core, &p->zi, p->zops, &p->need[i]);
 	*piece = (struct pipe_piece){ .need = &p->need[i],
 				      .length = p->insn.len,
-				      .back = p->insn.ops[0].imm < 0 };
+				      .jump = p->insn.ops[0].imm };
 	return true;
 }
 
@@ -117,7 +117,7 @@ static bool piece_at(struct trans *t, u32 i, u32 at, struct pipe_piece *piece)
 	if (d && price_kept(t, d, bytes, n, rip))
 		*piece = (struct pipe_piece){ .need = d->need,
 					      .length = d->insn.len,
-					      .back = decoder_immediate(d, bytes) < 0 };
+					      .jump = decoder_immediate(d, bytes) };
 	else if (!decode_piece(t, i, bytes, n, rip, piece))
 		return false;
 	piece->at = at;
