@@ -17,7 +17,7 @@ NATIVE = {"xz": [WORK, "count", "xz", "10", "30"], "zlib": [WORK, "count", "zlib
 GUEST = {"xz": [WORK, "count", "xz", "4", "1"], "zlib": [WORK, "count", "zlib", "3", "1"], "sqlite": [WORK, "count", "sqlite", "60", "1"]}
 PERL = "for my $i (1..{}) {{ $h{{$i % 1000}} .= 'x' if $i =~ /[37]$/; $s += length($h{{$i % 77}} // '') }} print $s"
 SMALL = 0.005  # functions with a smaller share in both are taken together
-PERIOD = 100003
+PERIOD = 20011  # a hundred functions of a hundredth each are some 10 points apart by chance alone with 2000 samples
 
 
 def functions(text):

@@ -53,7 +53,7 @@ static void add_piece(struct pricing *p, u32 i)
 					   .jump = p->jump[i] };
 }
 
-static u32 loop_wait(struct pricing *p, u32 first, u32 last)
+static s32 loop_wait(struct pricing *p, u32 first, u32 last)
 {
 	u32 n = last - first + 1;
 
@@ -72,7 +72,7 @@ static u32 loop_wait(struct pricing *p, u32 first, u32 last)
 }
 
 /* Of a jump back to an instruction of the same page. */
-static u32 wait_of(struct pricing *p, u32 i)
+static s32 wait_of(struct pricing *p, u32 i)
 {
 	s64 to = p->block->insn[i].offset + p->block->insn[i].length + p->jump[i];
 	u32 first = i + 1;
@@ -103,12 +103,12 @@ bool cost_price(const struct pipe_core *core, const struct cost_code *code,
 	pipe_price(core, p->piece, block->count, price);
 	block->ticks = 0;
 	for (u32 i = 0; i < block->count; i++) {
-		block->insn[i].ticks = pipe_price_ticks(core, &price[i]) + wait_of(p, i);
+		block->insn[i].ticks = pipe_price_ticks(core, &price[i]) + (u32)wait_of(p, i);
 		block->ticks += block->insn[i].ticks;
 	}
 	block->repeated_ticks = block->ticks;
 	if (block->count && !block->block.loops)
-		block->repeated_ticks += loop_wait(p, 0, block->count - 1);
+		block->repeated_ticks += (u32)loop_wait(p, 0, block->count - 1);
 	free(p);
 	return true;
 }

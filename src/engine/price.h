@@ -16,7 +16,8 @@
 
 /* A loop that was priced; all 0: none. */
 struct priced_loop {
-	u32 wait, mode;
+	s32 wait;
+	u32 mode;
 	u16 at, size; /* in its page, in bytes */
 	u8 bytes[PRICED_BYTES];
 };

@@ -250,9 +250,10 @@ bool pipe_fits_loop(const struct pipe_piece *piece, bool is_last);
 /* Ticks of the slots that make an instruction a heavy one: RETIRE_HEAVY_SLOTS. */
 u32 pipe_price_heavy(const struct pipe_core *core, const struct pipe_price *price);
 /* Ticks by which an iteration takes longer than the sum of its prices, for the branch back, which
- * is the last piece; n <= PIPE_LOOP_INSNS. `loop` has the same instructions, described, and is
+ * is the last piece; n <= PIPE_LOOP_INSNS. Negative: it takes less, by no more than that branch
+ * waits for its port. `loop` has the same instructions, described, and is
  * changed. */
-u32 pipe_loop_wait(const struct pipe_core *core, const struct pipe_piece *piece, u32 n,
+s32 pipe_loop_wait(const struct pipe_core *core, const struct pipe_piece *piece, u32 n,
 		   struct pipe_block *loop, struct pipe_work *work);
 
 #endif

@@ -21,7 +21,8 @@
  *
  * Latency is not among the bounds. Out-of-order execution hides it, except that of a chain from one
  * iteration of a loop to the next: pipe_loop_wait() is that, and the branch back is charged with
- * it. Pure.
+ * it. Of a loop it is also known what all of its segments need together, which may be less than
+ * what they need one after the other: then its branch does not wait for its port. Pure.
  */
 #include "pipeline/priv.h"
 
@@ -268,7 +269,9 @@ static bool is_one_loop(const struct pipe_piece *piece, u32 n, bool *forks)
 	return true;
 }
 
-static u32 sum_of_prices(const struct pipe_core *core, const struct pipe_piece *piece, u32 n)
+/* Also what of it the last one waits. */
+static u32 sum_of_prices(const struct pipe_core *core, const struct pipe_piece *piece, u32 n,
+			 u32 *last_waits)
 {
 	struct pipe_price price[PIPE_LOOP_INSNS];
 	u32 ticks = 0;
@@ -276,13 +279,26 @@ static u32 sum_of_prices(const struct pipe_core *core, const struct pipe_piece *
 	pipe_price(core, piece, n, price);
 	for (u32 i = 0; i < n; i++)
 		ticks += pipe_price_ticks(core, &price[i]);
+	*last_waits = price[n - 1].wait;
 	return ticks;
 }
 
-u32 pipe_loop_wait(const struct pipe_core *core, const struct pipe_piece *piece, u32 n,
+/* Issue slots, ports and divider of an iteration: what one segment waits for overlaps with the
+ * slots of the others, and with those of the next iteration. */
+static u32 iteration_bound(const struct pipe_core *core, const struct pipe_piece *piece, u32 n)
+{
+	struct segment all;
+
+	begin(&all);
+	for (u32 i = n; i-- > 0;)
+		add(core, &all, piece[i].need);
+	return later(all.slots * slot_ticks(core), later(all.ports, all.divider * PIPE_TICKS));
+}
+
+s32 pipe_loop_wait(const struct pipe_core *core, const struct pipe_piece *piece, u32 n,
 		   struct pipe_block *loop, struct pipe_work *work)
 {
-	u32 ticks, latency;
+	u32 ticks, takes, last_waits;
 	bool forks;
 
 	if (!is_one_loop(piece, n, &forks))
@@ -290,10 +306,13 @@ u32 pipe_loop_wait(const struct pipe_core *core, const struct pipe_piece *piece,
 	loop->count = n;
 	loop->loops = true;
 	pipe_fuse(core, loop);
-	latency = pipe_loop_latency(core, loop, work);
+	takes = pipe_loop_latency(core, loop, work);
 	if (forks) /* an iteration does not always go along the longest chain: 0.7 fits best */
-		latency = latency * 7 / 10;
-	latency = later(latency, PIPE_TICKS); /* no core takes a branch more often */
-	ticks = sum_of_prices(core, piece, n);
-	return latency > ticks ? latency - ticks : 0;
+		takes = takes * 7 / 10;
+	takes = later(takes, PIPE_TICKS); /* no core takes a branch more often */
+	takes = later(takes, iteration_bound(core, piece, n));
+	ticks = sum_of_prices(core, piece, n, &last_waits);
+	if (takes >= ticks)
+		return (s32)(takes - ticks);
+	return ticks - takes < last_waits ? -(s32)(ticks - takes) : -(s32)last_waits;
 }

@@ -208,7 +208,7 @@ static bool is_kept(const struct priced_loop *kept, const u8 *bytes, u32 at, u32
 }
 
 static void keep_loop(struct priced_loop *kept, const u8 *bytes, u32 at, u32 size, u32 mode,
-		      u32 wait)
+		      s32 wait)
 {
 	kept->wait = wait;
 	kept->mode = mode;
@@ -219,13 +219,14 @@ static void keep_loop(struct priced_loop *kept, const u8 *bytes, u32 at, u32 siz
 
 /* A loop's branch is priced for each block that it is in, but its bytes, their place in the page
  * and the mode decide alone. */
-static u32 loop_wait(struct trans *t, const struct scan *s, u32 back)
+static s32 loop_wait(struct trans *t, const struct scan *s, u32 back)
 {
 	struct pricing *p = t->eng->pricing;
 	u32 at = page_offset(t, s->offset), from = at - back, n = find_loop(t, from, at);
 	const u8 *bytes = t->source.copy[0]->bytes + from;
-	u32 size = back + s->insn.len, mode = trans_decode_mode(t), wait;
+	u32 size = back + s->insn.len, mode = trans_decode_mode(t);
 	struct priced_loop *kept;
+	s32 wait;
 
 	if (!n)
 		return 0;
@@ -246,13 +247,13 @@ static u16 limited(u32 ticks)
 	return ticks < 0xffff ? ticks : 0xffff;
 }
 
-static void set_weight(struct pricing *p, struct scan *s, const struct pipe_price *price, u32 more)
+static void set_weight(struct pricing *p, struct scan *s, const struct pipe_price *price, s32 more)
 {
 	struct weight *weight = &s->insn.weight;
 	u32 heavy = pipe_price_heavy(p->core, price), used;
 
-	weight->wait = limited(price->wait + more);
-	weight->ticks = limited(pipe_price_ticks(p->core, price) + more);
+	weight->wait = limited(price->wait + (u32)more);
+	weight->ticks = limited(pipe_price_ticks(p->core, price) + (u32)more);
 	used = weight->ticks - weight->wait;
 	weight->heavy = heavy < used ? heavy : used;
 	weight->fused = price->fused;
@@ -261,7 +262,8 @@ static void set_weight(struct pricing *p, struct scan *s, const struct pipe_pric
 static void set_weights(struct trans *t, u32 n, const struct pipe_price *price)
 {
 	const struct scan *looked = NULL; /* an unrolled loop has its branch several times */
-	u32 wait = 0, back;
+	u32 back;
+	s32 wait = 0;
 
 	for (u32 i = 0; i < n; i++) {
 		struct scan *s = &t->scan[i];
