@@ -12,16 +12,16 @@
  *           theirs to the set comes to C, sees the flag, and drops from the first level what the
  *           directory says it no longer holds. The second level is compared with the directory
  *           whenever it is asked.
- *   shared  another one reads a line that they wrote: only store_line[set] is emptied, so that
- *           their next store asks for it again.
+ *   shared  another one reads a line that they wrote: only the set's places of store_line[] are
+ *           emptied, so that their next store asks for it again.
  *
  * Invariants:
  *
  *  1. Tags of private caches are read and written by their own thread only.
- *  2. store_line[set] is set under the set's lock only, to a line that the directory says the
- *     processor alone holds. Whoever changes that empties it first.
- *  3. data_line[set] is set before stale[set] is read, and stale[set] raised before data_line[set]
- *     is emptied: one of both threads notices the other (coherence_set_buffer()).
+ *  2. A place of store_line[] is set under its set's lock only, to a line that the directory says
+ *     the processor alone holds. Whoever changes that empties it first.
+ *  3. A place of data_line[] is set before stale[set] is read, and stale[set] raised before the
+ *     set's places are emptied: one of both threads notices the other (coherence_set_buffer()).
  *  4. An entry of the directory names only processors that have joined.
  *
  * A lock is held for a few hundred instructions. A handler of a signal may leave that code for good
@@ -34,9 +34,9 @@
 
 #include "base/bytes.h"
 #include "base/futex.h"
+#include "timing/first.h"
 #include "timing/levels.h"
 #include "timing/params.h"
-#include "timing/sets.h"
 
 /* --- locks --- */
 
@@ -118,17 +118,25 @@ static struct coherence_entry *find(const struct coherence *c, u64 line)
 	return NULL;
 }
 
+/* Those of all lines of a set. */
+static void empty_buffers(u64 *lines, u32 set)
+{
+	for (u32 place = set; place < TIMING_PLACES; place += TIMING_LINES)
+		__atomic_store_n(&lines[place], 0, __ATOMIC_RELAXED);
+	__atomic_thread_fence(__ATOMIC_SEQ_CST);
+}
+
 /* Others no longer hold a line of the set; or, if they wrote one, may go on to read it. */
 static void tell(const struct coherence *c, u64 others, u32 set, bool taken)
 {
 	for (; others; others &= others - 1) {
 		struct timing *other = c->cpu[__builtin_ctzll(others)];
 
-		__atomic_store_n(&other->store_line[set], 0, __ATOMIC_SEQ_CST);
+		empty_buffers(other->store_line, set);
 		if (!taken)
 			continue;
 		__atomic_store_n(&other->stale[set], true, __ATOMIC_SEQ_CST);
-		__atomic_store_n(&other->data_line[set], 0, __ATOMIC_SEQ_CST);
+		empty_buffers(other->data_line, set);
 	}
 }
 
@@ -186,7 +194,7 @@ static void take(struct timing *t, struct coherence_entry *e, u64 line, u64 host
 	tell(t->shared, e->holders & ~bit_of(t), set, true);
 	e->holders = bit_of(t);
 	e->tag |= COHERENCE_MODIFIED;
-	__atomic_store_n(&t->store_line[set], host, __ATOMIC_SEQ_CST);
+	__atomic_store_n(&t->store_line[timing_place(host)], host, __ATOMIC_SEQ_CST);
 }
 
 /* Who has a line that this processor does not hold. */
@@ -252,7 +260,11 @@ bool coherence_own(struct timing *t, u64 line, u64 host)
 	bool shared;
 
 	lock(t, set_of(line));
-	e = use(t->shared, line);
+	/* A line that is the processor's own already is not made younger: whether it comes here
+	 * depends on which lines share a place of the buffers. */
+	e = find(t->shared, line);
+	if (!e || e->holders != bit_of(t) || !(e->tag & COHERENCE_MODIFIED))
+		e = use(t->shared, line);
 	shared = e->holders & ~bit_of(t);
 	take(t, e, line, host);
 	unlock(t, set_of(line));
@@ -261,6 +273,7 @@ bool coherence_own(struct timing *t, u64 line, u64 host)
 
 void coherence_refresh(struct timing *t, u32 set)
 {
+	const struct first first = first_data(t);
 	u64 *tags = sets_of(&t->l1d, set);
 
 	if (!__atomic_load_n(&t->stale[set], __ATOMIC_SEQ_CST))
@@ -272,7 +285,7 @@ void coherence_refresh(struct timing *t, u32 set)
 		const struct coherence_entry *e = tags[i] ? find(t->shared, line) : NULL;
 
 		if (tags[i] && (!e || !(e->holders & bit_of(t))))
-			sets_drop(&t->l1d, set, tags[i]);
+			first_drop_way(&first, tags, i);
 		else
 			i++;
 	}
@@ -290,11 +303,13 @@ void coherence_lost(struct timing *t, u64 tag)
 	unlock(t, set_of(line));
 }
 
-void coherence_set_buffer(struct timing *t, u32 set, u64 host)
+void coherence_set_buffer(struct timing *t, u64 host)
 {
-	__atomic_store_n(&t->data_line[set], host, __ATOMIC_SEQ_CST);
-	if (__atomic_load_n(&t->stale[set], __ATOMIC_SEQ_CST))
-		__atomic_store_n(&t->data_line[set], 0, __ATOMIC_SEQ_CST);
+	u64 *line = &t->data_line[timing_place(host)];
+
+	__atomic_store_n(line, host, __ATOMIC_SEQ_CST);
+	if (__atomic_load_n(&t->stale[timing_set(host)], __ATOMIC_SEQ_CST))
+		__atomic_store_n(line, 0, __ATOMIC_SEQ_CST);
 }
 
 /* --- invalidation by software --- */

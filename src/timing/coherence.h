@@ -71,8 +71,8 @@ bool coherence_own(struct timing *t, u64 line, u64 host);
 void coherence_refresh(struct timing *t, u32 set);
 /* The first level has lost a line, by its tag; 0: none. */
 void coherence_lost(struct timing *t, u64 tag);
-/* As t->data_line[set] = host: unless the line was taken away meanwhile. */
-void coherence_set_buffer(struct timing *t, u32 set, u64 host);
+/* Enters the line in data_line[], unless it was taken away meanwhile. */
+void coherence_set_buffer(struct timing *t, u64 host);
 
 void coherence_drop(struct timing *t, u64 line); /* out of the last level and of all others' */
 void coherence_empty(struct timing *t); /* the last level; and the processor holds nothing */

@@ -10,8 +10,8 @@
 
 #include "base/bytes.h"
 #include "timing/coherence.h"
+#include "timing/first.h"
 #include "timing/params.h"
-#include "timing/sets.h"
 
 bool levels_in_last(struct timing *t, u64 line)
 {
@@ -47,11 +47,11 @@ enum observed_level levels_request(struct timing *t, u64 line)
 
 void levels_drop(struct timing *t, u64 line)
 {
-	const struct timing_sets *all[] = { &t->l1d, &t->l1i, &t->l2 };
+	const struct first data = first_data(t), code = first_code(t);
 
-	for (u32 i = 0; i < ARRAY_SIZE(all); i++)
-		sets_drop(all[i], line, levels_tag(line));
-	sets_drop(&t->l1d, line, levels_tag(line) | SETS_MARK);
+	first_drop(&data, line, levels_tag(line));
+	first_drop(&code, line, levels_tag(line));
+	sets_drop(&t->l2, line, levels_tag(line));
 	if (t->shared)
 		coherence_drop(t, line);
 	else

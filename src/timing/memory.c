@@ -4,11 +4,10 @@
  * change of CR3): first-level caches and two levels of TLB, and what is counted of them. The caches
  * beyond are in levels.c. vCPU thread; general registers only.
  */
-#include "base/bytes.h"
 #include "timing/coherence.h"
+#include "timing/first.h"
 #include "timing/levels.h"
 #include "timing/params.h"
-#include "timing/sets.h"
 #include "timing/walk.h"
 
 static void add(struct timing *t, enum retire_class class)
@@ -18,48 +17,23 @@ static void add(struct timing *t, enum retire_class class)
 
 /* --- translation --- */
 
-static u64 page_number(gva_t linear, u8 shift)
-{
-	return (linear & MASK(56, 0)) >> shift;
-}
-
 /* A TLB's tag: the page's number, log2 of its size and the address space. */
 static u64 tlb_tag(const struct timing_access *a)
 {
 	u64 owner = a->global ? SPACE_GLOBAL : walk_owner(a->space);
 
 	return owner << SPACE_SHIFT | (u64)a->page_shift << SIZE_SHIFT |
-	       (page_number(a->linear, a->page_shift) + 1);
+	       (walk_page(a->linear, a->page_shift) + 1);
 }
 
-struct side {
-	const struct timing_sets *first, *second;
-	u64 *lines, *stores, *pages; /* its line buffers */
-};
-
-/* Another thread may do the same at any time. */
-static void empty(u64 *lines, u64 *stores, u32 i)
-{
-	__atomic_store_n(&lines[i], 0, __ATOMIC_RELAXED);
-	__atomic_store_n(&stores[i], 0, __ATOMIC_RELAXED);
-}
-
-static void forget_page(const struct side *side, u64 tag)
-{
-	for (u32 i = 0; i < TIMING_LINES; i++)
-		if (side->pages[i] == tag)
-			empty(side->lines, side->stores, i);
-}
-
-static inline enum observed_tlb translate(const struct side *side, u64 number, u64 tag)
+static inline enum observed_tlb translate(struct timing *t, const struct first *f, u64 number,
+					  u64 tag)
 {
 	u64 lost;
 
-	if (likely(sets_use(side->first, number, tag, &lost)))
+	if (likely(first_translate(t, f, number, tag)))
 		return OBSERVED_TLB_L1;
-	if (lost)
-		forget_page(side, lost);
-	return sets_use(side->second, number, tag, &lost) ? OBSERVED_TLB_L2 : OBSERVED_TLB_WALK;
+	return sets_use(f->second, number, tag, &lost) ? OBSERVED_TLB_L2 : OBSERVED_TLB_WALK;
 }
 
 static void count_data_tlb(struct timing *t, enum observed_tlb tlb, bool store)
@@ -157,19 +131,21 @@ static enum observed_level missed_line(struct timing *t, u64 line, bool store)
 
 /* *prefetched: the first level has the line because it was prefetched, and this is its first use.
  */
-static enum observed_level data_line(struct timing *t, gpa_t physical, bool store, u64 host,
-				     bool *prefetched)
+static enum observed_level data_line(struct timing *t, const struct first *f, gpa_t physical,
+				     bool store, u64 host, bool *prefetched)
 {
-	u64 line = physical >> LINE_SHIFT, lost;
+	u64 line = physical >> LINE_SHIFT, *set = sets_of(f->cache, line), lost;
+	u32 i = sets_find_marked(f->cache, set, levels_tag(line));
 
 	*prefetched = false;
-	if (unlikely(t->shared))
-		coherence_refresh(t, timing_set(physical));
-	if (sets_use_marked(&t->l1d, line, levels_tag(line), prefetched, &lost)) {
+	if (likely(i < f->cache->ways)) {
+		*prefetched = set[i] & SETS_MARK;
+		first_rise(f, set, i, levels_tag(line));
 		if (*prefetched && !store)
 			prefetch_loaded(t, line);
 		return unlikely(t->shared) && store ? own_line(t, line, host) : OBSERVED_L1;
 	}
+	lost = first_add(f, set, 0, levels_tag(line));
 	if (unlikely(t->shared)) {
 		coherence_lost(t, lost);
 		t->storing = store ? host : 0;
@@ -241,39 +217,42 @@ static void note(struct timing *t, const struct timing_access *a, const struct f
 						   .physical = a->physical };
 }
 
-static void set_buffer(struct timing *t, u32 set, u64 host, u64 tag, bool store)
+/* The line is settled: lets translated code know. */
+static inline void set_buffer(struct timing *t, u64 host)
 {
-	t->data_page[set] = tag;
+	u32 place = timing_place(host);
+
 	if (likely(!t->shared)) {
-		t->data_line[set] = host;
+		t->data_line[place] = host;
 		return;
 	}
-	if (!store)
-		__atomic_store_n(&t->store_line[set], 0, __ATOMIC_RELAXED);
-	coherence_set_buffer(t, set, host);
+	if (__atomic_load_n(&t->store_line[place], __ATOMIC_RELAXED) != host)
+		__atomic_store_n(&t->store_line[place], 0, __ATOMIC_RELAXED);
+	coherence_set_buffer(t, host);
 }
 
-/* A line that is not in its buffer. */
-static struct found look_up(struct timing *t, const struct timing_access *a, u64 tag, u32 offset,
-			    u64 host)
+/* A line that is not settled. */
+static struct found look_up(struct timing *t, const struct first *f, const struct timing_access *a,
+			    u64 tag, u32 offset, u64 host)
 {
-	const struct side side = { &t->dtlb, &t->stlb, t->data_line, t->store_line, t->data_page };
-	struct found here = { .tlb = translate(&side, page_number(a->linear, a->page_shift), tag) };
+	struct found here = { .tlb = translate(t, f, walk_page(a->linear, a->page_shift), tag) };
+	u64 *set = sets_of(f->cache, (a->physical + offset) >> LINE_SHIFT);
 
 	if (here.tlb == OBSERVED_TLB_WALK)
 		walk(t, a, true);
 	count_data_tlb(t, here.tlb, a->store);
 	t->snoop = OBSERVED_SNOOP_NONE;
-	here.level = data_line(t, a->physical + offset, a->store, host, &here.prefetched);
+	here.level = data_line(t, f, a->physical + offset, a->store, host, &here.prefetched);
 	here.snoop = t->snoop;
 	if (unlikely(here.snoop) && here.snoop >= t->forwards && loads(a, &here))
 		add(t, RETIRE_LOAD_FORWARDS);
-	set_buffer(t, timing_set(a->physical + offset), host, tag, a->store);
+	first_note(t, f, first_notes(f->cache, set), timing_place(host), tag);
+	set_buffer(t, host);
 	return here;
 }
 
-/* A store to the line in a buffer, of which others may hold copies. */
-static struct found own_buffered(struct timing *t, gpa_t physical, u64 host)
+/* A store to a settled line, of which others may hold copies. */
+static struct found own_settled(struct timing *t, gpa_t physical, u64 host)
 {
 	struct found here = { .tlb = OBSERVED_TLB_L1 };
 
@@ -283,23 +262,40 @@ static struct found own_buffered(struct timing *t, gpa_t physical, u64 host)
 	return here;
 }
 
-static bool may_write(const struct timing *t, u32 set, u64 host)
+static bool may_write(const struct timing *t, u64 host)
 {
-	return likely(!t->shared) || __atomic_load_n(&t->store_line[set], __ATOMIC_RELAXED) == host;
+	return likely(!t->shared) ||
+	       __atomic_load_n(&t->store_line[timing_place(host)], __ATOMIC_RELAXED) == host;
+}
+
+/* If the line is settled, lets translated code know. */
+static bool settled_line(struct timing *t, const struct first *f, u64 line, u64 host)
+{
+	u64 *set = sets_of(f->cache, line);
+	u32 i = sets_find(f->cache, set, levels_tag(line));
+
+	if (!first_settled(f, set, i))
+		return false;
+	first_renote(f, &first_notes(f->cache, set)[i], timing_place(host));
+	set_buffer(t, host);
+	return true;
 }
 
 /* One line of an access, `offset` bytes into it. */
 static void one_line(struct timing *t, const struct timing_access *a, u64 tag, u32 offset,
 		     struct found *found)
 {
+	const struct first first = first_data(t);
 	u64 host = (a->host + offset) & ~(u64)(LINE_SIZE - 1);
-	u32 set = timing_set(a->physical + offset);
+	gpa_t physical = a->physical + offset;
 	struct found here;
 
-	if (__atomic_load_n(&t->data_line[set], __ATOMIC_RELAXED) != host)
-		here = look_up(t, a, tag, offset, host);
-	else if (a->store && !may_write(t, set, host))
-		here = own_buffered(t, a->physical + offset, host);
+	if (unlikely(t->shared))
+		coherence_refresh(t, timing_set(physical));
+	if (!settled_line(t, &first, physical >> LINE_SHIFT, host))
+		here = look_up(t, &first, a, tag, offset, host);
+	else if (a->store && !may_write(t, host))
+		here = own_settled(t, physical, host);
 	else
 		return;
 	if (likely(hits(&here) && !here.prefetched))
@@ -314,22 +310,68 @@ static void one_line(struct timing *t, const struct timing_access *a, u64 tag, u
 	found->snoop = here.snoop > found->snoop ? here.snoop : found->snoop;
 }
 
+/* If both levels have the line and the page, looks them up. */
+static bool hit(struct timing *t, const struct first *f, const struct timing_access *a, u32 place)
+{
+	u64 line = a->physical >> LINE_SHIFT, number = walk_page(a->linear, a->page_shift), tag;
+	u64 *set = sets_of(f->cache, line), *pages = sets_of(f->tlb, number);
+	u32 i = sets_find(f->cache, set, levels_tag(line)), j;
+
+	if (i == f->cache->ways)
+		return false;
+	if (first_settled(f, set, i)) {
+		first_renote(f, &first_notes(f->cache, set)[i], place);
+		return true;
+	}
+	tag = tlb_tag(a);
+	j = sets_find(f->tlb, pages, tag);
+	if (j == f->tlb->ways)
+		return false;
+	sets_rise(pages, j, tag);
+	first_rise(f, set, i, levels_tag(line));
+	first_note(t, f, first_notes(f->cache, set), place, tag);
+	return true;
+}
+
 bool timing_data_hit(struct timing *t, const struct timing_access *a)
 {
 	const struct found found = { .level = OBSERVED_L1, .tlb = OBSERVED_TLB_L1 };
-	u64 line = a->physical >> LINE_SHIFT, host = a->host & ~(u64)(LINE_SIZE - 1), tag;
-	u32 set = timing_set(a->physical);
+	const struct first first = first_data(t);
+	u64 host = a->host & ~(u64)(LINE_SIZE - 1);
 
-	if (unlikely(t->shared) || (a->physical & (LINE_SIZE - 1)) + a->size > LINE_SIZE)
+	if (unlikely(t->shared || t->replay) ||
+	    (a->physical & (LINE_SIZE - 1)) + a->size > LINE_SIZE)
 		return false;
-	if (likely(t->data_line[set] != host)) {
-		tag = tlb_tag(a);
-		if (!sets_touch_both(&t->dtlb, page_number(a->linear, a->page_shift), tag, &t->l1d,
-				     line, levels_tag(line)))
-			return false;
-		set_buffer(t, set, host, tag, a->store);
-	}
+	if (!hit(t, &first, a, timing_place(host)))
+		return false;
+	t->shown = a->linear;
+	t->data_line[timing_place(host)] = host;
 	note(t, a, &found);
+	return true;
+}
+
+/* --- instructions that are executed again --- */
+
+void timing_replay(struct timing *t, bool code)
+{
+	t->replay = 2;
+	t->replay_code = code;
+	t->replay_upto = t->shown;
+}
+
+/* Was the access shown before? */
+static bool shown_before(struct timing *t, gva_t linear, bool code)
+{
+	if (likely(!t->replay))
+		return false;
+	if (code != t->replay_code) {
+		if (code)
+			return true;
+		t->replay = 0; /* code is fetched first */
+		return false;
+	}
+	if (linear == t->replay_upto)
+		t->replay = 0;
 	return true;
 }
 
@@ -339,6 +381,9 @@ void timing_data(struct timing *t, const struct timing_access *a)
 	u64 tag = tlb_tag(a);
 	struct found found = { .level = OBSERVED_L1, .tlb = OBSERVED_TLB_L1 };
 
+	if (shown_before(t, a->linear, false))
+		return;
+	t->shown = a->linear;
 	one_line(t, a, tag, 0, &found);
 	for (u32 offset = first; offset < a->size; offset += LINE_SIZE)
 		one_line(t, a, tag, offset, &found);
@@ -352,8 +397,9 @@ void timing_data(struct timing *t, const struct timing_access *a)
 void timing_observe(struct timing *t, bool look)
 {
 	if (look && !t->observing) {
-		/* Empties the line buffers, so that the first line comes to timing_fetch(). */
-		bytes_fill(t->code_line, 0, sizeof(t->code_line));
+		const struct first code = first_code(t);
+
+		first_unsettle_all(t, &code); /* the first line comes to timing_fetch() */
 		t->first_line = true;
 		t->next_line = 0;
 		penalty_begin(t);
@@ -377,11 +423,22 @@ static bool fetched_before(struct timing *t, gpa_t physical)
 	return true;
 }
 
-static void fill_code(struct timing *t, u64 line)
+/* Makes the line the youngest of its set. True: it was there. */
+static bool use_code(const struct first *f, u64 line)
 {
-	u64 lost;
+	u64 *set = sets_of(f->cache, line);
+	u32 i = sets_find(f->cache, set, levels_tag(line));
 
-	if (!sets_use(&t->l1i, line, levels_tag(line), &lost))
+	if (i < f->cache->ways)
+		first_rise(f, set, i, levels_tag(line));
+	else
+		first_add(f, set, 0, levels_tag(line));
+	return i < f->cache->ways;
+}
+
+static void fill_code(struct timing *t, const struct first *f, u64 line)
+{
+	if (!use_code(f, line))
 		levels_fill(t, line);
 }
 
@@ -393,12 +450,11 @@ static void count_code_tlb(struct timing *t, enum observed_tlb tlb)
 		add(t, RETIRE_ITLB_MISSES);
 }
 
-static enum observed_level code_line(struct timing *t, u64 line)
+static enum observed_level code_line(struct timing *t, const struct first *f, u64 line)
 {
 	enum observed_level level;
-	u64 lost;
 
-	if (sets_use(&t->l1i, line, levels_tag(line), &lost))
+	if (use_code(f, line))
 		return OBSERVED_L1;
 	level = outer_levels(t, line);
 	add(t, RETIRE_L1I_MISSES);
@@ -417,128 +473,57 @@ static void code_missed(struct timing *t, u64 line, enum observed_level level,
 	penalty_prefetch(t);
 }
 
-static void set_code_buffer(struct timing *t, gpa_t physical, u64 tag)
+static void set_code_buffer(struct timing *t, gpa_t physical)
 {
-	u32 set = timing_set(physical);
-
-	t->code_line[set] = timing_code_key(physical);
-	t->code_page[set] = tag;
+	t->code_line[timing_place(physical)] = timing_code_key(physical);
 }
 
 bool timing_fetch_hit(struct timing *t, const struct timing_access *a)
 {
-	u64 line = a->physical >> LINE_SHIFT, tag = tlb_tag(a);
+	const struct first first = first_code(t);
 
-	if (unlikely(t->first_line || t->next_line))
+	if (unlikely(t->first_line || t->replay || t->next_line == timing_code_key(a->physical)) ||
+	    !hit(t, &first, a, timing_place(a->physical)))
 		return false;
-	if (t->code_line[timing_set(a->physical)] == timing_code_key(a->physical))
-		return true;
-	if (!sets_touch_both(&t->itlb, page_number(a->linear, a->page_shift), tag, &t->l1i, line,
-			     levels_tag(line)))
+	t->shown = a->linear;
+	set_code_buffer(t, a->physical);
+	return true;
+}
+
+static bool settled_code(struct timing *t, const struct first *f, gpa_t physical)
+{
+	u64 line = physical >> LINE_SHIFT, *set = sets_of(f->cache, line);
+	u32 i = sets_find(f->cache, set, levels_tag(line));
+
+	if (!first_settled(f, set, i))
 		return false;
-	set_code_buffer(t, a->physical, tag);
+	first_renote(f, &first_notes(f->cache, set)[i], timing_place(physical));
+	set_code_buffer(t, physical);
 	return true;
 }
 
 void timing_fetch(struct timing *t, const struct timing_access *a)
 {
-	const struct side side = { &t->itlb, &t->istlb, t->code_line, t->code_line, t->code_page };
+	const struct first first = first_code(t);
 	u64 line = a->physical >> LINE_SHIFT, tag = tlb_tag(a);
+	u64 *set = sets_of(first.cache, line);
 	enum observed_tlb tlb;
 	bool before;
 
-	if (t->code_line[timing_set(a->physical)] == timing_code_key(a->physical))
+	if (shown_before(t, a->linear, true) || settled_code(t, &first, a->physical))
 		return;
-	tlb = translate(&side, page_number(a->linear, a->page_shift), tag);
+	t->shown = a->linear;
+	tlb = translate(t, &first, walk_page(a->linear, a->page_shift), tag);
 	before = fetched_before(t, a->physical);
 	if (tlb == OBSERVED_TLB_WALK)
 		walk(t, a, !before);
 	if (before) {
-		fill_code(t, line);
+		fill_code(t, &first, line);
 	} else {
 		count_code_tlb(t, tlb);
 		t->snoop = OBSERVED_SNOOP_NONE;
-		code_missed(t, line, code_line(t, line), tlb);
+		code_missed(t, line, code_line(t, &first, line), tlb);
 	}
-	set_code_buffer(t, a->physical, tag);
-}
-
-/* --- invalidation by software --- */
-
-static void forget_lines(struct timing *t)
-{
-	bytes_fill(t->data_line, 0, sizeof(t->data_line));
-	bytes_fill(t->store_line, 0, sizeof(t->store_line));
-	bytes_fill(t->code_line, 0, sizeof(t->code_line));
-}
-
-void timing_flush_line(struct timing *t, gpa_t physical)
-{
-	levels_drop(t, physical >> LINE_SHIFT);
-	empty(t->data_line, t->store_line, timing_set(physical));
-	t->code_line[timing_set(physical)] = 0;
-}
-
-void timing_flush_caches(struct timing *t)
-{
-	levels_empty(&t->l1d);
-	levels_empty(&t->l1i);
-	levels_empty(&t->l2);
-	if (t->shared)
-		coherence_empty(t);
-	else
-		levels_empty(&t->llc);
-	forget_lines(t);
-}
-
-static bool is_page(u64 tag, gva_t linear)
-{
-	u8 shift = tag >> SIZE_SHIFT & MASK(SPACE_SHIFT - SIZE_SHIFT - 1, 0);
-	u64 number = (tag & MASK(SIZE_SHIFT - 1, 0)) - 1;
-
-	return tag && number == page_number(linear, shift);
-}
-
-static void flush_page(const struct timing_sets *s, gva_t linear)
-{
-	for (u64 i = 0; i < (u64)s->sets * s->ways; i++)
-		while (is_page(s->tags[i], linear))
-			sets_drop(s, i / s->ways, s->tags[i]);
-}
-
-void timing_flush_page(struct timing *t, gva_t linear)
-{
-	flush_page(&t->dtlb, linear);
-	flush_page(&t->itlb, linear);
-	flush_page(&t->stlb, linear);
-	if (t->istlb.tags != t->stlb.tags)
-		flush_page(&t->istlb, linear);
-	walk_forget(t); /* SDM 3A 4.10.4.1: whatever the address */
-	forget_lines(t);
-}
-
-void timing_flush_space(struct timing *t, u16 space)
-{
-	sets_drop_space(&t->dtlb, walk_owner(space));
-	sets_drop_space(&t->itlb, walk_owner(space));
-	sets_drop_space(&t->stlb, walk_owner(space));
-	if (t->istlb.tags != t->stlb.tags)
-		sets_drop_space(&t->istlb, walk_owner(space));
-	walk_forget_space(t, space);
-	forget_lines(t);
-}
-
-void timing_flush_tlbs(struct timing *t)
-{
-	levels_empty(&t->dtlb);
-	levels_empty(&t->itlb);
-	levels_empty(&t->stlb);
-	levels_empty(&t->istlb);
-	walk_forget(t);
-	forget_lines(t);
-}
-
-void timing_switch_space(struct timing *t)
-{
-	forget_lines(t);
+	first_note(t, &first, first_notes(first.cache, set), timing_place(a->physical), tag);
+	set_code_buffer(t, a->physical);
 }

@@ -62,6 +62,11 @@ static u64 ntags(const struct timing_sets *sets)
 	return (u64)sets->sets * sets->ways;
 }
 
+static bool has_notes(u32 i)
+{
+	return i == CACHE_L1D || i == CACHE_L1I;
+}
+
 size_t timing_memory(const struct model *model)
 {
 	struct timing_sets sets[NSETS];
@@ -69,7 +74,7 @@ size_t timing_memory(const struct model *model)
 
 	layout(model, sets);
 	for (u32 i = 0; i < NSETS; i++)
-		n += ntags(&sets[i]);
+		n += ntags(&sets[i]) * (has_notes(i) ? 2 : 1);
 	return n * sizeof(u64);
 }
 
@@ -82,6 +87,11 @@ void timing_init(struct timing *t, const struct model *model, void *memory, u64 
 	for (u32 i = 0; i < NSETS; i++) {
 		sets[i].tags = next;
 		sets[i].is_power = !(sets[i].sets & (sets[i].sets - 1));
+		next += ntags(&sets[i]);
+		if (!has_notes(i))
+			continue;
+		sets[i].young = sets[i].ways * 3 / 4;
+		sets[i].notes = next;
 		next += ntags(&sets[i]);
 	}
 	must(sets[CACHE_L1D].sets == TIMING_LINES && sets[CACHE_L1I].sets == TIMING_LINES);

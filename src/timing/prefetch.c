@@ -16,9 +16,9 @@
 #include "timing/prefetch.h"
 
 #include "timing/coherence.h"
+#include "timing/first.h"
 #include "timing/levels.h"
 #include "timing/params.h"
-#include "timing/sets.h"
 
 #define PAGE_LINES   (PAGE_SIZE / LINE_SIZE)
 #define STREAM_RUN   2 /* requests in one direction, after the first of a page, make a stream */
@@ -129,17 +129,18 @@ void prefetch_requested(struct timing *t, u64 line, enum observed_level level)
 
 static void into_l1(struct timing *t, u64 from, u64 line)
 {
-	u64 tag = levels_tag(line);
+	const struct first first = first_data(t);
+	u64 *set = sets_of(&t->l1d, line), tag = levels_tag(line), lost;
 	enum observed_level level;
-	u64 lost;
 
-	if (!on_one_page(from, line) || sets_hold_marked(&t->l1d, line, tag))
+	if (!on_one_page(from, line) || sets_find_marked(&t->l1d, set, tag) < t->l1d.ways)
 		return;
 	level = levels_request(t, line);
 	penalty_ask(t, line, level);
 	t->count[RETIRE_L1D_FILLS]++;
 	t->count[RETIRE_L1D_PREFETCHES]++;
-	lost = sets_add_second(&t->l1d, line, tag | SETS_MARK);
+	/* Below the youngest. */
+	lost = first_add(&first, set, set[0] ? 1 : 0, tag | SETS_MARK);
 	if (unlikely(t->shared))
 		coherence_lost(t, lost);
 	prefetch_requested(t, line, level);

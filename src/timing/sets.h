@@ -55,51 +55,18 @@ static inline bool sets_hold(const struct timing_sets *s, u64 index, u64 tag)
 }
 
 /* Of sets whose tags may be marked: marked or not. */
+static inline u32 sets_find_marked(const struct timing_sets *s, const u64 *set, u64 tag)
+{
+	u32 i = 0;
+
+	while (i < s->ways && (set[i] & ~SETS_MARK) != tag)
+		i++;
+	return i;
+}
+
 static inline bool sets_hold_marked(const struct timing_sets *s, u64 index, u64 tag)
 {
-	const u64 *set = sets_of(s, index);
-
-	for (u32 i = 0; i < s->ways; i++)
-		if ((set[i] & ~SETS_MARK) == tag)
-			return true;
-	return false;
-}
-
-/* As sets_use(), of sets whose tags may be marked. *marked: it was there, with a mark, which it
- * loses. */
-static inline bool sets_use_marked(const struct timing_sets *s, u64 index, u64 tag, bool *marked,
-				   u64 *lost)
-{
-	u64 *set = sets_of(s, index), older = tag;
-
-	for (u32 i = 0; i < s->ways; i++) {
-		u64 here = set[i];
-
-		set[i] = older;
-		if ((here & ~SETS_MARK) == tag) {
-			*marked = here & SETS_MARK;
-			return true;
-		}
-		older = here;
-	}
-	*lost = older;
-	return false;
-}
-
-/* Adds a tag that is not there as the second youngest: the youngest, which may be in a line buffer,
- * stays. Returns what fell out, or 0. */
-static inline u64 sets_add_second(const struct timing_sets *s, u64 index, u64 tag)
-{
-	u64 *set = sets_of(s, index);
-	u64 older = tag;
-
-	for (u32 i = set[0] ? 1 : 0; i < s->ways; i++) {
-		u64 here = set[i];
-
-		set[i] = older;
-		older = here;
-	}
-	return older;
+	return sets_find_marked(s, sets_of(s, index), tag) < s->ways;
 }
 
 /* Makes the tag, which is at place i, the youngest of its set. */
@@ -119,23 +86,6 @@ static inline bool sets_touch(const struct timing_sets *s, u64 index, u64 tag)
 	if (i == s->ways)
 		return false;
 	sets_rise(set, i, tag);
-	return true;
-}
-
-/* As sets_touch(), of a tag in each of two. */
-static inline bool sets_touch_both(const struct timing_sets *s, u64 index, u64 tag,
-				   const struct timing_sets *other, u64 other_index, u64 other_tag)
-{
-	u64 *set = sets_of(s, index), *other_set = sets_of(other, other_index);
-	u32 i = sets_find(s, set, tag), j;
-
-	if (unlikely(i == s->ways))
-		return false;
-	j = sets_find(other, other_set, other_tag);
-	if (j == other->ways)
-		return false;
-	sets_rise(set, i, tag);
-	sets_rise(other_set, j, other_tag);
 	return true;
 }
 

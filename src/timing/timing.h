@@ -10,11 +10,8 @@
  * changes no state but the fields marked `inline`; the functions here do the same and more, and
  * both may be mixed at will.
  *
- * Line buffers. The line used last in each set of a first-level cache needs no look-up: it is the
- * youngest of its set, and using it again changes nothing. That is a rule of the model and not just
- * a short cut: such an access does not touch the TLB either. A line leaves its buffer when another
- * line of the set is used, when the first-level TLB loses its page, and with every change of
- * address space; also when another processor takes a line of the set away.
+ * Line buffers. Lines that are young in their set of a first-level cache need no look-up, and using
+ * them changes nothing: first.h. That is a rule of the model and not just a short cut.
  *
  * Freestanding: general registers only, no libc. Owned by the vCPU thread.
  */
@@ -33,12 +30,33 @@
 #define LINE_SIZE    64u
 #define TIMING_LINES 64u /* sets of the first-level caches, on all models */
 
+/* Line buffers of a first-level cache. */
+#define PLACE_BITS    12
+#define TIMING_PLACES (1u << PLACE_BITS)
+
 /* Sets of tags, the youngest of a set first. A tag of 0 is an empty way. */
 struct timing_sets {
 	u64 *tags;
 	u32 sets;
 	u8 ways;
 	bool is_power; /* `sets` is a power of two */
+	u8 young;      /* first-level caches: how many ways are young */
+	u64 *notes;    /* first-level caches: as tags[], see first.h */
+};
+
+#define PAGE_HASH_BITS 9
+#define PAGE_HASHES    (1u << PAGE_HASH_BITS)
+
+/* What first.h remembers of the pages of one hash. */
+struct timing_page {
+	u64 lost; /* lines that were looked up before this stamp, or at it, are not settled */
+	/* Which groups of places may have lines of them, and which places of each. */
+	u64 groups, places;
+};
+
+struct timing_pages {
+	u64 lost, groups; /* of all pages */
+	struct timing_page page[PAGE_HASHES];
 };
 
 struct timing_params;
@@ -46,11 +64,11 @@ struct coherence;
 
 struct timing {
 	/* --- inline --- */
-	u64 data_line[TIMING_LINES]; /* buffers: host addresses of lines; 0: none */
-	u64 code_line[TIMING_LINES]; /* timing_code_key() of lines; 0: none */
+	u64 data_line[TIMING_PLACES]; /* buffers: host addresses of lines; 0: none */
+	u64 code_line[TIMING_PLACES]; /* timing_code_key() of lines; 0: none */
 	/* With `shared`: of data_line[], those that no other processor holds, which a store needs.
 	 * Other threads empty these and data_line[] (coherence.c). */
-	u64 store_line[TIMING_LINES];
+	u64 store_line[TIMING_PLACES];
 	/* --- */
 	struct predict predict;		    /* its first fields are inline too */
 	const struct timing_params *params; /* NULL: no model; it is shown nothing */
@@ -80,7 +98,13 @@ struct timing {
 	bool first_line; /* the next line of code is the first one shown */
 	/* timing_code_key() of the line after the first, until it is fetched; 0: none. */
 	u64 next_line;
-	u64 data_page[TIMING_LINES], code_page[TIMING_LINES]; /* the TLB's tags for the buffers */
+	u64 stamp; /* first.h */
+	struct timing_pages data_pages, code_pages;
+	u64 shown; /* linear address of the last access that was looked up */
+	/* See timing_replay(). */
+	u8 replay; /* visits of the owner to translated code that it lasts; 0: there is none */
+	bool replay_code;
+	u64 replay_upto;
 };
 
 /* An access on one page. */
@@ -110,6 +134,19 @@ void timing_observe(struct timing *t, bool look);
 /* Before it is observed: do misses and mispredictions take time? If so, the owner calls
  * penalty_at() before it shows accesses, and penalty_branch() after a misprediction. */
 void timing_set_full(struct timing *t, bool full);
+
+/*
+ * The instruction whose access, or fetch, was shown last is going to be executed again. What it
+ * shows again, up to that access, changes nothing. The owner calls timing_visit() before that
+ * execution, and before the next.
+ */
+void timing_replay(struct timing *t, bool code);
+
+static inline void timing_visit(struct timing *t)
+{
+	if (unlikely(t->replay))
+		t->replay--;
+}
 
 /* For speed: does the access hit the caches and TLBs of the first level, without any consequence?
  * Then it has been shown; else nothing has changed. */
@@ -155,6 +192,12 @@ static inline bool timing_conditional(struct timing *t, u64 from, u64 to, bool t
 static inline u32 timing_set(u64 address)
 {
 	return address >> LINE_SHIFT & (TIMING_LINES - 1);
+}
+
+/* Where the line buffers have a line. */
+static inline u32 timing_place(u64 address)
+{
+	return address >> LINE_SHIFT & (TIMING_PLACES - 1);
 }
 
 static inline u64 timing_code_key(gpa_t line)

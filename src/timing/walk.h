@@ -23,4 +23,10 @@ static inline u64 walk_owner(u16 space)
 	return space % SPACE_GLOBAL;
 }
 
+/* The number of a page of 1 << shift bytes. */
+static inline u64 walk_page(gva_t linear, u8 shift)
+{
+	return (linear & MASK(56, 0)) >> shift;
+}
+
 #endif

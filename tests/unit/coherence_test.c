@@ -123,12 +123,12 @@ static void expect(u32 i, enum observed_level level, enum observed_snoop snoop)
 /* Would translated code pass? */
 static bool reads_in_line(u32 i, u64 address)
 {
-	return cpu[i]->data_line[timing_set(address)] == ((HOST + address) & ~(LINE - 1));
+	return cpu[i]->data_line[timing_place(HOST + address)] == ((HOST + address) & ~(LINE - 1));
 }
 
 static bool writes_in_line(u32 i, u64 address)
 {
-	return cpu[i]->store_line[timing_set(address)] == ((HOST + address) & ~(LINE - 1));
+	return cpu[i]->store_line[timing_place(HOST + address)] == ((HOST + address) & ~(LINE - 1));
 }
 
 static void a_load_of_what_another_wrote_is_a_hitm(void **state)
@@ -394,16 +394,16 @@ static void threads_leave_one_owner(void **state)
 	for (u64 i = 0; i < COHERENCE_SETS * COHERENCE_WAYS; i++)
 		if (all[i].tag & COHERENCE_MODIFIED)
 			assert_int_equal(__builtin_popcountll(all[i].holders), 1);
-	for (u32 set = 0; set < TIMING_LINES; set++) {
+	for (u32 place = 0; place < TIMING_PLACES; place++) {
 		u64 owned[CPUS];
 
-		assert_int_equal(caches->lock[set].holder, 0);
+		assert_int_equal(caches->lock[place % TIMING_LINES].holder, 0);
 		for (u32 i = 0; i < CPUS; i++) {
-			owned[i] = cpu[i]->store_line[set];
-			assert_true(!owned[i] || owned[i] == cpu[i]->data_line[set] ||
-				    !cpu[i]->data_line[set]);
+			owned[i] = cpu[i]->store_line[place];
+			assert_true(!owned[i] || owned[i] == cpu[i]->data_line[place] ||
+				    !cpu[i]->data_line[place]);
 			for (u32 j = 0; owned[i] && j < CPUS; j++)
-				assert_true(j == i || cpu[j]->data_line[set] != owned[i]);
+				assert_true(j == i || cpu[j]->data_line[place] != owned[i]);
 		}
 	}
 }

@@ -353,7 +353,7 @@ static void a_line_in_its_buffer_stays(void **state)
 	for (u64 page = 0; page < pages; page++)
 		load_lines(page * PAGE_SIZE, 3, 1, 2);
 	assert_int_equal(taken(RETIRE_L1D_PREFETCHES), pages);
-	assert_true(timing->data_line[5]);
+	assert_true(timing->data_line[timing_place(HOST + 0x100000 + 5 * LINE)]);
 	assert_true(holds(&timing->l1d, 0x100000 + 5 * LINE));
 	for (u64 page = 0; page < pages; page++)
 		assert_int_equal(sets_hold(&timing->l1d, page * PAGE_SIZE / LINE + 5,

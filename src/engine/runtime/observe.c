@@ -85,6 +85,7 @@ u64 observe_end(struct cpu *cpu, u32 desc, const u8 *return_pc, u64 otherwise)
 	 * stays. */
 	if (desc & DESC_SIZE)
 		cpu_priv(cpu)->timing.keep_seen = 2;
+	timing_replay(&cpu_priv(cpu)->timing, !(desc & DESC_SIZE));
 	return leave(cpu, return_pc, false);
 }
 

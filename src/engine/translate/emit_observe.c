@@ -1,8 +1,8 @@
 // SPDX-License-Identifier: MIT
 /*
  * Code that shows the timing model what the guest does, in blocks of a mode that asks for it. In
- * line is only what changes no more than a line buffer, the path or the return stack: accesses to
- * the line used last of its set, sure branches that went their way (timing/predict.h), returns to
+ * line is only what changes no more than the path or the return stack: accesses to settled lines
+ * (timing/first.h), sure branches that went their way (timing/predict.h), returns to
  * the address on the return stack, direct jumps and calls. The rest calls observe.c, from stubs
  * after the block. The path is always up to date: C may leave the block anywhere.
  */
@@ -58,15 +58,15 @@ static s32 buffers(const struct trans *t, u32 desc)
 								      : TIMING(data_line);
 }
 
-/* Emits a jump that is taken unless the whole access at the host address in S0 lies on the line
- * last used in its set. */
+/* Emits a jump that is taken unless the whole access at the host address in S0 lies on a line that
+ * needs no look-up. */
 static u8 *other_line(struct trans *t, u32 desc)
 {
 	u32 size = desc & DESC_SIZE;
 
 	emit_rr(&t->e, false, OP_MOV_LOAD, S1, S0);
 	emit_shift(&t->e, false, SHIFT_SHR, S1, LINE_SHIFT - 3);
-	emit_group1(&t->e, false, GROUP_AND, S1, (TIMING_LINES - 1) << 3);
+	emit_group1(&t->e, false, GROUP_AND, S1, (TIMING_PLACES - 1) << 3);
 	emit_rm(&t->e, true, OP_MOV_LOAD, S1, element(S1, 1, buffers(t, desc)));
 	emit_rr(&t->e, true, OP_XOR, S1, S0);
 	emit_group1(&t->e, true, GROUP_CMP, S1, LINE_SIZE + 1 - size);
@@ -94,7 +94,7 @@ void emit_observe_data(struct trans *t, u32 desc)
 static void fetch_line(struct trans *t, u64 linear, gpa_t physical)
 {
 	u64 key = timing_code_key(physical);
-	s32 buffer = TIMING(code_line) + 8 * (s32)timing_set(physical);
+	s32 buffer = TIMING(code_line) + 8 * (s32)timing_place(physical);
 	struct observe_stub *stub;
 
 	emit_flags_save(t);
