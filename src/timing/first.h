@@ -128,10 +128,25 @@ static inline bool first_note_holds(const struct first *f, u64 note)
 	return stamp > f->pages->lost && stamp > f->pages->page[hash].lost;
 }
 
-/* Is the line at place i of its set settled? */
-static inline bool first_settled(const struct first *f, const u64 *set, u32 i)
+/* Where a line is in its set; `ways`: nowhere. */
+struct way {
+	u64 *set;
+	u32 i;
+};
+
+/* The line's tag may be marked. */
+static inline struct way first_find(const struct first *f, u64 line, u64 tag)
 {
-	return i < f->cache->young && first_note_holds(f, first_notes(f->cache, set)[i]);
+	u64 *set = sets_of(f->cache, line);
+
+	return (struct way){ .set = set, .i = sets_find_marked(f->cache, set, tag) };
+}
+
+/* A line with a mark has no note. */
+static inline bool first_settled(const struct first *f, struct way way)
+{
+	return way.i < f->cache->young &&
+	       first_note_holds(f, first_notes(f->cache, way.set)[way.i]);
 }
 
 /* The group of a place has lines of the page. */
@@ -161,8 +176,10 @@ static inline void first_note(struct timing *t, const struct first *f, u64 *note
 }
 
 /* A settled line is about to be entered at a place, again. */
-static inline void first_renote(const struct first *f, u64 *note, u32 place)
+static inline void first_renote(const struct first *f, struct way way, u32 place)
 {
+	u64 *note = &first_notes(f->cache, way.set)[way.i];
+
 	if (unlikely(first_place(*note) != place)) {
 		first_empty_place(f, *note);
 		*note = (*note & ~(u64)(TIMING_PLACES - 1)) | place;
@@ -225,11 +242,10 @@ static inline void first_drop_way(const struct first *f, u64 *set, u32 i)
 
 static inline void first_drop(const struct first *f, u64 line, u64 tag)
 {
-	u64 *set = sets_of(f->cache, line);
-	u32 i = sets_find_marked(f->cache, set, tag);
+	struct way way = first_find(f, line, tag);
 
-	if (i < f->cache->ways)
-		first_drop_way(f, set, i);
+	if (way.i < f->cache->ways)
+		first_drop_way(f, way.set, way.i);
 }
 
 /* --- translations --- */

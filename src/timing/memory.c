@@ -131,11 +131,11 @@ static enum observed_level missed_line(struct timing *t, u64 line, bool store)
 
 /* *prefetched: the first level has the line because it was prefetched, and this is its first use.
  */
-static enum observed_level data_line(struct timing *t, const struct first *f, gpa_t physical,
-				     bool store, u64 host, bool *prefetched)
+static enum observed_level data_line(struct timing *t, const struct first *f, u64 line,
+				     struct way way, bool store, u64 host, bool *prefetched)
 {
-	u64 line = physical >> LINE_SHIFT, *set = sets_of(f->cache, line), lost;
-	u32 i = sets_find_marked(f->cache, set, levels_tag(line));
+	u64 *set = way.set, lost;
+	u32 i = way.i;
 
 	*prefetched = false;
 	if (likely(i < f->cache->ways)) {
@@ -233,31 +233,30 @@ static inline void set_buffer(struct timing *t, u64 host)
 
 /* A line that is not settled. */
 static struct found look_up(struct timing *t, const struct first *f, const struct timing_access *a,
-			    u64 tag, u32 offset, u64 host)
+			    u64 tag, u64 line, struct way way, u64 host)
 {
 	struct found here = { .tlb = translate(t, f, walk_page(a->linear, a->page_shift), tag) };
-	u64 *set = sets_of(f->cache, (a->physical + offset) >> LINE_SHIFT);
 
 	if (here.tlb == OBSERVED_TLB_WALK)
 		walk(t, a, true);
 	count_data_tlb(t, here.tlb, a->store);
 	t->snoop = OBSERVED_SNOOP_NONE;
-	here.level = data_line(t, f, a->physical + offset, a->store, host, &here.prefetched);
+	here.level = data_line(t, f, line, way, a->store, host, &here.prefetched);
 	here.snoop = t->snoop;
 	if (unlikely(here.snoop) && here.snoop >= t->forwards && loads(a, &here))
 		add(t, RETIRE_LOAD_FORWARDS);
-	first_note(t, f, first_notes(f->cache, set), timing_place(host), tag);
+	first_note(t, f, first_notes(f->cache, way.set), timing_place(host), tag);
 	set_buffer(t, host);
 	return here;
 }
 
 /* A store to a settled line, of which others may hold copies. */
-static struct found own_settled(struct timing *t, gpa_t physical, u64 host)
+static struct found own_settled(struct timing *t, u64 line, u64 host)
 {
 	struct found here = { .tlb = OBSERVED_TLB_L1 };
 
 	t->snoop = OBSERVED_SNOOP_NONE;
-	here.level = own_line(t, physical >> LINE_SHIFT, host);
+	here.level = own_line(t, line, host);
 	here.snoop = t->snoop;
 	return here;
 }
@@ -268,36 +267,28 @@ static bool may_write(const struct timing *t, u64 host)
 	       __atomic_load_n(&t->store_line[timing_place(host)], __ATOMIC_RELAXED) == host;
 }
 
-/* If the line is settled, lets translated code know. */
-static bool settled_line(struct timing *t, const struct first *f, u64 line, u64 host)
-{
-	u64 *set = sets_of(f->cache, line);
-	u32 i = sets_find(f->cache, set, levels_tag(line));
-
-	if (!first_settled(f, set, i))
-		return false;
-	first_renote(f, &first_notes(f->cache, set)[i], timing_place(host));
-	set_buffer(t, host);
-	return true;
-}
-
 /* One line of an access, `offset` bytes into it. */
 static void one_line(struct timing *t, const struct timing_access *a, u64 tag, u32 offset,
 		     struct found *found)
 {
 	const struct first first = first_data(t);
 	u64 host = (a->host + offset) & ~(u64)(LINE_SIZE - 1);
-	gpa_t physical = a->physical + offset;
+	u64 line = (a->physical + offset) >> LINE_SHIFT;
 	struct found here;
+	struct way way;
 
 	if (unlikely(t->shared))
-		coherence_refresh(t, timing_set(physical));
-	if (!settled_line(t, &first, physical >> LINE_SHIFT, host))
-		here = look_up(t, &first, a, tag, offset, host);
-	else if (a->store && !may_write(t, host))
-		here = own_settled(t, physical, host);
-	else
-		return;
+		coherence_refresh(t, timing_set(a->physical + offset));
+	way = first_find(&first, line, levels_tag(line));
+	if (!first_settled(&first, way)) {
+		here = look_up(t, &first, a, tag, line, way, host);
+	} else {
+		first_renote(&first, way, timing_place(host));
+		set_buffer(t, host);
+		if (likely(!a->store || may_write(t, host)))
+			return;
+		here = own_settled(t, line, host);
+	}
 	if (likely(hits(&here) && !here.prefetched))
 		return; /* it costs nothing, and prefetchers are not told */
 	if (t->costs) {
@@ -308,46 +299,6 @@ static void one_line(struct timing *t, const struct timing_access *a, u64 tag, u
 	found->level = here.level > found->level ? here.level : found->level;
 	found->tlb = here.tlb > found->tlb ? here.tlb : found->tlb;
 	found->snoop = here.snoop > found->snoop ? here.snoop : found->snoop;
-}
-
-/* If both levels have the line and the page, looks them up. */
-static bool hit(struct timing *t, const struct first *f, const struct timing_access *a, u32 place)
-{
-	u64 line = a->physical >> LINE_SHIFT, number = walk_page(a->linear, a->page_shift), tag;
-	u64 *set = sets_of(f->cache, line), *pages = sets_of(f->tlb, number);
-	u32 i = sets_find(f->cache, set, levels_tag(line)), j;
-
-	if (i == f->cache->ways)
-		return false;
-	if (first_settled(f, set, i)) {
-		first_renote(f, &first_notes(f->cache, set)[i], place);
-		return true;
-	}
-	tag = tlb_tag(a);
-	j = sets_find(f->tlb, pages, tag);
-	if (j == f->tlb->ways)
-		return false;
-	sets_rise(pages, j, tag);
-	first_rise(f, set, i, levels_tag(line));
-	first_note(t, f, first_notes(f->cache, set), place, tag);
-	return true;
-}
-
-bool timing_data_hit(struct timing *t, const struct timing_access *a)
-{
-	const struct found found = { .level = OBSERVED_L1, .tlb = OBSERVED_TLB_L1 };
-	const struct first first = first_data(t);
-	u64 host = a->host & ~(u64)(LINE_SIZE - 1);
-
-	if (unlikely(t->shared || t->replay) ||
-	    (a->physical & (LINE_SIZE - 1)) + a->size > LINE_SIZE)
-		return false;
-	if (!hit(t, &first, a, timing_place(host)))
-		return false;
-	t->shown = a->linear;
-	t->data_line[timing_place(host)] = host;
-	note(t, a, &found);
-	return true;
 }
 
 /* --- instructions that are executed again --- */
@@ -424,21 +375,19 @@ static bool fetched_before(struct timing *t, gpa_t physical)
 }
 
 /* Makes the line the youngest of its set. True: it was there. */
-static bool use_code(const struct first *f, u64 line)
+static bool use_code(const struct first *f, u64 line, struct way way)
 {
-	u64 *set = sets_of(f->cache, line);
-	u32 i = sets_find(f->cache, set, levels_tag(line));
-
-	if (i < f->cache->ways)
-		first_rise(f, set, i, levels_tag(line));
-	else
-		first_add(f, set, 0, levels_tag(line));
-	return i < f->cache->ways;
+	if (way.i == f->cache->ways) {
+		first_add(f, way.set, 0, levels_tag(line));
+		return false;
+	}
+	first_rise(f, way.set, way.i, levels_tag(line));
+	return true;
 }
 
-static void fill_code(struct timing *t, const struct first *f, u64 line)
+static void fill_code(struct timing *t, const struct first *f, u64 line, struct way way)
 {
-	if (!use_code(f, line))
+	if (!use_code(f, line, way))
 		levels_fill(t, line);
 }
 
@@ -450,11 +399,12 @@ static void count_code_tlb(struct timing *t, enum observed_tlb tlb)
 		add(t, RETIRE_ITLB_MISSES);
 }
 
-static enum observed_level code_line(struct timing *t, const struct first *f, u64 line)
+static enum observed_level code_line(struct timing *t, const struct first *f, u64 line,
+				     struct way way)
 {
 	enum observed_level level;
 
-	if (use_code(f, line))
+	if (use_code(f, line, way))
 		return OBSERVED_L1;
 	level = outer_levels(t, line);
 	add(t, RETIRE_L1I_MISSES);
@@ -473,57 +423,34 @@ static void code_missed(struct timing *t, u64 line, enum observed_level level,
 	penalty_prefetch(t);
 }
 
-static void set_code_buffer(struct timing *t, gpa_t physical)
-{
-	t->code_line[timing_place(physical)] = timing_code_key(physical);
-}
-
-bool timing_fetch_hit(struct timing *t, const struct timing_access *a)
-{
-	const struct first first = first_code(t);
-
-	if (unlikely(t->first_line || t->replay || t->next_line == timing_code_key(a->physical)) ||
-	    !hit(t, &first, a, timing_place(a->physical)))
-		return false;
-	t->shown = a->linear;
-	set_code_buffer(t, a->physical);
-	return true;
-}
-
-static bool settled_code(struct timing *t, const struct first *f, gpa_t physical)
-{
-	u64 line = physical >> LINE_SHIFT, *set = sets_of(f->cache, line);
-	u32 i = sets_find(f->cache, set, levels_tag(line));
-
-	if (!first_settled(f, set, i))
-		return false;
-	first_renote(f, &first_notes(f->cache, set)[i], timing_place(physical));
-	set_code_buffer(t, physical);
-	return true;
-}
-
 void timing_fetch(struct timing *t, const struct timing_access *a)
 {
 	const struct first first = first_code(t);
 	u64 line = a->physical >> LINE_SHIFT, tag = tlb_tag(a);
-	u64 *set = sets_of(first.cache, line);
+	struct way way = first_find(&first, line, levels_tag(line));
+	u32 place = timing_place(a->physical);
 	enum observed_tlb tlb;
 	bool before;
 
-	if (shown_before(t, a->linear, true) || settled_code(t, &first, a->physical))
+	if (shown_before(t, a->linear, true))
 		return;
 	t->shown = a->linear;
+	if (first_settled(&first, way)) {
+		first_renote(&first, way, place);
+		t->code_line[place] = timing_code_key(a->physical);
+		return;
+	}
 	tlb = translate(t, &first, walk_page(a->linear, a->page_shift), tag);
 	before = fetched_before(t, a->physical);
 	if (tlb == OBSERVED_TLB_WALK)
 		walk(t, a, !before);
 	if (before) {
-		fill_code(t, &first, line);
+		fill_code(t, &first, line, way);
 	} else {
 		count_code_tlb(t, tlb);
 		t->snoop = OBSERVED_SNOOP_NONE;
-		code_missed(t, line, code_line(t, &first, line), tlb);
+		code_missed(t, line, code_line(t, &first, line, way), tlb);
 	}
-	first_note(t, &first, first_notes(first.cache, set), timing_place(a->physical), tag);
-	set_code_buffer(t, a->physical);
+	first_note(t, &first, first_notes(first.cache, way.set), place, tag);
+	t->code_line[place] = timing_code_key(a->physical);
 }

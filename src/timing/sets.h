@@ -57,11 +57,12 @@ static inline bool sets_hold(const struct timing_sets *s, u64 index, u64 tag)
 /* Of sets whose tags may be marked: marked or not. */
 static inline u32 sets_find_marked(const struct timing_sets *s, const u64 *set, u64 tag)
 {
-	u32 i = 0;
+	u32 found = s->ways;
 
-	while (i < s->ways && (set[i] & ~SETS_MARK) != tag)
-		i++;
-	return i;
+	/* Without branches that depend on where it is: a host mispredicts them. */
+	for (u32 i = s->ways; i-- > 0;)
+		found = (set[i] ^ tag) << 1 ? found : i;
+	return found;
 }
 
 static inline bool sets_hold_marked(const struct timing_sets *s, u64 index, u64 tag)

@@ -148,11 +148,6 @@ static inline void timing_visit(struct timing *t)
 		t->replay--;
 }
 
-/* For speed: does the access hit the caches and TLBs of the first level, without any consequence?
- * Then it has been shown; else nothing has changed. */
-bool timing_data_hit(struct timing *t, const struct timing_access *a);
-bool timing_fetch_hit(struct timing *t, const struct timing_access *a);
-
 void timing_data(struct timing *t, const struct timing_access *a);
 /* The line that an instruction's bytes lie on. `host` and `size` play no part. */
 void timing_fetch(struct timing *t, const struct timing_access *a);

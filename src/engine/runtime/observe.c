@@ -125,8 +125,7 @@ u64 observe_access(struct cpu *cpu, u64 host, u32 desc)
 					      .space = cpu_space(cpu) };
 
 	at_stub(cpu);
-	if (!timing_data_hit(&priv->timing, &access))
-		timing_data(&priv->timing, &access);
+	timing_data(&priv->timing, &access);
 	return ends(cpu, desc) ? desc | DESC_TRIP : 0;
 }
 
@@ -141,8 +140,7 @@ u64 observe_fetch(struct cpu *cpu, u64 linear, u32 desc)
 					    .space = cpu_space(cpu) };
 
 	at_stub(cpu);
-	if (!timing_fetch_hit(&priv->timing, &line))
-		timing_fetch(&priv->timing, &line);
+	timing_fetch(&priv->timing, &line);
 	return ends(cpu, desc) ? desc | DESC_TRIP : 0;
 }
 
