@@ -30,7 +30,8 @@
 #define KEPT_VERSION 1
 
 #define KEPT_SLOTS  (1u << 21)
-#define KEPT_PROBES 16
+#define KEPT_PROBES 64
+#define KEPT_NEAR   128 /* slots that keys with a common hash spread over: kept_near() */
 #define KEPT_ALIGN  16
 #define KEPT_BODY   (12u << 10) /* bytes of an entry's body at most */
 
@@ -132,11 +133,22 @@ static inline u32 kept_first_slot(const u64 key[2])
 	return key[0] % KEPT_SLOTS;
 }
 
+/* Makes the first slot of a key one of those that belong to a common hash, which begin a line of
+ * the host's cache; place < KEPT_NEAR. */
+static inline void kept_near(u64 key[2], u64 common, u32 place)
+{
+	u64 first = common % (KEPT_SLOTS / KEPT_NEAR) * KEPT_NEAR + place;
+
+	key[0] = (key[0] & ~(u64)(KEPT_SLOTS - 1)) | first;
+}
+
 /* Fills in the hash; the bytes after the body are zeroed. */
 void kept_seal(struct kept_buffer *buffer, const u64 key[2], u32 size);
 /* Copies the entry at `from`, of which `room` bytes can be read, and checks the copy. */
 bool kept_copy(const u8 *from, u64 room, struct kept_buffer *to);
 
+/* Keys with this common hash will be looked for. */
+void kept_expect(const struct kept *kept, u64 common);
 /* Whether there is an entry, which is then in the buffer. */
 bool kept_find(const struct kept *kept, const u64 key[2], struct kept_buffer *buffer);
 /* The body is in the buffer. Where there is no room it is lost. */

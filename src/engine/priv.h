@@ -316,6 +316,7 @@ struct engine {
 	s32 hot_after;		 /* executions after which a block is retranslated as a hot one */
 	struct profile *profile; /* base/profile.h; NULL: none */
 	struct kept_buffer kept; /* kept_block.c */
+	u64 kept_page;		 /* the common hash of the last page that was looked for */
 	u64 *profiled;		 /* the counter of the block that was visited last */
 	u64 profiled_at;	 /* count_instructions() when it was */
 };

@@ -20,7 +20,7 @@
  *     translator's questions must be added to struct circumstances. A guest that knows the hash can
  *     choose bytes whose keys are equal in different circumstances: so these have a hash of their
  *     own, of nothing that a guest chooses, and it is compared, as RIP and mode are.
- *  2. The bytes are not in it but for one line: the block has all bytes that decoding has read, in
+ *  2. The bytes are not in it but for two lines: the block has all bytes that decoding has read, in
  *     ranges, and is recalled only if the copy of the page (source.c) has the same in all of them.
  *  3. Modes are kept whose code depends on nothing that changes while a processor runs:
  *     kept_mode(). What one counts has its constants in the block, and its mode in the key.
@@ -54,7 +54,15 @@ struct keyed {
 	u8 line[LINE]; /* in which the block begins */
 };
 
-_Static_assert(sizeof(struct circumstances) % 16 == 0 && sizeof(struct keyed) % 16 == 0,
+/* What the blocks of a page have in common, whatever else the page has on it. */
+struct keyed_page {
+	u64 circumstances[2];
+	u64 page, unused; /* of RIP */
+	u8 line[LINE];	  /* the first one */
+};
+
+_Static_assert(sizeof(struct circumstances) % 16 == 0 && sizeof(struct keyed) % 16 == 0 &&
+		       sizeof(struct keyed_page) % 16 == 0,
 	       "kept_hash()");
 
 /* A kept block. The tables follow it in the order of the counts, then the code. */
@@ -146,14 +154,40 @@ static void hash_circumstances(struct trans *t, const struct kept *kept)
 	kept_hash(&c, sizeof(c), t->circumstances);
 }
 
-static void make_key(struct trans *t, const struct kept *kept, const u8 *line)
+static void copy_line(u8 *to, const u8 *from)
+{
+	for (u32 i = 0; i < LINE; i += 8)
+		*(u64_unaligned *)(to + i) = *(const u64_unaligned *)(from + i);
+}
+
+/*
+ * Blocks of one page are looked up one after the other, so their slots of the index are neighbours
+ * (KEPT_NEAR). Pages of different programs at the same address are told apart by their first line.
+ */
+static void choose_slot(struct trans *t, const struct kept *kept, const u8 *page)
+{
+	struct keyed_page k = { .circumstances = { t->circumstances[0], t->circumstances[1] },
+				.page = t->block->rip & PAGE_MASK };
+	u64 hash[2];
+
+	copy_line(k.line, page);
+	kept_hash(&k, sizeof(k), hash);
+	kept_near(t->key, hash[0], (t->block->rip & ~PAGE_MASK) * KEPT_NEAR / PAGE_SIZE);
+	if (t->eng->kept_page != hash[0])
+		kept_expect(kept, hash[0]);
+	t->eng->kept_page = hash[0];
+}
+
+static void make_key(struct trans *t, const struct kept *kept, const u8 *page, u32 line)
 {
 	struct keyed k = { .rip = t->block->rip, .mode = t->mode };
 
 	hash_circumstances(t, kept);
-	bytes_copy(k.circumstances, t->circumstances, sizeof(k.circumstances));
-	bytes_copy(k.line, line, LINE);
+	k.circumstances[0] = t->circumstances[0];
+	k.circumstances[1] = t->circumstances[1];
+	copy_line(k.line, page + line);
 	kept_hash(&k, sizeof(k), t->key);
+	choose_slot(t, kept, page);
 }
 
 /* --- keeping a block --- */
@@ -464,10 +498,10 @@ bool kept_block_recall(struct trans *t)
 	u32 line = (t->block->rip & ~PAGE_MASK) & ~(LINE - 1);
 
 	t->keeps = false;
-	if (likely(!kept) || !kept_mode(t->mode) || t->eng->profile ||
+	if (likely(!kept) || !kept_mode(t->mode) || t->eng->profile || !source_load(t, 0, LINE) ||
 	    !source_load(t, line, line + LINE))
 		return false;
-	make_key(t, kept, t->source.copy[0]->bytes + line);
+	make_key(t, kept, t->source.copy[0]->bytes, line);
 	t->keeps = kept->news;
 	t->fixups.n = 0;
 	t->fixups.lost = false;
