@@ -134,6 +134,7 @@ struct wiring {
 	int ram;	 /* a file */
 	int console;	 /* for writing only, as QEMU wants to open it */
 	int turns;	 /* a file: virtual_time.c */
+	int written;	 /* a file: base/written.h */
 	int profile;	 /* a file: base/profile.h */
 	int shadow;	 /* a file: hwpmu/shadow.h */
 	struct exec_trace *trace;     /* NULL: none */
@@ -141,7 +142,7 @@ struct wiring {
 	bool is_resumable;	      /* for a machine that is saved or resumed */
 };
 
-#define NO_WIRING { -1, -1, -1, -1, -1, -1, -1, -1, -1, NULL, NULL, false }
+#define NO_WIRING { -1, -1, -1, -1, -1, -1, -1, -1, -1, -1, NULL, NULL, false }
 
 bool line_has_machine(const char *name);
 bool line_can_resume(const char *machine);
@@ -175,16 +176,17 @@ void state_forget(const struct exec_options *options, const struct exec_kernel *
 
 /* --- virtual_time.c: guests on virtual time --- */
 
-/* Descriptors, -1 where there is none: all but the first with --deterministic only. */
+/* Descriptors, -1 where there is none: all but the first and the last with --deterministic only. */
 struct exec_virtual {
 	int turns; /* a file with a word (base/turns.h) */
 	/* Files in memory that the file server shows (exec/guest_files.h) */
 	int order, input;
 	int frames, frames_end; /* a socket's: ours, the file server's */
 	int profile;		/* a file of base/profile.h */
+	int written;		/* a file of base/written.h, on any clock */
 };
 
-#define NO_VIRTUAL { -1, -1, -1, -1, -1, -1 }
+#define NO_VIRTUAL { -1, -1, -1, -1, -1, -1, -1 }
 
 /* Makes them; reads all of standard input if the guest is deterministic. An exit code. */
 int virtual_prepare(const struct exec_options *options, struct exec_virtual *files);

@@ -17,6 +17,7 @@
 
 #include "base/memfile.h"
 #include "base/profile.h"
+#include "base/written.h"
 #include "exec/exec.h"
 #include "exec/qmp.h"
 #include "exec/sandbox.h"
@@ -40,9 +41,9 @@ static int trace_end(const struct wiring *wiring)
 
 static void inherit(const struct wiring *wiring)
 {
-	const int fds[] = { wiring->link,   wiring->files,    wiring->monitor, wiring->initramfs,
-			    wiring->ram,    wiring->console,  wiring->turns,   wiring->profile,
-			    wiring->shadow, trace_end(wiring) };
+	const int fds[] = { wiring->link,   wiring->files,   wiring->monitor,  wiring->initramfs,
+			    wiring->ram,    wiring->console, wiring->turns,    wiring->profile,
+			    wiring->shadow, wiring->written, trace_end(wiring) };
 
 	for (u32 i = 0; i < ARRAY_SIZE(fds); i++)
 		if (fds[i] >= 0)
@@ -91,10 +92,10 @@ pid_t machine_start_qemu(const struct line *line, const struct wiring *wiring,
 	_exit(STATUS_BROKEN);
 }
 
-/* Of what we have open it keeps stderr, for a last word, its socket, and what a guest on virtual
- * time needs: these have the numbers from FIRST_KEPT on. */
+/* Of what we have open it keeps stderr, for a last word, its socket, what a guest on virtual time
+ * needs, and the ring: these have the numbers from FIRST_KEPT on. */
 #define FIRST_KEPT 4
-#define KEPT	   5
+#define KEPT	   6
 
 static void keep_for_share(int socket, const int kept[KEPT])
 {
@@ -146,11 +147,12 @@ static const char *own_folder(char path[PATH_MAX])
 pid_t machine_start_share(int socket, const struct exec_options *options,
 			  const struct exec_virtual *files, bool is_brief)
 {
-	const int kept[KEPT] = { files->turns, files->order, files->input, files->frames_end,
-				 files->profile };
+	const int kept[KEPT] = { files->turns,	    files->order,   files->input,
+				 files->frames_end, files->profile, files->written };
 	const char *writable[MAX_SHARED];
 	char own[PATH_MAX];
 	struct share_terms terms;
+	struct written *ring = NULL;
 	pid_t parent = getpid(), pid = fork();
 	int error;
 
@@ -162,10 +164,12 @@ pid_t machine_start_share(int socket, const struct exec_options *options,
 		dup2(0, 2); /* it would keep the caller's open for as long as the guest stays */
 	if (files->turns >= 0 && !make_terms(files, options->deterministic, &terms))
 		_exit(failure(STATUS_BROKEN, "cannot map a file: %s", strerror(errno)));
+	if (files->written >= 0)
+		ring = memfile_map(FIRST_KEPT + 5, sizeof(*ring));
 	for (u32 i = 0; i < options->shared_count; i++)
 		writable[i] = options->shared[i] + 1; /* without its slash */
 	error = share_serve(3, writable, options->shared_count, own_folder(own),
-			    files->turns < 0 ? NULL : &terms, is_brief);
+			    files->turns < 0 ? NULL : &terms, ring, is_brief);
 	if (error)
 		failure(STATUS_BROKEN, "the file server ended: %s", strerror(error));
 	_exit(error ? STATUS_BROKEN : STATUS_OK);
@@ -283,6 +287,7 @@ static int start_from(const struct exec_options *options, const struct parts *pa
 		return failure(STATUS_BROKEN, "cannot prepare a guest: %s%s%s", failed,
 			       *failed ? ": " : "", strerror(errno));
 	wiring.turns = machine->files.turns;
+	wiring.written = machine->files.written;
 	wiring.profile = machine->files.profile;
 	wiring.shadow = options->passes ? options->passes->shadow : -1;
 	wiring.trace = &machine->trace;

@@ -14,6 +14,7 @@
 #include "base/memfile.h"
 #include "base/splitmix.h"
 #include "base/turns.h"
+#include "base/written.h"
 #include "exec/exec.h"
 #include "exec/guest_files.h"
 
@@ -94,7 +95,10 @@ int virtual_prepare(const struct exec_options *options, struct exec_virtual *fil
 {
 	*files = (struct exec_virtual)NO_VIRTUAL;
 	files->profile = take_profile();
-	if (!options->virtual_clock || options->dry_run)
+	if (options->dry_run)
+		return STATUS_OK;
+	files->written = memfile_fixed("written", sizeof(struct written)); /* or -1: slower */
+	if (!options->virtual_clock)
 		return STATUS_OK;
 	files->turns = virtual_turns(options);
 	if (files->turns < 0 || (options->deterministic && !open_files(files)))
@@ -118,12 +122,16 @@ int virtual_order(const struct exec_virtual *files, const void *body, u32 size)
 
 void virtual_environment(const struct exec_options *options, const struct wiring *wiring)
 {
-	static const char *const ours[] = { "VPMU_CLOCK",   "VPMU_TURNS",  "VPMU_SEED", "VPMU_DATE",
-					    "VPMU_QUANTUM", "VPMU_SHADOW", "VPMU_TRACE" };
+	static const char *const ours[] = { "VPMU_CLOCK", "VPMU_TURNS",	  "VPMU_SEED",
+					    "VPMU_DATE",  "VPMU_QUANTUM", "VPMU_SHADOW",
+					    "VPMU_TRACE", "VPMU_WRITTEN" };
 	char text[32];
 
 	for (u32 i = 0; i < ARRAY_SIZE(ours); i++)
 		unsetenv(ours[i]); /* the options decide */
+	snprintf(text, sizeof(text), "%d", wiring->written);
+	if (wiring->written >= 0)
+		setenv("VPMU_WRITTEN", text, 1);
 	if (wiring->turns < 0)
 		return;
 	snprintf(text, sizeof(text), "%d", wiring->turns);

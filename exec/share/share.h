@@ -73,8 +73,10 @@ void *share_qemu(const struct share *share, u64 address, u64 size);
 bool queue_next(const struct share *share, struct queue *queue, struct request *request);
 /* Hands the answer, `written` bytes of it, back to the guest. */
 void queue_done(struct queue *queue, const struct request *request, u32 written);
+/* The answer has been written: notes where, for the guest's processors. */
+void queue_note(const struct share *share, const struct request *request);
 /* Interrupts the guest, if it wants that. */
-void queue_notify(const struct queue *queue);
+void queue_notify(const struct share *share, const struct queue *queue);
 /* Puts bytes at an offset of the answer; returns how many fitted. */
 u32 request_put(struct request *request, u32 offset, const void *bytes, u32 size);
 
@@ -175,6 +177,7 @@ struct opened {
 
 struct share {
 	int socket;
+	struct written *written;		/* base/written.h; NULL: none */
 	const struct share_terms *virtual_time; /* NULL: none */
 	int root;				/* descriptor of / */
 	const char *const *writable; /* paths without a leading slash, "" for everything */
@@ -311,10 +314,10 @@ u32 fuse_serve(struct share *share, struct request *request);
 
 /* Serves the device whose vhost-user socket is `socket` until QEMU closes it. Writable are the
  * folders named, absolute and free of symbolic links, but for `own`, which may be NULL: what is
- * kept there must be of no guest's making. Terms may be NULL. Is_brief: the guest is to be saved,
- * and may believe nothing that it is told after its request. Returns an errno if it could not start
- * or go on. */
+ * kept there must be of no guest's making. Terms and ring may be NULL. Is_brief: the guest is to be
+ * saved, and may believe nothing that it is told after its request. Returns an errno if it could
+ * not start or go on. */
 int share_serve(int socket, const char *const *writable, u32 count, const char *own,
-		const struct share_terms *terms, bool is_brief);
+		const struct share_terms *terms, struct written *ring, bool is_brief);
 
 #endif

@@ -284,8 +284,11 @@ static void serve_queue(struct share *share, struct queue *queue)
 	if (read(queue->kick, &kicks, sizeof(kicks)) < 0 || !queue->desc)
 		return;
 	while (queue_next(share, queue, &request)) {
-		queue_done(queue, &request, fuse_serve(share, &request));
-		queue_notify(queue);
+		u32 written = fuse_serve(share, &request);
+
+		queue_note(share, &request);
+		queue_done(queue, &request, written);
+		queue_notify(share, queue);
 	}
 }
 
@@ -347,7 +350,7 @@ static void raise_limit(void)
 }
 
 int share_serve(int socket, const char *const *writable, u32 count, const char *own,
-		const struct share_terms *terms, bool is_brief)
+		const struct share_terms *terms, struct written *ring, bool is_brief)
 {
 	struct share *share = calloc(1, sizeof(*share));
 	int error;
@@ -356,6 +359,7 @@ int share_serve(int socket, const char *const *writable, u32 count, const char *
 		return ENOMEM;
 	share->socket = socket;
 	share->virtual_time = terms;
+	share->written = ring;
 	share->writable = writable;
 	share->writable_count = count;
 	share->own = own;

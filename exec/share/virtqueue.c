@@ -7,6 +7,7 @@
 #include <string.h>
 #include <unistd.h>
 
+#include "base/written.h"
 #include "exec/share/share.h"
 
 static void *find_memory(const struct share *share, u64 address, u64 size, bool of_qemu)
@@ -115,9 +116,30 @@ void queue_done(struct queue *queue, const struct request *request, u32 written)
 	__atomic_store_n(&queue->used->idx, index + 1, __ATOMIC_RELEASE);
 }
 
-void queue_notify(const struct queue *queue)
+static void note(const struct share *share, const void *bytes, u64 size)
 {
-	u64 one = 1;
+	for (u32 i = 0; i < share->region_count; i++) {
+		const struct region *region = &share->region[i];
+		u64 offset = (const u8 *)bytes - region->map;
+
+		if (offset < region->size)
+			written_add(share->written, region->gpa + offset, size);
+	}
+}
+
+void queue_note(const struct share *share, const struct request *request)
+{
+	for (u32 i = 0; share->written && i < request->out_count; i++)
+		note(share, request->out[i].iov_base, request->out[i].iov_len);
+}
+
+void queue_notify(const struct share *share, const struct queue *queue)
+{
+	u64 one = share->written ? WRITTEN_SIGNAL : 1;
+
+	if (share->written)
+		note(share, queue->used,
+		     sizeof(*queue->used) + queue->size * sizeof(queue->used->ring[0]));
 
 	__atomic_thread_fence(__ATOMIC_SEQ_CST); /* the index before the flag (2.7.7.2) */
 	if (READ_ONCE(queue->avail->flags) & VRING_AVAIL_F_NO_INTERRUPT || queue->call < 0)

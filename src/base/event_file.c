@@ -14,15 +14,15 @@
 #include <unistd.h>
 
 /* Linux before 5.8 cannot read an eventfd without waiting unless it is open so. */
-bool event_file_take(int fd)
+u64 event_file_take(int fd)
 {
 	eventfd_t count;
 	struct iovec to = { &count, sizeof(count) };
 	ssize_t n = preadv2(fd, &to, 1, -1, RWF_NOWAIT);
 
 	if (n < 0 && (errno == EOPNOTSUPP || errno == ENOSYS))
-		return !eventfd_read(fd, &count);
-	return n == sizeof(count);
+		return eventfd_read(fd, &count) ? 0 : count;
+	return n == sizeof(count) ? count : 0;
 }
 
 bool event_file_blocks(int fd)

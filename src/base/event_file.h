@@ -10,7 +10,7 @@
 
 #include "base/types.h"
 
-bool event_file_take(int fd);	/* reads it; false: another reader was first */
+u64 event_file_take(int fd);	/* reads it; 0: another reader was first */
 bool event_file_blocks(int fd); /* EFD_NONBLOCK is not set */
 /* Adds one; one that is full stays full. blocks: what event_file_blocks() said of it. */
 void event_file_signal(int fd, bool blocks);

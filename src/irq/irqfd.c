@@ -299,7 +299,8 @@ static bool decode(struct irqfds *irqfds, int fd, struct irqfd_event *event)
 		return false;
 	event->what = irqfd->resample >= 0 ? IRQFD_LEVEL : IRQFD_EDGE;
 	event->gsi = irqfd->gsi;
-	return event_file_take(fd);
+	event->signals = event_file_take(fd);
+	return event->signals;
 }
 
 static u32 take(struct irqfds *irqfds, struct irqfd_event *events, u32 n, int timeout)

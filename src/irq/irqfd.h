@@ -34,6 +34,7 @@ enum irqfd_what { IRQFD_STOP, IRQFD_TIMER, IRQFD_EDGE, IRQFD_LEVEL };
 struct irqfd_event {
 	enum irqfd_what what;
 	u32 gsi;
+	u64 signals; /* what was read from the eventfd */
 };
 
 int irqfd_open(struct irqfds *irqfds); /* 0 or -errno */

@@ -52,6 +52,7 @@ long ioctl_create_vm(struct kvm_call *call)
 	pmu_config_environment(vm);
 	vm_time_environment(vm);
 	outside_environment(vm);
+	written_environment(vm);
 	profile_environment(vm);
 	kept_environment(vm);
 	shadow_environment(vm);

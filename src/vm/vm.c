@@ -67,6 +67,7 @@ static void destroy(struct vm *vm)
 		msr_filter_destroy(vm->msr_filter);
 	free(vm->pmu_filter);
 	outside_destroy(vm);
+	written_destroy(vm);
 	profile_destroy(vm);
 	kept_destroy(vm);
 	shadow_destroy(vm);

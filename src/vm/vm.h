@@ -34,6 +34,7 @@
 #include "mem/mem.h"
 #include "timing/coherence.h"
 #include "vm/control/sample.h"
+#include "vm/irq/written.h"
 #include "vm/msr/msr.h"
 #include "vm/pmu/pmu.h"
 #include "vm/stats.h"
@@ -195,6 +196,7 @@ struct vm {
 	struct vm_time time;
 	struct vm_schedule schedule;
 	struct vm_outside outside;
+	struct vm_written written;
 	struct profile *profile;     /* vm/profile.h; NULL: none */
 	struct kept *kept;	     /* vm/kept.h; NULL: none */
 	struct hwpmu_shadow *shadow; /* vm/pmu/shadow.h; NULL: none */

@@ -103,7 +103,7 @@ static bool answers(const struct table *table, u64 avail, int *status)
 	pid = fork();
 	if (!pid) {
 		close(ends[0]);
-		_exit(share_serve(ends[1], NULL, 0, NULL, NULL, false));
+		_exit(share_serve(ends[1], NULL, 0, NULL, NULL, NULL, false));
 	}
 	close(ends[1]);
 	set_up(ends[0], table, avail, kick);
@@ -177,7 +177,7 @@ static void a_queue_goes_on_where_its_used_ring_ends(void **unused)
 	pid = fork();
 	if (!pid) {
 		close(ends[0]);
-		_exit(share_serve(ends[1], NULL, 0, NULL, NULL, false));
+		_exit(share_serve(ends[1], NULL, 0, NULL, NULL, NULL, false));
 	}
 	close(ends[1]);
 	put(ends[0], SET_VRING_BASE, &base, sizeof(base), -1);

@@ -7,7 +7,8 @@
  * Comparing all of it each time would be far too slow. So a page that a processor translated from
  * is claimed: a count per page in its slot, and processors write to claimed pages on their slow
  * paths only. Such a write is counted in `written`; an ioctl, irqfd or anything else that lets the
- * program or a device write is counted in `outside`. While neither grows, no code has changed.
+ * program or a device write is counted in `outside`, but for an irqfd whose device has told that it
+ * wrote to pages which nobody claims (vm/irq/written.c). While neither grows, no code has changed.
  *
  * A processor may hold a write tag for a page in its TLB when the page is claimed. Claims are
  * numbered; each processor drops such tags now and then, before it executes anything after a sleep,

@@ -18,7 +18,8 @@
  *                     cache_written() drops their blocks before the next block is entered
  *   other processors  a page with code is *claimed* in its memory slot (cpu/mmu/shared_code.h).
  *                     They store to claimed pages on their slow paths as well, and count that
- *   program, devices  whatever comes from outside of the machine is counted, too
+ *   program, devices  whatever comes from outside of the machine is counted, too; but a device that
+ *                     says which pages it wrote only if one of them is claimed
  *
  * Where the guest may rely on seeing new code, an *epoch* begins if one of these counts has grown
  * (cache_check_shared(), jump_cache.c). A page is then compared the first time it is entered in the
@@ -37,7 +38,8 @@
  *     tag.
  *  4. A claim counts as noticed once every other processor has acknowledged it. Until then it is on
  *     the list engine->unacked[], or its number is at most engine->unacked_overflow, and the page
- *     is compared whenever code may have changed.
+ *     is compared whenever code may have changed; once at least, after the claim, so that what a
+ *     device wrote between the reading and the claim is found (vm/irq/written.c).
  *  5. A page is entered only after it was compared in the last epoch that concerns its code
  *     (page_verified()). None is due for the space whose code runs (epoch_begin_due()).
  *  6. Blocks are dropped and the cache is flushed between two visits to translated code only

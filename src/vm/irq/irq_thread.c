@@ -23,12 +23,12 @@ static void handle(struct vm *vm, const struct irqfd_event *event)
 		irqchip_pit_expired(vm);
 		break;
 	case IRQFD_EDGE:
-		shared_outside(&vm->code);
+		written_signalled(vm, event->signals);
 		irqchip_set_gsi(vm, event->gsi, IRQ_SOURCE_PROGRAM, true);
 		irqchip_set_gsi(vm, event->gsi, IRQ_SOURCE_PROGRAM, false);
 		break;
 	case IRQFD_LEVEL:
-		shared_outside(&vm->code);
+		written_signalled(vm, event->signals);
 		irqchip_set_gsi(vm, event->gsi, IRQ_SOURCE_RESAMPLE, true);
 		break;
 	}
