@@ -279,19 +279,38 @@ static u64 news_end(const struct kept_news *news)
 	return next < KEPT_NEWS_ROOM ? next : KEPT_NEWS_ROOM;
 }
 
-/* A guest that was killed may have left an entry incomplete, anywhere if it had several vCPUs. */
-static void add_news(struct store *s, const struct kept_news *news, struct kept_buffer *buffer)
+static void write_news(struct store *s, const u8 *from, u64 size)
 {
-	u64 end = news_end(news), at = 0;
+	if (!s->failed && !write_at(s->fd, from, size, s->header.end))
+		s->failed = true;
+	s->header.end += size;
+}
 
+/*
+ * Whole entries are written from where they lie. A guest that was killed may have left one
+ * incomplete, anywhere if it had several vCPUs: from `first` up to `at` all are whole.
+ */
+static void add_news(struct store *s, const struct kept_news *news)
+{
+	u64 end = news_end(news), first = 0, at = 0;
+
+	write_out(s);
 	while (at < end && !s->failed) {
-		if (!kept_copy(news->data + at, end - at, buffer)) {
-			at += KEPT_ALIGN;
-			continue;
+		const struct kept_entry *entry = (const void *)(news->data + at);
+		u64 length = kept_check(news->data + at, end - at);
+
+		if (length) {
+			set_slot(s, entry->key, s->header.end + at - first);
+			s->header.entries++;
+			at += length;
 		}
-		store_add(s, buffer);
-		at += kept_length(buffer->entry.size);
+		if (!length || at - first >= OUT_SIZE) {
+			write_news(s, news->data + first, at - first);
+			at += length ? 0 : KEPT_ALIGN;
+			first = at;
+		}
 	}
+	write_news(s, news->data + first, at - first);
 }
 
 static void add_counts(struct kept_header *header, const struct kept_news *news)
@@ -377,7 +396,7 @@ static bool fill_successor(struct store *old, struct store *s, const struct kept
 	if (used && read_used(old, news, used))
 		copy_used(old, s, used, limit, buffer);
 	free(used);
-	add_news(s, news, buffer);
+	add_news(s, news);
 	add_counts(&s->header, news);
 	return store_finish(s);
 }
@@ -418,12 +437,12 @@ static bool add_used(const struct store *s, const struct kept_news *news)
 	return ok;
 }
 
-static bool add_in_place(struct store *s, const struct kept_news *news, struct kept_buffer *buffer)
+static bool add_in_place(struct store *s, const struct kept_news *news)
 {
 	u64 end = s->header.end;
 	bool ok;
 
-	add_news(s, news, buffer);
+	add_news(s, news);
 	add_counts(&s->header, news);
 	ok = add_used(s, news) && store_finish(s);
 	if (!ok && ftruncate(s->fd, end))
@@ -442,7 +461,7 @@ static bool merge(const char *folder, struct store *s, const struct kept_news *n
 			make_empty(s);
 		ok = s->header.end + news_end(news) > limit
 			     ? clean_up(folder, s, news, limit, buffer)
-			     : add_in_place(s, news, buffer);
+			     : add_in_place(s, news);
 	}
 	free(buffer);
 	return ok;

@@ -368,7 +368,7 @@ int machine_start(const struct exec_options *options, struct exec_machine *machi
 	return boot(options, &parts, machine);
 }
 
-/* Both give their memory back at the same time. */
+/* Both give their memory back at the same time, and while translations are kept. */
 void machine_stop(struct exec_machine *machine)
 {
 	const pid_t pid[] = { machine->qemu, machine->share };
@@ -376,8 +376,8 @@ void machine_stop(struct exec_machine *machine)
 	for (u32 i = 0; i < ARRAY_SIZE(pid); i++)
 		if (pid[i] > 0)
 			kill(pid[i], SIGKILL);
+	kept_files_close(&machine->kept);
 	for (u32 i = 0; i < ARRAY_SIZE(pid); i++)
 		if (pid[i] > 0)
 			waitpid(pid[i], NULL, 0);
-	kept_files_close(&machine->kept);
 }

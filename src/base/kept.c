@@ -28,6 +28,26 @@ void kept_seal(struct kept_buffer *buffer, const u64 key[2], u32 size)
 	kept_hash(entry->key, hashed_length(size), entry->hash);
 }
 
+static bool head_good(const struct kept_entry *entry)
+{
+	return entry->mark == KEPT_MARK && entry->size && entry->size <= KEPT_BODY;
+}
+
+u64 kept_check(const u8 *at, u64 room)
+{
+	struct kept_entry entry;
+	u64 hash[2], length;
+
+	if (room < sizeof(entry))
+		return 0;
+	bytes_copy(&entry, at, sizeof(entry));
+	length = head_good(&entry) ? kept_length(entry.size) : 0;
+	if (!length || room < length)
+		return 0;
+	kept_hash(at + offsetof(struct kept_entry, key), hashed_length(entry.size), hash);
+	return hash[0] == entry.hash[0] && hash[1] == entry.hash[1] ? length : 0;
+}
+
 bool kept_copy(const u8 *from, u64 room, struct kept_buffer *to)
 {
 	struct kept_entry *entry = &to->entry;
@@ -35,7 +55,7 @@ bool kept_copy(const u8 *from, u64 room, struct kept_buffer *to)
 
 	if (room < sizeof(*entry) || !guarded_read(entry, from, sizeof(*entry)))
 		return false;
-	if (entry->mark != KEPT_MARK || !entry->size || entry->size > KEPT_BODY)
+	if (!head_good(entry))
 		return false;
 	length = kept_length(entry->size);
 	if (room < length ||

@@ -317,6 +317,7 @@ struct engine {
 	struct profile *profile; /* base/profile.h; NULL: none */
 	struct kept_buffer kept; /* kept_block.c */
 	u64 kept_page;		 /* the common hash of the last page that was looked for */
+	u64 news_ready;		 /* bytes of the news that are mapped: cache_populate() */
 	u64 *profiled;		 /* the counter of the block that was visited last */
 	u64 profiled_at;	 /* count_instructions() when it was */
 };
@@ -332,7 +333,7 @@ bool emit_thunks(struct engine *eng);
 int cache_create(struct engine *eng);
 void cache_destroy(struct engine *eng);
 /* Maps memory for the next blocks. Not while guest vector state is live: calls libc. */
-void cache_populate(struct engine *eng);
+void cache_populate(struct engine *eng, const struct kept *kept);
 
 #define CACHE_STRIDE (256u << 10) /* step by which memory is mapped */
 

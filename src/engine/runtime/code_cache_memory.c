@@ -115,9 +115,26 @@ static void populate_meta(struct engine *eng)
 		madvise(next_huge, eng->meta_limit - next_huge, MADV_NOHUGEPAGE);
 }
 
-void cache_populate(struct engine *eng)
+/* What is kept of a block takes about as much as all else of it: two steps ahead will do. */
+static void populate_news(struct engine *eng, struct kept_news *news)
+{
+	u64 next = READ_ONCE(news->next) + offsetof(struct kept_news, data);
+	u64 until = (next + 2 * CACHE_STRIDE) & PAGE_MASK;
+
+	if (eng->news_ready < next)
+		eng->news_ready = next & PAGE_MASK;
+	if (until <= eng->news_ready || until > KEPT_NEWS_SIZE)
+		return;
+	madvise((u8 *)news + eng->news_ready, until - eng->news_ready, MADV_POPULATE_WRITE);
+	eng->news_ready = until;
+}
+
+void cache_populate(struct engine *eng, const struct kept *kept)
 {
 	u8 *code = eng->code_ready;
+
+	if (kept && kept->news)
+		populate_news(eng, kept->news);
 
 	populate(eng->code_next, &eng->code_ready, eng->code_limit);
 	if (eng->code_ready != code)

@@ -46,7 +46,7 @@ static struct block *make_block(struct cpu *cpu, u32 mode, gpa_t gpa, const u8 *
 
 	if (cache_wants_memory(cpu->engine)) {
 		fpu_save(cpu);
-		cache_populate(cpu->engine);
+		cache_populate(cpu->engine, cpu->port.kept);
 	}
 	block = translate(cpu, mode, gpa, host, fault);
 	if (!block && *fault == FAULT_NONE) {
