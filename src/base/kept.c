@@ -83,8 +83,7 @@ void kept_expect(const struct kept *kept, u64 common)
 
 	kept_near(key, common, 0);
 	if (kept->store)
-		prefetch_lines(kept->store + KEPT_INDEX_AT + 8ull * kept_first_slot(key),
-			       KEPT_NEAR * 8 / LINE);
+		prefetch_lines(kept->store + KEPT_INDEX_AT + 8ull * kept_first_slot(key), 1);
 }
 
 static bool copy_from_slot(const struct kept *kept, u64 slot, const u64 key[2],

@@ -30,8 +30,8 @@
 #define KEPT_VERSION 1
 
 #define KEPT_SLOTS  (1u << 21)
-#define KEPT_PROBES 64
-#define KEPT_NEAR   128 /* slots that keys with a common hash spread over: kept_near() */
+#define KEPT_PROBES 32
+#define KEPT_LINE   8 /* slots in a line of the host's cache */
 #define KEPT_ALIGN  16
 #define KEPT_BODY   (12u << 10) /* bytes of an entry's body at most */
 
@@ -133,11 +133,11 @@ static inline u32 kept_first_slot(const u64 key[2])
 	return key[0] % KEPT_SLOTS;
 }
 
-/* Makes the first slot of a key one of those that belong to a common hash, which begin a line of
- * the host's cache; place < KEPT_NEAR. */
+/* Makes the first slot of a key one of the line that belongs to a common hash; place < KEPT_LINE.
+ */
 static inline void kept_near(u64 key[2], u64 common, u32 place)
 {
-	u64 first = common % (KEPT_SLOTS / KEPT_NEAR) * KEPT_NEAR + place;
+	u64 first = common % (KEPT_SLOTS / KEPT_LINE) * KEPT_LINE + place;
 
 	key[0] = (key[0] & ~(u64)(KEPT_SLOTS - 1)) | first;
 }
