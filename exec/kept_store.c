@@ -209,14 +209,14 @@ static u64 *index_chunk(struct store *s, u32 number)
 }
 
 /* Which slot an entry gets: one with the same bits of its key, which it replaces; an empty one; or,
- * if there is neither, the first, whose entry is forgotten. */
+ * if there is neither, one whose entry is forgotten. */
 static void set_slot(struct store *s, const u64 key[2], u64 position)
 {
-	u32 first = kept_first_slot(key), chosen = first;
+	u32 chosen = kept_nth_slot(key, KEPT_PROBES / 2);
 	u64 *slots;
 
 	for (u32 i = 0; i < KEPT_PROBES; i++) {
-		u32 number = (first + i) % KEPT_SLOTS;
+		u32 number = kept_nth_slot(key, i);
 		u64 slot;
 
 		slots = index_chunk(s, number / CHUNK_SLOTS);

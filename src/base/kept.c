@@ -124,7 +124,7 @@ bool kept_find(const struct kept *kept, const u64 key[2], struct kept_buffer *bu
 	if (!kept->store || kept->store_size < KEPT_DATA_AT)
 		return false;
 	for (u32 i = 0; i < KEPT_PROBES; i++) {
-		u32 number = (kept_first_slot(key) + i) % KEPT_SLOTS;
+		u32 number = kept_nth_slot(key, i);
 		u64 slot;
 
 		if (!guarded_read(&slot, kept->store + KEPT_INDEX_AT + 8ull * number, 8) || !slot)

@@ -133,6 +133,13 @@ static inline u32 kept_first_slot(const u64 key[2])
 	return key[0] % KEPT_SLOTS;
 }
 
+/* Where an entry may have its slot, KEPT_PROBES places. Keys that are near each other may be many,
+ * those of code that is written again and again: the second half lies elsewhere. */
+static inline u32 kept_nth_slot(const u64 key[2], u32 n)
+{
+	return (key[n >= KEPT_PROBES / 2] + n) % KEPT_SLOTS;
+}
+
 /* Makes the first slot of a key one of the line that belongs to a common hash; place < KEPT_LINE.
  */
 static inline void kept_near(u64 key[2], u64 common, u32 place)

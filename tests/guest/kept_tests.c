@@ -45,7 +45,7 @@ const struct kept *kept_in_memory(void)
 static void set_slot(u64 *index, const struct kept_entry *entry, u64 at)
 {
 	for (u32 i = 0; i < KEPT_PROBES; i++) {
-		u64 *slot = &index[(kept_first_slot(entry->key) + i) % KEPT_SLOTS];
+		u64 *slot = &index[kept_nth_slot(entry->key, i)];
 
 		if (*slot && ((*slot ^ entry->key[1]) & KEPT_TAG))
 			continue;
