@@ -20,6 +20,7 @@
 #include <sys/wait.h>
 #include <unistd.h>
 
+#include "base/written.h"
 #include "unit/share_guest.h"
 
 enum {
@@ -198,12 +199,43 @@ static void a_queue_goes_on_where_its_used_ring_ends(void **unused)
 	close(kick);
 }
 
+/* For the guest's processors: base/written.h. */
+static void what_an_answer_overwrites_is_noted(void **unused)
+{
+	static u8 ram[4 * PAGE_SIZE] __attribute__((aligned(PAGE_SIZE)));
+	static struct written ring;
+	static struct share share = { .written = &ring,
+				      .region = { { .gpa = 0x700000, .size = 64, .map = ram },
+						  { 0x100000, sizeof(ram), 0, ram, 0 } },
+				      .region_count = 2 };
+	static struct request request = { .out = { { ram + 100, 8 }, { ram + 4090, 4106 } },
+					  .out_count = 2 };
+	struct queue queue = { .size = 4,
+			       .avail = (void *)(ram + 2 * PAGE_SIZE),
+			       .used = (void *)(ram + 3 * PAGE_SIZE),
+			       .call = eventfd(0, EFD_CLOEXEC) };
+	eventfd_t signals;
+
+	(void)unused;
+	queue_note(&share, &request);
+	assert_int_equal(ring.next, 2);
+	assert_int_equal(ring.range[0], 0x100000);
+	assert_int_equal(ring.range[1], 0x100002); /* and two pages more */
+	queue_notify(&share, &queue);
+	assert_int_equal(ring.next, 3);
+	assert_int_equal(ring.range[2], 0x103000);
+	assert_int_equal(eventfd_read(queue.call, &signals), 0);
+	assert_true(written_told(signals));
+	close(queue.call);
+}
+
 int main(void)
 {
 	const struct CMUnitTest tests[] = {
 		cmocka_unit_test(an_honest_table_is_served),
 		cmocka_unit_test(a_queue_goes_on_where_its_used_ring_ends),
 		cmocka_unit_test(memory_that_was_not_handed_over_is_refused),
+		cmocka_unit_test(what_an_answer_overwrites_is_noted),
 	};
 
 	return cmocka_run_group_tests(tests, NULL, NULL);
