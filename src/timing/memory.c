@@ -51,15 +51,13 @@ static void count_data_tlb(struct timing *t, enum observed_tlb tlb, bool store)
 
 /* --- lines --- */
 
-/* What the first level missed. What other caches had to do with it stays in t->snoop. */
+/* What the first level missed. t->snoop is then what other caches had to do with it. */
 static enum observed_level outer_levels(struct timing *t, u64 line)
 {
 	enum observed_level level = levels_request(t, line);
-	u8 snoop = t->snoop;
 
 	t->storing = 0;
 	prefetch_requested(t, line, level);
-	t->snoop = snoop;
 	add(t, RETIRE_L2_REFERENCES);
 	add(t, level == OBSERVED_L2 ? RETIRE_L2_HITS : RETIRE_LLC_REFERENCES);
 	if (level == OBSERVED_MEMORY)

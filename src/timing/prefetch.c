@@ -11,7 +11,7 @@
  *
  * One access asks for 2 * rate + 5 lines at most: by what L1 misses, and by the line that is
  * prefetched into L1 in turn. A row of params.def must keep that within ASKED_MOST (penalty.h).
- * Each request overwrites t->snoop. vCPU thread; general registers only.
+ * t->snoop stays that of the access. vCPU thread; general registers only.
  */
 #include "timing/prefetch.h"
 
@@ -29,6 +29,15 @@ static bool on_one_page(u64 line, u64 other)
 	return line / PAGE_LINES == other / PAGE_LINES;
 }
 
+static enum observed_level ask(struct timing *t, u64 line)
+{
+	u8 snoop = t->snoop;
+	enum observed_level level = levels_request(t, line);
+
+	t->snoop = snoop;
+	return level;
+}
+
 /* --- into L2 --- */
 
 static void into_l2(struct timing *t, u64 line)
@@ -36,7 +45,7 @@ static void into_l2(struct timing *t, u64 line)
 	if (sets_hold(&t->l2, line, levels_tag(line)))
 		t->count[RETIRE_L2_REQUESTS]++; /* and it grows no younger */
 	else
-		penalty_ask(t, line, levels_request(t, line));
+		penalty_ask(t, line, ask(t, line));
 }
 
 /* The stream of the line's page, which becomes the youngest of its set. A new one begins with the
@@ -135,7 +144,7 @@ static void into_l1(struct timing *t, u64 from, u64 line)
 
 	if (!on_one_page(from, line) || sets_find_marked(&t->l1d, set, tag) < t->l1d.ways)
 		return;
-	level = levels_request(t, line);
+	level = ask(t, line);
 	penalty_ask(t, line, level);
 	t->count[RETIRE_L1D_FILLS]++;
 	t->count[RETIRE_L1D_PREFETCHES]++;

@@ -83,10 +83,10 @@ struct timing {
 	struct timing_sets l1d, l1i, l2, llc; /* l1d's tags are marked: prefetched, not yet used */
 	/* With other processors: NULL without; the others also write stale[], see coherence.c. */
 	struct coherence *shared;
-	u32 index;		  /* of this one */
-	u64 storing;		  /* host address of a line that L2 is asked for to be written */
-	u8 snoop;		  /* enum observed_snoop: of the last line that L2 was asked for */
-	u8 forwards;		  /* the least enum observed_snoop that load_forwards counts */
+	u32 index;   /* of this one */
+	u64 storing; /* host address of a line that L2 is asked for to be written */
+	u8 snoop;    /* enum observed_snoop: of the last line that L2 was asked for by an access */
+	u8 forwards; /* the least enum observed_snoop that load_forwards counts */
 	bool stale[TIMING_LINES]; /* the set of l1d may hold lines that were taken away */
 	struct prefetch prefetch;
 	struct timing_sets dtlb, itlb, stlb, istlb; /* istlb is stlb's where they are one */

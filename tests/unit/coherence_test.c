@@ -244,6 +244,24 @@ static void two_writers_meet(void **state)
 	assert_int_equal(taken(1, RETIRE_SLOW_LOADS), 10);
 }
 
+/* Which lines are loaded ahead does not change what is said of the load: of the second line the
+ * third is prefetched, which nobody has, and of the third, which then is there, the fourth, a
+ * written one. */
+static void a_prefetch_does_not_speak_for_its_load(void **state)
+{
+	(void)state;
+	for (u64 line = 0; line < 4; line++)
+		if (line != 2)
+			store(0, A + line * LINE);
+	cpu[1]->prefetch.kinds = PREFETCH_NEXT;
+	for (u64 line = 0; line < 3; line++) {
+		load(1, A + line * LINE);
+		expect(1, line == 2 ? OBSERVED_L1 : OBSERVED_LLC,
+		       line == 2 ? OBSERVED_SNOOP_NONE : OBSERVED_SNOOP_MODIFIED);
+		assert_int_equal(taken(1, RETIRE_LOAD_FORWARDS), line != 2);
+	}
+}
+
 static void neighbours_do_not_meet(void **state)
 {
 	(void)state;
@@ -423,6 +441,7 @@ int main(void)
 		TEST(a_reader_takes_the_right_to_write),
 		TEST(a_line_leaves_all_private_caches),
 		TEST(two_writers_meet),
+		TEST(a_prefetch_does_not_speak_for_its_load),
 		TEST(neighbours_do_not_meet),
 		TEST(a_modified_line_that_was_evicted_is_no_hitm),
 		TEST(the_last_level_is_one),
