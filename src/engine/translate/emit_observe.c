@@ -27,7 +27,7 @@ static struct observe_stub *new_stub(struct trans *t, const u8 *entry, u32 desc,
 	struct observe_stub *stub = &t->observe_stubs[t->nobserve_stubs++];
 
 	*stub = (struct observe_stub){
-		.entry = entry, .desc = desc, .from = from, .arg_in_rax = false, .index = t->index
+		.entry = entry, .desc = desc, .from = from, .index = t->index
 	};
 	return stub;
 }
@@ -58,14 +58,31 @@ static s32 buffers(const struct trans *t, u32 desc)
 								      : TIMING(data_line);
 }
 
+/* The lower half of a register, shifted to the right; its upper bits are undefined. */
+static void emit_shifted(struct trans *t, u8 to, u8 from, u8 by)
+{
+	if (t->eng->has_rorx) {
+		emit_insn(&t->e, &(struct enc){ .vex = true,
+						.vex_pp = 3,
+						.map = MAP_0F3A,
+						.opcode = 0xf0, /* RORX */
+						.reg = to,
+						.rm = from,
+						.imm = by,
+						.imm_len = 1 });
+		return;
+	}
+	emit_rr(&t->e, false, OP_MOV_LOAD, to, from);
+	emit_shift(&t->e, false, SHIFT_SHR, to, by);
+}
+
 /* Emits a jump that is taken unless the whole access at the host address in S0 lies on a line that
  * needs no look-up. */
 static u8 *other_line(struct trans *t, u32 desc)
 {
 	u32 size = desc & DESC_SIZE;
 
-	emit_rr(&t->e, false, OP_MOV_LOAD, S1, S0);
-	emit_shift(&t->e, false, SHIFT_SHR, S1, LINE_SHIFT - 3);
+	emit_shifted(t, S1, S0, LINE_SHIFT - 3);
 	emit_group1(&t->e, false, GROUP_AND, S1, (TIMING_PLACES - 1) << 3);
 	emit_rm(&t->e, true, OP_MOV_LOAD, S1, element(S1, 1, buffers(t, desc)));
 	emit_rr(&t->e, true, OP_XOR, S1, S0);
@@ -99,11 +116,22 @@ static void fetch_line(struct trans *t, u64 linear, gpa_t physical)
 
 	emit_flags_save(t);
 	t->flags = FLAGS_IN_CPU;
-	emit_mov_imm(&t->e, S1, key);
-	emit_rm(&t->e, true, OP_CMP, S1, at(buffer));
+	if ((s64)key == (s32)key) {
+		emit_insn(&t->e, &(struct enc){ .w = true,
+						.opcode = 0x81,
+						.reg = GROUP_CMP,
+						.is_mem = true,
+						.ea = at(buffer),
+						.imm = key,
+						.imm_len = 4 });
+	} else {
+		emit_mov_imm(&t->e, S1, key);
+		emit_rm(&t->e, true, OP_CMP, S1, at(buffer));
+	}
 	stub = new_stub(t, t->eng->observe_fetch, step_bit(t), emit_jcc(&t->e, CC_NE));
 	stub->back = t->e.p;
-	stub->arg_in_rax = true;
+	stub->load_arg = true;
+	stub->arg = key;
 	stub->load_s0 = true;
 	stub->s0 = linear;
 }
@@ -369,10 +397,10 @@ static void emit_stub(struct trans *t, const struct observe_stub *stub)
 	emit_patch(&t->e, stub->from, t->e.p);
 	stub_place(t, stub);
 	emit_ahead(t, stub->index);
-	if (stub->load_arg)
+	if (stub->load_arg) {
 		emit_mov_imm(&t->e, S1, stub->arg);
-	if (stub->load_arg || stub->arg_in_rax)
 		emit_rm(&t->e, true, OP_MOV_STORE, S1, at(PRIV(observed_arg)));
+	}
 	if (stub->load_s0)
 		emit_mov_imm(&t->e, S0, stub->s0);
 	emit_mov_imm(&t->e, RAX, stub->desc);

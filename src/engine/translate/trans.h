@@ -158,7 +158,7 @@ struct observe_stub {
 	const u8 *back;
 	u32 desc;
 	u8 index; /* of the instruction */
-	bool arg_in_rax, load_arg, load_s0;
+	bool load_arg, load_s0;
 	u64 arg, s0; /* for priv->observed_arg, for S0 */
 };
 
