@@ -562,8 +562,8 @@ u64 observe_log_full(struct cpu *cpu, u64 s0, u32 unused, const u8 *return_pc);
 void observe_partial_block(struct cpu *cpu, const struct block *block, const struct place *place,
 			   bool completed);
 void observe_settle(struct cpu *cpu); /* turns the notes of translated code into branch records */
-/* Before an instruction that a sample may describe. */
-void observe_single(struct cpu *cpu);
+/* Before a visit to translated code: of one instruction, if a sample may describe it. */
+void observe_visit(struct cpu *cpu);
 /* After an access that C observed: leaves translated code if a trip is reached. */
 u64 observe_end(struct cpu *cpu, u32 desc, const u8 *return_pc, u64 otherwise);
 

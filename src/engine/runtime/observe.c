@@ -89,10 +89,13 @@ u64 observe_end(struct cpu *cpu, u32 desc, const u8 *return_pc, u64 otherwise)
 	return leave(cpu, return_pc, false);
 }
 
-void observe_single(struct cpu *cpu)
+void observe_visit(struct cpu *cpu)
 {
 	struct cpu_priv *priv = cpu_priv(cpu);
 
+	timing_visit(&priv->timing);
+	if (likely(!cpu->port.precise))
+		return;
 	cpu->port.last_rip = cpu->rip;
 	cpu->engine->executed.len = 0;
 	priv->timing.seen.mispredicted = false; /* not every branch is predicted */

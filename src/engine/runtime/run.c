@@ -497,9 +497,7 @@ static enum turn visit(struct cpu *cpu)
 	enum guest_fault fault;
 	struct block *block;
 
-	timing_visit(&cpu_priv(cpu)->timing);
-	if (unlikely(cpu->port.precise))
-		observe_single(cpu);
+	observe_visit(cpu);
 	if (must_step(cpu))
 		mode |= MODE_STEP;
 	else if (eng->single_insns)
