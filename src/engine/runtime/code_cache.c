@@ -125,11 +125,23 @@ struct block *cache_alloc_block(struct engine *eng)
 
 /*
  * Blocks are looked up by all that tells them apart. A program that is started again and again has
- * its libraries at other addresses each time, so there are many of one physical address.
+ * its libraries at other addresses each time, so there are many of one physical address. Those of
+ * 256 bytes of code share a line of buckets, since what is looked up next is likely near. From the
+ * top: number of the bucket, number of its mark.
  */
+#define PART	       256
+#define PART_BUCKETS   (LINE / 8)
+#define PART_HASH_BITS (BLOCK_HASH_BITS - 3)
+_Static_assert(PART_BUCKETS == 1 << (BLOCK_HASH_BITS - PART_HASH_BITS), "hash_of()");
+
 static u64 hash_of(u64 rip, gpa_t gpa, u32 mode)
 {
-	return (rip ^ gpa << 20 ^ (u64)mode << 32) * 0x9e3779b97f4a7c15ull;
+	u64 part = (rip / PART ^ gpa / PART << 24 ^ (u64)mode << 32) * 0x9e3779b97f4a7c15ull;
+	u64 line = part >> (64 - PART_HASH_BITS);
+	u64 bucket = line * PART_BUCKETS + rip % PART / (PART / PART_BUCKETS);
+
+	return bucket << (64 - BLOCK_HASH_BITS) | ((rip ^ part >> 20) & 15)
+							  << (64 - BLOCK_HASH_BITS - 4);
 }
 
 static u64 *bucket(const struct engine *eng, u64 hash)
