@@ -226,6 +226,10 @@ static void what_an_answer_overwrites_is_noted(void **unused)
 	assert_int_equal(ring.range[2], 0x103000);
 	assert_int_equal(eventfd_read(queue.call, &signals), 0);
 	assert_true(written_told(signals));
+	ring.next = ~0ull; /* QEMU has the ring, too */
+	queue_note(&share, &request);
+	assert_int_equal(ring.next, 1);
+	assert_int_equal(ring.range[WRITTEN_RANGES - 1], 0x100000);
 	close(queue.call);
 }
 
