@@ -1,8 +1,8 @@
 // SPDX-License-Identifier: MIT
 /*
- * Accesses of the timing model, and what takes lines and translations away (INVLPG, CLFLUSH, a
- * change of CR3): first-level caches and two levels of TLB, and what is counted of them. The caches
- * beyond are in levels.c. vCPU thread; general registers only.
+ * Accesses of the timing model: first-level caches and two levels of TLB, and what is counted of
+ * them. The caches beyond are in levels.c; what takes lines and translations away (INVLPG, CLFLUSH,
+ * a change of CR3) is in flush.c. vCPU thread; general registers only.
  */
 #include "timing/coherence.h"
 #include "timing/first.h"
