@@ -82,10 +82,10 @@ static void with_irqchip(int vm)
 
 static void connect_device(void)
 {
-	struct {
-		struct kvm_irq_routing head;
+	struct { /* kvm_irq_routing with one entry */
+		u32 nr, flags;
 		struct kvm_irq_routing_entry entry;
-	} routes = { .head.nr = 1,
+	} routes = { .nr = 1,
 		     .entry = { .gsi = GSI,
 				.type = KVM_IRQ_ROUTING_MSI,
 				.u.msi = { .address_lo = LAPIC, .data = VECTOR } } };
