@@ -33,6 +33,13 @@ static inline void bytes_copy_few(void *dst, const void *src, size_t n)
 		to[i] = from[i];
 }
 
+/* n is a multiple of 8, and so small that REP MOVSB would take longer to begin. */
+static inline void bytes_copy_words(void *dst, const void *src, size_t n)
+{
+	for (size_t i = 0; i < n / 8; i++)
+		((bytes_word *)dst)[i] = ((const bytes_word *)src)[i];
+}
+
 static inline void bytes_fill(void *dst, u8 value, size_t n)
 {
 	__asm__ volatile("rep stosb" : "+D"(dst), "+c"(n) : "a"(value) : "memory");

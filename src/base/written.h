@@ -7,8 +7,8 @@
  * (cpu/mmu/shared_code.h). What one wrote is not known, in general, so that all code is compared;
  * a program that reads many files spends a tenth of its time on that. This device tells. It notes
  * the pages of an answer before it signals the eventfd of its interrupt, and adds WRITTEN_SIGNAL to
- * that instead of 1. Whoever reads nothing but such signals from an eventfd finds in the ring
- * whatever was written before (vm/irq/written.c).
+ * that instead of 1. A reader that finds nothing but such signals in an eventfd knows from the ring
+ * all that was written before (vm/irq/written.c).
  *
  * One process adds, one reads. Neither is harmed by what the other may do to the ring: a wrong one
  * makes the guest execute code as it was, or compares more than needed.

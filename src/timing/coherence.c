@@ -19,7 +19,7 @@
  *
  *  1. Tags of private caches are read and written by their own thread only.
  *  2. A place of store_line[] is set under its set's lock only, to a line that the directory says
- *     the processor alone holds. Whoever changes that empties it first.
+ *     the processor alone holds. A processor that changes that empties it first.
  *  3. A place of data_line[] is set before stale[set] is read, and stale[set] raised before the
  *     set's places are emptied: one of both threads notices the other (coherence_set_buffer()).
  *  4. An entry of the directory names only processors that have joined.

@@ -10,7 +10,7 @@
  *  - its line is young, one of the younger three quarters of its set, and was not prefetched or has
  *    been used since;
  *  - the TLB has not lost the page by which the line was looked up last since then, and the address
- *    space is the same.
+ *    space has not changed.
  *
  * Any other access is looked up, which makes its line and its page the youngest. So what is used
  * often is looked up again before it could fall out, and replacement is that of least recent use
@@ -45,7 +45,7 @@ struct first {
 	const struct timing_sets *cache, *tlb, *second;
 	struct timing_pages *pages;
 	u64 *lines;  /* buffers */
-	u64 *stores; /* the same, for stores; or NULL */
+	u64 *stores; /* buffers that stores ask, with other processors; else NULL */
 };
 
 static inline struct first first_data(struct timing *t)
@@ -77,7 +77,7 @@ static inline u64 *first_notes(const struct timing_sets *s, const u64 *set)
 
 /* --- emptying --- */
 
-/* Another thread may do the same at any time. */
+/* Another thread may empty it, too, at any time. */
 static inline void first_empty_place(const struct first *f, u64 note)
 {
 	__atomic_store_n(&f->lines[first_place(note)], 0, __ATOMIC_RELAXED);

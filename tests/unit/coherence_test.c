@@ -17,6 +17,7 @@
 #include "timing/levels.h"
 #include "timing/params.h"
 #include "timing/sets.h"
+#include "unit/on_models.h"
 
 #define HOST 0x7f0000000000ull
 #define LINE 64ull
@@ -425,11 +426,6 @@ static void threads_leave_one_owner(void **state)
 		}
 	}
 }
-
-#define ON(name, on) { #name " (" on ")", name, on_model, done, on }
-#define TEST(name)                                                                               \
-	ON(name, "skylake"), ON(name, "icelake"), ON(name, "sapphirerapids"), ON(name, "milan"), \
-		ON(name, "genoa")
 
 int main(void)
 {

@@ -16,6 +16,7 @@
 #include "timing/first.h"
 #include "timing/levels.h"
 #include "timing/timing.h"
+#include "unit/on_models.h"
 
 #define LINE  64ull
 #define STEPS 400000
@@ -193,11 +194,6 @@ static void what_is_shown_again_changes_nothing(void **state)
 	}
 	assert_equal();
 }
-
-#define ON(name, on) { #name " (" on ")", name, on_model, done, on }
-#define TEST(name)                                                                               \
-	ON(name, "skylake"), ON(name, "icelake"), ON(name, "sapphirerapids"), ON(name, "milan"), \
-		ON(name, "genoa")
 
 int main(void)
 {

@@ -13,6 +13,7 @@
 #include <cmocka.h>
 
 #include "timing/params.h"
+#include "unit/on_models.h"
 
 #define BRANCH 0x401000ull
 #define TARGET 0x401040ull
@@ -311,11 +312,6 @@ static void every_model_has_its_numbers(void **state)
 				    (!j || p->length[j] > p->length[j - 1]));
 	}
 }
-
-#define ON(name, on) { #name " (" on ")", name, on_model, done, on }
-#define TEST(name)                                                                               \
-	ON(name, "skylake"), ON(name, "icelake"), ON(name, "sapphirerapids"), ON(name, "milan"), \
-		ON(name, "genoa")
 
 int main(void)
 {

@@ -15,6 +15,7 @@
 #include "timing/levels.h"
 #include "timing/params.h"
 #include "timing/sets.h"
+#include "unit/on_models.h"
 
 #define HOST	  0x7f0000000000ull
 #define LINE	  64ull
@@ -683,11 +684,6 @@ static void every_model_has_its_numbers(void **state)
 		assert_int_equal(p->stlb.entries % p->stlb.ways, 0);
 	}
 }
-
-#define ON(name, on) { #name " (" on ")", name, on_model, done, on }
-#define TEST(name)                                                                               \
-	ON(name, "skylake"), ON(name, "icelake"), ON(name, "sapphirerapids"), ON(name, "milan"), \
-		ON(name, "genoa")
 
 int main(void)
 {

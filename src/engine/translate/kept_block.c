@@ -154,14 +154,8 @@ static void hash_circumstances(struct trans *t, const struct kept *kept)
 	kept_hash(&c, sizeof(c), t->circumstances);
 }
 
-static void copy_line(u8 *to, const u8 *from)
-{
-	for (u32 i = 0; i < LINE; i += 8)
-		*(u64_unaligned *)(to + i) = *(const u64_unaligned *)(from + i);
-}
-
-/* Of a page; its blocks begin in the same line of the index. Some three are executed, on average,
- * so that lines are filled evenly. */
+/* Bytes of a page whose blocks have their first slots in one line of the index. Three blocks of
+ * such a part are executed on average, so that lines are filled evenly. */
 #define PART	   256
 #define PART_SHARE (PART / KEPT_LINE)
 
@@ -182,7 +176,7 @@ static void choose_slot(struct trans *t, const struct kept *kept, const u8 *page
 	u32 offset = t->block->rip & ~PAGE_MASK;
 	u64 hash[2];
 
-	copy_line(k.line, page);
+	bytes_copy_words(k.line, page, LINE);
 	kept_hash(&k, sizeof(k), hash);
 	kept_near(t->key, part_hash(hash[0], offset), offset % PART / PART_SHARE);
 	for (u32 i = 0; t->eng->kept_page != hash[0] && i < PAGE_SIZE; i += PART)
@@ -197,7 +191,7 @@ static void make_key(struct trans *t, const struct kept *kept, const u8 *page, u
 	hash_circumstances(t, kept);
 	k.circumstances[0] = t->circumstances[0];
 	k.circumstances[1] = t->circumstances[1];
-	copy_line(k.line, page + line);
+	bytes_copy_words(k.line, page + line, LINE);
 	kept_hash(&k, sizeof(k), t->key);
 	choose_slot(t, kept, page);
 }
