@@ -174,26 +174,31 @@ void state_close(struct exec_state *state);
 void state_forget(const struct exec_options *options, const struct exec_kernel *kernel,
 		  const char *init);
 
-/* --- virtual_time.c: guests on virtual time --- */
-
-/* Descriptors, -1 where there is none: all but the first and the last with --deterministic only. */
-struct exec_virtual {
+/*
+ * What a guest's VM, its file server and the command have in common besides the guest's memory.
+ * Descriptors, -1 where there is none. All but `turns`, which any guest on virtual time has, and
+ * `written` are for --deterministic.
+ */
+struct server_files {
 	int turns; /* a file with a word (base/turns.h) */
 	/* Files in memory that the file server shows (exec/guest_files.h) */
 	int order, input;
 	int frames, frames_end; /* a socket's: ours, the file server's */
 	int profile;		/* a file of base/profile.h */
-	int written;		/* a file of base/written.h, on any clock */
+	int written;		/* a file of base/written.h */
 };
 
-#define NO_VIRTUAL { -1, -1, -1, -1, -1, -1, -1 }
+#define NO_SERVER_FILES { -1, -1, -1, -1, -1, -1, -1 }
 
-/* Makes them; reads all of standard input if the guest is deterministic. An exit code. */
-int virtual_prepare(const struct exec_options *options, struct exec_virtual *files);
+/* --- virtual_time.c: guests on virtual time --- */
+
+/* Makes those of virtual time; reads all of standard input if the guest is deterministic. An exit
+ * code. */
+int virtual_prepare(const struct exec_options *options, struct server_files *files);
 /* The file of struct turns (base/turns.h); -1: errno. */
 int virtual_turns(const struct exec_options *options);
 /* Puts the order where a deterministic guest finds it, and calls the guest. An exit code. */
-int virtual_order(const struct exec_virtual *files, const void *body, u32 size);
+int virtual_order(const struct server_files *files, const void *body, u32 size);
 /* In the process that becomes QEMU. */
 void virtual_environment(const struct exec_options *options, const struct wiring *wiring);
 /* Bytes that a seed stands for. */
@@ -213,7 +218,7 @@ struct exec_trace {
 };
 
 /* Opens the file, if the options want one, and writes the header. An exit code. */
-int trace_prepare(const struct exec_options *options, const struct exec_virtual *files,
+int trace_prepare(const struct exec_options *options, const struct server_files *files,
 		  struct exec_trace *trace);
 /* In the process that becomes QEMU, after virtual_environment(). */
 void trace_export(const struct exec_trace *trace);
@@ -249,7 +254,7 @@ struct exec_machine {
 	int monitor;	   /* of QEMU, in which it says that the machine has stopped */
 	int console;	   /* what QEMU and the guest's kernel have said */
 	off_t console_cut; /* what they said before it is forgotten */
-	struct exec_virtual files;
+	struct server_files files;
 	struct exec_trace trace;
 	struct exec_kept kept;
 };
@@ -261,7 +266,7 @@ void machine_say(const struct exec_options *options, const char *what);
 /* The server of the host's files, on its end of a socket. Is_brief: for a guest that is to be
  * saved, which is told nothing that it may believe later. */
 pid_t machine_start_share(int socket, const struct exec_options *options,
-			  const struct exec_virtual *files, bool is_brief);
+			  const struct server_files *files, bool is_brief);
 /* Of the guest's TSC. */
 u32 machine_khz(const struct exec_options *options);
 /* QEMU alone, on a command line. */

@@ -119,7 +119,7 @@ static void keep_for_share(int socket, const int kept[KEPT])
 }
 
 /* The terms of a guest on virtual time; false: they cannot be had. */
-static bool make_terms(const struct exec_virtual *files, bool fixed, struct share_terms *terms)
+static bool make_terms(const struct server_files *files, bool fixed, struct share_terms *terms)
 {
 	void *page = mmap(NULL, PAGE_SIZE, PROT_READ | PROT_WRITE, MAP_SHARED, FIRST_KEPT, 0);
 	bool profiled = files->profile >= 0; /* VPMU_PROFILE may be a short file: SIGBUS */
@@ -145,7 +145,7 @@ static const char *own_folder(char path[PATH_MAX])
 }
 
 pid_t machine_start_share(int socket, const struct exec_options *options,
-			  const struct exec_virtual *files, bool is_brief)
+			  const struct server_files *files, bool is_brief)
 {
 	const int kept[KEPT] = { files->turns,	    files->order,   files->input,
 				 files->frames_end, files->profile, files->written };
@@ -350,6 +350,8 @@ int machine_start(const struct exec_options *options, struct exec_machine *machi
 		status = kernel_find(options->kernel, &parts.kernel);
 	if (!status)
 		status = virtual_prepare(options, &machine->files);
+	if (!status && !options->dry_run) /* -1 only makes the guest slower */
+		machine->files.written = memfile_fixed("written", sizeof(struct written));
 	if (!status)
 		status = trace_prepare(options, &machine->files, &machine->trace);
 	if (status)

@@ -418,7 +418,7 @@ static bool boot_and_save(const struct exec_options *chosen, const struct exec_k
 	struct exec_options seedless = *chosen, *options = &seedless; /* one state for all seeds */
 	struct initramfs initramfs = { init, kernel->modules, options->network };
 	int link[2] = { -1, -1 }, monitor[2] = { -1, -1 }, files[2] = { -1, -1 }, console = -1;
-	struct exec_virtual served = NO_VIRTUAL;
+	struct server_files served = NO_SERVER_FILES;
 	struct wiring wiring = NO_WIRING;
 	struct line line = { .count = 0 };
 	char failed[PATH_MAX] = "";

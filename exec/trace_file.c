@@ -97,7 +97,7 @@ static u32 put_environment(FILE *out)
 }
 
 static void fill_header(struct trace_header *header, const struct exec_options *options,
-			const struct exec_virtual *files)
+			const struct server_files *files)
 {
 	const struct model *model = cpuid_model(options->cpu ?: getenv("VPMU_CPU"));
 
@@ -112,7 +112,7 @@ static void fill_header(struct trace_header *header, const struct exec_options *
 	snprintf(header->model, sizeof(header->model), "%s", model ? model->name : "");
 }
 
-static int write_header(const struct exec_options *options, const struct exec_virtual *files,
+static int write_header(const struct exec_options *options, const struct server_files *files,
 			FILE *to)
 {
 	struct trace_header header;
@@ -180,7 +180,7 @@ static int open_file(const struct exec_options *options, struct exec_trace *trac
 	return STATUS_OK;
 }
 
-int trace_prepare(const struct exec_options *options, const struct exec_virtual *files,
+int trace_prepare(const struct exec_options *options, const struct server_files *files,
 		  struct exec_trace *trace)
 {
 	int status;

@@ -14,7 +14,6 @@
 #include "base/memfile.h"
 #include "base/splitmix.h"
 #include "base/turns.h"
-#include "base/written.h"
 #include "exec/exec.h"
 #include "exec/guest_files.h"
 
@@ -66,7 +65,7 @@ static int copy_input(int to)
 		 : STATUS_OK;
 }
 
-static bool open_files(struct exec_virtual *files)
+static bool open_files(struct server_files *files)
 {
 	int frames[2];
 
@@ -91,14 +90,11 @@ static int take_profile(void)
 	return fd;
 }
 
-int virtual_prepare(const struct exec_options *options, struct exec_virtual *files)
+int virtual_prepare(const struct exec_options *options, struct server_files *files)
 {
-	*files = (struct exec_virtual)NO_VIRTUAL;
+	*files = (struct server_files)NO_SERVER_FILES;
 	files->profile = take_profile();
-	if (options->dry_run)
-		return STATUS_OK;
-	files->written = memfile_fixed("written", sizeof(struct written)); /* or -1: slower */
-	if (!options->virtual_clock)
+	if (!options->virtual_clock || options->dry_run)
 		return STATUS_OK;
 	files->turns = virtual_turns(options);
 	if (files->turns < 0 || (options->deterministic && !open_files(files)))
@@ -106,7 +102,7 @@ int virtual_prepare(const struct exec_options *options, struct exec_virtual *fil
 	return options->deterministic ? copy_input(files->input) : STATUS_OK;
 }
 
-int virtual_order(const struct exec_virtual *files, const void *body, u32 size)
+int virtual_order(const struct server_files *files, const void *body, u32 size)
 {
 	struct turns *page;
 

@@ -58,22 +58,21 @@ static bool any_claimed(const struct mem_map *map, u64 range)
 	return false;
 }
 
-/* Up to `next`. Ranges that were overwritten meanwhile are not known. */
-static bool ring_has_code(const struct vm *vm, u64 next)
+/* From `seen` up to `next`. Ranges that were overwritten meanwhile are not known. */
+static bool ring_has_code(const struct vm *vm, u64 seen, u64 next)
 {
 	const struct written *ring = vm->written.ring;
 	bool found = false;
 
-	if (next - vm->written.seen > WRITTEN_RANGES)
+	if (next - seen > WRITTEN_RANGES)
 		return true;
-	for (u64 i = vm->written.seen; i != next && !found; i++) {
+	for (u64 i = seen; i != next && !found; i++) {
 		u64 range = __atomic_load_n(&ring->range[i % WRITTEN_RANGES], __ATOMIC_RELAXED);
 
 		found = range == WRITTEN_ALL || any_claimed(vm->mem, range);
 	}
 	__atomic_thread_fence(__ATOMIC_SEQ_CST);
-	return found ||
-	       __atomic_load_n(&ring->next, __ATOMIC_SEQ_CST) - vm->written.seen > WRITTEN_RANGES;
+	return found || __atomic_load_n(&ring->next, __ATOMIC_SEQ_CST) - seen > WRITTEN_RANGES;
 }
 
 /* Slots stay while their lock is held. One that changes them waits for vCPUs, of which this thread
@@ -84,7 +83,7 @@ static bool wrote_code(struct vm *vm)
 	bool found = true;
 
 	if (!pthread_mutex_trylock(&vm->slots_lock)) {
-		found = ring_has_code(vm, next);
+		found = ring_has_code(vm, vm->written.seen, next);
 		pthread_mutex_unlock(&vm->slots_lock);
 	}
 	vm->written.seen = next;
