@@ -183,6 +183,21 @@ static void what_the_ring_does_not_hold_compares_all_code(void **state)
 	end(thread);
 }
 
+/* A full ring, whose device is about to write the next range over the first one. */
+static void a_range_that_is_being_overwritten_compares_all_code(void **state)
+{
+	pthread_t thread = begin();
+
+	(void)state;
+	write_function(1);
+	written_add(ring, PATCHED, 6);
+	for (u32 i = 1; i < WRITTEN_RANGES; i++)
+		written_add(ring, ELSE, 1);
+	ring->range[ring->next % WRITTEN_RANGES] = ELSE;
+	assert_int_equal(answer(WRITTEN_SIGNAL), 1);
+	end(thread);
+}
+
 static int make_ring(void **state)
 {
 	int fd = memfile_fixed("written", sizeof(*ring));
@@ -202,6 +217,7 @@ int main(void)
 		cmocka_unit_test(no_other_code_is_compared),
 		cmocka_unit_test(a_signal_that_says_nothing_compares_all_code),
 		cmocka_unit_test(what_the_ring_does_not_hold_compares_all_code),
+		cmocka_unit_test(a_range_that_is_being_overwritten_compares_all_code),
 	};
 
 	return cmocka_run_group_tests(tests, make_ring, NULL);

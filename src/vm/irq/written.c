@@ -58,13 +58,19 @@ static bool any_claimed(const struct mem_map *map, u64 range)
 	return false;
 }
 
+/* May ranges since `seen` be overwritten? That of `next` is stored before `next` is. */
+static bool overrun(u64 seen, u64 next)
+{
+	return next - seen >= WRITTEN_RANGES;
+}
+
 /* From `seen` up to `next`. Ranges that were overwritten meanwhile are not known. */
 static bool ring_has_code(const struct vm *vm, u64 seen, u64 next)
 {
 	const struct written *ring = vm->written.ring;
 	bool found = false;
 
-	if (next - seen > WRITTEN_RANGES)
+	if (overrun(seen, next))
 		return true;
 	for (u64 i = seen; i != next && !found; i++) {
 		u64 range = __atomic_load_n(&ring->range[i % WRITTEN_RANGES], __ATOMIC_RELAXED);
@@ -72,7 +78,7 @@ static bool ring_has_code(const struct vm *vm, u64 seen, u64 next)
 		found = range == WRITTEN_ALL || any_claimed(vm->mem, range);
 	}
 	__atomic_thread_fence(__ATOMIC_SEQ_CST);
-	return found || __atomic_load_n(&ring->next, __ATOMIC_SEQ_CST) - seen > WRITTEN_RANGES;
+	return found || overrun(seen, __atomic_load_n(&ring->next, __ATOMIC_SEQ_CST));
 }
 
 /* Slots stay while their lock is held. One that changes them waits for vCPUs, of which this thread
