@@ -117,10 +117,8 @@ static void count(u64 *counter)
 	__atomic_fetch_add(counter, 1, __ATOMIC_RELAXED);
 }
 
-bool kept_find(const struct kept *kept, const u64 key[2], struct kept_buffer *buffer)
+static bool find(const struct kept *kept, const u64 key[2], struct kept_buffer *buffer)
 {
-	if (kept->news)
-		count(&kept->news->lookups);
 	if (!kept->store || kept->store_size < KEPT_DATA_AT)
 		return false;
 	for (u32 i = 0; i < KEPT_PROBES; i++) {
@@ -132,11 +130,32 @@ bool kept_find(const struct kept *kept, const u64 key[2], struct kept_buffer *bu
 		if ((slot ^ key[1]) & KEPT_TAG || !copy_from_slot(kept, slot, key, buffer))
 			continue;
 		note_use(kept->news, number);
-		if (kept->news)
-			count(&kept->news->hits);
 		return true;
 	}
 	return false;
+}
+
+bool kept_find(const struct kept *kept, const u64 key[2], struct kept_buffer *buffer)
+{
+	bool found = find(kept, key, buffer);
+
+	if (kept->news) {
+		count(&kept->news->lookups);
+		if (found)
+			count(&kept->news->hits);
+	}
+	return found;
+}
+
+bool kept_find_ahead(const struct kept *kept, const u64 key[2], struct kept_buffer *buffer)
+{
+	if (!find(kept, key, buffer))
+		return false;
+	if (kept->news) {
+		count(&kept->news->lookups);
+		count(&kept->news->hits);
+	}
+	return true;
 }
 
 void kept_add(const struct kept *kept, const u64 key[2], struct kept_buffer *buffer, u32 size)

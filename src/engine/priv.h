@@ -326,8 +326,8 @@ struct engine {
 bool emit_thunks(struct engine *eng);
 
 /* code_cache_memory.c, code_cache.c */
-#define MAX_BLOCKS	(1u << 20)
-#define BLOCK_HASH_BITS 19
+#define MAX_BLOCKS	(2u << 20)
+#define BLOCK_HASH_BITS 21
 #define BLOCK_HASHES	(1u << BLOCK_HASH_BITS)
 
 int cache_create(struct engine *eng);

@@ -463,6 +463,28 @@ static void the_header_tells_how_many_were_found(void **state)
 	assert_int_equal(header.runs, 2);
 }
 
+/* What is looked for before it is needed is found as well, and not missed if it is not there. */
+static void what_is_not_needed_yet_is_not_missed(void **state)
+{
+	static struct kept_buffer buffer;
+	struct kept kept;
+	u64 key[2];
+
+	(void)state;
+	unlink(path);
+	merge_numbers(0, ENTRIES);
+	map_store(&kept);
+	forget_news(news);
+	kept.news = news;
+	for (u32 i = 0; i < 2 * ENTRIES; i++) {
+		key_of(i, key);
+		assert_int_equal(kept_find_ahead(&kept, key, &buffer), i < ENTRIES);
+	}
+	unmap_store(&kept);
+	assert_int_equal(news->lookups, ENTRIES);
+	assert_int_equal(news->hits, ENTRIES);
+}
+
 int main(void)
 {
 	const struct CMUnitTest tests[] = {
@@ -478,6 +500,7 @@ int main(void)
 		cmocka_unit_test(a_full_disk_leaves_the_store_as_it_was),
 		cmocka_unit_test(what_is_not_used_is_forgotten_when_the_store_is_full),
 		cmocka_unit_test(the_header_tells_how_many_were_found),
+		cmocka_unit_test(what_is_not_needed_yet_is_not_missed),
 	};
 
 	return cmocka_run_group_tests(tests, make_folder, remove_folder);

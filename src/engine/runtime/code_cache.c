@@ -65,37 +65,6 @@
 #define META_RESERVE (64u << 10)
 #define LINE	     64
 
-/* A translation that was abandoned may have written into the room for the next one. */
-static u8 *written_limit(const struct engine *eng)
-{
-	size_t room = eng->code_limit - eng->code_next;
-
-	return eng->code_next + (room < CODE_RESERVE ? room : CODE_RESERVE);
-}
-
-void cache_flush(struct cpu *cpu)
-{
-	struct cpu_priv *priv = cpu_priv(cpu);
-	struct engine *eng = cpu->engine;
-
-	must(!eng->in_translated_code);
-	for (u32 i = 0; i < ARRAY_SIZE(priv->code->page); i++)
-		if (priv->code->page[i].claim)
-			shared_release(cpu, &priv->code->page[i]);
-	eng->nunacked = eng->unacked_overflow = 0;
-	check_dead(eng, eng->code_first, written_limit(eng));
-	eng->code_next = eng->code_first;
-	eng->meta_next = eng->meta;
-	eng->nblocks = 0;
-	bytes_fill(eng->by_hash, 0, BLOCK_HASHES * sizeof(*eng->by_hash));
-	eng->flushes++;
-	eng->blocks_dropped++;
-	returns_invalidate(eng);
-	code_clear(priv->code);
-	jump_clear(cpu);
-	cpu_drop_jumps(cpu);
-}
-
 bool cache_room(const struct engine *eng)
 {
 	return eng->code_next + CODE_RESERVE < eng->code_limit &&
@@ -125,28 +94,74 @@ struct block *cache_alloc_block(struct engine *eng)
 
 /*
  * Blocks are looked up by all that tells them apart. A program that is started again and again has
- * its libraries at other addresses each time, so there are many of one physical address. Those of
- * 256 bytes of code share a line of buckets, since what is looked up next is likely near. From the
- * top: number of the bucket, number of its mark.
+ * its libraries at other addresses each time, so there are many of one physical address. Those of a
+ * page have their buckets side by side, since what is looked up next is likely near: few pages of
+ * the host are touched, and most buckets have one block. From the top: number of the bucket, number
+ * of its mark.
  */
-#define PART	       256
-#define PART_BUCKETS   (LINE / 8)
-#define PART_HASH_BITS (BLOCK_HASH_BITS - 3)
-_Static_assert(PART_BUCKETS == 1 << (BLOCK_HASH_BITS - PART_HASH_BITS), "hash_of()");
+#define PAGE_BUCKETS	128
+#define GROUP_HASH_BITS (BLOCK_HASH_BITS - 7)
+_Static_assert(PAGE_BUCKETS == 1 << (BLOCK_HASH_BITS - GROUP_HASH_BITS), "hash_of()");
 
 static u64 hash_of(u64 rip, gpa_t gpa, u32 mode)
 {
-	u64 part = (rip / PART ^ gpa / PART << 24 ^ (u64)mode << 32) * 0x9e3779b97f4a7c15ull;
-	u64 line = part >> (64 - PART_HASH_BITS);
-	u64 bucket = line * PART_BUCKETS + rip % PART / (PART / PART_BUCKETS);
+	u64 page =
+		(rip / PAGE_SIZE ^ gpa / PAGE_SIZE << 24 ^ (u64)mode << 32) * 0x9e3779b97f4a7c15ull;
+	u64 group = page >> (64 - GROUP_HASH_BITS);
+	u64 bucket = group * PAGE_BUCKETS + rip % PAGE_SIZE / (PAGE_SIZE / PAGE_BUCKETS);
 
-	return bucket << (64 - BLOCK_HASH_BITS) | ((rip ^ part >> 20) & 15)
+	return bucket << (64 - BLOCK_HASH_BITS) | ((rip ^ page >> 20) & 15)
 							  << (64 - BLOCK_HASH_BITS - 4);
 }
 
 static u64 *bucket(const struct engine *eng, u64 hash)
 {
 	return &eng->by_hash[hash >> (64 - BLOCK_HASH_BITS)];
+}
+
+/* A translation that was abandoned may have written into the room for the next one. */
+static u8 *written_limit(const struct engine *eng)
+{
+	size_t room = eng->code_limit - eng->code_next;
+
+	return eng->code_next + (room < CODE_RESERVE ? room : CODE_RESERVE);
+}
+
+/* Where there are few blocks, most of the table has never been touched. */
+static void empty_buckets(struct engine *eng)
+{
+	if (eng->nblocks > BLOCK_HASHES / 32) {
+		bytes_fill(eng->by_hash, 0, BLOCK_HASHES * sizeof(*eng->by_hash));
+		return;
+	}
+	for (u32 i = 0; i < eng->nblocks; i++) {
+		const struct block *b = eng->by_address[i];
+
+		*bucket(eng, hash_of(b->rip, b->gpa, b->mode)) = 0;
+	}
+}
+
+void cache_flush(struct cpu *cpu)
+{
+	struct cpu_priv *priv = cpu_priv(cpu);
+	struct engine *eng = cpu->engine;
+
+	must(!eng->in_translated_code);
+	for (u32 i = 0; i < ARRAY_SIZE(priv->code->page); i++)
+		if (priv->code->page[i].claim)
+			shared_release(cpu, &priv->code->page[i]);
+	eng->nunacked = eng->unacked_overflow = 0;
+	check_dead(eng, eng->code_first, written_limit(eng));
+	eng->code_next = eng->code_first;
+	eng->meta_next = eng->meta;
+	empty_buckets(eng);
+	eng->nblocks = 0;
+	eng->flushes++;
+	eng->blocks_dropped++;
+	returns_invalidate(eng);
+	code_clear(priv->code);
+	jump_clear(cpu);
+	cpu_drop_jumps(cpu);
 }
 
 /*

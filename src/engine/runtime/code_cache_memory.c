@@ -20,8 +20,8 @@
 #define MADV_POPULATE_WRITE 23
 #endif
 
-#define CODE_SIZE (256u << 20)
-#define META_SIZE (512u << 20)
+#define CODE_SIZE (384u << 20)
+#define META_SIZE (768u << 20)
 #define HUGE_PAGE (2u << 20)
 /* A huge page that takes longer to fault in is slower than 512 small ones. */
 #define HUGE_NS	  1000000

@@ -26,6 +26,8 @@
  *     kept_mode(). What one counts has its constants in the block, and its mode in the key.
  *  4. Blocks of two pages are not kept, nor those that raise an exception instead of an
  *     instruction, whose length is not known.
+ *  5. What is recalled before it is needed is what would be recalled then: the same key, the same
+ *     comparisons, on a page that is verified.
  *
  * A hot block replaces the one that it was made of, and is recalled as it is: which way it follows
  * branches is a guess that changes no result.
@@ -184,16 +186,21 @@ static void choose_slot(struct trans *t, const struct kept *kept, const u8 *page
 	t->eng->kept_page = hash[0];
 }
 
-static void make_key(struct trans *t, const struct kept *kept, const u8 *page, u32 line)
+/* False: the page cannot be read. */
+static bool make_key(struct trans *t, const struct kept *kept)
 {
-	struct keyed k = { .rip = t->block->rip, .mode = t->mode };
+	u32 line = (t->block->rip & ~PAGE_MASK) & ~(LINE - 1);
+	const u8 *page = t->source.copy[0]->bytes;
+	struct keyed k = { .circumstances = { t->circumstances[0], t->circumstances[1] },
+			   .rip = t->block->rip,
+			   .mode = t->mode };
 
-	hash_circumstances(t, kept);
-	k.circumstances[0] = t->circumstances[0];
-	k.circumstances[1] = t->circumstances[1];
+	if (!source_load(t, 0, LINE) || !source_load(t, line, line + LINE))
+		return false;
 	bytes_copy_words(k.line, page + line, LINE);
 	kept_hash(&k, sizeof(k), t->key);
 	choose_slot(t, kept, page);
+	return true;
 }
 
 /* --- keeping a block --- */
@@ -483,13 +490,15 @@ static bool make_block(struct trans *t, const struct kept_block *k, const struct
 	return true;
 }
 
-static bool recall(struct trans *t, const struct kept *kept)
+typedef bool find_fn(const struct kept *, const u64 key[2], struct kept_buffer *);
+
+static bool recall(struct trans *t, const struct kept *kept, find_fn *find)
 {
 	struct kept_buffer *buffer = &t->eng->kept;
 	struct kept_block *k = (struct kept_block *)buffer->body;
 	struct tables from;
 
-	if (!kept_find(kept, t->key, buffer) || buffer->entry.size < sizeof(*k))
+	if (!find(kept, t->key, buffer) || buffer->entry.size < sizeof(*k))
 		return false;
 	from = tables_of(k);
 	return from.size == buffer->entry.size && k->circumstances[0] == t->circumstances[0] &&
@@ -498,19 +507,85 @@ static bool recall(struct trans *t, const struct kept *kept)
 	       make_block(t, k, &from);
 }
 
+/* --- recalling what follows it --- */
+
+/* Blocks that are recalled beside the one that is needed, at most. */
+#define FOLLOWING 8
+
+/* The block at this address of the page; NULL: it is not kept, or the cache is full. */
+static struct block *recall_ahead(struct trans *t, u64 rip, gpa_t gpa)
+{
+	const struct kept *kept = t->cpu->port.kept;
+	struct engine *eng = t->eng;
+	u8 *meta = eng->meta_next;
+
+	if (!cache_room(eng) || !(t->block = cache_alloc_block(eng)))
+		return NULL;
+	*t->block = (struct block){ .rip = rip,
+				    .gpa = gpa,
+				    .gpa2 = NO_GPA,
+				    .mode = t->mode,
+				    .limit = code_limit(t->cpu, t->mode),
+				    .code = eng->code_next };
+	t->source.used[0] = 0;
+	if (make_key(t, kept) && recall(t, kept, kept_find_ahead))
+		return t->block;
+	eng->meta_next = meta;
+	return NULL;
+}
+
+static bool stays_on_page(const struct block *from, const struct link *link)
+{
+	return !link->guard && !link->unshared && !((link->rip ^ from->rip) & PAGE_MASK);
+}
+
+/*
+ * If a block is kept that a link of this one leads to, it was executed after it, and likely will be
+ * again: it is recalled and linked now. Later it would cost a visit to the main loop, and another
+ * look at all tables.
+ */
+static void recall_following(struct trans *t)
+{
+	struct block *queue[1 + FOLLOWING] = { t->block };
+	u32 n = 1;
+
+	for (u32 i = 0; i < n; i++) {
+		for (u32 k = 0; k < queue[i]->nlinks; k++) {
+			struct link *link = &queue[i]->link[k];
+			gpa_t gpa = (queue[i]->gpa & PAGE_MASK) | (link->rip & ~PAGE_MASK);
+			struct block *to;
+
+			if (!stays_on_page(queue[i], link))
+				continue;
+			to = cache_find(t->cpu, link->rip, gpa, t->mode);
+			if (!to && n < ARRAY_SIZE(queue)) {
+				to = queue[n] = recall_ahead(t, link->rip, gpa);
+				n += !!to;
+			}
+			if (to && to->gpa2 == NO_GPA)
+				link_set(t->eng, link, to);
+		}
+	}
+	t->block = queue[0];
+}
+
 bool kept_block_recall(struct trans *t)
 {
 	const struct kept *kept = t->cpu->port.kept;
-	u32 line = (t->block->rip & ~PAGE_MASK) & ~(LINE - 1);
 
 	t->keeps = false;
-	if (likely(!kept) || !kept_mode(t->mode) || t->eng->profile || !source_load(t, 0, LINE) ||
-	    !source_load(t, line, line + LINE))
+	if (likely(!kept) || !kept_mode(t->mode) || t->eng->profile)
 		return false;
-	make_key(t, kept, t->source.copy[0]->bytes, line);
+	hash_circumstances(t, kept);
+	if (!make_key(t, kept))
+		return false;
 	t->keeps = kept->news;
 	t->fixups.n = 0;
 	t->fixups.lost = false;
 	t->e.fixups = t->keeps ? &t->fixups : NULL;
-	return !t->eng->translating_hot && recall(t, kept);
+	if (t->eng->translating_hot || !recall(t, kept, kept_find))
+		return false;
+	if (!(t->mode & MODE_UNSHARED))
+		recall_following(t);
+	return true;
 }
