@@ -59,7 +59,7 @@ static s32 loop_wait(struct pricing *p, u32 first, u32 last)
 
 	if (n > PIPE_LOOP_INSNS)
 		return 0;
-	for (u32 i = 0; i < n; i++) {
+	for (u32 i = 0; i < n && n <= PIPE_SHORT_LOOP; i++) {
 		ZydisDecodedOperand ops[ZYDIS_MAX_OPERAND_COUNT];
 		ZydisDecodedInstruction in;
 

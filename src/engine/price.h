@@ -9,7 +9,8 @@
 #include "engine/insn.h"
 #include "pipeline/pipeline.h"
 
-#define PRICE_INSNS PIPE_LOOP_INSNS /* also enough for the rest of a block's last line */
+/* After a block, if straight-line code goes on there. */
+#define PRICE_INSNS (PIPE_STRETCH + (PIPE_STRAIGHT + 1) * PIPE_LINE)
 
 #define PRICED_LOOPS 256
 #define PRICED_BYTES 160
@@ -28,9 +29,11 @@ struct pricing {
 	struct insn insn;
 	ZydisDecodedInstruction zi;
 	ZydisDecodedOperand zops[ZYDIS_MAX_OPERAND_COUNT];
-	/* A loop, or the instructions after a block. */
-	struct pipe_need need[PRICE_INSNS];
-	struct pipe_piece piece[PRICE_INSNS];
+	/* A loop, or a block and the instructions after it; of a block only the latter have a
+	 * need here. */
+	struct pipe_need need[PIPE_LOOP_INSNS];
+	struct pipe_piece piece[PIPE_LOOP_INSNS];
+	struct pipe_price price[PIPE_LOOP_INSNS];
 	struct pipe_block loop;
 	struct pipe_work *work;
 	struct priced_loop kept[PRICED_LOOPS];

@@ -202,15 +202,32 @@ void pipe_simulate(const struct pipe_core *core, const struct pipe_block *block,
 /* --- prices: price.c --- */
 
 #define PIPE_USES	8
-#define PIPE_LOOP_INSNS 64 /* of a loop whose latency is priced */
-#define PIPE_LINE	64 /* bytes; segments end with the last instruction that begins in one */
+#define PIPE_EDGES	7
+#define PIPE_RESULTS	5
+#define PIPE_LOOP_INSNS 1024 /* of a loop whose latency is priced */
+#define PIPE_SHORT_LOOP 64   /* and of one whose stores and loads are followed, too */
+#define PIPE_LINE	64   /* bytes; segments end with the last instruction that begins in one */
+#define PIPE_STRETCH	512  /* bytes; chains of straight-line code are cut at multiples of it */
+#define PIPE_STRAIGHT	4    /* lines of straight-line code after one whose chain is priced */
 
 struct pipe_use {
 	u16 ports; /* one of these */
 	u16 uops;
 };
 
-enum pipe_branch { BRANCH_NONE, BRANCH_CONDITIONAL, BRANCH_OTHER };
+/* A place that an instruction reads, and cycles from there to its results. */
+struct pipe_edge {
+	u8 place, latency;
+};
+
+/* A call is a direct one. */
+enum pipe_branch {
+	BRANCH_NONE,
+	BRANCH_CONDITIONAL,
+	BRANCH_CALL,
+	BRANCH_RETURN,
+	BRANCH_OTHER,
+};
 
 /* What an instruction needs of the core, whatever is around it and whatever its constants are:
  * instructions that differ in displacement and immediate alone need the same. */
@@ -219,7 +236,9 @@ struct pipe_need {
 	u8 fuses, condition; /* enum pipe_fusion */
 	u8 branch;	     /* enum pipe_branch */
 	u8 cycles;	     /* its price, if that is fixed: it ends its segment */
-	u8 uses;
+	u8 uses, edges, results;
+	struct pipe_edge edge[PIPE_EDGES];
+	u8 result[PIPE_RESULTS]; /* places that it writes */
 	struct pipe_use use[PIPE_USES];
 };
 
@@ -240,12 +259,16 @@ struct pipe_price {
 void pipe_need(const struct pipe_core *core, const ZydisDecodedInstruction *in,
 	       const ZydisDecodedOperand *ops, struct pipe_need *need);
 bool pipe_ends_segment(const struct pipe_piece *piece);
+/* Does the code go on after it, whatever the next instruction is? */
+bool pipe_falls_through(const struct pipe_piece *piece);
 /* Prices of pieces, each of which follows the one before it in memory unless that ends a segment.
- * They hold if the last piece ends one. */
+ * The price of a piece holds if all pieces are there up to the first that does not fall through, or
+ * up to the end of its stretch and PIPE_STRAIGHT lines more, or of the page. */
 void pipe_price(const struct pipe_core *core, const struct pipe_piece *piece, u32 n,
 		struct pipe_price *price);
 u32 pipe_price_ticks(const struct pipe_core *core, const struct pipe_price *price);
-/* May it be part of a loop whose latency is priced? One that is not described may not be. */
+/* May it be part of a loop whose latency is priced? One that is not described may not be, nor a
+ * call, unless the pieces after it are what it calls, up to its return, without branches. */
 bool pipe_fits_loop(const struct pipe_piece *piece, bool is_last);
 /* Ticks of the slots that make an instruction a heavy one: RETIRE_HEAVY_SLOTS. */
 u32 pipe_price_heavy(const struct pipe_core *core, const struct pipe_price *price);

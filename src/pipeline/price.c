@@ -14,15 +14,25 @@
  *
  *   1. The price of an instruction is the time of its issue slots and, above that, what it waits.
  *   2. The excess at an instruction is the time that ports or the divider need, beyond the issue
- *      slots, from it to the segment's end. It waits for the difference between its excess and the
- *      largest one of later instructions.
+ *      slots and some slack, from it to the segment's end. It waits for the difference between its
+ *      excess and the largest one of later instructions.
  *   3. So waits are never negative, and the sum of prices from any instruction to the segment's end
- *      is never below any of the bounds.
+ *      is never below any of the bounds, less the slack.
  *
- * Latency is not among the bounds. Out-of-order execution hides it, except that of a chain from one
- * iteration of a loop to the next: pipe_loop_wait() is that, and the branch back is charged with
- * it. Of a loop it is also known what all of its segments need together, which may be less than
- * what they need one after the other: then its branch does not wait for its port. Pure.
+ * Latency is not among the bounds of a segment: out-of-order execution hides it, except that of
+ * chains that go on and on. Two kinds are known.
+ *
+ *   4. A chain from one iteration of a loop to the next: pipe_loop_wait() is that, and the branch
+ *      back is charged with it. Of a loop it is also known what all of its segments need together,
+ *      which may be less than what they need one after the other: then its branch does not wait for
+ *      its port.
+ *   5. A chain through long straight-line code, as of a hash function that is unrolled. A segment
+ *      is straight if it ends with its line and PIPE_STRAIGHT whole lines or the page's end follow
+ *      without a branch. Straight segments are joined up to the next multiple of PIPE_STRETCH. If
+ *      the chain from an instruction to there, as if that code repeated, takes longer than the sum
+ *      of prices, the instruction waits for the difference.
+ *
+ * Pure.
  */
 #include "pipeline/priv.h"
 
@@ -74,9 +84,12 @@ static enum pipe_branch branch_of(const ZydisDecodedInstruction *in)
 	switch (in->meta.category) {
 	case ZYDIS_CATEGORY_COND_BR:
 		return BRANCH_CONDITIONAL;
-	case ZYDIS_CATEGORY_UNCOND_BR:
 	case ZYDIS_CATEGORY_CALL:
+		return in->raw.imm[0].is_relative ? BRANCH_CALL : BRANCH_OTHER;
 	case ZYDIS_CATEGORY_RET:
+		return in->meta.branch_type == ZYDIS_BRANCH_TYPE_NEAR ? BRANCH_RETURN
+								      : BRANCH_OTHER;
+	case ZYDIS_CATEGORY_UNCOND_BR:
 		return BRANCH_OTHER;
 	default:
 		return BRANCH_NONE;
@@ -107,6 +120,7 @@ void pipe_need(const struct pipe_core *core, const ZydisDecodedInstruction *in,
 		need_ports(need, core->p_sta, false);
 		need_ports(need, insn.vector ? core->p_std_vector : core->p_std, insn.twice);
 	}
+	pipe_chain_edges(core, &insn, !has_ports(core, &insn, in), need);
 }
 
 /* --- segments --- */
@@ -121,11 +135,20 @@ struct segment {
 	u32 sets;
 	struct pipe_use set[SEGMENT_SETS];
 	const struct pipe_need *next; /* added last */
+	u32 slack;	/* ticks of waits that overlap with what is around the segment */
+	bool straight;	/* its chain is priced */
+	bool ends_line; /* the code goes on in the next one, */
+	u32 lines;	/* and so many whole lines after the segment are straight */
+	/* Of all segments to the end of the stretch: the chain, and the sum of prices. */
+	u32 stretch;
+	struct pipe_chain chain;
 };
 
 static void begin(struct segment *segment)
 {
 	segment->slots = segment->divider = segment->excess = segment->ports = segment->sets = 0;
+	segment->slack = segment->lines = 0;
+	segment->straight = segment->ends_line = false;
 	segment->next = NULL;
 }
 
@@ -173,6 +196,26 @@ static bool fuses_next(const struct segment *segment, const struct pipe_need *ne
 	return next && next->condition != FUSES_NOTHING && need->fuses >= next->condition;
 }
 
+/* Ticks by which a segment's need of ports may exceed its issue slots without a wait: what is
+ * around it needs them less. More where the code goes on after its end. */
+#define SLACK_LINE   45
+#define SLACK_BRANCH 8
+
+/* What the chain of the stretch takes beyond the sum of its prices, if it repeats. */
+static u32 wait_for_chain(struct segment *segment, const struct pipe_need *need, u32 ticks)
+{
+	u32 turn;
+
+	pipe_chain_add(&segment->chain, need);
+	segment->stretch += ticks;
+	turn = pipe_chain_turn(&segment->chain);
+	if (turn <= segment->stretch)
+		return 0;
+	ticks = turn - segment->stretch;
+	segment->stretch = turn;
+	return ticks;
+}
+
 static struct pipe_price add(const struct pipe_core *core, struct segment *segment,
 			     const struct pipe_need *need)
 {
@@ -186,19 +229,28 @@ static struct pipe_price add(const struct pipe_core *core, struct segment *segme
 		add_use(segment, &need->use[i]);
 	issue = segment->slots * slot_ticks(core);
 	bound = later(segment->ports, segment->divider * PIPE_TICKS);
+	bound = bound > segment->slack ? bound - segment->slack : 0;
 	if (bound > issue + segment->excess) {
 		price.wait = bound - issue - segment->excess;
 		segment->excess = bound - issue;
 	}
 	if (need->cycles)
 		price.wait = need->cycles * PIPE_TICKS - price.slots * slot_ticks(core);
+	if (segment->straight)
+		price.wait +=
+			wait_for_chain(segment, need, price.slots * slot_ticks(core) + price.wait);
 	segment->next = need;
 	return price;
 }
 
+bool pipe_falls_through(const struct pipe_piece *piece)
+{
+	return piece->need->branch == BRANCH_NONE && !piece->need->cycles;
+}
+
 bool pipe_ends_segment(const struct pipe_piece *piece)
 {
-	return piece->need->branch != BRANCH_NONE || piece->need->cycles ||
+	return !pipe_falls_through(piece) ||
 	       (piece->at + piece->length) / PIPE_LINE != piece->at / PIPE_LINE;
 }
 
@@ -208,17 +260,56 @@ static bool crosses_page(const struct pipe_piece *piece)
 	return piece->at + piece->length > PAGE_SIZE;
 }
 
+/* The next instruction may lie in the next page, of which nothing is known. */
+static bool ends_page(const struct pipe_piece *piece)
+{
+	return piece->at + piece->length > PAGE_SIZE - ZYDIS_MAX_INSTRUCTION_LENGTH;
+}
+
+static bool ends_stretch(const struct pipe_piece *piece)
+{
+	return (piece->at + piece->length) / PIPE_STRETCH != piece->at / PIPE_STRETCH;
+}
+
+/* Of the segment that ends with `last`, before the one that was priced. */
+static void begin_before(struct segment *segment, const struct pipe_piece *last)
+{
+	u32 lines = segment->ends_line ? segment->lines + 1 : 0;
+	bool goes_on = segment->straight && !ends_stretch(last) && !ends_page(last);
+
+	begin(segment);
+	if (!pipe_falls_through(last)) {
+		segment->slack = last->need->cycles ? 0 : SLACK_BRANCH;
+		return;
+	}
+	segment->slack = SLACK_LINE;
+	segment->ends_line = pipe_ends_segment(last) || ends_page(last);
+	segment->lines = ends_page(last) ? PIPE_STRAIGHT : lines;
+	segment->straight = segment->lines >= PIPE_STRAIGHT;
+	if (!goes_on) {
+		segment->stretch = 0;
+		pipe_chain_begin(&segment->chain);
+	}
+}
+
+/* Of piece i, after those that follow it. */
+static struct pipe_price next_price(const struct pipe_core *core, struct segment *segment,
+				    const struct pipe_piece *piece, u32 i, u32 n)
+{
+	if (i + 1 == n)
+		begin(segment);
+	if (i + 1 == n || pipe_ends_segment(&piece[i]) || crosses_page(&piece[i + 1]))
+		begin_before(segment, &piece[i]);
+	return add(core, segment, piece[i].need);
+}
+
 void pipe_price(const struct pipe_core *core, const struct pipe_piece *piece, u32 n,
 		struct pipe_price *price)
 {
 	struct segment segment;
 
-	begin(&segment);
-	for (u32 i = n; i-- > 0;) {
-		if (pipe_ends_segment(&piece[i]) || (i + 1 < n && crosses_page(&piece[i + 1])))
-			begin(&segment);
-		price[i] = add(core, &segment, piece[i].need);
-	}
+	for (u32 i = n; i-- > 0;)
+		price[i] = next_price(core, &segment, piece, i, n);
 }
 
 u32 pipe_price_ticks(const struct pipe_core *core, const struct pipe_price *price)
@@ -246,9 +337,8 @@ bool pipe_fits_loop(const struct pipe_piece *piece, bool is_last)
 {
 	u8 branch = piece->need->branch;
 
-	return !piece->need->cycles &&
-	       (is_last ||
-		!(branch == BRANCH_OTHER || (branch == BRANCH_CONDITIONAL && piece->jump < 0)));
+	return !piece->need->cycles && (is_last || branch == BRANCH_NONE ||
+					(branch == BRANCH_CONDITIONAL && piece->jump >= 0));
 }
 
 /* Does it skip a part of the loop? A branch that leaves it does not. */
@@ -258,28 +348,41 @@ static bool skips(const struct pipe_piece *piece, const struct pipe_piece *last)
 	       (s64)piece->at + piece->length + piece->jump <= (s64)last->at;
 }
 
-static bool is_one_loop(const struct pipe_piece *piece, u32 n, bool *forks)
+/* What is called has no branches but its return. */
+static bool is_one_loop(const struct pipe_piece *piece, u32 n, bool *forks, bool *calls)
 {
-	*forks = false;
+	bool called = false;
+
+	*forks = *calls = false;
 	for (u32 i = 0; i < n; i++) {
-		if (!pipe_fits_loop(&piece[i], i + 1 == n))
+		u8 branch = piece[i].need->branch;
+
+		if (branch == (called ? BRANCH_RETURN : BRANCH_CALL)) {
+			called = !called;
+			*calls = true;
+		} else if (called ? !pipe_falls_through(&piece[i])
+				  : !pipe_fits_loop(&piece[i], i + 1 == n)) {
 			return false;
+		}
 		*forks |= i + 1 < n && skips(&piece[i], &piece[n - 1]);
 	}
-	return true;
+	return !called;
 }
 
 /* Also what of it the last one waits. */
 static u32 sum_of_prices(const struct pipe_core *core, const struct pipe_piece *piece, u32 n,
 			 u32 *last_waits)
 {
-	struct pipe_price price[PIPE_LOOP_INSNS];
+	struct segment segment;
 	u32 ticks = 0;
 
-	pipe_price(core, piece, n, price);
-	for (u32 i = 0; i < n; i++)
-		ticks += pipe_price_ticks(core, &price[i]);
-	*last_waits = price[n - 1].wait;
+	for (u32 i = n; i-- > 0;) {
+		struct pipe_price price = next_price(core, &segment, piece, i, n);
+
+		ticks += pipe_price_ticks(core, &price);
+		if (i + 1 == n)
+			*last_waits = price.wait;
+	}
 	return ticks;
 }
 
@@ -299,14 +402,18 @@ s32 pipe_loop_wait(const struct pipe_core *core, const struct pipe_piece *piece,
 		   struct pipe_block *loop, struct pipe_work *work)
 {
 	u32 ticks, takes, last_waits;
-	bool forks;
+	bool forks, calls;
 
-	if (!is_one_loop(piece, n, &forks))
+	if (!is_one_loop(piece, n, &forks, &calls))
 		return 0;
-	loop->count = n;
-	loop->loops = true;
-	pipe_fuse(core, loop);
-	takes = pipe_loop_latency(core, loop, work);
+	if (n > PIPE_SHORT_LOOP || calls) {
+		takes = pipe_chain_loop(piece, n);
+	} else {
+		loop->count = n;
+		loop->loops = true;
+		pipe_fuse(core, loop);
+		takes = pipe_loop_latency(core, loop, work);
+	}
 	if (forks) /* an iteration does not always go along the longest chain: 0.7 fits best */
 		takes = takes * 7 / 10;
 	takes = later(takes, PIPE_TICKS); /* no core takes a branch more often */

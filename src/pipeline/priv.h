@@ -127,6 +127,31 @@ bool pipe_needs_port(const struct pipe_core *core, const struct pipe_insn *insn)
 /* The time of uops that cannot leave these ports, shared evenly by them. */
 u32 pipe_confined(const struct pipe_use *sets, u32 n, u16 ports);
 
+/* --- chains of dependencies, for prices: chain.c --- */
+
+/* Edges and results of a need. `renamed`: the results are there as soon as what it reads is. */
+void pipe_chain_edges(const struct pipe_core *core, const struct pipe_insn *insn, bool renamed,
+		      struct pipe_need *need);
+/* Does what it reads there enter with the last uop? simulate.c. */
+bool pipe_enters_late(const struct pipe_core *core, const struct pipe_insn *insn, u8 place);
+
+#define CHAIN_ENDS 16
+
+/* The longest paths from the places that instructions find to those that they leave. */
+struct pipe_chain {
+	u32 ends;
+	u8 end[CHAIN_ENDS];		  /* places that were written */
+	u8 path[CHAIN_ENDS][PIPE_PLACES]; /* from each place to that end, cycles + 1; 0: none */
+};
+
+void pipe_chain_begin(struct pipe_chain *chain);
+/* Before those that were added. */
+void pipe_chain_add(struct pipe_chain *chain, const struct pipe_need *need);
+/* Ticks that a turn takes if the instructions repeat. */
+u32 pipe_chain_turn(const struct pipe_chain *chain);
+/* Ticks of an iteration of a loop. */
+u32 pipe_chain_loop(const struct pipe_piece *piece, u32 n);
+
 /* With which conditions it fuses: fuse.c. */
 enum pipe_fusion pipe_fusion_of(const struct pipe_core *core, const struct pipe_insn *insn);
 

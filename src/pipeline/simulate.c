@@ -48,14 +48,6 @@ static void synchronize_stack(struct pipe_work *w)
 
 /* --- execution --- */
 
-static bool writes(const struct pipe_insn *insn, u8 place)
-{
-	for (u32 i = 0; i < insn->writes.n; i++)
-		if (insn->writes.at[i] == place)
-			return true;
-	return false;
-}
-
 static bool multiplies(const struct pipe_core *core, u8 domain)
 {
 	return domain == DOMAIN_MUL || domain == DOMAIN_FLOAT ||
@@ -100,8 +92,16 @@ struct inputs {
 	u32 first, last;
 };
 
+static bool writes(const struct pipe_insn *insn, u8 place)
+{
+	for (u32 i = 0; i < insn->writes.n; i++)
+		if (insn->writes.at[i] == place)
+			return true;
+	return false;
+}
+
 /* Zen 4's LEA of three parts adds the index last. */
-static bool enters_late(const struct pipe_core *core, const struct pipe_insn *insn, u8 place)
+bool pipe_enters_late(const struct pipe_core *core, const struct pipe_insn *insn, u8 place)
 {
 	if (core->late_index && insn->mnemonic == ZYDIS_MNEMONIC_LEA && insn->uops > 1)
 		return place == insn->mem.index && place != insn->mem.base;
@@ -116,7 +116,7 @@ static struct inputs find_inputs(const struct pipe_work *w, const struct pipe_in
 		return in;
 	for (u32 i = 0; i < insn->reads.n; i++) {
 		u8 place = insn->reads.at[i];
-		u32 *when = enters_late(w->core, insn, place) ? &in.last : &in.first;
+		u32 *when = pipe_enters_late(w->core, insn, place) ? &in.last : &in.first;
 
 		*when = later(*when, usable(w, insn, place));
 	}

@@ -3,10 +3,10 @@
  * Modelled time does not depend on how code is cut: random code is executed one instruction at a
  * time, then in blocks that become hot, and then in slices of random lengths while events come and
  * go. After each slice the tally of cycles is what it was after the same instruction at first. The
- * code has loops, jumps over instructions, instructions across lines and a page, and stores that
- * change instructions near them, and with these prices. On every model, with static timing and with
- * full timing, where loads and stores all over memory, strings, branches by chance and lines of
- * code take time, too.
+ * code has loops, some with calls, jumps over instructions, long straight-line code, instructions
+ * across lines and a page, and stores that change instructions near them, and with these prices. On
+ * every model, with static timing and with full timing, where loads and stores all over memory,
+ * strings, branches by chance and lines of code take time, too.
  *
  * usage: cuts_test [--cuts N], of each model and timing (5000)
  */
@@ -29,7 +29,7 @@
 #define MOST	  400000   /* instructions */
 
 struct code {
-	u8 bytes[CODE_SIZE + 256];
+	u8 bytes[CODE_SIZE + 1024];
 	u32 size;
 	u64 seed;
 };
@@ -149,6 +149,58 @@ static void add_loop(struct code *c)
 	add_number(c, begin - c->size - 4);
 }
 
+/* Instructions with a chain, without branches; one of them may be changed, as above. */
+static void add_straight(struct code *c, u32 n)
+{
+	static const char *const insns[] = {
+		"4801d8",     /* add %rbx, %rax */
+		"480fafd8",   /* imul %rax, %rbx */
+		"488d5c02??", /* lea $(%rdx, %rax), %rbx */
+		"48c1c3??",   /* rol $, %rbx */
+		"488b5e??",   /* mov $(%rsi), %rbx */
+		"31d8",	      /* xor %ebx, %eax */
+		"4889c2",     /* mov %rax, %rdx */
+		"f20f58c1",   /* addsd %xmm1, %xmm0 */
+		"48895e??",   /* mov %rbx, $(%rsi) */
+	};
+	u32 changed = pick(&c->seed, 2 * n + 1), at = 0;
+
+	if (changed < n) {
+		add(c, "448835"); /* mov %r14b, $(%rip) */
+		at = c->size;
+		add_number(c, 0);
+	}
+	for (u32 i = 0; i < n; i++) {
+		add(c, i == changed ? "f7d3" : insns[pick(&c->seed, ARRAY_SIZE(insns))]);
+		if (i == changed)
+			memcpy(c->bytes + at, &(u32){ c->size - 1 - (at + 4) }, 4);
+	}
+}
+
+/* A loop that calls a function, in which it may change an instruction. */
+static void add_calls(struct code *c)
+{
+	u32 skip, function, begin;
+
+	add(c, "eb"); /* jmp over the function */
+	skip = c->size++;
+	function = c->size;
+	add_straight(c, pick(&c->seed, 10));
+	if (!pick(&c->seed, 8))
+		add(c, "7400"); /* jz to the next */
+	add(c, "c3");
+	c->bytes[skip] = c->size - skip - 1;
+	add(c, "41b8"); /* mov $, %r8d */
+	add_number(c, 1 + pick(&c->seed, 6));
+	begin = c->size;
+	add_some(c, 2);
+	add(c, "e8");
+	add_number(c, function - c->size - 4);
+	add_straight(c, pick(&c->seed, 4));
+	add(c, "41ffc80f85"); /* dec %r8d; jnz */
+	add_number(c, begin - c->size - 4);
+}
+
 static void make(struct code *c, u64 seed)
 {
 	u32 begin;
@@ -167,6 +219,10 @@ static void make(struct code *c, u64 seed)
 			add_loop(c);
 		if (!pick(&c->seed, 4))
 			add_change(c);
+		if (!pick(&c->seed, 4))
+			add_calls(c);
+		if (!pick(&c->seed, 6))
+			add_straight(c, 60 + pick(&c->seed, 140));
 	}
 	add(c, "4180f63041ffcc0f85"); /* xor $0x30, %r14b; dec %r12d; jnz */
 	add_number(c, begin - c->size - 4);
@@ -315,9 +371,48 @@ static void nor_do_they_with_full_timing(void **state)
 		check_model(model_at(i)->name, true);
 }
 
+#define TURNS 1000
+
+/* A loop that calls eight dependent IMULs, of three cycles each on every model: with the function
+ * in its page the chain is seen, in another one it is not. */
+static u64 cycles_of_calls(struct machine *m, u32 function)
+{
+	static struct code code;
+
+	code.size = 0;
+	add(&code, "41b8"); /* mov $, %r8d */
+	add_number(&code, TURNS);
+	add(&code, "e8"); /* call */
+	add_number(&code, function - code.size - 4);
+	add(&code, "41ffc875f6e6f4"); /* dec %r8d; jnz to the call; out %al, $0xf4 */
+	memset(code.bytes + code.size, 0x90, function - code.size);
+	code.size = function;
+	for (u32 i = 0; i < 8; i++)
+		add(&code, "480fafc0"); /* imul %rax, %rax */
+	add(&code, "c3");
+	load(m, &code, COUNT_CYCLES);
+	assert_int_equal(machine_run(m, FOREVER), EXIT_IO);
+	return ticks(m, RETIRE_CYCLES) / TICKS_PER_CYCLE;
+}
+
+static void a_chain_through_a_called_function_takes_its_time(void **state)
+{
+	(void)state;
+	full = false;
+	for (u32 i = 0; model_at(i); i++) {
+		struct machine m;
+
+		machine_create_model(&m, model_at(i)->name);
+		assert_in_range(cycles_of_calls(&m, 0x40), 24 * TURNS, 25 * TURNS);
+		assert_in_range(cycles_of_calls(&m, 0x1040), 8 * TURNS, 14 * TURNS);
+		machine_destroy(&m);
+	}
+}
+
 int main(int argc, char **argv)
 {
 	const struct CMUnitTest tests[] = {
+		cmocka_unit_test(a_chain_through_a_called_function_takes_its_time),
 		cmocka_unit_test(neither_slices_nor_events_change_cycles),
 		cmocka_unit_test(nor_do_they_with_full_timing),
 	};

@@ -325,7 +325,8 @@ static void random_bytes_are_answered(void **state)
 /* --- static timing --- */
 
 /* At an address, in hundredths of a cycle. Segments end with a line: the slots of 64 bytes hide
- * the wait for a port, those of the rest of a line do not. */
+ * the wait for a port, those of the rest of a line do not; some slack does, more of it where the
+ * code goes on. */
 static void prices_are_slots_and_waits(void **state)
 {
 	static const struct {
@@ -334,14 +335,14 @@ static void prices_are_slots_and_waits(void **state)
 		u32 hundredths[4];
 	} rows[] = {
 		{ "909090", 0, { 20, 20, 20 } },
-		{ "480fafc3480fafc3", 0, { 100, 100 } },	     /* IMUL: port 1 */
-		{ "480fafc3480fafc3", 0x3c, { 100, 100 } },	     /* in two lines */
-		{ "480fafc3909090", 0, { 40, 20, 20, 20 } },	     /* IMUL before three NOPs */
-		{ "480fafc3909090", 0x3c, { 100, 20, 20, 20 } },     /* which are in another line */
+		{ "480fafc3480fafc3", 0, { 100, 62 } },		     /* IMUL: port 1 */
+		{ "480fafc3480fafc3", 0x3c, { 62, 62 } },	     /* in two lines */
+		{ "480fafc3909090", 0, { 20, 20, 20, 20 } },	     /* IMUL before three NOPs */
+		{ "480fafc3909090", 0x3c, { 62, 20, 20, 20 } },	     /* which are in another line */
 		{ "4839c875fb", 0, { 0, 100 } },		     /* CMP, JNZ: fused; a turn */
 		{ "480fafc375fa", 0, { 50, 250 } },		     /* a chain of IMUL */
-		{ "480fafc3741075f8", 0, { 50, 50, 200 } },	     /* and a way out of its loop */
-		{ "480fafc374030f1f0075f5", 0, { 50, 50, 20, 90 } }, /* or around a part of it */
+		{ "480fafc3741075f8", 0, { 50, 43, 206 } },	     /* and a way out of its loop */
+		{ "480fafc374030f1f0075f5", 0, { 50, 43, 20, 96 } }, /* or around a part of it */
 		{ "0fa29090", 0, { 100, 20, 20 } },		     /* CPUID: fixed */
 	};
 
@@ -359,6 +360,41 @@ static void prices_are_slots_and_waits(void **state)
 				fail_msg("%s: instruction %u has %u of 100", rows[i].hex, n,
 					 block.insn[n].ticks * 100 / PIPE_TICKS);
 	}
+}
+
+static u32 priced(u32 imuls, const char *end, u32 *first)
+{
+	char hex[2048] = "";
+	struct cost_code code;
+
+	for (u32 i = 0; i < imuls; i++)
+		strcat(hex, "480fafc3"); /* imul %rbx, %rax */
+	strcat(hex, end);
+	assert_true(cost_parse_hex(hex, strlen(hex), &code));
+	assert_true(cost_describe(core_of("icelake"), &code, &block));
+	assert_true(cost_price(core_of("icelake"), &code, &block, work));
+	free(code.bytes);
+	*first = block.insn[0].ticks;
+	return block.ticks;
+}
+
+/* Straight-line code whose chain takes 3 cycles an instruction and its port one: seven lines, of
+ * which three have four lines after them; and a loop of more instructions than are simulated. */
+static void long_chains_are_priced(void **state)
+{
+	u32 first, ticks;
+
+	(void)state;
+	ticks = priced(7 * 16, "ff e0", &first); /* jmp *%rax */
+	assert_int_equal(first, 3 * PIPE_TICKS);
+	assert_in_range(ticks, (3 * 3 + 4) * 16 * PIPE_TICKS - 4 * PIPE_TICKS,
+			(3 * 3 + 4) * 16 * PIPE_TICKS + PIPE_TICKS);
+	ticks = priced(4 * 16, "ff e0", &first);
+	assert_in_range(first, 0, PIPE_TICKS);
+	ticks = priced(100, "75 00", &first); /* jnz to the next */
+	assert_in_range(ticks, 90 * PIPE_TICKS, 250 * PIPE_TICKS);
+	ticks = priced(100, "0f 85 6a fe ff ff", &first); /* jnz to the first */
+	assert_in_range(ticks, 300 * PIPE_TICKS, 301 * PIPE_TICKS);
 }
 
 static struct pipe_need need_of(const struct pipe_core *core, const u8 *bytes, u32 size)
@@ -540,6 +576,7 @@ int main(void)
 		cmocka_unit_test(the_bottleneck_is_the_largest_bound),
 		cmocka_unit_test(random_bytes_are_answered),
 		cmocka_unit_test(prices_are_slots_and_waits),
+		cmocka_unit_test(long_chains_are_priced),
 		cmocka_unit_test(needs_do_not_depend_on_constants),
 		cmocka_unit_test(static_timing_is_near_silicon),
 		cmocka_unit_test(icelake_is_within_10_percent_of_its_silicon),

@@ -5,12 +5,13 @@
  * Invariants, from which follows that cycles do not depend on how code is cut into blocks:
  *
  *   1. The price of an instruction is a function of the model, its address and the bytes from it to
- *      the end of its segment. If the block ends before its segment does, the instructions up to
- *      the segment's end are decoded as well, though they are not translated.
+ *      the next branch, or as far as straight-line code matters (pipe_price()). If the block ends
+ *      before that, the instructions up to there are decoded as well, though they are not
+ *      translated.
  *   2. A segment ends with a branch, with an instruction of a fixed price, before an instruction
  *      that crosses a page or cannot be decoded, and where the next one begins in another line.
  *   3. A direct jump back within its page is also charged with what its loop waits for. Its price
- *      depends on all bytes of the loop.
+ *      depends on all bytes of the loop, and of functions in its page that the loop calls.
  *   4. All bytes that were looked at are in lines of the block's source: source_bytes() adds them,
  *      and a write to one of them drops the block.
  *
@@ -23,6 +24,8 @@
 #include "engine/decode.h"
 #include "engine/price.h"
 #include "engine/translate/trans.h"
+
+_Static_assert(BLOCK_INSNS + PRICE_INSNS <= PIPE_LOOP_INSNS, "pricing->piece");
 
 size_t price_memory_size(void)
 {
@@ -134,13 +137,16 @@ static struct pipe_piece piece_of(struct trans *t, const struct scan *s)
 				    .length = s->insn.len };
 }
 
-/* Appends the instructions that follow the last piece up to the end of its segment. */
+/* Appends the instructions that follow the last piece, as far as pipe_price() asks for them. */
 static u32 look_ahead(struct trans *t, struct pipe_piece *piece, u32 n)
 {
-	for (u32 i = 0; i < PRICE_INSNS && !pipe_ends_segment(&piece[n - 1]); i++, n++) {
+	u32 stretch = piece[n - 1].at / PIPE_STRETCH + 1;
+	u32 end = stretch * PIPE_STRETCH + PIPE_STRAIGHT * PIPE_LINE;
+
+	for (u32 i = 0; i < PRICE_INSNS && pipe_falls_through(&piece[n - 1]); i++, n++) {
 		u32 at = piece[n - 1].at + piece[n - 1].length;
 
-		if (!piece_at(t, i, at, &piece[n]))
+		if (at >= end || !piece_at(t, i, at, &piece[n]))
 			break;
 	}
 	return n;
@@ -159,17 +165,42 @@ static bool jumps_back(const struct trans *t, const struct scan *s, u32 *back)
 	       bytes <= page_offset(t, s->offset);
 }
 
-/* From its first instruction to the branch. Returns their number, or 0: they are not a loop that
- * can be priced, which is true of most and is found without describing them. */
-static u32 find_loop(struct trans *t, u32 from, u32 branch_at)
+/* Within the page. */
+static bool is_called(const struct pipe_piece *piece, u32 *target)
+{
+	s64 to = (s64)piece->at + piece->length + piece->jump;
+
+	*target = (u32)to;
+	return piece->need->branch == BRANCH_CALL && to >= 0 && to < (s64)PAGE_SIZE;
+}
+
+/* From its first instruction to the branch, with the functions that it calls, if these have no
+ * branches and lie in its page. Returns their number, or 0: they are not a loop that can be priced,
+ * which is true of most and is found without describing them. */
+static u32 find_loop(struct trans *t, u32 from, u32 branch_at, bool *calls)
 {
 	struct pricing *p = t->eng->pricing;
-	u32 at = from, n = 0;
+	u32 at = from, n = 0, back = 0, target; /* back: of a function, 0 outside */
 
-	for (; at <= branch_at && n < PRICE_INSNS; at += p->piece[n].length, n++)
-		if (!piece_at(t, n, at, &p->piece[n]) ||
-		    !pipe_fits_loop(&p->piece[n], at == branch_at))
+	*calls = false;
+	for (; (at <= branch_at || back) && n < PIPE_LOOP_INSNS; n++) {
+		struct pipe_piece *piece = &p->piece[n];
+
+		if (!piece_at(t, n, at, piece))
 			return 0;
+		at += piece->length;
+		if (!back && is_called(piece, &target)) {
+			*calls = true;
+			back = at;
+			at = target;
+		} else if (back && piece->need->branch == BRANCH_RETURN) {
+			at = back;
+			back = 0;
+		} else if (back ? !pipe_falls_through(piece)
+				: !pipe_fits_loop(piece, piece->at == branch_at)) {
+			return 0;
+		}
+	}
 	return n && p->piece[n - 1].at == branch_at ? n : 0;
 }
 
@@ -222,7 +253,8 @@ static void keep_loop(struct priced_loop *kept, const u8 *bytes, u32 at, u32 siz
 static s32 loop_wait(struct trans *t, const struct scan *s, u32 back)
 {
 	struct pricing *p = t->eng->pricing;
-	u32 at = page_offset(t, s->offset), from = at - back, n = find_loop(t, from, at);
+	bool calls;
+	u32 at = page_offset(t, s->offset), from = at - back, n = find_loop(t, from, at, &calls);
 	const u8 *bytes = t->source.copy[0]->bytes + from;
 	u32 size = back + s->insn.len, mode = trans_decode_mode(t);
 	struct priced_loop *kept;
@@ -230,6 +262,8 @@ static s32 loop_wait(struct trans *t, const struct scan *s, u32 back)
 
 	if (!n)
 		return 0;
+	if (calls || n > PIPE_SHORT_LOOP) /* needs no descriptions, which are most of the work */
+		return pipe_loop_wait(p->core, p->piece, n, &p->loop, p->work);
 	kept = kept_loop(t, bytes, from, size);
 	if (is_kept(kept, bytes, from, size, mode))
 		return kept->wait;
@@ -279,16 +313,15 @@ static void set_weights(struct trans *t, u32 n, const struct pipe_price *price)
 
 void trans_price_block(struct trans *t)
 {
-	struct pipe_piece piece[BLOCK_INSNS + PRICE_INSNS];
-	struct pipe_price price[BLOCK_INSNS + PRICE_INSNS];
+	struct pricing *p = t->eng->pricing;
 	u32 n = 0, all;
 
 	/* What cannot be decoded has no length, and ends the block. */
 	for (; n < t->nscan && t->scan[n].insn.len; n++)
-		piece[n] = piece_of(t, &t->scan[n]);
+		p->piece[n] = piece_of(t, &t->scan[n]);
 	if (!n)
 		return;
-	all = n == t->nscan ? look_ahead(t, piece, n) : n;
-	pipe_price(t->eng->pricing->core, piece, all, price);
-	set_weights(t, n, price);
+	all = n == t->nscan ? look_ahead(t, p->piece, n) : n;
+	pipe_price(p->core, p->piece, all, p->price);
+	set_weights(t, n, p->price);
 }
