@@ -16,6 +16,10 @@ extern const struct command command_exec, command_up, command_down, command_perf
 
 /* The model of --baseline without --cpu: the nearest one depends on the host. */
 #define BASELINE_MODEL "icelake"
+/* An exit code: can a VM of this model and timing have so much of its last level, and so long? Each
+ * is as the user wrote it, or NULL. */
+int check_last_level(const struct command *command, const char *cpu, const char *size,
+		     const char *life, const char *timing);
 int check_baseline(void); /* an exit code: what it has the host must have */
 
 /* Of vCPUs on virtual time, in cycles. */

@@ -54,7 +54,19 @@ static int set_timing(struct exec_options *options, const char *value)
 		       : usage_error(&command_exec, "--timing is static or full, not '%s'", value);
 }
 
-/* What it means depends on the model, which may be named later. */
+/* What these mean depends on the model, which may be named later. */
+static int set_last_level(struct exec_options *options, const char *value)
+{
+	options->llc = value;
+	return STATUS_OK;
+}
+
+static int set_last_level_life(struct exec_options *options, const char *value)
+{
+	options->llc_life = value;
+	return STATUS_OK;
+}
+
 static int set_filter(struct exec_options *options, const char *value)
 {
 	options->filter = (char *)value;
@@ -270,6 +282,10 @@ static const struct option {
 	{ "pmu", 0, "MODE", "mediated, event or off: see vpmu help kvm", set_pmu },
 	{ "accounting", 0, "MODE", "guest or vcpu: see vpmu help kvm", set_accounting },
 	{ "timing", 0, "MODE", "static or full: see vpmu help kvm", set_timing },
+	{ "llc", 0, "SIZE", "how much of the last-level cache there is: see vpmu help kvm",
+	  set_last_level },
+	{ "llc-life", 0, "CYCLES", "how long lines stay there: see vpmu help kvm",
+	  set_last_level_life },
 	{ "harden", 0, NULL, "mask guest addresses against speculation: see vpmu help kvm",
 	  set_harden },
 	{ "clock", 0, "CLOCK", "host or virtual: what time is made of; see vpmu help kvm",
@@ -459,7 +475,8 @@ static int check_accel(const struct exec_options *options)
 {
 	if (options->tcg &&
 	    (options->cpu || options->baseline || options->pmu || options->accounting ||
-	     options->timing || options->harden || options->virtual_clock || options->filter))
+	     options->timing || options->llc || options->llc_life || options->harden ||
+	     options->virtual_clock || options->filter))
 		return usage_error(&command_exec,
 				   "--accel tcg has no PMU and none of vpmu's models and clocks");
 	return STATUS_OK;
@@ -473,6 +490,10 @@ int exec_options_check(struct exec_options *options)
 		status = check_accel(options);
 	if (!status && options->baseline)
 		status = choose_baseline(options);
+	if (!status)
+		status = check_last_level(&command_exec, options->cpu ?: getenv("VPMU_CPU"),
+					  options->llc, options->llc_life,
+					  options->timing ?: getenv("VPMU_TIMING"));
 	if (!status && options->filter)
 		status = filter_choose(options->filter, options->cpu, &options->filter);
 	return status;

@@ -83,6 +83,8 @@ static const struct option {
 	{ "--accounting", "VPMU_ACCOUNTING", { "guest", "vcpu" } },
 	{ "--host-view", "VPMU_HOST_VIEW", { NULL } },
 	{ "--timing", "VPMU_TIMING", { "static", "full" } },
+	{ "--llc", "VPMU_LLC", { "SIZE" } },
+	{ "--llc-life", "VPMU_LLC_LIFE", { "CYCLES" } },
 	{ "--clock", "VPMU_CLOCK", { "host", "virtual" } },
 	{ "--quantum", "VPMU_QUANTUM", { "CYCLES" } },
 	{ "--baseline", "VPMU_BASELINE", { NULL } },
@@ -97,6 +99,8 @@ static int choose(const struct option *option, const char *value)
 		return choose_model(value);
 	if (!strcmp(option->name, "--quantum"))
 		return choose_quantum(value);
+	if (!strncmp(option->name, "--llc", 5))
+		return export(option->variable, value); /* checked when the model is known */
 	for (u32 i = 0; i < ARRAY_SIZE(option->choices) && option->choices[i]; i++)
 		if (!strcmp(option->choices[i], value))
 			return export(option->variable, value);
@@ -234,6 +238,28 @@ int check_baseline(void)
 		     : STATUS_OK;
 }
 
+int check_last_level(const struct command *command, const char *cpu, const char *size,
+		     const char *life, const char *timing)
+{
+	const struct model *model = cpuid_model(cpu);
+	u32 number;
+
+	if (size && *size && model && !model_last_level(model, size, &number))
+		return usage_error(
+			command, "--llc of %s is %uK to %uK, as in 4096K or 4M, not '%s'",
+			model->name, LAST_LEVEL_LEAST, model->cache[CACHE_L3].kbytes, size);
+	if (!life || !*life)
+		return STATUS_OK;
+	if (!model_last_level_life(life, &number))
+		return usage_error(command,
+				   "--llc-life wants a number of cycles from %u to %u, not '%s'",
+				   LAST_LEVEL_LIFE_LEAST, LAST_LEVEL_LIFE_MOST, life);
+	if (!timing || strcmp(timing, "full"))
+		return usage_error(command, "--llc-life is for --timing full: other cycles do not "
+					    "pass while lines are waited for");
+	return STATUS_OK;
+}
+
 static int choose_baseline(void)
 {
 	int status = check_baseline();
@@ -264,6 +290,9 @@ static int run(int argc, char **argv)
 		return usage_error(&command_kvm, "--accounting vcpu counts the host's time, which "
 						 "is no part of a virtual clock");
 	status = getenv("VPMU_BASELINE") ? choose_baseline() : STATUS_OK;
+	if (!status)
+		status = check_last_level(&command_kvm, getenv("VPMU_CPU"), getenv("VPMU_LLC"),
+					  getenv("VPMU_LLC_LIFE"), getenv("VPMU_TIMING"));
 	return status ?: kvm_start(argv + i);
 }
 
@@ -281,6 +310,11 @@ static void describe(void)
 	     "  --timing static|full\n"
 	     "               what modelled cycles are made of: instructions alone, or also misses\n"
 	     "               and mispredictions, which makes counting slower; see docs/model.md\n"
+	     "  --llc SIZE   how much of the model's last-level cache the guest has, as in 4M; the rest\n"
+	     "               is its neighbours'. CPUID shows all of it\n"
+	     "  --llc-life CYCLES\n"
+	     "               how long a line stays there that the guest does not use, since its\n"
+	     "               neighbours push it out; with --timing full\n"
 	     "  --clock host|virtual\n"
 	     "               what time is made of: the host's, or virtual, of the cycles that the\n"
 	     "               guest executes; accounting guest; see docs/clock.md\n"

@@ -216,9 +216,11 @@ static void show(const struct client *client, const struct options *options,
 {
 	if (options->live)
 		fputs("\033[H\033[2J", stdout);
-	printf("VM %d.%u, %s, pmu %s, accounting %s, timing %s, %.3f s\n\n", client->pid,
-	       client->vm, client->model, client->mode, client->accounting, client->timing,
-	       seconds);
+	printf("VM %d.%u, %s, pmu %s, accounting %s, timing %s, llc %s", client->pid, client->vm,
+	       client->model, client->mode, client->accounting, client->timing, client->llc);
+	if (strcmp(client->llc_life, "0"))
+		printf(" for %s cycles", client->llc_life);
+	printf(", %.3f s\n\n", seconds);
 	for (u32 i = 0; i < look->nstats; i++)
 		if (look->stat[i].value)
 			printf("  %20llu  %s\n", (unsigned long long)look->stat[i].value,
@@ -238,11 +240,11 @@ static void show_json(const struct client *client, const struct options *options
 		      const struct look *look, double seconds)
 {
 	printf("{\"vm\": \"%d.%u\", \"model\": \"%s\", \"pmu\": \"%s\", \"accounting\": \"%s\", "
-	       "\"timing\": \"%s\", "
+	       "\"timing\": \"%s\", \"llc\": \"%s\", \"llc_life\": %s, "
 	       "\"seconds\": %.6f, \"starved\": %llu, \"starvations\": %llu, \"stats\": {",
 	       client->pid, client->vm, client->model, client->mode, client->accounting,
-	       client->timing, seconds, (unsigned long long)look->starved,
-	       (unsigned long long)look->starvations);
+	       client->timing, client->llc, client->llc_life, seconds,
+	       (unsigned long long)look->starved, (unsigned long long)look->starvations);
 	for (u32 i = 0; i < look->nstats; i++)
 		printf("%s\"%s\": %llu", i ? ", " : "", look->stat[i].name,
 		       (unsigned long long)look->stat[i].value);

@@ -23,7 +23,8 @@ struct exec_passes {
 };
 
 struct exec_options {
-	const char *cpu, *pmu, *accounting, *timing; /* NULL: as vpmu kvm chooses */
+	const char *cpu, *pmu, *accounting, *timing, *llc,
+		*llc_life; /* NULL: as vpmu kvm chooses */
 	bool harden;
 	const char *machine, *kernel;
 	char *filter;	  /* a request of the control socket, or NULL */

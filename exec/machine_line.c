@@ -178,6 +178,10 @@ void line_make(struct line *line, const struct exec_options *options, const char
 		add_option(line, "--accounting", "%s", options->accounting);
 	if (options->timing)
 		add_option(line, "--timing", "%s", options->timing);
+	if (options->llc)
+		add_option(line, "--llc", "%s", options->llc);
+	if (options->llc_life)
+		add_option(line, "--llc-life", "%s", options->llc_life);
 	if (options->virtual_clock)
 		add_option(line, "--clock", "virtual");
 	if (options->quantum)

@@ -91,10 +91,16 @@ static void put_modules(FILE *out, const char *folder)
  * a machine runs, but not whether it has one. */
 static void put_environment(FILE *out, const struct exec_options *options)
 {
+	const char *timing = options->timing ?: getenv("VPMU_TIMING") ?: "static";
+
 	fprintf(out, "CPU model: %s\n",
 		options->cpu ?: getenv("VPMU_CPU") ?: "the nearest to the host");
 	fprintf(out, "CPUID: %s\n", getenv("VPMU_STRICT_CPUID") ? "strict" : "completed");
-	fprintf(out, "timing: %s\n", options->timing ?: getenv("VPMU_TIMING") ?: "static");
+	fprintf(out, "timing: %s\n", timing);
+	/* Without full timing nothing that a machine has when it is saved depends on it. */
+	if (!strcmp(timing, "full"))
+		fprintf(out, "last level: %s for %s\n", options->llc ?: getenv("VPMU_LLC") ?: "all",
+			options->llc_life ?: getenv("VPMU_LLC_LIFE") ?: "ever");
 	fprintf(out, "PMU: %s\n", strcmp(getenv("VPMU_PMU") ?: "", "off") ? "on" : "off");
 }
 
@@ -104,6 +110,7 @@ static char *make_key(const struct exec_options *options, const struct exec_kern
 	struct wiring wiring = {
 		.is_resumable = true
 	}; /* all there: both that saves and that resumes are like it */
+	struct exec_options known = *options;
 	struct line line = { .count = 0 };
 	char *key = NULL, library[PATH_MAX] = "", qemu[PATH_MAX];
 	size_t size;
@@ -113,7 +120,8 @@ static char *make_key(const struct exec_options *options, const struct exec_kern
 		return NULL;
 	fprintf(out, "version of vpmu: " VPMU_VERSION "\n");
 	put_environment(out, options);
-	line_make(&line, options, kernel->image, 0, &wiring);
+	known.llc = known.llc_life = NULL; /* put_environment() has it */
+	line_make(&line, &known, kernel->image, 0, &wiring);
 	fputs("command: ", out);
 	line_print(out, &line);
 	find_part("libvpmu-kvm.so", library);

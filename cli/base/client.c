@@ -275,6 +275,8 @@ static void note_vm(char *line, void *arg)
 	client_word(line, "pmu", client->mode, sizeof(client->mode));
 	client_word(line, "accounting", client->accounting, sizeof(client->accounting));
 	client_word(line, "timing", client->timing, sizeof(client->timing));
+	client_word(line, "llc", client->llc, sizeof(client->llc));
+	client_word(line, "llc_life", client->llc_life, sizeof(client->llc_life));
 }
 
 int client_find(struct client *client, const struct command *command, const char *word)

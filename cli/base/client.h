@@ -17,7 +17,7 @@ struct client {
 	u32 vm;
 	/* Monotonic ms after which nothing is waited for; 0: each call has its time. */
 	u64 deadline;
-	char model[32], mode[16], accounting[16], timing[16];
+	char model[32], mode[16], accounting[16], timing[16], llc[16], llc_life[16];
 	bool refused; /* the last answer was an error */
 	u32 nin, at;
 	char in[4096];

@@ -145,6 +145,8 @@ struct cpu_port {
 	struct intercepts *intercepts; /* which MSRs of cpu->pmu need no exit; NULL: none */
 	bool virtual_time;	       /* the TSC is made of the tally of cycles: time_base */
 	bool full_timing;	       /* misses and mispredictions take time */
+	u32 last_level;		       /* Kbytes of it that there are; 0: the model's */
+	u32 last_level_life;	       /* cycles, with full timing; 0: it has no neighbours */
 	bool harden;		       /* guest addresses are masked against speculation */
 	bool seeded;		       /* RDRAND and RDSEED give what follows of `random` */
 	u64 random;		       /* the seed; the processor moves it on */

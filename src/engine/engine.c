@@ -31,6 +31,10 @@ static int timing_create(struct cpu *cpu)
 	if (memory == MAP_FAILED)
 		return -ENOMEM;
 	timing_init(&priv->timing, cpu->port.model, memory, (u64 *)priv->live);
+	if (cpu->port.last_level)
+		timing_set_last(&priv->timing, cpu->port.last_level);
+	if (cpu->port.last_level_life)
+		timing_set_life(&priv->timing, cpu->port.last_level_life);
 	return cpu->port.caches ? coherence_create(cpu->port.caches, cpu->port.model) : 0;
 }
 

@@ -54,14 +54,14 @@ bool timing_indirect(struct timing *t, u64 from, u64 to)
 {
 	bool wrong = target_missed(&t->predict, from, to);
 
-	predict_taken(&t->predict, from, to);
+	predict_taken(&t->predict, from, to, true);
 	outcome(t, wrong, RETIRE_INDIRECT_MISSES);
 	return wrong;
 }
 
 void timing_jump(struct timing *t, u64 from, u64 to)
 {
-	predict_taken(&t->predict, from, to);
+	predict_taken(&t->predict, from, to, true);
 }
 
 /* --- returns --- */
@@ -96,7 +96,7 @@ bool timing_return(struct timing *t, u64 from, u64 to)
 {
 	bool wrong = return_missed(&t->predict, from, to);
 
-	predict_taken(&t->predict, from, to);
+	predict_taken(&t->predict, from, to, true);
 	outcome(t, wrong, RETIRE_RETURN_MISSES);
 	return wrong;
 }

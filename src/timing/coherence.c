@@ -179,6 +179,7 @@ void coherence_join(struct coherence *c, struct timing *t, u32 index)
 	t->index = index;
 	t->llc.tags =
 		(u64 *)((struct coherence_entry *)c->memory + COHERENCE_SETS * COHERENCE_WAYS);
+	t->llc_aged = t->llc.tags + (u64)t->llc.sets * t->llc.ways;
 	for (u32 i = 0; i < TIMING_LINES; i++)
 		t->stale[i] = true;
 	bytes_fill(t->data_line, 0, sizeof(t->data_line));
@@ -223,6 +224,7 @@ static void evict(struct timing *t, u64 victim)
 
 	if (!e || !(e->holders & bit_of(t))) /* another processor took it long ago */
 		return;
+	levels_age(t, victim - 1);
 	sets_use(&t->llc, victim - 1, victim, &lost);
 	if (!sets_hold_marked(&t->l1d, victim - 1, victim))
 		leave(t, victim - 1);

@@ -34,7 +34,8 @@ struct coherence_lock {
 /* Zeroed when it is made. */
 struct coherence {
 	u32 ncpus; /* processors of the machine; atomic */
-	/* Once there is memory for it, atomic: the last level's tags, then the directory. */
+	/* Once there is memory for it, atomic: the directory, then the last level's tags, then its
+	 * llc_aged[]. */
 	void *memory;
 	size_t size;
 	struct timing *cpu[COHERENCE_CPUS]; /* those that have joined; written before any entry */

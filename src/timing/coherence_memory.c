@@ -15,7 +15,7 @@ static size_t bytes_of(const struct model *model)
 	size_t lines = (size_t)last->kbytes * 1024 / LINE_SIZE;
 
 	return COHERENCE_SETS * COHERENCE_WAYS * sizeof(struct coherence_entry) +
-	       lines * sizeof(u64);
+	       (lines + lines / last->ways) * sizeof(u64);
 }
 
 int coherence_create(struct coherence *c, const struct model *model)

@@ -22,6 +22,10 @@
  * changes that empties its place. A note for each way of a first-level cache says where the line
  * was entered, a hash of its page, and when it was looked up.
  *
+ * Tags and notes of a set stay where they are. The order is a word: its lowest four bits are the
+ * way of the youngest line, and so on, all of them exclusive or ORDER_NONE, so that zeroes are an
+ * order, too. Empty ways are the oldest.
+ *
  * Time is a stamp: a number that grows whenever lines of a page, or all, cease to be settled.
  *
  * vCPU thread; other threads empty places (coherence.c).
@@ -40,6 +44,11 @@
 #define GROUP_PLACES TIMING_LINES
 
 _Static_assert(TIMING_PLACES / GROUP_PLACES == 64, "a bit for each group");
+
+#define FIRST_WAYS 16u /* four bits of an order each */
+#define FIRST_STEP 4u  /* ways are a multiple of that */
+#define ORDER_NONE 0xfedcba9876543210ull
+#define NIBBLES	   0x1111111111111111ull
 
 struct first {
 	const struct timing_sets *cache, *tlb, *second;
@@ -128,25 +137,86 @@ static inline bool first_note_holds(const struct first *f, u64 note)
 	return stamp > f->pages->lost && stamp > f->pages->page[hash].lost;
 }
 
-/* Where a line is in its set; `ways`: nowhere. */
+/* --- order --- */
+
+static inline u64 *first_order(const struct timing_sets *s, const u64 *set)
+{
+	return s->order + (u32)(set - s->tags) / s->ways;
+}
+
+static inline u32 order_way(u64 order, u32 place)
+{
+	return order >> 4 * place & 15;
+}
+
+/* Which place a way has: 0 is the youngest. */
+static inline u32 order_place(u64 order, u32 way)
+{
+	u64 other = order ^ way * NIBBLES;
+
+	/* The lowest group of bits that is zero. */
+	return (u32)__builtin_ctzll((other - NIBBLES) & ~other & 8 * NIBBLES) / 4;
+}
+
+/* The way at a place moves to a younger one; what is between grows older. */
+static inline u64 order_rise(u64 order, u32 from, u32 to)
+{
+	u64 upto = (8ull << 4 * from) * 2 - 1, kept = BIT(4 * to) - 1;
+
+	return (order & (~upto | kept)) | (((order & ~kept) << 4) & upto) |
+	       (u64)order_way(order, from) << 4 * to;
+}
+
+/* The way at a place moves to an older one; what is between grows younger. */
+static inline u64 order_sink(u64 order, u32 from, u32 to)
+{
+	u64 upto = (8ull << 4 * to) * 2 - 1, kept = BIT(4 * from) - 1;
+
+	return (order & (~upto | kept)) | ((order & upto) >> 4 & ~kept) |
+	       (u64)order_way(order, from) << 4 * to;
+}
+
+/* --- lines of a set --- */
+
+/* Where a line is in its set. */
 struct way {
-	u64 *set;
-	u32 i;
+	u64 *set, *order_word;
+	u64 order;
+	u32 i;	   /* `ways`: nowhere */
+	u32 place; /* in the order, if it is there */
 };
 
-/* The line's tag may be marked. */
+/* The line's tag may be marked. Without branches that depend on where it is. */
 static inline struct way first_find(const struct first *f, u64 line, u64 tag)
 {
-	u64 *set = sets_of(f->cache, line);
+	u64 number = sets_number(f->cache, line);
+	struct way way = { .set = f->cache->tags + number * f->cache->ways,
+			   .order_word = &f->cache->order[number],
+			   .i = f->cache->ways };
 
-	return (struct way){ .set = set, .i = sets_find_marked(f->cache, set, tag) };
+	for (u32 i = f->cache->ways; i; i -= FIRST_STEP) {
+		const u64 *here = way.set + i - FIRST_STEP;
+
+		way.i = (here[3] ^ tag) << 1 ? way.i : i - 1;
+		way.i = (here[2] ^ tag) << 1 ? way.i : i - 2;
+		way.i = (here[1] ^ tag) << 1 ? way.i : i - 3;
+		way.i = (here[0] ^ tag) << 1 ? way.i : i - 4;
+	}
+	way.order = *way.order_word ^ ORDER_NONE;
+	way.place = way.i < FIRST_WAYS ? order_place(way.order, way.i) : FIRST_WAYS;
+	return way;
+}
+
+static inline bool first_is_there(const struct first *f, const struct way *way)
+{
+	return way->i < f->cache->ways;
 }
 
 /* A line with a mark has no note. */
-static inline bool first_settled(const struct first *f, struct way way)
+static inline bool first_settled(const struct first *f, const struct way *way)
 {
-	return way.i < f->cache->young &&
-	       first_note_holds(f, first_notes(f->cache, way.set)[way.i]);
+	return first_is_there(f, way) && way->place < f->cache->young &&
+	       first_note_holds(f, first_notes(f->cache, way->set)[way->i]);
 }
 
 /* The group of a place has lines of the page. */
@@ -176,9 +246,9 @@ static inline void first_note(struct timing *t, const struct first *f, u64 *note
 }
 
 /* A settled line is about to be entered at a place, again. */
-static inline void first_renote(const struct first *f, struct way way, u32 place)
+static inline void first_renote(const struct first *f, const struct way *way, u32 place)
 {
-	u64 *note = &first_notes(f->cache, way.set)[way.i];
+	u64 *note = &first_notes(f->cache, way->set)[way->i];
 
 	if (unlikely(first_place(*note) != place)) {
 		first_empty_place(f, *note);
@@ -187,64 +257,57 @@ static inline void first_renote(const struct first *f, struct way way, u32 place
 	first_use_group(f, *note >> NOTE_HASH_SHIFT & (PAGE_HASHES - 1), place);
 }
 
-/* --- order --- */
+/* --- changes of the order --- */
 
-/* Moves what is at places from..to-1 of a set one further. The oldest of the young lines may cease
- * to be one. */
-static inline void first_age(const struct first *f, u64 *set, u32 from, u32 to)
+/* The way at a place becomes a younger one. The oldest of the young lines may cease to be one. */
+static inline void first_age(const struct first *f, const struct way *way, u32 from, u32 to)
 {
-	u64 *notes = first_notes(f->cache, set);
+	u64 order = order_rise(way->order, from, to);
 
-	for (u32 i = to; i > from; i--) {
-		set[i] = set[i - 1];
-		notes[i] = notes[i - 1];
-	}
-	if (from <= f->cache->young && to >= f->cache->young)
-		first_empty_place(f, notes[f->cache->young]);
+	*way->order_word = order ^ ORDER_NONE;
+	if (from >= f->cache->young)
+		first_empty_place(
+			f, first_notes(f->cache, way->set)[order_way(order, f->cache->young)]);
 }
 
-/* Makes the tag at place i the youngest of its set, with its note. */
-static inline void first_rise(const struct first *f, u64 *set, u32 i, u64 tag)
+/* Makes the line, which is there, the youngest of its set. Its note stays. */
+static inline void first_rise(const struct first *f, const struct way *way, u64 tag)
 {
-	u64 *notes = first_notes(f->cache, set), note = notes[i];
-
-	if (i)
-		first_age(f, set, 0, i);
-	set[0] = tag;
-	notes[0] = note;
+	if (way->place)
+		first_age(f, way, way->place, 0);
+	way->set[way->i] = tag;
 }
 
-/* Adds a tag that is not there as the youngest, or below the youngest. Returns what fell out, or 0.
- */
-static inline u64 first_add(const struct first *f, u64 *set, u32 at, u64 tag)
+/* Adds a tag that is not there as the youngest, or below the youngest. Returns what fell out, or 0;
+ * way->i is where it is now. */
+static inline u64 first_add(const struct first *f, struct way *way, u32 at, u64 tag)
 {
-	u32 last = f->cache->ways - 1u;
-	u64 lost = set[last];
+	u32 last = f->cache->ways - 1u, i = order_way(way->order, last);
+	u64 lost = way->set[i];
 
-	first_age(f, set, at, last);
-	set[at] = tag;
-	first_notes(f->cache, set)[at] = 0;
+	first_notes(f->cache, way->set)[i] = 0;
+	first_age(f, way, last, at);
+	way->set[i] = tag;
+	way->i = i;
 	return lost;
 }
 
-/* Removes the tag at place i; older ones move up. */
+/* Removes the tag of a way. */
 static inline void first_drop_way(const struct first *f, u64 *set, u32 i)
 {
-	u64 *notes = first_notes(f->cache, set);
+	u64 *order_word = first_order(f->cache, set), order = *order_word ^ ORDER_NONE;
+	u64 *note = &first_notes(f->cache, set)[i];
 
-	first_empty_place(f, notes[i]);
-	for (; i + 1u < f->cache->ways; i++) {
-		set[i] = set[i + 1];
-		notes[i] = notes[i + 1];
-	}
-	set[i] = notes[i] = 0;
+	first_empty_place(f, *note);
+	*order_word = order_sink(order, order_place(order, i), f->cache->ways - 1u) ^ ORDER_NONE;
+	set[i] = *note = 0;
 }
 
 static inline void first_drop(const struct first *f, u64 line, u64 tag)
 {
 	struct way way = first_find(f, line, tag);
 
-	if (way.i < f->cache->ways)
+	if (first_is_there(f, &way))
 		first_drop_way(f, way.set, way.i);
 }
 

@@ -19,7 +19,7 @@ struct answer {
 
 static void look_up(struct predict *p, u64 from, struct answer *a)
 {
-	u64 key = predict_key(p, from);
+	u64 key = predict_key(p, from, LAST_OF_INDIRECT);
 
 	a->provider = a->other = NONE;
 	for (u32 i = 0; i < p->params->target_tables; i++) {

@@ -3,8 +3,14 @@
  * The second level of cache and the last. A line that comes from memory goes to L2, and from there
  * to the first level; the last level gets it when L2 loses it. What happens to the last level's
  * copy when L2 asks for it again is a row's llc_gives (params.def). L1 and L2 do not depend on each
- * other: L2 may lose a line that L1 holds. With other processors: coherence.c. vCPU thread; general
- * registers only.
+ * other: L2 may lose a line that L1 holds. With other processors: coherence.c.
+ *
+ * Neighbours, other machines on the cores that share the last level, push lines out of it: with
+ * llc_period each set gets a line of theirs, which is nothing but an empty way, at equal times. So
+ * a line that is not asked for goes through all ways, and is gone after as many periods. A set is
+ * brought up to date when it is looked at (levels_age()).
+ *
+ * vCPU thread; general registers only.
  */
 #include "timing/levels.h"
 
@@ -13,8 +19,30 @@
 #include "timing/first.h"
 #include "timing/params.h"
 
+static void add_foreign(u64 *set, u32 ways, u64 n)
+{
+	for (u32 i = ways; i-- > 0;)
+		set[i] = i >= n ? set[i - n] : 0;
+}
+
+void levels_age(struct timing *t, u64 line)
+{
+	u64 *set, *aged, by_now;
+
+	if (likely(!t->llc_period) || !t->costs)
+		return;
+	set = sets_of(&t->llc, line);
+	aged = &t->llc_aged[(u64)(set - t->llc.tags) / t->llc.ways];
+	by_now = t->penalty.now / t->llc_period;
+	if (by_now <= *aged) /* of another processor, whose clock is ahead of this one's */
+		return;
+	add_foreign(set, t->llc.ways, by_now - *aged);
+	*aged = by_now;
+}
+
 bool levels_in_last(struct timing *t, u64 line)
 {
+	levels_age(t, line);
 	if (t->params->llc_gives)
 		return sets_drop(&t->llc, line, levels_tag(line));
 	return sets_touch(&t->llc, line, levels_tag(line));
@@ -30,8 +58,10 @@ enum observed_level levels_fill(struct timing *t, u64 line)
 	if (sets_use(&t->l2, line, levels_tag(line), &victim))
 		return OBSERVED_L2;
 	level = levels_in_last(t, line) ? OBSERVED_LLC : OBSERVED_MEMORY;
-	if (victim)
+	if (victim) {
+		levels_age(t, victim - 1);
 		sets_use(&t->llc, victim - 1, victim, &lost);
+	}
 	return level;
 }
 

@@ -6,7 +6,7 @@
 #ifndef TIMING_LEVELS_H
 #define TIMING_LEVELS_H
 
-#include "timing/timing.h"
+#include "timing/sets.h"
 
 /* A cache's tag of a line. */
 static inline u64 levels_tag(u64 line)
@@ -18,6 +18,18 @@ static inline u64 levels_tag(u64 line)
  * did before; else where it comes from. Counts requests and fills, not references and misses. */
 enum observed_level levels_request(struct timing *t, u64 line);
 enum observed_level levels_fill(struct timing *t, u64 line); /* counts nothing */
+
+/* What neighbours have done to the line's set of the last level by now. */
+void levels_age(struct timing *t, u64 line);
+/* L2 is going to be asked for the line: the host may fetch what that takes. */
+static inline void levels_prepare(const struct timing *t, u64 line)
+{
+	const u64 *set = sets_of(&t->l2, line);
+
+	__builtin_prefetch(set);
+	__builtin_prefetch(set + 8);
+	__builtin_prefetch(set + 16);
+}
 
 /* Has the last level the line? Then L2 takes it from there. */
 bool levels_in_last(struct timing *t, u64 line);

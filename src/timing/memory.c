@@ -130,20 +130,20 @@ static enum observed_level missed_line(struct timing *t, u64 line, bool store)
 /* *prefetched: the first level has the line because it was prefetched, and this is its first use.
  */
 static enum observed_level data_line(struct timing *t, const struct first *f, u64 line,
-				     struct way way, bool store, u64 host, bool *prefetched)
+				     struct way *way, bool store, u64 host, bool *prefetched)
 {
-	u64 *set = way.set, lost;
-	u32 i = way.i;
+	u64 lost;
 
 	*prefetched = false;
-	if (likely(i < f->cache->ways)) {
-		*prefetched = set[i] & SETS_MARK;
-		first_rise(f, set, i, levels_tag(line));
+	if (likely(first_is_there(f, way))) {
+		*prefetched = way->set[way->i] & SETS_MARK;
+		first_rise(f, way, levels_tag(line));
 		if (*prefetched && !store)
 			prefetch_loaded(t, line);
 		return unlikely(t->shared) && store ? own_line(t, line, host) : OBSERVED_L1;
 	}
-	lost = first_add(f, set, 0, levels_tag(line));
+	levels_prepare(t, line);
+	lost = first_add(f, way, 0, levels_tag(line));
 	if (unlikely(t->shared)) {
 		coherence_lost(t, lost);
 		t->storing = store ? host : 0;
@@ -231,7 +231,7 @@ static inline void set_buffer(struct timing *t, u64 host)
 
 /* A line that is not settled. */
 static struct found look_up(struct timing *t, const struct first *f, const struct timing_access *a,
-			    u64 tag, u64 line, struct way way, u64 host)
+			    u64 tag, u64 line, struct way *way, u64 host)
 {
 	struct found here = { .tlb = translate(t, f, walk_page(a->linear, a->page_shift), tag) };
 
@@ -243,7 +243,7 @@ static struct found look_up(struct timing *t, const struct first *f, const struc
 	here.snoop = t->snoop;
 	if (unlikely(here.snoop) && here.snoop >= t->forwards && loads(a, &here))
 		add(t, RETIRE_LOAD_FORWARDS);
-	first_note(t, f, first_notes(f->cache, way.set), timing_place(host), tag);
+	first_note(t, f, &first_notes(f->cache, way->set)[way->i], timing_place(host), tag);
 	set_buffer(t, host);
 	return here;
 }
@@ -278,10 +278,10 @@ static void one_line(struct timing *t, const struct timing_access *a, u64 tag, u
 	if (unlikely(t->shared))
 		coherence_refresh(t, timing_set(a->physical + offset));
 	way = first_find(&first, line, levels_tag(line));
-	if (!first_settled(&first, way)) {
-		here = look_up(t, &first, a, tag, line, way, host);
+	if (!first_settled(&first, &way)) {
+		here = look_up(t, &first, a, tag, line, &way, host);
 	} else {
-		first_renote(&first, way, timing_place(host));
+		first_renote(&first, &way, timing_place(host));
 		set_buffer(t, host);
 		if (likely(!a->store || may_write(t, host)))
 			return;
@@ -373,19 +373,20 @@ static bool fetched_before(struct timing *t, gpa_t physical)
 }
 
 /* Makes the line the youngest of its set. True: it was there. */
-static bool use_code(const struct first *f, u64 line, struct way way)
+static bool use_code(const struct timing *t, const struct first *f, u64 line, struct way *way)
 {
-	if (way.i == f->cache->ways) {
-		first_add(f, way.set, 0, levels_tag(line));
+	if (!first_is_there(f, way)) {
+		levels_prepare(t, line);
+		first_add(f, way, 0, levels_tag(line));
 		return false;
 	}
-	first_rise(f, way.set, way.i, levels_tag(line));
+	first_rise(f, way, levels_tag(line));
 	return true;
 }
 
-static void fill_code(struct timing *t, const struct first *f, u64 line, struct way way)
+static void fill_code(struct timing *t, const struct first *f, u64 line, struct way *way)
 {
-	if (!use_code(f, line, way))
+	if (!use_code(t, f, line, way))
 		levels_fill(t, line);
 }
 
@@ -398,11 +399,11 @@ static void count_code_tlb(struct timing *t, enum observed_tlb tlb)
 }
 
 static enum observed_level code_line(struct timing *t, const struct first *f, u64 line,
-				     struct way way)
+				     struct way *way)
 {
 	enum observed_level level;
 
-	if (use_code(f, line, way))
+	if (use_code(t, f, line, way))
 		return OBSERVED_L1;
 	level = outer_levels(t, line);
 	add(t, RETIRE_L1I_MISSES);
@@ -433,8 +434,8 @@ void timing_fetch(struct timing *t, const struct timing_access *a)
 	if (shown_before(t, a->linear, true))
 		return;
 	t->shown = a->linear;
-	if (first_settled(&first, way)) {
-		first_renote(&first, way, place);
+	if (first_settled(&first, &way)) {
+		first_renote(&first, &way, place);
 		t->code_line[place] = timing_code_key(a->physical);
 		return;
 	}
@@ -443,12 +444,12 @@ void timing_fetch(struct timing *t, const struct timing_access *a)
 	if (tlb == OBSERVED_TLB_WALK)
 		walk(t, a, !before);
 	if (before) {
-		fill_code(t, &first, line, way);
+		fill_code(t, &first, line, &way);
 	} else {
 		count_code_tlb(t, tlb);
 		t->snoop = OBSERVED_SNOOP_NONE;
-		code_missed(t, line, code_line(t, &first, line, way), tlb);
+		code_missed(t, line, code_line(t, &first, line, &way), tlb);
 	}
-	first_note(t, &first, first_notes(first.cache, way.set), place, tag);
+	first_note(t, &first, &first_notes(first.cache, way.set)[way.i], place, tag);
 	t->code_line[place] = timing_code_key(a->physical);
 }

@@ -1,12 +1,14 @@
 // SPDX-License-Identifier: MIT
 /*
  * Looking up the rows of params.def, and timing_init(): the tags of all caches and TLBs that they
- * describe, laid out in memory that the caller maps; and timing_set_full(), which switches
+ * describe, laid out in memory that the caller maps; timing_set_last(), which makes the last level
+ * smaller, and timing_set_life(), which gives it neighbours; and timing_set_full(), which switches
  * penalties on and off. Before the first run, and before observation begins.
  */
 #include "timing/params.h"
 
 #include "base/must.h"
+#include "timing/first.h"
 
 static const struct timing_params params[] = {
 #define TIMING(...) { __VA_ARGS__ },
@@ -57,6 +59,27 @@ void timing_set_full(struct timing *t, bool full)
 	t->costs = full && t->params ? penalty_params_of(t->params->set) : NULL;
 }
 
+/* For sets_of(). */
+static void set_inverse(struct timing_sets *s)
+{
+	s->inverse = s->sets & (s->sets - 1) ? ~0ull / s->sets + 1 : 0;
+	must(!s->inverse || s->sets < SETS_UNEVEN);
+}
+
+void timing_set_last(struct timing *t, u32 kbytes)
+{
+	u32 sets = kbytes * 1024u / LINE_SIZE / t->llc.ways / TIMING_LINES * TIMING_LINES;
+
+	must(sets && sets <= t->llc.sets);
+	t->llc.sets = sets;
+	set_inverse(&t->llc);
+}
+
+void timing_set_life(struct timing *t, u32 cycles)
+{
+	t->llc_period = (u64)cycles * TICKS_PER_CYCLE / t->llc.ways;
+}
+
 static u64 ntags(const struct timing_sets *sets)
 {
 	return (u64)sets->sets * sets->ways;
@@ -74,8 +97,8 @@ size_t timing_memory(const struct model *model)
 
 	layout(model, sets);
 	for (u32 i = 0; i < NSETS; i++)
-		n += ntags(&sets[i]) * (has_notes(i) ? 2 : 1);
-	return n * sizeof(u64);
+		n += ntags(&sets[i]) + (has_notes(i) ? ntags(&sets[i]) + sets[i].sets : 0);
+	return (n + sets[CACHE_L3].sets) * sizeof(u64);
 }
 
 void timing_init(struct timing *t, const struct model *model, void *memory, u64 *count)
@@ -86,14 +109,18 @@ void timing_init(struct timing *t, const struct model *model, void *memory, u64 
 	layout(model, sets);
 	for (u32 i = 0; i < NSETS; i++) {
 		sets[i].tags = next;
-		sets[i].is_power = !(sets[i].sets & (sets[i].sets - 1));
+		set_inverse(&sets[i]);
 		next += ntags(&sets[i]);
 		if (!has_notes(i))
 			continue;
 		sets[i].young = sets[i].ways * 3 / 4;
 		sets[i].notes = next;
 		next += ntags(&sets[i]);
+		sets[i].order = next;
+		next += sets[i].sets;
+		must(sets[i].ways <= FIRST_WAYS && !(sets[i].ways % FIRST_STEP));
 	}
+	t->llc_aged = next;
 	must(sets[CACHE_L1D].sets == TIMING_LINES && sets[CACHE_L1I].sets == TIMING_LINES);
 	must(!(sets[CACHE_L2].sets % TIMING_LINES) && !(sets[CACHE_L3].sets % TIMING_LINES));
 	t->params = timing_params_of(model->set);

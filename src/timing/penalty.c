@@ -14,6 +14,11 @@
  * the stall: `early` says by how much, so that their misses begin where they would and mostly cost
  * nothing more. Delays of the front end use up that time first, too.
  *
+ * A mispredicted branch that waits for a load lets the wrong path run until the reorder buffer is
+ * full. Mostly both paths meet again after a few instructions: the loads that follow have then been
+ * executed on the wrong path, and are under way when the right one comes to them (`lead`). Where an
+ * address does depend on the branch this is too good, and on the load it is seen by value.
+ *
  * Invariants:
  *
  *  1. After a charge no data is ready later than now + hidden(): times are bounded.
@@ -115,6 +120,14 @@ static u64 entered(struct timing *t)
 		p->early = 0;
 	}
 	return p->now - p->early;
+}
+
+/* When the load at hand was first executed. */
+static u64 begun(struct timing *t)
+{
+	const struct penalty *p = &t->penalty;
+
+	return entered(t) - (p->insns < p->lead_until ? p->lead : 0);
 }
 
 /* Entry of the next instructions is delayed until a time. Returns what was charged. */
@@ -234,7 +247,7 @@ static void load_missed(struct timing *t, const struct timing_access *a, u32 off
 			u16 latency)
 {
 	struct penalty *p = &t->penalty;
-	u64 begins = address_ready(p, a->linear + offset, entered(t));
+	u64 begins = address_ready(p, a->linear + offset, begun(t));
 	u64 ready = filled(t, (a->physical + offset) >> LINE_SHIFT, level, begins, latency);
 	u64 limit = p->now + hidden(t);
 
@@ -315,11 +328,14 @@ void penalty_ask(struct timing *t, u64 line, u8 level)
 	p->asked[p->nasked++].level = level;
 }
 
-/* The line comes to L2 first, if it is not there, and may be on its way already. */
+/* The line comes to L2 first, if it is not there, and may be on its way already. It takes its place
+ * among the lines when the load does, but the wrong path asks for none: searches, where that is
+ * another one, would find all lines that they need next. */
 static void one_prefetch(struct timing *t, u64 line, u8 level, u64 at)
 {
 	struct penalty *p = &t->penalty;
-	u64 ready = line_begins(t, level, at) + TICKS(t->params->latency[level - OBSERVED_L1]);
+	u64 ready = most(line_begins(t, level, begun(t)), at) +
+		    TICKS(t->params->latency[level - OBSERVED_L1]);
 
 	p->arrival[line % ARRIVALS] =
 		(struct arrival){ .line = line + 1, .ready = most(ready, arrives(p, line)) };
@@ -359,17 +375,32 @@ static u64 ramp(const struct penalty *p)
 	return insns > RAMP_FIRST ? least(insns - RAMP_FIRST, RAMP_INSNS) * RAMP_TICKS : 0;
 }
 
+/* The right path begins so many ticks after the wrong one did. If the branch waits for a load, the
+ * wrong path has filled the reorder buffer meanwhile. */
+static void run_ahead(struct timing *t, u64 ticks, bool waits, u64 load)
+{
+	struct penalty *p = &t->penalty;
+
+	if (p->insns < p->lead_until) {
+		p->lead += ticks;
+	} else if (waits) {
+		p->lead = ticks;
+		p->lead_until = load + t->costs->reorder;
+	}
+}
+
 void penalty_branch(struct timing *t)
 {
 	struct penalty *p = &t->penalty;
 	u32 i = (p->next_load - 1) % PENALTY_LOADS;
 	const struct penalty_load *last = &p->load[i];
-	u64 resolved = entered(t) + TICKS(t->costs->resolve);
+	u64 at = entered(t), resolved = at + TICKS(t->costs->resolve);
 	bool waits = p->insns - last->insn < NEAR_LOAD && p->ready[i] > resolved;
 
 	if (waits)
 		resolved = p->ready[i];
 	resolved += ramp(p);
 	p->restarted = p->insns;
+	run_ahead(t, resolved + TICKS(t->costs->refill) - at, waits, last->insn);
 	cause_branch(t, delay(t, resolved + TICKS(t->costs->refill)), waits ? last->level : 0);
 }

@@ -69,8 +69,11 @@ struct penalty {
 	u64 line_free[3];	 /* as penalty_params.line */
 	u64 fill[PENALTY_FILLS]; /* when each is free again */
 	u32 next_fill, next_load;
-	u64 code_line;		  /* the last one that missed */
-	u64 restarted;		  /* the instruction that was mispredicted last */
+	u64 code_line; /* the last one that missed */
+	u64 restarted; /* the instruction that was mispredicted last */
+	/* Loads up to instruction `lead_until` were executed on a wrong path first, `lead` ticks
+	 * before they entered. */
+	u64 lead, lead_until;
 	u64 copied;		  /* linear address of the last read of more than a line, */
 	u64 copier;		  /* and the instruction that read it */
 	u64 ready[PENALTY_LOADS]; /* when the data of each of these loads is there */

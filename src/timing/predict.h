@@ -2,11 +2,16 @@
 /*
  * The state of the branch predictor of one logical processor: branch.c, tage.c and ittage.c.
  *
- * Path. History is the path of taken near branches, as in Intel's path history register: a branch
- * that is not taken leaves no trace. Each taken branch makes path = path * PATH_FACTOR + foot,
- * where foot hashes its address and its target. A ring keeps the last values, so that the hash of
- * the last n branches alone is path - ring[n ago] * PATH_FACTOR^n: any length for a load, a
+ * Path. Intel's history is the path of taken near branches (path history register): a branch that
+ * is not taken leaves no trace. Each taken branch makes path = path * PATH_FACTOR + foot, where
+ * foot hashes its address and its target. A ring keeps the last values, so that the hash of the
+ * last n branches alone is path - ring[n ago] * PATH_FACTOR^n: any length for a load, a
  * multiplication and a subtraction, and no folded registers to update when a branch is taken.
+ *
+ * Outcomes. AMD's history has outcomes of conditional branches, and of a taken branch nothing but
+ * two bits of where it is, and nothing of where it goes. Conditional branches that are not taken
+ * are part of it if they were ever taken, unless they are sure (see below). Of the last taken
+ * branch alone the place in full is known as well: `last`. docs/model.md says how this was found.
  *
  * Sure branches. A branch that went the same way SURE_AFTER times in a row is predicted by its
  * address alone: it neither asks the tables nor trains them, and is mispredicted when it turns.
@@ -25,6 +30,11 @@
 #define PATH_RING   256u /* entries: a byte wraps where they do */
 #define PATH_FACTOR 0x5851f42d
 #define HASH_FACTOR 0x9e3779b97f4a7c15ull
+#define LAST_FACTOR 0xd6e8feb86659fd93ull
+
+/* Bits of the last taken branch's address that conditional and indirect branches go by. */
+#define LAST_OF_CONDITIONAL 0x1fffffu
+#define LAST_OF_INDIRECT    0x1ffu
 
 #define SURE_AFTER     255u
 #define SURE_NOT_TAKEN 1u
@@ -34,12 +44,12 @@
 
 /* The most that a row of params.def may ask for. */
 #define TAGE_TABLES   6
-#define TAGE_BITS     12
+#define TAGE_BITS     13
 #define ITTAGE_TABLES 4
 #define ITTAGE_BITS   10
 #define RSB_MAX	      32u /* of 8 bytes: a byte wraps where they do */
 
-/* Of a CPU model. Lengths are taken branches, in ascending order, less than PATH_RING. */
+/* Of a CPU model. Lengths are branches of history, in ascending order, less than PATH_RING. */
 struct predict_params {
 	u8 tables;		/* tagged tables of conditional branches */
 	u8 bits[TAGE_TABLES];	/* log2 of their entries */
@@ -48,6 +58,7 @@ struct predict_params {
 	u8 target_length[ITTAGE_TABLES];
 	u8 returns;	 /* entries of the return stack */
 	bool falls_back; /* a return that finds the stack empty is predicted by its path */
+	bool outcomes;	 /* history is of outcomes, and not of addresses and targets */
 };
 
 /* A conditional branch, by predict_place(). */
@@ -56,6 +67,7 @@ struct sure {
 	u8 run;	       /* equal outcomes in a row, up to SURE_AFTER */
 	u8 taken : 1;  /* the last outcome */
 	u8 tables : 3; /* only the first so many tagged tables may have an entry for it */
+	u8 known : 1;  /* it was taken once */
 	s8 base;       /* the counter without history, -2 to 1; negative: not taken */
 };
 
@@ -67,10 +79,10 @@ struct sure_target {
 };
 
 struct tage_entry {
-	u16 tag;    /* 0: empty */
-	s8 counter; /* -4 to 3; negative: not taken */
-	u8 useful;  /* 0 to 3; above 0 the entry is not replaced */
-};
+	u16 tag;	       /* 0: empty */
+	s8 counter;	       /* -4 to 3; negative: not taken */
+	u8 useful;	       /* 0 to 3; above 0 the entry is not replaced */
+} __attribute__((aligned(4))); /* a line of the host holds it whole */
 
 struct ittage_entry {
 	u64 target;
@@ -91,6 +103,7 @@ struct predict {
 	u64 path;
 	u8 path_at; /* ring[path_at] is path */
 	u8 rsb_top; /* offset in rsb[] of the return address to come */
+	u32 last;   /* address of the last taken branch; 0 if history is not of outcomes */
 	u64 ring[PATH_RING];
 	u64 rsb[RSB_MAX]; /* 0: empty */
 	struct sure sure[1u << SURE_BITS];
@@ -127,22 +140,42 @@ static inline u32 predict_target_place(u64 from)
 	return predict_hash(from) >> (32 - SURE_TARGETS);
 }
 
-/* Of a taken branch, for the path; sign-extended. */
-static inline s32 predict_foot(u64 from, u64 to)
+enum foot {
+	FOOT_NOT_TAKEN = 1,
+	FOOT_CONDITIONAL, /* and taken: four, by place */
+	FOOT_OTHER = FOOT_CONDITIONAL + 4,
+};
+
+static inline s32 predict_outcome(u32 foot)
 {
+	return (s32)(foot * 0x9e3779b1u);
+}
+
+/* Of a taken branch, for the path; sign-extended. `other`: not a conditional one. */
+static inline s32 predict_foot(const struct predict_params *params, u64 from, u64 to, bool other)
+{
+	if (params->outcomes)
+		return predict_outcome((other ? FOOT_OTHER : FOOT_CONDITIONAL) + (from >> 2 & 3));
 	return (s32)(predict_hash(from) ^ (u32)to);
 }
 
-static inline void predict_taken(struct predict *p, u64 from, u64 to)
+static inline void predict_step(struct predict *p, s32 foot)
 {
-	p->path = p->path * PATH_FACTOR + (u64)(s64)predict_foot(from, to);
+	p->path = p->path * PATH_FACTOR + (u64)(s64)foot;
 	p->ring[++p->path_at] = p->path;
 }
 
-/* What the hashes of a branch for all tables begin with. */
-static inline u64 predict_key(const struct predict *p, u64 from)
+static inline void predict_taken(struct predict *p, u64 from, u64 to, bool other)
 {
-	return (p->path + from) * HASH_FACTOR;
+	predict_step(p, predict_foot(p->params, from, to, other));
+	if (p->params->outcomes)
+		p->last = (u32)from;
+}
+
+/* What the hashes of a branch for all tables begin with. */
+static inline u64 predict_key(const struct predict *p, u64 from, u32 last_bits)
+{
+	return (p->path + from + (p->last & last_bits) * LAST_FACTOR) * HASH_FACTOR;
 }
 
 /* A hash of the branch and of the path of that length before it: their sum, times HASH_FACTOR. Its

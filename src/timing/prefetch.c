@@ -139,17 +139,21 @@ void prefetch_requested(struct timing *t, u64 line, enum observed_level level)
 static void into_l1(struct timing *t, u64 from, u64 line)
 {
 	const struct first first = first_data(t);
-	u64 *set = sets_of(&t->l1d, line), tag = levels_tag(line), lost;
+	u64 tag = levels_tag(line), lost;
 	enum observed_level level;
+	struct way way;
 
-	if (!on_one_page(from, line) || sets_find_marked(&t->l1d, set, tag) < t->l1d.ways)
+	if (!on_one_page(from, line))
+		return;
+	way = first_find(&first, line, tag);
+	if (first_is_there(&first, &way))
 		return;
 	level = ask(t, line);
 	penalty_ask(t, line, level);
 	t->count[RETIRE_L1D_FILLS]++;
 	t->count[RETIRE_L1D_PREFETCHES]++;
 	/* Below the youngest. */
-	lost = first_add(&first, set, set[0] ? 1 : 0, tag | SETS_MARK);
+	lost = first_add(&first, &way, way.set[order_way(way.order, 0)] ? 1 : 0, tag | SETS_MARK);
 	if (unlikely(t->shared))
 		coherence_lost(t, lost);
 	prefetch_requested(t, line, level);

@@ -15,9 +15,22 @@
 #define SIZE_SHIFT \
 	47 /* log2 of a page's size, or the kind of a table; a page's number has 45 bits */
 
+/* A division takes as long as the rest of a look-up. The quotient is exact: an index has less than
+ * 2^46 (SETS_INDEX), and sets are less than 2^18 where they are no power of two. */
+#define SETS_INDEX  46
+#define SETS_UNEVEN BIT(18)
+
+static inline u64 sets_number(const struct timing_sets *s, u64 index)
+{
+	if (likely(!s->inverse))
+		return index & (s->sets - 1);
+	index &= MASK(SETS_INDEX - 1, 0);
+	return index - (u64)((unsigned __int128)index * s->inverse >> 64) * s->sets;
+}
+
 static inline u64 *sets_of(const struct timing_sets *s, u64 index)
 {
-	return s->tags + (likely(s->is_power) ? index & (s->sets - 1) : index % s->sets) * s->ways;
+	return s->tags + sets_number(s, index) * s->ways;
 }
 
 /* Makes `tag` the youngest of its set. True: it was there. Else *lost is what fell out, or 0. */

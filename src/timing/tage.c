@@ -32,7 +32,7 @@ struct answer {
 	bool provided, other, taken; /* what provider and alternate said, and who was believed */
 };
 
-static void step(s8 *counter, bool up, s8 lowest, s8 highest)
+static inline void step(s8 *counter, bool up, s8 lowest, s8 highest)
 {
 	s8 here = *counter;
 
@@ -50,7 +50,7 @@ static struct tage_entry *find(struct predict *p, u32 table, u64 key, u16 *tag)
 
 /* From the longest history that the branch ever needed: the first match is the provider, the second
  * the alternate. As find(), for one table after the other: half of the time is spent here. */
-static void look_up(struct predict *p, struct sure *s, struct answer *a)
+static inline void look_up(struct predict *p, struct sure *s, struct answer *a)
 {
 	const struct history *h = &p->history[s->tables];
 	struct tage_entry *table = p->tage[s->tables];
@@ -77,7 +77,7 @@ static void look_up(struct predict *p, struct sure *s, struct answer *a)
 	}
 }
 
-static void decide(const struct predict *p, struct answer *a)
+static inline void decide(const struct predict *p, struct answer *a)
 {
 	const struct tage_entry *entry = a->provider;
 
@@ -91,7 +91,8 @@ static void decide(const struct predict *p, struct answer *a)
 }
 
 /* An entry for a longer history than the provider's: the next, or sometimes one further. */
-static void allocate(struct predict *p, struct sure *s, const struct answer *a, bool taken)
+static __attribute__((noinline)) void allocate(struct predict *p, struct sure *s,
+					       const struct answer *a, bool taken)
 {
 	u32 first = a->longer, n = p->params->tables;
 	struct tage_entry *entry;
@@ -120,7 +121,7 @@ static void learn_by_alternate(const struct answer *a, const struct sure *s, boo
 }
 
 /* Provider and alternate disagreed. */
-static void settle_dispute(struct predict *p, const struct answer *a, bool taken)
+static inline void settle_dispute(struct predict *p, const struct answer *a, bool taken)
 {
 	u8 *useful = &a->provider->useful;
 
@@ -132,7 +133,8 @@ static void settle_dispute(struct predict *p, const struct answer *a, bool taken
 		*useful += *useful < USEFUL_MAX;
 }
 
-static void learn(struct predict *p, const struct sure *s, const struct answer *a, bool taken)
+static inline void learn(struct predict *p, const struct sure *s, const struct answer *a,
+			 bool taken)
 {
 	if (!a->provider || !a->provider->useful)
 		learn_by_alternate(a, s, taken);
@@ -143,16 +145,18 @@ static void learn(struct predict *p, const struct sure *s, const struct answer *
 	step(&a->provider->counter, taken, COUNTER_MIN, COUNTER_MAX);
 }
 
-static void age(struct predict *p)
+static __attribute__((noinline)) void age(struct predict *p)
 {
 	for (u32 i = 0; i < p->params->tables; i++)
 		for (u32 j = 0; j < 1u << p->params->bits[i]; j++)
 			p->tage[i][j].useful >>= 1;
 }
 
-static bool tables_missed(struct predict *p, struct sure *s, u64 from, bool taken)
+/* Compiled for either outcome: much of it is then a constant. */
+static inline __attribute__((always_inline)) bool tables_missed(struct predict *p, struct sure *s,
+								u64 from, bool taken)
 {
-	struct answer a = { .key = predict_key(p, from) };
+	struct answer a = { .key = predict_key(p, from, LAST_OF_CONDITIONAL) };
 
 	look_up(p, s, &a);
 	decide(p, &a);
@@ -168,10 +172,11 @@ static void count_run(struct sure *s, bool taken)
 {
 	s->run = s->taken == taken ? s->run + 1 : 1;
 	s->taken = taken;
+	s->known |= taken;
 	s->sure = s->run < SURE_AFTER ? 0 : taken ? SURE_TAKEN : SURE_NOT_TAKEN;
 }
 
-static bool missed(struct predict *p, u64 from, bool taken)
+static inline __attribute__((always_inline)) bool missed(struct predict *p, u64 from, bool taken)
 {
 	struct sure *s = &p->sure[predict_place(from)];
 	u8 sure = s->sure;
@@ -197,12 +202,19 @@ bool timing_taken(struct timing *t, u64 from, u64 to)
 {
 	bool wrong = missed(&t->predict, from, true);
 
-	predict_taken(&t->predict, from, to);
+	predict_taken(&t->predict, from, to, false);
 	t->count[RETIRE_TAKEN_MISSES] += wrong;
 	return outcome(t, wrong, RETIRE_COND_TAKEN_MISSES);
 }
 
 bool timing_not_taken(struct timing *t, u64 from)
 {
-	return outcome(t, missed(&t->predict, from, false), RETIRE_NOT_TAKEN_MISSES);
+	struct predict *p = &t->predict;
+	const struct sure *s = &p->sure[predict_place(from)];
+	bool seen = p->params->outcomes && s->known && s->sure != SURE_NOT_TAKEN;
+	bool wrong = missed(p, from, false);
+
+	if (seen)
+		predict_step(p, predict_outcome(FOOT_NOT_TAKEN));
+	return outcome(t, wrong, RETIRE_NOT_TAKEN_MISSES);
 }

@@ -34,14 +34,17 @@
 #define PLACE_BITS    12
 #define TIMING_PLACES (1u << PLACE_BITS)
 
-/* Sets of tags, the youngest of a set first. A tag of 0 is an empty way. */
+/* Sets of tags, the youngest of a set first, but for those with an order of their own. A tag of 0
+ * is an empty way. */
 struct timing_sets {
 	u64 *tags;
+	u64 inverse; /* of a number of sets that is no power of two: 2^64 / sets, rounded up; else 0
+		      */
 	u32 sets;
 	u8 ways;
-	bool is_power; /* `sets` is a power of two */
-	u8 young;      /* first-level caches: how many ways are young */
-	u64 *notes;    /* first-level caches: as tags[], see first.h */
+	u8 young;   /* first-level caches: how many ways are young */
+	u64 *notes; /* first-level caches: as tags[], see first.h */
+	u64 *order; /* first-level caches, of each set: see first.h */
 };
 
 #define PAGE_HASH_BITS 9
@@ -81,6 +84,9 @@ struct timing {
 	u8 keep_seen;
 	u16 slow_cycles; /* a load of more cycles counts in slow_loads; set by the owner */
 	struct timing_sets l1d, l1i, l2, llc; /* l1d's tags are marked: prefetched, not yet used */
+	/* Full timing: neighbours put a line into each set of llc every so many ticks (levels.c);
+	 * 0: there are none. And how often they have, by set, as far as its tags show it. */
+	u64 llc_period, *llc_aged;
 	/* With other processors: NULL without; the others also write stale[], see coherence.c. */
 	struct coherence *shared;
 	u32 index;   /* of this one */
@@ -123,6 +129,12 @@ struct timing_access {
 /* How many bytes of zeroed memory the tags of this model take. */
 size_t timing_memory(const struct model *model);
 void timing_init(struct timing *t, const struct model *model, void *memory, u64 *count);
+
+/* After that: the last level has no more than so many Kbytes, in as many ways as the model's and in
+ * fewer sets, whole multiples of TIMING_LINES. */
+void timing_set_last(struct timing *t, u32 kbytes);
+/* And with full timing a line that it was not asked for in so many cycles is gone. */
+void timing_set_life(struct timing *t, u32 cycles);
 
 /*
  * The owner shows accesses and branches from now on, or until now. A processor has fetched the line

@@ -179,6 +179,8 @@ static struct vcpu *vcpu_alloc(struct vm *vm, u32 id, void *run)
 	vcpu->cpu->port.harden = vm->set.harden;
 	vcpu->cpu->port.kept = vm->kept;
 	vcpu->cpu->port.full_timing = vm->set.timing == VM_TIMING_FULL;
+	vcpu->cpu->port.last_level = vm->set.last_level;
+	vcpu->cpu->port.last_level_life = vm->set.last_level_life;
 	vcpu->cpu->port.virtual_time = vm->time.is_virtual;
 	vcpu->cpu->port.seeded = vm->set.seeded;
 	vcpu->cpu->port.random = vm->set.seed ^ (u64)id << 32; /* other numbers on each vCPU */

@@ -163,6 +163,8 @@ struct vm_settings {
 	enum vm_pmu_mode pmu_mode;
 	enum vm_accounting accounting;
 	enum vm_timing timing; /* fixed before the VM has vCPUs */
+	u32 last_level;	       /* VPMU_LLC: Kbytes of the model's last level; 0: all. As `timing` */
+	u32 last_level_life;   /* VPMU_LLC_LIFE: cycles; 0: no neighbours. As `timing` */
 	bool strict_cpuid;     /* VPMU_STRICT_CPUID: guests get the program's list as it is */
 	bool seeded;	       /* VPMU_SEED: RDRAND and RDSEED are no chance */
 	u64 seed;

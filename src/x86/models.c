@@ -33,6 +33,36 @@ const struct model *model_find(const char *name)
 	return NULL;
 }
 
+/* A number up to `most`: where it ends; NULL: there is none. */
+static const char *number(const char *text, u32 most, u32 *out)
+{
+	const char *at = text;
+	u64 n = 0;
+
+	for (; *at >= '0' && *at <= '9' && n <= most; at++)
+		n = n * 10 + (u64)(*at - '0');
+	*out = (u32)n;
+	return at == text || n > most ? NULL : at;
+}
+
+bool model_last_level(const struct model *model, const char *text, u32 *kbytes)
+{
+	u32 most = model->cache[CACHE_L3].kbytes, n;
+	const char *at = number(text, most, &n);
+
+	if (!at || (*at != 'K' && *at != 'M') || at[1])
+		return false;
+	*kbytes = *at == 'M' ? n * 1024 : n;
+	return *kbytes >= LAST_LEVEL_LEAST && *kbytes <= most;
+}
+
+bool model_last_level_life(const char *text, u32 *cycles)
+{
+	const char *at = number(text, LAST_LEVEL_LIFE_MOST, cycles);
+
+	return at && !*at && *cycles >= LAST_LEVEL_LIFE_LEAST;
+}
+
 u32 model_signature(u32 family, u32 model, u32 stepping)
 {
 	u32 base = family < 0xf ? family : 0xf;

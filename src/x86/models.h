@@ -45,6 +45,15 @@ struct model {
 const struct model *model_find(const char *name); /* NULL: no such model */
 const struct model *model_at(u32 i);		  /* for lists; NULL after the last */
 
+/* How much of the last level a guest has: KBYTES of `text`, a number with K or M. False: it is
+ * none, or less than LAST_LEVEL_LEAST, or more than the model has. */
+#define LAST_LEVEL_LEAST 256u
+bool model_last_level(const struct model *model, const char *text, u32 *kbytes);
+/* And for how many cycles a line that it does not use stays there. */
+#define LAST_LEVEL_LIFE_LEAST 10000u
+#define LAST_LEVEL_LIFE_MOST  1000000000u
+bool model_last_level_life(const char *text, u32 *cycles);
+
 /* CPUID.1:EAX of a display family, model and stepping, and back (SDM 2A CPUID; APM3 E.3.2). */
 u32 model_signature(u32 family, u32 model, u32 stepping);
 u32 model_family_of(u32 signature);

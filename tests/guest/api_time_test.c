@@ -31,12 +31,10 @@
 /* By themselves in their lines: what is around them does not change their price. */
 #define ALONE(instructions) "jmp 1f; .balign 64; 1: " instructions "; jmp 1f; .balign 64; 1:\n"
 
-/* R10 and R11: the TSC before and after 100 instructions that take a cycle each on every model, all
- * on one port. R9: what reading it takes. */
-GUEST_CODE(counting, ALONE("") READ_TSC "mov %rax, %r9\n"
-		     ALONE("") READ_TSC "sub %rax, %r9; neg %r9\n"
-		     ALONE("") READ_TSC "mov %rax, %r10\n"
-		     ALONE(".rept 100; imul %rcx, %rcx; .endr") READ_TSC "mov %rax, %r11\n"
+/* R10 and R11: the TSC before and after R8 turns of a loop that take three cycles each on every
+ * model, by the latency of IMUL. */
+GUEST_CODE(counting, READ_TSC "mov %rax, %r10\n"
+		     ALONE("2: imul %rcx, %rcx; dec %r8d; jnz 2b") READ_TSC "mov %rax, %r11\n"
 			      "out %al, $0xf4\n");
 
 /* Tells the TSC again and again. */
@@ -134,15 +132,23 @@ static u64 khz(void)
 	return KVM_CALL(g.vcpu[0], KVM_GET_TSC_KHZ, NULL);
 }
 
-static void the_tsc_counts_the_cycles_of_the_guest(void **state)
+static u64 cycles_of_turns(u32 turns)
 {
 	struct kvm_regs regs;
 
-	(void)state;
 	START(counting, NULL);
+	KVM_CALL(g.vcpu[0], KVM_GET_REGS, &regs);
+	regs.r8 = turns;
+	KVM_CALL(g.vcpu[0], KVM_SET_REGS, &regs);
 	regs = run_to_end();
-	assert_int_equal(regs.r11 - regs.r10, regs.r9 + 100);
 	kvm_guest_destroy(&g);
+	return regs.r11 - regs.r10;
+}
+
+static void the_tsc_counts_the_cycles_of_the_guest(void **state)
+{
+	(void)state;
+	assert_int_equal(cycles_of_turns(300), cycles_of_turns(100) + 600);
 }
 
 static void no_clock_goes_back_and_all_agree(void **state)

@@ -66,6 +66,21 @@ GUEST_CODE(chance, "mov $1, %ebx\n"
 		   "jnz 1b\n"
 		   "out %al, $0xf4\n");
 
+/* Loads of lines by chance, each with a branch on a bit of it that is not to be foreseen. Where
+ * both ways go on nothing depends on it. */
+GUEST_CODE(doubts, "mov $1, %ebx\n"
+		   "1: imul $1103515245, %ebx, %ebx\n"
+		   "add $12345, %ebx\n"
+		   "mov %ebx, %esi\n"
+		   "shr $4, %esi\n"
+		   "and $0x1fffc0, %esi\n"
+		   "testb $1, 0x100000(%rsi)\n"
+		   "jz 2f\n"
+		   "nop\n"
+		   "2: dec %ecx\n"
+		   "jnz 1b\n"
+		   "out %al, $0xf4\n");
+
 /* Everything at once: chance, calls, strings, lines and pages. */
 GUEST_CODE(mixture, "mov $2000, %ebp\n"
 		    "mov $1, %ebx\n"
@@ -262,6 +277,28 @@ static void a_misprediction_takes_its_penalty(struct machine *m)
 	assert_in_range(time[1] - time[0], least * 98 / 100, least * 110 / 100);
 }
 
+/* The wrong path of a branch that waits for a load has begun the loads that follow: with outcomes
+ * by chance it takes longer, but not by the latency of memory for each misprediction. */
+static void loads_overlap_across_mispredictions(struct machine *m)
+{
+	u64 memory = params(m)->latency[3] * TICKS_PER_CYCLE, time[2], missed;
+	u32 seed = 1;
+
+	for (u32 by_chance = 0; by_chance < 2; by_chance++) {
+		load(m, doubts_start, doubts_end, true);
+		m->cpu->port.wanted = ALL;
+		for (u64 at = 0; at < 0x200000; at += LINE_SIZE) {
+			seed = seed * 1103515245 + 12345;
+			m->ram[DATA + at] = by_chance ? seed >> 24 : 0;
+		}
+		m->cpu->regs[RCX] = 10000;
+		time[by_chance] = run(m);
+	}
+	missed = retire_count(&m->cpu->port.tally, RETIRE_BRANCH_MISSES, RETIRE_OS);
+	assert_true(missed > 3000);
+	assert_in_range(time[1] - time[0], 1, missed * memory / 3);
+}
+
 #define COPIED 3000u
 
 static u64 of_copies(struct machine *m, u64 distance, u64 slice)
@@ -329,15 +366,72 @@ static void misses_are_those_of_static_timing(struct machine *m)
 				 retire_count(&tally[1], class, RETIRE_OS));
 }
 
+/* A ring that the last level can hold, so many times through it, with a part of that level, or with
+ * neighbours; 0: without. */
+static u64 last_level_misses(struct machine *m, u32 kbytes, u32 life, u32 rounds, u64 slice)
+{
+	struct timing *t = &cpu_priv(m->cpu)->timing;
+	u32 lines = ROOM / LINE_SIZE;
+
+	load(m, chase_start, chase_end, true);
+	make_ring(m, lines, true);
+	t->prefetch.kinds = 0;
+	if (kbytes)
+		timing_set_last(t, kbytes);
+	if (life)
+		timing_set_life(t, life);
+	m->cpu->port.wanted = ALL;
+	m->cpu->regs[RSI] = DATA;
+	m->cpu->regs[RCX] = rounds * lines;
+	while (machine_run(m, slice) == EXIT_BUDGET)
+		;
+	return retire_count(&m->cpu->port.tally, RETIRE_LLC_MISSES, RETIRE_OS);
+}
+
+/* The first round misses all lines of the ring, and the program's. With the part that is left a few
+ * lines are found that L2 has only just lost. */
+static void a_smaller_last_level_misses_more(struct machine *m)
+{
+	u32 lines = ROOM / LINE_SIZE;
+	u64 first = last_level_misses(m, 0, 0, 1, FOREVER), small;
+
+	assert_in_range(first, lines, lines + 4);
+	assert_int_equal(last_level_misses(m, 0, 0, 3, FOREVER), first);
+	assert_int_equal(
+		last_level_misses(m, m->cpu->port.model->cache[CACHE_L3].kbytes, 0, 3, FOREVER),
+		first);
+	small = last_level_misses(m, 256, 0, 3, FOREVER);
+	assert_in_range(small, first + 2 * lines * 98 / 100, first + 2 * lines);
+	assert_int_equal(last_level_misses(m, 256, 0, 3, 1009), small);
+}
+
+/* A round from memory takes more than ten million cycles, one from the last level one or two. */
+static void neighbours_take_lines_away(struct machine *m)
+{
+	u32 lines = ROOM / LINE_SIZE;
+	u64 first = last_level_misses(m, 0, 0, 1, FOREVER), some;
+
+	assert_int_equal(last_level_misses(m, 0, 1000000000, 3, FOREVER), first);
+	some = last_level_misses(m, 0, 500000, 3, FOREVER);
+	assert_in_range(some, first + 2 * lines * 90 / 100, first + 2 * lines);
+	some = last_level_misses(m, 0, 7000000, 3, FOREVER);
+	assert_in_range(some, first, first + 2 * lines);
+	assert_int_equal(last_level_misses(m, 0, 7000000, 3, 1), some);
+	assert_int_equal(last_level_misses(m, 0, 7000000, 3, 1009), some);
+}
+
 static void (*const checks[])(struct machine *) = {
 	a_chase_takes_the_latency_of_its_level,
 	so_does_a_chase_of_indices,
 	independent_misses_overlap,
 	streams_take_a_part_of_the_latency,
 	a_misprediction_takes_its_penalty,
+	loads_overlap_across_mispredictions,
 	copies_that_seem_to_overlap_are_slow,
 	time_is_the_same_whatever_is_counted,
 	misses_are_those_of_static_timing,
+	a_smaller_last_level_misses_more,
+	neighbours_take_lines_away,
 };
 
 static void full_timing_holds_on(const char *model)

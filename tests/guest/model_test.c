@@ -436,6 +436,7 @@ static void caches_hold_the_same_whatever_slices_and_overflows_there_are(void **
  * the next, ECX times: more calls than the return stack has entries, and returns that no call
  * matches. */
 #define NESTED 20u
+#define TURNS  1000u
 GUEST_CODE(through, "1: .rept 20; call .+5; .endr\n"
 		    "add $160, %rsp\n"
 		    ".rept 20; lea 2(%rip), %rax; push %rax; ret; .endr\n"
@@ -463,29 +464,37 @@ static void show_turn(struct timing *t, bool again)
 	timing_conditional(t, loop, IMAGE_CODE, again);
 }
 
-/* Translated code does to the predictor what C does. */
-static void the_predictor_is_the_same_when_it_is_shown_branches_by_hand(void **state)
+static void show_by_hand(const char *name)
 {
-	const struct model *model = model_find("icelake");
+	const struct model *model = model_find(name);
 	struct timing *t = calloc(1, sizeof(*t));
 	void *memory = calloc(1, timing_memory(model));
 	u64 counts[NRETIRE] = { 0 };
-	struct machine *m = *state;
-	u32 turns = 1000;
+	struct machine m;
 
 	assert_true(t && memory);
+	machine_create_model(&m, name);
 	timing_init(t, model, memory, counts);
-	for (u32 i = 1; i <= turns; i++)
-		show_turn(t, i < turns);
-	load(m, through_start, through_end);
-	m->cpu->regs[RCX] = turns;
-	run(m, FOREVER);
+	for (u32 i = 1; i <= TURNS; i++)
+		show_turn(t, i < TURNS);
+	load(&m, through_start, through_end);
+	m.cpu->regs[RCX] = TURNS;
+	run(&m, FOREVER);
 	assert_true(counts[RETIRE_RETURN_MISSES] > 0);
 	for (u32 class = RETIRE_BRANCH_MISSES; class <= RETIRE_RETURN_MISSES; class ++)
-		assert_int_equal(count(m, class), counts[class]);
-	assert_memory_equal(&cpu_priv(m->cpu)->timing.predict, &t->predict, sizeof(t->predict));
+		assert_int_equal(count(&m, class), counts[class]);
+	assert_memory_equal(&cpu_priv(m.cpu)->timing.predict, &t->predict, sizeof(t->predict));
+	machine_destroy(&m);
 	free(memory);
 	free(t);
+}
+
+/* Translated code does to the predictor what C does. */
+static void the_predictor_is_the_same_when_it_is_shown_branches_by_hand(void **state)
+{
+	(void)state;
+	for (u32 i = 0; model_at(i); i++)
+		show_by_hand(model_at(i)->name);
 }
 
 /* A program with sure branches, patterns, chance, calls deeper than the return stack, and indirect
@@ -523,34 +532,36 @@ GUEST_CODE(mixture, "mov $3000, %ebp\n"
 		    "ret\n"
 		    "9: out %al, $0xf4\n");
 
+static void check_mixture(const char *model)
+{
+	const retire_wanted more = WANTED | RETIRE_BIT(RETIRE_CYCLES) | RETIRE_BIT(RETIRE_LOADS);
+	const retire_wanted few = OBSERVED_IN_BRANCHES;
+	const retire_wanted wanted[] = { few, few, few, WANTED, WANTED, more };
+	static const u64 slices[] = { FOREVER, 1, 7, 100, FOREVER, FOREVER };
+	static struct predict first;
+	struct machine m;
+	u64 missed = 0;
+
+	machine_create_model(&m, model);
+	for (u32 i = 0; i < ARRAY_SIZE(wanted); i++) {
+		load(&m, mixture_start, mixture_end);
+		m.cpu->port.wanted = wanted[i];
+		run(&m, slices[i]);
+		first = i ? first : cpu_priv(m.cpu)->timing.predict;
+		missed = i ? missed : count(&m, RETIRE_BRANCH_MISSES);
+		assert_int_equal(count(&m, RETIRE_BRANCH_MISSES), missed);
+		assert_memory_equal(&cpu_priv(m.cpu)->timing.predict, &first, sizeof(first));
+		assert_true(missed > 1000 && count(&m, RETIRE_RETURN_MISSES) > 0);
+	}
+	machine_destroy(&m);
+}
+
 /* The whole predictor is the same afterwards, not only what it counted. */
 static void branches_are_predicted_alike_whatever_else_is_counted_in_whatever_slices(void **state)
 {
-	static const struct {
-		u64 slice;
-		retire_wanted wanted;
-	} ways[] = { { 1, OBSERVED_IN_BRANCHES },
-		     { 7, OBSERVED_IN_BRANCHES },
-		     { 100, WANTED },
-		     { FOREVER, WANTED },
-		     { FOREVER, WANTED | RETIRE_BIT(RETIRE_CYCLES) | RETIRE_BIT(RETIRE_LOADS) } };
-	static struct predict first;
-	struct machine *m = *state;
-	u64 missed;
-
-	load(m, mixture_start, mixture_end);
-	m->cpu->port.wanted = OBSERVED_IN_BRANCHES;
-	run(m, FOREVER);
-	first = cpu_priv(m->cpu)->timing.predict;
-	missed = count(m, RETIRE_BRANCH_MISSES);
-	assert_true(missed > 1000 && count(m, RETIRE_RETURN_MISSES) > 0);
-	for (u32 i = 0; i < ARRAY_SIZE(ways); i++) {
-		load(m, mixture_start, mixture_end);
-		m->cpu->port.wanted = ways[i].wanted;
-		run(m, ways[i].slice);
-		assert_int_equal(count(m, RETIRE_BRANCH_MISSES), missed);
-		assert_memory_equal(&cpu_priv(m->cpu)->timing.predict, &first, sizeof(first));
-	}
+	(void)state;
+	for (u32 i = 0; model_at(i); i++)
+		check_mixture(model_at(i)->name);
 }
 
 static void without_anybody_who_counts_nothing_is_observed(void **state)

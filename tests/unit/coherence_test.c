@@ -302,6 +302,38 @@ static void a_modified_line_that_was_evicted_is_no_hitm(void **state)
 	assert_false(reads_in_line(1, A));
 }
 
+/* Other machines, not other processors of this one, push a line out of the last level. */
+static bool one_finds_what_another_lost(u64 ticks)
+{
+	u64 line = A / LINE;
+
+	for (u64 i = 0; i <= cpu[0]->l2.ways; i++)
+		levels_fill(cpu[0], line + i * cpu[0]->l2.sets);
+	penalty_at(cpu[1], ticks, 0);
+	return levels_fill(cpu[1], line) == OBSERVED_LLC;
+}
+
+static void the_last_level_loses_lines_for_all(void **state)
+{
+	u64 life;
+
+	(void)state;
+	for (u32 i = 0; i < CPUS; i++) {
+		timing_set_full(cpu[i], true);
+		timing_set_life(cpu[i], 2400000);
+	}
+	life = cpu[0]->llc_period * cpu[0]->llc.ways;
+	assert_false(one_finds_what_another_lost(life));
+	penalty_at(cpu[0], life, 0);
+	levels_drop(cpu[0], A / LINE);
+	assert_true(one_finds_what_another_lost(2 * life - 1));
+	/* A clock that is behind changes nothing. */
+	assert_int_equal(cpu[0]->llc_aged[A / LINE % cpu[0]->llc.sets],
+			 2 * life / cpu[0]->llc_period - 1);
+	levels_drop(cpu[0], A / LINE);
+	assert_true(one_finds_what_another_lost(2 * life - 1));
+}
+
 static void the_last_level_is_one(void **state)
 {
 	(void)state;
@@ -441,6 +473,7 @@ int main(void)
 		TEST(neighbours_do_not_meet),
 		TEST(a_modified_line_that_was_evicted_is_no_hitm),
 		TEST(the_last_level_is_one),
+		TEST(the_last_level_loses_lines_for_all),
 		TEST(a_flush_reaches_every_cache),
 		TEST(what_falls_out_of_the_directory_is_held_by_none),
 		ON(a_lock_of_a_thread_that_left_is_taken, "icelake"),

@@ -171,6 +171,7 @@ static void what_is_shown_again_changes_nothing(void **state)
 	(void)state;
 	for (u32 j = 0; j < 2; j++) {
 		struct timing *t = &side[j]->timing;
+		const struct first first = first_data(t);
 
 		t->prefetch.kinds = 0;
 		for (u32 i = 0; i < young; i++) {
@@ -181,7 +182,7 @@ static void what_is_shown_again_changes_nothing(void **state)
 		a[1].linear = a[1].physical = young * PAGE_SIZE;
 		for (u32 i = 0; i < 2; i++)
 			data(side[j], a[i]);
-		assert_int_equal(sets_find(&t->l1d, t->l1d.tags, levels_tag(0)), young);
+		assert_int_equal(first_find(&first, 0, levels_tag(0)).place, young);
 		if (j) {
 			timing_replay(t, false);
 			timing_visit(t);

@@ -216,6 +216,115 @@ static void the_last_level_holds_its_size(void **state)
 	assert_int_equal(taken(RETIRE_LLC_REFERENCES), 3 * lines);
 }
 
+static void a_part_of_the_last_level_holds_its_size(void **state)
+{
+	u32 kbytes = model->cache[CACHE_L3].kbytes / 2 + 5;
+	u64 lines;
+
+	(void)state;
+	timing_set_last(timing, kbytes);
+	lines = (u64)timing->llc.sets * timing->llc.ways;
+	assert_int_equal(timing->llc.sets % TIMING_LINES, 0);
+	assert_true(lines <= kbytes * 1024ull / LINE);
+	assert_true(lines + TIMING_LINES * timing->llc.ways > kbytes * 1024ull / LINE);
+	for (u64 round = 0; round < 3; round++)
+		for (u64 i = 0; i < lines; i++)
+			load_large(i * LINE);
+	assert_int_equal(taken(RETIRE_LLC_MISSES), lines);
+	assert_int_equal(taken(RETIRE_LLC_REFERENCES), 3 * lines);
+}
+
+static void sizes_of_the_last_level_are_read(void **state)
+{
+	static const char *const wrong[] = { "",
+					     "M",
+					     "4",
+					     "4G",
+					     "4m",
+					     "4MB",
+					     "-4M",
+					     "255K",
+					     "0M",
+					     "106M",
+					     "1e3K",
+					     " 4M",
+					     "99999999999999999999M",
+					     "4294967297M" };
+	u32 kbytes = 0;
+
+	(void)state;
+	for (u32 i = 0; i < ARRAY_SIZE(wrong); i++)
+		assert_false(model_last_level(model, wrong[i], &kbytes));
+	assert_true(model_last_level(model, "256K", &kbytes));
+	assert_int_equal(kbytes, 256);
+	assert_true(model_last_level(model, "7M", &kbytes));
+	assert_int_equal(kbytes, 7168);
+}
+
+static void lives_of_lines_are_read(void **state)
+{
+	static const char *const wrong[] = { "",       "9999",	 "1000000001",		"1M",
+					     "-20000", "20000 ", "18446744073709571616" };
+	u32 cycles = 0;
+
+	(void)state;
+	for (u32 i = 0; i < ARRAY_SIZE(wrong); i++)
+		assert_false(model_last_level_life(wrong[i], &cycles));
+	assert_true(model_last_level_life("10000", &cycles));
+	assert_int_equal(cycles, 10000);
+	assert_true(model_last_level_life("1000000000", &cycles));
+	assert_int_equal(cycles, 1000000000);
+}
+
+#define LIFE 24000000u
+
+/* The line is in the last level and not in L2. */
+static void put_into_last(u64 line)
+{
+	levels_fill(timing, line);
+	for (u64 i = 1; i <= timing->l2.ways; i++)
+		levels_fill(timing, line + i * timing->l2.sets);
+	assert_false(holds(&timing->l2, line * LINE));
+}
+
+/* Is it there, at this time? If so, L2 takes it. */
+static bool is_found(u64 line, u64 ticks)
+{
+	penalty_at(timing, ticks, 0);
+	return levels_fill(timing, line) == OBSERVED_LLC;
+}
+
+static void neighbours_push_out_what_is_not_used(void **state)
+{
+	u64 life, line = 0x80;
+
+	(void)state;
+	timing_set_full(timing, true);
+	timing_set_life(timing, LIFE);
+	life = timing->llc_period * timing->llc.ways;
+	assert_in_range(life, (LIFE - 1) * (u64)TICKS_PER_CYCLE, LIFE * (u64)TICKS_PER_CYCLE);
+	for (u64 begun = 0; begun < 3 * life; begun += life) {
+		penalty_at(timing, begun, 0);
+		put_into_last(line);
+		assert_true(is_found(line, begun + life - 1));
+		put_into_last(line);
+		assert_true(is_found(line, begun + life));
+	}
+	penalty_at(timing, 10 * life, 0);
+	put_into_last(line);
+	assert_false(is_found(line, 11 * life));
+	put_into_last(line);
+	assert_false(is_found(line, ~0ull));
+}
+
+static void and_nothing_with_static_timing(void **state)
+{
+	(void)state;
+	timing_set_life(timing, LIFE);
+	put_into_last(0x80);
+	assert_true(is_found(0x80, ~0ull));
+}
+
 /* --- prefetchers --- */
 
 static void cold(u8 kinds)
@@ -696,6 +805,11 @@ int main(void)
 		TEST(the_last_level_gets_what_the_second_loses),
 		TEST(both_levels_together_hold_the_sum_of_their_sizes),
 		TEST(the_last_level_holds_its_size),
+		TEST(a_part_of_the_last_level_holds_its_size),
+		TEST(sizes_of_the_last_level_are_read),
+		TEST(lives_of_lines_are_read),
+		TEST(neighbours_push_out_what_is_not_used),
+		TEST(and_nothing_with_static_timing),
 		TEST(the_next_line_follows_an_ascending_load),
 		TEST(stores_are_not_prefetched_into_the_first_level),
 		TEST(lines_come_in_pairs),

@@ -127,6 +127,8 @@ u64 observe_access(struct cpu *cpu, u64 host, u32 desc)
 					      .modify = (desc & DESC_WRITE) && (desc & DESC_READ),
 					      .space = cpu_space(cpu) };
 
+	/* The guest is about to use the line, and penalty.c may read it before. */
+	__builtin_prefetch((const void *)(uintptr_t)host);
 	at_stub(cpu);
 	timing_data(&priv->timing, &access);
 	return ends(cpu, desc) ? desc | DESC_TRIP : 0;

@@ -230,23 +230,36 @@ static void store_path(struct trans *t)
 	emit_rm(&t->e, true, OP_MOV_STORE, S1, element(S0, 8, PREDICT(ring)));
 }
 
-/* The branch at hand goes to a known target. Destroys S0. */
-static void add_to_path(struct trans *t, u64 target)
+static const struct predict_params *predict_params(const struct trans *t)
+{
+	return cpu_priv(t->cpu)->timing.predict.params;
+}
+
+/* The branch at hand goes to a known target, or is of a model that does not ask where. Destroys S0.
+ */
+static void add_to_path(struct trans *t, u64 target, bool other)
 {
 	load_path(t);
-	emit_group1(&t->e, true, GROUP_ADD, S1, predict_foot(t->rip, target));
+	emit_group1(&t->e, true, GROUP_ADD, S1,
+		    predict_foot(predict_params(t), t->rip, target, other));
 	store_path(t);
+	if (predict_params(t)->outcomes)
+		emit_mov_mem_imm(&t->e, false, at(PREDICT(last)), (s32)t->rip);
 }
 
 /* It goes to the target in S0, which stays there. */
 static void add_target_to_path(struct trans *t)
 {
 	emit_rm(&t->e, true, OP_MOV_STORE, S0, at(SPILL(SPILL_TARGET)));
-	emit_group1(&t->e, false, GROUP_XOR, S0, (s32)predict_hash(t->rip));
-	emit_rr(&t->e, true, 0x63, S0, S0); /* MOVSXD */
-	load_path(t);
-	emit_rr(&t->e, true, OP_ADD, S1, S0);
-	store_path(t);
+	if (predict_params(t)->outcomes) {
+		add_to_path(t, 0, true);
+	} else {
+		emit_group1(&t->e, false, GROUP_XOR, S0, (s32)predict_hash(t->rip));
+		emit_rr(&t->e, true, 0x63, S0, S0); /* MOVSXD */
+		load_path(t);
+		emit_rr(&t->e, true, OP_ADD, S1, S0);
+		store_path(t);
+	}
 	emit_rm(&t->e, true, OP_MOV_LOAD, S0, at(SPILL(SPILL_TARGET)));
 }
 
@@ -267,7 +280,7 @@ static void conditional(struct trans *t, bool taken, bool middle)
 	stub->s0 = trans_branch_target(t);
 	if (taken) {
 		emit_lbr_outcome(t);
-		add_to_path(t, stub->s0);
+		add_to_path(t, stub->s0, false);
 	}
 	predicted(t);
 	stub->back = t->e.p;
@@ -316,7 +329,7 @@ static struct ea return_at(void)
 /* The oldest entry, if the stack is full, is lost. The new one's offset is in S1. */
 static void lose_return(struct trans *t)
 {
-	u32 entries = cpu_priv(t->cpu)->timing.predict.params->returns;
+	u32 entries = predict_params(t)->returns;
 
 	if (entries == RSB_MAX)
 		return;
@@ -367,7 +380,7 @@ void emit_observe_jump(struct trans *t)
 {
 	if (!observes_branches(t))
 		return;
-	add_to_path(t, trans_branch_target(t));
+	add_to_path(t, trans_branch_target(t), true);
 	predicted(t);
 }
 

@@ -29,13 +29,13 @@ void control_list(struct control_request *c)
 	}
 	control_say(
 		c,
-		"vm %u model %s pmu %s accounting %s timing %s vcpus %u uptime_ns %llu instructions %llu "
+		"vm %u model %s pmu %s accounting %s timing %s llc %uK llc_life %u vcpus %u uptime_ns %llu instructions %llu "
 		"starved "
 		"%llu\n",
 		vm->serial, vm->model->name, pmu_config_mode(vm), pmu_config_accounting(vm),
-		pmu_config_timing(vm), vm_nvcpus(vm),
-		(unsigned long long)(clock_ns() - vm->created_ns), (unsigned long long)instructions,
-		(unsigned long long)starved);
+		pmu_config_timing(vm), pmu_config_last_level(vm), vm->set.last_level_life,
+		vm_nvcpus(vm), (unsigned long long)(clock_ns() - vm->created_ns),
+		(unsigned long long)instructions, (unsigned long long)starved);
 }
 
 /* --- stat --- */

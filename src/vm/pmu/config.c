@@ -57,6 +57,11 @@ const char *pmu_config_timing(const struct vm *vm)
 	return timings[vm->set.timing];
 }
 
+u32 pmu_config_last_level(const struct vm *vm)
+{
+	return vm->set.last_level ?: vm->model->cache[CACHE_L3].kbytes;
+}
+
 bool pmu_config_off(void)
 {
 	const char *mode = getenv("VPMU_PMU");
@@ -106,6 +111,32 @@ static u32 chosen(const char *variable, int (*find)(const char *name))
 	return i < 0 ? 0 : i;
 }
 
+static u32 chosen_last_level(const struct vm *vm)
+{
+	const char *size = getenv("VPMU_LLC");
+	u32 kbytes = 0;
+
+	if (size && *size && !model_last_level(vm->model, size, &kbytes)) {
+		log_warn("VPMU_LLC=%s: %s has a last level of %uK to %uK", size, vm->model->name,
+			 LAST_LEVEL_LEAST, vm->model->cache[CACHE_L3].kbytes);
+		return 0;
+	}
+	return kbytes;
+}
+
+static u32 chosen_last_level_life(void)
+{
+	const char *text = getenv("VPMU_LLC_LIFE");
+	u32 cycles = 0;
+
+	if (text && *text && !model_last_level_life(text, &cycles)) {
+		log_warn("VPMU_LLC_LIFE=%s: it is %u to %u cycles", text, LAST_LEVEL_LIFE_LEAST,
+			 LAST_LEVEL_LIFE_MOST);
+		return 0;
+	}
+	return cycles;
+}
+
 void pmu_config_environment(struct vm *vm)
 {
 	vm->set.pmu_disabled = pmu_config_off();
@@ -113,6 +144,8 @@ void pmu_config_environment(struct vm *vm)
 		vm->set.pmu_mode = chosen("VPMU_PMU", mode_of);
 	vm->set.accounting = chosen("VPMU_ACCOUNTING", accounting_of);
 	vm->set.timing = chosen("VPMU_TIMING", timing_of);
+	vm->set.last_level = chosen_last_level(vm);
+	vm->set.last_level_life = chosen_last_level_life();
 	vm->set.host_view = getenv("VPMU_HOST_VIEW");
 }
 

@@ -16,7 +16,8 @@ bool pmu_config_off(void);
 /* Takes the PMU out of a list of KVM_GET_SUPPORTED_CPUID. */
 void pmu_config_hide(struct kvm_cpuid_entry2 *entries, u32 n);
 
-/* VPMU_PMU, VPMU_ACCOUNTING, VPMU_TIMING, VPMU_HOST_VIEW, for a VM that is being created. */
+/* VPMU_PMU, VPMU_ACCOUNTING, VPMU_TIMING, VPMU_LLC, VPMU_LLC_LIFE, VPMU_HOST_VIEW, for a VM that is
+ * being created. */
 void pmu_config_environment(struct vm *vm);
 
 /*
@@ -28,5 +29,6 @@ const char *pmu_config_set(struct vm *vm, const char *key, const char *value);
 const char *pmu_config_mode(const struct vm *vm);
 const char *pmu_config_accounting(const struct vm *vm);
 const char *pmu_config_timing(const struct vm *vm);
+u32 pmu_config_last_level(const struct vm *vm); /* Kbytes */
 
 #endif
