@@ -121,15 +121,23 @@ static BODY void correlate(const struct program *p, u64 turns)
 }
 
 extern const u8 jump_targets[] __attribute__((visibility("hidden")));
+extern const u8 odd_targets[] __attribute__((visibility("hidden")));
 extern const u8 call_chain[] __attribute__((visibility("hidden")));
 
-/* Targets of the indirect jump: 16 bytes each. */
+/* Targets of the indirect jump: 16 bytes each, so that all are alike to AMD's history, or 20. */
 asm(".balign 64\n"
     "jump_targets:\n"
     ".rept 16\n"
     "nop\n"
     "ret\n"
     ".balign 16\n"
+    ".endr\n"
+    ".balign 64\n"
+    "odd_targets:\n"
+    ".rept 16\n"
+    "nop\n"
+    "ret\n"
+    ".skip 18, 0x90\n"
     ".endr\n"
     ".balign 64\n"
     "call_chain:\n" /* functions of 16 bytes that call the next one */
@@ -191,10 +199,12 @@ static void fill_trips(u32 n, u32 low, u32 high)
 		trips[i] = low + next_random() % (high - low + 1);
 }
 
-static void fill_targets(u32 n, u32 different)
+static void fill_targets(u32 n, u32 different, bool odd)
 {
+	const u8 *first = odd ? odd_targets : jump_targets;
+
 	for (u32 i = 0; i < n; i++)
-		targets[i] = jump_targets + 16 * (next_random() % different);
+		targets[i] = first + (odd ? 20 : 16) * (next_random() % different);
 }
 
 /* --- measuring --- */
@@ -215,7 +225,7 @@ static double count(body *run, const struct program *p)
 {
 	u64 before;
 
-	run(p, WARM_TURNS);
+	run(p, WARM_TURNS + (p->period < TABLE ? 40 * p->period : 0)); /* by time, the best has seen more */
 	before = counted();
 	run(p, TURNS);
 	return (double)(counted() - before) / TURNS;
@@ -311,12 +321,12 @@ static double loops_missed(u32 period, u32 low, u32 high)
 	return (ticks(loop, &p, FEW_TURNS) - enter - turn * mean) / penalty;
 }
 
-static double calls_missed(u32 period, u32 different)
+static double calls_missed(u32 period, u32 different, bool odd)
 {
 	struct program one = { .period = 1 }, p = { .period = period };
 	double steady;
 
-	fill_targets(period, different);
+	fill_targets(period, different, odd);
 	if (counter >= 0)
 		return count(call, &p);
 	steady = ticks(call, &one, TURNS);
@@ -339,7 +349,7 @@ static void calibrate(void)
 
 	penalty = indirect_penalty = 1;
 	penalty = flips_missed(TABLE, 50) * 2;
-	indirect_penalty = calls_missed(TABLE, NTARGETS) * NTARGETS / (NTARGETS - 1);
+	indirect_penalty = calls_missed(TABLE, NTARGETS, false) * NTARGETS / (NTARGETS - 1);
 	for (u32 i = 0; i < 2; i++) {
 		p.fillers = 4 << i;
 		depth_base[i] = ticks(descend, &p, FEW_TURNS);
@@ -379,6 +389,16 @@ static void measure_loops(void)
 	report("trips 4 to 16, period ", TABLE, loops_missed(TABLE, 4, 16));
 }
 
+static void measure_targets(void)
+{
+	for (u32 period = 2; period <= 16384; period *= 2)
+		report("targets, period ", period, calls_missed(period, NTARGETS, false));
+	report("targets, period ", TABLE, calls_missed(TABLE, NTARGETS, false));
+	report("two targets, period ", TABLE, calls_missed(TABLE, 2, false));
+	for (u32 period = 2; period <= 2048; period *= 4)
+		report("odd targets, period ", period, calls_missed(period, NTARGETS, true));
+}
+
 int main(int argc, char **argv)
 {
 	static const u32 fillers[] = { 1, 8, 24, 30, 60, 70, 150, 185, 200 };
@@ -398,10 +418,7 @@ int main(int argc, char **argv)
 	measure_loops();
 	for (u32 i = 0; i < sizeof(fillers) / sizeof(*fillers); i++)
 		report("correlated over ", fillers[i], correlated_missed(fillers[i]));
-	for (u32 period = 2; period <= 16384; period *= 2)
-		report("targets, period ", period, calls_missed(period, NTARGETS));
-	report("targets, period ", TABLE, calls_missed(TABLE, NTARGETS));
-	report("two targets, period ", TABLE, calls_missed(TABLE, 2));
+	measure_targets();
 	for (u32 i = 0; i < sizeof(depths) / sizeof(*depths); i++)
 		report("depth ", depths[i], depth_missed(depths[i]));
 	return 0;

@@ -76,7 +76,7 @@ def work_rows(model, names, rounds):
     for turn in range(rounds):
         for name in names:
             counted, kernel[name] = count(silicon.output([WORK, "count", name, str(UNITS[name]), "5"]), name)
-            natively[name] += [cycles for cycles, _ in counted]
+            natively[name] += [cycles * (1 - kernel[name]) for cycles, _ in counted]
     script = "; ".join(f"{WORK} count {name} {UNITS[name]} 1" for name in names)
     text = silicon.in_guest(model, ["sh", "-c", script]) if names else ""
     for name in names:

@@ -3,10 +3,13 @@
  * What an access costs in a working set of each size, on the host and in guests (bench/truth):
  *
  *	ladder [-r ROUNDS] KBYTES...
+ *	ladder life
  *
  * prints "chase KBYTES CYCLES" and "stream KBYTES CYCLES": a chase of pointers through all lines in
  * random order, cycles a load; and reading the lines in order, 32 bytes at a time, cycles a line. The
- * best of the rounds. Memory is in pages of 2 Mbytes where the kernel has them, so that the caches
+ * best of the rounds. `life` prints "life CYCLES": for how long the last level keeps lines that are
+ * not used, or "life 0" if that is longer than a tenth of a second. Where other machines use it too
+ * they push the lines out. Memory is in pages of 2 Mbytes where the kernel has them, so that the caches
  * are measured and not the TLBs.
  */
 #include "bench/work/cycles.h"
@@ -118,6 +121,78 @@ static void best(const struct cycles *c, const char *name, void (*work)(size_t),
 	fflush(stdout);
 }
 
+/* --- for how long lines stay in the last level --- */
+
+#define LIFE_KBYTES  256u /* the lines that wait: less than any second level has */
+#define LIFE_TRIES   41u
+#define LIFE_FIRST   50000u /* nanoseconds */
+#define LIFE_MOST    100000000u
+
+static int compare(const void *a, const void *b)
+{
+	double x = *(const double *)a, y = *(const double *)b;
+
+	return x < y ? -1 : x > y;
+}
+
+static uint64_t now(void)
+{
+	struct timespec ts;
+
+	clock_gettime(CLOCK_MONOTONIC, &ts);
+	return (uint64_t)ts.tv_sec * 1000000000u + (uint64_t)ts.tv_nsec;
+}
+
+/* A load in the chase, in nanoseconds, after the lines have left the second level for the last and
+ * have waited there. The median. */
+static double waited(const volatile char *others, size_t size, uint64_t wait)
+{
+	double taken[LIFE_TRIES];
+
+	for (unsigned i = 0; i < LIFE_TRIES; i++) {
+		uint64_t begun;
+
+		chase(nlines);
+		for (size_t at = 0; at < size; at += LINE)
+			(void)others[at];
+		for (begun = now(); now() - begun < wait;)
+			;
+		begun = now();
+		chase(nlines);
+		taken[i] = (double)(now() - begun) / (double)nlines;
+	}
+	qsort(taken, LIFE_TRIES, sizeof(*taken), compare);
+	return taken[LIFE_TRIES / 2];
+}
+
+/* Memory takes four times as long as the last level, or more. */
+static int life(void)
+{
+	long second = sysconf(_SC_LEVEL2_CACHE_SIZE);
+	size_t size = second > 0 ? 2 * (size_t)second : 4ul << 20;
+	char *others = aligned_alloc(LINE, size);
+	double clock = cycles_clock(), at_once, before;
+	uint64_t wait = LIFE_FIRST;
+
+	if (!others)
+		return 1;
+	memset(others, 1, size);
+	make(LIFE_KBYTES);
+	for (at_once = before = waited(others, size, 0); wait < LIFE_MOST; wait += wait / 2) {
+		double here = waited(others, size, wait), edge = 2.5 * at_once;
+
+		if (here > edge) { /* between this one and the one before */
+			double part = (edge - before) / (here - before);
+
+			printf("life %.0f\n", clock * (double)wait * (2 + part) / 3);
+			return 0;
+		}
+		before = here;
+	}
+	puts("life 0");
+	return 0;
+}
+
 int main(int argc, char **argv)
 {
 	struct cycles c = cycles_open();
@@ -128,6 +203,8 @@ int main(int argc, char **argv)
 		rounds = (unsigned)atoi(argv[2]);
 		first = 3;
 	}
+	if (argc == 2 && !strcmp(argv[1], "life"))
+		return life();
 	for (int i = first; i < argc; i++) {
 		size_t kbytes = strtoul(argv[i], NULL, 0);
 

@@ -1,12 +1,9 @@
 # SPDX-License-Identifier: MIT
 """The ladder of bench/truth: what an access costs in working sets of each size, natively and in a guest (bench/ladder.c)."""
 
-import os
-
 import silicon
-from silicon import TOP
+from silicon import LADDER
 
-LADDER = os.path.join(TOP, "build/bench/ladder")
 KBYTES = [16, 24, 64, 128, 256, 1024, 2048, 4096, 8192, 65536, 131072]
 FAR = 0.3  # what the model may be off
 

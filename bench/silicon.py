@@ -10,7 +10,10 @@ import subprocess
 TOP = os.path.realpath(os.path.join(os.path.dirname(__file__), ".."))
 VPMU = os.path.join(TOP, "build/vpmu")
 WORK = os.path.join(TOP, "build/bench/work")
+LADDER = os.path.join(TOP, "build/bench/ladder")
 SECONDS = 1800  # limit for one command
+
+last_level = []  # options of guests
 
 # Vendor, family, models: vpmu's model of that core.
 HOSTS = [
@@ -42,9 +45,21 @@ def output(command, **arguments):
                           **arguments).stdout
 
 
+def measure_last_level(life=None):
+    """From now on guests keep lines in their last level for as long as the host does: others use the host's, too. In cycles, measured
+    unless it is given; the median of nine, since this is run on machines that are never quite quiet."""
+    told = life is not None
+    if not told:
+        make("build/bench/ladder")
+        life = sorted(int(output([LADDER, "life"]).split()[1]) for turn in range(9))[4]
+    last_level[:] = ["--llc-life", str(life)] if life else []
+    how = f"stay for {life / 1e6:.2f} million cycles" if life else "stay"
+    print(f"last level: lines {how}, as {'told' if told else 'measured'}; guests with {' '.join(last_level) or 'no --llc-life'}", flush=True)
+
+
 def in_guest(model, command, options=()):
     """What a command prints in a guest with full timing."""
-    return output([VPMU, "exec", "--cpu", model, "--timing", "full", *options, "--", *command])
+    return output([VPMU, "exec", "--cpu", model, "--timing", "full", *last_level, *options, "--", *command])
 
 
 def clock():
