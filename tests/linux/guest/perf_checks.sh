@@ -95,17 +95,19 @@ a_thread_is_counted_while_it_runs() {
 	grep -q "^spin-" stat.out && awk -F, '/^spin-/ && $2 < 1000000 { exit 1 }' stat.out || fail "$(cat stat.out)"
 }
 
-# r400 is perf's code for fixed counter 3.
+# r400 is perf's code for fixed counter 3. Where Linux takes the counters from the program and returns them, it writes whole
+# cycles and slots: of its last cycle, each such turn may leave as many slots as are less than a cycle.
 slots_are_the_width_times_cycles() {
-	local width out
+	local width out rest switches
 	case $(awk -F: '/^model\t/ { print $2 + 0; exit }' /proc/cpuinfo) in
 	106) width=5 ;; # icelake
 	143) width=6 ;; # sapphirerapids
 	*) return ;;
 	esac
-	out=$(stat '{r400:u,cycles:u}' ./work 3)
-	# The last cycle may have begun.
-	[ $(($(value r400:u <<<"$out") / width)) = "$(value cycles:u <<<"$out")" ] || fail "$out"
+	out=$(stat '{r400:u,cycles:u},context-switches' ./work 3)
+	rest=$(($(value r400:u <<<"$out") - width * $(value cycles:u <<<"$out")))
+	switches=$(value context-switches <<<"$out")
+	[ $rest -ge 0 ] && [ $rest -le $(((width - 1) * (switches + 1))) ] || fail "$out"
 }
 
 record_finds_the_hot_loop() {
