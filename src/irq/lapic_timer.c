@@ -35,6 +35,12 @@ static bool by_deadline(const struct lapic *lapic)
 	return lapic->timer.mode == MODE_DEADLINE;
 }
 
+/* Both bits are a reserved mode, in which nothing counts (KVM: start_apic_timer()). */
+static bool counts(const struct lapic *lapic)
+{
+	return one_shot(lapic) || periodic(lapic);
+}
+
 static u64 count_to_ns(const struct lapic *lapic, u32 count)
 {
 	return (u64)count * lapic->bus_cycle_ns * lapic->timer.divide;
@@ -105,7 +111,7 @@ void lapic_timer_write_initial(struct lapic *lapic, u32 value, struct lapic_now 
 		return;
 	lapic_set_reg(lapic, LAPIC_TIMER_INITIAL, value);
 	set_period(lapic);
-	if (value)
+	if (value && counts(lapic))
 		start(lapic, lapic->timer.period, now);
 	else
 		stop(&lapic->timer);
@@ -152,7 +158,7 @@ void lapic_timer_restore(struct lapic *lapic, struct lapic_now now)
 	first = count_to_ns(lapic, lapic_reg(lapic, LAPIC_TIMER_CURRENT));
 	lapic_set_reg(lapic, LAPIC_TIMER_CURRENT, 0);
 	stop(&lapic->timer);
-	if (by_deadline(lapic))
+	if (!counts(lapic))
 		return;
 	lapic->timer.tsc_deadline = 0;
 	set_period(lapic);
@@ -208,10 +214,10 @@ bool lapic_timer_poll(struct lapic *lapic, struct lapic_now now)
 		return false;
 	if (by_deadline(lapic))
 		lapic->timer.tsc_deadline = 0;
-	else if (one_shot(lapic) || !lapic->timer.period)
-		lapic->timer.expiry = LAPIC_NO_EXPIRY;
-	else
+	else if (periodic(lapic) && lapic->timer.period)
 		advance(&lapic->timer, now);
+	else
+		lapic->timer.expiry = LAPIC_NO_EXPIRY;
 	return lapic_local(lapic, LAPIC_LVT_TIMER);
 }
 

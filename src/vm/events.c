@@ -93,12 +93,15 @@ static u8 take_extint(struct vcpu *vcpu)
 	return vector;
 }
 
-/* KVM: the 8259's before the local APIC's. */
+/* KVM: the 8259's before the local APIC's. There may be none by now: another thread lowers the
+ * 8259's output at any time. */
 static void take_irq(struct vcpu *vcpu)
 {
 	bool extint = extint_waits(vcpu);
-	u8 vector = extint ? take_extint(vcpu) : lapic_pending(&vcpu->lapic);
+	int vector = extint ? take_extint(vcpu) : lapic_pending(&vcpu->lapic);
 
+	if (vector < 0)
+		return;
 	if (!extint)
 		lapic_ack(&vcpu->lapic, vector);
 	set_event(vcpu->cpu, EVENT_INTR, vector);

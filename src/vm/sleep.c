@@ -71,8 +71,8 @@ void sleep_until_woken(struct vcpu *vcpu)
 		u32 seen = __atomic_load_n(&vcpu->wake, __ATOMIC_SEQ_CST);
 
 		serve_control(vcpu);
-		if (vcpu->has_lapic && lapic_timer_poll(&vcpu->lapic, apic_now(vcpu)))
-			continue;
+		if (vcpu->has_lapic)
+			lapic_timer_poll(&vcpu->lapic, apic_now(vcpu));
 		if (events_unaccepted(vcpu) || events_wake(vcpu) || vcpu_interrupted(vcpu))
 			break;
 		wait_on_wake(vcpu, seen);

@@ -10,7 +10,9 @@
 #include <fcntl.h>
 #include <linux/kcmp.h>
 #include <poll.h>
+#include <pthread.h>
 #include <setjmp.h>
+#include <signal.h>
 #include <stdarg.h>
 #include <string.h>
 #include <sys/eventfd.h>
@@ -109,6 +111,34 @@ GUEST_CODE(repeating, TIMER_STARTS "mov $0x2f0000, %ecx; mov $0x100000, %esi\n"
 GUEST_CODE(raising, TIMER_STARTS "sti; nop\n"
 				 "raises: ud2\n");
 
+/* The timer's mode is the reserved one, and it sleeps for good. */
+GUEST_CODE(sleeping, "mov $0x1b, %ecx; rdmsr; or $0x400, %eax; wrmsr\n"
+		     "mov $0x80f, %ecx; mov $0x1ff, %eax; xor %edx, %edx; wrmsr\n"
+		     "mov $0x83e, %ecx; mov $0xb, %eax; wrmsr\n"
+		     "mov $0x832, %ecx; mov $0x60050, %eax; wrmsr\n"
+		     "mov $0x838, %ecx; mov $1, %eax; wrmsr\n"
+		     "1: hlt; jmp 1b\n");
+
+/*
+ * The first 8259 at PIC_BASE, with line 5 as a level. Counts its interrupts in RBX, and ends after
+ * so many. The last vector is nobody's.
+ */
+GUEST_CODE(counting, "mov $0x11, %al; out %al, $0x20\n"
+		     "mov $0x30, %al; out %al, $0x21; mov $0x04, %al; out %al, $0x21\n"
+		     "mov $0x01, %al; out %al, $0x21; mov $0x00, %al; out %al, $0x21\n"
+		     "mov $0x4d0, %edx; mov $0x20, %al; out %al, %dx\n"
+		     "mov $0x1b, %ecx; rdmsr; or $0x400, %eax; wrmsr\n"
+		     "mov $0x80f, %ecx; mov $0x1ff, %eax; xor %edx, %edx; wrmsr\n"
+		     "xor %ebx, %ebx\n"
+		     "sti\n"
+		     "1: cmp $300000, %ebx; jb 1b\n"
+		     "cli; mov $0, %al; out %al, $0xf4\n"
+		     "count_one: push %rax; inc %ebx\n"
+		     "mov $0x20, %al; out %al, $0x20\n"
+		     "pop %rax; iretq\n"
+		     "of_nobody: mov $0xff, %al; out %al, $0xf4\n");
+
+extern const u8 count_one[], of_nobody[];
 extern const u8 raises[];
 extern const u8 end_pic[], end_apic[], end_nothing[], end_by_flag[];
 
@@ -628,6 +658,90 @@ static void the_timer_interrupts_exceptions_that_retire_nothing(void **state)
 	kvm_guest_destroy(&g);
 }
 
+#define CPUID_ENTRIES 256
+
+static void offer_deadline_timer(void)
+{
+	struct {
+		struct kvm_cpuid2 head;
+		struct kvm_cpuid_entry2 entry[CPUID_ENTRIES];
+	} cpuid = { .head.nent = CPUID_ENTRIES };
+
+	KVM_CALL(g.kvm, KVM_GET_SUPPORTED_CPUID, &cpuid);
+	for (u32 i = 0; i < cpuid.head.nent; i++)
+		if (cpuid.head.entries[i].function == 1)
+			cpuid.head.entries[i].ecx |= BIT(24);
+	KVM_CALL(g.vcpu[0], KVM_SET_CPUID2, &cpuid);
+}
+
+static void only_interrupts(int sig)
+{
+	(void)sig;
+}
+
+/* Until the other thread says that it is done. */
+struct companion {
+	pthread_t target;
+	bool done;
+};
+
+static void *signal_often(void *arg)
+{
+	struct companion *companion = arg;
+
+	while (!__atomic_load_n(&companion->done, __ATOMIC_ACQUIRE)) {
+		pthread_kill(companion->target, SIGUSR1);
+		usleep(1000);
+	}
+	return NULL;
+}
+
+static void a_timer_in_the_reserved_mode_leaves_a_sleeper_interruptible(void **state)
+{
+	struct sigaction action = { .sa_handler = only_interrupts };
+	struct companion companion = { .target = pthread_self() };
+	pthread_t thread;
+
+	(void)state;
+	kvm_guest_create_with(&g, sleeping_start, sleeping_end - sleeping_start, 1, with_irqchip);
+	offer_deadline_timer();
+	assert_int_equal(sigaction(SIGUSR1, &action, NULL), 0);
+	assert_int_equal(pthread_create(&thread, NULL, signal_often, &companion), 0);
+	for (u32 i = 0; i < 100; i++)
+		assert_int_equal(kvm_guest_run(&g, 0), -EINTR);
+	__atomic_store_n(&companion.done, true, __ATOMIC_RELEASE);
+	assert_int_equal(pthread_join(thread, NULL), 0);
+	kvm_guest_destroy(&g);
+}
+
+static void *toggle_line(void *arg)
+{
+	struct companion *companion = arg;
+
+	while (!__atomic_load_n(&companion->done, __ATOMIC_ACQUIRE)) {
+		line(EDGE_PIN, 1);
+		line(EDGE_PIN, 0);
+	}
+	return NULL;
+}
+
+static void a_level_that_falls_while_it_is_taken_is_no_vector_of_the_local_apic(void **state)
+{
+	struct companion companion = { .done = false };
+	pthread_t thread;
+
+	(void)state;
+	kvm_guest_create_with(&g, counting_start, counting_end - counting_start, 1, with_irqchip);
+	for (u32 v = PIC_BASE; v < PIC_BASE + 8; v++) /* the 8259 says 7 if it is too late */
+		image_gate(g.ram, v, IMAGE_CODE + (count_one - counting_start), 0);
+	image_gate(g.ram, 0xff, IMAGE_CODE + (of_nobody - counting_start), 0);
+	assert_int_equal(pthread_create(&thread, NULL, toggle_line, &companion), 0);
+	assert_int_equal(next(PORT), 0);
+	__atomic_store_n(&companion.done, true, __ATOMIC_RELEASE);
+	assert_int_equal(pthread_join(thread, NULL), 0);
+	kvm_guest_destroy(&g);
+}
+
 int main(void)
 {
 	const struct CMUnitTest tests[] = {
@@ -652,6 +766,9 @@ int main(void)
 		cmocka_unit_test(clearing_a_flag_ends_an_interrupt),
 		cmocka_unit_test(the_timer_interrupts_a_repetition),
 		cmocka_unit_test(the_timer_interrupts_exceptions_that_retire_nothing),
+		cmocka_unit_test(a_timer_in_the_reserved_mode_leaves_a_sleeper_interruptible),
+		cmocka_unit_test(
+			a_level_that_falls_while_it_is_taken_is_no_vector_of_the_local_apic),
 	};
 
 	return cmocka_run_group_tests(tests, NULL, NULL);

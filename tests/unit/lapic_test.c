@@ -519,6 +519,25 @@ static void a_deadline_that_passed_precedes_a_new_one(void **state)
 	assert_int_equal(lapic_get_tsc_deadline(&lapic), 9000);
 }
 
+/* Modes one-shot, periodic and TSC-deadline are 0 to 2. */
+static void the_reserved_timer_mode_counts_nothing(void **state)
+{
+	struct kvm_lapic_state image;
+	u32 one = 1;
+
+	(void)state;
+	start_timer(LVT_PERIODIC | LVT_DEADLINE);
+	assert_int_equal(lapic_timer_expiry(&lapic, at(1)), LAPIC_NO_EXPIRY);
+	assert_false(lapic_timer_poll(&lapic, at(2 * PERIOD)));
+	lapic_get_state(&lapic, at(1), &image);
+	memcpy(image.regs + LAPIC_TIMER_CURRENT, &one, sizeof(one));
+	assert_int_equal(lapic_set_state(&lapic, at(2), &image), 0);
+	assert_int_equal(lapic_timer_expiry(&lapic, at(3)), LAPIC_NO_EXPIRY);
+	assert_int_equal(lapic_highest_irr(&lapic), -1);
+	write_reg(LAPIC_LVT_TIMER, LVT_ONE_SHOT);
+	assert_int_equal(lapic_timer_expiry(&lapic, at(4)), LAPIC_NO_EXPIRY);
+}
+
 static void a_masked_timer_expires_silently(void **state)
 {
 	(void)state;
@@ -615,6 +634,7 @@ int main(void)
 				       enabled),
 		cmocka_unit_test(an_expiry_precedes_a_later_write_of_any_timer_register),
 		cmocka_unit_test_setup(a_deadline_that_passed_precedes_a_new_one, enabled),
+		cmocka_unit_test_setup(the_reserved_timer_mode_counts_nothing, enabled),
 		cmocka_unit_test_setup(a_masked_timer_expires_silently, enabled),
 		cmocka_unit_test_setup(extended_lvts_exist_where_amd_has_them, enabled),
 		cmocka_unit_test_setup(the_state_image_restores_registers_and_timer, enabled),
