@@ -27,6 +27,7 @@
 static int complete(struct vcpu *vcpu)
 {
 	cpu_complete(vcpu->cpu);
+	vcpu->completed = true;
 	if (unlikely(vcpu->vm->trace)) /* RAX, RCX, RDX, RBX: where answers are */
 		trace_input(vcpu, vcpu->cpu->regs, 4 * sizeof(vcpu->cpu->regs[0]));
 	return 1;
@@ -136,6 +137,7 @@ static int exit_rdpmc(struct vcpu *vcpu)
 
 static int complete_msr(struct vcpu *vcpu, bool read)
 {
+	vcpu_pmu_enter(vcpu); /* what the program wrote meanwhile counts it */
 	if (READ_ONCE(vcpu->run->msr.error))
 		return gp_fault(vcpu);
 	if (read)
@@ -161,6 +163,7 @@ static int exit_hypercall(struct vcpu *vcpu)
 
 static int complete_hypercall(struct vcpu *vcpu)
 {
+	vcpu_pmu_enter(vcpu);
 	pv_finish(vcpu);
 	return complete(vcpu);
 }

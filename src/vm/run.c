@@ -213,6 +213,29 @@ static bool run_goes_on(struct vcpu *vcpu, enum exit_reason reason, u64 end)
 	return true;
 }
 
+/*
+ * An instruction that the hypervisor has finished may overflow a counter, too. That is seen to
+ * before the section ends: the program may save the state then, and a PEBS record is written to
+ * guest memory.
+ */
+static void settle_completed(struct vcpu *vcpu)
+{
+	if (!vcpu->completed)
+		return;
+	vcpu->completed = false;
+	vcpu_pmu_leave(vcpu);
+}
+
+static int handle_exit(struct vcpu *vcpu, enum exit_reason reason)
+{
+	int r = exit_handle(vcpu, reason);
+
+	settle_completed(vcpu);
+	if (unlikely(vcpu->vm->trace))
+		trace_check(vcpu);
+	return r;
+}
+
 static void after_exit(struct vcpu *vcpu, enum exit_reason reason)
 {
 	WRITE_ONCE(vcpu->last_exit, reason);
@@ -243,9 +266,7 @@ static int turn(struct vcpu *vcpu)
 			reason = engine_run(vcpu->cpu, end - work(vcpu));
 		} while (run_goes_on(vcpu, reason, end));
 		after_exit(vcpu, reason);
-		r = exit_handle(vcpu, reason);
-		if (unlikely(vcpu->vm->trace))
-			trace_check(vcpu);
+		r = handle_exit(vcpu, reason);
 	}
 	vcpu_section_end(vcpu);
 	return r;
@@ -281,9 +302,7 @@ static int finish_instruction(struct vcpu *vcpu)
 	do
 		reason = run_one(vcpu);
 	while (reason == EXIT_ATTENTION && cpu_holds_answer(vcpu->cpu));
-	r = exit_handle(vcpu, reason);
-	if (unlikely(vcpu->vm->trace))
-		trace_check(vcpu);
+	r = handle_exit(vcpu, reason);
 	vcpu_kick(vcpu, 0); /* attention may have been set by another thread */
 	return r;
 }
@@ -365,6 +384,7 @@ static int finish_last_exit(struct vcpu *vcpu)
 	bool again;
 	int r = exit_complete(vcpu, &again);
 
+	settle_completed(vcpu);
 	if (r <= 0 || !again || !READ_ONCE(vcpu->run->immediate_exit))
 		return r;
 	return finish_instruction(vcpu);

@@ -131,6 +131,7 @@ struct vcpu {
 	u64 traced; /* instructions that vm->trace has counted */
 
 	enum vcpu_pending pending;
+	bool completed; /* the hypervisor has finished an instruction: settle_completed() */
 	struct vcpu_events events;
 	u32 guest_debug; /* KVM_GUESTDBG_* */
 

@@ -82,6 +82,14 @@ GUEST_CODE(counter, "mov $0x1b, %ecx; rdmsr; or $0x400, %eax; wrmsr\n"
 		    "mov $0x834, %ecx; mov $0x400, %eax; wrmsr\n"
 		    "pop %rdx; pop %rcx; pop %rax; iretq\n");
 
+/* An MSR that the program answers for. */
+GUEST_CODE(wondering, "mov $0xff, %al; out %al, $0xf4\n"
+		      "mov $0x12345678, %ecx; rdmsr\n"
+		      "wondering_next: jmp wondering_next\n"
+		      "wondering_handler:\n"
+		      "pop %rbx; mov %rbx, 0x100000; mov $0x60, %al; out %al, $0xf4; hlt\n");
+
+extern const u8 wondering_next[], wondering_handler[];
 extern const u8 looping_round[], looping_handler[], ibs_handler[], counter_handler[];
 
 static struct kvm_guest g;
@@ -179,6 +187,62 @@ static void an_nmi_of_the_last_instruction_is_saved(void **state)
 	assert_int_equal(next(), VECTOR);
 	memcpy(&rip, g.ram + IMAGE_DATA, sizeof(rip));
 	assert_int_equal(rip, in_looping(looping_round));
+	kvm_guest_destroy(&g);
+}
+
+static void with_unknown_msrs(int vm)
+{
+	struct kvm_enable_cap cap = { .cap = KVM_CAP_X86_USER_SPACE_MSR,
+				      .args = { KVM_MSR_EXIT_REASON_UNKNOWN } };
+
+	with_irqchip(vm);
+	KVM_CALL(vm, KVM_ENABLE_CAP, &cap);
+}
+
+static void rdmsr_is_answered_and_overflows(void)
+{
+	struct kvm_vcpu_events events;
+	u64 rip;
+
+	assert_int_equal(next(), -KVM_EXIT_X86_RDMSR);
+	g.run[0]->immediate_exit = 1;
+	assert_int_equal(next(), EINTR);
+	g.run[0]->immediate_exit = 0;
+	KVM_CALL(g.vcpu[0], KVM_GET_VCPU_EVENTS, &events);
+	assert_int_equal(events.nmi.pending, 1);
+	KVM_CALL(g.vcpu[0], KVM_SET_VCPU_EVENTS, &events);
+	assert_int_equal(next(), VECTOR);
+	memcpy(&rip, g.ram + IMAGE_DATA, sizeof(rip));
+	assert_int_equal(rip, IMAGE_CODE + (wondering_next - wondering_start));
+}
+
+/* RDMSR is the third instruction, and is finished by the hypervisor. */
+static void an_overflow_of_an_answered_instruction_is_saved(void **state)
+{
+	(void)state;
+	kvm_guest_create_with(&g, wondering_start, wondering_end - wondering_start, 1,
+			      with_unknown_msrs);
+	image_gate(g.ram, NMI_VECTOR, IMAGE_CODE + (wondering_handler - wondering_start), 0);
+	assert_int_equal(next(), READY);
+	interrupt_by_nmi();
+	count_instructions(-3, INTERRUPT);
+	rdmsr_is_answered_and_overflows();
+	kvm_guest_destroy(&g);
+}
+
+/* What it writes counts the instruction that it has not answered yet. */
+static void a_program_may_write_counters_before_it_answers(void **state)
+{
+	(void)state;
+	kvm_guest_create_with(&g, wondering_start, wondering_end - wondering_start, 1,
+			      with_unknown_msrs);
+	assert_int_equal(next(), READY);
+	assert_int_equal(next(), -KVM_EXIT_X86_RDMSR);
+	count_instructions(0, 0);
+	g.run[0]->immediate_exit = 1;
+	assert_int_equal(next(), EINTR);
+	g.run[0]->immediate_exit = 0;
+	assert_int_equal(kvm_guest_get_msr(&g, 0, kvm_guest_counter(&g)), 1);
 	kvm_guest_destroy(&g);
 }
 
@@ -362,6 +426,8 @@ int main(void)
 	const struct CMUnitTest tests[] = {
 		cmocka_unit_test(a_pmi_comes_behind_the_instruction_that_overflowed),
 		cmocka_unit_test(an_nmi_of_the_last_instruction_is_saved),
+		cmocka_unit_test(an_overflow_of_an_answered_instruction_is_saved),
+		cmocka_unit_test(a_program_may_write_counters_before_it_answers),
 		cmocka_unit_test(no_sample_is_lost_to_signals),
 		cmocka_unit_test(the_program_reads_what_the_guest_counted),
 		cmocka_unit_test(a_filter_stops_a_counter_that_runs),
