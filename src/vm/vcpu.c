@@ -193,6 +193,8 @@ static struct vcpu *vcpu_alloc(struct vm *vm, u32 id, void *run)
 	vcpu->mp_state =
 		boot || !vcpu->has_lapic ? KVM_MP_STATE_RUNNABLE : KVM_MP_STATE_UNINITIALIZED;
 	pthread_mutex_init(&vcpu->lock, NULL);
+	/* vm_synchronize() does not know the vCPU yet: the lock keeps the table of slots. */
+	pthread_mutex_lock(&vm->slots_lock);
 	vcpu_section_begin(vcpu);
 	lapic_setup(vcpu, boot);
 	vcpu_pmu_init(vcpu);
@@ -200,6 +202,7 @@ static struct vcpu *vcpu_alloc(struct vm *vm, u32 id, void *run)
 	vcpu_reset(vcpu, false);
 	vcpu_clock_init(vcpu);
 	vcpu_section_end(vcpu);
+	pthread_mutex_unlock(&vm->slots_lock);
 	return vcpu;
 }
 
