@@ -91,6 +91,7 @@ close_epoll:
 	return r;
 }
 
+/* One that was never in the list. */
 static void irqfd_free(struct irqfd *irqfd)
 {
 	close_if_open(irqfd->fd);
@@ -98,12 +99,13 @@ static void irqfd_free(struct irqfd *irqfd)
 	free(irqfd);
 }
 
-/* Nothing tells whether a resample fd is still ours but the eventfd beside it. */
-static void irqfd_release(struct irqfd *irqfd, bool ours)
+static void irqfd_release(struct irqfds *irqfds, struct irqfd *irqfd, bool ours)
 {
-	if (!ours)
-		irqfd->fd = irqfd->resample = -1;
-	irqfd_free(irqfd);
+	if (ours)
+		close(irqfd->fd);
+	if (irqfd->resample >= 0)
+		own_files_close(&irqfds->resample_files, irqfd->resample);
+	free(irqfd);
 }
 
 static void close_if_watched(const struct irqfds *irqfds, int fd)
@@ -120,7 +122,7 @@ void irqfd_close(struct irqfds *irqfds)
 		struct irqfd *irqfd = irqfds->first;
 
 		irqfds->first = irqfd->next;
-		irqfd_release(irqfd, watched(irqfds, irqfd->fd));
+		irqfd_release(irqfds, irqfd, watched(irqfds, irqfd->fd));
 	}
 	close_if_watched(irqfds, irqfds->timer);
 	close_if_watched(irqfds, irqfds->stop);
@@ -179,7 +181,19 @@ static void forget(struct irqfds *irqfds, struct irqfd *irqfd)
 		link = &(*link)->next;
 	*link = irqfd->next;
 	__atomic_fetch_sub(&irqfds->resampling, irqfd->resample >= 0, __ATOMIC_RELEASE);
-	irqfd_release(irqfd, !epoll_ctl(irqfds->epoll, EPOLL_CTL_DEL, irqfd->fd, NULL));
+	irqfd_release(irqfds, irqfd, !epoll_ctl(irqfds->epoll, EPOLL_CTL_DEL, irqfd->fd, NULL));
+}
+
+static int watch_pair(struct irqfds *irqfds, const struct irqfd *irqfd)
+{
+	int r = watch(irqfds, irqfd->fd);
+
+	if (r || irqfd->resample < 0)
+		return r;
+	r = own_files_add(&irqfds->resample_files, irqfd->resample);
+	if (r)
+		epoll_ctl(irqfds->epoll, EPOLL_CTL_DEL, irqfd->fd, NULL);
+	return r;
 }
 
 static int link_irqfd(struct irqfds *irqfds, struct irqfd *irqfd)
@@ -195,7 +209,7 @@ static int link_irqfd(struct irqfds *irqfds, struct irqfd *irqfd)
 		forget(irqfds, old); /* the program has closed it: the number has a new meaning */
 	if (!r)
 		r = __atomic_load_n(&irqfds->over, __ATOMIC_ACQUIRE) ? -EBADF
-								     : watch(irqfds, irqfd->fd);
+								     : watch_pair(irqfds, irqfd);
 	if (!r) {
 		irqfd->next = irqfds->first;
 		irqfds->first = irqfd;
@@ -269,6 +283,13 @@ void irqfd_stop(struct irqfds *irqfds)
 		eventfd_write(irqfds->stop, 1);
 }
 
+static void give_up(struct irqfds *irqfds)
+{
+	log_once(LOG_ERROR, "the program has closed descriptors of its VM: irqfds and the 8254 no "
+			    "longer interrupt");
+	__atomic_store_n(&irqfds->over, true, __ATOMIC_RELEASE);
+}
+
 /* Is there no use in waiting any longer? */
 static bool is_over(struct irqfds *irqfds)
 {
@@ -276,10 +297,18 @@ static bool is_over(struct irqfds *irqfds)
 		return true;
 	if (intact(irqfds))
 		return false;
-	log_once(LOG_ERROR, "the program has closed descriptors of its VM: irqfds and the 8254 no "
-			    "longer interrupt");
-	__atomic_store_n(&irqfds->over, true, __ATOMIC_RELEASE);
+	give_up(irqfds);
 	return true;
+}
+
+/* Before it is read. If only the number is the program's now, epoll has the eventfd for as long as
+ * that is open, and would never wait again. */
+static bool still_ours(struct irqfds *irqfds, int fd)
+{
+	if (watched(irqfds, fd))
+		return true;
+	give_up(irqfds);
+	return false;
 }
 
 /* What a readable fd means; false: it is the one that ends the wait, or was taken away
@@ -291,11 +320,12 @@ static bool decode(struct irqfds *irqfds, int fd, struct irqfd_event *event)
 
 	if (fd == irqfds->timer) {
 		*event = (struct irqfd_event){ .what = IRQFD_TIMER };
-		return eventfd_read(fd, &count) == 0; /* eight bytes as well */
+		return still_ours(irqfds, fd) &&
+		       eventfd_read(fd, &count) == 0; /* eight bytes as well */
 	}
 	for (irqfd = irqfds->first; irqfd && irqfd->fd != fd; irqfd = irqfd->next)
 		;
-	if (!irqfd)
+	if (!irqfd || !still_ours(irqfds, fd))
 		return false;
 	event->what = irqfd->resample >= 0 ? IRQFD_LEVEL : IRQFD_EDGE;
 	event->gsi = irqfd->gsi;
@@ -389,7 +419,7 @@ bool irqfd_resample(struct irqfds *irqfds, u32 gsi, bool tell)
 		if (f->gsi != gsi || f->resample < 0)
 			continue;
 		found = true;
-		if (tell)
+		if (tell && own_files_has(&irqfds->resample_files, f->resample))
 			event_file_signal(f->resample, f->resample_blocks);
 	}
 	pthread_mutex_unlock(&irqfds->lock);

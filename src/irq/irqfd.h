@@ -15,6 +15,7 @@
 #include <linux/kvm.h>
 #include <pthread.h>
 
+#include "base/own_files.h"
 #include "base/types.h"
 
 #define IRQFD_NEVER (~0ull)
@@ -25,6 +26,7 @@ struct irqfds {
 	pthread_mutex_t lock;
 	int epoll, timer, stop;
 	struct irqfd *first;
+	struct own_files resample_files;
 	u32 resampling; /* how many of them */
 	bool over;	/* irqfd_stop() was called, or the program has closed our descriptors */
 };

@@ -26,6 +26,7 @@
 #include <signal.h>
 #include <sys/types.h>
 
+#include "base/own_files.h"
 #include "base/types.h"
 #include "cpu/cpu.h"
 #include "cpu/mmu/exclusive.h"
@@ -187,6 +188,7 @@ struct vm {
 	const struct mem_map *mem;
 	u32 nslots;
 	const struct io_zones *zones;
+	struct own_files zone_files; /* eventfds of zones; changes under slots_lock */
 	pthread_mutex_t ring_lock;
 	struct msr_filter *msr_filter;	  /* NULL: none */
 	u32 msr_filter_serial;		  /* grows after each change */

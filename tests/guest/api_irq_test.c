@@ -440,6 +440,36 @@ static void a_vm_whose_descriptors_were_closed_can_be_closed(void **state)
 	close(file[1]);
 }
 
+/* The same, while the guest rings. */
+static void an_ioeventfd_writes_to_no_file_of_the_program(void **state)
+{
+	struct kvm_ioeventfd arg = { .addr = PORT,
+				     .len = 1,
+				     .fd = eventfd(0, EFD_NONBLOCK),
+				     .flags = KVM_IOEVENTFD_FLAG_PIO };
+	bool known[MAX_FDS];
+	int file[2], taken[MAX_FDS];
+	u32 n;
+	char c;
+
+	(void)state;
+	assert_int_equal(pipe2(file, O_NONBLOCK), 0);
+	kvm_guest_create(&g, ringing_start, ringing_end - ringing_start, 1);
+	note_descriptors(known);
+	KVM_CALL(g.vm, KVM_IOEVENTFD, &arg);
+	n = take_descriptors(known, file[1], taken);
+	assert_true(n > 0);
+	assert_int_equal(kvm_guest_run(&g, 0), KVM_EXIT_HLT);
+	kvm_guest_destroy(&g);
+	for (u32 i = 0; i < n; i++)
+		assert_int_equal(close(taken[i]), 0);
+	assert_int_equal(read(file[0], &c, 1), -1);
+	assert_int_equal(errno, EAGAIN);
+	close(arg.fd);
+	close(file[0]);
+	close(file[1]);
+}
+
 static void a_resampling_irqfd_hears_of_the_end(void **state)
 {
 	struct kvm_irqfd arg = { .fd = eventfd(0, EFD_NONBLOCK),
@@ -755,6 +785,7 @@ int main(void)
 		cmocka_unit_test(an_irqfd_is_found_by_any_copy_of_its_eventfd),
 		cmocka_unit_test(a_full_ioeventfd_takes_the_write),
 		cmocka_unit_test(a_vm_whose_descriptors_were_closed_can_be_closed),
+		cmocka_unit_test(an_ioeventfd_writes_to_no_file_of_the_program),
 		cmocka_unit_test(a_split_irqchip_tells_of_the_end_of_levels),
 		cmocka_unit_test(a_split_irqchip_takes_the_program_8259_vectors),
 		cmocka_unit_test(an_nmi_needs_no_permission),

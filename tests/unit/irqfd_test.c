@@ -9,6 +9,7 @@
 
 #include <cmocka.h>
 
+#include <fcntl.h>
 #include <sys/epoll.h>
 #include <sys/eventfd.h>
 #include <sys/syscall.h>
@@ -78,11 +79,44 @@ static void nothing_is_taken_twice_or_of_a_file_that_is_not_ours(void **state)
 	close(fd);
 }
 
+/* The eventfd stays open elsewhere, so that epoll still has it under its old number. */
+static void no_file_of_the_program_is_read_or_written(void **state)
+{
+	struct irqfd_event event;
+	struct irqfds irqfds;
+	struct kvm_irqfd args = { .fd = eventfd(0, EFD_NONBLOCK | EFD_CLOEXEC),
+				  .resamplefd = eventfd(0, EFD_NONBLOCK | EFD_CLOEXEC),
+				  .flags = KVM_IRQFD_FLAG_RESAMPLE,
+				  .gsi = GSI };
+	char bytes[16] = { 0 };
+	int pipes[2];
+
+	(void)state;
+	misses = 0;
+	assert_int_equal(irqfd_open(&irqfds), 0);
+	assert_int_equal(pipe2(pipes, O_NONBLOCK | O_CLOEXEC), 0);
+	assert_int_equal(irqfd_assign(&irqfds, &args), 0);
+	assert_int_equal(write(pipes[1], bytes, sizeof(bytes)), sizeof(bytes));
+	/* The numbers of both duplicates become the program's. */
+	assert_int_equal(dup2(pipes[0], pipes[1] + 1), pipes[1] + 1);
+	assert_int_equal(dup2(pipes[1], pipes[1] + 2), pipes[1] + 2);
+	assert_int_equal(eventfd_write(args.fd, 1), 0);
+	assert_int_equal(irqfd_wait(&irqfds, &event, 1), 1);
+	assert_int_equal(event.what, IRQFD_STOP); /* it would spin */
+	assert_true(irqfd_resample(&irqfds, GSI, true));
+	assert_int_equal(read(pipes[0], bytes, sizeof(bytes)), sizeof(bytes));
+	assert_int_equal(read(pipes[0], bytes, 1), -1);
+	irqfd_close(&irqfds);
+	assert_int_equal(fcntl(pipes[1] + 1, F_GETFD), 0);
+	assert_int_equal(fcntl(pipes[1] + 2, F_GETFD), 0);
+}
+
 int main(void)
 {
 	const struct CMUnitTest tests[] = {
 		cmocka_unit_test(what_was_signalled_is_taken_though_epoll_misses_it),
 		cmocka_unit_test(nothing_is_taken_twice_or_of_a_file_that_is_not_ours),
+		cmocka_unit_test(no_file_of_the_program_is_read_or_written),
 	};
 
 	return cmocka_run_group_tests(tests, NULL, NULL);

@@ -14,6 +14,7 @@
 #include <unistd.h>
 
 #include "base/event_file.h"
+#include "base/log.h"
 #include "vm/io.h"
 #include "vm/vm.h"
 
@@ -27,7 +28,7 @@ struct io_zone {
 	u64 len; /* 0: an ioeventfd for a write of any size */
 	bool eventfd, match_data;
 	u64 data;
-	int fd; /* ours: the program may close its own */
+	int fd; /* one of vm->zone_files: the program may close its own */
 	int user_fd;
 	bool blocks; /* the program opened it without EFD_NONBLOCK */
 };
@@ -192,9 +193,14 @@ static int eventfd_assign(struct vm *vm, const struct kvm_ioeventfd *args)
 	if (add.fd < 0)
 		return -errno;
 	add.blocks = event_file_blocks(add.fd);
+	r = own_files_add(&vm->zone_files, add.fd);
+	if (r) {
+		close(add.fd);
+		return r;
+	}
 	r = replace(vm, NULL, &add);
 	if (r)
-		close(add.fd);
+		own_files_close(&vm->zone_files, add.fd);
 	else if (is_signalled(add.fd))
 		outside_kicked(vm);
 	return r;
@@ -210,7 +216,7 @@ static int eventfd_deassign(struct vm *vm, const struct kvm_ioeventfd *args)
 			continue;
 		r = replace(vm, z, NULL);
 		if (!r)
-			close(fd);
+			own_files_close(&vm->zone_files, fd);
 		return r;
 	}
 	return -ENOENT;
@@ -233,7 +239,7 @@ void io_zones_destroy(struct vm *vm)
 {
 	for (u32 i = 0; i < count(vm); i++)
 		if (vm->zones->zone[i].eventfd)
-			close(vm->zones->zone[i].fd);
+			own_files_close(&vm->zone_files, vm->zones->zone[i].fd);
 	free((void *)vm->zones);
 }
 
@@ -247,7 +253,11 @@ static bool tick(struct vm *vm, const struct io_zone *z, u64 addr, u32 len, cons
 	if (z->match_data && value != z->data)
 		return false;
 	outside_show_date(vm);
-	event_file_signal(z->fd, z->blocks);
+	if (own_files_has(&vm->zone_files, z->fd))
+		event_file_signal(z->fd, z->blocks);
+	else
+		log_once(LOG_ERROR, "the program has closed descriptors of its VM: ioeventfds are "
+				    "no longer signalled");
 	return true;
 }
 
