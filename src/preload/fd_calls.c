@@ -2,10 +2,10 @@
 /*
  * The functions of libc that take a descriptor: ioctl() goes to the KVM API, close() and the dup()
  * family keep the table, read() serves statistics files. A descriptor that is not ours costs one
- * look-up. An ioctl of ours runs on a stack of its own, with the program's signals and cancellation
- * held back (struct border). Any thread; ioctl() and close() also in signal handlers, as with the
- * kernel, but for handlers that interrupt malloc(): requests that create something allocate, and
- * the last close() of a file frees it, and maybe its VM.
+ * look-up. What is done to one that is ours is done with the program's signals and cancellation
+ * held back (struct held), and an ioctl on a stack of its own. Any thread; ioctl() and close() also
+ * in signal handlers, as with the kernel, but for handlers that interrupt malloc(): requests that
+ * create something allocate, and the last close() of a file frees it, and maybe its VM.
  */
 #undef _FORTIFY_SOURCE /* it turns some of the functions below into inlines */
 
@@ -65,33 +65,45 @@ static long serve(void *arg)
 	return adopt(kvm_ioctl(call->file, call->request, call->arg, &made), &made);
 }
 
-/* What a thread had, and gets back, while it serves a request. */
-struct border {
-	int cancel_state, cancel_type;
-	bool outer;  /* signals_hold() */
-	void *stack; /* stack_take() */
-};
-
 /*
  * A thread is not cancelled in the middle of a request, with our locks held: see pthread_cancel().
  * The order matters: glibc 2.36 forgets PTHREAD_CANCELED as the thread's result when enabling, not
  * when changing the type, finds that the thread is cancelled.
  */
+void preload_hold(struct held *held)
+{
+	pthread_setcancelstate(PTHREAD_CANCEL_DISABLE, &held->cancel_state);
+	pthread_setcanceltype(PTHREAD_CANCEL_DEFERRED, &held->cancel_type);
+	held->outer = signals_hold();
+}
+
+void preload_release(const struct held *held)
+{
+	int saved_errno = errno;
+
+	pthread_setcancelstate(held->cancel_state, NULL);
+	pthread_setcanceltype(held->cancel_type, NULL);
+	errno = saved_errno;
+	signals_release(held->outer); /* last: a handler may leave */
+}
+
+/* What a thread had, and gets back, while it serves a request. */
+struct border {
+	struct held held;
+	void *stack; /* stack_take() */
+};
+
 static void border_enter(struct border *border)
 {
 	signals_unblock_faults();
-	pthread_setcancelstate(PTHREAD_CANCEL_DISABLE, &border->cancel_state);
-	pthread_setcanceltype(PTHREAD_CANCEL_DEFERRED, &border->cancel_type);
-	border->outer = signals_hold();
+	preload_hold(&border->held);
 	border->stack = stack_take();
 }
 
 static void border_leave(const struct border *border)
 {
 	stack_give_back(border->stack);
-	pthread_setcancelstate(border->cancel_state, NULL);
-	pthread_setcanceltype(border->cancel_type, NULL);
-	signals_release(border->outer); /* last: a handler may leave */
+	preload_release(&border->held);
 }
 
 LIBC int ioctl(int fd, unsigned long request, ...)
@@ -121,36 +133,51 @@ LIBC int ioctl(int fd, unsigned long request, ...)
 LIBC int close(int fd)
 {
 	struct kvm_file *file = fdtab_pin(fd);
+	struct held held;
 	int result;
 
 	if (!file)
 		return real()->close(fd);
+	preload_hold(&held);
 	if (!preload_is_vforked())
 		fdtab_set(fd, NULL);
 	result = real()->close(fd);
 	fdtab_unpin(fd, file);
+	preload_release(&held);
 	return result;
+}
+
+static void drop_range(unsigned first, unsigned last)
+{
+	struct held held;
+
+	if (preload_is_vforked())
+		return;
+	preload_hold(&held);
+	fdtab_drop_range(first, last);
+	preload_release(&held);
 }
 
 LIBC int close_range(unsigned first, unsigned last, int flags)
 {
-	if (!(flags & CLOSE_RANGE_CLOEXEC) && first <= last && !preload_is_vforked())
-		fdtab_drop_range(first, last);
+	if (!(flags & CLOSE_RANGE_CLOEXEC) && first <= last)
+		drop_range(first, last);
 	return real()->close_range(first, last, flags);
 }
 
 LIBC void closefrom(int first)
 {
-	if (!preload_is_vforked())
-		fdtab_drop_range(first < 0 ? 0 : first, UINT_MAX);
+	drop_range(first < 0 ? 0 : first, UINT_MAX);
 	real()->closefrom(first);
 }
 
 /* After newfd became a copy of fd, which stood for `file` (pinned; NULL: not ours). */
 static int copied(int fd, struct kvm_file *file, int newfd)
 {
+	struct held held;
 	int r = 0;
 
+	preload_hold(&held);
 	if (newfd >= 0 && newfd != fd && !preload_is_vforked()) {
 		if (file)
 			kvm_get(file, 1);
@@ -162,6 +189,7 @@ static int copied(int fd, struct kvm_file *file, int newfd)
 	}
 	if (file)
 		fdtab_unpin(fd, file);
+	preload_release(&held);
 	return r ? preload_result(r) : newfd;
 }
 
@@ -215,12 +243,15 @@ static ssize_t read_file(int fd, struct kvm_file *file, void *buf, size_t n, off
 {
 	off_t at = offset < 0 ? lseek(fd, 0, SEEK_CUR) : offset;
 	long result = -EINVAL;
+	struct held held;
 
+	preload_hold(&held);
 	if (kvm_readable(file) && at >= 0)
 		result = kvm_read(file, buf, n, at);
 	if (offset < 0 && result > 0)
 		lseek(fd, result, SEEK_CUR);
 	fdtab_unpin(fd, file);
+	preload_release(&held);
 	return preload_result(result);
 }
 

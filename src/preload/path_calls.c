@@ -59,6 +59,17 @@ close_fd:
 	return r;
 }
 
+static int open_kvm_held(int flags)
+{
+	struct held held;
+	int result;
+
+	preload_hold(&held);
+	result = open_kvm(flags);
+	preload_release(&held);
+	return result;
+}
+
 static int open_text(const char *text, int flags)
 {
 	size_t n = strlen(text);
@@ -82,7 +93,7 @@ static int open_path(int dir, const char *path, int flags, mode_t mode)
 
 	switch (path_lookup(path, &text)) {
 	case PATH_KVM:
-		return preload_result(open_kvm(flags));
+		return preload_result(open_kvm_held(flags));
 	case PATH_PARAM:
 		return preload_result(open_text(text, flags));
 	case PATH_FOLDER:

@@ -50,6 +50,15 @@ void signals_release(bool outer);
 void signals_fork_begin(void);
 void signals_fork_end(void);
 
+/* fd_calls.c: around what allocates, frees or locks something of ours. The program's handlers run
+ * after it, and the thread is cancelled after it. */
+struct held {
+	int cancel_state, cancel_type;
+	bool outer; /* signals_hold() */
+};
+void preload_hold(struct held *held);
+void preload_release(const struct held *held); /* keeps errno */
+
 /* program_cpuid.c: the program's own CPUID. */
 void program_cpuid_patch(const struct model *model);
 bool program_cpuid_signal(int sig, void *ucontext); /* true: it was one of our UD2s, now answered */

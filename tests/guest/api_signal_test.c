@@ -5,6 +5,7 @@
  * kvm`.
  */
 #include <errno.h>
+#include <fcntl.h>
 #include <malloc.h>
 #include <pthread.h>
 #include <setjmp.h>
@@ -13,6 +14,7 @@
 #include <string.h>
 #include <sys/ioctl.h>
 #include <sys/mman.h>
+#include <sys/time.h>
 #include <unistd.h>
 #include <cmocka.h>
 
@@ -254,6 +256,47 @@ static void a_handler_that_is_reset_is_called_once(void **state)
 	assert_ptr_equal(now.sa_handler, SIG_DFL);
 }
 
+static int devices_opened;
+
+static void open_device(int sig, siginfo_t *info, void *context)
+{
+	int fd = open("/dev/kvm", O_RDWR | O_CLOEXEC);
+
+	(void)sig, (void)info, (void)context;
+	devices_opened += fd >= 0;
+	close(fd);
+}
+
+static void open_devices_every(u32 us)
+{
+	struct itimerval timer = { .it_interval.tv_usec = us, .it_value.tv_usec = us };
+
+	handle(SIGALRM, open_device, SA_RESTART);
+	setitimer(ITIMER_REAL, &timer, NULL);
+}
+
+/* The last close() of a VM frees it: a handler that allocates runs after that, not in between. */
+static void a_handler_does_not_interrupt_the_end_of_a_vm(void **state)
+{
+	struct kvm_userspace_memory_region region = { .memory_size = SLOT_SIZE,
+						      .userspace_addr =
+							      (u64)(uintptr_t)slot_memory };
+
+	(void)state;
+	open_devices_every(50);
+	for (u32 i = 0; i < 500; i++) {
+		int vm = ioctl(g.kvm, KVM_CREATE_VM, 0), copy = dup(vm);
+
+		assert_true(vm >= 0 && copy >= 0);
+		assert_int_equal(ioctl(vm, KVM_SET_USER_MEMORY_REGION, &region), 0);
+		assert_int_equal(close(vm), 0);
+		assert_int_equal(dup2(g.kvm, copy), copy); /* ends it */
+		assert_int_equal(close(copy), 0);
+	}
+	open_devices_every(0);
+	assert_true(devices_opened > 0);
+}
+
 int main(void)
 {
 	const struct CMUnitTest tests[] = {
@@ -266,6 +309,8 @@ int main(void)
 						tear_down),
 		cmocka_unit_test_setup_teardown(a_handler_that_is_reset_is_called_once, set_up,
 						tear_down),
+		cmocka_unit_test_setup_teardown(a_handler_does_not_interrupt_the_end_of_a_vm,
+						set_up, tear_down),
 	};
 
 	return cmocka_run_group_tests(tests, NULL, NULL);
