@@ -137,6 +137,7 @@ struct block {
 	/* What its last branch moved RSP by, to undo that if its target is not canonical. */
 	s32 rsp_moved;
 	u32 path; /* offset in meta of the struct branch_path of branches in its middle; 0: none */
+	u32 before_hash; /* offset in meta, plus one, of the one before it in its chain; 0: none */
 	const u8 *host2; /* host address of the page of gpa2 */
 	/* Bitmaps of the 64-byte lines of its page(s) that it was made from; 0: dropped. */
 	u64 lines, lines2;
@@ -349,7 +350,7 @@ struct block *cache_alloc_block(struct engine *eng); /* NULL: full */
 bool cache_room(const struct engine *eng);	     /* room for one more block of any size? */
 struct block *cache_find(const struct cpu *cpu, u64 rip, gpa_t gpa, u32 mode);
 /* Hint before cache_find(). */
-void cache_prefetch(const struct engine *eng, u64 rip, gpa_t gpa, u32 mode);
+void cache_prefetch(const struct cpu *cpu, u64 rip, gpa_t gpa, u32 mode);
 void cache_insert(struct cpu *cpu, struct block *block); /* its pages come from cache_page() */
 bool cache_holds(const struct engine *eng, u64 host_pc); /* code of a block; executable view */
 struct block *cache_by_code(const struct engine *eng, const u8 *host_pc); /* executable view */

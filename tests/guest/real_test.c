@@ -178,6 +178,48 @@ static void the_limit_is_the_segments_own(void **state)
 	}
 }
 
+#define LIMITS 20000
+
+static u64 run_at(struct machine *m, u32 ip, u32 limit)
+{
+	struct cpu *cpu = m->cpu;
+
+	set_segment(&cpu->seg[CS], SEG_CODE, 11);
+	cpu->seg[CS].limit = limit;
+	cpu->rip = ip;
+	cpu->regs[RCX] = 0;
+	cpu_state_changed(cpu);
+	assert_int_equal(machine_run(m, ALL), EXIT_HLT);
+	assert_int_equal(cpu->seg[CS].sel, SEG_CODE);
+	return cpu->regs[RCX];
+}
+
+/*
+ * Code of one address has a block for each limit. What is made from a line is dropped with it, and
+ * at once: user code with an LDT must not have its processor search for minutes.
+ */
+static void a_line_with_a_block_for_each_limit_is_written(void **state)
+{
+	enum { SHORT = 0x121, LONG = 0x12c, WRITE = 0x200 };
+	struct machine *m = *state;
+	u8 code[0x110];
+
+	memset(code, 0x90, sizeof(code));
+	memcpy(code + SHORT - 0x100, "\x41\xf4", 2);			 /* INC CX; HLT */
+	memcpy(code + 0x144 - 0x100, "\x41\xf4", 2);			 /* in the next line */
+	memcpy(code + WRITE - 0x100, "\x2e\xc6\x06\x42\x01\x41\xf4", 7); /* an INC CX more */
+	real_start(m, 0x100, code, sizeof(code));
+	for (u32 i = 0; i < LIMITS; i++)
+		assert_int_equal(run_at(m, LONG, 0x1000 + i), 1);
+	for (u32 i = 0; i < LIMITS; i++)
+		assert_int_equal(run_at(m, SHORT, 0x1000 + LIMITS + i), 1);
+	run_at(m, WRITE, 0xffff);
+	for (u32 i = 0; i < LIMITS; i++) {
+		assert_int_equal(run_at(m, LONG, 0x1000 + i), 2);
+		assert_int_equal(run_at(m, SHORT, 0x1000 + LIMITS + i), 1);
+	}
+}
+
 static void what_has_no_operand_size_gets_none(void **state)
 {
 	static const u8 code[] = { 0x0f, 0x77,			 /* EMMS */
@@ -206,6 +248,7 @@ int main(void)
 		cmocka_unit_test(a_branch_beyond_the_limit_faults_in_its_place),
 		cmocka_unit_test(the_end_of_a_segment_faults_behind_it),
 		cmocka_unit_test(the_limit_is_the_segments_own),
+		cmocka_unit_test(a_line_with_a_block_for_each_limit_is_written),
 		cmocka_unit_test(what_has_no_operand_size_gets_none),
 	};
 

@@ -103,15 +103,20 @@ struct block *cache_alloc_block(struct engine *eng)
 #define GROUP_HASH_BITS (BLOCK_HASH_BITS - 7)
 _Static_assert(PAGE_BUCKETS == 1 << (BLOCK_HASH_BITS - GROUP_HASH_BITS), "hash_of()");
 
-static u64 hash_of(u64 rip, gpa_t gpa, u32 mode)
+static u64 hash_of(u64 rip, gpa_t gpa, u32 mode, u32 limit)
 {
-	u64 page =
-		(rip / PAGE_SIZE ^ gpa / PAGE_SIZE << 24 ^ (u64)mode << 32) * 0x9e3779b97f4a7c15ull;
+	u64 key = rip / PAGE_SIZE ^ gpa / PAGE_SIZE << 24 ^ (u64)mode << 32 ^ (u32)~limit;
+	u64 page = key * 0x9e3779b97f4a7c15ull;
 	u64 group = page >> (64 - GROUP_HASH_BITS);
 	u64 bucket = group * PAGE_BUCKETS + rip % PAGE_SIZE / (PAGE_SIZE / PAGE_BUCKETS);
 
 	return bucket << (64 - BLOCK_HASH_BITS) | ((rip ^ page >> 20) & 15)
 							  << (64 - BLOCK_HASH_BITS - 4);
+}
+
+static u64 hash_of_block(const struct block *b)
+{
+	return hash_of(b->rip, b->gpa, b->mode, b->limit);
 }
 
 static u64 *bucket(const struct engine *eng, u64 hash)
@@ -134,11 +139,8 @@ static void empty_buckets(struct engine *eng)
 		bytes_fill(eng->by_hash, 0, BLOCK_HASHES * sizeof(*eng->by_hash));
 		return;
 	}
-	for (u32 i = 0; i < eng->nblocks; i++) {
-		const struct block *b = eng->by_address[i];
-
-		*bucket(eng, hash_of(b->rip, b->gpa, b->mode)) = 0;
-	}
+	for (u32 i = 0; i < eng->nblocks; i++)
+		*bucket(eng, hash_of_block(eng->by_address[i])) = 0;
 }
 
 void cache_flush(struct cpu *cpu)
@@ -187,16 +189,16 @@ static u64 chain_of(u64 marks, const struct block *first)
 	return first ? (marks & ~(BIT(CHAIN_SHIFT) - 1)) | (u64)(uintptr_t)first : 0;
 }
 
-void cache_prefetch(const struct engine *eng, u64 rip, gpa_t gpa, u32 mode)
+void cache_prefetch(const struct cpu *cpu, u64 rip, gpa_t gpa, u32 mode)
 {
-	__builtin_prefetch(bucket(eng, hash_of(rip, gpa, mode)));
+	__builtin_prefetch(bucket(cpu->engine, hash_of(rip, gpa, mode, code_limit(cpu, mode))));
 }
 
 struct block *cache_find(const struct cpu *cpu, u64 rip, gpa_t gpa, u32 mode)
 {
-	u64 hash = hash_of(rip, gpa, mode), chain = *bucket(cpu->engine, hash);
-	struct block *b = chain & mark_of(hash) ? first_of(chain) : NULL;
 	u32 limit = code_limit(cpu, mode);
+	u64 hash = hash_of(rip, gpa, mode, limit), chain = *bucket(cpu->engine, hash);
+	struct block *b = chain & mark_of(hash) ? first_of(chain) : NULL;
 
 	while (b && (b->rip != rip || b->gpa != gpa || b->mode != mode || b->limit != limit))
 		b = b->next_hash;
@@ -387,13 +389,47 @@ static void add_to_page(struct cpu *cpu, struct block *block, gpa_t page)
 	copy->blocks = block;
 }
 
+static void set_before(const struct engine *eng, struct block *block, const struct block *before)
+{
+	if (block)
+		block->before_hash = before ? (u32)((const u8 *)before - eng->meta) + 1 : 0;
+}
+
+static struct block *before(const struct engine *eng, const struct block *block)
+{
+	return block->before_hash ? (struct block *)(eng->meta + block->before_hash - 1) : NULL;
+}
+
+static void join_chain(const struct engine *eng, struct block *block)
+{
+	u64 hash = hash_of_block(block), *chain = bucket(eng, hash);
+
+	block->next_hash = first_of(*chain);
+	set_before(eng, block->next_hash, block);
+	set_before(eng, block, NULL);
+	*chain = chain_of(*chain | mark_of(hash), block);
+}
+
+/* Without a search: a guest can make chains long. */
+static void leave_chain(const struct engine *eng, struct block *block)
+{
+	u64 *chain = bucket(eng, hash_of_block(block));
+	struct block *last = before(eng, block);
+
+	set_before(eng, block->next_hash, last);
+	if (last) {
+		last->next_hash = block->next_hash;
+		return;
+	}
+	must(first_of(*chain) == block);
+	*chain = chain_of(*chain, block->next_hash);
+}
+
 void cache_insert(struct cpu *cpu, struct block *block)
 {
 	struct engine *eng = cpu->engine;
-	u64 hash = hash_of(block->rip, block->gpa, block->mode), *chain = bucket(eng, hash);
 
-	block->next_hash = first_of(*chain);
-	*chain = chain_of(*chain | mark_of(hash), block);
+	join_chain(eng, block);
 	check_enterable(eng, block->code);
 	eng->code_starts[eng->nblocks] = block->code - eng->code_rw;
 	eng->by_address[eng->nblocks++] = block;
@@ -403,20 +439,6 @@ void cache_insert(struct cpu *cpu, struct block *block)
 	else if (block->gpa2 != NO_GPA)
 		add_to_page(cpu, block, block->gpa2);
 	add_to_page(cpu, block, block->gpa & PAGE_MASK);
-}
-
-static void leave_chain(const struct engine *eng, struct block *block)
-{
-	u64 *chain = bucket(eng, hash_of(block->rip, block->gpa, block->mode));
-	struct block *b = first_of(*chain);
-
-	if (b == block) {
-		*chain = chain_of(*chain, block->next_hash);
-		return;
-	}
-	for (; b->next_hash != block; b = b->next_hash)
-		must(b->next_hash);
-	b->next_hash = block->next_hash;
 }
 
 /*

@@ -82,7 +82,7 @@ struct block *block_find(struct cpu *cpu, u32 mode, enum guest_fault *fault)
 	if (*fault != FAULT_NONE)
 		return NULL;
 	eng->lookups++;
-	cache_prefetch(eng, cpu->rip, gpa, mode);
+	cache_prefetch(cpu, cpu->rip, gpa, mode);
 	page = code_find(cpu_priv(cpu)->code, gpa);
 	if (page && !page_verified(cpu, page))
 		cache_verify(cpu, page, host - (gpa & ~PAGE_MASK));
