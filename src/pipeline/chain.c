@@ -79,7 +79,7 @@ void pipe_chain_add(struct pipe_chain *chain, const struct pipe_need *need)
 	for (u32 i = 0; i < need->results; i++)
 		add_end(chain, need->result[i]);
 	for (u32 end = 0; end < chain->ends; end++) {
-		u8 *path = chain->path[end];
+		u16 *path = chain->path[end];
 		u32 from_here = 0;
 
 		for (u32 i = 0; i < need->results; i++) {
@@ -88,10 +88,9 @@ void pipe_chain_add(struct pipe_chain *chain, const struct pipe_need *need)
 		}
 		for (u32 i = 0; from_here && i < need->edges; i++) {
 			u32 length = from_here + need->edge[i].latency;
-			u8 *known = &path[need->edge[i].place];
+			u16 *known = &path[need->edge[i].place];
 
-			if (length > *known)
-				*known = length < 255 ? length : 255;
+			*known = later(*known, length); /* a stretch has not as many cycles */
 		}
 	}
 }
@@ -103,7 +102,7 @@ u32 pipe_chain_turn(const struct pipe_chain *chain)
 	u32 halves = 0;
 
 	for (u32 i = 0; i < chain->ends; i++) {
-		const u8 *path = chain->path[i];
+		const u16 *path = chain->path[i];
 
 		if (path[chain->end[i]])
 			halves = later(halves, 2 * (path[chain->end[i]] - 1u));

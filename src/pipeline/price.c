@@ -201,19 +201,22 @@ static bool fuses_next(const struct segment *segment, const struct pipe_need *ne
 #define SLACK_LINE   45
 #define SLACK_BRANCH 8
 
-/* What the chain of the stretch takes beyond the sum of its prices, if it repeats. */
-static u32 wait_for_chain(struct segment *segment, const struct pipe_need *need, u32 ticks)
+/* What the chain of the stretch takes beyond the sum of its prices, if it repeats. What does not
+ * fit into one price is waited for by instructions before it. */
+static void wait_for_chain(const struct pipe_core *core, struct segment *segment,
+			   const struct pipe_need *need, struct pipe_price *price)
 {
-	u32 turn;
+	const u32 room = 0xffff - price->wait;
+	u32 turn, more;
 
 	pipe_chain_add(&segment->chain, need);
-	segment->stretch += ticks;
+	segment->stretch += pipe_price_ticks(core, price);
 	turn = pipe_chain_turn(&segment->chain);
 	if (turn <= segment->stretch)
-		return 0;
-	ticks = turn - segment->stretch;
-	segment->stretch = turn;
-	return ticks;
+		return;
+	more = turn - segment->stretch < room ? turn - segment->stretch : room;
+	segment->stretch += more;
+	price->wait += more;
 }
 
 static struct pipe_price add(const struct pipe_core *core, struct segment *segment,
@@ -237,8 +240,7 @@ static struct pipe_price add(const struct pipe_core *core, struct segment *segme
 	if (need->cycles)
 		price.wait = need->cycles * PIPE_TICKS - price.slots * slot_ticks(core);
 	if (segment->straight)
-		price.wait +=
-			wait_for_chain(segment, need, price.slots * slot_ticks(core) + price.wait);
+		wait_for_chain(core, segment, need, &price);
 	segment->next = need;
 	return price;
 }

@@ -140,8 +140,8 @@ bool pipe_enters_late(const struct pipe_core *core, const struct pipe_insn *insn
 /* The longest paths from the places that instructions find to those that they leave. */
 struct pipe_chain {
 	u32 ends;
-	u8 end[CHAIN_ENDS];		  /* places that were written */
-	u8 path[CHAIN_ENDS][PIPE_PLACES]; /* from each place to that end, cycles + 1; 0: none */
+	u8 end[CHAIN_ENDS];		   /* places that were written */
+	u16 path[CHAIN_ENDS][PIPE_PLACES]; /* from each place to that end, cycles + 1; 0: none */
 };
 
 void pipe_chain_begin(struct pipe_chain *chain);

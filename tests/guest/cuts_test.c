@@ -18,6 +18,7 @@
 #include <string.h>
 #include <cmocka.h>
 
+#include "cpu/control.h"
 #include "cpu/mode.h"
 #include "guest/machine.h"
 
@@ -409,10 +410,48 @@ static void a_chain_through_a_called_function_takes_its_time(void **state)
 	}
 }
 
+/* Code of 32 bits at offset 0 of a segment that has all offsets: a jump to its first instruction
+ * comes from blocks that begin after it. */
+static u64 cycles_from_zero(struct machine *m, u64 at_once)
+{
+	static struct code code;
+	struct segment *cs = &m->cpu->seg[CS];
+	enum exit_reason reason;
+
+	code.size = 0;
+	add(&code, "0fafc04975fae6f4"); /* imul %eax, %eax; dec %ecx; jnz; out %al, $0xf4 */
+	load(m, &code, COUNT_CYCLES);
+	*cs = (struct segment){ .sel = cs->sel,
+				.base = IMAGE_CODE,
+				.limit = ~0u,
+				.attr = (cs->attr & ~(u32)SEG_L) | SEG_DB };
+	m->cpu->rip = 0;
+	m->cpu->regs[RCX] = TURNS;
+	cpu_state_changed(m->cpu);
+	do
+		reason = machine_run(m, at_once);
+	while (reason == EXIT_BUDGET);
+	assert_int_equal(reason, EXIT_IO);
+	return ticks(m, RETIRE_CYCLES) / TICKS_PER_CYCLE;
+}
+
+static void a_loop_at_offset_zero_costs_the_same_in_slices(void **state)
+{
+	struct machine m;
+
+	(void)state;
+	full = false;
+	machine_create_model(&m, "icelake");
+	assert_in_range(cycles_from_zero(&m, FOREVER), 3 * TURNS, 4 * TURNS);
+	assert_int_equal(cycles_from_zero(&m, 1), cycles_from_zero(&m, FOREVER));
+	machine_destroy(&m);
+}
+
 int main(int argc, char **argv)
 {
 	const struct CMUnitTest tests[] = {
 		cmocka_unit_test(a_chain_through_a_called_function_takes_its_time),
+		cmocka_unit_test(a_loop_at_offset_zero_costs_the_same_in_slices),
 		cmocka_unit_test(neither_slices_nor_events_change_cycles),
 		cmocka_unit_test(nor_do_they_with_full_timing),
 	};

@@ -362,13 +362,16 @@ static void prices_are_slots_and_waits(void **state)
 	}
 }
 
-static u32 priced(u32 imuls, const char *end, u32 *first)
+#define IMUL "480fafc3" /* imul %rbx, %rax */
+#define LOAD "488b00"	/* mov (%rax), %rax */
+
+static u32 priced(u32 n, const char *insn, const char *end, u32 *first)
 {
 	char hex[2048] = "";
 	struct cost_code code;
 
-	for (u32 i = 0; i < imuls; i++)
-		strcat(hex, "480fafc3"); /* imul %rbx, %rax */
+	for (u32 i = 0; i < n; i++)
+		strcat(hex, insn);
 	strcat(hex, end);
 	assert_true(cost_parse_hex(hex, strlen(hex), &code));
 	assert_true(cost_describe(core_of("icelake"), &code, &block));
@@ -385,16 +388,20 @@ static void long_chains_are_priced(void **state)
 	u32 first, ticks;
 
 	(void)state;
-	ticks = priced(7 * 16, "ff e0", &first); /* jmp *%rax */
+	ticks = priced(7 * 16, IMUL, "ff e0", &first); /* jmp *%rax */
 	assert_int_equal(first, 3 * PIPE_TICKS);
 	assert_in_range(ticks, (3 * 3 + 4) * 16 * PIPE_TICKS - 4 * PIPE_TICKS,
 			(3 * 3 + 4) * 16 * PIPE_TICKS + PIPE_TICKS);
-	ticks = priced(4 * 16, "ff e0", &first);
+	ticks = priced(4 * 16, IMUL, "ff e0", &first);
 	assert_in_range(first, 0, PIPE_TICKS);
-	ticks = priced(100, "75 00", &first); /* jnz to the next */
+	ticks = priced(100, IMUL, "75 00", &first); /* jnz to the next */
 	assert_in_range(ticks, 90 * PIPE_TICKS, 250 * PIPE_TICKS);
-	ticks = priced(100, "0f 85 6a fe ff ff", &first); /* jnz to the first */
+	ticks = priced(100, IMUL, "0f 85 6a fe ff ff", &first); /* jnz to the first */
 	assert_in_range(ticks, 300 * PIPE_TICKS, 301 * PIPE_TICKS);
+	/* Loads, each of which waits five cycles for the one before: 149 in lines that have four
+	 * after them, and 106 that wait for their ports alone. */
+	ticks = priced(255, LOAD, "ff e0", &first);
+	assert_in_range(ticks, 149 * 5 * PIPE_TICKS, (151 * 5 + 106) * PIPE_TICKS);
 }
 
 static struct pipe_need need_of(const struct pipe_core *core, const u8 *bytes, u32 size)

@@ -78,7 +78,7 @@ static u32 bytes_at(struct trans *t, u32 at, u8 bytes[INSN_MAX], u64 *rip)
 {
 	u32 room, n;
 
-	*rip = t->block->rip + (at - page_offset(t, 0));
+	*rip = t->block->rip + (u64)((s64)at - (s64)page_offset(t, 0));
 	if (at >= PAGE_SIZE)
 		return 0;
 	room = trans_room_in_segment(t, *rip);
@@ -276,19 +276,16 @@ static s32 loop_wait(struct trans *t, const struct scan *s, u32 back)
 
 /* --- all of it --- */
 
-static u16 limited(u32 ticks)
-{
-	return ticks < 0xffff ? ticks : 0xffff;
-}
-
+/* `more`: what its loop waits for. What does not fit into 16 bits is not charged (docs/model.md).
+ */
 static void set_weight(struct pricing *p, struct scan *s, const struct pipe_price *price, s32 more)
 {
 	struct weight *weight = &s->insn.weight;
-	u32 heavy = pipe_price_heavy(p->core, price), used;
+	u32 heavy = pipe_price_heavy(p->core, price);
+	u32 used = pipe_price_ticks(p->core, price) - price->wait, wait = price->wait + (u32)more;
 
-	weight->wait = limited(price->wait + (u32)more);
-	weight->ticks = limited(pipe_price_ticks(p->core, price) + (u32)more);
-	used = weight->ticks - weight->wait;
+	weight->wait = wait < 0xffff - used ? wait : 0xffff - used;
+	weight->ticks = used + weight->wait;
 	weight->heavy = heavy < used ? heavy : used;
 	weight->fused = price->fused;
 }
