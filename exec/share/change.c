@@ -209,12 +209,13 @@ int fuse_link(struct call *call)
 
 	if (error)
 		return error;
-	old = share_locate(call->share, in->oldnodeid);
-	if (old < 0 || !share_may_write(call->share, in->oldnodeid) || !share_serves(old)) {
+	old = share_locate_writable(call->share, in->oldnodeid);
+	if (old < 0 || !share_serves(old)) {
 		end_making(call, &making);
 		if (old >= 0)
 			close(old);
-		return old < 0 ? -old : EXDEV; /* else it could be written by its new name */
+		/* What may not be written could be by its new name. */
+		return old < 0 && old != -EROFS ? -old : EXDEV;
 	}
 	snprintf(path, sizeof(path), "/proc/self/fd/%d", old);
 	error = result(linkat(AT_FDCWD, path, making.parent, name, AT_SYMLINK_FOLLOW));
@@ -258,12 +259,21 @@ int fuse_rmdir(struct call *call)
 	return remove_name(call, AT_REMOVEDIR);
 }
 
+/* rename(2) does nothing if both names are of one file; they may be the same name. */
+static bool is_one_file(int from, const char *name, const struct stat *replaced)
+{
+	struct stat st;
+
+	return !fstatat(from, name, &st, AT_SYMLINK_NOFOLLOW) && st.st_dev == replaced->st_dev &&
+	       st.st_ino == replaced->st_ino;
+}
+
 static int rename_to(struct call *call, u64 new_id, u32 flags, const char *name)
 {
 	const char *new_name = second_name(call, name);
 	int from, to, error;
 	struct stat replaced;
-	bool replaces;
+	bool replaces, moves;
 
 	if (!new_name || flags & ~RENAME_NOREPLACE)
 		return EINVAL;
@@ -276,8 +286,9 @@ static int rename_to(struct call *call, u64 new_id, u32 flags, const char *name)
 		return error;
 	}
 	replaces = !fstatat(to, new_name, &replaced, AT_SYMLINK_NOFOLLOW);
+	moves = !replaces || !is_one_file(from, name, &replaced);
 	error = result(renameat2(from, name, to, new_name, flags));
-	if (!error) {
+	if (!error && moves) {
 		if (replaces)
 			fixed_removed(call->share, &replaced);
 		fixed_changed(call->share, to, new_name, FIXED_ATTRIBUTES);
@@ -286,7 +297,7 @@ static int rename_to(struct call *call, u64 new_id, u32 flags, const char *name)
 	}
 	close(from);
 	close(to);
-	if (!error)
+	if (!error && moves)
 		node_rename(&call->share->nodes, call->id, name, new_id, new_name);
 	return error;
 }
@@ -366,9 +377,8 @@ int fuse_setattr(struct call *call)
 
 	if (open && !handle)
 		return EBADF;
-	if (!(handle && handle->writable) && !share_may_write(call->share, call->id))
-		return EROFS;
-	fd = share_locate_open(call, handle);
+	fd = handle && handle->writable ? share_locate_open(call, handle)
+					: share_locate_writable(call->share, call->id);
 	if (fd < 0)
 		return -fd;
 	error = set_attributes(fd, in);

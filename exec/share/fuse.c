@@ -154,18 +154,38 @@ static bool lies_in(const char *path, const char *folder)
 	       (!strncmp(path, folder, length) && (!path[length] || path[length] == '/'));
 }
 
-bool share_may_write(struct share *share, u64 id)
+static bool may_write_path(const struct share *share, const char *path)
 {
-	char path[PATH_MAX];
-
-	if (node_path(&share->nodes, id, path))
-		return find_handle(share, id, true);
 	if (share->own && lies_in(path, share->own))
 		return false;
 	for (u32 i = 0; i < share->writable_count; i++)
 		if (lies_in(path, share->writable[i]))
 			return true;
 	return false;
+}
+
+bool share_may_write(struct share *share, u64 id)
+{
+	char path[PATH_MAX];
+
+	if (node_path(&share->nodes, id, path))
+		return find_handle(share, id, true);
+	return may_write_path(share, path);
+}
+
+int share_locate_writable(struct share *share, u64 id)
+{
+	char path[PATH_MAX];
+	bool has_path = !node_path(&share->nodes, id, path);
+	const struct handle *handle;
+	int fd = -EROFS;
+
+	if (has_path && may_write_path(share, path))
+		fd = locate_path(share, path, 0);
+	if (has_path && fd != -ENOENT)
+		return fd;
+	handle = find_handle(share, id, true);
+	return handle ? duplicate(handle->fd) : fd;
 }
 
 bool share_leads_to_own(struct share *share, u64 id, const char *name)

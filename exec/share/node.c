@@ -2,6 +2,13 @@
 /*
  * What the guest has looked up: a tree of names. A node lives as long as the guest remembers it or
  * one of its children, or has it open; paths are put together from the names when they are needed.
+ *
+ * Invariants, which nodes_check() looks at:
+ *  1. A node is free, or has a name. Free nodes are in the free list and in no hash chain.
+ *  2. A node with a name that is not gone is in the chain of its parent and name, once, as the only
+ *     one of that name. The root is in none.
+ *  3. A node that is gone is in no chain, whatever it is still needed for.
+ *  4. The parent of a node has a name, and counts the node among its children.
  */
 #include <errno.h>
 #include <limits.h>
@@ -9,6 +16,7 @@
 #include <stdlib.h>
 #include <string.h>
 
+#include "base/must.h"
 #include "exec/share/share.h"
 
 static u32 bucket_of(u32 parent, const char *name)
@@ -105,6 +113,7 @@ static void unlink_name(struct nodes *nodes, u32 id)
 	if (node->gone)
 		return;
 	link = find(nodes, node->parent, node->name);
+	must(*link == id); /* invariant 2 */
 	*link = node->next;
 	node->next = 0;
 }
@@ -160,6 +169,8 @@ void node_rename(struct nodes *nodes, u32 parent, const char *name, u32 new_pare
 	struct node *node;
 	char *copy;
 
+	if (parent == new_parent && !strcmp(name, new_name))
+		return;
 	node_drop_name(nodes, new_parent, new_name);
 	if (!id)
 		return;
@@ -202,4 +213,51 @@ int node_path(struct nodes *nodes, u64 id, char path[PATH_MAX])
 		return ESTALE;
 	strcpy(path, reversed[at] ? reversed + at + 1 : ".");
 	return 0;
+}
+
+/* How many nodes are in a chain, each where it belongs; nodes->count: one is not. */
+static u32 count_chain(const struct nodes *nodes, u32 bucket)
+{
+	u32 count = 0;
+
+	for (u32 id = nodes->bucket[bucket]; id; id = nodes->node[id].next) {
+		const struct node *node = id < nodes->count ? &nodes->node[id] : NULL;
+
+		if (!node || !node->name || node->gone || ++count == nodes->count ||
+		    bucket_of(node->parent, node->name) != bucket)
+			return nodes->count;
+	}
+	return count;
+}
+
+/* How many nodes are in the free list, none of which has a name; nodes->count: one has. */
+static u32 count_free(const struct nodes *nodes)
+{
+	u32 count = 0;
+
+	for (u32 id = nodes->free; id; id = nodes->node[id].next)
+		if (id >= nodes->count || nodes->node[id].name || ++count == nodes->count)
+			return nodes->count;
+	return count;
+}
+
+bool nodes_check(const struct nodes *nodes)
+{
+	u32 chained = 0, named = 0, gone = 0, children = nodes->node[FUSE_ROOT_ID].children;
+
+	for (u32 i = 0; i < NODE_BUCKETS && chained < nodes->count; i++)
+		chained += count_chain(nodes, i);
+	for (u32 i = FUSE_ROOT_ID + 1; i < nodes->count; i++) {
+		const struct node *node = &nodes->node[i];
+
+		if (!node->name)
+			continue;
+		if (node->parent >= nodes->count || !nodes->node[node->parent].name)
+			return false;
+		named++;
+		gone += node->gone;
+		children += node->children;
+	}
+	return chained == named - gone && children == named &&
+	       named + count_free(nodes) == nodes->count - FUSE_ROOT_ID - 1;
 }

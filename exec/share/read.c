@@ -220,7 +220,8 @@ int fuse_read(struct call *call)
 
 static int open_file(struct call *call, int flags, int *fd)
 {
-	int path = share_locate(call->share, call->id);
+	int path = flags == O_RDONLY ? share_locate(call->share, call->id)
+				     : share_locate_writable(call->share, call->id);
 
 	if (path < 0)
 		return -path;
@@ -248,8 +249,6 @@ int fuse_open(struct call *call)
 	/* A guest that writes parts of pages reads them first, also through this handle. */
 	int fd, r, mode = write ? O_RDWR | (in->flags & O_TRUNC) : O_RDONLY;
 
-	if (write && !may_write)
-		return EROFS;
 	r = open_file(call, mode, &fd);
 	if (r == EACCES && write)
 		r = open_file(call, O_WRONLY | (in->flags & O_TRUNC), &fd);

@@ -113,10 +113,13 @@ void node_forget(struct nodes *nodes, u64 id, u64 lookups);
 void node_close(struct nodes *nodes, u32 id);
 /* The name was removed, or now is another one's. */
 void node_drop_name(struct nodes *nodes, u32 parent, const char *name);
+/* Not for a rename that changed nothing because both names are of one file. */
 void node_rename(struct nodes *nodes, u32 parent, const char *name, u32 new_parent,
 		 const char *new_name);
 /* Its path from the root without a leading slash ("." for the root), or an errno. */
 int node_path(struct nodes *nodes, u64 id, char path[PATH_MAX]);
+/* Whether the invariants of node.c hold, for tests: between requests. */
+bool nodes_check(const struct nodes *nodes);
 
 /* --- the file system --- */
 
@@ -272,6 +275,10 @@ void listing_free(struct share *share, struct listing *listing);
 /* A descriptor of a node, which may be a symbolic link, or minus an errno: an O_PATH one, or one of
  * a handle if its name is gone. Nothing on the way to it is a link: names lead where they say. */
 int share_locate(struct share *share, u64 id);
+/* As share_locate(), of what share_may_write() allows the guest to change, else -EROFS. If that
+ * is because of a handle, the descriptor is of that handle: others of the node may be of another
+ * file, which had the name before and lies elsewhere now. */
+int share_locate_writable(struct share *share, u64 id);
 /* A descriptor of the folder that a name of the guest is in; -EINVAL for what is no name, -ENOENT
  * for a folder that is not served. */
 int share_locate_parent(struct share *share, u64 id, const char *name);

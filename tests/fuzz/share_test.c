@@ -107,6 +107,23 @@ static u32 fill(u8 *at)
 	return size;
 }
 
+/* Of a name to another one, or to itself, in folders that may be some. */
+static u32 make_rename(u8 *in)
+{
+	struct fuse_in_header header = { .opcode = FUSE_RENAME, .nodeid = any(40) };
+	struct fuse_rename_in rename = { .newdir = any(2) ? header.nodeid : any(40) };
+	u32 name = sizeof(header) + sizeof(rename), size = name;
+
+	memcpy(in, &header, sizeof(header));
+	memcpy(in + sizeof(header), &rename, sizeof(rename));
+	size += put_name(in + size) + 1;
+	in[size - 1] = '\0';
+	if (any(2))
+		return size + put_name(in + size) + 1;
+	memcpy(in + size, in + name, size - name);
+	return 2 * size - name;
+}
+
 static u32 make_request(u8 *in)
 {
 	struct fuse_in_header header = { .opcode = any(56),
@@ -114,6 +131,8 @@ static u32 make_request(u8 *in)
 					 .nodeid = any(40) };
 	u32 size = sizeof(header);
 
+	if (!any(10))
+		return make_rename(in);
 	if (!any(3)) { /* so that there are nodes to play with */
 		header.opcode = FUSE_LOOKUP;
 	} else {
@@ -156,8 +175,10 @@ static void no_request_changes_what_is_not_shared(void **unused)
 		request.in_size = make_request(in);
 		if (fuse_serve(share, &request) >= sizeof(struct fuse_out_header))
 			served += !((struct fuse_out_header *)out)->error;
+		assert_true(nodes_check(&share->nodes));
 		if (i % 1000 == 0) /* what was removed comes back */
-			shell("mkdir -p inside/b; echo x >inside/a; ln -sfn ../outside inside/l");
+			shell("rm -rf inside/a inside/b inside/l; mkdir inside/b; "
+			      "echo x >inside/a; ln -s ../outside inside/l");
 	}
 	describe_outside(after);
 	assert_string_equal(before, after);

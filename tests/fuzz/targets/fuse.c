@@ -245,6 +245,8 @@ static bool serve(struct share *share, u32 size)
 		fuzz_fail("an answer of %u bytes in a request with room for %llu", answer,
 			  (unsigned long long)request.out_size);
 	check_handles(share);
+	if (!nodes_check(&share->nodes))
+		fuzz_fail("request %u has broken the table of nodes", opcode);
 	if (answer < OUT_HEADER || result->error)
 		return false;
 	if (share->root == proc && tells(opcode, answer - OUT_HEADER))
