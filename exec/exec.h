@@ -87,6 +87,24 @@ int kernel_find(const char *wanted, struct exec_kernel *kernel);
 bool kernel_is_kept(const char *wanted, char folder[PATH_MAX]);
 /* The user's own folder for what can be made again; false if there is none that can be written. */
 bool kernel_cache(char path[PATH_MAX]);
+/* All folders that either looks at, by number; false: this user has none by that number. */
+#define KERNEL_PLACES 4
+bool kernel_place(u32 number, char path[PATH_MAX]);
+
+/* --- own_places.c: what guests only read --- */
+
+#define MAX_OWN_LINKS 40 /* as Linux follows on the way to a file */
+#define MAX_OWN	      (KERNEL_PLACES * (MAX_OWN_LINKS + 1))
+
+struct own_places {
+	char *path[MAX_OWN + 1]; /* without their first slashes; NULL after the last */
+	u32 count;
+};
+
+/* Finds all places of kernels, whether or not they exist, and the links on the way to them. False:
+ * out of memory. */
+bool own_find(struct own_places *own);
+void own_free(struct own_places *own);
 
 /* --- trust.c: whose kernels and machines are booted --- */
 

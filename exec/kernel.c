@@ -24,6 +24,35 @@ static const struct flavour {
 	{ "full", "6.12-full" },
 };
 
+/* Where kernels are looked for, in this order. */
+static const struct place {
+	const char *variable, *base; /* the folder in this variable, or this one */
+	const char *rest;	     /* of the path */
+	bool is_cache;		     /* kernels are put there, too, and what else is kept */
+	bool is_public; /* anybody can make it: with the user's number, if it is theirs */
+} places[KERNEL_PLACES] = {
+	{ "XDG_CACHE_HOME", NULL, "/vpmu", .is_cache = true },
+	{ "HOME", NULL, "/.cache/vpmu", .is_cache = true },
+	{ NULL, "/var/cache", "/vpmu", .is_cache = false },
+	{ NULL, "/var/tmp", "/vpmu", .is_cache = true, .is_public = true },
+};
+
+static const char *base_of(const struct place *place)
+{
+	return place->variable ? getenv(place->variable) : place->base;
+}
+
+bool kernel_place(u32 number, char path[PATH_MAX])
+{
+	const struct place *place = &places[number];
+	const char *base = base_of(place);
+	char user[16] = "";
+
+	if (place->is_public)
+		snprintf(user, sizeof(user), "-%u", geteuid());
+	return base && snprintf(path, PATH_MAX, "%s%s%s", base, place->rest, user) < PATH_MAX;
+}
+
 static bool make_folder(const char *path)
 {
 	return !mkdir(path, 0700) || errno == EEXIST;
@@ -38,11 +67,13 @@ static bool is_own(const char *path)
 	       !(st.st_mode & (S_IWGRP | S_IWOTH)) && !access(path, W_OK);
 }
 
-static bool try_cache(char path[PATH_MAX], const char *base, const char *rest)
+/* Makes a place, from its base on, if it can be the user's cache. */
+static bool try_cache(u32 number, char path[PATH_MAX])
 {
-	if (!base || base[0] != '/')
+	const char *base = base_of(&places[number]);
+
+	if (!places[number].is_cache || !kernel_place(number, path) || base[0] != '/')
 		return false;
-	snprintf(path, PATH_MAX, "%s%s", base, rest);
 	for (char *slash = path + strlen(base); slash; slash = strchr(slash + 1, '/')) {
 		char kept = *slash;
 
@@ -56,11 +87,10 @@ static bool try_cache(char path[PATH_MAX], const char *base, const char *rest)
 /* The user's cache folder; where the home cannot be written, one in /var/tmp. */
 bool kernel_cache(char path[PATH_MAX])
 {
-	char own[64];
-
-	snprintf(own, sizeof(own), "/vpmu-%u", geteuid());
-	return try_cache(path, getenv("XDG_CACHE_HOME"), "/vpmu") ||
-	       try_cache(path, getenv("HOME"), "/.cache/vpmu") || try_cache(path, "/var/tmp", own);
+	for (u32 i = 0; i < KERNEL_PLACES; i++)
+		if (try_cache(i, path))
+			return true;
+	return false;
 }
 
 static int run_script(const char *script, const char *name, const char *folder)
@@ -83,26 +113,23 @@ static int run_script(const char *script, const char *name, const char *folder)
 }
 
 /* Read-only caches are as good, once the kernel is there. */
-static bool is_there(const char *base, const char *rest, const char *name, char folder[PATH_MAX])
+static bool is_there(u32 number, const char *name, char folder[PATH_MAX])
 {
-	char complete[PATH_MAX + 16];
+	char place[PATH_MAX], complete[PATH_MAX + 16];
 
-	if (!base)
+	if (!kernel_place(number, place) || (places[number].is_public && !is_own(place)) ||
+	    snprintf(folder, PATH_MAX, "%s/%s", place, name) >= PATH_MAX)
 		return false;
-	snprintf(folder, PATH_MAX, "%s%s/%s", base, rest, name);
 	snprintf(complete, sizeof(complete), "%s/.complete", folder);
 	return !access(complete, F_OK);
 }
 
 static bool find_kept(const char *name, char folder[PATH_MAX])
 {
-	char own[64];
-
-	snprintf(own, sizeof(own), "/var/tmp/vpmu-%u", geteuid());
-	return is_there(getenv("XDG_CACHE_HOME"), "/vpmu", name, folder) ||
-	       is_there(getenv("HOME"), "/.cache/vpmu", name, folder) ||
-	       is_there("/var/cache", "/vpmu", name, folder) ||
-	       (is_own(own) && is_there(own, "", name, folder));
+	for (u32 i = 0; i < KERNEL_PLACES; i++)
+		if (is_there(i, name, folder))
+			return true;
+	return false;
 }
 
 bool kernel_is_kept(const char *wanted, char folder[PATH_MAX])

@@ -136,21 +136,13 @@ static bool make_terms(const struct server_files *files, bool fixed, struct shar
 	return page != MAP_FAILED && (profile || !profiled);
 }
 
-/* Where kernels and saved machines are, without its first slash; NULL: there is none. */
-static const char *own_folder(char path[PATH_MAX])
-{
-	char folder[PATH_MAX];
-
-	return kernel_cache(folder) && realpath(folder, path) ? path + 1 : NULL;
-}
-
 pid_t machine_start_share(int socket, const struct exec_options *options,
 			  const struct server_files *files, bool is_brief)
 {
 	const int kept[KEPT] = { files->turns,	    files->order,   files->input,
 				 files->frames_end, files->profile, files->written };
 	const char *writable[MAX_SHARED];
-	char own[PATH_MAX];
+	struct own_places own;
 	struct share_terms terms;
 	struct written *ring = NULL;
 	pid_t parent = getpid(), pid = fork();
@@ -168,7 +160,9 @@ pid_t machine_start_share(int socket, const struct exec_options *options,
 		ring = memfile_map(FIRST_KEPT + 5, sizeof(*ring));
 	for (u32 i = 0; i < options->shared_count; i++)
 		writable[i] = options->shared[i] + 1; /* without its slash */
-	error = share_serve(3, writable, options->shared_count, own_folder(own),
+	if (!own_find(&own))
+		_exit(out_of_memory());
+	error = share_serve(3, writable, options->shared_count, (const char *const *)own.path,
 			    files->turns < 0 ? NULL : &terms, ring, is_brief);
 	if (error)
 		failure(STATUS_BROKEN, "the file server ended: %s", strerror(error));

@@ -156,8 +156,9 @@ static bool lies_in(const char *path, const char *folder)
 
 static bool may_write_path(const struct share *share, const char *path)
 {
-	if (share->own && lies_in(path, share->own))
-		return false;
+	for (const char *const *own = share->own; own && *own; own++)
+		if (lies_in(path, *own))
+			return false;
 	for (u32 i = 0; i < share->writable_count; i++)
 		if (lies_in(path, share->writable[i]))
 			return true;
@@ -193,7 +194,7 @@ bool share_leads_to_own(struct share *share, u64 id, const char *name)
 	char path[PATH_MAX];
 	size_t length;
 
-	if (!share->own || node_path(&share->nodes, id, path))
+	if (node_path(&share->nodes, id, path))
 		return false;
 	length = strcmp(path, ".") ? strlen(path) : 0;
 	if (length)
@@ -201,7 +202,10 @@ bool share_leads_to_own(struct share *share, u64 id, const char *name)
 	if (length + strlen(name) >= PATH_MAX)
 		return false;
 	strcpy(path + length, name);
-	return lies_in(share->own, path);
+	for (const char *const *own = share->own; own && *own; own++)
+		if (lies_in(*own, path))
+			return true;
+	return false;
 }
 
 int share_reopen(int path, int flags)

@@ -185,8 +185,9 @@ struct share {
 	int root;				/* descriptor of / */
 	const char *const *writable; /* paths without a leading slash, "" for everything */
 	u32 writable_count;
-	const char *own; /* as those: vpmu's own folder, which guests only read; NULL: none */
-	bool is_brief;	 /* what the guest is told is not cached: share_serve() */
+	/* As those, and NULL after the last: vpmu's own, which guests only read. NULL: none */
+	const char *const *own;
+	bool is_brief; /* what the guest is told is not cached: share_serve() */
 	struct region region[MAX_REGIONS];
 	u32 region_count;
 	struct queue queue[MAX_QUEUES];
@@ -285,7 +286,7 @@ int share_locate_parent(struct share *share, u64 id, const char *name);
 /* Whether the guest may change what is in this folder, or this file; one whose name is gone if it
  * is open for writing. */
 bool share_may_write(struct share *share, u64 id);
-/* Is this name in a folder vpmu's own folder, or one on the way to it? */
+/* Is this name in a folder one of vpmu's own, or on the way to one? */
 bool share_leads_to_own(struct share *share, u64 id, const char *name);
 /* Opens what an O_PATH descriptor stands for; a descriptor or minus an errno. */
 int share_reopen(int path, int flags);
@@ -320,11 +321,11 @@ int share_open_regular(int path, int flags);
 u32 fuse_serve(struct share *share, struct request *request);
 
 /* Serves the device whose vhost-user socket is `socket` until QEMU closes it. Writable are the
- * folders named, absolute and free of symbolic links, but for `own`, which may be NULL: what is
- * kept there must be of no guest's making. Terms and ring may be NULL. Is_brief: the guest is to be
- * saved, and may believe nothing that it is told after its request. Returns an errno if it could
- * not start or go on. */
-int share_serve(int socket, const char *const *writable, u32 count, const char *own,
+ * folders named, absolute and free of symbolic links, but for `own` (NULL after the last, or NULL):
+ * what is kept there must be of no guest's making. Terms and ring may be NULL. Is_brief: the guest
+ * is to be saved, and may believe nothing that it is told after its request. Returns an errno if it
+ * could not start or go on. */
+int share_serve(int socket, const char *const *writable, u32 count, const char *const *own,
 		const struct share_terms *terms, struct written *ring, bool is_brief);
 
 #endif

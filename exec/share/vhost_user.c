@@ -349,7 +349,7 @@ static void raise_limit(void)
 		return;
 }
 
-int share_serve(int socket, const char *const *writable, u32 count, const char *own,
+int share_serve(int socket, const char *const *writable, u32 count, const char *const *own,
 		const struct share_terms *terms, struct written *ring, bool is_brief)
 {
 	struct share *share = calloc(1, sizeof(*share));

@@ -415,7 +415,8 @@ static void vpmus_own_folder_is_for_reading(void **unused)
 {
 	static const char *const folders[] = { "rw/cache", "rw/cache/vpmu" };
 	const struct fuse_mkdir_in made = { .mode = 0755 };
-	char own[PATH_MAX];
+	char first[PATH_MAX], second[PATH_MAX];
+	const char *const own[] = { first, second, NULL };
 	u64 handle, file;
 
 	(void)unused;
@@ -423,7 +424,8 @@ static void vpmus_own_folder_is_for_reading(void **unused)
 		assert_int_equal(mkdir(in_folder(folders[i]), 0755), 0);
 	put_file("rw/cache/vpmu/file", 0644);
 	put_file("rw/cache/file", 0644);
-	snprintf(own, sizeof(own), "%s/rw/cache/vpmu", folder + 1);
+	snprintf(first, sizeof(first), "%s/elsewhere/vpmu", folder + 1);
+	snprintf(second, sizeof(second), "%s/rw/cache/vpmu", folder + 1);
 	guest_share.own = own;
 	file = guest_walk(in_folder("rw/cache/vpmu/file"));
 	assert_int_equal(guest_open(file, O_RDONLY, &handle), 0);
