@@ -377,6 +377,10 @@ int fuse_setattr(struct call *call)
 
 	if (open && !handle)
 		return EBADF;
+	/* Whoever may write to a folder on the way to vpmu's own can replace the next one. */
+	if (in->valid & (FATTR_MODE | FATTR_UID | FATTR_GID) &&
+	    share_leads_to_own(call->share, call->id, NULL))
+		return EROFS;
 	fd = handle && handle->writable ? share_locate_open(call, handle)
 					: share_locate_writable(call->share, call->id);
 	if (fd < 0)

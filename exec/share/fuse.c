@@ -189,6 +189,14 @@ int share_locate_writable(struct share *share, u64 id)
 	return handle ? duplicate(handle->fd) : fd;
 }
 
+static bool path_leads_to_own(const struct share *share, const char *path)
+{
+	for (const char *const *own = share->own; own && *own; own++)
+		if (lies_in(*own, path))
+			return true;
+	return false;
+}
+
 bool share_leads_to_own(struct share *share, u64 id, const char *name)
 {
 	char path[PATH_MAX];
@@ -197,15 +205,15 @@ bool share_leads_to_own(struct share *share, u64 id, const char *name)
 	if (node_path(&share->nodes, id, path))
 		return false;
 	length = strcmp(path, ".") ? strlen(path) : 0;
+	path[length] = '\0';
+	if (!name)
+		return path_leads_to_own(share, path);
 	if (length)
 		path[length++] = '/';
 	if (length + strlen(name) >= PATH_MAX)
 		return false;
 	strcpy(path + length, name);
-	for (const char *const *own = share->own; own && *own; own++)
-		if (lies_in(*own, path))
-			return true;
-	return false;
+	return path_leads_to_own(share, path);
 }
 
 int share_reopen(int path, int flags)

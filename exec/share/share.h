@@ -286,7 +286,7 @@ int share_locate_parent(struct share *share, u64 id, const char *name);
 /* Whether the guest may change what is in this folder, or this file; one whose name is gone if it
  * is open for writing. */
 bool share_may_write(struct share *share, u64 id);
-/* Is this name in a folder one of vpmu's own, or on the way to one? */
+/* Is this name in a folder one of vpmu's own, or on the way to one? NULL: is the node itself? */
 bool share_leads_to_own(struct share *share, u64 id, const char *name);
 /* Opens what an O_PATH descriptor stands for; a descriptor or minus an errno. */
 int share_reopen(int path, int flags);

@@ -410,6 +410,33 @@ static int move(const char *name, const char *new_name)
 			 NULL);
 }
 
+static int set(u64 node, u32 valid)
+{
+	return guest_set_attributes(
+		node, (struct fuse_setattr_in){
+			      .valid = valid, .mode = 0777, .uid = geteuid(), .gid = getegid() });
+}
+
+/* Whoever may write to a folder on the way to it can put another one in its place. */
+static void assert_stays_the_users(u64 node, const char *name)
+{
+	struct fuse_open_in open = { 0 };
+	u64 handle;
+
+	assert_int_equal(set(node, FATTR_MODE), EROFS);
+	assert_int_equal(set(node, FATTR_UID), EROFS);
+	assert_int_equal(set(node, FATTR_GID), EROFS);
+	assert_int_equal(guest_ask(FUSE_OPENDIR, node, &open, sizeof(open), NULL), 0);
+	handle = ((const struct fuse_open_out *)guest_body)->fh;
+	assert_int_equal(
+		guest_set_attributes(node, (struct fuse_setattr_in){ .valid = FATTR_MODE | FATTR_FH,
+								     .fh = handle,
+								     .mode = 0777 }),
+		EROFS);
+	assert_int_equal(guest_release(node, handle), 0);
+	assert_int_equal(host_mode(name), 0755);
+}
+
 /* What is kept there will be executed, in the process of another guest. */
 static void vpmus_own_folder_is_for_reading(void **unused)
 {
@@ -441,6 +468,12 @@ static void vpmus_own_folder_is_for_reading(void **unused)
 	assert_int_equal(move("cache", "other"), EROFS);
 	assert_int_equal(guest_ask(FUSE_RMDIR, guest_walk(in_folder("rw/cache")), NULL, 0, "vpmu"),
 			 EROFS);
+	assert_stays_the_users(guest_walk(in_folder("rw/cache/vpmu")), "rw/cache/vpmu");
+	assert_stays_the_users(guest_walk(in_folder("rw/cache")), "rw/cache");
+	assert_stays_the_users(guest_walk(in_folder("rw")), "rw");
+	assert_int_equal(set(guest_walk(in_folder("rw/cache")), FATTR_MTIME), 0);
+	assert_int_equal(set(guest_walk(in_folder("rw/cache/file")), FATTR_MODE), 0);
+	assert_int_equal(host_mode("rw/cache/file"), 0777);
 	/* what is beside it can be changed */
 	assert_int_equal(guest_ask(FUSE_UNLINK, guest_walk(in_folder("rw/cache")), NULL, 0, "file"),
 			 0);
