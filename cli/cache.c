@@ -45,13 +45,21 @@ static bool ends_with(const char *name, const char *end)
 	return n > m && !strcmp(name + n - m, end);
 }
 
-enum kind { KIND_KERNEL, KIND_MACHINE, KIND_TRANSLATIONS, KIND_OTHER };
+enum kind { KIND_KERNEL, KIND_MACHINE, KIND_TRANSLATIONS, KIND_UNCONFINED, KIND_OTHER };
 
+static bool begins_with(const char *name, const char *start)
+{
+	return !strncmp(name, start, strlen(start));
+}
+
+/* A store that is being cleaned up has a second file, whose name is longer. */
 static enum kind kind_of(const struct dirent *entry)
 {
 	if (ends_with(entry->d_name, ".state"))
 		return KIND_MACHINE;
-	if (!strncmp(entry->d_name, KEPT_STORE_NAME, strlen(KEPT_STORE_NAME)))
+	if (begins_with(entry->d_name, KEPT_UNCONFINED_NAME))
+		return KIND_UNCONFINED;
+	if (begins_with(entry->d_name, KEPT_STORE_NAME))
 		return KIND_TRANSLATIONS;
 	return entry->d_name[0] >= '0' && entry->d_name[0] <= '9' ? KIND_KERNEL : KIND_OTHER;
 }
@@ -97,21 +105,21 @@ static void print_rate(const char *who, u64 lookups, u64 hits)
 		       (unsigned long long)lookups);
 }
 
-static void print_translations(const char *folder, const struct use *use)
+/* False: there is no such store. */
+static bool print_store(const char *folder, enum kept_kind kind, const char *name, u64 bytes)
 {
 	struct kept_header header;
-	int fd = kept_store_open(folder, &header);
+	int fd = kept_store_open(folder, kind, &header);
 
-	if (fd < 0) {
-		puts("translations   none");
-		return;
-	}
+	if (fd < 0)
+		return false;
 	close(fd);
-	printf("translations   %.0f MB of at most %.0f\n", megabytes(use->bytes),
+	printf("%-14s %.0f MB of at most %.0f\n", name, megabytes(bytes),
 	       megabytes(KEPT_STORE_LIMIT));
 	print_rate("last guest", header.last_lookups, header.last_hits);
 	printf("  %-12s %llu since it was made\n", "guests", (unsigned long long)header.runs);
 	print_rate("all guests", header.lookups, header.hits);
+	return true;
 }
 
 static int show(const char *folder)
@@ -124,7 +132,9 @@ static int show(const char *folder)
 	       megabytes(use[KIND_KERNEL].bytes));
 	printf("saved machines %u, %.0f MB\n", use[KIND_MACHINE].count,
 	       megabytes(use[KIND_MACHINE].bytes));
-	print_translations(folder, &use[KIND_TRANSLATIONS]);
+	if (!print_store(folder, KEPT_CONFINED, "translations", use[KIND_TRANSLATIONS].bytes))
+		puts("translations   none");
+	print_store(folder, KEPT_UNCONFINED, "unconfined", use[KIND_UNCONFINED].bytes);
 	return status;
 }
 
@@ -135,8 +145,10 @@ static int clear(const char *folder)
 
 	if (!status)
 		printf("removed: %u saved machines and %u files of translations, %.0f MB\n",
-		       use[KIND_MACHINE].count, use[KIND_TRANSLATIONS].count,
-		       megabytes(use[KIND_MACHINE].bytes + use[KIND_TRANSLATIONS].bytes));
+		       use[KIND_MACHINE].count,
+		       use[KIND_TRANSLATIONS].count + use[KIND_UNCONFINED].count,
+		       megabytes(use[KIND_MACHINE].bytes + use[KIND_TRANSLATIONS].bytes +
+				 use[KIND_UNCONFINED].bytes));
 	return status;
 }
 
@@ -160,7 +172,8 @@ static int run(int argc, char **argv)
 static void describe(void)
 {
 	puts("Without an argument: what is kept in the user's cache folder, how much of the disk it\n"
-	     "takes, and how many blocks of translated code guests found there.\n\n"
+	     "takes, and how many blocks of translated code guests found there. Programs that are\n"
+	     "not confined, those of vpmu kvm --cache and of vpmu exec --qemu, keep theirs apart.\n\n"
 	     "  clear        removes saved machines and translations. The next guest boots, and\n"
 	     "               translates all of its code again; kernels stay\n\n"
 	     "vpmu exec --no-cache neither uses nor keeps translations; --cold boots.");

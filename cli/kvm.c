@@ -189,7 +189,7 @@ static void warn_of_static(const char *name)
 	close(fd);
 }
 
-/* vpmu exec has opened the files already, and waits for us itself. */
+/* vpmu exec has opened the files already, and waits for us itself. The program is not confined. */
 static void use_cache(void)
 {
 	struct exec_options options = { .no_cache = !getenv("VPMU_CACHE") };
@@ -198,7 +198,7 @@ static void use_cache(void)
 	unsetenv("VPMU_CACHE");
 	if (getenv("VPMU_KEPT"))
 		return;
-	kept_files_open(&options, &kept);
+	kept_files_open(&options, false, &kept);
 	if (kept.is_open && kept_files_watch(&kept))
 		kept_files_export(&kept);
 }

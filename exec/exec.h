@@ -250,11 +250,12 @@ int trace_close(const struct exec_options *options, struct exec_trace *trace);
 /* --- kept_files.c: kept translations --- */
 
 struct exec_kept {
-	bool is_open;
+	bool is_open, is_confined;
 	int store, news; /* files; -1: there is none */
 };
 
-void kept_files_open(const struct exec_options *options, struct exec_kept *kept);
+/* Is_confined: so is the process that they are for (kept_store.h). */
+void kept_files_open(const struct exec_options *options, bool is_confined, struct exec_kept *kept);
 /* In the process that becomes QEMU; NULL: it has none. */
 void kept_files_export(const struct exec_kept *kept);
 /* Leaves a process that does so when this one, which may become another program, has ended. */

@@ -26,18 +26,23 @@ static bool may_map(void)
 	return !getrlimit(RLIMIT_AS, &limit) && limit.rlim_cur == RLIM_INFINITY;
 }
 
-void kept_files_open(const struct exec_options *options, struct exec_kept *kept)
+static enum kept_kind kind_of(const struct exec_kept *kept)
+{
+	return kept->is_confined ? KEPT_CONFINED : KEPT_UNCONFINED;
+}
+
+void kept_files_open(const struct exec_options *options, bool is_confined, struct exec_kept *kept)
 {
 	struct kept_header header;
 	char folder[PATH_MAX];
 
-	*kept = (struct exec_kept){ false, -1, -1 };
+	*kept = (struct exec_kept){ false, is_confined, -1, -1 };
 	if (options->no_cache || options->dry_run || !may_map() || !kernel_cache(folder))
 		return;
 	kept->news = memfile_fixed("translations", KEPT_NEWS_SIZE);
 	if (kept->news < 0)
 		return;
-	kept->store = kept_store_open(folder, &header);
+	kept->store = kept_store_open(folder, kind_of(kept), &header);
 	kept->is_open = true;
 }
 
@@ -66,7 +71,7 @@ void kept_files_close(struct exec_kept *kept)
 	news = mmap(NULL, KEPT_NEWS_SIZE, PROT_READ, MAP_SHARED, kept->news, 0);
 	if (news != MAP_FAILED) {
 		if (news->lookups && kernel_cache(folder))
-			kept_store_merge(folder, news, KEPT_STORE_LIMIT);
+			kept_store_merge(folder, kind_of(kept), news, KEPT_STORE_LIMIT);
 		munmap((void *)news, KEPT_NEWS_SIZE);
 	}
 	close(kept->news);

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: MIT
 /*
- * The store of kept translations: see kept_store.h. One process at a time changes it, under a lock
+ * A store of kept translations: see kept_store.h. One process at a time changes it, under a lock
  * of the file; others read it meanwhile, and believe none of it (base/kept.h). So the order of
  * writes is not a matter of safety: a process that ends in their middle leaves a store in which
  * some look-ups miss. A disk that is full ends a merge, and the store is cut to what it was.
@@ -44,9 +44,10 @@ struct store {
 
 /* --- files --- */
 
-static void name_file(char path[PATH_MAX], const char *folder, const char *suffix)
+static void name_file(char path[PATH_MAX], const char *folder, enum kept_kind kind)
 {
-	snprintf(path, PATH_MAX, "%.*s/" KEPT_STORE_NAME "%s", PATH_MAX - 32, folder, suffix);
+	snprintf(path, PATH_MAX, "%.*s/%s", PATH_MAX - 32, folder,
+		 kind == KEPT_CONFINED ? KEPT_STORE_NAME : KEPT_UNCONFINED_NAME);
 }
 
 /* Nobody else can have written to it. */
@@ -85,13 +86,13 @@ static bool read_header(int fd, const struct stat *st, struct kept_header *heade
 	       header->end <= (u64)st->st_size;
 }
 
-int kept_store_open(const char *folder, struct kept_header *header)
+int kept_store_open(const char *folder, enum kept_kind kind, struct kept_header *header)
 {
 	char path[PATH_MAX];
 	struct stat st;
 	int fd;
 
-	name_file(path, folder, "");
+	name_file(path, folder, kind);
 	fd = open(path, O_RDONLY | O_NOFOLLOW | O_NONBLOCK | O_CLOEXEC);
 	if (fd < 0)
 		return -1;
@@ -99,14 +100,6 @@ int kept_store_open(const char *folder, struct kept_header *header)
 		return fd;
 	close(fd);
 	return -1;
-}
-
-bool kept_store_remove(const char *folder)
-{
-	char path[PATH_MAX];
-
-	name_file(path, folder, "");
-	return !unlink(path);
 }
 
 /* A process that has stopped may hold the lock: it is not waited for longer than some seconds. */
@@ -402,16 +395,15 @@ static bool fill_successor(struct store *old, struct store *s, const struct kept
 }
 
 /* The old one is locked: nobody else writes the file with the other name. */
-static bool clean_up(const char *folder, struct store *old, const struct kept_news *news, u64 limit,
+static bool clean_up(const char *path, struct store *old, const struct kept_news *news, u64 limit,
 		     struct kept_buffer *buffer)
 {
-	char path[PATH_MAX], other[PATH_MAX];
+	char other[PATH_MAX + 8];
 	struct store *s;
 	bool ok;
 	int fd;
 
-	name_file(path, folder, "");
-	name_file(other, folder, ".new");
+	snprintf(other, sizeof(other), "%s.new", path);
 	unlink(other);
 	fd = open(other, O_RDWR | O_CREAT | O_EXCL | O_NOFOLLOW | O_CLOEXEC, 0600);
 	s = fd < 0 ? NULL : store_new(fd);
@@ -450,7 +442,7 @@ static bool add_in_place(struct store *s, const struct kept_news *news)
 	return ok;
 }
 
-static bool merge(const char *folder, struct store *s, const struct kept_news *news, u64 limit)
+static bool merge(const char *path, struct store *s, const struct kept_news *news, u64 limit)
 {
 	struct kept_buffer *buffer = malloc(sizeof(*buffer));
 	struct stat st;
@@ -459,25 +451,25 @@ static bool merge(const char *folder, struct store *s, const struct kept_news *n
 	if (buffer && !fstat(s->fd, &st)) {
 		if (!read_header(s->fd, &st, &s->header))
 			make_empty(s);
-		ok = s->header.end + news_end(news) > limit
-			     ? clean_up(folder, s, news, limit, buffer)
-			     : add_in_place(s, news);
+		ok = s->header.end + news_end(news) > limit ? clean_up(path, s, news, limit, buffer)
+							    : add_in_place(s, news);
 	}
 	free(buffer);
 	return ok;
 }
 
-bool kept_store_merge(const char *folder, const struct kept_news *news, u64 limit)
+bool kept_store_merge(const char *folder, enum kept_kind kind, const struct kept_news *news,
+		      u64 limit)
 {
 	char path[PATH_MAX];
 	struct store *s;
 	bool ok;
 	int fd;
 
-	name_file(path, folder, "");
+	name_file(path, folder, kind);
 	fd = open_locked(path);
 	s = fd < 0 ? NULL : store_new(fd);
-	ok = s && merge(folder, s, news, limit);
+	ok = s && merge(path, s, news, limit);
 	if (s)
 		store_free(s);
 	if (fd >= 0)

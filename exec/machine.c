@@ -52,9 +52,14 @@ static void inherit(const struct wiring *wiring)
 
 /* QEMU opens nothing for writing by a name of the file system. What the user adds with --qemu may:
  * disks, say. */
+static bool is_confined(const struct exec_options *options)
+{
+	return !options->qemu;
+}
+
 static void confine_qemu(const struct exec_options *options)
 {
-	int error = options->qemu ? 0 : sandbox_read_only();
+	int error = is_confined(options) ? sandbox_read_only() : 0;
 
 	if (error)
 		_exit(failure(STATUS_BROKEN, "QEMU cannot be confined: %s", strerror(error)));
@@ -350,7 +355,7 @@ int machine_start(const struct exec_options *options, struct exec_machine *machi
 		status = trace_prepare(options, &machine->files, &machine->trace);
 	if (status)
 		return status;
-	kept_files_open(options, &machine->kept);
+	kept_files_open(options, is_confined(options), &machine->kept);
 	if (!line_can_resume(options->machine) || options->cold || options->dry_run ||
 	    !state_get(options, &parts.kernel, parts.init, &state))
 		return boot(options, &parts, machine);

@@ -88,7 +88,8 @@ static pid_t owner;
 static void merge_folder(void)
 {
 	if (getpid() == owner)
-		must(kept_store_merge(getenv("VPMU_TEST_KEPT"), folder.news, KEPT_STORE_LIMIT));
+		must(kept_store_merge(getenv("VPMU_TEST_KEPT"), KEPT_UNCONFINED, folder.news,
+				      KEPT_STORE_LIMIT));
 }
 
 const struct kept *kept_in_folder(void)
@@ -102,7 +103,7 @@ const struct kept *kept_in_folder(void)
 		return name ? &folder : NULL;
 	must(kept_build(&folder));
 	folder.news = map_empty(KEPT_NEWS_SIZE);
-	fd = kept_store_open(name, &header);
+	fd = kept_store_open(name, KEPT_UNCONFINED, &header);
 	if (fd >= 0) {
 		must(!fstat(fd, &st));
 		folder.store = mmap(NULL, st.st_size, PROT_READ, MAP_SHARED, fd, 0);

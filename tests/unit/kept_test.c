@@ -104,13 +104,13 @@ static void merge_numbers(u32 first, u32 n)
 	forget_news(news);
 	for (u32 i = 0; i < n; i++)
 		add(news, first + i);
-	assert_true(kept_store_merge(folder, news, LIMIT));
+	assert_true(kept_store_merge(folder, KEPT_CONFINED, news, LIMIT));
 }
 
 static void map_store(struct kept *kept)
 {
 	struct kept_header header;
-	int fd = kept_store_open(folder, &header);
+	int fd = kept_store_open(folder, KEPT_CONFINED, &header);
 	struct stat st;
 
 	*kept = (struct kept){ 0 };
@@ -232,7 +232,7 @@ static void a_store_with_another_header_is_replaced(void **state)
 	for (u64 at = 0; at < sizeof(header); at++) {
 		merge_numbers(0, ENTRIES);
 		write_byte(at, 1u << at % 8);
-		assert_int_equal(kept_store_open(folder, &header), -1);
+		assert_int_equal(kept_store_open(folder, KEPT_CONFINED, &header), -1);
 		merge_numbers(ENTRIES, 1);
 		assert_int_equal(found_in_file(ENTRIES, 1), 1);
 		assert_int_equal(found_in_file(0, ENTRIES), 0);
@@ -250,7 +250,7 @@ static void a_store_that_was_cut_is_replaced(void **state)
 	assert_int_equal(stat(path, &st), 0);
 	for (u64 size = st.st_size; size-- > KEPT_DATA_AT;) {
 		assert_int_equal(truncate(path, size), 0);
-		assert_int_equal(kept_store_open(folder, &header), -1);
+		assert_int_equal(kept_store_open(folder, KEPT_CONFINED, &header), -1);
 	}
 	assert_int_equal(truncate(path, 10), 0);
 	merge_numbers(ENTRIES, 2);
@@ -301,26 +301,26 @@ static void what_others_could_have_written_is_replaced(void **state)
 	for (u32 i = 0; i < ARRAY_SIZE(modes); i++) {
 		merge_numbers(0, ENTRIES);
 		assert_int_equal(chmod(path, modes[i]), 0);
-		assert_int_equal(kept_store_open(folder, &header), -1);
+		assert_int_equal(kept_store_open(folder, KEPT_CONFINED, &header), -1);
 		merge_numbers(ENTRIES, 1);
 		assert_int_equal(found_in_file(0, ENTRIES + 1), 1);
 		unlink(path);
 	}
 	merge_numbers(0, ENTRIES);
 	assert_int_equal(link(path, other), 0);
-	assert_int_equal(kept_store_open(folder, &header), -1);
+	assert_int_equal(kept_store_open(folder, KEPT_CONFINED, &header), -1);
 	merge_numbers(ENTRIES, 1);
 	assert_int_equal(found_in_file(0, ENTRIES + 1), 1);
 	unlink(path);
 	assert_int_equal(symlink(other, path), 0);
-	assert_int_equal(kept_store_open(folder, &header), -1);
+	assert_int_equal(kept_store_open(folder, KEPT_CONFINED, &header), -1);
 	merge_numbers(ENTRIES, 1);
 	assert_int_equal(found_in_file(0, ENTRIES + 1), 1);
 	unlink(other);
 	if (geteuid())
 		return;
 	assert_int_equal(chown(path, 65534, 65534), 0);
-	assert_int_equal(kept_store_open(folder, &header), -1);
+	assert_int_equal(kept_store_open(folder, KEPT_CONFINED, &header), -1);
 	merge_numbers(0, 1);
 	assert_int_equal(found_in_file(0, ENTRIES + 1), 1);
 }
@@ -352,10 +352,10 @@ static void an_entry_that_is_not_complete_hides_no_other(void **state)
 	memset(news->data + first, 0, 64);
 	add(news, 2);
 	news->next += 1000; /* given out, and not written */
-	assert_true(kept_store_merge(folder, news, LIMIT));
+	assert_true(kept_store_merge(folder, KEPT_CONFINED, news, LIMIT));
 	assert_int_equal(found_in_file(0, 3), 2);
 	news->next = ~0ull;
-	assert_true(kept_store_merge(folder, news, LIMIT));
+	assert_true(kept_store_merge(folder, KEPT_CONFINED, news, LIMIT));
 	assert_int_equal(found_in_file(0, 3), 2);
 }
 
@@ -369,7 +369,7 @@ static void merge_in_child(u32 number)
 
 	for (u32 i = 0; i < EACH; i++)
 		add(own, number * EACH / 2 + i);
-	_exit(!kept_store_merge(folder, own, LIMIT));
+	_exit(!kept_store_merge(folder, KEPT_CONFINED, own, LIMIT));
 }
 
 static void ten_processes_at_once_make_one_store(void **state)
@@ -404,13 +404,14 @@ static void a_full_disk_leaves_the_store_as_it_was(void **state)
 	if (!fork()) {
 		signal(SIGXFSZ, SIG_IGN);
 		limit.rlim_cur = limit.rlim_max = KEPT_DATA_AT + 4096;
-		_exit(setrlimit(RLIMIT_FSIZE, &limit) || kept_store_merge(folder, news, LIMIT));
+		_exit(setrlimit(RLIMIT_FSIZE, &limit) ||
+		      kept_store_merge(folder, KEPT_CONFINED, news, LIMIT));
 	}
 	assert_true(wait(&status) > 0);
 	assert_int_equal(status, 0);
 	assert_int_equal(found_in_file(0, ENTRIES), ENTRIES);
 	assert_int_equal(found_in_file(100, 1000), 0);
-	assert_true(kept_store_merge(folder, news, LIMIT));
+	assert_true(kept_store_merge(folder, KEPT_CONFINED, news, LIMIT));
 	assert_int_equal(found_in_file(100, 1000), 1000);
 	assert_int_equal(found_in_file(0, ENTRIES), ENTRIES);
 }
@@ -432,12 +433,41 @@ static void what_is_not_used_is_forgotten_when_the_store_is_full(void **state)
 	unmap_store(&kept);
 	for (u32 i = 0; i < 1200; i++)
 		add(news, 1000 + i);
-	assert_true(kept_store_merge(folder, news, limit));
+	assert_true(kept_store_merge(folder, KEPT_CONFINED, news, limit));
 	assert_int_equal(found_in_file(0, 50), 50);
 	assert_int_equal(found_in_file(50, 350), 0);
 	assert_int_equal(found_in_file(1000, 1200), 1200);
 	assert_int_equal(stat(path, &st), 0);
 	assert_int_equal(st.st_mode & 07777, 0600);
+}
+
+/* Confined processes execute nothing that others have kept, and others nothing of theirs, also
+ * after one of the stores was cleaned up. */
+static void what_is_kept_by_processes_that_are_not_confined_is_apart(void **state)
+{
+	char other[sizeof(path) + 16];
+	struct kept_header header;
+	struct stat before, after;
+
+	(void)state;
+	snprintf(other, sizeof(other), "%s/" KEPT_UNCONFINED_NAME, folder);
+	unlink(path);
+	merge_numbers(0, ENTRIES);
+	assert_int_equal(kept_store_open(folder, KEPT_UNCONFINED, &header), -1);
+	assert_int_equal(stat(path, &before), 0);
+	forget_news(news);
+	for (u32 i = 0; i < 1200; i++)
+		add(news, 1000 + i);
+	for (u64 limit = LIMIT; limit; limit = limit == LIMIT ? KEPT_DATA_AT : 0)
+		assert_true(kept_store_merge(folder, KEPT_UNCONFINED, news, limit));
+	assert_int_equal(stat(path, &after), 0);
+	assert_int_equal(after.st_ino, before.st_ino);
+	assert_int_equal(after.st_size, before.st_size);
+	assert_int_equal(found_in_file(0, ENTRIES), ENTRIES);
+	assert_int_equal(found_in_file(1000, 1200), 0);
+	assert_int_equal(rename(other, path), 0);
+	assert_int_equal(found_in_file(0, ENTRIES), 0);
+	assert_int_equal(found_in_file(1000, 1200), 1200);
 }
 
 static void the_header_tells_how_many_were_found(void **state)
@@ -454,8 +484,8 @@ static void the_header_tells_how_many_were_found(void **state)
 	kept.news = news;
 	assert_int_equal(found(&kept, 0, 2 * ENTRIES), ENTRIES);
 	unmap_store(&kept);
-	assert_true(kept_store_merge(folder, news, LIMIT));
-	fd = kept_store_open(folder, &header);
+	assert_true(kept_store_merge(folder, KEPT_CONFINED, news, LIMIT));
+	fd = kept_store_open(folder, KEPT_CONFINED, &header);
 	assert_true(fd >= 0);
 	close(fd);
 	assert_int_equal(header.last_lookups, 2 * ENTRIES);
@@ -499,6 +529,7 @@ int main(void)
 		cmocka_unit_test(ten_processes_at_once_make_one_store),
 		cmocka_unit_test(a_full_disk_leaves_the_store_as_it_was),
 		cmocka_unit_test(what_is_not_used_is_forgotten_when_the_store_is_full),
+		cmocka_unit_test(what_is_kept_by_processes_that_are_not_confined_is_apart),
 		cmocka_unit_test(the_header_tells_how_many_were_found),
 		cmocka_unit_test(what_is_not_needed_yet_is_not_missed),
 	};

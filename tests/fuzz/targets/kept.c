@@ -76,7 +76,7 @@ static int make_store(void)
 	unlink(path);
 	clear_news();
 	add_entries();
-	must(kept_store_merge(folder, news, KEPT_STORE_LIMIT));
+	must(kept_store_merge(folder, KEPT_CONFINED, news, KEPT_STORE_LIMIT));
 	fd = open(path, O_RDWR | O_CLOEXEC);
 	must(fd >= 0 && !fstat(fd, &st));
 	length = st.st_size;
@@ -129,9 +129,9 @@ static void merge(struct fuzz_input *in)
 	clear_news();
 	news->next = fuzz_number(in, 4);
 	fuzz_take(in, news->data, fuzz_left(in));
-	if (!kept_store_merge(folder, news, KEPT_STORE_LIMIT))
+	if (!kept_store_merge(folder, KEPT_CONFINED, news, KEPT_STORE_LIMIT))
 		fuzz_fail("nothing could be merged");
-	fd = kept_store_open(folder, &header);
+	fd = kept_store_open(folder, KEPT_CONFINED, &header);
 	if (fd < 0)
 		fuzz_fail("a merge left no good store");
 	close(fd);
