@@ -503,7 +503,7 @@ int exec_options_check(struct exec_options *options)
 static int run_in(const struct exec_options *options)
 {
 	struct exec_machine machine = {
-		.qemu = -1, .share = -1, .monitor = -1, .console = -1, .resumed = true
+		.qemu = -1, .share = -1, .monitor.fd = -1, .console = -1, .resumed = true
 	};
 	int status;
 

@@ -13,6 +13,7 @@
 #include "base/trace.h"
 #include "base/types.h"
 #include "cli/base/command.h"
+#include "exec/qmp.h"
 
 #define MAX_SHARED 16
 
@@ -269,11 +270,11 @@ void kept_files_close(struct exec_kept *kept);
 
 struct exec_machine {
 	pid_t qemu, share;
-	int link;	   /* to the guest's first process */
-	bool resumed;	   /* which waits, and does not say so again */
-	int monitor;	   /* of QEMU, in which it says that the machine has stopped */
-	int console;	   /* what QEMU and the guest's kernel have said */
-	off_t console_cut; /* what they said before it is forgotten */
+	int link;		/* to the guest's first process */
+	bool resumed;		/* which waits, and does not say so again */
+	struct monitor monitor; /* of QEMU, in which it says that the machine has stopped */
+	int console;		/* what QEMU and the guest's kernel have said */
+	off_t console_cut;	/* what they said before it is forgotten */
 	struct server_files files;
 	struct exec_trace trace;
 	struct exec_kept kept;

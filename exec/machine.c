@@ -256,7 +256,7 @@ static int start_processes(const struct exec_options *options, const struct line
 	machine->share = machine_start_share(ends->files, options, &machine->files, false);
 	machine->qemu = machine_start_qemu(line, wiring, options);
 	machine->link = ends->link;
-	machine->monitor = ends->monitor;
+	machine->monitor = (struct monitor){ .fd = ends->monitor };
 	for (u32 i = 0; i < ARRAY_SIZE(closed); i++)
 		if (closed[i] >= 0)
 			close(closed[i]);
@@ -307,13 +307,13 @@ static int start_from(const struct exec_options *options, const struct parts *pa
 	if (status)
 		return status;
 	if (wiring.is_resumable) {
-		machine->resumed = monitor_prepare(machine->monitor, state->device) &&
-				   state_fill(state) && monitor_resume(machine->monitor);
+		machine->resumed = monitor_prepare(&machine->monitor, state->device) &&
+				   state_fill(state) && monitor_resume(&machine->monitor);
 		return STATUS_OK;
 	}
 	close(wiring.ram);
 	/* If QEMU does not answer it ends or has ended, which the session sees. */
-	monitor_open(machine->monitor);
+	monitor_open(&machine->monitor);
 	return STATUS_OK;
 }
 

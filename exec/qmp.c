@@ -18,40 +18,47 @@
 #include "exec/exec.h"
 
 #define ANSWER_SECONDS 30
+#define QUESTIONS      16 /* about one state: QEMU says each time that the machine has stopped */
+#define PARTS_AT_ONCE  64 /* of lines */
 
-/* Takes what has come of a line; n: how much that was. False: there is nothing, or its end. */
-static bool read_part(int fd, char *part, u32 room, u32 *n, bool *ends)
-{
-	ssize_t seen = recv(fd, part, room, MSG_PEEK);
-	char *end = seen > 0 ? memchr(part, '\n', seen) : NULL;
-
-	*n = end ? end + 1 - part : seen;
-	*ends = end;
-	return seen > 0 && recv(fd, part, *n, 0) == (ssize_t)*n;
-}
-
-/* The next line without its end; a longer one is cut. False: none came in time. */
-static bool read_line(int fd, char *line, u32 room, u64 deadline)
+/* Adds what has come of a line; ends: all of it has, and the next part is of another one. A line
+ * that is too long is cut. False: nothing has come, or the end. */
+static bool read_part(struct monitor *monitor, int flags, bool *ends)
 {
 	char part[512];
-	u32 size = 0, n;
-	bool ends;
+	ssize_t seen = recv(monitor->fd, part, sizeof(part), MSG_PEEK | flags);
+	char *end = seen > 0 ? memchr(part, '\n', seen) : NULL;
+	ssize_t n = end ? end + 1 - part : seen;
 
-	do {
-		struct pollfd wait = { fd, POLLIN, 0 };
-		u64 at = monotonic_ms();
-
-		if (at >= deadline || poll(&wait, 1, deadline - at) <= 0 ||
-		    !read_part(fd, part, sizeof(part), &n, &ends))
-			return false;
-		for (u32 i = 0; i < n - ends && size < room - 1; i++)
-			line[size++] = part[i];
-	} while (!ends);
-	line[size] = '\0';
+	*ends = end;
+	if (seen <= 0 || recv(monitor->fd, part, n, 0) != n)
+		return false;
+	for (ssize_t i = 0; i < n - *ends && monitor->size < sizeof(monitor->line) - 1; i++)
+		monitor->line[monitor->size++] = part[i];
+	monitor->line[monitor->size] = '\0';
+	if (*ends)
+		monitor->size = 0;
 	return true;
 }
 
-static bool send_with(int fd, const char *text, int attached)
+/* The next line without its end. False: none came in time. */
+static bool read_line(struct monitor *monitor, u64 deadline)
+{
+	bool ends;
+
+	do {
+		struct pollfd wait = { monitor->fd, POLLIN, 0 };
+		u64 at = monotonic_ms();
+
+		if (at >= deadline || poll(&wait, 1, deadline - at) <= 0 ||
+		    !read_part(monitor, 0, &ends))
+			return false;
+	} while (!ends);
+	return true;
+}
+
+/* A QEMU that does not read is not waited for: EAGAIN. */
+static bool send_with(struct monitor *monitor, const char *text, int attached)
 {
 	union {
 		char bytes[CMSG_SPACE(sizeof(attached))];
@@ -65,7 +72,8 @@ static bool send_with(int fd, const char *text, int attached)
 		message.msg_controllen = sizeof(control);
 		memcpy(CMSG_DATA(&control.header), &attached, sizeof(attached));
 	}
-	return sendmsg(fd, &message, MSG_NOSIGNAL) == (ssize_t)piece.iov_len;
+	return sendmsg(monitor->fd, &message, MSG_NOSIGNAL | MSG_DONTWAIT) ==
+	       (ssize_t)piece.iov_len;
 }
 
 static bool is_stop(const char *line)
@@ -73,40 +81,49 @@ static bool is_stop(const char *line)
 	return strstr(line, "\"event\": \"STOP\"");
 }
 
-/* stopped: set if QEMU says before it answers that the machine has. */
-static bool wait_answer(int fd, char *answer, u32 room, bool *stopped)
+static bool is_answer(const char *line)
 {
-	u64 deadline = monotonic_ms() + ANSWER_SECONDS * 1000ull;
+	return !strncmp(line, "{\"return\"", 9) || !strncmp(line, "{\"error\"", 8);
+}
 
-	while (read_line(fd, answer, room, deadline)) {
-		if (!strncmp(answer, "{\"return\"", 9))
-			return true;
-		if (!strncmp(answer, "{\"error\"", 8))
-			return false;
-		*stopped |= is_stop(answer);
+/* The answer is the line. stopped: set if QEMU says before it answers that the machine has. False:
+ * none came in time, or it is an error. */
+static bool wait_answer(struct monitor *monitor, u64 deadline, bool *stopped)
+{
+	while (read_line(monitor, deadline)) {
+		if (!is_answer(monitor->line))
+			*stopped |= is_stop(monitor->line);
+		else if (monitor->is_asked)
+			monitor->is_asked = false; /* an answer to monitor_read() */
+		else
+			return strncmp(monitor->line, "{\"error\"", 8);
 	}
 	return false;
 }
 
-static bool command_with(int fd, const char *text, int attached, char *answer, u32 room)
+static u64 answer_deadline(void)
+{
+	return monotonic_ms() + ANSWER_SECONDS * 1000ull;
+}
+
+static bool command_with(struct monitor *monitor, const char *text, int attached)
 {
 	bool stopped = false;
 
-	return send_with(fd, text, attached) && wait_answer(fd, answer, room, &stopped);
+	return send_with(monitor, text, attached) &&
+	       wait_answer(monitor, answer_deadline(), &stopped);
 }
 
-static bool command(int fd, const char *text, char *answer, u32 room)
+static bool command(struct monitor *monitor, const char *text)
 {
-	return command_with(fd, text, -1, answer, room);
+	return command_with(monitor, text, -1);
 }
 
 #define OPEN "{\"execute\":\"qmp_capabilities\"}\n"
 
-bool monitor_open(int fd)
+bool monitor_open(struct monitor *monitor)
 {
-	char answer[4096];
-
-	return command(fd, OPEN, answer, sizeof(answer));
+	return command(monitor, OPEN);
 }
 
 /* Of RunState in QEMU's qapi/run-state.json those that nothing ends. */
@@ -124,35 +141,57 @@ static bool names_failure(const char *status)
 	return false;
 }
 
-/* QEMU makes an answer and sends it later: a machine that stops in between is said to be running,
- * and its event comes first. Then QEMU is asked once more. */
-bool monitor_has_failed(int fd)
-{
-	char answer[4096];
-	bool stopped;
+#define ASK "{\"execute\":\"query-status\"}\n"
 
-	do {
-		stopped = false;
-		if (!send_with(fd, "{\"execute\":\"query-status\"}\n", -1) ||
-		    !wait_answer(fd, answer, sizeof(answer), &stopped))
+/* QEMU makes an answer and sends it later: a machine that stops in between is said to be running,
+ * and its event comes first. Then QEMU is asked once more. One that has always just stopped is not
+ * asked for ever: a guest may have taken it over. */
+bool monitor_has_failed(struct monitor *monitor)
+{
+	u64 deadline = answer_deadline();
+
+	for (u32 i = 0; i < QUESTIONS; i++) {
+		bool stopped = false;
+
+		if (!send_with(monitor, ASK, -1) || !wait_answer(monitor, deadline, &stopped))
 			return false; /* its end is seen elsewhere */
-	} while (stopped && !names_failure(answer));
-	return names_failure(answer);
+		if (!stopped || names_failure(monitor->line))
+			return names_failure(monitor->line);
+	}
+	return true;
 }
 
 /* A debugger stops the machine, too, and lets it go on. */
-bool monitor_read(int fd)
+static bool hear_line(struct monitor *monitor)
 {
-	char line[4096];
-
-	return read_line(fd, line, sizeof(line), monotonic_ms() + ANSWER_SECONDS * 1000ull) &&
-	       is_stop(line) && monitor_has_failed(fd);
+	if (is_stop(monitor->line)) {
+		monitor->has_stopped = true;
+	} else if (monitor->is_asked && is_answer(monitor->line)) {
+		monitor->is_asked = false;
+		if (names_failure(monitor->line))
+			return true;
+	}
+	if (!monitor->has_stopped || monitor->is_asked)
+		return false;
+	monitor->has_stopped = false;
+	monitor->is_asked = send_with(monitor, ASK, -1);
+	return !monitor->is_asked && errno == EAGAIN; /* it reads no questions */
 }
 
-bool monitor_is_closed(int fd)
+bool monitor_read(struct monitor *monitor)
+{
+	bool ends;
+
+	for (u32 i = 0; i < PARTS_AT_ONCE && read_part(monitor, MSG_DONTWAIT, &ends); i++)
+		if (ends && hear_line(monitor))
+			return true;
+	return false;
+}
+
+bool monitor_is_closed(const struct monitor *monitor)
 {
 	char byte;
-	ssize_t n = recv(fd, &byte, sizeof(byte), MSG_PEEK | MSG_DONTWAIT);
+	ssize_t n = recv(monitor->fd, &byte, sizeof(byte), MSG_PEEK | MSG_DONTWAIT);
 
 	return !n || (n < 0 && errno != EAGAIN && errno != EINTR);
 }
@@ -165,59 +204,53 @@ bool monitor_is_closed(int fd)
 /* With a descriptor: where the state goes to or comes from. */
 #define TAKE_STATE "{\"execute\":\"getfd\",\"arguments\":{\"fdname\":\"state\"}}\n"
 
-static bool wait_saved(int fd, char *answer, u32 room)
+static bool wait_saved(struct monitor *monitor)
 {
 	const struct timespec pause = { .tv_nsec = 2000000 };
-	u64 deadline = monotonic_ms() + ANSWER_SECONDS * 1000ull;
+	u64 deadline = answer_deadline();
 
 	while (monotonic_ms() < deadline) {
-		if (!command(fd, "{\"execute\":\"query-migrate\"}\n", answer, room) ||
-		    strstr(answer, "\"failed\""))
+		if (!command(monitor, "{\"execute\":\"query-migrate\"}\n") ||
+		    strstr(monitor->line, "\"failed\""))
 			return false;
-		if (strstr(answer, "\"completed\""))
+		if (strstr(monitor->line, "\"completed\""))
 			return true;
 		nanosleep(&pause, NULL);
 	}
 	return false;
 }
 
-bool monitor_save(int fd, int state)
+bool monitor_save(struct monitor *monitor, int state)
 {
-	char answer[4096];
-
-	return command(fd, LEAVE_MEMORY, answer, sizeof(answer)) &&
-	       command(fd, "{\"execute\":\"stop\"}\n", answer, sizeof(answer)) &&
-	       command_with(fd, TAKE_STATE, state, answer, sizeof(answer)) &&
-	       command(fd, "{\"execute\":\"migrate\",\"arguments\":{\"uri\":\"fd:state\"}}\n",
-		       answer, sizeof(answer)) &&
-	       wait_saved(fd, answer, sizeof(answer));
+	return command(monitor, LEAVE_MEMORY) && command(monitor, "{\"execute\":\"stop\"}\n") &&
+	       command_with(monitor, TAKE_STATE, state) &&
+	       command(monitor,
+		       "{\"execute\":\"migrate\",\"arguments\":{\"uri\":\"fd:state\"}}\n") &&
+	       wait_saved(monitor);
 }
 
 /* What QEMU is to do first, whenever it has started; nobody waits for that. */
-bool monitor_prepare(int fd, int state)
+bool monitor_prepare(struct monitor *monitor, int state)
 {
-	return send_with(fd, OPEN LEAVE_MEMORY, -1) && send_with(fd, TAKE_STATE, state);
+	return send_with(monitor, OPEN LEAVE_MEMORY, -1) && send_with(monitor, TAKE_STATE, state);
 }
 
 #define PREPARED 3 /* answers */
 
 /* It was stopped when it was saved, and stays so until told otherwise. */
-bool monitor_resume(int fd)
+bool monitor_resume(struct monitor *monitor)
 {
-	char answer[4096];
 	bool stopped = false, ok = true;
 
 	for (u32 i = 0; i < PREPARED && ok; i++)
-		ok = wait_answer(fd, answer, sizeof(answer), &stopped);
+		ok = wait_answer(monitor, answer_deadline(), &stopped);
 	return ok &&
-	       command(fd,
-		       "{\"execute\":\"migrate-incoming\",\"arguments\":{\"uri\":\"fd:state\"}}\n",
-		       answer, sizeof(answer)) &&
-	       wait_saved(fd, answer, sizeof(answer)) &&
-	       command(fd,
+	       command(monitor,
+		       "{\"execute\":\"migrate-incoming\",\"arguments\":{\"uri\":\"fd:state\"}}\n") &&
+	       wait_saved(monitor) &&
+	       command(monitor,
 		       "{\"execute\":\"device_add\",\"arguments\":{\"driver\":\"vhost-user-fs-"
 		       "pci\","
-		       "\"bus\":\"socket\",\"chardev\":\"files\",\"tag\":\"root\"}}\n",
-		       answer, sizeof(answer)) &&
-	       command(fd, "{\"execute\":\"cont\"}\n", answer, sizeof(answer));
+		       "\"bus\":\"socket\",\"chardev\":\"files\",\"tag\":\"root\"}}\n") &&
+	       command(monitor, "{\"execute\":\"cont\"}\n");
 }

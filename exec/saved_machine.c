@@ -376,10 +376,10 @@ static bool keep_state(const char *cache, const char *path, const char *key,
 
 /* The guest's first process says when it waits for its order; QEMU says if the machine fails
  * before. */
-static bool wait_ready(int link, int monitor, u32 seconds)
+static bool wait_ready(int link, struct monitor *monitor, u32 seconds)
 {
 	u64 deadline = monotonic_ms() + seconds * 1000ull, at;
-	struct pollfd wait[] = { { link, POLLIN, 0 }, { monitor, POLLIN, 0 } };
+	struct pollfd wait[] = { { link, POLLIN, 0 }, { monitor->fd, POLLIN, 0 } };
 	/* For a frame that does not come as a whole. */
 	struct timeval limit = { .tv_sec = seconds };
 	struct frame frame;
@@ -427,6 +427,7 @@ static bool boot_and_save(const struct exec_options *chosen, const struct exec_k
 	struct initramfs initramfs = { init, kernel->modules, options->network };
 	int link[2] = { -1, -1 }, monitor[2] = { -1, -1 }, files[2] = { -1, -1 }, console = -1;
 	struct server_files served = NO_SERVER_FILES;
+	struct monitor ours;
 	struct wiring wiring = NO_WIRING;
 	struct line line = { .count = 0 };
 	char failed[PATH_MAX] = "";
@@ -457,10 +458,11 @@ static bool boot_and_save(const struct exec_options *chosen, const struct exec_k
 	close_all((const int[]){ link[1], monitor[1], files[0], files[1], wiring.console,
 				 wiring.initramfs },
 		  6);
-	ok = qemu > 0 && monitor_open(monitor[0]) && !monitor_has_failed(monitor[0]) &&
-	     wait_ready(link[0], monitor[0], options->timeout ?: BOOT_SECONDS) &&
+	ours = (struct monitor){ .fd = monitor[0] };
+	ok = qemu > 0 && monitor_open(&ours) && !monitor_has_failed(&ours) &&
+	     wait_ready(link[0], &ours, options->timeout ?: BOOT_SECONDS) &&
 	     (!options->deterministic || wait_settled(wiring.turns, SETTLE_SECONDS)) &&
-	     monitor_save(monitor[0], state->device);
+	     monitor_save(&ours, state->device);
 	machine_stop(&(struct exec_machine){ .qemu = qemu, .share = share });
 	close_all((const int[]){ link[0], monitor[0], console, wiring.turns }, 4);
 	return ok;

@@ -469,7 +469,7 @@ static void turn(struct session *session)
 						       ? session->output[i].fd
 						       : -1,
 					       POLLOUT, 0 };
-	wait[7] = (struct pollfd){ session->machine->monitor, POLLIN, 0 };
+	wait[7] = (struct pollfd){ session->machine->monitor.fd, POLLIN, 0 };
 	wait[8] = (struct pollfd){ session->share, POLLIN, 0 };
 	wait[9] = (struct pollfd){ frames_to_read(session), POLLIN, 0 };
 	wait[10] = trace_to_read(session);
@@ -495,7 +495,7 @@ static void turn(struct session *session)
 		guest_lies(session);
 	if (!session->ended && (wire->closed || wait[2].revents))
 		guest_gone(session, "ended before the command did");
-	if (!session->ended && wait[7].revents && monitor_read(session->machine->monitor))
+	if (!session->ended && wait[7].revents && monitor_read(&session->machine->monitor))
 		guest_gone(session, "stopped before the command did");
 	if (!session->ended && wait[8].revents)
 		share_gone(session);
@@ -588,7 +588,7 @@ int session_run(const struct exec_options *options, struct exec_machine *machine
 	if (machine->resumed && !options->deterministic)
 		give_order(&session);
 	wire_flush(&session.wire);
-	if (!session.ended && monitor_has_failed(machine->monitor))
+	if (!session.ended && monitor_has_failed(&machine->monitor))
 		guest_gone(&session, "stopped before the command did");
 	if (!session.ended && machine->resumed && !session.ordered)
 		give_order(&session);

@@ -454,7 +454,7 @@ static void wait_for_all(struct keeper *keeper, struct pollfd wait[FOR_CLIENTS +
 	wait[FOR_SIGNALS] = (struct pollfd){ keeper->signals, POLLIN, 0 };
 	wait[FOR_QEMU] = (struct pollfd){ keeper->qemu, POLLIN, 0 };
 	wait[FOR_SHARE] = (struct pollfd){ keeper->share, POLLIN, 0 };
-	wait[FOR_MONITOR] = (struct pollfd){ keeper->machine->monitor, POLLIN, 0 };
+	wait[FOR_MONITOR] = (struct pollfd){ keeper->machine->monitor.fd, POLLIN, 0 };
 	for (u32 i = 0; i < CLIENTS; i++)
 		wait[FOR_CLIENTS + i] = wait_for_client(&keeper->client[i]);
 	poll(wait, FOR_CLIENTS + CLIENTS, has_work(keeper) ? 0 : CONSOLE_MS);
@@ -484,7 +484,7 @@ static void visit_clients(struct keeper *keeper, const struct pollfd wait[CLIENT
 }
 
 /* A machine whose failure could not be seen does not go on. */
-static bool has_failed(int monitor)
+static bool has_failed(struct monitor *monitor)
 {
 	return monitor_is_closed(monitor) || monitor_read(monitor);
 }
@@ -503,7 +503,7 @@ static void turn(struct keeper *keeper)
 		take_client(keeper);
 	keeper->down |= keeper->link.closed || wait[FOR_SIGNALS].revents ||
 			wait[FOR_QEMU].revents || wait[FOR_SHARE].revents ||
-			(wait[FOR_MONITOR].revents && has_failed(keeper->machine->monitor));
+			(wait[FOR_MONITOR].revents && has_failed(&keeper->machine->monitor));
 }
 
 static int catch_ends(void)
