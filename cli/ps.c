@@ -2,6 +2,7 @@
 /*
  * vpmu ps: the VMs of this user that run on vpmu.
  */
+#include <errno.h>
 #include <stdio.h>
 #include <string.h>
 #include <time.h>
@@ -23,7 +24,8 @@ struct vm_row {
 };
 
 struct table {
-	int pid; /* being asked */
+	int pid;	 /* being asked */
+	bool has_waited; /* for a process to let us in, which it did not */
 	u32 n;
 	struct vm_row row[MOST];
 };
@@ -83,12 +85,21 @@ static void note(char *line, void *arg)
 	find_name(row->pid, row->name, sizeof(row->name));
 }
 
+/* Other users may take any number of names and let nobody in: one of them is waited for. */
+static bool open_client(struct table *table, struct client *client, int pid)
+{
+	bool ok = table->has_waited ? client_open_until(client, pid, 0) : client_open(client, pid);
+
+	table->has_waited |= !ok && errno == EAGAIN;
+	return ok;
+}
+
 static void ask(int pid, void *arg)
 {
 	struct table *table = arg;
 	struct client client;
 
-	if (!client_open(&client, pid))
+	if (!open_client(table, &client, pid))
 		return;
 	table->pid = pid;
 	client_ask(&client, note, table, "list");

@@ -2,12 +2,13 @@
 /*
  * Talking to running VMs. The sockets have abstract names, "vpmu/UID/PID", which the kernel lists
  * in /proc/net/unix; who is at the other end is asked of the kernel too, since anybody may take a
- * name.
+ * name, and let nobody in.
  */
 #include "cli/base/client.h"
 #include "cli/base/monotonic.h"
 
 #include <errno.h>
+#include <fcntl.h>
 #include <stdarg.h>
 #include <stddef.h>
 #include <stdio.h>
@@ -17,10 +18,13 @@
 #include <sys/stat.h>
 #include <sys/time.h>
 #include <sys/un.h>
+#include <time.h>
 #include <unistd.h>
 
-#define PATIENCE 10 /* seconds */
-#define REQUEST	 8192
+#define PATIENCE    10 /* seconds */
+#define BUSY_TRIES  10
+#define BUSY_TRY_NS 10000000
+#define REQUEST	    8192
 
 #define PID_LIMIT (4 << 20) /* of Linux: PID_MAX_LIMIT */
 #define LISTENS	  0x10000   /* a flag in /proc/net/unix: __SO_ACCEPTCON */
@@ -121,9 +125,26 @@ static bool set_patience(const struct client *client)
 	return true;
 }
 
+/* A VM lets 128 clients wait: one that has more is soon done with some, or is none. */
 bool client_open(struct client *client, int pid)
 {
-	return client_open_until(client, pid, 0);
+	const struct timespec pause = { .tv_nsec = BUSY_TRY_NS };
+
+	for (u32 i = 0; i < BUSY_TRIES; i++) {
+		if (client_open_until(client, pid, 0))
+			return true;
+		if (errno != EAGAIN)
+			return false;
+		nanosleep(&pause, NULL);
+	}
+	errno = EAGAIN;
+	return false;
+}
+
+/* Until it is known whose the socket is it is not waited for: EAGAIN. */
+static bool connect_now(int fd, const struct sockaddr_un *address, socklen_t size)
+{
+	return !connect(fd, (const void *)address, size) && is_friend(fd) && !fcntl(fd, F_SETFL, 0);
 }
 
 bool client_open_until(struct client *client, int pid, u64 deadline)
@@ -133,13 +154,11 @@ bool client_open_until(struct client *client, int pid, u64 deadline)
 			 (unsigned)getuid(), pid);
 
 	*client = (struct client){ .pid = pid, .deadline = deadline };
-	client->fd = socket(AF_UNIX, SOCK_STREAM | SOCK_CLOEXEC, 0);
+	client->fd = socket(AF_UNIX, SOCK_STREAM | SOCK_CLOEXEC | SOCK_NONBLOCK, 0);
 	if (client->fd < 0)
 		return false;
 	if (set_patience(client) &&
-	    !connect(client->fd, (void *)&address,
-		     offsetof(struct sockaddr_un, sun_path) + 1 + n) &&
-	    is_friend(client->fd))
+	    connect_now(client->fd, &address, offsetof(struct sockaddr_un, sun_path) + 1 + n))
 		return true;
 	client_close(client);
 	return false;

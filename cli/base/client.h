@@ -29,9 +29,10 @@ void client_process_name(int pid, char *out, size_t size);
 void client_each(void (*visit)(int pid, void *arg), void *arg);
 
 /* The process `pid`. False, and errno: ECONNREFUSED, it is not there; EACCES, it is another user's;
- * others: it cannot be asked now. */
+ * EAGAIN: so many wait for it already that it may be another user's, 100 ms later, too; others: it
+ * cannot be asked now. */
 bool client_open(struct client *client, int pid);
-/* The same, with a time for it and all that is asked: of monotonic_ms(). */
+/* The same at once, with a time for all that is asked: of monotonic_ms(), or 0. */
 bool client_open_until(struct client *client, int pid, u64 deadline);
 void client_close(struct client *client);
 

@@ -1,0 +1,145 @@
+// SPDX-License-Identifier: MIT
+/*
+ * The command's end of control sockets (cli/base/client.c): any user may take the name of a VM, and
+ * let nobody in. That costs the commands that ask VMs next to no time.
+ */
+#include <setjmp.h>
+#include <stdarg.h>
+#include <stddef.h>
+#include <stdint.h>
+#include <cmocka.h>
+
+#include <errno.h>
+#include <fcntl.h>
+#include <signal.h>
+#include <stdio.h>
+#include <string.h>
+#include <sys/prctl.h>
+#include <sys/socket.h>
+#include <sys/un.h>
+#include <sys/wait.h>
+#include <unistd.h>
+
+#include "cli/base/client.h"
+#include "cli/exporter/exporter.h"
+
+#define LIMIT_SECONDS 8 /* less than a blocking connect() would take */
+#define NAMES	      20
+
+static socklen_t name_of(int pid, struct sockaddr_un *address)
+{
+	*address = (struct sockaddr_un){ .sun_family = AF_UNIX };
+	return offsetof(struct sockaddr_un, sun_path) + 1 +
+	       snprintf(address->sun_path + 1, sizeof(address->sun_path) - 1, "vpmu/%u/%d",
+			(unsigned)getuid(), pid);
+}
+
+static int take_name(int pid)
+{
+	struct sockaddr_un address;
+	socklen_t size = name_of(pid, &address);
+	int fd = socket(AF_UNIX, SOCK_STREAM | SOCK_CLOEXEC, 0);
+
+	assert_int_equal(bind(fd, (void *)&address, size), 0);
+	assert_int_equal(listen(fd, 0), 0);
+	return fd;
+}
+
+/* Connects until nobody else can: what is not accepted is in the way also when it is closed. */
+static void fill(int pid)
+{
+	struct sockaddr_un address;
+	socklen_t size = name_of(pid, &address);
+	int result;
+
+	do {
+		int fd = socket(AF_UNIX, SOCK_STREAM | SOCK_CLOEXEC | SOCK_NONBLOCK, 0);
+
+		result = connect(fd, (void *)&address, size);
+		assert_true(!result || errno == EAGAIN);
+		close(fd);
+	} while (!result);
+}
+
+static void a_name_that_lets_nobody_in_is_left_soon(void **state)
+{
+	int listener = take_name(getpid());
+	struct client client;
+
+	(void)state;
+	fill(getpid());
+	alarm(LIMIT_SECONDS);
+	assert_false(client_open(&client, getpid()));
+	assert_int_equal(errno, EAGAIN);
+	assert_false(client_open_until(&client, getpid(), 0));
+	assert_int_equal(errno, EAGAIN);
+	alarm(0);
+	close(listener);
+	assert_false(client_open(&client, getpid()));
+	assert_int_equal(errno, ECONNREFUSED);
+}
+
+static void note_line(char *line, void *arg)
+{
+	strcat(arg, line);
+}
+
+/* It answers, and until then it is waited for. */
+static void one_that_lets_us_in_is_asked(void **state)
+{
+	int listener = take_name(getpid()), fd;
+	struct client client;
+	char said[64] = "";
+
+	(void)state;
+	assert_true(client_open(&client, getpid()));
+	assert_false(fcntl(client.fd, F_GETFL) & O_NONBLOCK);
+	fd = accept(listener, NULL, NULL);
+	assert_int_equal(write(fd, "vm 1\n.\n", 7), 7);
+	assert_true(client_ask(&client, note_line, said, "list"));
+	assert_string_equal(said, "vm 1");
+	client_close(&client);
+	close(fd);
+	close(listener);
+}
+
+/* Names of processes of ours, which another user can take as well. */
+static void the_exporter_has_time_for_others(void **state)
+{
+	static struct vm_snapshots look, before;
+	int listener[NAMES];
+	pid_t child[NAMES];
+
+	(void)state;
+	for (u32 i = 0; i < NAMES; i++) {
+		child[i] = fork();
+		assert_true(child[i] >= 0);
+		if (!child[i]) {
+			prctl(PR_SET_PDEATHSIG, SIGKILL);
+			for (;;)
+				pause();
+		}
+		listener[i] = take_name(child[i]);
+		fill(child[i]);
+	}
+	alarm(LIMIT_SECONDS);
+	exporter_collect(&look, &before, 60000);
+	alarm(0);
+	assert_true(look.silent >= NAMES);
+	for (u32 i = 0; i < NAMES; i++) {
+		close(listener[i]);
+		kill(child[i], SIGKILL);
+		assert_int_equal(waitpid(child[i], NULL, 0), child[i]);
+	}
+}
+
+int main(void)
+{
+	const struct CMUnitTest tests[] = {
+		cmocka_unit_test(one_that_lets_us_in_is_asked),
+		cmocka_unit_test(a_name_that_lets_nobody_in_is_left_soon),
+		cmocka_unit_test(the_exporter_has_time_for_others),
+	};
+
+	return cmocka_run_group_tests(tests, NULL, NULL);
+}
