@@ -25,6 +25,7 @@
 #define CHUNKS	      (KEPT_SLOTS * 8ull / CHUNK)
 #define CHUNK_SLOTS   (CHUNK / 8)
 #define OUT_SIZE      (1u << 20)
+#define NEWS_IN_VAIN  KEPT_NEWS_SIZE /* bytes that may be hashed for entries that are none */
 #define LOCK_TRIES    500
 #define LOCK_TRY_NS   10000000
 #define REPLACE_TRIES 16
@@ -281,16 +282,18 @@ static void write_news(struct store *s, const u8 *from, u64 size)
 
 /*
  * Whole entries are written from where they lie. A guest that was killed may have left one
- * incomplete, anywhere if it had several vCPUs: from `first` up to `at` all are whole.
+ * incomplete for each of its vCPUs, anywhere: from `first` up to `at` all are whole. News with more
+ * of them than that are those of a QEMU that was taken over; then the rest is forgotten, since an
+ * entry that is none can be claimed every KEPT_ALIGN bytes, and others wait for the lock.
  */
 static void add_news(struct store *s, const struct kept_news *news)
 {
-	u64 end = news_end(news), first = 0, at = 0;
+	u64 end = news_end(news), first = 0, at = 0, vain = 0;
 
 	write_out(s);
-	while (at < end && !s->failed) {
+	while (at < end && vain < NEWS_IN_VAIN && !s->failed) {
 		const struct kept_entry *entry = (const void *)(news->data + at);
-		u64 length = kept_check(news->data + at, end - at);
+		u64 length = kept_check(news->data + at, end - at, &vain);
 
 		if (length) {
 			set_slot(s, entry->key, s->header.end + at - first);

@@ -33,7 +33,7 @@ static bool head_good(const struct kept_entry *entry)
 	return entry->mark == KEPT_MARK && entry->size && entry->size <= KEPT_BODY;
 }
 
-u64 kept_check(const u8 *at, u64 room)
+u64 kept_check(const u8 *at, u64 room, u64 *vain)
 {
 	struct kept_entry entry;
 	u64 hash[2], length;
@@ -45,7 +45,10 @@ u64 kept_check(const u8 *at, u64 room)
 	if (!length || room < length)
 		return 0;
 	kept_hash(at + offsetof(struct kept_entry, key), hashed_length(entry.size), hash);
-	return hash[0] == entry.hash[0] && hash[1] == entry.hash[1] ? length : 0;
+	if (hash[0] == entry.hash[0] && hash[1] == entry.hash[1])
+		return length;
+	*vain += hashed_length(entry.size);
+	return 0;
 }
 
 bool kept_copy(const u8 *from, u64 room, struct kept_buffer *to)

@@ -154,9 +154,9 @@ void kept_seal(struct kept_buffer *buffer, const u64 key[2], u32 size);
 /* Copies the entry at `from`, of which `room` bytes can be read, and checks the copy. */
 bool kept_copy(const u8 *from, u64 room, struct kept_buffer *to);
 
-/* The length of the entry at `at`, of which `room` bytes can be read; 0: it is not whole. Where
- * nobody cuts the memory. */
-u64 kept_check(const u8 *at, u64 room);
+/* The length of the entry at `at`, of which `room` bytes can be read; 0: it is not whole, and what
+ * was hashed to see that is added to `vain`. Where nobody cuts the memory. */
+u64 kept_check(const u8 *at, u64 room, u64 *vain);
 
 /* Keys with this common hash will be looked for. */
 void kept_expect(const struct kept *kept, u64 common);

@@ -359,6 +359,55 @@ static void an_entry_that_is_not_complete_hides_no_other(void **state)
 	assert_int_equal(found_in_file(0, 3), 2);
 }
 
+#define VCPUS 1024
+
+/* What looks like the head of an entry, of the largest size, in the second line of KEPT_ALIGN bytes
+ * after it. */
+static void claim_entry(u64 at)
+{
+	const u32 claim[KEPT_ALIGN / 4] = { KEPT_BODY, KEPT_MARK };
+
+	memcpy(news->data + at, claim, sizeof(claim));
+}
+
+/* As a guest that is killed while each of its vCPUs adds. */
+static void an_incomplete_entry_of_each_vcpu_hides_no_other(void **state)
+{
+	(void)state;
+	unlink(path);
+	forget_news(news);
+	for (u32 i = 0; i < VCPUS; i++) {
+		claim_entry(news->next + offsetof(struct kept_entry, size));
+		news->next += kept_length(KEPT_BODY);
+	}
+	add(news, 0);
+	assert_true(kept_store_merge(folder, KEPT_CONFINED, news, LIMIT));
+	assert_int_equal(found_in_file(0, 1), 1);
+}
+
+/* As one that has taken QEMU over: an entry begins every KEPT_ALIGN bytes, and to see that it is
+ * none costs as much as a large one. Together they would cost a thousand times the news. */
+static void entries_that_are_none_are_not_looked_at_without_end(void **state)
+{
+	u32 claims = 2 * KEPT_NEWS_SIZE / KEPT_BODY;
+	u64 vain = 0;
+
+	(void)state;
+	unlink(path);
+	forget_news(news);
+	add(news, 0);
+	for (u32 i = 0; i < claims; i++, news->next += KEPT_ALIGN)
+		claim_entry(news->next);
+	add(news, 1);
+	assert_true(kept_store_merge(folder, KEPT_CONFINED, news, LIMIT));
+	assert_int_equal(found_in_file(0, 2), 1);
+	assert_int_equal(found_in_file(0, 1), 1);
+	assert_int_equal(kept_check(news->data, news->next, &vain), kept_length(size_of(0)));
+	assert_int_equal(vain, 0);
+	assert_int_equal(kept_check(news->data + kept_length(size_of(0)), news->next, &vain), 0);
+	assert_true(vain >= KEPT_BODY);
+}
+
 #define PROCESSES 10
 #define EACH	  200
 
@@ -526,6 +575,8 @@ int main(void)
 		cmocka_unit_test(what_others_could_have_written_is_replaced),
 		cmocka_unit_test(a_store_is_for_its_user_alone),
 		cmocka_unit_test(an_entry_that_is_not_complete_hides_no_other),
+		cmocka_unit_test(an_incomplete_entry_of_each_vcpu_hides_no_other),
+		cmocka_unit_test(entries_that_are_none_are_not_looked_at_without_end),
 		cmocka_unit_test(ten_processes_at_once_make_one_store),
 		cmocka_unit_test(a_full_disk_leaves_the_store_as_it_was),
 		cmocka_unit_test(what_is_not_used_is_forgotten_when_the_store_is_full),
