@@ -192,20 +192,23 @@ static bool is_same_file(const struct stat *a, const struct stat *b)
 }
 
 /* Runs perf in a guest, and takes over what its recording needs on the host. */
-static int record(struct words *words, const char *scratch, const char *data)
+static int record(struct words *words, const char *scratch, const char *output)
 {
 	struct stat before = { 0 }, after = { 0 };
+	struct perf_file data;
 	pid_t pid;
 	int status;
 
-	stat(data, &before);
+	perf_file_open(output, &data);
+	fstatat(data.folder, data.name, &before, 0);
 	pid = fork();
 	if (!pid)
 		_exit(become_exec(words));
 	status = pid < 0 ? failure(STATUS_BROKEN, "cannot start a process: %s", strerror(errno))
 			 : wait_for(pid);
-	stat(data, &after);
-	perf_take_symbols(scratch, is_same_file(&before, &after) ? NULL : data);
+	fstatat(data.folder, data.name, &after, 0);
+	perf_take_symbols(scratch, is_same_file(&before, &after) ? NULL : &data);
+	perf_file_close(&data);
 	return status;
 }
 

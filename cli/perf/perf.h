@@ -31,12 +31,22 @@ const char *perf_input(char **argv);
 
 /* Where perf keeps files by build id; false: nowhere. */
 bool perf_cache(char path[PATH_MAX]);
+/* A recording, by the folder that it was in when the file was opened. */
+struct perf_file {
+	const char *path; /* as the user named it */
+	const char *name; /* the last part of it */
+	int folder;	  /* -1: there is none */
+};
+
+void perf_file_open(const char *path, struct perf_file *file);
+void perf_file_close(struct perf_file *file);
 /*
  * Takes what a guest has left in the folder `scratch`: the symbols of its kernel go to perf's
  * cache, maps of JIT code to the folder DATA.maps and to /tmp, unless `data` is NULL. `scratch` is
- * removed. What is in it is the guest's, and may be anything.
+ * removed. What is in it is the guest's, and may be anything. `data` was opened before the guest
+ * could change what its name leads to.
  */
-void perf_take_symbols(const char *scratch, const char *data);
+void perf_take_symbols(const char *scratch, const struct perf_file *data);
 /* Puts the maps of DATA.maps where perf looks for them. */
 void perf_place_maps(const char *data);
 

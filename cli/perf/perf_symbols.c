@@ -7,7 +7,8 @@
  *
  * A guest wrote the files, and may have put links where folders are expected. Only regular files
  * with names as expected are taken, and bounded sizes; no link is followed, and files are named
- * relative to folders that are open.
+ * relative to folders that are open. The folder of a recording is open before the guest starts:
+ * it may put links in place of any folder on the way there.
  */
 #include <dirent.h>
 #include <errno.h>
@@ -33,9 +34,9 @@
 
 /* --- files --- */
 
-static int open_folder(const char *path)
+static int open_folder(int at, const char *path)
 {
-	return open(path, O_RDONLY | O_DIRECTORY | O_NOFOLLOW | O_CLOEXEC);
+	return openat(at, path, O_RDONLY | O_DIRECTORY | O_NOFOLLOW | O_CLOEXEC);
 }
 
 static int open_regular(int folder, const char *name, off_t *size)
@@ -137,7 +138,7 @@ static bool read_id(int folder, char id[BUILD_ID + 1])
 /* What is in the cache stays: a guest chooses the build id that it sends symbols for. */
 static bool copy_kernel(int folder, const char *path)
 {
-	int to = open_folder(path);
+	int to = open_folder(AT_FDCWD, path);
 	bool ok = to >= 0 && (!faccessat(to, "kallsyms", F_OK, AT_SYMLINK_NOFOLLOW) ||
 			      copy(folder, "kallsyms", to, NULL));
 
@@ -197,10 +198,10 @@ static int map_pid(const char *name)
 }
 
 /* Calls visit() with the maps of a folder; returns how many there were. */
-static u32 each_map(const char *path, void (*visit)(int folder, const char *name, void *arg),
-		    void *arg)
+static u32 each_map(int at, const char *path,
+		    void (*visit)(int folder, const char *name, void *arg), void *arg)
 {
-	int fd = open_folder(path);
+	int fd = open_folder(at, path);
 	DIR *dir = fd < 0 ? NULL : fdopendir(fd);
 	struct dirent *entry;
 	u32 n = 0;
@@ -271,15 +272,22 @@ static void forget_map(int folder, const char *name, void *arg)
 	unlinkat(folder, name, 0);
 }
 
+/* The folder beside a recording. */
+static void name_maps(const struct perf_file *data, const char *suffix, char maps[PATH_MAX])
+{
+	snprintf(maps, PATH_MAX, "%.*s%s", PATH_MAX - 16, data->name, suffix);
+}
+
 /* perf has renamed a recording of the same name to FILE.old: its maps go with it. */
-static void rotate_maps(const char *maps, const char *data)
+static void rotate_maps(const struct perf_file *data, const char *maps)
 {
 	char old[PATH_MAX];
 
-	snprintf(old, sizeof(old), "%.*s.old.maps", PATH_MAX - 16, data);
-	each_map(old, forget_map, NULL);
-	remove(old); /* a folder, or what the guest put there */
-	rename(maps, old);
+	name_maps(data, ".old.maps", old);
+	each_map(data->folder, old, forget_map, NULL);
+	if (unlinkat(data->folder, old, AT_REMOVEDIR))
+		unlinkat(data->folder, old, 0); /* what the guest put there */
+	renameat(data->folder, maps, data->folder, old);
 }
 
 static void ignore_map(int folder, const char *name, void *arg)
@@ -287,43 +295,73 @@ static void ignore_map(int folder, const char *name, void *arg)
 	(void)folder, (void)name, (void)arg;
 }
 
-static void take_maps(const char *scratch, const char *data)
+static void place_maps(const struct perf_file *data)
+{
+	struct placing placing = { .tmp = open(PERF_MAPS, O_RDONLY | O_DIRECTORY | O_CLOEXEC),
+				   .data = data->path };
+	char maps[PATH_MAX];
+
+	if (placing.tmp < 0)
+		return;
+	name_maps(data, ".maps", maps);
+	each_map(data->folder, maps, place_map, &placing);
+	close(placing.tmp);
+}
+
+static void take_maps(const char *scratch, const struct perf_file *data)
 {
 	char maps[PATH_MAX];
 	struct stat st;
 	int folder;
 
-	snprintf(maps, sizeof(maps), "%.*s.maps", PATH_MAX - 16, data);
-	if (!lstat(maps, &st))
-		rotate_maps(maps, data);
-	if (!each_map(scratch, ignore_map, NULL))
+	name_maps(data, ".maps", maps);
+	if (!fstatat(data->folder, maps, &st, AT_SYMLINK_NOFOLLOW))
+		rotate_maps(data, maps);
+	if (!each_map(AT_FDCWD, scratch, ignore_map, NULL))
 		return;
-	folder = mkdir(maps, 0777) ? -1 : open_folder(maps);
+	folder = mkdirat(data->folder, maps, 0777) ? -1 : open_folder(data->folder, maps);
 	if (folder < 0) {
-		failure(STATUS_BROKEN, "cannot make %s: %s", maps, strerror(errno));
+		failure(STATUS_BROKEN, "cannot make %s.maps: %s", data->path, strerror(errno));
 		return;
 	}
-	each_map(scratch, keep_map, &folder);
+	each_map(AT_FDCWD, scratch, keep_map, &folder);
 	close(folder);
-	perf_place_maps(data);
+	place_maps(data);
+}
+
+/* --- for vpmu perf --- */
+
+void perf_file_open(const char *path, struct perf_file *file)
+{
+	const char *slash = strrchr(path, '/');
+	char folder[PATH_MAX];
+
+	snprintf(folder, sizeof(folder), "%.*s", slash ? (int)(slash + 1 - path) : 1,
+		 slash ? path : ".");
+	file->path = path;
+	file->name = slash ? slash + 1 : path;
+	file->folder = open(folder, O_PATH | O_DIRECTORY | O_CLOEXEC);
+}
+
+void perf_file_close(struct perf_file *file)
+{
+	if (file->folder >= 0)
+		close(file->folder);
 }
 
 void perf_place_maps(const char *data)
 {
-	struct placing placing = { .tmp = open(PERF_MAPS, O_RDONLY | O_DIRECTORY | O_CLOEXEC),
-				   .data = data };
-	char maps[PATH_MAX];
+	struct perf_file file;
 
-	snprintf(maps, sizeof(maps), "%.*s.maps", PATH_MAX - 16, data);
-	if (placing.tmp < 0)
-		return;
-	each_map(maps, place_map, &placing);
-	close(placing.tmp);
+	perf_file_open(data, &file);
+	if (file.folder >= 0)
+		place_maps(&file);
+	perf_file_close(&file);
 }
 
-void perf_take_symbols(const char *scratch, const char *data)
+void perf_take_symbols(const char *scratch, const struct perf_file *data)
 {
-	int folder = open_folder(scratch);
+	int folder = open_folder(AT_FDCWD, scratch);
 
 	if (folder >= 0) {
 		take_kernel(folder);
