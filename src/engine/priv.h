@@ -326,10 +326,18 @@ struct engine {
 /* emit_entry.c */
 bool emit_thunks(struct engine *eng);
 
-/* code_cache_memory.c, code_cache.c */
-#define MAX_BLOCKS	(2u << 20)
+/* block_hash.c */
 #define BLOCK_HASH_BITS 21
 #define BLOCK_HASHES	(1u << BLOCK_HASH_BITS)
+
+struct block *cache_find(const struct cpu *cpu, u64 rip, gpa_t gpa, u32 mode);
+void cache_prefetch(const struct cpu *cpu, u64 rip, gpa_t gpa, u32 mode); /* hint before it */
+void block_hash_add(const struct engine *eng, struct block *block);
+void block_hash_remove(const struct engine *eng, struct block *block);
+void block_hash_clear(const struct engine *eng); /* of all blocks since the last flush */
+
+/* code_cache_memory.c, code_cache.c */
+#define MAX_BLOCKS (2u << 20)
 
 int cache_create(struct engine *eng);
 void cache_destroy(struct engine *eng);
@@ -345,12 +353,9 @@ static inline bool cache_wants_memory(const struct engine *eng)
 }
 
 void cache_flush(struct cpu *cpu);
-void *cache_alloc(struct engine *eng, size_t size);  /* NULL: full */
-struct block *cache_alloc_block(struct engine *eng); /* NULL: full */
-bool cache_room(const struct engine *eng);	     /* room for one more block of any size? */
-struct block *cache_find(const struct cpu *cpu, u64 rip, gpa_t gpa, u32 mode);
-/* Hint before cache_find(). */
-void cache_prefetch(const struct cpu *cpu, u64 rip, gpa_t gpa, u32 mode);
+void *cache_alloc(struct engine *eng, size_t size);	 /* NULL: full */
+struct block *cache_alloc_block(struct engine *eng);	 /* NULL: full */
+bool cache_room(const struct engine *eng);		 /* room for one more block of any size? */
 void cache_insert(struct cpu *cpu, struct block *block); /* its pages come from cache_page() */
 bool cache_holds(const struct engine *eng, u64 host_pc); /* code of a block; executable view */
 struct block *cache_by_code(const struct engine *eng, const u8 *host_pc); /* executable view */
