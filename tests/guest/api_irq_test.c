@@ -14,6 +14,7 @@
 #include <setjmp.h>
 #include <signal.h>
 #include <stdarg.h>
+#include <stdlib.h>
 #include <string.h>
 #include <sys/eventfd.h>
 #include <sys/ioctl.h>
@@ -692,16 +693,17 @@ static void the_timer_interrupts_exceptions_that_retire_nothing(void **state)
 
 static void offer_deadline_timer(void)
 {
-	struct {
-		struct kvm_cpuid2 head;
-		struct kvm_cpuid_entry2 entry[CPUID_ENTRIES];
-	} cpuid = { .head.nent = CPUID_ENTRIES };
+	struct kvm_cpuid2 *cpuid =
+		calloc(1, sizeof(*cpuid) + CPUID_ENTRIES * sizeof(cpuid->entries[0]));
 
-	KVM_CALL(g.kvm, KVM_GET_SUPPORTED_CPUID, &cpuid);
-	for (u32 i = 0; i < cpuid.head.nent; i++)
-		if (cpuid.head.entries[i].function == 1)
-			cpuid.head.entries[i].ecx |= BIT(24);
-	KVM_CALL(g.vcpu[0], KVM_SET_CPUID2, &cpuid);
+	assert_non_null(cpuid);
+	cpuid->nent = CPUID_ENTRIES;
+	KVM_CALL(g.kvm, KVM_GET_SUPPORTED_CPUID, cpuid);
+	for (u32 i = 0; i < cpuid->nent; i++)
+		if (cpuid->entries[i].function == 1)
+			cpuid->entries[i].ecx |= BIT(24);
+	KVM_CALL(g.vcpu[0], KVM_SET_CPUID2, cpuid);
+	free(cpuid);
 }
 
 static void only_interrupts(int sig)
