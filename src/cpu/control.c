@@ -74,7 +74,8 @@ static bool cr0_valid(u64 cr0)
 	return !(cr0 & CR0_PG) || (cr0 & CR0_PE);
 }
 
-/* Turning paging on with EFER.LME turns on long mode: SDM 3A 9.8.5. */
+/* Turning paging on with EFER.LME turns on long mode: SDM 3A 9.8.5. KVM: also with a 16-bit TSS in
+ * TR, which the manual refuses. */
 static bool may_enable_paging(const struct cpu *cpu)
 {
 	if (!(cpu->efer & EFER_LME))

@@ -178,6 +178,19 @@ static void the_limit_is_the_segments_own(void **state)
 	}
 }
 
+/* Loading takes 24 bits of a base with a 16-bit operand size, storing has all of it: SDM 2B SGDT.
+ */
+static void sgdt_stores_a_whole_base(void **state)
+{
+	static const u8 code[] = { 0x0f, 0x01, 0x06, 0x00, 0x60, 0xf4 }; /* SGDT [6000h]; HLT */
+	struct machine *m = *state;
+
+	real_start(m, 0x100, code, sizeof(code));
+	m->cpu->gdtr = (struct descriptor_table){ 0x12345678, 0x7f };
+	assert_int_equal(machine_run(m, ALL), EXIT_HLT);
+	assert_memory_equal(m->ram + 0x6000, "\x7f\0\x78\x56\x34\x12", 6);
+}
+
 #define LIMITS 20000
 
 static u64 run_at(struct machine *m, u32 ip, u32 limit)
@@ -248,6 +261,7 @@ int main(void)
 		cmocka_unit_test(a_branch_beyond_the_limit_faults_in_its_place),
 		cmocka_unit_test(the_end_of_a_segment_faults_behind_it),
 		cmocka_unit_test(the_limit_is_the_segments_own),
+		cmocka_unit_test(sgdt_stores_a_whole_base),
 		cmocka_unit_test(a_line_with_a_block_for_each_limit_is_written),
 		cmocka_unit_test(what_has_no_operand_size_gets_none),
 	};

@@ -81,6 +81,34 @@ static void an_event_in_the_kernel_stays_on_its_stack_aligned(void **state)
 	}
 }
 
+static void set_user_bit(struct paged_cpu *p, gva_t gva, bool user)
+{
+	u64 *entry = (u64 *)paged_cpu_entry(p, gva, 2);
+
+	*entry = user ? *entry | PTE_U : *entry & ~(u64)PTE_U;
+	tlb_flush(p->cpu);
+}
+
+/* Tables are read by the processor itself, but a frame is pushed as the interrupted code pushes:
+ * SDM 3A 4.6.1. */
+static void smap_allows_a_frame_on_a_user_page_while_ac_is_set(void **state)
+{
+	struct paged_cpu *p = *state;
+	struct cpu *cpu = p->cpu;
+
+	tables_enter(p, KERNEL64);
+	set_user_bit(p, IDT, false);
+	cpu->cr4 |= CR4_SMAP;
+	cpu->rflags |= FL_AC;
+	cpu->regs[RSP] = 0x500000;
+	queue(cpu, EVENT_INTR, 0x40);
+	assert_int_equal(cpu_deliver(cpu), FAULT_NONE);
+	assert_int_equal(cpu->rip, HANDLER(0x40));
+	assert_int_equal(cpu->regs[RSP], 0x500000 - 40);
+	cpu->cr4 &= ~(u64)CR4_SMAP;
+	set_user_bit(p, IDT, true);
+}
+
 static void the_interrupt_stack_table_wins(void **state)
 {
 	static const enum where from[] = { KERNEL64, USER64 };
@@ -466,6 +494,7 @@ int main(void)
 	const struct CMUnitTest tests[] = {
 		TEST(an_interrupt_of_user_code_switches_to_rsp0),
 		TEST(an_event_in_the_kernel_stays_on_its_stack_aligned),
+		TEST(smap_allows_a_frame_on_a_user_page_while_ac_is_set),
 		TEST(the_interrupt_stack_table_wins),
 		TEST(handlers_may_run_at_level_1_or_at_the_level_of_a_conforming_caller),
 		TEST(only_interrupt_gates_clear_if),

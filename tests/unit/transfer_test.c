@@ -499,6 +499,20 @@ static void syscall_enters_the_kernel(void **state)
 	}
 }
 
+/* SDM 2B SYSCALL, APM3: they are taken off the selector of CS alone. */
+static void syscall_keeps_the_low_bits_of_star_in_ss(void **state)
+{
+	struct paged_cpu *p = *state;
+	struct cpu *cpu = p->cpu;
+
+	prepare_syscall(p, USER64, false);
+	cpu->star |= 3ull << 32;
+	assert_int_equal(cpu_syscall(cpu, CODE + 2), FAULT_NONE);
+	assert_int_equal(cpu->seg[CS].sel, SEL_KCODE64);
+	assert_int_equal(cpu->seg[SS].sel, SEL_KDATA | 3);
+	assert_int_equal(cpu->cpl, 0);
+}
+
 static void syscall_of_compatibility_mode_is_amds(void **state)
 {
 	struct paged_cpu *p = *state;
@@ -642,6 +656,7 @@ int main(void)
 		TEST(a_return_to_a_16_bit_stack_loads_sp_only),
 		TEST(compatibility_mode_pops_the_stack_only_when_privilege_changes),
 		TEST(syscall_enters_the_kernel),
+		TEST(syscall_keeps_the_low_bits_of_star_in_ss),
 		TEST(syscall_of_compatibility_mode_is_amds),
 		TEST(sysret_returns_to_either_mode),
 		TEST(sysret_differs_by_vendor),

@@ -54,7 +54,8 @@ static enum guest_fault choose_stack(struct cpu *cpu, u32 ist, u8 cpl, u32 ext, 
 	if (fault)
 		return fault;
 	*s = stack_switch64(rsp & ~15ull, ext);
-	if (cpl == 3)
+	if (cpl ==
+	    cpu->cpl) /* not the processor's own access, but one as the code's (SDM 3A 4.6.1) */
 		s->access = ACCESS_READ;
 	return FAULT_NONE;
 }

@@ -12,7 +12,7 @@
 
 #define SYSRET_FLAGS \
 	(FL_ARITH | FL_TF | FL_IF | FL_DF | FL_IOPL | FL_NT | FL_AC | FL_VIF | FL_VIP | FL_ID)
-#define STAR_SYSCALL(star) ((u16)((star) >> 32) & 0xfffc)
+#define STAR_SYSCALL(star) ((u16)((star) >> 32))
 #define STAR_SYSRET(star)  ((u16)((star) >> 48))
 
 static void enter_flat(struct cpu *cpu, u16 cs, u16 ss, u8 cpl, bool code64)
@@ -61,7 +61,7 @@ enum guest_fault cpu_syscall(struct cpu *cpu, u64 next_rip)
 	cpu->rflags |= FL_FIX1;
 	/* KVM: the mask decides whether a single-step trap follows. */
 	cpu_priv(cpu)->begun |= BEGUN_TF;
-	enter_flat(cpu, sel, sel + 8, 0, long_mode);
+	enter_flat(cpu, sel & 0xfffc, sel + 8, 0, long_mode);
 	cpu_update_mode(cpu);
 	return FAULT_NONE;
 }

@@ -135,13 +135,12 @@ static enum sys_result store_table(struct cpu *cpu, const struct insn *insn,
 				   const struct descriptor_table *table)
 {
 	u32 size = sys_code64(cpu) ? 10 : 6;
-	u64 base = table->base & base_mask(cpu, insn);
 	enum guest_fault fault;
 	u8 bytes[10];
 	gva_t gva;
 
 	bytes_copy(bytes, &table->limit, 2);
-	bytes_copy(bytes + 2, &base, 8);
+	bytes_copy(bytes + 2, &table->base, 8); /* whatever the operand size: SDM 2B SGDT */
 	fault = sys_address(cpu, insn, &insn->ops[0], size, ACCESS_WRITE, &gva);
 	return sys_done(fault ? fault : cpu_write(cpu, gva, bytes, size, ACCESS_WRITE));
 }
