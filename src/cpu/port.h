@@ -21,7 +21,7 @@ enum event_kind {
 	EVENT_NONE,
 	EVENT_EXCEPTION, /* fault or trap: RIP as it stands is pushed */
 	EVENT_SOFT_INT,	 /* INT n: RIP already points after the instruction */
-	EVENT_SOFT_EXC,	 /* INT3, INTO: so does RIP here */
+	EVENT_SOFT_EXC,	 /* INT3, INTO: so does RIP here, or insn_len says how far that is */
 	EVENT_INTR,	 /* external interrupt */
 	EVENT_NMI,
 };
@@ -37,6 +37,7 @@ struct cpu_event {
 	bool has_payload; /* payload: CR2 for #PF, DR6 bits to set for #DB; applied at delivery */
 	bool injected;	  /* by the hypervisor: guest debugging does not claim it again */
 	bool own;	  /* of this processor's timer or counters: no other has written memory */
+	u8 insn_len;	  /* of EVENT_SOFT_EXC: RIP points to the instruction, which is as long */
 	u32 error;
 	u64 payload;
 };

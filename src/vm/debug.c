@@ -10,20 +10,21 @@
 #include "base/guarded.h"
 #include "cpu/control.h"
 #include "cpu/mmu/mmu.h"
+#include "vm/events.h"
 #include "vm/vm.h"
 
-static int inject(struct cpu *cpu, u32 control)
+static int inject(struct vcpu *vcpu, u32 control)
 {
 	bool db = control & KVM_GUESTDBG_INJECT_DB;
+	struct cpu *cpu = vcpu->cpu;
 
 	if (cpu->port.event.kind == EVENT_EXCEPTION)
 		return -EBUSY;
-	if (!db)
-		cpu->rip +=
-			1; /* a breakpoint of the guest's own: INT3 pushes the address after it */
+	events_set_aside(vcpu);
 	cpu->port.event = (struct cpu_event){
 		.kind = db ? EVENT_EXCEPTION : EVENT_SOFT_EXC,
 		.vector = db ? VEC_DB : VEC_BP,
+		.insn_len = !db, /* an INT3 of the guest's own */
 		.injected = true,
 	};
 	return 0;
@@ -36,7 +37,7 @@ int vcpu_set_guest_debug(struct vcpu *vcpu, const struct kvm_guest_debug *dbg)
 	int r;
 
 	if (control & (KVM_GUESTDBG_INJECT_DB | KVM_GUESTDBG_INJECT_BP)) {
-		r = inject(cpu, control);
+		r = inject(vcpu, control);
 		if (r)
 			return r;
 	}

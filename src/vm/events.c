@@ -131,6 +131,21 @@ static void inject_one(struct vcpu *vcpu)
 	}
 }
 
+void events_set_aside(struct vcpu *vcpu)
+{
+	struct cpu_event *event = &vcpu->cpu->port.event;
+
+	if (event->kind == EVENT_INTR) {
+		vcpu->events.irq_injected = true;
+		vcpu->events.irq_vector = event->vector;
+	} else if (event->kind == EVENT_NMI) {
+		vcpu->events.nmi_injected = true;
+	} else {
+		return;
+	}
+	event->kind = EVENT_NONE;
+}
+
 void events_inject(struct vcpu *vcpu)
 {
 	struct cpu *cpu = vcpu->cpu;
@@ -316,13 +331,18 @@ static bool events_sane(const struct vcpu *vcpu, struct kvm_vcpu_events *in)
 
 static void set_exception(struct vcpu *vcpu, const struct kvm_vcpu_events *in)
 {
+	bool soft;
+
 	vcpu->cpu->port.event = (struct cpu_event){ 0 };
 	vcpu->events.exception_pending = in->exception.pending;
 	if (!in->exception.injected && !in->exception.pending)
 		return;
+	/* KVM: what INT3 and INTO raise is returned so, with RIP at the instruction. */
+	soft = in->exception.nr == VEC_BP || in->exception.nr == VEC_OF;
 	vcpu->cpu->port.event = (struct cpu_event){
-		.kind = EVENT_EXCEPTION,
+		.kind = soft ? EVENT_SOFT_EXC : EVENT_EXCEPTION,
 		.vector = in->exception.nr,
+		.insn_len = soft,
 		.has_error = in->exception.has_error_code,
 		.error = in->exception.error_code,
 		.has_payload = in->exception_has_payload,

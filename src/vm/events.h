@@ -12,6 +12,8 @@ struct vcpu;
 /* Before an entry: puts the event that is due into cpu->port.event and asks for windows for those
  * that wait. */
 void events_inject(struct vcpu *vcpu);
+/* Before an exception takes its place: an interrupt or NMI that was taken is due again after it. */
+void events_set_aside(struct vcpu *vcpu);
 /* INIT, start-up, NMI and wake-up messages that the LAPIC took: acts on them. */
 void events_accept(struct vcpu *vcpu);
 /* Is there something that ends a HLT (or the wait for a start-up IPI)? */

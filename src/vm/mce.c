@@ -6,6 +6,7 @@
 #include <errno.h>
 
 #include "cpu/event.h"
+#include "vm/events.h"
 #include "vm/vm.h"
 
 #define STATUS_AR   BIT(55)
@@ -83,6 +84,7 @@ static void raise_mc(struct vcpu *vcpu, u64 *bank, const struct kvm_x86_mce *mce
 		vcpu->events.triple_fault = true;
 	} else {
 		record(vcpu, bank, mce);
+		events_set_aside(vcpu);
 		cpu_raise(vcpu->cpu, VEC_MC);
 	}
 	vcpu_kick(vcpu, REQUEST_EVENT);

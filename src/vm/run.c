@@ -377,17 +377,24 @@ static int wait_for_init(struct vcpu *vcpu)
 
 /*
  * What the program answered to the last exit. With immediate_exit the instruction is finished too
- * and nothing else: that is how programs bring a vCPU to an instruction boundary.
+ * and nothing else: that is how programs bring a vCPU to an instruction boundary. So it is before
+ * an event that the program has set meanwhile.
  */
 static int finish_last_exit(struct vcpu *vcpu)
 {
+	struct cpu_event *event = &vcpu->cpu->port.event, waiting = *event;
 	bool again;
 	int r = exit_complete(vcpu, &again);
 
 	settle_completed(vcpu);
-	if (r <= 0 || !again || !READ_ONCE(vcpu->run->immediate_exit))
+	if (r <= 0 || !again ||
+	    (waiting.kind == EVENT_NONE && !READ_ONCE(vcpu->run->immediate_exit)))
 		return r;
-	return finish_instruction(vcpu);
+	event->kind = EVENT_NONE;
+	r = finish_instruction(vcpu);
+	if (event->kind == EVENT_NONE)
+		*event = waiting;
+	return r;
 }
 
 static int prepare(struct vcpu *vcpu)

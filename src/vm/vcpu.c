@@ -70,6 +70,12 @@ void vcpu_section_begin(struct vcpu *vcpu)
 		vcpu->mem_generation = mem->generation;
 		tlb_flush(vcpu->cpu);
 	}
+	/* Not only before the guest goes on: an answer may be stored first, to a page that the
+	 * dirty log has just given out. */
+	if (unlikely(__atomic_load_n(&vcpu->requests, __ATOMIC_SEQ_CST) & REQUEST_TLB_FLUSH)) {
+		__atomic_fetch_and(&vcpu->requests, ~(u32)REQUEST_TLB_FLUSH, __ATOMIC_SEQ_CST);
+		tlb_flush(vcpu->cpu);
+	}
 }
 
 void vcpu_section_end(struct vcpu *vcpu)

@@ -256,6 +256,144 @@ static void single_steps_stop_at_each_instruction(void **state)
 	kvm_guest_destroy(&g);
 }
 
+/* Writes to a page, then once more by the answer of a device. */
+GUEST_CODE(insb, "mov $0x200000, %edi\n"
+		 "movb $1, (%rdi)\n"
+		 "mov $0x1234, %dx\n"
+		 "insb\n"
+		 "hlt\n");
+
+#define LOGGED 0x200000u
+
+static bool was_written(struct kvm_guest *g)
+{
+	static u64 bitmap[IMAGE_RAM / PAGE_SIZE / 64];
+	struct kvm_dirty_log log = { .slot = 0, .dirty_bitmap = bitmap };
+	u32 page = LOGGED / PAGE_SIZE;
+
+	KVM_CALL(g->vm, KVM_GET_DIRTY_LOG, &log);
+	return bitmap[page / 64] & BIT(page % 64);
+}
+
+static void an_answer_that_is_stored_is_in_the_dirty_log(void **state)
+{
+	struct kvm_userspace_memory_region region = { .flags = KVM_MEM_LOG_DIRTY_PAGES,
+						      .memory_size = IMAGE_RAM };
+	struct kvm_guest g;
+
+	(void)state;
+	kvm_guest_create(&g, CODE(insb), 1);
+	region.userspace_addr = (u64)(uintptr_t)g.ram;
+	KVM_CALL(g.vm, KVM_SET_USER_MEMORY_REGION, &region);
+	assert_int_equal(kvm_guest_run(&g, 0), KVM_EXIT_IO);
+	assert_true(was_written(&g));
+	*(u8 *)kvm_io_data(g.run[0]) = 0x5a;
+	g.run[0]->immediate_exit = 1; /* as programs do before they save a state */
+	assert_int_equal(kvm_guest_run(&g, 0), -EINTR);
+	assert_int_equal(g.ram[LOGGED], 0x5a);
+	assert_true(was_written(&g));
+	kvm_guest_destroy(&g);
+}
+
+/* As QEMU's vmport does. */
+GUEST_CODE(vmport, "mov $0x5658, %edx\n"
+		   "in %dx, %eax\n"
+		   "out %eax, $0x21\n"
+		   "mov $0x5658, %edx\n"
+		   "out %eax, %dx\n"
+		   "out %eax, $0x22\n");
+
+static void clear_rdx(struct kvm_guest *g)
+{
+	struct kvm_regs regs;
+
+	KVM_CALL(g->vcpu[0], KVM_GET_REGS, &regs);
+	regs.rdx = 0;
+	KVM_CALL(g->vcpu[0], KVM_SET_REGS, &regs);
+}
+
+static void a_program_may_change_the_port_before_it_answers(void **state)
+{
+	const u32 answer = 0x11223344;
+	struct kvm_guest g;
+
+	(void)state;
+	kvm_guest_create(&g, CODE(vmport), 1);
+	assert_int_equal(kvm_guest_run(&g, 0), KVM_EXIT_IO);
+	assert_int_equal(g.run[0]->io.port, 0x5658);
+	memcpy(kvm_io_data(g.run[0]), &answer, 4);
+	clear_rdx(&g);
+	expect_out(&g, 0x21, 4, answer);
+	expect_out(&g, 0x5658, 4, answer);
+	clear_rdx(&g);
+	expect_out(&g, 0x22, 4, answer);
+	kvm_guest_destroy(&g);
+}
+
+/* The handlers tell the low byte of the address that they return to. */
+GUEST_CODE(faulting, "nop\n"
+		     "int3\n"
+		     "faulting_next: in $0x10, %al\n"
+		     "faulting_last: out %al, $0x21\n"
+		     "hlt\n"
+		     "faulting_handler: pop %rcx; mov %ecx, %eax; out %al, $0x20\n"
+		     "push %rcx; iretq\n"
+		     "faulting_error: pop %rdx; mov %al, %bl; jmp faulting_handler\n");
+
+extern const u8 faulting_next[], faulting_last[], faulting_handler[], faulting_error[];
+
+static u64 in_faulting(const u8 *label)
+{
+	return IMAGE_CODE + (label - faulting_start);
+}
+
+static void set_exception(struct kvm_guest *g, u8 vector, bool has_error)
+{
+	struct kvm_vcpu_events events;
+
+	KVM_CALL(g->vcpu[0], KVM_GET_VCPU_EVENTS, &events);
+	events.exception.injected = 1;
+	events.exception.nr = vector;
+	events.exception.has_error_code = has_error;
+	KVM_CALL(g->vcpu[0], KVM_SET_VCPU_EVENTS, &events);
+}
+
+static void a_breakpoint_that_the_program_returns_is_behind_its_instruction(void **state)
+{
+	struct kvm_guest_debug debug = { .control = KVM_GUESTDBG_ENABLE | KVM_GUESTDBG_USE_SW_BP };
+	struct kvm_guest g;
+
+	(void)state;
+	kvm_guest_create(&g, CODE(faulting), 1);
+	image_gate(g.ram, 3, in_faulting(faulting_handler), 0);
+	KVM_CALL(g.vcpu[0], KVM_SET_GUEST_DEBUG, &debug);
+	assert_int_equal(kvm_guest_run(&g, 0), KVM_EXIT_DEBUG);
+	assert_int_equal(g.run[0]->debug.arch.pc, in_faulting(faulting_next) - 1);
+	set_exception(&g, 3, false);
+	expect_out(&g, 0x20, 1, (u8)in_faulting(faulting_next));
+	assert_int_equal(kvm_guest_run(&g, 0), KVM_EXIT_IO);
+	assert_int_equal(g.run[0]->io.port, 0x10);
+	kvm_guest_destroy(&g);
+}
+
+static void an_exception_of_the_program_comes_after_what_it_answers(void **state)
+{
+	struct kvm_guest g;
+
+	(void)state;
+	kvm_guest_create(&g, CODE(faulting), 1);
+	image_gate(g.ram, 13, in_faulting(faulting_error), 0);
+	kvm_guest_set_rip(&g, 0, in_faulting(faulting_next));
+	assert_int_equal(kvm_guest_run(&g, 0), KVM_EXIT_IO);
+	assert_int_equal(g.run[0]->io.port, 0x10);
+	*(u8 *)kvm_io_data(g.run[0]) = 0x77;
+	set_exception(&g, 13, true);
+	expect_out(&g, 0x20, 1, (u8)in_faulting(faulting_last));
+	assert_int_equal(kvm_guest_run(&g, 0), KVM_EXIT_IO); /* not asked again */
+	assert_int_equal(g.run[0]->io.port, 0x21);
+	kvm_guest_destroy(&g);
+}
+
 int main(void)
 {
 	const struct CMUnitTest tests[] = {
@@ -268,6 +406,10 @@ int main(void)
 		cmocka_unit_test(endless_faults_can_be_interrupted),
 		cmocka_unit_test(immediate_exit_leaves_the_guest_untouched),
 		cmocka_unit_test(single_steps_stop_at_each_instruction),
+		cmocka_unit_test(an_answer_that_is_stored_is_in_the_dirty_log),
+		cmocka_unit_test(a_program_may_change_the_port_before_it_answers),
+		cmocka_unit_test(a_breakpoint_that_the_program_returns_is_behind_its_instruction),
+		cmocka_unit_test(an_exception_of_the_program_comes_after_what_it_answers),
 	};
 
 	return cmocka_run_group_tests(tests, NULL, NULL);

@@ -337,6 +337,41 @@ static void steal_time_is_versioned_and_shows_preemption(void **state)
 	assert_int_equal(page->version, 4);
 }
 
+/* KVM_RUN may end again before the vCPU has looked. */
+static void a_flush_that_another_vcpu_asks_for_is_kept(void **state)
+{
+	struct kvm_steal_time *page = (void *)(memory + 128);
+
+	(void)state;
+	assert_int_equal(msr_write(vcpu, MSR_KVM_STEAL_TIME, false, (MEMORY + 128) | 1), MSR_OK);
+	update(vcpu_steal_update);
+	update(vcpu_steal_preempted);
+	page->preempted |= KVM_VCPU_FLUSH_TLB;
+	update(vcpu_steal_preempted);
+	assert_int_equal(page->preempted, KVM_VCPU_PREEMPTED | KVM_VCPU_FLUSH_TLB);
+	update(vcpu_steal_update);
+	update(vcpu_steal_preempted);
+	assert_int_equal(page->preempted, KVM_VCPU_PREEMPTED);
+}
+
+static void a_machine_check_does_not_replace_an_interrupt_that_was_taken(void **state)
+{
+	struct kvm_x86_mce mce = { .bank = 9,
+				   .status = BIT(63) | BIT(61) | BIT(57),
+				   .mcg_status = 4 };
+	struct kvm_vcpu_events events;
+
+	(void)state;
+	assert_int_equal(msr_setup_mce(vcpu, MCG_CTL_P | 10), 0);
+	vcpu->cpu->cr4 |= CR4_MCE;
+	vcpu->cpu->port.event = (struct cpu_event){ .kind = EVENT_INTR, .vector = 0x40 };
+	assert_int_equal(msr_inject_mce(vcpu, &mce), 0);
+	vcpu_get_events(vcpu, &events);
+	assert_int_equal(events.exception.nr, VEC_MC);
+	assert_true(events.interrupt.injected);
+	assert_int_equal(events.interrupt.nr, 0x40);
+}
+
 static void a_machine_check_is_raised_or_shuts_down(void **state)
 {
 	struct kvm_x86_mce mce = { .bank = 9,
@@ -375,6 +410,8 @@ int main(void)
 		TEST(the_wall_clock_is_that_of_the_vms_start),
 		TEST(pages_outside_memory_are_left_alone),
 		TEST(steal_time_is_versioned_and_shows_preemption),
+		TEST(a_flush_that_another_vcpu_asks_for_is_kept),
+		TEST(a_machine_check_does_not_replace_an_interrupt_that_was_taken),
 		TEST(a_machine_check_is_raised_or_shuts_down),
 	};
 

@@ -138,6 +138,20 @@ static enum guest_fault pause_delivery(struct cpu *cpu)
 	return FAULT_EXIT;
 }
 
+/* With RIP after the instruction, whose length the event has; but where it is if that fails. */
+static enum guest_fault deliver_after(struct cpu *cpu, const struct cpu_event *event)
+{
+	u64 rip = cpu->rip;
+	u16 task = cpu->tr.sel;
+	enum guest_fault fault;
+
+	cpu->rip = cpu_code64(cpu) ? rip + event->insn_len : (u32)(rip + event->insn_len);
+	fault = deliver_event(cpu, event);
+	if (fault && cpu->tr.sel == task) /* no other task's RIP */
+		cpu->rip = rip;
+	return fault;
+}
+
 enum guest_fault cpu_deliver(struct cpu *cpu)
 {
 	bool task_trap = false;
@@ -152,7 +166,7 @@ enum guest_fault cpu_deliver(struct cpu *cpu)
 			cpu->port.event.kind = EVENT_NONE;
 			return debug_exit(cpu, VEC_DB, first.payload);
 		}
-		fault = deliver_event(cpu, &first);
+		fault = deliver_after(cpu, &first);
 		if (fault == FAULT_EXIT)
 			return fault;
 		mmio_completed(cpu);
@@ -186,9 +200,7 @@ static void join_pending_db(struct cpu *cpu, struct cpu_event *event)
 
 enum guest_fault cpu_int(struct cpu *cpu, enum event_kind kind, u8 vector, u8 insn_len)
 {
-	struct cpu_event event = { .kind = kind, .vector = vector };
-	u64 rip = cpu->rip;
-	u16 task = cpu->tr.sel;
+	struct cpu_event event = { .kind = kind, .vector = vector, .insn_len = insn_len };
 	enum guest_fault fault;
 
 	if (kind == EVENT_SOFT_EXC && vector == VEC_BP && cpu->port.debug.software_bp)
@@ -199,12 +211,9 @@ enum guest_fault cpu_int(struct cpu *cpu, enum event_kind kind, u8 vector, u8 in
 	/* Virtual-8086 mode: INT n is sensitive to IOPL, INT3 and INTO are not (SDM 3B 20.2.7). */
 	if (kind == EVENT_SOFT_INT && (cpu->rflags & FL_VM) && (cpu->rflags & FL_IOPL) != FL_IOPL)
 		return cpu_raise_error(cpu, VEC_GP, 0);
-	cpu->rip = cpu_code64(cpu) ? rip + insn_len : (u32)(rip + insn_len);
-	fault = deliver_event(cpu, &event);
+	fault = deliver_after(cpu, &event);
 	if (!fault)
 		cpu_priv(cpu)->begun |= BEGUN_TF; /* cleared: the handler is not stepped into */
-	else if (cpu->tr.sel == task)		  /* no other task's RIP */
-		cpu->rip = rip;
 	return fault;
 }
 

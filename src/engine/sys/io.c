@@ -52,12 +52,12 @@ static enum guest_fault check_port(struct cpu *cpu, u16 port, u32 size)
 	return free_access(cpu) ? FAULT_NONE : check_map(cpu, port, size);
 }
 
-/* The answer to what this very instruction asked before, used up by looking. */
-static bool answered(struct cpu *cpu, bool in, u16 port, u32 size)
+/* The answer to what this very instruction asked before, used up by looking. KVM: the program may
+ * have changed DX meanwhile (QEMU's vmport). */
+static bool answered(struct cpu *cpu, bool in, u32 size)
 {
 	struct cpu_io *io = &cpu->port.io;
-	bool done = io->state == IO_DONE && io->rip == cpu->rip && io->in == in &&
-		    io->port == port && io->size == size;
+	bool done = io->state == IO_DONE && io->rip == cpu->rip && io->in == in && io->size == size;
 
 	io->state = IO_IDLE;
 	return done;
@@ -85,31 +85,32 @@ enum sys_result sys_in(struct cpu *cpu, const struct insn *insn)
 {
 	u16 port = port_of(cpu, &insn->ops[1]);
 	u32 size = insn->ops[0].size;
-	enum guest_fault fault = check_port(cpu, port, size);
+	enum guest_fault fault;
 	u64 value = 0;
 
-	if (fault)
-		return sys_done(fault);
-	if (!answered(cpu, true, port, size))
-		return ask(cpu, true, port, size, 1);
-	bytes_copy(&value, cpu->port.io.data, size);
-	sys_set_reg(cpu, RAX, size, value);
-	cpu_watch_io(cpu, port, size);
-	return SYS_NEXT;
+	if (answered(cpu, true, size)) {
+		bytes_copy(&value, cpu->port.io.data, size);
+		sys_set_reg(cpu, RAX, size, value);
+		cpu_watch_io(cpu, cpu->port.io.port, size);
+		return SYS_NEXT;
+	}
+	fault = check_port(cpu, port, size);
+	return fault ? sys_done(fault) : ask(cpu, true, port, size, 1);
 }
 
 enum sys_result sys_out(struct cpu *cpu, const struct insn *insn)
 {
 	u16 port = port_of(cpu, &insn->ops[0]);
 	u32 size = insn->ops[1].size;
-	enum guest_fault fault = check_port(cpu, port, size);
+	enum guest_fault fault;
 
-	if (fault)
-		return sys_done(fault);
-	if (answered(cpu, false, port, size)) {
-		cpu_watch_io(cpu, port, size);
+	if (answered(cpu, false, size)) {
+		cpu_watch_io(cpu, cpu->port.io.port, size);
 		return SYS_NEXT;
 	}
+	fault = check_port(cpu, port, size);
+	if (fault)
+		return sys_done(fault);
 	bytes_copy(cpu->port.io.data, &cpu->regs[RAX], size);
 	return ask(cpu, false, port, size, 1);
 }
@@ -282,7 +283,7 @@ static enum sys_result transfer(struct cpu *cpu, const struct insn *insn, bool i
 		return sys_done(fault);
 	if (!elements_left(&t))
 		return SYS_NEXT;
-	if (answered(cpu, in, t.port, t.size))
+	if (answered(cpu, in, t.size))
 		return take(&t);
 	return request(&t);
 }

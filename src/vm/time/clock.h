@@ -43,18 +43,19 @@ struct vm_clock {
 };
 
 struct vcpu_clock {
-	u32 khz;	    /* of the guest's TSC */
-	u64 adjust;	    /* IA32_TSC_ADJUST */
-	u64 generation;	    /* of vm_clock that this TSC belongs to */
-	u64 system_time;    /* MSR_KVM_SYSTEM_TIME(_NEW) */
-	bool guest_stopped; /* KVM_KVMCLOCK_CTRL: tell the guest once */
-	u64 wall_clock;	    /* where to write the wall clock at the next update, or 0 */
-	u64 steal_msr;	    /* MSR_KVM_STEAL_TIME */
-	u64 steal_seen;	    /* run delay already accounted, ns */
-	u64 steal_asked;    /* host TSC when it was last asked for */
-	u64 steal_switches; /* times that the thread had stopped running by then, and one */
-	u64 waits_since;    /* virtual time: when it lost its turn, or TIME_NEVER */
-	u64 stolen;	    /* virtual time that the guest has not been told of */
+	u32 khz;	      /* of the guest's TSC */
+	u64 adjust;	      /* IA32_TSC_ADJUST */
+	u64 generation;	      /* of vm_clock that this TSC belongs to */
+	u64 system_time;      /* MSR_KVM_SYSTEM_TIME(_NEW) */
+	bool guest_stopped;   /* KVM_KVMCLOCK_CTRL: tell the guest once */
+	u64 wall_clock;	      /* where to write the wall clock at the next update, or 0 */
+	u64 steal_msr;	      /* MSR_KVM_STEAL_TIME */
+	bool shows_preempted; /* in its page, since vcpu_steal_preempted() */
+	u64 steal_seen;	      /* run delay already accounted, ns */
+	u64 steal_asked;      /* host TSC when it was last asked for */
+	u64 steal_switches;   /* times that the thread had stopped running by then, and one */
+	u64 waits_since;      /* virtual time: when it lost its turn, or TIME_NEVER */
+	u64 stolen;	      /* virtual time that the guest has not been told of */
 };
 
 /* A frequency as pvclock wants it: ns = (cycles << shift) * mul >> 32; a negative shift goes

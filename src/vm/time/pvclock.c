@@ -187,6 +187,7 @@ static bool take_preempted(struct vcpu *vcpu, gpa_t gpa)
 	u32 old = 0;
 	bool done = false;
 
+	vcpu->clock.shows_preempted = false;
 	if (!slot || (slot->flags & MEM_READONLY))
 		return false;
 	while (!done)
@@ -270,7 +271,12 @@ void vcpu_steal_preempted(struct vcpu *vcpu)
 {
 	u8 preempted = KVM_VCPU_PREEMPTED;
 
-	if (vcpu->clock.steal_msr & KVM_MSR_ENABLED && !vcpu->vm->time.is_virtual)
-		guest_write(vcpu->cpu, steal_gpa(vcpu) + offsetof(struct kvm_steal_time, preempted),
-			    &preempted, sizeof(preempted));
+	/* Once only: another vCPU may have asked for a flush since (KVM:
+	 * kvm_steal_time_set_preempted). */
+	if (!(vcpu->clock.steal_msr & KVM_MSR_ENABLED) || vcpu->vm->time.is_virtual ||
+	    vcpu->clock.shows_preempted)
+		return;
+	guest_write(vcpu->cpu, steal_gpa(vcpu) + offsetof(struct kvm_steal_time, preempted),
+		    &preempted, sizeof(preempted));
+	vcpu->clock.shows_preempted = true;
 }
