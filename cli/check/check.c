@@ -75,15 +75,31 @@ static bool compare_all(struct check *check)
 
 /* --- rounds of steps --- */
 
-/* With --resume a step that has left a result is not run again. */
-static void add_task(struct check *check, u32 index, enum check_step step)
+/* The suite may have changed since: a file's name has the number of a case, and no more. */
+static bool has_result(const struct check *check, u32 index, enum check_step step)
 {
+	struct check_results results;
 	char path[PATH_MAX];
+	bool found;
 
 	check_result_path(path, check->folder, index, step);
-	if (check->options->resume && !access(path, F_OK))
+	found = results_read(&results, path) && result_of(&results, &check->suite.one[index]);
+	results_free(&results);
+	return found;
+}
+
+/* With --resume a step that has left a result is not run again, and functions of the case stay:
+ * they are of the run that is resumed. */
+static void add_task(struct check *check, u32 index, enum check_step step)
+{
+	bool resume = check->options->resume;
+
+	if (resume && has_result(check, index, step))
 		return;
-	check->task[check->tasks++] = (struct check_task){ index, step };
+	check->task[check->tasks++] = (struct check_task){
+		index, step,
+		step == STEP_COUNTS && !(resume && has_result(check, index, STEP_FUNCTIONS))
+	};
 }
 
 static int run_tasks(struct check *check)
@@ -116,11 +132,11 @@ static int run_counts(struct check *check)
 static int run_functions(struct check *check)
 {
 	for (u32 i = 0; i < check->count; i++) {
-		const struct check_result *before =
-			result_of(&check->baseline, check->comparison[i].of);
+		const struct check_case *of = check->comparison[i].of;
+		const struct check_result *before = result_of(&check->baseline, of);
 
 		if (compare_is_changed(&check->comparison[i]) && before->has_functions &&
-		    !check->functions[check->chosen[i]].count)
+		    !result_of(&check->functions[check->chosen[i]], of))
 			add_task(check, check->chosen[i], STEP_FUNCTIONS);
 	}
 	return run_tasks(check);

@@ -10,6 +10,7 @@
  *   code_names.c  which function the code of a profile is
  *   options.c     the command line
  *   jobs.c        steps, some at a time
+ *   earlier.c     results of an earlier run, which steps replace
  *   slurm.c       steps on a cluster of Slurm's
  *   signals.c     what stops either
  *   tool.c        programs that are asked: Slurm's, and the history's
@@ -165,6 +166,7 @@ void code_free(struct check_result *result);
 struct check_task {
 	u32 index; /* of the case */
 	enum check_step step;
+	bool replaces_functions; /* of an earlier run, which explain other counts */
 };
 
 struct check_limits {
@@ -180,6 +182,11 @@ struct check_runner {
 	int (*run)(const struct check_suite *suite, const struct check_task *task, u32 count,
 		   const struct check_limits *limits, const char *results);
 };
+
+/* earlier.c: results of an earlier run are put aside, then put back or removed. */
+void earlier_put_aside(const struct check_task *task, u32 count, const char *results);
+void earlier_put_back(const struct check_task *task, u32 count, const char *results);
+void earlier_remove(const struct check_task *task, u32 count, const char *results);
 
 /* Here, each in a process. */
 extern const struct check_runner runner_local;

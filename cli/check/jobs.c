@@ -140,6 +140,8 @@ static int jobs_run(const struct check_suite *suite, const struct check_task *ta
 
 	if (!jobs.pid)
 		return out_of_memory();
+	earlier_put_aside(task, count, results);
+	earlier_remove(task, count, results);
 	fflush(NULL); /* or each process has what is not written yet */
 	signals_block(&jobs.signals);
 	status = run_all(suite, task, count, &jobs, results);

@@ -64,45 +64,6 @@ static void result_path(const struct slurm *slurm, u32 i, char path[PATH_MAX])
 	check_result_path(path, slurm->results, slurm->task[i].index, slurm->task[i].step);
 }
 
-static void aside_path(const struct slurm *slurm, u32 i, char path[PATH_MAX])
-{
-	result_path(slurm, i, path);
-	strcat(path, ".old"); /* check_result_path() leaves room */
-}
-
-static void put_aside(const struct slurm *slurm)
-{
-	char path[PATH_MAX], aside[PATH_MAX];
-
-	for (u32 i = 0; i < slurm->count; i++) {
-		result_path(slurm, i, path);
-		aside_path(slurm, i, aside);
-		unlink(aside);
-		rename(path, aside);
-	}
-}
-
-static void put_back(const struct slurm *slurm)
-{
-	char path[PATH_MAX], aside[PATH_MAX];
-
-	for (u32 i = 0; i < slurm->count; i++) {
-		result_path(slurm, i, path);
-		aside_path(slurm, i, aside);
-		rename(aside, path);
-	}
-}
-
-static void remove_old(const struct slurm *slurm)
-{
-	char aside[PATH_MAX];
-
-	for (u32 i = 0; i < slurm->count; i++) {
-		aside_path(slurm, i, aside);
-		unlink(aside);
-	}
-}
-
 static bool has_result(const struct slurm *slurm, u32 i)
 {
 	char path[PATH_MAX];
@@ -239,11 +200,11 @@ static int submit(struct slurm *slurm)
 	script = make_script(slurm, vpmu, suite);
 	if (!script)
 		return out_of_memory();
-	put_aside(slurm);
+	earlier_put_aside(slurm->task, slurm->count, slurm->results);
 	if (tool_run(argv, script, &answer) && take_job(slurm, answer.output)) {
-		remove_old(slurm);
+		earlier_remove(slurm->task, slurm->count, slurm->results);
 	} else {
-		put_back(slurm);
+		earlier_put_back(slurm->task, slurm->count, slurm->results);
 		status = failure(STATUS_BROKEN, "Slurm has not taken the job: %s", answer.said);
 	}
 	free(answer.output);

@@ -474,7 +474,7 @@ static void a_name_is_one_word_of_the_shell(void **state)
 
 static int run_job(void)
 {
-	const struct check_task task = { 0, STEP_COUNTS };
+	const struct check_task task = { .step = STEP_COUNTS };
 	char folder[] = "/tmp/vpmu-check-test-XXXXXX", path[PATH_MAX];
 	struct check_suite suite;
 	int status;
