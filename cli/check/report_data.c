@@ -8,16 +8,25 @@
 
 /* --- JSON --- */
 
+/* What is no UTF-8, as in the name of a file, is U+FFFD, byte by byte. */
 void report_put_string(FILE *out, const char *text)
 {
+	size_t left = strlen(text);
+
 	fputc('"', out);
-	for (; *text; text++) {
+	while (left) {
+		u32 length = toml_utf8_length(text, left);
+
 		if (*text == '"' || *text == '\\')
 			fputc('\\', out);
-		if ((u8)*text < 0x20)
+		if (!length)
+			fputs("\\ufffd", out);
+		else if ((u8)*text < 0x20)
 			fprintf(out, "\\u%04x", (u8)*text);
 		else
-			fputc(*text, out);
+			fwrite(text, 1, length, out);
+		text += length ?: 1;
+		left -= length ?: 1;
 	}
 	fputc('"', out);
 }

@@ -66,6 +66,9 @@ const struct toml_value *toml_find(const struct toml_table *table, const char *k
 /* What a value is, for messages: "a string". */
 const char *toml_type_name(enum toml_type type);
 
+/* The length of the UTF-8 sequence that a text begins with: RFC 3629. 0: it is none. */
+u32 toml_utf8_length(const char *text, size_t left);
+
 /* A string, or a key, in quotes as TOML has it. */
 void toml_write_string(FILE *out, const char *string);
 

@@ -42,11 +42,9 @@ static bool is_control(char c)
 	return ((u8)c < 0x20 && c != '\t') || c == 0x7f;
 }
 
-/* The length of the UTF-8 sequence at hand: RFC 3629. 0: it is none. */
-static u32 utf8_length(const struct parser *p)
+u32 toml_utf8_length(const char *text, size_t left)
 {
-	const u8 *s = (const u8 *)p->at;
-	size_t left = p->end - p->at;
+	const u8 *s = (const u8 *)text;
 	u32 n = s[0] < 0x80   ? 1
 		: s[0] < 0xc2 ? 0
 		: s[0] < 0xe0 ? 2
@@ -68,7 +66,7 @@ static u32 utf8_length(const struct parser *p)
 /* One character of a comment or string, which stays on its line. */
 static bool check_character(struct parser *p, const char *where, u32 *length)
 {
-	*length = utf8_length(p);
+	*length = toml_utf8_length(p->at, p->end - p->at);
 	if (!*length)
 		return toml_wrong(p, "%s has a byte 0x%02x that is not UTF-8", where, (u8)*p->at);
 	if (is_control(*p->at))

@@ -525,6 +525,32 @@ static void jobs_are_reaped_where_their_signal_is_ignored(void **state)
 	assert_true(signal(SIGCHLD, before) == SIG_IGN);
 }
 
+/* A path is any bytes but 0; JSON is UTF-8 (RFC 8259, 8.1). */
+static void paths_that_are_not_utf8_are_json_all_the_same(void **state)
+{
+	static const struct {
+		const char *path, *json;
+	} row[] = {
+		{ "a/\xc3\xa4\xe2\x82\xac\xf0\x9f\x98\x80",
+		  "\"a/\xc3\xa4\xe2\x82\xac\xf0\x9f\x98\x80\"" },
+		{ "\xff\xc3/b\x80", "\"\\ufffd\\ufffd/b\\ufffd\"" },
+		{ "\xed\xa0\x80\xe2\x82", "\"\\ufffd\\ufffd\\ufffd\\ufffd\\ufffd\"" },
+		{ "\"\\\n", "\"\\\"\\\\\\u000a\"" },
+	};
+
+	(void)state;
+	for (u32 i = 0; i < ARRAY_SIZE(row); i++) {
+		char *text;
+		size_t size;
+		FILE *out = open_memstream(&text, &size);
+
+		report_put_string(out, row[i].path);
+		fclose(out);
+		assert_string_equal(text, row[i].json);
+		free(text);
+	}
+}
+
 int main(void)
 {
 	const struct CMUnitTest tests[] = {
@@ -541,6 +567,7 @@ int main(void)
 		cmocka_unit_test(a_change_of_nothing_reports_nothing),
 		cmocka_unit_test(a_failure_has_its_reason_in_every_report),
 		cmocka_unit_test(text_of_files_reaches_reports_as_printable),
+		cmocka_unit_test(paths_that_are_not_utf8_are_json_all_the_same),
 		cmocka_unit_test(a_name_is_one_word_of_the_shell),
 		cmocka_unit_test(a_signal_before_the_wait_ends_the_jobs),
 		cmocka_unit_test(jobs_are_reaped_where_their_signal_is_ignored),
