@@ -3,7 +3,6 @@
  * vpmu exec: boots a guest that sees the host's files, runs one command in it, and is gone.
  */
 #include <errno.h>
-#include <fcntl.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
@@ -443,16 +442,6 @@ static int choose_baseline(struct exec_options *options)
 	return check_baseline();
 }
 
-void exec_standard_files(void)
-{
-	int fd;
-
-	do
-		fd = open("/dev/null", O_RDWR | O_CLOEXEC);
-	while (fd >= 0 && fd <= 2);
-	close(fd);
-}
-
 int exec_options_read(struct exec_options *options, char **argv, int *i)
 {
 	int status = STATUS_OK;
@@ -533,7 +522,7 @@ static int run(int argc, char **argv)
 	struct exec_options options = { EXEC_DEFAULTS };
 	int i = 1, status;
 
-	exec_standard_files();
+	open_standard_files();
 	options.started = monotonic_ms();
 	status = exec_options_read(&options, argv, &i);
 	if (options.help)

@@ -103,7 +103,7 @@ static int run_up(int argc, char **argv)
 	struct exec_options options = { EXEC_DEFAULTS, .command = nothing };
 	int i = 2, status;
 
-	exec_standard_files();
+	open_standard_files();
 	options.started = monotonic_ms();
 	if (argc < 2)
 		return usage_error(&command_up, "there is no name for the guest");

@@ -67,8 +67,6 @@ int exec_options_end(const struct command *command, int argc, char **argv);
 int exec_options_read(struct exec_options *options, char **argv, int *i);
 /* Whether they can be had together. An exit code. */
 int exec_options_check(struct exec_options *options);
-/* Standard files that are closed must not become something else. */
-void exec_standard_files(void);
 
 #define EXEC_DEFAULTS                                                      \
 	.machine = "microvm", .kernel = "cloud", .cpus = 1, .memory = 512, \

@@ -1,11 +1,14 @@
 // SPDX-License-Identifier: MIT
 /*
- * How every part of the command speaks to its user: what went wrong, on stderr, and help.
+ * How every part of the command speaks to its user: what went wrong, on stderr, and help; and the
+ * standard files for it.
  */
 #include "cli/base/command.h"
 
+#include <fcntl.h>
 #include <stdarg.h>
 #include <stdio.h>
+#include <unistd.h>
 
 int usage_error(const struct command *command, const char *fmt, ...)
 {
@@ -41,4 +44,14 @@ void command_help(const struct command *command)
 {
 	printf("usage: vpmu %s %s\n\n%s.\n\n", command->name, command->synopsis, command->summary);
 	command->describe();
+}
+
+void open_standard_files(void)
+{
+	int fd;
+
+	do
+		fd = open("/dev/null", O_RDWR | O_CLOEXEC);
+	while (fd >= 0 && fd <= 2);
+	close(fd);
 }

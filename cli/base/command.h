@@ -35,6 +35,8 @@ __attribute__((format(printf, 2, 3))) int usage_error(const struct command *comm
 __attribute__((format(printf, 2, 3))) int failure(enum exit_code code, const char *fmt, ...);
 int out_of_memory(void);
 void command_help(const struct command *command);
+/* Standard files that are closed must not become something else. */
+void open_standard_files(void);
 
 /* Where a part of the installation is; need_part() is an exit code, and has said what is wrong. */
 bool find_part(const char *name, char path[PATH_MAX]); /* false with errno */

@@ -405,6 +405,7 @@ static int run(int argc, char **argv)
 			command_help(&command_check);
 			return STATUS_OK;
 		}
+	open_standard_files();
 	status = options_parse(&options, argc, argv);
 	return status ?: check_suite(&options);
 }

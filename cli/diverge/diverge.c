@@ -301,7 +301,7 @@ static int run(int argc, char **argv)
 	bool will_run = true;
 	int i = 1;
 
-	exec_standard_files();
+	open_standard_files();
 	for (; i < argc && argv[i][0] == '-' && argv[i][1]; i++) {
 		if (!strcmp(argv[i], "--")) {
 			i++;
