@@ -90,6 +90,7 @@ void client_process_name(int pid, char *out, size_t size)
 	if (!f || !fgets(out, size, f))
 		snprintf(out, size, "?");
 	out[strcspn(out, "\n")] = '\0';
+	make_printable(out);
 	if (f)
 		fclose(f);
 }
@@ -170,7 +171,8 @@ void client_close(struct client *client)
 	client->fd = -1;
 }
 
-/* The next line of the answer, without its end; false: none came. */
+/* The next line of the answer, without its end; false: none came. All of it may be printed: a guest
+ * may have taken over the process that says it. */
 static bool next_line(struct client *client, char *out, size_t size)
 {
 	size_t used = 0;
@@ -194,6 +196,7 @@ static bool next_line(struct client *client, char *out, size_t size)
 	}
 	client->at++;
 	out[used] = '\0';
+	make_printable(out);
 	return true;
 }
 

@@ -23,7 +23,7 @@ struct client {
 	char in[4096];
 };
 
-/* The command that a process runs, as the kernel names it. */
+/* The command that a process runs, as the kernel names it, printable. */
 void client_process_name(int pid, char *out, size_t size);
 /* Calls visit() with the pid of each vpmu process of this user. */
 void client_each(void (*visit)(int pid, void *arg), void *arg);

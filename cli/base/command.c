@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: MIT
 /*
- * How every part of the command speaks to its user: what went wrong, on stderr, and help; and the
- * standard files for it.
+ * How every part of the command speaks to its user: what went wrong, on stderr, and help; the
+ * standard files for it, and what may be in it.
  */
 #include "cli/base/command.h"
 
@@ -9,6 +9,8 @@
 #include <stdarg.h>
 #include <stdio.h>
 #include <unistd.h>
+
+#include "base/types.h"
 
 int usage_error(const struct command *command, const char *fmt, ...)
 {
@@ -54,4 +56,11 @@ void open_standard_files(void)
 		fd = open("/dev/null", O_RDWR | O_CLOEXEC);
 	while (fd >= 0 && fd <= 2);
 	close(fd);
+}
+
+void make_printable(char *text)
+{
+	for (; *text; text++)
+		if ((u8)*text < 0x20 || (u8)*text >= 0x7f)
+			*text = '?';
 }

@@ -37,6 +37,9 @@ int out_of_memory(void);
 void command_help(const struct command *command);
 /* Standard files that are closed must not become something else. */
 void open_standard_files(void);
+/* Replaces what is not printable ASCII: text of guests, processes and files, which would move the
+ * cursor of a terminal or mislead the reader of a report. */
+void make_printable(char *text);
 
 /* Where a part of the installation is; need_part() is an exit code, and has said what is wrong. */
 bool find_part(const char *name, char path[PATH_MAX]); /* false with errno */

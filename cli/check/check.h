@@ -28,6 +28,7 @@
 #include <stdio.h>
 
 #include "base/types.h"
+#include "cli/base/command.h"
 #include "cli/check/toml.h"
 
 /* --- suite.c --- */
@@ -134,8 +135,6 @@ const struct check_result *results_find(const struct check_results *results, con
 /* Writes results, replacing the file in one step. False: errno. */
 bool results_write(const char *path, const char *comment, const struct check_result *const *result,
 		   u32 count);
-/* Replaces what is not printable ASCII: text of guests and files, for messages and reports. */
-void make_printable(char *text);
 const struct check_count *counts_find(const struct check_counts *counts, const char *name);
 
 /* --- step.c --- */

@@ -226,13 +226,6 @@ const struct check_result *results_find(const struct check_results *results, con
 	return NULL;
 }
 
-void make_printable(char *text)
-{
-	for (; *text; text++)
-		if ((u8)*text < 0x20 || (u8)*text >= 0x7f)
-			*text = '?';
-}
-
 const struct check_count *counts_find(const struct check_counts *counts, const char *name)
 {
 	for (u32 i = 0; i < counts->count; i++)

@@ -103,6 +103,55 @@ static void one_that_lets_us_in_is_asked(void **state)
 	close(listener);
 }
 
+static char diverted[256];
+
+/* What is written to it meanwhile is in `diverted`. */
+static void divert_stderr(bool begin)
+{
+	static int saved, fds[2];
+
+	if (begin) {
+		saved = dup(2);
+		assert_int_equal(pipe2(fds, O_CLOEXEC), 0);
+		dup2(fds[1], 2);
+		return;
+	}
+	dup2(saved, 2);
+	close(saved);
+	close(fds[1]);
+	diverted[read(fds[0], diverted, sizeof(diverted) - 1)] = '\0';
+	close(fds[0]);
+}
+
+/* A QEMU that its guest took over says what it likes, and may be called so. */
+static void what_a_vm_says_moves_no_cursor(void **state)
+{
+	int listener = take_name(getpid()), fd;
+	struct client client;
+	char said[64] = "", before[16], name[16];
+	bool refused;
+	static const char answer[] = "model \033[2Jx\x9b\nerror: \033]0;x\a\n.\n";
+
+	(void)state;
+	assert_true(client_open(&client, getpid()));
+	fd = accept(listener, NULL, NULL);
+	assert_int_equal(write(fd, answer, strlen(answer)), strlen(answer));
+	divert_stderr(true);
+	refused = !client_ask(&client, note_line, said, "list");
+	divert_stderr(false);
+	assert_true(refused);
+	assert_string_equal(said, "model ?[2Jx?");
+	assert_string_equal(diverted, "vpmu: ?]0;x?\n");
+	prctl(PR_GET_NAME, before);
+	prctl(PR_SET_NAME, "a\033[2J\xc2\x9b");
+	client_process_name(getpid(), name, sizeof(name));
+	prctl(PR_SET_NAME, before);
+	assert_string_equal(name, "a?[2J?\?");
+	client_close(&client);
+	close(fd);
+	close(listener);
+}
+
 /* Names of processes of ours, which another user can take as well. */
 static void the_exporter_has_time_for_others(void **state)
 {
@@ -137,6 +186,7 @@ int main(void)
 {
 	const struct CMUnitTest tests[] = {
 		cmocka_unit_test(one_that_lets_us_in_is_asked),
+		cmocka_unit_test(what_a_vm_says_moves_no_cursor),
 		cmocka_unit_test(a_name_that_lets_nobody_in_is_left_soon),
 		cmocka_unit_test(the_exporter_has_time_for_others),
 	};
