@@ -104,6 +104,6 @@ def serve(text, port, say):
     """Until SIGINT or SIGTERM. say(address): when it can be visited. OSError: the port is another's."""
     with http.server.ThreadingHTTPServer(("127.0.0.1", port), Handler) as server:
         server.daemon_threads = True
-        server.page, server.path = text.encode(), f"/{secrets.token_urlsafe(16)}/"
+        server.page, server.path = text.encode(errors="replace"), f"/{secrets.token_urlsafe(16)}/"
         say(f"http://127.0.0.1:{server.server_address[1]}{server.path}")
         server.serve_forever()
