@@ -3,7 +3,6 @@
 
 import bisect
 import hashlib
-import mmap
 import os
 import stat
 import struct
@@ -13,7 +12,11 @@ from samples import printable
 GLOBAL, WEAK = 1, 2  # bindings of ELF
 FUNCTIONS = 2, 10  # STT_FUNC, STT_GNU_IFUNC
 MAX_HEADERS = 4096
+MAX_NOTES = 1 << 20  # bytes, of all of them
+MAX_SYMBOLS = 4_000_000
+MAX_TEXT = 1 << 30  # bytes of tables of names and of names
 LONGEST_NAME = 16384
+PROGRAM, SECTION, SYMBOL = struct.Struct("<IIQQQQQQ"), struct.Struct("<IIQQQQIIQQ"), struct.Struct("<IBBHQQ")
 
 
 def rank(name, size, binding):
@@ -70,15 +73,37 @@ def kernel_map(path):
     return Symbols.of_kernel(rows)
 
 
-def open_file(path):
-    """The bytes of a regular file. A guest may have chosen its name: no device is opened, nothing is waited for."""
-    fd = os.open(path, os.O_RDONLY | os.O_NONBLOCK | os.O_NOCTTY | os.O_CLOEXEC)
-    try:
-        if not stat.S_ISREG(os.fstat(fd).st_mode):
-            raise ValueError(f"{path} is not a file")
-        return mmap.mmap(fd, 0, prot=mmap.PROT_READ) if os.fstat(fd).st_size else b""
-    finally:
-        os.close(fd)
+class File:
+    """A regular file. A guest may have chosen its name: no device is opened, nothing is waited for. It may change the file, too: one that
+    is mapped and shrinks ends the program by SIGBUS, so pieces of it are read."""
+
+    def __init__(self, path):
+        self.path, self.fd = path, os.open(path, os.O_RDONLY | os.O_NONBLOCK | os.O_NOCTTY | os.O_CLOEXEC)
+
+    def __enter__(self):
+        return self
+
+    def __exit__(self, *_):
+        os.close(self.fd)
+
+    def size(self):
+        """ValueError: it is a device or a folder."""
+        status = os.fstat(self.fd)
+        if not stat.S_ISREG(status.st_mode):
+            raise ValueError(f"{self.path} is not a file")
+        return status.st_size
+
+    def piece(self, at, size):
+        """As far as there is one."""
+        size = min(size, self.size() - at)
+        return os.pread(self.fd, size, at) if size > 0 else b""
+
+    def whole(self, at, size):
+        """All of a piece."""
+        data = self.piece(at, size)
+        if len(data) < size:
+            raise ValueError(f"{self.path} is not a whole ELF file")
+        return data
 
 
 def build_id(notes):
@@ -106,28 +131,39 @@ class Elf:
     """Functions of an ELF file, by the addresses that it gives them, and where its segments are in the file."""
 
     def __init__(self, path):
-        self.path, self.data = os.path.abspath(path), open_file(path)  # objdump would take "-x" and "@x" as options
-        if self.data[:6] != b"\x7fELF\x02\x01":
-            raise ValueError(f"{path} is not a 64-bit ELF file")
-        try:
-            self._read()
-        except (struct.error, OverflowError):
-            raise ValueError(f"{path} is not a whole ELF file") from None
+        self.path, self.left = os.path.abspath(path), MAX_TEXT  # objdump would take "-x" and "@x" as options
+        with File(path) as file:
+            header = file.piece(0, 64)
+            if header[:6] != b"\x7fELF\x02\x01":
+                raise ValueError(f"{path} is not a 64-bit ELF file")
+            try:
+                self._read(file, header)
+            except (struct.error, OverflowError):
+                raise ValueError(f"{path} is not a whole ELF file") from None
 
-    def _read(self):
-        header = self.data[:64]
+    def _read(self, file, header):
         programs, sections = struct.unpack_from("<QQ", header, 32)
         size, count, section_size, section_count = struct.unpack_from("<HHHH", header, 54)
-        rows = [struct.unpack_from("<IIQQQQQQ", self.data, programs + size * i) for i in range(min(count, MAX_HEADERS))]
+        if count and size != PROGRAM.size or section_count and section_size != SECTION.size:
+            raise ValueError(f"{file.path} has headers of another size than ELF")
+        headers = file.whole(programs, size * count) if count else b""
+        rows = list(PROGRAM.iter_unpack(headers[: MAX_HEADERS * PROGRAM.size]))
         self.loads = [(row[2], row[3], row[5]) for row in rows if row[0] == 1]  # offset, address, size
-        notes = [self.data[row[2]: row[2] + row[5]] for row in rows if row[0] == 4]
-        self.identity = identity(header, self.data[programs: programs + size * count], notes)
-        self.sections = [struct.unpack_from("<IIQQQQIIQQ", self.data, sections + i * section_size) for i in range(section_count)]
-        self.symbols = Symbols.of(self._functions())
+        self.identity = identity(header, headers, self._notes(file, rows))
+        self.sections = list(SECTION.iter_unpack(file.whole(sections, section_size * section_count))) if section_count else []
+        self.symbols = Symbols.of(self._functions(file))
 
-    def _functions(self):
+    @staticmethod
+    def _notes(file, rows):
+        left = MAX_NOTES
+        for row in rows:
+            if row[0] == 4 and row[5] <= left:
+                left -= row[5]
+                yield file.piece(row[2], row[5])
+
+    def _functions(self, file):
         """A function of assembly code may have no size: it lasts to the next one, at most to the end of its section."""
-        rows = list(self._rows())
+        rows = list(self._rows(file))
         starts = sorted({row[0] for row in rows})
         for value, name, size, binding, end in rows:
             if not size:
@@ -136,16 +172,36 @@ class Elf:
             if size > 0:
                 yield value, name, size, binding
 
-    def _rows(self):
+    def _tables(self):
+        """(offset, number of symbols, section of their names). Several headers may name the same table."""
+        known, left = set(), MAX_SYMBOLS
         for section in self.sections:
-            if section[1] not in (2, 11) or section[6] >= len(self.sections):  # SYMTAB, DYNSYM
+            if section[1] not in (2, 11) or section[6] >= len(self.sections) or section[4:6] in known:  # SYMTAB, DYNSYM
                 continue
-            strings = self.sections[section[6]][4]
-            for at in range(section[4], section[4] + section[5], 24):
-                name, info, _, part, value, length = struct.unpack_from("<IBBHQQ", self.data, at)
+            known.add(section[4:6])
+            left -= section[5] // SYMBOL.size
+            if left < 0:
+                raise ValueError(f"{self.path} has more than {MAX_SYMBOLS} symbols")
+            yield section[4], section[5] // SYMBOL.size, self.sections[section[6]]
+
+    def _take(self, text):
+        """Names may overlap, and so may their tables."""
+        self.left -= len(text)
+        if self.left < 0:
+            raise ValueError(f"{self.path}: the names of its symbols are too long")
+        return text
+
+    def _rows(self, file):
+        strings = {}
+        for at, count, names in self._tables():
+            if names[4:6] not in strings:
+                strings[names[4:6]] = self._take(file.piece(names[4], min(names[5], self.left + 1)))
+            text = strings[names[4:6]]
+            for name, info, _, part, value, length in SYMBOL.iter_unpack(file.whole(at, count * SYMBOL.size)):
                 if info & 15 in FUNCTIONS and part and value and part < len(self.sections):
-                    text = self.data[strings + name: strings + name + LONGEST_NAME].partition(b"\0")[0].decode(errors="replace")
-                    yield value, printable(text), length, info >> 4, self.sections[part][3] + self.sections[part][5]
+                    end = text.find(b"\0", name, name + LONGEST_NAME)
+                    word = self._take(text[name: end if end >= 0 else name + LONGEST_NAME])
+                    yield value, printable(word.decode(errors="replace")), length, info >> 4, self.sections[part][3] + self.sections[part][5]
 
     def use_symbols_of(self, other):
         """Of the file with debugging information, which knows more names but not where segments are."""
