@@ -95,6 +95,10 @@ class Raw:
         return " ".join([self.head, *who, *self.callers])
 
 
+class Unwritable(Exception):
+    """Lines cannot be written, for this reason. No OSError, which is what a VM that has ended is."""
+
+
 class Process:
     """What was written down of one: names by TID, maps by address. identity: as Task.process."""
 
@@ -120,7 +124,7 @@ class Recorder:
         self.linux, self.searches, self.why = None, list(SEARCHES), None
         self.processes, self.functions = {}, {}  # by PID, those that were sampled last at the end; by address
         self.count, self.described = 0, 0
-        print(f"{samples.HEADER}{samples.VERSIONS[-1]} frequency {frequency}", file=out)
+        self._line(f"{samples.HEADER}{samples.VERSIONS[-1]} frequency {frequency}")
 
     def now(self):
         return time.monotonic() - self.begun
@@ -130,8 +134,14 @@ class Recorder:
         self._search()
         self.begun = time.monotonic()
 
+    def _line(self, *words):
+        try:
+            print(*words, file=self.out)
+        except OSError as error:
+            raise Unwritable(error.strerror) from None
+
     def _write(self, when, *words):
-        print(f"{when:.6f}", *words, file=self.out)
+        self._line(f"{when:.6f}", *words)
 
     def _describe(self, when, *words):
         """A line about a process."""
@@ -158,7 +168,7 @@ class Recorder:
         return " ".join(words)
 
     def sample(self):
-        """One of each vCPU. EOFError, OSError: the VM has ended."""
+        """One of each vCPU. EOFError, OSError: the VM has ended. Unwritable."""
         self._search()
         lines = self.control.ask(self._command())
         when = self.now()
