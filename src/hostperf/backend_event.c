@@ -174,7 +174,8 @@ static void settle_pebs(struct hostperf_guest *guest)
 
 	/* Bit 32+i of a counter i that samples by latency is no fixed counter's. The hardware looks
 	 * at selects for that, but has only those that count. */
-	control.enable &= ~((control.enable & guest->latency) << PMU_FIXED_BASE);
+	if (control.has_latency_bits)
+		control.enable &= ~((control.enable & guest->latency) << PMU_FIXED_BASE);
 	control.enable &= ~taken(guest);
 	if (guest->host->hw->pebs.enable != control.enable)
 		hwpmu_write_pebs(guest->host->hw, &control);

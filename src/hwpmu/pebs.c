@@ -119,8 +119,8 @@ u64 hwpmu_pebs_counters(const struct hwpmu *pmu)
 {
 	u64 enable = pmu->store ? pmu->pebs.enable : 0;
 
-	/* Up to version 4 bit 32+i says that counter i samples by latency (SDM 3B 20.3.4.4.2). */
-	for (u32 i = 0; i < 4; i++)
+	/* Bit 32+i of a counter i that samples by latency (SDM 3B 20.3.4.4.2). */
+	for (u32 i = 0; pmu->pebs.has_latency_bits && i < 4; i++)
 		if ((enable & BIT(i)) &&
 		    (pmu->select[i] & (EVENTSEL_EVENT | EVENTSEL_UMASK)) == PEBS_LOAD_LATENCY)
 			enable &= ~BIT(PMU_FIXED_BASE + i);

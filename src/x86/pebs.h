@@ -8,8 +8,8 @@
 
 #include "base/types.h"
 
-/* IA32_PEBS_ENABLE: besides a bit of each counter, bits 32+i of those that sample loads by their
- * latency (SDM 3B 20.3.4.4.2); Linux sets them where it sees version 4 or less. */
+/* IA32_PEBS_ENABLE: besides a bit of each counter, up to version 4 bits 32+i of those that sample
+ * loads by their latency (SDM 3B 20.3.4.4.2); Linux sets them where it sees version 4 or less. */
 #define PEBS_ENABLE_LATENCY MASK(35, 32)
 
 /* MSR_PEBS_DATA_CFG: groups of an adaptive record, and how many branch records minus one. */
@@ -49,11 +49,12 @@ enum pebs_source {
 };
 
 struct pebs_control {
-	u64 enable;    /* IA32_PEBS_ENABLE: counters */
-	u64 ds_area;   /* linear address */
-	u64 data_cfg;  /* MSR_PEBS_DATA_CFG */
-	u64 latency;   /* MSR_PEBS_LD_LAT: loads that take less are not sampled */
-	bool adaptive; /* records obey data_cfg where the counter's control says so */
+	u64 enable;	       /* IA32_PEBS_ENABLE: counters */
+	u64 ds_area;	       /* linear address */
+	u64 data_cfg;	       /* MSR_PEBS_DATA_CFG */
+	u64 latency;	       /* MSR_PEBS_LD_LAT: loads that take less are not sampled */
+	bool adaptive;	       /* records obey data_cfg where the counter's control says so */
+	bool has_latency_bits; /* version 4 or less: PEBS_ENABLE_LATENCY */
 };
 
 #endif

@@ -202,9 +202,10 @@ static void set_word(u64 linear, u64 value)
 	memcpy(at(linear, 8), &value, 8);
 }
 
-static void create(enum model_set model)
+static void create_as(enum model_set model, const struct pmu_guest *guest)
 {
 	pmu_machine_create_either(&m, model);
+	pmu_configure(&m.pmu, guest);
 	m.apart = true;
 	hwpmu_attach_store(&m.hw, &store, NULL);
 	memset(memory, 0, sizeof(memory));
@@ -220,6 +221,13 @@ static void create(enum model_set model)
 	host_wrmsr(&m, PMC, -(u64)PERIOD);
 	guest_wrmsr(&m, EVNTSEL, COUNTING | 0xc0);
 	guest_wrmsr(&m, GLOBAL_CTRL, 1);
+}
+
+static void create(enum model_set model)
+{
+	struct pmu_guest guest = pmu_machine_guest(model);
+
+	create_as(model, &guest);
 }
 
 static u64 records(u32 size)
@@ -403,18 +411,38 @@ static void what_cannot_be_accessed_costs_the_record_only(void **state)
 	assert_int_equal(word(STORE + DS_PEBS_INDEX), ~0ull - 16);
 }
 
-static void latency_bits_are_not_fixed_counters(void **state)
+/* Counter 0 samples loads by latency, which does not count here, and fixed counter 0 every 3
+ * instructions, if PEBS_ENABLE bit 32 is its own. */
+static void sample_latency_and_fixed(u8 version)
 {
-	(void)state;
-	create(MODEL_ICELAKE);
+	struct pmu_guest guest = pmu_machine_guest(MODEL_ICELAKE);
+
+	guest.leaf_a_eax = (guest.leaf_a_eax & ~MASK(7, 0)) | version;
+	create_as(MODEL_ICELAKE, &guest);
+	set_word(STORE + DS_FIXED_RESET, -3ull & WIDTH);
 	guest_wrmsr(&m, EVNTSEL, COUNTING | PEBS_LOAD_LATENCY);
 	guest_wrmsr(&m, ENABLE, 1 | BIT(32));
 	guest_wrmsr(&m, 0x309, -3ull);
 	guest_wrmsr(&m, 0x38d, 0x3);
-	guest_wrmsr(&m, GLOBAL_CTRL, BIT(32));
+	guest_wrmsr(&m, GLOBAL_CTRL, 1 | BIT(32));
 	pmu_machine_run(&m, 3);
+}
+
+static void latency_bits_are_not_fixed_counters(void **state)
+{
+	(void)state;
+	sample_latency_and_fixed(4);
 	assert_int_equal(records(32), 0);
 	assert_int_equal(host_rdmsr(&m, STATUS), BIT(32));
+}
+
+static void version_5_has_no_latency_bits(void **state)
+{
+	(void)state;
+	sample_latency_and_fixed(5);
+	assert_int_equal(records(32), 1);
+	assert_int_equal(word(BUFFER + 0x10), BIT(32));
+	assert_int_equal(host_rdmsr(&m, STATUS), 0);
 }
 
 int main(void)
@@ -433,6 +461,7 @@ int main(void)
 		cmocka_unit_test(a_denied_event_makes_no_records),
 		cmocka_unit_test(what_cannot_be_accessed_costs_the_record_only),
 		cmocka_unit_test(latency_bits_are_not_fixed_counters),
+		cmocka_unit_test(version_5_has_no_latency_bits),
 	};
 
 	return pmu_machine_test_both(tests);
