@@ -34,6 +34,11 @@ static bool read_word(const struct hwpmu *pmu, u64 address, u64 *value)
 	return pmu->store->read(pmu->owner, address, value, sizeof(*value));
 }
 
+static u64 hidden_bits(const struct hwpmu *pmu, u32 counter)
+{
+	return counter >= PMU_FIXED_BASE ? pmu->pebs.fixed_hidden : pmu->pebs.general_hidden;
+}
+
 /* What the instruction added beyond the overflow counts in the next period: samples are exactly a
  * period apart, and no count is lost. */
 static void reload(struct hwpmu *pmu, u64 counters)
@@ -43,8 +48,9 @@ static void reload(struct hwpmu *pmu, u64 counters)
 		u64 value;
 
 		counters &= counters - 1;
-		if (read_word(pmu, reset_address(pmu, counter), &value))
-			hwpmu_add(pmu, counter, value);
+		if (!read_word(pmu, reset_address(pmu, counter), &value))
+			value = 0;
+		hwpmu_add(pmu, counter, value | hidden_bits(pmu, counter));
 	}
 }
 

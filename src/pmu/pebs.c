@@ -31,6 +31,8 @@ void pmu_pebs_sync(struct pmu *pmu)
 						 .ds_area = pmu->ds_area,
 						 .data_cfg = pmu->pebs_data_cfg,
 						 .latency = pmu->pebs_ld_lat,
+						 .general_hidden = ~pmu->general_mask,
+						 .fixed_hidden = ~pmu->fixed_mask,
 						 .adaptive = pmu_pebs_adaptive(pmu),
 						 .has_latency_bits = pmu->version < 5 };
 	pmu->backend->pebs(pmu->backend_data, &control);

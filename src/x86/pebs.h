@@ -49,10 +49,13 @@ enum pebs_source {
 };
 
 struct pebs_control {
-	u64 enable;	       /* IA32_PEBS_ENABLE: counters */
-	u64 ds_area;	       /* linear address */
-	u64 data_cfg;	       /* MSR_PEBS_DATA_CFG */
-	u64 latency;	       /* MSR_PEBS_LD_LAT: loads that take less are not sampled */
+	u64 enable;   /* IA32_PEBS_ENABLE: counters */
+	u64 ds_area;  /* linear address */
+	u64 data_cfg; /* MSR_PEBS_DATA_CFG */
+	u64 latency;  /* MSR_PEBS_LD_LAT: loads that take less are not sampled */
+	/* Bits of counters above the width that the guest sees. They are set, so that the counter
+	 * overflows when the guest's does. */
+	u64 general_hidden, fixed_hidden;
 	bool adaptive;	       /* records obey data_cfg where the counter's control says so */
 	bool has_latency_bits; /* version 4 or less: PEBS_ENABLE_LATENCY */
 };

@@ -445,6 +445,34 @@ static void version_5_has_no_latency_bits(void **state)
 	assert_int_equal(host_rdmsr(&m, STATUS), 0);
 }
 
+/* Software writes as many bits into the store as CPUID says that there are. */
+static void narrow_counters_are_reloaded_too(void **state)
+{
+	struct pmu_guest guest = pmu_machine_guest(MODEL_ICELAKE);
+
+	(void)state;
+	guest.leaf_a_eax = (guest.leaf_a_eax & ~MASK(23, 16)) | 40 << 16;
+	guest.leaf_a_edx = (guest.leaf_a_edx & ~MASK(12, 5)) | 40 << 5;
+	create_as(MODEL_ICELAKE, &guest);
+	set_word(STORE + DS_RESET, -(u64)PERIOD & MASK(39, 0));
+	set_word(STORE + DS_FIXED_RESET, -10ull & MASK(39, 0));
+	guest_wrmsr(&m, ENABLE, 1 | BIT(32));
+	host_wrmsr(&m, 0x309, -10ull & MASK(39, 0));
+	guest_wrmsr(&m, 0x38d, 0x3);
+	guest_wrmsr(&m, GLOBAL_CTRL, 1 | BIT(32));
+	pmu_machine_run(&m, 3 * PERIOD);
+	assert_int_equal(records(32), 3 + 2);
+	assert_int_equal(host_rdmsr(&m, PMC), -(u64)PERIOD & MASK(39, 0));
+	assert_int_equal(host_rdmsr(&m, 0x309), (-10ull + 1) & MASK(39, 0));
+	/* Nothing to load: the counter goes on from 0, and overflows at its own width. */
+	guest_wrmsr(&m, GLOBAL_CTRL, 1);
+	guest_wrmsr(&m, DS_AREA, 0);
+	pmu_machine_run(&m, PERIOD);
+	assert_int_equal(m.hw.records, 6);
+	pmu_machine_run(&m, BIT(40));
+	assert_int_equal(m.hw.records, 7);
+}
+
 int main(void)
 {
 	static const struct CMUnitTest tests[] = {
@@ -462,6 +490,7 @@ int main(void)
 		cmocka_unit_test(what_cannot_be_accessed_costs_the_record_only),
 		cmocka_unit_test(latency_bits_are_not_fixed_counters),
 		cmocka_unit_test(version_5_has_no_latency_bits),
+		cmocka_unit_test(narrow_counters_are_reloaded_too),
 	};
 
 	return pmu_machine_test_both(tests);
