@@ -2,7 +2,8 @@
 /*
  * Instruction-based sampling (APM2 13.3). Ops are instructions, and so are fetches: the model has
  * no smaller ones. A sample is of the very instruction with which the count ended; of a fetch it
- * says where, and not how it went.
+ * says where, and not how it went. As far as is known none misses L3, and software that asks for
+ * those gets none.
  *
  * After a sample the low bits of the count are random, as on hardware, so that a period does not
  * resonate with a loop's length; periods in cycles also start with random bits. The same numbers
@@ -227,9 +228,15 @@ static void describe_op(struct hwpmu *pmu, const struct ibs_sample *s)
 	reg[IBS_BRANCH_TARGET] = s->branch && s->taken ? s->target : 0;
 }
 
+/* 8000001BH:EAX[11]: IBS_OP_L3_MISS and IBS_FETCH_L3_MISS; reserved and ignored elsewhere. */
+static bool obeys_l3_miss(const struct hwpmu *pmu)
+{
+	return pmu->model->set != MODEL_MILAN;
+}
+
 static bool wanted(const struct hwpmu *pmu, const struct ibs_sample *s)
 {
-	if (!(pmu->ibs.reg[IBS_OP_CTL] & IBS_OP_L3_MISS))
+	if (!(pmu->ibs.reg[IBS_OP_CTL] & IBS_OP_L3_MISS) || !obeys_l3_miss(pmu))
 		return true;
 	return s->access.valid && s->access.level == OBSERVED_MEMORY;
 }
@@ -260,6 +267,10 @@ static void end_op(struct hwpmu *pmu)
 
 static void end_fetch(struct hwpmu *pmu)
 {
+	if ((pmu->ibs.reg[IBS_FETCH_CTL] & IBS_FETCH_L3_MISS) && obeys_l3_miss(pmu)) {
+		start(pmu, FETCH, 0);
+		return;
+	}
 	pmu->ibs.reg[IBS_FETCH_LINEAR] = last_instruction(pmu).rip;
 	pmu->ibs.reg[IBS_FETCH_CTL] |= IBS_FETCH_VAL | IBS_FETCH_COMPLETE;
 	pmu->ibs.count[FETCH] = most(pmu, FETCH);

@@ -35,6 +35,7 @@ enum ibs_register {
 #define IBS_FETCH_VAL	   BIT(49)
 #define IBS_FETCH_COMPLETE BIT(50)
 #define IBS_FETCH_RAND	   BIT(57)
+#define IBS_FETCH_L3_MISS  BIT(59) /* genoa: only what misses L3 */
 
 #define IBS_OP_MAX	  MASK(15, 0) /* in 16 cycles or ops */
 #define IBS_OP_L3_MISS	  BIT(16)     /* genoa: only what misses L3 */

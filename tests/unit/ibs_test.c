@@ -263,6 +263,34 @@ static void only_misses_of_l3_if_so_asked(void **state)
 	assert_int_equal(get(IBS_OP_RIP), 0x401000);
 }
 
+/* The model knows of no fetch that missed. */
+static void no_fetch_misses_l3(void **state)
+{
+	(void)state;
+	set(IBS_FETCH_CTL, IBS_FETCH_EN | IBS_FETCH_L3_MISS | MAX(0x40));
+	for (u32 i = 0; i < 100; i++) {
+		u64 now = m.tally.instructions[RETIRE_USR];
+
+		assert_int_equal(trip(RETIRE_INSTRUCTIONS) - now, 0x40);
+		assert_false(run(0x40));
+		assert_false(get(IBS_FETCH_CTL) & IBS_FETCH_VAL);
+	}
+	set(IBS_FETCH_CTL, IBS_FETCH_EN | MAX(0x40));
+	assert_true(run(0x40));
+}
+
+/* 8000001BH:EAX[11] is 0 there, and the bits are reserved. */
+static void milan_does_not_know_misses_of_l3(void **state)
+{
+	(void)state;
+	set(IBS_OP_CTL, IBS_OP_EN | IBS_OP_COUNTS_OPS | IBS_OP_L3_MISS | MAX(0x200));
+	assert_true(run(0x200));
+	assert_true(get(IBS_OP_CTL) & IBS_OP_VAL);
+	set(IBS_OP_CTL, 0);
+	set(IBS_FETCH_CTL, IBS_FETCH_EN | IBS_FETCH_L3_MISS | MAX(0x40));
+	assert_true(run(0x40));
+}
+
 static void fetches_are_sampled_too(void **state)
 {
 	(void)state;
@@ -342,6 +370,8 @@ int main(void)
 		ON(on_genoa, loads_and_stores_are_described),
 		ON(on_milan, branches_are_described),
 		ON(on_genoa, only_misses_of_l3_if_so_asked),
+		ON(on_genoa, no_fetch_misses_l3),
+		ON(on_milan, milan_does_not_know_misses_of_l3),
 		ON(on_milan, fetches_are_sampled_too),
 		ON(on_genoa, a_filter_holds_for_ibs),
 		ON(on_milan, without_the_feature_there_are_no_registers),
