@@ -19,7 +19,9 @@ static u32 slot(u32 counter)
 
 /* --- which counters an event can have --- */
 
-#define PLAIN (EVENTSEL_EVENT | EVENTSEL_UMASK | EVENTSEL_EDGE | EVENTSEL_INV | EVENTSEL_CMASK)
+/* What a fixed counter does not have, besides an event: of Intel's selects. */
+#define MODIFIERS \
+	(EVENTSEL_EDGE | EVENTSEL_INV | EVENTSEL_CMASK | EVENTSEL_IN_TX | EVENTSEL_IN_TXCP)
 
 /* What the fixed counters count, as an event select. The last two exist there only: codes of event
  * 0 are Linux's way to name them. */
@@ -68,7 +70,8 @@ static u64 possible(const struct pmu_model *model, u64 select)
 	for (u32 i = 0; i < HWPMU_FIXED; i++) {
 		u64 fixed = i < model->fixed ? BIT(PMU_FIXED_BASE + i) : 0;
 
-		if ((select & PLAIN) == fixed_events[i].code)
+		if ((select & (EVENTSEL_EVENT | EVENTSEL_UMASK | MODIFIERS)) ==
+		    fixed_events[i].code)
 			return fixed | (fixed_events[i].general_too ? general : 0);
 	}
 	return general;

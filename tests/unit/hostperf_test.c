@@ -149,6 +149,19 @@ static void fixed_counters_serve_their_events_first(void **state)
 	assert_int_equal(in_state(HOST_ERROR, 9, 2), 1);
 }
 
+/* Fixed counters have no bits for them. */
+static void transactions_are_counted_by_general_counters(void **state)
+{
+	(void)state;
+	add(0, 1, INSTRUCTIONS | EVENTSEL_IN_TX, HOST_PINNED);
+	add(1, 1, CYCLES | EVENTSEL_IN_TXCP, HOST_PINNED);
+	assert_int_equal(in_state(HOST_COUNTING, 0, 2), 2);
+	assert_true(event[0].counter < PMU_FIXED_BASE);
+	assert_true(event[1].counter < PMU_FIXED_BASE);
+	guest_runs();
+	assert_int_equal(hostperf_read(&m.host, &event[0]), 0); /* there are none */
+}
+
 static void a_group_counts_as_a_whole_or_not_at_all(void **state)
 {
 	(void)state;
@@ -353,6 +366,7 @@ int main(void)
 		GENOA(ranks_decide_whoever_came_first),
 		ICELAKE(events_move_so_that_constraints_are_met),
 		ICELAKE(fixed_counters_serve_their_events_first),
+		ICELAKE(transactions_are_counted_by_general_counters),
 		GENOA(a_group_counts_as_a_whole_or_not_at_all),
 		GENOA(a_group_in_error_is_tried_again_with_what_joins_it),
 		GENOA(flexible_events_share_by_turns_and_times_tell),
