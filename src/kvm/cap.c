@@ -5,6 +5,7 @@
 #include <unistd.h>
 
 #include "kvm/priv.h"
+#include "vm/pmu/config.h"
 
 #define GUEST_DEBUG_CONTROLS                                                        \
 	(KVM_GUESTDBG_ENABLE | KVM_GUESTDBG_SINGLESTEP | KVM_GUESTDBG_USE_HW_BP |   \

@@ -7,6 +7,7 @@
 #include <errno.h>
 
 #include "vm/irq/irqchip.h"
+#include "vm/pmu/config.h"
 #include "vm/vm.h"
 
 static int disable_quirks(struct vm *vm, u64 arg)
@@ -136,10 +137,10 @@ static int manual_dirty_log(struct vm *vm, u64 options)
 	return 0;
 }
 
-/* KVM: for vCPUs to come only. */
+/* KVM: for vCPUs to come only, and not where there is no PMU (enable_pmu=0). */
 static int pmu_capability(struct vm *vm, u64 flags)
 {
-	if ((flags & ~(u64)KVM_PMU_CAP_DISABLE) || vm->created_vcpus)
+	if (pmu_config_off() || (flags & ~(u64)KVM_PMU_CAP_DISABLE) || vm->created_vcpus)
 		return -EINVAL;
 	vm->set.pmu_disabled = flags & KVM_PMU_CAP_DISABLE;
 	return 0;

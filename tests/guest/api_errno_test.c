@@ -4,8 +4,10 @@
  * virt/kvm/kvm_main.c and arch/x86/kvm. Run by `vpmu kvm`.
  */
 #include <errno.h>
+#include <fcntl.h>
 #include <setjmp.h>
 #include <stdarg.h>
+#include <stdlib.h>
 #include <string.h>
 #include <sys/ioctl.h>
 #include <unistd.h>
@@ -185,11 +187,43 @@ static void registers_that_no_processor_has_are_refused(void **state)
 	kvm_guest_destroy(&g);
 }
 
+/* KVM with enable_pmu=0: what is off cannot be turned on, nor off. */
+static void without_a_pmu_there_is_no_capability_to_enable(void **state)
+{
+	struct kvm_enable_cap cap = { .cap = KVM_CAP_PMU_CAPABILITY };
+	const char *before = getenv("VPMU_PMU");
+	int kvm = open("/dev/kvm", O_RDWR), vm;
+
+	(void)state;
+	assert_true(kvm >= 0);
+	setenv("VPMU_PMU", "off", 1);
+	vm = KVM_CALL(kvm, KVM_CREATE_VM, NULL);
+	assert_int_equal(ioctl(kvm, KVM_CHECK_EXTENSION, cap.cap), 0);
+	assert_int_equal(ioctl(vm, KVM_CHECK_EXTENSION, cap.cap), 0);
+	for (cap.args[0] = 0; cap.args[0] <= KVM_PMU_CAP_DISABLE; cap.args[0]++) {
+		assert_int_equal(ioctl(vm, KVM_ENABLE_CAP, &cap), -1);
+		assert_int_equal(errno, EINVAL);
+	}
+	close(vm);
+	setenv("VPMU_PMU", "mediated", 1);
+	vm = KVM_CALL(kvm, KVM_CREATE_VM, NULL);
+	assert_int_equal(ioctl(vm, KVM_CHECK_EXTENSION, cap.cap), KVM_PMU_CAP_DISABLE);
+	cap.args[0] = 0;
+	assert_int_equal(ioctl(vm, KVM_ENABLE_CAP, &cap), 0);
+	close(vm);
+	close(kvm);
+	if (before)
+		setenv("VPMU_PMU", before, 1);
+	else
+		unsetenv("VPMU_PMU");
+}
+
 int main(void)
 {
 	const struct CMUnitTest tests[] = {
 		cmocka_unit_test(bad_arguments_get_the_errno_of_kvm),
 		cmocka_unit_test(registers_that_no_processor_has_are_refused),
+		cmocka_unit_test(without_a_pmu_there_is_no_capability_to_enable),
 	};
 
 	return cmocka_run_group_tests(tests, NULL, NULL);
