@@ -201,8 +201,10 @@ static void take_turns(struct vcpu *vcpu)
 	advance(vcpu);
 	if (hostperf_multiplexes(&host->perf))
 		hostperf_rotate(&host->perf);
-	if (hostperf_multiplexes(&host->view))
+	if (hostperf_multiplexes(&host->view)) {
 		hostperf_rotate(&host->view);
+		update_wanted(vcpu);
+	}
 }
 
 void vcpu_host_prepare(struct vcpu *vcpu)
