@@ -44,6 +44,11 @@ GUEST_CODE(counting, "xor %ebx, %ebx; xor %ecx, %ecx; xor %esi, %esi\n"
 		     "cmpb $0, 0x100000; je 1b\n"
 		     "mov 0x100001, %al; out %al, $0xf4\n");
 
+/* A thousand exits. */
+GUEST_CODE(exiting, "mov $1000, %edi\n"
+		    "1: xor %eax, %eax; cpuid; dec %edi; jne 1b\n"
+		    "out %al, $0xf4\n");
+
 static struct kvm_guest g;
 static pthread_t thread;
 static volatile pid_t guest_tid;
@@ -261,6 +266,96 @@ static void events_of_the_hosts_view_take_turns(void **state)
 		wait_for_count(fd, i);
 	control_ask(fd, "0 set host-view=off\n", "ok");
 	close(fd);
+}
+
+/* Instructions that a guest counts over a thousand exits; in *of_host, if it is not NULL, those
+ * that an event of the host counts meanwhile, which needs the physical counters. */
+static u64 counted_over_exits(const char *accounting, u64 *of_host)
+{
+	u64 counted;
+	int fd;
+
+	kvm_guest_create(&g, exiting_start, exiting_end - exiting_start, 1);
+	kvm_guest_set_msr(&g, 0, kvm_guest_counter(&g), 0);
+	kvm_guest_set_msr(&g, 0, kvm_guest_select(&g), 0xc0 | COUNT_OS);
+	fd = control_dial();
+	control_ask(fd, accounting, "ok");
+	if (of_host)
+		control_ask(fd, "0 open 0 0x300c0 8 0\n", "ok");
+	assert_int_equal(kvm_guest_run(&g, 0), KVM_EXIT_IO);
+	counted = kvm_guest_get_msr(&g, 0, kvm_guest_counter(&g));
+	if (of_host)
+		*of_host = event_value(fd, 0);
+	close(fd);
+	kvm_guest_destroy(&g);
+	return counted;
+}
+
+/* The same is added to the guest's counter and to the host's. */
+static void a_guest_is_charged_also_while_the_host_counts(void **state)
+{
+	u64 plain = counted_over_exits("0 set accounting=guest\n", NULL), of_host, charged;
+
+	(void)state;
+	assert_in_range(plain, 4000, 4002);
+	assert_true(counted_over_exits("0 set accounting=vcpu\n", NULL) > 2 * plain);
+	charged = counted_over_exits("0 set accounting=vcpu\n", &of_host) - plain;
+	assert_true(charged > plain);
+	assert_int_equal(charged, of_host);
+	assert_int_equal(counted_over_exits("0 set accounting=guest\n", &of_host), plain);
+	assert_true(of_host > plain);
+}
+
+#define DEBUGCTL	  0x1d9
+#define PERF_CAPABILITIES 0x345
+#define LBR_FORMAT	  MASK(5, 0)
+#define LBR_AND_FREEZE	  (BIT(0) | BIT(11))
+
+/* Gives the guest version 2, in which an overflow freezes branch records by clearing a bit of
+ * DEBUGCTL. False: this model has no such records. */
+static bool freezes_by_debugctl(void)
+{
+	static struct {
+		struct kvm_cpuid2 head;
+		struct kvm_cpuid_entry2 entry[100];
+	} cpuid;
+	u64 format = g.amd ? 0 : kvm_guest_get_msr(&g, 0, PERF_CAPABILITIES) & LBR_FORMAT;
+
+	cpuid.head.nent = ARRAY_SIZE(cpuid.entry);
+	KVM_CALL(g.kvm, KVM_GET_SUPPORTED_CPUID, &cpuid.head);
+	for (u32 i = 0; i < cpuid.head.nent; i++)
+		if (cpuid.entry[i].function == 0xa)
+			cpuid.entry[i].eax = (cpuid.entry[i].eax & ~MASK(7, 0)) | 2;
+	KVM_CALL(g.vcpu[0], KVM_SET_CPUID2, &cpuid.head);
+	return format && format != LBR_FORMAT;
+}
+
+/* Hardly an instruction of it runs before what is charged overflows the counter. */
+static void an_overflow_by_what_is_charged_freezes(void **state)
+{
+	u64 debugctl = 0;
+	bool freezes;
+	int fd;
+
+	(void)state;
+	kvm_guest_create(&g, exiting_start, exiting_end - exiting_start, 1);
+	freezes = freezes_by_debugctl();
+	if (freezes) {
+		fd = control_dial();
+		control_ask(fd, "0 set accounting=vcpu\n", "ok");
+		control_ask(fd, "0 open 0 0x300c0 8 0\n", "ok");
+		kvm_guest_set_msr(&g, 0, kvm_guest_counter(&g), -50);
+		kvm_guest_set_msr(&g, 0, kvm_guest_select(&g), 0xc0 | COUNT_OS | BIT(20));
+		kvm_guest_set_msr(&g, 0, 0x38f, 1);
+		kvm_guest_set_msr(&g, 0, DEBUGCTL, LBR_AND_FREEZE);
+		kvm_guest_run(&g, 0);
+		debugctl = kvm_guest_get_msr(&g, 0, DEBUGCTL);
+		close(fd);
+	}
+	kvm_guest_destroy(&g);
+	if (!freezes)
+		skip();
+	assert_int_equal(debugctl, BIT(11));
 }
 
 /* It counts guests: a mediated one does not tolerate it, one in event mode loses a counter. */
@@ -552,6 +647,8 @@ int main(void)
 		TEST(events_of_the_host_come_and_go),
 		TEST(the_hosts_view_counts_a_mediated_guest),
 		TEST(events_of_the_hosts_view_take_turns),
+		cmocka_unit_test(a_guest_is_charged_also_while_the_host_counts),
+		cmocka_unit_test(an_overflow_by_what_is_charged_freezes),
 		TEST(the_watchdog_takes_a_counter),
 		TEST(stacks_are_walked_with_care),
 		TEST(garbage_is_no_message),

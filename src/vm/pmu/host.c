@@ -124,26 +124,37 @@ static void tally(struct retire_tally *tally, enum retire_privilege privilege, u
 	tally->backend_slots[privilege] += cycles * TICKS_PER_CYCLE;
 }
 
-/*
- * What the thread did since the guest was left. It counts for the host; and for the guest too,
- * charged to the instruction that exited, if accounting is by vCPU.
- */
-static void account(struct vcpu *vcpu)
+/* What the thread did since the guest was left, in cycles. */
+static u64 take_outside(struct vcpu *vcpu)
 {
 	struct vcpu_host *host = &vcpu->pmu.host;
-	enum retire_privilege privilege = cpu_privilege(vcpu->cpu);
-	u64 ns, cycles;
+	u64 ns;
 
 	if (!host->left_tsc && !host->away_ns)
-		return;
+		return 0;
 	ns = outside_ns(vcpu);
 	host->time_ns += ns;
-	cycles = ns * vcpu->clock.khz / 1000000;
-	tally(&host->tally, RETIRE_OS, cycles);
+	return ns * vcpu->clock.khz / 1000000;
+}
+
+/* It counts for the guest too, charged to the instruction that exited, if accounting is by vCPU.
+ * While the guest's counters are loaded: others do not see it. */
+static void charge(struct vcpu *vcpu, u64 cycles)
+{
+	enum retire_privilege privilege = cpu_privilege(vcpu->cpu);
+
 	if (!charges(vcpu))
 		return;
 	tally(&vcpu->cpu->port.tally, privilege, cycles);
-	host->charged[privilege] += cycles;
+	vcpu->pmu.host.charged[privilege] += cycles;
+}
+
+static void account(struct vcpu *vcpu)
+{
+	u64 cycles = take_outside(vcpu);
+
+	charge(vcpu, cycles);
+	tally(&vcpu->pmu.host.tally, RETIRE_OS, cycles);
 }
 
 /* The clock that times of events are told by. A mediated guest stops that of the host's events. */
@@ -182,10 +193,12 @@ static void take_mode(struct vcpu *vcpu)
 static void hand_over(struct vcpu *vcpu)
 {
 	struct vcpu_host *host = &vcpu->pmu.host;
+	u64 cycles = take_outside(vcpu);
 
+	charge(vcpu, cycles);
 	pmu_put(&vcpu->pmu.guest);
 	hostperf_resume(&host->perf);
-	account(vcpu);
+	tally(&host->tally, RETIRE_OS, cycles);
 	advance(vcpu);
 	hostperf_yield(&host->perf);
 }

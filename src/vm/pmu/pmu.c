@@ -106,10 +106,11 @@ static void update_intercepts(struct vcpu *vcpu)
 
 void vcpu_pmu_enter(struct vcpu *vcpu)
 {
+	/* Before the host may take the counters: an overflow found then may clear a bit. */
+	pmu_set_debugctl(&vcpu->pmu.guest, vcpu->cpu->debugctl);
 	vcpu_host_prepare(vcpu);
 	take_filter(vcpu);
 	update_intercepts(vcpu);
-	pmu_set_debugctl(&vcpu->pmu.guest, vcpu->cpu->debugctl);
 	pmu_enter(&vcpu->pmu.guest);
 	vcpu->cpu->debugctl = vcpu->pmu.guest.debugctl;
 	vcpu_host_report(vcpu);
