@@ -375,6 +375,44 @@ static void a_pcid_comes_back_to_its_jumps_unless_flushed(void **state)
 	cpu_destroy(cpu);
 }
 
+/* A processor knows PCIDs, not roots: what is invalidated under one is under the other. */
+static void invlpg_drops_the_jumps_of_all_roots_of_its_pcid(void **state)
+{
+	struct cpu *cpu = cpu_create();
+	struct cpu_priv *priv = cpu_priv(cpu);
+	u64 first = priv->jump_generation[SPACE_USR];
+
+	(void)state;
+	cpu->cr4 |= CR4_PCIDE;
+	cpu->cpl = 3;
+	tlb_fetched(cpu, GVA, &code_local);
+	cpu->cpl = 0;
+	cpu->cr3 = 0x2001;
+	tlb_switch(cpu, 0x1001, true);
+	tlb_flush_page(cpu, GVA);
+	cpu->cr3 = 0x1001;
+	tlb_switch(cpu, 0x2001, true);
+	assert_int_not_equal(priv->jump_generation[SPACE_USR], first);
+	cpu_destroy(cpu);
+}
+
+/* Tables that the processor reads may be anywhere; accesses of code are checked by the tag alone.
+ */
+static void addresses_that_are_not_canonical_stay_out(void **state)
+{
+	const gva_t far = BIT(55) + GVA;
+	struct paged_cpu p;
+
+	(void)state;
+	paged_cpu_init(&p, FORMAT_4LEVEL);
+	paged_cpu_map(&p, GVA, 0x5000, 1, PTE_P | PTE_W | PTE_A | PTE_D, PTE_P | PTE_W);
+	fill(&p, GVA, ACCESS_READ | ACCESS_SYSTEM);
+	fill(&p, far, ACCESS_READ | ACCESS_SYSTEM);
+	for (u32 set = 0; set < NTLBS; set++)
+		assert_false(reads(&p, set, far) || writes(&p, set, far));
+	paged_cpu_free(&p);
+}
+
 int main(void)
 {
 	const struct CMUnitTest tests[] = {
@@ -391,6 +429,8 @@ int main(void)
 		cmocka_unit_test(invlpg_of_user_code_leaves_the_kernels),
 		cmocka_unit_test(another_address_space_drops_what_is_not_global),
 		cmocka_unit_test(a_pcid_comes_back_to_its_jumps_unless_flushed),
+		cmocka_unit_test(invlpg_drops_the_jumps_of_all_roots_of_its_pcid),
+		cmocka_unit_test(addresses_that_are_not_canonical_stay_out),
 	};
 
 	return cmocka_run_group_tests(tests, NULL, NULL);

@@ -102,12 +102,25 @@ static void forget_code(struct cpu *cpu)
 	priv->kernel_code_local = priv->kernel_code_low = priv->user_code_global = false;
 }
 
+/* PCIDs name address spaces; two CR3 with the same PCID are one as far as a processor can tell. */
+static void forget_pcid(struct cpu *cpu, u64 pcid)
+{
+	struct cpu_priv *priv = cpu_priv(cpu);
+
+	for (u32 i = 0; i < SPACES_KEPT; i++)
+		if ((priv->kept_spaces[i].cr3 & ~PAGE_MASK) == pcid)
+			priv->kept_spaces[i].jump_generation = 0;
+}
+
+/* Also that of other roots with the current PCID. */
 static void forget_user_code(struct cpu *cpu)
 {
 	struct cpu_priv *priv = cpu_priv(cpu);
 
 	priv->jump_generation[SPACE_USR] = ++priv->last_jump;
 	priv->map_generation[SPACE_USR] = ++priv->last_map;
+	if (cpu->cr4 & CR4_PCIDE)
+		forget_pcid(cpu, cpu->cr3 & ~PAGE_MASK);
 }
 
 /* A global translation is one of all address spaces, and INVLPG drops it for all (SDM 3A
@@ -178,16 +191,6 @@ static void keep_space(struct cpu *cpu, u64 cr3)
 		kept = &priv->kept_spaces[priv->next_kept_space++ % SPACES_KEPT];
 	*kept = (struct space_kept){ cr3, priv->jump_generation[SPACE_USR],
 				     priv->map_generation[SPACE_USR] };
-}
-
-/* PCIDs name address spaces; two CR3 with the same PCID are one as far as a processor can tell. */
-static void forget_pcid(struct cpu *cpu, u64 pcid)
-{
-	struct cpu_priv *priv = cpu_priv(cpu);
-
-	for (u32 i = 0; i < SPACES_KEPT; i++)
-		if ((priv->kept_spaces[i].cr3 & ~PAGE_MASK) == pcid)
-			priv->kept_spaces[i].jump_generation = 0;
 }
 
 void tlb_switch(struct cpu *cpu, u64 old_cr3, bool keep)
@@ -493,8 +496,10 @@ enum guest_fault mmu_fill(struct cpu *cpu, gva_t gva, u32 access, struct transla
 	struct walk walk;
 	enum guest_fault fault = translate(cpu, gva, access, &walk, out);
 
-	/* The right to execute is not the right to read (SMAP does not apply to fetches). */
-	if (!fault && out->slot && !(access & ACCESS_FETCH) && !watch_page(cpu, gva))
+	/* The right to execute is not the right to read (SMAP does not apply to fetches). Addresses
+	 * of tables need not be canonical, those of accesses that find an entry are. */
+	if (!fault && out->slot && !(access & ACCESS_FETCH) && !watch_page(cpu, gva) &&
+	    cpu_canonical(cpu, gva))
 		fill(cpu, gva, access, &walk, out);
 	return fault;
 }

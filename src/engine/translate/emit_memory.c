@@ -97,8 +97,9 @@ _Static_assert(sizeof(struct tlb_entry) == 1 << TLB_ENTRY_SHIFT, "see the check 
  * right and crossing. Returns the jump to be patched for a miss.
  *
  * The host may speculate past a miss (Spectre, variant 1) with an address that the guest chose.
- * With cpu->port.harden the address is masked, so that such an access stays at a page that the
- * entry leads to, which is the guest's own, or at page 0, which is not mapped.
+ * With cpu->port.harden the address is masked, so that such an access begins in a page that the
+ * entry leads to, which is the guest's own, or in page 0, which is not mapped. One that crosses its
+ * end goes on in the host's next page.
  */
 static u8 *check(struct trans *t, s32 tag, u32 size)
 {
