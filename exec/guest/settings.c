@@ -5,13 +5,18 @@
  */
 #include <arpa/inet.h>
 #include <fcntl.h>
+#include <linux/magic.h>
 #include <linux/random.h>
 #include <net/if.h>
 #include <net/route.h>
+#include <stdio.h>
 #include <string.h>
 #include <sys/ioctl.h>
+#include <sys/mount.h>
 #include <sys/resource.h>
 #include <sys/socket.h>
+#include <sys/stat.h>
+#include <sys/statfs.h>
 #include <time.h>
 #include <unistd.h>
 
@@ -96,8 +101,40 @@ static void configure_network(int fd)
 	memcpy(&route.rt_genmask, &any, sizeof(any));
 	memcpy(&route.rt_gateway, &gateway, sizeof(gateway));
 	ioctl(fd, SIOCADDRT, &route);
-	unlink("/etc/resolv.conf");
-	write_file("/etc/resolv.conf", "nameserver 10.0.2.3\n");
+}
+
+#define RESOLVER     "/etc/resolv.conf"
+#define OWN_RESOLVER "/dev/resolv.conf" /* in the guest's memory */
+
+static bool is_in_memory(const char *folder)
+{
+	struct statfs fs;
+
+	return !statfs(folder, &fs) && fs.f_type == OVERLAYFS_SUPER_MAGIC;
+}
+
+/*
+ * The host's file may be in a folder that is shared for writing, or be a link to one there: a mount
+ * over it changes neither. Where there is no file to mount on, one is made, but only in memory.
+ */
+static void name_the_resolver(void)
+{
+	static const char text[] = "nameserver 10.0.2.3\n";
+	struct stat st;
+
+	write_file(OWN_RESOLVER, text);
+	if (!stat(RESOLVER, &st) && S_ISREG(st.st_mode) &&
+	    !mount(OWN_RESOLVER, RESOLVER, NULL, MS_BIND, NULL))
+		return;
+	unlink(OWN_RESOLVER);
+	if (!is_in_memory("/etc")) {
+		fputs("vpmu: the guest does not make " RESOLVER " in the host's folder: names are "
+		      "not resolved\n",
+		      stderr);
+		return;
+	}
+	unlink(RESOLVER);
+	write_file(RESOLVER, text);
 }
 
 void settings_prepare(void)
@@ -125,4 +162,5 @@ void settings_apply(const struct order *order)
 		return;
 	configure_network(fd);
 	close(fd);
+	name_the_resolver();
 }
