@@ -501,7 +501,23 @@ static void turn(struct session *session)
 		share_gone(session);
 }
 
-/* What has come but is not yet written when the command ends; a signal ends that, too. */
+/* --- after the command's end --- */
+
+/* Takes a signal for a command that has ended. True: it is one that ends us, and the exit code says
+ * that something was lost. */
+static bool is_told_to_end(struct session *session)
+{
+	struct signalfd_siginfo info;
+
+	if (read(session->signals, &info, sizeof(info)) != sizeof(info))
+		return false;
+	if (info.ssi_signo == SIGWINCH || info.ssi_signo == SIGUSR1 || info.ssi_signo == SIGUSR2)
+		return false;
+	end(session, STATUS_SIGNAL + info.ssi_signo);
+	return true;
+}
+
+/* What has come but is not yet written. */
 static void write_rest(struct session *session)
 {
 	for (u32 i = 0; i < 3; i++)
@@ -509,9 +525,11 @@ static void write_rest(struct session *session)
 			struct pollfd wait[] = { { session->output[i].fd, POLLOUT, 0 },
 						 { session->signals, POLLIN, 0 } };
 
-			if (poll(wait, 2, milliseconds_left(session)) <= 0 || wait[1].revents)
+			if (poll(wait, 2, milliseconds_left(session)) <= 0 ||
+			    (wait[1].revents && is_told_to_end(session)))
 				return;
-			sink_pump(&session->output[i], streams(session));
+			if (wait[0].revents)
+				sink_pump(&session->output[i], streams(session));
 		}
 }
 
@@ -526,9 +544,11 @@ static void read_rest_of_trace(struct session *session)
 		struct pollfd wait[] = { trace_to_read(session), { session->signals, POLLIN, 0 } };
 		u64 now = monotonic_ms();
 
-		if (now >= limit || poll(wait, 2, limit - now) <= 0 || wait[1].revents)
+		if (now >= limit || poll(wait, 2, limit - now) <= 0 ||
+		    (wait[1].revents && is_told_to_end(session)))
 			return;
-		trace_read(&session->machine->trace);
+		if (wait[0].revents)
+			trace_read(&session->machine->trace);
 	}
 }
 
