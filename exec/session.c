@@ -552,6 +552,24 @@ static void read_rest_of_trace(struct session *session)
 	}
 }
 
+/* A reader that goes away is no error: the command has got SIGPIPE. */
+static void report_lost_output(struct session *session)
+{
+	static const char *const names[] = { "standard output", "standard error", "the terminal" };
+
+	for (u32 i = 0; i < ARRAY_SIZE(names); i++) {
+		const struct sink *sink = &session->output[i];
+		bool is_counts = sink->stream == STREAM_TERMINAL && session->options->passes;
+		int status;
+
+		if (!sink->error)
+			continue;
+		status = failure(STATUS_BROKEN, "cannot write %s: %s",
+				 is_counts ? "the counts" : names[i], strerror(sink->error));
+		session->status = session->status ?: status;
+	}
+}
+
 static void open_streams(struct session *session)
 {
 	const struct exec_passes *passes = session->options->passes;
@@ -617,5 +635,6 @@ int session_run(const struct exec_options *options, struct exec_machine *machine
 	write_rest(&session);
 	read_rest_of_trace(&session);
 	restore_terminal(&session);
+	report_lost_output(&session);
 	return session.status;
 }

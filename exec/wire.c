@@ -43,7 +43,7 @@ static size_t held(const struct buffer *buffer)
 }
 
 /* Writes to a descriptor what a buffer holds, at most `limit` bytes at a time; false if that will
- * never work again. */
+ * never work again (errno). */
 static bool drain(struct buffer *buffer, int fd, size_t limit)
 {
 	size_t size = held(buffer) < limit ? held(buffer) : limit;
@@ -205,6 +205,8 @@ void sink_pump(struct sink *sink, struct wire *wire)
 		/* poll() promises room for this much in a pipe that others have made. */
 		bool ok = drain(&sink->waiting, sink->fd, sink->is_shared ? PIPE_BUF : SIZE_MAX);
 
+		if (!ok && errno != EPIPE)
+			sink->error = errno;
 		sink->taken += before - held(&sink->waiting);
 		if (!ok)
 			wire_send(wire, FRAME_CLOSED, sink->stream, NULL, 0);

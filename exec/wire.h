@@ -123,6 +123,7 @@ struct sink {
 	u32 stream; /* as in a frame */
 	struct buffer waiting;
 	u32 taken; /* bytes that were written and not yet reported */
+	int error; /* errno: why it was closed. 0: it was not, or its reader has gone */
 	bool ended;
 	bool is_shared; /* with others: it may block, and is not ours to close */
 };
