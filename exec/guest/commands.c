@@ -72,10 +72,8 @@ static void reap(struct commands *commands)
 		for (u32 i = 0; i < SESSIONS; i++) {
 			struct session *session = &commands->session[i];
 
-			if (!session->in_use || session->command != pid)
-				continue;
-			session->ended = true;
-			session->status = status;
+			if (session->in_use && session->command == pid)
+				session_command_ended(session, status);
 		}
 }
 

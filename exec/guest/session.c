@@ -261,16 +261,38 @@ void session_obey(struct session *session, const struct frame *frame, const u8 *
 	}
 }
 
+/* What the command has written is in its pipes now, before everything that processes which it
+ * started write later. */
+void session_command_ended(struct session *session, u32 status)
+{
+	session->ended = true;
+	session->status = status;
+	for (int i = 0; i < 3; i++) {
+		int bytes = 0;
+
+		if (session->output[i].fd >= 0 && !ioctl(session->output[i].fd, FIONREAD, &bytes))
+			session->left[i] = bytes;
+	}
+}
+
+/* Its last writers have lost the terminal with the command, which led their session. FIONREAD does
+ * not know all that is on its way in a terminal. */
+static bool terminal_has_more(const struct session *session)
+{
+	struct pollfd wait = { session->output[2].fd, POLLIN, 0 };
+
+	return session->terminal >= 0 && wait.fd >= 0 && poll(&wait, 1, 0) > 0;
+}
+
 /* After the command's end, what it has written is still to be sent; what others that it started may
  * write later is not. */
 bool session_is_over(const struct session *session)
 {
-	for (int i = 0; i < 3; i++) {
-		struct pollfd wait = { session->output[i].fd, POLLIN, 0 };
-
-		if (wait.fd >= 0 && poll(&wait, 1, 0) > 0)
+	if (terminal_has_more(session))
+		return false;
+	for (int i = 0; i < 3; i++)
+		if (session->output[i].fd >= 0 && session->left[i])
 			return false;
-	}
 	return session->ended;
 }
 
@@ -287,9 +309,16 @@ void session_wait(const struct session *session, struct pollfd wait[SESSION_FILE
 void session_pump(struct session *session, const struct pollfd wait[SESSION_FILES])
 {
 	sink_pump(&session->input, session->wire);
-	for (int i = 0; i < 3; i++)
-		if (wait[1 + i].revents && source_is_ready(&session->output[i]))
-			source_pump(&session->output[i], session->wire);
+	for (int i = 0; i < 3; i++) {
+		struct source *source = &session->output[i];
+		u32 credit = source->credit, sent;
+
+		if (!wait[1 + i].revents || !source_is_ready(source))
+			continue;
+		source_pump(source, session->wire);
+		sent = credit - source->credit;
+		session->left[i] -= sent < session->left[i] ? sent : session->left[i];
+	}
 }
 
 static void release(struct session *session)

@@ -23,6 +23,7 @@ struct session {
 	int own[OWN_FILES];	 /* the command's ends, closed here once it runs */
 	struct sink input;	 /* STREAM_IN or STREAM_TERMINAL */
 	struct source output[3]; /* STREAM_OUT, STREAM_ERR, STREAM_TERMINAL */
+	u32 left[3];		 /* bytes of these pipes to send after the command's end */
 };
 
 /* Takes the order over and starts its command; what cannot be done the host is told, and the
@@ -35,6 +36,8 @@ void session_obey(struct session *session, const struct frame *frame, const u8 *
 void session_wait(const struct session *session, struct pollfd wait[SESSION_FILES]);
 void session_pump(struct session *session, const struct pollfd wait[SESSION_FILES]);
 
+/* The command has ended, with this status of wait(2). */
+void session_command_ended(struct session *session, u32 status);
 /* The command has ended and everything that it wrote has been sent. */
 bool session_is_over(const struct session *session);
 /* Tells the host how the command ended; the session is free. */
