@@ -43,7 +43,9 @@ struct session {
 	int qemu, share;       /* pidfds */
 	bool ordered, started, raw;
 	u32 interrupts;
-	u64 deadline; /* monotonic milliseconds, 0: none */
+	u64 deadline;	  /* of --timeout, monotonic milliseconds, 0: none */
+	u64 grace;	  /* of a signal that ends us, likewise */
+	u32 final_signal; /* which one that was */
 	struct termios before;
 	bool ended;
 	bool exited; /* the command: its guest's time stands still soon */
@@ -318,7 +320,8 @@ static void hear(struct session *session, struct wire *wire, const struct frame 
 
 static const int forwarded[] = { SIGINT, SIGTERM, SIGHUP, SIGQUIT, SIGUSR1, SIGUSR2 };
 
-#define PATIENCE 3 /* interrupts that a guest may ignore */
+#define PATIENCE 3    /* interrupts that a guest may ignore */
+#define GRACE_MS 5000 /* that a command has to end in after SIGTERM and SIGHUP */
 
 static void forward(struct session *session, u32 signal)
 {
@@ -330,8 +333,10 @@ static void forward(struct session *session, u32 signal)
 		return;
 	}
 	wire_send(&session->wire, FRAME_SIGNAL, 0, &signal, sizeof(signal));
-	if (final && !session->deadline)
-		session->deadline = monotonic_ms() + 5000;
+	if (final && !session->grace) {
+		session->grace = monotonic_ms() + GRACE_MS;
+		session->final_signal = signal;
+	}
 }
 
 static void take_signal(struct session *session)
@@ -349,25 +354,40 @@ static void take_signal(struct session *session)
 	}
 }
 
-static void check_deadline(struct session *session)
+/* The end of the time that is left, 0: there is none. */
+static u64 limit_of(const struct session *session)
 {
-	if (!session->deadline || monotonic_ms() < session->deadline || session->ended)
-		return;
+	bool is_grace =
+		session->grace && (!session->deadline || session->grace < session->deadline);
+
+	return is_grace ? session->grace : session->deadline;
+}
+
+static void end_at_limit(struct session *session)
+{
 	restore_terminal(session);
-	if (session->options->timeout)
+	if (limit_of(session) == session->grace)
+		end(session, STATUS_SIGNAL + session->final_signal);
+	else
 		end(session, failure(STATUS_TIMEOUT, "the time limit of %u s has passed",
 				     session->options->timeout));
-	else
-		end(session, STATUS_SIGNAL + SIGTERM);
+}
+
+static void check_limit(struct session *session)
+{
+	u64 limit = limit_of(session);
+
+	if (limit && monotonic_ms() >= limit && !session->ended)
+		end_at_limit(session);
 }
 
 static int milliseconds_left(const struct session *session)
 {
-	u64 at = monotonic_ms();
+	u64 at = monotonic_ms(), limit = limit_of(session);
 
-	if (!session->deadline)
+	if (!limit)
 		return -1;
-	return session->deadline <= at ? 0 : session->deadline - at;
+	return limit <= at ? 0 : limit - at;
 }
 
 /* A command in a guest that stays has no console. */
@@ -490,7 +510,7 @@ static void turn(struct session *session)
 	if (wait[1].revents)
 		take_signal(session);
 	wire_flush(wire);
-	check_deadline(session);
+	check_limit(session);
 	if (!session->ended && (wire->fault || session->frames.fault))
 		guest_lies(session);
 	if (!session->ended && (wire->closed || wait[2].revents))
@@ -517,19 +537,30 @@ static bool is_told_to_end(struct session *session)
 	return true;
 }
 
+/* Until a reader takes more of the output. False: it has no more time. */
+static bool wait_for_reader(struct session *session, const struct sink *sink)
+{
+	struct pollfd wait[] = { { sink->fd, POLLOUT, 0 }, { session->signals, POLLIN, 0 } };
+
+	while (!wait[0].revents) {
+		int found = poll(wait, 2, milliseconds_left(session));
+
+		if (!found && session->exited)
+			end_at_limit(session);
+		if (found <= 0 || (wait[1].revents && is_told_to_end(session)))
+			return false;
+	}
+	return true;
+}
+
 /* What has come but is not yet written. */
 static void write_rest(struct session *session)
 {
 	for (u32 i = 0; i < 3; i++)
 		while (sink_is_waiting(&session->output[i])) {
-			struct pollfd wait[] = { { session->output[i].fd, POLLOUT, 0 },
-						 { session->signals, POLLIN, 0 } };
-
-			if (poll(wait, 2, milliseconds_left(session)) <= 0 ||
-			    (wait[1].revents && is_told_to_end(session)))
+			if (!wait_for_reader(session, &session->output[i]))
 				return;
-			if (wait[0].revents)
-				sink_pump(&session->output[i], streams(session));
+			sink_pump(&session->output[i], streams(session));
 		}
 }
 
