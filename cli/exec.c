@@ -523,6 +523,7 @@ static int run(int argc, char **argv)
 	int i = 1, status;
 
 	open_standard_files();
+	terminal_look(&options.terminal);
 	options.started = monotonic_ms();
 	status = exec_options_read(&options, argv, &i);
 	if (options.help)

@@ -9,11 +9,13 @@
 #include <stdio.h>
 #include <sys/stat.h>
 #include <sys/types.h>
+#include <termios.h>
 
 #include "base/trace.h"
 #include "base/types.h"
 #include "cli/base/command.h"
 #include "exec/qmp.h"
+#include "exec/wire.h"
 
 #define MAX_SHARED 16
 
@@ -23,15 +25,24 @@ struct exec_passes {
 	int counts; /* takes what the command writes to COUNTS_FD */
 };
 
+/* The terminal that vpmu was started on. */
+struct host_terminal {
+	u32 files;    /* bit n: standard file n is a terminal */
+	bool is_ours; /* to read keys from: file 0 is it, and vpmu is no background job */
+	bool is_raw;
+	struct termios before; /* modes of file 0 at the start */
+};
+
 struct exec_options {
 	const char *cpu, *pmu, *accounting, *timing, *llc,
 		*llc_life; /* NULL: as vpmu kvm chooses */
 	bool harden;
 	const char *machine, *kernel;
-	char *filter;	  /* a request of the control socket, or NULL */
-	u32 cpus, memory; /* memory in MiB */
-	u32 timeout;	  /* in seconds, 0: none */
-	u64 started;	  /* when that began, monotonic milliseconds */
+	char *filter;		       /* a request of the control socket, or NULL */
+	u32 cpus, memory;	       /* memory in MiB */
+	u32 timeout;		       /* in seconds, 0: none */
+	u64 started;		       /* when that began, monotonic milliseconds */
+	struct host_terminal terminal; /* as it was then */
 	bool network, verbose, dry_run, cold, help;
 	bool tcg;			   /* on QEMU's own translator */
 	bool no_cache;			   /* translations are neither kept nor recalled */
@@ -324,6 +335,18 @@ int stay_claim(const char *name, int *lock);
 /* Serves commands that want to run in the guest, until it ends or is ended. */
 void stay_serve(const char *name, struct exec_machine *machine, int listener);
 int stay_listen(const char *name); /* -1: errno */
+
+/* --- host_terminal.c --- */
+
+/* What the standard files are. Before a machine starts: other processes of a pipeline may change
+ * modes meanwhile, and those to return to are the shell's. */
+void terminal_look(struct host_terminal *terminal);
+bool terminal_is_foreground(void);		       /* vpmu, on the terminal that is file 0 */
+int terminal_fd(const struct host_terminal *terminal); /* to write to, -1: there is none */
+struct size terminal_size(const struct host_terminal *terminal);
+/* If it is ours, and still is. */
+void terminal_make_raw(struct host_terminal *terminal);
+void terminal_restore(struct host_terminal *terminal);
 
 /* --- session.c --- */
 

@@ -38,15 +38,14 @@ struct session {
 	struct wire frames;    /* of a deterministic guest, which does not use the other for them */
 	struct source input;   /* STREAM_IN or STREAM_TERMINAL */
 	struct sink output[3]; /* STREAM_OUT, STREAM_ERR, STREAM_TERMINAL */
-	u32 terminals;	       /* bit n: standard file n */
-	int signals;	       /* signalfd */
-	int qemu, share;       /* pidfds */
-	bool ordered, started, raw;
+	struct host_terminal terminal;
+	int signals;	 /* signalfd */
+	int qemu, share; /* pidfds */
+	bool ordered, started;
 	u32 interrupts;
 	u64 deadline;	  /* of --timeout, monotonic milliseconds, 0: none */
 	u64 grace;	  /* of a signal that ends us, likewise */
 	u32 final_signal; /* which one that was */
-	struct termios before;
 	bool ended;
 	bool exited; /* the command: its guest's time stands still soon */
 	int status;
@@ -56,44 +55,6 @@ static void end(struct session *session, int status)
 {
 	session->ended = true;
 	session->status = status;
-}
-
-/* --- the terminal --- */
-
-static int terminal_fd(const struct session *session)
-{
-	static const int preferred[] = { 1, 2, 0 }; /* for writing */
-
-	for (u32 i = 0; i < ARRAY_SIZE(preferred); i++)
-		if (session->terminals & 1u << preferred[i])
-			return preferred[i];
-	return -1;
-}
-
-static void make_raw(struct session *session)
-{
-	struct termios raw;
-
-	if (!(session->terminals & 1) || session->raw)
-		return;
-	raw = session->before;
-	cfmakeraw(&raw);
-	session->raw = !tcsetattr(0, TCSADRAIN, &raw);
-}
-
-static void restore_terminal(struct session *session)
-{
-	if (session->raw)
-		tcsetattr(0, TCSADRAIN, &session->before);
-	session->raw = false;
-}
-
-static struct size terminal_size(const struct session *session)
-{
-	struct winsize size = { 24, 80, 0, 0 };
-
-	ioctl(terminal_fd(session), TIOCGWINSZ, &size);
-	return (struct size){ size.ws_row, size.ws_col };
 }
 
 /* --- the order --- */
@@ -131,11 +92,11 @@ static void describe_terminal(const struct session *session, struct start *start
 		u8 rest[20];
 	} modes = { 0 };
 
-	if (!session->terminals)
+	if (!session->terminal.files)
 		return;
-	start->size = terminal_size(session);
-	ioctl(terminal_fd(session), TCGETS, &modes);
-	if (!(session->terminals & 1))
+	start->size = terminal_size(&session->terminal);
+	ioctl(terminal_fd(&session->terminal), TCGETS, &modes);
+	if (!session->terminal.is_ours)
 		modes.output &= ~OPOST; /* ours stays as it is, and does that */
 	memcpy(start->modes, &modes, sizeof(start->modes));
 }
@@ -156,7 +117,7 @@ static void fill_start(const struct session *session, struct start *start)
 		.uid = geteuid(),
 		.gid = getegid(),
 		.umask = mask,
-		.terminals = session->terminals,
+		.terminals = session->terminal.files,
 		.network = session->options->network,
 		.resumed = session->machine->resumed,
 		.counts = session->options->passes != NULL,
@@ -235,6 +196,15 @@ static void give_order(struct session *session)
 
 /* --- what the guest says --- */
 
+/* Keys are the guest's from now on, unless the terminal is another's: then they are nobody's here,
+ * for as long as the command runs. */
+static void begin_input(struct session *session)
+{
+	terminal_make_raw(&session->terminal);
+	if (session->terminal.files & 1 && !session->terminal.is_ours)
+		session->input.fd = -1;
+}
+
 static void command_failed(struct session *session, const u8 *body, u32 size)
 {
 	const char *name = session->options->command[0] ?: "";
@@ -286,7 +256,7 @@ static void hear(struct session *session, struct wire *wire, const struct frame 
 		break;
 	case FRAME_STARTED:
 		session->started = true;
-		make_raw(session);
+		begin_input(session);
 		break;
 	case FRAME_FAILED:
 		command_failed(session, body, frame->size);
@@ -348,8 +318,8 @@ static void take_signal(struct session *session)
 		return;
 	if (info.ssi_signo != SIGWINCH) {
 		forward(session, info.ssi_signo);
-	} else if (session->terminals && session->started) {
-		size = terminal_size(session);
+	} else if (session->terminal.files && session->started) {
+		size = terminal_size(&session->terminal);
 		wire_send(&session->wire, FRAME_RESIZE, 0, &size, sizeof(size));
 	}
 }
@@ -365,7 +335,7 @@ static u64 limit_of(const struct session *session)
 
 static void end_at_limit(struct session *session)
 {
-	restore_terminal(session);
+	terminal_restore(&session->terminal);
 	if (limit_of(session) == session->grace)
 		end(session, STATUS_SIGNAL + session->final_signal);
 	else
@@ -402,7 +372,7 @@ static int milliseconds_to_wait(const struct session *session)
 
 static void guest_gone(struct session *session, const char *how)
 {
-	restore_terminal(session);
+	terminal_restore(&session->terminal);
 	failure(STATUS_BROKEN, "the guest %s%s", how,
 		session->options->verbose || session->options->in ? ""
 								  : "; -v shows more. It said:");
@@ -412,7 +382,7 @@ static void guest_gone(struct session *session, const char *how)
 
 static void guest_lies(struct session *session)
 {
-	restore_terminal(session);
+	terminal_restore(&session->terminal);
 	end(session, failure(STATUS_BROKEN, "the guest broke the protocol with vpmu: %s",
 			     session->wire.fault ?: session->frames.fault));
 }
@@ -428,7 +398,7 @@ static void share_gone(struct session *session)
 		guest_gone(session, "ended before the command did");
 		return;
 	}
-	restore_terminal(session);
+	terminal_restore(&session->terminal);
 	end(session, failure(STATUS_BROKEN, "the file server ended before the command did%s%s",
 			     info.si_code == CLD_EXITED ? "" : ": ",
 			     info.si_code == CLD_EXITED ? "" : strsignal(info.si_status)));
@@ -461,6 +431,16 @@ static int frames_to_read(const struct session *session)
 	return session->frames.fd;
 }
 
+/* A job that was stopped and goes on in the background does not read keys: they are the shell's. */
+static int input_to_read(const struct session *session)
+{
+	bool has_keys = session->terminal.files & 1;
+
+	if (!source_is_ready(&session->input) || (has_keys && !terminal_is_foreground()))
+		return -1;
+	return session->input.fd;
+}
+
 static struct pollfd trace_to_read(const struct session *session)
 {
 	const struct exec_trace *trace = &session->machine->trace;
@@ -481,8 +461,7 @@ static void turn(struct session *session)
 	struct pollfd wait[11] = { { wire->fd, wire_events(wire), 0 },
 				   { session->signals, POLLIN, 0 },
 				   { session->qemu, POLLIN, 0 },
-				   { source_is_ready(&session->input) ? session->input.fd : -1,
-				     POLLIN, 0 } };
+				   { input_to_read(session), POLLIN, 0 } };
 
 	for (u32 i = 0; i < 3; i++)
 		wait[4 + i] = (struct pollfd){ sink_is_waiting(&session->output[i])
@@ -605,17 +584,17 @@ static void open_streams(struct session *session)
 {
 	const struct exec_passes *passes = session->options->passes;
 
-	for (int i = 0; i < 3 && !session->options->deterministic; i++)
-		if (isatty(i))
-			session->terminals |= 1u << i;
-	if (session->terminals & 1)
-		tcgetattr(0, &session->before);
-	session->input.stream = session->terminals & 1 ? STREAM_TERMINAL : STREAM_IN;
+	if (!session->options->deterministic)
+		session->terminal = session->options->terminal;
+	session->input.stream = session->terminal.files & 1 ? STREAM_TERMINAL : STREAM_IN;
+	if (session->terminal.files & 1 && !session->terminal.is_ours)
+		session->input.fd = -1;
 	session->output[0] = (struct sink){ .fd = 1, .stream = STREAM_OUT, .is_shared = true };
 	session->output[1] = (struct sink){ .fd = 2, .stream = STREAM_ERR, .is_shared = true };
-	session->output[2] = (struct sink){ .fd = passes ? passes->counts : terminal_fd(session),
-					    .stream = STREAM_TERMINAL,
-					    .is_shared = true };
+	session->output[2] =
+		(struct sink){ .fd = passes ? passes->counts : terminal_fd(&session->terminal),
+			       .stream = STREAM_TERMINAL,
+			       .is_shared = true };
 }
 
 static bool catch_signals(struct session *session)
@@ -665,7 +644,7 @@ int session_run(const struct exec_options *options, struct exec_machine *machine
 		turn(&session);
 	write_rest(&session);
 	read_rest_of_trace(&session);
-	restore_terminal(&session);
+	terminal_restore(&session.terminal);
 	report_lost_output(&session);
 	return session.status;
 }

@@ -78,16 +78,16 @@ def run(*arguments, **keywords):
 
 
 class Terminal:
-    """`vpmu exec` on a pseudo-terminal."""
+    """`vpmu exec`, or another command, on a pseudo-terminal."""
 
-    def __init__(self, *arguments, rows=24, columns=80, stdout=None, vpmu=VPMU, **changes):
+    def __init__(self, *arguments, rows=24, columns=80, stdout=None, vpmu=VPMU, command=None, **changes):
         self.said = b""
         self.master, slave = pty.openpty()
         self.resize(rows, columns)
         self.before = termios.tcgetattr(slave)
         self.slave = slave
-        self.process = subprocess.Popen([vpmu, "exec", *arguments], stdin=slave, stdout=stdout or slave, stderr=slave,
-                                        env=environment(**changes), start_new_session=True,
+        self.process = subprocess.Popen(command or [vpmu, "exec", *arguments], stdin=slave, stdout=stdout or slave,
+                                        stderr=slave, env=environment(**changes), start_new_session=True,
                                         preexec_fn=lambda: fcntl.ioctl(0, termios.TIOCSCTTY, 0))
 
     def __enter__(self):
