@@ -311,22 +311,19 @@ static void a_guest_is_charged_also_while_the_host_counts(void **state)
 #define LBR_FORMAT	  MASK(5, 0)
 #define LBR_AND_FREEZE	  (BIT(0) | BIT(11))
 
+static void offer_version_2(struct kvm_cpuid_entry2 *entry)
+{
+	if (entry->function == 0xa)
+		entry->eax = (entry->eax & ~MASK(7, 0)) | 2;
+}
+
 /* Gives the guest version 2, in which an overflow freezes branch records by clearing a bit of
  * DEBUGCTL. False: this model has no such records. */
 static bool freezes_by_debugctl(void)
 {
-	static struct {
-		struct kvm_cpuid2 head;
-		struct kvm_cpuid_entry2 entry[100];
-	} cpuid;
 	u64 format = g.amd ? 0 : kvm_guest_get_msr(&g, 0, PERF_CAPABILITIES) & LBR_FORMAT;
 
-	cpuid.head.nent = ARRAY_SIZE(cpuid.entry);
-	KVM_CALL(g.kvm, KVM_GET_SUPPORTED_CPUID, &cpuid.head);
-	for (u32 i = 0; i < cpuid.head.nent; i++)
-		if (cpuid.entry[i].function == 0xa)
-			cpuid.entry[i].eax = (cpuid.entry[i].eax & ~MASK(7, 0)) | 2;
-	KVM_CALL(g.vcpu[0], KVM_SET_CPUID2, &cpuid.head);
+	kvm_guest_set_cpuid(&g, 0, offer_version_2);
 	return format && format != LBR_FORMAT;
 }
 

@@ -14,7 +14,6 @@
 #include <setjmp.h>
 #include <signal.h>
 #include <stdarg.h>
-#include <stdlib.h>
 #include <string.h>
 #include <sys/eventfd.h>
 #include <sys/ioctl.h>
@@ -689,21 +688,10 @@ static void the_timer_interrupts_exceptions_that_retire_nothing(void **state)
 	kvm_guest_destroy(&g);
 }
 
-#define CPUID_ENTRIES 256
-
-static void offer_deadline_timer(void)
+static void offer_deadline_timer(struct kvm_cpuid_entry2 *entry)
 {
-	struct kvm_cpuid2 *cpuid =
-		calloc(1, sizeof(*cpuid) + CPUID_ENTRIES * sizeof(cpuid->entries[0]));
-
-	assert_non_null(cpuid);
-	cpuid->nent = CPUID_ENTRIES;
-	KVM_CALL(g.kvm, KVM_GET_SUPPORTED_CPUID, cpuid);
-	for (u32 i = 0; i < cpuid->nent; i++)
-		if (cpuid->entries[i].function == 1)
-			cpuid->entries[i].ecx |= BIT(24);
-	KVM_CALL(g.vcpu[0], KVM_SET_CPUID2, cpuid);
-	free(cpuid);
+	if (entry->function == 1)
+		entry->ecx |= BIT(24);
 }
 
 static void only_interrupts(int sig)
@@ -736,7 +724,7 @@ static void a_timer_in_the_reserved_mode_leaves_a_sleeper_interruptible(void **s
 
 	(void)state;
 	kvm_guest_create_with(&g, sleeping_start, sleeping_end - sleeping_start, 1, with_irqchip);
-	offer_deadline_timer();
+	kvm_guest_set_cpuid(&g, 0, offer_deadline_timer);
 	assert_int_equal(sigaction(SIGUSR1, &action, NULL), 0);
 	assert_int_equal(pthread_create(&thread, NULL, signal_often, &companion), 0);
 	for (u32 i = 0; i < 100; i++)

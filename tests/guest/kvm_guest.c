@@ -30,7 +30,7 @@ int kvm_call(int fd, unsigned long request, void *arg, const char *name)
 	return result;
 }
 
-static void set_cpuid(struct kvm_guest *g, int vcpu)
+void kvm_guest_set_cpuid(struct kvm_guest *g, int vcpu, void (*edit)(struct kvm_cpuid_entry2 *))
 {
 	struct kvm_cpuid2 *cpuid =
 		calloc(1, sizeof(*cpuid) + CPUID_ENTRIES * sizeof(cpuid->entries[0]));
@@ -39,7 +39,9 @@ static void set_cpuid(struct kvm_guest *g, int vcpu)
 		die("calloc");
 	cpuid->nent = CPUID_ENTRIES;
 	KVM_CALL(g->kvm, KVM_GET_SUPPORTED_CPUID, cpuid);
-	KVM_CALL(vcpu, KVM_SET_CPUID2, cpuid);
+	for (u32 i = 0; edit && i < cpuid->nent; i++)
+		edit(&cpuid->entries[i]);
+	KVM_CALL(g->vcpu[vcpu], KVM_SET_CPUID2, cpuid);
 	g->amd = cpuid->entries[0].ebx == 0x68747541; /* "Auth" */
 	free(cpuid);
 }
@@ -115,7 +117,7 @@ static void create_vcpu(struct kvm_guest *g, int i)
 	g->run[i] = mmap(NULL, g->run_size, PROT_READ | PROT_WRITE, MAP_SHARED, g->vcpu[i], 0);
 	if (g->run[i] == MAP_FAILED)
 		die("mmap of a vCPU");
-	set_cpuid(g, g->vcpu[i]);
+	kvm_guest_set_cpuid(g, i, NULL);
 	set_sregs(g->vcpu[i]);
 	kvm_guest_set_rip(g, i, IMAGE_CODE);
 }

@@ -27,6 +27,8 @@ void kvm_guest_create(struct kvm_guest *g, const void *code, size_t size, int nv
 void kvm_guest_create_with(struct kvm_guest *g, const void *code, size_t size, int nvcpus,
 			   void (*prepare)(int vm));
 void kvm_guest_destroy(struct kvm_guest *g);
+/* What is supported, with changes to entries, if any. */
+void kvm_guest_set_cpuid(struct kvm_guest *g, int vcpu, void (*edit)(struct kvm_cpuid_entry2 *));
 
 /* ioctl() that must succeed. */
 int kvm_call(int fd, unsigned long request, void *arg, const char *name);
