@@ -50,13 +50,13 @@ static void inherit(const struct wiring *wiring)
 			fcntl(fds[i], F_SETFD, 0);
 }
 
-/* QEMU opens nothing for writing by a name of the file system. What the user adds with --qemu may:
- * disks, say. */
+/* What the user adds with --qemu may open files for writing by their names: disks, say. */
 static bool is_confined(const struct exec_options *options)
 {
 	return !options->qemu;
 }
 
+/* QEMU opens nothing for writing by a name of the file system. */
 static void confine_qemu(const struct exec_options *options)
 {
 	int error = is_confined(options) ? sandbox_read_only() : 0;

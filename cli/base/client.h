@@ -32,7 +32,7 @@ void client_each(void (*visit)(int pid, void *arg), void *arg);
  * EAGAIN: so many wait for it already that it may be another user's, 100 ms later, too; others: it
  * cannot be asked now. */
 bool client_open(struct client *client, int pid);
-/* The same at once, with a time for all that is asked: of monotonic_ms(), or 0. */
+/* client_open() without waiting. `deadline` is for all that is asked: of monotonic_ms(), or 0. */
 bool client_open_until(struct client *client, int pid, u64 deadline);
 void client_close(struct client *client);
 

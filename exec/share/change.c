@@ -377,7 +377,7 @@ int fuse_setattr(struct call *call)
 
 	if (open && !handle)
 		return EBADF;
-	/* Whoever may write to a folder on the way to vpmu's own can replace the next one. */
+	/* A user who may write to a folder on the way to vpmu's own can replace the next one. */
 	if (in->valid & (FATTR_MODE | FATTR_UID | FATTR_GID) &&
 	    share_leads_to_own(call->share, call->id, NULL))
 		return EROFS;

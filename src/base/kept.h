@@ -162,7 +162,7 @@ u64 kept_check(const u8 *at, u64 room, u64 *vain);
 void kept_expect(const struct kept *kept, u64 common);
 /* Whether there is an entry, which is then in the buffer. */
 bool kept_find(const struct kept *kept, const u64 key[2], struct kept_buffer *buffer);
-/* The same, for what is not needed yet: if it is not there, that is not counted as a miss. */
+/* kept_find() for an entry that is not needed yet: an absent one is not counted as a miss. */
 bool kept_find_ahead(const struct kept *kept, const u64 key[2], struct kept_buffer *buffer);
 /* The body is in the buffer. Where there is no room it is lost. */
 void kept_add(const struct kept *kept, const u64 key[2], struct kept_buffer *buffer, u32 size);

@@ -358,7 +358,7 @@ static void set_exception(struct kvm_guest *g, u8 vector, bool has_error)
 	KVM_CALL(g->vcpu[0], KVM_SET_VCPU_EVENTS, &events);
 }
 
-static void a_breakpoint_that_the_program_returns_is_behind_its_instruction(void **state)
+static void a_breakpoint_that_the_program_returns_is_after_its_instruction(void **state)
 {
 	struct kvm_guest_debug debug = { .control = KVM_GUESTDBG_ENABLE | KVM_GUESTDBG_USE_SW_BP };
 	struct kvm_guest g;
@@ -408,7 +408,7 @@ int main(void)
 		cmocka_unit_test(single_steps_stop_at_each_instruction),
 		cmocka_unit_test(an_answer_that_is_stored_is_in_the_dirty_log),
 		cmocka_unit_test(a_program_may_change_the_port_before_it_answers),
-		cmocka_unit_test(a_breakpoint_that_the_program_returns_is_behind_its_instruction),
+		cmocka_unit_test(a_breakpoint_that_the_program_returns_is_after_its_instruction),
 		cmocka_unit_test(an_exception_of_the_program_comes_after_what_it_answers),
 	};
 

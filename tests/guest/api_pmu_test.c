@@ -166,18 +166,13 @@ static void interrupt_by_nmi(void)
 	KVM_CALL(g.vcpu[0], KVM_SET_LAPIC, &lapic);
 }
 
-/* The OUT overflows, and is all that is finished before the program looks. */
-static void an_nmi_of_the_last_instruction_is_saved(void **state)
+/* Finishes the instruction that exited, and nothing else. It overflows, and the NMI is part of the
+ * state. Returns the address that the NMI interrupts. */
+static u64 nmi_of_the_finished_instruction(void)
 {
 	struct kvm_vcpu_events events;
 	u64 rip;
 
-	(void)state;
-	kvm_guest_create_with(&g, looping_start, looping_end - looping_start, 1, with_irqchip);
-	image_gate(g.ram, NMI_VECTOR, in_looping(looping_handler), 0);
-	assert_int_equal(next(), READY);
-	interrupt_by_nmi();
-	count_instructions(-1, INTERRUPT);
 	g.run[0]->immediate_exit = 1;
 	assert_int_equal(next(), EINTR);
 	g.run[0]->immediate_exit = 0;
@@ -186,7 +181,18 @@ static void an_nmi_of_the_last_instruction_is_saved(void **state)
 	KVM_CALL(g.vcpu[0], KVM_SET_VCPU_EVENTS, &events);
 	assert_int_equal(next(), VECTOR);
 	memcpy(&rip, g.ram + IMAGE_DATA, sizeof(rip));
-	assert_int_equal(rip, in_looping(looping_round));
+	return rip;
+}
+
+static void an_nmi_of_the_last_instruction_is_saved(void **state)
+{
+	(void)state;
+	kvm_guest_create_with(&g, looping_start, looping_end - looping_start, 1, with_irqchip);
+	image_gate(g.ram, NMI_VECTOR, in_looping(looping_handler), 0);
+	assert_int_equal(next(), READY);
+	interrupt_by_nmi();
+	count_instructions(-1, INTERRUPT);
+	assert_int_equal(nmi_of_the_finished_instruction(), in_looping(looping_round));
 	kvm_guest_destroy(&g);
 }
 
@@ -199,23 +205,6 @@ static void with_unknown_msrs(int vm)
 	KVM_CALL(vm, KVM_ENABLE_CAP, &cap);
 }
 
-static void rdmsr_is_answered_and_overflows(void)
-{
-	struct kvm_vcpu_events events;
-	u64 rip;
-
-	assert_int_equal(next(), -KVM_EXIT_X86_RDMSR);
-	g.run[0]->immediate_exit = 1;
-	assert_int_equal(next(), EINTR);
-	g.run[0]->immediate_exit = 0;
-	KVM_CALL(g.vcpu[0], KVM_GET_VCPU_EVENTS, &events);
-	assert_int_equal(events.nmi.pending, 1);
-	KVM_CALL(g.vcpu[0], KVM_SET_VCPU_EVENTS, &events);
-	assert_int_equal(next(), VECTOR);
-	memcpy(&rip, g.ram + IMAGE_DATA, sizeof(rip));
-	assert_int_equal(rip, IMAGE_CODE + (wondering_next - wondering_start));
-}
-
 /* RDMSR is the third instruction, and is finished by the hypervisor. */
 static void an_overflow_of_an_answered_instruction_is_saved(void **state)
 {
@@ -226,7 +215,9 @@ static void an_overflow_of_an_answered_instruction_is_saved(void **state)
 	assert_int_equal(next(), READY);
 	interrupt_by_nmi();
 	count_instructions(-3, INTERRUPT);
-	rdmsr_is_answered_and_overflows();
+	assert_int_equal(next(), -KVM_EXIT_X86_RDMSR);
+	assert_int_equal(nmi_of_the_finished_instruction(),
+			 IMAGE_CODE + (wondering_next - wondering_start));
 	kvm_guest_destroy(&g);
 }
 

@@ -20,37 +20,22 @@
 #include "exec/exec.h"
 #include "unit/share_guest.h"
 
-static char folder[] = "/tmp/vpmu-own-XXXXXX";
 static struct own_places own;
-
-static const char *in_folder(const char *name)
-{
-	static char path[2][PATH_MAX];
-	static u32 turn;
-
-	turn = !turn;
-	snprintf(path[turn], PATH_MAX, "%s/%s", folder, name);
-	return path[turn];
-}
 
 static int make(void **unused)
 {
 	(void)unused;
-	strcpy(folder + strlen(folder) - 6, "XXXXXX");
-	assert_non_null(mkdtemp(folder));
-	assert_int_equal(setenv("HOME", folder, 1), 0);
+	host_make_folder();
+	assert_int_equal(setenv("HOME", host_folder, 1), 0);
 	assert_int_equal(setenv("XDG_CACHE_HOME", in_folder("x"), 1), 0);
 	return 0;
 }
 
 static int take_down(void **unused)
 {
-	char line[128];
-
 	(void)unused;
 	own_free(&own);
-	snprintf(line, sizeof(line), "rm -rf '%s'", folder);
-	return system(line);
+	return host_remove_folder() ? 0 : -1;
 }
 
 static void put_folder(const char *name)
@@ -119,7 +104,7 @@ static void names_that_are_not_absolute_and_links_in_circles_end(void **unused)
 	put_link("a", "b");
 	put_link("b/c", ".cache");
 	assert_int_equal(setenv("XDG_CACHE_HOME", "d//./e", 1), 0);
-	assert_int_equal(chdir(folder), 0);
+	assert_int_equal(chdir(host_folder), 0);
 	assert_true(own_find(&own));
 	assert_int_equal(chdir("/"), 0);
 	assert_true(has("d/e/vpmu"));
@@ -149,7 +134,7 @@ static int make_link(u64 parent, const char *name)
 
 static void a_guest_changes_none_of_them(void **unused)
 {
-	const char *const writable[] = { folder + 1 };
+	const char *const writable[] = { host_folder + 1 };
 	u64 home, handle;
 
 	(void)unused;
@@ -159,7 +144,7 @@ static void a_guest_changes_none_of_them(void **unused)
 	assert_true(own_find(&own));
 	assert_true(guest_start(writable, 1));
 	guest_share.own = (const char *const *)own.path;
-	home = guest_walk(folder);
+	home = guest_walk(host_folder);
 	assert_int_equal(guest_create(guest_walk(in_folder("x/vpmu")), "f", O_RDWR, 0644, &handle),
 			 EROFS);
 	assert_int_equal(make_folder(home, "later"), EROFS);

@@ -24,16 +24,6 @@
 
 /* --- its host --- */
 
-static char folder[] = "/tmp/vpmu-files-XXXXXX";
-
-static const char *in_folder(const char *name)
-{
-	static char path[PATH_MAX];
-
-	snprintf(path, sizeof(path), "%s/%s", folder, name);
-	return path;
-}
-
 static void put_file(const char *name, mode_t mode)
 {
 	int fd = open(in_folder(name), O_WRONLY | O_CREAT | O_EXCL, 0600);
@@ -51,31 +41,20 @@ static mode_t host_mode(const char *name)
 	return st.st_mode & 07777;
 }
 
-/* Of all files, with one folder to write: rw. */
 static int make(void **unused)
 {
-	static char shared[sizeof(folder) + 3];
-	static const char *const writable[] = { shared };
-
 	(void)unused;
-	strcpy(folder + strlen(folder) - 6, "XXXXXX");
-	assert_non_null(mkdtemp(folder));
-	snprintf(shared, sizeof(shared), "%s/rw", folder + 1);
-	assert_int_equal(mkdir(in_folder("rw"), 0755), 0);
-	umask(0);
-	return guest_start(writable, 1) ? 0 : -1;
+	return guest_start_in_folder() ? 0 : -1;
 }
 
 static int take_down(void **unused)
 {
-	char line[128];
 	u32 open_files = guest_stop();
 
 	(void)unused;
 	umount2(in_folder("rw/there"), MNT_DETACH); /* of a test that failed */
 	umount2(in_folder("rw/file"), MNT_DETACH);
-	snprintf(line, sizeof(line), "rm -rf --one-file-system '%s'", folder);
-	assert_int_equal(system(line), 0);
+	assert_true(host_remove_folder());
 	assert_int_equal(open_files, 0); /* each test closes what it opens */
 	return 0;
 }
@@ -417,7 +396,7 @@ static int set(u64 node, u32 valid)
 			      .valid = valid, .mode = 0777, .uid = geteuid(), .gid = getegid() });
 }
 
-/* Whoever may write to a folder on the way to it can put another one in its place. */
+/* A user who may write to a folder on the way to it can put another one in its place. */
 static void assert_stays_the_users(u64 node, const char *name)
 {
 	struct fuse_open_in open = { 0 };
@@ -451,8 +430,8 @@ static void vpmus_own_folder_is_for_reading(void **unused)
 		assert_int_equal(mkdir(in_folder(folders[i]), 0755), 0);
 	put_file("rw/cache/vpmu/file", 0644);
 	put_file("rw/cache/file", 0644);
-	snprintf(first, sizeof(first), "%s/elsewhere/vpmu", folder + 1);
-	snprintf(second, sizeof(second), "%s/rw/cache/vpmu", folder + 1);
+	snprintf(first, sizeof(first), "%s/elsewhere/vpmu", host_folder + 1);
+	snprintf(second, sizeof(second), "%s/rw/cache/vpmu", host_folder + 1);
 	guest_share.own = own;
 	file = guest_walk(in_folder("rw/cache/vpmu/file"));
 	assert_int_equal(guest_open(file, O_RDONLY, &handle), 0);

@@ -11,9 +11,11 @@
 #include <cmocka.h>
 
 #include <fcntl.h>
+#include <limits.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
+#include <sys/stat.h>
 #include <unistd.h>
 
 static u8 in[8192], out[128 << 10] __attribute__((aligned(8)));
@@ -21,6 +23,44 @@ static u8 in[8192], out[128 << 10] __attribute__((aligned(8)));
 struct share guest_share;
 const struct fuse_out_header *const guest_answer = (void *)out;
 const void *const guest_body = out + sizeof(struct fuse_out_header);
+
+char host_folder[sizeof(HOST_FOLDER)];
+
+void host_make_folder(void)
+{
+	strcpy(host_folder, HOST_FOLDER);
+	assert_non_null(mkdtemp(host_folder));
+}
+
+bool host_remove_folder(void)
+{
+	char line[128];
+
+	snprintf(line, sizeof(line), "rm -rf --one-file-system '%s'", host_folder);
+	return !system(line);
+}
+
+const char *in_folder(const char *name)
+{
+	static char path[2][PATH_MAX];
+	static u32 turn;
+
+	turn = !turn;
+	snprintf(path[turn], PATH_MAX, "%s/%s", host_folder, name);
+	return path[turn];
+}
+
+bool guest_start_in_folder(void)
+{
+	static char shared[sizeof(host_folder) + 3];
+	static const char *const writable[] = { shared };
+
+	host_make_folder();
+	snprintf(shared, sizeof(shared), "%s/rw", host_folder + 1);
+	assert_int_equal(mkdir(in_folder("rw"), 0755), 0);
+	umask(0);
+	return guest_start(writable, 1);
+}
 
 bool guest_start(const char *const *writable, u32 count)
 {

@@ -20,6 +20,15 @@ bool guest_start(const char *const *writable, u32 count);
 /* Frees what it had; returns how many handles were still open. */
 u32 guest_stop(void);
 
+/* A folder of the test's own on the host, and paths in it, of which two are valid at a time. */
+#define HOST_FOLDER "/tmp/vpmu-share-XXXXXX"
+extern char host_folder[sizeof(HOST_FOLDER)];
+void host_make_folder(void);
+bool host_remove_folder(void); /* but nothing that is mounted there */
+const char *in_folder(const char *name);
+/* Makes the folder, with rw in it, and serves all files, with rw to write. */
+bool guest_start_in_folder(void);
+
 /* Skips the test where no process can be confined: sanitizers make system calls of their own. */
 void guest_want_confinement(void);
 

@@ -22,18 +22,7 @@
 
 /* --- its host: all files, with one folder to write, rw --- */
 
-static char folder[] = "/tmp/vpmu-nodes-XXXXXX";
 static u64 rw; /* its node */
-
-static const char *in_folder(const char *name)
-{
-	static char path[2][PATH_MAX];
-	static u32 turn;
-
-	turn = !turn;
-	snprintf(path[turn], PATH_MAX, "%s/%s", folder, name);
-	return path[turn];
-}
 
 static void put_file(const char *name)
 {
@@ -58,16 +47,8 @@ static mode_t host_mode(const char *name)
 
 static int make(void **unused)
 {
-	static char shared[sizeof(folder) + 3];
-	static const char *const writable[] = { shared };
-
 	(void)unused;
-	strcpy(folder + strlen(folder) - 6, "XXXXXX");
-	assert_non_null(mkdtemp(folder));
-	snprintf(shared, sizeof(shared), "%s/rw", folder + 1);
-	assert_int_equal(mkdir(in_folder("rw"), 0755), 0);
-	umask(0);
-	if (!guest_start(writable, 1))
+	if (!guest_start_in_folder())
 		return -1;
 	rw = guest_walk(in_folder("rw"));
 	return 0;
@@ -75,14 +56,12 @@ static int make(void **unused)
 
 static int take_down(void **unused)
 {
-	char line[128];
 	bool holds = nodes_check(&guest_share.nodes);
 	u32 open_files = guest_stop();
 
 	(void)unused;
 	assert_true(holds);
-	snprintf(line, sizeof(line), "rm -rf '%s'", folder);
-	return system(line) || open_files ? -1 : 0;
+	return host_remove_folder() && !open_files ? 0 : -1;
 }
 
 /* --- requests --- */
@@ -226,7 +205,7 @@ static bool is_handed_out_again(u64 node, char name[16])
 
 static void a_node_is_handed_out_once(void **unused)
 {
-	u64 top = guest_walk(folder), first, second, reader, writer = ~0ull;
+	u64 top = guest_walk(host_folder), first, second, reader, writer = ~0ull;
 	char name[16];
 	bool again;
 	int error;
