@@ -287,7 +287,7 @@ demo:
 	scripts/demo $(O)
 
 check:
-	scripts/deps
+	scripts/deps check
 	+tests/all --fast
 
 test:
@@ -327,8 +327,9 @@ install: all $(O)/vpmu.3
 		install -D -m 644 /dev/stdin $(DESTDIR)$(prefix)/lib/pkgconfig/vpmu.pc
 	for h in $(LIB_HEADERS); do install -D -m 644 src/$$h $(DESTDIR)$(prefix)/include/vpmu/$$h || exit; done
 
-deb: all
+deb:
 	scripts/deps deb
+	$(MAKE) -j$$(nproc) all
 	scripts/deb $(O)
 
 container: deb
