@@ -28,6 +28,7 @@ struct mem_slot {
 	 * not shared */
 	u16 *claims;
 	u64 claims_id; /* unique number of the array */
+	bool aliased;  /* another slot shows some of its host memory; kept by mem_map_with() */
 };
 
 #define MEM_MAX_IDS 32768
@@ -35,6 +36,7 @@ struct mem_slot {
 struct mem_map {
 	u64 generation; /* differs between any two snapshots of a VM */
 	u32 nslots;
+	bool aliased;		   /* a slot is */
 	u64 ids[MEM_MAX_IDS / 64]; /* bitmap of the ids in use */
 	struct mem_slot slots[];   /* sorted by base, not overlapping */
 };
@@ -46,6 +48,14 @@ static inline hva_t mem_hva(const struct mem_slot *slot, gpa_t gpa)
 {
 	return slot->hva + (gpa - slot->base);
 }
+
+/*
+ * The other guest physical addresses of gpa's byte on the host, one a call: those in slots from
+ * number *at on, which is 0 at first. False: there is no more. By host address: memory that the
+ * program has mapped twice is two memories here. Any thread; no vector registers.
+ */
+bool mem_next_alias(const struct mem_map *map, const struct mem_slot *slot, gpa_t gpa, u32 *at,
+		    gpa_t *alias);
 
 static inline void mem_mark_dirty(const struct mem_slot *slot, gpa_t gpa)
 {

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: MIT
 /*
- * Snapshots of the memory slots: order, search, replacement, overlap and the dirty bitmap.
+ * Snapshots of the memory slots: order, search, replacement, overlap, aliases and the dirty bitmap.
  */
 #include <setjmp.h>
 #include <stdarg.h>
@@ -142,6 +142,76 @@ static void a_write_marks_its_page_and_no_other(void **state)
 	assert_int_equal(bits[1], BIT(6));
 }
 
+/* At another place of the host than slot() has it. */
+static struct mem_slot slot_at(u32 id, gpa_t base, u64 npages, u64 host)
+{
+	struct mem_slot s = slot(id, base, npages);
+
+	s.hva = slot(0, host, 1).hva;
+	return s;
+}
+
+/* The sum of the other addresses, and how many there are. */
+static u64 aliases(const struct mem_map *map, gpa_t gpa, u32 *n)
+{
+	const struct mem_slot *of = mem_find(map, gpa);
+	gpa_t alias, sum = 0;
+	u32 at = 0;
+
+	for (*n = 0; mem_next_alias(map, of, gpa, &at, &alias); ++*n) {
+		assert_ptr_equal(mem_hva(mem_find(map, alias), alias), mem_hva(of, gpa));
+		sum += alias;
+	}
+	return sum;
+}
+
+static void slots_that_share_host_memory_are_aliases_page_by_page(void **state)
+{
+	struct mem_map *map = *state;
+	u32 n;
+
+	assert_false(map->aliased);
+	assert_int_equal(aliases(map, 0x3123, &n), 0);
+	add(&map, slot_at(8, 0x50000000, 4, 0x3000));
+	add(&map, slot_at(9, 0x60000000, 4, 0x5000));
+	add(&map, slot_at(10, 0x70000000, 2, 0x200000)); /* shared with none */
+	*state = map;
+	assert_true(map->aliased);
+	assert_true(mem_find_id(map, 1)->aliased);
+	assert_true(mem_find_id(map, 8)->aliased);
+	assert_true(mem_find_id(map, 9)->aliased);
+	assert_false(mem_find_id(map, 7)->aliased);
+	assert_false(mem_find_id(map, 10)->aliased);
+	assert_int_equal(aliases(map, 0x2fff, &n), 0);
+	assert_int_equal(aliases(map, 0x3123, &n), 0x50000123);
+	assert_int_equal(aliases(map, 0x50000fff, &n), 0x3fff);
+	assert_int_equal(aliases(map, 0x5000, &n), 0x50002000ull + 0x60000000);
+	assert_int_equal(n, 2);
+	assert_int_equal(aliases(map, 0x60001000, &n), 0x50003000 + 0x6000);
+	assert_int_equal(aliases(map, 0x60003fff, &n), 0x8fff);
+	assert_int_equal(aliases(map, 0x9000, &n), 0);
+	assert_int_equal(aliases(map, 0x70000000, &n), 0);
+}
+
+static void aliases_go_with_their_slots_and_move_with_them(void **state)
+{
+	struct mem_map *map = *state;
+	u32 n;
+
+	add(&map, slot_at(8, 0x50000000, 4, 0x3000));
+	add(&map, slot_at(9, 0x60000000, 4, 0x5000));
+	drop(&map, 1);
+	assert_true(map->aliased); /* the other two */
+	assert_int_equal(aliases(map, 0x60000000, &n), 0x50002000);
+	add(&map, slot_at(8, 0x80000000, 4, 0x3000));
+	assert_int_equal(aliases(map, 0x60000000, &n), 0x80002000);
+	drop(&map, 9);
+	*state = map;
+	assert_false(map->aliased);
+	assert_false(mem_find_id(map, 8)->aliased);
+	assert_int_equal(aliases(map, 0x80002000, &n), 0);
+}
+
 static void thousands_of_slots_are_kept_and_found(void **state)
 {
 	struct mem_map *map = mem_map_empty();
@@ -169,6 +239,10 @@ int main(void)
 		cmocka_unit_test_setup_teardown(overlap_is_seen_at_either_end_but_not_with_itself,
 						setup, teardown),
 		cmocka_unit_test(a_write_marks_its_page_and_no_other),
+		cmocka_unit_test_setup_teardown(
+			slots_that_share_host_memory_are_aliases_page_by_page, setup, teardown),
+		cmocka_unit_test_setup_teardown(aliases_go_with_their_slots_and_move_with_them,
+						setup, teardown),
 		cmocka_unit_test(thousands_of_slots_are_kept_and_found),
 	};
 
