@@ -141,6 +141,25 @@ static void code_that_a_device_says_it_wrote_is_executed(void **state)
 	end(thread);
 }
 
+/* The device's address is not the one that the code is executed at. */
+static void code_that_a_device_wrote_through_another_slot_is_executed(void **state)
+{
+	struct kvm_userspace_memory_region alias = { .slot = 1,
+						     .guest_phys_addr = IMAGE_MMIO,
+						     .memory_size = PAGE_SIZE };
+	pthread_t thread = begin();
+
+	(void)state;
+	alias.userspace_addr = (u64)g.ram + (PATCHED & PAGE_MASK);
+	KVM_CALL(g.vm, KVM_SET_USER_MEMORY_REGION, &alias);
+	for (u32 i = 1; i <= ROUNDS; i++) {
+		write_function(i);
+		written_add(ring, IMAGE_MMIO + (PATCHED & ~PAGE_MASK), 6);
+		assert_int_equal(answer(WRITTEN_SIGNAL), i);
+	}
+	end(thread);
+}
+
 static void no_other_code_is_compared(void **state)
 {
 	pthread_t thread = begin();
@@ -214,6 +233,7 @@ int main(void)
 {
 	const struct CMUnitTest tests[] = {
 		cmocka_unit_test(code_that_a_device_says_it_wrote_is_executed),
+		cmocka_unit_test(code_that_a_device_wrote_through_another_slot_is_executed),
 		cmocka_unit_test(no_other_code_is_compared),
 		cmocka_unit_test(a_signal_that_says_nothing_compares_all_code),
 		cmocka_unit_test(what_the_ring_does_not_hold_compares_all_code),

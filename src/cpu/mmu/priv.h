@@ -57,4 +57,15 @@ static inline const struct mem_slot *cpu_slot(struct cpu *cpu, gpa_t gpa)
 	return slot;
 }
 
+/* mem_next_alias() of an address that need not be in a slot. Few machines have aliases at all. */
+static inline bool cpu_next_alias(struct cpu *cpu, gpa_t gpa, u32 *at, gpa_t *alias)
+{
+	const struct mem_slot *slot;
+
+	if (likely(!cpu->port.mem->aliased))
+		return false;
+	slot = cpu_slot(cpu, gpa);
+	return slot && mem_next_alias(cpu->port.mem, slot, gpa, at, alias);
+}
+
 #endif

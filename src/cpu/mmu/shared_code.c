@@ -76,11 +76,22 @@ void shared_release(struct cpu *cpu, struct code_page *page)
 	page->claim = 0;
 }
 
-bool shared_claimed(struct cpu *cpu, gpa_t gpa)
+static bool claimed_at(struct cpu *cpu, gpa_t gpa)
 {
 	const u16 *count = count_of(cpu, gpa);
 
 	return count && __atomic_load_n(count, __ATOMIC_SEQ_CST);
+}
+
+bool shared_claimed(struct cpu *cpu, gpa_t gpa)
+{
+	bool claimed = claimed_at(cpu, gpa);
+	gpa_t alias;
+	u32 at = 0;
+
+	while (!claimed && cpu_next_alias(cpu, gpa, &at, &alias))
+		claimed = claimed_at(cpu, alias);
+	return claimed;
 }
 
 static void set_ack(struct cpu *cpu, u64 upto)
@@ -173,7 +184,7 @@ static bool claimed_by_none(struct cpu *cpu, gpa_t gpa)
 	       !__atomic_load_n(count, __ATOMIC_SEQ_CST);
 }
 
-bool shared_watched(struct cpu *cpu, gpa_t gpa, u32 size)
+static bool watched_at(struct cpu *cpu, gpa_t gpa, u32 size)
 {
 	struct cpu_priv *priv = cpu_priv(cpu);
 
@@ -182,7 +193,18 @@ bool shared_watched(struct cpu *cpu, gpa_t gpa, u32 size)
 	return (priv->code && code_touches(priv->code, gpa, size)) || claimed_by_others(cpu, gpa);
 }
 
-void shared_written(struct cpu *cpu, gpa_t gpa, u32 size)
+bool shared_watched(struct cpu *cpu, gpa_t gpa, u32 size)
+{
+	bool watched = watched_at(cpu, gpa, size);
+	gpa_t alias;
+	u32 at = 0;
+
+	while (!watched && cpu_next_alias(cpu, gpa, &at, &alias))
+		watched = watched_at(cpu, alias, size);
+	return watched;
+}
+
+static void written_at(struct cpu *cpu, gpa_t gpa, u32 size)
 {
 	struct cpu_priv *priv = cpu_priv(cpu);
 
@@ -192,4 +214,14 @@ void shared_written(struct cpu *cpu, gpa_t gpa, u32 size)
 		return;
 	__atomic_add_fetch(&priv->shared->written, 1, __ATOMIC_SEQ_CST);
 	priv->changes_seen++; /* the writer has seen its own write */
+}
+
+void shared_written(struct cpu *cpu, gpa_t gpa, u32 size)
+{
+	gpa_t alias;
+	u32 at = 0;
+
+	written_at(cpu, gpa, size);
+	while (cpu_next_alias(cpu, gpa, &at, &alias))
+		written_at(cpu, alias, size);
 }

@@ -15,6 +15,9 @@
  * and after its own serializing instructions, and then acknowledges all claims up to a number.
  * Until all others have done so, the engine compares the page as if it had been written.
  *
+ * A slot may show host memory that others show, too (mem_next_alias()). A claim is one of the
+ * address that the code was fetched from; who writes looks at the claims of all addresses.
+ *
  * A processor that has not joined (shared_join()) is alone: for it only the functions may be called
  * that take a page or an address.
  *

@@ -375,7 +375,7 @@ static void protect_page(struct cpu *cpu, enum tlb_set set, u32 i, u64 page)
 		note_writable(priv, set, i);
 }
 
-void tlb_protect(struct cpu *cpu, gpa_t page)
+static void protect_gpa(struct cpu *cpu, gpa_t page)
 {
 	struct cpu_priv *priv = cpu_priv(cpu);
 	u32 number = priv->tlb_writable[filter_hash(page >> PAGE_SHIFT)], i;
@@ -390,6 +390,16 @@ void tlb_protect(struct cpu *cpu, gpa_t page)
 	}
 	bytes_fill(priv->tlb_writable, 0, sizeof(priv->tlb_writable));
 	for_each(cpu, priv->tlb_used, protect_page, page & PAGE_MASK);
+}
+
+void tlb_protect(struct cpu *cpu, gpa_t page)
+{
+	gpa_t alias;
+	u32 at = 0;
+
+	protect_gpa(cpu, page);
+	while (cpu_next_alias(cpu, page, &at, &alias))
+		protect_gpa(cpu, alias);
 }
 
 static void protect_claimed(struct cpu *cpu, enum tlb_set set, u32 i, u64 unused)

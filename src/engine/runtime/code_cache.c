@@ -34,8 +34,8 @@
  *  1. What is compared is what was translated: decoding reads page copies only, and a line of a
  *     copy is refreshed only while no live block was made from it.
  *  2. code_page.lines has every line that a live block of the page was made from, and maybe more.
- *  3. A page whose lines are not 0 is claimed, and no TLB entry of this processor has its write
- *     tag.
+ *  3. A page whose lines are not 0 is claimed, and no TLB entry of this processor has a write tag
+ *     for it, nor for another guest physical address of its host memory (mem_next_alias()).
  *  4. A claim counts as noticed once every other processor has acknowledged it. Until then it is on
  *     the list engine->unacked[], or its number is at most engine->unacked_overflow, and the page
  *     is compared whenever code may have changed; once at least, after the claim, so that what a

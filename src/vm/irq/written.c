@@ -39,13 +39,23 @@ void written_destroy(struct vm *vm)
 		munmap((void *)vm->written.ring, sizeof(*vm->written.ring));
 }
 
+static bool claimed_in(const struct mem_slot *slot, gpa_t gpa)
+{
+	return !slot->claims ||
+	       __atomic_load_n(&slot->claims[(gpa - slot->base) >> PAGE_SHIFT], __ATOMIC_SEQ_CST);
+}
+
+/* At this address, or at another one of the same host memory. */
 static bool claimed(const struct mem_map *map, gpa_t gpa)
 {
 	const struct mem_slot *slot = mem_find(map, gpa);
+	bool found = slot && claimed_in(slot, gpa);
+	gpa_t alias;
+	u32 at = 0;
 
-	return slot &&
-	       (!slot->claims ||
-		__atomic_load_n(&slot->claims[(gpa - slot->base) >> PAGE_SHIFT], __ATOMIC_SEQ_CST));
+	while (slot && !found && mem_next_alias(map, slot, gpa, &at, &alias))
+		found = claimed_in(mem_find(map, alias), alias);
+	return found;
 }
 
 static bool any_claimed(const struct mem_map *map, u64 range)
