@@ -25,6 +25,7 @@
 #include "base/kept.h"
 #include "cpu/cpu.h"
 #include "cpu/mmu/code_pages.h"
+#include "cpu/mmu/mmu.h"
 #include "cpu/mode.h"
 #include "engine/engine.h"
 #include "engine/flag_recipe.h"
@@ -166,17 +167,17 @@ struct page_copy {
 
 /* A write that slow_commit() completes. */
 struct slow_state {
-	gva_t address;
-	u32 size;
+	/* Where it goes, as one walk found it: what has been executed cannot fault. When not
+	 * bounced, of the translations only gpa. */
+	struct span span;
 	/* The data is in the bounce buffer; else it was written in place, and only noted. */
 	bool bounced;
 	bool faulted; /* the access faulted, and nothing will be stored: slow_fault.c */
 	u32 desc;     /* if the access faulted: its DESC_* word */
+	u64 address;  /* and its address */
 	u8 *data;
 	u64 selected; /* elements under an opmask */
 	u32 element;  /* the size of one; 0: there is no opmask */
-	gpa_t gpa[2]; /* the pages written, when not bounced */
-	u32 part[2];
 };
 
 /* Pages that entries of jump[] lead to: jump_cache.c, invariant 3. */

@@ -193,6 +193,69 @@ static void writes_to_rom_are_device_writes(void **state)
 	assert_int_equal(p->cpu->port.mmio.writes[0].gpa, ROM_BASE + 8);
 }
 
+static void translate(struct cpu *cpu, struct span *span, gva_t gva, u32 size)
+{
+	u32 room = PAGE_SIZE - (gva & ~PAGE_MASK), access = ACCESS_WRITE | ACCESS_RMW;
+
+	*span = (struct span){ .gva = gva, .size = size, .first = size < room ? size : room };
+	assert_int_equal(mmu_translate(cpu, gva, access, &span->t[0]), FAULT_NONE);
+	if (span->first < size)
+		assert_int_equal(mmu_translate(cpu, gva + room, access, &span->t[1]), FAULT_NONE);
+}
+
+static void what_was_translated_is_accessed_without_page_tables(void **state)
+{
+	struct paged_cpu *p = *state;
+	u8 data[16], back[16];
+	struct span span;
+
+	translate(p->cpu, &span, AT(RAM0, 4088), sizeof(data));
+	paged_cpu_map(p, AT(RAM0, 0), 0, 1, 0, FULL);
+	paged_cpu_map(p, AT(RAM1, 0), 0, 1, 0, FULL);
+	tlb_flush(p->cpu);
+	for (u32 from = 0; from < sizeof(data); from++) {
+		for (u32 end = from + 1; end <= sizeof(data); end++) {
+			u8 whole[sizeof(data)];
+
+			memset(p->ram + GPA + 4088, 0, 8);
+			memset(p->ram + RAM1_GPA, 0, 8);
+			memset(data, 0, sizeof(data));
+			memset(data + from, (int)(from + end), end - from);
+			assert_int_equal(cpu_write_at(p->cpu, &span, from, data + from, end - from,
+						      ACCESS_UNALIGNED),
+					 FAULT_NONE);
+			memcpy(whole, p->ram + GPA + 4088, 8);
+			memcpy(whole + 8, p->ram + RAM1_GPA, 8);
+			assert_memory_equal(whole, data, sizeof(data));
+			assert_int_equal(cpu_read_at(p->cpu, &span, from, back, end - from,
+						     ACCESS_UNALIGNED | ACCESS_RMW),
+					 FAULT_NONE);
+			assert_memory_equal(back, data + from, end - from);
+		}
+	}
+}
+
+static void a_part_of_it_may_be_a_device_or_rom(void **state)
+{
+	struct paged_cpu *p = *state;
+	u64 value = 0x1122334455667788, back;
+	struct span span;
+
+	translate(p->cpu, &span, AT(DEVICE, -4), 8);
+	assert_int_equal(cpu_write_at(p->cpu, &span, 0, &value, 8, 0), FAULT_NONE);
+	assert_int_equal(*(u32 *)(p->ram + RAM1_GPA + 4092), 0x55667788);
+	assert_int_equal(p->cpu->port.mmio.nwrites, 1);
+	assert_int_equal(p->cpu->port.mmio.writes[0].gpa, MMIO_BASE);
+	assert_int_equal(p->cpu->port.mmio.writes[0].len, 4);
+	translate(p->cpu, &span, AT(ROM, 8), 8);
+	p->rom[8] = 99;
+	assert_int_equal(cpu_read_at(p->cpu, &span, 0, &back, 8, ACCESS_RMW), FAULT_NONE);
+	assert_int_equal(back, 99);
+	assert_int_equal(cpu_write_at(p->cpu, &span, 4, &value, 4, 0), FAULT_NONE);
+	assert_int_equal(p->cpu->port.mmio.nwrites, 2);
+	assert_int_equal(p->cpu->port.mmio.writes[1].gpa, ROM_BASE + 12);
+}
+
 static void memory_the_host_lost_is_an_exit(void **state)
 {
 	struct paged_cpu *p = *state;
@@ -395,6 +458,8 @@ int main(void)
 		TEST(too_much_device_data_is_not_emulated),
 		TEST(an_exit_for_a_read_undoes_queued_writes),
 		TEST(writes_to_rom_are_device_writes),
+		TEST(what_was_translated_is_accessed_without_page_tables),
+		TEST(a_part_of_it_may_be_a_device_or_rom),
 		TEST(memory_the_host_lost_is_an_exit),
 		TEST(data_breakpoints_match_by_the_table),
 		TEST(watched_pages_stay_out_of_the_tlb),

@@ -195,20 +195,43 @@ enum guest_fault mmio_write(struct cpu *cpu, gpa_t gpa, const void *buf, u32 siz
 	return FAULT_NONE;
 }
 
-/* For a read with the right to write (ACCESS_RMW) a read-only slot still is RAM. */
 static enum guest_fault read_part(struct cpu *cpu, const struct part *part, void *buf)
 {
-	const struct mem_slot *slot;
-	hva_t host = part->t.host;
-
-	if (!host) {
-		slot = mem_find(cpu->port.mem, part->t.gpa);
-		if (!slot)
-			return mmio_read(cpu, part->t.gpa, buf, part->size);
-		host = mem_hva(slot, part->t.gpa);
-	}
-	if (!guarded_read(buf, host, part->size))
+	if (!part->t.host)
+		return mmio_read(cpu, part->t.gpa, buf, part->size);
+	if (!guarded_read(buf, part->t.host, part->size))
 		return mmu_host_fault(cpu, part->t.gpa);
+	return FAULT_NONE;
+}
+
+/* Translated for a write as well, a read-only slot is a device: for the read it is RAM. */
+static void find_readonly(struct cpu *cpu, struct parts *parts)
+{
+	for (u32 i = 0; i < parts->n; i++) {
+		struct translation *t = &parts->part[i].t;
+
+		if (t->host)
+			continue;
+		t->slot = cpu_slot(cpu, t->gpa);
+		t->host = t->slot ? mem_hva(t->slot, t->gpa) : NULL;
+	}
+}
+
+static enum guest_fault read_parts(struct cpu *cpu, gva_t gva, struct parts *parts, void *buf,
+				   u32 size, u32 access)
+{
+	enum guest_fault fault = FAULT_NONE;
+	u8 *to = buf;
+
+	find_readonly(cpu, parts);
+	for (u32 i = 0; !fault && i < parts->n; i++) {
+		fault = read_part(cpu, &parts->part[i], to);
+		to += parts->part[i].size;
+	}
+	if (fault)
+		return fault;
+	watch(cpu, gva, size, access);
+	observe(cpu, gva, parts, access);
 	return FAULT_NONE;
 }
 
@@ -229,21 +252,12 @@ enum guest_fault cpu_read(struct cpu *cpu, gva_t gva, void *buf, u32 size, u32 a
 {
 	hva_t host = direct(cpu, gva, size, access);
 	struct parts parts;
-	u8 *to = buf;
 	enum guest_fault fault;
 
 	if (likely(host) && guarded_read(buf, host, size))
 		return FAULT_NONE;
 	fault = split(cpu, gva, size, access, &parts);
-	for (u32 i = 0; !fault && i < parts.n; i++) {
-		fault = read_part(cpu, &parts.part[i], to);
-		to += parts.part[i].size;
-	}
-	if (fault)
-		return fault;
-	watch(cpu, gva, size, access);
-	observe(cpu, gva, &parts, access);
-	return FAULT_NONE;
+	return fault ? fault : read_parts(cpu, gva, &parts, buf, size, access);
 }
 
 static enum guest_fault write_part(struct cpu *cpu, const struct part *part, const void *buf)
@@ -267,27 +281,78 @@ static bool queue_takes(struct cpu *cpu, const struct parts *parts)
 	return !needed || needed <= queue_room(&cpu->port.mmio);
 }
 
+static enum guest_fault write_parts(struct cpu *cpu, gva_t gva, const struct parts *parts,
+				    const void *buf, u32 size, u32 access)
+{
+	enum guest_fault fault = FAULT_NONE;
+	const u8 *from = buf;
+
+	if (!queue_takes(cpu, parts))
+		return unemulated(cpu, parts->part[0].t.gpa);
+	for (u32 i = 0; !fault && i < parts->n; i++) {
+		fault = write_part(cpu, &parts->part[i], from);
+		from += parts->part[i].size;
+	}
+	if (fault)
+		return fault;
+	watch(cpu, gva, size, access);
+	observe(cpu, gva, parts, access);
+	return FAULT_NONE;
+}
+
 enum guest_fault cpu_write(struct cpu *cpu, gva_t gva, const void *buf, u32 size, u32 access)
 {
 	hva_t host = direct(cpu, gva, size, access | ACCESS_WRITE);
 	struct parts parts;
-	const u8 *from = buf;
 	enum guest_fault fault;
 
 	if (likely(host) && guarded_write(host, buf, size))
 		return FAULT_NONE;
 	fault = split(cpu, gva, size, access | ACCESS_WRITE, &parts);
-	if (!fault && !queue_takes(cpu, &parts))
-		return unemulated(cpu, parts.part[0].t.gpa);
-	for (u32 i = 0; !fault && i < parts.n; i++) {
-		fault = write_part(cpu, &parts.part[i], from);
-		from += parts.part[i].size;
-	}
-	if (fault)
-		return fault;
-	watch(cpu, gva, size, access | ACCESS_WRITE);
-	observe(cpu, gva, &parts, access | ACCESS_WRITE);
-	return FAULT_NONE;
+	return fault ? fault : write_parts(cpu, gva, &parts, buf, size, access | ACCESS_WRITE);
+}
+
+/* Those of the bytes from `from` to `end` of a span that lie on one of its pages, which has those
+ * from `begin` on. */
+static void add_part(struct parts *parts, const struct translation *t, u32 begin, u32 from, u32 end)
+{
+	struct part *part = &parts->part[parts->n];
+
+	if (from >= end)
+		return;
+	*part = (struct part){ .size = end - from, .t = *t };
+	part->t.gpa += from - begin;
+	if (part->t.host)
+		part->t.host += from - begin;
+	parts->n++;
+}
+
+static void parts_of(const struct span *span, u32 offset, u32 size, struct parts *parts)
+{
+	u32 end = offset + size, first = span->first;
+
+	parts->n = 0;
+	add_part(parts, &span->t[0], 0, offset, end < first ? end : first);
+	add_part(parts, &span->t[1], first, offset > first ? offset : first, end);
+}
+
+enum guest_fault cpu_read_at(struct cpu *cpu, const struct span *span, u32 offset, void *buf,
+			     u32 size, u32 access)
+{
+	struct parts parts;
+
+	parts_of(span, offset, size, &parts);
+	return read_parts(cpu, cpu_wrap(cpu, span->gva + offset), &parts, buf, size, access);
+}
+
+enum guest_fault cpu_write_at(struct cpu *cpu, const struct span *span, u32 offset, const void *buf,
+			      u32 size, u32 access)
+{
+	struct parts parts;
+
+	parts_of(span, offset, size, &parts);
+	return write_parts(cpu, cpu_wrap(cpu, span->gva + offset), &parts, buf, size,
+			   access | ACCESS_WRITE);
 }
 
 static bool all_memory(const struct parts *parts)

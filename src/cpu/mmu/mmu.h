@@ -82,6 +82,24 @@ void tlb_fetched(struct cpu *cpu, gva_t gva, const struct translation *t);
 enum guest_fault cpu_read(struct cpu *cpu, gva_t gva, void *buf, u32 size, u32 access);
 enum guest_fault cpu_write(struct cpu *cpu, gva_t gva, const void *buf, u32 size, u32 access);
 
+/* An access whose page, or two of them, have been translated. */
+struct span {
+	gva_t gva;
+	u32 size;
+	u32 first;		 /* bytes on the first page */
+	struct translation t[2]; /* of gva; and of the second page's begin, if there is one */
+};
+
+/*
+ * cpu_read() and cpu_write() of some bytes of it, from `offset` on, which walk no page tables: what
+ * has become of the translations since, these do not raise #PF. They were made for an access that
+ * writes, if it does. `access` is as there.
+ */
+enum guest_fault cpu_read_at(struct cpu *cpu, const struct span *span, u32 offset, void *buf,
+			     u32 size, u32 access);
+enum guest_fault cpu_write_at(struct cpu *cpu, const struct span *span, u32 offset, const void *buf,
+			      u32 size, u32 access);
+
 /*
  * Reads or writes for the processor itself (the debug store), at supervisor privilege and without
  * an instruction that could fault. False: not all of it is memory with that right, and nothing was

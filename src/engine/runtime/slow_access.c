@@ -67,6 +67,16 @@ static bool is_mmio(const struct translation *t, u32 access)
 	return !t->slot || ((access & ACCESS_WRITE) && (t->slot->flags & MEM_READONLY));
 }
 
+static u32 nparts(const struct span *span)
+{
+	return span->first < span->size ? 2 : 1;
+}
+
+static u32 part_size(const struct span *span, u32 i)
+{
+	return i ? span->size - span->first : span->first;
+}
+
 /* What the instruction reads, into the bounce buffer. */
 static enum guest_fault fetch(struct cpu *cpu, u32 access)
 {
@@ -74,24 +84,24 @@ static enum guest_fault fetch(struct cpu *cpu, u32 access)
 
 	if (pending->element)
 		return slow_masked_read(cpu, access);
-	return cpu_read(cpu, pending->address, pending->data, pending->size, access);
+	return cpu_read_at(cpu, &pending->span, 0, pending->data, pending->span.size, access);
 }
 
-static u64 bounce(struct cpu *cpu, gva_t gva, u32 desc, u32 access, const u8 *return_pc)
+static u64 bounce(struct cpu *cpu, const struct span *span, u32 desc, u32 access,
+		  const u8 *return_pc)
 {
 	struct cpu_priv *priv = cpu_priv(cpu);
 	struct slow_state *pending = &cpu->engine->pending;
-	u32 size = desc & DESC_SIZE;
 	enum guest_fault fault;
 
 	/* The same alignment as the guest's address: the instruction may check it. But within a
 	 * line if it is locked, and aligned if only the host checks: it may not allow others. */
 	*pending = (struct slow_state){
-		.address = gva,
-		.size = size,
 		.bounced = true,
-		.data = priv->bounce + 64 + (desc & (DESC_LOCK | DESC_REALIGN) ? 0 : gva & 63),
+		.data = priv->bounce + 64 +
+			(desc & (DESC_LOCK | DESC_REALIGN) ? 0 : span->gva & 63),
 	};
+	pending->span = *span;
 	if (desc & DESC_MASKED)
 		slow_masked_select(cpu, pending);
 	/* An x87 store that meets an unmasked exception stores nothing: memory keeps
@@ -136,22 +146,23 @@ static u64 unemulated(struct cpu *cpu, gpa_t gpa, const u8 *return_pc)
 }
 
 /* RAM, in place. If the page holds translated code, notes the write for slow_commit(). */
-static u64 direct(struct cpu *cpu, gva_t gva, const struct translation *t, const u32 *part,
-		  u32 nparts, u32 access)
+static u64 direct(struct cpu *cpu, const struct span *span, u32 access)
 {
 	struct slow_state *pending = &cpu->engine->pending;
 	bool code = false;
+	gva_t gva = span->gva;
 
-	cpu_priv(cpu)->spill[SPILL_HOST] = (u64)(uintptr_t)t->host;
-	for (u32 i = 0; cpu_observes(cpu) && i < nparts; gva = cpu_wrap(cpu, gva + part[i]), i++)
-		cpu_observe_at(cpu, gva, &t[i], part[i], access);
+	cpu_priv(cpu)->spill[SPILL_HOST] = (u64)(uintptr_t)span->t[0].host;
+	for (u32 i = 0; cpu_observes(cpu) && i < nparts(span); i++) {
+		cpu_observe_at(cpu, gva, &span->t[i], part_size(span, i), access);
+		gva = cpu_wrap(cpu, gva + span->first);
+	}
 	if (!(access & ACCESS_WRITE))
 		return SLOW_DIRECT;
-	*pending = (struct slow_state){ .bounced = false };
-	for (u32 i = 0; i < nparts; i++) {
-		pending->gpa[i] = t[i].gpa;
-		pending->part[i] = part[i];
-		code |= shared_watched(cpu, t[i].gpa, part[i]);
+	*pending = (struct slow_state){ .span.size = span->size, .span.first = span->first };
+	for (u32 i = 0; i < nparts(span); i++) {
+		pending->span.t[i].gpa = span->t[i].gpa;
+		code |= shared_watched(cpu, span->t[i].gpa, part_size(span, i));
 	}
 	return code ? SLOW_COMMIT : SLOW_DIRECT;
 }
@@ -168,49 +179,48 @@ static void watch(struct cpu *cpu, gva_t gva, u32 desc, u32 access)
 
 static u64 one_page(struct cpu *cpu, gva_t gva, u32 desc, u32 access, const u8 *return_pc)
 {
-	u32 size = desc & DESC_SIZE;
-	struct translation t;
+	struct span span = { .gva = gva, .size = desc & DESC_SIZE, .first = desc & DESC_SIZE };
+	struct translation *t = &span.t[0];
 	enum guest_fault fault;
 
 	if ((access & ACCESS_WRITE) && !cpu_observes(cpu) && !cpu_priv(cpu)->others_stopped &&
-	    tlb_writes_code(cpu, gva, access, &t.gpa, &t.host))
-		return direct(cpu, gva, &t, &size, 1, access);
-	fault = mmu_fill(cpu, gva, access, &t);
+	    tlb_writes_code(cpu, gva, access, &t->gpa, &t->host))
+		return direct(cpu, &span, access);
+	fault = mmu_fill(cpu, gva, access, t);
 	if (fault != FAULT_NONE)
 		return slow_fault_access(cpu, fault, gva, desc & ~DESC_OFFSET, return_pc);
-	if (is_mmio(&t, access) && (desc & DESC_X87))
-		return unemulated(cpu, t.gpa, return_pc);
-	if (is_mmio(&t, access) || must_bounce(cpu, gva, desc))
-		return bounce(cpu, gva, desc, access, return_pc);
+	if (is_mmio(t, access) && (desc & DESC_X87))
+		return unemulated(cpu, t->gpa, return_pc);
+	if (is_mmio(t, access) || must_bounce(cpu, gva, desc))
+		return bounce(cpu, &span, desc, access, return_pc);
 	watch(cpu, gva, desc, access);
-	return observe_end(cpu, desc, return_pc, direct(cpu, gva, &t, &size, 1, access));
+	return observe_end(cpu, desc, return_pc, direct(cpu, &span, access));
 }
 
 /* Both pages are checked before anything is touched; neighbours on the host need no bounce. */
 static u64 two_pages(struct cpu *cpu, gva_t gva, u32 desc, u32 access, const u8 *return_pc)
 {
-	u32 size = desc & DESC_SIZE;
-	u32 part[2] = { PAGE_SIZE - (gva & ~PAGE_MASK), 0 };
-	struct translation t[2];
+	u32 first = PAGE_SIZE - (gva & ~PAGE_MASK);
+	struct span span = { .gva = gva, .size = desc & DESC_SIZE, .first = first };
+	struct translation *t = span.t;
 	enum guest_fault fault;
 	bool mmio, apart;
 
-	part[1] = size - part[0];
 	fault = mmu_translate(cpu, gva, access, &t[0]);
 	if (fault == FAULT_NONE)
-		fault = mmu_translate(cpu, cpu_wrap(cpu, gva + part[0]), access, &t[1]);
+		fault = mmu_translate(cpu, cpu_wrap(cpu, gva + first), access, &t[1]);
 	if (fault != FAULT_NONE)
 		return slow_fault_access(cpu, fault, gva, desc & ~DESC_OFFSET, return_pc);
 	mmio = is_mmio(&t[0], access) || is_mmio(&t[1], access);
 	if (mmio && (desc & DESC_X87))
 		return unemulated(cpu, t[0].gpa, return_pc);
-	apart = t[0].host + part[0] != t[1].host;
+	apart = t[0].host + first != t[1].host;
 	if (!mmio && apart && (desc & DESC_LOCK) && !cpu_priv(cpu)->others_stopped)
 		return leave_for_alone(cpu, return_pc);
 	if (mmio || apart || must_bounce(cpu, gva, desc))
-		return bounce(cpu, gva, desc, access, return_pc);
+		return bounce(cpu, &span, desc, access, return_pc);
 	watch(cpu, gva, desc, access);
-	return observe_end(cpu, desc, return_pc, direct(cpu, gva, t, part, 2, access));
+	return observe_end(cpu, desc, return_pc, direct(cpu, &span, access));
 }
 
 /* Vector operands that must be aligned: checked before all else. Segment bases are assumed to be
@@ -289,20 +299,20 @@ u64 slow_share(struct cpu *cpu, u64 address, u32 desc, const u8 *return_pc)
 	return tlb_grants(cpu, gva, desc & DESC_GROUP_WRITE) ? SLOW_DIRECT : SLOW_COMMIT;
 }
 
+/* Raises nothing but what the access itself did: the instruction's registers have changed. */
 static enum guest_fault store(struct cpu *cpu)
 {
-	struct slow_state *pending = &cpu->engine->pending;
+	const struct slow_state *pending = &cpu->engine->pending;
+	const struct span *span = &pending->span;
 
 	if (pending->faulted)
 		return slow_fault_computed(cpu);
 	if (pending->bounced && pending->element)
 		return slow_masked_write(cpu);
 	if (pending->bounced)
-		return cpu_write(cpu, pending->address, pending->data, pending->size,
-				 ACCESS_WRITE | ACCESS_UNALIGNED);
-	for (u32 i = 0; i < ARRAY_SIZE(pending->gpa); i++)
-		if (pending->part[i])
-			shared_written(cpu, pending->gpa[i], pending->part[i]);
+		return cpu_write_at(cpu, span, 0, pending->data, span->size, ACCESS_UNALIGNED);
+	for (u32 i = 0; i < nparts(span); i++)
+		shared_written(cpu, span->t[i].gpa, part_size(span, i));
 	return FAULT_NONE;
 }
 

@@ -172,10 +172,10 @@ static enum guest_fault move_selected(struct cpu *cpu, bool store, u32 access)
 	for (u32 i = 0; !fault && (size = next_run(pending, &i)) != 0;
 	     i += size / pending->element) {
 		u32 at = i * pending->element;
-		gva_t gva = cpu_wrap(cpu, pending->address + at);
+		u8 *data = pending->data + at;
 
-		fault = store ? cpu_write(cpu, gva, pending->data + at, size, access)
-			      : cpu_read(cpu, gva, pending->data + at, size, access);
+		fault = store ? cpu_write_at(cpu, &pending->span, at, data, size, access)
+			      : cpu_read_at(cpu, &pending->span, at, data, size, access);
 	}
 	return fault;
 }
@@ -187,15 +187,15 @@ enum guest_fault slow_masked_read(struct cpu *cpu, u32 access)
 
 enum guest_fault slow_masked_write(struct cpu *cpu)
 {
-	return move_selected(cpu, true, ACCESS_WRITE | ACCESS_UNALIGNED);
+	return move_selected(cpu, true, ACCESS_UNALIGNED);
 }
 
 void slow_masked_watch(struct cpu *cpu, gva_t gva, u32 access)
 {
-	struct slow_state span = { .address = gva };
+	struct slow_state state = { 0 };
 	u32 size;
 
-	slow_masked_select(cpu, &span);
-	for (u32 i = 0; (size = next_run(&span, &i)) != 0; i += size / span.element)
-		cpu_watch(cpu, cpu_wrap(cpu, gva + i * span.element), size, access);
+	slow_masked_select(cpu, &state);
+	for (u32 i = 0; (size = next_run(&state, &i)) != 0; i += size / state.element)
+		cpu_watch(cpu, cpu_wrap(cpu, gva + i * state.element), size, access);
 }
