@@ -236,6 +236,56 @@ static void a_gather_from_a_device_completes(void **state)
 		assert_int_equal(result[i], 0x9 >> i & 1 ? 0x5a5a5a5a : 0xffffffff);
 }
 
+/* Element i of a scatter goes to [RSI + index[i]]; the indices are at IMAGE_DATA. */
+GUEST_CODE(device_scatter, "mov $0x100000, %edi\n"
+			   "vmovdqu32 (%rdi), %zmm2\n"
+			   "mov $0x400000, %esi\n"
+			   "mov $0xffff, %eax\n"
+			   "kmovw %eax, %k1\n"
+			   "vpscatterdd %zmm2, (%rsi,%zmm2,1){%k1}\n"
+			   "hlt\n");
+
+static u32 opmask(const struct machine *m)
+{
+	return *(const u32 *)(m->cpu->xsave + XSAVE_OPMASK + 8);
+}
+
+/* 1 to a page that is not there, the others to a device. */
+static void a_scatter_that_faults_has_written_to_the_device_before(void **state)
+{
+	struct machine *m = *state;
+	s32 *index = (s32 *)(m->ram + DATA);
+
+	LOAD(m, device_scatter);
+	for (s32 i = 0; i < 16; i++)
+		index[i] = i == 3 ? IMAGE_HOLE - IMAGE_MMIO : 4 * i;
+	*image_pte(m->ram, IMAGE_HOLE) = 0;
+	assert_int_equal(machine_run(m, ALL), EXIT_HLT);
+	assert_int_equal(m->cpu->rip, IMAGE_STUBS + VEC_PF * IMAGE_STUB_SIZE + 1);
+	assert_int_equal(m->mmio_writes, 3);
+	assert_int_equal(opmask(m), 0xfff8);
+	assert_int_equal(m->cpu->port.tally.instructions[RETIRE_OS], 5 + 1);
+}
+
+/* Each element is two accesses of the device, which has room for 16 of them at once. */
+static void a_scatter_writes_to_a_device_whatever_it_has_to(void **state)
+{
+	struct machine *m = *state;
+	s32 *index = (s32 *)(m->ram + DATA);
+
+	LOAD(m, device_scatter);
+	for (s32 i = 0; i < 16; i++)
+		index[i] = 8 * i + 6;
+	index[7] = DATA + 0x1000 - IMAGE_MMIO;
+	assert_int_equal(machine_run(m, ALL), EXIT_HLT);
+	assert_int_equal(m->cpu->rip, IMAGE_CODE + (device_scatter_end - device_scatter_start));
+	assert_int_equal(m->mmio_writes, 30);
+	assert_int_equal(*(s32 *)(m->ram + DATA + 0x1000), index[7]);
+	assert_int_equal(opmask(m), 0);
+	assert_int_equal(m->cpu->rflags & FL_RF, 0);
+	assert_int_equal(m->cpu->port.tally.instructions[RETIRE_OS], 7);
+}
+
 /* Bytes of an instruction ahead are stored, one of them selected. */
 GUEST_CODE(code_store, "mov $2, %ecx\n"
 		       "mov $0x2, %eax\n"
@@ -309,6 +359,44 @@ static void a_data_breakpoint_is_met_by_selected_elements(void **state)
 	assert_int_equal(watched(*state, 0), 0);
 }
 
+/* Where it pauses for the device, not at its end: the rest comes after the handler. */
+static void a_data_breakpoint_is_met_by_elements_that_a_scatter_has_done(void **state)
+{
+	struct machine *m = *state;
+	s32 *index = (s32 *)(m->ram + DATA);
+
+	LOAD(m, device_scatter);
+	for (s32 i = 0; i < 16; i++)
+		index[i] = i ? 4 * i : DATA + 0x1000 - IMAGE_MMIO;
+	m->cpu->dr[0] = DATA + 0x1000;
+	m->cpu->dr7 = DR7_WRITE;
+	m->cpu->dr6 = 0;
+	cpu_watch_update(m->cpu);
+	assert_int_equal(machine_run(m, ALL), EXIT_HLT);
+	m->cpu->dr7 = 0;
+	cpu_watch_update(m->cpu);
+	assert_int_equal(m->cpu->rip, IMAGE_STUBS + VEC_DB * IMAGE_STUB_SIZE + 1);
+	assert_int_equal(m->cpu->dr6 & 1, 1);
+	assert_int_equal(m->mmio_writes, 1);
+	assert_int_equal(opmask(m), 0xfffc);
+}
+
+static void a_scatter_to_a_device_is_one_step(void **state)
+{
+	struct machine *m = *state;
+	u32 steps = 0;
+
+	LOAD(m, device_scatter);
+	m->cpu->port.debug.single_step = true;
+	cpu_watch_update(m->cpu);
+	while (machine_run(m, ALL) == EXIT_DEBUG && steps < 100)
+		steps++;
+	m->cpu->port.debug.single_step = false;
+	cpu_watch_update(m->cpu);
+	assert_int_equal(steps, 6);
+	assert_int_equal(m->mmio_writes, 16);
+}
+
 int main(void)
 {
 	const struct CMUnitTest tests[] = {
@@ -319,9 +407,13 @@ int main(void)
 		cmocka_unit_test(a_masked_load_reads_selected_elements_of_a_device),
 		cmocka_unit_test(a_masked_store_writes_selected_elements_of_a_device),
 		cmocka_unit_test(a_gather_from_a_device_completes),
+		cmocka_unit_test(a_scatter_that_faults_has_written_to_the_device_before),
+		cmocka_unit_test(a_scatter_writes_to_a_device_whatever_it_has_to),
 		cmocka_unit_test(a_masked_store_changes_code),
 		cmocka_unit_test(a_store_of_nothing_leaves_no_dirty_page),
 		cmocka_unit_test(a_data_breakpoint_is_met_by_selected_elements),
+		cmocka_unit_test(a_data_breakpoint_is_met_by_elements_that_a_scatter_has_done),
+		cmocka_unit_test(a_scatter_to_a_device_is_one_step),
 	};
 
 	return cmocka_run_group_tests(tests, machine_set_up, machine_tear_down);

@@ -2,8 +2,9 @@
 /*
  * Gathers and scatters of AVX-512 (SDM 2C VPGATHERDD, VPSCATTERDD). Elements are accessed one by
  * one from the lowest, and the bit of each in the opmask register is cleared when it is done: a
- * fault leaves what came before it done, and the rest in the mask. They work on the image of the
- * state in cpu->xsave. vCPU thread; general registers only, after fpu_save().
+ * fault leaves what came before it done, and the rest in the mask. A scatter pauses after each
+ * element that goes to a device. They work on the image of the state in cpu->xsave. vCPU thread;
+ * general registers only, after fpu_save().
  */
 #include "base/bytes.h"
 #include "engine/insn_table.h"
@@ -72,20 +73,29 @@ static enum guest_fault vsib_element(struct vsib *v, u32 i, bool store)
 		     : cpu_read(v->cpu, gva, element, v->size, ELEMENT_READ);
 }
 
-static void vsib_end(struct vsib *v, enum guest_fault fault)
+/* complete: nothing is left to be done. */
+static void vsib_end(struct vsib *v, bool complete)
 {
-	sys_opmask_write(v->cpu, v->insn->mask, fault ? v->mask | v->unused : 0);
+	sys_opmask_write(v->cpu, v->insn->mask, complete ? 0 : v->mask | v->unused);
 }
 
+static bool device_waits(const struct cpu *cpu)
+{
+	return cpu->port.mmio.nwrites != cpu->port.mmio.write_pos;
+}
+
+/* Up to a fault, the end, or an element that went to a device: it must leave before the next one
+ * can fault. */
 static enum guest_fault vsib_elements(struct vsib *v, bool store)
 {
-	for (; v->mask; v->mask &= v->mask - 1) {
-		enum guest_fault fault = vsib_element(v, __builtin_ctzll(v->mask), store);
+	enum guest_fault fault = FAULT_NONE;
 
-		if (fault)
-			return fault;
+	while (v->mask && !fault && !device_waits(v->cpu)) {
+		fault = vsib_element(v, __builtin_ctzll(v->mask), store);
+		if (!fault)
+			v->mask &= v->mask - 1;
 	}
-	return FAULT_NONE;
+	return fault;
 }
 
 /* An exit leaves nothing: the instruction starts again, with the answers to its earlier reads. */
@@ -106,8 +116,24 @@ enum sys_result sys_gather_masked(struct cpu *cpu, const struct insn *insn)
 	else if (v.mask != mask && cpu_follows(cpu, RULE_GATHER_WIDENS_MASK))
 		bytes_fill(v.data + insn->vector, 0, VECTOR_MAX - insn->vector);
 	sys_vector_write(cpu, v.vector, v.data);
-	vsib_end(&v, fault);
+	vsib_end(&v, !fault);
 	return sys_done(fault);
+}
+
+/*
+ * What is left in the mask comes when the device has what was written to it. Traps of elements that
+ * are done are taken before it, and whatever is delivered now pushes RF (SDM 2C VPSCATTERDD). It is
+ * no end of an instruction: no single step.
+ */
+static enum sys_result scatter_pauses(struct cpu *cpu)
+{
+	u32 traps = cpu->pending_db;
+
+	cpu->rflags |= FL_RF;
+	cpu->pending_db = 0;
+	if (traps)
+		cpu_raise_db(cpu, traps);
+	return SYS_AGAIN;
 }
 
 enum sys_result sys_scatter(struct cpu *cpu, const struct insn *insn)
@@ -120,6 +146,6 @@ enum sys_result sys_scatter(struct cpu *cpu, const struct insn *insn)
 	fault = vsib_elements(&v, true);
 	if (fault == FAULT_EXIT)
 		return SYS_EXIT;
-	vsib_end(&v, fault);
-	return sys_done(fault);
+	vsib_end(&v, !fault && !v.mask);
+	return !fault && v.mask ? scatter_pauses(cpu) : sys_done(fault);
 }
