@@ -125,6 +125,10 @@ u64 hwpmu_pebs_counters(const struct hwpmu *pmu)
 {
 	u64 enable = pmu->store ? pmu->pebs.enable : 0;
 
+	/* Fixed counters have PEBS where records are adaptive (SDM 3B 20.9.2). Elsewhere bits 32+i
+	 * are those of latency, whatever counter i counts. */
+	if (!pmu->pebs.adaptive)
+		enable &= MASK(PMU_FIXED_BASE - 1, 0);
 	/* Bit 32+i of a counter i that samples by latency (SDM 3B 20.3.4.4.2). */
 	for (u32 i = 0; pmu->pebs.has_latency_bits && i < 4; i++)
 		if ((enable & BIT(i)) &&

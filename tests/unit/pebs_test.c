@@ -445,6 +445,23 @@ static void version_5_has_no_latency_bits(void **state)
 	assert_int_equal(host_rdmsr(&m, STATUS), 0);
 }
 
+/* Records of format 3 know no fixed counters: there bit 32 is that of latency, whatever counter 0
+ * counts. */
+static void skylake_samples_no_fixed_counters(void **state)
+{
+	(void)state;
+	for (u32 sampled = 0; sampled < 2; sampled++) {
+		create(MODEL_SKYLAKE);
+		assert_int_equal(guest_wrmsr(&m, ENABLE, sampled | BIT(32)), PMU_OK);
+		guest_wrmsr(&m, 0x309, -3ull);
+		guest_wrmsr(&m, 0x38d, 0x3);
+		guest_wrmsr(&m, GLOBAL_CTRL, BIT(32));
+		pmu_machine_run(&m, 3);
+		assert_int_equal(records(FORMAT3), 0);
+		assert_int_equal(host_rdmsr(&m, STATUS), BIT(32));
+	}
+}
+
 /* Software writes as many bits into the store as CPUID says that there are. */
 static void narrow_counters_are_reloaded_too(void **state)
 {
@@ -490,6 +507,7 @@ int main(void)
 		cmocka_unit_test(what_cannot_be_accessed_costs_the_record_only),
 		cmocka_unit_test(latency_bits_are_not_fixed_counters),
 		cmocka_unit_test(version_5_has_no_latency_bits),
+		cmocka_unit_test(skylake_samples_no_fixed_counters),
 		cmocka_unit_test(narrow_counters_are_reloaded_too),
 	};
 
