@@ -63,7 +63,6 @@ struct notes {
 	struct branch_ring *ring;
 	const struct branch_log *log;
 	const u8 *meta;
-	u32 count_shift;
 	u8 linear_bits;
 	u32 end;      /* position after the last one, before it is reduced to the ring's size */
 	bool faulted; /* the last branch of the last one */
@@ -230,13 +229,11 @@ void branch_note_part(struct branch_log *log, const u8 *meta, const struct branc
 	log->at += branch_step(n);
 }
 
-void branch_settle(struct branch_ring *ring, struct branch_log *log, const u8 *meta,
-		   u32 count_shift, u8 linear_bits)
+void branch_settle(struct branch_ring *ring, struct branch_log *log, const u8 *meta, u8 linear_bits)
 {
 	struct notes notes = { .ring = ring,
 			       .log = log,
 			       .meta = meta,
-			       .count_shift = count_shift,
 			       .linear_bits = linear_bits,
 			       .end = (log->at & (u32)MASK(BRANCH_SHIFT - 1, 0)) / BRANCH_STEP };
 

@@ -145,9 +145,8 @@ static inline bool branch_noted(const struct branch_log *log)
 /* Notes branches of a block that was left in its middle. Offsets are from `meta`. */
 void branch_note_part(struct branch_log *log, const u8 *meta, const struct branch_note *note);
 
-/* Turns the notes into records. Counts are shifted to get instructions; targets wider than
- * linear_bits faulted and are dropped. */
+/* Turns the notes into records. Targets wider than linear_bits faulted and are dropped. */
 void branch_settle(struct branch_ring *ring, struct branch_log *log, const u8 *meta,
-		   u32 count_shift, u8 linear_bits);
+		   u8 linear_bits);
 
 #endif

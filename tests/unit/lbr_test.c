@@ -159,7 +159,7 @@ static void note_miss(u32 i, u64 from)
 static void settle_notes(void)
 {
 	m.branches.ticks_from = 1000;
-	branch_settle(&m.branches, &branch_log, (const u8 *)&meta, COUNT_SHIFT, 48);
+	branch_settle(&m.branches, &branch_log, (const u8 *)&meta, 48);
 	assert_false(branch_noted(&branch_log));
 }
 

@@ -206,7 +206,7 @@ void observe_partial_block(struct cpu *cpu, const struct block *block, const str
 
 void observe_settle(struct cpu *cpu)
 {
-	branch_settle(&cpu->branches, &cpu_priv(cpu)->branch_log, cpu->engine->meta, COUNT_SHIFT,
+	branch_settle(&cpu->branches, &cpu_priv(cpu)->branch_log, cpu->engine->meta,
 		      cpu_linear_bits(cpu));
 }
 
