@@ -38,6 +38,7 @@ enum guest_fault cpu_raise_db(struct cpu *cpu, u32 dr6_bits)
 	cpu_raise(cpu, VEC_DB);
 	cpu->port.event.has_payload = true;
 	cpu->port.event.payload = dr6_bits;
+	cpu->port.event.for_debugger = cpu_debugger_claims(cpu);
 	return FAULT_RAISED;
 }
 

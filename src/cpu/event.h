@@ -15,6 +15,18 @@ enum guest_fault cpu_raise_error(struct cpu *cpu, enum vector vector, u32 error)
 enum guest_fault cpu_raise_pf(struct cpu *cpu, gva_t addr, u32 error);
 enum guest_fault cpu_raise_db(struct cpu *cpu, u32 dr6_bits);
 
+/* KVM: a debugger that steps or has breakpoints gets every #DB that the guest causes. */
+static inline bool cpu_debugger_claims(const struct cpu *cpu)
+{
+	return cpu->port.debug.single_step || cpu->port.debug.hardware_bp;
+}
+
+/* Does EXIT_DEBUG wait to be told? It is no exception of the guest's, and not part of its state. */
+static inline bool cpu_debug_exit_waits(const struct cpu *cpu)
+{
+	return cpu->port.event.kind == EVENT_EXCEPTION && cpu->port.event.for_debugger;
+}
+
 /*
  * Delivers cpu->port.event: gate, stack switch, IST, error code, flags; combines with faults met on
  * the way into #DF and triple fault (SDM 3A 6.15, table 6-5). FAULT_NONE: delivered (or none

@@ -34,10 +34,11 @@ struct cpu_event {
 	u8 kind;
 	u8 vector;
 	bool has_error;
-	bool has_payload; /* payload: CR2 for #PF, DR6 bits to set for #DB; applied at delivery */
-	bool injected;	  /* by the hypervisor: guest debugging does not claim it again */
-	bool own;	  /* of this processor's timer or counters: no other has written memory */
-	u8 insn_len;	  /* of EVENT_SOFT_EXC: RIP points to the instruction, which is as long */
+	bool has_payload;  /* payload: CR2 for #PF, DR6 bits to set for #DB; applied at delivery */
+	bool injected;	   /* by the hypervisor */
+	bool own;	   /* of this processor's timer or counters: no other has written memory */
+	u8 insn_len;	   /* of EVENT_SOFT_EXC: RIP points to the instruction, which is as long */
+	bool for_debugger; /* a #DB that guest debugging claimed when it was raised: EXIT_DEBUG */
 	u32 error;
 	u64 payload;
 };

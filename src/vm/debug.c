@@ -9,6 +9,7 @@
 
 #include "base/guarded.h"
 #include "cpu/control.h"
+#include "cpu/event.h"
 #include "cpu/mmu/mmu.h"
 #include "vm/events.h"
 #include "vm/vm.h"
@@ -18,7 +19,7 @@ static int inject(struct vcpu *vcpu, u32 control)
 	bool db = control & KVM_GUESTDBG_INJECT_DB;
 	struct cpu *cpu = vcpu->cpu;
 
-	if (cpu->port.event.kind == EVENT_EXCEPTION)
+	if (cpu->port.event.kind == EVENT_EXCEPTION && !cpu_debug_exit_waits(cpu))
 		return -EBUSY;
 	events_set_aside(vcpu);
 	cpu->port.event = (struct cpu_event){
@@ -51,6 +52,8 @@ int vcpu_set_guest_debug(struct vcpu *vcpu, const struct kvm_guest_debug *dbg)
 		.dr7 = dbg->arch.debugreg[7],
 	};
 	memcpy(cpu->port.debug.dr, dbg->arch.debugreg, sizeof(cpu->port.debug.dr));
+	if (cpu_debug_exit_waits(cpu) && !cpu_debugger_claims(cpu))
+		cpu->port.event.kind = EVENT_NONE; /* its debugger has left */
 	cpu_state_changed(cpu);
 	return 0;
 }

@@ -11,6 +11,7 @@
 #include <errno.h>
 #include <string.h>
 
+#include "cpu/event.h"
 #include "cpu/mmu/mmu.h"
 #include "vm/irq/irqchip.h"
 #include "vm/time/trace.h"
@@ -235,6 +236,11 @@ void events_accept(struct vcpu *vcpu)
 		start_up(vcpu, vcpu->lapic.sipi_vector);
 }
 
+static bool guest_exception(const struct cpu *cpu)
+{
+	return cpu->port.event.kind == EVENT_EXCEPTION && !cpu_debug_exit_waits(cpu);
+}
+
 /* KVM: without KVM_CAP_EXCEPTION_PAYLOAD the program may lose a payload, so it is applied before it
  * looks. */
 void events_apply_payload(struct vcpu *vcpu)
@@ -242,7 +248,7 @@ void events_apply_payload(struct vcpu *vcpu)
 	struct cpu *cpu = vcpu->cpu;
 	struct cpu_event *e = &cpu->port.event;
 
-	if (vcpu->vm->set.exception_payload || e->kind != EVENT_EXCEPTION || !e->has_payload)
+	if (vcpu->vm->set.exception_payload || !guest_exception(cpu) || !e->has_payload)
 		return;
 	if (e->vector == VEC_PF)
 		cpu->cr2 = e->payload;
@@ -256,7 +262,7 @@ bool events_exception_pending(const struct vcpu *vcpu)
 {
 	const struct cpu_event *e = &vcpu->cpu->port.event;
 
-	return e->kind == EVENT_EXCEPTION && (vcpu->events.exception_pending || !e->injected);
+	return guest_exception(vcpu->cpu) && (vcpu->events.exception_pending || !e->injected);
 }
 
 void vcpu_get_events(struct vcpu *vcpu, struct kvm_vcpu_events *out)
@@ -264,7 +270,7 @@ void vcpu_get_events(struct vcpu *vcpu, struct kvm_vcpu_events *out)
 	const struct cpu *cpu = vcpu->cpu;
 	const struct cpu_event *e = &cpu->port.event;
 	const struct vm_settings *set = &vcpu->vm->set;
-	bool exception = e->kind == EVENT_EXCEPTION;
+	bool exception = guest_exception(cpu);
 
 	events_apply_payload(vcpu);
 	accept_nmis(vcpu);
@@ -331,11 +337,13 @@ static bool events_sane(const struct vcpu *vcpu, struct kvm_vcpu_events *in)
 
 static void set_exception(struct vcpu *vcpu, const struct kvm_vcpu_events *in)
 {
-	bool soft;
+	bool none = !in->exception.injected && !in->exception.pending, soft;
 
-	vcpu->cpu->port.event = (struct cpu_event){ 0 };
 	vcpu->events.exception_pending = in->exception.pending;
-	if (!in->exception.injected && !in->exception.pending)
+	if (none && cpu_debug_exit_waits(vcpu->cpu)) /* the program has not seen it */
+		return;
+	vcpu->cpu->port.event = (struct cpu_event){ 0 };
+	if (none)
 		return;
 	/* KVM: what INT3 and INTO raise is returned so, with RIP at the instruction. */
 	soft = in->exception.nr == VEC_BP || in->exception.nr == VEC_OF;

@@ -52,17 +52,20 @@ static u64 get_edx_eax(const struct cpu *cpu)
 
 static int exit_hlt(struct vcpu *vcpu)
 {
+	int r;
+
 	vcpu->stats.halt_exits++;
 	if (!vcpu->has_lapic && !(vcpu->vm->set.disabled_exits & KVM_X86_DISABLE_EXITS_HLT)) {
 		vcpu->run->exit_reason = KVM_EXIT_HLT;
 		schedule_leave(vcpu);
 		return 0;
 	}
+	r = exit_to_debugger(vcpu); /* KVM: halted all the same */
 	if (events_wake(vcpu))
 		vcpu->pv_unhalted = false;
 	else
 		vcpu->mp_state = KVM_MP_STATE_HALTED;
-	return 1;
+	return r;
 }
 
 static int exit_cpuid(struct vcpu *vcpu)
@@ -216,6 +219,14 @@ static int exit_debug(struct vcpu *vcpu)
 	run->debug.arch.dr6 = exit->debug.dr6;
 	run->debug.arch.dr7 = exit->debug.dr7;
 	return 0;
+}
+
+int exit_to_debugger(struct vcpu *vcpu)
+{
+	if (!cpu_debug_exit_waits(vcpu->cpu))
+		return 1;
+	cpu_deliver(vcpu->cpu);
+	return exit_debug(vcpu);
 }
 
 int exit_shutdown(struct vcpu *vcpu)

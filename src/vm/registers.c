@@ -10,6 +10,7 @@
 
 #include "base/guarded.h"
 #include "cpu/control.h"
+#include "cpu/event.h"
 #include "vm/events.h"
 #include "vm/irq/apic.h"
 #include "vm/refused_state.h"
@@ -38,13 +39,15 @@ void vcpu_set_regs(struct vcpu *vcpu, const struct kvm_regs *regs)
 
 	for (u32 i = 0; i < 16; i++)
 		cpu->regs[gpr_order[i]] = in[i];
-	cpu->rip = regs->rip;
-	cpu->rflags = regs->rflags | FL_FIX1;
-	if (events_exception_pending(
-		    vcpu)) { /* KVM: new registers drop an exception that has not begun */
+	/* KVM: new registers drop an exception that has not begun. A debugger's step stays where it
+	 * has ended. */
+	if (events_exception_pending(vcpu) ||
+	    (cpu_debug_exit_waits(cpu) && cpu->rip != regs->rip)) {
 		cpu->port.event = (struct cpu_event){ 0 };
 		vcpu->events.exception_pending = false;
 	}
+	cpu->rip = regs->rip;
+	cpu->rflags = regs->rflags | FL_FIX1;
 	cpu_state_changed(cpu);
 }
 

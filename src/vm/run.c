@@ -233,7 +233,7 @@ static int handle_exit(struct vcpu *vcpu, enum exit_reason reason)
 	settle_completed(vcpu);
 	if (unlikely(vcpu->vm->trace))
 		trace_check(vcpu);
-	return r;
+	return r > 0 ? exit_to_debugger(vcpu) : r;
 }
 
 static void after_exit(struct vcpu *vcpu, enum exit_reason reason)
@@ -387,14 +387,14 @@ static int finish_last_exit(struct vcpu *vcpu)
 	int r = exit_complete(vcpu, &again);
 
 	settle_completed(vcpu);
-	if (r <= 0 || !again ||
-	    (waiting.kind == EVENT_NONE && !READ_ONCE(vcpu->run->immediate_exit)))
-		return r;
-	event->kind = EVENT_NONE;
-	r = finish_instruction(vcpu);
-	if (event->kind == EVENT_NONE)
-		*event = waiting;
-	return r;
+	if (r > 0 && again &&
+	    (waiting.kind != EVENT_NONE || READ_ONCE(vcpu->run->immediate_exit))) {
+		event->kind = EVENT_NONE;
+		r = finish_instruction(vcpu);
+		if (event->kind == EVENT_NONE)
+			*event = waiting;
+	}
+	return r > 0 ? exit_to_debugger(vcpu) : r;
 }
 
 static int prepare(struct vcpu *vcpu)

@@ -405,7 +405,7 @@ static void a_debugger_takes_db_unless_it_injected_it(void **state)
 	assert_int_equal(cpu->port.event.kind, EVENT_NONE);
 	assert_int_equal(cpu->dr6, DR6_FIXED1);
 
-	cpu_raise_db(cpu, DR6_BS);
+	queue(cpu, EVENT_EXCEPTION, VEC_DB);
 	cpu->port.event.injected = true;
 	assert_int_equal(cpu_deliver(cpu), FAULT_NONE);
 	assert_int_equal(cpu->rip, HANDLER(VEC_DB));

@@ -57,13 +57,6 @@ static enum guest_fault debug_exit(struct cpu *cpu, enum vector vector, u64 dr6_
 	return FAULT_EXIT;
 }
 
-/* KVM: a debugger that steps or has breakpoints gets every #DB that the guest causes. */
-static bool debugger_claims(const struct cpu *cpu, const struct cpu_event *event)
-{
-	return event->kind == EVENT_EXCEPTION && event->vector == VEC_DB && !event->injected &&
-	       (cpu->port.debug.single_step || cpu->port.debug.hardware_bp);
-}
-
 /* SDM 3B 17.2.3: a new #DB replaces B0 to B3 and adds the rest. KVM does the same. */
 static void apply_payload(struct cpu *cpu, const struct cpu_event *event)
 {
@@ -162,7 +155,7 @@ enum guest_fault cpu_deliver(struct cpu *cpu)
 
 		if (n == MOST_DELIVERIES)
 			return pause_delivery(cpu);
-		if (debugger_claims(cpu, &first)) {
+		if (cpu_debug_exit_waits(cpu)) {
 			cpu->port.event.kind = EVENT_NONE;
 			return debug_exit(cpu, VEC_DB, first.payload);
 		}
@@ -206,7 +199,7 @@ enum guest_fault cpu_int(struct cpu *cpu, enum event_kind kind, u8 vector, u8 in
 	if (kind == EVENT_SOFT_EXC && vector == VEC_BP && cpu->port.debug.software_bp)
 		return debug_exit(cpu, VEC_BP, 0);
 	join_pending_db(cpu, &event);
-	if (debugger_claims(cpu, &event)) /* INT1 */
+	if (kind == EVENT_EXCEPTION && cpu_debugger_claims(cpu)) /* INT1 */
 		return debug_exit(cpu, VEC_DB, event.payload);
 	/* Virtual-8086 mode: INT n is sensitive to IOPL, INT3 and INTO are not (SDM 3B 20.2.7). */
 	if (kind == EVENT_SOFT_INT && (cpu->rflags & FL_VM) && (cpu->rflags & FL_IOPL) != FL_IOPL)
