@@ -297,6 +297,19 @@ static void an_event_that_switches_traps_too(void **state)
 	assert_int_equal(cpu->pending_db, 0);
 }
 
+static void rf_of_a_task_that_an_event_enters_ends_with_its_first_instruction(void **state)
+{
+	struct paged_cpu *p = *state;
+	struct cpu *cpu = p->cpu;
+
+	put32(p, OTHER + EFLAGS, FL_FIX1 | FL_RF);
+	cpu->port.event = (struct cpu_event){ .kind = EVENT_INTR, .vector = VECTOR };
+	assert_int_equal(cpu_deliver(cpu), FAULT_NONE);
+	assert_in_other(p, FL_FIX1 | FL_RF | FL_NT);
+	cpu_finish_instruction(cpu, false);
+	assert_false(cpu->rflags & FL_RF);
+}
+
 /* What is wrong with the other task, and how a JMP to it ends. */
 struct bad {
 	const char *name;
@@ -398,6 +411,7 @@ int main(void)
 		TEST(a_task_may_be_virtual_8086_code),
 		TEST(local_breakpoints_end_and_t_traps),
 		TEST(an_event_that_switches_traps_too),
+		TEST(rf_of_a_task_that_an_event_enters_ends_with_its_first_instruction),
 		TEST(bad_tasks_fault_before_or_after_the_switch),
 		TEST(an_int_instruction_faults_in_the_task_that_has_the_fault),
 		TEST(iret_wants_a_busy_task),

@@ -57,14 +57,19 @@ static enum guest_fault debug_exit(struct cpu *cpu, enum vector vector, u64 dr6_
 	return FAULT_EXIT;
 }
 
+/* SDM 3A 6.15, #PF: the address of the last one is in CR2, also if that becomes a double fault or
+ * ends in a shutdown. */
+static void set_cr2(struct cpu *cpu, const struct cpu_event *event)
+{
+	if (event->kind == EVENT_EXCEPTION && event->vector == VEC_PF && event->has_payload)
+		cpu->cr2 = event->payload;
+}
+
 /* SDM 3B 17.2.3: a new #DB replaces B0 to B3 and adds the rest. KVM does the same. */
 static void apply_payload(struct cpu *cpu, const struct cpu_event *event)
 {
-	if (event->kind != EVENT_EXCEPTION)
-		return;
-	if (event->vector == VEC_PF && event->has_payload)
-		cpu->cr2 = event->payload;
-	if (event->vector != VEC_DB)
+	set_cr2(cpu, event);
+	if (event->kind != EVENT_EXCEPTION || event->vector != VEC_DB)
 		return;
 	if (event->has_payload)
 		cpu->dr6 = (cpu->dr6 & ~DR6_B0_3) | DR6_FIXED1 | event->payload;
@@ -165,9 +170,12 @@ enum guest_fault cpu_deliver(struct cpu *cpu)
 		mmio_completed(cpu);
 		if (fault == FAULT_NONE) {
 			cpu->port.event.kind = EVENT_NONE;
+			/* A new task's RF has no end of an instruction to outlive. */
+			cpu_priv(cpu)->begun = 0;
 			raise_task_trap(cpu, &task_trap);
 			continue;
 		}
+		set_cr2(cpu, &cpu->port.event);
 		switch (combinations[class_of(&first)][class_of(&cpu->port.event)]) {
 		case DOUBLE:
 			cpu_raise_error(cpu, VEC_DF, 0);
