@@ -3,6 +3,8 @@
  * Segment registers in long mode: every check of a load with its error code, accessed and busy
  * bits, system segments, and the instructions that only look.
  */
+#include <pthread.h>
+#include <sched.h>
 #include <setjmp.h>
 #include <stdarg.h>
 #include <string.h>
@@ -256,6 +258,103 @@ static void real_mode_keeps_limits_and_virtual_8086_mode_sets_them(void **state)
 	assert_int_equal(cpu->seg[DS].attr, 0xf3);
 }
 
+/* What another processor does to a descriptor while this one loads it. */
+struct other {
+	u8 *rights; /* byte 5 */
+	u32 begun, stop, lost;
+	u32 owner; /* of the task: 0, nobody */
+};
+
+#define RACES 300000
+
+static bool goes_on(struct other *o)
+{
+	__atomic_store_n(&o->begun, 1, __ATOMIC_RELAXED);
+	return !__atomic_load_n(&o->stop, __ATOMIC_RELAXED);
+}
+
+static void lose(struct other *o, bool lost)
+{
+	__atomic_fetch_add(&o->lost, lost, __ATOMIC_RELAXED);
+}
+
+static void begin(struct other *o, pthread_t *thread, void *(*what)(void *))
+{
+	assert_int_equal(pthread_create(thread, NULL, what, o), 0);
+	while (!__atomic_load_n(&o->begun, __ATOMIC_RELAXED))
+		sched_yield();
+}
+
+static void end(struct other *o, pthread_t thread)
+{
+	__atomic_store_n(&o->stop, 1, __ATOMIC_RELAXED);
+	pthread_join(thread, NULL);
+	assert_int_equal(o->lost, 0);
+}
+
+/* Changes DPL for ever, and takes the accessed bit away. */
+static void *change_rights(void *data)
+{
+	struct other *o = data;
+	u8 expected = *o->rights & ~TYPE_ACCESSED, was;
+
+	while (goes_on(o)) {
+		was = __atomic_fetch_xor(o->rights, (u8)SEG_DPL, __ATOMIC_SEQ_CST);
+		lose(o, (was & ~TYPE_ACCESSED) != expected);
+		expected = (was ^ SEG_DPL) & ~TYPE_ACCESSED;
+		was = __atomic_fetch_and(o->rights, (u8)~TYPE_ACCESSED, __ATOMIC_SEQ_CST);
+		lose(o, (was & ~TYPE_ACCESSED) != expected);
+		expected = was & ~TYPE_ACCESSED;
+	}
+	return NULL;
+}
+
+/* SDM 3A 8.1.2.1: the accessed flag is set by a locked operation. */
+static void a_load_undoes_no_change_by_another_processor(void **state)
+{
+	struct paged_cpu *p = *state;
+	struct other o = { .rights = p->ram + GDT + SEL_UDATA + 5 };
+	pthread_t thread;
+
+	begin(&o, &thread, change_rights);
+	for (u32 i = 0; i < RACES; i++)
+		lose(&o, cpu_load_seg(p->cpu, FS, SEL_UDATA) != FAULT_NONE);
+	end(&o, thread);
+}
+
+static void own_for_a_while(struct other *o, u32 who)
+{
+	lose(o, __atomic_exchange_n(&o->owner, who, __ATOMIC_SEQ_CST) != 0);
+	for (u32 i = 0; i < 20; i++)
+		__builtin_ia32_pause();
+	lose(o, __atomic_exchange_n(&o->owner, 0, __ATOMIC_SEQ_CST) != who);
+	__atomic_fetch_and(o->rights, (u8)~TSS_BUSY, __ATOMIC_SEQ_CST);
+}
+
+static void *load_task(void *data)
+{
+	struct other *o = data;
+
+	while (goes_on(o))
+		if (!(__atomic_fetch_or(o->rights, TSS_BUSY, __ATOMIC_SEQ_CST) & TSS_BUSY))
+			own_for_a_while(o, 1);
+	return NULL;
+}
+
+/* The same for the busy flag. */
+static void a_task_is_loaded_by_one_processor_only(void **state)
+{
+	struct paged_cpu *p = *state;
+	struct other o = { .rights = p->ram + GDT + SEL_TSS + 5 };
+	pthread_t thread;
+
+	begin(&o, &thread, load_task);
+	for (u32 i = 0; i < RACES; i++)
+		if (cpu_load_tr(p->cpu, SEL_TSS) == FAULT_NONE)
+			own_for_a_while(&o, 2);
+	end(&o, thread);
+}
+
 int main(void)
 {
 #define TEST(name) cmocka_unit_test_setup_teardown(name, tables_setup, tables_teardown)
@@ -268,6 +367,8 @@ int main(void)
 		TEST(system_descriptors_have_16_bytes),
 		TEST(looking_at_descriptors_never_faults),
 		TEST(real_mode_keeps_limits_and_virtual_8086_mode_sets_them),
+		TEST(a_load_undoes_no_change_by_another_processor),
+		TEST(a_task_is_loaded_by_one_processor_only),
 	};
 
 	paged_cpu_catch_faults();

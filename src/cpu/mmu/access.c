@@ -355,6 +355,38 @@ enum guest_fault cpu_write_at(struct cpu *cpu, const struct span *span, u32 offs
 			   access | ACCESS_WRITE);
 }
 
+static bool change_locked(hva_t host, u8 *byte, u8 set, u8 clear)
+{
+	u32 shift = ((uintptr_t)host & 3) * 8, seen;
+	u32 *word = (u32 *)(host - ((uintptr_t)host & 3));
+	bool done = false, ok = guarded_read(&seen, word, sizeof(seen));
+
+	while (ok && !done) {
+		*byte = seen >> shift;
+		ok = guarded_cmpxchg32(word, &seen,
+				       (seen | (u32)set << shift) & ~((u32)clear << shift), &done);
+	}
+	return ok;
+}
+
+enum guest_fault cpu_change_bits(struct cpu *cpu, gva_t gva, u8 *byte, u8 set, u8 clear)
+{
+	u8 desired = (*byte | set) & ~clear;
+	enum guest_fault fault;
+	struct parts parts;
+
+	fault = split(cpu, gva, 1, ACCESS_WRITE | ACCESS_SYSTEM, &parts);
+	if (fault)
+		return fault;
+	if (!parts.part[0].t.host)
+		return write_part(cpu, &parts.part[0], &desired);
+	if (!change_locked(parts.part[0].t.host, byte, set, clear))
+		return mmu_host_fault(cpu, parts.part[0].t.gpa);
+	if (!parts.part[0].unnoticed)
+		shared_written(cpu, parts.part[0].t.gpa, 1);
+	return FAULT_NONE;
+}
+
 static bool all_memory(const struct parts *parts)
 {
 	for (u32 i = 0; i < parts->n; i++)

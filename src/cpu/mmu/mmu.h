@@ -101,6 +101,13 @@ enum guest_fault cpu_write_at(struct cpu *cpu, const struct span *span, u32 offs
 			      u32 size, u32 access);
 
 /*
+ * Sets and clears bits of a byte of a system structure that other processors may be changing: in
+ * memory by a locked operation (SDM 3A 8.1.2.1). *byte: as the caller has read it, which a device
+ * gets; then as it was.
+ */
+enum guest_fault cpu_change_bits(struct cpu *cpu, gva_t gva, u8 *byte, u8 set, u8 clear);
+
+/*
  * Reads or writes for the processor itself (the debug store), at supervisor privilege and without
  * an instruction that could fault. False: not all of it is memory with that right, and nothing was
  * accessed (unless the program's memory is gone on the host). As implicit accesses these do not

@@ -61,7 +61,7 @@ static enum guest_fault read_code(struct cpu *cpu, const struct descriptor *gate
 		return descriptor_fault(cpu, VEC_GP, sel, 0);
 	if (!(cs->attr & SEG_P))
 		return descriptor_fault(cpu, VEC_NP, sel, 0);
-	return descriptor_mark(cpu, cs, TYPE_ACCESSED);
+	return descriptor_mark_accessed(cpu, cs);
 }
 
 enum guest_fault gate_jump(struct cpu *cpu, struct descriptor *gate)

@@ -38,7 +38,7 @@ static enum guest_fault read_code(struct cpu *cpu, const struct cpu_event *event
 		return fault;
 	if ((cs->attr & (SEG_L | SEG_DB)) != SEG_L)
 		return descriptor_fault(cpu, VEC_GP, sel, deliver_ext(event));
-	return descriptor_mark(cpu, cs, TYPE_ACCESSED);
+	return descriptor_mark_accessed(cpu, cs);
 }
 
 /* The interrupt stack table wins over the privilege change; then the frame is aligned. */

@@ -38,7 +38,7 @@ static enum guest_fault read_code(struct cpu *cpu, const struct cpu_event *event
 		return fault;
 	if ((cpu->rflags & FL_VM) && *cpl != 0)
 		return descriptor_fault(cpu, VEC_GP, sel, deliver_ext(event));
-	return descriptor_mark(cpu, cs, TYPE_ACCESSED);
+	return descriptor_mark_accessed(cpu, cs);
 }
 
 /* The stack of the inner level, checked; the faults are #TS. */

@@ -75,28 +75,46 @@ enum guest_fault descriptor_extend(struct cpu *cpu, struct descriptor *d)
 	return FAULT_NONE;
 }
 
-static enum guest_fault write_type(struct cpu *cpu, struct descriptor *d, u32 attr)
+static enum guest_fault change_type(struct cpu *cpu, struct descriptor *d, u8 set, u8 clear,
+				    u8 *was)
 {
+	u32 attr = (d->attr | set) & ~(u32)clear;
 	enum guest_fault fault;
-	u8 rights = attr;
 	gva_t gva;
 
+	*was = d->attr;
 	if (d->attr == attr || !locate(cpu, d->sel, 8, &gva))
 		return FAULT_NONE;
-	fault = cpu_write(cpu, gva + 5, &rights, 1, ACCESS_WRITE | ACCESS_SYSTEM);
+	fault = cpu_change_bits(cpu, gva + 5, was, set, clear);
 	if (!fault)
 		d->attr = attr;
 	return fault;
 }
 
-enum guest_fault descriptor_mark(struct cpu *cpu, struct descriptor *d, u32 type_bits)
+enum guest_fault descriptor_mark_accessed(struct cpu *cpu, struct descriptor *d)
 {
-	return write_type(cpu, d, d->attr | type_bits);
+	u8 was;
+
+	return change_type(cpu, d, TYPE_ACCESSED, 0, &was);
 }
 
-enum guest_fault descriptor_unmark(struct cpu *cpu, struct descriptor *d, u32 type_bits)
+enum guest_fault descriptor_mark_busy(struct cpu *cpu, struct descriptor *tss, u32 ext)
 {
-	return write_type(cpu, d, d->attr & ~type_bits);
+	bool available = !(tss->attr & TSS_BUSY);
+	enum guest_fault fault;
+	u8 was;
+
+	fault = change_type(cpu, tss, TSS_BUSY, 0, &was);
+	if (!fault && available && (was & TSS_BUSY)) /* another processor was faster */
+		return descriptor_fault(cpu, VEC_GP, tss->sel, ext);
+	return fault;
+}
+
+enum guest_fault descriptor_mark_available(struct cpu *cpu, struct descriptor *tss)
+{
+	u8 was;
+
+	return change_type(cpu, tss, 0, TSS_BUSY, &was);
 }
 
 struct segment descriptor_segment(const struct descriptor *d)
@@ -157,7 +175,7 @@ enum guest_fault descriptor_read_stack(struct cpu *cpu, u16 sel, u8 cpl, enum ve
 		return descriptor_fault(cpu, vector, sel, ext);
 	if (!(d->attr & SEG_P))
 		return descriptor_fault(cpu, VEC_SS, sel, ext);
-	return descriptor_mark(cpu, d, TYPE_ACCESSED);
+	return descriptor_mark_accessed(cpu, d);
 }
 
 bool descriptor_privileged(const struct cpu *cpu, const struct descriptor *d)
@@ -178,7 +196,7 @@ enum guest_fault descriptor_read_data(struct cpu *cpu, u16 sel, enum vector vect
 		return descriptor_fault(cpu, vector, sel, ext);
 	if (!(d->attr & SEG_P))
 		return descriptor_fault(cpu, VEC_NP, sel, ext);
-	return descriptor_mark(cpu, d, TYPE_ACCESSED);
+	return descriptor_mark_accessed(cpu, d);
 }
 
 enum guest_fault descriptor_target(struct cpu *cpu, const struct descriptor *cs, u64 *rip, u32 ext)

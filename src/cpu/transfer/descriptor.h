@@ -24,10 +24,12 @@ enum guest_fault descriptor_read(struct cpu *cpu, u16 sel, enum vector vector, u
 				 struct descriptor *d);
 /* System descriptors have 16 bytes in long mode: reads the upper half, raises #GP(selector). */
 enum guest_fault descriptor_extend(struct cpu *cpu, struct descriptor *d);
-/* Sets bits of the type field in the table (accessed, busy), if any of them is clear. */
-enum guest_fault descriptor_mark(struct cpu *cpu, struct descriptor *d, u32 type_bits);
-/* Clears them, if any is set. */
-enum guest_fault descriptor_unmark(struct cpu *cpu, struct descriptor *d, u32 type_bits);
+/* Sets the accessed flag in the table, if it is clear. */
+enum guest_fault descriptor_mark_accessed(struct cpu *cpu, struct descriptor *d);
+/* The same for the busy flag of a TSS: #GP(selector) if another processor has set it since the
+ * descriptor was read. */
+enum guest_fault descriptor_mark_busy(struct cpu *cpu, struct descriptor *tss, u32 ext);
+enum guest_fault descriptor_mark_available(struct cpu *cpu, struct descriptor *tss);
 
 /* Raises an exception that names a selector. */
 enum guest_fault descriptor_fault(struct cpu *cpu, enum vector vector, u16 sel, u32 ext);

@@ -49,7 +49,7 @@ static enum guest_fault check_direct(struct cpu *cpu, struct descriptor *cs)
 	if (!ok)
 		return descriptor_fault(cpu, VEC_GP, cs->sel, 0);
 	fault = check_code(cpu, cs);
-	return fault ? fault : descriptor_mark(cpu, cs, TYPE_ACCESSED);
+	return fault ? fault : descriptor_mark_accessed(cpu, cs);
 }
 
 enum target_kind { TARGET_CODE, TARGET_GATE, TARGET_TASK };
@@ -213,7 +213,7 @@ enum guest_fault far_read_return_code(struct cpu *cpu, u16 selector, struct desc
 	if (!ok || rpl < cpu->cpl)
 		return descriptor_fault(cpu, VEC_GP, selector, 0);
 	fault = check_code(cpu, cs);
-	return fault ? fault : descriptor_mark(cpu, cs, TYPE_ACCESSED);
+	return fault ? fault : descriptor_mark_accessed(cpu, cs);
 }
 
 enum guest_fault far_read_return_stack(struct cpu *cpu, u16 selector, const struct descriptor *cs,

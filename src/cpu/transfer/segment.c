@@ -123,7 +123,7 @@ enum guest_fault cpu_load_tr(struct cpu *cpu, u16 selector)
 	fault = read_system(cpu, selector, types, &d);
 	if (fault)
 		return fault;
-	fault = descriptor_mark(cpu, &d, TSS_BUSY);
+	fault = descriptor_mark_busy(cpu, &d, 0);
 	if (!fault)
 		cpu->tr = system_segment(&d);
 	return fault;

@@ -148,7 +148,7 @@ static enum guest_fault release_current(struct cpu *cpu)
 	bool found;
 
 	fault = descriptor_find(cpu, cpu->tr.sel, &d, &found);
-	return fault || !found ? fault : descriptor_unmark(cpu, &d, TSS_BUSY);
+	return fault || !found ? fault : descriptor_mark_available(cpu, &d);
 }
 
 /* All that is written to memory. */
@@ -161,7 +161,7 @@ static enum guest_fault leave(struct cpu *cpu, const struct departure *from, str
 	if (!fault && !from->nests)
 		fault = release_current(cpu);
 	if (!fault)
-		fault = descriptor_mark(cpu, &to->tss, TSS_BUSY);
+		fault = descriptor_mark_busy(cpu, &to->tss, from->ext);
 	return fault;
 }
 
@@ -218,7 +218,7 @@ static enum guest_fault load_code(struct cpu *cpu, u16 sel, u32 ext)
 		return descriptor_fault(cpu, VEC_TS, sel, ext);
 	if (!(d.attr & SEG_P))
 		return descriptor_fault(cpu, VEC_NP, sel, ext);
-	fault = descriptor_mark(cpu, &d, TYPE_ACCESSED);
+	fault = descriptor_mark_accessed(cpu, &d);
 	if (!fault)
 		cpu->seg[CS] = descriptor_segment(&d);
 	return fault;
