@@ -152,6 +152,20 @@ static inline u64 cpu_retired(const struct cpu *cpu)
 	return instructions[RETIRE_OS] + instructions[RETIRE_USR];
 }
 
+/* Does the run end by the clock, so that it matters how long instructions take? */
+static inline bool cpu_run_is_timed(const struct cpu *cpu)
+{
+	return cpu->port.may_end_early && !cpu->port.virtual_time;
+}
+
+/* C is at work for guest code, for as long as so many instructions may take, of ten nanoseconds
+ * each. Nothing to a run that ends by a count or by virtual time. */
+static inline void cpu_effort(struct cpu *cpu, u32 instructions)
+{
+	if (cpu_run_is_timed(cpu))
+		cpu->port.effort += instructions;
+}
+
 static inline u64 cpu_tsc_at(const struct cpu *cpu, u64 time)
 {
 	return (u64)((unsigned __int128)time * cpu->port.tsc_scale >> TSC_SCALE_SHIFT) +

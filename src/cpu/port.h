@@ -181,8 +181,9 @@ struct cpu_port {
 	/* The processor's. */
 	struct cpu_exit exit;
 	struct retire_tally tally;
-	/* Work that retires no instruction, in instructions that would take as long: iterations of
-	 * REP, deliveries of events. Grows; nothing architectural depends on it. */
+	/* Work besides plain instructions, in instructions that would take as long: iterations of
+	 * REP, deliveries of events, and what cpu_effort() is told of. Grows; nothing architectural
+	 * depends on it. */
 	u64 effort;
 	u64 last_rip; /* of the instruction with which a run ended at a trip; if `precise` */
 	/* Running hash (base/trace.h) of the registers after each instruction that C alone

@@ -34,11 +34,13 @@ void engine_set_profile(struct cpu *cpu, struct profile *profile);
 /*
  * Delivers cpu->port.event, if any, then executes until an exit; at most `budget` instructions
  * retire, exactly, or, with cpu->port.may_end_early, up to a block less. A guest may keep its
- * processor busy with work that retires nothing (cpu->port.effort): that ends the run with
- * EXIT_BUDGET, too, when it is as much as `budget`, or without cpu->port.may_end_early when it is
- * ENGINE_EFFORT more. The PMU ends it with EXIT_PMI after the instruction with which a counter
- * overflowed. Returns cpu->port.exit.reason. On return every register is in struct cpu and the
- * vector state in cpu->xsave.
+ * processor busy with other work than plain instructions (cpu->port.effort): that ends the run with
+ * EXIT_BUDGET, too, when it is as much as `budget`, or without cpu->port.may_end_early when what
+ * retires nothing is ENGINE_EFFORT more. With cpu->port.may_end_early and real time, so does an
+ * instruction for which processors are stopped, on all of them (cpu/mmu/exclusive.h). The PMU ends
+ * it with EXIT_PMI after the instruction with which a counter overflowed. Returns
+ * cpu->port.exit.reason. On return every register is in struct cpu and the vector state in
+ * cpu->xsave.
  */
 #define ENGINE_EFFORT (1ull << 22)
 enum exit_reason engine_run(struct cpu *cpu, u64 budget);

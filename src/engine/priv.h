@@ -269,7 +269,8 @@ struct engine {
 	bool stops_before_trip;
 	/* The slice ends within a block: blocks of one instruction run until then. */
 	bool single_insns;
-	/* Less than a block is left of the budget, and cpu->port.may_end_early lets the run end. */
+	/* Less than a block is left of the budget, and cpu->port.may_end_early lets the run end; or
+	 * count_end_timed() ends it. */
 	bool budget_exhausted;
 	/* The next instruction is executed while all other processors are stopped. */
 	bool run_exclusive;

@@ -31,8 +31,9 @@
  * need them. */
 #define BUDGET_MAX     (1ull << 24)
 #define BUDGET_POLLING (1ull << 18) /* while signals are polled for */
+#define BUDGET_TIMED   (1ull << 19) /* while the timer counts, since the pace may change */
 #define BUDGET_MIN     2000ull
-#define PACE_MIN       (1024 / 10)
+#define PACE_MIN       (1024 / 100) /* if less: the thread or the guest has slept */
 #define PACE_MAX       (1024 / 2)
 
 static __thread struct vcpu *current __attribute__((tls_model("initial-exec")));
@@ -178,6 +179,7 @@ static u64 budget(struct vcpu *vcpu)
 	if (expiry == LAPIC_NO_EXPIRY)
 		return most;
 	n = expiry > now.ns ? (expiry - now.ns) / 1024 * per_1024_ns : 0;
+	most = most < BUDGET_TIMED ? most : BUDGET_TIMED;
 	return n < BUDGET_MIN ? BUDGET_MIN : n > most ? most : n;
 }
 

@@ -82,11 +82,16 @@ void exclusive_leave(struct cpu *cpu)
 		futex_wake_all(&slot_of(cpu)->running);
 }
 
-bool exclusive_pause(struct cpu *cpu)
+bool exclusive_wanted(const struct cpu *cpu)
 {
 	const struct exclusive *x = cpu_priv(cpu)->exclusive;
 
-	if (!x || !READ_ONCE(x->holder))
+	return x && READ_ONCE(x->holder);
+}
+
+bool exclusive_pause(struct cpu *cpu)
+{
+	if (!exclusive_wanted(cpu))
 		return true;
 	exclusive_leave(cpu);
 	return exclusive_enter(cpu);

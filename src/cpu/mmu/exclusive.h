@@ -50,6 +50,8 @@ void exclusive_join(struct cpu *cpu, struct exclusive *machine, u32 index);
 bool exclusive_enter(struct cpu *cpu);
 void exclusive_leave(struct cpu *cpu);
 
+/* Does another processor run exclusively, or wait until it can? */
+bool exclusive_wanted(const struct cpu *cpu);
 /* Between two instructions: lets another processor run exclusively. False: as exclusive_enter(). */
 bool exclusive_pause(struct cpu *cpu);
 

@@ -473,11 +473,14 @@ bool tlb_writes_code(struct cpu *cpu, gva_t gva, u32 access, gpa_t *gpa, hva_t *
 	return true;
 }
 
+#define WALK_EFFORT 16
+
 static enum guest_fault translate(struct cpu *cpu, gva_t gva, u32 access, struct walk *walk,
 				  struct translation *out)
 {
 	enum guest_fault fault = mmu_walk(cpu, gva, access, walk);
 
+	cpu_effort(cpu, WALK_EFFORT);
 	if (fault)
 		return fault;
 	out->gpa = walk->gpa;

@@ -34,8 +34,11 @@ u64 call_insn(struct cpu *cpu, u64 insn, u32 unused, const u8 *return_pc)
 	enum sys_result result;
 
 	(void)unused;
-	if (sys_quick(cpu, (const struct insn *)(uintptr_t)insn))
+	if (sys_quick(cpu, (const struct insn *)(uintptr_t)insn)) {
+		count_look(cpu);
 		return SLOW_DIRECT;
+	}
+	cpu_effort(cpu, EFFORT_INSN);
 	flags_from_aflags(cpu);
 	observe_at(cpu, return_pc);
 	result = sys_execute(cpu, (const struct insn *)(uintptr_t)insn);

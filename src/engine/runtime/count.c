@@ -313,6 +313,18 @@ u64 count_cycles(const struct cpu *cpu)
 	return count_ticks(cpu) / TICKS_PER_CYCLE;
 }
 
+void count_renew_sets(struct cpu *cpu)
+{
+	struct cpu_priv *priv = cpu_priv(cpu);
+
+	if (likely(!priv->count_sets[COUNT_SETS - 1]))
+		return;
+	cache_flush(cpu);
+	bytes_fill(priv->count_sets, 0, sizeof(priv->count_sets));
+	priv->count_set = 0;
+	cpu_update_mode(cpu);
+}
+
 void count_rearm(struct cpu *cpu)
 {
 	struct engine *eng = cpu->engine;
@@ -341,9 +353,9 @@ void count_begin(struct cpu *cpu, u64 budget)
 	count_rearm(cpu);
 }
 
-bool count_exhausted(const struct cpu *cpu)
+void count_end_timed(struct cpu *cpu)
 {
-	return cpu->port.effort - cpu->engine->effort_start >= cpu->engine->effort_limit;
+	cpu->engine->budget_exhausted |= cpu_run_is_timed(cpu);
 }
 
 bool count_trip_reached(const struct cpu *cpu)

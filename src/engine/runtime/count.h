@@ -70,6 +70,27 @@ static inline bool count_at_trip(const struct cpu *cpu)
 	return cpu->engine->packed_classes && count_guard_set(cpu);
 }
 
+/* What C takes for guest code, at most or nearly: for cpu_effort(). */
+enum effort {
+	EFFORT_VISIT = 16,  /* to find a block */
+	EFFORT_ACCESS = 16, /* an access that the soft TLB does not serve, without the walk */
+	EFFORT_INSN = 64,   /* an instruction; the longest are those on vector state */
+	EFFORT_BLOCK = 512, /* to translate one */
+};
+
+/* Has other work than plain instructions (cpu->port.effort) used up the run? */
+static inline bool count_exhausted(const struct cpu *cpu)
+{
+	return cpu->port.effort - cpu->engine->effort_start >= cpu->engine->effort_limit;
+}
+
+/* C was called by a block that goes on: if that has used up the run, a loop ends with its turn. */
+static inline void count_look(struct cpu *cpu)
+{
+	if (unlikely(count_exhausted(cpu)) && cpu_run_is_timed(cpu))
+		__atomic_fetch_or(&cpu->attention, ATTENTION_ENGINE, __ATOMIC_RELAXED);
+}
+
 void count_begin(struct cpu *cpu, u64 budget);
 /* May one more instruction retire? Asked before guest code is entered; starts a slice for the
  * current privilege if none is running. */
@@ -80,8 +101,11 @@ bool count_may_run(struct cpu *cpu);
  * translated code or the main loop gets there first depends on which blocks there are.
  */
 bool count_stops_here(struct cpu *cpu);
-/* Has work that retires no instruction (cpu->port.effort) used up the run? */
-bool count_exhausted(const struct cpu *cpu);
+/* No number is left for a set of classes: drops all blocks, and with them all numbers in use. */
+void count_renew_sets(struct cpu *cpu);
+/* A run that ends by the clock ends before the next instruction: there is no telling how long the
+ * last one took. */
+void count_end_timed(struct cpu *cpu);
 /* Has a tally reached its trip? After count_flush(). */
 bool count_trip_reached(const struct cpu *cpu);
 /* Takes back one instruction of code in this mode that was counted and did not retire. */

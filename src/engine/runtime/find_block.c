@@ -11,6 +11,7 @@
 #include "cpu/fpu.h"
 #include "cpu/mmu/mmu.h"
 #include "engine/priv.h"
+#include "engine/runtime/count.h"
 #include "engine/runtime/profile.h"
 
 /* A block whose instruction crosses into another page: is that page still mapped there, and
@@ -48,6 +49,7 @@ static struct block *make_block(struct cpu *cpu, u32 mode, gpa_t gpa, const u8 *
 		fpu_save(cpu);
 		cache_populate(cpu->engine, cpu->port.kept);
 	}
+	cpu_effort(cpu, EFFORT_BLOCK);
 	block = translate(cpu, mode, gpa, host, fault);
 	if (!block && *fault == FAULT_NONE) {
 		cache_flush(cpu);

@@ -128,6 +128,8 @@ static enum turn before_entry(struct cpu *cpu)
 	if (attention & ATTENTION_ENGINE) {
 		attention = __atomic_and_fetch(&cpu->attention, (u8)~ATTENTION_ENGINE,
 					       __ATOMIC_ACQUIRE);
+		if (exclusive_wanted(cpu))
+			count_end_timed(cpu);
 		if (!exclusive_pause(cpu))
 			attention = ATTENTION_OWNER;
 	}
@@ -246,6 +248,7 @@ static enum turn execute_complex(struct cpu *cpu, const struct insn *insn, u32 m
 	cpu->port.exit.insn_len = insn->len;
 	cpu->port.exit.reason = EXIT_NONE;
 	cpu->engine->executing = true;
+	cpu_effort(cpu, EFFORT_INSN);
 	observe_at_end(cpu);
 	result = sys_execute(cpu, insn);
 	cpu->engine->executing = false;
@@ -498,6 +501,7 @@ static enum turn visit(struct cpu *cpu)
 	struct block *block;
 
 	observe_visit(cpu);
+	cpu_effort(cpu, EFFORT_VISIT);
 	if (must_step(cpu))
 		mode |= MODE_STEP;
 	else if (eng->single_insns)
@@ -537,6 +541,7 @@ static enum turn visit_alone(struct cpu *cpu)
 	cpu->engine->single_step = true;
 	turn = visit(cpu);
 	exclusive_end(cpu);
+	count_end_timed(cpu);
 	return turn;
 }
 
@@ -551,26 +556,13 @@ static void run_turns(struct cpu *cpu)
 	} while (turn == TURN_AGAIN);
 }
 
-/* No number is left for a set of classes: drops all blocks, and with them all numbers in use. */
-static void renew_sets(struct cpu *cpu)
-{
-	struct cpu_priv *priv = cpu_priv(cpu);
-
-	if (likely(!priv->count_sets[COUNT_SETS - 1]))
-		return;
-	cache_flush(cpu);
-	bytes_fill(priv->count_sets, 0, sizeof(priv->count_sets));
-	priv->count_set = 0;
-	cpu_update_mode(cpu);
-}
-
 enum exit_reason engine_run(struct cpu *cpu, u64 budget)
 {
 	cpu->port.exit.reason = EXIT_NONE;
 	cpu->port.exit.insn_len = 0;
 	pmu_arm(cpu);
 	cpu_update_mode(cpu);
-	renew_sets(cpu);
+	count_renew_sets(cpu);
 	observe_begin(cpu);
 	count_begin(cpu, budget);
 	if (!cpu->port.memory_unchanged)

@@ -244,6 +244,8 @@ u64 slow_access(struct cpu *cpu, u64 address, u32 desc, const u8 *return_pc)
 	enum guest_fault fault;
 	gva_t gva;
 
+	cpu_effort(cpu, EFFORT_ACCESS);
+	count_look(cpu);
 	observe_at(cpu, return_pc);
 	if (desc & DESC_MASKED)
 		return slow_masked_access(cpu, address, desc, return_pc);
@@ -280,6 +282,8 @@ u64 slow_share(struct cpu *cpu, u64 address, u32 desc, const u8 *return_pc)
 	struct translation t;
 	gva_t gva;
 
+	cpu_effort(cpu, EFFORT_ACCESS);
+	count_look(cpu);
 	cpu_priv(cpu)->spill[SPILL_HOST] = address;
 	if (desc & DESC_MASKED) /* the check was for the group's range; its own access may fault */
 		return SLOW_COMMIT;

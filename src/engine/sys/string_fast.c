@@ -9,6 +9,8 @@
 #include "engine/insn_table.h"
 #include "engine/sys/priv.h"
 
+#define EFFORT_BYTES 64 /* moved in the time of an instruction */
+
 static const struct tlb_entry *entry_of(const struct cpu *cpu, gva_t gva)
 {
 	const struct cpu_priv *priv = cpu_priv(cpu);
@@ -89,5 +91,6 @@ bool sys_quick(struct cpu *cpu, const struct insn *insn)
 		return false;
 	cpu->regs[RDI] += bytes;
 	cpu->regs[RCX] = 0;
+	cpu_effort(cpu, bytes / EFFORT_BYTES + 1);
 	return true;
 }
