@@ -96,17 +96,19 @@ static enum model_set named_by_perf(const struct wanted *wanted, const struct ev
 	return models;
 }
 
+/* The raw code that counts it. */
+static u64 code_of(const struct event *event)
+{
+	return event_select(event->event, event->umask) | (u64)event->cmask << 24;
+}
+
 static bool has_code(const struct wanted *wanted, const struct event *event)
 {
-	char code[32];
+	u64 select, response;
 
-	snprintf(code, sizeof(code), "r%llx",
-		 (unsigned long long)event_select(event->event, event->umask));
-	if (is_name(wanted, code))
-		return true;
-	snprintf(code, sizeof(code), "r%04llx",
-		 (unsigned long long)event_select(event->event, event->umask));
-	return is_name(wanted, code);
+	/* Of no model there are only raw codes. */
+	return event_code(wanted->name, wanted->length, 0, &select, &response) &&
+	       select == code_of(event);
 }
 
 static void print_models(enum model_set models)
@@ -128,8 +130,7 @@ static void print_perf_names(const struct event *event, enum model_set models)
 		if ((own->models & models) && own->event == event->event &&
 		    own->umask == event->umask)
 			printf("%s%s, ", own->name, own->response ? " (with OFFCORE_RSP)" : "");
-	printf("r%04llx\n", (unsigned long long)event_select(event->event, event->umask) |
-				    (unsigned long long)event->cmask << 24);
+	printf("r%04llx\n", (unsigned long long)code_of(event));
 }
 
 static void describe_event(u32 i, enum model_set models)

@@ -12,6 +12,8 @@
 #include "hostperf/hostperf.h"
 #include "x86/events.h"
 
+#define RAW_DIGITS 16
+
 static const struct perf_name names[] = {
 #define PERF_NAME(models, event, umask, name) { models, event, umask, name, 0 },
 #define PERF_NAME_RSP(models, event, umask, name, response) \
@@ -31,15 +33,15 @@ u64 event_select(u32 event, u32 umask)
 	return (event & 0xff) | (u64)(event >> 8) << 32 | (u64)umask << 8;
 }
 
+/* As perf's: strtoull() alone would take signs, blanks and 0x, too. */
 static bool parse_raw(const char *name, size_t n, u64 *select)
 {
-	char *end;
-
-	if (name[0] != 'r' || n < 2)
+	if (name[0] != 'r' || n < 2 || n > 1 + RAW_DIGITS ||
+	    strspn(name + 1, "0123456789abcdefABCDEF") != n - 1)
 		return false;
-	*select = strtoull(name + 1, &end, 16) & (MASK(15, 0) | EVENTSEL_EDGE | EVENTSEL_INV |
+	*select = strtoull(name + 1, NULL, 16) & (MASK(15, 0) | EVENTSEL_EDGE | EVENTSEL_INV |
 						  EVENTSEL_CMASK | EVENTSEL_EVENT_HIGH);
-	return end == name + n;
+	return true;
 }
 
 bool event_code(const char *name, size_t n, enum model_set model, u64 *select, u64 *response)
@@ -70,6 +72,7 @@ bool event_parse(const char *text, const char *model_name, struct event_wanted *
 	const struct model *model = model_find(model_name);
 	size_t n = strcspn(text, ":");
 	u64 privileges = 0, response;
+	bool host = false, guest = false;
 
 	out->flags = 0;
 	if (!model || !event_code(text, n, model->set, &out->select, &response) || response)
@@ -83,10 +86,10 @@ bool event_parse(const char *text, const char *model_name, struct event_wanted *
 			privileges |= EVENTSEL_OS;
 			break;
 		case 'H':
-			out->flags |= HOST_EXCLUDE_GUEST;
+			host = true;
 			break;
 		case 'G':
-			out->flags |= HOST_EXCLUDE_HOST;
+			guest = true;
 			break;
 		case 'D':
 			out->flags |= HOST_PINNED;
@@ -94,6 +97,8 @@ bool event_parse(const char *text, const char *model_name, struct event_wanted *
 		default:
 			return false;
 		}
+	if (host != guest) /* both letters are both, as none is */
+		out->flags |= host ? HOST_EXCLUDE_GUEST : HOST_EXCLUDE_HOST;
 	out->select |= privileges ? privileges : EVENTSEL_OS | EVENTSEL_USR;
 	return true;
 }
