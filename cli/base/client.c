@@ -183,6 +183,8 @@ static bool next_line(struct client *client, char *out, size_t size)
 					    ? -1
 					    : recv(client->fd, client->in, sizeof(client->in), 0);
 
+			if (!n)
+				errno = ECONNRESET;
 			if (n <= 0)
 				return false;
 			client->nin = n;
@@ -275,15 +277,18 @@ u64 client_number(const char *line, const char *key)
 struct search {
 	struct client *client;
 	u32 found;
-	int pid; /* of the only one */
 };
 
+/* The first stays open. A name that another user has taken is none of ours: it does not count. */
 static void note_process(int pid, void *arg)
 {
 	struct search *search = arg;
+	struct client other;
 
-	search->found++;
-	search->pid = pid;
+	if (!client_open_until(search->found ? &other : search->client, pid, 0))
+		return;
+	if (search->found++)
+		client_close(&other);
 }
 
 static void note_vm(char *line, void *arg)
@@ -301,35 +306,62 @@ static void note_vm(char *line, void *arg)
 	client_word(line, "llc_life", client->llc_life, sizeof(client->llc_life));
 }
 
+/* A number from 1 to `most`. What follows its digits, or NULL: it is none. */
+static const char *read_number(const char *at, u64 most, u64 *out)
+{
+	char *end;
+
+	if (*at < '0' || *at > '9')
+		return NULL;
+	*out = strtoull(at, &end, 10);
+	return *out && *out <= most ? end : NULL;
+}
+
+static int not_opened(int pid)
+{
+	if (errno == ECONNREFUSED)
+		return failure(STATUS_BROKEN, "there is no VM in process %d: vpmu ps lists them",
+			       pid);
+	return failure(STATUS_BROKEN, "cannot ask process %d: %s", pid, strerror(errno));
+}
+
+static int open_named(struct client *client, const struct command *command, const char *word)
+{
+	u64 pid, vm = 0;
+	const char *end = read_number(word, PID_LIMIT - 1, &pid);
+
+	if (end && *end == '.')
+		end = read_number(end + 1, UINT32_MAX, &vm);
+	if (!end || *end)
+		return usage_error(command,
+				   "'%s' names no VM: PID or PID.NUMBER, as vpmu ps shows them",
+				   word);
+	if (!client_open(client, pid))
+		return not_opened(pid);
+	client->vm = vm;
+	return STATUS_OK;
+}
+
+static int open_only(struct client *client, const struct command *command)
+{
+	struct search search = { .client = client };
+
+	client_each(note_process, &search);
+	if (search.found == 1)
+		return STATUS_OK;
+	if (!search.found)
+		return usage_error(command, "there is no VM: vpmu exec or vpmu kvm starts one");
+	client_close(client);
+	return usage_error(command, "there are several VMs: say which; vpmu ps lists them");
+}
+
 int client_find(struct client *client, const struct command *command, const char *word)
 {
 	struct search search = { .client = client };
-	u32 wanted = 0;
-	char *end;
+	int status = word ? open_named(client, command, word) : open_only(client, command);
 
-	if (word) {
-		search.pid = strtol(word, &end, 10);
-		if (*end == '.')
-			wanted = strtoul(end + 1, &end, 10);
-		if (*end || search.pid <= 0)
-			return usage_error(command,
-					   "'%s' names no VM: PID or PID.NUMBER, as vpmu ps "
-					   "shows them",
-					   word);
-	} else {
-		client_each(note_process, &search);
-		if (search.found != 1)
-			return usage_error(command,
-					   search.found ? "there are several VMs: say which; vpmu "
-							  "ps lists them"
-							: "there is no VM: vpmu exec or vpmu kvm "
-							  "starts one");
-	}
-	if (!client_open(client, search.pid))
-		return failure(STATUS_BROKEN, "there is no VM in process %d: vpmu ps lists them",
-			       search.pid);
-	client->vm = wanted;
-	search.found = 0;
+	if (status)
+		return status;
 	if (!client_ask(client, note_vm, &search, "list"))
 		return client_failed(client);
 	if (search.found != 1)

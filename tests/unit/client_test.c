@@ -21,35 +21,18 @@
 #include <unistd.h>
 
 #include "cli/base/client.h"
+#include "cli/cli.h"
 #include "cli/exporter/exporter.h"
+#include "unit/canned_vm.h"
 
 #define LIMIT_SECONDS 8 /* less than a blocking connect() would take */
 #define NAMES	      20
-
-static socklen_t name_of(int pid, struct sockaddr_un *address)
-{
-	*address = (struct sockaddr_un){ .sun_family = AF_UNIX };
-	return offsetof(struct sockaddr_un, sun_path) + 1 +
-	       snprintf(address->sun_path + 1, sizeof(address->sun_path) - 1, "vpmu/%u/%d",
-			(unsigned)getuid(), pid);
-}
-
-static int take_name(int pid)
-{
-	struct sockaddr_un address;
-	socklen_t size = name_of(pid, &address);
-	int fd = socket(AF_UNIX, SOCK_STREAM | SOCK_CLOEXEC, 0);
-
-	assert_int_equal(bind(fd, (void *)&address, size), 0);
-	assert_int_equal(listen(fd, 0), 0);
-	return fd;
-}
 
 /* Connects until nobody else can: what is not accepted is in the way also when it is closed. */
 static void fill(int pid)
 {
 	struct sockaddr_un address;
-	socklen_t size = name_of(pid, &address);
+	socklen_t size = canned_name(pid, &address);
 	int result;
 
 	do {
@@ -63,7 +46,7 @@ static void fill(int pid)
 
 static void a_name_that_lets_nobody_in_is_left_soon(void **state)
 {
-	int listener = take_name(getpid());
+	int listener = canned_listen(getpid());
 	struct client client;
 
 	(void)state;
@@ -87,7 +70,7 @@ static void note_line(char *line, void *arg)
 /* It answers, and until then it is waited for. */
 static void one_that_lets_us_in_is_asked(void **state)
 {
-	int listener = take_name(getpid()), fd;
+	int listener = canned_listen(getpid()), fd;
 	struct client client;
 	char said[64] = "";
 
@@ -126,7 +109,7 @@ static void divert_stderr(bool begin)
 /* A QEMU that its guest took over says what it likes, and may be called so. */
 static void what_a_vm_says_moves_no_cursor(void **state)
 {
-	int listener = take_name(getpid()), fd;
+	int listener = canned_listen(getpid()), fd;
 	struct client client;
 	char said[64] = "", before[16], name[16];
 	bool refused;
@@ -152,6 +135,48 @@ static void what_a_vm_says_moves_no_cursor(void **state)
 	close(listener);
 }
 
+/* What client_find() says of a word, which it does not find. */
+static const char *find(const char *word)
+{
+	struct client client;
+	int status;
+
+	divert_stderr(true);
+	status = client_find(&client, &command_stat, word);
+	divert_stderr(false);
+	assert_int_not_equal(status, STATUS_OK);
+	return diverted;
+}
+
+static void a_number_that_is_none_names_no_vm(void **state)
+{
+	static const char *const words[] = {
+		"4294968530", "18446744073709551617", "4194304", "0",	 "-1",	  "+1", " 1", "1.",
+		"1.0",	      "1.4294967296",	      "1.+1",	 "1. 1", "1.1.1", ""
+	};
+
+	(void)state;
+	for (u32 i = 0; i < ARRAY_SIZE(words); i++)
+		if (!strstr(find(words[i]), "names no VM"))
+			fail_msg("'%s': %s", words[i], diverted);
+	assert_non_null(strstr(find("1"), "there is no VM in process 1:"));
+	assert_non_null(strstr(find("1.4294967295"), "there is no VM in process 1:"));
+}
+
+static void why_a_vm_cannot_be_asked_is_said(void **state)
+{
+	int listener = canned_listen(getpid());
+	char word[16], *no_vm;
+
+	(void)state;
+	fill(getpid());
+	snprintf(word, sizeof(word), "%d", getpid());
+	no_vm = strstr(find(word), "there is no VM");
+	close(listener);
+	assert_null(no_vm);
+	assert_non_null(strstr(diverted, strerror(EAGAIN)));
+}
+
 /* Names of processes of ours, which another user can take as well. */
 static void the_exporter_has_time_for_others(void **state)
 {
@@ -168,7 +193,7 @@ static void the_exporter_has_time_for_others(void **state)
 			for (;;)
 				pause();
 		}
-		listener[i] = take_name(child[i]);
+		listener[i] = canned_listen(child[i]);
 		fill(child[i]);
 	}
 	alarm(LIMIT_SECONDS);
@@ -188,6 +213,8 @@ int main(void)
 		cmocka_unit_test(one_that_lets_us_in_is_asked),
 		cmocka_unit_test(what_a_vm_says_moves_no_cursor),
 		cmocka_unit_test(a_name_that_lets_nobody_in_is_left_soon),
+		cmocka_unit_test(a_number_that_is_none_names_no_vm),
+		cmocka_unit_test(why_a_vm_cannot_be_asked_is_said),
 		cmocka_unit_test(the_exporter_has_time_for_others),
 	};
 

@@ -1,0 +1,166 @@
+// SPDX-License-Identifier: MIT
+/*
+ * Control sockets with canned answers. Their processes end with the test.
+ */
+#include "unit/canned_vm.h"
+
+#include <setjmp.h>
+#include <stdarg.h>
+#include <stddef.h>
+#include <stdint.h>
+#include <cmocka.h>
+
+#include <signal.h>
+#include <stdio.h>
+#include <string.h>
+#include <sys/prctl.h>
+#include <sys/wait.h>
+#include <unistd.h>
+
+#define STRANGER 64321 /* a user that nothing on this machine belongs to */
+
+socklen_t canned_name(int pid, struct sockaddr_un *address)
+{
+	*address = (struct sockaddr_un){ .sun_family = AF_UNIX };
+	return offsetof(struct sockaddr_un, sun_path) + 1 +
+	       snprintf(address->sun_path + 1, sizeof(address->sun_path) - 1, "vpmu/%u/%d",
+			(unsigned)getuid(), pid);
+}
+
+/* Who listens is whom the kernel names to clients. */
+static int listen_as(uid_t user, int pid)
+{
+	struct sockaddr_un address;
+	socklen_t size = canned_name(pid, &address);
+	int fd = socket(AF_UNIX, SOCK_STREAM | SOCK_CLOEXEC, 0);
+
+	assert_true(user == getuid() || !setuid(user));
+	assert_int_equal(bind(fd, (void *)&address, size), 0);
+	assert_int_equal(listen(fd, 0), 0);
+	return fd;
+}
+
+int canned_listen(int pid)
+{
+	return listen_as(getuid(), pid);
+}
+
+/* Again and again: the first may come before the client waits for an answer. */
+static void interrupt(int fd)
+{
+	struct ucred peer;
+	socklen_t size = sizeof(peer);
+	char byte;
+
+	if (getsockopt(fd, SOL_SOCKET, SO_PEERCRED, &peer, &size))
+		return;
+	do {
+		kill(peer.pid, SIGINT);
+		usleep(50000);
+	} while (recv(fd, &byte, 1, MSG_DONTWAIT) < 0);
+}
+
+/* It hangs up at the first request that has no answer. */
+static void serve(int fd, const char *const *answers)
+{
+	char request[8192];
+
+	for (; recv(fd, request, sizeof(request), 0) > 0 && *answers; answers++) {
+		if (!strcmp(*answers, CANNED_INTERRUPT))
+			interrupt(fd);
+		send(fd, *answers, strlen(*answers), MSG_NOSIGNAL);
+		send(fd, "\n.\n", 3, MSG_NOSIGNAL);
+	}
+}
+
+static void dribble(int fd, const char *const *answers)
+{
+	(void)answers;
+	while (send(fd, "x", 1, MSG_NOSIGNAL) == 1)
+		usleep(100000);
+}
+
+static void say_nothing(int fd, const char *const *answers)
+{
+	(void)fd, (void)answers;
+	pause();
+}
+
+/* Returns when the process listens. `pid`: whose name it takes, 0 for its own. */
+static pid_t start(uid_t user, int pid, void (*talk)(int fd, const char *const *answers),
+		   const char *const *answers)
+{
+	int ready[2], listener;
+	pid_t child;
+	char byte;
+
+	assert_int_equal(pipe(ready), 0);
+	child = fork();
+	assert_true(child >= 0);
+	if (!child) {
+		listener = listen_as(user, pid ? pid : getpid());
+		prctl(PR_SET_PDEATHSIG, SIGKILL);
+		if (write(ready[1], "", 1) == 1)
+			talk(accept(listener, NULL, NULL), answers);
+		_exit(0);
+	}
+	assert_int_equal(read(ready[0], &byte, 1), 1);
+	close(ready[0]);
+	close(ready[1]);
+	return child;
+}
+
+pid_t canned_start(const char *const *answers)
+{
+	return start(getuid(), 0, serve, answers);
+}
+
+pid_t canned_start_slow(void)
+{
+	return start(getuid(), 0, dribble, NULL);
+}
+
+pid_t canned_start_silent(void)
+{
+	return start(getuid(), 0, say_nothing, NULL);
+}
+
+pid_t canned_start_stranger(int pid)
+{
+	return start(STRANGER, pid, say_nothing, NULL);
+}
+
+void canned_serve(const char *const *answers)
+{
+	int listener = canned_listen(getpid());
+
+	if (write(1, "", 1) == 1)
+		serve(accept(listener, NULL, NULL), answers);
+}
+
+pid_t canned_start_program(char **words)
+{
+	int ready[2];
+	pid_t child;
+	char byte;
+
+	assert_int_equal(pipe(ready), 0);
+	child = fork();
+	assert_true(child >= 0);
+	if (!child) {
+		prctl(PR_SET_PDEATHSIG, SIGKILL);
+		dup2(ready[1], 1);
+		execv("/proc/self/exe", words);
+		_exit(127);
+	}
+	assert_int_equal(read(ready[0], &byte, 1), 1);
+	close(ready[0]);
+	close(ready[1]);
+	return child;
+}
+
+void canned_end(pid_t pid)
+{
+	kill(pid, SIGKILL);
+	assert_int_equal(waitpid(pid, NULL, 0), pid);
+}
