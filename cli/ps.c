@@ -8,12 +8,14 @@
 #include <time.h>
 
 #include "cli/base/client.h"
+#include "cli/base/monotonic.h"
 #include "cli/cli.h"
 
 #define MOST	     256
 /* Of names of guests that stay; others are shown as far as they have these. */
 #define NAME_LETTERS "abcdefghijklmnopqrstuvwxyzABCDEFGHIJKLMNOPQRSTUVWXYZ0123456789_-."
 #define SAMPLE_NS    250000000
+#define PATIENCE_MS  2000 /* for one process */
 
 struct vm_row {
 	int pid;
@@ -21,6 +23,7 @@ struct vm_row {
 	char model[32], mode[16], accounting[16], timing[16], command[20], name[40];
 	u64 uptime_ns, instructions, starved;
 	u64 before_ns, before;
+	bool silent; /* the process does not answer, and is shown as this row */
 };
 
 struct table {
@@ -39,6 +42,21 @@ static struct vm_row *find(struct table *table, int pid, u32 vm)
 		return NULL;
 	table->row[table->n] = (struct vm_row){ .pid = pid, .vm = vm };
 	return &table->row[table->n++];
+}
+
+/* libvirt's word is "guest=NAME,debug-threads=on"; in a NAME two commas are one. */
+static void read_name(const char *word, char *out, size_t size)
+{
+	size_t n = 0;
+
+	if (!strncmp(word, "guest=", 6))
+		word += 6;
+	for (; *word && n + 1 < size; word++) {
+		if (*word == ',' ? *++word != ',' : !strchr(NAME_LETTERS, *word))
+			break;
+		out[n++] = *word;
+	}
+	out[n] = '\0';
 }
 
 /* What QEMU was told that its guest is called: the word after -name, or nothing. */
@@ -60,7 +78,7 @@ static void find_name(int pid, char *out, size_t size)
 		const char *value = words + at + sizeof("-name");
 
 		if (!strcmp(words + at, "-name") && value < words + n)
-			snprintf(out, size, "%.*s", (int)strspn(value, NAME_LETTERS), value);
+			read_name(value, out, size);
 	}
 }
 
@@ -94,15 +112,37 @@ static bool open_client(struct table *table, struct client *client, int pid)
 	return ok;
 }
 
+static bool is_silent(const struct table *table, int pid)
+{
+	for (u32 i = 0; i < table->n; i++)
+		if (table->row[i].pid == pid && table->row[i].silent)
+			return true;
+	return false;
+}
+
+static void note_silent(struct table *table, int pid)
+{
+	struct vm_row *row = find(table, pid, 0);
+
+	if (!row)
+		return;
+	row->silent = true;
+	client_process_name(pid, row->command, sizeof(row->command));
+}
+
+/* One that has ended meanwhile is not listed; one that is stopped is, and not asked again. */
 static void ask(int pid, void *arg)
 {
 	struct table *table = arg;
 	struct client client;
 
-	if (!open_client(table, &client, pid))
+	if (is_silent(table, pid) || !open_client(table, &client, pid))
 		return;
+	client.deadline = monotonic_ms() + PATIENCE_MS;
 	table->pid = pid;
-	client_ask(&client, note, table, "list");
+	if (!client_ask(&client, note, table, "list") && !client.refused &&
+	    (errno == EAGAIN || errno == ETIMEDOUT))
+		note_silent(table, pid);
 	client_close(&client);
 }
 
@@ -111,6 +151,10 @@ static void print(const struct vm_row *row)
 	u64 ns = row->uptime_ns - row->before_ns, s = row->uptime_ns / 1000000000;
 	char name[32];
 
+	if (row->silent) {
+		printf("%-12d %-16s does not answer\n", row->pid, row->command);
+		return;
+	}
 	snprintf(name, sizeof(name), "%d.%u", row->pid, row->vm);
 	printf("%-12s %-16s %-15s %-9s %-10s %-7s %5u %3llu:%02llu:%02llu %7llu", name,
 	       row->command, row->model, row->mode, row->accounting, row->timing, row->vcpus,
@@ -151,7 +195,8 @@ static void describe(void)
 {
 	puts("VM is what other commands take: the process, and which of its VMs. MIPS is how many\n"
 	     "million guest instructions a second retire now. NAME is that of a guest that stays (vpmu\n"
-	     "help up), or what QEMU was told with -name.");
+	     "help up), or what QEMU was told with -name. A process that says nothing for two seconds\n"
+	     "does not answer: it may be stopped.");
 }
 
 const struct command command_ps = {
