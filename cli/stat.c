@@ -13,8 +13,16 @@
 #include "cli/base/client.h"
 #include "cli/cli.h"
 
-#define ROWS   320
-#define EVENTS 16
+#define ROWS	    320
+#define MSRS	    1024
+#define EVENTS	    16
+#define SECONDS_MAX 1e9
+
+#define INTERVAL_WANTED "-I wants a number of milliseconds from 1 to 4294967295, not '%s'"
+#define SECONDS_WANTED	"--for wants a number of seconds up to 1000000000, not '%s'"
+
+/* The MSRs' rows that there are always: what has no row is in the second. */
+enum { RDPMC, OTHERS, FIRST_MSR };
 
 struct options {
 	const char *vm;
@@ -38,7 +46,7 @@ struct look {
 		char name[48], index[16];
 		bool pmu;
 		u64 exits[2], passed[2]; /* read, write */
-	} msr[ROWS];
+	} msr[MSRS];
 	struct {
 		u64 value, enabled, running;
 		char state[12];
@@ -63,38 +71,38 @@ static u64 now_ns(void)
 
 /* --- looking --- */
 
+/* Where the counts of a line belong; NULL: it has none. */
+static struct msr_row *find_row(struct look *look, const char *line)
+{
+	struct msr_row row = { 0 };
+	char kind[8];
+
+	if (!strncmp(line, "rdpmc ", 6))
+		return &look->msr[RDPMC];
+	if (!strncmp(line, "msrs besides ", 13))
+		return &look->msr[OTHERS];
+	if (sscanf(line, "msr %15s %7s %47s", row.index, kind, row.name) != 3)
+		return NULL;
+	if (look->nmsrs == MSRS)
+		return &look->msr[OTHERS];
+	row.pmu = !strcmp(kind, "pmu");
+	look->msr[look->nmsrs] = row;
+	return &look->msr[look->nmsrs++];
+}
+
 static void note_msr(struct look *look, const char *line)
 {
+	const char *counts = strstr(line, " exits ");
+	struct msr_row *row = counts ? find_row(look, line) : NULL;
 	unsigned long long n[4];
-	char kind[8] = "pmu";
-	u32 i = look->nmsrs;
 
-	if (i == ROWS)
+	if (!row ||
+	    sscanf(counts, " exits %llu %llu passed %llu %llu", &n[0], &n[1], &n[2], &n[3]) != 4)
 		return;
-	if (!strncmp(line, "rdpmc ", 6)) {
-		strcpy(look->msr[i].name, "RDPMC");
-		strcpy(look->msr[i].index, "-");
-		line += 6;
-	} else if (!strncmp(line, "msrs besides ", 13)) {
-		strcpy(look->msr[i].name, "others");
-		strcpy(look->msr[i].index, "-");
-		strcpy(kind, "other");
-		line += 13;
-	} else {
-		if (sscanf(line, "msr %15s %7s %47s", look->msr[i].index, kind,
-			   look->msr[i].name) != 3)
-			return;
-		line = strstr(line, " exits ");
-		line = line ? line + 1 : "";
-	}
-	if (sscanf(line, "exits %llu %llu passed %llu %llu", &n[0], &n[1], &n[2], &n[3]) != 4)
-		return;
-	look->msr[i].pmu = !strcmp(kind, "pmu");
 	for (u32 k = 0; k < 2; k++) {
-		look->msr[i].exits[k] = n[k];
-		look->msr[i].passed[k] = n[k + 2];
+		row->exits[k] += n[k];
+		row->passed[k] += n[k + 2];
 	}
-	look->nmsrs++;
 }
 
 static void note(char *line, void *arg)
@@ -132,14 +140,38 @@ static int by_index(const void *a, const void *b)
 
 static bool take_look(struct client *client, const struct options *options, struct look *look)
 {
-	*look = (struct look){ 0 };
+	*look = (struct look){
+		.nmsrs = FIRST_MSR,
+		.msr = { [RDPMC] = { "RDPMC", "-", .pmu = true }, [OTHERS] = { "others", "-" } },
+	};
 	if (!client_ask(client, note, look, "stat"))
 		return false;
-	qsort(look->msr, look->nmsrs, sizeof(look->msr[0]), by_index);
+	qsort(look->msr + FIRST_MSR, look->nmsrs - FIRST_MSR, sizeof(look->msr[0]), by_index);
 	for (u32 i = 0; i < options->nevents; i++)
 		if (!client_ask(client, note, look, "read %u", i))
 			return false;
 	return true;
+}
+
+/* Whether a row is what is now, as a size, and no count. */
+static bool is_now(const char *name)
+{
+	enum { CUMULATIVE, INSTANT };
+	static const struct {
+		const char *name;
+		int type;
+	} rows[] = {
+#define VM_STAT(stat, type, unit)
+#define VCPU_STAT(stat, type, unit) { #stat, type },
+#include "vm/stat.def"
+#undef VM_STAT
+#undef VCPU_STAT
+	};
+
+	for (u32 i = 0; i < ARRAY_SIZE(rows); i++)
+		if (!strcmp(rows[i].name, name))
+			return rows[i].type == INSTANT;
+	return false;
 }
 
 /* What happened between two looks: rows only come to exist. */
@@ -147,7 +179,8 @@ static void subtract(struct look *now, const struct look *before)
 {
 	now->starvations -= before->starvations;
 	for (u32 i = 0; i < now->nstats && i < before->nstats; i++)
-		now->stat[i].value -= before->stat[i].value;
+		if (!is_now(now->stat[i].name))
+			now->stat[i].value -= before->stat[i].value;
 	for (u32 i = 0; i < now->nmsrs; i++)
 		for (u32 j = 0; j < before->nmsrs; j++) {
 			if (strcmp(now->msr[i].name, before->msr[j].name) ||
@@ -211,6 +244,12 @@ static void show_msrs(const struct look *look, bool pmu)
 	       (unsigned long long)passed);
 }
 
+/* Without neighbours, or of a VM that knows of none, 0. */
+static unsigned long long llc_life(const struct client *client)
+{
+	return strtoull(client->llc_life, NULL, 10);
+}
+
 static void show(const struct client *client, const struct options *options,
 		 const struct look *look, double seconds)
 {
@@ -218,8 +257,8 @@ static void show(const struct client *client, const struct options *options,
 		fputs("\033[H\033[2J", stdout);
 	printf("VM %d.%u, %s, pmu %s, accounting %s, timing %s, llc %s", client->pid, client->vm,
 	       client->model, client->mode, client->accounting, client->timing, client->llc);
-	if (strcmp(client->llc_life, "0"))
-		printf(" for %s cycles", client->llc_life);
+	if (llc_life(client))
+		printf(" for %llu cycles", llc_life(client));
 	printf(", %.3f s\n\n", seconds);
 	for (u32 i = 0; i < look->nstats; i++)
 		if (look->stat[i].value)
@@ -236,38 +275,86 @@ static void show(const struct client *client, const struct options *options,
 	fflush(stdout);
 }
 
+/* A string of JSON's: a guest may have taken over the process that says it. All of it is printable
+ * already. */
+static void put_string(const char *text)
+{
+	putchar('"');
+	for (; *text; text++) {
+		if (*text == '"' || *text == '\\')
+			putchar('\\');
+		putchar(*text);
+	}
+	putchar('"');
+}
+
+static void put_member(const char *name, const char *text)
+{
+	printf("\"%s\": ", name);
+	put_string(text);
+	fputs(", ", stdout);
+}
+
+static void put_stats(const struct look *look)
+{
+	fputs("\"stats\": {", stdout);
+	for (u32 i = 0; i < look->nstats; i++) {
+		fputs(i ? ", " : "", stdout);
+		put_string(look->stat[i].name);
+		printf(": %llu", (unsigned long long)look->stat[i].value);
+	}
+	fputs("}, ", stdout);
+}
+
+static void put_msrs(const struct look *look)
+{
+	fputs("\"msrs\": [", stdout);
+	for (u32 i = 0; i < look->nmsrs; i++) {
+		const struct msr_row *row = &look->msr[i];
+
+		fputs(i ? ", {" : "{", stdout);
+		put_member("name", row->name);
+		put_member("msr", row->index);
+		printf("\"pmu\": %s, \"exits\": [%llu, %llu], \"passed\": [%llu, %llu]}",
+		       row->pmu ? "true" : "false", (unsigned long long)row->exits[0],
+		       (unsigned long long)row->exits[1], (unsigned long long)row->passed[0],
+		       (unsigned long long)row->passed[1]);
+	}
+	fputs("], ", stdout);
+}
+
+static void put_events(const struct options *options, const struct look *look)
+{
+	fputs("\"events\": [", stdout);
+	for (u32 i = 0; i < look->nevents; i++) {
+		fputs(i ? ", {" : "{", stdout);
+		put_member("name", options->event[i]);
+		printf("\"value\": %llu, \"enabled\": %llu, \"running\": %llu, \"state\": ",
+		       (unsigned long long)look->event[i].value,
+		       (unsigned long long)look->event[i].enabled,
+		       (unsigned long long)look->event[i].running);
+		put_string(look->event[i].state);
+		putchar('}');
+	}
+	fputs("]", stdout);
+}
+
 static void show_json(const struct client *client, const struct options *options,
 		      const struct look *look, double seconds)
 {
-	printf("{\"vm\": \"%d.%u\", \"model\": \"%s\", \"pmu\": \"%s\", \"accounting\": \"%s\", "
-	       "\"timing\": \"%s\", \"llc\": \"%s\", \"llc_life\": %s, "
-	       "\"seconds\": %.6f, \"starved\": %llu, \"starvations\": %llu, \"stats\": {",
-	       client->pid, client->vm, client->model, client->mode, client->accounting,
-	       client->timing, client->llc, client->llc_life, seconds,
-	       (unsigned long long)look->starved, (unsigned long long)look->starvations);
-	for (u32 i = 0; i < look->nstats; i++)
-		printf("%s\"%s\": %llu", i ? ", " : "", look->stat[i].name,
-		       (unsigned long long)look->stat[i].value);
-	printf("}, \"msrs\": [");
-	for (u32 i = 0; i < look->nmsrs; i++)
-		printf("%s{\"name\": \"%s\", \"msr\": \"%s\", \"pmu\": %s, \"exits\": [%llu, "
-		       "%llu], "
-		       "\"passed\": [%llu, %llu]}",
-		       i ? ", " : "", look->msr[i].name, look->msr[i].index,
-		       look->msr[i].pmu ? "true" : "false",
-		       (unsigned long long)look->msr[i].exits[0],
-		       (unsigned long long)look->msr[i].exits[1],
-		       (unsigned long long)look->msr[i].passed[0],
-		       (unsigned long long)look->msr[i].passed[1]);
-	printf("], \"events\": [");
-	for (u32 i = 0; i < look->nevents; i++)
-		printf("%s{\"name\": \"%s\", \"value\": %llu, \"enabled\": %llu, \"running\": "
-		       "%llu, "
-		       "\"state\": \"%s\"}",
-		       i ? ", " : "", options->event[i], (unsigned long long)look->event[i].value,
-		       (unsigned long long)look->event[i].enabled,
-		       (unsigned long long)look->event[i].running, look->event[i].state);
-	puts("]}");
+	printf("{\"vm\": \"%d.%u\", ", client->pid, client->vm);
+	put_member("model", client->model);
+	put_member("pmu", client->mode);
+	put_member("accounting", client->accounting);
+	put_member("timing", client->timing);
+	put_member("llc", client->llc);
+	printf("\"llc_life\": %llu, \"seconds\": %.6f, \"starved\": %llu, \"starvations\": %llu, ",
+	       llc_life(client), seconds, (unsigned long long)look->starved,
+	       (unsigned long long)look->starvations);
+	put_stats(look);
+	put_msrs(look);
+	put_events(options, look);
+	puts("}");
 	fflush(stdout);
 }
 
@@ -292,9 +379,9 @@ static int open_events(struct client *client, const struct options *options)
 	return STATUS_OK;
 }
 
-static void pause_ms(u64 ms)
+static void pause_ns(u64 ns)
 {
-	struct timespec ts = { .tv_sec = ms / 1000, .tv_nsec = ms % 1000 * 1000000 };
+	struct timespec ts = { .tv_sec = ns / 1000000000, .tv_nsec = ns % 1000000000 };
 
 	nanosleep(&ts, NULL); /* a signal ends it */
 }
@@ -304,14 +391,16 @@ static int watch(struct client *client, const struct options *options)
 {
 	static struct look looks[3];
 	struct look *before = &looks[0], *now = &looks[1], *last = &looks[2];
-	u64 begun = now_ns(), step = options->interval_ms ? options->interval_ms : 100;
+	u64 step = (options->interval_ms ? options->interval_ms : 100) * 1000000ull;
+	u64 begun = now_ns(), at = begun;
+	u64 until = options->seconds ? begun + (u64)(options->seconds * 1e9) : ~0ull;
 	bool ok = take_look(client, options, before);
 
 	if (!ok)
 		return client_failed(client);
 	*last = *before;
-	while (ok && !ended && (!options->seconds || now_ns() - begun < options->seconds * 1e9)) {
-		pause_ms(step);
+	for (; !ended && at < until; at = now_ns()) {
+		pause_ns(step < until - at ? step : until - at);
 		ok = take_look(client, options, now);
 		if (!ok)
 			break;
@@ -326,7 +415,7 @@ static int watch(struct client *client, const struct options *options)
 		subtract(last, before);
 		(options->json ? show_json : show)(client, options, last, (now_ns() - begun) / 1e9);
 	}
-	return STATUS_OK;
+	return ok || (ended && !client->refused) ? STATUS_OK : client_failed(client);
 }
 
 static int since_the_beginning(struct client *client, const struct options *options)
@@ -385,6 +474,23 @@ static const char *needs(const char *arg)
 	return "cannot make sense of";
 }
 
+static bool parse_interval(const char *text, u32 *ms)
+{
+	char *end;
+	unsigned long long value = strtoull(text, &end, 10);
+
+	*ms = value;
+	return *text >= '0' && *text <= '9' && !*end && value && value <= UINT32_MAX;
+}
+
+static bool parse_seconds(const char *text, double *seconds)
+{
+	char *end;
+
+	*seconds = strtod(text, &end);
+	return !*end && *seconds > 0 && *seconds <= SECONDS_MAX;
+}
+
 static int run(int argc, char **argv)
 {
 	struct options options = { 0 };
@@ -406,10 +512,12 @@ static int run(int argc, char **argv)
 			if (!add_events(&options, argv[++i]))
 				return usage_error(&command_stat, "-e takes at most %u events",
 						   EVENTS);
-		} else if (!strcmp(arg, "-I") && value && atoi(value) > 0) {
-			options.interval_ms = atoi(argv[++i]);
-		} else if (!strcmp(arg, "--for") && value && atof(value) > 0) {
-			options.seconds = atof(argv[++i]);
+		} else if (!strcmp(arg, "-I") && value) {
+			if (!parse_interval(argv[++i], &options.interval_ms))
+				return usage_error(&command_stat, INTERVAL_WANTED, value);
+		} else if (!strcmp(arg, "--for") && value) {
+			if (!parse_seconds(argv[++i], &options.seconds))
+				return usage_error(&command_stat, SECONDS_WANTED, value);
 		} else if (arg[0] != '-' && !options.vm) {
 			options.vm = arg;
 		} else {
