@@ -253,11 +253,14 @@ static void place_map(int folder, const char *name, void *arg)
 	char path[PATH_MAX];
 
 	snprintf(path, sizeof(path), PERF_MAPS "/%s", name);
-	if (!may_replace(path, map_pid(name)) || !copy(folder, name, placing->tmp, placed))
+	if (!may_replace(path, map_pid(name)))
 		failure(STATUS_BROKEN,
 			"%s belongs to a process of this host: perf will not find the guest's, "
 			"%s.maps/%s",
 			path, placing->data, name);
+	else if (!copy(folder, name, placing->tmp, placed))
+		failure(STATUS_BROKEN, "cannot copy %s.maps/%s to " PERF_MAPS ": %s", placing->data,
+			name, strerror(errno));
 }
 
 static void keep_map(int folder, const char *name, void *arg)
