@@ -8,6 +8,9 @@
  * A guest that makes a place which does not exist yet, or replaces a symbolic link on the way to
  * one, has put another one there. So places are resolved as far as they exist, and links belong to
  * them.
+ *
+ * A file of ours that the user names, such as a trace, is not kept from guests: it is refused where
+ * a guest may write.
  */
 #include <limits.h>
 #include <stdlib.h>
@@ -119,6 +122,34 @@ bool own_find(struct own_places *own)
 		if (kernel_place(i, place) && begin(&walk, place) && !add_place(own, &walk))
 			return false;
 	return true;
+}
+
+bool own_find_name(struct own_places *own, const char *name)
+{
+	struct walk walk;
+
+	own->count = 0;
+	own->path[0] = NULL;
+	/* A name that leads nowhere cannot be opened either. */
+	return strlen(name) >= PATH_MAX || !begin(&walk, name) || add_place(own, &walk);
+}
+
+/* Both without their first slashes. */
+static bool is_in(const char *path, const char *folder)
+{
+	size_t length = strlen(folder);
+
+	return !length ||
+	       (!strncmp(path, folder, length) && (!path[length] || path[length] == '/'));
+}
+
+const char *own_find_writable(const struct own_places *own, char *const *shared, u32 count)
+{
+	for (u32 i = 0; i < own->count; i++)
+		for (u32 j = 0; j < count; j++)
+			if (is_in(own->path[i], shared[j] + 1))
+				return shared[j];
+	return NULL;
 }
 
 void own_free(struct own_places *own)

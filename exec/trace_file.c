@@ -2,7 +2,8 @@
 /*
  * The file of vpmu exec --trace-hash (base/trace.h): a header with what is needed to run the
  * command again, and the records that the process of the VM sends. That process has a socket and
- * not the file: a guest that gets hold of it cannot change which command vpmu diverge will run.
+ * not the file: a guest that gets hold of it cannot change which command vpmu diverge will run. Nor
+ * may the file be where the guest writes: it could put another one there.
  *
  * Two identical runs make identical files: nothing of the file's own name is in it.
  */
@@ -158,6 +159,34 @@ static struct trace_plan make_plan(const struct exec_options *options)
 	return plan;
 }
 
+int trace_check_place(const struct exec_options *options)
+{
+	struct own_places places;
+	const char *folder;
+	int status = STATUS_OK;
+
+	if (!options->trace_hash)
+		return STATUS_OK;
+	if (!own_find_name(&places, options->trace_hash))
+		return out_of_memory();
+	folder = own_find_writable(&places, options->shared, options->shared_count);
+	if (folder)
+		status = failure(STATUS_USAGE,
+				 "the guest may write to '%s' (--rw) and could replace the trace "
+				 "'%s', whose command vpmu diverge runs: keep it elsewhere",
+				 folder, options->trace_hash);
+	own_free(&places);
+	return status;
+}
+
+/* By its other names the guest may write to it. */
+static bool has_other_names(int fd)
+{
+	struct stat st;
+
+	return !fstat(fd, &st) && S_ISREG(st.st_mode) && st.st_nlink > 1;
+}
+
 static int open_file(const struct exec_options *options, struct exec_trace *trace)
 {
 	/* It holds the environment, which is the user's own. */
@@ -167,6 +196,11 @@ static int open_file(const struct exec_options *options, struct exec_trace *trac
 	if (fd < 0)
 		return failure(STATUS_BROKEN, "cannot write '%s': %s", options->trace_hash,
 			       strerror(errno));
+	if (has_other_names(fd)) {
+		close(fd);
+		return failure(STATUS_USAGE, "the trace '%s' has other names (hard links)",
+			       options->trace_hash);
+	}
 	trace->out = fdopen(fd, "w");
 	if (!trace->out) {
 		close(fd);
