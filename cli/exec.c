@@ -89,7 +89,7 @@ static bool parse_number(const char *text, const char *suffixes, u32 low, u32 hi
 	char *end;
 	unsigned long n = strtoul(text, &end, 10);
 
-	if (end == text || text[0] == '-')
+	if (end == text || text[0] == '-' || n > high)
 		return false;
 	if (*end == 'G' && strchr(suffixes, 'G'))
 		n *= 1024, end++;
@@ -437,7 +437,7 @@ static int check_clock(struct exec_options *options)
 
 static int choose_baseline(struct exec_options *options)
 {
-	if (!options->cpu && !getenv("VPMU_CPU"))
+	if (!options->cpu && !*(getenv("VPMU_CPU") ?: ""))
 		options->cpu = BASELINE_MODEL;
 	return check_baseline();
 }
@@ -473,18 +473,19 @@ static int check_accel(const struct exec_options *options)
 
 int exec_options_check(struct exec_options *options)
 {
+	const char *cpu;
 	int status = check_clock(options);
 
 	if (!status)
 		status = check_accel(options);
 	if (!status && options->baseline)
 		status = choose_baseline(options);
+	cpu = options->cpu ?: getenv("VPMU_CPU");
 	if (!status)
-		status = check_last_level(&command_exec, options->cpu ?: getenv("VPMU_CPU"),
-					  options->llc, options->llc_life,
+		status = check_last_level(&command_exec, cpu, options->llc, options->llc_life,
 					  options->timing ?: getenv("VPMU_TIMING"));
 	if (!status && options->filter)
-		status = filter_choose(options->filter, options->cpu, &options->filter);
+		status = filter_choose(options->filter, cpu, &options->filter);
 	if (!status)
 		status = trace_check_place(options);
 	return status;

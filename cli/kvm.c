@@ -262,9 +262,10 @@ int check_last_level(const struct command *command, const char *cpu, const char 
 
 static int choose_baseline(void)
 {
+	const char *cpu = getenv("VPMU_CPU");
 	int status = check_baseline();
 
-	return status || getenv("VPMU_CPU") ? status : export("VPMU_CPU", BASELINE_MODEL);
+	return status || (cpu && *cpu) ? status : export("VPMU_CPU", BASELINE_MODEL);
 }
 
 static int run(int argc, char **argv)

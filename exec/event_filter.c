@@ -32,7 +32,7 @@ static const struct preset {
 
 struct request {
 	struct event_list events;
-	bool deny;
+	bool deny, has_words;
 };
 
 static int add_word(struct request *request, const char *word, const struct model *model)
@@ -55,11 +55,13 @@ static int add_words(struct request *request, char *words, const struct model *m
 	char *rest = words, *word;
 	int status = STATUS_OK;
 
-	while (!status && (word = strtok_r(rest, " \t\r\n", &rest)))
+	while (!status && (word = strtok_r(rest, " \t\r\n", &rest))) {
+		request->has_words = true;
 		if (!strcmp(word, "deny") || !strcmp(word, "allow"))
 			request->deny = word[0] == 'd';
 		else
 			status = add_word(request, word, model);
+	}
 	return status;
 }
 
@@ -79,6 +81,11 @@ static int add_file(struct request *request, const char *name, const struct mode
 		line[strcspn(line, "#")] = '\0';
 		status = add_words(request, line, model);
 	}
+	if (!status && ferror(in))
+		status = failure(STATUS_USAGE, "cannot read '%s': %s", name, strerror(errno));
+	else if (!status && !request->has_words)
+		status = failure(STATUS_USAGE, "the filter '%s' is empty: 'allow' allows nothing",
+				 name);
 	free(line);
 	fclose(in);
 	return status;
@@ -121,6 +128,8 @@ int filter_choose(const char *wanted, const char *cpu, char **request)
 		*request = strdup("filter off");
 		return STATUS_OK;
 	}
+	if (!model)
+		return failure(STATUS_USAGE, "there is no CPU model '%s'", cpu);
 	status = add_named(&built, wanted, model);
 	if (!status && asprintf(request, "filter %s %#x%s", built.deny ? "deny" : "allow",
 				built.events.fixed, built.events.text) < 0)
