@@ -367,10 +367,11 @@ static int take_option(struct exec_options *options, char **argv, int *i)
 	return option->set(options, value);
 }
 
-int exec_options_end(const struct command *command, int argc, char **argv)
+int exec_options_end(const struct command *command, int argc, char **argv, bool *is_in)
 {
 	int i = 1;
 
+	*is_in = false;
 	for (; i < argc && argv[i][0] == '-' && argv[i][1]; i++) {
 		const struct option *option;
 
@@ -382,6 +383,7 @@ int exec_options_end(const struct command *command, int argc, char **argv)
 				    argv[i], command->name);
 			return -1;
 		}
+		*is_in |= option->set == set_in;
 		if (option->value && !has_value(argv[i]))
 			i++;
 	}

@@ -71,9 +71,9 @@ struct exec_options {
 /*
  * For commands that take these options too: the index of the first word that is neither an option
  * nor its value, "--" included; argc if there is none. -1: an unknown option, and the user has been
- * told.
+ * told. *is_in: --in is among them.
  */
-int exec_options_end(const struct command *command, int argc, char **argv);
+int exec_options_end(const struct command *command, int argc, char **argv, bool *is_in);
 /* Reads all options; *i is the index of the word after them. An exit code. */
 int exec_options_read(struct exec_options *options, char **argv, int *i);
 /* Whether they can be had together. An exit code. */

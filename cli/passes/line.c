@@ -58,7 +58,7 @@ static int take(struct pass_line *line, struct lists *lists, int option, const c
 		line->format = FORMAT_JSON;
 		return STATUS_OK;
 	case 'o':
-		line->output = optarg;
+		line->output = strcmp(optarg, "-") ? optarg : NULL; /* as perf */
 		return STATUS_OK;
 	case 'i':
 		line->no_inherit = true;

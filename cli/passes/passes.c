@@ -49,14 +49,19 @@ static int open_files(struct passes *passes)
 	return STATUS_OK;
 }
 
+static int cannot_write(const struct passes *passes)
+{
+	return failure(STATUS_BROKEN, "cannot write '%s': %s",
+		       passes->line.output ?: "standard error", strerror(errno));
+}
+
 /* Before the guest runs, as perf does. */
 static int open_output(struct passes *passes)
 {
 	const char *name = passes->line.output;
 
 	passes->out = name ? fopen(name, passes->line.append ? "ae" : "we") : stderr;
-	return passes->out ? STATUS_OK
-			   : failure(STATUS_BROKEN, "cannot write '%s': %s", name, strerror(errno));
+	return passes->out ? STATUS_OK : cannot_write(passes);
 }
 
 static int report(struct passes *passes, int status)
@@ -66,6 +71,8 @@ static int report(struct passes *passes, int status)
 	passes->said[SAID_SIZE - 1] = '\0'; /* the guest may have written more */
 	if (!pass_report(passes->out, &passes->line, passes->shadow, passes->said, &is_partial))
 		return status ?: failure(STATUS_BROKEN, "perf did not count in the guest");
+	if (fflush(passes->out) || ferror(passes->out))
+		return cannot_write(passes);
 	if (is_partial)
 		return failure(STATUS_USAGE,
 			       "the command has used the guest's counters itself: these counts "

@@ -67,7 +67,7 @@ void pass_line_free(struct pass_line *line);
 
 /*
  * Prints all counts. `said` is what the guest's perf has written, and is changed. False: it has not
- * counted, or they cannot be written. `is_partial`: it has not counted all of the time.
+ * counted. `is_partial`: it has not counted all of the time.
  */
 bool pass_report(FILE *out, const struct pass_line *line, const struct hwpmu_shadow *shadow,
 		 char *said, bool *is_partial);

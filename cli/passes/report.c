@@ -202,5 +202,5 @@ bool pass_report(FILE *out, const struct pass_line *line, const struct hwpmu_sha
 	*is_partial = is_number(counts->value) && strcmp(counts->percent, "100.00");
 	put_all(out, line, shadow, counts);
 	free(counts);
-	return !fflush(out);
+	return true;
 }

@@ -43,11 +43,21 @@ static const char guest_script[] =
 struct words {
 	char **word;
 	u32 count;
+	bool is_in; /* --in: the guest is there, and its folders and processor are chosen */
 };
 
 static void add(struct words *words, const char *word)
 {
 	words->word[words->count++] = (char *)word;
+}
+
+/* For a new guest. */
+static void share(struct words *words, const char *folder)
+{
+	if (words->is_in)
+		return;
+	add(words, "--rw");
+	add(words, folder);
 }
 
 static void add_all(struct words *words, char **from, u32 n)
@@ -81,7 +91,8 @@ static bool is_installed(const char *program)
 }
 
 /* The program's words, after the options for vpmu exec. NULL: `status` says why there are none. */
-static char **find_program(const struct command *command, int argc, char **argv, int *status)
+static char **find_program(const struct command *command, int argc, char **argv, bool *is_in,
+			   int *status)
 {
 	int end;
 
@@ -90,7 +101,7 @@ static char **find_program(const struct command *command, int argc, char **argv,
 		command_help(command);
 		return NULL;
 	}
-	end = exec_options_end(command, argc, argv);
+	end = exec_options_end(command, argc, argv, is_in);
 	*status = STATUS_USAGE;
 	if (end < 0)
 		return NULL;
@@ -115,9 +126,8 @@ static bool begin_words(struct words *words, const char *cpu, int argc, char **a
 		noptions--;
 	add(words, "vpmu");
 	add(words, "exec");
-	add(words, "--rw");
-	add(words, ".");
-	if (cpu) {
+	share(words, ".");
+	if (cpu && !words->is_in) {
 		add(words, "--cpu");
 		add(words, cpu);
 	}
@@ -152,12 +162,13 @@ static void share_output(struct words *words, const char *output, char folder[PA
 	if (!output || !strcmp(output, "-"))
 		return;
 	snprintf(folder, PATH_MAX, "%s", output);
+	for (size_t n = strlen(folder); n > 1 && folder[n - 1] == '/';)
+		folder[--n] = '\0';
 	slash = strrchr(folder, '/');
 	if (!slash)
 		return;
 	slash[slash == folder] = '\0';
-	add(words, "--rw");
-	add(words, folder);
+	share(words, folder);
 }
 
 static pid_t exec_pid;
@@ -221,8 +232,7 @@ static int prepare_record(struct words *words, char **program, int at)
 	if (!mkdtemp(scratch))
 		return failure(STATUS_BROKEN, "cannot make %s: %s", scratch, strerror(errno));
 	perf_cache(cache);
-	add(words, "--rw");
-	add(words, scratch);
+	share(words, scratch);
 	add(words, "--");
 	add(words, "sh");
 	add(words, "-c");
@@ -245,7 +255,7 @@ static int run_perf(int argc, char **argv)
 	char folder[PATH_MAX];
 	struct words words;
 	int status, at;
-	char **program = find_program(&command_perf, argc, argv, &status);
+	char **program = find_program(&command_perf, argc, argv, &words.is_in, &status);
 
 	if (!program)
 		return status;
@@ -272,7 +282,9 @@ static void describe_perf(void)
 	     "its -o says. Commands of perf that read files run on the host: report, annotate,\n"
 	     "script, diff and their like; after a recording they name the functions of the "
 	     "guest's\n"
-	     "kernel, and of JIT code that /tmp/perf-PID.map describes.\n\n"
+	     "kernel, and of JIT code that /tmp/perf-PID.map describes. With --in NAME perf "
+	     "writes\n"
+	     "where that guest may (vpmu up --rw), and these names are not taken over.\n\n"
 	     "examples:\n"
 	     "  vpmu perf stat -e instructions:u ./my-program\n"
 	     "  vpmu perf --cpu icelake record -g ./my-program\n"
@@ -333,7 +345,7 @@ static int run_rr(int argc, char **argv)
 	char traces[PATH_MAX], output[PATH_MAX];
 	struct words words;
 	int status;
-	char **program = find_program(&command_rr, argc, argv, &status);
+	char **program = find_program(&command_rr, argc, argv, &words.is_in, &status);
 
 	if (!program)
 		return status;
@@ -342,12 +354,11 @@ static int run_rr(int argc, char **argv)
 	if (!begin_words(&words, RR_CPU, argc, argv, program))
 		return out_of_memory();
 	share_output(&words, rr_output(program), output);
-	if (!rr_output(program) && trace_folder(traces)) {
+	if (!words.is_in && !rr_output(program) && trace_folder(traces)) {
 		if (!make_folder(traces) || setenv("_RR_TRACE_DIR", traces, 1))
 			return failure(STATUS_BROKEN, "cannot make %s: %s", traces,
 				       strerror(errno));
-		add(&words, "--rw");
-		add(&words, traces);
+		share(&words, traces);
 	}
 	add(&words, "--");
 	add(&words, "rr");
@@ -361,7 +372,7 @@ static void describe_rr(void)
 	     "which\n"
 	     "rr knows. Traces are kept where rr keeps them (~/.local/share/rr), or where its -o "
 	     "says,\n"
-	     "and are replayed in a guest too.\n\n"
+	     "and are replayed in a guest too. With --in NAME both are as that guest has them.\n\n"
 	     "examples:\n"
 	     "  vpmu rr record ./my-program\n"
 	     "  vpmu rr replay");

@@ -129,6 +129,17 @@ static void assert_guest_runs(const char *line, const char *wanted)
 	pass_line_free(&read);
 }
 
+static void a_file_named_by_a_dash_is_standard_error(void **state)
+{
+	char *words[32], text[] = "perf stat -o x -o - -e cycles ls";
+	struct pass_line read;
+
+	(void)state;
+	assert_int_equal(pass_line_read(&read, split(words, text), model_find("milan")), 0);
+	assert_null(read.output);
+	pass_line_free(&read);
+}
+
 #define GUEST " stat -x | --log-fd 63 -e rffff:D"
 
 static void the_guest_has_the_same_arguments_for_any_hardware_events(void **state)
@@ -228,6 +239,7 @@ int main(void)
 		cmocka_unit_test(lists_are_those_of_perf),
 		cmocka_unit_test(all_user_is_for_all),
 		cmocka_unit_test(the_guest_has_the_same_arguments_for_any_hardware_events),
+		cmocka_unit_test(a_file_named_by_a_dash_is_standard_error),
 		cmocka_unit_test(formats_are_perfs),
 		cmocka_unit_test(what_was_not_counted_says_so),
 		cmocka_unit_test(nothing_is_printed_of_what_perf_would_not_write),
