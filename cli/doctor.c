@@ -49,6 +49,23 @@ static void missing(bool needed, const char *what, const char *why, const char *
 	problems += needed;
 }
 
+#define QUOTED_MAX (4 * PATH_MAX + 3)
+
+/* A word for the shell: between ', in which a ' is '\\''. */
+static const char *quote(const char *word, char quoted[QUOTED_MAX])
+{
+	char *to = quoted;
+
+	*to++ = '\'';
+	for (; *word; word++)
+		if (*word == '\'')
+			to = stpcpy(to, "'\\''");
+		else
+			*to++ = *word;
+	strcpy(to, "'");
+	return quoted;
+}
+
 /* The first line that a command says, or false. */
 static bool first_line(const char *command, char *line, u32 room)
 {
@@ -133,13 +150,15 @@ static u64 hear_count(const char *command, char *reason, u32 room)
 
 static void self_test(void)
 {
-	char self[PATH_MAX] = "", command[2 * PATH_MAX], reason[256] = "";
+	char self[PATH_MAX] = "", quoted[QUOTED_MAX], command[2 * QUOTED_MAX + 64];
+	char reason[256] = "";
 	u64 begun = monotonic_ms(), count;
 
 	if (readlink("/proc/self/exe", self, sizeof(self) - 1) < 0)
 		return;
-	snprintf(command, sizeof(command),
-		 "'%s' exec --timeout 120 -- '%s' doctor " IN_GUEST " 2>&1", self, self);
+	quote(self, quoted);
+	snprintf(command, sizeof(command), "%s exec --timeout 120 -- %s doctor " IN_GUEST " 2>&1",
+		 quoted, quoted);
 	if (isatty(1))
 		printf("  ...   %-14s a guest counts a loop (the first one boots)\r", "self-test");
 	fflush(stdout);
@@ -159,11 +178,11 @@ static void self_test(void)
 
 static void check_system(void)
 {
-	char script[PATH_MAX], command[PATH_MAX + 64], line[256];
+	char script[PATH_MAX], quoted[QUOTED_MAX], command[QUOTED_MAX + 64], line[256];
 
 	if (!find_part("vpmu-release", script))
 		return; /* check_parts() says so */
-	snprintf(command, sizeof(command), "'%s' --describe", script);
+	snprintf(command, sizeof(command), "%s --describe", quote(script, quoted));
 	if (first_line(command, line, sizeof(line)))
 		good("system", "%s", line);
 }
@@ -281,12 +300,13 @@ static void check_parts(void)
 /* Whether apt knows the kernel's package; line: what is missing if not. */
 static bool apt_knows_kernel(char *line, u32 room)
 {
-	char script[PATH_MAX], command[PATH_MAX + 64], package[128], answer[256];
+	char script[PATH_MAX], quoted[QUOTED_MAX], command[QUOTED_MAX + 64];
+	char package[128], answer[256];
 
 	snprintf(line, room, "its package in this release is unknown");
 	if (!find_part("vpmu-release", script))
 		return false;
-	snprintf(command, sizeof(command), "'%s' kernel 6.12-cloud", script);
+	snprintf(command, sizeof(command), "%s kernel 6.12-cloud", quote(script, quoted));
 	if (!first_line(command, package, sizeof(package)))
 		return false;
 	snprintf(line, room, "apt knows no %s", package);
@@ -309,8 +329,9 @@ static void check_kernel(void)
 	}
 	if (!apt_knows_kernel(line, sizeof(line)))
 		missing(true, "guest kernel", line, "apt-get update, as root");
-	else if (!first_line("command -v zstd && command -v xz && command -v /sbin/depmod", line,
-			     sizeof(line)))
+	else if (!first_line("command -v zstd >/dev/null && command -v xz >/dev/null && "
+			     "command -v /sbin/depmod",
+			     line, sizeof(line)))
 		missing(true, "guest kernel", "cannot be unpacked",
 			"apt install zstd xz-utils kmod");
 	else if (!kernel_cache(folder) || statvfs(folder, &st))
