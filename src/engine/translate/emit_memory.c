@@ -1,8 +1,8 @@
 // SPDX-License-Identifier: MIT
 /*
  * Guest memory operands: effective address, soft TLB check, and the stub of the slow path, after
- * the block's code. With cpu->port.harden an address is also masked, for a host that speculates
- * past the check.
+ * the block's code. With cpu->port.harden an address that fails the check is also replaced, for a
+ * host that speculates past the check.
  */
 #include "engine/translate/trans.h"
 
@@ -93,13 +93,27 @@ static struct stub *new_stub(struct trans *t, u32 desc, s32 tag, const struct na
 _Static_assert(sizeof(struct tlb_entry) == 1 << TLB_ENTRY_SHIFT, "see the check below");
 
 /*
+ * The host may speculate past a miss (Spectre, variant 1) with an address that the guest chose. So
+ * the compare decides once more, without a prediction: an access that did not pass it, for whatever
+ * reason, goes to the start of the page that the entry leads to. That page is the guest's own, or
+ * page 0, which is not mapped, and all bytes of an access or of a group lie on it. Neither MOV nor
+ * LEA changes the compare's flags; S1 is lost.
+ */
+static void reach_hardened(struct trans *t)
+{
+	emit_observe_entry(t);
+	emit_rm(&t->e, true, OP_MOV_LOAD, S1, tlb_ea(host_column(t)));
+	emit_rm(&t->e, true, OP_LEA, S0, (struct ea){ .base = S1, .index = S0, .scale = 1 });
+	emit_insn(&t->e, &(struct enc){ .w = true,
+					.map = MAP_0F,
+					.opcode = 0x40 | CC_AE, /* CMOVAE */
+					.reg = S0,
+					.rm = S1 });
+}
+
+/*
  * The check of cpu/mmu/mmu.h for the address in S0: index, XOR with the tag, one compare for page,
  * right and crossing. Returns the jump to be patched for a miss.
- *
- * The host may speculate past a miss (Spectre, variant 1) with an address that the guest chose.
- * With cpu->port.harden the address is masked, so that such an access begins in a page that the
- * entry leads to, which is the guest's own, or in page 0, which is not mapped. One that crosses its
- * end goes on in the host's next page.
  */
 static u8 *check(struct trans *t, s32 tag, u32 size)
 {
@@ -122,9 +136,12 @@ static u8 *check(struct trans *t, s32 tag, u32 size)
 	emit_rm(&t->e, true, OP_XOR, S0, tlb_ea(tag));
 	emit_group1(&t->e, true, GROUP_CMP, S0, PAGE_SIZE + 1 - size);
 	miss = emit_jcc(&t->e, CC_AE);
-	if (t->cpu->port.harden)
-		emit_group1(&t->e, false, GROUP_AND, S0, PAGE_SIZE - 1);
-	emit_rm(&t->e, true, OP_ADD, S0, tlb_ea(host_column(t)));
+	if (t->cpu->port.harden) {
+		reach_hardened(t);
+	} else {
+		emit_rm(&t->e, true, OP_ADD, S0, tlb_ea(host_column(t)));
+		emit_observe_entry(t);
+	}
 	return miss;
 }
 

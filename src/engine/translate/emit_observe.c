@@ -90,6 +90,12 @@ static u8 *other_line(struct trans *t, u32 desc)
 	return emit_jcc(&t->e, CC_AE);
 }
 
+void emit_observe_entry(struct trans *t)
+{
+	if (t->mode & MODE_OBSERVE_MEMORY)
+		emit_rm(&t->e, false, OP_MOV_STORE, S1, at(PRIV(observed_tlb)));
+}
+
 void emit_observe_data(struct trans *t, u32 desc)
 {
 	u32 size = desc & DESC_SIZE;
@@ -97,7 +103,6 @@ void emit_observe_data(struct trans *t, u32 desc)
 
 	if (!(t->mode & MODE_OBSERVE_MEMORY))
 		return;
-	emit_rm(&t->e, false, OP_MOV_STORE, S1, at(PRIV(observed_tlb)));
 	if ((t->mode & MODE_STEP) || size > LINE_SIZE)
 		from = emit_jmp(&t->e);
 	else

@@ -476,7 +476,9 @@ void emit_lbr_begin_block(struct trans *t);
 void emit_lbr_end_block(struct trans *t);
 /* emit_observe.c: each emits nothing unless the mode asks for it. Destroy S1 and the flags. */
 void emit_observe_insn(struct trans *t); /* at the start of each */
-/* Host address in S0, offset of its TLB entry in S1 */
+/* Offset of the access's TLB entry in S1; keeps S1 and the flags. */
+void emit_observe_entry(struct trans *t);
+/* Then, with its host address in S0 */
 void emit_observe_data(struct trans *t, u32 desc);
 /* Branches destroy S0 as well. */
 void emit_observe_conditional(struct trans *t, bool taken); /* the block's last */
