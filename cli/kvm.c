@@ -328,8 +328,8 @@ static void describe(void)
 	     "  --strict-cpuid\n"
 	     "               guests see just the CPUID that the program passed; without this,\n"
 	     "               leaves of the model that the program does not know are filled in\n"
-	     "  --harden     guests cannot make the host speculate on memory of the program that is\n"
-	     "               not theirs (Spectre, variant 1); costs some speed\n"
+	     "  --harden     translated code cannot be made to speculate on memory of the program\n"
+	     "               that is not the guest's (Spectre, variant 1); costs some speed\n"
 	     "  --           end of options\n\n"
 	     "models:");
 	for (u32 i = 0; model_at(i); i++)

@@ -149,7 +149,7 @@ struct cpu_port {
 	bool full_timing;	       /* misses and mispredictions take time */
 	u32 last_level;		       /* Kbytes of it that there are; 0: the model's */
 	u32 last_level_life;	       /* cycles, with full timing; 0: it has no neighbours */
-	bool harden;		       /* guest addresses are masked against speculation */
+	bool harden;		       /* against speculation; known to engine_create() */
 	bool seeded;		       /* RDRAND and RDSEED give what follows of `random` */
 	u64 random;		       /* the seed; the processor moves it on */
 	const struct kept *kept;       /* translations that other processes made; NULL: none */

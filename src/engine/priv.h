@@ -301,6 +301,7 @@ struct engine {
 	bool reexecute;		   /* with LEAVE_FAULT: re-execute the instruction; no fault */
 	struct slow_state pending; /* between slow_access() and slow_commit() */
 	bool has_rorx;		   /* the host executes RORX */
+	bool fences;		   /* thunks have them: emit_entry.c */
 	/* Entry points of the generated runtime (emit_entry.c). enter: executable view. */
 	u64 (*enter)(struct cpu *cpu, const void *code);
 	u8 *jump_lookup; /* writable view: jumps to the block for the guest address in S0 */

@@ -1,8 +1,8 @@
 // SPDX-License-Identifier: MIT
 /*
  * Hardened code (cpu->port.harden): it does what other code does, an access whose check has failed
- * stays on the page that the entry of the soft TLB leads to, and an entry that serves no address
- * leads nowhere.
+ * stays on the page that the entry of the soft TLB leads to, an entry that serves no address leads
+ * nowhere, and translated code waits until C has decided where it goes on.
  */
 #include <setjmp.h>
 #include <stdarg.h>
@@ -12,6 +12,7 @@
 #include <cmocka.h>
 
 #include "cpu/mmu/mmu.h"
+#include "engine/engine.h"
 #include "engine/priv.h"
 #include "guest/machine.h"
 
@@ -161,6 +162,35 @@ static void an_access_that_failed_its_check_stays_on_the_page(void **state)
 	machine_load(m, work_start, (size_t)(work_end - work_start));
 }
 
+static bool has_fence(const u8 *code, ptrdiff_t size)
+{
+	static const u8 lfence[] = { 0x0f, 0xae, 0xe8 };
+
+	return memmem(code, (size_t)size, lfence, sizeof(lfence));
+}
+
+static void translated_code_waits_until_c_has_decided(void **state)
+{
+	(void)state;
+	for (u32 harden = 0; harden < 2; harden++) {
+		struct cpu *cpu = cpu_create();
+		const struct engine *eng;
+
+		assert_non_null(cpu);
+		cpu->port.harden = harden;
+		assert_int_equal(engine_create(cpu), 0);
+		eng = cpu->engine;
+
+		const u8 *thunks[] = { eng->slow, eng->share, eng->commit, eng->call, eng->pass };
+
+		assert_int_equal(has_fence(eng->code_rw, eng->leave - eng->code_rw), harden);
+		for (u32 i = 0; i < ARRAY_SIZE(thunks); i++)
+			assert_int_equal(has_fence(thunks[i], eng->share - eng->slow), harden);
+		engine_destroy(cpu);
+		cpu_destroy(cpu);
+	}
+}
+
 static void a_dropped_entry_leads_nowhere(void **state)
 {
 	struct machine *m = *state;
@@ -182,6 +212,7 @@ int main(void)
 	const struct CMUnitTest tests[] = {
 		cmocka_unit_test(hardened_code_does_the_same),
 		cmocka_unit_test(an_access_that_failed_its_check_stays_on_the_page),
+		cmocka_unit_test(translated_code_waits_until_c_has_decided),
 		cmocka_unit_test(a_dropped_entry_leads_nowhere),
 	};
 

@@ -52,9 +52,22 @@ static void emit_ret(struct emitter *e)
 	emit_u8(e, 0xc3);
 }
 
-/* u64 enter(struct cpu *cpu (RDI), const void *code (RSI)) */
-static void make_enter(struct emitter *e)
+/*
+ * Hardened: on every way from C to translated code. C may speculate past its own checks, and past
+ * the fault of an access: then the host address that translated code finds is an older one, or what
+ * a guest chose (slow_share()). LFENCE waits until C's branches are decided. Not where C only
+ * observes: it answers nothing.
+ */
+static void emit_fence(struct emitter *e, const struct engine *eng)
 {
+	if (eng->fences)
+		emit_insn(e, &(struct enc){ .map = MAP_0F, .opcode = 0xae, .reg = 5 });
+}
+
+/* u64 enter(struct cpu *cpu (RDI), const void *code (RSI)) */
+static void make_enter(struct emitter *e, const struct engine *eng)
+{
+	emit_fence(e, eng);
 	for (u32 i = 0; i < ARRAY_SIZE(callee_saved); i++)
 		emit_push(e, callee_saved[i]);
 	emit_rm(e, true, OP_MOV_STORE, RSP, ea_base(RDI, PRIV(host_rsp)));
@@ -81,7 +94,7 @@ static void make_return(struct emitter *e)
  * finds them, and calls C. Returns with the host address in S0 and ZF set for SLOW_DIRECT, or
  * leaves.
  */
-static void make_slow(struct emitter *e, const u8 *finish,
+static void make_slow(struct emitter *e, const struct engine *eng, const u8 *finish,
 		      u64 (*function)(struct cpu *, u64, u32, const u8 *))
 {
 	u8 *stay, *go;
@@ -102,6 +115,7 @@ static void make_slow(struct emitter *e, const u8 *finish,
 	go = emit_jmp(e);
 	emit_patch(e, go, finish);
 	emit_patch(e, stay, e->p);
+	emit_fence(e, eng);
 	move_registers(e, OP_MOV_LOAD, 8);
 	emit_rm(e, true, OP_MOV_LOAD, S0, ea_base(RSP, 8 + SPILL(SPILL_HOST)));
 	emit_rr(e, false, 0x85, RAX, RAX); /* TEST */
@@ -154,9 +168,9 @@ static void make_observe(struct emitter *e, struct engine *eng, const u8 *finish
 {
 	u8 *trip = e->p, *missed;
 
-	make_slow(e, finish, observe_trip);
+	make_slow(e, eng, finish, observe_trip);
 	missed = e->p;
-	make_slow(e, finish, observe_missed);
+	make_slow(e, eng, finish, observe_missed);
 	eng->observe_access = make_quick(e, observe_access, trip);
 	eng->observe_fetch = make_quick(e, observe_fetch, trip);
 	eng->observe_taken = make_quick(e, observe_taken, missed);
@@ -164,7 +178,7 @@ static void make_observe(struct emitter *e, struct engine *eng, const u8 *finish
 	eng->observe_indirect = make_quick(e, observe_indirect, missed);
 	eng->observe_return = make_quick(e, observe_return, missed);
 	eng->log_full = e->p;
-	make_slow(e, finish, observe_log_full);
+	make_slow(e, eng, finish, observe_log_full);
 }
 
 static void emit_leave(struct emitter *e, enum leave why, const u8 *leave)
@@ -256,31 +270,31 @@ bool emit_thunks(struct engine *eng)
 	u8 *finish;
 
 	eng->has_rorx = __builtin_cpu_supports("bmi2");
-	make_enter(&e);
+	make_enter(&e, eng);
 	eng->leave = e.p;
 	move_registers(&e, OP_MOV_STORE, 0);
 	finish = e.p;
 	make_return(&e);
 	eng->check_jump = e.p;
-	make_slow(&e, finish, check_jump);
+	make_slow(&e, eng, finish, check_jump);
 	eng->check_return = e.p;
-	make_slow(&e, finish, check_return);
+	make_slow(&e, eng, finish, check_return);
 	eng->jump_lookup = e.p;
 	make_jump_lookup(&e, eng);
 	make_ways_out(&e, eng);
 	eng->slow = e.p;
-	make_slow(&e, finish, slow_access);
+	make_slow(&e, eng, finish, slow_access);
 	eng->share = e.p;
-	make_slow(&e, finish, slow_share);
+	make_slow(&e, eng, finish, slow_share);
 	eng->commit = e.p;
-	make_slow(&e, finish, slow_commit);
+	make_slow(&e, eng, finish, slow_commit);
 	eng->call = e.p;
-	make_slow(&e, finish, call_insn);
+	make_slow(&e, eng, finish, call_insn);
 	eng->pass = e.p;
-	make_slow(&e, finish, passthrough_insn);
+	make_slow(&e, eng, finish, passthrough_insn);
 	make_observe(&e, eng, finish);
 	eng->beyond_limit = e.p;
-	make_slow(&e, finish, slow_beyond);
+	make_slow(&e, eng, finish, slow_beyond);
 	eng->enter = (u64(*)(struct cpu *, const void *))(uintptr_t)exec_view(eng, entry);
 	eng->code_next = e.p;
 	return !e.full;
