@@ -54,7 +54,7 @@ void check_live(const struct engine *eng, const u8 *code);
 /* C is about to enter translated code for RIP in this mode. */
 void check_entry(struct cpu *cpu, const void *code, u32 mode);
 
-/* Called from translated code of the checking build: priv.h, "slow_access.c". */
+/* Called from translated code of the checking build: engine/slow.h. */
 u64 check_jump(struct cpu *cpu, u64 rip, u32 code, const u8 *return_pc);
 u64 check_return(struct cpu *cpu, u64 rip, u32 slot, const u8 *return_pc);
 

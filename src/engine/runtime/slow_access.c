@@ -23,6 +23,7 @@
 #include "cpu/transfer/stack.h"
 #include "engine/priv.h"
 #include "engine/runtime/count.h"
+#include "engine/slow.h"
 
 /*
  * Operands of 80 bits are accessed as 64 and 16: the first part may miss its page before the second

@@ -9,6 +9,7 @@
 #include "cpu/fpu.h"
 #include "cpu/mmu/mmu.h"
 #include "engine/priv.h"
+#include "engine/slow.h"
 #include "engine/sys/fpu_image.h"
 
 /* The fault waits in cpu->port.event until slow_fault_computed(). */

@@ -11,6 +11,7 @@
 #include "cpu/event.h"
 #include "cpu/mmu/mmu.h"
 #include "engine/priv.h"
+#include "engine/slow.h"
 
 struct selection {
 	u64 selected; /* a bit for each element from the first of the span */

@@ -6,6 +6,7 @@
  * engine is created, unlike the rest of this room: libc is allowed.
  */
 #include "engine/code_check.h"
+#include "engine/slow.h"
 #include "engine/translate/trans.h"
 
 /* Guest registers and where they live; guest R12-R15 never leave memory. */
