@@ -488,8 +488,6 @@ int exec_options_check(struct exec_options *options)
 					  options->timing ?: getenv("VPMU_TIMING"));
 	if (!status && options->filter)
 		status = filter_choose(options->filter, cpu, &options->filter);
-	if (!status)
-		status = trace_check_place(options);
 	return status;
 }
 

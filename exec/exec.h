@@ -104,20 +104,16 @@ bool kernel_place(u32 number, char path[PATH_MAX]);
 /* --- own_places.c: what guests only read --- */
 
 #define MAX_OWN_LINKS 40 /* as Linux follows on the way to a file */
-#define MAX_OWN	      (KERNEL_PLACES * (MAX_OWN_LINKS + 1))
+#define MAX_OWN	      ((KERNEL_PLACES + 1) * (MAX_OWN_LINKS + 1))
 
 struct own_places {
 	char *path[MAX_OWN + 1]; /* without their first slashes; NULL after the last */
 	u32 count;
 };
 
-/* Finds all places of kernels, whether or not they exist, and the links on the way to them. False:
- * out of memory. */
-bool own_find(struct own_places *own);
-/* Finds where one name leads, and the links on the way. False: out of memory. */
-bool own_find_name(struct own_places *own, const char *name);
-/* The first of the shared folders, resolved, that has one of the places in it; NULL: none has. */
-const char *own_find_writable(const struct own_places *own, char *const *shared, u32 count);
+/* Finds all places of kernels and the file of --trace-hash (NULL: there is none), whether or not
+ * they exist, and the links on the way to them. False: out of memory. */
+bool own_find(struct own_places *own, const char *trace);
 void own_free(struct own_places *own);
 
 /* --- trust.c: whose kernels and machines are booted --- */
@@ -250,8 +246,6 @@ struct exec_trace {
 	const char *fault;		      /* why there will be no more, or NULL */
 };
 
-/* Whether the guest could replace the file. An exit code. */
-int trace_check_place(const struct exec_options *options);
 /* Opens the file, if the options want one, and writes the header. An exit code. */
 int trace_prepare(const struct exec_options *options, const struct server_files *files,
 		  struct exec_trace *trace);

@@ -165,7 +165,7 @@ pid_t machine_start_share(int socket, const struct exec_options *options,
 		ring = memfile_map(FIRST_KEPT + 5, sizeof(*ring));
 	for (u32 i = 0; i < options->shared_count; i++)
 		writable[i] = options->shared[i] + 1; /* without its slash */
-	if (!own_find(&own))
+	if (!own_find(&own, options->trace_hash))
 		_exit(out_of_memory());
 	error = share_serve(3, writable, options->shared_count, (const char *const *)own.path,
 			    files->turns < 0 ? NULL : &terms, ring, is_brief);

@@ -3,14 +3,11 @@
  * What is vpmu's own in the file system: every place that kernels, saved machines and translations
  * are taken from, not only the one that is the cache of this run. What is there is booted or
  * executed for the user's next guests, so that no guest may change it, whatever folders it may
- * write.
+ * write. So is the file of --trace-hash, whose command vpmu diverge runs on the host.
  *
  * A guest that makes a place which does not exist yet, or replaces a symbolic link on the way to
  * one, has put another one there. So places are resolved as far as they exist, and links belong to
  * them.
- *
- * A file of ours that the user names, such as a trace, is not kept from guests: it is refused where
- * a guest may write.
  */
 #include <limits.h>
 #include <stdlib.h>
@@ -94,7 +91,7 @@ static bool add_place(struct own_places *own, struct walk *walk)
 		target[n] = '\0';
 		if (!add(own, walk->done))
 			return false;
-		if (++walk->links == MAX_OWN_LINKS || !follow(walk, target))
+		if (walk->links++ == MAX_OWN_LINKS || !follow(walk, target))
 			return true;
 	}
 	return add(own, walk->done);
@@ -111,7 +108,7 @@ static bool begin(struct walk *walk, const char *place)
 	return true;
 }
 
-bool own_find(struct own_places *own)
+bool own_find(struct own_places *own, const char *trace)
 {
 	char place[PATH_MAX];
 	struct walk walk;
@@ -121,35 +118,10 @@ bool own_find(struct own_places *own)
 	for (u32 i = 0; i < KERNEL_PLACES; i++)
 		if (kernel_place(i, place) && begin(&walk, place) && !add_place(own, &walk))
 			return false;
-	return true;
-}
-
-bool own_find_name(struct own_places *own, const char *name)
-{
-	struct walk walk;
-
-	own->count = 0;
-	own->path[0] = NULL;
-	/* A name that leads nowhere cannot be opened either. */
-	return strlen(name) >= PATH_MAX || !begin(&walk, name) || add_place(own, &walk);
-}
-
-/* Both without their first slashes. */
-static bool is_in(const char *path, const char *folder)
-{
-	size_t length = strlen(folder);
-
-	return !length ||
-	       (!strncmp(path, folder, length) && (!path[length] || path[length] == '/'));
-}
-
-const char *own_find_writable(const struct own_places *own, char *const *shared, u32 count)
-{
-	for (u32 i = 0; i < own->count; i++)
-		for (u32 j = 0; j < count; j++)
-			if (is_in(own->path[i], shared[j] + 1))
-				return shared[j];
-	return NULL;
+	/* A name that is too long cannot be opened either. */
+	if (!trace || strlen(trace) >= PATH_MAX || !begin(&walk, trace))
+		return true;
+	return add_place(own, &walk);
 }
 
 void own_free(struct own_places *own)

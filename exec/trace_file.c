@@ -3,7 +3,7 @@
  * The file of vpmu exec --trace-hash (base/trace.h): a header with what is needed to run the
  * command again, and the records that the process of the VM sends. That process has a socket and
  * not the file: a guest that gets hold of it cannot change which command vpmu diverge will run. Nor
- * may the file be where the guest writes: it could put another one there.
+ * does the file server let it change the file by its name (own_places.c).
  *
  * Two identical runs make identical files: nothing of the file's own name is in it.
  */
@@ -159,27 +159,7 @@ static struct trace_plan make_plan(const struct exec_options *options)
 	return plan;
 }
 
-int trace_check_place(const struct exec_options *options)
-{
-	struct own_places places;
-	const char *folder;
-	int status = STATUS_OK;
-
-	if (!options->trace_hash)
-		return STATUS_OK;
-	if (!own_find_name(&places, options->trace_hash))
-		return out_of_memory();
-	folder = own_find_writable(&places, options->shared, options->shared_count);
-	if (folder)
-		status = failure(STATUS_USAGE,
-				 "the guest may write to '%s' (--rw) and could replace the trace "
-				 "'%s', whose command vpmu diverge runs: keep it elsewhere",
-				 folder, options->trace_hash);
-	own_free(&places);
-	return status;
-}
-
-/* By its other names the guest may write to it. */
+/* By another name the guest may be able to write to it. */
 static bool has_other_names(int fd)
 {
 	struct stat st;

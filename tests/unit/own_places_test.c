@@ -67,7 +67,7 @@ static void places_that_do_not_exist_are_among_them(void **unused)
 
 	(void)unused;
 	snprintf(last, sizeof(last), "/var/tmp/vpmu-%u", geteuid());
-	assert_true(own_find(&own));
+	assert_true(own_find(&own, NULL));
 	assert_true(has("x/vpmu"));
 	assert_true(has(".cache/vpmu"));
 	assert_true(has_path("/var/cache/vpmu"));
@@ -76,7 +76,7 @@ static void places_that_do_not_exist_are_among_them(void **unused)
 	own_free(&own);
 	assert_int_equal(unsetenv("XDG_CACHE_HOME"), 0);
 	assert_int_equal(unsetenv("HOME"), 0);
-	assert_true(own_find(&own));
+	assert_true(own_find(&own, NULL));
 	assert_false(has(".cache/vpmu"));
 	assert_true(has_path("/var/cache/vpmu"));
 }
@@ -89,7 +89,7 @@ static void links_on_the_way_and_where_they_lead_are_too(void **unused)
 	put_link("far/cache", ".cache");
 	put_link("../../y", "far/cache/vpmu");
 	put_link(in_folder("z/../w/."), "x"); /* to what is not there */
-	assert_true(own_find(&own));
+	assert_true(own_find(&own, NULL));
 	assert_true(has(".cache"));
 	assert_true(has("far/cache/vpmu"));
 	assert_true(has("y"));
@@ -105,12 +105,38 @@ static void names_that_are_not_absolute_and_links_in_circles_end(void **unused)
 	put_link("b/c", ".cache");
 	assert_int_equal(setenv("XDG_CACHE_HOME", "d//./e", 1), 0);
 	assert_int_equal(chdir(host_folder), 0);
-	assert_true(own_find(&own));
+	assert_true(own_find(&own, NULL));
 	assert_int_equal(chdir("/"), 0);
 	assert_true(has("d/e/vpmu"));
 	assert_true(has(".cache"));
 	assert_true(has("a"));
 	assert_true(has("b"));
+}
+
+/* As many as Linux follows. */
+static void a_trace_is_among_them_wherever_its_name_leads(void **unused)
+{
+	char link[16], target[16];
+
+	(void)unused;
+	put_folder("traces");
+	put_link("traces/a", "link0");
+	for (u32 i = 1; i < MAX_OWN_LINKS; i++) {
+		snprintf(link, sizeof(link), "link%u", i);
+		snprintf(target, sizeof(target), "link%u", i - 1);
+		put_link(target, link);
+	}
+	assert_int_equal(chdir(host_folder), 0);
+	assert_true(own_find(&own, link));
+	assert_int_equal(chdir("/"), 0);
+	assert_true(has(link));
+	assert_true(has("link0"));
+	assert_true(has("traces/a"));
+	assert_true(has("x/vpmu"));
+	own_free(&own);
+	assert_true(own_find(&own, in_folder("traces/../b")));
+	assert_true(has("b"));
+	assert_false(has("traces/a"));
 }
 
 /* --- what the file server makes of them --- */
@@ -141,7 +167,7 @@ static void a_guest_changes_none_of_them(void **unused)
 	put_folder("x");
 	put_folder("x/vpmu");
 	put_link("later", ".cache");
-	assert_true(own_find(&own));
+	assert_true(own_find(&own, NULL));
 	assert_true(guest_start(writable, 1));
 	guest_share.own = (const char *const *)own.path;
 	home = guest_walk(host_folder);
@@ -156,6 +182,42 @@ static void a_guest_changes_none_of_them(void **unused)
 	assert_int_equal(guest_stop(), 0);
 }
 
+static int move_over(u64 folder, const char *from, const char *to)
+{
+	struct {
+		struct fuse_rename_in in;
+		char from[16];
+	} request = { .in.newdir = folder };
+
+	strcpy(request.from, from);
+	return guest_ask(FUSE_RENAME, folder, &request, sizeof(request.in) + strlen(from) + 1, to);
+}
+
+static void a_guest_does_not_change_its_trace(void **unused)
+{
+	const char *const writable[] = { host_folder + 1 };
+	struct fuse_link_in link;
+	u64 home, trace, handle;
+
+	(void)unused;
+	assert_int_equal(close(creat(in_folder("trace"), 0600)), 0);
+	assert_true(own_find(&own, in_folder("trace")));
+	assert_true(guest_start(writable, 1));
+	guest_share.own = (const char *const *)own.path;
+	home = guest_walk(host_folder);
+	trace = guest_walk(in_folder("trace"));
+	assert_int_equal(guest_open(trace, O_WRONLY, &handle), EROFS);
+	assert_int_equal(remove_file(home, "trace"), EROFS);
+	assert_int_equal(guest_create(home, "evil", O_RDWR, 0644, &handle), 0);
+	assert_int_equal(guest_release(guest_walk(in_folder("evil")), handle), 0);
+	assert_int_equal(move_over(home, "evil", "trace"), EROFS);
+	assert_int_equal(move_over(home, "trace", "elsewhere"), EROFS);
+	link.oldnodeid = trace;
+	assert_int_equal(guest_ask(FUSE_LINK, home, &link, sizeof(link), "other"), EXDEV);
+	assert_int_equal(move_over(home, "evil", "good"), 0);
+	assert_int_equal(guest_stop(), 0);
+}
+
 #define OWN_TEST(name) cmocka_unit_test_setup_teardown(name, make, take_down)
 
 int main(void)
@@ -164,7 +226,9 @@ int main(void)
 		OWN_TEST(places_that_do_not_exist_are_among_them),
 		OWN_TEST(links_on_the_way_and_where_they_lead_are_too),
 		OWN_TEST(names_that_are_not_absolute_and_links_in_circles_end),
+		OWN_TEST(a_trace_is_among_them_wherever_its_name_leads),
 		OWN_TEST(a_guest_changes_none_of_them),
+		OWN_TEST(a_guest_does_not_change_its_trace),
 	};
 
 	return cmocka_run_group_tests(tests, NULL, NULL);
