@@ -8,14 +8,21 @@
 #include <stdarg.h>
 #include <stddef.h>
 #include <stdint.h>
+#include <stdlib.h>
 #include <string.h>
 #include <cmocka.h>
 
+#include "cpu/mode.h"
 #include "engine/priv.h"
 #include "guest/kept_tests.h"
 #include "guest/machine.h"
+#include "timing/coherence.h"
+#include "x86/models.h"
+#include "x86/paging.h"
 
-#define ALL 1000000
+#define ALL	 1000000
+#define CYCLES	 RETIRE_BIT(RETIRE_CYCLES)
+#define OBSERVED (OBSERVED_IN_MEMORY | OBSERVED_IN_BRANCHES)
 
 /* Calls, returns, loops that become hot, strings, system instructions, accesses that share checks.
  */
@@ -46,10 +53,23 @@ GUEST_CODE(work, "mov $0x100000, %esi\n"
 		 "movdqu %xmm0, 32(%rsi)\n"
 		 "ret\n");
 
+struct setting {
+	const char *model; /* NULL: icelake */
+	retire_wanted wanted;
+	bool full;  /* timing */
+	gpa_t code; /* page that has the code; 0: IMAGE_CODE */
+};
+
+/* The last page whose lines have keys of 31 bits, and the next. */
+#define SHORT_KEYS 0x1fffffe000ull
+#define LONG_KEYS  0x1ffffff000ull
+
 struct result {
 	u64 regs[16];
-	u64 instructions, branches, cycles;
+	struct retire_tally tally;
 	u8 memory[4 * PAGE_SIZE];
+	u64 code_line[TIMING_PLACES];
+	u64 shown; /* the last access that the timing model had to look at */
 	u64 translated, recalled;
 };
 
@@ -58,31 +78,63 @@ static struct kept_news *news(void)
 	return kept_in_memory()->news;
 }
 
-/* On a machine of its own. */
-static void run_on(struct machine *m, const struct kept *kept, retire_wanted wanted,
+static void empty_store(void)
+{
+	u8 *store = (u8 *)kept_in_memory()->store;
+
+	kept_in_memory_merge(NULL); /* what other tests left */
+	memset(store + KEPT_INDEX_AT, 0, KEPT_DATA_AT - KEPT_INDEX_AT);
+}
+
+#define SPARE 0x20000ull
+
+/* The page of code is another one, also of memory that the machine had not. */
+static void move_code(struct machine *m, gpa_t to)
+{
+	struct mem_slot slot = { .id = 1, .base = to, .npages = 1, .hva = m->ram + SPARE };
+	struct mem_map *old = m->map;
+
+	memcpy(m->ram + SPARE, m->ram + IMAGE_CODE, PAGE_SIZE);
+	memset(m->ram + IMAGE_CODE, 0, PAGE_SIZE);
+	*image_pte(m->ram, IMAGE_CODE) = to | PTE_P | PTE_W | PTE_U;
+	if (to == SPARE)
+		return;
+	m->cpu->port.mem = m->map = mem_map_with(old, &slot);
+	assert_non_null(m->map);
+	free(old);
+}
+
+static void run_on(struct machine *m, const struct kept *kept, const struct setting *s,
 		   struct result *r)
 {
-	const struct retire_tally *tally = &m->cpu->port.tally;
-
 	machine_load(m, work_start, (size_t)(work_end - work_start));
+	if (s->code)
+		move_code(m, s->code);
 	m->cpu->port.kept = kept;
-	m->cpu->port.wanted = wanted;
+	m->cpu->port.wanted = s->wanted;
+	m->cpu->port.full_timing = s->full;
 	assert_int_equal(machine_run(m, ALL), EXIT_IO);
 	memcpy(r->regs, m->cpu->regs, sizeof(r->regs));
 	memcpy(r->memory, m->ram + IMAGE_DATA, sizeof(r->memory));
-	r->instructions = tally->instructions[RETIRE_OS];
-	r->branches = tally->branches[RETIRE_OS];
-	r->cycles = tally->cycles[RETIRE_OS];
+	memcpy(r->code_line, cpu_priv(m->cpu)->timing.code_line, sizeof(r->code_line));
+	r->shown = cpu_priv(m->cpu)->timing.shown;
+	r->tally = m->cpu->port.tally;
 	r->translated = m->cpu->engine->blocks_made;
 	r->recalled = m->cpu->engine->blocks_recalled;
 }
 
-static void run_new(const struct kept *kept, retire_wanted wanted, struct result *r)
+static void create(struct machine *m, const struct setting *s)
+{
+	machine_create_model(m, s->model ? s->model : "icelake");
+}
+
+/* On a machine of its own. */
+static void run_new(const struct kept *kept, const struct setting *s, struct result *r)
 {
 	struct machine m;
 
-	machine_create(&m);
-	run_on(&m, kept, wanted, r);
+	create(&m, s);
+	run_on(&m, kept, s, r);
 	machine_destroy(&m);
 }
 
@@ -90,51 +142,96 @@ static void assert_same(const struct result *a, const struct result *b)
 {
 	assert_memory_equal(a->regs, b->regs, sizeof(a->regs));
 	assert_memory_equal(a->memory, b->memory, sizeof(a->memory));
-	assert_int_equal(a->instructions, b->instructions);
-	assert_int_equal(a->branches, b->branches);
-	assert_int_equal(a->cycles, b->cycles);
+	assert_memory_equal(&a->tally, &b->tally, sizeof(a->tally));
+	assert_memory_equal(a->code_line, b->code_line, sizeof(a->code_line));
+	assert_int_equal(a->shown, b->shown);
 }
 
-/* What is kept is not translated the second time. */
-static void try_counting(retire_wanted wanted, bool kept)
+/* What is kept is not translated the second time, wherever in memory the code is then. */
+static void try_counting(struct setting s, bool kept)
 {
+	static const gpa_t places[] = { 0, SPARE, SHORT_KEYS };
 	static struct result without, first, second;
 
-	run_new(NULL, wanted, &without);
-	run_new(kept_in_memory(), wanted, &first);
-	kept_in_memory_merge(NULL);
-	run_new(kept_in_memory(), wanted, &second);
-	assert_same(&without, &first);
-	assert_same(&without, &second);
-	assert_int_equal(without.recalled, 0);
+	run_new(NULL, &s, &without);
 	assert_true(without.translated > 4);
-	assert_int_equal(second.recalled > 4, kept);
-	if (kept) /* one may become hot that was not before */
-		assert_in_range(second.translated, 0, 2);
+	run_new(kept_in_memory(), &s, &first);
+	kept_in_memory_merge(NULL);
+	assert_same(&without, &first);
+	for (u32 i = 0; i < ARRAY_SIZE(places); i++) {
+		s.code = places[i];
+		run_new(NULL, &s, &without);
+		run_new(kept_in_memory(), &s, &second);
+		assert_same(&without, &second);
+		assert_int_equal(without.recalled, 0);
+		assert_int_equal(second.recalled > 4, kept);
+		if (kept) /* one may become hot that was not before */
+			assert_in_range(second.translated, 0, 2);
+	}
 }
 
 static void recalled_blocks_compute_and_count_the_same(void **state)
 {
 	(void)state;
-	try_counting(0, true);
-	try_counting(RETIRE_BIT(RETIRE_CYCLES), true);
-	try_counting(RETIRE_BIT(RETIRE_TAKEN) | RETIRE_BIT(RETIRE_LOADS), false);
-	try_counting(RETIRE_BIT(RETIRE_BRANCH_MISSES), false);
-	try_counting(RETIRE_BIT(RETIRE_L1D_MISSES), false);
+	try_counting((struct setting){ 0 }, true);
+	try_counting((struct setting){ .wanted = CYCLES }, true);
+	try_counting(
+		(struct setting){ .wanted = RETIRE_BIT(RETIRE_TAKEN) | RETIRE_BIT(RETIRE_LOADS) },
+		false);
 }
 
-/* Any budget ends at the same instruction, in the same state. */
-static void recalled_blocks_end_at_the_same_instruction(void **state)
+/* On every model, with both timings. */
+static void so_do_observed_ones(void **state)
+{
+	static const retire_wanted wanted[] = { OBSERVED_IN_MEMORY, OBSERVED_IN_BRANCHES,
+						CYCLES | OBSERVED, CYCLES };
+
+	(void)state;
+	for (u32 i = 0; model_at(i); i++)
+		for (u32 k = 0; k < 2 * ARRAY_SIZE(wanted); k++)
+			try_counting((struct setting){ .model = model_at(i)->name,
+						       .wanted = wanted[k / 2],
+						       .full = k % 2 },
+				     true);
+	try_counting((struct setting){ .wanted = COUNT_CYCLES | OBSERVED, .full = true }, false);
+}
+
+/* Code that shows lines whose keys are long is another; what shows none is the same. */
+static void lines_with_long_keys_are_not_kept(void **state)
+{
+	static struct result r;
+	struct setting s = { .wanted = CYCLES, .full = true };
+
+	(void)state;
+	for (u32 i = 0; i < 2; i++) {
+		run_new(kept_in_memory(), &s, &r);
+		kept_in_memory_merge(NULL);
+	}
+	assert_true(r.recalled > 4);
+	s.code = LONG_KEYS;
+	run_new(kept_in_memory(), &s, &r);
+	assert_int_equal(r.recalled, 0);
+	assert_int_equal(news()->next, 0);
+	s.wanted = 0;
+	for (u32 i = 0; i < 2; i++) {
+		run_new(kept_in_memory(), &s, &r);
+		kept_in_memory_merge(NULL);
+	}
+	assert_true(r.recalled > 4);
+}
+
+static void try_budgets(const struct setting *s)
 {
 	static struct result whole;
 	struct machine m[2];
 
-	(void)state;
-	run_new(kept_in_memory(), 0, &whole);
+	run_new(kept_in_memory(), s, &whole);
 	kept_in_memory_merge(NULL);
 	for (u32 i = 0; i < 2; i++) {
-		machine_create(&m[i]);
+		create(&m[i], s);
 		machine_load(&m[i], work_start, (size_t)(work_end - work_start));
+		m[i].cpu->port.wanted = s->wanted;
+		m[i].cpu->port.full_timing = s->full;
 	}
 	m[1].cpu->port.kept = kept_in_memory();
 	for (u32 n = 0; n < 500; n++) {
@@ -142,22 +239,34 @@ static void recalled_blocks_end_at_the_same_instruction(void **state)
 		assert_int_equal(m[0].cpu->rip, m[1].cpu->rip);
 		assert_memory_equal(m[0].cpu->regs, m[1].cpu->regs, sizeof(m[0].cpu->regs));
 		assert_int_equal(m[0].cpu->rflags, m[1].cpu->rflags);
+		assert_memory_equal(&m[0].cpu->port.tally, &m[1].cpu->port.tally,
+				    sizeof(m[0].cpu->port.tally));
+		assert_int_equal(cpu_priv(m[0].cpu)->timing.shown,
+				 cpu_priv(m[1].cpu)->timing.shown);
 	}
 	assert_true(m[1].cpu->engine->blocks_recalled > 0);
 	machine_destroy(&m[0]);
 	machine_destroy(&m[1]);
 }
 
-static u64 hits_of(void (*change)(struct machine *, struct kept *))
+/* Any budget ends at the same instruction, in the same state. */
+static void recalled_blocks_end_at_the_same_instruction(void **state)
+{
+	(void)state;
+	try_budgets(&(struct setting){ 0 });
+	try_budgets(&(struct setting){ .wanted = CYCLES, .full = true });
+}
+
+static u64 hits_of(void (*change)(struct machine *, struct kept *), const struct setting *s)
 {
 	static struct result r;
 	struct kept kept = *kept_in_memory();
 	struct machine m;
 	u64 before = news()->hits;
 
-	machine_create(&m);
+	create(&m, s);
 	change(&m, &kept);
-	run_on(&m, &kept, 0, &r);
+	run_on(&m, &kept, s, &r);
 	machine_destroy(&m);
 	return news()->hits - before;
 }
@@ -206,20 +315,55 @@ static void another_model(struct machine *m, struct kept *kept)
 
 static void blocks_are_recalled_for_what_they_were_made_for(void **state)
 {
+	const struct setting s = { 0 };
 	static struct result r;
 
 	(void)state;
-	run_new(kept_in_memory(), 0, &r);
+	run_new(kept_in_memory(), &s, &r);
 	kept_in_memory_merge(NULL);
-	assert_true(hits_of(nothing) > 4);
-	assert_int_equal(hits_of(another_build), 0);
-	assert_int_equal(hits_of(another_vendor), 0);
-	assert_int_equal(hits_of(another_rule), 0);
-	assert_int_equal(hits_of(masked_addresses), 0);
-	assert_int_equal(hits_of(another_model), 0);
+	assert_true(hits_of(nothing, &s) > 4);
+	assert_int_equal(hits_of(another_build, &s), 0);
+	assert_int_equal(hits_of(another_vendor, &s), 0);
+	assert_int_equal(hits_of(another_rule, &s), 0);
+	assert_int_equal(hits_of(masked_addresses, &s), 0);
+	assert_int_equal(hits_of(another_model, &s), 0);
 	if (!__builtin_cpu_supports("bmi2"))
 		return;
-	assert_int_equal(hits_of(another_host), 0);
+	assert_int_equal(hits_of(another_host, &s), 0);
+}
+
+static struct coherence caches;
+
+static void beside_others(struct machine *m, struct kept *kept)
+{
+	(void)kept;
+	m->cpu->port.caches = &caches;
+}
+
+/* Stores of a processor that has others beside it look elsewhere. */
+static void so_are_observed_ones(void **state)
+{
+	struct setting s = { .wanted = CYCLES | OBSERVED, .full = true };
+	static struct result r;
+
+	(void)state;
+	empty_store();
+	assert_int_equal(coherence_create(&caches, model_find("icelake")), 0);
+	coherence_add_cpu(&caches);
+	coherence_add_cpu(&caches);
+	run_new(kept_in_memory(), &s, &r);
+	kept_in_memory_merge(NULL);
+	assert_true(hits_of(nothing, &s) > 4);
+	assert_int_equal(hits_of(beside_others, &s), 0);
+	kept_in_memory_merge(NULL);
+	assert_true(hits_of(beside_others, &s) > 4);
+	s.full = false; /* in the same mode */
+	assert_int_equal(hits_of(nothing, &s), 0);
+	s.wanted = 0; /* nothing looks there */
+	assert_int_equal(hits_of(nothing, &s), 0);
+	kept_in_memory_merge(NULL);
+	assert_true(hits_of(beside_others, &s) > 4);
+	coherence_destroy(&caches);
 }
 
 /* A byte in another line than the block's first, which the key does not tell. */
@@ -311,23 +455,22 @@ static u64 recalled_again(struct machine *m)
 }
 
 /* Whatever byte of an entry changes, it is the one that is not recalled. */
-static void entries_with_flipped_bytes_are_not_executed(void **state)
+static void try_flipping(retire_wanted wanted, bool full)
 {
 	const struct kept *kept = kept_in_memory();
 	u8 *store = (u8 *)kept->store;
 	u64 recalled, end, at;
 	struct machine m;
 
-	(void)state;
-	kept_in_memory_merge(NULL); /* what other tests left */
-	memset(store + KEPT_INDEX_AT, 0, KEPT_DATA_AT - KEPT_INDEX_AT);
-	run_long(kept, (const u8 *)long_block_start, &recalled);
-	assert_int_equal(recalled, 0);
-	at = kept_in_memory_merge(&end);
-	assert_true(at < end);
+	empty_store();
 	machine_create(&m);
 	machine_load(&m, long_block_start, (size_t)(long_block_end - long_block_start));
 	m.cpu->port.kept = kept;
+	m.cpu->port.wanted = wanted;
+	m.cpu->port.full_timing = full;
+	assert_int_equal(recalled_again(&m), 0);
+	at = kept_in_memory_merge(&end);
+	assert_true(at < end);
 	recalled = recalled_again(&m);
 	assert_true(recalled > 0);
 	for (; at < end; at++) {
@@ -339,12 +482,22 @@ static void entries_with_flipped_bytes_are_not_executed(void **state)
 	machine_destroy(&m);
 }
 
+static void entries_with_flipped_bytes_are_not_executed(void **state)
+{
+	(void)state;
+	try_flipping(0, false);
+	try_flipping(CYCLES, true);
+}
+
 int main(void)
 {
 	const struct CMUnitTest tests[] = {
 		cmocka_unit_test(recalled_blocks_compute_and_count_the_same),
+		cmocka_unit_test(so_do_observed_ones),
+		cmocka_unit_test(lines_with_long_keys_are_not_kept),
 		cmocka_unit_test(recalled_blocks_end_at_the_same_instruction),
 		cmocka_unit_test(blocks_are_recalled_for_what_they_were_made_for),
+		cmocka_unit_test(so_are_observed_ones),
 		cmocka_unit_test(code_that_differs_anywhere_is_translated),
 		cmocka_unit_test(a_guest_that_forges_a_key_gains_nothing),
 		cmocka_unit_test(entries_with_flipped_bytes_are_not_executed),

@@ -22,6 +22,9 @@ enum fixup_kind {
 	FIXUP_LINK32,  /* 32 bits: unused; the offset in meta of link number `index` */
 	FIXUP_NUMBER,  /* 32 bits: unused; the block's number */
 	FIXUP_LANDING, /* no bits: code may be entered here */
+	/* Of line number `index` of the block's page, as physical memory has it: */
+	FIXUP_LINE, /* 32 and 32 bits: unused; a displacement, where its buffer is, and its key */
+	FIXUP_KEY,  /* 32 bits: unused; its key */
 };
 
 struct fixup {

@@ -6,6 +6,7 @@
  * the address on the return stack, direct jumps and calls. The rest calls observe.c, from stubs
  * after the block. The path is always up to date: C may leave the block anywhere.
  */
+#include "engine/translate/kept_fixup.h"
 #include "engine/translate/trans.h"
 
 #define TIMING(field)  (PRIV(timing) + (s32)offsetof(struct timing, field))
@@ -116,7 +117,7 @@ void emit_observe_data(struct trans *t, u32 desc)
 static void fetch_line(struct trans *t, u64 linear, gpa_t physical)
 {
 	u64 key = timing_code_key(physical);
-	s32 buffer = TIMING(code_line) + 8 * (s32)timing_place(physical);
+	s32 buffer = kept_fixup_line_buffer(physical);
 	struct observe_stub *stub;
 
 	emit_flags_save(t);
@@ -129,6 +130,7 @@ static void fetch_line(struct trans *t, u64 linear, gpa_t physical)
 						.ea = at(buffer),
 						.imm = key,
 						.imm_len = 4 });
+		emit_fixup(&t->e, t->e.p - 8, FIXUP_LINE, kept_fixup_line(physical));
 	} else {
 		emit_mov_imm(&t->e, S1, key);
 		emit_rm(&t->e, true, OP_CMP, S1, at(buffer));
@@ -410,15 +412,22 @@ static void emit_ahead(struct trans *t, u32 index)
 			 (s32)OBSERVE_AHEAD(ticks, t->block->ninsns - index - 1));
 }
 
+/* Of a line in a block that is kept the key has 32 bits: kept_mode(). */
+static void emit_arg(struct trans *t, const struct observe_stub *stub)
+{
+	emit_mov_imm(&t->e, S1, stub->arg);
+	if (stub->entry == t->eng->observe_fetch)
+		emit_fixup(&t->e, t->e.p - 4, FIXUP_KEY, (stub->arg - 1) % PAGE_LINES);
+	emit_rm(&t->e, true, OP_MOV_STORE, S1, at(PRIV(observed_arg)));
+}
+
 static void emit_stub(struct trans *t, const struct observe_stub *stub)
 {
 	emit_patch(&t->e, stub->from, t->e.p);
 	stub_place(t, stub);
 	emit_ahead(t, stub->index);
-	if (stub->load_arg) {
-		emit_mov_imm(&t->e, S1, stub->arg);
-		emit_rm(&t->e, true, OP_MOV_STORE, S1, at(PRIV(observed_arg)));
-	}
+	if (stub->load_arg)
+		emit_arg(t, stub);
 	if (stub->load_s0)
 		emit_mov_imm(&t->e, S0, stub->s0);
 	emit_mov_imm(&t->e, RAX, stub->desc);

@@ -9,8 +9,9 @@
  *
  * The idea. The emitter notes the few places that differ (struct fixup). A kept block has neutral
  * values there; the process that recalls it copies the code to the end of its own code memory, as
- * if it had been emitted there, makes the block's tables, and fills the places in. From then on it
- * is a block like all others, for which the invariants of code_check.h and code_cache.c hold.
+ * if it had been emitted there, makes the block's tables, and fills the places in (kept_fixup.h).
+ * From then on it is a block like all others, for which the invariants of code_check.h and
+ * code_cache.c hold.
  *
  * Invariants:
  *
@@ -23,7 +24,10 @@
  *  2. The bytes are not in it but for two lines: the block has all bytes that decoding has read, in
  *     ranges, and is recalled only if the copy of the page (source.c) has the same in all of them.
  *  3. Modes are kept whose code depends on nothing that changes while a processor runs:
- *     kept_mode(). What one counts has its constants in the block, and its mode in the key.
+ *     kept_mode(). What one counts has its constants in the block, and its mode in the key. Other
+ *     counts than that of cycles have sets with numbers of this process. What is shown to the
+ *     timing model is known by its linear address, which is in the key, and lines of code by their
+ *     physical one, for which there are fixups.
  *  4. Blocks of two pages are not kept, nor those that raise an exception instead of an
  *     instruction, whose length is not known.
  *  5. What is recalled before it is needed is what would be recalled then: the same key, the same
@@ -35,7 +39,7 @@
 #include "base/bytes.h"
 #include "base/kept.h"
 #include "cpu/mmu/mmu.h"
-#include "engine/code_check.h"
+#include "engine/translate/kept_fixup.h"
 #include "engine/translate/trans.h"
 
 #define LINE 64
@@ -46,7 +50,9 @@ struct circumstances {
 	u64 foreign_rules;
 	u64 thunks; /* size of all; where they are follows from it and the build */
 	u32 linear_bits, model;
-	bool is_amd, avx512, harden, seeded, full_timing, has_rorx, unused[2];
+	bool is_amd, avx512, harden, seeded, full_timing, has_rorx;
+	bool shared_caches; /* stores look elsewhere: emit_observe.c */
+	bool unused;
 };
 
 /* What the key is the hash of. */
@@ -126,12 +132,24 @@ _Static_assert(sizeof(struct kept_block) % 8 == 0 && sizeof(struct kept_link) % 
 		       sizeof(struct place) % 4 == 0 && sizeof(struct recipe) % 4 == 0,
 	       "tables_of()");
 
-/* Invariant 3. Cycles are a sum of constants; other counts have sets with numbers of this process.
- */
-static bool kept_mode(u32 mode)
+/* Misses of branches are counted by the timing model: blocks of a set of these alone are those of
+ * the empty set. */
+#define KEPT_COUNTS (RETIRE_BIT(RETIRE_CYCLES) | OBSERVED_IN_BRANCHES)
+
+/* Invariant 3. */
+static bool kept_mode(const struct trans *t)
 {
-	return (mode & MODE_CODE64) && !(mode & MODE_COUNTING & ~(u32)MODE_COUNT_CYCLES) &&
-	       !(mode & (MODE_STEP | MODE_SINGLE | MODE_LBR));
+	u32 mode = t->mode;
+
+	return (mode & MODE_CODE64) && !(cpu_counts(t->cpu, mode) & ~KEPT_COUNTS) &&
+	       !(mode & (MODE_STEP | MODE_SINGLE | MODE_LBR)) &&
+	       (!(mode & MODE_OBSERVE_MEMORY) || kept_fixup_lines_fit(t->block->gpa));
+}
+
+/* The mode without the number of a set, which is one of this process. */
+static u32 neutral_mode(u32 mode)
+{
+	return mode & ~(u32)MASK(31, MODE_COUNT_SHIFT);
 }
 
 static void hash_circumstances(struct trans *t, const struct kept *kept)
@@ -149,6 +167,7 @@ static void hash_circumstances(struct trans *t, const struct kept *kept)
 		.seeded = cpu->port.seeded,
 		.full_timing = cpu->port.full_timing,
 		.has_rorx = t->eng->has_rorx,
+		.shared_caches = (t->mode & MODE_OBSERVE_MEMORY) && cpu_priv(cpu)->timing.shared,
 	};
 
 	for (u32 i = 0; i < FEATURE_WORDS; i++)
@@ -193,7 +212,7 @@ static bool make_key(struct trans *t, const struct kept *kept)
 	const u8 *page = t->source.copy[0]->bytes;
 	struct keyed k = { .circumstances = { t->circumstances[0], t->circumstances[1] },
 			   .rip = t->block->rip,
-			   .mode = t->mode };
+			   .mode = neutral_mode(t->mode) };
 
 	if (!source_load(t, 0, LINE) || !source_load(t, line, line + LINE))
 		return false;
@@ -239,7 +258,7 @@ static struct kept_block head_of(const struct trans *t)
 
 	return (struct kept_block){ .circumstances = { t->circumstances[0], t->circumstances[1] },
 				    .rip = b->rip,
-				    .mode = b->mode,
+				    .mode = neutral_mode(b->mode),
 				    .rsp_moved = b->rsp_moved,
 				    .code_size = t->e.p - b->code,
 				    .source_size = source_size(&t->source),
@@ -286,34 +305,10 @@ static void copy_source(const struct trans *t, const struct tables *to)
 /* The code with neutral values at its fixups. */
 static void copy_code(const struct trans *t, const struct tables *to, u32 size)
 {
-	const struct block *b = t->block;
-
-	bytes_copy(to->code, b->code, size);
+	bytes_copy(to->code, t->block->code, size);
 	for (u32 i = 0; i < t->fixups.n; i++) {
-		const struct fixup *f = &t->fixups.fixup[i];
-		const u8 *site = b->code + f->at;
-		u8 *at = to->code + f->at;
-
-		to->fixups[i] = *f;
-		switch ((enum fixup_kind)f->kind) {
-		case FIXUP_THUNK:
-			*(u32_unaligned *)at =
-				site + 4 + *(const s32_unaligned *)site - t->eng->code_rw;
-			break;
-		case FIXUP_BLOCK64:
-			*(u64_unaligned *)at = *(const u64_unaligned *)site - (u64)(uintptr_t)b;
-			break;
-		case FIXUP_INSN64:
-			*(u64_unaligned *)at = 0;
-			break;
-		case FIXUP_BLOCK32:
-		case FIXUP_LINK32:
-		case FIXUP_NUMBER:
-			*(u32_unaligned *)at = 0;
-			break;
-		case FIXUP_LANDING:
-			break;
-		}
+		to->fixups[i] = t->fixups.fixup[i];
+		kept_fixup_neutralize(t, &to->fixups[i], to->code);
 	}
 }
 
@@ -363,27 +358,15 @@ static bool same_source(struct trans *t, const struct tables *from, const struct
 	return k->nranges && from->ranges[0].from == (t->block->rip & ~PAGE_MASK);
 }
 
-static bool fixup_sound(const struct kept_block *k, const struct fixup *f)
-{
-	switch ((enum fixup_kind)f->kind) {
-	case FIXUP_BLOCK64:
-		return f->at + 8u <= k->code_size;
-	case FIXUP_INSN64:
-		return f->at + 8u <= k->code_size && f->index < k->ncopies;
-	case FIXUP_LINK32:
-		return f->at + 4u <= k->code_size && f->index < k->nlinks;
-	default:
-		return f->at + 4u <= k->code_size;
-	}
-}
-
 /* Nothing in it leads out of its own tables. */
 static bool sound(const struct kept_block *k, const struct tables *from)
 {
+	const struct fixup_bounds bounds = { k->code_size, k->ncopies, k->nlinks };
+
 	if (!k->code_size || !k->ninsns || k->complex > k->ncopies)
 		return false;
 	for (u32 i = 0; i < k->nfixups; i++)
-		if (!fixup_sound(k, &from->fixups[i]))
+		if (!kept_fixup_sound(&from->fixups[i], &bounds))
 			return false;
 	for (u32 i = 0; i < k->nlinks; i++)
 		if (from->links[i].site + 4u > k->code_size ||
@@ -434,36 +417,6 @@ static bool make_tables(struct trans *t, const struct kept_block *k, const struc
 	       make_weights(t, k, from->weights);
 }
 
-static void fix_up(struct trans *t, const struct fixup *f)
-{
-	struct block *b = t->block;
-	u8 *at = b->code + f->at;
-
-	switch ((enum fixup_kind)f->kind) {
-	case FIXUP_THUNK:
-		*(s32_unaligned *)at = t->eng->code_rw + *(const u32_unaligned *)at - (at + 4);
-		break;
-	case FIXUP_BLOCK64:
-		*(u64_unaligned *)at += (u64)(uintptr_t)b;
-		break;
-	case FIXUP_INSN64:
-		*(u64_unaligned *)at = (u64)(uintptr_t)(t->copies[0] + f->index);
-		break;
-	case FIXUP_BLOCK32:
-		*(u32_unaligned *)at = meta_offset(t, b);
-		break;
-	case FIXUP_LINK32:
-		*(u32_unaligned *)at = meta_offset(t, &b->link[f->index]);
-		break;
-	case FIXUP_NUMBER:
-		*(u32_unaligned *)at = t->eng->nblocks;
-		break;
-	case FIXUP_LANDING:
-		check_enterable(t->eng, at);
-		break;
-	}
-}
-
 /* As translate() makes one; false: the cache is full, which translating will find again. */
 static bool make_block(struct trans *t, const struct kept_block *k, const struct tables *from)
 {
@@ -475,7 +428,7 @@ static bool make_block(struct trans *t, const struct kept_block *k, const struct
 	}
 	bytes_copy(b->code, from->code, k->code_size);
 	for (u32 i = 0; i < k->nfixups; i++)
-		fix_up(t, &from->fixups[i]);
+		kept_fixup_fill_in(t, &from->fixups[i]);
 	for (u32 i = 0; i < k->nranges; i++)
 		source_use(t, from->ranges[i].from, from->ranges[i].to);
 	b->lines = t->source.used[0];
@@ -503,7 +456,7 @@ static bool recall(struct trans *t, const struct kept *kept, find_fn *find)
 	from = tables_of(k);
 	return from.size == buffer->entry.size && k->circumstances[0] == t->circumstances[0] &&
 	       k->circumstances[1] == t->circumstances[1] && k->rip == t->block->rip &&
-	       k->mode == t->mode && sound(k, &from) && same_source(t, &from, k) &&
+	       k->mode == neutral_mode(t->mode) && sound(k, &from) && same_source(t, &from, k) &&
 	       make_block(t, k, &from);
 }
 
@@ -574,7 +527,7 @@ bool kept_block_recall(struct trans *t)
 	const struct kept *kept = t->cpu->port.kept;
 
 	t->keeps = false;
-	if (likely(!kept) || !kept_mode(t->mode) || t->eng->profile)
+	if (likely(!kept) || !kept_mode(t) || t->eng->profile)
 		return false;
 	hash_circumstances(t, kept);
 	if (!make_key(t, kept))
