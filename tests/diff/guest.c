@@ -220,10 +220,18 @@ static void build_cpu(struct cpu *cpu)
 
 void guest_count(u64 index)
 {
-	static const retire_wanted sets[] = { ~(retire_wanted)0, COUNT_BRANCHES | COUNT_MEMORY,
-					      OBSERVED_IN_BRANCHES, OBSERVED_IN_MEMORY,
-					      COUNT_CYCLES | RETIRE_BIT(RETIRE_CONDITIONAL) };
+	static const retire_wanted sets[] = { ~(retire_wanted)0,
+					      COUNT_BRANCHES | COUNT_MEMORY,
+					      OBSERVED_IN_BRANCHES,
+					      OBSERVED_IN_MEMORY,
+					      COUNT_CYCLES | RETIRE_BIT(RETIRE_CONDITIONAL),
+					      RETIRE_BIT(RETIRE_CYCLES),
+					      RETIRE_BIT(RETIRE_CYCLES) | OBSERVED_IN_BRANCHES };
+	bool full = index / ARRAY_SIZE(sets) % 2;
 
+	if (full != guest.cpu->port.full_timing) /* which no processor changes: not in its mode */
+		engine_forget(guest.cpu);
+	guest.cpu->port.full_timing = full;
 	guest.cpu->port.wanted = sets[index % ARRAY_SIZE(sets)];
 }
 

@@ -64,6 +64,8 @@ static void print_repeat(const struct worker *w, u64 index)
 		printf(" --vendor other");
 	if (opt->kept)
 		printf(" --kept");
+	if (opt->observed)
+		printf(" --observed");
 	printf("\n");
 	fflush(stdout);
 }
