@@ -14,6 +14,7 @@ import samples
 from kernel_symbols import UNREADABLE
 
 SEARCHES = 0, 2, 8, 30  # seconds after the start: a guest that boots is no Linux yet
+SECONDS = 10  # for an answer
 PEER = struct.Struct("iII")  # struct ucred
 MAX_ANSWER = 16 << 20  # characters
 MAX_FUNCTIONS = 100_000
@@ -23,8 +24,12 @@ MAX_DESCRIBED = 256 << 20  # bytes of lines that describe processes: the guest c
 REQUESTS = 7000  # bytes: the library has a buffer of 8 KiB for lines that wait
 
 
+class Silent(Exception):
+    """The VM does not answer. No OSError, which is what a VM that has ended is."""
+
+
 class Socket:
-    """A control socket. ValueError: vm is no name of one."""
+    """A control socket. ValueError: vm is no name of one. Questions: EOFError, OSError if the VM has ended, Silent."""
 
     def __init__(self, vm):
         pid, _, number = vm.partition(".")
@@ -32,7 +37,7 @@ class Socket:
         if not pid.isdigit() or not self.number.isdigit():
             raise ValueError(f"'{vm}' is no VM: vpmu ps lists them")
         self.socket = socket.socket(socket.AF_UNIX)
-        self.socket.settimeout(10)
+        self.socket.settimeout(SECONDS)
         try:
             self.socket.connect(b"\0vpmu/%d/%d" % (os.getuid(), int(pid)))
         except ConnectionRefusedError:
@@ -47,10 +52,17 @@ class Socket:
             self.socket.close()
             raise PermissionError(errno.EACCES, os.strerror(errno.EACCES))
 
+    @staticmethod
+    def _in_time(function, *arguments):
+        try:
+            return function(*arguments)
+        except TimeoutError:
+            raise Silent(f"the VM does not answer for {SECONDS} s") from None
+
     def _answer(self):
         lines, left = [], MAX_ANSWER
         while True:
-            line = self.file.readline(left)
+            line = self._in_time(self.file.readline, left)
             if not line.endswith("\n"):  # the end, or more than a VM says
                 raise EOFError
             if line == ".\n":
@@ -69,7 +81,7 @@ class Socket:
             while len(answers) + sent < len(waiting) and (not sent or size + len(waiting[len(answers) + sent]) <= REQUESTS):
                 size += len(waiting[len(answers) + sent])
                 sent += 1
-            self.socket.sendall(b"".join(waiting[len(answers): len(answers) + sent]))
+            self._in_time(self.socket.sendall, b"".join(waiting[len(answers): len(answers) + sent]))
             answers += [self._answer() for _ in range(sent)]
         return answers
 
@@ -168,7 +180,7 @@ class Recorder:
         return " ".join(words)
 
     def sample(self):
-        """One of each vCPU. EOFError, OSError: the VM has ended. Unwritable."""
+        """One of each vCPU. EOFError, OSError: the VM has ended. Silent. Unwritable."""
         self._search()
         lines = self.control.ask(self._command())
         when = self.now()
