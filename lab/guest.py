@@ -13,21 +13,16 @@ import time
 
 
 class Failure(Exception):
-    """An experiment could not be run; says why, and the exit code of the command that failed."""
-
-    def __init__(self, text, code=1):
-        super().__init__(text)
-        self.code = code if code > 0 else 128 - code  # as a shell has it for what a signal ended
+    """An experiment could not be run; says why."""
 
 
 def on_host(*words, stderr=subprocess.PIPE):
     """What a command of the host prints. It must succeed. stderr None: the user sees its progress and complaints."""
     if not shutil.which(words[0]):
-        raise Failure(f"there is no {words[0]}", 127)
+        raise Failure(f"there is no {words[0]}")
     done = subprocess.run(words, text=True, stdout=subprocess.PIPE, stderr=stderr)
     if done.returncode:
-        raise Failure(f"'{' '.join(words)}' failed with exit code {done.returncode}: {(done.stderr or '').strip()[-400:]}",
-                      done.returncode)
+        raise Failure(f"'{' '.join(words)}' failed with exit code {done.returncode}: {(done.stderr or '').strip()[-400:]}")
     return done.stdout
 
 
@@ -52,12 +47,14 @@ def _descends(pid, ancestor):
 
 
 class Guest:
-    """One throw-away guest. Commands run in a shell in it, one after the other."""
+    """One throw-away guest. Commands run in a shell in it, one after the other, each for so many seconds at most; the guest itself has no
+    limit, since experiments share it, and ends with its standard input."""
 
     def __init__(self, model="genoa", pmu="mediated", accounting="guest", cpus=1, options=(), seconds=900):
         self.seconds = seconds
-        self.environment = dict(os.environ, VPMU_PMU=pmu, VPMU_ACCOUNTING=accounting)
-        self.command = [VPMU, "exec", "--cpu", model, "--cpus", str(cpus), "--timeout", str(seconds), *options, "--", "sh"]
+        # perf in the guest prints numbers as the locale has them, and the guest inherits the environment.
+        self.environment = dict(os.environ, VPMU_PMU=pmu, VPMU_ACCOUNTING=accounting, LC_ALL="C")
+        self.command = [VPMU, "exec", "--cpu", model, "--cpus", str(cpus), *options, "--", "sh"]
         self.commands = 0
         self.waiting = b""
 
@@ -68,7 +65,7 @@ class Guest:
         try:
             self.run("true")
             self.pid = self._find()
-        except Failure:
+        except BaseException:
             self.__exit__()
             raise
         return self
@@ -79,11 +76,19 @@ class Guest:
         try:
             self.process.wait(30)
         except subprocess.TimeoutExpired:
-            self.process.kill()
-            self.process.wait()
+            self._kill()
         self.process.stdout.close()
         if self.errors:
             self.errors.close()
+
+    def _kill(self):
+        """SIGTERM first, upon which vpmu exec ends its guest."""
+        self.process.terminate()
+        try:
+            self.process.wait(10)
+        except subprocess.TimeoutExpired:
+            self.process.kill()
+            self.process.wait()
 
     def _find(self):
         """The process of the VM: its control socket is a descendant's of ours."""
@@ -114,14 +119,14 @@ class Guest:
                 self.waiting = self.waiting[match.end():]
                 if int(match[1]):
                     raise Failure(f"in the guest, '{self.command_text}' failed with exit code {int(match[1])}: "
-                                  f"{output.strip()[-400:]}", int(match[1]))
+                                  f"{output.strip()[-400:]}")
                 return output
             if not select.select([self.process.stdout], [], [], max(0, end - time.monotonic()))[0]:
                 raise Failure("the guest does not answer")
             more = os.read(self.process.stdout.fileno(), 65536)
             if not more:
                 words = self.last_words()
-                raise Failure(f"'{' '.join(self.command)}' ended: {words}", self.process.wait(30) or 1)
+                raise Failure(f"'{' '.join(self.command)}' ended: {words}")
             self.waiting += more
 
     def last_words(self):
@@ -174,6 +179,13 @@ class Guest:
         output = self.run(command)
         return output, difference(before, self.stat())
 
+    def writes(self, command):
+        """Writes of PMU registers of a command, by name, whether they exit or pass."""
+        before = self.stat()
+        self.run(command)
+        grown = difference(before, self.stat(), slice(1, 2))
+        return {name: sum(sum(both) for (of, _), both in grown.items() if of == name) for name, _ in grown}
+
 
 class Holder:
     """A `vpmu stat` that holds events of the host; what it said is in .said, as JSON lines."""
@@ -216,23 +228,35 @@ class Guests:
         return guest
 
     def close(self):
-        for guest in self.running.values():
-            guest.__exit__()
-        self.running = {}
+        while self.running:
+            self.running.popitem()[1].__exit__()
 
 
-def accesses(stat):
-    return {(row["name"], row["msr"]): (sum(row["exits"]), sum(row["passed"])) for row in stat["msrs"] if row["pmu"]}
+BOTH = slice(0, 2)  # reads and writes
 
 
-def difference(before, after):
-    then = accesses(before)
+def accesses(stat, kinds=BOTH):
+    return {(row["name"], row["msr"]): (sum(row["exits"][kinds]), sum(row["passed"][kinds])) for row in stat["msrs"] if row["pmu"]}
+
+
+def difference(before, after, kinds=BOTH):
+    then = accesses(before, kinds)
     grown = {}
-    for key, (exits, passed) in accesses(after).items():
+    for key, (exits, passed) in accesses(after, kinds).items():
         was = then.get(key, (0, 0))
         if (exits, passed) != was:
             grown[key] = (exits - was[0], passed - was[1])
     return grown
+
+
+def recorded(guest, comm, data="/tmp/lab.data"):
+    """(samples of a program, lost samples) that perf finds in a recording in the guest."""
+    text = guest.run(f"perf report -i {data} --stdio -n --sort comm 2>/dev/null")
+    samples = re.search(rf"^\s*[\d.]+%\s+(\d+)\s+{comm}\s*$", text, re.M)
+    lost = re.search(r"^# Total Lost Samples: (\d+)$", text, re.M)
+    if not samples or not lost:
+        raise Failure(f"there are no samples of {comm}: {text[:200]}")
+    return int(samples[1]), int(lost[1])
 
 
 def perf_counts(text):
@@ -254,5 +278,5 @@ def program(lab, name, flags=("-static", "-no-pie", "-fno-pie")):
         lab.built = tempfile.mkdtemp(prefix="vpmu-lab-", dir="/var/tmp")
     path = f"{lab.built}/{name}"
     if not os.path.exists(path):
-        on_host("cc", "-O1", "-g", *flags, "-fno-omit-frame-pointer", "-o", path, f"{HERE}/{name}.c")
+        on_host("cc", "-O1", "-g", *flags, "-fno-omit-frame-pointer", "-I", os.path.dirname(HERE), "-o", path, f"{HERE}/{name}.c")
     return path

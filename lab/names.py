@@ -4,19 +4,30 @@ guest only if it has the build id of the guest's file."""
 
 import os
 import subprocess
+import sys
 
 import symbols
 
 DEBUG_FILES = "/usr/lib/debug/.build-id"
 
 
+def why(error, tool):
+    """Why a tool of binutils does not answer."""
+    if isinstance(error, FileNotFoundError):
+        return f"there is no {tool}: run 'apt install binutils'"
+    return f"{tool} takes too long" if isinstance(error, subprocess.TimeoutExpired) else f"cannot run {tool}: {error.strerror}"
+
+
 def demangled(mangled):
-    """{name: as its language has it, without parameters}, as perf shows it, by c++filt; nothing without it."""
+    """{name: as its language has it, without parameters}, as perf shows it, by c++filt; nothing without it, which is said."""
     wanted = sorted(name for name in mangled if name.startswith(("_Z", "_R")))
+    if not wanted:
+        return {}
     try:
         done = subprocess.run(["c++filt", "-p", "-i"], input="".join(f"{name}\n" for name in wanted), text=True, errors="replace",
                               stdout=subprocess.PIPE, timeout=60)
-    except (OSError, subprocess.TimeoutExpired):
+    except (OSError, subprocess.TimeoutExpired) as error:
+        print(f"vpmu report: names of C++ and Rust stay mangled: {why(error, 'c++filt')}", file=sys.stderr)
         return {}
     lines = done.stdout.splitlines()
     return dict(zip(wanted, lines)) if len(lines) == len(wanted) else {}

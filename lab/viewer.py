@@ -10,8 +10,10 @@ import json
 import os
 import secrets
 import subprocess
+import sys
 
 import flame
+import names
 
 HERE = os.path.dirname(os.path.realpath(__file__))
 PARTS = "guest user", "guest kernel", "hypervisor", "VMM"
@@ -37,11 +39,11 @@ class Tree:
 
 
 def listing(path, start, size):
-    """[(address, instruction)] of a function, by objdump."""
+    """[(address, instruction)] of a function, by objdump. OSError: it cannot be run."""
     try:
         text = subprocess.run(["objdump", "-d", "--no-show-raw-insn", "-C", f"--start-address={start:#x}", f"--stop-address={start + size:#x}",
                                path], text=True, errors="replace", stdout=subprocess.PIPE, stderr=subprocess.DEVNULL, timeout=SECONDS).stdout
-    except (OSError, subprocess.TimeoutExpired):
+    except subprocess.TimeoutExpired:
         return []
     rows = [line.strip().split(":\t", 1) for line in text.splitlines() if ":\t" in line]
     return [(int(address, 16), " ".join(code.split())) for address, code in rows[:MAX_LINES]]
@@ -54,7 +56,11 @@ def assembly(places):
         functions[program, function, path, start, size][address] += 1
     found = {}
     for (program, function, path, start, size), counts in sorted(functions.items(), key=lambda item: -sum(item[1].values()))[:MAX_FUNCTIONS]:
-        rows = [[f"{address:x}", code, counts[address]] for address, code in listing(path, start, size)]
+        try:
+            rows = [[f"{address:x}", code, counts[address]] for address, code in listing(path, start, size)]
+        except OSError as error:
+            print(f"vpmu report: the page has no assembly: {names.why(error, 'objdump')}", file=sys.stderr)
+            return {}
         if rows:
             found.setdefault(f"{program}\n{function}", rows)
     return found
