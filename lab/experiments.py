@@ -83,11 +83,11 @@ def contention(lab):
                  [[name, *measured[name], " / ".join(f"{n:,}" for n in PUBLISHED_CONTENTION[name])] for name in measured])
     result.figures = {"measured": measured, "starvations": starved, "mediated alone": alone}
     result.must("event mode: branches and cache-misses read 0, cycles and instructions do not",
-                measured["event"][2] in (0, None) and measured["event"][3] in (0, None) and measured["event"][1])
+                all(measured["event"][:2]) and not any(measured["event"][2:]))
     result.must(f"event mode says that counters starved ({starved} times)", starved >= 2)
     for i in (1, 2):
         result.must(f"mediated, contended: {EVENTS[i]} within 0.1 % of uncontended",
-                    alone[i] and abs(measured["mediated"][i] - alone[i]) <= alone[i] / 1000)
+                    alone[i] and measured["mediated"][i] and abs(measured["mediated"][i] - alone[i]) <= alone[i] / 1000)
     result.must("the host's exclude_guest events had their counters all of the host's time", running and not lost)
     result.plot("branches:u counted", "", [[name, measured[name][2] or 0] for name in measured])
     return result
@@ -154,15 +154,16 @@ def exits_dashboard(lab):
 
 # --- PerfMonV2 ---
 
-TURNS = 200
+TURNS = 1000
+SWITCHES = 0.1  # writes of each register in a turn, at most, that are of context switches, which come by themselves
 
 
 def toggling(guest, toggle, k):
-    """Accesses of (selects, the global control) for a stop and a start of k counters."""
+    """Writes of (selects, the global control) for a stop and a start of k counters."""
     counts = {}
     for turns in (0, TURNS):
-        _, grown = guest.exits(f"{toggle} {k} {turns}")
-        counts[turns] = [sum(exits + passed for (name, _), (exits, passed) in grown.items() if name.startswith(start))
+        grown = guest.writes(f"{toggle} {k} {turns}")
+        counts[turns] = [sum(n for name, n in grown.items() if name.startswith(start))
                          for start in (("PERF_CTL", "PerfEvtSel"), "PerfCntrGlobalCtl")]
     return [(counts[TURNS][i] - counts[0][i]) / TURNS for i in (0, 1)]
 
@@ -177,17 +178,19 @@ def perfmon_v2(lab):
         guest.run(f"{toggle} 1 1")
         figures[model] = {k: toggling(guest, toggle, k) for k in ((1, 6) if lab.quick else range(1, 7))}
         lab.progress(f"{model}: done")
-    result.table("accesses for a stop and a start of k counters",
+    result.table("writes for a stop and a start of k counters",
                  ["k", "without: selects", "without: control", "with: selects", "with: control"],
                  [[k, *(f"{n:.1f}" for n in figures["milan"][k] + figures["genoa"][k])] for k in figures["milan"]])
     result.figures = figures
-    result.plot("selector accesses for six counters", "", [["without PerfMonV2", figures["milan"][6][0]],
-                                                            ["with PerfMonV2", figures["genoa"][6][0]]])
-    result.must("without PerfMonV2 selector accesses grow with every counter",
-                all(figures["milan"][k][0] >= figures["milan"][1][0] + 2 * (k - 1) for k in figures["milan"]))
-    result.must("with PerfMonV2 selector accesses do not grow: one write stops and starts all",
-                figures["genoa"][6][0] < figures["genoa"][1][0] + 1 and
-                abs(figures["genoa"][6][1] - figures["genoa"][1][1]) < 1)
+    result.plot("selector writes for six counters", "", [["without PerfMonV2", figures["milan"][6][0]],
+                                                          ["with PerfMonV2", figures["genoa"][6][0]]])
+    result.must("without PerfMonV2 every counter more takes two selector writes more",
+                all(abs(selects - (figures["milan"][1][0] + 2 * (k - 1))) < SWITCHES * k for k, (selects, _) in figures["milan"].items()))
+    genoa = figures["genoa"].values()
+    result.must("with PerfMonV2 selector writes do not grow",
+                all(0 < selects < figures["genoa"][1][0] + 6 * SWITCHES for selects, _ in genoa))
+    result.must("with PerfMonV2 one write of the global control stops all counters and one starts them",
+                all(1 <= control <= 2 + SWITCHES for _, control in genoa))
     return result
 
 

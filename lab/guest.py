@@ -202,7 +202,8 @@ class Holder:
 
     def __exit__(self, *_):
         self.process.terminate()
-        self.said += self.process.communicate()[0]
+        with self.process:
+            self.said += self.process.stdout.read()  # communicate() would not see what readline() has read ahead
 
 
 class Guests:
@@ -250,13 +251,13 @@ def difference(before, after, kinds=BOTH):
 
 
 def recorded(guest, comm, data="/tmp/lab.data"):
-    """(samples of a program, lost samples) that perf finds in a recording in the guest."""
+    """(samples of a program, of all events, and lost samples) that perf finds in a recording in the guest."""
     text = guest.run(f"perf report -i {data} --stdio -n --sort comm 2>/dev/null")
-    samples = re.search(rf"^\s*[\d.]+%\s+(\d+)\s+{comm}\s*$", text, re.M)
+    samples = re.findall(rf"^\s*[\d.]+%\s+(\d+)\s+{comm}\s*$", text, re.M)
     lost = re.search(r"^# Total Lost Samples: (\d+)$", text, re.M)
     if not samples or not lost:
         raise Failure(f"there are no samples of {comm}: {text[:200]}")
-    return int(samples[1]), int(lost[1])
+    return sum(int(count) for count in samples), int(lost[1])
 
 
 def perf_counts(text):
