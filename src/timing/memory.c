@@ -319,6 +319,12 @@ static bool shown_before(struct timing *t, gva_t linear, bool code)
 		t->replay = 0; /* code is fetched first */
 		return false;
 	}
+	/* An instruction lies on two lines at most, and addresses may wrap. Translated code does
+	 * not show the first one again if it is settled: the second one is new even so. */
+	if (code && (s32)(linear - t->replay_upto) > 0) {
+		t->replay = 0;
+		return false;
+	}
 	if (linear == t->replay_upto)
 		t->replay = 0;
 	return true;

@@ -196,11 +196,58 @@ static void what_is_shown_again_changes_nothing(void **state)
 	assert_equal();
 }
 
+static struct timing_access code_at(gpa_t at)
+{
+	return (struct timing_access){ .linear = at, .physical = at, .page_shift = PAGE_SHIFT };
+}
+
+#define NO_TRIP 2u
+
+/* An instruction on two lines. If one of them reaches a trip, it is executed again. */
+static void fetch_across(struct side *s, gpa_t at, u32 trip)
+{
+	const struct timing_access a[2] = { code_at(at), code_at((at | (LINE - 1)) + 1) };
+
+	fetch(s, a[0]);
+	if (trip > 0)
+		fetch(s, a[1]);
+	if (trip == NO_TRIP)
+		return;
+	timing_replay(&s->timing, true);
+	timing_visit(&s->timing);
+	fetch(s, a[0]);
+	fetch(s, a[1]);
+	timing_visit(&s->timing);
+}
+
+/* Its second line is missed, and may take the first one's page out of the TLB, where that is the
+ * oldest. */
+static void a_trip_of_one_line_of_code_loses_no_other(void **state)
+{
+	(void)state;
+	for (u32 trip = 0; trip < 2; trip++)
+		for (u32 j = 0; j < 2; j++) {
+			gpa_t page = 0x10000000 * (trip + 1);
+			u32 entries = side[j]->timing.itlb.sets * side[j]->timing.itlb.ways;
+
+			fetch(side[j], code_at(page)); /* the first one shown */
+			fetch_across(side[j], page + 10 * LINE - 3, j ? trip : NO_TRIP);
+			if (!trip)
+				assert_int_equal(side[j]->count[RETIRE_L1I_MISSES], 2);
+			page += 0x1000000;
+			for (u32 i = 0; i < entries; i++)
+				fetch(side[j], code_at(page - i * (PAGE_SIZE + LINE) - 3));
+			fetch_across(side[j], page - 3, j ? trip : NO_TRIP);
+		}
+	assert_equal();
+}
+
 int main(void)
 {
 	static const struct CMUnitTest tests[] = {
 		TEST(line_buffers_change_no_count),
 		TEST(what_is_shown_again_changes_nothing),
+		TEST(a_trip_of_one_line_of_code_loses_no_other),
 	};
 
 	return cmocka_run_group_tests(tests, NULL, NULL);
