@@ -8,7 +8,9 @@
  * Neighbours, other machines on the cores that share the last level, push lines out of it: with
  * llc_period each set gets a line of theirs, which is nothing but an empty way, at equal times. So
  * a line that is not asked for goes through all ways, and is gone after as many periods. A set is
- * brought up to date when it is looked at (levels_age()).
+ * brought up to date when it is looked at (levels_age()). Time is that of observation: between two
+ * of them the guest's own lines do not change either, and whether ticks are tallied then depends on
+ * slices (cpu/mode.c).
  *
  * vCPU thread; general registers only.
  */
@@ -27,13 +29,16 @@ static void add_foreign(u64 *set, u32 ways, u64 n)
 
 void levels_age(struct timing *t, u64 line)
 {
+	struct penalty *p = &t->penalty;
 	u64 *set, *aged, by_now;
 
 	if (likely(!t->llc_period) || !t->costs)
 		return;
+	t->llc_clock += p->now - p->aged;
+	p->aged = p->now;
 	set = sets_of(&t->llc, line);
 	aged = &t->llc_aged[(u64)(set - t->llc.tags) / t->llc.ways];
-	by_now = t->penalty.now / t->llc_period;
+	by_now = t->llc_clock / t->llc_period;
 	if (by_now <= *aged) /* of another processor, whose clock is ahead of this one's */
 		return;
 	add_foreign(set, t->llc.ways, by_now - *aged);

@@ -60,6 +60,8 @@
 #define RAMP_FIRST 12u
 #define RAMP_INSNS 60u
 #define RAMP_TICKS (TICKS_PER_CYCLE * 2 / 5)
+/* Instructions: more than a reorder buffer holds, and than RAMP_FIRST + RAMP_INSNS. */
+#define LONG_AGO   BIT(16)
 /* String instructions, and all that is wider than a line, store 30 bytes in a cycle. */
 #define BYTE_TICKS (TICKS_PER_CYCLE / 30)
 
@@ -104,8 +106,21 @@ void penalty_begin(struct timing *t)
 	bytes_fill(&t->penalty, 0, sizeof(t->penalty));
 }
 
+/* The processor's tallies are of its whole life. What is behind it here, as far as it matters, is
+ * long ago. */
+static void place(struct penalty *p, u64 ticks, u64 insns)
+{
+	p->placed = true;
+	p->rate_insns = insns;
+	p->rate_ticks = p->aged = ticks;
+	p->window = insns - LONG_AGO;
+	p->restarted = insns - LONG_AGO;
+}
+
 void penalty_at(struct timing *t, u64 ticks, u64 insns)
 {
+	if (unlikely(!t->penalty.placed))
+		place(&t->penalty, ticks, insns);
 	t->penalty.now = ticks;
 	t->penalty.insns = insns;
 }

@@ -55,16 +55,20 @@ struct arrival {
 };
 
 struct penalty {
-	u64 now;   /* up to and with the instruction at hand */
-	u64 insns; /* that many, up to and with it */
-	u64 total; /* penalties so far */
+	bool placed; /* penalty_at() has been called since observation began */
+	u64 now;     /* up to and with the instruction at hand */
+	u64 insns;   /* that many, up to and with it */
+	u64 total;   /* penalties so far */
 	/* A stall is charged when its load misses, but the instructions that follow it in the
 	 * reorder buffer enter before the processor stalls: `early` ticks before their `now`, from
 	 * instruction `window` on. */
 	u64 window, early;
-	u64 rate;		 /* ticks of an instruction without penalties, lately */
+	/* Ticks of an instruction without penalties, lately. 0, which stands for the width of the
+	 * processor, until a reorder buffer's worth of instructions was observed. */
+	u64 rate;
 	u64 rate_insns;		 /* it is the mean since this instruction */
 	u64 rate_ticks;		 /* and this time, without penalties */
+	u64 aged;		 /* t->llc_clock counts up to this time */
 	u64 stores_done;	 /* the stores that missed have left the store buffer */
 	u64 line_free[3];	 /* as penalty_params.line */
 	u64 fill[PENALTY_FILLS]; /* when each is free again */

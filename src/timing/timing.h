@@ -87,6 +87,7 @@ struct timing {
 	/* Full timing: neighbours put a line into each set of llc every so many ticks (levels.c);
 	 * 0: there are none. And how often they have, by set, as far as its tags show it. */
 	u64 llc_period, *llc_aged;
+	u64 llc_clock; /* their time: ticks that were observed, up to the last look at llc */
 	/* With other processors: NULL without; the others also write stale[], see coherence.c. */
 	struct coherence *shared;
 	u32 index;   /* of this one */

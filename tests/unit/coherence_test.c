@@ -321,6 +321,7 @@ static void the_last_level_loses_lines_for_all(void **state)
 	for (u32 i = 0; i < CPUS; i++) {
 		timing_set_full(cpu[i], true);
 		timing_set_life(cpu[i], 2400000);
+		penalty_at(cpu[i], 0, 0);
 	}
 	life = cpu[0]->llc_period * cpu[0]->llc.ways;
 	assert_false(one_finds_what_another_lost(life));
