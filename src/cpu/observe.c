@@ -89,3 +89,9 @@ void cpu_observe_wbinvd(struct cpu *cpu)
 	if (cpu_observes(cpu))
 		timing_flush_caches(&cpu_priv(cpu)->timing);
 }
+
+void cpu_observe_slots(struct cpu *cpu)
+{
+	if (cpu_priv(cpu)->timing.params)
+		timing_forget_hosts(&cpu_priv(cpu)->timing);
+}

@@ -57,5 +57,6 @@ void cpu_observe_invpcid(struct cpu *cpu, u16 space);
 void cpu_observe_flush(struct cpu *cpu); /* all translations */
 void cpu_observe_clflush(struct cpu *cpu, gpa_t gpa);
 void cpu_observe_wbinvd(struct cpu *cpu);
+void cpu_observe_slots(struct cpu *cpu); /* cpu->port.mem is another one */
 
 #endif

@@ -80,6 +80,15 @@ void timing_flush_tlbs(struct timing *t)
 	forget_lines(t);
 }
 
+void timing_forget_hosts(struct timing *t)
+{
+	if (!t->data_pages
+		     .groups) /* no line was ever entered: spares memory that is not mapped yet */
+		return;
+	bytes_fill(t->data_line, 0, sizeof(t->data_line));
+	bytes_fill(t->store_line, 0, sizeof(t->store_line));
+}
+
 void timing_switch_space(struct timing *t)
 {
 	forget_lines(t);

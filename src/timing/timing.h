@@ -176,6 +176,8 @@ void timing_flush_space(struct timing *t, u16 space); /* but not what is global 
 void timing_flush_tlbs(struct timing *t);
 /* MOV to CR3 that keeps what the TLBs hold. */
 void timing_switch_space(struct timing *t);
+/* Host addresses may stand for other lines from now on. Changes no count of these that stay. */
+void timing_forget_hosts(struct timing *t);
 
 /*
  * Near branches, at the address of the instruction, in the order in which they retire. Of those

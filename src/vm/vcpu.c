@@ -68,7 +68,7 @@ void vcpu_section_begin(struct vcpu *vcpu)
 	vcpu->cpu->port.mem = mem;
 	if (mem->generation != vcpu->mem_generation) {
 		vcpu->mem_generation = mem->generation;
-		tlb_flush(vcpu->cpu);
+		tlb_change_slots(vcpu->cpu);
 	}
 	/* Not only before the guest goes on: an answer may be stored first, to a page that the
 	 * dirty log has just given out. */

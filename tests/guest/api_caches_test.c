@@ -2,7 +2,7 @@
 /*
  * vCPUs of a VM share the last level of cache and take lines from each other
  * (src/timing/coherence.c): what two that write to one line count of it, in turns and side by side.
- * Run by `vpmu kvm`.
+ * And lines of a memory slot that moves. Run by `vpmu kvm`.
  */
 #include <errno.h>
 #include <pthread.h>
@@ -18,13 +18,16 @@
 
 #include "guest/kvm_guest.h"
 
-#define VCPUS	   2
-#define ROUNDS	   200000
-#define HANDOVERS  300
-#define QUANTUM_IS "5000"
-#define COUNT_OS   (BIT(17) | BIT(22))
-#define FORWARDS   0x04d2 /* MEM_LOAD_L3_HIT_RETIRED.XSNP_HITM, later XSNP_FWD */
-#define FROM_CCX   0x0243 /* ls_dmnd_fills_from_sys: L3 or another core of the CCX */
+#define VCPUS	       2
+#define ROUNDS	       200000
+#define HANDOVERS      300
+#define QUANTUM_IS     "5000"
+#define COUNT_OS       (BIT(17) | BIT(22))
+#define FORWARDS       0x04d2 /* MEM_LOAD_L3_HIT_RETIRED.XSNP_HITM, later XSNP_FWD */
+#define FROM_CCX       0x0243 /* ls_dmnd_fills_from_sys: L3 or another core of the CCX */
+/* Stores that miss L1. */
+#define STORE_REQUESTS 0xe224 /* L2_RQSTS.ALL_RFO */
+#define STORE_FILLS    0x4060 /* l2_request_g1.rd_blk_x */
 
 /* The last one to arrive says so; others halt for good. */
 #define END "9: lock incl 0xff000; cmpl $2, 0xff000; je 8f; cli; hlt; 8: out %al, $0xf4; jmp 8b\n"
@@ -37,6 +40,9 @@ GUEST_CODE(adding, "test %edx, %edx; jnz 2f\n"
 /* Waits until the word at RSI is odd, or even, as RDI is, and adds one; R8 times. */
 GUEST_CODE(handing_over, "1: mov (%rsi), %rax; xor %rdi, %rax; test $1, %al; jz 2f; pause; jmp 1b\n"
 			 "2: lock incq (%rsi); dec %r8; jnz 1b\n" END);
+
+/* Stores to R8 lines from RSI on. */
+GUEST_CODE(storing, "1: mov %rax, (%rsi); add $64, %rsi; dec %r8; jnz 1b; hlt\n");
 
 static struct kvm_guest g;
 static pthread_t threads[VCPUS];
@@ -182,6 +188,39 @@ static void a_line_that_is_handed_over_moves(void **state)
 		assert_true(counts.lines[i] >= HANDOVERS - 1);
 }
 
+#define PAGE_LINES 64
+
+/* Stores to each line of a page, which a slot shows at this address: how many missed L1? */
+static u64 misses_at(u64 gpa)
+{
+	struct kvm_userspace_memory_region region = { .slot = 1,
+						      .guest_phys_addr = gpa,
+						      .memory_size = PAGE_SIZE,
+						      .userspace_addr = (u64)g.ram + 0x120000 };
+
+	KVM_CALL(g.vm, KVM_SET_USER_MEMORY_REGION, &region);
+	set_vcpu(0, gpa, PAGE_LINES, 0);
+	kvm_guest_set_msr(&g, 0, kvm_guest_select(&g),
+			  (g.amd ? STORE_FILLS : STORE_REQUESTS) | COUNT_OS);
+	kvm_guest_set_msr(&g, 0, kvm_guest_counter(&g), 0);
+	assert_int_equal(kvm_guest_run(&g, 0), KVM_EXIT_HLT);
+	region.memory_size = 0;
+	KVM_CALL(g.vm, KVM_SET_USER_MEMORY_REGION, &region);
+	return kvm_guest_get_msr(&g, 0, kvm_guest_counter(&g));
+}
+
+/* Caches know lines by their physical addresses, whatever host memory they are. */
+static void a_slot_that_moves_has_other_lines(void **state)
+{
+	(void)state;
+	clocked("host", "static");
+	kvm_guest_create(&g, storing_start, (size_t)(storing_end - storing_start), 1);
+	assert_int_equal(misses_at(IMAGE_MMIO), PAGE_LINES);
+	assert_int_equal(misses_at(IMAGE_MMIO), 0);
+	assert_int_equal(misses_at(IMAGE_MMIO + 0x10000), PAGE_LINES);
+	kvm_guest_destroy(&g);
+}
+
 int main(void)
 {
 	const struct CMUnitTest tests[] = {
@@ -189,6 +228,7 @@ int main(void)
 		cmocka_unit_test(writers_of_lines_apart_do_not),
 		cmocka_unit_test(lines_move_at_the_same_instructions_in_every_run),
 		cmocka_unit_test(a_line_that_is_handed_over_moves),
+		cmocka_unit_test(a_slot_that_moves_has_other_lines),
 	};
 	struct sigaction action = { .sa_handler = interrupted };
 

@@ -36,6 +36,7 @@ void tlb_flush(struct cpu *cpu);       /* everything, including what is cached o
 void tlb_flush_data(struct cpu *cpu);  /* all tags for data accesses */
 void tlb_flush_local(struct cpu *cpu); /* entries of pages that are not global */
 void tlb_flush_page(struct cpu *cpu, gva_t gva); /* INVLPG */
+void tlb_change_slots(struct cpu *cpu); /* everything that knows host addresses, as tlb_flush() */
 /* CR3 was written: user code is now that of another address space. keep: a generation kept for it
  * may be used again (CR3's bit 63). */
 void tlb_switch(struct cpu *cpu, u64 old_cr3, bool keep);

@@ -12,6 +12,7 @@
 
 #include "cpu/mmu/code_pages.h"
 #include "cpu/mmu/shared_code.h"
+#include "cpu/observe.h"
 
 static void drop(struct tlb_entry *entry, u32 index)
 {
@@ -154,6 +155,12 @@ void tlb_flush(struct cpu *cpu)
 {
 	tlb_flush_data(cpu);
 	forget_code(cpu);
+}
+
+void tlb_change_slots(struct cpu *cpu)
+{
+	tlb_flush(cpu);
+	cpu_observe_slots(cpu);
 }
 
 static void drop_local(struct cpu *cpu)
