@@ -4,7 +4,8 @@
  * one away: at moments between the access's check and its end that two processors would seldom
  * meet. The host's memory of the page, or of its table, cannot be accessed then, and the handler of
  * the fault is the other processor. A TLB may keep a translation until it is invalidated (SDM 3A
- * 4.10.4): each row must end as it does undisturbed.
+ * 4.10.4): each row must end as it does undisturbed. And the timing model is shown what it is shown
+ * where the pages are neighbours.
  */
 #include <setjmp.h>
 #include <signal.h>
@@ -17,6 +18,7 @@
 
 #include "base/must.h"
 #include "cpu/mmu/mmu.h"
+#include "cpu/mode.h"
 #include "cpu/private.h"
 #include "engine/engine.h"
 #include "guest/machine.h"
@@ -217,11 +219,72 @@ static void a_page_that_goes_after_it_was_read_is_still_written(void **state)
 	rows_end_undisturbed(*state, AT_ACCESS);
 }
 
+/* --- what the timing model sees --- */
+
+struct misses {
+	u64 loads, stores, slow_loads, load_walks, store_walks;
+	bool store, modify; /* the last access */
+};
+
+/* A row whose second page is there on the host. */
+static struct misses misses_of(struct machine *m, const struct row *row, u64 page)
+{
+	const struct retire_tally *tally = &m->cpu->port.tally;
+	const struct observed_access *last = &cpu_priv(m->cpu)->timing.seen.access;
+
+	machine_start(m);
+	machine_load(m, row->start, row->end - row->start);
+	machine_cold(m);
+	map_apart(m->ram);
+	*(u64 *)(m->ram + TABLE) += page - ELSEWHERE;
+	set_state(m->cpu);
+	m->cpu->dr7 = 0;
+	cpu_watch_update(m->cpu);
+	m->cpu->port.wanted = OBSERVED_IN_MEMORY;
+	assert_int_equal(engine_run(m->cpu, 1000), EXIT_HLT);
+	m->cpu->port.wanted = 0;
+	return (struct misses){
+		.loads = retire_count(tally, RETIRE_LOAD_L1_MISSES, RETIRE_OS),
+		.stores = retire_count(tally, RETIRE_STORE_L1_MISSES, RETIRE_OS),
+		.slow_loads = retire_count(tally, RETIRE_SLOW_LOADS, RETIRE_OS),
+		.load_walks = retire_count(tally, RETIRE_DTLB_LOAD_MISSES, RETIRE_OS),
+		.store_walks = retire_count(tally, RETIRE_DTLB_STORE_MISSES, RETIRE_OS),
+		.store = last->store,
+		.modify = last->modify,
+	};
+}
+
+/* docs/model.md: a read-modify-write is a store. */
+static void pages_apart_count_as_neighbours(void **state)
+{
+	struct machine *m = *state;
+
+	for (u32 i = 0; i < ARRAY_SIZE(rows); i++) {
+		struct misses expected, got;
+
+		machine_start(m);
+		if (!expected_of(m, &rows[i], NEVER))
+			continue;
+		expected = misses_of(m, &rows[i], BORDER);
+		got = misses_of(m, &rows[i], ELSEWHERE);
+		if (got.loads != expected.loads || got.stores != expected.stores ||
+		    got.slow_loads != expected.slow_loads ||
+		    got.load_walks != expected.load_walks ||
+		    got.store_walks != expected.store_walks || got.store != expected.store ||
+		    got.modify != expected.modify)
+			fail_msg("%s: %lu loads, %lu stores, %lu slow loads", rows[i].name,
+				 got.loads, got.stores, got.slow_loads);
+		assert_int_equal(expected.loads, 0);
+		assert_int_equal(expected.stores, 2);
+	}
+}
+
 int main(void)
 {
 	const struct CMUnitTest tests[] = {
 		cmocka_unit_test(a_page_that_goes_after_its_walk_is_still_written),
 		cmocka_unit_test(a_page_that_goes_after_it_was_read_is_still_written),
+		cmocka_unit_test(pages_apart_count_as_neighbours),
 	};
 
 	return cmocka_run_group_tests(tests, machine_set_up, machine_tear_down);

@@ -85,7 +85,7 @@ static void watch(struct cpu *cpu, gva_t gva, u32 size, u32 access)
 /* What the processor reads and writes on its own account is not observed. */
 static void observe(struct cpu *cpu, gva_t gva, const struct parts *parts, u32 access)
 {
-	if (!cpu_observes(cpu) || (access & (ACCESS_SYSTEM | ACCESS_FETCH)))
+	if (!cpu_observes(cpu) || (access & (ACCESS_SYSTEM | ACCESS_FETCH | ACCESS_UNSHOWN)))
 		return;
 	for (u32 i = 0; i < parts->n; i++) {
 		const struct part *part = &parts->part[i];

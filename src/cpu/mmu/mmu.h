@@ -30,6 +30,8 @@ enum access_flags {
 	/* With ACCESS_WRITE: the same instruction reads it first (locked and not). */
 	ACCESS_RMW = BIT(3),
 	ACCESS_UNALIGNED = BIT(4), /* not subject to alignment checks, or already checked */
+	/* The timing model is not shown it: it is the first part of an access that will be. */
+	ACCESS_UNSHOWN = BIT(5),
 };
 
 void tlb_flush(struct cpu *cpu);       /* everything, including what is cached of code addresses */

@@ -88,6 +88,12 @@ static enum guest_fault fetch(struct cpu *cpu, u32 access)
 	return cpu_read_at(cpu, &pending->span, 0, pending->data, pending->span.size, access);
 }
 
+/* Is all of it memory, and not a device or a read-only slot that is one for writes? */
+static bool is_memory(const struct span *span)
+{
+	return span->t[0].host && (nparts(span) == 1 || span->t[1].host);
+}
+
 static u64 bounce(struct cpu *cpu, const struct span *span, u32 desc, u32 access,
 		  const u8 *return_pc)
 {
@@ -101,14 +107,17 @@ static u64 bounce(struct cpu *cpu, const struct span *span, u32 desc, u32 access
 		.bounced = true,
 		.data = priv->bounce + 64 +
 			(desc & (DESC_LOCK | DESC_REALIGN) ? 0 : span->gva & 63),
+		.modifies = access & ACCESS_RMW,
 	};
 	pending->span = *span;
 	if (desc & DESC_MASKED)
 		slow_masked_select(cpu, pending);
 	/* An x87 store that meets an unmasked exception stores nothing: memory keeps
-	 * its contents. */
+	 * its contents. To the timing model what is read and written is a store: store(). */
 	if (desc & (DESC_READ | DESC_X87)) {
-		fault = fetch(cpu, ACCESS_UNALIGNED | (access & ACCESS_WRITE ? ACCESS_RMW : 0));
+		bool stores = (access & ACCESS_WRITE) && is_memory(span);
+
+		fault = fetch(cpu, ACCESS_UNALIGNED | (stores ? ACCESS_UNSHOWN : 0));
 		if (fault != FAULT_NONE)
 			return place_leave(cpu, return_pc, fault, false);
 	}
@@ -315,7 +324,8 @@ static enum guest_fault store(struct cpu *cpu)
 	if (pending->bounced && pending->element)
 		return slow_masked_write(cpu);
 	if (pending->bounced)
-		return cpu_write_at(cpu, span, 0, pending->data, span->size, ACCESS_UNALIGNED);
+		return cpu_write_at(cpu, span, 0, pending->data, span->size,
+				    ACCESS_UNALIGNED | (pending->modifies ? ACCESS_RMW : 0));
 	for (u32 i = 0; i < nparts(span); i++)
 		shared_written(cpu, span->t[i].gpa, part_size(span, i));
 	return FAULT_NONE;
