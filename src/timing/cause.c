@@ -76,9 +76,10 @@ void cause_string(struct timing *t, u64 ticks)
 	blame(t, ticks, CAUSE_STRING);
 }
 
-void cause_fetch(struct timing *t, u64 ticks, bool ahead)
+void cause_fetch(struct timing *t, u64 ticks, u64 ahead)
 {
-	blame(t, ticks, ahead ? CAUSE_FETCH_BANDWIDTH : CAUSE_FETCH_LATENCY);
+	blame_part(t, &ticks, ahead, CAUSE_FETCH_BANDWIDTH);
+	blame(t, ticks, CAUSE_FETCH_LATENCY);
 }
 
 void cause_branch(struct timing *t, u64 ticks, u8 level)

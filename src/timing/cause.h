@@ -14,8 +14,9 @@
 void cause_load(struct timing *t, u64 ticks, u8 level);
 void cause_store(struct timing *t, u64 ticks);
 void cause_string(struct timing *t, u64 ticks);
-/* A line of code; `ahead`: it follows the one before it, and was fetched ahead. */
-void cause_fetch(struct timing *t, u64 ticks, bool ahead);
+/* A line of code and its translation, of which the last `ahead` ticks are a line's that follows the
+ * one before it, and was fetched ahead. */
+void cause_fetch(struct timing *t, u64 ticks, u64 ahead);
 /* A misprediction; `level`: of the load that its branch waited for, or 0. */
 void cause_branch(struct timing *t, u64 ticks, u8 level);
 

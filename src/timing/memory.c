@@ -153,17 +153,25 @@ static enum observed_level data_line(struct timing *t, const struct first *f, u6
 
 /* --- data --- */
 
+static u16 line_latency(const struct timing *t, enum observed_level level,
+			enum observed_snoop snoop)
+{
+	bool peer = snoop && level == OBSERVED_LLC;
+
+	return t->params->latency[peer ? OBSERVED_MEMORY : level - OBSERVED_L1];
+}
+
+static u16 translation_latency(const struct timing *t, enum observed_tlb tlb)
+{
+	if (tlb == OBSERVED_TLB_L2)
+		return t->params->second;
+	return tlb == OBSERVED_TLB_WALK ? t->walk_cycles : 0;
+}
+
 static u16 latency(const struct timing *t, enum observed_level level, enum observed_tlb tlb,
 		   enum observed_snoop snoop)
 {
-	bool peer = snoop && level == OBSERVED_LLC;
-	u16 cycles = t->params->latency[peer ? OBSERVED_MEMORY : level - OBSERVED_L1];
-
-	if (tlb == OBSERVED_TLB_L2)
-		cycles += t->params->second;
-	if (tlb == OBSERVED_TLB_WALK)
-		cycles += t->walk_cycles;
-	return cycles;
+	return line_latency(t, level, snoop) + translation_latency(t, tlb);
 }
 
 /* Hits of the first level never count as slow, so they need not come here. */
@@ -424,7 +432,8 @@ static void code_missed(struct timing *t, u64 line, enum observed_level level,
 		return;
 	if (level != OBSERVED_L1 || tlb != OBSERVED_TLB_L1)
 		penalty_fetch(t, line, level,
-			      latency(t, level, tlb, t->snoop) - t->params->latency[0]);
+			      line_latency(t, level, t->snoop) - t->params->latency[0],
+			      translation_latency(t, tlb));
 	penalty_prefetch(t);
 }
 

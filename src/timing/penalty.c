@@ -368,7 +368,8 @@ void penalty_prefetch(struct timing *t)
 
 /* --- the front end --- */
 
-void penalty_fetch(struct timing *t, u64 line, u8 level, u16 cycles)
+/* Addresses are translated before lines are fetched, and not ahead. */
+void penalty_fetch(struct timing *t, u64 line, u8 level, u16 cycles, u16 translation)
 {
 	struct penalty *p = &t->penalty;
 	u64 ticks = TICKS(cycles);
@@ -380,7 +381,7 @@ void penalty_fetch(struct timing *t, u64 line, u8 level, u16 cycles)
 		ticks /= FETCH_AHEAD;
 	if (level != OBSERVED_L1)
 		p->code_line = line;
-	cause_fetch(t, delay(t, entered(t) + ticks), ahead);
+	cause_fetch(t, delay(t, entered(t) + TICKS(translation) + ticks), ahead ? ticks : 0);
 }
 
 static u64 ramp(const struct penalty *p)

@@ -103,8 +103,9 @@ void penalty_data(struct timing *t, const struct timing_access *a, u32 offset, u
 		  u16 latency);
 /* It reads or stores more than a line at once: a string instruction reads, then stores. */
 void penalty_bytes(struct timing *t, const struct timing_access *a);
-/* Its line of code does, with so many cycles more than a hit of the first level. */
-void penalty_fetch(struct timing *t, u64 line, u8 level, u16 cycles);
+/* Its line of code takes so many cycles more than a hit of the first level, after so many for its
+ * translation. */
+void penalty_fetch(struct timing *t, u64 line, u8 level, u16 cycles, u16 translation);
 /* It is a branch, and was mispredicted. */
 void penalty_branch(struct timing *t);
 

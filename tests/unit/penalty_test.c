@@ -1,7 +1,8 @@
 // SPDX-License-Identifier: MIT
 /*
  * Penalties of full timing (timing/penalty.h) alone: they depend on what was shown since
- * observation began, and not on what the processor has done before, or since it ended.
+ * observation began, and not on what the processor has done before, or since it ended. And what
+ * lines of code cost.
  */
 #include <setjmp.h>
 #include <stdarg.h>
@@ -137,11 +138,46 @@ static void lines_of_the_last_level_age_while_they_are_observed(void **state)
 	}
 }
 
+/* What the fetch of a line of code adds to a class. */
+static u64 of_fetch(struct side *s, u64 at, enum retire_class class)
+{
+	struct timing_access a = { .linear = at, .physical = at, .page_shift = PAGE_SHIFT };
+	u64 before = s->count[class];
+
+	s->insns += 16;
+	s->ticks += 4 * TICKS_PER_CYCLE;
+	penalty_at(&s->timing, s->ticks + s->count[RETIRE_CYCLES], s->insns);
+	timing_fetch(&s->timing, &a);
+	return s->count[class] - before;
+}
+
+/* Straight-line code: a line that follows is fetched ahead, but not before its page is known. */
+static void a_translation_is_not_fetched_ahead(void **state)
+{
+	struct side *s = side[0];
+	const struct timing_params *params = s->timing.params;
+	u64 walk = (params->walk + params->second) * (u64)TICKS_PER_CYCLE, ahead;
+
+	(void)state;
+	s->timing.prefetch.kinds = 0;
+	timing_observe(&s->timing, true);
+	of_fetch(s, 0x7000, RETIRE_CYCLES); /* the first one shown */
+	of_fetch(s, 0x10f80, RETIRE_CYCLES);
+	ahead = of_fetch(s, 0x10fc0, RETIRE_CYCLES);
+	assert_int_not_equal(ahead, 0);
+	assert_int_equal(of_fetch(s, 0x11000, RETIRE_CYCLES), ahead + walk);
+	/* Of the two the translation is latency. */
+	of_fetch(s, 0x20fc0, RETIRE_CYCLES);
+	assert_int_equal(of_fetch(s, 0x21000, RETIRE_FETCH_LATENCY), walk);
+	assert_int_equal(of_fetch(s, 0x21040, RETIRE_FETCH_LATENCY), 0);
+}
+
 int main(void)
 {
 	static const struct CMUnitTest tests[] = {
 		TEST(earlier_instructions_change_no_penalty),
 		TEST(lines_of_the_last_level_age_while_they_are_observed),
+		TEST(a_translation_is_not_fetched_ahead),
 	};
 
 	return cmocka_run_group_tests(tests, NULL, NULL);
