@@ -126,11 +126,35 @@ static void it_is_known_when_nothing_is_modelled(void **state)
 	assert_true(trips > 5000);
 }
 
+/* An ordinary counter overflows, then one that samples: PEBS was enabled in between. */
+static void earlier_trips_that_were_not_sampled_play_no_part(void **state)
+{
+	struct machine *m = *state;
+
+	for (enum retire_class class = 0; class < NRETIRE; class ++) {
+		if (!(RETIRE_BIT(class) & OBSERVED_IN_MEMORY))
+			continue;
+		load(m, WANT_ALL);
+		for (u64 at = 1, sampled = 0;; sampled = !sampled) {
+			u64 i = first_at(class, at);
+
+			m->cpu->port.precise = sampled;
+			arm(m->cpu, class, at);
+			if (machine_run(m, FOREVER) != EXIT_BUDGET)
+				break;
+			if (sampled)
+				check_step(m, class, i);
+			at = retire_count(&steps[i].tally, class, RETIRE_OS) + 1;
+		}
+	}
+}
+
 int main(void)
 {
 	const struct CMUnitTest tests[] = {
 		cmocka_unit_test(the_instruction_of_each_trip_is_known),
 		cmocka_unit_test(it_is_known_when_nothing_is_modelled),
+		cmocka_unit_test(earlier_trips_that_were_not_sampled_play_no_part),
 	};
 
 	return cmocka_run_group_tests(tests, reference, machine_tear_down);

@@ -82,8 +82,8 @@ u64 observe_end(struct cpu *cpu, u32 desc, const u8 *return_pc, u64 otherwise)
 	if (!ends(cpu, desc))
 		return otherwise;
 	/* An access that is executed again is no longer a miss: what was seen of it
-	 * stays. */
-	if (desc & DESC_SIZE)
+	 * stays, for a sample. */
+	if ((desc & DESC_SIZE) && cpu->port.precise)
 		cpu_priv(cpu)->timing.keep_seen = 2;
 	timing_replay(&cpu_priv(cpu)->timing, !(desc & DESC_SIZE));
 	return leave(cpu, return_pc, false);
