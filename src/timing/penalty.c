@@ -373,14 +373,14 @@ void penalty_fetch(struct timing *t, u64 line, u8 level, u16 cycles, u16 transla
 {
 	struct penalty *p = &t->penalty;
 	u64 ticks = TICKS(cycles);
-	bool ahead = line == p->code_line + 1;
+	bool ahead = p->code_line && line == p->code_line;
 
 	if (level == OBSERVED_L2)
 		ticks -= least(ticks, TICKS(FETCH_HIDDEN));
 	if (ahead)
 		ticks /= FETCH_AHEAD;
 	if (level != OBSERVED_L1)
-		p->code_line = line;
+		p->code_line = line + 1;
 	cause_fetch(t, delay(t, entered(t) + TICKS(translation) + ticks), ahead ? ticks : 0);
 }
 

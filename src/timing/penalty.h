@@ -73,7 +73,7 @@ struct penalty {
 	u64 line_free[3];	 /* as penalty_params.line */
 	u64 fill[PENALTY_FILLS]; /* when each is free again */
 	u32 next_fill, next_load;
-	u64 code_line; /* the last one that missed */
+	u64 code_line; /* the last one that missed, + 1; 0: none */
 	u64 restarted; /* the instruction that was mispredicted last */
 	/* Loads up to instruction `lead_until` were executed on a wrong path first, `lead` ticks
 	 * before they entered. */

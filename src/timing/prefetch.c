@@ -162,7 +162,7 @@ static void into_l1(struct timing *t, u64 from, u64 line)
 static bool loaded_before(const struct prefetch *p, u64 line)
 {
 	for (u32 i = 0; i < PREFETCH_LOADS; i++)
-		if (p->load[i] == line)
+		if (p->load[i] == line + 1)
 			return true;
 	return false;
 }
@@ -177,5 +177,5 @@ void prefetch_loaded(struct timing *t, u64 line)
 		into_l1(t, line, line + 1);
 	else if ((p->kinds & PREFETCH_AROUND) && loaded_before(p, line + 1))
 		into_l1(t, line, line - 1);
-	p->load[p->load_at++ % PREFETCH_LOADS] = line;
+	p->load[p->load_at++ % PREFETCH_LOADS] = line + 1;
 }

@@ -43,7 +43,7 @@ struct stream {
 struct prefetch {
 	u8 kinds;		  /* that are switched on */
 	u8 load_at;		  /* the oldest of load[] */
-	u64 load[PREFETCH_LOADS]; /* lines that trained the prefetchers of L1 */
+	u64 load[PREFETCH_LOADS]; /* lines that trained the prefetchers of L1, + 1; 0: none */
 	struct stream stream[STREAM_SETS][STREAM_WAYS]; /* the youngest of a set first */
 };
 

@@ -172,12 +172,26 @@ static void a_translation_is_not_fetched_ahead(void **state)
 	assert_int_equal(of_fetch(s, 0x21040, RETIRE_FETCH_LATENCY), 0);
 }
 
+static void the_first_line_that_is_missed_follows_no_other(void **state)
+{
+	struct side *s = side[0];
+	const u16 *latency = s->timing.params->latency;
+
+	(void)state;
+	s->timing.prefetch.kinds = 0;
+	timing_observe(&s->timing, true);
+	of_fetch(s, 0x800, RETIRE_CYCLES); /* the first one shown */
+	assert_int_equal(of_fetch(s, LINE_SIZE, RETIRE_FETCH_LATENCY),
+			 (latency[3] - latency[0]) * (u64)TICKS_PER_CYCLE);
+}
+
 int main(void)
 {
 	static const struct CMUnitTest tests[] = {
 		TEST(earlier_instructions_change_no_penalty),
 		TEST(lines_of_the_last_level_age_while_they_are_observed),
 		TEST(a_translation_is_not_fetched_ahead),
+		TEST(the_first_line_that_is_missed_follows_no_other),
 	};
 
 	return cmocka_run_group_tests(tests, NULL, NULL);

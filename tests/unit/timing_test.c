@@ -364,6 +364,9 @@ static void the_next_line_follows_an_ascending_load(void **state)
 	load_lines(0x2000, PAGE_LINES - 1, -1, PAGE_LINES);
 	assert_int_equal(taken(RETIRE_L1D_MISSES), 2);
 	assert_int_equal(taken(RETIRE_L1D_FILLS), PAGE_LINES);
+	cold(PREFETCH_NEXT | PREFETCH_AROUND);
+	load_lines(0, 1, 0, 1); /* it follows no load */
+	assert_int_equal(taken(RETIRE_L1D_PREFETCHES), 0);
 }
 
 static void stores_are_not_prefetched_into_the_first_level(void **state)
