@@ -95,7 +95,7 @@ void cause_branch(struct timing *t, u64 ticks, u8 level)
 	if (!(costs->set & MODELS_AMD) && refill > resteer)
 		blame_part(t, &ticks, refill - resteer, CAUSE_RECOVERY);
 	if (level)
-		blame_part(t, &ticks, TICKS(costs->reorder) / costs->width, CAUSE_WRONG_PATH);
+		blame_part(t, &ticks, (u64)costs->reorder * costs->insn, CAUSE_WRONG_PATH);
 	else
 		blame_part(t, &ticks, ticks, CAUSE_WRONG_PATH);
 	cause_load(t, ticks, level);

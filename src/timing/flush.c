@@ -41,11 +41,19 @@ static bool is_page(u64 tag, gva_t linear)
 	return tag && number == walk_page(linear, shift);
 }
 
+/* In all address spaces: looks at the set of each size that a page can have. */
 static void flush_page(const struct timing_sets *s, gva_t linear)
 {
-	for (u64 i = 0; i < (u64)s->sets * s->ways; i++)
-		while (is_page(s->tags[i], linear))
-			sets_drop(s, i / s->ways, s->tags[i]);
+	static const u8 shifts[] = { 12, 21, 22, 30 };
+
+	for (u32 k = 0; k < ARRAY_SIZE(shifts); k++) {
+		u64 number = walk_page(linear, shifts[k]);
+		const u64 *set = sets_of(s, number);
+
+		for (u32 i = 0; i < s->ways; i++)
+			while (is_page(set[i], linear))
+				sets_drop(s, number, set[i]);
+	}
 }
 
 void timing_flush_page(struct timing *t, gva_t linear)

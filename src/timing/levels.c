@@ -53,21 +53,28 @@ bool levels_in_last(struct timing *t, u64 line)
 	return sets_touch(&t->llc, line, levels_tag(line));
 }
 
-enum observed_level levels_fill(struct timing *t, u64 line)
+/* L2 has taken a line in, and lost another one, or none. Where does it come from? */
+static enum observed_level from_last(struct timing *t, u64 line, u64 victim)
 {
-	enum observed_level level;
-	u64 victim, lost;
+	enum observed_level level = levels_in_last(t, line) ? OBSERVED_LLC : OBSERVED_MEMORY;
+	u64 lost;
 
-	if (unlikely(t->shared))
-		return coherence_fill(t, line);
-	if (sets_use(&t->l2, line, levels_tag(line), &victim))
-		return OBSERVED_L2;
-	level = levels_in_last(t, line) ? OBSERVED_LLC : OBSERVED_MEMORY;
 	if (victim) {
 		levels_age(t, victim - 1);
 		sets_use(&t->llc, victim - 1, victim, &lost);
 	}
 	return level;
+}
+
+enum observed_level levels_fill(struct timing *t, u64 line)
+{
+	u64 victim;
+
+	if (unlikely(t->shared))
+		return coherence_fill(t, line);
+	if (sets_use(&t->l2, line, levels_tag(line), &victim))
+		return OBSERVED_L2;
+	return from_last(t, line, victim);
 }
 
 enum observed_level levels_request(struct timing *t, u64 line)
@@ -78,6 +85,15 @@ enum observed_level levels_request(struct timing *t, u64 line)
 	if (level != OBSERVED_L2)
 		t->count[RETIRE_L2_FILLS]++;
 	return level;
+}
+
+enum observed_level levels_request_absent(struct timing *t, u64 line)
+{
+	if (unlikely(t->shared)) /* it may have to be asked for though L2 has it */
+		return levels_request(t, line);
+	t->count[RETIRE_L2_REQUESTS]++;
+	t->count[RETIRE_L2_FILLS]++;
+	return from_last(t, line, sets_add(&t->l2, line, levels_tag(line)));
 }
 
 void levels_drop(struct timing *t, u64 line)

@@ -17,7 +17,8 @@ static inline u64 levels_tag(u64 line)
 /* A first-level cache or a prefetcher asks L2 for the line, which then holds it. OBSERVED_L2: it
  * did before; else where it comes from. Counts requests and fills, not references and misses. */
 enum observed_level levels_request(struct timing *t, u64 line);
-enum observed_level levels_fill(struct timing *t, u64 line); /* counts nothing */
+enum observed_level levels_request_absent(struct timing *t, u64 line); /* L2 does not hold it */
+enum observed_level levels_fill(struct timing *t, u64 line);	       /* counts nothing */
 
 /* What neighbours have done to the line's set of the last level by now. */
 void levels_age(struct timing *t, u64 line);

@@ -65,11 +65,27 @@
 /* String instructions, and all that is wider than a line, store 30 bytes in a cycle. */
 #define BYTE_TICKS (TICKS_PER_CYCLE / 30)
 
+#define STORES_AT_ONCE(fills) ((fills) < STORE_FILLS ? (fills) : STORE_FILLS)
+
+/* Divisions are done here. */
 static const struct penalty_params params[] = {
-#define PENALTY(...) { __VA_ARGS__ },
+#define PENALTY(set, reorder, width, fills, ...) \
+	{ set,                                   \
+	  reorder,                               \
+	  width,                                 \
+	  fills,                                 \
+	  __VA_ARGS__,                           \
+	  .insn = TICKS_PER_CYCLE / (width),     \
+	  .store = TICKS_PER_CYCLE / STORES_AT_ONCE(fills) },
 #include "timing/penalties.def"
 #undef PENALTY
 };
+
+#define PENALTY(set, reorder, width, fills, ...)                                                   \
+	_Static_assert(!(TICKS_PER_CYCLE % (width)) && !(TICKS_PER_CYCLE % STORES_AT_ONCE(fills)), \
+		       "nothing is lost by dividing first");
+#include "timing/penalties.def"
+#undef PENALTY
 
 const struct penalty_params *penalty_params_of(enum model_set set)
 {
@@ -170,7 +186,7 @@ static u64 hidden(struct timing *t)
 		p->rate_insns = p->insns;
 		p->rate_ticks = ticks;
 	}
-	return least(costs->reorder * most(p->rate, TICKS_PER_CYCLE / costs->width), HIDDEN_MOST);
+	return least(costs->reorder * most(p->rate, costs->insn), HIDDEN_MOST);
 }
 
 static bool points_to(const struct penalty_load *load, u64 linear)
@@ -280,7 +296,7 @@ static void store_missed(struct timing *t, u64 line, u8 level, u16 latency)
 {
 	const struct penalty_params *costs = t->costs;
 	struct penalty *p = &t->penalty;
-	u64 takes = TICKS(latency) / least(costs->fills, STORE_FILLS);
+	u64 takes = (u64)latency * costs->store;
 	u64 room = (costs->stores - STORES_KEPT) / STORES_LINE * takes;
 
 	p->stores_done = most(p->stores_done, p->now);

@@ -38,6 +38,9 @@ struct penalty_params {
 	/* A copy whose destination is less than so many bytes above its source, modulo a page,
 	 * moves a byte a cycle. */
 	u8 alias;
+	/* Ticks, which follow from the others: of an instruction at full width, and of a store that
+	 * misses for each cycle of its latency. */
+	u8 insn, store;
 };
 
 /* Times are ticks, as the processor counts them: those of all privileges. */

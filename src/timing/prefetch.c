@@ -29,23 +29,18 @@ static bool on_one_page(u64 line, u64 other)
 	return line / PAGE_LINES == other / PAGE_LINES;
 }
 
-static enum observed_level ask(struct timing *t, u64 line)
-{
-	u8 snoop = t->snoop;
-	enum observed_level level = levels_request(t, line);
-
-	t->snoop = snoop;
-	return level;
-}
-
 /* --- into L2 --- */
 
 static void into_l2(struct timing *t, u64 line)
 {
-	if (sets_hold(&t->l2, line, levels_tag(line)))
+	u8 snoop = t->snoop;
+
+	if (sets_hold(&t->l2, line, levels_tag(line))) {
 		t->count[RETIRE_L2_REQUESTS]++; /* and it grows no younger */
-	else
-		penalty_ask(t, line, ask(t, line));
+		return;
+	}
+	penalty_ask(t, line, levels_request_absent(t, line));
+	t->snoop = snoop;
 }
 
 /* The stream of the line's page, which becomes the youngest of its set. A new one begins with the
@@ -141,6 +136,7 @@ static void into_l1(struct timing *t, u64 from, u64 line)
 	const struct first first = first_data(t);
 	u64 tag = levels_tag(line), lost;
 	enum observed_level level;
+	u8 snoop = t->snoop;
 	struct way way;
 
 	if (!on_one_page(from, line))
@@ -148,7 +144,8 @@ static void into_l1(struct timing *t, u64 from, u64 line)
 	way = first_find(&first, line, tag);
 	if (first_is_there(&first, &way))
 		return;
-	level = ask(t, line);
+	level = levels_request(t, line);
+	t->snoop = snoop;
 	penalty_ask(t, line, level);
 	t->count[RETIRE_L1D_FILLS]++;
 	t->count[RETIRE_L1D_PREFETCHES]++;

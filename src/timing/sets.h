@@ -53,6 +53,17 @@ static inline bool sets_use(const struct timing_sets *s, u64 index, u64 tag, u64
 	return false;
 }
 
+/* The same with a tag that is not there. Returns what fell out, or 0. */
+static inline u64 sets_add(const struct timing_sets *s, u64 index, u64 tag)
+{
+	u64 *set = sets_of(s, index), lost = set[s->ways - 1u];
+
+	for (u32 i = s->ways - 1u; i > 0; i--)
+		set[i] = set[i - 1];
+	set[0] = tag;
+	return lost;
+}
+
 static inline u32 sets_find(const struct timing_sets *s, const u64 *set, u64 tag)
 {
 	u32 i = 0;
