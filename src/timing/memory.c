@@ -187,6 +187,7 @@ struct found {
 	enum observed_tlb tlb;
 	enum observed_snoop snoop;
 	bool prefetched; /* of one line: its first use since it was */
+	bool counted;	 /* of an access: something may have been */
 };
 
 /* A read-modify-write is a store, but for one that reads what another processor wrote. */
@@ -302,6 +303,7 @@ static void one_line(struct timing *t, const struct timing_access *a, u64 tag, u
 			     latency(t, here.level, here.tlb, here.snoop));
 		penalty_prefetch(t);
 	}
+	found->counted = true;
 	found->level = here.level > found->level ? here.level : found->level;
 	found->tlb = here.tlb > found->tlb ? here.tlb : found->tlb;
 	found->snoop = here.snoop > found->snoop ? here.snoop : found->snoop;
@@ -338,14 +340,14 @@ static bool shown_before(struct timing *t, gva_t linear, bool code)
 	return true;
 }
 
-void timing_data(struct timing *t, const struct timing_access *a)
+bool timing_data(struct timing *t, const struct timing_access *a)
 {
 	u32 first = LINE_SIZE - (a->physical & (LINE_SIZE - 1));
 	u64 tag = tlb_tag(a);
 	struct found found = { .level = OBSERVED_L1, .tlb = OBSERVED_TLB_L1 };
 
 	if (shown_before(t, a->linear, false))
-		return;
+		return false;
 	t->shown = a->linear;
 	one_line(t, a, tag, 0, &found);
 	for (u32 offset = first; offset < a->size; offset += LINE_SIZE)
@@ -353,6 +355,7 @@ void timing_data(struct timing *t, const struct timing_access *a)
 	if (t->costs && a->size > LINE_SIZE)
 		penalty_bytes(t, a);
 	note(t, a, &found);
+	return found.counted || a->size > LINE_SIZE;
 }
 
 /* --- instructions --- */
@@ -437,7 +440,7 @@ static void code_missed(struct timing *t, u64 line, enum observed_level level,
 	penalty_prefetch(t);
 }
 
-void timing_fetch(struct timing *t, const struct timing_access *a)
+bool timing_fetch(struct timing *t, const struct timing_access *a)
 {
 	const struct first first = first_code(t);
 	u64 line = a->physical >> LINE_SHIFT, tag = tlb_tag(a);
@@ -447,12 +450,12 @@ void timing_fetch(struct timing *t, const struct timing_access *a)
 	bool before;
 
 	if (shown_before(t, a->linear, true))
-		return;
+		return false;
 	t->shown = a->linear;
 	if (first_settled(&first, &way)) {
 		first_renote(&first, &way, place);
 		t->code_line[place] = timing_code_key(a->physical);
-		return;
+		return false;
 	}
 	tlb = translate(t, &first, walk_page(a->linear, a->page_shift), tag);
 	before = fetched_before(t, a->physical);
@@ -467,4 +470,5 @@ void timing_fetch(struct timing *t, const struct timing_access *a)
 	}
 	first_note(t, &first, &first_notes(first.cache, way.set)[way.i], place, tag);
 	t->code_line[place] = timing_code_key(a->physical);
+	return true;
 }

@@ -161,9 +161,10 @@ static inline void timing_visit(struct timing *t)
 		t->replay--;
 }
 
-void timing_data(struct timing *t, const struct timing_access *a);
+/* False: nothing was counted. */
+bool timing_data(struct timing *t, const struct timing_access *a);
 /* The line that an instruction's bytes lie on. `host` and `size` play no part. */
-void timing_fetch(struct timing *t, const struct timing_access *a);
+bool timing_fetch(struct timing *t, const struct timing_access *a);
 
 /* CLFLUSH, CLFLUSHOPT: the line is in no cache. */
 void timing_flush_line(struct timing *t, gpa_t physical);

@@ -130,7 +130,8 @@ u64 observe_access(struct cpu *cpu, u64 host, u32 desc)
 	/* The guest is about to use the line, and penalty.c may read it before. */
 	__builtin_prefetch((const void *)(uintptr_t)host);
 	at_stub(cpu);
-	timing_data(&priv->timing, &access);
+	if (!timing_data(&priv->timing, &access)) /* no count has reached its trip */
+		return 0;
 	return ends(cpu, desc) ? desc | DESC_TRIP : 0;
 }
 
@@ -145,7 +146,8 @@ u64 observe_fetch(struct cpu *cpu, u64 linear, u32 desc)
 					    .space = cpu_space(cpu) };
 
 	at_stub(cpu);
-	timing_fetch(&priv->timing, &line);
+	if (!timing_fetch(&priv->timing, &line))
+		return 0;
 	return ends(cpu, desc) ? desc | DESC_TRIP : 0;
 }
 
