@@ -170,9 +170,9 @@ struct slow_state {
 	/* Where it goes, as one walk found it: what has been executed cannot fault. When not
 	 * bounced, of the translations only gpa. */
 	struct span span;
-	/* The data is in the bounce buffer (read before?); else written in place, and only noted.
-	 */
-	bool bounced, modifies;
+	/* The data is in the bounce buffer; else it was written in place, and only noted. */
+	bool bounced;
+	bool modifies; /* the instruction reads what it writes */
 	bool faulted; /* the access faulted, and nothing will be stored: slow_fault.c */
 	u32 desc;     /* if the access faulted: its DESC_* word */
 	u64 address;  /* and its address */

@@ -90,8 +90,8 @@ void timing_flush_tlbs(struct timing *t)
 
 void timing_forget_hosts(struct timing *t)
 {
-	if (!t->data_pages
-		     .groups) /* no line was ever entered: spares memory that is not mapped yet */
+	/* No line was ever entered: this spares memory that is not mapped yet. */
+	if (!t->data_pages.groups)
 		return;
 	bytes_fill(t->data_line, 0, sizeof(t->data_line));
 	bytes_fill(t->store_line, 0, sizeof(t->store_line));
