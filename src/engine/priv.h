@@ -173,9 +173,9 @@ struct slow_state {
 	/* The data is in the bounce buffer; else it was written in place, and only noted. */
 	bool bounced;
 	bool modifies; /* the instruction reads what it writes */
-	bool faulted; /* the access faulted, and nothing will be stored: slow_fault.c */
-	u32 desc;     /* if the access faulted: its DESC_* word */
-	u64 address;  /* and its address */
+	bool faulted;  /* the access faulted, and nothing will be stored: slow_fault.c */
+	u32 desc;      /* if the access faulted: its DESC_* word */
+	u64 address;   /* and its address */
 	u8 *data;
 	u64 selected; /* elements under an opmask */
 	u32 element;  /* the size of one; 0: there is no opmask */
