@@ -142,7 +142,8 @@ static bool take_look(struct client *client, const struct options *options, stru
 {
 	*look = (struct look){
 		.nmsrs = FIRST_MSR,
-		.msr = { [RDPMC] = { "RDPMC", "-", .pmu = true }, [OTHERS] = { "others", "-" } },
+		.msr = { [RDPMC] = { .name = "RDPMC", .index = "-", .pmu = true },
+			 [OTHERS] = { .name = "others", .index = "-" } },
 	};
 	if (!client_ask(client, note, look, "stat"))
 		return false;
