@@ -86,11 +86,11 @@ static void say_nothing(int fd, const char *const *answers)
 	pause();
 }
 
-/* Returns when the process listens. `pid`: whose name it takes, 0 for its own. */
-static pid_t start(uid_t user, int pid, void (*talk)(int fd, const char *const *answers),
-		   const char *const *answers)
+/* A process whose standard output says when it listens: returns 0 in it, and its number when it
+ * does. */
+static pid_t start_process(void)
 {
-	int ready[2], listener;
+	int ready[2];
 	pid_t child;
 	char byte;
 
@@ -98,16 +98,36 @@ static pid_t start(uid_t user, int pid, void (*talk)(int fd, const char *const *
 	child = fork();
 	assert_true(child >= 0);
 	if (!child) {
-		listener = listen_as(user, pid ? pid : getpid());
 		prctl(PR_SET_PDEATHSIG, SIGKILL);
-		if (write(ready[1], "", 1) == 1)
-			talk(accept(listener, NULL, NULL), answers);
-		_exit(0);
+		dup2(ready[1], 1);
+		return 0;
 	}
 	assert_int_equal(read(ready[0], &byte, 1), 1);
 	close(ready[0]);
 	close(ready[1]);
 	return child;
+}
+
+static void listen_and_talk(int listener, void (*talk)(int fd, const char *const *answers),
+			    const char *const *answers)
+{
+	if (write(1, "", 1) == 1)
+		talk(accept(listener, NULL, NULL), answers);
+}
+
+/* `pid`: whose name it takes, 0 for its own. */
+static pid_t start(uid_t user, int pid, void (*talk)(int fd, const char *const *answers),
+		   const char *const *answers)
+{
+	pid_t child = start_process();
+	int listener;
+
+	if (child)
+		return child;
+	listener = listen_as(user, pid ? pid : getpid());
+	prctl(PR_SET_PDEATHSIG, SIGKILL); /* which another user's process loses */
+	listen_and_talk(listener, talk, answers);
+	_exit(0);
 }
 
 pid_t canned_start(const char *const *answers)
@@ -132,31 +152,17 @@ pid_t canned_start_stranger(int pid)
 
 void canned_serve(const char *const *answers)
 {
-	int listener = canned_listen(getpid());
-
-	if (write(1, "", 1) == 1)
-		serve(accept(listener, NULL, NULL), answers);
+	listen_and_talk(canned_listen(getpid()), serve, answers);
 }
 
 pid_t canned_start_program(char **words)
 {
-	int ready[2];
-	pid_t child;
-	char byte;
+	pid_t child = start_process();
 
-	assert_int_equal(pipe(ready), 0);
-	child = fork();
-	assert_true(child >= 0);
-	if (!child) {
-		prctl(PR_SET_PDEATHSIG, SIGKILL);
-		dup2(ready[1], 1);
-		execv("/proc/self/exe", words);
-		_exit(127);
-	}
-	assert_int_equal(read(ready[0], &byte, 1), 1);
-	close(ready[0]);
-	close(ready[1]);
-	return child;
+	if (child)
+		return child;
+	execv("/proc/self/exe", words);
+	_exit(127);
 }
 
 void canned_end(pid_t pid)
