@@ -183,10 +183,12 @@ static bool same_operand(const struct operand *a, const struct operand *b)
 
 static bool same_insn(const struct insn *a, const struct insn *b)
 {
-	bool same = a->mnemonic == b->mnemonic && a->len == b->len && a->opsize == b->opsize &&
-		    a->addrsize == b->addrsize && a->prefixes == b->prefixes &&
-		    a->nops == b->nops && a->is_branch == b->is_branch && a->far == b->far &&
-		    a->seg == b->seg && !memcmp(a->bytes, b->bytes, sizeof(a->bytes));
+	bool same = a->mnemonic == b->mnemonic && a->id == b->id && a->len == b->len &&
+		    a->opsize == b->opsize && a->addrsize == b->addrsize &&
+		    a->prefixes == b->prefixes && a->nops == b->nops &&
+		    a->is_branch == b->is_branch && a->far == b->far && a->seg == b->seg &&
+		    a->evex == b->evex && a->mask == b->mask && a->vector == b->vector &&
+		    !memcmp(a->bytes, b->bytes, sizeof(a->bytes));
 
 	for (u32 i = 0; same && i < a->nops; i++)
 		same = same_operand(&a->ops[i], &b->ops[i]);
