@@ -96,15 +96,19 @@ static void smap_allows_a_frame_on_a_user_page_while_ac_is_set(void **state)
 	struct paged_cpu *p = *state;
 	struct cpu *cpu = p->cpu;
 
-	tables_enter(p, KERNEL64);
-	set_user_bit(p, IDT, false);
+	set_user_bit(p, IDT, false); /* and the page of the stack IST1 */
+	tables_gate(p, VEC_PF, HANDLER(VEC_PF), SEL_KCODE64, GATE, 1);
 	cpu->cr4 |= CR4_SMAP;
-	cpu->rflags |= FL_AC;
-	cpu->regs[RSP] = 0x500000;
-	queue(cpu, EVENT_INTR, 0x40);
-	assert_int_equal(cpu_deliver(cpu), FAULT_NONE);
-	assert_int_equal(cpu->rip, HANDLER(0x40));
-	assert_int_equal(cpu->regs[RSP], 0x500000 - 40);
+	for (u32 ac = 0; ac < 2; ac++) {
+		tables_enter(p, KERNEL64);
+		cpu->rflags |= ac ? FL_AC : 0;
+		cpu_update_mode(cpu);
+		cpu->regs[RSP] = 0x500000;
+		queue(cpu, EVENT_INTR, 0x40);
+		assert_int_equal(cpu_deliver(cpu), FAULT_NONE);
+		assert_int_equal(cpu->rip, HANDLER(ac ? 0x40 : VEC_PF));
+		assert_int_equal(cpu->regs[RSP], ac ? 0x500000 - 40 : (IST1 & ~15) - 48);
+	}
 	cpu->cr4 &= ~(u64)CR4_SMAP;
 	set_user_bit(p, IDT, true);
 }
