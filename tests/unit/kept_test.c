@@ -317,9 +317,10 @@ static void what_others_could_have_written_is_replaced(void **state)
 	merge_numbers(ENTRIES, 1);
 	assert_int_equal(found_in_file(0, ENTRIES + 1), 1);
 	unlink(other);
-	if (geteuid())
+	if (chown(path, 65534, 65534)) { /* for root, where there is such a user */
+		print_message("a store of another user: not tested, cannot make one\n");
 		return;
-	assert_int_equal(chown(path, 65534, 65534), 0);
+	}
 	assert_int_equal(kept_store_open(folder, KEPT_CONFINED, &header), -1);
 	merge_numbers(0, 1);
 	assert_int_equal(found_in_file(0, ENTRIES + 1), 1);
