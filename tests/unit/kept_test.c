@@ -18,31 +18,16 @@
 #include <sys/resource.h>
 #include <sys/stat.h>
 #include <sys/wait.h>
-#include <ucontext.h>
 #include <unistd.h>
 
-#include "base/guarded.h"
 #include "exec/kept_store.h"
+#include "unit/paged_cpu.h"
 
 #define ENTRIES 5
 #define LIMIT	KEPT_STORE_LIMIT
 
 static char folder[64], path[96];
 static struct kept_news *news;
-
-/* Engines have such a handler: engine_signal(). */
-static void on_fault(int sig, siginfo_t *info, void *context)
-{
-	greg_t *rip = &((ucontext_t *)context)->uc_mcontext.gregs[REG_RIP];
-	u64 at = *rip;
-
-	(void)info;
-	if (!guarded_fixup(&at)) {
-		signal(sig, SIG_DFL);
-		return;
-	}
-	*rip = at;
-}
 
 static int make_folder(void **state)
 {
@@ -259,14 +244,13 @@ static void a_store_that_was_cut_is_replaced(void **state)
 
 static void one_that_is_cut_while_it_is_used_is_missed(void **state)
 {
-	struct sigaction action = { .sa_sigaction = on_fault, .sa_flags = SA_SIGINFO };
 	struct kept kept = { 0 };
 	struct stat st;
 	u32 last = ENTRIES;
 	int fd;
 
 	(void)state;
-	sigaction(SIGBUS, &action, NULL); /* in place of cmocka's */
+	paged_cpu_catch_faults(); /* in place of cmocka's handlers, as engines do */
 	unlink(path);
 	merge_numbers(0, ENTRIES);
 	fd = open(path, O_RDWR);
