@@ -390,12 +390,20 @@ int exec_options_end(const struct command *command, int argc, char **argv, bool 
 	return i < argc ? i : argc;
 }
 
+/* An option's value, or that of the variable that stands for it; an empty one says nothing. */
+static const char *chosen(const char *option, const char *variable)
+{
+	const char *value = option ?: getenv(variable);
+
+	return value && *value ? value : NULL;
+}
+
 /* What a guest on virtual time cannot have. */
 static int check_clock(struct exec_options *options)
 {
 	bool fixed = options->deterministic, is_virtual = options->virtual_clock || fixed;
-	const char *accounting = options->accounting ?: "guest";
-	const char *pmu = options->pmu ?: getenv("VPMU_PMU") ?: "mediated";
+	const char *accounting = chosen(options->accounting, "VPMU_ACCOUNTING") ?: "guest";
+	const char *pmu = chosen(options->pmu, "VPMU_PMU") ?: "mediated";
 	const struct {
 		bool found;
 		const char *reason;
@@ -439,7 +447,7 @@ static int check_clock(struct exec_options *options)
 
 static int choose_baseline(struct exec_options *options)
 {
-	if (!options->cpu && !*(getenv("VPMU_CPU") ?: ""))
+	if (!chosen(options->cpu, "VPMU_CPU"))
 		options->cpu = BASELINE_MODEL;
 	return check_baseline();
 }
@@ -484,8 +492,9 @@ int exec_options_check(struct exec_options *options)
 		status = choose_baseline(options);
 	cpu = options->cpu ?: getenv("VPMU_CPU");
 	if (!status)
-		status = check_last_level(&command_exec, cpu, options->llc, options->llc_life,
-					  options->timing ?: getenv("VPMU_TIMING"));
+		status = check_last_level(&command_exec, cpu, chosen(options->llc, "VPMU_LLC"),
+					  chosen(options->llc_life, "VPMU_LLC_LIFE"),
+					  chosen(options->timing, "VPMU_TIMING"));
 	if (!status && options->filter)
 		status = filter_choose(options->filter, cpu, &options->filter);
 	return status;
