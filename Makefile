@@ -318,6 +318,8 @@ install: all $(O)/vpmu.3
 	install -D -t $(DESTDIR)$(prefix)/lib/vpmu/lab -m 755 lab/vpmu-lab lab/vpmu-profile lab/vpmu-flame lab/vpmu-history
 	install -D -t $(DESTDIR)$(prefix)/share/man/man1 -m 644 docs/man/*.1
 	install -D -t $(DESTDIR)$(prefix)/share/man/man3 -m 644 $(O)/vpmu.3
+	install -D -t $(DESTDIR)$(prefix)/share/doc/vpmu -m 644 README.md
+	install -D -t $(DESTDIR)$(prefix)/share/doc/vpmu/docs -m 644 docs/*.md
 	install -D -m 644 scripts/vpmu.bash-completion $(DESTDIR)$(prefix)/share/bash-completion/completions/vpmu
 	sed 's|@prefix@|$(prefix)|' examples/metrics/vpmu-exporter.service | \
 		install -D -m 644 /dev/stdin $(DESTDIR)$(prefix)/lib/systemd/user/vpmu-exporter.service
