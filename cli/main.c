@@ -55,7 +55,7 @@ static int help(int argc, char **argv)
 {
 	const struct command *command;
 
-	if (argc < 2)
+	if (argc < 2 || !strcmp(argv[1], "--help") || !strcmp(argv[1], "-h"))
 		return general_help(stdout);
 	command = find_command(argv[1]);
 	if (!command)

@@ -192,7 +192,7 @@ static void describe_up(void)
 	     "signals, working directory and exit code. It sees the host's files as they are; what\n"
 	     "commands write is seen by those that follow, and gone with the guest, except in folders\n"
 	     "shared with --rw. A command whose 'vpmu exec' is killed is killed, too.\n\n"
-	     "options: those of 'vpmu exec', but --timeout and --deterministic.\n\n"
+	     "options: those of 'vpmu exec', but for --in, --timeout, and --deterministic with what is for it.\n\n"
 	     "examples:\n"
 	     "  vpmu up work --cpu milan --cpus 2 --rw .\n"
 	     "  vpmu exec --in work -- perf stat -e instructions:u ls\n"

@@ -334,8 +334,8 @@ static void describe(void)
 	     "Standard input, if the runs had one, is to be given again.\n\n"
 	     "exit codes: 0 the runs are the same, 1 they differ, 2 wrong usage or no such files\n\n"
 	     "examples:\n"
-	     "  vpmu exec --deterministic --trace-hash a -- make\n"
-	     "  vpmu exec --deterministic --trace-hash b -- make\n"
+	     "  vpmu exec --deterministic --trace-hash a -- make </dev/null\n"
+	     "  vpmu exec --deterministic --trace-hash b -- make </dev/null\n"
 	     "  vpmu diverge a b");
 }
 
