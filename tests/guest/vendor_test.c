@@ -284,9 +284,10 @@ static void expect(struct machine *m, const struct row *row, const struct outcom
 	assert_int_equal(look(m, row), outcome->value);
 }
 
+/* In 32-bit code 62 is BOUND, which every host has. */
 static bool host_can(const struct machine *m, const struct row *row)
 {
-	if ((u8)row->code[0] == 0x62)
+	if ((u8)row->code[0] == 0x62 && !(row->how & CODE32))
 		return (m->cpu->xcr0 & XCR0_AVX512) && cpu_has(m->cpu, FEAT_AVX512VL);
 	return row->rule != RULE_SHA_ANY_ALIGNMENT || cpu_has(m->cpu, FEAT_SHA);
 }
@@ -300,8 +301,11 @@ static void each_rule_is_followed_by_one_vendor(void **state)
 		const struct row *row = &rows[i / 4];
 		bool turned = i & 1;
 
-		if (!host_can(m, row))
+		if (!host_can(m, row)) {
+			if (i % 4 == 0)
+				print_message("row %u: this host lacks its instruction\n", i / 4);
 			continue;
+		}
 		m->cpu->is_amd = i & 2;
 		m->cpu->port.foreign_rules = turned ? BIT(row->rule) : 0;
 		expect(m, row, m->cpu->is_amd != turned ? &row->amd : &row->intel);
