@@ -94,8 +94,10 @@ static u64 check_class(struct machine *m, enum retire_class class, u64 period, r
 		u64 i = first_at(class, at);
 
 		arm(m->cpu, class, at);
-		if (machine_run(m, FOREVER) != EXIT_BUDGET)
+		if (machine_run(m, FOREVER) != EXIT_BUDGET) {
+			assert_int_equal(i, nsteps); /* none was missed */
 			return trips;
+		}
 		check_step(m, class, i);
 		at = retire_count(&steps[i].tally, class, RETIRE_OS) / period * period;
 	}
@@ -140,8 +142,10 @@ static void earlier_trips_that_were_not_sampled_play_no_part(void **state)
 
 			m->cpu->port.precise = sampled;
 			arm(m->cpu, class, at);
-			if (machine_run(m, FOREVER) != EXIT_BUDGET)
+			if (machine_run(m, FOREVER) != EXIT_BUDGET) {
+				assert_int_equal(i, nsteps);
 				break;
+			}
 			if (sampled)
 				check_step(m, class, i);
 			at = retire_count(&steps[i].tally, class, RETIRE_OS) + 1;
