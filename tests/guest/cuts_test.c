@@ -26,11 +26,12 @@
 #define DATA	  0x100100 /* RSI */
 #define POINTER	  0x80000  /* from there: where a pointer to itself is */
 #define CODE_SIZE 0x1200   /* a page and the beginning of another */
+#define CODE_OVER 2304	   /* what the last turn of make() may add beyond that */
 #define ROUNDS	  60	   /* more than make blocks hot */
 #define MOST	  400000   /* instructions */
 
 struct code {
-	u8 bytes[CODE_SIZE + 1024];
+	u8 bytes[CODE_SIZE + CODE_OVER];
 	u32 size;
 	u64 seed;
 };
@@ -228,6 +229,7 @@ static void make(struct code *c, u64 seed)
 	add(c, "4180f63041ffcc0f85"); /* xor $0x30, %r14b; dec %r12d; jnz */
 	add_number(c, begin - c->size - 4);
 	add(c, "e6f4"); /* out %al, $0xf4 */
+	assert_true(c->size <= sizeof(c->bytes));
 }
 
 /* --- running it --- */
