@@ -162,7 +162,7 @@ static void nothing_is_recorded_unless_wanted(void **state)
 		assert_int_equal(m->cpu->branches.entry[i].from, 0);
 }
 
-/* Cycles are those of the static model: each instruction here costs one, but for these. */
+/* Ticks of the static model: an entry goes on where the one before it was made. */
 static void entries_know_the_cycles_between_them(void **state)
 {
 	struct machine *m = *state;
@@ -363,6 +363,7 @@ static u64 step_all(struct machine *m, u64 hash[MOST])
 		hash[machine_retired(m)] = hash_of(m->cpu);
 		missed += !!ring->entry[ring->top].missed;
 	}
+	assert_int_equal(m->cpu->port.exit.reason, EXIT_IO);
 	return missed;
 }
 
@@ -379,6 +380,7 @@ static void check(struct machine *m, u8 kinds, bool call_stack)
 		begin(m, kinds, call_stack);
 		while (machine_run(m, slices[i]) == EXIT_BUDGET)
 			assert_int_equal(hash_of(m->cpu), hash[machine_retired(m)]);
+		assert_int_equal(m->cpu->port.exit.reason, EXIT_IO);
 		assert_int_equal(hash_of(m->cpu), hash[machine_retired(m)]);
 	}
 }

@@ -131,10 +131,20 @@ static u64 ticks(const struct machine *m)
 	return retire_count(&m->cpu->port.tally, RETIRE_CYCLES, RETIRE_OS);
 }
 
+static u64 run_in(struct machine *m, u64 slice)
+{
+	enum exit_reason reason;
+
+	do
+		reason = machine_run(m, slice);
+	while (reason == EXIT_BUDGET);
+	assert_int_equal(reason, EXIT_IO);
+	return ticks(m);
+}
+
 static u64 run(struct machine *m)
 {
-	assert_int_equal(machine_run(m, FOREVER), EXIT_IO);
-	return ticks(m);
+	return run_in(m, FOREVER);
 }
 
 /* A ring through n lines of the data in an order that no prefetcher foresees, by pointers or by
@@ -307,9 +317,7 @@ static u64 of_copies(struct machine *m, u64 distance, u64 slice)
 	m->cpu->regs[RBX] = COPIED;
 	m->cpu->regs[RSI] = DATA;
 	m->cpu->regs[RDI] = DATA + 4 * PAGE_SIZE + distance;
-	while (machine_run(m, slice) == EXIT_BUDGET)
-		;
-	return ticks(m);
+	return run_in(m, slice);
 }
 
 /* On AMD's models a byte takes a cycle if the copy seems to overlap, in whatever slices. */
@@ -344,9 +352,7 @@ static void time_is_the_same_whatever_is_counted(struct machine *m)
 	for (u32 i = 0; i < ARRAY_SIZE(also) * ARRAY_SIZE(slices); i++) {
 		load(m, mixture_start, mixture_end, true);
 		m->cpu->port.wanted |= also[i / ARRAY_SIZE(slices)];
-		while (machine_run(m, slices[i % ARRAY_SIZE(slices)]) == EXIT_BUDGET)
-			;
-		assert_int_equal(ticks(m), expected);
+		assert_int_equal(run_in(m, slices[i % ARRAY_SIZE(slices)]), expected);
 	}
 }
 
@@ -383,8 +389,7 @@ static u64 last_level_misses(struct machine *m, u32 kbytes, u32 life, u32 rounds
 	m->cpu->port.wanted = ALL;
 	m->cpu->regs[RSI] = DATA;
 	m->cpu->regs[RCX] = rounds * lines;
-	while (machine_run(m, slice) == EXIT_BUDGET)
-		;
+	run_in(m, slice);
 	return retire_count(&m->cpu->port.tally, RETIRE_LLC_MISSES, RETIRE_OS);
 }
 
