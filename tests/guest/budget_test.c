@@ -194,7 +194,7 @@ static void *stop_the_first(void *arg)
 {
 	struct other *other = arg;
 
-	while (!first_runs(other))
+	for (u32 ms = 0; ms < LONG_ENOUGH_MS && !first_runs(other); ms++)
 		usleep(1000);
 	assert_true(exclusive_begin(other->cpu));
 	exclusive_end(other->cpu);
