@@ -8,6 +8,7 @@
 #include <setjmp.h>
 #include <stdarg.h>
 #include <string.h>
+#include <unistd.h>
 #include <cmocka.h>
 
 #include "guest/kvm_guest.h"
@@ -210,22 +211,27 @@ static void a_wrmsr_that_passes_notices_changed_code(void **state)
 	kvm_guest_destroy(&g);
 }
 
-/* The program changes code while the guest runs it; the guest sees it once it serializes. */
-#define CALL_UNTIL_CHANGED    \
-	"1: xor %eax, %eax\n" \
-	"cpuid\n"             \
-	"call *%rdi\n"        \
-	"cmp $77, %eax\n"     \
-	"jne 1b\n"            \
+/* The program changes code while the guest runs it; the guest sees it once it serializes. It counts
+ * its calls at CALLS. */
+#define CALLS IMAGE_DATA
+#define CALL_UNTIL_CHANGED            \
+	"1: xor %eax, %eax\n"         \
+	"cpuid\n"                     \
+	"call *%rdi\n"                \
+	"incl 0x100000\n" /* CALLS */ \
+	"cmp $77, %eax\n"             \
+	"jne 1b\n"                    \
 	"hlt\n"
 
 GUEST_CODE(poller, "mov $0x10800, %edi\n" CALL_UNTIL_CHANGED);
 
+/* Once the guest has been seen to run, or twenty seconds have passed. */
 static void *change_soon(void *ram)
 {
-	struct timespec pause = { 0, 20000000 };
+	const u32 *calls = (const u32 *)((u8 *)ram + CALLS);
 
-	nanosleep(&pause, NULL);
+	for (u32 ms = 0; ms < 20000 && __atomic_load_n(calls, __ATOMIC_ACQUIRE) < 1000; ms++)
+		usleep(1000);
 	*(volatile u32 *)((u8 *)ram + PATCHED + 1) = 77;
 	return NULL;
 }
@@ -250,6 +256,7 @@ static void change_while_it_runs(const void *code, size_t size)
 	pthread_create(&thread, NULL, change_soon, g.ram);
 	assert_int_equal(kvm_guest_run(&g, 0), KVM_EXIT_HLT);
 	pthread_join(thread, NULL);
+	assert_true(*(u32 *)(g.ram + CALLS) >= 1000);
 	kvm_guest_destroy(&g);
 }
 

@@ -127,7 +127,10 @@ static void unmapped_code_is_a_page_fault(void **state)
 	kvm_guest_destroy(&g);
 }
 
+#define ROUNDS IMAGE_DATA
+
 GUEST_CODE(forever, "1: inc %rax\n"
+		    "mov %rax, 0x100000\n" /* ROUNDS */
 		    "jmp 1b\n");
 
 static void on_signal(int sig)
@@ -137,8 +140,14 @@ static void on_signal(int sig)
 
 struct kicker {
 	pthread_t target, thread;
+	const u64 *rounds; /* of the guest, of which there are a thousand before a kick; or NULL */
 	bool done;
 };
+
+static bool has_run(const struct kicker *kicker)
+{
+	return !kicker->rounds || __atomic_load_n(kicker->rounds, __ATOMIC_ACQUIRE) > 1000;
+}
 
 /* More than once: on a busy machine the first may come before KVM_RUN. */
 static void *kick(void *arg)
@@ -147,19 +156,21 @@ static void *kick(void *arg)
 
 	while (!__atomic_load_n(&kicker->done, __ATOMIC_ACQUIRE)) {
 		usleep(50000);
-		pthread_kill(kicker->target, SIGUSR1);
+		if (has_run(kicker))
+			pthread_kill(kicker->target, SIGUSR1);
 	}
 	return NULL;
 }
 
-static void kicker_start(struct kicker *kicker)
+static void kicker_start(struct kicker *kicker, const u64 *rounds)
 {
 	struct sigaction action = { .sa_handler = on_signal };
 
 	sigaction(SIGUSR1, &action, NULL);
 	kicker->target = pthread_self();
+	kicker->rounds = rounds;
 	kicker->done = false;
-	pthread_create(&kicker->thread, NULL, kick, kicker);
+	assert_int_equal(pthread_create(&kicker->thread, NULL, kick, kicker), 0);
 }
 
 static void kicker_stop(struct kicker *kicker)
@@ -176,7 +187,7 @@ static void a_signal_interrupts_a_running_guest(void **state)
 
 	(void)state;
 	kvm_guest_create(&g, CODE(forever), 1);
-	kicker_start(&kicker);
+	kicker_start(&kicker, (const u64 *)(g.ram + ROUNDS));
 	assert_int_equal(kvm_guest_run(&g, 0), -EINTR);
 	kicker_stop(&kicker);
 	KVM_CALL(g.vcpu[0], KVM_GET_REGS, &regs);
@@ -197,7 +208,7 @@ static void endless_faults_can_be_interrupted(void **state)
 	(void)state;
 	kvm_guest_create(&g, CODE(fault_loop), 1);
 	image_gate(g.ram, 6, IMAGE_CODE + 16, 0);
-	kicker_start(&kicker);
+	kicker_start(&kicker, NULL);
 	assert_int_equal(kvm_guest_run(&g, 0), -EINTR);
 	kicker_stop(&kicker);
 	kvm_guest_destroy(&g);
