@@ -11,6 +11,7 @@
 #include <unistd.h>
 #include <cmocka.h>
 
+#include "guest/control_client.h"
 #include "guest/kvm_guest.h"
 
 #define CODE(name) name##_start, (size_t)(name##_end - name##_start)
@@ -196,6 +197,7 @@ static void a_wrmsr_that_passes_notices_changed_code(void **state)
 	struct kvm_guest g;
 	struct kvm_regs regs;
 	u32 expected = 0;
+	int fd;
 
 	(void)state;
 	kvm_guest_create(&g, CODE(passing), 2);
@@ -208,6 +210,9 @@ static void a_wrmsr_that_passes_notices_changed_code(void **state)
 	run_both(&g);
 	KVM_CALL(g.vcpu[0], KVM_GET_REGS, &regs);
 	assert_int_equal((u32)regs.rbx, expected);
+	fd = control_dial();
+	control_find(fd, "0 stat\n", "stat msr_exits 0"); /* all have passed */
+	close(fd);
 	kvm_guest_destroy(&g);
 }
 
