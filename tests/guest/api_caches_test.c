@@ -168,6 +168,7 @@ static void lines_move_at_the_same_instructions_in_every_run(void **state)
 		clocked("virtual", timings[i]);
 		quiet = add(8, i, false);
 		disturbed = add(8, i, true);
+		assert_true(quiet.lines[0] && quiet.lines[1]);
 		assert_memory_equal(&quiet, &disturbed, sizeof(quiet));
 	}
 }
