@@ -31,7 +31,8 @@
 #include "x86/pmu_regs.h"
 #include "vm/msr/priv.h"
 
-#define MSR_EILVT (MSR_HIDDEN + HIDDEN_EILVT)
+#define MSR_EILVT	  (MSR_HIDDEN + HIDDEN_EILVT)
+#define PERF_CAPABILITIES 0x345
 
 #define ROUNDS	 8000
 #define VARIANTS 2
@@ -302,6 +303,17 @@ static void same_vectors(void)
 			assert_int_equal(plain[i].data, moved[i].data);
 }
 
+static bool has_adaptive_records(void)
+{
+	const struct kvm_state_msrs *msrs = &t.plain.state.msrs;
+
+	for (u32 i = 0; i < msrs->nmsrs; i++)
+		if (msrs->entry[i].index == PERF_CAPABILITIES)
+			return msrs->entry[i].data & PERF_CAP_BASELINE;
+	fail_msg("no IA32_PERF_CAPABILITIES");
+	return false;
+}
+
 /* What the kernel pushed has been compared where it was logged. */
 static void same_result(void)
 {
@@ -310,7 +322,7 @@ static void same_result(void)
 	u32 records;
 
 	same_log();
-	records = intel ? same_records(t.plain.state.msrs.entry[0].data & PERF_CAP_BASELINE) : 0;
+	records = intel ? same_records(has_adaptive_records()) : 0;
 	same_memory(IMAGE_DATA, RESTORE_LOG);
 	same_vectors();
 	assert_memory_equal(plain, moved, sizeof(*plain));
