@@ -73,11 +73,18 @@ static bool host_has_avx512(const struct machine *m)
 	       cpu_has(m->cpu, FEAT_AVX512VL);
 }
 
+static void need_avx512(const struct machine *m)
+{
+	if (host_has_avx512(m))
+		return;
+	print_message("the host has no AVX-512\n");
+	skip();
+}
+
 static void load(struct machine *m, const void *start, const void *end)
 {
 	machine_load(m, start, (const u8 *)end - (const u8 *)start);
-	if (!host_has_avx512(m))
-		skip();
+	need_avx512(m);
 	enable(m->cpu);
 }
 
@@ -163,8 +170,7 @@ static void what_the_host_has_is_executed(void **state)
 	u64 host[FEATURE_WORDS];
 
 	machine_load(m, "\xf4", 1);
-	if (!host_has_avx512(m))
-		skip();
+	need_avx512(m);
 	memcpy(host, m->cpu->features, sizeof(host));
 	for (u32 i = 0; i < ARRAY_SIZE(gates); i++) {
 		int feature = gates[i].feature;
