@@ -420,11 +420,17 @@ static void check_counts(const struct test_case *c, const struct outcome *e, str
 	check(v, "branches", steps.branches, e->branches);
 }
 
+static void leave_out(struct verdict *v)
+{
+	v->skipped = true;
+	v->executed = 0;
+}
+
 void case_run(const struct test_case *c, enum plant plant, struct verdict *v)
 {
 	struct outcome n, e;
 
-	v->differs = v->endless = false;
+	v->differs = v->skipped = v->endless = false;
 	v->nlines = 0;
 	reset(c);
 	if (c->self) {
@@ -433,17 +439,13 @@ void case_run(const struct test_case *c, enum plant plant, struct verdict *v)
 		native_run(&c->in, &n);
 		v->endless = n.vector == NATIVE_TIMEOUT;
 		if (v->endless || stepped_inside(&c->seq, &n) || in_vsyscall(&n) ||
-		    met_int1(&c->seq, &n) || overwrote_itself(&c->seq)) {
-			v->executed = 0;
-			return;
-		}
+		    met_int1(&c->seq, &n) || overwrote_itself(&c->seq))
+			return leave_out(v);
 		guest_run(&c->in, c->budget, &e);
 		/* The test's own memory is there, or Linux did something and returned. */
 		if ((e.vector == VEC_PF && (native_maps(e.cr2) || in_vsyscall(&e))) ||
-		    unmeasured(&c->seq, &n) || unmeasured(&c->seq, &e)) {
-			v->executed = 0;
-			return;
-		}
+		    unmeasured(&c->seq, &n) || unmeasured(&c->seq, &e))
+			return leave_out(v);
 	}
 	v->executed = e.retired;
 	if (e.ran_away) {

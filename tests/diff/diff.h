@@ -305,7 +305,8 @@ enum plant { PLANT_NONE, PLANT_FLAG, PLANT_FAULT };
 
 struct verdict {
 	bool differs;
-	bool endless; /* on the native CPU: not compared */
+	bool skipped; /* not compared */
+	bool endless; /* on the native CPU; not compared either */
 	u32 nlines;
 	char lines[24][120];
 	u64 executed; /* instructions */
@@ -329,6 +330,8 @@ u64 case_explain(const struct test_case *c, enum plant plant);
 
 /* --- the run: run.c
  * ---------------------------------------------------------------------------------------------- */
+
+#define WORKERS_MAX 64
 
 struct diff_options {
 	u64 seed;

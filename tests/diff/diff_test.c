@@ -190,6 +190,21 @@ static void print_rules(const struct diff_options *opt, const struct progress *s
 			       vendor_rows[i].name);
 }
 
+/* Workers give up where there is hardly anything to execute. Of a family that may be right, if it
+ * is not nothing. */
+static bool ran_enough(const struct diff_options *opt, const struct progress *sum)
+{
+	u64 least = opt->count / opt->workers * opt->workers;
+
+	if (opt->family >= 0)
+		least = 1;
+	if (opt->one >= 0 || sum->mismatches || sum->executed >= least)
+		return true;
+	printf("NOT RUN: %llu of %llu executions\n", (unsigned long long)sum->executed,
+	       (unsigned long long)least);
+	return false;
+}
+
 /* A run of everything runs everything. */
 static bool all_families_ran(const struct diff_options *opt, const struct progress *sum)
 {
@@ -219,7 +234,15 @@ static int conclude(const struct diff_options *opt, const struct progress *sum, 
 		       ZydisMnemonicGetString(sum->caught), sum->caught_length);
 		return fine && sum->mismatches ? 0 : 1;
 	}
+	fine &= ran_enough(opt, sum);
 	return fine && !sum->mismatches && all_families_ran(opt, sum) ? 0 : 1;
+}
+
+static int default_workers(void)
+{
+	long n = sysconf(_SC_NPROCESSORS_ONLN);
+
+	return n < 1 ? 1 : n > WORKERS_MAX ? WORKERS_MAX : (int)n;
 }
 
 int main(int argc, char **argv)
@@ -231,7 +254,7 @@ int main(int argc, char **argv)
 		.family = -1,
 		.mode = -1,
 		.is_amd = host_is_amd(),
-		.workers = (int)sysconf(_SC_NPROCESSORS_ONLN),
+		.workers = default_workers(),
 	};
 	struct progress sum;
 	int option;
@@ -239,11 +262,21 @@ int main(int argc, char **argv)
 
 	while ((option = getopt_long(argc, argv, "", long_options, NULL)) != -1)
 		apply_option(&opt, option);
-	if (optind != argc || opt.workers < 1 || opt.workers > 64)
+	if (optind != argc || opt.workers < 1 || opt.workers > WORKERS_MAX)
 		bad_usage(2);
 	if (!native_supported()) {
 		puts("SKIP: this kernel does not let programs write the FS base (FSGSBASE)");
 		return EXIT_SKIP;
+	}
+	if (opt.family >= 0 && !family_offered(opt.family)) {
+		printf("SKIP: this host does not offer %s\n", family_names[opt.family]);
+		return EXIT_SKIP;
+	}
+	if (!ldt_install()) {
+		printf("%smodify_ldt(2) is not there: no segments, no 16-bit code\n",
+		       opt.mode == MODE_16 ? "SKIP: " : "");
+		if (opt.mode == MODE_16)
+			return EXIT_SKIP;
 	}
 	fine = diff_run(&opt, &sum);
 	return conclude(&opt, &sum, fine);

@@ -7,6 +7,7 @@
 
 #include <stdarg.h>
 #include <setjmp.h>
+#include <stdio.h>
 #include <cmocka.h>
 
 #define EXIT_SKIP 4
@@ -58,7 +59,9 @@ int main(void)
 		cmocka_unit_test(a_wrong_flag_is_caught_on_the_other_vendors_model),
 	};
 
-	if (!native_supported())
+	if (!native_supported()) {
+		puts("SKIP: this kernel does not let programs write the FS base (FSGSBASE)");
 		return EXIT_SKIP;
+	}
 	return cmocka_run_group_tests(tests, NULL, NULL);
 }

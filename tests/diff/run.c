@@ -176,7 +176,8 @@ static void run_case(struct worker *w, u64 index)
 		}
 		case_run(&w->c, w->opt->plant, &v);
 		w->progress->executed += v.executed;
-		count_families(w, v.executed + 1);
+		if (!v.skipped)
+			count_families(w, v.executed + 1);
 		if (v.differs)
 			differs(w, index, &v);
 		if (v.differs || v.endless)
@@ -246,10 +247,10 @@ bool diff_run(const struct diff_options *opt, struct progress *sum)
 	struct progress *all = mmap(NULL, opt->workers * sizeof(*all), PROT_READ | PROT_WRITE,
 				    MAP_SHARED | MAP_ANONYMOUS, -1, 0);
 	struct worker *w = aligned_alloc(_Alignof(struct worker), sizeof(*w));
-	pid_t pids[64];
+	pid_t pids[WORKERS_MAX];
 	bool fine = true;
 
-	must(all != MAP_FAILED && w && opt->workers <= 64);
+	must(all != MAP_FAILED && w && opt->workers <= WORKERS_MAX);
 	memset(w, 0, sizeof(*w));
 	w->opt = opt;
 	for (int i = 0; i < opt->workers; i++) {
