@@ -11,34 +11,25 @@
 
 #include "base/profile.h"
 #include "engine/engine.h"
-#include "guest/machine.h"
+#include "guest/tally.h"
 
-#define NO_GATE	     0x1ff
-#define SYSCALL_GATE 0x100
-#define ONE_PIECE    (~0ull >> 1)
-
-/* As the macro WORKLOAD of tally_code.S lays it out. */
-struct tally_workload {
-	const char *name;
-	const u8 *start, *end;
-	u64 os, os_branches, usr, usr_branches;
-	u64 rbx;
-	u64 vector, handler;
-};
-
-extern const struct tally_workload tally_workloads[] __attribute__((visibility("hidden")));
-extern const struct tally_workload tally_workloads_end[] __attribute__((visibility("hidden")));
+#define ONE_PIECE (~0ull >> 1)
 
 struct profiled {
 	struct machine machine;
 	struct profile *profile;
 };
 
-static void begin(struct profiled *p, const void *code, size_t size)
+static void create(struct profiled *p)
 {
 	p->profile = calloc(1, sizeof(*p->profile));
 	assert_non_null(p->profile);
 	machine_create(&p->machine);
+}
+
+static void begin(struct profiled *p, const void *code, size_t size)
+{
+	create(p);
 	machine_load(&p->machine, code, size);
 	engine_set_profile(p->machine.cpu, p->profile);
 }
@@ -74,12 +65,9 @@ static void run_workload(const struct tally_workload *w, u64 slice)
 	enum exit_reason reason;
 	struct profiled p;
 
-	begin(&p, w->start, (size_t)(w->end - w->start));
-	*image_pte(p.machine.ram, IMAGE_HOLE) &= ~1ull;
-	if (w->vector == SYSCALL_GATE)
-		p.machine.cpu->lstar = IMAGE_CODE + w->handler;
-	else if (w->vector != NO_GATE)
-		image_gate(p.machine.ram, (u32)w->vector, IMAGE_CODE + w->handler, 3);
+	create(&p);
+	tally_load(&p.machine, w);
+	engine_set_profile(p.machine.cpu, p.profile);
 	do
 		reason = machine_run(&p.machine, slice);
 	while (reason == EXIT_BUDGET);
@@ -203,5 +191,5 @@ int main(void)
 		cmocka_unit_test(a_full_profile_is_not_searched),
 	};
 
-	return cmocka_run_group_tests_name("profile", tests, NULL, NULL);
+	return cmocka_run_group_tests(tests, NULL, NULL);
 }

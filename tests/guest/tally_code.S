@@ -8,9 +8,7 @@
  * they were executed at.
  */
 #include "guest/image.h"
-
-#define NO_GATE 0x1ff
-#define SYSCALL_GATE 0x100 /* the handler is IA32_LSTAR's */
+#include "guest/tally.h"
 
 /*
  * A record of struct tally_workload: code, budgets, what RBX holds at the end, and the vector whose gate leads to the

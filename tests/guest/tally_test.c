@@ -9,33 +9,9 @@
 #include <stdio.h>
 #include <cmocka.h>
 
-#include "guest/machine.h"
+#include "guest/tally.h"
 
-#define NO_GATE	     0x1ff
-#define SYSCALL_GATE 0x100
-#define ONE_PIECE    (~0ull >> 1)
-
-/* As the macro WORKLOAD lays it out. */
-struct tally_workload {
-	const char *name;
-	const u8 *start, *end;
-	u64 os, os_branches, usr, usr_branches;
-	u64 rbx;
-	u64 vector, handler;
-};
-
-extern const struct tally_workload tally_workloads[] __attribute__((visibility("hidden")));
-extern const struct tally_workload tally_workloads_end[] __attribute__((visibility("hidden")));
-
-static void load(struct machine *m, const struct tally_workload *w)
-{
-	machine_load(m, w->start, (size_t)(w->end - w->start));
-	*image_pte(m->ram, IMAGE_HOLE) &= ~1ull;
-	if (w->vector == SYSCALL_GATE)
-		m->cpu->lstar = IMAGE_CODE + w->handler;
-	else if (w->vector != NO_GATE)
-		image_gate(m->ram, (u32)w->vector, IMAGE_CODE + w->handler, 3);
-}
+#define ONE_PIECE (~0ull >> 1)
 
 /* Runs in slices; false, with a line about it, when a slice was not as long as asked. */
 static bool run_slices(struct machine *m, const struct tally_workload *w, u64 slice)
@@ -82,7 +58,7 @@ static void check_slices(struct machine *m, u64 slice)
 	u32 failures = 0;
 
 	for (const struct tally_workload *w = tally_workloads; w < tally_workloads_end; w++) {
-		load(m, w);
+		tally_load(m, w);
 		if (!run_slices(m, w, slice) || !counts_match(m, w))
 			failures++;
 	}
