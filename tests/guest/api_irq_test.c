@@ -1,10 +1,7 @@
 // SPDX-License-Identifier: MIT
 /*
  * Interrupts from a program to its guest, through each of the controllers and by each way in:
- * lines, MSIs, irqfds, the 8254; and what the program hears back. Run by `vpmu kvm`.
- *
- * The guest tells each vector that it takes by an OUT to PORT, then ends the interrupt as its kind
- * wants it.
+ * lines, MSIs, irqfds, the local APIC's timer; and what the program hears back. Run by `vpmu kvm`.
  */
 #include <errno.h>
 #include <fcntl.h>
@@ -18,45 +15,10 @@
 #include <sys/eventfd.h>
 #include <sys/ioctl.h>
 #include <sys/syscall.h>
-#include <time.h>
 #include <unistd.h>
 #include <cmocka.h>
 
-#include "guest/kvm_guest.h"
-
-#define PORT	 0xf4
-#define EOI_PORT 0xf5
-#define READY	 0xff
-
-#define PIC_BASE 0x30 /* vectors of the 8259s */
-#define EDGE	 0x45
-#define LEVEL	 0x4a
-#define MSI	 0x50
-#define EDGE_PIN 5
-#define HIGH_PIN 10
-
-/* The 8259s at PIC_BASE, the local APIC in x2APIC mode; counter 0 at 100 Hz if there is an 8254. */
-GUEST_CODE(waiting, "mov $0x11, %al; out %al, $0x20; out %al, $0xa0\n"
-		    "mov $0x30, %al; out %al, $0x21; mov $0x38, %al; out %al, $0xa1\n"
-		    "mov $0x04, %al; out %al, $0x21; mov $0x02, %al; out %al, $0xa1\n"
-		    "mov $0x01, %al; out %al, $0x21; out %al, $0xa1\n"
-		    "mov $0x00, %al; out %al, $0x21; out %al, $0xa1\n"
-		    "mov $0x1b, %ecx; rdmsr; or $0x400, %eax; wrmsr\n"
-		    "mov $0x80f, %ecx; mov $0x1ff, %eax; xor %edx, %edx; wrmsr\n"
-		    "mov $0xff, %al; out %al, $0xf4\n"
-		    "mov $0x34, %al; out %al, $0x43\n"
-		    "mov $0x9c, %al; out %al, $0x40; mov $0x2e, %al; out %al, $0x40\n"
-		    "sti\n"
-		    "1: hlt; jmp 1b\n"
-		    "end_pic:\n"
-		    "mov $0x20, %al; out %al, $0x20\n"
-		    "pop %rax; iretq\n"
-		    "end_apic:\n"
-		    "push %rcx; push %rdx\n"
-		    "mov $0x80b, %ecx; xor %eax, %eax; xor %edx, %edx; wrmsr\n"
-		    "pop %rdx; pop %rcx; pop %rax; iretq\n"
-		    "end_nothing:\n"
-		    "pop %rax; iretq\n");
+#include "guest/irq_guest.h"
 
 /* Ends interrupts by clearing the flag at IMAGE_DATA, and tells whether it was up. */
 GUEST_CODE(pv_waiting, "mov $0x4b564d04, %ecx; mov $0x100001, %eax; xor %edx, %edx; wrmsr\n"
@@ -140,128 +102,38 @@ GUEST_CODE(counting, "mov $0x11, %al; out %al, $0x20\n"
 
 extern const u8 count_one[], of_nobody[];
 extern const u8 raises[];
-extern const u8 end_pic[], end_apic[], end_nothing[], end_by_flag[];
-
-static struct kvm_guest g;
-
-/* push %rax; mov $vector, %al; out %al, $PORT; jmp end */
-static void handle(u32 vector, u64 end)
-{
-	u64 at = IMAGE_STUBS + vector * IMAGE_STUB_SIZE;
-	u8 code[] = { 0x50, 0xb0, vector, 0xe6, PORT, 0xe9, 0, 0, 0, 0 };
-	u32 distance = end - (at + sizeof(code));
-
-	memcpy(code + 6, &distance, sizeof(distance));
-	memcpy(g.ram + at, code, sizeof(code));
-}
-
-/* The next byte that the guest sends to a port; other ports read as if no device were there. */
-static int next(u16 port)
-{
-	const struct kvm_run *run = g.run[0];
-	int reason;
-
-	do
-		reason = kvm_guest_run(&g, 0);
-	while (reason == KVM_EXIT_IO && run->io.port != port);
-	return reason == KVM_EXIT_IO ? *(u8 *)kvm_io_data(g.run[0]) : -reason;
-}
-
-static u64 in_guest(const u8 *label)
-{
-	return IMAGE_CODE + (label - waiting_start);
-}
-
-static void start(void (*prepare)(int vm))
-{
-	kvm_guest_create_with(&g, waiting_start, waiting_end - waiting_start, 1, prepare);
-	for (u32 v = 0x20; v < 0x100; v++)
-		handle(v, in_guest(v < PIC_BASE + 16 ? end_pic : end_apic));
-	handle(2, in_guest(end_nothing));
-	assert_int_equal(next(PORT), READY);
-}
-
-static void with_irqchip(int vm)
-{
-	KVM_CALL(vm, KVM_CREATE_IRQCHIP, NULL);
-}
-
-static void with_pit(int vm)
-{
-	struct kvm_pit_config config = { .flags = KVM_PIT_SPEAKER_DUMMY };
-
-	with_irqchip(vm);
-	KVM_CALL(vm, KVM_CREATE_PIT2, &config);
-}
-
-static void with_split_irqchip(int vm)
-{
-	struct kvm_enable_cap cap = { .cap = KVM_CAP_SPLIT_IRQCHIP, .args = { 24 } };
-
-	KVM_CALL(vm, KVM_ENABLE_CAP, &cap);
-}
-
-/* Two pins of the I/O APIC to the local APIC; all of the 8259s masked. */
-static void redirect(u32 pin, u64 entry, u32 other_pin, u64 other_entry)
-{
-	struct kvm_irqchip chip = { .chip_id = KVM_IRQCHIP_IOAPIC };
-
-	KVM_CALL(g.vm, KVM_GET_IRQCHIP, &chip);
-	chip.chip.ioapic.redirtbl[pin].bits = entry;
-	chip.chip.ioapic.redirtbl[other_pin].bits = other_entry;
-	KVM_CALL(g.vm, KVM_SET_IRQCHIP, &chip);
-	for (chip.chip_id = 0; chip.chip_id < 2; chip.chip_id++) {
-		KVM_CALL(g.vm, KVM_GET_IRQCHIP, &chip);
-		chip.chip.pic.imr = 0xff;
-		KVM_CALL(g.vm, KVM_SET_IRQCHIP, &chip);
-	}
-}
+extern const u8 end_by_flag[];
 
 static void use_ioapic(void)
 {
-	redirect(EDGE_PIN, EDGE, HIGH_PIN, LEVEL | BIT(15));
-}
-
-static int line(u32 irq, u32 level)
-{
-	struct kvm_irq_level arg = { .irq = irq, .level = level };
-
-	KVM_CALL(g.vm, KVM_IRQ_LINE_STATUS, &arg);
-	return arg.status;
-}
-
-static void msi(u32 data)
-{
-	struct kvm_msi arg = { .address_lo = 0xfee00000, .data = data };
-
-	assert_int_equal(KVM_CALL(g.vm, KVM_SIGNAL_MSI, &arg), 1);
+	irq_redirect(EDGE_PIN, EDGE, HIGH_PIN, LEVEL | BIT(15));
 }
 
 static void a_line_interrupts_through_the_8259(void **state)
 {
 	(void)state;
-	start(with_irqchip);
-	assert_int_equal(line(12, 1), 1);
-	assert_int_equal(next(PORT), PIC_BASE + 12);
-	line(12, 0);
-	line(4, 1);
-	line(4, 0); /* an edge is enough */
-	assert_int_equal(next(PORT), PIC_BASE + 4);
-	kvm_guest_destroy(&g);
+	irq_start(irq_with_irqchip);
+	assert_int_equal(irq_line(12, 1), 1);
+	assert_int_equal(irq_next(PORT), PIC_BASE + 12);
+	irq_line(12, 0);
+	irq_line(4, 1);
+	irq_line(4, 0); /* an edge is enough */
+	assert_int_equal(irq_next(PORT), PIC_BASE + 4);
+	kvm_guest_destroy(&irq_guest);
 }
 
 static void an_edge_interrupts_through_the_io_apic(void **state)
 {
 	(void)state;
-	start(with_irqchip);
+	irq_start(irq_with_irqchip);
 	use_ioapic();
-	assert_int_equal(line(EDGE_PIN, 1), 1);
-	assert_int_equal(line(EDGE_PIN, 1), 0);
-	assert_int_equal(next(PORT), EDGE);
-	line(EDGE_PIN, 0);
-	line(EDGE_PIN, 1);
-	assert_int_equal(next(PORT), EDGE);
-	kvm_guest_destroy(&g);
+	assert_int_equal(irq_line(EDGE_PIN, 1), 1);
+	assert_int_equal(irq_line(EDGE_PIN, 1), 0);
+	assert_int_equal(irq_next(PORT), EDGE);
+	irq_line(EDGE_PIN, 0);
+	irq_line(EDGE_PIN, 1);
+	assert_int_equal(irq_next(PORT), EDGE);
+	kvm_guest_destroy(&irq_guest);
 }
 
 static u64 in_together(const u8 *label)
@@ -271,8 +143,8 @@ static u64 in_together(const u8 *label)
 
 static void pulse(u32 irq)
 {
-	line(irq, 1);
-	line(irq, 0);
+	irq_line(irq, 1);
+	irq_line(irq, 0);
 }
 
 /* SDM 3A 10.8.4: the higher vector first; the other as soon as its handler returns, before another
@@ -284,32 +156,32 @@ static void two_edges_are_delivered_in_order_of_priority(void **state)
 
 	(void)state;
 	for (u32 first = 14; first <= 15; first++) {
-		kvm_guest_create_with(&g, together_start, together_end - together_start, 1,
-				      with_irqchip);
-		image_gate(g.ram, 0x78, in_together(isr_78), 0);
-		image_gate(g.ram, 0x66, in_together(isr_66), 0);
-		assert_int_equal(next(PORT), READY);
-		redirect(14, 0x78, 15, 0x66);
+		kvm_guest_create_with(&irq_guest, together_start, together_end - together_start, 1,
+				      irq_with_irqchip);
+		image_gate(irq_guest.ram, 0x78, in_together(isr_78), 0);
+		image_gate(irq_guest.ram, 0x66, in_together(isr_66), 0);
+		assert_int_equal(irq_next(PORT), READY);
+		irq_redirect(14, 0x78, 15, 0x66);
 		pulse(first);
 		pulse(14 + 15 - first);
-		assert_true(next(PORT) >= 0);
-		assert_memory_equal(g.ram + IMAGE_DATA, wanted, sizeof(wanted));
-		kvm_guest_destroy(&g);
+		assert_true(irq_next(PORT) >= 0);
+		assert_memory_equal(irq_guest.ram + IMAGE_DATA, wanted, sizeof(wanted));
+		kvm_guest_destroy(&irq_guest);
 	}
 }
 
 static void a_level_interrupts_until_it_is_lowered(void **state)
 {
 	(void)state;
-	start(with_irqchip);
+	irq_start(irq_with_irqchip);
 	use_ioapic();
-	line(HIGH_PIN, 1);
+	irq_line(HIGH_PIN, 1);
 	for (u32 i = 0; i < 3; i++)
-		assert_int_equal(next(PORT), LEVEL);
-	line(HIGH_PIN, 0);
-	line(EDGE_PIN, 1);
-	assert_int_equal(next(PORT), EDGE);
-	kvm_guest_destroy(&g);
+		assert_int_equal(irq_next(PORT), LEVEL);
+	irq_line(HIGH_PIN, 0);
+	irq_line(EDGE_PIN, 1);
+	assert_int_equal(irq_next(PORT), EDGE);
+	kvm_guest_destroy(&irq_guest);
 }
 
 static void an_msi_and_a_route_to_one_interrupt(void **state)
@@ -324,14 +196,14 @@ static void an_msi_and_a_route_to_one_interrupt(void **state)
 		.u.msi = { .address_lo = 0xfee00000, .data = MSI + 1 },
 	};
 	(void)state;
-	start(with_irqchip);
-	msi(MSI);
-	assert_int_equal(next(PORT), MSI);
-	KVM_CALL(g.vm, KVM_SET_GSI_ROUTING, routes);
-	assert_int_equal(line(100, 1), 1);
-	assert_int_equal(next(PORT), MSI + 1);
-	assert_int_equal(line(EDGE_PIN, 1), -1); /* the table was replaced */
-	kvm_guest_destroy(&g);
+	irq_start(irq_with_irqchip);
+	irq_msi(MSI);
+	assert_int_equal(irq_next(PORT), MSI);
+	KVM_CALL(irq_guest.vm, KVM_SET_GSI_ROUTING, routes);
+	assert_int_equal(irq_line(100, 1), 1);
+	assert_int_equal(irq_next(PORT), MSI + 1);
+	assert_int_equal(irq_line(EDGE_PIN, 1), -1); /* the table was replaced */
+	kvm_guest_destroy(&irq_guest);
 }
 
 static void an_irqfd_interrupts_a_halted_guest(void **state)
@@ -339,16 +211,16 @@ static void an_irqfd_interrupts_a_halted_guest(void **state)
 	struct kvm_irqfd arg = { .fd = eventfd(0, EFD_NONBLOCK), .gsi = EDGE_PIN };
 
 	(void)state;
-	start(with_irqchip);
+	irq_start(irq_with_irqchip);
 	use_ioapic();
-	KVM_CALL(g.vm, KVM_IRQFD, &arg);
+	KVM_CALL(irq_guest.vm, KVM_IRQFD, &arg);
 	for (u32 i = 0; i < 20; i++) {
 		eventfd_write(arg.fd, 1);
-		assert_int_equal(next(PORT), EDGE);
+		assert_int_equal(irq_next(PORT), EDGE);
 	}
 	arg.flags = KVM_IRQFD_FLAG_DEASSIGN;
-	KVM_CALL(g.vm, KVM_IRQFD, &arg);
-	kvm_guest_destroy(&g);
+	KVM_CALL(irq_guest.vm, KVM_IRQFD, &arg);
+	kvm_guest_destroy(&irq_guest);
 	close(arg.fd);
 }
 
@@ -359,16 +231,20 @@ static void an_irqfd_is_found_by_any_copy_of_its_eventfd(void **state)
 	struct kvm_irqfd copy = { .fd = dup(arg.fd), .gsi = EDGE_PIN };
 
 	(void)state;
-	if (syscall(SYS_kcmp, getpid(), getpid(), KCMP_FILE, arg.fd, copy.fd))
-		skip(); /* the host does not tell */
-	start(with_irqchip);
-	KVM_CALL(g.vm, KVM_IRQFD, &arg);
-	assert_int_equal(ioctl(g.vm, KVM_IRQFD, &copy), -1);
+	if (syscall(SYS_kcmp, getpid(), getpid(), KCMP_FILE, arg.fd, copy.fd)) {
+		close(arg.fd);
+		close(copy.fd);
+		print_message("the host does not tell: no kcmp(2)\n");
+		skip();
+	}
+	irq_start(irq_with_irqchip);
+	KVM_CALL(irq_guest.vm, KVM_IRQFD, &arg);
+	assert_int_equal(ioctl(irq_guest.vm, KVM_IRQFD, &copy), -1);
 	assert_int_equal(errno, EBUSY);
 	copy.flags = KVM_IRQFD_FLAG_DEASSIGN;
-	KVM_CALL(g.vm, KVM_IRQFD, &copy);
-	KVM_CALL(g.vm, KVM_IRQFD, &arg);
-	kvm_guest_destroy(&g);
+	KVM_CALL(irq_guest.vm, KVM_IRQFD, &copy);
+	KVM_CALL(irq_guest.vm, KVM_IRQFD, &arg);
+	kvm_guest_destroy(&irq_guest);
 	close(arg.fd);
 	close(copy.fd);
 }
@@ -384,11 +260,11 @@ static void a_full_ioeventfd_takes_the_write(void **state)
 					     .len = 1,
 					     .flags = KVM_IOEVENTFD_FLAG_PIO };
 
-		kvm_guest_create(&g, ringing_start, ringing_end - ringing_start, 1);
+		kvm_guest_create(&irq_guest, ringing_start, ringing_end - ringing_start, 1);
 		assert_int_equal(eventfd_write(arg.fd, ~0ull - 1), 0);
-		KVM_CALL(g.vm, KVM_IOEVENTFD, &arg);
-		assert_int_equal(kvm_guest_run(&g, 0), KVM_EXIT_HLT);
-		kvm_guest_destroy(&g);
+		KVM_CALL(irq_guest.vm, KVM_IOEVENTFD, &arg);
+		assert_int_equal(kvm_guest_run(&irq_guest, 0), KVM_EXIT_HLT);
+		kvm_guest_destroy(&irq_guest);
 		close(arg.fd);
 	}
 }
@@ -428,12 +304,12 @@ static void request_and_lose(unsigned long request, void *arg, int exit_reason)
 
 	assert_int_equal(pipe2(file, O_NONBLOCK), 0);
 	note_descriptors(known);
-	assert_int_equal(ioctl(g.vm, request, arg), 0);
+	assert_int_equal(ioctl(irq_guest.vm, request, arg), 0);
 	n = take_descriptors(known, file[1], taken);
 	assert_true(n > 0);
 	if (exit_reason)
-		assert_int_equal(kvm_guest_run(&g, 0), exit_reason);
-	kvm_guest_destroy(&g);
+		assert_int_equal(kvm_guest_run(&irq_guest, 0), exit_reason);
+	kvm_guest_destroy(&irq_guest);
 	for (u32 i = 0; i < n; i++)
 		assert_int_equal(close(taken[i]), 0);
 	assert_int_equal(read(file[0], &c, 1), -1);
@@ -447,7 +323,7 @@ static void a_vm_whose_descriptors_were_closed_can_be_closed(void **state)
 	struct kvm_irqfd arg = { .fd = eventfd(0, EFD_NONBLOCK), .gsi = EDGE_PIN };
 
 	(void)state;
-	start(with_irqchip);
+	irq_start(irq_with_irqchip);
 	request_and_lose(KVM_IRQFD, &arg, 0);
 	close(arg.fd);
 }
@@ -460,7 +336,7 @@ static void an_ioeventfd_writes_to_no_file_of_the_program(void **state)
 				     .flags = KVM_IOEVENTFD_FLAG_PIO };
 
 	(void)state;
-	kvm_guest_create(&g, ringing_start, ringing_end - ringing_start, 1);
+	kvm_guest_create(&irq_guest, ringing_start, ringing_end - ringing_start, 1);
 	request_and_lose(KVM_IOEVENTFD, &arg, KVM_EXIT_HLT);
 	close(arg.fd);
 }
@@ -474,16 +350,16 @@ static void a_resampling_irqfd_hears_of_the_end(void **state)
 	struct pollfd again = { .fd = arg.resamplefd, .events = POLLIN };
 
 	(void)state;
-	start(with_irqchip);
+	irq_start(irq_with_irqchip);
 	use_ioapic();
-	KVM_CALL(g.vm, KVM_IRQFD, &arg);
+	KVM_CALL(irq_guest.vm, KVM_IRQFD, &arg);
 	eventfd_write(arg.fd, 1);
-	assert_int_equal(next(PORT), LEVEL);
+	assert_int_equal(irq_next(PORT), LEVEL);
 	assert_int_equal(poll(&again, 1, 0), 0);
-	line(EDGE_PIN, 1); /* waits until the level has ended */
-	assert_int_equal(next(PORT), EDGE);
+	irq_line(EDGE_PIN, 1); /* waits until the level has ended */
+	assert_int_equal(irq_next(PORT), EDGE);
 	assert_int_equal(poll(&again, 1, 0), 1);
-	kvm_guest_destroy(&g);
+	kvm_guest_destroy(&irq_guest);
 	close(arg.fd);
 	close(arg.resamplefd);
 }
@@ -491,16 +367,16 @@ static void a_resampling_irqfd_hears_of_the_end(void **state)
 static void a_split_irqchip_tells_of_the_end_of_levels(void **state)
 {
 	(void)state;
-	start(with_split_irqchip);
-	msi(MSI);
-	assert_int_equal(next(PORT), MSI);
-	msi(LEVEL | BIT(15) | BIT(14));
-	assert_int_equal(next(PORT), LEVEL);
-	assert_int_equal(kvm_guest_run(&g, 0), KVM_EXIT_IOAPIC_EOI);
-	assert_int_equal(g.run[0]->eoi.vector, LEVEL);
-	msi(MSI);
-	assert_int_equal(next(PORT), MSI);
-	kvm_guest_destroy(&g);
+	irq_start(irq_with_split_irqchip);
+	irq_msi(MSI);
+	assert_int_equal(irq_next(PORT), MSI);
+	irq_msi(LEVEL | BIT(15) | BIT(14));
+	assert_int_equal(irq_next(PORT), LEVEL);
+	assert_int_equal(kvm_guest_run(&irq_guest, 0), KVM_EXIT_IOAPIC_EOI);
+	assert_int_equal(irq_guest.run[0]->eoi.vector, LEVEL);
+	irq_msi(MSI);
+	assert_int_equal(irq_next(PORT), MSI);
+	kvm_guest_destroy(&irq_guest);
 }
 
 static void a_split_irqchip_takes_the_program_8259_vectors(void **state)
@@ -508,156 +384,39 @@ static void a_split_irqchip_takes_the_program_8259_vectors(void **state)
 	struct kvm_interrupt irq = { .irq = PIC_BASE };
 
 	(void)state;
-	start(with_split_irqchip);
-	g.run[0]->request_interrupt_window = 1;
-	while (kvm_guest_run(&g, 0) != KVM_EXIT_IRQ_WINDOW_OPEN)
-		assert_int_equal(g.run[0]->exit_reason, KVM_EXIT_IO);
-	assert_true(g.run[0]->ready_for_interrupt_injection);
-	g.run[0]->request_interrupt_window = 0;
-	KVM_CALL(g.vcpu[0], KVM_INTERRUPT, &irq);
-	assert_int_equal(next(PORT), PIC_BASE);
-	kvm_guest_destroy(&g);
-}
-
-static void an_nmi_needs_no_permission(void **state)
-{
-	(void)state;
-	start(with_irqchip);
-	KVM_CALL(g.vcpu[0], KVM_NMI, NULL);
-	assert_int_equal(next(PORT), 2);
-	kvm_guest_destroy(&g);
-}
-
-/* SDM 3A 6.7.1: those that come while one is handled are one. */
-static void nmis_meanwhile_are_one(void **state)
-{
-	struct kvm_vcpu_events events;
-
-	(void)state;
-	start(with_irqchip);
-	KVM_CALL(g.vcpu[0], KVM_NMI, NULL);
-	assert_int_equal(next(PORT), 2);
-	for (u32 i = 0; i < 3; i++)
-		KVM_CALL(g.vcpu[0], KVM_NMI, NULL);
-	KVM_CALL(g.vcpu[0], KVM_GET_VCPU_EVENTS, &events);
-	assert_true(events.nmi.masked);
-	assert_int_equal(events.nmi.pending, 1);
-	assert_int_equal(next(PORT), 2);
-	msi(MSI);
-	assert_int_equal(next(PORT), MSI);
-	kvm_guest_destroy(&g);
-}
-
-#define MSI_NMI 0x400 /* delivery mode */
-
-static u32 nmis_pending(void)
-{
-	struct kvm_vcpu_events events;
-
-	KVM_CALL(g.vcpu[0], KVM_GET_VCPU_EVENTS, &events);
-	return events.nmi.pending;
-}
-
-/* One is taken at once and one is latched while it is in service (KVM: process_nmi). */
-static void two_nmi_messages_before_the_first_is_taken_are_two(void **state)
-{
-	(void)state;
-	start(with_irqchip);
-	for (u32 i = 0; i < 3; i++)
-		msi(MSI_NMI);
-	msi(MSI);
-	assert_int_equal(next(PORT), 2);
-	assert_int_equal(nmis_pending(), 1);
-	assert_int_equal(next(PORT), 2);
-	assert_int_equal(nmis_pending(), 0);
-	assert_int_equal(next(PORT), MSI);
-	kvm_guest_destroy(&g);
-}
-
-static void pending_nmis_are_seen_and_set_as_a_number(void **state)
-{
-	struct kvm_vcpu_events events;
-
-	(void)state;
-	start(with_irqchip);
-	msi(MSI_NMI);
-	KVM_CALL(g.vcpu[0], KVM_NMI, NULL);
-	assert_int_equal(nmis_pending(), 2);
-	KVM_CALL(g.vcpu[0], KVM_GET_VCPU_EVENTS, &events);
-	events.nmi.injected = 1; /* as good as in service: one is latched and no more */
-	KVM_CALL(g.vcpu[0], KVM_SET_VCPU_EVENTS, &events);
-	assert_int_equal(nmis_pending(), 1);
-	events.nmi.injected = events.nmi.pending = 0; /* messages that wait are forgotten too */
-	msi(MSI_NMI);
-	KVM_CALL(g.vcpu[0], KVM_SET_VCPU_EVENTS, &events);
-	msi(MSI);
-	assert_int_equal(next(PORT), MSI);
-	kvm_guest_destroy(&g);
-}
-
-static u64 now_ms(void)
-{
-	struct timespec ts;
-
-	clock_gettime(CLOCK_MONOTONIC, &ts);
-	return ts.tv_sec * 1000ull + ts.tv_nsec / 1000000;
-}
-
-/* The guest of with_pit programs a tick every 10 ms. */
-#define TICK_MS	   10
-#define TICKS_MOST 3000
-
-static void the_8254_never_ticks_early(void **state)
-{
-	u64 begun = now_ms();
-
-	(void)state;
-	start(with_pit);
-	for (u32 i = 0; i < 30; i++)
-		assert_int_equal(next(PORT), PIC_BASE);
-	assert_true(now_ms() - begun + 1 >= 30 * TICK_MS);
-	kvm_guest_destroy(&g);
-}
-
-/* Lost ticks would keep their count behind the clock for ever; a busy machine does not. */
-static void the_8254_makes_up_for_a_pause(void **state)
-{
-	u64 begun;
-
-	(void)state;
-	start(with_pit);
-	assert_int_equal(next(PORT), PIC_BASE);
-	begun = now_ms();
-	usleep(30 * TICK_MS * 1000);
-	for (u32 ticks = 0; (ticks + 2) * TICK_MS < now_ms() - begun; ticks++) {
-		assert_true(ticks < TICKS_MOST);
-		assert_int_equal(next(PORT), PIC_BASE);
-	}
-	kvm_guest_destroy(&g);
+	irq_start(irq_with_split_irqchip);
+	irq_guest.run[0]->request_interrupt_window = 1;
+	while (kvm_guest_run(&irq_guest, 0) != KVM_EXIT_IRQ_WINDOW_OPEN)
+		assert_int_equal(irq_guest.run[0]->exit_reason, KVM_EXIT_IO);
+	assert_true(irq_guest.run[0]->ready_for_interrupt_injection);
+	irq_guest.run[0]->request_interrupt_window = 0;
+	KVM_CALL(irq_guest.vcpu[0], KVM_INTERRUPT, &irq);
+	assert_int_equal(irq_next(PORT), PIC_BASE);
+	kvm_guest_destroy(&irq_guest);
 }
 
 static void clearing_a_flag_ends_an_interrupt(void **state)
 {
 	(void)state;
-	kvm_guest_create_with(&g, pv_waiting_start, pv_waiting_end - pv_waiting_start, 1,
-			      with_irqchip);
-	handle(MSI, IMAGE_CODE + (end_by_flag - pv_waiting_start));
-	assert_int_equal(next(PORT), READY);
+	kvm_guest_create_with(&irq_guest, pv_waiting_start, pv_waiting_end - pv_waiting_start, 1,
+			      irq_with_irqchip);
+	irq_handle(MSI, IMAGE_CODE + (end_by_flag - pv_waiting_start));
+	assert_int_equal(irq_next(PORT), READY);
 	for (u32 i = 0; i < 3; i++) {
-		msi(MSI);
-		assert_int_equal(next(PORT), MSI);
-		assert_int_equal(g.ram[IMAGE_DATA], 0); /* not up while the program looks */
-		assert_int_equal(next(EOI_PORT), 1);
+		irq_msi(MSI);
+		assert_int_equal(irq_next(PORT), MSI);
+		assert_int_equal(irq_guest.ram[IMAGE_DATA], 0); /* not up while the program looks */
+		assert_int_equal(irq_next(EOI_PORT), 1);
 	}
-	kvm_guest_destroy(&g);
+	kvm_guest_destroy(&irq_guest);
 }
 
 #define TIMER 0x50
 
 static void start_timed(const u8 *code, size_t size)
 {
-	kvm_guest_create_with(&g, code, size, 1, with_irqchip);
-	handle(TIMER, 0);
+	kvm_guest_create_with(&irq_guest, code, size, 1, irq_with_irqchip);
+	irq_handle(TIMER, 0);
 }
 
 static void the_timer_interrupts_a_repetition(void **state)
@@ -666,21 +425,21 @@ static void the_timer_interrupts_a_repetition(void **state)
 
 	(void)state;
 	start_timed(repeating_start, repeating_end - repeating_start);
-	assert_int_equal(next(PORT), TIMER);
-	KVM_CALL(g.vcpu[0], KVM_GET_REGS, &regs);
+	assert_int_equal(irq_next(PORT), TIMER);
+	KVM_CALL(irq_guest.vcpu[0], KVM_GET_REGS, &regs);
 	assert_int_not_equal(regs.rcx, 0);
-	kvm_guest_destroy(&g);
+	kvm_guest_destroy(&irq_guest);
 }
 
 static void the_timer_interrupts_exceptions_that_retire_nothing(void **state)
 {
 	(void)state;
 	start_timed(raising_start, raising_end - raising_start);
-	image_gate(g.ram, 6, IMAGE_CODE + (raises - raising_start), 0);
-	image_ist(g.ram, 6, IMAGE_INT_STACK);
-	g.ram[IMAGE_IDT + 16 * 6 + 5] |= 1; /* a trap gate: IF stays */
-	assert_int_equal(next(PORT), TIMER);
-	kvm_guest_destroy(&g);
+	image_gate(irq_guest.ram, 6, IMAGE_CODE + (raises - raising_start), 0);
+	image_ist(irq_guest.ram, 6, IMAGE_INT_STACK);
+	irq_guest.ram[IMAGE_IDT + 16 * 6 + 5] |= 1; /* a trap gate: IF stays */
+	assert_int_equal(irq_next(PORT), TIMER);
+	kvm_guest_destroy(&irq_guest);
 }
 
 static void offer_deadline_timer(struct kvm_cpuid_entry2 *entry)
@@ -718,15 +477,16 @@ static void a_timer_in_the_reserved_mode_leaves_a_sleeper_interruptible(void **s
 	pthread_t thread;
 
 	(void)state;
-	kvm_guest_create_with(&g, sleeping_start, sleeping_end - sleeping_start, 1, with_irqchip);
-	kvm_guest_set_cpuid(&g, 0, offer_deadline_timer);
+	kvm_guest_create_with(&irq_guest, sleeping_start, sleeping_end - sleeping_start, 1,
+			      irq_with_irqchip);
+	kvm_guest_set_cpuid(&irq_guest, 0, offer_deadline_timer);
 	assert_int_equal(sigaction(SIGUSR1, &action, NULL), 0);
 	assert_int_equal(pthread_create(&thread, NULL, signal_often, &companion), 0);
 	for (u32 i = 0; i < 100; i++)
-		assert_int_equal(kvm_guest_run(&g, 0), -EINTR);
+		assert_int_equal(kvm_guest_run(&irq_guest, 0), -EINTR);
 	__atomic_store_n(&companion.done, true, __ATOMIC_RELEASE);
 	assert_int_equal(pthread_join(thread, NULL), 0);
-	kvm_guest_destroy(&g);
+	kvm_guest_destroy(&irq_guest);
 }
 
 static void *toggle_line(void *arg)
@@ -734,8 +494,8 @@ static void *toggle_line(void *arg)
 	struct companion *companion = arg;
 
 	while (!__atomic_load_n(&companion->done, __ATOMIC_ACQUIRE)) {
-		line(EDGE_PIN, 1);
-		line(EDGE_PIN, 0);
+		irq_line(EDGE_PIN, 1);
+		irq_line(EDGE_PIN, 0);
 	}
 	return NULL;
 }
@@ -746,15 +506,16 @@ static void a_level_that_falls_while_it_is_taken_is_no_vector_of_the_local_apic(
 	pthread_t thread;
 
 	(void)state;
-	kvm_guest_create_with(&g, counting_start, counting_end - counting_start, 1, with_irqchip);
+	kvm_guest_create_with(&irq_guest, counting_start, counting_end - counting_start, 1,
+			      irq_with_irqchip);
 	for (u32 v = PIC_BASE; v < PIC_BASE + 8; v++) /* the 8259 says 7 if it is too late */
-		image_gate(g.ram, v, IMAGE_CODE + (count_one - counting_start), 0);
-	image_gate(g.ram, 0xff, IMAGE_CODE + (of_nobody - counting_start), 0);
+		image_gate(irq_guest.ram, v, IMAGE_CODE + (count_one - counting_start), 0);
+	image_gate(irq_guest.ram, 0xff, IMAGE_CODE + (of_nobody - counting_start), 0);
 	assert_int_equal(pthread_create(&thread, NULL, toggle_line, &companion), 0);
-	assert_int_equal(next(PORT), 0);
+	assert_int_equal(irq_next(PORT), 0);
 	__atomic_store_n(&companion.done, true, __ATOMIC_RELEASE);
 	assert_int_equal(pthread_join(thread, NULL), 0);
-	kvm_guest_destroy(&g);
+	kvm_guest_destroy(&irq_guest);
 }
 
 int main(void)
@@ -773,12 +534,6 @@ int main(void)
 		cmocka_unit_test(an_ioeventfd_writes_to_no_file_of_the_program),
 		cmocka_unit_test(a_split_irqchip_tells_of_the_end_of_levels),
 		cmocka_unit_test(a_split_irqchip_takes_the_program_8259_vectors),
-		cmocka_unit_test(an_nmi_needs_no_permission),
-		cmocka_unit_test(nmis_meanwhile_are_one),
-		cmocka_unit_test(two_nmi_messages_before_the_first_is_taken_are_two),
-		cmocka_unit_test(pending_nmis_are_seen_and_set_as_a_number),
-		cmocka_unit_test(the_8254_never_ticks_early),
-		cmocka_unit_test(the_8254_makes_up_for_a_pause),
 		cmocka_unit_test(clearing_a_flag_ends_an_interrupt),
 		cmocka_unit_test(the_timer_interrupts_a_repetition),
 		cmocka_unit_test(the_timer_interrupts_exceptions_that_retire_nothing),
