@@ -105,6 +105,7 @@ static void never_goes_back(struct kvm_guest *g, u32 msr)
 
 		assert_int_equal(runner[i].reason, KVM_EXIT_HLT);
 		KVM_CALL(g->vcpu[i], KVM_GET_REGS, &regs);
+		assert_int_equal(regs.r8, 0); /* it has read so often, and not met an exception */
 		if (regs.r10)
 			print_error("vCPU %d: %llu times of %lu, by up to %llu\n", i, regs.r10,
 				    reads, regs.r11);

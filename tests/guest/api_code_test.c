@@ -242,6 +242,7 @@ static void *change_soon(void *ram)
 }
 
 /* The same at CPL 3, where HLT faults, and the handler has one. */
+#define GP 13
 GUEST_CODE(user_poller, "push $0x23\n"
 			"push $0xa0000\n"
 			"push $2\n"
@@ -251,16 +252,20 @@ GUEST_CODE(user_poller, "push $0x23\n"
 			"mov $0x10800, %edi\n"
 			"iretq\n" CALL_UNTIL_CHANGED);
 
-static void change_while_it_runs(const void *code, size_t size)
+/* Ends after this HLT. */
+static void change_while_it_runs(const void *code, size_t size, u64 end)
 {
 	struct kvm_guest g;
+	struct kvm_regs regs;
 	pthread_t thread;
 
 	kvm_guest_create(&g, code, size, 1);
 	write_function(g.ram, 1);
-	pthread_create(&thread, NULL, change_soon, g.ram);
+	assert_int_equal(pthread_create(&thread, NULL, change_soon, g.ram), 0);
 	assert_int_equal(kvm_guest_run(&g, 0), KVM_EXIT_HLT);
 	pthread_join(thread, NULL);
+	KVM_CALL(g.vcpu[0], KVM_GET_REGS, &regs);
+	assert_int_equal(regs.rip, end);
 	assert_true(*(u32 *)(g.ram + CALLS) >= 1000);
 	kvm_guest_destroy(&g);
 }
@@ -268,13 +273,13 @@ static void change_while_it_runs(const void *code, size_t size)
 static void the_program_may_change_code_while_it_runs(void **state)
 {
 	(void)state;
-	change_while_it_runs(CODE(poller));
+	change_while_it_runs(CODE(poller), IMAGE_CODE + (poller_end - poller_start));
 }
 
 static void the_program_may_change_user_code_while_it_runs(void **state)
 {
 	(void)state;
-	change_while_it_runs(CODE(user_poller));
+	change_while_it_runs(CODE(user_poller), IMAGE_STUBS + GP * IMAGE_STUB_SIZE + 1);
 }
 
 /*

@@ -192,6 +192,7 @@ static void rows_end_the_same(struct machine *m, u64 at, bool before)
 			fail_msg("%s: %u split locks%s", rows[i].name, host.split_locks,
 				 host.refused ? ", refused" : "");
 		assert_int_equal(expected.reason, EXIT_HLT);
+		assert_int_equal(expected.rip, IMAGE_CODE + (rows[i].end - rows[i].start));
 		if (memcmp(&expected, &got, sizeof(got)))
 			fail_msg("%s: exit %d at %#lx", rows[i].name, got.reason, got.rip);
 	}
