@@ -12,6 +12,7 @@
 #include "guest/kvm_guest.h"
 
 #define TIMER	     0x50
+#define MSR_TSC	     0x10
 #define TICKS	     "10000000" /* of the TSC until the timer expires: a few milliseconds */
 #define MANY	     "300000000"
 #define BUDGET_TIMED (1 << 19) /* as in vm/run.c: the clock is looked at after so many at most */
@@ -63,6 +64,7 @@ static u64 late(const u8 *code, size_t size, u32 turn)
 	memcpy(g.ram + IMAGE_STUBS + TIMER * IMAGE_STUB_SIZE, handler, sizeof(handler));
 	assert_int_equal(kvm_guest_run(&g, 0), KVM_EXIT_IO);
 	KVM_CALL(g.vcpu[0], KVM_GET_REGS, &regs);
+	assert_true(kvm_guest_get_msr(&g, 0, MSR_TSC) >= regs.r8); /* and it did not come early */
 	kvm_guest_destroy(&g);
 	return regs.rbx * turn;
 }
