@@ -338,11 +338,15 @@ int main(int argc, char **argv)
 	u64 count = 1000000, seed = 1, done = 0;
 	const u64 part = 5000000;
 
-	for (int i = 1; i + 1 < argc; i += 2) {
-		if (!strcmp(argv[i], "--count"))
-			count = strtoull(argv[i + 1], NULL, 0);
-		else if (!strcmp(argv[i], "--seed"))
-			seed = strtoull(argv[i + 1], NULL, 0);
+	for (int i = 1; i < argc; i += 2) {
+		u64 number = i + 1 < argc ? strtoull(argv[i + 1], NULL, 0) : 0;
+
+		if (!strcmp(argv[i], "--count") && number)
+			count = number;
+		else if (!strcmp(argv[i], "--seed") && i + 1 < argc)
+			seed = number;
+		else
+			return fprintf(stderr, "usage: %s [--count N] [--seed N]\n", argv[0]), 2;
 	}
 	rng_state = seed * 0x9e3779b97f4a7c15ull | 1;
 	machine_create(&m);
