@@ -106,14 +106,17 @@ static void handle(u32 vector, const u8 *handler, const u8 *code)
 	image_gate(g.ram, vector, IMAGE_CODE + (handler - code), 0);
 }
 
+static u32 interruptions; /* of KVM_RUN, by signals */
+
 static struct kvm_regs run_to_end(void)
 {
 	struct kvm_regs regs;
 	int reason;
 
-	do
+	do {
 		reason = kvm_guest_run(&g, 0);
-	while (reason == -EINTR || (reason == KVM_EXIT_IO && g.run[0]->io.port != 0xf4));
+		interruptions += reason == -EINTR;
+	} while (reason == -EINTR || (reason == KVM_EXIT_IO && g.run[0]->io.port != 0xf4));
 	assert_int_equal(reason, KVM_EXIT_IO);
 	KVM_CALL(g.vcpu[0], KVM_GET_REGS, &regs);
 	return regs;
@@ -242,14 +245,18 @@ static u64 count_to_deadline(bool disturbed)
 	return regs.rbx;
 }
 
-/* Leaving KVM_RUN at any instruction moves no timer. */
+/* Leaving KVM_RUN at any instruction moves no timer. On a busy machine a run may be over before the
+ * first signal comes. */
 static void signals_do_not_move_a_timer(void **state)
 {
 	u64 count = count_to_deadline(false);
 
 	(void)state;
 	assert_true(count > 20000000);
-	assert_int_equal(count_to_deadline(true), count);
+	interruptions = 0;
+	for (u32 i = 0; i < 20 && !interruptions; i++)
+		assert_int_equal(count_to_deadline(true), count);
+	assert_true(interruptions > 0);
 }
 
 static void a_halted_vcpu_skips_to_its_timer(void **state)
