@@ -218,8 +218,10 @@ static void names_that_others_took_are_not_counted(void **state)
 	int status;
 
 	(void)state;
-	if (!is_alone || getuid())
+	if (!is_alone || getuid()) {
+		print_message("skipped: it takes root, and a network of its own\n");
 		skip();
+	}
 	vm = canned_start(answers);
 	stranger = canned_start_stranger(getpid());
 	status = run(&command_stat, (char *[]){ "stat", NULL });
