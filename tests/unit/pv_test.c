@@ -173,8 +173,10 @@ static void clock_pairing_needs_memory(void **state)
 	struct kvm_clock_pairing pairing;
 
 	(void)state;
-	if (!clock_tsc_stable())
+	if (!clock_tsc_stable()) {
+		print_message("skipped: the host's TSC is not stable\n");
 		skip();
+	}
 	call(KVM_HC_CLOCK_PAIRING, MEMORY, KVM_CLOCK_PAIRING_WALLCLOCK, 0, 0);
 	assert_int_equal(vcpu->cpu->regs[RAX], 0);
 	memcpy(&pairing, memory, sizeof(pairing));
@@ -304,11 +306,13 @@ static void the_wall_clock_is_that_of_the_vms_start(void **state)
 	update(vcpu_clock_update);
 	memcpy(&page, memory, sizeof(page));
 	assert_int_equal(page.version, 4);
-	assert_in_range(page.sec, now - 5, now + 1);
+	assert_in_range(page.sec, now - 60, now + 1);
 }
 
 static void pages_outside_memory_are_left_alone(void **state)
 {
+	static const u8 zeros[PAGES * PAGE_SIZE];
+
 	(void)state;
 	msr_write(vcpu, MSR_KVM_SYSTEM_TIME_NEW, false, 0xfffffffffffff001);
 	msr_write(vcpu, MSR_KVM_WALL_CLOCK, false, 0x5000);
@@ -318,6 +322,7 @@ static void pages_outside_memory_are_left_alone(void **state)
 	update(vcpu_steal_preempted);
 	msr_write(vcpu, MSR_KVM_SYSTEM_TIME_NEW, false, (MEMORY + PAGES * PAGE_SIZE - 8) | 1);
 	update(vcpu_clock_update);
+	assert_memory_equal(memory, zeros, sizeof(zeros));
 }
 
 static void steal_time_is_versioned_and_shows_preemption(void **state)
