@@ -365,31 +365,40 @@ static int old_entry(void)
 		     : "=a"(result)
 		     : "a"(20 /* getpid */)
 		     : "memory", "r8", "r9", "r10", "r11");
-	return result == -ENOSYS ? 77 : 78; /* 77: not in this kernel */
+	return result < 0;
+}
+
+static int confine_nothing(void)
+{
+	return 0;
 }
 
 static void calls_of_another_abi_end_it_too(void **unused)
 {
 	char said[256];
-	int status = run(serve_nothing_to_write, old_entry, said);
+	int status;
 
 	(void)unused;
-	if (WIFEXITED(status) && WEXITSTATUS(status) == 77)
+	if (run(confine_nothing, old_entry, said)) {
+		print_message("skipped: this kernel has no 32-bit system calls\n");
 		skip();
+	}
+	status = run(serve_nothing_to_write, old_entry, said);
 	assert_true(WIFSIGNALED(status) && WTERMSIG(status) == SIGSYS);
 }
 
 /* --- privileges --- */
 
-static int number_in_status(const char *name, const char *status)
+/* All bits where there is none. */
+static u64 number_in_status(const char *name, const char *status)
 {
 	const char *found = strstr(status, name);
 
-	return found ? (int)strtoul(found + strlen(name), NULL, 16) : -1;
+	return found ? strtoull(found + strlen(name), NULL, 16) : ~0ull;
 }
 
-/* Read through a descriptor that was opened before. */
-static int has_privileges(u32 capabilities)
+/* These and no others, also of those beyond the 32nd. */
+static int has_privileges(u64 capabilities)
 {
 	static char status[8192];
 	int fd = open("/proc/self/status", O_RDONLY);
