@@ -6,10 +6,13 @@
 #include <errno.h>
 #include <pthread.h>
 #include <setjmp.h>
+#include <signal.h>
 #include <stdarg.h>
 #include <stddef.h>
 #include <stdint.h>
+#include <stdlib.h>
 #include <sys/eventfd.h>
+#include <sys/mman.h>
 #include <unistd.h>
 
 #include <cmocka.h>
@@ -118,30 +121,81 @@ static void a_new_table_forgets_the_old(void **state)
 	assert_int_equal(route_gsi_of(&table, KVM_IRQCHIP_IOAPIC, 8), -1);
 }
 
-static void *replace_often(void *unused)
-{
-	(void)unused;
-	for (u32 i = 1; i <= REPLACEMENTS; i++) {
-		struct kvm_irq_routing_entry e = to_msi(5, (u64)i << 32 | i, i);
+#define SHARED 5 /* the GSI that is read and written at once */
 
-		route_set(&table, &e, 1);
-	}
+/* The n-th of the routes that follow each other: its halves tell. */
+static int replace(struct route_table *of, u32 n)
+{
+	struct kvm_irq_routing_entry e = to_msi(SHARED, (u64)n << 32 | n, n);
+
+	return route_set(of, &e, 1);
+}
+
+static void assert_whole(struct route route)
+{
+	assert_int_equal(route.address >> 32, route.data);
+	assert_int_equal((u32)route.address, route.data);
+}
+
+static void *replace_often(void *done)
+{
+	u32 i = 1;
+
+	while (i <= REPLACEMENTS && !replace(&table, i))
+		i++;
+	__atomic_store_n((u32 *)done, i, __ATOMIC_RELEASE);
 	return NULL;
 }
 
-static void a_reader_never_sees_half_a_route(void **state)
+static void a_reader_goes_on_beside_a_writer(void **state)
 {
-	struct route route;
+	u32 done = 0;
 	pthread_t writer;
 
 	(void)state;
-	pthread_create(&writer, NULL, replace_often, NULL);
-	do {
-		route = route_lookup(&table, 5);
-		assert_int_equal(route.address >> 32, route.data);
-		assert_int_equal((u32)route.address, route.data);
-	} while (route.data < REPLACEMENTS);
+	assert_int_equal(pthread_create(&writer, NULL, replace_often, &done), 0);
+	while (!__atomic_load_n(&done, __ATOMIC_ACQUIRE))
+		assert_whole(route_lookup(&table, SHARED));
 	pthread_join(writer, NULL);
+	assert_int_equal(done, REPLACEMENTS + 1);
+	assert_int_equal(route_lookup(&table, SHARED).data, REPLACEMENTS);
+}
+
+static struct route_table *apart; /* the words of the row are on two pages */
+static u32 faults;
+
+static void write_meanwhile(int sig)
+{
+	(void)sig;
+	faults++;
+	if (mprotect(&apart->row[SHARED][1], PAGE_SIZE, PROT_READ | PROT_WRITE))
+		abort();
+	replace(apart, 2);
+}
+
+/* A writer comes when one word was read and the other was not. */
+static void a_reader_never_sees_half_a_route(void **state)
+{
+	const u64 offset = offsetof(struct route_table, row[SHARED][1]);
+	const u64 before = (offset + PAGE_SIZE - 1) & PAGE_MASK, size = before + sizeof(table);
+	struct sigaction act = { .sa_handler = write_meanwhile }, was;
+	u8 *pages = mmap(NULL, size, PROT_READ | PROT_WRITE, MAP_PRIVATE | MAP_ANONYMOUS, -1, 0);
+	struct route route;
+
+	(void)state;
+	assert_ptr_not_equal(pages, MAP_FAILED);
+	apart = (void *)(pages + before - offset);
+	faults = 0;
+	route_init(apart);
+	assert_int_equal(replace(apart, 1), 0);
+	assert_int_equal(sigaction(SIGSEGV, &act, &was), 0);
+	assert_int_equal(mprotect(&apart->row[SHARED][1], PAGE_SIZE, PROT_NONE), 0);
+	route = route_lookup(apart, SHARED);
+	sigaction(SIGSEGV, &was, NULL);
+	assert_int_equal(faults, 1);
+	assert_whole(route);
+	assert_int_equal(route.data, 2);
+	munmap(pages, size);
 }
 
 /* --- irqfds --- */
@@ -269,7 +323,8 @@ int main(void)
 		cmocka_unit_test_setup(an_msi_keeps_all_its_bits, empty),
 		cmocka_unit_test_setup(a_gsi_may_not_have_two_routes_of_a_kind, empty),
 		cmocka_unit_test_setup(a_new_table_forgets_the_old, empty),
-		cmocka_unit_test_setup(a_reader_never_sees_half_a_route, empty),
+		cmocka_unit_test_setup(a_reader_goes_on_beside_a_writer, empty),
+		cmocka_unit_test(a_reader_never_sees_half_a_route),
 		irqfd_test(an_eventfd_becomes_an_event),
 		irqfd_test(what_was_written_before_counts),
 		irqfd_test(a_resampling_irqfd_asks_again),
