@@ -3,12 +3,14 @@
  * The files of guest_files.c, and what a guest on virtual time is shown of others.
  */
 #include <errno.h>
+#include <fcntl.h>
 #include <setjmp.h>
 #include <stdarg.h>
 #include <stdlib.h>
 #include <string.h>
 #include <sys/mman.h>
 #include <sys/socket.h>
+#include <sys/stat.h>
 #include <unistd.h>
 #include <cmocka.h>
 
@@ -25,6 +27,7 @@ static int make(void **unused)
 	int ends[2];
 
 	(void)unused;
+	host_make_folder();
 	if (!guest_start(NULL, 0) || socketpair(AF_UNIX, SOCK_STREAM | SOCK_CLOEXEC, 0, ends))
 		return -1;
 	frames = ends[0];
@@ -47,7 +50,7 @@ static int take_down(void **unused)
 	close(terms.frames);
 	close(terms.order);
 	close(terms.input);
-	return guest_stop();
+	return host_remove_folder() && !guest_stop() ? 0 : -1;
 }
 
 static u64 open_link(const char *name, u32 flags)
@@ -97,9 +100,25 @@ static void frames_that_are_none_are_refused(void **unused)
 	assert_int_equal(guest_write(node, 0, "hello"), EPIPE);
 }
 
+static bool root_lists(const char *name)
+{
+	struct fuse_open_in open = { 0 };
+	struct fuse_read_in read = { .size = 64 << 10 };
+	bool found;
+
+	assert_int_equal(guest_ask(FUSE_OPENDIR, FUSE_ROOT_ID, &open, sizeof(open), NULL), 0);
+	read.fh = ((const struct fuse_open_out *)guest_body)->fh;
+	assert_int_equal(guest_ask(FUSE_READDIR, FUSE_ROOT_ID, &read, sizeof(read), NULL), 0);
+	found = memmem(guest_body, guest_answer->len - sizeof(*guest_answer), name, strlen(name));
+	assert_int_equal(guest_release(FUSE_ROOT_ID, read.fh), 0);
+	return found;
+}
+
 static void they_are_in_the_root_only_and_not_listed(void **unused)
 {
 	(void)unused;
+	assert_true(root_lists("usr"));
+	assert_false(root_lists(LINK_ORDER) || root_lists(LINK_INPUT) || root_lists(LINK_FRAMES));
 	assert_int_equal(guest_look_up(guest_walk("usr"), LINK_ORDER), 0);
 	assert_int_equal(guest_ask(FUSE_UNLINK, FUSE_ROOT_ID, NULL, 0, LINK_ORDER), EROFS);
 	assert_int_equal(guest_ask(FUSE_SETATTR, guest_look_up(FUSE_ROOT_ID, LINK_ORDER),
@@ -114,18 +133,27 @@ static void without_terms_there_are_none(void **unused)
 	guest_share.virtual_time = NULL;
 	assert_int_equal(guest_look_up(FUSE_ROOT_ID, LINK_ORDER), 0);
 	guest_share.virtual_time = &terms;
+	close(terms.frames);
 	terms.frames = -1;
 	assert_int_equal(guest_look_up(FUSE_ROOT_ID, LINK_FRAMES), 0);
 }
 
 static void times_of_access_are_not_shown(void **unused)
 {
+	const struct timespec accessed_and_modified[] = { { 2000, 20 }, { 1000, 10 } };
 	const struct fuse_attr_out *out = guest_body;
 
 	(void)unused;
-	assert_true(guest_mode(guest_walk("usr"), -1) > 0);
-	assert_int_equal(out->attr.atime, out->attr.mtime);
-	assert_int_equal(out->attr.atimensec, out->attr.mtimensec);
+	assert_int_equal(close(creat(in_folder("file"), 0600)), 0);
+	assert_int_equal(utimensat(AT_FDCWD, in_folder("file"), accessed_and_modified, 0), 0);
+	for (u32 shown = 0; shown < 2; shown++) {
+		guest_share.virtual_time = shown ? NULL : &terms;
+		assert_true(guest_mode(guest_walk(in_folder("file")), -1) > 0);
+		assert_int_equal(out->attr.mtime, 1000);
+		assert_int_equal(out->attr.mtimensec, 10);
+		assert_int_equal(out->attr.atime, shown ? 2000 : 1000);
+		assert_int_equal(out->attr.atimensec, shown ? 20 : 10);
+	}
 }
 
 static void open_and_forget(const char *path)
