@@ -90,29 +90,43 @@ static void set_up(int socket, const struct table *table, u64 avail, int kick)
 	close(ram);
 }
 
+/* A confined server at the other end of a socket. It ends with it, or by a signal. */
+static pid_t start_server(int *socket)
+{
+	int ends[2];
+	pid_t pid;
+
+	assert_int_equal(socketpair(AF_UNIX, SOCK_STREAM | SOCK_CLOEXEC, 0, ends), 0);
+	pid = fork();
+	assert_true(pid >= 0);
+	if (!pid) {
+		alarm(60);
+		close(ends[0]);
+		_exit(share_serve(ends[1], NULL, 0, NULL, NULL, NULL, false));
+	}
+	close(ends[1]);
+	*socket = ends[0];
+	return pid;
+}
+
 /* Whether it still answers, after its queue was kicked; `status` is its end. */
 static bool answers(const struct table *table, u64 avail, int *status)
 {
-	int ends[2], kick = eventfd(1, EFD_CLOEXEC);
+	int socket, kick;
 	struct timeval limit = { .tv_sec = 20 };
 	u64 answer[3] = { 0 };
 	ssize_t n;
 	pid_t pid;
 
 	guest_want_confinement();
-	assert_int_equal(socketpair(AF_UNIX, SOCK_STREAM | SOCK_CLOEXEC, 0, ends), 0);
-	pid = fork();
-	if (!pid) {
-		close(ends[0]);
-		_exit(share_serve(ends[1], NULL, 0, NULL, NULL, NULL, false));
-	}
-	close(ends[1]);
-	set_up(ends[0], table, avail, kick);
+	kick = eventfd(1, EFD_CLOEXEC);
+	pid = start_server(&socket);
+	set_up(socket, table, avail, kick);
 	for (u32 i = 0; i < 3; i++) /* it serves its queue between messages */
-		put(ends[0], GET_FEATURES, NULL, 0, -1);
-	setsockopt(ends[0], SOL_SOCKET, SO_RCVTIMEO, &limit, sizeof(limit));
-	n = recv(ends[0], answer, 20, MSG_WAITALL);
-	close(ends[0]);
+		put(socket, GET_FEATURES, NULL, 0, -1);
+	setsockopt(socket, SOL_SOCKET, SO_RCVTIMEO, &limit, sizeof(limit));
+	n = recv(socket, answer, 20, MSG_WAITALL);
+	close(socket);
 	close(kick);
 	assert_int_equal(waitpid(pid, status, 0), pid);
 	return n == 20;
@@ -161,7 +175,7 @@ static void a_queue_goes_on_where_its_used_ring_ends(void **unused)
 {
 	const struct table table = { 1, 0, { 0, RAM, QEMU_ADDRESS, 0 } };
 	const struct vhost_vring_state base = { .index = 1 };
-	int ends[2], ram = memfd_create("ram", MFD_CLOEXEC), kick = eventfd(1, EFD_CLOEXEC), status;
+	int socket, status, ram, kick;
 	struct timeval limit = { .tv_sec = 20 };
 	u32 answer[5] = { 0 };
 	u8 *map;
@@ -169,29 +183,25 @@ static void a_queue_goes_on_where_its_used_ring_ends(void **unused)
 
 	(void)unused;
 	guest_want_confinement();
+	ram = memfd_create("ram", MFD_CLOEXEC);
+	kick = eventfd(1, EFD_CLOEXEC);
 	assert_int_equal(ftruncate(ram, RAM), 0);
 	map = mmap(NULL, RAM, PROT_READ | PROT_WRITE, MAP_SHARED, ram, 0);
 	assert_ptr_not_equal(map, MAP_FAILED);
 	((struct vring_avail *)(map + 2048))->idx = 7; /* two more are there */
 	((struct vring_used *)(map + 4096))->idx = 5;
-	assert_int_equal(socketpair(AF_UNIX, SOCK_STREAM | SOCK_CLOEXEC, 0, ends), 0);
-	pid = fork();
-	if (!pid) {
-		close(ends[0]);
-		_exit(share_serve(ends[1], NULL, 0, NULL, NULL, NULL, false));
-	}
-	close(ends[1]);
-	put(ends[0], SET_VRING_BASE, &base, sizeof(base), -1);
-	place(ends[0], &table, QEMU_ADDRESS + 2048, kick, ram);
-	setsockopt(ends[0], SOL_SOCKET, SO_RCVTIMEO, &limit, sizeof(limit));
+	pid = start_server(&socket);
+	put(socket, SET_VRING_BASE, &base, sizeof(base), -1);
+	place(socket, &table, QEMU_ADDRESS + 2048, kick, ram);
+	setsockopt(socket, SOL_SOCKET, SO_RCVTIMEO, &limit, sizeof(limit));
 	for (u32 turn = 0; turn < 1000 && READ_ONCE(((struct vring_used *)(map + 4096))->idx) < 7;
 	     turn++)
 		usleep(20000);
 	assert_int_equal(((struct vring_used *)(map + 4096))->idx, 7);
-	put(ends[0], GET_VRING_BASE, &base, sizeof(base), -1);
-	assert_int_equal(recv(ends[0], answer, sizeof(answer), MSG_WAITALL), sizeof(answer));
+	put(socket, GET_VRING_BASE, &base, sizeof(base), -1);
+	assert_int_equal(recv(socket, answer, sizeof(answer), MSG_WAITALL), sizeof(answer));
 	assert_int_equal(answer[4], 7); /* after the header: the queue, and its next request */
-	close(ends[0]);
+	close(socket);
 	assert_int_equal(waitpid(pid, &status, 0), pid);
 	assert_int_equal(status, 0);
 	munmap(map, RAM);
