@@ -18,7 +18,6 @@
 #include "exec/guest_files.h"
 #include "unit/share_guest.h"
 
-static char folder[] = "/tmp/vpmu-fixed-XXXXXX";
 static struct turns page;
 static const struct share_terms terms = {
 	.page = &page, .fixed = true, .order = -1, .input = -1, .frames = -1
@@ -26,11 +25,11 @@ static const struct share_terms terms = {
 
 static int make(void **unused)
 {
-	static const char *const writable[] = { folder + 1 };
+	static const char *const writable[] = { host_folder + 1 };
 
 	(void)unused;
-	strcpy(folder, "/tmp/vpmu-fixed-XXXXXX");
-	if (!mkdtemp(folder) || !guest_start(writable, 1))
+	host_make_folder();
+	if (!guest_start(writable, 1))
 		return -1;
 	guest_share.virtual_time = &terms;
 	page.date = 1000;
@@ -40,13 +39,11 @@ static int make(void **unused)
 
 static int take_down(void **unused)
 {
-	char command[64];
 	u32 open = guest_stop();
 
 	(void)unused;
 	guest_share.virtual_time = NULL;
-	snprintf(command, sizeof(command), "rm -r %s", folder);
-	return system(command) || open ? -1 : 0;
+	return host_remove_folder() && !open ? 0 : -1;
 }
 
 static struct fuse_attr attributes(u64 node)
@@ -59,8 +56,8 @@ static struct fuse_attr attributes(u64 node)
 
 static u64 create(const char *name, u64 *handle)
 {
-	assert_int_equal(guest_create(guest_walk(folder), name, O_RDWR, 0600, handle), 0);
-	return guest_look_up(guest_walk(folder), name);
+	assert_int_equal(guest_create(guest_walk(host_folder), name, O_RDWR, 0600, handle), 0);
+	return guest_look_up(guest_walk(host_folder), name);
 }
 
 static void assert_times(u64 node, u64 modified, u64 changed)
@@ -83,11 +80,11 @@ static void files_have_the_guests_times(void **unused)
 	page.date = 1005;
 	file = create("file", &handle);
 	assert_times(file, begun + 5, begun + 5);
-	assert_times(guest_walk(folder), begun + 5, begun + 5);
+	assert_times(guest_walk(host_folder), begun + 5, begun + 5);
 	page.date = 1006;
 	assert_int_equal(guest_write(file, handle, "text"), 0);
 	assert_times(file, begun + 6, begun + 6);
-	assert_times(guest_walk(folder), begun + 5, begun + 5);
+	assert_times(guest_walk(host_folder), begun + 5, begun + 5);
 	page.date = 1007;
 	assert_int_equal(guest_set_attributes(file, set), 0);
 	assert_times(file, 77000000007, begun + 7);
@@ -96,25 +93,24 @@ static void files_have_the_guests_times(void **unused)
 	assert_times(file, 77000000007, begun + 8);
 	assert_int_equal(guest_release(file, handle), 0);
 	page.date = 1009;
-	assert_int_equal(guest_ask(FUSE_UNLINK, guest_walk(folder), NULL, 0, "file"), 0);
-	assert_times(guest_walk(folder), begun + 9, begun + 9);
+	assert_int_equal(guest_ask(FUSE_UNLINK, guest_walk(host_folder), NULL, 0, "file"), 0);
+	assert_times(guest_walk(host_folder), begun + 9, begun + 9);
 }
 
 /* Whether the host gives the inode of a removed file to the next one or not. */
 static void numbers_do_not_follow_the_hosts(void **unused)
 {
 	u64 handle, file = create("first", &handle), first = attributes(file).ino;
-	char path[64];
 
 	(void)unused;
 	assert_int_equal(guest_release(file, handle), 0);
-	assert_int_equal(guest_ask(FUSE_UNLINK, guest_walk(folder), NULL, 0, "first"), 0);
-	snprintf(path, sizeof(path), "%s/unseen", folder);
-	assert_true(mknod(path, S_IFREG | 0600, 0) == 0); /* takes an inode */
+	assert_int_equal(guest_ask(FUSE_UNLINK, guest_walk(host_folder), NULL, 0, "first"), 0);
+	assert_int_equal(mknod(in_folder("unseen"), S_IFREG | 0600, 0), 0); /* takes an inode */
 	file = create("second", &handle);
 	assert_int_equal(attributes(file).ino, first);
 	assert_int_equal(guest_release(file, handle), 0);
-	assert_int_equal(attributes(guest_look_up(guest_walk(folder), "unseen")).ino, first + 1);
+	assert_int_equal(attributes(guest_look_up(guest_walk(host_folder), "unseen")).ino,
+			 first + 1);
 }
 
 /* Java's files of running processes are the host's business; plain guests see them. */
@@ -139,9 +135,10 @@ static void a_second_name_has_the_same_number(void **unused)
 
 	(void)unused;
 	assert_int_equal(guest_release(file, handle), 0);
-	assert_int_equal(guest_ask(FUSE_LINK, guest_walk(folder), &link, sizeof(link), "other"), 0);
-	assert_int_equal(guest_ask(FUSE_UNLINK, guest_walk(folder), NULL, 0, "file"), 0);
-	assert_int_equal(attributes(guest_look_up(guest_walk(folder), "other")).ino, number);
+	assert_int_equal(
+		guest_ask(FUSE_LINK, guest_walk(host_folder), &link, sizeof(link), "other"), 0);
+	assert_int_equal(guest_ask(FUSE_UNLINK, guest_walk(host_folder), NULL, 0, "file"), 0);
+	assert_int_equal(attributes(guest_look_up(guest_walk(host_folder), "other")).ino, number);
 }
 
 /* Its last name goes while it is open. */
@@ -150,7 +147,7 @@ static u64 create_without_a_name(u64 *handle)
 	u64 file = create("file", handle), number = attributes(file).ino;
 
 	page.date++;
-	assert_int_equal(guest_ask(FUSE_UNLINK, guest_walk(folder), NULL, 0, "file"), 0);
+	assert_int_equal(guest_ask(FUSE_UNLINK, guest_walk(host_folder), NULL, 0, "file"), 0);
 	assert_int_equal(attributes(file).ino, number);
 	return file;
 }
@@ -168,20 +165,21 @@ static void a_file_keeps_its_number_while_it_is_open(void **unused)
 	assert_int_equal(guest_write(file, handle, "text"), 0);
 	assert_times(file, begun + 6, begun + 6);
 	assert_int_equal(guest_release(file, handle), 0);
-	assert_int_equal(guest_release(guest_look_up(guest_walk(folder), "file"), other), 0);
+	assert_int_equal(guest_release(guest_look_up(guest_walk(host_folder), "file"), other), 0);
 }
 
 static void nothing_is_kept_of_files_without_a_name(void **unused)
 {
 	u64 handle, file = create_without_a_name(&handle);
 	u32 count = guest_share.fixed.count;
-	char path[64];
+	char name[16];
 
 	(void)unused;
 	assert_int_equal(guest_release(file, handle), 0);
 	for (u32 i = 0; i < 100; i++) {
-		snprintf(path, sizeof(path), "%s/unseen%u", folder, i);
-		assert_int_equal(mknod(path, S_IFREG | 0600, 0), 0); /* takes the last inode */
+		snprintf(name, sizeof(name), "unseen%u", i);
+		assert_int_equal(mknod(in_folder(name), S_IFREG | 0600, 0),
+				 0); /* takes the last inode */
 		file = create_without_a_name(&handle);
 		assert_int_equal(guest_write(file, handle, "text"), 0);
 		assert_int_equal(guest_release(file, handle), 0);
@@ -232,7 +230,7 @@ static void list(u64 node, u64 handle, u64 offset, char *names)
 static void names_are_sorted(void **unused)
 {
 	static const char *const made[] = { "zebra", "a", "middle", "b", "Upper", "yes" };
-	u64 node = guest_walk(folder), handle;
+	u64 node = guest_walk(host_folder), handle;
 	struct fuse_open_in in = { 0 };
 	char names[256] = "";
 
