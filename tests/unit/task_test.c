@@ -350,6 +350,7 @@ static void bad_tasks_fault_before_or_after_the_switch(void **state)
 		struct outcome got;
 
 		print_message("task: %s\n", row->name);
+		teardown(state);
 		setup(state);
 		p = *state;
 		put32(p, row->at, row->value);
@@ -359,8 +360,6 @@ static void bad_tasks_fault_before_or_after_the_switch(void **state)
 		assert_int_equal(p->cpu->rip, row->switched ? TASK_IP : CODE);
 		assert_int_equal(p->cpu->tr.sel, row->switched ? SEL_OTHER : SEL_TSS);
 		assert_int_equal(busy(p, SEL_TSS), !row->switched);
-		if (i + 1 < ARRAY_SIZE(bads))
-			teardown(state);
 	}
 }
 
