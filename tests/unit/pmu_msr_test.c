@@ -312,7 +312,8 @@ static void full_width_needs_the_capability_and_pdcm(void **state)
 	assert_int_equal(guest_reads(A_PMC), PMU_OK);
 	assert_int_equal(host_wrmsr(&m, PERF_CAPS, 0), PMU_OK);
 	assert_int_equal(guest_reads(A_PMC), PMU_UNKNOWN);
-	host_wrmsr(&m, PERF_CAPS, PERF_CAP_FULL_WIDTH);
+	assert_int_equal(host_wrmsr(&m, PERF_CAPS, PERF_CAP_FULL_WIDTH), PMU_OK);
+	assert_int_equal(guest_reads(A_PMC), PMU_OK);
 	guest.pdcm = false;
 	pmu_machine_create(&m, MODEL_SKYLAKE);
 	pmu_configure(&m.pmu, &guest);
