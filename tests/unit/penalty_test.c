@@ -19,7 +19,7 @@
 
 #define SIZE  (8u << 20)
 #define STEPS 20000
-#define LIFE  30000 /* cycles */
+#define LIFE  500000 /* cycles */
 
 struct side {
 	struct timing timing;
@@ -125,17 +125,31 @@ static void earlier_instructions_change_no_penalty(void **state)
 	}
 }
 
+/* Three times more lines than L2 has. Before each time, a hundred lives pass for the second side
+ * that are not observed. */
+static void observe_many(struct side *s)
+{
+	for (u32 i = 0; i < 3; i++) {
+		if (s == side[1])
+			s->ticks += LIFE * 1000ull / 7 * TICKS_PER_CYCLE;
+		observe(s, 4 * STEPS);
+	}
+}
+
 static void lines_of_the_last_level_age_while_they_are_observed(void **state)
 {
-	(void)state;
-	for (u32 i = 0; i < 2; i++)
+	u64 aged;
+
+	for (u32 i = 0; i < 2; i++) {
 		timing_set_life(&side[i]->timing, LIFE);
-	for (u32 i = 0; i < 10; i++) {
-		side[1]->ticks += LIFE * 1000ull / 7 * TICKS_PER_CYCLE;
-		observe(side[0], STEPS / 10);
-		observe(side[1], STEPS / 10);
-		assert_equal();
+		observe_many(side[i]);
 	}
+	assert_equal();
+	aged = side[0]->count[RETIRE_LLC_MISSES];
+	done(state); /* again, where lines live for ever */
+	on_model(state);
+	observe_many(side[0]);
+	assert_true(aged > side[0]->count[RETIRE_LLC_MISSES]);
 }
 
 /* What the fetch of a line of code adds to a class. */
