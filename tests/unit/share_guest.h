@@ -29,7 +29,9 @@ const char *in_folder(const char *name);
 /* Makes the folder, with rw in it, and serves all files, with rw to write. */
 bool guest_start_in_folder(void);
 
-/* Skips the test where no process can be confined: sanitizers make system calls of their own. */
+/* Can processes be confined? Sanitizers make system calls of their own: then it says so. */
+bool guest_can_confine(void);
+/* Skips the test where they cannot. */
 void guest_want_confinement(void);
 
 /* Any request, of a fixed part and a name (or NULL). -1: it was not answered. */
