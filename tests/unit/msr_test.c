@@ -11,15 +11,14 @@
 #include <stdint.h>
 #include <stdlib.h>
 #include <string.h>
-#include <sys/mman.h>
 
 #include <cmocka.h>
 
+#include "unit/plain_vcpu.h"
 #include "vm/cpuid/cpuid.h"
 #include "vm/irq/apic.h"
 #include "vm/msr/priv.h"
 #include "vm/pv.h"
-#include "vm/vm.h"
 
 #define TSC	       0x10
 #define TSC_ADJUST     0x3b
@@ -39,20 +38,6 @@ struct machine {
 	struct vcpu *vcpu;
 };
 
-static struct vcpu *add_vcpu(struct vm *vm, u32 id)
-{
-	void *run = mmap(NULL, VCPU_MMAP_SIZE, PROT_READ | PROT_WRITE, MAP_PRIVATE | MAP_ANONYMOUS,
-			 -1, 0);
-	struct kvm_cpuid_entry2 *entries = calloc(CPUID_MAX_ENTRIES, sizeof(*entries));
-	u32 n = cpuid_supported(vm->model, entries, CPUID_MAX_ENTRIES);
-	struct vcpu *vcpu;
-
-	assert_ptr_not_equal(run, MAP_FAILED);
-	assert_int_equal(vcpu_create(vm, id, run, &vcpu), 0);
-	assert_int_equal(vcpu_set_cpuid(vcpu, entries, n), 0);
-	return vcpu;
-}
-
 static int make(void **state, const char *model)
 {
 	struct machine *m = calloc(1, sizeof(*m));
@@ -60,7 +45,7 @@ static int make(void **state, const char *model)
 	m->vm = vm_create(model_find(model));
 	assert_non_null(m->vm);
 	assert_int_equal(vm_create_irqchip(m->vm), 0);
-	m->vcpu = add_vcpu(m->vm, 0);
+	m->vcpu = plain_vcpu(m->vm, 0);
 	*state = m;
 	return 0;
 }
@@ -255,7 +240,7 @@ static void without_the_quirk_feature_msrs_are_the_programs_to_give(void **state
 	struct vcpu *bare;
 
 	m->vm->set.disabled_quirks = KVM_X86_QUIRK_STUFF_FEATURE_MSRS;
-	bare = add_vcpu(m->vm, 1);
+	bare = plain_vcpu(m->vm, 1);
 	assert_in_range(n, 1, ARRAY_SIZE(list));
 	for (u32 i = 0; i < n; i++) {
 		u64 value;
@@ -462,7 +447,7 @@ static void the_tsc_starts_at_zero_and_adjust_sees_the_guests_writes(void **stat
 static void tscs_written_within_a_second_are_the_same(void **state)
 {
 	struct machine *m = *state;
-	struct vcpu *other = add_vcpu(m->vm, 1);
+	struct vcpu *other = plain_vcpu(m->vm, 1);
 
 	assert_int_equal(other->cpu->port.tsc_offset, m->vcpu->cpu->port.tsc_offset);
 	assert_int_equal(host_write(m->vcpu, TSC, BIT(40)), MSR_OK);
@@ -478,7 +463,7 @@ static void tscs_written_within_a_second_are_the_same(void **state)
 static void the_clock_is_stable_while_all_tscs_agree(void **state)
 {
 	struct machine *m = *state;
-	struct vcpu *other = add_vcpu(m->vm, 1);
+	struct vcpu *other = plain_vcpu(m->vm, 1);
 	struct kvm_clock_data data;
 
 	if (!clock_tsc_stable()) {

@@ -182,17 +182,6 @@ static void a_guest_changes_none_of_them(void **unused)
 	assert_int_equal(guest_stop(), 0);
 }
 
-static int move_over(u64 folder, const char *from, const char *to)
-{
-	struct {
-		struct fuse_rename_in in;
-		char from[16];
-	} request = { .in.newdir = folder };
-
-	strcpy(request.from, from);
-	return guest_ask(FUSE_RENAME, folder, &request, sizeof(request.in) + strlen(from) + 1, to);
-}
-
 static void a_guest_does_not_change_its_trace(void **unused)
 {
 	const char *const writable[] = { host_folder + 1 };
@@ -210,11 +199,11 @@ static void a_guest_does_not_change_its_trace(void **unused)
 	assert_int_equal(remove_file(home, "trace"), EROFS);
 	assert_int_equal(guest_create(home, "evil", O_RDWR, 0644, &handle), 0);
 	assert_int_equal(guest_release(guest_walk(in_folder("evil")), handle), 0);
-	assert_int_equal(move_over(home, "evil", "trace"), EROFS);
-	assert_int_equal(move_over(home, "trace", "elsewhere"), EROFS);
+	assert_int_equal(guest_rename(home, "evil", home, "trace", 0), EROFS);
+	assert_int_equal(guest_rename(home, "trace", home, "elsewhere", 0), EROFS);
 	link.oldnodeid = trace;
 	assert_int_equal(guest_ask(FUSE_LINK, home, &link, sizeof(link), "other"), EXDEV);
-	assert_int_equal(move_over(home, "evil", "good"), 0);
+	assert_int_equal(guest_rename(home, "evil", home, "good", 0), 0);
 	assert_int_equal(guest_stop(), 0);
 }
 

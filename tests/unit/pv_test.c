@@ -9,16 +9,14 @@
 #include <stdarg.h>
 #include <stddef.h>
 #include <stdint.h>
-#include <stdlib.h>
 #include <string.h>
 #include <sys/mman.h>
 
 #include <cmocka.h>
 
-#include "vm/cpuid/cpuid.h"
+#include "unit/plain_vcpu.h"
 #include "vm/irq/apic.h"
 #include "vm/pv.h"
-#include "vm/vm.h"
 
 #define MEMORY (1ull << 30)
 #define PAGES  2
@@ -42,14 +40,8 @@ static u8 *memory;
 
 static struct vcpu *add_vcpu(u32 id)
 {
-	void *run = mmap(NULL, VCPU_MMAP_SIZE, PROT_READ | PROT_WRITE, MAP_PRIVATE | MAP_ANONYMOUS,
-			 -1, 0);
-	struct kvm_cpuid_entry2 *entries = calloc(CPUID_MAX_ENTRIES, sizeof(*entries));
-	u32 n = cpuid_supported(vm->model, entries, CPUID_MAX_ENTRIES);
-	struct vcpu *made;
+	struct vcpu *made = plain_vcpu(vm, id);
 
-	assert_int_equal(vcpu_create(vm, id, run, &made), 0);
-	assert_int_equal(vcpu_set_cpuid(made, entries, n), 0);
 	made->cpu->seg[CS].attr |= SEG_L;
 	made->cpu->efer |= EFER_LMA;
 	return made;

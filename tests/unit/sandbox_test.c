@@ -210,20 +210,6 @@ static int sets_everything(u64 node, u64 handle)
 					  .size = 3 });
 }
 
-/* FUSE_RENAME, or FUSE_RENAME2 where there are flags. */
-static int rename_node(u64 folder, u32 flags, const char *from, const char *to)
-{
-	const struct fuse_rename_in plain = { .newdir = folder };
-	const struct fuse_rename2_in flagged = { .newdir = folder, .flags = flags };
-	u32 size = flags ? sizeof(flagged) : sizeof(plain);
-	u8 in[128];
-
-	memcpy(in, flags ? (const void *)&flagged : &plain, size);
-	strcpy((char *)in + size, from);
-	size += strlen(from) + 1;
-	return guest_ask(flags ? FUSE_RENAME2 : FUSE_RENAME, folder, in, size, to);
-}
-
 static int serves_requests_that_change(void)
 {
 	const struct fuse_mknod_in pipe = { .mode = S_IFIFO | 0600 };
@@ -246,8 +232,8 @@ static int serves_requests_that_change(void)
 	EXPECT(!guest_ask(FUSE_FSYNC, file, &sync_data, sizeof(sync_data), NULL));
 	link.oldnodeid = file;
 	EXPECT(!guest_ask(FUSE_LINK, rw, &link, sizeof(link), "two"));
-	EXPECT(!rename_node(rw, 0, "one", "three"));
-	EXPECT(!rename_node(rw, RENAME_NOREPLACE, "three", "four"));
+	EXPECT(!guest_rename(rw, "one", rw, "three", 0));
+	EXPECT(!guest_rename(rw, "three", rw, "four", RENAME_NOREPLACE));
 	EXPECT(!guest_ask(FUSE_UNLINK, rw, NULL, 0, "two"));
 	EXPECT(!guest_ask(FUSE_UNLINK, rw, NULL, 0, "four"));
 	EXPECT(!sets_everything(file, handle)); /* it has no name now */

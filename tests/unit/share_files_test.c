@@ -314,11 +314,7 @@ static void an_unlinked_file_lives_as_long_as_any_handle(void **unused)
 
 static void a_file_that_was_replaced_is_not_the_new_one(void **unused)
 {
-	struct {
-		struct fuse_rename_in in;
-		char names[8];
-	} rename = { .names = "new\0old" };
-	u64 node, first, second;
+	u64 rw = guest_walk(in_folder("rw")), node, first, second;
 
 	(void)unused;
 	put_file("rw/old", 0644);
@@ -326,9 +322,7 @@ static void a_file_that_was_replaced_is_not_the_new_one(void **unused)
 	node = guest_walk(in_folder("rw/old"));
 	assert_int_equal(guest_open(node, O_RDWR, &first), 0);
 	assert_int_equal(guest_open(node, O_RDONLY, &second), 0);
-	rename.in.newdir = guest_walk(in_folder("rw"));
-	assert_int_equal(guest_ask(FUSE_RENAME, rename.in.newdir, &rename, sizeof(rename), NULL),
-			 0);
+	assert_int_equal(guest_rename(rw, "new", rw, "old", 0), 0);
 	assert_int_equal(guest_mode(node, -1), S_IFREG | 0644);
 	assert_int_equal(guest_mode(guest_walk(in_folder("rw/old")), -1), S_IFREG | 0600);
 	assert_int_equal(guest_release(node, first), 0);
@@ -379,14 +373,9 @@ static void a_handle_belongs_to_its_node(void **unused)
 
 static int move(const char *name, const char *new_name)
 {
-	struct {
-		struct fuse_rename_in in;
-		char names[64];
-	} rename = { .in.newdir = guest_walk(in_folder("rw")) };
-	int length = snprintf(rename.names, sizeof(rename.names), "%s%c%s", name, 0, new_name);
+	u64 rw = guest_walk(in_folder("rw"));
 
-	return guest_ask(FUSE_RENAME, rename.in.newdir, &rename, sizeof(rename.in) + length + 1,
-			 NULL);
+	return guest_rename(rw, name, rw, new_name, 0);
 }
 
 static int set(u64 node, u32 valid)

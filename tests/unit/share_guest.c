@@ -183,6 +183,18 @@ int guest_write(u64 node, u64 handle, const char *text)
 	return guest_ask(FUSE_WRITE, node, &write, sizeof(write), text);
 }
 
+int guest_rename(u64 from, const char *name, u64 to, const char *new_name, u32 flags)
+{
+	const struct fuse_rename_in plain = { .newdir = to };
+	const struct fuse_rename2_in flagged = { .newdir = to, .flags = flags };
+	u32 size = flags ? sizeof(flagged) : sizeof(plain);
+	u8 fixed[sizeof(flagged) + NAME_MAX + 1];
+
+	memcpy(fixed, flags ? (const void *)&flagged : &plain, size);
+	size += snprintf((char *)fixed + size, NAME_MAX + 1, "%s", name) + 1;
+	return guest_ask(flags ? FUSE_RENAME2 : FUSE_RENAME, from, fixed, size, new_name);
+}
+
 int guest_set_attributes(u64 node, struct fuse_setattr_in set)
 {
 	return guest_ask(FUSE_SETATTR, node, &set, sizeof(set), NULL);

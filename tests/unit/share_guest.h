@@ -44,6 +44,8 @@ int guest_create(u64 parent, const char *name, u32 flags, u32 mode, u64 *handle)
 int guest_release(u64 node, u64 handle);
 int guest_read(u64 node, u64 handle, u32 size);
 int guest_write(u64 node, u64 handle, const char *text);
+/* FUSE_RENAME, or FUSE_RENAME2 where there are flags. */
+int guest_rename(u64 from, const char *name, u64 to, const char *new_name, u32 flags);
 int guest_set_attributes(u64 node, struct fuse_setattr_in set);
 /* The mode or size that a GETATTR answers with, by a handle unless it is -1; minus an errno. */
 s64 guest_mode(u64 node, s64 handle);

@@ -66,17 +66,6 @@ static int take_down(void **unused)
 
 /* --- requests --- */
 
-static int move(u64 from, const char *name, u64 to, const char *new_name, u32 flags)
-{
-	struct {
-		struct fuse_rename2_in in;
-		char names[64];
-	} rename = { .in = { .newdir = to, .flags = flags } };
-	int length = snprintf(rename.names, sizeof(rename.names), "%s%c%s", name, 0, new_name);
-
-	return guest_ask(FUSE_RENAME2, from, &rename, sizeof(rename.in) + length + 1, NULL);
-}
-
 static void forget(u64 node)
 {
 	struct fuse_forget_in all = { .nlookup = ~0ull };
@@ -106,15 +95,15 @@ static void a_name_renamed_to_itself_stays_what_it_was(void **unused)
 	(void)unused;
 	put_file("rw/a");
 	node = guest_look_up(rw, "a");
-	assert_int_equal(move(rw, "a", rw, "a", 0), 0);
+	assert_int_equal(guest_rename(rw, "a", rw, "a", 0), 0);
 	assert_int_equal(guest_mode(node, -1), S_IFREG | 0644);
 	assert_int_equal(guest_look_up(rw, "a"), node);
-	assert_int_equal(move(rw, "a", rw, "a", RENAME_NOREPLACE), EEXIST);
+	assert_int_equal(guest_rename(rw, "a", rw, "a", RENAME_NOREPLACE), EEXIST);
 	assert_int_equal(guest_look_up(rw, "a"), node);
 	forget(node);
-	assert_int_equal(move(rw, "a", rw, "a", 0), 0); /* of a name that has no node */
+	assert_int_equal(guest_rename(rw, "a", rw, "a", 0), 0); /* of a name that has no node */
 	assert_int_equal(guest_mode(guest_look_up(rw, "a"), -1), S_IFREG | 0644);
-	assert_int_equal(move(rw, "none", rw, "none", 0), ENOENT);
+	assert_int_equal(guest_rename(rw, "none", rw, "none", 0), ENOENT);
 }
 
 /* rename(2): "If oldpath and newpath are existing hard links referring to the same file, then
@@ -128,7 +117,7 @@ static void a_name_renamed_to_another_one_of_its_file_stays(void **unused)
 	assert_int_equal(link(in_folder("rw/a"), in_folder("rw/b")), 0);
 	node = guest_look_up(rw, "a");
 	other = guest_look_up(rw, "b");
-	assert_int_equal(move(rw, "a", rw, "b", 0), 0);
+	assert_int_equal(guest_rename(rw, "a", rw, "b", 0), 0);
 	assert_int_equal(host_file("rw/a").st_ino, host_file("rw/b").st_ino);
 	assert_int_equal(guest_mode(node, -1), S_IFREG | 0644);
 	assert_int_equal(guest_mode(other, -1), S_IFREG | 0644);
@@ -146,7 +135,7 @@ static void two_names_cannot_be_exchanged(void **unused)
 	put_file("rw/a");
 	put_file("rw/b");
 	node = guest_look_up(rw, "a");
-	assert_int_equal(move(rw, "a", rw, "b", RENAME_EXCHANGE), EINVAL);
+	assert_int_equal(guest_rename(rw, "a", rw, "b", RENAME_EXCHANGE), EINVAL);
 	assert_int_equal(guest_look_up(rw, "a"), node);
 }
 
@@ -216,7 +205,7 @@ static void a_node_is_handed_out_once(void **unused)
 	put_beside(top, "kept", name);
 	first = guest_look_up(rw, name);
 	second = guest_look_up(rw, "any");
-	assert_int_equal(move(rw, name, rw, name, 0), 0);
+	assert_int_equal(guest_rename(rw, name, rw, name, 0), 0);
 	forget(first);
 	forget(second);
 	assert_int_equal(guest_look_up(top, "kept"), second);
