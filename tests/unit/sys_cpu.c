@@ -78,6 +78,13 @@ void set_string(u64 rsi, u64 rdi, u64 rcx)
 	cpu->regs[RCX] = rcx;
 }
 
+void set_ymm(u32 reg, u64 low, u64 high)
+{
+	*(u64 *)(cpu->xsave + XSAVE_XSTATE_BV) |= XCR0_SSE | XCR0_AVX;
+	*(u64 *)(cpu->xsave + XSAVE_XMM0 + 16 * reg) = low;
+	*(u64 *)(cpu->xsave + XSAVE_YMM0_HIGH + 16 * reg) = high;
+}
+
 void to_user_mode(void)
 {
 	cpu->cpl = 3;

@@ -26,6 +26,7 @@ int sys_cpu_teardown(void **state);
 
 u8 *ram(u32 page, u32 offset); /* the host's view of AT(page, offset) */
 void set_string(u64 rsi, u64 rdi, u64 rcx);
+void set_ymm(u32 reg, u64 low, u64 high); /* the lowest 64 bits of both halves */
 void to_user_mode(void);
 
 /* Executes an instruction at RIP; the vector state is in cpu->xsave afterwards. */

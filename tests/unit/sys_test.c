@@ -1,8 +1,7 @@
 // SPDX-License-Identifier: MIT
 /*
- * Instructions that C executes: strings with faults half-way, ports and their permissions, the
- * XSAVE family's headers, gathers and masked moves, and a sample of the rest. Bytes go through the
- * decoder, so this tests both.
+ * Instructions that C executes: strings with faults half-way, ports and their permissions, gathers
+ * and masked moves, and a sample of the rest. Bytes go through the decoder, so this tests both.
  */
 #include <setjmp.h>
 #include <stdarg.h>
@@ -275,138 +274,6 @@ static void string_output_sends_what_it_could_read(void **state)
 	assert_raised(EXECUTE(REP_OUTSW), VEC_PF);
 }
 
-#define XSAVE	     0x48, 0x0f, 0xae, 0x27 /* xsave64 [rdi] */
-#define XSAVEC	     0x48, 0x0f, 0xc7, 0x27
-#define XRSTOR	     0x48, 0x0f, 0xae, 0x2f
-#define XRSTORS	     0x48, 0x0f, 0xc7, 0x1f
-#define FXSAVE	     0x48, 0x0f, 0xae, 0x07
-#define FXRSTOR	     0x48, 0x0f, 0xae, 0x0f
-#define AREA(offset) (*(u64 *)ram(0, offset))
-
-static void ask_components(u64 mask)
-{
-	cpu->regs[RDI] = AT(0, 0);
-	cpu->regs[RAX] = (u32)mask;
-	cpu->regs[RDX] = mask >> 32;
-}
-
-static void set_ymm(u32 reg, u64 low, u64 high)
-{
-	*(u64 *)(cpu->xsave + XSAVE_XSTATE_BV) |= XCR0_SSE | XCR0_AVX;
-	*(u64 *)(cpu->xsave + XSAVE_XMM0 + 16 * reg) = low;
-	*(u64 *)(cpu->xsave + XSAVE_YMM0_HIGH + 16 * reg) = high;
-}
-
-static void xsave_and_xrstor_are_inverse(void **state)
-{
-	(void)state;
-	set_ymm(3, 0x1111, 0x2222);
-	ask_components(-1ull);
-	AREA(XSAVE_XSTATE_BV) = BIT(62);
-	assert_int_equal(EXECUTE(XSAVE), SYS_NEXT);
-	assert_int_equal(AREA(XSAVE_XSTATE_BV), BIT(62) | XCR0_SSE | XCR0_AVX);
-	assert_int_equal(AREA(XSAVE_XMM0 + 48), 0x1111);
-	assert_int_equal(AREA(XSAVE_YMM0_HIGH + 48), 0x2222);
-	set_ymm(3, 5, 6);
-	AREA(XSAVE_XSTATE_BV) &= ~BIT(62);
-	assert_int_equal(EXECUTE(XRSTOR), SYS_NEXT);
-	assert_int_equal(*(u64 *)(cpu->xsave + XSAVE_XMM0 + 48), 0x1111);
-	assert_int_equal(*(u64 *)(cpu->xsave + XSAVE_YMM0_HIGH + 48), 0x2222);
-}
-
-static void xrstor_refuses_bad_headers(void **state)
-{
-	static const struct {
-		u32 at;
-		u64 bits;
-	} bad[] = {
-		{ XSAVE_XSTATE_BV, BIT(9) },	  /* not in XCR0 */
-		{ XSAVE_XCOMP_BV, 1 },		  /* not compacted, not 0 */
-		{ XSAVE_XCOMP_BV + 8, 1 },	  /* reserved */
-		{ XSAVE_MXCSR, 0xffff0000 },	  /* reserved in MXCSR */
-		{ XSAVE_XCOMP_BV, BIT(63) | 32 }, /* compacted with a component not in XCR0 */
-	};
-
-	(void)state;
-	ask_components(-1ull);
-	for (u32 i = 0; i < ARRAY_SIZE(bad); i++) {
-		memset(ram(0, 0), 0, XSAVE_END);
-		AREA(bad[i].at) = bad[i].bits;
-		assert_raised(EXECUTE(XRSTOR), VEC_GP);
-		assert_int_equal(cpu->port.event.error, 0);
-	}
-	memset(ram(0, 0), 0, XSAVE_END);
-	AREA(XSAVE_XCOMP_BV + 16) = 1; /* reserved, but only the compacted form looks */
-	assert_int_equal(EXECUTE(XRSTOR), SYS_NEXT);
-	AREA(XSAVE_XCOMP_BV) = BIT(63);
-	assert_raised(EXECUTE(XRSTOR), VEC_GP);
-	AREA(XSAVE_XCOMP_BV + 16) = 0;
-	AREA(XSAVE_XSTATE_BV) = XCR0_SSE; /* not part of the format */
-	assert_raised(EXECUTE(XRSTOR), VEC_GP);
-	memset(ram(0, 0), 0, XSAVE_END);
-	assert_raised(EXECUTE(XRSTORS), VEC_GP); /* only the compacted form */
-}
-
-static void xsave_areas_are_aligned(void **state)
-{
-	(void)state;
-	ask_components(-1ull);
-	cpu->regs[RDI] += 32;
-	assert_raised(EXECUTE(XSAVE), VEC_GP);
-	assert_int_equal(EXECUTE(FXSAVE), SYS_NEXT);
-	cpu->regs[RDI] += 8;
-	assert_raised(EXECUTE(FXSAVE), VEC_GP);
-	cpu->cr0 |= CR0_TS;
-	assert_raised(EXECUTE(XSAVE), VEC_NM);
-	cpu->cr4 &= ~CR4_OSXSAVE;
-	assert_int_equal(EXECUTE(XSAVE), SYS_UNKNOWN);
-}
-
-static void compaction_leaves_out_what_is_initial(void **state)
-{
-	(void)state;
-	memset(ram(0, 0), 0x77, XSAVE_END);
-	set_ymm(0, 0, 9);
-	ask_components(XCR0_X87 | XCR0_SSE | XCR0_AVX);
-	assert_int_equal(EXECUTE(XSAVEC), SYS_NEXT);
-	assert_int_equal(AREA(XSAVE_XSTATE_BV), XCR0_AVX);
-	assert_int_equal(AREA(XSAVE_XCOMP_BV), BIT(63) | 7);
-	assert_int_equal(AREA(0), 0x7777777777777777);
-	assert_int_equal(AREA(XSAVE_YMM0_HIGH), 9);
-	*(u32 *)(cpu->xsave + XSAVE_MXCSR) = 0x1f00;
-	assert_int_equal(EXECUTE(XSAVEC), SYS_NEXT);
-	assert_int_equal(AREA(XSAVE_XSTATE_BV), XCR0_SSE | XCR0_AVX);
-	assert_int_equal((u32)AREA(XSAVE_MXCSR), 0x1f00);
-}
-
-static void restoring_nothing_initialises(void **state)
-{
-	(void)state;
-	set_ymm(2, 3, 4);
-	memset(ram(0, 0), 0, XSAVE_END);
-	AREA(XSAVE_MXCSR) = 0x1f80;
-	ask_components(XCR0_AVX);
-	assert_int_equal(EXECUTE(XRSTOR), SYS_NEXT);
-	assert_int_equal(*(u64 *)(cpu->xsave + XSAVE_XMM0 + 32), 3);
-	assert_int_equal(*(u64 *)(cpu->xsave + XSAVE_YMM0_HIGH + 32), 0);
-	ask_components(XCR0_SSE);
-	assert_int_equal(EXECUTE(XRSTOR), SYS_NEXT);
-	assert_int_equal(*(u64 *)(cpu->xsave + XSAVE_XMM0 + 32), 0);
-}
-
-static void fxrstor_checks_mxcsr(void **state)
-{
-	(void)state;
-	ask_components(0);
-	assert_int_equal(EXECUTE(FXSAVE), SYS_NEXT);
-	assert_int_equal(*(u16 *)ram(0, 0), 0x37f);
-	AREA(XSAVE_XMM0) = 42;
-	assert_int_equal(EXECUTE(FXRSTOR), SYS_NEXT);
-	assert_int_equal(*(u64 *)(cpu->xsave + XSAVE_XMM0), 42);
-	AREA(XSAVE_MXCSR) = BIT(31);
-	assert_raised(EXECUTE(FXRSTOR), VEC_GP);
-}
-
 static void rdpid_reads_tsc_aux(void **state)
 {
 	(void)state;
@@ -650,12 +517,6 @@ int main(void)
 		T(string_input_comes_in_batches_up_to_the_page),
 		T(string_input_asks_no_device_for_what_it_cannot_store),
 		T(string_output_sends_what_it_could_read),
-		T(xsave_and_xrstor_are_inverse),
-		T(xrstor_refuses_bad_headers),
-		T(xsave_areas_are_aligned),
-		T(compaction_leaves_out_what_is_initial),
-		T(restoring_nothing_initialises),
-		T(fxrstor_checks_mxcsr),
 		T(rdpid_reads_tsc_aux),
 		T(sixty_four_bytes_are_stored_at_once),
 		T(gathers_load_what_the_mask_selects),

@@ -1,9 +1,9 @@
 // SPDX-License-Identifier: MIT
 /*
- * AVX-512's components and PKRU in the XSAVE family: where each vendor's standard format and the
- * compacted one have them, what is left out, what 32-bit code does not reach; and the registers
- * that instructions find in the image of the state. All but what goes through the host's registers
- * runs on any host.
+ * The XSAVE family: headers, alignment and what is initial. AVX-512's components and PKRU: where
+ * each vendor's standard format and the compacted one have them, what is left out, what 32-bit code
+ * does not reach; and the registers that instructions find in the image of the state. All but what
+ * goes through the host's registers runs on any host.
  */
 #include <setjmp.h>
 #include <stdarg.h>
@@ -19,6 +19,9 @@
 #define XSAVEOPT 0x48, 0x0f, 0xae, 0x37
 #define XSAVEC	 0x48, 0x0f, 0xc7, 0x27
 #define XRSTOR	 0x48, 0x0f, 0xae, 0x2f
+#define XRSTORS	 0x48, 0x0f, 0xc7, 0x1f
+#define FXSAVE	 0x48, 0x0f, 0xae, 0x07
+#define FXRSTOR	 0x48, 0x0f, 0xae, 0x0f
 #define XGETBV	 0x0f, 0x01, 0xd0
 #define XSAVE32	 0x0f, 0xae, 0x27 /* xsave [edi] */
 
@@ -28,6 +31,127 @@
 #define UNTOUCHED    0x7777777777777777ull
 
 #define XSTATE_BV (*(u64 *)(cpu->xsave + XSAVE_XSTATE_BV))
+
+/* --- headers, alignment and what is initial --- */
+
+static void ask_components(u64 mask)
+{
+	cpu->regs[RDI] = AT(0, 0);
+	cpu->regs[RAX] = (u32)mask;
+	cpu->regs[RDX] = mask >> 32;
+}
+
+static void xsave_and_xrstor_are_inverse(void **state)
+{
+	(void)state;
+	set_ymm(3, 0x1111, 0x2222);
+	ask_components(-1ull);
+	AREA(XSAVE_XSTATE_BV) = BIT(62);
+	assert_int_equal(EXECUTE(XSAVE), SYS_NEXT);
+	assert_int_equal(AREA(XSAVE_XSTATE_BV), BIT(62) | XCR0_SSE | XCR0_AVX);
+	assert_int_equal(AREA(XSAVE_XMM0 + 48), 0x1111);
+	assert_int_equal(AREA(XSAVE_YMM0_HIGH + 48), 0x2222);
+	set_ymm(3, 5, 6);
+	AREA(XSAVE_XSTATE_BV) &= ~BIT(62);
+	assert_int_equal(EXECUTE(XRSTOR), SYS_NEXT);
+	assert_int_equal(*(u64 *)(cpu->xsave + XSAVE_XMM0 + 48), 0x1111);
+	assert_int_equal(*(u64 *)(cpu->xsave + XSAVE_YMM0_HIGH + 48), 0x2222);
+}
+
+static void xrstor_refuses_bad_headers(void **state)
+{
+	static const struct {
+		u32 at;
+		u64 bits;
+	} bad[] = {
+		{ XSAVE_XSTATE_BV, BIT(9) },	  /* not in XCR0 */
+		{ XSAVE_XCOMP_BV, 1 },		  /* not compacted, not 0 */
+		{ XSAVE_XCOMP_BV + 8, 1 },	  /* reserved */
+		{ XSAVE_MXCSR, 0xffff0000 },	  /* reserved in MXCSR */
+		{ XSAVE_XCOMP_BV, BIT(63) | 32 }, /* compacted with a component not in XCR0 */
+	};
+
+	(void)state;
+	ask_components(-1ull);
+	for (u32 i = 0; i < ARRAY_SIZE(bad); i++) {
+		memset(ram(0, 0), 0, XSAVE_END);
+		AREA(bad[i].at) = bad[i].bits;
+		assert_raised(EXECUTE(XRSTOR), VEC_GP);
+		assert_int_equal(cpu->port.event.error, 0);
+	}
+	memset(ram(0, 0), 0, XSAVE_END);
+	AREA(XSAVE_XCOMP_BV + 16) = 1; /* reserved, but only the compacted form looks */
+	assert_int_equal(EXECUTE(XRSTOR), SYS_NEXT);
+	AREA(XSAVE_XCOMP_BV) = BIT(63);
+	assert_raised(EXECUTE(XRSTOR), VEC_GP);
+	AREA(XSAVE_XCOMP_BV + 16) = 0;
+	AREA(XSAVE_XSTATE_BV) = XCR0_SSE; /* not part of the format */
+	assert_raised(EXECUTE(XRSTOR), VEC_GP);
+	memset(ram(0, 0), 0, XSAVE_END);
+	assert_raised(EXECUTE(XRSTORS), VEC_GP); /* only the compacted form */
+}
+
+static void xsave_areas_are_aligned(void **state)
+{
+	(void)state;
+	ask_components(-1ull);
+	cpu->regs[RDI] += 32;
+	assert_raised(EXECUTE(XSAVE), VEC_GP);
+	assert_int_equal(EXECUTE(FXSAVE), SYS_NEXT);
+	cpu->regs[RDI] += 8;
+	assert_raised(EXECUTE(FXSAVE), VEC_GP);
+	cpu->cr0 |= CR0_TS;
+	assert_raised(EXECUTE(XSAVE), VEC_NM);
+	cpu->cr4 &= ~CR4_OSXSAVE;
+	assert_int_equal(EXECUTE(XSAVE), SYS_UNKNOWN);
+}
+
+static void compaction_leaves_out_what_is_initial(void **state)
+{
+	(void)state;
+	memset(ram(0, 0), 0x77, XSAVE_END);
+	set_ymm(0, 0, 9);
+	ask_components(XCR0_X87 | XCR0_SSE | XCR0_AVX);
+	assert_int_equal(EXECUTE(XSAVEC), SYS_NEXT);
+	assert_int_equal(AREA(XSAVE_XSTATE_BV), XCR0_AVX);
+	assert_int_equal(AREA(XSAVE_XCOMP_BV), BIT(63) | 7);
+	assert_int_equal(AREA(0), 0x7777777777777777);
+	assert_int_equal(AREA(XSAVE_YMM0_HIGH), 9);
+	*(u32 *)(cpu->xsave + XSAVE_MXCSR) = 0x1f00;
+	assert_int_equal(EXECUTE(XSAVEC), SYS_NEXT);
+	assert_int_equal(AREA(XSAVE_XSTATE_BV), XCR0_SSE | XCR0_AVX);
+	assert_int_equal((u32)AREA(XSAVE_MXCSR), 0x1f00);
+}
+
+static void restoring_nothing_initialises(void **state)
+{
+	(void)state;
+	set_ymm(2, 3, 4);
+	memset(ram(0, 0), 0, XSAVE_END);
+	AREA(XSAVE_MXCSR) = 0x1f80;
+	ask_components(XCR0_AVX);
+	assert_int_equal(EXECUTE(XRSTOR), SYS_NEXT);
+	assert_int_equal(*(u64 *)(cpu->xsave + XSAVE_XMM0 + 32), 3);
+	assert_int_equal(*(u64 *)(cpu->xsave + XSAVE_YMM0_HIGH + 32), 0);
+	ask_components(XCR0_SSE);
+	assert_int_equal(EXECUTE(XRSTOR), SYS_NEXT);
+	assert_int_equal(*(u64 *)(cpu->xsave + XSAVE_XMM0 + 32), 0);
+}
+
+static void fxrstor_checks_mxcsr(void **state)
+{
+	(void)state;
+	ask_components(0);
+	assert_int_equal(EXECUTE(FXSAVE), SYS_NEXT);
+	assert_int_equal(*(u16 *)ram(0, 0), 0x37f);
+	AREA(XSAVE_XMM0) = 42;
+	assert_int_equal(EXECUTE(FXRSTOR), SYS_NEXT);
+	assert_int_equal(*(u64 *)(cpu->xsave + XSAVE_XMM0), 42);
+	AREA(XSAVE_MXCSR) = BIT(31);
+	assert_raised(EXECUTE(FXRSTOR), VEC_GP);
+}
+
+/* --- AVX-512 and PKRU --- */
 
 static int setup(void **state)
 {
@@ -276,11 +400,18 @@ static void code_of_32_bits_reaches_8_registers(void **state)
 	assert_int_equal(AREA(XSAVE_XSTATE_BV) & XCR0_AVX512, XCR0_OPMASK | XCR0_ZMM_HI256);
 }
 
-#define T(name) cmocka_unit_test_setup_teardown(name, setup, sys_cpu_teardown)
+#define PLAIN(name) cmocka_unit_test_setup_teardown(name, sys_cpu_setup, sys_cpu_teardown)
+#define T(name)	    cmocka_unit_test_setup_teardown(name, setup, sys_cpu_teardown)
 
 int main(void)
 {
 	const struct CMUnitTest tests[] = {
+		PLAIN(xsave_and_xrstor_are_inverse),
+		PLAIN(xrstor_refuses_bad_headers),
+		PLAIN(xsave_areas_are_aligned),
+		PLAIN(compaction_leaves_out_what_is_initial),
+		PLAIN(restoring_nothing_initialises),
+		PLAIN(fxrstor_checks_mxcsr),
 		T(the_standard_format_of_intel_has_a_gap),
 		T(the_standard_format_of_amd_is_packed),
 		T(compaction_packs_what_is_asked_for),
