@@ -66,7 +66,7 @@ def shares(model, pattern, folder):
     silicon.make("all", "build/bench/work")
     programs = {name: (NATIVE[name], GUEST[name]) for name in NATIVE}
     if shutil.which("perl"):
-        programs["perl"] = ["perl", "-e", PERL.format(5000000)], ["perl", "-e", PERL.format(500000)]
+        programs["perl"] = ["perl", "-e", PERL.format(25000000)], ["perl", "-e", PERL.format(500000)]
     for name, (native, guest) in programs.items():
         if not re.search(pattern, name):
             continue
