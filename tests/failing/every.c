@@ -164,21 +164,27 @@ static u32 each_failure(const struct scenario *scenario, u32 only)
 		if (only)
 			break;
 	}
-	if (!only)
-		printf("%s: %u calls failed, %u of them ended wrongly\n", scenario->name,
-		       n - 1 - !reached, failures);
-	return failures;
+	if (only)
+		return failures;
+	n -= 1 + !reached;
+	printf("%s: %u calls failed, %u of them ended wrongly\n", scenario->name, n, failures);
+	if (!n || reached)
+		printf("%s: %s\n", scenario->name, n ? "it makes more calls" : "it makes none");
+	return failures + (!n || reached);
 }
 
 int every_failure(const struct scenario *scenarios, u32 count, int argc, char **argv)
 {
-	u32 failures = 0, only = argc > 2 ? strtoul(argv[2], NULL, 10) : 0;
+	u32 failures = 0, run = 0, only = argc > 2 ? strtoul(argv[2], NULL, 10) : 0;
 
 	told = mmap(NULL, sizeof(*told), PROT_READ | PROT_WRITE, MAP_SHARED | MAP_ANONYMOUS, -1, 0);
 	must(told != MAP_FAILED);
 	quiet = !only;
-	for (u32 i = 0; i < count; i++)
-		if (argc < 2 || !strcmp(argv[1], scenarios[i].name))
-			failures += each_failure(&scenarios[i], only);
-	return failures ? 1 : 0;
+	for (u32 i = 0; i < count; i++) {
+		if (argc > 1 && strcmp(argv[1], scenarios[i].name))
+			continue;
+		failures += each_failure(&scenarios[i], only);
+		run++;
+	}
+	return failures || !run ? 1 : 0;
 }
