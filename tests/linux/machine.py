@@ -21,6 +21,9 @@ VPMU = os.environ.get("VPMU", os.path.join(TOP, "build/vpmu"))
 # Boots take seconds on a quiet machine. These limits are for machines that are not: a test never measures with them.
 BOOT_SECONDS = int(os.environ.get("BOOT_SECONDS", 240))
 
+# A process that ends with this one, even if this one is killed: it is in a session of its own, out of the reach of tests/run.
+MORTAL = ["setpriv", "--pdeathsig", "KILL"]
+
 # What a healthy guest never says, whatever the level.
 TROUBLE = re.compile(
     r"WARNING: CPU|BUG: |Oops|Call Trace:|Kernel panic|general protection|soft lockup|hard LOCKUP|rcu.*stall"
@@ -107,6 +110,14 @@ class Monitor:
         """The answer of the human monitor to a line, for what QMP lacks."""
         return self.command("human-monitor-command", **{"command-line": line})
 
+    def wait_migrated(self, seconds=120):
+        """For the machine to have left."""
+        end = time.monotonic() + seconds
+        while (status := self.command("query-migrate").get("status")) != "completed":
+            if status in ("failed", "cancelled") or time.monotonic() > end:
+                raise Failure(f"migration: {status}")
+            time.sleep(0.1)
+
     def wait_event(self, name):
         while name not in self.events:
             answer = self.read()
@@ -173,7 +184,7 @@ class Machine:
         os.makedirs(RESULTS, exist_ok=True)
         log("+ " + " ".join(repr(word) if " " in word else word for word in command))
         self.errors = open(self.log_name[: -len("serial")] + "qemu", "w+")
-        self.process = subprocess.Popen(command, stdin=subprocess.PIPE, stdout=subprocess.PIPE, stderr=self.errors,
+        self.process = subprocess.Popen(MORTAL + command, stdin=subprocess.PIPE, stdout=subprocess.PIPE, stderr=self.errors,
                                         cwd=TOP, start_new_session=True)
         self.listener = threading.Thread(target=self.listen, daemon=True)
         self.listener.start()

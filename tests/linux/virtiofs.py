@@ -8,7 +8,9 @@ import sys
 import tempfile
 import time
 
-from machine import log, program
+from machine import MORTAL, Failure, log, program
+
+SECONDS = 60  # to start, on a machine that is busy
 
 
 class Share:
@@ -22,10 +24,14 @@ class Share:
         self.work = tempfile.TemporaryDirectory(prefix="vpmu-virtiofs-")
         self.socket = self.work.name + "/socket"
         # chroot: containers often have no right to make the namespaces of the default.
-        self.process = subprocess.Popen([program("virtiofsd"), f"--socket-path={self.socket}", "-o", f"source={self.folder}",
+        self.process = subprocess.Popen([*MORTAL, program("virtiofsd"), f"--socket-path={self.socket}", "-o", f"source={self.folder}",
                                          "-o", "sandbox=chroot", "-o", "cache=auto"], start_new_session=True,
                                         stderr=subprocess.DEVNULL)
-        while not os.path.exists(self.socket) and self.process.poll() is None:
+        end = time.monotonic() + SECONDS
+        while not os.path.exists(self.socket):
+            if self.process.poll() is not None or time.monotonic() > end:
+                self.__exit__()
+                raise Failure("virtiofsd does not start")
             time.sleep(0.02)
         return self
 

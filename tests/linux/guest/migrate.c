@@ -2,7 +2,8 @@
 /*
  * Counts and samples itself while it computes, in user mode: instructions with a fixed period, and
  * branches. Prints instructions, branches, the number of samples and a hash of their addresses: the
- * same in every run, whatever happens to the machine meanwhile.
+ * same in every run, whatever happens to the machine meanwhile. Fails if there is not a sample for
+ * each period.
  *
  * usage: migrate ROUNDS
  */
@@ -101,7 +102,7 @@ int main(int argc, char **argv)
 	int branches = open_event(PERF_COUNT_HW_BRANCH_INSTRUCTIONS, 0, instructions);
 	void *page = must(mmap(NULL, (PAGES + 1) * sysconf(_SC_PAGESIZE), PROT_READ, MAP_SHARED,
 			       instructions, 0));
-	uint64_t rounds = argc > 1 ? strtoull(argv[1], NULL, 0) : 1000000, hash;
+	uint64_t rounds = argc > 1 ? strtoull(argv[1], NULL, 0) : 1000000, hash, count;
 	unsigned int samples = 0;
 
 	ioctl(instructions, PERF_EVENT_IOC_ENABLE, 0);
@@ -109,7 +110,8 @@ int main(int argc, char **argv)
 		return 1;
 	ioctl(instructions, PERF_EVENT_IOC_DISABLE, 0);
 	hash = hash_samples(page, &samples);
-	printf("%llu %llu %u %llx\n", (unsigned long long)value(instructions),
+	count = value(instructions);
+	printf("%llu %llu %u %llx\n", (unsigned long long)count,
 	       (unsigned long long)value(branches), samples, (unsigned long long)hash);
-	return 0;
+	return samples != count / PERIOD; /* equal in every run is not enough: none would be, too */
 }
