@@ -18,6 +18,10 @@ TOP = os.path.realpath(os.path.join(os.path.dirname(__file__), "../.."))
 RESULTS = os.environ.get("RESULTS", os.path.join(TOP, "build/results")) + "/linux"
 VPMU = os.environ.get("VPMU", os.path.join(TOP, "build/vpmu"))
 
+# Some tests read what programs say.
+os.environ["LC_ALL"] = "C.UTF-8"
+os.environ.pop("LANGUAGE", None)
+
 # Boots take seconds on a quiet machine. These limits are for machines that are not: a test never measures with them.
 BOOT_SECONDS = int(os.environ.get("BOOT_SECONDS", 240))
 
