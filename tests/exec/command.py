@@ -29,6 +29,10 @@ STRANGER = 64321  # a user that nothing on this machine belongs to
 PARTS = ["vpmu", "libvpmu-kvm.so", "vpmu-init", "vpmu-kernel", "vpmu-release"]
 is_root = os.geteuid() == 0
 
+# Some tests read what programs say, on the host and in guests.
+os.environ["LC_ALL"] = "C.UTF-8"
+os.environ.pop("LANGUAGE", None)
+
 
 def hear_interrupts():
     """Shells have what they start in the background ignore them, and vpmu leaves it so."""
@@ -114,9 +118,10 @@ class Terminal:
         """Waits until the terminal shows a text, and forgets everything up to it."""
         end = time.monotonic() + SECONDS
         while text.encode() not in self.said:
-            if time.monotonic() > end or self.process.poll() is not None:
+            before, ended = len(self.said), self.process.poll() is not None
+            self.read(0.1)  # what a process has said before its end may not have been read yet
+            if time.monotonic() > end or ended and len(self.said) == before:
                 raise AssertionError(f"the terminal never showed {text!r}, but {self.said!r}")
-            self.read(0.1)
         self.said = self.said.split(text.encode(), 1)[1]
 
     def wait(self):
@@ -144,6 +149,23 @@ def children(pid):
     return found
 
 
+class Result(unittest.TextTestResult):
+    passed = 0
+
+    def addSuccess(self, test):
+        super().addSuccess(test)
+        self.passed += 1
+
+
+class Runner(unittest.TextTestRunner):
+    resultclass = Result
+
+
 def main():
+    """Runs the tests of the program. If none has run but some are skipped, so is the program."""
     signal.signal(signal.SIGTERM, lambda *_: sys.exit(1))
-    unittest.main(verbosity=2)
+    result = unittest.main(verbosity=2, testRunner=Runner, exit=False).result
+    if result.wasSuccessful() and result.skipped and not result.passed:
+        print("SKIP: " + "; ".join(sorted({reason for _, reason in result.skipped})))
+        sys.exit(4)
+    sys.exit(0 if result.wasSuccessful() and result.passed else 1)
