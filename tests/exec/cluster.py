@@ -94,7 +94,8 @@ def free_ports(count):
                 probe.bind(("127.0.0.1", port))
             except OSError:
                 continue
-        ports.append(port)
+        if port not in ports:
+            ports.append(port)
     return ports
 
 

@@ -19,7 +19,7 @@ static const char *fault = "";
 
 const struct frame *__real_wire_next(struct wire *wire, const u8 **body);
 
-/* The order is the first frame that comes. Its buffer stays as large as it is, and lasts. */
+/* The order is the first frame that comes. */
 const struct frame *__wrap_wire_next(struct wire *wire, const u8 **body)
 {
 	static const char variable[] = "VPMU_FAULT=";

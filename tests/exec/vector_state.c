@@ -31,6 +31,9 @@ struct registers {
 #define STORE                                                        \
 	EACH_ZMM "vmovdqu64 %%zmm\\n, 64*\\n(%[to])\n.endr\n" EACH_K \
 		 "kmovq %%k\\n, 2048+8*\\n(%[to])\n.endr\n"
+#define ALL_XMM                                                                                  \
+	"xmm0", "xmm1", "xmm2", "xmm3", "xmm4", "xmm5", "xmm6", "xmm7", "xmm8", "xmm9", "xmm10", \
+		"xmm11", "xmm12", "xmm13", "xmm14", "xmm15"
 
 static void pattern(struct registers *r, unsigned seed)
 {
@@ -46,7 +49,7 @@ static void change_all(int signal)
 
 	(void)signal;
 	memset(&others, 0xa5, sizeof(others));
-	__asm__ volatile(LOAD : : [from] "r"(&others) : "memory");
+	__asm__ volatile(LOAD : : [from] "r"(&others) : "memory", ALL_XMM);
 	__asm__ volatile("vzeroupper");
 }
 
@@ -58,7 +61,7 @@ static void hold(const struct registers *from, struct registers *to, long call, 
 	__asm__ volatile(LOAD "syscall\n" STORE
 			 : "=a"(result)
 			 : "a"(call), "D"(a), "S"(b), [from] "r"(from), [to] "r"(to)
-			 : "rcx", "r11", "memory");
+			 : "rcx", "r11", "memory", ALL_XMM);
 	__asm__ volatile("vzeroupper");
 }
 

@@ -5,7 +5,6 @@ end it, judge what it said. Each runs in a process group of its own; nothing of 
 import json
 import os
 import re
-import shutil
 import signal
 import socket
 import subprocess
@@ -141,7 +140,8 @@ class Machine:
         self.loader, self.irqchip, self.memory, self.test = loader, irqchip, memory, test
         self.variables, self.append, self.extra, self.accel = variables or {}, append, list(extra), accel
         self.restarts, self.linux, self.shared, self.cpu, self.quiet = restarts, linux, shared, cpu, quiet
-        self.folder = tempfile.mkdtemp(prefix="vpmu-linux-")
+        self.temporary = tempfile.TemporaryDirectory(prefix="vpmu-linux-", ignore_cleanup_errors=True)
+        self.folder = self.temporary.name
         if stub:
             self.extra += ["-gdb", f"unix:{self.stub},server=on,wait=off"]
         self.log_name = os.path.join(RESULTS, name.replace("/", "-") + ".serial")
@@ -201,7 +201,7 @@ class Machine:
             pass
         self.process.wait()
         self.listener.join()
-        shutil.rmtree(self.folder, ignore_errors=True)
+        self.temporary.cleanup()
         self.errors.seek(0)
         complaints = self.errors.read().strip()
         self.errors.close()
