@@ -185,6 +185,21 @@ static bool has_controls(const char *text)
 	return false;
 }
 
+/* A comma is part of an event between slashes, as in cpu/event=0xc0,umask=0/u: elsewhere perf takes
+ * it for the end of an event, and has a count for each. */
+static bool has_several(const char *event)
+{
+	bool inside = false;
+
+	for (; *event; event++) {
+		if (*event == '/')
+			inside = !inside && strchr(event + 1, '/');
+		if (*event == ',' && !inside)
+			return true;
+	}
+	return false;
+}
+
 static bool take_events(struct reader *r, struct check_benchmark *b)
 {
 	static char *const usual[] = { "instructions:u", "branches:u", NULL };
@@ -206,6 +221,10 @@ static bool take_events(struct reader *r, struct check_benchmark *b)
 		if (!*from[i] || strpbrk(from[i], "| {}") || has_controls(from[i]) ||
 		    *from[i] == '-')
 			wrong(r, find(r, "events")->line, "'%.60s' is no event", from[i]);
+		if (has_several(from[i]))
+			wrong(r, find(r, "events")->line,
+			      "'%.60s' is more than one event: each is a string of its own",
+			      from[i]);
 	}
 	free(list);
 	return !*r->error;

@@ -28,14 +28,15 @@ static void a_suite_has_defaults_and_exceptions(void **state)
 	const struct check_benchmark *b;
 
 	(void)state;
-	if (!parse(&suite, "timeout = 9\nevents = [\"cycles\", \"instructions:k\"]\n"
-			   "models = [\"milan\", \"icelake\"]\n"
-			   "[tolerance]\n\"instructions:k\" = 0.5\n"
-			   "[[benchmark]]\nname = \"one\"\ncommand = [\"a\", \"b\"]\n"
-			   "[[benchmark]]\nname = \"two\"\ncommand = [\"c\"]\ntolerance = 2\n"
-			   "events = [\"branches\"]\nmodels = [\"genoa\"]\nfolder = \"bin\"\n"
-			   "input = \"/dev/null\"\ntimeout = 1\ncpus = 2\nfeatures = \"host\"\n"
-			   "[benchmark.environment]\nA = \"1\"\n"))
+	if (!parse(&suite,
+		   "timeout = 9\nevents = [\"cycles\", \"instructions:k\"]\n"
+		   "models = [\"milan\", \"icelake\"]\n"
+		   "[tolerance]\n\"instructions:k\" = 0.5\n"
+		   "[[benchmark]]\nname = \"one\"\ncommand = [\"a\", \"b\"]\n"
+		   "[[benchmark]]\nname = \"two\"\ncommand = [\"c\"]\ntolerance = 2\n"
+		   "events = [\"cpu/event=0xc4,umask=0/u\"]\nmodels = [\"genoa\"]\nfolder = \"bin\"\n"
+		   "input = \"/dev/null\"\ntimeout = 1\ncpus = 2\nfeatures = \"host\"\n"
+		   "[benchmark.environment]\nA = \"1\"\n"))
 		fail_msg("%s", suite.error);
 	assert_int_equal(suite.benchmarks, 2);
 	assert_int_equal(suite.cases, 3);
@@ -121,6 +122,10 @@ static const struct {
 	  ":4: the model 'milan' is there twice" },
 	{ "command = [\"x\"]\nevents = [\"a|b\"]", ":4: 'a|b' is no event" },
 	{ "command = [\"x\"]\nevents = [\"\"]", ":4: '' is no event" },
+	{ "command = [\"x\"]\nevents = [\"a:u,b:u\", \"c\"]",
+	  ":4: 'a:u,b:u' is more than one event" },
+	{ "command = [\"x\"]\nevents = [\"cpu/a,b/u,c\"]", ":4: 'cpu/a,b/u,c' is more than one" },
+	{ "command = [\"x\"]\nevents = [\"mem:0x10/4,c\"]", ":4: 'mem:0x10/4,c' is more than one" },
 	{ "command = [\"x\"]\nevents = [\"a\", \"a\"]", ":4: the event 'a' is there twice" },
 	{ "command = [\"x\"]\ntolerance = -1", ":4: a tolerance is not negative" },
 	{ "command = [\"x\"]\ntolerance = \"1\"", ":4: a tolerance is a number of percent" },
