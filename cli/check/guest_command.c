@@ -104,12 +104,14 @@ static int open_input(const struct check_benchmark *b)
 }
 
 /* In the child. Whatever fails is said on the standard error that the parent reads. */
-static void become_guest(const struct check_case *of, const struct line *line, int profile,
-			 const int fds[3])
+static void become_guest(const struct check_case *of, const struct line *line, pid_t parent,
+			 int profile, const int fds[3])
 {
 	char number[16];
 
 	prctl(PR_SET_PDEATHSIG, SIGTERM);
+	if (getppid() != parent)
+		_exit(STATUS_BROKEN); /* it was killed before it could be waited for */
 	for (int i = 0; i < 3; i++)
 		dup2(fds[i], i);
 	if (chdir(of->benchmark->folder))
@@ -182,13 +184,13 @@ static bool start(const struct check_case *of, const struct line *line, int prof
 		  struct check_guest *guest)
 {
 	int in = open_input(of->benchmark), out[2] = { -1, -1 }, err[2] = { -1, -1 };
-	pid_t pid = -1;
+	pid_t parent = getpid(), pid = -1;
 	int error;
 
 	if (in >= 0 && !pipe2(out, O_CLOEXEC) && !pipe2(err, O_CLOEXEC))
 		pid = fork();
 	if (!pid)
-		become_guest(of, line, profile, (int[]){ in, out[1], err[1] });
+		become_guest(of, line, parent, profile, (int[]){ in, out[1], err[1] });
 	error = errno;
 	close(in);
 	close(out[1]);

@@ -113,17 +113,51 @@ static bool take_where(struct check_result *result, char **text)
 	return true;
 }
 
-/* COUNT|UNIT|EVENT|TIME|PERCENT|…: perf-stat(1), CSV FORMAT. Events come in the order in which they
- * were asked for. */
-static bool take_count(struct check_result *result, const char *event, char *line)
+/* The next line of perf's that is a count, or NULL. */
+static char *next_count(char **text)
+{
+	char *line;
+
+	do
+		line = next_line(text);
+	while (line && (*line == '|' || !*line || *line == '#')); /* a metric that perf adds */
+	return line;
+}
+
+/* COUNT|UNIT|EVENT|TIME|PERCENT|…: perf-stat(1), CSV FORMAT. */
+#define FIELDS 5
+
+static bool split(char *line, char *field[FIELDS])
+{
+	for (u32 i = 0; i < FIELDS; i++)
+		field[i] = strsep(&line, "|");
+	return field[FIELDS - 1];
+}
+
+/* perf may spell an event in another way, as cycles:u for cycles where the kernel may not be
+ * counted, but not as another one that was asked for: newer ones sort those of top-down groups.
+ * With "name=" an event has any name. */
+static bool is_another(const struct check_benchmark *b, const char *event, const char *name)
+{
+	bool found = false;
+
+	if (strcmp(event, name) && !strstr(event, "name="))
+		for (u32 i = 0; i < b->events; i++)
+			found = found || !strcmp(b->event[i].name, name);
+	return found;
+}
+
+/* Counts come in the order in which events were asked for. */
+static bool take_count(const struct check_benchmark *b, struct check_result *result,
+		       const char *event, char *line)
 {
 	struct check_count *count = &result->counts.item[result->counts.count];
-	char *field[5], *end;
+	char *field[FIELDS], *end;
 
-	for (u32 i = 0; i < ARRAY_SIZE(field); i++)
-		field[i] = strsep(&line, "|");
-	if (!field[4])
+	if (!line || !split(line, field))
 		return wrong(result, "perf did not count '%s'", event);
+	if (is_another(b, event, field[2]))
+		return wrong(result, "perf counted '%.60s' in the place of '%s'", field[2], event);
 	if (!strcmp(field[0], "<not supported>"))
 		return wrong(result, "the model '%s' has no counter for '%s'", result->model,
 			     event);
@@ -143,26 +177,35 @@ static bool take_count(struct check_result *result, const char *event, char *lin
 	return true;
 }
 
+/* An event that stands for several has moved the counts of those after it. */
+static bool take_end(struct check_result *result, char *text)
+{
+	char *line, *field[FIELDS];
+
+	while ((line = next_count(&text)))
+		if (split(line, field))
+			return wrong(result,
+				     "perf counted '%.60s' as well: one of the events stands for "
+				     "several",
+				     field[2]);
+	return true;
+}
+
 static bool take_counts(const struct check_benchmark *b, struct check_result *result, char *text)
 {
 	result->counts.item = calloc(b->events, sizeof(*result->counts.item));
 	if (!result->counts.item)
 		return wrong(result, "out of memory");
-	for (u32 i = 0; i < b->events;) {
-		char *line = next_line(&text);
-
-		if (!line)
-			return wrong(result, "perf did not count '%s'", b->event[i].name);
-		if (*line == '|' || !*line || *line == '#')
-			continue; /* a metric that perf adds */
-		if (!take_count(result, b->event[i++].name, line))
+	for (u32 i = 0; i < b->events; i++)
+		if (!take_count(b, result, b->event[i].name, next_count(&text)))
 			return false;
-	}
-	return true;
+	return take_end(result, text);
 }
 
-/* perf tells of events that it does not know in words, and cuts their names. */
-static bool blame_events(const struct check_case *of, struct check_result *result)
+/* perf tells of events that it does not know in words, and cuts their names. If it knows them all,
+ * the exit code is the benchmark's own. */
+static bool blame_events(const struct check_case *of, struct check_guest *counting,
+			 struct check_result *result)
 {
 	const struct check_benchmark *b = of->benchmark;
 	char **names = calloc(b->events + 1ull, sizeof(*names));
@@ -170,9 +213,10 @@ static bool blame_events(const struct check_case *of, struct check_result *resul
 
 	for (u32 i = 0; names && i < b->events; i++)
 		names[i] = (char *)b->event[i].name;
-	if (!names || !guest_run(of, events_script, names, -1, &guest) || guest.status ||
-	    !guest.output_size)
+	if (!names || !guest_run(of, events_script, names, -1, &guest) || guest.status)
 		return wrong(result, "perf does not know its events");
+	if (!guest.output_size)
+		return explain(of, counting, result);
 	guest.output[guest.output_size - 1] = '\0'; /* a line end */
 	for (char *c = guest.output; *c; c++)
 		if (*c == '\n')
@@ -207,7 +251,7 @@ static bool count(const struct check_case *of, struct check_result *result)
 	if (!words || !guest_run(of, counts_script, words, -1, &guest))
 		return wrong(result, "cannot run it: %s", strerror(errno));
 	if (guest.status == PERF_USAGE)
-		return blame_events(of, result);
+		return blame_events(of, &guest, result);
 	if (guest.status)
 		return explain(of, &guest, result);
 	if (was_killed(&guest, of->benchmark->command[0]))
