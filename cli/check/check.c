@@ -241,7 +241,7 @@ static int write_report(const struct check_report *report, const struct check_fo
 
 	if (out)
 		format->write(out, report);
-	if (!out || (path ? fclose(out) : fflush(out)))
+	if (!out || !(path ? stream_close(out, false) : stream_written(out)))
 		return failure(STATUS_BROKEN, "cannot write %s: %s", path ?: "standard output",
 			       strerror(errno));
 	return STATUS_OK;

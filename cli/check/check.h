@@ -137,6 +137,11 @@ bool results_write(const char *path, const char *comment, const struct check_res
 		   u32 count);
 const struct check_count *counts_find(const struct check_counts *counts, const char *name);
 
+/* Everything that was printed has been written, now and before. False, with errno. */
+bool stream_written(FILE *out);
+/* The same, and closes it; to_disk: after a crash it is there, too. */
+bool stream_close(FILE *out, bool to_disk);
+
 /* --- step.c --- */
 
 enum check_step { STEP_COUNTS, STEP_FUNCTIONS };

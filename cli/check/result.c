@@ -280,10 +280,18 @@ static void write_case(FILE *out, const struct check_result *result)
 		write_counts(out, "functions", &result->functions);
 }
 
-/* To the disk: a file that replaces another must not be empty after a crash. */
-static bool close_written(FILE *out)
+bool stream_written(FILE *out)
 {
-	bool ok = !fflush(out) && !fsync(fileno(out));
+	if (fflush(out))
+		return false;
+	if (ferror(out))
+		errno = EIO; /* which error it was is no longer known, but there is a gap */
+	return !ferror(out);
+}
+
+bool stream_close(FILE *out, bool to_disk)
+{
+	bool ok = stream_written(out) && (!to_disk || !fsync(fileno(out)));
 	int error = errno;
 
 	if (fclose(out) && ok)
@@ -320,7 +328,8 @@ bool results_write(const char *path, const char *comment, const struct check_res
 	fprintf(out, "# %s\nversion = %u\n", comment, RESULT_VERSION);
 	for (u32 i = 0; i < count; i++)
 		write_case(out, result[i]);
-	if (fchmod(fd, mode_of(path)) || !close_written(out) || rename(temporary, path)) {
+	/* To the disk: a file that replaces another must not be empty after a crash. */
+	if (fchmod(fd, mode_of(path)) || !stream_close(out, true) || rename(temporary, path)) {
 		error = errno;
 		unlink(temporary);
 		errno = error;

@@ -3,12 +3,14 @@
  * Steps of vpmu check with guests that say what a test wants: execv() is this file's, so that what
  * would become `vpmu exec` answers instead, and no guest is booted.
  */
+#include <errno.h>
 #include <setjmp.h>
 #include <signal.h>
 #include <stdarg.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
+#include <sys/resource.h>
 #include <sys/syscall.h>
 #include <sys/wait.h>
 #include <unistd.h>
@@ -196,6 +198,50 @@ static void an_exit_code_like_perfs_is_the_benchmarks_if_perf_knows_its_events(v
 	expect_error(events, &ended, "perf does not know its events");
 }
 
+/* --- its file --- */
+
+static struct rlimit usual; /* for the sizes of files */
+
+static void lift_limit(int number)
+{
+	(void)number;
+	setrlimit(RLIMIT_FSIZE, &usual);
+}
+
+/* The disk is full for one write, and has room again for those after it. An errno. */
+static int write_with_a_gap(const char *path, const struct check_result *result)
+{
+	int error;
+
+	getrlimit(RLIMIT_FSIZE, &usual);
+	signal(SIGXFSZ, lift_limit);
+	setrlimit(RLIMIT_FSIZE, &(struct rlimit){ 4096, usual.rlim_max });
+	error = results_write(path, "a test", &result, 1) ? 0 : errno;
+	lift_limit(0);
+	signal(SIGXFSZ, SIG_DFL);
+	return error;
+}
+
+static void a_file_with_a_gap_replaces_none(void **state)
+{
+	static struct check_count counts[2000];
+	const struct check_result result = { .name = "x",
+					     .model = "icelake",
+					     .counts = { counts, ARRAY_SIZE(counts) } };
+	char folder[] = "/tmp/vpmu-check-step-XXXXXX", path[PATH_MAX];
+	int error;
+
+	(void)state;
+	for (u32 i = 0; i < ARRAY_SIZE(counts); i++)
+		counts[i] = (struct check_count){ "instructions:u", i };
+	assert_non_null(mkdtemp(folder));
+	check_result_path(path, folder, 0, STEP_COUNTS);
+	error = write_with_a_gap(path, &result);
+	unlink(path);
+	assert_int_equal(rmdir(folder), 0); /* no part of it is there */
+	assert_int_equal(error, EIO);
+}
+
 /* --- a parent that is killed --- */
 
 static void a_guest_whose_step_was_killed_is_not_started(void **state)
@@ -236,6 +282,7 @@ int main(void)
 		cmocka_unit_test(counts_in_another_order_fail_the_benchmark),
 		cmocka_unit_test(
 			an_exit_code_like_perfs_is_the_benchmarks_if_perf_knows_its_events),
+		cmocka_unit_test(a_file_with_a_gap_replaces_none),
 		cmocka_unit_test(a_guest_whose_step_was_killed_is_not_started),
 	};
 
