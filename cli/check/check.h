@@ -194,6 +194,8 @@ void earlier_remove(const struct check_task *task, u32 count, const char *result
 
 /* Here, each in a process. */
 extern const struct check_runner runner_local;
+/* How many of them run at a time if nobody says so. */
+u32 jobs_usual(void);
 /* On a cluster, as an array job. */
 extern const struct check_runner runner_slurm;
 

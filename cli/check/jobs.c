@@ -3,6 +3,7 @@
  * Running steps, some at a time, each in a process of its own: it leaves its result in a file.
  */
 #include <errno.h>
+#include <sched.h>
 #include <signal.h>
 #include <stdlib.h>
 #include <string.h>
@@ -131,10 +132,20 @@ static int run_all(const struct check_suite *suite, const struct check_task *tas
 	return jobs->stopped ? 128 + jobs->stopped : status;
 }
 
+/* CPUs that this process may run on, by its affinity and its cpuset. */
+u32 jobs_usual(void)
+{
+	cpu_set_t set[8]; /* 8192, as many as Linux can have */
+
+	if (sched_getaffinity(0, sizeof(set), set))
+		return sysconf(_SC_NPROCESSORS_ONLN);
+	return CPU_COUNT_S(sizeof(set), set);
+}
+
 static int jobs_run(const struct check_suite *suite, const struct check_task *task, u32 count,
 		    const struct check_limits *limits, const char *results)
 {
-	u32 most = limits->jobs ?: sysconf(_SC_NPROCESSORS_ONLN);
+	u32 most = limits->jobs ?: jobs_usual();
 	struct jobs jobs = { .pid = calloc(most, sizeof(*jobs.pid)), .most = most };
 	int status;
 

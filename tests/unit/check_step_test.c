@@ -4,6 +4,7 @@
  * would become `vpmu exec` answers instead, and no guest is booted.
  */
 #include <errno.h>
+#include <sched.h>
 #include <setjmp.h>
 #include <signal.h>
 #include <stdarg.h>
@@ -242,6 +243,27 @@ static void a_file_with_a_gap_replaces_none(void **state)
 	assert_int_equal(error, EIO);
 }
 
+/* --- how many at a time --- */
+
+/* A container or a job of a cluster often has fewer than the machine. */
+static void jobs_are_as_many_as_the_process_has_cpus(void **state)
+{
+	cpu_set_t before, one;
+	u32 count;
+
+	(void)state;
+	assert_int_equal(sched_getaffinity(0, sizeof(before), &before), 0);
+	assert_int_equal(jobs_usual(), CPU_COUNT(&before));
+	CPU_ZERO(&one);
+	for (u32 i = 0; !CPU_COUNT(&one); i++)
+		if (CPU_ISSET(i, &before))
+			CPU_SET(i, &one);
+	assert_int_equal(sched_setaffinity(0, sizeof(one), &one), 0);
+	count = jobs_usual();
+	sched_setaffinity(0, sizeof(before), &before);
+	assert_int_equal(count, 1);
+}
+
 /* --- a parent that is killed --- */
 
 static void a_guest_whose_step_was_killed_is_not_started(void **state)
@@ -283,6 +305,7 @@ int main(void)
 		cmocka_unit_test(
 			an_exit_code_like_perfs_is_the_benchmarks_if_perf_knows_its_events),
 		cmocka_unit_test(a_file_with_a_gap_replaces_none),
+		cmocka_unit_test(jobs_are_as_many_as_the_process_has_cpus),
 		cmocka_unit_test(a_guest_whose_step_was_killed_is_not_started),
 	};
 
