@@ -50,6 +50,7 @@ struct asking {
 	struct vm_snapshots *look;
 	struct vm_snapshot *vm; /* that the lines are about; NULL: one that is left out */
 	int pid;
+	u32 first;    /* snapshot of this process */
 	u64 deadline; /* monotonic ms */
 };
 
@@ -84,18 +85,34 @@ static void add_vcpu(struct vm_snapshot *vm, const char *line)
 	vm->value[VM_STARVATIONS] += client_number(line, "starvations");
 }
 
+/* A guest may have taken over the process. A series that is there twice would spoil the metrics of
+ * all VMs. */
+static bool is_told_again(const struct asking *asking, u32 number)
+{
+	const struct vm_snapshots *look = asking->look;
+	bool found = false;
+
+	for (u32 i = asking->first; i < look->count; i++)
+		found = found || look->vm[i].vm == number;
+	return found;
+}
+
 static void begin_vm(struct asking *asking, const char *line)
 {
 	struct vm_snapshots *look = asking->look;
-	struct vm_snapshot *vm = look->count < MAX_VMS ? &look->vm[look->count] : NULL;
+	bool has_room = look->count < MAX_VMS && look->count - asking->first < MAX_PROCESS_VMS;
+	u32 number = client_number(line, "vm");
+	struct vm_snapshot *vm;
 
-	asking->vm = vm;
-	if (!vm) {
+	asking->vm = NULL;
+	if (is_told_again(asking, number))
+		return;
+	if (!has_room) {
 		look->left_out++;
 		return;
 	}
-	look->count++;
-	*vm = (struct vm_snapshot){ .pid = asking->pid, .vm = client_number(line, "vm") };
+	asking->vm = vm = &look->vm[look->count++];
+	*vm = (struct vm_snapshot){ .pid = asking->pid, .vm = number };
 	client_word(line, "model", vm->model, sizeof(vm->model));
 	client_word(line, "pmu", vm->mode, sizeof(vm->mode));
 	client_word(line, "accounting", vm->accounting, sizeof(vm->accounting));
@@ -144,6 +161,7 @@ static void ask(int pid, void *arg)
 
 	asking->pid = pid;
 	asking->vm = NULL;
+	asking->first = count;
 	if (deadline > asking->deadline)
 		deadline = asking->deadline;
 	if (ask_until(asking, deadline))

@@ -11,7 +11,8 @@
 
 /* --- collect.c: what the VMs of this user say --- */
 
-#define MAX_VMS 256
+#define MAX_VMS		256
+#define MAX_PROCESS_VMS 16 /* of one process, so that none of them hides the others */
 
 /* What a series of metrics_text.c shows. */
 enum vm_value {
@@ -59,7 +60,7 @@ struct vm_snapshot {
 struct vm_snapshots {
 	u32 count;
 	u32 silent;   /* processes that have not answered in time */
-	u32 left_out; /* VMs beyond MAX_VMS */
+	u32 left_out; /* VMs beyond MAX_VMS, or MAX_PROCESS_VMS */
 	struct vm_snapshot vm[MAX_VMS];
 };
 

@@ -8,11 +8,13 @@
 
 #include <cmocka.h>
 
+#include <sched.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
 
 #include "cli/exporter/exporter.h"
+#include "unit/canned_vm.h"
 
 #define OPEN "Accept: application/openmetrics-text;version=1.0.0,text/plain;q=0.5\r\n"
 
@@ -148,6 +150,71 @@ static void labels_are_escaped_in_both_formats(void **state)
 	free(text);
 }
 
+/* --- VMs --- */
+
+#define CLAIMED 300
+
+/* What a process says that has one VM, and claims others and that one again. */
+static char *claim(void)
+{
+	char *text = NULL;
+	size_t size;
+	FILE *out = open_memstream(&text, &size);
+
+	assert_non_null(out);
+	for (u32 i = 1; i <= CLAIMED; i++)
+		fprintf(out,
+			"vm %u model milan vcpus 1 uptime_ns 5\nstat exits 3\nvm 1\nstat exits 4\n",
+			i);
+	fprintf(out, "vm 4294967297\nstat exits 4");
+	fclose(out);
+	return text;
+}
+
+/* How many VMs of a process there are; each is there once. */
+static u32 count_of(const struct vm_snapshots *look, int pid)
+{
+	u32 count = 0;
+
+	for (u32 i = 0; i < look->count; i++) {
+		count += look->vm[i].pid == pid;
+		for (u32 j = 0; j < i; j++)
+			if (look->vm[j].pid == look->vm[i].pid && look->vm[j].vm == look->vm[i].vm)
+				fail_msg("VM %d.%u is there twice", look->vm[i].pid,
+					 look->vm[i].vm);
+		if (look->vm[i].pid == pid)
+			assert_int_equal(look->vm[i].value[VM_EXITS], 3);
+	}
+	return count;
+}
+
+/* A QEMU that was taken over by its guest says what it likes, and is asked before others or after
+ * them. */
+static void a_process_that_claims_many_vms_hides_no_other(void **state)
+{
+	static struct vm_snapshots look, before;
+	char *claims = claim();
+	const char *const many[] = { claims, NULL };
+	static const char *const one[] = { "vm 1 model milan vcpus 1 uptime_ns 5\nstat exits 3",
+					   NULL };
+	pid_t honest[2], liar;
+
+	(void)state;
+	unshare(CLONE_NEWNET); /* if we may: VMs of other tests answer once, and not to us */
+	honest[0] = canned_start(one);
+	liar = canned_start(many);
+	honest[1] = canned_start(one);
+	exporter_collect(&look, &before, 60000);
+	canned_end(honest[0]);
+	canned_end(liar);
+	canned_end(honest[1]);
+	free(claims);
+	assert_int_equal(count_of(&look, honest[0]), 1);
+	assert_int_equal(count_of(&look, honest[1]), 1);
+	assert_int_equal(count_of(&look, liar), MAX_PROCESS_VMS);
+	assert_true(look.left_out >= CLAIMED - MAX_PROCESS_VMS);
+}
+
 int main(void)
 {
 	const struct CMUnitTest tests[] = {
@@ -156,6 +223,7 @@ int main(void)
 		cmocka_unit_test(what_is_too_long_is_refused),
 		cmocka_unit_test(every_answer_has_a_head),
 		cmocka_unit_test(labels_are_escaped_in_both_formats),
+		cmocka_unit_test(a_process_that_claims_many_vms_hides_no_other),
 	};
 
 	return cmocka_run_group_tests(tests, NULL, NULL);
