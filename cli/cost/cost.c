@@ -4,6 +4,7 @@
  */
 #include "cli/cost/cost.h"
 
+#include <errno.h>
 #include <stdlib.h>
 #include <string.h>
 
@@ -119,6 +120,8 @@ static int analyze(const struct cost_options *options, const struct cost_code *c
 				      &result);
 			cost_print(options, block, &result);
 		}
+		if (fflush(stdout) || ferror(stdout))
+			status = failure(STATUS_BROKEN, "cannot write: %s", strerror(errno));
 	}
 	free(block);
 	free(work);

@@ -54,6 +54,15 @@ static void lines_without_an_answer_are_named(void **state)
 	assert_non_null(strstr(output, "more than 256 instructions"));
 }
 
+static void an_answer_that_cannot_be_written_is_a_failure(void **state)
+{
+	(void)state;
+	assert_int_equal(shell("$VPMU cost 480fafc3 2>&1 >/dev/full"), 1);
+	assert_string_equal(output, "vpmu: cannot write: No space left on device\n");
+	assert_int_equal(shell("echo 480fafc3 | $VPMU cost --csv - 2>&1 >/dev/full"), 1);
+	assert_string_equal(output, "vpmu: cannot write: No space left on device\n");
+}
+
 static void the_same_list_gives_the_same_answer(void **state)
 {
 	(void)state;
@@ -111,6 +120,7 @@ int main(void)
 	const struct CMUnitTest tests[] = {
 		cmocka_unit_test(a_list_is_answered_line_by_line),
 		cmocka_unit_test(lines_without_an_answer_are_named),
+		cmocka_unit_test(an_answer_that_cannot_be_written_is_a_failure),
 		cmocka_unit_test(the_same_list_gives_the_same_answer),
 		cmocka_unit_test(assembler_text_is_assembled),
 		cmocka_unit_test(objects_are_read),
