@@ -74,6 +74,16 @@ static int stay(const struct exec_options *options, pid_t parent, int ready)
 	return STATUS_OK;
 }
 
+/* In the new process, whose end drops what is not written: of a dry run that is everything. */
+static void stay_and_end(const struct exec_options *options, pid_t parent, int ready)
+{
+	int status = stay(options, parent, ready);
+
+	if ((fflush(stdout) || ferror(stdout)) && !status)
+		status = failure(STATUS_BROKEN, "cannot write: %s", strerror(errno));
+	_exit(status);
+}
+
 static int start(const struct exec_options *options)
 {
 	pid_t parent = getpid(), pid;
@@ -82,12 +92,13 @@ static int start(const struct exec_options *options)
 
 	if (pipe2(ready, O_CLOEXEC))
 		return failure(STATUS_BROKEN, "cannot make a pipe: %s", strerror(errno));
+	fflush(NULL); /* or both processes write it */
 	pid = fork();
 	if (pid < 0)
 		return failure(STATUS_BROKEN, "cannot start a process: %s", strerror(errno));
 	if (!pid) {
 		close(ready[0]);
-		_exit(stay(options, parent, ready[1]));
+		stay_and_end(options, parent, ready[1]);
 	}
 	close(ready[1]);
 	if (read(ready[0], &byte, 1) == 1)
