@@ -60,6 +60,7 @@ static void obey(struct commands *commands, const struct frame *frame, const u8 
 		start(commands, frame->stream / STREAMS, body, frame->size);
 }
 
+/* After a command's end, another process may have its number while its output is still read. */
 static void reap(struct commands *commands)
 {
 	struct signalfd_siginfo info;
@@ -72,7 +73,7 @@ static void reap(struct commands *commands)
 		for (u32 i = 0; i < SESSIONS; i++) {
 			struct session *session = &commands->session[i];
 
-			if (session->in_use && session->command == pid)
+			if (session->in_use && !session->ended && session->command == pid)
 				session_command_ended(session, status);
 		}
 }
