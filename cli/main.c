@@ -4,6 +4,7 @@
  */
 #include "cli/cli.h"
 
+#include <errno.h>
 #include <stdio.h>
 #include <string.h>
 
@@ -72,7 +73,15 @@ static bool is_launcher(const char *name)
 	return !strcmp(slash ? slash + 1 : name, "vpmu-qemu");
 }
 
-int main(int argc, char **argv)
+/* Whoever reads what a command says must know that it is not all. */
+static int written(int status)
+{
+	if (!fflush(stdout) && !ferror(stdout))
+		return status;
+	return status ?: failure(STATUS_BROKEN, "cannot write: %s", strerror(errno));
+}
+
+static int run(int argc, char **argv)
 {
 	const struct command *command;
 
@@ -91,4 +100,9 @@ int main(int argc, char **argv)
 		return usage_error(NULL, "unknown %s '%s'",
 				   argv[1][0] == '-' ? "option" : "command", argv[1]);
 	return command->run(argc - 1, argv + 1);
+}
+
+int main(int argc, char **argv)
+{
+	return written(run(argc, argv));
 }

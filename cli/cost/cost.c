@@ -120,8 +120,6 @@ static int analyze(const struct cost_options *options, const struct cost_code *c
 				      &result);
 			cost_print(options, block, &result);
 		}
-		if (fflush(stdout) || ferror(stdout))
-			status = failure(STATUS_BROKEN, "cannot write: %s", strerror(errno));
 	}
 	free(block);
 	free(work);
