@@ -372,13 +372,15 @@ int machine_start(const struct exec_options *options, struct exec_machine *machi
 /* Both give their memory back at the same time, and while translations are kept. */
 void machine_stop(struct exec_machine *machine)
 {
-	const pid_t pid[] = { machine->qemu, machine->share };
+	pid_t *const pid[] = { &machine->qemu, &machine->share };
 
 	for (u32 i = 0; i < ARRAY_SIZE(pid); i++)
-		if (pid[i] > 0)
-			kill(pid[i], SIGKILL);
+		if (*pid[i] > 0)
+			kill(*pid[i], SIGKILL);
 	kept_files_close(&machine->kept);
-	for (u32 i = 0; i < ARRAY_SIZE(pid); i++)
-		if (pid[i] > 0)
-			waitpid(pid[i], NULL, 0);
+	for (u32 i = 0; i < ARRAY_SIZE(pid); i++) {
+		if (*pid[i] > 0)
+			waitpid(*pid[i], NULL, 0);
+		*pid[i] = -1; /* another process may have the number by now */
+	}
 }
