@@ -387,6 +387,17 @@ static void guest_lies(struct session *session)
 			     session->wire.fault ?: session->frames.fault));
 }
 
+/* A machine whose failure could not be seen does not go on. */
+static void hear_monitor(struct session *session)
+{
+	struct monitor *monitor = &session->machine->monitor;
+
+	if (monitor_is_closed(monitor))
+		guest_gone(session, "ended before the command did");
+	else if (monitor_read(monitor))
+		guest_gone(session, "stopped before the command did");
+}
+
 /* A guest without its root would wait for ever. The file server ends by itself when QEMU does; if
  * it failed, it has said why. */
 static void share_gone(struct session *session)
@@ -494,8 +505,8 @@ static void turn(struct session *session)
 		guest_lies(session);
 	if (!session->ended && (wire->closed || wait[2].revents))
 		guest_gone(session, "ended before the command did");
-	if (!session->ended && wait[7].revents && monitor_read(&session->machine->monitor))
-		guest_gone(session, "stopped before the command did");
+	if (!session->ended && wait[7].revents)
+		hear_monitor(session);
 	if (!session->ended && wait[8].revents)
 		share_gone(session);
 }
