@@ -95,11 +95,13 @@ bool kernel_cache(char path[PATH_MAX])
 
 static int run_script(const char *script, const char *name, const char *folder)
 {
-	pid_t pid = fork();
+	pid_t parent = getpid(), pid = fork();
 	int status;
 
 	if (!pid) {
 		prctl(PR_SET_PDEATHSIG, SIGTERM);
+		if (getppid() != parent)
+			_exit(STATUS_BROKEN);
 		dup2(2, 1); /* progress is no output of the command */
 		execl(script, SCRIPT, name, folder, NULL);
 		_exit(failure(STATUS_MISSING, "cannot run %s: %s", script, strerror(errno)));
