@@ -119,6 +119,7 @@ static int write_header(const struct exec_options *options, const struct server_
 	struct trace_header header;
 	char folder[PATH_MAX], *strings = NULL;
 	size_t size = 0;
+	bool is_written;
 	FILE *out;
 
 	if (!getcwd(folder, sizeof(folder)))
@@ -136,9 +137,12 @@ static int write_header(const struct exec_options *options, const struct server_
 		return out_of_memory();
 	}
 	header.strings = size;
-	fwrite(&header, sizeof(header), 1, to);
-	fwrite(strings, 1, size, to);
+	is_written = fwrite(&header, sizeof(header), 1, to) == 1 &&
+		     fwrite(strings, 1, size, to) == size && !fflush(to);
 	free(strings);
+	if (!is_written)
+		return failure(STATUS_BROKEN, "cannot write '%s': %s", options->trace_hash,
+			       strerror(errno));
 	return size > TRACE_STRINGS_MAX ? failure(STATUS_BROKEN, "the environment is too long for "
 								 "a trace")
 					: STATUS_OK;
@@ -203,7 +207,13 @@ int trace_prepare(const struct exec_options *options, const struct server_files 
 	if (!options->trace_hash || options->dry_run)
 		return STATUS_OK;
 	status = open_file(options, trace);
-	return status ? status : write_header(options, files, trace->out);
+	if (!status)
+		status = write_header(options, files, trace->out);
+	if (status && trace->out) {
+		fclose(trace->out); /* why has been said */
+		trace->out = NULL;
+	}
+	return status;
 }
 
 void trace_export(const struct exec_trace *trace)
@@ -274,6 +284,8 @@ int trace_close(const struct exec_options *options, struct exec_trace *trace)
 {
 	if (!trace->out)
 		return STATUS_OK;
+	if (ferror(trace->out) && !trace->fault)
+		trace->fault = "it could not be written";
 	if (fclose(trace->out) && !trace->fault)
 		trace->fault = strerror(errno);
 	if (trace->is_over && !trace->fault)
