@@ -503,9 +503,12 @@ int exec_options_check(struct exec_options *options)
 /* In a guest that is there: it has been made, and the host's other processes are not ours. */
 static int run_in(const struct exec_options *options)
 {
-	struct exec_machine machine = {
-		.qemu = -1, .share = -1, .monitor.fd = -1, .console = -1, .resumed = true
-	};
+	struct exec_machine machine = { .qemu = -1,
+					.share = -1,
+					.monitor.fd = -1,
+					.console = -1,
+					.resumed = true,
+					.deadline = machine_deadline(options) };
 	int status;
 
 	if (options->made)

@@ -41,7 +41,7 @@ struct exec_options {
 	char *filter;		       /* a request of the control socket, or NULL */
 	u32 cpus, memory;	       /* memory in MiB */
 	u32 timeout;		       /* in seconds, 0: none */
-	u64 started;		       /* when that began, monotonic milliseconds */
+	u64 started;		       /* when vpmu was, monotonic milliseconds */
 	struct host_terminal terminal; /* as it was then */
 	bool network, verbose, dry_run, cold, help;
 	bool tcg;			   /* on QEMU's own translator */
@@ -221,9 +221,9 @@ struct server_files {
 
 /* --- virtual_time.c: guests on virtual time --- */
 
-/* Makes those of virtual time; reads all of standard input if the guest is deterministic. An exit
- * code. */
-int virtual_prepare(const struct exec_options *options, struct server_files *files);
+/* Makes those of virtual time; reads all of standard input if the guest is deterministic, until the
+ * deadline (0: there is none). An exit code. */
+int virtual_prepare(const struct exec_options *options, u64 deadline, struct server_files *files);
 /* The file of struct turns (base/turns.h); -1: errno. */
 int virtual_turns(const struct exec_options *options);
 /* Puts the order where a deterministic guest finds it, and calls the guest. An exit code. */
@@ -279,6 +279,7 @@ void kept_files_close(struct exec_kept *kept);
 
 struct exec_machine {
 	pid_t qemu, share;
+	u64 deadline;		/* of the command, monotonic milliseconds; 0: there is none */
 	int link;		/* to the guest's first process */
 	bool resumed;		/* which waits, and does not say so again */
 	struct monitor monitor; /* of QEMU, in which it says that the machine has stopped */
@@ -289,6 +290,13 @@ struct exec_machine {
 	struct exec_kept kept;
 };
 
+/* When the command's time is over that begins with vpmu; 0: it may take for ever. */
+u64 machine_deadline(const struct exec_options *options);
+/* That it is: the exit code, as that of timeout(1), and the message, with --timeout's number. */
+#define STATUS_TIMEOUT 124
+#define TIMED_OUT      "the time limit of %u s has passed"
+/* What is done once, fetching a kernel and the boot of a machine that is saved, takes nothing of
+ * the command's time. An exit code. */
 int machine_start(const struct exec_options *options, struct exec_machine *machine);
 /* Progress for the user, on a terminal only: standard error belongs to the command. With --verbose
  * the guest's console is the progress. */

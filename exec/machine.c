@@ -18,6 +18,7 @@
 #include "base/memfile.h"
 #include "base/profile.h"
 #include "base/written.h"
+#include "cli/base/monotonic.h"
 #include "exec/exec.h"
 #include "exec/qmp.h"
 #include "exec/sandbox.h"
@@ -339,16 +340,42 @@ static int boot(const struct exec_options *options, const struct parts *parts,
 	return start_from(options, parts, &none, machine);
 }
 
+u64 machine_deadline(const struct exec_options *options)
+{
+	return options->timeout ? options->started + 1000ull * options->timeout : 0;
+}
+
+/* What was done since then takes nothing of the command's time. */
+static void extend_deadline(struct exec_machine *machine, u64 since)
+{
+	if (machine->deadline)
+		machine->deadline += monotonic_ms() - since;
+}
+
+static bool get_state(const struct exec_options *options, const struct parts *parts,
+		      struct exec_machine *machine, struct exec_state *state)
+{
+	u64 since = monotonic_ms();
+	bool ok = line_can_resume(options->machine) && !options->cold && !options->dry_run &&
+		  state_get(options, &parts->kernel, parts->init, state);
+
+	extend_deadline(machine, since);
+	return ok;
+}
+
 int machine_start(const struct exec_options *options, struct exec_machine *machine)
 {
 	struct exec_state state = NO_STATE;
 	struct parts parts;
+	u64 since = monotonic_ms();
 	int status = check_parts(options, parts.init);
 
 	if (!status)
 		status = kernel_find(options->kernel, &parts.kernel);
+	machine->deadline = machine_deadline(options);
+	extend_deadline(machine, since);
 	if (!status)
-		status = virtual_prepare(options, &machine->files);
+		status = virtual_prepare(options, machine->deadline, &machine->files);
 	if (!status && !options->dry_run) /* -1 only makes the guest slower */
 		machine->files.written = memfile_fixed("written", sizeof(struct written));
 	if (!status)
@@ -356,8 +383,7 @@ int machine_start(const struct exec_options *options, struct exec_machine *machi
 	if (status)
 		return status;
 	kept_files_open(options, is_confined(options), &machine->kept);
-	if (!line_can_resume(options->machine) || options->cold || options->dry_run ||
-	    !state_get(options, &parts.kernel, parts.init, &state))
+	if (!get_state(options, &parts, machine, &state))
 		return boot(options, &parts, machine);
 	status = start_from(options, &parts, &state, machine);
 	state_close(&state);

@@ -460,7 +460,7 @@ static bool boot_and_save(const struct exec_options *chosen, const struct exec_k
 		  6);
 	ours = (struct monitor){ .fd = monitor[0] };
 	ok = qemu > 0 && monitor_open(&ours) && !monitor_has_failed(&ours) &&
-	     wait_ready(link[0], &ours, options->timeout ?: BOOT_SECONDS) &&
+	     wait_ready(link[0], &ours, BOOT_SECONDS) &&
 	     (!options->deterministic || wait_settled(wiring.turns, SETTLE_SECONDS)) &&
 	     monitor_save(&ours, state->device);
 	machine_stop(&(struct exec_machine){ .qemu = qemu, .share = share });

@@ -28,8 +28,7 @@
 #include "exec/wire.h"
 #include "cli/base/monotonic.h"
 
-#define STATUS_TIMEOUT 124 /* as timeout(1) */
-#define STATUS_SIGNAL  128 /* plus its number, as in sh(1) */
+#define STATUS_SIGNAL 128 /* plus its number, as in sh(1) */
 
 struct session {
 	const struct exec_options *options;
@@ -43,7 +42,7 @@ struct session {
 	int qemu, share; /* pidfds */
 	bool ordered, started;
 	u32 interrupts;
-	u64 deadline;	  /* of --timeout, monotonic milliseconds, 0: none */
+	u64 deadline;	  /* the machine's */
 	u64 grace;	  /* of a signal that ends us, likewise */
 	u32 final_signal; /* which one that was */
 	bool ended;
@@ -339,8 +338,7 @@ static void end_at_limit(struct session *session)
 	if (limit_of(session) == session->grace)
 		end(session, STATUS_SIGNAL + session->final_signal);
 	else
-		end(session, failure(STATUS_TIMEOUT, "the time limit of %u s has passed",
-				     session->options->timeout));
+		end(session, failure(STATUS_TIMEOUT, TIMED_OUT, session->options->timeout));
 }
 
 static void check_limit(struct session *session)
@@ -637,8 +635,7 @@ int session_run(const struct exec_options *options, struct exec_machine *machine
 		session.frames.fd = machine->files.frames;
 	session.qemu = syscall(SYS_pidfd_open, machine->qemu, 0);
 	session.share = syscall(SYS_pidfd_open, machine->share, 0);
-	if (options->timeout)
-		session.deadline = options->started + 1000ull * options->timeout;
+	session.deadline = machine->deadline;
 	open_streams(&session);
 	if (!catch_signals(&session))
 		return failure(STATUS_BROKEN, "cannot catch signals: %s", strerror(errno));

@@ -5,6 +5,7 @@
  */
 #include <errno.h>
 #include <fcntl.h>
+#include <poll.h>
 #include <stdlib.h>
 #include <string.h>
 #include <sys/mman.h>
@@ -14,6 +15,7 @@
 #include "base/memfile.h"
 #include "base/splitmix.h"
 #include "base/turns.h"
+#include "cli/base/monotonic.h"
 #include "exec/exec.h"
 #include "exec/guest_files.h"
 
@@ -44,14 +46,35 @@ static bool write_all(int fd, const u8 *bytes, ssize_t n)
 	return true;
 }
 
+/* What can be read by then: 0 at its end, -1: errno. A descriptor that is not only ours may be
+ * non-blocking. */
+static ssize_t read_input(u8 *bytes, size_t size, u64 deadline)
+{
+	ssize_t n;
+
+	do {
+		struct pollfd input = { 0, POLLIN, 0 };
+		u64 at = monotonic_ms();
+		bool is_late = deadline && at >= deadline;
+
+		n = is_late ? 0 : poll(&input, 1, deadline ? (int)(deadline - at) : -1);
+		if (!n) {
+			errno = ETIME;
+			return -1;
+		}
+		n = n < 0 ? n : read(0, bytes, size);
+	} while (n < 0 && (errno == EAGAIN || errno == EINTR));
+	return n;
+}
+
 /* Up to its end: how fast it arrives must not show. */
-static int copy_input(int to)
+static int copy_input(const struct exec_options *options, u64 deadline, int to)
 {
 	static u8 bytes[64 << 10];
 	u64 size = 0;
 	ssize_t n;
 
-	while ((n = read(0, bytes, sizeof(bytes))) > 0) {
+	while ((n = read_input(bytes, sizeof(bytes), deadline)) > 0) {
 		size += n;
 		if (size > INPUT_LIMIT)
 			return failure(STATUS_BROKEN,
@@ -61,6 +84,8 @@ static int copy_input(int to)
 			return failure(STATUS_BROKEN, "cannot keep standard input in memory: %s",
 				       strerror(errno));
 	}
+	if (n && errno == ETIME)
+		return failure(STATUS_TIMEOUT, TIMED_OUT, options->timeout);
 	return n ? failure(STATUS_BROKEN, "cannot read standard input: %s", strerror(errno))
 		 : STATUS_OK;
 }
@@ -90,7 +115,7 @@ static int take_profile(void)
 	return fd;
 }
 
-int virtual_prepare(const struct exec_options *options, struct server_files *files)
+int virtual_prepare(const struct exec_options *options, u64 deadline, struct server_files *files)
 {
 	*files = (struct server_files)NO_SERVER_FILES;
 	files->profile = take_profile();
@@ -99,7 +124,7 @@ int virtual_prepare(const struct exec_options *options, struct server_files *fil
 	files->turns = virtual_turns(options);
 	if (files->turns < 0 || (options->deterministic && !open_files(files)))
 		return failure(STATUS_BROKEN, "cannot prepare a guest: %s", strerror(errno));
-	return options->deterministic ? copy_input(files->input) : STATUS_OK;
+	return options->deterministic ? copy_input(options, deadline, files->input) : STATUS_OK;
 }
 
 int virtual_order(const struct server_files *files, const void *body, u32 size)
