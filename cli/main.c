@@ -5,6 +5,7 @@
 #include "cli/cli.h"
 
 #include <errno.h>
+#include <signal.h>
 #include <stdio.h>
 #include <string.h>
 
@@ -99,6 +100,10 @@ static int run(int argc, char **argv)
 	if (!command)
 		return usage_error(NULL, "unknown %s '%s'",
 				   argv[1][0] == '-' ? "option" : "command", argv[1]);
+	/* A limit on the size of files, and of those in memory, fails a call, with a message. What
+	 * vpmu kvm becomes decides for itself. */
+	if (command != &command_kvm && command != &command_qemu)
+		signal(SIGXFSZ, SIG_IGN);
 	return command->run(argc - 1, argv + 1);
 }
 

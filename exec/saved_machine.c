@@ -420,6 +420,31 @@ static void close_all(const int *fds, u32 n)
 			close(fds[i]);
 }
 
+/* The files of a machine that is to be saved. False: errno; `failed` as initramfs_make() has it. */
+static bool make_files(const struct exec_options *options, const struct initramfs *initramfs,
+		       struct wiring *wiring, struct exec_state *state, char failed[PATH_MAX])
+{
+	wiring->turns = options->virtual_clock ? virtual_turns(options) : -1;
+	if (options->virtual_clock && wiring->turns < 0)
+		return false;
+	wiring->initramfs = initramfs_make(initramfs, failed);
+	if (wiring->initramfs < 0)
+		return false;
+	wiring->ram = state->ram = memfile_create("ram", MFD_CLOEXEC);
+	if (state->ram < 0)
+		return false;
+	state->device = memfile_create("device", MFD_CLOEXEC);
+	return state->device >= 0;
+}
+
+/* A guest that is not deterministic boots without, and says it then. */
+static void say_unprepared(const struct exec_options *options, const char *failed)
+{
+	if (options->deterministic || options->verbose)
+		failure(STATUS_BROKEN, "cannot prepare a guest to be saved: %s%s%s", failed,
+			*failed ? ": " : "", strerror(errno));
+}
+
 static bool boot_and_save(const struct exec_options *chosen, const struct exec_kernel *kernel,
 			  const char *init, struct exec_state *state)
 {
@@ -440,18 +465,17 @@ static bool boot_and_save(const struct exec_options *chosen, const struct exec_k
 	ok = console_open(options->verbose, &wiring.console, &console) &&
 	     !socketpair(AF_UNIX, SOCK_STREAM | SOCK_CLOEXEC, 0, link) &&
 	     !socketpair(AF_UNIX, SOCK_STREAM | SOCK_CLOEXEC, 0, monitor) &&
-	     !socketpair(AF_UNIX, SOCK_STREAM | SOCK_CLOEXEC, 0, files);
+	     !socketpair(AF_UNIX, SOCK_STREAM | SOCK_CLOEXEC, 0, files) &&
+	     make_files(options, &initramfs, &wiring, state, failed);
+	if (!ok)
+		say_unprepared(options, failed);
 	wiring.link = link[1];
 	wiring.monitor = monitor[1];
 	wiring.files = files[1];
 	wiring.is_resumable = true;
-	wiring.turns = served.turns = options->virtual_clock ? virtual_turns(options) : -1;
-	wiring.initramfs = initramfs_make(&initramfs, failed);
-	wiring.ram = state->ram = memfile_create("ram", MFD_CLOEXEC);
-	state->device = memfile_create("device", MFD_CLOEXEC);
+	served.turns = wiring.turns;
 	line_make(&line, options, kernel->image, state->khz, &wiring);
-	ok &= !options->virtual_clock || wiring.turns >= 0;
-	if (ok && wiring.initramfs >= 0 && state->ram >= 0 && state->device >= 0 && !line.is_broken)
+	if (ok && !line.is_broken)
 		share = machine_start_share(files[0], options, &served, true);
 	if (share > 0)
 		qemu = machine_start_qemu(&line, &wiring, options);
