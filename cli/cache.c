@@ -38,13 +38,6 @@ static u64 disk_use(int at, const char *name, u32 levels)
 	return sum;
 }
 
-static bool ends_with(const char *name, const char *end)
-{
-	size_t n = strlen(name), m = strlen(end);
-
-	return n > m && !strcmp(name + n - m, end);
-}
-
 enum kind { KIND_KERNEL, KIND_MACHINE, KIND_TRANSLATIONS, KIND_UNCONFINED, KIND_OTHER };
 
 static bool begins_with(const char *name, const char *start)
@@ -52,10 +45,11 @@ static bool begins_with(const char *name, const char *start)
 	return !strncmp(name, start, strlen(start));
 }
 
-/* A store that is being cleaned up has a second file, whose name is longer. */
+/* A state that is being made and a store that is being cleaned up have another file, whose name is
+ * longer. */
 static enum kind kind_of(const struct dirent *entry)
 {
-	if (ends_with(entry->d_name, ".state"))
+	if (strstr(entry->d_name, ".state"))
 		return KIND_MACHINE;
 	if (begins_with(entry->d_name, KEPT_UNCONFINED_NAME))
 		return KIND_UNCONFINED;

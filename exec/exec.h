@@ -191,8 +191,8 @@ struct exec_state {
 
 #define NO_STATE { .ram = -1, .device = -1, .kept = -1 }
 
-/* Finds the state of such a machine, or makes it; its ram is of the right size and empty. False:
- * start without one; nothing is wrong. */
+/* Finds the state of such a machine, or makes it; its ram is of the right size, and empty if it is
+ * kept. False: start without one; nothing is wrong. */
 bool state_get(const struct exec_options *options, const struct exec_kernel *kernel,
 	       const char *init, struct exec_state *state);
 /* Fills its ram, which takes longer than the rest: QEMU starts meanwhile. */
@@ -202,6 +202,21 @@ void state_close(struct exec_state *state);
 /* It is of no use. */
 void state_forget(const struct exec_options *options, const struct exec_kernel *kernel,
 		  const char *init);
+
+/* --- state_files.c: their files in the cache folder --- */
+
+struct state_file {
+	int fd;
+	bool is_named; /* while it is written */
+	char name[PATH_MAX + 32];
+};
+
+/* A file for the state that is to be at this path. A descriptor to write it by, or -1: errno. */
+int state_file_open(const char *cache, const char *path, struct state_file *file);
+/* Closes it, and puts it in its place if it is whole. False: it is gone; errno. */
+bool state_file_close(struct state_file *file, bool is_whole, const char *path);
+/* Removes what killed processes have left, and a state if there are too many. */
+void state_files_trim(const char *cache);
 
 /*
  * What a guest's VM, its file server and the command have in common besides the guest's memory.

@@ -5,7 +5,7 @@
  * key is everything that the state depends on (files, options, the host's processor), in lines that
  * begin with a name; a machine with another key has another file. A state that cannot be made or
  * read is no error: the machine boots. One that is there and is not what its name says is not used,
- * and the reason is said.
+ * and the reason is said; so is why one that was made cannot be kept.
  */
 #include <dirent.h>
 #include <errno.h>
@@ -32,7 +32,6 @@
 #define BOOT_SECONDS   120
 #define SETTLE_SECONDS 30
 #define WAIT_NS	       20000000
-#define KEPT	       4 /* states; the least recently used one goes */
 
 struct header {
 	char magic[8];
@@ -121,6 +120,7 @@ static char *make_key(const struct exec_options *options, const struct exec_kern
 	fprintf(out, "version of vpmu: " VPMU_VERSION "\n");
 	put_environment(out, options);
 	known.llc = known.llc_life = NULL; /* put_environment() has it */
+	known.name = NULL;		   /* one state for all of them */
 	line_make(&line, &known, kernel->image, 0, &wiring);
 	fputs("command: ", out);
 	line_print(out, &line);
@@ -301,6 +301,8 @@ bool state_fill(const struct exec_state *state)
 {
 	struct stat st;
 
+	if (state->kept < 0)
+		return true; /* it was made a moment ago: all of it is there */
 	return !fstat(state->ram, &st) &&
 	       copy_data(state->kept, state->kept_offset, st.st_size, state->ram);
 }
@@ -310,6 +312,16 @@ bool state_fill(const struct exec_state *state)
 static bool is_zero(const u8 *page)
 {
 	return !page[0] && !memcmp(page, page + 1, PAGE_SIZE - 1);
+}
+
+/* A disk that becomes full takes a part first, and says why when it is to take the rest. */
+static bool write_all(int to, const void *bytes, u64 size, u64 offset)
+{
+	ssize_t n = 1;
+
+	for (u64 done = 0; n > 0 && done < size; done += n)
+		n = pwrite(to, (const u8 *)bytes + done, size - done, offset + done);
+	return n > 0;
 }
 
 /* Writes the pages of a file in memory that are not zero. */
@@ -329,7 +341,7 @@ static bool write_pages(int from, int to, u64 offset, u64 size)
 		if (end == at)
 			end += PAGE_SIZE;
 		else
-			ok = pwrite(to, map + at, end - at, offset + at) == (ssize_t)(end - at);
+			ok = write_all(to, map + at, end - at, offset + at);
 	}
 	if (map != MAP_FAILED)
 		munmap(map, size);
@@ -348,30 +360,20 @@ static bool write_state(int fd, const char *key, const struct exec_state *state)
 	header.ram_offset = header.device_offset + header.device_size;
 	header.ram_size = ram.st_size;
 	return !ftruncate(state->device, header.device_size) &&
-	       pwrite(fd, &header, sizeof(header), 0) == sizeof(header) &&
-	       pwrite(fd, key, header.key_size, sizeof(header)) == (ssize_t)header.key_size &&
+	       write_all(fd, &header, sizeof(header), 0) &&
+	       write_all(fd, key, header.key_size, sizeof(header)) &&
 	       write_pages(state->device, fd, header.device_offset, header.device_size) &&
 	       write_pages(state->ram, fd, header.ram_offset, header.ram_size);
 }
 
-/* The file has no name until it is whole: nothing is left of one that was given up. */
+/* False: errno. */
 static bool keep_state(const char *cache, const char *path, const char *key,
 		       const struct exec_state *state)
 {
-	int fd = open(cache, O_TMPFILE | O_RDWR | O_CLOEXEC, 0600);
-	char name[64];
-	bool ok;
+	struct state_file file;
+	int fd = state_file_open(cache, path, &file);
 
-	if (fd < 0)
-		return false;
-	snprintf(name, sizeof(name), "/proc/self/fd/%d", fd);
-	ok = write_state(fd, key, state);
-	if (ok) {
-		unlink(path); /* one that could not be read */
-		ok = !linkat(AT_FDCWD, name, AT_FDCWD, path, AT_SYMLINK_FOLLOW);
-	}
-	close(fd);
-	return ok;
+	return fd >= 0 && state_file_close(&file, write_state(fd, key, state), path);
 }
 
 /* The guest's first process says when it waits for its order; QEMU says if the machine fails
@@ -494,58 +496,54 @@ static bool boot_and_save(const struct exec_options *chosen, const struct exec_k
 
 /* --- the cache --- */
 
-static int is_state(const struct dirent *entry)
-{
-	size_t length = strlen(entry->d_name);
-
-	return length > 6 && !strcmp(entry->d_name + length - 6, ".state");
-}
-
-static void remove_oldest(const char *cache)
-{
-	struct dirent **entries;
-	int count = scandir(cache, &entries, is_state, alphasort);
-	char path[PATH_MAX + 300], oldest[PATH_MAX + 300] = "";
-	struct timespec age = { 0 };
-
-	for (int i = 0; i < count; i++) {
-		struct stat st;
-
-		snprintf(path, sizeof(path), "%s/%s", cache, entries[i]->d_name);
-		if (!stat(path, &st) && (!*oldest || st.st_mtim.tv_sec < age.tv_sec)) {
-			strcpy(oldest, path);
-			age = st.st_mtim;
-		}
-	}
-	if (count > KEPT)
-		unlink(oldest);
-}
-
 void state_close(struct exec_state *state)
 {
 	close_all((const int[]){ state->ram, state->device, state->kept }, 3);
 	*state = (struct exec_state)NO_STATE;
 }
 
+/* Its state is used as it lies in memory, whether or not it can be kept. */
+static bool make_state(const struct exec_options *options, const struct exec_kernel *kernel,
+		       const char *init, const char *cache, const char *path, const char *key,
+		       struct exec_state *state)
+{
+	machine_say(options, "booting the first guest of this kind; the next one resumes");
+	if (!boot_and_save(options, kernel, init, state))
+		return false;
+	if (!keep_state(cache, path, key, state))
+		fprintf(stderr,
+			"vpmu: the machine is not kept in %s, and the next guest boots again: %s\n",
+			cache, strerror(errno));
+	state_files_trim(cache);
+	return !lseek(state->device, 0, SEEK_SET); /* QEMU reads it from there */
+}
+
+static bool find_state(const struct exec_options *options, const struct exec_kernel *kernel,
+		       const char *init, const char *cache, const char *key,
+		       struct exec_state *state)
+{
+	char path[PATH_MAX];
+	bool is_refused;
+
+	name_state(key, cache, path);
+	if (read_state(path, key, state))
+		return true;
+	is_refused = !access(path, F_OK);
+	state_close(state);
+	if (make_state(options, kernel, init, cache, path, key, state))
+		return true;
+	state_close(state);
+	/* Another process may have made one meanwhile. */
+	return !is_refused && read_state(path, key, state);
+}
+
 bool state_get(const struct exec_options *options, const struct exec_kernel *kernel,
 	       const char *init, struct exec_state *state)
 {
-	char *key = make_key(options, kernel, init), cache[PATH_MAX], path[PATH_MAX];
-	bool ok = key && kernel_cache(cache);
+	char *key = make_key(options, kernel, init), cache[PATH_MAX];
+	bool ok =
+		key && kernel_cache(cache) && find_state(options, kernel, init, cache, key, state);
 
-	if (ok) {
-		name_state(key, cache, path);
-		if (!read_state(path, key, state)) {
-			state_close(state);
-			machine_say(options,
-				    "booting the first guest of this kind; the next one resumes");
-			ok = boot_and_save(options, kernel, init, state) &&
-			     keep_state(cache, path, key, state);
-			state_close(state);
-			ok = ok && read_state(path, key, state);
-			remove_oldest(cache);
-		}
-	}
 	if (!ok)
 		state_close(state);
 	free(key);
