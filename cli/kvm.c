@@ -12,6 +12,7 @@
 #include <string.h>
 #include <unistd.h>
 
+#include "base/inherited.h"
 #include "cli/cli.h"
 #include "exec/exec.h"
 #include "vm/cpuid/cpuid.h"
@@ -189,15 +190,18 @@ static void warn_of_static(const char *name)
 	close(fd);
 }
 
-/* vpmu exec has opened the files already, and waits for us itself. The program is not confined. */
+/* vpmu exec, or another vpmu kvm, may have opened the files already, and waits itself. They may
+ * also have been closed since then. The program is not confined. */
 static void use_cache(void)
 {
 	struct exec_options options = { .no_cache = !getenv("VPMU_CACHE") };
 	struct exec_kept kept;
+	int fds[2];
 
 	unsetenv("VPMU_CACHE");
-	if (getenv("VPMU_KEPT"))
+	if (inherited_take("VPMU_KEPT", fds, 2))
 		return;
+	unsetenv("VPMU_KEPT");
 	kept_files_open(&options, false, &kept);
 	if (kept.is_open && kept_files_watch(&kept))
 		kept_files_export(&kept);

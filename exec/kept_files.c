@@ -14,6 +14,7 @@
 #include <sys/wait.h>
 #include <unistd.h>
 
+#include "base/inherited.h"
 #include "base/memfile.h"
 #include "exec/exec.h"
 #include "exec/kept_store.h"
@@ -48,16 +49,13 @@ void kept_files_open(const struct exec_options *options, bool is_confined, struc
 
 void kept_files_export(const struct exec_kept *kept)
 {
-	char text[32];
-
 	unsetenv("VPMU_KEPT");
 	if (!kept || !kept->is_open)
 		return;
-	snprintf(text, sizeof(text), "%d,%d", kept->store, kept->news);
 	fcntl(kept->news, F_SETFD, 0);
 	if (kept->store >= 0)
 		fcntl(kept->store, F_SETFD, 0);
-	setenv("VPMU_KEPT", text, 1);
+	inherited_export("VPMU_KEPT", (int[]){ kept->store, kept->news }, 2);
 }
 
 void kept_files_close(struct exec_kept *kept)

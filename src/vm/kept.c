@@ -5,13 +5,14 @@
 #include "vm/kept.h"
 
 #include <Zydis/Zydis.h>
+#include <fcntl.h>
 #include <link.h>
-#include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
 #include <sys/mman.h>
 #include <sys/stat.h>
 
+#include "base/inherited.h"
 #include "base/kept.h"
 #include "base/log.h"
 #include "base/memfile.h"
@@ -82,7 +83,8 @@ static void map_store(struct kept *kept, int fd)
 	struct stat st;
 	void *map;
 
-	if (fstat(fd, &st) || !S_ISREG(st.st_mode) || (u64)st.st_size < KEPT_DATA_AT)
+	if (fstat(fd, &st) || !S_ISREG(st.st_mode) || (u64)st.st_size < KEPT_DATA_AT ||
+	    (fcntl(fd, F_GETFL) & O_ACCMODE) != O_RDONLY)
 		return;
 	map = mmap(NULL, st.st_size, PROT_READ, MAP_SHARED, fd, 0);
 	if (map == MAP_FAILED)
@@ -91,22 +93,29 @@ static void map_store(struct kept *kept, int fd)
 	kept->store_size = st.st_size;
 }
 
+/*
+ * VPMU_KEPT names both files as base/inherited.h says. A harness may have closed them and started
+ * the program that makes this VM, whose disk image then has a number of theirs: a guest that writes
+ * to it must not write host code. The files exist while their names are used: vpmu exec holds them
+ * open until it has killed QEMU, and vpmu kvm leaves a process that does so until the program has
+ * ended. A VMM that outlives both, without the descriptors, has names whose files may be gone. The
+ * store's may be another file's then, of the same disk: one that is open to write is not taken.
+ */
 void kept_environment(struct vm *vm)
 {
-	const char *text = getenv("VPMU_KEPT");
-	struct kept *kept = text ? calloc(1, sizeof(*kept)) : NULL;
-	int store, news;
+	int fds[2]; /* the store, the news */
+	struct kept *kept = inherited_take("VPMU_KEPT", fds, 2) ? calloc(1, sizeof(*kept)) : NULL;
 
-	if (!kept || sscanf(text, "%d,%d", &store, &news) != 2 || !kept_build(kept)) {
+	if (!kept || !kept_build(kept)) {
 		free(kept);
 		return;
 	}
 	vm->kept = kept;
-	if (store >= 0)
-		map_store(kept, store);
-	kept->news = news < 0 ? NULL : memfile_map(news, KEPT_NEWS_SIZE);
-	if (news >= 0 && !kept->news)
-		log_warn("VPMU_KEPT=%s: the file for new translations cannot be mapped", text);
+	if (fds[0] >= 0)
+		map_store(kept, fds[0]);
+	kept->news = fds[1] < 0 ? NULL : memfile_map(fds[1], KEPT_NEWS_SIZE);
+	if (fds[1] >= 0 && !kept->news)
+		log_warn("VPMU_KEPT: the file for new translations cannot be mapped");
 }
 
 void kept_destroy(struct vm *vm)
