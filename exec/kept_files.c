@@ -27,6 +27,16 @@ static bool may_map(void)
 	return !getrlimit(RLIMIT_AS, &limit) && limit.rlim_cur == RLIM_INFINITY;
 }
 
+/* Files in memory are limited as others are, and one that becomes too large ends the process by
+ * SIGXFSZ: here for the news, or later, in their merge, for the store. */
+static bool may_write(void)
+{
+	struct rlimit limit;
+
+	_Static_assert(KEPT_NEWS_SIZE <= KEPT_STORE_LIMIT, "the news are the smaller file");
+	return !getrlimit(RLIMIT_FSIZE, &limit) && limit.rlim_cur >= KEPT_STORE_LIMIT;
+}
+
 static enum kept_kind kind_of(const struct exec_kept *kept)
 {
 	return kept->is_confined ? KEPT_CONFINED : KEPT_UNCONFINED;
@@ -38,7 +48,8 @@ void kept_files_open(const struct exec_options *options, bool is_confined, struc
 	char folder[PATH_MAX];
 
 	*kept = (struct exec_kept){ false, is_confined, -1, -1 };
-	if (options->no_cache || options->dry_run || !may_map() || !kernel_cache(folder))
+	if (options->no_cache || options->dry_run || !may_map() || !may_write() ||
+	    !kernel_cache(folder))
 		return;
 	kept->news = memfile_fixed("translations", KEPT_NEWS_SIZE);
 	if (kept->news < 0)
