@@ -16,10 +16,11 @@
 #include "vm/cpuid/cpuid.h"
 #include "x86/models.h"
 
-/* The model nearest to the host; or of another vendor the last one, which has the most features. */
-static const char *nearest_model(enum qemu_vendor vendor)
+/* The model nearest to the host, or that of the baseline, which is the same on all of them; or of
+ * another vendor the last one, which has the most features. */
+static const char *usual_model(enum qemu_vendor vendor)
 {
-	const struct model *model = cpuid_model(NULL);
+	const struct model *model = cpuid_model(getenv("VPMU_BASELINE") ? BASELINE_MODEL : NULL);
 	bool is_amd = vendor == VENDOR_AMD;
 
 	if (vendor == VENDOR_ANY || model->is_amd == is_amd)
@@ -43,7 +44,7 @@ static int choose_model(const struct qemu_line *line)
 		return failure(STATUS_USAGE,
 			       "VPMU_CPU: there is no CPU model '%s'; 'vpmu help kvm' lists them",
 			       wanted);
-	if (setenv("VPMU_CPU", line->model ?: nearest_model(line->vendor), 0))
+	if (setenv("VPMU_CPU", line->model ?: usual_model(line->vendor), 0))
 		return out_of_memory();
 	return STATUS_OK;
 }
@@ -56,7 +57,9 @@ static int start(const struct qemu_line *line)
 		return out_of_memory();
 	if (line->refusal)
 		return failure(STATUS_USAGE, "%s", line->refusal);
-	status = choose_model(line);
+	status = getenv("VPMU_BASELINE") ? check_baseline() : STATUS_OK;
+	if (!status)
+		status = choose_model(line);
 	return status ? status : kvm_start(line->word);
 }
 

@@ -204,6 +204,13 @@ static const struct choice {
 	{ "icelake", "qemu64", "icelake", "host" },
 };
 
+/* With VPMU_BASELINE: the same on every host. */
+static const struct choice baselines[] = {
+	{ NULL, "qemu64", "icelake", "host" },	   { NULL, "max", "icelake", "max" },
+	{ NULL, "Haswell", "icelake", "Haswell" }, { NULL, "EPYC-Rome", "genoa", "EPYC-Rome" },
+	{ NULL, "EPYC-Milan", "milan", "host" },   { "skylake", "qemu64", "skylake", "host" },
+};
+
 static void check_choice(const struct choice *choice)
 {
 	char arguments[64], output[4096], rest[64], *blank;
@@ -234,6 +241,10 @@ static void qemu_gets_a_model_that_suits_its_processor(void **state)
 	unsetenv("VPMU_CPU");
 	for (u32 i = 0; i < ARRAY_SIZE(choices); i++)
 		check_choice(&choices[i]);
+	setenv("VPMU_BASELINE", "1", 1);
+	for (u32 i = 0; i < ARRAY_SIZE(baselines); i++)
+		check_choice(&baselines[i]);
+	unsetenv("VPMU_BASELINE");
 	setenv("PATH", before, 1);
 	free(before);
 	remove_qemu(place);
