@@ -12,6 +12,7 @@
 #include <sys/socket.h>
 #include <unistd.h>
 
+#include "base/inherited.h"
 #include "base/memfile.h"
 #include "base/splitmix.h"
 #include "base/turns.h"
@@ -108,9 +109,10 @@ static bool open_files(struct server_files *files)
  * see that. */
 static int take_profile(void)
 {
-	const char *number = getenv("VPMU_PROFILE");
-	int fd = number ? atoi(number) : -1;
+	int fd;
 
+	if (!inherited_take("VPMU_PROFILE", &fd, 1))
+		fd = -1;
 	unsetenv("VPMU_PROFILE");
 	return fd;
 }
@@ -141,6 +143,12 @@ int virtual_order(const struct server_files *files, const void *body, u32 size)
 	return STATUS_OK;
 }
 
+static void name(const char *variable, int fd)
+{
+	if (fd >= 0)
+		inherited_export(variable, &fd, 1);
+}
+
 void virtual_environment(const struct exec_options *options, const struct wiring *wiring)
 {
 	static const char *const ours[] = { "VPMU_CLOCK", "VPMU_TURNS",	  "VPMU_SEED",
@@ -150,21 +158,14 @@ void virtual_environment(const struct exec_options *options, const struct wiring
 
 	for (u32 i = 0; i < ARRAY_SIZE(ours); i++)
 		unsetenv(ours[i]); /* the options decide */
-	snprintf(text, sizeof(text), "%d", wiring->written);
-	if (wiring->written >= 0)
-		setenv("VPMU_WRITTEN", text, 1);
+	name("VPMU_WRITTEN", wiring->written);
 	if (wiring->turns < 0)
 		return;
-	snprintf(text, sizeof(text), "%d", wiring->turns);
-	setenv("VPMU_TURNS", text, 1);
+	name("VPMU_TURNS", wiring->turns);
 	if (!options->deterministic)
 		return;
-	snprintf(text, sizeof(text), "%d", wiring->profile);
-	if (wiring->profile >= 0)
-		setenv("VPMU_PROFILE", text, 1);
-	snprintf(text, sizeof(text), "%d", wiring->shadow);
-	if (wiring->shadow >= 0)
-		setenv("VPMU_SHADOW", text, 1);
+	name("VPMU_PROFILE", wiring->profile);
+	name("VPMU_SHADOW", wiring->shadow);
 	snprintf(text, sizeof(text), "%llu", (unsigned long long)options->seed);
 	setenv("VPMU_SEED", text, 1);
 	snprintf(text, sizeof(text), "%llu", VIRTUAL_DATE);

@@ -17,6 +17,7 @@
 #include <sys/wait.h>
 #include <unistd.h>
 
+#include "base/inherited.h"
 #include "cli/cli.h"
 
 static const char *const fixed_environment[] = {
@@ -107,8 +108,6 @@ static int open_input(const struct check_benchmark *b)
 static void become_guest(const struct check_case *of, const struct line *line, pid_t parent,
 			 int profile, const int fds[3])
 {
-	char number[16];
-
 	prctl(PR_SET_PDEATHSIG, SIGTERM);
 	if (getppid() != parent)
 		_exit(STATUS_BROKEN); /* it was killed before it could be waited for */
@@ -117,8 +116,8 @@ static void become_guest(const struct check_case *of, const struct line *line, p
 	if (chdir(of->benchmark->folder))
 		_exit(failure(STATUS_BROKEN, "cannot enter %s: %s", of->benchmark->folder,
 			      strerror(errno)));
-	snprintf(number, sizeof(number), "%d", profile);
-	if (profile >= 0 && (fcntl(profile, F_SETFD, 0) || setenv("VPMU_PROFILE", number, 1)))
+	if (profile >= 0 &&
+	    (fcntl(profile, F_SETFD, 0) || !inherited_export("VPMU_PROFILE", &profile, 1)))
 		_exit(out_of_memory());
 	execv("/proc/self/exe", (char **)line->word);
 	_exit(failure(STATUS_BROKEN, "cannot start vpmu exec: %s", strerror(errno)));

@@ -7,6 +7,7 @@
 #include <stdlib.h>
 #include <sys/mman.h>
 
+#include "base/inherited.h"
 #include "base/log.h"
 #include "base/memfile.h"
 #include "base/profile.h"
@@ -14,13 +15,13 @@
 
 void profile_environment(struct vm *vm)
 {
-	const char *fd = getenv("VPMU_PROFILE");
+	int fd;
 
-	if (!fd || !vm->time.is_virtual)
+	if (!vm->time.is_virtual || !inherited_take("VPMU_PROFILE", &fd, 1))
 		return;
-	vm->profile = memfile_map(atoi(fd), sizeof(*vm->profile));
+	vm->profile = memfile_map(fd, sizeof(*vm->profile));
 	if (!vm->profile)
-		log_warn("VPMU_PROFILE=%s cannot be mapped", fd);
+		log_warn("VPMU_PROFILE cannot be mapped");
 }
 
 void profile_destroy(struct vm *vm)

@@ -18,6 +18,7 @@
 #include <unistd.h>
 #include <cmocka.h>
 
+#include "base/inherited.h"
 #include "base/memfile.h"
 #include "base/turns.h"
 #include "guest/kvm_guest.h"
@@ -165,14 +166,13 @@ static u64 kick(bool is_slow)
 static struct turns *make_page(void)
 {
 	int fd = memfile_create("turns", MFD_CLOEXEC);
-	char number[16];
 	void *map;
 
 	if (fd < 0 || ftruncate(fd, PAGE_SIZE))
 		return NULL;
 	map = mmap(NULL, PAGE_SIZE, PROT_READ | PROT_WRITE, MAP_SHARED, fd, 0);
-	snprintf(number, sizeof(number), "%d", fd);
-	setenv("VPMU_TURNS", number, 1); /* for VMs that are made from now on */
+	if (!inherited_export("VPMU_TURNS", &fd, 1)) /* for VMs that are made from now on */
+		return NULL;
 	return map == MAP_FAILED ? NULL : map;
 }
 

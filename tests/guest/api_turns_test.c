@@ -20,6 +20,7 @@
 #include <unistd.h>
 #include <cmocka.h>
 
+#include "base/inherited.h"
 #include "base/memfile.h"
 #include "base/turns.h"
 #include "guest/kvm_guest.h"
@@ -357,12 +358,10 @@ static struct kvm_guest make_patient(void)
 {
 	struct turns turns = { .endless = 1 };
 	int fd = memfile_create("turns", MFD_CLOEXEC);
-	char number[16];
 
 	assert_true(fd >= 0 && !ftruncate(fd, PAGE_SIZE));
 	assert_int_equal(pwrite(fd, &turns, sizeof(turns), 0), sizeof(turns));
-	snprintf(number, sizeof(number), "%d", fd);
-	setenv("VPMU_TURNS", number, 1);
+	assert_true(inherited_export("VPMU_TURNS", &fd, 1));
 	START(spinning, 2, NULL);
 	unsetenv("VPMU_TURNS");
 	close(fd);

@@ -15,6 +15,7 @@
 #include <unistd.h>
 #include <cmocka.h>
 
+#include "base/inherited.h"
 #include "base/memfile.h"
 #include "base/written.h"
 #include "guest/kvm_guest.h"
@@ -220,13 +221,11 @@ static void a_range_that_is_being_overwritten_compares_all_code(void **state)
 static int make_ring(void **state)
 {
 	int fd = memfile_fixed("written", sizeof(*ring));
-	char number[16];
 
 	(void)state;
 	ring = fd < 0 ? NULL : memfile_map(fd, sizeof(*ring));
-	snprintf(number, sizeof(number), "%d", fd);
-	setenv("VPMU_WRITTEN", number, 1); /* for VMs that are made from now on */
-	return ring ? 0 : -1;
+	/* For VMs that are made from now on. */
+	return ring && inherited_export("VPMU_WRITTEN", &fd, 1) ? 0 : -1;
 }
 
 int main(void)

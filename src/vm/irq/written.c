@@ -15,6 +15,7 @@
 #include <stdlib.h>
 #include <sys/mman.h>
 
+#include "base/inherited.h"
 #include "base/log.h"
 #include "base/memfile.h"
 #include "base/written.h"
@@ -22,15 +23,15 @@
 
 void written_environment(struct vm *vm)
 {
-	const char *fd = getenv("VPMU_WRITTEN");
+	int fd;
 
-	if (!fd)
+	if (!inherited_take("VPMU_WRITTEN", &fd, 1))
 		return;
-	vm->written.ring = memfile_map(atoi(fd), sizeof(*vm->written.ring));
+	vm->written.ring = memfile_map(fd, sizeof(*vm->written.ring));
 	if (vm->written.ring)
 		vm->written.seen = __atomic_load_n(&vm->written.ring->next, __ATOMIC_ACQUIRE);
 	else
-		log_warn("VPMU_WRITTEN=%s cannot be mapped", fd);
+		log_warn("VPMU_WRITTEN cannot be mapped");
 }
 
 void written_destroy(struct vm *vm)

@@ -8,19 +8,20 @@
 #include <stdlib.h>
 #include <sys/mman.h>
 
+#include "base/inherited.h"
 #include "base/log.h"
 #include "base/memfile.h"
 #include "vm/vm.h"
 
 void shadow_environment(struct vm *vm)
 {
-	const char *fd = getenv("VPMU_SHADOW");
+	int fd;
 
-	if (!fd)
+	if (!inherited_take("VPMU_SHADOW", &fd, 1))
 		return;
-	vm->shadow = memfile_map(atoi(fd), sizeof(*vm->shadow));
+	vm->shadow = memfile_map(fd, sizeof(*vm->shadow));
 	if (!vm->shadow)
-		log_warn("VPMU_SHADOW=%s cannot be mapped", fd);
+		log_warn("VPMU_SHADOW cannot be mapped");
 }
 
 void shadow_destroy(struct vm *vm)

@@ -7,6 +7,7 @@
 #include <stdlib.h>
 #include <sys/mman.h>
 
+#include "base/inherited.h"
 #include "base/log.h"
 #include "base/turns.h"
 #include "vm/io.h"
@@ -23,14 +24,14 @@
 
 void outside_environment(struct vm *vm)
 {
-	const char *fd = getenv("VPMU_TURNS");
 	void *map;
+	int fd;
 
-	if (!fd || !vm->time.is_virtual)
+	if (!vm->time.is_virtual || !inherited_take("VPMU_TURNS", &fd, 1))
 		return;
-	map = mmap(NULL, PAGE_SIZE, PROT_READ | PROT_WRITE, MAP_SHARED, atoi(fd), 0);
+	map = mmap(NULL, PAGE_SIZE, PROT_READ | PROT_WRITE, MAP_SHARED, fd, 0);
 	if (map == MAP_FAILED)
-		log_warn("VPMU_TURNS=%s cannot be mapped", fd);
+		log_warn("VPMU_TURNS cannot be mapped");
 	else
 		vm->outside.page = map;
 }
