@@ -16,6 +16,7 @@
 #include <sys/stat.h>
 #include <unistd.h>
 
+#include "base/inherited.h"
 #include "base/version.h"
 #include "exec/exec.h"
 #include "vm/cpuid/cpuid.h"
@@ -221,10 +222,11 @@ void trace_export(const struct exec_trace *trace)
 	const struct trace_plan *plan = &trace->plan;
 	char text[128];
 
-	snprintf(text, sizeof(text), "%d,%llu,%llu,%llu,%llu", trace->end,
-		 (unsigned long long)plan->every, (unsigned long long)plan->from,
-		 (unsigned long long)plan->to, (unsigned long long)plan->step);
+	snprintf(text, sizeof(text), "%llu,%llu,%llu,%llu", (unsigned long long)plan->every,
+		 (unsigned long long)plan->from, (unsigned long long)plan->to,
+		 (unsigned long long)plan->step);
 	setenv("VPMU_TRACE", text, 1);
+	inherited_export("VPMU_TRACE_SOCKET", &trace->end, 1);
 }
 
 /* --- the records --- */

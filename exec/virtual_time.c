@@ -151,9 +151,9 @@ static void name(const char *variable, int fd)
 
 void virtual_environment(const struct exec_options *options, const struct wiring *wiring)
 {
-	static const char *const ours[] = { "VPMU_CLOCK", "VPMU_TURNS",	  "VPMU_SEED",
-					    "VPMU_DATE",  "VPMU_QUANTUM", "VPMU_SHADOW",
-					    "VPMU_TRACE", "VPMU_WRITTEN" };
+	static const char *const ours[] = { "VPMU_CLOCK", "VPMU_TURNS",	       "VPMU_SEED",
+					    "VPMU_DATE",  "VPMU_QUANTUM",      "VPMU_SHADOW",
+					    "VPMU_TRACE", "VPMU_TRACE_SOCKET", "VPMU_WRITTEN" };
 	char text[32];
 
 	for (u32 i = 0; i < ARRAY_SIZE(ours); i++)

@@ -15,6 +15,7 @@
 #include <unistd.h>
 #include <cmocka.h>
 
+#include "base/inherited.h"
 #include "base/trace.h"
 #include "guest/kvm_guest.h"
 
@@ -34,19 +35,19 @@ static int ours, theirs;
 static void begin(const char *plan)
 {
 	int pair[2];
-	char text[128];
 
 	assert_int_equal(socketpair(AF_UNIX, SOCK_STREAM | SOCK_CLOEXEC, 0, pair), 0);
 	ours = pair[0];
 	theirs = pair[1];
-	snprintf(text, sizeof(text), "%d,%s", theirs, plan);
-	setenv("VPMU_TRACE", text, 1); /* the library reads it when a VM is made */
+	setenv("VPMU_TRACE", plan, 1); /* the library reads both when a VM is made */
+	assert_true(inherited_export("VPMU_TRACE_SOCKET", &theirs, 1));
 }
 
 static void end(void)
 {
 	kvm_guest_destroy(&g);
 	unsetenv("VPMU_TRACE");
+	unsetenv("VPMU_TRACE_SOCKET");
 	close(ours);
 	close(theirs);
 }
@@ -194,6 +195,25 @@ static void an_answer_of_the_program_is_in_later_records(void **state)
 	assert_int_not_equal(record[0].inputs, record[2].inputs);
 }
 
+/* The program has closed what it was given, and got the number for its own. */
+static void a_socket_of_the_program_gets_no_record(void **state)
+{
+	int own[2];
+	u8 byte;
+
+	(void)state;
+	begin("1000,0,1000,0");
+	assert_int_equal(socketpair(AF_UNIX, SOCK_STREAM | SOCK_CLOEXEC, 0, own), 0);
+	assert_int_equal(dup2(own[1], theirs), theirs);
+	START(asking);
+	assert_int_equal(kvm_guest_run(&g, 0), KVM_EXIT_IO);
+	assert_int_equal(recv(own[0], &byte, 1, MSG_DONTWAIT), -1);
+	assert_int_equal(errno, EAGAIN);
+	end();
+	close(own[0]);
+	close(own[1]);
+}
+
 int main(void)
 {
 	const struct CMUnitTest tests[] = {
@@ -201,6 +221,7 @@ int main(void)
 		cmocka_unit_test(a_state_is_that_after_its_instruction),
 		cmocka_unit_test(signals_change_no_record),
 		cmocka_unit_test(an_answer_of_the_program_is_in_later_records),
+		cmocka_unit_test(a_socket_of_the_program_gets_no_record),
 	};
 	struct sigaction action = { .sa_handler = interrupted };
 

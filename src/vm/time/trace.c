@@ -10,6 +10,7 @@
 #include <string.h>
 #include <sys/socket.h>
 
+#include "base/inherited.h"
 #include "base/log.h"
 #include "cpu/fpu.h"
 #include "vm/irq/apic.h"
@@ -32,18 +33,19 @@ void trace_environment(struct vm *vm)
 {
 	const char *text = getenv("VPMU_TRACE");
 	struct vm_trace *trace;
-	u64 number[5];
+	u64 number[4];
+	int fd;
 
-	if (!text || !vm->time.is_virtual)
+	if (!text || !vm->time.is_virtual || !inherited_take("VPMU_TRACE_SOCKET", &fd, 1))
 		return;
-	trace = parse(text, number, ARRAY_SIZE(number)) && number[1] ? calloc(1, sizeof(*trace))
+	trace = parse(text, number, ARRAY_SIZE(number)) && number[0] ? calloc(1, sizeof(*trace))
 								     : NULL;
 	if (!trace) {
 		log_warn("VPMU_TRACE=%s cannot be used", text);
 		return;
 	}
-	trace->fd = number[0];
-	trace->plan = (struct trace_plan){ number[1], number[2], number[3], number[4] };
+	trace->fd = fd;
+	trace->plan = (struct trace_plan){ number[0], number[1], number[2], number[3] };
 	trace->inputs = TRACE_SEED;
 	vm->trace = trace;
 }
