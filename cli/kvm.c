@@ -20,19 +20,28 @@
 
 #define LIBRARY "libvpmu-kvm.so"
 
+#define HIGH_FD 700 /* harnesses and shells use lower numbers */
+
 /* Colons and blanks separate the names in LD_PRELOAD, and nothing quotes them. A descriptor has a
- * name without them; it stays open for the command and its children. */
+ * name without them; it stays open for the command and its children. One that closes it may start a
+ * program with a disk image under its number, and what guests write there must not be loaded: so it
+ * is a number that nobody chooses. */
 static bool name_without_blanks(const char *library, char name[PATH_MAX])
 {
-	int fd;
+	int fd, high;
 
 	if (!strpbrk(library, ": ")) {
 		strcpy(name, library);
 		return true;
 	}
 	fd = open(library, O_RDONLY);
-	snprintf(name, PATH_MAX, "/proc/self/fd/%d", fd);
-	return fd >= 0;
+	high = fd < 0 ? -1 : fcntl(fd, F_DUPFD, HIGH_FD);
+	if (high >= 0)
+		close(fd);
+	else
+		high = fd; /* there are not so many */
+	snprintf(name, PATH_MAX, "/proc/self/fd/%d", high);
+	return high >= 0;
 }
 
 static int export(const char *variable, const char *value)
