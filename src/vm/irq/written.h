@@ -1,7 +1,8 @@
 /* SPDX-License-Identifier: MIT */
 /*
  * Interrupts of a device that says what it has written (base/written.h): code is compared after
- * them only if it was on one of these pages. The ring is a file whose number is in VPMU_WRITTEN.
+ * them only if it was on one of these pages. The ring is a file that VPMU_WRITTEN names
+ * (base/inherited.h).
  */
 #ifndef VM_IRQ_WRITTEN_H
 #define VM_IRQ_WRITTEN_H

@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: MIT */
 /*
- * Counting beside the guest's counters (hwpmu/shadow.h), for `vpmu exec --passes`: VPMU_SHADOW is
- * the number of a descriptor, of a file as long as a struct hwpmu_shadow.
+ * Counting beside the guest's counters (hwpmu/shadow.h), for `vpmu exec --passes`: VPMU_SHADOW
+ * names a descriptor (base/inherited.h), of a file as long as a struct hwpmu_shadow.
  */
 #ifndef VM_PMU_SHADOW_H
 #define VM_PMU_SHADOW_H

@@ -1,8 +1,8 @@
 /* SPDX-License-Identifier: MIT */
 /*
  * The trace of a VM on virtual time (base/trace.h): hashes of its state after every so many
- * instructions, written to a socket. VPMU_TRACE is "DESCRIPTOR,EVERY,FROM,TO,STEP": the descriptor
- * and the members of struct trace_plan.
+ * instructions, written to a socket. VPMU_TRACE is "EVERY,FROM,TO,STEP", the members of struct
+ * trace_plan; VPMU_TRACE_SOCKET names the socket (base/inherited.h).
  *
  * 1. Instructions are counted over all vCPUs, of which one at a time runs (vm/time/schedule.h).
  * 2. The processor stops after the very instruction at which a record is due, as for the overflow
