@@ -11,6 +11,8 @@
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
+#include <sys/stat.h>
+#include <sys/syscall.h>
 #include <unistd.h>
 
 #include "base/event_file.h"
@@ -18,7 +20,7 @@
 #include "vm/io.h"
 #include "vm/vm.h"
 
-#define MAX_ZONES 1000 /* KVM: NR_IOBUS_DEVS */
+#define MAX_ZONES 1000 /* coalescing ones of a bus (KVM: NR_IOBUS_DEVS) */
 #define RING_ENTRIES \
 	((PAGE_SIZE - sizeof(struct kvm_coalesced_mmio_ring)) / sizeof(struct kvm_coalesced_mmio))
 
@@ -33,8 +35,10 @@ struct io_zone {
 	bool blocks; /* the program opened it without EFD_NONBLOCK */
 };
 
+/* ioeventfds come first, in the order of event_order(): a device may have thousands. Coalescing
+ * zones follow in the order of their creation. */
 struct io_zones {
-	u32 n;
+	u32 n, nevents;
 	struct io_zone zone[];
 };
 
@@ -43,24 +47,73 @@ static u32 count(const struct vm *vm)
 	return vm->zones ? vm->zones->n : 0;
 }
 
-/* Publishes a table with `skip` (if any) left out and `add` (if any) appended. Slots lock held. */
+static int compare(u64 a, u64 b)
+{
+	return a < b ? -1 : a > b;
+}
+
+/* By what a write is: of those at one address, the ones that match no data come first. */
+static int event_order(const struct io_zone *a, const struct io_zone *b)
+{
+	int r = compare(a->pio, b->pio);
+
+	r = r ? r : compare(a->addr, b->addr);
+	r = r ? r : compare(a->match_data, b->match_data);
+	return r ? r : compare(a->data, b->data);
+}
+
+/* Where the first ioeventfd is that does not come before `key`. */
+static u32 first_event(const struct io_zones *zones, const struct io_zone *key)
+{
+	u32 low = 0, high = zones ? zones->nevents : 0;
+
+	while (low < high) {
+		u32 middle = low + (high - low) / 2;
+
+		if (event_order(&zones->zone[middle], key) < 0)
+			low = middle + 1;
+		else
+			high = middle;
+	}
+	return low;
+}
+
+static void append(struct io_zones *zones, const struct io_zone *zone)
+{
+	zones->zone[zones->n++] = *zone;
+	zones->nevents += zone->eventfd;
+}
+
+/* Publishes a table with `skip` (if any) left out and `add` (if any) put in. Slots lock held. */
 static int replace(struct vm *vm, const struct io_zone *skip, const struct io_zone *add)
 {
 	const struct io_zones *old = vm->zones;
-	struct io_zones *new = malloc(sizeof(*new) + (count(vm) + 1) * sizeof(new->zone[0]));
+	u32 n = count(vm), place = add && add->eventfd ? first_event(old, add) : n;
+	struct io_zones *new = malloc(sizeof(*new) + (n + 1) * sizeof(new->zone[0]));
 
 	if (!new)
 		return -ENOMEM;
-	new->n = 0;
-	for (u32 i = 0; i < count(vm); i++)
-		if (&old->zone[i] != skip)
-			new->zone[new->n++] = old->zone[i];
-	if (add)
-		new->zone[new->n++] = *add;
+	new->n = new->nevents = 0;
+	for (u32 i = 0; i <= n; i++) {
+		if (add && i == place)
+			append(new, add);
+		if (i < n && &old->zone[i] != skip)
+			append(new, &old->zone[i]);
+	}
 	__atomic_store_n(&vm->zones, new, __ATOMIC_SEQ_CST);
 	vm_synchronize(vm);
 	free((void *)old);
 	return 0;
+}
+
+/* KVM: ioeventfds do not count, and each bus counts by itself. A full one takes neither kind. */
+static bool is_full(const struct vm *vm, bool pio)
+{
+	u32 n = 0;
+
+	for (u32 i = vm->zones ? vm->zones->nevents : 0; i < count(vm); i++)
+		n += vm->zones->zone[i].pio == pio;
+	return n >= MAX_ZONES;
 }
 
 static bool contains(const struct io_zone *z, u64 addr, u64 len)
@@ -76,7 +129,7 @@ int vm_register_coalesced(struct vm *vm, const struct kvm_coalesced_mmio_zone *z
 	if (zone->pio > 1)
 		return -EINVAL;
 	pthread_mutex_lock(&vm->slots_lock);
-	if (count(vm) < MAX_ZONES)
+	if (!is_full(vm, add.pio))
 		r = replace(vm, NULL, &add);
 	pthread_mutex_unlock(&vm->slots_lock);
 	return r;
@@ -108,14 +161,32 @@ int vm_unregister_coalesced(struct vm *vm, const struct kvm_coalesced_mmio_zone 
 	return r;
 }
 
+/*
+ * Without /proc: in a chroot, say. An eventfd is an anonymous inode, which has no type, and one
+ * that can be written to: for a buffer of nobody that is EFAULT, for timers, epoll sets and others
+ * EINVAL. (Files of BPF and fanotify look the same. Linux asks for nothing else.)
+ */
+static bool looks_like_eventfd(int fd)
+{
+	void *nowhere = (void *)-PAGE_SIZE;
+	struct stat st;
+
+	if (fstat(fd, &st) || (st.st_mode & S_IFMT))
+		return false;
+	return syscall(SYS_write, fd, nowhere, sizeof(u64)) < 0 && errno == EFAULT;
+}
+
 static bool is_eventfd(int fd)
 {
 	static const char wanted[] = "anon_inode:[eventfd]";
 	char path[32], target[sizeof(wanted)];
+	ssize_t n;
 
 	snprintf(path, sizeof(path), "/proc/self/fd/%d", fd);
-	return readlink(path, target, sizeof(target)) == (ssize_t)sizeof(wanted) - 1 &&
-	       !memcmp(target, wanted, sizeof(wanted) - 1);
+	n = readlink(path, target, sizeof(target));
+	if (n < 0)
+		return looks_like_eventfd(fd);
+	return n == (ssize_t)sizeof(wanted) - 1 && !memcmp(target, wanted, sizeof(wanted) - 1);
 }
 
 int io_eventfd_sane(int fd)
@@ -179,7 +250,7 @@ static int eventfd_assign(struct vm *vm, const struct kvm_ioeventfd *args)
 		.len = args->len,
 		.eventfd = true,
 		.match_data = args->flags & KVM_IOEVENTFD_FLAG_DATAMATCH,
-		.data = args->datamatch,
+		.data = args->flags & KVM_IOEVENTFD_FLAG_DATAMATCH ? args->datamatch : 0,
 		.user_fd = args->fd,
 	};
 	int r;
@@ -187,7 +258,7 @@ static int eventfd_assign(struct vm *vm, const struct kvm_ioeventfd *args)
 	for (u32 i = 0; i < count(vm); i++)
 		if (collides(&vm->zones->zone[i], args))
 			return -EEXIST;
-	if (count(vm) >= MAX_ZONES)
+	if (is_full(vm, add.pio))
 		return -ENOSPC;
 	add.fd = fcntl(args->fd, F_DUPFD_CLOEXEC, 0);
 	if (add.fd < 0)
@@ -243,22 +314,36 @@ void io_zones_destroy(struct vm *vm)
 	free((void *)vm->zones);
 }
 
-static bool tick(struct vm *vm, const struct io_zone *z, u64 addr, u32 len, const void *data)
+/* The ioeventfd of a write, or NULL: there is one at most (collides()). */
+static const struct io_zone *find_event(const struct io_zones *zones, bool pio, u64 addr, u32 len,
+					u64 data)
 {
-	u64 value = 0;
+	struct io_zone key = { .pio = pio, .addr = addr };
 
-	if (addr != z->addr || (z->len && z->len != len))
-		return false;
-	memcpy(&value, data, len);
-	if (z->match_data && value != z->data)
-		return false;
+	for (u32 match = 0; match < 2; match++) {
+		key.match_data = match;
+		key.data = match ? data : 0;
+		for (u32 i = first_event(zones, &key); i < zones->nevents; i++) {
+			const struct io_zone *z = &zones->zone[i];
+
+			if (event_order(z, &key))
+				break;
+			if (!z->len || z->len == len)
+				return z;
+		}
+	}
+	return NULL;
+}
+
+static void tick(struct vm *vm, const struct io_zone *z)
+{
 	outside_show_date(vm);
 	if (own_files_has(&vm->zone_files, z->fd))
 		event_file_signal(z->fd, z->blocks);
 	else
 		log_once(LOG_ERROR, "the program has closed descriptors of its VM: ioeventfds are "
 				    "no longer signalled");
-	return true;
+	outside_kicked(vm);
 }
 
 bool zones_unread(struct vm *vm)
@@ -305,17 +390,19 @@ static bool coalesce(struct vm *vm, const struct io_zone *z, u64 addr, u32 len, 
 bool zones_write(struct vm *vm, bool pio, u64 addr, u32 len, const void *data)
 {
 	const struct io_zones *zones = __atomic_load_n(&vm->zones, __ATOMIC_SEQ_CST);
+	const struct io_zone *z;
+	u64 value = 0;
 
-	for (u32 i = 0; zones && i < zones->n; i++) {
-		const struct io_zone *z = &zones->zone[i];
-
-		if (z->pio != pio)
-			continue;
-		if (z->eventfd ? tick(vm, z, addr, len, data) : coalesce(vm, z, addr, len, data)) {
-			if (z->eventfd)
-				outside_kicked(vm);
-			return true;
-		}
+	if (!zones)
+		return false;
+	memcpy(&value, data, len < sizeof(value) ? len : sizeof(value));
+	z = find_event(zones, pio, addr, len, value);
+	if (z) {
+		tick(vm, z);
+		return true;
 	}
+	for (u32 i = zones->nevents; i < zones->n; i++)
+		if (zones->zone[i].pio == pio && coalesce(vm, &zones->zone[i], addr, len, data))
+			return true;
 	return false;
 }
