@@ -33,10 +33,11 @@ bool own_files_has(const struct own_files *own, int fd)
 	return own->n && !epoll_ctl(own->epoll, EPOLL_CTL_MOD, fd, &nothing);
 }
 
-/* A set that has it is ours as well; one that was closed in between is not closed again. */
+/* A set that has it is ours as well; one that was closed in between is not closed again. The set
+ * would keep the file under this number for as long as the program has it open elsewhere. */
 void own_files_close(struct own_files *own, int fd)
 {
-	bool ours = own_files_has(own, fd);
+	bool ours = own->n && !epoll_ctl(own->epoll, EPOLL_CTL_DEL, fd, NULL);
 
 	own->n--;
 	if (ours && !own->n)

@@ -135,6 +135,21 @@ static void a_vm_takes_more_than_a_thousand_ioeventfds(void **state)
 	close(other);
 }
 
+static void an_ioeventfd_can_be_assigned_again_beside_another(void **state)
+{
+	int fd[2] = { eventfd(0, EFD_NONBLOCK), eventfd(0, EFD_NONBLOCK) };
+
+	(void)state;
+	assign(on_port(1, fd[0]));
+	assign(on_port(2, fd[1]));
+	for (u32 i = 0; i < 6; i++) {
+		deassign(on_port(1 + i % 2, fd[i % 2]));
+		assign(on_port(1 + i % 2, fd[i % 2]));
+	}
+	close(fd[0]);
+	close(fd[1]);
+}
+
 static int coalesce(u32 pio, u32 i)
 {
 	struct kvm_coalesced_mmio_zone zone = { .addr = (pio ? 0x1000 : IMAGE_MMIO) + 4 * i,
@@ -245,6 +260,8 @@ int main(void)
 	const struct CMUnitTest tests[] = {
 		cmocka_unit_test_setup_teardown(a_vm_takes_more_than_a_thousand_ioeventfds, setup,
 						teardown),
+		cmocka_unit_test_setup_teardown(an_ioeventfd_can_be_assigned_again_beside_another,
+						setup, teardown),
 		cmocka_unit_test_setup_teardown(each_bus_takes_a_thousand_coalescing_zones, setup,
 						teardown),
 		cmocka_unit_test(an_eventfd_is_known_without_proc),
