@@ -196,7 +196,34 @@ static int watch_pair(struct irqfds *irqfds, const struct irqfd *irqfd)
 	return r;
 }
 
-static int link_irqfd(struct irqfds *irqfds, struct irqfd *irqfd)
+static bool resampled(const struct irqfds *irqfds, u32 gsi)
+{
+	for (const struct irqfd *f = irqfds->first; f; f = f->next)
+		if (f->gsi == gsi && f->resample >= 0)
+			return true;
+	return false;
+}
+
+/* Was it the last that holds up the level of its GSI? */
+static bool forget_level(struct irqfds *irqfds, struct irqfd *irqfd)
+{
+	bool level = irqfd->resample >= 0;
+	u32 gsi = irqfd->gsi;
+
+	forget(irqfds, irqfd);
+	return level && !resampled(irqfds, gsi);
+}
+
+/* The program has closed the eventfd that had this number: the number has a new meaning. */
+static void forget_closed(struct irqfds *irqfds, struct irqfd *old, s64 *fallen)
+{
+	u32 gsi = old->gsi;
+
+	if (forget_level(irqfds, old))
+		*fallen = gsi;
+}
+
+static int link_irqfd(struct irqfds *irqfds, struct irqfd *irqfd, s64 *fallen)
 {
 	struct irqfd *old;
 	int r = 0;
@@ -206,7 +233,7 @@ static int link_irqfd(struct irqfds *irqfds, struct irqfd *irqfd)
 	if (find_file(irqfds, irqfd->fd, irqfd->user_fd))
 		r = -EBUSY; /* KVM: an eventfd stands for one interrupt */
 	else if (old)
-		forget(irqfds, old); /* the program has closed it: the number has a new meaning */
+		forget_closed(irqfds, old, fallen);
 	if (!r)
 		r = __atomic_load_n(&irqfds->over, __ATOMIC_ACQUIRE) ? -EBADF
 								     : watch_pair(irqfds, irqfd);
@@ -219,28 +246,21 @@ static int link_irqfd(struct irqfds *irqfds, struct irqfd *irqfd)
 	return r;
 }
 
-int irqfd_assign(struct irqfds *irqfds, const struct kvm_irqfd *args)
+int irqfd_assign(struct irqfds *irqfds, const struct kvm_irqfd *args, s64 *fallen)
 {
 	struct irqfd *irqfd = malloc(sizeof(*irqfd));
 	int r;
 
+	*fallen = -1;
 	if (!irqfd)
 		return -ENOMEM;
 	*irqfd = (struct irqfd){ .gsi = args->gsi, .user_fd = args->fd };
 	r = open_pair(irqfd, args);
 	if (!r)
-		r = link_irqfd(irqfds, irqfd);
+		r = link_irqfd(irqfds, irqfd, fallen);
 	if (r)
 		irqfd_free(irqfd);
 	return r;
-}
-
-static bool resampled(const struct irqfds *irqfds, u32 gsi)
-{
-	for (const struct irqfd *f = irqfds->first; f; f = f->next)
-		if (f->gsi == gsi && f->resample >= 0)
-			return true;
-	return false;
 }
 
 int irqfd_deassign(struct irqfds *irqfds, const struct kvm_irqfd *args, bool *last_of_level)
@@ -250,12 +270,8 @@ int irqfd_deassign(struct irqfds *irqfds, const struct kvm_irqfd *args, bool *la
 	*last_of_level = false;
 	pthread_mutex_lock(&irqfds->lock);
 	irqfd = find_file(irqfds, args->fd, args->fd);
-	if (irqfd && irqfd->gsi == args->gsi) {
-		bool level = irqfd->resample >= 0;
-
-		forget(irqfds, irqfd);
-		*last_of_level = level && !resampled(irqfds, args->gsi);
-	}
+	if (irqfd && irqfd->gsi == args->gsi)
+		*last_of_level = forget_level(irqfds, irqfd);
 	pthread_mutex_unlock(&irqfds->lock);
 	return 0; /* KVM: also if there was none */
 }
@@ -333,11 +349,11 @@ static bool decode(struct irqfds *irqfds, int fd, struct irqfd_event *event)
 	return event->signals;
 }
 
-static u32 take(struct irqfds *irqfds, struct irqfd_event *events, u32 n, int timeout)
+static u32 take(struct irqfds *irqfds, struct irqfd_event *events, u32 n)
 {
 	struct epoll_event ready[EVENTS_MAX];
 	u32 filled = 0;
-	int nready = epoll_wait(irqfds->epoll, ready, n < EVENTS_MAX ? n : EVENTS_MAX, timeout);
+	int nready = epoll_wait(irqfds->epoll, ready, n < EVENTS_MAX ? n : EVENTS_MAX, 0);
 
 	pthread_mutex_lock(&irqfds->lock);
 	for (int i = 0; i < nready; i++)
@@ -346,9 +362,16 @@ static u32 take(struct irqfds *irqfds, struct irqfd_event *events, u32 n, int ti
 	return filled;
 }
 
-u32 irqfd_wait(struct irqfds *irqfds, struct irqfd_event *events, u32 n)
+void irqfd_wait(const struct irqfds *irqfds)
 {
-	u32 filled = take(irqfds, events, n, CHECK_MS);
+	struct pollfd wait = { irqfds->epoll, POLLIN, 0 };
+
+	poll(&wait, 1, CHECK_MS);
+}
+
+u32 irqfd_next(struct irqfds *irqfds, struct irqfd_event *events, u32 n)
+{
+	u32 filled = take(irqfds, events, n);
 
 	if (filled && !__atomic_load_n(&irqfds->over, __ATOMIC_ACQUIRE))
 		return filled;
@@ -395,16 +418,14 @@ u32 irqfd_take(struct irqfds *irqfds, struct irqfd_event *events, u32 n)
 	u32 filled;
 
 	do
-		filled = take(irqfds, events, n, 0);
+		filled = take(irqfds, events, n);
 	while (!filled && any_is_signalled(irqfds));
 	return filled;
 }
 
 bool irqfd_sleep(struct irqfds *irqfds)
 {
-	struct pollfd wait = { irqfds->epoll, POLLIN, 0 };
-
-	poll(&wait, 1, CHECK_MS);
+	irqfd_wait(irqfds);
 	return !is_over(irqfds);
 }
 

@@ -5,9 +5,10 @@
  * for a thread of the owner that waits for all of them (Documentation/virt/kvm/api.rst 4.75).
  *
  * A leaf: it knows numbers of interrupts (GSIs), not what they do. The owner's thread calls
- * irqfd_wait() and acts on what it returns.
+ * irqfd_wait(), then irqfd_next(), and acts on what that returns.
  *
- * Threads: any; irqfd_wait() from one thread only, or irqfd_take() under a lock.
+ * Threads: any; irqfd_next() and irqfd_take() under a lock of the owner. If events are acted upon
+ * under that lock too, an irqfd that was taken away under it has nothing on its way any more.
  */
 #ifndef IRQ_IRQFD_H
 #define IRQ_IRQFD_H
@@ -42,20 +43,24 @@ struct irqfd_event {
 int irqfd_open(struct irqfds *irqfds); /* 0 or -errno */
 void irqfd_close(struct irqfds *irqfds);
 
-/* KVM_IRQFD: 0 or -errno. Resampling GSIs are the caller's to check. */
-int irqfd_assign(struct irqfds *irqfds, const struct kvm_irqfd *args);
+/*
+ * KVM_IRQFD: 0 or -errno. Resampling GSIs are the caller's to check. *fallen: a GSI whose level the
+ * caller is to lower, whatever was returned, since the program has closed its last eventfd; or -1.
+ */
+int irqfd_assign(struct irqfds *irqfds, const struct kvm_irqfd *args, s64 *fallen);
 int irqfd_deassign(struct irqfds *irqfds, const struct kvm_irqfd *args, bool *last_of_level);
 
 void irqfd_set_timer(struct irqfds *irqfds, u64 expiry); /* CLOCK_MONOTONIC, ns, or IRQFD_NEVER */
-void irqfd_stop(struct irqfds *irqfds); /* makes irqfd_wait() return IRQFD_STOP, from then on */
+void irqfd_stop(struct irqfds *irqfds); /* makes irqfd_next() return IRQFD_STOP, from then on */
+void irqfd_wait(const struct irqfds *irqfds); /* sleeps until something may have happened */
 /*
- * Sleeps until something happened: how many of up to n events were filled in. It may be none. Also
- * returns IRQFD_STOP if the program has closed the descriptors; then no further irqfd is assigned.
+ * What happened: how many of up to n events were filled in. It may be none. Also returns IRQFD_STOP
+ * if the program has closed the descriptors; then no further irqfd is assigned.
  */
-u32 irqfd_wait(struct irqfds *irqfds, struct irqfd_event *events, u32 n);
-/* As irqfd_wait(), without waiting; 0: no irqfd was signalled before the call. For owners with
- * several threads: under a lock of theirs, by which each event is also acted upon; irqfd_sleep()
- * returns when there may be something to take, or false where irqfd_wait() would return IRQFD_STOP.
+u32 irqfd_next(struct irqfds *irqfds, struct irqfd_event *events, u32 n);
+/*
+ * As irqfd_next(), but 0 says that no irqfd was signalled before the call. For owners with several
+ * threads; irqfd_sleep() is irqfd_wait(), and false where irqfd_next() would return IRQFD_STOP.
  */
 u32 irqfd_take(struct irqfds *irqfds, struct irqfd_event *events, u32 n);
 bool irqfd_sleep(struct irqfds *irqfds);

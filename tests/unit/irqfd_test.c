@@ -19,6 +19,7 @@
 
 #define GSI 7
 
+static s64 fallen;
 static u32 misses; /* calls of epoll_wait() that are to find nothing */
 
 int epoll_wait(int epoll, struct epoll_event *events, int n, int timeout)
@@ -35,7 +36,7 @@ static int assign(struct irqfds *irqfds)
 	struct kvm_irqfd args = { .fd = eventfd(0, EFD_NONBLOCK | EFD_CLOEXEC), .gsi = GSI };
 
 	assert_int_equal(irqfd_open(irqfds), 0);
-	assert_int_equal(irqfd_assign(irqfds, &args), 0);
+	assert_int_equal(irqfd_assign(irqfds, &args, &fallen), 0);
 	return args.fd;
 }
 
@@ -95,13 +96,14 @@ static void no_file_of_the_program_is_read_or_written(void **state)
 	misses = 0;
 	assert_int_equal(irqfd_open(&irqfds), 0);
 	assert_int_equal(pipe2(pipes, O_NONBLOCK | O_CLOEXEC), 0);
-	assert_int_equal(irqfd_assign(&irqfds, &args), 0);
+	assert_int_equal(irqfd_assign(&irqfds, &args, &fallen), 0);
 	assert_int_equal(write(pipes[1], bytes, sizeof(bytes)), sizeof(bytes));
 	/* The numbers of both duplicates become the program's. */
 	assert_int_equal(dup2(pipes[0], pipes[1] + 1), pipes[1] + 1);
 	assert_int_equal(dup2(pipes[1], pipes[1] + 2), pipes[1] + 2);
 	assert_int_equal(eventfd_write(args.fd, 1), 0);
-	assert_int_equal(irqfd_wait(&irqfds, &event, 1), 1);
+	irqfd_wait(&irqfds);
+	assert_int_equal(irqfd_next(&irqfds, &event, 1), 1);
 	assert_int_equal(event.what, IRQFD_STOP); /* it would spin */
 	assert_true(irqfd_resample(&irqfds, GSI, true));
 	assert_int_equal(read(pipes[0], bytes, sizeof(bytes)), sizeof(bytes));

@@ -202,6 +202,13 @@ static void a_reader_never_sees_half_a_route(void **state)
 
 static struct irqfds irqfds;
 static int fd, resample;
+static s64 fallen;
+
+static u32 next_events(struct irqfd_event *events, u32 n)
+{
+	irqfd_wait(&irqfds);
+	return irqfd_next(&irqfds, events, n);
+}
 
 static int opened(void **state)
 {
@@ -227,10 +234,10 @@ static void an_eventfd_becomes_an_event(void **state)
 	eventfd_t count;
 
 	(void)state;
-	assert_int_equal(irqfd_assign(&irqfds, &args), 0);
-	assert_int_equal(irqfd_assign(&irqfds, &args), -EBUSY);
+	assert_int_equal(irqfd_assign(&irqfds, &args, &fallen), 0);
+	assert_int_equal(irqfd_assign(&irqfds, &args, &fallen), -EBUSY);
 	eventfd_write(fd, 3);
-	assert_int_equal(irqfd_wait(&irqfds, events, 4), 1);
+	assert_int_equal(next_events(events, 4), 1);
 	assert_int_equal(events[0].what, IRQFD_EDGE);
 	assert_int_equal(events[0].gsi, 17);
 	assert_int_equal(eventfd_read(fd, &count), -1); /* consumed */
@@ -243,8 +250,8 @@ static void what_was_written_before_counts(void **state)
 
 	(void)state;
 	eventfd_write(fd, 1);
-	assert_int_equal(irqfd_assign(&irqfds, &args), 0);
-	assert_int_equal(irqfd_wait(&irqfds, events, 4), 1);
+	assert_int_equal(irqfd_assign(&irqfds, &args, &fallen), 0);
+	assert_int_equal(next_events(events, 4), 1);
 }
 
 static void a_resampling_irqfd_asks_again(void **state)
@@ -258,9 +265,9 @@ static void a_resampling_irqfd_asks_again(void **state)
 
 	(void)state;
 	assert_false(irqfd_resample(&irqfds, 9, true));
-	assert_int_equal(irqfd_assign(&irqfds, &args), 0);
+	assert_int_equal(irqfd_assign(&irqfds, &args, &fallen), 0);
 	eventfd_write(fd, 1);
-	assert_int_equal(irqfd_wait(&irqfds, events, 4), 1);
+	assert_int_equal(next_events(events, 4), 1);
 	assert_int_equal(events[0].what, IRQFD_LEVEL);
 	assert_false(irqfd_resample(&irqfds, 8, true));
 	assert_true(irqfd_resample(&irqfds, 9, true));
@@ -276,12 +283,12 @@ static void the_timer_and_the_end_are_events_too(void **state)
 
 	(void)state;
 	irqfd_set_timer(&irqfds, 1);
-	assert_int_equal(irqfd_wait(&irqfds, events, 4), 1);
+	assert_int_equal(next_events(events, 4), 1);
 	assert_int_equal(events[0].what, IRQFD_TIMER);
 	irqfd_set_timer(&irqfds, 1);
 	irqfd_set_timer(&irqfds, IRQFD_NEVER);
 	irqfd_stop(&irqfds);
-	assert_int_equal(irqfd_wait(&irqfds, events, 4), 1);
+	assert_int_equal(next_events(events, 4), 1);
 	assert_int_equal(events[0].what, IRQFD_STOP);
 }
 
@@ -291,7 +298,7 @@ static void bad_numbers_are_refused(void **state)
 	bool last;
 
 	(void)state;
-	assert_int_equal(irqfd_assign(&irqfds, &args), -EBADF);
+	assert_int_equal(irqfd_assign(&irqfds, &args, &fallen), -EBADF);
 	assert_int_equal(irqfd_deassign(&irqfds, &args, &last), 0);
 	assert_false(last);
 }
@@ -303,14 +310,40 @@ static void a_number_that_was_reused_is_a_new_eventfd(void **state)
 	int other = eventfd(0, EFD_NONBLOCK);
 
 	(void)state;
-	assert_int_equal(irqfd_assign(&irqfds, &args), 0);
+	assert_int_equal(irqfd_assign(&irqfds, &args, &fallen), 0);
 	dup2(other, fd);
 	close(other);
 	args.gsi = 18;
-	assert_int_equal(irqfd_assign(&irqfds, &args), 0);
+	assert_int_equal(irqfd_assign(&irqfds, &args, &fallen), 0);
 	eventfd_write(fd, 1);
-	assert_int_equal(irqfd_wait(&irqfds, events, 4), 1);
+	assert_int_equal(next_events(events, 4), 1);
 	assert_int_equal(events[0].gsi, 18);
+	assert_int_equal(fallen, -1);
+}
+
+static void the_last_level_of_a_reused_number_falls(void **state)
+{
+	struct kvm_irqfd args = {
+		.fd = fd, .gsi = 9, .flags = KVM_IRQFD_FLAG_RESAMPLE, .resamplefd = resample
+	};
+	struct kvm_irqfd second = args;
+
+	(void)state;
+	second.fd = eventfd(0, EFD_NONBLOCK);
+	assert_int_equal(irqfd_assign(&irqfds, &args, &fallen), 0);
+	assert_int_equal(irqfd_assign(&irqfds, &second, &fallen), 0);
+	for (u32 i = 0; i < 2; i++) {
+		int number = i ? (int)second.fd : fd, other = eventfd(0, EFD_NONBLOCK);
+
+		assert_int_equal(fallen, -1);
+		dup2(other, number);
+		close(other);
+		args.fd = number;
+		args.gsi = 10 + i;
+		assert_int_equal(irqfd_assign(&irqfds, &args, &fallen), 0);
+	}
+	assert_int_equal(fallen, 9);
+	close(second.fd);
 }
 
 #define irqfd_test(f) cmocka_unit_test_setup_teardown(f, opened, closed)
@@ -331,6 +364,7 @@ int main(void)
 		irqfd_test(the_timer_and_the_end_are_events_too),
 		irqfd_test(bad_numbers_are_refused),
 		irqfd_test(a_number_that_was_reused_is_a_new_eventfd),
+		irqfd_test(the_last_level_of_a_reused_number_falls),
 	};
 
 	return cmocka_run_group_tests(tests, NULL, NULL);

@@ -46,18 +46,31 @@ static bool handle_all(struct vm *vm, const struct irqfd_event *events, u32 n)
 	return goes_on;
 }
 
+/* What a thread takes is delivered before it releases the lock: after that nothing is on its way
+ * of an irqfd that is no more (irqchip_ioctls.c). */
+static bool serve_some(struct vm *vm)
+{
+	struct irqchip *chip = vm->irqchip;
+	struct irqfd_event events[EVENTS];
+	bool goes_on;
+
+	pthread_mutex_lock(&chip->drain_lock);
+	goes_on = handle_all(vm, events, irqfd_next(&chip->irqfds, events, EVENTS));
+	pthread_mutex_unlock(&chip->drain_lock);
+	return goes_on;
+}
+
 static void *serve(void *arg)
 {
-	struct irqfd_event events[EVENTS];
 	struct vm *vm = arg;
 
-	while (handle_all(vm, events, irqfd_wait(&vm->irqchip->irqfds, events, EVENTS)))
-		;
+	do
+		irqfd_wait(&vm->irqchip->irqfds);
+	while (serve_some(vm));
 	return NULL;
 }
 
-/* On virtual time the vCPU delivers, too: what one thread takes is delivered before it releases the
- * lock, so that the other finds it done. */
+/* On virtual time the vCPU delivers, too, and finds done what the thread has taken. */
 static void drain(struct vm *vm)
 {
 	struct irqchip *chip = vm->irqchip;

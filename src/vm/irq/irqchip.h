@@ -36,7 +36,7 @@ struct irqchip {
 	/* irq_thread.c: of the 8254 and irqfds. Created under vm->lock, when there is the first. */
 	bool has_thread;
 	pthread_t thread;
-	/* Taking from irqfds and delivering, on virtual time. Before `lock`. */
+	/* Taking from irqfds and delivering; taking irqfds away. Before `lock`. */
 	pthread_mutex_t drain_lock;
 	struct irqfds irqfds;
 };

@@ -186,6 +186,22 @@ int vm_signal_msi(struct vm *vm, const struct kvm_msi *msi)
 
 /* --- irqfds --- */
 
+/* Where an irqfd goes away, the lock makes sure that no signal of it is still on its way: it would
+ * raise the level again after it was lowered here (KVM flushes its work). */
+static int assign_irqfd(struct vm *vm, const struct kvm_irqfd *args)
+{
+	struct irqchip *chip = vm->irqchip;
+	s64 fallen;
+	int r;
+
+	pthread_mutex_lock(&chip->drain_lock);
+	r = irqfd_assign(&chip->irqfds, args, &fallen);
+	if (fallen >= 0)
+		irqchip_set_gsi(vm, fallen, IRQ_SOURCE_RESAMPLE, false);
+	pthread_mutex_unlock(&chip->drain_lock);
+	return r;
+}
+
 static int irqfd_add(struct vm *vm, const struct kvm_irqfd *args)
 {
 	bool resamples = args->flags & KVM_IRQFD_FLAG_RESAMPLE;
@@ -201,19 +217,22 @@ static int irqfd_add(struct vm *vm, const struct kvm_irqfd *args)
 	pthread_mutex_lock(&vm->lock);
 	r = irq_thread_start(vm);
 	pthread_mutex_unlock(&vm->lock);
-	return r ? r : irqfd_assign(&vm->irqchip->irqfds, args);
+	return r ? r : assign_irqfd(vm, args);
 }
 
 static int irqfd_remove(struct vm *vm, const struct kvm_irqfd *args)
 {
+	struct irqchip *chip = vm->irqchip;
 	bool last_of_level;
 	int r = io_eventfd_sane(args->fd);
 
-	if (r || !READ_ONCE(vm->irqchip->has_thread))
+	if (r || !READ_ONCE(chip->has_thread))
 		return r;
-	r = irqfd_deassign(&vm->irqchip->irqfds, args, &last_of_level);
+	pthread_mutex_lock(&chip->drain_lock);
+	r = irqfd_deassign(&chip->irqfds, args, &last_of_level);
 	if (last_of_level)
 		irqchip_set_gsi(vm, args->gsi, IRQ_SOURCE_RESAMPLE, false);
+	pthread_mutex_unlock(&chip->drain_lock);
 	return r;
 }
 
