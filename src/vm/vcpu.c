@@ -267,6 +267,8 @@ static int enlist(struct vm *vm, struct vcpu *vcpu)
 		share_caches(vcpu);
 		vm->vcpus[vm->nvcpus] = vcpu;
 		__atomic_store_n(&vm->nvcpus, vm->nvcpus + 1, __ATOMIC_RELEASE);
+		/* A vCPU that runs may have seen the clock matched by one that did not count. */
+		vm_kick_all(vm, REQUEST_CLOCK_UPDATE);
 	}
 	pthread_mutex_unlock(&vm->lock);
 	return r;

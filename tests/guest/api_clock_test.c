@@ -13,6 +13,8 @@
 #include <stdlib.h>
 #include <string.h>
 #include <sys/ioctl.h>
+#include <time.h>
+#include <unistd.h>
 #include <asm/kvm_para.h>
 #include <cmocka.h>
 
@@ -21,6 +23,8 @@
 #define TIME_PAGE(vcpu) (IMAGE_DATA + 0x1000u * (1 + (vcpu)))
 #define TIME_FLAGS	29 /* offset in the page (pvclock-abi.h) */
 #define EXIT_SKIP	4  /* of tests/run */
+#define PLUGGED		200
+#define PATIENCE	10 /* seconds */
 
 /*
  * ECX: MSR of the time page, 0 to compare RDTSC itself; RDI: time page; R8: how often. Leaves in
@@ -223,6 +227,51 @@ static void a_vcpu_that_is_refused_does_not_count(void **state)
 	kvm_guest_destroy(&g);
 }
 
+/* Enables its time page and runs until the byte at IMAGE_DATA is set. */
+GUEST_CODE(clock_runner, "mov $0x4b564d01, %ecx; mov $0x101001, %eax; xor %edx, %edx; wrmsr\n"
+			 "1: cmpb $0, 0x100000; je 1b\n"
+			 "hlt\n");
+
+static bool becomes_stable(const struct kvm_guest *g)
+{
+	time_t end = time(NULL) + PATIENCE;
+
+	while (!__atomic_load_n(&g->ram[TIME_PAGE(0) + TIME_FLAGS], __ATOMIC_RELAXED))
+		if (time(NULL) > end)
+			return false;
+	return true;
+}
+
+/* Another vCPU is matched a little before it counts. */
+static void kvmclock_is_stable_after_a_vcpu_was_plugged_in(void **state)
+{
+	struct kvm_guest g;
+	struct runner runner = { &g, 0, 0 };
+	int plugged[PLUGGED], n = 0;
+	pthread_t thread;
+	bool stable;
+
+	(void)state;
+	create(&g); /* or skip */
+	kvm_guest_destroy(&g);
+	kvm_guest_create(&g, clock_runner_start, clock_runner_end - clock_runner_start, 1);
+	assert_int_equal(pthread_create(&thread, NULL, run_vcpu, &runner), 0);
+	stable = becomes_stable(&g);
+	while (stable && n < PLUGGED) {
+		plugged[n] = KVM_CALL(g.vm, KVM_CREATE_VCPU, (void *)(long)(n + 1));
+		n++;
+		stable = becomes_stable(&g);
+	}
+	__atomic_store_n(&g.ram[IMAGE_DATA], 1, __ATOMIC_SEQ_CST);
+	pthread_join(thread, NULL);
+	assert_true(stable);
+	assert_int_equal(runner.reason, KVM_EXIT_HLT);
+	assert_true(page_is_stable(&g, 0));
+	while (n)
+		close(plugged[--n]);
+	kvm_guest_destroy(&g);
+}
+
 int main(int argc, char **argv)
 {
 	const struct CMUnitTest tests[] = {
@@ -233,6 +282,7 @@ int main(int argc, char **argv)
 		cmocka_unit_test(kvmclock_of_scaled_tscs_never_goes_back),
 		cmocka_unit_test(kvmclock_of_tscs_said_to_be_faster_never_goes_back),
 		cmocka_unit_test(a_vcpu_that_is_refused_does_not_count),
+		cmocka_unit_test(kvmclock_is_stable_after_a_vcpu_was_plugged_in),
 	};
 	int failed;
 
