@@ -27,6 +27,7 @@ static void count_fork(void)
 {
 	process++;
 	vcpu_sample_forked();
+	vcpu_thread_forked();
 }
 
 static void watch_forks(void)

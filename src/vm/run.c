@@ -40,6 +40,9 @@ static __thread struct vcpu *current __attribute__((tls_model("initial-exec")));
 /* A signal came before there was one. */
 static __thread bool interrupted_early __attribute__((tls_model("initial-exec")));
 
+/* Of this thread, once it was asked for: there is no system call on the way into every KVM_RUN. */
+static __thread pid_t own_tid __attribute__((tls_model("initial-exec")));
+
 struct vcpu *vcpu_current(void)
 {
 	return current;
@@ -462,12 +465,17 @@ static void mask_signals(const struct vcpu *vcpu, sigset_t *saved)
 	pthread_sigmask(SIG_BLOCK, &set, saved);
 }
 
+void vcpu_thread_forked(void)
+{
+	own_tid = 0;
+}
+
+/* Not by pthread_t, which a new thread may have of one that has ended. */
 static void note_thread(struct vcpu *vcpu)
 {
-	if (vcpu->tid && pthread_equal(vcpu->thread, pthread_self()))
-		return;
-	vcpu->thread = pthread_self();
-	WRITE_ONCE(vcpu->tid, syscall(SYS_gettid));
+	if (unlikely(!own_tid))
+		own_tid = syscall(SYS_gettid);
+	WRITE_ONCE(vcpu->tid, own_tid);
 }
 
 /* From here on signals of this thread end the KVM_RUN, and kicks of other threads reach it. */

@@ -108,7 +108,6 @@ struct vcpu {
 	enum vcpu_where where;
 	enum exit_reason last_exit; /* what the hypervisor is busy with */
 	pid_t tid;		    /* of the thread that was last in KVM_RUN */
-	pthread_t thread;	    /* of the thread that was last in KVM_RUN */
 	/* A signal handler of the program ran on this thread: KVM_RUN returns EINTR. */
 	bool signalled;
 	bool sleeping;
@@ -296,6 +295,8 @@ bool vcpu_interrupted(const struct vcpu *vcpu);
  * forgotten before that begins. Async-signal-safe. */
 void vcpu_interrupt_current(void);
 void vcpu_interrupt_forget(void);
+/* In the child of a fork(): this thread is another one than it was. */
+void vcpu_thread_forked(void);
 
 /* registers.c, xstate.c, events.c, debug.c: the registers as the API shows them. vCPU lock held. */
 /* Registers in struct kvm_run, around KVM_RUN: what the program left there (0 or -errno), and what

@@ -9,6 +9,7 @@
 #include <stdarg.h>
 #include <stdio.h>
 #include <string.h>
+#include <time.h>
 #include <unistd.h>
 
 #include <cmocka.h>
@@ -21,6 +22,7 @@
 #define SAMPLES	   400
 #define ASKED_MOST 200000
 #define VECTOR	   0x40
+#define PATIENCE   10 /* seconds */
 
 /*
  * Until the byte at IMAGE_DATA is set: four times 256 dependent multiplications, without a branch,
@@ -146,11 +148,46 @@ static void samples_with_stacks_fall_there_too(void **state)
 	expect_even(&shares);
 }
 
+static bool is_sampled(void)
+{
+	time_t end = time(NULL) + PATIENCE;
+	int fd = control_dial();
+	char answer[256] = "";
+
+	while (strncmp(answer, "sample 0 guest", 14) && time(NULL) < end) {
+		control_say(fd, "0 sample\n");
+		control_hear(fd, answer, sizeof(answer));
+	}
+	close(fd);
+	return !strncmp(answer, "sample 0 guest", 14);
+}
+
+/* glibc gives the next thread what the last one had. */
+static void a_thread_that_follows_another_is_sampled(void **state)
+{
+	pthread_t first = thread;
+
+	(void)state;
+	assert_true(is_sampled());
+	__atomic_store_n(&g.ram[IMAGE_DATA], 1, __ATOMIC_SEQ_CST);
+	assert_int_equal(pthread_join(thread, NULL), 0);
+	g.ram[IMAGE_DATA] = 0;
+	kvm_guest_set_rip(&g, 0, IMAGE_CODE);
+	assert_int_equal(pthread_create(&thread, NULL, run_guest, NULL), 0);
+	if (!pthread_equal(first, thread)) {
+		print_message("SKIP: the second thread has another pthread_t\n");
+		skip();
+	}
+	assert_true(is_sampled());
+}
+
 int main(void)
 {
 	static const struct CMUnitTest tests[] = {
 		cmocka_unit_test_setup_teardown(samples_fall_where_time_is_spent, start, finish),
 		cmocka_unit_test_setup_teardown(samples_with_stacks_fall_there_too, start, finish),
+		cmocka_unit_test_setup_teardown(a_thread_that_follows_another_is_sampled, start,
+						finish),
 	};
 
 	return cmocka_run_group_tests(tests, NULL, NULL);
