@@ -81,23 +81,34 @@ static bool may_send(const struct ioapic *ioapic, u32 pin)
 	return !(entry & ENTRY_LEVEL) || !(entry & ENTRY_REMOTE_IRR);
 }
 
+void ioapic_note_line(struct ioapic *ioapic, u32 pin, u32 source)
+{
+	ioapic->lines[pin] |= 1u << source;
+}
+
+struct lapic_message ioapic_message(const struct ioapic *ioapic, u32 pin)
+{
+	u64 entry = ioapic->entry[pin];
+
+	return (struct lapic_message){
+		.mode = entry >> 8 & 7,
+		.vector = entry & 0xff,
+		.logical = entry & ENTRY_LOGICAL,
+		.level = entry & ENTRY_LEVEL,
+		.assert = true,
+		.dest = entry >> 56,
+	};
+}
+
 int ioapic_next(struct ioapic *ioapic, struct lapic_message *message)
 {
 	while (ioapic->due) {
 		u32 pin = __builtin_ctz(ioapic->due);
-		u64 entry = ioapic->entry[pin];
 
 		ioapic->due &= ioapic->due - 1;
 		if (!may_send(ioapic, pin))
 			continue;
-		*message = (struct lapic_message){
-			.mode = entry >> 8 & 7,
-			.vector = entry & 0xff,
-			.logical = entry & ENTRY_LOGICAL,
-			.level = entry & ENTRY_LEVEL,
-			.assert = true,
-			.dest = entry >> 56,
-		};
+		*message = ioapic_message(ioapic, pin);
 		return pin;
 	}
 	return -1;

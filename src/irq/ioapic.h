@@ -53,6 +53,11 @@ void ioapic_init(struct ioapic *ioapic);
 /* One of up to eight sources of a pin changes. */
 enum ioapic_line ioapic_set_line(struct ioapic *ioapic, u32 pin, u32 source, bool level);
 
+/* A source goes up, but the pin does not: the owner coalesces it. */
+void ioapic_note_line(struct ioapic *ioapic, u32 pin, u32 source);
+
+/* What a pin sends. */
+struct lapic_message ioapic_message(const struct ioapic *ioapic, u32 pin);
 /* The next pin that has something to send, and what; or -1. */
 int ioapic_next(struct ioapic *ioapic, struct lapic_message *message);
 /* taken: how many local APICs accepted it, 0 none of the addressed, -1 no APIC was addressed. */

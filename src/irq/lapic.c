@@ -60,6 +60,12 @@ int lapic_highest_isr(const struct lapic *lapic)
 	return highest_vector(lapic, LAPIC_ISR);
 }
 
+bool lapic_has_vector(const struct lapic *lapic, u8 vector)
+{
+	return lapic_test_vector(lapic, LAPIC_ISR, vector) ||
+	       lapic_test_vector(lapic, LAPIC_IRR, vector);
+}
+
 bool lapic_is_level(const struct lapic *lapic, u8 vector)
 {
 	return lapic_test_vector(lapic, LAPIC_TMR, vector);

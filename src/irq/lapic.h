@@ -187,7 +187,8 @@ int lapic_pending(const struct lapic *lapic);
 void lapic_ack(struct lapic *lapic, u8 vector); /* the processor takes it: IRR to ISR */
 int lapic_highest_irr(const struct lapic *lapic);
 int lapic_highest_isr(const struct lapic *lapic);
-bool lapic_is_level(const struct lapic *lapic, u8 vector); /* as it was last taken */
+bool lapic_has_vector(const struct lapic *lapic, u8 vector); /* in IRR or ISR */
+bool lapic_is_level(const struct lapic *lapic, u8 vector);   /* as it was last taken */
 bool lapic_accepts_pic(const struct lapic *lapic); /* LINT0 lets the 8259's interrupts through */
 u32 lapic_take_events(struct lapic *lapic, u32 which); /* returns and clears those pending */
 u32 lapic_take_nmis(struct lapic *lapic);	       /* how many: at most 2 */

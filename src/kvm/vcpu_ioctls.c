@@ -13,6 +13,7 @@
 #include "kvm/priv.h"
 #include "vm/cpuid/cpuid.h"
 #include "vm/irq/apic.h"
+#include "vm/irq/irqchip.h"
 #include "vm/refused_state.h"
 
 long ioctl_run(struct kvm_call *call)
@@ -125,12 +126,16 @@ long ioctl_set_lapic(struct kvm_call *call)
 {
 	struct vcpu *vcpu = call->vcpu;
 	struct kvm_lapic_state state;
+	int r;
 
 	if (!vcpu->has_lapic)
 		return -EINVAL;
 	if (!guarded_read(&state, user_ptr(call->arg), sizeof(state)))
 		return -EFAULT;
-	return lapic_set_state(&vcpu->lapic, apic_now(vcpu), &state);
+	r = lapic_set_state(&vcpu->lapic, apic_now(vcpu), &state);
+	if (!r)
+		rtc_eoi_restore(vcpu);
+	return r;
 }
 
 /* The page through which 32-bit Windows patched by its hypervisor sees the TPR: accepted, never

@@ -139,7 +139,7 @@ long ioctl_irqfd(struct kvm_call *call)
 
 long ioctl_irq_line(struct kvm_call *call)
 {
-	return vm_irq_line(call->vm, call->data);
+	return vm_irq_line(call->vm, call->data, call->request == KVM_IRQ_LINE_STATUS);
 }
 
 long ioctl_set_gsi_routing(struct kvm_call *call)

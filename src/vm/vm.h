@@ -335,7 +335,7 @@ int vm_set_irqchip(struct vm *vm, const struct kvm_irqchip *chip);
 int vm_get_pit(struct vm *vm, struct kvm_pit_state2 *pit);
 int vm_set_pit(struct vm *vm, const struct kvm_pit_state2 *pit);
 int vm_reinject_control(struct vm *vm, bool reinject);
-int vm_irq_line(struct vm *vm, struct kvm_irq_level *irq);
+int vm_irq_line(struct vm *vm, struct kvm_irq_level *irq, bool wants_status);
 int vm_set_routes(struct vm *vm, const struct kvm_irq_routing_entry *entries, u32 n);
 int vm_signal_msi(struct vm *vm, const struct kvm_msi *msi);
 int vm_irqfd(struct vm *vm, const struct kvm_irqfd *args);

@@ -57,7 +57,18 @@ bool apic_deliver_to(struct vcpu *vcpu, const struct lapic_message *message)
 	return taken;
 }
 
-int apic_deliver(struct vm *vm, const struct lapic_message *message, const struct vcpu *source)
+static bool deliver_noting(struct vcpu *vcpu, const struct lapic_message *message,
+			   void (*note)(struct vcpu *, u8))
+{
+	bool taken = apic_deliver_to(vcpu, message);
+
+	if (note && taken && (message->mode == LAPIC_FIXED || message->mode == LAPIC_LOWEST))
+		note(vcpu, message->vector);
+	return taken;
+}
+
+static int deliver(struct vm *vm, const struct lapic_message *message, const struct vcpu *source,
+		   void (*note)(struct vcpu *, u8))
 {
 	u32 n = vm_nvcpus(vm);
 	struct vcpu *chosen = NULL;
@@ -71,9 +82,20 @@ int apic_deliver(struct vm *vm, const struct lapic_message *message, const struc
 		if (message->mode == LAPIC_LOWEST)
 			chosen = lowest(chosen, vcpu);
 		else
-			taken = (taken < 0 ? 0 : taken) + apic_deliver_to(vcpu, message);
+			taken = (taken < 0 ? 0 : taken) + deliver_noting(vcpu, message, note);
 	}
-	return chosen ? apic_deliver_to(chosen, message) : taken;
+	return chosen ? deliver_noting(chosen, message, note) : taken;
+}
+
+int apic_deliver(struct vm *vm, const struct lapic_message *message, const struct vcpu *source)
+{
+	return deliver(vm, message, source, NULL);
+}
+
+int apic_deliver_noting(struct vm *vm, const struct lapic_message *message,
+			void (*taken)(struct vcpu *vcpu, u8 vector))
+{
+	return deliver(vm, message, NULL, taken);
 }
 
 struct lapic_message apic_msi_message(const struct vm *vm, u64 address, u32 data)

@@ -23,6 +23,9 @@ void apic_act(struct vcpu *vcpu, const struct lapic_actions *actions);
  * it (KVM_SIGNAL_MSI's answer).
  */
 int apic_deliver(struct vm *vm, const struct lapic_message *message, const struct vcpu *source);
+/* The same, and tells which vCPUs took it as an interrupt. */
+int apic_deliver_noting(struct vm *vm, const struct lapic_message *message,
+			void (*taken)(struct vcpu *vcpu, u8 vector));
 /* Delivers a message to one vCPU, whatever its destination. */
 bool apic_deliver_to(struct vcpu *vcpu, const struct lapic_message *message);
 /* KVM_SIGNAL_MSI and MSI routes: an address and data pair as a message (SDM 3A 10.11). */

@@ -62,15 +62,19 @@ static void kick_for_pic(struct vm *vm)
 			vcpu_kick(vm->vcpus[i], REQUEST_EVENT);
 }
 
-/* Sends what the I/O APIC has due: how many took the message of one pin, -1 if it had none. */
-static int send_due(struct vm *vm, u32 asked)
+/* Sends what the I/O APIC has due: how many took the message of one pin, -1 if it had none. track:
+ * who took that one is noted, until it has ended. */
+static int send_due(struct vm *vm, u32 asked, bool track)
 {
 	struct ioapic *ioapic = &vm->irqchip->ioapic;
 	struct lapic_message message;
 	int pin, taken, result = -1;
 
 	while ((pin = ioapic_next(ioapic, &message)) >= 0) {
-		taken = apic_deliver(vm, &message, NULL);
+		if (track && (u32)pin == asked)
+			taken = apic_deliver_noting(vm, &message, rtc_eoi_taken);
+		else
+			taken = apic_deliver(vm, &message, NULL);
 		ioapic_sent(ioapic, pin, taken);
 		if ((u32)pin == asked)
 			result = taken;
@@ -78,12 +82,18 @@ static int send_due(struct vm *vm, u32 asked)
 	return result;
 }
 
-static int set_pin(struct vm *vm, u32 chip, u32 pin, enum irq_source source, bool level)
+static int set_pin(struct vm *vm, u32 chip, u32 pin, enum irq_source source, bool level,
+		   bool wants_status)
 {
 	struct irqchip *c = vm->irqchip;
+	bool tracks = wants_status && pin == RTC_PIN;
 
 	if (chip != KVM_IRQCHIP_IOAPIC)
 		return pic_set_line(&c->pic, chip * 8 + pin, source, level);
+	if (level && tracks && c->rtc.pending) {
+		ioapic_note_line(&c->ioapic, pin, source);
+		return 0;
+	}
 	switch (ioapic_set_line(&c->ioapic, pin, source, level)) {
 	case IOAPIC_COALESCED:
 		return 0;
@@ -92,18 +102,19 @@ static int set_pin(struct vm *vm, u32 chip, u32 pin, enum irq_source source, boo
 	case IOAPIC_DUE:
 		break;
 	}
-	return send_due(vm, pin);
+	return send_due(vm, pin, tracks);
 }
 
 /* Chip lock held. */
-static int set_pins(struct vm *vm, const struct route *route, enum irq_source source, bool level)
+static int set_pins(struct vm *vm, const struct route *route, enum irq_source source, bool level,
+		    bool wants_status)
 {
 	int sum = -1;
 
 	for (u32 i = 0; i < ROUTE_CHIPS; i++) {
 		int r = route->pin[i] == ROUTE_NO_PIN
 				? -1
-				: set_pin(vm, i, route->pin[i], source, level);
+				: set_pin(vm, i, route->pin[i], source, level, wants_status);
 
 		if (r >= 0)
 			sum = (sum < 0 ? 0 : sum) + r;
@@ -115,8 +126,8 @@ static void pulse_timer(struct vm *vm)
 {
 	struct route route = route_lookup(&vm->irqchip->routes, TIMER_GSI);
 
-	set_pins(vm, &route, IRQ_SOURCE_PIT, true);
-	set_pins(vm, &route, IRQ_SOURCE_PIT, false);
+	set_pins(vm, &route, IRQ_SOURCE_PIT, true, false);
+	set_pins(vm, &route, IRQ_SOURCE_PIT, false, false);
 }
 
 /* --- the end of service --- */
@@ -130,7 +141,7 @@ static void resample(struct vm *vm, int gsi)
 	if (gsi < 0 || !irqfd_resample(&vm->irqchip->irqfds, gsi, false))
 		return;
 	route = route_lookup(&vm->irqchip->routes, gsi);
-	set_pins(vm, &route, IRQ_SOURCE_RESAMPLE, false);
+	set_pins(vm, &route, IRQ_SOURCE_RESAMPLE, false, false);
 	irqfd_resample(&vm->irqchip->irqfds, gsi, true);
 }
 
@@ -176,7 +187,7 @@ static void settle(struct vm *vm)
 		unmasked = take(&ioapic->unmasked);
 		pins_changed(vm, KVM_IRQCHIP_IOAPIC, acked, unmasked, take(&ioapic->reopened));
 	}
-	send_due(vm, IOAPIC_PINS);
+	send_due(vm, IOAPIC_PINS, false);
 }
 
 bool irqchip_lock(struct vm *vm)
@@ -196,7 +207,7 @@ void irqchip_unlock(struct vm *vm, bool had_output)
 		kick_for_pic(vm);
 }
 
-int irqchip_set_gsi(struct vm *vm, u32 gsi, enum irq_source source, bool level)
+static int set_gsi(struct vm *vm, u32 gsi, enum irq_source source, bool level, bool wants_status)
 {
 	struct route route = route_lookup(&vm->irqchip->routes, gsi);
 	struct lapic_message message;
@@ -208,9 +219,19 @@ int irqchip_set_gsi(struct vm *vm, u32 gsi, enum irq_source source, bool level)
 		return level ? apic_deliver(vm, &message, NULL) : -1;
 	}
 	output = irqchip_lock(vm);
-	r = set_pins(vm, &route, source, level);
+	r = set_pins(vm, &route, source, level, wants_status);
 	irqchip_unlock(vm, output);
 	return r;
+}
+
+int irqchip_set_gsi(struct vm *vm, u32 gsi, enum irq_source source, bool level)
+{
+	return set_gsi(vm, gsi, source, level, false);
+}
+
+int irqchip_set_gsi_status(struct vm *vm, u32 gsi, bool level)
+{
+	return set_gsi(vm, gsi, IRQ_SOURCE_PROGRAM, level, true);
 }
 
 bool irqchip_has_extint(const struct vm *vm)
@@ -240,9 +261,10 @@ void irqchip_eoi(struct vcpu *vcpu, u8 vector, bool level)
 		}
 		return;
 	}
-	if (!ioapic_uses(&vm->irqchip->ioapic, vector))
+	if (!ioapic_uses(&vm->irqchip->ioapic, vector) && !rtc_eoi_wanted(vcpu, vector))
 		return;
 	output = irqchip_lock(vm);
+	rtc_eoi_ended(vcpu, vector);
 	ioapic_eoi(&vm->irqchip->ioapic, vector, level);
 	irqchip_unlock(vm, output);
 }

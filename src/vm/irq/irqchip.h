@@ -18,14 +18,25 @@
 #include "irq/pit.h"
 #include "irq/route.h"
 
+#define RTC_PIN		 8 /* of the I/O APIC */
+#define IRQCHIP_MAX_CPUS 1024
+
 struct vcpu;
 struct vm;
 
 /* Sources that can hold a line up. */
 enum irq_source { IRQ_SOURCE_PROGRAM, IRQ_SOURCE_RESAMPLE, IRQ_SOURCE_PIT };
 
+/* rtc_eoi.c: by vcpu->index, which have taken the RTC's last tick and not ended it. */
+struct rtc_eoi {
+	u32 pending; /* how many */
+	u64 waits[IRQCHIP_MAX_CPUS / 64];
+	u8 vector[IRQCHIP_MAX_CPUS];
+};
+
 struct irqchip {
 	pthread_mutex_t lock;
+	struct rtc_eoi rtc;
 	struct pic pic;
 	struct ioapic ioapic;
 	struct pit pit;
@@ -48,6 +59,8 @@ void irqchip_destroy(struct vm *vm);
 /* One source of a GSI changes. How many APICs took it, 0 if it was coalesced, -1 if it was ignored.
  * Any thread. */
 int irqchip_set_gsi(struct vm *vm, u32 gsi, enum irq_source source, bool level);
+/* The same for KVM_IRQ_LINE_STATUS: a tick of the RTC is coalesced until the last one has ended. */
+int irqchip_set_gsi_status(struct vm *vm, u32 gsi, bool level);
 void irqchip_pit_expired(struct vm *vm);
 u64 irqchip_pit_expiry(struct vm *vm); /* ns, or PIT_NO_EXPIRY. Any thread */
 
@@ -69,6 +82,15 @@ bool irqchip_has_extint(const struct vm *vm);
 u8 irqchip_take_extint(struct vm *vm);
 /* A local APIC ended a vector. vCPU thread. */
 void irqchip_eoi(struct vcpu *vcpu, u8 vector, bool level);
+
+/* rtc_eoi.c. With the lock: a vCPU takes a tick, or ends a vector; all is set from the state of the
+ * local APICs. */
+void rtc_eoi_taken(struct vcpu *vcpu, u8 vector);
+void rtc_eoi_ended(struct vcpu *vcpu, u8 vector);
+void rtc_eoi_restore_all(struct vm *vm);
+/* Without it: does rtc_eoi_ended() want to know? And after the program has set a local APIC. */
+bool rtc_eoi_wanted(const struct vcpu *vcpu, u8 vector);
+void rtc_eoi_restore(struct vcpu *vcpu);
 
 /* irq_thread.c. Start: with vm->lock held; 0 or -errno. */
 int irq_thread_start(struct vm *vm);

@@ -89,6 +89,11 @@ int vm_set_irqchip(struct vm *vm, const struct kvm_irqchip *chip)
 	else
 		pic_set_state(&vm->irqchip->pic, chip->chip_id, &chip->chip.pic);
 	irqchip_unlock(vm, output);
+	if (chip->chip_id == KVM_IRQCHIP_IOAPIC) { /* what it has sent by now is in the APICs */
+		pthread_mutex_lock(&vm->irqchip->lock);
+		rtc_eoi_restore_all(vm);
+		pthread_mutex_unlock(&vm->irqchip->lock);
+	}
 	return 0;
 }
 
@@ -128,11 +133,12 @@ int vm_reinject_control(struct vm *vm, bool reinject)
 	return 0;
 }
 
-int vm_irq_line(struct vm *vm, struct kvm_irq_level *irq)
+int vm_irq_line(struct vm *vm, struct kvm_irq_level *irq, bool wants_status)
 {
 	if (!vm_has_lapic(vm))
 		return -ENXIO;
-	irq->status = irqchip_set_gsi(vm, irq->irq, IRQ_SOURCE_PROGRAM, irq->level);
+	irq->status = wants_status ? irqchip_set_gsi_status(vm, irq->irq, irq->level)
+				   : irqchip_set_gsi(vm, irq->irq, IRQ_SOURCE_PROGRAM, irq->level);
 	return 0;
 }
 
