@@ -2,14 +2,17 @@
 /*
  * The routing table: see irq/route.h. The sequence count is a seqlock with the data in relaxed
  * atomics, as in H. Boehm, "Can seqlocks get along with programming language memory models?", 2012.
- * Readers spin while a writer copies, so that writers allocate and check before that.
+ * Readers spin while a writer copies, for a while, so that writers allocate and check before that.
  */
 #include "irq/route.h"
 
 #include <errno.h>
 #include <stdlib.h>
 #include <string.h>
+#include <time.h>
 
+#define SPINS	       500
+#define NAP_NS	       50000
 #define DEFAULT_ROUTES (16 + 24)
 #define ROW_MSI	       BIT(32)
 #define ROW_PINS_SHIFT 40
@@ -116,14 +119,16 @@ int route_set_default(struct route_table *table)
 	return route_set(table, entries, DEFAULT_ROUTES);
 }
 
-/* Even, and with what follows not read before it. */
+/* Even, and with what follows not read before it. A writer that takes long may wait for this very
+ * processor: it gets it by a nap, whatever its priority. */
 static u32 read_begin(const struct route_table *table)
 {
-	u32 seq;
+	const struct timespec nap = { .tv_nsec = NAP_NS };
+	u32 seq, spins = 0;
 
-	do
-		seq = __atomic_load_n(&table->sequence, __ATOMIC_ACQUIRE);
-	while (seq & 1);
+	while ((seq = __atomic_load_n(&table->sequence, __ATOMIC_ACQUIRE)) & 1)
+		if (++spins % SPINS == 0)
+			nanosleep(&nap, NULL);
 	return seq;
 }
 

@@ -13,6 +13,7 @@
 #include <stdlib.h>
 #include <sys/eventfd.h>
 #include <sys/mman.h>
+#include <time.h>
 #include <unistd.h>
 
 #include <cmocka.h>
@@ -159,6 +160,35 @@ static void a_reader_goes_on_beside_a_writer(void **state)
 	pthread_join(writer, NULL);
 	assert_int_equal(done, REPLACEMENTS + 1);
 	assert_int_equal(route_lookup(&table, SHARED).data, REPLACEMENTS);
+}
+
+static u32 naps;
+
+/* The writer, of a lower priority, gets the processor. */
+int nanosleep(const struct timespec *time, struct timespec *left)
+{
+	(void)time;
+	(void)left;
+	naps++;
+	__atomic_store_n(&table.sequence, 2, __ATOMIC_RELEASE);
+	return 0;
+}
+
+static void a_reader_lets_a_writer_of_lower_priority_finish(void **state)
+{
+	(void)state;
+	assert_int_equal(replace(&table, 1), 0);
+	naps = 0;
+	alarm(10); /* or it spins for ever */
+	for (u32 i = 0; i < 2; i++) {
+		table.sequence = 1;
+		if (i)
+			assert_int_equal(route_gsi_of(&table, KVM_IRQCHIP_IOAPIC, 3), -1);
+		else
+			assert_whole(route_lookup(&table, SHARED));
+	}
+	alarm(0);
+	assert_int_equal(naps, 2);
 }
 
 static struct route_table *apart; /* the words of the row are on two pages */
@@ -357,6 +387,7 @@ int main(void)
 		cmocka_unit_test_setup(a_gsi_may_not_have_two_routes_of_a_kind, empty),
 		cmocka_unit_test_setup(a_new_table_forgets_the_old, empty),
 		cmocka_unit_test_setup(a_reader_goes_on_beside_a_writer, empty),
+		cmocka_unit_test_setup(a_reader_lets_a_writer_of_lower_priority_finish, empty),
 		cmocka_unit_test(a_reader_never_sees_half_a_route),
 		irqfd_test(an_eventfd_becomes_an_event),
 		irqfd_test(what_was_written_before_counts),

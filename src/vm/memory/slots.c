@@ -13,6 +13,7 @@
 
 #define USER_ADDRESS_END 0x7ffffffff000ull
 #define SLOT_MAX_PAGES	 ((1ull << 31) - 1)
+#define PHYSICAL_END	 (1ull << 52) /* KVM: kvm_mmu_max_gfn(), with shadow paging */
 
 /* The checks that need no table (KVM: __kvm_set_memory_region). */
 static bool region_sane(const struct kvm_userspace_memory_region2 *r)
@@ -131,6 +132,8 @@ static int slot_change(struct vm *vm, const struct kvm_userspace_memory_region2 
 	}
 	if (mem_overlaps(vm->mem, slot.id, slot.base, slot.npages))
 		return -EEXIST;
+	if (r->guest_phys_addr + r->memory_size > PHYSICAL_END)
+		return -EINVAL;
 	return slot_put(vm, old, &slot);
 }
 
