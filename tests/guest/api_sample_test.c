@@ -9,6 +9,7 @@
 #include <stdarg.h>
 #include <stdio.h>
 #include <string.h>
+#include <sys/wait.h>
 #include <time.h>
 #include <unistd.h>
 
@@ -38,6 +39,8 @@ GUEST_CODE(working, "mov $0x1b, %ecx; rdmsr; or $0x400, %eax; wrmsr\n"
 		    "entry: nop\n"
 		    "mov $0x80b, %ecx; xor %eax, %eax; xor %edx, %edx; wrmsr\n"
 		    "iretq\n");
+
+GUEST_CODE(nothing, "hlt\n");
 
 extern const u8 work[], work_end[], entry[];
 
@@ -162,6 +165,12 @@ static bool is_sampled(void)
 	return !strncmp(answer, "sample 0 guest", 14);
 }
 
+static void *end_when_sampled(void *arg)
+{
+	(void)arg;
+	_exit(!is_sampled());
+}
+
 /* glibc gives the next thread what the last one had. */
 static void a_thread_that_follows_another_is_sampled(void **state)
 {
@@ -181,11 +190,40 @@ static void a_thread_that_follows_another_is_sampled(void **state)
 	assert_true(is_sampled());
 }
 
+static int run_and_sample(void)
+{
+	kvm_guest_create_with(&g, working_start, working_end - working_start, 1, create_irqchip);
+	image_gate(g.ram, VECTOR, guest_address(entry), 0);
+	assert_int_equal(pthread_create(&thread, NULL, end_when_sampled, NULL), 0);
+	kvm_guest_run(&g, 0);
+	return 1;
+}
+
+/* In the child of a fork the same thread has another number. */
+static void a_thread_that_has_forked_is_sampled(void **state)
+{
+	int status;
+	pid_t child;
+
+	(void)state;
+	kvm_guest_create(&g, nothing_start, nothing_end - nothing_start, 1);
+	assert_int_equal(kvm_guest_run(&g, 0), KVM_EXIT_HLT);
+	child = fork();
+	assert_true(child >= 0);
+	if (!child)
+		_exit(run_and_sample());
+	assert_int_equal(waitpid(child, &status, 0), child);
+	assert_true(WIFEXITED(status));
+	assert_int_equal(WEXITSTATUS(status), 0);
+	kvm_guest_destroy(&g);
+}
+
 int main(void)
 {
 	static const struct CMUnitTest tests[] = {
 		cmocka_unit_test_setup_teardown(samples_fall_where_time_is_spent, start, finish),
 		cmocka_unit_test_setup_teardown(samples_with_stacks_fall_there_too, start, finish),
+		cmocka_unit_test(a_thread_that_has_forked_is_sampled),
 		cmocka_unit_test_setup_teardown(a_thread_that_follows_another_is_sampled, start,
 						finish),
 	};
