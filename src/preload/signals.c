@@ -50,6 +50,7 @@ static struct wish {
 static u32 writing;
 
 static bool faults_taken;
+/* They are open on this thread as far as we know. Cleared when that may have ended: see enter(). */
 static __thread bool faults_unblocked __attribute__((tls_model("initial-exec")));
 /* This thread is serving a request; it has postponed signals, and this was its mask:
  * the kernel's. */
@@ -158,11 +159,17 @@ static void reset_if_asked(int sig, struct sigaction *act)
 	write_end(&old);
 }
 
-/* The handlers of the program, both kinds: one that wants only the number ignores the rest. */
+/*
+ * The handlers of the program, both kinds: one that wants only the number ignores the rest. The
+ * handler has a mask of the kernel's making, and its return or siglongjmp() sets an older one: the
+ * next request, in the handler or after it, must open the faults again.
+ */
 static void enter(const struct sigaction *act, int sig, siginfo_t *info, void *ucontext)
 {
 	kvm_interrupt();
+	faults_unblocked = false;
 	act->sa_sigaction(sig, info, ucontext);
+	faults_unblocked = false;
 }
 
 static struct sigaction kernel_action(int sig, const struct sigaction *wish);

@@ -36,7 +36,13 @@ GUEST_CODE(reading, "mov $0x100000, %ebx\n"
 		    "jb 2b\n"
 		    "jmp 1b\n");
 
+/* Its #DE is a SIGFPE of the host's: an open one. */
+GUEST_CODE(dividing, "xor %ecx, %ecx\n"
+		     "xor %edx, %edx\n"
+		     "div %ecx\n");
+
 #define SLOT_SIZE 0x10000u
+#define DIVIDING  (IMAGE_CODE + 0x800)
 
 static struct kvm_guest g;
 static u8 *slot_memory;
@@ -297,6 +303,103 @@ static void a_handler_does_not_interrupt_the_end_of_a_vm(void **state)
 	assert_true(devices_opened > 0);
 }
 
+/* The ways to a KVM_RUN with a mask that the library has not seen set. */
+enum way { LEFT_WITH_MASK, LEFT_WITHOUT_MASK, IN_HANDLER, RETURNED };
+
+static struct divided {
+	enum way way;
+	int exit;
+	struct kvm_regs regs;
+} divided;
+
+static void divide(void)
+{
+	kvm_guest_set_rip(&g, 0, DIVIDING);
+	divided.exit = kvm_guest_run(&g, 0);
+	ioctl(g.vcpu[0], KVM_GET_REGS, &divided.regs);
+}
+
+static void divide_or_leave(int sig, siginfo_t *info, void *context)
+{
+	if (divided.way == IN_HANDLER)
+		divide();
+	else if (divided.way == RETURNED)
+		ioctl(g.vcpu[0], KVM_GET_REGS, &divided.regs);
+	else
+		leave(sig, info, context);
+}
+
+static void block_all_but(int sig)
+{
+	sigset_t set;
+
+	sigfillset(&set);
+	sigdelset(&set, sig);
+	pthread_sigmask(SIG_SETMASK, &set, NULL);
+}
+
+/* A thread that has made no request yet: its mask is what it says. */
+static void *divide_afterwards(void *arg)
+{
+	struct sender sender;
+
+	(void)arg;
+	block_all_but(SIGUSR1);
+	if (divided.way == RETURNED) {
+		raise(SIGUSR1);
+		divide();
+		return NULL;
+	}
+	if (!sigsetjmp(behind, divided.way == LEFT_WITH_MASK)) {
+		send(&sender, SIGUSR1, 1);
+		kvm_guest_run(&g, 0);
+	}
+	pthread_join(sender.thread, NULL);
+	if (divided.way != IN_HANDLER)
+		divide();
+	return NULL;
+}
+
+static void divide_by(enum way way)
+{
+	struct sigaction action = { .sa_sigaction = divide_or_leave, .sa_flags = SA_SIGINFO };
+	pthread_t thread;
+
+	sigfillset(&action.sa_mask);
+	assert_int_equal(sigaction(SIGUSR1, &action, NULL), 0);
+	memcpy(g.ram + DIVIDING, CODE(dividing));
+	divided = (struct divided){ .way = way };
+	assert_int_equal(pthread_create(&thread, NULL, divide_afterwards, NULL), 0);
+	assert_int_equal(pthread_join(thread, NULL), 0);
+	assert_int_equal(divided.exit, KVM_EXIT_HLT);
+	assert_in_range(divided.regs.rip, IMAGE_STUBS, IMAGE_STUBS + IMAGE_STUB_SIZE - 1);
+	signal(SIGUSR1, SIG_DFL);
+}
+
+static void faults_of_the_guest_arrive_after_a_handler_left_with_its_mask(void **state)
+{
+	(void)state;
+	divide_by(LEFT_WITH_MASK);
+}
+
+static void faults_of_the_guest_arrive_after_a_handler_left_without_a_mask(void **state)
+{
+	(void)state;
+	divide_by(LEFT_WITHOUT_MASK);
+}
+
+static void faults_of_the_guest_arrive_in_a_handler_that_blocks_all(void **state)
+{
+	(void)state;
+	divide_by(IN_HANDLER);
+}
+
+static void faults_of_the_guest_arrive_after_a_handler_made_the_first_request(void **state)
+{
+	(void)state;
+	divide_by(RETURNED);
+}
+
 int main(void)
 {
 	const struct CMUnitTest tests[] = {
@@ -311,6 +414,17 @@ int main(void)
 						tear_down),
 		cmocka_unit_test_setup_teardown(a_handler_does_not_interrupt_the_end_of_a_vm,
 						set_up, tear_down),
+		cmocka_unit_test_setup_teardown(
+			faults_of_the_guest_arrive_after_a_handler_left_with_its_mask, set_up,
+			tear_down),
+		cmocka_unit_test_setup_teardown(
+			faults_of_the_guest_arrive_after_a_handler_left_without_a_mask, set_up,
+			tear_down),
+		cmocka_unit_test_setup_teardown(
+			faults_of_the_guest_arrive_in_a_handler_that_blocks_all, set_up, tear_down),
+		cmocka_unit_test_setup_teardown(
+			faults_of_the_guest_arrive_after_a_handler_made_the_first_request, set_up,
+			tear_down),
 	};
 
 	return cmocka_run_group_tests(tests, NULL, NULL);
