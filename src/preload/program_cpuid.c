@@ -25,6 +25,7 @@
 #include <Zydis/Zydis.h>
 
 #include "base/log.h"
+#include "base/memfile.h"
 #include "preload/preload.h"
 #include "preload/real_libc.h"
 #include "vm/cpuid/cpuid.h"
@@ -69,22 +70,52 @@ static int first_image(struct dl_phdr_info *info, size_t size, void *arg)
 	return 1; /* the executable comes first; the libraries are not looked at */
 }
 
-/* Writes to code: writable for a moment, and not executable then. */
+/* A file with a copy of memory, and n bytes written over it; -1: none could be made. */
+static int copy_of(const u8 *start, size_t size, size_t at, const void *bytes, size_t n)
+{
+	int fd = memfile_create("vpmu-program", MFD_CLOEXEC);
+
+	if (fd >= 0 && (pwrite(fd, start, size, 0) != (ssize_t)size ||
+			pwrite(fd, bytes, n, at) != (ssize_t)n)) {
+		real()->close(fd);
+		return -1;
+	}
+	return fd;
+}
+
+/*
+ * Writes to code, by a file that takes the place of its pages. Where W^X is enforced (PR_SET_MDWE,
+ * systemd's MemoryDenyWriteExecute) pages that have been writable never become executable. The new
+ * pages are mapped elsewhere first: if that is refused the code stays as it is.
+ */
 static bool write_code(u8 *at, const void *bytes, size_t n)
 {
 	u8 *page = (u8 *)((u64)at & PAGE_MASK);
 	size_t len = ((u64)at + n - (u64)page + PAGE_SIZE - 1) & PAGE_MASK;
+	int fd = copy_of(page, len, at - page, bytes, n);
+	void *fresh;
 
-	if (mprotect(page, len, PROT_READ | PROT_WRITE))
+	if (fd < 0)
 		return false;
-	memcpy(at, bytes, n);
-	return !mprotect(page, len, PROT_READ | PROT_EXEC);
+	fresh = mmap(NULL, len, PROT_READ | PROT_EXEC, MAP_PRIVATE, fd, 0);
+	real()->close(fd);
+	if (fresh == MAP_FAILED)
+		return false;
+	if (mremap(fresh, len, len, MREMAP_MAYMOVE | MREMAP_FIXED, page) != MAP_FAILED)
+		return true;
+	munmap(fresh, len);
+	return false;
 }
 
 static void patch_site(u8 *at)
 {
-	if (native.nsites == MAX_SITES || !write_code(at, ud2_bytes, sizeof(ud2_bytes)))
+	if (native.nsites == MAX_SITES)
 		return;
+	if (!write_code(at, ud2_bytes, sizeof(ud2_bytes))) {
+		log_once(LOG_WARN, "the program's code cannot be replaced: its own CPUID shows the "
+				   "host, not the model");
+		return;
+	}
 	native.sites[native.nsites++] = at;
 }
 

@@ -28,6 +28,7 @@
 #include <unistd.h>
 
 #include "base/types.h"
+#include "unit/under_vpmu.h"
 #include "x86/models.h"
 
 #define PARAMETERS "/sys/module/kvm/parameters/"
@@ -526,40 +527,36 @@ static int inside(const char *model)
 	return cmocka_run_group_tests(tests, NULL, NULL);
 }
 
-/* Runs this program with `inside` and the model under the vpmu of the same build tree; NULL: the
- * host's. */
-static int run_under_vpmu(const char *self, const char *model)
-{
-	const char *argv[8] = { "vpmu", "kvm" };
-	u32 n = 2;
-	char vpmu[512];
-	int status = -1;
-	pid_t child;
+#ifndef PR_SET_MDWE /* Linux 6.3 */
+#define PR_SET_MDWE 65
+#define PR_GET_MDWE 66
+#endif
+#define REFUSE_EXEC_GAIN 1
 
-	snprintf(vpmu, sizeof(vpmu), "%.*s../../vpmu", (int)(strrchr(self, '/') + 1 - self), self);
-	if (model) {
-		argv[n++] = "--cpu";
-		argv[n++] = model;
+/* As systemd's MemoryDenyWriteExecute: memory that was writable never becomes executable. */
+static void deny_write_exec(void)
+{
+	if (prctl(PR_SET_MDWE, REFUSE_EXEC_GAIN, 0, 0, 0))
+		perror("PR_SET_MDWE");
+}
+
+static int run_with_write_exec_denied(void)
+{
+	int failed = 0;
+
+	if (prctl(PR_GET_MDWE, 0, 0, 0, 0) < 0) {
+		puts("SKIP: where W^X is enforced: this kernel has no PR_SET_MDWE (Linux 6.3)");
+		return 0;
 	}
-	argv[n++] = self;
-	argv[n++] = "inside";
-	argv[n++] = model;
-	fprintf(stderr, "--- %s\n", model ? model : "the host's model");
-	child = fork();
-	if (!child) {
-		execv(vpmu, (char *const *)argv);
-		perror(vpmu);
-		_exit(127);
-	}
-	waitpid(child, &status, 0);
-	return status;
+	for (u32 i = 0; model_at(i); i++)
+		failed |= run_under_vpmu(model_at(i)->name, deny_write_exec);
+	return failed;
 }
 
 #define SKIPPED 4
 
 int main(int argc, char **argv)
 {
-	char self[512] = "";
 	int failed = 0;
 
 	if (argc > 1 && !strcmp(argv[1], "inside"))
@@ -568,10 +565,9 @@ int main(int argc, char **argv)
 	puts("SKIP: a sanitizer's runtime cannot be loaded behind a preloaded library");
 	return SKIPPED;
 #endif
-	if (readlink("/proc/self/exe", self, sizeof(self) - 1) < 0)
-		return 1;
-	failed |= run_under_vpmu(self, NULL);
+	failed |= run_under_vpmu(NULL, NULL);
 	for (u32 i = 0; model_at(i); i++)
-		failed |= run_under_vpmu(self, model_at(i)->name);
+		failed |= run_under_vpmu(model_at(i)->name, NULL);
+	failed |= run_with_write_exec_denied();
 	return !!failed;
 }
