@@ -158,40 +158,6 @@ LIBC int __openat64_2(int dir, const char *path, int flags)
 	return open_path(dir, path, flags, 0);
 }
 
-/* A stream on one of our files; only reading makes sense. */
-static FILE *stream(int fd, const char *mode)
-{
-	FILE *f;
-
-	if (fd < 0)
-		return NULL;
-	f = fdopen(fd, mode);
-	if (!f)
-		close(fd);
-	return f;
-}
-
-static FILE *open_stream(const char *path, const char *mode)
-{
-	int flags = mode[0] == 'r' && !strchr(mode, '+') ? O_RDONLY : O_RDWR;
-	const char *text;
-
-	if (path_lookup(path, &text) == PATH_OTHER)
-		return real()->fopen(path, mode);
-	return stream(open_path(AT_FDCWD, path, flags | (strchr(mode, 'e') ? O_CLOEXEC : 0), 0),
-		      mode);
-}
-
-LIBC FILE *fopen(const char *path, const char *mode)
-{
-	return open_stream(path, mode);
-}
-
-LIBC FILE *fopen64(const char *path, const char *mode)
-{
-	return open_stream(path, mode);
-}
-
 /* What a path that is ours looks like: 0 or -errno, or 1 for a path that is not. */
 static int describe(const char *path, struct stat *st)
 {

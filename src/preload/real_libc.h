@@ -13,11 +13,13 @@
 #include <sys/stat.h>
 #include <unistd.h>
 
-/* REAL(return type, name, parameters). open64, fopen64 and stat64 are the same functions on
- * x86-64. */
+/* REAL(return type, name, parameters). open64, fopen64, freopen64 and stat64 are the same functions
+ * on x86-64. */
 #define REAL_CALLS                                                                              \
 	REAL(int, openat, (int dir, const char *path, int flags, ...))                          \
 	REAL(FILE *, fopen, (const char *path, const char *mode))                               \
+	REAL(FILE *, freopen, (const char *path, const char *mode, FILE *f))                    \
+	REAL(int, fclose, (FILE * f))                                                           \
 	REAL(int, faccessat, (int dir, const char *path, int mode, int flags))                  \
 	REAL(int, fstatat, (int dir, const char *path, struct stat *st, int flags))             \
 	REAL(int, statx, (int dir, const char *path, int flags, unsigned mask, struct statx *)) \

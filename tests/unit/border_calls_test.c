@@ -1,0 +1,193 @@
+// SPDX-License-Identifier: MIT
+/*
+ * Functions of libc that change descriptors, threads and masks, and what the library must make of
+ * that. The program starts itself under `vpmu kvm`, as border_test does.
+ */
+#include <setjmp.h>
+#include <stdarg.h>
+#include <stddef.h>
+
+#include <cmocka.h>
+
+#include <cpuid.h>
+#include <errno.h>
+#include <fcntl.h>
+#include <linux/close_range.h>
+#include <linux/kvm.h>
+#include <pthread.h>
+#include <signal.h>
+#include <stdio.h>
+#include <string.h>
+#include <sys/ioctl.h>
+#include <sys/mman.h>
+#include <sys/wait.h>
+#include <unistd.h>
+
+#include "base/types.h"
+#include "unit/under_vpmu.h"
+#include "x86/models.h"
+
+static int open_kvm(void)
+{
+	int fd = open("/dev/kvm", O_RDWR | O_CLOEXEC);
+
+	assert_true(fd >= 0);
+	return fd;
+}
+
+static int api(int fd)
+{
+	return ioctl(fd, KVM_GET_API_VERSION, 0);
+}
+
+/* The next file with this number is libc's. */
+static void assert_free(int fd)
+{
+	int zero = open("/dev/zero", O_RDONLY);
+	char c = 1;
+
+	assert_int_equal(zero, fd);
+	assert_int_equal(read(zero, &c, 1), 1);
+	assert_int_equal(c, 0);
+	close(zero);
+}
+
+static void the_number_of_a_closed_stream_is_free(void **state)
+{
+	FILE *opened = fopen("/dev/kvm", "r"), *of_fd;
+	int fd;
+
+	(void)state;
+	assert_non_null(opened);
+	fd = fileno(opened);
+	assert_int_equal(api(fd), 12);
+	assert_int_equal(fclose(opened), 0);
+	assert_free(fd);
+	fd = open_kvm();
+	of_fd = fdopen(fd, "r");
+	assert_non_null(of_fd);
+	assert_int_equal(fclose(of_fd), 0);
+	assert_free(fd);
+}
+
+static void a_reopened_stream_is_the_other_file(void **state)
+{
+	FILE *f = fopen("/dev/kvm", "r");
+	int fd;
+	char c;
+
+	(void)state;
+	assert_non_null(f);
+	fd = fileno(f);
+	assert_ptr_equal(freopen("/dev/zero", "r", f), f);
+	assert_int_equal(fileno(f), fd);
+	assert_int_equal(read(fd, &c, 1), 1);
+	assert_ptr_equal(freopen("/dev/kvm", "r+e", f), f);
+	assert_int_equal(fileno(f), fd);
+	assert_int_equal(api(fd), 12);
+	assert_true(fcntl(fd, F_GETFD) & FD_CLOEXEC);
+	assert_ptr_equal(freopen(NULL, "r", f), f);
+	assert_int_equal(api(fileno(f)), 12);
+	assert_int_equal(fclose(f), 0);
+	assert_free(fd);
+}
+
+static void a_stream_that_cannot_be_reopened_is_closed(void **state)
+{
+	static const char *const paths[] = { "/nowhere/at/all",
+					     "/sys/module/kvm/parameters/nothing" };
+
+	(void)state;
+	for (u32 i = 0; i < ARRAY_SIZE(paths); i++) {
+		FILE *f = fopen("/dev/kvm", "r");
+		int fd = fileno(f);
+
+		assert_null(freopen(paths[i], "r", f));
+		assert_int_equal(errno, ENOENT);
+		assert_free(fd);
+	}
+}
+
+static void parameters_can_be_read_from_a_reopened_stream(void **state)
+{
+	FILE *f = fopen("/dev/null", "r");
+	char text[8] = "";
+
+	(void)state;
+	assert_non_null(f);
+	assert_ptr_equal(freopen("/sys/module/kvm/parameters/enable_pmu", "r", f), f);
+	assert_non_null(fgets(text, sizeof(text), f));
+	assert_string_equal(text, "Y\n");
+	fclose(f);
+}
+
+static void a_range_that_is_not_closed_stays_ours(void **state)
+{
+	int kvm = open_kvm();
+
+	(void)state;
+	assert_int_equal(close_range(kvm, kvm, 1 << 7), -1);
+	assert_int_equal(errno, EINVAL);
+	assert_int_equal(api(kvm), 12);
+	assert_int_equal(close_range(kvm, kvm - 1, 0), -1);
+	assert_int_equal(errno, EINVAL);
+	assert_int_equal(api(kvm), 12);
+	close(kvm);
+}
+
+static void *close_own_copy(void *fd)
+{
+	return (void *)(long)close_range(*(int *)fd, *(int *)fd, CLOSE_RANGE_UNSHARE);
+}
+
+/* Other threads keep theirs. */
+static void a_range_of_a_private_table_stays_ours(void **state)
+{
+	int kvm = open_kvm();
+	pthread_t thread;
+	void *result;
+
+	(void)state;
+	assert_int_equal(pthread_create(&thread, NULL, close_own_copy, &kvm), 0);
+	assert_int_equal(pthread_join(thread, &result), 0);
+	assert_null(result);
+	assert_int_equal(api(kvm), 12);
+	close(kvm);
+}
+
+static const struct model *asked_for; /* NULL: the host's */
+
+static int inside(const char *model)
+{
+	const struct CMUnitTest tests[] = {
+		cmocka_unit_test(the_number_of_a_closed_stream_is_free),
+		cmocka_unit_test(a_reopened_stream_is_the_other_file),
+		cmocka_unit_test(a_stream_that_cannot_be_reopened_is_closed),
+		cmocka_unit_test(parameters_can_be_read_from_a_reopened_stream),
+		cmocka_unit_test(a_range_that_is_not_closed_stays_ours),
+		cmocka_unit_test(a_range_of_a_private_table_stays_ours),
+	};
+
+	asked_for = model ? model_find(model) : NULL;
+	if (model && !asked_for)
+		return 1;
+	return cmocka_run_group_tests(tests, NULL, NULL);
+}
+
+#define SKIPPED 4
+
+int main(int argc, char **argv)
+{
+	int failed = 0;
+
+	if (argc > 1 && !strcmp(argv[1], "inside"))
+		return inside(argv[2]);
+#if defined(__SANITIZE_ADDRESS__) || defined(__SANITIZE_THREAD__)
+	puts("SKIP: a sanitizer's runtime cannot be loaded behind a preloaded library");
+	return SKIPPED;
+#endif
+	failed |= run_under_vpmu(NULL, NULL);
+	for (u32 i = 0; model_at(i); i++)
+		failed |= run_under_vpmu(model_at(i)->name, NULL);
+	return !!failed;
+}
