@@ -12,7 +12,6 @@
 #include <asm/ioctls.h>
 #include <errno.h>
 #include <limits.h>
-#include <linux/close_range.h>
 #include <stdarg.h>
 
 #include "kvm/kvm.h"
@@ -158,10 +157,18 @@ static void drop_range(unsigned first, unsigned last)
 	preload_release(&held);
 }
 
+/*
+ * With any flag the descriptors stay open, or those of other threads do (CLOSE_RANGE_UNSHARE), or
+ * it is an error. So is a kernel, or a filter, that has no such call: it is asked about a
+ * descriptor that cannot be before the entries go.
+ */
 LIBC int close_range(unsigned first, unsigned last, int flags)
 {
-	if (!(flags & CLOSE_RANGE_CLOEXEC) && first <= last)
+	if (!flags && first <= last) {
+		if (real()->close_range(UINT_MAX, UINT_MAX, 0))
+			return -1;
 		drop_range(first, last);
+	}
 	return real()->close_range(first, last, flags);
 }
 
