@@ -42,6 +42,8 @@ void signals_take_faults(void);
 /* Lets these signals through on this thread: a fault while its signal is blocked ends the
  * process. */
 void signals_unblock_faults(void);
+/* Takes the faults, and lets SIGILL through on every thread, from now on. At load time. */
+void signals_open_sigill(void);
 /* Around a request: the program's handlers run after it. Returns, and takes, whether this one was
  * made by a handler in the middle of another. */
 bool signals_hold(void);

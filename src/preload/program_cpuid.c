@@ -215,7 +215,7 @@ void program_cpuid_patch(const struct model *model)
 		return;
 	patch_executable(&image);
 	if (native.nsites)
-		signals_take_faults();
+		signals_open_sigill();
 	log_debug("%u CPUID instructions of the program answer as %s", native.nsites, model->name);
 }
 

@@ -52,6 +52,11 @@ static u32 writing;
 static bool faults_taken;
 /* They are open on this thread as far as we know. Cleared when that may have ended: see enter(). */
 static __thread bool faults_unblocked __attribute__((tls_model("initial-exec")));
+/* Written at load time: the program's code has UD2s, which any thread may reach in any mask. */
+static bool sigill_open;
+/* Faults that the program has blocked on this thread, and that we have opened: bits of the
+ * kernel's. */
+static __thread u64 opened __attribute__((tls_model("initial-exec")));
 /* This thread is serving a request; it has postponed signals, and this was its mask:
  * the kernel's. */
 static __thread bool serving __attribute__((tls_model("initial-exec")));
@@ -79,6 +84,40 @@ static void faults_remove(sigset_t *set)
 {
 	for (u32 i = 0; i < ARRAY_SIZE(fault_signals); i++)
 		sigdelset(set, fault_signals[i]);
+}
+
+static u64 bits_of(const sigset_t *set)
+{
+	u64 bits;
+
+	memcpy(&bits, set, sizeof(bits));
+	return bits;
+}
+
+static u64 fault_bits(void)
+{
+	u64 bits = 0;
+
+	for (u32 i = 0; i < ARRAY_SIZE(fault_signals); i++)
+		bits |= BIT(fault_signals[i] - 1);
+	return bits;
+}
+
+/* What stays open on this thread, whatever mask the program asks for. */
+static u64 kept_open(void)
+{
+	return faults_unblocked ? fault_bits() : sigill_open ? BIT(SIGILL - 1) : 0;
+}
+
+/* The program is told that they are blocked as before. */
+static void open_signals(u64 bits)
+{
+	sigset_t set, before;
+
+	sigemptyset(&set);
+	memcpy(&set, &bits, sizeof(bits));
+	real()->pthread_sigmask(SIG_UNBLOCK, &set, &before);
+	opened |= bits_of(&before) & bits;
 }
 
 static bool is_function(const struct sigaction *act)
@@ -166,10 +205,15 @@ static void reset_if_asked(int sig, struct sigaction *act)
  */
 static void enter(const struct sigaction *act, int sig, siginfo_t *info, void *ucontext)
 {
+	u64 outer = opened;
+
 	kvm_interrupt();
 	faults_unblocked = false;
+	if (sigill_open)
+		open_signals(BIT(SIGILL - 1));
 	act->sa_sigaction(sig, info, ucontext);
 	faults_unblocked = false;
+	opened = outer;
 }
 
 static struct sigaction kernel_action(int sig, const struct sigaction *wish);
@@ -398,15 +442,17 @@ void signals_take_faults(void)
 
 void signals_unblock_faults(void)
 {
-	sigset_t faults;
-
 	if (faults_unblocked)
 		return;
-	sigemptyset(&faults);
-	for (u32 i = 0; i < ARRAY_SIZE(fault_signals); i++)
-		sigaddset(&faults, fault_signals[i]);
-	real()->pthread_sigmask(SIG_UNBLOCK, &faults, NULL);
+	open_signals(fault_bits());
 	faults_unblocked = true;
+}
+
+void signals_open_sigill(void)
+{
+	signals_take_faults();
+	sigill_open = true;
+	open_signals(BIT(SIGILL - 1));
 }
 
 /* The functions of libc. */
@@ -478,16 +524,43 @@ LIBC sighandler_t __sysv_signal(int sig, sighandler_t handler)
 	return simple(sig, handler, SA_RESETHAND | SA_NODEFER);
 }
 
-/* A thread that has used KVM keeps the faults open, whatever mask it asks for. */
+/* Of what the program asked for: the part that the kernel has not been told. */
+static u64 opened_after(int how, u64 asked)
+{
+	switch (how) {
+	case SIG_BLOCK:
+		return opened | (asked & kept_open());
+	case SIG_UNBLOCK:
+		return opened & ~asked;
+	default: /* SIG_SETMASK */
+		return asked & kept_open();
+	}
+}
+
+/* What stays open is taken out of the kernel's mask, and shown in the program's. */
 static int mask_change(int how, const sigset_t *set, sigset_t *old)
 {
-	sigset_t without;
+	u64 bits = set ? bits_of(set) : 0, reported = opened;
+	sigset_t told, before;
+	int r;
 
-	if (!set || how == SIG_UNBLOCK || !faults_unblocked)
-		return real()->pthread_sigmask(how, set, old);
-	without = *set;
-	faults_remove(&without);
-	return real()->pthread_sigmask(how, &without, old);
+	if (set) {
+		u64 without = how == SIG_UNBLOCK ? bits : bits & ~kept_open();
+
+		told = *set;
+		memcpy(&told, &without, sizeof(without));
+	}
+	r = real()->pthread_sigmask(how, set ? &told : NULL, &before);
+	if (r)
+		return r;
+	if (set)
+		opened = opened_after(how, bits);
+	reported |= bits_of(&before);
+	if (old) {
+		*old = before;
+		memcpy(old, &reported, sizeof(reported));
+	}
+	return 0;
 }
 
 LIBC int pthread_sigmask(int how, const sigset_t *set, sigset_t *old)

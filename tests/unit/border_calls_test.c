@@ -20,6 +20,7 @@
 #include <string.h>
 #include <sys/ioctl.h>
 #include <sys/mman.h>
+#include <sys/syscall.h>
 #include <sys/wait.h>
 #include <unistd.h>
 
@@ -157,6 +158,146 @@ static void a_range_of_a_private_table_stays_ours(void **state)
 
 static const struct model *asked_for; /* NULL: the host's */
 
+/* Does CPUID, executed here, show the model? */
+static bool sees_model(void)
+{
+	u32 eax, ebx, ecx, edx;
+
+	if (!asked_for)
+		return true;
+	__cpuid(0, eax, ebx, ecx, edx);
+	(void)eax, (void)ecx, (void)edx;
+	return ebx == (asked_for->is_amd ? (u32)signature_AMD_ebx : (u32)signature_INTEL_ebx);
+}
+
+static bool is_blocked(int sig)
+{
+	sigset_t mask;
+
+	pthread_sigmask(SIG_SETMASK, NULL, &mask);
+	return sigismember(&mask, sig);
+}
+
+static void *look_with_all_blocked(void *arg)
+{
+	sigset_t all, old;
+	bool ok;
+
+	sigfillset(&all);
+	pthread_sigmask(SIG_SETMASK, &all, arg);
+	ok = sees_model();
+	pthread_sigmask(SIG_UNBLOCK, &all, NULL);
+	pthread_sigmask(SIG_BLOCK, &all, NULL);
+	ok = ok && sees_model();
+	sigprocmask(SIG_SETMASK, arg, &old);
+	ok = ok && sigismember(&old, SIGILL) && sigismember(&old, SIGUSR1) && !is_blocked(SIGILL);
+	return (void *)(long)ok;
+}
+
+static void cpuid_shows_the_model_with_all_signals_blocked(void **state)
+{
+	pthread_t thread;
+	sigset_t mask;
+	void *ok;
+
+	(void)state;
+	assert_int_equal(pthread_create(&thread, NULL, look_with_all_blocked, &mask), 0);
+	assert_int_equal(pthread_join(thread, &ok), 0);
+	assert_true(ok);
+	assert_false(sigismember(&mask, SIGILL));
+}
+
+static volatile sig_atomic_t seen; /* by the handler: the model, and that SIGILL is blocked */
+
+static void look(int sig)
+{
+	(void)sig;
+	seen = sees_model() + 2 * is_blocked(SIGILL);
+}
+
+/* By its own mask, and by that of a call that it interrupts. */
+static void cpuid_shows_the_model_in_a_handler_that_blocks_all(void **state)
+{
+	struct sigaction act = { .sa_handler = look };
+	sigset_t all_but, usr1;
+
+	(void)state;
+	sigfillset(&act.sa_mask);
+	assert_int_equal(sigaction(SIGUSR1, &act, NULL), 0);
+	seen = 0;
+	raise(SIGUSR1);
+	assert_int_equal(seen, 3);
+	assert_false(is_blocked(SIGILL));
+	sigemptyset(&act.sa_mask);
+	assert_int_equal(sigaction(SIGUSR1, &act, NULL), 0);
+	sigfillset(&all_but);
+	sigdelset(&all_but, SIGUSR1);
+	sigemptyset(&usr1);
+	sigaddset(&usr1, SIGUSR1);
+	sigprocmask(SIG_BLOCK, &usr1, NULL);
+	raise(SIGUSR1);
+	seen = 0;
+	sigsuspend(&all_but);
+	assert_int_equal(seen, 3);
+	assert_false(is_blocked(SIGILL));
+	sigprocmask(SIG_UNBLOCK, &usr1, NULL);
+	signal(SIGUSR1, SIG_DFL);
+}
+
+/* The mask that a program was started with is its own, too. */
+static void cpuid_shows_the_model_to_a_program_started_with_all_blocked(void **state)
+{
+	int status = -1;
+	pid_t child = fork();
+
+	(void)state;
+	if (!child) {
+		sigset_t all;
+
+		sigfillset(&all);
+		syscall(SYS_rt_sigprocmask, SIG_SETMASK, &all, NULL, 8);
+		execl("/proc/self/exe", "border_calls_test", "blocked",
+		      asked_for ? asked_for->name : NULL, NULL);
+		_exit(127);
+	}
+	waitpid(child, &status, 0);
+	assert_int_equal(status, 0);
+}
+
+static int blocked(const char *model)
+{
+	asked_for = model ? model_find(model) : NULL;
+	return !(sees_model() && is_blocked(SIGILL) && is_blocked(SIGUSR1));
+}
+
+static void *block_around_request(void *kvm)
+{
+	bool ok, again;
+	sigset_t all;
+
+	sigfillset(&all);
+	pthread_sigmask(SIG_SETMASK, &all, NULL);
+	api(*(int *)kvm);
+	ok = is_blocked(SIGSEGV) && is_blocked(SIGUSR1);
+	pthread_sigmask(SIG_SETMASK, &all, NULL);
+	again = is_blocked(SIGSEGV);
+	pthread_sigmask(SIG_UNBLOCK, &all, NULL);
+	return (void *)(long)(ok && again && !is_blocked(SIGSEGV));
+}
+
+static void a_thread_that_uses_kvm_sees_the_mask_it_has_set(void **state)
+{
+	int kvm = open_kvm();
+	pthread_t thread;
+	void *ok;
+
+	(void)state;
+	assert_int_equal(pthread_create(&thread, NULL, block_around_request, &kvm), 0);
+	assert_int_equal(pthread_join(thread, &ok), 0);
+	assert_true(ok);
+	close(kvm);
+}
+
 static int inside(const char *model)
 {
 	const struct CMUnitTest tests[] = {
@@ -166,6 +307,10 @@ static int inside(const char *model)
 		cmocka_unit_test(parameters_can_be_read_from_a_reopened_stream),
 		cmocka_unit_test(a_range_that_is_not_closed_stays_ours),
 		cmocka_unit_test(a_range_of_a_private_table_stays_ours),
+		cmocka_unit_test(a_thread_that_uses_kvm_sees_the_mask_it_has_set),
+		cmocka_unit_test(cpuid_shows_the_model_to_a_program_started_with_all_blocked),
+		cmocka_unit_test(cpuid_shows_the_model_with_all_signals_blocked),
+		cmocka_unit_test(cpuid_shows_the_model_in_a_handler_that_blocks_all),
 	};
 
 	asked_for = model ? model_find(model) : NULL;
@@ -182,6 +327,8 @@ int main(int argc, char **argv)
 
 	if (argc > 1 && !strcmp(argv[1], "inside"))
 		return inside(argv[2]);
+	if (argc > 1 && !strcmp(argv[1], "blocked"))
+		return blocked(argv[2]);
 #if defined(__SANITIZE_ADDRESS__) || defined(__SANITIZE_THREAD__)
 	puts("SKIP: a sanitizer's runtime cannot be loaded behind a preloaded library");
 	return SKIPPED;
