@@ -252,6 +252,7 @@ static ssize_t read_file(int fd, struct kvm_file *file, void *buf, size_t n, off
 	long result = -EINVAL;
 	struct held held;
 
+	signals_unblock_faults(); /* buf is the program's */
 	preload_hold(&held);
 	if (kvm_readable(file) && at >= 0)
 		result = kvm_read(file, buf, n, at);

@@ -156,6 +156,34 @@ static void a_range_of_a_private_table_stays_ours(void **state)
 	close(kvm);
 }
 
+static void *volatile nowhere = (void *)16;
+
+static void *read_to_nowhere(void *stats)
+{
+	sigset_t all;
+
+	sigfillset(&all);
+	pthread_sigmask(SIG_SETMASK, &all, NULL);
+	return (void *)(long)(read(*(int *)stats, nowhere, 8) == -1 && errno == EFAULT);
+}
+
+static void statistics_are_read_with_all_signals_blocked(void **state)
+{
+	int kvm = open_kvm(), vm = ioctl(kvm, KVM_CREATE_VM, 0);
+	int stats = ioctl(vm, KVM_GET_STATS_FD, NULL);
+	pthread_t thread;
+	void *ok;
+
+	(void)state;
+	assert_true(stats >= 0);
+	assert_int_equal(pthread_create(&thread, NULL, read_to_nowhere, &stats), 0);
+	assert_int_equal(pthread_join(thread, &ok), 0);
+	assert_true(ok);
+	close(stats);
+	close(vm);
+	close(kvm);
+}
+
 static const struct model *asked_for; /* NULL: the host's */
 
 /* Does CPUID, executed here, show the model? */
@@ -307,6 +335,7 @@ static int inside(const char *model)
 		cmocka_unit_test(parameters_can_be_read_from_a_reopened_stream),
 		cmocka_unit_test(a_range_that_is_not_closed_stays_ours),
 		cmocka_unit_test(a_range_of_a_private_table_stays_ours),
+		cmocka_unit_test(statistics_are_read_with_all_signals_blocked),
 		cmocka_unit_test(a_thread_that_uses_kvm_sees_the_mask_it_has_set),
 		cmocka_unit_test(cpuid_shows_the_model_to_a_program_started_with_all_blocked),
 		cmocka_unit_test(cpuid_shows_the_model_with_all_signals_blocked),
