@@ -387,26 +387,29 @@ static struct server *make_server(void)
 	return NULL;
 }
 
+static pthread_mutex_t starting = PTHREAD_MUTEX_INITIALIZER;
+
 void control_start(void)
 {
-	static pthread_mutex_t lock = PTHREAD_MUTEX_INITIALIZER;
 	const char *wanted = getenv("VPMU_CONTROL");
 	int saved_errno = errno;
 
 	if (__atomic_load_n(&server, __ATOMIC_ACQUIRE) || (wanted && !strcmp(wanted, "off")))
 		return;
-	pthread_mutex_lock(&lock);
+	pthread_mutex_lock(&starting);
 	if (!server)
 		__atomic_store_n(&server, make_server(), __ATOMIC_RELEASE);
 	if (!server)
 		log_once(LOG_INFO, "no control socket: vpmu ps will not see this process");
-	pthread_mutex_unlock(&lock);
+	pthread_mutex_unlock(&starting);
 	errno = saved_errno;
 }
 
-/* The thread and its clients are the parent's; only the descriptors have come along. */
+/* The thread and its clients are the parent's; only the descriptors have come along. So is a thread
+ * that was starting one: it will not release the lock here. */
 void control_forked(void)
 {
+	pthread_mutex_init(&starting, NULL);
 	if (!server)
 		return;
 	close_own(&server->own);

@@ -20,6 +20,7 @@
 #include <string.h>
 #include <sys/ioctl.h>
 #include <sys/mman.h>
+#include <sys/socket.h>
 #include <sys/syscall.h>
 #include <sys/wait.h>
 #include <unistd.h>
@@ -184,6 +185,67 @@ static void statistics_are_read_with_all_signals_blocked(void **state)
 	close(kvm);
 }
 
+/* The library's control socket is bound by this function, which can take its time. */
+
+static struct {
+	bool armed;
+	int arrived[2], go_on[2];
+} slow;
+
+__attribute__((visibility("default"))) int bind(int fd, const struct sockaddr *address,
+						socklen_t len)
+{
+	char c = 0;
+
+	if (slow.armed && write(slow.arrived[1], &c, 1) == 1)
+		slow.armed = read(slow.go_on[0], &c, 1) != 1;
+	return syscall(SYS_bind, fd, address, len);
+}
+
+static void *create_vm(void *kvm)
+{
+	return (void *)(long)ioctl(*(int *)kvm, KVM_CREATE_VM, 0);
+}
+
+/* In a process without VMs: one thread makes the first, and meanwhile this one forks. */
+static int fork_during_the_first_vm(void)
+{
+	int kvm = open_kvm(), status = -1;
+	pthread_t thread;
+	pid_t child;
+	char c = 0;
+
+	if (pipe(slow.arrived) || pipe(slow.go_on))
+		return 1;
+	slow.armed = true;
+	pthread_create(&thread, NULL, create_vm, &kvm);
+	if (read(slow.arrived[0], &c, 1) != 1)
+		return 1;
+	child = fork();
+	if (!child) {
+		slow.armed = false;
+		alarm(10);
+		_exit(ioctl(kvm, KVM_CREATE_VM, 0) < 0);
+	}
+	waitpid(child, &status, 0);
+	if (write(slow.go_on[1], &c, 1) != 1)
+		return 1;
+	pthread_join(thread, NULL);
+	return status;
+}
+
+static void a_child_makes_a_vm_while_its_parent_makes_its_first(void **state)
+{
+	pid_t child = fork();
+	int status = -1;
+
+	(void)state;
+	if (!child)
+		_exit(!!fork_during_the_first_vm());
+	waitpid(child, &status, 0);
+	assert_int_equal(status, 0);
+}
+
 static const struct model *asked_for; /* NULL: the host's */
 
 /* Does CPUID, executed here, show the model? */
@@ -335,6 +397,7 @@ static int inside(const char *model)
 		cmocka_unit_test(parameters_can_be_read_from_a_reopened_stream),
 		cmocka_unit_test(a_range_that_is_not_closed_stays_ours),
 		cmocka_unit_test(a_range_of_a_private_table_stays_ours),
+		cmocka_unit_test(a_child_makes_a_vm_while_its_parent_makes_its_first),
 		cmocka_unit_test(statistics_are_read_with_all_signals_blocked),
 		cmocka_unit_test(a_thread_that_uses_kvm_sees_the_mask_it_has_set),
 		cmocka_unit_test(cpuid_shows_the_model_to_a_program_started_with_all_blocked),
