@@ -95,6 +95,7 @@ struct border {
 static void border_enter(struct border *border)
 {
 	signals_unblock_faults();
+	threads_enter();
 	preload_hold(&border->held);
 	border->stack = stack_take();
 }

@@ -48,6 +48,7 @@ static void forked(void)
 	owner = getpid();
 	fdtab_forked();
 	control_forked();
+	threads_forked();
 	signals_fork_end();
 }
 

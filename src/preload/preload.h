@@ -52,6 +52,12 @@ void signals_release(bool outer);
 void signals_fork_begin(void);
 void signals_fork_end(void);
 
+/* threads.c: before a request, which pthread_cancel() can then end; in the child of a fork(); and
+ * whether this signal is to end one. */
+void threads_enter(void);
+void threads_forked(void);
+bool threads_is_kick(int sig, const siginfo_t *info);
+
 /* fd_calls.c: around what allocates, frees or locks something of ours. The program's handlers run
  * after it, and the thread is cancelled after it. */
 struct held {

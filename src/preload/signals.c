@@ -18,8 +18,7 @@
  * pointer of the thread is inside a stack of ours: that is where on_signal() runs then, if the
  * program's handler has no SA_ONSTACK.
  *
- * Here are also the functions of libc that would get around this: masks keep the faults open, and
- * pthread_cancel() ends a KVM_RUN.
+ * Here are also the functions of libc that would get around this: masks keep the faults open.
  */
 #include <errno.h>
 #include <pthread.h>
@@ -32,8 +31,6 @@
 #include "preload/real_libc.h"
 
 #define NSIGNALS 65
-
-#define KICK_SIGNAL SIGTRAP
 
 static const int fault_signals[] = { SIGSEGV, SIGBUS, SIGFPE, SIGILL, SIGTRAP };
 /* Signals that a thread may raise for itself; it must not continue before the handler has run. */
@@ -380,19 +377,11 @@ static void pass_on(int sig, siginfo_t *info, void *ucontext)
 	enter(&act, sig, info, ucontext);
 }
 
-/* Sent by pthread_cancel() below: only the address matters. */
-static char kick_mark;
-
-static bool is_kick(int sig, const siginfo_t *info)
-{
-	return sig == KICK_SIGNAL && info->si_code == SI_QUEUE && info->si_ptr == &kick_mark;
-}
-
 static void on_fault(int sig, siginfo_t *info, void *ucontext)
 {
 	int saved = errno;
 
-	if (is_kick(sig, info))
+	if (threads_is_kick(sig, info))
 		kvm_interrupt();
 	else if (program_cpuid_signal(sig, ucontext) || kvm_signal(sig, info, ucontext))
 		errno = saved;
@@ -571,17 +560,4 @@ LIBC int pthread_sigmask(int how, const sigset_t *set, sigset_t *old)
 LIBC int sigprocmask(int how, const sigset_t *set, sigset_t *old)
 {
 	return preload_result(-mask_change(how, set, old));
-}
-
-/*
- * A thread inside KVM_RUN has cancellation disabled, and would run its guest for ever: it is made
- * to return, and then cancelled if its cancellation is asynchronous, as it would be in the kernel.
- */
-LIBC int pthread_cancel(pthread_t thread)
-{
-	int r = real()->pthread_cancel(thread);
-
-	if (!r && __atomic_load_n(&faults_taken, __ATOMIC_ACQUIRE) && thread != pthread_self())
-		pthread_sigqueue(thread, KICK_SIGNAL, (union sigval){ .sival_ptr = &kick_mark });
-	return r;
 }

@@ -10,6 +10,7 @@
 #include <cmocka.h>
 
 #include <cpuid.h>
+#include <dlfcn.h>
 #include <errno.h>
 #include <fcntl.h>
 #include <linux/close_range.h>
@@ -246,6 +247,61 @@ static void a_child_makes_a_vm_while_its_parent_makes_its_first(void **state)
 	assert_int_equal(status, 0);
 }
 
+/* A thread that ends, and takes its memory along, as soon as it is cancelled. */
+
+#define DOOMED_STACK (256u << 10)
+
+static struct {
+	pthread_t thread;
+	u8 *stack;
+	void *result;
+} doomed;
+
+static void bury(void)
+{
+	if (!doomed.stack)
+		return;
+	pthread_join(doomed.thread, &doomed.result);
+	munmap(doomed.stack, DOOMED_STACK);
+	doomed.stack = NULL;
+}
+
+/* A cancelled thread's handle is of no use: whoever calls this finds its memory gone. */
+__attribute__((visibility("default"))) int pthread_sigqueue(pthread_t thread, int sig,
+							    const union sigval value)
+{
+	int (*real)(pthread_t, int, union sigval) = dlsym(RTLD_NEXT, "pthread_sigqueue");
+
+	bury();
+	return real(thread, sig, value);
+}
+
+static void *pause_for_ever(void *arg)
+{
+	pthread_setcanceltype(PTHREAD_CANCEL_ASYNCHRONOUS, NULL);
+	while (pause() < 0)
+		;
+	return arg;
+}
+
+static void a_thread_may_be_gone_once_it_is_cancelled(void **state)
+{
+	pthread_attr_t attr;
+
+	(void)state;
+	close(open_kvm());
+	doomed.stack = mmap(NULL, DOOMED_STACK, PROT_READ | PROT_WRITE, MAP_PRIVATE | MAP_ANONYMOUS,
+			    -1, 0);
+	assert_ptr_not_equal(doomed.stack, MAP_FAILED);
+	pthread_attr_init(&attr);
+	pthread_attr_setstack(&attr, doomed.stack, DOOMED_STACK);
+	assert_int_equal(pthread_create(&doomed.thread, &attr, pause_for_ever, NULL), 0);
+	pthread_attr_destroy(&attr);
+	assert_int_equal(pthread_cancel(doomed.thread), 0);
+	bury();
+	assert_ptr_equal(doomed.result, PTHREAD_CANCELED);
+}
+
 static const struct model *asked_for; /* NULL: the host's */
 
 /* Does CPUID, executed here, show the model? */
@@ -398,6 +454,7 @@ static int inside(const char *model)
 		cmocka_unit_test(a_range_that_is_not_closed_stays_ours),
 		cmocka_unit_test(a_range_of_a_private_table_stays_ours),
 		cmocka_unit_test(a_child_makes_a_vm_while_its_parent_makes_its_first),
+		cmocka_unit_test(a_thread_may_be_gone_once_it_is_cancelled),
 		cmocka_unit_test(statistics_are_read_with_all_signals_blocked),
 		cmocka_unit_test(a_thread_that_uses_kvm_sees_the_mask_it_has_set),
 		cmocka_unit_test(cpuid_shows_the_model_to_a_program_started_with_all_blocked),
