@@ -446,21 +446,26 @@ void signals_open_sigill(void)
 
 /* The functions of libc. */
 
+/* A signal may arrive on another thread as soon as the kernel knows of a handler: on_signal() must
+ * find it. What is no function comes after the kernel, for the same reason. */
 static int change(int sig, const struct sigaction *act, struct sigaction *old)
 {
-	struct sigaction wanted, kernel, before;
+	struct sigaction wish, kernel, before;
 	sigset_t mask;
 	int r;
 
 	write_begin(&mask);
-	wanted = act ? *act : wishes[sig].act;
-	kernel = kernel_action(sig, &wanted);
+	wish = wishes[sig].act;
+	if (act)
+		kernel = kernel_action(sig, act);
+	if (act && is_function(act))
+		wish_set(sig, act);
 	r = real()->sigaction(sig, act ? &kernel : NULL, &before);
-	if (!r && (before.sa_sigaction == on_signal || before.sa_sigaction == on_fault))
-		before = wishes[sig].act;
-	if (!r && act)
-		wish_set(sig, &wanted);
+	if (act)
+		wish_set(sig, r ? &wish : act);
 	write_end(&mask);
+	if (!r && (before.sa_sigaction == on_signal || before.sa_sigaction == on_fault))
+		before = wish;
 	if (!r && old)
 		*old = before;
 	return r;

@@ -21,6 +21,7 @@
 #include <string.h>
 #include <sys/ioctl.h>
 #include <sys/mman.h>
+#include <sys/ptrace.h>
 #include <sys/socket.h>
 #include <sys/syscall.h>
 #include <sys/wait.h>
@@ -302,6 +303,100 @@ static void a_thread_may_be_gone_once_it_is_cancelled(void **state)
 	assert_ptr_equal(doomed.result, PTHREAD_CANCELED);
 }
 
+/* A signal arrives on one thread when the kernel has its handler, and the other thread, which gave
+ * it the handler, has not returned from the system call. */
+
+static struct shared {
+	pid_t receiver;
+	u32 handled, woken;
+} *shared;
+
+static void note_handled(int sig)
+{
+	(void)sig;
+	__atomic_store_n(&shared->handled, 1, __ATOMIC_RELEASE);
+}
+
+static void *receive(void *arg)
+{
+	sigset_t none;
+
+	sigemptyset(&none);
+	__atomic_store_n(&shared->receiver, gettid(), __ATOMIC_RELEASE);
+	sigsuspend(&none);
+	__atomic_store_n(&shared->woken, 1, __ATOMIC_RELEASE);
+	return arg;
+}
+
+static int handle_under_trace(void)
+{
+	struct sigaction act = { .sa_handler = note_handled };
+	pthread_t thread;
+	sigset_t urg;
+
+	sigemptyset(&urg);
+	sigaddset(&urg, SIGURG);
+	pthread_sigmask(SIG_BLOCK, &urg, NULL);
+	pthread_create(&thread, NULL, receive, NULL);
+	if (ptrace(PTRACE_TRACEME, 0, NULL, NULL))
+		return 1;
+	raise(SIGSTOP);
+	sigaction(SIGURG, &act, NULL);
+	return pthread_join(thread, NULL);
+}
+
+/* Lets the child run until it returns from a system call that sets an action of SIGURG. */
+static bool run_to_sigaction(pid_t child)
+{
+	struct __ptrace_syscall_info info;
+	bool setting = false;
+	int status;
+
+	while (!ptrace(PTRACE_SYSCALL, child, NULL, NULL)) {
+		if (waitpid(child, &status, 0) < 0 || !WIFSTOPPED(status) ||
+		    ptrace(PTRACE_GET_SYSCALL_INFO, child, sizeof(info), &info) < 0)
+			return false;
+		if (setting && info.op == PTRACE_SYSCALL_INFO_EXIT)
+			return true;
+		setting = info.op == PTRACE_SYSCALL_INFO_ENTRY &&
+			  info.entry.nr == SYS_rt_sigaction && info.entry.args[0] == SIGURG &&
+			  info.entry.args[1];
+	}
+	return false;
+}
+
+static bool becomes_true(const u32 *word)
+{
+	for (u32 i = 0; i < 10000 && !__atomic_load_n(word, __ATOMIC_ACQUIRE); i++)
+		usleep(1000);
+	return __atomic_load_n(word, __ATOMIC_ACQUIRE);
+}
+
+static void a_signal_that_comes_with_its_handler_is_handled(void **state)
+{
+	int status;
+	pid_t child;
+
+	(void)state;
+	shared = mmap(NULL, sizeof(*shared), PROT_READ | PROT_WRITE, MAP_SHARED | MAP_ANONYMOUS, -1,
+		      0);
+	child = fork();
+	if (!child)
+		_exit(handle_under_trace());
+	waitpid(child, &status, 0);
+	assert_true(WIFSTOPPED(status));
+	ptrace(PTRACE_SETOPTIONS, child, NULL, PTRACE_O_EXITKILL | PTRACE_O_TRACESYSGOOD);
+	assert_true(becomes_true((u32 *)&shared->receiver));
+	assert_true(run_to_sigaction(child));
+	assert_int_equal(syscall(SYS_tgkill, child, shared->receiver, SIGURG), 0);
+	assert_true(becomes_true(&shared->woken));
+	assert_true(shared->handled);
+	ptrace(PTRACE_DETACH, child, NULL, NULL);
+	waitpid(child, &status, 0);
+	assert_int_equal(status, 0);
+	munmap(shared, sizeof(*shared));
+}
+
 static const struct model *asked_for; /* NULL: the host's */
 
 /* Does CPUID, executed here, show the model? */
@@ -455,6 +550,7 @@ static int inside(const char *model)
 		cmocka_unit_test(a_range_of_a_private_table_stays_ours),
 		cmocka_unit_test(a_child_makes_a_vm_while_its_parent_makes_its_first),
 		cmocka_unit_test(a_thread_may_be_gone_once_it_is_cancelled),
+		cmocka_unit_test(a_signal_that_comes_with_its_handler_is_handled),
 		cmocka_unit_test(statistics_are_read_with_all_signals_blocked),
 		cmocka_unit_test(a_thread_that_uses_kvm_sees_the_mask_it_has_set),
 		cmocka_unit_test(cpuid_shows_the_model_to_a_program_started_with_all_blocked),
