@@ -76,12 +76,29 @@ void preload_hold(struct held *held)
 	held->outer = signals_hold();
 }
 
+static void release_cancelled(void *held)
+{
+	signals_release(((const struct held *)held)->outer);
+}
+
+/* The thread may end in here. Signals that were postponed would end with it, although others could
+ * have taken those sent to the process: their handlers run before. */
+static void release_cancellation(const struct held *held)
+{
+	pthread_cleanup_push(release_cancelled, (void *)held);
+	pthread_setcancelstate(held->cancel_state, NULL);
+	pthread_setcanceltype(held->cancel_type, NULL);
+	pthread_cleanup_pop(0);
+}
+
 void preload_release(const struct held *held)
 {
 	int saved_errno = errno;
 
-	pthread_setcancelstate(held->cancel_state, NULL);
-	pthread_setcanceltype(held->cancel_type, NULL);
+	if (held->cancel_type == PTHREAD_CANCEL_ASYNCHRONOUS)
+		release_cancellation(held);
+	else
+		pthread_setcancelstate(held->cancel_state, NULL);
 	errno = saved_errno;
 	signals_release(held->outer); /* last: a handler may leave */
 }

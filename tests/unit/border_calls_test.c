@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: MIT
 /*
- * Functions of libc that change descriptors, threads and masks, and what the library must make of
- * that. The program starts itself under `vpmu kvm`, as border_test does.
+ * The border with libc: descriptors that libc closes by itself, and signal masks. The program
+ * starts itself under `vpmu kvm`, as border_test does.
  */
 #include <setjmp.h>
 #include <stdarg.h>
@@ -10,7 +10,6 @@
 #include <cmocka.h>
 
 #include <cpuid.h>
-#include <dlfcn.h>
 #include <errno.h>
 #include <fcntl.h>
 #include <linux/close_range.h>
@@ -20,9 +19,6 @@
 #include <stdio.h>
 #include <string.h>
 #include <sys/ioctl.h>
-#include <sys/mman.h>
-#include <sys/ptrace.h>
-#include <sys/socket.h>
 #include <sys/syscall.h>
 #include <sys/wait.h>
 #include <unistd.h>
@@ -187,216 +183,6 @@ static void statistics_are_read_with_all_signals_blocked(void **state)
 	close(kvm);
 }
 
-/* The library's control socket is bound by this function, which can take its time. */
-
-static struct {
-	bool armed;
-	int arrived[2], go_on[2];
-} slow;
-
-__attribute__((visibility("default"))) int bind(int fd, const struct sockaddr *address,
-						socklen_t len)
-{
-	char c = 0;
-
-	if (slow.armed && write(slow.arrived[1], &c, 1) == 1)
-		slow.armed = read(slow.go_on[0], &c, 1) != 1;
-	return syscall(SYS_bind, fd, address, len);
-}
-
-static void *create_vm(void *kvm)
-{
-	return (void *)(long)ioctl(*(int *)kvm, KVM_CREATE_VM, 0);
-}
-
-/* In a process without VMs: one thread makes the first, and meanwhile this one forks. */
-static int fork_during_the_first_vm(void)
-{
-	int kvm = open_kvm(), status = -1;
-	pthread_t thread;
-	pid_t child;
-	char c = 0;
-
-	if (pipe(slow.arrived) || pipe(slow.go_on))
-		return 1;
-	slow.armed = true;
-	pthread_create(&thread, NULL, create_vm, &kvm);
-	if (read(slow.arrived[0], &c, 1) != 1)
-		return 1;
-	child = fork();
-	if (!child) {
-		slow.armed = false;
-		alarm(10);
-		_exit(ioctl(kvm, KVM_CREATE_VM, 0) < 0);
-	}
-	waitpid(child, &status, 0);
-	if (write(slow.go_on[1], &c, 1) != 1)
-		return 1;
-	pthread_join(thread, NULL);
-	return status;
-}
-
-static void a_child_makes_a_vm_while_its_parent_makes_its_first(void **state)
-{
-	pid_t child = fork();
-	int status = -1;
-
-	(void)state;
-	if (!child)
-		_exit(!!fork_during_the_first_vm());
-	waitpid(child, &status, 0);
-	assert_int_equal(status, 0);
-}
-
-/* A thread that ends, and takes its memory along, as soon as it is cancelled. */
-
-#define DOOMED_STACK (256u << 10)
-
-static struct {
-	pthread_t thread;
-	u8 *stack;
-	void *result;
-} doomed;
-
-static void bury(void)
-{
-	if (!doomed.stack)
-		return;
-	pthread_join(doomed.thread, &doomed.result);
-	munmap(doomed.stack, DOOMED_STACK);
-	doomed.stack = NULL;
-}
-
-/* A cancelled thread's handle is of no use: whoever calls this finds its memory gone. */
-__attribute__((visibility("default"))) int pthread_sigqueue(pthread_t thread, int sig,
-							    const union sigval value)
-{
-	int (*real)(pthread_t, int, union sigval) = dlsym(RTLD_NEXT, "pthread_sigqueue");
-
-	bury();
-	return real(thread, sig, value);
-}
-
-static void *pause_for_ever(void *arg)
-{
-	pthread_setcanceltype(PTHREAD_CANCEL_ASYNCHRONOUS, NULL);
-	while (pause() < 0)
-		;
-	return arg;
-}
-
-static void a_thread_may_be_gone_once_it_is_cancelled(void **state)
-{
-	pthread_attr_t attr;
-
-	(void)state;
-	close(open_kvm());
-	doomed.stack = mmap(NULL, DOOMED_STACK, PROT_READ | PROT_WRITE, MAP_PRIVATE | MAP_ANONYMOUS,
-			    -1, 0);
-	assert_ptr_not_equal(doomed.stack, MAP_FAILED);
-	pthread_attr_init(&attr);
-	pthread_attr_setstack(&attr, doomed.stack, DOOMED_STACK);
-	assert_int_equal(pthread_create(&doomed.thread, &attr, pause_for_ever, NULL), 0);
-	pthread_attr_destroy(&attr);
-	assert_int_equal(pthread_cancel(doomed.thread), 0);
-	bury();
-	assert_ptr_equal(doomed.result, PTHREAD_CANCELED);
-}
-
-/* A signal arrives on one thread when the kernel has its handler, and the other thread, which gave
- * it the handler, has not returned from the system call. */
-
-static struct shared {
-	pid_t receiver;
-	u32 handled, woken;
-} *shared;
-
-static void note_handled(int sig)
-{
-	(void)sig;
-	__atomic_store_n(&shared->handled, 1, __ATOMIC_RELEASE);
-}
-
-static void *receive(void *arg)
-{
-	sigset_t none;
-
-	sigemptyset(&none);
-	__atomic_store_n(&shared->receiver, gettid(), __ATOMIC_RELEASE);
-	sigsuspend(&none);
-	__atomic_store_n(&shared->woken, 1, __ATOMIC_RELEASE);
-	return arg;
-}
-
-static int handle_under_trace(void)
-{
-	struct sigaction act = { .sa_handler = note_handled };
-	pthread_t thread;
-	sigset_t urg;
-
-	sigemptyset(&urg);
-	sigaddset(&urg, SIGURG);
-	pthread_sigmask(SIG_BLOCK, &urg, NULL);
-	pthread_create(&thread, NULL, receive, NULL);
-	if (ptrace(PTRACE_TRACEME, 0, NULL, NULL))
-		return 1;
-	raise(SIGSTOP);
-	sigaction(SIGURG, &act, NULL);
-	return pthread_join(thread, NULL);
-}
-
-/* Lets the child run until it returns from a system call that sets an action of SIGURG. */
-static bool run_to_sigaction(pid_t child)
-{
-	struct __ptrace_syscall_info info;
-	bool setting = false;
-	int status;
-
-	while (!ptrace(PTRACE_SYSCALL, child, NULL, NULL)) {
-		if (waitpid(child, &status, 0) < 0 || !WIFSTOPPED(status) ||
-		    ptrace(PTRACE_GET_SYSCALL_INFO, child, sizeof(info), &info) < 0)
-			return false;
-		if (setting && info.op == PTRACE_SYSCALL_INFO_EXIT)
-			return true;
-		setting = info.op == PTRACE_SYSCALL_INFO_ENTRY &&
-			  info.entry.nr == SYS_rt_sigaction && info.entry.args[0] == SIGURG &&
-			  info.entry.args[1];
-	}
-	return false;
-}
-
-static bool becomes_true(const u32 *word)
-{
-	for (u32 i = 0; i < 10000 && !__atomic_load_n(word, __ATOMIC_ACQUIRE); i++)
-		usleep(1000);
-	return __atomic_load_n(word, __ATOMIC_ACQUIRE);
-}
-
-static void a_signal_that_comes_with_its_handler_is_handled(void **state)
-{
-	int status;
-	pid_t child;
-
-	(void)state;
-	shared = mmap(NULL, sizeof(*shared), PROT_READ | PROT_WRITE, MAP_SHARED | MAP_ANONYMOUS, -1,
-		      0);
-	child = fork();
-	if (!child)
-		_exit(handle_under_trace());
-	waitpid(child, &status, 0);
-	assert_true(WIFSTOPPED(status));
-	ptrace(PTRACE_SETOPTIONS, child, NULL, PTRACE_O_EXITKILL | PTRACE_O_TRACESYSGOOD);
-	assert_true(becomes_true((u32 *)&shared->receiver));
-	assert_true(run_to_sigaction(child));
-	assert_int_equal(syscall(SYS_tgkill, child, shared->receiver, SIGURG), 0);
-	assert_true(becomes_true(&shared->woken));
-	assert_true(shared->handled);
-	ptrace(PTRACE_DETACH, child, NULL, NULL);
-	waitpid(child, &status, 0);
-	assert_int_equal(status, 0);
-	munmap(shared, sizeof(*shared));
-}
-
 static const struct model *asked_for; /* NULL: the host's */
 
 /* Does CPUID, executed here, show the model? */
@@ -548,9 +334,6 @@ static int inside(const char *model)
 		cmocka_unit_test(parameters_can_be_read_from_a_reopened_stream),
 		cmocka_unit_test(a_range_that_is_not_closed_stays_ours),
 		cmocka_unit_test(a_range_of_a_private_table_stays_ours),
-		cmocka_unit_test(a_child_makes_a_vm_while_its_parent_makes_its_first),
-		cmocka_unit_test(a_thread_may_be_gone_once_it_is_cancelled),
-		cmocka_unit_test(a_signal_that_comes_with_its_handler_is_handled),
 		cmocka_unit_test(statistics_are_read_with_all_signals_blocked),
 		cmocka_unit_test(a_thread_that_uses_kvm_sees_the_mask_it_has_set),
 		cmocka_unit_test(cpuid_shows_the_model_to_a_program_started_with_all_blocked),
