@@ -13,18 +13,22 @@
 #include <errno.h>
 #include <fcntl.h>
 #include <linux/close_range.h>
+#include <linux/filter.h>
 #include <linux/kvm.h>
+#include <linux/seccomp.h>
 #include <pthread.h>
 #include <signal.h>
 #include <stdio.h>
 #include <string.h>
 #include <sys/ioctl.h>
+#include <sys/prctl.h>
 #include <sys/syscall.h>
 #include <sys/wait.h>
 #include <unistd.h>
 
 #include "base/types.h"
 #include "unit/under_vpmu.h"
+#include "vm/cpuid/cpuid.h"
 #include "x86/models.h"
 
 static int open_kvm(void)
@@ -297,6 +301,54 @@ static int blocked(const char *model)
 	return !(sees_model() && is_blocked(SIGILL) && is_blocked(SIGUSR1));
 }
 
+static int refuse_memfd_create(void)
+{
+	struct sock_filter code[] = {
+		BPF_STMT(BPF_LD | BPF_W | BPF_ABS, offsetof(struct seccomp_data, nr)),
+		BPF_JUMP(BPF_JMP | BPF_JEQ | BPF_K, SYS_memfd_create, 0, 1),
+		BPF_STMT(BPF_RET | BPF_K, SECCOMP_RET_ERRNO | EPERM),
+		BPF_STMT(BPF_RET | BPF_K, SECCOMP_RET_ALLOW),
+	};
+	struct sock_fprog filter = { .len = ARRAY_SIZE(code), .filter = code };
+
+	return prctl(PR_SET_NO_NEW_PRIVS, 1, 0, 0, 0) ||
+	       prctl(PR_SET_SECCOMP, SECCOMP_MODE_FILTER, &filter);
+}
+
+enum { FOREIGN = 10, THE_HOSTS };
+
+/* CPUID, executed here, shows the host: is the model another? */
+static int untouched(const char *name)
+{
+	return name && cpuid_is_foreign(model_find(name)) ? FOREIGN : THE_HOSTS;
+}
+
+/* Nothing can take the place of its code, then. */
+static void a_program_whose_code_cannot_be_replaced_runs_as_it_is(void **state)
+{
+	int status = -1, says[2];
+	char text[512] = "";
+	pid_t child;
+
+	(void)state;
+	assert_int_equal(pipe(says), 0);
+	child = fork();
+	if (!child) {
+		dup2(says[1], STDERR_FILENO);
+		if (!refuse_memfd_create())
+			execl("/proc/self/exe", "border_calls_test", "untouched",
+			      asked_for ? asked_for->name : NULL, NULL);
+		_exit(127);
+	}
+	close(says[1]);
+	waitpid(child, &status, 0);
+	assert_true(WIFEXITED(status));
+	assert_true(WEXITSTATUS(status) == FOREIGN || WEXITSTATUS(status) == THE_HOSTS);
+	assert_true(read(says[0], text, sizeof(text) - 1) >= 0);
+	close(says[0]);
+	assert_int_equal(!!strstr(text, "code cannot be replaced"), WEXITSTATUS(status) == FOREIGN);
+}
+
 static void *block_around_request(void *kvm)
 {
 	bool ok, again;
@@ -336,6 +388,7 @@ static int inside(const char *model)
 		cmocka_unit_test(a_range_of_a_private_table_stays_ours),
 		cmocka_unit_test(statistics_are_read_with_all_signals_blocked),
 		cmocka_unit_test(a_thread_that_uses_kvm_sees_the_mask_it_has_set),
+		cmocka_unit_test(a_program_whose_code_cannot_be_replaced_runs_as_it_is),
 		cmocka_unit_test(cpuid_shows_the_model_to_a_program_started_with_all_blocked),
 		cmocka_unit_test(cpuid_shows_the_model_with_all_signals_blocked),
 		cmocka_unit_test(cpuid_shows_the_model_in_a_handler_that_blocks_all),
@@ -357,6 +410,8 @@ int main(int argc, char **argv)
 		return inside(argv[2]);
 	if (argc > 1 && !strcmp(argv[1], "blocked"))
 		return blocked(argv[2]);
+	if (argc > 1 && !strcmp(argv[1], "untouched"))
+		return untouched(argv[2]);
 #if defined(__SANITIZE_ADDRESS__) || defined(__SANITIZE_THREAD__)
 	puts("SKIP: a sanitizer's runtime cannot be loaded behind a preloaded library");
 	return SKIPPED;
