@@ -42,6 +42,8 @@ void signals_take_faults(void);
 /* Lets these signals through on this thread: a fault while its signal is blocked ends the
  * process. */
 void signals_unblock_faults(void);
+/* libc sets a mask of another time: what has been let through may be blocked. */
+void signals_mask_restored(void);
 /* Takes the faults, and lets SIGILL through on every thread, from now on. At load time. */
 void signals_open_sigill(void);
 /* Around a request: the program's handlers run after it. Returns, and takes, whether this one was

@@ -8,9 +8,11 @@
 
 #include <fcntl.h>
 #include <pthread.h>
+#include <setjmp.h>
 #include <signal.h>
 #include <stdio.h>
 #include <sys/stat.h>
+#include <ucontext.h>
 #include <unistd.h>
 
 /* REAL(return type, name, parameters). open64, fopen64, freopen64 and stat64 are the same functions
@@ -34,7 +36,11 @@
 	REAL(ssize_t, pread, (int fd, void *buf, size_t n, off_t offset))                       \
 	REAL(int, sigaction, (int sig, const struct sigaction *act, struct sigaction *old))     \
 	REAL(int, pthread_sigmask, (int how, const sigset_t *set, sigset_t *old))               \
-	REAL(int, pthread_cancel, (pthread_t thread))
+	REAL(int, pthread_cancel, (pthread_t thread))                                           \
+	REAL(void, longjmp, (jmp_buf env, int value))                                           \
+	REAL(void, __longjmp_chk, (jmp_buf env, int value))                                     \
+	REAL(int, setcontext, (const ucontext_t *to))                                           \
+	REAL(int, swapcontext, (ucontext_t * from, const ucontext_t *to))
 
 struct real_calls {
 #define REAL(ret, name, params) ret(*name) params;

@@ -437,6 +437,11 @@ void signals_unblock_faults(void)
 	faults_unblocked = true;
 }
 
+void signals_mask_restored(void)
+{
+	faults_unblocked = false;
+}
+
 void signals_open_sigill(void)
 {
 	signals_take_faults();

@@ -15,6 +15,7 @@
 #include <sys/ioctl.h>
 #include <sys/mman.h>
 #include <sys/time.h>
+#include <ucontext.h>
 #include <unistd.h>
 #include <cmocka.h>
 
@@ -304,7 +305,7 @@ static void a_handler_does_not_interrupt_the_end_of_a_vm(void **state)
 }
 
 /* The ways to a KVM_RUN with a mask that the library has not seen set. */
-enum way { LEFT_WITH_MASK, LEFT_WITHOUT_MASK, IN_HANDLER, RETURNED };
+enum way { LEFT_WITH_MASK, LEFT_WITHOUT_MASK, IN_HANDLER, RETURNED, JUMPED, SWITCHED };
 
 static struct divided {
 	enum way way;
@@ -338,6 +339,25 @@ static void block_all_but(int sig)
 	pthread_sigmask(SIG_SETMASK, &set, NULL);
 }
 
+/* Back to the mask before the first request, without a signal. */
+static void make_request_and_go_back(void)
+{
+	volatile bool back = false;
+	ucontext_t context;
+
+	if (divided.way == SWITCHED)
+		getcontext(&context);
+	else if (sigsetjmp(behind, 1))
+		return;
+	if (back)
+		return;
+	back = true;
+	ioctl(g.vcpu[0], KVM_GET_REGS, &divided.regs);
+	if (divided.way == SWITCHED)
+		setcontext(&context);
+	siglongjmp(behind, 1);
+}
+
 /* A thread that has made no request yet: its mask is what it says. */
 static void *divide_afterwards(void *arg)
 {
@@ -345,8 +365,11 @@ static void *divide_afterwards(void *arg)
 
 	(void)arg;
 	block_all_but(SIGUSR1);
-	if (divided.way == RETURNED) {
+	if (divided.way == RETURNED)
 		raise(SIGUSR1);
+	if (divided.way == JUMPED || divided.way == SWITCHED)
+		make_request_and_go_back();
+	if (divided.way >= RETURNED) {
 		divide();
 		return NULL;
 	}
@@ -400,6 +423,13 @@ static void faults_of_the_guest_arrive_after_a_handler_made_the_first_request(vo
 	divide_by(RETURNED);
 }
 
+static void faults_of_the_guest_arrive_after_a_jump_that_sets_the_mask(void **state)
+{
+	(void)state;
+	divide_by(JUMPED);
+	divide_by(SWITCHED);
+}
+
 int main(void)
 {
 	const struct CMUnitTest tests[] = {
@@ -424,6 +454,9 @@ int main(void)
 			faults_of_the_guest_arrive_in_a_handler_that_blocks_all, set_up, tear_down),
 		cmocka_unit_test_setup_teardown(
 			faults_of_the_guest_arrive_after_a_handler_made_the_first_request, set_up,
+			tear_down),
+		cmocka_unit_test_setup_teardown(
+			faults_of_the_guest_arrive_after_a_jump_that_sets_the_mask, set_up,
 			tear_down),
 	};
 
