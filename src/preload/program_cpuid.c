@@ -83,16 +83,10 @@ static int copy_of(const u8 *start, size_t size, size_t at, const void *bytes, s
 	return fd;
 }
 
-/*
- * Writes to code, by a file that takes the place of its pages. Where W^X is enforced (PR_SET_MDWE,
- * systemd's MemoryDenyWriteExecute) pages that have been writable never become executable. The new
- * pages are mapped elsewhere first: if that is refused the code stays as it is.
- */
-static bool write_code(u8 *at, const void *bytes, size_t n)
+/* The new pages are mapped elsewhere first: if that is refused the code stays as it is. */
+static bool replace_pages(u8 *page, size_t len, size_t at, const void *bytes, size_t n)
 {
-	u8 *page = (u8 *)((u64)at & PAGE_MASK);
-	size_t len = ((u64)at + n - (u64)page + PAGE_SIZE - 1) & PAGE_MASK;
-	int fd = copy_of(page, len, at - page, bytes, n);
+	int fd = copy_of(page, len, at, bytes, n);
 	void *fresh;
 
 	if (fd < 0)
@@ -105,6 +99,40 @@ static bool write_code(u8 *at, const void *bytes, size_t n)
 		return true;
 	munmap(fresh, len);
 	return false;
+}
+
+/* Tried on a page that nobody needs. */
+static bool can_become_executable(void)
+{
+	void *page =
+		mmap(NULL, PAGE_SIZE, PROT_READ | PROT_WRITE, MAP_PRIVATE | MAP_ANONYMOUS, -1, 0);
+	bool ok = page != MAP_FAILED && !mprotect(page, PAGE_SIZE, PROT_READ | PROT_EXEC);
+
+	if (page != MAP_FAILED)
+		munmap(page, PAGE_SIZE);
+	return ok;
+}
+
+static bool write_in_place(u8 *page, size_t len, size_t at, const void *bytes, size_t n)
+{
+	if (!can_become_executable() || mprotect(page, len, PROT_READ | PROT_WRITE))
+		return false;
+	memcpy(page + at, bytes, n);
+	return !mprotect(page, len, PROT_READ | PROT_EXEC);
+}
+
+/*
+ * Writes to code, by a file that takes the place of its pages: where W^X is enforced (PR_SET_MDWE,
+ * systemd's MemoryDenyWriteExecute) pages that have been writable never become executable. Where
+ * files in memory cannot be executed (vm.memfd_noexec), in place.
+ */
+static bool write_code(u8 *at, const void *bytes, size_t n)
+{
+	u8 *page = (u8 *)((u64)at & PAGE_MASK);
+	size_t len = ((u64)at + n - (u64)page + PAGE_SIZE - 1) & PAGE_MASK;
+
+	return replace_pages(page, len, at - page, bytes, n) ||
+	       write_in_place(page, len, at - page, bytes, n);
 }
 
 static void patch_site(u8 *at)
