@@ -74,7 +74,8 @@ static bool is_launcher(const char *name)
 	return !strcmp(slash ? slash + 1 : name, "vpmu-qemu");
 }
 
-/* Whoever reads what a command says must know that it is not all. */
+/* Output that was cut off, as by a full disk, must not look complete to the program that reads it.
+ */
 static int written(int status)
 {
 	if (!fflush(stdout) && !ferror(stdout))

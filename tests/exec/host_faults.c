@@ -141,7 +141,7 @@ int prctl(int option, ...)
 	va_end(args);
 	if (fails("orphan")) {
 		kill(parent, SIGKILL);
-		while (getppid() == parent)
+		for (int i = 0; i < 60000 && getppid() == parent; i++)
 			nanosleep(&pause, NULL);
 	}
 	return next(option, argument, 0, 0, 0);

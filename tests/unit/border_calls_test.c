@@ -31,19 +31,6 @@
 #include "vm/cpuid/cpuid.h"
 #include "x86/models.h"
 
-static int open_kvm(void)
-{
-	int fd = open("/dev/kvm", O_RDWR | O_CLOEXEC);
-
-	assert_true(fd >= 0);
-	return fd;
-}
-
-static int api(int fd)
-{
-	return ioctl(fd, KVM_GET_API_VERSION, 0);
-}
-
 /* The next file with this number is libc's. */
 static void assert_free(int fd)
 {

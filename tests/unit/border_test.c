@@ -36,19 +36,6 @@
 int __open_2(const char *path, int flags);
 int __openat64_2(int dir, const char *path, int flags);
 
-static int open_kvm(void)
-{
-	int fd = open("/dev/kvm", O_RDWR | O_CLOEXEC);
-
-	assert_true(fd >= 0);
-	return fd;
-}
-
-static int api(int fd)
-{
-	return ioctl(fd, KVM_GET_API_VERSION, 0);
-}
-
 static void every_way_to_open_leads_to_kvm(void **state)
 {
 	int fds[] = {

@@ -29,14 +29,6 @@
 #include "base/types.h"
 #include "unit/under_vpmu.h"
 
-static int open_kvm(void)
-{
-	int fd = open("/dev/kvm", O_RDWR | O_CLOEXEC);
-
-	assert_true(fd >= 0);
-	return fd;
-}
-
 /* The library's control socket is bound by this function, which can take its time. */
 
 static struct {

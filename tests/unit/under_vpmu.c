@@ -4,12 +4,34 @@
  */
 #include "unit/under_vpmu.h"
 
+#include <fcntl.h>
+#include <linux/kvm.h>
+#include <setjmp.h>
+#include <stdarg.h>
+#include <stddef.h>
+#include <stdint.h>
 #include <stdio.h>
 #include <string.h>
+#include <sys/ioctl.h>
 #include <sys/wait.h>
 #include <unistd.h>
 
+#include <cmocka.h>
+
 #include "base/types.h"
+
+int open_kvm(void)
+{
+	int fd = open("/dev/kvm", O_RDWR | O_CLOEXEC);
+
+	assert_true(fd >= 0);
+	return fd;
+}
+
+int api(int fd)
+{
+	return ioctl(fd, KVM_GET_API_VERSION, 0);
+}
 
 int run_under_vpmu(const char *model, void (*prepare)(void))
 {

@@ -10,4 +10,8 @@
  * any, is called in the process that becomes vpmu. Returns its status as waitpid() does. */
 int run_under_vpmu(const char *model, void (*prepare)(void));
 
+/* Inside: /dev/kvm, and the version that a descriptor answers. */
+int open_kvm(void);
+int api(int fd);
+
 #endif
