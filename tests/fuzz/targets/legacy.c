@@ -35,11 +35,13 @@ enum flag {
 #define MAX_CODE  2048
 
 /* The guest's memory, besides image.h. */
-#define TSS_MAIN 0x20000
-#define TSS_WORK 0x21000
-#define TSS_OLD	 0x22000 /* a 16-bit one */
-#define LDT	 0x23000
-#define INNER	 IMAGE_INT_STACK
+#define TSS_MAIN   0x20000
+#define TSS_WORK   0x21000
+#define TSS_OLD	   0x22000 /* a 16-bit one */
+#define LDT	   0x23000
+/* Where the other task begins, and what the call gate leads to. */
+#define WORK_CODE  (IMAGE_CODE + 0x30)
+#define INNER_CODE (IMAGE_CODE + 0x40)
 
 #define SEL_CODE      0x08
 #define SEL_DATA      0x10
@@ -100,7 +102,7 @@ static void put_descriptors(u8 *ram)
 		system_segment(LDT, TYPE_LDT, 0xff),
 		FLAT_CODE | DPL3,
 		FLAT_DATA | DPL3,
-		gate(TYPE_CALL_GATE, SEL_CODE, IMAGE_CODE + 0x40, 2),
+		gate(TYPE_CALL_GATE, SEL_CODE, INNER_CODE, 2),
 		gate(TYPE_CALL_GATE16, SEL_CODE, 0x100, 3),
 		gate(TYPE_TASK_GATE, SEL_WORK, 0, 0),
 		FLAT_CODE16,
@@ -129,7 +131,7 @@ static void put_tss(u8 *ram, u32 base, u32 eip)
 	static const u16 sels[] = { SEL_DATA, SEL_CODE, SEL_DATA, SEL_DATA, SEL_DATA, SEL_DATA };
 
 	for (u32 level = 0; level < 3; level++) {
-		put32(ram, base + 4 + 8 * level, INNER - 0x1000 * level);
+		put32(ram, base + 4 + 8 * level, IMAGE_INT_STACK - 0x1000 * level);
 		put32(ram, base + 8 + 8 * level, SEL_DATA | level);
 	}
 	put32(ram, base + 0x1c, IMAGE_PML4);
@@ -261,20 +263,18 @@ static bool is_right_end(enum exit_reason reason)
 
 void fuzz_one(struct fuzz_input *in)
 {
-	u8 flags = fuzz_u8(in), counted = fuzz_u8(in), edits = fuzz_u8(in), code[MAX_CODE];
+	u8 flags = fuzz_u8(in), counted = fuzz_u8(in), edits = fuzz_u8(in);
 	struct machine *m = &machines[flags & FLAG_AMD ? 1 : 0];
 	enum exit_reason reason;
-	size_t size;
 
-	machine_load(m, code, 0);
+	machine_load(m, "", 0);
 	put_descriptors(m->ram);
 	put_tss(m->ram, TSS_MAIN, IMAGE_CODE);
-	put_tss(m->ram, TSS_WORK, IMAGE_CODE + 0x30);
+	put_tss(m->ram, TSS_WORK, WORK_CODE);
 	put_old_tss(m->ram);
 	put_pages(m->ram);
 	edit_tables(m->ram, edits & MAX_EDITS, in);
-	size = fuzz_take(in, code, sizeof(code));
-	memcpy(m->ram + IMAGE_CODE, code, size);
+	fuzz_take(in, m->ram + IMAGE_CODE, MAX_CODE);
 	m->cpu->port.wanted = counted & 1 ? COUNT_BRANCHES | COUNT_CYCLES : 0;
 	engine_set_hot_after(m->cpu, flags & FLAG_COLD ? ENGINE_HOT_AFTER : 4);
 	set_processor(m->cpu, flags);
