@@ -51,7 +51,6 @@ enum flag {
 #define SEL_LDT	      0x30
 #define SEL_USER_CODE 0x3b
 #define SEL_USER_DATA 0x43
-#define SEL_FAR	      0x80 /* a TSS in a device */
 
 #define FLAT_CODE	 0x00cf9b000000ffffull
 #define FLAT_DATA	 0x00cf93000000ffffull
