@@ -72,6 +72,11 @@ void fuzz_set_up(void)
 
 /* --- tables --- */
 
+static void put16(u8 *ram, u32 at, u16 value)
+{
+	memcpy(ram + at, &value, sizeof(value));
+}
+
 static void put32(u8 *ram, u32 at, u32 value)
 {
 	memcpy(ram + at, &value, sizeof(value));
@@ -142,33 +147,21 @@ static void put_tss(u8 *ram, u32 base, u32 eip)
 	put32(ram, base + 0x60, SEL_LDT);
 }
 
-/* Link, three stacks, IP, flags, registers, segments, LDT. */
+/* SDM 3A 7.6: a 16-bit TSS. */
 static void put_old_tss(u8 *ram)
 {
-	static const u16 words[] = { 0,
-				     0xf000,
-				     SEL_DATA,
-				     0xe000,
-				     SEL_DATA | 1,
-				     0xd000,
-				     SEL_DATA | 2,
-				     0x200,
-				     FL_FIX1,
-				     1,
-				     2,
-				     3,
-				     4,
-				     0xff00,
-				     6,
-				     7,
-				     8,
-				     SEL_DATA,
-				     SEL_CODE,
-				     SEL_DATA,
-				     SEL_DATA,
-				     SEL_LDT };
+	static const u16 sels[] = { SEL_DATA, SEL_CODE, SEL_DATA, SEL_DATA };
 
-	memcpy(ram + TSS_OLD, words, sizeof(words));
+	for (u32 level = 0; level < 3; level++) {
+		put16(ram, TSS_OLD + 2 + 4 * level, 0xf000 - 0x1000 * level);
+		put16(ram, TSS_OLD + 4 + 4 * level, SEL_DATA | level);
+	}
+	put16(ram, TSS_OLD + 0x0e, 0x200); /* IP */
+	put16(ram, TSS_OLD + 0x10, FL_FIX1);
+	put16(ram, TSS_OLD + 0x1a, 0xff00); /* SP */
+	for (u32 i = 0; i < ARRAY_SIZE(sels); i++)
+		put16(ram, TSS_OLD + 0x22 + 2 * i, sels[i]);
+	put16(ram, TSS_OLD + 0x2a, SEL_LDT);
 }
 
 /* Memory at its own address, and the device after it, in pages of 4 MB. */
