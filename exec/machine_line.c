@@ -143,7 +143,7 @@ static void add_kernel(struct line *line, const struct exec_options *options, co
 	add_option(line, "-kernel", "%s", image);
 	add_option(line, "-initrd", "/dev/fd/%d", wiring->initramfs);
 	add_option(line, "-append",
-		   "console=ttyS0 %s panic=-1 nowatchdog nokaslr mitigations=off "
+		   "console=ttyS0 %s panic=-1 nowatchdog nokaslr mitigations=off init_on_alloc=0 "
 		   "cryptomgr.notests random.trust_cpu=on rcupdate.rcu_expedited=1 audit=0 "
 		   "pcie_ports=compat%s%s",
 		   options->verbose ? "ignore_loglevel" : "quiet",
