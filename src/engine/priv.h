@@ -226,8 +226,11 @@ struct engine {
 	u8 *code_first, *code_next, *code_limit;
 	/* Tables of blocks: bump-allocated, dropped as a whole. */
 	u8 *meta, *meta_next, *meta_limit;
-	u8 *code_ready, *meta_ready; /* memory below these is mapped; cache_populate() moves them */
+	/* Memory below these is mapped. Moved by cache_populate(), or by its thread. */
+	u8 *code_ready, *meta_ready;
 	bool huge_meta;		     /* the next memory of meta is mapped as huge pages */
+	struct populator *populator; /* code_cache_memory.c */
+	bool populating;	     /* its thread was asked for memory, and is not done */
 	struct block **by_address; /* all blocks since the last flush, in the order of their code */
 	u32 *code_starts;	   /* offset of each block's code, for binary search */
 	u64 *by_hash;		   /* BLOCK_HASHES chains of live blocks: code_cache.c */
@@ -322,7 +325,7 @@ struct engine {
 	struct profile *profile; /* base/profile.h; NULL: none */
 	struct kept_buffer kept; /* kept_block.c */
 	u64 kept_page;		 /* the common hash of the last page that was looked for */
-	u64 news_ready;		 /* bytes of the news that are mapped: cache_populate() */
+	u64 news_ready;		 /* bytes of the news that are mapped, as code_ready */
 	u64 *profiled;		 /* the counter of the block that was visited last */
 	u64 profiled_at;	 /* count_instructions() when it was */
 };
@@ -345,15 +348,17 @@ void block_hash_clear(const struct engine *eng); /* of all blocks since the last
 
 int cache_create(struct engine *eng);
 void cache_destroy(struct engine *eng);
-/* Maps memory for the next blocks. Not while guest vector state is live: calls libc. */
+/* Maps memory for the next blocks, or lets a thread do it. Not while guest vector state is live:
+ * calls libc. */
 void cache_populate(struct engine *eng, const struct kept *kept);
 
 #define CACHE_STRIDE (256u << 10) /* step by which memory is mapped */
 
 static inline bool cache_wants_memory(const struct engine *eng)
 {
-	return eng->code_ready < eng->code_next + CACHE_STRIDE ||
-	       eng->meta_ready < eng->meta_next + CACHE_STRIDE;
+	return !__atomic_load_n(&eng->populating, __ATOMIC_ACQUIRE) &&
+	       (eng->code_ready < eng->code_next + CACHE_STRIDE ||
+		eng->meta_ready < eng->meta_next + CACHE_STRIDE);
 }
 
 void cache_flush(struct cpu *cpu);

@@ -1,16 +1,35 @@
 // SPDX-License-Identifier: MIT
 /*
  * The memory of the code cache: reserved once, mapped lazily, so that a processor that runs little
- * costs little. Created and destroyed while the processor does not run. cache_populate(), which
- * faults in what the next blocks will fill, is called between two visits to translated code, after
+ * costs little. Created and destroyed while the processor does not run. cache_populate() faults in
+ * what the next blocks will fill. It is called between two visits to translated code, after
  * fpu_save(): libc is allowed.
+ *
+ * A program that starts fills a hundred megabytes in its first second, and the host takes a tenth
+ * of that time to find and clear them. So once a processor has made many blocks a thread maps
+ * memory ahead of it. Invariants:
+ *
+ *  1. The thread calls madvise() and reads no memory that it maps.
+ *  2. While eng->populating is set, what is mapped (code_ready and the like) is the thread's;
+ *     else it is the processor's, which is the only one to set it.
+ *  3. Nothing waits for the thread: memory that it has not mapped yet is faulted in when it is
+ *     used.
+ *
+ * The same thread puts huge pages under code that stays. Cold code waits for the host's TLB, but a
+ * huge page costs as much as some thousand blocks: programs that end within a second are better
+ * off without.
  */
 #include "engine/code_check.h"
 #include "engine/translate/trans.h"
 
 #include <errno.h>
+#include <pthread.h>
+#include <semaphore.h>
+#include <signal.h>
+#include <stdlib.h>
 #include <sys/mman.h>
 #include <time.h>
+#include <unistd.h>
 
 #include "engine/code_memory.h"
 #include "engine/price.h"
@@ -19,12 +38,42 @@
 #define MADV_POPULATE_READ  22
 #define MADV_POPULATE_WRITE 23
 #endif
+#ifndef MADV_COLLAPSE /* Linux 6.1 */
+#define MADV_COLLAPSE 25
+#endif
 
 #define CODE_SIZE (384u << 20)
 #define META_SIZE (768u << 20)
 #define HUGE_PAGE (2u << 20)
 /* A huge page that takes longer to fault in is slower than 512 small ones. */
 #define HUGE_NS	  1000000
+
+/* A processor that has made so much code gets a thread, which maps so much at once. */
+#define THREAD_AFTER	(1u << 20)
+#define THREAD_AHEAD	(4 * CACHE_STRIDE)
+#define THREAD_STACK	(64u << 10)
+/* Code stays if no memory for more was wanted for so long. */
+#define SETTLED_SECONDS 1
+
+/* Memory up to these addresses is needed soon. */
+struct wanted {
+	const u8 *code, *meta;
+	u8 *news; /* NULL: none of it */
+	u64 news_until;
+};
+
+struct populator {
+	struct engine *eng;
+	pthread_t thread;
+	pid_t owner; /* a child of fork() has the memory, but not the thread */
+	bool tried, has_thread;
+	bool ending;
+	sem_t asked;
+	struct wanted wanted;
+	u64 filled;    /* bytes of code memory, when it was asked last */
+	u64 collapsed; /* of them, with huge pages under them */
+	bool no_more;  /* the host has none */
+};
 
 static void *map_lazily(size_t size)
 {
@@ -42,6 +91,220 @@ static int map_code(struct engine *eng)
 	eng->code_rw = code.rw;
 	eng->code_rx = code.rx;
 	return r;
+}
+
+/* Faulting pages in one by one would take longer than filling them. Where the host lacks
+ * MADV_POPULATE_WRITE they are. */
+static void populate(u8 **ready, const u8 *until, const u8 *limit)
+{
+	while (*ready < until && *ready < limit) {
+		madvise(*ready, CACHE_STRIDE, MADV_POPULATE_WRITE);
+		*ready += CACHE_STRIDE;
+	}
+}
+
+/* Both views. */
+static void populate_code(struct engine *eng, const u8 *until)
+{
+	u8 *first = eng->code_ready;
+
+	populate(&eng->code_ready, until, eng->code_limit);
+	if (eng->code_ready != first)
+		madvise(eng->code_rx + (first - eng->code_rw), eng->code_ready - first,
+			MADV_POPULATE_READ);
+}
+
+static u64 thread_ns(void)
+{
+	struct timespec ts;
+
+	clock_gettime(CLOCK_THREAD_CPUTIME_ID, &ts);
+	return ts.tv_sec * 1000000000ull + ts.tv_nsec;
+}
+
+/*
+ * If this host is a virtual machine, its free memory may have been given back to the host below
+ * (free page reporting), which has to find 512 pages before there is a huge one: that takes several
+ * times as long as 512 small pages. The first huge page that is slow is the last one asked for.
+ */
+static void populate_meta(struct engine *eng, const u8 *until)
+{
+	u64 begun = thread_ns();
+	u8 *next_huge;
+
+	populate(&eng->meta_ready, until, eng->meta_limit);
+	if (!eng->huge_meta || thread_ns() - begun < HUGE_NS)
+		return;
+	eng->huge_meta = false;
+	next_huge = eng->meta_ready + -(uintptr_t)eng->meta_ready % HUGE_PAGE;
+	if (next_huge < eng->meta_limit)
+		madvise(next_huge, eng->meta_limit - next_huge, MADV_NOHUGEPAGE);
+}
+
+static void populate_news(struct engine *eng, const struct wanted *w)
+{
+	if (!w->news || w->news_until <= eng->news_ready)
+		return;
+	madvise(w->news + eng->news_ready, w->news_until - eng->news_ready, MADV_POPULATE_WRITE);
+	eng->news_ready = w->news_until;
+}
+
+static void populate_all(struct engine *eng, const struct wanted *w)
+{
+	populate_news(eng, w);
+	populate_code(eng, w->code);
+	populate_meta(eng, w->meta);
+}
+
+/* --- the thread --- */
+
+static bool may_collapse(const struct populator *p)
+{
+	return !p->no_more && p->collapsed + HUGE_PAGE <= p->filled;
+}
+
+static bool was_asked(struct populator *p)
+{
+	int requests;
+
+	return sem_getvalue(&p->asked, &requests) || requests;
+}
+
+static void collapse_one(struct populator *p)
+{
+	p->no_more = madvise(p->eng->code_rx + p->collapsed, HUGE_PAGE, MADV_COLLAPSE);
+	p->collapsed += HUGE_PAGE;
+}
+
+/* False: the processor wanted nothing for a while, and code may get huge pages. */
+static bool wait_for_request(struct populator *p)
+{
+	struct timespec until;
+	int r;
+
+	clock_gettime(CLOCK_MONOTONIC, &until);
+	until.tv_sec += SETTLED_SECONDS;
+	do
+		r = may_collapse(p) ? sem_clockwait(&p->asked, CLOCK_MONOTONIC, &until)
+				    : sem_wait(&p->asked);
+	while (r && errno == EINTR);
+	return !r;
+}
+
+static void serve_request(struct populator *p)
+{
+	populate_all(p->eng, &p->wanted);
+	p->filled = p->wanted.code - THREAD_AHEAD - p->eng->code_rw;
+	__atomic_store_n(&p->eng->populating, false, __ATOMIC_RELEASE);
+}
+
+static void *work(void *arg)
+{
+	struct populator *p = arg;
+
+	for (;;) {
+		if (!wait_for_request(p)) {
+			while (may_collapse(p) && !was_asked(p))
+				collapse_one(p);
+			continue;
+		}
+		if (p->ending)
+			return NULL;
+		serve_request(p);
+	}
+}
+
+/* Signals are for the threads of the program. */
+static bool start_thread(struct populator *p)
+{
+	sigset_t all, before;
+	pthread_attr_t attr;
+	int r;
+
+	sigfillset(&all);
+	pthread_attr_init(&attr);
+	pthread_attr_setstacksize(&attr, THREAD_STACK);
+	pthread_sigmask(SIG_SETMASK, &all, &before);
+	r = pthread_create(&p->thread, &attr, work, p);
+	pthread_sigmask(SIG_SETMASK, &before, NULL);
+	pthread_attr_destroy(&attr);
+	p->owner = getpid();
+	if (!r)
+		pthread_setname_np(p->thread, "vpmu-memory");
+	return !r;
+}
+
+/* Where there can be none the processor maps memory itself. */
+static bool has_thread(struct engine *eng)
+{
+	struct populator *p = eng->populator;
+
+	if (!p->tried && eng->code_next - eng->code_first > THREAD_AFTER) {
+		p->tried = true;
+		p->has_thread = start_thread(p);
+	}
+	return p->has_thread;
+}
+
+static void end_thread(struct populator *p)
+{
+	if (!p->has_thread || p->owner != getpid())
+		return;
+	p->ending = true;
+	sem_post(&p->asked);
+	pthread_join(p->thread, NULL);
+}
+
+static bool create_populator(struct engine *eng)
+{
+	struct populator *p = calloc(1, sizeof(*p));
+
+	if (!p)
+		return false;
+	p->eng = eng;
+	sem_init(&p->asked, 0, 0);
+	eng->populator = p;
+	return true;
+}
+
+static void destroy_populator(struct populator *p)
+{
+	if (!p)
+		return;
+	end_thread(p);
+	sem_destroy(&p->asked);
+	free(p);
+}
+
+/* What is kept of a block takes about as much as all else of it: two steps ahead will do. */
+static void want_news(struct engine *eng, struct kept_news *news, struct wanted *w)
+{
+	u64 next = READ_ONCE(news->next) + offsetof(struct kept_news, data);
+	u64 until = (next + 2 * CACHE_STRIDE) & PAGE_MASK;
+
+	if (eng->news_ready < next)
+		eng->news_ready = next & PAGE_MASK;
+	if (until > KEPT_NEWS_SIZE)
+		return;
+	w->news = (u8 *)news;
+	w->news_until = until;
+}
+
+void cache_populate(struct engine *eng, const struct kept *kept)
+{
+	bool by_thread = has_thread(eng);
+	u64 ahead = by_thread ? THREAD_AHEAD : CACHE_STRIDE;
+	struct wanted w = { .code = eng->code_next + ahead, .meta = eng->meta_next + ahead };
+
+	if (kept && kept->news)
+		want_news(eng, kept->news, &w);
+	if (!by_thread) {
+		populate_all(eng, &w);
+		return;
+	}
+	eng->populator->wanted = w;
+	__atomic_store_n(&eng->populating, true, __ATOMIC_RELEASE);
+	sem_post(&eng->populator->asked);
 }
 
 /* One page fault in place of 512, for memory beyond what a processor that runs little needs. */
@@ -67,6 +330,8 @@ int cache_create(struct engine *eng)
 	if (!eng->meta || !eng->by_address || !eng->code_starts || !eng->by_hash || !eng->decoder ||
 	    !eng->pricing || (CHECKING && !eng->enterable))
 		return -ENOMEM;
+	if (!create_populator(eng))
+		return -ENOMEM;
 	ask_for_huge_pages(eng);
 	eng->code_next = eng->code_ready = eng->code_rw;
 	eng->code_limit = eng->code_rw + CODE_SIZE;
@@ -78,75 +343,11 @@ int cache_create(struct engine *eng)
 	return 0;
 }
 
-/* Faulting pages in one by one would take longer than filling them. Where the host lacks
- * MADV_POPULATE_WRITE they are. */
-static void populate(const u8 *next, u8 **ready, const u8 *limit)
-{
-	while (*ready < next + CACHE_STRIDE && *ready < limit) {
-		madvise(*ready, CACHE_STRIDE, MADV_POPULATE_WRITE);
-		*ready += CACHE_STRIDE;
-	}
-}
-
-static u64 thread_ns(void)
-{
-	struct timespec ts;
-
-	clock_gettime(CLOCK_THREAD_CPUTIME_ID, &ts);
-	return ts.tv_sec * 1000000000ull + ts.tv_nsec;
-}
-
-/*
- * If this host is a virtual machine, its free memory may have been given back to the host below
- * (free page reporting), which has to find 512 pages before there is a huge one: that takes several
- * times as long as 512 small pages. The first huge page that is slow is the last one asked for.
- */
-static void populate_meta(struct engine *eng)
-{
-	u64 begun = thread_ns();
-	u8 *next_huge;
-
-	populate(eng->meta_next, &eng->meta_ready, eng->meta_limit);
-	if (!eng->huge_meta || thread_ns() - begun < HUGE_NS)
-		return;
-	eng->huge_meta = false;
-	next_huge = eng->meta_ready + -(uintptr_t)eng->meta_ready % HUGE_PAGE;
-	if (next_huge < eng->meta_limit)
-		madvise(next_huge, eng->meta_limit - next_huge, MADV_NOHUGEPAGE);
-}
-
-/* What is kept of a block takes about as much as all else of it: two steps ahead will do. */
-static void populate_news(struct engine *eng, struct kept_news *news)
-{
-	u64 next = READ_ONCE(news->next) + offsetof(struct kept_news, data);
-	u64 until = (next + 2 * CACHE_STRIDE) & PAGE_MASK;
-
-	if (eng->news_ready < next)
-		eng->news_ready = next & PAGE_MASK;
-	if (until <= eng->news_ready || until > KEPT_NEWS_SIZE)
-		return;
-	madvise((u8 *)news + eng->news_ready, until - eng->news_ready, MADV_POPULATE_WRITE);
-	eng->news_ready = until;
-}
-
-void cache_populate(struct engine *eng, const struct kept *kept)
-{
-	u8 *code = eng->code_ready;
-
-	if (kept && kept->news)
-		populate_news(eng, kept->news);
-
-	populate(eng->code_next, &eng->code_ready, eng->code_limit);
-	if (eng->code_ready != code)
-		madvise(eng->code_rx + (code - eng->code_rw), eng->code_ready - code,
-			MADV_POPULATE_READ);
-	populate_meta(eng);
-}
-
 void cache_destroy(struct engine *eng)
 {
 	struct code_memory code = { .rw = eng->code_rw, .rx = eng->code_rx };
 
+	destroy_populator(eng->populator);
 	code_memory_unmap(&code, CODE_SIZE);
 	if (eng->meta)
 		munmap(eng->meta, META_SIZE);
