@@ -7,6 +7,7 @@
 #include <errno.h>
 #include <fcntl.h>
 #include <sys/mman.h>
+#include <sys/resource.h>
 #include <sys/stat.h>
 #include <unistd.h>
 
@@ -21,12 +22,23 @@ int memfile_create(const char *name, unsigned flags)
 	return fd < 0 && errno == EINVAL ? memfd_create(name, flags) : fd;
 }
 
+int memfile_resize(int fd, size_t size)
+{
+	struct rlimit limit;
+
+	if (!getrlimit(RLIMIT_FSIZE, &limit) && limit.rlim_cur < size) {
+		errno = EFBIG;
+		return -1;
+	}
+	return ftruncate(fd, size);
+}
+
 int memfile_fixed(const char *name, size_t size)
 {
 	int fd = memfile_create(name, MFD_CLOEXEC | MFD_ALLOW_SEALING);
 
 	if (fd < 0 ||
-	    (!ftruncate(fd, size) && !fcntl(fd, F_ADD_SEALS, F_SEAL_SHRINK | F_SEAL_GROW)))
+	    (!memfile_resize(fd, size) && !fcntl(fd, F_ADD_SEALS, F_SEAL_SHRINK | F_SEAL_GROW)))
 		return fd;
 	close(fd);
 	return -1;

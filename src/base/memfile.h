@@ -14,6 +14,9 @@
  * gives an ordinary file. Returns -1 with errno set on failure.
  */
 int memfile_create(const char *name, unsigned flags);
+/* ftruncate(), but a size beyond RLIMIT_FSIZE is EFBIG and no signal, which would end the program.
+ */
+int memfile_resize(int fd, size_t size);
 /* Of this size for ever: a process that maps it need not fear that another one cuts it. */
 int memfile_fixed(const char *name, size_t size);
 /* Maps a file, ours or one that was inherited, to read and write. NULL: errno; EINVAL: it is

@@ -1,8 +1,9 @@
 // SPDX-License-Identifier: MIT
 /*
  * Two views of the same pages. A memfd that is mapped twice needs nothing but mmap(). Where the
- * kernel or a security module does not let a memfd be executed, shared anonymous memory is left,
- * whose second view mremap() makes. Not on a hot path: libc is allowed.
+ * kernel or a security module does not let a memfd be executed, or files may not be that large
+ * (ulimit -f), shared anonymous memory is left, whose second view mremap() makes. Not on a hot
+ * path: libc is allowed.
  */
 #include "engine/code_memory.h"
 
@@ -49,7 +50,7 @@ static int map_memfd(struct code_memory *memory, size_t size)
 
 	if (fd < 0)
 		return -errno;
-	if (ftruncate(fd, size) || !(memory->rw = map(size, PROT_READ | PROT_WRITE, 0, fd)) ||
+	if (memfile_resize(fd, size) || !(memory->rw = map(size, PROT_READ | PROT_WRITE, 0, fd)) ||
 	    !(memory->rx = map(size, PROT_READ | PROT_EXEC, 0, fd)))
 		r = -errno;
 	close(fd);
@@ -92,7 +93,9 @@ int code_memory_map(struct code_memory *memory, size_t size)
 {
 	int r = map_with(map_memfd, memory, size);
 
-	return r == -EACCES || r == -EPERM ? map_with(map_anonymous, memory, size) : r;
+	if (r == -EACCES || r == -EPERM || r == -EFBIG)
+		r = map_with(map_anonymous, memory, size);
+	return r;
 }
 
 void code_memory_unmap(struct code_memory *memory, size_t size)

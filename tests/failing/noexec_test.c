@@ -11,6 +11,7 @@
 #include <stdlib.h>
 #include <string.h>
 #include <sys/mman.h>
+#include <sys/resource.h>
 #include <unistd.h>
 
 #include <cmocka.h>
@@ -77,6 +78,19 @@ static void a_guest_runs_where_no_memfd_may_be_executed(void **state)
 	a_guest_runs_on(KERNEL_NO_MEMFD);
 }
 
+/* Nor does the signal of a file that is too large end the program. */
+static void a_guest_runs_where_files_must_be_small(void **state)
+{
+	struct rlimit usual, small;
+
+	(void)state;
+	assert_int_equal(getrlimit(RLIMIT_FSIZE, &usual), 0);
+	small = (struct rlimit){ .rlim_cur = 1 << 20, .rlim_max = usual.rlim_max };
+	assert_int_equal(setrlimit(RLIMIT_FSIZE, &small), 0);
+	a_guest_runs_on(KERNEL_PLAIN);
+	assert_int_equal(setrlimit(RLIMIT_FSIZE, &usual), 0);
+}
+
 static void a_guest_that_gets_no_memory_for_code_fails_with_the_reason(void **state)
 {
 	char said[4096];
@@ -94,6 +108,7 @@ int main(void)
 		cmocka_unit_test(a_guest_runs_on_a_kernel_without_noexec_seals),
 		cmocka_unit_test(a_guest_runs_where_memfd_noexec_is_enforced),
 		cmocka_unit_test(a_guest_runs_where_no_memfd_may_be_executed),
+		cmocka_unit_test(a_guest_runs_where_files_must_be_small),
 		cmocka_unit_test(a_guest_that_gets_no_memory_for_code_fails_with_the_reason),
 	};
 
