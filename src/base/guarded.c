@@ -111,6 +111,20 @@ __asm__(".pushsection .text\n"
 	"	jmp guarded_succeed\n"
 	".size guarded_fill, . - guarded_fill\n"
 
+	/* dst, src in RDI, RSI */
+	".globl guarded_read_line\n"
+	".hidden guarded_read_line\n"
+	".type guarded_read_line, @function\n"
+	"guarded_read_line:\n"
+	".irp at, 0, 16, 32, 48\n"
+	"	movq \\at(%rsi), %rax\n"
+	"	movq \\at+8(%rsi), %rcx\n"
+	"	movq %rax, \\at(%rdi)\n"
+	"	movq %rcx, \\at+8(%rdi)\n"
+	".endr\n"
+	"	jmp guarded_succeed\n"
+	".size guarded_read_line, . - guarded_read_line\n"
+
 	/* Two lines of 64 bytes in RDI, RSI */
 	".globl guarded_same_line\n"
 	".hidden guarded_same_line\n"

@@ -12,6 +12,7 @@
 
 bool guarded_read(void *dst, const void *src, size_t n);
 bool guarded_write(void *dst, const void *src, size_t n);
+bool guarded_read_line(void *dst, const void *src); /* 64 bytes */
 /* Repeats the 8 bytes of `pattern` over n bytes. */
 bool guarded_fill(void *dst, u64 pattern, size_t n);
 /* Are these two lines of 64 bytes readable and equal? */

@@ -208,7 +208,9 @@ static u64 address_ready(struct penalty *p, u64 linear, u64 at)
 
 		if (p->ready[i] <= at)
 			continue;
-		if (chain_follows(&p->chain, linear, load->value) || points_to(load, linear))
+		/* chain_follows() learns, whatever comes of it. */
+		if (chain_follows(&p->chain, linear, load->value) ||
+		    (p->ready[i] > ready && points_to(load, linear)))
 			ready = most(ready, p->ready[i]);
 	}
 	return ready;
@@ -238,7 +240,7 @@ static void remember(struct penalty *p, const struct timing_access *a, u32 offse
 	p->ready[i] = ready;
 	load->level = level;
 	load->insn = p->insns;
-	if (!guarded_read(load->word, (const void *)(uintptr_t)line, sizeof(load->word)))
+	if (!guarded_read_line(load->word, (const void *)(uintptr_t)line))
 		bytes_fill(load->word, 0, sizeof(load->word));
 	load->value = offset ? 0 : value_of(load, (u32)(host - line), a->size);
 }
