@@ -317,15 +317,10 @@ static inline void first_drop(const struct first *f, u64 line, u64 tag)
  * longer settled. */
 static inline bool first_translate(struct timing *t, const struct first *f, u64 number, u64 tag)
 {
-	u64 *set = sets_of(f->tlb, number), lost;
-	u32 i = sets_find(f->tlb, set, tag), last = f->tlb->ways - 1u;
+	u64 lost;
 
-	if (likely(i <= last)) {
-		sets_rise(set, i, tag);
+	if (likely(sets_use(f->tlb, number, tag, &lost)))
 		return true;
-	}
-	lost = set[last];
-	sets_rise(set, last, tag);
 	if (lost)
 		first_unsettle_page(t, f, lost);
 	return false;

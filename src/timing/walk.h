@@ -16,11 +16,11 @@ void walk_forget_space(struct timing *t, u16 space);
 
 #define SPACE_GLOBAL 0xfffull
 
-/* The address space in a tag. PCID 4095 shares that of PCID 0: its own number marks global pages.
- */
+/* The address space in a tag: a PCID, of 12 bits. PCID 4095 shares that of PCID 0: its own number
+ * marks global pages. */
 static inline u64 walk_owner(u16 space)
 {
-	return space % SPACE_GLOBAL;
+	return space == SPACE_GLOBAL ? 0 : space;
 }
 
 /* The number of a page of 1 << shift bytes. */
