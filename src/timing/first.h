@@ -24,7 +24,9 @@
  *
  * Tags and notes of a set stay where they are. The order is a word: its lowest four bits are the
  * way of the youngest line, and so on, all of them exclusive or ORDER_NONE, so that zeroes are an
- * order, too. Empty ways are the oldest.
+ * order, too. Empty ways are the oldest. Each way has a byte, a fingerprint of its tag; those of a
+ * set are compared all at once, and only tags whose fingerprints are equal are looked at. That of
+ * an empty way, or of one that the cache does not have, means nothing.
  *
  * Time is a stamp: a number that grows whenever lines of a page, or all, cease to be settled.
  *
@@ -45,10 +47,12 @@
 
 _Static_assert(TIMING_PLACES / GROUP_PLACES == 64, "a bit for each group");
 
-#define FIRST_WAYS 16u /* four bits of an order each */
-#define FIRST_STEP 4u  /* ways are a multiple of that */
-#define ORDER_NONE 0xfedcba9876543210ull
-#define NIBBLES	   0x1111111111111111ull
+#define FIRST_WAYS  16u /* four bits of an order each */
+#define FIRST_WORDS 2u	/* of fingerprints */
+#define EACH_BYTE   0x0101010101010101ull
+#define TOP_BITS    0x8080808080808080ull
+#define ORDER_NONE  0xfedcba9876543210ull
+#define NIBBLES	    0x1111111111111111ull
 
 struct first {
 	const struct timing_sets *cache, *tlb, *second;
@@ -176,34 +180,56 @@ static inline u64 order_sink(u64 order, u32 from, u32 to)
 	       (u64)order_way(order, from) << 4 * to;
 }
 
+/* --- fingerprints --- */
+
+/* Of the tag, without its mark. */
+static inline u8 first_print(u64 tag)
+{
+	return (tag << 1) * HASH_FACTOR >> 56;
+}
+
+/* The top bits of the bytes that are 0. A byte of 1 may seem to be one, but only above one. */
+static inline u64 zero_bytes(u64 word)
+{
+	return (word - EACH_BYTE) & ~word & TOP_BITS;
+}
+
 /* --- lines of a set --- */
 
 /* Where a line is in its set. */
 struct way {
-	u64 *set, *order_word;
+	u64 *set, *order_word, *prints;
 	u64 order;
 	u32 i;	   /* `ways`: nowhere */
 	u32 place; /* in the order, if it is there */
 };
 
-/* The line's tag may be marked. Without branches that depend on where it is. */
+/* The way of a tag, which may be marked; `ways`: there is none. */
+static inline u32 first_way(const struct timing_sets *s, const u64 *set, const u64 *prints, u64 tag)
+{
+	u64 pattern = first_print(tag) * EACH_BYTE;
+	/* Bit 8 * n is way n, and bit 8 * n + 1 way n + 8. */
+	u64 found = zero_bytes(prints[0] ^ pattern) >> 7 | zero_bytes(prints[1] ^ pattern) >> 6;
+
+	for (; found; found &= found - 1) {
+		u32 bit = (u32)__builtin_ctzll(found), i = bit / 8 + bit % 8 * 8;
+
+		if (likely(i < s->ways && !((set[i] ^ tag) << 1)))
+			return i;
+	}
+	return s->ways;
+}
+
 static inline struct way first_find(const struct first *f, u64 line, u64 tag)
 {
-	u64 number = sets_number(f->cache, line);
+	u32 number = line % TIMING_LINES;
 	struct way way = { .set = f->cache->tags + number * f->cache->ways,
 			   .order_word = &f->cache->order[number],
-			   .i = f->cache->ways };
+			   .prints = f->cache->prints + number * FIRST_WORDS };
 
-	for (u32 i = f->cache->ways; i; i -= FIRST_STEP) {
-		const u64 *here = way.set + i - FIRST_STEP;
-
-		way.i = (here[3] ^ tag) << 1 ? way.i : i - 1;
-		way.i = (here[2] ^ tag) << 1 ? way.i : i - 2;
-		way.i = (here[1] ^ tag) << 1 ? way.i : i - 3;
-		way.i = (here[0] ^ tag) << 1 ? way.i : i - 4;
-	}
+	way.i = first_way(f->cache, way.set, way.prints, tag);
 	way.order = *way.order_word ^ ORDER_NONE;
-	way.place = way.i < FIRST_WAYS ? order_place(way.order, way.i) : FIRST_WAYS;
+	way.place = way.i < f->cache->ways ? order_place(way.order, way.i) : FIRST_WAYS;
 	return way;
 }
 
@@ -284,10 +310,13 @@ static inline u64 first_add(const struct first *f, struct way *way, u32 at, u64 
 {
 	u32 last = f->cache->ways - 1u, i = order_way(way->order, last);
 	u64 lost = way->set[i];
+	u8 old = ((const u8 *)way->prints)[i];
 
 	first_notes(f->cache, way->set)[i] = 0;
 	first_age(f, way, last, at);
 	way->set[i] = tag;
+	/* A word, not a byte: a host forwards no store to a load that is larger. */
+	way->prints[i / 8] ^= (u64)(old ^ first_print(tag)) << i % 8 * 8;
 	way->i = i;
 	return lost;
 }

@@ -97,7 +97,8 @@ size_t timing_memory(const struct model *model)
 
 	layout(model, sets);
 	for (u32 i = 0; i < NSETS; i++)
-		n += ntags(&sets[i]) + (has_notes(i) ? ntags(&sets[i]) + sets[i].sets : 0);
+		n += ntags(&sets[i]) +
+		     (has_notes(i) ? ntags(&sets[i]) + (1 + FIRST_WORDS) * sets[i].sets : 0);
 	return (n + sets[CACHE_L3].sets) * sizeof(u64);
 }
 
@@ -118,7 +119,9 @@ void timing_init(struct timing *t, const struct model *model, void *memory, u64 
 		next += ntags(&sets[i]);
 		sets[i].order = next;
 		next += sets[i].sets;
-		must(sets[i].ways <= FIRST_WAYS && !(sets[i].ways % FIRST_STEP));
+		sets[i].prints = next;
+		next += FIRST_WORDS * sets[i].sets;
+		must(sets[i].ways <= FIRST_WAYS);
 	}
 	t->llc_aged = next;
 	must(sets[CACHE_L1D].sets == TIMING_LINES && sets[CACHE_L1I].sets == TIMING_LINES);

@@ -44,7 +44,8 @@ struct timing_sets {
 	u8 ways;
 	u8 young;   /* first-level caches: how many ways are young */
 	u64 *notes; /* first-level caches: as tags[], see first.h */
-	u64 *order; /* first-level caches, of each set: see first.h */
+	/* First-level caches, of each set: see first.h. */
+	u64 *order, *prints;
 };
 
 #define PAGE_HASH_BITS 9
