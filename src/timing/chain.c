@@ -11,7 +11,6 @@
  */
 #include "timing/chain.h"
 
-#define INDEX_LEAST 1024u
 #define SCALES	    4u /* 1, 2, 4, 8 */
 #define SEEN_ENOUGH 3u
 #define SEEN_MOST   255u
@@ -49,13 +48,11 @@ static bool explains(struct chain *c, u64 hash, u64 address)
 }
 
 /* Of address - value * scale the hash is the difference of the hashes. */
-bool chain_follows(struct chain *c, u64 address, u64 value)
+bool chain_learn(struct chain *c, u64 address, u64 value)
 {
 	u64 whole = address * FACTOR, part = value * FACTOR;
 	bool found = false;
 
-	if (value < INDEX_LEAST)
-		return false;
 	for (u32 i = 0; i < SCALES; i++)
 		found |= explains(c, whole - (part << i), address);
 	return found;

@@ -22,8 +22,15 @@ struct chain {
 	struct chain_base base[1u << CHAIN_BITS];
 };
 
+#define INDEX_LEAST 1024u /* smaller values are no index */
+
+bool chain_learn(struct chain *c, u64 address, u64 value); /* for chain_follows() */
+
 /* A load of `address` missed, soon after one that loaded `value`: is the value an index that the
  * address was computed from? Learns. */
-bool chain_follows(struct chain *c, u64 address, u64 value);
+static inline bool chain_follows(struct chain *c, u64 address, u64 value)
+{
+	return value >= INDEX_LEAST && chain_learn(c, address, value);
+}
 
 #endif

@@ -66,7 +66,7 @@ static enum observed_level from_last(struct timing *t, u64 line, u64 victim)
 	return level;
 }
 
-enum observed_level levels_fill(struct timing *t, u64 line)
+static inline enum observed_level fill(struct timing *t, u64 line)
 {
 	u64 victim;
 
@@ -77,9 +77,14 @@ enum observed_level levels_fill(struct timing *t, u64 line)
 	return from_last(t, line, victim);
 }
 
+enum observed_level levels_fill(struct timing *t, u64 line)
+{
+	return fill(t, line);
+}
+
 enum observed_level levels_request(struct timing *t, u64 line)
 {
-	enum observed_level level = levels_fill(t, line);
+	enum observed_level level = fill(t, line);
 
 	t->count[RETIRE_L2_REQUESTS]++;
 	if (level != OBSERVED_L2)

@@ -275,8 +275,8 @@ static bool may_write(const struct timing *t, u64 host)
 }
 
 /* One line of an access, `offset` bytes into it. */
-static void one_line(struct timing *t, const struct timing_access *a, u64 tag, u32 offset,
-		     struct found *found)
+static inline struct found one_line(struct timing *t, const struct timing_access *a, u64 tag,
+				    u32 offset)
 {
 	const struct first first = first_data(t);
 	u64 host = (a->host + offset) & ~(u64)(LINE_SIZE - 1);
@@ -293,20 +293,27 @@ static void one_line(struct timing *t, const struct timing_access *a, u64 tag, u
 		first_renote(&first, &way, timing_place(host));
 		set_buffer(t, host);
 		if (likely(!a->store || may_write(t, host)))
-			return;
+			return (struct found){ .level = OBSERVED_L1, .tlb = OBSERVED_TLB_L1 };
 		here = own_settled(t, line, host);
 	}
-	if (likely(hits(&here) && !here.prefetched))
-		return; /* it costs nothing, and prefetchers are not told */
+	if (hits(&here) && !here.prefetched)
+		return here; /* it costs nothing, and prefetchers are not told */
 	if (t->costs) {
 		penalty_data(t, a, offset, here.level,
 			     latency(t, here.level, here.tlb, here.snoop));
-		penalty_prefetch(t);
+		if (t->penalty.nasked)
+			penalty_prefetch(t);
 	}
-	found->counted = true;
-	found->level = here.level > found->level ? here.level : found->level;
-	found->tlb = here.tlb > found->tlb ? here.tlb : found->tlb;
-	found->snoop = here.snoop > found->snoop ? here.snoop : found->snoop;
+	here.counted = true;
+	return here;
+}
+
+static void add_found(struct found *all, struct found one)
+{
+	all->counted |= one.counted;
+	all->level = one.level > all->level ? one.level : all->level;
+	all->tlb = one.tlb > all->tlb ? one.tlb : all->tlb;
+	all->snoop = one.snoop > all->snoop ? one.snoop : all->snoop;
 }
 
 /* --- instructions that are executed again --- */
@@ -342,16 +349,18 @@ static bool shown_before(struct timing *t, gva_t linear, bool code)
 
 bool timing_data(struct timing *t, const struct timing_access *a)
 {
-	u32 first = LINE_SIZE - (a->physical & (LINE_SIZE - 1));
+	u32 offset = 0, next = LINE_SIZE - (a->physical & (LINE_SIZE - 1));
 	u64 tag = tlb_tag(a);
 	struct found found = { .level = OBSERVED_L1, .tlb = OBSERVED_TLB_L1 };
 
 	if (shown_before(t, a->linear, false))
 		return false;
 	t->shown = a->linear;
-	one_line(t, a, tag, 0, &found);
-	for (u32 offset = first; offset < a->size; offset += LINE_SIZE)
-		one_line(t, a, tag, offset, &found);
+	do {
+		add_found(&found, one_line(t, a, tag, offset));
+		offset = next;
+		next += LINE_SIZE;
+	} while (unlikely(offset < a->size));
 	if (t->costs && a->size > LINE_SIZE)
 		penalty_bytes(t, a);
 	note(t, a, &found);
