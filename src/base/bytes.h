@@ -49,9 +49,14 @@ static inline bool bytes_equal(const void *a, const void *b, size_t n)
 {
 	const u8 *x = a, *y = b;
 
-	for (; n >= 8; n -= 8, x += 8, y += 8)
-		if (*(const bytes_word *)x != *(const bytes_word *)y)
-			return false;
+	if (n >= 8) {
+		const u8 *last = x + n - 8;
+
+		for (; x < last; x += 8, y += 8)
+			if (*(const bytes_word *)x != *(const bytes_word *)y)
+				return false;
+		return *(const bytes_word *)last == *(const bytes_word *)(y - (x - last));
+	}
 	for (; n; n--)
 		if (*x++ != *y++)
 			return false;

@@ -54,17 +54,19 @@ u64 kept_check(const u8 *at, u64 room, u64 *vain)
 bool kept_copy(const u8 *from, u64 room, struct kept_buffer *to)
 {
 	struct kept_entry *entry = &to->entry;
+	const u8 *size_at = from + offsetof(struct kept_entry, size);
 	u64 hash[2], length;
+	u32 size;
 
-	if (room < sizeof(*entry) || !guarded_read(entry, from, sizeof(*entry)))
+	if (room < sizeof(*entry) || !guarded_read(&size, size_at, sizeof(size)) ||
+	    size > KEPT_BODY)
 		return false;
-	if (!head_good(entry))
+	length = kept_length(size);
+	if (room < length || !guarded_read(to, from, length))
 		return false;
-	length = kept_length(entry->size);
-	if (room < length ||
-	    !guarded_read(to->body, from + sizeof(*entry), length - sizeof(*entry)))
+	if (!head_good(entry) || entry->size != size)
 		return false;
-	kept_hash(entry->key, hashed_length(entry->size), hash);
+	kept_hash(entry->key, hashed_length(size), hash);
 	return hash[0] == entry->hash[0] && hash[1] == entry->hash[1];
 }
 
@@ -74,10 +76,17 @@ bool kept_copy(const u8 *from, u64 room, struct kept_buffer *to)
 #define ENTRY_LINES 10
 #define NEXT_LINES  6
 
+static void prefetch_two(const u8 *from)
+{
+	__builtin_prefetch(from);
+	__builtin_prefetch(from + LINE);
+}
+
+/* n is even. */
 static void prefetch_lines(const u8 *from, u32 n)
 {
-	for (u32 i = 0; i < n; i++)
-		__builtin_prefetch(from + i * LINE);
+	for (u32 i = 0; i < n; i += 2)
+		prefetch_two(from + i * LINE);
 }
 
 void kept_expect(const struct kept *kept, u64 common)
@@ -86,7 +95,7 @@ void kept_expect(const struct kept *kept, u64 common)
 
 	kept_near(key, common, 0);
 	if (kept->store)
-		prefetch_lines(kept->store + KEPT_INDEX_AT + 8ull * kept_first_slot(key), 1);
+		__builtin_prefetch(kept->store + KEPT_INDEX_AT + 8ull * kept_first_slot(key));
 }
 
 static bool copy_from_slot(const struct kept *kept, u64 slot, const u64 key[2],

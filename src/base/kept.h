@@ -27,7 +27,7 @@
 #include "base/types.h"
 
 #define KEPT_MAGIC   0x7470656b756d7076ull /* "vpmukept" */
-#define KEPT_VERSION 1
+#define KEPT_VERSION 2
 
 #define KEPT_SLOTS  (1u << 21)
 #define KEPT_PROBES 32
@@ -93,25 +93,51 @@ static inline u64 kept_length(u32 size)
 	return (sizeof(struct kept_entry) + size + KEPT_ALIGN - 1) & ~(u64)(KEPT_ALIGN - 1);
 }
 
-static inline u64 kept_fold(u64 a, u64 b)
+/* One to one in the state and in the word: where one of them differs, so does the result. */
+static inline u64 kept_step(u64 state, u64 word)
 {
-	unsigned __int128 product = (unsigned __int128)a * b;
+	u64 x = state ^ word;
 
-	return (u64)product ^ (u64)(product >> 64);
+	return (x << 32 | x >> 32) * 0x9e3779b97f4a7c15ull;
 }
 
-/* Two multiplications that know nothing of each other for each 16 bytes; n is a multiple of 16. */
+static inline u64 kept_end(u64 state, u64 word)
+{
+	u64 x = kept_step(state, word);
+
+	return x ^ x >> 32;
+}
+
+/*
+ * Four states, each of every fourth word, which do not wait for each other: a change of one word is
+ * always seen, and any other is missed by chance. n is a multiple of 16; what the hash is to depend
+ * on besides is in the seed.
+ */
+static inline void kept_hash_from(const u64 seed[2], const void *data, u64 n, u64 hash[2])
+{
+	const u64_unaligned *word = data;
+	u64 a = seed[0] ^ n, b = seed[1] ^ 0xbf58476d1ce4e5b9ull;
+	u64 c = 0x94d049bb133111ebull, d = 0xd1b54a32d192ed03ull;
+
+	for (; n >= 32; n -= 32, word += 4) {
+		a = kept_step(a, word[0]);
+		b = kept_step(b, word[1]);
+		c = kept_step(c, word[2]);
+		d = kept_step(d, word[3]);
+	}
+	if (n) {
+		a = kept_step(a, word[0]);
+		b = kept_step(b, word[1]);
+	}
+	hash[0] = kept_end(a, c);
+	hash[1] = kept_end(kept_step(b, d), hash[0]);
+}
+
 static inline void kept_hash(const void *data, u64 n, u64 hash[2])
 {
-	const u64_unaligned *words = data;
-	u64 x = 0x9e3779b97f4a7c15ull ^ n, y = 0xd1b54a32d192ed03ull;
+	const u64 none[2] = { 0 };
 
-	for (u64 i = 0; i < n / 8; i += 2) {
-		x = kept_fold(x ^ words[i], words[i + 1] ^ 0xbf58476d1ce4e5b9ull) + words[i + 1];
-		y = kept_fold(y ^ words[i + 1], words[i] ^ 0x94d049bb133111ebull) + words[i];
-	}
-	hash[0] = x;
-	hash[1] = y;
+	kept_hash_from(none, data, n, hash);
 }
 
 /* A slot of the index: bits of the key, and where the entry is, in units of KEPT_ALIGN. 0: empty.
@@ -133,11 +159,14 @@ static inline u32 kept_first_slot(const u64 key[2])
 	return key[0] % KEPT_SLOTS;
 }
 
-/* Where an entry may have its slot, KEPT_PROBES places. Keys that are near each other may be many,
- * those of code that is written again and again: the second half lies elsewhere. */
+/* Where an entry may have its slot, KEPT_PROBES places: the line of its first slot, then others.
+ * Keys of one line may be many, those of code that is written again and again: the others lie
+ * elsewhere. */
 static inline u32 kept_nth_slot(const u64 key[2], u32 n)
 {
-	return (key[n >= KEPT_PROBES / 2] + n) % KEPT_SLOTS;
+	u64 line = n < KEPT_LINE ? key[0] / KEPT_LINE : key[1] / KEPT_LINE + n / KEPT_LINE;
+
+	return (line * KEPT_LINE + (key[0] + n) % KEPT_LINE) % KEPT_SLOTS;
 }
 
 /* Makes the first slot of a key one of the line that belongs to a common hash; place < KEPT_LINE.

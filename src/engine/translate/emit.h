@@ -15,16 +15,17 @@
  * block has there, and what it becomes:
  */
 enum fixup_kind {
-	FIXUP_THUNK,   /* 32 bits: offset of a thunk in code memory; a displacement */
+	FIXUP_THUNK, /* 32 bits: a displacement, of a block at the start of code memory; another */
 	FIXUP_BLOCK64, /* 64 bits: an offset in struct block; an address */
-	FIXUP_INSN64,  /* 64 bits: unused; the address of struct insn number `index` */
+	FIXUP_INSN64,  /* 64 bits: `index`; the address of this struct insn of the block's */
 	FIXUP_BLOCK32, /* 32 bits: unused; the block's offset in meta */
-	FIXUP_LINK32,  /* 32 bits: unused; the offset in meta of link number `index` */
+	FIXUP_LINK32,  /* 32 bits: `index`; the offset in meta of this link of the block's */
 	FIXUP_NUMBER,  /* 32 bits: unused; the block's number */
 	FIXUP_LANDING, /* no bits: code may be entered here */
 	/* Of line number `index` of the block's page, as physical memory has it: */
-	FIXUP_LINE, /* 32 and 32 bits: unused; a displacement, where its buffer is, and its key */
-	FIXUP_KEY,  /* 32 bits: unused; its key */
+	FIXUP_LINE, /* 64 bits: `index`; a displacement, where its buffer is, and its key */
+	FIXUP_KEY,  /* 32 bits: `index`; its key */
+	NFIXUP_KINDS,
 };
 
 struct fixup {

@@ -8,8 +8,9 @@
  * it, and numbers of blocks.
  *
  * The idea. The emitter notes the few places that differ (struct fixup). A kept block has neutral
- * values there; the process that recalls it copies the code to the end of its own code memory, as
- * if it had been emitted there, makes the block's tables, and fills the places in (kept_fixup.h).
+ * values there; the process that recalls it makes the block's tables, fills the places in
+ * (kept_fixup.h), and copies the code to the end of its own code memory, as if it had been emitted
+ * there.
  * From then on it is a block like all others, for which the invariants of code_check.h and
  * code_cache.c hold.
  *
@@ -32,6 +33,9 @@
  *     instruction, whose length is not known.
  *  5. What is recalled before it is needed is what would be recalled then: the same key, the same
  *     comparisons, on a page that is verified.
+ *  6. Code memory gets no byte of an entry before all of the entry has been checked: its hash, its
+ *     key, what it was made of, and that no table or fixup leads out of it. Until then everything
+ *     happens in the private copy.
  *
  * A hot block replaces the one that it was made of, and is recalled as it is: which way it follows
  * branches is a guess that changes no result.
@@ -55,22 +59,14 @@ struct circumstances {
 	bool unused;
 };
 
-/* What the key is the hash of. */
-struct keyed {
-	u64 circumstances[2]; /* their hash */
-	u64 rip, mode;
-	u8 line[LINE]; /* in which the block begins */
-};
-
-/* What the blocks of a page have in common, whatever else the page has on it. */
+/* What the keys of a page's blocks have in common, whatever else the page has on it. */
 struct keyed_page {
-	u64 circumstances[2];
-	u64 page, unused; /* of RIP */
-	u8 line[LINE];	  /* the first one */
+	u64 circumstances[2]; /* their hash */
+	u64 page, unused;     /* of RIP */
+	u8 line[LINE];	      /* the first one */
 };
 
-_Static_assert(sizeof(struct circumstances) % 16 == 0 && sizeof(struct keyed) % 16 == 0 &&
-		       sizeof(struct keyed_page) % 16 == 0,
+_Static_assert(sizeof(struct circumstances) % 16 == 0 && sizeof(struct keyed_page) % 16 == 0,
 	       "kept_hash()");
 
 /* A kept block. The tables follow it in the order of the counts, then the code. */
@@ -80,11 +76,13 @@ struct kept_block {
 	u32 mode;
 	s32 rsp_moved;
 	u16 code_size, source_size;
-	u16 ninsns, nfixups, nplaces;
+	u16 ninsns, nplaces;
 	u8 nranges, nlinks, ncopies, nrecipes;
 	u8 nbranches;
 	u8 complex; /* number of the copy that is the last instruction, from 1; 0: none */
 	bool hot, weighed;
+	struct kept_fixups nfixups;
+	u16 unused[2];
 };
 
 struct kept_link {
@@ -93,14 +91,15 @@ struct kept_link {
 	bool unshared;
 };
 
-/* The tables of a kept block, as they lie in the buffer. */
+/* The tables of a kept block, as they lie in the buffer. Those of a block in the code cache have
+ * copies, weights, places and recipes as they are here. */
 struct tables {
 	struct kept_link *links;
 	struct insn *copies;
 	struct weight *weights;
 	struct place *places;
 	struct recipe *recipes;
-	struct fixup *fixups;
+	u16 *fixups;
 	struct source_range *ranges;
 	u8 *source, *code;
 	u64 size; /* of all, the head included */
@@ -118,7 +117,7 @@ static struct tables tables_of(struct kept_block *k)
 	NEXT(weights, k->weighed ? k->ninsns : 0);
 	NEXT(places, k->nplaces);
 	NEXT(recipes, k->nrecipes);
-	NEXT(fixups, k->nfixups);
+	NEXT(fixups, k->nfixups.all);
 	NEXT(ranges, k->nranges);
 	NEXT(source, k->source_size);
 	NEXT(code, k->code_size);
@@ -175,50 +174,48 @@ static void hash_circumstances(struct trans *t, const struct kept *kept)
 	kept_hash(&c, sizeof(c), t->circumstances);
 }
 
-/* Bytes of a page whose blocks have their first slots in one line of the index. Three blocks of
- * such a part are executed on average, so that lines are filled evenly. */
-#define PART	   256
+/* Bytes of a page whose blocks have their first slots in one line of the index. Three or four
+ * blocks of such a part are executed on average, so that few have no room in their line. */
+#define PART	   128
 #define PART_SHARE (PART / KEPT_LINE)
 
-static u64 part_hash(u64 page, u32 offset)
+static u64 part_hash(const u64 page[2], u32 offset)
 {
-	return (page + offset / PART * 0x9e3779b97f4a7c15ull) * 0xbf58476d1ce4e5b9ull >> 32;
+	return (page[0] + offset / PART * 0x9e3779b97f4a7c15ull) * 0xbf58476d1ce4e5b9ull >> 32;
 }
 
 /*
  * Blocks of one page are looked up one after the other, so those of a part have slots in one line
  * of the index, and when a page is first looked for the lines of all its parts are prefetched.
- * Pages of different programs at the same address are told apart by their first line.
+ * Pages of different programs at the same address are told apart by their first line. False: the
+ * page cannot be read.
  */
-static void choose_slot(struct trans *t, const struct kept *kept, const u8 *page)
+static bool open_page(struct trans *t, const struct kept *kept)
 {
 	struct keyed_page k = { .circumstances = { t->circumstances[0], t->circumstances[1] },
 				.page = t->block->rip & PAGE_MASK };
-	u32 offset = t->block->rip & ~PAGE_MASK;
-	u64 hash[2];
 
-	bytes_copy_words(k.line, page, LINE);
-	kept_hash(&k, sizeof(k), hash);
-	kept_near(t->key, part_hash(hash[0], offset), offset % PART / PART_SHARE);
-	for (u32 i = 0; t->eng->kept_page != hash[0] && i < PAGE_SIZE; i += PART)
-		kept_expect(kept, part_hash(hash[0], i));
-	t->eng->kept_page = hash[0];
+	if (!source_load(t, 0, LINE))
+		return false;
+	bytes_copy_words(k.line, t->source.copy[0]->bytes, LINE);
+	kept_hash(&k, sizeof(k), t->page_key);
+	for (u32 i = 0; t->eng->kept_page != t->page_key[0] && i < PAGE_SIZE; i += PART)
+		kept_expect(kept, part_hash(t->page_key, i));
+	t->eng->kept_page = t->page_key[0];
+	return true;
 }
 
-/* False: the page cannot be read. */
-static bool make_key(struct trans *t, const struct kept *kept)
+/* Of a block on that page. False: it cannot be read. */
+static bool make_key(struct trans *t)
 {
-	u32 line = (t->block->rip & ~PAGE_MASK) & ~(LINE - 1);
-	const u8 *page = t->source.copy[0]->bytes;
-	struct keyed k = { .circumstances = { t->circumstances[0], t->circumstances[1] },
-			   .rip = t->block->rip,
-			   .mode = neutral_mode(t->mode) };
+	u32 offset = t->block->rip & ~PAGE_MASK, line = offset & ~(LINE - 1);
+	const u64 seed[2] = { kept_step(t->page_key[0], t->block->rip),
+			      kept_step(t->page_key[1], neutral_mode(t->mode)) };
 
-	if (!source_load(t, 0, LINE) || !source_load(t, line, line + LINE))
+	if (!source_load(t, line, line + LINE))
 		return false;
-	bytes_copy_words(k.line, page + line, LINE);
-	kept_hash(&k, sizeof(k), t->key);
-	choose_slot(t, kept, page);
+	kept_hash_from(seed, t->source.copy[0]->bytes + line, LINE, t->key);
+	kept_near(t->key, part_hash(t->page_key, offset), offset % PART / PART_SHARE);
 	return true;
 }
 
@@ -263,7 +260,7 @@ static struct kept_block head_of(const struct trans *t)
 				    .code_size = t->e.p - b->code,
 				    .source_size = source_size(&t->source),
 				    .ninsns = b->ninsns,
-				    .nfixups = t->fixups.n,
+				    .nfixups = kept_fixup_count(&t->fixups),
 				    .nplaces = b->nplaces,
 				    .nranges = t->source.nranges,
 				    .nlinks = b->nlinks,
@@ -306,10 +303,7 @@ static void copy_source(const struct trans *t, const struct tables *to)
 static void copy_code(const struct trans *t, const struct tables *to, u32 size)
 {
 	bytes_copy(to->code, t->block->code, size);
-	for (u32 i = 0; i < t->fixups.n; i++) {
-		to->fixups[i] = t->fixups.fixup[i];
-		kept_fixup_neutralize(t, &to->fixups[i], to->code);
-	}
+	kept_fixup_neutralize(t, (struct kept_code){ to->code, size }, to->fixups);
 }
 
 void kept_block_add(struct trans *t)
@@ -340,10 +334,11 @@ void kept_block_add(struct trans *t)
 
 /* --- recalling one --- */
 
-/* Invariant 2. */
+/* Invariant 2. Notes the lines as used. */
 static bool same_source(struct trans *t, const struct tables *from, const struct kept_block *k)
 {
 	const u8 *p = from->source, *end = p + k->source_size;
+	u64 lines = 0;
 
 	for (u32 i = 0; i < k->nranges; i++) {
 		struct source_range r = from->ranges[i];
@@ -353,21 +348,18 @@ static bool same_source(struct trans *t, const struct tables *from, const struct
 		    !source_load(t, r.from, r.to) ||
 		    !bytes_equal(p, t->source.copy[0]->bytes + r.from, n))
 			return false;
+		lines |= source_lines(r.from, r.to);
 		p += n;
 	}
+	t->source.used[0] = lines;
 	return k->nranges && from->ranges[0].from == (t->block->rip & ~PAGE_MASK);
 }
 
-/* Nothing in it leads out of its own tables. */
+/* Nothing in it leads out of its own tables; of fixups kept_fixup_fill_in() sees to that. */
 static bool sound(const struct kept_block *k, const struct tables *from)
 {
-	const struct fixup_bounds bounds = { k->code_size, k->ncopies, k->nlinks };
-
 	if (!k->code_size || !k->ninsns || k->complex > k->ncopies)
 		return false;
-	for (u32 i = 0; i < k->nfixups; i++)
-		if (!kept_fixup_sound(&from->fixups[i], &bounds))
-			return false;
 	for (u32 i = 0; i < k->nlinks; i++)
 		if (from->links[i].site + 4u > k->code_size ||
 		    from->links[i].guard + 4u > k->code_size || from->links[i].stub >= k->code_size)
@@ -375,69 +367,93 @@ static bool sound(const struct kept_block *k, const struct tables *from)
 	return true;
 }
 
+/* One by one: compilers clear a struct by REP STOS, which takes longer. */
+static void make_link(struct link *link, const struct kept_link *from, u8 *code)
+{
+	link->site = code + from->site;
+	link->guard = from->guard ? code + from->guard : NULL;
+	link->stub = code + from->stub;
+	link->rip = from->rip;
+	link->guard_misses_left = 0;
+	link->times_linked = 0;
+	link->unshared = from->unshared;
+	link->to = NULL;
+	link->next_in = NULL;
+	link->prev_in = NULL;
+}
+
 static bool make_links(struct trans *t, const struct kept_block *k, const struct kept_link *from)
 {
-	struct block *b = t->block;
+	struct link *link = cache_alloc(t->eng, k->nlinks * sizeof(*link));
 
-	b->nlinks = k->nlinks;
-	b->link = cache_alloc(t->eng, k->nlinks * sizeof(*b->link));
-	for (u32 i = 0; b->link && i < k->nlinks; i++)
-		b->link[i] = (struct link){ .site = b->code + from[i].site,
-					    .guard = from[i].guard ? b->code + from[i].guard : NULL,
-					    .stub = b->code + from[i].stub,
-					    .rip = from[i].rip,
-					    .unshared = from[i].unshared };
-	return b->link;
+	for (u32 i = 0; link && i < k->nlinks; i++)
+		make_link(&link[i], &from[i], t->block->code);
+	t->block->nlinks = k->nlinks;
+	t->block->link = link;
+	return link;
 }
 
 /* Cycles count in none of the packed words. */
-static bool make_weights(struct trans *t, const struct kept_block *k, const struct weight *from)
+static bool make_charge(struct trans *t)
 {
 	static const u64 none[PACK_WORDS];
-	struct block *b = t->block;
 
-	if (!k->weighed)
-		return true;
-	b->weights = trans_keep(t, from, k->ninsns * sizeof(*from));
-	b->charge = trans_keep(t, none, sizeof(none));
-	return b->weights && b->charge;
+	t->block->charge = trans_keep(t, none, sizeof(none));
+	return t->block->charge;
 }
+
+/* Where a table is in a copy of some of them. */
+#define IN_COPY(table) ((void *)(copy + ((u8 *)from->table - (u8 *)from->copies)))
 
 static bool make_tables(struct trans *t, const struct kept_block *k, const struct tables *from)
 {
 	struct block *b = t->block;
+	u8 *copy = trans_keep(t, from->copies, (u8 *)from->fixups - (u8 *)from->copies);
 
-	t->copies[0] = trans_keep(t, from->copies, k->ncopies * sizeof(*from->copies));
-	b->places = trans_keep(t, from->places, k->nplaces * sizeof(*from->places));
-	b->recipes = trans_keep(t, from->recipes, k->nrecipes * sizeof(*from->recipes));
+	if (!copy || !make_links(t, k, from->links) || (k->weighed && !make_charge(t)))
+		return false;
+	t->copies[0] = IN_COPY(copies);
+	t->ncopies = k->ncopies;
+	b->weights = k->weighed ? IN_COPY(weights) : NULL;
+	b->places = IN_COPY(places);
+	b->recipes = IN_COPY(recipes);
 	b->nplaces = k->nplaces;
 	b->nrecipes = k->nrecipes;
 	b->complex = k->complex ? t->copies[0] + k->complex - 1 : NULL;
-	return t->copies[0] && b->places && b->recipes && make_links(t, k, from->links) &&
-	       make_weights(t, k, from->weights);
+	return true;
 }
 
-/* As translate() makes one; false: the cache is full, which translating will find again. */
+static void begin_block(struct trans *t, u64 rip, gpa_t gpa)
+{
+	*t->block = (struct block){ .rip = rip,
+				    .gpa = gpa,
+				    .gpa2 = NO_GPA,
+				    .mode = t->mode,
+				    .limit = code_limit(t->cpu, t->mode),
+				    .code = t->eng->code_next };
+	t->source.used[0] = 0;
+	t->ncopies = 0;
+}
+
+/* As translate() makes one; false: a fixup is not sound, or the cache is full, which translating
+ * will find again. */
 static bool make_block(struct trans *t, const struct kept_block *k, const struct tables *from)
 {
-	struct block *b = t->block, empty = *b;
+	const struct kept_code code = { from->code, k->code_size };
+	struct block *b = t->block;
 
-	if (!make_tables(t, k, from)) {
-		*b = empty;
+	if (!make_tables(t, k, from) || !kept_fixup_fill_in(t, code, &k->nfixups, from->fixups)) {
+		begin_block(t, b->rip, b->gpa);
 		return false;
 	}
-	bytes_copy(b->code, from->code, k->code_size);
-	for (u32 i = 0; i < k->nfixups; i++)
-		kept_fixup_fill_in(t, &from->fixups[i]);
-	for (u32 i = 0; i < k->nranges; i++)
-		source_use(t, from->ranges[i].from, from->ranges[i].to);
+	bytes_copy(b->code, code.bytes, code.size);
 	b->lines = t->source.used[0];
 	b->ninsns = k->ninsns;
 	b->nbranches = k->nbranches;
 	b->rsp_moved = k->rsp_moved;
 	b->hot = k->hot;
 	b->until_hot = t->eng->hot_after;
-	t->eng->code_next = b->code + k->code_size;
+	t->eng->code_next = b->code + code.size;
 	t->eng->blocks_recalled++;
 	cache_insert(t->cpu, b);
 	return true;
@@ -474,14 +490,8 @@ static struct block *recall_ahead(struct trans *t, u64 rip, gpa_t gpa)
 
 	if (!cache_room(eng) || !(t->block = cache_alloc_block(eng)))
 		return NULL;
-	*t->block = (struct block){ .rip = rip,
-				    .gpa = gpa,
-				    .gpa2 = NO_GPA,
-				    .mode = t->mode,
-				    .limit = code_limit(t->cpu, t->mode),
-				    .code = eng->code_next };
-	t->source.used[0] = 0;
-	if (make_key(t, kept) && recall(t, kept, kept_find_ahead))
+	begin_block(t, rip, gpa);
+	if (make_key(t) && recall(t, kept, kept_find_ahead))
 		return t->block;
 	eng->meta_next = meta;
 	return NULL;
@@ -530,7 +540,7 @@ bool kept_block_recall(struct trans *t)
 	if (likely(!kept) || !kept_mode(t) || t->eng->profile)
 		return false;
 	hash_circumstances(t, kept);
-	if (!make_key(t, kept))
+	if (!open_page(t, kept) || !make_key(t))
 		return false;
 	t->keeps = kept->news;
 	t->fixups.n = 0;

@@ -1,7 +1,8 @@
 // SPDX-License-Identifier: MIT
 /*
- * Fixups of kept blocks: see kept_fixup.h; what each kind is, emit.h. Runs while translating;
- * general registers only.
+ * Fixups of kept blocks: see kept_fixup.h; what each kind is, emit.h. A block has some
+ * fourteen, and is recalled in some thousand instructions, so each kind has a loop of its own. Runs
+ * while translating; general registers only.
  */
 #include "engine/translate/kept_fixup.h"
 
@@ -10,92 +11,185 @@
 /* Displacements of line buffers have four bytes, wherever in the page the line is. */
 _Static_assert(PRIV(timing) + (s32)offsetof(struct timing, code_line) > 127, "FIXUP_LINE");
 
-bool kept_fixup_sound(const struct fixup *f, const struct fixup_bounds *bounds)
+struct kept_fixups kept_fixup_count(const struct fixups *fixups)
 {
-	u32 left = f->at < bounds->code_size ? bounds->code_size - f->at : 0;
+	struct kept_fixups counts = { .all = fixups->n };
 
-	switch ((enum fixup_kind)f->kind) {
-	case FIXUP_BLOCK64:
-		return left >= 8;
-	case FIXUP_INSN64:
-		return left >= 8 && f->index < bounds->ncopies;
-	case FIXUP_LINK32:
-		return left >= 4 && f->index < bounds->nlinks;
-	case FIXUP_LINE:
-		return left >= 8 && f->index < PAGE_LINES;
-	case FIXUP_KEY:
-		return left >= 4 && f->index < PAGE_LINES;
-	case FIXUP_THUNK:
-	case FIXUP_BLOCK32:
-	case FIXUP_NUMBER:
-	case FIXUP_LANDING:
-		return left >= 4;
-	}
-	return false;
+	for (u32 i = 0; i < fixups->n; i++)
+		counts.n[fixups->fixup[i].kind]++;
+	return counts;
 }
 
-void kept_fixup_neutralize(const struct trans *t, const struct fixup *f, u8 *code)
-{
-	const struct block *b = t->block;
-	const u8 *site = b->code + f->at;
-	u8 *at = code + f->at;
+/* --- keeping a block --- */
 
+/* What a displacement to a thunk lacks if the block is at the start of code memory. */
+static u32 moved_by(const struct trans *t)
+{
+	return t->eng->code_rw - t->block->code;
+}
+
+static void neutralize(const struct trans *t, const struct fixup *f, u8 *at)
+{
 	switch ((enum fixup_kind)f->kind) {
 	case FIXUP_THUNK:
-		*(u32_unaligned *)at = site + 4 + *(const s32_unaligned *)site - t->eng->code_rw;
+		*(u32_unaligned *)at -= moved_by(t);
 		break;
 	case FIXUP_BLOCK64:
-		*(u64_unaligned *)at = *(const u64_unaligned *)site - (u64)(uintptr_t)b;
+		*(u64_unaligned *)at -= (u64)(uintptr_t)t->block;
 		break;
 	case FIXUP_INSN64:
 	case FIXUP_LINE:
-		*(u64_unaligned *)at = 0;
+		*(u64_unaligned *)at = f->index;
 		break;
 	case FIXUP_BLOCK32:
-	case FIXUP_LINK32:
 	case FIXUP_NUMBER:
+	case FIXUP_LINK32:
 	case FIXUP_KEY:
-		*(u32_unaligned *)at = 0;
+		*(u32_unaligned *)at = f->index;
 		break;
 	case FIXUP_LANDING:
+	case NFIXUP_KINDS:
 		break;
 	}
 }
 
-void kept_fixup_fill_in(struct trans *t, const struct fixup *f)
+void kept_fixup_neutralize(const struct trans *t, struct kept_code code, u16 *places)
 {
-	struct block *b = t->block;
-	gpa_t line = (b->gpa & PAGE_MASK) + f->index * LINE_SIZE;
-	u8 *at = b->code + f->at;
+	const struct fixups *fixups = &t->fixups;
 
-	switch ((enum fixup_kind)f->kind) {
-	case FIXUP_THUNK:
-		*(s32_unaligned *)at = t->eng->code_rw + *(const u32_unaligned *)at - (at + 4);
-		break;
-	case FIXUP_BLOCK64:
-		*(u64_unaligned *)at += (u64)(uintptr_t)b;
-		break;
-	case FIXUP_INSN64:
-		*(u64_unaligned *)at = (u64)(uintptr_t)(t->copies[0] + f->index);
-		break;
-	case FIXUP_BLOCK32:
-		*(u32_unaligned *)at = meta_offset(t, b);
-		break;
-	case FIXUP_LINK32:
-		*(u32_unaligned *)at = meta_offset(t, &b->link[f->index]);
-		break;
-	case FIXUP_NUMBER:
-		*(u32_unaligned *)at = t->eng->nblocks;
-		break;
-	case FIXUP_LINE:
-		*(s32_unaligned *)at = kept_fixup_line_buffer(line);
-		*(u32_unaligned *)(at + 4) = timing_code_key(line);
-		break;
-	case FIXUP_KEY:
-		*(u32_unaligned *)at = timing_code_key(line);
-		break;
-	case FIXUP_LANDING:
-		check_enterable(t->eng, at);
-		break;
+	for (u32 kind = 0; kind < NFIXUP_KINDS; kind++) {
+		for (u32 i = 0; i < fixups->n; i++) {
+			const struct fixup *f = &fixups->fixup[i];
+
+			if (f->kind != kind)
+				continue;
+			neutralize(t, f, code.bytes + f->at);
+			*places++ = f->at;
+		}
 	}
+}
+
+/* --- recalling it --- */
+
+/* The fixups of one kind. By value: what is filled in could be anything, for all that a compiler
+ * knows. */
+struct fixup_group {
+	struct kept_code code;
+	const u16 *places;
+	u32 n;
+};
+
+static void *place(struct fixup_group g, u32 i)
+{
+	return g.code.bytes + g.places[i];
+}
+
+/* Do the bytes of number i, so many, lie within the code? */
+static bool inside(struct fixup_group g, u32 i, u32 bytes)
+{
+	return g.places[i] + bytes <= g.code.size;
+}
+
+static bool add_32(struct fixup_group g, u32 what)
+{
+	for (u32 i = 0; i < g.n; i++) {
+		if (!inside(g, i, 4))
+			return false;
+		*(u32_unaligned *)place(g, i) += what;
+	}
+	return true;
+}
+
+static bool add_64(struct fixup_group g, u64 what)
+{
+	for (u32 i = 0; i < g.n; i++) {
+		if (!inside(g, i, 8))
+			return false;
+		*(u64_unaligned *)place(g, i) += what;
+	}
+	return true;
+}
+
+static bool fill_in_links(const struct trans *t, struct fixup_group g)
+{
+	for (u32 i = 0; i < g.n; i++) {
+		u32_unaligned *at = place(g, i);
+
+		if (!inside(g, i, 4) || *at >= t->block->nlinks)
+			return false;
+		*at = meta_offset(t, &t->block->link[*at]);
+	}
+	return true;
+}
+
+static bool fill_in_insns(const struct trans *t, struct fixup_group g)
+{
+	for (u32 i = 0; i < g.n; i++) {
+		u64_unaligned *at = place(g, i);
+
+		if (!inside(g, i, 8) || *at >= t->ncopies)
+			return false;
+		*at = (u64)(uintptr_t)(t->copies[0] + *at);
+	}
+	return true;
+}
+
+static bool fill_in_lines(const struct trans *t, struct fixup_group g, bool buffers)
+{
+	for (u32 i = 0; i < g.n; i++) {
+		u32_unaligned *at = place(g, i);
+		gpa_t line;
+
+		if (!inside(g, i, buffers ? 8 : 4) || *at >= PAGE_LINES)
+			return false;
+		line = (t->block->gpa & PAGE_MASK) + *at * LINE_SIZE;
+		if (buffers)
+			*at++ = kept_fixup_line_buffer(line);
+		*at = timing_code_key(line);
+	}
+	return true;
+}
+
+static bool note_landings(const struct trans *t, struct fixup_group g)
+{
+	for (u32 i = 0; i < g.n; i++) {
+		if (!inside(g, i, 4))
+			return false;
+		check_enterable(t->eng, t->block->code + g.places[i]);
+	}
+	return true;
+}
+
+static u32 sum(const struct kept_fixups *counts)
+{
+	u32 n = 0;
+
+	for (u32 kind = 0; kind < NFIXUP_KINDS; kind++)
+		n += counts->n[kind];
+	return n;
+}
+
+static struct fixup_group take(struct fixup_group *rest, u32 n)
+{
+	struct fixup_group g = { .code = rest->code, .places = rest->places, .n = n };
+
+	rest->places += n;
+	return g;
+}
+
+bool kept_fixup_fill_in(const struct trans *t, struct kept_code code,
+			const struct kept_fixups *counts, const u16 *places)
+{
+	struct fixup_group rest = { .code = code, .places = places };
+	const u16 *n = counts->n;
+
+	return sum(counts) == counts->all && add_32(take(&rest, n[FIXUP_THUNK]), moved_by(t)) &&
+	       add_64(take(&rest, n[FIXUP_BLOCK64]), (u64)(uintptr_t)t->block) &&
+	       fill_in_insns(t, take(&rest, n[FIXUP_INSN64])) &&
+	       add_32(take(&rest, n[FIXUP_BLOCK32]), meta_offset(t, t->block)) &&
+	       fill_in_links(t, take(&rest, n[FIXUP_LINK32])) &&
+	       add_32(take(&rest, n[FIXUP_NUMBER]), t->eng->nblocks) &&
+	       note_landings(t, take(&rest, n[FIXUP_LANDING])) &&
+	       fill_in_lines(t, take(&rest, n[FIXUP_LINE]), true) &&
+	       fill_in_lines(t, take(&rest, n[FIXUP_KEY]), false);
 }

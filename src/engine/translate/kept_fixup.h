@@ -2,24 +2,32 @@
 /*
  * Fixups of kept blocks (kept_block.c): a place in a block's code that is not the same in another
  * process, or for a page at another physical address, gets a neutral value when the block is kept,
- * and is filled in when it is recalled.
+ * and is filled in when it is recalled. A kept block has a table of the places, those of each kind
+ * side by side; if a fixup has an index, that is its neutral value.
  */
 #ifndef ENGINE_TRANSLATE_KEPT_FIXUP_H
 #define ENGINE_TRANSLATE_KEPT_FIXUP_H
 
 #include "engine/translate/trans.h"
 
-/* What a fixup may lead to. */
-struct fixup_bounds {
-	u32 code_size, ncopies, nlinks;
+/* How many there are, and of each kind. */
+struct kept_fixups {
+	u16 all, n[NFIXUP_KINDS];
 };
 
-/* Nothing of it lies outside. */
-bool kept_fixup_sound(const struct fixup *f, const struct fixup_bounds *bounds);
-/* In a copy of the block's code. */
-void kept_fixup_neutralize(const struct trans *t, const struct fixup *f, u8 *code);
-/* In the code of t->block, a copy of what was kept; its tables are made. */
-void kept_fixup_fill_in(struct trans *t, const struct fixup *f);
+/* A copy of the code of t->block, which kept_fixup_neutralize() and kept_fixup_fill_in() change. */
+struct kept_code {
+	u8 *bytes;
+	u32 size;
+};
+
+struct kept_fixups kept_fixup_count(const struct fixups *fixups);
+/* Sets the places of all. */
+void kept_fixup_neutralize(const struct trans *t, struct kept_code code, u16 *places);
+/* False: one of them leads out of the code or of the block's tables, which are made; or the
+ * numbers of all kinds are not those of all. */
+bool kept_fixup_fill_in(const struct trans *t, struct kept_code code,
+			const struct kept_fixups *counts, const u16 *places);
 
 /* --- lines of code: emit_observe.c --- */
 

@@ -49,21 +49,16 @@ const u8 *source_rest(const struct trans *t, u32 offset, u32 *n)
 	return t->source.copy[offset / PAGE_SIZE]->bytes + offset % PAGE_SIZE;
 }
 
-bool source_load(struct trans *t, u32 from, u32 to)
+bool source_load_lines(struct trans *t, u64 lines)
 {
 	struct source *s = &t->source;
 	u64 used = s->used[0];
 	bool ok = true;
 
-	for (u32 line = from / LINE; line <= (to - 1) / LINE && ok; line++)
-		ok = load_line(s, 0, line);
+	for (; lines && ok; lines &= lines - 1)
+		ok = load_line(s, 0, __builtin_ctzll(lines));
 	s->used[0] = used;
 	return ok;
-}
-
-void source_use(struct trans *t, u32 from, u32 to)
-{
-	t->source.used[0] |= MASK((to - 1) / LINE, from / LINE);
 }
 
 /* Ranges grow at their ends, as code is read. */

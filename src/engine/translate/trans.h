@@ -301,7 +301,7 @@ struct trans {
 
 	struct source source;
 	bool keeps; /* the block will be kept, under this key: kept_block.c */
-	u64 key[2], circumstances[2];
+	u64 key[2], page_key[2], circumstances[2];
 	struct fixups fixups;
 	struct insn *copies[BLOCK_INSNS + 1]; /* instructions that C executes */
 	u32 ncopies;
@@ -500,11 +500,21 @@ u32 source_bytes(struct trans *t, u32 offset, u8 *out);
 /* The rest, from offset, of a line that has been read. */
 const u8 *source_rest(const struct trans *t, u32 offset, u32 *n);
 bool source_spans(const struct trans *t); /* has the second page been opened? */
-/* Makes the copy of these bytes of the first page current, without using them. False: the program's
- * memory faults. */
-bool source_load(struct trans *t, u32 from, u32 to);
-/* Uses them. */
-void source_use(struct trans *t, u32 from, u32 to);
+/* The lines of the first page that have these bytes. */
+static inline u64 source_lines(u32 from, u32 to)
+{
+	return MASK((to - 1) / 64, from / 64);
+}
+
+/* Makes the copy of these lines of the first page current, without using them; or of these bytes.
+ * False: the program's memory faults. */
+bool source_load_lines(struct trans *t, u64 lines);
+static inline bool source_load(struct trans *t, u32 from, u32 to)
+{
+	u64 missing = source_lines(from, to) & ~t->source.loaded[0];
+
+	return likely(!missing) || source_load_lines(t, missing);
+}
 
 /* kept_block.c: finds the block among those that were kept, and makes it; false: it is to be
  * translated. Sets t->keeps. */
