@@ -257,6 +257,45 @@ static void recalled_blocks_end_at_the_same_instruction(void **state)
 	try_budgets(&(struct setting){ .wanted = CYCLES, .full = true });
 }
 
+/* As after a page fault, which leaves RF in the flags: the instruction is executed alone. */
+static void run_stepped(const struct kept *kept, struct result *r)
+{
+	struct machine m;
+	enum exit_reason exit;
+
+	machine_create(&m);
+	machine_load(&m, work_start, (size_t)(work_end - work_start));
+	m.cpu->port.kept = kept;
+	do {
+		m.cpu->rflags |= FL_RF;
+		exit = machine_run(&m, 1);
+	} while (exit == EXIT_BUDGET);
+	assert_int_equal(exit, EXIT_IO);
+	memcpy(r->regs, m.cpu->regs, sizeof(r->regs));
+	memcpy(r->memory, m.ram + IMAGE_DATA, sizeof(r->memory));
+	r->tally = m.cpu->port.tally;
+	r->translated = m.cpu->engine->blocks_made;
+	r->recalled = m.cpu->engine->blocks_recalled;
+	machine_destroy(&m);
+}
+
+static void instructions_that_are_executed_alone_are_recalled(void **state)
+{
+	static struct result without, first, second;
+
+	(void)state;
+	empty_store();
+	run_stepped(NULL, &without);
+	run_stepped(kept_in_memory(), &first);
+	kept_in_memory_merge(NULL);
+	run_stepped(kept_in_memory(), &second);
+	assert_same(&without, &first);
+	assert_same(&without, &second);
+	assert_true(first.translated > 20);
+	assert_int_equal(second.recalled, first.translated);
+	assert_int_equal(second.translated, 0);
+}
+
 static u64 hits_of(void (*change)(struct machine *, struct kept *), const struct setting *s)
 {
 	static struct result r;
@@ -509,6 +548,7 @@ int main(void)
 		cmocka_unit_test(so_do_observed_ones),
 		cmocka_unit_test(lines_with_long_keys_are_not_kept),
 		cmocka_unit_test(recalled_blocks_end_at_the_same_instruction),
+		cmocka_unit_test(instructions_that_are_executed_alone_are_recalled),
 		cmocka_unit_test(blocks_are_recalled_for_what_they_were_made_for),
 		cmocka_unit_test(so_are_observed_ones),
 		cmocka_unit_test(code_that_differs_anywhere_is_translated),

@@ -28,7 +28,10 @@
  *     kept_mode(). What one counts has its constants in the block, and its mode in the key. Other
  *     counts than that of cycles have sets with numbers of this process. What is shown to the
  *     timing model is known by its linear address, which is in the key, and lines of code by their
- *     physical one, for which there are fixups.
+ *     physical one, for which there are fixups. Blocks of one instruction are kept if they are for
+ *     one that has to be executed alone (MODE_STEP): the guest's page faults make most of them,
+ *     and the next guest has the same ones. Where a slice ends (MODE_SINGLE) is another place
+ *     each time.
  *  4. Blocks of two pages are not kept, nor those that raise an exception instead of an
  *     instruction, whose length is not known.
  *  5. What is recalled before it is needed is what would be recalled then: the same key, the same
@@ -141,7 +144,7 @@ static bool kept_mode(const struct trans *t)
 	u32 mode = t->mode;
 
 	return (mode & MODE_CODE64) && !(cpu_counts(t->cpu, mode) & ~KEPT_COUNTS) &&
-	       !(mode & (MODE_STEP | MODE_SINGLE | MODE_LBR)) &&
+	       !(mode & (MODE_SINGLE | MODE_LBR)) &&
 	       (!(mode & MODE_OBSERVE_MEMORY) || kept_fixup_lines_fit(t->block->gpa));
 }
 
