@@ -74,7 +74,7 @@ bool kept_copy(const u8 *from, u64 room, struct kept_buffer *to)
  * read that could fault. */
 #define LINE	    64
 #define ENTRY_LINES 10
-#define NEXT_LINES  6
+#define NEXT_LINES  10
 
 static void prefetch_two(const u8 *from)
 {
@@ -95,7 +95,7 @@ void kept_expect(const struct kept *kept, u64 common)
 
 	kept_near(key, common, 0);
 	if (kept->store)
-		__builtin_prefetch(kept->store + KEPT_INDEX_AT + 8ull * kept_first_slot(key));
+		prefetch_two(kept->store + KEPT_INDEX_AT + 8ull * kept_first_slot(key));
 }
 
 static bool copy_from_slot(const struct kept *kept, u64 slot, const u64 key[2],

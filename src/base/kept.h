@@ -31,7 +31,8 @@
 
 #define KEPT_SLOTS  (1u << 21)
 #define KEPT_PROBES 32
-#define KEPT_LINE   8 /* slots in a line of the host's cache */
+#define KEPT_LINE   8		    /* slots in a line of the host's cache */
+#define KEPT_NEAR   (2 * KEPT_LINE) /* first slots of keys that are looked for together */
 #define KEPT_ALIGN  16
 #define KEPT_BODY   (12u << 10) /* bytes of an entry's body at most */
 
@@ -169,11 +170,10 @@ static inline u32 kept_nth_slot(const u64 key[2], u32 n)
 	return (line * KEPT_LINE + (key[0] + n) % KEPT_LINE) % KEPT_SLOTS;
 }
 
-/* Makes the first slot of a key one of the line that belongs to a common hash; place < KEPT_LINE.
- */
+/* Makes the first slot of a key one of those that belong to a common hash; place < KEPT_NEAR. */
 static inline void kept_near(u64 key[2], u64 common, u32 place)
 {
-	u64 first = common % (KEPT_SLOTS / KEPT_LINE) * KEPT_LINE + place;
+	u64 first = common % (KEPT_SLOTS / KEPT_NEAR) * KEPT_NEAR + place;
 
 	key[0] = (key[0] & ~(u64)(KEPT_SLOTS - 1)) | first;
 }

@@ -177,10 +177,10 @@ static void hash_circumstances(struct trans *t, const struct kept *kept)
 	kept_hash(&c, sizeof(c), t->circumstances);
 }
 
-/* Bytes of a page whose blocks have their first slots in one line of the index. Three or four
- * blocks of such a part are executed on average, so that few have no room in their line. */
-#define PART	   128
-#define PART_SHARE (PART / KEPT_LINE)
+/* Bytes of a page whose blocks have their first slots near each other. Seven blocks of such a part
+ * are executed on average. */
+#define PART	   256
+#define PART_SHARE (PART / KEPT_NEAR)
 
 static u64 part_hash(const u64 page[2], u32 offset)
 {
@@ -188,8 +188,9 @@ static u64 part_hash(const u64 page[2], u32 offset)
 }
 
 /*
- * Blocks of one page are looked up one after the other, so those of a part have slots in one line
- * of the index, and when a page is first looked for the lines of all its parts are prefetched.
+ * Blocks of one page are looked up one after the other, so those of a part have slots in two
+ * lines of the index, and when a page is first looked for the lines of all its parts are
+ * prefetched.
  * Pages of different programs at the same address are told apart by their first line. False: the
  * page cannot be read.
  */
