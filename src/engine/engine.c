@@ -70,6 +70,7 @@ int engine_create(struct cpu *cpu)
 	if (eng == MAP_FAILED)
 		return -ENOMEM;
 	eng->hot_after = ENGINE_HOT_AFTER;
+	eng->unshared_next = NO_RIP;
 	eng->fences = cpu->port.harden;
 	eng->epoch = eng->changed_epoch[SPACE_OS] = eng->changed_epoch[SPACE_USR] = 1;
 	cpu->engine = eng;

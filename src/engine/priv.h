@@ -203,6 +203,8 @@ struct unacked_claim {
 
 #define UNACKED_MAX 256
 
+#define NO_RIP BIT(63) /* not canonical */
+
 #define FETCH_CACHE 2048
 
 struct fetch_kind {
@@ -267,6 +269,9 @@ struct engine {
 	u64 effort_start; /* cpu->port.effort when the run began */
 	u64 effort_limit; /* how much more of it there may be */
 	bool single_step; /* the next block has one instruction and ends the visit: MODE_STEP */
+	/* The next block, if it is at this RIP, is one of MODE_UNSHARED: a check that several
+	 * accesses share has failed. NO_RIP: it is not. */
+	u64 unshared_next;
 	/* Bounded by the budget or a trip, not by a share: a new slice would be no longer. */
 	bool last_slice;
 	/* The slice ends one instruction before a trip: count.c, invariant 7. */

@@ -328,10 +328,11 @@ static enum turn bad_call(struct cpu *cpu, const struct block *block)
 static void link_to(struct cpu *cpu, struct link *link, u32 mode)
 {
 	u64 deaths = cpu->engine->blocks_dropped;
+	bool single_step = cpu->engine->single_step;
 	enum guest_fault fault;
 	struct block *to;
 
-	/* Without a link the next visit would end here again: execute the instruction by itself. */
+	/* If no block is found the next visit would end here again: execute it by itself. */
 	if (link->unshared)
 		cpu->engine->single_step = true;
 	if (unlikely(cpu->engine->profile) || count_stops_here(cpu))
@@ -345,7 +346,12 @@ static void link_to(struct cpu *cpu, struct link *link, u32 mode)
 		return;
 	if (!link->guard)
 		link_set(cpu->engine, link, to);
-	if (link->unshared || !jump_usable(mode))
+	if (link->unshared) {
+		cpu->engine->single_step = single_step;
+		cpu->engine->unshared_next = cpu->rip;
+		return;
+	}
+	if (!jump_usable(mode))
 		return;
 	jump_update_key(cpu, mode);
 	if (link->guard && jump_pages_current(cpu))
@@ -435,7 +441,7 @@ static enum turn enter(struct cpu *cpu, u32 mode, const void *code, const struct
 {
 	enum leave why;
 
-	check_entry(cpu, code, mode);
+	check_entry(cpu, code, mode | (block ? block->mode & MODE_UNSHARED : 0));
 	fpu_load(cpu);
 	flags_to_aflags(cpu);
 	cpu->engine->in_translated_code = true;
@@ -496,7 +502,7 @@ static void update_cache(struct cpu *cpu)
 static enum turn visit(struct cpu *cpu)
 {
 	struct engine *eng = cpu->engine;
-	u32 mode = cpu_priv(cpu)->mode & ~(u32)MODE_IOPL_OK;
+	u32 mode = cpu_priv(cpu)->mode & ~(u32)MODE_IOPL_OK, unshared = 0;
 	const void *known = NULL;
 	enum guest_fault fault;
 	struct block *block;
@@ -513,17 +519,20 @@ static enum turn visit(struct cpu *cpu)
 	notice_segment(cpu, mode);
 	notice_rare_modes(cpu);
 	update_cache(cpu);
-	if (jump_usable(mode))
+	if (jump_usable(mode) && eng->unshared_next == cpu->rip)
+		unshared = MODE_UNSHARED;
+	else if (jump_usable(mode))
 		known = jump_find(cpu, mode);
+	eng->unshared_next = NO_RIP;
 	if (known)
 		return enter(cpu, mode, known, NULL);
-	block = block_find(cpu, mode, &fault);
+	block = block_find(cpu, mode | unshared, &fault);
 	if (!block)
 		return fault == FAULT_EXIT ? TURN_RETURN : TURN_AGAIN;
-	if (jump_usable(mode)) {
+	if (jump_usable(mode))
 		jump_update_key(cpu, mode);
+	if (jump_usable(mode) && !unshared)
 		jump_insert(cpu, block);
-	}
 	if (unlikely(eng->profile))
 		profile_visit(cpu, block);
 	return enter(cpu, mode, exec_view(eng, block->code), block);

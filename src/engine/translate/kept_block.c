@@ -29,9 +29,9 @@
  *     counts than that of cycles have sets with numbers of this process. What is shown to the
  *     timing model is known by its linear address, which is in the key, and lines of code by their
  *     physical one, for which there are fixups. Blocks of one instruction are kept if they are for
- *     one that has to be executed alone (MODE_STEP): the guest's page faults make most of them,
- *     and the next guest has the same ones. Where a slice ends (MODE_SINGLE) is another place
- *     each time.
+ *     one that has to be executed alone (MODE_STEP), as after a page fault, which leaves RF in the
+ *     flags: the next guest has the same faults. Where a slice ends (MODE_SINGLE) is another
+ *     place each time.
  *  4. Blocks of two pages are not kept, nor those that raise an exception instead of an
  *     instruction, whose length is not known.
  *  5. What is recalled before it is needed is what would be recalled then: the same key, the same
