@@ -12,6 +12,7 @@
 #include <cmocka.h>
 
 #include "cpu/mode.h"
+#include "engine/priv.h"
 #include "guest/machine.h"
 #include "x86/paging.h"
 
@@ -545,6 +546,31 @@ static void a_bad_return_faults_in_hot_code(void **state)
 	assert_int_equal(machine_retired(m), 2 + 99 * 8 + 5 + 1);
 }
 
+/* Accesses that would share a check if a page did not end between them. */
+GUEST_CODE(apart, "mov $0x100ff8, %esi\n"
+		  "mov (%rsi), %rax\n"
+		  "mov 8(%rsi), %rbx\n"
+		  "mov 16(%rsi), %rdx\n"
+		  "out %al, $0xf4\n");
+
+/* One block that shares, and one that does not: none begins in between. */
+static void a_check_that_fails_takes_one_more_block(void **state)
+{
+	struct machine m;
+
+	(void)state;
+	machine_create(&m);
+	machine_load(&m, apart_start, (size_t)(apart_end - apart_start));
+	for (u64 i = 0; i < 3; i++)
+		((u64 *)(m.ram + 0x100ff8))[i] = i + 7;
+	assert_int_equal(machine_run(&m, 100), EXIT_IO);
+	assert_int_equal(m.cpu->regs[RAX], 7);
+	assert_int_equal(m.cpu->regs[RBX], 8);
+	assert_int_equal(m.cpu->regs[RDX], 9);
+	assert_int_equal(m.cpu->engine->blocks_made, 2);
+	machine_destroy(&m);
+}
+
 int main(void)
 {
 	const struct CMUnitTest tests[] = {
@@ -562,6 +588,7 @@ int main(void)
 		cmocka_unit_test(returns_follow_the_page_tables),
 		cmocka_unit_test(a_bad_return_faults),
 		cmocka_unit_test(a_bad_return_faults_in_hot_code),
+		cmocka_unit_test(a_check_that_fails_takes_one_more_block),
 	};
 
 	return cmocka_run_group_tests(tests, machine_set_up, machine_tear_down);
