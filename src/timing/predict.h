@@ -19,6 +19,15 @@
  * SURE_AFTER is more than the longest history, so that a loop whose exit the tables can foresee
  * never becomes sure.
  *
+ * Plain branches. History does not help with outcomes by chance. So each branch has a three-bit
+ * counter of its own beside the tables. If they saved fewer than PLAIN_HELPED misses against it in
+ * a window of PLAIN_WINDOW outcomes, the branch is plain: its counter alone predicts it, and the
+ * tables do not learn it, until it has missed PLAIN_MISSES << level times. Then the tables learn it
+ * for a window, and are judged in those after it. The level rises each time the branch is plain,
+ * and falls with each window in which the tables helped. While the counter of a plain branch is
+ * saturated the branch is sure too, and history has of it what it has of sure ones: one more such
+ * outcome changes nothing, and translated code needs to know no other rule.
+ *
  * All zeroes is the state of a processor that has seen no branch; predict_init() adds constants.
  * Nothing here depends on anything but the branches shown: the same branches leave the same state.
  */
@@ -41,6 +50,11 @@
 #define SURE_TAKEN     2u
 #define SURE_BITS      13 /* of conditional branches: log2 of the entries */
 #define SURE_TARGETS   11 /* of indirect ones */
+
+#define PLAIN_WINDOW 1024u
+#define PLAIN_HELPED 2
+#define PLAIN_MISSES 16u
+#define PLAIN_LEVELS 7u /* the highest */
 
 /* The most that a row of params.def may ask for. */
 #define TAGE_TABLES   6
@@ -68,8 +82,16 @@ struct sure {
 	u8 taken : 1;  /* the last outcome */
 	u8 tables : 3; /* only the first so many tagged tables may have an entry for it */
 	u8 known : 1;  /* it was taken once */
-	s8 base;       /* the counter without history, -2 to 1; negative: not taken */
+	u8 plain : 1;  /* `own` alone predicts it */
+	u8 warm : 1;   /* the tables have learned it for a window */
+	s8 base : 4;   /* the tables' counter without history, -2 to 1; negative: not taken */
+	u8 level : 4;  /* it is plain for PLAIN_MISSES << level misses */
+	s8 own;	       /* a counter for all its outcomes, -4 to 3 */
+	s8 helped;     /* misses that the tables saved in this window */
+	u16 count;     /* outcomes in this window; of a plain branch: misses */
 };
+
+_Static_assert(sizeof(struct sure) == 8, "translated code finds it by address");
 
 /* An indirect branch, by predict_target_place(). */
 struct sure_target {

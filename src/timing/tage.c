@@ -202,15 +202,81 @@ static void count_run(struct sure *s, bool taken)
 	s->sure = s->run < SURE_AFTER ? 0 : taken ? SURE_TAKEN : SURE_NOT_TAKEN;
 }
 
+/* --- branches that history does not help: predict.h --- */
+
+static bool own_missed(struct sure *s, bool taken)
+{
+	bool wrong = (s->own >= 0) != taken;
+
+	step(&s->own, taken, COUNTER_MIN, COUNTER_MAX);
+	return wrong;
+}
+
+/* The tables begin to learn it again. */
+static __attribute__((noinline)) void end_plain(struct sure *s)
+{
+	s->plain = s->warm = 0;
+	s->level += s->level < PLAIN_LEVELS;
+	s->count = s->run = s->sure = 0;
+	s->helped = 0;
+}
+
+static inline bool plain_missed(struct sure *s, bool taken, bool wrong)
+{
+	s->known |= taken;
+	s->sure = s->own == COUNTER_MAX ? SURE_TAKEN : s->own == COUNTER_MIN ? SURE_NOT_TAKEN : 0;
+	if (wrong && ++s->count == PLAIN_MISSES << s->level)
+		end_plain(s);
+	return wrong;
+}
+
+static __attribute__((noinline)) void end_window(struct sure *s)
+{
+	if (s->warm && s->helped < PLAIN_HELPED)
+		s->plain = 1;
+	else if (s->warm)
+		s->level -= s->level > 0;
+	s->warm = 1;
+	s->count = 0;
+	s->helped = 0;
+}
+
+/* Who was wrong: the tables, its own counter? A window also ends where the range of `helped` does.
+ */
+static inline void judge(struct sure *s, bool wrong, bool own_wrong)
+{
+	s->helped += own_wrong - wrong;
+	s->count++;
+	if (unlikely((s->count == PLAIN_WINDOW) | (s->helped == 127) | (s->helped == -128)))
+		end_window(s);
+}
+
+/* A branch that is sure, plain or both. */
+static inline bool missed_by_address(struct sure *s, bool taken)
+{
+	bool wrong;
+
+	if (s->sure == (taken ? SURE_TAKEN : SURE_NOT_TAKEN))
+		return false;
+	wrong = own_missed(s, taken);
+	if (s->plain)
+		return plain_missed(s, taken, wrong);
+	count_run(s, taken);
+	return true;
+}
+
 static inline __attribute__((always_inline)) bool missed(struct predict *p, u64 from, bool taken)
 {
 	struct sure *s = &p->sure[predict_place(from)];
-	u8 sure = s->sure;
+	bool own_wrong, wrong;
 
-	if (sure == (taken ? SURE_TAKEN : SURE_NOT_TAKEN))
-		return false;
+	if (s->sure | s->plain)
+		return missed_by_address(s, taken);
+	own_wrong = own_missed(s, taken);
 	count_run(s, taken);
-	return sure || tables_missed(p, s, from, taken);
+	wrong = tables_missed(p, s, from, taken);
+	judge(s, wrong, own_wrong);
+	return wrong;
 }
 
 static bool outcome(struct timing *t, bool wrong, enum retire_class class)

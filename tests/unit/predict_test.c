@@ -209,6 +209,100 @@ static void only_branches_that_are_ever_taken_are_on_the_path(void **state)
 	assert_true(leaves_a_trace(true));
 }
 
+/* --- branches that history does not help --- */
+
+static u32 chance(void)
+{
+	static u32 seed = 11;
+
+	return (seed = seed * 1103515245 + 12345) >> 16 & 0x7fff;
+}
+
+/* As translated code: of a branch that is sure C is told nothing. True: C was called. */
+static bool show_in_line(struct timing *t, u64 from, u64 to, bool way)
+{
+	struct predict *p = &t->predict;
+
+	if (p->sure[predict_place(from)].sure != (way ? SURE_TAKEN : SURE_NOT_TAKEN)) {
+		timing_conditional(t, from, to, way);
+		return true;
+	}
+	if (way)
+		predict_taken(p, from, to, false);
+	return false;
+}
+
+/* How many of `turns` outcomes, all but a tenth of them the same by chance, C is told. */
+static u32 calls_of_chance(u32 turns, bool mostly)
+{
+	u32 calls = 0;
+
+	for (u32 i = 0; i < turns; i++) {
+		calls += show_in_line(timing, BRANCH, TARGET, (chance() % 10 < 9) == mostly);
+		show_in_line(timing, LOOP, BRANCH, true);
+	}
+	return calls;
+}
+
+static void a_branch_by_chance_is_mostly_predicted_in_line(void **state)
+{
+	(void)state;
+	for (u32 mostly = 0; mostly < 2; mostly++) {
+		calls_of_chance(100000, mostly);
+		taken(RETIRE_COND_MISSES);
+		assert_in_range(calls_of_chance(10000, mostly), 1000, 4000);
+		assert_in_range(taken(RETIRE_COND_MISSES), 900, 1300);
+	}
+}
+
+/* However long the branch was plain. */
+static void a_pattern_that_begins_later_is_learned(void **state)
+{
+	(void)state;
+	calls_of_chance(1000000, true);
+	misses_of_pattern(64, 200 * 64);
+	assert_int_equal(misses_of_pattern(64, 10 * 64), 0);
+}
+
+static void a_loop_that_begins_later_is_learned(void **state)
+{
+	(void)state;
+	calls_of_chance(1000000, true);
+	misses_of_loop(5000, 8);
+	assert_int_equal(misses_of_loop(100, 8), 0);
+}
+
+/* Patterns, loops and chance, of more branches than places for them. */
+static void show_phases(struct timing *t, bool in_line)
+{
+	u32 seed = 9;
+
+	for (u32 i = 0; i < 400000; i++) {
+		u32 r = (seed = seed * 1103515245 + 12345) >> 16, which = r % 4;
+		u64 from = 0x2000 + 64 * which + 0x10000 * (i >> 17);
+		bool way = which == 0 ? (r >> 3) % 16 > 0 : which == 1 ? bits[i % 32] : which == 2;
+
+		if (in_line)
+			show_in_line(t, from, TARGET, way);
+		else
+			timing_conditional(t, from, TARGET, way);
+	}
+}
+
+static void it_makes_no_difference_what_is_predicted_in_line(void **state)
+{
+	u64 counts[NRETIRE] = { 0 };
+	void *first = memory;
+	struct timing *again = create(*state, counts);
+
+	show_phases(timing, true);
+	show_phases(again, false);
+	assert_memory_equal(count, counts, sizeof(counts));
+	assert_memory_equal(&timing->predict, &again->predict, sizeof(again->predict));
+	free(again);
+	free(first);
+}
+
 /* --- targets --- */
 
 /* A jump to targets so many bytes apart, and back from each. Of numbers modulo four no two follow
@@ -356,6 +450,10 @@ int main(void)
 		TEST(a_branch_remembers_another_beyond_many),
 		TEST(a_sure_branch_surprises_once),
 		TEST(only_branches_that_are_ever_taken_are_on_the_path),
+		TEST(a_branch_by_chance_is_mostly_predicted_in_line),
+		TEST(a_pattern_that_begins_later_is_learned),
+		TEST(a_loop_that_begins_later_is_learned),
+		TEST(it_makes_no_difference_what_is_predicted_in_line),
 		TEST(an_indirect_branch_learns_a_sequence),
 		TEST(targets_at_the_same_place_of_their_lines_look_alike_to_amd),
 		TEST(a_barrier_forgets_targets),
