@@ -6,8 +6,9 @@
  * fpu_save(): libc is allowed.
  *
  * A program that starts fills a hundred megabytes in its first second, and the host takes a tenth
- * of that time to find and clear them. So once a processor has made many blocks a thread maps
- * memory ahead of it. Invariants:
+ * of that time to find and clear them. So each processor has a thread, which maps memory ahead of
+ * it once it has made many blocks. It is made with the processor: a VMM may forbid its threads to
+ * make others later (seccomp). Invariants:
  *
  *  1. The thread calls madvise() and reads no memory that it maps.
  *  2. While eng->populating is set, what is mapped (code_ready and the like) is the thread's;
@@ -48,7 +49,7 @@
 /* A huge page that takes longer to fault in is slower than 512 small ones. */
 #define HUGE_NS	  1000000
 
-/* A processor that has made so much code gets a thread, which maps so much at once. */
+/* A processor that has made so much code asks the thread, which maps so much at once. */
 #define THREAD_AFTER	(1u << 20)
 #define THREAD_AHEAD	(4 * CACHE_STRIDE)
 #define THREAD_STACK	(64u << 10)
@@ -66,7 +67,7 @@ struct populator {
 	struct engine *eng;
 	pthread_t thread;
 	pid_t owner; /* a child of fork() has the memory, but not the thread */
-	bool tried, has_thread;
+	bool has_thread;
 	bool ending;
 	sem_t asked;
 	struct wanted wanted;
@@ -234,18 +235,6 @@ static bool start_thread(struct populator *p)
 	return !r;
 }
 
-/* Where there can be none the processor maps memory itself. */
-static bool has_thread(struct engine *eng)
-{
-	struct populator *p = eng->populator;
-
-	if (!p->tried && eng->code_next - eng->code_first > THREAD_AFTER) {
-		p->tried = true;
-		p->has_thread = start_thread(p);
-	}
-	return p->has_thread;
-}
-
 static void end_thread(struct populator *p)
 {
 	if (!p->has_thread || p->owner != getpid())
@@ -263,6 +252,7 @@ static bool create_populator(struct engine *eng)
 		return false;
 	p->eng = eng;
 	sem_init(&p->asked, 0, 0);
+	p->has_thread = start_thread(p); /* without one the processor maps memory itself */
 	eng->populator = p;
 	return true;
 }
@@ -292,7 +282,8 @@ static void want_news(struct engine *eng, struct kept_news *news, struct wanted 
 
 void cache_populate(struct engine *eng, const struct kept *kept)
 {
-	bool by_thread = has_thread(eng);
+	bool by_thread =
+		eng->populator->has_thread && eng->code_next - eng->code_first > THREAD_AFTER;
 	u64 ahead = by_thread ? THREAD_AHEAD : CACHE_STRIDE;
 	struct wanted w = { .code = eng->code_next + ahead, .meta = eng->meta_next + ahead };
 
