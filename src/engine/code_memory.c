@@ -13,35 +13,30 @@
 
 #include "base/memfile.h"
 
-/* Views begin at a multiple of this, so that huge pages can be mapped in both. */
+/* Views should begin at a multiple of this: then huge pages can be mapped in both. */
 #define ALIGNMENT (2u << 20)
 
-/* An aligned place in memory of so many bytes, reserved. */
-static u8 *reserve(size_t size)
+/* Such a place that is free now; NULL: there is none. */
+static u8 *aligned_place(size_t size)
 {
 	u8 *p = mmap(NULL, size + ALIGNMENT, PROT_NONE, MAP_PRIVATE | MAP_ANONYMOUS | MAP_NORESERVE,
 		     -1, 0);
-	size_t before = -(uintptr_t)p % ALIGNMENT;
 
 	if (p == MAP_FAILED)
 		return NULL;
-	if (before)
-		munmap(p, before);
-	munmap(p + before + size, ALIGNMENT - before);
-	return p + before;
+	munmap(p, size + ALIGNMENT);
+	return p + -(uintptr_t)p % ALIGNMENT;
 }
 
 static void *map(size_t size, int prot, int flags, int fd)
 {
-	u8 *place = reserve(size), *p = MAP_FAILED;
+	void *place = aligned_place(size), *p;
 
 	if (!place)
 		return NULL;
-	p = mmap(place, size, prot, MAP_SHARED | MAP_NORESERVE | MAP_FIXED | flags, fd, 0);
-	if (p != MAP_FAILED)
-		return p;
-	munmap(place, size);
-	return NULL;
+	/* A hint: if another thread was there first, it is elsewhere. */
+	p = mmap(place, size, prot, MAP_SHARED | MAP_NORESERVE | flags, fd, 0);
+	return p == MAP_FAILED ? NULL : p;
 }
 
 static int map_memfd(struct code_memory *memory, size_t size)

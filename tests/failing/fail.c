@@ -436,8 +436,11 @@ WRAP(pid_t, fork, void)
 	return FAILS(fork) ? -1 : __real_fork();
 }
 
+/* Threads that the library can do without have small stacks, and so attributes. */
 WRAP(int, pthread_create, pthread_t *thread, const pthread_attr_t *attr, void *(*start)(void *),
      void *arg)
 {
-	return FAILS(pthread_create) ? EAGAIN : __real_pthread_create(thread, attr, start, arg);
+	return fails(FAIL_pthread_create, __builtin_return_address(0), attr)
+		       ? EAGAIN
+		       : __real_pthread_create(thread, attr, start, arg);
 }

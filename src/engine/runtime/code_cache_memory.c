@@ -27,7 +27,6 @@
 #include <pthread.h>
 #include <semaphore.h>
 #include <signal.h>
-#include <stdlib.h>
 #include <sys/mman.h>
 #include <time.h>
 #include <unistd.h>
@@ -246,7 +245,7 @@ static void end_thread(struct populator *p)
 
 static bool create_populator(struct engine *eng)
 {
-	struct populator *p = calloc(1, sizeof(*p));
+	struct populator *p = map_lazily(sizeof(*p));
 
 	if (!p)
 		return false;
@@ -263,7 +262,7 @@ static void destroy_populator(struct populator *p)
 		return;
 	end_thread(p);
 	sem_destroy(&p->asked);
-	free(p);
+	munmap(p, sizeof(*p));
 }
 
 /* What is kept of a block takes about as much as all else of it: two steps ahead will do. */
