@@ -13,7 +13,7 @@
  *  1. The thread calls madvise() and reads no memory that it maps.
  *  2. While eng->populating is set, what is mapped (code_ready and the like) is the thread's;
  *     else it is the processor's, which is the only one to set it.
- *  3. Nothing waits for the thread: memory that it has not mapped yet is faulted in when it is
+ *  3. No run waits for the thread: memory that it has not mapped yet is faulted in when it is
  *     used.
  *
  * The same thread puts huge pages under code that stays. Cold code waits for the host's TLB, but a
