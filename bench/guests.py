@@ -176,7 +176,7 @@ def boot_seconds(accel, vpmu=None, **arguments):
     class Boot(Guest):
         def __init__(self):
             Machine.__init__(self, f"bench-boot-{accel}", accel=accel, **arguments)
-            self.vpmu = vpmu
+            self.vpmu, self.harden = vpmu, False
             self.extra = ["-name", "bench,debug-threads=on"]
 
         kernel_arguments = Machine.kernel_arguments
