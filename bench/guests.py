@@ -170,7 +170,7 @@ class Guest(Machine):
         return sample
 
 
-def boot_seconds(accel, vpmu=None, **arguments):
+def boot_seconds(accel, vpmu=None, cache=False, **arguments):
     """From start to user space, of a test guest as it comes."""
 
     class Boot(Guest):
@@ -180,6 +180,10 @@ def boot_seconds(accel, vpmu=None, **arguments):
             self.extra = ["-name", "bench,debug-threads=on"]
 
         kernel_arguments = Machine.kernel_arguments
+
+        def command(self):
+            command = super().command()
+            return command[:2] + ["--cache"] + command[2:] if cache else command
 
     with silence():
         begun = time.monotonic()

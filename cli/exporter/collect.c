@@ -29,6 +29,8 @@ static const struct {
 	{ "cycles_user", VM_CYCLES },
 	{ "exits", VM_EXITS },
 	{ "halt_exits", VM_EXITS_HALT },
+	{ "halt_poll_fail_ns", VM_HALTED_NS },
+	{ "halt_poll_success_ns", VM_HALTED_NS },
 	{ "halt_wait_ns", VM_HALTED_NS },
 	{ "hypercalls", VM_EXITS_HYPERCALL },
 	{ "instructions_os", VM_INSTRUCTIONS },

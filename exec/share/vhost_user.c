@@ -19,6 +19,7 @@
 #include <sys/socket.h>
 #include <unistd.h>
 
+#include "base/poll_window.h"
 #include "base/turns.h"
 #include "exec/sandbox.h"
 
@@ -316,14 +317,31 @@ static void end_turn(struct share *share)
 		turns_end(share->virtual_time->page);
 }
 
+/* Until one of the files has something to say. False: errno. */
+static bool wait_for(struct pollfd *files, u32 n, struct poll_window *window)
+{
+	struct poll_look look = poll_begin(window, POLL_MOST_NS);
+	int ready;
+
+	do
+		ready = poll(files, n, 0);
+	while (!ready && poll_again(window, &look));
+	if (!ready)
+		ready = poll(files, n, -1);
+	poll_learn(window, &look, POLL_MOST_NS);
+	return ready >= 0 || errno == EINTR;
+}
+
 static void serve(struct share *share)
 {
+	struct poll_window window = { 0 };
+
 	for (;;) {
 		struct pollfd wait[1 + MAX_QUEUES] = { { share->socket, POLLIN, 0 } };
 
 		for (u32 i = 0; i < MAX_QUEUES; i++)
 			wait[1 + i] = (struct pollfd){ share->queue[i].kick, POLLIN, 0 };
-		if (poll(wait, ARRAY_SIZE(wait), -1) < 0 && errno != EINTR) {
+		if (!wait_for(wait, ARRAY_SIZE(wait), &window)) {
 			share->error = errno;
 			return;
 		}

@@ -5,6 +5,9 @@
  * guards the list; it is held while eventfds are read, and while those that resample are written
  * (base/event_file.h).
  *
+ * The thread that waits does so for a second set, in which the first is the only file, asked for or
+ * not: one call takes its attention from all irqfds.
+ *
  * The program may also close our descriptors: closefrom(), a loop over all numbers. A wait then
  * ends for good, and no number is written to or closed that may stand for a file of the program by
  * then: a descriptor is ours as long as the epoll set has that very file under that number.
@@ -48,15 +51,38 @@ static bool watched(const struct irqfds *irqfds, int fd)
 	return !epoll_ctl(irqfds->epoll, EPOLL_CTL_MOD, fd, &event);
 }
 
+/* Is the thread to be woken? False: the descriptors are no longer ours. */
+static bool arm(const struct irqfds *irqfds, u32 events)
+{
+	struct epoll_event event = { .events = events, .data.fd = irqfds->epoll };
+
+	return !epoll_ctl(irqfds->bell, EPOLL_CTL_MOD, irqfds->epoll, &event);
+}
+
+/* That it arms the bell does no harm: the thread is woken once in vain. */
 static bool intact(const struct irqfds *irqfds)
 {
-	return watched(irqfds, irqfds->stop) && watched(irqfds, irqfds->timer);
+	return watched(irqfds, irqfds->stop) && watched(irqfds, irqfds->timer) &&
+	       arm(irqfds, EPOLLIN);
 }
 
 static void close_if_open(int fd)
 {
 	if (fd >= 0)
 		close(fd);
+}
+
+static int open_bell(struct irqfds *irqfds)
+{
+	struct epoll_event event = { .events = EPOLLIN, .data.fd = irqfds->epoll };
+	int r = 0;
+
+	irqfds->bell = epoll_create1(EPOLL_CLOEXEC);
+	if (irqfds->bell < 0 || epoll_ctl(irqfds->bell, EPOLL_CTL_ADD, irqfds->epoll, &event))
+		r = -errno;
+	if (r)
+		close_if_open(irqfds->bell);
+	return r;
 }
 
 int irqfd_open(struct irqfds *irqfds)
@@ -74,14 +100,19 @@ int irqfd_open(struct irqfds *irqfds)
 	r = irqfds->stop < 0 ? -errno : 0;
 	if (r)
 		goto close_timer;
+	r = open_bell(irqfds);
+	if (r)
+		goto close_stop;
 	r = watch(irqfds, irqfds->timer);
 	if (!r)
 		r = watch(irqfds, irqfds->stop);
 	if (!r)
 		r = -pthread_mutex_init(&irqfds->lock, NULL);
 	if (r)
-		goto close_stop;
+		goto close_bell;
 	return 0;
+close_bell:
+	close(irqfds->bell);
 close_stop:
 	close(irqfds->stop);
 close_timer:
@@ -126,8 +157,10 @@ void irqfd_close(struct irqfds *irqfds)
 	}
 	close_if_watched(irqfds, irqfds->timer);
 	close_if_watched(irqfds, irqfds->stop);
-	if (ours)
+	if (ours) {
+		close(irqfds->bell);
 		close(irqfds->epoll);
+	}
 	pthread_mutex_destroy(&irqfds->lock);
 }
 
@@ -364,9 +397,27 @@ static u32 take(struct irqfds *irqfds, struct irqfd_event *events, u32 n)
 
 void irqfd_wait(const struct irqfds *irqfds)
 {
-	struct pollfd wait = { irqfds->epoll, POLLIN, 0 };
+	struct pollfd wait = { irqfds->bell, POLLIN, 0 };
 
 	poll(&wait, 1, CHECK_MS);
+}
+
+bool irqfd_look_begin(const struct irqfds *irqfds)
+{
+	return arm(irqfds, 0);
+}
+
+bool irqfd_look(const struct irqfds *irqfds)
+{
+	struct pollfd now = { irqfds->epoll, POLLIN, 0 };
+
+	return poll(&now, 1, 0) > 0;
+}
+
+/* What came after the last look wakes the thread. */
+void irqfd_look_end(const struct irqfds *irqfds)
+{
+	arm(irqfds, EPOLLIN);
 }
 
 u32 irqfd_next(struct irqfds *irqfds, struct irqfd_event *events, u32 n)

@@ -7,6 +7,9 @@
  * A leaf: it knows numbers of interrupts (GSIs), not what they do. The owner's thread calls
  * irqfd_wait(), then irqfd_next(), and acts on what that returns.
  *
+ * Another thread of the owner may look for a while in its place, between irqfd_look_begin() and
+ * irqfd_look_end(): the thread that waits is not woken then, so that nobody has to be.
+ *
  * Threads: any; irqfd_next() and irqfd_take() under a lock of the owner. If events are acted upon
  * under that lock too, an irqfd that was taken away under it has nothing on its way any more.
  */
@@ -26,6 +29,7 @@ struct irqfd;
 struct irqfds {
 	pthread_mutex_t lock;
 	int epoll, timer, stop;
+	int bell; /* an epoll set with `epoll` alone: what the owner's thread waits for */
 	struct irqfd *first;
 	struct own_files resample_files;
 	u32 resampling; /* how many of them */
@@ -53,6 +57,10 @@ int irqfd_deassign(struct irqfds *irqfds, const struct kvm_irqfd *args, bool *la
 void irqfd_set_timer(struct irqfds *irqfds, u64 expiry); /* CLOCK_MONOTONIC, ns, or IRQFD_NEVER */
 void irqfd_stop(struct irqfds *irqfds); /* makes irqfd_next() return IRQFD_STOP, from then on */
 void irqfd_wait(const struct irqfds *irqfds); /* sleeps until something may have happened */
+/* One caller at a time. False: the program has closed the descriptors, and there is no look. */
+bool irqfd_look_begin(const struct irqfds *irqfds);
+bool irqfd_look(const struct irqfds *irqfds); /* may something have happened? */
+void irqfd_look_end(const struct irqfds *irqfds);
 /*
  * What happened: how many of up to n events were filled in. It may be none. Also returns IRQFD_STOP
  * if the program has closed the descriptors; then no further irqfd is assigned.

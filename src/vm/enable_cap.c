@@ -148,8 +148,10 @@ static int pmu_capability(struct vm *vm, u64 flags)
 
 static int halt_poll(struct vm *vm, u64 ns)
 {
-	(void)vm; /* we never poll: any limit is kept */
-	return ns >> 32 ? -EINVAL : 0;
+	if (ns >> 32)
+		return -EINVAL;
+	vm->set.halt_poll_ns = ns;
+	return 0;
 }
 
 static const struct {

@@ -4,6 +4,9 @@
  * changes; each loop reads the word first and looks for a reason to end second, so that no kick
  * falls between the check and the wait. Devices are waited for in vm/time/device_wait.c, a few
  * milliseconds at a time. Requests of the control socket are answered meanwhile.
+ *
+ * A vCPU that is halted looks for an interrupt before it sleeps (base/poll_window.h), and for what
+ * irqfds have to say: it is mostly a device that it waits for.
  */
 #include "vm/sleep.h"
 
@@ -17,6 +20,7 @@
 #include "vm/control/ask_vcpu.h"
 #include "vm/events.h"
 #include "vm/irq/apic.h"
+#include "vm/irq/irqchip.h"
 #include "vm/pmu/host.h"
 #include "vm/time/schedule.h"
 
@@ -54,6 +58,49 @@ static void wait_on_wake(struct vcpu *vcpu, u32 seen)
 	vcpu->stats.halt_wait_ns += clock_ns() - begun;
 }
 
+static bool woken(const struct vcpu *vcpu, u32 seen)
+{
+	return __atomic_load_n(&vcpu->wake, __ATOMIC_SEQ_CST) != seen;
+}
+
+/* The window's time; true: vcpu->wake is no longer `seen`. */
+static bool look_for_wake(struct vcpu *vcpu, u32 seen, struct poll_look *look)
+{
+	bool in_place = irq_look_begin(vcpu->vm), found;
+
+	WRITE_ONCE(vcpu->where, WHERE_IDLE);
+	do {
+		if (in_place)
+			irq_look(vcpu->vm);
+		found = woken(vcpu, seen);
+	} while (!found && poll_again(&vcpu->poll, look));
+	if (in_place)
+		irq_look_end(vcpu->vm);
+	WRITE_ONCE(vcpu->where, WHERE_HYPERVISOR);
+	return found;
+}
+
+static bool find_wake(struct vcpu *vcpu, u32 seen, struct poll_look *look)
+{
+	bool found = look_for_wake(vcpu, seen, look);
+	u64 ns = clock_ns() - look->begun;
+
+	vcpu->stats.halt_attempted_poll++;
+	vcpu->stats.halt_successful_poll += found;
+	*(found ? &vcpu->stats.halt_poll_success_ns : &vcpu->stats.halt_poll_fail_ns) += ns;
+	return found;
+}
+
+/* As wait_on_wake(), of a vCPU that is halted. */
+static void wait_halted(struct vcpu *vcpu, u32 seen)
+{
+	struct poll_look look = poll_begin(&vcpu->poll, sleep_limit(vcpu));
+
+	if (!vcpu->poll.ns || !find_wake(vcpu, seen, &look))
+		wait_on_wake(vcpu, seen);
+	poll_learn(&vcpu->poll, &look, READ_ONCE(vcpu->vm->set.halt_poll_ns));
+}
+
 /* What the control socket asks of the vCPU, which it has been kicked for. */
 static void serve_control(struct vcpu *vcpu)
 {
@@ -75,7 +122,10 @@ void sleep_until_woken(struct vcpu *vcpu)
 			lapic_timer_poll(&vcpu->lapic, apic_now(vcpu));
 		if (events_unaccepted(vcpu) || events_wake(vcpu) || vcpu_interrupted(vcpu))
 			break;
-		wait_on_wake(vcpu, seen);
+		if (vcpu->mp_state == KVM_MP_STATE_HALTED)
+			wait_halted(vcpu, seen);
+		else
+			wait_on_wake(vcpu, seen);
 	}
 	shared_wake(vcpu->cpu);
 	errno = saved_errno;

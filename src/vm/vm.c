@@ -37,6 +37,7 @@ struct vm *vm_create(const struct model *model)
 	vm->owner = getpid();
 	vm->serial = __atomic_add_fetch(&serial, 1, __ATOMIC_RELAXED);
 	vm->set.apic_bus_cycle_ns = 1;
+	vm->set.halt_poll_ns = POLL_MOST_NS;
 	pthread_mutex_init(&vm->slots_lock, NULL);
 	pthread_mutex_init(&vm->lock, NULL);
 	pthread_mutex_init(&vm->ring_lock, NULL);

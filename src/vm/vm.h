@@ -27,6 +27,7 @@
 #include <sys/types.h>
 
 #include "base/own_files.h"
+#include "base/poll_window.h"
 #include "base/types.h"
 #include "cpu/cpu.h"
 #include "cpu/mmu/exclusive.h"
@@ -111,6 +112,7 @@ struct vcpu {
 	/* A signal handler of the program ran on this thread: KVM_RUN returns EINTR. */
 	bool signalled;
 	bool sleeping;
+	struct poll_window poll; /* of a halted vCPU; the thread's only */
 	/* Times its thread was interrupted for one, and the system call it was in; the thread's
 	 * only. */
 	u32 samples;
@@ -154,6 +156,7 @@ struct vm_settings {
 	u64 x2apic_api;	      /* KVM_X2APIC_API_* */
 	u64 manual_dirty_log; /* KVM_DIRTY_LOG_MANUAL_* */
 	u64 apic_bus_cycle_ns;
+	u32 halt_poll_ns; /* how long a halted vCPU may look before it sleeps */
 	u32 max_vcpu_ids; /* 0: not limited by the program */
 	u32 bsp_id;
 	u32 reserved_ioapic_pins;

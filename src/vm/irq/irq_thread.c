@@ -2,7 +2,8 @@
 /*
  * The VM's own thread: turns signals of irqfds and expiries of the 8254 into interrupts. One per
  * VM, created with the first of them; it sleeps otherwise. It runs no code of the guest and none of
- * the program's signal handlers. On virtual time a vCPU that waited for a device delivers as well
+ * the program's signal handlers. A vCPU that is halted looks for itself at first, and the thread
+ * sleeps on: one thread less to be woken before the guest goes on. On virtual time a vCPU that waited for a device delivers as well
  * (vm/time/device_wait.c), and the 8254 is the vCPUs' alone.
  */
 #include <errno.h>
@@ -68,6 +69,32 @@ static void *serve(void *arg)
 		irqfd_wait(&vm->irqchip->irqfds);
 	while (serve_some(vm));
 	return NULL;
+}
+
+bool irq_look_begin(struct vm *vm)
+{
+	struct irqchip *chip = vm->irqchip;
+
+	if (!chip || !READ_ONCE(chip->has_thread) ||
+	    __atomic_exchange_n(&chip->is_looked_at, true, __ATOMIC_ACQUIRE))
+		return false;
+	if (irqfd_look_begin(&chip->irqfds))
+		return true;
+	__atomic_store_n(&chip->is_looked_at, false, __ATOMIC_RELEASE);
+	return false;
+}
+
+/* That the thread is to end is for the thread to see. */
+void irq_look(struct vm *vm)
+{
+	if (irqfd_look(&vm->irqchip->irqfds))
+		serve_some(vm);
+}
+
+void irq_look_end(struct vm *vm)
+{
+	irqfd_look_end(&vm->irqchip->irqfds);
+	__atomic_store_n(&vm->irqchip->is_looked_at, false, __ATOMIC_RELEASE);
 }
 
 /* On virtual time the vCPU delivers, too, and finds done what the thread has taken. */

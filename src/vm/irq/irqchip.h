@@ -50,6 +50,7 @@ struct irqchip {
 	/* Taking from irqfds and delivering; taking irqfds away. Before `lock`. */
 	pthread_mutex_t drain_lock;
 	struct irqfds irqfds;
+	bool is_looked_at; /* a halted vCPU looks for events in the thread's place. Atomic */
 };
 
 /* KVM_CREATE_IRQCHIP, or KVM_CAP_SPLIT_IRQCHIP. With vm->lock: 0 or -ENOMEM. */
@@ -95,6 +96,11 @@ void rtc_eoi_restore(struct vcpu *vcpu);
 /* irq_thread.c. Start: with vm->lock held; 0 or -errno. */
 int irq_thread_start(struct vm *vm);
 void irq_thread_end(struct vm *vm);
+/* A halted vCPU delivers in the thread's place. Begin: true if none does, until it ends. Not on
+ * virtual time, nor with irqchip->lock. */
+bool irq_look_begin(struct vm *vm);
+void irq_look(struct vm *vm);
+void irq_look_end(struct vm *vm);
 /* Delivers what irqfds have to say by now. Virtual time only. Not with irqchip->lock. */
 void irq_thread_drain(struct vm *vm);
 

@@ -126,13 +126,25 @@ bool outside_waits(struct vm *vm)
 	return outside->must_wait;
 }
 
-static void wait_for_device(struct turns *page)
+/* Looks for the device's next step before it sleeps: it often comes within microseconds. */
+static void wait_for_step(struct vm_outside *outside)
+{
+	u32 *turns = &outside->page->turns, seen = turns_read(turns);
+	u64 limit = seen & 1 ? WAIT_NS : WAIT_READ_NS;
+	struct poll_look look = poll_begin(&outside->poll, limit);
+
+	while (turns_read(turns) == seen && poll_again(&outside->poll, &look))
+		;
+	turns_wait(turns, seen, limit);
+	poll_learn(&outside->poll, &look, POLL_MOST_NS);
+}
+
+static void wait_for_device(struct vm_outside *outside)
 {
 	const struct timespec pause = { .tv_nsec = WAIT_READ_NS };
-	u32 seen = page ? turns_read(&page->turns) : 0;
 
-	if (page)
-		turns_wait(&page->turns, seen, seen & 1 ? WAIT_NS : WAIT_READ_NS);
+	if (outside->page)
+		wait_for_step(outside);
 	else
 		nanosleep(&pause, NULL);
 }
@@ -140,7 +152,7 @@ static void wait_for_device(struct turns *page)
 void outside_wait(struct vm *vm)
 {
 	if (outside_is_kicked(vm))
-		wait_for_device(vm->outside.page);
+		wait_for_device(&vm->outside);
 	else
 		turns_wait(&vm->outside.page->calls, vm->outside.calls_seen, WAIT_NS);
 }

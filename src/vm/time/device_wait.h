@@ -12,6 +12,7 @@
 #ifndef VM_TIME_DEVICE_WAIT_H
 #define VM_TIME_DEVICE_WAIT_H
 
+#include "base/poll_window.h"
 #include "base/types.h"
 
 struct turns;
@@ -30,6 +31,7 @@ struct vm_outside {
 	u64 unread_since; /* clock_ns() since when a kick waits to be read; 0: none does */
 	bool must_wait;	  /* the guest asked to wait until it is called */
 	u32 calls_seen;	  /* value of turns.calls when the last wait ended */
+	struct poll_window poll;
 };
 
 void outside_environment(struct vm *vm); /* from VPMU_TURNS; before the VM has vCPUs */
