@@ -70,11 +70,9 @@ static inline void poll_learn(struct poll_window *window, const struct poll_look
 {
 	u64 now = poll_clock(), waited = now - look->begun;
 
-	if (waited <= window->ns)
-		return;
-	if (waited > most)
+	if (waited > window->ns && waited > most)
 		window->ns = window->ns / 2 < POLL_FIRST_NS ? 0 : window->ns / 2;
-	else if (now >= window->since)
+	else if (waited > window->ns && now >= window->since)
 		window->ns = window->ns ? 2 * window->ns : POLL_FIRST_NS;
 	if (window->ns > most)
 		window->ns = most;

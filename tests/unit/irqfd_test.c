@@ -10,6 +10,7 @@
 #include <cmocka.h>
 
 #include <fcntl.h>
+#include <poll.h>
 #include <sys/epoll.h>
 #include <sys/eventfd.h>
 #include <sys/syscall.h>
@@ -113,12 +114,80 @@ static void no_file_of_the_program_is_read_or_written(void **state)
 	assert_int_equal(fcntl(pipes[1] + 2, F_GETFD), 0);
 }
 
+static bool rings(const struct irqfds *irqfds)
+{
+	struct pollfd now = { irqfds->bell, POLLIN, 0 };
+
+	return poll(&now, 1, 0) > 0;
+}
+
+static void the_thread_is_not_woken_while_another_looks(void **state)
+{
+	struct irqfd_event event;
+	struct irqfds irqfds;
+	int fd = assign(&irqfds);
+
+	(void)state;
+	misses = 0;
+	assert_true(irqfd_look_begin(&irqfds));
+	assert_false(irqfd_look(&irqfds));
+	assert_int_equal(eventfd_write(fd, 1), 0);
+	assert_false(rings(&irqfds));
+	assert_true(irqfd_look(&irqfds));
+	assert_int_equal(irqfd_next(&irqfds, &event, 1), 1);
+	assert_int_equal(event.gsi, GSI);
+	assert_false(irqfd_look(&irqfds));
+	irqfd_look_end(&irqfds);
+	assert_false(rings(&irqfds));
+	irqfd_close(&irqfds);
+	close(fd);
+}
+
+static void what_comes_after_the_last_look_wakes_the_thread(void **state)
+{
+	struct irqfds irqfds;
+	int fd = assign(&irqfds);
+
+	(void)state;
+	misses = 0;
+	assert_true(irqfd_look_begin(&irqfds));
+	assert_int_equal(eventfd_write(fd, 1), 0);
+	irqfd_look_end(&irqfds);
+	assert_true(rings(&irqfds));
+	irqfd_close(&irqfds);
+	close(fd);
+}
+
+/* The program has put a file of its own where the bell was. */
+static void nobody_looks_whose_descriptors_are_the_programs(void **state)
+{
+	struct irqfd_event event;
+	struct irqfds irqfds;
+	int fd = assign(&irqfds), other = eventfd(0, EFD_NONBLOCK | EFD_CLOEXEC);
+
+	(void)state;
+	misses = 0;
+	assert_int_equal(dup2(other, irqfds.bell), irqfds.bell);
+	assert_false(irqfd_look_begin(&irqfds));
+	assert_int_equal(irqfd_next(&irqfds, &event, 1), 1);
+	assert_int_equal(event.what, IRQFD_STOP);
+	irqfd_close(&irqfds);
+	assert_int_equal(fcntl(irqfds.bell, F_GETFD), 0);
+	close(irqfds.bell);
+	close(irqfds.epoll);
+	close(other);
+	close(fd);
+}
+
 int main(void)
 {
 	const struct CMUnitTest tests[] = {
 		cmocka_unit_test(what_was_signalled_is_taken_though_epoll_misses_it),
 		cmocka_unit_test(nothing_is_taken_twice_or_of_a_file_that_is_not_ours),
 		cmocka_unit_test(no_file_of_the_program_is_read_or_written),
+		cmocka_unit_test(the_thread_is_not_woken_while_another_looks),
+		cmocka_unit_test(what_comes_after_the_last_look_wakes_the_thread),
+		cmocka_unit_test(nobody_looks_whose_descriptors_are_the_programs),
 	};
 
 	return cmocka_run_group_tests(tests, NULL, NULL);

@@ -13,6 +13,7 @@
 #define NPAGES	  (1u << CODE_PAGES_BITS)
 #define MAX_COUNT (NPAGES / 4 * 3)
 #define LINE_BITS 6
+#define RUN_BITS  4 /* log2 of the pages whose entries lie together */
 #define NWRITTEN  ARRAY_SIZE(((struct code_pages *)0)->written)
 
 struct code_pages *code_create(void)
@@ -37,10 +38,18 @@ void code_clear(struct code_pages *pages)
 	pages->nwritten = 0;
 }
 
+/* Neighbours lie together: files mostly do, and memory that is touched has to be faulted in. */
+static u32 first_place(u64 gfn)
+{
+	u32 run = (gfn >> RUN_BITS) * 0x9e3779b97f4a7c15ull >> (64 - CODE_PAGES_BITS + RUN_BITS);
+
+	return run << RUN_BITS | (gfn & MASK(RUN_BITS - 1, 0));
+}
+
 /* The page's entry, or the empty one where it would go. */
 static struct code_page *probe(struct code_pages *pages, u64 gfn)
 {
-	u32 i = gfn * 0x9e3779b97f4a7c15ull >> (64 - CODE_PAGES_BITS);
+	u32 i = first_place(gfn);
 
 	while (pages->page[i].gfn_plus_1 && pages->page[i].gfn_plus_1 != gfn + 1)
 		i = (i + 1) % NPAGES;

@@ -45,6 +45,7 @@
 #define CODE_SIZE (384u << 20)
 #define META_SIZE (768u << 20)
 #define HUGE_PAGE (2u << 20)
+#define HASH_SIZE (BLOCK_HASHES * sizeof(u64))
 /* A huge page that takes longer to fault in is slower than 512 small ones. */
 #define HUGE_NS	  1000000
 
@@ -70,6 +71,7 @@ struct populator {
 	bool ending;
 	sem_t asked;
 	struct wanted wanted;
+	bool has_hash; /* all of eng->by_hash is mapped */
 	u64 filled;    /* bytes of code memory, when it was asked last */
 	u64 collapsed; /* of them, with huge pages under them */
 	bool no_more;  /* the host has none */
@@ -191,9 +193,20 @@ static bool wait_for_request(struct populator *p)
 	return !r;
 }
 
+/* A program with much code touches all of it soon, each page with a fault of its own. */
+static void populate_hash(struct populator *p)
+{
+	if (p->has_hash)
+		return;
+	p->has_hash = true;
+	madvise(p->eng->by_hash, HASH_SIZE, MADV_HUGEPAGE);
+	madvise(p->eng->by_hash, HASH_SIZE, MADV_POPULATE_WRITE);
+}
+
 static void serve_request(struct populator *p)
 {
 	populate_all(p->eng, &p->wanted);
+	populate_hash(p);
 	p->filled = p->wanted.code - THREAD_AHEAD - p->eng->code_rw;
 	__atomic_store_n(&p->eng->populating, false, __ATOMIC_RELEASE);
 }
@@ -312,7 +325,7 @@ int cache_create(struct engine *eng)
 	eng->meta = map_lazily(META_SIZE);
 	eng->by_address = map_lazily(MAX_BLOCKS * sizeof(*eng->by_address));
 	eng->code_starts = map_lazily(MAX_BLOCKS * sizeof(*eng->code_starts));
-	eng->by_hash = map_lazily(BLOCK_HASHES * sizeof(*eng->by_hash));
+	eng->by_hash = map_lazily(HASH_SIZE);
 	eng->decoder = map_lazily(sizeof(*eng->decoder));
 	eng->pricing = map_lazily(price_memory_size());
 	if (CHECKING)
@@ -346,7 +359,7 @@ void cache_destroy(struct engine *eng)
 	if (eng->code_starts)
 		munmap(eng->code_starts, MAX_BLOCKS * sizeof(*eng->code_starts));
 	if (eng->by_hash)
-		munmap(eng->by_hash, BLOCK_HASHES * sizeof(*eng->by_hash));
+		munmap(eng->by_hash, HASH_SIZE);
 	if (eng->enterable)
 		munmap(eng->enterable, CODE_SIZE / 8);
 	if (eng->decoder)
