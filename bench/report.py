@@ -51,7 +51,7 @@ class Results:
 
 def ratios(columns):
     """(heading, above, below) of the ratios that can be made of these columns."""
-    wanted = [("off/native", "off", "native"), ("tcg/native", "tcg", "native"), ("tcg/off", "tcg", "off"),
+    wanted = [("off/native", "off", "native"), ("tcg/native", "tcg", "native"), ("tcg/off", "tcg", "off"), ("tcg/kept", "tcg", "kept"),
               ("idle/off", "idle", "off"), ("count/off", "count", "off"), ("cycles/off", "cycles", "off"),
               ("sample/off", "sample", "off")]
     return [row for row in wanted if row[1] in columns and row[2] in columns]
@@ -70,7 +70,7 @@ def number(value):
 def table(results):
     """Lines of text: time of a unit of work in each column, then ratios, then means."""
     shown = ratios(results.columns)
-    times = [c for c in ("native", "off", "tcg") if c in results.columns]
+    times = [c for c in ("native", "off", "kept", "tcg") if c in results.columns]
     lines = [f"{'workload':<14}" + "".join(f"{c:>11}" for c in times) + "".join(f"{h:>12}" for h, _, _ in shown)]
     for workload, best in results.best.items():
         if workload in results.wrong:

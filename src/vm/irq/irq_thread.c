@@ -3,8 +3,8 @@
  * The VM's own thread: turns signals of irqfds and expiries of the 8254 into interrupts. One per
  * VM, created with the first of them; it sleeps otherwise. It runs no code of the guest and none of
  * the program's signal handlers. A vCPU that is halted looks for itself at first, and the thread
- * sleeps on: one thread less to be woken before the guest goes on. On virtual time a vCPU that waited for a device delivers as well
- * (vm/time/device_wait.c), and the 8254 is the vCPUs' alone.
+ * sleeps on: one thread less to be woken before the guest goes on. On virtual time a vCPU that
+ * waited for a device delivers as well (vm/time/device_wait.c), and the 8254 is the vCPUs' alone.
  */
 #include <errno.h>
 #include <signal.h>
