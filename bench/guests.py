@@ -101,11 +101,11 @@ class Native:
 class Guest(Machine):
     """A Linux guest whose first process is the program of the workloads."""
 
-    def __init__(self, name, cpus=1, vpmu=None, harden=False, **arguments):
+    def __init__(self, name, cpus=1, vpmu=None, options=(), **arguments):
         arguments = microvm() | arguments
         arguments["append"] += " cryptomgr.notests norandmaps quiet loglevel=1 rdinit=/init"
         super().__init__(f"bench-{name}-{cpus}", cpus=cpus, extra=["-name", "bench,debug-threads=on"], **arguments)
-        self.vpmu, self.harden, self.began = vpmu, harden, False
+        self.vpmu, self.options, self.began = vpmu, options, False
 
     def kernel_arguments(self):
         arguments = super().kernel_arguments()
@@ -116,7 +116,7 @@ class Guest(Machine):
     def command(self):
         command = super().command()
         if self.vpmu and self.accel == "kvm":
-            command[0:2] = [self.vpmu, "kvm"] + (["--harden"] if self.harden else [])
+            command[0:2] = [self.vpmu, "kvm", *self.options]
         return command
 
     def start(self):
@@ -170,20 +170,16 @@ class Guest(Machine):
         return sample
 
 
-def boot_seconds(accel, vpmu=None, cache=False, **arguments):
+def boot_seconds(accel, vpmu=None, options=(), **arguments):
     """From start to user space, of a test guest as it comes."""
 
     class Boot(Guest):
         def __init__(self):
             Machine.__init__(self, f"bench-boot-{accel}", accel=accel, **arguments)
-            self.vpmu, self.harden = vpmu, False
+            self.vpmu, self.options = vpmu, options
             self.extra = ["-name", "bench,debug-threads=on"]
 
         kernel_arguments = Machine.kernel_arguments
-
-        def command(self):
-            command = super().command()
-            return command[:2] + ["--cache"] + command[2:] if cache else command
 
     with silence():
         begun = time.monotonic()

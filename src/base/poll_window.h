@@ -25,8 +25,8 @@
 #define POLL_REST_NS  100000000 /* after that */
 
 struct poll_window {
-	u64 ns;	   /* how long the next wait looks; 0: it sleeps at once */
-	u64 since; /* CLOCK_MONOTONIC: before that it does not grow */
+	u64 ns;		 /* how long the next wait looks; 0: it sleeps at once */
+	u64 rests_until; /* CLOCK_MONOTONIC, ns: before that it does not grow */
 };
 
 struct poll_look {
@@ -56,7 +56,7 @@ static inline bool poll_again(struct poll_window *window, struct poll_look *look
 
 	if (now - look->last > POLL_TAKEN_NS) {
 		window->ns = 0;
-		window->since = now + POLL_REST_NS;
+		window->rests_until = now + POLL_REST_NS;
 	}
 	look->last = now;
 	if (!window->ns || now >= look->end)
@@ -72,7 +72,7 @@ static inline void poll_learn(struct poll_window *window, const struct poll_look
 
 	if (waited > window->ns && waited > most)
 		window->ns = window->ns / 2 < POLL_FIRST_NS ? 0 : window->ns / 2;
-	else if (waited > window->ns && now >= window->since)
+	else if (waited > window->ns && now >= window->rests_until)
 		window->ns = window->ns ? 2 * window->ns : POLL_FIRST_NS;
 	if (window->ns > most)
 		window->ns = most;

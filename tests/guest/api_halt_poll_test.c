@@ -5,13 +5,14 @@
  */
 #include <errno.h>
 #include <pthread.h>
-#include <semaphore.h>
+#include <sched.h>
 #include <setjmp.h>
 #include <stdarg.h>
 #include <stdlib.h>
 #include <string.h>
 #include <sys/eventfd.h>
 #include <sys/ioctl.h>
+#include <time.h>
 #include <unistd.h>
 #include <cmocka.h>
 
@@ -21,18 +22,10 @@
 #define NEVER 0
 #define LONG  4000000000u /* ns: longer than any thread of this test waits for another */
 
-static int line;
-static sem_t wanted;
+#define PATIENCE 10 /* seconds */
 
-/* Interrupts whenever the other thread is about to run the guest. */
-static void *interrupt(void *arg)
-{
-	for (u32 i = 0; i < TURNS; i++) {
-		sem_wait(&wanted);
-		eventfd_write(line, 1);
-	}
-	return arg;
-}
+static int line;
+static int stats; /* of the vCPU; can be read while it runs */
 
 static void set_limit(u64 ns)
 {
@@ -44,25 +37,36 @@ static void set_limit(u64 ns)
 /* A number of the vCPU's that KVM_GET_STATS_FD shows. */
 static u64 stat_of(const char *name)
 {
-	int fd = KVM_CALL(irq_guest.vcpu[0], KVM_GET_STATS_FD, NULL);
 	struct kvm_stats_header header;
 	u64 value = ~0ull;
 
-	assert_int_equal(pread(fd, &header, sizeof(header), 0), sizeof(header));
+	assert_int_equal(pread(stats, &header, sizeof(header), 0), sizeof(header));
 	for (u32 i = 0; i < header.num_desc; i++) {
 		u32 size = sizeof(struct kvm_stats_desc) + header.name_size;
 		struct kvm_stats_desc *desc = malloc(size);
 
 		assert_non_null(desc);
-		assert_int_equal(pread(fd, desc, size, header.desc_offset + i * size), size);
+		assert_int_equal(pread(stats, desc, size, header.desc_offset + i * size), size);
 		if (!strcmp(desc->name, name))
-			assert_int_equal(pread(fd, &value, 8, header.data_offset + desc->offset),
+			assert_int_equal(pread(stats, &value, 8, header.data_offset + desc->offset),
 					 8);
 		free(desc);
 	}
-	close(fd);
 	assert_true(value != ~0ull);
 	return value;
+}
+
+/* Interrupts the guest each time that it has executed HLT. */
+static void *interrupt(void *arg)
+{
+	time_t end = time(NULL) + PATIENCE;
+
+	for (u64 halts = 1; halts <= TURNS; halts++) {
+		while (stat_of("halt_exits") < halts && time(NULL) < end)
+			sched_yield();
+		eventfd_write(line, 1);
+	}
+	return arg;
 }
 
 static void take_interrupts(u64 limit)
@@ -73,21 +77,19 @@ static void take_interrupts(u64 limit)
 	irq_start(irq_with_pit);
 	irq_redirect(EDGE_PIN, EDGE, HIGH_PIN, LEVEL | BIT(15));
 	set_limit(limit);
+	stats = KVM_CALL(irq_guest.vcpu[0], KVM_GET_STATS_FD, NULL);
 	line = arg.fd = eventfd(0, EFD_NONBLOCK | EFD_CLOEXEC);
 	KVM_CALL(irq_guest.vm, KVM_IRQFD, &arg);
-	sem_init(&wanted, 0, 0);
 	assert_int_equal(pthread_create(&thread, NULL, interrupt, NULL), 0);
-	for (u32 i = 0; i < TURNS; i++) {
-		sem_post(&wanted);
+	for (u32 i = 0; i < TURNS; i++)
 		assert_int_equal(irq_next(PORT), EDGE);
-	}
 	pthread_join(thread, NULL);
-	sem_destroy(&wanted);
 }
 
 static void end(void)
 {
 	close(line);
+	close(stats);
 	kvm_guest_destroy(&irq_guest);
 }
 

@@ -91,11 +91,11 @@ static void it_rests_where_processors_are_few(void **state)
 	look.last -= HOUR;
 	assert_false(poll_again(&window, &look));
 	assert_int_equal(window.ns, 0);
-	assert_true(window.since > look.last);
-	window.since += HOUR; /* not before this test has ended */
+	assert_true(window.rests_until > look.last);
+	window.rests_until += HOUR; /* not before this test has ended */
 	wait_for(&window, 1, HOUR);
 	assert_int_equal(window.ns, 0);
-	window.since = 0;
+	window.rests_until = 0;
 	wait_for(&window, 1, HOUR);
 	assert_int_equal(window.ns, POLL_FIRST_NS);
 }

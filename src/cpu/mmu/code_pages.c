@@ -38,7 +38,8 @@ void code_clear(struct code_pages *pages)
 	pages->nwritten = 0;
 }
 
-/* Neighbours lie together: files mostly do, and memory that is touched has to be faulted in. */
+/* Pages of a file are mostly neighbours. Their entries share a page of this table, and so the one
+ * page fault that it takes. */
 static u32 first_place(u64 gfn)
 {
 	u32 run = (gfn >> RUN_BITS) * 0x9e3779b97f4a7c15ull >> (64 - CODE_PAGES_BITS + RUN_BITS);
