@@ -252,7 +252,7 @@ static u64 line_begins(struct timing *t, u8 level, u64 at)
 	u32 i = level - OBSERVED_L2;
 
 	at = most(at, p->line_free[i]);
-	p->line_free[i] = at + TICKS(t->costs->line[i]);
+	p->line_free[i] = at + TICKS(t->costs->line[i]) / 10;
 	return at;
 }
 

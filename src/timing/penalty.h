@@ -25,7 +25,7 @@ struct timing_access;
 #define ARRIVALS      256 /* lines that prefetchers asked for are remembered, by their lower bits */
 #define ASKED_MOST    16  /* prefetches of one access */
 
-/* Of a CPU model. Cycles, but for sizes. */
+/* Of a CPU model. Cycles, but for sizes and where it says so. */
 struct penalty_params {
 	enum model_set set;
 	u16 reorder; /* instructions that the reorder buffer holds */
@@ -34,7 +34,7 @@ struct penalty_params {
 	u8 stores;   /* entries of the store buffer */
 	u8 refill;   /* from the end of a mispredicted branch to the next instruction */
 	u8 resolve;  /* from its issue to its end, if it waits for no miss */
-	u8 line[3];  /* at least between two lines from L2, from the LLC, from memory */
+	u8 line[3];  /* tenths of a cycle, at least, between two lines from L2, the LLC, memory */
 	/* A copy whose destination is less than so many bytes above its source, modulo a page,
 	 * moves a byte a cycle. */
 	u8 alias;

@@ -258,7 +258,7 @@ static void streams_take_a_part_of_the_latency(struct machine *m)
 {
 	const struct penalty_params *costs = penalty_params_of(m->cpu->port.model->set);
 	u64 lines = ROOM / LINE_SIZE, memory = params(m)->latency[3] * TICKS_PER_CYCLE;
-	u64 distance = costs->line[2] * TICKS_PER_CYCLE;
+	u64 distance = costs->line[2] * TICKS_PER_CYCLE / 10;
 	u64 loaded = over_lines(m, loads_start, loads_end, true) -
 		     over_lines(m, loads_start, loads_end, false);
 	u64 stored = over_lines(m, stores_start, stores_end, true) -
