@@ -28,6 +28,12 @@
  * saturated the branch is sure too, and history has of it what it has of sure ones: one more such
  * outcome changes nothing, and translated code needs to know no other rule.
  *
+ * Counted branches. The branch that closes a loop of few turns is never sure, and the tables would
+ * be asked in each turn for what they have long known. If it was taken equally often COUNTED_AFTER
+ * times in a row, at least COUNTED_LEAST times each, and the tables foresaw each exit, it is
+ * counted: predicted to be taken as often again and then not, until it does otherwise. The tables
+ * are not asked meanwhile and do not learn it. Translated code counts in line.
+ *
  * All zeroes is the state of a processor that has seen no branch; predict_init() adds constants.
  * Nothing here depends on anything but the branches shown: the same branches leave the same state.
  */
@@ -55,6 +61,9 @@
 #define PLAIN_HELPED 2
 #define PLAIN_MISSES 16u
 #define PLAIN_LEVELS 7u /* the highest */
+
+#define COUNTED_LEAST 3u
+#define COUNTED_AFTER 8u
 
 /* The most that a row of params.def may ask for. */
 #define TAGE_TABLES   6
@@ -89,9 +98,13 @@ struct sure {
 	s8 own;	       /* a counter for all its outcomes, -4 to 3 */
 	s8 helped;     /* misses that the tables saved in this window */
 	u16 count;     /* outcomes in this window; of a plain branch: misses */
+	u8 trip;       /* how often it was taken in a row the last time */
+	u8 streak;     /* times that trip was the same, and what came after it foreseen */
+	u8 left; /* of a counted branch: how often it will be taken before it is not; else 0 */
+	u8 unused[5];
 };
 
-_Static_assert(sizeof(struct sure) == 8, "translated code finds it by address");
+_Static_assert(sizeof(struct sure) == 16, "none lies on two lines of the host's cache");
 
 /* An indirect branch, by predict_target_place(). */
 struct sure_target {

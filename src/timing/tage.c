@@ -262,19 +262,65 @@ static inline bool missed_by_address(struct sure *s, bool taken)
 	if (s->plain)
 		return plain_missed(s, taken, wrong);
 	count_run(s, taken);
+	s->streak = 0;
 	return true;
 }
 
+/* --- loops that are counted: predict.h --- */
+
+static bool is_counted(const struct sure *s)
+{
+	return s->streak == COUNTED_AFTER;
+}
+
+/* It did not do what it did before. */
+static __attribute__((noinline)) void end_counted(struct sure *s, bool taken)
+{
+	s->run = s->trip;
+	s->taken = true;
+	count_run(s, taken);
+	s->trip = s->streak = s->left = 0;
+}
+
+static inline bool counted_missed(struct sure *s, bool taken)
+{
+	if (taken == !s->left) {
+		end_counted(s, taken);
+		return true;
+	}
+	s->left = taken ? s->left - 1 : s->trip;
+	return false;
+}
+
+/* The outcome differs from the one before. */
+static inline void learn_trip(struct sure *s, bool taken, bool foreseen)
+{
+	if (taken) {
+		if (s->run != 1) /* no exit of a loop */
+			s->streak = 0;
+		return;
+	}
+	s->streak = foreseen && s->run == s->trip && s->trip >= COUNTED_LEAST ? s->streak + 1 : 0;
+	s->trip = s->run;
+	s->left = is_counted(s) ? s->trip : 0;
+}
+
+/* Translated code asks first whether the branch is sure, which a counted one is not, then whether
+ * something is left. */
 static inline __attribute__((always_inline)) bool missed(struct predict *p, u64 from, bool taken)
 {
 	struct sure *s = &p->sure[predict_place(from)];
 	bool own_wrong, wrong;
 
+	if (is_counted(s))
+		return counted_missed(s, taken);
 	if (s->sure | s->plain)
 		return missed_by_address(s, taken);
 	own_wrong = own_missed(s, taken);
-	count_run(s, taken);
 	wrong = tables_missed(p, s, from, taken);
+	if (s->taken != taken)
+		learn_trip(s, taken, !wrong);
+	count_run(s, taken);
 	judge(s, wrong, own_wrong);
 	return wrong;
 }

@@ -433,8 +433,8 @@ static void caches_hold_the_same_whatever_slices_and_overflows_there_are(void **
 }
 
 /* 20 calls of the next instruction, 20 returns to the next, and an indirect and a direct jump to
- * the next, ECX times: more calls than the return stack has entries, and returns that no call
- * matches. */
+ * the next, and a loop of 6 turns, sometimes of 9, ECX times: more calls than the return stack has
+ * entries, returns that no call matches, a loop that is counted. */
 #define NESTED 20u
 #define TURNS  1000u
 GUEST_CODE(through, "1: .rept 20; call .+5; .endr\n"
@@ -443,14 +443,36 @@ GUEST_CODE(through, "1: .rept 20; call .+5; .endr\n"
 		    "lea 2(%rip), %rax\n"
 		    "jmp *%rax\n"
 		    "jmp .+2\n"
+		    "mov $6, %edx\n"
+		    "test $63, %ecx\n"
+		    "through_usual: jnz 2f\n"
+		    "mov $9, %edx\n"
+		    "2: dec %edx\n"
+		    "through_inner: jnz 2b\n"
 		    "dec %ecx\n"
 		    "through_loop: jnz 1b\n"
 		    "out %al, $0xf4\n");
+extern const u8 through_usual[] __attribute__((visibility("hidden")));
+extern const u8 through_inner[] __attribute__((visibility("hidden")));
 extern const u8 through_loop[] __attribute__((visibility("hidden")));
 
-static void show_turn(struct timing *t, bool again)
+/* Was the loop counted? */
+static bool show_inner(struct timing *t, bool usual)
+{
+	u64 from = IMAGE_CODE + (through_inner - through_start), to = from - 2;
+	bool counted = t->predict.sure[predict_place(from)].streak == COUNTED_AFTER;
+
+	timing_conditional(t, IMAGE_CODE + (through_usual - through_start), to, usual);
+	for (u32 left = usual ? 6 : 9; left--;)
+		timing_conditional(t, from, to, left > 0);
+	return counted;
+}
+
+/* Turn number ECX, which is the last one if that is 1. */
+static bool show_turn(struct timing *t, u32 ecx)
 {
 	u64 loop = IMAGE_CODE + (through_loop - through_start), at = IMAGE_CODE;
+	bool counted;
 
 	for (u32 i = 0; i < NESTED; i++, at += 5) {
 		timing_call(t, at + 5);
@@ -461,7 +483,9 @@ static void show_turn(struct timing *t, bool again)
 		timing_return(t, at + 8, at + 9);
 	timing_indirect(t, at + 7, at + 9);
 	timing_jump(t, at + 9, at + 11);
-	timing_conditional(t, loop, IMAGE_CODE, again);
+	counted = show_inner(t, ecx & 63);
+	timing_conditional(t, loop, IMAGE_CODE, ecx > 1);
+	return counted;
 }
 
 static void show_by_hand(const char *name)
@@ -471,12 +495,14 @@ static void show_by_hand(const char *name)
 	void *memory = calloc(1, timing_memory(model));
 	u64 counts[NRETIRE] = { 0 };
 	struct machine m;
+	u32 counted = 0;
 
 	assert_true(t && memory);
 	machine_create_model(&m, name);
 	timing_init(t, model, memory, counts);
-	for (u32 i = 1; i <= TURNS; i++)
-		show_turn(t, i < TURNS);
+	for (u32 ecx = TURNS; ecx; ecx--)
+		counted += show_turn(t, ecx);
+	assert_in_range(counted, TURNS / 2, TURNS);
 	load(&m, through_start, through_end);
 	m.cpu->regs[RCX] = TURNS;
 	run(&m, FOREVER);
@@ -497,8 +523,9 @@ static void the_predictor_is_the_same_when_it_is_shown_branches_by_hand(void **s
 		show_by_hand(model_at(i)->name);
 }
 
-/* A program with sure branches, patterns, chance, calls deeper than the return stack, and indirect
- * calls of both kinds: those that are sure, and those that are not. */
+/* A program with sure branches, patterns, chance, loops that are counted until they have more
+ * turns, calls deeper than the return stack, and indirect calls of both kinds: those that are sure,
+ * and those that are not. */
 GUEST_CODE(mixture, "mov $3000, %ebp\n"
 		    "mov $1, %ebx\n"
 		    "1: imul $1103515245, %ebx, %ebx\n"
@@ -520,6 +547,15 @@ GUEST_CODE(mixture, "mov $3000, %ebp\n"
 		    "4: call *%rax\n"
 		    "test $63, %ebp\n"
 		    "jnz 5f\n"
+		    "mov $20, %edx\n"
+		    "10: mov $5, %ecx\n"
+		    "cmp $1, %edx\n"
+		    "jne 11f\n"
+		    "mov $7, %ecx\n"
+		    "11: dec %ecx\n"
+		    "jnz 11b\n"
+		    "dec %edx\n"
+		    "jnz 10b\n"
 		    "mov $40, %ecx\n"
 		    "call 8f\n"
 		    "5: dec %ebp\n"

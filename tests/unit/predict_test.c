@@ -218,14 +218,19 @@ static u32 chance(void)
 	return (seed = seed * 1103515245 + 12345) >> 16 & 0x7fff;
 }
 
-/* As translated code: of a branch that is sure C is told nothing. True: C was called. */
+/* As translated code: of a branch that is sure, or a turn of a loop that is counted, C is told
+ * nothing. True: C was called. */
 static bool show_in_line(struct timing *t, u64 from, u64 to, bool way)
 {
 	struct predict *p = &t->predict;
+	struct sure *s = &p->sure[predict_place(from)];
 
-	if (p->sure[predict_place(from)].sure != (way ? SURE_TAKEN : SURE_NOT_TAKEN)) {
-		timing_conditional(t, from, to, way);
-		return true;
+	if (s->sure != (way ? SURE_TAKEN : SURE_NOT_TAKEN)) {
+		if (!way || !s->left) {
+			timing_conditional(t, from, to, way);
+			return true;
+		}
+		s->left--;
 	}
 	if (way)
 		predict_taken(p, from, to, false);
@@ -272,6 +277,76 @@ static void a_loop_that_begins_later_is_learned(void **state)
 	assert_int_equal(misses_of_loop(100, 8), 0);
 }
 
+/* How many outcomes C is told. */
+static u32 calls_of_loop(u32 runs, u32 turns)
+{
+	u32 calls = 0;
+
+	for (u32 i = 0; i < runs; i++) {
+		timing_jump(timing, OTHER, BRANCH);
+		for (u32 j = 1; j <= turns; j++)
+			calls += show_in_line(timing, LOOP, BRANCH, j < turns);
+	}
+	return calls;
+}
+
+static void of_a_loop_that_is_counted_only_the_exit_is_looked_up(void **state)
+{
+	(void)state;
+	calls_of_loop(1000, 20);
+	taken(RETIRE_COND_MISSES);
+	assert_int_equal(calls_of_loop(100, 20), 100);
+	assert_int_equal(taken(RETIRE_COND_MISSES), 0);
+}
+
+/* Whether it ends sooner or later than it did before. */
+static void a_counted_loop_surprises_once(void **state)
+{
+	const struct sure *s = &timing->predict.sure[predict_place(LOOP)];
+
+	(void)state;
+	for (u32 turns = 18; turns <= 22; turns += 4) {
+		calls_of_loop(1000, 20);
+		assert_int_equal(s->streak, COUNTED_AFTER);
+		assert_int_equal(s->left, 19);
+		taken(RETIRE_COND_MISSES);
+		calls_of_loop(1, turns);
+		assert_in_range(taken(RETIRE_COND_MISSES), 1, 2);
+		assert_int_equal(s->left, 0);
+	}
+}
+
+/* A loop of more turns than history has branches: the tables cannot know its exit. */
+static void a_loop_that_is_not_foreseen_is_not_counted(void **state)
+{
+	const struct sure *s = &timing->predict.sure[predict_place(LOOP)];
+	u32 turns = params->length[params->tables - 1] + 3;
+
+	(void)state;
+	for (u32 i = 0; i < 1000; i++) {
+		calls_of_loop(1, turns);
+		assert_true(s->streak < COUNTED_AFTER);
+	}
+	taken(RETIRE_COND_MISSES);
+	calls_of_loop(100, turns);
+	assert_in_range(taken(RETIRE_COND_MISSES), 90, 110);
+}
+
+/* Some loops of five turns, then one of more or fewer. */
+static void show_loops(struct timing *t, bool in_line, u32 last_turns)
+{
+	for (u32 i = 1; i <= 20; i++) {
+		u32 turns = i < 20 ? 5 : last_turns;
+
+		timing_jump(t, OTHER, BRANCH);
+		for (u32 j = 1; j <= turns; j++)
+			if (in_line)
+				show_in_line(t, LOOP, BRANCH, j < turns);
+			else
+				timing_conditional(t, LOOP, BRANCH, j < turns);
+	}
+}
+
 /* Patterns, loops and chance, of more branches than places for them. */
 static void show_phases(struct timing *t, bool in_line)
 {
@@ -286,6 +361,8 @@ static void show_phases(struct timing *t, bool in_line)
 			show_in_line(t, from, TARGET, way);
 		else
 			timing_conditional(t, from, TARGET, way);
+		if (i >> 17 == 2 && i % 16 == 0)
+			show_loops(t, in_line, 1 + (i >> 4) % 8);
 	}
 }
 
@@ -450,6 +527,9 @@ int main(void)
 		TEST(a_branch_remembers_another_beyond_many),
 		TEST(a_sure_branch_surprises_once),
 		TEST(only_branches_that_are_ever_taken_are_on_the_path),
+		TEST(of_a_loop_that_is_counted_only_the_exit_is_looked_up),
+		TEST(a_counted_loop_surprises_once),
+		TEST(a_loop_that_is_not_foreseen_is_not_counted),
 		TEST(a_branch_by_chance_is_mostly_predicted_in_line),
 		TEST(a_pattern_that_begins_later_is_learned),
 		TEST(a_loop_that_begins_later_is_learned),

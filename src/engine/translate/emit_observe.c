@@ -286,6 +286,9 @@ static void conditional(struct trans *t, bool taken, bool middle)
 	stub->load_s0 = true;
 	stub->s0 = trans_branch_target(t);
 	if (taken) {
+		stub->counted_back = t->e.p;
+		stub->left = PREDICT(sure) + (s32)(predict_place(t->rip) * sizeof(struct sure) +
+						   offsetof(struct sure, left));
 		emit_lbr_outcome(t);
 		add_to_path(t, stub->s0, false);
 	}
@@ -421,10 +424,25 @@ static void emit_arg(struct trans *t, const struct observe_stub *stub)
 	emit_rm(&t->e, true, OP_MOV_STORE, S1, at(PRIV(observed_arg)));
 }
 
+/* A counted branch goes on, with ZF set, as one that is sure. */
+static void emit_counted(struct trans *t, const struct observe_stub *stub)
+{
+	u8 *none_left;
+
+	on_byte(t, GROUP_CMP, stub->left, 0);
+	none_left = emit_jcc(&t->e, CC_E);
+	on_byte(t, GROUP_SUB, stub->left, 1);
+	emit_rr(&t->e, false, OP_CMP, S1, S1);
+	emit_patch(&t->e, emit_jmp(&t->e), stub->counted_back);
+	emit_patch(&t->e, none_left, t->e.p);
+}
+
 static void emit_stub(struct trans *t, const struct observe_stub *stub)
 {
 	emit_patch(&t->e, stub->from, t->e.p);
 	stub_place(t, stub);
+	if (stub->counted_back)
+		emit_counted(t, stub);
 	emit_ahead(t, stub->index);
 	if (stub->load_arg)
 		emit_arg(t, stub);

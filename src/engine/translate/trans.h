@@ -154,12 +154,13 @@ struct stub {
 /* A call of observe.c, emitted after the block's code. */
 struct observe_stub {
 	const u8 *entry;
-	u8 *from; /* the displacement of the jump to it */
-	const u8 *back;
+	u8 *from;		       /* the displacement of the jump to it */
+	const u8 *back, *counted_back; /* the latter: of a branch that may be counted; else NULL */
 	u32 desc;
 	u8 index; /* of the instruction */
 	bool load_arg, load_s0;
 	u64 arg, s0; /* for priv->observed_arg, for S0 */
+	s32 left;    /* with counted_back: offset of struct sure's */
 };
 
 /* One each for accesses, lines of code, and both outcomes of a branch. Those of a full log are
