@@ -39,8 +39,27 @@ static u64 hidden_bits(const struct hwpmu *pmu, u32 counter)
 	return counter >= PMU_FIXED_BASE ? pmu->pebs.fixed_hidden : pmu->pebs.general_hidden;
 }
 
-/* What the instruction added beyond the overflow counts in the next period: samples are exactly a
- * period apart, and no count is lost. */
+static u64 counter_mask(const struct hwpmu *pmu, u32 counter)
+{
+	const struct pmu_model *model = pmu->model;
+
+	return BIT(counter >= PMU_FIXED_BASE ? model->fixed_width : model->general_width) - 1;
+}
+
+/* Whole periods among the counts beyond the overflow. */
+static u64 whole_periods(const struct hwpmu *pmu, u32 counter, u64 reset)
+{
+	u64 period = -reset & counter_mask(pmu, counter), beyond = hwpmu_read(pmu, counter);
+
+	return period ? beyond - beyond % period : 0;
+}
+
+/*
+ * What the instruction added beyond the overflow counts in the next period: samples are multiples of
+ * a period apart, and no count is lost but that of whole periods, of which one instruction has a
+ * single record: a stall may last for several. Added to the reset they would carry the counter past
+ * its next overflow.
+ */
 static void reload(struct hwpmu *pmu, u64 counters)
 {
 	while (counters) {
@@ -50,7 +69,8 @@ static void reload(struct hwpmu *pmu, u64 counters)
 		counters &= counters - 1;
 		if (!read_word(pmu, reset_address(pmu, counter), &value))
 			value = 0;
-		hwpmu_add(pmu, counter, value | hidden_bits(pmu, counter));
+		value |= hidden_bits(pmu, counter);
+		hwpmu_add(pmu, counter, value - whole_periods(pmu, counter, value));
 	}
 }
 

@@ -25,11 +25,19 @@ void levels_age(struct timing *t, u64 line);
 /* L2 is going to be asked for the line: the host may fetch what that takes. */
 static inline void levels_prepare(const struct timing *t, u64 line)
 {
-	const u64 *set = sets_of(&t->l2, line);
+	sets_prepare(&t->l2, line);
+}
 
-	__builtin_prefetch(set);
-	__builtin_prefetch(set + 8);
-	__builtin_prefetch(set + 16);
+/* L2 is going to take in this line, and then the next two in that direction, which it does not hold:
+ * the host may fetch what that takes, of the first what L2 will lose, too. */
+static inline void levels_prepare_absent(const struct timing *t, u64 line, s64 direction)
+{
+	const u64 *set = sets_of(&t->l2, line);
+	u64 victim = set[t->l2.ways - 1u];
+
+	sets_prepare(&t->llc, victim - !!victim);
+	sets_prepare(&t->llc, line + (u64)direction);
+	sets_prepare(&t->l2, line + 2 * (u64)direction);
 }
 
 /* Has the last level the line? Then L2 takes it from there. */

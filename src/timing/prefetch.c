@@ -102,6 +102,7 @@ static void run_ahead(struct timing *t, struct stream *s)
 		s->front = next;
 		into_l2(t, first + (u64)next);
 	}
+	levels_prepare_absent(t, first + (u64)(s64)(s->front + s->direction), s->direction);
 }
 
 static void up_or_down(struct timing *t, const struct stream *s, u64 line)

@@ -33,6 +33,16 @@ static inline u64 *sets_of(const struct timing_sets *s, u64 index)
 	return s->tags + sets_number(s, index) * s->ways;
 }
 
+/* The set of an index is going to be searched: the host may fetch it. */
+static inline void sets_prepare(const struct timing_sets *s, u64 index)
+{
+	const u64 *set = sets_of(s, index);
+
+	__builtin_prefetch(set);
+	__builtin_prefetch(set + 8);
+	__builtin_prefetch(set + 16);
+}
+
 /* Makes `tag` the youngest of its set. True: it was there. Else *lost is what fell out, or 0. */
 static inline bool sets_use(const struct timing_sets *s, u64 index, u64 tag, u64 *lost)
 {

@@ -254,6 +254,20 @@ static void each_overflow_is_a_record_and_none_a_pmi(void **state)
 	}
 }
 
+static void an_instruction_of_several_periods_is_one_record(void **state)
+{
+	(void)state;
+	create(MODEL_SKYLAKE);
+	guest_wrmsr(&m, EVNTSEL, COUNTING | 0x3c);
+	m.tally.cycles[RETIRE_USR] += (3 * PERIOD + 2) * TICKS_PER_CYCLE;
+	assert_false(hwpmu_retire(&m.hw));
+	assert_int_equal(records(FORMAT3), 1);
+	assert_int_equal(host_rdmsr(&m, PMC), (-(u64)PERIOD + 2) & WIDTH);
+	m.tally.cycles[RETIRE_USR] += (PERIOD - 2) * TICKS_PER_CYCLE;
+	hwpmu_retire(&m.hw);
+	assert_int_equal(records(FORMAT3), 2);
+}
+
 static void the_threshold_interrupts_once(void **state)
 {
 	(void)state;
@@ -496,6 +510,7 @@ int main(void)
 		cmocka_unit_test(format_3_is_200_bytes),
 		cmocka_unit_test(adaptive_records_have_the_groups_asked_for),
 		cmocka_unit_test(each_overflow_is_a_record_and_none_a_pmi),
+		cmocka_unit_test(an_instruction_of_several_periods_is_one_record),
 		cmocka_unit_test(the_threshold_interrupts_once),
 		cmocka_unit_test(a_full_buffer_drops_records_and_counts_on),
 		cmocka_unit_test(disabled_pebs_is_a_normal_overflow),
