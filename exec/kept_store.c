@@ -156,10 +156,12 @@ static int open_locked(const char *path)
 
 /* --- a store that is being changed --- */
 
-static void make_empty(struct store *s)
+/* A new file is not cut: some filesystems (ext4) write a file that was cut to nothing to the disk
+ * when it is closed, which takes longer than all of a merge. */
+static void make_empty(struct store *s, u64 size)
 {
 	s->header = (struct kept_header){ .end = KEPT_DATA_AT };
-	if (ftruncate(s->fd, 0) || ftruncate(s->fd, KEPT_DATA_AT))
+	if ((size && ftruncate(s->fd, 0)) || ftruncate(s->fd, KEPT_DATA_AT))
 		s->failed = true;
 }
 
@@ -385,7 +387,7 @@ static bool fill_successor(struct store *old, struct store *s, const struct kept
 {
 	u8 *used = malloc(KEPT_SLOTS / 8);
 
-	make_empty(s);
+	make_empty(s, 0);
 	s->header.runs = old->header.runs;
 	s->header.lookups = old->header.lookups;
 	s->header.hits = old->header.hits;
@@ -453,7 +455,7 @@ static bool merge(const char *path, struct store *s, const struct kept_news *new
 
 	if (buffer && !fstat(s->fd, &st)) {
 		if (!read_header(s->fd, &st, &s->header))
-			make_empty(s);
+			make_empty(s, st.st_size);
 		ok = s->header.end + news_end(news) > limit ? clean_up(path, s, news, limit, buffer)
 							    : add_in_place(s, news);
 	}
