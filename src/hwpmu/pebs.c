@@ -55,8 +55,8 @@ static u64 whole_periods(const struct hwpmu *pmu, u32 counter, u64 reset)
 }
 
 /*
- * What the instruction added beyond the overflow counts in the next period: samples are multiples of
- * a period apart, and no count is lost but that of whole periods, of which one instruction has a
+ * What the instruction added beyond the overflow counts in the next period: samples are multiples
+ * of a period apart, and no count is lost but that of whole periods, of which one instruction has a
  * single record: a stall may last for several. Added to the reset they would carry the counter past
  * its next overflow.
  */

@@ -28,8 +28,8 @@ static inline void levels_prepare(const struct timing *t, u64 line)
 	sets_prepare(&t->l2, line);
 }
 
-/* L2 is going to take in this line, and then the next two in that direction, which it does not hold:
- * the host may fetch what that takes, of the first what L2 will lose, too. */
+/* L2 is going to take in this line, and then the next two in that direction, which it does not
+ * hold: the host may fetch what that takes, of the first what L2 will lose, too. */
 static inline void levels_prepare_absent(const struct timing *t, u64 line, s64 direction)
 {
 	const u64 *set = sets_of(&t->l2, line);
