@@ -232,6 +232,17 @@ static bool is_memory_fault(u32 vector)
 	return vector == VEC_PF || vector == VEC_GP || vector == VEC_SS || vector == VEC_AC;
 }
 
+/* CMPS: a Zen 5 reads [rSI] first in all forms, older ones in REPE CMPSB alone. */
+static bool reads_in_own_order(const struct sequence *seq, const struct outcome *n)
+{
+	const struct item *item = item_at(seq, n->state.rip);
+
+	if (!host_is_zen5() || !item || !item->string)
+		return false;
+	return item->mnemonic == ZYDIS_MNEMONIC_CMPSB || item->mnemonic == ZYDIS_MNEMONIC_CMPSW ||
+	       item->mnemonic == ZYDIS_MNEMONIC_CMPSD || item->mnemonic == ZYDIS_MNEMONIC_CMPSQ;
+}
+
 /* An undefined opcode that would have more than 15 bytes: Intel counts them. */
 static bool too_long(const struct sequence *seq, const struct outcome *n, const struct outcome *e)
 {
@@ -244,7 +255,7 @@ static bool too_long(const struct sequence *seq, const struct outcome *n, const 
 static void check_fault(struct verdict *v, const struct sequence *seq, const struct outcome *n,
 			const struct outcome *e)
 {
-	bool many = accesses_many(seq, n->state.rip);
+	bool many = accesses_many(seq, n->state.rip) || reads_in_own_order(seq, n);
 
 	if (many && is_memory_fault(n->vector) && is_memory_fault(e->vector))
 		return; /* one may meet a limit or no address, another a page, or be misaligned */
@@ -397,6 +408,16 @@ static bool stepped_inside(const struct sequence *seq, const struct outcome *n)
 	return n->vector == VEC_DB && item && item->vsib;
 }
 
+/* A Zen 5 reports what is fetched past the limit of the code segment as the fault of a branch that
+ * ends there, even while that is still taken. */
+static bool ended_at_limit(const struct sequence *seq, const struct outcome *n)
+{
+	const struct item *item = item_at(seq, n->state.rip);
+
+	return host_is_zen5() && seq->ldt && n->vector == VEC_GP && item &&
+	       item->family == FAMILY_branch && n->state.rip + item->len == CODE_LIMIT + 1;
+}
+
 /* What EVEX instructions do when they fault was measured on Intel's processors only: which
  * element's fault it is, what a gather has done by then, alignment checks, encodings that are
  * reserved (docs/vendors.md). */
@@ -439,7 +460,8 @@ void case_run(const struct test_case *c, enum plant plant, struct verdict *v)
 		native_run(&c->in, &n);
 		v->endless = n.vector == NATIVE_TIMEOUT;
 		if (v->endless || stepped_inside(&c->seq, &n) || in_vsyscall(&n) ||
-		    met_int1(&c->seq, &n) || overwrote_itself(&c->seq))
+		    met_int1(&c->seq, &n) || overwrote_itself(&c->seq) ||
+		    ended_at_limit(&c->seq, &n))
 			return leave_out(v);
 		guest_run(&c->in, c->budget, &e);
 		/* The test's own memory is there, or Linux did something and returned. */

@@ -216,6 +216,7 @@ enum ldt_entry {
 
 /* Where code begins in its segments: no offset of data is one of code, or jumps to it would be. */
 #define LDT_CODE_ORIGIN 0x8000u
+#define CODE_LIMIT	(LDT_CODE_ORIGIN + CODE_PAGES * PAGE_SIZE - 1)
 #define LDT_CODE_BASE	(CODE_BASE - LDT_CODE_ORIGIN)
 
 bool ldt_install(void); /* on the native side; false: this kernel has none for programs */
@@ -269,7 +270,9 @@ void native_code_writable(bool writable);
 bool native_maps(u64 address); /* outside of the sandbox, for the test itself */
 
 #define GUEST_HOT_AFTER 48 /* executions until the engine takes a block for hot */
+#define FAMILY_ZEN5	0x1au
 bool host_is_amd(void);
+bool host_is_zen5(void);
 void guest_init(bool is_amd);
 bool guest_is_foreign(void); /* of the other vendor than the host */
 /* The rules of x86/vendor.def that one of guest and host follows and the other does not, if they

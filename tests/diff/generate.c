@@ -118,6 +118,17 @@ static bool reads_stale_rsp(const ZydisDecodedInstruction *insn, const ZydisDeco
 	return false;
 }
 
+/* A Zen 5 refuses CLZERO behind F2 or F3, which older ones ignore, and guests are of those. */
+static bool refuses_clzero(const ZydisDecodedInstruction *insn)
+{
+	if (insn->mnemonic != ZYDIS_MNEMONIC_CLZERO || !host_is_zen5())
+		return false;
+	for (u32 i = 0; i < insn->raw.prefix_count; i++)
+		if ((insn->raw.prefixes[i].value | 1) == 0xf3)
+			return true;
+	return false;
+}
+
 /* Things to keep away from: most would leave the sandbox. */
 static bool forbidden(const ZydisDecodedInstruction *insn, const ZydisDecodedOperand *ops)
 {
@@ -142,7 +153,7 @@ static bool forbidden(const ZydisDecodedInstruction *insn, const ZydisDecodedOpe
 	if (insn->mnemonic == ZYDIS_MNEMONIC_KMOVD && insn->raw.vex.W &&
 	    ops[1].type == ZYDIS_OPERAND_TYPE_REGISTER && ops[1].reg.value == ZYDIS_REGISTER_ESP)
 		return true;
-	return (host_is_amd() && reads_stale_rsp(insn, ops)) ||
+	return (host_is_amd() && reads_stale_rsp(insn, ops)) || refuses_clzero(insn) ||
 	       (insn->mnemonic == ZYDIS_MNEMONIC_INT && ops[0].imm.value.u == 0x80);
 }
 

@@ -177,6 +177,19 @@ bool host_is_amd(void)
 	return vendor == signature_AMD_ebx;
 }
 
+/* Newer than the models: what it does otherwise is not compared. */
+bool host_is_zen5(void)
+{
+	static u32 family;
+	u32 eax, ebx, ecx, edx;
+
+	if (!family) {
+		__cpuid(1, eax, ebx, ecx, edx);
+		family = (eax >> 8 & 0xf) + (eax >> 20 & 0xff);
+	}
+	return host_is_amd() && family >= FAMILY_ZEN5;
+}
+
 static void set_segment(struct segment *s, u16 sel, u32 attr)
 {
 	*s = (struct segment){ .sel = sel, .limit = 0xffffffff, .attr = attr };

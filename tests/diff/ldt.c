@@ -18,7 +18,6 @@
 /* Values of user_desc.contents. */
 enum { DATA, DATA_DOWN, CODE };
 
-#define CODE_LIMIT (LDT_CODE_ORIGIN + CODE_PAGES * PAGE_SIZE - 1)
 #define DATA_LIMIT (DATA_SIZE - 1)
 #define DOWN_LIMIT (3 * PAGE_SIZE - 1) /* what is above is valid */
 
