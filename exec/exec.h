@@ -276,7 +276,10 @@ int trace_close(const struct exec_options *options, struct exec_trace *trace);
 
 struct exec_kept {
 	bool is_open, is_confined;
-	int store, news; /* files; -1: there is none */
+	bool is_late;		      /* nothing more is merged before QEMU ends */
+	int store, file;	      /* the store's, the news'; -1: there is none */
+	const struct kept_news *news; /* NULL: not mapped yet */
+	u64 merged, seen;	      /* bytes of them, by kept_files_merge_early() */
 };
 
 /* Is_confined: so is the process that they are for (kept_store.h). */
@@ -285,6 +288,9 @@ void kept_files_open(const struct exec_options *options, bool is_confined, struc
 void kept_files_export(const struct exec_kept *kept);
 /* Leaves a process that does so when this one, which may become another program, has ended. */
 bool kept_files_watch(struct exec_kept *kept);
+/* Called now and then while QEMU runs. True: there were new ones since the last time. */
+bool kept_files_merge_early(struct exec_kept *kept);
+#define LOOK_MS 100
 /* QEMU has ended. */
 void kept_files_close(struct exec_kept *kept);
 
@@ -322,6 +328,8 @@ pid_t machine_start_share(int socket, const struct exec_options *options,
 			  const struct server_files *files, bool is_brief);
 /* Of the guest's TSC. */
 u32 machine_khz(const struct exec_options *options);
+/* Whether QEMU may open nothing for writing by its name. */
+bool machine_is_confined(const struct exec_options *options);
 /* QEMU alone, on a command line. */
 pid_t machine_start_qemu(const struct line *line, const struct wiring *wiring,
 			 const struct exec_options *options);

@@ -47,12 +47,12 @@ void kept_files_open(const struct exec_options *options, bool is_confined, struc
 	struct kept_header header;
 	char folder[PATH_MAX];
 
-	*kept = (struct exec_kept){ false, is_confined, -1, -1 };
+	*kept = (struct exec_kept){ .is_confined = is_confined, .store = -1, .file = -1 };
 	if (options->no_cache || options->dry_run || !may_map() || !may_write() ||
 	    !kernel_cache(folder))
 		return;
-	kept->news = memfile_fixed("translations", KEPT_NEWS_SIZE);
-	if (kept->news < 0)
+	kept->file = memfile_fixed("translations", KEPT_NEWS_SIZE);
+	if (kept->file < 0)
 		return;
 	kept->store = kept_store_open(folder, kind_of(kept), &header);
 	kept->is_open = true;
@@ -63,29 +63,63 @@ void kept_files_export(const struct exec_kept *kept)
 	unsetenv("VPMU_KEPT");
 	if (!kept || !kept->is_open)
 		return;
-	fcntl(kept->news, F_SETFD, 0);
+	fcntl(kept->file, F_SETFD, 0);
 	if (kept->store >= 0)
 		fcntl(kept->store, F_SETFD, 0);
-	inherited_export("VPMU_KEPT", (int[]){ kept->store, kept->news }, 2);
+	inherited_export("VPMU_KEPT", (int[]){ kept->store, kept->file }, 2);
+}
+
+/* False: they cannot be. */
+static bool map_news(struct exec_kept *kept)
+{
+	void *map;
+
+	if (kept->news)
+		return true;
+	map = mmap(NULL, KEPT_NEWS_SIZE, PROT_READ, MAP_SHARED, kept->file, 0);
+	if (map != MAP_FAILED)
+		kept->news = map;
+	return kept->news;
 }
 
 void kept_files_close(struct exec_kept *kept)
 {
-	const struct kept_news *news;
 	char folder[PATH_MAX];
 
 	if (!kept->is_open)
 		return;
 	kept->is_open = false;
-	news = mmap(NULL, KEPT_NEWS_SIZE, PROT_READ, MAP_SHARED, kept->news, 0);
-	if (news != MAP_FAILED) {
-		if (news->lookups && kernel_cache(folder))
-			kept_store_merge(folder, kind_of(kept), news, KEPT_STORE_LIMIT);
-		munmap((void *)news, KEPT_NEWS_SIZE);
+	if (map_news(kept)) {
+		if (kept->news->lookups && kernel_cache(folder))
+			kept_store_merge(folder, kind_of(kept), kept->news, kept->merged,
+					 KEPT_STORE_LIMIT);
+		munmap((void *)kept->news, KEPT_NEWS_SIZE);
 	}
-	close(kept->news);
+	close(kept->file);
 	if (kept->store >= 0)
 		close(kept->store);
+}
+
+/* --- while the guest runs --- */
+
+/* So much is worth a merge of its own, which writes most of the index once more. */
+#define EARLY_BYTES (32u << 20)
+
+bool kept_files_merge_early(struct exec_kept *kept)
+{
+	char folder[PATH_MAX];
+	u64 next, grown;
+
+	if (!kept->is_open || kept->is_late || !map_news(kept))
+		return false;
+	next = READ_ONCE(kept->news->next);
+	grown = next - kept->seen;
+	kept->seen = next;
+	if (next - kept->merged >= EARLY_BYTES)
+		kept->is_late = !kernel_cache(folder) ||
+				!kept_store_merge_early(folder, kind_of(kept), kept->news,
+							&kept->merged, KEPT_STORE_LIMIT);
+	return grown;
 }
 
 /* It holds nothing of the process that it waits for: neither its terminal nor a pipe whose end may
@@ -107,7 +141,7 @@ static void hold_only(int *fds[], u32 n)
 
 static void watch(struct exec_kept *kept, int process)
 {
-	int *fds[] = { &kept->store, &kept->news, &process };
+	int *fds[] = { &kept->store, &kept->file, &process };
 	struct pollfd end;
 
 	setsid();

@@ -286,17 +286,20 @@ static void write_news(struct store *s, const u8 *from, u64 size)
  * Whole entries are written from where they lie. A guest that was killed may have left one
  * incomplete for each of its vCPUs, anywhere: from `first` up to `at` all are whole. News with more
  * of them than that are those of a QEMU that was taken over; then the rest is forgotten, since an
- * entry that is none can be claimed every KEPT_ALIGN bytes, and others wait for the lock.
+ * entry that is none can be claimed every KEPT_ALIGN bytes, and others wait for the lock. While a
+ * guest runs, an entry that is not whole is being written: the news end there for now. Returns where.
  */
-static void add_news(struct store *s, const struct kept_news *news)
+static u64 add_news(struct store *s, const struct kept_news *news, u64 at, bool is_over)
 {
-	u64 end = news_end(news), first = 0, at = 0, vain = 0;
+	u64 end = news_end(news), first = at, vain = 0;
 
 	write_out(s);
 	while (at < end && vain < NEWS_IN_VAIN && !s->failed) {
 		const struct kept_entry *entry = (const void *)(news->data + at);
 		u64 length = kept_check(news->data + at, end - at, &vain);
 
+		if (!length && !is_over)
+			break;
 		if (length) {
 			set_slot(s, entry->key, s->header.end + at - first);
 			s->header.entries++;
@@ -309,6 +312,7 @@ static void add_news(struct store *s, const struct kept_news *news)
 		}
 	}
 	write_news(s, news->data + first, at - first);
+	return at;
 }
 
 static void add_counts(struct kept_header *header, const struct kept_news *news)
@@ -394,7 +398,7 @@ static bool fill_successor(struct store *old, struct store *s, const struct kept
 	if (used && read_used(old, news, used))
 		copy_used(old, s, used, limit, buffer);
 	free(used);
-	add_news(s, news);
+	add_news(s, news, 0, true);
 	add_counts(&s->header, news);
 	return store_finish(s);
 }
@@ -434,20 +438,26 @@ static bool add_used(const struct store *s, const struct kept_news *news)
 	return ok;
 }
 
-static bool add_in_place(struct store *s, const struct kept_news *news)
+/* What is in the news from *merged on, which it moves. */
+static bool add_in_place(struct store *s, const struct kept_news *news, u64 *merged, bool is_over)
 {
-	u64 end = s->header.end;
+	u64 end = s->header.end, at;
 	bool ok;
 
-	add_news(s, news);
-	add_counts(&s->header, news);
-	ok = add_used(s, news) && store_finish(s);
-	if (!ok && ftruncate(s->fd, end))
+	at = add_news(s, news, *merged, is_over);
+	if (is_over)
+		add_counts(&s->header, news);
+	ok = (!is_over || add_used(s, news)) && store_finish(s);
+	if (ok)
+		*merged = at;
+	else if (ftruncate(s->fd, end))
 		return false;
 	return ok;
 }
 
-static bool merge(const char *path, struct store *s, const struct kept_news *news, u64 limit)
+/* A successor is made of what was used: what was merged early is taken from the news once more. */
+static bool merge(const char *path, struct store *s, const struct kept_news *news, u64 *merged,
+		  bool is_over, u64 limit)
 {
 	struct kept_buffer *buffer = malloc(sizeof(*buffer));
 	struct stat st;
@@ -456,15 +466,17 @@ static bool merge(const char *path, struct store *s, const struct kept_news *new
 	if (buffer && !fstat(s->fd, &st)) {
 		if (!read_header(s->fd, &st, &s->header))
 			make_empty(s, st.st_size);
-		ok = s->header.end + news_end(news) > limit ? clean_up(path, s, news, limit, buffer)
-							    : add_in_place(s, news);
+		if (s->header.end + news_end(news) - *merged <= limit)
+			ok = add_in_place(s, news, merged, is_over);
+		else if (is_over)
+			ok = clean_up(path, s, news, limit, buffer);
 	}
 	free(buffer);
 	return ok;
 }
 
-bool kept_store_merge(const char *folder, enum kept_kind kind, const struct kept_news *news,
-		      u64 limit)
+static bool merge_by_name(const char *folder, enum kept_kind kind, const struct kept_news *news,
+			  u64 *merged, bool is_over, u64 limit)
 {
 	char path[PATH_MAX];
 	struct store *s;
@@ -474,10 +486,22 @@ bool kept_store_merge(const char *folder, enum kept_kind kind, const struct kept
 	name_file(path, folder, kind);
 	fd = open_locked(path);
 	s = fd < 0 ? NULL : store_new(fd);
-	ok = s && merge(path, s, news, limit);
+	ok = s && merge(path, s, news, merged, is_over, limit);
 	if (s)
 		store_free(s);
 	if (fd >= 0)
 		close(fd);
 	return ok;
+}
+
+bool kept_store_merge_early(const char *folder, enum kept_kind kind, const struct kept_news *news,
+			    u64 *merged, u64 limit)
+{
+	return merge_by_name(folder, kind, news, merged, false, limit);
+}
+
+bool kept_store_merge(const char *folder, enum kept_kind kind, const struct kept_news *news,
+		      u64 merged, u64 limit)
+{
+	return merge_by_name(folder, kind, news, &merged, true, limit);
 }

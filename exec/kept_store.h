@@ -27,9 +27,17 @@ int kept_store_open(const char *folder, enum kept_kind kind, struct kept_header 
 /*
  * Merges news into the store, which is made if there is none that can be used, and cleaned up if it
  * becomes larger than the limit: what was not used since the last time goes first. Whoever has the
- * old file mapped keeps it. False: it could not be; the store is as good as before.
+ * old file mapped keeps it. The first `merged` bytes of the news are there already. False: it could
+ * not be; the store is as good as before.
  */
 bool kept_store_merge(const char *folder, enum kept_kind kind, const struct kept_news *news,
-		      u64 limit);
+		      u64 merged, u64 limit);
+
+/*
+ * Likewise for what there is of news that still grow, from *merged on, which it moves: so that less
+ * is left to be done when the guest has ended. False: nothing changed, and no more of them will fit.
+ */
+bool kept_store_merge_early(const char *folder, enum kept_kind kind, const struct kept_news *news,
+			    u64 *merged, u64 limit);
 
 #endif

@@ -52,7 +52,7 @@ static void inherit(const struct wiring *wiring)
 }
 
 /* What the user adds with --qemu may open files for writing by their names: disks, say. */
-static bool is_confined(const struct exec_options *options)
+bool machine_is_confined(const struct exec_options *options)
 {
 	return !options->qemu;
 }
@@ -60,7 +60,7 @@ static bool is_confined(const struct exec_options *options)
 /* QEMU opens nothing for writing by a name of the file system. */
 static void confine_qemu(const struct exec_options *options)
 {
-	int error = is_confined(options) ? sandbox_read_only() : 0;
+	int error = machine_is_confined(options) ? sandbox_read_only() : 0;
 
 	if (error)
 		_exit(failure(STATUS_BROKEN, "QEMU cannot be confined: %s", strerror(error)));
@@ -369,6 +369,7 @@ int machine_start(const struct exec_options *options, struct exec_machine *machi
 	struct parts parts;
 	u64 since = monotonic_ms();
 	int status = check_parts(options, parts.init);
+	bool has_state;
 
 	if (!status)
 		status = kernel_find(options->kernel, &parts.kernel);
@@ -382,8 +383,10 @@ int machine_start(const struct exec_options *options, struct exec_machine *machi
 		status = trace_prepare(options, &machine->files, &machine->trace);
 	if (status)
 		return status;
-	kept_files_open(options, is_confined(options), &machine->kept);
-	if (!get_state(options, &parts, machine, &state))
+	has_state = get_state(options, &parts, machine, &state);
+	/* A boot just now has left translations there. */
+	kept_files_open(options, machine_is_confined(options), &machine->kept);
+	if (!has_state)
 		return boot(options, &parts, machine);
 	status = start_from(options, &parts, &state, machine);
 	state_close(&state);

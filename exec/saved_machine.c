@@ -458,7 +458,7 @@ static bool boot_and_save(const struct exec_options *chosen, const struct exec_k
 	struct wiring wiring = NO_WIRING;
 	struct line line = { .count = 0 };
 	char failed[PATH_MAX] = "";
-	pid_t qemu = -1, share = -1;
+	struct exec_machine machine = { .qemu = -1, .share = -1 };
 	bool ok;
 
 	state->khz = machine_khz(options);
@@ -475,21 +475,23 @@ static bool boot_and_save(const struct exec_options *chosen, const struct exec_k
 	wiring.monitor = monitor[1];
 	wiring.files = files[1];
 	wiring.is_resumable = true;
+	wiring.kept = &machine.kept;
 	served.turns = wiring.turns;
+	kept_files_open(options, machine_is_confined(options), &machine.kept);
 	line_make(&line, options, kernel->image, state->khz, &wiring);
 	if (ok && !line.is_broken)
-		share = machine_start_share(files[0], options, &served, true);
-	if (share > 0)
-		qemu = machine_start_qemu(&line, &wiring, options);
+		machine.share = machine_start_share(files[0], options, &served, true);
+	if (machine.share > 0)
+		machine.qemu = machine_start_qemu(&line, &wiring, options);
 	close_all((const int[]){ link[1], monitor[1], files[0], files[1], wiring.console,
 				 wiring.initramfs },
 		  6);
 	ours = (struct monitor){ .fd = monitor[0] };
-	ok = qemu > 0 && monitor_open(&ours) && !monitor_has_failed(&ours) &&
+	ok = machine.qemu > 0 && monitor_open(&ours) && !monitor_has_failed(&ours) &&
 	     wait_ready(link[0], &ours, BOOT_SECONDS) &&
 	     (!options->deterministic || wait_settled(wiring.turns, SETTLE_SECONDS)) &&
 	     monitor_save(&ours, state->device);
-	machine_stop(&(struct exec_machine){ .qemu = qemu, .share = share });
+	machine_stop(&machine);
 	close_all((const int[]){ link[0], monitor[0], console, wiring.turns }, 4);
 	return ok;
 }

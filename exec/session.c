@@ -45,6 +45,7 @@ struct session {
 	u64 deadline;	  /* the machine's */
 	u64 grace;	  /* of a signal that ends us, likewise */
 	u32 final_signal; /* which one that was */
+	int look_ms;	  /* until it is seen whether there are translations to keep */
 	bool ended;
 	bool exited; /* the command: its guest's time stands still soon */
 	int status;
@@ -363,9 +364,19 @@ static int milliseconds_to_wait(const struct session *session)
 {
 	int left = milliseconds_left(session);
 
-	if (session->machine->console < 0 || (left >= 0 && left < CONSOLE_MS))
+	if (session->machine->console < 0 || (left >= 0 && left < session->look_ms))
 		return left;
-	return CONSOLE_MS;
+	return session->look_ms;
+}
+
+/* Often while there are new ones. */
+static void keep_translations(struct session *session)
+{
+	bool is_growing = kept_files_merge_early(&session->machine->kept);
+
+	session->look_ms = is_growing ? LOOK_MS : 2 * session->look_ms;
+	if (session->look_ms > CONSOLE_MS)
+		session->look_ms = CONSOLE_MS;
 }
 
 static void guest_gone(struct session *session, const char *how)
@@ -484,6 +495,7 @@ static void turn(struct session *session)
 	if (poll(wait, ARRAY_SIZE(wait), milliseconds_to_wait(session)) < 0)
 		return;
 	console_trim(session->machine);
+	keep_translations(session);
 	if (wait[0].revents & (POLLIN | POLLHUP))
 		listen_to(session, wire);
 	if (wait[9].revents & (POLLIN | POLLHUP))
@@ -627,7 +639,7 @@ static bool catch_signals(struct session *session)
 
 int session_run(const struct exec_options *options, struct exec_machine *machine)
 {
-	struct session session = { .options = options, .machine = machine };
+	struct session session = { .options = options, .machine = machine, .look_ms = LOOK_MS };
 
 	session.wire.fd = machine->link;
 	session.frames = (struct wire){ .fd = -1, .way = WIRE_IN };

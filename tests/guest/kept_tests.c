@@ -89,7 +89,7 @@ static void merge_folder(void)
 {
 	if (getpid() == owner)
 		must(kept_store_merge(getenv("VPMU_TEST_KEPT"), KEPT_UNCONFINED, folder.news,
-				      KEPT_STORE_LIMIT));
+				      0, KEPT_STORE_LIMIT));
 }
 
 const struct kept *kept_in_folder(void)

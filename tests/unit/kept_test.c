@@ -89,7 +89,7 @@ static void merge_numbers(u32 first, u32 n)
 	forget_news(news);
 	for (u32 i = 0; i < n; i++)
 		add(news, first + i);
-	assert_true(kept_store_merge(folder, KEPT_CONFINED, news, LIMIT));
+	assert_true(kept_store_merge(folder, KEPT_CONFINED, news, 0, LIMIT));
 }
 
 static void map_store(struct kept *kept)
@@ -337,11 +337,57 @@ static void an_entry_that_is_not_complete_hides_no_other(void **state)
 	memset(news->data + first, 0, 64);
 	add(news, 2);
 	news->next += 1000; /* given out, and not written */
-	assert_true(kept_store_merge(folder, KEPT_CONFINED, news, LIMIT));
+	assert_true(kept_store_merge(folder, KEPT_CONFINED, news, 0, LIMIT));
 	assert_int_equal(found_in_file(0, 3), 2);
 	news->next = ~0ull;
-	assert_true(kept_store_merge(folder, KEPT_CONFINED, news, LIMIT));
+	assert_true(kept_store_merge(folder, KEPT_CONFINED, news, 0, LIMIT));
 	assert_int_equal(found_in_file(0, 3), 2);
+}
+
+/* What is merged while a guest runs ends where an entry is being written. */
+static void what_has_come_is_merged_before_the_end(void **state)
+{
+	u64 merged = 0, second, head;
+
+	(void)state;
+	unlink(path);
+	forget_news(news);
+	add(news, 0);
+	second = news->next;
+	add(news, 1);
+	add(news, 2);
+	memcpy(&head, news->data + second, sizeof(head));
+	memset(news->data + second, 0, sizeof(head));
+	assert_true(kept_store_merge_early(folder, KEPT_CONFINED, news, &merged, LIMIT));
+	assert_int_equal(merged, second);
+	assert_int_equal(found_in_file(0, 3), 1);
+	memcpy(news->data + second, &head, sizeof(head));
+	assert_true(kept_store_merge_early(folder, KEPT_CONFINED, news, &merged, LIMIT));
+	assert_int_equal(merged, news->next);
+	assert_int_equal(found_in_file(0, 3), 3);
+	add(news, 3);
+	memset(news->data, 0, merged); /* is not merged once more */
+	assert_true(kept_store_merge(folder, KEPT_CONFINED, news, merged, LIMIT));
+	assert_int_equal(found_in_file(0, 4), 4);
+}
+
+/* Where the store has to be cleaned up that is left to the end, and loses nothing of the news. */
+static void what_does_not_fit_is_merged_at_the_end(void **state)
+{
+	u64 limit = KEPT_DATA_AT + 300000, merged = 0;
+
+	(void)state;
+	unlink(path);
+	forget_news(news);
+	for (u32 i = 0; i < 1000; i++)
+		add(news, i);
+	assert_true(kept_store_merge_early(folder, KEPT_CONFINED, news, &merged, limit));
+	for (u32 i = 1000; i < 2000; i++)
+		add(news, i);
+	assert_false(kept_store_merge_early(folder, KEPT_CONFINED, news, &merged, limit));
+	assert_int_equal(found_in_file(0, 2000), 1000);
+	assert_true(kept_store_merge(folder, KEPT_CONFINED, news, merged, limit));
+	assert_int_equal(found_in_file(0, 2000), 2000);
 }
 
 #define VCPUS 1024
@@ -366,7 +412,7 @@ static void an_incomplete_entry_of_each_vcpu_hides_no_other(void **state)
 		news->next += kept_length(KEPT_BODY);
 	}
 	add(news, 0);
-	assert_true(kept_store_merge(folder, KEPT_CONFINED, news, LIMIT));
+	assert_true(kept_store_merge(folder, KEPT_CONFINED, news, 0, LIMIT));
 	assert_int_equal(found_in_file(0, 1), 1);
 }
 
@@ -384,7 +430,7 @@ static void entries_that_are_none_are_not_looked_at_without_end(void **state)
 	for (u32 i = 0; i < claims; i++, news->next += KEPT_ALIGN)
 		claim_entry(news->next);
 	add(news, 1);
-	assert_true(kept_store_merge(folder, KEPT_CONFINED, news, LIMIT));
+	assert_true(kept_store_merge(folder, KEPT_CONFINED, news, 0, LIMIT));
 	assert_int_equal(found_in_file(0, 2), 1);
 	assert_int_equal(found_in_file(0, 1), 1);
 	assert_int_equal(kept_check(news->data, news->next, &vain), kept_length(size_of(0)));
@@ -403,7 +449,7 @@ static void merge_in_child(u32 number)
 
 	for (u32 i = 0; i < EACH; i++)
 		add(own, number * EACH / 2 + i);
-	_exit(!kept_store_merge(folder, KEPT_CONFINED, own, LIMIT));
+	_exit(!kept_store_merge(folder, KEPT_CONFINED, own, 0, LIMIT));
 }
 
 static void ten_processes_at_once_make_one_store(void **state)
@@ -427,6 +473,7 @@ static void ten_processes_at_once_make_one_store(void **state)
 static void a_full_disk_leaves_the_store_as_it_was(void **state)
 {
 	struct rlimit limit;
+	u64 merged = 0;
 	int status;
 
 	(void)state;
@@ -439,13 +486,14 @@ static void a_full_disk_leaves_the_store_as_it_was(void **state)
 		signal(SIGXFSZ, SIG_IGN);
 		limit.rlim_cur = limit.rlim_max = KEPT_DATA_AT + 4096;
 		_exit(setrlimit(RLIMIT_FSIZE, &limit) ||
-		      kept_store_merge(folder, KEPT_CONFINED, news, LIMIT));
+		      kept_store_merge_early(folder, KEPT_CONFINED, news, &merged, LIMIT) ||
+		      merged || kept_store_merge(folder, KEPT_CONFINED, news, merged, LIMIT));
 	}
 	assert_true(wait(&status) > 0);
 	assert_int_equal(status, 0);
 	assert_int_equal(found_in_file(0, ENTRIES), ENTRIES);
 	assert_int_equal(found_in_file(100, 1000), 0);
-	assert_true(kept_store_merge(folder, KEPT_CONFINED, news, LIMIT));
+	assert_true(kept_store_merge(folder, KEPT_CONFINED, news, 0, LIMIT));
 	assert_int_equal(found_in_file(100, 1000), 1000);
 	assert_int_equal(found_in_file(0, ENTRIES), ENTRIES);
 }
@@ -467,7 +515,7 @@ static void what_is_not_used_is_forgotten_when_the_store_is_full(void **state)
 	unmap_store(&kept);
 	for (u32 i = 0; i < 1200; i++)
 		add(news, 1000 + i);
-	assert_true(kept_store_merge(folder, KEPT_CONFINED, news, limit));
+	assert_true(kept_store_merge(folder, KEPT_CONFINED, news, 0, limit));
 	assert_int_equal(found_in_file(0, 50), 50);
 	assert_int_equal(found_in_file(50, 350), 0);
 	assert_int_equal(found_in_file(1000, 1200), 1200);
@@ -493,7 +541,7 @@ static void what_is_kept_by_processes_that_are_not_confined_is_apart(void **stat
 	for (u32 i = 0; i < 1200; i++)
 		add(news, 1000 + i);
 	for (u64 limit = LIMIT; limit; limit = limit == LIMIT ? KEPT_DATA_AT : 0)
-		assert_true(kept_store_merge(folder, KEPT_UNCONFINED, news, limit));
+		assert_true(kept_store_merge(folder, KEPT_UNCONFINED, news, 0, limit));
 	assert_int_equal(stat(path, &after), 0);
 	assert_int_equal(after.st_ino, before.st_ino);
 	assert_int_equal(after.st_size, before.st_size);
@@ -518,7 +566,7 @@ static void the_header_tells_how_many_were_found(void **state)
 	kept.news = news;
 	assert_int_equal(found(&kept, 0, 2 * ENTRIES), ENTRIES);
 	unmap_store(&kept);
-	assert_true(kept_store_merge(folder, KEPT_CONFINED, news, LIMIT));
+	assert_true(kept_store_merge(folder, KEPT_CONFINED, news, 0, LIMIT));
 	fd = kept_store_open(folder, KEPT_CONFINED, &header);
 	assert_true(fd >= 0);
 	close(fd);
@@ -560,6 +608,8 @@ int main(void)
 		cmocka_unit_test(what_others_could_have_written_is_replaced),
 		cmocka_unit_test(a_store_is_for_its_user_alone),
 		cmocka_unit_test(an_entry_that_is_not_complete_hides_no_other),
+		cmocka_unit_test(what_has_come_is_merged_before_the_end),
+		cmocka_unit_test(what_does_not_fit_is_merged_at_the_end),
 		cmocka_unit_test(an_incomplete_entry_of_each_vcpu_hides_no_other),
 		cmocka_unit_test(entries_that_are_none_are_not_looked_at_without_end),
 		cmocka_unit_test(ten_processes_at_once_make_one_store),

@@ -278,11 +278,11 @@ static void destroy_populator(struct populator *p)
 	munmap(p, sizeof(*p));
 }
 
-/* What is kept of a block takes about as much as all else of it: two steps ahead will do. */
-static void want_news(struct engine *eng, struct kept_news *news, struct wanted *w)
+/* What is kept of a block takes twice as much as its code. */
+static void want_news(struct engine *eng, struct kept_news *news, u64 ahead, struct wanted *w)
 {
 	u64 next = READ_ONCE(news->next) + offsetof(struct kept_news, data);
-	u64 until = (next + 2 * CACHE_STRIDE) & PAGE_MASK;
+	u64 until = (next + 2 * ahead) & PAGE_MASK;
 
 	if (eng->news_ready < next)
 		eng->news_ready = next & PAGE_MASK;
@@ -300,7 +300,7 @@ void cache_populate(struct engine *eng, const struct kept *kept)
 	struct wanted w = { .code = eng->code_next + ahead, .meta = eng->meta_next + ahead };
 
 	if (kept && kept->news)
-		want_news(eng, kept->news, &w);
+		want_news(eng, kept->news, ahead, &w);
 	if (!by_thread) {
 		populate_all(eng, &w);
 		return;

@@ -76,7 +76,7 @@ static int make_store(void)
 	unlink(path);
 	clear_news();
 	add_entries();
-	must(kept_store_merge(folder, KEPT_CONFINED, news, KEPT_STORE_LIMIT));
+	must(kept_store_merge(folder, KEPT_CONFINED, news, 0, KEPT_STORE_LIMIT));
 	fd = open(path, O_RDWR | O_CLOEXEC);
 	must(fd >= 0 && !fstat(fd, &st));
 	length = st.st_size;
@@ -131,12 +131,16 @@ static u64 end_of(u32 number)
 static void merge(struct fuzz_input *in)
 {
 	struct kept_header header;
+	u64 merged = 0;
 	int fd;
 
 	clear_news();
 	news->next = end_of(fuzz_number(in, 2));
 	fuzz_take(in, news->data, fuzz_left(in));
-	if (!kept_store_merge(folder, KEPT_CONFINED, news, KEPT_STORE_LIMIT))
+	if (!kept_store_merge_early(folder, KEPT_CONFINED, news, &merged, KEPT_STORE_LIMIT) ||
+	    merged > KEPT_NEWS_ROOM)
+		fuzz_fail("what has come could not be merged");
+	if (!kept_store_merge(folder, KEPT_CONFINED, news, merged, KEPT_STORE_LIMIT))
 		fuzz_fail("nothing could be merged");
 	fd = kept_store_open(folder, KEPT_CONFINED, &header);
 	if (fd < 0)
