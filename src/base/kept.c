@@ -98,17 +98,24 @@ void kept_expect(const struct kept *kept, u64 common)
 		prefetch_two(kept->store + KEPT_INDEX_AT + 8ull * kept_first_slot(key));
 }
 
+/* NULL: there is no such place in the store. */
+static const u8 *entry_of(const struct kept *kept, u64 slot)
+{
+	u64 at = kept_position(slot);
+
+	return at < KEPT_DATA_AT || at >= kept->store_size ? NULL : kept->store + at;
+}
+
 static bool copy_from_slot(const struct kept *kept, u64 slot, const u64 key[2],
 			   struct kept_buffer *buffer)
 {
-	u64 at = kept_position(slot);
-	const u8 *from = kept->store + at;
+	const u8 *from = entry_of(kept, slot);
 
-	if (at < KEPT_DATA_AT || at >= kept->store_size)
+	if (!from)
 		return false;
 	prefetch_lines(from, ENTRY_LINES);
-	if (!kept_copy(from, kept->store_size - at, buffer) || buffer->entry.key[0] != key[0] ||
-	    buffer->entry.key[1] != key[1])
+	if (!kept_copy(from, kept->store + kept->store_size - from, buffer) ||
+	    buffer->entry.key[0] != key[0] || buffer->entry.key[1] != key[1])
 		return false;
 	prefetch_lines(from + kept_length(buffer->entry.size), NEXT_LINES);
 	return true;
@@ -129,21 +136,43 @@ static void count(u64 *counter)
 	__atomic_fetch_add(counter, 1, __ATOMIC_RELAXED);
 }
 
-static bool find(const struct kept *kept, const u64 key[2], struct kept_buffer *buffer)
+/* The next slot, from the key's probe on, that may be the key's. */
+static bool next_place(const struct kept *kept, const u64 key[2], u32 probe,
+		       struct kept_place *place, u32 *found_at)
 {
 	if (!kept->store || kept->store_size < KEPT_DATA_AT)
 		return false;
-	for (u32 i = 0; i < KEPT_PROBES; i++) {
+	for (u32 i = probe; i < KEPT_PROBES; i++) {
 		u32 number = kept_nth_slot(key, i);
 		u64 slot;
 
 		if (!guarded_read(&slot, kept->store + KEPT_INDEX_AT + 8ull * number, 8) || !slot)
 			return false;
-		if ((slot ^ key[1]) & KEPT_TAG || !copy_from_slot(kept, slot, key, buffer))
+		if ((slot ^ key[1]) & KEPT_TAG)
 			continue;
-		note_use(kept->news, number);
+		*place = (struct kept_place){ slot, number };
+		*found_at = i;
 		return true;
 	}
+	return false;
+}
+
+static bool take(const struct kept *kept, const u64 key[2], const struct kept_place *place,
+		 struct kept_buffer *buffer)
+{
+	if (!copy_from_slot(kept, place->slot, key, buffer))
+		return false;
+	note_use(kept->news, place->number);
+	return true;
+}
+
+static bool find(const struct kept *kept, const u64 key[2], struct kept_buffer *buffer)
+{
+	struct kept_place place;
+
+	for (u32 i = 0; next_place(kept, key, i, &place, &i); i++)
+		if (take(kept, key, &place, buffer))
+			return true;
 	return false;
 }
 
@@ -159,9 +188,21 @@ bool kept_find(const struct kept *kept, const u64 key[2], struct kept_buffer *bu
 	return found;
 }
 
-bool kept_find_ahead(const struct kept *kept, const u64 key[2], struct kept_buffer *buffer)
+bool kept_expect_entry(const struct kept *kept, const u64 key[2], struct kept_place *place)
 {
-	if (!find(kept, key, buffer))
+	const u8 *entry;
+	u32 probe;
+
+	if (!next_place(kept, key, 0, place, &probe) || !(entry = entry_of(kept, place->slot)))
+		return false;
+	prefetch_lines(entry, ENTRY_LINES);
+	return true;
+}
+
+bool kept_take(const struct kept *kept, const u64 key[2], const struct kept_place *place,
+	       struct kept_buffer *buffer)
+{
+	if (!take(kept, key, place, buffer))
 		return false;
 	if (kept->news) {
 		count(&kept->news->lookups);

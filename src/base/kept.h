@@ -191,8 +191,16 @@ u64 kept_check(const u8 *at, u64 room, u64 *vain);
 void kept_expect(const struct kept *kept, u64 common);
 /* Whether there is an entry, which is then in the buffer. */
 bool kept_find(const struct kept *kept, const u64 key[2], struct kept_buffer *buffer);
-/* kept_find() for an entry that is not needed yet: an absent one is not counted as a miss. */
-bool kept_find_ahead(const struct kept *kept, const u64 key[2], struct kept_buffer *buffer);
+/* An entry that is not needed yet: where it is, and the host fetches it. An absent one is not counted
+ * as a miss. */
+struct kept_place {
+	u64 slot; /* of the index */
+	u32 number;
+};
+bool kept_expect_entry(const struct kept *kept, const u64 key[2], struct kept_place *place);
+/* The entry that was expected there, if it is the one with this key. */
+bool kept_take(const struct kept *kept, const u64 key[2], const struct kept_place *place,
+	       struct kept_buffer *buffer);
 /* The body is in the buffer. Where there is no room it is lost. */
 void kept_add(const struct kept *kept, const u64 key[2], struct kept_buffer *buffer, u32 size);
 

@@ -230,6 +230,7 @@ struct engine {
 	u8 *meta, *meta_next, *meta_limit;
 	/* Memory below these is mapped. Moved by cache_populate(), or by its thread. */
 	u8 *code_ready, *meta_ready;
+	u32 margin; /* bytes that are mapped beyond what is used, or more memory is wanted */
 	bool huge_meta;		     /* the next memory of meta is mapped as huge pages */
 	struct populator *populator; /* code_cache_memory.c */
 	bool populating;	     /* its thread was asked for memory, and is not done */
@@ -362,8 +363,10 @@ void cache_populate(struct engine *eng, const struct kept *kept);
 static inline bool cache_wants_memory(const struct engine *eng)
 {
 	return !__atomic_load_n(&eng->populating, __ATOMIC_ACQUIRE) &&
-	       (eng->code_ready < eng->code_next + CACHE_STRIDE ||
-		eng->meta_ready < eng->meta_next + CACHE_STRIDE);
+	       ((eng->code_ready < eng->code_next + eng->margin &&
+		 eng->code_ready < eng->code_limit) ||
+		(eng->meta_ready < eng->meta_next + eng->margin &&
+		 eng->meta_ready < eng->meta_limit));
 }
 
 void cache_flush(struct cpu *cpu);

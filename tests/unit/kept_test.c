@@ -579,6 +579,7 @@ static void the_header_tells_how_many_were_found(void **state)
 static void what_is_not_needed_yet_is_not_missed(void **state)
 {
 	static struct kept_buffer buffer;
+	struct kept_place place;
 	struct kept kept;
 	u64 key[2];
 
@@ -590,8 +591,12 @@ static void what_is_not_needed_yet_is_not_missed(void **state)
 	kept.news = news;
 	for (u32 i = 0; i < 2 * ENTRIES; i++) {
 		key_of(i, key);
-		assert_int_equal(kept_find_ahead(&kept, key, &buffer), i < ENTRIES);
+		assert_int_equal(kept_expect_entry(&kept, key, &place), i < ENTRIES);
+		if (i < ENTRIES)
+			assert_true(kept_take(&kept, key, &place, &buffer));
 	}
+	key_of(0, key);
+	assert_false(kept_take(&kept, key, &place, &buffer)); /* that of another entry */
 	unmap_store(&kept);
 	assert_int_equal(news->lookups, ENTRIES);
 	assert_int_equal(news->hits, ENTRIES);

@@ -49,9 +49,9 @@
 /* A huge page that takes longer to fault in is slower than 512 small ones. */
 #define HUGE_NS	  1000000
 
-/* A processor that has made so much code asks the thread, which maps so much at once. */
-#define THREAD_AFTER	(1u << 20)
-#define THREAD_AHEAD	(4 * CACHE_STRIDE)
+/* A processor that has made so much code asks the thread, which maps so much ahead of it. */
+#define THREAD_AFTER (CACHE_STRIDE / 2)
+#define THREAD_AHEAD (8 * CACHE_STRIDE)
 #define THREAD_STACK	(64u << 10)
 /* Code stays if no memory for more was wanted for so long. */
 #define SETTLED_SECONDS 1
@@ -153,9 +153,9 @@ static void populate_news(struct engine *eng, const struct wanted *w)
 
 static void populate_all(struct engine *eng, const struct wanted *w)
 {
-	populate_news(eng, w);
 	populate_code(eng, w->code);
 	populate_meta(eng, w->meta);
+	populate_news(eng, w);
 }
 
 /* --- the thread --- */
@@ -278,11 +278,12 @@ static void destroy_populator(struct populator *p)
 	munmap(p, sizeof(*p));
 }
 
-/* What is kept of a block takes twice as much as its code. */
+/* What is kept of a block takes twice as much as its code; but where most blocks are recalled, there
+ * are few news. */
 static void want_news(struct engine *eng, struct kept_news *news, u64 ahead, struct wanted *w)
 {
-	u64 next = READ_ONCE(news->next) + offsetof(struct kept_news, data);
-	u64 until = (next + 2 * ahead) & PAGE_MASK;
+	u64 used = READ_ONCE(news->next), next = used + offsetof(struct kept_news, data);
+	u64 until = (next + (used < 2 * ahead ? used : 2 * ahead)) & PAGE_MASK;
 
 	if (eng->news_ready < next)
 		eng->news_ready = next & PAGE_MASK;
@@ -305,6 +306,7 @@ void cache_populate(struct engine *eng, const struct kept *kept)
 		populate_all(eng, &w);
 		return;
 	}
+	eng->margin = THREAD_AHEAD / 2;
 	eng->populator->wanted = w;
 	__atomic_store_n(&eng->populating, true, __ATOMIC_RELEASE);
 	sem_post(&eng->populator->asked);
@@ -336,6 +338,7 @@ int cache_create(struct engine *eng)
 	if (!create_populator(eng))
 		return -ENOMEM;
 	ask_for_huge_pages(eng);
+	eng->margin = CACHE_STRIDE;
 	eng->code_next = eng->code_ready = eng->code_rw;
 	eng->code_limit = eng->code_rw + CODE_SIZE;
 	eng->meta_next = eng->meta_ready = eng->meta;

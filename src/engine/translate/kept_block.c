@@ -209,17 +209,17 @@ static bool open_page(struct trans *t, const struct kept *kept)
 	return true;
 }
 
-/* Of a block on that page. False: it cannot be read. */
-static bool make_key(struct trans *t)
+/* Of the block at this address of that page. False: it cannot be read. */
+static bool make_key(struct trans *t, u64 rip, u64 key[2])
 {
-	u32 offset = t->block->rip & ~PAGE_MASK, line = offset & ~(LINE - 1);
-	const u64 seed[2] = { kept_step(t->page_key[0], t->block->rip),
+	u32 offset = rip & ~PAGE_MASK, line = offset & ~(LINE - 1);
+	const u64 seed[2] = { kept_step(t->page_key[0], rip),
 			      kept_step(t->page_key[1], neutral_mode(t->mode)) };
 
 	if (!source_load(t, line, line + LINE))
 		return false;
-	kept_hash_from(seed, t->source.copy[0]->bytes + line, LINE, t->key);
-	kept_near(t->key, part_hash(t->page_key, offset), offset % PART / PART_SHARE);
+	kept_hash_from(seed, t->source.copy[0]->bytes + line, LINE, key);
+	kept_near(key, part_hash(t->page_key, offset), offset % PART / PART_SHARE);
 	return true;
 }
 
@@ -463,15 +463,14 @@ static bool make_block(struct trans *t, const struct kept_block *k, const struct
 	return true;
 }
 
-typedef bool find_fn(const struct kept *, const u64 key[2], struct kept_buffer *);
-
-static bool recall(struct trans *t, const struct kept *kept, find_fn *find)
+/* The block whose entry is in the buffer. */
+static bool recall(struct trans *t)
 {
 	struct kept_buffer *buffer = &t->eng->kept;
 	struct kept_block *k = (struct kept_block *)buffer->body;
 	struct tables from;
 
-	if (!find(kept, t->key, buffer) || buffer->entry.size < sizeof(*k))
+	if (buffer->entry.size < sizeof(*k))
 		return false;
 	from = tables_of(k);
 	return from.size == buffer->entry.size && k->circumstances[0] == t->circumstances[0] &&
@@ -482,58 +481,97 @@ static bool recall(struct trans *t, const struct kept *kept, find_fn *find)
 
 /* --- recalling what follows it --- */
 
-/* Blocks that are recalled beside the one that is needed, at most. */
+/*
+ * If a block is kept that a link of this one leads to, it was executed after it, and likely will be
+ * again: it is recalled and linked now. Later it would cost a visit to the main loop, and another
+ * look at all tables. An entry is in memory that nobody has read for long, so all of those are
+ * asked for before the first one is copied.
+ */
+
+/* Blocks that are recalled beside the one that is needed, at most, and links that wait for one. */
 #define FOLLOWING 8
+#define WAITING	  24
 
-/* The block at this address of the page; NULL: it is not kept, or the cache is full. */
-static struct block *recall_ahead(struct trans *t, u64 rip, gpa_t gpa)
-{
-	const struct kept *kept = t->cpu->port.kept;
-	struct engine *eng = t->eng;
-	u8 *meta = eng->meta_next;
+struct follower {
+	struct link *link;
+	u64 key[2];
+	struct kept_place place;
+};
 
-	if (!cache_room(eng) || !(t->block = cache_alloc_block(eng)))
-		return NULL;
-	begin_block(t, rip, gpa);
-	if (make_key(t) && recall(t, kept, kept_find_ahead))
-		return t->block;
-	eng->meta_next = meta;
-	return NULL;
-}
+struct followers {
+	gpa_t page;
+	u32 n, recalled;
+	struct follower waiting[WAITING];
+};
 
 static bool stays_on_page(const struct block *from, const struct link *link)
 {
 	return !link->guard && !link->unshared && !((link->rip ^ from->rip) & PAGE_MASK);
 }
 
-/*
- * If a block is kept that a link of this one leads to, it was executed after it, and likely will be
- * again: it is recalled and linked now. Later it would cost a visit to the main loop, and another
- * look at all tables.
- */
+static gpa_t address_of(const struct followers *f, const struct link *link)
+{
+	return f->page | (link->rip & ~PAGE_MASK);
+}
+
+/* Sets links to what there is, and looks for what there could be. */
+static void follow(struct trans *t, struct followers *f, const struct block *from)
+{
+	for (u32 i = 0; i < from->nlinks && f->n < WAITING; i++) {
+		struct follower *next = &f->waiting[f->n];
+		struct link *link = &from->link[i];
+		struct block *to;
+
+		if (!stays_on_page(from, link))
+			continue;
+		next->link = link;
+		to = cache_find(t->cpu, link->rip, address_of(f, link), t->mode);
+		if (to && to->gpa2 == NO_GPA)
+			link_set(t->eng, link, to);
+		else if (!to && make_key(t, link->rip, next->key))
+			f->n += kept_expect_entry(t->cpu->port.kept, next->key, &next->place);
+	}
+}
+
+/* NULL: it is not kept after all, or the cache is full. */
+static struct block *recall_follower(struct trans *t, const struct follower *next, gpa_t gpa)
+{
+	struct engine *eng = t->eng;
+	u8 *meta = eng->meta_next;
+
+	if (!cache_room(eng) || !(t->block = cache_alloc_block(eng)))
+		return NULL;
+	begin_block(t, next->link->rip, gpa);
+	if (kept_take(t->cpu->port.kept, next->key, &next->place, &eng->kept) && recall(t))
+		return t->block;
+	eng->meta_next = meta;
+	return NULL;
+}
+
 static void recall_following(struct trans *t)
 {
-	struct block *queue[1 + FOLLOWING] = { t->block };
-	u32 n = 1;
+	struct block *first = t->block;
+	struct followers f; /* not cleared: it is large */
 
-	for (u32 i = 0; i < n; i++) {
-		for (u32 k = 0; k < queue[i]->nlinks; k++) {
-			struct link *link = &queue[i]->link[k];
-			gpa_t gpa = (queue[i]->gpa & PAGE_MASK) | (link->rip & ~PAGE_MASK);
-			struct block *to;
+	f.page = first->gpa & PAGE_MASK;
+	f.n = f.recalled = 0;
+	follow(t, &f, first);
+	for (u32 i = 0; i < f.n; i++) {
+		const struct follower *next = &f.waiting[i];
+		gpa_t gpa = address_of(&f, next->link);
+		/* Another link may have led to it. */
+		struct block *to = cache_find(t->cpu, next->link->rip, gpa, t->mode);
 
-			if (!stays_on_page(queue[i], link))
-				continue;
-			to = cache_find(t->cpu, link->rip, gpa, t->mode);
-			if (!to && n < ARRAY_SIZE(queue)) {
-				to = queue[n] = recall_ahead(t, link->rip, gpa);
-				n += !!to;
-			}
-			if (to && to->gpa2 == NO_GPA)
-				link_set(t->eng, link, to);
+		if (!to && f.recalled < FOLLOWING) {
+			to = recall_follower(t, next, gpa);
+			f.recalled += !!to;
+			if (to)
+				follow(t, &f, to);
 		}
+		if (to && to->gpa2 == NO_GPA)
+			link_set(t->eng, next->link, to);
 	}
-	t->block = queue[0];
+	t->block = first;
 }
 
 bool kept_block_recall(struct trans *t)
@@ -544,13 +582,13 @@ bool kept_block_recall(struct trans *t)
 	if (likely(!kept) || !kept_mode(t) || t->eng->profile)
 		return false;
 	hash_circumstances(t, kept);
-	if (!open_page(t, kept) || !make_key(t))
+	if (!open_page(t, kept) || !make_key(t, t->block->rip, t->key))
 		return false;
 	t->keeps = kept->news;
 	t->fixups.n = 0;
 	t->fixups.lost = false;
 	t->e.fixups = t->keeps ? &t->fixups : NULL;
-	if (t->eng->translating_hot || !recall(t, kept, kept_find))
+	if (t->eng->translating_hot || !kept_find(kept, t->key, &t->eng->kept) || !recall(t))
 		return false;
 	if (!(t->mode & MODE_UNSHARED))
 		recall_following(t);
