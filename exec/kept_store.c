@@ -287,7 +287,8 @@ static void write_news(struct store *s, const u8 *from, u64 size)
  * incomplete for each of its vCPUs, anywhere: from `first` up to `at` all are whole. News with more
  * of them than that are those of a QEMU that was taken over; then the rest is forgotten, since an
  * entry that is none can be claimed every KEPT_ALIGN bytes, and others wait for the lock. While a
- * guest runs, an entry that is not whole is being written: the news end there for now. Returns where.
+ * guest runs, an entry that is not whole is being written: the news end there for now. Returns
+ * where.
  */
 static u64 add_news(struct store *s, const struct kept_news *news, u64 at, bool is_over)
 {

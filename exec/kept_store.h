@@ -35,7 +35,8 @@ bool kept_store_merge(const char *folder, enum kept_kind kind, const struct kept
 
 /*
  * Likewise for what there is of news that still grow, from *merged on, which it moves: so that less
- * is left to be done when the guest has ended. False: nothing changed, and no more of them will fit.
+ * is left to be done when the guest has ended. False: nothing changed, and no more of them will
+ * fit.
  */
 bool kept_store_merge_early(const char *folder, enum kept_kind kind, const struct kept_news *news,
 			    u64 *merged, u64 limit);

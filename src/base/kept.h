@@ -191,8 +191,8 @@ u64 kept_check(const u8 *at, u64 room, u64 *vain);
 void kept_expect(const struct kept *kept, u64 common);
 /* Whether there is an entry, which is then in the buffer. */
 bool kept_find(const struct kept *kept, const u64 key[2], struct kept_buffer *buffer);
-/* An entry that is not needed yet: where it is, and the host fetches it. An absent one is not counted
- * as a miss. */
+/* An entry that is not needed yet: where it is, and the host fetches it. An absent one is not
+ * counted as a miss. */
 struct kept_place {
 	u64 slot; /* of the index */
 	u32 number;

@@ -59,18 +59,20 @@ enum guest_fault { FAULT_NONE, FAULT_RAISED, FAULT_EXIT };
 
 #define XSAVE_SIZE 4096
 
-/* Bits of cpu->attention. */
+/* Bits of cpu->attention. With any other the uppermost is set: translated code looks at it alone.
+ */
 #define ATTENTION_OWNER	 1
 #define ATTENTION_ENGINE 2 /* its own, or another's (cpu/mmu/exclusive.h) */
+#define ATTENTION_CALL	 0x80
 
 struct engine;
 
 struct cpu {
 	/* The first 128 bytes have one-byte displacements in translated code. Those without a name
 	 * here are the translator's: struct cpu_hot. */
-	u8 hot[8];
+	u8 hot[7];
 	u8 attention; /* not 0: leave translated code at the next block. Written by any thread */
-	u8 hot_too[7];
+	u8 hot_too[8];
 	u64 regs[16]; /* complete outside translated code; inside only those it keeps in memory */
 	u64 rip;
 	u64 rflags; /* the arithmetic flags are current outside translated code only */
@@ -108,6 +110,26 @@ struct cpu {
 	/* x87 and vector state, as the host's XSAVEC64 writes it: cpu/fpu.h. */
 	u8 xsave[XSAVE_SIZE] __attribute__((aligned(64)));
 };
+
+/* Translated code ends at the next block, for the reason of this bit. Any thread. */
+static inline void cpu_call(struct cpu *cpu, u8 reason)
+{
+	__atomic_fetch_or(&cpu->attention, reason | ATTENTION_CALL, __ATOMIC_SEQ_CST);
+}
+
+/* What is called for besides this reason, which is answered. */
+static inline u8 cpu_answer(struct cpu *cpu, u8 reason)
+{
+	u8 before = __atomic_load_n(&cpu->attention, __ATOMIC_RELAXED), after;
+
+	do {
+		after = before & ~reason;
+		if (after == ATTENTION_CALL)
+			after = 0;
+	} while (!__atomic_compare_exchange_n(&cpu->attention, &before, after, true,
+					      __ATOMIC_SEQ_CST, __ATOMIC_RELAXED));
+	return after;
+}
 
 #define SHADOW_STI 1
 #define SHADOW_SS  2

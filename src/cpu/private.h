@@ -111,6 +111,7 @@ struct cpu_priv {
 
 	u64 spill[10];		/* scratch of translated code: enum spill */
 	u64 share[SHARE_SLOTS]; /* host addresses that accesses of a block share */
+	u64 guards;		/* of the fields of packed[] */
 	u64 host_rsp;		/* the stack to return to */
 
 	/* From translated code to engine/runtime/observe.c. */
@@ -186,11 +187,16 @@ struct cpu_priv {
 
 /* The bytes ahead of the registers: cpu->hot[] and cpu->attention. */
 struct cpu_hot {
+	/* What the countdown runs up to: 0, or less than all that it can be. */
+	union {
+		s64 limit;
+		struct {
+			u8 zero[7];
+			u8 attention;
+		};
+	};
 	u32 aflags; /* arithmetic flags in translated code: LAHF's byte in 15:8, OF in bit 0 */
 	u32 returned_from; /* number of the block whose return is under way */
-	/* Code that counts looks at attention and guards as one word. */
-	u8 attention __attribute__((aligned(8)));
-	u8 guards[7]; /* of the fields of packed[]: engine/count_pack.h */
 };
 
 struct cpu_whole {

@@ -3,27 +3,22 @@
  * Packed counts. Classes to which an instruction adds at most one are counted in fields of a few
  * words, so that a block adds one constant for four classes. A field starts `distance` below its
  * guard bit, the uppermost, or as far below as it has room, so that the bit sets when the trip
- * point is reached or the field is full. The lowest bits of a word are those of hot->attention,
- * always set: a word ANDed with the 8 bytes at hot->attention is not 0 if attention is called for
- * or a guard is set.
+ * point is reached or the field is full: a word ANDed with priv->guards is not 0 then.
  */
 #ifndef ENGINE_COUNT_PACK_H
 #define ENGINE_COUNT_PACK_H
 
 #include "cpu/mode.h"
 
-#define PACK_BASE  ((u64)(ATTENTION_OWNER | ATTENTION_ENGINE))
-#define PACK_FIRST 2 /* bits of it */
 /* What a block may take back that it added before the field was restarted. */
-#define PACK_ROOM  128
+#define PACK_ROOM 128
 
 /* With these widths the counts of two classes lie in the lower 32 bits of a word: a block that
  * counts no others adds a short constant. */
 #define PACK_BITS_MOST	22
 #define PACK_BITS_LEAST 15
 
-_Static_assert(PACK_FIRST + PACK_FIELDS * PACK_BITS_LEAST <= 64, "a word");
-_Static_assert(PACK_FIRST + 3 * 20 <= 64, "a word");
+_Static_assert(PACK_FIELDS *PACK_BITS_LEAST <= 64 && 3 * 20 <= 64, "a word");
 
 /* The width of a field: with fewer classes fields are wider and fill up later. */
 static inline u32 pack_bits(retire_wanted set)
@@ -42,7 +37,7 @@ static inline u64 pack_guard(u32 bits)
 
 static inline u32 pack_shift(u32 bits, u32 number)
 {
-	return PACK_FIRST + bits * (number % PACK_FIELDS);
+	return bits * (number % PACK_FIELDS);
 }
 
 /* Of a class, by its number among those of the set. */

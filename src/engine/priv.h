@@ -55,15 +55,15 @@ enum leave {
 	LEAVE_LINK,	  /* as LEAVE_LOOKUP, and leave_arg is the link to patch */
 	LEAVE_COMPLEX, /* leave_arg is the struct insn for sys_execute(); cpu->rip is its address */
 	LEAVE_RAISE,   /* leave_arg is a vector to raise at cpu->rip */
-	/* leave_arg is the block that asks for more than the slice has; nothing of it ran. */
+	/* leave_arg is the block that asks for more than the slice has, or that found
+	 * cpu->attention set; nothing of it ran. */
 	LEAVE_COUNTDOWN,
 	/* leave_arg is the block that would reach a trip; nothing of it ran, its
 	 * weights are added. */
 	LEAVE_TRIP,
-	LEAVE_HOT,	 /* leave_arg is the block; it has been executed often; nothing of it ran */
-	LEAVE_ATTENTION, /* leave_arg is the block; cpu->attention is set */
-	LEAVE_STEP,	 /* a one-instruction block is done */
-	LEAVE_FAULT,	 /* a fault or exit in mid-block; state is complete */
+	LEAVE_HOT,   /* leave_arg is the block; it has been executed often; nothing of it ran */
+	LEAVE_STEP,  /* a one-instruction block is done */
+	LEAVE_FAULT, /* a fault or exit in mid-block; state is complete */
 };
 
 #define NLEAVES (LEAVE_FAULT + 1)
@@ -230,8 +230,8 @@ struct engine {
 	u8 *meta, *meta_next, *meta_limit;
 	/* Memory below these is mapped. Moved by cache_populate(), or by its thread. */
 	u8 *code_ready, *meta_ready;
-	u32 margin; /* bytes that are mapped beyond what is used, or more memory is wanted */
-	bool huge_meta;		     /* the next memory of meta is mapped as huge pages */
+	u32 margin;	/* bytes that are mapped beyond what is used, or more memory is wanted */
+	bool huge_meta; /* the next memory of meta is mapped as huge pages */
 	struct populator *populator; /* code_cache_memory.c */
 	bool populating;	     /* its thread was asked for memory, and is not done */
 	struct block **by_address; /* all blocks since the last flush, in the order of their code */
@@ -295,7 +295,6 @@ struct engine {
 	retire_wanted packed_classes; /* classes that count in priv->packed[] */
 	s64 live_start[NRETIRE];      /* values that priv->live[] started from */
 	u64 packed_start[PACK_WORDS]; /* values that priv->packed[] started from */
-	u64 guard_mask;		      /* all guard bits of priv->packed[] */
 	/* RIP when engine_run() last returned: answers to MMIO and port I/O are for it. */
 	u64 exit_rip;
 	u64 era;	/* era of all generations in use: jump_cache.c, invariant 1 */

@@ -88,8 +88,8 @@ static pid_t owner;
 static void merge_folder(void)
 {
 	if (getpid() == owner)
-		must(kept_store_merge(getenv("VPMU_TEST_KEPT"), KEPT_UNCONFINED, folder.news,
-				      0, KEPT_STORE_LIMIT));
+		must(kept_store_merge(getenv("VPMU_TEST_KEPT"), KEPT_UNCONFINED, folder.news, 0,
+				      KEPT_STORE_LIMIT));
 }
 
 const struct kept *kept_in_folder(void)

@@ -116,8 +116,7 @@ static void call_for_attention(const struct exclusive *x, u32 n, u32 self)
 {
 	for (u32 i = 0; i < n; i++)
 		if (i != self && __atomic_load_n(&x->cpus[i].running, __ATOMIC_SEQ_CST))
-			__atomic_fetch_or(&x->cpus[i].cpu->attention, ATTENTION_ENGINE,
-					  __ATOMIC_SEQ_CST);
+			cpu_call(x->cpus[i].cpu, ATTENTION_ENGINE);
 }
 
 static bool stop_others(struct cpu *cpu)

@@ -50,8 +50,8 @@
 #define HUGE_NS	  1000000
 
 /* A processor that has made so much code asks the thread, which maps so much ahead of it. */
-#define THREAD_AFTER (CACHE_STRIDE / 2)
-#define THREAD_AHEAD (8 * CACHE_STRIDE)
+#define THREAD_AFTER	(CACHE_STRIDE / 2)
+#define THREAD_AHEAD	(8 * CACHE_STRIDE)
 #define THREAD_STACK	(64u << 10)
 /* Code stays if no memory for more was wanted for so long. */
 #define SETTLED_SECONDS 1
@@ -278,8 +278,8 @@ static void destroy_populator(struct populator *p)
 	munmap(p, sizeof(*p));
 }
 
-/* What is kept of a block takes twice as much as its code; but where most blocks are recalled, there
- * are few news. */
+/* What is kept of a block takes twice as much as its code; but where most blocks are recalled,
+ * there are few news. */
 static void want_news(struct engine *eng, struct kept_news *news, u64 ahead, struct wanted *w)
 {
 	u64 used = READ_ONCE(news->next), next = used + offsetof(struct kept_news, data);

@@ -92,15 +92,13 @@ static void start_class(struct cpu *cpu, enum retire_class class, u64 distance)
 	cpu_priv(cpu)->live[class] = cpu->engine->live_start[class] = -(s64)distance;
 }
 
-/* The word's other byte is hot->attention, which other threads write. */
 static void set_guards(struct cpu *cpu, u32 bits)
 {
 	u64 guards = 0;
 
 	for (u32 i = 0; i < PACK_FIELDS && pack_shift(bits, i) + bits <= 64; i++)
 		guards |= pack_guard(bits) << pack_shift(bits, i);
-	bytes_copy(cpu_hot(cpu)->guards, (u8 *)&guards + 1, sizeof(cpu_hot(cpu)->guards));
-	cpu->engine->guard_mask = guards;
+	cpu_priv(cpu)->guards = guards;
 }
 
 static void start_packed(struct cpu *cpu, enum retire_privilege privilege)
@@ -117,7 +115,7 @@ static void start_packed(struct cpu *cpu, enum retire_privilege privilege)
 		set_guards(cpu, bits);
 	eng->packed_classes = set;
 	for (u32 i = 0; i < PACK_WORDS; i++)
-		words[i] = PACK_BASE;
+		words[i] = 0;
 	for (retire_wanted left = set; left; number++) {
 		u64 most =
 			least(guard - PACK_ROOM, distance(cpu, count_next_class(&left), privilege));
@@ -426,7 +424,11 @@ static u64 up_to_trip(const struct cpu *cpu)
 void count_next_slice(struct cpu *cpu, const struct block *block)
 {
 	struct engine *eng = cpu->engine;
+	bool used_up = (s64)cpu_priv(cpu)->spill[SPILL_R14] >= 0;
 
+	count_refund_block(cpu, block);
+	if (!used_up) /* it has met cpu->attention */
+		return;
 	if (!eng->last_slice) {
 		count_flush(cpu, cpu_privilege(cpu));
 		start(cpu);

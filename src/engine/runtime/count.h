@@ -58,7 +58,7 @@ static inline bool count_guard_set(const struct cpu *cpu)
 
 	for (u32 i = 0; i < PACK_WORDS; i++)
 		any |= cpu_priv(cpu)->packed[i];
-	return any & cpu->engine->guard_mask;
+	return any & cpu_priv(cpu)->guards;
 }
 
 /* Has a class reached its trip? */
@@ -88,7 +88,7 @@ static inline bool count_exhausted(const struct cpu *cpu)
 static inline void count_look(struct cpu *cpu)
 {
 	if (unlikely(count_exhausted(cpu)) && cpu_run_is_timed(cpu))
-		__atomic_fetch_or(&cpu->attention, ATTENTION_ENGINE, __ATOMIC_RELAXED);
+		cpu_call(cpu, ATTENTION_ENGINE);
 }
 
 void count_begin(struct cpu *cpu, u64 budget);

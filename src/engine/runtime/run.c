@@ -127,8 +127,7 @@ static enum turn before_entry(struct cpu *cpu)
 		return TURN_RETURN;
 	attention = __atomic_load_n(&cpu->attention, __ATOMIC_ACQUIRE);
 	if (attention & ATTENTION_ENGINE) {
-		attention = __atomic_and_fetch(&cpu->attention, (u8)~ATTENTION_ENGINE,
-					       __ATOMIC_ACQUIRE);
+		attention = cpu_answer(cpu, ATTENTION_ENGINE);
 		if (exclusive_wanted(cpu))
 			count_end_timed(cpu);
 		if (!exclusive_pause(cpu))
@@ -411,13 +410,11 @@ static enum turn after(struct cpu *cpu, enum leave why, u32 mode, const struct b
 		heat_up(cpu, arg, mode);
 		return TURN_AGAIN;
 	case LEAVE_COUNTDOWN:
+		count_next_slice(cpu, arg);
+		return TURN_AGAIN;
 	case LEAVE_TRIP:
-	case LEAVE_ATTENTION:
 		count_refund_block(cpu, arg);
-		if (why == LEAVE_COUNTDOWN)
-			count_next_slice(cpu, arg);
-		if (why == LEAVE_TRIP)
-			count_stop_at_trip(cpu, arg);
+		count_stop_at_trip(cpu, arg);
 		return TURN_AGAIN;
 	case LEAVE_STEP:
 		if ((mode & MODE_CODE64) && !cpu_canonical(cpu, cpu->rip) && block->nbranches)
@@ -547,7 +544,7 @@ static enum turn visit_alone(struct cpu *cpu)
 	cpu->engine->run_exclusive = false;
 	if (!exclusive_begin(cpu))
 		return exit_with(cpu, EXIT_ATTENTION);
-	__atomic_fetch_and(&cpu->attention, (u8)~ATTENTION_ENGINE, __ATOMIC_ACQUIRE);
+	cpu_answer(cpu, ATTENTION_ENGINE);
 	cpu->engine->single_step = true;
 	turn = visit(cpu);
 	exclusive_end(cpu);

@@ -348,7 +348,7 @@ u64 slow_commit(struct cpu *cpu, u64 unused, u32 desc, const u8 *return_pc)
 		return SLOW_DIRECT;
 	if (!(desc & DESC_LAST))
 		return place_leave(cpu, return_pc, FAULT_NONE, true);
-	__atomic_fetch_or(&cpu->attention, ATTENTION_ENGINE, __ATOMIC_RELAXED);
+	cpu_call(cpu, ATTENTION_ENGINE);
 	return SLOW_DIRECT;
 }
 

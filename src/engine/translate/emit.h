@@ -133,6 +133,7 @@ void emit_fixup(struct emitter *e, const u8 *at, enum fixup_kind kind, u32 index
 #define CC_S  8
 #define CC_NS 9
 #define CC_NP 11
+#define CC_GE 13
 
 static inline struct ea ea_base(u8 base, s32 disp)
 {

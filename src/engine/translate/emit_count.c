@@ -88,7 +88,7 @@ void emit_call_attention(struct trans *t)
 					.reg = GROUP_OR,
 					.is_mem = true,
 					.ea = ea_base(RSP, CPU(attention)),
-					.imm = ATTENTION_ENGINE,
+					.imm = ATTENTION_ENGINE | ATTENTION_CALL,
 					.imm_len = 1 });
 }
 
@@ -131,7 +131,7 @@ static struct ea packed(u32 word)
 
 static void watch(struct trans *t, u8 reg)
 {
-	emit_rm(&t->e, true, OP_TEST, reg, ea_base(RSP, CPU(attention)));
+	emit_rm(&t->e, true, OP_TEST, reg, ea_base(RSP, PRIV(guards)));
 }
 
 static void add_packed(struct trans *t, u32 word, u64 n)
@@ -276,7 +276,7 @@ static retire_wanted present(const struct trans *t)
 	return classes & counted;
 }
 
-bool trans_count_watches(const struct trans *t)
+static bool watches(const struct trans *t)
 {
 	return !(t->mode & MODE_STEP) && present(t) & packs(t);
 }
@@ -343,7 +343,7 @@ static void look_for_trips(struct trans *t, retire_wanted lived)
 	t->trip_from[0] = t->trip_from[1] = NULL;
 	if (looks && !several)
 		t->trip_from[1] = if_reached(t, lived);
-	if (trans_count_watches(t)) {
+	if (watches(t)) {
 		watch(t, S1);
 		t->trip_from[0] = emit_jcc(&t->e, CC_NE);
 	}

@@ -256,7 +256,6 @@ static void make_guard_failed(struct emitter *e, struct engine *eng)
 static void make_ways_out(struct emitter *e, struct engine *eng)
 {
 	make_leave_with(e, eng, LEAVE_COUNTDOWN, offsetof(struct block, rip));
-	make_leave_with(e, eng, LEAVE_ATTENTION, offsetof(struct block, rip));
 	make_leave_with(e, eng, LEAVE_TRIP, offsetof(struct block, rip));
 	make_leave_with(e, eng, LEAVE_HOT, offsetof(struct block, rip));
 	make_leave_with(e, eng, LEAVE_LINK, offsetof(struct link, rip));

@@ -449,8 +449,6 @@ bool trans_count_needs_fix(const struct trans *t, bool taken);
 void emit_count_fix_direction(struct trans *t, bool taken);
 /* A side exit: refunds the rest of the block. */
 void emit_count_leave(struct trans *t, u32 index, bool taken);
-/* Does the head test hot->attention together with its counts? */
-bool trans_count_watches(const struct trans *t);
 void emit_call_attention(struct trans *t); /* emits: no further block begins */
 /* Emits the refund of that instruction and all later ones */
 void emit_count_give_back(struct trans *t, u32 index);

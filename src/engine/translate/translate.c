@@ -27,16 +27,6 @@ static u8 *emit_heat(struct trans *t)
 	return emit_jcc(&t->e, CC_S);
 }
 
-static u8 *emit_attention(struct trans *t)
-{
-	emit_insn(&t->e, &(struct enc){ .opcode = 0x80,
-					.reg = GROUP_CMP,
-					.is_mem = true,
-					.ea = ea_base(RSP, CPU(attention)),
-					.imm_len = 1 });
-	return emit_jcc(&t->e, CC_NE);
-}
-
 static void emit_head(struct trans *t, u8 **count, u8 **jumps)
 {
 	emit_insn(&t->e, &(struct enc){ .w = true,
@@ -45,9 +35,9 @@ static void emit_head(struct trans *t, u8 **count, u8 **jumps)
 					.rm = COUNTDOWN,
 					.imm_len = 4 });
 	*count = t->e.p - 4;
-	jumps[0] = emit_jcc(&t->e, CC_NS);
-	jumps[1] = trans_count_watches(t) ? NULL : emit_attention(t);
-	jumps[2] = emit_heat(t);
+	emit_rm(&t->e, true, OP_CMP, COUNTDOWN, ea_base(RSP, HOT(limit)));
+	jumps[0] = emit_jcc(&t->e, CC_GE);
+	jumps[1] = emit_heat(t);
 	if (t->mode & MODE_SINGLE)
 		emit_last_rip(t, t->block->rip);
 	emit_count_begin_block(t);
@@ -55,7 +45,7 @@ static void emit_head(struct trans *t, u8 **count, u8 **jumps)
 
 static void emit_head_exits(struct trans *t, u8 **jumps)
 {
-	static const enum leave why[] = { LEAVE_COUNTDOWN, LEAVE_ATTENTION, LEAVE_HOT };
+	static const enum leave why[] = { LEAVE_COUNTDOWN, LEAVE_HOT };
 
 	for (u32 i = 0; i < ARRAY_SIZE(why); i++) {
 		if (!jumps[i])
@@ -483,7 +473,7 @@ struct block *translate(struct cpu *cpu, u32 mode, gpa_t gpa, const u8 *host,
 	struct engine *eng = cpu->engine;
 	struct block *block = cache_alloc_block(eng);
 	struct trans t;
-	u8 *count, *jumps[3];
+	u8 *count, *jumps[2];
 
 	*fault = FAULT_NONE;
 	if (!block || !cache_room(eng))
