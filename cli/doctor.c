@@ -205,7 +205,7 @@ static void check_code_memory(void)
 {
 	static const char how[] = "look at vm.memfd_noexec and the security module's policy";
 	struct code_memory memory;
-	int r = code_memory_map(&memory, PAGE_SIZE);
+	int r = code_memory_map(&memory, PAGE_SIZE, PAGE_SIZE);
 
 	if (r)
 		missing(true, "code memory", strerror(-r), how);
@@ -214,7 +214,7 @@ static void check_code_memory(void)
 			"no file in memory may be executed; vpmu works without", how);
 	else
 		good("code memory", "files in memory may be executed");
-	code_memory_unmap(&memory, PAGE_SIZE);
+	code_memory_unmap(&memory);
 }
 
 static void check_host_pmu(void)

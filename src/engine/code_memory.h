@@ -1,7 +1,8 @@
 /* SPDX-License-Identifier: MIT */
 /*
  * Memory for code that is made at run time: two views of the same pages, one to write and one to
- * execute. No page is ever both at one address. Any thread.
+ * execute. No page is ever both at one address. Beside the second there is memory for data, which
+ * code reaches by 32-bit displacements. Any thread.
  */
 #ifndef ENGINE_CODE_MEMORY_H
 #define ENGINE_CODE_MEMORY_H
@@ -10,12 +11,14 @@
 
 struct code_memory {
 	u8 *rw, *rx;
+	u8 *data;
+	u64 size, data_size;
 	bool is_anonymous; /* no file in memory may be executed here */
 };
 
-/* Zero pages, taken from the system when they are used. 0 or -errno; on failure both views are
+/* Zero pages, taken from the system when they are used. 0 or -errno; on failure all views are
  * NULL. */
-int code_memory_map(struct code_memory *memory, size_t size);
-void code_memory_unmap(struct code_memory *memory, size_t size);
+int code_memory_map(struct code_memory *memory, u64 size, u64 data_size);
+void code_memory_unmap(struct code_memory *memory);
 
 #endif

@@ -27,6 +27,7 @@
 #include "cpu/mmu/code_pages.h"
 #include "cpu/mmu/mmu.h"
 #include "cpu/mode.h"
+#include "engine/code_memory.h"
 #include "engine/engine.h"
 #include "engine/flag_recipe.h"
 #include "engine/insn.h"
@@ -55,13 +56,12 @@ enum leave {
 	LEAVE_LINK,	  /* as LEAVE_LOOKUP, and leave_arg is the link to patch */
 	LEAVE_COMPLEX, /* leave_arg is the struct insn for sys_execute(); cpu->rip is its address */
 	LEAVE_RAISE,   /* leave_arg is a vector to raise at cpu->rip */
-	/* leave_arg is the block that asks for more than the slice has, or that found
-	 * cpu->attention set; nothing of it ran. */
-	LEAVE_COUNTDOWN,
+	/* leave_arg is the block; nothing of it ran. It asks for more than the slice has, has found
+	 * cpu->attention set, or has been executed often. */
+	LEAVE_HEAD,
 	/* leave_arg is the block that would reach a trip; nothing of it ran, its
 	 * weights are added. */
 	LEAVE_TRIP,
-	LEAVE_HOT,   /* leave_arg is the block; it has been executed often; nothing of it ran */
 	LEAVE_STEP,  /* a one-instruction block is done */
 	LEAVE_FAULT, /* a fault or exit in mid-block; state is complete */
 };
@@ -130,11 +130,12 @@ struct block {
 	u32 mode;
 	u32 limit; /* of the code segment: code_limit() */
 	u16 ninsns, nplaces;
-	bool hot; /* retranslated over several branches, after it had been executed often */
+	bool hot;   /* retranslated over several branches, after it had been executed often */
+	bool heats; /* it counts its executions, and may become hot */
 	u8 nbranches, nlinks, nrecipes;
 	u8 *code; /* writable view */
 	struct block *next_hash;
-	s32 until_hot; /* executions left until it is retranslated as a hot block */
+	u32 number; /* in eng->by_address[] */
 	/* What its last branch moved RSP by, to undo that if its target is not canonical. */
 	s32 rsp_moved;
 	u32 path; /* offset in meta of the struct branch_path of branches in its middle; 0: none */
@@ -222,8 +223,8 @@ struct fetch_entry {
 };
 
 struct engine {
-	/* Code memory: the same pages writable and executable (code_memory.h). */
-	u8 *code_rw, *code_rx;
+	struct code_memory code;
+	u8 *code_rw, *code_rx; /* of it */
 	/* Writable view; first: where blocks begin, after the thunks. */
 	u8 *code_first, *code_next, *code_limit;
 	/* Tables of blocks: bump-allocated, dropped as a whole. */
@@ -235,10 +236,11 @@ struct engine {
 	struct populator *populator; /* code_cache_memory.c */
 	bool populating;	     /* its thread was asked for memory, and is not done */
 	struct block **by_address; /* all blocks since the last flush, in the order of their code */
-	u32 *code_starts;	   /* offset of each block's code, for binary search */
-	u64 *by_hash;		   /* BLOCK_HASHES chains of live blocks: code_cache.c */
-	struct decoder *decoder;   /* decoder.c */
-	struct pricing *pricing;   /* price.h */
+	s32 *until_hot;	  /* of each: executions left until it is retranslated as a hot block */
+	u32 *code_starts; /* offset of each block's code, for binary search */
+	u64 *by_hash;	  /* BLOCK_HASHES chains of live blocks: code_cache.c */
+	struct decoder *decoder; /* decoder.c */
+	struct pricing *pricing; /* price.h */
 	u32 nblocks;
 	u64 jump_cs_base; /* code segment for which jump[] holds, where code is not flat */
 	u32 jump_cs_limit;
@@ -397,6 +399,13 @@ void links_drop_guarded(struct engine *eng); /* cuts all guarded links */
 static inline const u8 *exec_view(const struct engine *eng, const u8 *rw)
 {
 	return rw + (eng->code_rx - eng->code_rw);
+}
+
+/* What the next block's head counts executions by: a displacement at this place, in the writable
+ * view, which an immediate of a byte follows. */
+static inline u32 heat_displacement(const struct engine *eng, const u8 *at)
+{
+	return (u8 *)&eng->until_hot[eng->nblocks] - (exec_view(eng, at) + 5);
 }
 
 /* jump_cache.c: the jump cache, and epochs. */

@@ -258,7 +258,8 @@ WRAP(void *, mmap, void *at, size_t size, int prot, int flags, int fd, off_t off
 		return MAP_FAILED;
 	}
 	map = __real_mmap(at, size, prot, flags, fd, offset);
-	if (map != MAP_FAILED)
+	/* One at a fixed place is in address space that is counted already. */
+	if (map != MAP_FAILED && !(flags & MAP_FIXED))
 		__atomic_add_fetch(&mapped, size, __ATOMIC_SEQ_CST);
 	return map;
 }

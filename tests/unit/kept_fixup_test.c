@@ -15,13 +15,15 @@
 #define SIZE	100
 #define NCOPIES 3
 #define NLINKS	5
+#define NUMBER	7 /* of the block */
 
 static const struct {
 	u8 kind, bytes, indices; /* indices 0: it has none */
 } kinds[] = {
-	{ FIXUP_THUNK, 4, 0 },	 { FIXUP_BLOCK64, 8, 0 },	{ FIXUP_INSN64, 8, NCOPIES },
-	{ FIXUP_BLOCK32, 4, 0 }, { FIXUP_LINK32, 4, NLINKS },	{ FIXUP_NUMBER, 4, 0 },
-	{ FIXUP_LANDING, 4, 0 }, { FIXUP_LINE, 8, PAGE_LINES }, { FIXUP_KEY, 4, PAGE_LINES },
+	{ FIXUP_THUNK, 4, 0 },	      { FIXUP_BLOCK64, 8, 0 },	   { FIXUP_INSN64, 8, NCOPIES },
+	{ FIXUP_BLOCK32, 4, 0 },      { FIXUP_LINK32, 4, NLINKS }, { FIXUP_NUMBER, 4, 0 },
+	{ FIXUP_HEAT, 4, 0 },	      { FIXUP_LANDING, 4, 0 },	   { FIXUP_LINE, 8, PAGE_LINES },
+	{ FIXUP_KEY, 4, PAGE_LINES },
 };
 
 _Static_assert(ARRAY_SIZE(kinds) == NFIXUP_KINDS, "");
@@ -38,11 +40,14 @@ static int set_up(void **state)
 	static struct link links[NLINKS];
 	static struct block block;
 	static u8 memory[SIZE];
+	static s32 until_hot[NUMBER + 1];
 
 	(void)state;
 	eng = test_calloc(1, sizeof(*eng));
 	t = test_calloc(1, sizeof(*t));
-	eng->code_rw = eng->code_next = memory;
+	eng->code_rw = eng->code_rx = eng->code_next = memory;
+	eng->until_hot = until_hot;
+	eng->nblocks = NUMBER;
 	eng->meta = (u8 *)&block;
 	block = (struct block){ .code = memory, .link = links, .nlinks = NLINKS };
 	t->eng = eng;
@@ -140,6 +145,25 @@ static void lines_are_those_of_the_page(void **state)
 	assert_false(kept_fixup_lines_fit(0x2000000000));
 }
 
+/* SUB [RIP + disp32], 1 */
+static void a_block_counts_its_own_executions(void **state)
+{
+	const struct fixup heat = { 10, FIXUP_HEAT, 0 };
+	s32 disp;
+
+	(void)state;
+	memset(bytes, 0xcc, sizeof(bytes));
+	neutralize(&heat);
+	assert_int_equal(*(u32_unaligned *)(bytes + 10), 0);
+	assert_false(t->block->heats);
+	assert_true(fill_in(FIXUP_HEAT, 10));
+	assert_true(t->block->heats);
+	memcpy(&disp, bytes + 10, sizeof(disp));
+	assert_ptr_equal(t->block->code + 15 + disp, &eng->until_hot[NUMBER]);
+	assert_true(fill_in(FIXUP_NUMBER, 0));
+	assert_false(t->block->heats); /* one that has none cannot become hot */
+}
+
 /* Fixups of different kinds, in any order, are each filled in where they were. */
 static void fixups_are_sorted_by_kind(void **state)
 {
@@ -176,6 +200,7 @@ int main(void)
 		cmocka_unit_test(fixups_stay_in_the_code),
 		cmocka_unit_test(fixups_stay_in_the_tables),
 		cmocka_unit_test(lines_are_those_of_the_page),
+		cmocka_unit_test(a_block_counts_its_own_executions),
 		cmocka_unit_test(fixups_are_sorted_by_kind),
 	};
 

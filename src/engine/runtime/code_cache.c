@@ -313,7 +313,9 @@ void cache_insert(struct cpu *cpu, struct block *block)
 
 	block_hash_add(eng, block);
 	check_enterable(eng, block->code);
-	eng->code_starts[eng->nblocks] = block->code - eng->code_rw;
+	block->number = eng->nblocks;
+	eng->code_starts[block->number] = block->code - eng->code_rw;
+	eng->until_hot[block->number] = eng->hot_after;
 	eng->by_address[eng->nblocks++] = block;
 	/* Neighbours in linear memory may be one page. */
 	if (block->gpa2 == (block->gpa & PAGE_MASK))

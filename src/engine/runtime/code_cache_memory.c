@@ -87,11 +87,11 @@ static void *map_lazily(size_t size)
 
 static int map_code(struct engine *eng)
 {
-	struct code_memory code;
-	int r = code_memory_map(&code, CODE_SIZE);
+	int r = code_memory_map(&eng->code, CODE_SIZE, MAX_BLOCKS * sizeof(*eng->until_hot));
 
-	eng->code_rw = code.rw;
-	eng->code_rx = code.rx;
+	eng->code_rw = eng->code.rw;
+	eng->code_rx = eng->code.rx;
+	eng->until_hot = (s32 *)eng->code.data;
 	return r;
 }
 
@@ -351,10 +351,8 @@ int cache_create(struct engine *eng)
 
 void cache_destroy(struct engine *eng)
 {
-	struct code_memory code = { .rw = eng->code_rw, .rx = eng->code_rx };
-
 	destroy_populator(eng->populator);
-	code_memory_unmap(&code, CODE_SIZE);
+	code_memory_unmap(&eng->code);
 	if (eng->meta)
 		munmap(eng->meta, META_SIZE);
 	if (eng->by_address)

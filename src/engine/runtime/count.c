@@ -421,24 +421,25 @@ static u64 up_to_trip(const struct cpu *cpu)
 	return distance(cpu, RETIRE_INSTRUCTIONS, cpu_privilege(cpu));
 }
 
-void count_next_slice(struct cpu *cpu, const struct block *block)
+bool count_next_slice(struct cpu *cpu, const struct block *block)
 {
 	struct engine *eng = cpu->engine;
 	bool used_up = (s64)cpu_priv(cpu)->spill[SPILL_R14] >= 0;
 
 	count_refund_block(cpu, block);
-	if (!used_up) /* it has met cpu->attention */
-		return;
+	if (!used_up)
+		return false;
 	if (!eng->last_slice) {
 		count_flush(cpu, cpu_privilege(cpu));
 		start(cpu);
 	}
 	if (block->ninsns <= count_slice_left(cpu))
-		return;
+		return true;
 	if (cpu->port.may_end_early && !eng->budget && up_to_trip(cpu) > eng->slice)
 		eng->budget_exhausted = true;
 	else
 		use_single_insns(cpu);
+	return true;
 }
 
 /* How many instructions of the block precede the one that reaches the class's trip, or may reach

@@ -123,9 +123,9 @@ void count_flush_keeping_slice(struct cpu *cpu, enum retire_privilege privilege)
 u64 count_cycles(const struct cpu *cpu);
 /* cpu->port.trips have changed. After count_flush(). */
 void count_rearm(struct cpu *cpu);
-/* A block has more instructions than are left of the slice: starts a new slice, or switches to
- * blocks of one instruction. */
-void count_next_slice(struct cpu *cpu, const struct block *block);
+/* A block was left at its head, and is refunded. If it has more instructions than are left of the
+ * slice, starts a new slice, or switches to blocks of one instruction; false: it has not. */
+bool count_next_slice(struct cpu *cpu, const struct block *block);
 /* A block would reach a trip; its weights are still added. Takes them back and starts a slice up to
  * the instruction that reaches the trip, or makes that instruction the next block. */
 void count_stop_at_trip(struct cpu *cpu, const struct block *block);

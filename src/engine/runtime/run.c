@@ -405,12 +405,9 @@ static enum turn after(struct cpu *cpu, enum leave why, u32 mode, const struct b
 		else
 			cpu_raise(cpu, (u64)(uintptr_t)arg);
 		return TURN_AGAIN;
-	case LEAVE_HOT:
-		count_refund_block(cpu, arg);
-		heat_up(cpu, arg, mode);
-		return TURN_AGAIN;
-	case LEAVE_COUNTDOWN:
-		count_next_slice(cpu, arg);
+	case LEAVE_HEAD:
+		if (!count_next_slice(cpu, arg) && !READ_ONCE(cpu->attention))
+			heat_up(cpu, arg, mode);
 		return TURN_AGAIN;
 	case LEAVE_TRIP:
 		count_refund_block(cpu, arg);

@@ -21,6 +21,7 @@ enum fixup_kind {
 	FIXUP_BLOCK32, /* 32 bits: unused; the block's offset in meta */
 	FIXUP_LINK32,  /* 32 bits: `index`; the offset in meta of this link of the block's */
 	FIXUP_NUMBER,  /* 32 bits: unused; the block's number */
+	FIXUP_HEAT,    /* 32 bits: unused; a displacement, where the block's heat is counted */
 	FIXUP_LANDING, /* no bits: code may be entered here */
 	/* Of line number `index` of the block's page, as physical memory has it: */
 	FIXUP_LINE, /* 64 bits: `index`; a displacement, where its buffer is, and its key */

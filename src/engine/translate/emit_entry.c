@@ -255,9 +255,8 @@ static void make_guard_failed(struct emitter *e, struct engine *eng)
 
 static void make_ways_out(struct emitter *e, struct engine *eng)
 {
-	make_leave_with(e, eng, LEAVE_COUNTDOWN, offsetof(struct block, rip));
+	make_leave_with(e, eng, LEAVE_HEAD, offsetof(struct block, rip));
 	make_leave_with(e, eng, LEAVE_TRIP, offsetof(struct block, rip));
-	make_leave_with(e, eng, LEAVE_HOT, offsetof(struct block, rip));
 	make_leave_with(e, eng, LEAVE_LINK, offsetof(struct link, rip));
 	make_jump_missed(e, eng);
 	make_guard_failed(e, eng);

@@ -456,7 +456,6 @@ static bool make_block(struct trans *t, const struct kept_block *k, const struct
 	b->nbranches = k->nbranches;
 	b->rsp_moved = k->rsp_moved;
 	b->hot = k->hot;
-	b->until_hot = t->eng->hot_after;
 	t->eng->code_next = b->code + code.size;
 	t->eng->blocks_recalled++;
 	cache_insert(t->cpu, b);

@@ -47,6 +47,9 @@ static void neutralize(const struct trans *t, const struct fixup *f, u8 *at)
 	case FIXUP_KEY:
 		*(u32_unaligned *)at = f->index;
 		break;
+	case FIXUP_HEAT:
+		*(u32_unaligned *)at = 0;
+		break;
 	case FIXUP_LANDING:
 	case NFIXUP_KINDS:
 		break;
@@ -56,16 +59,16 @@ static void neutralize(const struct trans *t, const struct fixup *f, u8 *at)
 void kept_fixup_neutralize(const struct trans *t, struct kept_code code, u16 *places)
 {
 	const struct fixups *fixups = &t->fixups;
+	const struct kept_fixups counts = kept_fixup_count(fixups);
+	u16 *next[NFIXUP_KINDS];
 
-	for (u32 kind = 0; kind < NFIXUP_KINDS; kind++) {
-		for (u32 i = 0; i < fixups->n; i++) {
-			const struct fixup *f = &fixups->fixup[i];
+	for (u32 kind = 0; kind < NFIXUP_KINDS; places += counts.n[kind++])
+		next[kind] = places;
+	for (u32 i = 0; i < fixups->n; i++) {
+		const struct fixup *f = &fixups->fixup[i];
 
-			if (f->kind != kind)
-				continue;
-			neutralize(t, f, code.bytes + f->at);
-			*places++ = f->at;
-		}
+		neutralize(t, f, code.bytes + f->at);
+		*next[f->kind]++ = f->at;
 	}
 }
 
@@ -150,6 +153,18 @@ static bool fill_in_lines(const struct trans *t, struct fixup_group g, bool buff
 	return true;
 }
 
+static bool fill_in_heat(const struct trans *t, struct fixup_group g)
+{
+	for (u32 i = 0; i < g.n; i++) {
+		if (!inside(g, i, 4))
+			return false;
+		*(u32_unaligned *)place(g, i) =
+			heat_displacement(t->eng, t->block->code + g.places[i]);
+	}
+	t->block->heats = g.n;
+	return true;
+}
+
 static bool note_landings(const struct trans *t, struct fixup_group g)
 {
 	for (u32 i = 0; i < g.n; i++) {
@@ -189,6 +204,7 @@ bool kept_fixup_fill_in(const struct trans *t, struct kept_code code,
 	       add_32(take(&rest, n[FIXUP_BLOCK32]), meta_offset(t, t->block)) &&
 	       fill_in_links(t, take(&rest, n[FIXUP_LINK32])) &&
 	       add_32(take(&rest, n[FIXUP_NUMBER]), t->eng->nblocks) &&
+	       fill_in_heat(t, take(&rest, n[FIXUP_HEAT])) &&
 	       note_landings(t, take(&rest, n[FIXUP_LANDING])) &&
 	       fill_in_lines(t, take(&rest, n[FIXUP_LINE]), true) &&
 	       fill_in_lines(t, take(&rest, n[FIXUP_KEY]), false);

@@ -292,7 +292,11 @@ static s32 warmth(const struct trans *t, u64 rip)
 	if (!same_page(t, rip))
 		return 0;
 	b = cache_find(t->cpu, rip, t->block->gpa + (rip - t->block->rip), t->mode);
-	return !b ? 0 : b->hot ? t->eng->hot_after + 1 : t->eng->hot_after - b->until_hot;
+	if (!b)
+		return 0;
+	if (!b->heats) /* it is hot, or cannot be */
+		return t->eng->hot_after + b->hot;
+	return t->eng->hot_after - t->eng->until_hot[b->number];
 }
 
 bool scan_could_continue(const struct trans *t)

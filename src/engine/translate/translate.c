@@ -20,10 +20,13 @@ static u8 *emit_heat(struct trans *t)
 {
 	if (t->block->hot || !scan_could_continue(t))
 		return NULL;
-	t->block->until_hot = t->eng->hot_after;
-	emit_mov_imm(&t->e, S0, (u64)(uintptr_t)&t->block->until_hot);
-	trans_note_pointer(t, (u64)(uintptr_t)&t->block->until_hot);
-	emit_group1_mem(&t->e, false, GROUP_SUB, ea_base(S0, 0), 1);
+	t->block->heats = true;
+	/* SUB [RIP + disp32], 1: the counter is beside code memory. */
+	emit_u8(&t->e, 0x83);
+	emit_u8(&t->e, GROUP_SUB << 3 | 5);
+	emit_u32(&t->e, heat_displacement(t->eng, t->e.p));
+	emit_fixup(&t->e, t->e.p - 4, FIXUP_HEAT, 0);
+	emit_u8(&t->e, 1);
 	return emit_jcc(&t->e, CC_S);
 }
 
@@ -43,16 +46,12 @@ static void emit_head(struct trans *t, u8 **count, u8 **jumps)
 	emit_count_begin_block(t);
 }
 
-static void emit_head_exits(struct trans *t, u8 **jumps)
+static void emit_head_exit(struct trans *t, u8 **jumps)
 {
-	static const enum leave why[] = { LEAVE_COUNTDOWN, LEAVE_HOT };
-
-	for (u32 i = 0; i < ARRAY_SIZE(why); i++) {
-		if (!jumps[i])
-			continue;
-		emit_patch(&t->e, jumps[i], t->e.p);
-		emit_block_leave_with(t, t->eng->leave_with[why[i]]);
-	}
+	for (u32 i = 0; i < 2; i++)
+		if (jumps[i])
+			emit_patch(&t->e, jumps[i], t->e.p);
+	emit_block_leave_with(t, t->eng->leave_with[LEAVE_HEAD]);
 }
 
 static u32 memory_rw(const struct trans *t, const struct operand *op)
@@ -517,6 +516,6 @@ struct block *translate(struct cpu *cpu, u32 mode, gpa_t gpa, const u8 *host,
 	emit_head(&t, &count, jumps);
 	if (translate_insns(&t) != STEP_ENDED)
 		return NULL;
-	emit_head_exits(&t, jumps);
+	emit_head_exit(&t, jumps);
 	return finish(&t, count) ? block : NULL;
 }
