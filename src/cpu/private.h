@@ -112,6 +112,7 @@ struct cpu_priv {
 	u64 spill[10];		/* scratch of translated code: enum spill */
 	u64 share[SHARE_SLOTS]; /* host addresses that accesses of a block share */
 	u64 guards;		/* of the fields of packed[] */
+	s8 *guard_misses;	/* of the engine's links */
 	u64 host_rsp;		/* the stack to return to */
 
 	/* From translated code to engine/runtime/observe.c. */

@@ -85,6 +85,7 @@ int engine_create(struct cpu *cpu)
 	}
 	price_init(eng->pricing, cpu->port.model ? cpu->port.model->set : MODEL_ICELAKE);
 	priv->code_base = (uintptr_t)eng->code_rx;
+	priv->guard_misses = eng->guard_misses;
 	cpu_drop_jumps(cpu);
 	returns_invalidate(eng);
 	return 0;

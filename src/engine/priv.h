@@ -79,12 +79,15 @@ struct link {
 	u8 *guard; /* immediate that holds its generation, writable view; NULL: valid in all */
 	u8 *stub;  /* where the jump leads while unlinked */
 	u64 rip;   /* target */
-	s32 guard_misses_left; /* failures of the guard until it is linked again */
-	u8 times_linked;       /* how often it was linked, saturating */
-	bool unshared;	       /* its target is a block of MODE_UNSHARED */
+	u8 times_linked; /* how often it was linked, saturating */
+	bool unshared;	 /* its target is a block of MODE_UNSHARED */
 	struct block *to;
 	struct link *next_in, **prev_in; /* in to->links_in */
 };
+
+/* Links lie at least so far apart in meta: what is counted of each has a place of its own. */
+#define LINK_SHIFT 6
+_Static_assert(sizeof(struct link) >= 1 << LINK_SHIFT, "LINK_SHIFT");
 
 /* Where an instruction's host code begins, for faults found by a signal or by C that the code
  * called. */
@@ -239,6 +242,9 @@ struct engine {
 	s32 *until_hot;	  /* of each: executions left until it is retranslated as a hot block */
 	u32 *code_starts; /* offset of each block's code, for binary search */
 	u64 *by_hash;	  /* BLOCK_HASHES chains of live blocks: code_cache.c */
+	/* Failures of a link's guard until it is linked again: link_misses(). Side by side, since
+	 * each run of a program begins with failures of all its guards. */
+	s8 *guard_misses;
 	struct decoder *decoder; /* decoder.c */
 	struct pricing *pricing; /* price.h */
 	u32 nblocks;
@@ -401,11 +407,9 @@ static inline const u8 *exec_view(const struct engine *eng, const u8 *rw)
 	return rw + (eng->code_rx - eng->code_rw);
 }
 
-/* What the next block's head counts executions by: a displacement at this place, in the writable
- * view, which an immediate of a byte follows. */
-static inline u32 heat_displacement(const struct engine *eng, const u8 *at)
+static inline s8 *link_misses(const struct engine *eng, const struct link *link)
 {
-	return (u8 *)&eng->until_hot[eng->nblocks] - (exec_view(eng, at) + 5);
+	return &eng->guard_misses[((const u8 *)link - eng->meta) >> LINK_SHIFT];
 }
 
 /* jump_cache.c: the jump cache, and epochs. */

@@ -191,11 +191,11 @@ static void unlink_out(struct link *link)
 }
 
 /* It has no target; the next execution links it again. */
-static void cut(struct link *link)
+static void cut(const struct engine *eng, struct link *link)
 {
 	patch(link, link->stub);
 	link->to = NULL;
-	link->guard_misses_left = 0;
+	*link_misses(eng, link) = 0;
 }
 
 #define GUARD_MISSES_SHIFT     3
@@ -211,7 +211,7 @@ void link_renew(const struct cpu *cpu, struct link *link, struct block *to)
 	}
 	*(u32_unaligned *)link->guard = (u32)cpu_priv(cpu)->jump_generation[space];
 	link->times_linked += link->times_linked < GUARD_MISSES_SHIFT_MAX - GUARD_MISSES_SHIFT;
-	link->guard_misses_left = 1 << (link->times_linked + GUARD_MISSES_SHIFT);
+	*link_misses(cpu->engine, link) = 1 << (link->times_linked + GUARD_MISSES_SHIFT);
 }
 
 void links_drop_guarded(struct engine *eng)
@@ -223,17 +223,17 @@ void links_drop_guarded(struct engine *eng)
 			if (!b->link[k].guard || !b->link[k].to)
 				continue;
 			unlink_out(&b->link[k]);
-			cut(&b->link[k]);
+			cut(eng, &b->link[k]);
 		}
 	}
 }
 
-static void unlink_in(struct block *block)
+static void unlink_in(const struct engine *eng, struct block *block)
 {
 	struct link *link = block->links_in;
 
 	for (; link; link = link->next_in)
-		cut(link);
+		cut(eng, link);
 	block->links_in = NULL;
 }
 
@@ -338,7 +338,7 @@ void cache_drop(struct cpu *cpu, struct block *block)
 	block_hash_remove(cpu->engine, block);
 	jump_remove(cpu, block);
 	returns_invalidate(cpu->engine);
-	unlink_in(block);
+	unlink_in(cpu->engine, block);
 	for (u32 i = 0; i < block->nlinks; i++)
 		unlink_out(&block->link[i]);
 	block->lines = block->lines2 = 0;

@@ -328,12 +328,13 @@ int cache_create(struct engine *eng)
 	eng->by_address = map_lazily(MAX_BLOCKS * sizeof(*eng->by_address));
 	eng->code_starts = map_lazily(MAX_BLOCKS * sizeof(*eng->code_starts));
 	eng->by_hash = map_lazily(HASH_SIZE);
+	eng->guard_misses = map_lazily(META_SIZE >> LINK_SHIFT);
 	eng->decoder = map_lazily(sizeof(*eng->decoder));
 	eng->pricing = map_lazily(price_memory_size());
 	if (CHECKING)
 		eng->enterable = map_lazily(CODE_SIZE / 8);
-	if (!eng->meta || !eng->by_address || !eng->code_starts || !eng->by_hash || !eng->decoder ||
-	    !eng->pricing || (CHECKING && !eng->enterable))
+	if (!eng->meta || !eng->by_address || !eng->code_starts || !eng->by_hash ||
+	    !eng->guard_misses || !eng->decoder || !eng->pricing || (CHECKING && !eng->enterable))
 		return -ENOMEM;
 	if (!create_populator(eng))
 		return -ENOMEM;
@@ -361,6 +362,8 @@ void cache_destroy(struct engine *eng)
 		munmap(eng->code_starts, MAX_BLOCKS * sizeof(*eng->code_starts));
 	if (eng->by_hash)
 		munmap(eng->by_hash, HASH_SIZE);
+	if (eng->guard_misses)
+		munmap(eng->guard_misses, META_SIZE >> LINK_SHIFT);
 	if (eng->enterable)
 		munmap(eng->enterable, CODE_SIZE / 8);
 	if (eng->decoder)

@@ -115,13 +115,31 @@ static struct ea generation(const struct trans *t)
 
 /* Where a link leads while it has no target. The link's address is filled in when it is
  * allocated. */
-static u8 *emit_link_stub(struct trans *t, const u8 *thunk)
+static u8 *begin_link_stub(struct trans *t)
 {
 	u8 *stub = t->e.p;
 
 	emit_u8(&t->e, 0xb8); /* MOV EAX, imm32 */
 	emit_u32(&t->e, 0);
-	emit_patch(&t->e, emit_jmp(&t->e), thunk);
+	return stub;
+}
+
+static u8 *emit_link_stub(struct trans *t)
+{
+	u8 *stub = begin_link_stub(t);
+
+	emit_patch(&t->e, emit_jmp(&t->e), t->eng->leave_with[LEAVE_LINK]);
+	return stub;
+}
+
+/* A guard fails in each process that executes it first: the target is in the code, since the link
+ * itself is not in the host's caches. */
+static u8 *emit_guarded_stub(struct trans *t, u64 target)
+{
+	u8 *stub = begin_link_stub(t);
+
+	emit_mov_imm(&t->e, S0, target);
+	emit_patch(&t->e, emit_jmp(&t->e), t->eng->guard_failed);
 	return stub;
 }
 
@@ -136,7 +154,7 @@ static void end_guarded(struct trans *t, u64 target)
 					.imm_len = 4 });
 	*link = (struct link){ .rip = target, .guard = t->e.p - 4 };
 	link->site = emit_jcc(&t->e, CC_E);
-	link->stub = emit_link_stub(t, t->eng->guard_failed);
+	link->stub = emit_guarded_stub(t, target);
 }
 
 void emit_block_end_direct(struct trans *t, u64 target)
@@ -164,8 +182,9 @@ bool emit_links(struct trans *t)
 		struct link *link = &b->link[i];
 
 		*link = t->links[i];
+		*link_misses(t->eng, link) = 0;
 		if (!link->guard)
-			link->stub = emit_link_stub(t, t->eng->leave_with[LEAVE_LINK]);
+			link->stub = emit_link_stub(t);
 		emit_patch(&t->e, link->site, link->stub);
 		if (!t->e.full)
 			*(u32_unaligned *)(link->stub + 1) = meta_offset(t, link);

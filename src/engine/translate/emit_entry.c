@@ -234,22 +234,31 @@ static void make_jump_missed(struct emitter *e, struct engine *eng)
 	emit_leave(e, LEAVE_LOOKUP, eng->leave);
 }
 
-/* A link's guard failed: the current generation is not the one in which it was linked. */
+/* A link's guard failed: the current generation is not the one in which it was linked. The target
+ * is in S0 as well. The link is not looked at if the jump cache knows the target. */
 static void make_guard_failed(struct emitter *e, struct engine *eng)
 {
+	struct ea arg = ea_base(RSP, SPILL(SPILL_ARG));
 	struct jump_lookup jump_lookup;
 	u8 *enough;
 
 	eng->guard_failed = e->p;
-	set_arg(e, eng);
-	emit_group1_mem(e, false, GROUP_SUB, ea_base(S0, offsetof(struct link, guard_misses_left)),
-			1);
-	emit_rm(e, true, OP_MOV_LOAD, S0, ea_base(S0, offsetof(struct link, rip)));
+	emit_rm(e, true, OP_MOV_STORE, RAX, arg);
+	emit_shift(e, false, SHIFT_SHR, RAX, LINK_SHIFT);
+	emit_rm(e, true, OP_ADD, RAX, ea_base(RSP, PRIV(guard_misses)));
+	emit_insn(e, &(struct enc){ .opcode = 0x80, /* SUB of a byte */
+				    .reg = GROUP_SUB,
+				    .is_mem = true,
+				    .ea = ea_base(RAX, 0),
+				    .imm = 1,
+				    .imm_len = 1 });
 	enough = emit_jcc(e, CC_S);
 	jump_lookup = emit_jump_lookup(e, eng);
 	emit_jump_lookup_missed(e, &jump_lookup, 1);
 	emit_patch(e, enough, e->p);
 	set_rip(e);
+	emit_mov_imm(e, S0, (u64)(uintptr_t)eng->meta);
+	emit_rm(e, true, OP_ADD_STORE, S0, arg);
 	emit_leave(e, LEAVE_LINK, eng->leave);
 }
 

@@ -372,13 +372,14 @@ static bool sound(const struct kept_block *k, const struct tables *from)
 }
 
 /* One by one: compilers clear a struct by REP STOS, which takes longer. */
-static void make_link(struct link *link, const struct kept_link *from, u8 *code)
+static void make_link(const struct engine *eng, struct link *link, const struct kept_link *from,
+		      u8 *code)
 {
 	link->site = code + from->site;
 	link->guard = from->guard ? code + from->guard : NULL;
 	link->stub = code + from->stub;
 	link->rip = from->rip;
-	link->guard_misses_left = 0;
+	*link_misses(eng, link) = 0;
 	link->times_linked = 0;
 	link->unshared = from->unshared;
 	link->to = NULL;
@@ -391,7 +392,7 @@ static bool make_links(struct trans *t, const struct kept_block *k, const struct
 	struct link *link = cache_alloc(t->eng, k->nlinks * sizeof(*link));
 
 	for (u32 i = 0; link && i < k->nlinks; i++)
-		make_link(&link[i], &from[i], t->block->code);
+		make_link(t->eng, &link[i], &from[i], t->block->code);
 	t->block->nlinks = k->nlinks;
 	t->block->link = link;
 	return link;

@@ -29,6 +29,13 @@ void kept_fixup_neutralize(const struct trans *t, struct kept_code code, u16 *pl
 bool kept_fixup_fill_in(const struct trans *t, struct kept_code code,
 			const struct kept_fixups *counts, const u16 *places);
 
+/* What the next block's head counts executions by: a displacement at this place, in the writable
+ * view, which an immediate of a byte follows. */
+static inline u32 heat_displacement(const struct engine *eng, const u8 *at)
+{
+	return (u8 *)&eng->until_hot[eng->nblocks] - (exec_view(eng, at) + 5);
+}
+
 /* --- lines of code: emit_observe.c --- */
 
 #define PAGE_LINES (PAGE_SIZE / LINE_SIZE)

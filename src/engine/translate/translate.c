@@ -11,6 +11,7 @@
  */
 #include "base/bytes.h"
 #include "cpu/event.h"
+#include "engine/translate/kept_fixup.h"
 #include "engine/translate/trans.h"
 
 enum step { STEP_GO_ON, STEP_ENDED, STEP_FULL };
