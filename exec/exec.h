@@ -304,6 +304,7 @@ struct exec_machine {
 	int link;		/* to the guest's first process */
 	bool resumed;		/* which waits, and does not say so again */
 	struct monitor monitor; /* of QEMU, in which it says that the machine has stopped */
+	int ram;		/* the guest's memory; 0: that is not ours to give back */
 	int console;		/* what QEMU and the guest's kernel have said */
 	off_t console_cut;	/* what they said before it is forgotten */
 	struct server_files files;
