@@ -112,13 +112,13 @@ struct cpu {
 };
 
 /* Translated code ends at the next block, for the reason of this bit. Any thread. */
-static inline void cpu_call(struct cpu *cpu, u8 reason)
+static inline void cpu_call_attention(struct cpu *cpu, u8 reason)
 {
 	__atomic_fetch_or(&cpu->attention, reason | ATTENTION_CALL, __ATOMIC_SEQ_CST);
 }
 
 /* What is called for besides this reason, which is answered. */
-static inline u8 cpu_answer(struct cpu *cpu, u8 reason)
+static inline u8 cpu_attention_answered(struct cpu *cpu, u8 reason)
 {
 	u8 before = __atomic_load_n(&cpu->attention, __ATOMIC_RELAXED), after;
 

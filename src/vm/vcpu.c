@@ -36,7 +36,7 @@ void vcpu_kick(struct vcpu *vcpu, u32 requests)
 {
 	if (requests)
 		__atomic_fetch_or(&vcpu->requests, requests, __ATOMIC_SEQ_CST);
-	cpu_call(vcpu->cpu, ATTENTION_OWNER);
+	cpu_call_attention(vcpu->cpu, ATTENTION_OWNER);
 	vcpu_wake(vcpu);
 }
 

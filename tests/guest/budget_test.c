@@ -200,7 +200,7 @@ static void *stop_the_first(void *arg)
 	exclusive_end(other->cpu);
 	for (u32 ms = 0; ms < LONG_ENOUGH_MS && !READ_ONCE(other->ended); ms++)
 		usleep(1000);
-	cpu_call(other->first, ATTENTION_OWNER);
+	cpu_call_attention(other->first, ATTENTION_OWNER);
 	return NULL;
 }
 

@@ -87,7 +87,7 @@ static void long_strings_pause_for_interrupts(void **state)
 	(void)state;
 	cpu->regs[RAX] = value;
 	set_string(0, AT(0, 2), (NPAGES - 1) * 1024);
-	cpu_call(cpu, ATTENTION_OWNER);
+	cpu_call_attention(cpu, ATTENTION_OWNER);
 	assert_int_equal(EXECUTE(REP_STOSD), SYS_AGAIN);
 	assert_in_range(cpu->regs[RCX], 1, (NPAGES - 1) * 1024 - 1);
 	WRITE_ONCE(cpu->attention, 0);

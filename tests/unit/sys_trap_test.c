@@ -25,7 +25,7 @@ static void assert_trap(u64 dr6_bits)
 static void what_comes_between_iterations_pushes_rf(void **state)
 {
 	(void)state;
-	cpu_call(cpu, ATTENTION_OWNER);
+	cpu_call_attention(cpu, ATTENTION_OWNER);
 	set_string(AT(0, 0), AT(1, 0), 2 * PAGE_SIZE);
 	assert_int_equal(EXECUTE(REP_MOVSB), SYS_AGAIN);
 	assert_int_equal(cpu->regs[RCX], PAGE_SIZE);
@@ -35,7 +35,7 @@ static void what_comes_between_iterations_pushes_rf(void **state)
 static void the_last_iteration_pushes_no_rf(void **state)
 {
 	(void)state;
-	cpu_call(cpu, ATTENTION_OWNER);
+	cpu_call_attention(cpu, ATTENTION_OWNER);
 	set_string(AT(0, 0), AT(1, 0), 5);
 	assert_int_equal(EXECUTE(REP_MOVSB), SYS_NEXT);
 	assert_false(cpu->rflags & FL_RF);

@@ -116,7 +116,7 @@ static void call_for_attention(const struct exclusive *x, u32 n, u32 self)
 {
 	for (u32 i = 0; i < n; i++)
 		if (i != self && __atomic_load_n(&x->cpus[i].running, __ATOMIC_SEQ_CST))
-			cpu_call(x->cpus[i].cpu, ATTENTION_ENGINE);
+			cpu_call_attention(x->cpus[i].cpu, ATTENTION_ENGINE);
 }
 
 static bool stop_others(struct cpu *cpu)

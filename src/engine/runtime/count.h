@@ -88,7 +88,7 @@ static inline bool count_exhausted(const struct cpu *cpu)
 static inline void count_look(struct cpu *cpu)
 {
 	if (unlikely(count_exhausted(cpu)) && cpu_run_is_timed(cpu))
-		cpu_call(cpu, ATTENTION_ENGINE);
+		cpu_call_attention(cpu, ATTENTION_ENGINE);
 }
 
 void count_begin(struct cpu *cpu, u64 budget);

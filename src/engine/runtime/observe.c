@@ -271,7 +271,7 @@ static u64 stop_after_branch(struct cpu *cpu, u64 from, u32 desc, const u8 *retu
 	if (desc & OBSERVE_MIDDLE)
 		return leave(cpu, return_pc, true);
 	cpu->port.last_rip = from;
-	cpu_call(cpu, ATTENTION_ENGINE);
+	cpu_call_attention(cpu, ATTENTION_ENGINE);
 	return SLOW_DIRECT;
 }
 

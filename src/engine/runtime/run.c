@@ -127,7 +127,7 @@ static enum turn before_entry(struct cpu *cpu)
 		return TURN_RETURN;
 	attention = __atomic_load_n(&cpu->attention, __ATOMIC_ACQUIRE);
 	if (attention & ATTENTION_ENGINE) {
-		attention = cpu_answer(cpu, ATTENTION_ENGINE);
+		attention = cpu_attention_answered(cpu, ATTENTION_ENGINE);
 		if (exclusive_wanted(cpu))
 			count_end_timed(cpu);
 		if (!exclusive_pause(cpu))
@@ -541,7 +541,7 @@ static enum turn visit_alone(struct cpu *cpu)
 	cpu->engine->run_exclusive = false;
 	if (!exclusive_begin(cpu))
 		return exit_with(cpu, EXIT_ATTENTION);
-	cpu_answer(cpu, ATTENTION_ENGINE);
+	cpu_attention_answered(cpu, ATTENTION_ENGINE);
 	cpu->engine->single_step = true;
 	turn = visit(cpu);
 	exclusive_end(cpu);

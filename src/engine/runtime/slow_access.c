@@ -348,7 +348,7 @@ u64 slow_commit(struct cpu *cpu, u64 unused, u32 desc, const u8 *return_pc)
 		return SLOW_DIRECT;
 	if (!(desc & DESC_LAST))
 		return place_leave(cpu, return_pc, FAULT_NONE, true);
-	cpu_call(cpu, ATTENTION_ENGINE);
+	cpu_call_attention(cpu, ATTENTION_ENGINE);
 	return SLOW_DIRECT;
 }
 
