@@ -59,6 +59,27 @@ struct space_kept {
 	u64 jump_generation, map_generation; /* 0: none */
 };
 
+/*
+ * Pages that code was found on in the generation of jump[]. A linear page has its place by the low
+ * bits of its number; there is the number of its mapping to a physical page (struct code_page),
+ * which guards of links compare.
+ */
+#define MAPPED_PAGES 2048
+#define MAPPED_KEPT  512 /* of them, of a space whose generation is kept */
+
+struct mapped_pages {
+	u32 mapping[MAPPED_PAGES]; /* 0: none */
+	u32 n;			   /* that are not 0; MAPPED_KEPT + 1: more than are in used[] */
+	u16 used[MAPPED_KEPT];
+};
+
+struct mapped_kept {
+	u32 n;
+	struct {
+		u32 place, mapping;
+	} page[MAPPED_KEPT];
+};
+
 /* A Bloom filter of pages, by a hash of their numbers. */
 #define FILTER_BITS 16
 
@@ -162,6 +183,8 @@ struct cpu_priv {
 	bool kernel_code_low;	 /* some of the kernel's code is at addresses of the lower half */
 	bool user_code_global;	 /* user code of some space kept is on global pages */
 	struct space_kept kept_spaces[SPACES_KEPT];
+	struct mapped_kept mapped_kept[SPACES_KEPT]; /* of each of these */
+	struct mapped_pages mapped[NSPACES];
 	u32 next_kept_space;
 
 	const void *returns[NTLBS][RETURN_SLOTS];

@@ -15,16 +15,19 @@
  *     other can match, wherever RIP comes from: a branch, SYSRET, IRET or KVM_SET_REGS.
  *  2. An entry serves one key, a field of its own: generation and index of the mode. The key holds
  *     privilege (in the mode) and address space (each has generations of its own). A generation is
- *     given once in an era; when they run out an era ends, with it all entries of jump[], guarded
- *     links and return slots (jump_update_key()). Key 0 is never current.
+ *     given once in an era; when they run out an era ends, with it all entries of jump[] and return
+ *     slots (jump_update_key()). Key 0 is never current.
  *  3. A block dies in cache_drop() or cache_flush() and nowhere else, and never while translated
  *     code is on the stack (engine->in_translated_code).
  *  4. When a block dies, everything that leads to it goes first: its entries of jump[]
  *     (jump_remove(); a flush empties jump[]), links to it (cut), return slots (filled with the
  *     look-up before the next entry), the hash chain. After a flush nothing is left of these.
  *  5. A link leads to a live block of the same mode. It has no guard only within one page, where
- *     both blocks die together with the page's bytes; else its guard holds the generation in which
- *     it was made, and the branch is taken in no other.
+ *     both blocks die together with the page's bytes; else its guard holds the number of a mapping,
+ *     of the target's linear page to its physical one, and the branch is taken only while
+ *     priv->mapped[] has that number: in the current generation code was fetched through that
+ *     mapping, and whatever changes the generation empties priv->mapped[]. No other mapping gets
+ *     the number. A block of two pages is the target of no such link.
  *  6. A return slot leads to the landing of a live block, which compares the guest's whole target
  *     address, or to the look-up. Slots of a TLB set belong to one key (returns_validate()).
  *  7. C keeps no pointer to a block or link across what may kill one, unless it compares

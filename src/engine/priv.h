@@ -69,24 +69,23 @@ enum leave {
 #define NLEAVES (LEAVE_FAULT + 1)
 
 /*
- * A patchable direct jump out of a block. One to another page is guarded: it is taken only in the
- * generation (jump_cache.c) in which it was linked. In others, such as those of other address
- * spaces, the branch uses the jump cache; it is linked again when that misses, or when the guard
- * has failed often.
+ * A patchable direct jump out of a block. One to another page is guarded: it is taken only while
+ * that page is mapped as it was when it was linked (priv->mapped[]). If not, as in an address space
+ * that has just begun, the branch uses the jump cache; it is linked again when that misses, or when
+ * the guard has failed often.
  */
 struct link {
-	u8 *site;  /* the displacement, writable view */
-	u8 *guard; /* immediate that holds its generation, writable view; NULL: valid in all */
-	u8 *stub;  /* where the jump leads while unlinked */
-	u64 rip;   /* target */
+	u8 *site;	 /* the displacement, writable view */
+	u8 *guard;	 /* immediate that holds the mapping, writable view; NULL: it needs none */
+	u8 *stub;	 /* where the jump leads while unlinked */
+	u64 rip;	 /* target */
 	u8 times_linked; /* how often it was linked, saturating */
 	bool unshared;	 /* its target is a block of MODE_UNSHARED */
 	struct block *to;
 	struct link *next_in, **prev_in; /* in to->links_in */
 };
 
-/* Links lie at least so far apart in meta: what is counted of each has a place of its own. */
-#define LINK_SHIFT 6
+#define LINK_SHIFT 6 /* links lie so far apart in meta: log2 */
 _Static_assert(sizeof(struct link) >= 1 << LINK_SHIFT, "LINK_SHIFT");
 
 /* Where an instruction's host code begins, for faults found by a signal or by C that the code
@@ -338,6 +337,7 @@ struct engine {
 	struct profile *profile; /* base/profile.h; NULL: none */
 	struct kept_buffer kept; /* kept_block.c */
 	u64 kept_page;		 /* the common hash of the last page that was looked for */
+	u32 last_mapping;	 /* the last number of a mapping given */
 	u64 news_ready;		 /* bytes of the news that are mapped, as code_ready */
 	u64 *profiled;		 /* the counter of the block that was visited last */
 	u64 profiled_at;	 /* count_instructions() when it was */
@@ -398,7 +398,6 @@ bool cache_check_due(const struct cpu *cpu);
 void cache_drop(struct cpu *cpu, struct block *block);
 void link_set(const struct engine *eng, struct link *link, struct block *to);
 void link_renew(const struct cpu *cpu, struct link *link, struct block *to); /* a guarded one */
-void links_drop_guarded(struct engine *eng); /* cuts all guarded links */
 
 #define NO_KEY BIT(32) /* longer than any jump_key */
 
@@ -440,6 +439,7 @@ const void *jump_find(struct cpu *cpu, u32 mode);
 void jump_insert(struct cpu *cpu, const struct block *block);
 void jump_remove(struct cpu *cpu, const struct block *block); /* before it is dropped */
 void jump_note_page(struct cpu *cpu, struct code_page *page, const u8 *host);
+void jump_note_mapping(struct cpu *cpu, struct code_page *page, const struct block *block);
 /* Are the noted pages those of the current entries? Not if the entries were dropped since. */
 bool jump_pages_current(const struct cpu *cpu);
 

@@ -12,6 +12,7 @@
 #include <cmocka.h>
 
 #include "cpu/mode.h"
+#include "cpu/private.h"
 #include "engine/priv.h"
 #include "guest/machine.h"
 #include "x86/paging.h"
@@ -330,6 +331,9 @@ SAME(elsewhere, returns_may_go_elsewhere)
 #define FUNCTION   (IMAGE_CODE + PAGE_SIZE)
 #define FIRST	   0x20000 /* physical pages of the functions */
 #define SECOND	   0x21000
+/* FUNCTION's place among mapped pages is this page's, too. */
+#define ALIAS_PT   0x210000
+#define ALIAS	   (FUNCTION + MAPPED_PAGES * PAGE_SIZE)
 
 GUEST_CODE(by_invlpg, "mov $300, %ecx\n"
 		      "1: call by_invlpg_start + 0x1000\n"
@@ -416,6 +420,7 @@ static u64 function_changes(struct machine *m, const struct program *p, u64 slic
 	memcpy(m->ram + FIRST, p->first, p->function_size);
 	memcpy(m->ram + SECOND, p->second, p->function_size);
 	*image_pte(m->ram, FUNCTION) = FIRST | 7;
+	((u64 *)(m->ram + IMAGE_PD))[ALIAS >> 21] = ALIAS_PT | 7;
 	make_other_space(m);
 	while (machine_run(m, slice) == EXIT_BUDGET)
 		assert_true(machine_retired(m) < ALL);
@@ -437,6 +442,19 @@ static void links_follow_the_page_tables(void **state)
 					 150 * 101);
 }
 
+/* What 512 calls add, if each sixteenth is followed by a change. */
+static u64 changing_rarely(void)
+{
+	u64 sum = 0;
+
+	for (u32 ecx = 512, n = 1; ecx; ecx--) {
+		sum += n;
+		if (!(ecx & 15))
+			n ^= 1 ^ 100;
+	}
+	return sum;
+}
+
 /* Code of both pages becomes hot in between. */
 static void hot_code_follows_the_page_tables(void **state)
 {
@@ -445,17 +463,68 @@ static void hot_code_follows_the_page_tables(void **state)
 		{ rarely_flush_start, rarely_flush_end, add_1, add_100, sizeof(add_1) },
 		{ rarely_space_start, rarely_space_end, add_1, add_100, sizeof(add_1) },
 	};
-	bool other = false;
-	u64 expected = 0;
-
-	for (u32 ecx = 512; ecx; ecx--) {
-		expected += other ? 100 : 1;
-		other ^= !(ecx & 15);
-	}
 	for (u32 i = 0; i < ARRAY_SIZE(slices); i++)
 		for (u32 k = 0; k < ARRAY_SIZE(programs); k++)
 			assert_int_equal(function_changes(*state, &programs[k], slices[i]),
-					 expected);
+					 changing_rarely());
+}
+
+/* The function's page goes to another address, with the same place among mapped pages, and is
+ * executed there before the function is called again. */
+GUEST_CODE(moved, "mov $300, %ecx\n"
+		  "1: call moved_start + 0x1000\n"
+		  "mov 0x7088, %rdx\n"
+		  "mov %rdx, 0x210088\n"
+		  "xorq $0x1000, 0x7088\n"
+		  "invlpg 0x11000\n"
+		  "invlpg 0x811000\n"
+		  "call moved_start + 0x801000\n"
+		  "dec %ecx\n"
+		  "jnz 1b\n"
+		  "out %al, $0xf4\n");
+
+static void links_know_a_page_by_its_address(void **state)
+{
+	static const struct program program = { moved_start, moved_end, add_1, add_100,
+						sizeof(add_1) };
+
+	assert_int_equal(ALIAS, 0x811000);
+	for (u32 i = 0; i < ARRAY_SIZE(slices); i++)
+		assert_int_equal(function_changes(*state, &program, slices[i]), 2 * 150 * 101);
+}
+
+/* The last byte of an instruction is on a page that changes; another block of the first page is
+ * executed after each change. */
+GUEST_CODE(tail, "mov $512, %ecx\n"
+		 "1: call 3f\n"
+		 "testb $15, %cl\n"
+		 "jnz 4f\n"
+		 "xorq $0x1000, 0x7090\n"
+		 "invlpg 0x12000\n"
+		 "4: call 2f\n"
+		 "dec %ecx\n"
+		 "jnz 1b\n"
+		 "out %al, $0xf4\n"
+		 ".org tail_start + 0x1000\n"
+		 "2: ret\n"
+		 ".org tail_start + 0x1ffd\n"
+		 "3: .byte 0x48, 0x83, 0xc3\n"); /* ADD RBX, n; RET */
+
+static void links_follow_the_tail_of_an_instruction(void **state)
+{
+	static const u8 first[] = { 1, 0xc3 }, second[] = { 100, 0xc3 };
+	struct machine *m = *state;
+
+	for (u32 i = 0; i < ARRAY_SIZE(slices); i++) {
+		machine_load(m, tail_start, (size_t)(tail_end - tail_start));
+		memcpy(m->ram + FIRST, first, sizeof(first));
+		memcpy(m->ram + SECOND, second, sizeof(second));
+		*image_pte(m->ram, FUNCTION + PAGE_SIZE) = FIRST | 7;
+		while (machine_run(m, slices[i]) == EXIT_BUDGET)
+			assert_true(machine_retired(m) < ALL);
+		assert_int_equal(m->cpu->port.exit.reason, EXIT_IO);
+		assert_int_equal(m->cpu->regs[RBX], changing_rarely());
+	}
 }
 
 /* Here the function calls back, and may have another page when that returns. The order shows in
@@ -585,6 +654,8 @@ int main(void)
 		cmocka_unit_test(returns_may_go_elsewhere),
 		cmocka_unit_test(links_follow_the_page_tables),
 		cmocka_unit_test(hot_code_follows_the_page_tables),
+		cmocka_unit_test(links_know_a_page_by_its_address),
+		cmocka_unit_test(links_follow_the_tail_of_an_instruction),
 		cmocka_unit_test(returns_follow_the_page_tables),
 		cmocka_unit_test(a_bad_return_faults),
 		cmocka_unit_test(a_bad_return_faults_in_hot_code),

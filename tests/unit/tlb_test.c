@@ -4,6 +4,7 @@
  */
 #include <setjmp.h>
 #include <stdarg.h>
+#include <stdlib.h>
 #include <string.h>
 
 #include <cmocka.h>
@@ -396,6 +397,124 @@ static void invlpg_drops_the_jumps_of_all_roots_of_its_pcid(void **state)
 	cpu_destroy(cpu);
 }
 
+#define NOTES 4000
+
+struct note {
+	u64 generation;
+	u32 space, place, mapping;
+};
+
+static struct note notes[NOTES];
+
+/* What was noted last of a place in that generation; 0: nothing. */
+static u32 noted(u32 n, u32 space, u64 generation, u32 place)
+{
+	while (n--)
+		if (notes[n].space == space && notes[n].generation == generation &&
+		    notes[n].place == place)
+			return notes[n].mapping;
+	return 0;
+}
+
+static void check_mapped(const struct cpu_priv *priv, u32 n)
+{
+	for (u32 space = 0; space < NSPACES; space++)
+		for (u32 i = 0; i < MAPPED_PAGES; i++) {
+			u32 mapping = priv->mapped[space].mapping[i];
+
+			if (mapping)
+				assert_int_equal(mapping,
+						 noted(n, space, priv->jump_generation[space], i));
+		}
+}
+
+/* More places than are kept of an address space, at times; the rest are few. */
+static u32 random_place(u32 random, u32 round)
+{
+	return random % (round / 1000 & 1 ? MAPPED_PAGES : 8);
+}
+
+static void invalidate(struct cpu *cpu, u32 random)
+{
+	u64 cr3 = cpu->cr3;
+
+	switch (random % 8) {
+	case 0:
+		tlb_flush_page(cpu, GVA);
+		break;
+	case 1:
+		tlb_flush(cpu);
+		break;
+	case 2:
+		cpu_drop_jumps_of(cpu, random >> 8 & 1);
+		break;
+	case 3:
+		cpu->cpl = random >> 8 & 1 ? 3 : 0;
+		tlb_fetched(cpu, GVA, random >> 9 & 1 ? &code_local : &code_global);
+		cpu->cpl = 0;
+		break;
+	default:
+		cpu->cr3 = (random >> 8 & 15) << PAGE_SHIFT | (random >> 12 & 3);
+		tlb_switch(cpu, cr3, random >> 14 & 3);
+	}
+}
+
+/* Links to other pages are followed as long as the mapping of their target is there: it must be one
+ * that was seen in this generation. */
+static void mapped_pages_are_those_of_the_generation(void **state)
+{
+	struct cpu *cpu = cpu_create();
+	struct cpu_priv *priv = cpu_priv(cpu);
+	u32 filled = 0;
+
+	(void)state;
+	srandom(1);
+	cpu->cr4 |= CR4_PCIDE;
+	for (u32 i = 0; i < NOTES; i++) {
+		u32 space = random() & 1, place = random_place(random(), i);
+
+		notes[i] = (struct note){ priv->jump_generation[space], space, place, i + 1 };
+		tlb_note_mapped(&priv->mapped[space], place, i + 1);
+		assert_int_equal(priv->mapped[space].mapping[place], i + 1);
+		if (!(random() & 7))
+			invalidate(cpu, random());
+		check_mapped(priv, i + 1);
+		filled += priv->mapped[SPACE_USR].n > 1;
+	}
+	assert_true(filled > NOTES / 8);
+	cpu_destroy(cpu);
+}
+
+/* An address space that comes back finds what it had. */
+static void a_pcid_comes_back_to_its_mapped_pages(void **state)
+{
+	struct cpu *cpu = cpu_create();
+	struct mapped_pages *mapped = &cpu_priv(cpu)->mapped[SPACE_USR];
+
+	(void)state;
+	cpu->cr4 |= CR4_PCIDE;
+	tlb_note_mapped(mapped, 5, 77);
+	tlb_note_mapped(mapped, 5, 78);
+	tlb_note_mapped(mapped, MAPPED_PAGES - 1, 79);
+	cpu->cr3 = 0x2002;
+	tlb_switch(cpu, 0x1001, true);
+	assert_int_equal(mapped->n, 0);
+	assert_int_equal(mapped->mapping[5], 0);
+	assert_int_equal(mapped->mapping[MAPPED_PAGES - 1], 0);
+	cpu->cr3 = 0x1001;
+	tlb_switch(cpu, 0x2002, true);
+	assert_int_equal(mapped->n, 2);
+	assert_int_equal(mapped->mapping[5], 78);
+	assert_int_equal(mapped->mapping[MAPPED_PAGES - 1], 79);
+	for (u32 i = 0; i <= MAPPED_KEPT; i++)
+		tlb_note_mapped(mapped, i, 100 + i);
+	cpu->cr3 = 0x2002;
+	tlb_switch(cpu, 0x1001, true);
+	for (u32 i = 0; i < MAPPED_PAGES; i++)
+		assert_int_equal(mapped->mapping[i], 0);
+	cpu_destroy(cpu);
+}
+
 /* Tables that the processor reads may be anywhere; accesses of code are checked by the tag alone.
  */
 static void addresses_that_are_not_canonical_stay_out(void **state)
@@ -430,6 +549,8 @@ int main(void)
 		cmocka_unit_test(another_address_space_drops_what_is_not_global),
 		cmocka_unit_test(a_pcid_comes_back_to_its_jumps_unless_flushed),
 		cmocka_unit_test(invlpg_drops_the_jumps_of_all_roots_of_its_pcid),
+		cmocka_unit_test(mapped_pages_are_those_of_the_generation),
+		cmocka_unit_test(a_pcid_comes_back_to_its_mapped_pages),
 		cmocka_unit_test(addresses_that_are_not_canonical_stay_out),
 	};
 

@@ -20,6 +20,10 @@ struct code_page {
 	void *blocks;	      /* the engine's list of blocks on this page */
 	u64 epoch;	      /* epoch in which the engine last compared the bytes */
 	u64 entered[NSPACES]; /* priv->jump_drops when the page was noted as a target of jump[] */
+	/* The linear page that the engine found it at last, and the number of that mapping, which
+	 * no other has; 0: none. */
+	u64 linear;
+	u32 mapping;
 	/* The claims_id of the slot that claims it; 0: none does (cpu/mmu/shared_code.h). */
 	u64 claim;
 };

@@ -84,6 +84,33 @@ static bool filter_has(const struct page_filter *filter, u64 number)
 
 /* Generations: what is cached of code addresses. */
 
+void tlb_forget_mapped(struct mapped_pages *mapped)
+{
+	if (mapped->n > MAPPED_KEPT)
+		bytes_fill(mapped->mapping, 0, sizeof(mapped->mapping));
+	else
+		for (u32 i = 0; i < mapped->n; i++)
+			mapped->mapping[mapped->used[i]] = 0;
+	mapped->n = 0;
+}
+
+/* Too many are found again one by one. */
+static void keep_mapped(const struct mapped_pages *mapped, struct mapped_kept *kept)
+{
+	kept->n = mapped->n <= MAPPED_KEPT ? mapped->n : 0;
+	for (u32 i = 0; i < kept->n; i++) {
+		kept->page[i].place = mapped->used[i];
+		kept->page[i].mapping = mapped->mapping[mapped->used[i]];
+	}
+}
+
+static void restore_mapped(struct mapped_pages *mapped, const struct mapped_kept *kept)
+{
+	tlb_forget_mapped(mapped);
+	for (u32 i = 0; i < kept->n; i++)
+		tlb_note_mapped(mapped, kept->page[i].place, kept->page[i].mapping);
+}
+
 void tlb_forget_others(struct cpu *cpu)
 {
 	struct cpu_priv *priv = cpu_priv(cpu);
@@ -119,6 +146,7 @@ static void forget_user_code(struct cpu *cpu)
 	struct cpu_priv *priv = cpu_priv(cpu);
 
 	priv->jump_generation[SPACE_USR] = ++priv->last_jump;
+	tlb_forget_mapped(&priv->mapped[SPACE_USR]);
 	priv->map_generation[SPACE_USR] = ++priv->last_map;
 	if (cpu->cr4 & CR4_PCIDE)
 		forget_pcid(cpu, cpu->cr3 & ~PAGE_MASK);
@@ -198,6 +226,7 @@ static void keep_space(struct cpu *cpu, u64 cr3)
 		kept = &priv->kept_spaces[priv->next_kept_space++ % SPACES_KEPT];
 	*kept = (struct space_kept){ cr3, priv->jump_generation[SPACE_USR],
 				     priv->map_generation[SPACE_USR] };
+	keep_mapped(&priv->mapped[SPACE_USR], &priv->mapped_kept[kept - priv->kept_spaces]);
 }
 
 void tlb_switch(struct cpu *cpu, u64 old_cr3, bool keep)
@@ -218,6 +247,7 @@ void tlb_switch(struct cpu *cpu, u64 old_cr3, bool keep)
 	drop_local(cpu);
 	priv->jump_generation[SPACE_USR] = kept->jump_generation;
 	priv->map_generation[SPACE_USR] = kept->map_generation;
+	restore_mapped(&priv->mapped[SPACE_USR], &priv->mapped_kept[kept - priv->kept_spaces]);
 	if (priv->kernel_code_local)
 		forget_code(cpu);
 }

@@ -21,12 +21,33 @@ static inline u64 tlb_none(u32 index)
  * user code can return to the generation of its address space.
  */
 
+/* Whatever changes the generation empties these. */
+void tlb_forget_mapped(struct mapped_pages *mapped);
+
+static inline u32 mapped_place(gva_t gva)
+{
+	return gva >> PAGE_SHIFT & (MAPPED_PAGES - 1);
+}
+
+static inline void tlb_note_mapped(struct mapped_pages *mapped, u32 place, u32 mapping)
+{
+	if (mapped->mapping[place] == mapping)
+		return;
+	if (!mapped->mapping[place] && mapped->n <= MAPPED_KEPT) {
+		if (mapped->n < MAPPED_KEPT)
+			mapped->used[mapped->n] = place;
+		mapped->n++;
+	}
+	mapped->mapping[place] = mapping;
+}
+
 /* Makes all of jump[] miss that leads to code of a space, and to those CR3 may come back to. */
 static inline void cpu_drop_jumps_of(struct cpu *cpu, enum space space)
 {
 	struct cpu_priv *priv = cpu_priv(cpu);
 
 	priv->jump_generation[space] = ++priv->last_jump;
+	tlb_forget_mapped(&priv->mapped[space]);
 	for (u32 i = 0; space == SPACE_USR && i < SPACES_KEPT; i++)
 		priv->kept_spaces[i].jump_generation = 0;
 	priv->jump_drops[space]++;

@@ -201,31 +201,32 @@ static void cut(const struct engine *eng, struct link *link)
 #define GUARD_MISSES_SHIFT     3
 #define GUARD_MISSES_SHIFT_MAX 6
 
+/* By which its page is mapped now, 0: none that has a number. It says nothing of a second page. */
+static u32 mapping_of(const struct cpu *cpu, const struct block *block)
+{
+	const struct cpu_priv *priv = cpu_priv(cpu);
+	const struct mapped_pages *mapped = &priv->mapped[mode_space(block->mode)];
+	const struct code_page *page = code_find(priv->code, block->gpa);
+
+	if (!page || page->linear != (block->rip & PAGE_MASK) || block->gpa2 != NO_GPA)
+		return 0;
+	return mapped->mapping[mapped_place(block->rip)] == page->mapping ? page->mapping : 0;
+}
+
 void link_renew(const struct cpu *cpu, struct link *link, struct block *to)
 {
-	enum space space = mode_space(to->mode);
+	u32 mapping = mapping_of(cpu, to);
 
+	*link_misses(cpu->engine, link) = 1 << GUARD_MISSES_SHIFT_MAX;
+	if (!mapping)
+		return;
 	if (link->to != to) {
 		unlink_out(link);
 		link_set(cpu->engine, link, to);
 	}
-	*(u32_unaligned *)link->guard = (u32)cpu_priv(cpu)->jump_generation[space];
+	*(u32_unaligned *)link->guard = mapping;
 	link->times_linked += link->times_linked < GUARD_MISSES_SHIFT_MAX - GUARD_MISSES_SHIFT;
 	*link_misses(cpu->engine, link) = 1 << (link->times_linked + GUARD_MISSES_SHIFT);
-}
-
-void links_drop_guarded(struct engine *eng)
-{
-	for (u32 i = 0; i < eng->nblocks; i++) {
-		const struct block *b = eng->by_address[i];
-
-		for (u32 k = 0; k < b->nlinks; k++) {
-			if (!b->link[k].guard || !b->link[k].to)
-				continue;
-			unlink_out(&b->link[k]);
-			cut(eng, &b->link[k]);
-		}
-	}
 }
 
 static void unlink_in(const struct engine *eng, struct block *block)

@@ -62,9 +62,11 @@ static struct block *make_block(struct cpu *cpu, u32 mode, gpa_t gpa, const u8 *
 
 static void note_block(struct cpu *cpu, const struct block *block, const u8 *host)
 {
-	struct cpu_priv *priv = cpu_priv(cpu);
+	const struct cpu_priv *priv = cpu_priv(cpu);
+	struct code_page *page = code_find(priv->code, block->gpa);
 
-	jump_note_page(cpu, code_find(priv->code, block->gpa), host);
+	jump_note_page(cpu, page, host);
+	jump_note_mapping(cpu, page, block);
 	if (block->gpa2 != NO_GPA)
 		jump_note_page(cpu, code_find(priv->code, block->gpa2), block->host2);
 }

@@ -24,8 +24,8 @@
  * Invariants, besides 1 to 4 of code_check.h:
  *
  *  1. A generation is never given twice within an *era*; keys have its low ERA_BITS bits. When
- *     those run out an era ends, and every holder of a generation is emptied: jump[], guarded
- *     links, return slots.
+ *     those run out an era ends, and every holder of a generation is emptied: jump[] and return
+ *     slots.
  *  2. The first generation of an era is given to nothing, so no key is 0 and an empty entry never
  *     matches.
  *  3. engine->entered[space] has every page that entries of the current generation lead to, or more
@@ -136,8 +136,26 @@ void jump_note_page(struct cpu *cpu, struct code_page *page, const u8 *host)
 		entered->n++;
 }
 
+/* Links to that page are followed from now on. When numbers have run out, those to pages that are
+ * new are not made any more. */
+void jump_note_mapping(struct cpu *cpu, struct code_page *page, const struct block *block)
+{
+	struct engine *eng = cpu->engine;
+	u64 linear = block->rip & PAGE_MASK;
+
+	if (!(block->mode & MODE_CODE64))
+		return;
+	if (!page->mapping || page->linear != linear) {
+		page->linear = linear;
+		page->mapping = eng->last_mapping < UINT32_MAX ? ++eng->last_mapping : 0;
+	}
+	if (page->mapping)
+		tlb_note_mapped(&cpu_priv(cpu)->mapped[mode_space(block->mode)],
+				mapped_place(linear), page->mapping);
+}
+
 /*
- * Keys, invariants 1 and 2. Guards of links hold 32 bits of a generation: an era has fewer.
+ * Keys, invariants 1 and 2.
  */
 
 #define ERA_BITS      28
@@ -231,7 +249,6 @@ static void begin_era(struct cpu *cpu)
 	cpu_drop_jumps(cpu);
 	jump_clear(cpu);
 	returns_invalidate(eng);
-	links_drop_guarded(eng);
 	eng->era = era_of(priv->last_jump);
 }
 

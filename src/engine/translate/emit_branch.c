@@ -2,10 +2,11 @@
 /*
  * Control transfers within a segment, and the ways out of a block. A known target is linked
  * directly once its block exists. In the block's own page that holds as long as both do; elsewhere
- * a guard compares generations, so that a change of mapping needs to drop no links. Other targets
+ * a guard compares mappings, so that a change of them needs to drop no links. Other targets
  * go through the jump cache.
  */
 #include "cpu/mmu/mmu.h"
+#include "cpu/mmu/tlb.h"
 #include "engine/translate/trans.h"
 
 static void set_rip(struct trans *t, u64 rip)
@@ -108,13 +109,15 @@ void emit_block_link(struct trans *t, u64 target, u8 *site, bool apart)
 	t->links[t->nlinks++] = (struct link){ .site = site, .rip = target, .unshared = apart };
 }
 
-static struct ea generation(const struct trans *t)
+static struct ea mapped(const struct trans *t, u64 target)
 {
-	return ea_base(RSP, PRIV(jump_generation) + 8 * (s32)mode_space(t->mode));
+	s32 space = mode_space(t->mode) * sizeof(struct mapped_pages);
+
+	return ea_base(RSP, PRIV(mapped) + space + 4 * (s32)mapped_place(target));
 }
 
-/* Where a link leads while it has no target. The link's address is filled in when it is
- * allocated. */
+/* Where a link leads while it has no target: this, and a jump. The link's address is filled in when
+ * it is allocated. */
 static u8 *begin_link_stub(struct trans *t)
 {
 	u8 *stub = t->e.p;
@@ -124,25 +127,8 @@ static u8 *begin_link_stub(struct trans *t)
 	return stub;
 }
 
-static u8 *emit_link_stub(struct trans *t)
-{
-	u8 *stub = begin_link_stub(t);
-
-	emit_patch(&t->e, emit_jmp(&t->e), t->eng->leave_with[LEAVE_LINK]);
-	return stub;
-}
-
-/* A guard fails in each process that executes it first: the target is in the code, since the link
- * itself is not in the host's caches. */
-static u8 *emit_guarded_stub(struct trans *t, u64 target)
-{
-	u8 *stub = begin_link_stub(t);
-
-	emit_mov_imm(&t->e, S0, target);
-	emit_patch(&t->e, emit_jmp(&t->e), t->eng->guard_failed);
-	return stub;
-}
-
+/* Guards of new processes fail, and the link is not in the host's caches: the target is in the
+ * code. */
 static void end_guarded(struct trans *t, u64 target)
 {
 	struct link *link = &t->links[t->nlinks++];
@@ -150,11 +136,13 @@ static void end_guarded(struct trans *t, u64 target)
 	emit_insn(&t->e, &(struct enc){ .opcode = 0x81,
 					.reg = GROUP_CMP,
 					.is_mem = true,
-					.ea = generation(t),
+					.ea = mapped(t, target),
 					.imm_len = 4 });
 	*link = (struct link){ .rip = target, .guard = t->e.p - 4 };
 	link->site = emit_jcc(&t->e, CC_E);
-	link->stub = emit_guarded_stub(t, target);
+	link->stub = begin_link_stub(t);
+	emit_mov_imm(&t->e, S0, target);
+	emit_patch(&t->e, emit_jmp(&t->e), t->eng->guard_failed);
 }
 
 void emit_block_end_direct(struct trans *t, u64 target)
@@ -183,8 +171,10 @@ bool emit_links(struct trans *t)
 
 		*link = t->links[i];
 		*link_misses(t->eng, link) = 0;
-		if (!link->guard)
-			link->stub = emit_link_stub(t);
+		if (!link->guard) {
+			link->stub = begin_link_stub(t);
+			emit_patch(&t->e, emit_jmp(&t->e), t->eng->leave_with[LEAVE_LINK]);
+		}
 		emit_patch(&t->e, link->site, link->stub);
 		if (!t->e.full)
 			*(u32_unaligned *)(link->stub + 1) = meta_offset(t, link);

@@ -234,8 +234,8 @@ static void make_jump_missed(struct emitter *e, struct engine *eng)
 	emit_leave(e, LEAVE_LOOKUP, eng->leave);
 }
 
-/* A link's guard failed: the current generation is not the one in which it was linked. The target
- * is in S0 as well. The link is not looked at if the jump cache knows the target. */
+/* A link's guard failed: the target's page is not known to be mapped as it was. The target is in S0
+ * as well. The link is not looked at if the jump cache knows the target. */
 static void make_guard_failed(struct emitter *e, struct engine *eng)
 {
 	struct ea arg = ea_base(RSP, SPILL(SPILL_ARG));
