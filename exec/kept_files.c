@@ -115,7 +115,7 @@ bool kept_files_merge_early(struct exec_kept *kept)
 	next = READ_ONCE(kept->news->next);
 	grown = next - kept->seen;
 	kept->seen = next;
-	if (next - kept->merged >= EARLY_BYTES)
+	if (next >= kept->merged + EARLY_BYTES)
 		kept->is_late = !kernel_cache(folder) ||
 				!kept_store_merge_early(folder, kind_of(kept), kept->news,
 							&kept->merged, KEPT_STORE_LIMIT);
