@@ -89,14 +89,18 @@ static void prefetch_lines(const u8 *from, u32 n)
 		prefetch_two(from + i * LINE);
 }
 
-void kept_expect(const struct kept *kept, u64 common)
+void kept_expect(const struct kept *kept, u64 whole, u32 part, u32 n)
 {
-	u64 key[2] = { 0 };
+	for (u32 i = 0; kept->store && i < n; i++) {
+		u32 slot = kept_near_slot(whole, (part + i) % n);
 
-	kept_near(key, common, 0);
-	if (kept->store)
-		prefetch_two(kept->store + KEPT_INDEX_AT + 8ull * kept_first_slot(key));
+		prefetch_two(kept->store + KEPT_INDEX_AT + 8ull * slot);
+	}
+	if (kept->news)
+		prefetch_two(&kept->news->used[kept_near_slot(whole, 0) / KEPT_GROUP * LINE]);
 }
+
+_Static_assert(KEPT_GROUP / 8 == LINE, "kept_expect()");
 
 /* NULL: there is no such place in the store. */
 static const u8 *entry_of(const struct kept *kept, u64 slot)

@@ -33,6 +33,7 @@
 #define KEPT_PROBES 32
 #define KEPT_LINE   8		    /* slots in a line of the host's cache */
 #define KEPT_NEAR   (2 * KEPT_LINE) /* first slots of keys that are looked for together */
+#define KEPT_GROUP  512		    /* slots in a page of the index */
 #define KEPT_ALIGN  16
 #define KEPT_BODY   (12u << 10) /* bytes of an entry's body at most */
 
@@ -160,22 +161,30 @@ static inline u32 kept_first_slot(const u64 key[2])
 	return key[0] % KEPT_SLOTS;
 }
 
-/* Where an entry may have its slot, KEPT_PROBES places: the line of its first slot, then others.
- * Keys of one line may be many, those of code that is written again and again: the others lie
- * elsewhere. */
+/* Where an entry may have its slot, KEPT_PROBES places: the line of its first slot, the one beside
+ * it, then others. Keys of one line may be many, those of code that is written again and again: the
+ * others lie elsewhere. */
 static inline u32 kept_nth_slot(const u64 key[2], u32 n)
 {
-	u64 line = n < KEPT_LINE ? key[0] / KEPT_LINE : key[1] / KEPT_LINE + n / KEPT_LINE;
+	u64 line = n < KEPT_NEAR ? key[0] / KEPT_LINE ^ n / KEPT_LINE
+				 : key[1] / KEPT_LINE + n / KEPT_LINE;
 
 	return (line * KEPT_LINE + (key[0] + n) % KEPT_LINE) % KEPT_SLOTS;
 }
 
-/* Makes the first slot of a key one of those that belong to a common hash; place < KEPT_NEAR. */
-static inline void kept_near(u64 key[2], u64 common, u32 place)
+/* The first of the KEPT_NEAR slots that are for the keys of a part of some whole: all parts of it
+ * have theirs in one page of the index, in their order. */
+static inline u32 kept_near_slot(u64 whole, u32 part)
 {
-	u64 first = common % (KEPT_SLOTS / KEPT_NEAR) * KEPT_NEAR + place;
+	u64 group = whole / KEPT_GROUP * KEPT_GROUP;
 
-	key[0] = (key[0] & ~(u64)(KEPT_SLOTS - 1)) | first;
+	return (group + (whole / KEPT_NEAR + part) * KEPT_NEAR % KEPT_GROUP) % KEPT_SLOTS;
+}
+
+/* Makes the first slot of a key one of those; place < KEPT_NEAR. */
+static inline void kept_near(u64 key[2], u64 whole, u32 part, u32 place)
+{
+	key[0] = (key[0] & ~(u64)(KEPT_SLOTS - 1)) | (kept_near_slot(whole, part) + place);
 }
 
 /* Fills in the hash; the bytes after the body are zeroed. */
@@ -187,8 +196,8 @@ bool kept_copy(const u8 *from, u64 room, struct kept_buffer *to);
  * was hashed to see that is added to `vain`. Where nobody cuts the memory. */
 u64 kept_check(const u8 *at, u64 room, u64 *vain);
 
-/* Keys with this common hash will be looked for. */
-void kept_expect(const struct kept *kept, u64 common);
+/* Keys of this part will be looked for, and later those of the others; n: a power of two. */
+void kept_expect(const struct kept *kept, u64 whole, u32 part, u32 n);
 /* Whether there is an entry, which is then in the buffer. */
 bool kept_find(const struct kept *kept, const u64 key[2], struct kept_buffer *buffer);
 /* An entry that is not needed yet: where it is, and the host fetches it. An absent one is not

@@ -181,16 +181,12 @@ static void hash_circumstances(struct trans *t, const struct kept *kept)
  * are executed on average. */
 #define PART	   256
 #define PART_SHARE (PART / KEPT_NEAR)
-
-static u64 part_hash(const u64 page[2], u32 offset)
-{
-	return (page[0] + offset / PART * 0x9e3779b97f4a7c15ull) * 0xbf58476d1ce4e5b9ull >> 32;
-}
+#define PARTS	   (PAGE_SIZE / PART)
 
 /*
- * Blocks of one page are looked up one after the other, so those of a part have slots in two
- * lines of the index, and when a page is first looked for the lines of all its parts are
- * prefetched.
+ * Blocks of one page are looked up one after the other, so all have their slots in one page of the
+ * index, those of a part in two lines that lie together; when another page is looked for its lines
+ * are prefetched.
  * Pages of different programs at the same address are told apart by their first line. False: the
  * page cannot be read.
  */
@@ -203,8 +199,8 @@ static bool open_page(struct trans *t, const struct kept *kept)
 		return false;
 	bytes_copy_words(k.line, t->source.copy[0]->bytes, LINE);
 	kept_hash(&k, sizeof(k), t->page_key);
-	for (u32 i = 0; t->eng->kept_page != t->page_key[0] && i < PAGE_SIZE; i += PART)
-		kept_expect(kept, part_hash(t->page_key, i));
+	if (t->eng->kept_page != t->page_key[0])
+		kept_expect(kept, t->page_key[0], (t->block->rip & ~PAGE_MASK) / PART, PARTS);
 	t->eng->kept_page = t->page_key[0];
 	return true;
 }
@@ -219,7 +215,7 @@ static bool make_key(struct trans *t, u64 rip, u64 key[2])
 	if (!source_load(t, line, line + LINE))
 		return false;
 	kept_hash_from(seed, t->source.copy[0]->bytes + line, LINE, key);
-	kept_near(key, part_hash(t->page_key, offset), offset % PART / PART_SHARE);
+	kept_near(key, t->page_key[0], offset / PART, offset % PART / PART_SHARE);
 	return true;
 }
 
