@@ -71,6 +71,10 @@ void *share_qemu(const struct share *share, u64 address, u64 size);
 /* Takes the next request off a queue. False: there is none. A chain that makes no sense comes as a
  * request without any bytes. */
 bool queue_next(const struct share *share, struct queue *queue, struct request *request);
+bool queue_has_next(const struct queue *queue);
+/* Whether the driver is to kick when it has made a request available. Ask queue_has_next() after
+ * kicks are wanted again: one may have come without. */
+void queue_want_kicks(struct queue *queue, bool wanted);
 /* Hands the answer, `written` bytes of it, back to the guest. */
 void queue_done(struct queue *queue, const struct request *request, u32 written);
 /* The answer has been written: notes where, for the guest's processors. */

@@ -280,11 +280,8 @@ static bool serve_message(struct share *share)
 static void serve_queue(struct share *share, struct queue *queue)
 {
 	struct request request = { .in = share->in };
-	u64 kicks;
 
-	if (read(queue->kick, &kicks, sizeof(kicks)) < 0 || !queue->desc)
-		return;
-	while (queue_next(share, queue, &request)) {
+	while (queue->desc && queue_next(share, queue, &request)) {
 		u32 written = fuse_serve(share, &request);
 
 		queue_note(share, &request);
@@ -305,6 +302,26 @@ static bool serve_messages(struct share *share)
 	return true;
 }
 
+static bool serves(const struct queue *queue)
+{
+	return queue->desc && queue->kick >= 0;
+}
+
+static bool any_request(const struct share *share)
+{
+	for (u32 i = 0; i < MAX_QUEUES; i++)
+		if (serves(&share->queue[i]) && queue_has_next(&share->queue[i]))
+			return true;
+	return false;
+}
+
+static void want_kicks(struct share *share, bool wanted)
+{
+	for (u32 i = 0; i < MAX_QUEUES; i++)
+		if (serves(&share->queue[i]))
+			queue_want_kicks(&share->queue[i], wanted);
+}
+
 static void begin_turn(struct share *share)
 {
 	if (share->virtual_time)
@@ -317,42 +334,68 @@ static void end_turn(struct share *share)
 		turns_end(share->virtual_time->page);
 }
 
-/* Until one of the files has something to say. False: errno. */
-static bool wait_for(struct pollfd *files, u32 n, struct poll_window *window)
+/* Kicks that have come say nothing more than the rings will. */
+static void take_kick(const struct queue *queue)
+{
+	u64 kicks;
+
+	if (read(queue->kick, &kicks, sizeof(kicks)) < 0)
+		return; /* there was none */
+}
+
+#define WAITED (1 + MAX_QUEUES) /* QEMU's socket, and kicks */
+
+static bool has_come(const struct share *share, struct pollfd files[WAITED])
+{
+	return share->virtual_time ? poll(files, WAITED, 0) : any_request(share);
+}
+
+/* Looks for requests for as long as that is worth it. They are seen in the rings, and the driver
+ * need not kick meanwhile; on virtual time our turn begins with a kick. */
+static void look_for_request(struct share *share, struct pollfd files[WAITED],
+			     struct poll_window *window, struct poll_look *look)
+{
+	want_kicks(share, share->virtual_time);
+	while (!has_come(share, files) && poll_again(window, look))
+		;
+	want_kicks(share, true);
+}
+
+/* Until there may be a request, or QEMU says something, which sets *message. False: errno. */
+static bool wait_for(struct share *share, struct poll_window *window, bool *message)
 {
 	struct poll_look look = poll_begin(window, POLL_MOST_NS);
+	struct pollfd files[WAITED] = { { share->socket, POLLIN, 0 } };
 	int ready;
 
-	do
-		ready = poll(files, n, 0);
-	while (!ready && poll_again(window, &look));
-	if (!ready)
-		ready = poll(files, n, -1);
+	for (u32 i = 0; i < MAX_QUEUES; i++)
+		files[1 + i] = (struct pollfd){ share->queue[i].kick, POLLIN, 0 };
+	if (window->ns)
+		look_for_request(share, files, window, &look);
+	ready = poll(files, WAITED, !share->virtual_time && any_request(share) ? 0 : -1);
 	poll_learn(window, &look, POLL_MOST_NS);
+	for (u32 i = 0; i < MAX_QUEUES; i++)
+		if (files[1 + i].revents & POLLIN)
+			take_kick(&share->queue[i]);
+	*message = files[0].revents;
 	return ready >= 0 || errno == EINTR;
 }
 
 static void serve(struct share *share)
 {
 	struct poll_window window = { 0 };
+	bool message;
 
-	for (;;) {
-		struct pollfd wait[1 + MAX_QUEUES] = { { share->socket, POLLIN, 0 } };
-
-		for (u32 i = 0; i < MAX_QUEUES; i++)
-			wait[1 + i] = (struct pollfd){ share->queue[i].kick, POLLIN, 0 };
-		if (!wait_for(wait, ARRAY_SIZE(wait), &window)) {
-			share->error = errno;
-			return;
-		}
+	while (wait_for(share, &window, &message)) {
 		begin_turn(share);
-		if (wait[0].revents && !serve_messages(share))
+		if (message && !serve_messages(share))
 			return;
 		for (u32 i = 0; i < MAX_QUEUES; i++)
-			if (wait[1 + i].revents & POLLIN && share->queue[i].kick == wait[1 + i].fd)
+			if (serves(&share->queue[i]))
 				serve_queue(share, &share->queue[i]);
 		end_turn(share);
 	}
+	share->error = errno;
 }
 
 /* As many files as the system allows: every file that is open in the guest is one here. */

@@ -93,11 +93,22 @@ static bool add_chain(const struct share *share, struct request *request, struct
 	return false;
 }
 
+bool queue_has_next(const struct queue *queue)
+{
+	return __atomic_load_n(&queue->avail->idx, __ATOMIC_ACQUIRE) != queue->next;
+}
+
+void queue_want_kicks(struct queue *queue, bool wanted)
+{
+	WRITE_ONCE(queue->used->flags, wanted ? 0 : VRING_USED_F_NO_NOTIFY);
+	__atomic_thread_fence(__ATOMIC_SEQ_CST); /* before the index is read again (2.7.10) */
+}
+
 bool queue_next(const struct share *share, struct queue *queue, struct request *request)
 {
 	struct table table = { queue->desc, queue->size };
 
-	if (__atomic_load_n(&queue->avail->idx, __ATOMIC_ACQUIRE) == queue->next)
+	if (!queue_has_next(queue))
 		return false;
 	request->head = READ_ONCE(queue->avail->ring[queue->next++ % queue->size]);
 	request->in_size = request->out_count = request->out_size = 0;
