@@ -7,7 +7,8 @@
  *
  * Between two looks the processor is offered to others. If one takes it there are not processors
  * enough, and a thread that sleeps is better off: it is preferred when it is woken. Then nobody
- * looks for a while.
+ * looks for a while, which is short the first time: most threads that take a processor are done
+ * with it soon.
  *
  * Calls libc: not while guest vector state is live; errno may change.
  */
@@ -19,14 +20,16 @@
 
 #include "base/types.h"
 
-#define POLL_FIRST_NS 10000	/* KVM: halt_poll_ns_grow_start */
-#define POLL_MOST_NS  200000	/* KVM: halt_poll_ns */
-#define POLL_TAKEN_NS 50000	/* between two looks: another thread had the processor */
-#define POLL_REST_NS  100000000 /* after that */
+#define POLL_FIRST_NS	   10000     /* KVM: halt_poll_ns_grow_start */
+#define POLL_MOST_NS	   200000    /* KVM: halt_poll_ns */
+#define POLL_TAKEN_NS	   50000     /* between two looks: another thread had the processor */
+#define POLL_REST_FIRST_NS 1000000   /* after that */
+#define POLL_REST_MOST_NS  100000000 /* if it happens again and again */
 
 struct poll_window {
 	u64 ns;		 /* how long the next wait looks; 0: it sleeps at once */
 	u64 rests_until; /* CLOCK_MONOTONIC, ns: before that it does not grow */
+	u64 rest;	 /* how long the last one was; halved by each wait that ends within `ns` */
 };
 
 struct poll_look {
@@ -39,6 +42,11 @@ static inline u64 poll_clock(void)
 
 	clock_gettime(CLOCK_MONOTONIC, &ts);
 	return ts.tv_sec * 1000000000ull + ts.tv_nsec;
+}
+
+static inline u64 poll_limit(u64 ns, u64 least, u64 most)
+{
+	return ns < least ? least : ns > most ? most : ns;
 }
 
 /* A wait begins that ends by itself after `limit` ns. */
@@ -56,7 +64,8 @@ static inline bool poll_again(struct poll_window *window, struct poll_look *look
 
 	if (now - look->last > POLL_TAKEN_NS) {
 		window->ns = 0;
-		window->rests_until = now + POLL_REST_NS;
+		window->rest = poll_limit(2 * window->rest, POLL_REST_FIRST_NS, POLL_REST_MOST_NS);
+		window->rests_until = now + window->rest;
 	}
 	look->last = now;
 	if (!window->ns || now >= look->end)
@@ -65,14 +74,16 @@ static inline bool poll_again(struct poll_window *window, struct poll_look *look
 	return true;
 }
 
-/* The wait is over, and took so long. */
+/* The wait is over. */
 static inline void poll_learn(struct poll_window *window, const struct poll_look *look, u64 most)
 {
 	u64 now = poll_clock(), waited = now - look->begun;
 
-	if (waited > window->ns && waited > most)
+	if (waited <= window->ns)
+		window->rest /= 2;
+	else if (waited > most)
 		window->ns = window->ns / 2 < POLL_FIRST_NS ? 0 : window->ns / 2;
-	else if (waited > window->ns && now >= window->rests_until)
+	else if (now >= window->rests_until)
 		window->ns = window->ns ? 2 * window->ns : POLL_FIRST_NS;
 	if (window->ns > most)
 		window->ns = most;

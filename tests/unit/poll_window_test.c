@@ -100,6 +100,36 @@ static void it_rests_where_processors_are_few(void **state)
 	assert_int_equal(window.ns, POLL_FIRST_NS);
 }
 
+static u64 rest_after_another(struct poll_window *window)
+{
+	struct poll_look look = poll_begin(window, HOUR);
+	u64 began = look.begun, rest;
+
+	look.last -= HOUR;
+	poll_again(window, &look);
+	rest = window->rests_until - look.last;
+	assert_true(look.last >= began && rest >= POLL_REST_FIRST_NS && rest <= POLL_REST_MOST_NS);
+	return rest;
+}
+
+static void rests_grow_while_processors_are_few(void **state)
+{
+	struct poll_window window = { .ns = HOUR };
+
+	(void)state;
+	for (u64 rest = POLL_REST_FIRST_NS; rest < POLL_REST_MOST_NS; rest *= 2)
+		assert_int_equal(rest_after_another(&window), rest);
+	assert_int_equal(rest_after_another(&window), POLL_REST_MOST_NS);
+	window.ns = HOUR;
+	wait_for(&window, 1, HOUR); /* a look that found something */
+	assert_int_equal(rest_after_another(&window), POLL_REST_MOST_NS);
+	for (u64 rest = POLL_REST_MOST_NS; rest; rest /= 2) {
+		window.ns = HOUR;
+		wait_for(&window, 1, HOUR);
+	}
+	assert_int_equal(rest_after_another(&window), POLL_REST_FIRST_NS);
+}
+
 int main(void)
 {
 	const struct CMUnitTest tests[] = {
@@ -109,6 +139,7 @@ int main(void)
 		cmocka_unit_test(a_limit_of_nothing_is_kept),
 		cmocka_unit_test(it_looks_until_its_end_or_that_of_the_wait),
 		cmocka_unit_test(it_rests_where_processors_are_few),
+		cmocka_unit_test(rests_grow_while_processors_are_few),
 	};
 
 	return cmocka_run_group_tests(tests, NULL, NULL);
