@@ -277,11 +277,16 @@ static bool serve_message(struct share *share)
 	return ok;
 }
 
+static bool serves(const struct queue *queue)
+{
+	return queue->desc && queue->kick >= 0;
+}
+
 static void serve_queue(struct share *share, struct queue *queue)
 {
 	struct request request = { .in = share->in };
 
-	while (queue->desc && queue_next(share, queue, &request)) {
+	while (serves(queue) && queue_next(share, queue, &request)) {
 		u32 written = fuse_serve(share, &request);
 
 		queue_note(share, &request);
@@ -300,11 +305,6 @@ static bool serve_messages(struct share *share)
 			return false;
 	} while (poll(&wait, 1, 0) > 0);
 	return true;
-}
-
-static bool serves(const struct queue *queue)
-{
-	return queue->desc && queue->kick >= 0;
 }
 
 static bool any_request(const struct share *share)
@@ -334,13 +334,25 @@ static void end_turn(struct share *share)
 		turns_end(share->virtual_time->page);
 }
 
-/* Kicks that have come say nothing more than the rings will. */
-static void take_kick(const struct queue *queue)
+/* A guest on virtual time takes a kick that was read for a request that is being served: it is read
+ * in our turn. */
+static bool take_kick(const struct queue *queue, const struct pollfd *file)
 {
 	u64 kicks;
 
-	if (read(queue->kick, &kicks, sizeof(kicks)) < 0)
-		return; /* there was none */
+	return (file->revents & POLLIN) && queue->kick == file->fd &&
+	       read(queue->kick, &kicks, sizeof(kicks)) == sizeof(kicks);
+}
+
+/* Without a kick only where the guest cannot tell when its request was found. */
+static void serve_queues(struct share *share, const struct pollfd kicks[MAX_QUEUES])
+{
+	for (u32 i = 0; i < MAX_QUEUES; i++) {
+		struct queue *queue = &share->queue[i];
+
+		if (take_kick(queue, &kicks[i]) || !share->virtual_time)
+			serve_queue(share, queue);
+	}
 }
 
 #define WAITED (1 + MAX_QUEUES) /* QEMU's socket, and kicks */
@@ -361,38 +373,32 @@ static void look_for_request(struct share *share, struct pollfd files[WAITED],
 	want_kicks(share, true);
 }
 
-/* Until there may be a request, or QEMU says something, which sets *message. False: errno. */
-static bool wait_for(struct share *share, struct poll_window *window, bool *message)
+/* Until there may be a request, or QEMU says something, as files[] tell then. False: errno. */
+static bool wait_for(struct share *share, struct poll_window *window, struct pollfd files[WAITED])
 {
 	struct poll_look look = poll_begin(window, POLL_MOST_NS);
-	struct pollfd files[WAITED] = { { share->socket, POLLIN, 0 } };
 	int ready;
 
+	files[0] = (struct pollfd){ share->socket, POLLIN, 0 };
 	for (u32 i = 0; i < MAX_QUEUES; i++)
 		files[1 + i] = (struct pollfd){ share->queue[i].kick, POLLIN, 0 };
 	if (window->ns)
 		look_for_request(share, files, window, &look);
 	ready = poll(files, WAITED, !share->virtual_time && any_request(share) ? 0 : -1);
 	poll_learn(window, &look, POLL_MOST_NS);
-	for (u32 i = 0; i < MAX_QUEUES; i++)
-		if (files[1 + i].revents & POLLIN)
-			take_kick(&share->queue[i]);
-	*message = files[0].revents;
 	return ready >= 0 || errno == EINTR;
 }
 
 static void serve(struct share *share)
 {
 	struct poll_window window = { 0 };
-	bool message;
+	struct pollfd files[WAITED];
 
-	while (wait_for(share, &window, &message)) {
+	while (wait_for(share, &window, files)) {
 		begin_turn(share);
-		if (message && !serve_messages(share))
+		if (files[0].revents && !serve_messages(share))
 			return;
-		for (u32 i = 0; i < MAX_QUEUES; i++)
-			if (serves(&share->queue[i]))
-				serve_queue(share, &share->queue[i]);
+		serve_queues(share, files + 1);
 		end_turn(share);
 	}
 	share->error = errno;
