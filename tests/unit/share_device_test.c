@@ -13,6 +13,7 @@
 #include <linux/vhost_types.h>
 #include <linux/virtio_config.h>
 #include <linux/virtio_ring.h>
+#include <poll.h>
 #include <string.h>
 #include <sys/eventfd.h>
 #include <sys/mman.h>
@@ -20,6 +21,8 @@
 #include <sys/wait.h>
 #include <unistd.h>
 
+#include "base/poll_window.h"
+#include "base/turns.h"
 #include "base/written.h"
 #include "unit/share_guest.h"
 
@@ -91,7 +94,7 @@ static void set_up(int socket, const struct table *table, u64 avail, int kick)
 }
 
 /* A confined server at the other end of a socket. It ends with it, or by a signal. */
-static pid_t start_server(int *socket)
+static pid_t start_server(int *socket, const struct share_terms *terms)
 {
 	int ends[2];
 	pid_t pid;
@@ -102,7 +105,7 @@ static pid_t start_server(int *socket)
 	if (!pid) {
 		alarm(60);
 		close(ends[0]);
-		_exit(share_serve(ends[1], NULL, 0, NULL, NULL, NULL, false));
+		_exit(share_serve(ends[1], NULL, 0, NULL, terms, NULL, false));
 	}
 	close(ends[1]);
 	*socket = ends[0];
@@ -120,7 +123,7 @@ static bool answers(const struct table *table, u64 avail, int *status)
 
 	guest_want_confinement();
 	kick = eventfd(1, EFD_CLOEXEC);
-	pid = start_server(&socket);
+	pid = start_server(&socket, NULL);
 	set_up(socket, table, avail, kick);
 	for (u32 i = 0; i < 3; i++) /* it serves its queue between messages */
 		put(socket, GET_FEATURES, NULL, 0, -1);
@@ -190,7 +193,7 @@ static void a_queue_goes_on_where_its_used_ring_ends(void **unused)
 	assert_ptr_not_equal(map, MAP_FAILED);
 	((struct vring_avail *)(map + 2048))->idx = 7; /* two more are there */
 	((struct vring_used *)(map + 4096))->idx = 5;
-	pid = start_server(&socket);
+	pid = start_server(&socket, NULL);
 	put(socket, SET_VRING_BASE, &base, sizeof(base), -1);
 	place(socket, &table, QEMU_ADDRESS + 2048, kick, ram);
 	setsockopt(socket, SOL_SOCKET, SO_RCVTIMEO, &limit, sizeof(limit));
@@ -206,6 +209,52 @@ static void a_queue_goes_on_where_its_used_ring_ends(void **unused)
 	assert_int_equal(status, 0);
 	munmap(map, RAM);
 	close(ram);
+	close(kick);
+}
+
+static bool is_unread(int kick)
+{
+	struct pollfd file = { kick, POLLIN, 0 };
+
+	return poll(&file, 1, 0);
+}
+
+/* base/turns.h: a guest that finds its kick read, and no turn, takes its request for served. */
+static void a_kick_is_read_in_a_turn(void **unused)
+{
+	const struct table table = { 1, 0, { 0, RAM, QEMU_ADDRESS, 0 } };
+	const struct share_terms terms = {
+		.page = mmap(NULL, PAGE_SIZE, PROT_READ | PROT_WRITE, MAP_SHARED | MAP_ANONYMOUS,
+			     -1, 0),
+		.order = -1,
+		.input = -1,
+		.frames = -1,
+	};
+	int kick = eventfd(0, EFD_CLOEXEC | EFD_NONBLOCK), socket, status;
+	u64 end = poll_clock() + 60000000000ull;
+	u32 before, early = 0;
+	pid_t pid;
+
+	(void)unused;
+	guest_want_confinement();
+	assert_ptr_not_equal(terms.page, MAP_FAILED);
+	pid = start_server(&socket, &terms);
+	set_up(socket, &table, QEMU_ADDRESS + 2048, kick);
+	for (u32 round = 0; round < 4000; round++) {
+		while (turns_read(&terms.page->turns) & 1 && poll_clock() < end)
+			;
+		before = turns_read(&terms.page->turns);
+		assert_int_equal(eventfd_write(kick, 1), 0);
+		while (is_unread(kick) && poll_clock() < end)
+			;
+		early += turns_read(&terms.page->turns) == before;
+	}
+	assert_true(poll_clock() < end);
+	assert_int_equal(early, 0);
+	close(socket);
+	assert_int_equal(waitpid(pid, &status, 0), pid);
+	assert_int_equal(status, 0);
+	munmap(terms.page, PAGE_SIZE);
 	close(kick);
 }
 
@@ -249,6 +298,7 @@ int main(void)
 		cmocka_unit_test(an_honest_table_is_served),
 		cmocka_unit_test(a_queue_goes_on_where_its_used_ring_ends),
 		cmocka_unit_test(memory_that_was_not_handed_over_is_refused),
+		cmocka_unit_test(a_kick_is_read_in_a_turn),
 		cmocka_unit_test(what_an_answer_overwrites_is_noted),
 	};
 
