@@ -64,8 +64,8 @@ struct space_kept {
  * bits of its number; there is the number of its mapping to a physical page (struct code_page),
  * which guards of links compare.
  */
-#define MAPPED_PAGES 2048
-#define MAPPED_KEPT  512 /* of them, of a space whose generation is kept */
+#define MAPPED_PAGES 8192
+#define MAPPED_KEPT  2048 /* of them, of a space whose generation is kept */
 
 struct mapped_pages {
 	u32 mapping[MAPPED_PAGES]; /* 0: none */
@@ -90,8 +90,12 @@ struct page_filter {
 #define TLB_SEVERAL 0xffff /* in tlb_writable[] */
 
 /* The jump cache: guest address to translated code. See engine/runtime/jump_cache.c. */
-#define JUMP_BITS 16
+#define JUMP_BITS 18
 #define JUMP_SIZE (1u << JUMP_BITS)
+
+/* Modes that have entries; the lower bits of jump_key. */
+#define JUMP_MODE_BITS 4
+#define JUMP_MODES     (1u << JUMP_MODE_BITS)
 
 struct jump_entry {
 	u64 rip;
@@ -134,6 +138,7 @@ struct cpu_priv {
 	u64 share[SHARE_SLOTS]; /* host addresses that accesses of a block share */
 	u64 guards;		/* of the fields of packed[] */
 	s8 *guard_misses;	/* of the engine's links */
+	const u32 *mapped_now;	/* mapped[] of the space that jump_key is for */
 	u64 host_rsp;		/* the stack to return to */
 
 	/* From translated code to engine/runtime/observe.c. */
@@ -201,6 +206,8 @@ struct cpu_priv {
 	u16 tlb_writable[1u << FILTER_BITS];
 	struct page_filter fetched, fetched_large; /* pages; 2M regions with code on large pages */
 	struct jump_entry jump[JUMP_SIZE] __attribute__((aligned(64)));
+	u32 jump_mapping[JUMP_SIZE]; /* of an entry's page, by which it is renewed; 0: it is not */
+	bool jump_used;		     /* something was entered since jump[] was emptied */
 	u8 bounce[256] __attribute__((aligned(64)));
 } __attribute__((aligned(64)));
 
@@ -250,10 +257,16 @@ static inline struct cpu_hot *cpu_hot(const struct cpu *cpu)
 }
 
 /* Which entry of jump[] an address has. Bit 0 is left out: neighbouring addresses are seldom both
- * branch targets. */
+ * branch targets. So the entry beside it, in the same line of the cache, is seldom another's first,
+ * and what has to make room moves there. */
 static inline u32 cpu_jump_index(u64 rip, u32 spread)
 {
 	return (rip ^ spread) >> 1 & (JUMP_SIZE - 1);
+}
+
+static inline u32 cpu_jump_beside(u32 index)
+{
+	return index ^ 1;
 }
 
 #endif

@@ -5,6 +5,7 @@
  * vCPU thread; general registers only.
  */
 #include "engine/code_check.h"
+#include "engine/jump_cache.h"
 
 #include "base/bytes.h"
 #include "base/must.h"

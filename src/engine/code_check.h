@@ -16,7 +16,9 @@
  *  2. An entry serves one key, a field of its own: generation and index of the mode. The key holds
  *     privilege (in the mode) and address space (each has generations of its own). A generation is
  *     given once in an era; when they run out an era ends, with it all entries of jump[] and return
- *     slots (jump_update_key()). Key 0 is never current.
+ *     slots (jump_update_key()). Key 0 is never current. An entry gets the current key in place of
+ *     its own only if that is of the same mode, and while priv->mapped[] has the number of its
+ *     mapping, as for a link (5).
  *  3. A block dies in cache_drop() or cache_flush() and nowhere else, and never while translated
  *     code is on the stack (engine->in_translated_code).
  *  4. When a block dies, everything that leads to it goes first: its entries of jump[]

@@ -16,6 +16,7 @@
 #include "cpu/mmu/tlb.h"
 #include "engine/priv.h"
 #include "engine/price.h"
+#include "engine/jump_cache.h"
 #include "timing/coherence.h"
 
 /* The tags of the timing model: zero pages until an event that needs the model is counted. */

@@ -308,7 +308,7 @@ struct engine {
 	u64 *enterable; /* checking build: bitmap of bytes of code memory that may be entered */
 	/* jump_key for which the slots of priv->returns[] are valid; NO_KEY: for none. */
 	u64 returns_key[NTLBS];
-	u32 modes[16]; /* modes in use; their index is part of jump_key */
+	u32 modes[JUMP_MODES]; /* modes in use; their index is part of jump_key */
 	u32 nmodes;
 	u32 last_mode[NSPACES]; /* index of the mode looked up last */
 	/* With LEAVE_FAULT: why; FAULT_NONE: the instruction completed. */
@@ -411,37 +411,11 @@ static inline s8 *link_misses(const struct engine *eng, const struct link *link)
 	return &eng->guard_misses[((const u8 *)link - eng->meta) >> LINK_SHIFT];
 }
 
-/* jump_cache.c: the jump cache, and epochs. */
-void returns_invalidate(struct engine *eng);	     /* before the next entry */
-void epoch_begin(struct cpu *cpu, enum space space); /* code of the space may have changed */
-/* Begins the one that waited for code of this space to be entered. */
-void epoch_begin_due(struct cpu *cpu);
-/* Begins epochs if a write by another processor or from outside was counted:
- * cpu/mmu/shared_code.h */
-void epoch_check(struct cpu *cpu);
-void jump_clear(struct cpu *cpu);
-void jump_update_key(struct cpu *cpu, u32 mode);
-u32 jump_mode(const struct cpu *cpu); /* that the key is for */
 /* The limit of the current code segment. In 64-bit code there is none. */
 static inline u32 code_limit(const struct cpu *cpu, u32 mode)
 {
 	return mode & (MODE_CODE64 | MODE_FLAT) ? ~0u : cpu->seg[CS].limit;
 }
-
-/* Does code of this mode use the jump cache? Short-lived blocks do not: they would evict others. */
-static inline bool jump_usable(u32 mode)
-{
-	return !(mode & (MODE_STEP | MODE_SINGLE));
-}
-/* The code that the jump cache has for RIP in this mode, or NULL. Updates the key. */
-const void *jump_find(struct cpu *cpu, u32 mode);
-/* Adds this block, which is at RIP. Its pages must have been noted. */
-void jump_insert(struct cpu *cpu, const struct block *block);
-void jump_remove(struct cpu *cpu, const struct block *block); /* before it is dropped */
-void jump_note_page(struct cpu *cpu, struct code_page *page, const u8 *host);
-void jump_note_mapping(struct cpu *cpu, struct code_page *page, const struct block *block);
-/* Are the noted pages those of the current entries? Not if the entries were dropped since. */
-bool jump_pages_current(const struct cpu *cpu);
 
 /* The space whose code this processor executes. */
 static inline enum space space_of(const struct cpu *cpu)

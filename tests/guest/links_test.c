@@ -394,6 +394,32 @@ GUEST_CODE(rarely_space, "mov $512, %ecx\n"
 			 "jnz 1b\n"
 			 "out %al, $0xf4\n");
 
+/* The same by indirect calls, of which the jump cache tells where they lead. */
+#define TO_FUNCTION "mov $0x11000, %esi\n"
+
+GUEST_CODE(jumps_invlpg, "mov $300, %ecx\n" TO_FUNCTION "1: call *%rsi\n"
+			 "xorq $0x1000, 0x7088\n"
+			 "invlpg 0x11000\n"
+			 "dec %ecx\n"
+			 "jnz 1b\n"
+			 "out %al, $0xf4\n");
+
+GUEST_CODE(jumps_flush, "mov $300, %ecx\n" TO_FUNCTION "mov %cr3, %rdx\n"
+			"1: call *%rsi\n"
+			"xorq $0x1000, 0x7088\n"
+			"mov %rdx, %cr3\n"
+			"dec %ecx\n"
+			"jnz 1b\n"
+			"out %al, $0xf4\n");
+
+GUEST_CODE(jumps_space, "mov $300, %ecx\n" TO_FUNCTION "mov %cr3, %rdx\n"
+			"1: call *%rsi\n"
+			"xor $0x204000, %rdx\n"
+			"mov %rdx, %cr3\n"
+			"dec %ecx\n"
+			"jnz 1b\n"
+			"out %al, $0xf4\n");
+
 static const u8 add_1[] = { 0x48, 0x83, 0xc3, 0x01, 0xc3 }; /* ADD RBX, 1; RET */
 static const u8 add_100[] = { 0x48, 0x83, 0xc3, 0x64, 0xc3 };
 
@@ -434,6 +460,9 @@ static void links_follow_the_page_tables(void **state)
 		{ by_invlpg_start, by_invlpg_end, add_1, add_100, sizeof(add_1) },
 		{ by_flush_start, by_flush_end, add_1, add_100, sizeof(add_1) },
 		{ by_space_start, by_space_end, add_1, add_100, sizeof(add_1) },
+		{ jumps_invlpg_start, jumps_invlpg_end, add_1, add_100, sizeof(add_1) },
+		{ jumps_flush_start, jumps_flush_end, add_1, add_100, sizeof(add_1) },
+		{ jumps_space_start, jumps_space_end, add_1, add_100, sizeof(add_1) },
 	};
 
 	for (u32 i = 0; i < ARRAY_SIZE(slices); i++)
@@ -477,20 +506,74 @@ GUEST_CODE(moved, "mov $300, %ecx\n"
 		  "mov %rdx, 0x210088\n"
 		  "xorq $0x1000, 0x7088\n"
 		  "invlpg 0x11000\n"
-		  "invlpg 0x811000\n"
-		  "call moved_start + 0x801000\n"
+		  "invlpg 0x2011000\n"
+		  "call moved_start + 0x2001000\n"
 		  "dec %ecx\n"
 		  "jnz 1b\n"
 		  "out %al, $0xf4\n");
 
-static void links_know_a_page_by_its_address(void **state)
-{
-	static const struct program program = { moved_start, moved_end, add_1, add_100,
-						sizeof(add_1) };
+GUEST_CODE(jumps_moved, "mov $300, %ecx\n" TO_FUNCTION "mov $0x2011000, %edi\n"
+			"1: call *%rsi\n"
+			"mov 0x7088, %rdx\n"
+			"mov %rdx, 0x210088\n"
+			"xorq $0x1000, 0x7088\n"
+			"invlpg 0x11000\n"
+			"invlpg 0x2011000\n"
+			"call *%rdi\n"
+			"dec %ecx\n"
+			"jnz 1b\n"
+			"out %al, $0xf4\n");
 
-	assert_int_equal(ALIAS, 0x811000);
+static void a_page_is_known_by_its_address(void **state)
+{
+	static const struct program programs[] = {
+		{ moved_start, moved_end, add_1, add_100, sizeof(add_1) },
+		{ jumps_moved_start, jumps_moved_end, add_1, add_100, sizeof(add_1) },
+	};
+
+	assert_int_equal(FUNCTION, 0x11000);
+	assert_int_equal(ALIAS, 0x2011000);
 	for (u32 i = 0; i < ARRAY_SIZE(slices); i++)
-		assert_int_equal(function_changes(*state, &program, slices[i]), 2 * 150 * 101);
+		for (u32 k = 0; k < ARRAY_SIZE(programs); k++)
+			assert_int_equal(function_changes(*state, &programs[k], slices[i]),
+					 2 * 150 * 101);
+}
+
+/* Four functions on the page, none of which a link leads to or from; each turn is a new generation.
+ * The first of them is looked up, and that the page is mapped as before is then known of all. */
+#define PAGE_CALLS(name, first, then) \
+	GUEST_CODE(name, "mov $300, %ecx\n"                                                   \
+			 "mov %cr3, %rdx\n" TO_FUNCTION "mov $0x11100, %edi\n"                \
+			 "mov $0x11200, %ebp\n"                                               \
+			 "1: " first "\n" then "mov %rdx, %cr3\n"                                                   \
+			 "dec %ecx\n"                                                         \
+			 "jnz 1b\n"                                                           \
+			 "out %al, $0xf4\n")
+
+PAGE_CALLS(one_of_page, "call *%rsi", "");
+PAGE_CALLS(all_of_page, "call *%rsi", "call *%rdi\ncall *%rbp\n");
+
+/* Returns how often blocks were looked up. */
+static u64 functions_of_page(struct machine *m, const u8 *start, const u8 *end, u64 sum)
+{
+	struct engine_cache before, after;
+
+	machine_load(m, start, (size_t)(end - start));
+	for (u64 at = FUNCTION; at <= FUNCTION + 0x200; at += 0x100)
+		memcpy(m->ram + at, add_1, sizeof(add_1));
+	engine_cache(m->cpu, &before);
+	assert_int_equal(machine_run(m, ALL), EXIT_IO);
+	engine_cache(m->cpu, &after);
+	assert_int_equal(m->cpu->regs[RBX], sum);
+	return after.lookups - before.lookups;
+}
+
+static void what_a_page_has_is_looked_up_once(void **state)
+{
+	u64 one = functions_of_page(*state, one_of_page_start, one_of_page_end, 300);
+	u64 all = functions_of_page(*state, all_of_page_start, all_of_page_end, 3 * 300);
+
+	assert_in_range(all, one, one + 50); /* 600 more without */
 }
 
 /* The last byte of an instruction is on a page that changes; another block of the first page is
@@ -510,20 +593,77 @@ GUEST_CODE(tail, "mov $512, %ecx\n"
 		 ".org tail_start + 0x1ffd\n"
 		 "3: .byte 0x48, 0x83, 0xc3\n"); /* ADD RBX, n; RET */
 
-static void links_follow_the_tail_of_an_instruction(void **state)
+/* Two functions that have the same entry of the jump cache: the second is beside it. */
+#define NEIGHBOUR (FUNCTION + 2 * JUMP_SIZE)
+
+GUEST_CODE(two_of_entry, "mov $300, %ecx\n" TO_FUNCTION "mov $0x91000, %edi\n"
+			 "1: call *%rsi\n"
+			 "call *%rdi\n"
+			 "dec %ecx\n"
+			 "jnz 1b\n"
+			 "out %al, $0xf4\n");
+
+static void two_addresses_may_have_one_entry(void **state)
+{
+	struct machine *m = *state;
+	struct engine_cache before, after;
+
+	assert_int_equal(NEIGHBOUR, 0x91000);
+	machine_load(m, two_of_entry_start, (size_t)(two_of_entry_end - two_of_entry_start));
+	memcpy(m->ram + FUNCTION, add_1, sizeof(add_1));
+	memcpy(m->ram + NEIGHBOUR, add_100, sizeof(add_100));
+	engine_cache(m->cpu, &before);
+	assert_int_equal(machine_run(m, ALL), EXIT_IO);
+	engine_cache(m->cpu, &after);
+	assert_int_equal(m->cpu->regs[RBX], 300 * 101);
+	assert_in_range(after.lookups - before.lookups, 1, 30); /* 600 if one evicted the other */
+	/* And when the code of one goes. */
+	memcpy(m->ram + NEIGHBOUR, add_1, sizeof(add_1));
+	m->cpu->rip = IMAGE_CODE;
+	m->cpu->regs[RBX] = 0;
+	m->cpu->port.io.state = IO_IDLE;
+	assert_int_equal(machine_run(m, ALL), EXIT_IO);
+	assert_int_equal(m->cpu->regs[RBX], 300 * 2);
+}
+
+GUEST_CODE(jumps_tail, "mov $512, %ecx\n"
+		       "mov $0x11000, %edi\n"
+		       "mov $0x11ffd, %esi\n"
+		       "1: call *%rsi\n"
+		       "testb $15, %cl\n"
+		       "jnz 4f\n"
+		       "xorq $0x1000, 0x7090\n"
+		       "invlpg 0x12000\n"
+		       "4: call *%rdi\n"
+		       "dec %ecx\n"
+		       "jnz 1b\n"
+		       "out %al, $0xf4\n"
+		       ".org jumps_tail_start + 0x1000\n"
+		       "ret\n"
+		       ".org jumps_tail_start + 0x1ffd\n"
+		       ".byte 0x48, 0x83, 0xc3\n");
+
+static u64 tail_changes(struct machine *m, const u8 *start, const u8 *end, u64 slice)
 {
 	static const u8 first[] = { 1, 0xc3 }, second[] = { 100, 0xc3 };
-	struct machine *m = *state;
 
+	machine_load(m, start, (size_t)(end - start));
+	memcpy(m->ram + FIRST, first, sizeof(first));
+	memcpy(m->ram + SECOND, second, sizeof(second));
+	*image_pte(m->ram, FUNCTION + PAGE_SIZE) = FIRST | 7;
+	while (machine_run(m, slice) == EXIT_BUDGET)
+		assert_true(machine_retired(m) < ALL);
+	assert_int_equal(m->cpu->port.exit.reason, EXIT_IO);
+	return m->cpu->regs[RBX];
+}
+
+static void the_tail_of_an_instruction_may_change(void **state)
+{
 	for (u32 i = 0; i < ARRAY_SIZE(slices); i++) {
-		machine_load(m, tail_start, (size_t)(tail_end - tail_start));
-		memcpy(m->ram + FIRST, first, sizeof(first));
-		memcpy(m->ram + SECOND, second, sizeof(second));
-		*image_pte(m->ram, FUNCTION + PAGE_SIZE) = FIRST | 7;
-		while (machine_run(m, slices[i]) == EXIT_BUDGET)
-			assert_true(machine_retired(m) < ALL);
-		assert_int_equal(m->cpu->port.exit.reason, EXIT_IO);
-		assert_int_equal(m->cpu->regs[RBX], changing_rarely());
+		assert_int_equal(tail_changes(*state, tail_start, tail_end, slices[i]),
+				 changing_rarely());
+		assert_int_equal(tail_changes(*state, jumps_tail_start, jumps_tail_end, slices[i]),
+				 changing_rarely());
 	}
 }
 
@@ -654,8 +794,10 @@ int main(void)
 		cmocka_unit_test(returns_may_go_elsewhere),
 		cmocka_unit_test(links_follow_the_page_tables),
 		cmocka_unit_test(hot_code_follows_the_page_tables),
-		cmocka_unit_test(links_know_a_page_by_its_address),
-		cmocka_unit_test(links_follow_the_tail_of_an_instruction),
+		cmocka_unit_test(a_page_is_known_by_its_address),
+		cmocka_unit_test(what_a_page_has_is_looked_up_once),
+		cmocka_unit_test(two_addresses_may_have_one_entry),
+		cmocka_unit_test(the_tail_of_an_instruction_may_change),
 		cmocka_unit_test(returns_follow_the_page_tables),
 		cmocka_unit_test(a_bad_return_faults),
 		cmocka_unit_test(a_bad_return_faults_in_hot_code),

@@ -14,16 +14,24 @@
 
 #define CODE_PAGES_BITS 16
 
+/* A linear page that the engine found the page at, and the number of that mapping, which no other
+ * has; 0: none. */
+struct code_mapping {
+	u64 linear;
+	u32 number;
+};
+
+/* Programs have the same library at different addresses. */
+#define CODE_MAPPINGS 3
+
 struct code_page {
 	u64 gfn_plus_1; /* 0: empty */
 	u64 lines;
 	void *blocks;	      /* the engine's list of blocks on this page */
 	u64 epoch;	      /* epoch in which the engine last compared the bytes */
 	u64 entered[NSPACES]; /* priv->jump_drops when the page was noted as a target of jump[] */
-	/* The linear page that the engine found it at last, and the number of that mapping, which
-	 * no other has; 0: none. */
-	u64 linear;
-	u32 mapping;
+	struct code_mapping mapping[CODE_MAPPINGS];
+	u32 next_mapping; /* the one that is replaced next */
 	/* The claims_id of the slot that claims it; 0: none does (cpu/mmu/shared_code.h). */
 	u64 claim;
 };

@@ -53,6 +53,7 @@
  */
 #include "engine/code_check.h"
 #include "engine/priv.h"
+#include "engine/jump_cache.h"
 
 #include "base/bytes.h"
 #include "base/guarded.h"
@@ -201,21 +202,9 @@ static void cut(const struct engine *eng, struct link *link)
 #define GUARD_MISSES_SHIFT     3
 #define GUARD_MISSES_SHIFT_MAX 6
 
-/* By which its page is mapped now, 0: none that has a number. It says nothing of a second page. */
-static u32 mapping_of(const struct cpu *cpu, const struct block *block)
-{
-	const struct cpu_priv *priv = cpu_priv(cpu);
-	const struct mapped_pages *mapped = &priv->mapped[mode_space(block->mode)];
-	const struct code_page *page = code_find(priv->code, block->gpa);
-
-	if (!page || page->linear != (block->rip & PAGE_MASK) || block->gpa2 != NO_GPA)
-		return 0;
-	return mapped->mapping[mapped_place(block->rip)] == page->mapping ? page->mapping : 0;
-}
-
 void link_renew(const struct cpu *cpu, struct link *link, struct block *to)
 {
-	u32 mapping = mapping_of(cpu, to);
+	u32 mapping = jump_mapping_of(cpu, to);
 
 	*link_misses(cpu->engine, link) = 1 << GUARD_MISSES_SHIFT_MAX;
 	if (!mapping)

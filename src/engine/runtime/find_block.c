@@ -12,6 +12,7 @@
 #include "cpu/mmu/mmu.h"
 #include "engine/priv.h"
 #include "engine/runtime/count.h"
+#include "engine/jump_cache.h"
 #include "engine/runtime/profile.h"
 
 /* A block whose instruction crosses into another page: is that page still mapped there, and

@@ -14,6 +14,12 @@
  * user code is kept with its address space, so that a process finds its entries again after others
  * ran.
  *
+ * Mostly an address still means what it did. An entry also has the number of the *mapping* by which
+ * its page was found, of a linear page to a physical one. Once code of that page was looked up in
+ * the new generation, and found to be mapped and to have the bytes that it had, its other entries
+ * are *renewed* when they miss: they get the new key. So a program that is started again looks up
+ * each page, and not each block.
+ *
  * Entries lead to pages that were compared with guest memory in this *epoch*; an epoch ends when
  * code may have been changed by another processor, the program or a device (SDM 3A 8.1.3). To keep
  * the entries over the end of an epoch, the pages they lead to are noted (engine->entered[]) and
@@ -32,13 +38,18 @@
  *     than ENTERED_MAX were noted and the next epoch drops the entries. It is of one generation:
  *     entered->drops is priv->jump_drops[space], or the notes are void.
  *  4. An index of engine->modes[] stands for one mode until the array is full; then it is reused,
- *     and with that all entries are dropped.
+ *     and with that jump[] is emptied.
+ *  5. An entry is renewed only for its mode, and while priv->mapped[] has the number of its
+ *     mapping: in the current generation a block on that page was found through it, and so the page
+ *     was verified and noted (invariant 3), as for a link (code_check.h, invariant 5). The entry of
+ *     a block of two pages has none.
  *
  * vCPU thread; general registers only.
  */
 #include "base/bytes.h"
 #include "cpu/mmu/tlb.h"
 #include "engine/priv.h"
+#include "engine/jump_cache.h"
 
 /*
  * When an epoch begins, the pages that jump[] leads to are compared now, so that its entries stay
@@ -136,30 +147,62 @@ void jump_note_page(struct cpu *cpu, struct code_page *page, const u8 *host)
 		entered->n++;
 }
 
-/* Links to that page are followed from now on. When numbers have run out, those to pages that are
- * new are not made any more. */
+static struct code_mapping *find_mapping(struct code_page *page, u64 linear)
+{
+	for (u32 i = 0; i < CODE_MAPPINGS; i++)
+		if (page->mapping[i].number && page->mapping[i].linear == linear)
+			return &page->mapping[i];
+	return NULL;
+}
+
+static struct code_mapping *add_mapping(struct engine *eng, struct code_page *page, u64 linear)
+{
+	struct code_mapping *mapping;
+
+	if (eng->last_mapping == UINT32_MAX)
+		return NULL;
+	mapping = &page->mapping[page->next_mapping++ % CODE_MAPPINGS];
+	*mapping = (struct code_mapping){ linear, ++eng->last_mapping };
+	return mapping;
+}
+
+/* Links and entries that lead to that page are followed from now on. When numbers have run out,
+ * those to pages that are new are not any more. */
 void jump_note_mapping(struct cpu *cpu, struct code_page *page, const struct block *block)
 {
-	struct engine *eng = cpu->engine;
+	struct mapped_pages *mapped = &cpu_priv(cpu)->mapped[mode_space(block->mode)];
 	u64 linear = block->rip & PAGE_MASK;
+	const struct code_mapping *mapping;
 
 	if (!(block->mode & MODE_CODE64))
 		return;
-	if (!page->mapping || page->linear != linear) {
-		page->linear = linear;
-		page->mapping = eng->last_mapping < UINT32_MAX ? ++eng->last_mapping : 0;
-	}
-	if (page->mapping)
-		tlb_note_mapped(&cpu_priv(cpu)->mapped[mode_space(block->mode)],
-				mapped_place(linear), page->mapping);
+	mapping = find_mapping(page, linear);
+	if (!mapping)
+		mapping = add_mapping(cpu->engine, page, linear);
+	if (mapping)
+		tlb_note_mapped(mapped, mapped_place(linear), mapping->number);
+}
+
+u32 jump_mapping_of(const struct cpu *cpu, const struct block *block)
+{
+	const struct cpu_priv *priv = cpu_priv(cpu);
+	const struct mapped_pages *mapped = &priv->mapped[mode_space(block->mode)];
+	struct code_page *page = code_find(priv->code, block->gpa);
+	const struct code_mapping *mapping;
+
+	if (!page || block->gpa2 != NO_GPA || !(block->mode & MODE_CODE64))
+		return 0;
+	mapping = find_mapping(page, block->rip & PAGE_MASK);
+	if (!mapping || mapped->mapping[mapped_place(block->rip)] != mapping->number)
+		return 0;
+	return mapping->number;
 }
 
 /*
  * Keys, invariants 1 and 2.
  */
 
-#define ERA_BITS      28
-#define KEY_MODE_BITS 4
+#define ERA_BITS (32 - JUMP_MODE_BITS)
 
 static u64 era_of(u64 generation)
 {
@@ -169,26 +212,30 @@ static u64 era_of(u64 generation)
 /* The first generation of an era is given to nothing, so that no key is 0. */
 static u32 key_of(u64 generation, u32 mode)
 {
-	return (u32)generation << KEY_MODE_BITS | mode;
+	return (u32)generation << JUMP_MODE_BITS | mode;
 }
 
-/* Processes that use the same addresses, and modes of one address, have their entries in different
- * places of jump[]. */
-static u32 spread_of(u32 key)
+static u32 mode_of(u32 key)
 {
-	return key * 0x9e3779b1u >> 15 & (JUMP_SIZE - 1) << 1;
+	return key & (JUMP_MODES - 1);
 }
 
-static struct jump_entry *entry_of(struct cpu *cpu, u64 rip, u32 key)
+/* Modes of one address have their entries in different places of jump[]. Processes share theirs:
+ * those of one program have the same pages. */
+static u32 spread_of(u32 mode)
 {
-	return &cpu_priv(cpu)->jump[cpu_jump_index(rip, spread_of(key))];
+	return (mode + 1) * 0x9e3779b1u >> 15 & (JUMP_SIZE - 1) << 1;
 }
 
 void jump_clear(struct cpu *cpu)
 {
 	struct cpu_priv *priv = cpu_priv(cpu);
 
+	if (!priv->jump_used)
+		return; /* memory that was never touched takes none */
+	priv->jump_used = false;
 	bytes_fill(priv->jump, 0, sizeof(priv->jump));
+	bytes_fill(priv->jump_mapping, 0, sizeof(priv->jump_mapping));
 }
 
 /* eng->nmodes: not found. */
@@ -214,6 +261,7 @@ static u32 mode_index(struct cpu *cpu, u32 mode)
 	if (eng->nmodes == ARRAY_SIZE(eng->modes)) {
 		eng->nmodes = 0;
 		cpu_drop_jumps(cpu);
+		jump_clear(cpu);
 	}
 	*last = eng->nmodes++;
 	eng->modes[*last] = mode;
@@ -261,13 +309,14 @@ void jump_update_key(struct cpu *cpu, u32 mode)
 	if (unlikely(eng->era != era_of(priv->last_jump)))
 		begin_era(cpu);
 	priv->jump_key = key_of(priv->jump_generation[mode_space(mode)], index);
-	priv->jump_spread = spread_of(priv->jump_key);
+	priv->jump_spread = spread_of(index);
+	priv->mapped_now = priv->mapped[mode_space(mode)].mapping;
 	returns_validate(cpu, mode);
 }
 
 u32 jump_mode(const struct cpu *cpu)
 {
-	return cpu->engine->modes[cpu_priv(cpu)->jump_key & (BIT(KEY_MODE_BITS) - 1)];
+	return cpu->engine->modes[mode_of(cpu_priv(cpu)->jump_key)];
 }
 
 bool jump_pages_current(const struct cpu *cpu)
@@ -277,52 +326,77 @@ bool jump_pages_current(const struct cpu *cpu)
 	return cpu->engine->entered[space].drops == cpu_priv(cpu)->jump_drops[space];
 }
 
+static void move_beside(struct cpu_priv *priv, u32 i)
+{
+	u32 beside = cpu_jump_beside(i);
+
+	priv->jump[beside] = priv->jump[i];
+	priv->jump_mapping[beside] = priv->jump_mapping[i];
+}
+
+static void empty(struct cpu_priv *priv, u32 i)
+{
+	priv->jump[i] = (struct jump_entry){ 0 };
+	priv->jump_mapping[i] = 0;
+}
+
 void jump_insert(struct cpu *cpu, const struct block *block)
 {
 	struct cpu_priv *priv = cpu_priv(cpu);
 	struct engine *eng = cpu->engine;
+	u32 i = cpu_jump_index(cpu->rip, priv->jump_spread);
 
 	if (eng->profile)
 		return; /* every block is looked for: profile.h */
 	if (!jump_pages_current(cpu))
 		return; /* the entries have just been dropped */
-	*entry_of(cpu, cpu->rip, priv->jump_key) =
-		(struct jump_entry){ cpu->rip, priv->jump_key, block->code - eng->code_rw };
+	if (priv->jump[i].code && priv->jump[i].rip != cpu->rip)
+		move_beside(priv, i);
+	priv->jump[i] = (struct jump_entry){ cpu->rip, priv->jump_key, block->code - eng->code_rw };
+	priv->jump_mapping[i] = jump_mapping_of(cpu, block);
+	priv->jump_used = true;
 }
 
+/* Invariant 5. */
+static bool renew(struct cpu *cpu, u32 i)
+{
+	struct cpu_priv *priv = cpu_priv(cpu);
+	struct jump_entry *entry = &priv->jump[i];
+	u32 mapping = priv->mapped_now[mapped_place(entry->rip)];
+
+	if (!mapping || priv->jump_mapping[i] != mapping ||
+	    mode_of(entry->key) != mode_of(priv->jump_key))
+		return false;
+	entry->key = priv->jump_key;
+	return true;
+}
+
+/* What translated code does before it leaves: emit_jump_renew(). */
 const void *jump_find(struct cpu *cpu, u32 mode)
 {
 	struct cpu_priv *priv = cpu_priv(cpu);
-	const struct jump_entry *entry;
+	u32 i;
 
 	jump_update_key(cpu, mode);
-	entry = entry_of(cpu, cpu->rip, priv->jump_key);
-	if (entry->rip != cpu->rip || entry->key != priv->jump_key)
+	i = cpu_jump_index(cpu->rip, priv->jump_spread);
+	if (priv->jump[i].rip != cpu->rip)
+		i = cpu_jump_beside(i);
+	if (priv->jump[i].rip != cpu->rip ||
+	    (priv->jump[i].key != priv->jump_key && !renew(cpu, i)))
 		return NULL;
-	return cpu->engine->code_rx + entry->code;
+	return cpu->engine->code_rx + priv->jump[i].code;
 }
 
-static void remove_entry(struct cpu *cpu, const struct block *block, u64 generation, u32 mode)
-{
-	u32 key = key_of(generation, mode);
-	struct jump_entry *entry = entry_of(cpu, block->rip, key);
-
-	if (entry->rip == block->rip && entry->key == key)
-		*entry = (struct jump_entry){ 0 };
-}
-
-/* User code may have entries in each address space whose generation is kept. */
+/* Whichever generation it is of. */
 void jump_remove(struct cpu *cpu, const struct block *block)
 {
 	struct cpu_priv *priv = cpu_priv(cpu);
-	u32 mode = find_mode(cpu->engine, block->mode);
+	const struct engine *eng = cpu->engine;
+	u32 first = cpu_jump_index(block->rip, spread_of(find_mode(eng, block->mode)));
+	u32 ways[] = { first, cpu_jump_beside(first) };
 
-	if (mode == cpu->engine->nmodes)
-		return;
-	remove_entry(cpu, block, priv->jump_generation[mode_space(block->mode)], mode);
-	if (mode_space(block->mode) == SPACE_OS)
-		return;
-	for (u32 i = 0; i < SPACES_KEPT; i++)
-		if (priv->kept_spaces[i].jump_generation)
-			remove_entry(cpu, block, priv->kept_spaces[i].jump_generation, mode);
+	for (u32 k = 0; k < ARRAY_SIZE(ways); k++)
+		if (priv->jump[ways[k]].rip == block->rip &&
+		    priv->jump[ways[k]].code == block->code - eng->code_rw)
+			empty(priv, ways[k]);
 }

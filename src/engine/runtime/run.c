@@ -15,6 +15,7 @@
 #include "cpu/observe.h"
 #include "engine/code_check.h"
 #include "engine/runtime/count.h"
+#include "engine/jump_cache.h"
 #include "engine/slow.h"
 #include "engine/sys/passthrough.h"
 #include "engine/runtime/pmu.h"

@@ -7,6 +7,7 @@
  */
 #include "cpu/mmu/mmu.h"
 #include "cpu/mmu/tlb.h"
+#include "engine/jump_cache.h"
 #include "engine/translate/trans.h"
 
 static void set_rip(struct trans *t, u64 rip)

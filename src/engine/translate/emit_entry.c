@@ -199,6 +199,7 @@ static void make_jump_lookup(struct emitter *e, const struct engine *eng)
 	struct jump_lookup jump_lookup = emit_jump_lookup(e, eng);
 
 	emit_jump_lookup_missed(e, &jump_lookup, 1);
+	emit_jump_renew(e, eng);
 	set_rip(e);
 	emit_leave(e, LEAVE_RETURN, eng->leave);
 }
@@ -228,8 +229,13 @@ static void make_leave_with(struct emitter *e, struct engine *eng, enum leave wh
 /* The jump cache misses: S0 is the target, RAX the block that ends with the jump. */
 static void make_jump_missed(struct emitter *e, struct engine *eng)
 {
+	struct ea arg = ea_base(RSP, SPILL(SPILL_ARG));
+
 	eng->jump_missed = e->p;
+	emit_rm(e, true, OP_MOV_STORE, RAX, arg);
+	emit_jump_renew(e, eng);
 	set_rip(e);
+	emit_rm(e, true, OP_MOV_LOAD, RAX, arg);
 	set_arg(e, eng);
 	emit_leave(e, LEAVE_LOOKUP, eng->leave);
 }
@@ -255,10 +261,11 @@ static void make_guard_failed(struct emitter *e, struct engine *eng)
 	enough = emit_jcc(e, CC_S);
 	jump_lookup = emit_jump_lookup(e, eng);
 	emit_jump_lookup_missed(e, &jump_lookup, 1);
+	emit_jump_renew(e, eng);
 	emit_patch(e, enough, e->p);
 	set_rip(e);
-	emit_mov_imm(e, S0, (u64)(uintptr_t)eng->meta);
-	emit_rm(e, true, OP_ADD_STORE, S0, arg);
+	emit_rm(e, true, OP_MOV_LOAD, RAX, arg);
+	set_arg(e, eng);
 	emit_leave(e, LEAVE_LINK, eng->leave);
 }
 

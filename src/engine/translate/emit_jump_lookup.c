@@ -5,10 +5,13 @@
  * code_check.h. S1 is the index, scaled.
  */
 #include "engine/code_check.h"
+#include "engine/jump_cache.h"
 #include "engine/translate/trans.h"
 
-/* The index is in bits 1 and up, scaled by 8: cpu_jump_index(). */
-_Static_assert(sizeof(struct jump_entry) == 2 * 8, "see above");
+/* The index is in bits 1 and up, scaled by 8, and by 2: cpu_jump_index(). */
+_Static_assert(sizeof(struct jump_entry) == 2 * 8 &&
+		       sizeof(((struct cpu_priv *)0)->jump_mapping[0]) == 2 * 2,
+	       "see above");
 
 static struct ea column(s32 offset)
 {
@@ -38,22 +41,32 @@ static void follow(struct emitter *e)
 	jump_to_s0(e);
 }
 
+static void emit_index(struct emitter *e)
+{
+	emit_rr(e, false, OP_MOV_LOAD, S1, S0);
+	emit_rm(e, false, OP_XOR, S1, ea_base(RSP, PRIV(jump_spread)));
+	emit_group1(e, false, GROUP_AND, S1, (JUMP_SIZE - 1) << 1);
+}
+
+static void follow_entry(struct emitter *e, const struct engine *eng)
+{
+	if (CHECKING)
+		follow_checked(e, eng);
+	else
+		follow(e);
+}
+
 struct jump_lookup emit_jump_lookup(struct emitter *e, const struct engine *eng)
 {
 	struct jump_lookup l;
 
-	emit_rr(e, false, OP_MOV_LOAD, S1, S0);
-	emit_rm(e, false, OP_XOR, S1, ea_base(RSP, PRIV(jump_spread)));
-	emit_group1(e, false, GROUP_AND, S1, (JUMP_SIZE - 1) << 1);
+	emit_index(e);
 	emit_rm(e, true, OP_CMP, S0, COLUMN(rip));
 	l.other_rip = emit_jcc(e, CC_NE);
 	emit_rm(e, false, OP_MOV_LOAD, S0, COLUMN(key));
 	emit_rm(e, false, OP_CMP, S0, ea_base(RSP, PRIV(jump_key)));
 	l.other_key = emit_jcc(e, CC_NE);
-	if (CHECKING)
-		follow_checked(e, eng);
-	else
-		follow(e);
+	follow_entry(e, eng);
 	return l;
 }
 
@@ -64,4 +77,50 @@ void emit_jump_lookup_missed(struct emitter *e, const struct jump_lookup *l, u32
 	emit_rm(e, true, OP_MOV_LOAD, S0, COLUMN(rip)); /* equal to the target, which S0 held */
 	for (u32 i = 0; i < n; i++)
 		emit_patch(e, l[i].other_rip, e->p);
+}
+
+/* Before and after code that needs a further register: its home in struct cpu is free meanwhile. */
+static void move_rcx(struct emitter *e, u8 opcode)
+{
+	emit_rm(e, true, opcode, RCX, ea_base(RSP, CPU(regs) + 8 * RCX));
+}
+
+/* jump_cache.c, jump_find(). */
+void emit_jump_renew(struct emitter *e, const struct engine *eng)
+{
+	struct ea mapping = { .base = RSP, .index = S1, .scale = 2, .disp = PRIV(jump_mapping) };
+	struct ea current = ea_base(RSP, PRIV(jump_key));
+	u8 *first, *good, *other[4];
+
+	move_rcx(e, OP_MOV_STORE);
+	emit_index(e);
+	emit_rm(e, true, OP_CMP, S0, COLUMN(rip));
+	first = emit_jcc(e, CC_E);
+	emit_group1(e, false, GROUP_XOR, S1, cpu_jump_beside(0) << 1);
+	emit_rm(e, true, OP_CMP, S0, COLUMN(rip));
+	other[0] = emit_jcc(e, CC_NE);
+	emit_patch(e, first, e->p);
+	emit_rm(e, false, OP_MOV_LOAD, RCX, COLUMN(key));
+	emit_rm(e, false, OP_XOR, RCX, current);
+	good = emit_jcc(e, CC_E);
+	emit_group1(e, false, GROUP_AND, RCX, JUMP_MODES - 1);
+	other[1] = emit_jcc(e, CC_NE);
+	emit_rr(e, false, OP_MOV_LOAD, RCX, S0);
+	emit_shift(e, false, SHIFT_SHR, RCX, PAGE_SHIFT);
+	emit_group1(e, false, GROUP_AND, RCX, MAPPED_PAGES - 1);
+	emit_shift(e, false, SHIFT_SHL, RCX, 2);
+	emit_rm(e, true, OP_ADD, RCX, ea_base(RSP, PRIV(mapped_now)));
+	emit_rm(e, false, OP_MOV_LOAD, RCX, ea_base(RCX, 0));
+	emit_rr(e, false, OP_TEST, RCX, RCX);
+	other[2] = emit_jcc(e, CC_E);
+	emit_rm(e, false, OP_CMP, RCX, mapping);
+	other[3] = emit_jcc(e, CC_NE);
+	emit_rm(e, false, OP_MOV_LOAD, RCX, current);
+	emit_rm(e, false, OP_MOV_STORE, RCX, COLUMN(key));
+	emit_patch(e, good, e->p);
+	move_rcx(e, OP_MOV_LOAD);
+	follow_entry(e, eng);
+	for (u32 i = 0; i < ARRAY_SIZE(other); i++)
+		emit_patch(e, other[i], e->p);
+	move_rcx(e, OP_MOV_LOAD);
 }

@@ -35,6 +35,7 @@
  */
 #include "cpu/mmu/mmu.h"
 #include "engine/code_check.h"
+#include "engine/jump_cache.h"
 #include "engine/translate/trans.h"
 
 static bool usable(const struct trans *t)

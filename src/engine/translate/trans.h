@@ -230,6 +230,8 @@ struct jump_lookup {
 struct jump_lookup emit_jump_lookup(struct emitter *e, const struct engine *eng);
 /* Misses continue here, with the address in S0. */
 void emit_jump_lookup_missed(struct emitter *e, const struct jump_lookup *jump_lookups, u32 n);
+/* After a miss: jumps there if the entry can be renewed. Destroys S1. */
+void emit_jump_renew(struct emitter *e, const struct engine *eng);
 
 #define MAX_SIDE_EXITS	 8
 #define MAX_SITES	 (2 * BLOCK_INSNS + MAX_SIDE_EXITS + 2)
