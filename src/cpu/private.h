@@ -90,8 +90,9 @@ struct page_filter {
 #define TLB_SEVERAL 0xffff /* in tlb_writable[] */
 
 /* The jump cache: guest address to translated code. See engine/runtime/jump_cache.c. */
-#define JUMP_BITS 18
+#define JUMP_BITS 17
 #define JUMP_SIZE (1u << JUMP_BITS)
+#define JUMP_SPAN 8 /* bytes of code that have one entry */
 
 /* Modes that have entries; the lower bits of jump_key. */
 #define JUMP_MODE_BITS 4
@@ -256,12 +257,12 @@ static inline struct cpu_hot *cpu_hot(const struct cpu *cpu)
 	return &((struct cpu_whole *)cpu)->hot;
 }
 
-/* Which entry of jump[] an address has. Bit 0 is left out: neighbouring addresses are seldom both
- * branch targets. So the entry beside it, in the same line of the cache, is seldom another's first,
- * and what has to make room moves there. */
+/* Which entry of jump[] an address has. Few entries for each page of code, so that a program which
+ * starts touches few pages of them. What has to make room moves to the entry beside, which is in
+ * the same line of the cache. */
 static inline u32 cpu_jump_index(u64 rip, u32 spread)
 {
-	return (rip ^ spread) >> 1 & (JUMP_SIZE - 1);
+	return (rip ^ spread) / JUMP_SPAN & (JUMP_SIZE - 1);
 }
 
 static inline u32 cpu_jump_beside(u32 index)

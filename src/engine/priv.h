@@ -363,7 +363,7 @@ int cache_create(struct engine *eng);
 void cache_destroy(struct engine *eng);
 /* Maps memory for the next blocks, or lets a thread do it. Not while guest vector state is live:
  * calls libc. */
-void cache_populate(struct engine *eng, const struct kept *kept);
+void cache_populate(struct cpu *cpu);
 
 #define CACHE_STRIDE (256u << 10) /* step by which memory is mapped */
 

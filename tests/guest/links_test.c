@@ -594,9 +594,9 @@ GUEST_CODE(tail, "mov $512, %ecx\n"
 		 "3: .byte 0x48, 0x83, 0xc3\n"); /* ADD RBX, n; RET */
 
 /* Two functions that have the same entry of the jump cache: the second is beside it. */
-#define NEIGHBOUR (FUNCTION + 2 * JUMP_SIZE)
+#define NEIGHBOUR (FUNCTION + JUMP_SPAN * JUMP_SIZE)
 
-GUEST_CODE(two_of_entry, "mov $300, %ecx\n" TO_FUNCTION "mov $0x91000, %edi\n"
+GUEST_CODE(two_of_entry, "mov $300, %ecx\n" TO_FUNCTION "mov $0x111000, %edi\n"
 			 "1: call *%rsi\n"
 			 "call *%rdi\n"
 			 "dec %ecx\n"
@@ -608,7 +608,7 @@ static void two_addresses_may_have_one_entry(void **state)
 	struct machine *m = *state;
 	struct engine_cache before, after;
 
-	assert_int_equal(NEIGHBOUR, 0x91000);
+	assert_int_equal(NEIGHBOUR, 0x111000);
 	machine_load(m, two_of_entry_start, (size_t)(two_of_entry_end - two_of_entry_start));
 	memcpy(m->ram + FUNCTION, add_1, sizeof(add_1));
 	memcpy(m->ram + NEIGHBOUR, add_100, sizeof(add_100));

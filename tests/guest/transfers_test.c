@@ -1,10 +1,11 @@
 // SPDX-License-Identifier: MIT
 /*
  * Random indirect transfers to good and to hostile addresses, while code is written, the cache is
- * flushed and modes and address spaces change. Each good target is a pad that knows its number and
- * compares it with the one that the dispatcher expects; each hostile one must fault on the transfer
- * (non-canonical) or at the target (not mapped). A landing anywhere else ends the run. With the
- * checking build (make CHECK=1) the engine also verifies every code pointer that it follows.
+ * flushed, and modes, address spaces and the pages that code lies on change. Each good target is a
+ * pad that knows its number and compares it with the one that the dispatcher expects; each hostile
+ * one must fault on the transfer (non-canonical) or at the target (not mapped). A landing anywhere
+ * else ends the run. With the checking build (make CHECK=1) the engine also verifies every code
+ * pointer that it follows.
  *
  * usage: transfers_test [--count N] [--seed N]
  */
@@ -24,7 +25,9 @@
 #define PADS_PAGE	24
 #define NPADS		(PAD_PAGES * PADS_PAGE)
 #define PAD_ROOM	(PAGE_SIZE / PADS_PAGE)
-#define STORM_AT	0x60000 /* 19 pages of RET */
+#define OTHER		0x180000 /* differs in the address of a page that pads may lie on instead */
+#define OTHER_PAD	0x10000	 /* in their numbers there */
+#define STORM_AT	0x60000	 /* 19 pages of RET */
 #define STORM_SIZE	(19 * PAGE_SIZE)
 #define TABLE		0x200000
 #define NRECORDS	65536
@@ -48,6 +51,7 @@ enum kind {
 	STORM,		    /* store to more pages of code than the engine keeps notes of */
 	SWITCH,		    /* to the other privilege */
 	NEW_SPACE,	    /* write CR3; only at CPL 0 */
+	REMAP,		    /* the same, after the pad's page was exchanged */
 };
 
 struct record {
@@ -113,6 +117,10 @@ GUEST_CODE(dispatcher,
 	   "jmp next\n"
 	   "way_switch: int $0x80\n"
 	   "jmp wrong\n"
+	   "way_remap: mov %eax, %edx\n"
+	   "shr $12, %edx\n"
+	   "and $0x1ff, %edx\n"
+	   "xorl $0x180000, 0x7000(, %rdx, 8)\n"
 	   "way_new_space: mov %cr3, %rdx\n"
 	   "mov %rdx, %cr3\n"
 	   "jmp *%rax\n"
@@ -124,6 +132,7 @@ GUEST_CODE(dispatcher,
 	   "ways: .long way_jmp_reg - ways, way_jmp_mem - ways, way_call_reg - ways\n"
 	   ".long way_call_mem - ways, way_ret - ways, way_iret - ways, way_far_ret - ways\n"
 	   ".long way_touch - ways, way_storm - ways, way_switch - ways, way_new_space - ways\n"
+	   ".long way_remap - ways\n"
 	   ".org dispatcher_start + 0x800\n" /* #GP */
 	   "cmp $-1, %ebx\n"
 	   "jne wrong\n"
@@ -164,28 +173,30 @@ static u64 pad_address(u32 pad)
 	       pad * 7 % 64;
 }
 
-static u8 *put_offset(u8 *at, const u8 *ram, u64 target)
+static u8 *put_offset(u8 *at, u64 next, u64 target)
 {
-	s32 offset = (s32)(target - (u64)(at + 4 - ram));
+	s32 offset = (s32)(target - next);
 
 	memcpy(at, &offset, sizeof(offset));
 	return at + sizeof(offset);
 }
 
 /* CMP EBX, number; JNE to put_wrong(); JMP to the dispatcher, which begins with `next`. */
-static void put_pad(u8 *ram, u32 pad)
+static void put_pad(u8 *ram, u32 pad, bool other)
 {
-	u8 *at = ram + pad_address(pad);
+	u64 linear = pad_address(pad);
+	u8 *at = ram + (other ? linear ^ OTHER : linear);
+	u32 number = other ? pad + OTHER_PAD : pad;
 
 	*at++ = 0x81;
 	*at++ = 0xfb;
-	memcpy(at, &pad, sizeof(pad));
-	at += sizeof(pad);
+	memcpy(at, &number, sizeof(number));
+	at += sizeof(number);
 	*at++ = 0x0f;
 	*at++ = 0x85;
-	at = put_offset(at, ram, IMAGE_CODE + 0x900);
+	at = put_offset(at, linear + 12, IMAGE_CODE + 0x900);
 	*at++ = 0xe9;
-	put_offset(at, ram, IMAGE_CODE);
+	put_offset(at, linear + 17, IMAGE_CODE);
 }
 
 /* MOV AL, 1; OUT. */
@@ -251,7 +262,8 @@ static struct record hostile(u64 good, bool la57)
 		target ^= BIT(47 + below(17));
 		break;
 	default: /* not mapped; the same entry of the jump cache */
-		target = (good & MASK(29, 0)) + 0x400000000ull + (below(1u << 10) << 17);
+		target = (good & MASK(29, 0)) + 0x400000000ull +
+			 below(1u << 10) * JUMP_SPAN * JUMP_SIZE;
 		break;
 	}
 	if (!canonical(target, la57))
@@ -263,35 +275,67 @@ static struct record hostile(u64 good, bool la57)
 	return (struct record){ target, EXPECT_PF, 0 };
 }
 
+/* What the table comes to as it is executed; in the end as in the beginning. */
+struct course {
+	bool user;
+	bool other[PAD_PAGES]; /* which page the pads lie on */
+};
+
+static struct record transfer(const struct course *c, u32 pad, bool la57)
+{
+	return (struct record){ pad_address(pad) + alias(la57),
+				c->other[pad / PADS_PAGE] ? pad + OTHER_PAD : pad,
+				below(NTRANSFERS) };
+}
+
+static struct record remap(struct course *c, u32 pad, bool la57)
+{
+	struct record r;
+
+	c->other[pad / PADS_PAGE] ^= true;
+	r = transfer(c, pad, la57);
+	r.kind = REMAP;
+	return r;
+}
+
+static struct record any(struct course *c, bool la57)
+{
+	u32 pad = below(8) ? below(64) : below(NPADS);
+	struct record r = transfer(c, pad, la57), h;
+	u64 dice = below(20000);
+
+	if (dice < 2)
+		return (struct record){ STORM_AT + alias(la57), 0, STORM };
+	if (dice < 40) {
+		r.kind = TOUCH;
+	} else if (dice < 80) {
+		r.kind = SWITCH;
+		c->user = !c->user;
+	} else if (dice < 120 && !c->user) {
+		r.kind = NEW_SPACE;
+	} else if (dice < 160 && !c->user) {
+		return remap(c, pad, la57);
+	} else if (dice < 8000) {
+		h = hostile(r.target, la57);
+		if (h.expect)
+			return (struct record){ h.target, h.expect, r.kind };
+	}
+	return r;
+}
+
+/* The table begins at CPL 0, with the first pages. */
 static void fill_table(struct machine *m, bool la57)
 {
 	struct record *table = (struct record *)(m->ram + TABLE);
-	bool user = false;
+	struct course c = { 0 };
+	u32 i;
 
-	for (u32 i = 0; i < NRECORDS; i++) {
-		u32 pad = below(8) ? below(64) : below(NPADS);
-		struct record r = { pad_address(pad) + alias(la57), pad, below(NTRANSFERS) };
-		u64 dice = below(20000);
-
-		if (dice < 2 && i) {
-			r = (struct record){ STORM_AT + alias(la57), 0, STORM };
-		} else if (dice < 40) {
-			r.kind = TOUCH;
-		} else if (dice < 80) {
-			r.kind = SWITCH;
-			user = !user;
-		} else if (dice < 120 && !user) {
-			r.kind = NEW_SPACE;
-		} else if (dice < 8000) {
-			struct record h = hostile(r.target, la57);
-
-			if (h.expect)
-				r = (struct record){ h.target, h.expect, r.kind };
-		}
-		table[i] = r;
-	}
-	if (user) /* the table begins at CPL 0 */
-		table[NRECORDS - 1] = (struct record){ 0, 0, SWITCH };
+	for (i = 0; i < NRECORDS - PAD_PAGES - 1; i++)
+		table[i] = any(&c, la57);
+	table[i++] = c.user ? (struct record){ 0, 0, SWITCH } : transfer(&c, 0, la57);
+	for (u32 page = 0; page < PAD_PAGES; page++)
+		table[i++] = c.other[page] ? remap(&c, page * PADS_PAGE, la57)
+					   : transfer(&c, page * PADS_PAGE, la57);
 }
 
 static void load(struct machine *m, u64 count, bool la57)
@@ -299,8 +343,10 @@ static void load(struct machine *m, u64 count, bool la57)
 	machine_load(m, dispatcher_start, dispatcher_end - dispatcher_start);
 	put_wrong(m->ram);
 	memset(m->ram + STORM_AT, 0xc3, STORM_SIZE);
-	for (u32 pad = 0; pad < NPADS; pad++)
-		put_pad(m->ram, pad);
+	for (u32 pad = 0; pad < NPADS; pad++) {
+		put_pad(m->ram, pad, false);
+		put_pad(m->ram, pad, true);
+	}
 	image_gate(m->ram, VEC_GP, IMAGE_CODE + 0x800, 0);
 	image_gate(m->ram, VEC_PF, IMAGE_CODE + 0x840, 0);
 	image_gate(m->ram, 0x80, IMAGE_CODE + 0x880, 3);

@@ -22,7 +22,7 @@ struct code_mapping {
 };
 
 /* Programs have the same library at different addresses. */
-#define CODE_MAPPINGS 3
+#define CODE_MAPPINGS 2
 
 struct code_page {
 	u64 gfn_plus_1; /* 0: empty */

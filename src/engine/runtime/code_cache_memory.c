@@ -7,8 +7,9 @@
  *
  * A program that starts fills a hundred megabytes in its first second, and the host takes a tenth
  * of that time to find and clear them. So each processor has a thread, which maps memory ahead of
- * it once it has made many blocks. It is made with the processor: a VMM may forbid its threads to
- * make others later (seccomp). Invariants:
+ * it once it has made many blocks, and the tables that programs with much code touch page by page
+ * as soon as it makes the first. The thread is made with the processor: a VMM may forbid its
+ * threads to make others later (seccomp). Invariants:
  *
  *  1. The thread calls madvise() and reads no memory that it maps.
  *  2. While eng->populating is set, what is mapped (code_ready and the like) is the thread's;
@@ -63,6 +64,13 @@ struct wanted {
 	u64 news_until;
 };
 
+/* A table of which a program touches all parts soon, each page with a fault of its own. */
+struct table {
+	void *at;
+	size_t size;
+	int populate; /* MADV_POPULATE_* */
+};
+
 struct populator {
 	struct engine *eng;
 	pthread_t thread;
@@ -71,7 +79,8 @@ struct populator {
 	bool ending;
 	sem_t asked;
 	struct wanted wanted;
-	bool has_hash; /* all of eng->by_hash is mapped */
+	struct table tables[3]; /* written before the first request */
+	u32 ntables, tables_mapped;
 	u64 filled;    /* bytes of code memory, when it was asked last */
 	u64 collapsed; /* of them, with huge pages under them */
 	bool no_more;  /* the host has none */
@@ -193,20 +202,20 @@ static bool wait_for_request(struct populator *p)
 	return !r;
 }
 
-/* A program with much code touches all of it soon, each page with a fault of its own. */
-static void populate_hash(struct populator *p)
+/* Where the host has no huge page, or what is mapped has none, they are small ones. */
+static void populate_tables(struct populator *p)
 {
-	if (p->has_hash)
-		return;
-	p->has_hash = true;
-	madvise(p->eng->by_hash, HASH_SIZE, MADV_HUGEPAGE);
-	madvise(p->eng->by_hash, HASH_SIZE, MADV_POPULATE_WRITE);
+	for (; p->tables_mapped < p->ntables; p->tables_mapped++) {
+		const struct table *table = &p->tables[p->tables_mapped];
+
+		madvise(table->at, table->size, MADV_HUGEPAGE);
+		madvise(table->at, table->size, table->populate);
+	}
 }
 
 static void serve_request(struct populator *p)
 {
 	populate_all(p->eng, &p->wanted);
-	populate_hash(p);
 	p->filled = p->wanted.code - THREAD_AHEAD - p->eng->code_rw;
 	__atomic_store_n(&p->eng->populating, false, __ATOMIC_RELEASE);
 }
@@ -223,7 +232,9 @@ static void *work(void *arg)
 		}
 		if (p->ending)
 			return NULL;
-		serve_request(p);
+		populate_tables(p);
+		if (__atomic_load_n(&p->eng->populating, __ATOMIC_ACQUIRE))
+			serve_request(p);
 	}
 }
 
@@ -293,13 +304,39 @@ static void want_news(struct engine *eng, struct kept_news *news, u64 ahead, str
 	w->news_until = until;
 }
 
-void cache_populate(struct engine *eng, const struct kept *kept)
+static void add_table(struct populator *p, void *from, const void *to, int populate)
 {
+	u8 *at = (u8 *)((uintptr_t)from & PAGE_MASK);
+
+	p->tables[p->ntables++] = (struct table){ at, (const u8 *)to - at, populate };
+}
+
+static void want_tables(struct cpu *cpu)
+{
+	struct cpu_priv *priv = cpu_priv(cpu);
+	const struct kept *kept = cpu->port.kept;
+	struct engine *eng = cpu->engine;
+	struct populator *p = eng->populator;
+
+	if (p->ntables || !p->has_thread)
+		return;
+	add_table(p, priv->tlb, priv + 1, MADV_POPULATE_WRITE);
+	add_table(p, eng->by_hash, (u8 *)eng->by_hash + HASH_SIZE, MADV_POPULATE_WRITE);
+	if (kept && kept->store)
+		add_table(p, (u8 *)kept->store, kept->store + KEPT_DATA_AT, MADV_POPULATE_READ);
+	sem_post(&p->asked);
+}
+
+void cache_populate(struct cpu *cpu)
+{
+	const struct kept *kept = cpu->port.kept;
+	struct engine *eng = cpu->engine;
 	bool by_thread =
 		eng->populator->has_thread && eng->code_next - eng->code_first > THREAD_AFTER;
 	u64 ahead = by_thread ? THREAD_AHEAD : CACHE_STRIDE;
 	struct wanted w = { .code = eng->code_next + ahead, .meta = eng->meta_next + ahead };
 
+	want_tables(cpu);
 	if (kept && kept->news)
 		want_news(eng, kept->news, ahead, &w);
 	if (!by_thread) {

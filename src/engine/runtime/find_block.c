@@ -48,7 +48,7 @@ static struct block *make_block(struct cpu *cpu, u32 mode, gpa_t gpa, const u8 *
 
 	if (cache_wants_memory(cpu->engine)) {
 		fpu_save(cpu);
-		cache_populate(cpu->engine, cpu->port.kept);
+		cache_populate(cpu);
 	}
 	cpu_effort(cpu, EFFORT_BLOCK);
 	block = translate(cpu, mode, gpa, host, fault);

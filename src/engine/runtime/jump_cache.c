@@ -224,7 +224,7 @@ static u32 mode_of(u32 key)
  * those of one program have the same pages. */
 static u32 spread_of(u32 mode)
 {
-	return (mode + 1) * 0x9e3779b1u >> 15 & (JUMP_SIZE - 1) << 1;
+	return (mode + 1) * 0x9e3779b1u >> 12 & (JUMP_SIZE - 1) * JUMP_SPAN;
 }
 
 void jump_clear(struct cpu *cpu)

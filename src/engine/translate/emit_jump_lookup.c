@@ -8,14 +8,12 @@
 #include "engine/jump_cache.h"
 #include "engine/translate/trans.h"
 
-/* The index is in bits 1 and up, scaled by 8, and by 2: cpu_jump_index(). */
-_Static_assert(sizeof(struct jump_entry) == 2 * 8 &&
-		       sizeof(((struct cpu_priv *)0)->jump_mapping[0]) == 2 * 2,
-	       "see above");
+/* Scaled by 8, which a scale of 2 makes 16: cpu_jump_index(). */
+_Static_assert(JUMP_SPAN == 8 && sizeof(struct jump_entry) == 2 * JUMP_SPAN, "see above");
 
 static struct ea column(s32 offset)
 {
-	return (struct ea){ .base = RSP, .index = S1, .scale = 8, .disp = PRIV(jump) + offset };
+	return (struct ea){ .base = RSP, .index = S1, .scale = 2, .disp = PRIV(jump) + offset };
 }
 
 #define COLUMN(field) column(offsetof(struct jump_entry, field))
@@ -45,7 +43,7 @@ static void emit_index(struct emitter *e)
 {
 	emit_rr(e, false, OP_MOV_LOAD, S1, S0);
 	emit_rm(e, false, OP_XOR, S1, ea_base(RSP, PRIV(jump_spread)));
-	emit_group1(e, false, GROUP_AND, S1, (JUMP_SIZE - 1) << 1);
+	emit_group1(e, false, GROUP_AND, S1, (JUMP_SIZE - 1) * JUMP_SPAN);
 }
 
 static void follow_entry(struct emitter *e, const struct engine *eng)
@@ -88,7 +86,7 @@ static void move_rcx(struct emitter *e, u8 opcode)
 /* jump_cache.c, jump_find(). */
 void emit_jump_renew(struct emitter *e, const struct engine *eng)
 {
-	struct ea mapping = { .base = RSP, .index = S1, .scale = 2, .disp = PRIV(jump_mapping) };
+	struct ea mapping = { .base = RSP, .index = S1, .scale = 1, .disp = PRIV(jump_mapping) };
 	struct ea current = ea_base(RSP, PRIV(jump_key));
 	u8 *first, *good, *other[4];
 
@@ -96,7 +94,7 @@ void emit_jump_renew(struct emitter *e, const struct engine *eng)
 	emit_index(e);
 	emit_rm(e, true, OP_CMP, S0, COLUMN(rip));
 	first = emit_jcc(e, CC_E);
-	emit_group1(e, false, GROUP_XOR, S1, cpu_jump_beside(0) << 1);
+	emit_group1(e, false, GROUP_XOR, S1, cpu_jump_beside(0) * JUMP_SPAN);
 	emit_rm(e, true, OP_CMP, S0, COLUMN(rip));
 	other[0] = emit_jcc(e, CC_NE);
 	emit_patch(e, first, e->p);
@@ -113,7 +111,9 @@ void emit_jump_renew(struct emitter *e, const struct engine *eng)
 	emit_rm(e, false, OP_MOV_LOAD, RCX, ea_base(RCX, 0));
 	emit_rr(e, false, OP_TEST, RCX, RCX);
 	other[2] = emit_jcc(e, CC_E);
+	emit_shift(e, false, SHIFT_SHR, S1, 1); /* scaled by 4 */
 	emit_rm(e, false, OP_CMP, RCX, mapping);
+	emit_rm(e, true, OP_LEA, S1, (struct ea){ .base = S1, .index = S1, .scale = 1 });
 	other[3] = emit_jcc(e, CC_NE);
 	emit_rm(e, false, OP_MOV_LOAD, RCX, current);
 	emit_rm(e, false, OP_MOV_STORE, RCX, COLUMN(key));
