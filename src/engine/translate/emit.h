@@ -7,6 +7,7 @@
 #ifndef ENGINE_TRANSLATE_EMIT_H
 #define ENGINE_TRANSLATE_EMIT_H
 
+#include "base/must.h"
 #include "base/types.h"
 #include "x86/regs.h"
 
@@ -79,22 +80,11 @@ struct enc {
 	u64 imm;
 };
 
-void emit_insn(struct emitter *e, const struct enc *x);
-void emit_u8(struct emitter *e, u8 v);
-void emit_u32(struct emitter *e, u32 v);
-void emit_u64(struct emitter *e, u64 v);
-
-/* op reg, rm on registers; op reg, [ea]. Opcodes of the one-byte map. */
-void emit_rr(struct emitter *e, bool w, u8 opcode, u8 reg, u8 rm);
-void emit_rm(struct emitter *e, bool w, u8 opcode, u8 reg, struct ea ea);
-/* The immediate group: /ext with a 32-bit (or 8-bit, where it fits) immediate; 0 ADD 1 OR 4 AND 5
- * SUB 6 XOR 7 CMP. */
-void emit_group1(struct emitter *e, bool w, u8 ext, u8 rm, s32 imm);
-void emit_group1_mem(struct emitter *e, bool w, u8 ext, struct ea ea, s32 imm);
-void emit_shift(struct emitter *e, bool w, u8 ext, u8 rm, u8 count); /* 4 SHL 5 SHR 7 SAR */
-void emit_mov_imm(struct emitter *e, u8 reg, u64 imm); /* the shortest; flags untouched */
-void emit_mov_mem_imm(struct emitter *e, bool w, struct ea ea, s32 imm);
-void emit_load_byte(struct emitter *e, u8 reg, struct ea ea); /* zero-extended */
+/* As emit_insn() and emit_rm(), for instructions of which the compiler knows little. */
+void emit_any(struct emitter *e, const struct enc *x);
+void emit_rm_any(struct emitter *e, bool w, u8 opcode, u8 reg, struct ea ea);
+/* What was emitted, or will be patched, at this place is not the same in another process. */
+void emit_fixup(struct emitter *e, const u8 *at, enum fixup_kind kind, u32 index);
 
 #define OP_MOV_STORE 0x89
 #define OP_MOV_LOAD  0x8b
@@ -117,15 +107,6 @@ void emit_load_byte(struct emitter *e, u8 reg, struct ea ea); /* zero-extended *
 #define SHIFT_SHR    5
 #define SHIFT_SAR    7
 
-/* Conditional and unconditional jumps with a 32-bit displacement; return the place of the
- * displacement. */
-u8 *emit_jcc(struct emitter *e, u8 cc);
-u8 *emit_jmp(struct emitter *e);
-u8 *emit_call(struct emitter *e);
-void emit_patch(struct emitter *e, u8 *site, const u8 *target); /* both in the writable view */
-/* What was emitted, or will be patched, at this place is not the same in another process. */
-void emit_fixup(struct emitter *e, const u8 *at, enum fixup_kind kind, u32 index);
-
 #define CC_O  0
 #define CC_AE 3
 #define CC_E  4
@@ -140,5 +121,23 @@ static inline struct ea ea_base(u8 base, s32 disp)
 {
 	return (struct ea){ .base = base, .index = NO_BASE, .scale = 1, .disp = disp };
 }
+
+/*
+ * emit_inline.h:
+ *
+ *   emit_insn()                        one instruction
+ *   emit_u8(), emit_u32(), emit_u64()  bytes
+ *   emit_rr(), emit_rm()               op reg, rm on registers; op reg, [ea]. Opcodes of the
+ *                                      one-byte map
+ *   emit_group1(), emit_group1_mem()   the immediate group: /ext with a 32-bit (or 8-bit, where it
+ *                                      fits) immediate
+ *   emit_shift()                       by a constant
+ *   emit_mov_imm()                     the shortest; flags untouched
+ *   emit_mov_mem_imm()
+ *   emit_load_byte()                   zero-extended
+ *   emit_jcc(), emit_jmp(), emit_call()  with a 32-bit displacement, whose place is returned
+ *   emit_patch()                       fills it in; site and target in the writable view
+ */
+#include "engine/translate/emit_inline.h"
 
 #endif
