@@ -100,15 +100,17 @@ struct insn {
 	struct operand ops[INSN_OPERANDS];
 };
 
-/* As an assignment, which compilers make a REP MOVS that takes longer: it is done three times for
- * each instruction that is translated. */
+/* Copies without the operands that it does not have, of which the first two are empty. Not by an
+ * assignment, which compilers make a REP MOVS that takes longer: it is done three times for each
+ * instruction that is translated. */
 static inline void insn_copy(struct insn *to, const struct insn *from)
 {
-	_Static_assert(offsetof(struct insn, ops) % 8 == 0, "copied in words");
+	_Static_assert(offsetof(struct insn, ops) % 8 == 0 && sizeof(struct operand) % 8 == 0,
+		       "copied in words");
 
-	for (u32 i = 0; i < offsetof(struct insn, ops); i += 8)
+	for (u32 i = 0; i < offsetof(struct insn, ops[2]); i += 8)
 		*(bytes_word *)((u8 *)to + i) = *(const bytes_word *)((const u8 *)from + i);
-	for (u32 i = 0; i < INSN_OPERANDS; i++)
+	for (u32 i = 2; i < from->nops; i++)
 		to->ops[i] = from->ops[i];
 }
 

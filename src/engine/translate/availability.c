@@ -203,6 +203,12 @@ static bool form_undefined(const struct trans *t)
 	}
 }
 
+bool trans_gate_never(const struct trans *t)
+{
+	return t->decoded->unit == UNIT_NONE && !isa_features[t->decoded->isa_set] &&
+	       insn_facts(&t->insn)->form == FORM_ANY;
+}
+
 int trans_gate_vector(const struct trans *t)
 {
 	enum insn_unit unit = t->decoded->unit;

@@ -95,45 +95,59 @@ static struct decoded *numbered(struct decoder *decoder, u32 number)
 	return number ? &decoder->entry[number - 1] : NULL;
 }
 
-static struct decoded *find(struct decoder *decoder, u64 head, u32 length, u32 mode)
+static struct head head_at(const u8 *bytes, u32 n, u32 mode)
 {
-	u32 bucket = bucket_of(head, length, mode);
-	struct decoded *d = numbered(decoder, decoder->bucket[bucket]);
+	u32 opcode_at, length = mode & MODE_CODE64 ? head_length(bytes, n, &opcode_at) : 0;
+	u64 head = head_of(bytes, n, length);
 
-	while (d && (d->head != head || d->head_length != length || d->mode != mode))
+	return (struct head){ head, bucket_of(head, length, mode), 0, length };
+}
+
+static inline struct decoded *find(struct decoder *decoder, const struct head *head, u32 n,
+				   u32 mode)
+{
+	struct decoded *d = numbered(decoder, decoder->bucket[head->bucket]);
+
+	if (!head->length)
+		return NULL;
+	while (d && (d->head != head->bytes || d->head_length != head->length || d->mode != mode))
 		d = numbered(decoder, d->next);
-	return d;
+	return d && d->insn.len <= n ? d : NULL;
 }
 
-static s64 constant(const u8 *bytes, u32 size, bool is_signed)
+/* The bytes from `at` to `at` + size, by one load that ends with them. */
+static inline s64 constant(const u8 *bytes, u32 n, u32 at, u32 size, bool is_signed)
 {
-	u32 unused = 64 - 8 * size;
-	u64 value = 0;
+	u32 end = at + size, unused = 64 - 8 * size;
+	u64 word = 0;
 
-	for (u32 i = 0; i < size; i++)
-		value |= (u64)bytes[i] << 8 * i;
-	return is_signed ? (s64)(value << unused) >> unused : (s64)value;
+	if (n >= 8)
+		word = *(const bytes_word *)(bytes + (end > 8 ? end - 8 : 0))
+		       << (end < 8 ? 64 - 8 * end : 0);
+	else
+		for (u32 i = 0; i < size; i++)
+			word |= (u64)bytes[at + i] << (unused + 8 * i);
+	return is_signed ? (s64)word >> unused : (s64)(word >> unused);
 }
 
-/* Copies the decoded instruction, with the constants of the bytes at hand. */
-static void fill_in(const struct decoded *d, const u8 *bytes, u64 rip, struct insn *insn)
+/* Copies the decoded instruction, with the constants of the n bytes at hand. */
+static inline void fill_in(const struct decoded *d, const u8 *bytes, u32 n, u64 rip,
+			   struct insn *insn)
 {
-	s64 disp = d->disp_size ? constant(bytes + d->disp_at, d->disp_size, true) : 0;
-
 	insn_copy(insn, &d->insn);
 	bytes_copy_few(insn->bytes, bytes, insn->len);
-	if (d->from_rip)
-		disp = (s64)((u64)disp + rip + insn->len);
-	if (d->from_rip && insn->addrsize == 4)
-		disp = (u32)disp;
-	for (u32 i = 0; i < insn->nops; i++) {
-		struct operand *op = &insn->ops[i];
+	if (d->disp_operand != NO_OPERAND) {
+		s64 disp = constant(bytes, n, d->disp_at, d->disp_size, true);
 
-		if (op->kind == OPERAND_MEM)
-			op->imm = disp;
-		else if (op->kind == OPERAND_IMM && d->imm_size)
-			op->imm = constant(bytes + d->imm_at, d->imm_size, d->imm_signed);
+		if (d->from_rip)
+			disp = (s64)((u64)disp + rip + insn->len);
+		if (d->from_rip && insn->addrsize == 4)
+			disp = (u32)disp;
+		insn->ops[d->disp_operand].imm = disp;
 	}
+	if (d->imm_operand != NO_OPERAND)
+		insn->ops[d->imm_operand].imm =
+			constant(bytes, n, d->imm_at, d->imm_size, d->imm_signed);
 }
 
 static bool same_constants(const struct insn *a, const struct insn *b)
@@ -156,6 +170,21 @@ static bool reads_rip(const struct decoder *decoder)
 	return false;
 }
 
+/* The one operand of this kind if there is a constant for it, else NO_OPERAND. False: there are
+ * several. */
+static bool find_operand(const struct insn *insn, enum operand_kind kind, u32 size, u8 *which)
+{
+	*which = NO_OPERAND;
+	for (u32 i = 0; size && i < insn->nops; i++) {
+		if (insn->ops[i].kind != kind)
+			continue;
+		if (*which != NO_OPERAND)
+			return false;
+		*which = i;
+	}
+	return true;
+}
+
 /* Where the constants are. Returns whether nothing else follows the head. */
 static bool find_constants(const struct decoder *decoder, struct decoded *d)
 {
@@ -170,7 +199,9 @@ static bool find_constants(const struct decoder *decoder, struct decoded *d)
 	d->from_rip = reads_rip(decoder);
 	return d->legacy && d->head_length + disp + imm == zi->length && !zi->raw.imm[1].size &&
 	       (!disp || d->disp_at == d->head_length) &&
-	       (!imm || d->imm_at == d->head_length + disp);
+	       (!imm || d->imm_at == d->head_length + disp) &&
+	       find_operand(&d->insn, OPERAND_MEM, disp, &d->disp_operand) &&
+	       find_operand(&d->insn, OPERAND_IMM, imm, &d->imm_operand);
 }
 
 static struct decoded describe(const struct decoder *decoder, const struct insn *insn, u32 mode)
@@ -189,14 +220,14 @@ static struct decoded describe(const struct decoder *decoder, const struct insn 
 }
 
 /* Does what was just decoded hold for every instruction with this head? */
-static bool stands_for_all(const struct decoder *decoder, struct decoded *d, const u8 *bytes,
+static bool stands_for_all(const struct decoder *decoder, struct decoded *d, const u8 *bytes, u32 n,
 			   u64 rip)
 {
 	struct insn again;
 
 	if (!d->head_length || !find_constants(decoder, d))
 		return false;
-	fill_in(d, bytes, rip, &again);
+	fill_in(d, bytes, n, rip, &again);
 	return same_constants(&again, &d->insn);
 }
 
@@ -314,8 +345,6 @@ static u32 guess_length(const u8 *bytes, u32 head, u32 opcode_at)
 	return head + imm + (has_modrm(two_bytes, opcode) ? displacement(bytes + at) : 0);
 }
 
-#define AHEAD 16 /* instructions */
-
 /* What is read of an entry, but for the temporary registers of struct native. */
 #define LINES_READ (offsetof(struct decoded, as_native) + offsetof(struct native, temp))
 
@@ -325,51 +354,77 @@ static void prefetch_entry(const struct decoded *d)
 		__builtin_prefetch((const u8 *)d + line);
 }
 
-void decoder_prefetch(const struct decoder *decoder, const u8 *bytes, u32 n, u32 mode)
+void decoder_prefetch(const struct decoder *decoder, const u8 *bytes, u32 n, u32 at, u32 mode,
+		      struct heads *ahead)
 {
-	u32 bucket[AHEAD], length = 0, found = 0, opcode_at;
+	u32 length = 0, found = 0, opcode_at;
 
+	ahead->n = ahead->next = 0;
 	if (!(mode & MODE_CODE64))
 		return;
-	for (u32 at = 0; at < n && found < AHEAD && length != ENDS; at += length) {
-		u32 head = head_length(bytes + at, n - at, &opcode_at);
+	for (u32 i = 0; i < n && found < HEADS_AHEAD && length != ENDS; i += length) {
+		struct head *head = &ahead->head[found];
 
-		if (!head)
+		head->length = head_length(bytes + i, n - i, &opcode_at);
+		if (!head->length)
 			break;
-		bucket[found] = bucket_of(head_of(bytes + at, n - at, head), head, mode);
-		__builtin_prefetch(&decoder->bucket[bucket[found++]]);
-		length = guess_length(bytes + at, head, opcode_at);
+		head->at = at + i;
+		head->bytes = head_of(bytes + i, n - i, head->length);
+		head->bucket = bucket_of(head->bytes, head->length, mode);
+		__builtin_prefetch(&decoder->bucket[head->bucket]);
+		length = guess_length(bytes + i, head->length, opcode_at);
+		found++;
 	}
+	ahead->n = found;
 	/* Of a bucket with several entries, the last one. */
 	for (u32 i = 0; i < found; i++) {
-		u16 number = decoder->bucket[bucket[i]];
+		u16 number = decoder->bucket[ahead->head[i].bucket];
 
 		if (number)
 			prefetch_entry(&decoder->entry[number - 1]);
 	}
 }
 
-struct decoded *decoder_find(struct decoder *decoder, const u8 *bytes, u32 n, u32 mode)
+/* Heads are those of the bytes that were guessed from, so that one that begins here is the one. */
+static const struct head *next_head(struct heads *ahead, u32 at)
 {
-	u32 opcode_at, length = mode & MODE_CODE64 ? head_length(bytes, n, &opcode_at) : 0;
-	struct decoded *d = length ? find(decoder, head_of(bytes, n, length), length, mode) : NULL;
-
-	return d && d->insn.len <= n ? d : NULL;
+	while (ahead->next < ahead->n && ahead->head[ahead->next].at < at)
+		ahead->next++;
+	return ahead->next < ahead->n && ahead->head[ahead->next].at == at
+		       ? &ahead->head[ahead->next]
+		       : NULL;
 }
 
-s64 decoder_immediate(const struct decoded *d, const u8 *bytes)
+struct decoded *decoder_find(struct decoder *decoder, const u8 *bytes, u32 n, u32 mode)
 {
-	return d->imm_size ? constant(bytes + d->imm_at, d->imm_size, d->imm_signed) : 0;
+	struct head head = head_at(bytes, n, mode);
+
+	return find(decoder, &head, n, mode);
+}
+
+s64 decoder_immediate(const struct decoded *d, const u8 *bytes, u32 n)
+{
+	return d->imm_size ? constant(bytes, n, d->imm_at, d->imm_size, d->imm_signed) : 0;
 }
 
 bool decoder_recall(struct decoder *decoder, const u8 *bytes, u32 n, u64 rip, u32 mode,
 		    struct insn *insn, struct decoded **which)
 {
-	struct decoded *d = decoder_find(decoder, bytes, n, mode);
+	struct heads none = { 0 };
+
+	return decoder_recall_ahead(decoder, bytes, n, 0, rip, mode, &none, insn, which);
+}
+
+bool decoder_recall_ahead(struct decoder *decoder, const u8 *bytes, u32 n, u32 at, u64 rip,
+			  u32 mode, struct heads *ahead, struct insn *insn, struct decoded **which)
+{
+	const struct head *head = next_head(ahead, at);
+	struct decoded *d = head ? find(decoder, head, n, mode)
+				 : decoder_find(decoder, bytes, n, mode);
 
 	if (!d)
 		return false;
-	fill_in(d, bytes, rip, insn);
+	fill_in(d, bytes, n, rip, insn);
 	*which = d;
 	return true;
 }
@@ -377,7 +432,7 @@ bool decoder_recall(struct decoder *decoder, const u8 *bytes, u32 n, u64 rip, u3
 enum decode_result decoder_decode(struct decoder *decoder, const u8 *bytes, u32 n, u64 rip,
 				  u32 mode, struct insn *insn, struct decoded **which)
 {
-	u32 opcode_at, length = mode & MODE_CODE64 ? head_length(bytes, n, &opcode_at) : 0;
+	struct head head = head_at(bytes, n, mode);
 	enum decode_result result;
 	struct decoded d;
 
@@ -387,9 +442,9 @@ enum decode_result decoder_decode(struct decoder *decoder, const u8 *bytes, u32 
 	if (result != DECODE_OK)
 		return result;
 	d = describe(decoder, insn, mode);
-	d.head = head_of(bytes, n, length);
-	d.head_length = length;
-	*which = stands_for_all(decoder, &d, bytes, rip) ? keep(decoder, &d)
-							 : keep_uncached(decoder, &d);
+	d.head = head.bytes;
+	d.head_length = head.length;
+	*which = stands_for_all(decoder, &d, bytes, n, rip) ? keep(decoder, &d)
+							    : keep_uncached(decoder, &d);
 	return DECODE_OK;
 }

@@ -149,8 +149,8 @@ static bool computable(enum recipe_kind kind, bool same_register)
 	return !same_register || (kind != RECIPE_ADDED && kind != RECIPE_TAKEN);
 }
 
-/* a is the first operand, b the second. */
-static struct recipe recipe_of(const struct trans *t)
+/* a is the first operand, b the second. An immediate is not filled in. */
+static struct recipe recipe_of(const struct trans *t, bool *has_imm)
 {
 	const struct insn_facts *facts = insn_facts(&t->insn);
 	const struct operand *a = &t->insn.ops[0], *b = &t->insn.ops[1];
@@ -167,10 +167,8 @@ static struct recipe recipe_of(const struct trans *t)
 		return r;
 	}
 	if (b->kind == OPERAND_IMM) {
-		if (b->imm != (s32)b->imm)
-			return r;
 		r.b = NO_REG;
-		r.imm = b->imm;
+		*has_imm = true;
 	} else if (!plain_register(b)) {
 		return r;
 	}
@@ -188,6 +186,8 @@ void trans_flags_learn(const struct trans *t, struct decoded *d)
 {
 	const ZydisAccessedFlags *f = t->zi->cpu_flags;
 
+	d->recipe_has_imm = false;
+	d->recipe = recipe_of(t, &d->recipe_has_imm);
 	d->reads = d->writes = d->keeps = 0;
 	if (!f)
 		return;
@@ -205,7 +205,14 @@ void trans_flags_classify(const struct trans *t, struct scan *s)
 	const struct decoded *d = t->decoded;
 	bool all = s->ends || trans_system_candidate(t, d);
 
-	s->recipe = recipe_of(t);
+	s->recipe = d->recipe;
+	if (d->recipe_has_imm) {
+		s64 imm = t->insn.ops[1].imm;
+
+		s->recipe.imm = imm;
+		if (imm != (s32)imm)
+			s->recipe.kind = RECIPE_NONE;
+	}
 	s->reads = all ? FL_ARITH : d->reads;
 	s->writes = all ? 0 : d->writes;
 	s->keeps = all ? 0 : d->keeps;

@@ -120,7 +120,7 @@ static bool piece_at(struct trans *t, u32 i, u32 at, struct pipe_piece *piece)
 	if (d && price_kept(t, d, bytes, n, rip))
 		*piece = (struct pipe_piece){ .need = d->need,
 					      .length = d->insn.len,
-					      .jump = decoder_immediate(d, bytes) };
+					      .jump = decoder_immediate(d, bytes, n) };
 	else if (!decode_piece(t, i, bytes, n, rip, piece))
 		return false;
 	piece->at = at;

@@ -94,6 +94,7 @@ static void learn(struct trans *t, struct decoded *d)
 	d->regs_written = registers_written(t);
 	d->system = trans_system_learn(&t->insn);
 	d->unit = trans_gate_unit(t);
+	d->always_there = trans_gate_never(t);
 	trans_native_learn(t, d);
 	d->plain = trans_translatable(t);
 	trans_flags_learn(t, d);
@@ -110,7 +111,7 @@ static void classify(struct trans *t, struct scan *s)
 	if (!d->known)
 		learn(t, d);
 	s->continues = s->inverted = false;
-	s->vector = trans_gate_vector(t);
+	s->vector = d->always_there ? -1 : trans_gate_vector(t);
 	s->ends =
 		s->vector >= 0 || t->insn.is_branch || !(d->plain || trans_system_candidate(t, d));
 	s->quiet = d->quiet;
@@ -182,14 +183,15 @@ static void expect(struct trans *t, u32 at)
 		return;
 	t->prefetched_line = at / 64 + 1;
 	rest = source_rest(t, at, &n);
-	decoder_prefetch(t->eng->decoder, rest, n, trans_decode_mode(t));
+	decoder_prefetch(t->eng->decoder, rest, n, at, t->decode_mode, &t->ahead);
 }
 
-static enum decode_result decode(struct trans *t, const u8 *bytes, u32 n)
+static enum decode_result decode(struct trans *t, const u8 *bytes, u32 n, u32 at)
 {
-	u32 mode = trans_decode_mode(t);
+	u32 mode = t->decode_mode;
 
-	if (decoder_recall(t->eng->decoder, bytes, n, t->rip, mode, &t->insn, &t->decoded))
+	if (decoder_recall_ahead(t->eng->decoder, bytes, n, at, t->rip, mode, &t->ahead, &t->insn,
+				 &t->decoded))
 		return DECODE_OK;
 	fpu_save(t->cpu);
 	t->zi = &t->eng->decoder->zi;
@@ -207,8 +209,9 @@ u32 trans_room_in_segment(const struct trans *t, u64 rip)
 static enum step scan_one(struct trans *t, struct scan *s, enum guest_fault *fault)
 {
 	u32 at = (t->block->gpa & ~PAGE_MASK) + t->offset;
-	u8 bytes[15];
-	u32 n = source_bytes(t, at, bytes), room = trans_room_in_segment(t, t->rip);
+	u8 copy[INSN_MAX];
+	u32 n, room = trans_room_in_segment(t, t->rip);
+	const u8 *bytes = source_view(t, at, copy, &n);
 	enum step step;
 
 	if (!n)
@@ -216,7 +219,7 @@ static enum step scan_one(struct trans *t, struct scan *s, enum guest_fault *fau
 	expect(t, at);
 	s->rip = t->rip;
 	s->offset = t->offset;
-	switch (decode(t, bytes, n < room ? n : room)) {
+	switch (decode(t, bytes, n < room ? n : room, at)) {
 	case DECODE_OK:
 		classify(t, s);
 		return STEP_TAKEN;
@@ -244,9 +247,10 @@ static bool page_left(const struct trans *t)
 	return (t->block->gpa & ~PAGE_MASK) + t->offset >= PAGE_SIZE;
 }
 
+/* A page of 64-bit code is canonical as a whole, or not at all. */
 static bool segment_left(const struct trans *t)
 {
-	return trans_branch_beyond(t, t->rip);
+	return !(t->nscan && (t->mode & MODE_CODE64)) && trans_branch_beyond(t, t->rip);
 }
 
 /* --- hot blocks: over branches --- */
@@ -397,6 +401,8 @@ enum scan_result scan_block(struct trans *t, enum guest_fault *fault)
 	decoder_make_room(t->eng->decoder, BLOCK_INSNS);
 	t->special = false;
 	t->prefetched_line = t->iteration = 0;
+	t->ahead.n = t->ahead.next = 0;
+	t->decode_mode = trans_decode_mode(t);
 	for (t->nscan = 0; t->nscan < limit && !page_left(t) && !segment_left(t); t->nscan++) {
 		struct scan *s = &t->scan[t->nscan];
 		enum step step = scan_one(t, s, fault);

@@ -37,7 +37,7 @@ static bool load_line(struct source *s, u32 which, u32 line)
 	s->used[which] |= BIT(line);
 	if (s->loaded[which] & BIT(line))
 		return true;
-	if (!guarded_read(s->copy[which]->bytes + line * LINE, s->host[which] + line * LINE, LINE))
+	if (!guarded_read_line(s->copy[which]->bytes + line * LINE, s->host[which] + line * LINE))
 		return false;
 	s->loaded[which] |= BIT(line);
 	return true;
@@ -62,7 +62,7 @@ bool source_load_lines(struct trans *t, u64 lines)
 }
 
 /* Ranges grow at their ends, as code is read. */
-static void note_range(struct source *s, u32 from, u32 to)
+static void note_any_range(struct source *s, u32 from, u32 to)
 {
 	struct source_range *last = NULL;
 
@@ -77,6 +77,19 @@ static void note_range(struct source *s, u32 from, u32 to)
 		s->range[s->nranges++] = (struct source_range){ from, to };
 	else
 		s->many_ranges = true;
+}
+
+/* Most blocks have one, and are read forwards. */
+static void note_range(struct trans *t, u32 from, u32 to)
+{
+	struct source_range *r = t->source.range;
+
+	if (!t->keeps)
+		return;
+	if (t->source.nranges == 1 && from >= r->from && from <= r->to)
+		r->to = to > r->to ? to : r->to;
+	else
+		note_any_range(&t->source, from, to);
 }
 
 u32 source_bytes(struct trans *t, u32 offset, u8 *out)
@@ -95,7 +108,25 @@ u32 source_bytes(struct trans *t, u32 offset, u8 *out)
 		n += room;
 		offset += room;
 	}
-	if (t->keeps && n)
-		note_range(s, begin, offset);
+	if (n)
+		note_range(t, begin, offset);
 	return n;
+}
+
+const u8 *source_view(struct trans *t, u32 offset, u8 *out, u32 *n)
+{
+	struct source *s = &t->source;
+	u64 lines;
+
+	if (offset + INSN_MAX <= PAGE_SIZE) {
+		lines = source_lines(offset, offset + INSN_MAX);
+		if (!(lines & ~s->loaded[0])) {
+			s->used[0] |= lines;
+			note_range(t, offset, offset + INSN_MAX);
+			*n = INSN_MAX;
+			return s->copy[0]->bytes + offset;
+		}
+	}
+	*n = source_bytes(t, offset, out);
+	return out;
 }

@@ -90,14 +90,20 @@ struct decoded {
 	bool system;		       /* trans_system_candidate() */
 	bool plain;		       /* trans_translatable in every mode */
 	bool native;		       /* trans_native_build() can rename it */
+	bool always_there;	       /* trans_gate_vector() has nothing against it in any mode */
 	u8 unit;		       /* trans_gate_unit() */
+	u8 disp_operand, imm_operand;  /* which has the constant; NO_OPERAND: none */
 	u16 reads, writes, keeps;
 	u16 regs_written;
+	struct recipe recipe; /* as in struct scan, but for the immediate */
+	bool recipe_has_imm;
 	bool priced; /* `need` is known: price.c */
 	struct pipe_need *need;
 	struct insn insn; /* the instruction as it was first decoded */
 	struct native as_native;
 } __attribute__((aligned(64)));
+
+#define NO_OPERAND 0xff
 
 _Static_assert(sizeof(struct decoded) == 5 * 64, "all of them are read, so few lines are wanted");
 
@@ -122,14 +128,35 @@ struct decoder {
 
 /* Before a block of so many instructions: entries stay valid until the next call. */
 void decoder_make_room(struct decoder *decoder, u32 insns);
-/* These bytes will be decoded soon: prefetches their entries. */
-void decoder_prefetch(const struct decoder *decoder, const u8 *bytes, u32 n, u32 mode);
+
+/* By which an instruction is known: decoder.c. */
+struct head {
+	u64 bytes;
+	u32 bucket;
+	u16 at;	   /* offset from the start of the page */
+	u8 length; /* 0: it has none */
+};
+
+#define HEADS_AHEAD 16
+
+/* Those of the instructions to come, as far as they were guessed. */
+struct heads {
+	u32 n, next;
+	struct head head[HEADS_AHEAD];
+};
+
+/* These bytes, at an offset of the page, will be decoded soon: prefetches their entries. */
+void decoder_prefetch(const struct decoder *decoder, const u8 *bytes, u32 n, u32 at, u32 mode,
+		      struct heads *ahead);
 /* The entry of these bytes, or NULL: they were not decoded before; and their immediate. */
 struct decoded *decoder_find(struct decoder *decoder, const u8 *bytes, u32 n, u32 mode);
-s64 decoder_immediate(const struct decoded *d, const u8 *bytes);
+s64 decoder_immediate(const struct decoded *d, const u8 *bytes, u32 n);
 /* Finds the entry of these bytes; false: they were not decoded before. */
 bool decoder_recall(struct decoder *decoder, const u8 *bytes, u32 n, u64 rip, u32 mode,
 		    struct insn *insn, struct decoded **which);
+/* The same for bytes at an offset, whose head may be among those ahead. */
+bool decoder_recall_ahead(struct decoder *decoder, const u8 *bytes, u32 n, u32 at, u64 rip,
+			  u32 mode, struct heads *ahead, struct insn *insn, struct decoded **which);
 /* As decode_insn(), and keeps the result. Not with guest vector state live. */
 enum decode_result decoder_decode(struct decoder *decoder, const u8 *bytes, u32 n, u64 rip,
 				  u32 mode, struct insn *insn, struct decoded **which);
@@ -309,6 +336,8 @@ struct trans {
 	struct insn *copies[BLOCK_INSNS + 1]; /* instructions that C executes */
 	u32 ncopies;
 	u32 prefetched_line; /* the line passed to decoder_prefetch() last, from 1 */
+	struct heads ahead;  /* of this line */
+	u32 decode_mode;     /* trans_decode_mode(), while scanning */
 	struct insn insn;
 	struct decoded *decoded;
 	const ZydisDecodedInstruction *zi; /* NULL once the instruction's properties are known */
@@ -498,6 +527,8 @@ bool source_open(struct trans *t, u32 which, gpa_t gpa, const u8 *host); /* fals
 /* Up to 15 bytes at an offset from the first page's start; how many, 0 if the program's memory
  * faults. */
 u32 source_bytes(struct trans *t, u32 offset, u8 *out);
+/* The same, where they are, or else copied to out; how many in *n. */
+const u8 *source_view(struct trans *t, u32 offset, u8 *out, u32 *n);
 /* The rest, from offset, of a line that has been read. */
 const u8 *source_rest(const struct trans *t, u32 offset, u32 *n);
 bool source_spans(const struct trans *t); /* has the second page been opened? */
@@ -533,6 +564,8 @@ bool emit_return_jump(struct trans *t, u32 popped);
  * -1. */
 int trans_gate_vector(const struct trans *t);
 u8 trans_gate_unit(const struct trans *t); /* for struct decoded */
+/* Can it be executed in each mode, by each processor? Its unit is known. */
+bool trans_gate_never(const struct trans *t);
 
 /* emit_system.c */
 /* The block ends with this instruction. If it accesses the PMU and is not intercepted, executes it

@@ -297,7 +297,8 @@ struct insn *trans_copy_insn(struct trans *t)
 	struct insn *copy = cache_alloc(t->eng, sizeof(*copy));
 
 	if (copy) {
-		*copy = t->insn;
+		*copy = (struct insn){ 0 };
+		insn_copy(copy, &t->insn);
 		t->copies[t->ncopies++] = copy;
 	}
 	return copy;
