@@ -33,6 +33,24 @@ static inline void bytes_copy_few(void *dst, const void *src, size_t n)
 		to[i] = from[i];
 }
 
+/* Some hundred bytes at most: REP MOVSB would take longer to begin. */
+static inline void bytes_copy_short(void *dst, const void *src, size_t n)
+{
+	u8 *to = dst;
+	const u8 *from = src;
+
+	if (n >= 8) {
+		u64 last = *(const bytes_word *)(from + n - 8);
+
+		for (size_t i = 0; i < n - 8; i += 8)
+			*(bytes_word *)(to + i) = *(const bytes_word *)(from + i);
+		*(bytes_word *)(to + n - 8) = last;
+		return;
+	}
+	for (size_t i = 0; i < n; i++)
+		to[i] = from[i];
+}
+
 /* n is a multiple of 8, and so small that REP MOVSB would take longer to begin. */
 static inline void bytes_copy_words(void *dst, const void *src, size_t n)
 {

@@ -15,58 +15,121 @@
 
 #define HEAD_MAX 8 /* bytes in front of the constants of an instruction that is remembered */
 
-static bool is_prefix(u8 byte)
-{
-	switch (byte) {
-	case 0x26:
-	case 0x2e:
-	case 0x36:
-	case 0x3e:
-	case 0x64 ... 0x67:
-	case 0xf0:
-	case 0xf2:
-	case 0xf3:
-		return true;
-	default:
-		return false;
-	}
-}
+/*
+ * What the bytes of instructions say of where they end. A table is asked for each instruction that
+ * is translated, twice.
+ */
+#define PREFIX	   0x80
+#define ENDS	   0x40 /* the block does not go on after it */
+#define MODRM	   0x20
+#define IMM	   0x07 /* bytes of immediate, one of: */
+#define IMM_8	   1
+#define IMM_WORD   2 /* 2 or 4 */
+#define IMM_WIDE   3 /* 8 with REX.W */
+#define IMM_TEST_8 4 /* as the first two, for two of eight instructions */
+#define IMM_TEST   5
 
-/* One bit an opcode. */
-static bool has_modrm(bool two_bytes, u8 opcode)
-{
-	static const u64 one_byte[4] = { 0x0f0f0f0f0f0f0f0f, 0x00000a0800000000, 0x000000000000fffb,
-					 0xc0c00000ff0f00c3 };
-	static const u64 two_byte[4] = { 0xff00fffffffff41f, 0xff7fffffffffffff, 0xfffff8f8ffff0000,
-					 0xffffffffffff00ff };
+#define ALU(row)                                                  \
+	[(row) + 0 ...(row) + 3] = MODRM, [(row) + 4] = IMM_8,    \
+	[(row) + 5] = IMM_WORD, [(row) + 8 ...(row) + 11] = MODRM, \
+	[(row) + 12] = IMM_8, [(row) + 13] = IMM_WORD
 
-	return (two_bytes ? two_byte : one_byte)[opcode / 64] >> opcode % 64 & 1;
-}
+static const u8 one_byte[256] = {
+	ALU(0x00),
+	ALU(0x10),
+	ALU(0x20),
+	ALU(0x30),
+	[0x26] = PREFIX,
+	[0x2e] = PREFIX,
+	[0x36] = PREFIX,
+	[0x3e] = PREFIX,
+	[0x63] = MODRM,
+	[0x64 ... 0x67] = PREFIX,
+	[0x68] = IMM_WORD,
+	[0x69] = MODRM | IMM_WORD,
+	[0x6a] = IMM_8,
+	[0x6b] = MODRM | IMM_8,
+	[0x70 ... 0x7f] = ENDS,
+	[0x80] = MODRM | IMM_8,
+	[0x81] = MODRM | IMM_WORD,
+	[0x83] = MODRM | IMM_8,
+	[0x84 ... 0x8f] = MODRM,
+	[0xa8] = IMM_8,
+	[0xa9] = IMM_WORD,
+	[0xb0 ... 0xb7] = IMM_8,
+	[0xb8 ... 0xbf] = IMM_WIDE,
+	[0xc0 ... 0xc1] = MODRM | IMM_8,
+	[0xc2 ... 0xc3] = ENDS,
+	[0xc6] = MODRM | IMM_8,
+	[0xc7] = MODRM | IMM_WORD,
+	[0xd0 ... 0xd3] = MODRM,
+	[0xd8 ... 0xdf] = MODRM,
+	[0xe8 ... 0xe9] = ENDS,
+	[0xeb] = ENDS,
+	[0xf0] = PREFIX,
+	[0xf2 ... 0xf3] = PREFIX,
+	[0xf6] = MODRM | IMM_TEST_8,
+	[0xf7] = MODRM | IMM_TEST,
+	[0xfe ... 0xff] = MODRM,
+};
+
+static const u8 two_bytes[256] = {
+	[0x00 ... 0x04] = MODRM,
+	[0x0a] = MODRM,
+	[0x0c ... 0x2f] = MODRM,
+	[0x38 ... 0x39] = MODRM,
+	[0x3a] = MODRM | IMM_8,
+	[0x3b ... 0x6f] = MODRM,
+	[0x70 ... 0x73] = MODRM | IMM_8,
+	[0x74 ... 0x76] = MODRM,
+	[0x78 ... 0x7f] = MODRM,
+	[0x80 ... 0x8f] = ENDS,
+	[0x90 ... 0x9f] = MODRM,
+	[0xa3] = MODRM,
+	[0xa4] = MODRM | IMM_8,
+	[0xa5 ... 0xa7] = MODRM,
+	[0xab] = MODRM,
+	[0xac] = MODRM | IMM_8,
+	[0xad ... 0xb9] = MODRM,
+	[0xba] = MODRM | IMM_8,
+	[0xbb ... 0xc1] = MODRM,
+	[0xc2] = MODRM | IMM_8,
+	[0xc3] = MODRM,
+	[0xc4 ... 0xc6] = MODRM | IMM_8,
+	[0xc7] = MODRM,
+	[0xd0 ... 0xff] = MODRM,
+};
+
+/* What is at the end of a head. */
+struct opcode {
+	u8 facts; /* of the tables */
+	bool rex_w;
+	u8 after; /* offset of what follows the opcode */
+};
 
 /*
  * Number of bytes before displacement and immediate; 0: cannot be told this way. A guess, which is
- * right for all instructions with these bytes if it is right for one. *opcode_at: of the opcode's
- * first byte after REX.
+ * right for all instructions with these bytes if it is right for one.
  */
-static u32 head_length(const u8 *bytes, u32 n, u32 *opcode_at)
+static inline u32 head_length(const u8 *bytes, u32 n, struct opcode *opcode)
 {
-	bool two_bytes;
+	bool two;
 	u32 i = 0;
-	u8 opcode;
+	u8 last;
 
-	while (i < n && is_prefix(bytes[i]))
+	while (i < n && (one_byte[bytes[i]] & PREFIX))
 		i++;
-	if (i < n && (bytes[i] & 0xf0) == 0x40) /* REX */
-		i++;
-	*opcode_at = i;
-	two_bytes = i < n && bytes[i] == 0x0f;
-	i += two_bytes;
+	opcode->rex_w = i < n && (bytes[i] & 0xf8) == 0x48;
+	i += i < n && (bytes[i] & 0xf0) == 0x40; /* REX */
+	two = i < n && bytes[i] == 0x0f;
+	i += two;
 	if (i + 3 > n)
 		return 0;
-	opcode = bytes[i++];
-	if (two_bytes && (opcode == 0x38 || opcode == 0x3a))
-		i++; /* all of these have a ModRM */
-	if (has_modrm(two_bytes, opcode))
+	last = bytes[i++];
+	i += two && (last == 0x38 || last == 0x3a); /* all of these have a ModRM */
+	opcode->facts = (two ? two_bytes : one_byte)[last];
+	opcode->after = i;
+	if (opcode->facts & MODRM)
 		i += 1 + ((bytes[i] & 7) == 4 && bytes[i] < 0xc0);
 	return i <= n && i <= HEAD_MAX ? i : 0;
 }
@@ -97,7 +160,8 @@ static struct decoded *numbered(struct decoder *decoder, u32 number)
 
 static struct head head_at(const u8 *bytes, u32 n, u32 mode)
 {
-	u32 opcode_at, length = mode & MODE_CODE64 ? head_length(bytes, n, &opcode_at) : 0;
+	struct opcode opcode;
+	u32 length = mode & MODE_CODE64 ? head_length(bytes, n, &opcode) : 0;
 	u64 head = head_of(bytes, n, length);
 
 	return (struct head){ head, bucket_of(head, length, mode), 0, length };
@@ -268,59 +332,6 @@ void decoder_make_room(struct decoder *decoder, u32 insns)
  * bytes alone. All of this is a hint: a wrong length makes the rest of the line come later.
  */
 
-/* Bytes of immediate after these opcodes, or ENDS: the block does not go on after it. */
-#define ENDS 0x80
-
-static u32 immediate_of_one_byte(u8 opcode, u8 modrm, u32 word, bool rex_w)
-{
-	switch (opcode) {
-	case 0x70 ... 0x7f:
-	case 0xc2 ... 0xc3:
-	case 0xe8 ... 0xe9:
-	case 0xeb:
-		return ENDS;
-	case 0x6a ... 0x6b:
-	case 0x80:
-	case 0x83:
-	case 0xa8:
-	case 0xb0 ... 0xb7:
-	case 0xc0 ... 0xc1:
-	case 0xc6:
-		return 1;
-	case 0x68 ... 0x69:
-	case 0x81:
-	case 0xa9:
-	case 0xc7:
-		return word;
-	case 0xb8 ... 0xbf:
-		return rex_w ? 8 : word;
-	case 0xf6:
-		return modrm >> 3 & 7 ? 0 : 1;
-	case 0xf7:
-		return modrm >> 3 & 7 ? 0 : word;
-	default: /* ADD AL, imm8 and its like; eAX */
-		return (opcode & 0xc7) == 0x04 ? 1 : (opcode & 0xc7) == 0x05 ? word : 0;
-	}
-}
-
-static u32 immediate_of_two_bytes(u8 opcode)
-{
-	switch (opcode) {
-	case 0x80 ... 0x8f:
-		return ENDS;
-	case 0x3a:
-	case 0x70 ... 0x73:
-	case 0xa4:
-	case 0xac:
-	case 0xba:
-	case 0xc2:
-	case 0xc4 ... 0xc6:
-		return 1;
-	default:
-		return 0;
-	}
-}
-
 static u32 displacement(const u8 *modrm)
 {
 	bool no_base = (*modrm & 0xc7) == 5 || ((*modrm & 0xc7) == 4 && (modrm[1] & 7) == 5);
@@ -328,21 +339,31 @@ static u32 displacement(const u8 *modrm)
 	return *modrm >> 6 == 1 ? 1 : *modrm >> 6 == 2 || no_base ? 4 : 0;
 }
 
-/* Length of the instruction with this head, or ENDS. */
-static u32 guess_length(const u8 *bytes, u32 head, u32 opcode_at)
+static u32 immediate(const struct opcode *opcode, u8 modrm, u32 word)
 {
-	bool two_bytes = bytes[opcode_at] == 0x0f;
-	u8 opcode = bytes[opcode_at + two_bytes];
-	u32 at = opcode_at + two_bytes + 1, imm;
-	bool rex_w = opcode_at && (bytes[opcode_at - 1] & 0xf8) == 0x48;
+	switch (opcode->facts & IMM) {
+	case IMM_8:
+		return 1;
+	case IMM_WORD:
+		return word;
+	case IMM_WIDE:
+		return opcode->rex_w ? 8 : word;
+	case IMM_TEST_8:
+		return modrm >> 3 & 7 ? 0 : 1;
+	case IMM_TEST:
+		return modrm >> 3 & 7 ? 0 : word;
+	default:
+		return 0;
+	}
+}
 
-	if (two_bytes && (opcode == 0x38 || opcode == 0x3a))
-		at++;
-	imm = two_bytes ? immediate_of_two_bytes(opcode)
-			: immediate_of_one_byte(opcode, bytes[at], bytes[0] == 0x66 ? 2 : 4, rex_w);
-	if (imm == ENDS)
-		return ENDS;
-	return head + imm + (has_modrm(two_bytes, opcode) ? displacement(bytes + at) : 0);
+/* Length of the instruction with this head, after which the block goes on. */
+static u32 guess_length(const u8 *bytes, u32 head, const struct opcode *opcode)
+{
+	const u8 *modrm = bytes + opcode->after;
+
+	return head + immediate(opcode, *modrm, bytes[0] == 0x66 ? 2 : 4) +
+	       (opcode->facts & MODRM ? displacement(modrm) : 0);
 }
 
 /* What is read of an entry, but for the temporary registers of struct native. */
@@ -357,22 +378,23 @@ static void prefetch_entry(const struct decoded *d)
 void decoder_prefetch(const struct decoder *decoder, const u8 *bytes, u32 n, u32 at, u32 mode,
 		      struct heads *ahead)
 {
-	u32 length = 0, found = 0, opcode_at;
+	struct opcode opcode = { 0 };
+	u32 found = 0;
 
 	ahead->n = ahead->next = 0;
 	if (!(mode & MODE_CODE64))
 		return;
-	for (u32 i = 0; i < n && found < HEADS_AHEAD && length != ENDS; i += length) {
+	for (u32 i = 0; i < n && found < HEADS_AHEAD && !(opcode.facts & ENDS);) {
 		struct head *head = &ahead->head[found];
 
-		head->length = head_length(bytes + i, n - i, &opcode_at);
+		head->length = head_length(bytes + i, n - i, &opcode);
 		if (!head->length)
 			break;
 		head->at = at + i;
 		head->bytes = head_of(bytes + i, n - i, head->length);
 		head->bucket = bucket_of(head->bytes, head->length, mode);
 		__builtin_prefetch(&decoder->bucket[head->bucket]);
-		length = guess_length(bytes + i, head->length, opcode_at);
+		i += guess_length(bytes + i, head->length, &opcode);
 		found++;
 	}
 	ahead->n = found;

@@ -154,5 +154,6 @@ void emit_fixup(struct emitter *e, const u8 *at, enum fixup_kind kind, u32 index
 		fixups->lost = true;
 		return;
 	}
+	fixups->counts[kind]++;
 	fixups->fixup[fixups->n++] = (struct fixup){ offset, kind, index };
 }

@@ -40,8 +40,17 @@ struct fixup {
 struct fixups {
 	u32 n;
 	bool lost; /* there were too many */
+	u16 counts[NFIXUP_KINDS];
 	struct fixup fixup[MAX_FIXUPS];
 };
+
+static inline void fixups_clear(struct fixups *fixups)
+{
+	fixups->n = 0;
+	fixups->lost = false;
+	for (u32 kind = 0; kind < NFIXUP_KINDS; kind++)
+		fixups->counts[kind] = 0;
+}
 
 struct emitter {
 	u8 *p, *limit;	   /* the writable view of code memory */

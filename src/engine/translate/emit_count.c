@@ -115,13 +115,13 @@ struct weight trans_count_weight(const struct scan *s)
 
 static retire_wanted packs(const struct trans *t)
 {
-	return cpu_packs(t->cpu, t->mode);
+	return t->counts ? cpu_packs(t->cpu, t->mode) : 0;
 }
 
 /* The classes that count in priv->live[]. */
 static retire_wanted lives(const struct trans *t)
 {
-	return cpu_counts(t->cpu, t->mode) & ~packs(t);
+	return t->counts ? cpu_counts(t->cpu, t->mode) & ~packs(t) : 0;
 }
 
 static struct ea packed(u32 word)
@@ -160,6 +160,8 @@ void emit_count_fix_direction(struct trans *t, bool taken)
 {
 	u64 n[PACK_WORDS] = { 0 };
 
+	if (!packs(t))
+		return;
 	pack_add(n, packs(t), trans_count_direction(!taken), -1);
 	add_all_packed(t, n);
 }
@@ -201,8 +203,10 @@ void emit_count_give_back(struct trans *t, u32 index)
 {
 	u64 n[PACK_WORDS] = { 0 };
 
-	packed_from(t, index, n);
-	add_all_packed(t, n);
+	if (packs(t)) {
+		packed_from(t, index, n);
+		add_all_packed(t, n);
+	}
 	give_back(t, index);
 }
 
@@ -222,6 +226,8 @@ void emit_count_leave(struct trans *t, u32 index, bool taken)
 	u8 *below;
 
 	give_back(t, index + 1);
+	if (!packs(t))
+		return;
 	packed_from(t, index + 1, n);
 	pack_add(n, packs(t), trans_count_direction(!taken), -1);
 	pack_add(n, packs(t), trans_count_direction(taken), 1);
@@ -353,8 +359,12 @@ static void look_for_trips(struct trans *t, retire_wanted lived)
 
 void emit_count_begin_block(struct trans *t)
 {
-	retire_wanted added = present(t), lived = added & lives(t);
+	retire_wanted added, lived;
 
+	if (!t->counts)
+		return;
+	added = present(t);
+	lived = added & lives(t);
 	t->nadded = 0;
 	add_words(t, added);
 	for (retire_wanted left = lived; left; left &= left - 1)
@@ -390,7 +400,7 @@ static void fill_in(struct trans *t)
 /* A block of one instruction just reaches its trip, and the run ends. */
 bool emit_count_end_block(struct trans *t)
 {
-	if (!present(t) || t->e.full)
+	if (!t->counts || !present(t) || t->e.full)
 		return true;
 	fill_in(t);
 	for (u32 i = 0; i < ARRAY_SIZE(t->trip_from); i++)

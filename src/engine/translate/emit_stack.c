@@ -30,22 +30,41 @@ bool trans_stack_known(const struct trans *t)
 	       (op->kind != OPERAND_REG || op->cls == REG_GPR);
 }
 
-bool trans_stack_lazy(const struct trans *t)
+static bool lazy_operands(const struct trans *t)
 {
-	bool stack = trans_stack_known(t);
-
-	if (!(t->mode & MODE_CODE64) || (t->mode & NEVER_LAZY) ||
-	    trans_system_candidate(t, t->scan[t->at].decoded))
-		return false;
-	if (t->insn.is_branch && !t->scan[t->at].continues)
-		return t->insn.id == INSN_RET && !t->insn.far && t->insn.opsize == 8;
-	if (stack &&
-	    (t->insn.opsize != 8 || t->insn.id == INSN_LEAVE || t->insn.ops[0].kind == OPERAND_MEM))
-		return false;
 	for (u32 i = 0; i < t->insn.nops; i++)
 		if (!lazy_operand(t, &t->insn.ops[i]))
 			return false;
 	return true;
+}
+
+static bool addressed_by_stack(const struct trans *t)
+{
+	for (u32 i = 0; i < t->insn.nops; i++)
+		if (t->insn.ops[i].kind == OPERAND_MEM && t->insn.ops[i].base == RSP)
+			return true;
+	return false;
+}
+
+u8 trans_stack_learn(const struct trans *t)
+{
+	if (trans_stack_known(t) && (t->insn.opsize != 8 || t->insn.id == INSN_LEAVE ||
+				     t->insn.ops[0].kind == OPERAND_MEM))
+		return LAZY_NEVER;
+	if (addressed_by_stack(t))
+		return LAZY_BY_DISPLACEMENT;
+	return lazy_operands(t) ? LAZY_ALWAYS : LAZY_NEVER;
+}
+
+bool trans_stack_lazy(const struct trans *t)
+{
+	const struct decoded *d = t->decoded;
+
+	if (!(t->mode & MODE_CODE64) || (t->mode & NEVER_LAZY) || trans_system_candidate(t, d))
+		return false;
+	if (t->insn.is_branch && !t->scan[t->at].continues)
+		return t->insn.id == INSN_RET && !t->insn.far && t->insn.opsize == 8;
+	return d->lazy == LAZY_ALWAYS || (d->lazy == LAZY_BY_DISPLACEMENT && lazy_operands(t));
 }
 
 void emit_stack_settle(struct trans *t)

@@ -294,7 +294,7 @@ static void copy_source(const struct trans *t, const struct tables *to)
 		u32 n = s->range[i].to - s->range[i].from;
 
 		to->ranges[i] = s->range[i];
-		bytes_copy(p, s->copy[0]->bytes + s->range[i].from, n);
+		bytes_copy_short(p, s->copy[0]->bytes + s->range[i].from, n);
 		p += n;
 	}
 }
@@ -325,8 +325,8 @@ void kept_block_add(struct trans *t)
 		to.copies[i] = *t->copies[i];
 	if (k->weighed)
 		bytes_copy(to.weights, b->weights, k->ninsns * sizeof(*to.weights));
-	bytes_copy(to.places, b->places, k->nplaces * sizeof(*to.places));
-	bytes_copy(to.recipes, b->recipes, k->nrecipes * sizeof(*to.recipes));
+	bytes_copy_short(to.places, b->places, k->nplaces * sizeof(*to.places));
+	bytes_copy_short(to.recipes, b->recipes, k->nrecipes * sizeof(*to.recipes));
 	copy_source(t, &to);
 	copy_code(t, &to, k->code_size);
 	kept_add(t->cpu->port.kept, t->key, buffer, to.size);
@@ -581,8 +581,7 @@ bool kept_block_recall(struct trans *t)
 	if (!open_page(t, kept) || !make_key(t, t->block->rip, t->key))
 		return false;
 	t->keeps = kept->news;
-	t->fixups.n = 0;
-	t->fixups.lost = false;
+	fixups_clear(&t->fixups);
 	t->e.fixups = t->keeps ? &t->fixups : NULL;
 	if (t->eng->translating_hot || !kept_find(kept, t->key, &t->eng->kept) || !recall(t))
 		return false;

@@ -15,8 +15,8 @@ struct kept_fixups kept_fixup_count(const struct fixups *fixups)
 {
 	struct kept_fixups counts = { .all = fixups->n };
 
-	for (u32 i = 0; i < fixups->n; i++)
-		counts.n[fixups->fixup[i].kind]++;
+	for (u32 kind = 0; kind < NFIXUP_KINDS; kind++)
+		counts.n[kind] = fixups->counts[kind];
 	return counts;
 }
 
@@ -28,46 +28,40 @@ static u32 moved_by(const struct trans *t)
 	return t->eng->code_rw - t->block->code;
 }
 
-static void neutralize(const struct trans *t, const struct fixup *f, u8 *at)
+/* Kinds whose 32 bits become the index: 0, if it is unused. */
+#define INDEX_32                                                                             \
+	(BIT(FIXUP_BLOCK32) | BIT(FIXUP_NUMBER) | BIT(FIXUP_LINK32) | BIT(FIXUP_KEY) | \
+	 BIT(FIXUP_HEAT))
+
+/* Most are of the first kind and of those: a switch of all would be mispredicted. */
+static inline void neutralize(const struct trans *t, const struct fixup *f, u32 moved, u8 *at)
 {
-	switch ((enum fixup_kind)f->kind) {
-	case FIXUP_THUNK:
-		*(u32_unaligned *)at -= moved_by(t);
-		break;
-	case FIXUP_BLOCK64:
-		*(u64_unaligned *)at -= (u64)(uintptr_t)t->block;
-		break;
-	case FIXUP_INSN64:
-	case FIXUP_LINE:
-		*(u64_unaligned *)at = f->index;
-		break;
-	case FIXUP_BLOCK32:
-	case FIXUP_NUMBER:
-	case FIXUP_LINK32:
-	case FIXUP_KEY:
-		*(u32_unaligned *)at = f->index;
-		break;
-	case FIXUP_HEAT:
-		*(u32_unaligned *)at = 0;
-		break;
-	case FIXUP_LANDING:
-	case NFIXUP_KINDS:
-		break;
+	if (f->kind == FIXUP_THUNK) {
+		*(u32_unaligned *)at -= moved;
+		return;
 	}
+	if (INDEX_32 >> f->kind & 1) {
+		*(u32_unaligned *)at = f->index;
+		return;
+	}
+	if (f->kind == FIXUP_BLOCK64)
+		*(u64_unaligned *)at -= (u64)(uintptr_t)t->block;
+	else if (f->kind == FIXUP_INSN64 || f->kind == FIXUP_LINE)
+		*(u64_unaligned *)at = f->index;
 }
 
 void kept_fixup_neutralize(const struct trans *t, struct kept_code code, u16 *places)
 {
 	const struct fixups *fixups = &t->fixups;
-	const struct kept_fixups counts = kept_fixup_count(fixups);
+	u32 moved = moved_by(t);
 	u16 *next[NFIXUP_KINDS];
 
-	for (u32 kind = 0; kind < NFIXUP_KINDS; places += counts.n[kind++])
+	for (u32 kind = 0; kind < NFIXUP_KINDS; places += fixups->counts[kind++])
 		next[kind] = places;
 	for (u32 i = 0; i < fixups->n; i++) {
 		const struct fixup *f = &fixups->fixup[i];
 
-		neutralize(t, f, code.bytes + f->at);
+		neutralize(t, f, moved, code.bytes + f->at);
 		*next[f->kind]++ = f->at;
 	}
 }

@@ -95,6 +95,7 @@ static void learn(struct trans *t, struct decoded *d)
 	d->system = trans_system_learn(&t->insn);
 	d->unit = trans_gate_unit(t);
 	d->always_there = trans_gate_never(t);
+	d->lazy = trans_stack_learn(t);
 	trans_native_learn(t, d);
 	d->plain = trans_translatable(t);
 	trans_flags_learn(t, d);

@@ -93,6 +93,7 @@ struct decoded {
 	bool always_there;	       /* trans_gate_vector() has nothing against it in any mode */
 	u8 unit;		       /* trans_gate_unit() */
 	u8 disp_operand, imm_operand;  /* which has the constant; NO_OPERAND: none */
+	u8 lazy;		       /* enum stack_lazy */
 	u16 reads, writes, keeps;
 	u16 regs_written;
 	struct recipe recipe; /* as in struct scan, but for the immediate */
@@ -104,6 +105,9 @@ struct decoded {
 } __attribute__((aligned(64)));
 
 #define NO_OPERAND 0xff
+
+/* May the guest's RSP be out of date at an instruction that is no branch, or one within a block? */
+enum stack_lazy { LAZY_NEVER, LAZY_BY_DISPLACEMENT, LAZY_ALWAYS };
 
 _Static_assert(sizeof(struct decoded) == 5 * 64, "all of them are read, so few lines are wanted");
 
@@ -299,6 +303,8 @@ struct trans {
 	bool last;	 /* it ends the block */
 	bool shadow;	 /* the instruction before it was STI */
 	bool special;	 /* the block changes mode or interrupt shadow: no branch in its middle */
+	bool counts;	 /* its mode counts classes: cpu_counts() */
+	bool weighs;	 /* and others ask for weights[] */
 
 	struct scan scan[BLOCK_INSNS];
 	bool rsp_lazy;	 /* RSP may be out of date, by t->rsp_pending, at the instruction at hand */
@@ -626,6 +632,7 @@ struct native trans_native_move(u8 opcode, u8 reg, u8 size);
 void emit_stack_move(struct trans *t, s32 delta);
 void emit_stack_settle(struct trans *t);      /* brings RSP up to date. Destroys nothing */
 bool trans_stack_lazy(const struct trans *t); /* for t->rsp_lazy */
+u8 trans_stack_learn(const struct trans *t);  /* for struct decoded */
 /* from + delta, wrapped to the width of the stack, into a host register. Destroys S1, not the
  * flags. */
 void emit_stack_pointer(struct trans *t, u8 dest, u8 from, s32 delta);

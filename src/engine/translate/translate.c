@@ -382,7 +382,8 @@ static enum step translate_insn(struct trans *t)
 	t->shadow = false;
 	begin_place(t);
 	emit_observe_insn(t);
-	t->weights[t->index] = trans_count_weight(&t->scan[t->at]);
+	if (t->weighs)
+		t->weights[t->index] = trans_count_weight(&t->scan[t->at]);
 	t->block->ninsns++;
 	t->block->nbranches += t->insn.is_branch;
 	t->last = t->insn.is_branch && !t->scan[t->at].continues;
@@ -434,7 +435,7 @@ void *trans_keep(struct trans *t, const void *data, u32 size)
 	void *copy = cache_alloc(t->eng, size);
 
 	if (copy)
-		bytes_copy(copy, data, size);
+		bytes_copy_short(copy, data, size);
 	return copy;
 }
 
@@ -500,6 +501,8 @@ struct block *translate(struct cpu *cpu, u32 mode, gpa_t gpa, const u8 *host,
 	t.nstubs = t.nplaces = t.nobserve_stubs = t.nrecipes = 0;
 	t.nlinks = t.nside_exits = t.njump_lookups = t.at = 0;
 	t.observed_line = NO_GPA;
+	t.counts = cpu_counts(cpu, mode);
+	t.weighs = t.counts || (mode & (MODE_LBR | MODE_OBSERVE_MEMORY | MODE_OBSERVE_BRANCHES));
 	t.shadow = t.rsp_lazy = false;
 	t.rsp_pending = 0;
 	t.source = (struct source){ 0 };
