@@ -194,12 +194,33 @@ static inline s64 constant(const u8 *bytes, u32 n, u32 at, u32 size, bool is_sig
 	return is_signed ? (s64)word >> unused : (s64)(word >> unused);
 }
 
+static inline u64 first_bytes(u32 n)
+{
+	return n < 8 ? BIT(8 * n) - 1 : ~0ull;
+}
+
+/* Those of the instruction, and zeros. Its length is not predicted. */
+static inline void copy_bytes(struct insn *insn, const u8 *bytes, u32 n)
+{
+	u32 len = insn->len;
+
+	if (n < INSN_MAX) {
+		bytes_copy_few(insn->bytes, bytes, len);
+		return;
+	}
+	*(bytes_word *)insn->bytes = *(const bytes_word *)bytes & first_bytes(len);
+	*(bytes_word *)(insn->bytes + 7) =
+		*(const bytes_word *)(bytes + 7) & first_bytes(len > 7 ? len - 7 : 0);
+}
+
+_Static_assert(INSN_MAX == 15, "copy_bytes()");
+
 /* Copies the decoded instruction, with the constants of the n bytes at hand. */
 static inline void fill_in(const struct decoded *d, const u8 *bytes, u32 n, u64 rip,
 			   struct insn *insn)
 {
 	insn_copy(insn, &d->insn);
-	bytes_copy_few(insn->bytes, bytes, insn->len);
+	copy_bytes(insn, bytes, n);
 	if (d->disp_operand != NO_OPERAND) {
 		s64 disp = constant(bytes, n, d->disp_at, d->disp_size, true);
 
@@ -301,7 +322,7 @@ static struct decoded *keep(struct decoder *decoder, const struct decoded *d)
 	u16 *bucket = &decoder->bucket[bucket_of(d->head, d->head_length, d->mode)];
 
 	*kept = *d;
-	kept->need = &decoder->need[decoder->n++];
+	kept->need = decoder->n++;
 	kept->next = *bucket;
 	*bucket = decoder->n;
 	return kept;
@@ -313,7 +334,7 @@ static struct decoded *keep_uncached(struct decoder *decoder, const struct decod
 	struct decoded *kept = &decoder->uncached[decoder->nuncached];
 
 	*kept = *d;
-	kept->need = &decoder->uncached_need[decoder->nuncached++];
+	kept->need = DECODED_MAX + decoder->nuncached++;
 	kept->head_length = 0;
 	return kept;
 }
@@ -458,7 +479,7 @@ enum decode_result decoder_decode(struct decoder *decoder, const u8 *bytes, u32 
 	enum decode_result result;
 	struct decoded d;
 
-	decoder->invalid.need = &decoder->invalid_need;
+	decoder->invalid.need = ARRAY_SIZE(decoder->need) - 1;
 	*which = &decoder->invalid;
 	result = decode_insn(bytes, n, rip, mode, insn, &decoder->zi, decoder->zops);
 	if (result != DECODE_OK)

@@ -113,12 +113,58 @@ static u8 *immediate(u8 *p, const struct enc *x)
 	return p + x->imm_len;
 }
 
+/* ModRM is last; its mod is 1. */
+static u8 *ready_memory(u8 *p, const struct enc *x)
+{
+	s32 disp = x->ea.disp;
+	bool byte = disp == (s8)disp;
+	u64 mod_2 = 0xc0ull << 8 * (x->nready - 1);
+
+	*(u64_unaligned *)p = byte ? x->ready : x->ready ^ mod_2;
+	p += x->nready;
+	put_u32(p, disp);
+	return p + (byte ? 1 : 4);
+}
+
+static u8 *ready(u8 *p, const struct enc *x)
+{
+	if (x->is_mem && !x->ready_whole)
+		return ready_memory(p, x);
+	*(u64_unaligned *)p = x->ready;
+	return p + x->nready;
+}
+
+void emit_make_ready(struct enc *x, u8 s0)
+{
+	u8 bytes[ENC_MAX] = { 0 };
+	struct emitter e = { .p = bytes, .limit = bytes + sizeof(bytes) };
+	struct enc head = *x;
+	u32 n;
+
+	head.imm_len = 0;
+	head.imm = 0;
+	x->ready_whole = !x->is_mem || x->ea.base != s0;
+	if (!x->ready_whole)
+		head.ea.disp = 1;
+	emit_any(&e, &head);
+	n = e.p - bytes - !x->ready_whole;
+	if (x->vex || x->evex || n > sizeof(x->ready))
+		return;
+	for (u32 i = 0; i < n; i++)
+		x->ready |= (u64)bytes[i] << 8 * i;
+	x->nready = n;
+}
+
 void emit_any(struct emitter *e, const struct enc *x)
 {
 	u8 *p = e->p;
 
 	if (!emit_fits(e))
 		return;
+	if (x->nready) {
+		e->p = immediate(ready(p, x), x);
+		return;
+	}
 	p = opcode_prefix(p, x);
 	*p++ = x->no_modrm ? x->opcode | (x->rm & 7) : x->opcode;
 	if (x->is_mem)

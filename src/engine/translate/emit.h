@@ -86,11 +86,18 @@ struct enc {
 	bool zeroing;		/* EVEX.z */
 	bool evex_b; /* broadcast; rounding control or suppressed exceptions of registers */
 	u8 imm_len;
+	u8 nready; /* bytes of ready; 0: none */
+	bool ready_whole;
+	/* The bytes in front of the immediate, if they were put together before; if not ready_whole,
+	 * those in front of a displacement of one byte from S0. */
+	u64 ready;
 	u64 imm;
 };
 
 /* As emit_insn() and emit_rm(), for instructions of which the compiler knows little. */
 void emit_any(struct emitter *e, const struct enc *x);
+/* Puts x->ready together, if there is room for it. */
+void emit_make_ready(struct enc *x, u8 s0);
 void emit_rm_any(struct emitter *e, bool w, u8 opcode, u8 reg, struct ea ea);
 /* What was emitted, or will be patched, at this place is not the same in another process. */
 void emit_fixup(struct emitter *e, const u8 *at, enum fixup_kind kind, u32 index);

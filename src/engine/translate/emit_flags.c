@@ -200,14 +200,13 @@ void trans_flags_learn(const struct trans *t, struct decoded *d)
 		d->keeps = FL_ARITH;
 }
 
-void trans_flags_classify(const struct trans *t, struct scan *s)
+void trans_flags_classify(const struct trans *t, struct scan *s, const struct decoded *d)
 {
-	const struct decoded *d = t->decoded;
 	bool all = s->ends || trans_system_candidate(t, d);
 
 	s->recipe = d->recipe;
 	if (d->recipe_has_imm) {
-		s64 imm = t->insn.ops[1].imm;
+		s64 imm = s->insn.ops[1].imm;
 
 		s->recipe.imm = imm;
 		if (imm != (s32)imm)
@@ -222,21 +221,18 @@ void trans_flags_classify(const struct trans *t, struct scan *s)
 void trans_flags_analyse(struct trans *t)
 {
 	u16 live = FL_ARITH, exposed = 0;
+	/* Observation runs before every instruction and needs them saved. */
+	u16 always = t->mode & MODE_OBSERVE_MEMORY ? FL_ARITH : 0;
 
 	for (u32 i = t->nscan; i-- > 0;) {
 		struct scan *s = &t->scan[i];
+		bool changes = s->writes | s->keeps;
 
 		s->merges = s->keeps & (live | exposed);
-		if (s->writes || s->keeps) {
-			live = s->merges ? s->keeps : 0;
-			exposed = 0;
-		}
-		live |= s->reads;
-		if (t->mode & MODE_OBSERVE_MEMORY)
-			live = FL_ARITH; /* observation runs before every instruction and needs them
-					    saved */
-		if (s->may_fault)
-			exposed = FL_ARITH;
+		live = changes ? -(u16)s->merges & s->keeps : live;
+		exposed = changes ? 0 : exposed;
+		live |= s->reads | always;
+		exposed |= -(u16)s->may_fault & FL_ARITH;
 		s->live = live;
 		s->exposed = exposed;
 	}

@@ -138,6 +138,14 @@ static void note_place(struct trans *t, const struct native *n)
 	place->recipe = trans_recipe(t);
 }
 
+/* The instruction at hand left its flags in the host's. */
+static void flags_left(struct trans *t)
+{
+	t->flags = FLAGS_IN_HOST;
+	t->recipe = t->scan[t->at].recipe;
+	t->recipe_at = t->at;
+}
+
 /* Nothing between the loads and the stores but the instruction itself may touch flags or temps. */
 void emit_native(struct trans *t, const struct native *n)
 {
@@ -161,11 +169,8 @@ void emit_native(struct trans *t, const struct native *n)
 		emit_rm(&t->e, true, OP_MOV_LOAD, COUNTDOWN, countdown);
 	if (n->rsp_delta)
 		emit_stack_move(t, n->rsp_delta);
-	if (n->writes_flags) {
-		t->flags = FLAGS_IN_HOST;
-		t->recipe = t->scan[t->at].recipe;
-		t->recipe_at = t->at;
-	}
+	if (n->writes_flags)
+		flags_left(t);
 }
 
 /* A scratch register for one more operand. */
@@ -353,11 +358,10 @@ static bool has_is4(const struct trans *t)
 /* They end the instruction. */
 static u64 immediate_of(const struct trans *t, u32 len)
 {
-	u64 imm = 0;
+	u64 word = *(const bytes_word *)&t->insn.bytes[t->insn.len - len];
 
-	for (u32 i = 0; i < len; i++)
-		imm |= (u64)t->insn.bytes[t->insn.len - len + i] << (8 * i);
-	return imm;
+	_Static_assert(offsetof(struct insn, bytes) + INSN_MAX + 8 <= sizeof(struct insn), "read");
+	return word & (len < 8 ? BIT(8 * len) - 1 : ~0ull);
 }
 
 static void immediate_fields(const struct trans *t, struct enc *x)
@@ -518,7 +522,13 @@ static bool build(const struct trans *t, struct native *n)
 
 void trans_native_learn(const struct trans *t, struct decoded *d)
 {
-	d->native = allowed(t) && build(t, &d->as_native);
+	struct native *n = &d->as_native;
+
+	d->native = allowed(t) && build(t, n);
+	if (!d->native)
+		return;
+	emit_make_ready(&n->x, S0);
+	d->bare = n->x.nready && n->x.ready_whole && !n->ntemps && !n->wrap_rax && !n->rsp_delta;
 }
 
 bool trans_native_build(const struct trans *t, struct native *n)
@@ -529,6 +539,32 @@ bool trans_native_build(const struct trans *t, struct native *n)
 	if (n->x.imm_len && d->head_length)
 		n->x.imm = immediate_of(t, n->x.imm_len);
 	return d->native;
+}
+
+bool emit_native_bare(struct trans *t)
+{
+	const struct decoded *d = t->decoded;
+	const struct scan *s = &t->scan[t->at];
+	const struct enc *x = &d->as_native.x;
+	struct place *place = &t->places[t->index];
+	u8 *p;
+
+	if (!d->bare)
+		return false;
+	if (s->reads || s->merges)
+		emit_flags_restore(t);
+	place->flags |= t->flags == FLAGS_IN_HOST ? PLACE_FLAGS_IN_HOST : 0;
+	place->recipe = trans_recipe(t);
+	if (emit_fits(&t->e)) {
+		p = t->e.p;
+		*(u64_unaligned *)p = x->ready;
+		p += x->nready;
+		*(u64_unaligned *)p = d->head_length ? immediate_of(t, x->imm_len) : x->imm;
+		t->e.p = p + x->imm_len;
+	}
+	if (s->writes || s->keeps)
+		flags_left(t);
+	return true;
 }
 
 void trans_native_flags(const struct trans *t, struct native *n)

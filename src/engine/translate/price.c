@@ -38,9 +38,14 @@ void price_init(struct pricing *p, enum model_set set)
 	p->work = (struct pipe_work *)(p + 1);
 }
 
+static struct pipe_need *need_of(const struct trans *t, const struct decoded *d)
+{
+	return &t->eng->decoder->need[d->need];
+}
+
 void trans_price_learn(const struct trans *t, struct decoded *d)
 {
-	pipe_need(t->eng->pricing->core, t->zi, t->zops, d->need);
+	pipe_need(t->eng->pricing->core, t->zi, t->zops, need_of(t, d));
 	d->priced = true;
 }
 
@@ -66,7 +71,7 @@ static bool price_kept(struct trans *t, struct decoded *d, const u8 *bytes, u32 
 	struct pricing *p = t->eng->pricing;
 
 	if (!d->priced && decode_bytes(t, bytes, n, rip)) {
-		pipe_need(p->core, &p->zi, p->zops, d->need);
+		pipe_need(p->core, &p->zi, p->zops, need_of(t, d));
 		d->priced = true;
 	}
 	return d->priced;
@@ -118,7 +123,7 @@ static bool piece_at(struct trans *t, u32 i, u32 at, struct pipe_piece *piece)
 		return false;
 	d = decoder_find(t->eng->decoder, bytes, n, trans_decode_mode(t));
 	if (d && price_kept(t, d, bytes, n, rip))
-		*piece = (struct pipe_piece){ .need = d->need,
+		*piece = (struct pipe_piece){ .need = need_of(t, d),
 					      .length = d->insn.len,
 					      .jump = decoder_immediate(d, bytes, n) };
 	else if (!decode_piece(t, i, bytes, n, rip, piece))
@@ -132,7 +137,7 @@ static bool piece_at(struct trans *t, u32 i, u32 at, struct pipe_piece *piece)
 static struct pipe_piece piece_of(struct trans *t, const struct scan *s)
 {
 	price_kept(t, s->decoded, s->insn.bytes, s->insn.len, s->rip);
-	return (struct pipe_piece){ .need = s->decoded->need,
+	return (struct pipe_piece){ .need = need_of(t, s->decoded),
 				    .at = page_offset(t, s->offset),
 				    .length = s->insn.len };
 }

@@ -104,25 +104,34 @@ static void learn(struct trans *t, struct decoded *d)
 	d->known = true;
 }
 
-/* The instruction at hand, decoded. */
-static void classify(struct trans *t, struct scan *s)
+/* Of most instructions all is known, and they are not made those at hand. */
+static void look_closer(struct trans *t, struct scan *s, struct decoded *d)
+{
+	insn_copy(&t->insn, &s->insn);
+	if (!d->known)
+		learn(t, d);
+	s->insn.weight = d->insn.weight;
+	s->vector = trans_gate_vector(t);
+	if (t->insn.is_branch && t->insn.ops[0].kind == OPERAND_IMM)
+		branch_ways(t, s);
+}
+
+/* An instruction that was decoded. */
+static inline void classify(struct trans *t, struct scan *s)
 {
 	struct decoded *d = t->decoded;
 
-	if (!d->known)
-		learn(t, d);
+	s->vector = -1;
+	if (!d->known || !d->always_there || s->insn.is_branch)
+		look_closer(t, s, d);
 	s->continues = s->inverted = false;
-	s->vector = d->always_there ? -1 : trans_gate_vector(t);
 	s->ends =
-		s->vector >= 0 || t->insn.is_branch || !(d->plain || trans_system_candidate(t, d));
+		s->vector >= 0 || s->insn.is_branch || !(d->plain || trans_system_candidate(t, d));
 	s->quiet = d->quiet;
 	s->may_fault = d->may_fault;
 	s->stores = d->stores;
 	s->regs_written = d->regs_written;
-	trans_flags_classify(t, s);
-	if (t->insn.is_branch && t->insn.ops[0].kind == OPERAND_IMM)
-		branch_ways(t, s);
-	insn_copy(&s->insn, &t->insn);
+	trans_flags_classify(t, s, d);
 	s->decoded = d;
 }
 
@@ -187,17 +196,17 @@ static void expect(struct trans *t, u32 at)
 	decoder_prefetch(t->eng->decoder, rest, n, at, t->decode_mode, &t->ahead);
 }
 
-static enum decode_result decode(struct trans *t, const u8 *bytes, u32 n, u32 at)
+static enum decode_result decode(struct trans *t, struct scan *s, const u8 *bytes, u32 n, u32 at)
 {
 	u32 mode = t->decode_mode;
 
-	if (decoder_recall_ahead(t->eng->decoder, bytes, n, at, t->rip, mode, &t->ahead, &t->insn,
+	if (decoder_recall_ahead(t->eng->decoder, bytes, n, at, t->rip, mode, &t->ahead, &s->insn,
 				 &t->decoded))
 		return DECODE_OK;
 	fpu_save(t->cpu);
 	t->zi = &t->eng->decoder->zi;
 	t->zops = t->eng->decoder->zops;
-	return decoder_decode(t->eng->decoder, bytes, n, t->rip, mode, &t->insn, &t->decoded);
+	return decoder_decode(t->eng->decoder, bytes, n, t->rip, mode, &s->insn, &t->decoded);
 }
 
 u32 trans_room_in_segment(const struct trans *t, u64 rip)
@@ -207,7 +216,9 @@ u32 trans_room_in_segment(const struct trans *t, u64 rip)
 	return !(t->mode & MODE_CODE64) && left < INSN_MAX ? (u32)left : INSN_MAX;
 }
 
-static enum step scan_one(struct trans *t, struct scan *s, enum guest_fault *fault)
+static enum step scan_again(struct trans *t, struct scan *s, enum guest_fault *fault);
+
+static inline enum step scan_one(struct trans *t, struct scan *s, enum guest_fault *fault)
 {
 	u32 at = (t->block->gpa & ~PAGE_MASK) + t->offset;
 	u8 copy[INSN_MAX];
@@ -220,7 +231,7 @@ static enum step scan_one(struct trans *t, struct scan *s, enum guest_fault *fau
 	expect(t, at);
 	s->rip = t->rip;
 	s->offset = t->offset;
-	switch (decode(t, bytes, n < room ? n : room, at)) {
+	switch (decode(t, s, bytes, n < room ? n : room, at)) {
 	case DECODE_OK:
 		classify(t, s);
 		return STEP_TAKEN;
@@ -240,7 +251,12 @@ static enum step scan_one(struct trans *t, struct scan *s, enum guest_fault *fau
 	if (source_spans(t))
 		return host_fault(t, fault);
 	step = open_tail(t, fault);
-	return step == STEP_TAKEN ? scan_one(t, s, fault) : step;
+	return step == STEP_TAKEN ? scan_again(t, s, fault) : step;
+}
+
+static enum step scan_again(struct trans *t, struct scan *s, enum guest_fault *fault)
+{
+	return scan_one(t, s, fault);
 }
 
 static bool page_left(const struct trans *t)
@@ -421,8 +437,10 @@ enum scan_result scan_block(struct trans *t, enum guest_fault *fault)
 			t->nscan++;
 			break;
 		}
-		t->offset += t->insn.len;
-		t->rip = trans_next_rip(t);
+		t->offset += s->insn.len;
+		t->rip += s->insn.len;
+		if (!(t->mode & MODE_CODE64))
+			t->rip = (u32)t->rip;
 	}
 	t->nside_exits = 0;
 	return SCAN_OK;

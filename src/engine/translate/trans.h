@@ -94,12 +94,13 @@ struct decoded {
 	u8 unit;		       /* trans_gate_unit() */
 	u8 disp_operand, imm_operand;  /* which has the constant; NO_OPERAND: none */
 	u8 lazy;		       /* enum stack_lazy */
+	bool bare;		       /* emit_native_bare() can emit it */
 	u16 reads, writes, keeps;
 	u16 regs_written;
 	struct recipe recipe; /* as in struct scan, but for the immediate */
 	bool recipe_has_imm;
-	bool priced; /* `need` is known: price.c */
-	struct pipe_need *need;
+	bool priced; /* decoder->need[need] is known: price.c */
+	u16 need;
 	struct insn insn; /* the instruction as it was first decoded */
 	struct native as_native;
 } __attribute__((aligned(64)));
@@ -123,8 +124,8 @@ struct decoder {
 	struct decoded uncached[BLOCK_INSNS + 1];
 	struct decoded entry[DECODED_MAX];
 	struct decoded invalid; /* stands for bytes that are no instruction */
-	/* Of the entries, for those who count cycles. */
-	struct pipe_need uncached_need[BLOCK_INSNS + 1], need[DECODED_MAX], invalid_need;
+	/* Of entry[], uncached[] and `invalid`, for those who count cycles. */
+	struct pipe_need need[DECODED_MAX + BLOCK_INSNS + 2];
 	/* The instruction that Zydis decoded last. */
 	ZydisDecodedInstruction zi;
 	ZydisDecodedOperand zops[ZYDIS_MAX_OPERAND_COUNT];
@@ -418,7 +419,7 @@ void trans_price_learn(const struct trans *t, struct decoded *d); /* of the inst
 
 /* emit_flags.c */
 void trans_flags_learn(const struct trans *t, struct decoded *d); /* of the instruction at hand */
-void trans_flags_classify(const struct trans *t, struct scan *s);
+void trans_flags_classify(const struct trans *t, struct scan *s, const struct decoded *d);
 void trans_flags_analyse(struct trans *t); /* of the block */
 /* Before code that destroys the host's flags: saves them if they are live */
 void emit_flags_keep(struct trans *t);
@@ -460,6 +461,8 @@ void emit_share_keep(struct trans *t, struct native *n);
 
 /* emit_native.c */
 void emit_native(struct trans *t, const struct native *n);
+/* The instruction at hand, if nothing but flags and registers is to be taken care of. */
+bool emit_native_bare(struct trans *t);
 /* false: its operands cannot be renamed */
 bool trans_native_build(const struct trans *t, struct native *n);
 void trans_native_learn(const struct trans *t, struct decoded *d);

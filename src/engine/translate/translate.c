@@ -158,9 +158,12 @@ static u32 access_size(const struct trans *t, const struct operand *mem)
 
 static bool native(struct trans *t)
 {
-	const struct operand *mem = trans_memory_operand(t);
+	const struct operand *mem;
 	struct native n;
 
+	if (emit_native_bare(t))
+		return true;
+	mem = trans_memory_operand(t);
 	if (!trans_native_build(t, &n))
 		return false;
 	trans_native_flags(t, &n);
@@ -194,6 +197,7 @@ bool emit_insn_bit_string(struct trans *t)
 	n.ntemps = 1;
 	n.spill_countdown = false;
 	n.x.reg = S1;
+	n.x.nready = 0;
 	emit_flags_keep(t);
 	emit_address(t, mem, S0);
 	emit_guest_get(t, offset->reg, S1);
