@@ -216,8 +216,7 @@ static inline void copy_bytes(struct insn *insn, const u8 *bytes, u32 n)
 _Static_assert(INSN_MAX == 15, "copy_bytes()");
 
 /* Copies the decoded instruction, with the constants of the n bytes at hand. */
-static inline void fill_in(const struct decoded *d, const u8 *bytes, u32 n, u64 rip,
-			   struct insn *insn)
+void decoder_fill_in(const struct decoded *d, const u8 *bytes, u32 n, u64 rip, struct insn *insn)
 {
 	insn_copy(insn, &d->insn);
 	copy_bytes(insn, bytes, n);
@@ -312,7 +311,7 @@ static bool stands_for_all(const struct decoder *decoder, struct decoded *d, con
 
 	if (!d->head_length || !find_constants(decoder, d))
 		return false;
-	fill_in(d, bytes, n, rip, &again);
+	decoder_fill_in(d, bytes, n, rip, &again);
 	return same_constants(&again, &d->insn);
 }
 
@@ -342,6 +341,7 @@ static struct decoded *keep_uncached(struct decoder *decoder, const struct decod
 void decoder_make_room(struct decoder *decoder, u32 insns)
 {
 	decoder->nuncached = 0;
+	decoder->ahead.n = 0;
 	if (decoder->n + insns <= DECODED_MAX)
 		return;
 	bytes_fill(decoder->bucket, 0, sizeof(decoder->bucket));
@@ -396,9 +396,9 @@ static void prefetch_entry(const struct decoded *d)
 		__builtin_prefetch((const u8 *)d + line);
 }
 
-void decoder_prefetch(const struct decoder *decoder, const u8 *bytes, u32 n, u32 at, u32 mode,
-		      struct heads *ahead)
+void decoder_prefetch(struct decoder *decoder, const u8 *bytes, u32 n, u32 at, u32 mode)
 {
+	struct heads *ahead = &decoder->ahead;
 	struct opcode opcode = { 0 };
 	u32 found = 0;
 
@@ -429,13 +429,14 @@ void decoder_prefetch(const struct decoder *decoder, const u8 *bytes, u32 n, u32
 }
 
 /* Heads are those of the bytes that were guessed from, so that one that begins here is the one. */
-static const struct head *next_head(struct heads *ahead, u32 at)
+static inline const struct head *next_head(struct heads *ahead, u32 at)
 {
-	while (ahead->next < ahead->n && ahead->head[ahead->next].at < at)
-		ahead->next++;
-	return ahead->next < ahead->n && ahead->head[ahead->next].at == at
-		       ? &ahead->head[ahead->next]
-		       : NULL;
+	u32 i = ahead->next;
+
+	while (i < ahead->n && ahead->head[i].at < at)
+		i++;
+	ahead->next = i + 1;
+	return i < ahead->n && ahead->head[i].at == at ? &ahead->head[i] : NULL;
 }
 
 struct decoded *decoder_find(struct decoder *decoder, const u8 *bytes, u32 n, u32 mode)
@@ -453,23 +454,21 @@ s64 decoder_immediate(const struct decoded *d, const u8 *bytes, u32 n)
 bool decoder_recall(struct decoder *decoder, const u8 *bytes, u32 n, u64 rip, u32 mode,
 		    struct insn *insn, struct decoded **which)
 {
-	struct heads none = { 0 };
-
-	return decoder_recall_ahead(decoder, bytes, n, 0, rip, mode, &none, insn, which);
-}
-
-bool decoder_recall_ahead(struct decoder *decoder, const u8 *bytes, u32 n, u32 at, u64 rip,
-			  u32 mode, struct heads *ahead, struct insn *insn, struct decoded **which)
-{
-	const struct head *head = next_head(ahead, at);
-	struct decoded *d = head ? find(decoder, head, n, mode)
-				 : decoder_find(decoder, bytes, n, mode);
+	struct decoded *d = decoder_find(decoder, bytes, n, mode);
 
 	if (!d)
 		return false;
-	fill_in(d, bytes, n, rip, insn);
+	decoder_fill_in(d, bytes, n, rip, insn);
 	*which = d;
 	return true;
+}
+
+struct decoded *decoder_recall_ahead(struct decoder *decoder, const u8 *bytes, u32 n, u32 at,
+				     u32 mode)
+{
+	const struct head *head = next_head(&decoder->ahead, at);
+
+	return head ? find(decoder, head, n, mode) : decoder_find(decoder, bytes, n, mode);
 }
 
 enum decode_result decoder_decode(struct decoder *decoder, const u8 *bytes, u32 n, u64 rip,

@@ -118,40 +118,93 @@ static u64 cut(u64 value, u8 size)
 	return size == 4 ? (u32)value : value;
 }
 
-/* What an instruction leaves in its first operand, a register; false: not known. */
+/* What an instruction leaves in its first operand, a register. */
+enum share_leaves {
+	LEAVES_UNKNOWN,
+	LEAVES_CONSTANT,
+	LEAVES_COPY,
+	LEAVES_ZERO,
+	LEAVES_SUM,
+	LEAVES_DIFFERENCE,
+	LEAVES_INCREMENTED,
+	LEAVES_DECREMENTED,
+	LEAVES_ADDRESS, /* if it has no index that varies */
+	/* Not there, but in RSP: */
+	LEAVES_PUSHED,
+	LEAVES_POPPED,
+};
+
+/* Which access it has. */
+enum share_access {
+	ACCESS_NONE, /* or several, or one that cannot be shared */
+	ACCESS_PUSHED,
+	ACCESS_POPPED,
+	ACCESS_OPERAND, /* this plus the number of the operand */
+};
+
 static bool result(const struct known *known, const struct scan *s, struct value *out)
 {
 	const struct operand *to = &s->insn.ops[0], *by = &s->insn.ops[1];
-	bool imm = by->kind == OPERAND_IMM;
 	struct access a;
 
-	if (!is_whole(to))
-		return false;
-	switch (insn_facts(&s->insn)->result) {
-	case RESULT_MOVE:
-		*out = imm ? constant(cut(by->imm, to->size)) : known_reg(known, by->reg);
-		return imm || (to->size == 8 && is_register(by, 8));
-	case RESULT_XOR:
+	switch ((enum share_leaves)s->decoded->leaves) {
+	case LEAVES_CONSTANT:
+		*out = constant(cut(by->imm, to->size));
+		return true;
+	case LEAVES_COPY:
+		*out = known_reg(known, by->reg);
+		return true;
+	case LEAVES_ZERO:
 		*out = constant(0);
-		return is_register(by, to->size) && by->reg == to->reg;
-	case RESULT_ADD:
+		return true;
+	case LEAVES_SUM:
 		*out = plus(known->reg[to->reg], by->imm);
-		return to->size == 8 && imm;
-	case RESULT_SUB:
+		return true;
+	case LEAVES_DIFFERENCE:
 		*out = plus(known->reg[to->reg], -(u64)by->imm);
-		return to->size == 8 && imm;
-	case RESULT_INC:
+		return true;
+	case LEAVES_INCREMENTED:
 		*out = plus(known->reg[to->reg], 1);
-		return to->size == 8;
-	case RESULT_DEC:
+		return true;
+	case LEAVES_DECREMENTED:
 		*out = plus(known->reg[to->reg], -1ull);
-		return to->size == 8;
-	case RESULT_LEA:
+		return true;
+	case LEAVES_ADDRESS:
 		a = locate(known, by);
 		*out = a.at;
-		return to->size == 8 && s->insn.addrsize == 8 && is_constant(a.index);
+		return is_constant(a.index);
 	default:
 		return false;
+	}
+}
+
+static enum share_leaves leaves_in_register(const struct insn *insn)
+{
+	const struct operand *to = &insn->ops[0], *by = &insn->ops[1];
+	bool imm = by->kind == OPERAND_IMM, wide = to->size == 8;
+
+	if (!is_whole(to))
+		return LEAVES_UNKNOWN;
+	switch (insn_facts(insn)->result) {
+	case RESULT_MOVE:
+		return imm			     ? LEAVES_CONSTANT
+		       : wide && is_register(by, 8) ? LEAVES_COPY
+						     : LEAVES_UNKNOWN;
+	case RESULT_XOR:
+		return is_register(by, to->size) && by->reg == to->reg ? LEAVES_ZERO
+								       : LEAVES_UNKNOWN;
+	case RESULT_ADD:
+		return wide && imm ? LEAVES_SUM : LEAVES_UNKNOWN;
+	case RESULT_SUB:
+		return wide && imm ? LEAVES_DIFFERENCE : LEAVES_UNKNOWN;
+	case RESULT_INC:
+		return wide ? LEAVES_INCREMENTED : LEAVES_UNKNOWN;
+	case RESULT_DEC:
+		return wide ? LEAVES_DECREMENTED : LEAVES_UNKNOWN;
+	case RESULT_LEA:
+		return wide && insn->addrsize == 8 ? LEAVES_ADDRESS : LEAVES_UNKNOWN;
+	default:
+		return LEAVES_UNKNOWN;
 	}
 }
 
@@ -160,18 +213,17 @@ static bool shareable_seg(const struct operand *op)
 	return op->seg != FS && op->seg != GS;
 }
 
-/* How stack instructions move the stack pointer; false: it is not one. */
-static bool moves_stack(const struct scan *s, u64 *delta)
+static enum share_leaves leaves(const struct insn *insn)
 {
-	switch (insn_facts(&s->insn)->stack) {
+	switch (insn_facts(insn)->stack) {
 	case STACK_PUSH:
-		*delta = -(u64)s->insn.opsize;
-		return true;
+		return LEAVES_PUSHED;
 	case STACK_POP:
-		*delta = s->insn.opsize;
-		return s->insn.ops[0].kind == OPERAND_REG && s->insn.ops[0].reg != RSP;
+		if (insn->ops[0].kind == OPERAND_REG && insn->ops[0].reg != RSP)
+			return LEAVES_POPPED;
+		/* fall through */
 	default:
-		return false;
+		return leaves_in_register(insn);
 	}
 }
 
@@ -179,14 +231,15 @@ static bool moves_stack(const struct scan *s, u64 *delta)
 static void follow(struct known *known, const struct scan *s)
 {
 	struct value left;
-	bool has_result = result(known, s, &left);
 	u16 written = s->regs_written;
-	u64 delta;
 
-	if (moves_stack(s, &delta)) {
-		known->reg[RSP] = plus(known->reg[RSP], delta);
+	if (s->decoded->leaves >= LEAVES_PUSHED) {
+		u64 size = s->insn.opsize;
+
+		known->reg[RSP] = plus(known->reg[RSP],
+				       s->decoded->leaves == LEAVES_PUSHED ? -size : size);
 		written &= ~BIT(RSP);
-	} else if (has_result) {
+	} else if (result(known, s, &left)) {
 		known->reg[s->insn.ops[0].reg] = left;
 		written &= ~BIT(s->insn.ops[0].reg);
 	}
@@ -203,42 +256,76 @@ static struct access stack_access(const struct known *known, u64 delta, u8 size,
 				.write = write };
 }
 
-/* The one access of an instruction; false: it has none, or several, or one that cannot
- * be shared. */
-static bool access_of(const struct known *known, const struct scan *s, struct access *a)
+static u8 access_of_operand(const struct insn *insn, const struct decoded *d, u8 number)
 {
-	const struct insn_facts *facts = insn_facts(&s->insn);
-	const struct operand *mem = NULL;
-	u8 opsize = s->insn.opsize;
+	const struct operand *mem = &insn->ops[number];
 
-	for (u32 i = 0; i < s->insn.nops; i++)
-		if (s->insn.ops[i].kind == OPERAND_MEM)
-			mem = &s->insn.ops[i];
-	switch (facts->stack) {
+	if (d->quiet || insn_facts(insn)->result == RESULT_LEA || !mem->size || mem->size > 64 ||
+	    mem->index_cls == REG_VEC || insn->addrsize != 8 || !shareable_seg(mem) || insn->far)
+		return ACCESS_NONE;
+	if (d->category == ZYDIS_CATEGORY_SHA)
+		return ACCESS_NONE; /* misaligned ones must reach the slow path: emit_memory.c */
+	if (d->category == ZYDIS_CATEGORY_BITBYTE && insn->ops[1].kind == OPERAND_REG)
+		return ACCESS_NONE; /* a bit string: the operand lies elsewhere */
+	return ACCESS_OPERAND + number;
+}
+
+static u8 access_of(const struct insn *insn, const struct decoded *d)
+{
+	u8 number = NO_OPERAND;
+
+	for (u32 i = 0; i < insn->nops; i++)
+		if (insn->ops[i].kind == OPERAND_MEM)
+			number = i;
+	switch (insn_facts(insn)->stack) {
 	case STACK_PUSH:
-		*a = stack_access(known, -(u64)opsize, opsize, true);
-		return !mem;
+		return number == NO_OPERAND ? ACCESS_PUSHED : ACCESS_NONE;
 	case STACK_POP:
 	case STACK_RETURN:
-		*a = stack_access(known, 0, opsize, false);
-		return !mem && !s->insn.far;
+		return number == NO_OPERAND && !insn->far ? ACCESS_POPPED : ACCESS_NONE;
 	case STACK_FRAME:
-		return false;
+		return ACCESS_NONE;
 	default:
-		break;
+		return number == NO_OPERAND ? ACCESS_NONE : access_of_operand(insn, d, number);
 	}
-	if (s->quiet || facts->result == RESULT_LEA || !mem || !mem->size || mem->size > 64 ||
-	    mem->index_cls == REG_VEC || s->insn.addrsize != 8 || !shareable_seg(mem) ||
-	    s->insn.far)
+}
+
+/* Has it an operand in memory, or does it use the stack? */
+static bool may_access(const struct insn *insn)
+{
+	return insn_facts(insn)->stack != STACK_NONE || insn->ops[0].kind == OPERAND_MEM ||
+	       insn->ops[1].kind == OPERAND_MEM || insn->nops > 2;
+}
+
+void trans_share_learn(const struct trans *t, struct decoded *d)
+{
+	d->access = access_of(&t->insn, d);
+	d->leaves = leaves(&t->insn);
+	d->may_access = may_access(&t->insn);
+}
+
+/* False: it has none that may be shared. */
+static bool find_access(const struct known *known, const struct scan *s, struct access *a)
+{
+	const struct operand *mem;
+	u8 opsize = s->insn.opsize;
+
+	switch (s->decoded->access) {
+	case ACCESS_NONE:
 		return false;
-	if (s->decoded->category == ZYDIS_CATEGORY_SHA)
-		return false; /* misaligned ones must reach the slow path: emit_memory.c */
-	if (s->decoded->category == ZYDIS_CATEGORY_BITBYTE && s->insn.ops[1].kind == OPERAND_REG)
-		return false; /* a bit string: the operand lies elsewhere */
-	*a = locate(known, mem);
-	a->size = mem->size;
-	a->write = mem->written;
-	return true;
+	case ACCESS_PUSHED:
+		*a = stack_access(known, -(u64)opsize, opsize, true);
+		return true;
+	case ACCESS_POPPED:
+		*a = stack_access(known, 0, opsize, false);
+		return true;
+	default:
+		mem = &s->insn.ops[s->decoded->access - ACCESS_OPERAND];
+		*a = locate(known, mem);
+		a->size = mem->size;
+		a->write = mem->written;
+		return true;
+	}
 }
 
 /* Invariant 1. *lo: from the leader's address to the access; the group stays within GROUP_SPAN. */
@@ -303,17 +390,12 @@ static bool sharing_allowed(const struct trans *t)
 	       !(t->mode & (MODE_STEP | MODE_ALIGN | MODE_OBSERVE_MEMORY | MODE_UNSHARED));
 }
 
-/* Instructions with an operand in memory, or which use the stack: all that have an access. */
 static u32 count_accesses(const struct trans *t)
 {
 	u32 n = 0;
 
-	for (u32 i = 0; i < t->nscan; i++) {
-		const struct insn *insn = &t->scan[i].insn;
-
-		n += insn_facts(insn)->stack != STACK_NONE || insn->ops[0].kind == OPERAND_MEM ||
-		     insn->ops[1].kind == OPERAND_MEM || insn->nops > 2;
-	}
+	for (u32 i = 0; i < t->nscan; i++)
+		n += t->scan[i].decoded->may_access;
 	return n;
 }
 
@@ -331,7 +413,7 @@ static void find_groups(struct trans *t)
 
 		if (s->vector >= 0 || trans_system_candidate(t, s->decoded))
 			break; /* invariant 4: it may change the mode */
-		if (access_of(&known, s, &a))
+		if (find_access(&known, s, &a))
 			assign(t, leader, i, &a);
 		follow(&known, s);
 	}

@@ -96,6 +96,7 @@ static void learn(struct trans *t, struct decoded *d)
 	d->unit = trans_gate_unit(t);
 	d->always_there = trans_gate_never(t);
 	d->lazy = trans_stack_learn(t);
+	trans_share_learn(t, d);
 	trans_native_learn(t, d);
 	d->plain = trans_translatable(t);
 	trans_flags_learn(t, d);
@@ -111,7 +112,7 @@ static void look_closer(struct trans *t, struct scan *s, struct decoded *d)
 	if (!d->known)
 		learn(t, d);
 	s->insn.weight = d->insn.weight;
-	s->vector = trans_gate_vector(t);
+	s->vector = d->always_there ? -1 : trans_gate_vector(t);
 	if (t->insn.is_branch && t->insn.ops[0].kind == OPERAND_IMM)
 		branch_ways(t, s);
 }
@@ -143,7 +144,7 @@ static void raise_here(struct trans *t, struct scan *s, int vector)
 	s->offset = t->offset;
 }
 
-enum step { STEP_TAKEN, STEP_END_HERE, STEP_FAULT, STEP_FULL };
+enum step { STEP_TAKEN, STEP_AGAIN, STEP_END_HERE, STEP_FAULT, STEP_FULL };
 
 /* The second page of an instruction that crosses. */
 static enum step open_tail(struct trans *t, enum guest_fault *fault)
@@ -193,16 +194,18 @@ static void expect(struct trans *t, u32 at)
 		return;
 	t->prefetched_line = at / 64 + 1;
 	rest = source_rest(t, at, &n);
-	decoder_prefetch(t->eng->decoder, rest, n, at, t->decode_mode, &t->ahead);
+	decoder_prefetch(t->eng->decoder, rest, n, at, t->decode_mode);
 }
 
 static enum decode_result decode(struct trans *t, struct scan *s, const u8 *bytes, u32 n, u32 at)
 {
 	u32 mode = t->decode_mode;
 
-	if (decoder_recall_ahead(t->eng->decoder, bytes, n, at, t->rip, mode, &t->ahead, &s->insn,
-				 &t->decoded))
+	t->decoded = decoder_recall_ahead(t->eng->decoder, bytes, n, at, mode);
+	if (t->decoded) {
+		decoder_fill_in(t->decoded, bytes, n, t->rip, &s->insn);
 		return DECODE_OK;
+	}
 	fpu_save(t->cpu);
 	t->zi = &t->eng->decoder->zi;
 	t->zops = t->eng->decoder->zops;
@@ -216,8 +219,7 @@ u32 trans_room_in_segment(const struct trans *t, u64 rip)
 	return !(t->mode & MODE_CODE64) && left < INSN_MAX ? (u32)left : INSN_MAX;
 }
 
-static enum step scan_again(struct trans *t, struct scan *s, enum guest_fault *fault);
-
+/* STEP_AGAIN: now that its second page is open. */
 static inline enum step scan_one(struct trans *t, struct scan *s, enum guest_fault *fault)
 {
 	u32 at = (t->block->gpa & ~PAGE_MASK) + t->offset;
@@ -251,12 +253,7 @@ static inline enum step scan_one(struct trans *t, struct scan *s, enum guest_fau
 	if (source_spans(t))
 		return host_fault(t, fault);
 	step = open_tail(t, fault);
-	return step == STEP_TAKEN ? scan_again(t, s, fault) : step;
-}
-
-static enum step scan_again(struct trans *t, struct scan *s, enum guest_fault *fault)
-{
-	return scan_one(t, s, fault);
+	return step == STEP_TAKEN ? STEP_AGAIN : step;
 }
 
 static bool page_left(const struct trans *t)
@@ -418,12 +415,14 @@ enum scan_result scan_block(struct trans *t, enum guest_fault *fault)
 	decoder_make_room(t->eng->decoder, BLOCK_INSNS);
 	t->special = false;
 	t->prefetched_line = t->iteration = 0;
-	t->ahead.n = t->ahead.next = 0;
 	t->decode_mode = trans_decode_mode(t);
 	for (t->nscan = 0; t->nscan < limit && !page_left(t) && !segment_left(t); t->nscan++) {
 		struct scan *s = &t->scan[t->nscan];
-		enum step step = scan_one(t, s, fault);
+		enum step step;
 
+		do
+			step = scan_one(t, s, fault);
+		while (step == STEP_AGAIN);
 		if (step == STEP_FULL)
 			return SCAN_FULL;
 		if (step == STEP_FAULT)

@@ -95,8 +95,11 @@ struct decoded {
 	u8 disp_operand, imm_operand;  /* which has the constant; NO_OPERAND: none */
 	u8 lazy;		       /* enum stack_lazy */
 	bool bare;		       /* emit_native_bare() can emit it */
+	u8 access;		       /* for emit_share.c: enum share_access */
 	u16 reads, writes, keeps;
 	u16 regs_written;
+	u8 leaves;	      /* for emit_share.c: enum share_leaves */
+	bool may_access;      /* memory, for emit_share.c */
 	struct recipe recipe; /* as in struct scan, but for the immediate */
 	bool recipe_has_imm;
 	bool priced; /* decoder->need[need] is known: price.c */
@@ -116,24 +119,6 @@ _Static_assert(sizeof(struct decoded) == 5 * 64, "all of them are read, so few l
 #define DECODED_BITS 15
 #define DECODED_MAX  24576
 
-/* Of one processor. */
-struct decoder {
-	u16 bucket[1u << DECODED_BITS]; /* first in entry[], from 1; 0: none */
-	u32 n, nuncached;		/* entries in use, of entry[] and of the array before it */
-	/* Instructions of the current block that are not kept. */
-	struct decoded uncached[BLOCK_INSNS + 1];
-	struct decoded entry[DECODED_MAX];
-	struct decoded invalid; /* stands for bytes that are no instruction */
-	/* Of entry[], uncached[] and `invalid`, for those who count cycles. */
-	struct pipe_need need[DECODED_MAX + BLOCK_INSNS + 2];
-	/* The instruction that Zydis decoded last. */
-	ZydisDecodedInstruction zi;
-	ZydisDecodedOperand zops[ZYDIS_MAX_OPERAND_COUNT];
-};
-
-/* Before a block of so many instructions: entries stay valid until the next call. */
-void decoder_make_room(struct decoder *decoder, u32 insns);
-
 /* By which an instruction is known: decoder.c. */
 struct head {
 	u64 bytes;
@@ -150,18 +135,38 @@ struct heads {
 	struct head head[HEADS_AHEAD];
 };
 
+/* Of one processor. */
+struct decoder {
+	struct heads ahead; /* of the line that was prefetched last */
+	u16 bucket[1u << DECODED_BITS]; /* first in entry[], from 1; 0: none */
+	u32 n, nuncached;		/* entries in use, of entry[] and of the array before it */
+	/* Instructions of the current block that are not kept. */
+	struct decoded uncached[BLOCK_INSNS + 1];
+	struct decoded entry[DECODED_MAX];
+	struct decoded invalid; /* stands for bytes that are no instruction */
+	/* Of entry[], uncached[] and `invalid`, for those who count cycles. */
+	struct pipe_need need[DECODED_MAX + BLOCK_INSNS + 2];
+	/* The instruction that Zydis decoded last. */
+	ZydisDecodedInstruction zi;
+	ZydisDecodedOperand zops[ZYDIS_MAX_OPERAND_COUNT];
+};
+
+/* Before a block of so many instructions: entries stay valid until the next call. */
+void decoder_make_room(struct decoder *decoder, u32 insns);
+
 /* These bytes, at an offset of the page, will be decoded soon: prefetches their entries. */
-void decoder_prefetch(const struct decoder *decoder, const u8 *bytes, u32 n, u32 at, u32 mode,
-		      struct heads *ahead);
+void decoder_prefetch(struct decoder *decoder, const u8 *bytes, u32 n, u32 at, u32 mode);
 /* The entry of these bytes, or NULL: they were not decoded before; and their immediate. */
 struct decoded *decoder_find(struct decoder *decoder, const u8 *bytes, u32 n, u32 mode);
 s64 decoder_immediate(const struct decoded *d, const u8 *bytes, u32 n);
-/* Finds the entry of these bytes; false: they were not decoded before. */
+/* Finds the entry of these bytes; false: they were not decoded before. They are at an offset of the
+ * page, by which their head may be known already. */
+struct decoded *decoder_recall_ahead(struct decoder *decoder, const u8 *bytes, u32 n, u32 at,
+				     u32 mode);
+/* Fills in the instruction of an entry, with the constants of the n bytes at hand. */
+void decoder_fill_in(const struct decoded *d, const u8 *bytes, u32 n, u64 rip, struct insn *insn);
 bool decoder_recall(struct decoder *decoder, const u8 *bytes, u32 n, u64 rip, u32 mode,
 		    struct insn *insn, struct decoded **which);
-/* The same for bytes at an offset, whose head may be among those ahead. */
-bool decoder_recall_ahead(struct decoder *decoder, const u8 *bytes, u32 n, u32 at, u64 rip,
-			  u32 mode, struct heads *ahead, struct insn *insn, struct decoded **which);
 /* As decode_insn(), and keeps the result. Not with guest vector state live. */
 enum decode_result decoder_decode(struct decoder *decoder, const u8 *bytes, u32 n, u64 rip,
 				  u32 mode, struct insn *insn, struct decoded **which);
@@ -343,7 +348,6 @@ struct trans {
 	struct insn *copies[BLOCK_INSNS + 1]; /* instructions that C executes */
 	u32 ncopies;
 	u32 prefetched_line; /* the line passed to decoder_prefetch() last, from 1 */
-	struct heads ahead;  /* of this line */
 	u32 decode_mode;     /* trans_decode_mode(), while scanning */
 	struct insn insn;
 	struct decoded *decoded;
@@ -445,6 +449,7 @@ void emit_access_operand(struct trans *t, const struct operand *op, u32 size, u3
 void emit_stubs(struct trans *t);
 
 /* emit_share.c */
+void trans_share_learn(const struct trans *t, struct decoded *d); /* of the instruction at hand */
 void trans_share_analyse(struct trans *t);
 bool trans_share_leads(const struct trans *t);	 /* is the access at hand a group's leader? */
 bool trans_share_follows(const struct trans *t); /* is it a member that is not the leader? */
