@@ -337,6 +337,7 @@ struct engine {
 	struct profile *profile; /* base/profile.h; NULL: none */
 	struct kept_buffer kept; /* kept_block.c */
 	u64 kept_page;		 /* the common hash of the last page that was looked for */
+	bool recall_failed;	 /* the last block that was looked for was not kept */
 	u32 last_mapping;	 /* the last number of a mapping given */
 	u64 news_ready;		 /* bytes of the news that are mapped, as code_ready */
 	u64 *profiled;		 /* the counter of the block that was visited last */

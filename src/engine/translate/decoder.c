@@ -341,7 +341,6 @@ static struct decoded *keep_uncached(struct decoder *decoder, const struct decod
 void decoder_make_room(struct decoder *decoder, u32 insns)
 {
 	decoder->nuncached = 0;
-	decoder->ahead.n = 0;
 	if (decoder->n + insns <= DECODED_MAX)
 		return;
 	bytes_fill(decoder->bucket, 0, sizeof(decoder->bucket));
@@ -396,16 +395,20 @@ static void prefetch_entry(const struct decoded *d)
 		__builtin_prefetch((const u8 *)d + line);
 }
 
-void decoder_prefetch(struct decoder *decoder, const u8 *bytes, u32 n, u32 at, u32 mode)
+void decoder_expect_none(struct decoder *decoder)
+{
+	decoder->ahead.n = decoder->ahead.next = 0;
+}
+
+u32 decoder_prefetch(struct decoder *decoder, const u8 *bytes, u32 n, u32 at, u32 mode)
 {
 	struct heads *ahead = &decoder->ahead;
 	struct opcode opcode = { 0 };
-	u32 found = 0;
+	u32 first = ahead->n, found = first, i = 0;
 
-	ahead->n = ahead->next = 0;
 	if (!(mode & MODE_CODE64))
-		return;
-	for (u32 i = 0; i < n && found < HEADS_AHEAD && !(opcode.facts & ENDS);) {
+		return 0;
+	while (i < n && found < HEADS_AHEAD && !(opcode.facts & ENDS)) {
 		struct head *head = &ahead->head[found];
 
 		head->length = head_length(bytes + i, n - i, &opcode);
@@ -420,12 +423,13 @@ void decoder_prefetch(struct decoder *decoder, const u8 *bytes, u32 n, u32 at, u
 	}
 	ahead->n = found;
 	/* Of a bucket with several entries, the last one. */
-	for (u32 i = 0; i < found; i++) {
-		u16 number = decoder->bucket[ahead->head[i].bucket];
+	for (u32 k = first; k < found; k++) {
+		u16 number = decoder->bucket[ahead->head[k].bucket];
 
 		if (number)
 			prefetch_entry(&decoder->entry[number - 1]);
 	}
+	return found < HEADS_AHEAD && !(opcode.facts & ENDS) ? at + i : 0;
 }
 
 /* Heads are those of the bytes that were guessed from, so that one that begins here is the one. */

@@ -583,7 +583,12 @@ bool kept_block_recall(struct trans *t)
 	t->keeps = kept->news;
 	fixups_clear(&t->fixups);
 	t->e.fixups = t->keeps ? &t->fixups : NULL;
-	if (t->eng->translating_hot || !kept_find(kept, t->key, &t->eng->kept) || !recall(t))
+	/* Where one block was not kept, the next is not either. */
+	if (t->eng->recall_failed)
+		scan_expect(t);
+	t->eng->recall_failed = t->eng->translating_hot ||
+				!kept_find(kept, t->key, &t->eng->kept) || !recall(t);
+	if (t->eng->recall_failed)
 		return false;
 	if (!(t->mode & MODE_UNSHARED))
 		recall_following(t);

@@ -184,17 +184,37 @@ u32 trans_decode_mode(const struct trans *t)
 	return mode;
 }
 
-/* Once a line: prefetches the entries of all its instructions. */
-static void expect(struct trans *t, u32 at)
-{
-	const u8 *rest;
-	u32 n;
+#define LINE 64
 
-	if (at / 64 + 1 == t->prefetched_line)
-		return;
-	t->prefetched_line = at / 64 + 1;
-	rest = source_rest(t, at, &n);
-	decoder_prefetch(t->eng->decoder, rest, n, at, t->decode_mode);
+/* Prefetches the entries of the instructions that follow each other from here on, in this line and
+ * the next, to where the block seems to end. */
+static void look_ahead(struct trans *t, u32 at)
+{
+	struct decoder *decoder = t->eng->decoder;
+	u32 end = (at | (LINE - 1)) + 1, next;
+
+	t->ahead_from = at;
+	decoder_expect_none(decoder);
+	next = decoder_prefetch(decoder, source_at(t, at), end - at, at, t->decode_mode);
+	if (next && end < PAGE_SIZE && source_load(t, end, end + LINE)) {
+		end += LINE;
+		decoder_prefetch(decoder, source_at(t, next), end - next, next, t->decode_mode);
+	}
+	t->ahead_to = end;
+}
+
+static inline void expect(struct trans *t, u32 at)
+{
+	if (at < t->ahead_from || at >= t->ahead_to)
+		look_ahead(t, at);
+}
+
+void scan_expect(struct trans *t)
+{
+	u32 at = t->block->gpa & ~PAGE_MASK;
+
+	if (source_load(t, at, at + 1))
+		expect(t, at);
 }
 
 static enum decode_result decode(struct trans *t, struct scan *s, const u8 *bytes, u32 n, u32 at)
@@ -414,8 +434,7 @@ enum scan_result scan_block(struct trans *t, enum guest_fault *fault)
 
 	decoder_make_room(t->eng->decoder, BLOCK_INSNS);
 	t->special = false;
-	t->prefetched_line = t->iteration = 0;
-	t->decode_mode = trans_decode_mode(t);
+	t->iteration = 0;
 	for (t->nscan = 0; t->nscan < limit && !page_left(t) && !segment_left(t); t->nscan++) {
 		struct scan *s = &t->scan[t->nscan];
 		enum step step;

@@ -43,9 +43,8 @@ static bool load_line(struct source *s, u32 which, u32 line)
 	return true;
 }
 
-const u8 *source_rest(const struct trans *t, u32 offset, u32 *n)
+const u8 *source_at(const struct trans *t, u32 offset)
 {
-	*n = LINE - offset % LINE;
 	return t->source.copy[offset / PAGE_SIZE]->bytes + offset % PAGE_SIZE;
 }
 

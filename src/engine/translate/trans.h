@@ -154,8 +154,10 @@ struct decoder {
 /* Before a block of so many instructions: entries stay valid until the next call. */
 void decoder_make_room(struct decoder *decoder, u32 insns);
 
-/* These bytes, at an offset of the page, will be decoded soon: prefetches their entries. */
-void decoder_prefetch(struct decoder *decoder, const u8 *bytes, u32 n, u32 at, u32 mode);
+/* These bytes, at an offset of the page, will be decoded soon: prefetches their entries. Returns the
+ * offset at which to go on with more bytes; 0: nowhere. */
+u32 decoder_prefetch(struct decoder *decoder, const u8 *bytes, u32 n, u32 at, u32 mode);
+void decoder_expect_none(struct decoder *decoder); /* forgets which those were */
 /* The entry of these bytes, or NULL: they were not decoded before; and their immediate. */
 struct decoded *decoder_find(struct decoder *decoder, const u8 *bytes, u32 n, u32 mode);
 s64 decoder_immediate(const struct decoded *d, const u8 *bytes, u32 n);
@@ -347,8 +349,8 @@ struct trans {
 	struct fixups fixups;
 	struct insn *copies[BLOCK_INSNS + 1]; /* instructions that C executes */
 	u32 ncopies;
-	u32 prefetched_line; /* the line passed to decoder_prefetch() last, from 1 */
-	u32 decode_mode;     /* trans_decode_mode(), while scanning */
+	u32 ahead_from, ahead_to; /* offsets in the page between which decoder_prefetch() looked */
+	u32 decode_mode; /* trans_decode_mode() */
 	struct insn insn;
 	struct decoded *decoded;
 	const ZydisDecodedInstruction *zi; /* NULL once the instruction's properties are known */
@@ -413,6 +415,7 @@ u32 trans_decode_mode(const struct trans *t);
 /* How many bytes an instruction may have before it leaves its code segment. */
 u32 trans_room_in_segment(const struct trans *t, u64 rip);
 enum scan_result scan_block(struct trans *t, enum guest_fault *fault);
+void scan_expect(struct trans *t); /* the block is likely to be decoded: prefetches for it */
 /* Would a hot block continue after its last branch? */
 bool scan_could_continue(const struct trans *t);
 void scan_select(struct trans *t, u32 i); /* makes instruction i the one at hand */
@@ -543,8 +546,8 @@ bool source_open(struct trans *t, u32 which, gpa_t gpa, const u8 *host); /* fals
 u32 source_bytes(struct trans *t, u32 offset, u8 *out);
 /* The same, where they are, or else copied to out; how many in *n. */
 const u8 *source_view(struct trans *t, u32 offset, u8 *out, u32 *n);
-/* The rest, from offset, of a line that has been read. */
-const u8 *source_rest(const struct trans *t, u32 offset, u32 *n);
+/* The byte at an offset, and what is after it in lines that have been read. */
+const u8 *source_at(const struct trans *t, u32 offset);
 bool source_spans(const struct trans *t); /* has the second page been opened? */
 /* The lines of the first page that have these bytes. */
 static inline u64 source_lines(u32 from, u32 to)

@@ -511,6 +511,9 @@ struct block *translate(struct cpu *cpu, u32 mode, gpa_t gpa, const u8 *host,
 	t.rsp_pending = 0;
 	t.source = (struct source){ 0 };
 	t.ncopies = 0;
+	t.ahead_from = t.ahead_to = 0;
+	t.decode_mode = trans_decode_mode(&t);
+	decoder_expect_none(eng->decoder);
 	if (!source_open(&t, 0, gpa, host))
 		return NULL;
 	if (kept_block_recall(&t))
