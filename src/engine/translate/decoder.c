@@ -29,10 +29,10 @@
 #define IMM_TEST_8 4 /* as the first two, for two of eight instructions */
 #define IMM_TEST   5
 
-#define ALU(row)                                                  \
-	[(row) + 0 ...(row) + 3] = MODRM, [(row) + 4] = IMM_8,    \
-	[(row) + 5] = IMM_WORD, [(row) + 8 ...(row) + 11] = MODRM, \
-	[(row) + 12] = IMM_8, [(row) + 13] = IMM_WORD
+#define ALU(row)                                                                       \
+	[(row) + 0 ...(row) + 3] = MODRM, [(row) + 4] = IMM_8, [(row) + 5] = IMM_WORD, \
+			      [(row) + 8 ...(row) + 11] = MODRM, [(row) + 12] = IMM_8, \
+			      [(row) + 13] = IMM_WORD
 
 static const u8 one_byte[256] = {
 	ALU(0x00),
@@ -74,30 +74,14 @@ static const u8 one_byte[256] = {
 };
 
 static const u8 two_bytes[256] = {
-	[0x00 ... 0x04] = MODRM,
-	[0x0a] = MODRM,
-	[0x0c ... 0x2f] = MODRM,
-	[0x38 ... 0x39] = MODRM,
-	[0x3a] = MODRM | IMM_8,
-	[0x3b ... 0x6f] = MODRM,
-	[0x70 ... 0x73] = MODRM | IMM_8,
-	[0x74 ... 0x76] = MODRM,
-	[0x78 ... 0x7f] = MODRM,
-	[0x80 ... 0x8f] = ENDS,
-	[0x90 ... 0x9f] = MODRM,
-	[0xa3] = MODRM,
-	[0xa4] = MODRM | IMM_8,
-	[0xa5 ... 0xa7] = MODRM,
-	[0xab] = MODRM,
-	[0xac] = MODRM | IMM_8,
-	[0xad ... 0xb9] = MODRM,
-	[0xba] = MODRM | IMM_8,
-	[0xbb ... 0xc1] = MODRM,
-	[0xc2] = MODRM | IMM_8,
-	[0xc3] = MODRM,
-	[0xc4 ... 0xc6] = MODRM | IMM_8,
-	[0xc7] = MODRM,
-	[0xd0 ... 0xff] = MODRM,
+	[0x00 ... 0x04] = MODRM,	 [0x0a] = MODRM,	  [0x0c ... 0x2f] = MODRM,
+	[0x38 ... 0x39] = MODRM,	 [0x3a] = MODRM | IMM_8,  [0x3b ... 0x6f] = MODRM,
+	[0x70 ... 0x73] = MODRM | IMM_8, [0x74 ... 0x76] = MODRM, [0x78 ... 0x7f] = MODRM,
+	[0x80 ... 0x8f] = ENDS,		 [0x90 ... 0x9f] = MODRM, [0xa3] = MODRM,
+	[0xa4] = MODRM | IMM_8,		 [0xa5 ... 0xa7] = MODRM, [0xab] = MODRM,
+	[0xac] = MODRM | IMM_8,		 [0xad ... 0xb9] = MODRM, [0xba] = MODRM | IMM_8,
+	[0xbb ... 0xc1] = MODRM,	 [0xc2] = MODRM | IMM_8,  [0xc3] = MODRM,
+	[0xc4 ... 0xc6] = MODRM | IMM_8, [0xc7] = MODRM,	  [0xd0 ... 0xff] = MODRM,
 };
 
 /* What is at the end of a head. */

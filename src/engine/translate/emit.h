@@ -88,8 +88,8 @@ struct enc {
 	u8 imm_len;
 	u8 nready; /* bytes of ready; 0: none */
 	bool ready_whole;
-	/* The bytes in front of the immediate, if they were put together before; if not ready_whole,
-	 * those in front of a displacement of one byte from S0. */
+	/* The bytes in front of the immediate, if they were put together before; if not
+	 * ready_whole, those in front of a displacement of one byte from S0. */
 	u64 ready;
 	u64 imm;
 };

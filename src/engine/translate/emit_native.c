@@ -546,15 +546,13 @@ bool emit_native_bare(struct trans *t)
 	const struct decoded *d = t->decoded;
 	const struct scan *s = &t->scan[t->at];
 	const struct enc *x = &d->as_native.x;
-	struct place *place = &t->places[t->index];
 	u8 *p;
 
 	if (!d->bare)
 		return false;
 	if (s->reads || s->merges)
 		emit_flags_restore(t);
-	place->flags |= t->flags == FLAGS_IN_HOST ? PLACE_FLAGS_IN_HOST : 0;
-	place->recipe = trans_recipe(t);
+	note_place(t, &d->as_native);
 	if (emit_fits(&t->e)) {
 		p = t->e.p;
 		*(u64_unaligned *)p = x->ready;

@@ -187,9 +187,9 @@ static enum share_leaves leaves_in_register(const struct insn *insn)
 		return LEAVES_UNKNOWN;
 	switch (insn_facts(insn)->result) {
 	case RESULT_MOVE:
-		return imm			     ? LEAVES_CONSTANT
+		return imm			    ? LEAVES_CONSTANT
 		       : wide && is_register(by, 8) ? LEAVES_COPY
-						     : LEAVES_UNKNOWN;
+						    : LEAVES_UNKNOWN;
 	case RESULT_XOR:
 		return is_register(by, to->size) && by->reg == to->reg ? LEAVES_ZERO
 								       : LEAVES_UNKNOWN;
@@ -236,8 +236,8 @@ static void follow(struct known *known, const struct scan *s)
 	if (s->decoded->leaves >= LEAVES_PUSHED) {
 		u64 size = s->insn.opsize;
 
-		known->reg[RSP] = plus(known->reg[RSP],
-				       s->decoded->leaves == LEAVES_PUSHED ? -size : size);
+		known->reg[RSP] =
+			plus(known->reg[RSP], s->decoded->leaves == LEAVES_PUSHED ? -size : size);
 		written &= ~BIT(RSP);
 	} else if (result(known, s, &left)) {
 		known->reg[s->insn.ops[0].reg] = left;

@@ -48,8 +48,8 @@ static bool addressed_by_stack(const struct trans *t)
 
 u8 trans_stack_learn(const struct trans *t)
 {
-	if (trans_stack_known(t) && (t->insn.opsize != 8 || t->insn.id == INSN_LEAVE ||
-				     t->insn.ops[0].kind == OPERAND_MEM))
+	if (trans_stack_known(t) &&
+	    (t->insn.opsize != 8 || t->insn.id == INSN_LEAVE || t->insn.ops[0].kind == OPERAND_MEM))
 		return LAZY_NEVER;
 	if (addressed_by_stack(t))
 		return LAZY_BY_DISPLACEMENT;

@@ -586,8 +586,8 @@ bool kept_block_recall(struct trans *t)
 	/* Where one block was not kept, the next is not either. */
 	if (t->eng->recall_failed)
 		scan_expect(t);
-	t->eng->recall_failed = t->eng->translating_hot ||
-				!kept_find(kept, t->key, &t->eng->kept) || !recall(t);
+	t->eng->recall_failed =
+		t->eng->translating_hot || !kept_find(kept, t->key, &t->eng->kept) || !recall(t);
 	if (t->eng->recall_failed)
 		return false;
 	if (!(t->mode & MODE_UNSHARED))

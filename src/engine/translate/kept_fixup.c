@@ -29,7 +29,7 @@ static u32 moved_by(const struct trans *t)
 }
 
 /* Kinds whose 32 bits become the index: 0, if it is unused. */
-#define INDEX_32                                                                             \
+#define INDEX_32                                                                       \
 	(BIT(FIXUP_BLOCK32) | BIT(FIXUP_NUMBER) | BIT(FIXUP_LINK32) | BIT(FIXUP_KEY) | \
 	 BIT(FIXUP_HEAT))
 
