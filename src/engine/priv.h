@@ -313,7 +313,7 @@ struct engine {
 	u32 last_mode[NSPACES]; /* index of the mode looked up last */
 	/* With LEAVE_FAULT: why; FAULT_NONE: the instruction completed. */
 	enum guest_fault leave_fault;
-	bool translating_hot;	   /* the block being translated will be a hot one */
+	bool recall_failed, translating_hot; /* the last block was not kept; this one will be hot */
 	bool reexecute;		   /* with LEAVE_FAULT: re-execute the instruction; no fault */
 	struct slow_state pending; /* between slow_access() and slow_commit() */
 	bool has_rorx;		   /* the host executes RORX */
@@ -337,7 +337,6 @@ struct engine {
 	struct profile *profile; /* base/profile.h; NULL: none */
 	struct kept_buffer kept; /* kept_block.c */
 	u64 kept_page;		 /* the common hash of the last page that was looked for */
-	bool recall_failed;	 /* the last block that was looked for was not kept */
 	u32 last_mapping;	 /* the last number of a mapping given */
 	u64 news_ready;		 /* bytes of the news that are mapped, as code_ready */
 	u64 *profiled;		 /* the counter of the block that was visited last */

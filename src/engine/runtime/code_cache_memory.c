@@ -353,7 +353,6 @@ void cache_populate(struct cpu *cpu)
 static void ask_for_huge_pages(struct engine *eng)
 {
 	eng->huge_meta = !madvise(eng->meta + HUGE_PAGE, META_SIZE - HUGE_PAGE, MADV_HUGEPAGE);
-	madvise(eng->decoder, sizeof(*eng->decoder), MADV_HUGEPAGE);
 }
 
 int cache_create(struct engine *eng)

@@ -107,7 +107,10 @@ static bool linkable_guarded(const struct trans *t)
 
 void emit_block_link(struct trans *t, u64 target, u8 *site, bool apart)
 {
-	t->links[t->nlinks++] = (struct link){ .site = site, .rip = target, .unshared = apart };
+	struct link *link = trans_new_link(&t->links[t->nlinks++], target);
+
+	link->site = site;
+	link->unshared = apart;
 }
 
 static struct ea mapped(const struct trans *t, u64 target)
@@ -132,14 +135,14 @@ static u8 *begin_link_stub(struct trans *t)
  * code. */
 static void end_guarded(struct trans *t, u64 target)
 {
-	struct link *link = &t->links[t->nlinks++];
+	struct link *link = trans_new_link(&t->links[t->nlinks++], target);
 
 	emit_insn(&t->e, &(struct enc){ .opcode = 0x81,
 					.reg = GROUP_CMP,
 					.is_mem = true,
 					.ea = mapped(t, target),
 					.imm_len = 4 });
-	*link = (struct link){ .rip = target, .guard = t->e.p - 4 };
+	link->guard = t->e.p - 4;
 	link->site = emit_jcc(&t->e, CC_E);
 	link->stub = begin_link_stub(t);
 	emit_mov_imm(&t->e, S0, target);

@@ -546,7 +546,6 @@ bool emit_native_bare(struct trans *t)
 	const struct decoded *d = t->decoded;
 	const struct scan *s = &t->scan[t->at];
 	const struct enc *x = &d->as_native.x;
-	u8 *p;
 
 	if (!d->bare)
 		return false;
@@ -554,11 +553,10 @@ bool emit_native_bare(struct trans *t)
 		emit_flags_restore(t);
 	note_place(t, &d->as_native);
 	if (emit_fits(&t->e)) {
-		p = t->e.p;
-		*(u64_unaligned *)p = x->ready;
-		p += x->nready;
-		*(u64_unaligned *)p = d->head_length ? immediate_of(t, x->imm_len) : x->imm;
-		t->e.p = p + x->imm_len;
+		*(u64_unaligned *)t->e.p = x->ready;
+		t->e.p += x->nready;
+		*(u64_unaligned *)t->e.p = d->head_length ? immediate_of(t, x->imm_len) : x->imm;
+		t->e.p += x->imm_len;
 	}
 	if (s->writes || s->keeps)
 		flags_left(t);

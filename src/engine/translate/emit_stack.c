@@ -101,14 +101,33 @@ void emit_stack_pointer(struct trans *t, u8 dest, u8 from, s32 delta)
 	emit_rm(&t->e, wide, OP_LEA, dest, ea_base(from, delta));
 }
 
+/* The bytes that emit_make_ready() would find. */
+static void make_move_ready(struct enc *x)
+{
+	u32 rex = 0x41 | x->w << 3 | (x->reg >> 3) << 2;
+	u64 bytes = rex | (u32)x->opcode << 8 | (0x45 | (u32)(x->reg & 7) << 3) << 16;
+
+	x->ready = x->p66 ? bytes << 8 | 0x66 : bytes;
+	x->nready = 3 + x->p66;
+}
+
+_Static_assert(S0 == R13, "make_move_ready()");
+
 struct native trans_native_move(u8 opcode, u8 reg, u8 size)
 {
-	return (struct native){ .x = { .p66 = size == 2,
-				       .w = size == 8,
-				       .opcode = opcode,
-				       .reg = reg,
-				       .is_mem = true,
-				       .ea = { .base = S0, .index = NO_BASE, .scale = 1 } } };
+	static const struct native move = {
+		.x = { .is_mem = true, .ea = { .base = S0, .index = NO_BASE, .scale = 1 } }
+	};
+	struct native n;
+
+	/* Compilers clear a struct of this size by REP STOS, which takes longer. */
+	bytes_copy_words(&n, &move, sizeof(n));
+	n.x.p66 = size == 2;
+	n.x.w = size == 8;
+	n.x.opcode = opcode;
+	n.x.reg = reg;
+	make_move_ready(&n.x);
+	return n;
 }
 
 void emit_push_value(struct trans *t, struct temp value, u8 size)

@@ -367,20 +367,15 @@ static bool sound(const struct kept_block *k, const struct tables *from)
 	return true;
 }
 
-/* One by one: compilers clear a struct by REP STOS, which takes longer. */
 static void make_link(const struct engine *eng, struct link *link, const struct kept_link *from,
 		      u8 *code)
 {
+	trans_new_link(link, from->rip);
 	link->site = code + from->site;
 	link->guard = from->guard ? code + from->guard : NULL;
 	link->stub = code + from->stub;
-	link->rip = from->rip;
-	*link_misses(eng, link) = 0;
-	link->times_linked = 0;
 	link->unshared = from->unshared;
-	link->to = NULL;
-	link->next_in = NULL;
-	link->prev_in = NULL;
+	*link_misses(eng, link) = 0;
 }
 
 static bool make_links(struct trans *t, const struct kept_block *k, const struct kept_link *from)
@@ -426,12 +421,7 @@ static bool make_tables(struct trans *t, const struct kept_block *k, const struc
 
 static void begin_block(struct trans *t, u64 rip, gpa_t gpa)
 {
-	*t->block = (struct block){ .rip = rip,
-				    .gpa = gpa,
-				    .gpa2 = NO_GPA,
-				    .mode = t->mode,
-				    .limit = code_limit(t->cpu, t->mode),
-				    .code = t->eng->code_next };
+	trans_begin_block(t, rip, gpa);
 	t->source.used[0] = 0;
 	t->ncopies = 0;
 }

@@ -272,6 +272,19 @@ static inline u32 meta_offset(const struct trans *t, const void *meta)
 	return (u32)((const u8 *)meta - t->eng->meta);
 }
 
+/* One by one: compilers clear a struct by REP STOS, which takes longer. */
+static inline struct link *trans_new_link(struct link *link, u64 target)
+{
+	link->site = link->guard = link->stub = NULL;
+	link->rip = target;
+	link->times_linked = 0;
+	link->unshared = false;
+	link->to = NULL;
+	link->next_in = NULL;
+	link->prev_in = NULL;
+	return link;
+}
+
 /* scan.c: decodes the instructions of the block. */
 enum scan_result { SCAN_OK, SCAN_FAULT, SCAN_FULL };
 u32 trans_decode_mode(const struct trans *t);
@@ -403,6 +416,7 @@ void emit_observe_log(struct trans *t, u8 *from); /* from: the jump taken if the
 void emit_observe_stubs(struct trans *t);
 
 /* source.c */
+void source_begin(struct source *s);
 bool source_open(struct trans *t, u32 which, gpa_t gpa, const u8 *host); /* false: cache full */
 /* Up to 15 bytes at an offset from the first page's start; how many, 0 if the program's memory
  * faults. */
@@ -456,6 +470,9 @@ void emit_passthrough(struct trans *t, const struct insn *insn);
 bool trans_system_candidate(const struct trans *t, const struct decoded *d);
 bool trans_system_learn(const struct insn *insn); /* for struct decoded */
 void emit_system_shadow_ends(struct trans *t);
+
+/* translate.c: t->block as it is at first. */
+void trans_begin_block(struct trans *t, u64 rip, gpa_t gpa);
 
 /* translate.c: copies that live as long as the block, of data and of the instruction at hand; NULL:
  * cache full. */

@@ -473,6 +473,19 @@ static bool finish(struct trans *t, u8 *count)
 	return true;
 }
 
+void trans_begin_block(struct trans *t, u64 rip, gpa_t gpa)
+{
+	struct block *b = t->block;
+
+	bytes_clear_words(b, sizeof(*b));
+	b->rip = rip;
+	b->gpa = gpa;
+	b->gpa2 = NO_GPA;
+	b->mode = t->mode;
+	b->limit = code_limit(t->cpu, t->mode);
+	b->code = t->eng->code_next;
+}
+
 struct block *translate(struct cpu *cpu, u32 mode, gpa_t gpa, const u8 *host,
 			enum guest_fault *fault)
 {
@@ -484,20 +497,15 @@ struct block *translate(struct cpu *cpu, u32 mode, gpa_t gpa, const u8 *host,
 	*fault = FAULT_NONE;
 	if (!block || !cache_room(eng))
 		return NULL;
-	*block = (struct block){ .rip = cpu->rip,
-				 .gpa = gpa,
-				 .gpa2 = NO_GPA,
-				 .mode = mode,
-				 .limit = code_limit(cpu, mode),
-				 .code = eng->code_next,
-				 .hot = eng->translating_hot };
 	t.cpu = cpu;
 	t.eng = eng;
 	t.block = block;
+	t.mode = mode;
+	trans_begin_block(&t, cpu->rip, gpa);
+	block->hot = eng->translating_hot;
 	t.e = (struct emitter){ .p = eng->code_next,
 				.limit = eng->code_limit,
 				.start = eng->code_next };
-	t.mode = mode;
 	t.flags = FLAGS_IN_CPU;
 	t.rip = cpu->rip;
 	t.linear_base = mode & MODE_CODE64 ? 0 : cpu->seg[CS].base;
@@ -509,7 +517,7 @@ struct block *translate(struct cpu *cpu, u32 mode, gpa_t gpa, const u8 *host,
 	t.weighs = t.counts || (mode & (MODE_LBR | MODE_OBSERVE_MEMORY | MODE_OBSERVE_BRANCHES));
 	t.shadow = t.rsp_lazy = false;
 	t.rsp_pending = 0;
-	t.source = (struct source){ 0 };
+	source_begin(&t.source);
 	t.ncopies = 0;
 	t.ahead_from = t.ahead_to = 0;
 	t.decode_mode = trans_decode_mode(&t);
