@@ -95,23 +95,34 @@ struct insn {
 	bool evex;
 	u8 mask;   /* EVEX: the opmask register, which is no operand; 0: none */
 	u8 vector; /* VEX and EVEX: vector length in bytes */
+	/* What most instructions have, and what is known of all with their head, is in one line of
+	 * the host's cache: decoder.h. */
+	struct operand ops[INSN_OPERANDS];
 	u8 bytes[INSN_MAX];
 	struct weight weight; /* set by the translator */
-	struct operand ops[INSN_OPERANDS];
 };
+
+_Static_assert(offsetof(struct insn, ops[2]) == 64, "one line of the host's cache");
+
+/* All but bytes and weight. */
+static inline void insn_copy_form(struct insn *to, const struct insn *from)
+{
+	bytes_copy_words(to, from, offsetof(struct insn, ops[2]));
+	for (u32 i = 2; i < from->nops; i++)
+		to->ops[i] = from->ops[i];
+}
 
 /* Copies without the operands that it does not have, of which the first two are empty. Not by an
  * assignment, which compilers make a REP MOVS that takes longer: it is done three times for each
  * instruction that is translated. */
 static inline void insn_copy(struct insn *to, const struct insn *from)
 {
-	_Static_assert(offsetof(struct insn, ops) % 8 == 0 && sizeof(struct operand) % 8 == 0,
-		       "copied in words");
+	const size_t tail = offsetof(struct insn, bytes);
 
-	for (u32 i = 0; i < offsetof(struct insn, ops[2]); i += 8)
-		*(bytes_word *)((u8 *)to + i) = *(const bytes_word *)((const u8 *)from + i);
-	for (u32 i = 2; i < from->nops; i++)
-		to->ops[i] = from->ops[i];
+	_Static_assert(offsetof(struct insn, bytes) % 8 == 0 && sizeof(struct insn) % 8 == 0,
+		       "copied in words");
+	insn_copy_form(to, from);
+	bytes_copy_words((u8 *)to + tail, (const u8 *)from + tail, sizeof(*to) - tail);
 }
 
 /* What samples tell of an instruction. */

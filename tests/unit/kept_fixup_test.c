@@ -185,7 +185,7 @@ static void fixups_are_sorted_by_kind(void **state)
 	(void)state;
 	t->block->gpa = 0x5000;
 	note(mixed, ARRAY_SIZE(mixed));
-	counts = kept_fixup_count(&t->fixups);
+	kept_fixup_count(&t->fixups, &counts);
 	assert_int_equal(counts.all, ARRAY_SIZE(mixed));
 	memset(bytes, 0xcc, sizeof(bytes));
 	kept_fixup_neutralize(t, code, places);

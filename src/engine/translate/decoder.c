@@ -202,7 +202,7 @@ _Static_assert(INSN_MAX == 15, "copy_bytes()");
 /* Copies the decoded instruction, with the constants of the n bytes at hand. */
 void decoder_fill_in(const struct decoded *d, const u8 *bytes, u32 n, u64 rip, struct insn *insn)
 {
-	insn_copy(insn, &d->insn);
+	insn_copy_form(insn, &d->insn);
 	copy_bytes(insn, bytes, n);
 	if (d->disp_operand != NO_OPERAND) {
 		s64 disp = constant(bytes, n, d->disp_at, d->disp_size, true);
@@ -370,13 +370,11 @@ static u32 guess_length(const u8 *bytes, u32 head, const struct opcode *opcode)
 	       (opcode->facts & MODRM ? displacement(modrm) : 0);
 }
 
-/* What is read of an entry, but for the temporary registers of struct native. */
-#define LINES_READ (offsetof(struct decoded, as_native) + offsetof(struct native, temp))
-
 static void prefetch_entry(const struct decoded *d)
 {
-	for (u32 line = 0; line < LINES_READ; line += 64)
-		__builtin_prefetch((const u8 *)d + line);
+	__builtin_prefetch(d);
+	__builtin_prefetch(&d->as_native);
+	__builtin_prefetch(&d->insn);
 }
 
 void decoder_expect_none(struct decoder *decoder)

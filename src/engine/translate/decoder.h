@@ -59,43 +59,48 @@ struct decoded {
 	u16 next;	/* next in its bucket: number in decoder->entry, from 1; 0: last */
 	u8 head_length; /* bytes of head; 0: valid for one instruction only */
 	u8 disp_at, disp_size, imm_at, imm_size; /* in bytes */
-	bool imm_signed;
-	bool from_rip;	      /* the displacement is relative to the next instruction */
-	bool legacy;	      /* not VEX or EVEX */
-	u8 opcode, map;	      /* ZydisOpcodeMap */
-	u8 category, isa_set; /* Zydis' */
-	bool rex_b, rex_w;
+	u8 disp_operand, imm_operand;		 /* which has the constant; NO_OPERAND: none */
+	u8 opcode, map;				 /* ZydisOpcodeMap */
+	u8 category, isa_set;			 /* Zydis' */
+	bool imm_signed : 1;
+	bool from_rip : 1; /* the displacement is relative to the next instruction */
+	bool legacy : 1;   /* not VEX or EVEX */
+	bool rex_b : 1, rex_w : 1;
 	/* The rest is filled in when the instruction is first scanned: learn() of scan.c. The flags
 	 * are masks of FL_ARITH. */
-	bool known;
-	bool may_fault, stores, quiet; /* as in struct scan */
-	bool system;		       /* trans_system_candidate() */
-	bool plain;		       /* trans_translatable in every mode */
-	bool native;		       /* trans_native_build() can rename it */
-	bool always_there;	       /* trans_gate_vector() has nothing against it in any mode */
-	u8 unit;		       /* trans_gate_unit() */
-	u8 disp_operand, imm_operand;  /* which has the constant; NO_OPERAND: none */
-	u8 lazy;		       /* enum stack_lazy */
-	bool bare;		       /* emit_native_bare() can emit it */
-	u8 access;		       /* for emit_share.c: enum share_access */
+	bool known : 1;
+	bool may_fault : 1, stores : 1, quiet : 1; /* as in struct scan */
+	bool system : 1;			   /* trans_system_candidate() */
+	bool plain : 1;				   /* trans_translatable in every mode */
+	bool native : 1;			   /* trans_native_build() can rename it */
+	bool bare : 1;				   /* emit_native_bare() can emit it */
+	bool always_there : 1;			   /* trans_gate_never() */
+	bool may_access : 1;			   /* memory, for emit_share.c */
+	bool recipe_has_imm : 1;
+	bool priced : 1; /* decoder->need[need] is known: price.c */
+	u8 unit;	 /* trans_gate_unit() */
+	u8 lazy;	 /* enum stack_lazy */
+	u8 access;	 /* for emit_share.c: enum share_access */
+	u8 leaves;	 /* for emit_share.c: enum share_leaves */
+	u16 need;
 	u16 reads, writes, keeps;
 	u16 regs_written;
-	u8 leaves;	      /* for emit_share.c: enum share_leaves */
-	bool may_access;      /* memory, for emit_share.c */
 	struct recipe recipe; /* as in struct scan, but for the immediate */
-	bool recipe_has_imm;
-	bool priced; /* decoder->need[need] is known: price.c */
-	u16 need;
-	struct insn insn; /* the instruction as it was first decoded */
-	struct native as_native;
+	retire_exact classes; /* of its weight */
+	struct native as_native __attribute__((aligned(64)));
+	struct insn insn __attribute__((aligned(64))); /* as it was first decoded */
 } __attribute__((aligned(64)));
+
+/* Of most, three lines are read: this much, the native instruction without its temps, and the
+ * instruction with two operands. */
+_Static_assert(offsetof(struct decoded, as_native) == 64 && offsetof(struct native, temp) <= 64 &&
+		       offsetof(struct decoded, insn) == 192,
+	       "decoder_prefetch()");
 
 #define NO_OPERAND 0xff
 
 /* May the guest's RSP be out of date at an instruction that is no branch, or one within a block? */
 enum stack_lazy { LAZY_NEVER, LAZY_BY_DISPLACEMENT, LAZY_ALWAYS };
-
-_Static_assert(sizeof(struct decoded) == 5 * 64, "all of them are read, so few lines are wanted");
 
 /* gcc, started once, has some 20,000 heads. */
 #define DECODED_BITS 15

@@ -185,9 +185,10 @@ static struct recipe recipe_of(const struct trans *t, bool *has_imm)
 void trans_flags_learn(const struct trans *t, struct decoded *d)
 {
 	const ZydisAccessedFlags *f = t->zi->cpu_flags;
+	bool has_imm = false;
 
-	d->recipe_has_imm = false;
-	d->recipe = recipe_of(t, &d->recipe_has_imm);
+	d->recipe = recipe_of(t, &has_imm);
+	d->recipe_has_imm = has_imm;
 	d->reads = d->writes = d->keeps = 0;
 	if (!f)
 		return;

@@ -249,27 +249,31 @@ static u8 complex_number(const struct trans *t)
 	return 0;
 }
 
-static struct kept_block head_of(const struct trans *t)
+/* In its place: copying it would wait for what was stored in parts. */
+static void set_head(const struct trans *t, struct kept_block *k)
 {
 	const struct block *b = t->block;
 
-	return (struct kept_block){ .circumstances = { t->circumstances[0], t->circumstances[1] },
-				    .rip = b->rip,
-				    .mode = neutral_mode(b->mode),
-				    .rsp_moved = b->rsp_moved,
-				    .code_size = t->e.p - b->code,
-				    .source_size = source_size(&t->source),
-				    .ninsns = b->ninsns,
-				    .nfixups = kept_fixup_count(&t->fixups),
-				    .nplaces = b->nplaces,
-				    .nranges = t->source.nranges,
-				    .nlinks = b->nlinks,
-				    .ncopies = t->ncopies,
-				    .nrecipes = b->nrecipes,
-				    .nbranches = b->nbranches,
-				    .complex = complex_number(t),
-				    .hot = b->hot,
-				    .weighed = b->weights };
+	k->circumstances[0] = t->circumstances[0];
+	k->circumstances[1] = t->circumstances[1];
+	k->rip = b->rip;
+	k->mode = neutral_mode(b->mode);
+	k->rsp_moved = b->rsp_moved;
+	k->code_size = t->e.p - b->code;
+	k->source_size = source_size(&t->source);
+	k->ninsns = b->ninsns;
+	k->nplaces = b->nplaces;
+	k->nranges = t->source.nranges;
+	k->nlinks = b->nlinks;
+	k->ncopies = t->ncopies;
+	k->nrecipes = b->nrecipes;
+	k->nbranches = b->nbranches;
+	k->complex = complex_number(t);
+	k->hot = b->hot;
+	k->weighed = b->weights;
+	kept_fixup_count(&t->fixups, &k->nfixups);
+	for (u32 i = 0; i < ARRAY_SIZE(k->unused); i++)
+		k->unused[i] = 0;
 }
 
 static void copy_links(const struct block *b, struct kept_link *to)
@@ -309,17 +313,16 @@ static void copy_code(const struct trans *t, const struct tables *to, u32 size)
 void kept_block_add(struct trans *t)
 {
 	struct kept_buffer *buffer = &t->eng->kept;
-	struct kept_block *k = (struct kept_block *)buffer->body, head;
+	struct kept_block *k = (struct kept_block *)buffer->body;
 	const struct block *b = t->block;
 	struct tables to;
 
 	if (!keepable(t))
 		return;
-	head = head_of(t);
-	if (tables_of(&head).size > KEPT_BODY)
-		return;
-	*k = head;
+	set_head(t, k);
 	to = tables_of(k);
+	if (to.size > KEPT_BODY)
+		return;
 	copy_links(b, to.links);
 	for (u32 i = 0; i < t->ncopies; i++)
 		to.copies[i] = *t->copies[i];

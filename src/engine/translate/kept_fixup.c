@@ -11,13 +11,11 @@
 /* Displacements of line buffers have four bytes, wherever in the page the line is. */
 _Static_assert(PRIV(timing) + (s32)offsetof(struct timing, code_line) > 127, "FIXUP_LINE");
 
-struct kept_fixups kept_fixup_count(const struct fixups *fixups)
+void kept_fixup_count(const struct fixups *fixups, struct kept_fixups *counts)
 {
-	struct kept_fixups counts = { .all = fixups->n };
-
+	counts->all = fixups->n;
 	for (u32 kind = 0; kind < NFIXUP_KINDS; kind++)
-		counts.n[kind] = fixups->counts[kind];
-	return counts;
+		counts->n[kind] = fixups->counts[kind];
 }
 
 /* --- keeping a block --- */

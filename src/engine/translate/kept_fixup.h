@@ -21,7 +21,7 @@ struct kept_code {
 	u32 size;
 };
 
-struct kept_fixups kept_fixup_count(const struct fixups *fixups);
+void kept_fixup_count(const struct fixups *fixups, struct kept_fixups *counts);
 /* Sets the places of all. */
 void kept_fixup_neutralize(const struct trans *t, struct kept_code code, u16 *places);
 /* False: one of them leads out of the code or of the block's tables, which are made; or the

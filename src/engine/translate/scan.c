@@ -87,7 +87,7 @@ static void branch_ways(const struct trans *t, struct scan *s)
 static void learn(struct trans *t, struct decoded *d)
 {
 	trans_count_weigh(t);
-	d->insn.weight = t->insn.weight;
+	d->classes = t->insn.weight.classes;
 	d->quiet = trans_does_nothing(t);
 	d->may_fault = !cannot_fault(t);
 	d->stores = touches_memory(t, ZYDIS_OPERAND_ACTION_MASK_WRITE);
@@ -111,7 +111,6 @@ static void look_closer(struct trans *t, struct scan *s, struct decoded *d)
 	insn_copy(&t->insn, &s->insn);
 	if (!d->known)
 		learn(t, d);
-	s->insn.weight = d->insn.weight;
 	s->vector = d->always_there ? -1 : trans_gate_vector(t);
 	if (t->insn.is_branch && t->insn.ops[0].kind == OPERAND_IMM)
 		branch_ways(t, s);
@@ -125,6 +124,7 @@ static inline void classify(struct trans *t, struct scan *s)
 	s->vector = -1;
 	if (!d->known || !d->always_there || s->insn.is_branch)
 		look_closer(t, s, d);
+	s->insn.weight = (struct weight){ .classes = d->classes };
 	s->continues = s->inverted = false;
 	s->ends =
 		s->vector >= 0 || s->insn.is_branch || !(d->plain || trans_system_candidate(t, d));
