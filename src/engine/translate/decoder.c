@@ -189,7 +189,8 @@ static inline void copy_bytes(struct insn *insn, const u8 *bytes, u32 n)
 	u32 len = insn->len;
 
 	if (n < INSN_MAX) {
-		bytes_copy_few(insn->bytes, bytes, len);
+		for (u32 i = 0; i < INSN_MAX; i++)
+			insn->bytes[i] = i < len ? bytes[i] : 0;
 		return;
 	}
 	*(bytes_word *)insn->bytes = *(const bytes_word *)bytes & first_bytes(len);
