@@ -75,7 +75,6 @@ struct decoded {
 	bool native : 1;			   /* trans_native_build() can rename it */
 	bool bare : 1;				   /* emit_native_bare() can emit it */
 	bool always_there : 1;			   /* trans_gate_never() */
-	bool may_access : 1;			   /* memory, for emit_share.c */
 	bool recipe_has_imm : 1;
 	bool priced : 1; /* decoder->need[need] is known: price.c */
 	u8 unit;	 /* trans_gate_unit() */

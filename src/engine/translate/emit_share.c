@@ -290,18 +290,10 @@ static u8 access_of(const struct insn *insn, const struct decoded *d)
 	}
 }
 
-/* Has it an operand in memory, or does it use the stack? */
-static bool may_access(const struct insn *insn)
-{
-	return insn_facts(insn)->stack != STACK_NONE || insn->ops[0].kind == OPERAND_MEM ||
-	       insn->ops[1].kind == OPERAND_MEM || insn->nops > 2;
-}
-
 void trans_share_learn(const struct trans *t, struct decoded *d)
 {
 	d->access = access_of(&t->insn, d);
 	d->leaves = leaves(&t->insn);
-	d->may_access = may_access(&t->insn);
 }
 
 /* False: it has none that may be shared. */
@@ -395,7 +387,7 @@ static u32 count_accesses(const struct trans *t)
 	u32 n = 0;
 
 	for (u32 i = 0; i < t->nscan; i++)
-		n += t->scan[i].decoded->may_access;
+		n += t->scan[i].decoded->access != ACCESS_NONE;
 	return n;
 }
 
