@@ -34,14 +34,20 @@ static const retire_wanted classes_of[] = {
 #undef CAUSE
 };
 
-static void blame(struct timing *t, u64 ticks, enum cause cause)
+/* The cause is a constant: only the additions are left of it. */
+static inline __attribute__((always_inline)) void blame(struct timing *t, u64 ticks,
+							enum cause cause)
 {
-	for (retire_wanted left = ticks ? classes_of[cause] : 0; left; left &= left - 1)
-		t->count[retire_first(left)] += ticks;
+#define RETIRE(field, NAME, most)                          \
+	if (classes_of[cause] & RETIRE_BIT(RETIRE_##NAME)) \
+		t->count[RETIRE_##NAME] += ticks;
+#include "hwpmu/retire.def"
+#undef RETIRE
 }
 
 /* Takes the part off *ticks. */
-static void blame_part(struct timing *t, u64 *ticks, u64 most, enum cause cause)
+static inline __attribute__((always_inline)) void blame_part(struct timing *t, u64 *ticks, u64 most,
+							     enum cause cause)
 {
 	u64 part = *ticks < most ? *ticks : most;
 
