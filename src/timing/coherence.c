@@ -178,8 +178,9 @@ void coherence_join(struct coherence *c, struct timing *t, u32 index)
 	t->shared = c;
 	t->index = index;
 	t->llc.tags =
-		(u64 *)((struct coherence_entry *)c->memory + COHERENCE_SETS * COHERENCE_WAYS);
-	t->llc_aged = t->llc.tags + (u64)t->llc.sets * t->llc.ways;
+		(u32 *)((struct coherence_entry *)c->memory + COHERENCE_SETS * COHERENCE_WAYS);
+	t->llc_aged = (u64 *)(t->llc.tags + (u64)t->llc.sets * LAST_PLACES);
+	t->llc.youngest = (u8 *)(t->llc_aged + t->llc.sets);
 	for (u32 i = 0; i < TIMING_LINES; i++)
 		t->stale[i] = true;
 	bytes_fill(t->data_line, 0, sizeof(t->data_line));
@@ -220,12 +221,10 @@ static enum observed_level ask(struct timing *t, struct coherence_entry *e, u64 
 static void evict(struct timing *t, u64 victim)
 {
 	const struct coherence_entry *e = find(t->shared, victim - 1);
-	u64 lost;
 
 	if (!e || !(e->holders & bit_of(t))) /* another processor took it long ago */
 		return;
-	levels_age(t, victim - 1);
-	sets_use(&t->llc, victim - 1, victim, &lost);
+	levels_give(t, victim - 1);
 	if (!sets_hold_marked(&t->l1d, victim - 1, victim))
 		leave(t, victim - 1);
 }
@@ -245,7 +244,7 @@ enum observed_level coherence_fill(struct timing *t, u64 line)
 	t->snoop = OBSERVED_SNOOP_NONE;
 	lock(t, set_of(line));
 	e = use(t->shared, line);
-	if (!sets_use(&t->l2, line, levels_tag(line), &victim) || !usable(t, e))
+	if (!levels_use(t, line, &victim) || !usable(t, e))
 		level = ask(t, e, line);
 	e->holders |= bit_of(t);
 	if (t->storing)
@@ -298,7 +297,7 @@ void coherence_lost(struct timing *t, u64 tag)
 {
 	u64 line = (tag & ~SETS_MARK) - 1;
 
-	if (!tag || sets_hold(&t->l2, line, levels_tag(line)))
+	if (!tag || levels_hold(t, line))
 		return;
 	lock(t, set_of(line));
 	leave(t, line);
@@ -321,7 +320,7 @@ void coherence_drop(struct timing *t, u64 line)
 	struct coherence_entry *e;
 
 	lock(t, set_of(line));
-	sets_drop(&t->llc, line, levels_tag(line));
+	levels_drop_from_last(t, line);
 	e = find(t->shared, line);
 	if (e) {
 		tell(t->shared, e->holders & ~bit_of(t), set_of(line), true);
@@ -346,7 +345,8 @@ void coherence_empty(struct timing *t)
 	for (u32 set = 0; set < TIMING_LINES; set++) {
 		lock(t, set);
 		for (u32 i = set; i < t->llc.sets; i += TIMING_LINES)
-			bytes_fill(sets_of(&t->llc, i), 0, t->llc.ways * sizeof(u64));
+			bytes_fill(t->llc.tags + (u64)i * LAST_PLACES, 0,
+				   LAST_PLACES * sizeof(u32));
 		for (u32 i = set; i < COHERENCE_SETS; i += TIMING_LINES)
 			hold_nothing(t, directory_of(t->shared, i));
 		unlock(t, set);

@@ -35,7 +35,7 @@ struct coherence_lock {
 struct coherence {
 	u32 ncpus; /* processors of the machine; atomic */
 	/* Once there is memory for it, atomic: the directory, then the last level's tags, then its
-	 * llc_aged[]. */
+	 * llc_aged[] and where the youngest of each set is. */
 	void *memory;
 	size_t size;
 	struct timing *cpu[COHERENCE_CPUS]; /* those that have joined; written before any entry */

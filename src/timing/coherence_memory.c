@@ -12,10 +12,10 @@
 static size_t bytes_of(const struct model *model)
 {
 	const struct model_cache *last = &model->cache[CACHE_L3];
-	size_t lines = (size_t)last->kbytes * 1024 / LINE_SIZE;
+	size_t sets = (size_t)last->kbytes * 1024 / LINE_SIZE / last->ways;
 
 	return COHERENCE_SETS * COHERENCE_WAYS * sizeof(struct coherence_entry) +
-	       (lines + lines / last->ways) * sizeof(u64);
+	       sets * (LAST_PLACES * sizeof(u32) + sizeof(u64) + sizeof(u8));
 }
 
 int coherence_create(struct coherence *c, const struct model *model)

@@ -321,6 +321,12 @@ static inline u64 first_add(const struct first *f, struct way *way, u32 at, u64 
 	return lost;
 }
 
+/* Adds a line that a prefetcher has asked for. */
+static inline u64 first_add_prefetched(const struct first *f, struct way *way, u64 tag)
+{
+	return first_add(f, way, way->set[order_way(way->order, 0)] ? 1 : 0, tag | SETS_MARK);
+}
+
 /* Removes the tag of a way. */
 static inline void first_drop_way(const struct first *f, u64 *set, u32 i)
 {

@@ -25,11 +25,11 @@ void timing_flush_caches(struct timing *t)
 {
 	levels_empty(&t->l1d);
 	levels_empty(&t->l1i);
-	levels_empty(&t->l2);
+	levels_empty_second(t);
 	if (t->shared)
 		coherence_empty(t);
 	else
-		levels_empty(&t->llc);
+		levels_empty_last(t);
 	forget_lines(t);
 }
 

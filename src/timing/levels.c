@@ -21,84 +21,56 @@
 #include "timing/first.h"
 #include "timing/params.h"
 
-static void add_foreign(u64 *set, u32 ways, u64 n)
+/* So many empty ways become the youngest. */
+static void add_foreign(const struct ring *r, u64 n)
 {
-	for (u32 i = ways; i-- > 0;)
-		set[i] = i >= n ? set[i - n] : 0;
+	for (u64 i = n < r->ways ? n : r->ways; i; i--)
+		ring_add(r, 0);
 }
 
-void levels_age(struct timing *t, u64 line)
+void levels_age_set(struct timing *t, const struct ring *set)
 {
 	struct penalty *p = &t->penalty;
-	u64 *set, *aged, by_now;
+	u64 *aged, by_now;
 
-	if (likely(!t->llc_period) || !t->costs)
+	if (!t->costs)
 		return;
 	t->llc_clock += p->now - p->aged;
 	p->aged = p->now;
-	set = sets_of(&t->llc, line);
-	aged = &t->llc_aged[(u64)(set - t->llc.tags) / t->llc.ways];
+	aged = &t->llc_aged[set->youngest - t->llc.youngest];
 	by_now = t->llc_clock / t->llc_period;
 	if (by_now <= *aged) /* of another processor, whose clock is ahead of this one's */
 		return;
-	add_foreign(set, t->llc.ways, by_now - *aged);
+	add_foreign(set, by_now - *aged);
 	*aged = by_now;
 }
 
-bool levels_in_last(struct timing *t, u64 line)
+static void drop_from_second(struct timing *t, u64 line)
 {
-	levels_age(t, line);
-	if (t->params->llc_gives)
-		return sets_drop(&t->llc, line, levels_tag(line));
-	return sets_touch(&t->llc, line, levels_tag(line));
+	const struct ring set = ring_of(&t->l2, line);
+
+	if (!levels_hold(t, line))
+		return;
+	ring_drop(&set, ring_find(&set, levels_tag(line)));
+	t->l2_alike[line % LINES_ALIKE]--;
 }
 
-/* L2 has taken a line in, and lost another one, or none. Where does it come from? */
-static enum observed_level from_last(struct timing *t, u64 line, u64 victim)
+bool levels_hold_last(const struct timing *t, u64 line)
 {
-	enum observed_level level = levels_in_last(t, line) ? OBSERVED_LLC : OBSERVED_MEMORY;
-	u64 lost;
+	u64 tag;
+	const struct ring set = ring_last(&t->llc, line, &tag);
 
-	if (victim) {
-		levels_age(t, victim - 1);
-		sets_use(&t->llc, victim - 1, victim, &lost);
-	}
-	return level;
+	return ring_find(&set, tag) < set.ways;
 }
 
-static inline enum observed_level fill(struct timing *t, u64 line)
+void levels_drop_from_last(struct timing *t, u64 line)
 {
-	u64 victim;
+	u64 tag;
+	const struct ring set = ring_last(&t->llc, line, &tag);
+	u32 place = ring_find(&set, tag);
 
-	if (unlikely(t->shared))
-		return coherence_fill(t, line);
-	if (sets_use(&t->l2, line, levels_tag(line), &victim))
-		return OBSERVED_L2;
-	return from_last(t, line, victim);
-}
-
-enum observed_level levels_fill(struct timing *t, u64 line)
-{
-	return fill(t, line);
-}
-
-enum observed_level levels_request(struct timing *t, u64 line)
-{
-	enum observed_level level = fill(t, line);
-
-	t->count[RETIRE_L2_REQUESTS]++;
-	if (level != OBSERVED_L2)
-		t->count[RETIRE_L2_FILLS]++;
-	return level;
-}
-
-enum observed_level levels_request_absent(struct timing *t, u64 line)
-{
-	if (unlikely(t->shared)) /* it may have to be asked for though L2 has it */
-		return levels_request(t, line);
-	t->count[RETIRE_L2_REQUESTS]++;
-	t->count[RETIRE_L2_FILLS]++;
-	return from_last(t, line, sets_add(&t->l2, line, levels_tag(line)));
+	if (place < set.ways)
+		ring_drop(&set, place);
 }
 
 void levels_drop(struct timing *t, u64 line)
@@ -107,14 +79,25 @@ void levels_drop(struct timing *t, u64 line)
 
 	first_drop(&data, line, levels_tag(line));
 	first_drop(&code, line, levels_tag(line));
-	sets_drop(&t->l2, line, levels_tag(line));
+	drop_from_second(t, line);
 	if (t->shared)
 		coherence_drop(t, line);
 	else
-		sets_drop(&t->llc, line, levels_tag(line));
+		levels_drop_from_last(t, line);
 }
 
 void levels_empty(const struct timing_sets *s)
 {
 	bytes_fill(s->tags, 0, (u64)s->sets * s->ways * sizeof(u64));
+}
+
+void levels_empty_second(struct timing *t)
+{
+	levels_empty(&t->l2);
+	bytes_fill(t->l2_alike, 0, LINES_ALIKE);
+}
+
+void levels_empty_last(struct timing *t)
+{
+	bytes_fill(t->llc.tags, 0, (u64)t->llc.sets * LAST_PLACES * sizeof(u32));
 }

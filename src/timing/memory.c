@@ -129,8 +129,8 @@ static enum observed_level missed_line(struct timing *t, u64 line, bool store)
 
 /* *prefetched: the first level has the line because it was prefetched, and this is its first use.
  */
-static enum observed_level data_line(struct timing *t, const struct first *f, u64 line,
-				     struct way *way, bool store, u64 host, bool *prefetched)
+static inline enum observed_level data_line(struct timing *t, const struct first *f, u64 line,
+					    struct way *way, bool store, u64 host, bool *prefetched)
 {
 	u64 lost;
 
@@ -239,9 +239,11 @@ static inline void set_buffer(struct timing *t, u64 host)
 }
 
 /* A line that is not settled. */
-static struct found look_up(struct timing *t, const struct first *f, const struct timing_access *a,
-			    u64 tag, u64 line, struct way *way, u64 host)
+static inline __attribute__((always_inline)) struct found
+look_up(struct timing *t, const struct first *f, const struct timing_access *a, u64 line,
+	struct way *way, u64 host)
 {
+	u64 tag = tlb_tag(a);
 	struct found here = { .tlb = translate(t, f, walk_page(a->linear, a->page_shift), tag) };
 
 	if (here.tlb == OBSERVED_TLB_WALK)
@@ -275,8 +277,8 @@ static bool may_write(const struct timing *t, u64 host)
 }
 
 /* One line of an access, `offset` bytes into it. */
-static inline struct found one_line(struct timing *t, const struct timing_access *a, u64 tag,
-				    u32 offset)
+static inline __attribute__((always_inline)) struct found
+one_line(struct timing *t, const struct timing_access *a, u32 offset)
 {
 	const struct first first = first_data(t);
 	u64 host = (a->host + offset) & ~(u64)(LINE_SIZE - 1);
@@ -288,7 +290,7 @@ static inline struct found one_line(struct timing *t, const struct timing_access
 		coherence_refresh(t, timing_set(a->physical + offset));
 	way = first_find(&first, line, levels_tag(line));
 	if (!first_settled(&first, &way)) {
-		here = look_up(t, &first, a, tag, line, &way, host);
+		here = look_up(t, &first, a, line, &way, host);
 	} else {
 		first_renote(&first, &way, timing_place(host));
 		set_buffer(t, host);
@@ -296,15 +298,17 @@ static inline struct found one_line(struct timing *t, const struct timing_access
 			return (struct found){ .level = OBSERVED_L1, .tlb = OBSERVED_TLB_L1 };
 		here = own_settled(t, line, host);
 	}
-	if (hits(&here) && !here.prefetched)
-		return here; /* it costs nothing, and prefetchers are not told */
-	if (t->costs) {
+	if (hits(&here)) {
+		/* It costs nothing but what is left of a prefetch. */
+		if (here.prefetched && t->costs && !penalty_in_time(&t->penalty, t->costs, line))
+			penalty_data(t, a, offset, OBSERVED_L1, t->params->latency[0]);
+	} else if (t->costs) {
 		penalty_data(t, a, offset, here.level,
 			     latency(t, here.level, here.tlb, here.snoop));
-		if (t->penalty.nasked)
-			penalty_prefetch(t);
 	}
-	here.counted = true;
+	if (t->penalty.nasked)
+		penalty_prefetched(t);
+	here.counted |= !hits(&here) | here.prefetched;
 	return here;
 }
 
@@ -347,24 +351,36 @@ static bool shown_before(struct timing *t, gva_t linear, bool code)
 	return true;
 }
 
+static __attribute__((noinline)) struct found
+another_line(struct timing *t, const struct timing_access *a, u32 offset)
+{
+	return one_line(t, a, offset);
+}
+
+/* More of it, `offset` bytes into it. */
+static void more_lines(struct timing *t, const struct timing_access *a, u32 offset,
+		       struct found *found)
+{
+	for (; offset < a->size; offset += LINE_SIZE)
+		add_found(found, another_line(t, a, offset));
+	if (t->costs && a->size > LINE_SIZE)
+		penalty_bytes(t, a);
+	found->counted |= a->size > LINE_SIZE;
+}
+
 bool timing_data(struct timing *t, const struct timing_access *a)
 {
-	u32 offset = 0, next = LINE_SIZE - (a->physical & (LINE_SIZE - 1));
-	u64 tag = tlb_tag(a);
-	struct found found = { .level = OBSERVED_L1, .tlb = OBSERVED_TLB_L1 };
+	u32 first = LINE_SIZE - (a->physical & (LINE_SIZE - 1));
+	struct found found;
 
 	if (shown_before(t, a->linear, false))
 		return false;
 	t->shown = a->linear;
-	do {
-		add_found(&found, one_line(t, a, tag, offset));
-		offset = next;
-		next += LINE_SIZE;
-	} while (unlikely(offset < a->size));
-	if (t->costs && a->size > LINE_SIZE)
-		penalty_bytes(t, a);
+	found = one_line(t, a, 0);
+	if (unlikely(first < a->size))
+		more_lines(t, a, first, &found);
 	note(t, a, &found);
-	return found.counted || a->size > LINE_SIZE;
+	return found.counted;
 }
 
 /* --- instructions --- */
@@ -446,7 +462,8 @@ static void code_missed(struct timing *t, u64 line, enum observed_level level,
 		penalty_fetch(t, line, level,
 			      line_latency(t, level, t->snoop) - t->params->latency[0],
 			      translation_latency(t, tlb));
-	penalty_prefetch(t);
+	if (t->penalty.nasked)
+		penalty_prefetched(t);
 }
 
 bool timing_fetch(struct timing *t, const struct timing_access *a)

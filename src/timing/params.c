@@ -9,6 +9,7 @@
 
 #include "base/must.h"
 #include "timing/first.h"
+#include "timing/rings.h"
 
 static const struct timing_params params[] = {
 #define TIMING(...) { __VA_ARGS__ },
@@ -59,11 +60,18 @@ void timing_set_full(struct timing *t, bool full)
 	t->costs = full && t->params ? penalty_params_of(t->params->set) : NULL;
 }
 
-/* For sets_of(). */
-static void set_inverse(struct timing_sets *s)
+static bool is_uneven(u32 sets)
 {
-	s->inverse = s->sets & (s->sets - 1) ? ~0ull / s->sets + 1 : 0;
-	must(!s->inverse || s->sets < SETS_UNEVEN);
+	return sets & (sets - 1);
+}
+
+/* For ring_last(). */
+static void set_last(struct timing_last *s, u32 sets)
+{
+	must(!is_uneven(sets) || sets < SETS_UNEVEN);
+	s->sets = sets;
+	s->inverse = is_uneven(sets) ? ~0ull / sets + 1 : 0;
+	s->shift = __builtin_ctz(sets);
 }
 
 void timing_set_last(struct timing *t, u32 kbytes)
@@ -71,8 +79,7 @@ void timing_set_last(struct timing *t, u32 kbytes)
 	u32 sets = kbytes * 1024u / LINE_SIZE / t->llc.ways / TIMING_LINES * TIMING_LINES;
 
 	must(sets && sets <= t->llc.sets);
-	t->llc.sets = sets;
-	set_inverse(&t->llc);
+	set_last(&t->llc, sets);
 }
 
 void timing_set_life(struct timing *t, u32 cycles)
@@ -90,6 +97,12 @@ static bool has_notes(u32 i)
 	return i == CACHE_L1D || i == CACHE_L1I;
 }
 
+static size_t bytes_of_last(const struct timing_sets *sets)
+{
+	return sets->sets *
+	       (LAST_PLACES * sizeof(u32) + sizeof(*((struct timing *)0)->llc_aged) + sizeof(u8));
+}
+
 size_t timing_memory(const struct model *model)
 {
 	struct timing_sets sets[NSETS];
@@ -97,9 +110,23 @@ size_t timing_memory(const struct model *model)
 
 	layout(model, sets);
 	for (u32 i = 0; i < NSETS; i++)
-		n += ntags(&sets[i]) +
-		     (has_notes(i) ? ntags(&sets[i]) + (1 + FIRST_WORDS) * sets[i].sets : 0);
-	return (n + sets[CACHE_L3].sets) * sizeof(u64);
+		if (i != CACHE_L3)
+			n += ntags(&sets[i]) +
+			     (has_notes(i) ? ntags(&sets[i]) + (1 + FIRST_WORDS) * sets[i].sets
+					   : 0);
+	return n * sizeof(u64) + sets[CACHE_L2].sets + LINES_ALIKE + LINE_SIZE +
+	       bytes_of_last(&sets[CACHE_L3]);
+}
+
+/* A set is a line of the host's cache. */
+static void init_last(struct timing *t, const struct timing_sets *sets, void *memory)
+{
+	must(sets->ways <= LAST_PLACES);
+	t->llc.ways = sets->ways;
+	set_last(&t->llc, sets->sets);
+	t->llc.tags = (u32 *)(((uintptr_t)memory + LINE_SIZE - 1) & ~(uintptr_t)(LINE_SIZE - 1));
+	t->llc_aged = (u64 *)(t->llc.tags + (u64)sets->sets * LAST_PLACES);
+	t->llc.youngest = (u8 *)(t->llc_aged + sets->sets);
 }
 
 void timing_init(struct timing *t, const struct model *model, void *memory, u64 *count)
@@ -109,8 +136,10 @@ void timing_init(struct timing *t, const struct model *model, void *memory, u64 
 
 	layout(model, sets);
 	for (u32 i = 0; i < NSETS; i++) {
+		if (i == CACHE_L3)
+			continue;
 		sets[i].tags = next;
-		set_inverse(&sets[i]);
+		must(!is_uneven(sets[i].sets));
 		next += ntags(&sets[i]);
 		if (!has_notes(i))
 			continue;
@@ -123,10 +152,15 @@ void timing_init(struct timing *t, const struct model *model, void *memory, u64 
 		next += FIRST_WORDS * sets[i].sets;
 		must(sets[i].ways <= FIRST_WAYS);
 	}
-	t->llc_aged = next;
+	sets[CACHE_L2].youngest = (u8 *)next;
+	t->l2_alike = sets[CACHE_L2].youngest + sets[CACHE_L2].sets;
+	init_last(t, &sets[CACHE_L3], t->l2_alike + LINES_ALIKE);
+	/* Alike lines are of one set, so that a byte counts them. */
+	must(sets[CACHE_L2].sets <= LINES_ALIKE);
 	must(sets[CACHE_L1D].sets == TIMING_LINES && sets[CACHE_L1I].sets == TIMING_LINES);
 	must(!(sets[CACHE_L2].sets % TIMING_LINES) && !(sets[CACHE_L3].sets % TIMING_LINES));
 	t->params = timing_params_of(model->set);
+	must(t->params->prefetch.rate <= PREFETCH_RATE);
 	t->prefetch.kinds = t->params->prefetch.kinds;
 	predict_init(&t->predict, &t->params->predict);
 	t->count = count;
@@ -135,7 +169,6 @@ void timing_init(struct timing *t, const struct model *model, void *memory, u64 
 	t->l1d = sets[CACHE_L1D];
 	t->l1i = sets[CACHE_L1I];
 	t->l2 = sets[CACHE_L2];
-	t->llc = sets[CACHE_L3];
 	t->dtlb = sets[NCACHES];
 	t->itlb = sets[NCACHES + 1];
 	t->stlb = sets[NCACHES + 2];

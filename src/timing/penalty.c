@@ -141,24 +141,14 @@ void penalty_at(struct timing *t, u64 ticks, u64 insns)
 	t->penalty.insns = insns;
 }
 
-/* When the instruction at hand entered the reorder buffer. */
-static u64 entered(struct timing *t)
+static inline u64 entered(struct timing *t)
 {
-	struct penalty *p = &t->penalty;
-
-	if (p->insns - p->window >= t->costs->reorder) {
-		p->window = p->insns;
-		p->early = 0;
-	}
-	return p->now - p->early;
+	return penalty_entered(&t->penalty, t->costs);
 }
 
-/* When the load at hand was first executed. */
-static u64 begun(struct timing *t)
+static inline u64 begun(struct timing *t)
 {
-	const struct penalty *p = &t->penalty;
-
-	return entered(t) - (p->insns < p->lead_until ? p->lead : 0);
+	return penalty_begun(&t->penalty, t->costs);
 }
 
 /* Entry of the next instructions is delayed until a time. Returns what was charged. */
@@ -189,7 +179,7 @@ static u64 hidden(struct timing *t)
 	return least(costs->reorder * most(p->rate, costs->insn), HIDDEN_MOST);
 }
 
-static bool points_to(const struct penalty_load *load, u64 linear)
+static inline bool points_to(const struct penalty_load *load, u64 linear)
 {
 	for (u32 i = 0; i < LINE_WORDS; i++)
 		if (linear - load->word[i] + NEAR_POINTER < 2 * NEAR_POINTER)
@@ -245,29 +235,15 @@ static void remember(struct penalty *p, const struct timing_access *a, u32 offse
 	load->value = offset ? 0 : value_of(load, (u32)(host - line), a->size);
 }
 
-/* When a line that is asked for at a time begins to come, after those before it. */
-static u64 line_begins(struct timing *t, u8 level, u64 at)
+static inline u64 line_begins(struct timing *t, u8 level, u64 at)
 {
-	struct penalty *p = &t->penalty;
-	u32 i = level - OBSERVED_L2;
-
-	at = most(at, p->line_free[i]);
-	p->line_free[i] = at + TICKS(t->costs->line[i]) / 10;
-	return at;
-}
-
-/* When a line that was prefetched is there; 0: long ago. */
-static u64 arrives(const struct penalty *p, u64 line)
-{
-	const struct arrival *a = &p->arrival[line % ARRIVALS];
-
-	return a->line == line + 1 ? a->ready : 0;
+	return penalty_line_begins(&t->penalty, t->costs, level, at);
 }
 
 static u64 filled(struct timing *t, u64 line, u8 level, u64 at, u16 latency)
 {
 	struct penalty *p = &t->penalty;
-	u64 *fill = &p->fill[p->next_fill], arrival = arrives(p, line);
+	u64 *fill = &p->fill[p->next_fill], arrival = penalty_arrival(p, line);
 
 	if (level == OBSERVED_L1)
 		return most(at + TICKS(latency), arrival);
@@ -304,7 +280,7 @@ static void store_missed(struct timing *t, u64 line, u8 level, u16 latency)
 	p->stores_done = most(p->stores_done, p->now);
 	if (level != OBSERVED_L1)
 		p->stores_done = line_begins(t, level, p->stores_done) + takes;
-	p->stores_done = most(p->stores_done, arrives(p, line));
+	p->stores_done = most(p->stores_done, penalty_arrival(p, line));
 	if (p->stores_done > p->now + room) {
 		cause_store(t, p->stores_done - p->now - room);
 		charge(t, p->stores_done - p->now - room);
@@ -315,10 +291,7 @@ void penalty_data(struct timing *t, const struct timing_access *a, u32 offset, u
 		  u16 latency)
 {
 	u64 line = (a->physical + offset) >> LINE_SHIFT;
-	bool is_hit = level == OBSERVED_L1 && latency == t->params->latency[0];
 
-	if (is_hit && arrives(&t->penalty, line) <= entered(t))
-		return; /* a prefetch that came in time */
 	if (a->store)
 		store_missed(t, line, level, latency);
 	else
@@ -350,37 +323,16 @@ void penalty_bytes(struct timing *t, const struct timing_access *a)
 
 /* --- prefetches --- */
 
-void penalty_ask(struct timing *t, u64 line, u8 level)
+/* The lines take their places among the lines when the load does, but the wrong path asks for none:
+ * searches, where that is another one, would find all lines that they need next. */
+void penalty_prefetched(struct timing *t)
 {
 	struct penalty *p = &t->penalty;
-
-	if (!t->costs)
-		return;
-	must(p->nasked < ASKED_MOST);
-	p->asked[p->nasked].line = line;
-	p->asked[p->nasked++].level = level;
-}
-
-/* The line comes to L2 first, if it is not there, and may be on its way already. It takes its place
- * among the lines when the load does, but the wrong path asks for none: searches, where that is
- * another one, would find all lines that they need next. */
-static void one_prefetch(struct timing *t, u64 line, u8 level, u64 at)
-{
-	struct penalty *p = &t->penalty;
-	u64 ready = most(line_begins(t, level, begun(t)), at) +
-		    TICKS(t->params->latency[level - OBSERVED_L1]);
-
-	p->arrival[line % ARRIVALS] =
-		(struct arrival){ .line = line + 1, .ready = most(ready, arrives(p, line)) };
-}
-
-void penalty_prefetch(struct timing *t)
-{
-	struct penalty *p = &t->penalty;
-	u64 at = p->nasked ? entered(t) : 0;
+	u64 at = entered(t), begins = begun(t);
 
 	for (u32 i = 0; i < p->nasked; i++)
-		one_prefetch(t, p->asked[i].line, p->asked[i].level, at);
+		penalty_arrives(p, t->costs, t->params->latency, p->asked[i].line,
+				p->asked[i].level, begins, at);
 	p->nasked = 0;
 }
 

@@ -12,9 +12,14 @@
 #ifndef TIMING_PENALTY_H
 #define TIMING_PENALTY_H
 
+#include "base/must.h"
 #include "base/types.h"
 #include "timing/chain.h"
+#include "hwpmu/observe.h"
 #include "x86/models.h"
+#include "x86/pmu_models.h" /* TICKS_PER_CYCLE */
+
+_Static_assert(TICKS_PER_CYCLE % 10 == 0, "nothing is lost by dividing first");
 
 struct timing;
 struct timing_access;
@@ -100,8 +105,66 @@ void penalty_begin(struct timing *t);
 /* The instruction at hand: ticks and instructions of both privileges up to and with it. */
 void penalty_at(struct timing *t, u64 ticks, u64 insns);
 
+/* When the instruction at hand entered the reorder buffer. */
+static inline u64 penalty_entered(struct penalty *p, const struct penalty_params *costs)
+{
+	if (p->insns - p->window >= costs->reorder) {
+		p->window = p->insns;
+		p->early = 0;
+	}
+	return p->now - p->early;
+}
+
+/* When a line that was prefetched is there; 0: long ago. */
+static inline u64 penalty_arrival(const struct penalty *p, u64 line)
+{
+	const struct arrival *a = &p->arrival[line % ARRIVALS];
+
+	return a->line == line + 1 ? a->ready : 0;
+}
+
+/* When the load at hand was first executed. */
+static inline u64 penalty_begun(struct penalty *p, const struct penalty_params *costs)
+{
+	u64 at = penalty_entered(p, costs);
+
+	return at - (p->insns < p->lead_until ? p->lead : 0);
+}
+
+/* When a line that is asked for at a time begins to come, after those before it. */
+static inline u64 penalty_line_begins(struct penalty *p, const struct penalty_params *costs,
+				      u8 level, u64 at)
+{
+	u64 *free = &p->line_free[level - OBSERVED_L2];
+
+	if (at < *free)
+		at = *free;
+	*free = at + costs->line[level - OBSERVED_L2] * (u64)(TICKS_PER_CYCLE / 10);
+	return at;
+}
+
+/* A line that a prefetcher asked for at a time comes to L2 first, if it is not there, and may be on
+ * its way already. `begins`: when the load did. `latency`: of the CPU model. */
+static inline void penalty_arrives(struct penalty *p, const struct penalty_params *costs,
+				   const u16 *latency, u64 line, u8 level, u64 begins, u64 at)
+{
+	u64 ready = penalty_line_begins(p, costs, level, begins), before = penalty_arrival(p, line);
+
+	if (ready < at)
+		ready = at;
+	ready += latency[level - OBSERVED_L1] * (u64)TICKS_PER_CYCLE;
+	p->arrival[line % ARRIVALS] =
+		(struct arrival){ .line = line + 1, .ready = ready < before ? before : ready };
+}
+
+/* Is a line that was prefetched there when the instruction at hand needs it? */
+static inline bool penalty_in_time(struct penalty *p, const struct penalty_params *costs, u64 line)
+{
+	return penalty_arrival(p, line) <= penalty_entered(p, costs);
+}
+
 /* Its access to a line, `offset` bytes into the access, takes so many cycles, more than a hit of
- * the first level. */
+ * the first level or, as the line is still on its way, as many. */
 void penalty_data(struct timing *t, const struct timing_access *a, u32 offset, u8 level,
 		  u16 latency);
 /* It reads or stores more than a line at once: a string instruction reads, then stores. */
@@ -113,9 +176,15 @@ void penalty_fetch(struct timing *t, u64 line, u8 level, u16 cycles, u16 transla
 void penalty_branch(struct timing *t);
 
 /* A prefetcher asks for a line that is in `level`. It takes its place after the access that made it
- * do so: penalty_prefetch() is called when that has been shown. */
-void penalty_ask(struct timing *t, u64 line, u8 level);
-void penalty_prefetch(struct timing *t);
+ * do so: if any did, penalty_prefetched() is called when that has been shown. */
+static inline void penalty_ask(struct penalty *p, u64 line, u8 level)
+{
+	must(p->nasked < ASKED_MOST);
+	p->asked[p->nasked].line = line;
+	p->asked[p->nasked++].level = level;
+}
+
+void penalty_prefetched(struct timing *t);
 
 const struct penalty_params *penalty_params_of(enum model_set set); /* exactly one bit of it */
 

@@ -20,8 +20,6 @@
 #include "timing/levels.h"
 #include "timing/params.h"
 
-#define PAGE_LINES   (PAGE_SIZE / LINE_SIZE)
-#define STREAM_RUN   2 /* requests in one direction, after the first of a page, make a stream */
 #define STREAM_REACH 4 /* lines between two requests of a stream, at most */
 
 static bool on_one_page(u64 line, u64 other)
@@ -29,34 +27,30 @@ static bool on_one_page(u64 line, u64 other)
 	return line / PAGE_LINES == other / PAGE_LINES;
 }
 
+static inline void ask(struct timing *t, u64 line, enum observed_level level)
+{
+	if (t->costs)
+		penalty_ask(&t->penalty, line, level);
+}
+
 /* --- into L2 --- */
 
-static void into_l2(struct timing *t, u64 line)
+static inline void into_l2(struct timing *t, u64 line)
 {
 	u8 snoop = t->snoop;
 
-	if (sets_hold(&t->l2, line, levels_tag(line))) {
+	if (levels_hold(t, line)) {
 		t->count[RETIRE_L2_REQUESTS]++; /* and it grows no younger */
 		return;
 	}
-	penalty_ask(t, line, levels_request_absent(t, line));
+	ask(t, line, levels_request_absent(t, line));
 	t->snoop = snoop;
 }
 
-/* The stream of the line's page, which becomes the youngest of its set. A new one begins with the
- * line. */
-static struct stream *stream_of(struct timing *t, u64 line)
+void prefetch_other_stream(struct stream *set, u64 page, s8 at)
 {
-	u64 number = line / PAGE_LINES, page = number + 1;
-	struct stream *set = t->prefetch.stream[(number ^ number >> 3 ^ number >> 6) % STREAM_SETS];
-	struct stream found = { .page = page,
-				.last = (s8)(line % PAGE_LINES),
-				.front = (s8)(line % PAGE_LINES) };
-	struct stream older;
+	struct stream found = { .page = page, .last = at, .front = at }, older = set[0];
 
-	if (set[0].page == page)
-		return set;
-	older = set[0];
 	for (u32 i = 1; i < STREAM_WAYS; i++) {
 		struct stream here = set[i];
 
@@ -68,41 +62,38 @@ static struct stream *stream_of(struct timing *t, u64 line)
 		older = here;
 	}
 	set[0] = found;
-	return set;
 }
 
-static void follow(struct stream *s, s8 at)
+static inline void follow(struct stream *s, s32 at)
 {
-	s8 step = at - s->last;
-	s8 direction = step < 0 ? -1 : 1;
+	s32 step = at - s->last, direction = step < 0 ? -1 : 1;
 
 	if (!step)
 		return;
 	if (direction != s->direction || step * direction > STREAM_REACH) {
-		s->direction = direction;
+		s->direction = (s8)direction;
 		s->run = 0;
-		s->front = at;
+		s->front = (s8)at;
 	}
 	s->run += s->run < 255;
-	s->last = at;
+	s->last = (s8)at;
 	if ((at - s->front) * direction > 0)
-		s->front = at;
+		s->front = (s8)at;
 }
 
-static void run_ahead(struct timing *t, struct stream *s)
+static inline void run_ahead(struct timing *t, struct stream *s)
 {
 	u64 first = (s->page - 1) * PAGE_LINES;
+	s32 direction = s->direction, next = s->front + direction;
+	s32 left = t->params->prefetch.ahead - (next - s->last) * direction;
 
-	for (u32 i = 0; i < t->params->prefetch.rate; i++) {
-		s8 next = s->front + s->direction;
-
-		if (next < 0 || next >= (s8)PAGE_LINES ||
-		    (next - s->last) * s->direction > t->params->prefetch.ahead)
+	for (u32 i = 0; i < t->params->prefetch.rate && left >= 0; i++, left--, next += direction) {
+		if ((u32)next >= PAGE_LINES)
 			return;
-		s->front = next;
+		s->front = (s8)next;
 		into_l2(t, first + (u64)next);
 	}
-	levels_prepare_absent(t, first + (u64)(s64)(s->front + s->direction), s->direction);
+	levels_prepare_absent(t, first + (u64)(s64)next, direction);
 }
 
 static void up_or_down(struct timing *t, const struct stream *s, u64 line)
@@ -113,7 +104,7 @@ static void up_or_down(struct timing *t, const struct stream *s, u64 line)
 		into_l2(t, next);
 }
 
-void prefetch_requested(struct timing *t, u64 line, enum observed_level level)
+static inline void requested(struct timing *t, u64 line, enum observed_level level)
 {
 	u8 kinds = t->prefetch.kinds;
 	struct stream *s;
@@ -122,7 +113,7 @@ void prefetch_requested(struct timing *t, u64 line, enum observed_level level)
 		into_l2(t, line ^ 1);
 	if (!(kinds & (PREFETCH_STREAM | PREFETCH_UP_DOWN)))
 		return;
-	s = stream_of(t, line);
+	s = prefetch_stream(&t->prefetch, line);
 	follow(s, (s8)(line % PAGE_LINES));
 	if ((kinds & PREFETCH_UP_DOWN) && level != OBSERVED_L2)
 		up_or_down(t, s, line);
@@ -130,9 +121,14 @@ void prefetch_requested(struct timing *t, u64 line, enum observed_level level)
 		run_ahead(t, s);
 }
 
+void prefetch_requested(struct timing *t, u64 line, enum observed_level level)
+{
+	requested(t, line, level);
+}
+
 /* --- into L1 --- */
 
-static void into_l1(struct timing *t, u64 from, u64 line)
+static inline void into_l1(struct timing *t, u64 from, u64 line)
 {
 	const struct first first = first_data(t);
 	u64 tag = levels_tag(line), lost;
@@ -147,33 +143,27 @@ static void into_l1(struct timing *t, u64 from, u64 line)
 		return;
 	level = levels_request(t, line);
 	t->snoop = snoop;
-	penalty_ask(t, line, level);
+	ask(t, line, level);
 	t->count[RETIRE_L1D_FILLS]++;
 	t->count[RETIRE_L1D_PREFETCHES]++;
-	/* Below the youngest. */
-	lost = first_add(&first, &way, way.set[order_way(way.order, 0)] ? 1 : 0, tag | SETS_MARK);
+	lost = first_add_prefetched(&first, &way, tag);
 	if (unlikely(t->shared))
 		coherence_lost(t, lost);
-	prefetch_requested(t, line, level);
-}
-
-static bool loaded_before(const struct prefetch *p, u64 line)
-{
-	for (u32 i = 0; i < PREFETCH_LOADS; i++)
-		if (p->load[i] == line + 1)
-			return true;
-	return false;
+	requested(t, line, level);
 }
 
 void prefetch_loaded(struct timing *t, u64 line)
 {
 	struct prefetch *p = &t->prefetch;
+	u64 next = line;
 
 	if (!(p->kinds & (PREFETCH_NEXT | PREFETCH_AROUND)))
 		return;
-	if (loaded_before(p, line - 1))
-		into_l1(t, line, line + 1);
-	else if ((p->kinds & PREFETCH_AROUND) && loaded_before(p, line + 1))
-		into_l1(t, line, line - 1);
-	p->load[p->load_at++ % PREFETCH_LOADS] = line + 1;
+	if (prefetch_knows(p, line - 1))
+		next = line + 1;
+	else if ((p->kinds & PREFETCH_AROUND) && prefetch_knows(p, line + 1))
+		next = line - 1;
+	if (next != line)
+		into_l1(t, line, next);
+	prefetch_learn(p, line);
 }

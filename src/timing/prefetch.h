@@ -11,6 +11,7 @@
 #define TIMING_PREFETCH_H
 
 #include "hwpmu/observe.h"
+#include "timing/lines.h"
 
 /* Kinds, as bits of prefetch_params.kinds. Into L1, trained by loads: */
 #define PREFETCH_NEXT	 BIT(0) /* the line after one that follows a recent one */
@@ -20,15 +21,18 @@
 #define PREFETCH_PAIR	 BIT(3) /* with a line that L2 misses the other one of 128 bytes */
 #define PREFETCH_UP_DOWN BIT(4) /* with a line that L2 misses the next in the page's direction */
 
+#define STREAM_RUN     2 /* requests in one direction, after the first of a page, make a stream */
 #define STREAM_SETS    8u
 #define STREAM_WAYS    4u
 #define PREFETCH_LOADS 8u
+#define PREFETCH_RATE  4u
 
 /* Of a CPU model. */
 struct prefetch_params {
 	u8 kinds;
 	u8 ahead; /* lines from the last one that L1 asked for to the last that is prefetched */
-	u8 rate;  /* lines that are prefetched when L1 asks for one, at most */
+	u8 rate;  /* lines that are prefetched when L1 asks for one, at most; at most PREFETCH_RATE
+		   */
 };
 
 /* What L1 asked for on a page of 64 lines. */
@@ -48,6 +52,35 @@ struct prefetch {
 };
 
 struct timing;
+
+/* The stream of a page that is not the youngest of its set becomes that. A new one begins with the
+ * line at hand. */
+void prefetch_other_stream(struct stream *set, u64 page, s8 at);
+
+/* The stream of the line's page, which becomes the youngest of its set. */
+static inline struct stream *prefetch_stream(struct prefetch *p, u64 line)
+{
+	u64 number = line / PAGE_LINES;
+	struct stream *set = p->stream[(number ^ number >> 3 ^ number >> 6) % STREAM_SETS];
+
+	if (unlikely(set->page != number + 1))
+		prefetch_other_stream(set, number + 1, (s8)(line % PAGE_LINES));
+	return set;
+}
+
+/* Has the line trained the prefetchers of L1 lately? */
+static inline bool prefetch_knows(const struct prefetch *p, u64 line)
+{
+	for (u32 i = 0; i < PREFETCH_LOADS; i++)
+		if (p->load[i] == line + 1)
+			return true;
+	return false;
+}
+
+static inline void prefetch_learn(struct prefetch *p, u64 line)
+{
+	p->load[p->load_at++ % PREFETCH_LOADS] = line + 1;
+}
 
 /* The first level asked L2 for a line, which was where `level` says. */
 void prefetch_requested(struct timing *t, u64 line, enum observed_level level);

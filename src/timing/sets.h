@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: MIT */
 /*
- * Set-associative memory with exact least-recently-used replacement: what caches and TLBs are made
- * of.
+ * Set-associative memory with exact least-recently-used replacement: what TLBs are made of. The
+ * first levels of cache are in first.h, the others in rings.h.
  */
 #ifndef TIMING_SETS_H
 #define TIMING_SETS_H
@@ -15,32 +15,9 @@
 #define SIZE_SHIFT \
 	47 /* log2 of a page's size, or the kind of a table; a page's number has 45 bits */
 
-/* A division takes as long as the rest of a look-up. The quotient is exact: an index has less than
- * 2^46 (SETS_INDEX), and sets are less than 2^18 where they are no power of two. */
-#define SETS_INDEX  46
-#define SETS_UNEVEN BIT(18)
-
-static inline u64 sets_number(const struct timing_sets *s, u64 index)
-{
-	if (likely(!s->inverse))
-		return index & (s->sets - 1);
-	index &= MASK(SETS_INDEX - 1, 0);
-	return index - (u64)((unsigned __int128)index * s->inverse >> 64) * s->sets;
-}
-
 static inline u64 *sets_of(const struct timing_sets *s, u64 index)
 {
-	return s->tags + sets_number(s, index) * s->ways;
-}
-
-/* The set of an index is going to be searched: the host may fetch it. */
-static inline void sets_prepare(const struct timing_sets *s, u64 index)
-{
-	const u64 *set = sets_of(s, index);
-
-	__builtin_prefetch(set);
-	__builtin_prefetch(set + 8);
-	__builtin_prefetch(set + 16);
+	return s->tags + (index & (s->sets - 1)) * s->ways;
 }
 
 /* Makes `tag` the youngest of its set. True: it was there. Else *lost is what fell out, or 0. */
@@ -61,17 +38,6 @@ static inline bool sets_use(const struct timing_sets *s, u64 index, u64 tag, u64
 	}
 	*lost = older;
 	return false;
-}
-
-/* The same with a tag that is not there. Returns what fell out, or 0. */
-static inline u64 sets_add(const struct timing_sets *s, u64 index, u64 tag)
-{
-	u64 *set = sets_of(s, index), lost = set[s->ways - 1u];
-
-	for (u32 i = s->ways - 1u; i > 0; i--)
-		set[i] = set[i - 1];
-	set[0] = tag;
-	return lost;
 }
 
 static inline u32 sets_find(const struct timing_sets *s, const u64 *set, u64 tag)

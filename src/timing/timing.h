@@ -20,32 +20,43 @@
 
 #include "hwpmu/observe.h"
 #include "hwpmu/retire.h"
+#include "timing/lines.h"
 #include "timing/penalty.h"
 #include "timing/port.h"
 #include "timing/predict.h"
 #include "timing/prefetch.h"
 #include "x86/models.h"
 
-#define LINE_SHIFT   6
-#define LINE_SIZE    64u
-#define TIMING_LINES 64u /* sets of the first-level caches, on all models */
-
 /* Line buffers of a first-level cache. */
 #define PLACE_BITS    12
 #define TIMING_PLACES (1u << PLACE_BITS)
+
+#define LINES_ALIKE (1u << 16)
 
 /* Sets of tags, the youngest of a set first, but for those with an order of their own. A tag of 0
  * is an empty way. */
 struct timing_sets {
 	u64 *tags;
-	u64 inverse; /* of a number of sets that is no power of two: 2^64 / sets, rounded up; else 0
-		      */
-	u32 sets;
+	u32 sets; /* a power of two */
 	u8 ways;
 	u8 young;   /* first-level caches: how many ways are young */
 	u64 *notes; /* first-level caches: as tags[], see first.h */
 	/* First-level caches, of each set: see first.h. */
 	u64 *order, *prints;
+	u8 *youngest; /* second level, of each set: see rings.h */
+};
+
+#define LAST_PLACES 16u
+
+/* The last level: see rings.h. A set has LAST_PLACES, of which the first `ways` are used. */
+struct timing_last {
+	u32 *tags;
+	u8 *youngest;
+	u64 inverse; /* of a number of sets that is no power of two: 2^64 / sets, rounded up; else 0
+		      */
+	u32 sets;
+	u8 ways;
+	u8 shift; /* if they are a power of two, of which number */
 };
 
 #define PAGE_HASH_BITS 9
@@ -84,7 +95,9 @@ struct timing {
 	/* Not 0: accesses do not change `seen`; see engine/runtime/observe.c */
 	u8 keep_seen;
 	u16 slow_cycles; /* a load of more cycles counts in slow_loads; set by the owner */
-	struct timing_sets l1d, l1i, l2, llc; /* l1d's tags are marked: prefetched, not yet used */
+	struct timing_sets l1d, l1i, l2; /* l1d's tags are marked: prefetched, not yet used */
+	struct timing_last llc;
+	u8 *l2_alike; /* how many lines l2 has, by the lowest bits of their numbers */
 	/* Full timing: neighbours put a line into each set of llc every so many ticks (levels.c);
 	 * 0: there are none. And how often they have, by set, as far as its tags show it. */
 	u64 llc_period, *llc_aged;

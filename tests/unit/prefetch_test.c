@@ -31,8 +31,6 @@ static void load_lines(u64 page, s64 first, s64 step, u32 n)
 		load_large(page + (u64)(first + (s64)i * step) * LINE);
 }
 
-#define PAGE_LINES 64
-
 static void the_next_line_follows_an_ascending_load(void **state)
 {
 	(void)state;

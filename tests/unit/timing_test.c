@@ -99,18 +99,18 @@ static void the_last_level_gets_what_the_second_loses(void **state)
 	(void)state;
 	load_large(0x2000);
 	assert_true(holds(&timing->l2, 0x2000));
-	assert_false(holds(&timing->llc, 0x2000));
+	assert_false(levels_hold_last(timing, 0x2000 / LINE));
 	push_out_of_l2(0x2000);
 	assert_false(holds(&timing->l2, 0x2000));
-	assert_true(holds(&timing->llc, 0x2000));
+	assert_true(levels_hold_last(timing, 0x2000 / LINE));
 	taken(RETIRE_LLC_MISSES);
 	load_large(0x2000);
 	assert_int_equal(timing->seen.access.level, OBSERVED_LLC);
 	assert_int_equal(taken(RETIRE_LLC_MISSES), 0);
 	assert_true(holds(&timing->l2, 0x2000));
-	assert_int_equal(holds(&timing->llc, 0x2000), !model->is_amd);
+	assert_int_equal(levels_hold_last(timing, 0x2000 / LINE), !model->is_amd);
 	timing_flush_line(timing, 0x2000);
-	assert_false(holds(&timing->llc, 0x2000));
+	assert_false(levels_hold_last(timing, 0x2000 / LINE));
 	load_large(0x2000);
 	assert_int_equal(taken(RETIRE_LLC_MISSES), 1);
 }

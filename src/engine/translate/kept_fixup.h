@@ -38,8 +38,6 @@ static inline u32 heat_displacement(const struct engine *eng, const u8 *at)
 
 /* --- lines of code: emit_observe.c --- */
 
-#define PAGE_LINES (PAGE_SIZE / LINE_SIZE)
-
 /* Which line of its page it is. */
 static inline u32 kept_fixup_line(gpa_t physical)
 {
