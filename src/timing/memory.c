@@ -8,6 +8,7 @@
 #include "timing/first.h"
 #include "timing/levels.h"
 #include "timing/params.h"
+#include "timing/run.h"
 #include "timing/walk.h"
 
 static void add(struct timing *t, enum retire_class class)
@@ -357,12 +358,30 @@ another_line(struct timing *t, const struct timing_access *a, u32 offset)
 	return one_line(t, a, offset);
 }
 
+/* Does it load, `offset` bytes into it, from a line that was prefetched, as far as that is quickly
+ * seen, and of no other processor? */
+static inline bool is_prefetched(const struct timing *t, const struct timing_access *a, u32 offset,
+				 u32 *way)
+{
+	u64 line = (a->physical + offset) >> LINE_SHIFT;
+	u32 set = line % TIMING_LINES;
+
+	*way = t->prefetch.way[set][line / PAGE_LINES % WAYS_NOTED];
+	return t->l1d.tags[set * t->l1d.ways + *way] == (levels_tag(line) | SETS_MARK) &&
+	       !a->store && likely(!t->shared);
+}
+
 /* More of it, `offset` bytes into it. */
 static void more_lines(struct timing *t, const struct timing_access *a, u32 offset,
 		       struct found *found)
 {
+	u32 way;
+
 	for (; offset < a->size; offset += LINE_SIZE)
-		add_found(found, another_line(t, a, offset));
+		if (is_prefetched(t, a, offset, &way) && run_next(t, a, offset, way, tlb_tag(a)))
+			found->counted = true;
+		else
+			add_found(found, another_line(t, a, offset));
 	if (t->costs && a->size > LINE_SIZE)
 		penalty_bytes(t, a);
 	found->counted |= a->size > LINE_SIZE;
@@ -372,11 +391,17 @@ bool timing_data(struct timing *t, const struct timing_access *a)
 {
 	u32 first = LINE_SIZE - (a->physical & (LINE_SIZE - 1));
 	struct found found;
+	u32 way;
 
 	if (shown_before(t, a->linear, false))
 		return false;
 	t->shown = a->linear;
-	found = one_line(t, a, 0);
+	if (is_prefetched(t, a, 0, &way) && run_next(t, a, 0, way, tlb_tag(a)))
+		found = (struct found){ .level = OBSERVED_L1,
+					.tlb = OBSERVED_TLB_L1,
+					.counted = true };
+	else
+		found = one_line(t, a, 0);
 	if (unlikely(first < a->size))
 		more_lines(t, a, first, &found);
 	note(t, a, &found);

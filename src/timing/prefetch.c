@@ -147,6 +147,7 @@ static inline void into_l1(struct timing *t, u64 from, u64 line)
 	t->count[RETIRE_L1D_FILLS]++;
 	t->count[RETIRE_L1D_PREFETCHES]++;
 	lost = first_add_prefetched(&first, &way, tag);
+	*prefetch_way(&t->prefetch, line) = (u8)way.i;
 	if (unlikely(t->shared))
 		coherence_lost(t, lost);
 	requested(t, line, level);

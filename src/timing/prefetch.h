@@ -26,6 +26,7 @@
 #define STREAM_WAYS    4u
 #define PREFETCH_LOADS 8u
 #define PREFETCH_RATE  4u
+#define WAYS_NOTED     8u
 
 /* Of a CPU model. */
 struct prefetch_params {
@@ -48,6 +49,8 @@ struct prefetch {
 	u8 kinds;		  /* that are switched on */
 	u8 load_at;		  /* the oldest of load[] */
 	u64 load[PREFETCH_LOADS]; /* lines that trained the prefetchers of L1, + 1; 0: none */
+	/* Of each set of L1, ways that were prefetched into last, by the page: for run.c. */
+	u8 way[TIMING_LINES][WAYS_NOTED];
 	struct stream stream[STREAM_SETS][STREAM_WAYS]; /* the youngest of a set first */
 };
 
@@ -66,6 +69,12 @@ static inline struct stream *prefetch_stream(struct prefetch *p, u64 line)
 	if (unlikely(set->page != number + 1))
 		prefetch_other_stream(set, number + 1, (s8)(line % PAGE_LINES));
 	return set;
+}
+
+/* Where the way of a line that is prefetched into L1 is noted. */
+static inline u8 *prefetch_way(struct prefetch *p, u64 line)
+{
+	return &p->way[line % TIMING_LINES][line / PAGE_LINES % WAYS_NOTED];
 }
 
 /* Has the line trained the prefetchers of L1 lately? */
