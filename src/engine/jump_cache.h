@@ -24,6 +24,7 @@ static inline bool jump_usable(u32 mode)
 
 /* The code that the jump cache has for RIP in this mode, or NULL. Updates the key. */
 const void *jump_find(struct cpu *cpu, u32 mode);
+void jump_expect(const struct cpu *cpu); /* hint before jump_insert() */
 /* Adds this block, which is at RIP. Its pages must have been noted. */
 void jump_insert(struct cpu *cpu, const struct block *block);
 void jump_remove(struct cpu *cpu, const struct block *block); /* before it is dropped */

@@ -88,6 +88,8 @@ struct block *block_find(struct cpu *cpu, u32 mode, enum guest_fault *fault)
 		return NULL;
 	eng->lookups++;
 	cache_prefetch(cpu, cpu->rip, gpa, mode);
+	if (jump_usable(mode))
+		jump_expect(cpu);
 	page = code_find(cpu_priv(cpu)->code, gpa);
 	if (page && !page_verified(cpu, page))
 		cache_verify(cpu, page, host - (gpa & ~PAGE_MASK));

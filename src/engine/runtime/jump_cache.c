@@ -326,6 +326,15 @@ bool jump_pages_current(const struct cpu *cpu)
 	return cpu->engine->entered[space].drops == cpu_priv(cpu)->jump_drops[space];
 }
 
+void jump_expect(const struct cpu *cpu)
+{
+	const struct cpu_priv *priv = cpu_priv(cpu);
+	u32 i = cpu_jump_index(cpu->rip, priv->jump_spread);
+
+	__builtin_prefetch(&priv->jump[i], 1);
+	__builtin_prefetch(&priv->jump_mapping[i], 1);
+}
+
 static void move_beside(struct cpu_priv *priv, u32 i)
 {
 	u32 beside = cpu_jump_beside(i);
