@@ -14,9 +14,9 @@
 #include "base/log.h"
 #include "cpu/mmu/code_pages.h"
 #include "cpu/mmu/tlb.h"
+#include "engine/jump_cache.h"
 #include "engine/priv.h"
 #include "engine/price.h"
-#include "engine/jump_cache.h"
 #include "timing/coherence.h"
 
 /* The tags of the timing model: zero pages until an event that needs the model is counted. */

@@ -52,8 +52,8 @@
  * vCPU thread; general registers only.
  */
 #include "engine/code_check.h"
-#include "engine/priv.h"
 #include "engine/jump_cache.h"
+#include "engine/priv.h"
 
 #include "base/bytes.h"
 #include "base/guarded.h"

@@ -10,9 +10,9 @@
 #include "cpu/event.h"
 #include "cpu/fpu.h"
 #include "cpu/mmu/mmu.h"
+#include "engine/jump_cache.h"
 #include "engine/priv.h"
 #include "engine/runtime/count.h"
-#include "engine/jump_cache.h"
 #include "engine/runtime/profile.h"
 
 /* A block whose instruction crosses into another page: is that page still mapped there, and

@@ -48,8 +48,8 @@
  */
 #include "base/bytes.h"
 #include "cpu/mmu/tlb.h"
-#include "engine/priv.h"
 #include "engine/jump_cache.h"
+#include "engine/priv.h"
 
 /*
  * When an epoch begins, the pages that jump[] leads to are compared now, so that its entries stay
