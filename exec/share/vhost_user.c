@@ -334,8 +334,8 @@ static void end_turn(struct share *share)
 		turns_end(share->virtual_time->page);
 }
 
-/* A guest on virtual time takes a kick that was read for a request that is being served: it is read
- * in our turn. */
+/* In our turn: a guest on virtual time that finds its kick read, and no turn, goes on as if its
+ * request had been served. False: there was none. */
 static bool take_kick(const struct queue *queue, const struct pollfd *file)
 {
 	u64 kicks;

@@ -28,6 +28,7 @@ void jump_expect(const struct cpu *cpu); /* hint before jump_insert() */
 /* Adds this block, which is at RIP. Its pages must have been noted. */
 void jump_insert(struct cpu *cpu, const struct block *block);
 void jump_remove(struct cpu *cpu, const struct block *block); /* before it is dropped */
+/* The block's pages, which were verified: what leads to them is followed from now on. */
 void jump_note_page(struct cpu *cpu, struct code_page *page, const u8 *host);
 void jump_note_mapping(struct cpu *cpu, struct code_page *page, const struct block *block);
 /* By which the block's page is mapped now; 0: none that has a number, or the block has two pages.

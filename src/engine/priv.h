@@ -313,7 +313,8 @@ struct engine {
 	u32 last_mode[NSPACES]; /* index of the mode looked up last */
 	/* With LEAVE_FAULT: why; FAULT_NONE: the instruction completed. */
 	enum guest_fault leave_fault;
-	bool recall_failed, translating_hot; /* the last block was not kept; this one will be hot */
+	bool translating_hot;	   /* the block being translated will be a hot one */
+	bool recall_failed;	   /* the last one that was looked for was not kept */
 	bool reexecute;		   /* with LEAVE_FAULT: re-execute the instruction; no fault */
 	struct slow_state pending; /* between slow_access() and slow_commit() */
 	bool has_rorx;		   /* the host executes RORX */

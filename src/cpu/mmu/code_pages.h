@@ -21,7 +21,7 @@ struct code_mapping {
 	u32 number;
 };
 
-/* Programs have the same library at different addresses. */
+/* Several, since programs have a library at different addresses. */
 #define CODE_MAPPINGS 2
 
 struct code_page {
